@@ -1,0 +1,3 @@
+module nvtrace
+
+go 1.26.0
