@@ -7,6 +7,11 @@
 // recordings. It imports nothing of nvtrace.
 package traces
 
+import (
+	"bytes"
+	"strconv"
+)
+
 // Kind says what an [Event] is a record of.
 type Kind uint8
 
@@ -28,6 +33,7 @@ const (
 	KindNote         // nvtrace has something to say about the recording; Text
 	KindLost         // events could not be recorded; Ret holds how many
 	KindEnd          // the last record: nvtrace's own cost; Cost
+	KindOther        // a kind that this version does not know; Name holds what the file calls it
 )
 
 // Flags qualify an [Event].
@@ -65,11 +71,14 @@ type Event struct {
 	Rdev  uint64 // its device number as stat(2) gives it
 	Child int32  // KindFork: id of the new process or thread
 
+	Name string   // KindOther: the kind's name in the file
 	Path string   // KindOpen: the path as given; KindExec: the executable
 	Argv []string // KindExec
 	Text string   // KindNote
 	Mem  []Seg    // copied memory, outermost first
 	Cost *Cost    // KindEnd
+
+	arena []byte // what Alloc hands out; reused by Reset
 }
 
 // Seg is a run of the traced program's memory, copied at the entry and at the
@@ -77,7 +86,7 @@ type Event struct {
 type Seg struct {
 	Addr uint64
 	Len  uint32 // bytes the call refers to; In and Out may be shorter (fault, limit)
-	In   []byte // at entry
+	In   []byte // at entry; nil where it was not read
 	Out  []byte // at exit; the same slice as In where nothing changed; nil where it was not read
 }
 
@@ -111,3 +120,152 @@ func (e *Event) Request() uint32 { return uint32(e.Args[1]) }
 
 // Arg returns an ioctl's third argument, as a rule the address of its parameters.
 func (e *Event) Arg() uint64 { return e.Args[2] }
+
+// Limits of one event. They keep a reader's memory bounded whatever the file
+// says; [AppendEvent] cuts an event that exceeds them and sets FlagTruncated.
+const (
+	MaxEventBytes = 8 << 20 // bytes of all In and Out together
+	MaxSegs       = 1024    // segments of one event
+	MaxText       = 1 << 20 // bytes of one string, and of all of Argv together
+)
+
+// maxArena is the largest scratch that an idle event keeps.
+const maxArena = 256 << 10
+
+// Reset makes e an empty event without a descriptor, keeping its buffers for
+// reuse: whatever Alloc returned before is overwritten by later calls of it.
+func (e *Event) Reset() {
+	arena := e.arena[:0]
+	if cap(arena) > maxArena {
+		arena = nil
+	}
+	mem := e.Mem
+	clear(mem)
+	*e = Event{FD: -1, Mem: mem[:0], Argv: e.Argv[:0], arena: arena}
+}
+
+// Alloc returns n bytes for a segment's In or Out that live until the next
+// Reset. Their content is undefined. Once the event has seen its largest
+// payload, Alloc allocates nothing.
+func (e *Event) Alloc(n int) []byte {
+	used := len(e.arena)
+	if cap(e.arena)-used < n {
+		// The old backing array stays with the slices made from it.
+		e.arena = make([]byte, 0, max(2*cap(e.arena), n, 4<<10))
+		used = 0
+	}
+	e.arena = e.arena[:used+n]
+	return e.arena[used : used+n : used+n]
+}
+
+// Unalloc gives back b, which must be what the latest Alloc returned.
+func (e *Event) Unalloc(b []byte) {
+	if n := len(e.arena) - len(b); n >= 0 {
+		e.arena = e.arena[:n]
+	}
+}
+
+// Clone returns a copy of e that shares no memory with it, for keeping an
+// event beyond the call that delivered it.
+func (e *Event) Clone() *Event {
+	c := *e
+	c.arena = nil
+	c.Argv = append([]string(nil), e.Argv...)
+	c.Mem = nil
+	for i := range e.Mem {
+		s := e.Mem[i]
+		same := sameSlice(s.In, s.Out)
+		s.In = cloneBytes(s.In)
+		if same {
+			s.Out = s.In
+		} else {
+			s.Out = cloneBytes(s.Out)
+		}
+		c.Mem = append(c.Mem, s)
+	}
+	if e.Cost != nil {
+		cost := *e.Cost
+		c.Cost = &cost
+	}
+	return &c
+}
+
+// Changed reports whether the call changed the segment's bytes. It is false
+// where they were not read at exit.
+func (s *Seg) Changed() bool {
+	return s.Out != nil && !sameSlice(s.In, s.Out) && !bytes.Equal(s.In, s.Out)
+}
+
+// sameSlice reports whether a and b are one slice, not merely equal.
+func sameSlice(a, b []byte) bool {
+	if a == nil || b == nil || len(a) != len(b) {
+		return false
+	}
+	return len(a) == 0 || &a[0] == &b[0]
+}
+
+// cloneBytes is bytes.Clone that keeps empty apart from nil.
+func cloneBytes(b []byte) []byte {
+	if b == nil {
+		return nil
+	}
+	return append(make([]byte, 0, len(b)), b...)
+}
+
+// kindNames are the names of the kinds in the file format.
+var kindNames = [...]string{
+	KindInvalid: "invalid",
+	KindOpen:    "open",
+	KindClose:   "close",
+	KindDup:     "dup",
+	KindMmap:    "mmap",
+	KindMunmap:  "munmap",
+	KindMremap:  "mremap",
+	KindIoctl:   "ioctl",
+	KindFork:    "fork",
+	KindExec:    "exec",
+	KindExit:    "exit",
+	KindSignal:  "signal",
+	KindNote:    "note",
+	KindLost:    "lost",
+	KindEnd:     "end",
+	KindOther:   "other",
+}
+
+// String returns the kind's name as the file format spells it.
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return "kind(" + strconv.Itoa(int(k)) + ")"
+}
+
+// flagNames are the flags' names in the file format, by bit.
+var flagNames = [...]string{
+	"unfinished", "restarted", "noexit", "compat", "implicit", "truncated", "thread", "attached",
+}
+
+// String returns the names of the set flags joined by "|", bits without a name
+// in hexadecimal: "restarted|truncated|0x100".
+func (f Flags) String() string { return string(f.append(nil)) }
+
+func (f Flags) append(b []byte) []byte {
+	sep := false
+	for i, name := range flagNames {
+		if f&(1<<i) == 0 {
+			continue
+		}
+		if sep {
+			b = append(b, '|')
+		}
+		b, sep = append(b, name...), true
+	}
+	if rest := f >> len(flagNames) << len(flagNames); rest != 0 {
+		if sep {
+			b = append(b, '|')
+		}
+		b = append(b, "0x"...)
+		b = strconv.AppendUint(b, uint64(rest), 16)
+	}
+	return b
+}

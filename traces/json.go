@@ -1,0 +1,320 @@
+package traces
+
+import (
+	"strconv"
+	"unicode/utf8"
+)
+
+// SchemaVersion is the version of the file format that this package writes and
+// the newest that it reads. It grows only when an older reader would
+// misunderstand a file; new keys and kinds do not count (SCHEMA.md).
+const SchemaVersion = 1
+
+// AppendHeader appends h's line, newline included. A zero h.Schema is written
+// as SchemaVersion.
+func AppendHeader(dst []byte, h *Header) []byte {
+	schema := h.Schema
+	if schema == 0 {
+		schema = SchemaVersion
+	}
+	dst = append(dst, `{"k":"header","schema":`...)
+	dst = strconv.AppendInt(dst, int64(schema), 10)
+	dst = appendStringKey(dst, `,"tool":`, h.Tool)
+	dst = appendIntKey(dst, `,"start":`, h.Start)
+	dst = appendStringKey(dst, `,"arch":`, h.Arch)
+	dst = appendStringKey(dst, `,"kernel":`, h.Kernel)
+	dst = appendStringKey(dst, `,"driver":`, h.Driver)
+	dst, _ = appendArgv(dst, h.Argv)
+	dst = appendIntKey(dst, `,"pid":`, int64(h.PID))
+	dst = appendIntKey(dst, `,"uvm":`, int64(h.UVMMajor))
+	return append(dst, "}\n"...)
+}
+
+// AppendEvent appends e's line, newline included. It allocates nothing beyond
+// growing dst. What exceeds the package's limits is cut, and the line then
+// carries FlagTruncated.
+func AppendEvent(dst []byte, e *Event) []byte {
+	flags := e.Flags
+	if exceeds(e) {
+		flags |= FlagTruncated
+	}
+	dst = append(dst, `{"k":`...)
+	if e.Kind == KindOther {
+		dst = appendString(dst, e.Name)
+	} else {
+		dst = append(dst, '"')
+		dst = append(dst, e.Kind.String()...)
+		dst = append(dst, '"')
+	}
+	dst = appendIntKey(dst, `,"t":`, e.Time)
+	dst = appendIntKey(dst, `,"d":`, e.Dur)
+	dst = appendIntKey(dst, `,"p":`, int64(e.PID))
+	if e.TID != e.PID {
+		dst = append(dst, `,"h":`...)
+		dst = strconv.AppendInt(dst, int64(e.TID), 10)
+	}
+	if flags != 0 {
+		dst = append(dst, `,"fl":"`...)
+		dst = flags.append(dst)
+		dst = append(dst, '"')
+	}
+	if e.FD != -1 {
+		dst = append(dst, `,"fd":`...)
+		dst = strconv.AppendInt(dst, int64(e.FD), 10)
+	}
+	dst = appendIntKey(dst, `,"file":`, int64(e.File))
+	dst = appendStringKey(dst, `,"dev":`, e.Dev)
+	dst = appendHexKey(dst, `,"rdev":`, e.Rdev)
+	dst = appendArgs(dst, &e.Args)
+	dst = appendIntKey(dst, `,"r":`, e.Ret)
+	dst = appendIntKey(dst, `,"child":`, int64(e.Child))
+	dst = appendStringKey(dst, `,"path":`, e.Path)
+	dst, _ = appendArgv(dst, e.Argv)
+	dst = appendStringKey(dst, `,"text":`, e.Text)
+	if len(e.Mem) > 0 {
+		dst = appendMem(dst, e.Mem)
+	}
+	if e.Cost != nil {
+		dst = appendCost(dst, e.Cost)
+	}
+	return append(dst, "}\n"...)
+}
+
+// exceeds reports whether any limit cuts e.
+func exceeds(e *Event) bool {
+	if len(e.Mem) > MaxSegs || len(e.Path) > MaxText || len(e.Text) > MaxText || len(e.Dev) > MaxText || len(e.Name) > MaxText {
+		return true
+	}
+	n := 0
+	for _, a := range e.Argv {
+		n += len(a) + 1
+	}
+	if n > MaxText {
+		return true
+	}
+	n = 0
+	for i := range e.Mem {
+		n += len(e.Mem[i].In) + len(e.Mem[i].Out)
+	}
+	return n > MaxEventBytes
+}
+
+func appendIntKey(dst []byte, key string, v int64) []byte {
+	if v == 0 {
+		return dst
+	}
+	dst = append(dst, key...)
+	return strconv.AppendInt(dst, v, 10)
+}
+
+func appendHexKey(dst []byte, key string, v uint64) []byte {
+	if v == 0 {
+		return dst
+	}
+	dst = append(dst, key...)
+	return appendHexString(dst, v)
+}
+
+func appendStringKey(dst []byte, key, v string) []byte {
+	if v == "" {
+		return dst
+	}
+	dst = append(dst, key...)
+	return appendString(dst, v)
+}
+
+// appendHexString appends v as "0x1f", quoted: JSON numbers beyond 2^53 lose
+// bits in many readers, and people search logs for hexadecimal.
+func appendHexString(dst []byte, v uint64) []byte {
+	dst = append(dst, `"0x`...)
+	dst = strconv.AppendUint(dst, v, 16)
+	return append(dst, '"')
+}
+
+// appendArgs appends the system call arguments without their trailing zeros.
+func appendArgs(dst []byte, args *[6]uint64) []byte {
+	n := len(args)
+	for n > 0 && args[n-1] == 0 {
+		n--
+	}
+	if n == 0 {
+		return dst
+	}
+	dst = append(dst, `,"a":[`...)
+	for i := range n {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendHexString(dst, args[i])
+	}
+	return append(dst, ']')
+}
+
+// appendArgv appends argv as far as MaxText allows; false means that it was cut.
+func appendArgv(dst []byte, argv []string) ([]byte, bool) {
+	if len(argv) == 0 {
+		return dst, true
+	}
+	dst = append(dst, `,"argv":[`...)
+	left := MaxText
+	for i, a := range argv {
+		if left -= len(a) + 1; left < 0 {
+			return append(dst, ']'), false
+		}
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendString(dst, a)
+	}
+	return append(dst, ']'), true
+}
+
+func appendMem(dst []byte, mem []Seg) []byte {
+	left := MaxEventBytes
+	cut := func(b []byte) []byte {
+		b = b[:min(len(b), left)]
+		left -= len(b)
+		return b
+	}
+	dst = append(dst, `,"m":[`...)
+	for i := range mem[:min(len(mem), MaxSegs)] {
+		s := &mem[i]
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, `{"a":`...)
+		dst = appendHexString(dst, s.Addr)
+		dst = append(dst, `,"n":`...)
+		dst = strconv.AppendUint(dst, uint64(s.Len), 10)
+		in := s.In
+		if in != nil {
+			in = cut(in)
+			dst = appendBytes(dst, `,"i":"`, `,"in":`, in, s.Len)
+		}
+		switch {
+		case s.Out == nil:
+		case s.In != nil && !s.Changed() && len(in) == len(s.In):
+			dst = append(dst, `,"o":"="`...)
+			left -= len(s.Out) // what a reader may have to hold
+			left = max(left, 0)
+		default:
+			dst = appendBytes(dst, `,"o":"`, `,"on":`, cut(s.Out), s.Len)
+		}
+		dst = append(dst, '}')
+	}
+	return append(dst, ']')
+}
+
+const hexDigits = "0123456789abcdef"
+
+// hexPairs holds the two digits of every byte.
+var hexPairs = func() (t [256][2]byte) {
+	for i := range t {
+		t[i] = [2]byte{hexDigits[i>>4], hexDigits[i&15]}
+	}
+	return t
+}()
+
+// appendBytes appends b in hexadecimal without its trailing zero bytes, then,
+// where it is not n bytes long, its length under lenKey.
+func appendBytes(dst []byte, key, lenKey string, b []byte, n uint32) []byte {
+	dst = append(dst, key...)
+	end := len(b)
+	for end > 0 && b[end-1] == 0 {
+		end--
+	}
+	at := len(dst)
+	dst = growBy(dst, 2*end)
+	out := dst[at:]
+	for i, c := range b[:end] {
+		p := &hexPairs[c]
+		out[2*i], out[2*i+1] = p[0], p[1]
+	}
+	dst = append(dst, '"')
+	if uint64(len(b)) != uint64(n) {
+		dst = append(dst, lenKey...)
+		dst = strconv.AppendInt(dst, int64(len(b)), 10)
+	}
+	return dst
+}
+
+// growBy extends b by n bytes of any content.
+func growBy(b []byte, n int) []byte {
+	if cap(b)-len(b) < n {
+		b = append(make([]byte, 0, 2*cap(b)+n), b...)
+	}
+	return b[:len(b)+n]
+}
+
+func appendCost(dst []byte, c *Cost) []byte {
+	dst = append(dst, `,"cost":{"stops":`...)
+	dst = strconv.AppendUint(dst, c.Stops, 10)
+	dst = append(dst, `,"events":`...)
+	dst = strconv.AppendUint(dst, c.Events, 10)
+	dst = append(dst, `,"bytes":`...)
+	dst = strconv.AppendUint(dst, c.Bytes, 10)
+	dst = append(dst, `,"cpu":`...)
+	dst = strconv.AppendInt(dst, c.TracerCPU, 10)
+	dst = append(dst, `,"wall":`...)
+	dst = strconv.AppendInt(dst, c.Wall, 10)
+	return append(dst, '}')
+}
+
+// appendString appends s as a JSON string. Bytes that are not UTF-8 become the
+// lone surrogates U+DC80 to U+DCFF, so that any byte string survives (the
+// convention of PEP 383). Controls, DEL and the line separators are escaped:
+// a record stays one line for every reader, and harmless on a terminal.
+func appendString(dst []byte, s string) []byte {
+	s = s[:min(len(s), MaxText)]
+	dst = append(dst, '"')
+	start := 0
+	for i := 0; i < len(s); {
+		c := s[i]
+		if c >= 0x20 && c < 0x7f && c != '"' && c != '\\' {
+			i++
+			continue
+		}
+		if c >= utf8.RuneSelf {
+			r, size := utf8.DecodeRuneInString(s[i:])
+			bad := r == utf8.RuneError && size == 1
+			if !bad && !needsEscape(r) {
+				i += size
+				continue
+			}
+			dst = append(dst, s[start:i]...)
+			if bad {
+				r = 0xdc00 | rune(c)
+			}
+			dst = appendEscape(dst, r)
+			i += size
+			start = i
+			continue
+		}
+		dst = append(dst, s[start:i]...)
+		switch c {
+		case '"', '\\':
+			dst = append(dst, '\\', c)
+		case '\n':
+			dst = append(dst, `\n`...)
+		case '\t':
+			dst = append(dst, `\t`...)
+		default:
+			dst = appendEscape(dst, rune(c))
+		}
+		i++
+		start = i
+	}
+	dst = append(dst, s[start:]...)
+	return append(dst, '"')
+}
+
+// needsEscape reports whether r, above ASCII, could break or reorder a line of
+// text: C1 controls, line separators, bidirectional controls, the byte order mark.
+func needsEscape(r rune) bool {
+	return r < 0xa0 || r >= 0x2028 && r <= 0x202e || r >= 0x2066 && r <= 0x2069 || r == 0xfeff
+}
+
+// appendEscape appends \uXXXX for a code point below U+10000.
+func appendEscape(dst []byte, r rune) []byte {
+	return append(dst, '\\', 'u', hexDigits[r>>12&15], hexDigits[r>>8&15], hexDigits[r>>4&15], hexDigits[r&15])
+}

@@ -1,0 +1,205 @@
+package traces
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// WriterOptions tune a [Writer]. The zero value, and nil, are good defaults.
+type WriterOptions struct {
+	// Compress writes zstd frames, as .nvt files have them. Create sets it by
+	// the file's name.
+	Compress bool
+	// FlushBytes is how much text is gathered before it is written; 0 means 128 KiB.
+	FlushBytes int
+	// FlushInterval bounds, by the events' own times, how much recorded time
+	// waits in the buffer; 0 means 200 ms, negative means no bound. No clock is
+	// read: a caller whose program goes quiet calls Flush itself.
+	FlushInterval time.Duration
+	// OnError is called once, on the writer's goroutine, with the first error.
+	OnError func(error)
+}
+
+const (
+	defaultFlushBytes    = 128 << 10
+	defaultFlushInterval = 200 * time.Millisecond
+)
+
+// Writer writes a recording. Records gather in a buffer that goes out in one
+// write at flush points; compressed, each flush is a complete zstd frame.
+// Whatever happens later, everything up to the last flush can be read.
+//
+// The first error sticks: it is told to OnError, returned by Err, Flush and
+// Close, and later writes do nothing, so that a full disk never disturbs the
+// traced program. A Writer is for one goroutine.
+type Writer struct {
+	w        io.Writer
+	closer   io.Closer
+	name     string
+	enc      *zstd.Encoder
+	buf      []byte
+	frame    []byte
+	flushAt  int
+	interval int64 // ns
+	first    int64 // time of the oldest event in buf
+	waiting  bool  // buf holds an event
+	onError  func(error)
+	err      error
+	closed   bool
+	events   uint64
+	written  uint64
+}
+
+// NewWriter starts a recording on w with header h, which reaches w at the first
+// flush. It returns an error only for impossible options.
+func NewWriter(w io.Writer, h *Header, o *WriterOptions) (*Writer, error) {
+	if o == nil {
+		o = &WriterOptions{}
+	}
+	wr := &Writer{
+		w:        w,
+		flushAt:  o.FlushBytes,
+		interval: int64(o.FlushInterval),
+		onError:  o.OnError,
+		name:     "recording",
+	}
+	if wr.flushAt <= 0 {
+		wr.flushAt = defaultFlushBytes
+	}
+	if wr.interval == 0 {
+		wr.interval = int64(defaultFlushInterval)
+	}
+	if o.Compress {
+		enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(1<<20))
+		if err != nil {
+			return nil, fmt.Errorf("recording: zstd: %w", err)
+		}
+		wr.enc = enc
+	}
+	wr.buf = AppendHeader(make([]byte, 0, wr.flushAt+16<<10), h)
+	return wr, nil
+}
+
+// Create makes the file name, replacing an existing one, and starts a recording
+// in it: compressed where the name ends in .nvt, plain JSON lines where it ends
+// in .jsonl. Other names are refused.
+func Create(name string, h *Header, o *WriterOptions) (*Writer, error) {
+	var opts WriterOptions
+	if o != nil {
+		opts = *o
+	}
+	switch ext := filepath.Ext(name); ext {
+	case ".nvt":
+		opts.Compress = true
+	case ".jsonl":
+		opts.Compress = false
+	default:
+		return nil, fmt.Errorf("recording %s: the name must end in .nvt (compressed) or .jsonl (text)", name)
+	}
+	f, err := os.Create(name)
+	if err != nil {
+		return nil, fmt.Errorf("recording: %w", err)
+	}
+	w, err := NewWriter(f, h, &opts)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	w.closer, w.name = f, "recording "+name
+	// The header goes out at once, so that even an empty run leaves a file that
+	// says what it is, and an unwritable disk is noticed before the program starts.
+	if err := w.Flush(); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return w, nil
+}
+
+// Write appends e. The event is copied; the caller may reuse it. After an error
+// Write does nothing.
+func (w *Writer) Write(e *Event) {
+	if w.err != nil {
+		return
+	}
+	if w.closed {
+		w.fail(errors.New("write after Close"))
+		return
+	}
+	w.buf = AppendEvent(w.buf, e)
+	w.events++
+	end := e.Time + e.Dur
+	if !w.waiting {
+		w.first, w.waiting = end, true
+	}
+	if len(w.buf) >= w.flushAt || w.interval > 0 && end-w.first >= w.interval {
+		_ = w.Flush()
+	}
+}
+
+// Flush writes out what has gathered. It returns the sticky error.
+func (w *Writer) Flush() error {
+	if w.err != nil || len(w.buf) == 0 {
+		return w.err
+	}
+	out := w.buf
+	if w.enc != nil {
+		w.frame = w.enc.EncodeAll(w.buf, w.frame[:0])
+		out = w.frame
+	}
+	n, err := w.w.Write(out)
+	w.written += uint64(n)
+	if err == nil && n < len(out) {
+		err = io.ErrShortWrite
+	}
+	if err != nil {
+		w.fail(err)
+		return w.err
+	}
+	w.buf = w.buf[:0]
+	w.waiting = false
+	return nil
+}
+
+// Pending returns how many bytes of text wait for the next flush.
+func (w *Writer) Pending() int { return len(w.buf) }
+
+// Events returns how many events Write took.
+func (w *Writer) Events() uint64 { return w.events }
+
+// Written returns how many bytes went out, as compressed.
+func (w *Writer) Written() uint64 { return w.written }
+
+// Err returns the first error, nil if there was none.
+func (w *Writer) Err() error { return w.err }
+
+// Close flushes, and closes the file if Create made it. It does not write
+// KindEnd: its figures are the caller's. It returns the sticky error.
+func (w *Writer) Close() error {
+	if w.closed {
+		return w.err
+	}
+	_ = w.Flush()
+	w.closed = true
+	if w.closer != nil {
+		if err := w.closer.Close(); err != nil && w.err == nil {
+			w.fail(err)
+		}
+	}
+	if w.enc != nil {
+		_ = w.enc.Close() // releases its buffers; nothing is pending in EncodeAll's use
+	}
+	w.buf, w.frame = nil, nil
+	return w.err
+}
+
+func (w *Writer) fail(err error) {
+	w.err = fmt.Errorf("%s: after %d events: %w", w.name, w.events, err)
+	w.buf = w.buf[:0]
+	if w.onError != nil {
+		w.onError(w.err)
+	}
+}
