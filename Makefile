@@ -1,0 +1,90 @@
+# nvtrace: build, test and check. `make all` leaves bin/nvtrace; `make help` lists the targets.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+
+# Pinned tools, run with `go run`, so that nothing is installed on the machine
+# and go.mod stays the program's own.
+GOFUMPT     := mvdan.cc/gofumpt@v0.12.0
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOLANGCI    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+BENCHSTAT   := golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
+
+# ptxas, the oracle of the PTX tests, comes from NVIDIA's wheel on PyPI into .cache.
+PTXAS_WHEEL := nvidia-cuda-nvcc==13.0.88
+PTXAS       := $(CURDIR)/.cache/ptxas/nvidia/cu13/bin/ptxas
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+GOFLAGS_BUILD := -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
+FUZZTIME ?= 30s
+
+.PHONY: all test race lint fmt generate rm-facts fuzz bench bench-gpu demo check ci deps-ptxas cross clean help
+
+all: ## build bin/nvtrace and bin/rminfo
+	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o bin/nvtrace ./cmd/nvtrace
+	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o bin/rminfo ./examples/rminfo
+
+test: ## run the tests (Go and gcc are enough; tests that need more say so when they skip)
+	go test ./...
+
+race: ## run the tests under the race detector
+	go test -race ./...
+
+lint: ## vet, formatting, staticcheck, golangci-lint (the import graph is a test)
+	go vet ./...
+	@out=$$(go run $(GOFUMPT) -l . ); test -z "$$out" || { echo "not gofumpt-formatted: $$out"; exit 1; }
+	go run $(STATICCHECK) ./...
+	go run $(GOLANGCI) run --timeout 15m ./...
+
+fmt: ## format the tree
+	go run $(GOFUMPT) -w .
+
+generate: ## regenerate the tables of package rm from rm/facts
+	go generate ./...
+
+rm-facts: ## extend rm/facts from a checkout of NVIDIA's open kernel modules: make rm-facts OGKM=dir
+	@test -n "$(OGKM)" || { echo "usage: make rm-facts OGKM=dir-of-open-gpu-kernel-modules"; exit 2; }
+	go run ./rm/internal/gen facts -src "$(OGKM)" -facts rm/facts
+	$(MAKE) generate
+
+fuzz: ## every fuzz target for FUZZTIME (30s)
+	@for pkg in $$(go list ./...); do \
+	  dir=$$(go list -f '{{.Dir}}' $$pkg); \
+	  for f in $$(cat $$dir/*_test.go 2>/dev/null | sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' | sort -u); do \
+	    echo "fuzz $$pkg $$f"; \
+	    go test $$pkg -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5s; \
+	  done; \
+	done
+
+bench: ## the rows of the benchmark table that need no GPU
+	go test ./... -run '^$$' -bench . -benchmem
+
+bench-gpu: all ## the rows that need a GPU: whole programs under nvtrace against untraced, interleaved
+	bash bench/gpu.sh
+
+demo: all ## show the main job without a GPU: decode a recording, replay a driver client
+	bash examples/demo.sh
+
+cross: ## everything builds for arm64 too
+	GOOS=linux GOARCH=arm64 CGO_ENABLED=0 go build ./...
+	GOOS=linux GOARCH=arm64 go vet ./...
+
+deps-ptxas: $(PTXAS) ## fetch ptxas, the oracle of the PTX tests
+$(PTXAS):
+	python3 -m pip install --quiet --disable-pip-version-check --no-deps --target .cache/ptxas $(PTXAS_WHEEL)
+	test -x $@
+
+check: generate lint test race cross ## what a change must pass
+	@test -z "$$(git status --porcelain)" || { echo "the tree is not clean after generate:"; git status --short; git diff | head -50; exit 1; }
+
+ci: deps-ptxas ## what continuous integration runs
+	$(MAKE) all
+	NVTRACE_REQUIRE=gcc,ptxas NVTRACE_PTXAS=$(PTXAS) $(MAKE) check
+	NVTRACE_REQUIRE=gcc $(MAKE) demo
+	$(MAKE) fuzz FUZZTIME=5s
+
+clean: ## remove what was built
+	rm -rf bin
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14

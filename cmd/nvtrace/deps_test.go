@@ -1,0 +1,84 @@
+package main
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// policy is the import graph: each package, then what of ours (and which
+// guarded libraries) it may import. A package that is not listed may not exist.
+const policy = `
+nvtrace/traces               < github.com/klauspost/compress/zstd
+nvtrace/ptrace               <
+nvtrace/rm                   <
+nvtrace/rm/internal/gen      < nvtrace/rm
+nvtrace/ioctl                < nvtrace/rm nvtrace/traces
+nvtrace/ioctl/record         < nvtrace/ptrace nvtrace/ioctl nvtrace/rm nvtrace/traces
+nvtrace/ioctl/replay         < nvtrace/ptrace nvtrace/ioctl nvtrace/rm nvtrace/traces
+nvtrace/ptx                  <
+nvtrace/ptx/emu              < nvtrace/ptx
+nvtrace/examples/rminfo      < nvtrace/rm
+nvtrace/cmd/nvtrace          < nvtrace/traces nvtrace/ptrace nvtrace/rm nvtrace/ioctl nvtrace/ioctl/record nvtrace/ioctl/replay nvtrace/ptx nvtrace/ptx/emu github.com/olekukonko/tablewriter github.com/olekukonko/tablewriter/tw
+`
+
+// guarded are libraries that only packages named in the policy may import.
+var guarded = []string{
+	"github.com/olekukonko/", "github.com/cilium/ebpf", "github.com/google/pprof",
+	"github.com/klauspost/compress", "github.com/ianlancetaylor/demangle",
+}
+
+func parsePolicy(t *testing.T, text string) map[string][]string {
+	t.Helper()
+	allowed := make(map[string][]string)
+	for line := range strings.Lines(strings.TrimSpace(text)) {
+		pkg, deps, ok := strings.Cut(line, "<")
+		if !ok {
+			t.Fatalf("policy line without '<': %q", line)
+		}
+		allowed[strings.TrimSpace(pkg)] = strings.Fields(deps)
+	}
+	return allowed
+}
+
+// violations holds imports (lines "package: import import …") against a policy.
+func violations(allowed map[string][]string, imports string) []string {
+	var bad []string
+	for line := range strings.Lines(strings.TrimSpace(imports)) {
+		pkg, rest, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		deps, known := allowed[strings.TrimSuffix(pkg, ":")]
+		if !known {
+			bad = append(bad, pkg+" is not in the policy")
+			continue
+		}
+		for _, imp := range strings.Fields(rest) {
+			ours := strings.HasPrefix(imp, "nvtrace/")
+			isGuarded := slices.ContainsFunc(guarded, func(g string) bool { return strings.HasPrefix(imp, g) })
+			if (ours || isGuarded) && !slices.Contains(deps, imp) {
+				bad = append(bad, pkg+" may not import "+imp)
+			}
+		}
+	}
+	return bad
+}
+
+func TestImportGraph(t *testing.T) {
+	allowed := parsePolicy(t, policy)
+	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}}: {{join .Imports " "}}`, "nvtrace/...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	for _, v := range violations(allowed, string(out)) {
+		t.Error(v)
+	}
+	planted := "nvtrace/rm: fmt nvtrace/ptx\nnvtrace/ptrace: github.com/olekukonko/tablewriter\nnvtrace/new: fmt\nnvtrace/traces: io\n"
+	want := []string{
+		"nvtrace/rm may not import nvtrace/ptx",
+		"nvtrace/ptrace may not import github.com/olekukonko/tablewriter",
+		"nvtrace/new is not in the policy",
+	}
+	if got := violations(allowed, planted); !slices.Equal(got, want) {
+		t.Errorf("planted violations: got %q, want %q", got, want)
+	}
+}

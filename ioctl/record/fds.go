@@ -1,0 +1,101 @@
+package record
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// openFile is an open file description of a device node.
+type openFile struct {
+	id   uint32 // traces.Event.File
+	name string // below /dev
+	rdev uint64
+}
+
+// process is what the recorder knows of one process.
+type process struct {
+	pid int
+	fds map[int32]*openFile // its descriptors of NVIDIA's nodes
+	// narrow is set once the calls that change descriptors (close, dup, mmap)
+	// are seen in this process; before that a table entry proves nothing.
+	narrow  bool
+	refused bool // the second filter could not be installed; said once
+}
+
+// forget drops a descriptor and returns what it was.
+func (p *process) forget(fd int32) *openFile {
+	f := p.fds[fd]
+	delete(p.fds, fd)
+	return f
+}
+
+// inRange returns the process's device descriptors between first and last, ascending.
+func (p *process) inRange(first, last uint32) []int32 {
+	var fds []int32
+	for fd := range p.fds {
+		if uint32(fd) >= first && uint32(fd) <= last {
+			fds = append(fds, fd)
+		}
+	}
+	slices.Sort(fds)
+	return fds
+}
+
+// statFD returns the device number and the path of a descriptor. ok is false
+// when it is closed or no character device.
+func statFD(pid int, fd int32) (rdev uint64, path string, ok bool) {
+	link := "/proc/" + strconv.Itoa(pid) + "/fd/" + strconv.Itoa(int(fd))
+	var st unix.Stat_t
+	if err := unix.Stat(link, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR {
+		return 0, "", false
+	}
+	path, _ = os.Readlink(link)
+	return st.Rdev, path, true
+}
+
+// listFDs returns the open descriptors of a process, ascending.
+func listFDs(pid int) []int32 {
+	ents, err := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/fd")
+	if err != nil {
+		return nil
+	}
+	var fds []int32
+	for _, e := range ents {
+		if n, err := strconv.ParseInt(e.Name(), 10, 32); err == nil {
+			fds = append(fds, int32(n))
+		}
+	}
+	slices.Sort(fds)
+	return fds
+}
+
+// kcmpFile asks the kernel whether two descriptors are the same open file
+// description (kcmp(2), KCMP_FILE). false where it can't tell.
+func kcmpFile(pid1 int, fd1 int32, pid2 int, fd2 int32) bool {
+	const kcmpFile = 0
+	r, _, e := unix.RawSyscall6(unix.SYS_KCMP, uintptr(pid1), uintptr(pid2), kcmpFile, uintptr(uint32(fd1)), uintptr(uint32(fd2)), 0)
+	return e == 0 && r == 0
+}
+
+// exePath returns the executable of a process, "" if unknown.
+func exePath(pid int) string {
+	p, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/exe")
+	if err != nil {
+		return ""
+	}
+	return filepath.Clean(strings.TrimSuffix(p, " (deleted)"))
+}
+
+// cmdline returns the argument vector of a process, nil if unknown.
+func cmdline(pid int) []string {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+	if err != nil || len(b) == 0 {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00")
+}

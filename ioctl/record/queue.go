@@ -1,0 +1,153 @@
+package record
+
+import (
+	"sync"
+	"time"
+
+	"nvtrace/traces"
+)
+
+// Bounds of the queue between the tracing thread and the sinks.
+const (
+	// maxPending is how many payload bytes may wait before the tracing thread
+	// waits for the sinks: nothing is ever dropped, and memory stays bounded.
+	maxPending = 64 << 20
+	// wakeAfter is how many events make a sleeping consumer wake at once; fewer
+	// are picked up after latency. A wake-up costs the tracing thread more than
+	// recording an event does.
+	wakeAfter = 256
+	latency   = 2 * time.Millisecond
+)
+
+// batch is a run of events with their payload in one arena.
+type batch struct {
+	events []traces.Event
+	segs   []traces.Seg
+	arena  []byte
+	bytes  int
+}
+
+// add copies an event with all it refers to.
+func (b *batch) add(ev *traces.Event) {
+	c := *ev
+	if len(ev.Mem) > 0 {
+		at := len(b.segs)
+		for i := range ev.Mem {
+			s := ev.Mem[i]
+			same := len(s.In) > 0 && len(s.In) == len(s.Out) && &s.In[0] == &s.Out[0]
+			s.In = b.keep(s.In)
+			if same {
+				s.Out = s.In
+			} else {
+				s.Out = b.keep(s.Out)
+			}
+			b.segs = append(b.segs, s)
+		}
+		c.Mem = b.segs[at:len(b.segs):len(b.segs)]
+	}
+	b.events = append(b.events, c)
+	b.bytes += 256 // the event itself
+}
+
+// keep copies bytes into the arena; nil stays nil. A full arena is replaced,
+// not grown: slices into the old one stay valid.
+func (b *batch) keep(p []byte) []byte {
+	if p == nil {
+		return nil
+	}
+	if len(b.arena)+len(p) > cap(b.arena) {
+		b.arena = make([]byte, 0, max(1<<20, len(p)))
+	}
+	at := len(b.arena)
+	b.arena = append(b.arena, p...)
+	b.bytes += len(p)
+	return b.arena[at:len(b.arena):len(b.arena)]
+}
+
+func (b *batch) reset() {
+	clear(b.events)
+	b.events, b.segs, b.arena, b.bytes = b.events[:0], b.segs[:0], b.arena[:0], 0
+}
+
+// queue carries events from the tracing thread to one consumer goroutine.
+type queue struct {
+	mu     sync.Mutex
+	room   sync.Cond // the consumer took the pending batch
+	fill   *batch
+	spare  *batch
+	closed bool
+
+	wake chan struct{} // buffered; tells the consumer that there is something
+	done chan struct{} // closed when the consumer has seen everything
+}
+
+func newQueue() *queue {
+	q := &queue{fill: &batch{}, spare: &batch{}, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	q.room.L = &q.mu
+	return q
+}
+
+// put hands over a copy of ev. It waits while maxPending bytes are pending.
+func (q *queue) put(ev *traces.Event) {
+	q.mu.Lock()
+	for q.fill.bytes > maxPending {
+		q.room.Wait()
+	}
+	q.fill.add(ev)
+	n := len(q.fill.events)
+	q.mu.Unlock()
+	if n == 1 || n == wakeAfter {
+		select {
+		case q.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// close says that no more events come and waits until the consumer has seen all.
+func (q *queue) close() {
+	q.mu.Lock()
+	q.closed = true
+	q.mu.Unlock()
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+	<-q.done
+}
+
+// consume calls f for every event until the queue is closed and empty, and
+// idle whenever there is nothing more to do for now.
+func (q *queue) consume(f func(*traces.Event), idle func()) {
+	defer close(q.done)
+	timer := time.NewTimer(latency)
+	for {
+		q.mu.Lock()
+		b, closed := q.fill, q.closed
+		q.fill, q.spare = q.spare, nil
+		q.room.Broadcast()
+		q.mu.Unlock()
+		for i := range b.events {
+			f(&b.events[i])
+		}
+		n := len(b.events)
+		b.reset()
+		q.mu.Lock()
+		q.spare = b
+		q.mu.Unlock()
+		if n > 0 {
+			continue
+		}
+		idle()
+		if closed {
+			return
+		}
+		<-q.wake
+		// Let a burst gather: one wake-up for many events.
+		timer.Reset(latency)
+		select {
+		case <-timer.C:
+		case <-q.wake:
+		}
+	}
+}
