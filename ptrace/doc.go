@@ -1,0 +1,38 @@
+// Package ptrace supervises a tree of Linux processes: it starts a program (or
+// attaches to a running one), follows every thread and child, stops them at
+// the system calls that a set of rules selects, and calls a [Handler].
+//
+// It knows processes, signals, system calls and memory. It knows nothing of
+// what the calls mean, and nothing of NVIDIA.
+//
+// # Cost
+//
+// [Run] compiles the rules to a seccomp filter that is in place before the
+// program's first instruction, so that a call that no rule matches runs at
+// full speed in every thread. A matched call costs one stop, two when the
+// handler wants its result. Where a filter is refused, and in [Attach], every
+// call stops and the rules are applied here instead; the handler sees the same.
+//
+// # Threads
+//
+// The kernel ties a tracee to the one thread that traces it. Run and Attach
+// therefore do everything, including all calls of the handler, on one locked
+// OS thread, and return when it is done. Methods of [Task] must be called from
+// within a call of the handler.
+//
+// While they run, SIGCHLD is set to its default with SA_NOCLDSTOP for the whole
+// process (a handler for it, which Go installs, costs a quarter of each stop),
+// and so is one realtime signal that wakes the thread. Children that other
+// threads start, for example with os/exec, are not disturbed.
+//
+// # What is inherent
+//
+// A traced program can't be traced by another: its PTRACE_TRACEME and its
+// gdb fail with EPERM. A filter can't be taken away again: if the tracer dies,
+// its programs die too ([Options.NoExitKill] makes matched calls fail with
+// ENOSYS instead). Where the kernel demands no_new_privs for a filter, set-user-ID
+// programs lose their privilege, as they do under any tracer without root.
+// Go's runtime replaces inherited ignored signals, SIGHUP and SIGINT and those of
+// job control excepted, before this package can see them; the program gets the
+// default for the others (SIGPIPE, SIGQUIT).
+package ptrace

@@ -1,0 +1,184 @@
+package ptrace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Options says what to run and what to stop for. Run and Launch need Argv;
+// Attach takes nil.
+type Options struct {
+	Argv []string // program and arguments
+	Path string   // file to execute; "" searches Argv[0] in $PATH as a shell does
+	Env  []string // nil: this process's environment
+	Dir  string   // working directory; "" keeps this process's
+
+	// Standard files; nil passes this process's own. Other inherited
+	// descriptors stay open in the program, as they would untraced.
+	Stdin, Stdout, Stderr *os.File
+	// ExtraFiles become descriptors 3, 4, ... of the program.
+	ExtraFiles []*os.File
+
+	// Rules select the calls that the handler sees.
+	Rules []Rule
+	// ExtraRules are for processes in which the handler asks for them, by
+	// [Task.InjectFilter] with nil.
+	ExtraRules []Rule
+	// ExtraInBase applies ExtraRules everywhere from the start, at the price of
+	// more stops. For machines where InjectFilter can't work.
+	ExtraInBase bool
+
+	Seccomp SeccompMode
+	// NoExitKill lets the program live on when the tracing process is killed.
+	// Its matched calls fail with ENOSYS from then on.
+	NoExitKill bool
+	// Orphans says what Run does when the program has ended, but not all of the
+	// processes that it left behind.
+	Orphans OrphanPolicy
+	// NoSignals keeps Run and Attach from handling signals sent to this
+	// process. By default Run forwards SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 to
+	// the program. SIGINT and SIGQUIT are forwarded only if this process is not
+	// in the terminal's foreground group, where the program gets its own; they
+	// never end the tracer, however often they come: a program that survives
+	// Ctrl-C survives it here. In Attach the first SIGINT, SIGTERM or SIGHUP detaches.
+	NoSignals bool
+
+	// Logger gets warnings and debug messages; nil drops them.
+	Logger *slog.Logger
+
+	// Started, if not nil, is called on the tracing thread when the program's
+	// execve succeeded, before its first instruction, with its process id.
+	Started func(pid int)
+}
+
+// SeccompMode says whether Run uses a seccomp filter.
+type SeccompMode uint8
+
+// The seccomp modes.
+const (
+	SeccompAuto SeccompMode = iota // use a filter; where it is refused, stop at every call
+	SeccompOff                     // stop at every call
+)
+
+// OrphanPolicy says what happens to processes that outlive the program.
+type OrphanPolicy uint8
+
+// The orphan policies.
+const (
+	OrphansWait   OrphanPolicy = iota // trace them until the last has ended, as strace does
+	OrphansKill                       // kill them when the program has ended
+	OrphansDetach                     // let them go. Needs SeccompOff: under a filter they could not live without a tracer
+)
+
+// Result is the outcome of a run.
+type Result struct {
+	PID    int             // the program's process id
+	Status unix.WaitStatus // how it ended; for Attach only if it ended while being traced
+	Ended  bool            // Status is valid
+
+	Mode       Mode
+	Reason     string // why not ModeSeccomp; ""
+	NoNewPrivs bool   // PR_SET_NO_NEW_PRIVS had to be set for the filter
+
+	Stops    uint64 // all stops
+	Calls    uint64 // calls given to the handler
+	Exits    uint64 // exits given to the handler
+	Signals  uint64 // signals passed on
+	Tasks    uint64 // threads and processes seen
+	Injected uint64 // processes in which a second filter was installed
+
+	TracerCPU time.Duration // CPU time of the tracing thread
+	Wall      time.Duration
+}
+
+// Mode says how calls were stopped.
+type Mode uint8
+
+// The modes.
+const (
+	ModeSeccomp  Mode = iota + 1 // a filter in the program chose the calls
+	ModeSyscalls                 // the program stopped at every call
+)
+
+// String returns the mode in a word.
+func (m Mode) String() string {
+	switch m {
+	case ModeSeccomp:
+		return "seccomp"
+	case ModeSyscalls:
+		return "syscalls"
+	}
+	return "invalid"
+}
+
+// Errors that callers tell apart.
+var (
+	ErrNotFound      = errors.New("command not found")
+	ErrNotExecutable = errors.New("cannot execute")
+	ErrNoProcess     = errors.New("no such process")
+	ErrPermission    = errors.New("not permitted to trace")
+	// ErrInject is wrapped by all errors of Task.InjectFilter.
+	ErrInject = errors.New("filter not injected")
+	// ErrGone is returned by methods of Task when the task has died.
+	ErrGone = errors.New("task is gone")
+)
+
+// ExecError says at which step starting a program failed. It matches
+// [ErrNotFound] or [ErrNotExecutable] if that is the reason; a shell's exit
+// status is then 127 or 126.
+type ExecError struct {
+	Path  string
+	Stage string // "find", "fork", "chdir", "dup", "seccomp", "exec"
+	Errno unix.Errno
+	kind  error
+}
+
+// Error implements error.
+func (e *ExecError) Error() string {
+	if e.kind != nil {
+		return fmt.Sprintf("%s: %s: %v", e.Path, e.kind, e.Errno)
+	}
+	return fmt.Sprintf("%s: %s: %v", e.Path, e.Stage, e.Errno)
+}
+
+// Unwrap makes errors.Is work with the sentinel and the errno.
+func (e *ExecError) Unwrap() []error {
+	if e.kind != nil {
+		return []error{e.kind, e.Errno}
+	}
+	return []error{e.Errno}
+}
+
+// HandlerError reports a panic in a [Handler]. The program was run to its end.
+type HandlerError struct {
+	Value any    // the value of the panic
+	Stack []byte // where
+}
+
+// Error implements error.
+func (e *HandlerError) Error() string { return fmt.Sprintf("trace handler: panic: %v", e.Value) }
+
+// Run starts the program, traces it and everything that it starts, and returns
+// when it (and, by default, the last of its descendants) has ended.
+//
+// When ctx is cancelled, everything traced is killed, and Run returns the
+// context's cause. The Result is valid also with an error.
+func Run(ctx context.Context, o *Options, h Handler) (*Result, error) {
+	return nil, errors.ErrUnsupported
+}
+
+// Attach traces the running process pid (and what it starts from now on), in
+// [ModeSyscalls], until it ends or ctx is cancelled. It then lets every thread
+// go, where it was. A cancelled ctx is not an error.
+//
+// The error matches ErrNoProcess or ErrPermission if that is the reason, and says
+// what stands in the way.
+func Attach(ctx context.Context, pid int, o *Options, h Handler) (*Result, error) {
+	return nil, errors.ErrUnsupported
+}
