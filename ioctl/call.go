@@ -1,0 +1,150 @@
+package ioctl
+
+import (
+	"strconv"
+
+	"nvtrace/rm"
+	"nvtrace/traces"
+)
+
+// Unknown says what the tables lack of a call. Closed means that NVIDIA
+// publishes nothing about it: not a gap in the tables.
+type Unknown uint8
+
+// The degrees of ignorance, from none to all.
+const (
+	Known           Unknown = iota
+	UnknownSize             // named, but the parameters' size fits no known layout
+	UnknownBytes            // named, but its layout is not public, or its bytes were not recorded
+	ClosedControl           // a control command of the closed parts: GSS-legacy or NV2081_BINAPI
+	UnknownControl          // a control command without a name
+	UnknownClass            // an object class without a name
+	UnknownRequest          // a request without a name
+)
+
+var unknownNames = [...]string{"known", "unknown size", "unknown layout", "closed control", "unknown control", "unknown class", "unknown request"}
+
+// String says it in words: "unknown control".
+func (u Unknown) String() string {
+	if int(u) < len(unknownNames) {
+		return unknownNames[u]
+	}
+	return "unknown(" + strconv.Itoa(int(u)) + ")"
+}
+
+// Call is what an event says. Its Parts and the slices in them belong to the
+// event and to the Decoder: they are good until the next Decode.
+type Call struct {
+	Kind   traces.Kind
+	Device Device
+
+	// Name is the call's name: "NV_ESC_RM_CONTROL", "UVM_INITIALIZE", "mmap",
+	// "openat" is not told apart from "open". It is "" for an unknown request;
+	// AppendName then makes one up from Nr.
+	Name string
+	// Sub is the name of what the call is about: control command, class,
+	// NVOS32 function; "" if there is none or it has no name.
+	Sub string
+	Nr  uint32 // what the device tells requests apart by: _IOC_NR, or the whole number
+	// SubNr is the control command, class or function; HasSub whether there is one.
+	SubNr  uint32
+	HasSub bool
+
+	Escape  *rm.Escape
+	Control *rm.Control
+	Class   *rm.Class
+	Request *rm.Request
+	// Other is set where the layout is taken from another driver version than
+	// the recording's, because only there the parameters' size fits.
+	Other rm.Version
+
+	// The objects that an RM call names; 0 none.
+	Client, Parent, Object uint32
+	// New is the handle of the object that the call made, as the driver returned it.
+	New uint32
+
+	Errno     int32 // error of the system call, 0 none
+	Status    rm.Status
+	HasStatus bool // the argument has a status member, and it was read after the call
+	Unknown   Unknown
+	Finn      bool // the parameters are FINN-serialised
+	Xfer      bool // the escape came inside NV_ESC_IOCTL_XFER_CMD; Parts[0] is the envelope
+
+	Parts []Part // the argument, then what it points to
+
+	Link *Mapping // KindMmap: what is mapped; nil not known
+}
+
+// Failed reports whether the system call or the resource manager refused.
+func (c *Call) Failed() bool { return c.Errno != 0 || c.HasStatus && c.Status != rm.OK }
+
+// Part is one piece of memory of a call and what lies in it.
+type Part struct {
+	// Field is the path of the pointer that leads here: "params", "classList",
+	// "" for the argument itself. Parent is the index of the part it lies in.
+	Field  string
+	Parent int
+	// Struct is the layout of the bytes, or of one element where Array is set;
+	// nil for plain bytes, characters (Text) or numbers of Elem bytes.
+	Struct *rm.Struct
+	Elem   int
+	Array  bool
+	Text   bool
+	// Written says that the call may have changed the bytes: false where the
+	// driver does not copy parameters back after an error.
+	Written bool
+
+	Addr uint64
+	Len  int    // bytes that the call refers to
+	In   []byte // as in traces.Seg
+	Out  []byte
+}
+
+// AppendName appends the call's name, for an unknown request one made of the
+// device's kind and the number: "nvidiactl:0x3f".
+func (c *Call) AppendName(dst []byte) []byte {
+	if c.Name != "" {
+		return append(dst, c.Name...)
+	}
+	dst = append(dst, c.Device.String()...)
+	dst = append(dst, ":0x"...)
+	return strconv.AppendUint(dst, uint64(c.Nr), 16)
+}
+
+// AppendSub appends the name of what the call is about, for an unknown one its
+// number and, for a control command, its class and category. It appends nothing
+// where HasSub is false.
+func (c *Call) AppendSub(dst []byte, abi *rm.ABI) []byte {
+	if c.Sub != "" || !c.HasSub {
+		return append(dst, c.Sub...)
+	}
+	dst = append(dst, "0x"...)
+	dst = strconv.AppendUint(dst, uint64(c.SubNr), 16)
+	if c.Unknown == UnknownControl || c.Unknown == ClosedControl {
+		if g := abi.ControlGroup(c.SubNr); g != "" {
+			dst = append(dst, " ("...)
+			dst = append(dst, g...)
+			dst = append(dst, ')')
+		}
+	}
+	return dst
+}
+
+// Key identifies what was called: calls of equal Keys have equal names.
+type Key struct {
+	Kind   traces.Kind
+	Device Device
+	Nr     uint32
+	SubNr  uint32
+	HasSub bool
+}
+
+// Key returns the call's key. Escapes on nvidiactl and on a GPU's node have the
+// same one.
+func (c *Call) Key() Key {
+	dev := c.Device
+	if c.Kind == traces.KindIoctl && dev == DeviceGPU {
+		dev = DeviceCtl
+	}
+	return Key{c.Kind, dev, c.Nr, c.SubNr, c.HasSub}
+}

@@ -1,0 +1,219 @@
+package ioctl
+
+import (
+	"nvtrace/rm"
+	"nvtrace/traces"
+)
+
+// Mapping says which object an open file maps: RM ties them one to one, by
+// NV_ESC_RM_MAP_MEMORY, or NV_ESC_RM_ALLOC_MEMORY with a descriptor, for the
+// file's whole life.
+type Mapping struct {
+	Managed   bool // unified memory of nvidia-uvm: no RM object
+	Client    uint32
+	Device    uint32 // handle of the device or subdevice
+	Memory    uint32 // handle of the mapped object
+	Class     *rm.Class
+	Kind      rm.MapKind
+	Offset    uint64
+	Length    uint64
+	Cookie    uint64 // what MAP_MEMORY returned as pLinearAddress
+	Confirmed bool   // NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO named object and address
+}
+
+// linker keeps what links mappings to objects.
+type linker struct {
+	fds     map[fdKey]openFile
+	refs    map[uint32]int32 // descriptors per open file
+	byFile  map[uint32]*Mapping
+	waiting map[cookieKey]*Mapping // not yet confirmed
+	classes map[uint64]*rm.Class // client and handle of objects that can be mapped
+	managed Mapping
+}
+
+type fdKey struct{ pid, fd int32 }
+
+type cookieKey struct {
+	object uint64 // client and handle
+	cookie uint64
+}
+
+// maxWaiting bounds the mappings that wait for their confirmation.
+const maxWaiting = 1 << 14
+
+type openFile struct {
+	id  uint32
+	dev string
+}
+
+func (l *linker) init() {
+	l.fds = make(map[fdKey]openFile)
+	l.refs = make(map[uint32]int32)
+	l.byFile = make(map[uint32]*Mapping)
+	l.waiting = make(map[cookieKey]*Mapping)
+	l.classes = make(map[uint64]*rm.Class)
+	l.managed = Mapping{Managed: true}
+}
+
+// FDName returns the device node behind a descriptor as far as the events told,
+// "" if it is not known.
+func (d *Decoder) FDName(pid, fd int32) string { return d.links.fds[fdKey{pid, fd}].dev }
+
+// track takes in what an event says about descriptors and mappings, and links
+// an mmap.
+func (l *linker) track(d *Decoder, ev *traces.Event, c *Call) {
+	switch ev.Kind {
+	case traces.KindOpen:
+		if c.Errno == 0 && ev.FD >= 0 {
+			l.open(ev.PID, ev.FD, ev)
+		}
+	case traces.KindDup:
+		if c.Errno == 0 && ev.Ret >= 0 {
+			l.open(ev.PID, int32(ev.Ret), ev)
+		}
+	case traces.KindClose:
+		l.close(ev.PID, ev.FD)
+	case traces.KindMmap:
+		l.mmap(ev, c)
+	case traces.KindIoctl:
+		if (c.Device == DeviceCtl || c.Device == DeviceGPU) && len(c.Parts) > 0 {
+			l.escape(d.ABI(ev.PID), ev, c)
+		}
+	}
+}
+
+func (l *linker) open(pid, fd int32, ev *traces.Event) {
+	k := fdKey{pid, fd}
+	if old, ok := l.fds[k]; ok {
+		l.drop(old.id)
+	}
+	l.fds[k] = openFile{ev.File, ev.Dev}
+	l.refs[ev.File]++
+}
+
+func (l *linker) close(pid, fd int32) {
+	k := fdKey{pid, fd}
+	if old, ok := l.fds[k]; ok {
+		delete(l.fds, k)
+		l.drop(old.id)
+	}
+}
+
+// drop takes one descriptor from an open file. With the last known one the
+// file's mapping context is forgotten: descriptors that were never seen (of a
+// fork's child) lose their link by that, which only costs a name.
+func (l *linker) drop(file uint32) {
+	if l.refs[file]--; l.refs[file] <= 0 {
+		delete(l.refs, file)
+		delete(l.byFile, file)
+	}
+}
+
+func (l *linker) mmap(ev *traces.Event, c *Call) {
+	if c.Device == DeviceUVM {
+		c.Link = &l.managed
+		return
+	}
+	c.Link = l.byFile[ev.File]
+}
+
+// escape notes what escapes say about mappings.
+func (l *linker) escape(abi *rm.ABI, ev *traces.Event, c *Call) {
+	if c.Failed() || !c.HasStatus {
+		return
+	}
+	p := &c.Parts[0]
+	if c.Xfer {
+		if len(c.Parts) < 2 {
+			return
+		}
+		p = &c.Parts[1]
+	}
+	switch c.Nr {
+	case escAlloc, escAllocObject:
+		l.object(c)
+	case escDupObject: // NVOS55: the copy is what its source is
+		if class := l.classes[key64(load32(p.In, 12), load32(p.In, 16))]; class != nil {
+			l.classes[key64(c.Client, c.New)] = class
+		}
+	case escAllocMemory: // NVOS02: limit at 32; fd at 48 of the wrapper
+		l.object(c)
+		if len(p.In) >= 52 {
+			l.bind(ev.PID, int32(load32(p.In, 48)), Mapping{
+				Client: c.Client, Device: c.Parent, Memory: c.New, Class: c.Class,
+				Length: load64(p.In, 32) + 1, Cookie: load64(p.Out, 24),
+			})
+		}
+	case escMapMemory: // NVOS33: offset 16, length 24, pLinearAddress 32; fd at 48 of the wrapper
+		if len(p.In) >= 52 {
+			l.bind(ev.PID, int32(load32(p.In, 48)), Mapping{
+				Client: c.Client, Device: c.Parent, Memory: c.Object, Class: l.classes[key64(c.Client, c.Object)],
+				Offset: load64(p.In, 16), Length: load64(p.In, 24), Cookie: load64(p.Out, 32),
+			})
+		}
+	case escUpdateMapping: // NVOS56: pOldCpuAddress 16
+		l.confirm(c.Client, c.Object, load64(p.In, 16))
+	case escVidHeap:
+		l.heap(abi, c, p)
+	case escFree:
+		delete(l.classes, key64(c.Client, c.Object))
+	}
+}
+
+func key64(client, handle uint32) uint64 { return uint64(client)<<32 | uint64(handle) }
+
+// object remembers the class of an object that can be mapped.
+func (l *linker) object(c *Call) {
+	if c.Class != nil && c.Class.Map != rm.MapNone && c.New != 0 {
+		l.classes[key64(c.Client, c.New)] = c.Class
+	}
+}
+
+// Classes of memory and the NVOS32 members that tell them apart (nvos.h:
+// NVOS32_FUNCTION_ALLOC_SIZE, NVOS32_ATTR_LOCATION 26:25).
+const (
+	classMemorySystem    = 0x3e
+	classMemoryLocalUser = 0x40
+	heapAllocSize        = 2
+	locationVidmem       = 0
+)
+
+// heap notes memory that NV_ESC_RM_VID_HEAP_CONTROL allocated. In every layout
+// data.AllocSize begins at 40 with owner, hMemory, type, flags, attr.
+func (l *linker) heap(abi *rm.ABI, c *Call, p *Part) {
+	if c.SubNr != heapAllocSize || len(p.Out) < 60 {
+		return
+	}
+	class := uint32(classMemorySystem)
+	if load32(p.Out, 56)>>25&3 == locationVidmem {
+		class = classMemoryLocalUser
+	}
+	if cl := abi.Class(class); cl != nil {
+		l.classes[key64(c.Client, load32(p.Out, 44))] = cl
+	}
+}
+
+// bind ties an object to the open file that its mapping goes through.
+func (l *linker) bind(pid, fd int32, m Mapping) {
+	f, ok := l.fds[fdKey{pid, fd}]
+	if !ok || f.id == 0 {
+		return
+	}
+	if m.Class != nil {
+		m.Kind = m.Class.Map
+	}
+	l.byFile[f.id] = &m
+	if len(l.waiting) < maxWaiting {
+		l.waiting[cookieKey{key64(m.Client, m.Memory), m.Cookie}] = &m
+	}
+}
+
+// confirm marks the mapping of an object as proven. The file that it went
+// through may be closed by then.
+func (l *linker) confirm(client, memory uint32, cookie uint64) {
+	k := cookieKey{key64(client, memory), cookie}
+	if m := l.waiting[k]; m != nil {
+		m.Confirmed = true
+		delete(l.waiting, k)
+	}
+}
