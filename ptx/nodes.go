@@ -101,18 +101,18 @@ type OperandKind uint8
 
 // The operand kinds.
 const (
-	OperandBad     OperandKind = iota // never in a File
-	OperandName                       // register, variable, label or function: Name; a displacement sym+4 or sym[2]: HasOffset, Bits = int64; a selector %tid.x: Sel
-	OperandSink                       // "_"
-	OperandInt                        // integer constant or folded constant expression: Bits (two's complement)
-	OperandF32                        // 0fXXXXXXXX: Bits = IEEE 754 binary32 in the low half
-	OperandF64                        // 1.5, 0dXXXXXXXXXXXXXXXX: Bits = IEEE 754 binary64
-	OperandAddr                       // "[…]": Name = base, empty for [imm]; Bits = displacement (int64); Kids = what follows the first comma
-	OperandVector                     // "{a, b}": Kids
-	OperandGroup                      // "(a, b)" of a call: Kids
-	OperandPair                       // "a|b": two Kids
-	OperandString                     // "…" of a .pragma or .file, Name = with its quotes
-	OperandExpr                       // constant expression with names in it that could not be folded: its text only
+	OperandBad    OperandKind = iota // never in a File
+	OperandName                      // register, variable, label or function: Name; a displacement sym+4 or sym[2]: HasOffset, Bits = int64; a selector %tid.x: Sel
+	OperandSink                      // "_"
+	OperandInt                       // integer constant or folded constant expression: Bits (two's complement)
+	OperandF32                       // 0fXXXXXXXX: Bits = IEEE 754 binary32 in the low half
+	OperandF64                       // 1.5, 0dXXXXXXXXXXXXXXXX: Bits = IEEE 754 binary64
+	OperandAddr                      // "[…]": Name = base, empty for [imm]; Bits = displacement (int64); Kids = what follows the first comma
+	OperandVector                    // "{a, b}": Kids
+	OperandGroup                     // "(a, b)" of a call: Kids
+	OperandPair                      // "a|b": two Kids
+	OperandString                    // "…" of a .pragma or .file, Name = with its quotes
+	OperandExpr                      // constant expression with names in it that could not be folded: its text only
 )
 
 // OperandFlags are details of an [Operand].
@@ -378,4 +378,17 @@ func (f *File) Lookup(name string) *Func {
 		}
 	}
 	return found
+}
+
+// nextMod cuts the first modifier off a run of modifiers; what stands between
+// them, blanks and comments, is skipped.
+func nextMod(s string) (mod, rest string) {
+	for i := 0; i < len(s); {
+		k, end := scan(s, i)
+		if k == TokDirective {
+			return s[i:end], s[end:]
+		}
+		i = end
+	}
+	return "", ""
 }
