@@ -154,14 +154,17 @@ func (p *parser) version() {
 
 func (p *parser) target() {
 	s := p.lineDirective(StmtDirective)
-	s.arg, s.nargs = p.operands(false)
-	for _, o := range p.f.Args(&s) {
-		if o.Kind != OperandName {
-			p.failAt(o.Pos, "expected a target like sm_90")
-			return
+	mark := len(p.stk)
+	for {
+		o := Operand{Kind: OperandName, Pos: Pos(p.pos), Name: p.span()}
+		p.f.Targets = append(p.f.Targets, p.token(TokIdent, "a target like sm_90"))
+		p.done(o)
+		if p.c != ',' {
+			break
 		}
-		p.f.Targets = append(p.f.Targets, p.f.Text(o.Name))
+		p.next()
 	}
+	s.arg, s.nargs = p.keep(mark)
 	p.add(s)
 }
 
@@ -174,7 +177,6 @@ func (p *parser) addressSize() {
 		p.fail("32 or 64")
 		return
 	}
-	p.rewind(p.pos)
 	s.arg, s.nargs = p.operands(false)
 	p.add(s)
 }
@@ -508,17 +510,19 @@ func (p *parser) function(kind FuncKind, start Pos, link Linkage) {
 	if p.c == '(' {
 		fn.param, fn.nparams = p.params()
 	}
-	for p.tok == TokDirective {
+	for p.tok == TokDirective && !startsStatement(p.text()) {
 		p.attr()
 	}
 	p.header(&fn)
-	if p.c != '{' && p.c != ';' {
+	// Compilers of PTX 1.x and 2.x end a prototype with nothing.
+	bare := p.tok == TokDirective
+	if p.c != '{' && p.c != ';' && !bare {
 		p.fail("'{', ';' or a performance directive after the function header")
 		return
 	}
 	s := Stmt{Kind: StmtFunc, Pos: start, Name: fn.Name, Ref: uint32(len(p.f.Funcs))}
-	proto := p.c == ';'
-	if proto {
+	proto := p.c != '{'
+	if p.c == ';' {
 		p.next()
 	}
 	p.add(s)
@@ -531,6 +535,17 @@ func (p *parser) function(kind FuncKind, start Pos, link Linkage) {
 	if !proto {
 		p.pushScope()
 	}
+}
+
+// startsStatement reports whether a word can't belong to a function header
+// because it begins a statement of its own.
+func startsStatement(word string) bool {
+	switch word {
+	case ".entry", ".func", ".file", ".loc", ".section", ".version", ".target", ".address_size", ".alias":
+		return true
+	}
+	_, space := spaceOf(word)
+	return space || linkage(word) != 0
 }
 
 // header notes what the header directives of fn say.
