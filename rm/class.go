@@ -2,16 +2,15 @@ package rm
 
 // Class is an object class.
 type Class struct {
-	Name      string   // HOPPER_CHANNEL_GPFIFO_A
-	ID        uint32   // 0xc86f
-	Aliases   []string // further names of the number
-	Internal  string   // the driver's own class that implements it: KernelChannel
-	Alloc     *Struct  // allocation parameters, nil if none
-	Need      Need     // whether they must be given
-	Parents   []uint32 // classes (any of these) that an object of it may be created under
-	AnyParent bool     // any object will do as parent
-	Multi     bool     // a parent may have several
-	Listed    bool     // in the driver's resource table; false: a number that only headers name
+	Name     string   // HOPPER_CHANNEL_GPFIFO_A
+	ID       uint32   // 0xc86f
+	Aliases  []string // further names of the number
+	Internal string   // the driver's own class that implements it: KernelChannel
+	Alloc    *Struct  // allocation parameters, nil if none
+	Need     Need     // whether they must be given
+	Parents  []string // internal classes, any of which an object may be created under; RS_ROOT_OBJECT: none, RS_ANY_PARENT: any
+	Multi    bool     // a parent may have several
+	Listed   bool     // in the driver's resource table; false: a number that only headers name
 
 	Kind Kindred // what it is, in the tree of objects
 	Nick string  // short name for printing: "chan", "compute", "vas"
@@ -74,3 +73,5 @@ const (
 	MapStats                    // read-only statistics page, NV00DE_SHARED_DATA
 	MapRegisters                // device registers
 )
+
+func (c *Class) classify() {}

@@ -13,7 +13,14 @@ type Escape struct {
 
 // Layout returns the parameter struct for an argument of size bytes: the one of
 // that size, or, for an array, its element. Nil if none fits.
-func (e *Escape) Layout(size int) *Struct { return nil }
+func (e *Escape) Layout(size int) *Struct {
+	for _, s := range e.Params {
+		if s.Size == size || e.Array && s.Size > 0 && size > 0 && size%s.Size == 0 {
+			return s
+		}
+	}
+	return nil
+}
 
 // Scope says which nodes take an escape.
 type Scope uint8
