@@ -193,10 +193,9 @@ func appendMem(dst []byte, mem []Seg) []byte {
 		}
 		switch {
 		case s.Out == nil:
-		case s.In != nil && !s.Changed() && len(in) == len(s.In):
+		case s.In != nil && !s.Changed() && len(in) == len(s.In) && len(in) <= left:
 			dst = append(dst, `,"o":"="`...)
-			left -= len(s.Out) // what a reader may have to hold
-			left = max(left, 0)
+			left -= len(in) // a reader counts them too
 		default:
 			dst = appendBytes(dst, `,"o":"`, `,"on":`, cut(s.Out), s.Len)
 		}

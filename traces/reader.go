@@ -194,7 +194,7 @@ func (r *Reader) All() iter.Seq2[*Event, error] {
 		e := new(Event)
 		for {
 			err := r.Next(e)
-			if errors.Is(err, io.EOF) && !errors.As(err, new(*DamageError)) {
+			if err == io.EOF { //nolint:errorlint // Next returns it bare; a DamageError may wrap it
 				return
 			}
 			if err != nil {
@@ -266,6 +266,9 @@ func (r *Reader) readLine() ([]byte, error) {
 		}
 		line, err = r.in.ReadSlice('\n')
 		r.long = append(r.long, line...)
+	}
+	if len(r.long) > MaxLine {
+		return nil, fmt.Errorf("the line is longer than %d bytes", MaxLine)
 	}
 	r.next += int64(len(r.long))
 	if err != nil {

@@ -1,0 +1,250 @@
+package traces
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// record writes events with small flushes and returns the recording.
+func record(t testing.TB, events []*Event, o *WriterOptions) []byte {
+	t.Helper()
+	var buf bytes.Buffer
+	w, err := NewWriter(&buf, testHeader, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range events {
+		w.Write(e)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if w.Events() != uint64(len(events)) || w.Written() != uint64(buf.Len()) {
+		t.Fatalf("Events %d of %d, Written %d of %d", w.Events(), len(events), w.Written(), buf.Len())
+	}
+	return buf.Bytes()
+}
+
+func randomEvents(seed uint64, n int) []*Event {
+	r := rand.New(rand.NewPCG(seed, 0))
+	events := make([]*Event, n)
+	for i := range events {
+		events[i] = randomEvent(r)
+	}
+	return events
+}
+
+// TestRoundTrip writes random events, plain and compressed, and reads the same ones.
+func TestRoundTrip(t *testing.T) {
+	for _, compress := range []bool{false, true} {
+		events := randomEvents(7, 2000)
+		data := record(t, events, &WriterOptions{Compress: compress, FlushBytes: 5000})
+		h, got, err := readAll(t, data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(testHeader, h); d != "" {
+			t.Fatalf("header (-want +got):\n%s", d)
+		}
+		if len(got) != len(events) {
+			t.Fatalf("%d events of %d", len(got), len(events))
+		}
+		for i := range events {
+			if d := cmp.Diff(normal(events[i]), got[i], sameEvent); d != "" {
+				t.Fatalf("compress %v, event %d (-written +read):\n%s", compress, i, d)
+			}
+		}
+	}
+}
+
+// TestCrash cuts a recording at every length, as a crash or a full disk would:
+// what was flushed before is read, and the rest is told as damage.
+func TestCrash(t *testing.T) {
+	for _, compress := range []bool{false, true} {
+		events := randomEvents(3, 15)
+		var buf bytes.Buffer
+		w, err := NewWriter(&buf, testHeader, &WriterOptions{Compress: compress, FlushBytes: 1 << 20, FlushInterval: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		flushed := map[int]int{} // bytes written -> events in them
+		for i, e := range events {
+			w.Write(e)
+			if i%5 == 4 {
+				if err := w.Flush(); err != nil {
+					t.Fatal(err)
+				}
+				flushed[buf.Len()] = i + 1
+			}
+		}
+		data := buf.Bytes()
+		want := 0
+		for n := range len(data) + 1 {
+			if k, ok := flushed[n]; ok {
+				want = k
+			}
+			_, got, err := readAll(t, data[:n])
+			if len(got) < want {
+				t.Fatalf("compress %v: %d of %d bytes: read %d events, %d were flushed: %v", compress, n, len(data), len(got), want, err)
+			}
+			for i := range got {
+				if text := AppendEvent(nil, got[i]); !bytes.Equal(text, AppendEvent(nil, events[i])) {
+					t.Fatalf("event %d reads as %s", i, text)
+				}
+			}
+			if n < len(AppendHeader(nil, testHeader)) {
+				continue
+			}
+			if _, whole := flushed[n]; whole != (err == nil) && (compress || data[n-1] != '\n') {
+				t.Fatalf("compress %v: %d bytes, whole %v: %v", compress, n, whole, err)
+			}
+			var damage *DamageError
+			if err != nil && want > 0 && (!errors.As(err, &damage) || int(damage.Events) != len(got)) {
+				t.Fatalf("%d bytes: %v", n, err)
+			}
+		}
+	}
+}
+
+func TestWriterError(t *testing.T) {
+	for _, compress := range []bool{false, true} {
+		out := &errWriter{n: 3000, err: errFull}
+		var told []error
+		w, err := NewWriter(out, testHeader, &WriterOptions{Compress: compress, FlushBytes: 500, OnError: func(err error) { told = append(told, err) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		events := randomEvents(5, 500)
+		for _, e := range events {
+			w.Write(e)
+		}
+		writes := out.writes
+		w.Write(events[0])
+		for _, err := range []error{w.Err(), w.Flush(), w.Close(), w.Close()} {
+			if !errors.Is(err, errFull) || !strings.Contains(err.Error(), "after ") {
+				t.Errorf("error %v", err)
+			}
+		}
+		if len(told) != 1 || !errors.Is(told[0], errFull) {
+			t.Errorf("OnError told %v", told)
+		}
+		if out.writes != writes {
+			t.Errorf("%d writes after the error", out.writes-writes)
+		}
+		if _, got, err := readAll(t, out.Bytes()); len(got) == 0 || err == nil {
+			t.Errorf("%d events of the truncated file, error %v", len(got), err)
+		}
+	}
+}
+
+func TestShortWrite(t *testing.T) {
+	w, err := NewWriter(&errWriter{n: 10}, testHeader, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Flush(); !errors.Is(err, io.ErrShortWrite) {
+		t.Errorf("a write that is short without an error: %v", err)
+	}
+}
+
+func TestWriteAfterClose(t *testing.T) {
+	w, err := NewWriter(io.Discard, testHeader, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w.Write(&Event{})
+	if w.Err() == nil {
+		t.Error("no error")
+	}
+}
+
+// TestFlushInterval checks that recorded time pushes records out.
+func TestFlushInterval(t *testing.T) {
+	var buf bytes.Buffer
+	w, err := NewWriter(&buf, testHeader, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Write(&Event{Kind: KindNote, FD: -1, Time: 0})
+	w.Write(&Event{Kind: KindNote, FD: -1, Time: 199e6})
+	if buf.Len() != 0 {
+		t.Error("flushed too early")
+	}
+	w.Write(&Event{Kind: KindNote, FD: -1, Time: 150e6, Dur: 50e6})
+	if n := bytes.Count(buf.Bytes(), []byte("\n")); n != 4 {
+		t.Errorf("%d lines after 200 ms", n)
+	}
+	w.Write(&Event{Kind: KindNote, FD: -1, Time: 1e9})
+	if w.Pending() == 0 {
+		t.Error("the interval must begin anew with the next event")
+	}
+}
+
+func TestCreateOpen(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"a.nvt", "a.jsonl"} {
+		path := filepath.Join(dir, name)
+		w, err := Create(path, testHeader, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if data, err := os.ReadFile(path); err != nil || len(data) == 0 {
+			t.Errorf("%s: the header is not written at once: %v", name, err)
+		} else if isZstd(data) != (name == "a.nvt") {
+			t.Errorf("%s: starts % x", name, data[:4])
+		}
+		w.Write(&Event{Kind: KindEnd, FD: -1, Cost: &Cost{Events: 1}})
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		r, err := Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for _, err := range r.All() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			n++
+		}
+		if n != 1 || !r.Complete() || r.InputBytes() == 0 {
+			t.Errorf("%s: %d events, complete %v, %d bytes", name, n, r.Complete(), r.InputBytes())
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := r.Next(new(Event)); err == nil {
+			t.Error("Next after Close")
+		}
+	}
+	if _, err := Create(filepath.Join(dir, "a.txt"), testHeader, nil); err == nil || !strings.Contains(err.Error(), ".nvt (compressed) or .jsonl") {
+		t.Errorf("Create a.txt: %v", err)
+	}
+	if _, err := Create(filepath.Join(dir, "no/a.nvt"), testHeader, nil); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("Create in no directory: %v", err)
+	}
+	if _, err := Open(filepath.Join(dir, "none.nvt")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("Open: %v", err)
+	}
+	if _, err := os.Stat("/dev/full"); err == nil {
+		link := filepath.Join(dir, "full.jsonl")
+		if err := os.Symlink("/dev/full", link); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Create(link, testHeader, nil); err == nil || !strings.Contains(err.Error(), "no space left") {
+			t.Errorf("Create on a full disk: %v", err)
+		}
+	}
+}
