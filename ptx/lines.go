@@ -10,8 +10,8 @@ import (
 // lineTable holds the offset of every line's first byte, made on first use:
 // most parses never ask for a line.
 type lineTable struct {
-	once   *sync.Once
-	starts *[]Pos
+	once   sync.Once
+	starts []Pos
 }
 
 // A Position is a place in a source for a reader. Line and Col are 1-based and
@@ -24,8 +24,6 @@ type Position struct {
 // String returns "file:line:col".
 func (p Position) String() string { return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Col) }
 
-func newLineTable() lineTable { return lineTable{new(sync.Once), new([]Pos)} }
-
 func (t *lineTable) load(src string) []Pos {
 	t.once.Do(func() {
 		starts := make([]Pos, 1, 1+strings.Count(src, "\n"))
@@ -37,9 +35,9 @@ func (t *lineTable) load(src string) []Pos {
 			i += n + 1
 			starts = append(starts, Pos(i))
 		}
-		*t.starts = starts
+		t.starts = starts
 	})
-	return *t.starts
+	return t.starts
 }
 
 // Position returns the line and column of p in the source of f.
@@ -47,4 +45,91 @@ func (f *File) Position(p Pos) Position {
 	starts := f.lines.load(f.Src)
 	n := sort.Search(len(starts), func(i int) bool { return starts[i] > p })
 	return Position{f.Name, n, int(p-starts[n-1]) + 1}
+}
+
+// A Loc is what a .loc directive says: where the statements after it come from.
+// File is an index for [File.SourceFile]; 0 in all fields means unknown.
+type Loc struct {
+	File, Line, Col uint32
+
+	// Function is the label that names the inlined function in .debug_str, and
+	// InlinedFile, InlinedLine and InlinedCol the place it was inlined into;
+	// zero when the statement was not inlined.
+	Function                             string
+	InlinedFile, InlinedLine, InlinedCol uint32
+}
+
+// Loc returns what a StmtLoc says; it panics for other statements.
+func (f *File) Loc(s *Stmt) Loc {
+	if s.Kind != StmtLoc {
+		panic("BUG: ptx: File.Loc of a statement that is no StmtLoc")
+	}
+	p := parser{f: f, src: f.Src[:s.End], end: int(s.Name.End)}
+	p.next()
+	l := Loc{File: p.number(), Line: p.number(), Col: p.number()}
+	for p.c == ',' {
+		p.next()
+		word := p.text()
+		p.next()
+		if word == "inlined_at" {
+			l.InlinedFile, l.InlinedLine, l.InlinedCol = p.number(), p.number(), p.number()
+			continue
+		}
+		l.Function = p.text()
+		p.next()
+		if p.c == '+' {
+			p.next()
+			p.next()
+		}
+	}
+	return l
+}
+
+// number consumes an integer; values beyond 32 bits become the largest one.
+func (p *parser) number() uint32 {
+	if p.tok != TokInt {
+		return 0
+	}
+	v, _ := intValue(p.text())
+	p.next()
+	return uint32(min(v.bits, 1<<32-1))
+}
+
+// SourceFile returns the index and the name of a StmtFile, the quotes removed
+// and the rest as written; it panics for other statements.
+func (f *File) SourceFile(s *Stmt) (index uint32, name string) {
+	if s.Kind != StmtFile {
+		panic("BUG: ptx: File.SourceFile of a statement that is no StmtFile")
+	}
+	p := parser{f: f, src: f.Src[:s.End], end: int(s.Name.End)}
+	p.next()
+	index = p.number()
+	return index, p.src[p.pos+1 : p.end-1]
+}
+
+// SourceFiles returns the names of all .file directives by index. Of two with
+// the same index the last counts.
+func (f *File) SourceFiles() map[uint32]string {
+	names := map[uint32]string{}
+	for i := range f.Stmts {
+		if s := &f.Stmts[i]; s.Kind == StmtFile {
+			n, name := f.SourceFile(s)
+			names[n] = name
+		}
+	}
+	return names
+}
+
+// LocAt returns the .loc that statement i of f.Stmts stands under: the nearest
+// before it in the same function. ok is false when there is none.
+func (f *File) LocAt(i int) (l Loc, ok bool) {
+	for ; i >= 0; i-- {
+		switch s := &f.Stmts[i]; s.Kind {
+		case StmtLoc:
+			return f.Loc(s), true
+		case StmtFunc:
+			return Loc{}, false
+		}
+	}
+	return Loc{}, false
 }

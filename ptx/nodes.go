@@ -15,6 +15,7 @@ package ptx
 import (
 	"iter"
 	"strings"
+	"sync"
 )
 
 // A File is a parsed PTX module. It is immutable after [Parse] and safe for
@@ -38,7 +39,8 @@ type File struct {
 	decls []Decl
 	names []Declarator
 	attrs []Stmt
-	lines lineTable
+	lines *lineTable
+	funcs *funcTable
 }
 
 // A Version is a PTX ISA version, as in ".version 8.4".
@@ -361,23 +363,33 @@ func (f *File) FullOpcode(s *Stmt) string {
 	return string(b)
 }
 
-// Lookup returns the first function of that name that has a body, or else the
-// first declaration of it, or nil.
+// Lookup returns the function of that name that has a body, or else the first
+// declaration of it, or nil. Call prototypes have no name.
 func (f *File) Lookup(name string) *Func {
-	var found *Func
-	for i := range f.Funcs {
-		fn := &f.Funcs[i]
-		if fn.Kind == FuncPrototype || f.Text(fn.Name) != name {
-			continue
+	f.funcs.once.Do(func() {
+		m := make(map[string]int, len(f.Funcs))
+		for i := range f.Funcs {
+			fn := &f.Funcs[i]
+			if fn.Kind == FuncPrototype {
+				continue
+			}
+			key := f.Text(fn.Name)
+			if old, ok := m[key]; !ok || fn.HasBody() && !f.Funcs[old].HasBody() {
+				m[key] = i
+			}
 		}
-		if fn.HasBody() {
-			return fn
-		}
-		if found == nil {
-			found = fn
-		}
+		f.funcs.byName = m
+	})
+	if i, ok := f.funcs.byName[name]; ok {
+		return &f.Funcs[i]
 	}
-	return found
+	return nil
+}
+
+// funcTable finds functions by name; made on first use.
+type funcTable struct {
+	once   sync.Once
+	byName map[string]int
 }
 
 // nextMod cuts the first modifier off a run of modifiers; what stands between

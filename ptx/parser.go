@@ -21,7 +21,7 @@ type ParseOptions struct {
 //
 // The time is linear in the length of src; the memory is a small multiple of it.
 func Parse(name, src string, o *ParseOptions) (*File, error) {
-	f := &File{Name: name, Src: src, AddressSize: 32, lines: newLineTable()}
+	f := &File{Name: name, Src: src, AddressSize: 32, lines: new(lineTable), funcs: new(funcTable)}
 	p := parser{f: f, src: src, maxDepth: 256}
 	if o != nil && o.MaxDepth > 0 {
 		p.maxDepth = o.MaxDepth
