@@ -1,7 +1,6 @@
 package ptrace
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -163,22 +162,3 @@ type HandlerError struct {
 
 // Error implements error.
 func (e *HandlerError) Error() string { return fmt.Sprintf("trace handler: panic: %v", e.Value) }
-
-// Run starts the program, traces it and everything that it starts, and returns
-// when it (and, by default, the last of its descendants) has ended.
-//
-// When ctx is cancelled, everything traced is killed, and Run returns the
-// context's cause. The Result is valid also with an error.
-func Run(ctx context.Context, o *Options, h Handler) (*Result, error) {
-	return nil, errors.ErrUnsupported
-}
-
-// Attach traces the running process pid (and what it starts from now on), in
-// [ModeSyscalls], until it ends or ctx is cancelled. It then lets every thread
-// go, where it was. A cancelled ctx is not an error.
-//
-// The error matches ErrNoProcess or ErrPermission if that is the reason, and says
-// what stands in the way.
-func Attach(ctx context.Context, pid int, o *Options, h Handler) (*Result, error) {
-	return nil, errors.ErrUnsupported
-}

@@ -1,6 +1,12 @@
 package ptrace
 
-import "errors"
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
 
 // Task is a traced thread. It is made by [Run] and [Attach]; its methods may be
 // called only from within a [Handler]'s methods.
@@ -9,12 +15,18 @@ type Task struct {
 	PID  int      // of the process, its thread group
 	Proc *Process // shared by the threads of a process
 	Data any      // the handler's own
-}
 
-// Process is what the threads of a process share.
-type Process struct {
-	PID  int
-	Data any // the handler's own
+	tr   *tracer
+	call Syscall // the current call
+	at   place   // where it is stopped, while the handler is called
+
+	wantExit  bool // call was given to Enter, which wants its exit
+	inKernel  bool // the entry of a call was seen, and its exit will be
+	announced bool // the handler knows the task
+	held      bool // stopped since it was born; its parent's event is due
+	muted     bool // before the first exec: our own code runs in it
+	attached  bool
+	first     stop // held: what it stopped with
 }
 
 // Range is a run of a task's memory to be read into Buf.
@@ -24,39 +36,156 @@ type Range struct {
 	N    int // bytes read, from the beginning of Buf
 }
 
-// ReadMem reads len(buf) bytes at addr. It reads as much as is mapped without a
-// gap; n < len(buf) comes with an error. Bytes behind n are unspecified.
-func (t *Task) ReadMem(addr uint64, buf []byte) (n int, err error) {
-	return 0, errors.ErrUnsupported
+// place says what a stopped task is about to do, for InjectFilter.
+type place uint8
+
+const (
+	placeNone  place = iota
+	placeEntry       // execute a call that a filter stopped
+	placeExit        // return from a call
+)
+
+// Process is what the threads of a process share.
+type Process struct {
+	PID  int
+	Data any // the handler's own
+
+	tasks int        // how many threads are known
+	mem   int        // /proc/PID/mem, -1: could not be opened
+	all   bool       // stops at every call; rules are applied here
+	sets  []*ruleSet // further rules in force
+	path  []byte     // room for names in /proc
 }
 
-// ReadMemV reads several ranges at the cost of one, and sets the N of each.
-// The error is that of the first range that could not be read whole.
-func (t *Task) ReadMemV(r []Range) error { return errors.ErrUnsupported }
-
-// ReadString reads a NUL-terminated string of at most limit bytes, without the
-// NUL. A string that is longer is cut, one that runs into unmapped memory is
-// returned as far as it goes with an error.
-func (t *Task) ReadString(addr uint64, limit int) (string, error) {
-	return "", errors.ErrUnsupported
+// ruleSet is a list of rules in both its forms.
+type ruleSet struct {
+	rules []Rule
+	prog  Program
+	match *matcher
 }
 
-// WriteMem writes buf to the task's memory, as far as it is writable.
-func (t *Task) WriteMem(addr uint64, buf []byte) (n int, err error) {
-	return 0, errors.ErrUnsupported
+func newRuleSet(rules []Rule) (*ruleSet, error) {
+	prog, err := Compile(rules, ActionTrace)
+	if err != nil {
+		return nil, err
+	}
+	m, err := newMatcher(rules)
+	if err != nil {
+		return nil, err
+	}
+	return &ruleSet{rules, prog, m}, nil
+}
+
+func newProcess(pid int) *Process {
+	p := &Process{PID: pid, mem: -1}
+	p.openMem()
+	return p
+}
+
+// openMem opens the process's memory. It is done when a program begins, since
+// the permission is checked then only: a program that makes itself undumpable
+// later can still be read.
+func (p *Process) openMem() {
+	p.closeMem()
+	fd, err := unix.Open("/proc/"+strconv.Itoa(p.PID)+"/mem", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err == nil {
+		p.mem = fd
+	}
+}
+
+func (p *Process) closeMem() {
+	if p.mem >= 0 {
+		unix.Close(p.mem)
+		p.mem = -1
+	}
+}
+
+// hasThread asks /proc whether tid is one of the process's threads.
+func (p *Process) hasThread(tid int) bool {
+	b := append(p.path[:0], "/proc/"...)
+	b = strconv.AppendInt(b, int64(p.PID), 10)
+	b = append(b, "/task/"...)
+	b = strconv.AppendInt(b, int64(tid), 10)
+	p.path = append(b, 0)
+	return exists(p.path)
+}
+
+// fork makes the entry of a child process.
+func (p *Process) fork(pid int) *Process {
+	c := newProcess(pid)
+	c.all, c.sets = p.all, slices.Clone(p.sets)
+	return c
+}
+
+// findSet returns the rule set for rules, nil standing for the extra rules.
+// has says whether it is in force in p already.
+func (tr *tracer) findSet(p *Process, rules []Rule) (set *ruleSet, has bool, err error) {
+	if rules == nil {
+		if tr.extra == nil {
+			return nil, false, fmt.Errorf("%w: there are no extra rules", ErrInject)
+		}
+		return tr.extra, tr.o.ExtraInBase || slices.Contains(p.sets, tr.extra), nil
+	}
+	for _, s := range p.sets {
+		if sameRules(s.rules, rules) {
+			return s, true, nil
+		}
+	}
+	set, err = newRuleSet(rules)
+	return set, false, err
+}
+
+func sameRules(a, b []Rule) bool {
+	return slices.EqualFunc(a, b, func(x, y Rule) bool {
+		return x.Class == y.Class && x.Compat == y.Compat && slices.Equal(x.Names, y.Names) &&
+			slices.Equal(x.Nrs, y.Nrs) && slices.Equal(x.Args, y.Args)
+	})
 }
 
 // InjectFilter makes the task's process, and all that it starts from now on,
 // stop for the calls that match rules, too (nil: Options.ExtraRules). It may be
 // called at the entry or the exit of a call and at TaskNew. A second call with the
-// same rules, or one in a process whose ancestor had it, does nothing.
+// same rules, or one in a process whose ancestor had it, does nothing. Of two
+// rules that match a call, one in the base filter and one injected, the injected
+// one gives the class.
 //
 // The error matches ErrInject if the kernel, the architecture or the program (one
 // that has filters of its own, which might forbid it) does not allow
 // it; see [Task.TraceAll].
-func (t *Task) InjectFilter(rules []Rule) error { return errors.ErrUnsupported }
+func (t *Task) InjectFilter(rules []Rule) error {
+	set, has, err := t.tr.findSet(t.Proc, rules)
+	if err != nil || has {
+		return err
+	}
+	if !t.Proc.all {
+		if err := t.inject(set.prog); err != nil {
+			return err
+		}
+		t.tr.res.Injected++
+	}
+	t.Proc.sets = append(t.Proc.sets, set)
+	return nil
+}
 
 // TraceAll does the same as InjectFilter without touching the program, and always
 // works, but from now on every call of the process costs two stops. Its other
 // threads are interrupted once, as a debugger would.
-func (t *Task) TraceAll(rules []Rule) error { return errors.ErrUnsupported }
+func (t *Task) TraceAll(rules []Rule) error {
+	set, has, err := t.tr.findSet(t.Proc, rules)
+	if err != nil {
+		return err
+	}
+	if !has {
+		t.Proc.sets = append(t.Proc.sets, set)
+	}
+	if t.Proc.all {
+		return nil
+	}
+	t.Proc.all = true
+	for _, o := range t.tr.tasks {
+		if o.Proc == t.Proc && o != t {
+			ptraceOp(unix.PTRACE_INTERRUPT, o.TID, 0)
+		}
+	}
+	return nil
+}

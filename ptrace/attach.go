@@ -1,0 +1,238 @@
+package ptrace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Attach traces the running process pid (and what it starts from now on), in
+// [ModeSyscalls], until it ends or ctx is cancelled. It then lets every thread
+// go, where it was. A cancelled ctx is not an error. pid may also be the id of
+// one of its threads.
+//
+// The error matches ErrNoProcess or ErrPermission if that is the reason, and says
+// what stands in the way.
+func Attach(ctx context.Context, pid int, o *Options, h Handler) (*Result, error) {
+	if o == nil {
+		o = &Options{}
+	}
+	tr, err := newTracer(o, h)
+	if err != nil {
+		return nil, err
+	}
+	onFreshThread(func() { err = tr.attach(ctx, pid) })
+	if err != nil && tr.root == 0 {
+		return nil, err
+	}
+	return &tr.res, err
+}
+
+func (tr *tracer) attach(ctx context.Context, pid int) error {
+	began, cpu := time.Now(), threadCPU()
+	if pid <= 0 {
+		return fmt.Errorf("attach to %d: %w", pid, ErrNoProcess)
+	}
+	pid = tgidOf(pid)
+	defer tr.threadSetup()()
+	proc := newProcess(pid)
+	proc.all = true
+	if err := tr.seizeAll(proc); err != nil {
+		proc.closeMem()
+		return err // the end of the thread's tracing lets those go that were seized
+	}
+	tr.root, tr.res.PID = pid, pid
+	tr.res.Mode, tr.res.Reason = ModeSyscalls, "attached"
+	sigs := tr.catchSignals(true)
+	defer sigs.stop()
+	defer tr.watch(ctx, sigs)()
+	tr.announceAll()
+	if tr.o.Started != nil {
+		tr.o.Started(pid)
+	}
+	tr.loop()
+	tr.res.Wall, tr.res.TracerCPU = time.Since(began), time.Duration(threadCPU()-cpu)
+	if tr.crash != nil {
+		return tr.crash
+	}
+	return nil
+}
+
+// seizeAll makes all threads tracees. Threads go on being born meanwhile; those
+// of a thread that is seized already are tracees from birth. So it is done when
+// a look at all of them finds no new one.
+func (tr *tracer) seizeAll(p *Process) error {
+	for {
+		tids, err := threadsOf(p.PID)
+		if err != nil {
+			tr.letGo()
+			return attachError(p.PID, err)
+		}
+		fresh := 0
+		for _, tid := range tids {
+			if tr.tasks[tid] != nil {
+				continue
+			}
+			e := ptraceOp(unix.PTRACE_SEIZE, tid, seizeOptions)
+			switch {
+			case e == unix.ESRCH || e == unix.EPERM && (isZombie(p.PID, tid) || isOwnTracee(tid)):
+				continue
+			case e != 0:
+				tr.letGo()
+				return attachError(tid, e)
+			}
+			fresh++
+			p.tasks++
+			tr.tasks[tid] = &Task{TID: tid, PID: p.PID, Proc: p, tr: tr, attached: true}
+		}
+		if fresh == 0 {
+			if len(tr.tasks) == 0 {
+				return attachError(p.PID, unix.ESRCH)
+			}
+			return nil
+		}
+	}
+}
+
+// announceAll tells the handler of the threads that were found, and stops them
+// once: only then can they be made to stop at calls.
+func (tr *tracer) announceAll() {
+	defer func() {
+		if v := recover(); v != nil {
+			tr.crash = &HandlerError{Value: v}
+			tr.h = deaf{}
+		}
+	}()
+	tids := make([]int, 0, len(tr.tasks))
+	for tid := range tr.tasks {
+		tids = append(tids, tid)
+		ptraceOp(unix.PTRACE_INTERRUPT, tid, 0)
+	}
+	for _, tid := range sorted(tids, tr.root) {
+		t := tr.tasks[tid]
+		t.announced = true
+		tr.res.Tasks++
+		tr.event(t, TaskEvent{Kind: TaskNew, Thread: tid != t.PID, Attached: true})
+	}
+}
+
+// letGo detaches what was seized before seizing the rest failed.
+func (tr *tracer) letGo() {
+	tr.h = deaf{}
+	tr.detachAll()
+	tr.loop()
+}
+
+// detachAll begins to let every task go. A task must be stopped to be detached;
+// the loop does it as the stops come in.
+func (tr *tracer) detachAll() {
+	tr.detaching = true
+	for _, t := range tr.tasks {
+		if t.held {
+			tr.detach(t, t.first)
+			continue
+		}
+		ptraceOp(unix.PTRACE_INTERRUPT, t.TID, 0)
+	}
+}
+
+// detach lets a stopped task go, with the signal that it was to get. One whose
+// process is stopped by job control stays stopped.
+func (tr *tracer) detach(t *Task, s stop) {
+	sig := s.sig & signalMask(s)
+	switch s.kind {
+	case stopExec: // its id has changed hands; tell nothing more about it
+		t.wantExit = false
+	case stopSyscall:
+		if t.wantExit && getSyscallInfo(t.TID, &tr.info) == 0 && tr.info.op == unix.PTRACE_SYSCALL_INFO_EXIT {
+			tr.lastExit(t)
+		}
+	}
+	ptraceOp(unix.PTRACE_DETACH, t.TID, uintptr(sig))
+	tr.forget(t)
+	if t.announced {
+		tr.unfinished(t)
+		tr.event(t, TaskEvent{Kind: TaskDetach})
+	}
+}
+
+// lastExit reports an exit at which the task is detached.
+func (tr *tracer) lastExit(t *Task) {
+	c := &t.call
+	c.Exit, c.Ret = nanotime(), int64(tr.info.nr)
+	c.Restarted = isRestart(c.Ret)
+	if c.Restarted {
+		return // by our own interruption: unfinished
+	}
+	t.wantExit = false
+	tr.res.Exits++
+	tr.h.Exit(t, c)
+}
+
+// threadsOf lists the threads of a process.
+func threadsOf(pid int) ([]int, error) {
+	ents, err := os.ReadDir(procPath(pid, "task"))
+	if err != nil {
+		return nil, err
+	}
+	tids := make([]int, 0, len(ents))
+	for _, e := range ents {
+		if tid, err := strconv.Atoi(e.Name()); err == nil {
+			tids = append(tids, tid)
+		}
+	}
+	return tids, nil
+}
+
+// isZombie says whether a thread has ended but is still listed, as a main
+// thread is that ended before the others.
+func isZombie(pid, tid int) bool {
+	b, err := os.ReadFile(procPath(pid, "task/"+strconv.Itoa(tid)+"/stat"))
+	if err != nil {
+		return true
+	}
+	state := stateOf(b)
+	return state == 'Z' || state == 'X'
+}
+
+// isOwnTracee says whether a thread is traced by this process already: it was
+// born by a thread that is.
+func isOwnTracee(tid int) bool {
+	tracer, err := statusField(tid, "TracerPid")
+	return err == nil && tracer != 0 && tgidOf(tracer) == os.Getpid()
+}
+
+// attachError says why a process can't be traced.
+func attachError(pid int, err error) error {
+	switch {
+	case errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("attach to %d: %w", pid, ErrNoProcess)
+	case !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EACCES):
+		return fmt.Errorf("attach to %d: %w", pid, err)
+	}
+	return fmt.Errorf("attach to %d: %w: %w%s", pid, ErrPermission, err, whyNotAttach(pid))
+}
+
+// whyNotAttach looks for the reason.
+func whyNotAttach(pid int) string {
+	if tgidOf(pid) == os.Getpid() {
+		return " (it is this process)"
+	}
+	if tracer, err := statusField(pid, "TracerPid"); err == nil && tracer != 0 {
+		name, _ := os.ReadFile(procPath(tracer, "comm"))
+		return fmt.Sprintf(" (it is traced by process %d, %s)", tracer, trimLine(name))
+	}
+	if uid, err := statusField(pid, "Uid"); err == nil && os.Geteuid() != 0 && uid != os.Geteuid() {
+		return fmt.Sprintf(" (it belongs to user %d; use sudo)", uid)
+	}
+	if why := whyNoPtrace(); why != "" {
+		return why
+	}
+	return " (it may have made itself undumpable, or run in a container; try as root)"
+}

@@ -1,0 +1,403 @@
+package ptrace
+
+import (
+	"golang.org/x/sys/unix"
+)
+
+// entry fills t.call from a task that is stopped at the entry of a call.
+func (tr *tracer) entry(t *Task) bool {
+	c := &t.call
+	*c = Syscall{Enter: nanotime()}
+	if !tr.noInfo {
+		switch e := getSyscallInfo(t.TID, &tr.info); e {
+		case 0:
+			c.Nr, c.Arch, c.IP, c.SP, c.Args = tr.info.nr, tr.info.arch, tr.info.ip, tr.info.sp, tr.info.args
+			c.Compat = call{c.Arch, uint32(c.Nr)}.compat()
+			return true
+		case unix.EIO, unix.EINVAL:
+			tr.noInfo = true
+		default:
+			return false
+		}
+	}
+	var r unix.PtraceRegs
+	if getRegs(t.TID, &r) != 0 {
+		return false
+	}
+	fillEntry(c, &r)
+	c.Compat = call{c.Arch, uint32(c.Nr)}.compat()
+	return true
+}
+
+// onSeccomp: a filter selected the call that the task is about to make.
+func (tr *tracer) onSeccomp(t *Task) {
+	if t.inKernel { // its entry has been seen by a stop for every call
+		tr.resume(t, 0)
+		return
+	}
+	if !tr.entry(t) {
+		tr.resume(t, 0)
+		return
+	}
+	if tr.noInfo {
+		data, _ := getEventMsg(t.TID)
+		t.call.Class = uint16(data)
+	} else {
+		t.call.Class = uint16(tr.info.data)
+	}
+	tr.enter(t, placeEntry)
+}
+
+// onSyscall: the task is at the entry or the exit of a call.
+func (tr *tracer) onSyscall(t *Task) {
+	exit := t.inKernel
+	if !tr.noInfo {
+		switch e := getSyscallInfo(t.TID, &tr.info); e {
+		case 0:
+			exit = tr.info.op == unix.PTRACE_SYSCALL_INFO_EXIT
+		case unix.EIO, unix.EINVAL:
+			tr.noInfo = true
+		}
+	}
+	if exit {
+		tr.exit(t)
+		return
+	}
+	if !t.Proc.all || !tr.entry(t) {
+		tr.resume(t, 0)
+		return
+	}
+	t.inKernel = true
+	var ok bool
+	if t.call.Class, ok = tr.selected(t); !ok {
+		tr.resume(t, 0)
+		return
+	}
+	tr.enter(t, placeNone)
+}
+
+// selected does a filter's work.
+func (tr *tracer) selected(t *Task) (class uint16, ok bool) {
+	for i := len(t.Proc.sets) - 1; i >= 0; i-- { // the youngest filter decides
+		if class, ok = t.Proc.sets[i].match.match(&t.call); ok {
+			return class, true
+		}
+	}
+	return tr.base.match(&t.call)
+}
+
+// enter gives a selected call to the handler.
+func (tr *tracer) enter(t *Task, at place) {
+	if t.wantExit { // can't be, but its handler must not wait for ever
+		tr.unfinished(t)
+	}
+	if t.call.Class == ClassInternal {
+		tr.keepTraced(t)
+		tr.resume(t, 0)
+		return
+	}
+	if t.muted {
+		tr.resume(t, 0)
+		return
+	}
+	tr.res.Calls++
+	t.at = at
+	t.wantExit = tr.h.Enter(t, &t.call) == WantExit
+	t.inKernel = t.wantExit || t.Proc.all
+	tr.resume(t, 0)
+}
+
+// exit: a call returns.
+func (tr *tracer) exit(t *Task) {
+	t.inKernel = false
+	if !t.wantExit {
+		tr.resume(t, 0)
+		return
+	}
+	t.wantExit = false
+	c := &t.call
+	c.Exit = nanotime()
+	if tr.noInfo {
+		var r unix.PtraceRegs
+		getRegs(t.TID, &r)
+		c.Ret = retOf(&r)
+	} else {
+		c.Ret = int64(tr.info.nr)
+	}
+	c.Restarted = isRestart(c.Ret)
+	tr.res.Exits++
+	t.at = placeExit
+	tr.h.Exit(t, c)
+	tr.resume(t, 0)
+}
+
+// isRestart recognises the results that only a tracer gets to see
+// (linux/errno.h): ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND and
+// ERESTART_RESTARTBLOCK.
+func isRestart(ret int64) bool {
+	return ret == -512 || ret == -513 || ret == -514 || ret == -516
+}
+
+// keepTraced takes CLONE_UNTRACED away from a call of clone.
+func (tr *tracer) keepTraced(t *Task) {
+	var r unix.PtraceRegs
+	if getRegs(t.TID, &r) != 0 {
+		return
+	}
+	setArg0(&r, &t.call, t.call.Args[0]&^unix.CLONE_UNTRACED)
+	setRegs(t.TID, &r)
+}
+
+// onFork: t has made a task, which is or will be stopped before its first
+// instruction. Both are held until the handler has been told, so that it can copy
+// the parent's state as it was at the fork.
+func (tr *tracer) onFork(t *Task, kind stopKind) {
+	msg, e := getEventMsg(t.TID)
+	if e != 0 { // killed
+		return
+	}
+	tid := int(msg)
+	child := tr.tasks[tid]
+	switch {
+	case child == nil:
+		child = tr.await(tid)
+	case !child.held: // adopted already
+		child = nil
+	}
+	if child != nil {
+		tr.adopt(child, t, kind)
+	}
+	tr.resume(t, 0)
+}
+
+// await waits for the first stop of a new task. That comes at once: nothing but
+// its death can come between.
+func (tr *tracer) await(tid int) *Task {
+	var st unix.WaitStatus
+	for {
+		r, e := waitAny(tid, &st)
+		if e == unix.EINTR {
+			continue
+		}
+		if e != 0 || r != tid {
+			return nil
+		}
+		break
+	}
+	s := classify(st)
+	child := &Task{TID: tid, tr: tr, first: s, held: true}
+	if s.ended() {
+		tr.pending = append(tr.pending, waited{tid, st})
+	} else {
+		tr.res.Stops++
+	}
+	tr.tasks[tid] = child
+	tr.held++
+	return child
+}
+
+// stranger is a stop of a task that we don't know: a child whose parent's event
+// is still to come.
+func (tr *tracer) stranger(tid int, s stop) {
+	switch {
+	case s.kind == stopExec: // of a main thread that had ended before we attached
+		tr.onExec(tid)
+		return
+	case tr.detaching:
+		ptraceOp(unix.PTRACE_DETACH, tid, uintptr(s.sig&signalMask(s)))
+		return
+	}
+	tr.tasks[tid] = &Task{TID: tid, PID: tid, tr: tr, first: s, held: true}
+	tr.held++
+}
+
+// signalMask is all ones if the stop's signal is one to be delivered.
+func signalMask(s stop) unix.Signal {
+	if s.kind == stopSignal {
+		return ^unix.Signal(0)
+	}
+	return 0
+}
+
+// adopt makes a held task a full one, tells the handler, and lets it go. parent
+// may be nil.
+func (tr *tracer) adopt(t, parent *Task, kind stopKind) {
+	tr.held--
+	t.held = false
+	thread := false
+	switch {
+	case parent == nil:
+		t.PID = tgidOf(t.TID)
+		thread = t.PID != t.TID
+		for _, o := range tr.tasks {
+			if thread && o != t && o.PID == t.PID && o.Proc != nil {
+				t.Proc = o.Proc
+			}
+		}
+	case parent.Proc.hasThread(t.TID):
+		thread = true
+		t.PID, t.Proc = parent.PID, parent.Proc
+	default:
+		t.PID = t.TID
+		t.Proc = parent.Proc.fork(t.TID)
+		t.checkFilters()
+	}
+	if t.Proc == nil {
+		t.Proc = newProcess(t.PID)
+	}
+	t.Proc.tasks++
+	tr.res.Tasks++
+	t.muted = parent != nil && parent.muted
+	t.announced = !t.muted
+	if tr.killing {
+		_ = unix.Kill(t.PID, unix.SIGKILL)
+	}
+	ended := t.first.ended()
+	if !ended {
+		t.at = placeExit // of the call that made it
+	}
+	tr.born = t
+	if t.announced {
+		tr.event(t, TaskEvent{Kind: TaskNew, Parent: parent, Thread: thread, Vfork: kind == stopVfork})
+	}
+	tr.born = nil
+	if !ended {
+		tr.stopped(t, t.first)
+	}
+}
+
+// adoptAll ends the wait of all held tasks, since their parent may have died
+// before its event.
+func (tr *tracer) adoptAll() {
+	for _, t := range tr.tasks {
+		if t.held {
+			tr.adopt(t, nil, stopNone)
+		}
+	}
+}
+
+// execed finds the task that a stop for execve is about. All other threads of
+// its process are gone. If it was not the main thread that called execve, it has
+// taken over the main thread's id, and the main thread has ended without a word.
+func (tr *tracer) execed(tid int) (t *Task, old int) {
+	t, old = tr.tasks[tid], tid
+	if msg, e := getEventMsg(tid); e == 0 && msg != 0 {
+		old = int(msg)
+	}
+	caller := tr.tasks[old]
+	if old == tid || caller == nil {
+		return t, old
+	}
+	if t != nil {
+		tr.gone(t, 0)
+	}
+	delete(tr.tasks, old)
+	caller.TID = tid
+	tr.tasks[tid] = caller
+	return caller, old
+}
+
+// onExec: a process began a new program.
+func (tr *tracer) onExec(tid int) {
+	t, old := tr.execed(tid)
+	if t == nil { // not ours
+		ptraceOp(unix.PTRACE_CONT, tid, 0)
+		return
+	}
+	tr.cur, tr.last = t, t
+	for _, o := range tr.tasks {
+		if o != t && o.Proc == t.Proc {
+			tr.gone(o, 0)
+		}
+	}
+	t.Proc.openMem()
+	t.inKernel = true // the next stop for a call is the exit of execve
+	if t.muted {
+		tr.began(t)
+	}
+	tr.event(t, TaskEvent{Kind: TaskExec, OldTID: old})
+	tr.resume(t, 0)
+}
+
+// began: the child has become the program.
+func (tr *tracer) began(t *Task) {
+	t.muted, t.announced = false, true
+	tr.res.Tasks++
+	tr.res.Mode = ModeSeccomp
+	hs := tr.child.hs
+	tr.res.NoNewPrivs = load(&hs.nnp) != 0
+	if e := unix.Errno(load(&hs.seccomp)); e != 0 {
+		tr.res.Reason = "seccomp: " + e.Error()
+		tr.log.Warn("no filter, every call stops", "reason", tr.res.Reason)
+	}
+	if tr.res.Reason != "" {
+		tr.res.Mode = ModeSyscalls
+		t.Proc.all = true
+	}
+	if tr.o.Started != nil {
+		tr.o.Started(t.PID)
+	}
+	tr.event(t, TaskEvent{Kind: TaskNew})
+}
+
+// ended: a task is gone.
+func (tr *tracer) ended(tid int, status unix.WaitStatus) {
+	if t := tr.tasks[tid]; t != nil {
+		tr.cur = nil
+		if t.held {
+			tr.adopt(t, nil, stopNone)
+		}
+		tr.gone(t, status)
+	}
+	if tr.held > 0 {
+		tr.adoptAll()
+	}
+	if tid != tr.root {
+		return
+	}
+	tr.res.Status, tr.res.Ended = status, true
+	if tr.child == nil { // Attach: the others are no orphans of ours
+		return
+	}
+	switch tr.o.Orphans {
+	case OrphansKill:
+		tr.killAll()
+	case OrphansDetach:
+		tr.detachAll()
+	}
+}
+
+// gone forgets a task, after telling the handler.
+func (tr *tracer) gone(t *Task, status unix.WaitStatus) {
+	tr.forget(t)
+	if t.announced {
+		tr.unfinished(t)
+		tr.event(t, TaskEvent{Kind: TaskExit, Status: status})
+	}
+}
+
+// unfinished reports that the exit of t's call will not be seen.
+func (tr *tracer) unfinished(t *Task) {
+	if t.wantExit {
+		t.wantExit = false
+		tr.event(t, TaskEvent{Kind: TaskUnfinished, Call: &t.call})
+	}
+}
+
+// forget takes a task out of the tables.
+func (tr *tracer) forget(t *Task) {
+	delete(tr.tasks, t.TID)
+	if tr.last == t {
+		tr.last = nil
+	}
+	if t.held {
+		t.held = false
+		tr.held--
+	}
+	if t.Proc == nil {
+		return
+	}
+	if t.Proc.tasks--; t.Proc.tasks == 0 {
+		t.Proc.closeMem()
+	}
+}

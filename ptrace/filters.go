@@ -1,0 +1,36 @@
+package ptrace
+
+// Which seccomp filters a process has, by /proc/PID/status (since Linux 5.9).
+
+// filterCount is the number of filters on a task.
+func filterCount(tid int) (int, bool) {
+	n, err := statusField(tid, "Seccomp_filters")
+	return n, err == nil
+}
+
+// ownFilters is how many of a process's filters are ours or were inherited from
+// before us.
+func (t *Task) ownFilters() (int, bool) {
+	n, ok := filterCount(t.tr.tid) // the tracing thread's, hence the first child's
+	return n + 1 + len(t.Proc.sets), ok
+}
+
+// foreignFilters is how many filters the program installed itself. They might
+// forbid, or punish, the calls that an injection makes.
+func (t *Task) foreignFilters() (int, bool) {
+	have, ok1 := filterCount(t.TID)
+	own, ok2 := t.ownFilters()
+	return have - own, ok1 && ok2
+}
+
+// checkFilters corrects what a new process is believed to have inherited: its
+// parent may have got a filter after the fork, but before the fork was reported.
+func (t *Task) checkFilters() {
+	p := t.Proc
+	if p.all || len(p.sets) == 0 {
+		return
+	}
+	if n, known := t.foreignFilters(); known && n < 0 {
+		p.sets = p.sets[:max(0, len(p.sets)+n)]
+	}
+}

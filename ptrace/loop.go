@@ -1,0 +1,420 @@
+package ptrace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// tracer is the state of one Run or Attach. Everything in it belongs to the
+// tracing thread, except for what is marked.
+type tracer struct {
+	o   *Options
+	h   Handler
+	log *slog.Logger
+	res Result
+
+	base  *matcher // of the base rules, for tasks without a filter
+	extra *ruleSet // of the extra rules; nil: none
+
+	tasks map[int]*Task
+	last  *Task // the one looked up last
+	root  int   // pid of the program
+	child *spawned
+	held  int // tasks that wait for their parent's event
+
+	cur       *Task // the task that is being dispatched
+	born      *Task // a new task that the handler is being told of
+	pending   []waited
+	detaching bool
+	killing   bool
+	noInfo    bool // the kernel lacks PTRACE_GET_SYSCALL_INFO
+	crash     *HandlerError
+
+	info syscallInfo
+	ev   TaskEvent
+
+	wake atomic.Bool // set by other threads: cancelled
+	seen atomic.Bool // set by this one: it knows
+	tid  int
+}
+
+// waited is a result of wait4.
+type waited struct {
+	tid    int
+	status unix.WaitStatus
+}
+
+// seizeOptions are what every tracee gets. PTRACE_O_TRACEEXIT is not among
+// them: it would cost a stop for each thread's end.
+const seizeOptions = unix.PTRACE_O_TRACESYSGOOD | unix.PTRACE_O_TRACEFORK | unix.PTRACE_O_TRACEVFORK |
+	unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEEXEC | unix.PTRACE_O_TRACESECCOMP
+
+// untracedRule selects the calls of clone whose child would escape: with the
+// filter, but without a tracer, so that its calls would fail. The flag is taken
+// away. Clone3 has it in memory, where no filter sees it.
+func untracedRule() Rule {
+	return Rule{
+		Names: []string{"clone"}, Compat: true, Class: ClassInternal,
+		Args: []ArgMatch{{Arg: 0, Op: NotEqual, Mask: unix.CLONE_UNTRACED, Low: true}},
+	}
+}
+
+func newTracer(o *Options, h Handler) (*tracer, error) {
+	tr := &tracer{o: o, h: h, log: o.Logger, tasks: map[int]*Task{}}
+	if tr.log == nil {
+		tr.log = slog.New(slog.DiscardHandler)
+	}
+	if len(o.ExtraRules) > 0 {
+		var err error
+		if tr.extra, err = newRuleSet(o.ExtraRules); err != nil {
+			return nil, fmt.Errorf("extra rules: %w", err)
+		}
+	}
+	if _, err := Compile(o.Rules, ActionTrace); err != nil {
+		return nil, fmt.Errorf("rules: %w", err)
+	}
+	var err error
+	tr.base, err = newMatcher(tr.baseRules())
+	return tr, err
+}
+
+// baseRules are in force in every task.
+func (tr *tracer) baseRules() []Rule {
+	rules := append([]Rule{untracedRule()}, tr.o.Rules...)
+	if tr.o.ExtraInBase {
+		rules = append(rules, tr.o.ExtraRules...)
+	}
+	return rules
+}
+
+// Run starts the program, traces it and everything that it starts, and returns
+// when it (and, by default, the last of its descendants) has ended.
+//
+// When ctx is cancelled, everything traced is killed, and Run returns the
+// context's cause. The Result is valid also with an error; it is nil only if
+// nothing was started.
+func Run(ctx context.Context, o *Options, h Handler) (*Result, error) {
+	if o == nil {
+		o = &Options{}
+	}
+	if o.Orphans == OrphansDetach && o.Seccomp != SeccompOff {
+		return nil, errors.New("orphans can be left alone only if they have no filter (SeccompOff)")
+	}
+	tr, err := newTracer(o, h)
+	if err != nil {
+		return nil, err
+	}
+	onFreshThread(func() { err = tr.run(ctx) })
+	if tr.root == 0 {
+		return nil, err
+	}
+	return &tr.res, err
+}
+
+// onFreshThread calls f on a locked OS thread that has no children, and waits
+// for it. A thread that has some is kept locked meanwhile, so that the next try
+// gets another one.
+func onFreshThread(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		if threadIsFree() {
+			f()
+		} else {
+			onFreshThread(f)
+		}
+	}()
+	<-done
+}
+
+// run is all of Run, on the tracing thread.
+func (tr *tracer) run(ctx context.Context) error {
+	began, cpu := time.Now(), threadCPU()
+	var prog Program
+	if tr.o.Seccomp == SeccompAuto {
+		var err error
+		if prog, err = compile(tr.baseRules(), ActionTrace); err != nil {
+			return err
+		}
+	} else {
+		tr.res.Reason = "switched off"
+	}
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	// The signals first, so that none of them finds us with a child and no handler.
+	sigs := tr.catchSignals(false)
+	defer sigs.stop()
+	child, err := spawn(tr.o, prog, 0, true)
+	if err != nil {
+		return err
+	}
+	defer child.close()
+	tr.child = child
+	if err := tr.seizeChild(); err != nil {
+		return err
+	}
+	defer tr.threadSetup()()
+	sigs.forward(tr.root)
+	defer tr.watch(ctx, sigs)()
+	if err := child.release(); err != nil {
+		return fmt.Errorf("start %s: %w", child.path, err) // the child ends, as nobody lets it go
+	}
+	tr.loop()
+	tr.res.Wall, tr.res.TracerCPU = time.Since(began), time.Duration(threadCPU()-cpu)
+	return tr.outcome(ctx)
+}
+
+// seizeChild makes the waiting child a tracee.
+func (tr *tracer) seizeChild() error {
+	tr.root, tr.res.PID = tr.child.pid, tr.child.pid
+	opts := uintptr(seizeOptions)
+	if !tr.o.NoExitKill {
+		opts |= unix.PTRACE_O_EXITKILL
+	}
+	if e := ptraceOp(unix.PTRACE_SEIZE, tr.root, opts); e != 0 {
+		tr.child.goW.Close() // it ends
+		var st unix.WaitStatus
+		waitAny(tr.root, &st)
+		tr.root = 0
+		return fmt.Errorf("trace own child: %w: %w%s", ErrPermission, e, whyNoPtrace())
+	}
+	t := &Task{TID: tr.root, PID: tr.root, Proc: &Process{PID: tr.root, mem: -1, tasks: 1}, tr: tr, muted: true}
+	tr.tasks[tr.root] = t
+	return nil
+}
+
+// outcome makes the error of Run.
+func (tr *tracer) outcome(ctx context.Context) error {
+	if tr.res.Mode == 0 { // it never got to its program
+		tr.root = 0
+		if err := tr.child.failure(); err != nil {
+			return err
+		}
+		if tr.killing {
+			return context.Cause(ctx)
+		}
+		return fmt.Errorf("start %s: child was ended before its program began: %v", tr.child.path, describe(tr.res.Status))
+	}
+	switch {
+	case tr.crash != nil:
+		return tr.crash
+	case tr.killing && ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+func describe(w unix.WaitStatus) string {
+	if w.Signaled() {
+		return "signal " + w.Signal().String()
+	}
+	return fmt.Sprintf("status %d", w.ExitStatus())
+}
+
+// loop runs until no tracee is left.
+func (tr *tracer) loop() {
+	for !tr.spin() {
+	}
+	for tid := range tr.tasks { // can't be, but the handler must hear of their end
+		tr.log.Warn("task vanished", "tid", tid)
+		tr.ended(tid, 0)
+	}
+}
+
+// spin is the loop proper. It returns false when a handler panicked; the
+// program must not suffer for that, so tracing goes on without the handler.
+func (tr *tracer) spin() (done bool) {
+	defer func() {
+		if v := recover(); v != nil {
+			tr.crash = &HandlerError{Value: v, Stack: debug.Stack()}
+			tr.h = deaf{}
+			tr.log.Error("trace handler panicked", "panic", v, "stack", string(tr.crash.Stack))
+			tr.unblock()
+		}
+	}()
+	for tr.dispatch(tr.next()) {
+	}
+	return true
+}
+
+// unblock lets those go whose turn it was when the handler panicked.
+func (tr *tracer) unblock() {
+	if t := tr.born; t != nil {
+		tr.born = nil
+		tr.stopped(t, t.first)
+	}
+	tr.adoptAll()
+	t := tr.cur
+	switch {
+	case t == nil || tr.tasks[t.TID] != t:
+	case tr.detaching:
+		tr.detach(t, stop{})
+	default:
+		tr.resume(t, 0)
+	}
+}
+
+// deaf is the handler after a panic.
+type deaf struct{}
+
+func (deaf) Enter(*Task, *Syscall) Verdict { return Skip }
+func (deaf) Exit(*Task, *Syscall)          {}
+func (deaf) Task(*Task, *TaskEvent)        {}
+
+// next returns the next stop or end. tid 0: interrupted; -1: no tracee is left.
+func (tr *tracer) next() waited {
+	if len(tr.pending) > 0 {
+		w := tr.pending[0]
+		tr.pending = tr.pending[1:]
+		return w
+	}
+	if tr.wake.Load() && !tr.seen.Load() {
+		return waited{}
+	}
+	var w waited
+	var e unix.Errno
+	if w.tid, e = waitAny(-1, &w.status); e == unix.EINTR {
+		return waited{}
+	} else if e != 0 {
+		return waited{tid: -1}
+	}
+	return w
+}
+
+// dispatch deals with one stop or end, and returns false after the last.
+func (tr *tracer) dispatch(w waited) bool {
+	tr.cur = nil
+	switch w.tid {
+	case -1:
+		return false
+	case 0:
+		if tr.wake.Load() && !tr.seen.Load() {
+			tr.cancelled()
+		}
+		return true
+	}
+	s := classify(w.status)
+	if s.ended() {
+		tr.ended(w.tid, w.status)
+		return true
+	}
+	tr.res.Stops++
+	t := tr.last
+	if t == nil || t.TID != w.tid {
+		if t = tr.tasks[w.tid]; t == nil {
+			tr.stranger(w.tid, s)
+			return true
+		}
+		tr.last = t
+	}
+	tr.cur = t
+	if tr.detaching {
+		tr.detach(t, s)
+		return true
+	}
+	tr.stopped(t, s)
+	return true
+}
+
+// stopped reacts to a stop of a known task.
+func (tr *tracer) stopped(t *Task, s stop) {
+	switch s.kind {
+	case stopSeccomp:
+		tr.onSeccomp(t)
+	case stopSyscall:
+		tr.onSyscall(t)
+	case stopFork, stopVfork, stopClone:
+		tr.onFork(t, s.kind)
+	case stopExec:
+		tr.onExec(t.TID)
+	case stopSignal:
+		tr.res.Signals++
+		if t.announced {
+			tr.event(t, TaskEvent{Kind: TaskSignal, Signal: s.sig})
+		}
+		tr.resume(t, s.sig)
+	case stopGroup:
+		if t.announced {
+			tr.event(t, TaskEvent{Kind: TaskStop, Signal: s.sig})
+		}
+		ptraceOp(unix.PTRACE_LISTEN, t.TID, 0)
+	default:
+		tr.resume(t, 0)
+	}
+}
+
+// resume lets a stopped task go on, with a signal or without. Between the entry
+// and the exit of a call it always asks for the exit, or a stop in between (a
+// fork, an exec, job control) would lose it. ESRCH: it was killed meanwhile.
+func (tr *tracer) resume(t *Task, sig unix.Signal) {
+	req := unix.PTRACE_CONT
+	if t.wantExit || t.Proc.all {
+		req = unix.PTRACE_SYSCALL
+	}
+	t.at = placeNone
+	ptraceOp(req, t.TID, uintptr(sig))
+}
+
+// event tells the handler.
+func (tr *tracer) event(t *Task, e TaskEvent) {
+	tr.ev = e
+	tr.ev.Time = nanotime()
+	tr.h.Task(t, &tr.ev)
+}
+
+// cancelled reacts to a cancelled context.
+func (tr *tracer) cancelled() {
+	tr.seen.Store(true)
+	if tr.child == nil {
+		tr.detachAll()
+		return
+	}
+	tr.killAll()
+}
+
+// killAll ends everything that is traced.
+func (tr *tracer) killAll() {
+	tr.killing = true
+	for _, t := range tr.tasks {
+		_ = unix.Kill(t.PID, unix.SIGKILL) // ESRCH: just ended
+	}
+}
+
+// threadSetup prepares the thread and returns what undoes it.
+//
+// Go's handler for SIGCHLD would cost a quarter of each stop, and a thread of
+// Go's can't be interrupted in a blocking wait, since all of Go's handlers
+// restart it. So one realtime signal loses that flag, and wakes the thread.
+func (tr *tracer) threadSetup() (undo func()) {
+	tr.tid = unix.Gettid()
+	ignore := sigaction{flags: saNoCldStop}
+	var chld, old sigaction
+	rtSigaction(unix.SIGCHLD, &ignore, &chld)
+	rtSigaction(wakeSignal, nil, &old)
+	wakeable := old
+	wakeable.flags &^= saRestart
+	rtSigaction(wakeSignal, &wakeable, nil)
+	var mask uint64
+	bit := uint64(1) << (wakeSignal - 1)
+	rtSigprocmask(unix.SIG_UNBLOCK, &bit, &mask)
+	return func() {
+		rtSigprocmask(unix.SIG_SETMASK, &mask, nil)
+		rtSigaction(wakeSignal, &old, nil)
+		rtSigaction(unix.SIGCHLD, &chld, nil)
+	}
+}
+
+// wakeSignal interrupts the tracing thread's wait: a realtime signal that Go
+// handles and ignores, and nobody uses.
+const wakeSignal = unix.Signal(63)

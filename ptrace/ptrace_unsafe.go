@@ -1,0 +1,120 @@
+package ptrace
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Raw system calls of the tracing thread. All but the blocking wait are made
+// without telling Go's scheduler: they take well under a microsecond. A blocking
+// wait must tell it, or garbage collection would stand still until the next stop.
+
+//go:linkname nanotime runtime.nanotime
+func nanotime() int64
+
+// ptraceOp makes a ptrace request whose data is a number. ESRCH means that the
+// task has died, or isn't stopped.
+func ptraceOp(req, tid int, data uintptr) unix.Errno {
+	_, _, e := unix.RawSyscall6(unix.SYS_PTRACE, uintptr(req), uintptr(tid), 0, data, 0, 0)
+	return e
+}
+
+// waitAny waits for a stop or the end of any tracee or child of this thread
+// (tid -1), or of one.
+func waitAny(tid int, status *unix.WaitStatus) (int, unix.Errno) {
+	var st int32
+	r, _, e := unix.Syscall6(unix.SYS_WAIT4, uintptr(tid), uintptr(unsafe.Pointer(&st)), unix.WALL|unix.WNOTHREAD, 0, 0, 0)
+	*status = unix.WaitStatus(uint32(st))
+	return int(r), e
+}
+
+// threadIsFree says whether this thread has no children or tracees yet, so that
+// waiting for all of them can't take somebody else's.
+func threadIsFree() bool {
+	var info [128]byte
+	_, _, e := unix.RawSyscall6(unix.SYS_WAITID, unix.P_ALL, 0, uintptr(unsafe.Pointer(&info)),
+		unix.WEXITED|unix.WNOHANG|unix.WNOWAIT|unix.WNOTHREAD|unix.WALL, 0, 0)
+	return e == unix.ECHILD
+}
+
+// syscallInfo is struct ptrace_syscall_info of linux/ptrace.h.
+type syscallInfo struct {
+	op   uint8
+	_    [3]byte
+	arch uint32
+	ip   uint64
+	sp   uint64
+	nr   uint64    // at an exit: the result
+	args [6]uint64 // at an exit: the first byte is is_error
+	data uint32    // at a seccomp stop: SECCOMP_RET_DATA
+	_    uint32
+}
+
+func getSyscallInfo(tid int, info *syscallInfo) unix.Errno {
+	_, _, e := unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_GET_SYSCALL_INFO, uintptr(tid),
+		unsafe.Sizeof(*info), uintptr(unsafe.Pointer(info)), 0, 0)
+	return e
+}
+
+func getEventMsg(tid int) (msg uintptr, e unix.Errno) {
+	_, _, e = unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_GETEVENTMSG, uintptr(tid), 0, uintptr(unsafe.Pointer(&msg)), 0, 0)
+	return msg, e
+}
+
+// ntPrstatus selects the general registers (linux/elf.h: NT_PRSTATUS).
+const ntPrstatus = 1
+
+func regset(req, tid int, r *unix.PtraceRegs) unix.Errno {
+	iov := unix.Iovec{Base: (*byte)(unsafe.Pointer(r)), Len: uint64(unsafe.Sizeof(*r))}
+	_, _, e := unix.RawSyscall6(unix.SYS_PTRACE, uintptr(req), uintptr(tid), ntPrstatus, uintptr(unsafe.Pointer(&iov)), 0, 0)
+	return e
+}
+
+func getRegs(tid int, r *unix.PtraceRegs) unix.Errno { return regset(unix.PTRACE_GETREGSET, tid, r) }
+func setRegs(tid int, r *unix.PtraceRegs) unix.Errno { return regset(unix.PTRACE_SETREGSET, tid, r) }
+
+// sigmask makes PTRACE_GETSIGMASK or PTRACE_SETSIGMASK.
+func sigmask(req, tid int, mask *uint64) unix.Errno {
+	_, _, e := unix.RawSyscall6(unix.SYS_PTRACE, uintptr(req), uintptr(tid), unsafe.Sizeof(*mask), uintptr(unsafe.Pointer(mask)), 0, 0)
+	return e
+}
+
+// sigaction is the kernel's struct sigaction, the same on amd64 and arm64.
+type sigaction struct {
+	handler  uintptr
+	flags    uint64
+	restorer uintptr
+	mask     uint64
+}
+
+const (
+	saNoCldStop = 0x1        // SA_NOCLDSTOP
+	saRestart   = 0x10000000 // SA_RESTART
+)
+
+func rtSigaction(sig unix.Signal, act, old *sigaction) unix.Errno {
+	_, _, e := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(act)), uintptr(unsafe.Pointer(old)), 8, 0, 0)
+	return e
+}
+
+func rtSigprocmask(how int, set, old *uint64) unix.Errno {
+	_, _, e := unix.RawSyscall6(unix.SYS_RT_SIGPROCMASK, uintptr(how), uintptr(unsafe.Pointer(set)), uintptr(unsafe.Pointer(old)), 8, 0, 0)
+	return e
+}
+
+// exists says whether a file exists, without allocating; path ends in NUL.
+func exists(path []byte) bool {
+	at := unix.AT_FDCWD
+	_, _, e := unix.RawSyscall6(unix.SYS_FACCESSAT, uintptr(at), uintptr(unsafe.Pointer(&path[0])), unix.F_OK, 0, 0, 0)
+	return e == 0
+}
+
+// threadCPU returns the CPU time of the calling thread in ns.
+func threadCPU() int64 {
+	var ts unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) != nil {
+		return 0
+	}
+	return ts.Nano()
+}
