@@ -12,7 +12,7 @@ type Class struct {
 	Multi    bool     // a parent may have several
 	Listed   bool     // in the driver's resource table; false: a number that only headers name
 
-	Kind Kindred // what it is, in the tree of objects
+	Kind Kindred // what an object of it is, whatever the class is called
 	Nick string  // short name for printing: "chan", "compute", "vas"
 	Map  MapKind // what an mmap of such an object shows
 }
@@ -58,6 +58,8 @@ const (
 	VGPU
 	MIG // GPU instance and compute instance subscriptions
 	FaultBuffer
+	Registers // device registers mapped as memory
+	P2P       // peer mappings between GPUs
 )
 
 // MapKind is what an mmap of an object exposes.
@@ -73,5 +75,3 @@ const (
 	MapStats                    // read-only statistics page, NV00DE_SHARED_DATA
 	MapRegisters                // device registers
 )
-
-func (c *Class) classify() {}
