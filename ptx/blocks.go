@@ -7,6 +7,7 @@ type Block struct {
 	First, Last uint32 // indices in File.Stmts, inclusive; declarations and labels included
 	Succs       []int  // indices of the blocks that can run next, in source order, no duplicates
 	Indirect    bool   // ends in a branch whose targets are not all known
+	Target      bool   // a branch goes to its first statement
 	Reachable   bool   // from the entry
 	Falls       bool   // control can run off its end into the next block, or out of the function
 }
@@ -149,8 +150,9 @@ func (f *File) Blocks(fn *Func) []Block {
 	}
 	l := f.labelsOf(fn)
 	base := fn.Open + 1
-	leader := make([]bool, len(body)+1)
-	leader[0] = true
+	const starts, targeted = 1, 2
+	leader := make([]uint8, len(body)+1)
+	leader[0] = starts
 	targets := map[int][]uint32{}
 	unknown := map[int]bool{}
 	for i := range body {
@@ -158,20 +160,20 @@ func (f *File) Blocks(fn *Func) []Block {
 		if fl == flowNext {
 			continue
 		}
-		leader[i+1] = true
+		leader[i+1] |= starts
 		if fl == flowJump {
 			ts, ok := l.targets(fn, i)
 			targets[i], unknown[i] = ts, !ok
 			for _, t := range ts {
-				leader[t-base] = true
+				leader[t-base] |= starts | targeted
 			}
 		}
 	}
 	var blocks []Block
 	number := make([]int, len(body))
 	for i := range body {
-		if leader[i] {
-			blocks = append(blocks, Block{First: base + uint32(i)})
+		if leader[i] != 0 {
+			blocks = append(blocks, Block{First: base + uint32(i), Target: leader[i]&targeted != 0})
 		}
 		number[i] = len(blocks) - 1
 		blocks[len(blocks)-1].Last = base + uint32(i)
