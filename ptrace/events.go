@@ -220,30 +220,27 @@ func signalMask(s stop) unix.Signal {
 }
 
 // adopt makes a held task a full one, tells the handler, and lets it go. parent
-// may be nil.
+// is nil if the parent's event did not come.
 func (tr *tracer) adopt(t, parent *Task, kind stopKind) {
 	tr.held--
 	t.held = false
 	thread := false
+	if parent == nil {
+		parent, thread = tr.guessParent(t)
+	} else {
+		thread = parent.Proc.hasThread(t.TID)
+	}
 	switch {
-	case parent == nil:
-		t.PID = tgidOf(t.TID)
-		thread = t.PID != t.TID
-		for _, o := range tr.tasks {
-			if thread && o != t && o.PID == t.PID && o.Proc != nil {
-				t.Proc = o.Proc
-			}
-		}
-	case parent.Proc.hasThread(t.TID):
-		thread = true
+	case thread && parent != nil:
 		t.PID, t.Proc = parent.PID, parent.Proc
-	default:
+	case parent != nil:
 		t.PID = t.TID
 		t.Proc = parent.Proc.fork(t.TID)
 		t.checkFilters()
-	}
-	if t.Proc == nil {
+	default:
+		t.PID = tgidOf(t.TID)
 		t.Proc = newProcess(t.PID)
+		t.Proc.all = tr.res.Mode == ModeSyscalls
 	}
 	t.Proc.tasks++
 	tr.res.Tasks++
@@ -264,6 +261,24 @@ func (tr *tracer) adopt(t, parent *Task, kind stopKind) {
 	if !ended {
 		tr.stopped(t, t.first)
 	}
+}
+
+// guessParent finds out what made a task whose parent's event is missing. It
+// may be another thread of the same process that did.
+func (tr *tracer) guessParent(t *Task) (parent *Task, thread bool) {
+	pid := tgidOf(t.TID)
+	if thread = pid != t.TID; !thread {
+		pid, _ = statusField(t.TID, "PPid")
+	}
+	if p := tr.tasks[pid]; p != nil && p != t && !p.held {
+		return p, thread
+	}
+	for _, p := range tr.tasks { // its main thread has ended
+		if p.PID == pid && p != t && !p.held {
+			return p, thread
+		}
+	}
+	return nil, thread
 }
 
 // adoptAll ends the wait of all held tasks, since their parent may have died
@@ -311,10 +326,10 @@ func (tr *tracer) onExec(tid int) {
 		}
 	}
 	t.Proc.openMem()
-	t.inKernel = true // the next stop for a call is the exit of execve
 	if t.muted {
 		tr.began(t)
 	}
+	t.inKernel = t.wantExit || t.Proc.all // the next stop for a call is the exit of execve
 	tr.event(t, TaskEvent{Kind: TaskExec, OldTID: old})
 	tr.resume(t, 0)
 }

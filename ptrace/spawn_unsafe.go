@@ -134,10 +134,12 @@ func forkChild(p *plan) (pid uintptr, e syscall.Errno) {
 	}
 }
 
-// runChild becomes the program; it returns only if that failed.
+// runChild becomes the program; it returns only if that failed. From here on
+// nothing may grow the stack: the runtime forbids it after a fork.
 //
 //go:noinline
 //go:norace
+//go:nosplit
 func runChild(p *plan) (stage, syscall.Errno) {
 	var b [1]byte
 	syscall.RawSyscall(syscall.SYS_CLOSE, uintptr(p.syncW), 0, 0)
@@ -177,6 +179,7 @@ func runChild(p *plan) (stage, syscall.Errno) {
 // another are moved out of the way first.
 //
 //go:norace
+//go:nosplit
 func dupFiles(fds []int32) syscall.Errno {
 	for i, fd := range fds {
 		if fd >= 0 && int(fd) < i {
@@ -207,6 +210,7 @@ func dupFiles(fds []int32) syscall.Errno {
 // it takes away what set-user-ID programs are for.
 //
 //go:norace
+//go:nosplit
 func (p *plan) install() (stage, syscall.Errno) {
 	r, _, e := syscall.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, p.flags, uintptr(unsafe.Pointer(p.prog)))
 	if e == syscall.EACCES {

@@ -1,0 +1,805 @@
+// victim NAME [ARG]: one behaviour that a tracer must see and must not change.
+// Each prints a line or two that are the same in every run, traced or not. The
+// call to be traced is F(), an ioctl that /dev/null refuses with ENOTTY.
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+extern char **environ;
+
+struct params {
+	uint32_t a, b, c, d;
+	uint64_t nested;
+	uint32_t size, status;
+};
+
+#define REQUEST _IOWR('F', 0x2a, struct params)
+
+static int dev;
+static const char *arg;
+
+static void out(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+static void out(const char *fmt, ...)
+{
+	char b[512];
+	va_list ap;
+	va_start(ap, fmt);
+	int n = vsnprintf(b, sizeof b, fmt, ap);
+	va_end(ap);
+	write(1, b, n);
+}
+
+static int ioctl_errno(unsigned long request, void *p)
+{
+	int r = ioctl(dev, request, p);
+	return r < 0 ? -errno : r;
+}
+
+static int F(void)
+{
+	struct params p = {1, 2, 3, 4, 0, 0, 0};
+	return ioctl_errno(REQUEST, &p);
+}
+
+static int status_of(pid_t p)
+{
+	int s = -1;
+	waitpid(p, &s, 0);
+	return s;
+}
+
+static void exec_hello(void)
+{
+	char *av[] = {"victim", "hello", 0};
+	execve("/proc/thread-self/exe", av, environ);
+	out("exec failed\n");
+}
+
+static volatile sig_atomic_t got, value;
+static void on_signal(int s) { got++; }
+static void on_siginfo(int s, siginfo_t *si, void *u) { got++; value = si->si_value.sival_int; }
+static sigjmp_buf escape;
+static void on_fault(int s) { siglongjmp(escape, 1); }
+
+static void handle(int sig, void (*f)(int), int flags)
+{
+	struct sigaction sa = {.sa_handler = f, .sa_flags = flags};
+	sigaction(sig, &sa, 0);
+}
+
+static void timer(int usec, int repeat)
+{
+	struct itimerval it = {{0, repeat ? usec : 0}, {0, usec}};
+	setitimer(ITIMER_REAL, &it, 0);
+}
+
+static int hello(void) { out("hello F=%d\n", F()); return 3; }
+static int status(void) { return atoi(arg); }
+
+static int death(void)
+{
+	int sig = atoi(arg);
+	struct rlimit no_core = {0, 0};
+	setrlimit(RLIMIT_CORE, &no_core);
+	signal(sig, SIG_DFL);
+	raise(sig);
+	out("survived %d\n", sig);
+	return 0;
+}
+
+static int segv(void) { struct rlimit z = {0, 0}; setrlimit(RLIMIT_CORE, &z); *(volatile int *)8 = 1; return 0; }
+
+static int segv_handler(void)
+{
+	signal(SIGSEGV, on_fault);
+	if (!sigsetjmp(escape, 1))
+		*(volatile int *)8 = 1;
+	out("caught F=%d\n", F());
+	return 0;
+}
+
+static int forks(void)
+{
+	pid_t p = fork();
+	if (!p)
+		_exit(F() == -ENOTTY ? 7 : 8);
+	out("status=%x\n", status_of(p));
+	return 0;
+}
+
+static int vforks(void)
+{
+	pid_t p = vfork();
+	if (!p) {
+		char *av[] = {"victim", "hello", 0};
+		execve("/proc/self/exe", av, environ);
+		_exit(1);
+	}
+	out("status=%x\n", status_of(p));
+	return 0;
+}
+
+static int spawns(void)
+{
+	pid_t p;
+	char *av[] = {"victim", "hello", 0};
+	posix_spawn(&p, "/proc/self/exe", 0, 0, av, environ);
+	out("status=%x\n", status_of(p));
+	return 0;
+}
+
+static int raw_fork(void)
+{
+	pid_t p = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+	if (!p) {
+		long r = syscall(SYS_ioctl, dev, REQUEST, 0);
+		_exit(r == -1 && errno == ENOTTY ? 7 : 8);
+	}
+	out("status=%x\n", status_of(p));
+	return 0;
+}
+
+static void *loop_F(void *n) { for (long i = 0; i < (long)n; i++) F(); return 0; }
+static void *do_pause(void *a) { for (;;) pause(); return 0; }
+
+static int threads(void)
+{
+	pthread_t t[64];
+	for (int k = 0; k < 4; k++) {
+		for (int i = 0; i < 64; i++)
+			pthread_create(&t[i], 0, loop_F, (void *)10);
+		for (int i = 0; i < 64; i++)
+			pthread_join(t[i], 0);
+	}
+	out("ok\n");
+	return 0;
+}
+
+// hammer: 8 threads make 1000 calls each, and say what they were.
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static void *hammer_thread(void *id)
+{
+	uint64_t sum = 0, bad = 0;
+	for (uint64_t i = 0; i < 1000; i++) {
+		uint64_t a = (uint64_t)id << 32 | i * 7;
+		if (ioctl_errno(REQUEST, (void *)a) != -ENOTTY)
+			bad++;
+		sum += a;
+	}
+	pthread_mutex_lock(&lock);
+	out("tid %ld calls 1000 sum %llu bad %llu\n", syscall(SYS_gettid), (unsigned long long)sum, (unsigned long long)bad);
+	pthread_mutex_unlock(&lock);
+	return 0;
+}
+
+static int hammer(void)
+{
+	pthread_t t[8];
+	for (long i = 0; i < 8; i++)
+		pthread_create(&t[i], 0, hammer_thread, (void *)(i + 1));
+	for (int i = 0; i < 8; i++)
+		pthread_join(t[i], 0);
+	return 0;
+}
+
+static void *exec_thread(void *a) { usleep(20000); exec_hello(); return 0; }
+
+static int thread_exec(void)
+{
+	pthread_t t;
+	for (int i = 0; i < 4; i++)
+		pthread_create(&t, 0, do_pause, 0);
+	pthread_create(&t, 0, exec_thread, 0);
+	for (;;)
+		pause();
+	return 0;
+}
+
+static int leader_exec(void)
+{
+	pthread_t t;
+	pthread_create(&t, 0, do_pause, 0);
+	usleep(20000);
+	exec_hello();
+	return 1;
+}
+
+static pthread_t main_thread;
+static void *after_main(void *a)
+{
+	pthread_join(main_thread, 0);
+	usleep(10000);
+	out("after main F=%d\n", F());
+	_exit(5);
+}
+
+static int leader_exit(void)
+{
+	pthread_t t;
+	main_thread = pthread_self();
+	pthread_create(&t, 0, after_main, 0);
+	pthread_exit(0);
+}
+
+// dead_leader_exec: a thread execs after the main thread has ended.
+static void *exec_after_main(void *a) { pthread_join(main_thread, 0); usleep(10000); exec_hello(); return 0; }
+static int dead_leader_exec(void)
+{
+	pthread_t t;
+	main_thread = pthread_self();
+	pthread_create(&t, 0, exec_after_main, 0);
+	pthread_exit(0);
+}
+
+static int exit_group_threads(void)
+{
+	pthread_t t;
+	for (int i = 0; i < 30; i++)
+		pthread_create(&t, 0, i & 1 ? do_pause : loop_F, (void *)1000000);
+	usleep(5000);
+	_exit(9);
+}
+
+static void *fork_thread(void *a)
+{
+	pid_t p = fork();
+	if (!p)
+		_exit(F() == -ENOTTY ? 7 : 8);
+	return (void *)(long)status_of(p);
+}
+
+static int fork_in_thread(void)
+{
+	pthread_t t[4];
+	for (int i = 0; i < 4; i++)
+		pthread_create(&t[i], 0, fork_thread, 0);
+	for (int i = 0; i < 4; i++) {
+		void *s;
+		pthread_join(t[i], &s);
+		out("status=%lx\n", (long)s);
+	}
+	return 0;
+}
+
+static int stop_cont(void)
+{
+	int s;
+	pid_t p = fork();
+	if (!p) {
+		raise(SIGSTOP);
+		usleep(20000);
+		_exit(F() == -ENOTTY ? 11 : 12);
+	}
+	waitpid(p, &s, WUNTRACED);
+	out("stopped=%d sig=%d\n", WIFSTOPPED(s), WIFSTOPPED(s) ? WSTOPSIG(s) : 0);
+	kill(p, SIGCONT);
+	waitpid(p, &s, WCONTINUED);
+	out("continued=%d\n", WIFCONTINUED(s));
+	out("status=%x\n", status_of(p));
+	return 0;
+}
+
+static int tstp(void)
+{
+	int s;
+	pid_t p = fork();
+	if (!p) {
+		setpgid(0, 0);
+		signal(SIGTSTP, SIG_DFL);
+		raise(SIGTSTP);
+		_exit(F() == -ENOTTY ? 11 : 12);
+	}
+	setpgid(p, p);
+	waitpid(p, &s, WUNTRACED);
+	out("stopped=%d sig=%d\n", WIFSTOPPED(s), WIFSTOPPED(s) ? WSTOPSIG(s) : 0);
+	usleep(20000);
+	kill(p, SIGCONT);
+	out("status=%x\n", status_of(p));
+	return 0;
+}
+
+// stop_threads: 8 threads in calls are stopped and continued from outside.
+static int stop_threads(void)
+{
+	int s, stops = 0;
+	pid_t p = fork();
+	if (!p) {
+		pthread_t t;
+		for (int i = 0; i < 8; i++)
+			pthread_create(&t, 0, loop_F, (void *)100000000);
+		for (;;)
+			pause();
+	}
+	usleep(10000);
+	for (int k = 0; k < 5; k++) {
+		kill(p, SIGSTOP);
+		if (waitpid(p, &s, WUNTRACED) == p && WIFSTOPPED(s))
+			stops++;
+		usleep(3000);
+		kill(p, SIGCONT);
+		waitpid(p, &s, WCONTINUED);
+		usleep(3000);
+	}
+	kill(p, SIGKILL);
+	s = status_of(p);
+	out("stops=%d status=%x\n", stops, s);
+	return 0;
+}
+
+static int sig_queue(void)
+{
+	struct sigaction sa = {.sa_sigaction = on_siginfo, .sa_flags = SA_SIGINFO};
+	int sum = 0;
+	sigaction(SIGRTMIN + 1, &sa, 0);
+	sigaction(SIGUSR1, &sa, 0);
+	for (int i = 0; i < 20; i++) {
+		union sigval v = {.sival_int = 1000 + i};
+		sigqueue(getpid(), i & 1 ? SIGUSR1 : SIGRTMIN + 1, v);
+		sum += value;
+		F();
+	}
+	out("got=%d sum=%d\n", got, sum);
+	return 0;
+}
+
+static int sig_trap(void)
+{
+	signal(SIGTRAP, on_signal);
+	raise(SIGTRAP);
+#if defined __x86_64__
+	__asm__ volatile("int3");
+#else
+	raise(SIGTRAP);
+#endif
+	out("got=%d F=%d\n", got, F());
+	return 0;
+}
+
+static int itimer(void)
+{
+	int bad = 0;
+	handle(SIGALRM, on_signal, SA_RESTART);
+	timer(300, 1);
+	for (int i = 0; i < 5000; i++)
+		if (F() != -ENOTTY)
+			bad++;
+	timer(0, 0);
+	out("bad=%d signals=%d\n", bad, got > 0);
+	return 0;
+}
+
+static int eintr(void)
+{
+	int p[2];
+	char b;
+	pipe(p);
+	handle(SIGALRM, on_signal, 0);
+	timer(50000, 0);
+	int r = read(p[0], &b, 1);
+	out("r=%d errno=%d\n", r, r < 0 ? errno : 0);
+	return 0;
+}
+
+static int restart(void)
+{
+	int p[2];
+	char b;
+	pipe(p);
+	handle(SIGALRM, on_signal, SA_RESTART);
+	pid_t c = fork();
+	if (!c) {
+		usleep(150000);
+		write(p[1], "x", 1);
+		_exit(0);
+	}
+	timer(50000, 0);
+	int r = read(p[0], &b, 1);
+	out("r=%d got=%d\n", r, got);
+	status_of(c);
+	return 0;
+}
+
+static int nanosleep_stop(void)
+{
+	struct timespec a, b, d = {0, 200000000};
+	pid_t me = getpid(), p = fork();
+	if (!p) {
+		usleep(30000);
+		kill(me, SIGSTOP);
+		usleep(30000);
+		kill(me, SIGCONT);
+		_exit(0);
+	}
+	clock_gettime(CLOCK_MONOTONIC, &a);
+	int r = nanosleep(&d, 0);
+	clock_gettime(CLOCK_MONOTONIC, &b);
+	long ms = (b.tv_sec - a.tv_sec) * 1000 + (b.tv_nsec - a.tv_nsec) / 1000000;
+	out("r=%d slept=%s\n", r, ms >= 199 ? "ok" : "short");
+	status_of(p);
+	return 0;
+}
+
+static char stack[65536] __attribute__((aligned(16)));
+static int untraced_child(void *a) { int r = F(); out("child F=%d\n", r); return r == -ENOTTY ? 7 : 8; }
+static int untraced(void)
+{
+	pid_t p = clone(untraced_child, stack + sizeof stack, CLONE_UNTRACED | SIGCHLD, 0);
+	out("status=%x\n", status_of(p));
+	return 0;
+}
+
+static int int80(void)
+{
+#if defined __x86_64__
+	long r;
+	mmap((void *)0x10000000, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	if (arg) { // is it there at all? A kernel without it raises SIGSEGV.
+		signal(SIGSEGV, on_fault);
+		if (sigsetjmp(escape, 1)) {
+			out("int80=none\n");
+			return 0;
+		}
+	}
+	__asm__ volatile("int $0x80" : "=a"(r) : "a"(54), "b"(dev), "c"(REQUEST), "d"(0x10000000) : "memory", "r8", "r9", "r10", "r11");
+	out("int80=%d\n", (int)r);
+#else
+	out("int80=none\n");
+#endif
+	return 0;
+}
+
+static int bad_pointer(void)
+{
+	out("low %d\n", ioctl_errno(REQUEST, (void *)8));
+	char *p = mmap(0, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	munmap(p + 4096, 4096);
+	memset(p, 0x5a, 4096);
+	out("across %d\n", ioctl_errno(REQUEST, p + 4096 - 8));
+	out("to the end %d\n", ioctl_errno(REQUEST, p + 4096 - 32));
+	out("high %d\n", ioctl_errno(REQUEST, (void *)-16L));
+	struct params q = {1, 2, 3, 4, 0xdeadbeef000, 0xffffffff, 0};
+	out("nested %d\n", ioctl_errno(REQUEST, &q));
+	return 0;
+}
+
+static int trace_me(void)
+{
+	long r = ptrace(PTRACE_TRACEME, 0, 0, 0);
+	out("traceme=%ld errno=%d\n", r, r < 0 ? errno : 0);
+	return 0;
+}
+
+static int undumpable(void)
+{
+	static char text[32] = "read me";
+	prctl(PR_SET_DUMPABLE, 0);
+	out("F=%d\n", ioctl_errno(REQUEST, text));
+	pid_t p = fork();
+	if (!p)
+		_exit(ioctl_errno(REQUEST, text) == -ENOTTY ? 7 : 8);
+	out("status=%x\n", status_of(p));
+	return 0;
+}
+
+static int set_uid(void) { int r = setuid(getuid() ? getuid() : 1000); out("setuid=%d F=%d\n", r, F()); return 0; }
+
+static int orphan(void)
+{
+	int p[2];
+	char b;
+	pipe(p);
+	if (!fork()) {
+		if (fork())
+			_exit(0);
+		setsid();
+		close(p[0]);
+		usleep(100000);
+		out("orphan F=%d\n", F());
+		_exit(0);
+	}
+	close(p[1]);
+	if (arg) // wait for it
+		read(p[0], &b, 1);
+	return 4;
+}
+
+static int kill_self(void)
+{
+	pthread_t t;
+	for (int i = 0; i < 4; i++)
+		pthread_create(&t, 0, loop_F, (void *)1000000);
+	usleep(3000);
+	kill(getpid(), SIGKILL);
+	for (;;)
+		pause();
+	return 0;
+}
+
+static int sig_mask(void)
+{
+	sigset_t m, pend;
+	struct timespec z = {0, 0};
+	sigemptyset(&m);
+	sigaddset(&m, SIGUSR1);
+	sigprocmask(SIG_BLOCK, &m, 0);
+	raise(SIGUSR1);
+	F();
+	sigpending(&pend);
+	out("pending=%d ", sigismember(&pend, SIGUSR1));
+	out("taken=%d\n", sigtimedwait(&m, 0, &z));
+	return 0;
+}
+
+static int many_forks(void)
+{
+	for (int i = 0; i < 100; i++) {
+		pid_t p = fork();
+		if (!p) {
+			F();
+			_exit(i);
+		}
+		int s = status_of(p);
+		if (WEXITSTATUS(s) != i) {
+			out("bad status %x of %d\n", s, i);
+			return 1;
+		}
+	}
+	out("ok\n");
+	return 0;
+}
+
+static int fork_tree(void)
+{
+	for (int i = 0; i < 6; i++)
+		fork();
+	F();
+	while (wait(0) > 0)
+		;
+	return 0;
+}
+
+static int new_pid_ns(void)
+{
+	if (unshare(CLONE_NEWPID)) {
+		out("no namespace\n");
+		return 0;
+	}
+	pid_t p = fork();
+	if (!p) {
+		out("pid=%d F=%d\n", getpid(), F());
+		_exit(0);
+	}
+	out("status=%x\n", status_of(p));
+	return 0;
+}
+
+// install_filter makes getppid fail with EDOM, as a sandbox of the program's own.
+static int install_filter(void)
+{
+	struct sock_filter f[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getppid, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EDOM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog p = {4, f};
+	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &p);
+}
+
+static int own_filter(void)
+{
+	int r = install_filter();
+	long ppid = syscall(SYS_getppid);
+	int e = ppid < 0 ? errno : 0;
+	out("filter=%d getppid=%ld errno=%d F=%d\n", r, ppid, e, F());
+	return 0;
+}
+
+// environment: what a program inherits.
+static int environment(void)
+{
+	struct rlimit r;
+	sigset_t m;
+	getrlimit(RLIMIT_NOFILE, &r);
+	sigprocmask(SIG_BLOCK, 0, &m);
+	out("nofile=%ld ", (long)r.rlim_cur);
+	for (int s = 1; s < 65; s++) {
+		struct sigaction sa;
+		if (sigaction(s, 0, &sa))
+			continue;
+		if (sa.sa_handler == SIG_IGN)
+			out("ignored=%d ", s);
+		if (sigismember(&m, s))
+			out("blocked=%d ", s);
+	}
+	out("group=%d tty=%d\nfds:", getpgrp() == tcgetpgrp(0), isatty(0));
+	for (int i = 0; i < 200; i++)
+		if (i != dev && fcntl(i, F_GETFD) >= 0)
+			out(" %d", i);
+	out("\n");
+	return 0;
+}
+
+// wait_for: makes calls until it is killed. Prints its pid first.
+static int forever(void)
+{
+	out("%d\n", getpid());
+	for (;;) {
+		F();
+		usleep(2000);
+	}
+	return 0;
+}
+
+static int sleeper(void)
+{
+	out("%d\n", getpid());
+	for (;;)
+		pause();
+	return 0;
+}
+
+// calls: ARG calls, for benchmarks.
+static int calls(void)
+{
+	int bad = 0;
+	for (int n = atoi(arg); n > 0; n--)
+		if (F() != -ENOTTY)
+			bad++;
+	return bad != 0;
+}
+
+static void *getpids(void *n)
+{
+	for (long i = 0; i < (long)n; i++)
+		syscall(SYS_getpid);
+	return 0;
+}
+
+static int others(void)
+{
+	pthread_t t;
+	pthread_create(&t, 0, getpids, (void *)(long)atoi(arg));
+	pthread_join(t, 0);
+	return 0;
+}
+
+// attachee: threads that sleep in every way, some that call, and a counter that
+// shows they were not disturbed. Ends when standard input does.
+static int pipes[2];
+static volatile long progress;
+static void *in_read(void *a) { char b; int r = read(pipes[0], &b, 1); out("read %d\n", r); return 0; }
+static void *in_futex(void *a) { pthread_mutex_lock(&lock); out("locked\n"); pthread_mutex_unlock(&lock); return 0; }
+static void *in_calls(void *a)
+{
+	int bad = 0;
+	while (!__atomic_load_n(&progress, __ATOMIC_SEQ_CST)) {
+		if (F() != -ENOTTY)
+			bad++;
+		usleep(500);
+	}
+	out("calls bad=%d\n", bad);
+	return 0;
+}
+static int attachee(void)
+{
+	pthread_t t[4];
+	char b;
+	pipe(pipes);
+	pthread_mutex_lock(&lock);
+	pthread_create(&t[0], 0, in_read, 0);
+	pthread_create(&t[1], 0, in_futex, 0);
+	pthread_create(&t[2], 0, in_calls, 0);
+	pthread_create(&t[3], 0, in_calls, 0);
+	usleep(20000);
+	out("%d\n", getpid());
+	int r = read(0, &b, 1);
+	out("stdin %d\n", r);
+	write(pipes[1], "x", 1);
+	pthread_join(t[0], 0);
+	pthread_mutex_unlock(&lock);
+	pthread_join(t[1], 0);
+	__atomic_store_n(&progress, 1, __ATOMIC_SEQ_CST);
+	pthread_join(t[2], 0);
+	pthread_join(t[3], 0);
+	out("traced=%d\n", ptrace(PTRACE_TRACEME, 0, 0, 0) < 0);
+	return 6;
+}
+
+// inject: ARG processes of two threads each make the calls that a second filter is
+// about: dup and close, before and after the call that makes it be installed.
+static void *dups(void *n)
+{
+	int bad = 0;
+	for (long i = 0; i < (long)n; i++) {
+		int d = dup(dev);
+		if (d < 0 || close(d))
+			bad++;
+	}
+	return (void *)(long)bad;
+}
+
+static int inject(void)
+{
+	pthread_t t;
+	void *bad = 0;
+	char before[256], after[256];
+	FILE *f;
+	handle(SIGALRM, on_signal, SA_RESTART);
+	timer(200, 1);
+	pthread_create(&t, 0, dups, (void *)2000);
+	for (int i = 0; i < 256; i++)
+		before[i] = i;
+	memcpy(after, before, sizeof before);
+	int r = F();
+	dups((void *)50);
+	int same = !memcmp(before, after, sizeof before);
+	pthread_join(t, &bad);
+	pid_t p = fork();
+	if (!p)
+		_exit((long)dups((void *)50));
+	int s = status_of(p);
+	timer(0, 0);
+	int filters = -1;
+	char line[256];
+	if ((f = fopen("/proc/self/status", "r")))
+		while (fgets(line, sizeof line, f))
+			sscanf(line, "Seccomp_filters: %d", &filters);
+	out("F=%d same=%d bad=%ld status=%x\n", r, same, (long)bad, s);
+	if (arg)
+		out("filters=%d\n", filters);
+	return 0;
+}
+
+static const struct {
+	const char *name;
+	int (*run)(void);
+} table[] = {
+	{"hello", hello}, {"status", status}, {"death", death}, {"segv", segv}, {"segv_handler", segv_handler},
+	{"fork", forks}, {"vfork", vforks}, {"spawn", spawns}, {"raw_fork", raw_fork}, {"threads", threads},
+	{"hammer", hammer}, {"thread_exec", thread_exec}, {"leader_exec", leader_exec}, {"leader_exit", leader_exit},
+	{"dead_leader_exec", dead_leader_exec}, {"exit_group", exit_group_threads}, {"fork_in_thread", fork_in_thread},
+	{"stop_cont", stop_cont}, {"tstp", tstp}, {"stop_threads", stop_threads}, {"sig_queue", sig_queue},
+	{"sig_trap", sig_trap}, {"itimer", itimer}, {"eintr", eintr}, {"restart", restart},
+	{"nanosleep_stop", nanosleep_stop}, {"untraced", untraced}, {"int80", int80}, {"bad_pointer", bad_pointer},
+	{"trace_me", trace_me}, {"undumpable", undumpable}, {"set_uid", set_uid}, {"orphan", orphan},
+	{"kill_self", kill_self}, {"sig_mask", sig_mask}, {"many_forks", many_forks}, {"fork_tree", fork_tree},
+	{"new_pid_ns", new_pid_ns}, {"own_filter", own_filter}, {"environment", environment}, {"forever", forever},
+	{"sleeper", sleeper}, {"calls", calls}, {"others", others}, {"attachee", attachee}, {"inject", inject},
+};
+
+int main(int argc, char **argv)
+{
+	if (argc < 2)
+		return 99;
+	arg = argc > 2 ? argv[2] : 0;
+	dev = open("/dev/null", O_RDWR);
+	for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+		if (!strcmp(argv[1], table[i].name))
+			return table[i].run();
+	return 99;
+}

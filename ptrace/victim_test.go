@@ -1,0 +1,269 @@
+package ptrace
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// requireTool skips the test where a tool is missing, unless NVTRACE_REQUIRE
+// demands it.
+func requireTool(t testing.TB, name string) {
+	t.Helper()
+	if _, err := exec.LookPath(name); err == nil {
+		return
+	}
+	missing(t, name, name+" is not installed")
+}
+
+func missing(t testing.TB, name, why string) {
+	t.Helper()
+	if slices.Contains(strings.Split(os.Getenv("NVTRACE_REQUIRE"), ","), name) {
+		t.Fatal(why)
+	}
+	t.Skip(why)
+}
+
+// buildDir is where victims are built, once for all tests.
+var buildDir = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "ptrace-victims")
+	if err == nil {
+		err = os.Chmod(dir, 0o755) // for tests as another user
+	}
+	return dir, err
+})
+
+var (
+	buildMu sync.Mutex
+	built   = map[string]string{}
+)
+
+// build compiles testdata/NAME.c.
+func build(t testing.TB, name string, flags ...string) string {
+	t.Helper()
+	requireTool(t, "gcc")
+	dir, err := buildDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := name + strings.Join(flags, "")
+	buildMu.Lock()
+	defer buildMu.Unlock()
+	if out, ok := built[key]; ok {
+		return out
+	}
+	out := filepath.Join(dir, key)
+	args := append([]string{"-O1", "-pthread", "-Wall", "-Wno-unused-result", "-o", out, filepath.Join("testdata", name+".c")}, flags...)
+	if b, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, b)
+	}
+	built[key] = out
+	return out
+}
+
+// TestMain removes what the tests built, and is the entrance for the test's own
+// helper processes.
+func TestMain(m *testing.M) {
+	if name := os.Getenv("PTRACE_HELPER"); name != "" {
+		os.Exit(helper(name, os.Args[1:]))
+	}
+	code := m.Run()
+	if dir, err := buildDir(); err == nil {
+		os.RemoveAll(dir)
+	}
+	os.Exit(code)
+}
+
+// The request that all victims make: _IOWR('F', 0x2a, 32 bytes).
+const victimRequest = 0xc020462a
+
+// victimRules select it, as the rules of a GPU tracer would.
+func victimRules() []Rule {
+	return []Rule{{
+		Names: []string{"ioctl"}, Class: 1, Compat: true,
+		Args: []ArgMatch{{Arg: 1, Mask: 0xff00, Value: 'F' << 8, Low: true}},
+	}}
+}
+
+// tape is a handler that notes everything.
+type tape struct {
+	verdict Verdict
+	onEnter func(*Task, *Syscall)
+	onExit  func(*Task, *Syscall)
+	onTask  func(*Task, *TaskEvent)
+
+	calls      []Syscall // with their exit, in the order of exits; at entry where that isn't wanted
+	tids       []int     // of calls
+	enters     int
+	events     []note
+	unfinished int
+	live       map[*Task]bool
+	problems   []string
+}
+
+type note struct {
+	kind        TaskKind
+	tid, pid    int
+	parent, old int
+	thread      bool
+	status      unix.WaitStatus
+	sig         unix.Signal
+}
+
+func (p *tape) problem(s string) { p.problems = append(p.problems, s) }
+
+func (p *tape) Enter(t *Task, c *Syscall) Verdict {
+	p.enters++
+	if !p.live[t] {
+		p.problem("call of an unknown task")
+	}
+	if p.onEnter != nil {
+		p.onEnter(t, c)
+	}
+	if p.verdict == Skip {
+		p.calls, p.tids = append(p.calls, *c), append(p.tids, t.TID)
+	}
+	return p.verdict
+}
+
+func (p *tape) Exit(t *Task, c *Syscall) {
+	if c.Exit < c.Enter || c.Enter == 0 {
+		p.problem("exit before entry")
+	}
+	if p.onExit != nil {
+		p.onExit(t, c)
+	}
+	p.calls, p.tids = append(p.calls, *c), append(p.tids, t.TID)
+}
+
+func (p *tape) Task(t *Task, e *TaskEvent) {
+	n := note{kind: e.Kind, tid: t.TID, pid: t.PID, old: e.OldTID, thread: e.Thread, status: e.Status, sig: e.Signal}
+	if e.Parent != nil {
+		n.parent = e.Parent.TID
+		if !p.live[e.Parent] {
+			p.problem("child of an unknown task")
+		}
+	}
+	if p.live == nil {
+		p.live = map[*Task]bool{}
+	}
+	switch e.Kind {
+	case TaskNew:
+		p.live[t] = true
+	case TaskExit, TaskDetach:
+		if !p.live[t] {
+			p.problem("end of an unknown task")
+		}
+		delete(p.live, t)
+	case TaskUnfinished:
+		p.unfinished++
+	default:
+		if !p.live[t] {
+			p.problem(e.Kind.String() + " of an unknown task")
+		}
+	}
+	if p.onTask != nil {
+		p.onTask(t, e)
+	}
+	p.events = append(p.events, n)
+}
+
+// count counts the events of a kind.
+func (p *tape) count(k TaskKind) int {
+	n := 0
+	for _, e := range p.events {
+		if e.kind == k {
+			n++
+		}
+	}
+	return n
+}
+
+// check says what must hold after any run.
+func (p *tape) check(t *testing.T) {
+	t.Helper()
+	for _, s := range p.problems {
+		t.Error(s)
+	}
+	if len(p.live) != 0 {
+		t.Errorf("%d tasks never ended", len(p.live))
+	}
+	if p.verdict == WantExit && p.enters != len(p.calls)+p.unfinished {
+		t.Errorf("%d entries, %d exits, %d unfinished", p.enters, len(p.calls), p.unfinished)
+	}
+	if n, x := p.count(TaskNew), p.count(TaskExit)+p.count(TaskDetach); n != x {
+		t.Errorf("%d tasks began, %d ended", n, x)
+	}
+}
+
+// outcome is how a program ended and what it said.
+type outcome struct {
+	status unix.WaitStatus
+	output string
+}
+
+// runTraced runs argv under h.
+func runTraced(t *testing.T, o *Options, h Handler, argv ...string) (outcome, *Result) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	o.Argv = argv
+	if o.Rules == nil {
+		o.Rules = victimRules()
+	}
+	var buf bytes.Buffer
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Stdout, o.Stderr = w, w
+	done := make(chan error)
+	go func() {
+		_, err := io.Copy(&buf, r)
+		done <- err
+	}()
+	res, err := Run(ctx, o, h)
+	w.Close()
+	<-done
+	r.Close()
+	if err != nil {
+		t.Fatalf("%v: %v\n%s", argv, err, buf.String())
+	}
+	if !res.Ended {
+		t.Fatalf("%v: no status", argv)
+	}
+	return outcome{res.Status, buf.String()}, res
+}
+
+// runPlain runs argv untraced.
+func runPlain(t *testing.T, argv ...string) outcome {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var buf bytes.Buffer
+	c := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	c.Stdin, c.Stdout, c.Stderr = os.Stdin, &buf, &buf
+	err := c.Run()
+	if ee := (*exec.ExitError)(nil); err != nil && !errors.As(err, &ee) {
+		t.Fatal(err)
+	}
+	return outcome{unix.WaitStatus(c.ProcessState.Sys().(syscall.WaitStatus)), buf.String()}
+}
+
+// modes runs a test with and without a filter.
+func modes(t *testing.T, f func(t *testing.T, mode SeccompMode)) {
+	t.Run("seccomp", func(t *testing.T) { f(t, SeccompAuto) })
+	t.Run("syscalls", func(t *testing.T) { f(t, SeccompOff) })
+}
