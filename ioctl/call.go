@@ -13,13 +13,13 @@ type Unknown uint8
 
 // The degrees of ignorance, from none to all.
 const (
-	Known           Unknown = iota
-	UnknownSize             // named, but the parameters' size fits no known layout
-	UnknownBytes            // named, but its layout is not public, or its bytes were not recorded
-	ClosedControl           // a control command of the closed parts: GSS-legacy or NV2081_BINAPI
-	UnknownControl          // a control command without a name
-	UnknownClass            // an object class without a name
-	UnknownRequest          // a request without a name
+	Known          Unknown = iota
+	UnknownSize            // named, but the parameters' size fits no known layout
+	UnknownBytes           // named, but its layout is not public, or its bytes were not recorded
+	ClosedControl          // a control command of the closed parts: GSS-legacy or NV2081_BINAPI
+	UnknownControl         // a control command without a name
+	UnknownClass           // an object class without a name
+	UnknownRequest         // a request without a name
 )
 
 var unknownNames = [...]string{"known", "unknown size", "unknown layout", "closed control", "unknown control", "unknown class", "unknown request"}
@@ -82,8 +82,10 @@ func (c *Call) Failed() bool { return c.Errno != 0 || c.HasStatus && c.Status !=
 type Part struct {
 	// Field is the path of the pointer that leads here: "params", "classList",
 	// "" for the argument itself. Parent is the index of the part it lies in.
+	// Offset is the pointer's place in that part.
 	Field  string
 	Parent int
+	Offset int
 	// Struct is the layout of the bytes, or of one element where Array is set;
 	// nil for plain bytes, characters (Text) or numbers of Elem bytes.
 	Struct *rm.Struct
@@ -122,9 +124,8 @@ func (c *Call) AppendSub(dst []byte, abi *rm.ABI) []byte {
 	dst = strconv.AppendUint(dst, uint64(c.SubNr), 16)
 	if c.Unknown == UnknownControl || c.Unknown == ClosedControl {
 		if g := abi.ControlGroup(c.SubNr); g != "" {
-			dst = append(dst, " ("...)
+			dst = append(dst, ' ')
 			dst = append(dst, g...)
-			dst = append(dst, ')')
 		}
 	}
 	return dst

@@ -27,13 +27,18 @@ type Decoder struct {
 	n     int
 	info  map[*rm.Struct]structInfo
 
-	links linker
-	last  int64 // time of the last printed line
+	links   linker
+	printer printer
+	last    int64 // time of the last printed line
 }
 
 // structInfo is what decoding needs to know of an argument's layout.
 type structInfo struct {
 	status int // offset of the RM status, -1 none
+	client int // offset of the hClient that the struct's handles belong to, -1 none
+	// Bit sets of members that a line shows elsewhere: the status, as the
+	// result, and what stands in the parentheses of a control or allocation.
+	status1, skip uint64
 }
 
 // NewDecoder returns a Decoder for a recording with that header; nil stands for
@@ -202,19 +207,22 @@ func (d *Decoder) request(ev *traces.Event, c *Call, r *rm.Request, ours bool) {
 		c.Unknown = UnknownSize
 	}
 	d.status(c, p)
+	if at := d.infoOf(r.Params).client; at >= 0 {
+		c.Client = load32(p.In, at)
+	}
 }
 
 // modeset decodes nvidia-modeset's only request, {cmd, size, address}.
 func (d *Decoder) modeset(abi *rm.ABI, ev *traces.Event, c *Call) {
 	c.Nr = ev.Request()
-	outer := d.add(ev, d.argument(ev), Part{Struct: abi.Struct("NvKmsIoctlParams")})
+	outer := d.add(ev, d.argument(ev), Part{Struct: modesetEnvelope})
 	if iocType(c.Nr) != modesetType || iocNr(c.Nr) != modesetNr || outer == nil || len(outer.In) < modesetArgSize {
 		c.Unknown = UnknownRequest
 		return
 	}
 	c.Nr = load32(outer.In, 0)
 	r := abi.Modeset(c.Nr)
-	part := Part{Field: "address"}
+	part := Part{Field: "address", Offset: 8}
 	if r == nil {
 		c.Unknown = UnknownRequest
 	} else {
@@ -232,6 +240,14 @@ func (d *Decoder) modeset(abi *rm.ABI, ev *traces.Event, c *Call) {
 	}
 }
 
+// modesetEnvelope is struct NvKmsIoctlParams (nvkms-ioctl.h), which no header
+// that the tables are made of declares.
+var modesetEnvelope = &rm.Struct{Name: "NvKmsIoctlParams", Size: modesetArgSize, Align: 8, Fields: []rm.Field{
+	{Name: "cmd", Offset: 0, Size: 4, Elem: 4, Type: "NvU32"},
+	{Name: "size", Offset: 4, Size: 4, Elem: 4, Type: "NvU32"},
+	{Name: "address", Offset: 8, Size: 8, Elem: 8, Type: "NvU64", Kind: rm.KindPointer},
+}}
+
 // status reads the resource manager's result out of the argument.
 func (d *Decoder) status(c *Call, p *Part) {
 	if p.Struct == nil || p.Out == nil {
@@ -248,9 +264,33 @@ func (d *Decoder) status(c *Call, p *Part) {
 func (d *Decoder) infoOf(s *rm.Struct) structInfo {
 	info, ok := d.info[s]
 	if !ok {
-		info = structInfo{status: statusOffset(s, 0)}
+		info = describe(s)
 		d.info[s] = info
 	}
+	return info
+}
+
+// describe finds out what decoding and printing need of a layout.
+func describe(s *rm.Struct) structInfo {
+	info := structInfo{status: statusOffset(s, 0), client: -1}
+	for i := range s.Fields[:min(len(s.Fields), 64)] {
+		f := &s.Fields[i]
+		switch {
+		case f.Offset == info.status && f.Role == rm.RoleStatus:
+			info.status1 |= 1 << i
+		case f.Name == "hClient" && f.Size == 4 && f.Dims == nil:
+			info.client = f.Offset
+		}
+		switch f.Name {
+		case "function": // NVOS32_PARAMETERS
+			if f.Domain != nil && s.Name == "NVOS32_PARAMETERS" {
+				info.status1 |= 1 << i
+			}
+		case "hRoot", "hClient", "hObject", "hObjectParent", "hObjectNew", "hClass", "cmd", "params", "pAllocParms", "paramsSize":
+			info.skip |= 1 << i
+		}
+	}
+	info.skip |= info.status1
 	return info
 }
 

@@ -39,6 +39,12 @@ func (d *Decoder) escape(abi *rm.ABI, ev *traces.Event, c *Call, nr uint32, seg 
 		}
 		return
 	}
+	if len(p.In) < min(layout.Size, size) {
+		c.Unknown = UnknownBytes
+		if len(p.In) < minNamed {
+			return
+		}
+	}
 	self := d.n - 1
 	d.names(abi, c, p)
 	d.status(c, p)
@@ -48,6 +54,9 @@ func (d *Decoder) escape(abi *rm.ABI, ev *traces.Event, c *Call, nr uint32, seg 
 		}
 	}
 }
+
+// minNamed is how many bytes of an argument it takes to name its subject.
+const minNamed = 16
 
 // names fills in the objects and the subject of an escape. The members' places
 // are the same in every driver version and variant.
@@ -180,7 +189,7 @@ func (d *Decoder) follow(abi *rm.ABI, ev *traces.Event, c *Call, e *rm.Embedded,
 		d.escape(abi, ev, c, t.cmd, seg)
 		return
 	}
-	part := Part{Field: e.Field, Parent: parent, Struct: e.Struct, Elem: e.Elem, Text: e.Text}
+	part := Part{Field: e.Field, Parent: parent, Offset: e.Offset, Struct: e.Struct, Elem: e.Elem, Text: e.Text}
 	switch e.Of {
 	case rm.TargetControl:
 		c.Finn = t.finn

@@ -27,7 +27,7 @@ type linker struct {
 	refs    map[uint32]int32 // descriptors per open file
 	byFile  map[uint32]*Mapping
 	waiting map[cookieKey]*Mapping // not yet confirmed
-	classes map[uint64]*rm.Class // client and handle of objects that can be mapped
+	classes map[uint64]*rm.Class   // client and handle of objects that can be mapped
 	managed Mapping
 }
 

@@ -1,0 +1,338 @@
+package ioctl
+
+import (
+	"strconv"
+
+	"nvtrace/rm"
+	"nvtrace/traces"
+)
+
+// plainEvent appends the line of an event that is no ioctl.
+func (p *printer) plainEvent(ev *traces.Event) {
+	switch ev.Kind {
+	case traces.KindOpen:
+		p.open(ev)
+	case traces.KindClose:
+		p.callName("close")
+		p.fdOf(ev.FD, ev.Dev)
+		p.text(")")
+		p.sysResult(ev, false)
+		if ev.Flags&traces.FlagImplicit != 0 {
+			p.text(" /* by exec or a reused number */")
+		}
+	case traces.KindDup:
+		p.callName("dup")
+		p.fdOf(ev.FD, ev.Dev)
+		p.text(")")
+		p.sysResult(ev, false)
+		if ev.Flags&traces.FlagImplicit != 0 {
+			p.text(" /* seen without its open */")
+		}
+	case traces.KindMmap:
+		p.mmap(ev)
+	case traces.KindMunmap:
+		p.callName("munmap")
+		p.hexNumber(ev.Args[0])
+		p.text(", ")
+		p.hexNumber(ev.Args[1])
+		p.text(")")
+		p.sysResult(ev, false)
+	case traces.KindMremap:
+		p.callName("mremap")
+		for i := range 3 {
+			if i > 0 {
+				p.text(", ")
+			}
+			p.hexNumber(ev.Args[i])
+		}
+		p.text(")")
+		p.sysResult(ev, true)
+	case traces.KindFork:
+		if ev.Flags&traces.FlagThread != 0 {
+			p.callName("clone")
+			p.text("CLONE_THREAD")
+		} else {
+			p.callName("fork")
+		}
+		p.text(") = ")
+		p.dst = strconv.AppendInt(p.dst, int64(ev.Child), 10)
+	case traces.KindExec:
+		p.exec(ev)
+	default:
+		p.remarkEvent(ev)
+	}
+}
+
+// callName appends a system call's name and the opening parenthesis.
+func (p *printer) callName(name string) {
+	p.mark(colorName, name)
+	p.mark(colorOff, "")
+	p.dst = append(p.dst, '(')
+}
+
+// fdOf appends a descriptor with its node.
+func (p *printer) fdOf(fd int32, dev string) {
+	p.dst = strconv.AppendInt(p.dst, int64(fd), 10)
+	if dev != "" {
+		p.dst = append(p.dst, '<')
+		p.dst = appendSafe(p.dst, dev)
+		p.dst = append(p.dst, '>')
+	}
+}
+
+// sysResult appends " = result".
+func (p *printer) sysResult(ev *traces.Event, address bool) {
+	switch {
+	case ev.Flags&traces.FlagUnfinished != 0:
+		p.mark(colorNote, " = ? <unfinished ...>")
+		p.mark(colorOff, "")
+	case p.call.Errno != 0:
+		p.mark(colorError, " = -1 ")
+		p.text(errnoName(p.call.Errno))
+		p.mark(colorOff, "")
+	case address:
+		p.text(" = ")
+		p.hexNumber(uint64(ev.Ret))
+	default:
+		p.text(" = ")
+		p.dst = strconv.AppendInt(p.dst, ev.Ret, 10)
+	}
+}
+
+// flagName is a named bit of an open or mmap argument.
+type flagName struct {
+	bit  uint64
+	name string
+}
+
+// Flags of open(2) as x86 and arm64 share them (asm-generic/fcntl.h).
+var openFlags = []flagName{
+	{0o100, "O_CREAT"},
+	{0o200, "O_EXCL"},
+	{0o400, "O_NOCTTY"},
+	{0o1000, "O_TRUNC"},
+	{0o2000, "O_APPEND"},
+	{0o4000, "O_NONBLOCK"},
+	{0o2000000, "O_CLOEXEC"},
+	{0o10000000, "O_PATH"},
+}
+
+var protFlags = []flagName{{1, "PROT_READ"}, {2, "PROT_WRITE"}, {4, "PROT_EXEC"}}
+
+// Flags of mmap(2) (asm-generic/mman.h).
+var mmapFlags = []flagName{
+	{1, "MAP_SHARED"},
+	{2, "MAP_PRIVATE"},
+	{0x10, "MAP_FIXED"},
+	{0x20, "MAP_ANONYMOUS"},
+	{0x2000, "MAP_LOCKED"},
+	{0x4000, "MAP_NORESERVE"},
+	{0x8000, "MAP_POPULATE"},
+	{0x100000, "MAP_FIXED_NOREPLACE"},
+}
+
+// flagSet appends the names of the set bits, the rest in hexadecimal, and none
+// for 0.
+func (p *printer) flagSet(v uint64, names []flagName, none string) {
+	some := false
+	for _, f := range names {
+		if v&f.bit == f.bit {
+			p.or(&some)
+			p.text(f.name)
+			v &^= f.bit
+		}
+	}
+	switch {
+	case v != 0:
+		p.or(&some)
+		p.hexNumber(v)
+	case !some:
+		p.text(none)
+	}
+}
+
+func (p *printer) open(ev *traces.Event) {
+	p.callName("open")
+	p.dst = appendQuotedString(p.dst, ev.Path)
+	if flags, ok := openFlagsOf(ev); ok {
+		p.text(", ")
+		p.text([]string{"O_RDONLY", "O_WRONLY", "O_RDWR", "O_ACCMODE"}[flags&3])
+		if rest := flags &^ 3; rest != 0 {
+			p.dst = append(p.dst, '|')
+			p.flagSet(rest, openFlags, "")
+		}
+	}
+	p.text(")")
+	if p.call.Errno == 0 && ev.Flags&traces.FlagUnfinished == 0 && ev.Dev != "" {
+		p.text(" = ")
+		p.fdOf(int32(ev.Ret), ev.Dev)
+		return
+	}
+	p.sysResult(ev, false)
+}
+
+// openFlagsOf finds the flags among the raw arguments. The event does not say
+// which of the open calls it was: openat's first argument is a descriptor or
+// AT_FDCWD, open's is an address; openat2 has its flags in memory.
+func openFlagsOf(ev *traces.Event) (uint64, bool) {
+	const atFDCWD = -100
+	flags := ev.Args[1]
+	if dir := int32(uint32(ev.Args[0])); dir == atFDCWD || ev.Args[0] < 1<<16 {
+		flags = ev.Args[2]
+	}
+	return flags, flags < 1<<24
+}
+
+func appendQuotedString(dst []byte, s string) []byte {
+	dst = append(dst, '"')
+	for i := range len(s) {
+		switch c := s[i]; c {
+		case '"', '\\':
+			dst = append(dst, '\\', c)
+		default:
+			dst = appendSafe(dst, s[i:i+1])
+		}
+	}
+	return append(dst, '"')
+}
+
+func (p *printer) mmap(ev *traces.Event) {
+	p.callName("mmap")
+	if ev.Args[0] == 0 {
+		p.text("NULL")
+	} else {
+		p.hexNumber(ev.Args[0])
+	}
+	p.text(", ")
+	p.hexNumber(ev.Args[1])
+	p.text(", ")
+	p.flagSet(ev.Args[2], protFlags, "PROT_NONE")
+	p.text(", ")
+	p.flagSet(ev.Args[3], mmapFlags, "0")
+	p.text(", ")
+	p.fdOf(ev.FD, ev.Dev)
+	p.text(", ")
+	p.plain(ev.Args[5])
+	p.text(")")
+	p.sysResult(ev, true)
+	if l := p.call.Link; l != nil && p.call.Errno == 0 {
+		p.text(" <")
+		p.link(l)
+		p.text(">")
+	}
+}
+
+// mapNames say what a mapping of an object is called.
+var mapNames = [...]string{
+	rm.MapNone:      "",
+	rm.MapDoorbell:  "doorbell",
+	rm.MapUSERD:     "USERD",
+	rm.MapVidmem:    "vidmem",
+	rm.MapSysmem:    "sysmem",
+	rm.MapStats:     "statistics",
+	rm.MapRegisters: "registers",
+}
+
+// MapName returns what a mapping of that kind is called: "doorbell", "vidmem";
+// "object" where the kind is not known.
+func MapName(k rm.MapKind) string {
+	if int(k) < len(mapNames) && mapNames[k] != "" {
+		return mapNames[k]
+	}
+	return "object"
+}
+
+// link appends what a mapping shows: "doorbell of 0xc1d00001:0x5c000010
+// HOPPER_USERMODE_A".
+func (p *printer) link(l *Mapping) {
+	if l.Managed {
+		p.text("managed memory")
+		return
+	}
+	p.text(MapName(l.Kind))
+	p.text(" of ")
+	p.pair(l.Client, l.Memory)
+	if l.Class != nil {
+		p.text(" ")
+		p.text(l.Class.Name)
+	}
+	if l.Offset != 0 {
+		p.text(", offset ")
+		p.hexNumber(l.Offset)
+	}
+	if l.Length != 0 {
+		p.text(", length ")
+		p.hexNumber(l.Length)
+	}
+}
+
+func (p *printer) exec(ev *traces.Event) {
+	p.callName("execve")
+	p.dst = appendQuotedString(p.dst, ev.Path)
+	p.text(", [")
+	for i, a := range ev.Argv {
+		if i > 0 {
+			p.text(", ")
+		}
+		if p.elems >= 0 && i >= p.elems {
+			p.more(len(ev.Argv)-i, false)
+			break
+		}
+		if limit := 4 * p.elems; p.elems >= 0 && len(a) > limit {
+			p.dst = appendQuotedString(p.dst, a[:limit])
+			p.text("…")
+			continue
+		}
+		p.dst = appendQuotedString(p.dst, a)
+	}
+	p.text("])")
+	p.sysResult(ev, false)
+}
+
+// remarkEvent appends events that are no calls.
+func (p *printer) remarkEvent(ev *traces.Event) {
+	switch ev.Kind {
+	case traces.KindExit:
+		status := uint32(ev.Ret)
+		if sig := status & 0x7f; sig != 0 {
+			p.mark(colorError, "+++ killed by ")
+			p.text(signalName(int32(sig)))
+			if status&0x80 != 0 {
+				p.text(" (core dumped)")
+			}
+		} else {
+			p.mark(colorNote, "+++ exited with ")
+			p.dst = strconv.AppendUint(p.dst, uint64(status>>8&0xff), 10)
+		}
+		p.mark(colorOff, " +++")
+	case traces.KindSignal:
+		p.mark(colorNote, "--- ")
+		p.text(signalName(int32(ev.Ret)))
+		p.mark(colorOff, " ---")
+	case traces.KindNote:
+		p.mark(colorNote, "--- nvtrace: ")
+		p.dst = appendSafe(p.dst, ev.Text)
+		p.mark(colorOff, " ---")
+	case traces.KindLost:
+		p.mark(colorError, "--- nvtrace: ")
+		p.dst = strconv.AppendInt(p.dst, ev.Ret, 10)
+		p.mark(colorOff, " events were lost ---")
+	case traces.KindEnd:
+		p.mark(colorNote, "--- nvtrace: end of the recording")
+		if c := ev.Cost; c != nil {
+			p.text(", ")
+			p.dst = strconv.AppendUint(p.dst, c.Events, 10)
+			p.text(" events, ")
+			p.dst = strconv.AppendUint(p.dst, c.Stops, 10)
+			p.text(" stops, ")
+			p.seconds(c.TracerCPU, 0)
+			p.text(" s of CPU time")
+		}
+		p.mark(colorOff, " ---")
+	default:
+		p.mark(colorNote, "--- ")
+		p.dst = appendSafe(p.dst, p.call.Name)
+		p.text(" (an event of a later nvtrace)")
+		p.mark(colorOff, " ---")
+	}
+}
