@@ -1,6 +1,6 @@
 package main
 
-import "fmt"
+import "nvtrace/rm"
 
-// statusName is NVIDIA's name of a status.
-func statusName(s uint32) string { return fmt.Sprintf("NV_STATUS(%#x)", s) }
+// statusName is NVIDIA's name of a status, with its number.
+func statusName(s uint32) string { return rm.Status(s).String() }
