@@ -72,6 +72,7 @@ func regset(req, tid int, r *unix.PtraceRegs) unix.Errno {
 }
 
 func getRegs(tid int, r *unix.PtraceRegs) unix.Errno { return regset(unix.PTRACE_GETREGSET, tid, r) }
+
 func setRegs(tid int, r *unix.PtraceRegs) unix.Errno { return regset(unix.PTRACE_SETREGSET, tid, r) }
 
 // sigmask makes PTRACE_GETSIGMASK or PTRACE_SETSIGMASK.

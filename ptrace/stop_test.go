@@ -56,7 +56,7 @@ func FuzzClassify(f *testing.F) {
 		if s.kind >= numStopKinds {
 			t.Fatalf("kind %d", s.kind)
 		}
-		if (s.kind == stopExited) != w.Exited() || (s.kind == stopKilled) != (w.Signaled()) {
+		if (s.kind == stopExited) != w.Exited() || (s.kind == stopKilled) != w.Signaled() {
 			t.Fatalf("%#x: kind %d, exited %t, signaled %t", n, s.kind, w.Exited(), w.Signaled())
 		}
 		if stopped := s.kind > stopKilled; stopped != w.Stopped() {

@@ -1,0 +1,559 @@
+package ptrace
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestMemory reads what calls point to, good and bad.
+func TestMemory(t *testing.T) {
+	victim := build(t, "victim")
+	modes(t, func(t *testing.T, mode SeccompMode) {
+		n := 0
+		h := &tape{verdict: WantExit}
+		h.onEnter = func(task *Task, c *Syscall) {
+			buf := make([]byte, 32)
+			got, err := task.ReadMem(c.Args[2], buf)
+			r := []Range{{Addr: task.call.SP, Buf: make([]byte, 8)}, {Addr: c.Args[2], Buf: make([]byte, 32)}, {Addr: c.Args[2]}}
+			verr := task.ReadMemV(r)
+			if r[0].N != 8 || r[1].N != got || r[2].N != 0 || (verr == nil) != (err == nil) {
+				t.Errorf("call %d: vector read %d, %d (%v), single read %d (%v)", n, r[0].N, r[1].N, verr, got, err)
+			}
+			if !bytes.Equal(r[1].Buf[:got], buf[:got]) {
+				t.Errorf("call %d: vector and single read differ", n)
+			}
+			want := []int{0, 8, 32, 0, 32}[n]
+			if got != want || (err == nil) != (want == 32) {
+				t.Errorf("call %d: read %d bytes (%v), want %d", n, got, err, want)
+			}
+			if err != nil && !errors.Is(err, unix.EFAULT) {
+				t.Errorf("call %d: %v", n, err)
+			}
+			switch n {
+			case 1, 2:
+				if !bytes.Equal(buf[:got], bytes.Repeat([]byte{0x5a}, got)) {
+					t.Errorf("call %d: %x", n, buf[:got])
+				}
+			case 4:
+				le := binary.LittleEndian
+				if le.Uint32(buf[12:]) != 4 || le.Uint64(buf[16:]) != 0xdeadbeef000 || le.Uint32(buf[24:]) != 0xffffffff {
+					t.Errorf("call 4: %x", buf)
+				}
+				task.changeBack(t, c.Args[2])
+			}
+			n++
+		}
+		got, _ := runTraced(t, &Options{Seccomp: mode}, h, victim, "bad_pointer")
+		if want := runPlain(t, victim, "bad_pointer"); got != want {
+			t.Errorf("%+v, untraced %+v", got, want)
+		}
+		if n != 5 {
+			t.Errorf("%d calls", n)
+		}
+	})
+}
+
+// changeBack writes and restores a byte.
+func (task *Task) changeBack(t *testing.T, addr uint64) {
+	for _, b := range []byte{77, 1} {
+		if n, err := task.WriteMem(addr, []byte{b}); n != 1 || err != nil {
+			t.Errorf("write: %d, %v", n, err)
+		}
+		var r [1]byte
+		if _, err := task.ReadMem(addr, r[:]); err != nil || r[0] != b {
+			t.Errorf("read back %d, %v; wrote %d", r[0], err, b)
+		}
+	}
+	if n, err := task.WriteMem(8, []byte{1}); n != 0 || !errors.Is(err, unix.EFAULT) {
+		t.Errorf("write to address 8: %d, %v", n, err)
+	}
+}
+
+// TestReadString reads the path of an open.
+func TestReadString(t *testing.T) {
+	dir := t.TempDir()
+	long := dir + strings.Repeat("/.", 700) + "/file"
+	var got []string
+	h := &tape{}
+	h.onEnter = func(task *Task, c *Syscall) {
+		s, err := task.ReadString(c.Args[1], 4096)
+		if err != nil {
+			t.Error(err)
+		}
+		cut, err := task.ReadString(c.Args[1], 5)
+		if cut != s[:5] || err == nil {
+			t.Errorf("cut string %q, %v", cut, err)
+		}
+		got = append(got, s)
+	}
+	if _, err := (&Task{TID: os.Getpid()}).ReadString(8, 10); !errors.Is(err, unix.EFAULT) {
+		t.Errorf("string at 8: %v", err)
+	}
+	rules := []Rule{{Names: []string{"openat"}}}
+	runTraced(t, &Options{Rules: rules}, h, "/bin/sh", "-c", "echo x >"+long)
+	if !slices.Contains(got, long) {
+		t.Errorf("path of %d bytes was not among the %d opened", len(long), len(got))
+	}
+}
+
+// stream is a run's events without what varies.
+func stream(h *tape) []string {
+	ids := map[int]int{} // tids in the order of their appearance
+	id := func(tid int) int {
+		if tid == 0 {
+			return 0
+		}
+		if _, ok := ids[tid]; !ok {
+			ids[tid] = len(ids) + 1
+		}
+		return ids[tid]
+	}
+	var s []string
+	for _, e := range h.events {
+		s = append(s, fmt.Sprint(e.kind, " ", id(e.tid), " ", id(e.pid), " ", id(e.parent), " ", id(e.old), " ", e.thread, " ", uint32(e.status), " ", e.sig))
+	}
+	for i, c := range h.calls {
+		if c.Name() != "ioctl" {
+			c.Args[1] = 0 // addresses vary
+		}
+		s = append(s, fmt.Sprint("call ", id(h.tids[i]), " ", c.Name(), " ", c.Arch, " ", c.Class, " ", uint32(c.Args[1]), " ", c.Compat, " ", c.Restarted))
+	}
+	return s
+}
+
+// TestModesAgree compares all that the handler is told with and without a
+// filter, where the order of events does not depend on chance.
+func TestModesAgree(t *testing.T) {
+	victim := build(t, "victim")
+	rules := append(victimRules(), Rule{Names: []string{"openat", "open"}, Class: 2}, Rule{
+		Names: []string{"mmap"}, Class: 3,
+		Args: []ArgMatch{{Arg: 4, Op: NotEqual, Value: 0xffffffff, Low: true}},
+	},
+		Rule{Names: []string{"execve"}, Class: 4})
+	for _, name := range []string{
+		"hello", "fork", "vfork", "segv_handler", "thread_exec", "leader_exec", "leader_exit",
+		"untraced", "int80", "sig_queue", "many_forks", "own_filter", "undumpable",
+	} {
+		t.Run(name, func(t *testing.T) {
+			var s [2][]string
+			for i, mode := range []SeccompMode{SeccompAuto, SeccompOff} {
+				h := &tape{verdict: WantExit}
+				runTraced(t, &Options{Seccomp: mode, Rules: rules}, h, victim, name)
+				h.check(t)
+				s[i] = stream(h)
+			}
+			slices.Sort(s[0]) // ends of threads come in any order
+			slices.Sort(s[1])
+			if !reflect.DeepEqual(s[0], s[1]) {
+				t.Errorf("with a filter:\n%s\nwithout:\n%s", strings.Join(s[0], "\n"), strings.Join(s[1], "\n"))
+			}
+			if len(s[0]) < 5 {
+				t.Errorf("only %d events", len(s[0]))
+			}
+		})
+	}
+}
+
+// TestCompat sees a 32-bit call of a 64-bit program.
+func TestCompat(t *testing.T) {
+	victim := build(t, "victim")
+	if out := runPlain(t, victim, "int80", "probe"); !strings.Contains(out.output, fmt.Sprint("int80=", -int(unix.ENOTTY))) {
+		missing(t, "int80", "this kernel runs no i386 calls: "+out.output)
+	}
+	modes(t, func(t *testing.T, mode SeccompMode) {
+		h := &tape{verdict: WantExit}
+		runTraced(t, &Options{Seccomp: mode}, h, victim, "int80")
+		if len(h.calls) != 1 || !h.calls[0].Compat || h.calls[0].Nr != 54 || h.calls[0].Arch != unix.AUDIT_ARCH_I386 ||
+			h.calls[0].Args[2] != 0x10000000 || h.calls[0].Name() != "ioctl" {
+			t.Errorf("%+v", h.calls)
+		}
+	})
+}
+
+// TestRestarted: a call that a signal handler interrupts returns the kernel's
+// restart code, and is made again.
+func TestRestarted(t *testing.T) {
+	victim := build(t, "victim")
+	modes(t, func(t *testing.T, mode SeccompMode) {
+		h := &tape{verdict: WantExit}
+		rules := []Rule{{Names: []string{"read"}}}
+		runTraced(t, &Options{Seccomp: mode, Rules: rules}, h, victim, "restart")
+		h.check(t)
+		restarted := 0
+		for i, c := range h.calls {
+			if !c.Restarted {
+				continue
+			}
+			restarted++
+			if next := h.calls[i+1]; next.Args != c.Args || next.Ret != 1 {
+				t.Errorf("after %+v came %+v", c, next)
+			}
+		}
+		if restarted != 1 {
+			t.Errorf("%d restarts, want 1", restarted)
+		}
+	})
+}
+
+// TestUnfinished: tasks that die in a call.
+func TestUnfinished(t *testing.T) {
+	victim := build(t, "victim")
+	modes(t, func(t *testing.T, mode SeccompMode) {
+		h := &tape{verdict: WantExit}
+		var call Syscall
+		h.onTask = func(_ *Task, e *TaskEvent) {
+			if e.Kind == TaskUnfinished {
+				call = *e.Call
+			}
+		}
+		ctx, cancel := context.WithCancelCause(context.Background())
+		why := errors.New("enough")
+		time.AfterFunc(150*time.Millisecond, func() { cancel(why) })
+		res, err := Run(ctx, &Options{
+			Argv: []string{victim, "sleeper"}, Seccomp: mode, Stdout: devNull(t),
+			Rules: []Rule{{Names: []string{"pause"}, Nrs: nil}, {Names: []string{"ppoll"}}},
+		}, h)
+		if !errors.Is(err, why) {
+			t.Errorf("error %v", err)
+		}
+		if res == nil || !res.Status.Signaled() || res.Status.Signal() != unix.SIGKILL {
+			t.Errorf("%+v", res)
+		}
+		h.check(t)
+		if h.unfinished != 1 || call.Enter == 0 || call.Exit != 0 {
+			t.Errorf("%d unfinished calls, %+v", h.unfinished, call)
+		}
+	})
+}
+
+func devNull(t testing.TB) *os.File {
+	t.Helper()
+	f, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// TestExecErrors tells the ways apart in which a program can't be started.
+func TestExecErrors(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string, mode os.FileMode) string {
+		p := filepath.Join(dir, name)
+		if err := os.WriteFile(p, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	plain := write("plain", "text", 0o644)
+	garbage := write("garbage", "\x7fELFnonsense", 0o755)
+	badInterp := write("script", "#!/no/such/interpreter\n", 0o755)
+	for _, c := range []struct {
+		name  string
+		o     Options
+		want  error
+		errno unix.Errno
+		stage string
+	}{
+		{"no such name", Options{Argv: []string{"no-such-command-here"}}, ErrNotFound, unix.ENOENT, "find"},
+		{"empty name", Options{Argv: []string{""}}, ErrNotFound, unix.ENOENT, "find"},
+		{"no such path", Options{Argv: []string{dir + "/none"}}, ErrNotFound, unix.ENOENT, "exec"},
+		{"below a file", Options{Argv: []string{plain + "/x"}}, ErrNotFound, unix.ENOTDIR, "exec"},
+		{"not executable", Options{Argv: []string{plain}}, ErrNotExecutable, unix.EACCES, "exec"},
+		{"a directory", Options{Argv: []string{dir}}, ErrNotExecutable, unix.EACCES, "exec"},
+		{"garbage", Options{Argv: []string{garbage}}, ErrNotExecutable, unix.ENOEXEC, "exec"},
+		{"no interpreter", Options{Argv: []string{badInterp}}, ErrNotExecutable, unix.ENOENT, "exec"},
+		{"no interpreter, relative", Options{Argv: []string{"./script"}, Dir: dir}, ErrNotExecutable, unix.ENOENT, "exec"},
+		{"no directory", Options{Argv: []string{"/bin/true"}, Dir: dir + "/none"}, nil, unix.ENOENT, "chdir"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, start := range []func() error{
+				func() error {
+					res, err := Run(context.Background(), &c.o, &tape{})
+					if res != nil {
+						t.Errorf("result %+v", res)
+					}
+					return err
+				},
+				func() error {
+					c.o.Rules = []Rule{{Names: []string{"getppid"}}}
+					_, err := Launch(&c.o)
+					return err
+				},
+			} {
+				err := start()
+				var ee *ExecError
+				if !errors.As(err, &ee) || ee.Errno != c.errno || ee.Stage != c.stage || c.want != nil && !errors.Is(err, c.want) ||
+					!errors.Is(err, c.errno) || errors.Is(err, ErrNotFound) && c.want != ErrNotFound {
+					t.Errorf("%v (%+v)", err, ee)
+				}
+			}
+		})
+	}
+	if _, err := Run(context.Background(), nil, &tape{}); err == nil {
+		t.Error("nothing to run: no error")
+	}
+	t.Setenv("PATH", dir)
+	if _, err := Run(context.Background(), &Options{Argv: []string{"plain"}}, &tape{}); !errors.Is(err, ErrNotExecutable) {
+		t.Errorf("not executable in PATH: %v", err)
+	}
+}
+
+// TestFiles gives the program its standard files, further ones, environment and
+// directory.
+func TestFiles(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var f [5]*os.File
+	for i := range f {
+		name := filepath.Join(dir, strconv.Itoa(i))
+		if err := os.WriteFile(name, []byte("from "+strconv.Itoa(i)+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if f[i], err = os.OpenFile(name, os.O_RDWR, 0); err != nil {
+			t.Fatal(err)
+		}
+		defer f[i].Close()
+	}
+	before := openFiles(t)
+	o := &Options{
+		Argv: []string{"sh", "-c", "cat; cat <&3; cat <&4; pwd; echo $X$HOME >&2; [ ! -e /proc/self/fd/9 ]"},
+		Env:  []string{"X=env", "PATH=" + os.Getenv("PATH")}, Dir: dir,
+		Stdin: f[0], Stdout: f[1], Stderr: f[2], ExtraFiles: f[3:],
+	}
+	res, err := Run(context.Background(), o, &tape{})
+	if err != nil || res.Status != 0 {
+		t.Fatalf("%v, %v", res, err)
+	}
+	for i, want := range map[int]string{1: "from 0\nfrom 3\nfrom 4\n" + dir + "\n", 2: "env\n 2\n"} {
+		b, err := os.ReadFile(f[i].Name())
+		if err != nil || string(b) != want {
+			t.Errorf("file %d: %q (%v), want %q", i, b, err, want)
+		}
+	}
+	if after := openFiles(t); !reflect.DeepEqual(before, after) {
+		t.Errorf("files before %v, after %v", before, after)
+	}
+}
+
+func openFiles(t *testing.T) []FD {
+	t.Helper()
+	fds, err := FDs(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.DeleteFunc(fds, func(f FD) bool { return strings.HasPrefix(f.Target, "/proc/") })
+}
+
+// TestSwap gives the program its files in each other's places.
+func TestSwap(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	low := func(at int, f *os.File) *os.File { // a file whose descriptor is one of the targets
+		t.Helper()
+		if err := unix.Dup3(int(f.Fd()), at, unix.O_CLOEXEC); err != nil {
+			t.Fatal(err)
+		}
+		return os.NewFile(uintptr(at), "")
+	}
+	var saved [3]int
+	for i := range saved {
+		if saved[i], err = unix.FcntlInt(uintptr(i), unix.F_DUPFD_CLOEXEC, 50); err != nil {
+			t.Fatal(err)
+		}
+	}
+	null := devNull(t)
+	o := &Options{Argv: []string{"sh", "-c", "echo out; echo err >&2"}, Stdin: low(2, null), Stdout: low(0, w), Stderr: low(1, w)}
+	res, err := Run(context.Background(), o, &tape{})
+	for i := range saved {
+		if err := unix.Dup3(saved[i], i, 0); err != nil {
+			t.Fatal(err)
+		}
+		unix.Close(saved[i])
+	}
+	w.Close()
+	b, _ := io.ReadAll(r)
+	if err != nil || res.Status != 0 || string(b) != "out\nerr\n" {
+		t.Errorf("%v, %v, %q", res, err, b)
+	}
+}
+
+// TestStarted is called before the program's first instruction.
+func TestStarted(t *testing.T) {
+	pid, exe := 0, ""
+	h := &tape{}
+	o := &Options{Started: func(p int) {
+		pid = p
+		exe, _ = Exe(p)
+		if args, err := Cmdline(p); err != nil || !slices.Equal(args, []string{"/bin/sh", "-c", "", ""}) {
+			t.Errorf("arguments %q, %v", args, err)
+		}
+		if len(h.events) != 0 {
+			t.Error("something was reported before")
+		}
+	}}
+	_, res := runTraced(t, o, h, "/bin/sh", "-c", "", "")
+	if want, _ := filepath.EvalSymlinks("/bin/sh"); pid != res.PID || exe != want {
+		t.Errorf("started %d %s, result %d %s", pid, exe, res.PID, want)
+	}
+}
+
+// TestPanic: a handler that panics does not hurt the program, wherever it is.
+func TestPanic(t *testing.T) {
+	victim := build(t, "victim")
+	at := map[string]func(*tape, func()){
+		"enter": func(h *tape, f func()) { h.onEnter = func(*Task, *Syscall) { f() } },
+		"exit":  func(h *tape, f func()) { h.onExit = func(*Task, *Syscall) { f() } },
+	}
+	for _, k := range []TaskKind{TaskNew, TaskExec, TaskExit, TaskSignal} {
+		at[k.String()] = func(h *tape, f func()) {
+			first := true
+			h.onTask = func(_ *Task, e *TaskEvent) {
+				if e.Kind == k && (k != TaskNew || !first) { // of a child
+					f()
+				}
+				first = false
+			}
+		}
+	}
+	for where, set := range at {
+		t.Run(where, func(t *testing.T) {
+			modes(t, func(t *testing.T, mode SeccompMode) {
+				for _, name := range []string{"fork", "threads", "sig_queue", "vfork"} {
+					ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+					h := &tape{verdict: WantExit}
+					fired := 0
+					set(h, func() { fired++; panic("planted") })
+					o := &Options{Argv: []string{victim, name}, Rules: victimRules(), Seccomp: mode, Stdout: devNull(t)}
+					res, err := Run(ctx, o, h)
+					cancel()
+					var he *HandlerError
+					if fired > 1 || (fired == 1) != errors.As(err, &he) || he != nil && (he.Value != "planted" || len(he.Stack) == 0) {
+						t.Errorf("%s: %v, %d panics", name, err, fired)
+					}
+					if res == nil || res.Status != 0 {
+						t.Errorf("%s: %+v", name, res)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestOrphans applies each policy to a process that outlives the program.
+func TestOrphans(t *testing.T) {
+	victim := build(t, "victim")
+	for _, c := range []struct {
+		name   string
+		o      Options
+		output string // of the orphan while Run runs
+		later  string // and afterwards
+	}{
+		{"wait", Options{}, "orphan F=-25\n", ""},
+		{"wait, no filter", Options{Seccomp: SeccompOff}, "orphan F=-25\n", ""},
+		{"kill", Options{Orphans: OrphansKill}, "", ""},
+		{"detach", Options{Orphans: OrphansDetach, Seccomp: SeccompOff}, "", "orphan F=-25\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			h := &tape{verdict: WantExit}
+			c.o.Argv, c.o.Rules, c.o.Stdout = []string{victim, "orphan"}, victimRules(), w
+			res, err := Run(context.Background(), &c.o, h)
+			w.Close()
+			if err != nil || res.Status.ExitStatus() != 4 {
+				t.Errorf("%v, %v", res, err)
+			}
+			now := make([]byte, 100)
+			var k int
+			if err := unix.SetNonblock(int(r.Fd()), true); err == nil {
+				k, _ = unix.Read(int(r.Fd()), now)
+				unix.SetNonblock(int(r.Fd()), false)
+			}
+			if got := string(now[:max(k, 0)]); got != c.output {
+				t.Errorf("said %q when Run returned", got)
+			}
+			later, _ := io.ReadAll(r)
+			if string(later) != c.later {
+				t.Errorf("said %q later", later)
+			}
+			h.check(t)
+		})
+	}
+	if _, err := Run(context.Background(), &Options{Argv: []string{"true"}, Orphans: OrphansDetach}, &tape{}); err == nil {
+		t.Error("detaching from a filter was not refused")
+	}
+}
+
+// TestBadRules are refused before anything runs.
+func TestBadRules(t *testing.T) {
+	bad := []Rule{{Names: []string{"no such call"}}}
+	for _, o := range []*Options{{Rules: bad}, {ExtraRules: bad}} {
+		o.Argv = []string{"true"}
+		if res, err := Run(context.Background(), o, &tape{}); err == nil || res != nil {
+			t.Errorf("%+v, %v", res, err)
+		}
+	}
+}
+
+// TestOtherChildren: children of other threads are left to who made them.
+func TestOtherChildren(t *testing.T) {
+	stop := make(chan bool)
+	done := make(chan error)
+	go func() {
+		n := 0
+		for {
+			select {
+			case <-stop:
+				if n == 0 {
+					done <- errors.New("no child was run")
+				}
+				done <- nil
+				return
+			default:
+			}
+			p, err := os.StartProcess("/bin/sh", []string{"sh", "-c", "exit 7"}, &os.ProcAttr{})
+			if err == nil {
+				var st *os.ProcessState
+				if st, err = p.Wait(); err == nil && st.ExitCode() != 7 {
+					err = fmt.Errorf("exit status %d", st.ExitCode())
+				}
+			}
+			if err != nil {
+				done <- err
+				return
+			}
+			n++
+		}
+	}()
+	for range 5 {
+		runTraced(t, &Options{}, &tape{}, build(t, "victim"), "many_forks")
+	}
+	close(stop)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
