@@ -93,13 +93,22 @@ type registerFD struct {
 	CtlFD int32
 }
 
-// allocParams is NVOS21_PARAMETERS. Releases before 535 have padding where
-// ParamsSize is; the driver takes the size from the class anyway.
+// allocParams is NVOS21_PARAMETERS since 535.43.02, see [allocParams.status].
 type allocParams struct {
 	Root, Parent, New, Class uint32
 	Params                   uint64
 	ParamsSize               uint32
 	Status                   uint32
+}
+
+// status is where the given release's driver writes the status: earlier ones
+// have no ParamsSize, which the driver takes from the class anyway, but the
+// status in its place.
+func (a *allocParams) status(r release) *uint32 {
+	if r.before(535, 43, 2) {
+		return &a.ParamsSize
+	}
+	return &a.Status
 }
 
 // freeParams is NVOS00_PARAMETERS.

@@ -70,7 +70,7 @@ func (c *client) handshake() error {
 
 	a := alloc[allocParams](c.mem)
 	a.Class = classRootClient
-	if err := escape(c.ctl, escAlloc, a, &a.Status); err != nil {
+	if err := escape(c.ctl, escAlloc, a, a.status(c.release)); err != nil {
 		return fmt.Errorf("NV_ESC_RM_ALLOC NV01_ROOT_CLIENT: %w", err)
 	}
 	c.root = a.New
@@ -118,7 +118,7 @@ func allocObject[T any](c *client, name string, parent, class uint32, params *T)
 	a := alloc[allocParams](c.mem)
 	*a = allocParams{Root: c.root, Parent: parent, New: c.next, Class: class}
 	a.Params, a.ParamsSize = addrSize(params)
-	if err := escape(c.ctl, escAlloc, a, &a.Status); err != nil {
+	if err := escape(c.ctl, escAlloc, a, a.status(c.release)); err != nil {
 		return 0, fmt.Errorf("NV_ESC_RM_ALLOC %s: %w", name, err)
 	}
 	return a.New, nil
