@@ -1,8 +1,9 @@
 // vectorAdd: c = a + b over n floats, checked on the host.
-// usage: vectoradd [n [rounds]]
+// usage: vectoradd [n [rounds [seconds to hold the memory]]]
 #include <cstdio>
 #include <cstdlib>
 #include <cuda_runtime.h>
+#include <unistd.h>
 
 #define CHECK(call)                                                             \
   do {                                                                          \
@@ -35,6 +36,7 @@ int main(int argc, char **argv) {
       printf("wrong result at %d\n", i);
       return 1;
     }
+  if (argc > 3) sleep(atoi(argv[3]));
   for (int k = 0; k < 3; k++) CHECK(cudaFree(d[k]));
   printf("vectorAdd of %d elements: ok\n", n);
   return 0;

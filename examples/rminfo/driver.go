@@ -63,7 +63,7 @@ func (c *client) handshake() error {
 	}
 
 	p := alloc[sysParams](c.mem)
-	p.MemblockSize = ^uint64(0)
+	p.MemblockSize = memoryBlockSize()
 	if err := ioctlF(c.ctl, escSysParams, p); err != nil {
 		return fmt.Errorf("NV_ESC_SYS_PARAMS: %w", err)
 	}
@@ -179,4 +179,20 @@ func moduleVersion() string {
 		return ""
 	}
 	return strings.TrimSpace(string(b))
+}
+
+// memoryBlockSize returns the size of the machine's hotpluggable memory blocks,
+// all ones where it has none. The driver keeps the first value that it is told,
+// libcuda's being this one, and answers EBUSY to any other (nv.c,
+// NV_ESC_SYS_PARAMS).
+func memoryBlockSize() uint64 {
+	b, err := os.ReadFile("/sys/devices/system/memory/block_size_bytes")
+	if err != nil {
+		return ^uint64(0)
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 16, 64)
+	if err != nil {
+		return ^uint64(0)
+	}
+	return n
 }

@@ -24,7 +24,35 @@ type process struct {
 	// narrow is set once the calls that change descriptors (close, dup, mmap)
 	// are seen in this process; before that a table entry proves nothing.
 	narrow  bool
-	refused bool // the second filter could not be installed; said once
+	refused bool              // the second filter could not be installed; said once
+	maps    map[uint64]uint64 // device mappings: address to length
+}
+
+// addMap notes a device mapping.
+func (p *process) addMap(addr, length uint64) {
+	if p.maps == nil {
+		p.maps = make(map[uint64]uint64)
+	}
+	p.maps[addr] = length
+}
+
+// mapped reports whether a device mapping lies in the range.
+func (p *process) mapped(addr, length uint64) bool {
+	for a, n := range p.maps {
+		if a < addr+length && addr < a+n {
+			return true
+		}
+	}
+	return false
+}
+
+// dropMap forgets the mappings that begin in the range.
+func (p *process) dropMap(addr, length uint64) {
+	for a := range p.maps {
+		if a >= addr && a < addr+length {
+			delete(p.maps, a)
+		}
+	}
 }
 
 // forget drops a descriptor and returns what it was.

@@ -2,6 +2,7 @@ package record
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -11,8 +12,12 @@ import (
 	"nvtrace/traces"
 )
 
-// maxPath bounds the path that is read of an open (PATH_MAX).
-const maxPath = 4096
+// maxPath bounds the path that is read of an open (PATH_MAX); nearly all fit
+// into shortPath.
+const (
+	maxPath   = 4096
+	shortPath = 256
+)
 
 // recorder turns stops into events. All its methods run on the tracing thread.
 type recorder struct {
@@ -23,11 +28,13 @@ type recorder struct {
 	start   int64 // CLOCK_MONOTONIC at time 0
 
 	procs    map[int]*process
+	started  bool // the program's first exec was seen
 	nextFile uint32
 	events   uint64
 	bytes    uint64
 	path     [maxPath]byte
 	scratch  traces.Event
+	mem      memory
 }
 
 // thread is what the recorder keeps with each ptrace.Task: the event of the
@@ -90,13 +97,12 @@ func (r *recorder) Enter(t *ptrace.Task, c *ptrace.Syscall) ptrace.Verdict {
 
 // fill starts th's event with what every call has.
 func (r *recorder) fill(t *ptrace.Task, th *thread, c *ptrace.Syscall, kind traces.Kind) {
-	mem := th.ev.Mem
-	th.ev = traces.Event{
-		Kind: kind, PID: int32(t.PID), TID: int32(t.TID),
-		Time: c.Enter - r.start, Args: c.Args, FD: -1, Mem: mem[:0],
-	}
+	ev := &th.ev
+	ev.Reset()
+	ev.Kind, ev.PID, ev.TID = kind, int32(t.PID), int32(t.TID)
+	ev.Time, ev.Args = c.Enter-r.start, c.Args
 	if c.Compat {
-		th.ev.Flags |= traces.FlagCompat
+		ev.Flags |= traces.FlagCompat
 	}
 }
 
@@ -121,18 +127,18 @@ func (r *recorder) enterIoctl(t *ptrace.Task, th *thread, c *ptrace.Syscall) boo
 	if !r.begin(t, th, c, traces.KindIoctl, int32(uint32(c.Args[0]))) {
 		return false
 	}
-	r.watcher.Enter(&th.ev, t)
+	r.watcher.Enter(&th.ev, r.mem.of(t))
 	return true
 }
 
 func (r *recorder) enterOpen(t *ptrace.Task, th *thread, c *ptrace.Syscall) bool {
 	at := c.Args[0]
-	if pathIsSecond(c.Nr, c.Arch) {
+	if name := c.Name(); name == "openat" || name == "openat2" {
 		at = c.Args[1]
 	}
-	n, _ := t.ReadMem(at, r.path[:256])
+	n, _ := t.ReadMem(at, r.path[:shortPath])
 	path, _, whole := bytes.Cut(r.path[:n], []byte{0})
-	if !whole && n == 256 {
+	if !whole && n == shortPath {
 		n, _ = t.ReadMem(at, r.path[:])
 		path, _, _ = bytes.Cut(r.path[:n], []byte{0})
 	}
@@ -146,7 +152,7 @@ func (r *recorder) enterOpen(t *ptrace.Task, th *thread, c *ptrace.Syscall) bool
 
 func (r *recorder) enterClose(t *ptrace.Task, th *thread, c *ptrace.Syscall) bool {
 	p := r.process(t.PID)
-	if isCloseRange(c.Nr, c.Arch) {
+	if c.Name() == "close_range" {
 		if len(p.inRange(uint32(c.Args[0]), uint32(c.Args[1]))) == 0 {
 			return false
 		}
@@ -170,7 +176,7 @@ func (r *recorder) enterUnmap(t *ptrace.Task, th *thread, c *ptrace.Syscall) boo
 	if c.Class == classMremap {
 		kind = traces.KindMremap
 	}
-	if !r.watcher.Mapped(int32(t.PID), c.Args[0], c.Args[1]) {
+	if !r.process(t.PID).mapped(c.Args[0], c.Args[1]) {
 		return false
 	}
 	r.fill(t, th, c, kind)
@@ -191,18 +197,26 @@ func (r *recorder) Exit(t *ptrace.Task, c *ptrace.Syscall) {
 	}
 	switch th.class {
 	case classIoctl:
-		r.watcher.Exit(ev, t)
+		r.watcher.Exit(ev, r.mem.of(t))
 	case classOpen:
 		if !r.exitOpen(t, ev) {
 			return
 		}
 	case classClose:
-		if isCloseRange(c.Nr, c.Arch) {
+		if c.Name() == "close_range" {
 			r.exitCloseRange(t, ev)
 			return
 		}
 	case classDup:
 		r.exitDup(t, ev)
+	case classMmap:
+		if ev.Ret >= 0 || ev.Ret < -4095 {
+			r.process(t.PID).addMap(uint64(ev.Ret), ev.Args[1])
+		}
+	case classMunmap:
+		if ev.Ret == 0 {
+			r.process(t.PID).dropMap(ev.Args[0], ev.Args[1])
+		}
 	}
 	r.put(ev)
 }
@@ -270,7 +284,12 @@ func (r *recorder) hold(t *ptrace.Task, fd int32, f *openFile) {
 	if p.narrow || p.refused {
 		return
 	}
-	if err := t.InjectFilter(deviceRules(r.opts.Munmap)); err != nil {
+	err := t.InjectFilter(nil)
+	if errors.Is(err, ptrace.ErrInject) {
+		r.note(t, fmt.Sprintf("process %d: every system call stops from here on: %v", t.PID, err))
+		err = t.TraceAll(nil)
+	}
+	if err != nil {
 		p.refused = true
 		r.note(t, fmt.Sprintf("process %d: close, dup and mmap of device files can't be followed: %v", t.PID, err))
 		return

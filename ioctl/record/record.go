@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"runtime"
 	"runtime/debug"
 	"time"
@@ -37,52 +36,50 @@ type Options struct {
 	CountsOnly bool // do not wait for the exit of ioctls: no results, times or written bytes; one stop each
 	Munmap     bool // record munmap and mremap of device mappings too
 
-	Sinks []Sink
-	// OnHeader is called with the recording's header before the first event, nil for none.
-	OnHeader func(*traces.Header)
-	Tool     string       // nvtrace's version, for the header
-	Logger   *slog.Logger // nil discards
+	Header *traces.Header // of [NewHeader]; nil makes one
+	Sinks  []Sink
+	// OnFault is told when a sink panicked and was stopped, nil for none.
+	OnFault func(msg string)
+	Logger  *slog.Logger // nil discards
 
 	// What the machine looks like; nil takes the real one. Tests use others.
-	NodeName  func(rdev uint64, path string) (name string, ok bool)   // names a device node, as [Nodes.Name]
-	MayBeNode func(path []byte) bool                                  // cheap first look at an opened path
+	NodeName  func(rdev uint64, path string) (name string, ok bool)       // names a device node, as [Nodes.Name]
+	MayBeNode func(path []byte) bool                                      // cheap first look at an opened path
 	Stat      func(pid int, fd int32) (rdev uint64, path string, ok bool) // a descriptor's device number and path
 }
 
 // Result is what a recording came to.
 type Result struct {
-	ptrace.Result
+	*ptrace.Result
 	Cost traces.Cost
 }
 
 // Run starts a program under the tracer and records it until it has ended.
 func Run(ctx context.Context, o *Options) (Result, error) {
-	return run(o, func(h ptrace.Handler, po *ptrace.Options) (ptrace.Result, error) {
+	return run(o, func(h ptrace.Handler, po *ptrace.Options) (*ptrace.Result, error) {
 		return ptrace.Run(ctx, po, h)
 	}, 0)
 }
 
 // Attach records the running process pid until ctx ends or the process does.
 func Attach(ctx context.Context, pid int, o *Options) (Result, error) {
-	return run(o, func(h ptrace.Handler, po *ptrace.Options) (ptrace.Result, error) {
+	return run(o, func(h ptrace.Handler, po *ptrace.Options) (*ptrace.Result, error) {
 		return ptrace.Attach(ctx, pid, po, h)
 	}, pid)
 }
 
-func run(o *Options, trace func(ptrace.Handler, *ptrace.Options) (ptrace.Result, error), pid int) (Result, error) {
+func run(o *Options, trace func(ptrace.Handler, *ptrace.Options) (*ptrace.Result, error), pid int) (Result, error) {
 	opts := *o
-	nodes := ReadNodes("/proc/devices")
-	opts.setDefaults(nodes)
-	wall := time.Now()
-	r := &recorder{opts: &opts, nodes: nodes, start: monotonic(), procs: make(map[int]*process)}
-	header := r.header(wall, pid)
-	r.watcher = ioctl.NewWatcher(header.Driver)
+	if opts.Header == nil {
+		opts.Header = NewHeader(opts.Ptrace.Argv, pid, "")
+	}
+	opts.setDefaults(ReadNodes("/proc/devices"))
+	started := time.Now()
+	r := &recorder{opts: &opts, procs: make(map[int]*process), watcher: ioctl.NewWatcher(opts.Header.Driver)}
+	r.start = monotonic() - (started.UnixNano() - opts.Header.Start)
 	q := newQueue()
 	r.emit = q.put
-	if opts.OnHeader != nil {
-		opts.OnHeader(header)
-	}
-	sinks := guard(opts.Sinks, opts.Logger)
+	sinks := guard(opts.Sinks, &opts)
 	go q.consume(func(ev *traces.Event) {
 		for _, s := range sinks {
 			s.event(ev)
@@ -93,16 +90,17 @@ func run(o *Options, trace func(ptrace.Handler, *ptrace.Options) (ptrace.Result,
 		}
 	})
 
-	opts.Ptrace.Rules = baseRules()
+	opts.Ptrace.Rules, opts.Ptrace.ExtraRules = baseRules(), deviceRules(opts.Munmap)
 	cpu := processCPU()
 	res, err := trace(r, &opts.Ptrace)
+	if res == nil {
+		res = new(ptrace.Result)
+	}
 	cost := traces.Cost{
 		Stops: res.Stops, Events: r.events, Bytes: r.bytes,
-		TracerCPU: processCPU() - cpu, Wall: time.Since(wall).Nanoseconds(),
+		TracerCPU: processCPU() - cpu, Wall: time.Since(started).Nanoseconds(),
 	}
-	if err == nil {
-		r.emit(&traces.Event{Kind: traces.KindEnd, Time: r.now(), FD: -1, Cost: &cost})
-	}
+	r.emit(&traces.Event{Kind: traces.KindEnd, Time: r.now(), FD: -1, Cost: &cost})
 	q.close()
 	return Result{res, cost}, err
 }
@@ -122,11 +120,13 @@ func (o *Options) setDefaults(n *Nodes) {
 	}
 }
 
-func (r *recorder) header(wall time.Time, pid int) *traces.Header {
+// NewHeader describes this machine and what is going to be recorded now: the
+// command argv, or the running process pid. tool is nvtrace's version.
+func NewHeader(argv []string, pid int, tool string) *traces.Header {
 	h := &traces.Header{
-		Schema: traces.SchemaVersion, Tool: r.opts.Tool, Start: wall.UnixNano(), Arch: runtime.GOARCH,
-		Driver: driverVersion("/proc/driver/nvidia/version"), UVMMajor: r.nodes.UVMMajor(),
-		Argv: r.opts.Ptrace.Argv, PID: int32(pid),
+		Schema: traces.SchemaVersion, Tool: tool, Start: time.Now().UnixNano(), Arch: runtime.GOARCH,
+		Driver: driverVersion("/proc/driver/nvidia/version"), UVMMajor: ReadNodes("/proc/devices").UVMMajor(),
+		Argv: argv, PID: int32(pid),
 	}
 	if pid != 0 {
 		h.Argv = cmdline(pid)
@@ -141,14 +141,14 @@ func (r *recorder) header(wall time.Time, pid int) *traces.Header {
 // guarded is a sink whose panic ends the sink, not the recording.
 type guarded struct {
 	Sink
-	log  *slog.Logger
+	opts *Options
 	dead bool
 }
 
-func guard(sinks []Sink, log *slog.Logger) []*guarded {
+func guard(sinks []Sink, opts *Options) []*guarded {
 	var g []*guarded
 	for _, s := range sinks {
-		g = append(g, &guarded{Sink: s, log: log})
+		g = append(g, &guarded{Sink: s, opts: opts})
 	}
 	return g
 }
@@ -172,8 +172,10 @@ func (g *guarded) idle() {
 func (g *guarded) rescue() {
 	if p := recover(); p != nil {
 		g.dead = true
-		fmt.Fprintf(os.Stderr, "nvtrace: BUG: %T stopped (the program and other outputs go on): %v\n", g.Sink, p)
-		g.log.Error("sink panicked", "stack", string(debug.Stack()))
+		g.opts.Logger.Error("sink panicked", "panic", p, "stack", string(debug.Stack()))
+		if g.opts.OnFault != nil {
+			g.opts.OnFault(fmt.Sprintf("BUG: %T stopped, the program and other outputs go on: %v", g.Sink, p))
+		}
 	}
 }
 

@@ -22,21 +22,24 @@ const (
 	uvmDeinitialize = 0x30000002
 )
 
+// low matches the low 32 bits of an argument under a mask.
+func low(arg int, mask, value uint64) []ptrace.ArgMatch {
+	return []ptrace.ArgMatch{{Arg: arg, Mask: mask, Value: value, Low: true}}
+}
+
 // baseRules select the calls that can concern a GPU in a process that does not
 // hold a device descriptor yet: ioctls with a request of the RM ('F') or of
 // UVM, and every open.
 func baseRules() []ptrace.Rule {
+	ioctls := func(m []ptrace.ArgMatch) ptrace.Rule {
+		return ptrace.Rule{Names: []string{"ioctl"}, Args: m, Class: classIoctl, Compat: true}
+	}
 	return []ptrace.Rule{
-		{
-			Calls: []string{"ioctl"}, Class: classIoctl, Compat: true,
-			Any: []ptrace.ArgMatch{
-				{Arg: 1, Mask: 0xff00, Value: 'F' << 8},
-				{Arg: 1, Mask: 0xffffff00, Value: 0},
-				{Arg: 1, Mask: 0xffffffff, Value: uvmInitialize},
-				{Arg: 1, Mask: 0xffffffff, Value: uvmDeinitialize},
-			},
-		},
-		{Calls: []string{"open", "openat", "openat2", "creat"}, Class: classOpen},
+		ioctls(low(1, 0xff00, 'F'<<8)),
+		ioctls([]ptrace.ArgMatch{{Arg: 1, Op: ptrace.LessEqual, Value: 0xff, Low: true}}),
+		ioctls(low(1, 0, uvmInitialize)),
+		ioctls(low(1, 0, uvmDeinitialize)),
+		{Names: []string{"open", "openat", "openat2", "creat"}, Class: classOpen},
 	}
 }
 
@@ -46,22 +49,23 @@ func baseRules() []ptrace.Rule {
 // several types.
 func deviceRules(munmap bool) []ptrace.Rule {
 	rules := []ptrace.Rule{
-		{Calls: []string{"ioctl"}, Class: classIoctl, Not: []ptrace.ArgMatch{{Arg: 1, Mask: 0xff00, Value: 'T' << 8}}},
-		{Calls: []string{"close", "close_range"}, Class: classClose},
-		{Calls: []string{"dup", "dup2", "dup3"}, Class: classDup},
 		{
-			Calls: []string{"fcntl"}, Class: classDup,
-			Any: []ptrace.ArgMatch{
-				{Arg: 1, Mask: 0xffffffff, Value: fDupFD},
-				{Arg: 1, Mask: 0xffffffff, Value: fDupFDCloexec},
-			},
+			Names: []string{"ioctl"}, Class: classIoctl,
+			Args: []ptrace.ArgMatch{{Arg: 1, Op: ptrace.NotEqual, Mask: 0xff00, Value: 'T' << 8, Low: true}},
 		},
+		{Names: []string{"close", "close_range"}, Class: classClose},
+		{Names: []string{"dup", "dup2", "dup3"}, Class: classDup},
+		{Names: []string{"fcntl"}, Class: classDup, Args: low(1, 0, fDupFD)},
+		{Names: []string{"fcntl"}, Class: classDup, Args: low(1, 0, fDupFDCloexec)},
 		// A mapping without a file has fd -1.
-		{Calls: []string{"mmap"}, Class: classMmap, Not: []ptrace.ArgMatch{{Arg: 4, Mask: 0xffffffff, Value: 0xffffffff}}},
+		{
+			Names: []string{"mmap"}, Class: classMmap,
+			Args: []ptrace.ArgMatch{{Arg: 4, Op: ptrace.NotEqual, Value: 0xffffffff, Low: true}},
+		},
 	}
 	if munmap {
-		rules = append(rules, ptrace.Rule{Calls: []string{"munmap"}, Class: classMunmap},
-			ptrace.Rule{Calls: []string{"mremap"}, Class: classMremap})
+		rules = append(rules, ptrace.Rule{Names: []string{"munmap"}, Class: classMunmap},
+			ptrace.Rule{Names: []string{"mremap"}, Class: classMremap})
 	}
 	return rules
 }

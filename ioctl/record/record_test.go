@@ -1,0 +1,157 @@
+package record
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"nvtrace/ptrace"
+	"nvtrace/traces"
+)
+
+// collect is a sink that keeps everything.
+type collect struct{ events []*traces.Event }
+
+func (c *collect) Event(ev *traces.Event) { c.events = append(c.events, ev.Clone()) }
+func (c *collect) Idle()                  {}
+
+// fakeNodes makes memory devices pass for NVIDIA's.
+func fakeNodes(rdev uint64, _ string) (string, bool) {
+	name, ok := map[uint64]string{
+		unix.Mkdev(1, 7): "nvidiactl", unix.Mkdev(1, 5): "nvidia0", unix.Mkdev(1, 8): "nvidia-uvm",
+	}[rdev]
+	return name, ok
+}
+
+func compile(t *testing.T, source string, flags ...string) string {
+	t.Helper()
+	if _, err := exec.LookPath("gcc"); err != nil {
+		if slices.Contains(strings.Split(os.Getenv("NVTRACE_REQUIRE"), ","), "gcc") {
+			t.Fatal("gcc is required (NVTRACE_REQUIRE) and not installed")
+		}
+		t.Skip("needs gcc")
+	}
+	bin := filepath.Join(t.TempDir(), strings.TrimSuffix(filepath.Base(source), ".c"))
+	args := append([]string{"-O1", "-Wall", "-o", bin, source, "-pthread"}, flags...)
+	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, out)
+	}
+	return bin
+}
+
+// runRecorded records a program and returns what it printed and the events.
+func runRecorded(t *testing.T, o Options, argv ...string) (string, []*traces.Event, Result) {
+	t.Helper()
+	out, err := os.Create(filepath.Join(t.TempDir(), "stdout"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	in, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	sink := new(collect)
+	o.Sinks, o.NodeName = append(o.Sinks, sink), fakeNodes
+	o.MayBeNode = func(p []byte) bool { return strings.HasPrefix(string(p), "/dev/") }
+	o.Ptrace.Argv, o.Ptrace.Stdout, o.Ptrace.Stdin, o.Ptrace.NoSignals = argv, out, in, true
+	res, err := Run(context.Background(), &o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(out.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b), sink.events, res
+}
+
+// describe prints an event as testdata/fds.c does.
+func describe(ev *traces.Event) string {
+	implicit := ""
+	if ev.Flags&traces.FlagImplicit != 0 {
+		implicit = " implicit"
+	}
+	switch ev.Kind {
+	case traces.KindOpen, traces.KindIoctl, traces.KindClose, traces.KindDup:
+		return fmt.Sprintf("%d %v %d = %d%s", ev.PID, ev.Kind, ev.FD, ev.Ret, implicit)
+	case traces.KindMmap:
+		return fmt.Sprintf("%d mmap %d = %d %d ok", ev.PID, ev.FD, ev.Args[1], ev.Args[5])
+	}
+	return ""
+}
+
+// byProcess groups lines by their first word; the order between processes is open.
+func byProcess(lines []string) map[string][]string {
+	m := make(map[string][]string)
+	for _, l := range lines {
+		pid, rest, _ := strings.Cut(l, " ")
+		m[pid] = append(m[pid], rest)
+	}
+	return m
+}
+
+func TestDescriptors(t *testing.T) {
+	bin := compile(t, "testdata/fds.c")
+	for _, mode := range []ptrace.SeccompMode{ptrace.SeccompAuto, ptrace.SeccompOff} {
+		t.Run("seccomp="+strconv.Itoa(int(mode)), func(t *testing.T) {
+			var o Options
+			o.Ptrace.Seccomp = mode
+			printed, events, res := runRecorded(t, o, bin)
+			if !res.Status.Exited() || res.Status.ExitStatus() != 7 {
+				t.Fatalf("status %v, want exit 7", res.Status)
+			}
+			var got []string
+			for _, ev := range events {
+				if ev.Kind == traces.KindOpen && (ev.Dev == "" || ev.TID == 0) {
+					continue
+				}
+				if d := describe(ev); d != "" {
+					got = append(got, d)
+				}
+			}
+			want := byProcess(strings.Split(strings.TrimSpace(printed), "\n"))
+			have := byProcess(got)
+			if len(want) != len(have) {
+				t.Errorf("%d processes recorded, want %d", len(have), len(want))
+			}
+			for pid, w := range want {
+				if !slices.Equal(have[pid], w) {
+					t.Errorf("process %s:\nrecorded\n\t%s\nthe program says\n\t%s", pid,
+						strings.Join(have[pid], "\n\t"), strings.Join(w, "\n\t"))
+				}
+			}
+			checkFiles(t, events)
+		})
+	}
+}
+
+// checkFiles holds the open files of fds.c's descriptors against what it did.
+func checkFiles(t *testing.T, events []*traces.Event) {
+	t.Helper()
+	files := make(map[string]map[uint32]bool)
+	for _, ev := range events {
+		if ev.Kind == traces.KindIoctl {
+			if files[ev.Dev] == nil {
+				files[ev.Dev] = make(map[uint32]bool)
+			}
+			files[ev.Dev][ev.File] = true
+		}
+	}
+	// nvidiactl was opened once and duplicated; nvidia-uvm came by SCM_RIGHTS
+	// after the sender had closed it, so it can't be told from another open file.
+	for dev, n := range map[string]int{"nvidiactl": 1, "nvidia0": 1, "nvidia-uvm": 1} {
+		if len(files[dev]) != n {
+			t.Errorf("%s: %d open files, want %d: %v", dev, len(files[dev]), n, files[dev])
+		}
+	}
+}
