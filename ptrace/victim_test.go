@@ -267,3 +267,6 @@ func modes(t *testing.T, f func(t *testing.T, mode SeccompMode)) {
 	t.Run("seccomp", func(t *testing.T) { f(t, SeccompAuto) })
 	t.Run("syscalls", func(t *testing.T) { f(t, SeccompOff) })
 }
+
+// runGo runs the go command.
+func runGo(args ...string) ([]byte, error) { return exec.Command("go", args...).CombinedOutput() }
