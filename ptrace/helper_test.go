@@ -4,16 +4,26 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 )
 
 // helper is the main function of the processes that tests start of their own
 // binary.
 func helper(name string, args []string) int {
 	os.Unsetenv("PTRACE_HELPER")
+	o := &Options{Argv: args, Rules: victimRules(), ExtraRules: dupRules()}
+	h := &tape{verdict: WantExit}
+	name, variant, _ := strings.Cut(name, "-")
+	switch variant {
+	case "nofilter":
+		o.Seccomp = SeccompOff
+	case "survive":
+		o.NoExitKill = true
+	}
 	switch name {
 	case "run": // a minimal nvtrace
-		h := &tape{verdict: WantExit}
-		res, err := Run(context.Background(), &Options{Argv: args, Rules: victimRules()}, h)
+		res, err := Run(context.Background(), o, h)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "run:", err)
 			return 125
@@ -22,7 +32,45 @@ func helper(name string, args []string) int {
 			return 128 + int(res.Status.Signal())
 		}
 		return res.Status.ExitStatus()
+	case "report": // reads and injects wherever it can, and says how it went
+		return report(o, h)
+	case "attach": // says so when it has, and lets go on SIGINT
+		pid, err := strconv.Atoi(args[0])
+		if err == nil {
+			o.Started = func(pid int) { fmt.Println(pid) }
+			_, err = Attach(context.Background(), pid, o, h)
+		}
+		if err != nil {
+			fmt.Println(err)
+			return 1
+		}
+		return 0
 	}
 	fmt.Fprintln(os.Stderr, "no such helper:", name)
 	return 99
+}
+
+func report(o *Options, h *tape) int {
+	h.onEnter = func(t *Task, c *Syscall) {
+		if c.Class != 1 {
+			return
+		}
+		var b [8]byte
+		if n, err := t.ReadMem(c.Args[2], b[:]); n != len(b) {
+			h.problem(err.Error())
+		}
+		if err := t.InjectFilter(nil); err != nil {
+			h.problem(err.Error())
+		}
+	}
+	res, err := Run(context.Background(), o, h)
+	if err != nil {
+		fmt.Println("run:", err)
+		return 1
+	}
+	fmt.Printf("status=%#x calls=%d %v nnp=%t\n", uint32(res.Status), h.enters, res.Mode, res.NoNewPrivs)
+	for _, p := range h.problems {
+		fmt.Println(p)
+	}
+	return min(len(h.problems), 1)
 }

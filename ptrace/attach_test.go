@@ -1,0 +1,315 @@
+package ptrace
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// byShell makes a shell the parent of a program, because the exit of one's own
+// child goes to the tracer alone if both are the same process.
+func byShell(argv ...string) []string {
+	return append([]string{"sh", "-c", `"$@"; exit $?`, "sh"}, argv...)
+}
+
+// running is a victim that runs by itself.
+type running struct {
+	cmd   *exec.Cmd
+	pid   int
+	stdin io.WriteCloser
+	out   *bufio.Reader
+}
+
+// start runs a victim that prints its pid.
+func start(t *testing.T, argv ...string) *running {
+	t.Helper()
+	r := &running{cmd: exec.Command(argv[0], argv[1:]...)}
+	var err error
+	if r.stdin, err = r.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := r.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.out = bufio.NewReader(out)
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		r.cmd.Process.Kill()
+		r.cmd.Wait()
+	})
+	if _, err := fmt.Fscanln(r.out, &r.pid); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestAttach attaches to a program whose threads sleep in every way, and lets
+// it go; it must not notice. Then again, until its end.
+func TestAttach(t *testing.T) {
+	v := start(t, byShell(build(t, "victim"), "attachee")...)
+	for round := range 5 {
+		h := &tape{verdict: WantExit}
+		ctx, cancel := context.WithCancel(context.Background())
+		h.onExit = func(*Task, *Syscall) {
+			if len(h.calls) == 50 {
+				cancel()
+			}
+		}
+		threads, err := threadsOf(v.pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pid := v.pid
+		if round == 1 {
+			pid = threads[2] // a thread stands for its process
+		}
+		res, err := Attach(ctx, pid, &Options{Rules: victimRules()}, h)
+		if err != nil || res.PID != v.pid || res.Ended || res.Mode != ModeSyscalls {
+			t.Fatalf("%+v, %v", res, err)
+		}
+		h.check(t)
+		checkCalls(t, h)
+		if h.enters < 50 || h.count(TaskNew) != 5 || h.count(TaskDetach) != 5 || h.events[0].tid != v.pid || h.events[1].thread != true {
+			t.Errorf("round %d: %d calls, %d tasks found, %d let go", round, h.enters, h.count(TaskNew), h.count(TaskDetach))
+		}
+		for _, tid := range threads {
+			if tracer, err := statusField(tid, "TracerPid"); err != nil || tracer != 0 {
+				t.Errorf("round %d: thread %d is traced by %d (%v)", round, tid, tracer, err)
+			}
+		}
+	}
+	h := &tape{verdict: WantExit}
+	res, err := Attach(context.Background(), v.pid, &Options{Rules: victimRules(), Started: func(int) { v.stdin.Close() }}, h)
+	if err != nil || !res.Ended || res.Status.ExitStatus() != 6 {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	h.check(t)
+	out, _ := io.ReadAll(v.out)
+	for _, want := range []string{"stdin 0\n", "read 1\n", "locked\n", "calls bad=0\ncalls bad=0\n", "traced=1\n"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("%q lacks %q", out, want)
+		}
+	}
+	if err := v.cmd.Wait(); v.cmd.ProcessState.ExitCode() != 6 {
+		t.Errorf("its parent sees %v", err)
+	}
+}
+
+// TestAttachStopped attaches to a stopped process, and leaves it stopped.
+func TestAttachStopped(t *testing.T) {
+	v := start(t, build(t, "victim"), "forever")
+	unix.Kill(v.pid, unix.SIGSTOP)
+	state := func(want byte) {
+		t.Helper()
+		for range 200 {
+			b, err := os.ReadFile(procPath(v.pid, "stat"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if stateOf(b) == want {
+				return
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		t.Errorf("state is not %c", want)
+	}
+	state('T')
+	for range 3 {
+		h := &tape{}
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		if _, err := Attach(ctx, v.pid, &Options{Rules: victimRules()}, h); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		h.check(t)
+		if h.enters != 0 || h.count(TaskStop) == 0 {
+			t.Errorf("%d calls of a stopped process, %d stops", h.enters, h.count(TaskStop))
+		}
+		state('T')
+	}
+	unix.Kill(v.pid, unix.SIGCONT)
+	state('S')
+	// Stopped and continued while it is being traced.
+	h := &tape{verdict: WantExit}
+	ctx, cancel := context.WithCancel(context.Background())
+	h.onExit = func(*Task, *Syscall) {
+		switch h.enters {
+		case 10:
+			unix.Kill(v.pid, unix.SIGSTOP)
+			time.AfterFunc(30*time.Millisecond, func() { unix.Kill(v.pid, unix.SIGCONT) })
+		case 20:
+			unix.Kill(v.pid, unix.SIGSTOP)
+			time.AfterFunc(30*time.Millisecond, cancel)
+		}
+	}
+	if _, err := Attach(ctx, v.pid, &Options{Rules: victimRules()}, h); err != nil {
+		t.Fatal(err)
+	}
+	h.check(t)
+	if h.enters != 20 || h.count(TaskStop) < 2 {
+		t.Errorf("%d calls, %d stops", h.enters, h.count(TaskStop))
+	}
+	state('T')
+}
+
+// TestAttachForks follows what an attached program starts, and lets all go.
+func TestAttachForks(t *testing.T) {
+	argv := byShell("bash", "-c", `echo $$; while read -t 0.001; do :; done; for ((i = 0; i < 300; i++)); do (exit $((i & 7))); [ $? = $((i & 7)) ] || exit 1; done; echo good`)
+	c := exec.Command(argv[0], argv[1:]...)
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r := bufio.NewReader(out)
+	var pid int
+	if _, err := fmt.Fscanln(r, &pid); err != nil {
+		t.Fatal(err)
+	}
+	forks := 0
+	for range 20 {
+		h := &tape{}
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+		_, err := Attach(ctx, pid, nil, h)
+		cancel()
+		if errors.Is(err, ErrNoProcess) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.check(t)
+		forks += h.count(TaskNew) - 1
+	}
+	rest, _ := io.ReadAll(r)
+	if err := c.Wait(); err != nil || string(rest) != "good\n" {
+		t.Errorf("%v, %q", err, rest)
+	}
+	if forks < 3 {
+		t.Errorf("only %d forks seen", forks)
+	}
+}
+
+// TestAttachBusy attaches while threads come and go.
+func TestAttachBusy(t *testing.T) {
+	victim := build(t, "victim")
+	for range 10 {
+		c := exec.Command("sh", "-c", `"$0" threads >/dev/null & echo $!; wait $!`, victim)
+		out, err := c.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		var pid int
+		if _, err := fmt.Fscan(out, &pid); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Millisecond)
+		h := &tape{verdict: WantExit}
+		_, err = Attach(context.Background(), pid, &Options{Rules: victimRules()}, h)
+		if err != nil && !errors.Is(err, ErrNoProcess) && !errors.Is(err, ErrPermission) {
+			t.Error(err)
+		}
+		h.check(t)
+		if err := c.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestAttachErrors: why a process can't be traced.
+func TestAttachErrors(t *testing.T) {
+	v := start(t, build(t, "victim"), "sleeper")
+	gone := exec.Command("true")
+	if err := gone.Run(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		pid  int
+		want error
+		text string
+	}{
+		{gone.Process.Pid, ErrNoProcess, "no such process"},
+		{0, ErrNoProcess, "no such process"},
+		{-1, ErrNoProcess, "no such process"},
+		{os.Getpid(), ErrPermission, "it is this process"},
+	} {
+		if _, err := Attach(context.Background(), c.pid, nil, &tape{}); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%d: %v", c.pid, err)
+		}
+	}
+	tracer := exec.Command(os.Args[0], fmt.Sprint(v.pid))
+	tracer.Env = append(os.Environ(), "PTRACE_HELPER=attach")
+	out, err := tracer.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tracer.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer tracer.Wait()
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf("it is traced by process %d, ptrace.test", tracer.Process.Pid)
+	if _, err := Attach(context.Background(), v.pid, nil, &tape{}); !errors.Is(err, ErrPermission) || !strings.Contains(err.Error(), want) {
+		t.Errorf("traced already: %v", err)
+	}
+	tracer.Process.Signal(os.Interrupt) // detaches
+	if err := tracer.Wait(); err != nil {
+		t.Errorf("tracer after SIGINT: %v", err)
+	}
+	if p, err := statusField(v.pid, "TracerPid"); err != nil || p != 0 {
+		t.Errorf("still traced by %d (%v)", p, err)
+	}
+	if os.Getuid() == 0 {
+		out, err := asNobody(t, "attach", fmt.Sprint(v.pid))
+		if err == nil || !strings.Contains(out, "it belongs to user 0") {
+			t.Errorf("as another user: %v, %q", err, out)
+		}
+	}
+}
+
+// asNobody runs a helper as an unprivileged user.
+func asNobody(t *testing.T, name string, args ...string) (string, error) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		missing(t, "root", "needs root to become another user")
+	}
+	dir, err := buildDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	self := dir + "/ptrace.test" // the test binary itself may lie in a private directory
+	b, err := os.ReadFile(os.Args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(self, b, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(self, args...)
+	c.Dir = "/"
+	c.Env = append(slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "GOCOVERDIR=") }), "PTRACE_HELPER="+name)
+	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	out, err := c.CombinedOutput()
+	return string(out), err
+}

@@ -1,0 +1,317 @@
+package ptrace
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// startHelper runs a helper that traces argv, whose first output is a pid.
+func startHelper(t *testing.T, name string, argv ...string) *running {
+	t.Helper()
+	t.Setenv("PTRACE_HELPER", name)
+	return start(t, append([]string{os.Args[0]}, argv...)...)
+}
+
+// gone waits until a process does not exist any more.
+func gone(t *testing.T, pid int) bool {
+	t.Helper()
+	for range 400 {
+		b, err := os.ReadFile(procPath(pid, "stat"))
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) || err == nil && stateOf(b) == 'Z' {
+			return true
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return false
+}
+
+// TestForward: signals sent to the tracer reach the program, and its end is
+// reported.
+func TestForward(t *testing.T) {
+	victim := build(t, "victim")
+	for _, sig := range []syscall.Signal{unix.SIGTERM, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1} {
+		v := startHelper(t, "run", victim, "forever")
+		v.cmd.Process.Signal(sig)
+		v.cmd.Wait()
+		if code := v.cmd.ProcessState.ExitCode(); code != 128+int(sig) {
+			t.Errorf("%v: tracer ended with %d", sig, code)
+		}
+		if !gone(t, v.pid) {
+			t.Errorf("%v: the program goes on", sig)
+		}
+	}
+	// A program that ignores it makes its tracer go on, too.
+	v := startHelper(t, "run", "bash", "-c", `trap '' INT TERM; echo $$; read; echo done`)
+	for range 3 {
+		v.cmd.Process.Signal(unix.SIGINT)
+		v.cmd.Process.Signal(unix.SIGTERM)
+		time.Sleep(10 * time.Millisecond)
+	}
+	io.WriteString(v.stdin, "\n")
+	if s, err := v.out.ReadString('\n'); s != "done\n" {
+		t.Errorf("%q, %v", s, err)
+	}
+	if err := v.cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTracerKilled: with the tracer dies what it traces, unless it was told not
+// to.
+func TestTracerKilled(t *testing.T) {
+	victim := build(t, "victim")
+	for _, name := range []string{"run", "run-nofilter"} {
+		v := startHelper(t, name, victim, "forever")
+		v.cmd.Process.Kill()
+		v.cmd.Wait()
+		if !gone(t, v.pid) {
+			t.Errorf("%s: the program outlived its tracer", name)
+			unix.Kill(v.pid, unix.SIGKILL)
+		}
+	}
+	v := startHelper(t, "run-survive", victim, "forever")
+	v.cmd.Process.Kill()
+	v.cmd.Wait()
+	time.Sleep(50 * time.Millisecond)
+	if err := unix.Kill(v.pid, unix.SIGKILL); err != nil {
+		t.Errorf("the program died with its tracer: %v", err)
+	}
+	// One that was attached to goes on.
+	s := start(t, victim, "forever")
+	a := startHelper(t, "attach", strconv.Itoa(s.pid))
+	a.cmd.Process.Kill()
+	a.cmd.Wait()
+	time.Sleep(50 * time.Millisecond)
+	if p, err := statusField(s.pid, "TracerPid"); err != nil || p != 0 {
+		t.Errorf("attached program: tracer %d, %v", p, err)
+	}
+}
+
+// TestSignalInStop: the tracee is killed by SIGKILL while the handler holds it
+// in each kind of stop.
+func TestSignalInStop(t *testing.T) {
+	victim := build(t, "victim")
+	kill := func(task *Task) {
+		unix.Kill(task.PID, unix.SIGKILL)
+		time.Sleep(time.Millisecond)
+		var b [8]byte
+		if _, err := task.ReadMem(task.call.SP, b[:]); err == nil {
+			_, _ = task.WriteMem(task.call.SP, b[:])
+		}
+		if err := task.InjectFilter(dupRules()); err == nil {
+			panic("injected into the dead")
+		}
+		_ = task.TraceAll(dupRules())
+	}
+	modes(t, func(t *testing.T, mode SeccompMode) {
+		if mode == SeccompOff {
+			t.Skip("without a filter there is nothing to inject")
+		}
+		for _, where := range []string{"enter", "exit", "new", "signal", "exec"} {
+			h := &tape{verdict: WantExit}
+			n := 0
+			switch where {
+			case "enter":
+				h.onEnter = func(task *Task, _ *Syscall) { kill(task) }
+			case "exit":
+				h.onExit = func(task *Task, _ *Syscall) { kill(task) }
+			default:
+				h.onTask = func(task *Task, e *TaskEvent) {
+					if e.Kind.String() == where {
+						if n++; n == 2 || where == "signal" {
+							kill(task)
+						}
+					}
+				}
+			}
+			name := map[string]string{"signal": "sig_queue", "new": "threads", "exec": "thread_exec"}[where]
+			if name == "" {
+				name = "hammer"
+			}
+			o := &Options{Argv: []string{victim, name}, Rules: victimRules(), Seccomp: mode, Stdout: devNull(t)}
+			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			res, err := Run(ctx, o, h)
+			cancel()
+			if err != nil || !res.Status.Signaled() || res.Status.Signal() != unix.SIGKILL {
+				t.Errorf("%s: %+v, %v", where, res, err)
+			}
+			h.check(t)
+		}
+	})
+}
+
+// openPty returns a terminal and its other side.
+func openPty(t *testing.T) (master, slave *os.File) {
+	t.Helper()
+	m, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		missing(t, "pty", "no terminals: "+err.Error())
+	}
+	t.Cleanup(func() { m.Close() })
+	if err := unix.IoctlSetPointerInt(int(m.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(int(m.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		missing(t, "pty", "no terminals: "+err.Error())
+	}
+	return m, s
+}
+
+// onTerminal runs argv in the foreground of a terminal of its own.
+func onTerminal(t *testing.T, helper string, argv ...string) (*exec.Cmd, *os.File, *bufio.Reader) {
+	t.Helper()
+	m, s := openPty(t)
+	defer s.Close()
+	c := exec.Command(argv[0], argv[1:]...)
+	c.Env = os.Environ()
+	if helper != "" {
+		c.Env = append(c.Env, "PTRACE_HELPER="+helper)
+		c.Path = os.Args[0]
+		c.Args = append([]string{os.Args[0]}, argv...)
+	}
+	c.Stdin, c.Stdout, c.Stderr = s, s, s
+	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.Process.Kill()
+		c.Wait()
+	})
+	return c, m, bufio.NewReader(m)
+}
+
+// TestTerminal types at a program that has a terminal.
+func TestTerminal(t *testing.T) {
+	victim := build(t, "victim")
+	say := func(r *bufio.Reader) string {
+		t.Helper()
+		s, err := r.ReadString('\n')
+		if err != nil {
+			t.Fatalf("%q, %v", s, err)
+		}
+		return strings.TrimSpace(s)
+	}
+	t.Run("inherits it", func(t *testing.T) {
+		_, _, r := onTerminal(t, "run", victim, "environment")
+		if s := say(r); !strings.Contains(s, "group=1 tty=1") {
+			t.Error(s)
+		}
+	})
+	for key, sig := range map[string]syscall.Signal{"\x03": unix.SIGINT, "\x1c": unix.SIGQUIT} {
+		t.Run(sig.String()+" kills", func(t *testing.T) {
+			c, m, r := onTerminal(t, "run", victim, "forever")
+			say(r)
+			io.WriteString(m, key)
+			c.Wait()
+			if code := c.ProcessState.ExitCode(); code != 128+int(sig) {
+				t.Errorf("tracer ended with %d", code)
+			}
+		})
+		t.Run(sig.String()+" comes once", func(t *testing.T) {
+			script := fmt.Sprintf(`n=0; trap 'n=$((n+1))' %d; echo ready; read x; read y; echo "got $n"`, int(sig))
+			c, m, r := onTerminal(t, "run", "bash", "-c", script)
+			if s := say(r); s != "ready" {
+				t.Error(s)
+			}
+			for range 2 {
+				io.WriteString(m, key)
+				time.Sleep(100 * time.Millisecond)
+			}
+			io.WriteString(m, "a\nb\nc\n")
+			for {
+				if s := say(r); strings.HasPrefix(s, "got") {
+					if s != "got 2" {
+						t.Error(s)
+					}
+					break
+				}
+			}
+			c.Wait()
+		})
+	}
+	t.Run("suspend and resume", func(t *testing.T) {
+		// A shell with job control runs the tracer, as a user would.
+		m, s := openPty(t)
+		script := `set -m; "$0" "$@"; echo "shell sees $?"; fg >/dev/null; echo "end $?"`
+		c := exec.Command("bash", "-c", script, os.Args[0], "bash", "-c", "echo ready; read x; exit 9")
+		c.Env = append(os.Environ(), "PTRACE_HELPER=run")
+		c.Stdin, c.Stdout, c.Stderr = s, s, s
+		c.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+		defer c.Wait()
+		defer c.Process.Kill()
+		timer := time.AfterFunc(20*time.Second, func() { c.Process.Kill() })
+		defer timer.Stop()
+		r := bufio.NewReader(m)
+		var log []string
+		for {
+			line, err := r.ReadString('\n')
+			line = strings.TrimSpace(line)
+			log = append(log, line)
+			if err != nil {
+				t.Fatalf("%v\n%s", err, strings.Join(log, "\n"))
+			}
+			switch {
+			case line == "ready":
+				time.Sleep(50 * time.Millisecond)
+				io.WriteString(m, "\x1a")
+			case line == "shell sees 148": // 128 + SIGTSTP
+				time.Sleep(50 * time.Millisecond)
+				io.WriteString(m, "go\n")
+			case strings.HasPrefix(line, "shell sees"):
+				t.Error(line)
+			case strings.HasPrefix(line, "end"):
+				if line != "end 9" {
+					t.Errorf("%s\n%s", line, strings.Join(log, "\n"))
+				}
+				return
+			}
+		}
+	})
+}
+
+// TestUnprivileged runs behaviours as a user who needs no_new_privs.
+func TestUnprivileged(t *testing.T) {
+	victim := build(t, "victim")
+	for _, name := range []string{"hello", "fork", "thread_exec", "undumpable", "untraced", "sig_queue"} {
+		for _, helper := range []string{"report", "report-nofilter"} {
+			out, err := asNobody(t, helper, victim, name, "x")
+			if err != nil {
+				t.Errorf("%s %s: %v\n%s", helper, name, err, out)
+				continue
+			}
+			want := "seccomp nnp=true"
+			if helper == "report-nofilter" {
+				want = "syscalls nnp=false"
+			}
+			if !strings.Contains(out, want) {
+				t.Errorf("%s %s: %q, want %q", helper, name, out, want)
+			}
+			plain := runPlain(t, victim, name, "x")
+			if !strings.HasPrefix(out, plain.output) || !strings.Contains(out, fmt.Sprintf("status=%#x ", uint32(plain.status))) {
+				t.Errorf("%s %s: %q, untraced %q %#x", helper, name, out, plain.output, uint32(plain.status))
+			}
+		}
+	}
+}
