@@ -102,6 +102,39 @@ type Part struct {
 	Out  []byte
 }
 
+// Argument returns the part that is the argument of the call itself: inside
+// NV_ESC_IOCTL_XFER_CMD the enveloped one. Nil if it was not recorded.
+func (c *Call) Argument() *Part {
+	i := 0
+	if c.Xfer {
+		i = 1
+	}
+	if i >= len(c.Parts) {
+		return nil
+	}
+	return &c.Parts[i]
+}
+
+// pointed returns the part that the pointer of that name in the argument leads
+// to, nil if there is none.
+func (c *Call) pointed(field string) *Part {
+	for i := range c.Parts {
+		if c.Parts[i].Field == field {
+			return &c.Parts[i]
+		}
+	}
+	return nil
+}
+
+// Latest returns the part's bytes after the call, or before it where they were
+// not read again.
+func (p *Part) Latest() []byte {
+	if p.Out != nil {
+		return p.Out
+	}
+	return p.In
+}
+
 // AppendName appends the call's name, for an unknown request one made of the
 // device's kind and the number: "nvidiactl:0x3f".
 func (c *Call) AppendName(dst []byte) []byte {

@@ -73,6 +73,9 @@ func (d *Decoder) names(abi *rm.ABI, c *Call, p *Part) {
 		c.Client, c.Parent, c.New = load32(in, 0), load32(in, 4), load32(after, 8)
 		c.Object = c.New
 		d.class(abi, c, load32(in, 12))
+		if c.Client == 0 {
+			c.Client = c.New // a client is its own
+		}
 	case escAllocCtxDMA2: // NVOS39: hObjectParent, hSubDevice, hObjectNew, hClass; the client is the parent
 		c.Client, c.Parent, c.New = load32(in, 0), load32(in, 0), load32(after, 8)
 		c.Object = c.New

@@ -759,7 +759,7 @@ func (p *printer) fd(fd int32) {
 	if p.fds != nil {
 		dev = p.fds(p.pid, fd)
 	} else {
-		dev = p.links.fds[fdKey{p.pid, fd}].dev
+		dev = p.links.fds[p.pid][fd].dev
 	}
 	if dev != "" {
 		p.dst = append(p.dst, '<')

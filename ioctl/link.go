@@ -23,15 +23,14 @@ type Mapping struct {
 
 // linker keeps what links mappings to objects.
 type linker struct {
-	fds     map[fdKey]openFile
-	refs    map[uint32]int32 // descriptors per open file
+	fds     map[int32]map[int32]openFile // by process and descriptor
+	refs    map[uint32]int32             // descriptors per open file
+	ended   []uint32                     // open files whose last descriptor the latest event took
 	byFile  map[uint32]*Mapping
 	waiting map[cookieKey]*Mapping // not yet confirmed
 	classes map[uint64]*rm.Class   // client and handle of objects that can be mapped
 	managed Mapping
 }
-
-type fdKey struct{ pid, fd int32 }
 
 type cookieKey struct {
 	object uint64 // client and handle
@@ -47,7 +46,7 @@ type openFile struct {
 }
 
 func (l *linker) init() {
-	l.fds = make(map[fdKey]openFile)
+	l.fds = make(map[int32]map[int32]openFile)
 	l.refs = make(map[uint32]int32)
 	l.byFile = make(map[uint32]*Mapping)
 	l.waiting = make(map[cookieKey]*Mapping)
@@ -57,22 +56,36 @@ func (l *linker) init() {
 
 // FDName returns the device node behind a descriptor as far as the events told,
 // "" if it is not known.
-func (d *Decoder) FDName(pid, fd int32) string { return d.links.fds[fdKey{pid, fd}].dev }
+func (d *Decoder) FDName(pid, fd int32) string { return d.links.fds[pid][fd].dev }
 
 // track takes in what an event says about descriptors and mappings, and links
 // an mmap.
 func (l *linker) track(d *Decoder, ev *traces.Event, c *Call) {
+	l.ended = l.ended[:0]
 	switch ev.Kind {
 	case traces.KindOpen:
 		if c.Errno == 0 && ev.FD >= 0 {
-			l.open(ev.PID, ev.FD, ev)
+			l.open(ev.PID, ev.FD, openFile{ev.File, ev.Dev})
 		}
 	case traces.KindDup:
 		if c.Errno == 0 && ev.Ret >= 0 {
-			l.open(ev.PID, int32(ev.Ret), ev)
+			l.open(ev.PID, int32(ev.Ret), openFile{ev.File, ev.Dev})
 		}
 	case traces.KindClose:
 		l.close(ev.PID, ev.FD)
+	case traces.KindFork:
+		if ev.Flags&traces.FlagThread == 0 {
+			for fd, f := range l.fds[ev.PID] {
+				l.open(ev.Child, fd, f)
+			}
+		}
+	case traces.KindExit:
+		if ev.TID == ev.PID {
+			for fd := range l.fds[ev.PID] {
+				l.close(ev.PID, fd)
+			}
+			delete(l.fds, ev.PID)
+		}
 	case traces.KindMmap:
 		l.mmap(ev, c)
 	case traces.KindIoctl:
@@ -82,30 +95,36 @@ func (l *linker) track(d *Decoder, ev *traces.Event, c *Call) {
 	}
 }
 
-func (l *linker) open(pid, fd int32, ev *traces.Event) {
-	k := fdKey{pid, fd}
-	if old, ok := l.fds[k]; ok {
-		l.drop(old.id)
+// maxFDs bounds the descriptors that are remembered of one process.
+const maxFDs = 1 << 16
+
+func (l *linker) open(pid, fd int32, f openFile) {
+	l.close(pid, fd)
+	m := l.fds[pid]
+	if m == nil {
+		m = make(map[int32]openFile)
+		l.fds[pid] = m
 	}
-	l.fds[k] = openFile{ev.File, ev.Dev}
-	l.refs[ev.File]++
+	if len(m) < maxFDs {
+		m[fd] = f
+		l.refs[f.id]++
+	}
 }
 
 func (l *linker) close(pid, fd int32) {
-	k := fdKey{pid, fd}
-	if old, ok := l.fds[k]; ok {
-		delete(l.fds, k)
+	if old, ok := l.fds[pid][fd]; ok {
+		delete(l.fds[pid], fd)
 		l.drop(old.id)
 	}
 }
 
 // drop takes one descriptor from an open file. With the last known one the
-// file's mapping context is forgotten: descriptors that were never seen (of a
-// fork's child) lose their link by that, which only costs a name.
+// file's mapping context is forgotten.
 func (l *linker) drop(file uint32) {
 	if l.refs[file]--; l.refs[file] <= 0 {
 		delete(l.refs, file)
 		delete(l.byFile, file)
+		l.ended = append(l.ended, file)
 	}
 }
 
@@ -122,12 +141,9 @@ func (l *linker) escape(abi *rm.ABI, ev *traces.Event, c *Call) {
 	if c.Failed() || !c.HasStatus {
 		return
 	}
-	p := &c.Parts[0]
-	if c.Xfer {
-		if len(c.Parts) < 2 {
-			return
-		}
-		p = &c.Parts[1]
+	p := c.Argument()
+	if p == nil {
+		return
 	}
 	switch c.Nr {
 	case escAlloc, escAllocObject:
@@ -195,7 +211,7 @@ func (l *linker) heap(abi *rm.ABI, c *Call, p *Part) {
 
 // bind ties an object to the open file that its mapping goes through.
 func (l *linker) bind(pid, fd int32, m Mapping) {
-	f, ok := l.fds[fdKey{pid, fd}]
+	f, ok := l.fds[pid][fd]
 	if !ok || f.id == 0 {
 		return
 	}
