@@ -1,6 +1,7 @@
 package ptrace
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -32,7 +33,18 @@ func Launch(o *Options) (*Child, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := spawn(o, prog, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, false)
+	// Once the listener has a call, a signal must not take it back: part of the
+	// answer may be in the program's memory already. Kernels before 5.19 lack that.
+	const listen = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER
+	c, err := launch(o, prog, listen|unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV)
+	if e, ok := errors.AsType[*ExecError](err); ok && e.Stage == stageNames[stageSeccomp] && e.Errno == unix.EINVAL {
+		c, err = launch(o, prog, listen)
+	}
+	return c, err
+}
+
+func launch(o *Options, prog Program, flags uintptr) (*Child, error) {
+	s, err := spawn(o, prog, flags, false)
 	if err != nil {
 		return nil, err
 	}
