@@ -127,10 +127,22 @@ func (s *server) newHandle(q *question, a *answer) uint32 {
 	return h
 }
 
-// write is bytes for the program's memory.
+// faulty returns the index of the first part that could not be read, -1 if all
+// could. What is larger than the watcher's limits is cut, not faulty.
+func (q *question) faulty() int {
+	const limit = 16 << 10 // the smallest of the limits that are met in practice
+	for i := range q.parts {
+		if p := &q.parts[i]; len(p.in) < min(p.size, limit) {
+			return i
+		}
+	}
+	return -1
+}
+
+// write is bytes for the program's memory, and what is there before.
 type write struct {
-	addr uint64
-	data []byte
+	addr      uint64
+	data, old []byte
 }
 
 // compose makes the writes that turn the program's memory into what the
@@ -157,13 +169,13 @@ func (s *server) compose(q *question, a *answer, h uint32) []write {
 		if i == q.arg && h != 0 && n >= newHandleOffset+4 {
 			binary.LittleEndian.PutUint32(data[newHandleOffset:], h)
 			set(newHandleOffset, newHandleOffset+4)
-			if a.made.client.objects[a.made.handle] == a.made && q.client == nil && word(rp.out, 0) == a.made.handle && word(rp.in, 0) != a.made.handle {
+			if a.makesClient() && word(rp.in, 0) != word(rp.out, 0) {
 				binary.LittleEndian.PutUint32(data, h) // the driver repeats a new client's handle in hRoot
 				set(0, 4)
 			}
 		}
 		if first < last {
-			writes = append(writes, write{lp.addr + uint64(first), data[first:last]})
+			writes = append(writes, write{lp.addr + uint64(first), data[first:last], lp.in[first:last]})
 		}
 	}
 	return writes
@@ -210,7 +222,7 @@ func (s *server) commit(q *question, a *answer, h uint32) {
 	switch {
 	case a.made != nil && h != 0:
 		c := q.client
-		if o := a.made; o.client.objects[o.handle] == o && a.client == nil || c == nil {
+		if a.makesClient() || c == nil {
 			c = &liveClient{objects: make(map[uint32]*object), toLive: make(map[uint32]uint32)}
 			s.clients[h] = c
 		}

@@ -71,6 +71,7 @@ type object struct {
 	client *client
 	handle uint32
 	class  uint32
+	root   bool // it is the client itself
 }
 
 // ident is what was asked, whoever it was asked of.
@@ -103,6 +104,9 @@ type answer struct {
 	ends *object // the object that it freed
 	used bool
 }
+
+// makesClient reports whether the object that the call made is a root client.
+func (a *answer) makesClient() bool { return a.made != nil && a.made.root }
 
 // part is a piece of memory of a call.
 type part struct {
@@ -257,12 +261,12 @@ func (rec *recording) addIoctl(ev *traces.Event, c *ioctl.Call, n int) {
 	switch h, kind := effectOf(ev.Dev, c); kind {
 	case makesClient:
 		cl := &client{objects: make(map[uint32]*object)}
-		a.made = &object{cl, h, c.SubNr}
+		a.made = &object{cl, h, c.SubNr, true}
 		cl.objects[h] = a.made
 		rec.clients[h] = cl
 	case makesObject:
 		if a.client != nil {
-			a.made = &object{a.client, h, c.SubNr}
+			a.made = &object{a.client, h, c.SubNr, false}
 			a.client.objects[h] = a.made
 		}
 	case endsObject:
@@ -390,7 +394,10 @@ func partsOf(l layouts, c *ioctl.Call, keep bool) []part {
 	parts := make([]part, len(c.Parts))
 	for i := range c.Parts {
 		p := &c.Parts[i]
-		parts[i] = part{field: p.Field, parent: p.Parent, addr: p.Addr, size: p.Len, in: p.In, out: p.Out, roles: l.of(p.Struct)}
+		parts[i] = part{field: p.Field, parent: p.Parent, addr: p.Addr, size: p.Len, in: p.In, out: p.Out}
+		if p.Struct != nil && (p.Array || p.Struct.Size == p.Len) {
+			parts[i].roles = l.of(p.Struct)
+		}
 		if i == 0 {
 			parts[i].parent = -1
 		}

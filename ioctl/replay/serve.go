@@ -15,7 +15,6 @@ import (
 
 	"nvtrace/ioctl"
 	"nvtrace/ptrace"
-	"nvtrace/traces"
 )
 
 // server answers one program. All but the signal forwarding happens on the
@@ -227,13 +226,12 @@ func (t *task) process() int {
 
 // reply is the answer to a notification. The zero reply lets the call run.
 type reply struct {
-	done bool
-	ret  int64 // negative errno on failure
-	fd   int   // a descriptor to hand over instead of ret; closed afterwards
-	mode uint32
-	// commit is called when the reply has reached the program, with the number of
-	// the new descriptor if there is one.
-	commit func()
+	done   bool
+	ret    int64 // negative errno on failure
+	fd     int   // a descriptor to hand over instead of ret; closed afterwards
+	mode   uint32
+	commit func() // called when the reply has reached the program; may be nil
+	undo   func() // called when it has not, since a signal interrupted the call; may be nil
 }
 
 func answered(ret int64) reply { return reply{done: true, ret: ret, fd: -1} }
@@ -266,6 +264,9 @@ func (s *server) receive() error {
 			r.commit()
 		}
 	case unix.ENOENT, unix.EINPROGRESS: // the call was interrupted, or the task died: it comes again, or never
+		if r.undo != nil {
+			r.undo()
+		}
 	default:
 		return fmt.Errorf("seccomp: answer call %d of thread %d: %w", n.nr, n.pid, e)
 	}
@@ -317,21 +318,33 @@ func (s *server) ioctl(n *notification, t *task) reply {
 	if !s.valid(n) {
 		return reply{}
 	}
-	if size := int(uint32(n.args[1]) >> 16 & 0x3fff); len(q.parts) > 0 && len(q.parts[0].in) < min(size, q.parts[0].size) {
-		return answered(-int64(unix.EFAULT)) // the driver copies the whole argument first
+	if i := q.faulty(); i >= 0 {
+		// The driver copies all it needs before it does anything.
+		if i > q.arg && s.refuse(q, statusInvalidAddress) {
+			return answered(0)
+		}
+		return answered(-int64(unix.EFAULT))
 	}
 	a, how, diff := s.find(q)
 	if a == nil || how == inexact && s.opts.Strict {
 		return s.miss(q, a, diff)
 	}
 	h := s.newHandle(q, a)
+	r := answered(a.ret)
+	var writes []write
+	r.undo = func() {
+		for _, w := range writes {
+			_ = t.writeMem(w.addr, w.old) // it fails if the task is gone
+		}
+	}
 	for _, w := range s.compose(q, a, h) {
 		if err := t.writeMem(w.addr, w.data); err != nil {
 			s.log.Debug("can't write an answer", "error", err)
+			r.undo()
 			return answered(-int64(unix.EFAULT))
 		}
+		writes = append(writes, w)
 	}
-	r := answered(a.ret)
 	r.commit = func() {
 		s.commit(q, a, h)
 		s.count(q, a, how, diff)
@@ -359,8 +372,11 @@ func words(n int) string {
 	return strconv.Itoa(n) + " words"
 }
 
-// statusNotSupported is NV_ERR_NOT_SUPPORTED (nvstatuscodes.h).
-const statusNotSupported = 0x56
+// Statuses of the resource manager (nvstatuscodes.h).
+const (
+	statusInvalidAddress = 0x1e // NV_ERR_INVALID_ADDRESS
+	statusNotSupported   = 0x56 // NV_ERR_NOT_SUPPORTED
+)
 
 // miss answers a call that the recording has no answer for; near is the
 // closest that it has.
@@ -374,7 +390,7 @@ func (s *server) miss(q *question, near *answer, diff int) reply {
 	}
 	r := answered(-int64(unix.ENOTTY))
 	if s.opts.OnMiss == MissStatus {
-		if ok := s.refuse(q); ok {
+		if s.refuse(q, statusNotSupported) {
 			r = answered(0)
 		}
 	}
@@ -388,8 +404,8 @@ func (s *server) miss(q *question, near *answer, diff int) reply {
 	return r
 }
 
-// refuse writes NV_ERR_NOT_SUPPORTED to the call's status; false if it has none.
-func (s *server) refuse(q *question) bool {
+// refuse writes a status to the call's argument; false if it has none.
+func (s *server) refuse(q *question, status byte) bool {
 	if len(q.call.Parts) <= q.arg {
 		return false
 	}
@@ -398,7 +414,7 @@ func (s *server) refuse(q *question) bool {
 	if p.Array || at < 0 || at+4 > len(p.In) {
 		return false
 	}
-	return q.task.writeMem(p.Addr+uint64(at), []byte{statusNotSupported, 0, 0, 0}) == nil
+	return q.task.writeMem(p.Addr+uint64(at), []byte{status, 0, 0, 0}) == nil
 }
 
 // asked reports whether the recording has the call with parameters of another size.
@@ -442,5 +458,3 @@ func (s *server) finish() Result {
 }
 
 var _ ioctl.Memory = (*task)(nil)
-
-var _ = traces.KindIoctl
