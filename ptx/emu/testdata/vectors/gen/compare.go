@@ -60,7 +60,7 @@ func comparisons() []*family {
 	}
 
 	f = def("cmp_set", "7.8", "sm_90", 256, "set with integer and float results, of integer and float operands, with a predicate").
-		in("a", "u32", "mix 71").in("b", "u32", "mix 72").in("x", "f32", "special 1").in("y", "f32", "list 3 0 1.0 0x3f800000 0x7fc00000 0x80000000 0xc0200000 1").
+		in("a", "u32", "mix 71").in("b", "u32", "mix 72").in("x", "f32", "special 1").in("y", "f32", "list 3 0 0x3f800000 0x7fc00000 0x80000000 0xc0200000 1").
 		in("g", "u64", "mix 73").in("u", "f64", "mix 74").in("h", "f16", "special 1").in("k", "f16", "special 5")
 	f.op("u32", each([]string{"set.lt.%s.s32 d, a, b;", "set.hi.%s.u32 d, a, b;", "set.neu.%s.f32 d, x, y;", "set.le.ftz.%s.f32 d, x, y;", "set.gt.%s.s64 d, g, 5;", "set.lt.%s.f64 d, u, 0d3FF0000000000000;"}, "u32", "s32")...)
 	f.op("f32", "set.lt.f32.s32 d, a, b;", "set.geu.f32.f32 d, x, y;", "set.eq.f32.f64 d, u, u;", "set.ne.f32.u16 d, 3, 3;")

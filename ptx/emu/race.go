@@ -1,0 +1,255 @@
+package emu
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+
+	"nvtrace/ptx"
+)
+
+// An accessKind says how memory is touched.
+type accessKind uint8
+
+const (
+	accessRead accessKind = iota
+	accessWrite
+	accessStrongRead // volatile, relaxed, acquire
+	accessStrongWrite
+	accessAtomic
+)
+
+func (k accessKind) String() string {
+	return [...]string{"read", "write", "strong read", "strong write", "atomic"}[k]
+}
+
+func (k accessKind) writes() bool {
+	return k == accessWrite || k == accessStrongWrite || k == accessAtomic
+}
+func (k accessKind) strong() bool { return k >= accessStrongRead }
+
+// A RaceLog collects the data races of the launches that are given it. It is safe
+// for concurrent use.
+//
+// Two accesses to a byte race when different threads make them, at least one
+// writes, at least one is a plain load or store, and nothing is known to order
+// them. Threads of a block are ordered by the barriers of the block or cluster
+// between the accesses (bar.sync, barrier.sync, barrier.cluster), threads of a warp
+// also by any .sync instruction of the warp and by executing the same instruction
+// one after the other. Not seen as ordering, so possibly reported although correct:
+// flags passed by atomics or volatile accesses with fences, mbarriers, and orders
+// between blocks made by them; accesses made after such a hand-over are reported
+// once for each pair of instructions. Missed: races on paths that the launch did not
+// take, races of asynchronous copies, and races hidden by a
+// barrier of other threads, as one epoch counts for the whole block.
+type RaceLog struct {
+	mu    sync.Mutex
+	races map[raceKey]*Race
+}
+
+// A RaceAccess is one side of a race.
+type RaceAccess struct {
+	Kind   string       // "read", "write", "strong read", "strong write", "atomic"
+	Pos    ptx.Position // of the instruction
+	Text   string       // the instruction
+	Block  Dim3
+	Thread Dim3
+}
+
+// A Race is a pair of instructions that touched the same memory unordered; the
+// threads and the address are those of the first time.
+type Race struct {
+	Kernel        string
+	Space         ptx.Space
+	Addr          uint64
+	First, Second RaceAccess
+	Count         int // how often this pair of instructions raced
+}
+
+// String returns one line.
+func (r *Race) String() string {
+	return fmt.Sprintf("race in kernel %s on %v memory at %#x: %s by thread %v of block %v at %v (%s) and %s by thread %v of block %v at %v (%s), %d times",
+		r.Kernel, r.Space, r.Addr, r.First.Kind, r.First.Thread, r.First.Block, r.First.Pos, r.First.Text,
+		r.Second.Kind, r.Second.Thread, r.Second.Block, r.Second.Pos, r.Second.Text, r.Count)
+}
+
+type raceKey struct {
+	first, second *inst
+}
+
+// Races returns the races found so far, in source order.
+func (l *RaceLog) Races() []Race {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make([]Race, 0, len(l.races))
+	for _, r := range l.races {
+		all = append(all, *r)
+	}
+	slices.SortFunc(all, func(a, b Race) int {
+		return cmp.Or(cmp.Compare(a.First.Pos.Line, b.First.Pos.Line), cmp.Compare(a.Second.Pos.Line, b.Second.Pos.Line),
+			cmp.Compare(a.First.Pos.Col, b.First.Pos.Col), cmp.Compare(a.Addr, b.Addr))
+	})
+	return all
+}
+
+// A touch is a past access to a byte.
+type touch struct {
+	block, thread Dim3
+	blockID       uint64
+	epoch         uint32
+	warp          int
+	warpEpoch     uint64
+	kind          accessKind
+	in            *inst
+	fn            *function
+	valid         bool
+}
+
+// A cell is what is known of one byte: the last write and the last reads by two
+// different threads.
+type cell struct {
+	write touch
+	reads [2]touch
+}
+
+// raceState is the detector of one launch; its launches run on one worker.
+type raceState struct {
+	log    *RaceLog
+	global map[uint64]*cell
+	shared map[uint64]*cell // by block and offset
+	block  uint64
+}
+
+func newRaceState(log *RaceLog) *raceState {
+	if log == nil {
+		return nil
+	}
+	return &raceState{log: log, global: map[uint64]*cell{}, shared: map[uint64]*cell{}}
+}
+
+// newBlock forgets nothing: shared memory is told apart by block.
+func (r *raceState) newBlock() { r.block++ }
+
+// fence is called for memory barriers, which order nothing by themselves.
+func (r *raceState) fence(*warp) {}
+
+// access notes one access of n bytes by lane i of w and compares it with those
+// before.
+func (r *raceState) access(w *warp, i int, space ptx.Space, addr, n uint64, kind accessKind) {
+	if space == ptx.SpaceGeneric {
+		space, addr = splitGeneric(addr)
+	}
+	cells := r.global
+	switch space {
+	case ptx.SpaceGlobal:
+	case ptx.SpaceShared:
+		cells = r.shared
+		rank := w.block.rank
+		if addr>>clusterShift != 0 {
+			rank = int(addr>>clusterShift) - 1
+		}
+		id := w.block.cluster.serial<<4 | uint64(rank)
+		addr = id<<clusterShift | addr&(1<<clusterShift-1)
+	default:
+		return
+	}
+	now := touch{
+		block: w.block.id, thread: w.tid(i), blockID: w.block.cluster.serial, epoch: w.block.epoch, warp: w.index,
+		warpEpoch: w.warpCount + w.turns, kind: kind, in: &w.frame.fn.code[w.pc], fn: w.frame.fn, valid: true,
+	}
+	for b := range n {
+		c := cells[addr+b]
+		if c == nil {
+			c = &cell{}
+			cells[addr+b] = c
+		}
+		if r.compare(w, c, &now, space, addr+b) {
+			n = 0
+		}
+		c.note(&now)
+		if n == 0 {
+			return
+		}
+	}
+}
+
+// compare reports the first race of now with what cell c holds.
+func (r *raceState) compare(w *warp, c *cell, now *touch, space ptx.Space, addr uint64) bool {
+	if r.races(&c.write, now) {
+		r.report(w, &c.write, now, space, addr)
+		return true
+	}
+	if now.kind.writes() {
+		for k := range c.reads {
+			if r.races(&c.reads[k], now) {
+				r.report(w, &c.reads[k], now, space, addr)
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// races decides whether two accesses to one byte are unordered.
+func (r *raceState) races(old, now *touch) bool {
+	switch {
+	case !old.valid, old.block == now.block && old.thread == now.thread:
+		return false
+	case !old.kind.writes() && !now.kind.writes():
+		return false
+	case old.kind.strong() && now.kind.strong():
+		return false
+	case old.blockID != now.blockID:
+		return true
+	case old.epoch != now.epoch:
+		return false
+	case old.block == now.block && old.warp == now.warp:
+		// Lanes of one warp: the same step of the warp writes in lane order, which
+		// is a race; later steps are ordered only for lanes that run together,
+		// which old PTX relies on and the machine does not tell apart.
+		return old.warpEpoch == now.warpEpoch && old.in == now.in
+	}
+	return true
+}
+
+// note keeps the access.
+func (c *cell) note(now *touch) {
+	if now.kind.writes() {
+		c.write = *now
+		c.reads = [2]touch{}
+		return
+	}
+	if c.reads[0].valid && c.reads[0].thread != now.thread {
+		c.reads[1] = c.reads[0]
+	}
+	c.reads[0] = *now
+}
+
+func (r *raceState) report(w *warp, old, now *touch, space ptx.Space, addr uint64) {
+	if space == ptx.SpaceShared {
+		addr &= 1<<clusterShift - 1
+	}
+	r.log.mu.Lock()
+	defer r.log.mu.Unlock()
+	if r.log.races == nil {
+		r.log.races = map[raceKey]*Race{}
+	}
+	key := raceKey{old.in, now.in}
+	if got := r.log.races[key]; got != nil {
+		got.Count++
+		return
+	}
+	r.log.races[key] = &Race{
+		Kernel: w.wk.launch.kernel.name, Space: space, Addr: addr,
+		First: old.side(), Second: now.side(), Count: 1,
+	}
+}
+
+func (t *touch) side() RaceAccess {
+	st := &t.fn.file.Stmts[t.in.stmt]
+	return RaceAccess{
+		Kind: t.kind.String(), Pos: t.fn.file.Position(st.Pos), Text: t.fn.file.Text(st.Span()),
+		Block: t.block, Thread: t.thread,
+	}
+}

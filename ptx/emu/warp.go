@@ -1,0 +1,425 @@
+package emu
+
+import (
+	"math/bits"
+
+	"nvtrace/ptx"
+)
+
+// warpSize is the number of threads in a warp.
+const warpSize = 32
+
+// lanes is one register of a warp: a 64-bit slot for each thread. A slot holds
+// its value zero-extended from the register's width.
+type lanes [warpSize]uint64
+
+const fullMask = ^uint32(0)
+
+// A step computes an instruction for the lanes in m, which is not empty.
+type step func(w *warp, m uint32)
+
+// A control is an instruction that may change who runs next: active are the
+// lanes that reached it, m those among them for which its guard holds (maybe
+// none). It moves the current group's pc, or splits or parks the group, and
+// returns whether the current group just goes on.
+type control func(w *warp, active, m uint32) bool
+
+// An inst is one compiled instruction.
+type inst struct {
+	run      step
+	ctl      control // instead of run
+	guard    int32   // predicate slot, -1 for none
+	guardNot bool
+	hidden   bool  // made by the compiler, not counted
+	stmt     int32 // index of its statement in the file, for messages
+}
+
+// A function is the code of a PTX function, compiled for one kernel.
+type function struct {
+	name      string
+	file      *ptx.File
+	fn        *ptx.Func
+	code      []inst
+	consts    []lanes
+	nregs     int
+	npreds    int
+	localSize uint64 // bytes of local memory in a frame, parameters included
+	params    []paramVar
+	rets      []paramVar
+	entry     bool
+}
+
+// A paramVar is a parameter of a function in its frame's local memory.
+type paramVar struct {
+	off, size uint64
+	reg       int32 // register parameter (.func (.reg .b32 o)): its slot, else -1
+	pred      bool
+}
+
+// A frame is one activation of a function, shared by the lanes that called it
+// together.
+type frame struct {
+	fn     *function
+	regs   []lanes
+	preds  []uint32
+	carry  uint32 // condition code register, a bit a lane
+	parent *frame
+	call   *callSite
+	retPC  int
+	depth  int
+	local  uint64 // start of its local memory
+	top    uint64 // end of its local memory, alloca included
+	lanes  int    // lanes inside it or inside what it called
+}
+
+type groupState uint8
+
+const (
+	groupReady   groupState = iota
+	groupSync               // waits for other lanes of its warp
+	groupBarrier            // waits at a barrier of its block or cluster
+)
+
+// A group is a set of lanes of a warp that are at the same instruction of the
+// same frame. The lanes of a warp are partitioned into groups; threads that
+// have diverged are in different groups, and groups that meet again merge.
+type group struct {
+	frame *frame
+	pc    int
+	mask  uint32
+	state groupState
+	stamp uint64 // when it last ran
+	sync  *syncInst
+	need  uint32 // groupSync: the membermask
+	bar   int    // groupBarrier: the barrier, clusterBarrier for that of the cluster
+	red   *barRed
+}
+
+// A warp is 32 threads of a block.
+type warp struct {
+	// The current group's state, valid while a step or control runs.
+	regs   []lanes
+	preds  []uint32
+	consts []lanes
+	frame  *frame
+	pc     int
+	cur    int // index of the current group
+	stop   int // the current group yields when its pc reaches this
+
+	wk     *worker
+	block  *block
+	index  int // within the block
+	groups []group
+	live   uint32
+	fuel   int // instructions until the slice ends
+	fair   bool
+	clock  uint64
+	err    error
+	lane   int // of err
+
+	count      uint64 // thread instructions executed in this turn
+	warpCount  uint64
+	sliceStart uint64
+	turns      uint64 // warp instructions of earlier turns
+
+	local  []byte // 32 parts of stride bytes
+	stride uint64
+	free   map[*function][]*frame
+	async  [warpSize]asyncState
+	asyncs uint32 // lanes that have used cp.async
+	io     syncIO
+
+	clusterPhase [warpSize]uint32 // phase of the cluster barrier that each lane arrived in
+}
+
+// sliceFuel is how many instructions a warp runs before another gets its turn.
+const sliceFuel = 4096
+
+// src returns the lanes of operand i: a register, or a constant below zero.
+func (w *warp) src(i int32) *lanes {
+	if i < 0 {
+		return &w.consts[^i]
+	}
+	return &w.regs[i]
+}
+
+// fail records the first error of this warp; lane is the thread to blame.
+func (w *warp) fail(lane int, err error) {
+	if w.err == nil {
+		w.err, w.lane = err, lane
+	}
+}
+
+// tire shortens the slice: the instruction looks like polling.
+func (w *warp) tire(n int) { w.fuel -= n }
+
+// runSlice executes until the warp's slice is over or none of its lanes can go on. It
+// reports whether a lane still can.
+func (w *warp) runSlice() bool {
+	w.fuel = sliceFuel
+	w.fair = !w.fair
+	fair := w.fair
+	for w.fuel > 0 {
+		if !w.pick(fair) {
+			return false
+		}
+		fair = false
+		w.runGroup()
+		if w.err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// runGroup executes the current group until it has to yield.
+func (w *warp) runGroup() {
+	g := &w.groups[w.cur]
+	code := w.frame.fn.code
+	pc, active := g.pc, g.mask
+	for {
+		in := &code[pc]
+		m := active
+		if in.guard >= 0 {
+			p := w.preds[in.guard]
+			if in.guardNot {
+				p = ^p
+			}
+			m &= p
+		}
+		if !in.hidden {
+			w.count += uint64(bits.OnesCount32(m))
+			w.warpCount++
+		}
+		w.pc = pc
+		if in.ctl != nil {
+			g.pc = pc
+			if !in.ctl(w, active, m) {
+				return
+			}
+			pc = g.pc
+		} else {
+			if m != 0 {
+				in.run(w, m)
+				if w.err != nil {
+					g.pc = pc
+					return
+				}
+			}
+			pc++
+		}
+		w.fuel--
+		if pc >= w.stop || w.fuel <= 0 {
+			g.pc = pc
+			return
+		}
+	}
+}
+
+// pick chooses the group to run: the most deeply nested call first and within a
+// function the lowest pc, so that lanes that branched over code wait for the
+// others at its end. When fair is set it is the one that has waited longest, so
+// that lanes spinning on others of their own warp do not starve them.
+func (w *warp) pick(fair bool) bool {
+	w.merge()
+	best := -1
+	for i := range w.groups {
+		g := &w.groups[i]
+		if g.state != groupReady {
+			continue
+		}
+		if best < 0 || w.before(g, &w.groups[best], fair) {
+			best = i
+		}
+	}
+	if best < 0 {
+		return false
+	}
+	w.enter(best)
+	return true
+}
+
+func (w *warp) before(a, b *group, fair bool) bool {
+	if fair {
+		return a.stamp < b.stamp
+	}
+	if a.frame.depth != b.frame.depth {
+		return a.frame.depth > b.frame.depth
+	}
+	return a.pc < b.pc
+}
+
+// enter makes group i the current one.
+func (w *warp) enter(i int) {
+	g := &w.groups[i]
+	w.cur = i
+	w.clock++
+	g.stamp = w.clock
+	f := g.frame
+	w.frame, w.regs, w.preds, w.consts = f, f.regs, f.preds, f.fn.consts
+	w.stop = len(f.fn.code) + 1
+	for j := range w.groups {
+		o := &w.groups[j]
+		if o.frame == f && o.pc > g.pc && o.state == groupReady {
+			w.stop = min(w.stop, o.pc)
+		}
+	}
+}
+
+// merge joins ready groups that are at the same place.
+func (w *warp) merge() {
+	for i := 0; i < len(w.groups); i++ {
+		a := &w.groups[i]
+		if a.state != groupReady {
+			continue
+		}
+		for j := i + 1; j < len(w.groups); {
+			b := &w.groups[j]
+			if b.state != groupReady || b.frame != a.frame || b.pc != a.pc {
+				j++
+				continue
+			}
+			a.mask |= b.mask
+			a.stamp = min(a.stamp, b.stamp)
+			w.drop(j)
+		}
+	}
+}
+
+// drop removes group i.
+func (w *warp) drop(i int) {
+	last := len(w.groups) - 1
+	w.groups[i] = w.groups[last]
+	w.groups[last] = group{}
+	w.groups = w.groups[:last]
+}
+
+// split moves the lanes in m of the current group to a new group at pc, which it
+// returns. The current group keeps the rest, which must not be empty. The pointer
+// is good until groups change again.
+func (w *warp) split(m uint32, pc int) *group {
+	g := &w.groups[w.cur]
+	g.mask &^= m
+	w.groups = append(w.groups, group{frame: g.frame, pc: pc, mask: m, stamp: g.stamp})
+	return &w.groups[len(w.groups)-1]
+}
+
+// setPC moves the current group.
+func (w *warp) setPC(pc int) { w.groups[w.cur].pc = pc }
+
+// branch returns the control of a branch to target.
+func branch(target *int) control {
+	return func(w *warp, active, m uint32) bool {
+		switch m {
+		case active:
+			w.setPC(*target)
+			return true
+		case 0:
+			w.setPC(w.pc + 1)
+			return true
+		}
+		w.setPC(w.pc + 1)
+		w.split(m, *target)
+		return false
+	}
+}
+
+// branchIndexed returns the control of brx.idx.
+func branchIndexed(index int32, targets []*int) control {
+	return func(w *warp, active, m uint32) bool {
+		if m == 0 {
+			w.setPC(w.pc + 1)
+			return true
+		}
+		idx := *w.src(index)
+		pc := w.pc
+		w.setPC(pc + 1)
+		for m != 0 {
+			lane := bits.TrailingZeros32(m)
+			v := idx[lane]
+			if v >= uint64(len(targets)) {
+				w.fail(lane, errf(ErrInvalid, "branch index %d, the table has %d targets", v, len(targets)))
+				return false
+			}
+			same := sameLanes(&idx, v, m)
+			m &^= same
+			if same == w.groups[w.cur].mask {
+				w.setPC(*targets[v])
+				return false
+			}
+			w.split(same, *targets[v])
+		}
+		return false
+	}
+}
+
+// sameLanes returns the lanes of m whose value in r is v.
+func sameLanes(r *lanes, v uint64, m uint32) (same uint32) {
+	for ; m != 0; m &= m - 1 {
+		lane := bits.TrailingZeros32(m)
+		if r[lane] == v {
+			same |= 1 << lane
+		}
+	}
+	return same
+}
+
+// exit returns the control of exit, and of ret in a kernel.
+func exit() control {
+	return func(w *warp, active, m uint32) bool {
+		if m == 0 {
+			w.setPC(w.pc + 1)
+			return true
+		}
+		for f := w.frame; f != nil; f = f.parent {
+			w.release(f, bits.OnesCount32(m))
+		}
+		if m == active {
+			w.drop(w.cur)
+		} else {
+			w.groups[w.cur].mask &^= m
+			w.setPC(w.pc + 1)
+		}
+		w.live &^= m
+		w.block.exited(w, m)
+		return false
+	}
+}
+
+// release says that n lanes have left frame f, and keeps it for reuse when
+// they were the last.
+func (w *warp) release(f *frame, n int) {
+	if f.lanes -= n; f.lanes == 0 {
+		w.free[f.fn] = append(w.free[f.fn], f)
+	}
+}
+
+// newFrame returns a cleared frame for fn.
+func (w *warp) newFrame(fn *function) *frame {
+	if l := w.free[fn]; len(l) != 0 {
+		f := l[len(l)-1]
+		w.free[fn] = l[:len(l)-1]
+		clear(f.regs)
+		clear(f.preds)
+		*f = frame{fn: fn, regs: f.regs, preds: f.preds}
+		return f
+	}
+	return &frame{fn: fn, regs: make([]lanes, fn.nregs), preds: make([]uint32, fn.npreds)}
+}
+
+// growLocal makes room for size bytes of local memory a lane.
+func (w *warp) growLocal(size uint64) error {
+	if size <= w.stride {
+		return nil
+	}
+	if limit := w.wk.launch.stackLimit; size > limit {
+		return errf(ErrStack, "%d bytes of local memory, the limit is %d a thread", size, limit)
+	}
+	stride := max(w.stride*2, (size+63)&^63)
+	local := make([]byte, warpSize*stride)
+	for i := range uint64(warpSize) {
+		copy(local[i*stride:], w.local[i*w.stride:(i+1)*w.stride])
+	}
+	w.local, w.stride = local, stride
+	return nil
+}
