@@ -57,18 +57,25 @@ func (s *server) ask(t *task, f *openFile, args [6]uint64) *question {
 		FD: int32(uint32(args[0])), File: f.id, Dev: f.name, Rdev: f.rdev,
 	}
 	s.watcher.Enter(&q.ev, t)
+	s.understand(q, f)
+	return q
+}
+
+// understand decodes a question whose memory has been read.
+func (s *server) understand(q *question, f *openFile) {
 	q.call = s.decoder.Decode(&q.ev)
 	q.id = identOf(&q.ev, &q.call)
 	q.parts = partsOf(s.rec.layouts, &q.call, false)
 	q.arg = argPart(&q.call)
 	q.client = s.clients[q.call.Client]
-	q.subject = f.rec
+	if f.rec != nil {
+		q.subject = f.rec
+	}
 	if o := q.client.lookup(subjectHandle(f.name, &q.call)); o != nil {
 		q.subject = o
 	}
 	_, effect := effectOf(f.name, &q.call)
 	q.makes = effect == makesClient || effect == makesObject
-	return q
 }
 
 // twin returns the program's part that corresponds to part i of a recorded

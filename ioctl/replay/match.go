@@ -208,10 +208,7 @@ func (s *server) sameHandle(q *question, l, r uint32) bool {
 	if c := s.clients[l]; c != nil {
 		return c.objects[l].handle == r
 	}
-	if q.client != nil {
-		return false
-	}
-	// No client named (nvidia-uvm names it among the parameters): any will do.
+	// Another client's: nvidia-uvm has no client of its own, NV_ESC_RM_DUP_OBJECT two.
 	for _, c := range s.clients {
 		if o := c.lookup(l); o != nil && o.handle == r {
 			return true

@@ -146,6 +146,9 @@ func (s *server) path(n *notification, t *task, name string) reply {
 	if !isNode {
 		return reply{}
 	}
+	if nd == nil && s.isDir(file) && strings.Contains(name, "stat") {
+		return t.putStat(name, &c, unix.S_IFDIR|0o755, 0, 0)
+	}
 	if nd == nil {
 		return s.missingNode(name, file)
 	}
@@ -236,6 +239,17 @@ func (s *server) nodeAt(file string) (nd *node, isNode bool) {
 		return nd, true
 	}
 	return nil, strings.HasPrefix(name, "nvidia")
+}
+
+// isDir reports whether recorded nodes lie below a path: /dev/nvidia-caps.
+func (s *server) isDir(file string) bool {
+	dir := strings.TrimPrefix(file, "/dev/") + "/"
+	for name := range s.rec.nodes {
+		if strings.HasPrefix(name, dir) {
+			return true
+		}
+	}
+	return false
 }
 
 // nvidiaMajor is the fixed major number of nvidiactl and the GPUs (nv.h).

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 
 	"nvtrace/ioctl"
 	"nvtrace/rm"
@@ -41,7 +42,7 @@ type recording struct {
 
 	answers []*answer
 	streams map[key][]*answer
-	pids    map[int32]bool
+	fds     map[fdOf]string // node that a descriptor is of, at the event being read
 	layouts layouts
 }
 
@@ -54,11 +55,9 @@ type node struct {
 }
 
 // file is a recorded open file.
-type file struct {
-	node *node
-	fds  map[fdOf]bool
-}
+type file struct{ node *node }
 
+// fdOf names a descriptor of a process.
 type fdOf struct{ pid, fd int32 }
 
 // client is a recorded root client with its objects.
@@ -137,7 +136,7 @@ func load(r *traces.Reader) (*recording, error) {
 		files:   make(map[uint32]*file),
 		clients: make(map[uint32]*client),
 		streams: make(map[key][]*answer),
-		pids:    make(map[int32]bool),
+		fds:     make(map[fdOf]string),
 		layouts: make(layouts),
 	}
 	dec := ioctl.NewDecoder(&rec.header)
@@ -169,14 +168,16 @@ func load(r *traces.Reader) (*recording, error) {
 
 // add enters one event.
 func (rec *recording) add(dec *ioctl.Decoder, ev *traces.Event, n int) {
-	if ev.PID != 0 {
-		rec.pids[ev.PID] = true
-		rec.pids[ev.TID] = true
-	}
 	switch ev.Kind {
 	case traces.KindOpen, traces.KindDup:
 		dec.Decode(ev)
 		rec.addOpen(ev)
+	case traces.KindClose:
+		dec.Decode(ev)
+		delete(rec.fds, fdOf{ev.PID, ev.FD})
+	case traces.KindFork:
+		dec.Decode(ev)
+		rec.inherit(ev)
 	case traces.KindIoctl:
 		c := dec.Decode(ev)
 		const lost = traces.FlagUnfinished | traces.FlagNoExit | traces.FlagRestarted
@@ -184,8 +185,20 @@ func (rec *recording) add(dec *ioctl.Decoder, ev *traces.Event, n int) {
 			return // no result to give
 		}
 		rec.addIoctl(ev, &c, n)
-	case traces.KindClose, traces.KindMmap, traces.KindExec, traces.KindFork:
+	case traces.KindMmap, traces.KindExec:
 		dec.Decode(ev)
+	}
+}
+
+// inherit gives a new process its parent's descriptors.
+func (rec *recording) inherit(ev *traces.Event) {
+	if ev.Flags&traces.FlagThread != 0 {
+		return
+	}
+	for of, node := range maps.Clone(rec.fds) {
+		if of.pid == ev.PID {
+			rec.fds[fdOf{ev.Child, of.fd}] = node
+		}
 	}
 }
 
@@ -199,10 +212,10 @@ func (rec *recording) addOpen(ev *traces.Event) {
 	if ev.Dev == "" {
 		return
 	}
-	f := rec.file(ev.File, ev.Dev, ev.Rdev)
-	f.fds[fdOf{ev.PID, ev.FD}] = true
+	rec.file(ev.File, ev.Dev, ev.Rdev)
+	rec.fds[fdOf{ev.PID, ev.FD}] = ev.Dev
 	if ev.Kind == traces.KindDup {
-		f.fds[fdOf{ev.PID, int32(ev.Ret)}] = true
+		rec.fds[fdOf{ev.PID, int32(ev.Ret)}] = ev.Dev
 	}
 }
 
@@ -220,29 +233,16 @@ func (rec *recording) file(id uint32, dev string, rdev uint64) *file {
 	if id == 0 && len(nd.files) > 0 {
 		return nd.files[len(nd.files)-1]
 	}
-	f := &file{node: nd, fds: make(map[fdOf]bool)}
+	f := &file{node: nd}
 	nd.files = append(nd.files, f)
 	rec.files[id] = f
 	return f
 }
 
-// nodeOf returns the name of the device that a descriptor of the recorded
-// process was of, "" if it was of none that is known.
-func (rec *recording) nodeOf(pid, fd int32) string {
-	for name, nd := range rec.nodes {
-		for _, f := range nd.files {
-			if f.fds[fdOf{pid, fd}] {
-				return name
-			}
-		}
-	}
-	return ""
-}
-
 // addIoctl turns a finished ioctl into an answer.
 func (rec *recording) addIoctl(ev *traces.Event, c *ioctl.Call, n int) {
 	f := rec.file(ev.File, ev.Dev, ev.Rdev)
-	f.fds[fdOf{ev.PID, ev.FD}] = true
+	rec.fds[fdOf{ev.PID, ev.FD}] = ev.Dev
 	a := &answer{index: n, pid: ev.PID, tid: ev.TID, ret: ev.Ret, id: identOf(ev, c)}
 	a.client = rec.clients[c.Client]
 	a.subject = f
@@ -293,7 +293,7 @@ func (rec *recording) resolveFDs(p *part, pid int32) {
 		if p.roleAt(i) != roleFD {
 			continue
 		}
-		if name := rec.nodeOf(pid, int32(word(p.in, i))); name != "" {
+		if name := rec.fds[fdOf{pid, int32(word(p.in, i))}]; name != "" {
 			if p.fds == nil {
 				p.fds = make(map[int]string)
 			}
