@@ -63,7 +63,6 @@ const (
 	StmtLoc                       // .loc: see File.Loc
 	StmtFile                      // .file: see File.SourceFile
 	StmtSection                   // .section NAME { … }: Name = the section's name; contents not parsed
-	StmtMarker                    // line marker or @@DWARF line
 )
 
 // Flags of a [Stmt].

@@ -199,27 +199,11 @@ func (p *parser) statement() {
 		p.open()
 	case p.c == '}':
 		p.close()
-	case p.tok == TokMarker:
-		p.next()
-		p.add(Stmt{Kind: StmtMarker, Pos: Pos(p.prevStart())})
 	case len(p.opens) > 0:
 		p.fail("an instruction, a directive, a label or '}'")
 	default:
 		p.fail("a directive")
 	}
-}
-
-// prevStart returns where the marker token just consumed begins. Markers are
-// the only tokens that are statements by themselves and reach to the line's end.
-func (p *parser) prevStart() int {
-	i := p.prev
-	for i > 0 && p.src[i-1] != '\n' {
-		i--
-	}
-	for i < p.prev && (p.src[i] == ' ' || p.src[i] == '\t') {
-		i++
-	}
-	return i
 }
 
 func (p *parser) open() {

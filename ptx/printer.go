@@ -83,9 +83,12 @@ func (p *printer) gap(text string) {
 			p.padding = s
 			continue
 		}
-		if lines == 0 && p.col > 0 {
+		switch {
+		case t.Kind == TokMarker:
+			p.newline()
+		case lines == 0 && p.col > 0:
 			p.write(" ")
-		} else {
+		default:
 			p.newline()
 			p.empty(lines)
 			p.indent(p.depth)
@@ -111,9 +114,6 @@ func (p *printer) statement(s *Stmt) {
 	p.newline()
 	text := p.f.Text(s.Span())
 	switch {
-	case s.Kind == StmtMarker:
-		p.write(text)
-		return
 	case s.Kind == StmtSection || s.Flags&UnknownWord != 0 && s.Kind == StmtDirective:
 		p.indent(p.depth)
 		p.write(text)
@@ -144,11 +144,13 @@ func (t *tokenPrinter) print() {
 			continue
 		}
 		s := t.text[tok.Pos:tok.End]
-		if t.prev.End > 0 {
+		if tok.Kind == TokMarker {
+			t.p.newline()
+		} else if t.prev.End > 0 {
 			t.space(tok, s)
 		}
 		t.p.write(s)
-		if tok.Kind == TokLineComment {
+		if tok.Kind == TokLineComment || tok.Kind == TokMarker {
 			t.breakLine()
 		}
 		t.after(tok, s)

@@ -35,9 +35,6 @@ func NewWeaver(f *File) *Weaver {
 	w := &Weaver{f: f, edits: NewEdits(f.Src), prefix: freshPrefix(f.Src, "nvt")}
 	for i := range f.Stmts {
 		s := &f.Stmts[i]
-		if s.Kind == StmtMarker {
-			continue
-		}
 		word := f.Text(s.Name)
 		if s.Kind != StmtDirective || word != ".version" && word != ".target" && word != ".address_size" {
 			break
