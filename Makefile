@@ -60,7 +60,7 @@ bench: ## the rows of the benchmark table that need no GPU
 	go test ./... -run '^$$' -bench . -benchmem
 
 bench-gpu: all ## the rows that need a GPU: whole programs under nvtrace against untraced, interleaved
-	bash bench/gpu.sh
+	python3 bench/gpu.py
 
 demo: all ## show the main job without a GPU: decode a recording, replay a driver client
 	bash examples/demo.sh

@@ -41,6 +41,7 @@ func verbs() []verb {
 		{"log", "[flags] run.nvt", "print a recording's calls, a line each", logVerb},
 		{"export", "--format FORMAT [flags] run.nvt", "convert a recording", exportVerb},
 		{"replay", "[flags] run.nvt -- command [args]", "run a program with its device calls answered from a recording", replayVerb},
+		{"ptx", "fmt|check|sites|run FILE", "work with PTX: format, check, list probe sites, execute on the CPU", ptxVerb},
 		{"version", "", "print nvtrace's version and the driver versions it knows", versionVerb},
 	}
 }
@@ -111,3 +112,6 @@ func (e *env) fail(status int, format string, args ...any) int {
 	fmt.Fprintf(e.stderr, "nvtrace: "+format+"\n", args...)
 	return status
 }
+
+// notice prints one line that does not change the status.
+func (e *env) notice(format string, args ...any) { e.fail(exitOK, format, args...) }

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"nvtrace/ptrace"
+)
+
+// failStatus returns the exit status for an error of starting a program.
+func failStatus(err error) int {
+	switch {
+	case errors.Is(err, ptrace.ErrNotFound):
+		return exitNotFound
+	case errors.Is(err, ptrace.ErrNotExecutable):
+		return exitNoExec
+	}
+	return exitFailed
+}
+
+// endAs makes nvtrace end as the program did: it returns the exit status, or
+// dies of the same signal.
+func endAs(status unix.WaitStatus) int {
+	if !status.Signaled() {
+		return status.ExitStatus()
+	}
+	sig := status.Signal()
+	// The program has dumped its core, if any; a second one would hide it.
+	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
+	defaultSignal(sig)
+	if unix.Kill(os.Getpid(), sig) == nil {
+		time.Sleep(100 * time.Millisecond)
+	}
+	return 128 + int(sig) // a signal that Go's runtime keeps to itself
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
+)
+
+var update = flag.Bool("update", false, "rewrite the goldens")
+
+// testDevices makes memory devices pass for NVIDIA's nodes, so that recording
+// can be tested where there are none.
+var testDevices = &devices{
+	nodeName: func(rdev uint64, _ string) (string, bool) {
+		name, ok := map[uint64]string{unix.Mkdev(1, 7): "nvidiactl", unix.Mkdev(1, 5): "nvidia0"}[rdev]
+		return name, ok
+	},
+	mayBeNode: func(p []byte) bool { return strings.HasPrefix(string(p), "/dev/") },
+}
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"nvtrace": func() {
+			e := &env{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv}
+			if os.Getenv("TEST_DEVICES") != "" {
+				e.devices = testDevices
+			}
+			os.Exit(main1(e, os.Args[1:]))
+		},
+	})
+}
+
+func TestScripts(t *testing.T) {
+	corpus, err := filepath.Abs("../../traces/corpus")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tools := t.TempDir()
+	build(t, filepath.Join(tools, "rminfo"), "../../examples/rminfo")
+	haveGCC := compileVictim(t, "testdata/victim.c", filepath.Join(tools, "victim"))
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		UpdateScripts:       *update,
+		RequireExplicitExec: true,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("CORPUS", corpus)
+			env.Setenv("PATH", tools+string(os.PathListSeparator)+env.Getenv("PATH"))
+			env.Setenv("NO_COLOR", "1")
+			return nil
+		},
+		Condition: func(cond string) (bool, error) {
+			switch cond {
+			case "gcc":
+				return haveGCC, nil
+			case "root":
+				return os.Getuid() == 0, nil
+			}
+			return false, nil
+		},
+	})
+}
+
+func build(t *testing.T, out, pkg string) {
+	t.Helper()
+	cmd := exec.Command("go", "build", "-o", out, pkg)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if b, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go build %s: %v\n%s", pkg, err, b)
+	}
+}
+
+// compileVictim compiles a C program; false where there is no gcc.
+func compileVictim(t *testing.T, source, out string) bool {
+	t.Helper()
+	if _, err := exec.LookPath("gcc"); err != nil {
+		if slices.Contains(strings.Split(os.Getenv("NVTRACE_REQUIRE"), ","), "gcc") {
+			t.Fatal("gcc is required (NVTRACE_REQUIRE) and not installed")
+		}
+		t.Log("no gcc: scripts that need a compiled program are skipped")
+		return false
+	}
+	if b, err := exec.Command("gcc", "-O1", "-Wall", "-o", out, source).CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, b)
+	}
+	return true
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"bufio"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"nvtrace/ioctl"
+	"nvtrace/traces"
+)
+
+// lineFlags are the flags that choose lines and how they look, the same for a
+// live log and for a recording's.
+type lineFlags struct {
+	exprs             stringList
+	wall, delta, took bool
+	hex, all          bool
+	width, elems      int
+	color             string
+}
+
+func (f *lineFlags) register(fs *flag.FlagSet) {
+	fs.Var(&f.exprs, "e", "show only calls that match, e.g. device=nvidia-uvm, ioctl=NV_ESC_RM_*, control=*GPU*, class=*CHANNEL*, status=!OK (may be repeated: all must hold)")
+	fs.BoolVar(&f.wall, "t", false, "show the time of day")
+	fs.BoolVar(&f.delta, "r", false, "show the time since the previous line")
+	fs.BoolVar(&f.took, "T", false, "show how long each call took")
+	fs.BoolVar(&f.hex, "x", false, "add the raw bytes in hexadecimal")
+	fs.BoolVar(&f.all, "z", false, "show members that are zero too")
+	fs.IntVar(&f.width, "w", 0, "cut lines at this many characters (0: no limit)")
+	fs.IntVar(&f.elems, "s", 32, "show at most this many elements of an array or characters of a string (-1: all)")
+	fs.StringVar(&f.color, "color", "auto", "colour: auto, always or never (NO_COLOR is respected)")
+}
+
+// options returns the line options for output that goes to w.
+func (f *lineFlags) options(e *env, h *traces.Header, w io.Writer) (*ioctl.LineOptions, error) {
+	o := &ioctl.LineOptions{Duration: f.took, Width: f.width, Elems: f.elems, Zeros: f.all, Hex: f.hex}
+	if h != nil {
+		o.Start = h.Start
+	}
+	switch {
+	case f.wall && f.delta:
+		return nil, fmt.Errorf("-t and -r exclude each other")
+	case f.wall:
+		o.Clock = ioctl.ClockWall
+	case f.delta:
+		o.Clock = ioctl.ClockDelta
+	}
+	switch f.color {
+	case "always":
+		o.Color = true
+	case "never":
+	case "auto":
+		o.Color = isTerminal(w) && e.getenv("NO_COLOR") == "" && e.getenv("TERM") != "dumb"
+	default:
+		return nil, fmt.Errorf("-color %s: want auto, always or never", f.color)
+	}
+	return o, nil
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+// once reports the first error of an output, and no more.
+type once struct {
+	e    *env
+	what string
+	said bool
+}
+
+func (o *once) report(err error) {
+	if err == nil || o.said {
+		return
+	}
+	o.said = true
+	o.e.notice("%s: %v; the program goes on, what was written before can be read", o.what, err)
+}
+
+// logSink prints a line for each event that the filter selects.
+type logSink struct {
+	decoder *ioctl.Decoder
+	filter  *ioctl.Filter
+	opts    *ioctl.LineOptions
+	summary *ioctl.Summary // fed from the same decoding; nil for none
+	lines   *bufio.Writer  // nil: no lines
+	live    bool           // leave out the record that ends a recording
+	errs    once
+	buf     []byte
+	notice  func(string)
+}
+
+// Event implements record.Sink.
+func (s *logSink) Event(ev *traces.Event) {
+	c := s.decoder.Decode(ev)
+	if s.summary != nil {
+		s.summary.Add(ev, &c)
+	}
+	if s.lines != nil && s.filter.Match(ev, &c) && !(s.live && ev.Kind == traces.KindEnd) {
+		s.buf = s.decoder.AppendCall(s.buf[:0], ev, &c, s.opts)
+		_, err := s.lines.Write(s.buf)
+		s.errs.report(err)
+	}
+	if n := s.decoder.Notice(); n != "" {
+		s.notice(n)
+	}
+}
+
+// Idle implements record.Sink.
+func (s *logSink) Idle() {
+	if s.lines != nil {
+		s.errs.report(s.lines.Flush())
+	}
+}
+
+// fileSink writes a recording.
+type fileSink struct {
+	w *traces.Writer
+}
+
+// Event implements record.Sink.
+func (s *fileSink) Event(ev *traces.Event) { s.w.Write(ev) }
+
+// Idle implements record.Sink. The writer flushes by itself; an idle moment is
+// the time to put out what is left.
+func (s *fileSink) Idle() {
+	if s.w.Pending() > 0 {
+		_ = s.w.Flush() // the error sticks, and OnError has told it
+	}
+}
+
+// sizeText prints a number of bytes as a person reads it.
+func sizeText(n uint64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
+	v, u := float64(n), 0
+	for v >= 1024 && u < len(units)-1 {
+		v, u = v/1024, u+1
+	}
+	if u == 0 || v == float64(uint64(v)) {
+		return strconv.FormatUint(uint64(v), 10) + " " + units[u]
+	}
+	return strconv.FormatFloat(v, 'f', 1, 64) + " " + units[u]
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"nvtrace/ptx"
+)
+
+const ptxUsage = `usage: nvtrace ptx fmt FILE               print a PTX module in one layout
+       nvtrace ptx check [-json] FILE...  parse; report features that the file's version or target lacks
+       nvtrace ptx sites [-json] [-func NAME] FILE
+                                          list exits, memory accesses, calls, barriers and blocks
+       nvtrace ptx run [flags] FILE       execute a kernel on the CPU (nvtrace ptx run -h)
+"-" reads standard input.
+`
+
+func ptxVerb(e *env, args, command []string) int {
+	if len(args) == 0 || args[0] == "-h" {
+		fmt.Fprint(e.stderr, ptxUsage)
+		if len(args) == 0 {
+			return exitUsage
+		}
+		return exitOK
+	}
+	switch args[0] {
+	case "fmt":
+		return ptxEach(e, "fmt", args[1:], func(f *ptx.File, _ *ptx.ReportOptions) (bool, error) {
+			return true, ptx.Format(e.stdout, f)
+		})
+	case "check":
+		return ptxEach(e, "check", args[1:], func(f *ptx.File, o *ptx.ReportOptions) (bool, error) {
+			return ptx.WriteCheck(e.stdout, f, o)
+		})
+	case "sites":
+		return ptxEach(e, "sites", args[1:], func(f *ptx.File, o *ptx.ReportOptions) (bool, error) {
+			return true, ptx.WriteSites(e.stdout, f, o)
+		})
+	case "run":
+		return ptxRun(e, args[1:])
+	}
+	return e.fail(exitUsage, "ptx %s: want fmt, check, sites or run", args[0])
+}
+
+// ptxEach parses each file and calls f; false from f makes the status 1.
+func ptxEach(e *env, name string, args []string, f func(*ptx.File, *ptx.ReportOptions) (bool, error)) int {
+	var o ptx.ReportOptions
+	fs := newFlagSet(e, "ptx "+name, "[flags] FILE...")
+	if name != "fmt" {
+		fs.BoolVar(&o.JSON, "json", false, "print JSON")
+	}
+	if name == "sites" {
+		fs.StringVar(&o.Func, "func", "", "only the function `NAME`")
+	}
+	if status, ok := parse(fs, args); !ok {
+		return status
+	}
+	if fs.NArg() == 0 {
+		return e.fail(exitUsage, "ptx %s wants a file", name)
+	}
+	status := exitOK
+	for _, path := range fs.Args() {
+		file, err := parsePTX(e, path)
+		if err != nil {
+			e.notice("%v", err)
+			status = exitDiffers
+			continue
+		}
+		ok, err := f(file, &o)
+		if err != nil {
+			return e.fail(exitFailed, "%v", err)
+		}
+		if !ok {
+			status = exitDiffers
+		}
+	}
+	return status
+}
+
+func parsePTX(e *env, path string) (*ptx.File, error) {
+	var src []byte
+	var err error
+	if path == "-" {
+		path = "<stdin>"
+		src, err = io.ReadAll(e.stdin)
+	} else {
+		src, err = os.ReadFile(path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return ptx.Parse(path, string(src), nil)
+}

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"nvtrace/ioctl"
+	"nvtrace/rm"
+	"nvtrace/traces"
+)
+
+// readFlags are the flags of verbs that read a recording.
+type readFlags struct {
+	driver string
+}
+
+func (f *readFlags) register(fs interface {
+	StringVar(p *string, name, value, usage string)
+},
+) {
+	fs.StringVar(&f.driver, "driver", "", "decode with the tables of this driver `VERSION` instead of the recorded one's")
+}
+
+// open opens a recording and makes a decoder for it.
+func (f *readFlags) open(name string) (*traces.Reader, *ioctl.Decoder, error) {
+	r, err := traces.Open(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	d := ioctl.NewDecoder(&r.Header)
+	if f.driver != "" {
+		v, err := rm.ParseVersion(f.driver)
+		if err != nil {
+			return nil, nil, errors.Join(err, r.Close())
+		}
+		d.SetVersion(v)
+	}
+	return r, d, nil
+}
+
+// each gives every event of a recording to f. A damaged recording yields its
+// error after what could be read; one that was cut off is told to notice.
+func each(r *traces.Reader, notice func(string, ...any), f func(*traces.Event)) error {
+	for ev, err := range r.All() {
+		if err != nil {
+			return err
+		}
+		f(ev)
+	}
+	if !r.Complete() {
+		notice("the recording was cut off after %d events: nvtrace or the machine stopped before the program ended", r.Events())
+	}
+	return nil
+}
+
+func reportVerb(e *env, args, command []string) int {
+	var rf readFlags
+	var asJSON optString
+	fs := newFlagSet(e, "report", "[flags] run.nvt")
+	rf.register(fs)
+	fs.Var(&asJSON, "json", "print as JSON, to stdout or with =`FILE` to a file")
+	if status, ok := parse(fs, args); !ok {
+		return status
+	}
+	if fs.NArg() != 1 || command != nil {
+		return e.fail(exitUsage, "report wants one recording")
+	}
+	r, d, err := rf.open(fs.Arg(0))
+	if err != nil {
+		return e.fail(exitFailed, "%v", err)
+	}
+	defer r.Close()
+	s := ioctl.NewSummary(&r.Header)
+	damage := each(r, e.notice, func(ev *traces.Event) {
+		c := d.Decode(ev)
+		s.Add(ev, &c)
+	})
+	if n := d.Notice(); n != "" {
+		e.notice("%s", n)
+	}
+	if asJSON.set {
+		err = writeJSON(e.stdout, asJSON.value, s.Report())
+	} else {
+		err = writeReport(e.stdout, s.Report())
+	}
+	if err := errors.Join(damage, err); err != nil {
+		return e.fail(exitFailed, "%v", err)
+	}
+	return exitOK
+}
+
+func logVerb(e *env, args, command []string) int {
+	var rf readFlags
+	var lf lineFlags
+	fs := newFlagSet(e, "log", "[flags] run.nvt")
+	rf.register(fs)
+	lf.register(fs)
+	if status, ok := parse(fs, args); !ok {
+		return status
+	}
+	if fs.NArg() != 1 || command != nil {
+		return e.fail(exitUsage, "log wants one recording")
+	}
+	filter, err := ioctl.ParseFilter(lf.exprs...)
+	if err != nil {
+		return e.fail(exitUsage, "%v", err)
+	}
+	r, d, err := rf.open(fs.Arg(0))
+	if err != nil {
+		return e.fail(exitFailed, "%v", err)
+	}
+	defer r.Close()
+	opts, err := lf.options(e, &r.Header, e.stdout)
+	if err != nil {
+		return e.fail(exitUsage, "%v", err)
+	}
+	sink := &logSink{
+		decoder: d, filter: filter, opts: opts, lines: bufio.NewWriterSize(e.stdout, 64<<10),
+		errs: once{e: e, what: "log"}, notice: func(n string) { e.notice("%s", n) },
+	}
+	err = each(r, e.notice, func(ev *traces.Event) { sink.Event(ev) })
+	sink.Idle()
+	if err != nil {
+		return e.fail(exitFailed, "%v", err)
+	}
+	if sink.errs.said {
+		return exitFailed
+	}
+	return exitOK
+}
+
+func exportVerb(e *env, args, command []string) int {
+	var rf readFlags
+	var format, out string
+	var exprs stringList
+	fs := newFlagSet(e, "export", "--format FORMAT [flags] run.nvt")
+	rf.register(fs)
+	fs.StringVar(&format, "format", "jsonl", "jsonl: decoded calls; raw: the recording's own lines")
+	fs.StringVar(&out, "o", "", "write to `FILE` instead of stdout")
+	fs.Var(&exprs, "e", "export only events that match, as in nvtrace log")
+	if status, ok := parse(fs, args); !ok {
+		return status
+	}
+	if fs.NArg() != 1 || command != nil {
+		return e.fail(exitUsage, "export wants one recording")
+	}
+	if format != "jsonl" && format != "raw" {
+		return e.fail(exitUsage, "--format=%s: want jsonl or raw", format)
+	}
+	filter, err := ioctl.ParseFilter(exprs...)
+	if err != nil {
+		return e.fail(exitUsage, "%v", err)
+	}
+	r, d, err := rf.open(fs.Arg(0))
+	if err != nil {
+		return e.fail(exitFailed, "%v", err)
+	}
+	defer r.Close()
+	dst, closeOut, err := e.create(out)
+	if err != nil {
+		return e.fail(exitFailed, "%v", err)
+	}
+	w := bufio.NewWriterSize(dst, 64<<10)
+	var buf []byte
+	if format == "raw" {
+		_, err = w.Write(traces.AppendHeader(nil, &r.Header))
+	}
+	damage := each(r, e.notice, func(ev *traces.Event) {
+		c := d.Decode(ev)
+		if err != nil || !filter.Match(ev, &c) {
+			return
+		}
+		if format == "raw" {
+			buf = traces.AppendEvent(buf[:0], ev)
+		} else {
+			buf = d.AppendJSON(buf[:0], ev, &c)
+		}
+		_, err = w.Write(buf)
+	})
+	if err := errors.Join(damage, err, w.Flush(), closeOut()); err != nil {
+		return e.fail(exitFailed, "%v", err)
+	}
+	return exitOK
+}
+
+// create opens a verb's output: the file, or stdout where name is empty.
+func (e *env) create(name string) (io.Writer, func() error, error) {
+	if name == "" {
+		return e.stdout, func() error { return nil }, nil
+	}
+	f, err := os.Create(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	return f, f.Close, nil
+}
+
+// writeJSON prints v to a file, or to def where name is empty.
+func writeJSON(def io.Writer, name string, v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	b = append(b, '\n')
+	if name != "" {
+		return os.WriteFile(name, b, 0o666)
+	}
+	_, err = def.Write(b)
+	return err
+}
+
+func versionVerb(e *env, args, _ []string) int {
+	if len(args) > 0 && args[0] == "-h" {
+		fmt.Fprintln(e.stderr, "usage: nvtrace version")
+		return exitOK
+	}
+	known := rm.Versions()
+	fmt.Fprintf(e.stdout, "nvtrace %s\ndriver versions known: %d, %s to %s\n", version, len(known), known[0], known[len(known)-1])
+	return exitOK
+}

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"nvtrace/ioctl"
+)
+
+// maxRows bounds the tables of a summary; what is cut is said beneath them.
+const maxRows = 40
+
+// writeReport draws a summary.
+func writeReport(w io.Writer, r *ioctl.Report) error {
+	if r.Ioctls == 0 && len(r.Opens) == 0 && len(r.Maps) == 0 {
+		if _, err := fmt.Fprintf(w, "nvtrace: no NVIDIA device was used by %s\n", processesText(r)); err != nil {
+			return err
+		}
+		return writeTail(w, r)
+	}
+	tables := []struct {
+		title  string
+		header []string
+		rows   [][]string
+	}{
+		{"Processes", []string{"process", ">pid", ">threads", ">ioctls", ">failed", ">in ioctls", "end"}, processRows(r)},
+		{"Device calls", []string{">calls", ">failed", ">total", ">mean", ">p99", ">%", "call"}, callRows(r)},
+		{"Failed calls", []string{">count", ">first", ">pid", "status", "call"}, failureRows(r)},
+		{"Mapped device memory", []string{"node", "what", ">maps", ">peak", ">at the end"}, mapRows(r)},
+		{"Opened", []string{">opens", "node", "error"}, openRows(r)},
+		{"Not in the tables", []string{">count", "why", ">bytes", "call"}, unknownRows(r)},
+	}
+	for _, t := range tables {
+		cut := 0
+		if len(t.rows) > maxRows {
+			cut, t.rows = len(t.rows)-maxRows, t.rows[:maxRows]
+		}
+		if err := renderTable(w, t.title, t.header, t.rows); err != nil {
+			return err
+		}
+		if cut > 0 {
+			if _, err := fmt.Fprintf(w, "  … and %d more (--json has all)\n", cut); err != nil {
+				return err
+			}
+		}
+	}
+	return writeTail(w, r)
+}
+
+// processesText names the traced programs in a few words.
+func processesText(r *ioctl.Report) string {
+	if len(r.Argv) > 0 {
+		return r.Argv[0]
+	}
+	return "the program"
+}
+
+// writeTail prints what needs no table.
+func writeTail(w io.Writer, r *ioctl.Report) error {
+	var b strings.Builder
+	if r.Ioctls > 0 {
+		fmt.Fprintf(&b, "%d ioctls in %s", r.Ioctls, duration(r.IoctlTime))
+		fmt.Fprintf(&b, ", %d failed, %d unknown", r.Failed, r.Unknown)
+		if r.Closed > 0 {
+			fmt.Fprintf(&b, ", %d of closed parts of the driver", r.Closed)
+		}
+		if r.Driver != "" {
+			fmt.Fprintf(&b, "; driver %s", r.Driver)
+		}
+		b.WriteByte('\n')
+	}
+	if r.Untimed > 0 {
+		fmt.Fprintf(&b, "%d ioctls were counted without their results\n", r.Untimed)
+	}
+	if r.Truncated > 0 {
+		fmt.Fprintf(&b, "%d calls refer to memory that could not be copied whole\n", r.Truncated)
+	}
+	if r.Lost > 0 {
+		fmt.Fprintf(&b, "%d events could not be recorded\n", r.Lost)
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintf(&b, "note: %s\n", n)
+	}
+	if c := r.Cost; c != nil && r.Ioctls > 0 {
+		fmt.Fprintf(&b, "nvtrace itself: %d stops, %s of CPU time in %s, %s copied\n",
+			c.Stops, duration(c.TracerCPU), duration(c.Wall), sizeText(c.Bytes))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func processRows(r *ioctl.Report) (rows [][]string) {
+	for _, p := range r.Processes {
+		name := filepath.Base(p.Exe)
+		if p.Exe == "" {
+			name = "?"
+		}
+		if p.Attached {
+			name += " (attached)"
+		}
+		rows = append(rows, []string{
+			name, strconv.Itoa(int(p.PID)), strconv.Itoa(p.Threads), count(p.Ioctls), count(p.Failed), duration(p.Time), endText(&p),
+		})
+	}
+	return rows
+}
+
+func endText(p *ioctl.Process) string {
+	if !p.Exited {
+		return ""
+	}
+	st := unix.WaitStatus(p.Status)
+	if st.Signaled() {
+		return unix.SignalName(st.Signal())
+	}
+	return "exit " + strconv.Itoa(st.ExitStatus())
+}
+
+// callText is how a table names a call: "NV_ESC_RM_CONTROL NV2080_CTRL_CMD_…".
+func callText(name, sub string) string {
+	if sub == "" {
+		return name
+	}
+	return name + " " + sub
+}
+
+func callRows(r *ioctl.Report) (rows [][]string) {
+	for _, c := range r.Calls {
+		share := ""
+		if r.IoctlTime > 0 {
+			share = strconv.FormatFloat(100*float64(c.Total)/float64(r.IoctlTime), 'f', 1, 64)
+		}
+		rows = append(rows, []string{
+			count(c.Calls), count(c.Failed), duration(c.Total), duration(c.Mean), duration(c.P99), share, callText(c.Name, c.Sub),
+		})
+	}
+	return rows
+}
+
+func failureRows(r *ioctl.Report) (rows [][]string) {
+	for _, f := range r.Failures {
+		rows = append(rows, []string{
+			count(f.Count), duration(f.First), strconv.Itoa(int(f.PID)), f.Status, callText(f.Name, f.Sub),
+		})
+	}
+	return rows
+}
+
+func mapRows(r *ioctl.Report) (rows [][]string) {
+	for _, m := range r.Maps {
+		rows = append(rows, []string{m.Node, m.What, count(m.Maps), sizeText(m.Peak), sizeText(m.Live)})
+	}
+	if len(rows) > 1 {
+		rows = append(rows, []string{"all", "", "", sizeText(r.MapPeak), sizeText(r.MapLive)})
+	}
+	return rows
+}
+
+func openRows(r *ioctl.Report) (rows [][]string) {
+	for _, o := range r.Opens {
+		rows = append(rows, []string{count(o.Count), o.Node, o.Error})
+	}
+	return rows
+}
+
+func unknownRows(r *ioctl.Report) (rows [][]string) {
+	for _, u := range r.Unknowns {
+		rows = append(rows, []string{count(u.Count), u.Why, strconv.Itoa(u.Size), callText(u.Name, u.Sub)})
+	}
+	return rows
+}
+
+// count prints a number; zero is left out, so that what happened stands out.
+func count(n uint64) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatUint(n, 10)
+}
+
+// duration prints ns with three significant digits; zero is left out.
+func duration(ns int64) string {
+	if ns == 0 {
+		return ""
+	}
+	d := time.Duration(ns)
+	for _, unit := range []time.Duration{time.Second, time.Millisecond, time.Microsecond} {
+		if d >= unit {
+			digits := 2
+			for v := d / unit; v >= 10 && digits > 0; v /= 10 {
+				digits--
+			}
+			suffix := map[time.Duration]string{time.Second: "s", time.Millisecond: "ms", time.Microsecond: "µs"}[unit]
+			return strconv.FormatFloat(float64(d)/float64(unit), 'f', digits, 64) + " " + suffix
+		}
+	}
+	return strconv.FormatInt(ns, 10) + " ns"
+}
