@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -269,7 +270,7 @@ func TestAttachErrors(t *testing.T) {
 	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		t.Fatal(err)
 	}
-	want := fmt.Sprintf("it is traced by process %d, ptrace.test", tracer.Process.Pid)
+	want := fmt.Sprintf("it is traced by process %d, %.15s", tracer.Process.Pid, filepath.Base(os.Args[0]))
 	if _, err := Attach(context.Background(), v.pid, nil, &tape{}); !errors.Is(err, ErrPermission) || !strings.Contains(err.Error(), want) {
 		t.Errorf("traced already: %v", err)
 	}

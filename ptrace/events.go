@@ -57,6 +57,8 @@ func (tr *tracer) onSyscall(t *Task) {
 			exit = tr.info.op == unix.PTRACE_SYSCALL_INFO_EXIT
 		case unix.EIO, unix.EINVAL:
 			tr.noInfo = true
+		default: // killed; its end will be reported
+			return
 		}
 	}
 	if exit {
@@ -119,7 +121,10 @@ func (tr *tracer) exit(t *Task) {
 	c.Exit = nanotime()
 	if tr.noInfo {
 		var r unix.PtraceRegs
-		getRegs(t.TID, &r)
+		if getRegs(t.TID, &r) != 0 { // killed
+			t.wantExit = true
+			return
+		}
 		c.Ret = retOf(&r)
 	} else {
 		c.Ret = int64(tr.info.nr)

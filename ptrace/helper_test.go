@@ -32,6 +32,8 @@ func helper(name string, args []string) int {
 			return 128 + int(res.Status.Signal())
 		}
 		return res.Status.ExitStatus()
+	case "swap":
+		return swap(o, h)
 	case "report": // reads and injects wherever it can, and says how it went
 		return report(o, h)
 	case "attach": // says so when it has, and lets go on SIGINT

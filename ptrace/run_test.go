@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -362,40 +363,35 @@ func openFiles(t *testing.T) []FD {
 	return slices.DeleteFunc(fds, func(f FD) bool { return strings.HasPrefix(f.Target, "/proc/") })
 }
 
-// TestSwap gives the program its files in each other's places.
+// TestSwap gives the program its files in each other's places. A process of its
+// own does it, since its standard files get mixed up.
 func TestSwap(t *testing.T) {
-	r, w, err := os.Pipe()
+	c := exec.Command(os.Args[0])
+	c.Env = append(os.Environ(), "PTRACE_HELPER=swap")
+	var out, errs bytes.Buffer
+	c.Stdin, c.Stdout, c.Stderr = strings.NewReader("in"), &out, &errs
+	if err := c.Run(); err != nil || out.String() != "in err" || errs.String() != "out" {
+		t.Errorf("%v, %q, %q", err, out.String(), errs.String())
+	}
+}
+
+// swap starts a program whose input, output and errors are the descriptors 1, 2
+// and 0.
+func swap(o *Options, h *tape) int {
+	in, err := unix.Dup(0)
 	if err != nil {
-		t.Fatal(err)
+		return 1
 	}
-	defer r.Close()
-	low := func(at int, f *os.File) *os.File { // a file whose descriptor is one of the targets
-		t.Helper()
-		if err := unix.Dup3(int(f.Fd()), at, unix.O_CLOEXEC); err != nil {
-			t.Fatal(err)
-		}
-		return os.NewFile(uintptr(at), "")
+	if unix.Dup3(1, 0, 0) != nil || unix.Dup3(in, 1, 0) != nil {
+		return 2
 	}
-	var saved [3]int
-	for i := range saved {
-		if saved[i], err = unix.FcntlInt(uintptr(i), unix.F_DUPFD_CLOEXEC, 50); err != nil {
-			t.Fatal(err)
-		}
+	o.Argv = []string{"sh", "-c", "cat >&2; echo -n out; echo -n ' err' >&2"}
+	o.Stdin, o.Stdout, o.Stderr = os.NewFile(1, "in"), os.NewFile(2, "out"), os.NewFile(0, "err")
+	res, err := Run(context.Background(), o, h)
+	if err != nil || res.Status != 0 {
+		return 3
 	}
-	null := devNull(t)
-	o := &Options{Argv: []string{"sh", "-c", "echo out; echo err >&2"}, Stdin: low(2, null), Stdout: low(0, w), Stderr: low(1, w)}
-	res, err := Run(context.Background(), o, &tape{})
-	for i := range saved {
-		if err := unix.Dup3(saved[i], i, 0); err != nil {
-			t.Fatal(err)
-		}
-		unix.Close(saved[i])
-	}
-	w.Close()
-	b, _ := io.ReadAll(r)
-	if err != nil || res.Status != 0 || string(b) != "out\nerr\n" {
-		t.Errorf("%v, %v, %q", res, err, b)
-	}
+	return 0
 }
 
 // TestStarted is called before the program's first instruction.
@@ -489,9 +485,10 @@ func TestOrphans(t *testing.T) {
 			}
 			now := make([]byte, 100)
 			var k int
-			if err := unix.SetNonblock(int(r.Fd()), true); err == nil {
-				k, _ = unix.Read(int(r.Fd()), now)
-				unix.SetNonblock(int(r.Fd()), false)
+			fd := int(r.Fd()) // once: it makes the file blocking
+			if err := unix.SetNonblock(fd, true); err == nil {
+				k, _ = unix.Read(fd, now)
+				unix.SetNonblock(fd, false)
 			}
 			if got := string(now[:max(k, 0)]); got != c.output {
 				t.Errorf("said %q when Run returned", got)
