@@ -75,9 +75,12 @@ static void add_base64(struct text *t, const unsigned char *p, size_t n)
 
 // ---- the child's reports
 
-enum kind { START, WANT, ERR, NOTE, DEVICE };
+enum kind { START, WANT, ERR, NOTE, DEVICE, END };
 
 static int pipe_out;
+
+// failure is what a failed step is reported as: ERR, or NOTE once the results are safe.
+static enum kind failure = ERR;
 
 static void report(int index, enum kind kind, const struct text *t)
 {
@@ -106,7 +109,7 @@ static int fail(int index, int dead, const char *step, CUresult rc, const char *
 		if (t.s[t.n - 1] != '\n')
 			add(&t, "\n", 1);
 	}
-	report(index, ERR, &t);
+	report(index, failure, &t);
 	if (dead)
 		_exit(1);
 	return -1;
@@ -159,7 +162,8 @@ static void setup(const char *lib, int index)
 
 static char *load_log;
 
-// load compiles the module at the given optimisation level.
+// load compiles the module at the given optimisation level: 4 is the driver's default and is not asked for, since it is refused for a
+// module with debug information.
 static CUresult load(CUmodule *mod, const char *ptx, unsigned level)
 {
 	enum { LOG = 1 << 16 };
@@ -169,7 +173,7 @@ static CUresult load(CUmodule *mod, const char *ptx, unsigned level)
 	int options[] = {CU_JIT_INFO_LOG, CU_JIT_INFO_LOG_SIZE, CU_JIT_ERROR_LOG, CU_JIT_ERROR_LOG_SIZE, CU_JIT_OPTIMIZATION_LEVEL};
 	void *values[] = {info, (void *)(uintptr_t)(LOG - 1), errors, (void *)(uintptr_t)(LOG - 1), (void *)(uintptr_t)level};
 	load_log = errors;
-	return cuModuleLoadDataEx(mod, ptx, 5, options, values);
+	return cuModuleLoadDataEx(mod, ptx, level == 4 ? 4 : 5, options, values);
 }
 
 static int prepare(struct vec *v, int index, CUmodule mod)
@@ -289,12 +293,15 @@ static void one(struct vec *v, int index)
 	char *ptx = file_read(v->ptx, &len);
 	struct text t = {0}, note = {0};
 	unsigned char *first[MAX_BUFFERS] = {0};
+	failure = ERR;
 	if (!ptx) {
 		fail(index, 0, v->ptx, 0, strerror(errno));
 		return;
 	}
 	if (once(v, index, ptx, 4) == 0) {
 		want(v, &t);
+		report(index, WANT, &t);
+		failure = NOTE;
 		for (int i = 0; i < v->noutputs; i++) {
 			struct buffer *b = &v->buffers[v->outputs[i]];
 			first[i] = malloc(b->size);
@@ -304,10 +311,8 @@ static void one(struct vec *v, int index)
 		}
 		static const struct { unsigned level; const char *what; } again[] = {{4, "two runs"}, {0, "optimised and unoptimised code"}};
 		for (int k = 0; k < 2; k++) {
-			if (once(v, index, ptx, again[k].level)) {
-				free(ptx);
-				return;
-			}
+			if (once(v, index, ptx, again[k].level))
+				break;
 			for (int i = 0; i < v->noutputs; i++) {
 				struct buffer *b = &v->buffers[v->outputs[i]];
 				long at = differ(b, first[i]);
@@ -317,7 +322,6 @@ static void one(struct vec *v, int index)
 		}
 		if (note.n)
 			report(index, NOTE, &note);
-		report(index, WANT, &t);
 	}
 	for (int i = 0; i < v->noutputs; i++)
 		free(first[i]);
@@ -334,11 +338,12 @@ static void child(const char *lib, char **paths, int n, int from)
 		report(i, START, NULL);
 		struct vec *v = vec_read(paths[i], err, sizeof err);
 		if (!v) {
+			failure = ERR;
 			fail(i, 0, "description", 0, err);
-			continue;
-		}
-		one(v, i);
+		} else
+			one(v, i);
 		vec_free(v);
+		report(i, END, NULL);
 	}
 	_exit(0);
 }
@@ -383,7 +388,7 @@ struct run {
 
 static void section(struct run *r, const char *path, enum kind kind, const char *s, size_t n)
 {
-	static const char *const ext[] = {"", "want", "err", "note", ""};
+	static const char *const ext[] = {"", "want", "err", "note", "", ""};
 	if (kind == DEVICE) {
 		if (r->device_known++)
 			return;
@@ -417,7 +422,8 @@ static int batch(struct run *r, char **paths, int n, int from)
 		child(r->lib, paths, n, from);
 	}
 	close(fds[1]);
-	int current = from, open = 0, rc, status;
+	int current = from, rc, status;
+	enum kind open = END; // what of the current vector has come: START, WANT; END when nothing more will
 	uint32_t head[3];
 	while ((rc = get(fds[0], head, sizeof head, r->timeout)) > 0) {
 		if (head[0] >= (uint32_t)n || head[2] > 1u << 28)
@@ -431,11 +437,15 @@ static int batch(struct run *r, char **paths, int n, int from)
 		}
 		if (head[1] == START) {
 			current = (int)head[0];
-			open = 1;
-		} else {
+			open = START;
+		} else if (head[1] == END)
+			open = END;
+		else {
 			section(r, paths[head[0]], (enum kind)head[1], s, head[2]);
-			if (head[1] == WANT || head[1] == ERR)
-				open = 0;
+			if (head[1] == WANT)
+				open = WANT;
+			else if (head[1] == ERR)
+				open = END;
 		}
 		free(s);
 	}
@@ -445,11 +455,11 @@ static int batch(struct run *r, char **paths, int n, int from)
 	waitpid(pid, &status, 0);
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 2)
 		return -1;
-	if (open) {
+	if (open != END && !(WIFEXITED(status) && WEXITSTATUS(status) == 1)) { // 1: it gave up after having said why
 		char why[128];
 		int len = rc < 0 ? snprintf(why, sizeof why, "no end after %d s\n", r->timeout)
 				 : snprintf(why, sizeof why, "the child ended with status %#x\n", (unsigned)status);
-		section(r, paths[current], ERR, why, (size_t)len);
+		section(r, paths[current], open == WANT ? NOTE : ERR, why, (size_t)len);
 	}
 	return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? n : current + 1;
 }
@@ -503,8 +513,11 @@ static int unpack(const char *archive, const char *dir)
 		} else {
 			fprintf(stderr, "%s: %.*s", name, (int)(end - body), body);
 			bad++;
-			char *ext = strstr(name, ".err");
-			if (ext && !strchr(name, '/')) { // what no longer runs must not keep an old result
+			// What no longer runs must not keep an old result, and what differs from run to run is no result.
+			char *ext = strstr(name, ".err"), *races = strstr(body, "two runs differ");
+			if (!ext && races && races < end)
+				ext = strstr(name, ".note");
+			if (ext && !strchr(name, '/')) {
 				snprintf(path, sizeof path, "%s/%.*s.want", dir, (int)(ext - name), name);
 				unlink(path);
 			}

@@ -3,6 +3,7 @@
 //	copy(dst, src, n)  copies n bytes           count(dst)  adds the number of launches so far: unstable
 //	fault              fails like a wild access, and every later call too
 //	hang, crash        do what they say
+//	late               works once, then fails like a wild access
 //
 // A module whose text contains "syntax error" does not load; "tab" is a module variable of 64 bytes.
 #include "../cuda.h"
@@ -15,7 +16,7 @@
 struct CUmod { unsigned char tab[64]; };
 struct CUfunc { char name[64]; };
 
-static int sticky, launches;
+static int sticky, launches, late;
 
 CUresult cuInit(unsigned f) { return f ? 1 : 0; }
 CUresult cuDriverGetVersion(int *v) { *v = 13000; return 0; }
@@ -73,6 +74,8 @@ CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, uns
 		**(uint32_t **)args[0] = (uint32_t)launches;
 	else if (!strcmp(f->name, "fault"))
 		sticky = 700;
+	else if (!strcmp(f->name, "late"))
+		sticky = ++late > 1 ? 700 : 0;
 	else if (!strcmp(f->name, "hang"))
 		for (;;)
 			pause();

@@ -30,6 +30,7 @@ vec f_missing ok.ptx missing 'buffer out u8 1 zero' 'output out exact'
 vec g_count ok.ptx count 'buffer out u32 1 zero' 'param buffer out 0' 'output out exact'
 vec h_symbol ok.ptx copy 'symbol tab u8 64 keep' 'buffer in u8 1 fill 9' 'buffer out u8 1 zero' 'param buffer out 0' 'param buffer in 0' 'param u32 1' 'output tab exact' 'output out exact'
 vec i_words ok.ptx copy 'buffer out u8 1 zero 5' 'output out exact'
+vec i_late ok.ptx late 'buffer out u8 1 zero' 'output out exact'
 copy j_last u32 1 4 'fill 0xdeadbeef'
 "$t/gpurun" -lib "$t/libcuda.so.1" -timeout 2 -o "$t/r" "$t"/v/*.vec 2>"$t/log"
 echo 'old' >"$t/w/e_hang.want"
@@ -53,8 +54,9 @@ expect a_unif out 00000000000004400000000000000440
 expect a_spec out 00000080003c
 expect h_symbol out 09
 expect h_symbol tab "$(printf '07%.0s' $(seq 64))"
+expect i_late out 00
 expect j_last out efbeadde
-for f in b_bad c_crash d_fault e_hang f_missing i_words; do
+for f in b_bad g_count c_crash d_fault e_hang f_missing i_words; do
 	checks=$((checks + 1))
 	[ ! -e "$t/w/$f.want" ] || { echo "$f.want exists"; bad=$((bad + 1)); }
 done
@@ -65,8 +67,9 @@ says "$t/log" 'd_fault: run: error 700 CUDA_ERROR_ILLEGAL_ADDRESS'
 says "$t/log" 'e_hang: no end after 2 s'
 says "$t/log" 'f_missing: missing: error 500'
 says "$t/log" 'g_count: out: two runs differ at byte 0'
+says "$t/log" 'i_late: run: error 700'
 says "$t/log" 'i_words.vec:6: missing, bad or left-over words'
-says "$t/log" '15 vectors: 9 ran, 6 failed, 1 not stable'
+says "$t/log" '16 vectors: 10 ran, 6 failed, 2 not stable'
 says "$t/w/DEVICE" 'gpu Fake 0'
 says "$t/w/DEVICE" 'capability 9.0'
 echo "$((checks - bad)) passed, $bad failed"
