@@ -1,11 +1,8 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"flag"
-	"fmt"
-	"strings"
 
 	"nvtrace/ioctl"
 	"nvtrace/ioctl/diff"
@@ -50,7 +47,7 @@ type texter interface{ AppendText([]byte) []byte }
 // show prints a result: as text to stdout, or as JSON where the flag says.
 func (e *env) show(asJSON *optString, r texter) error {
 	if asJSON.set {
-		return writeJSONTo(e.stdout, asJSON.value, r)
+		return writeJSON(e.stdout, asJSON.value, r)
 	}
 	_, err := e.stdout.Write(r.AppendText(nil))
 	return err
@@ -183,18 +180,3 @@ func (e *env) tables(s string) (*rm.ABI, error) {
 	}
 	return a, nil
 }
-
-// compile-time check that results can be shown both ways.
-var _ = []interface {
-	texter
-}{(*diff.Result)(nil), (*diff.ABI)(nil)}
-
-// words joins what a sentence lists: "a, b and c".
-func wordList(l []string) string {
-	if len(l) < 2 {
-		return strings.Join(l, "")
-	}
-	return fmt.Sprintf("%s and %s", strings.Join(l[:len(l)-1], ", "), l[len(l)-1])
-}
-
-var _ json.Marshaler
