@@ -6,12 +6,20 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // helper is the main function of the processes that tests start of their own
 // binary.
 func helper(name string, args []string) int {
 	os.Unsetenv("PTRACE_HELPER")
+	if call := os.Getenv("PTRACE_FORBID"); call != "" {
+		if err := forbid([]Rule{{Names: []string{call}, Class: uint16(unix.EPERM)}}); err != nil {
+			fmt.Println("forbid:", err)
+			return 98
+		}
+	}
 	o := &Options{Argv: args, Rules: victimRules(), ExtraRules: dupRules()}
 	h := &tape{verdict: WantExit}
 	name, variant, _ := strings.Cut(name, "-")
@@ -70,7 +78,7 @@ func report(o *Options, h *tape) int {
 		fmt.Println("run:", err)
 		return 1
 	}
-	fmt.Printf("status=%#x calls=%d %v nnp=%t\n", uint32(res.Status), h.enters, res.Mode, res.NoNewPrivs)
+	fmt.Printf("status=%#x calls=%d %v nnp=%t reason=%s\n", uint32(res.Status), h.enters, res.Mode, res.NoNewPrivs, res.Reason)
 	for _, p := range h.problems {
 		fmt.Println(p)
 	}
