@@ -370,7 +370,10 @@ static const char *directive(struct vec *v, struct line *l)
 		dims(l, v->grid);
 	else if (!strcmp(d, "block"))
 		dims(l, v->block);
-	else if (!strcmp(d, "shared"))
+	else if (!strcmp(d, "cluster")) {
+		unsigned own[3]; // the kernel's directive says it to the driver
+		dims(l, own);
+	} else if (!strcmp(d, "shared"))
 		v->shared = (unsigned)number(l);
 	else if (!strcmp(d, "buffer") || !strcmp(d, "symbol"))
 		msg = add_buffer(v, l, d[0] == 's');
