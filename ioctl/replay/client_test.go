@@ -50,6 +50,7 @@ func clientScript(t testing.TB) *script {
 	s.open(5, "nvidia-uvm")
 	init := s.record("UVM_INITIALIZE_PARAMS")
 	s.ioctl(5, 0x30000001, 0, init.b, init.clone().b, 0, nil, nil)
+	s.open(6, "nvidia-caps/nvidia-cap1")
 	s.add(&traces.Event{Kind: traces.KindOpen, FD: -1, Path: "/dev/nvidia1", Ret: -int64(unix.EACCES)})
 	return s
 }
@@ -67,6 +68,8 @@ func TestClient(t *testing.T) {
 		{"threads", "threads ok\n", 0},
 		{"forks", "forks ok\n", 0},
 		{"exec", "exec ok\n", 0},
+		{"passed", "passed ok\n", 0},
+		{"limits", "limits ok\n", 0},
 		{"signals", "signals ok\n", 0},
 		{"killed", "killed ok\n", 0},
 		{"orphan", "orphan: 0\n", 0},
@@ -81,7 +84,7 @@ func TestClient(t *testing.T) {
 				t.Errorf("%d inexact answers: %v", got.Inexact, got.Misses)
 			}
 			wantMisses := 0
-			if tt.behaviour == "files" { // it opens /dev/nvidia7
+			if tt.behaviour == "files" || tt.behaviour == "limits" { // they open /dev/nvidia7, and ask UVM for 0x90
 				wantMisses = 1
 			}
 			if len(got.Misses) != wantMisses {

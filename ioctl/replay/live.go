@@ -138,6 +138,9 @@ func (s *server) newHandle(q *question, a *answer) uint32 {
 // could. What is larger than the watcher's limits is cut, not faulty.
 func (q *question) faulty() int {
 	const limit = 16 << 10 // the smallest of the limits that are met in practice
+	if q.call.Unknown == ioctl.UnknownRequest {
+		return -1 // how long its argument is, is a guess
+	}
 	for i := range q.parts {
 		if p := &q.parts[i]; len(p.in) < min(p.size, limit) {
 			return i

@@ -59,6 +59,8 @@ func rdevOf(dev string) uint64 {
 		return unix.Mkdev(195, 255)
 	case "nvidia-uvm":
 		return unix.Mkdev(511, 0)
+	case "nvidia-caps/nvidia-cap1":
+		return unix.Mkdev(510, 1)
 	}
 	return unix.Mkdev(195, uint32(dev[len(dev)-1]-'0'))
 }

@@ -11,6 +11,8 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -261,6 +263,62 @@ static int misses(void) {
 	return 3;
 }
 
+// passed hands a descriptor over a socket to a child that closed its own.
+static int passed(void) {
+	setup();
+	int sv[2];
+	check(socketpair(AF_UNIX, SOCK_STREAM, 0, sv) == 0, "socketpair");
+	char byte = 1, space[CMSG_SPACE(sizeof(int))] = {0};
+	struct iovec iov = {&byte, 1};
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
+	pid_t p = fork();
+	if (p == 0) {
+		close(ctl);
+		if (recvmsg(sv[1], &msg, 0) != 1)
+			_exit(1);
+		int fd;
+		memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof fd);
+		uint32_t v;
+		_exit(query(fd, client, 2, &v) == 0 && v == 1002 ? 7 : 8);
+	}
+	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(c), &ctl, sizeof ctl);
+	check(sendmsg(sv[0], &msg, 0) == 1, "sendmsg");
+	int st;
+	check(waitpid(p, &st, 0) == p && WEXITSTATUS(st) == 7, "answer on a passed descriptor");
+	printf("passed ok\n");
+	return 0;
+}
+
+static int limits(void) {
+	struct rlimit r = {16, 16};
+	check(setrlimit(RLIMIT_NOFILE, &r) == 0, "setrlimit");
+	int n = 0, fd;
+	while ((fd = open("/dev/nvidia0", O_RDWR)) >= 0)
+		n++;
+	check(errno == EMFILE && n > 4 && n <= 16, "open up to the limit");
+	struct { uint64_t a, b; } unknown = {1, 2};
+	close(15);
+	check((fd = open("/dev/nvidia-uvm", O_RDWR)) == 15, "the lowest free number");
+	// At the end of a page, where only the argument itself can be read.
+	char *page = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	check(munmap(page + 4096, 4096) == 0, "munmap");
+	memcpy(page + 4096 - sizeof unknown, &unknown, sizeof unknown);
+	check(ioctl(fd, 0x90, page + 4096 - sizeof unknown) == -1 && errno == ENOTTY, "an unknown request of UVM");
+	free_t *f = (free_t *)(page + 4096 - 8); // half of it can't be read
+	close(14);
+	check((fd = open("/dev/nvidiactl", O_RDWR)) == 14, "open nvidiactl");
+	check(ioctl(fd, _IOWR('F', 0x29, free_t), f) == -1 && errno == EFAULT, "half an argument");
+	struct stat st;
+	check(stat("/dev/nvidia-caps", &st) == 0 && S_ISDIR(st.st_mode), "directory of recorded nodes");
+	check(stat("/dev/nvidia-caps/nvidia-cap1", &st) == 0 && S_ISCHR(st.st_mode) && minor(st.st_rdev) == 1, "node in it");
+	printf("limits ok\n");
+	return 0;
+}
+
 static volatile sig_atomic_t ticks;
 static void tick(int sig) { (void)sig; ticks++; }
 
@@ -381,6 +439,8 @@ int main(int argc, char **argv) {
 	if (!strcmp(what, "descriptors")) return descriptors();
 	if (!strcmp(what, "threads")) return threads(8, 200);
 	if (!strcmp(what, "forks")) return forks();
+	if (!strcmp(what, "passed")) return passed();
+	if (!strcmp(what, "limits")) return limits();
 	if (!strcmp(what, "exec")) return execs(argv[0]);
 	if (!strcmp(what, "inherited")) return inherited(n, strtoul(argv[3], NULL, 10));
 	if (!strcmp(what, "misses")) return misses();
