@@ -71,6 +71,7 @@ bar.cta                        7.8
 barrier                        6.0 30
 barrier.cta                    7.8 30
 barrier.cluster                7.8 90
+barrier.cluster.relaxed        8.0 90
 bfe|bfi|bfind|brev|clz|popc    2.0 20
 bmsk|szext                     7.6 70
 brx                            6.0 30
@@ -81,7 +82,7 @@ copysign|testp                 2.0 20
 cp.async                       7.0 80
 cp.async.bulk                  8.0 90
 cp.reduce.async.bulk           8.0 90
-cp.async.bulk.shared::cta.global.mbarrier* 8.0 90
+cp.async.bulk.shared::cta.global.mbarrier* 8.6 90
 cp.async.bulk.cp_mask          8.6 100
 cp.async.bulk.tensor.tile::gather4 8.6 100
 cp.async.bulk.tensor.tile::scatter4 8.6 100
@@ -165,6 +166,8 @@ mbarrier.expect_tx             8.0 90
 mbarrier.complete_tx           8.0 90
 mbarrier.cluster               8.0 90
 mbarrier.relaxed               8.0 90
+mbarrier.try_wait.relaxed      8.6 90
+mbarrier.test_wait.relaxed     8.6 90
 membar                         1.4
 membar.sys                     2.0 20
 mma                            6.4 70
@@ -183,6 +186,8 @@ mma.f64.m16n8k8                7.8 90
 mma.f64.m16n8k16               7.8 90
 mma.e4m3                       8.4 89
 mma.e5m2                       8.4 89
+mma.e4m3.f16                   8.7 89
+mma.e5m2.f16                   8.7 89
 mma.sp                         7.1 80
 mma.sp::ordered_metadata       8.5 80
 mma.kind::*                    8.7 120 120a 120f
@@ -285,4 +290,12 @@ rsqrt.approx.ftz.f64           4.0 20
 %cluster_nctarank              7.8 90
 %is_explicit_cluster           7.8 90
 %current_graph_exec            8.0 50
+%pm0_64                       4.0 50
+%pm1_64                       4.0 50
+%pm2_64                       4.0 50
+%pm3_64                       4.0 50
+%pm4_64                       4.0 50
+%pm5_64                       4.0 50
+%pm6_64                       4.0 50
+%pm7_64                       4.0 50
 `

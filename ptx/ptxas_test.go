@@ -40,7 +40,11 @@ func assemble(tb testing.TB, as, src, arch string, args ...string) (string, bool
 	}
 	ctx, cancel := context.WithTimeout(tb.Context(), 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, as, append([]string{"-arch=" + arch, "-O1", file, "-o", os.DevNull}, args...)...)
+	level := "-O1"
+	if strings.Contains(src, ", debug") {
+		level = "-O0" // ptxas does not optimise what it can debug
+	}
+	cmd := exec.CommandContext(ctx, as, append([]string{"-arch=" + arch, level, file, "-o", os.DevNull}, args...)...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()
@@ -127,14 +131,19 @@ func TestWeaveAssembles(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			out, base := assemble(t, as, src, f.Target().String(), "-c")
+			arch := f.Target().String()
+			out, base := assemble(t, as, src, arch, "-c")
+			if strings.Contains(out, "is not defined for option 'gpu-name'") {
+				arch = "sm_75" // an older target than this ptxas knows: the least it does
+				out, base = assemble(t, as, src, arch, "-c")
+			}
 			if !base {
 				t.Skipf("ptxas does not take the original: %.200s", out)
 			}
-			if out, ok := assemble(t, as, weaveEverywhere(t, f), f.Target().String(), "-c"); !ok {
+			if out, ok := assemble(t, as, weaveEverywhere(t, f), arch, "-c"); !ok {
 				t.Errorf("woven: ptxas: %.2000s", out)
 			}
-			if out, ok := assemble(t, as, format(t, f), f.Target().String(), "-c"); !ok {
+			if out, ok := assemble(t, as, format(t, f), arch, "-c"); !ok {
 				t.Errorf("formatted: ptxas: %.2000s", out)
 			}
 		})

@@ -132,7 +132,9 @@ func (f *File) Sites(fn *Func) *Sites {
 		case StmtDecl:
 			sc.regs(i, s)
 		case StmtLabel:
-			sc.endChain()
+			if sc.target(i) {
+				sc.endChain()
+			}
 		case StmtInstr:
 			sc.instr(i, s)
 		}
@@ -203,7 +205,18 @@ type siteScan struct {
 	f     *File
 	st    *Sites
 	depth int
+	block int   // the block the scan is in
 	chain Chain // First != 0: open
+}
+
+// target reports whether statement i, which the scan has come to, begins a
+// block that a branch goes to.
+func (sc *siteScan) target(i uint32) bool {
+	for sc.block+1 < len(sc.st.Blocks) && sc.st.Blocks[sc.block+1].First <= i {
+		sc.block++
+	}
+	b := &sc.st.Blocks[sc.block]
+	return b.First == i && b.Target
 }
 
 func (sc *siteScan) regs(i uint32, s *Stmt) {

@@ -111,7 +111,7 @@ func (w *Weaver) Before(st *Sites, i uint32, code string) error {
 	at := i
 	if c := st.chainAt(i); c != nil && i > c.First {
 		switch {
-		case !w.touched(c.First, i, code):
+		case !w.touched(c.First, i, code+" "+w.f.Text(s.Guard)):
 			at = c.First
 		case carries(code):
 			return w.refuse(i, "inside a carry chain, and the probe needs the carry flag and a value from within the chain")
@@ -146,6 +146,10 @@ func (w *Weaver) Around(st *Sites, i uint32, before, after string) error {
 	}
 	guard := w.f.Text(s.Guard)
 	args := w.f.Args(s)
+	if c := st.chainAt(i); c != nil && before == "" && guard == "" && i < c.Last && !w.touched(i+1, c.Last+1, after) {
+		w.edits.InsertAfter(w.f.Stmts[c.Last].End, "\n\t"+w.wrap(s, "", after))
+		return nil
+	}
 	if before == "" && (guard == "" || len(args) == 0 || !w.f.mentions(&args[0], guard)) {
 		w.edits.InsertAfter(s.End, "\n\t"+w.wrap(s, guard, after))
 		return nil
@@ -222,9 +226,9 @@ func (st *Sites) InChain(i uint32) bool {
 	return c != nil && i > c.First
 }
 
-// touched reports whether code, moved from before statement to to before
-// statement from, could see other values: whether it names a register that an
-// instruction in between writes, or memory may change in between.
+// touched reports whether code could see other values on the other side of the
+// statements [from, to): whether it names a register that one of them writes, or
+// one of them may change memory.
 func (w *Weaver) touched(from, to uint32, code string) bool {
 	for i := from; i < to; i++ {
 		s := &w.f.Stmts[i]
@@ -243,12 +247,6 @@ func (w *Weaver) touched(from, to uint32, code string) bool {
 			if t.Kind == TokIdent && w.f.mentions(&args[0], code[t.Pos:t.End]) {
 				return true
 			}
-		}
-	}
-	g := w.f.Text(w.f.Stmts[to].Guard)
-	for i := from; g != "" && i < to; i++ {
-		if args := w.f.Args(&w.f.Stmts[i]); len(args) > 0 && w.f.mentions(&args[0], g) {
-			return true
 		}
 	}
 	return false

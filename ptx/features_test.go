@@ -1,0 +1,207 @@
+package ptx
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// featureLines reads testdata/features.txt: an instruction a line, behind it
+// the PTX ISA version and the target that ptxas 12.9 says it needs; "-" where
+// it says nothing because it accepts it in ISA 2.3 for sm_20. Only is "*" where
+// ptxas says that only certain targets have it, without naming them.
+func featureLines(t *testing.T) (instrs []string, needs []Need) {
+	t.Helper()
+	b, err := os.ReadFile("testdata/features.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
+		}
+		instr, cols, _ := strings.Cut(line, "|| ")
+		var n Need
+		if cols != "-" {
+			var v, sm string
+			if _, err := fmt.Sscan(cols, &v, &sm); err != nil {
+				t.Fatalf("%q: %v", line, err)
+			}
+			if sm == "*" {
+				n.Only = "*"
+			} else {
+				target, err := strconv.Atoi(sm)
+				if err != nil {
+					t.Fatalf("%q: %v", line, err)
+				}
+				n.SM = uint16(target)
+			}
+			major, minor, _ := strings.Cut(v, ".")
+			a, _ := strconv.Atoi(major)
+			c, _ := strconv.Atoi(minor)
+			n.Version = Version{uint8(a), uint8(c)}
+		}
+		instrs, needs = append(instrs, strings.TrimSpace(instr)), append(needs, n)
+	}
+	return instrs, needs
+}
+
+// featureModule wraps instructions into a module, one a line from line first.
+func featureModule(instrs []string, version, target string) (src string, first int) {
+	head := ".version " + version + "\n.target " + target + `
+.address_size 64
+.entry k(.param .u32 a)
+{
+	.reg .b32 r; .reg .b64 d; .reg .b16 h; .reg .f32 f; .reg .f64 g; .reg .pred p;
+L:
+`
+	return head + strings.Join(instrs, "\n") + "\n}\n", strings.Count(head, "\n") + 1
+}
+
+// floor is what the oldest file of the comparison has: ptxas can't be asked
+// about anything older.
+var floor = Need{Version: Version{2, 3}, SM: 20}
+
+// TestFeatureTable compares the table with what ptxas said once.
+func TestFeatureTable(t *testing.T) {
+	instrs, needs := featureLines(t)
+	src, first := featureModule(instrs, "2.3", "sm_20")
+	f := mustParse(t, "features", src)
+	got := make([]Need, len(instrs))
+	for _, e := range f.CheckFeatures() {
+		i := e.At.Line - first
+		got[i] = got[i].and(e.Need)
+	}
+	for i, instr := range instrs {
+		g, want := got[i], needs[i]
+		if !floor.Version.Less(g.Version) {
+			g.Version = Version{}
+		}
+		if g.SM <= floor.SM {
+			g.SM = 0
+		}
+		if want.Only == "*" && (g.Only != "" || g.SM != 0) {
+			g.SM, g.Only = 0, "*"
+		}
+		if g != want {
+			t.Errorf("%s\n\ttable: %s\n\tptxas: %s", instr, g, want)
+		}
+	}
+}
+
+var (
+	needsVersion = regexp.MustCompile(`requires PTX ISA .version (\d+)\.(\d+)`)
+	needsTarget  = regexp.MustCompile(`requires .target sm_(\d+)`)
+	errorLine    = regexp.MustCompile(`(?m)^ptxas \S+, line (\d+); error\s*: (.*)$`)
+)
+
+// TestFeatureOracle asks ptxas again. It may know more than the file's ptxas,
+// never less.
+func TestFeatureOracle(t *testing.T) {
+	as := ptxas(t)
+	instrs, needs := featureLines(t)
+	src, first := featureModule(instrs, "2.3", "sm_20")
+	out, ok := assemble(t, as, src, "sm_90a")
+	if ok {
+		t.Fatal("ptxas takes all features in ISA 2.3 for sm_20")
+	}
+	if !strings.Contains(out, "requires PTX ISA") {
+		t.Skipf("this ptxas does not take sm_20 any more: %.200s", out)
+	}
+	got := make([]Need, len(instrs))
+	for _, m := range errorLine.FindAllStringSubmatch(out, -1) {
+		line, _ := strconv.Atoi(m[1])
+		i := line - first
+		if i < 0 || i >= len(got) {
+			continue
+		}
+		var n Need
+		if v := needsVersion.FindStringSubmatch(m[2]); v != nil {
+			a, _ := strconv.Atoi(v[1])
+			b, _ := strconv.Atoi(v[2])
+			n.Version = Version{uint8(a), uint8(b)}
+		}
+		if v := needsTarget.FindStringSubmatch(m[2]); v != nil {
+			sm, _ := strconv.Atoi(v[1])
+			n.SM = uint16(sm)
+		}
+		if strings.Contains(m[2], "not supported on .target") {
+			n.Only = "*"
+		}
+		got[i] = got[i].and(n)
+		if got[i].Only != "" {
+			got[i].SM = 0
+		}
+	}
+	for i, instr := range instrs {
+		if got[i] != needs[i] {
+			t.Errorf("%s: ptxas says %s, the file %s", instr, got[i], needs[i])
+		}
+	}
+}
+
+func TestFeatureError(t *testing.T) {
+	src := `.version 7.8
+.target sm_80
+.address_size 64
+.entry k() {
+	cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [a], [b], 16, [c];
+	wgmma.fence.sync.aligned;
+	mov.u32 %r1, %clusterid.x;
+	mov.u64 %rd1, %globaltimer;
+}
+`
+	var got []string
+	for _, e := range mustParse(t, "a.ptx", src).CheckFeatures() {
+		got = append(got, e.Error())
+	}
+	want := []string{
+		"a.ptx:5:2: cp.async.bulk needs PTX ISA 8.0, sm_90; the file says 7.8, sm_80",
+		"a.ptx:6:2: wgmma needs PTX ISA 8.0, sm_90a; the file says 7.8, sm_80",
+		"a.ptx:7:15: %clusterid needs PTX ISA 7.8, sm_90; the file says 7.8, sm_80",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got\n%s", strings.Join(got, "\n"))
+	}
+}
+
+func TestTargets(t *testing.T) {
+	for _, c := range []struct {
+		only, target string
+		want         bool
+	}{
+		{"", "sm_90", true},
+		{"90a", "sm_90a", true},
+		{"90a", "sm_90", false},
+		{"90a", "sm_100a", false},
+		{"100f", "sm_100f", true},
+		{"100f", "sm_103a", true},
+		{"100f", "sm_103f", true},
+		{"100f", "sm_103", false},
+		{"100f", "sm_110a", false},
+		{"103f", "sm_100f", false},
+		{"120f", "sm_121f", true},
+	} {
+		target, ok := ParseTarget(c.target)
+		if !ok || target.String() != c.target {
+			t.Errorf("ParseTarget(%q) = %v, %t", c.target, target, ok)
+		}
+		if got := (Need{Only: c.only}).Met(Version{9, 0}, target); got != c.want {
+			t.Errorf("%q on %s: %t", c.only, c.target, got)
+		}
+	}
+	for _, s := range []string{"", "sm_", "sm_a", "compute_90", "sm_99999999", "debug"} {
+		if target, ok := ParseTarget(s); ok {
+			t.Errorf("ParseTarget(%q) = %v", s, target)
+		}
+	}
+	if n := Needs("red.relaxed.gpu.global.add.u64"); n.Version != (Version{6, 0}) || n.SM != 70 {
+		t.Errorf("red.relaxed.gpu needs %v", n)
+	}
+	if n := Needs("frobnicate.x"); n != (Need{}) {
+		t.Errorf("an unknown opcode needs %v", n)
+	}
+}
