@@ -18,7 +18,8 @@ const maxStructDepth = 12
 type printer struct {
 	dst   []byte
 	abi   *rm.ABI
-	call  *Call
+	call  *Call // own, while something is printed
+	own   Call  // a copy: keeping the caller's would move every Call to the heap
 	pid   int32
 	infos *Decoder
 	links *linker

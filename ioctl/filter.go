@@ -231,9 +231,13 @@ func (p *pattern) status(ev *traces.Event, c *Call) bool {
 	return c.HasStatus && c.Status != rm.OK && p.named(c.Status.String(), uint64(c.Status))
 }
 
-// named matches a name or, where the pattern is a number, that.
+// named matches a name or, where the pattern is a number, that. What has no
+// name matches "*" only.
 func (p *pattern) named(name string, number uint64) bool {
-	return p.isNumber && p.number == number || name != "" && p.name(name)
+	if name == "" {
+		return p.text == "*" || p.isNumber && p.number == number
+	}
+	return p.isNumber && p.number == number || p.name(name)
 }
 
 func (p *pattern) name(s string) bool {

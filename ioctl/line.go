@@ -92,13 +92,14 @@ func (d *Decoder) AppendCall(dst []byte, ev *traces.Event, c *Call, o *LineOptio
 		p.dump(ev)
 	}
 	dst = p.dst
-	p.dst, p.call = nil, nil // nothing of the caller's is kept
+	p.release()
 	return dst
 }
 
 // set prepares the printer for a call.
 func (p *printer) set(d *Decoder, dst []byte, ev *traces.Event, c *Call, o *LineOptions) {
-	p.dst, p.abi, p.call, p.pid = dst, d.ABI(ev.PID), c, ev.PID
+	p.own = *c
+	p.dst, p.abi, p.call, p.pid = dst, d.ABI(ev.PID), &p.own, ev.PID
 	p.name, p.zeros, p.color = o.Name, o.Zeros, o.Color
 	p.links, p.fds = &d.links, o.FDName
 	p.elems = o.Elems
@@ -108,6 +109,9 @@ func (p *printer) set(d *Decoder, dst []byte, ev *traces.Event, c *Call, o *Line
 	p.part, p.depth = 0, 0
 	p.infos = d
 }
+
+// release lets go of everything of the caller's.
+func (p *printer) release() { p.dst, p.call, p.own, p.name, p.fds = nil, nil, Call{}, nil, nil }
 
 // mark appends text, and a colour where colours are wanted: before the text, or
 // after it if it is colorOff.

@@ -191,6 +191,7 @@ const (
 	classMemorySystem    = 0x3e
 	classMemoryLocalUser = 0x40
 	heapAllocSize        = 2
+	heapFree             = 3
 	locationVidmem       = 0
 )
 
@@ -200,13 +201,17 @@ func (l *linker) heap(abi *rm.ABI, c *Call, p *Part) {
 	if c.SubNr != heapAllocSize || len(p.Out) < 60 {
 		return
 	}
-	class := uint32(classMemorySystem)
-	if load32(p.Out, 56)>>25&3 == locationVidmem {
-		class = classMemoryLocalUser
-	}
-	if cl := abi.Class(class); cl != nil {
+	if cl := abi.Class(heapClass(p.Out)); cl != nil {
 		l.classes[key64(c.Client, load32(p.Out, 44))] = cl
 	}
+}
+
+// heapClass returns the class that memory of NVOS32's ALLOC_SIZE amounts to.
+func heapClass(b []byte) uint32 {
+	if load32(b, 56)>>25&3 == locationVidmem {
+		return classMemoryLocalUser
+	}
+	return classMemorySystem
 }
 
 // bind ties an object to the open file that its mapping goes through.

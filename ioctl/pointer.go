@@ -21,6 +21,8 @@ const (
 	escMapMemory     = 0x4e
 	escUnmapMemory   = 0x4f
 	escAllocCtxDMA2  = 0x54
+	escMapDMA        = 0x57
+	escUnmapDMA      = 0x58
 	escUpdateMapping = 0x5e
 	escCheckVersion  = 210
 	escXfer          = 211
@@ -132,17 +134,12 @@ func resolveAlloc(abi *rm.ABI, e *rm.Embedded, b []byte) (t target) {
 	return t
 }
 
-// fieldOf returns the member of that name, nil if s has none.
+// fieldOf returns the member of that name, nil if s has none or is nil.
 func fieldOf(s *rm.Struct, name string) *rm.Field {
 	if s == nil {
 		return nil
 	}
-	for i := range s.Fields {
-		if s.Fields[i].Name == name {
-			return &s.Fields[i]
-		}
-	}
-	return nil
+	return s.Lookup(name)
 }
 
 // load32 returns the 32 bits at an offset, 0 beyond the end.

@@ -1,0 +1,112 @@
+package ioctl
+
+import (
+	"strings"
+	"testing"
+
+	"nvtrace/traces"
+)
+
+func TestFilter(t *testing.T) {
+	type scene struct {
+		events []*traces.Event
+		calls  []Call
+	}
+	var all scene
+	for _, w := range []*world{startup(t), memory(t), uvm(t), odd(t)} {
+		d := NewDecoder(w.header())
+		for _, e := range w.events {
+			c := d.Decode(e)
+			c.Parts = nil // belong to the decoder
+			all.events = append(all.events, e)
+			all.calls = append(all.calls, c)
+		}
+	}
+	for _, row := range []struct {
+		exprs []string
+		want  int // selected events, the one note apart
+	}{
+		{nil, len(all.events) - 2},
+		{[]string{"device=nvidia-uvm"}, 7},
+		{[]string{"device=NVIDIAN"}, 4},
+		{[]string{"device=nvidia0,nvidia-uvm"}, 11},
+		{[]string{"ioctl=NV_ESC_RM_MAP_MEMORY"}, 1},
+		{[]string{"ioctl=nv_esc_rm_map_*"}, 2},
+		{[]string{"ioctl=0x2b"}, 8},
+		{[]string{"ioctl=UVM_*"}, 4},
+		{[]string{"control=NV2080_*GPU*"}, 9},
+		{[]string{"control=0x20800110"}, 6},
+		{[]string{"control=0x2080a083"}, 1},
+		{[]string{"control=!NV2080*", "ioctl=NV_ESC_RM_CONTROL"}, 6},
+		{[]string{"class=*CHANNEL*"}, 2},
+		{[]string{"class=0xc86f,0x80"}, 3},
+		{[]string{"class=*", "status=!OK"}, 2},
+		{[]string{"status=NV_ERR_INVALID_ARGUMENT"}, 2},
+		{[]string{"status=0x1f"}, 2},
+		{[]string{"status=EINVAL,ENOMEM"}, 4},
+		{[]string{"status!=ok", "call=ioctl", "status=nv_*"}, 9},
+		{[]string{"call=open"}, 8},
+		{[]string{"call!=ioctl,open,close", "pid=4711"}, 13},
+		{[]string{"pid=1"}, 0},
+		{[]string{"tid=4711"}, len(all.events) - 2},
+		{[]string{"unknown=any"}, 8},
+		{[]string{"unknown=class,control"}, 1},
+		{[]string{"unknown=closed"}, 2},
+	} {
+		f, err := ParseFilter(row.exprs...)
+		if err != nil {
+			t.Errorf("%v: %v", row.exprs, err)
+			continue
+		}
+		n := 0
+		for i, e := range all.events {
+			if f.Match(e, &all.calls[i]) {
+				n++
+			}
+		}
+		if n-2 != row.want { // a note and a lost event
+			t.Errorf("%v selects %d, want %d", row.exprs, n-2, row.want)
+		}
+	}
+	if !(*Filter)(nil).Match(&traces.Event{}, &Call{}) {
+		t.Error("a nil filter must select everything")
+	}
+}
+
+func TestFilterErrors(t *testing.T) {
+	for _, row := range []struct{ expr, want string }{
+		{"ioctl", `filter "ioctl": no "=" in it; write KEY=VALUE, where KEY is one of device, ioctl`},
+		{"iotcl=x", `unknown key "iotcl"; it is one of device, ioctl, control, class, call, pid, tid, status, unknown`},
+		{"device=nvida0", `unknown device "nvida0"; it is one of nvidiactl, nvidian, nvidia-uvm`},
+		{"call=opne", `unknown call "opne"; it is one of open, close`},
+		{"pid=x", `pid "x" is not a number`},
+		{"status=BAD", `unknown status "BAD"`},
+		{"unknown=x", `unknown unknown "x"; it is one of any, class`},
+		{"ioctl=a,,b", `an empty value for "ioctl"`},
+		{"ioctl!=!a", "negated twice"},
+	} {
+		if _, err := ParseFilter("device=*", row.expr); err == nil || !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%s: %v, want %s", row.expr, err, row.want)
+		}
+	}
+}
+
+func TestGlobMatch(t *testing.T) {
+	for _, row := range []struct {
+		pattern, s string
+		want       bool
+	}{
+		{"", "", true},
+		{"*", "", true},
+		{"a*c", "ABBC", true},
+		{"a*c", "abcd", false},
+		{"*gpu*name*", "NV_GPU_GET_NAME_STRING", true},
+		{"a?c", "abc", true},
+		{"a?c", "ac", false},
+		{"*a*a*a*a*b", strings.Repeat("a", 500), false},
+	} {
+		if got := globMatch(row.pattern, row.s); got != row.want {
+			t.Errorf("globMatch(%q, %q) = %v", row.pattern, row.s, got)
+		}
+	}
+}
