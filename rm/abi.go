@@ -88,8 +88,10 @@ func (a *ABI) ControlLayout(cmd uint32, paramsSize int) (*Control, Version) {
 			if !ok {
 				continue
 			}
-			if c := a.t.control(n); c != nil && c.Size == paramsSize {
-				return c, a.t.versions[at]
+			for c := a.t.control(n); c != nil; c = c.Other {
+				if c.Size == paramsSize {
+					return c, a.t.versions[at]
+				}
 			}
 		}
 	}

@@ -14,6 +14,7 @@ type Control struct {
 	FlagNames []string   // the names of Flags in this version, without RMCTRL_FLAGS_
 	Access    uint32     // access rights needed, a bit mask of RS_ACCESS_*
 	Embedded  []Embedded // pointers in the parameters that the driver follows
+	Other     *Control   // another command that the headers define under the number, told apart by Size; mostly nil
 }
 
 // ClassID returns the class half of the command number.

@@ -196,6 +196,13 @@ func decodeControl(t *tables, r *reader) *Control {
 	if bits&wire.ControlEmbedded != 0 {
 		c.Embedded = t.pointers(r)
 	}
+	if bits&wire.ControlOther != 0 {
+		if n := r.num(); n < uint64(r.self) { // an earlier record: no endless chain
+			c.Other = t.control(uint32(n))
+		} else {
+			r.bad = true
+		}
+	}
 	if r.bad {
 		return nil
 	}

@@ -41,3 +41,37 @@ type Request struct {
 	Live   bool    // the driver dispatches it; false: the number is defined only
 	Test   bool    // one of UVM's built-in tests
 }
+
+// The numbers of the escapes (_IOC_NR of requests on nvidiactl and nvidiaN),
+// the same in all versions that have them (nv_escape.h, nv-ioctl-numbers.h).
+const (
+	EscRMAllocMemory      = 0x27
+	EscRMAllocObject      = 0x28
+	EscRMFree             = 0x29
+	EscRMControl          = 0x2a
+	EscRMAlloc            = 0x2b
+	EscRMDupObject        = 0x34
+	EscRMShare            = 0x35
+	EscRMIdleChannels     = 0x41
+	EscRMVidHeapControl   = 0x4a
+	EscRMAccessRegistry   = 0x4d
+	EscRMMapMemory        = 0x4e
+	EscRMUnmapMemory      = 0x4f
+	EscRMGetEventData     = 0x52
+	EscRMAllocContextDMA2 = 0x54
+	EscRMMapMemoryDMA     = 0x57
+	EscRMUnmapMemoryDMA   = 0x58
+	EscRMBindContextDMA   = 0x59
+	EscRMUpdateMapping    = 0x5e
+	EscCardInfo           = 0xc8
+	EscRegisterFD         = 0xc9
+	EscAllocOSEvent       = 0xce
+	EscFreeOSEvent        = 0xcf
+	EscStatusCode         = 0xd1
+	EscCheckVersionStr    = 0xd2
+	EscXfer               = 0xd3
+	EscAttachGPUs         = 0xd4
+	EscSysParams          = 0xd6
+	EscExportToDMABuf     = 0xd9
+	EscWaitOpen           = 0xda
+)

@@ -2,6 +2,7 @@ package rm
 
 import (
 	"fmt"
+	"iter"
 
 	"nvtrace/rm/internal/wire"
 )
@@ -34,4 +35,16 @@ func (a *ABI) StatusName(s Status) string {
 		}
 	}
 	return fmt.Sprintf("NV_STATUS(%#x)", uint32(s))
+}
+
+// Statuses iterates over the statuses that the version names, in ascending order.
+func (a *ABI) Statuses() iter.Seq[Status] {
+	return func(yield func(Status) bool) {
+		t := &a.t.tab[wire.StatusTab]
+		for i := range t.n {
+			if _, ok := t.at(i, a.at); ok && !yield(Status(t.key(i))) {
+				return
+			}
+		}
+	}
 }

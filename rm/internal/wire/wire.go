@@ -77,6 +77,7 @@ const (
 	ControlExported = 1 << iota
 	ControlParams
 	ControlEmbedded
+	ControlOther
 )
 
 // Bits of a class record's first number.
