@@ -15,6 +15,7 @@ import (
 
 	"nvtrace/ioctl"
 	"nvtrace/ptrace"
+	"nvtrace/rm"
 )
 
 // server answers one program. All but the signal forwarding happens on the
@@ -56,7 +57,7 @@ func rules() []ptrace.Rule {
 		{Names: []string{
 			"open", "openat", "openat2", "creat",
 			"stat", "lstat", "fstat", "newfstatat", "statx", "access", "faccessat", "faccessat2", "readlink", "readlinkat",
-			"mknod", "mknodat", "chmod", "fchmodat", "symlink", "symlinkat",
+			"getxattr", "lgetxattr", "listxattr", "llistxattr", "mknod", "mknodat", "chmod", "fchmodat", "symlink", "symlinkat",
 		}},
 	}
 }
@@ -360,6 +361,12 @@ func (s *server) count(q *question, a *answer, how quality, diff int) {
 		s.res.Repeated++
 	case inexact:
 		s.res.Inexact++
+		if q.ev.Ret = a.ret; a.ret < 0 {
+			q.call.Errno = int32(-a.ret)
+		}
+		if at := s.statusAt(q); at >= 0 && q.arg < len(a.parts) {
+			q.call.Status, q.call.HasStatus = rm.Status(word(a.parts[q.arg].out, at)), true
+		}
 		s.note(q, fmt.Sprintf("answered from event %d, whose input differs in %s", a.index, words(diff)), true)
 	}
 	s.log.Debug("answered", "tid", q.task.tid, "event", a.index, "quality", how, "result", a.ret)
@@ -389,11 +396,13 @@ func (s *server) miss(q *question, near *answer, diff int) reply {
 		reason = "not in the recording with parameters of this size"
 	}
 	r := answered(-int64(unix.ENOTTY))
-	if s.opts.OnMiss == MissStatus {
-		if s.refuse(q, statusNotSupported) {
-			r = answered(0)
-		}
+	if s.opts.OnMiss == MissStatus && s.refuse(q, statusNotSupported) {
+		r = answered(0)
+		q.call.Status, q.call.HasStatus = statusNotSupported, true
+	} else {
+		q.call.Errno = int32(unix.ENOTTY)
 	}
+	q.ev.Ret = r.ret
 	r.commit = func() {
 		s.res.Missed++
 		m := s.note(q, reason, false)
@@ -406,15 +415,22 @@ func (s *server) miss(q *question, near *answer, diff int) reply {
 
 // refuse writes a status to the call's argument; false if it has none.
 func (s *server) refuse(q *question, status byte) bool {
+	at := s.statusAt(q)
+	return at >= 0 && q.task.writeMem(q.parts[q.arg].addr+uint64(at), []byte{status, 0, 0, 0}) == nil
+}
+
+// statusAt returns the offset of the status in the call's argument, -1 if it
+// has none.
+func (s *server) statusAt(q *question) int {
 	if len(q.call.Parts) <= q.arg {
-		return false
+		return -1
 	}
 	p := &q.call.Parts[q.arg]
 	at := s.rec.layouts.statusOffset(p.Struct)
-	if p.Array || at < 0 || at+4 > len(p.In) {
-		return false
+	if p.Array || at+4 > len(p.In) {
+		return -1
 	}
-	return q.task.writeMem(p.Addr+uint64(at), []byte{status, 0, 0, 0}) == nil
+	return at
 }
 
 // asked reports whether the recording has the call with parameters of another size.

@@ -18,6 +18,7 @@
 #include <sys/sysmacros.h>
 #include <sys/time.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -103,6 +104,8 @@ static int files(void) {
 	check(readlink("/dev/nvidiactl", link, sizeof link) == -1 && errno == EINVAL, "readlink");
 	check(mknod("/dev/nvidiactl", S_IFCHR | 0666, makedev(195, 255)) == -1 && errno == EEXIST, "mknod");
 	check(chmod("/dev/nvidia0", 0666) == 0, "chmod");
+	check(getxattr("/dev/nvidia0", "system.posix_acl_access", link, sizeof link) == -1 && errno == ENODATA, "getxattr");
+	check(listxattr("/dev/nvidia0", link, sizeof link) == 0, "listxattr");
 	check(stat("/dev/nvidia7", &st) == -1 && errno == ENOENT, "stat of an unrecorded node");
 	check(open("/dev/nvidia7", O_RDWR) == -1 && errno == ENOENT, "open of an unrecorded node");
 	check(open("/dev/nvidia1", O_RDWR) == -1 && errno == EACCES, "open of a node that was refused");
