@@ -25,6 +25,7 @@ type program struct {
 	params      []paramVar
 	paramLen    uint64
 	indirect    bool
+	missing     []error // instructions that will fail when reached
 }
 
 // A compiler compiles one function.

@@ -150,8 +150,9 @@ $L__BB0_2:
 	if string(rc.Data) != string(want) {
 		t.Error("wrong sums")
 	}
-	// 10 instructions up to the branch for all, 11 more for threads below n, and ret.
-	if want := uint64(1024*10 + n*9 + 1024); st.ThreadInstructions != want {
+	// 9 instructions up to the branch for all, the branch for those at n and above,
+	// 11 more for those below, and ret.
+	if want := uint64(1024*9 + 24 + n*11 + 1024); st.ThreadInstructions != want {
 		t.Errorf("%d thread instructions, want %d", st.ThreadInstructions, want)
 	}
 }

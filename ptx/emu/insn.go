@@ -47,6 +47,7 @@ func (c *compiler) instr(st *ptx.Stmt) error {
 	mark := len(c.out.code)
 	err := x.build()
 	if err != nil {
+		c.prog.missing = append(c.prog.missing, c.errAt(err))
 		c.out.code = c.out.code[:mark]
 		c.emit(inst{run: failStep(err), guard: -1, stmt: int32(c.stmt)})
 		return x.guard(&c.out.code[mark])

@@ -205,8 +205,6 @@ func (w *warp) reset(n int) {
 	l := w.wk.launch
 	w.live = uint32(uint64(1)<<n - 1)
 	w.fair, w.err, w.turns = false, nil, 0
-	clear(w.async[:])
-	w.asyncs = 0
 	f := w.newFrame(l.prog.entry)
 	f.lanes, f.local = n, (l.kernel.mod.localLen+15)&^15
 	f.top = f.local + l.prog.entry.localSize

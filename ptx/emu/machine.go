@@ -133,6 +133,7 @@ type Kernel struct {
 	prog   *program
 	params []KernelParam
 	reqTid Dim3 // .reqntid, zero if not written
+	reqCta Dim3 // .reqnctapercluster, zero if not written
 }
 
 // Kernel returns the kernel of that name, compiled.
@@ -172,8 +173,11 @@ func (mod *Module) compileKernel(u *unit, fn *ptx.Func, name string) (*Kernel, e
 		k.params = append(k.params, KernelParam{p.off, p.size, decls[i].Type})
 	}
 	for _, a := range u.file.Attrs(fn) {
-		if u.file.Text(a.Name) == ".reqntid" {
+		switch u.file.Text(a.Name) {
+		case ".reqntid":
 			k.reqTid = dimOf(u.file.Args(&a))
+		case ".reqnctapercluster":
+			k.reqCta = dimOf(u.file.Args(&a))
 		}
 	}
 	return k, nil
@@ -203,6 +207,10 @@ func (k *Kernel) SharedBytes() uint64 { return k.prog.sharedLen }
 // LocalBytes returns the local memory of a thread outside calls.
 func (k *Kernel) LocalBytes() uint64 { return k.prog.entry.localSize + k.mod.localLen }
 
+// Missing returns an error for every instruction of the kernel and the functions
+// it calls that the machine cannot execute; a launch fails if it gets to one.
+func (k *Kernel) Missing() []error { return k.prog.missing }
+
 // Registers returns the number of register slots of the kernel, which is not
 // what a GPU's assembler would use.
 func (k *Kernel) Registers() int { return k.prog.entry.nregs }
@@ -211,7 +219,7 @@ func (k *Kernel) Registers() int { return k.prog.entry.nregs }
 type LaunchConfig struct {
 	Grid        Dim3   // blocks; zero components mean 1
 	Block       Dim3   // threads of a block; zero components mean 1
-	Cluster     Dim3   // blocks of a cluster; zero components mean 1; must divide Grid
+	Cluster     Dim3   // blocks of a cluster; zero means what the kernel requires, or 1; must divide Grid
 	SharedBytes uint32 // dynamic shared memory
 	Params      []byte // the parameter buffer, laid out as [Kernel.Params] says
 	Cooperative bool   // all blocks run at the same time, so that they can wait for one another
@@ -245,6 +253,9 @@ func (m *Machine) prepare(k *Kernel, cfg *LaunchConfig) (*launch, error) {
 		cfg = &LaunchConfig{}
 	}
 	l := &launch{machine: m, kernel: k, prog: k.prog, cfg: *cfg, id: m.launches.Add(1)}
+	if l.cfg.Cluster == (Dim3{}) {
+		l.cfg.Cluster = k.reqCta
+	}
 	for _, d := range []*Dim3{&l.cfg.Grid, &l.cfg.Block, &l.cfg.Cluster} {
 		d.X, d.Y, d.Z = max(d.X, 1), max(d.Y, 1), max(d.Z, 1)
 	}
@@ -259,6 +270,8 @@ func (m *Machine) prepare(k *Kernel, cfg *LaunchConfig) (*launch, error) {
 		return nil, errf(ErrInvalid, "clusters of %v blocks in a grid of %v", c, g)
 	case k.reqTid != Dim3{} && k.reqTid != b:
 		return nil, errf(ErrInvalid, "block %v, the kernel requires %v", b, k.reqTid)
+	case k.reqCta != Dim3{} && k.reqCta != c:
+		return nil, errf(ErrInvalid, "cluster %v, the kernel requires %v", c, k.reqCta)
 	case l.sharedLen > m.dev.SharedPerBlock:
 		return nil, errf(ErrInvalid, "%d bytes of shared memory, a block may have %d", l.sharedLen, m.dev.SharedPerBlock)
 	case uint64(len(cfg.Params)) < k.prog.paramLen:

@@ -125,8 +125,6 @@ type warp struct {
 	local  []byte // 32 parts of stride bytes
 	stride uint64
 	free   map[*function][]*frame
-	async  [warpSize]asyncState
-	asyncs uint32 // lanes that have used cp.async
 	io     syncIO
 
 	clusterPhase [warpSize]uint32 // phase of the cluster barrier that each lane arrived in

@@ -1,0 +1,3 @@
+package emu
+
+func matrixBuilders() map[string]builder { return map[string]builder{} }

@@ -1,0 +1,3 @@
+package emu
+
+func videoBuilders() map[string]builder { return map[string]builder{} }
