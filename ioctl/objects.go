@@ -14,6 +14,9 @@ type Objects struct {
 	tree *rm.Tree
 	dec  *Decoder
 	last int64 // times must not go backwards
+
+	freed     rm.Ref // what the latest event freed, and its name: its line still names it
+	freedName string
 }
 
 // NewObjects returns an empty tree fed by the calls that d decodes; o may be nil.
@@ -24,11 +27,17 @@ func NewObjects(d *Decoder, o *rm.TreeOptions) *Objects {
 // Tree returns the tree, which grows with every Add.
 func (o *Objects) Tree() *rm.Tree { return o.tree }
 
-// Namer names living objects in lines, as "chan2{c86f}".
+// Namer names living objects in lines, as "chan2{c86f}". Add an event before
+// its line is printed: then what it makes has a name, and what it frees has one
+// still.
 func (o *Objects) Namer() Namer {
 	return func(dst []byte, client, handle uint32) []byte {
-		if obj := o.tree.Object(rm.Ref{Client: client, Handle: handle}); obj != nil && !obj.Guessed {
+		ref := rm.Ref{Client: client, Handle: handle}
+		if obj := o.tree.Object(ref); obj != nil && !obj.Guessed {
 			return append(dst, obj.Short()...)
+		}
+		if ref == o.freed {
+			return append(dst, o.freedName...)
 		}
 		return dst
 	}
@@ -37,6 +46,7 @@ func (o *Objects) Namer() Namer {
 // Add takes in one event and its call.
 func (o *Objects) Add(ev *traces.Event, c *Call) {
 	o.last = max(o.last, ev.Time+ev.Dur)
+	o.freed, o.freedName = rm.Ref{}, ""
 	at := rm.At{Time: o.last, PID: ev.PID, File: ev.File}
 	switch ev.Kind {
 	case traces.KindOpen:
@@ -147,6 +157,9 @@ func (o *Objects) escape(at rm.At, ev *traces.Event, c *Call) {
 	case escFree:
 		if c.Object == c.Client || c.Client == 0 {
 			ref.Client = c.Object // a client names itself
+		}
+		if obj := o.tree.Object(ref); obj != nil && !obj.Guessed {
+			o.freed, o.freedName = ref, obj.Short()
 		}
 		o.tree.Free(at, ref)
 	case escVidHeap:
