@@ -134,7 +134,9 @@ type tokenPrinter struct {
 	opcode bool // within the opcode and its modifiers
 	parens int
 	braces int
-	items  int // commas seen within braces
+	items  int  // commas seen within braces
+	attrs  bool // past the first directive behind a parameter list
+	broken bool // the open parameter list has one parameter a line
 }
 
 func (t *tokenPrinter) print() {
@@ -171,6 +173,10 @@ func (t *tokenPrinter) after(tok Token, s string) {
 	switch s {
 	case "(":
 		t.parens++
+		if t.kind == StmtFunc && t.parens == 1 && t.list(tok.End) {
+			t.broken = true
+			t.breakLine()
+		}
 	case ")":
 		t.parens--
 	case "{":
@@ -179,7 +185,7 @@ func (t *tokenPrinter) after(tok Token, s string) {
 		t.braces--
 	case ",":
 		switch {
-		case t.kind == StmtFunc && t.parens > 0:
+		case t.broken && t.parens == 1:
 			t.breakLine()
 		case t.kind == StmtDecl && t.braces > 0:
 			if t.items++; t.items%rowLength == 0 {
@@ -195,6 +201,9 @@ func (t *tokenPrinter) space(tok Token, s string) {
 	if t.p.col == 0 || t.lineStart() {
 		return
 	}
+	if t.kind == StmtFunc && t.ownLine(tok, prev, s) {
+		return
+	}
 	if t.prev.Kind == TokComment || tok.Kind == TokComment || tok.Kind == TokLineComment {
 		t.p.write(" ")
 		return
@@ -208,9 +217,51 @@ func (t *tokenPrinter) space(tok Token, s string) {
 		t.p.write(" ")
 		return
 	}
+	if s == "(" && t.prev.Kind == TokDirective && (t.kind == StmtFunc || t.kind == StmtPrototype) && prev != ".attribute" {
+		t.p.write(" ")
+		return
+	}
 	if spaced(t.prev.Kind, prev, tok.Kind, s) || t.wideOperator(prev, s) {
 		t.p.write(" ")
 	}
+}
+
+// list reports whether the parameter list that starts at offset at of the
+// statement has more than one parameter.
+func (t *tokenPrinter) list(at Pos) bool {
+	depth := 0
+	for x := range Lex(t.text[at:]) {
+		switch t.text[at:][x.Pos:x.End] {
+		case "(":
+			depth++
+		case ")":
+			if depth--; depth < 0 {
+				return false
+			}
+		case ",":
+			return true
+		}
+	}
+	return false
+}
+
+// ownLine breaks the line before the ')' of a list with one parameter a line,
+// and before the directives behind a function's parameters.
+func (t *tokenPrinter) ownLine(tok Token, prev, s string) bool {
+	closes := s == ")" && t.parens == 1 && t.broken
+	if closes {
+		t.broken = false
+	}
+	attr := tok.Kind == TokDirective && t.parens == 0 && (prev == ")" || t.attrs)
+	if attr {
+		t.attrs = true
+	}
+	if !closes && !attr {
+		return false
+	}
+	t.p.newline()
+	t.p.indent(t.p.depth)
+	return true
 }
 
 // lineStart reports whether only indentation stands on the current line.
@@ -241,7 +292,7 @@ func (t *tokenPrinter) wideOperator(prev, s string) bool {
 	if s == ":" {
 		return t.kind != StmtLabel
 	}
-	return s == "?" || prev == "?" || prev == ":" || s == "%" || prev == "%" || s == "=" && prev != "=" && !strings.Contains("<>!", prev) || prev == "=" && s != "=" && t.kind == StmtDecl && t.braces == 0
+	return s == "?" || prev == "?" || prev == ":" || s == "%" || prev == "%" || s == "=" && !strings.Contains("<>!=", prev) || prev == "=" && s != "=" && t.kind == StmtDecl
 }
 
 // spaced reports whether a blank separates two neighbouring tokens in general.

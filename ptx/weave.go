@@ -117,7 +117,12 @@ func (w *Weaver) Before(st *Sites, i uint32, code string) error {
 			return w.refuse(i, "inside a carry chain, and the probe needs the carry flag and a value from within the chain")
 		}
 	}
-	w.edits.InsertBefore(w.f.front(at), w.wrap(s, w.f.Text(s.Guard), code)+"\n\t")
+	text := w.wrap(s, w.f.Text(s.Guard), code)
+	if s.Kind == StmtClose {
+		w.edits.InsertBefore(s.Pos, "\t"+text+"\n")
+		return nil
+	}
+	w.edits.InsertBefore(w.f.front(at), text+"\n\t")
 	return nil
 }
 
@@ -154,17 +159,18 @@ func (w *Weaver) Around(st *Sites, i uint32, before, after string) error {
 		w.edits.InsertAfter(s.End, "\n\t"+w.wrap(s, guard, after))
 		return nil
 	}
-	open := "{\n"
+	open, held := "{\n", guard
 	if guard != "" && len(args) > 0 && w.f.mentions(&args[0], guard) {
-		saved := w.Fresh('%', "p")
-		open += "\t.reg .pred " + saved + ";\n\tmov.pred " + saved + ", " + guard + ";\n"
-		w.edits.InsertAfter(s.End, "\n\t"+w.skip(s, saved, after)+"\n\t}")
-	} else {
-		w.edits.InsertAfter(s.End, "\n\t"+w.skip(s, guard, after)+"\n\t}")
+		held = w.Fresh('%', "p")
+		open += "\t.reg .pred " + held + ";\n\tmov.pred " + held + ", " + guard + ";\n"
 	}
 	// The declarations of the first part must be seen by the second, so only
 	// its instructions can be skipped, not its scope.
-	w.edits.InsertBefore(w.f.front(i), open+w.skip(s, guard, before)+"\n\t")
+	if before != "" {
+		open += w.skip(s, guard, before) + "\n"
+	}
+	w.edits.InsertBefore(w.f.front(i), open+"\t")
+	w.edits.InsertAfter(s.End, "\n"+w.skip(s, held, after)+"\n\t}")
 	return nil
 }
 
