@@ -21,9 +21,10 @@
 // within a call of the handler.
 //
 // While they run, SIGCHLD is set to its default with SA_NOCLDSTOP for the whole
-// process (a handler for it, which Go installs, costs a quarter of each stop),
-// and so is one realtime signal that wakes the thread. Children that other
-// threads start, for example with os/exec, are not disturbed.
+// process: a handler for it, which Go installs, costs a quarter of each stop.
+// Signal 63 wakes the thread; it no longer restarts system calls in this process.
+// Children that other threads start, for example with os/exec, are not
+// disturbed, and several programs can be traced at once.
 //
 // # What is inherent
 //
@@ -35,4 +36,8 @@
 // Go's runtime replaces inherited ignored signals, SIGHUP and SIGINT and those of
 // job control excepted, before this package can see them; the program gets the
 // default for the others (SIGPIPE, SIGQUIT).
+//
+// A child made by clone with CLONE_UNTRACED is traced nevertheless; one made
+// so by clone3, whose flags no filter can see, escapes, and its matched calls
+// fail. What io_uring does is no system call of its own and not seen.
 package ptrace

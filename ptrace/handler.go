@@ -5,7 +5,8 @@ import "golang.org/x/sys/unix"
 // Handler is told what the traced tasks do. All calls come from the one
 // tracing thread, and the task in question is stopped during the call, so a
 // handler must not block for long. It must not keep pointers to what it is given
-// but for the *Task, which stays the same for the life of a thread.
+// but for the *Task, which stays the same for the life of a thread. It must not
+// start processes itself: children of the tracing thread are taken for tracees.
 //
 // If a handler panics, the program is let run on untraced as far as the kernel
 // allows, nothing more is reported, and Run returns an [*HandlerError].

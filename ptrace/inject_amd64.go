@@ -88,7 +88,8 @@ func (in *injection) install(p Program) error {
 	_, err = in.t.WriteMem(page, p.bytes(page))
 	if err == nil {
 		var tid uint64
-		tid, err = in.call("seccomp", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, page)
+		tid, err = in.call("seccomp", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,
+			unix.SECCOMP_FILTER_FLAG_TSYNC|unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW, page)
 		if err == nil && tid != 0 {
 			err = fmt.Errorf("%w: thread %d of process %d has filters of its own", ErrInject, tid, in.t.PID)
 		}

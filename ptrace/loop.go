@@ -399,18 +399,16 @@ func (tr *tracer) killAll() {
 func (tr *tracer) threadSetup() (undo func()) {
 	tr.tid = unix.Gettid()
 	ignore := sigaction{flags: saNoCldStop}
-	var chld, old sigaction
+	var chld, wake sigaction
 	rtSigaction(unix.SIGCHLD, &ignore, &chld)
-	rtSigaction(wakeSignal, nil, &old)
-	wakeable := old
-	wakeable.flags &^= saRestart
-	rtSigaction(wakeSignal, &wakeable, nil)
+	rtSigaction(wakeSignal, nil, &wake)
+	wake.flags &^= saRestart
+	rtSigaction(wakeSignal, &wake, nil) // for good: another tracer may be waiting
 	var mask uint64
 	bit := uint64(1) << (wakeSignal - 1)
 	rtSigprocmask(unix.SIG_UNBLOCK, &bit, &mask)
 	return func() {
 		rtSigprocmask(unix.SIG_SETMASK, &mask, nil)
-		rtSigaction(wakeSignal, &old, nil)
 		rtSigaction(unix.SIGCHLD, &chld, nil)
 	}
 }

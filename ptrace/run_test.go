@@ -554,3 +554,36 @@ func TestOtherChildren(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestParallel traces several programs at once, and cancels one.
+func TestParallel(t *testing.T) {
+	victim := build(t, "victim")
+	sleeper := make(chan error)
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		_, err := Run(ctx, &Options{Argv: []string{victim, "sleeper"}, Stdout: devNull(t)}, &tape{})
+		sleeper <- err
+	}()
+	t.Run("group", func(t *testing.T) {
+		for _, name := range []string{"hammer", "many_forks", "threads", "sig_queue"} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				h := &tape{verdict: WantExit}
+				got, _ := runTraced(t, &Options{}, h, victim, name)
+				h.check(t)
+				if n := map[string]int{"hammer": 8000, "many_forks": 100, "threads": 2560, "sig_queue": 20}[name]; got.status != 0 || h.enters != n {
+					t.Errorf("status %#x, %d calls of %d", uint32(got.status), h.enters, n)
+				}
+			})
+		}
+	})
+	cancel() // the others have ended, and have put the signals back
+	select {
+	case err := <-sleeper:
+		if !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("not cancelled")
+	}
+}

@@ -96,6 +96,7 @@ func (tr *tracer) watch(ctx context.Context, s *signals) (stop func()) {
 				return
 			case sig := <-s.ch:
 				if s.detach {
+					signal.Stop(s.ch)
 					tr.interrupt(quit)
 					return
 				}

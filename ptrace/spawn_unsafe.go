@@ -212,13 +212,13 @@ func dupFiles(fds []int32) syscall.Errno {
 //go:norace
 //go:nosplit
 func (p *plan) install() (stage, syscall.Errno) {
-	r, _, e := syscall.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, p.flags, uintptr(unsafe.Pointer(p.prog)))
+	fd, e := p.seccomp()
 	if e == syscall.EACCES {
 		if _, _, e := syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); e != 0 {
 			return stageNNP, e
 		}
 		store(&p.page.nnp, 1)
-		r, _, e = syscall.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, p.flags, uintptr(unsafe.Pointer(p.prog)))
+		fd, e = p.seccomp()
 	}
 	if e != 0 {
 		if !p.optional {
@@ -228,12 +228,27 @@ func (p *plan) install() (stage, syscall.Errno) {
 		return stageNone, 0
 	}
 	if p.flags&unix.SECCOMP_FILTER_FLAG_NEW_LISTENER != 0 {
-		store(&p.page.listener, uint32(r)+1)
+		store(&p.page.listener, uint32(fd)+1)
 		// The listener closes on exec, and any system call might ask it.
 		for load(&p.page.fetched) == 0 {
 		}
 	}
 	return stageNone, 0
+}
+
+// seccomp makes the call. The filter is no sandbox: without SPEC_ALLOW, kernels
+// before 5.16 would slow the program down to protect others from it. Kernels
+// before 4.17 don't know the flag.
+//
+//go:norace
+//go:nosplit
+func (p *plan) seccomp() (uintptr, syscall.Errno) {
+	prog := uintptr(unsafe.Pointer(p.prog))
+	r, _, e := syscall.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, p.flags|unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW, prog)
+	if e == syscall.EINVAL {
+		r, _, e = syscall.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, p.flags, prog)
+	}
+	return r, e
 }
 
 // load and store are not inlined, so that the compiler can't move them.
