@@ -25,6 +25,10 @@ func errnoName(e int32) string {
 	return "errno " + strconv.Itoa(int(e))
 }
 
+// ErrnoName returns the name of a Linux error number, "errno 123" for one
+// without.
+func ErrnoName(e int32) string { return errnoName(e) }
+
 // signalNames are Linux' signals (asm-generic/signal.h).
 var signalNames = [...]string{
 	1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL",

@@ -174,7 +174,7 @@ func (e *env) writeLacks(reports []lackReport) error {
 		}
 		b = fmt.Appendf(b, "%s: uses what the list does not allow:\n", r.Run)
 		for _, l := range r.Lacks {
-			b = fmt.Appendf(b, "  %s: first at %.6f by pid %d, %d times", l.What, l.First, l.PID, l.Count)
+			b = fmt.Appendf(b, "  %s: first at %.6f by pid %d, %s", l.What, l.First, l.PID, times(l.Count))
 			if l.OK == 0 {
 				b = append(b, ", never successfully"...)
 			}
@@ -183,4 +183,11 @@ func (e *env) writeLacks(reports []lackReport) error {
 	}
 	_, err := e.stdout.Write(b)
 	return err
+}
+
+func times(n uint64) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
 }

@@ -192,7 +192,7 @@ func (c *Collector) Add(ev *traces.Event, call *ioctl.Call, d *ioctl.Decoder) {
 // statusText names the result of a failed call.
 func statusText(c *ioctl.Call) string {
 	if c.Errno != 0 {
-		return errnoName(c.Errno)
+		return ioctl.ErrnoName(c.Errno)
 	}
 	return c.Status.String()
 }

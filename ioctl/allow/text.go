@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"nvtrace/ioctl"
 )
 
@@ -102,13 +100,6 @@ func (e *Entry) Results() string {
 		parts = append(parts, fmt.Sprintf("%d with unknown result", e.Unseen))
 	}
 	return strings.Join(parts, ", ")
-}
-
-func errnoName(e int32) string {
-	if n := unix.ErrnoName(unix.Errno(e)); n != "" {
-		return n
-	}
-	return "errno " + strconv.Itoa(int(e))
 }
 
 // Limits of what Parse accepts.

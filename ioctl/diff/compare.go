@@ -6,8 +6,7 @@ import (
 	"slices"
 	"strconv"
 
-	"golang.org/x/sys/unix"
-
+	"nvtrace/ioctl"
 	"nvtrace/rm"
 )
 
@@ -242,10 +241,7 @@ func (r result) String() string {
 		}
 		return "OK"
 	case resultErrno:
-		if n := unix.ErrnoName(unix.Errno(r.value)); n != "" {
-			return n
-		}
-		return "errno " + strconv.FormatUint(uint64(r.value), 10)
+		return ioctl.ErrnoName(int32(r.value))
 	case resultReturned:
 		return "returned"
 	}

@@ -1,0 +1,230 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+
+	"nvtrace/ioctl"
+	"nvtrace/rm"
+	"nvtrace/traces"
+)
+
+// failureBook gathers the failed calls of a recording, with what the object
+// tree and the driver's source say about them.
+type failureBook struct {
+	l    *objectLog
+	rows map[failureKey]*failure
+	list []*failure
+	more uint64
+}
+
+type failureKey struct {
+	call   ioctl.Key
+	status rm.Status
+	errno  int32
+	object rm.Ref
+	node   string // of a failed open
+}
+
+// failure is one kind of failure.
+type failure struct {
+	Result string `json:"result"` // NV_ERR_…, or an errno
+	Call   string `json:"call"`
+	About  string `json:"about,omitempty"`  // control command, class, node
+	Object string `json:"object,omitempty"` // "client0/dev0/subdev0"
+	Count  uint64 `json:"count"`
+	First  int64  `json:"first"` // ns since the recording began
+	PID    int32  `json:"pid"`   // of the first
+	// What the driver's source says; absent where it knows many causes.
+	Cause  string `json:"cause,omitempty"`
+	Advice string `json:"advice,omitempty"`
+	Source string `json:"source,omitempty"`
+}
+
+// maxFailureRows bounds what a hostile run may make the book remember.
+const maxFailureRows = 1 << 14
+
+func newFailureBook(d *ioctl.Decoder) *failureBook {
+	return &failureBook{l: newObjectLog(d), rows: make(map[failureKey]*failure)}
+}
+
+// add takes in every event, right after it was decoded.
+func (b *failureBook) add(ev *traces.Event, c *ioctl.Call, d *ioctl.Decoder) {
+	if ev.Flags&(traces.FlagNoExit|traces.FlagUnfinished|traces.FlagRestarted) == 0 && c.Failed() {
+		b.note(ev, c, d)
+	}
+	b.l.add(ev, c)
+}
+
+func (b *failureBook) note(ev *traces.Event, c *ioctl.Call, d *ioctl.Decoder) {
+	o := b.object(c)
+	k := failureKey{call: c.Key(), errno: c.Errno}
+	if c.HasStatus {
+		k.status = c.Status
+	}
+	if o != nil {
+		k.object = o.Ref
+	}
+	if ev.Kind == traces.KindOpen {
+		k.node = ev.Path
+	}
+	f := b.rows[k]
+	if f == nil {
+		if len(b.list) >= maxFailureRows {
+			b.more++
+			return
+		}
+		f = b.describe(ev, c, d, o)
+		b.rows[k] = f
+		b.list = append(b.list, f)
+	}
+	f.Count++
+}
+
+// object finds what a failed call was made on: of a failed allocation the
+// parent.
+func (b *failureBook) object(c *ioctl.Call) *rm.Object {
+	if c.Client == 0 {
+		return nil
+	}
+	for _, h := range []uint32{c.Object, c.Parent, c.Client} {
+		if c.Class != nil && h == c.New {
+			continue
+		}
+		if o := b.l.tree.Object(rm.Ref{Client: c.Client, Handle: h}); h != 0 && o != nil {
+			return o
+		}
+	}
+	return nil
+}
+
+func (b *failureBook) describe(ev *traces.Event, c *ioctl.Call, d *ioctl.Decoder, o *rm.Object) *failure {
+	f := &failure{
+		Call: string(c.AppendName(nil)), About: string(c.AppendSub(nil, d.ABI(ev.PID))), First: ev.Time, PID: ev.PID,
+	}
+	if ev.Kind == traces.KindOpen {
+		f.About = ev.Path
+	}
+	switch {
+	case o != nil:
+		f.Object = o.Path()
+	case c.Client != 0:
+		f.Object = fmt.Sprintf("%#x:%#x, not alive", c.Client, cmp.Or(c.Object, c.Parent))
+	}
+	if c.Errno != 0 {
+		f.Result = ioctl.ErrnoName(c.Errno)
+	}
+	if !c.HasStatus || c.Status == rm.OK {
+		return f
+	}
+	if f.Result != "" {
+		f.Result += " "
+	}
+	f.Result += c.Status.String()
+	if cause, ok := c.Status.Cause(c.Control, c.Class); ok {
+		f.Cause, f.Advice, f.Source = cause.Text, cause.Advice, cause.Source
+	}
+	return f
+}
+
+// failures returns what was gathered: the most frequent first, then by time.
+func (b *failureBook) failures() []*failure {
+	out := slices.Clone(b.list)
+	slices.SortStableFunc(out, func(x, y *failure) int {
+		return cmp.Or(cmp.Compare(y.Count, x.Count), cmp.Compare(x.First, y.First))
+	})
+	return out
+}
+
+// write draws the table, and the causes below it. Summaries may use it too.
+func (b *failureBook) write(w io.Writer) error {
+	list := b.failures()
+	var rows [][]string
+	for _, f := range list {
+		about := f.Call
+		if f.About != "" {
+			about += " " + f.About
+		}
+		rows = append(rows, []string{
+			fmt.Sprint(f.Count), fmt.Sprintf("%.6f", float64(f.First)/1e9), fmt.Sprint(f.PID), f.Result, about, f.Object,
+		})
+	}
+	var buf bytes.Buffer
+	if err := renderTable(&buf, "Failed calls", []string{">count", ">first", ">pid", "result", "call", "on"}, rows); err != nil {
+		return err
+	}
+	if len(list) == 0 {
+		fmt.Fprintln(&buf, "No call failed.")
+	}
+	if b.more > 0 {
+		fmt.Fprintf(&buf, "  … and %d more failures of other kinds\n", b.more)
+	}
+	said := make(map[string]bool)
+	for _, f := range list {
+		text := f.causeText()
+		if text == "" || said[text] {
+			continue
+		}
+		if len(said) == 0 {
+			fmt.Fprint(&buf, "\nWhat the driver's source says\n")
+		}
+		said[text] = true
+		fmt.Fprintf(&buf, "  %s\n", text)
+	}
+	_, err := w.Write(buf.Bytes())
+	return err
+}
+
+// causeText says what is known of a cause in a line, "" if nothing is.
+func (f *failure) causeText() string {
+	if f.Cause == "" {
+		return ""
+	}
+	s := f.Result + " of " + cmp.Or(f.About, f.Call) + ": " + f.Cause
+	if f.Advice != "" {
+		s += "; " + f.Advice
+	}
+	return s + " (" + f.Source + ")"
+}
+
+func failuresVerb(e *env, args, command []string) int {
+	var rf readFlags
+	var asJSON optString
+	fs := newFlagSet(e, "failures", "[flags] run.nvt")
+	rf.register(fs)
+	fs.Var(&asJSON, "json", "print as JSON, to stdout or with =`FILE` to a file")
+	names, status, ok := parseAnywhere(fs, args)
+	if !ok {
+		return status
+	}
+	if len(names) != 1 || command != nil {
+		return e.fail(exitUsage, "failures wants one recording")
+	}
+	r, d, err := rf.open(names[0])
+	if err != nil {
+		return e.fail(exitFailed, "%v", err)
+	}
+	defer r.Close()
+	b := newFailureBook(d)
+	damage := each(r, e.notice, func(ev *traces.Event) {
+		c := d.Decode(ev)
+		b.add(ev, &c, d)
+	})
+	if n := d.Notice(); n != "" {
+		e.notice("%s", n)
+	}
+	if asJSON.set {
+		err = writeJSON(e.stdout, asJSON.value, b.failures())
+	} else {
+		err = b.write(e.stdout)
+	}
+	for _, err := range []error{damage, err} {
+		if err != nil {
+			return e.fail(exitFailed, "%v", err)
+		}
+	}
+	return exitOK
+}

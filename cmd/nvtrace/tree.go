@@ -1,0 +1,336 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"math/bits"
+	"slices"
+	"strconv"
+	"time"
+
+	"nvtrace/ioctl"
+	"nvtrace/rm"
+	"nvtrace/traces"
+)
+
+// objectLog follows the driver's objects through a recording: the tree, and
+// what a reader wants to know beyond it.
+type objectLog struct {
+	objs    *ioctl.Objects
+	tree    *rm.Tree
+	start   int64
+	now     int64             // end of the latest event, ns
+	exits   map[int32]int64   // when processes ended
+	details map[uint32]detail // by rm.Object.ID
+	maps    []*mapRecord
+	mapped  map[mapAt]*mapRecord // living ones
+	ranges  []*rangeRecord
+	gpuMaps []*gpuRecord
+	gpuAt   map[fileAt]*gpuRecord // living ones
+	dmas    []*rm.DMAMapping
+	files   map[uint32]struct{} // open files that events named
+}
+
+// detail is what an object's allocation said beyond rm.Attr.
+type detail struct {
+	text   []string // "engineType=COPY2"
+	gpfifo uint64   // a channel's gpFifoOffset, a GPU address
+}
+
+func newObjectLog(d *ioctl.Decoder) *objectLog {
+	objs := ioctl.NewObjects(d, nil)
+	return &objectLog{
+		objs: objs, tree: objs.Tree(), start: math.MaxInt64, exits: make(map[int32]int64), details: make(map[uint32]detail),
+		mapped: make(map[mapAt]*mapRecord), gpuAt: make(map[fileAt]*gpuRecord), files: make(map[uint32]struct{}),
+	}
+}
+
+// add takes in an event that was just decoded as c.
+func (l *objectLog) add(ev *traces.Event, c *ioctl.Call) {
+	l.now = max(l.now, ev.Time+ev.Dur)
+	l.start = min(l.start, ev.Time)
+	if ev.File != 0 {
+		l.files[ev.File] = struct{}{}
+	}
+	if ev.Kind == traces.KindExit && ev.TID == ev.PID {
+		l.exits[ev.PID] = l.now
+	}
+	l.objs.Add(ev, c)
+	l.addMap(ev, c)
+	if ev.Kind != traces.KindIoctl {
+		return
+	}
+	if c.Failed() || ev.Flags&(traces.FlagNoExit|traces.FlagUnfinished) != 0 {
+		return
+	}
+	if c.Device == ioctl.DeviceUVM {
+		l.addUVM(ev, c)
+		return
+	}
+	if c.Escape != nil && c.Nr == escMapDMA {
+		l.addDMA(c)
+	}
+	if c.Class != nil && c.New != 0 {
+		if o := l.tree.Object(rm.Ref{Client: c.Client, Handle: c.New}); o != nil {
+			if d := detailOf(c, o.Kind); d.text != nil {
+				l.details[o.ID] = d
+			}
+		}
+	}
+}
+
+// escMapDMA is NV_ESC_RM_MAP_MEMORY_DMA (nv_escape.h).
+const escMapDMA = 0x57
+
+// told lists the members of allocation parameters that a tree shows, by the
+// kindred of the object.
+var told = map[rm.Kindred][]string{
+	rm.Memory:       {"type", "attr"},
+	rm.Channel:      {"gpFifoOffset", "engineType", "cid", "flags"},
+	rm.ChannelGroup: {"engineType"},
+	rm.Copy:         {"version", "engineType"},
+	rm.ContextShare: {"flags", "subctxId"},
+	rm.VASpace:      {"flags", "vaBase", "vaSize"},
+	rm.Event:        {"notifyIndex"},
+}
+
+// detailOf reads the details out of the call that made an object.
+func detailOf(c *ioctl.Call, kind rm.Kindred) (d detail) {
+	for i := range c.Parts {
+		p := &c.Parts[i]
+		s := p.Struct
+		if s == nil || p.Latest() == nil {
+			continue
+		}
+		names := told[kind]
+		switch {
+		case s != c.Class.Alloc && len(s.Fields) > 0 && s.Fields[0].Name == "params" && s.Fields[0].Struct != nil:
+			s, names = s.Fields[0].Struct, []string{"flags"} // nv_ioctl_nvos02_parameters_with_fd
+		case s != c.Class.Alloc:
+			continue
+		}
+		for _, name := range names {
+			f := s.Lookup(name)
+			v, ok := s.Uint(name, p.Latest())
+			if !ok || v == 0 {
+				continue
+			}
+			if name == "gpFifoOffset" {
+				d.gpfifo = v
+			}
+			if kind == rm.Copy {
+				// NVB0B5_ALLOCATION_PARAMETERS: what the number counts depends on version.
+				d.text = append(d.text, fmt.Sprintf("%s=%d", name, v))
+				continue
+			}
+			d.text = append(d.text, name+"="+valueText(f, v))
+		}
+		if kind == rm.Event && c.Class.Name == "NV01_EVENT_OS_EVENT" {
+			// The driver overwrites the descriptor with an address of its own.
+			if v, ok := s.Uint("data", p.In); ok {
+				d.text = append(d.text, "fd="+strconv.Itoa(int(int32(uint32(v)))))
+			}
+		}
+	}
+	return d
+}
+
+// valueText prints a number with the names that the tables have for it.
+func valueText(f *rm.Field, v uint64) string {
+	if d := f.Domain; d != nil {
+		if name, ok := d.Name(v); ok {
+			return name
+		}
+		text, rest := bitNames(d, v)
+		for i := range d.Ranges {
+			r := &d.Ranges[i]
+			n := r.Of(v)
+			if rest&r.Mask() == 0 || n == 0 {
+				continue
+			}
+			if r.Name == "LOCATION" {
+				rest &^= r.Mask() // said by the aperture
+				continue
+			}
+			name, ok := r.ValueName(n)
+			if !ok {
+				continue
+			}
+			if text != "" {
+				text += "|"
+			}
+			text += r.Name + "=" + name
+			rest &^= r.Mask()
+		}
+		switch {
+		case rest == 0:
+			return text
+		case text != "":
+			return text + "|" + fmt.Sprintf("%#x", rest)
+		}
+	}
+	if f.Role == rm.RoleAddress || v > 1<<20 {
+		return fmt.Sprintf("%#x", v)
+	}
+	return strconv.FormatUint(v, 10)
+}
+
+// bitNames names the bits of v that the domain has as values of their own, and
+// returns the rest.
+func bitNames(d *rm.Domain, v uint64) (text string, rest uint64) {
+	rest = v
+	for _, x := range d.Values {
+		if bits.OnesCount64(x.V) != 1 || rest&x.V == 0 {
+			continue
+		}
+		if text != "" {
+			text += "|"
+		}
+		text += x.Name
+		rest &^= x.V
+	}
+	return text, rest
+}
+
+// moment is a point of a recording that a tree or a list of mappings is shown at.
+type moment struct {
+	word string // "end" or "peak"; else at holds
+	at   int64
+}
+
+// parseMoment reads "1.5s", "250ms", "end" or "peak"; a number without a unit
+// is seconds.
+func parseMoment(s string) (moment, error) {
+	if s == "end" || s == "peak" {
+		return moment{word: s}, nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		var sec float64
+		if sec, err = strconv.ParseFloat(s, 64); err == nil {
+			d = time.Duration(sec * 1e9)
+		}
+	}
+	if err != nil || d < 0 {
+		return moment{}, fmt.Errorf("-at %s: want a time since the recording began such as 1.5s, or end, or peak", s)
+	}
+	return moment{at: int64(d)}, nil
+}
+
+// find turns peak into a time: when most memory was allocated, on the GPU if
+// there was any there.
+func (l *objectLog) find(m moment) moment {
+	if m.word != "peak" {
+		return m
+	}
+	totals := slices.DeleteFunc(l.tree.Totals(0), func(t rm.Total) bool {
+		return t.PeakBytes == 0 || t.Aperture == rm.ApertureVirtual
+	})
+	if len(totals) == 0 {
+		return moment{word: "end"}
+	}
+	best := slices.MaxFunc(totals, func(a, b rm.Total) int {
+		av, bv := a.Aperture == rm.ApertureVidmem, b.Aperture == rm.ApertureVidmem
+		if av != bv {
+			if av {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Compare(a.PeakBytes, b.PeakBytes)
+	})
+	return moment{at: best.PeakTime}
+}
+
+// lived reports whether something of process pid that was there from born to
+// died was there at the moment. The end of a process's life comes before what
+// the driver then frees.
+func (l *objectLog) lived(m moment, pid int32, born, died int64) bool {
+	if m.word == "end" {
+		end, ok := l.exits[pid]
+		if !ok {
+			end = l.now
+		}
+		return born <= end && died >= end
+	}
+	return born <= m.at && m.at < died
+}
+
+// text says the moment in words.
+func (m moment) text() string {
+	if m.word == "end" {
+		return "at the end of each process"
+	}
+	return fmt.Sprintf("at %.6f s", float64(m.at)/1e9)
+}
+
+// visible returns the objects that lived at the moment, or all, with their
+// parents' objects before them, in the order of a drawing.
+func (l *objectLog) visible(m moment, all bool) []node {
+	under := make(map[*rm.Object][]*rm.Object)
+	var roots []*rm.Object
+	for o := range l.tree.Objects() {
+		if !all && !l.objectLived(m, o) {
+			continue
+		}
+		if o.Parent == nil {
+			roots = append(roots, o)
+		} else {
+			under[o.Parent] = append(under[o.Parent], o)
+		}
+	}
+	slices.SortStableFunc(roots, func(a, b *rm.Object) int { return cmp.Compare(a.PID, b.PID) })
+	var nodes, todo []node
+	for _, o := range slices.Backward(roots) {
+		todo = append(todo, node{o, 0})
+	}
+	for len(todo) > 0 {
+		n := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		nodes = append(nodes, n)
+		for _, o := range slices.Backward(under[n.o]) {
+			todo = append(todo, node{o, n.depth + 1})
+		}
+	}
+	return nodes
+}
+
+// node is an object in a drawing of the tree.
+type node struct {
+	o     *rm.Object
+	depth int
+}
+
+// objectLived is lived for objects: what the program freed itself, even just
+// before it ended, was gone at the end.
+func (l *objectLog) objectLived(m moment, o *rm.Object) bool {
+	if m.word == "end" {
+		return !l.freed(o)
+	}
+	return o.Born <= m.at && m.at < o.Died
+}
+
+// freed reports whether the program ended the object by its own doing.
+func (l *objectLog) freed(o *rm.Object) bool {
+	return o.End != rm.EndNone && o.End != rm.EndExit
+}
+
+// read makes an objectLog of a recording.
+func (e *env) readObjects(rf *readFlags, name string) (*objectLog, *traces.Header, error) {
+	r, d, err := rf.open(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	l := newObjectLog(d)
+	err = each(r, func(format string, args ...any) { e.notice(name+": "+format, args...) }, func(ev *traces.Event) {
+		c := d.Decode(ev)
+		l.add(ev, &c)
+	})
+	if n := d.Notice(); n != "" {
+		e.notice("%s: %s", name, n)
+	}
+	h := r.Header
+	_ = r.Close() // everything was read
+	return l, &h, err
+}
