@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,11 +32,15 @@ const (
 
 // query records one call of the client's test control.
 func (s *script) query(fd int32, client int, in, out uint32) {
+	s.queryOn(fd, client, client, in, out)
+}
+
+func (s *script) queryOn(fd int32, client, object int, in, out uint32) {
 	p := record{s.t, s.abi.Struct("NVOS54_PARAMETERS"), make([]byte, 32)}
 	p.b[0] = byte(in)
 	q := p.clone()
 	q.b[4], q.b[5] = byte(out), byte(out>>8)
-	s.control(fd, client, client, testCmd, p, q)
+	s.control(fd, client, object, testCmd, p, q)
 }
 
 // clientScript records what the C client's behaviours have in common.
@@ -45,6 +50,7 @@ func clientScript(t testing.TB) *script {
 	s.alloc(3, 0, 0, 0, recorded, 0x41, nil)
 	s.query(3, recorded, 1, 1001)
 	s.query(3, recorded, 2, 1002)
+	s.query(3, recorded, 0, 1000)
 	s.free(3, recorded, 0, recorded)
 	s.open(4, "nvidia0")
 	s.open(5, "nvidia-uvm")
@@ -119,6 +125,64 @@ func TestObjects(t *testing.T) {
 	}
 	if got.Missed != 0 || got.Unused != 0 {
 		t.Errorf("missed %d, unused %d: %v", got.Missed, got.Unused, got.Misses)
+	}
+}
+
+// Open files are paired in the order in which they are opened, not used.
+func TestPairs(t *testing.T) {
+	s := newScript(t)
+	for fd := range int32(2) {
+		s.open(3+fd, "nvidiactl")
+	}
+	for fd := range int32(2) {
+		p := s.record("nv_ioctl_sys_params_t")
+		s.escape(3+fd, 0xd6, p, p.clone().set("memblock_size", 100+int(fd)))
+	}
+	got := replay(t, s.bytes(), nil, clientProgram(t), "pairs")
+	got.want(t, 0)
+	if want := "first 100, second 101\n"; got.stdout != want {
+		t.Errorf("stdout %q, want %q", got.stdout, want)
+	}
+}
+
+// A call is answered by its own object's record first, even a second time, then
+// by that of an object of the same class, then by any.
+func TestSubjects(t *testing.T) {
+	const dev = 0x5c000001
+	for _, tt := range []struct {
+		name   string
+		record func(s *script)
+		v1, v2 int // answers to 1 and 2
+	}{
+		{"own", func(s *script) {
+			s.query(3, recorded, 1, 1001)
+			s.query(3, recorded, 2, 1002)
+		}, 1001, 1002},
+		{"class", func(*script) {}, 9001, 9002},
+		{"mixed", func(s *script) { s.query(3, recorded, 2, 1002) }, 9001, 1002},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newScript(t)
+			s.open(3, "nvidiactl")
+			s.alloc(3, 0, 0, 0, recorded, 0x41, nil)
+			dp := s.record("NV0080_ALLOC_PARAMETERS")
+			s.alloc(3, recorded, recorded, dev, dev, 0x80, &dp)
+			s.queryOn(3, recorded, dev, 1, 7)
+			s.queryOn(3, recorded, dev, 2, 8)
+			tt.record(s)
+			s.open(4, "nvidiactl")
+			s.alloc(4, 0, 0, 0, recorded+1, 0x41, nil)
+			for range 2 {
+				s.query(4, recorded+1, 1, 9001)
+				s.query(4, recorded+1, 2, 9002)
+			}
+			got := replay(t, s.bytes(), nil, clientProgram(t), "basic")
+			got.want(t, 42)
+			want := fmt.Sprintf("client 0xc1d00042\nquery 1: 0 %d\nquery 2: 0 %d\nquery 1: 0 %[1]d\n", tt.v1, tt.v2)
+			if got.stdout != want {
+				t.Errorf("stdout %q, want %q", got.stdout, want)
+			}
+		})
 	}
 }
 

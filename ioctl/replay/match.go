@@ -66,7 +66,7 @@ func (s *server) search(q *question, stream []*answer) (fresh, same, closest *an
 		if d == 0 {
 			return true
 		}
-		if closest == nil || d < diff || d == diff && closest.used && !a.used {
+		if closest == nil || d < diff { // unused ones come first
 			closest, diff = a, d
 		}
 		return false

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"nvtrace/ioctl"
@@ -252,6 +253,40 @@ func TestLayouts(t *testing.T) {
 			if st.Size > 0 && st.Size <= maxLayout && len(l.of(st)) != st.Size {
 				t.Errorf("%v: %s: %d roles for %d bytes", v, st.Name, len(l.of(st)), st.Size)
 			}
+		}
+	}
+}
+
+// Members of a union that disagree about a byte make it plain.
+func TestUnion(t *testing.T) {
+	u := &rm.Struct{Name: "u", Size: 8, Union: true, Fields: []rm.Field{
+		{Name: "h", Size: 4, Elem: 4, Role: rm.RoleHandle},
+		{Name: "flag", Size: 1, Elem: 1},
+		{Name: "s", Size: 8, Elem: 8, Kind: rm.KindStruct, Struct: &rm.Struct{Name: "s", Size: 8, Fields: []rm.Field{
+			{Name: "status", Offset: 4, Size: 4, Elem: 4, Role: rm.RoleStatus},
+		}}},
+	}}
+	want := []role{rolePlain, roleHandle, roleHandle, roleHandle, roleStatus, roleStatus, roleStatus, roleStatus}
+	if got := make(layouts).of(u); !slices.Equal(got, want) {
+		t.Errorf("roles %v, want %v", got, want)
+	}
+}
+
+// A child's inherited descriptors are known for what they are.
+func TestInheritedFD(t *testing.T) {
+	s := newScript(t)
+	s.open(3, "nvidiactl")
+	s.add(&traces.Event{Kind: traces.KindFork, FD: -1, Child: 200})
+	s.pid, s.tid = 200, 200
+	s.open(4, "nvidia0")
+	reg := s.record("nv_ioctl_register_fd_t").set("ctl_fd", 3)
+	s.escape(4, 0xc9, reg, reg.clone())
+	s.add(&traces.Event{Kind: traces.KindClose, FD: 3, Args: [6]uint64{3}})
+	s.escape(4, 0xc9, reg.clone(), reg.clone())
+	rec := loaded(t, s.bytes())
+	for i, want := range []string{"nvidiactl", ""} {
+		if got := rec.answers[i].parts[0].fds[0]; got != want {
+			t.Errorf("call %d: descriptor 3 is of %q, want %q", i, got, want)
 		}
 	}
 }

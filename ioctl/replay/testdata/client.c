@@ -182,6 +182,10 @@ static int descriptors(void) {
 	control_t c = {client, client, CMD, 0, 8, 32, 0};
 	check(ioctl(d, _IOWR('F', 0x2a, control_t), &c) == 0 && c.status == 0x1e, "control with bad parameters");
 
+	void *readonly = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	control_t w = {client, client, CMD, 0, (uint64_t)(uintptr_t)readonly, 32, 0xffffffff};
+	check(ioctl(d, _IOWR('F', 0x2a, control_t), &w) == -1 && errno == EFAULT, "control with parameters that can't be written");
+	check(w.status == 0xffffffff, "a call that fails writes nothing");
 	printf("descriptors ok\n");
 	return 0;
 }
@@ -421,6 +425,15 @@ static int objects(void) {
 	return 0;
 }
 
+// pairs asks two open files of one node, the second first.
+static int pairs(void) {
+	uint64_t b, a;
+	int first = open_ctl(), second = open_ctl();
+	check(ioctl(second, _IOWR('F', 0xd6, uint64_t), &b) == 0 && ioctl(first, _IOWR('F', 0xd6, uint64_t), &a) == 0, "NV_ESC_SYS_PARAMS");
+	printf("first %llu, second %llu\n", (unsigned long long)a, (unsigned long long)b);
+	return 0;
+}
+
 static int bench(long n) {
 	setup();
 	uint32_t v;
@@ -450,6 +463,7 @@ int main(int argc, char **argv) {
 	if (!strcmp(what, "signals")) return signals();
 	if (!strcmp(what, "killed")) return killed(argv[0]);
 	if (!strcmp(what, "objects")) return objects();
+	if (!strcmp(what, "pairs")) return pairs();
 	if (!strcmp(what, "bench")) return bench(n);
 	if (!strcmp(what, "true")) return 0;
 	if (!strcmp(what, "sleep")) { setup(); printf("ready\n"); fflush(stdout); for (;;) pause(); }
