@@ -56,6 +56,9 @@ func (x *insn) predOp(n int, f func(s []uint32) uint32) error {
 	}
 	slots, nots := make([]int32, n), make([]uint32, n)
 	for i := range slots {
+		if x.text(x.args[i+1].Name) == "%is_explicit_cluster" {
+			return x.explicitCluster(d)
+		}
 		p, not, err := x.pred(&x.args[i+1])
 		if err != nil {
 			return err
@@ -70,6 +73,17 @@ func (x *insn) predOp(n int, f func(s []uint32) uint32) error {
 			in[i] = w.preds[p] ^ nots[i]
 		}
 		w.setPred(d, m, f(in[:n]))
+	})
+}
+
+// explicitCluster reads the one special register that is a predicate.
+func (x *insn) explicitCluster(d int32) error {
+	return x.step(func(w *warp, m uint32) {
+		var v uint32
+		if w.wk.launch.explicit {
+			v = m
+		}
+		w.setPred(d, m, v)
 	})
 }
 

@@ -22,6 +22,7 @@ type launch struct {
 	stackLimit uint64
 	maxDepth   int
 	budget     uint64
+	explicit   bool // launched with clusters
 
 	next  atomic.Uint64 // the next cluster to start
 	count atomic.Uint64 // thread instructions so far

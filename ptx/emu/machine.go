@@ -256,6 +256,7 @@ func (m *Machine) prepare(k *Kernel, cfg *LaunchConfig) (*launch, error) {
 	if l.cfg.Cluster == (Dim3{}) {
 		l.cfg.Cluster = k.reqCta
 	}
+	l.explicit = l.cfg.Cluster != (Dim3{})
 	for _, d := range []*Dim3{&l.cfg.Grid, &l.cfg.Block, &l.cfg.Cluster} {
 		d.X, d.Y, d.Z = max(d.X, 1), max(d.Y, 1), max(d.Z, 1)
 	}

@@ -384,7 +384,7 @@ func vectorFiles(tb testing.TB) []string {
 }
 
 // refusedVectors need instructions that the machine refuses.
-var refusedVectors = map[string]bool{"k_tma": true}
+var refusedVectors = map[string]bool{}
 
 // TestVectors runs every vector. Where a GPU's results are stored they must be
 // met; without them the launch must at least succeed.
