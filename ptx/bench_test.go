@@ -4,7 +4,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // benchSource joins the kernels of the corpus into sources of about a megabyte,
@@ -39,6 +41,16 @@ func benchSources(b *testing.B) map[string]string {
 	return out
 }
 
+// cpuTime returns the processor time that the process has used, collecting
+// garbage included.
+func cpuTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
 func eachSource(b *testing.B, run func(b *testing.B, src string)) {
 	sources := benchSources(b)
 	for _, kind := range slices.Sorted(maps.Keys(sources)) {
@@ -46,7 +58,11 @@ func eachSource(b *testing.B, run func(b *testing.B, src string)) {
 		b.Run(kind, func(b *testing.B) {
 			b.SetBytes(int64(len(src)))
 			b.ReportAllocs()
+			before := cpuTime(b)
 			run(b, src)
+			// On a machine with other work the wall clock says little.
+			used := cpuTime(b) - before
+			b.ReportMetric(float64(len(src))*float64(b.N)/1e6/used.Seconds(), "cpu-MB/s")
 		})
 	}
 }

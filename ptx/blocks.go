@@ -142,6 +142,13 @@ func (f *File) calleeOperand(s *Stmt) *Operand {
 	return nil
 }
 
+// jump is a branch at statement at of the body.
+type jump struct {
+	at      int
+	targets []uint32
+	unknown bool
+}
+
 // Blocks returns the basic blocks of fn in source order; nil without a body.
 func (f *File) Blocks(fn *Func) []Block {
 	body := f.Body(fn)
@@ -153,8 +160,7 @@ func (f *File) Blocks(fn *Func) []Block {
 	const starts, targeted = 1, 2
 	leader := make([]uint8, len(body)+1)
 	leader[0] = starts
-	targets := map[int][]uint32{}
-	unknown := map[int]bool{}
+	var jumps []jump // in source order
 	for i := range body {
 		fl := f.flowOf(&body[i])
 		if fl == flowNext {
@@ -163,32 +169,34 @@ func (f *File) Blocks(fn *Func) []Block {
 		leader[i+1] |= starts
 		if fl == flowJump {
 			ts, ok := l.targets(fn, i)
-			targets[i], unknown[i] = ts, !ok
+			jumps = append(jumps, jump{i, ts, !ok})
 			for _, t := range ts {
 				leader[t-base] |= starts | targeted
 			}
 		}
 	}
-	var blocks []Block
-	number := make([]int, len(body))
+	blocks := make([]Block, 0, 2*len(jumps)+4)
+	number := make([]int32, len(body))
 	for i := range body {
 		if leader[i] != 0 {
 			blocks = append(blocks, Block{First: base + uint32(i), Target: leader[i]&targeted != 0})
 		}
-		number[i] = len(blocks) - 1
+		number[i] = int32(len(blocks) - 1)
 		blocks[len(blocks)-1].Last = base + uint32(i)
 	}
 	for b := range blocks {
 		last := int(blocks[b].Last - base)
 		s := &body[last]
-		blocks[b].Indirect = unknown[last]
-		blocks[b].Falls = f.flowOf(s) == flowNext || s.Guarded()
-		succs := targets[last]
-		if blocks[b].Falls && b+1 < len(blocks) {
-			succs = append(succs, blocks[b].Last+1)
+		if len(jumps) > 0 && jumps[0].at == last {
+			blocks[b].Indirect = jumps[0].unknown
+			for _, t := range jumps[0].targets {
+				addBlock(&blocks[b].Succs, int(number[t-base]))
+			}
+			jumps = jumps[1:]
 		}
-		for _, t := range succs {
-			addBlock(&blocks[b].Succs, number[t-base])
+		blocks[b].Falls = f.flowOf(s) == flowNext || s.Guarded()
+		if blocks[b].Falls && b+1 < len(blocks) {
+			addBlock(&blocks[b].Succs, b+1)
 		}
 	}
 	reach(blocks)

@@ -33,6 +33,7 @@ func Parse(name, src string, o *ParseOptions) (*File, error) {
 	n := strings.Count(src, ";")
 	f.Stmts = make([]Stmt, 0, n+n/4+32)
 	f.args = make([]Operand, 0, 3*n+32)
+	p.stk = make([]Operand, 0, 64)
 	p.module()
 	if p.err != nil {
 		return nil, p.err

@@ -123,6 +123,13 @@ func (f *File) Sites(fn *Func) *Sites {
 	st.Blocks = f.Blocks(fn)
 	st.Entry = f.entry(fn, st.Blocks)
 	sc := siteScan{f: f, st: st}
+	accesses := 0
+	for i := range f.Body(fn) {
+		if s := &f.Stmts[fn.Open+1+uint32(i)]; s.Kind == StmtInstr && accessDecoders[s.Op] != nil {
+			accesses++
+		}
+	}
+	st.Accesses = make([]Access, 0, accesses)
 	for i := fn.Open + 1; i < fn.Close; i++ {
 		switch s := &f.Stmts[i]; s.Kind {
 		case StmtOpen:
@@ -205,8 +212,9 @@ type siteScan struct {
 	f     *File
 	st    *Sites
 	depth int
-	block int   // the block the scan is in
-	chain Chain // First != 0: open
+	block int        // the block the scan is in
+	mem   accessScan // reused: one allocation for all accesses
+	chain Chain      // First != 0: open
 }
 
 // target reports whether statement i, which the scan has come to, begins a
@@ -251,7 +259,8 @@ func (sc *siteScan) instr(i uint32, s *Stmt) {
 		sc.sync(i, s, SyncKind(kind-1))
 	}
 	if decode := accessDecoders[s.Op]; decode != nil {
-		decode(&accessScan{sc: sc, i: i, s: s, args: sc.f.Args(s)})
+		sc.mem = accessScan{sc: sc, i: i, s: s, args: sc.f.Args(s)}
+		decode(&sc.mem)
 	}
 }
 
