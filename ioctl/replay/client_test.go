@@ -153,13 +153,14 @@ func TestSubjects(t *testing.T) {
 		name   string
 		record func(s *script)
 		v1, v2 int // answers to 1 and 2
+		other  int // calls answered from another object
 	}{
 		{"own", func(s *script) {
 			s.query(3, recorded, 1, 1001)
 			s.query(3, recorded, 2, 1002)
-		}, 1001, 1002},
-		{"class", func(*script) {}, 9001, 9002},
-		{"mixed", func(s *script) { s.query(3, recorded, 2, 1002) }, 9001, 1002},
+		}, 1001, 1002, 0},
+		{"class", func(*script) {}, 9001, 9002, 3},
+		{"mixed", func(s *script) { s.query(3, recorded, 2, 1002) }, 9001, 1002, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newScript(t)
@@ -178,6 +179,14 @@ func TestSubjects(t *testing.T) {
 			}
 			got := replay(t, s.bytes(), nil, clientProgram(t), "basic")
 			got.want(t, 42)
+			for i := range got.Misses {
+				if m := &got.Misses[i]; !strings.Contains(m.Reason, "on another object") {
+					t.Errorf("reported: %v", m)
+				}
+			}
+			if int(got.Inexact) != tt.other {
+				t.Errorf("%d inexact, want %d", got.Inexact, tt.other)
+			}
 			want := fmt.Sprintf("client 0xc1d00042\nquery 1: 0 %d\nquery 2: 0 %d\nquery 1: 0 %[1]d\n", tt.v1, tt.v2)
 			if got.stdout != want {
 				t.Errorf("stdout %q, want %q", got.stdout, want)

@@ -33,8 +33,10 @@
 //   - the earliest unused one whose input is the same answers;
 //   - failing that, the latest used one whose input is the same (the program asks
 //     more often than the recorded one did: [Result.Repeated]);
-//   - failing that, the one whose input differs least, which is reported
-//     ([Result.Inexact]), or is a miss if [Options.Strict] is set.
+//   - failing that, the one whose input differs least.
+//
+// The last, and any answer of another object than the paired one, is reported
+// ([Result.Inexact]), or is a miss if [Options.Strict] is set.
 //
 // Inputs are the same if they differ in nothing but padding, bytes that the driver
 // writes, pointers, handles of paired objects, descriptors of files of the same

@@ -43,10 +43,12 @@ type question struct {
 	call    ioctl.Call
 	id      ident
 	subject any
-	client  *liveClient
-	parts   []part
-	arg     int  // index of the escape's own argument
-	makes   bool // the call makes an object
+	// subjectHandle is the program's handle of the subject, 0 if that is a file.
+	subjectHandle uint32
+	client        *liveClient
+	parts         []part
+	arg           int  // index of the escape's own argument
+	makes         bool // the call makes an object
 }
 
 // ask reads and decodes an ioctl.
@@ -71,7 +73,8 @@ func (s *server) understand(q *question, f *openFile) {
 	if f.rec != nil {
 		q.subject = f.rec
 	}
-	if o := q.client.lookup(subjectHandle(f.name, &q.call)); o != nil {
+	q.subjectHandle = subjectHandle(f.name, &q.call)
+	if o := q.client.lookup(q.subjectHandle); o != nil {
 		q.subject = o
 	}
 	_, effect := effectOf(f.name, &q.call)

@@ -14,71 +14,66 @@ const (
 	noAnswer quality = iota
 	exact            // the next one with the same input
 	repeated         // one with the same input, given before
-	inexact          // one with other input
+	inexact          // one with other input, or on another object
 )
+
+// match is what was found for a question.
+type match struct {
+	answer    *answer
+	how       quality
+	diff      int  // words in which the input differs
+	elsewhere bool // it was recorded on another object than the question's
+}
 
 // find returns the best answer to a call. It changes nothing: an answer counts
 // as used when it has reached the program.
-func (s *server) find(q *question) (*answer, quality, int) {
+func (s *server) find(q *question) match {
+	o, onObject := q.subject.(*object)
 	subjects := make([]any, 0, 3)
 	if q.subject != nil {
 		subjects = append(subjects, q.subject)
-		if o, ok := q.subject.(*object); ok {
-			subjects = append(subjects, o.class)
-		}
+	}
+	if onObject {
+		subjects = append(subjects, o.class)
 	}
 	subjects = append(subjects, nil)
 
-	var again, near *answer
-	nearDiff := 0
+	var near match
 	for _, subject := range subjects {
-		stream := s.rec.streams[key{q.id, subject}]
-		fresh, same, closest, diff := s.search(q, stream)
-		if fresh != nil {
-			return fresh, exact, 0
-		}
-		// An answer of the right subject that was used is better than a fresh one
-		// of another, but only where the subject is certain.
-		if same != nil && again == nil {
-			again = same
-			if subject == q.subject {
-				break
+		m := s.search(q, s.rec.streams[key{q.id, subject}])
+		m.elsewhere = onObject && m.answer != nil && m.answer.subject != q.subject
+		switch {
+		case m.how == exact || m.how == repeated:
+			if m.elsewhere {
+				m.how = inexact
 			}
-		}
-		if closest != nil && (near == nil || diff < nearDiff) {
-			near, nearDiff = closest, diff
+			return m
+		case m.how == inexact && (near.how == noAnswer || m.diff < near.diff):
+			near = m
 		}
 	}
-	switch {
-	case again != nil:
-		return again, repeated, 0
-	case near != nil:
-		return near, inexact, nearDiff
-	}
-	return nil, noAnswer, 0
+	return near
 }
 
-// search looks through one stream: fresh is the first unused answer with the
-// same input, same the last used one, closest the one whose input differs least.
-func (s *server) search(q *question, stream []*answer) (fresh, same, closest *answer, diff int) {
-	consider := func(a *answer) bool {
+// search looks through one stream: for the first unused answer with the same
+// input, then the last used one, then that whose input differs least.
+func (s *server) search(q *question, stream []*answer) match {
+	var near match
+	same := func(a *answer) bool {
 		d := s.differences(q, a)
-		if d == 0 {
-			return true
+		if d != 0 && (near.answer == nil || d < near.diff) {
+			near = match{answer: a, how: inexact, diff: d}
 		}
-		if closest == nil || d < diff { // unused ones come first
-			closest, diff = a, d
-		}
-		return false
+		return d == 0
 	}
 	looked := 0
-	for i := s.skipUsed(q.id, stream); i < len(stream) && looked < maxLook; i++ {
+	for i := s.skipUsed(stream); i < len(stream) && looked < maxLook; i++ {
 		if stream[i].used {
 			continue
 		}
 		looked++
-		if consider(stream[i]) {
-			return stream[i], nil, nil, 0
+		if same(stream[i]) {
+			return match{answer: stream[i], how: exact}
 		}
 	}
 	looked = 0
@@ -87,16 +82,16 @@ func (s *server) search(q *question, stream []*answer) (fresh, same, closest *an
 			continue
 		}
 		looked++
-		if consider(stream[i]) {
-			return nil, stream[i], nil, 0
+		if same(stream[i]) {
+			return match{answer: stream[i], how: repeated}
 		}
 	}
-	return nil, nil, closest, diff
+	return near
 }
 
 // skipUsed returns the index of the first unused answer of a stream, without
 // walking over the used ones every time.
-func (s *server) skipUsed(id ident, stream []*answer) int {
+func (s *server) skipUsed(stream []*answer) int {
 	if len(stream) == 0 {
 		return 0
 	}
@@ -160,7 +155,7 @@ func (s *server) explained(q *question, a *answer, lp, rp *part, off, end int) b
 		at := off &^ 7
 		return (long(lp.in, at) == 0) == (long(rp.in, at) == 0)
 	case roleHandle:
-		return s.sameHandle(q, l, r)
+		return s.sameHandle(q, a, l, r)
 	case roleFD:
 		return s.sameFD(q, l, r, rp.fds[off])
 	case rolePID:
@@ -175,7 +170,7 @@ func (s *server) explained(q *question, a *answer, lp, rp *part, off, end int) b
 	}
 	// A value without a role: it may be any of these all the same.
 	at := off &^ 7
-	return s.sameHandle(q, l, r) || s.samePID(q, a, l, r) || userAddress(long(lp.in, at)) && userAddress(long(rp.in, at))
+	return s.sameHandle(q, a, l, r) || s.samePID(q, a, l, r) || userAddress(long(lp.in, at)) && userAddress(long(rp.in, at))
 }
 
 // bytesExplained says whether all differing bytes are padding or are written by
@@ -197,10 +192,20 @@ func (s *server) bytesExplained(lp, rp *part, off, end int) bool {
 	return true
 }
 
-// sameHandle says whether l names the object that r names in the recording.
-func (s *server) sameHandle(q *question, l, r uint32) bool {
+// sameHandle says whether l names the object that r names in the recording, or
+// each is the call's own client or subject: whether these are a pair is for find
+// to judge, unless one is known and the other is not.
+func (s *server) sameHandle(q *question, a *answer, l, r uint32) bool {
 	if l == 0 || r == 0 {
 		return l == r
+	}
+	if l == q.call.Client && r == a.clientHandle && (q.client == nil) == (a.client == nil) {
+		return true
+	}
+	_, known := q.subject.(*object)
+	_, recorded := a.subject.(*object)
+	if l == q.subjectHandle && r == a.subjectHandle && known == recorded {
+		return true
 	}
 	if o := q.client.lookup(l); o != nil {
 		return o.handle == r

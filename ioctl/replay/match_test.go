@@ -99,9 +99,10 @@ func selfCheck(t testing.TB, data []byte) (calls int) {
 			files[ev.File] = f
 		}
 		q := s.askAgain(ev, f)
-		a, how, diff := s.find(q)
-		if a != own {
-			t.Errorf("event %d (%v): answered by %+v (%d, %d words differ), not by itself", n, q.id, a, how, diff)
+		m := s.find(q)
+		a := m.answer
+		if a != own || m.how != exact {
+			t.Errorf("event %d (%v): answered by %+v, not by itself", n, q.id, m)
 			continue
 		}
 		h := s.newHandle(q, a)
@@ -384,7 +385,7 @@ func TestUndo(t *testing.T) {
 			continue
 		}
 		q := srv.askAgain(ev, f)
-		a, _, _ := srv.find(q)
+		a := srv.find(q).answer
 		if a == nil {
 			t.Fatal("no answer")
 		}
@@ -438,7 +439,7 @@ func FuzzReplay(f *testing.F) {
 			file := &openFile{id: ev.File, name: ev.Dev, rdev: ev.Rdev, rec: rec.files[ev.File]}
 			q := srv.askAgain(ev, file)
 			q.faulty()
-			a, _, _ := srv.find(q)
+			a := srv.find(q).answer
 			if a == nil {
 				srv.note(q, "missing", false)
 				continue

@@ -94,10 +94,13 @@ type answer struct {
 	id      ident
 	subject any
 	client  *client // of the handles in it, nil if it names none
-	pid     int32
-	tid     int32
-	ret     int64
-	parts   []part
+	// The handles of the client and of the subject, 0 none.
+	clientHandle, subjectHandle uint32
+
+	pid   int32
+	tid   int32
+	ret   int64
+	parts []part
 
 	made *object // the object that it brought into being
 	ends *object // the object that it freed
@@ -246,7 +249,8 @@ func (rec *recording) addIoctl(ev *traces.Event, c *ioctl.Call, n int) {
 	a := &answer{index: n, pid: ev.PID, tid: ev.TID, ret: ev.Ret, id: identOf(ev, c)}
 	a.client = rec.clients[c.Client]
 	a.subject = f
-	if o := a.client.lookup(subjectHandle(ev.Dev, c)); o != nil {
+	a.clientHandle, a.subjectHandle = c.Client, subjectHandle(ev.Dev, c)
+	if o := a.client.lookup(a.subjectHandle); o != nil {
 		a.subject = o
 	}
 	a.parts = partsOf(rec.layouts, c, true)

@@ -326,9 +326,10 @@ func (s *server) ioctl(n *notification, t *task) reply {
 		}
 		return answered(-int64(unix.EFAULT))
 	}
-	a, how, diff := s.find(q)
-	if a == nil || how == inexact && s.opts.Strict {
-		return s.miss(q, a, diff)
+	m := s.find(q)
+	a := m.answer
+	if a == nil || m.how == inexact && s.opts.Strict {
+		return s.miss(q, m)
 	}
 	h := s.newHandle(q, a)
 	r := answered(a.ret)
@@ -348,15 +349,16 @@ func (s *server) ioctl(n *notification, t *task) reply {
 	}
 	r.commit = func() {
 		s.commit(q, a, h)
-		s.count(q, a, how, diff)
+		s.count(q, m)
 	}
 	return r
 }
 
 // count does the statistics of an answered call.
-func (s *server) count(q *question, a *answer, how quality, diff int) {
+func (s *server) count(q *question, m match) {
+	a := m.answer
 	s.res.Answered++
-	switch how {
+	switch m.how {
 	case repeated:
 		s.res.Repeated++
 	case inexact:
@@ -367,16 +369,27 @@ func (s *server) count(q *question, a *answer, how quality, diff int) {
 		if at := s.statusAt(q); at >= 0 && q.arg < len(a.parts) {
 			q.call.Status, q.call.HasStatus = rm.Status(word(a.parts[q.arg].out, at)), true
 		}
-		s.note(q, fmt.Sprintf("answered from event %d, whose input differs in %s", a.index, words(diff)), true)
+		s.note(q, fmt.Sprintf("answered from event %d, %s", a.index, m.why()), true)
 	}
-	s.log.Debug("answered", "tid", q.task.tid, "event", a.index, "quality", how, "result", a.ret)
+	s.log.Debug("answered", "tid", q.task.tid, "event", a.index, "quality", m.how, "result", a.ret)
 }
 
-func words(n int) string {
-	if n == 1 {
-		return "1 word"
+// why says what is inexact about a match.
+func (m *match) why() string {
+	where, what := "", ""
+	if m.elsewhere {
+		where = "on another object"
 	}
-	return strconv.Itoa(n) + " words"
+	switch {
+	case m.diff == 1:
+		what = "whose input differs in 1 word"
+	case m.diff > 1:
+		what = fmt.Sprintf("whose input differs in %d words", m.diff)
+	}
+	if where != "" && what != "" {
+		where += ", "
+	}
+	return where + what
 }
 
 // Statuses of the resource manager (nvstatuscodes.h).
@@ -387,11 +400,11 @@ const (
 
 // miss answers a call that the recording has no answer for; near is the
 // closest that it has.
-func (s *server) miss(q *question, near *answer, diff int) reply {
+func (s *server) miss(q *question, near match) reply {
 	reason := "not in the recording"
 	switch {
-	case near != nil:
-		reason = fmt.Sprintf("not in the recording with this input (nearest is event %d, %s differ)", near.index, words(diff))
+	case near.answer != nil:
+		reason = fmt.Sprintf("not in the recording like this (nearest is event %d, %s)", near.answer.index, near.why())
 	case q.subject != nil && s.rec.asked(q.id):
 		reason = "not in the recording with parameters of this size"
 	}
