@@ -84,7 +84,7 @@ func TestAttach(t *testing.T) {
 		}
 		h.check(t)
 		checkCalls(t, h)
-		if h.enters < 50 || h.count(TaskNew) != 5 || h.count(TaskDetach) != 5 || h.events[0].tid != v.pid || h.events[1].thread != true {
+		if h.enters < 50 || h.count(TaskNew) != 5 || h.count(TaskDetach) != 5 || h.events[0].tid != v.pid || !h.events[1].thread {
 			t.Errorf("round %d: %d calls, %d tasks found, %d let go", round, h.enters, h.count(TaskNew), h.count(TaskDetach))
 		}
 		for _, tid := range threads {

@@ -35,7 +35,8 @@
 // programs lose their privilege, as they do under any tracer without root.
 // Go's runtime replaces inherited ignored signals, SIGHUP and SIGINT and those of
 // job control excepted, before this package can see them; the program gets the
-// default for the others (SIGPIPE, SIGQUIT).
+// default for the others (SIGPIPE, SIGQUIT). Likewise it unblocks those whose
+// default is to end a Go program (SIGTERM, SIGABRT).
 //
 // A child made by clone with CLONE_UNTRACED is traced nevertheless; one made
 // so by clone3, whose flags no filter can see, escapes, and its matched calls

@@ -1,6 +1,8 @@
 package ptrace
 
 import (
+	"slices"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -80,8 +82,8 @@ func (tr *tracer) onSyscall(t *Task) {
 
 // selected does a filter's work.
 func (tr *tracer) selected(t *Task) (class uint16, ok bool) {
-	for i := len(t.Proc.sets) - 1; i >= 0; i-- { // the youngest filter decides
-		if class, ok = t.Proc.sets[i].match.match(&t.call); ok {
+	for _, s := range slices.Backward(t.Proc.sets) { // the youngest filter decides
+		if class, ok = s.match.match(&t.call); ok {
 			return class, true
 		}
 	}
@@ -164,6 +166,7 @@ func (tr *tracer) onFork(t *Task, kind stopKind) {
 	tid := int(msg)
 	child := tr.tasks[tid]
 	switch {
+	case tid <= 0: // not in our pid namespace; nor can it be traced from here
 	case child == nil:
 		child = tr.await(tid)
 	case !child.held: // adopted already

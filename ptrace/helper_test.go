@@ -40,6 +40,8 @@ func helper(name string, args []string) int {
 			return 128 + int(res.Status.Signal())
 		}
 		return res.Status.ExitStatus()
+	case "launch":
+		return launchAndAnswer(o)
 	case "swap":
 		return swap(o, h)
 	case "report": // reads and injects wherever it can, and says how it went

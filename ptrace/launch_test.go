@@ -104,6 +104,35 @@ func TestLaunch(t *testing.T) {
 	}
 }
 
+// TestLaunchUnprivileged fetches the listener as a user who needs no_new_privs.
+func TestLaunchUnprivileged(t *testing.T) {
+	out, err := asNobody(t, "launch", build(t, "victim"), "hello")
+	if want := "hello F=42\nnnp=true asked=1 status=0x300\n"; err != nil || out != want {
+		t.Errorf("%v, %q, want %q", err, out, want)
+	}
+}
+
+// launchAndAnswer is the helper for it.
+func launchAndAnswer(o *Options) int {
+	child, err := Launch(o)
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	asked, err := notifications(child.Listener)
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	var st unix.WaitStatus
+	if _, err := unix.Wait4(child.PID, &st, 0, nil); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	fmt.Printf("nnp=%t asked=%d status=%#x\n", child.NoNewPrivs, asked["ioctl"], uint32(st))
+	return 0
+}
+
 func TestLaunchErrors(t *testing.T) {
 	for _, c := range []struct {
 		rules []Rule

@@ -300,7 +300,7 @@ func TestExecErrors(t *testing.T) {
 				err := start()
 				var ee *ExecError
 				if !errors.As(err, &ee) || ee.Errno != c.errno || ee.Stage != c.stage || c.want != nil && !errors.Is(err, c.want) ||
-					!errors.Is(err, c.errno) || errors.Is(err, ErrNotFound) && c.want != ErrNotFound {
+					!errors.Is(err, c.errno) || errors.Is(err, ErrNotFound) && !errors.Is(c.want, ErrNotFound) {
 					t.Errorf("%v (%+v)", err, ee)
 				}
 			}

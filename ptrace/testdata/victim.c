@@ -621,6 +621,21 @@ static int own_filter(void)
 	return 0;
 }
 
+// blocked: executes ARG... with some signals blocked.
+static char **rest;
+static int blocked(void)
+{
+	sigset_t m;
+	sigemptyset(&m);
+	sigaddset(&m, SIGUSR1);
+	sigaddset(&m, SIGWINCH);
+	sigaddset(&m, SIGRTMIN + 3);
+	sigprocmask(SIG_BLOCK, &m, 0);
+	close(dev);
+	execv(rest[0], rest);
+	return 98;
+}
+
 // environment: what a program inherits.
 static int environment(void)
 {
@@ -808,7 +823,7 @@ static const struct {
 	{"nanosleep_stop", nanosleep_stop}, {"untraced", untraced}, {"int80", int80}, {"bad_pointer", bad_pointer},
 	{"trace_me", trace_me}, {"undumpable", undumpable}, {"set_uid", set_uid}, {"orphan", orphan},
 	{"kill_self", kill_self}, {"sig_mask", sig_mask}, {"many_forks", many_forks}, {"fork_tree", fork_tree},
-	{"new_pid_ns", new_pid_ns}, {"own_filter", own_filter}, {"environment", environment}, {"forever", forever},
+	{"new_pid_ns", new_pid_ns}, {"own_filter", own_filter}, {"environment", environment}, {"blocked", blocked}, {"forever", forever},
 	{"sleeper", sleeper}, {"calls", calls}, {"others", others}, {"attachee", attachee}, {"inject", inject},
 };
 
@@ -817,6 +832,7 @@ int main(int argc, char **argv)
 	if (argc < 2)
 		return 99;
 	arg = argc > 2 ? argv[2] : 0;
+	rest = argv + 2;
 	dev = open("/dev/null", O_RDWR);
 	for (size_t i = 0; i < sizeof table / sizeof *table; i++)
 		if (!strcmp(argv[1], table[i].name))
