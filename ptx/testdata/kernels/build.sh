@@ -9,9 +9,11 @@
 #	NVCC13        folder of CUDA 13.0 (bin/nvcc, nvvm, include)
 #	NVRTC118 NVRTC124 NVRTC129
 #	              folders that hold cuda_nvrtc/lib and cuda_runtime/include of CUDA 11.8, 12.4, 12.9
+#	NVRTC135      folder that holds lib and include of CUDA 13.5
 #	CLANG14 CLANG19   clang of that major version
 #	TRITON_PYTHON python with Triton 3.6.0
-#	PTXAS118 PTXAS124 PTXAS129 PTXAS130  assemblers for the check column of the manifest
+#	PTXAS118 PTXAS124 PTXAS129 PTXAS130 PTXAS135
+#	              assemblers for the check column of the manifest
 set -u
 cd "$(dirname "$0")" || exit 1
 here=$PWD
@@ -31,10 +33,12 @@ compile() {
 	nvcc13.0)
 		"$NVCC13/bin/nvcc" -ptx -arch="$arch" "$@" -o "$out" "$base" ;;
 	nvrtc*)
-		case $tool in nvrtc11.8) lib=$NVRTC118 ;; nvrtc12.4) lib=$NVRTC124 ;; *) lib=$NVRTC129 ;; esac
-		local so
-		so=$(ls "$lib"/cuda_nvrtc/lib/libnvrtc.so.*) || return 1
-		"$work/nvrtcc" "$so" "$base" "$base" "$out" "--gpu-architecture=compute_${arch#sm_}" -std=c++17 --include-path="$lib/cuda_runtime/include" "$@" ;;
+		local so include
+		case $tool in nvrtc11.8) lib=$NVRTC118 ;; nvrtc12.4) lib=$NVRTC124 ;; nvrtc12.9) lib=$NVRTC129 ;; *) lib=$NVRTC135 ;; esac
+		include=$lib/cuda_runtime/include
+		[ -d "$include" ] || include=$lib/include
+		so=$(find "$lib" -name 'libnvrtc.so.*') || return 1
+		"$work/nvrtcc" "$so" "$base" "$base" "$out" "--gpu-architecture=compute_${arch#sm_}" -std=c++17 --include-path="$include" "$@" ;;
 	clang*)
 		local cc=$CLANG19; [ "$tool" = clang14 ] && cc=$CLANG14
 		"$cc" -x cuda --cuda-device-only --cuda-gpu-arch="$arch" -nocudainc -nocudalib -O2 -fdeclspec -std=c++17 -Wno-unused-value -Wno-unknown-cuda-version -Wno-writable-strings \
@@ -48,6 +52,7 @@ have() {
 	nvrtc11.8) [ -n "${NVRTC118-}" ] ;;
 	nvrtc12.4) [ -n "${NVRTC124-}" ] ;;
 	nvrtc12.9) [ -n "${NVRTC129-}" ] ;;
+	nvrtc13.5) [ -n "${NVRTC135-}" ] ;;
 	clang14) [ -n "${CLANG14-}" ] ;;
 	clang19) [ -n "${CLANG19-}" ] ;;
 	*) echo "build.sh: unknown tool $1" >&2; exit 1 ;;

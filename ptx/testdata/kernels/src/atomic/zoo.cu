@@ -2,6 +2,7 @@
 // build: nvcc13.0 sm_100
 // build: nvrtc11.8 sm_60
 // build: nvrtc12.4 sm_70
+// build: nvrtc13.5 sm_90
 // Every atomic function of CUDA C, device, block and system scope, results used and unused.
 extern "C" __global__ void atomics32(unsigned *u, int *s, float *f, unsigned *old)
 {

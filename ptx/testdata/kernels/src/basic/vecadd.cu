@@ -9,6 +9,8 @@
 // build: clang19 sm_70
 // build: clang19 sm_90
 // build: clang14 sm_35
+// build: nvrtc13.5 sm_90
+// build: nvrtc13.5 sm_120
 // Element-wise sum: the smallest kernel with a bounds check.
 extern "C" __global__ void vecadd(const float *a, const float *b, float *c, int n)
 {

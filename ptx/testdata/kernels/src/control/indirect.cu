@@ -1,6 +1,7 @@
 // build: nvcc13.0 sm_90
 // build: nvcc13.0 sm_75
 // build: nvrtc12.4 sm_52
+// build: nvrtc13.5 sm_90 -G
 // Function pointers: a table in memory, a pointer passed down, virtual methods.
 typedef int (*op)(int, int);
 __device__ int f_add(int a, int b) { return a + b; }

@@ -1,5 +1,6 @@
 // build: nvcc13.0 sm_80
 // build: nvrtc12.4 sm_60
+// build: nvrtc13.5 sm_100 -G
 // Recursion: Fibonacci, Ackermann, mutual recursion.
 __device__ int fib(int n) { return n < 2 ? n : fib(n - 1) + fib(n - 2); }
 __device__ int ack(int m, int n) { return m == 0 ? n + 1 : n == 0 ? ack(m - 1, 1) : ack(m - 1, ack(m, n - 1)); }

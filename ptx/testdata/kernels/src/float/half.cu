@@ -1,6 +1,7 @@
 // build: nvcc13.0 sm_90
 // build: nvrtc12.4 sm_70
 // build: nvrtc12.4 sm_53
+// build: nvrtc13.5 sm_110
 // Half precision: scalar, packed, comparisons, conversions, transcendental.
 #include <cuda_fp16.h>
 extern "C" __global__ void half_ops(const __half *a, const __half *b, __half *o)

@@ -1,5 +1,6 @@
 // build: nvcc13.0 sm_80
 // build: clang19 sm_70
+// build: nvrtc12.4 sm_80 -G
 // Structures by value in kernel and function parameters and as results.
 struct Vec { double x, y, z; };
 struct Mix { char c; short s; int i; float f; Vec v; unsigned char tail[5]; };

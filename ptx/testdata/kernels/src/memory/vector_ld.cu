@@ -1,6 +1,7 @@
 // build: nvcc13.0 sm_75
 // build: nvcc13.0 sm_90
 // build: clang19 sm_60
+// build: nvrtc13.5 sm_100
 // Vector loads and stores of every width.
 extern "C" __global__ void vector_ld(const uchar4 *a, const short2 *b, const int2 *c, const int4 *d, const double2 *e, int4 *out, double2 *dout)
 {

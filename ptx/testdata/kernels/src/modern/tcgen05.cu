@@ -1,4 +1,5 @@
 // build: nvcc13.0 sm_100a
+// build: nvrtc13.5 sm_103a
 // Blackwell: tensor memory allocation, a product, a load, deallocation.
 extern "C" __global__ void tcgen05(unsigned long long da, unsigned long long db, unsigned idesc, float *out)
 {

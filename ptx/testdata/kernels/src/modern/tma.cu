@@ -1,5 +1,6 @@
 // build: nvcc13.0 sm_90
 // build: nvcc13.0 sm_100a
+// build: nvrtc13.5 sm_100a
 // Bulk copies, reductions and stores; griddepcontrol; elect; fences of the async proxy.
 extern "C" __global__ void tma(const int *in, int *out, const void *map)
 {

@@ -1,5 +1,6 @@
 // build: nvcc13.0 sm_90a
 // build: nvrtc12.4 sm_90a
+// build: nvrtc13.5 sm_90a
 // Hopper: a warp-group product, register redistribution, bulk tensor copies.
 extern "C" __global__ void __launch_bounds__(256) wgmma(float *out, unsigned long long da, unsigned long long db, const void *map)
 {

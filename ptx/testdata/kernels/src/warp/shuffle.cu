@@ -1,6 +1,7 @@
 // build: nvcc13.0 sm_80
 // build: nvrtc12.4 sm_70
 // build: nvrtc11.8 sm_35
+// build: nvrtc12.9 sm_90 -G
 // All shuffles, widths below 32, 64-bit values.
 extern "C" __global__ void shuffle(const int *in, int *out, const double *din, double *dout)
 {

@@ -1,5 +1,6 @@
 // build: nvcc13.0 sm_90
 // build: nvrtc12.4 sm_70
+// build: nvrtc13.5 sm_100 -lineinfo
 // Votes, ballots, activemask and match, full and partial masks.
 extern "C" __global__ void vote(const int *in, unsigned *out)
 {
