@@ -38,6 +38,8 @@ func TestDecodeKinds(t *testing.T) {
 		"NV_ESC_RM_ACCESS_REGISTRY |  | known | failed",
 		"NV_ESC_RM_CONTROL | NV2080_CTRL_CMD_GPU_GET_NAME_STRING | known",
 		"NV_ESC_RM_CONTROL | NV2080_CTRL_CMD_GPU_GET_NAME_STRING | known",
+		"NV_ESC_RM_CONTROL | NV2080_CTRL_CMD_FB_GET_INFO | known",
+		"NV_ESC_RM_CONTROL | NV2080_CTRL_CMD_GPU_GET_NAME_STRING | known | failed",
 	}
 	for i := range max(len(got), len(want)) {
 		g, w := "", ""

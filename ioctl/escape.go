@@ -68,6 +68,7 @@ func (d *Decoder) names(abi *rm.ABI, c *Call, p *Part) {
 	switch c.Nr {
 	case escControl: // NVOS54: hClient, hObject, cmd
 		c.Client, c.Object = load32(in, 0), load32(in, 4)
+		c.Finn = load32(in, 12)&controlFinn != 0
 		d.control(abi, c, load32(in, 8), int(load32(in, 24)))
 	case escAlloc, escAllocObject, escAllocMemory: // NVOS21/64, NVOS05, NVOS02: hRoot, hObjectParent, hObjectNew, hClass
 		c.Client, c.Parent, c.New = load32(in, 0), load32(in, 4), load32(after, 8)
@@ -137,6 +138,7 @@ func (d *Decoder) control(abi *rm.ABI, c *Call, cmd uint32, size int) {
 	switch {
 	case ctl.Params == nil && size > 0:
 		c.Unknown = UnknownBytes
+	case c.Finn: // packed: of any size
 	case ctl.Params != nil && ctl.Size != size:
 		c.Unknown = UnknownSize
 		if other, v := abi.ControlLayout(cmd, size); other != nil {

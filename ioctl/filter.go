@@ -219,7 +219,7 @@ func (c *Call) rmSubject() bool {
 
 // status matches the result of a call; what has none matches nothing, not even OK.
 func (p *pattern) status(ev *traces.Event, c *Call) bool {
-	if ev.Kind > traces.KindIoctl || ev.Flags&(traces.FlagNoExit|traces.FlagUnfinished) != 0 {
+	if ev.Kind > traces.KindIoctl || ev.Flags&(traces.FlagNoExit|traces.FlagUnfinished|traces.FlagRestarted) != 0 {
 		return false
 	}
 	if !c.Failed() {

@@ -351,6 +351,8 @@ func (p *printer) parameters(q *Part, c *Call) {
 			p.members(q.Struct, v, 0, 0, false)
 		}
 		p.dst = append(p.dst, '}')
+	case c.Finn && len(q.In) >= finnHeader:
+		p.finn(q)
 	default:
 		p.dst = append(p.dst, '{')
 		p.body(q)
@@ -363,6 +365,28 @@ func (p *printer) parameters(q *Part, c *Call) {
 		p.dst = strconv.AppendInt(p.dst, int64(q.Struct.Size), 10)
 		p.text(" */")
 	}
+}
+
+// finnHeader is the size of FINN_RM_API (finn_rm_api.h), which serialised
+// parameters begin with: version, payloadSize, interface, message.
+const finnHeader = 32
+
+// finn appends FINN-serialised parameters: the header's members, then bytes.
+func (p *printer) finn(q *Part) {
+	p.text("{interface=")
+	p.hexNumber(load64(q.In, 16))
+	p.text(", message=")
+	p.hexNumber(load64(q.In, 24))
+	p.text(", payloadSize=")
+	p.plain(load64(q.In, 8))
+	p.text(", payload=")
+	v := partView(q)
+	v.before = v.before[finnHeader:]
+	if v.after != nil {
+		v.after = window(v.after, finnHeader, len(v.after))
+	}
+	p.changes(v, func(b []byte) { p.hex(b) })
+	p.text("}")
 }
 
 // skipped returns which members of an argument stand elsewhere in the line.
@@ -413,6 +437,10 @@ func (p *printer) result(ev *traces.Event) {
 		p.text(" = ?")
 	case ev.Flags&traces.FlagUnfinished != 0:
 		p.mark(colorNote, " = ? <unfinished ...>")
+		p.mark(colorOff, "")
+	case ev.Flags&traces.FlagRestarted != 0:
+		p.mark(colorNote, " = ? ")
+		p.text(errnoName(c.Errno))
 		p.mark(colorOff, "")
 	case c.Errno != 0:
 		p.mark(colorError, " = -1 ")

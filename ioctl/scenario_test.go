@@ -165,6 +165,16 @@ func odd(t testing.TB) *world {
 	e.Flags |= traces.FlagUnfinished
 	e.Mem[0].Out, e.Mem[1].Out = nil, nil
 
+	// Serialised parameters: a header, then bytes of no fixed layout.
+	packed := append(make([]byte, 32), 1, 2, 3, 4)
+	packed[0], packed[8], packed[16], packed[24] = 1, 4, 13, 2
+	finn := w.new("NVOS54_PARAMETERS").set("hClient", hClient).set("hObject", hSub).set("cmd", 0x20801301).set("flags", 4).set("params", w.place(packed)).set("paramsSize", 36)
+	w.call(clientFD, escReq(escControl, 32), w.place(finn.b), func() { packed[33] = 9 }, 0)
+
+	e = w.control(hSub, 0x20800110, make([]byte, 132), nil, rm.OK)
+	e.Flags |= traces.FlagRestarted
+	e.Ret = -512
+
 	w.add(&traces.Event{Kind: traces.KindDup, FD: clientFD, Dev: "nvidiactl", File: 1, Ret: 9, Args: [6]uint64{clientFD}})
 	w.add(&traces.Event{Kind: traces.KindOpen, FD: -1, Path: "/dev/nvidia3", Ret: -2, Args: [6]uint64{0x55d0c0de5000, 2}})
 	w.add(&traces.Event{Kind: traces.KindFork, FD: -1, Child: 4712})

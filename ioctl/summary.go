@@ -2,6 +2,7 @@ package ioctl
 
 import (
 	"cmp"
+	"encoding/hex"
 	"math/bits"
 	"slices"
 	"strings"
@@ -146,8 +147,8 @@ type UnknownCount struct {
 	Why    string `json:"why"`
 	Count  uint64 `json:"count"`
 	First  int64  `json:"first"`
-	Size   int    `json:"size"` // of the first one's argument or parameters
-	Bytes  []byte `json:"bytes,omitempty"`
+	Size   int    `json:"size"`            // of the first one's argument or parameters
+	Bytes  string `json:"bytes,omitempty"` // its beginning, in hexadecimal
 }
 
 // OpenCount counts opens of one node with one result.
@@ -303,7 +304,7 @@ func (s *Summary) ioctl(ev *traces.Event, c *Call, p *Process) {
 		n.hist.add(ev.Dur)
 		r.IoctlTime += ev.Dur
 		p.Time += ev.Dur
-		if c.Failed() {
+		if c.Failed() && ev.Flags&traces.FlagRestarted == 0 {
 			r.Failed++
 			n.Failed++
 			p.Failed++
@@ -371,7 +372,7 @@ func (s *Summary) unknown(ev *traces.Event, c *Call, key Key) {
 		if len(c.Parts) > 0 {
 			last := &c.Parts[len(c.Parts)-1]
 			u.Size = last.Len
-			u.Bytes = slices.Clone(last.In[:min(len(last.In), sampleBytes)])
+			u.Bytes = hex.EncodeToString(last.In[:min(len(last.In), sampleBytes)])
 		}
 		s.unknowns[key] = u
 	}

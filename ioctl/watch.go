@@ -63,17 +63,13 @@ type Watcher struct {
 	known bool // the version is the machine's, not a guess
 	vecs  []Vec
 	left  int // bytes that the call may still copy
-	maps  map[int32][]span
 }
-
-// span is a mapped range of addresses.
-type span struct{ lo, hi uint64 }
 
 // NewWatcher returns a Watcher for a driver of that version ("580.159.04"). If
 // it is empty or malformed, the newest known layouts serve until the program's
 // version handshake says more.
 func NewWatcher(driver string) *Watcher {
-	w := &Watcher{maps: make(map[int32][]span), vecs: make([]Vec, 0, maxSegments)}
+	w := &Watcher{vecs: make([]Vec, 0, maxSegments)}
 	if v, err := rm.ParseVersion(driver); err == nil {
 		w.abi, w.known = rm.Load(v), true
 	} else {
@@ -212,21 +208,17 @@ func (w *Watcher) read(ev *traces.Event, mem Memory, addr, n uint64, limit int) 
 
 // Exit fills in the segments' Out: the same ranges, read again with the
 // pointers of the entry, as the driver wrote through those. Unchanged bytes
-// share memory with In. For successful mappings it notes the range, see Mapped.
+// share memory with In.
 func (w *Watcher) Exit(ev *traces.Event, mem Memory) {
-	switch ev.Kind {
-	case traces.KindIoctl:
+	if ev.Kind == traces.KindIoctl {
 		w.reread(ev, mem)
 		w.handshake(ev)
-	case traces.KindMmap, traces.KindMunmap, traces.KindMremap:
-		w.mapping(ev)
 	}
 }
 
 // reread reads all segments a second time, in one system call where mem can.
 func (w *Watcher) reread(ev *traces.Event, mem Memory) {
 	w.vecs = w.vecs[:0]
-	total := 0
 	for i := range ev.Mem {
 		// What faulted at the entry is not tried again: the driver stopped there too.
 		s := &ev.Mem[i]
@@ -234,7 +226,6 @@ func (w *Watcher) reread(ev *traces.Event, mem Memory) {
 		s.Out = b
 		if len(b) > 0 {
 			w.vecs = append(w.vecs, Vec{s.Addr, b})
-			total += len(b)
 		}
 	}
 	got := 0
@@ -242,12 +233,12 @@ func (w *Watcher) reread(ev *traces.Event, mem Memory) {
 		got, _ = vm.ReadMemV(w.vecs)
 		got = max(0, got)
 	}
-	w.finish(ev, mem, got, total)
+	w.finish(ev, mem, got)
 }
 
 // finish reads one by one what lies behind the first got bytes, and lets
 // unchanged segments share.
-func (w *Watcher) finish(ev *traces.Event, mem Memory, got, total int) {
+func (w *Watcher) finish(ev *traces.Event, mem Memory, got int) {
 	for i := range ev.Mem {
 		s := &ev.Mem[i]
 		n := len(s.Out)
@@ -270,7 +261,6 @@ func (w *Watcher) finish(ev *traces.Event, mem Memory, got, total int) {
 			s.Out = s.In
 		}
 	}
-	_ = total
 	clear(w.vecs)
 }
 
@@ -286,77 +276,4 @@ func (w *Watcher) handshake(ev *traces.Event) {
 	if v, ok := handshakeVersion(&ev.Mem[0]); ok {
 		w.abi, w.known = rm.Load(v), true
 	}
-}
-
-// Mapped reports whether the range overlaps a mapping of a device file that the
-// process made (and Exit saw): whether its unmapping matters.
-func (w *Watcher) Mapped(pid int32, addr, size uint64) bool {
-	end := addr + size
-	if end < addr {
-		end = 1<<64 - 1
-	}
-	for _, s := range w.maps[pid] {
-		if s.lo < end && addr < s.hi {
-			return true
-		}
-	}
-	return false
-}
-
-// Gone forgets a process that ended or started another program.
-func (w *Watcher) Gone(pid int32) { delete(w.maps, pid) }
-
-// maxSpans bounds the mappings remembered per process.
-const maxSpans = 1 << 16
-
-func (w *Watcher) mapping(ev *traces.Event) {
-	if ev.Ret < 0 && ev.Ret > -4096 {
-		return
-	}
-	switch ev.Kind {
-	case traces.KindMmap:
-		w.addSpan(ev.PID, span{uint64(ev.Ret), uint64(ev.Ret) + ev.Args[1]})
-	case traces.KindMunmap:
-		w.cutSpan(ev.PID, span{ev.Args[0], ev.Args[0] + ev.Args[1]})
-	case traces.KindMremap:
-		w.cutSpan(ev.PID, span{ev.Args[0], ev.Args[0] + ev.Args[1]})
-		w.addSpan(ev.PID, span{uint64(ev.Ret), uint64(ev.Ret) + ev.Args[2]})
-	}
-}
-
-func (w *Watcher) addSpan(pid int32, s span) {
-	if s.hi <= s.lo {
-		return
-	}
-	w.cutSpan(pid, s) // MAP_FIXED replaces what was there
-	if l := w.maps[pid]; len(l) < maxSpans {
-		w.maps[pid] = append(l, s)
-	}
-}
-
-// cutSpan takes a range out of the process's mappings.
-func (w *Watcher) cutSpan(pid int32, cut span) {
-	l := w.maps[pid]
-	for i := 0; i < len(l); i++ {
-		s := l[i]
-		if s.hi <= cut.lo || cut.hi <= s.lo {
-			continue
-		}
-		switch {
-		case cut.lo <= s.lo && s.hi <= cut.hi:
-			l[i] = l[len(l)-1]
-			l = l[:len(l)-1]
-			i--
-		case cut.lo <= s.lo:
-			l[i].lo = cut.hi
-		case s.hi <= cut.hi:
-			l[i].hi = cut.lo
-		default:
-			l[i].hi = cut.lo
-			if len(l) < maxSpans {
-				l = append(l, span{cut.hi, s.hi})
-			}
-		}
-	}
-	w.maps[pid] = l
 }

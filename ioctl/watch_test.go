@@ -216,40 +216,6 @@ func TestWatcherVersion(t *testing.T) {
 	}
 }
 
-func TestWatcherMapped(t *testing.T) {
-	w := NewWatcher(testDriver)
-	do := func(kind traces.Kind, ret int64, args ...uint64) {
-		e := &traces.Event{Kind: kind, PID: 1, Ret: ret}
-		copy(e.Args[:], args)
-		w.Exit(e, nil)
-	}
-	check := func(addr, size uint64, want bool) {
-		t.Helper()
-		if got := w.Mapped(1, addr, size); got != want {
-			t.Errorf("Mapped(%#x, %#x) = %v", addr, size, got)
-		}
-	}
-	do(traces.KindMmap, 0x10000, 0, 0x4000)
-	do(traces.KindMmap, -12, 0, 0x4000)
-	check(0x10000, 1, true)
-	check(0xf000, 0x1000, false)
-	check(0xf000, 0x1001, true)
-	check(0x14000, 0x1000, false)
-	check(0, 1<<64-1, true)
-	do(traces.KindMunmap, 0, 0x11000, 0x1000)
-	check(0x11000, 0x1000, false)
-	check(0x10000, 0x1000, true)
-	check(0x12000, 0x1000, true)
-	do(traces.KindMremap, 0x50000, 0x12000, 0x2000, 0x8000)
-	check(0x12000, 0x2000, false)
-	check(0x57fff, 1, true)
-	if w.Mapped(2, 0x10000, 1) {
-		t.Error("another process")
-	}
-	w.Gone(1)
-	check(0, 1<<40, false)
-}
-
 func TestWatcherAllocs(t *testing.T) {
 	w := newWorld(t, testDriver)
 	arg := w.new("NVOS54_PARAMETERS").set("cmd", 0x20801301).set("paramsSize", 16)

@@ -129,7 +129,7 @@ func TestAgainstEncodingJSON(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	p := parser{strings: map[string]string{}}
 	var got Event
-	for range 5000 {
+	for range 1500 {
 		e := randomEvent(r)
 		line := AppendEvent(nil, e)
 		if !utf8.Valid(line) || bytes.IndexByte(line, '\n') != len(line)-1 {

@@ -45,7 +45,7 @@ func randomEvents(seed uint64, n int) []*Event {
 // TestRoundTrip writes random events, plain and compressed, and reads the same ones.
 func TestRoundTrip(t *testing.T) {
 	for _, compress := range []bool{false, true} {
-		events := randomEvents(7, 2000)
+		events := randomEvents(7, 800)
 		data := record(t, events, &WriterOptions{Compress: compress, FlushBytes: 5000})
 		h, got, err := readAll(t, data)
 		if err != nil {
