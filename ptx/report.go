@@ -312,8 +312,8 @@ type CheckReport struct {
 }
 
 // Check returns what can be said of f without an assembler: the features that
-// it uses but its version or target does not have, and the opcodes and
-// directives that are not known.
+// it uses but its version or target does not have, and the opcodes,
+// modifiers and directives that are not known.
 func (f *File) Check() *CheckReport {
 	r := &CheckReport{Version: f.Version.String(), Target: f.Target().String(), Errors: []string{}, Warnings: []string{}}
 	if f.Version == (Version{}) {
@@ -341,7 +341,16 @@ func (f *File) Check() *CheckReport {
 		}
 	}
 	for i := range f.Stmts {
-		unknown(&f.Stmts[i])
+		s := &f.Stmts[i]
+		unknown(s)
+		if s.Kind != StmtInstr || s.Flags&UnknownWord != 0 {
+			continue
+		}
+		for m := range f.Mods(s) {
+			if !KnownModifier(m) {
+				r.Warnings = append(r.Warnings, fmt.Sprintf("%s: unknown modifier %s of %s", f.Position(s.Pos), m, f.Opcode(s)))
+			}
+		}
 	}
 	for i := range f.attrs {
 		unknown(&f.attrs[i])
