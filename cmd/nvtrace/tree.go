@@ -36,6 +36,7 @@ type objectLog struct {
 type detail struct {
 	text   []string // "engineType=COPY2"
 	gpfifo uint64   // a channel's gpFifoOffset, a GPU address
+	errors uint32   // a channel's hObjectError: the memory that faults are told in
 }
 
 func newObjectLog(d *ioctl.Decoder) *objectLog {
@@ -73,7 +74,7 @@ func (l *objectLog) add(ev *traces.Event, c *ioctl.Call) {
 	}
 	if c.Class != nil && c.New != 0 {
 		if o := l.tree.Object(rm.Ref{Client: c.Client, Handle: c.New}); o != nil {
-			if d := detailOf(c, o.Kind); d.text != nil {
+			if d := detailOf(c, o.Kind); d.text != nil || d.errors != 0 {
 				l.details[o.ID] = d
 			}
 		}
@@ -125,6 +126,9 @@ func detailOf(c *ioctl.Call, kind rm.Kindred) (d detail) {
 				continue
 			}
 			d.text = append(d.text, name+"="+valueText(f, v))
+		}
+		if v, ok := s.Uint("hObjectError", p.In); ok && kind == rm.Channel {
+			d.errors = uint32(v)
 		}
 		if kind == rm.Event && c.Class.Name == "NV01_EVENT_OS_EVENT" {
 			// The driver overwrites the descriptor with an address of its own.

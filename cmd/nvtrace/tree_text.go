@@ -90,13 +90,17 @@ func (f *facts) channels() {
 		users[mem][as] = append(users[mem][as], ch)
 	}
 	for _, ch := range chans {
-		for _, h := range ch.Attr.Deps {
+		refer := func(as string, h uint32) {
 			for _, mem := range byRef[rm.Ref{Client: ch.Ref.Client, Handle: h}] {
 				if mem.Born <= ch.Born && ch.Born < mem.Died {
-					use(mem, "USERD", ch)
+					use(mem, as, ch)
 				}
 			}
 		}
+		for _, h := range ch.Attr.Deps { // of these, only hUserdMemory is memory
+			refer("USERD", h)
+		}
+		refer("error notifier", f.l.details[ch.ID].errors)
 		if at := f.l.details[ch.ID].gpfifo; at != 0 {
 			if o := findSpan(spans, ch.PID, at); o != nil {
 				use(o, "GPFIFO", ch)
