@@ -118,7 +118,7 @@ func (x *insn) ignorePrefix(prefixes ...string) {
 
 // typ returns the n'th type modifier, TypeNone when there are fewer.
 func (x *insn) typ(n int) ptx.Type {
-	if n < len(x.types) {
+	if n >= 0 && n < len(x.types) {
 		return x.types[n]
 	}
 	return ptx.TypeNone
