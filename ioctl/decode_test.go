@@ -291,3 +291,36 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// TestAllVersions: a control and both forms of an allocation, watched, decoded
+// and printed with the layouts of every driver in the tables.
+func TestAllVersions(t *testing.T) {
+	for _, v := range rm.Versions() {
+		w := newWorld(t, v.String())
+		w.open(clientFD, "nvidiactl")
+		name := w.new("NV2080_CTRL_GPU_GET_NAME_STRING_PARAMS")
+		w.control(hSub, 0x20800110, name.b, func() { name.setText("gpuNameString", "GPU") }, rm.OK)
+		w.alloc(hClient, hDevice, 0x5c000020, 0xc56f, w.new(w.abi.Class(0xc56f).Alloc.Name).set("gpFifoEntries", 64).b, rm.OK)
+		arg := w.new("NVOS21_PARAMETERS").set("hRoot", hClient).set("hObjectNew", 7).set("hClass", 0x2080).set("pAllocParms", w.place(make([]byte, 4)))
+		w.call(clientFD, escReq(escAlloc, 32), w.place(arg.b), func() { arg.set("status", 0x1f) }, 0)
+		m := w.new("nv_ioctl_nvos33_parameters_with_fd").set("params.hMemory", 9).set("fd", 1<<32-1)
+		w.call(clientFD, escReq(escMapMemory, len(m.b)), w.place(m.b), func() { m.set("params.status", 0x22) }, 0)
+
+		d := NewDecoder(w.header())
+		for i, e := range w.events[1:] {
+			c := d.Decode(e)
+			wantParts, wantStatus := 2, []rm.Status{0, 0, 0x1f, 0x22}[i]
+			if i == 3 {
+				wantParts = 1
+			}
+			if c.Unknown != Known || !c.Other.IsZero() || len(c.Parts) != wantParts || !c.HasStatus || c.Status != wantStatus {
+				t.Errorf("%v: call %d: %v, layout of %q, %d parts, status %v", v, i, c.Unknown, c.Other, len(c.Parts), c.Status)
+			}
+			line := string(d.AppendCall(nil, e, &c, nil))
+			want := []string{`"GPU"`, "gpFifoEntries=64", "= 0 NV_ERR_INVALID_ARGUMENT", "{hMemory=0x9, fd=-1} = 0 NV_ERR_INVALID_CLASS"}[i]
+			if !strings.Contains(line, want) {
+				t.Errorf("%v: %q not in %s", v, want, line)
+			}
+		}
+	}
+}
