@@ -193,6 +193,8 @@ func (t *Tree) Open(at At, node string) {
 // CloseFile notes that the last descriptor of an open file is gone; exit says
 // that it went with its process. The driver frees the clients that live on it.
 func (t *Tree) CloseFile(at At, exit bool) {
+	t.closeUVM(at)
+	t.maps.closeFile(at)
 	f := t.files[at.File]
 	if f == nil {
 		return
@@ -205,8 +207,6 @@ func (t *Tree) CloseFile(at At, exit bool) {
 		t.end(c, at, end)
 	}
 	f.Died, f.clients = at.Time, nil
-	t.closeUVM(at)
-	t.maps.closeFile(at)
 }
 
 // Object returns the living object of a handle, nil if there is none.

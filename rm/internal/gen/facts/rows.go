@@ -24,8 +24,10 @@ func (f *Facts) rows() (map[string]map[string]json.RawMessage, error) {
 				r.put(Enums, s.Enum, e)
 			}
 		}
-		if a, ok := f.Alias[n]; ok {
-			r.put(Aliases, n, a)
+	}
+	for n, to := range f.Alias {
+		if k, ok := f.Record(n); names[n] || ok && records[k] {
+			r.put(Aliases, n, to)
 		}
 	}
 	for _, e := range f.Escapes {

@@ -91,10 +91,29 @@ func Extract(fsys fs.FS) (*facts.Facts, Counts, error) {
 	h.counts()
 	h.directions()
 	h.domains()
+	h.complete()
 	if len(h.errs) > 0 {
 		return nil, n, fmt.Errorf("driver %s: %w", version, errors.Join(h.errs...))
 	}
 	return h.f, n, nil
+}
+
+// complete checks that nothing is missing altogether, as when a header that a
+// version must have was not there to be read.
+func (h *harvest) complete() {
+	for name, n := range map[string]int{
+		"escapes": len(h.f.Escapes), "uvm": len(h.f.UVM), "kms": len(h.f.KMS), "nvswitch": len(h.f.NVSwitch), "nvlink": len(h.f.NVLink),
+		"drm": len(h.f.DRM), "controls": len(h.f.Controls), "classes": len(h.f.Classes), "status codes": len(h.f.Status),
+	} {
+		if n == 0 {
+			h.fail("%s: there are none", name)
+		}
+	}
+	for _, e := range h.f.Escapes {
+		if e.Where != "" && len(e.Params) == 0 {
+			h.fail("escapes: %s is handled in %s, and no layout of its argument is known", e.Name, e.Where)
+		}
+	}
 }
 
 func (h *harvest) fail(format string, a ...any) { h.errs = append(h.errs, fmt.Errorf(format, a...)) }
