@@ -29,10 +29,11 @@ func Parse(name, src string, o *ParseOptions) (*File, error) {
 	if uint64(len(src)) > maxSource {
 		return nil, &Error{File: name, Line: 1, Col: 1, Want: "a source of less than 4 GiB", Got: fmt.Sprintf("%d bytes", len(src))}
 	}
-	// Almost every statement ends in ';' and has up to three operands.
+	// Almost every statement ends in ';' and has up to three operands, about one
+	// in eight bytes.
 	n := strings.Count(src, ";")
 	f.Stmts = make([]Stmt, 0, n+n/4+32)
-	f.args = make([]Operand, 0, 3*n+32)
+	f.args = make([]Operand, 0, min(3*n, len(src)/8)+32)
 	p.stk = make([]Operand, 0, 64)
 	p.module()
 	if p.err != nil {
