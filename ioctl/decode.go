@@ -200,7 +200,7 @@ func (d *Decoder) request(ev *traces.Event, c *Call, r *rm.Request, ours bool) {
 	}
 	p := d.add(ev, d.argument(ev), Part{Struct: r.Params})
 	if p == nil {
-		c.Unknown = UnknownBytes
+		unread(ev, c)
 		return
 	}
 	if p.Len != r.Params.Size {
@@ -233,7 +233,7 @@ func (d *Decoder) modeset(abi *rm.ABI, ev *traces.Event, c *Call) {
 	if r != nil && r.Params != nil {
 		switch {
 		case p == nil:
-			c.Unknown = UnknownBytes
+			unread(ev, c)
 		case p.Len != r.Params.Size:
 			c.Unknown = UnknownSize
 		}

@@ -55,6 +55,14 @@ func (d *Decoder) escape(abi *rm.ABI, ev *traces.Event, c *Call, nr uint32, seg 
 	}
 }
 
+// unread notes that bytes of a call were not recorded, unless that was on
+// purpose.
+func unread(ev *traces.Event, c *Call) {
+	if c.Unknown == Known && ev.Flags&traces.FlagNoExit == 0 {
+		c.Unknown = UnknownBytes
+	}
+}
+
 // minNamed is how many bytes of an argument it takes to name its subject.
 const minNamed = 16
 
@@ -213,8 +221,8 @@ func (d *Decoder) follow(abi *rm.ABI, ev *traces.Event, c *Call, e *rm.Embedded,
 	}
 	p := d.add(ev, seg, part)
 	if p == nil {
-		if c.Unknown == Known && e.Of != rm.TargetArray {
-			c.Unknown = UnknownBytes
+		if e.Of != rm.TargetArray {
+			unread(ev, c)
 		}
 		return
 	}

@@ -63,6 +63,7 @@ type Watcher struct {
 	known bool // the version is the machine's, not a guess
 	vecs  []Vec
 	left  int // bytes that the call may still copy
+	brief bool
 }
 
 // NewWatcher returns a Watcher for a driver of that version ("580.159.04"). If
@@ -77,6 +78,12 @@ func NewWatcher(driver string) *Watcher {
 	}
 	return w
 }
+
+// SetBrief makes Enter copy only what it takes to name a call, its control
+// command or class and its objects: the argument of an escape, but no
+// parameters, and nothing of other devices' requests. For recordings that only
+// count (traces.FlagNoExit).
+func (w *Watcher) SetBrief(on bool) { w.brief = on }
 
 // ABI returns the tables in use.
 func (w *Watcher) ABI() *rm.ABI { return w.abi }
@@ -95,6 +102,12 @@ func (w *Watcher) Enter(ev *traces.Event, mem Memory) {
 	dev := DeviceOf(ev.Dev, ev.Rdev)
 	if arg == 0 || isGeneric(req) {
 		return
+	}
+	switch dev {
+	case DeviceUVM, DeviceUVMTools, DeviceNVSwitch, DeviceNVSwitchCtl, DeviceNVLink, DeviceDRM:
+		if w.brief {
+			return // the request says it all
+		}
 	}
 	switch dev {
 	case DeviceCtl, DeviceGPU:
@@ -134,6 +147,9 @@ func (w *Watcher) escape(ev *traces.Event, mem Memory, nr uint32, arg, size uint
 func (w *Watcher) follow(ev *traces.Event, mem Memory, e *rm.Embedded, b []byte, depth int) {
 	if depth >= maxNesting {
 		ev.Flags |= traces.FlagTruncated
+		return
+	}
+	if w.brief && e.Of != rm.TargetEscape {
 		return
 	}
 	t := resolve(w.abi, e, b)
@@ -176,7 +192,7 @@ func (w *Watcher) modeset(ev *traces.Event, mem Memory, req uint32, arg uint64) 
 		return
 	}
 	size, addr := binary.LittleEndian.Uint32(b[4:]), binary.LittleEndian.Uint64(b[8:])
-	if addr != 0 && size != 0 {
+	if addr != 0 && size != 0 && !w.brief {
 		w.read(ev, mem, addr, uint64(size), maxModeset)
 	}
 }

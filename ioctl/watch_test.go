@@ -216,6 +216,39 @@ func TestWatcherVersion(t *testing.T) {
 	}
 }
 
+// TestWatcherBrief: enough to name a call, and no more.
+func TestWatcherBrief(t *testing.T) {
+	w := startup(t)
+	m := memory(t)
+	u := uvm(t)
+	for _, w := range []*world{w, m, u} {
+		b := NewWatcher(testDriver)
+		b.SetBrief(true)
+		full, brief := NewDecoder(w.header()), NewDecoder(w.header())
+		for _, e := range w.events {
+			want := full.Decode(e)
+			e2 := *e
+			if e.Kind == traces.KindIoctl {
+				e2.Flags |= traces.FlagNoExit
+				e2.Mem = nil
+				mem := &fakeMem{}
+				for _, s := range e.Mem {
+					mem.put(s.Addr, s.In)
+				}
+				b.Enter(&e2, mem)
+				if mem.reads > 1 {
+					t.Errorf("%s: %d reads", want.Name, mem.reads)
+				}
+			}
+			got := brief.Decode(&e2)
+			known := got.Unknown == want.Unknown || want.Unknown == UnknownRequest
+			if got.Name != want.Name || got.Sub != want.Sub || got.Key() != want.Key() || !known {
+				t.Errorf("%s(%s) %v, briefly %s(%s) %v", want.Name, want.Sub, want.Unknown, got.Name, got.Sub, got.Unknown)
+			}
+		}
+	}
+}
+
 func TestWatcherAllocs(t *testing.T) {
 	w := newWorld(t, testDriver)
 	arg := w.new("NVOS54_PARAMETERS").set("cmd", 0x20801301).set("paramsSize", 16)
