@@ -71,18 +71,21 @@ func (b *batch) reset() {
 
 // queue carries events from the tracing thread to one consumer goroutine.
 type queue struct {
-	mu     sync.Mutex
-	room   sync.Cond // the consumer took the pending batch
-	fill   *batch
-	spare  *batch
-	closed bool
+	mu    sync.Mutex
+	room  sync.Cond // the consumer took the pending batch
+	fill  *batch
+	spare *batch
 
-	wake chan struct{} // buffered; tells the consumer that there is something
-	done chan struct{} // closed when the consumer has seen everything
+	wake   chan struct{} // buffered; tells the consumer that there is something
+	closed chan struct{} // closed when no more events come
+	done   chan struct{} // closed when the consumer has seen everything
 }
 
 func newQueue() *queue {
-	q := &queue{fill: &batch{}, spare: &batch{}, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	q := &queue{
+		fill: &batch{}, spare: &batch{},
+		wake: make(chan struct{}, 1), closed: make(chan struct{}), done: make(chan struct{}),
+	}
 	q.room.L = &q.mu
 	return q
 }
@@ -106,13 +109,7 @@ func (q *queue) put(ev *traces.Event) {
 
 // close says that no more events come and waits until the consumer has seen all.
 func (q *queue) close() {
-	q.mu.Lock()
-	q.closed = true
-	q.mu.Unlock()
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
+	close(q.closed)
 	<-q.done
 }
 
@@ -121,33 +118,45 @@ func (q *queue) close() {
 func (q *queue) consume(f func(*traces.Event), idle func()) {
 	defer close(q.done)
 	timer := time.NewTimer(latency)
-	for {
-		q.mu.Lock()
-		b, closed := q.fill, q.closed
-		q.fill, q.spare = q.spare, nil
-		q.room.Broadcast()
-		q.mu.Unlock()
-		for i := range b.events {
-			f(&b.events[i])
-		}
-		n := len(b.events)
-		b.reset()
-		q.mu.Lock()
-		q.spare = b
-		q.mu.Unlock()
+	for last := false; ; {
+		n := q.drain(f)
 		if n > 0 {
 			continue
 		}
 		idle()
-		if closed {
+		if last {
 			return
 		}
-		<-q.wake
+		select {
+		case <-q.wake:
+		case <-q.closed:
+			last = true
+			continue
+		}
 		// Let a burst gather: one wake-up for many events.
 		timer.Reset(latency)
 		select {
 		case <-timer.C:
 		case <-q.wake:
+		case <-q.closed:
 		}
 	}
+}
+
+// drain calls f for the pending events and returns how many there were.
+func (q *queue) drain(f func(*traces.Event)) int {
+	q.mu.Lock()
+	b := q.fill
+	q.fill, q.spare = q.spare, nil
+	q.room.Broadcast()
+	q.mu.Unlock()
+	for i := range b.events {
+		f(&b.events[i])
+	}
+	n := len(b.events)
+	b.reset()
+	q.mu.Lock()
+	q.spare = b
+	q.mu.Unlock()
+	return n
 }
