@@ -180,12 +180,17 @@ func valueText(f *rm.Field, v uint64) string {
 	return strconv.FormatUint(v, 10)
 }
 
-// bitNames names the bits of v that the domain has as values of their own, and
+// bitNames names the bits of v where the domain's values are single bits, and
 // returns the rest.
 func bitNames(d *rm.Domain, v uint64) (text string, rest uint64) {
 	rest = v
 	for _, x := range d.Values {
-		if bits.OnesCount64(x.V) != 1 || rest&x.V == 0 {
+		if bits.OnesCount64(x.V) > 1 {
+			return "", v // numbers
+		}
+	}
+	for _, x := range d.Values {
+		if rest&x.V == 0 {
 			continue
 		}
 		if text != "" {
