@@ -40,7 +40,7 @@
 //
 // Inputs are the same if they differ in nothing but padding, bytes that the driver
 // writes, pointers, handles of paired objects, descriptors of files of the same
-// node, and process ids. Of the answer, only the bytes that the driver changed are
+// node, process ids, and what the program says about its machine. Of the answer, only the bytes that the driver changed are
 // written (a status always); pointers stay the program's own, handles that the
 // program chose stay its own, and handles that the driver chose are the recorded
 // ones as long as no living object has them.

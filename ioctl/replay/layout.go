@@ -14,7 +14,14 @@ const (
 	roleHandle
 	roleFD
 	rolePID
+	roleHost // what the program found out about the machine
 )
+
+// hostFacts are the members that tell the driver something about the machine.
+// They differ between the recorded one and this one, and say nothing of the call.
+var hostFacts = map[string]string{
+	"nv_ioctl_sys_params_t": "memblock_size", // from /sys/devices/system/memory/block_size_bytes
+}
 
 // maxLayout bounds the structs that are taken apart; the largest of the driver's
 // has 171,936 bytes.
@@ -50,6 +57,9 @@ func mark(roles []role, s *rm.Struct, inherited role) {
 		}
 		part := roles[f.Offset : f.Offset+f.Size]
 		r := roleOf(f, inherited)
+		if f.Name != "" && hostFacts[s.Name] == f.Name {
+			r = roleHost
+		}
 		if f.Kind == rm.KindStruct && f.Struct != nil && f.Elem > 0 && r != roleOut {
 			for at := 0; at+f.Elem <= len(part); at += f.Elem {
 				sub := part[at : at+f.Elem]

@@ -160,6 +160,8 @@ func (s *server) explained(q *question, a *answer, lp, rp *part, off, end int) b
 		return s.sameFD(q, l, r, rp.fds[off])
 	case rolePID:
 		return l != 0 && r != 0
+	case roleHost:
+		return true
 	case roleOut, roleStatus:
 		return true
 	case rolePad:

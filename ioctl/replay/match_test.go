@@ -184,13 +184,16 @@ func TestGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := replay(t, rec, &Options{Strict: true}, append([]string{rminfo(t)}, args...)...)
-	got.want(t, 0)
-	if got.stdout != string(want) {
-		t.Errorf("stdout:\n%s\nrecorded:\n%s", got.stdout, want)
-	}
-	if got.Missed != 0 {
-		t.Errorf("misses: %v", got.Misses)
+	for _, more := range [][]string{nil, {"--threads", "4", "--repeat", "3", "--fork"}} {
+		argv := slices.Concat([]string{rminfo(t)}, args, more)
+		got := replay(t, rec, &Options{Strict: true}, argv...)
+		got.want(t, 0)
+		if got.stdout != string(want) {
+			t.Errorf("%v: stdout:\n%s\nrecorded:\n%s", more, got.stdout, want)
+		}
+		if got.Missed != 0 || got.Unused != 0 {
+			t.Errorf("%v: %d recorded answers unused, misses: %v", more, got.Unused, got.Misses)
+		}
 	}
 }
 
@@ -233,6 +236,7 @@ func TestLayouts(t *testing.T) {
 		{"NVOS54_PARAMETERS", 28, roleStatus},
 		{"nv_ioctl_card_info_t", 1, rolePad},
 		{"nv_ioctl_register_fd_t", 0, roleFD},
+		{"nv_ioctl_sys_params_t", 7, roleHost},
 		{"UVM_REGISTER_GPU_PARAMS", 17, rolePad},
 		{"UVM_REGISTER_GPU_PARAMS", 20, roleOut},
 		{"nv_ioctl_nvos33_parameters_with_fd", 48, roleFD},
