@@ -274,7 +274,7 @@ func TestAppendEventAllocs(t *testing.T) {
 func sampleEvent() *Event {
 	arg := make([]byte, 32)
 	copy(arg, "\x01\x00\xd0\xc1\x03\x00\x00\x5c\x10\x01\x80\x20")
-	arg[16], arg[24] = 0x10, 132
+	copy(arg[16:], "\x00\x57\x34\x12\xfd\x7f\x00\x00\x84")
 	in, out := make([]byte, 132), make([]byte, 132)
 	copy(out[4:], "NVIDIA H200")
 	return &Event{
