@@ -334,18 +334,34 @@ func opOf(s string) Op {
 	}
 }
 
+// typeSlots is the size of the hash table of type words.
+const typeSlots = 256
+
+// typeTable finds the Type of a word, as opTable does.
+var typeTable = func() (t [typeSlots]Type) {
+	for ty := Pred; ty < typeCount; ty++ {
+		h := typeHash(typeNames[ty])
+		for t[h] != TypeNone {
+			h = (h + 1) % typeSlots
+		}
+		t[h] = ty
+	}
+	return t
+}()
+
+// typeHash hashes a word of at least three bytes.
+func typeHash(s string) uint32 {
+	return (uint32(s[1])*7 + uint32(s[2])*31 + uint32(s[len(s)-1])*3 + uint32(len(s))*5) % typeSlots
+}
+
 // typeOf returns the Type that a word with its dot names, TypeNone for others.
 func typeOf(word string) Type {
 	if len(word) < 3 {
 		return TypeNone
 	}
-	switch word[1] {
-	case 'b', 'u', 's', 'f', 'p', 't', 'e':
-		for t := Pred; t < typeCount; t++ {
-			if typeNames[t] == word {
-				return t
-			}
+	for h := typeHash(word); ; h = (h + 1) % typeSlots {
+		if t := typeTable[h]; t == TypeNone || typeNames[t] == word {
+			return t
 		}
 	}
-	return TypeNone
 }
