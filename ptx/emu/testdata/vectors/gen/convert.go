@@ -97,5 +97,9 @@ func conversions() []*family {
 		f.op("u16", "cvt.rn.satfinite."+t+".f32 d, a, b;", "cvt.rn.satfinite."+t+".f32 d, b, c;", "cvt.rn.satfinite.relu."+t+".f32 d, b, c;", "cvt.rn.satfinite."+t+".f16x2 d, h;")
 		f.op("u32", "cvt.rn.f16x2."+t+" d, e;", "cvt.rn.f16x2."+t+" d, g;", "cvt.rn.relu.f16x2."+t+" d, g;")
 	}
+
+	f = def("cvt_pack", "6.5", "sm_75", 256, "cvt.pack: two 32-bit integers saturated and packed, with and without a third operand").in("a", "u32", "mix 81").in("b", "u32", "range 82 -300 300").in("c", "u32", "rand 83")
+	f.op("u32", each([]string{"cvt.pack.sat.%s.s32 d, a, b;"}, "u16", "s16")...)
+	f.op("u32", each([]string{"cvt.pack.sat.%s.s32.b32 d, a, b, c;", "cvt.pack.sat.%s.s32.b32 d, b, b, c;"}, list("u8 s8 u4 s4 u2 s2")...)...)
 	return all
 }

@@ -68,5 +68,10 @@ func integers() []*family {
 	f.op("u16", each([]string{".reg .b16 h;\nadd.s16 h, e, 99;\nsad.%s d, e, h, 3;"}, "s16", "u16")...)
 	f.op("u64", each([]string{".reg .b64 h;\nmul.lo.u64 h, g, 5;\nsad.%s d, g, h, g;"}, "s64", "u64")...)
 	f.op("u32", each([]string{"dp4a.%s d, a, b, c;", "dp2a.lo.%s d, a, b, c;", "dp2a.hi.%s d, a, b, c;"}, "s32.s32", "s32.u32", "u32.s32", "u32.u32")...)
+
+	f = newFamily("int_x2", "8.0", "sm_90", 256, "add, min, max of two packed 16-bit integers").in("a", "u32", "mix 61").in("b", "u32", "mix 62")
+	all = append(all, f)
+	f.op("u32", each([]string{"add.%s d, a, b;", "min.%s d, a, b;", "max.%s d, a, b;"}, "s16x2", "u16x2")...)
+	f.op("u32", "min.relu.s16x2 d, a, b;", "max.relu.s16x2 d, a, b;", "min.relu.s32 d, a, b;", "max.relu.s32 d, a, b;")
 	return all
 }
