@@ -157,3 +157,43 @@ func TestExecErrors(t *testing.T) {
 		t.Errorf("replaying an empty recording: %v, want ErrEmpty", err)
 	}
 }
+
+// A replay leaves no descriptors behind in this process.
+func TestNoLeak(t *testing.T) {
+	s := newScript(t)
+	s.rminfo(3, 0xc1d00042, h200)
+	rec := s.bytes()
+	open := func() int {
+		list, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	run := func() {
+		res, err := Run(t.Context(), bytes.NewReader(rec), []string{rminfo(t), "--repeat", "10"}, &Options{Stdout: devNull(t)})
+		if errors.Is(err, ErrUnsupported) {
+			t.Skip(err)
+		}
+		if err != nil || res.Status != 0 || res.Opens != 20 {
+			t.Fatalf("error %v, status %#x, %d opens", err, res.Status, res.Opens)
+		}
+	}
+	run() // what the runtime opens once is open now
+	before := open()
+	for range 3 {
+		run()
+	}
+	if after := open(); after > before+3 { // devNull's
+		t.Errorf("%d descriptors before, %d after", before, after)
+	}
+}
+
+func devNull(t *testing.T) *os.File {
+	f, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
