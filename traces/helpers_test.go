@@ -5,7 +5,11 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"reflect"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 // randomEvent makes an event of any shape, with what the format must keep.
@@ -94,6 +98,14 @@ func normal(e *Event) *Event {
 		}
 	}
 	return c
+}
+
+// diffEvents compares two events in normal form; cmp alone is slow.
+func diffEvents(want, got *Event) string {
+	if reflect.DeepEqual(want, got) {
+		return ""
+	}
+	return cmp.Diff(want, got, cmpopts.IgnoreUnexported(Event{}))
 }
 
 // readAll reads a whole recording; events are copies.

@@ -13,12 +13,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
-
-var sameEvent = cmp.Options{cmpopts.IgnoreUnexported(Event{})}
 
 // oracleEvent reads an event line with encoding/json alone.
 func oracleEvent(t *testing.T, line []byte) *Event {
@@ -140,7 +137,7 @@ func TestAgainstEncodingJSON(t *testing.T) {
 			t.Fatalf("%v\n%s", err, line)
 		}
 		want := normal(e)
-		if d := cmp.Diff(want, normal(&got), sameEvent); d != "" {
+		if d := diffEvents(want, normal(&got)); d != "" {
 			t.Fatalf("ours (-written +read):\n%s\n%s", d, line)
 		}
 		// The standard library turns what stands for bad UTF-8 into U+FFFD.
@@ -148,7 +145,7 @@ func TestAgainstEncodingJSON(t *testing.T) {
 		for i := range want.Argv {
 			want.Argv[i] = valid(want.Argv[i])
 		}
-		if d := cmp.Diff(want, oracleEvent(t, line), sameEvent); d != "" {
+		if d := diffEvents(want, oracleEvent(t, line)); d != "" {
 			t.Fatalf("encoding/json (-written +read):\n%s\n%s", d, line)
 		}
 	}
@@ -177,7 +174,7 @@ func TestForeignSpelling(t *testing.T) {
 		Args: [6]uint64{1, 1<<64 - 1}, Path: "/xA𝄞\xff",
 		Mem: []Seg{{Addr: 0x10, Len: 4, In: make([]byte, 4), Out: []byte{1, 2, 0, 0}}},
 	}
-	if d := cmp.Diff(want, normal(&e), sameEvent); d != "" {
+	if d := diffEvents(want, normal(&e)); d != "" {
 		t.Fatalf("(-want +got):\n%s", d)
 	}
 }
@@ -327,7 +324,7 @@ func TestGolden(t *testing.T) {
 		t.Errorf("header (-want +got):\n%s", d)
 	}
 	for i := range events {
-		if d := cmp.Diff(normal(events[i]), read[i], sameEvent); d != "" {
+		if d := diffEvents(normal(events[i]), read[i]); d != "" {
 			t.Errorf("event %d (-want +got):\n%s", i, d)
 		}
 	}

@@ -112,7 +112,7 @@ func TestCorruptFrame(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for i := first; i < buf.Len(); i += 1 + i%3 {
+	for i := first; i < buf.Len(); i += 1 + i%7 {
 		data := bytes.Clone(buf.Bytes())
 		data[i] ^= 0x55
 		_, got, err := readAll(t, data)
