@@ -24,15 +24,22 @@ func (s *Struct) Uint(name string, b []byte) (uint64, bool) {
 // refAddDependant in the driver (kernel_channel.c, kernel_channel_gv100.c,
 // kernel_channel_group_api.c, kernel_ctxshare.c, context_dma.c, virtual_mem.c,
 // virt_mem_range.c, p2p_api.c, event_buffer.c, mem_mapper.c).
-var dependence = map[Kindred][]string{
-	Channel:      {"hVASpace", "hContextShare", "hUserdMemory"},
-	ChannelGroup: {"hVASpace"},
-	ContextShare: {"hVASpace"},
-	ContextDMA:   {"hMemory"},
-	Debugger:     {"hClass3dObject"},
-	Memory:       {"hVASpace"},
-	P2P:          {"hSubDevice", "hPeerSubDevice"},
-	Event:        {"hBufferHeader", "hRecordBuffer", "hVardataBuffer"},
+func (k Kindred) dependence() []string {
+	switch k {
+	case Channel:
+		return []string{"hVASpace", "hContextShare", "hUserdMemory"}
+	case ChannelGroup, ContextShare, Memory:
+		return []string{"hVASpace"}
+	case ContextDMA:
+		return []string{"hMemory"}
+	case Debugger:
+		return []string{"hClass3dObject"}
+	case P2P:
+		return []string{"hSubDevice", "hPeerSubDevice"}
+	case Event:
+		return []string{"hBufferHeader", "hRecordBuffer", "hVardataBuffer"}
+	}
+	return nil
 }
 
 // Bits of NVOS32_ATTR_LOCATION, nvos.h: the same in all versions of the data.
@@ -65,7 +72,7 @@ func (c *Class) Attr(params []byte) Attr {
 			}
 		}
 	}
-	for _, name := range dependence[c.Kind] {
+	for _, name := range c.Kind.dependence() {
 		f := c.Alloc.Lookup(name)
 		if f == nil || f.Elem != 4 {
 			continue

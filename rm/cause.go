@@ -60,22 +60,29 @@ func (s Status) Cause(c *Control, class *Class) (Cause, bool) {
 		}
 		return Cause{}, false
 	}
-	x, ok := causes[s]
-	return x, ok
+	for i := range causes {
+		if causes[i].of == s {
+			return causes[i].Cause, true
+		}
+	}
+	return Cause{}, false
 }
 
 // causes are the statuses with one meaning.
-var causes = map[Status]Cause{
-	errGPULost:         {CauseHardware, "the GPU has fallen off the bus", "look for Xid messages in the kernel log", "rmapi/control.c: API_GPU_ATTACHED_SANITY_CHECK"},
-	errInReset:         {CauseHardware, "the GPU is being reset", "", "gpu/device.c"},
-	errResources:       {CauseResources, "the driver ran out of something other than memory", "", "nvstatuscodes.h"},
-	errParamStruct:     {CauseVersion, "the parameters do not have the size that this driver gives the command", "user library and kernel module must be of one version", "resserv/rs_resource.c: resControlLookup"},
-	errNoMemory:        {CauseMemory, "out of memory", "", "nvstatuscodes.h"},
-	errResetRequired:   {CauseHardware, "the GPU has had a fatal error and takes no new clients", "reset it", "rmapi/alloc_free.c: PDB_PROP_GPU_IN_FATAL_ERROR"},
-	errVersionMismatch: {CauseVersion, "user library and kernel module are of different versions", "install matching ones, or reload the module after an update", "nvstatuscodes.h"},
-	errFabricManager:   {CauseState, "the fabric manager is not running", "", "nvstatuscodes.h"},
-	errTestOnly:        {CauseUnsupported, "the command is for the driver's own tests, which this build does not enable", "", "rmapi/control.c: RMCTRL_FLAGS_RM_TEST_ONLY_CODE"},
-	errFabricNotReady:  {CauseState, "the NVLink fabric is not up yet", "retry", "nvstatuscodes.h"},
+var causes = []struct {
+	of Status
+	Cause
+}{
+	{errGPULost, Cause{CauseHardware, "the GPU has fallen off the bus", "look for Xid messages in the kernel log", "rmapi/control.c: API_GPU_ATTACHED_SANITY_CHECK"}},
+	{errInReset, Cause{CauseHardware, "the GPU is being reset", "", "gpu/device.c"}},
+	{errResources, Cause{CauseResources, "the driver ran out of something other than memory", "", "nvstatuscodes.h"}},
+	{errParamStruct, Cause{CauseVersion, "the parameters do not have the size that this driver gives the command", "user library and kernel module must be of one version", "resserv/rs_resource.c: resControlLookup"}},
+	{errNoMemory, Cause{CauseMemory, "out of memory", "", "nvstatuscodes.h"}},
+	{errResetRequired, Cause{CauseHardware, "the GPU has had a fatal error and takes no new clients", "reset it", "rmapi/alloc_free.c: PDB_PROP_GPU_IN_FATAL_ERROR"}},
+	{errVersionMismatch, Cause{CauseVersion, "user library and kernel module are of different versions", "install matching ones, or reload the module after an update", "nvstatuscodes.h"}},
+	{errFabricManager, Cause{CauseState, "the fabric manager is not running", "", "nvstatuscodes.h"}},
+	{errTestOnly, Cause{CauseUnsupported, "the command is for the driver's own tests, which this build does not enable", "", "rmapi/control.c: RMCTRL_FLAGS_RM_TEST_ONLY_CODE"}},
+	{errFabricNotReady, Cause{CauseState, "the NVLink fabric is not up yet", "retry", "nvstatuscodes.h"}},
 }
 
 func permission(c *Control, class *Class) Cause {

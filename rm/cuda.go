@@ -2,9 +2,9 @@ package rm
 
 // cudaOf says which CUDA version the user libraries of a driver line support,
 // the number that nvidia-smi prints and cuDriverGetVersion returns. It is not in
-// the driver's source: the rows are NVIDIA's release notes, "CUDA Toolkit and
-// Corresponding Driver Versions" (docs.nvidia.com/cuda/cuda-toolkit-release-notes,
-// table 3), one row per major number from its first release on.
+// the driver's source. The rows follow the CUDA toolkits' release notes (each
+// toolkit comes with the first drivers of a line) and were compared with public
+// reports of installed systems for 535, 550, 555, 570, 580, 590 and 595.
 var cudaOf = []struct {
 	line         uint16
 	major, minor int

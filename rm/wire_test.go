@@ -2,6 +2,7 @@ package rm
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"nvtrace/rm/internal/wire"
@@ -209,9 +210,9 @@ func TestCause(t *testing.T) {
 			t.Errorf("%s has a cause: %+v", s, x)
 		}
 	}
-	for s := range causes {
-		if s.String()[:4] != "NV_E" {
-			t.Errorf("%s is no error", s)
+	for _, c := range causes {
+		if !strings.HasPrefix(c.of.String(), "NV_ERR_") {
+			t.Errorf("%s is no error", c.of)
 		}
 	}
 }

@@ -36,12 +36,31 @@ func Encode(set *facts.Set) ([]byte, error) {
 		p.keys[name] = slices.Sorted(maps.Keys(t))
 	}
 	p.strings.id("")
+	changes := changesOf(set)
 	for i, name := range set.Versions {
+		if !changes[i] { // the histories go on as they are
+			continue
+		}
 		if err := p.version(i); err != nil {
 			return nil, fmt.Errorf("tables of %s: %w", name, err)
 		}
 	}
 	return p.file()
+}
+
+// changesOf says which versions differ from the one before.
+func changesOf(set *facts.Set) map[int]bool {
+	out := map[int]bool{0: true}
+	for _, t := range set.Tables {
+		for _, l := range t {
+			for _, v := range l {
+				for _, s := range v.Spans {
+					out[s[0]], out[s[1]+1] = true, true
+				}
+			}
+		}
+	}
+	return out
 }
 
 func (p *packer) file() ([]byte, error) {
