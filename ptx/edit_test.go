@@ -59,6 +59,31 @@ func TestConcurrentUse(t *testing.T) {
 	wg.Wait()
 }
 
+// TestLocs: a statement's source line is that of the .loc before it.
+func TestLocs(t *testing.T) {
+	f := mustParse(t, "x.ptx", ".entry k() {\n\ta;\n.loc 1 7 2\n\tb; c;\n.loc 2 9 4, function_name $L+8, inlined_at 1 8 3\n\td;\n}\n.entry j() { e; }")
+	k, j := f.Sites(f.Lookup("k")), f.Sites(f.Lookup("j"))
+	for i := range f.Stmts {
+		s := &f.Stmts[i]
+		if s.Kind != StmtInstr {
+			continue
+		}
+		st := k
+		if uint32(i) > k.Func.Close {
+			st = j
+		}
+		want := map[string]Loc{
+			"b": {File: 1, Line: 7, Col: 2}, "c": {File: 1, Line: 7, Col: 2},
+			"d": {File: 2, Line: 9, Col: 4, Function: "$L", InlinedFile: 1, InlinedLine: 8, InlinedCol: 3},
+		}
+		got, ok := st.Loc(f, uint32(i))
+		w, has := want[f.Opcode(s)]
+		if got != w || ok != has {
+			t.Errorf("%s: %+v, %t", f.Opcode(s), got, ok)
+		}
+	}
+}
+
 func TestWeaveRefuses(t *testing.T) {
 	f := mustParse(t, "x.ptx", ".version 7.0\n.target sm_70\n.func f();\n.entry k() {\n\tret;\n}\n")
 	w := NewWeaver(f)

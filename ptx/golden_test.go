@@ -54,6 +54,7 @@ func sitesText(t *testing.T, f *File, o *ReportOptions) string {
 //	entry FUNC | code
 //	exit FUNC | code
 //	declare FUNC | code
+//	header FUNC | directive
 //	before FUNC text of the statement | code
 //	after FUNC text of the statement | code
 //	around FUNC text of the statement | code before | code behind
@@ -90,6 +91,9 @@ func weaveEdit(w *Weaver, verb, name, pattern string, code []string) error {
 	switch verb {
 	case "declare":
 		w.Declare(fn, code[0])
+		return nil
+	case "header":
+		w.Header(fn, code[0])
 		return nil
 	case "entry":
 		return w.Entry(st, "\t"+code[0])

@@ -120,16 +120,12 @@ func (f *File) SourceFiles() map[uint32]string {
 	return names
 }
 
-// LocAt returns the .loc that statement i of f.Stmts stands under: the nearest
-// before it in the same function. ok is false when there is none.
-func (f *File) LocAt(i int) (l Loc, ok bool) {
-	for ; i >= 0; i-- {
-		switch s := &f.Stmts[i]; s.Kind {
-		case StmtLoc:
-			return f.Loc(s), true
-		case StmtFunc:
-			return Loc{}, false
-		}
+// Loc returns the .loc that statement i of the File stands under: the nearest
+// before it in the function. ok is false when there is none.
+func (st *Sites) Loc(f *File, i uint32) (l Loc, ok bool) {
+	n := sort.Search(len(st.locs), func(k int) bool { return st.locs[k] > i })
+	if n == 0 {
+		return Loc{}, false
 	}
-	return Loc{}, false
+	return f.Loc(&f.Stmts[st.locs[n-1]]), true
 }

@@ -304,6 +304,17 @@ func (f *File) Attrs(fn *Func) []Stmt {
 	return f.attrs[fn.attr : fn.attr+fn.nattrs : fn.attr+fn.nattrs]
 }
 
+// Attr returns the header directive of fn with that name, ".maxntid", or nil.
+func (f *File) Attr(fn *Func, name string) *Stmt {
+	attrs := f.Attrs(fn)
+	for i := range attrs {
+		if f.Text(attrs[i].Name) == name {
+			return &attrs[i]
+		}
+	}
+	return nil
+}
+
 // Body returns the statements between the braces of fn, nested scopes included;
 // nil for a declaration. Element i is f.Stmts[fn.Open+1+i].
 func (f *File) Body(fn *Func) []Stmt {

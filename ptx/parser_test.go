@@ -135,6 +135,19 @@ func TestConstants(t *testing.T) {
 	}
 }
 
+// TestCRLF: the line ends of other systems are blanks like any other.
+func TestCRLF(t *testing.T) {
+	for name, src := range corpus(t) {
+		if !strings.Contains(name, "hard/") {
+			continue
+		}
+		f := checkLossless(t, name, strings.ReplaceAll(src, "\n", "\r\n"))
+		if f == nil || len(f.Stmts) != len(mustParse(t, name, src).Stmts) {
+			t.Errorf("%s: with CRLF it parses differently", name)
+		}
+	}
+}
+
 func TestTrailingNUL(t *testing.T) {
 	src := ".version 7.0\n.target sm_70\n.entry k() { ret; }\n\x00\x00\x00"
 	f := checkLossless(t, "nul", src)

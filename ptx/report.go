@@ -113,6 +113,7 @@ func (f *File) lineCol(p Pos) string {
 func (f *File) siteReport(fn *Func, files map[uint32]string) SiteReport {
 	st := f.Sites(fn)
 	r := SiteReport{Kind: "func", Name: st.Name, Pos: f.lineCol(fn.Pos), Entry: f.lineCol(st.Entry)}
+	r.Params, r.Regs, r.Blocks = []ParamJSON{}, []RegJSON{}, []BlockJSON{} // not null in JSON
 	if fn.Kind == FuncEntry {
 		r.Kind = "entry"
 	}
@@ -129,7 +130,7 @@ func (f *File) siteReport(fn *Func, files map[uint32]string) SiteReport {
 		b := &st.Blocks[i]
 		r.Blocks = append(r.Blocks, BlockJSON{f.lineCol(f.Stmts[b.First].Pos), f.lineCol(f.Stmts[b.Last].Pos), append([]int{}, b.Succs...), !b.Reachable})
 	}
-	r.Sites = (&siteLister{f: f, st: st, files: files}).list()
+	r.Sites = (&siteLister{f: f, st: st, files: files, out: []SiteJSON{}}).list()
 	return r
 }
 
@@ -146,7 +147,7 @@ type siteLister struct {
 	f     *File
 	st    *Sites
 	files map[uint32]string
-	loc   string
+	loc   string // file:line of the last .loc
 	out   []SiteJSON
 }
 
@@ -270,7 +271,10 @@ func (r *SiteReport) text(w io.Writer) {
 		fmt.Fprintln(w, "  "+r.Sites[i].text())
 	}
 	for i, b := range r.Blocks {
-		fmt.Fprintf(w, "  block %d %s to %s -> %s", i, b.Pos, b.Last, strings.Trim(fmt.Sprint(b.Succs), "[]"))
+		fmt.Fprintf(w, "  block %d %s to %s ->", i, b.Pos, b.Last)
+		for _, n := range b.Succs {
+			fmt.Fprintf(w, " %d", n)
+		}
 		if b.Dead {
 			fmt.Fprint(w, " unreachable")
 		}

@@ -16,6 +16,8 @@ type Sites struct {
 	Syncs    []Sync
 	Chains   []Chain
 	Blocks   []Block
+
+	locs []uint32 // the .loc statements of the body
 }
 
 // A Param is a parameter or return value of a function.
@@ -138,6 +140,8 @@ func (f *File) Sites(fn *Func) *Sites {
 			sc.depth--
 		case StmtDecl:
 			sc.regs(i, s)
+		case StmtLoc:
+			st.locs = append(st.locs, i)
 		case StmtLabel:
 			if sc.target(i) {
 				sc.endChain()

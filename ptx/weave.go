@@ -82,12 +82,19 @@ func (w *Weaver) Declare(fn *Func, text string) {
 	w.edits.InsertAfter(w.f.Stmts[fn.Open].End, "\n\t"+text)
 }
 
+// Header puts a performance directive, ".maxnreg 64", behind those of fn's
+// header. PTX takes some only once and not all together; that is the caller's
+// to know ([File.Attr]).
+func (w *Weaver) Header(fn *Func, directive string) {
+	w.edits.InsertAfter(fn.End, "\n"+directive)
+}
+
 // Entry puts a probe at the entry of a function, once per thread and call.
 func (w *Weaver) Entry(st *Sites, code string) error {
 	if !st.Func.HasBody() {
 		return &SiteError{w.f.Position(st.Func.Pos), "the function has no body in this file"}
 	}
-	w.edits.InsertBefore(st.Entry, "\n\t{\n"+code+"\n\t}")
+	w.edits.InsertBefore(st.Entry, "\n\t{\n"+strings.TrimSuffix(code, "\n")+"\n\t}")
 	return nil
 }
 
@@ -185,6 +192,7 @@ func (w *Weaver) wrap(s *Stmt, guard, code string) string {
 
 // skip lets the threads in which the guard does not hold go past code.
 func (w *Weaver) skip(s *Stmt, guard, code string) string {
+	code = strings.TrimSuffix(code, "\n")
 	if guard == "" || code == "" {
 		return code
 	}
