@@ -358,7 +358,7 @@ func (t *Tree) place(o *Object, at At, parent uint32) {
 	}
 	o.Client = t.client(at, o.Ref.Client)
 	p := o.Client
-	if parent != o.Ref.Client {
+	if parent != o.Ref.Client && parent != 0 {
 		r := Ref{o.Ref.Client, parent}
 		if p = t.live[r]; p == nil || p == o {
 			p = t.guess(at, r, Other)

@@ -12,11 +12,21 @@ func (o *Object) Name() string { return o.nick + strconv.Itoa(o.Ord) }
 
 // Short is the name with the class number, "chan2{c86f}", or with a question
 // mark if the object was not seen being made.
-func (o *Object) Short() string {
+func (o *Object) Short() string { return string(o.AppendShort(nil)) }
+
+// AppendShort appends what Short returns.
+func (o *Object) AppendShort(dst []byte) []byte {
+	dst = append(dst, o.nick...)
+	dst = strconv.AppendInt(dst, int64(o.Ord), 10)
 	if o.Guessed {
-		return o.Name() + "{?}"
+		return append(dst, "{?}"...)
 	}
-	return fmt.Sprintf("%s{%04x}", o.Name(), o.ClassID)
+	dst = append(dst, '{')
+	for limit := uint32(0x1000); limit > o.ClassID && limit > 1; limit >>= 4 {
+		dst = append(dst, '0')
+	}
+	dst = strconv.AppendUint(dst, uint64(o.ClassID), 16)
+	return append(dst, '}')
 }
 
 // Long describes the object in words: "GPFIFO channel 2 of pid 4120".
@@ -98,7 +108,7 @@ func (o *Object) appendLine(dst []byte, depth int) []byte {
 	for range min(depth, 32) {
 		dst = append(dst, "  "...)
 	}
-	dst = append(dst, o.Short()...)
+	dst = o.AppendShort(dst)
 	dst = fmt.Appendf(dst, " %#x", o.Handle)
 	switch {
 	case o.Guessed:
@@ -124,7 +134,7 @@ func (o *Object) appendLine(dst []byte, depth int) []byte {
 	}
 	if o.Dup != nil {
 		dst = append(dst, " = "...)
-		dst = append(dst, o.Dup.Short()...)
+		dst = o.Dup.AppendShort(dst)
 		if o.Dup.PID != o.PID {
 			dst = fmt.Appendf(dst, " of pid %d", o.Dup.PID)
 		}

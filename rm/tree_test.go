@@ -99,6 +99,11 @@ func TestTreeNames(t *testing.T) {
 	if s := second.Short(); s != "chan1{c86f}" {
 		t.Errorf("second channel is %s", s)
 	}
+	for id, want := range map[uint32]string{0: "x0{0000}", 1: "x0{0001}", 0x41: "x0{0041}", 0xfff: "x0{0fff}", 0x1000: "x0{1000}", 0xabcde: "x0{abcde}"} {
+		if s := (&Object{ClassID: id, nick: "x"}).Short(); s != want {
+			t.Errorf("class %#x: %s, want %s", id, s, want)
+		}
+	}
 	if s := second.Long(); s != "GPFIFO channel 1 of pid 100" {
 		t.Errorf("in words: %s", s)
 	}
@@ -128,6 +133,19 @@ func TestTreeNames(t *testing.T) {
 `
 	if text != want {
 		t.Errorf("tree:\n%s\nwant:\n%s", text, want)
+	}
+}
+
+// TestTreeNoParent: a call that names no parent puts the object under its client.
+func TestTreeNoParent(t *testing.T) {
+	w := newWorld(t, nil)
+	o := w.alloc(0x1234, 0x99, 0x80)
+	if !o.Parent.Guessed || o.Parent.Handle != 0x1234 || o.Parent.Parent != w.object(hClient) {
+		t.Errorf("an unknown parent: %v", o.Parent)
+	}
+	c := w.tree.Alloc(&AllocOp{At: w.at(1), Ref: Ref{hClient, 0x98}, ClassID: 2, Class: w.abi.Class(2)})
+	if c.Parent != w.object(hClient) {
+		t.Errorf("no parent: %v", c.Parent)
 	}
 }
 

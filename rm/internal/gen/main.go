@@ -1,7 +1,7 @@
 // Command gen makes the driver tables of package rm. It reads declarations from
 // source trees of NVIDIA's open kernel modules and keeps names and numbers.
 //
-//	gen extract -src DIR [-tag TAG,...] [-facts DIR]  adds versions to the facts
+//	gen facts   -src DIR [-tag TAG,...] [-facts DIR]  adds versions to the facts
 //	gen check   -src DIR [-tag TAG,...] [-facts DIR]  compares versions with the facts
 //	gen pack    FACTS OUTPUT                          packs the facts into the binary
 //
@@ -30,14 +30,14 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: gen extract|check -src DIR [-tag TAG,...] [-facts DIR] | gen pack FACTS OUTPUT")
+var errUsage = errors.New("usage: gen facts|check -src DIR [-tag TAG,...] [-facts DIR] | gen pack FACTS OUTPUT")
 
 func run(args []string, out io.Writer) error {
 	if len(args) == 0 {
 		return errUsage
 	}
 	switch verb := args[0]; verb {
-	case "extract", "check":
+	case "facts", "check":
 		fl := flag.NewFlagSet(verb, flag.ContinueOnError)
 		src := fl.String("src", "", "source tree of the open kernel modules, or with -tag a git repository")
 		tags := fl.String("tag", "", "versions to read from the repository, separated by commas")
@@ -61,7 +61,7 @@ func run(args []string, out io.Writer) error {
 // versions extracts one source tree or several tags, and adds or compares each.
 func versions(out io.Writer, verb, src, tags, dir string) error {
 	set, err := facts.Read(dir)
-	if errors.Is(err, fs.ErrNotExist) && verb == "extract" {
+	if errors.Is(err, fs.ErrNotExist) && verb == "facts" {
 		set, err = facts.NewSet(), nil
 	}
 	if err != nil {
@@ -73,7 +73,7 @@ func versions(out io.Writer, verb, src, tags, dir string) error {
 		if err != nil {
 			return err
 		}
-		if verb == "extract" {
+		if verb == "facts" {
 			fmt.Fprintf(out, "%s: %s\n", f.Version, n)
 			return set.Add(f)
 		}
@@ -103,7 +103,7 @@ func versions(out io.Writer, verb, src, tags, dir string) error {
 	switch {
 	case err != nil:
 		return err
-	case verb == "extract":
+	case verb == "facts":
 		return set.Write(dir)
 	case differ > 0:
 		return fmt.Errorf("%d facts differ from %s", differ, dir)

@@ -8,7 +8,7 @@ import (
 )
 
 func TestUsage(t *testing.T) {
-	for _, args := range [][]string{nil, {"what"}, {"extract"}, {"check", "-src", "x", "y"}, {"pack"}, {"pack", "a"}} {
+	for _, args := range [][]string{nil, {"what"}, {"facts"}, {"check", "-src", "x", "y"}, {"pack"}, {"pack", "a"}} {
 		if err := run(args, t.Output()); err == nil {
 			t.Errorf("%v: no error", args)
 		}
@@ -32,7 +32,7 @@ func TestPack(t *testing.T) {
 
 func TestNoSource(t *testing.T) {
 	dir := t.TempDir()
-	for _, verb := range []string{"extract", "check"} {
+	for _, verb := range []string{"facts", "check"} {
 		err := run([]string{verb, "-src", dir, "-facts", "../../facts"}, t.Output())
 		if err == nil || !strings.Contains(err.Error(), "version") {
 			t.Errorf("%s of an empty folder: %v", verb, err)
