@@ -113,7 +113,7 @@ func foldDivide(op string, v value, x, y uint64) value {
 	case op == "/":
 		v.bits = uint64(int64(x) / int64(y))
 	default:
-		v.bits = uint64(int64(x) % int64(y))
+		v.bits = x % y // ptxas takes the operands of % as unsigned: -5 % 3 is 2
 	}
 	return v
 }

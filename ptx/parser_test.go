@@ -2,6 +2,7 @@ package ptx
 
 import (
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -96,7 +97,7 @@ func TestConstants(t *testing.T) {
 		{"1?2:3", OperandInt, 2},
 		{"0?2:1?4:5", OperandInt, 4},
 		{"-7/2", OperandInt, ^uint64(2)},
-		{"-7 % 3", OperandInt, ^uint64(0)},
+		{"-7 % 3", OperandInt, 0},
 		{"-1 > 0", OperandInt, 0},
 		{"-1 > 0U", OperandInt, 1},
 		{"!5", OperandInt, 0},
@@ -168,6 +169,12 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		file.Check()
+		if err := Dump(io.Discard, file); err != nil {
+			t.Fatal(err)
+		}
+		if err := WriteSites(io.Discard, file, nil); err != nil {
+			t.Fatal(err)
+		}
 		w := NewWeaver(file)
 		for _, st := range file.AllSites() {
 			if err := w.Entry(st, "mov.u32 %x, 0;"); err != nil {

@@ -138,21 +138,53 @@ func (c conversion) floatToFloat(d, s *format) fn1 {
 			return op.outNaN(a, a)
 		}
 		n := unpack(a, s)
-		r := n.pack(d, c.mode)
-		if c.satfinite && n.class != numNaN && r&^d.signBit() >= d.inf() {
-			r = r&d.signBit() | (d.inf() - 1)
+		if n.class == numNaN {
+			return c.convertNaN(a, d, s, op)
 		}
-		if n.class == numNaN && d == &fmtF64 {
-			return nanToF64(a, s)
+		r := n.pack(d, c.mode)
+		if c.satfinite && r&^d.signBit() >= d.inf() {
+			r = r&d.signBit() | (d.inf() - 1)
 		}
 		return op.out(r) << shift
 	}
 }
 
-// nanToF64 widens a NaN: sign and payload are kept, as hardware does.
-func nanToF64(a uint64, s *format) uint64 {
-	sign := (a & s.signBit()) << (63 - s.exp - s.frac)
-	return sign | 0x7ff8000000000000 | a&(1<<s.frac-1)<<(52-s.frac)
+// convertNaN is the result for a NaN, which the ISA leaves open and an H200
+// chooses by path: conversions from or to double precision keep sign and
+// payload, quieted; bf16 is widened by a shift and tf32 cut by a mask; the rest,
+// and whatever .ftz touches, is canonical.
+func (c conversion) convertNaN(a uint64, d, s *format, op floatOp) uint64 {
+	if s == &fmtF32 && c.ftz {
+		a = fmtF32.nan
+	}
+	switch {
+	case c.sat:
+		return 0
+	case d == &fmtF64 || s == &fmtF64:
+		return resizeNaN(a, d, s)
+	case s == &fmtBF16 && d == &fmtF32:
+		return a << 16
+	case d == &fmtTF32 && c.mode == roundAway:
+		return a &^ (1<<13 - 1)
+	case d == &fmtTF32:
+		return op.f.nan << 13
+	}
+	return d.nan
+}
+
+// resizeNaN keeps sign and the upper bits of the payload.
+func resizeNaN(a uint64, d, s *format) uint64 {
+	payload := a & (1<<s.frac - 1)
+	if d.frac > s.frac {
+		payload <<= d.frac - s.frac
+	} else {
+		payload >>= s.frac - d.frac
+	}
+	r := d.inf() | 1<<(d.frac-1) | payload
+	if a&s.signBit() != 0 {
+		r |= d.signBit()
+	}
+	return r
 }
 
 // packed returns the conversion of two single-precision operands to a packed

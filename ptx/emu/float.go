@@ -80,6 +80,16 @@ func (o *floatOp) in(v uint64) uint64 {
 	return v
 }
 
+// flushTiny is .ftz for a rounded result v: GPUs decide before rounding, so a
+// magnitude below the smallest normal number is flushed even if it rounds up to
+// that. rz computes the result rounded towards zero.
+func (o *floatOp) flushTiny(v uint64, rz func(mode rounding) uint64) uint64 {
+	if o.ftz && v&^o.f.signBit() == 1<<o.f.frac && o.f.isSubnormal(rz(roundZero)) {
+		return v & o.f.signBit()
+	}
+	return v
+}
+
 // out applies what follows the rounding: canonical NaN, .ftz, .sat, .relu.
 func (o *floatOp) out(v uint64) uint64 {
 	if o.f.isNaN(v) {
@@ -103,12 +113,13 @@ func (o *floatOp) out(v uint64) uint64 {
 // one returns the encoding of 1.0.
 func (f *format) one() uint64 { return uint64(f.bias()) << f.frac }
 
-// outNaN is out for double precision, where a NaN operand is passed on, quieted.
+// outNaN is out for double precision, where a NaN operand is passed on, quieted;
+// of several the last (measured on an H200).
 func (o *floatOp) outNaN(v uint64, args ...uint64) uint64 {
 	if o.f == &fmtF64 && o.f.isNaN(v) && !o.sat {
-		for _, a := range args {
-			if o.f.isNaN(a) {
-				return a | 1<<51
+		for i := len(args) - 1; i >= 0; i-- {
+			if o.f.isNaN(args[i]) {
+				return args[i] | 1<<51
 			}
 		}
 	}
@@ -149,13 +160,30 @@ func (o floatOp) mul() fn2 {
 		if o.mode == roundNearest {
 			switch o.f {
 			case &fmtF32:
-				return o.out(bits32(f32(a) * f32(b)))
+				v := bits32(f32(a) * f32(b))
+				if o.ftz {
+					v = o.flushTiny(v, func(m rounding) uint64 { return o.softMul(a, b, m) })
+				}
+				return o.out(v)
 			case &fmtF64:
 				return o.outNaN(bits64(f64(a)*f64(b)), a, b)
 			}
 		}
-		return o.outNaN(softMul(unpack(a, o.f), unpack(b, o.f)).pack(o.f, o.mode), a, b)
+		v := o.flushTiny(o.softMul(a, b, o.mode), func(m rounding) uint64 { return o.softMul(a, b, m) })
+		return o.outNaN(v, a, b)
 	}
+}
+
+func (o *floatOp) softMul(a, b uint64, mode rounding) uint64 {
+	return softMul(unpack(a, o.f), unpack(b, o.f)).pack(o.f, mode)
+}
+
+func (o *floatOp) softFMA(a, b, c uint64, mode rounding) uint64 {
+	return softAdd(softMul(unpack(a, o.f), unpack(b, o.f)), unpack(c, o.f), mode).pack(o.f, mode)
+}
+
+func (o *floatOp) softDiv(a, b uint64, mode rounding) uint64 {
+	return softDiv(unpack(a, o.f), unpack(b, o.f)).pack(o.f, mode)
 }
 
 // fma returns the function of fma and mad with these modifiers.
@@ -165,13 +193,17 @@ func (o floatOp) fma() fn3 {
 		if o.mode == roundNearest {
 			switch o.f {
 			case &fmtF32:
-				return o.out(bits32(fma32(f32(a), f32(b), f32(c))))
+				v := bits32(fma32(f32(a), f32(b), f32(c)))
+				if o.ftz {
+					v = o.flushTiny(v, func(m rounding) uint64 { return o.softFMA(a, b, c, m) })
+				}
+				return o.out(v)
 			case &fmtF64:
 				return o.outNaN(bits64(math.FMA(f64(a), f64(b), f64(c))), a, b, c)
 			}
 		}
-		p := softMul(unpack(a, o.f), unpack(b, o.f))
-		return o.outNaN(softAdd(p, unpack(c, o.f), o.mode).pack(o.f, o.mode), a, b, c)
+		v := o.flushTiny(o.softFMA(a, b, c, o.mode), func(m rounding) uint64 { return o.softFMA(a, b, c, m) })
+		return o.outNaN(v, a, b, c)
 	}
 }
 
@@ -188,12 +220,17 @@ func (o floatOp) div() fn2 {
 		if o.mode == roundNearest {
 			switch o.f {
 			case &fmtF32:
-				return o.out(bits32(f32(a) / f32(b)))
+				v := bits32(f32(a) / f32(b))
+				if o.ftz {
+					v = o.flushTiny(v, func(m rounding) uint64 { return o.softDiv(a, b, m) })
+				}
+				return o.out(v)
 			case &fmtF64:
 				return o.outNaN(bits64(f64(a)/f64(b)), a, b)
 			}
 		}
-		return o.outNaN(softDiv(unpack(a, o.f), unpack(b, o.f)).pack(o.f, o.mode), a, b)
+		v := o.flushTiny(o.softDiv(a, b, o.mode), func(m rounding) uint64 { return o.softDiv(a, b, m) })
+		return o.outNaN(v, a, b)
 	}
 }
 
@@ -215,15 +252,25 @@ func (o floatOp) sqrt() fn1 {
 	}
 }
 
-// neg returns the function of neg; abs that of abs. Only .ftz changes anything
-// but the sign; the ISA leaves NaN results unspecified, hardware gives the
-// canonical one in single precision only when .ftz takes the arithmetic path.
+// neg returns the function of neg; absolute that of abs. The ISA leaves NaN
+// results unspecified; an H200 gives the canonical NaN, and in double precision
+// the operand, quieted, with its sign.
 func (o floatOp) neg() fn1 {
-	return func(a uint64) uint64 { return o.in(a) ^ o.f.signBit() }
+	return func(a uint64) uint64 {
+		if a = o.in(a); o.f.isNaN(a) {
+			return o.outNaN(a, a)
+		}
+		return a ^ o.f.signBit()
+	}
 }
 
 func (o floatOp) absolute() fn1 {
-	return func(a uint64) uint64 { return o.in(a) &^ o.f.signBit() }
+	return func(a uint64) uint64 {
+		if a = o.in(a); o.f.isNaN(a) {
+			return o.outNaN(a, a)
+		}
+		return a &^ o.f.signBit()
+	}
 }
 
 // minmax returns the function of min (max: the other way round). PTX ISA §9.7.3:
@@ -242,7 +289,7 @@ func (o floatOp) minmax(isMax bool) fn2 {
 		an, bn := o.f.isNaN(a), o.f.isNaN(b)
 		switch {
 		case an && bn, o.nan && (an || bn):
-			return o.f.nan
+			return o.outNaN(o.f.nan, a, b)
 		case an:
 			return b | sign
 		case bn:
@@ -290,7 +337,8 @@ func (o floatOp) testp(op string) (func(a uint64) bool, bool) {
 	case ".notanumber":
 		return func(a uint64) bool { return f.isNaN(cut(a)) }, true
 	case ".normal":
-		return func(a uint64) bool { a = cut(a); return a>>f.frac != 0 && a < f.inf() }, true
+		// An H200 counts zeros among the normal numbers.
+		return func(a uint64) bool { a = cut(a); return !f.isSubnormal(a) && a < f.inf() }, true
 	case ".subnormal":
 		return func(a uint64) bool { return f.isSubnormal(cut(a)) }, true
 	}

@@ -481,7 +481,7 @@ func TestTestp(t *testing.T) {
 	for op, want := range map[string][5]bool{
 		".finite": {true, false, false, true, true}, ".infinite": {false, true, false, false, false},
 		".number": {true, true, false, true, true}, ".notanumber": {false, false, true, false, false},
-		".normal": {true, false, false, false, false}, ".subnormal": {false, false, false, true, false},
+		".normal": {true, false, false, false, true}, ".subnormal": {false, false, false, true, false},
 	} {
 		f, ok := o.testp(op)
 		if !ok {

@@ -118,8 +118,11 @@ func buildUnary(exact func(floatOp) fn1) builder {
 		}
 		approx := x.take(".approx")
 		switch {
-		case t == ptx.F64 && approx:
+		case t == ptx.F64 && approx && o.ftz:
 			return x.op1(t, approxGross(approxTable[x.op]), nil)
+		case t == ptx.F64 && approx:
+			f := approxTable[x.op]
+			return x.op1(t, func(a uint64) uint64 { return o.outNaN(bits64(f(f64(a))), a) }, nil)
 		case approx || exact == nil || x.file.Version.Major < 2 && !hasRounding(x.mods):
 			return x.elem1(t, o.approx1(approxTable[x.op]))
 		}

@@ -103,12 +103,12 @@ func (t intType) div(a, b uint64) uint64 {
 	return uint64(int64(a)/int64(b)) & t.mask()
 }
 
-// rem is the remainder; by zero GPUs give the dividend.
+// rem is the remainder; by zero GPUs give all ones.
 func (t intType) rem(a, b uint64) uint64 {
 	a, b = t.ext(a), t.ext(b)
 	switch {
 	case b == 0:
-		return a & t.mask()
+		return t.mask()
 	case !t.signed:
 		return a % b
 	case int64(b) == -1:
@@ -193,6 +193,11 @@ func shf(left, wrap bool) fn3 {
 // bfe extracts the field of c bits from bit b on (PTX ISA §9.7.1.20).
 func (t intType) bfe(a, b, c uint64) uint64 {
 	pos, length, msb := uint(b&0xff), uint(c&0xff), t.width-1
+	if t.width == 64 {
+		// The 64-bit form is a sequence of shifts on an H200, which look at all of
+		// the position and length and not, as the ISA says, at their low bytes.
+		pos, length = uint(min(b&0xffffffff, 255)), uint(min(c&0xffffffff, 255))
+	}
 	if length == 0 {
 		return 0
 	}
@@ -210,6 +215,9 @@ func (t intType) bfe(a, b, c uint64) uint64 {
 // bfi inserts the low bits of a into b; pos and length are c and d.
 func (t intType) bfi(a, b, c, d uint64) uint64 {
 	pos, length := uint(c&0xff), uint(d&0xff)
+	if t.width == 64 { // see bfe
+		pos, length = uint(min(c&0xffffffff, 255)), uint(min(d&0xffffffff, 255))
+	}
 	m := uint64(1)<<length - 1
 	if length >= 64 {
 		m = ^uint64(0)

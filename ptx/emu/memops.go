@@ -1,6 +1,10 @@
 package emu
 
-import "nvtrace/ptx"
+import (
+	"math/bits"
+
+	"nvtrace/ptx"
+)
 
 func memoryBuilders() map[string]builder {
 	return map[string]builder{
@@ -218,14 +222,24 @@ func buildAlloca(x *insn) error {
 	})
 }
 
-// buildStack compiles stacksave and stackrestore. Restoring frees nothing before
-// the function returns.
+// buildStack compiles stacksave and stackrestore. Restoring frees memory when all
+// lanes of the frame do it together; otherwise it stays until the function
+// returns, as lanes elsewhere may still use theirs.
 func buildStack(x *insn) error {
 	if err := x.nargs(1); err != nil {
 		return err
 	}
 	if x.op == "stackrestore" {
-		return x.step(func(*warp, uint32) {})
+		s, err := x.src(&x.args[0], ptx.B64)
+		if err != nil {
+			return err
+		}
+		return x.step(func(w *warp, m uint32) {
+			f, top := w.frame, w.src(s)[firstLane(m)]
+			if bits.OnesCount32(m) == f.lanes && top >= f.local+f.fn.localSize && top <= f.top {
+				f.top = top
+			}
+		})
 	}
 	d, _, err := x.dst(&x.args[0])
 	if err != nil {

@@ -509,19 +509,26 @@ func (x *insn) cvtPacked(c conversion) error {
 	return x.op1(c.src, f, nil)
 }
 
+// packTypes are the narrow types of cvt.pack.
+var packTypes = map[string]intType{
+	".u16": {16, false}, ".s16": {16, true}, ".u8": {8, false}, ".s8": {8, true},
+	".u4": {4, false}, ".s4": {4, true}, ".u2": {2, false}, ".s2": {2, true},
+}
+
 // buildCvtPack compiles cvt.pack.sat.convertType.abType{.cType}.
 func buildCvtPack(x *insn) error {
-	if !x.take(".sat") || len(x.types) < 2 {
+	if !x.take(".sat") || len(x.mods) < 4 {
 		return x.badType()
 	}
-	dst, ok1 := intOf(x.types[0])
-	src, ok2 := intOf(x.types[1])
+	dst, ok1 := packTypes[x.mods[2]]
+	src, ok2 := intOf(typeNames[x.mods[3]])
 	if !ok1 || !ok2 {
 		return x.badType()
 	}
+	x.used[2] = true
 	f := cvtPack(dst, src)
 	if len(x.args) == 3 {
-		return x.op2(x.types[1], func(a, b uint64) uint64 { return f(a, b, 0) }, nil)
+		return x.op2(ptx.S32, func(a, b uint64) uint64 { return f(a, b, 0) }, nil)
 	}
-	return x.op3(x.types[1], ptx.B32, f, nil)
+	return x.op3(ptx.S32, ptx.B32, f, nil)
 }

@@ -201,16 +201,14 @@ func buildVideoShift(x *insn) error {
 	wrap := x.takeOne(".clamp", ".wrap") == ".wrap"
 	left := x.op == "vshl"
 	return x.videoScalar(x.typ(0), x.typ(1), ptx.U32, func(a, b int64) int64 {
-		if b = min(b, 32); wrap {
+		if wrap {
 			b &= 31
 		}
+		b = min(b, 32)
 		if !left {
 			return a >> b
 		}
-		r := a << b
-		if r>>b != a { // beyond 64 bits: keep the low word, and a size that saturates
-			return r&0xffffffff | int64(boolBit(a >= 0))<<62 | int64(boolBit(a < 0))<<63
-		}
+		r := sext(uint64(a<<b), 34) // what an H200's intermediate has
 		return r
 	})
 }
@@ -239,6 +237,9 @@ func buildVideoMad(x *insn) error {
 	}
 	as, bs := x.typ(1).Signed(), x.typ(2).Signed()
 	m.signed = as || bs || m.negProduct || m.negC
+	// An H200 multiplies whole words as signed numbers whatever their type, which
+	// shows when the product is scaled; the ISA would have unsigned ones.
+	as, bs = as || pa.width == 32, bs || pb.width == 32
 	d, _, err := x.dst(&args[0])
 	if err != nil {
 		return err
@@ -274,11 +275,8 @@ func (m *videoMad) compute(a, b int64, c uint64) uint64 {
 	case m.negC:
 		c, one = ^c, 1
 	}
-	var chi uint64
-	if c &= 0xffffffff; m.signed {
-		c = uint64(sext(c, 32))
-		chi = uint64(int64(c) >> 63)
-	}
+	c = uint64(sext(c, 32)) // like the factors
+	chi := uint64(int64(c) >> 63)
 	lo, carry := bits.Add64(lo, c, 0)
 	hi += chi + carry
 	lo, carry = bits.Add64(lo, one, 0)
