@@ -48,6 +48,12 @@ func (p *printer) plainEvent(ev *traces.Event) {
 		p.text(")")
 		p.sysResult(ev, true)
 	case traces.KindFork:
+		if ev.Flags&traces.FlagAttached != 0 {
+			p.text("--- attached to thread ")
+			p.dst = strconv.AppendInt(p.dst, int64(ev.Child), 10)
+			p.text(" ---")
+			break
+		}
 		if ev.Flags&traces.FlagThread != 0 {
 			p.callName("clone")
 			p.text("CLONE_THREAD")
@@ -286,6 +292,10 @@ func (p *printer) exec(ev *traces.Event) {
 		p.dst = appendQuotedString(p.dst, a)
 	}
 	p.text("])")
+	if ev.Flags&traces.FlagImplicit != 0 {
+		p.text(" /* was running already */")
+		return
+	}
 	p.sysResult(ev, false)
 }
 

@@ -21,10 +21,12 @@ nvtrace/ioctl/diff           < nvtrace/ioctl nvtrace/rm nvtrace/traces
 nvtrace/ioctl/diff/testrec   < nvtrace/ioctl nvtrace/rm nvtrace/traces
 nvtrace/ioctl/record         < nvtrace/ptrace nvtrace/ioctl nvtrace/rm nvtrace/traces
 nvtrace/ioctl/replay         < nvtrace/ptrace nvtrace/ioctl nvtrace/rm nvtrace/traces
+nvtrace/ioctl/diff/testrec   < nvtrace/ioctl nvtrace/rm nvtrace/traces
+nvtrace/fatbin               < github.com/klauspost/compress/zstd github.com/ianlancetaylor/demangle
 nvtrace/ptx                  <
 nvtrace/ptx/emu              < nvtrace/ptx
 nvtrace/examples/rminfo      < nvtrace/rm
-nvtrace/cmd/nvtrace          < nvtrace/traces nvtrace/ptrace nvtrace/rm nvtrace/ioctl nvtrace/ioctl/record nvtrace/ioctl/replay nvtrace/ioctl/diff nvtrace/ioctl/allow nvtrace/ptx nvtrace/ptx/emu github.com/olekukonko/tablewriter github.com/olekukonko/tablewriter/tw
+nvtrace/cmd/nvtrace          < nvtrace/traces nvtrace/ptrace nvtrace/rm nvtrace/ioctl nvtrace/ioctl/record nvtrace/ioctl/replay nvtrace/ioctl/diff nvtrace/ioctl/allow nvtrace/fatbin nvtrace/ptx nvtrace/ptx/emu github.com/olekukonko/tablewriter github.com/olekukonko/tablewriter/tw
 `
 
 // guarded are libraries that only packages named in the policy may import.

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -221,10 +222,9 @@ func failuresVerb(e *env, args, command []string) int {
 	} else {
 		err = b.write(e.stdout)
 	}
-	for _, err := range []error{damage, err} {
-		if err != nil {
-			return e.fail(exitFailed, "%v", err)
-		}
+	b.l.caution(e, names[0])
+	if err := errors.Join(damage, err); err != nil {
+		return e.fail(exitFailed, "%v", err)
 	}
 	return exitOK
 }

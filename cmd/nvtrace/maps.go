@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -39,7 +40,7 @@ func mapsVerb(e *env, args, command []string) int {
 	if err != nil {
 		return e.fail(exitUsage, "%v", err)
 	}
-	l, _, damage := e.readObjects(&rf, names[0])
+	l, damage := e.readObjects(&rf, names[0])
 	if l == nil {
 		return e.fail(exitFailed, "%v", damage)
 	}
@@ -49,10 +50,8 @@ func mapsVerb(e *env, args, command []string) int {
 	} else {
 		err = r.write(e)
 	}
-	for _, err := range []error{damage, err} {
-		if err != nil {
-			return e.fail(exitFailed, "%v", err)
-		}
+	if err := errors.Join(damage, err); err != nil {
+		return e.fail(exitFailed, "%v", err)
 	}
 	return exitOK
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 
@@ -56,7 +57,7 @@ func writeReport(w io.Writer, r *ioctl.Report) error {
 // processesText names the traced programs in a few words.
 func processesText(r *ioctl.Report) string {
 	if len(r.Argv) > 0 {
-		return r.Argv[0]
+		return printable(r.Argv[0])
 	}
 	return "the program"
 }
@@ -65,7 +66,10 @@ func processesText(r *ioctl.Report) string {
 func writeTail(w io.Writer, r *ioctl.Report) error {
 	var b strings.Builder
 	if r.Ioctls > 0 {
-		fmt.Fprintf(&b, "%d ioctls in %s", r.Ioctls, duration(r.IoctlTime))
+		fmt.Fprintf(&b, "%d ioctls", r.Ioctls)
+		if r.IoctlTime > 0 {
+			fmt.Fprintf(&b, " in %s", duration(r.IoctlTime))
+		}
 		fmt.Fprintf(&b, ", %d failed, %d unknown", r.Failed, r.Unknown)
 		if r.Closed > 0 {
 			fmt.Fprintf(&b, ", %d of closed parts of the driver", r.Closed)
@@ -85,7 +89,7 @@ func writeTail(w io.Writer, r *ioctl.Report) error {
 		fmt.Fprintf(&b, "%d events could not be recorded\n", r.Lost)
 	}
 	for _, n := range r.Notes {
-		fmt.Fprintf(&b, "note: %s\n", n)
+		fmt.Fprintf(&b, "note: %s\n", printable(n))
 	}
 	if c := r.Cost; c != nil && r.Ioctls > 0 {
 		fmt.Fprintf(&b, "nvtrace itself: %d stops, %s of CPU time in %s, %s copied\n",
@@ -97,7 +101,7 @@ func writeTail(w io.Writer, r *ioctl.Report) error {
 
 func processRows(r *ioctl.Report) (rows [][]string) {
 	for _, p := range r.Processes {
-		name := filepath.Base(p.Exe)
+		name := printable(filepath.Base(p.Exe))
 		if p.Exe == "" {
 			name = "?"
 		}
@@ -154,7 +158,7 @@ func failureRows(r *ioctl.Report) (rows [][]string) {
 
 func mapRows(r *ioctl.Report) (rows [][]string) {
 	for _, m := range r.Maps {
-		rows = append(rows, []string{m.Node, m.What, count(m.Maps), sizeText(m.Peak), sizeText(m.Live)})
+		rows = append(rows, []string{printable(m.Node), m.What, count(m.Maps), sizeText(m.Peak), sizeText(m.Live)})
 	}
 	if len(rows) > 1 {
 		rows = append(rows, []string{"all", "", "", sizeText(r.MapPeak), sizeText(r.MapLive)})
@@ -164,7 +168,7 @@ func mapRows(r *ioctl.Report) (rows [][]string) {
 
 func openRows(r *ioctl.Report) (rows [][]string) {
 	for _, o := range r.Opens {
-		rows = append(rows, []string{count(o.Count), o.Node, o.Error})
+		rows = append(rows, []string{count(o.Count), printable(o.Node), o.Error})
 	}
 	return rows
 }
@@ -174,6 +178,16 @@ func unknownRows(r *ioctl.Report) (rows [][]string) {
 		rows = append(rows, []string{count(u.Count), u.Why, strconv.Itoa(u.Size), callText(u.Name, u.Sub)})
 	}
 	return rows
+}
+
+// printable returns a string that came from the traced program without what
+// could steer a terminal.
+func printable(s string) string {
+	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		q := strconv.Quote(s)
+		return q[1 : len(q)-1]
+	}
+	return s
 }
 
 // count prints a number; zero is left out, so that what happened stands out.

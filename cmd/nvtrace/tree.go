@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"math/bits"
@@ -30,6 +31,8 @@ type objectLog struct {
 	gpuAt   map[fileAt]*gpuRecord // living ones
 	dmas    []*rm.DMAMapping
 	files   map[uint32]struct{} // open files that events named
+	unseen  uint64              // calls that were recorded without their results
+	lost    uint64              // events that were not recorded
 }
 
 // detail is what an object's allocation said beyond rm.Attr.
@@ -59,8 +62,14 @@ func (l *objectLog) add(ev *traces.Event, c *ioctl.Call) {
 	}
 	l.objs.Add(ev, c)
 	l.addMap(ev, c)
+	if ev.Kind == traces.KindLost {
+		l.lost += uint64(max(ev.Ret, 0))
+	}
 	if ev.Kind != traces.KindIoctl {
 		return
+	}
+	if ev.Flags&traces.FlagNoExit != 0 {
+		l.unseen++
 	}
 	if c.Failed() || ev.Flags&(traces.FlagNoExit|traces.FlagUnfinished) != 0 {
 		return
@@ -325,11 +334,12 @@ func (l *objectLog) freed(o *rm.Object) bool {
 	return o.End != rm.EndNone && o.End != rm.EndExit
 }
 
-// read makes an objectLog of a recording.
-func (e *env) readObjects(rf *readFlags, name string) (*objectLog, *traces.Header, error) {
+// readObjects makes an objectLog of a recording. With a log, an error means that
+// the rest of the recording could not be read.
+func (e *env) readObjects(rf *readFlags, name string) (*objectLog, error) {
 	r, d, err := rf.open(name)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	l := newObjectLog(d)
 	err = each(r, func(format string, args ...any) { e.notice(name+": "+format, args...) }, func(ev *traces.Event) {
@@ -339,7 +349,16 @@ func (e *env) readObjects(rf *readFlags, name string) (*objectLog, *traces.Heade
 	if n := d.Notice(); n != "" {
 		e.notice("%s: %s", name, n)
 	}
-	h := r.Header
-	_ = r.Close() // everything was read
-	return l, &h, err
+	l.caution(e, name)
+	return l, errors.Join(err, r.Close())
+}
+
+// caution says what the recording does not tell of objects.
+func (l *objectLog) caution(e *env, name string) {
+	if l.unseen > 0 {
+		e.notice("%s: %d calls were recorded without their results (--counts): what they made is not known", name, l.unseen)
+	}
+	if l.lost > 0 {
+		e.notice("%s: %d events were not recorded: objects may be missing", name, l.lost)
+	}
 }

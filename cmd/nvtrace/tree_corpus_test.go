@@ -170,7 +170,7 @@ func BenchmarkTree(b *testing.B) {
 	e := &env{stderr: os.Stderr}
 	b.ResetTimer()
 	for b.Loop() {
-		l, _, err := e.quietly().readObjects(&readFlags{}, file)
+		l, err := e.quietly().readObjects(&readFlags{}, file)
 		if err != nil {
 			b.Fatal(err)
 		}

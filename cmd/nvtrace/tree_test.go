@@ -243,6 +243,36 @@ func TestVerbUsage(t *testing.T) {
 	}
 }
 
+// TestCaution: reports say what a recording does not tell.
+func TestCaution(t *testing.T) {
+	r := scripted()
+	for _, ev := range r.Events[10:20] {
+		ev.Flags |= traces.FlagNoExit
+	}
+	r.Note(&traces.Event{Kind: traces.KindLost, FD: -1, Ret: 3})
+	file := save(t, "s.nvt", r)
+	for _, verb := range []func(*env, []string, []string) int{treeVerb, mapsVerb, failuresVerb} {
+		status, _, errs := runVerbFunc(t, verb, file)
+		if status != exitOK || !strings.Contains(errs, "calls were recorded without their results") || !strings.Contains(errs, "3 events were not recorded") {
+			t.Errorf("status %d: %s", status, errs)
+		}
+	}
+	cut := filepath.Join(t.TempDir(), "cut.nvt")
+	b := r.Bytes()
+	if err := os.WriteFile(cut, b[:len(b)*2/3], 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, verb := range []func(*env, []string, []string) int{treeVerb, mapsVerb, failuresVerb, allowlistVerb} {
+		status, out, errs := runVerbFunc(t, verb, cut)
+		if status != exitFailed || out == "" || !strings.Contains(errs, "damaged") {
+			t.Errorf("a damaged recording: status %d, stdout %.60q, stderr %s", status, out, errs)
+		}
+	}
+	if status, out, errs := runVerbFunc(t, diffVerb, file, cut); status != exitFailed || out == "" || !strings.Contains(errs, "damaged") {
+		t.Errorf("diff with a damaged recording: status %d, stdout %.60q, stderr %s", status, out, errs)
+	}
+}
+
 // TestCheckVerb: the round trip by files.
 func TestCheckVerb(t *testing.T) {
 	file := save(t, "s.nvt", scripted())

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -30,7 +31,7 @@ func treeVerb(e *env, args, command []string) int {
 	if err != nil {
 		return e.fail(exitUsage, "%v", err)
 	}
-	l, _, damage := e.readObjects(&rf, names[0])
+	l, damage := e.readObjects(&rf, names[0])
 	if l == nil {
 		return e.fail(exitFailed, "%v", damage)
 	}
@@ -40,10 +41,8 @@ func treeVerb(e *env, args, command []string) int {
 	} else {
 		err = r.write(e)
 	}
-	for _, err := range []error{damage, err} {
-		if err != nil {
-			return e.fail(exitFailed, "%v", err)
-		}
+	if err := errors.Join(damage, err); err != nil {
+		return e.fail(exitFailed, "%v", err)
 	}
 	return exitOK
 }

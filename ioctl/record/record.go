@@ -76,6 +76,7 @@ func run(o *Options, trace func(ptrace.Handler, *ptrace.Options) (*ptrace.Result
 	opts.setDefaults(ReadNodes("/proc/devices"))
 	started := time.Now()
 	r := &recorder{opts: &opts, procs: make(map[int]*process), watcher: ioctl.NewWatcher(opts.Header.Driver)}
+	r.watcher.SetBrief(opts.CountsOnly)
 	r.start = monotonic() - (started.UnixNano() - opts.Header.Start)
 	q := newQueue()
 	r.emit = q.put
