@@ -150,8 +150,10 @@ type used struct {
 
 // Collector adds what recordings use to a list. It is for one goroutine.
 type Collector struct {
-	List *List
-	buf  []used
+	List   *List
+	buf    []used
+	abi    *rm.ABI // of the last event
+	driver string  // its version
 }
 
 // NewCollector returns a Collector with an empty list.
@@ -159,7 +161,11 @@ func NewCollector() *Collector { return &Collector{List: NewList()} }
 
 // Add takes in an event and its call, as d has decoded it.
 func (c *Collector) Add(ev *traces.Event, call *ioctl.Call, d *ioctl.Decoder) {
-	c.buf = uses(c.buf[:0], ev, call, d.ABI(ev.PID))
+	abi := d.ABI(ev.PID)
+	if abi != c.abi {
+		c.abi, c.driver = abi, abi.Asked().String()
+	}
+	c.buf = uses(c.buf[:0], ev, call, abi)
 	for i := range c.buf {
 		u := &c.buf[i]
 		e := c.List.add(u.Use)
@@ -172,8 +178,8 @@ func (c *Collector) Add(ev *traces.Event, call *ioctl.Call, d *ioctl.Decoder) {
 		if raw := ev.Args[1]; u.Kind == KindIoctl && raw != uint64(u.Nr) {
 			e.Raw = insert(e.Raw, raw)
 		}
-		if v := driverOf(d, ev.PID); v != "" {
-			e.Drivers = insertVersion(e.Drivers, v)
+		if !slices.Contains(e.Drivers, c.driver) {
+			e.Drivers = insertVersion(e.Drivers, c.driver)
 		}
 		switch {
 		case ev.Flags&(traces.FlagNoExit|traces.FlagUnfinished) != 0:
@@ -197,8 +203,6 @@ func statusText(c *ioctl.Call) string {
 	return c.Status.String()
 }
 
-func driverOf(d *ioctl.Decoder, pid int32) string { return d.ABI(pid).Asked().String() }
-
 func insert[T cmp.Ordered](s []T, v T) []T {
 	if i, ok := slices.BinarySearch(s, v); !ok {
 		return slices.Insert(s, i, v)
@@ -207,10 +211,7 @@ func insert[T cmp.Ordered](s []T, v T) []T {
 }
 
 func insertVersion(s []string, v string) []string {
-	i, ok := slices.BinarySearchFunc(s, v, compareVersions)
-	if ok {
-		return s
-	}
+	i, _ := slices.BinarySearchFunc(s, v, compareVersions)
 	return slices.Insert(s, i, v)
 }
 

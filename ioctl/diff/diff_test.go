@@ -396,3 +396,37 @@ func letter(id uint32) string {
 	}
 	return string(rune('A' + id - 1))
 }
+
+// BenchmarkAlign aligns sequences of a million calls that differ now and then,
+// and ones that share next to nothing.
+func BenchmarkAlign(b *testing.B) {
+	r := rand.New(rand.NewPCG(3, 4))
+	one := make([]uint32, 1<<20)
+	for i := range one {
+		one[i] = uint32(r.IntN(200)) + 1
+	}
+	near := slices.Clone(one)
+	for range 1000 {
+		near[r.IntN(len(near))] = uint32(r.IntN(200)) + 1
+	}
+	far := make([]uint32, 1<<17)
+	for i := range far {
+		far[i] = uint32(r.IntN(200)) + 1
+	}
+	for _, c := range []struct {
+		name string
+		a, b []uint32
+	}{{"near", one, near}, {"far", one[:len(far)], far}} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				n := 0
+				align(c.a, c.b, defaultWindow, func(edit) { n++ })
+				if n == 0 {
+					b.Fatal("no edits")
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(c.a)), "ns/call")
+		})
+	}
+}
