@@ -1,5 +1,7 @@
 package ptx
 
+import "slices"
+
 // A Block is a basic block: statements that run one after another. Blocks begin
 // at the body's start, at labels that a branch names (labels that only debug
 // sections refer to begin none), and after branches and ways out.
@@ -142,6 +144,11 @@ func (f *File) calleeOperand(s *Stmt) *Operand {
 	return nil
 }
 
+// maxEdges is how many branch targets a statement may have on average. Many
+// indirect branches over one long list could otherwise take quadratic space;
+// the rest of them then count as indirect with unknown targets.
+const maxEdges = 64
+
 // jump is a branch at statement at of the body.
 type jump struct {
 	at      int
@@ -161,6 +168,7 @@ func (f *File) Blocks(fn *Func) []Block {
 	leader := make([]uint8, len(body)+1)
 	leader[0] = starts
 	var jumps []jump // in source order
+	edges := 0
 	for i := range body {
 		fl := f.flowOf(&body[i])
 		if fl == flowNext {
@@ -168,7 +176,12 @@ func (f *File) Blocks(fn *Func) []Block {
 		}
 		leader[i+1] |= starts
 		if fl == flowJump {
-			ts, ok := l.targets(fn, i)
+			var ts []uint32
+			ok := false
+			if edges < maxEdges*(len(body)+maxEdges) {
+				ts, ok = l.targets(fn, i)
+			}
+			edges += len(ts)
 			jumps = append(jumps, jump{i, ts, !ok})
 			for _, t := range ts {
 				leader[t-base] |= starts | targeted
@@ -190,31 +203,19 @@ func (f *File) Blocks(fn *Func) []Block {
 		if len(jumps) > 0 && jumps[0].at == last {
 			blocks[b].Indirect = jumps[0].unknown
 			for _, t := range jumps[0].targets {
-				addBlock(&blocks[b].Succs, int(number[t-base]))
+				blocks[b].Succs = append(blocks[b].Succs, int(number[t-base]))
 			}
 			jumps = jumps[1:]
 		}
 		blocks[b].Falls = f.flowOf(s) == flowNext || s.Guarded()
 		if blocks[b].Falls && b+1 < len(blocks) {
-			addBlock(&blocks[b].Succs, b+1)
+			blocks[b].Succs = append(blocks[b].Succs, b+1)
 		}
+		slices.Sort(blocks[b].Succs)
+		blocks[b].Succs = slices.Compact(blocks[b].Succs)
 	}
 	reach(blocks)
 	return blocks
-}
-
-// addBlock puts b into the ascending list without a duplicate.
-func addBlock(list *[]int, b int) {
-	at := len(*list)
-	for at > 0 && (*list)[at-1] >= b {
-		at--
-	}
-	if at < len(*list) && (*list)[at] == b {
-		return
-	}
-	*list = append(*list, 0)
-	copy((*list)[at+1:], (*list)[at:])
-	(*list)[at] = b
 }
 
 // reach marks what can be reached from the first block. A branch to unknown

@@ -106,6 +106,25 @@ func TestWeaveRefuses(t *testing.T) {
 	}
 }
 
+// TestManyTargets: indirect branches over one long list do not take quadratic
+// space.
+func TestManyTargets(t *testing.T) {
+	const n = 4000
+	src := ".entry k() {\nt: .branchtargets l" + strings.Repeat(",l", n) + ";\nl:\n" + strings.Repeat("@p brx.idx r, t;\n", n) + "}"
+	f := mustParse(t, "many", src)
+	total := 0
+	blocks := f.Blocks(f.Lookup("k"))
+	for i := range blocks {
+		total += len(blocks[i].Succs)
+		if !blocks[i].Reachable {
+			t.Fatalf("block %d is not reachable", i)
+		}
+	}
+	if len(blocks) < n || total > 64*len(f.Stmts) {
+		t.Errorf("%d blocks, %d edges", len(blocks), total)
+	}
+}
+
 // TestMemory: a tree needs at most a small multiple of its source, whatever
 // the source is made of.
 func TestMemory(t *testing.T) {

@@ -2,6 +2,7 @@ package ptx
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -116,11 +117,15 @@ type FeatureError struct {
 	Need    Need
 	Version Version // of the file
 	Target  Target  // of the file
+	Gone    bool    // the other way round: what Need describes no longer has the feature
 }
 
 // Error returns "file:line:col: cp.async.bulk needs PTX ISA 8.0, sm_90; the
 // file says 7.8, sm_80".
 func (e *FeatureError) Error() string {
+	if e.Gone {
+		return fmt.Sprintf("%s: %s is gone from %s on; the file says %s, %s", e.At, e.Feature, e.Need, e.Version, e.Target)
+	}
 	return fmt.Sprintf("%s: %s needs %s; the file says %s, %s", e.At, e.Feature, e.Need, e.Version, e.Target)
 }
 
@@ -278,6 +283,9 @@ func (f *File) CheckFeatures() []*FeatureError {
 	return c.errs
 }
 
+// noSync is where shfl and vote without .sync ended (PTX ISA §9.7.9, notes).
+var noSync = Need{Version: Version{6, 4}, SM: 70}
+
 type featureCheck struct {
 	f      *File
 	target Target
@@ -287,7 +295,7 @@ type featureCheck struct {
 
 func (c *featureCheck) need(at Pos, name string, n Need) {
 	if !n.Met(c.f.Version, c.target) {
-		c.errs = append(c.errs, &FeatureError{c.f.Position(at), name, n, c.f.Version, c.target})
+		c.errs = append(c.errs, &FeatureError{At: c.f.Position(at), Feature: name, Need: n, Version: c.f.Version, Target: c.target})
 	}
 }
 
@@ -317,6 +325,9 @@ func (c *featureCheck) instr(s *Stmt) {
 	args := c.f.Args(s)
 	if n, name := needOf(s.Op, c.mods, len(args)); name != "" {
 		c.need(s.Pos, name, n)
+	}
+	if (s.Op == OpShfl || s.Op == OpVote) && noSync.Met(c.f.Version, c.target) && !slices.Contains(c.mods, ".sync") {
+		c.errs = append(c.errs, &FeatureError{c.f.Position(s.Pos), s.Op.String() + " without .sync", noSync, c.f.Version, c.target, true})
 	}
 	if s.Op != OpMov {
 		return

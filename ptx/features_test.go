@@ -152,6 +152,7 @@ func TestFeatureError(t *testing.T) {
 	wgmma.fence.sync.aligned;
 	mov.u32 %r1, %clusterid.x;
 	mov.u64 %rd1, %globaltimer;
+	vote.all.pred %p1, %p2;
 }
 `
 	var got []string
@@ -162,6 +163,7 @@ func TestFeatureError(t *testing.T) {
 		"a.ptx:5:2: cp.async.bulk needs PTX ISA 8.0, sm_90; the file says 7.8, sm_80",
 		"a.ptx:6:2: wgmma needs PTX ISA 8.0, sm_90a; the file says 7.8, sm_80",
 		"a.ptx:7:15: %clusterid needs PTX ISA 7.8, sm_90; the file says 7.8, sm_80",
+		"a.ptx:9:2: vote without .sync is gone from PTX ISA 6.4, sm_70 on; the file says 7.8, sm_80",
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s", strings.Join(got, "\n"))

@@ -207,7 +207,10 @@ func (w *Weaver) skip(s *Stmt, guard, code string) string {
 // front returns where text before statement i goes. A pragma that speaks of the
 // next instruction stays with it.
 func (f *File) front(i uint32) Pos {
-	for i > 0 {
+	for range 8 { // more in a row say the same thing again
+		if i == 0 {
+			break
+		}
 		s := &f.Stmts[i-1]
 		if s.Kind != StmtDirective || f.Text(s.Name) != ".pragma" || !strings.Contains(f.Text(s.Span()), "used_bytes_mask") {
 			break
