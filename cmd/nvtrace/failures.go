@@ -147,7 +147,7 @@ func (b *failureBook) write(w io.Writer) error {
 	for _, f := range list {
 		about := f.Call
 		if f.About != "" {
-			about += " " + f.About
+			about += " " + printable(f.About)
 		}
 		rows = append(rows, []string{
 			fmt.Sprint(f.Count), fmt.Sprintf("%.6f", float64(f.First)/1e9), fmt.Sprint(f.PID), f.Result, about, f.Object,
@@ -184,7 +184,7 @@ func (f *failure) causeText() string {
 	if f.Cause == "" {
 		return ""
 	}
-	s := f.Result + " of " + cmp.Or(f.About, f.Call) + ": " + f.Cause
+	s := f.Result + " of " + printable(cmp.Or(f.About, f.Call)) + ": " + f.Cause
 	if f.Advice != "" {
 		s += "; " + f.Advice
 	}

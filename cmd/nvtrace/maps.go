@@ -102,8 +102,10 @@ func (l *objectLog) mapReport(m moment, all bool, pid int32) *mapReport {
 			continue
 		}
 		if by[r.PID] == nil {
-			by[r.PID] = &processMap{PID: r.PID, Name: strings.TrimPrefix(l.processText(r.PID), fmt.Sprintf("pid %d", r.PID))}
-			by[r.PID].Name = strings.Trim(by[r.PID].Name, " ()")
+			by[r.PID] = &processMap{PID: r.PID}
+			if k := l.tree.Task(r.PID); k != nil && k.Name != "." {
+				by[r.PID].Name = k.Name
+			}
 			pids = append(pids, r.PID)
 		}
 		addrs[r.PID] = append(addrs[r.PID], r)
@@ -178,12 +180,12 @@ func (r *mapReport) write(e *env) error {
 		}
 		title := fmt.Sprintf("pid %d", p.PID)
 		if p.Name != "" {
-			title += " (" + p.Name + ")"
+			title += " (" + printable(p.Name) + ")"
 		}
 		title += fmt.Sprintf(": %d mappings, %s, %s", len(p.Maps), sizeText(p.Bytes), r.At)
 		var rows [][]string
 		for _, x := range p.Maps {
-			rows = append(rows, []string{x.Addr, sizeText(x.Size), x.Access, x.Node, fmt.Sprint(x.File), x.What, x.about()})
+			rows = append(rows, []string{x.Addr, sizeText(x.Size), x.Access, printable(x.Node), fmt.Sprint(x.File), x.What, x.about()})
 		}
 		if err := renderTable(&buf, title, []string{"address", ">size", "access", "node", ">file", "what", "object"}, rows); err != nil {
 			return err

@@ -96,6 +96,7 @@ func scripted() *testrec.Recording {
 	a.Free(testrec.Client, testrec.Device, testrec.Space, rm.OK)
 	a.Free(testrec.Client, testrec.Device, testrec.Group, rm.OK)
 	a.Free(testrec.Client, testrec.Device, 0x5c00dead, 0x57)
+	a.OpenFails("nvidia\x1b[2J\n", 2)
 	b.Exit(0)
 	return r
 }

@@ -163,7 +163,7 @@ func (f *facts) line(o *rm.Object) string {
 	}
 	if o.IsClient() {
 		if file := f.l.tree.File(o.File); file != nil && file.Node != "" {
-			b = fmt.Appendf(b, " on %s", file.Node)
+			b = fmt.Appendf(b, " on %s", printable(file.Node))
 		}
 	}
 	switch {
@@ -246,7 +246,7 @@ func (f *facts) appendTree(dst []byte) []byte {
 func (l *objectLog) processText(pid int32) string {
 	s := fmt.Sprintf("pid %d", pid)
 	if t := l.tree.Task(pid); t != nil && t.Name != "" && t.Name != "." {
-		s += " (" + t.Name + ")"
+		s += " (" + printable(t.Name) + ")"
 	}
 	return s
 }

@@ -40,6 +40,7 @@ func odd(p *testrec.Program) {
 	p.Ioctl(3, testrec.Request(0x3f, 8), make([]byte, 8), nil, -22)
 	p.Ioctl(3, 0x5451, nil, nil, 0)
 	p.OpenFails("odd # node", 2)
+	p.OpenFails("evil\x1b[2J\nclass 1\\*", 2)
 	free := p.R.New("NVOS00_PARAMETERS").Set("hRoot", testrec.Client).Set("hObjectOld", testrec.Copy)
 	e := p.Escape(3, 0x29, free, nil)
 	e.Args[1] |= 0xffffffff00000000 // as a libc with an int request passes it

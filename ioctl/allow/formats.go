@@ -178,9 +178,9 @@ func (l *Lack) LackText() string {
 	var s string
 	switch l.Kind {
 	case KindNode:
-		s = "node " + l.Text
+		s = "node " + word(l.Text)
 	case KindMmap:
-		s = "mmap " + l.Device + " " + l.Text
+		s = "mmap " + l.Device + " " + word(l.Text)
 	case KindIoctl:
 		s = fmt.Sprintf("ioctl %s %#x", l.Device, l.Nr)
 	default:

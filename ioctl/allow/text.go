@@ -69,7 +69,7 @@ func (e *Entry) appendWords(dst []byte) []byte {
 
 // word quotes a word if it could not be read back else.
 func word(s string) string {
-	if s == "" || strings.ContainsAny(s, " \t\"#") || strconv.QuoteToASCII(s) != `"`+s+`"` && !strings.Contains(s, `\`) {
+	if s == "" || strings.ContainsAny(s, " \t\"#") || strconv.QuoteToASCII(s) != `"`+s+`"` {
 		return strconv.QuoteToASCII(s)
 	}
 	return s

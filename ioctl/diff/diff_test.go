@@ -285,6 +285,23 @@ func TestSelf(t *testing.T) {
 	}
 }
 
+// TestSafe: strings of the program can't steer a terminal or fake a line.
+func TestSafe(t *testing.T) {
+	evil := "x\x1b[2J\n+ fake"
+	b := app("580.142", func(p *testrec.Program) {
+		p.OpenFails(evil, 2)
+		p.Exec(evil)
+		p.TID++
+		p.Open(30, "nvidia0")
+	})
+	b.Header.Argv = []string{evil}
+	r := Compare(profile(t, evil, app("580.142", nil), nil), profile(t, evil, b, nil))
+	text := string(r.AppendText(nil))
+	if strings.Contains(text, "\x1b") || strings.Contains(text, "\n+ fake") || !strings.Contains(text, `x\x1b[2J\n+ fake`) {
+		t.Errorf("%q", text)
+	}
+}
+
 func TestNotes(t *testing.T) {
 	r := app("580.142", nil)
 	r.Note(&traces.Event{Kind: traces.KindLost, FD: -1, Ret: 5})

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // titles head the sections of a report.
@@ -38,7 +39,7 @@ func (r *Result) AppendText(dst []byte) []byte {
 		if i == 0 {
 			w.f("\nthreads that call the driver\n")
 		}
-		w.f("~ %s: %d -> %d\n", t.Process, t.A, t.B)
+		w.f("~ %s: %d -> %d\n", safe(t.Process), t.A, t.B)
 	}
 	for i := range r.Order {
 		d := &r.Order[i]
@@ -54,7 +55,7 @@ func (r *Result) AppendText(dst []byte) []byte {
 		if i == 0 {
 			w.f("\n")
 		}
-		w.f("note: %s\n", n)
+		w.f("note: %s\n", safe(n))
 	}
 	return w.b
 }
@@ -63,8 +64,18 @@ type writer struct{ b []byte }
 
 func (w *writer) f(format string, args ...any) { w.b = fmt.Appendf(w.b, format, args...) }
 
+// safe returns a string that may come from the traced program without what
+// could steer a terminal or pass for another line.
+func safe(s string) string {
+	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		q := strconv.Quote(s)
+		return q[1 : len(q)-1]
+	}
+	return s
+}
+
 func (w *writer) run(sign string, r *Run) {
-	w.f("%s %s: %s", sign, r.Name, count(r.Calls, "call"))
+	w.f("%s %s: %s", sign, safe(r.Name), count(r.Calls, "call"))
 	switch {
 	case r.Driver == "" && r.Tables != "":
 		w.f(", driver unknown (tables of %s)", r.Tables)
@@ -75,7 +86,7 @@ func (w *writer) run(sign string, r *Run) {
 		}
 	}
 	if len(r.Command) > 0 {
-		w.f(", %s", strings.Join(r.Command, " "))
+		w.f(", %s", safe(strings.Join(r.Command, " ")))
 	}
 	w.f("\n")
 }
@@ -99,7 +110,7 @@ func sign(a, b bool) string {
 }
 
 func (w *writer) change(c *Change) {
-	w.f("%s %s", sign(c.A > 0, c.B > 0), c.Name)
+	w.f("%s %s", sign(c.A > 0, c.B > 0), safe(c.Name))
 	switch {
 	case c.NrA != "":
 		w.f(" (%s, now %s)", c.NrA, c.Nr)
@@ -143,7 +154,7 @@ func plain(c *Change) bool {
 }
 
 func (w *writer) size(d *SizeDiff) {
-	w.f("%s %s: total %s -> %s\n", sign(d.CountA > 0, d.CountB > 0), d.Name, amount(d, d.TotalA), amount(d, d.TotalB))
+	w.f("%s %s: total %s -> %s\n", sign(d.CountA > 0, d.CountB > 0), safe(d.Name), amount(d, d.TotalA), amount(d, d.TotalB))
 	for _, s := range d.Sizes {
 		w.f("  %s %s: %d -> %d\n", sign(s.A > 0, s.B > 0), amount(d, s.Size), s.A, s.B)
 	}
@@ -232,9 +243,9 @@ func (w *writer) order(d *OrderDiff) {
 		if s == "" {
 			return "the beginning"
 		}
-		return s
+		return safe(s)
 	}
-	w.f("~ %s: %s\n    was after %s, is after %s", d.Thread, strings.Join(d.Calls, ", "), place(d.WasAfter), place(d.IsAfter))
+	w.f("~ %s: %s\n    was after %s, is after %s", safe(d.Thread), safe(strings.Join(d.Calls, ", ")), place(d.WasAfter), place(d.IsAfter))
 	if d.Times > 1 {
 		w.f(" (%d times)", d.Times)
 	}
