@@ -20,7 +20,6 @@ var errFault = errors.New("fault")
 type fakeMem struct {
 	regions []region
 	reads   int // calls of ReadMem and ReadMemV
-	vector  bool
 }
 
 type region struct {
@@ -193,11 +192,6 @@ func (r rmStruct) setText(path, text string) rmStruct {
 	off, _ := r.find(path)
 	copy(r.b[off:], text)
 	return r
-}
-
-func (r rmStruct) get(path string) uint64 {
-	off, size := r.find(path)
-	return load(r.b[off:], size)
 }
 
 func (r rmStruct) find(path string) (off, size int) {

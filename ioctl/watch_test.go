@@ -280,7 +280,7 @@ func FuzzWatcher(f *testing.F) {
 			f.Add(e.Request(), e.Mem[0].In, uint8(0))
 		}
 	}
-	f.Add(uint32(escReq(escControl, 32)), bytes.Repeat([]byte{0xff}, 64), uint8(0))
+	f.Add(escReq(escControl, 32), bytes.Repeat([]byte{0xff}, 64), uint8(0))
 	f.Add(uint32(33), bytes.Repeat([]byte{0xff}, 64), uint8(2))
 	devs := []string{"nvidiactl", "nvidia0", "nvidia-uvm", "nvidia-modeset", "nvidia-nvswitchctl", "dri/card0", "nvidia-caps/nvidia-cap1"}
 	watcher := NewWatcher(testDriver)

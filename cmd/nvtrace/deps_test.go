@@ -60,7 +60,7 @@ func violations(allowed map[string][]string, imports string) []string {
 			bad = append(bad, pkg+" is not in the policy")
 			continue
 		}
-		for _, imp := range strings.Fields(rest) {
+		for imp := range strings.FieldsSeq(rest) {
 			ours := strings.HasPrefix(imp, "nvtrace/") && imp != owner && !strings.HasPrefix(imp, owner+"/internal/")
 			isGuarded := slices.ContainsFunc(guarded, func(g string) bool { return strings.HasPrefix(imp, g) })
 			if (ours || isGuarded) && !slices.Contains(deps, imp) {

@@ -54,7 +54,7 @@ func addrSize[T any](v *T) (addr uint64, size uint32) {
 // the driver documents it.
 func ioctlF[T any](fd int, nr uint32, arg *T) error {
 	const readWrite, typeF = 3 << 30, 'F' << 8
-	req := readWrite | uintptr(unsafe.Sizeof(*arg))<<16 | typeF | uintptr(nr)
+	req := readWrite | unsafe.Sizeof(*arg)<<16 | typeF | uintptr(nr)
 	for {
 		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), req, uintptr(unsafe.Pointer(arg)))
 		runtime.KeepAlive(arg)

@@ -22,7 +22,6 @@ const (
 // recorder turns stops into events. All its methods run on the tracing thread.
 type recorder struct {
 	opts    *Options
-	nodes   *Nodes
 	watcher *ioctl.Watcher
 	emit    func(*traces.Event)
 	start   int64 // CLOCK_MONOTONIC at time 0

@@ -13,10 +13,10 @@ import (
 type notification struct {
 	id    uint64
 	pid   uint32 // the thread
-	flags uint32
+	_     uint32 // flags
 	nr    int32 // struct seccomp_data from here
 	arch  uint32
-	ip    uint64
+	_     uint64 // instruction_pointer
 	args  [6]uint64
 }
 
@@ -33,7 +33,7 @@ type addFD struct {
 	id      uint64
 	flags   uint32
 	srcFD   uint32
-	newFD   uint32
+	_       uint32 // newfd
 	newMode uint32
 }
 

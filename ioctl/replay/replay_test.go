@@ -72,7 +72,7 @@ var built sync.Map
 func buildOnce(t testing.TB, name string, build func(out string) *exec.Cmd) string {
 	t.Helper()
 	once, _ := built.LoadOrStore(name, sync.OnceValues(func() (string, error) {
-		dir, err := os.MkdirTemp("", "replay")
+		dir, err := os.MkdirTemp("", "replay") //nolint:usetesting // outlives the test that builds it
 		if err != nil {
 			return "", err
 		}
