@@ -59,6 +59,25 @@ func TestConcurrentUse(t *testing.T) {
 	wg.Wait()
 }
 
+func TestFreshPrefix(t *testing.T) {
+	for src, want := range map[string]string{
+		"":                      "nvt",
+		"add %r1":               "nvt",
+		"%nvt<5>":               "nvt1_",
+		"nvtnvt1_nvt2":          "nvt3_",
+		"$nvt1_skip1 nvt01 nvt": "nvt2_",
+	} {
+		got := freshPrefix(src, "nvt")
+		if got != want || strings.Contains(src, got) {
+			t.Errorf("%q: %q, want %q", src, got, want)
+		}
+	}
+	w := NewWeaver(mustParse(t, "x", ".entry k() { }"))
+	if a, b := w.Fresh('%', "r"), w.Fresh('%', "r"); a == b || a != "%nvtr1" {
+		t.Errorf("%s and %s", a, b)
+	}
+}
+
 // TestLocs: a statement's source line is that of the .loc before it.
 func TestLocs(t *testing.T) {
 	f := mustParse(t, "x.ptx", ".entry k() {\n\ta;\n.loc 1 7 2\n\tb; c;\n.loc 2 9 4, function_name $L+8, inlined_at 1 8 3\n\td;\n}\n.entry j() { e; }")

@@ -4,7 +4,7 @@
 //
 // The parser is lossless. It keeps the source and describes it by byte offsets;
 // an opcode, modifier or directive that it does not know is kept like any
-// other. Edits are splices of the source ([Edits], [Weave]), never a reprint, so
+// other. Edits are splices of the source ([Edits], [Weaver]), never a reprint, so
 // a file without edits stays the same bytes. What the instructions compute is
 // none of this package's business: that is ptx/emu's.
 //
@@ -81,7 +81,7 @@ type Stmt struct {
 	Flags StmtFlags
 	Op    Op  // StmtInstr: the opcode, OpUnknown when it is not in the table
 	Pos   Pos // first byte: of the guard, or of the statement itself
-	End   Pos // after the last byte: after ';', ':' , brace, or the line of a line directive
+	End   Pos // after the last byte: behind ';', ':', the brace, or the last word of a directive without ';'
 
 	Guard Span // StmtInstr: the guard's register, without @ and !; empty when not predicated
 	Name  Span // see StmtKind

@@ -60,7 +60,6 @@ type parser struct {
 	opens []uint32  // indices in f.Stmts of the open scopes
 	fn    int       // index in f.Funcs of the function whose body is open
 	stk   []Operand // operands of the lists under construction
-	drop  int       // > 0: lists are checked but not kept
 }
 
 func (p *parser) module() {

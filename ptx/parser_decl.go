@@ -420,9 +420,7 @@ func (p *parser) declarator() Declarator {
 	if p.c == '=' {
 		p.next()
 		from := Pos(p.pos)
-		p.drop++
 		p.initialiser()
-		p.drop--
 		n.Init = Span{from, Pos(p.prev)}
 	}
 	n.End = Pos(p.prev)

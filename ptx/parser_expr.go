@@ -25,10 +25,8 @@ func (p *parser) operands(call bool) (first, n uint32) {
 func (p *parser) keep(mark int) (first, n uint32) {
 	list := p.stk[mark:]
 	first = uint32(len(p.f.args))
-	if p.drop == 0 {
-		p.f.args = append(p.f.args, list...)
-		n = uint32(len(list))
-	}
+	p.f.args = append(p.f.args, list...)
+	n = uint32(len(list))
 	p.stk = p.stk[:mark]
 	return first, n
 }

@@ -76,7 +76,7 @@ type Access struct {
 	Sem   string // .weak .relaxed .acquire .release .acq_rel .sc; "" when not written
 	Scope string // .cta .cluster .gpu .sys; "" when not written
 	Cache string // cache operator: .ca .cg .cs .lu .cv .wb .wt; ""
-	Evict string // eviction priority and level::prefetch_size as written, concatenated only if there is one: ".L1::no_allocate"; ""
+	Evict string // eviction priority, the last if there are two: ".L1::no_allocate"; ""
 	Fetch string // prefetch size: ".L2::128B"; ""
 }
 
@@ -175,7 +175,7 @@ func (x *accessScan) emit(addr int) {
 	x.sc.st.Accesses = append(x.sc.st.Accesses, x.a)
 }
 
-// addrFrom returns the number of the nth operand of the form [..], -1 for none.
+// address returns the number of the nth operand of the form [..], -1 for none.
 func (x *accessScan) address(n int) int {
 	for i := range min(len(x.args), NoOperand) {
 		if x.args[i].Kind == OperandAddr {

@@ -51,9 +51,18 @@ func freshPrefix(src, stem string) string {
 	if !strings.Contains(src, stem) {
 		return stem
 	}
+	taken := map[string]bool{} // numbers behind stem
+	for rest := src; ; {
+		_, after, ok := strings.Cut(rest, stem)
+		if !ok {
+			break
+		}
+		taken[after[:digits(after, 0)]] = true
+		rest = after
+	}
 	for n := 1; ; n++ {
-		if p := stem + strconv.Itoa(n) + "_"; !strings.Contains(src, p) {
-			return p
+		if s := strconv.Itoa(n); !taken[s] {
+			return stem + s + "_"
 		}
 	}
 }
