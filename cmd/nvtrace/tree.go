@@ -8,6 +8,7 @@ import (
 	"math/bits"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"nvtrace/ioctl"
@@ -96,7 +97,7 @@ const escMapDMA = 0x57
 // told lists the members of allocation parameters that a tree shows, by the
 // kindred of the object.
 var told = map[rm.Kindred][]string{
-	rm.Memory:       {"type", "attr"},
+	rm.Memory:       {"type", "flags", "attr"},
 	rm.Channel:      {"gpFifoOffset", "engineType", "cid", "flags"},
 	rm.ChannelGroup: {"engineType"},
 	rm.Copy:         {"version", "engineType"},
@@ -183,7 +184,7 @@ func valueText(f *rm.Field, v uint64) string {
 			return text + "|" + fmt.Sprintf("%#x", rest)
 		}
 	}
-	if f.Role == rm.RoleAddress || v > 1<<20 {
+	if f.Role == rm.RoleAddress || v > 1<<20 || strings.HasSuffix(strings.ToLower(f.Name), "flags") {
 		return fmt.Sprintf("%#x", v)
 	}
 	return strconv.FormatUint(v, 10)
