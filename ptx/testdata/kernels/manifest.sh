@@ -17,7 +17,7 @@ assemble() {
 		if [ "$n" -lt "$low" ] && [[ $target != *[a-z] ]]; then target=sm_$low; else echo old; return; fi
 	fi
 	local out
-	if out=$(timeout 120 "$ptxas" -c -arch="$target" "$file" -o /dev/null 2>&1) || out=$(timeout 120 "$ptxas" -c -g -arch="$target" "$file" -o /dev/null 2>&1); then
+	if timeout 120 "$ptxas" -arch="$target" "$file" -o /dev/null >/dev/null 2>&1 || out=$(timeout 120 "$ptxas" -c -arch="$target" "$file" -o /dev/null 2>&1); then
 		echo ok
 	elif grep -q 'Unsupported .version\|is not defined for option' <<<"$out"; then
 		echo old
@@ -31,8 +31,8 @@ assemble() {
 	find . -name '*.ptx' | sed 's,^\./,,' | LC_ALL=C sort | while read -r f; do
 		base=${f##*/}
 		name=${base%%.*} rest=${base#*.}
-		target=$(sed -n 's/^\.target[ \t]*\([a-z0-9_]*\).*/\1/p' "$f" | head -1)
-		isa=$(sed -n 's/^\.version[ \t]*\([0-9.]*\).*/\1/p' "$f" | head -1)
+		target=$(sed -n 's/^[ \t]*\.target[ \t]*\([a-z0-9_]*\).*/\1/p' "$f" | head -1)
+		isa=$(sed -n 's/^[ \t]*\.version[ \t]*\([0-9.]*\).*/\1/p' "$f" | head -1)
 		compiler=hand flags='' source=$f
 		if [[ $f == triton/* ]]; then
 			compiler="Triton $(sed 's/^triton\([0-9.]*\)\.sm.*/\1/' <<<"$rest")" source=src/triton/build.py

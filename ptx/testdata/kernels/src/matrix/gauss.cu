@@ -1,4 +1,5 @@
 // build: nvcc13.0 sm_80
+// build: nvcc13.0 sm_80 -fmad=false
 // Gaussian elimination of a small system held in local arrays: dynamic indexing forces a stack frame.
 extern "C" __global__ void gauss(const double *in, double *out)
 {
