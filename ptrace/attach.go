@@ -225,6 +225,7 @@ func whyNotAttach(pid int) string {
 		return " (it is this process)"
 	}
 	if tracer, err := statusField(pid, "TracerPid"); err == nil && tracer != 0 {
+		tracer = tgidOf(tracer) // it is the tracing thread's id
 		name, _ := os.ReadFile(procPath(tracer, "comm"))
 		return fmt.Sprintf(" (it is traced by process %d, %s)", tracer, trimLine(name))
 	}

@@ -204,8 +204,10 @@ func (tr *tracer) await(tid int) *Task {
 	return child
 }
 
-// stranger is a stop of a task that we don't know: a child whose parent's event
-// is still to come.
+// stranger is a stop of a task that we don't know: a child that was quicker
+// than its parent's event. Waiting for that would be wrong: it never comes if the
+// parent is killed in between. The parent has not run since it made the child, so
+// that /proc tells as much, except for which of its threads it was.
 func (tr *tracer) stranger(tid int, s stop) {
 	switch {
 	case s.kind == stopExec: // of a main thread that had ended before we attached
@@ -215,8 +217,11 @@ func (tr *tracer) stranger(tid int, s stop) {
 		ptraceOp(unix.PTRACE_DETACH, tid, uintptr(s.sig&signalMask(s)))
 		return
 	}
-	tr.tasks[tid] = &Task{TID: tid, PID: tid, tr: tr, first: s, held: true}
+	t := &Task{TID: tid, PID: tid, tr: tr, first: s, held: true}
+	tr.tasks[tid] = t
 	tr.held++
+	tr.cur = nil
+	tr.adopt(t, nil, stopNone)
 }
 
 // signalMask is all ones if the stop's signal is one to be delivered.
@@ -228,7 +233,7 @@ func signalMask(s stop) unix.Signal {
 }
 
 // adopt makes a held task a full one, tells the handler, and lets it go. parent
-// is nil if the parent's event did not come.
+// is nil if the parent's event has not come.
 func (tr *tracer) adopt(t, parent *Task, kind stopKind) {
 	tr.held--
 	t.held = false
@@ -287,16 +292,6 @@ func (tr *tracer) guessParent(t *Task) (parent *Task, thread bool) {
 		}
 	}
 	return nil, thread
-}
-
-// adoptAll ends the wait of all held tasks, since their parent may have died
-// before its event.
-func (tr *tracer) adoptAll() {
-	for _, t := range tr.tasks {
-		if t.held {
-			tr.adopt(t, nil, stopNone)
-		}
-	}
 }
 
 // execed finds the task that a stop for execve is about. All other threads of
@@ -371,9 +366,6 @@ func (tr *tracer) ended(tid int, status unix.WaitStatus) {
 			tr.adopt(t, nil, stopNone)
 		}
 		tr.gone(t, status)
-	}
-	if tr.held > 0 {
-		tr.adoptAll()
 	}
 	if tid != tr.root {
 		return

@@ -85,8 +85,9 @@ type TaskEvent struct {
 	Kind TaskKind
 	Time int64 // when it was seen, CLOCK_MONOTONIC, ns
 
-	// TaskNew: who made it. Nil for the first task of Run, for tasks that
-	// Attach found, and where the maker died before it could be known.
+	// TaskNew: who made it; where the child was reported before its maker, any
+	// thread of the parent process, and Vfork is not known. Nil for the first task
+	// of Run, for tasks that Attach found, and where the maker has died.
 	Parent   *Task
 	Thread   bool // TaskNew: a further thread of a process; otherwise a process
 	Vfork    bool // TaskNew: its parent sleeps until it execs or ends

@@ -28,7 +28,7 @@ type tracer struct {
 	last  *Task // the one looked up last
 	root  int   // pid of the program
 	child *spawned
-	held  int // tasks that wait for their parent's event
+	held  int // tasks that the handler has not been told of yet
 
 	cur       *Task // the task that is being dispatched
 	born      *Task // a new task that the handler is being told of
@@ -254,7 +254,6 @@ func (tr *tracer) unblock() {
 		tr.born = nil
 		tr.stopped(t, t.first)
 	}
-	tr.adoptAll()
 	t := tr.cur
 	switch {
 	case t == nil || tr.tasks[t.TID] != t:

@@ -23,7 +23,7 @@ type Task struct {
 	wantExit  bool // call was given to Enter, which wants its exit
 	inKernel  bool // the entry of a call was seen, and its exit will be
 	announced bool // the handler knows the task
-	held      bool // stopped since it was born; its parent's event is due
+	held      bool // stopped since it was born, not adopted yet
 	muted     bool // before the first exec: our own code runs in it
 	attached  bool
 	first     stop // held: what it stopped with
