@@ -395,11 +395,11 @@ func TestMoves(t *testing.T) {
 		align(seq(c.a), seq(c.b), 10, m.step)
 		var got []string
 		for _, f := range m.found {
-			s := ""
+			var s strings.Builder
 			for _, id := range f.ids {
-				s += letter(id)
+				s.WriteString(letter(id))
 			}
-			got = append(got, s+":"+letter(f.wasAfter)+">"+letter(f.isAfter))
+			got = append(got, s.String()+":"+letter(f.wasAfter)+">"+letter(f.isAfter))
 		}
 		if g := strings.Join(got, " "); g != c.want {
 			t.Errorf("%s -> %s: %q, want %q", c.a, c.b, g, c.want)

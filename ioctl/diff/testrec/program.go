@@ -1,6 +1,7 @@
 package testrec
 
 import (
+	"maps"
 	"strings"
 
 	"nvtrace/rm"
@@ -38,9 +39,7 @@ func (p *Program) Exec(path string, args ...string) {
 func (p *Program) Fork(pid int32) *Program {
 	p.add(&traces.Event{Kind: traces.KindFork, FD: -1, Child: pid})
 	c := p.R.Program(pid)
-	for fd, f := range p.files {
-		c.files[fd] = f
-	}
+	maps.Copy(c.files, p.files)
 	c.Ctl = p.Ctl
 	return c
 }
