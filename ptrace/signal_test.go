@@ -226,14 +226,16 @@ func TestTerminal(t *testing.T) {
 			}
 		})
 		t.Run(sig.String()+" comes once", func(t *testing.T) {
-			script := fmt.Sprintf(`n=0; trap 'n=$((n+1))' %d; echo ready; read x; read y; echo "got $n"`, int(sig))
+			script := fmt.Sprintf(`n=0; trap 'n=$((n+1)); echo trap $n' %d; echo ready; read x; read y; echo "got $n"`, int(sig))
 			c, m, r := onTerminal(t, "run", "bash", "-c", script)
 			if s := say(r); s != "ready" {
 				t.Error(s)
 			}
-			for range 2 {
+			for n := range 2 {
 				io.WriteString(m, key)
-				time.Sleep(100 * time.Millisecond)
+				for want := fmt.Sprint("trap ", n+1); !strings.HasSuffix(say(r), want); {
+				}
+				time.Sleep(50 * time.Millisecond) // for a second one to arrive
 			}
 			io.WriteString(m, "a\nb\nc\n")
 			for {
