@@ -69,9 +69,13 @@ type block struct {
 // residentLimit is how many clusters a worker keeps running in turn unless the
 // launch is cooperative, and passLimit for how many passes a cluster runs before
 // another one is started beside it.
+//
+// After spinLimit passes in which all warps only polled, the next cluster's turn
+// comes at once.
 const (
 	residentLimit = 64
 	passLimit     = 64
+	spinLimit     = 2
 )
 
 // run executes the whole grid.
@@ -221,8 +225,9 @@ func (w *warp) reset(n int) {
 // runCluster gives each warp of the cluster up to passes turns. It reports
 // whether all threads have ended and whether any executed something.
 func (wk *worker) runCluster(c *cluster, passes int) (done, progress bool) {
+	spins := 0
 	for range passes {
-		alive, moved := false, false
+		alive, moved, busy := false, false, false
 		for _, b := range c.blocks {
 			for _, w := range b.warps {
 				if w.live == 0 {
@@ -231,6 +236,8 @@ func (wk *worker) runCluster(c *cluster, passes int) (done, progress bool) {
 				alive = true
 				if wk.runWarp(w) {
 					moved = true
+					// A turn that ended early although the warp can go on was spent polling.
+					busy = busy || w.warpCount >= sliceFuel/2 || w.fuel > 0
 				}
 				if wk.launch.stop.Load() {
 					return false, true
@@ -241,7 +248,10 @@ func (wk *worker) runCluster(c *cluster, passes int) (done, progress bool) {
 		if !alive {
 			return true, true
 		}
-		if !moved {
+		if spins++; busy {
+			spins = 0
+		}
+		if !moved || spins >= spinLimit {
 			return false, progress
 		}
 	}

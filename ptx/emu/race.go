@@ -236,6 +236,9 @@ func (r *raceState) report(w *warp, old, now *touch, space ptx.Space, addr uint6
 		r.log.races = map[raceKey]*Race{}
 	}
 	key := raceKey{old.in, now.in}
+	if now.in.stmt < old.in.stmt { // the same pair in the other order
+		key = raceKey{now.in, old.in}
+	}
 	if got := r.log.races[key]; got != nil {
 		got.Count++
 		return
