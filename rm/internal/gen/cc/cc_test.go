@@ -19,6 +19,7 @@ func parse(t *testing.T, files map[string]string) (*Preprocessor, *Parser) {
 		fsys[n] = &fstest.MapFile{Data: []byte(s)}
 	}
 	p := NewPreprocessor(fsys, []string{"inc"}, map[string]string{"sys.h": "typedef unsigned int u32;\n"}, "#define __x86_64__ 1\n")
+	p.limit = 100_000
 	if err := p.Read("a.h"); err != nil {
 		t.Fatal(err)
 	}
@@ -84,6 +85,17 @@ func TestInclude(t *testing.T) {
 	}
 	if !slices.Equal(p.Missing, []string{"none.h"}) {
 		t.Errorf("missing: %v", p.Missing)
+	}
+}
+
+func TestExpansionIsBounded(t *testing.T) {
+	var b strings.Builder
+	for i := range 40 {
+		fmt.Fprintf(&b, "#define m%d(x) m%d(x) m%d(m%d(x))\n", i, i+1, i+1, i+1)
+	}
+	p, _ := parse(t, map[string]string{"a.h": b.String() + "m0(1)"})
+	if len(p.Errors()) == 0 {
+		t.Error("no error")
 	}
 }
 

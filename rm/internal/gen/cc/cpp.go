@@ -33,6 +33,8 @@ type Preprocessor struct {
 	once  map[string]bool
 	run   []Token // text that waits to be expanded
 	depth int
+	work  int // tokens handled by expansion so far
+	limit int
 	errs  []error
 }
 
@@ -40,7 +42,7 @@ type Preprocessor struct {
 // directories in it, stubs stand in for system headers, and predefined is read
 // first.
 func NewPreprocessor(fsys fs.FS, dirs []string, stubs map[string]string, predefined string) *Preprocessor {
-	p := &Preprocessor{fsys: fsys, dirs: dirs, stubs: stubs, now: map[string]*Macro{}, All: map[string]*Macro{}, once: map[string]bool{}}
+	p := &Preprocessor{fsys: fsys, dirs: dirs, stubs: stubs, now: map[string]*Macro{}, All: map[string]*Macro{}, once: map[string]bool{}, limit: maxWork}
 	p.text("<predefined>", predefined)
 	p.All, p.Order = map[string]*Macro{}, nil
 	return p

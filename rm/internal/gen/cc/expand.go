@@ -6,19 +6,20 @@ import (
 	"strings"
 )
 
-// maxExpansions bounds the work on one run of text.
-const maxExpansions = 2_000_000
+// maxWork bounds the tokens that expanding a unit's macros may handle; the
+// largest of the driver needs a twentieth of it.
+const maxWork = 100_000_000
 
 // Expand replaces macros in a run of tokens.
 func (p *Preprocessor) Expand(in []Token) []Token {
 	var out []Token
 	work := slices.Clone(in) // a stack: the last one is next
 	slices.Reverse(work)
-	for steps := 0; len(work) > 0; {
+	for len(work) > 0 && !p.spent(1) {
 		t := work[len(work)-1]
 		work = work[:len(work)-1]
 		m := p.now[t.Text]
-		if t.Kind != Ident || m == nil || slices.Contains(t.hide, t.Text) || steps > maxExpansions {
+		if t.Kind != Ident || m == nil || slices.Contains(t.hide, t.Text) {
 			out = append(out, t)
 			continue
 		}
@@ -34,15 +35,10 @@ func (p *Preprocessor) Expand(in []Token) []Token {
 		} else {
 			body = paste(slices.Clone(m.Body))
 		}
-		steps++
-		hide := append(slices.Clone(t.hide), m.Name)
+		hide := union(t.hide, []string{m.Name})
 		for i := len(body) - 1; i >= 0; i-- {
 			b := body[i]
-			if len(b.hide) == 0 {
-				b.hide = hide
-			} else {
-				b.hide = append(slices.Clone(b.hide), hide...)
-			}
+			b.hide = union(hide, b.hide)
 			if i == 0 {
 				b.space = t.space
 			}
@@ -50,6 +46,27 @@ func (p *Preprocessor) Expand(in []Token) []Token {
 		}
 	}
 	return out
+}
+
+// union joins two sets of macro names; it leaves both as they are.
+func union(a, b []string) []string {
+	out := a
+	for _, n := range b {
+		if !slices.Contains(out, n) {
+			out = append(out[:len(out):len(out)], n)
+		}
+	}
+	return out
+}
+
+// spent counts tokens that are handled, and reports whether they have been too
+// many: a few lines of macros can ask for any number.
+func (p *Preprocessor) spent(n int) bool {
+	if p.work < p.limit && p.work+n >= p.limit {
+		p.fail("macros expand to more than %d tokens", p.limit)
+	}
+	p.work = min(p.work+n, p.limit)
+	return p.work == p.limit
 }
 
 // arguments takes the arguments of a macro's call off the stack.
@@ -110,10 +127,15 @@ func (p *Preprocessor) substitute(m *Macro, args [][]Token) []Token {
 			out = append(out, t)
 			continue
 		}
+		if p.spent(len(a)) {
+			return nil
+		}
 		pasted := i+1 < len(b) && b[i+1].Text == "##" || i > 0 && b[i-1].Text == "##"
 		switch {
 		case !pasted:
-			a = p.Expand(a)
+			if a = p.Expand(a); p.spent(len(a)) {
+				return nil
+			}
 		case len(a) == 0:
 			a = []Token{{Kind: empty}}
 		}
@@ -156,7 +178,7 @@ func paste(in []Token) []Token {
 		}
 		joined[0].space = left.space
 		for j := range joined {
-			joined[j].hide = append(slices.Clone(left.hide), right.hide...)
+			joined[j].hide = union(left.hide, right.hide)
 		}
 		out = append(out[:len(out)-1], joined...)
 		i++
