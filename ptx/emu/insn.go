@@ -252,6 +252,9 @@ func (x *insn) srcName(a *ptx.Operand, t ptx.Type) (int32, error) {
 	}
 	switch sym.kind {
 	case symReg:
+		if (t == ptx.B128) != (sym.typ == ptx.B128) {
+			return 0, errf(ErrInvalid, "register %s of %d bits in a %v instruction", name, sym.typ.Size()*8, t)
+		}
 		return x.component(a, &sym)
 	case symConstant:
 		return x.constant(sym.addr + a.Bits), nil
@@ -283,6 +286,16 @@ func (x *insn) localAddress(off uint64) int32 {
 		}
 	})
 	return d
+}
+
+// dst128 is dst for a register of 128 bits, which has two slots.
+func (x *insn) dst128(a *ptx.Operand) (int32, error) {
+	if a.Kind == ptx.OperandName {
+		if sym, ok := x.find(x.text(a.Name)); ok && sym.kind == symReg && sym.typ == ptx.B128 {
+			return x.component(a, &sym)
+		}
+	}
+	return 0, errf(ErrInvalid, "destination %s has not 128 bits", x.text(a.Span()))
 }
 
 // dst returns the slot of a destination and the mask of its register's width.

@@ -131,7 +131,7 @@ func TestMangled(t *testing.T) {
 		}
 		files = append(files, f)
 	}
-	rounds := 4
+	rounds := 6
 	if testing.Short() {
 		rounds = 1
 	}

@@ -49,17 +49,23 @@ func (x *insn) vectorReg(a *ptx.Operand) bool {
 // register, or a single operand. Sinks are slot 0.
 func (x *insn) elements(a *ptx.Operand, t ptx.Type, dst bool) ([]int32, error) {
 	one := func(a *ptx.Operand) (int32, error) {
+		if dst && t == ptx.B128 {
+			return x.dst128(a)
+		}
 		if dst {
 			s, _, err := x.dst(a)
 			return s, err
 		}
-		if a.Kind == ptx.OperandSink {
+		if a.Kind == ptx.OperandSink && t != ptx.B128 {
 			return 0, nil
 		}
 		return x.src(a, t)
 	}
 	if x.vectorReg(a) {
 		sym, _ := x.find(x.text(a.Name))
+		if (sym.typ == ptx.B128) != (t == ptx.B128) {
+			return nil, errf(ErrInvalid, "register %s in a %v instruction", x.text(a.Name), t)
+		}
 		out := make([]int32, sym.vec)
 		for i := range out {
 			out[i] = sym.slot + int32(i*slots(sym.typ))
@@ -94,7 +100,7 @@ func (x *insn) movVector(t ptx.Type, d, s *ptx.Operand) error {
 	size := uint(t.Size()) * 8
 	if dv {
 		n := uint(len(x.file.Kids(d)))
-		parts, err := x.elements(d, t, true)
+		parts, err := x.elements(d, packElem(t, int(n)), true)
 		if err != nil {
 			return err
 		}
@@ -114,11 +120,11 @@ func (x *insn) movVector(t ptx.Type, d, s *ptx.Operand) error {
 	if err != nil {
 		return err
 	}
-	slot, _, err := x.dst(d)
-	if err != nil {
-		return err
-	}
 	if t == ptx.B128 {
+		slot, err := x.dst128(d)
+		if err != nil {
+			return err
+		}
 		if len(parts) != 2 {
 			return x.badType()
 		}
@@ -129,6 +135,10 @@ func (x *insn) movVector(t ptx.Type, d, s *ptx.Operand) error {
 	}
 	if len(parts) == 0 || size%uint(len(parts)) != 0 {
 		return x.badType()
+	}
+	slot, _, err := x.dst(d)
+	if err != nil {
+		return err
 	}
 	return x.step(packStep(slot, parts, size/uint(len(parts))))
 }
@@ -213,7 +223,7 @@ func (x *insn) movEach(t ptx.Type, d, s *ptx.Operand) error {
 
 // movWide is mov.b128 between registers.
 func (x *insn) movWide(d, s *ptx.Operand) error {
-	slot, _, err := x.dst(d)
+	slot, err := x.dst128(d)
 	if err != nil {
 		return err
 	}
