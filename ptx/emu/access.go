@@ -112,7 +112,7 @@ func verb(write bool) string {
 // alignOf is the alignment that an access of n bytes needs; vectors of three
 // exist in no ISA, so n is a power of two but for bulk copies.
 func alignOf(n uint64) uint64 {
-	if n&(n-1) == 0 && n <= 32 {
+	if n&(n-1) == 0 && n <= 64 {
 		return max(n, 1)
 	}
 	return 1
@@ -201,8 +201,8 @@ func (t *transfer) load(w *warp, m uint32) {
 		return
 	}
 	r := w.src(t.addr.base)
-	if t.addr.space == ptx.SpaceGlobal && len(t.elems) == 1 && w.wk.race == nil {
-		m = t.loadFast(w, r, m)
+	if base, data, ok := t.window(w); ok {
+		m = t.loadFast(w, r, m, base, data)
 	}
 	n := t.bytes()
 	for ; m != 0; m &= m - 1 {
@@ -232,31 +232,46 @@ func (t *transfer) load(w *warp, m uint32) {
 	}
 }
 
-// loadFast handles the lanes whose address is in the region of the last access,
-// for scalars of 4 and 8 bytes, and returns the others.
-func (t *transfer) loadFast(w *warp, r *lanes, m uint32) uint32 {
-	e := &t.elems[0]
-	if t.strong || t.width != 0 || t.size < 4 || t.size > 8 {
-		return m
+// window returns the memory that most lanes of a plain access to global or shared
+// memory are in, and whether the fast loops apply: scalars of 4 and 8 bytes.
+func (t *transfer) window(w *warp) (base uint64, data []byte, ok bool) {
+	if t.strong || t.size != 4 && t.size != 8 || w.wk.race != nil {
+		return 0, nil, false
 	}
-	reg := &w.wk.cache[t.slot%cacheSlots]
-	data := reg.Data
-	if len(data) < t.size {
-		return m
+	switch t.addr.space {
+	case ptx.SpaceGlobal:
+		r := &w.wk.cache[t.slot%cacheSlots]
+		base, data, ok = r.Base, r.Data, !r.ReadOnly
+	case ptx.SpaceShared:
+		data, ok = w.block.shared, true
 	}
-	limit, low := uint64(len(data)-t.size), uint64(t.size-1)
-	d := &w.regs[e.slot]
+	return base, data, ok && uint64(len(data)) >= t.bytes()
+}
+
+// loadFast handles lanes as long as their addresses are inside data and aligned,
+// and returns the others.
+func (t *transfer) loadFast(w *warp, r *lanes, m uint32, base uint64, data []byte) uint32 {
+	if t.width != 0 && t.elems[0].mask != widthMask(t.width) {
+		return m // sign extension
+	}
+	n := t.bytes()
+	limit := uint64(len(data)) - n
 	for ; m != 0; m &= m - 1 {
 		i := firstLane(m)
 		a := (r[i] + t.addr.disp) & t.addr.mask
-		off := a - reg.Base
-		if off > limit || a&low != 0 {
+		off := a - base
+		if off > limit || a&(n-1) != 0 {
 			return m
 		}
+		p := data[off : off+n]
 		if t.size == 4 {
-			d[i] = loadBytes(data[off:], 4)
-		} else {
-			d[i] = loadBytes(data[off:], 8)
+			for k := range t.elems {
+				w.regs[t.elems[k].slot][i] = loadBytes(p[4*k:], 4)
+			}
+			continue
+		}
+		for k := range t.elems {
+			w.regs[t.elems[k].slot][i] = loadBytes(p[8*k:], 8)
 		}
 	}
 	return 0
@@ -278,8 +293,8 @@ func (t *transfer) loadUniform(w *warp, m uint32) {
 // store executes a store for the lanes in m.
 func (t *transfer) store(w *warp, m uint32) {
 	r := w.src(t.addr.base)
-	if t.addr.space == ptx.SpaceGlobal && len(t.elems) == 1 && w.wk.race == nil {
-		m = t.storeFast(w, r, m)
+	if base, data, ok := t.window(w); ok {
+		m = t.storeFast(w, r, m, base, data)
 	}
 	n := t.bytes()
 	for ; m != 0; m &= m - 1 {
@@ -308,25 +323,25 @@ func (t *transfer) store(w *warp, m uint32) {
 }
 
 // storeFast is loadFast for stores.
-func (t *transfer) storeFast(w *warp, r *lanes, m uint32) uint32 {
-	reg := &w.wk.cache[t.slot%cacheSlots]
-	data := reg.Data
-	if t.strong || t.size < 4 || t.size > 8 || len(data) < t.size || reg.ReadOnly {
-		return m
-	}
-	limit, low := uint64(len(data)-t.size), uint64(t.size-1)
-	v := w.src(t.elems[0].slot)
+func (t *transfer) storeFast(w *warp, r *lanes, m uint32, base uint64, data []byte) uint32 {
+	n := t.bytes()
+	limit := uint64(len(data)) - n
 	for ; m != 0; m &= m - 1 {
 		i := firstLane(m)
 		a := (r[i] + t.addr.disp) & t.addr.mask
-		off := a - reg.Base
-		if off > limit || a&low != 0 {
+		off := a - base
+		if off > limit || a&(n-1) != 0 {
 			return m
 		}
+		p := data[off : off+n]
 		if t.size == 4 {
-			storeBytes(data[off:], 4, v[i])
-		} else {
-			storeBytes(data[off:], 8, v[i])
+			for k := range t.elems {
+				storeBytes(p[4*k:], 4, w.src(t.elems[k].slot)[i])
+			}
+			continue
+		}
+		for k := range t.elems {
+			storeBytes(p[8*k:], 8, w.src(t.elems[k].slot)[i])
 		}
 	}
 	return 0

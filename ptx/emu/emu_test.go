@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"nvtrace/ptx"
@@ -26,16 +24,6 @@ func mustModule(tb testing.TB, name, src string, o *Options) *Module {
 		tb.Fatal(err)
 	}
 	return mod
-}
-
-// mustFile loads testdata/name.
-func mustFile(tb testing.TB, name string, o *Options) *Module {
-	tb.Helper()
-	src, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return mustModule(tb, name, string(src), o)
 }
 
 func mustKernel(tb testing.TB, mod *Module, name string) *Kernel {

@@ -326,7 +326,10 @@ func TestContextEnds(t *testing.T) {
 }
 
 func TestLaunchChecks(t *testing.T) {
-	mod := mustModule(t, "k.ptx", header+".visible .entry k(.param .u64 p) .reqntid 32 { ret; }\n.visible .entry free() { ret; }", nil)
+	mod := mustModule(t, "k.ptx", header+".visible .entry k(.param .u64 p) .reqntid 32 { ret; }\n.visible .entry free() .maxntid 512, 2, 1 { ret; }", nil)
+	if n, m := mustKernel(t, mod, "k").MaxThreads(), mustKernel(t, mod, "free").MaxThreads(); n != 32 || m != 1024 {
+		t.Errorf("thread limits %d and %d", n, m)
+	}
 	k, free := mustKernel(t, mod, "k"), mustKernel(t, mod, "free")
 	for _, c := range []struct {
 		name string
@@ -438,6 +441,41 @@ xor.b32 %r6, %r4, 0xfc; add.u32 %r6, %r3, %r6; ld.shared.u32 %r2, [%r6];`
 	}
 	if got := race("red.global.add.u32 [%rd1], 1;", 2); len(got) != 0 {
 		t.Errorf("atomics: %v", got)
+	}
+}
+
+// TestDeterministic runs a kernel that depends on its clock and on the order of
+// blocks twice on one worker.
+func TestDeterministic(t *testing.T) {
+	body := `
+atom.global.add.u32 %r2, [%rd1], 1; and.b32 %r2, %r2, 15; mov.u64 %rd5, %clock64; mov.u64 %rd6, %globaltimer; xor.b64 %rd5, %rd5, %rd6;
+mul.wide.u32 %rd2, %r2, 8; add.u64 %rd3, %rd1, %rd2; st.global.u64 [%rd3+8], %rd5;`
+	var first []byte
+	var stats Stats
+	for i := range 2 {
+		mod := mustModule(t, "det.ptx", wrapBody(body), &Options{Workers: 1})
+		r := mustAlloc(t, mod.machine, make([]byte, 8+16*8))
+		st := mustLaunch(t, mod, "k", &LaunchConfig{Grid: Dim3{X: 7}, Block: Dim3{X: 50}, Params: params(r.Base)})
+		if i == 0 {
+			first, stats = r.Data, st
+		} else if !bytes.Equal(first, r.Data) || stats != st {
+			t.Errorf("%x %+v, then %x %+v", first, stats, r.Data, st)
+		}
+	}
+}
+
+func TestHostMemory(t *testing.T) {
+	m := New(nil)
+	r := mustAlloc(t, m, []byte("device"))
+	if err := m.WriteMem(r.Base+1, []byte("EV")); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 6)
+	if err := m.ReadMem(r.Base, got); err != nil || string(got) != "dEVice" {
+		t.Errorf("%q %v", got, err)
+	}
+	if err := m.ReadMem(r.Base+1, got); !errors.Is(err, ErrAddress) {
+		t.Errorf("past the end: %v", err)
 	}
 }
 

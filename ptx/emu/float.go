@@ -23,13 +23,11 @@ type floatOp struct {
 	abs  bool // .abs of min and max
 }
 
-func f32(v uint64) float32      { return math.Float32frombits(uint32(v)) }
-func bits32(v float32) uint64   { return uint64(math.Float32bits(v)) }
-func f64(v uint64) float64      { return math.Float64frombits(v) }
-func bits64(v float64) uint64   { return math.Float64bits(v) }
-func isNaN32(v uint64) bool     { return uint32(v)<<1 > 0xff000000 }
-func flush32(v uint64) uint64   { return fmtF32.flush(uint64(uint32(v))) }
-func f16ToF64(v uint64) float64 { return halfToF64(v&0xffff, &fmtF16) }
+func f32(v uint64) float32    { return math.Float32frombits(uint32(v)) }
+func bits32(v float32) uint64 { return uint64(math.Float32bits(v)) }
+func f64(v uint64) float64    { return math.Float64frombits(v) }
+func bits64(v float64) uint64 { return math.Float64bits(v) }
+func flush32(v uint64) uint64 { return fmtF32.flush(uint64(uint32(v))) }
 
 // halfToF64 widens a number of any format up to 32 bits exactly.
 func halfToF64(v uint64, f *format) float64 {

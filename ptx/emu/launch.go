@@ -219,7 +219,7 @@ func (w *warp) reset(n int) {
 	clear(w.local)
 	clear(w.groups[:cap(w.groups)])
 	w.groups = append(w.groups[:0], group{frame: f, mask: w.live})
-	w.frame = f
+	w.frame, w.pc = f, 0
 }
 
 // runCluster gives each warp of the cluster up to passes turns. It reports

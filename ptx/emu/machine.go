@@ -120,6 +120,31 @@ func (m *Machine) Alloc(size uint64, name string) (Region, error) {
 	return a.Alloc(size, 256, name)
 }
 
+// ReadMem copies global memory at addr to buf, for the host. An error wraps
+// ErrAddress and means that not all of it is in one allocation.
+func (m *Machine) ReadMem(addr uint64, buf []byte) error {
+	b, err := m.hostBytes(addr, uint64(len(buf)))
+	copy(buf, b)
+	return err
+}
+
+// WriteMem copies buf to global memory at addr, for the host, read-only
+// allocations included. Errors are those of ReadMem.
+func (m *Machine) WriteMem(addr uint64, buf []byte) error {
+	b, err := m.hostBytes(addr, uint64(len(buf)))
+	copy(b, buf)
+	return err
+}
+
+// hostBytes returns n bytes of one allocation.
+func (m *Machine) hostBytes(addr, n uint64) ([]byte, error) {
+	r, ok := m.mem.Region(addr)
+	if !ok || !r.contains(addr, n) {
+		return nil, errf(ErrAddress, "%d bytes at %#x of global memory", n, addr)
+	}
+	return r.Data[addr-r.Base:][:n], nil
+}
+
 // A KernelParam is a parameter of a kernel in its parameter buffer.
 type KernelParam struct {
 	Offset, Size uint64
@@ -134,6 +159,7 @@ type Kernel struct {
 	params []KernelParam
 	reqTid Dim3 // .reqntid, zero if not written
 	reqCta Dim3 // .reqnctapercluster, zero if not written
+	maxTid Dim3 // .maxntid, zero if not written
 }
 
 // Kernel returns the kernel of that name, compiled.
@@ -176,6 +202,8 @@ func (mod *Module) compileKernel(u *unit, fn *ptx.Func, name string) (*Kernel, e
 		switch u.file.Text(a.Name) {
 		case ".reqntid":
 			k.reqTid = dimOf(u.file.Args(&a))
+		case ".maxntid":
+			k.maxTid = dimOf(u.file.Args(&a))
 		case ".reqnctapercluster":
 			k.reqCta = dimOf(u.file.Args(&a))
 		}
@@ -190,6 +218,18 @@ func dimOf(args []ptx.Operand) Dim3 {
 		d[i] = uint32(args[i].Bits)
 	}
 	return Dim3{d[0], d[1], d[2]}
+}
+
+// MaxThreads returns the threads of a block that .maxntid or .reqntid of the
+// kernel allow, 0 when it has neither.
+func (k *Kernel) MaxThreads() int {
+	switch {
+	case k.reqTid != Dim3{}:
+		return int(k.reqTid.count())
+	case k.maxTid != Dim3{}:
+		return int(k.maxTid.count())
+	}
+	return 0
 }
 
 // Name returns the kernel's name.
@@ -269,6 +309,8 @@ func (m *Machine) prepare(k *Kernel, cfg *LaunchConfig) (*launch, error) {
 		return nil, errf(ErrInvalid, "grid %v, the limit is (2147483647,65535,65535)", g)
 	case g.X%c.X != 0 || g.Y%c.Y != 0 || g.Z%c.Z != 0 || c.count() > 16:
 		return nil, errf(ErrInvalid, "clusters of %v blocks in a grid of %v", c, g)
+	case k.maxTid != Dim3{} && b.count() > k.maxTid.count():
+		return nil, errf(ErrInvalid, "block %v, the kernel allows %d threads", b, k.maxTid.count())
 	case k.reqTid != Dim3{} && k.reqTid != b:
 		return nil, errf(ErrInvalid, "block %v, the kernel requires %v", b, k.reqTid)
 	case k.reqCta != Dim3{} && k.reqCta != c:

@@ -88,7 +88,29 @@ func (m *Machine) Load(files ...*ptx.File) (*Module, error) {
 		mod.Unload()
 		return nil, err
 	}
+	for _, u := range mod.units {
+		mod.collectTaken(u)
+	}
 	return mod, nil
+}
+
+// collectTaken gives an address to every function that is an operand of a mov, so
+// that all kernels know the same targets of indirect calls.
+func (mod *Module) collectTaken(u *unit) {
+	for i := range u.file.Stmts {
+		st := &u.file.Stmts[i]
+		if st.Kind != ptx.StmtInstr || u.file.Opcode(st) != "mov" {
+			continue
+		}
+		for _, a := range u.file.Args(st) {
+			if a.Kind != ptx.OperandName {
+				continue
+			}
+			if sym, ok := u.scope.names[u.file.Text(a.Name)]; ok && sym.fn != nil {
+				mod.functionAddress(&sym)
+			}
+		}
+	}
 }
 
 // Unload frees the module's variables. No launch of its kernels may be running.
