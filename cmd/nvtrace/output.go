@@ -19,7 +19,7 @@ import (
 type lineFlags struct {
 	exprs             stringList
 	wall, delta, took bool
-	hex, all          bool
+	hex, all, handles bool
 	width, elems      int
 	color             string
 }
@@ -31,6 +31,7 @@ func (f *lineFlags) register(fs *flag.FlagSet) {
 	fs.BoolVar(&f.took, "T", false, "show how long each call took")
 	fs.BoolVar(&f.hex, "x", false, "add the raw bytes in hexadecimal")
 	fs.BoolVar(&f.all, "z", false, "show members that are zero too")
+	fs.BoolVar(&f.handles, "handles", false, "show handles in hexadecimal instead of the objects' names")
 	fs.IntVar(&f.width, "w", 0, "cut lines at this many characters (0: no limit)")
 	fs.IntVar(&f.elems, "s", 32, "show at most this many elements of an array or characters of a string (-1: all)")
 	fs.StringVar(&f.color, "color", "auto", "colour: auto, always or never (NO_COLOR is respected)")
@@ -91,7 +92,9 @@ type logSink struct {
 	decoder *ioctl.Decoder
 	filter  *ioctl.Filter
 	opts    *ioctl.LineOptions
+	names   *lineNames     // nil: handles stay numbers
 	summary *ioctl.Summary // fed from the same decoding; nil for none
+	book    *failureBook   // of the summary; nil for none
 	lines   *bufio.Writer  // nil: no lines
 	live    bool           // leave out the record that ends a recording
 	errs    once
@@ -104,15 +107,44 @@ func (s *logSink) Event(ev *traces.Event) {
 	c := s.decoder.Decode(ev)
 	if s.summary != nil {
 		s.summary.Add(ev, &c)
+		s.book.add(ev, &c, s.decoder)
 	}
-	if s.lines != nil && s.filter.Match(ev, &c) && !(s.live && ev.Kind == traces.KindEnd) {
-		s.buf = s.decoder.AppendCall(s.buf[:0], ev, &c, s.opts)
-		_, err := s.lines.Write(s.buf)
-		s.errs.report(err)
+	if s.names != nil {
+		s.names.around(ev, &c, func() { s.line(ev, &c) })
+	} else {
+		s.line(ev, &c)
 	}
 	if n := s.decoder.Notice(); n != "" {
 		s.notice(n)
 	}
+}
+
+// line prints the event if it is wanted.
+func (s *logSink) line(ev *traces.Event, c *ioctl.Call) {
+	if s.lines == nil || !s.filter.Match(ev, c) || s.live && ev.Kind == traces.KindEnd {
+		return
+	}
+	s.buf = s.decoder.AppendCall(s.buf[:0], ev, c, s.opts)
+	_, err := s.lines.Write(s.buf)
+	s.errs.report(err)
+}
+
+// printTo makes the sink print lines to w, as f says.
+func (s *logSink) printTo(e *env, w io.Writer, h *traces.Header, f *lineFlags) (err error) {
+	if s.opts, err = f.options(e, h, w); err != nil {
+		return err
+	}
+	s.lines = bufio.NewWriterSize(w, 64<<10)
+	if !f.handles {
+		s.names = newLineNames(s.decoder)
+		s.opts.Name = s.names.namer()
+	}
+	return nil
+}
+
+// summarise makes the sink gather a summary.
+func (s *logSink) summarise(h *traces.Header) {
+	s.summary, s.book = ioctl.NewSummary(h), newFailureBook(s.decoder)
 }
 
 // Idle implements record.Sink.

@@ -74,18 +74,13 @@ func reportVerb(e *env, args, command []string) int {
 		return e.fail(exitFailed, "%v", err)
 	}
 	defer r.Close()
-	s := ioctl.NewSummary(&r.Header)
-	damage := each(r, e.notice, func(ev *traces.Event) {
-		c := d.Decode(ev)
-		s.Add(ev, &c)
-	})
-	if n := d.Notice(); n != "" {
-		e.notice("%s", n)
-	}
+	sink := &logSink{decoder: d, notice: func(n string) { e.notice("%s", n) }}
+	sink.summarise(&r.Header)
+	damage := each(r, e.notice, sink.Event)
 	if asJSON.set {
-		err = writeJSON(e.stdout, asJSON.value, s.Report())
+		err = writeJSON(e.stdout, asJSON.value, sink.summary.Report())
 	} else {
-		err = writeReport(e.stdout, s.Report())
+		err = writeReport(e.stdout, sink.summary.Report(), sink.book)
 	}
 	if err := errors.Join(damage, err); err != nil {
 		return e.fail(exitFailed, "%v", err)
@@ -114,15 +109,14 @@ func logVerb(e *env, args, command []string) int {
 		return e.fail(exitFailed, "%v", err)
 	}
 	defer r.Close()
-	opts, err := lf.options(e, &r.Header, e.stdout)
-	if err != nil {
-		return e.fail(exitUsage, "%v", err)
-	}
 	sink := &logSink{
-		decoder: d, filter: filter, opts: opts, lines: bufio.NewWriterSize(e.stdout, 64<<10),
+		decoder: d, filter: filter,
 		errs: once{e: e, what: "log"}, notice: func(n string) { e.notice("%s", n) },
 	}
-	err = each(r, e.notice, func(ev *traces.Event) { sink.Event(ev) })
+	if err := sink.printTo(e, e.stdout, &r.Header, &lf); err != nil {
+		return e.fail(exitUsage, "%v", err)
+	}
+	err = each(r, e.notice, sink.Event)
 	sink.Idle()
 	if err != nil {
 		return e.fail(exitFailed, "%v", err)

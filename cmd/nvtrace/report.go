@@ -17,41 +17,56 @@ import (
 // maxRows bounds the tables of a summary; what is cut is said beneath them.
 const maxRows = 40
 
-// writeReport draws a summary.
-func writeReport(w io.Writer, r *ioctl.Report) error {
+// writeReport draws a summary; book holds the failed calls.
+func writeReport(w io.Writer, r *ioctl.Report, book *failureBook) error {
 	if r.Ioctls == 0 && len(r.Opens) == 0 && len(r.Maps) == 0 {
 		if _, err := fmt.Fprintf(w, "nvtrace: no NVIDIA device was used by %s\n", processesText(r)); err != nil {
 			return err
 		}
 		return writeTail(w, r)
 	}
-	tables := []struct {
-		title  string
-		header []string
-		rows   [][]string
-	}{
+	if err := writeTables(w, []table{
 		{"Processes", []string{"process", ">pid", ">threads", ">ioctls", ">failed", ">in ioctls", "end"}, processRows(r)},
 		{"Device calls", []string{">calls", ">failed", ">total", ">mean", ">p99", ">%", "call"}, callRows(r)},
-		{"Failed calls", []string{">count", ">first", ">pid", "status", "call"}, failureRows(r)},
+	}); err != nil {
+		return err
+	}
+	if len(book.list) > 0 {
+		if err := book.write(w); err != nil {
+			return err
+		}
+	}
+	if err := writeTables(w, []table{
 		{"Mapped device memory", []string{"node", "what", ">maps", ">peak", ">at the end"}, mapRows(r)},
 		{"Opened", []string{">opens", "node", "error"}, openRows(r)},
 		{"Not in the tables", []string{">count", "why", ">bytes", "call"}, unknownRows(r)},
+	}); err != nil {
+		return err
 	}
+	return writeTail(w, r)
+}
+
+// table is what renderTable draws.
+type table struct {
+	title  string
+	header []string
+	rows   [][]string
+}
+
+// writeTables draws tables, the first maxRows rows of each.
+func writeTables(w io.Writer, tables []table) error {
 	for _, t := range tables {
-		cut := 0
-		if len(t.rows) > maxRows {
-			cut, t.rows = len(t.rows)-maxRows, t.rows[:maxRows]
-		}
-		if err := renderTable(w, t.title, t.header, t.rows); err != nil {
+		rows := t.rows[:min(len(t.rows), maxRows)]
+		if err := renderTable(w, t.title, t.header, rows); err != nil {
 			return err
 		}
-		if cut > 0 {
+		if cut := len(t.rows) - len(rows); cut > 0 {
 			if _, err := fmt.Fprintf(w, "  … and %d more (--json has all)\n", cut); err != nil {
 				return err
 			}
 		}
 	}
-	return writeTail(w, r)
+	return nil
 }
 
 // processesText names the traced programs in a few words.
@@ -142,15 +157,6 @@ func callRows(r *ioctl.Report) (rows [][]string) {
 		}
 		rows = append(rows, []string{
 			count(c.Calls), count(c.Failed), duration(c.Total), duration(c.Mean), duration(c.P99), share, callText(c.Name, c.Sub),
-		})
-	}
-	return rows
-}
-
-func failureRows(r *ioctl.Report) (rows [][]string) {
-	for _, f := range r.Failures {
-		rows = append(rows, []string{
-			count(f.Count), duration(f.First), strconv.Itoa(int(f.PID)), f.Status, callText(f.Name, f.Sub),
 		})
 	}
 	return rows

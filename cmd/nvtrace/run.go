@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"flag"
@@ -187,7 +186,7 @@ func (s *session) configure(command []string) error {
 		errs: once{e: s.e, what: "log"},
 	}
 	if !f.log.set || f.summary || f.json.set {
-		s.log.summary = ioctl.NewSummary(s.opts.Header)
+		s.log.summarise(s.opts.Header)
 	}
 	s.opts.CountsOnly, s.opts.Munmap = f.counts, f.munmap
 	if d := s.e.devices; d != nil {
@@ -202,19 +201,18 @@ func (s *session) configure(command []string) error {
 
 // openOutputs opens what the events go to, before the program starts.
 func (s *session) openOutputs() (err error) {
-	var lines io.Writer
 	if s.f.log.set {
-		if lines = s.e.stderr; s.f.log.value != "" {
+		lines := s.e.stderr
+		if s.f.log.value != "" {
 			w, err := os.Create(s.f.log.value)
 			if err != nil {
 				return err
 			}
 			lines, s.closes = w, append(s.closes, w)
 		}
-		s.log.lines = bufio.NewWriterSize(lines, 64<<10)
-	}
-	if s.log.opts, err = s.f.lines.options(s.e, s.opts.Header, lines); err != nil {
-		return err
+		if err := s.log.printTo(s.e, lines, s.opts.Header, &s.f.lines); err != nil {
+			return err
+		}
 	}
 	s.opts.Sinks = []record.Sink{s.log}
 	if s.f.out != "" {
@@ -250,5 +248,5 @@ func (s *session) summarise() error {
 	case s.f.quiet:
 		return nil
 	}
-	return writeReport(s.e.stderr, s.log.summary.Report())
+	return writeReport(s.e.stderr, s.log.summary.Report(), s.log.book)
 }

@@ -15,8 +15,8 @@ const (
 	// wakeAfter is how many events make a sleeping consumer wake at once; fewer
 	// are picked up after latency. A wake-up costs the tracing thread more than
 	// recording an event does.
-	wakeAfter = 256
-	latency   = 2 * time.Millisecond
+	wakeAfter = 1024
+	latency   = 10 * time.Millisecond
 )
 
 // batch is a run of events with their payload in one arena.
