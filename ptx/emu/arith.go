@@ -1,6 +1,7 @@
 package emu
 
 import (
+	"maps"
 	"math/bits"
 
 	"nvtrace/ptx"
@@ -14,9 +15,7 @@ func newBuilders() map[string]builder {
 		arithBuilders, bitBuilders, floatBuilders, compareBuilders, moveBuilders, convertBuilders,
 		memoryBuilders, atomicBuilders, flowBuilders, syncBuilders, barrierBuilders, asyncBuilders, videoBuilders, matrixBuilders,
 	} {
-		for op, b := range f() {
-			all[op] = b
-		}
+		maps.Copy(all, f())
 	}
 	return all
 }

@@ -1,5 +1,7 @@
 package emu
 
+import "slices"
+
 import "nvtrace/ptx"
 
 // Asynchronous copies are made when they are issued. That is one of the orders
@@ -407,10 +409,8 @@ type bulkCopy struct {
 }
 
 func (x *insn) cpBulk(reduce bool) error {
-	for _, m := range x.mods {
-		if m == ".tensor" {
-			return errf(ErrNotImplemented, "tensor copies")
-		}
+	if slices.Contains(x.mods, ".tensor") {
+		return errf(ErrNotImplemented, "tensor copies")
 	}
 	c := &bulkCopy{slot: uint32(len(x.out.code)), mask: noSlot}
 	c.hasBar = x.take(".mbarrier::complete_tx::bytes")

@@ -2,6 +2,7 @@ package emu
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"nvtrace/ptx"
@@ -129,10 +130,8 @@ func (x *insn) lastType() ptx.Type { return x.typ(len(x.types) - 1) }
 
 // nargs checks the number of operands.
 func (x *insn) nargs(n ...int) error {
-	for _, v := range n {
-		if len(x.args) == v {
-			return nil
-		}
+	if slices.Contains(n, len(x.args)) {
+		return nil
 	}
 	return errf(ErrInvalid, "%s has %d operands, %v expected", x.op, len(x.args), n)
 }
@@ -205,6 +204,9 @@ func (x *insn) lookup(a *ptx.Operand) (symbol, error) {
 
 // src returns the operand of a source of type t.
 func (x *insn) src(a *ptx.Operand, t ptx.Type) (int32, error) {
+	if t == ptx.B128 && !x.isWide(a) {
+		return 0, errf(ErrInvalid, "operand %s is no register of 128 bits", x.text(a.Span()))
+	}
 	switch a.Kind {
 	case ptx.OperandInt:
 		return x.constant(a.Bits & typeMask(t)), nil
@@ -288,14 +290,22 @@ func (x *insn) localAddress(off uint64) int32 {
 	return d
 }
 
+// isWide reports whether the operand is a register of 128 bits.
+func (x *insn) isWide(a *ptx.Operand) bool {
+	if a.Kind != ptx.OperandName {
+		return false
+	}
+	sym, ok := x.find(x.text(a.Name))
+	return ok && sym.kind == symReg && sym.typ == ptx.B128
+}
+
 // dst128 is dst for a register of 128 bits, which has two slots.
 func (x *insn) dst128(a *ptx.Operand) (int32, error) {
-	if a.Kind == ptx.OperandName {
-		if sym, ok := x.find(x.text(a.Name)); ok && sym.kind == symReg && sym.typ == ptx.B128 {
-			return x.component(a, &sym)
-		}
+	if !x.isWide(a) {
+		return 0, errf(ErrInvalid, "destination %s is no register of 128 bits", x.text(a.Span()))
 	}
-	return 0, errf(ErrInvalid, "destination %s has not 128 bits", x.text(a.Span()))
+	slot, _, err := x.dst(a)
+	return slot, err
 }
 
 // dst returns the slot of a destination and the mask of its register's width.
