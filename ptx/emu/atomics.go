@@ -81,6 +81,9 @@ type atomicInst struct {
 
 // buildAtomic compiles atom and red.
 func buildAtomic(x *insn) error {
+	if x.op == "red" && x.take(".async") {
+		return x.remote()
+	}
 	a := &atomicInst{slot: uint32(len(x.out.code))}
 	x.ignore(".relaxed", ".acquire", ".release", ".acq_rel", ".noftz", ".L2::cache_hint")
 	x.ignore(scopes...)

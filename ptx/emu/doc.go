@@ -14,8 +14,8 @@
 //
 // It refuses to guess: an instruction, modifier or type that it does not have
 // fails with [ErrNotImplemented] when a thread reaches it. Those are textures and
-// surfaces, tensor maps, wgmma, tcgen05, multimem, st.async and red.async,
-// formats of 4 and 6 bits, and generic addresses of windows in 32-bit modules.
+// surfaces, tensor maps, wgmma, tcgen05, multimem, formats of 4 and 6 bits,
+// and generic addresses of windows in 32-bit modules.
 //
 // # How threads run
 //

@@ -444,6 +444,44 @@ xor.b32 %r6, %r4, 0xfc; add.u32 %r6, %r3, %r6; ld.shared.u32 %r2, [%r6];`
 	}
 }
 
+// TestCluster passes values around a cluster: by mapa and ordinary stores, and by
+// st.async and red.async that an mbarrier of the receiver counts.
+func TestCluster(t *testing.T) {
+	body := `
+.shared .align 8 .b64 bar; .shared .align 8 .b8 v[16]; .shared .align 4 .b32 w;
+mov.u32 %r2, %cluster_ctarank; mov.u32 %r3, %cluster_nctarank; add.u32 %r4, %r2, 1; rem.u32 %r4, %r4, %r3;
+setp.ne.u32 %p1, %r1, 0;
+@%p1 bra W;
+mbarrier.init.shared.b64 [bar], 1; mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [bar], 12; st.shared.u32 [v+8], 100;
+W: barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+@%p1 bra X;
+mov.u32 %r5, bar; mapa.shared::cluster.u32 %r5, %r5, %r4; mov.u32 %r6, v; mapa.shared::cluster.u32 %r6, %r6, %r4; mov.u32 %r7, w; mapa.shared::cluster.u32 %r7, %r7, %r4;
+getctarank.shared::cluster.u32 %r8, %r6; mov.u32 %r9, %ctaid.x;
+st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%r6], {%r9, %r8}, [%r5];
+red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%r6+8], %r2, [%r5];
+st.shared::cluster.u32 [%r7], %r9;
+mbarrier.arrive.shared.b64 _, [bar];
+S: mbarrier.try_wait.parity.shared.b64 %p2, [bar], 0; @!%p2 bra S;
+X: barrier.cluster.arrive; barrier.cluster.wait;
+@%p1 bra E;
+ld.shared.v2.u32 {%r10, %r11}, [v]; ld.shared.u32 %r12, [v+8]; ld.shared.u32 %r13, [w];
+mul.wide.u32 %rd2, %r9, 16; add.u64 %rd3, %rd1, %rd2; st.global.v4.u32 [%rd3], {%r10, %r11, %r12, %r13};
+E:`
+	mod := mustModule(t, "cluster.ptx", wrapBody(body), nil)
+	r := mustAlloc(t, mod.machine, make([]byte, 8*16))
+	mustLaunch(t, mod, "k", &LaunchConfig{Grid: Dim3{X: 8}, Block: Dim3{X: 48}, Cluster: Dim3{X: 4}, Params: params(r.Base), Budget: 10_000_000})
+	got := u32s(r.Data)
+	for b := range uint32(8) {
+		from := b&^3 + (b+3)&3
+		want := []uint32{from, b & 3, 100 + from&3, from}
+		for i, v := range want {
+			if got[4*b+uint32(i)] != v {
+				t.Errorf("block %d word %d is %d, want %d", b, i, got[4*b+uint32(i)], v)
+			}
+		}
+	}
+}
+
 // TestDeterministic runs a kernel that depends on its clock and on the order of
 // blocks twice on one worker.
 func TestDeterministic(t *testing.T) {

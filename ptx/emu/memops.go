@@ -114,6 +114,9 @@ func buildLd(x *insn) error {
 }
 
 func buildSt(x *insn) error {
+	if x.take(".async") {
+		return x.remote()
+	}
 	if len(x.args) < 2 || len(x.args) > 3 {
 		return x.nargs(2, 3)
 	}
