@@ -13,13 +13,13 @@ import (
 // A Device describes the GPU that the machine pretends to be. Zero fields take
 // the values of [DefaultDevice].
 type Device struct {
-	Name               string
+	Name               string // for people
 	Major, Minor       int    // compute capability
 	SMs                int    // %nsmid
 	MaxThreadsPerBlock int    // threads of one block
 	MaxThreadsPerSM    int    // gives %nwarpid
 	SharedPerBlock     uint64 // bytes, static and dynamic together
-	ClockKHz           int
+	ClockKHz           int    // for cuDeviceGetAttribute; the clock registers follow a model
 	TotalMemory        uint64 // bytes, for cuDeviceTotalMem
 }
 
@@ -257,20 +257,20 @@ func (k *Kernel) Registers() int { return k.prog.entry.nregs }
 
 // A LaunchConfig says how to launch a kernel.
 type LaunchConfig struct {
-	Grid        Dim3   // blocks; zero components mean 1
-	Block       Dim3   // threads of a block; zero components mean 1
-	Cluster     Dim3   // blocks of a cluster; zero means what the kernel requires, or 1; must divide Grid
-	SharedBytes uint32 // dynamic shared memory
-	Params      []byte // the parameter buffer, laid out as [Kernel.Params] says
-	Cooperative bool   // all blocks run at the same time, so that they can wait for one another
-	Budget      uint64 // thread instructions; 0: that of the machine
-	Race        *RaceLog
+	Grid        Dim3     // blocks; zero components mean 1
+	Block       Dim3     // threads of a block; zero components mean 1
+	Cluster     Dim3     // blocks of a cluster; zero means what the kernel requires, or 1; must divide Grid
+	SharedBytes uint32   // dynamic shared memory
+	Params      []byte   // the parameter buffer, laid out as [Kernel.Params] says
+	Cooperative bool     // all blocks run at the same time, so that they can wait for one another
+	Budget      uint64   // thread instructions; 0: that of the machine
+	Race        *RaceLog // gets the data races; nil: not looked for. Slow, one block at a time
 }
 
 // Stats says what a launch did.
 type Stats struct {
-	Threads            uint64
-	Blocks             uint64
+	Threads            uint64 // of the grid
+	Blocks             uint64 // of the grid
 	ThreadInstructions uint64 // instructions counted once for each thread whose guard held
 	WarpInstructions   uint64 // instructions counted once for each group of threads
 	SharedBytes        uint64 // of a block

@@ -9,9 +9,9 @@ import (
 
 // A Variable is a module's named variable in global or constant memory.
 type Variable struct {
-	Name string
+	Name string // as in the source
 	Addr uint64 // where the host and generic addresses reach it
-	Size uint64
+	Size uint64 // in bytes
 }
 
 // A unit is one PTX file of a module.

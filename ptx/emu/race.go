@@ -53,18 +53,18 @@ type RaceAccess struct {
 	Kind   string       // "read", "write", "strong read", "strong write", "atomic"
 	Pos    ptx.Position // of the instruction
 	Text   string       // the instruction
-	Block  Dim3
-	Thread Dim3
+	Block  Dim3         // %ctaid
+	Thread Dim3         // %tid
 }
 
 // A Race is a pair of instructions that touched the same memory unordered; the
 // threads and the address are those of the first time.
 type Race struct {
-	Kernel        string
-	Space         ptx.Space
-	Addr          uint64
-	First, Second RaceAccess
-	Count         int // how often this pair of instructions raced
+	Kernel        string     // the launched kernel
+	Space         ptx.Space  // global or shared
+	Addr          uint64     // of the first byte; in shared memory the offset
+	First, Second RaceAccess // in the order in which the machine made them
+	Count         int        // how often this pair of instructions raced
 }
 
 // String returns one line.

@@ -142,23 +142,23 @@ func ParseDim(s string) (Dim3, error) {
 
 // A Run is one launch of a kernel of a file, as `nvtrace ptx run` makes it.
 type Run struct {
-	File        *ptx.File
-	Kernel      string // "" if the file has only one
-	Grid, Block Dim3
-	Cluster     Dim3
-	SharedBytes uint32
-	Args        []*Arg
-	Race        bool
-	Cooperative bool
-	Options     *Options
+	File        *ptx.File                            // the module
+	Kernel      string                               // "" if the file has only one
+	Grid, Block Dim3                                 // as in LaunchConfig
+	Cluster     Dim3                                 // as in LaunchConfig
+	SharedBytes uint32                               // dynamic shared memory
+	Args        []*Arg                               // one for each parameter of the kernel
+	Race        bool                                 // look for data races
+	Cooperative bool                                 // as in LaunchConfig
+	Options     *Options                             // of the machine; nil for the defaults
 	WriteFile   func(name string, data []byte) error // for out=; nil means os.WriteFile with mode 0644
 }
 
 // A RunResult is what a Run did.
 type RunResult struct {
-	Kernel  string
-	Stats   Stats
-	Races   []Race
+	Kernel  string   // its name
+	Stats   Stats    // also of a launch that failed
+	Races   []Race   // with Race set
 	Buffers [][]byte // contents of the buffer arguments after the run, in order; nil for other arguments
 }
 
