@@ -16,7 +16,7 @@ PTXAS       := $(CURDIR)/.cache/ptxas/nvidia/cu13/bin/ptxas
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 GOFLAGS_BUILD := -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
-FUZZTIME ?= 30s
+FUZZTIME ?= 30s # or a number of runs: 3000x
 
 .PHONY: all test race lint fmt generate rm-facts fuzz bench bench-gpu demo check ci deps-ptxas cross clean help
 
@@ -26,6 +26,7 @@ all: ## build bin/nvtrace and bin/rminfo
 
 test: ## run the tests (Go and gcc are enough; tests that need more say so when they skip)
 	go test ./...
+	bash ptx/emu/testdata/gpurun/test/test.sh
 
 race: ## run the tests under the race detector
 	go test -race ./...
@@ -39,8 +40,9 @@ lint: ## vet, formatting, staticcheck, golangci-lint (the import graph is a test
 fmt: ## format the tree
 	go run $(GOFUMPT) -w .
 
-generate: ## regenerate the tables of package rm from rm/facts
+generate: ## regenerate the tables of packages rm and ptrace, and the GPU vectors' programs
 	go generate ./...
+	go run ./ptx/emu/testdata/vectors/gen ptx/emu/testdata/vectors
 
 rm-facts: ## extend rm/facts from a checkout of NVIDIA's open kernel modules: make rm-facts OGKM=dir
 	@test -n "$(OGKM)" || { echo "usage: make rm-facts OGKM=dir-of-open-gpu-kernel-modules"; exit 2; }
@@ -52,7 +54,7 @@ fuzz: ## every fuzz target for FUZZTIME (30s)
 	  dir=$$(go list -f '{{.Dir}}' $$pkg); \
 	  for f in $$(cat $$dir/*_test.go 2>/dev/null | sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' | sort -u); do \
 	    echo "fuzz $$pkg $$f"; \
-	    go test $$pkg -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5s; \
+	    go test $$pkg -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 100x; \
 	  done; \
 	done
 
@@ -81,7 +83,7 @@ ci: deps-ptxas ## what continuous integration runs
 	$(MAKE) all
 	NVTRACE_REQUIRE=gcc,ptxas NVTRACE_PTXAS=$(PTXAS) $(MAKE) check
 	NVTRACE_REQUIRE=gcc $(MAKE) demo
-	$(MAKE) fuzz FUZZTIME=5s
+	$(MAKE) fuzz FUZZTIME=3000x
 
 clean: ## remove what was built
 	rm -rf bin
