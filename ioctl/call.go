@@ -73,6 +73,17 @@ type Call struct {
 	Parts []Part // the argument, then what it points to
 
 	Link *Mapping // KindMmap: what is mapped; nil not known
+
+	abi *rm.ABI // the tables that named it
+}
+
+// StatusName returns the name that the recorded driver has for the call's
+// status: numbers have been reused (139, in 595).
+func (c *Call) StatusName() string {
+	if c.abi == nil {
+		return c.Status.String()
+	}
+	return c.abi.StatusName(c.Status)
 }
 
 // Failed reports whether the system call or the resource manager refused.

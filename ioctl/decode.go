@@ -119,6 +119,7 @@ func kindName(ev *traces.Event) string {
 func (d *Decoder) ioctl(ev *traces.Event, c *Call) {
 	req := ev.Request()
 	abi := d.ABI(ev.PID)
+	c.abi = abi
 	c.Nr = iocNr(req)
 	if name := genericName(req); name != "" {
 		c.Nr, c.Name = req, name

@@ -210,6 +210,8 @@ func (p *printer) single(s *rm.Struct, f *rm.Field, m, outer view, base int) {
 		p.array(f, b, p.count(s, f, outer, m))
 	case f.Kind == rm.KindPointer && p.pointee(base):
 	case f.Name == "data" && p.infoData(s, f, b, outer.before):
+	case s != nil:
+		p.scalar(s.As(f, outer.before), b, outer.before)
 	default:
 		p.scalar(f, b, outer.before)
 	}

@@ -228,7 +228,7 @@ func (p *pattern) status(ev *traces.Event, c *Call) bool {
 	if c.Errno != 0 && (p.name(errnoName(c.Errno)) || p.isNumber && p.number == uint64(c.Errno)) {
 		return true
 	}
-	return c.HasStatus && c.Status != rm.OK && p.named(c.Status.String(), uint64(c.Status))
+	return c.HasStatus && c.Status != rm.OK && p.named(c.StatusName(), uint64(c.Status))
 }
 
 // named matches a name or, where the pattern is a number, that. What has no

@@ -278,7 +278,7 @@ func (j jsonPrinter) member(s *rm.Struct, f *rm.Field, b, before []byte) {
 		j.array(f, m, j.count(s, f, view{before: b}, view{before: m}))
 	default:
 		j.key(f.Name)
-		j.scalar(f, m)
+		j.scalar(s.As(f, b), m)
 	}
 }
 
@@ -394,7 +394,7 @@ func (j jsonPrinter) tail(ev *traces.Event, c *Call) {
 		j.int("ret", ev.Ret)
 	}
 	if c.HasStatus {
-		j.string("status", c.Status.String())
+		j.string("status", c.StatusName())
 	}
 	j.dst = append(j.dst, "}\n"...)
 }

@@ -447,7 +447,7 @@ func (p *printer) result(ev *traces.Event) {
 		p.text(errnoName(c.Errno))
 		if c.HasStatus && c.Status != rm.OK {
 			p.text(" ")
-			p.text(c.Status.String())
+			p.text(c.StatusName())
 		}
 		p.mark(colorOff, "")
 	default:
@@ -455,7 +455,7 @@ func (p *printer) result(ev *traces.Event) {
 		p.dst = strconv.AppendInt(p.dst, ev.Ret, 10)
 		if c.HasStatus && c.Status != rm.OK {
 			p.mark(colorError, " ")
-			p.text(c.Status.String())
+			p.text(c.StatusName())
 			p.mark(colorOff, "")
 		}
 	}

@@ -139,7 +139,7 @@ func (o *Objects) escape(at rm.At, ev *traces.Event, c *Call) {
 	case escAllocMemory: // NVOS02: pMemory 24, limit 32; fd 48
 		attr := rm.Attr{FD: -1}
 		if c.Class != nil {
-			attr = c.Class.Attr(nil)
+			attr = c.Class.Attr(nil, nil)
 		}
 		attr.Size = load64(in, 32) + 1
 		o.tree.Alloc(&rm.AllocOp{At: at, Ref: ref, Parent: c.Parent, ClassID: c.SubNr, Class: c.Class, Attr: attr})
@@ -182,6 +182,8 @@ func (o *Objects) escape(at rm.At, ev *traces.Event, c *Call) {
 	case escUnmapDMA: // NVOS47: hDma 8
 		addr, _ := p.Struct.Uint("dmaOffset", in)
 		o.tree.UnmapDMA(at, c.Client, load32(in, 8), addr)
+	case escExportDMABuf:
+		o.exportDMABuf(at, p)
 	case escControl:
 		o.control(at, c)
 	}
@@ -190,11 +192,11 @@ func (o *Objects) escape(at rm.At, ev *traces.Event, c *Call) {
 func (o *Objects) alloc(at rm.At, c *Call) {
 	attr := rm.Attr{FD: -1}
 	if c.Class != nil {
-		var params []byte
+		var passed, params []byte
 		if q := c.pointed("pAllocParms"); q != nil && !c.Finn {
-			params = q.Latest()
+			passed, params = q.In, q.Latest()
 		}
-		attr = c.Class.Attr(params)
+		attr = c.Class.Attr(passed, params)
 	}
 	parent := c.Parent
 	if c.New == c.Client {
@@ -217,6 +219,26 @@ func (o *Objects) heap(at rm.At, c *Call, p *Part) {
 	case heapFree:
 		o.tree.Free(at, ref)
 	}
+}
+
+// exportDMABuf translates nv_ioctl_export_to_dma_buf_fd_t: the first call for a
+// dma-buf makes its descriptor (fd -1 before), further ones add objects to it.
+func (o *Objects) exportDMABuf(at rm.At, p *Part) {
+	s, b := p.Struct, p.Latest()
+	f := s.Lookup("handles")
+	fd, ok := s.Uint("fd", b)
+	n, counted := s.Uint("numObjects", b)
+	client, named := s.Uint("hClient", b)
+	if f == nil || !ok || !counted || !named || f.Elem != 4 {
+		return
+	}
+	op := &rm.DMABufOp{At: at, Client: uint32(client), FD: int32(uint32(fd))}
+	for i := range min(n, uint64(f.Size/f.Elem)) {
+		if h := load32(b, f.Offset+int(i)*f.Elem); h != 0 {
+			op.Handles = append(op.Handles, h)
+		}
+	}
+	o.tree.ExportDMABuf(op)
 }
 
 // control translates the control commands that put objects into files and take

@@ -26,6 +26,7 @@ const (
 	escUpdateMapping = 0x5e
 	escCheckVersion  = 210
 	escXfer          = 211
+	escExportDMABuf  = 217
 )
 
 // Bits that mark FINN-serialised parameters (nvos.h: NVOS54_FLAGS_FINN_SERIALIZED,

@@ -344,9 +344,9 @@ func (s *Summary) failure(ev *traces.Event, c *Call, key Key) {
 		case k.status == rm.OK:
 			f.Status = errnoName(c.Errno)
 		case c.Errno == 0:
-			f.Status = c.Status.String()
+			f.Status = c.StatusName()
 		default:
-			f.Status = errnoName(c.Errno) + " " + c.Status.String()
+			f.Status = errnoName(c.Errno) + " " + c.StatusName()
 		}
 		s.failures[k] = f
 	}

@@ -51,7 +51,7 @@ func (p *printer) scalar(f *rm.Field, b, outer []byte) {
 		p.hexNumber(v)
 		return
 	case rm.RoleStatus:
-		p.dst = append(p.dst, rm.Status(v).String()...)
+		p.dst = append(p.dst, p.abi.StatusName(rm.Status(v))...)
 		return
 	}
 	p.number(f, v)
@@ -82,6 +82,14 @@ func (p *printer) number(f *rm.Field, v uint64) {
 	default:
 		p.plain(v)
 	}
+}
+
+// AppendValue appends a member's value as lines print it: by the names that the
+// tables have for it, else as a number.
+func AppendValue(dst []byte, f *rm.Field, v uint64) []byte {
+	p := printer{dst: dst, abi: rm.Newest()}
+	p.number(f, v)
+	return p.dst
 }
 
 // plain appends small numbers in decimal, others in hexadecimal.

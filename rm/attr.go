@@ -57,11 +57,19 @@ var sizeMembers = []struct {
 
 // Attr reads from the allocation parameters of a class what a [Tree] keeps of
 // an object. It takes them as they are after the call, when the driver has
-// filled in what it chose; short or absent parameters give what there is.
-func (c *Class) Attr(params []byte) Attr {
+// filled in what it chose, and as the program passed them, for what the driver
+// overwrites; short or absent parameters give what there is.
+func (c *Class) Attr(passed, params []byte) Attr {
 	at := Attr{FD: -1, Aperture: c.aperture()}
 	if c.Alloc == nil {
 		return at
+	}
+	if c.Name == "NV01_EVENT_OS_EVENT" {
+		// The pointer holds the descriptor, until the driver puts the address of
+		// its own event there (os.c; seen in every recording).
+		if v, ok := c.Alloc.Uint("data", passed); ok {
+			at.FD = int32(uint32(v))
+		}
 	}
 	switch c.Kind {
 	case Memory, Fabric, ContextDMA, Channel:
@@ -85,11 +93,6 @@ func (c *Class) Attr(params []byte) Attr {
 	}
 	if v, ok := c.Alloc.Uint("engineType", params); ok {
 		at.Engine = uint32(v)
-	}
-	if c.Name == "NV01_EVENT_OS_EVENT" { // the pointer holds the descriptor
-		if v, ok := c.Alloc.Uint("data", params); ok {
-			at.FD = int32(uint32(v))
-		}
 	}
 	if v, ok := c.Alloc.Uint("attr", params); ok && c.Internal == "NoDeviceMemory" {
 		at.Aperture = AttrAperture(uint32(v))

@@ -70,6 +70,7 @@ type Object struct {
 	Guessed bool    // not seen being made: nvtrace attached later, or its making was lost
 	Dup     *Object // the object that it is another handle of, nil if none
 	Import  uint32  // open file that it was imported from, 0 if it was not
+	DMABufs []int32 // descriptors of the dma-bufs that it was exported into
 	Attr    Attr
 
 	nick       string
@@ -299,6 +300,24 @@ func (t *Tree) Export(op *ExportOp) {
 		f.Exports = append(f.Exports, o)
 	}
 }
+
+// ExportDMABuf notes that objects were put into a dma-buf. Who takes it, maybe
+// another driver, does not do so through RM: the tree does not follow it.
+func (t *Tree) ExportDMABuf(op *DMABufOp) {
+	for _, h := range op.Handles {
+		r := Ref{op.Client, h}
+		o := t.live[r]
+		if o == nil {
+			o = t.guess(op.At, r, Memory)
+		}
+		if len(o.DMABufs) < maxDMABufs {
+			o.DMABufs = append(o.DMABufs, op.FD)
+		}
+	}
+}
+
+// maxDMABufs bounds what is noted of one object.
+const maxDMABufs = 64
 
 // Import adds an object that was taken out of an open file. If the tree knows
 // what was put there, the object is another handle of that.

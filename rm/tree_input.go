@@ -79,8 +79,15 @@ type DMAOp struct {
 	Addr           uint64 // GPU address (dmaOffset) as the driver answered it
 }
 
-// ExportOp puts objects into an open file: EXPORT_OBJECT(S)_TO_FD,
-// EXPORT_TO_DMABUF_FD.
+// DMABufOp puts memory objects into a dma-buf: EXPORT_TO_DMABUF_FD.
+type DMABufOp struct {
+	At
+	Client  uint32
+	Handles []uint32
+	FD      int32 // descriptor of the dma-buf in the process
+}
+
+// ExportOp puts objects into an open file: EXPORT_OBJECT(S)_TO_FD.
 type ExportOp struct {
 	At
 	Client  uint32

@@ -1,6 +1,7 @@
 package rm
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -512,26 +513,27 @@ func TestAttr(t *testing.T) {
 	put("hUserdMemory", 13)
 	put("gpFifoEntries", 1024)
 	put("engineType", 1)
-	at := ch.Attr(p)
+	at := ch.Attr(nil, p)
 	if !slices.Equal(at.Deps, []uint32{11, 12, 13}) || at.Size != 1024 || at.Engine != 1 || at.FD != -1 {
 		t.Errorf("channel: %+v", at)
 	}
 	for n := range p { // short parameters must not matter
-		_ = ch.Attr(p[:n])
+		_ = ch.Attr(p[:n], p[:n])
 	}
 	mem := a.Class(0x40)
 	q := make([]byte, mem.Alloc.Size)
 	q[mem.Alloc.Lookup("size").Offset+2] = 0x20
-	if at := mem.Attr(q); at.Size != 2<<20 || at.Aperture != ApertureVidmem {
+	if at := mem.Attr(nil, q); at.Size != 2<<20 || at.Aperture != ApertureVidmem {
 		t.Errorf("memory: %+v", at)
 	}
 	ev := a.Class(0x79)
 	e := make([]byte, ev.Alloc.Size)
 	e[ev.Alloc.Lookup("data").Offset] = 31
-	if at := ev.Attr(e); at.FD != 31 {
+	after := bytes.Repeat([]byte{0xff}, len(e)) // an address of the driver's
+	if at := ev.Attr(e, after); at.FD != 31 {
 		t.Errorf("event: %+v", at)
 	}
-	if at := a.Class(0x2080).Attr(nil); at.Size != 0 || at.Deps != nil {
+	if at := a.Class(0x2080).Attr(nil, nil); at.Size != 0 || at.Deps != nil {
 		t.Errorf("subdevice: %+v", at)
 	}
 }

@@ -124,7 +124,7 @@ func (b *failureBook) describe(ev *traces.Event, c *ioctl.Call, d *ioctl.Decoder
 	if f.Result != "" {
 		f.Result += " "
 	}
-	f.Result += c.Status.String()
+	f.Result += c.StatusName()
 	if cause, ok := c.Status.Cause(c.Control, c.Class); ok {
 		f.Cause, f.Advice, f.Source = cause.Text, cause.Advice, cause.Source
 	}

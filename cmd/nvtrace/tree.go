@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -94,13 +93,16 @@ func (l *objectLog) add(ev *traces.Event, c *ioctl.Call) {
 // escMapDMA is NV_ESC_RM_MAP_MEMORY_DMA (nv_escape.h).
 const escMapDMA = 0x57
 
+// attrLocation is NVOS32_ATTR_LOCATION, 26:25 (nvos.h), the same in all versions.
+const attrLocation = 3 << 25
+
 // told lists the members of allocation parameters that a tree shows, by the
 // kindred of the object.
 var told = map[rm.Kindred][]string{
 	rm.Memory:       {"type", "flags", "attr"},
 	rm.Channel:      {"gpFifoOffset", "engineType", "cid", "flags"},
 	rm.ChannelGroup: {"engineType"},
-	rm.Copy:         {"version", "engineType"},
+	rm.Copy:         {"engineType"},
 	rm.ContextShare: {"flags", "subctxId"},
 	rm.VASpace:      {"flags", "vaBase", "vaSize"},
 	rm.Event:        {"notifyIndex"},
@@ -130,12 +132,10 @@ func detailOf(c *ioctl.Call, kind rm.Kindred) (d detail) {
 			if name == "gpFifoOffset" {
 				d.gpfifo = v
 			}
-			if kind == rm.Copy {
-				// NVB0B5_ALLOCATION_PARAMETERS: what the number counts depends on version.
-				d.text = append(d.text, fmt.Sprintf("%s=%d", name, v))
-				continue
+			if name == "attr" {
+				v &^= attrLocation // said by the aperture
 			}
-			d.text = append(d.text, name+"="+valueText(f, v))
+			d.text = append(d.text, name+"="+valueText(s.As(f, p.Latest()), v))
 		}
 		if v, ok := s.Uint("hObjectError", p.In); ok && kind == rm.Channel {
 			d.errors = uint32(v)
@@ -152,64 +152,10 @@ func detailOf(c *ioctl.Call, kind rm.Kindred) (d detail) {
 
 // valueText prints a number with the names that the tables have for it.
 func valueText(f *rm.Field, v uint64) string {
-	if d := f.Domain; d != nil {
-		if name, ok := d.Name(v); ok {
-			return name
-		}
-		text, rest := bitNames(d, v)
-		for i := range d.Ranges {
-			r := &d.Ranges[i]
-			n := r.Of(v)
-			if rest&r.Mask() == 0 || n == 0 {
-				continue
-			}
-			if r.Name == "LOCATION" {
-				rest &^= r.Mask() // said by the aperture
-				continue
-			}
-			name, ok := r.ValueName(n)
-			if !ok {
-				continue
-			}
-			if text != "" {
-				text += "|"
-			}
-			text += r.Name + "=" + name
-			rest &^= r.Mask()
-		}
-		switch {
-		case rest == 0:
-			return text
-		case text != "":
-			return text + "|" + fmt.Sprintf("%#x", rest)
-		}
-	}
-	if f.Role == rm.RoleAddress || v > 1<<20 || strings.HasSuffix(strings.ToLower(f.Name), "flags") {
+	if f.Domain == nil && strings.HasSuffix(strings.ToLower(f.Name), "flags") {
 		return fmt.Sprintf("%#x", v)
 	}
-	return strconv.FormatUint(v, 10)
-}
-
-// bitNames names the bits of v where the domain's values are single bits, and
-// returns the rest.
-func bitNames(d *rm.Domain, v uint64) (text string, rest uint64) {
-	rest = v
-	for _, x := range d.Values {
-		if bits.OnesCount64(x.V) > 1 {
-			return "", v // numbers
-		}
-	}
-	for _, x := range d.Values {
-		if rest&x.V == 0 {
-			continue
-		}
-		if text != "" {
-			text += "|"
-		}
-		text += x.Name
-		rest &^= x.V
-	}
-	return text, rest
+	return string(ioctl.AppendValue(nil, f, v))
 }
 
 // moment is a point of a recording that a tree or a list of mappings is shown at.

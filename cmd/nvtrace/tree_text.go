@@ -199,6 +199,9 @@ func (f *facts) links(b []byte, o *rm.Object) []byte {
 	for _, id := range f.exports[o] {
 		b = fmt.Appendf(b, ", exported to open file %d", id)
 	}
+	for _, fd := range o.DMABufs {
+		b = fmt.Appendf(b, ", exported as dma-buf fd %d", fd)
+	}
 	for _, r := range f.maps[o] {
 		b = fmt.Appendf(b, ", mapped at %#x", r.Addr)
 		if r.Size != o.Attr.Size {

@@ -77,6 +77,7 @@ type treeObject struct {
 	SameAs   uint32   `json:"same_as,omitempty"`
 	Import   uint32   `json:"imported_from,omitempty"`
 	Exports  []uint32 `json:"exported_to,omitempty"`
+	DMABufs  []int32  `json:"dma_bufs,omitempty"`
 	Mapped   []string `json:"mapped,omitempty"` // user addresses
 	GPU      []string `json:"gpu,omitempty"`    // GPU addresses
 	Born     int64    `json:"born"`
@@ -144,7 +145,7 @@ func (f *facts) object(o *rm.Object) treeObject {
 	t := treeObject{
 		ID: o.ID, Name: o.Name(), Path: o.Path(), Kind: o.Kind.String(), ClassID: hex32(o.ClassID), Client: hex32(o.Ref.Client),
 		Handle: hex32(o.Ref.Handle), PID: o.PID, Size: o.Attr.Size, Details: f.l.details[o.ID].text, Roles: f.roles[o],
-		Import: o.Import, Exports: f.exports[o], Born: o.Born, Died: o.Died, End: o.End.String(), Guessed: o.Guessed,
+		Import: o.Import, Exports: f.exports[o], DMABufs: o.DMABufs, Born: o.Born, Died: o.Died, End: o.End.String(), Guessed: o.Guessed,
 	}
 	if o.Class != nil {
 		t.Class = o.Class.Name

@@ -200,7 +200,7 @@ func statusText(c *ioctl.Call) string {
 	if c.Errno != 0 {
 		return ioctl.ErrnoName(c.Errno)
 	}
-	return c.Status.String()
+	return c.StatusName()
 }
 
 func insert[T cmp.Ordered](s []T, v T) []T {

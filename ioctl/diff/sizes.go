@@ -93,7 +93,7 @@ func sizeOf(c *ioctl.Call) (uint64, bool) {
 			continue
 		}
 		if c.Class != nil && s == c.Class.Alloc && part.Out != nil {
-			if n := c.Class.Attr(part.Out).Size; n != 0 {
+			if n := c.Class.Attr(part.In, part.Out).Size; n != 0 {
 				return n, true
 			}
 		}

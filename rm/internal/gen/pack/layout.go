@@ -168,8 +168,14 @@ func (v *view) scalarStruct(name string) uint64 {
 // the member, else those of its enum type.
 func (v *view) domainOf(owner string, m *facts.Field) uint64 {
 	for _, rec := range []string{owner, v.target(owner)} {
-		if d := fact[facts.Domain](v, facts.Domains, rec+"."+m.Name); d != nil {
+		key := rec + "." + m.Name
+		if d := fact[facts.Domain](v, facts.Domains, key); d != nil {
 			return v.domain(d)
+		}
+		if as := sameValues[key]; as != "" {
+			if d := fact[facts.Domain](v, facts.Domains, as); d != nil {
+				return v.domain(d)
+			}
 		}
 	}
 	s := fact[facts.Scalar](v, facts.Scalars, v.target(m.Type))
@@ -215,7 +221,7 @@ func (v *view) domain(d *facts.Domain) uint64 {
 	} else {
 		r.num(1)
 	}
-	v.values(&r, d.Vals)
+	v.values(&r, corrected(d))
 	r.int(int64(len(d.Ranges)))
 	for _, x := range d.Ranges {
 		r.num(v.str(x.Name))

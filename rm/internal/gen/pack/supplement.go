@@ -78,4 +78,6 @@ var byteStrings = map[string]bool{
 	"NV2080_CTRL_GPU_GET_NAME_STRING_PARAMS.gpuNameString.ascii":      true, // ctrl2080gpu.h
 	"NV2080_CTRL_GPU_GET_NAME_STRING_PARAMS.gpuNameString":            true,
 	"NV2080_CTRL_GPU_GET_SHORT_NAME_STRING_PARAMS.gpuShortNameString": true, // ctrl2080gpu.h
+	"nv_ioctl_card_info.dev_name":                                     true, // nv-ioctl.h; a device's name, or empty
+	"nv_ioctl_card_info_t.dev_name":                                   true,
 }
