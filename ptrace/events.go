@@ -243,6 +243,10 @@ func (tr *tracer) adopt(t, parent *Task, kind stopKind) {
 	} else {
 		thread = parent.Proc.hasThread(t.TID)
 	}
+	ended := t.first.ended()
+	if ended && parent != nil {
+		thread = kind == stopClone // reaped: /proc knows nothing of it any more
+	}
 	switch {
 	case thread && parent != nil:
 		t.PID, t.Proc = parent.PID, parent.Proc
@@ -262,7 +266,6 @@ func (tr *tracer) adopt(t, parent *Task, kind stopKind) {
 	if tr.killing {
 		_ = unix.Kill(t.PID, unix.SIGKILL)
 	}
-	ended := t.first.ended()
 	if !ended {
 		t.at = placeExit // of the call that made it
 	}
@@ -307,7 +310,7 @@ func (tr *tracer) execed(tid int) (t *Task, old int) {
 		return t, old
 	}
 	if t != nil {
-		tr.gone(t, 0)
+		tr.gone(t, TaskEvent{Replaced: true})
 	}
 	delete(tr.tasks, old)
 	caller.TID = tid
@@ -325,7 +328,7 @@ func (tr *tracer) onExec(tid int) {
 	tr.cur, tr.last = t, t
 	for _, o := range tr.tasks {
 		if o != t && o.Proc == t.Proc {
-			tr.gone(o, 0)
+			tr.gone(o, TaskEvent{})
 		}
 	}
 	t.Proc.openMem()
@@ -365,7 +368,7 @@ func (tr *tracer) ended(tid int, status unix.WaitStatus) {
 		if t.held {
 			tr.adopt(t, nil, stopNone)
 		}
-		tr.gone(t, status)
+		tr.gone(t, TaskEvent{Status: status})
 	}
 	if tid != tr.root {
 		return
@@ -382,12 +385,13 @@ func (tr *tracer) ended(tid int, status unix.WaitStatus) {
 	}
 }
 
-// gone forgets a task, after telling the handler.
-func (tr *tracer) gone(t *Task, status unix.WaitStatus) {
+// gone forgets a task, after telling the handler how it ended.
+func (tr *tracer) gone(t *Task, how TaskEvent) {
 	tr.forget(t)
 	if t.announced {
 		tr.unfinished(t)
-		tr.event(t, TaskEvent{Kind: TaskExit, Status: status})
+		how.Kind = TaskExit
+		tr.event(t, how)
 	}
 }
 

@@ -99,6 +99,9 @@ type TaskEvent struct {
 	OldTID int
 
 	Status unix.WaitStatus // TaskExit
-	Signal unix.Signal     // TaskSignal, TaskStop
-	Call   *Syscall        // TaskUnfinished
+	// TaskExit of a main thread: it is gone because another thread called execve
+	// and took over its id. The process goes on; a TaskExec follows.
+	Replaced bool
+	Signal   unix.Signal // TaskSignal, TaskStop
+	Call     *Syscall    // TaskUnfinished
 }

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,7 +26,17 @@ type process struct {
 	// are seen in this process; before that a table entry proves nothing.
 	narrow  bool
 	refused bool              // the second filter could not be installed; said once
-	maps    map[uint64]uint64 // device mappings: address to length
+	maps    map[uint64]uint64 // device mappings: address to length, with Options.Munmap
+	// closing holds the descriptors of close calls that have not returned: until
+	// the kernel gets to it, other threads can still use them.
+	closing map[int32]*thread
+}
+
+// fork returns what a new process of p's begins with.
+func (p *process) fork(pid int) *process {
+	return &process{
+		pid: pid, fds: maps.Clone(p.fds), narrow: p.narrow, refused: p.refused, maps: maps.Clone(p.maps),
+	}
 }
 
 // addMap notes a device mapping.
@@ -60,6 +71,29 @@ func (p *process) forget(fd int32) *openFile {
 	f := p.fds[fd]
 	delete(p.fds, fd)
 	return f
+}
+
+// beginClose drops a descriptor that is about to be closed: from the entry of
+// the call on, another thread may be given the same number.
+func (p *process) beginClose(fd int32, by *thread) {
+	if p.closing == nil {
+		p.closing = make(map[int32]*thread)
+	}
+	p.closing[fd] = by
+	p.forget(fd)
+}
+
+// beingClosed returns what is behind a descriptor that a call is closing, nil
+// if none is.
+func (p *process) beingClosed(fd int32) *openFile {
+	if by := p.closing[fd]; by != nil {
+		for _, e := range by.ends {
+			if e.fd == fd {
+				return e.file
+			}
+		}
+	}
+	return nil
 }
 
 // inRange returns the process's device descriptors between first and last, ascending.

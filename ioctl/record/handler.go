@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -28,6 +29,7 @@ type recorder struct {
 
 	procs    map[int]*process
 	started  bool // the program's first exec was seen
+	atExec   bool // nothing can be injected now; the next call on a device does it
 	nextFile uint32
 	events   uint64
 	bytes    uint64
@@ -42,6 +44,14 @@ type thread struct {
 	ev     traces.Event
 	class  uint16
 	active bool
+	file   *openFile  // behind ev.FD; nil: not a device's
+	ends   []closedFD // what a call of close or close_range closes
+}
+
+// closedFD is a descriptor that a call closes.
+type closedFD struct {
+	fd   int32
+	file *openFile
 }
 
 func (r *recorder) thread(t *ptrace.Task) *thread {
@@ -75,9 +85,12 @@ func (r *recorder) Enter(t *ptrace.Task, c *ptrace.Syscall) ptrace.Verdict {
 	case classClose:
 		ok = r.enterClose(t, th, c)
 	case classDup:
-		ok = r.begin(t, th, c, traces.KindDup, int32(uint32(c.Args[0])))
+		ok = r.enterDup(t, th, c)
 	case classMmap:
 		ok = r.begin(t, th, c, traces.KindMmap, int32(uint32(c.Args[4])))
+		if ok && c.Name() == "mmap2" { // counts the offset in units of 4096 bytes
+			th.ev.Args[5] <<= 12
+		}
 	case classMunmap, classMremap:
 		ok = r.enterUnmap(t, th, c)
 	}
@@ -98,6 +111,7 @@ func (r *recorder) Enter(t *ptrace.Task, c *ptrace.Syscall) ptrace.Verdict {
 func (r *recorder) fill(t *ptrace.Task, th *thread, c *ptrace.Syscall, kind traces.Kind) {
 	ev := &th.ev
 	ev.Reset()
+	th.file = nil
 	ev.Kind, ev.PID, ev.TID = kind, int32(t.PID), int32(t.TID)
 	ev.Time, ev.Args = c.Enter-r.start, c.Args
 	if c.Compat {
@@ -113,7 +127,7 @@ func (r *recorder) begin(t *ptrace.Task, th *thread, c *ptrace.Syscall, kind tra
 		return false
 	}
 	r.fill(t, th, c, kind)
-	th.ev.FD = fd
+	th.ev.FD, th.file = fd, f
 	setFile(&th.ev, f)
 	return true
 }
@@ -150,23 +164,81 @@ func (r *recorder) enterOpen(t *ptrace.Task, th *thread, c *ptrace.Syscall) bool
 }
 
 func (r *recorder) enterClose(t *ptrace.Task, th *thread, c *ptrace.Syscall) bool {
+	const closeRangeCloexec = 1 << 2 // include/uapi/linux/close_range.h
 	p := r.process(t.PID)
+	first, last := uint32(c.Args[0]), uint32(c.Args[0])
 	if c.Name() == "close_range" {
-		if len(p.inRange(uint32(c.Args[0]), uint32(c.Args[1]))) == 0 {
-			return false
+		if last = uint32(c.Args[1]); c.Args[2]&closeRangeCloexec != 0 {
+			return false // closes nothing yet
 		}
-		r.fill(t, th, c, traces.KindClose)
-		return true
 	}
-	f := p.fds[int32(uint32(c.Args[0]))]
-	if f == nil {
+	th.ends = th.ends[:0]
+	if first == last { // the common case, without a look at all descriptors
+		if f := p.fds[int32(first)]; f != nil {
+			th.ends = append(th.ends, closedFD{int32(first), f})
+		}
+	} else {
+		for _, fd := range p.inRange(first, last) {
+			th.ends = append(th.ends, closedFD{fd, p.fds[fd]})
+		}
+	}
+	if len(th.ends) == 0 {
 		return false
 	}
+	for _, e := range th.ends {
+		p.beginClose(e.fd, th)
+	}
 	r.fill(t, th, c, traces.KindClose)
+	return true
+}
+
+// exitClose records what a call closed; also one that will not be seen to
+// return.
+func (r *recorder) exitClose(t *ptrace.Task, th *thread) {
+	p := r.process(t.PID)
+	for _, e := range th.ends {
+		if p.closing[e.fd] == th {
+			delete(p.closing, e.fd)
+		}
+		th.ev.FD = e.fd
+		setFile(&th.ev, e.file)
+		r.put(&th.ev)
+	}
+	th.ends = th.ends[:0]
+}
+
+// reused makes sure that the end of a descriptor is recorded before its number
+// means something else: the call that closed it may be seen to return later than
+// the one that got the number.
+func (r *recorder) reused(p *process, fd int32) {
+	by := p.closing[fd]
+	if by == nil {
+		return
+	}
+	delete(p.closing, fd)
+	for i, e := range by.ends {
+		if e.fd == fd {
+			ev := by.ev
+			ev.FD, ev.Dur = fd, r.now()-ev.Time
+			setFile(&ev, e.file)
+			r.put(&ev)
+			by.ends = slices.Delete(by.ends, i, i+1)
+			return
+		}
+	}
+}
+
+// enterDup also wants to see a dup2 that puts something else in the place of a
+// device descriptor.
+func (r *recorder) enterDup(t *ptrace.Task, th *thread, c *ptrace.Syscall) bool {
+	if r.begin(t, th, c, traces.KindDup, int32(uint32(c.Args[0]))) {
+		return true
+	}
+	if name := c.Name(); name != "dup2" && name != "dup3" || r.process(t.PID).fds[int32(uint32(c.Args[1]))] == nil {
+		return false
+	}
+	r.fill(t, th, c, traces.KindDup)
 	th.ev.FD = int32(uint32(c.Args[0]))
-	setFile(&th.ev, f)
-	// From the entry on another thread may be given the same number.
-	p.forget(th.ev.FD)
 	return true
 }
 
@@ -175,12 +247,19 @@ func (r *recorder) enterUnmap(t *ptrace.Task, th *thread, c *ptrace.Syscall) boo
 	if c.Class == classMremap {
 		kind = traces.KindMremap
 	}
-	if !r.process(t.PID).mapped(c.Args[0], c.Args[1]) {
+	p := r.process(t.PID)
+	if !p.mapped(c.Args[0], c.Args[1]) {
 		return false
 	}
+	// From the entry on another thread may be given the same addresses.
+	p.dropMap(c.Args[0], c.Args[1])
 	r.fill(t, th, c, kind)
 	return true
 }
+
+// failed reports whether the result of a call that returns an address is an
+// error.
+func failed(ret int64) bool { return ret < 0 && ret >= -4095 }
 
 // Exit implements ptrace.Handler.
 func (r *recorder) Exit(t *ptrace.Task, c *ptrace.Syscall) {
@@ -202,19 +281,19 @@ func (r *recorder) Exit(t *ptrace.Task, c *ptrace.Syscall) {
 			return
 		}
 	case classClose:
-		if c.Name() == "close_range" {
-			r.exitCloseRange(t, ev)
+		r.exitClose(t, th)
+		return
+	case classDup:
+		if !r.exitDup(t, th) {
 			return
 		}
-	case classDup:
-		r.exitDup(t, ev)
 	case classMmap:
-		if ev.Ret >= 0 || ev.Ret < -4095 {
+		if r.opts.Munmap && !failed(ev.Ret) {
 			r.process(t.PID).addMap(uint64(ev.Ret), ev.Args[1])
 		}
-	case classMunmap:
-		if ev.Ret == 0 {
-			r.process(t.PID).dropMap(ev.Args[0], ev.Args[1])
+	case classMremap:
+		if !failed(ev.Ret) {
+			r.process(t.PID).addMap(uint64(ev.Ret), ev.Args[2])
 		}
 	}
 	r.put(ev)
@@ -233,36 +312,28 @@ func (r *recorder) exitOpen(t *ptrace.Task, ev *traces.Event) bool {
 	}
 	ev.FD = fd
 	setFile(ev, f)
+	r.reused(r.process(t.PID), fd)
 	r.hold(t, fd, f)
 	return true
 }
 
-func (r *recorder) exitDup(t *ptrace.Task, ev *traces.Event) {
+// exitDup enters the new descriptor into the table. It reports whether the call
+// was about a device's descriptor.
+func (r *recorder) exitDup(t *ptrace.Task, th *thread) bool {
+	ev := &th.ev
 	if ev.Ret < 0 {
-		return
+		return th.file != nil
 	}
-	p := r.process(t.PID)
-	if f := p.fds[ev.FD]; f != nil {
-		fd := int32(ev.Ret)
-		if old := p.fds[fd]; old != nil && fd != ev.FD {
-			r.implicitClose(ev, fd, old)
-		}
-		p.fds[fd] = f
+	p, fd := r.process(t.PID), int32(ev.Ret)
+	if old := p.fds[fd]; old != nil && fd != ev.FD {
+		p.forget(fd)
+		r.implicitClose(ev, fd, old)
 	}
-}
-
-func (r *recorder) exitCloseRange(t *ptrace.Task, ev *traces.Event) {
-	const closeRangeCloexec = 1 << 2 // include/uapi/linux/close_range.h
-	if ev.Ret < 0 || ev.Args[2]&closeRangeCloexec != 0 {
-		return
+	r.reused(p, fd)
+	if th.file != nil { // as it was at entry: another thread may have closed the original
+		p.fds[fd] = th.file
 	}
-	p := r.process(t.PID)
-	for _, fd := range p.inRange(uint32(ev.Args[0]), uint32(ev.Args[1])) {
-		f := p.forget(fd)
-		ev.FD = fd
-		setFile(ev, f)
-		r.put(ev)
-	}
+	return th.file != nil
 }
 
 // implicitClose records that a descriptor ended without a close call of its own.
@@ -278,9 +349,14 @@ func (r *recorder) implicitClose(at *traces.Event, fd int32, f *openFile) {
 // hold notes that a process holds a device descriptor and, at its first one,
 // makes the calls that matter from then on visible.
 func (r *recorder) hold(t *ptrace.Task, fd int32, f *openFile) {
+	r.process(t.PID).fds[fd] = f
+	r.narrow(t)
+}
+
+// narrow makes the calls that change descriptors visible.
+func (r *recorder) narrow(t *ptrace.Task) {
 	p := r.process(t.PID)
-	p.fds[fd] = f
-	if p.narrow || p.refused {
+	if p.narrow || p.refused || r.atExec {
 		return
 	}
 	err := t.InjectFilter(nil)
@@ -316,12 +392,17 @@ func (r *recorder) lookup(t *ptrace.Task, fd int32) *openFile {
 		return nil
 	}
 	if f != nil && f.rdev == rdev && f.name == name {
+		r.narrow(t)
 		return f
+	}
+	if f = p.beingClosed(fd); f != nil && f.rdev == rdev {
+		return f // the kernel has not got to it yet
 	}
 	f = r.known(t.PID, fd, rdev)
 	if f == nil {
 		f = r.newFile(name, rdev)
 	}
+	r.reused(p, fd)
 	r.implicitDup(t, fd, f)
 	r.hold(t, fd, f)
 	return f

@@ -46,8 +46,18 @@ func (b *batch) add(ev *traces.Event) {
 		c.Mem = b.segs[at:len(b.segs):len(b.segs)]
 	}
 	b.events = append(b.events, c)
-	b.bytes += 256 // the event itself
+	b.bytes += eventSize + segSize*len(c.Mem) + len(c.Path) + len(c.Text)
+	for _, a := range c.Argv {
+		b.bytes += len(a) + stringSize
+	}
 }
+
+// What an event, a segment and a string take besides their bytes.
+const (
+	eventSize  = 256
+	segSize    = 64
+	stringSize = 16
+)
 
 // keep copies bytes into the arena; nil stays nil. A full arena is replaced,
 // not grown: slices into the old one stay valid.
@@ -64,8 +74,14 @@ func (b *batch) keep(p []byte) []byte {
 	return b.arena[at:len(b.arena):len(b.arena)]
 }
 
+// reset empties the batch. What a burst made it grow to is given back.
 func (b *batch) reset() {
+	if len(b.events) > 8*wakeAfter || cap(b.arena) > 1<<20 {
+		*b = batch{}
+		return
+	}
 	clear(b.events)
+	clear(b.segs) // they may refer to arenas before this one
 	b.events, b.segs, b.arena, b.bytes = b.events[:0], b.segs[:0], b.arena[:0], 0
 }
 
@@ -94,16 +110,22 @@ func newQueue() *queue {
 func (q *queue) put(ev *traces.Event) {
 	q.mu.Lock()
 	for q.fill.bytes > maxPending {
+		q.notify() // it may be letting a burst gather
 		q.room.Wait()
 	}
 	q.fill.add(ev)
 	n := len(q.fill.events)
 	q.mu.Unlock()
 	if n == 1 || n == wakeAfter {
-		select {
-		case q.wake <- struct{}{}:
-		default:
-		}
+		q.notify()
+	}
+}
+
+// notify tells the consumer that there is something.
+func (q *queue) notify() {
+	select {
+	case q.wake <- struct{}{}:
+	default: // it will be told already
 	}
 }
 

@@ -81,6 +81,9 @@ func describe(ev *traces.Event) string {
 	if ev.Flags&traces.FlagImplicit != 0 {
 		implicit = " implicit"
 	}
+	if ev.Flags&traces.FlagCompat != 0 {
+		implicit += " compat"
+	}
 	switch ev.Kind {
 	case traces.KindOpen, traces.KindIoctl, traces.KindClose, traces.KindDup:
 		return fmt.Sprintf("%d %v %d = %d%s", ev.PID, ev.Kind, ev.FD, ev.Ret, implicit)
@@ -101,7 +104,34 @@ func byProcess(lines []string) map[string][]string {
 }
 
 func TestDescriptors(t *testing.T) {
-	bin := compile(t, "testdata/fds.c")
+	testDescriptors(t, "testdata/fds.c", func(t *testing.T, events []*traces.Event) {
+		checkFiles(t, events, map[string]int{"nvidiactl": 1, "nvidia0": 1, "nvidia-uvm": 1})
+	})
+}
+
+// TestReuse: numbers of device descriptors come to mean other things, calls come
+// from 32-bit code, and a thread that is not the main one calls execve.
+func TestReuse(t *testing.T) {
+	testDescriptors(t, "testdata/reuse.c", func(t *testing.T, events []*traces.Event) {
+		checkFiles(t, events, map[string]int{"nvidia0": 1})
+		ends := make(map[int32]int)
+		for _, ev := range events {
+			if ev.Kind == traces.KindExit && ev.TID == ev.PID {
+				ends[ev.PID]++
+			} else if ends[ev.PID] > 0 {
+				t.Errorf("process %d: %v after its end", ev.PID, ev.Kind)
+			}
+		}
+		for pid, n := range ends {
+			if n != 1 {
+				t.Errorf("process %d ended %d times", pid, n)
+			}
+		}
+	})
+}
+
+func testDescriptors(t *testing.T, source string, check func(*testing.T, []*traces.Event)) {
+	bin := compile(t, source)
 	for _, mode := range []ptrace.SeccompMode{ptrace.SeccompAuto, ptrace.SeccompOff} {
 		t.Run("seccomp="+strconv.Itoa(int(mode)), func(t *testing.T) {
 			var o Options
@@ -130,13 +160,15 @@ func TestDescriptors(t *testing.T) {
 						strings.Join(have[pid], "\n\t"), strings.Join(w, "\n\t"))
 				}
 			}
-			checkFiles(t, events)
+			check(t, events)
 		})
 	}
 }
 
-// checkFiles holds the open files of fds.c's descriptors against what it did.
-func checkFiles(t *testing.T, events []*traces.Event) {
+// checkFiles counts the open files on which calls were made. In fds.c, nvidiactl
+// was opened once and duplicated; nvidia-uvm came by SCM_RIGHTS after the sender
+// had closed it, so it can't be told from another open file.
+func checkFiles(t *testing.T, events []*traces.Event, want map[string]int) {
 	t.Helper()
 	files := make(map[string]map[uint32]bool)
 	for _, ev := range events {
@@ -147,9 +179,7 @@ func checkFiles(t *testing.T, events []*traces.Event) {
 			files[ev.Dev][ev.File] = true
 		}
 	}
-	// nvidiactl was opened once and duplicated; nvidia-uvm came by SCM_RIGHTS
-	// after the sender had closed it, so it can't be told from another open file.
-	for dev, n := range map[string]int{"nvidiactl": 1, "nvidia0": 1, "nvidia-uvm": 1} {
+	for dev, n := range want {
 		if len(files[dev]) != n {
 			t.Errorf("%s: %d open files, want %d: %v", dev, len(files[dev]), n, files[dev])
 		}

@@ -39,7 +39,7 @@ func baseRules() []ptrace.Rule {
 		ioctls([]ptrace.ArgMatch{{Arg: 1, Op: ptrace.LessEqual, Value: 0xff, Low: true}}),
 		ioctls(low(1, 0, uvmInitialize)),
 		ioctls(low(1, 0, uvmDeinitialize)),
-		{Names: []string{"open", "openat", "openat2", "creat"}, Class: classOpen},
+		{Names: []string{"open", "openat", "openat2", "creat"}, Class: classOpen, Compat: true},
 	}
 }
 
@@ -50,16 +50,20 @@ func baseRules() []ptrace.Rule {
 func deviceRules(munmap bool) []ptrace.Rule {
 	rules := []ptrace.Rule{
 		{
-			Names: []string{"ioctl"}, Class: classIoctl,
+			Names: []string{"ioctl"}, Class: classIoctl, Compat: true,
 			Args: []ptrace.ArgMatch{{Arg: 1, Op: ptrace.NotEqual, Mask: 0xff00, Value: 'T' << 8, Low: true}},
 		},
-		{Names: []string{"close", "close_range"}, Class: classClose},
-		{Names: []string{"dup", "dup2", "dup3"}, Class: classDup},
-		{Names: []string{"fcntl"}, Class: classDup, Args: low(1, 0, fDupFD)},
-		{Names: []string{"fcntl"}, Class: classDup, Args: low(1, 0, fDupFDCloexec)},
+		{Names: []string{"close", "close_range"}, Class: classClose, Compat: true},
+		{Names: []string{"dup", "dup2", "dup3"}, Class: classDup, Compat: true},
+		{Names: []string{"fcntl", "fcntl64"}, Class: classDup, Args: low(1, 0, fDupFD), Compat: true},
+		{Names: []string{"fcntl", "fcntl64"}, Class: classDup, Args: low(1, 0, fDupFDCloexec), Compat: true},
 		// A mapping without a file has fd -1.
 		{
 			Names: []string{"mmap"}, Class: classMmap,
+			Args: []ptrace.ArgMatch{{Arg: 4, Op: ptrace.NotEqual, Value: 0xffffffff, Low: true}},
+		},
+		{ // of 32-bit programs; their mmap proper is obsolete
+			Names: []string{"mmap2"}, Class: classMmap, Compat: true,
 			Args: []ptrace.ArgMatch{{Arg: 4, Op: ptrace.NotEqual, Value: 0xffffffff, Low: true}},
 		},
 	}

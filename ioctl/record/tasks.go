@@ -55,11 +55,34 @@ func (r *recorder) newTask(t *ptrace.Task, e *ptrace.TaskEvent) {
 	case e.Parent == nil && t.PID == t.TID:
 		return // the first process: its exec says what it is
 	case !e.Thread && e.Parent != nil:
-		parent, child := r.process(e.Parent.PID), r.process(t.PID)
-		child.fds, child.narrow, child.refused = maps.Clone(parent.fds), parent.narrow, parent.refused
-		child.maps = maps.Clone(parent.maps)
+		r.put(ev)
+		r.fork(t, r.process(e.Parent.PID), e.Time-r.start)
+		return
 	}
 	r.put(ev)
+}
+
+// fork enters a new process. What its parent's table says may be newer than the
+// fork, where other threads opened or closed something meanwhile.
+func (r *recorder) fork(t *ptrace.Task, parent *process, when int64) {
+	child := parent.fork(t.PID)
+	r.procs[t.PID] = child
+	for fd := range parent.closing {
+		child.fds[fd] = parent.beingClosed(fd)
+	}
+	r.verify(t, child, when)
+}
+
+// verify drops the descriptors that a stopped process turns out not to have.
+func (r *recorder) verify(t *ptrace.Task, p *process, when int64) {
+	at := traces.Event{PID: int32(t.PID), TID: int32(t.TID), Time: when}
+	for _, fd := range p.heldFDs() {
+		f := p.fds[fd]
+		if rdev, _, ok := r.opts.Stat(t.PID, fd); !ok || rdev != f.rdev {
+			p.forget(fd)
+			r.implicitClose(&at, fd, f)
+		}
+	}
 }
 
 // adopt records what a process that was already running is and holds.
@@ -80,22 +103,24 @@ func (r *recorder) findFDs(t *ptrace.Task) {
 
 // exec records a new program. The descriptors that are gone were close-on-exec.
 func (r *recorder) exec(t *ptrace.Task, e *ptrace.TaskEvent) {
+	if e.OldTID != t.TID {
+		// The thread that called execve is the main thread now.
+		ev := r.taskEvent(t, e, traces.KindExit)
+		ev.TID = int32(e.OldTID)
+		ev.Flags |= traces.FlagThread
+		r.put(ev)
+	}
 	ev := r.taskEvent(t, e, traces.KindExec)
 	ev.Path, ev.Argv = exePath(t.PID), cmdline(t.PID)
 	r.put(ev)
 	p := r.process(t.PID)
-	at := traces.Event{PID: int32(t.PID), TID: int32(t.TID), Time: e.Time - r.start}
-	for _, fd := range p.heldFDs() {
-		f := p.fds[fd]
-		if rdev, _, ok := r.opts.Stat(t.PID, fd); !ok || rdev != f.rdev {
-			p.forget(fd)
-			r.implicitClose(&at, fd, f)
-		}
-	}
+	p.maps = nil
+	r.verify(t, p, e.Time-r.start)
 	if !r.started {
 		// Descriptors that nvtrace's own parent handed down.
-		r.started = true
+		r.started, r.atExec = true, true
 		r.findFDs(t)
+		r.atExec = false
 	}
 }
 
@@ -108,7 +133,7 @@ func (p *process) heldFDs() []int32 {
 }
 
 func (r *recorder) endTask(t *ptrace.Task, e *ptrace.TaskEvent) {
-	if e.Kind == ptrace.TaskDetach {
+	if e.Kind == ptrace.TaskDetach || e.Replaced {
 		return
 	}
 	ev := r.taskEvent(t, e, traces.KindExit)
@@ -131,5 +156,12 @@ func (r *recorder) unfinished(t *ptrace.Task) {
 	}
 	th.active = false
 	th.ev.Flags |= traces.FlagUnfinished
+	if th.class == classClose {
+		r.exitClose(t, th)
+		return
+	}
+	if th.class == classDup && th.file == nil {
+		return // what it would have ended ends with the process
+	}
 	r.put(&th.ev)
 }
