@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"strings"
 )
 
 var stmtNames = [...]string{"bad", "instr", "label", "decl", "open", "close", "func", "prototype", "directive", "loc", "file", "section"}
@@ -119,13 +120,13 @@ var linkageNames = [...]string{".extern", ".visible", ".weak", ".common", ".mana
 
 // String returns the words of the set, each with a blank before it.
 func (l Linkage) String() string {
-	s := ""
+	var s strings.Builder
 	for i, name := range linkageNames {
 		if l&(1<<i) != 0 {
-			s += " " + name
+			s.WriteString(" " + name)
 		}
 	}
-	return s
+	return s.String()
 }
 
 func (d *dumper) decl(decl *Decl) {
@@ -163,24 +164,25 @@ func (d *dumper) decl(decl *Decl) {
 func (d *dumper) operands(list []Operand, depth int) {
 	for i := range list {
 		o := &list[i]
-		line := fmt.Sprintf("%s %s", o.Kind, d.f.Text(o.Span()))
+		var line strings.Builder
+		fmt.Fprintf(&line, "%s %s", o.Kind, d.f.Text(o.Span()))
 		switch o.Kind {
 		case OperandName, OperandAddr:
 			if o.Has(HasOffset) {
-				line += fmt.Sprintf(" base %q offset %d", d.f.Text(o.Name), o.Int())
+				fmt.Fprintf(&line, " base %q offset %d", d.f.Text(o.Name), o.Int())
 			}
 			if o.Sel != SelNone {
-				line += fmt.Sprintf(" selector %d", o.Sel)
+				fmt.Fprintf(&line, " selector %d", o.Sel)
 			}
 		case OperandInt, OperandF32, OperandF64:
-			line += fmt.Sprintf(" bits %#x", o.Bits)
+			fmt.Fprintf(&line, " bits %#x", o.Bits)
 		}
 		for j, name := range [...]string{"not", "minus", "", "unified", "unsigned", "folded", "overflow"} {
 			if name != "" && o.Flags&(1<<j) != 0 {
-				line += " " + name
+				line.WriteString(" " + name)
 			}
 		}
-		d.line(depth, "%s", line)
+		d.line(depth, "%s", line.String())
 		d.operands(d.f.Kids(o), depth+1)
 	}
 }

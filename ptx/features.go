@@ -187,7 +187,7 @@ func (x *featureIndex) add(pattern string, need Need) {
 		row.mods = append(row.mods, "."+m)
 	}
 	ops := []string{word}
-	if i := strings.IndexByte(word, '|'); i >= 0 {
+	if strings.Contains(word, "|") {
 		ops = strings.Split(word, "|")
 	}
 	for _, name := range ops {

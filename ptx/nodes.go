@@ -65,7 +65,7 @@ const (
 	StmtSection                   // .section NAME { … }: Name = the section's name; contents not parsed
 )
 
-// Flags of a [Stmt].
+// StmtFlags are details of a [Stmt].
 type StmtFlags uint8
 
 // The flags of a statement.

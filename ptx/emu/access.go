@@ -1,8 +1,6 @@
 package emu
 
-import (
-	"nvtrace/ptx"
-)
+import "nvtrace/ptx"
 
 // An address is a memory operand.
 type address struct {

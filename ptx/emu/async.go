@@ -1,8 +1,10 @@
 package emu
 
-import "slices"
+import (
+	"slices"
 
-import "nvtrace/ptx"
+	"nvtrace/ptx"
+)
 
 // Asynchronous copies are made when they are issued. That is one of the orders
 // the ISA allows, so groups need no bookkeeping: commit and wait do nothing, and

@@ -1,6 +1,9 @@
 package emu
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // A fn1, fn2 or fn3 computes one lane's result from its operands. Operands are
 // register contents: they may have bits above the type's width, results have
@@ -115,9 +118,9 @@ func (f *format) one() uint64 { return uint64(f.bias()) << f.frac }
 // of several the last (measured on an H200).
 func (o *floatOp) outNaN(v uint64, args ...uint64) uint64 {
 	if o.f == &fmtF64 && o.f.isNaN(v) && !o.sat {
-		for i := len(args) - 1; i >= 0; i-- {
-			if o.f.isNaN(args[i]) {
-				return args[i] | 1<<51
+		for _, a := range slices.Backward(args) {
+			if o.f.isNaN(a) {
+				return a | 1<<51
 			}
 		}
 	}

@@ -80,3 +80,84 @@ func TestNullProbe(t *testing.T) {
 		t.Errorf("only %d vectors have results", probed)
 	}
 }
+
+// TestFusedGauss checks what k_gauss.vec says of its tolerance: with every
+// mul.f64 and the sub.f64 of its result fused, the machine's results are the
+// GPU's bits.
+func TestFusedGauss(t *testing.T) {
+	v, f, want := loadVector(t, "k_gauss")
+	product := map[string][]string{} // by register: its factors and how often it was fused
+	e := ptx.NewEdits(f.Src)
+	for i := range f.Stmts {
+		s := &f.Stmts[i]
+		op := f.FullOpcode(s)
+		if s.Kind != ptx.StmtInstr || op != "mul.f64" && op != "sub.f64" {
+			continue
+		}
+		var args []string
+		for _, o := range f.Args(s) {
+			args = append(args, f.Text(o.Span()))
+		}
+		if op == "mul.f64" {
+			product[args[0]] = args[1:]
+			e.Replace(s.Span(), "neg.f64 "+args[0]+", "+args[1]+";")
+			continue
+		}
+		p := product[args[2]]
+		if p == nil {
+			t.Fatalf("%s: not the difference from a product", f.Position(s.Pos))
+		}
+		e.Replace(s.Span(), "fma.rn.f64 "+args[0]+", "+args[2]+", "+p[1]+", "+args[1]+";")
+	}
+	if err := v.runFile(apply(t, f, e), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.buffer("out").check([]string{"out", "exact"}, want["out"]); err != nil {
+		t.Error(err)
+	}
+}
+
+// apply parses f with the edits.
+func apply(tb testing.TB, f *ptx.File, e *ptx.Edits) *ptx.File {
+	tb.Helper()
+	src, err := e.Apply()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	g, err := ptx.Parse(f.Name, src, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return g
+}
+
+// loadVector reads a vector, its module and the GPU's results, nil if there are
+// none.
+func loadVector(tb testing.TB, name string) (*vector, *ptx.File, map[string][]byte) {
+	tb.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata/vectors", name+".vec"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	v := parseVector(string(text))
+	src, err := os.ReadFile(filepath.Join("testdata/vectors", v.ptx))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	f, err := ptx.Parse(v.ptx, string(src), nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	wantText, err := os.ReadFile(filepath.Join("testdata/vectors", name+".want"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return v, f, nil
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	want, err := readWant(string(wantText))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return v, f, want
+}

@@ -384,13 +384,11 @@ func vectorFiles(tb testing.TB) []string {
 }
 
 // deviations are the places where the machine keeps to the ISA and the GPU's
-// compiler does not, or where the ISA lets the compiler choose.
+// compiler does not.
 var deviations = map[string]struct {
 	why  string
-	rule []string                                       // used instead of the vector's
 	skip func(src, output string, at, threads int) bool // elements that are not compared
 }{
-	"k_gauss": {why: "ptxas fuses mul.f64 and sub.f64 without a rounding modifier, as it may", rule: []string{"", "ulp", "100000", "1e-12"}},
 	"video_scalar": {why: "unsigned saturation into d.h1 stores 0, the ISA says min(t, 0xffff)", skip: func(src, output string, at, threads int) bool {
 		end := strings.Index(src, fmt.Sprintf("[%s+%d]", output, at/threads*threads*4))
 		return end >= 0 && strings.Contains(src[strings.LastIndex(src[:end], "{\n"):end], ".u32.u32.u32.sat d.h1")
@@ -439,9 +437,6 @@ func (v *vector) compare(t *testing.T, name string, want map[string][]byte) {
 	threads := int(v.cfg.Grid.count() * v.cfg.Block.count())
 	for _, rule := range v.outputs {
 		b, w := v.buffer(rule[0]), want[rule[0]]
-		if dev.rule != nil {
-			rule = dev.rule
-		}
 		if dev.skip != nil {
 			size := int(vecWidth(b.typ) / 8)
 			for at := 0; at < len(w); at += size {
