@@ -62,8 +62,11 @@ const (
 // keep copies bytes into the arena; nil stays nil. A full arena is replaced,
 // not grown: slices into the old one stay valid.
 func (b *batch) keep(p []byte) []byte {
-	if p == nil {
+	switch {
+	case p == nil:
 		return nil
+	case len(p) == 0:
+		return []byte{}
 	}
 	if len(b.arena)+len(p) > cap(b.arena) {
 		b.arena = make([]byte, 0, max(1<<20, len(p)))

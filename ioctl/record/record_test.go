@@ -31,7 +31,7 @@ func fakeNodes(rdev uint64, _ string) (string, bool) {
 	return name, ok
 }
 
-func compile(t *testing.T, source string, flags ...string) string {
+func compile(t testing.TB, source string, flags ...string) string {
 	t.Helper()
 	if _, err := exec.LookPath("gcc"); err != nil {
 		if slices.Contains(strings.Split(os.Getenv("NVTRACE_REQUIRE"), ","), "gcc") {
@@ -48,7 +48,7 @@ func compile(t *testing.T, source string, flags ...string) string {
 }
 
 // runRecorded records a program and returns what it printed and the events.
-func runRecorded(t *testing.T, o Options, argv ...string) (string, []*traces.Event, Result) {
+func runRecorded(t testing.TB, o Options, argv ...string) (string, []*traces.Event, Result) {
 	t.Helper()
 	out, err := os.Create(filepath.Join(t.TempDir(), "stdout"))
 	if err != nil {

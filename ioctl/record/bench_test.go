@@ -1,0 +1,86 @@
+package record
+
+import (
+	"testing"
+	"time"
+
+	"nvtrace/ptrace"
+	"nvtrace/traces"
+)
+
+// BenchmarkIoctl is what recording adds to the two stops of an ioctl: reading the
+// argument and its parameters at entry and exit, and handing over the event. The
+// ratio is to the bare reading of the same memory.
+func BenchmarkIoctl(b *testing.B) {
+	s, self, _ := selfStage()
+	n := 0
+	q := newQueue()
+	go q.consume(func(ev *traces.Event) { n += len(ev.Mem) }, func() {})
+	s.emit = q.put
+	c := newControlCall()
+	call := c.syscall(b, 3)
+	arg := make([]byte, len(c.arg))
+	params := make([]byte, len(c.params))
+	ranges := []ptrace.Range{{Addr: call.Args[2], Buf: arg}, {Addr: addr(c.params), Buf: params}}
+	var record, read time.Duration
+	i := 0
+	b.ReportAllocs()
+	for b.Loop() {
+		t0 := time.Now()
+		for range 64 {
+			s.whole(self, call, 0)
+		}
+		t1 := time.Now()
+		for range 64 {
+			_, _ = self.ReadMem(ranges[0].Addr, arg)
+			_, _ = self.ReadMem(ranges[1].Addr, params)
+			_ = self.ReadMemV(ranges)
+		}
+		record, read = record+t1.Sub(t0), read+time.Since(t1)
+		i += 64
+	}
+	q.close()
+	if n != 2*i {
+		b.Fatalf("%d segments of %d calls", n, i)
+	}
+	b.ReportMetric(float64(record.Nanoseconds())/float64(i), "ns/ioctl")
+	b.ReportMetric(float64(record)/float64(read), "x-reading")
+}
+
+// bare is a tracer that stops where the recorder does and does nothing.
+type bare struct{ n int }
+
+func (h *bare) Enter(*ptrace.Task, *ptrace.Syscall) ptrace.Verdict { h.n++; return ptrace.WantExit }
+func (h *bare) Exit(*ptrace.Task, *ptrace.Syscall)                 {}
+func (h *bare) Task(*ptrace.Task, *ptrace.TaskEvent)               {}
+
+// BenchmarkProgram records a program that makes calls in a loop, and holds it
+// against a tracer that stops at the same calls and does nothing.
+func BenchmarkProgram(b *testing.B) {
+	bin := compile(b, "testdata/loop.c")
+	const calls = 20000
+	var recorded, bareTime time.Duration
+	for b.Loop() {
+		t0 := time.Now()
+		_, events, res := runRecorded(b, Options{}, bin)
+		recorded += time.Since(t0)
+		n := 0
+		for _, ev := range events {
+			if ev.Kind == traces.KindIoctl && len(ev.Mem) == 2 && len(ev.Mem[1].Out) == 64 {
+				n++
+			}
+		}
+		if n != calls || res.Status != 0 {
+			b.Fatalf("%d calls recorded, %d made; status %#x", n, calls, uint32(res.Status))
+		}
+		t0 = time.Now()
+		h := new(bare)
+		o := &ptrace.Options{Argv: []string{bin}, Rules: baseRules(), NoSignals: true}
+		if _, err := ptrace.Run(b.Context(), o, h); err != nil || h.n < calls {
+			b.Fatalf("%d calls, %v", h.n, err)
+		}
+		bareTime += time.Since(t0)
+	}
+	b.ReportMetric(float64(recorded.Nanoseconds())/float64(b.N)/calls, "ns/ioctl")
+	b.ReportMetric(float64(recorded)/float64(bareTime), "x-stopping")
+}

@@ -1,0 +1,196 @@
+package record
+
+import (
+	"bytes"
+	"sync"
+	"testing"
+	"time"
+
+	"nvtrace/traces"
+)
+
+// startQueue runs a consumer.
+func startQueue(f func(*traces.Event), idle func()) *queue {
+	q := newQueue()
+	go q.consume(f, idle)
+	return q
+}
+
+// payload makes an event with n bytes in and out; changed tells them apart.
+func payload(i, n int, changed bool) *traces.Event {
+	in := bytes.Repeat([]byte{byte(i)}, n)
+	out := in
+	if changed {
+		out = bytes.Repeat([]byte{byte(i) + 1}, n)
+	}
+	return &traces.Event{Kind: traces.KindIoctl, Ret: int64(i), Mem: []traces.Seg{
+		{Addr: uint64(i), Len: uint32(n), In: in, Out: out}, {Addr: 1, Len: 4, In: []byte{}, Out: nil},
+	}}
+}
+
+// TestQueueOrder puts events of many sizes whose memory the caller uses again at
+// once, and gets them all, whole and in order.
+func TestQueueOrder(t *testing.T) {
+	const n = 8000
+	size := func(i int) int {
+		if i%1000 == 999 {
+			return 3 << 20
+		}
+		return []int{0, 1, 40, 900, 1 << 14}[i%5]
+	}
+	next, bad := 0, 0
+	q := startQueue(func(ev *traces.Event) {
+		want := payload(next, size(next), next%3 == 0)
+		if ev.Ret != int64(next) || len(ev.Mem) != 2 || !bytes.Equal(ev.Mem[0].In, want.Mem[0].In) ||
+			!bytes.Equal(ev.Mem[0].Out, want.Mem[0].Out) || ev.Mem[0].Changed() != want.Mem[0].Changed() ||
+			ev.Mem[1].In == nil || ev.Mem[1].Out != nil {
+			bad++
+		}
+		next++
+	}, func() {})
+	for i := range n {
+		ev := payload(i, size(i), i%3 == 0)
+		q.put(ev)
+		clear(ev.Mem[0].In)
+		clear(ev.Mem[0].Out)
+		clear(ev.Mem)
+	}
+	q.close()
+	if next != n || bad != 0 {
+		t.Errorf("%d of %d events came, %d of them wrong", next, n, bad)
+	}
+}
+
+// TestQueueWakes: each event is seen without another one or the end to push it,
+// and idle is called behind it.
+func TestQueueWakes(t *testing.T) {
+	seen, flushed := make(chan int64, 1), make(chan bool, 1)
+	q := startQueue(func(ev *traces.Event) { seen <- ev.Ret }, func() {
+		select {
+		case flushed <- true:
+		default:
+		}
+	})
+	for i := range int64(50) {
+		q.put(&traces.Event{Ret: i})
+		if got := <-seen; got != i {
+			t.Fatalf("event %d instead of %d", got, i)
+		}
+		<-flushed
+		if i%10 == 0 {
+			time.Sleep(2 * latency) // the consumer sleeps
+		}
+	}
+	q.close()
+}
+
+// TestQueueBounded: a consumer that stands still makes the producer wait, with no
+// more than the limit pending; when it goes on, nothing is missing.
+func TestQueueBounded(t *testing.T) {
+	const size, n = 4 << 20, 64 // 256 MiB
+	var mu sync.Mutex
+	put, got, most := 0, 0, 0
+	first, release := make(chan bool), make(chan bool)
+	q := startQueue(func(*traces.Event) {
+		if got == 0 {
+			close(first)
+			<-release
+		}
+		mu.Lock()
+		got++
+		most = max(most, put-got)
+		mu.Unlock()
+	}, func() {})
+	ev := payload(1, size, false)
+	done := make(chan bool)
+	go func() {
+		for range n {
+			q.put(ev)
+			mu.Lock()
+			put++
+			mu.Unlock()
+		}
+		close(done)
+	}()
+	<-first
+	for full := false; !full; time.Sleep(time.Millisecond) {
+		q.mu.Lock()
+		full = q.fill.bytes > maxPending
+		q.mu.Unlock()
+	}
+	select {
+	case <-done:
+		t.Error("the producer did not wait")
+	default:
+	}
+	close(release)
+	<-done
+	q.close()
+	// Two batches, each one event over the limit at most, and the one in hand.
+	if limit := 2*(maxPending/size+1) + 1; got != n || most > limit {
+		t.Errorf("%d of %d events, %d pending at once, limit %d", got, n, most, limit)
+	}
+	if c := cap(q.fill.arena) + cap(q.spare.arena); c > 4<<20 {
+		t.Errorf("%d bytes kept after a burst", c)
+	}
+}
+
+// TestQueueCountsStrings: arguments of programs are payload, too.
+func TestQueueCountsStrings(t *testing.T) {
+	var b batch
+	b.add(&traces.Event{Kind: traces.KindExec, Argv: []string{string(make([]byte, 1<<20)), "x"}})
+	if b.bytes < 1<<20 {
+		t.Errorf("%d bytes counted", b.bytes)
+	}
+}
+
+// panics is a sink with a fault.
+type panics struct{ in string }
+
+func (p *panics) Event(*traces.Event) {
+	if p.in == "event" {
+		panic("sink's fault")
+	}
+}
+
+func (p *panics) Idle() {
+	if p.in == "idle" {
+		panic("sink's fault")
+	}
+}
+
+// TestSinkPanics: the program and the other sinks must not suffer for a faulty
+// one, which is reported once.
+func TestSinkPanics(t *testing.T) {
+	bin := compile(t, "testdata/fds.c")
+	for _, where := range []string{"event", "idle"} {
+		var faults []string
+		o := Options{Sinks: []Sink{&panics{where}}, OnFault: func(s string) { faults = append(faults, s) }}
+		_, events, res := runRecorded(t, o, bin)
+		if len(faults) != 1 || res.Status.ExitStatus() != 7 {
+			t.Errorf("%s: faults %q, status %#x", where, faults, uint32(res.Status))
+		}
+		if n := len(events); n == 0 || events[n-1].Kind != traces.KindEnd || res.Cost.Events != uint64(n) && res.Cost.Events != uint64(n)-1 {
+			t.Errorf("%s: %d events, %d recorded", where, n, res.Cost.Events)
+		}
+	}
+}
+
+// slow is a sink that takes its time.
+type slow struct{ collect }
+
+func (s *slow) Event(ev *traces.Event) {
+	if len(s.events) == 0 {
+		time.Sleep(50 * time.Millisecond)
+	}
+	s.collect.Event(ev)
+}
+
+// TestSlowSink: what is pending when the program ends is not lost.
+func TestSlowSink(t *testing.T) {
+	late := new(slow)
+	_, events, _ := runRecorded(t, Options{Sinks: []Sink{late}}, compile(t, "testdata/fds.c"))
+	if len(events) == 0 || len(late.events) != len(events) {
+		t.Errorf("%d events, the slow sink got %d", len(events), len(late.events))
+	}
+}
