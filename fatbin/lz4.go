@@ -113,14 +113,15 @@ func lz4Error(at int, format string, args ...any) error {
 // AppendLZ4 appends src as an LZ4 block to dst.
 func AppendLZ4(dst, src []byte) []byte {
 	var table [1 << lz4HashBits]int32 // position+1 of the last sequence with that hash
-	anchor := 0
+	anchor, misses := 0, 0
 	for p := 0; p < len(src)-lz4MatchLimit; {
 		h := binary.LittleEndian.Uint32(src[p:]) * 2654435761 >> (32 - lz4HashBits)
 		q := int(table[h]) - 1
 		table[h] = int32(p + 1)
 		if q < 0 || p-q > lz4MaxOffset || binary.LittleEndian.Uint32(src[q:]) != binary.LittleEndian.Uint32(src[p:]) {
 			// The longer nothing was found, the larger the steps.
-			p += 1 + (p-anchor)>>6
+			misses++
+			p += 1 + misses>>6
 			continue
 		}
 		for p > anchor && q > 0 && src[p-1] == src[q-1] {
@@ -129,7 +130,7 @@ func AppendLZ4(dst, src []byte) []byte {
 		n := lz4Common(src[q:], src[p:len(src)-lz4LastBytes])
 		dst = lz4Sequence(dst, src[anchor:p], p-q, n)
 		p += n
-		anchor = p
+		anchor, misses = p, 0
 	}
 	dst = lz4Token(dst, len(src)-anchor, 0)
 	return append(dst, src[anchor:]...)

@@ -127,8 +127,10 @@ func textExtent(r io.ReaderAt, limit int64) (int64, error) {
 	page := make([]byte, 4096)
 	for off := int64(0); off < limit; {
 		n, err := r.ReadAt(page, off)
-		if i := bytes.IndexByte(page[:n], 0); i >= 0 {
+		if i := bytes.IndexByte(page[:n], 0); i >= 0 && off+int64(i) < limit {
 			return off + int64(i) + 1, nil
+		} else if i >= 0 {
+			break
 		}
 		off += int64(n)
 		if errors.Is(err, io.EOF) || n == 0 {
