@@ -41,6 +41,9 @@ func (tr *tracer) attach(ctx context.Context, pid int) error {
 	}
 	pid = tgidOf(pid)
 	defer tr.threadSetup()()
+	// Before the first thread is seized: from here on a signal detaches.
+	sigs := tr.catchSignals(true)
+	defer sigs.stop()
 	proc := newProcess(pid)
 	proc.all = true
 	if err := tr.seizeAll(proc); err != nil {
@@ -49,8 +52,6 @@ func (tr *tracer) attach(ctx context.Context, pid int) error {
 	}
 	tr.root, tr.res.PID = pid, pid
 	tr.res.Mode, tr.res.Reason = ModeSyscalls, "attached"
-	sigs := tr.catchSignals(true)
-	defer sigs.stop()
 	defer tr.watch(ctx, sigs)()
 	tr.announceAll()
 	if tr.o.Started != nil {

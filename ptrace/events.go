@@ -374,6 +374,7 @@ func (tr *tracer) ended(tid int, status unix.WaitStatus) {
 		return
 	}
 	tr.res.Status, tr.res.Ended = status, true
+	tr.over.Store(true)
 	if tr.child == nil { // Attach: the others are no orphans of ours
 		return
 	}

@@ -41,9 +41,11 @@ type tracer struct {
 	info syscallInfo
 	ev   TaskEvent
 
-	wake atomic.Bool // set by other threads: cancelled
-	seen atomic.Bool // set by this one: it knows
-	tid  int
+	wake  atomic.Bool  // set by other threads: cancelled
+	seen  atomic.Bool  // set by this one: it knows
+	stray atomic.Int32 // set by other threads: a signal for all; 0: none
+	over  atomic.Bool  // set by this one: the program has ended
+	tid   int
 }
 
 // waited is a result of wait4.
@@ -278,7 +280,7 @@ func (tr *tracer) next() waited {
 		tr.pending = tr.pending[1:]
 		return w
 	}
-	if tr.wake.Load() && !tr.seen.Load() {
+	if tr.wake.Load() && !tr.seen.Load() || tr.stray.Load() != 0 {
 		return waited{}
 	}
 	var w waited
@@ -300,6 +302,9 @@ func (tr *tracer) dispatch(w waited) bool {
 	case 0:
 		if tr.wake.Load() && !tr.seen.Load() {
 			tr.cancelled()
+		}
+		if sig := tr.stray.Swap(0); sig != 0 {
+			tr.signalAll(unix.Signal(sig))
 		}
 		return true
 	}

@@ -45,7 +45,8 @@ type Options struct {
 	// the program. SIGINT and SIGQUIT are forwarded only if this process is not
 	// in the terminal's foreground group, where the program gets its own; they
 	// never end the tracer, however often they come: a program that survives
-	// Ctrl-C survives it here. In Attach the first SIGINT, SIGTERM or SIGHUP
+	// Ctrl-C survives it here. When the program has ended, signals but SIGUSR1 and
+	// SIGUSR2 go to all that it left behind. In Attach the first SIGINT, SIGTERM or SIGHUP
 	// detaches; a second one ends this process, whereupon the kernel detaches what
 	// could not be stopped (a thread that sleeps uninterruptibly in a driver).
 	NoSignals bool

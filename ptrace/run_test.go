@@ -459,16 +459,18 @@ func TestPanic(t *testing.T) {
 // TestOrphans applies each policy to a process that outlives the program.
 func TestOrphans(t *testing.T) {
 	victim := build(t, "victim")
+	const said = "orphan F=-25\n"
 	for _, c := range []struct {
 		name   string
 		o      Options
-		output string // of the orphan while Run runs
-		later  string // and afterwards
+		victim string
+		output string // of the orphan
+		by     bool   // all of it comes while Run runs
 	}{
-		{"wait", Options{}, "orphan F=-25\n", ""},
-		{"wait, no filter", Options{Seccomp: SeccompOff}, "orphan F=-25\n", ""},
-		{"kill", Options{Orphans: OrphansKill}, "", ""},
-		{"detach", Options{Orphans: OrphansDetach, Seccomp: SeccompOff}, "", "orphan F=-25\n"},
+		{"wait", Options{}, "orphan", said, true},
+		{"wait, no filter", Options{Seccomp: SeccompOff}, "orphan", said, true},
+		{"kill", Options{Orphans: OrphansKill}, "orphan_forever", "", true},
+		{"detach", Options{Orphans: OrphansDetach, Seccomp: SeccompOff}, "orphan", said, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r, w, err := os.Pipe()
@@ -477,7 +479,7 @@ func TestOrphans(t *testing.T) {
 			}
 			defer r.Close()
 			h := &tape{verdict: WantExit}
-			c.o.Argv, c.o.Rules, c.o.Stdout = []string{victim, "orphan"}, victimRules(), w
+			c.o.Argv, c.o.Rules, c.o.Stdout = []string{victim, c.victim}, victimRules(), w
 			res, err := Run(context.Background(), &c.o, h)
 			w.Close()
 			if err != nil || res.Status.ExitStatus() != 4 {
@@ -490,12 +492,13 @@ func TestOrphans(t *testing.T) {
 				k, _ = unix.Read(fd, now)
 				unix.SetNonblock(fd, false)
 			}
-			if got := string(now[:max(k, 0)]); got != c.output {
+			got := string(now[:max(k, 0)])
+			if c.by && got != c.output {
 				t.Errorf("said %q when Run returned", got)
 			}
-			later, _ := io.ReadAll(r)
-			if string(later) != c.later {
-				t.Errorf("said %q later", later)
+			later, _ := io.ReadAll(r) // ends when the orphan has
+			if got += string(later); got != c.output {
+				t.Errorf("said %q", got)
 			}
 			h.check(t)
 		})
@@ -585,5 +588,26 @@ func TestParallel(t *testing.T) {
 		}
 	case <-time.After(10 * time.Second):
 		t.Error("not cancelled")
+	}
+}
+
+// TestBornDead: a thread that is killed before its first instruction is a thread
+// nevertheless, and a process a process, though /proc can't tell any more.
+func TestBornDead(t *testing.T) {
+	for kind, thread := range map[stopKind]bool{stopClone: true, stopFork: false, stopVfork: false} {
+		h := &tape{}
+		tr, err := newTracer(&Options{}, h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const noPID = 1 << 30 // beyond what Linux gives out
+		parent := &Task{TID: noPID, PID: noPID, tr: tr, Proc: &Process{PID: noPID, mem: -1, tasks: 1}}
+		child := &Task{TID: noPID + 1, tr: tr, first: stop{kind: stopKilled, sig: unix.SIGKILL}, held: true}
+		h.live, h.over = map[*Task]bool{parent: true}, map[int]bool{}
+		tr.held = 1
+		tr.adopt(child, parent, kind)
+		if n := h.events[0]; n.kind != TaskNew || n.thread != thread || (child.PID == noPID) != thread {
+			t.Errorf("%v: %+v, process %d", kind, n, child.PID)
+		}
 	}
 }

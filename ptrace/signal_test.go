@@ -68,6 +68,23 @@ func TestForward(t *testing.T) {
 	}
 }
 
+// TestForwardToOrphans: when the program has ended and its tracer waits for what
+// it left behind, that gets the signals.
+func TestForwardToOrphans(t *testing.T) {
+	victim := build(t, "victim")
+	for _, sig := range []syscall.Signal{unix.SIGTERM, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT} {
+		v := startHelper(t, "run", victim, "orphan_forever", "x")
+		v.cmd.Process.Signal(sig)
+		v.cmd.Wait()
+		if code := v.cmd.ProcessState.ExitCode(); code != 4 {
+			t.Errorf("%v: tracer ended with %d", sig, code)
+		}
+		if !gone(t, v.pid) {
+			t.Errorf("%v: the orphan goes on", sig)
+		}
+	}
+}
+
 // TestTracerKilled: with the tracer dies what it traces, unless it was told not
 // to.
 func TestTracerKilled(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 // signals passes this process's signals on to the traced program.
 type signals struct {
 	ch     chan os.Signal
-	target atomic.Int64 // pidfd of the program, plus 1
+	target atomic.Int64 // pidfd of the program, plus 1; below 0: minus its pid
 	detach bool         // Attach: the first one ends tracing
 }
 
@@ -40,33 +40,66 @@ func (tr *tracer) catchSignals(detach bool) *signals {
 }
 
 // forward says which process the signals are for. A pidfd can't hit another
-// process after this one is gone.
+// process after this one is gone. Kernels before 5.3 lack it.
 func (s *signals) forward(pid int) {
-	if fd, err := unix.PidfdOpen(pid, 0); err == nil {
-		s.target.Store(int64(fd) + 1)
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		s.target.Store(-int64(pid))
+		return
 	}
+	s.target.Store(int64(fd) + 1)
 }
 
 func (s *signals) stop() {
 	if s.ch != nil {
 		signal.Stop(s.ch)
 	}
-	if fd := s.target.Swap(0); fd != 0 {
+	if fd := s.target.Swap(0); fd > 0 {
 		unix.Close(int(fd) - 1)
 	}
 }
 
-// deliver passes one signal on.
-func (s *signals) deliver(sig os.Signal) {
+// deliver passes one signal on: to the program, or, when that has ended, to
+// everything that it left behind, or nothing but SIGKILL could end this process.
+func (tr *tracer) deliver(s *signals, sig os.Signal, quit chan struct{}) {
 	n, ok := sig.(unix.Signal)
-	fd := s.target.Load()
-	if !ok || fd == 0 {
+	if !ok {
 		return
 	}
-	if (n == unix.SIGINT || n == unix.SIGQUIT) && inForeground() {
-		return // the terminal sent it to the whole group, the program included
+	if !tr.over.Load() {
+		if (n == unix.SIGINT || n == unix.SIGQUIT) && inForeground() {
+			return // the terminal sent it to the whole group, the program included
+		}
+		var err error
+		switch target := s.target.Load(); {
+		case target > 0:
+			err = unix.PidfdSendSignal(int(target)-1, n, nil, 0)
+		case target < 0:
+			err = unix.Kill(int(-target), n)
+		}
+		if err != unix.ESRCH {
+			return
+		}
 	}
-	_ = unix.PidfdSendSignal(int(fd)-1, n, nil, 0) // ESRCH: it has ended
+	tr.stray.Store(int32(n))
+	tr.poke(quit, func() bool { return tr.stray.Load() == 0 })
+}
+
+// signalAll sends a signal to all that is traced, but for what has got it from
+// the terminal.
+func (tr *tracer) signalAll(sig unix.Signal) {
+	got := 0
+	if (sig == unix.SIGINT || sig == unix.SIGQUIT) && inForeground() {
+		got = unix.Getpgrp()
+	}
+	sent := map[int]bool{}
+	for _, t := range tr.tasks {
+		if group, err := unix.Getpgid(t.PID); err != nil || group == got || sent[t.PID] {
+			continue
+		}
+		sent[t.PID] = true
+		_ = unix.Kill(t.PID, sig) // ESRCH: just ended
+	}
 }
 
 // inForeground says whether this process is in the foreground group of its
@@ -100,7 +133,7 @@ func (tr *tracer) watch(ctx context.Context, s *signals) (stop func()) {
 					tr.interrupt(quit)
 					return
 				}
-				s.deliver(sig)
+				tr.deliver(s, sig, quit)
 			}
 		}
 	}()
@@ -110,13 +143,18 @@ func (tr *tracer) watch(ctx context.Context, s *signals) (stop func()) {
 	}
 }
 
-// interrupt tells the tracing thread that it is to end. The signal could come
-// just before the thread waits, so it is repeated.
+// interrupt tells the tracing thread that it is to end.
 func (tr *tracer) interrupt(quit chan struct{}) {
 	tr.wake.Store(true)
+	tr.poke(quit, tr.seen.Load)
+}
+
+// poke interrupts the tracing thread until it has noticed. The signal could come
+// just before the thread waits, so it is repeated.
+func (tr *tracer) poke(quit chan struct{}, noticed func() bool) {
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
-	for !tr.seen.Load() {
+	for !noticed() {
 		_ = unix.Tgkill(os.Getpid(), tr.tid, wakeSignal)
 		select {
 		case <-quit:

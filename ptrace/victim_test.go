@@ -110,6 +110,7 @@ type tape struct {
 	events     []note
 	unfinished int
 	live       map[*Task]bool
+	over       map[int]bool // processes that have ended
 	problems   []string
 }
 
@@ -157,7 +158,16 @@ func (p *tape) Task(t *Task, e *TaskEvent) {
 		}
 	}
 	if p.live == nil {
-		p.live = map[*Task]bool{}
+		p.live, p.over = map[*Task]bool{}, map[int]bool{}
+	}
+	if e.Kind == TaskNew && !e.Thread {
+		delete(p.over, t.PID)
+	}
+	if p.over[t.PID] {
+		p.problem(e.Kind.String() + " in a process that has ended")
+	}
+	if e.Kind == TaskExit && t.TID == t.PID {
+		p.over[t.PID] = !e.Replaced
 	}
 	switch e.Kind {
 	case TaskNew:

@@ -508,6 +508,23 @@ static int undumpable(void)
 
 static int set_uid(void) { int r = setuid(getuid() ? getuid() : 1000); out("setuid=%d F=%d\n", r, F()); return 0; }
 
+// orphan_forever leaves a process behind that nothing but a signal ends. With an
+// argument, that prints its pid when this one is gone and reaped.
+static int orphan_forever(void)
+{
+	pid_t parent = getpid(), p = fork();
+	if (p)
+		return 4;
+	setsid();
+	if (arg) {
+		while (kill(parent, 0) == 0)
+			usleep(1000);
+		out("%d\n", getpid());
+	}
+	for (;;)
+		pause();
+}
+
 static int orphan(void)
 {
 	int p[2];
@@ -821,7 +838,7 @@ static const struct {
 	{"stop_cont", stop_cont}, {"tstp", tstp}, {"stop_threads", stop_threads}, {"sig_queue", sig_queue},
 	{"sig_trap", sig_trap}, {"itimer", itimer}, {"eintr", eintr}, {"restart", restart},
 	{"nanosleep_stop", nanosleep_stop}, {"untraced", untraced}, {"int80", int80}, {"bad_pointer", bad_pointer},
-	{"trace_me", trace_me}, {"undumpable", undumpable}, {"set_uid", set_uid}, {"orphan", orphan},
+	{"trace_me", trace_me}, {"undumpable", undumpable}, {"set_uid", set_uid}, {"orphan", orphan}, {"orphan_forever", orphan_forever},
 	{"kill_self", kill_self}, {"sig_mask", sig_mask}, {"many_forks", many_forks}, {"fork_tree", fork_tree},
 	{"new_pid_ns", new_pid_ns}, {"own_filter", own_filter}, {"environment", environment}, {"blocked", blocked}, {"forever", forever},
 	{"sleeper", sleeper}, {"calls", calls}, {"others", others}, {"attachee", attachee}, {"inject", inject},
