@@ -12,8 +12,8 @@ import (
 // program's own status is passed on.
 const (
 	exitOK       = 0
-	exitDiffers  = 1 // of verbs that compare
-	exitUsage    = 2
+	exitDiffers  = 1   // of verbs that compare
+	exitUsage    = 2   // a bad command line, where no program was to be started
 	exitFailed   = 125 // nvtrace failed
 	exitNoExec   = 126 // the program can't be executed
 	exitNotFound = 127 // the program was not found
@@ -68,8 +68,11 @@ func main1(e *env, words []string) int {
 		return helpVerb(e, args[1:])
 	}
 	if len(args) == 0 && !cut {
-		usage(e.stderr)
+		_ = usage(e.stderr)
 		return exitUsage
+	}
+	if len(args) > 0 && (args[0] == "--version" || args[0] == "-version") {
+		return versionVerb(e, args[1:], command)
 	}
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
 		return runVerb(e, args, command)
@@ -79,13 +82,44 @@ func main1(e *env, words []string) int {
 			return v.run(e, args[1:], command)
 		}
 	}
-	fmt.Fprintf(e.stderr, "nvtrace: %q is not a verb of nvtrace; to trace a program, type: nvtrace -- %s\n",
-		args[0], strings.Join(words, " "))
-	return exitUsage
+	return e.noVerb(args[0], words)
 }
 
-func usage(w io.Writer) {
-	fmt.Fprint(w, `nvtrace shows what a process does with an NVIDIA GPU.
+// noVerb says what may have been meant by a first word that is no verb. The
+// status is that of a program which could not be traced, as one may stand there.
+func (e *env) noVerb(word string, words []string) int {
+	hint := ""
+	for _, v := range verbs() {
+		if hint == "" && mistyped(word, v.name) {
+			hint = " (did you mean " + v.name + "?)"
+		}
+	}
+	if strings.HasSuffix(word, ".nvt") {
+		hint = " (to read a recording: nvtrace report " + word + ")"
+	}
+	return e.fail(exitFailed, "%q is not a verb of nvtrace%s; to trace a program, type: nvtrace -- %s",
+		word, hint, strings.Join(words, " "))
+}
+
+// mistyped reports whether word is name with one letter too many, too few,
+// wrong, or two exchanged.
+func mistyped(word, name string) bool {
+	i := 0
+	for i < len(word) && i < len(name) && word[i] == name[i] {
+		i++
+	}
+	a, b := word[i:], name[i:]
+	if len(name) < 3 || a == "" && b == "" {
+		return false
+	}
+	return len(a) > 0 && a[1:] == b || len(b) > 0 && a == b[1:] ||
+		len(a) > 0 && len(b) > 0 && a[1:] == b[1:] ||
+		len(a) > 1 && len(b) > 1 && a[0] == b[1] && a[1] == b[0] && a[2:] == b[2:]
+}
+
+func usage(w io.Writer) error {
+	var b strings.Builder
+	b.WriteString(`nvtrace shows what a process does with an NVIDIA GPU.
 
   nvtrace -- ./app args                 run a program, print a summary of its driver calls at exit
   nvtrace --ioctl-log -- ./app args     print each call on /dev/nvidia*, decoded, as it happens
@@ -95,9 +129,11 @@ func usage(w io.Writer) {
 Verbs:
 `)
 	for _, v := range verbs() {
-		fmt.Fprintf(w, "  %-10s %-38s %s\n", v.name, v.args, v.short)
+		fmt.Fprintf(&b, "  %-10s %-38s %s\n", v.name, v.args, v.short)
 	}
-	fmt.Fprint(w, "\nnvtrace VERB -h lists a verb's flags. The exit status is the program's; 125: nvtrace failed,\n126: the program can't be executed, 127: it was not found.\n")
+	b.WriteString("\nnvtrace VERB -h lists a verb's flags. The exit status is the program's; 125: nvtrace failed,\n126: the program can't be executed, 127: it was not found.\n")
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
 func helpVerb(e *env, args []string) int {
@@ -107,16 +143,20 @@ func helpVerb(e *env, args []string) int {
 				return v.run(e, []string{"-h"}, nil)
 			}
 		}
-		fmt.Fprintf(e.stderr, "nvtrace: no verb %q\n", args[0])
-		return exitUsage
+		return e.fail(exitUsage, "no verb %q; nvtrace help lists them", args[0])
 	}
-	usage(e.stdout)
+	if err := usage(e.stdout); err != nil {
+		return e.fail(exitFailed, "%v", err)
+	}
 	return exitOK
 }
 
-// fail prints one line and returns the status.
+// fail prints a message, as a rule one line, and returns the status. Names of
+// files and programs in it can't steer a terminal.
 func (e *env) fail(status int, format string, args ...any) int {
-	fmt.Fprintf(e.stderr, "nvtrace: "+format+"\n", args...)
+	for line := range strings.SplitSeq(fmt.Sprintf(format, args...), "\n") {
+		fmt.Fprintf(e.stderr, "nvtrace: %s\n", printable(line))
+	}
 	return status
 }
 

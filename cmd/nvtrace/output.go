@@ -25,16 +25,16 @@ type lineFlags struct {
 }
 
 func (f *lineFlags) register(fs *flag.FlagSet) {
-	fs.Var(&f.exprs, "e", "show only calls that match, e.g. device=nvidia-uvm, ioctl=NV_ESC_RM_*, control=*GPU*, class=*CHANNEL*, status=!OK (may be repeated: all must hold)")
+	fs.Var(&f.exprs, "e", "show only what matches `EXPR`: device=nvidia-uvm, ioctl=NV_ESC_RM_*, control=*GPU*, class=*CHANNEL*, status=!OK, pid=N (repeated, all must hold)")
 	fs.BoolVar(&f.wall, "t", false, "show the time of day")
 	fs.BoolVar(&f.delta, "r", false, "show the time since the previous line")
 	fs.BoolVar(&f.took, "T", false, "show how long each call took")
 	fs.BoolVar(&f.hex, "x", false, "add the raw bytes in hexadecimal")
 	fs.BoolVar(&f.all, "z", false, "show members that are zero too")
 	fs.BoolVar(&f.handles, "handles", false, "show handles in hexadecimal instead of the objects' names")
-	fs.IntVar(&f.width, "w", 0, "cut lines at this many characters (0: no limit)")
-	fs.IntVar(&f.elems, "s", 32, "show at most this many elements of an array or characters of a string (-1: all)")
-	fs.StringVar(&f.color, "color", "auto", "colour: auto, always or never (NO_COLOR is respected)")
+	fs.IntVar(&f.width, "w", 0, "cut lines at `N` characters (0: no limit)")
+	fs.IntVar(&f.elems, "s", 32, "show at most `N` elements of an array or characters of a string (-1: all)")
+	fs.StringVar(&f.color, "color", "auto", "`WHEN` to colour: auto, always or never (NO_COLOR is respected)")
 }
 
 // options returns the line options for output that goes to w.
@@ -44,6 +44,10 @@ func (f *lineFlags) options(e *env, h *traces.Header, w io.Writer) (*ioctl.LineO
 		o.Start = h.Start
 	}
 	switch {
+	case f.width < 0:
+		return nil, fmt.Errorf("-w %d: want a number of characters, or 0 for no limit", f.width)
+	case f.elems < -1:
+		return nil, fmt.Errorf("-s %d: want a number of elements, or -1 for all", f.elems)
 	case f.wall && f.delta:
 		return nil, fmt.Errorf("-t and -r exclude each other")
 	case f.wall:
@@ -58,7 +62,7 @@ func (f *lineFlags) options(e *env, h *traces.Header, w io.Writer) (*ioctl.LineO
 	case "auto":
 		o.Color = isTerminal(w) && e.getenv("NO_COLOR") == "" && e.getenv("TERM") != "dumb"
 	default:
-		return nil, fmt.Errorf("-color %s: want auto, always or never", f.color)
+		return nil, fmt.Errorf("--color=%s: want auto, always or never", f.color)
 	}
 	return o, nil
 }
@@ -76,6 +80,7 @@ func isTerminal(w io.Writer) bool {
 type once struct {
 	e    *env
 	what string
+	live bool // of a program that is being traced
 	said bool
 }
 
@@ -84,8 +89,31 @@ func (o *once) report(err error) {
 		return
 	}
 	o.said = true
-	o.e.notice("%s: %v; the program goes on, what was written before can be read", o.what, err)
+	rest := ""
+	if o.live {
+		rest = "; the program goes on, what was written before can be read"
+	}
+	o.e.notice("%s%v%s", o.what, err, rest)
 }
+
+// attachNotice says that attaching succeeded, as soon as it has. It implements
+// record.Sink.
+type attachNotice struct {
+	e    *env
+	pid  int
+	said bool
+}
+
+// Event implements record.Sink.
+func (a *attachNotice) Event(ev *traces.Event) {
+	if !a.said && ev.Flags&traces.FlagAttached != 0 {
+		a.said = true
+		a.e.notice("attached to process %d; Ctrl-C detaches", a.pid)
+	}
+}
+
+// Idle implements record.Sink.
+func (a *attachNotice) Idle() {}
 
 // logSink prints a line for each event that the filter selects.
 type logSink struct {

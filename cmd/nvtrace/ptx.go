@@ -9,20 +9,23 @@ import (
 )
 
 const ptxUsage = `usage: nvtrace ptx fmt FILE               print a PTX module in one layout
-       nvtrace ptx check [-json] FILE...  parse; report features that the file's version or target lacks
-       nvtrace ptx sites [-json] [-func NAME] FILE
+       nvtrace ptx check [--json] FILE... parse; report features that the file's version or target lacks
+       nvtrace ptx sites [--json] [--func NAME] FILE
                                           list exits, memory accesses, calls, barriers and blocks
        nvtrace ptx run [flags] FILE       execute a kernel on the CPU (nvtrace ptx run -h)
 "-" reads standard input.
 `
 
 func ptxVerb(e *env, args, command []string) int {
-	if len(args) == 0 || args[0] == "-h" {
+	switch {
+	case len(args) == 0:
 		fmt.Fprint(e.stderr, ptxUsage)
-		if len(args) == 0 {
-			return exitUsage
-		}
+		return exitUsage
+	case args[0] == "-h" || args[0] == "-help" || args[0] == "--help":
+		fmt.Fprint(e.stdout, ptxUsage)
 		return exitOK
+	case command != nil:
+		return e.fail(exitUsage, "ptx takes no command: leave out the --")
 	}
 	switch args[0] {
 	case "fmt":
@@ -53,14 +56,14 @@ func ptxEach(e *env, name string, args []string, f func(*ptx.File, *ptx.ReportOp
 	if name == "sites" {
 		fs.StringVar(&o.Func, "func", "", "only the function `NAME`")
 	}
-	if status, ok := parse(fs, args); !ok {
+	paths, status, ok := parseAnywhere(fs, args)
+	if !ok {
 		return status
 	}
-	if fs.NArg() == 0 {
+	if len(paths) == 0 {
 		return e.fail(exitUsage, "ptx %s wants a file", name)
 	}
-	status := exitOK
-	for _, path := range fs.Args() {
+	for _, path := range paths {
 		file, err := parsePTX(e, path)
 		if err != nil {
 			e.notice("%v", err)

@@ -46,10 +46,11 @@ func ptxRun(e *env, args []string) int {
 	fs.Uint64Var(&run.Options.Budget, "budget", 0, "end a launch after this many thread instructions (0: no limit)")
 	fs.DurationVar(&timeout, "timeout", 0, "end a launch after this time (0: no limit)")
 	fs.IntVar(&run.Options.Workers, "workers", 0, "blocks executed at the same time (0: one a processor; 1: deterministic)")
-	if status, ok := parse(fs, args); !ok {
+	paths, status, ok := parseAnywhere(fs, args)
+	if !ok {
 		return status
 	}
-	if fs.NArg() != 1 {
+	if len(paths) != 1 {
 		return e.fail(exitUsage, "ptx run wants one file")
 	}
 	run.SharedBytes = uint32(min(shared, 1<<31))
@@ -61,7 +62,7 @@ func ptxRun(e *env, args []string) int {
 		run.Args = append(run.Args, a)
 	}
 	var err error
-	if run.File, err = parsePTX(e, fs.Arg(0)); err != nil {
+	if run.File, err = parsePTX(e, paths[0]); err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -15,31 +16,32 @@ import (
 
 // readFlags are the flags of verbs that read a recording.
 type readFlags struct {
-	driver string
+	driver *rm.Version // nil: the recorded one
 }
 
-func (f *readFlags) register(fs interface {
-	StringVar(p *string, name, value, usage string)
-},
-) {
-	fs.StringVar(&f.driver, "driver", "", "decode with the tables of this driver `VERSION` instead of the recorded one's")
+func (f *readFlags) register(fs *flag.FlagSet) {
+	fs.Func("driver", "decode with the tables of this driver `VERSION` instead of the recorded one's", func(s string) error {
+		v, err := rm.ParseVersion(s)
+		f.driver = &v
+		return err
+	})
 }
 
-// open opens a recording and makes a decoder for it.
+// open opens a recording, "-" being stdin, and makes a decoder for it.
 func (f *readFlags) open(name string) (*traces.Reader, *ioctl.Decoder, error) {
+	if name == "-" {
+		name = "/dev/stdin"
+	}
 	r, err := traces.Open(name)
 	if err != nil {
 		return nil, nil, err
 	}
-	d := ioctl.NewDecoder(&r.Header)
-	if f.driver != "" {
-		v, err := rm.ParseVersion(f.driver)
-		if err != nil {
-			return nil, nil, errors.Join(err, r.Close())
-		}
-		d.SetVersion(v)
+	if f.driver == nil {
+		return r, ioctl.NewDecoder(&r.Header), nil
 	}
-	return r, d, nil
+	h := r.Header
+	h.Driver = f.driver.String() // it alone decides, and is told of
+	return r, ioctl.NewDecoder(&h), nil
 }
 
 // each gives every event of a recording to f. A damaged recording yields its
@@ -63,13 +65,14 @@ func reportVerb(e *env, args, command []string) int {
 	fs := newFlagSet(e, "report", "[flags] run.nvt")
 	rf.register(fs)
 	fs.Var(&asJSON, "json", "print as JSON, to stdout or with =`FILE` to a file")
-	if status, ok := parse(fs, args); !ok {
+	names, status, ok := parseAnywhere(fs, args)
+	if !ok {
 		return status
 	}
-	if fs.NArg() != 1 || command != nil {
-		return e.fail(exitUsage, "report wants one recording")
+	if len(names) != 1 || command != nil {
+		return e.fail(exitUsage, "report wants one recording: nvtrace report run.nvt")
 	}
-	r, d, err := rf.open(fs.Arg(0))
+	r, d, err := rf.open(names[0])
 	if err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
@@ -94,24 +97,25 @@ func logVerb(e *env, args, command []string) int {
 	fs := newFlagSet(e, "log", "[flags] run.nvt")
 	rf.register(fs)
 	lf.register(fs)
-	if status, ok := parse(fs, args); !ok {
+	names, status, ok := parseAnywhere(fs, args)
+	if !ok {
 		return status
 	}
-	if fs.NArg() != 1 || command != nil {
-		return e.fail(exitUsage, "log wants one recording")
+	if len(names) != 1 || command != nil {
+		return e.fail(exitUsage, "log wants one recording: nvtrace log run.nvt")
 	}
 	filter, err := ioctl.ParseFilter(lf.exprs...)
 	if err != nil {
 		return e.fail(exitUsage, "%v", err)
 	}
-	r, d, err := rf.open(fs.Arg(0))
+	r, d, err := rf.open(names[0])
 	if err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
 	defer r.Close()
 	sink := &logSink{
 		decoder: d, filter: filter,
-		errs: once{e: e, what: "log"}, notice: func(n string) { e.notice("%s", n) },
+		errs: once{e: e}, notice: func(n string) { e.notice("%s", n) },
 	}
 	if err := sink.printTo(e, e.stdout, &r.Header, &lf); err != nil {
 		return e.fail(exitUsage, "%v", err)
@@ -133,23 +137,24 @@ func exportVerb(e *env, args, command []string) int {
 	var exprs stringList
 	fs := newFlagSet(e, "export", "--format FORMAT [flags] run.nvt")
 	rf.register(fs)
-	fs.StringVar(&format, "format", "jsonl", "jsonl: decoded calls; raw: the recording's own lines")
+	fs.StringVar(&format, "format", "jsonl", "`FORMAT` jsonl: decoded calls; raw: the recording's own lines")
 	fs.StringVar(&out, "o", "", "write to `FILE` instead of stdout")
-	fs.Var(&exprs, "e", "export only events that match, as in nvtrace log")
-	if status, ok := parse(fs, args); !ok {
+	fs.Var(&exprs, "e", "export only what matches `EXPR`, as in nvtrace log")
+	names, status, ok := parseAnywhere(fs, args)
+	if !ok {
 		return status
 	}
-	if fs.NArg() != 1 || command != nil {
-		return e.fail(exitUsage, "export wants one recording")
+	if len(names) != 1 || command != nil {
+		return e.fail(exitUsage, "export wants one recording: nvtrace export run.nvt")
 	}
-	if format != "jsonl" && format != "raw" {
-		return e.fail(exitUsage, "--format=%s: want jsonl or raw", format)
+	if err := checkFormat(format, out == "" && isTerminal(e.stdout)); err != nil {
+		return e.fail(exitUsage, "%v", err)
 	}
 	filter, err := ioctl.ParseFilter(exprs...)
 	if err != nil {
 		return e.fail(exitUsage, "%v", err)
 	}
-	r, d, err := rf.open(fs.Arg(0))
+	r, d, err := rf.open(names[0])
 	if err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
@@ -164,8 +169,11 @@ func exportVerb(e *env, args, command []string) int {
 		_, err = w.Write(traces.AppendHeader(nil, &r.Header))
 	}
 	damage := each(r, e.notice, func(ev *traces.Event) {
+		if err != nil {
+			return
+		}
 		c := d.Decode(ev)
-		if err != nil || !filter.Match(ev, &c) {
+		if !filter.Match(ev, &c) {
 			return
 		}
 		if format == "raw" {
@@ -175,8 +183,14 @@ func exportVerb(e *env, args, command []string) int {
 		}
 		_, err = w.Write(buf)
 	})
-	if err := errors.Join(damage, err, w.Flush(), closeOut()); err != nil {
+	if err == nil {
+		err = w.Flush()
+	}
+	if err := errors.Join(damage, err, closeOut()); err != nil {
 		return e.fail(exitFailed, "%v", err)
+	}
+	if n := d.Notice(); n != "" {
+		e.notice("%s", n)
 	}
 	return exitOK
 }
@@ -208,11 +222,38 @@ func writeJSON(def io.Writer, name string, v any) error {
 }
 
 func versionVerb(e *env, args, _ []string) int {
-	if len(args) > 0 && args[0] == "-h" {
-		fmt.Fprintln(e.stderr, "usage: nvtrace version")
-		return exitOK
+	names, status, ok := parseAnywhere(newFlagSet(e, "version", "[run.nvt...]"), args)
+	if !ok {
+		return status
 	}
 	known := rm.Versions()
-	fmt.Fprintf(e.stdout, "nvtrace %s\ndriver versions known: %d, %s to %s\n", version, len(known), known[0], known[len(known)-1])
+	if _, err := fmt.Fprintf(e.stdout, "nvtrace %s\ndriver versions known: %d, %s to %s\n", version, len(known), known[0], known[len(known)-1]); err != nil {
+		return e.fail(exitFailed, "%v", err)
+	}
+	for _, name := range names {
+		r, err := traces.Open(name)
+		if err != nil {
+			return e.fail(exitFailed, "%v", err)
+		}
+		driver := "unknown"
+		if r.Header.Driver != "" {
+			driver = driverText(r.Header.Driver)
+		}
+		fmt.Fprintf(e.stdout, "%s: recorded by nvtrace %s, driver %s\n", name, printable(r.Header.Tool), driver)
+		if err := r.Close(); err != nil {
+			return e.fail(exitFailed, "%v", err)
+		}
+	}
 	return exitOK
+}
+
+// driverText is a driver's version, with that of CUDA that its user libraries
+// support: "580.159.04 (CUDA 13.0)".
+func driverText(driver string) string {
+	if v, err := rm.ParseVersion(driver); err == nil {
+		if major, minor, ok := rm.CUDAVersion(v); ok {
+			return fmt.Sprintf("%s (CUDA %d.%d)", driver, major, minor)
+		}
+	}
+	return printable(driver)
 }

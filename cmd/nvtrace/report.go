@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -90,7 +91,7 @@ func writeTail(w io.Writer, r *ioctl.Report) error {
 			fmt.Fprintf(&b, ", %d of closed parts of the driver", r.Closed)
 		}
 		if r.Driver != "" {
-			fmt.Fprintf(&b, "; driver %s", r.Driver)
+			fmt.Fprintf(&b, "; driver %s", driverText(r.Driver))
 		}
 		b.WriteByte('\n')
 	}
@@ -189,11 +190,20 @@ func unknownRows(r *ioctl.Report) (rows [][]string) {
 // printable returns a string that came from the traced program without what
 // could steer a terminal.
 func printable(s string) string {
-	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		q := strconv.Quote(s)
-		return q[1 : len(q)-1]
+	if utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return s
 	}
-	return s
+	var b strings.Builder
+	for i, r := range s {
+		_, n := utf8.DecodeRuneInString(s[i:])
+		if r == utf8.RuneError && n == 1 || !unicode.IsPrint(r) {
+			q := strconv.Quote(s[i : i+n])
+			b.WriteString(q[1 : len(q)-1])
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
 }
 
 // count prints a number; zero is left out, so that what happened stands out.

@@ -47,52 +47,57 @@ func newRunFlags(e *env) *runFlags {
 	f.set.Var(&f.json, "json", "print the summary as JSON, to stderr or with =`FILE` to a file")
 	f.set.StringVar(&f.out, "o", "", "record to `FILE` (.nvt compressed, .jsonl plain)")
 	f.set.IntVar(&f.pid, "p", 0, "attach to the running process `PID` instead of starting a command")
-	f.set.StringVar(&f.seccomp, "seccomp", "auto", "auto: a seccomp filter picks the calls to stop at; off: stop at every call")
+	f.set.StringVar(&f.seccomp, "seccomp", "auto", "`MODE` auto: a seccomp filter picks the calls to stop at; off: stop at every call")
 	f.set.BoolVar(&f.counts, "counts", false, "count ioctls only: no results, times or written bytes, at half the cost")
 	f.set.BoolVar(&f.munmap, "munmap", false, "record munmap and mremap of device mappings too")
 	f.set.BoolVar(&f.noExitKill, "no-exitkill", false, "if nvtrace is killed, let the program live (its device calls then fail with ENOSYS)")
-	f.set.StringVar(&f.orphans, "orphans", "wait", "processes that outlive the program: wait, kill, or detach (with --seccomp=off)")
+	f.set.StringVar(&f.orphans, "orphans", "wait", "processes that outlive the program, `HOW`: wait, kill, or detach (with --seccomp=off)")
 	f.lines.register(f.set)
 	return f
 }
 
-func newFlagSet(e *env, verb, args string) *flag.FlagSet {
-	fs := flag.NewFlagSet("nvtrace "+verb, flag.ContinueOnError)
-	fs.SetOutput(e.stderr)
-	fs.Usage = func() {
-		fmt.Fprintf(e.stderr, "usage: nvtrace %s %s\n", verb, args)
-		fs.PrintDefaults()
-	}
-	return fs
-}
-
-// parse parses a verb's flags; ok is false where the verb must return status.
-func parse(fs *flag.FlagSet, args []string) (status int, ok bool) {
-	switch err := fs.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		return exitOK, false
-	case err != nil:
-		return exitUsage, false
-	}
-	return 0, true
-}
-
+// runVerb traces a program. Every status of its own is one that env(1) keeps
+// from the program's: 125 for a bad command line too.
 func runVerb(e *env, args, command []string) int {
 	f := newRunFlags(e)
 	if status, ok := parse(f.set, args); !ok {
-		return status
+		return programStatus(status)
 	}
+	attach := false
+	f.set.Visit(func(fl *flag.Flag) { attach = attach || fl.Name == "p" })
 	switch {
 	case f.set.NArg() > 0:
-		return e.fail(exitUsage, "%q: put -- before the command: nvtrace %s-- %s", f.set.Arg(0), flagText(args, f.set.NArg()), strings.Join(append(f.set.Args(), command...), " "))
-	case f.pid != 0 && len(command) > 0:
-		return e.fail(exitUsage, "-p %d and a command exclude each other", f.pid)
-	case f.pid == 0 && len(command) == 0:
-		return e.fail(exitUsage, "no command; type: nvtrace -- command [args]")
-	case f.pid < 0:
-		return e.fail(exitUsage, "-p %d: not a process id", f.pid)
+		return e.fail(exitFailed, "%s", f.misplaced(args, command))
+	case attach && f.pid <= 0:
+		return e.fail(exitFailed, "-p %d: not a process id", f.pid)
+	case attach && len(command) > 0:
+		return e.fail(exitFailed, "-p %d and a command exclude each other", f.pid)
+	case !attach && len(command) == 0:
+		return e.fail(exitFailed, "no command; type: nvtrace -- command [args]")
 	}
 	return f.run(e, command)
+}
+
+// programStatus turns the status of a bad command line into one that can't be
+// taken for the traced program's.
+func programStatus(status int) int {
+	if status == exitUsage {
+		return exitFailed
+	}
+	return status
+}
+
+// misplaced says how to type a command line that has a word before the "--".
+func (f *runFlags) misplaced(args, command []string) string {
+	word, before := f.set.Arg(0), args[:len(args)-f.set.NArg()]
+	if n := len(before); n > 0 {
+		name := strings.TrimLeft(before[n-1], "-")
+		if fl := f.set.Lookup(name); fl != nil && (name == "ioctl-log" || name == "json") {
+			return fmt.Sprintf("%q: a file for --%s is joined to it: --%s=%s", word, name, name, word)
+		}
+	}
+	return fmt.Sprintf("%q: put -- before the command: nvtrace %s-- %s", word, flagText(args, f.set.NArg()),
+		strings.Join(append(f.set.Args(), command...), " "))
 }
 
 // flagText returns the flags as they were typed, with a space behind, for an
@@ -116,9 +121,12 @@ type session struct {
 }
 
 func (f *runFlags) run(e *env, command []string) int {
+	// Where nobody reads stderr any more, the program goes on: a write then
+	// fails, and does not end nvtrace, and with it the program.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	s := &session{e: e, f: f}
 	if err := s.configure(command); err != nil {
-		return e.fail(exitUsage, "%v", err)
+		return e.fail(exitFailed, "%v", err)
 	}
 	if err := s.openOutputs(); err != nil {
 		return e.fail(exitFailed, "%v", err)
@@ -132,7 +140,7 @@ func (f *runFlags) run(e *env, command []string) int {
 		e.notice("%v", err)
 	}
 	if err := s.summarise(); err != nil {
-		return e.fail(exitFailed, "summary: %v", err)
+		e.notice("summary: %v", err)
 	}
 	if !res.Ended { // detached
 		return exitOK
@@ -147,7 +155,7 @@ func (s *session) trace() (record.Result, error) {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer stop()
 	s.opts.Ptrace.NoSignals = true
-	s.e.notice("attaching to process %d; Ctrl-C detaches", s.f.pid)
+	s.opts.Sinks = append(s.opts.Sinks, &attachNotice{e: s.e, pid: s.f.pid})
 	return record.Attach(ctx, s.f.pid, &s.opts)
 }
 
@@ -183,7 +191,7 @@ func (s *session) configure(command []string) error {
 	s.log = &logSink{
 		decoder: ioctl.NewDecoder(s.opts.Header), filter: filter,
 		live: true, notice: func(n string) { s.e.notice("%s", n) },
-		errs: once{e: s.e, what: "log"},
+		errs: once{e: s.e, what: "log: ", live: true},
 	}
 	if !f.log.set || f.summary || f.json.set {
 		s.log.summarise(s.opts.Header)
@@ -216,11 +224,12 @@ func (s *session) openOutputs() (err error) {
 	}
 	s.opts.Sinks = []record.Sink{s.log}
 	if s.f.out != "" {
-		errs := once{e: s.e, what: s.f.out}
+		errs := once{e: s.e, live: true, said: true} // the first error is Create's own
 		s.file, err = traces.Create(s.f.out, s.opts.Header, &traces.WriterOptions{OnError: errs.report})
 		if err != nil {
 			return err
 		}
+		errs.said = false
 		s.opts.Sinks = append(s.opts.Sinks, &fileSink{s.file})
 	}
 	s.opts.OnFault = func(msg string) { s.e.notice("%s", msg) }
