@@ -21,8 +21,24 @@ func (s *Struct) As(f *Field, b []byte) *Field {
 // copyEngines names the copy engines by their numbers, like the
 // NV2080_ENGINE_TYPE_* that stand for them.
 var copyEngines = Domain{Prefix: "NV2080_ENGINE_TYPE_", Bound: true, Values: []Value{
-	{"COPY0", 0}, {"COPY1", 1}, {"COPY2", 2}, {"COPY3", 3}, {"COPY4", 4},
-	{"COPY5", 5}, {"COPY6", 6}, {"COPY7", 7}, {"COPY8", 8}, {"COPY9", 9},
-	{"COPY10", 10}, {"COPY11", 11}, {"COPY12", 12}, {"COPY13", 13}, {"COPY14", 14},
-	{"COPY15", 15}, {"COPY16", 16}, {"COPY17", 17}, {"COPY18", 18}, {"COPY19", 19},
+	{"COPY0", 0},
+	{"COPY1", 1},
+	{"COPY2", 2},
+	{"COPY3", 3},
+	{"COPY4", 4},
+	{"COPY5", 5},
+	{"COPY6", 6},
+	{"COPY7", 7},
+	{"COPY8", 8},
+	{"COPY9", 9},
+	{"COPY10", 10},
+	{"COPY11", 11},
+	{"COPY12", 12},
+	{"COPY13", 13},
+	{"COPY14", 14},
+	{"COPY15", 15},
+	{"COPY16", 16},
+	{"COPY17", 17},
+	{"COPY18", 18},
+	{"COPY19", 19},
 }}

@@ -32,6 +32,7 @@ type objectLog struct {
 	dmas    []*rm.DMAMapping
 	files   map[uint32]struct{} // open files that events named
 	unseen  uint64              // calls that were recorded without their results
+	pids    map[int32]struct{}  // processes that events named
 	lost    uint64              // events that were not recorded
 }
 
@@ -47,6 +48,7 @@ func newObjectLog(d *ioctl.Decoder) *objectLog {
 	return &objectLog{
 		objs: objs, tree: objs.Tree(), start: math.MaxInt64, exits: make(map[int32]int64), details: make(map[uint32]detail),
 		mapped: make(map[mapAt]*mapRecord), gpuAt: make(map[fileAt]*gpuRecord), files: make(map[uint32]struct{}),
+		pids: make(map[int32]struct{}),
 	}
 }
 
@@ -54,6 +56,9 @@ func newObjectLog(d *ioctl.Decoder) *objectLog {
 func (l *objectLog) add(ev *traces.Event, c *ioctl.Call) {
 	l.now = max(l.now, ev.Time+ev.Dur)
 	l.start = min(l.start, ev.Time)
+	if ev.PID != 0 {
+		l.pids[ev.PID] = struct{}{}
+	}
 	if ev.File != 0 {
 		l.files[ev.File] = struct{}{}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -248,4 +249,34 @@ func BenchmarkDiff(b *testing.B) {
 		}
 	}
 	b.ReportMetric(2*float64(n)*float64(b.N)/b.Elapsed().Seconds(), "events/s")
+}
+
+// TestMemoryAgreesWithNvidiaSmi: while hold.nvt was recorded, and the program
+// held three buffers of 200,000,000 bytes, nvidia-smi said of it what README.md
+// beside it tells. The rest of the GPU's memory in use then, 9 MiB, belongs to
+// no object of the program's.
+func TestMemoryAgreesWithNvidiaSmi(t *testing.T) {
+	const said = 1094 << 20 // nvidia-smi --query-compute-apps=pid,used_gpu_memory
+	for _, at := range []string{"0.6s", "2s", "4s"} {
+		status, out, _ := runVerbFunc(t, treeVerb, "../../traces/corpus/hold.nvt", "--json", "--at", at)
+		if status != exitOK {
+			t.Fatalf("status %d", status)
+		}
+		var r treeReport
+		if err := json.Unmarshal([]byte(out), &r); err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Memory) != 1 || r.Memory[0].PID != 967 || r.Memory[0].Bytes != said {
+			t.Errorf("at %s: %+v, want %d bytes of pid 967", at, r.Memory, said)
+		}
+		buffers := 0
+		for _, o := range r.Objects {
+			if o.Aperture == "vidmem" && o.Size == 192<<20 { // 200,000,000 in pages of 2 MiB
+				buffers++
+			}
+		}
+		if buffers != 3 {
+			t.Errorf("at %s: %d buffers, want 3", at, buffers)
+		}
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"nvtrace/rm"
@@ -53,7 +54,8 @@ type treeReport struct {
 	All     bool         `json:"all,omitempty"`
 	Objects []treeObject `json:"objects"`
 	Totals  []treeTotal  `json:"totals"`
-	Left    []treeLeft   `json:"left"` // what programs did not free
+	Memory  []treeMemory `json:"gpu_memory"` // by process
+	Left    []treeLeft   `json:"left"`       // what programs did not free
 	UVM     []treeUVM    `json:"uvm"`
 	text    []byte
 }
@@ -98,6 +100,16 @@ type treeTotal struct {
 	PeakTime int64  `json:"peak_time"`
 }
 
+// treeMemory is a process's memory on the GPU, counted as the driver counts it
+// for nvidia-smi: the sizes of the memory objects there that its clients
+// allocated (gpu_rmapi.c, _gpuCollectMemInfo).
+type treeMemory struct {
+	PID      int32  `json:"pid"`
+	Bytes    uint64 `json:"bytes"` // at the moment
+	Peak     uint64 `json:"peak"`
+	PeakTime int64  `json:"peak_time"`
+}
+
 // treeLeft counts what a process did not free.
 type treeLeft struct {
 	PID      int32  `json:"pid"`
@@ -137,6 +149,7 @@ func (l *objectLog) report(m moment, all bool) *treeReport {
 		r.Objects = append(r.Objects, f.object(n.o))
 	}
 	r.Totals = l.totals(nodes)
+	r.Memory = l.gpuMemory(nodes)
 	r.Left = l.left()
 	return r
 }
@@ -199,6 +212,25 @@ func (l *objectLog) totals(nodes []node) []treeTotal {
 			x.Objects++
 			if isMemory(n.o) {
 				x.Bytes += n.o.Attr.Size
+			}
+		}
+	}
+	return out
+}
+
+// gpuMemory counts what is visible on the GPU, by process.
+func (l *objectLog) gpuMemory(nodes []node) []treeMemory {
+	bytes := make(map[int32]uint64)
+	for _, n := range nodes {
+		if o := n.o; o.Kind == rm.Memory && o.Attr.Aperture == rm.ApertureVidmem && o.Dup == nil {
+			bytes[o.PID] += o.Attr.Size
+		}
+	}
+	out := []treeMemory{}
+	for _, pid := range slices.Sorted(maps.Keys(l.pids)) {
+		for _, t := range l.tree.Totals(pid) {
+			if t.Kind == rm.Memory && t.Aperture == rm.ApertureVidmem {
+				out = append(out, treeMemory{pid, bytes[pid], t.PeakBytes, t.PeakTime})
 			}
 		}
 	}
@@ -312,6 +344,12 @@ func (r *treeReport) write(e *env) error {
 	if err := renderTable(&buf, "Totals by kind and place", []string{">objects", ">bytes", ">made", ">peak", ">at", "kind"}, rows); err != nil {
 		return err
 	}
+	for i, m := range r.Memory {
+		if i == 0 {
+			fmt.Fprintln(&buf)
+		}
+		fmt.Fprintf(&buf, "GPU memory of pid %d: %s, at most %s at %.6f s\n", m.PID, memoryText(m.Bytes), memoryText(m.Peak), float64(m.PeakTime)/1e9)
+	}
 	r.writeUVM(&buf)
 	rows = nil
 	for _, t := range r.Left {
@@ -355,6 +393,15 @@ func (r *treeReport) writeUVM(buf *bytes.Buffer) {
 func bytesOrDash(n uint64) string {
 	if n == 0 {
 		return "-"
+	}
+	return memoryText(n)
+}
+
+// memoryText prints whole MiB as such, as nvidia-smi does.
+func memoryText(n uint64) string {
+	const mib, gib = 1 << 20, 1 << 30
+	if n >= gib && n < 1024*gib && n%mib == 0 && n%gib != 0 {
+		return fmt.Sprintf("%d MiB", n/mib)
 	}
 	return sizeText(n)
 }
