@@ -137,7 +137,7 @@ func exportVerb(e *env, args, command []string) int {
 	var exprs stringList
 	fs := newFlagSet(e, "export", "--format FORMAT [flags] run.nvt")
 	rf.register(fs)
-	fs.StringVar(&format, "format", "jsonl", "`FORMAT` jsonl: decoded calls; raw: the recording's own lines")
+	fs.StringVar(&format, "format", "jsonl", "`FORMAT` jsonl: decoded calls; raw: the recording's own lines; perfetto: a timeline for ui.perfetto.dev; pprof: a profile")
 	fs.StringVar(&out, "o", "", "write to `FILE` instead of stdout")
 	fs.Var(&exprs, "e", "export only what matches `EXPR`, as in nvtrace log")
 	names, status, ok := parseAnywhere(fs, args)
@@ -168,21 +168,32 @@ func exportVerb(e *env, args, command []string) int {
 	if format == "raw" {
 		_, err = w.Write(traces.AppendHeader(nil, &r.Header))
 	}
+	picture, finish := newView(format, w, &r.Header, d)
 	damage := each(r, e.notice, func(ev *traces.Event) {
 		if err != nil {
 			return
 		}
 		c := d.Decode(ev)
-		if !filter.Match(ev, &c) {
+		wanted := filter.Match(ev, &c)
+		switch {
+		case picture != nil && wanted:
+			picture.Add(ev, &c)
 			return
-		}
-		if format == "raw" {
+		case picture != nil:
+			picture.Skip(ev, &c)
+			return
+		case !wanted:
+			return
+		case format == "raw":
 			buf = traces.AppendEvent(buf[:0], ev)
-		} else {
+		default:
 			buf = d.AppendJSON(buf[:0], ev, &c)
 		}
 		_, err = w.Write(buf)
 	})
+	if err == nil {
+		err = finish()
+	}
 	if err == nil {
 		err = w.Flush()
 	}

@@ -1,0 +1,170 @@
+// Package export writes views of a recording for other programs: a timeline
+// for Perfetto and chrome://tracing ([Timeline]), and a profile for pprof
+// ([Profile]).
+//
+// Both take decoded events one by one and know nothing of where these come
+// from: a recording that is read, or a program that still runs. What a call
+// means is package ioctl's business, what the driver's objects are package
+// rm's; this package knows the two formats, and which figures belong into them.
+package export
+
+import (
+	"path"
+	"strings"
+	"unicode/utf8"
+
+	"nvtrace/ioctl"
+	"nvtrace/rm"
+	"nvtrace/traces"
+)
+
+// Bounds of what a view keeps of a hostile or endless recording.
+const (
+	maxTasks   = 1 << 16 // processes; threads
+	maxMaps    = 1 << 18 // living mappings, as in ioctl.Summary
+	maxSamples = 1 << 17 // distinct samples of a profile
+	maxFrames  = 1 << 15 // distinct names in a profile
+	maxName    = 256     // bytes of a process's or node's name
+	maxText    = 4096    // bytes of another text of the program's
+)
+
+// scene is what both views follow while they are fed.
+type scene struct {
+	dec     *ioctl.Decoder
+	objects *ioctl.Objects
+	namer   ioctl.Namer
+	ledger  ledger
+	names   map[int32]string   // of processes
+	ended   map[int32]struct{} // processes with a name that have ended
+}
+
+func (s *scene) init(h *traces.Header, d *ioctl.Decoder) {
+	s.dec = d
+	s.ledger.init()
+	s.objects = ioctl.NewObjects(d, &rm.TreeOptions{Forget: true, Notify: s.ledger.notify})
+	s.namer = s.objects.Namer()
+	s.names, s.ended = make(map[int32]string), make(map[int32]struct{})
+	if h != nil && h.PID != 0 && len(h.Argv) > 0 {
+		s.names[h.PID] = programName(h.Argv[0])
+	}
+}
+
+// take takes in what an event changes.
+func (s *scene) take(ev *traces.Event, c *ioctl.Call) {
+	s.ledger.made = 0
+	s.objects.Add(ev, c)
+	s.ledger.add(ev, c)
+	switch ev.Kind {
+	case traces.KindFork:
+		if ev.Flags&(traces.FlagThread|traces.FlagAttached) == 0 && ev.Child != ev.PID {
+			s.rename(ev.Child, s.names[ev.PID])
+		}
+	case traces.KindExec:
+		s.rename(ev.PID, programName(ev.Path))
+	case traces.KindExit:
+		if _, named := s.names[ev.PID]; named && ev.TID == ev.PID {
+			s.ended[ev.PID] = struct{}{}
+		}
+	}
+}
+
+// rename notes what program a process runs. Names of ended processes are kept
+// as long as there is room: the process's last remarks may follow its end.
+func (s *scene) rename(pid int32, name string) {
+	delete(s.ended, pid)
+	if _, known := s.names[pid]; !known && len(s.names) >= maxTasks {
+		for old := range s.ended {
+			delete(s.names, old)
+		}
+		clear(s.ended)
+		if len(s.names) >= maxTasks {
+			return
+		}
+	}
+	s.names[pid] = name
+}
+
+// programName returns what a program is called, from its path.
+func programName(file string) string {
+	if file == "" {
+		return ""
+	}
+	return clip(path.Base(file), maxName)
+}
+
+// clip cuts a text to n bytes, and copies what it cuts.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return strings.Clone(s[:n]) + "…"
+}
+
+// untimed are the flags of calls whose exit, and so whose duration and result,
+// is not known.
+const untimed = traces.FlagNoExit | traces.FlagUnfinished
+
+// failed reports whether a call counts as failed, as ioctl.Summary counts it.
+func failed(ev *traces.Event, c *ioctl.Call) bool {
+	return ev.Flags&(untimed|traces.FlagRestarted) == 0 && c.Failed()
+}
+
+// result names how a call ended: a resource manager's status, an errno, or both.
+func result(c *ioctl.Call) string {
+	switch {
+	case c.Errno == 0 && c.HasStatus:
+		return c.Status.String()
+	case c.Errno == 0:
+		return "OK"
+	case c.HasStatus && c.Status != rm.OK:
+		return ioctl.ErrnoName(c.Errno) + " " + c.Status.String()
+	}
+	return ioctl.ErrnoName(c.Errno)
+}
+
+// isCall reports whether an event is a system call on a device.
+func isCall(k traces.Kind) bool {
+	switch k {
+	case traces.KindOpen, traces.KindClose, traces.KindDup, traces.KindMmap, traces.KindMunmap, traces.KindMremap, traces.KindIoctl:
+		return true
+	default:
+		return false
+	}
+}
+
+// appendCallName appends what a call is called in both views: an ioctl's name
+// and what it is about, as in the tables of a summary; other calls' own name.
+func (s *scene) appendCallName(dst []byte, ev *traces.Event, c *ioctl.Call) []byte {
+	if ev.Kind != traces.KindIoctl {
+		return append(dst, ev.Kind.String()...)
+	}
+	dst = c.AppendName(dst)
+	if c.HasSub || c.Sub != "" {
+		dst = append(dst, ' ')
+		dst = c.AppendSub(dst, s.dec.ABI(ev.PID))
+	}
+	return dst
+}
+
+// mapped says what an mmap shows: "doorbell", "vidmem", "managed memory".
+func mapped(c *ioctl.Call) string {
+	switch l := c.Link; {
+	case l == nil:
+		return "object"
+	case l.Managed:
+		return "managed memory"
+	default:
+		return ioctl.MapName(l.Kind)
+	}
+}
+
+// node returns the name of the device node that a call is on.
+func node(ev *traces.Event) string {
+	if ev.Dev != "" {
+		return clip(ev.Dev, maxName)
+	}
+	return clip(strings.TrimPrefix(ev.Path, "/dev/"), maxName)
+}

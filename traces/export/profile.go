@@ -1,0 +1,289 @@
+package export
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/google/pprof/profile"
+
+	"nvtrace/ioctl"
+	"nvtrace/rm"
+	"nvtrace/traces"
+)
+
+// Profile gathers a recording's calls as a profile for pprof. A sample's stack
+// is the program, the call (an ioctl's name), the control command or class,
+// and the kind of object that it is about; other calls have the device node
+// and, for mmap, what is mapped. Its labels are pid, tid and status. Its
+// values are
+//
+//	calls  count        how often
+//	time   nanoseconds  in the calls whose duration is known
+//	bytes  bytes        memory on the GPU, in the host and on the fabric that the
+//	                    calls allocated, and lengths of the mappings that they made
+//
+// Memory grows with the number of different samples, up to a bound. What is
+// beyond that is counted as "(other)". A Profile is for one goroutine.
+type Profile struct {
+	scene
+	p           *profile.Profile
+	frames      map[frameKey]*profile.Location
+	samples     map[sampleKey]*profile.Sample
+	first, last int64
+	start       int64
+	name        []byte
+}
+
+// frameKey identifies a function of the profile.
+type frameKey struct{ name, file string }
+
+// sampleKey identifies a sample: the innermost and outermost frame stand for
+// the part of the stack that the call's key does not determine.
+type sampleKey struct {
+	task    taskKey
+	program *profile.Location
+	call    ioctl.Key
+	leaf    *profile.Location // nil none
+	errno   int32
+	status  rm.Status
+	state   uint8 // of the result: see stateOf
+}
+
+// Indices of a sample's values.
+const (
+	valueCalls = iota
+	valueTime
+	valueBytes
+	values
+)
+
+// NewProfile returns an empty Profile. The events that it will be given are
+// decoded by d; h, which may be nil, is the recording's header.
+func NewProfile(h *traces.Header, d *ioctl.Decoder) *Profile {
+	p := &Profile{
+		p: &profile.Profile{
+			SampleType: []*profile.ValueType{
+				{Type: "calls", Unit: "count"}, {Type: "time", Unit: "nanoseconds"}, {Type: "bytes", Unit: "bytes"},
+			},
+			DefaultSampleType: "time",
+			PeriodType:        &profile.ValueType{Type: "calls", Unit: "count"},
+			Period:            1,
+		},
+		frames: make(map[frameKey]*profile.Location), samples: make(map[sampleKey]*profile.Sample),
+		first: math.MaxInt64, last: math.MinInt64,
+	}
+	p.init(h, d)
+	file := "nvtrace"
+	if h != nil {
+		p.start = h.Start
+		if len(h.Argv) > 0 {
+			file = clean(programName(h.Argv[0]))
+		}
+		for _, c := range [][2]string{{"command", commandLine(h.Argv)}, {"driver", h.Driver}, {"kernel", h.Kernel}, {"nvtrace", h.Tool}} {
+			if c[1] != "" {
+				p.p.Comments = append(p.p.Comments, c[0]+": "+clean(clip(c[1], maxText)))
+			}
+		}
+	}
+	// What is claimed to be there keeps pprof from looking for it in a binary.
+	p.p.Mapping = []*profile.Mapping{{ID: 1, Limit: math.MaxInt64, File: file, HasFunctions: true, HasFilenames: true, HasLineNumbers: true, HasInlineFrames: true}}
+	return p
+}
+
+// clean makes a text fit for protobuf, whose strings are UTF-8.
+func clean(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
+
+// Add counts one event that the Decoder has decoded as c. Nothing is kept of
+// either. Every event of the recording must be given to Add or to Skip, in order.
+func (p *Profile) Add(ev *traces.Event, c *ioctl.Call) {
+	if !isCall(ev.Kind) || ev.Flags&traces.FlagImplicit != 0 {
+		p.Skip(ev, c)
+		return
+	}
+	kind := p.kindOf(ev, c) // what the call is about may not outlive it
+	p.take(ev, c)
+	p.ledger.settle()
+	p.first = min(p.first, ev.Time)
+	p.last = max(p.last, ev.Time, ev.Time+ev.Dur)
+	s := p.sample(ev, c, kind)
+	s.Value[valueCalls]++
+	if ev.Flags&untimed == 0 {
+		s.Value[valueTime] += ev.Dur
+	}
+	s.Value[valueBytes] = addBytes(s.Value[valueBytes], p.ledger.made)
+}
+
+// Skip takes in an event that is not to be counted: what it says about objects
+// and names matters to later ones.
+func (p *Profile) Skip(ev *traces.Event, c *ioctl.Call) {
+	p.take(ev, c)
+	p.ledger.settle()
+}
+
+// addBytes adds, and stays where a sum leaves what a profile can hold.
+func addBytes(sum int64, n uint64) int64 {
+	if n > uint64(math.MaxInt64-sum) {
+		return math.MaxInt64
+	}
+	return sum + int64(n)
+}
+
+// kindOf names the kind of thing that a call is about: the kind of an ioctl's
+// object as log lines have it ("chan"), or what a mapping shows.
+func (p *Profile) kindOf(ev *traces.Event, c *ioctl.Call) string {
+	switch {
+	case ev.Kind == traces.KindMmap:
+		return mapped(c)
+	case ev.Kind != traces.KindIoctl:
+		return ""
+	case c.Class != nil:
+		return c.Class.Nick
+	case c.Object == 0:
+		return ""
+	}
+	ref := rm.Ref{Client: c.Client, Handle: c.Object}
+	if o := p.objects.Tree().Object(ref); o != nil && o.Class != nil {
+		return o.Class.Nick
+	}
+	if c.Object == c.Client {
+		return "client"
+	}
+	return "obj"
+}
+
+// states of a call's result.
+const (
+	stateOK uint8 = iota
+	stateFailed
+	stateUntimed
+)
+
+func stateOf(ev *traces.Event, c *ioctl.Call) uint8 {
+	switch {
+	case ev.Flags&untimed != 0:
+		return stateUntimed
+	case c.Failed():
+		return stateFailed
+	}
+	return stateOK
+}
+
+// sample returns the sample that an event counts in.
+func (p *Profile) sample(ev *traces.Event, c *ioctl.Call, kind string) *profile.Sample {
+	program := p.names[ev.PID]
+	if program == "" {
+		program = "(unknown program)"
+	}
+	k := sampleKey{task: taskKey{ev.PID, ev.TID}, call: c.Key(), state: stateOf(ev, c)}
+	k.program = p.frame(program, "")
+	file := ""
+	if ev.Kind == traces.KindIoctl {
+		file = k.call.Device.String()
+	} else {
+		file = node(ev)
+		k.call = ioctl.Key{Kind: ev.Kind}
+	}
+	var leaves [3]*profile.Location // innermost first
+	stack := leaves[:0]
+	if kind != "" {
+		stack = append(stack, p.frame(kind, file))
+	}
+	if ev.Kind != traces.KindIoctl && file != "" {
+		stack = append(stack, p.frame(file, file))
+	}
+	if len(stack) > 0 {
+		k.leaf = stack[0]
+	}
+	if k.state == stateFailed {
+		if k.errno = c.Errno; c.HasStatus {
+			k.status = c.Status
+		}
+	}
+	s := p.samples[k]
+	if s != nil {
+		return s
+	}
+	if len(p.samples) >= maxSamples {
+		return p.other()
+	}
+	if ev.Kind == traces.KindIoctl {
+		if c.HasSub || c.Sub != "" {
+			p.name = c.AppendSub(p.name[:0], p.dec.ABI(ev.PID))
+			stack = append(stack, p.frame(string(p.name), file))
+		}
+		p.name = c.AppendName(p.name[:0])
+	} else {
+		p.name = append(p.name[:0], ev.Kind.String()...)
+	}
+	s = p.newSample(append(append([]*profile.Location(nil), stack...), p.frame(string(p.name), file), k.program))
+	s.Label = map[string][]string{
+		"pid":    {strconv.Itoa(int(ev.PID))},
+		"tid":    {strconv.Itoa(int(ev.TID))},
+		"status": {statusLabel(k.state, c)},
+	}
+	p.samples[k] = s
+	return s
+}
+
+func statusLabel(state uint8, c *ioctl.Call) string {
+	switch state {
+	case stateUntimed:
+		return "not observed"
+	case stateFailed:
+		return result(c)
+	}
+	return "OK"
+}
+
+func (p *Profile) newSample(stack []*profile.Location) *profile.Sample {
+	s := &profile.Sample{Location: stack, Value: make([]int64, values)}
+	p.p.Sample = append(p.p.Sample, s)
+	return s
+}
+
+// other returns the sample of what is beyond the bound.
+func (p *Profile) other() *profile.Sample {
+	s := p.samples[sampleKey{}]
+	if s == nil {
+		s = p.newSample([]*profile.Location{p.frame("(other)", "")})
+		p.samples[sampleKey{}] = s
+	}
+	return s
+}
+
+// frame returns the location of a name. Its line has no number: names are all
+// there is.
+func (p *Profile) frame(name, file string) *profile.Location {
+	k := frameKey{name, file}
+	if l := p.frames[k]; l != nil {
+		return l
+	}
+	if len(p.frames) >= maxFrames {
+		if k = (frameKey{name: "(other)"}); p.frames[k] != nil {
+			return p.frames[k]
+		}
+	}
+	f := &profile.Function{ID: uint64(len(p.p.Function) + 1), Name: clean(k.name), SystemName: clean(k.name), Filename: clean(k.file)}
+	l := &profile.Location{ID: f.ID, Mapping: p.p.Mapping[0], Address: f.ID, Line: []profile.Line{{Function: f}}}
+	p.p.Function = append(p.p.Function, f)
+	p.p.Location = append(p.p.Location, l)
+	p.frames[k] = l
+	return l
+}
+
+// Write writes the profile so far, gzipped profile.proto.
+func (p *Profile) Write(w io.Writer) error {
+	if p.first <= p.last {
+		p.p.DurationNanos = p.last - p.first
+		if p.start != 0 {
+			p.p.TimeNanos = p.start + p.first
+		}
+	}
+	if err := p.p.CheckValid(); err != nil {
+		return fmt.Errorf("profile: %w", err)
+	}
+	return p.p.Write(w)
+}
