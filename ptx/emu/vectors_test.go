@@ -37,6 +37,9 @@ type vector struct {
 	buffers     []*vecBuffer
 	params      []func() []byte // once buffers have addresses
 	outputs     [][]string
+
+	mod   *Module // of the last run
+	stats Stats
 }
 
 // splitmix is the vectors' random number generator.
@@ -260,7 +263,8 @@ func (v *vector) runFile(f *ptx.File, workers int) error {
 	for i, p := range k.Params() {
 		copy(cfg.Params[p.Offset:][:p.Size], v.params[i]())
 	}
-	_, err = m.Launch(context.Background(), k, &cfg)
+	v.mod = mod
+	v.stats, err = m.Launch(context.Background(), k, &cfg)
 	return err
 }
 
