@@ -220,15 +220,33 @@ func attachError(pid int, err error) error {
 	return fmt.Errorf("attach to %d: %w: %w%s", pid, ErrPermission, err, whyNotAttach(pid))
 }
 
+// whoTraces names the tracer of a process that has one already.
+func whoTraces(pid int) string {
+	tracer, err := statusField(pid, "TracerPid")
+	if err != nil || tracer == 0 {
+		return ""
+	}
+	tracer = tgidOf(tracer) // it is the tracing thread's id
+	name, _ := os.ReadFile(procPath(tracer, "comm"))
+	return fmt.Sprintf(" (it is traced by process %d, %s)", tracer, trimLine(name))
+}
+
+// whyNotOurs looks for the reason why a child of ours can't be traced: who
+// follows forks (strace -f, another nvtrace) has it before us.
+func whyNotOurs(pid int) string {
+	if why := whoTraces(pid); why != "" {
+		return why
+	}
+	return whyNoPtrace()
+}
+
 // whyNotAttach looks for the reason.
 func whyNotAttach(pid int) string {
 	if tgidOf(pid) == os.Getpid() {
 		return " (it is this process)"
 	}
-	if tracer, err := statusField(pid, "TracerPid"); err == nil && tracer != 0 {
-		tracer = tgidOf(tracer) // it is the tracing thread's id
-		name, _ := os.ReadFile(procPath(tracer, "comm"))
-		return fmt.Sprintf(" (it is traced by process %d, %s)", tracer, trimLine(name))
+	if why := whoTraces(pid); why != "" {
+		return why
 	}
 	if uid, err := statusField(pid, "Uid"); err == nil && os.Geteuid() != 0 && uid != os.Geteuid() {
 		return fmt.Sprintf(" (it belongs to user %d; use sudo)", uid)

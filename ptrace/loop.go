@@ -185,11 +185,12 @@ func (tr *tracer) seizeChild() error {
 		opts |= unix.PTRACE_O_EXITKILL
 	}
 	if e := ptraceOp(unix.PTRACE_SEIZE, tr.root, opts); e != 0 {
+		why := whyNotOurs(tr.root)
 		tr.child.goW.Close() // it ends
 		var st unix.WaitStatus
 		waitAny(tr.root, &st)
 		tr.root = 0
-		return fmt.Errorf("trace own child: %w: %w%s", ErrPermission, e, whyNoPtrace())
+		return fmt.Errorf("trace own child: %w: %w%s", ErrPermission, e, why)
 	}
 	t := &Task{TID: tr.root, PID: tr.root, Proc: &Process{PID: tr.root, mem: -1, tasks: 1}, tr: tr, muted: true}
 	tr.tasks[tr.root] = t

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/select.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
@@ -678,6 +679,33 @@ static int environment(void)
 	return 0;
 }
 
+// count_keys says how often the signal came, until a line is typed. Signals are
+// let in only while it waits, so that none can come between looking and waiting.
+static int count_keys(void)
+{
+	sigset_t block, open;
+	int sig = atoi(arg), said = 0;
+	char b;
+	sigemptyset(&block);
+	sigaddset(&block, sig);
+	sigprocmask(SIG_BLOCK, &block, &open);
+	sigdelset(&open, sig);
+	handle(sig, on_signal, 0);
+	out("ready\n");
+	for (;;) {
+		fd_set in;
+		FD_ZERO(&in);
+		FD_SET(0, &in);
+		int n = pselect(1, &in, 0, 0, 0, &open);
+		while (said < got)
+			out("trap %d\n", ++said);
+		if (n > 0 && read(0, &b, 1) == 1)
+			break;
+	}
+	out("got %d\n", said);
+	return 0;
+}
+
 // wait_for: makes calls until it is killed. Prints its pid first.
 static int forever(void)
 {
@@ -840,7 +868,7 @@ static const struct {
 	{"nanosleep_stop", nanosleep_stop}, {"untraced", untraced}, {"int80", int80}, {"bad_pointer", bad_pointer},
 	{"trace_me", trace_me}, {"undumpable", undumpable}, {"set_uid", set_uid}, {"orphan", orphan}, {"orphan_forever", orphan_forever},
 	{"kill_self", kill_self}, {"sig_mask", sig_mask}, {"many_forks", many_forks}, {"fork_tree", fork_tree},
-	{"new_pid_ns", new_pid_ns}, {"own_filter", own_filter}, {"environment", environment}, {"blocked", blocked}, {"forever", forever},
+	{"new_pid_ns", new_pid_ns}, {"own_filter", own_filter}, {"environment", environment}, {"blocked", blocked}, {"forever", forever}, {"count_keys", count_keys},
 	{"sleeper", sleeper}, {"calls", calls}, {"others", others}, {"attachee", attachee}, {"inject", inject},
 };
 
