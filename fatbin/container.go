@@ -76,6 +76,9 @@ func ParseContainer(b []byte) (*Container, int, error) {
 			return c, n, fmt.Errorf("%s: entry %d at +0x%x: %w", what, len(c.Entries)+1, headerSize+p, err)
 		}
 		e.offset = int64(headerSize + p)
+		if c.Entries == nil {
+			c.Entries = make([]Entry, 0, 4)
+		}
 		c.Entries = append(c.Entries, e)
 		p += uint64(len(e.head) + len(e.payload))
 	}

@@ -248,7 +248,10 @@ func (x *Inflater) inflate(dst, src []byte, size uint64, how Compression) ([]byt
 			return nil, err
 		}
 		dst = grow(dst, int(size))
-		dst, err = x.zstd.DecodeAll(src, dst)
+		// The decoder writes no further than the capacity.
+		var out []byte
+		out, err = x.zstd.DecodeAll(src, dst[:start:start+int(size)])
+		dst = dst[:min(len(out), start+int(size))]
 		if err != nil {
 			err = fmt.Errorf("zstd: %w: %w", ErrFormat, err)
 		}
@@ -269,8 +272,9 @@ func (x *Inflater) zstdReady() error {
 	if x.zstd != nil {
 		return nil
 	}
-	limit := min(x.max+1, math.MaxInt64)
-	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(limit))
+	// A frame's window may be larger than its content.
+	memory := max(x.max, 64<<20)
+	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxMemory(memory))
 	if err != nil {
 		return fmt.Errorf("zstd: %w", err)
 	}

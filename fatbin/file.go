@@ -257,9 +257,11 @@ var containerStart = []byte{0x50, 0xed, 0x55, 0xba, containerVersion, 0, contain
 
 func (w *walk) region(r region) bool {
 	for p := 0; p < len(r.data); {
-		gap := bytes.Index(r.data[p:], containerStart)
-		if gap < 0 {
-			gap = len(r.data) - p
+		gap := 0
+		if !bytes.HasPrefix(r.data[p:], containerStart) {
+			if gap = bytes.Index(r.data[p:], containerStart); gap < 0 {
+				gap = len(r.data) - p
+			}
 		}
 		if r.strict && gap > 0 && !allZero(r.data[p:p+gap]) {
 			err := formatError("container", uint64(r.base)+uint64(p), "%d bytes that are neither a container nor padding", gap)

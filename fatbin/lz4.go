@@ -20,6 +20,10 @@ const (
 	// lz4MaxRatio bounds how much a byte of a block can decode to: 255, by
 	// a byte that extends a match.
 	lz4MaxRatio = 255
+	// What a short sequence may read and write: 14 literals and a distance,
+	// or a match of 18, in whole words.
+	lz4FastSrc = 17
+	lz4FastDst = 24
 )
 
 // DecodeLZ4 decodes an LZ4 block into dst and returns how many bytes it wrote.
@@ -32,25 +36,32 @@ func DecodeLZ4(dst, src []byte) (int, error) {
 		token := src[s]
 		s++
 		n := int(token >> 4)
-		if n == 15 {
-			var ok bool
-			if n, s, ok = lz4Length(src, s, n); !ok {
-				return d, lz4Error(s, "the block ends in a literal length")
+		if n < 15 && len(src)-s >= lz4FastSrc && len(dst)-d >= lz4FastDst {
+			// Most sequences are short: whole words are copied, of which
+			// the next sequence overwrites what is too much.
+			*(*[16]byte)(dst[d:]) = *(*[16]byte)(src[s:])
+			d, s = d+n, s+n
+		} else {
+			if n == 15 {
+				var ok bool
+				if n, s, ok = lz4Length(src, s, n); !ok {
+					return d, lz4Error(s, "the block ends in a literal length")
+				}
 			}
-		}
-		if n > len(src)-s {
-			return d, lz4Error(s, "the block ends in %d literals", n)
-		}
-		if n > len(dst)-d {
-			return d, lz4Error(s, "the content is longer than the %d bytes that were promised", len(dst))
-		}
-		d += copy(dst[d:], src[s:s+n])
-		s += n
-		if s == len(src) {
-			return d, nil // the last sequence has no match
-		}
-		if len(src)-s < 2 {
-			return d, lz4Error(s, "the block ends in a match's distance")
+			if n > len(src)-s {
+				return d, lz4Error(s, "the block ends in %d literals", n)
+			}
+			if n > len(dst)-d {
+				return d, lz4Error(s, "the content is longer than the %d bytes that were promised", len(dst))
+			}
+			d += copy(dst[d:], src[s:s+n])
+			s += n
+			if s == len(src) {
+				return d, nil // the last sequence has no match
+			}
+			if len(src)-s < 2 {
+				return d, lz4Error(s, "the block ends in a match's distance")
+			}
 		}
 		offset := int(src[s]) | int(src[s+1])<<8
 		s += 2
@@ -58,6 +69,14 @@ func DecodeLZ4(dst, src []byte) (int, error) {
 			return d, lz4Error(s-2, "a match %d bytes back, where %d were decoded", offset, d)
 		}
 		n = int(token & 15)
+		if n < 15 && offset >= 8 && len(dst)-d >= lz4FastDst {
+			from := d - offset
+			*(*[8]byte)(dst[d:]) = *(*[8]byte)(dst[from:])
+			*(*[8]byte)(dst[d+8:]) = *(*[8]byte)(dst[from+8:])
+			*(*[8]byte)(dst[d+16:]) = *(*[8]byte)(dst[from+16:])
+			d += n + lz4MinMatch
+			continue
+		}
 		if n == 15 {
 			var ok bool
 			if n, s, ok = lz4Length(src, s, n); !ok {

@@ -1,0 +1,238 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"nvtrace/fatbin"
+)
+
+const fatbinUsage = `usage: nvtrace fatbin ls [flags] FILE...             list the GPU code in executables, libraries, archives,
+                                                  objects, .fatbin, .cubin and .ptx files
+       nvtrace fatbin extract [flags] --out DIR FILE...
+                                                  write each piece to a file of its own
+nvtrace fatbin ls -h and nvtrace fatbin extract -h list the flags.
+`
+
+func fatbinVerb(e *env, args, command []string) int {
+	if len(args) == 0 {
+		fmt.Fprint(e.stderr, fatbinUsage)
+		return exitUsage
+	}
+	if args[0] == "-h" || args[0] == "--help" {
+		fmt.Fprint(e.stdout, fatbinUsage)
+		return exitOK
+	}
+	if command != nil {
+		return e.fail(exitUsage, "fatbin runs no command; leave -- out")
+	}
+	switch args[0] {
+	case "ls":
+		return fatbinList(e, args[1:])
+	case "extract":
+		return fatbinExtract(e, args[1:])
+	}
+	return e.fail(exitUsage, "fatbin %s: want ls or extract", args[0])
+}
+
+// fatbinFlags are those of both verbs.
+type fatbinFlags struct {
+	opts       fatbin.Options
+	kind, arch string
+}
+
+// entryFilter selects entries.
+type entryFilter struct {
+	kind    fatbin.Kind
+	arch    fatbin.Arch
+	anyKind bool
+	anyArch bool
+}
+
+func (f *fatbinFlags) register(fs interface {
+	StringVar(p *string, name, value, usage string)
+	BoolVar(p *bool, name string, value bool, usage string)
+	Int64Var(p *int64, name string, value int64, usage string)
+},
+) {
+	fs.StringVar(&f.kind, "kind", "", "only entries of this `KIND`: ptx, cubin, lto-ir or a number")
+	fs.StringVar(&f.arch, "arch", "", "only entries for this `ARCH`, e.g. sm_90a")
+	fs.BoolVar(&f.opts.Everywhere, "everywhere", false, "search the whole file, not just the sections that nvcc makes")
+	fs.Int64Var(&f.opts.MaxEntry, "max-entry", 0, "refuse to decompress entries above this many `BYTES` (0: 1 GiB)")
+}
+
+func (f *fatbinFlags) filter() (entryFilter, error) {
+	sel := entryFilter{anyKind: f.kind == "", anyArch: f.arch == ""}
+	var err1, err2 error
+	if !sel.anyKind {
+		sel.kind, err1 = fatbin.ParseKind(f.kind)
+	}
+	if !sel.anyArch {
+		sel.arch, err2 = fatbin.ParseArch(f.arch)
+	}
+	return sel, errors.Join(err1, err2)
+}
+
+func (s *entryFilter) match(en *fatbin.Entry) bool {
+	return (s.anyKind || s.kind == en.Kind()) && (s.anyArch || s.arch == en.Arch())
+}
+
+// knownFormat reports a file that can't hold GPU code.
+func knownFormat(f *fatbin.File, everywhere bool) error {
+	switch f.Format() {
+	case fatbin.FormatUnknown, fatbin.FormatWrapper, fatbin.FormatLTOIR:
+		if everywhere {
+			return nil
+		}
+		return fmt.Errorf("%s: neither an ELF file, an archive, a fat binary, a cubin nor PTX (it begins as: %s); --everywhere searches any file", f.Name(), f.Format())
+	}
+	return nil
+}
+
+func fatbinExtract(e *env, args []string) int {
+	var ff fatbinFlags
+	var out string
+	fs := newFlagSet(e, "fatbin extract", "[flags] --out DIR FILE...")
+	ff.register(fs)
+	fs.StringVar(&out, "out", "", "write the files into `DIR`, which is made")
+	if status, ok := parse(fs, args); !ok {
+		return status
+	}
+	sel, err := ff.filter()
+	if err != nil {
+		return e.fail(exitUsage, "%v", err)
+	}
+	if out == "" || fs.NArg() == 0 {
+		return e.fail(exitUsage, "fatbin extract wants --out DIR and a file")
+	}
+	if err := os.MkdirAll(out, 0o777); err != nil {
+		return e.fail(exitFailed, "%v", err)
+	}
+	x := extraction{e: e, dir: out, sel: sel, taken: make(map[string]bool)}
+	for _, name := range fs.Args() {
+		if err := x.file(name, &ff.opts); err != nil {
+			e.notice("%v", err)
+			x.failed = true
+		}
+	}
+	if x.failed {
+		return exitFailed
+	}
+	return exitOK
+}
+
+// extraction writes entries to files.
+type extraction struct {
+	e      *env
+	dir    string
+	sel    entryFilter
+	taken  map[string]bool // names written by this run, of all files
+	failed bool
+	buf    []byte
+}
+
+func (x *extraction) file(name string, o *fatbin.Options) error {
+	f, err := fatbin.Open(name, o)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := knownFormat(f, o.Everywhere); err != nil {
+		return err
+	}
+	return f.Guard(func() error {
+		inflater := fatbin.NewInflater(o)
+		defer inflater.Close()
+		names := fatbin.NewNamer(name)
+		p := newProgress(x.e, name, f.Size(), "bytes")
+		defer p.clear()
+		for c, err := range f.Containers() {
+			if err != nil {
+				p.clear()
+				x.e.notice("%v", err)
+				x.failed = true
+			}
+			if c == nil {
+				continue
+			}
+			for i := range c.Entries {
+				en := &c.Entries[i]
+				to := names.Next(c, en)
+				if !x.sel.match(en) {
+					continue
+				}
+				if err := x.write(inflater, en, to); err != nil {
+					return fmt.Errorf("%s: %w", name, err)
+				}
+				p.at(c.Offset + en.Offset())
+			}
+		}
+		return nil
+	})
+}
+
+// write writes one entry. An entry that can't be decompressed is told of, and
+// the others go on; a file that can't be written ends the run.
+func (x *extraction) write(inflater *fatbin.Inflater, en *fatbin.Entry, name string) error {
+	data, err := inflater.Append(x.buf[:0], en)
+	switch {
+	case errors.Is(err, fatbin.ErrOpaque):
+		data = en.Raw()
+	case err != nil:
+		x.e.notice("%s: %v", name, err)
+		x.failed = true
+		return nil
+	case en.Compression() != fatbin.Stored:
+		x.buf = data
+	}
+	// Two files may hold entries of the same name.
+	ext := filepath.Ext(name)
+	for n := 2; x.taken[name]; n++ {
+		name = fmt.Sprintf("%s.%d%s", strings.TrimSuffix(name, ext), n, ext)
+	}
+	x.taken[name] = true
+	if err := os.WriteFile(filepath.Join(x.dir, name), data, 0o666); err != nil {
+		return err
+	}
+	fmt.Fprintln(x.e.stdout, name)
+	return nil
+}
+
+// progress shows how far a long run is, where someone is watching.
+type progress struct {
+	e     *env
+	name  string
+	total int64
+	unit  string
+	next  time.Time
+	shown bool
+	off   bool
+}
+
+func newProgress(e *env, name string, total int64, unit string) *progress {
+	return &progress{e: e, name: name, total: total, unit: unit, next: time.Now().Add(time.Second), off: !isTerminal(e.stderr) || isTerminal(e.stdout)}
+}
+
+// at says how far the work is.
+func (p *progress) at(done int64) {
+	if p.off || p.total <= 0 {
+		return
+	}
+	if now := time.Now(); now.After(p.next) {
+		p.next = now.Add(200 * time.Millisecond)
+		p.shown = true
+		fmt.Fprintf(p.e.stderr, "\r%s: %d %% of %d %s ", printable(filepath.Base(p.name)), 100*done/p.total, p.total, p.unit)
+	}
+}
+
+// clear wipes the line.
+func (p *progress) clear() {
+	if p.shown {
+		fmt.Fprint(p.e.stderr, "\r\x1b[K")
+		p.shown = false
+	}
+}

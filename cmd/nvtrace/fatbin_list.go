@@ -1,0 +1,342 @@
+package main
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"nvtrace/fatbin"
+)
+
+// fatbinReport is a file's GPU code, as printed.
+type fatbinReport struct {
+	File       string            `json:"file"`
+	Format     string            `json:"format"`
+	Bytes      int64             `json:"bytes"`
+	Containers []containerReport `json:"containers"`
+	Errors     []string          `json:"errors,omitempty"`
+}
+
+type containerReport struct {
+	Offset  int64         `json:"offset"` // -1: the file is a bare cubin or PTX
+	Member  string        `json:"member,omitempty"`
+	Section string        `json:"section,omitempty"`
+	Tail    string        `json:"tail,omitempty"` // hexadecimal
+	Entries []entryReport `json:"entries"`
+}
+
+type entryReport struct {
+	Number      int            `json:"number"` // in the container, from 1
+	Offset      int64          `json:"offset"` // in the container
+	Kind        string         `json:"kind"`
+	Arch        string         `json:"arch"`
+	Version     string         `json:"version"`
+	Compression string         `json:"compression"`
+	Stored      int64          `json:"stored_bytes"`
+	Size        uint64         `json:"content_bytes"`
+	Flags       uint64         `json:"flags"`
+	FlagNames   string         `json:"flag_names"`
+	Ident       string         `json:"ident,omitempty"`
+	Options     string         `json:"options,omitempty"`
+	Attrs       string         `json:"attributes,omitempty"` // hexadecimal
+	Toolkit     string         `json:"toolkit,omitempty"`
+	Relocatable bool           `json:"relocatable,omitempty"`
+	Kernels     []kernelReport `json:"kernels,omitempty"`
+	Error       string         `json:"error,omitempty"`
+}
+
+type kernelReport struct {
+	Name       string        `json:"name"` // mangled
+	Demangled  string        `json:"demangled"`
+	Code       uint64        `json:"code_bytes,omitempty"`
+	Registers  int           `json:"registers,omitempty"`
+	Stack      int           `json:"stack_bytes,omitempty"`
+	Shared     uint64        `json:"shared_bytes,omitempty"`
+	Barriers   int           `json:"barriers,omitempty"`
+	MaxThreads []uint32      `json:"max_threads,omitempty"`
+	Cluster    []uint32      `json:"cluster,omitempty"`
+	ParamBytes int           `json:"param_bytes,omitempty"`
+	Params     []paramReport `json:"params,omitempty"`
+}
+
+type paramReport struct {
+	Offset int `json:"offset"`
+	Size   int `json:"size"`
+}
+
+func fatbinList(e *env, args []string) int {
+	var ff fatbinFlags
+	var asJSON optString
+	var kernels bool
+	fs := newFlagSet(e, "fatbin ls", "[flags] FILE...")
+	ff.register(fs)
+	fs.Var(&asJSON, "json", "print as JSON, to stdout or with =`FILE` to a file")
+	fs.BoolVar(&kernels, "kernels", false, "list the kernels too, which decompresses the entries")
+	fs.BoolVar(&kernels, "k", false, "short for --kernels")
+	if status, ok := parse(fs, args); !ok {
+		return status
+	}
+	sel, err := ff.filter()
+	if err != nil {
+		return e.fail(exitUsage, "%v", err)
+	}
+	if fs.NArg() == 0 {
+		return e.fail(exitUsage, "fatbin ls wants a file")
+	}
+	status := exitOK
+	reports := []*fatbinReport{}
+	for _, name := range fs.Args() {
+		r, err := listFile(e, name, &ff.opts, sel, kernels)
+		if err != nil {
+			e.notice("%v", err)
+			status = exitFailed
+		}
+		if r == nil {
+			continue
+		}
+		for _, msg := range r.Errors {
+			e.notice("%s", msg)
+			status = exitFailed
+		}
+		if asJSON.set {
+			reports = append(reports, r)
+		} else if err := r.print(e, kernels); err != nil {
+			return e.fail(exitFailed, "%v", err)
+		}
+	}
+	if asJSON.set {
+		if err := writeJSON(e.stdout, asJSON.value, reports); err != nil {
+			return e.fail(exitFailed, "%v", err)
+		}
+	}
+	return status
+}
+
+// listFile reads a file's containers. With an error comes what was read before.
+func listFile(e *env, name string, o *fatbin.Options, sel entryFilter, kernels bool) (*fatbinReport, error) {
+	f, err := fatbin.Open(name, o)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if err := knownFormat(f, o.Everywhere); err != nil {
+		return nil, err
+	}
+	r := &fatbinReport{File: name, Format: f.Format().String(), Bytes: f.Size(), Containers: []containerReport{}}
+	work := inspection{file: f, opts: o}
+	err = f.Guard(func() error {
+		for c, err := range f.Containers() {
+			if err != nil {
+				r.Errors = append(r.Errors, err.Error())
+			}
+			if c == nil {
+				continue
+			}
+			cr := containerReport{Offset: c.Offset, Member: c.Member, Section: c.Section, Tail: hex.EncodeToString(c.Tail), Entries: []entryReport{}}
+			for i := range c.Entries {
+				if en := &c.Entries[i]; sel.match(en) {
+					cr.Entries = append(cr.Entries, newEntryReport(i+1, en))
+					work.entries = append(work.entries, en)
+				}
+			}
+			r.Containers = append(r.Containers, cr)
+		}
+		return nil
+	})
+	if kernels && err == nil {
+		for i := range r.Containers {
+			for j := range r.Containers[i].Entries {
+				work.reports = append(work.reports, &r.Containers[i].Entries[j])
+			}
+		}
+		err = work.run(newProgress(e, name, int64(len(work.entries)), "entries"))
+		for i, rep := range work.reports {
+			if rep.Error != "" {
+				r.Errors = append(r.Errors, fmt.Sprintf("%s: %s for %s at +0x%x of its container: %s", name, rep.Kind, rep.Arch, work.entries[i].Offset(), rep.Error))
+			}
+		}
+	}
+	return r, err
+}
+
+func newEntryReport(number int, en *fatbin.Entry) entryReport {
+	major, minor := en.Version()
+	return entryReport{
+		Number: number, Offset: en.Offset(), Kind: en.Kind().String(), Arch: en.Arch().String(),
+		Version: fmt.Sprintf("%d.%d", major, minor), Compression: en.Compression().String(),
+		Stored: en.StoredSize(), Size: en.Size(), Flags: uint64(en.Flags()), FlagNames: en.Flags().String(),
+		Ident: en.Ident(), Options: en.Options(), Attrs: hex.EncodeToString(en.Attrs()),
+	}
+}
+
+// inspection decompresses entries on all cores and looks for their kernels.
+type inspection struct {
+	file    *fatbin.File
+	opts    *fatbin.Options
+	entries []*fatbin.Entry
+	reports []*entryReport // of the same entries
+}
+
+// run returns when all is done; p counts entries.
+func (w *inspection) run(p *progress) error {
+	workers := min(runtime.GOMAXPROCS(0), len(w.entries))
+	errs := make([]error, workers)
+	var next atomic.Int64
+	var mu sync.Mutex // guards p
+	var wg sync.WaitGroup
+	for i := range workers {
+		wg.Go(func() {
+			// Each goroutine reads the mapping, so each has a guard.
+			errs[i] = w.file.Guard(func() error {
+				x := fatbin.NewInflater(w.opts)
+				defer x.Close()
+				var buf []byte
+				for n := next.Add(1) - 1; n < int64(len(w.entries)); n = next.Add(1) - 1 {
+					buf = w.reports[n].inspect(x, w.entries[n], buf)
+					mu.Lock()
+					p.at(n)
+					mu.Unlock()
+				}
+				return nil
+			})
+		})
+	}
+	wg.Wait()
+	p.clear()
+	return errors.Join(errs...)
+}
+
+// inspect finds an entry's kernels. It decompresses into buf, and returns that
+// for the next one.
+func (r *entryReport) inspect(x *fatbin.Inflater, en *fatbin.Entry, buf []byte) []byte {
+	var data []byte
+	var err error
+	if en.Compression() == fatbin.Stored {
+		data, err = x.Data(en)
+	} else if data, err = x.Append(buf[:0], en); err == nil {
+		buf = data
+	}
+	switch {
+	case errors.Is(err, fatbin.ErrOpaque):
+		return buf // as it should be
+	case err != nil:
+		r.Error = err.Error()
+		return buf
+	}
+	switch en.Kind() {
+	case fatbin.KindPTX:
+		for _, name := range fatbin.ScanPTX(data).Entries {
+			r.Kernels = append(r.Kernels, kernelReport{Name: name, Demangled: fatbin.Demangle(name)})
+		}
+	case fatbin.KindELF:
+		c, err := fatbin.ParseCubin(data)
+		if err != nil {
+			r.Error = err.Error()
+		}
+		if c != nil {
+			r.Toolkit, r.Relocatable = c.Toolkit, c.Relocatable
+			for i := range c.Kernels {
+				r.Kernels = append(r.Kernels, newKernelReport(&c.Kernels[i]))
+			}
+		}
+	}
+	return buf
+}
+
+func newKernelReport(k *fatbin.Kernel) kernelReport {
+	r := kernelReport{
+		Name: k.Name, Demangled: fatbin.Demangle(k.Name), Code: k.Size, Registers: k.Registers,
+		Stack: max(k.Frame, k.MinStack), Shared: k.Shared, Barriers: k.Barriers, ParamBytes: k.ParamBytes,
+	}
+	if k.MaxThreads != [3]uint32{} {
+		r.MaxThreads = k.MaxThreads[:]
+	}
+	if k.ReqThreads != [3]uint32{} {
+		r.MaxThreads = k.ReqThreads[:]
+	}
+	if k.Cluster != [3]uint32{} {
+		r.Cluster = k.Cluster[:]
+	}
+	for _, p := range k.Params {
+		r.Params = append(r.Params, paramReport{p.Offset, p.Size})
+	}
+	return r
+}
+
+// print draws the tables of a file.
+func (r *fatbinReport) print(e *env, kernels bool) error {
+	var rows, kernelRows [][]string
+	var stored, size uint64
+	for i := range r.Containers {
+		c := &r.Containers[i]
+		for j := range c.Entries {
+			en := &c.Entries[j]
+			stored += uint64(en.Stored)
+			size += en.Size
+			id := fmt.Sprintf("%d.%d", i+1, en.Number)
+			rows = append(rows, []string{
+				id, place(c), en.Kind, en.Arch, en.Version, strconv.FormatInt(en.Stored, 10), strconv.FormatUint(en.Size, 10),
+				en.Compression, otherFlags(en.Flags), strings.TrimSpace(en.Ident + " " + en.Options),
+			})
+			for _, k := range en.Kernels {
+				kernelRows = append(kernelRows, k.row(id, en))
+			}
+		}
+	}
+	title := fmt.Sprintf("%s: %s; containers: %d, entries: %d, stored: %s, content: %s", printable(r.File), r.Format,
+		len(r.Containers), len(rows), sizeText(stored), sizeText(size))
+	if len(rows) == 0 {
+		_, err := fmt.Fprintln(e.stdout, title)
+		return err
+	}
+	header := []string{"entry", "where", "kind", "arch", "version", ">stored", ">content", "compression", "flags", "ident, options"}
+	if err := renderTable(e.stdout, title, header, rows); err != nil || !kernels {
+		return err
+	}
+	if len(kernelRows) == 0 {
+		_, err := fmt.Fprintln(e.stdout, "no kernels")
+		return err
+	}
+	header = []string{"entry", "arch", ">code", ">regs", ">stack", ">shared", ">barriers", "threads", ">params", "kernel"}
+	return renderTable(e.stdout, fmt.Sprintf("%d kernels", len(kernelRows)), header, kernelRows)
+}
+
+// row is a kernel's; PTX says nothing of what a compiler decides.
+func (k *kernelReport) row(id string, en *entryReport) []string {
+	if en.Kind == fatbin.KindPTX.String() {
+		return []string{id, en.Arch + " ptx", "", "", "", "", "", "", "", printable(k.Demangled)}
+	}
+	threads := ""
+	if len(k.MaxThreads) == 3 {
+		threads = strings.TrimSuffix(strings.TrimSuffix(fmt.Sprintf("%d,%d,%d", k.MaxThreads[0], k.MaxThreads[1], k.MaxThreads[2]), ",1"), ",1")
+	}
+	return []string{
+		id, en.Arch, strconv.FormatUint(k.Code, 10), strconv.Itoa(k.Registers), strconv.Itoa(k.Stack),
+		strconv.FormatUint(k.Shared, 10), strconv.Itoa(k.Barriers), threads,
+		fmt.Sprintf("%d: %d B", len(k.Params), k.ParamBytes), printable(k.Demangled),
+	}
+}
+
+// place says where a container is.
+func place(c *containerReport) string {
+	switch {
+	case c.Offset < 0:
+		return "the file"
+	case c.Member != "":
+		return fmt.Sprintf("%s+0x%x", printable(c.Member), c.Offset)
+	case c.Section != "":
+		return fmt.Sprintf("%s 0x%x", printable(c.Section), c.Offset)
+	}
+	return fmt.Sprintf("0x%x", c.Offset)
+}
+
+// otherFlags leaves out what has a column, or is so everywhere.
+func otherFlags(f uint64) string {
+	usual := fatbin.Flag64Bit | fatbin.FlagLinux | fatbin.FlagLZ4 | fatbin.FlagZstd | fatbin.FlagArch | fatbin.FlagFamily
+	return (fatbin.Flags(f) &^ usual).String()
+}
