@@ -21,7 +21,8 @@ import (
 //	class    name or number of the class of an allocation (*CHANNEL*, 0xc86f)
 //	call     kind of event (ioctl, open, mmap, …)
 //	pid, tid numbers
-//	status   OK, or the name of an RM status or errno (NV_ERR_*, EINVAL)
+//	status   OK, or the name of an RM status or errno (NV_ERR_*, EINVAL); what
+//	         has no result is not selected, not by status=!OK either
 //	unknown  what the tables lack (control, class, request, size, any)
 //
 // Notes about the recording itself are always selected.
@@ -170,7 +171,7 @@ func (f *Filter) Match(ev *traces.Event, c *Call) bool {
 	}
 	for i := range f.terms {
 		t := &f.terms[i]
-		if t.match(ev, c) == t.negate {
+		if t.key == keyStatus && !hasResult(ev) || t.match(ev, c) == t.negate {
 			return false
 		}
 	}
@@ -217,11 +218,13 @@ func (c *Call) rmSubject() bool {
 	return c.HasSub && (c.Device == DeviceCtl || c.Device == DeviceGPU)
 }
 
-// status matches the result of a call; what has none matches nothing, not even OK.
+// hasResult reports whether the event is a call whose result is known.
+func hasResult(ev *traces.Event) bool {
+	return ev.Kind <= traces.KindIoctl && ev.Flags&(traces.FlagNoExit|traces.FlagUnfinished|traces.FlagRestarted) == 0
+}
+
+// status matches the result of a call that has one.
 func (p *pattern) status(ev *traces.Event, c *Call) bool {
-	if ev.Kind > traces.KindIoctl || ev.Flags&(traces.FlagNoExit|traces.FlagUnfinished|traces.FlagRestarted) != 0 {
-		return false
-	}
 	if !c.Failed() {
 		return p.text == "ok" || p.glob && p.name("ok") || p.isNumber && p.number == 0
 	}

@@ -45,6 +45,9 @@ func TestFilter(t *testing.T) {
 		{[]string{"status=0x1f"}, 2},
 		{[]string{"status=EINVAL,ENOMEM"}, 4},
 		{[]string{"status!=ok", "call=ioctl", "status=nv_*"}, 9},
+		{[]string{"status=!OK", "call=!ioctl,open,close,dup,mmap,munmap,mremap"}, 0}, // no result, no status
+		{[]string{"status=*", "call=!ioctl,open,close,dup,mmap,munmap,mremap"}, 0},
+		{[]string{"status=!OK"}, 15},
 		{[]string{"call=open"}, 8},
 		{[]string{"call!=ioctl,open,close", "pid=4711"}, 13},
 		{[]string{"pid=1"}, 0},
