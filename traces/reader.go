@@ -292,7 +292,7 @@ func looksLikeHeader(line []byte) bool {
 func looksLike(head []byte, compressed bool) string {
 	say := func(s string) string {
 		if compressed {
-			return "zstd data, inside it " + s
+			return "zstd data; unpacked, " + s
 		}
 		return s
 	}
@@ -311,6 +311,8 @@ func looksLike(head []byte, compressed bool) string {
 	}
 	text := bytes.TrimSpace(head)
 	switch {
+	case compressed && len(head) == 0:
+		return "zstd data that ends before anything can be read"
 	case len(text) == 0:
 		return say("it holds nothing but white space")
 	case bytes.HasPrefix(text, []byte(`{"k":`)):

@@ -47,7 +47,8 @@ func TestNotRecording(t *testing.T) {
 		{[]byte("123 ioctl(3, TCGETS) = 0\n"), "strace's output"},
 		{[]byte("hello\n"), `text, beginning "hello\n"`},
 		{[]byte("\x00\x01\x02\n"), "binary data, beginning 00 01 02"},
-		{zip(t, "hello\n"), `zstd data, inside it it looks like text`},
+		{zip(t, "hello\n"), `zstd data; unpacked, it looks like text`},
+		{zip(t, "hello\n")[:9], "zstd data that ends before anything"},
 		{[]byte(`{"k":"header","tool":"x"}` + "\n"), "names no format version"},
 	} {
 		_, _, err := readAll(t, row.data)
