@@ -116,7 +116,7 @@ func TestAttachStopped(t *testing.T) {
 	unix.Kill(v.pid, unix.SIGSTOP)
 	state := func(want byte) {
 		t.Helper()
-		for range 200 {
+		for range 2000 {
 			b, err := os.ReadFile(procPath(v.pid, "stat"))
 			if err != nil {
 				t.Fatal(err)
@@ -131,7 +131,12 @@ func TestAttachStopped(t *testing.T) {
 	state('T')
 	for range 3 {
 		h := &tape{}
-		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		ctx, cancel := context.WithCancel(context.Background())
+		h.onTask = func(_ *Task, e *TaskEvent) {
+			if e.Kind == TaskStop {
+				time.AfterFunc(20*time.Millisecond, cancel) // time for calls, if there were any
+			}
+		}
 		if _, err := Attach(ctx, v.pid, &Options{Rules: victimRules()}, h); err != nil {
 			t.Fatal(err)
 		}
@@ -148,13 +153,17 @@ func TestAttachStopped(t *testing.T) {
 	h := &tape{verdict: WantExit}
 	ctx, cancel := context.WithCancel(context.Background())
 	h.onExit = func(*Task, *Syscall) {
-		switch h.enters {
-		case 10:
+		if h.enters == 10 || h.enters == 20 {
 			unix.Kill(v.pid, unix.SIGSTOP)
-			time.AfterFunc(30*time.Millisecond, func() { unix.Kill(v.pid, unix.SIGCONT) })
-		case 20:
-			unix.Kill(v.pid, unix.SIGSTOP)
-			time.AfterFunc(30*time.Millisecond, cancel)
+		}
+	}
+	h.onTask = func(_ *Task, e *TaskEvent) {
+		switch {
+		case e.Kind != TaskStop:
+		case h.enters == 10:
+			time.AfterFunc(20*time.Millisecond, func() { unix.Kill(v.pid, unix.SIGCONT) })
+		case h.enters == 20:
+			time.AfterFunc(20*time.Millisecond, cancel)
 		}
 	}
 	if _, err := Attach(ctx, v.pid, &Options{Rules: victimRules()}, h); err != nil {
@@ -169,9 +178,13 @@ func TestAttachStopped(t *testing.T) {
 
 // TestAttachForks follows what an attached program starts, and lets all go.
 func TestAttachForks(t *testing.T) {
-	argv := byShell("bash", "-c", `echo $$; while read -t 0.001; do :; done; for ((i = 0; i < 300; i++)); do (exit $((i & 7))); [ $? = $((i & 7)) ] || exit 1; done; echo good`)
+	argv := byShell("bash", "-c", `echo $$; read; for ((i = 0; i < 300; i++)); do (exit $((i & 7))); [ $? = $((i & 7)) ] || exit 1; done; echo good`)
 	c := exec.Command(argv[0], argv[1:]...)
 	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := c.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,8 +199,17 @@ func TestAttachForks(t *testing.T) {
 	forks := 0
 	for range 20 {
 		h := &tape{}
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
-		_, err := Attach(ctx, pid, nil, h)
+		ctx, cancel := context.WithCancel(context.Background())
+		born := 0
+		h.onTask = func(_ *Task, e *TaskEvent) {
+			if e.Kind == TaskNew && !e.Attached {
+				if born++; born == 5 {
+					cancel()
+				}
+			}
+		}
+		// It begins when it is being traced.
+		_, err := Attach(ctx, pid, &Options{Started: func(int) { in.Close() }}, h)
 		cancel()
 		if errors.Is(err, ErrNoProcess) {
 			break
@@ -202,7 +224,7 @@ func TestAttachForks(t *testing.T) {
 	if err := c.Wait(); err != nil || string(rest) != "good\n" {
 		t.Errorf("%v, %q", err, rest)
 	}
-	if forks < 3 {
+	if forks < 5 {
 		t.Errorf("only %d forks seen", forks)
 	}
 }

@@ -223,10 +223,10 @@ func TestUnfinished(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancelCause(context.Background())
 		why := errors.New("enough")
-		time.AfterFunc(150*time.Millisecond, func() { cancel(why) })
+		h.onEnter = func(*Task, *Syscall) { cancel(why) }
 		res, err := Run(ctx, &Options{
 			Argv: []string{victim, "sleeper"}, Seccomp: mode, Stdout: devNull(t),
-			Rules: []Rule{{Names: []string{"pause"}, Nrs: nil}, {Names: []string{"ppoll"}}},
+			Rules: []Rule{{Names: []string{"pause", "ppoll"}}},
 		}, h)
 		if !errors.Is(err, why) {
 			t.Errorf("error %v", err)

@@ -27,7 +27,7 @@ func startHelper(t *testing.T, name string, argv ...string) *running {
 // gone waits until a process does not exist any more.
 func gone(t *testing.T, pid int) bool {
 	t.Helper()
-	for range 400 {
+	for range 4000 {
 		b, err := os.ReadFile(procPath(pid, "stat"))
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) || err == nil && stateOf(b) == 'Z' {
 			return true

@@ -287,11 +287,13 @@ static int fork_in_thread(void)
 
 static int stop_cont(void)
 {
-	int s;
+	int s, go[2];
+	char b;
+	pipe(go);
 	pid_t p = fork();
 	if (!p) {
 		raise(SIGSTOP);
-		usleep(20000);
+		read(go[0], &b, 1); // its end must not come before its going on was seen
 		_exit(F() == -ENOTTY ? 11 : 12);
 	}
 	waitpid(p, &s, WUNTRACED);
@@ -299,6 +301,7 @@ static int stop_cont(void)
 	kill(p, SIGCONT);
 	waitpid(p, &s, WCONTINUED);
 	out("continued=%d\n", WIFCONTINUED(s));
+	write(go[1], "x", 1);
 	out("status=%x\n", status_of(p));
 	return 0;
 }
@@ -398,25 +401,47 @@ static int eintr(void)
 	char b;
 	pipe(p);
 	handle(SIGALRM, on_signal, 0);
-	timer(50000, 0);
+	timer(50000, 1); // again and again: the first could come before the read
 	int r = read(p[0], &b, 1);
+	timer(0, 0);
 	out("r=%d errno=%d\n", r, r < 0 ? errno : 0);
 	return 0;
 }
+
+// asleep waits until a process sleeps in a call.
+static void asleep(pid_t p)
+{
+	char name[64], line[512], *state;
+	sprintf(name, "/proc/%d/stat", p);
+	for (;; usleep(1000)) {
+		int fd = open(name, O_RDONLY), n = pread(fd, line, sizeof line - 1, 0);
+		close(fd);
+		line[n < 0 ? 0 : n] = 0;
+		if ((state = strrchr(line, ')')) && state[2] == 'S')
+			return;
+	}
+}
+
+static volatile int *seen;
+static void on_seen(int s) { got++; *seen = 1; }
 
 static int restart(void)
 {
 	int p[2];
 	char b;
 	pipe(p);
-	handle(SIGALRM, on_signal, SA_RESTART);
-	pid_t c = fork();
+	seen = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	handle(SIGALRM, on_seen, SA_RESTART);
+	pid_t me = getpid(), c = fork();
 	if (!c) {
-		usleep(150000);
+		asleep(me);
+		kill(me, SIGALRM);
+		while (!*seen)
+			usleep(1000);
+		asleep(me);
 		write(p[1], "x", 1);
 		_exit(0);
 	}
-	timer(50000, 0);
 	int r = read(p[0], &b, 1);
 	out("r=%d got=%d\n", r, got);
 	status_of(c);
