@@ -313,6 +313,10 @@ type CheckReport struct {
 	Funcs    int      `json:"funcs"`
 	Errors   []string `json:"errors"`   // features that the file's version or target lacks
 	Warnings []string `json:"warnings"` // words that are not known
+
+	// Missing is what keeps the CPU machine from executing the file. Check does
+	// not fill it in; ptx/emu does.
+	Missing []string `json:"missing,omitempty"`
 }
 
 // Check returns what can be said of f without an assembler: the features that
@@ -362,22 +366,30 @@ func (f *File) Check() *CheckReport {
 	return r
 }
 
-// WriteCheck writes the result of [File.Check]: errors and warnings line by
-// line and a closing line of totals. It returns the writer's error; ok is false
-// when the report has errors.
+// WriteCheck writes the result of [File.Check] as [CheckReport.Write] does.
 func WriteCheck(w io.Writer, f *File, o *ReportOptions) (ok bool, err error) {
-	r := f.Check()
+	return f.Check().Write(w, f.Name, o)
+}
+
+// Write writes the report about the file name: errors, warnings and what is
+// missing line by line and a closing line of totals. It returns the writer's
+// error; ok is false when the report has errors or something is missing.
+func (r *CheckReport) Write(w io.Writer, name string, o *ReportOptions) (ok bool, err error) {
+	ok = len(r.Errors) == 0 && len(r.Missing) == 0
 	if o != nil && o.JSON {
-		return len(r.Errors) == 0, writeJSON(w, r)
+		return ok, writeJSON(w, r)
 	}
 	b := bufio.NewWriter(w)
-	for _, e := range r.Errors {
-		fmt.Fprintln(b, e)
+	for _, list := range [][]string{r.Errors, r.Warnings, r.Missing} {
+		for _, e := range list {
+			fmt.Fprintln(b, e)
+		}
 	}
-	for _, e := range r.Warnings {
-		fmt.Fprintln(b, e)
+	fmt.Fprintf(b, "%s: PTX ISA %s, %s, %d entries, %d functions, %d errors, %d warnings",
+		name, r.Version, r.Target, r.Entries, r.Funcs, len(r.Errors), len(r.Warnings))
+	if len(r.Missing) != 0 {
+		fmt.Fprintf(b, ", %d missing", len(r.Missing))
 	}
-	fmt.Fprintf(b, "%s: PTX ISA %s, %s, %d entries, %d functions, %d errors, %d warnings\n",
-		f.Name, r.Version, r.Target, r.Entries, r.Funcs, len(r.Errors), len(r.Warnings))
-	return len(r.Errors) == 0, b.Flush()
+	fmt.Fprintln(b)
+	return ok, b.Flush()
 }

@@ -251,6 +251,36 @@ func (k *Kernel) LocalBytes() uint64 { return k.prog.entry.localSize + k.mod.loc
 // it calls that the machine cannot execute; a launch fails if it gets to one.
 func (k *Kernel) Missing() []error { return k.prog.missing }
 
+// Missing says what keeps the machine from executing the kernels of f: a
+// declaration that has no place in it, or every instruction that it lacks, each
+// once. nil if nothing does.
+func Missing(f *ptx.File) []string {
+	mod, err := New(nil).Load(f)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	defer mod.Unload()
+	var list []string
+	seen := map[string]bool{}
+	add := func(err error) {
+		if text := err.Error(); !seen[text] { // kernels share functions
+			seen[text] = true
+			list = append(list, text)
+		}
+	}
+	for _, name := range mod.Kernels() {
+		k, err := mod.Kernel(name)
+		if err != nil {
+			add(err)
+			continue
+		}
+		for _, err := range k.Missing() {
+			add(err)
+		}
+	}
+	return list
+}
+
 // Registers returns the number of register slots of the kernel, which is not
 // what a GPU's assembler would use.
 func (k *Kernel) Registers() int { return k.prog.entry.nregs }
