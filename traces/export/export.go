@@ -125,6 +125,12 @@ func result(c *ioctl.Call) string {
 	return ioctl.ErrnoName(c.Errno)
 }
 
+// inferred reports whether an event tells of a call that the program did not
+// make: a descriptor that exec closed, say.
+func inferred(ev *traces.Event) bool {
+	return ev.Flags&traces.FlagImplicit != 0 && ev.Kind != traces.KindIoctl
+}
+
 // isCall reports whether an event is a system call on a device.
 func isCall(k traces.Kind) bool {
 	switch k {

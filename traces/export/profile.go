@@ -6,6 +6,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/google/pprof/profile"
 
@@ -93,13 +94,21 @@ func NewProfile(h *traces.Header, d *ioctl.Decoder) *Profile {
 	return p
 }
 
-// clean makes a text fit for protobuf, whose strings are UTF-8.
-func clean(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
+// clean makes a text fit for protobuf, whose strings are UTF-8, and for the
+// terminal on which pprof prints it as it is.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if risky(r) {
+			return utf8.RuneError
+		}
+		return r
+	}, s)
+}
 
 // Add counts one event that the Decoder has decoded as c. Nothing is kept of
 // either. Every event of the recording must be given to Add or to Skip, in order.
 func (p *Profile) Add(ev *traces.Event, c *ioctl.Call) {
-	if !isCall(ev.Kind) || ev.Flags&traces.FlagImplicit != 0 {
+	if !isCall(ev.Kind) || inferred(ev) {
 		p.Skip(ev, c)
 		return
 	}

@@ -283,7 +283,7 @@ func (t *Timeline) call(ev *traces.Event, c *ioctl.Call) {
 	case ev.Flags&traces.FlagUnfinished != 0 && ev.Time >= th.end:
 		t.begin('B', key, ev.Time)
 		th.open, th.end = true, ev.Time
-	case ev.Flags&(untimed|traces.FlagImplicit) != 0 || !sane:
+	case ev.Flags&untimed != 0 || inferred(ev) || !sane:
 		t.begin('i', key, ev.Time)
 		t.j.str("s", "t")
 	case ev.Time < th.end:
