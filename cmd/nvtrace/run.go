@@ -152,11 +152,10 @@ func (s *session) trace() (record.Result, error) {
 	if s.f.pid == 0 {
 		return record.Run(context.Background(), &s.opts)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
-	defer stop()
-	s.opts.Ptrace.NoSignals = true
+	// The first SIGINT, SIGTERM or SIGHUP detaches; a second one ends nvtrace, as
+	// it must where a thread sleeps in a driver and can't be detached.
 	s.opts.Sinks = append(s.opts.Sinks, &attachNotice{e: s.e, pid: s.f.pid})
-	return record.Attach(ctx, s.f.pid, &s.opts)
+	return record.Attach(context.Background(), s.f.pid, &s.opts)
 }
 
 // configure checks the flags that need no file.
