@@ -172,7 +172,7 @@ func TestEdit(t *testing.T) {
 		c := *ptxs
 		c.Entries = slices.Clone(ptxs.Entries)
 		arch := Arch{90, 'a'}
-		image := append(cubin[:len(cubin):len(cubin)], 0, 0, 0) // a size that needs padding
+		image := append(slices.Clip(cubin), 0, 0, 0) // a size that needs padding
 		e, err := NewEntry(KindELF, arch, image, &EntryOptions{Compression: how, Ident: "probe"})
 		if err != nil {
 			t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -344,7 +345,7 @@ func NewEntry(kind Kind, arch Arch, data []byte, o *EntryOptions) (Entry, error)
 	}
 	if kind == KindPTX {
 		text := bytes.TrimRight(data, "\x00")
-		data = append(text[:len(text):len(text)], 0) // not into the caller's array
+		data = append(slices.Clip(text), 0) // not into the caller's array
 	}
 	e := Entry{payload: data}
 	var stored, size int
@@ -367,7 +368,7 @@ func NewEntry(kind Kind, arch Arch, data []byte, o *EntryOptions) (Entry, error)
 		return Entry{}, fmt.Errorf("new %s entry: %s is not known", kind, o.Compression)
 	}
 	// The padding must not land in the caller's array.
-	e.payload = append(e.payload[:len(e.payload):len(e.payload)], make([]byte, align8(uint64(len(e.payload)))-uint64(len(e.payload)))...)
+	e.payload = append(slices.Clip(e.payload), make([]byte, align8(uint64(len(e.payload)))-uint64(len(e.payload)))...)
 
 	flags := Flag64Bit | FlagLinux | arch.flags() | o.Compression.flag() | o.Flags
 	le := binary.LittleEndian

@@ -65,7 +65,7 @@ func Sniff(b []byte) Format {
 		return FormatArchive
 	}
 	head := b[:min(len(b), 64<<10)]
-	if i := bytes.Index(head, []byte(".version")); i >= 0 && bytes.IndexByte(head[:i], 0) < 0 {
+	if before, _, ok := bytes.Cut(head, []byte(".version")); ok && bytes.IndexByte(before, 0) < 0 {
 		s := ptxScanner{text: head}
 		if string(s.word()) == ".version" {
 			return FormatPTX

@@ -1,14 +1,18 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"unicode/utf8"
 
 	"nvtrace/fatbin"
 )
@@ -295,7 +299,7 @@ func (r *fatbinReport) print(e *env, kernels bool) error {
 		return err
 	}
 	header := []string{"entry", "where", "kind", "arch", "version", ">stored", ">content", "compression", "flags", "ident, options"}
-	if err := renderTable(e.stdout, title, header, rows); err != nil || !kernels {
+	if err := alignRows(e.stdout, title, header, rows); err != nil || !kernels {
 		return err
 	}
 	if len(kernelRows) == 0 {
@@ -303,7 +307,7 @@ func (r *fatbinReport) print(e *env, kernels bool) error {
 		return err
 	}
 	header = []string{"entry", "arch", ">code", ">regs", ">stack", ">shared", ">barriers", "threads", ">params", "kernel"}
-	return renderTable(e.stdout, fmt.Sprintf("%d kernels", len(kernelRows)), header, kernelRows)
+	return alignRows(e.stdout, fmt.Sprintf("%d kernels", len(kernelRows)), header, kernelRows)
 }
 
 // row is a kernel's; PTX says nothing of what a compiler decides.
@@ -339,4 +343,44 @@ func place(c *containerReport) string {
 func otherFlags(f uint64) string {
 	usual := fatbin.Flag64Bit | fatbin.FlagLinux | fatbin.FlagLZ4 | fatbin.FlagZstd | fatbin.FlagArch | fatbin.FlagFamily
 	return (fatbin.Flags(f) &^ usual).String()
+}
+
+// alignRows draws what renderTable does. A library has tens of thousands of
+// entries, for which that needs seconds.
+func alignRows(w io.Writer, title string, header []string, rows [][]string) error {
+	widths := make([]int, len(header))
+	for i, h := range header {
+		widths[i] = len(strings.TrimPrefix(h, ">"))
+	}
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	out := bufio.NewWriterSize(w, 64<<10)
+	out.WriteString(title)
+	var line []byte
+	put := func(row []string) {
+		line = append(line[:0], "\n "...)
+		for i, cell := range row {
+			blanks := widths[i] - utf8.RuneCountInString(cell)
+			line = append(line, ' ')
+			if strings.HasPrefix(header[i], ">") {
+				line, blanks = append(line, strings.Repeat(" ", blanks)...), 0
+			}
+			line = append(line, cell...)
+			line = append(line, strings.Repeat(" ", blanks+1)...)
+		}
+		out.Write(bytes.TrimRight(line, " "))
+	}
+	names := make([]string, len(header))
+	for i, h := range header {
+		names[i] = strings.TrimPrefix(h, ">")
+	}
+	put(names)
+	for _, row := range rows {
+		put(row)
+	}
+	out.WriteString("\n")
+	return out.Flush()
 }
