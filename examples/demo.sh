@@ -6,12 +6,15 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 nvtrace=bin/nvtrace
 
-say() { printf '\n\033[1m$ %s\033[0m\n' "$*"; }
+bold='' plain=''
+if [ -t 1 ] && [ -z "${NO_COLOR:-}" ]; then bold=$'\033[1m' plain=$'\033[0m'; fi
+
+say() { printf '\n%s$ %s%s\n' "$bold" "$*" "$plain"; }
 
 say "$nvtrace report traces/corpus/vectoradd.nvt"
 $nvtrace report traces/corpus/vectoradd.nvt
 
-say "$nvtrace log -T -e class=*CHANNEL*,*COMPUTE* traces/corpus/vectoradd.nvt | sed -n 1,5p"
+say "$nvtrace log -T -w 200 -e 'class=*CHANNEL*,*COMPUTE*' traces/corpus/vectoradd.nvt | sed -n 1,5p"
 $nvtrace log -T -w 200 -e 'class=*CHANNEL*,*COMPUTE*' traces/corpus/vectoradd.nvt | sed -n 1,5p
 
 say "$nvtrace replay traces/corpus/rminfo.nvt -- bin/rminfo"

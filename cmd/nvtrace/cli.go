@@ -49,7 +49,8 @@ func verbs() []verb {
 		{"check", "--allow FILE [flags] run.nvt...", "say what runs use beyond a list", checkVerb},
 		{"replay", "[flags] run.nvt -- command [args]", "run a program with its device calls answered from a recording", replayVerb},
 		{"ptx", "fmt|check|sites|run FILE", "work with PTX: format, check, list probe sites, execute on the CPU", ptxVerb},
-		{"version", "", "print nvtrace's version and the driver versions it knows", versionVerb},
+		{"fatbin", "ls|extract FILE...", "list and extract the GPU code in executables, libraries, fat binaries", fatbinVerb},
+		{"version", "[run.nvt...]", "print the versions of nvtrace and the drivers it knows, or of recordings", versionVerb},
 	}
 }
 
