@@ -185,3 +185,44 @@ func checkFiles(t *testing.T, events []*traces.Event, want map[string]int) {
 		}
 	}
 }
+
+// TestHammer compares with what 8 threads say about their 1000 calls each, some
+// of whose parameters end at the end of a page, or are not there.
+func TestHammer(t *testing.T) {
+	bin := compile(t, "testdata/hammer.c")
+	for _, mode := range []ptrace.SeccompMode{ptrace.SeccompAuto, ptrace.SeccompOff} {
+		var o Options
+		o.Ptrace.Seccomp = mode
+		printed, events, _ := runRecorded(t, o, bin)
+		type tally struct{ calls, whole, sum, missing int }
+		seen := make(map[int32]tally)
+		for _, ev := range events {
+			if ev.Kind != traces.KindIoctl {
+				continue
+			}
+			n := seen[ev.TID]
+			n.calls++
+			if last := ev.Mem[len(ev.Mem)-1]; last.Len == 24 && len(last.In) == 24 && len(last.Out) == 24 {
+				n.whole++
+				n.sum += int(last.In[0])
+			} else if ev.Flags&traces.FlagTruncated != 0 {
+				n.missing++
+			}
+			seen[ev.TID] = n
+		}
+		lines := strings.Split(strings.TrimSpace(printed), "\n")
+		for _, line := range lines {
+			var tid int32
+			var n tally
+			if _, err := fmt.Sscanf(line, "tid %d calls %d whole %d sum %d missing %d", &tid, &n.calls, &n.whole, &n.sum, &n.missing); err != nil {
+				t.Fatalf("%q: %v", line, err)
+			}
+			if seen[tid] != n {
+				t.Errorf("%s: recorded %+v", line, seen[tid])
+			}
+		}
+		if len(lines) != 8 || len(seen) != 8 {
+			t.Errorf("%d threads spoke, %d were recorded", len(lines), len(seen))
+		}
+	}
+}
