@@ -1,6 +1,7 @@
 package export
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"nvtrace/ioctl"
+	"nvtrace/rm"
 	"nvtrace/traces"
 )
 
@@ -248,10 +250,7 @@ func (t *Timeline) thread(key taskKey) *thread {
 // before the latest end of theirs could overlap one of the same thread.
 func (t *Timeline) forget() {
 	keys := slices.SortedFunc(maps.Keys(t.threads), func(a, b taskKey) int {
-		if a.pid != b.pid {
-			return int(int64(a.pid) - int64(b.pid))
-		}
-		return int(int64(a.tid) - int64(b.tid))
+		return cmp.Or(cmp.Compare(a.pid, b.pid), cmp.Compare(a.tid, b.tid))
 	})
 	for _, k := range keys {
 		th := t.threads[k]
@@ -411,7 +410,12 @@ func (t *Timeline) object(key string, client, handle uint32) {
 	if handle == 0 {
 		return
 	}
-	t.text = t.namer(t.text[:0], client, handle)
+	t.text = t.text[:0]
+	if o := t.objects.Tree().Object(rm.Ref{Client: client, Handle: handle}); o != nil && !o.Guessed {
+		t.text = o.AppendShort(t.text)
+	} else {
+		t.text = t.namer(t.text, client, handle) // knows what the call freed
+	}
 	if len(t.text) == 0 {
 		t.j.hex(key, uint64(handle))
 		return
@@ -520,7 +524,7 @@ func (t *Timeline) remarkName(ev *traces.Event) (name, scope string) {
 	case traces.KindEnd:
 		return "end of the recording", "g"
 	}
-	return clip(ev.Name, maxName), "t"
+	return cmp.Or(clip(ev.Name, maxName), ev.Kind.String()), "t"
 }
 
 // counters writes what changed of the processes' quantities. The times of one

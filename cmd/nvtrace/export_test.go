@@ -1,0 +1,53 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// terminal returns a terminal that nobody looks at.
+func terminal(t *testing.T) *os.File {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("no terminal can be made: %v", err)
+	}
+	t.Cleanup(func() { master.Close() })
+	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Skipf("no terminal can be made: %v", err)
+	}
+	fd, err := unix.IoctlRetInt(int(master.Fd()), unix.TIOCGPTPEER)
+	if err != nil {
+		t.Skipf("no terminal can be made: %v", err)
+	}
+	f := os.NewFile(uintptr(fd), "terminal")
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// TestExportTerminal exports to a terminal: text may go there, a profile not.
+func TestExportTerminal(t *testing.T) {
+	const file = "../../traces/corpus/rminfo.nvt"
+	tty := terminal(t)
+	if !isTerminal(tty) {
+		t.Fatal("the terminal is none")
+	}
+	var stderr bytes.Buffer
+	e := &env{stdout: tty, stderr: &stderr, getenv: func(string) string { return "" }}
+	if status := main1(e, []string{"export", "--format", "pprof", file}); status != exitUsage {
+		t.Errorf("status %d", status)
+	}
+	for _, want := range []string{"terminal", "-o run.pb.gz", "go tool pprof"} {
+		if !strings.Contains(stderr.String(), want) {
+			t.Errorf("no %q in %s", want, &stderr)
+		}
+	}
+	out := t.TempDir() + "/run.pb.gz"
+	if status := main1(e, []string{"export", "--format", "pprof", "-o", out, file}); status != exitOK {
+		t.Errorf("to a file: status %d: %s", status, &stderr)
+	}
+}
