@@ -124,3 +124,40 @@ func TestObjectsShare(t *testing.T) {
 		t.Error(lines)
 	}
 }
+
+// TestEventsAndDMABufs: the driver overwrites an event's descriptor, and makes a
+// dma-buf's.
+func TestEventsAndDMABufs(t *testing.T) {
+	w := newWorld(t, testDriver)
+	w.open(clientFD, "nvidiactl")
+	w.open(6, "nvidia0")
+	w.alloc(hClient, hClient, hClient, 0x41, nil, rm.OK)
+	w.alloc(hClient, hClient, hDevice, 0x80, nil, rm.OK)
+	for _, h := range []uint32{10, 11} {
+		w.alloc(hClient, hDevice, h, 0x40, w.new("NV_MEMORY_ALLOCATION_PARAMS").set("size", 4096).b, rm.OK)
+	}
+	event := w.new("NV0005_ALLOC_PARAMETERS").set("data", 17)
+	p := w.place(event.b)
+	arg := w.new("NVOS64_PARAMETERS")
+	arg.set("hRoot", hClient).set("hObjectParent", hDevice).set("hObjectNew", 12).set("hClass", 0x79).set("pAllocParms", p)
+	w.call(clientFD, escReq(escAlloc, len(arg.b)), w.place(arg.b), func() { event.set("data", 0xffff888812345678) }, 0)
+
+	export := func(index, handle, fd uint64, status rm.Status) {
+		a := w.new("nv_ioctl_export_to_dma_buf_fd_t")
+		a.set("hClient", hClient).set("totalObjects", 2).set("numObjects", 1).set("index", index).set("handles[0]", handle).set("fd", fd)
+		w.call(6, escReq(escExportDMABuf, len(a.b)), w.place(a.b), func() { a.set("fd", 33).set("status", uint64(status)) }, 0)
+	}
+	export(0, 10, 0xffffffff, rm.OK)
+	export(1, 11, 33, rm.OK)
+	export(0, 10, 0xffffffff, 0x40)
+	objs, _ := w.objects(nil)
+	at := func(h uint32) *rm.Object { return objs.Tree().Object(rm.Ref{Client: hClient, Handle: h}) }
+	if o := at(12); o == nil || o.Attr.FD != 17 {
+		t.Errorf("event: %+v", o)
+	}
+	for _, h := range []uint32{10, 11} {
+		if o := at(h); o == nil || len(o.DMABufs) != 1 || o.DMABufs[0] != 33 {
+			t.Errorf("memory %d: %+v", h, o)
+		}
+	}
+}
