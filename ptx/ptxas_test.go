@@ -131,6 +131,7 @@ func TestWeaveAssembles(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			arch := f.Target().String()
 			out, base := assemble(t, as, src, arch, "-c")
 			if strings.Contains(out, "is not defined for option 'gpu-name'") {

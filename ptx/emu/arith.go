@@ -1,6 +1,7 @@
 package emu
 
 import (
+	"fmt"
 	"maps"
 	"math/bits"
 
@@ -67,17 +68,27 @@ func lift3(f fn3, fast vec3, d, a, b, c int32) step {
 	}
 }
 
+// operands resolves an instruction of a destination and one source of each type.
+func (x *insn) operands(types ...ptx.Type) (d int32, s []int32, err error) {
+	if err := x.nargs(1 + len(types)); err != nil {
+		return 0, nil, err
+	}
+	if d, _, err = x.dst(&x.args[0]); err != nil {
+		return 0, nil, err
+	}
+	s = make([]int32, len(types))
+	for i, t := range types {
+		if s[i], err = x.src(&x.args[1+i], t); err != nil {
+			return 0, nil, fmt.Errorf("operand %d: %w", 2+i, err)
+		}
+	}
+	return d, s, nil
+}
+
 // op1 emits d = f(a) on operands of type t. The destination's register is as
 // wide as t for all but cvt and ld, which extend themselves.
 func (x *insn) op1(t ptx.Type, f fn1, fast vec1) error {
-	if err := x.nargs(2); err != nil {
-		return err
-	}
-	d, _, err := x.dst(&x.args[0])
-	if err != nil {
-		return err
-	}
-	s, err := x.srcs(1, 1, t)
+	d, s, err := x.operands(t)
 	if err != nil {
 		return err
 	}
@@ -89,45 +100,23 @@ func (x *insn) op2(t ptx.Type, f fn2, fast vec2) error { return x.op2types(t, t,
 
 // op2types is op2 with operands of different types.
 func (x *insn) op2types(ta, tb ptx.Type, f fn2, fast vec2) error {
-	if err := x.nargs(3); err != nil {
-		return err
-	}
-	d, _, err := x.dst(&x.args[0])
+	d, s, err := x.operands(ta, tb)
 	if err != nil {
 		return err
 	}
-	a, err := x.src(&x.args[1], ta)
-	if err != nil {
-		return err
-	}
-	b, err := x.src(&x.args[2], tb)
-	if err != nil {
-		return err
-	}
-	return x.step(lift2(f, fast, d, a, b))
+	return x.step(lift2(f, fast, d, s[0], s[1]))
 }
 
 // op3 emits d = f(a, b, c), c of type tc.
 func (x *insn) op3(t, tc ptx.Type, f fn3, fast vec3) error {
-	if err := x.nargs(4); err != nil {
-		return err
-	}
-	d, _, err := x.dst(&x.args[0])
+	d, s, err := x.operands(t, t, tc)
 	if err != nil {
 		return err
 	}
-	s, err := x.srcs(1, 2, t)
-	if err != nil {
-		return err
-	}
-	c, err := x.src(&x.args[3], tc)
-	if err != nil {
-		return err
-	}
-	return x.step(lift3(f, fast, d, s[0], s[1], c))
+	return x.step(lift3(f, fast, d, s[0], s[1], s[2]))
 }
 
-// lanes16 applies a function to both halves of a packed operand.
+// pair1, pair2 and pair3 apply a function to both halves of packed operands.
 func pair1(f fn1, w uint) fn1 {
 	m := widthMask(w)
 	return func(a uint64) uint64 { return f(a>>w&m)<<w | f(a&m) }

@@ -201,15 +201,20 @@ func buildLop3(x *insn) error {
 	if err != nil {
 		return err
 	}
-	s, err := x.srcs(1, 3, ptx.B32)
+	s, lut, err := x.lop3Sources()
 	if err != nil {
 		return err
 	}
-	lut, err := x.immediate(4, 255)
-	if err != nil {
-		return err
+	return x.step(lift3(func(a, b, c uint64) uint64 { return lop3(a, b, c, lut) }, nil, d, s[0], s[1], s[2]))
+}
+
+// lop3Sources resolves "a, b, c, lut" behind the destination.
+func (x *insn) lop3Sources() (s []int32, lut uint8, err error) {
+	if s, err = x.srcs(1, 3, ptx.B32); err != nil {
+		return nil, 0, err
 	}
-	return x.step(lift3(func(a, b, c uint64) uint64 { return lop3(a, b, c, uint8(lut)) }, nil, d, s[0], s[1], s[2]))
+	v, err := x.immediate(4, 255)
+	return s, uint8(v), err
 }
 
 // lop3Bool is lop3.BoolOp d|p, a, b, c, lut, q: p = (d != 0) BoolOp q.
@@ -221,11 +226,7 @@ func (x *insn) lop3Bool(boolOp string) error {
 	if err != nil {
 		return err
 	}
-	s, err := x.srcs(1, 3, ptx.B32)
-	if err != nil {
-		return err
-	}
-	lut, err := x.immediate(4, 255)
+	s, lut, err := x.lop3Sources()
 	if err != nil {
 		return err
 	}
@@ -243,7 +244,7 @@ func (x *insn) lop3Bool(boolOp string) error {
 		var nz uint32
 		for l := m; l != 0; l &= l - 1 {
 			i := firstLane(l)
-			r[i] = lop3(a[i], b[i], c[i], uint8(lut))
+			r[i] = lop3(a[i], b[i], c[i], lut)
 			nz |= bit(r[i] != 0) << i
 		}
 		w.setPred(p, m, join(nz, v))
