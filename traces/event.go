@@ -92,11 +92,11 @@ type Seg struct {
 
 // Cost is what recording cost, as [KindEnd] reports it.
 type Cost struct {
-	Stops     uint64 // ptrace stops
-	Events    uint64 // events recorded
-	Bytes     uint64 // payload bytes copied from the program
-	TracerCPU int64  // CPU time of nvtrace itself, ns
-	Wall      int64  // from start to end of the recording, ns
+	Stops     uint64 `json:"stops"`      // ptrace stops
+	Events    uint64 `json:"events"`     // events recorded
+	Bytes     uint64 `json:"bytes"`      // payload bytes copied from the program
+	TracerCPU int64  `json:"tracer_cpu"` // CPU time of nvtrace itself, ns
+	Wall      int64  `json:"wall"`       // from start to end of the recording, ns
 }
 
 // Header is the first record of a recording.
