@@ -149,6 +149,25 @@ func TestWrappers(t *testing.T) {
 		}
 	}
 	b := read(t, "testdata/libtwo.13.0.so")
+	// A linker may leave a pointer to the relocation, or put it in place; where
+	// neither is, it is unknown.
+	empty := patched(patched(b, 0x50a8, make([]byte, 8)...), 0x50c0, make([]byte, 8)...)
+	bare := empty
+	for at := 0x7e0; at < 0x7e0+9*24; at += 24 {
+		bare = patched(bare, at+8, 0, 0, 0, 0)
+	}
+	for _, tt := range []struct {
+		image []byte
+		want  []Wrapper
+	}{
+		{empty, []Wrapper{{0x5088, 1, 0x2088}, {0x50a0, 1, 0x2698}, {0x50b8, 2, 0x2ac8}}},
+		{bare, []Wrapper{{0x5088, 1, 0x2088}, {0x50a0, 1, -1}, {0x50b8, 2, -1}}},
+	} {
+		got, err := NewFile("x", tt.image, nil).Wrappers()
+		if diff := cmp.Diff(tt.want, got); diff != "" || err != nil {
+			t.Errorf("%v %s", err, diff)
+		}
+	}
 	if _, err := NewFile("x", patched(b, 0x5088, 0), nil).Wrappers(); err == nil || !strings.Contains(err.Error(), "wrapper: +0x5088: magic 0x46624300") {
 		t.Errorf("damaged: %v", err)
 	}
