@@ -234,7 +234,7 @@ func elfEnd(read func(off, size uint64) ([]byte, error)) (uint64, error) {
 	return end, nil
 }
 
-// hasSuffixName returns what follows prefix in a section's name.
+// hasPrefixName returns what follows a prefix in a section's name.
 func hasPrefixName(name, prefix string) (string, bool) {
 	if len(name) > len(prefix) && name[:len(prefix)] == prefix {
 		return name[len(prefix):], true
