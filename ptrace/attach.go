@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -68,10 +70,17 @@ func (tr *tracer) attach(ctx context.Context, pid int) error {
 // seizeAll makes all threads tracees. Threads go on being born meanwhile; those
 // of a thread that is seized already are tracees from birth. So it is done when
 // a look at all of them finds no new one.
+//
+// PTRACE_SEIZE waits for an execve of another thread, and that for the threads
+// that it ends, of which those that are seized already must be reaped by their
+// tracer: another thread of this process does that meanwhile.
 func (tr *tracer) seizeAll(p *Process) error {
+	dead := newReaper()
+	defer dead.stop()
 	for {
 		tids, err := threadsOf(p.PID)
 		if err != nil {
+			tr.pending = append(tr.pending, dead.stop()...)
 			tr.letGo()
 			return attachError(p.PID, err)
 		}
@@ -80,25 +89,86 @@ func (tr *tracer) seizeAll(p *Process) error {
 			if tr.tasks[tid] != nil {
 				continue
 			}
-			e := ptraceOp(unix.PTRACE_SEIZE, tid, seizeOptions)
+			e := seize(tid, seizeOptions)
 			switch {
 			case e == unix.ESRCH || e == unix.EPERM && (isZombie(p.PID, tid) || isOwnTracee(tid)):
 				continue
 			case e != 0:
+				tr.pending = append(tr.pending, dead.stop()...)
 				tr.letGo()
 				return attachError(tid, e)
 			}
 			fresh++
+			dead.add(tid)
 			p.tasks++
 			tr.tasks[tid] = &Task{TID: tid, PID: p.PID, Proc: p, tr: tr, attached: true}
 		}
 		if fresh == 0 {
+			tr.pending = append(tr.pending, dead.stop()...)
 			if len(tr.tasks) == 0 {
 				return attachError(p.PID, unix.ESRCH)
 			}
 			return nil
 		}
 	}
+}
+
+// reaper reaps tracees that end while the tracing thread can't.
+type reaper struct {
+	mu   sync.Mutex
+	tids []int
+	dead []waited
+	quit chan struct{}
+	done chan struct{}
+}
+
+func newReaper() *reaper {
+	r := &reaper{quit: make(chan struct{}), done: make(chan struct{})}
+	quit := r.quit
+	go func() {
+		defer close(r.done)
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-quit:
+				return
+			case <-tick.C:
+				r.reap()
+			}
+		}
+	}()
+	return r
+}
+
+func (r *reaper) add(tid int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tids = append(r.tids, tid)
+}
+
+func (r *reaper) reap() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tids = slices.DeleteFunc(r.tids, func(tid int) bool {
+		st, ok := reapDead(tid)
+		if ok {
+			r.dead = append(r.dead, waited{tid, st})
+		}
+		return ok
+	})
+}
+
+// stop ends the reaper and returns what it has reaped, the first time.
+func (r *reaper) stop() []waited {
+	if r.quit != nil {
+		close(r.quit)
+		<-r.done
+		r.quit = nil
+	}
+	dead := r.dead
+	r.dead = nil
+	return dead
 }
 
 // announceAll tells the handler of the threads that were found, and stops them

@@ -336,3 +336,19 @@ func asNobody(t *testing.T, name string, args ...string) (string, error) {
 	out, err := c.CombinedOutput()
 	return string(out), err
 }
+
+// TestAttachExec attaches to a program in which a thread beside many others
+// calls execve, again and again: seizing a thread must not wait for the execve,
+// which waits for threads that are seized already.
+func TestAttachExec(t *testing.T) {
+	v := start(t, build(t, "victim"), "exec_forever", "x")
+	for range 40 {
+		h := &tape{}
+		ctx, cancel := context.WithCancel(context.Background())
+		_, err := Attach(ctx, v.pid, &Options{Rules: victimRules(), Started: func(int) { time.AfterFunc(2*time.Millisecond, cancel) }}, h)
+		if err != nil && !errors.Is(err, ErrPermission) { // a thread that ends can't be seized
+			t.Fatal(err)
+		}
+		cancel()
+	}
+}

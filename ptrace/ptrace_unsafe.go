@@ -29,6 +29,27 @@ func waitAny(tid int, status *unix.WaitStatus) (int, unix.Errno) {
 	return int(r), e
 }
 
+// seize makes PTRACE_SEIZE, which may block, so that Go's scheduler is told.
+func seize(tid int, opts uintptr) unix.Errno {
+	_, _, e := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(tid), 0, opts, 0, 0)
+	return e
+}
+
+// reapDead reaps a task that any thread of this process traces, if it has ended.
+// A stop is left for the tracing thread.
+func reapDead(tid int) (status unix.WaitStatus, ok bool) {
+	var info [128]byte // siginfo_t: si_signo, si_errno, si_code
+	_, _, e := unix.RawSyscall6(unix.SYS_WAITID, unix.P_PID, uintptr(tid), uintptr(unsafe.Pointer(&info)),
+		unix.WEXITED|unix.WNOHANG|unix.WNOWAIT|unix.WALL, 0, 0)
+	const cldExited, cldDumped = 1, 3 // asm-generic/siginfo.h: CLD_*; a stop has a higher one
+	if code := info[8]; e != 0 || code < cldExited || code > cldDumped {
+		return 0, false
+	}
+	var st int32
+	r, _, e := unix.RawSyscall6(unix.SYS_WAIT4, uintptr(tid), uintptr(unsafe.Pointer(&st)), unix.WALL|unix.WNOHANG, 0, 0, 0)
+	return unix.WaitStatus(uint32(st)), e == 0 && int(r) == tid
+}
+
 // threadIsFree says whether this thread has no children or tracees yet, so that
 // waiting for all of them can't take somebody else's.
 func threadIsFree() bool {

@@ -219,6 +219,29 @@ static int thread_exec(void)
 	return 0;
 }
 
+// exec_forever: a thread among many calls execve for the same again. With an
+// argument, it prints its pid first.
+static void *exec_again(void *a)
+{
+	char *av[] = {"victim", "exec_forever", 0};
+	usleep(1000);
+	execv("/proc/self/exe", av);
+	_exit(1);
+}
+
+static int exec_forever(void)
+{
+	pthread_t t;
+	if (arg)
+		out("%d\n", getpid());
+	for (int i = 0; i < 40; i++)
+		pthread_create(&t, 0, do_pause, 0);
+	pthread_create(&t, 0, exec_again, 0);
+	for (;;)
+		pause();
+	return 0;
+}
+
 static int leader_exec(void)
 {
 	pthread_t t;
@@ -886,7 +909,7 @@ static const struct {
 } table[] = {
 	{"hello", hello}, {"status", status}, {"death", death}, {"segv", segv}, {"segv_handler", segv_handler},
 	{"fork", forks}, {"vfork", vforks}, {"spawn", spawns}, {"raw_fork", raw_fork}, {"threads", threads},
-	{"hammer", hammer}, {"thread_exec", thread_exec}, {"leader_exec", leader_exec}, {"leader_exit", leader_exit},
+	{"hammer", hammer}, {"thread_exec", thread_exec}, {"leader_exec", leader_exec}, {"exec_forever", exec_forever}, {"leader_exit", leader_exit},
 	{"dead_leader_exec", dead_leader_exec}, {"exit_group", exit_group_threads}, {"fork_in_thread", fork_in_thread},
 	{"stop_cont", stop_cont}, {"tstp", tstp}, {"stop_threads", stop_threads}, {"sig_queue", sig_queue},
 	{"sig_trap", sig_trap}, {"itimer", itimer}, {"eintr", eintr}, {"restart", restart},
