@@ -246,18 +246,6 @@ func (t *transfer) window(w *warp) (base uint64, data []byte, ok bool) {
 	return base, data, ok && uint64(len(data)) >= t.bytes()
 }
 
-// within returns the n bytes that a lane accesses, whose register holds v, or nil
-// unless they are inside data, which begins at base and has n bytes at least, and
-// aligned.
-func (t *transfer) within(v, base uint64, data []byte, n uint64) []byte {
-	a := (v + t.addr.disp) & t.addr.mask
-	off := a - base
-	if off > uint64(len(data))-n || a&(n-1) != 0 {
-		return nil
-	}
-	return data[off : off+n]
-}
-
 // loadFast handles lanes as long as their addresses are inside data and aligned,
 // and returns the others.
 func (t *transfer) loadFast(w *warp, r *lanes, m uint32, base uint64, data []byte) uint32 {
@@ -265,12 +253,15 @@ func (t *transfer) loadFast(w *warp, r *lanes, m uint32, base uint64, data []byt
 		return m // sign extension
 	}
 	n := t.bytes()
+	limit := uint64(len(data)) - n
 	for ; m != 0; m &= m - 1 {
 		i := firstLane(m)
-		p := t.within(r[i], base, data, n)
-		if p == nil {
+		a := (r[i] + t.addr.disp) & t.addr.mask
+		off := a - base
+		if off > limit || a&(n-1) != 0 {
 			return m
 		}
+		p := data[off : off+n]
 		if t.size == 4 {
 			for k := range t.elems {
 				w.regs[t.elems[k].slot][i] = loadBytes(p[4*k:], 4)
@@ -332,12 +323,15 @@ func (t *transfer) store(w *warp, m uint32) {
 // storeFast is loadFast for stores.
 func (t *transfer) storeFast(w *warp, r *lanes, m uint32, base uint64, data []byte) uint32 {
 	n := t.bytes()
+	limit := uint64(len(data)) - n
 	for ; m != 0; m &= m - 1 {
 		i := firstLane(m)
-		p := t.within(r[i], base, data, n)
-		if p == nil {
+		a := (r[i] + t.addr.disp) & t.addr.mask
+		off := a - base
+		if off > limit || a&(n-1) != 0 {
 			return m
 		}
+		p := data[off : off+n]
 		if t.size == 4 {
 			for k := range t.elems {
 				storeBytes(p[4*k:], 4, w.src(t.elems[k].slot)[i])
