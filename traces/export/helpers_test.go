@@ -22,9 +22,8 @@ import (
 // traceFile is the trace event format's JSON object form, with the members that
 // a Timeline uses and no others.
 type traceFile struct {
-	DisplayTimeUnit string            `json:"displayTimeUnit"`
-	OtherData       map[string]string `json:"otherData"`
-	TraceEvents     []traceEvent      `json:"traceEvents"`
+	OtherData   map[string]string `json:"otherData"`
+	TraceEvents []traceEvent      `json:"traceEvents"`
 }
 
 type traceEvent struct {
@@ -120,9 +119,6 @@ type drawn struct {
 func checkTimeline(f *traceFile) (*drawn, error) {
 	d := &drawn{calls: map[string]int64{}, time: map[string]int64{}, latest: map[string]uint64{}, peak: map[string]uint64{}}
 	c := &checker{drawn: d, procs: map[int64]bool{}, threads: map[track]bool{}, slices: map[track][]slice{}, open: map[track]*traceEvent{}, async: map[string]*traceEvent{}, flows: map[string]int{}, clock: map[string]int64{}}
-	if f.DisplayTimeUnit != "ns" {
-		return nil, fmt.Errorf("unit %q", f.DisplayTimeUnit)
-	}
 	for i := range f.TraceEvents {
 		if err := c.event(&f.TraceEvents[i]); err != nil {
 			return nil, fmt.Errorf("event %d: %w: %+v", i, err, f.TraceEvents[i])

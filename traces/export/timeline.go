@@ -72,7 +72,9 @@ type thread struct {
 func NewTimeline(w io.Writer, h *traces.Header, d *ioctl.Decoder) *Timeline {
 	t := &Timeline{w: w, threads: make(map[taskKey]*thread), said: make(map[int32]string), floor: math.MinInt64}
 	t.init(h, d)
-	t.j.b = append(t.j.b, `{"displayTimeUnit":"ns","otherData":`...)
+	// No displayTimeUnit: it is about how times are shown, but Perfetto used to
+	// take it for the unit of ts (google/perfetto#106).
+	t.j.b = append(t.j.b, `{"otherData":`...)
 	t.j.open()
 	t.j.str("producer", "nvtrace")
 	if h != nil {
@@ -169,7 +171,8 @@ func (t *Timeline) event(ev *traces.Event, c *ioctl.Call) {
 }
 
 // begin starts an event of the format, on a thread's track. What the caller
-// adds ends with a call of end.
+// adds ends with a call of end. The numbers that viewers sort by come first:
+// some look for them in the text without parsing all of it.
 func (t *Timeline) begin(phase byte, key taskKey, ns int64) {
 	if t.events++; t.events > 1 {
 		t.j.b = append(t.j.b, ',')
