@@ -55,7 +55,7 @@ func wordSet(words string) map[string]bool {
 const modifierTable = `
 	cc hi lo wide sat satfinite relu ftz approx full rn rz rm rp rna rs rni rzi rmi rpi noftz oob scaled
 	abs NaN nan num xorsign finite infinite number notanumber normal subnormal shiftamt clamp wrap
-	f4e b4e rc8 ecl ecr rc16 l r u2 s2 u4 s4 b1 shr7 shr15
+	f4e b4e rc8 ecl ecr rc16 l r u2 s2 u4 s4 b1 po shr7 shr15
 	eq ne lt le gt ge ls hs equ neu ltu leu gtu geu and or xor popc add sub min max inc dec exch cas
 	global const local param shared tex reg sreg generic to
 	ca cg cs lu cv wb wt nc volatile mmio weak relaxed acquire release acq_rel sc cta cluster gpu sys gl

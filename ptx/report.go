@@ -327,7 +327,11 @@ func (f *File) Check() *CheckReport {
 	if f.Version == (Version{}) {
 		r.Errors = append(r.Errors, f.Name+": no .version directive")
 	}
-	if f.Target().SM == 0 {
+	switch {
+	case f.Target().SM != 0:
+	case len(f.Targets) != 0:
+		r.Errors = append(r.Errors, f.Name+": unknown target "+strings.Join(f.Targets, ", "))
+	default:
 		r.Errors = append(r.Errors, f.Name+": no .target sm_NN directive")
 	}
 	for i := range f.Funcs {

@@ -236,6 +236,9 @@ func (v *vector) run(tb testing.TB, workers int) error {
 	if err != nil {
 		return err
 	}
+	if r := f.Check(); len(r.Errors)+len(r.Warnings) != 0 {
+		return fmt.Errorf("check: %q %q", r.Errors, r.Warnings)
+	}
 	return v.runFile(f, workers)
 }
 
