@@ -2,6 +2,7 @@ package rm
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -89,16 +90,15 @@ func (t *Tree) AppendText(dst []byte, time int64) []byte {
 		depth int
 	}
 	var todo []item
-	for i := len(roots) - 1; i >= 0; i-- {
-		todo = append(todo, item{roots[i], 0})
+	for _, o := range slices.Backward(roots) {
+		todo = append(todo, item{o, 0})
 	}
 	for len(todo) > 0 {
 		x := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
 		dst = x.o.appendLine(dst, x.depth)
-		l := under[x.o]
-		for i := len(l) - 1; i >= 0; i-- {
-			todo = append(todo, item{l[i], x.depth + 1})
+		for _, o := range slices.Backward(under[x.o]) {
+			todo = append(todo, item{o, x.depth + 1})
 		}
 	}
 	return dst

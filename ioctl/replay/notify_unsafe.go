@@ -11,13 +11,13 @@ import (
 
 // notification is struct seccomp_notif.
 type notification struct {
-	id    uint64
-	pid   uint32 // the thread
-	_     uint32 // flags
-	nr    int32 // struct seccomp_data from here
-	arch  uint32
-	_     uint64 // instruction_pointer
-	args  [6]uint64
+	id   uint64
+	pid  uint32 // the thread
+	_    uint32 // flags
+	nr   int32  // struct seccomp_data from here
+	arch uint32
+	_    uint64 // instruction_pointer
+	args [6]uint64
 }
 
 // response is struct seccomp_notif_resp.

@@ -72,7 +72,7 @@ func parseTimeline(data []byte) (*traceFile, error) {
 		return nil, err
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return nil, fmt.Errorf("something follows: %v", err)
+		return nil, fmt.Errorf("something follows the value")
 	}
 	for i := range f.TraceEvents {
 		e := &f.TraceEvents[i]

@@ -85,7 +85,7 @@ func (e *evaluator) ternary() (Value, error) {
 		return a, err
 	}
 	if e.peek() != ":" {
-		return a, errors.New("? without :")
+		return a, errors.New("conditional expression without a colon")
 	}
 	e.pos++
 	b, err := e.ternary()

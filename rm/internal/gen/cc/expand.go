@@ -36,8 +36,7 @@ func (p *Preprocessor) Expand(in []Token) []Token {
 			body = paste(slices.Clone(m.Body))
 		}
 		hide := union(t.hide, []string{m.Name})
-		for i := len(body) - 1; i >= 0; i-- {
-			b := body[i]
+		for i, b := range slices.Backward(body) {
 			b.hide = union(hide, b.hide)
 			if i == 0 {
 				b.space = t.space
@@ -53,7 +52,7 @@ func union(a, b []string) []string {
 	out := a
 	for _, n := range b {
 		if !slices.Contains(out, n) {
-			out = append(out[:len(out):len(out)], n)
+			out = append(slices.Clip(out), n)
 		}
 	}
 	return out

@@ -1,5 +1,7 @@
 package cc
 
+import "slices"
+
 // Type is a C type. A typedef is a Type of its own that names another.
 type Type struct {
 	Class   Class
@@ -116,8 +118,8 @@ func function() *Type { return &Type{Class: Func, size: 1, align: 1} }
 
 // arrayOf makes arrays of arrays, outermost length first.
 func arrayOf(t *Type, dims []int64) *Type {
-	for i := len(dims) - 1; i >= 0; i-- {
-		t = &Type{Class: Array, Elem: t, Len: dims[i]}
+	for _, n := range slices.Backward(dims) {
+		t = &Type{Class: Array, Elem: t, Len: n}
 	}
 	return t
 }

@@ -127,15 +127,6 @@ func (h *harvest) read(name string) string {
 	return string(b)
 }
 
-// readAny returns a file that may be missing.
-func (h *harvest) readAny(name string) string {
-	b, err := fs.ReadFile(h.fsys, name)
-	if err != nil {
-		return ""
-	}
-	return string(b)
-}
-
 func number(s string) uint64 {
 	v, err := strconv.ParseUint(s, 0, 64)
 	if err != nil {

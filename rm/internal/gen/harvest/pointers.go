@@ -105,11 +105,11 @@ func (h *harvest) converters() {
 			end = idx[i+1][0]
 		}
 		body := src[m[1]:end]
-		j := strings.Index(body, "CONVERT_TO_V2(")
-		if j < 0 {
+		_, call, ok := strings.Cut(body, "CONVERT_TO_V2(")
+		if !ok {
 			continue
 		}
-		a, _ := splitArgs(lineRemark.ReplaceAllString(body[j+len("CONVERT_TO_V2("):], ""))
+		a, _ := splitArgs(lineRemark.ReplaceAllString(call, ""))
 		if len(a) != 10 || a[1] == "oldParamsType" { // the macro's own definition
 			continue
 		}
