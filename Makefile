@@ -18,7 +18,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 GOFLAGS_BUILD := -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
 FUZZTIME ?= 30s # or a number of runs: 3000x
 
-.PHONY: all test race lint fmt generate rm-facts fuzz bench bench-gpu demo check ci deps-ptxas cross clean help
+.PHONY: all test race lint fmt generate rm-facts fuzz bench cuda check-gpu bench-gpu demo check ci deps-ptxas cross clean help
 
 all: ## build bin/nvtrace and bin/rminfo
 	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o bin/nvtrace ./cmd/nvtrace
@@ -61,7 +61,15 @@ fuzz: ## every fuzz target for FUZZTIME (30s)
 bench: ## the rows of the benchmark table that need no GPU
 	go test ./... -run '^$$' -bench . -benchmem
 
-bench-gpu: all ## the rows that need a GPU: whole programs under nvtrace against untraced, interleaved
+cuda: ## build the CUDA examples (needs nvcc)
+	for p in vectoradd processes threads; do nvcc -o bin/$$p examples/cuda/$$p.cu; done
+
+check-gpu: all cuda ## on a machine with a GPU: hold recordings against an independent count
+	gcc -O2 -shared -fPIC -o bin/iolog.so ioctl/record/testdata/iolog.c
+	python3 bench/gpucheck.py --out bin vectoradd=bin/vectoradd processes=bin/processes threads=bin/threads \
+	  "matmul=python3 examples/cuda/matmul.py" "smi=nvidia-smi -L"
+
+bench-gpu: all cuda ## the rows that need a GPU: whole programs under nvtrace against untraced, interleaved
 	python3 bench/gpu.py
 
 demo: all ## show the main job without a GPU: decode a recording, replay a driver client

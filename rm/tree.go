@@ -179,7 +179,10 @@ func (t *Tree) Process(at At, parent int32, name string) {
 
 // Exit notes that a process has ended. What it leaves is freed by the
 // [Tree.CloseFile] of its files.
-func (t *Tree) Exit(at At) { t.task(at).Died = at.Time }
+func (t *Tree) Exit(at At) {
+	t.task(at).Died = at.Time
+	t.maps.exit(at.PID)
+}
 
 // Open notes that a device file was opened: At.File is new.
 func (t *Tree) Open(at At, node string) {

@@ -42,11 +42,6 @@ type cookieKey struct {
 	addr uint64
 }
 
-type addrKey struct {
-	pid  int32
-	addr uint64
-}
-
 type dmaKey struct {
 	client, space uint32
 	addr          uint64
@@ -54,26 +49,30 @@ type dmaKey struct {
 
 // mapTable finds mappings by everything that later calls name them by.
 type mapTable struct {
-	byCookie map[cookieKey]*Mapping // cookie, and user address once it is known
-	byFile   map[uint32]*Mapping    // not yet mapped
-	byAddr   map[addrKey]*Mapping
-	inside   map[int32]*spanSet[*Mapping] // by process
+	byCookie map[cookieKey]*Mapping        // cookie, and user address once it is known
+	byFile   map[uint32]*Mapping           // not yet mapped
+	byAddr   map[int32]map[uint64]*Mapping // by process and address
+	inside   map[int32]*spanSet[*Mapping]  // by process
 	dma      map[dmaKey]*DMAMapping
 }
 
 func (x *mapTable) init() {
 	x.byCookie, x.byFile = map[cookieKey]*Mapping{}, map[uint32]*Mapping{}
-	x.byAddr, x.dma = map[addrKey]*Mapping{}, map[dmaKey]*DMAMapping{}
+	x.byAddr, x.dma = map[int32]map[uint64]*Mapping{}, map[dmaKey]*DMAMapping{}
 	x.inside = map[int32]*spanSet[*Mapping]{}
 }
 
 // settle notes where a mapping is.
 func (x *mapTable) settle(m *Mapping) {
-	k := addrKey{m.PID, m.Addr}
-	if old := x.byAddr[k]; old != nil && old != m {
+	at := x.byAddr[m.PID]
+	if at == nil {
+		at = make(map[uint64]*Mapping)
+		x.byAddr[m.PID] = at
+	}
+	if old := at[m.Addr]; old != nil && old != m {
 		old.Unmapped = m.Mapped
 	}
-	x.byAddr[k] = m
+	at[m.Addr] = m
 	in := x.inside[m.PID]
 	if in == nil {
 		in = &spanSet[*Mapping]{}
@@ -145,11 +144,10 @@ func (t *Tree) MoveMapping(at At, r Ref, from, to uint64) *Mapping {
 
 // Munmap notes that the program unmapped what starts at addr.
 func (t *Tree) Munmap(at At, addr uint64) *Mapping {
-	k := addrKey{at.PID, addr}
-	m := t.maps.byAddr[k]
+	m := t.maps.byAddr[at.PID][addr]
 	if m != nil {
 		m.Unmapped = at.Time
-		delete(t.maps.byAddr, k)
+		delete(t.maps.byAddr[at.PID], addr)
 		t.maps.inside[at.PID].remove(addr)
 	}
 	return m
@@ -179,6 +177,12 @@ func (x *mapTable) unmap(m *Mapping, time int64) {
 	if x.byFile[m.Through] == m {
 		delete(x.byFile, m.Through)
 	}
+}
+
+// exit forgets the address space of a process.
+func (x *mapTable) exit(pid int32) {
+	delete(x.byAddr, pid)
+	delete(x.inside, pid)
 }
 
 func (x *mapTable) closeFile(at At) { delete(x.byFile, at.File) }

@@ -556,3 +556,25 @@ func ExampleTree() {
 	// client 0 of pid 4120: freed by the driver when the process ended
 	// device 0 of pid 4120: freed by the driver when the process ended
 }
+
+// A process's address space goes with it: another process of the same id must
+// not find its mappings, and they must not keep objects from being forgotten.
+func TestExitForgetsMappings(t *testing.T) {
+	tr := NewTree(&TreeOptions{Forget: true})
+	at := At{PID: 7, File: 1}
+	ref := Ref{0xc1d00001, 0x5c000001}
+	tr.Open(at, "nvidiactl")
+	tr.Alloc(&AllocOp{At: at, Ref: Ref{ref.Client, ref.Client}})
+	tr.Alloc(&AllocOp{At: at, Ref: ref, Parent: ref.Client})
+	tr.Map(&MapOp{At: at, Ref: ref, Length: 4096, Cookie: 0x1000, Through: 2})
+	if tr.Mmap(At{PID: 7, File: 2}, 0x7000, 4096) == nil || tr.MappingAt(7, 0x7010) == nil {
+		t.Fatal("the mapping is not known")
+	}
+	tr.Exit(At{PID: 7, Time: 5})
+	if m := tr.MappingAt(7, 0x7010); m != nil {
+		t.Errorf("a dead process maps %v", m.Object.Ref)
+	}
+	if m := tr.Munmap(At{PID: 7, Time: 6}, 0x7000); m != nil {
+		t.Errorf("a dead process unmaps %v", m.Object.Ref)
+	}
+}
