@@ -480,7 +480,7 @@ func (s *Summary) Report() *Report {
 	r.Maps = sorted(s.mapped, func(m *MapCount) MapCount { return *m }, func(a, b *MapCount) int {
 		return cmp.Or(cmp.Compare(b.Peak, a.Peak), strings.Compare(a.Node, b.Node), strings.Compare(a.What, b.What))
 	})
-	r.Notes = slices.Clone(r.Notes)
+	r.Notes = append([]string{}, r.Notes...)
 	return &r
 }
 

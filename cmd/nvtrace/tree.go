@@ -183,7 +183,7 @@ func parseMoment(s string) (moment, error) {
 		}
 	}
 	if err != nil || d < 0 {
-		return moment{}, fmt.Errorf("-at %s: want a time since the recording began such as 1.5s, or end, or peak", s)
+		return moment{}, fmt.Errorf("--at %s: want a time since the recording began such as 1.5s, or end, or peak", s)
 	}
 	return moment{at: int64(d)}, nil
 }
