@@ -47,6 +47,7 @@ type account struct {
 // (rm.Tree's totals count in the same way); a mapping to the one that has it.
 type ledger struct {
 	accounts map[int32]*account
+	floor    int64      // latest time of the accounts that were forgotten: a process id may come back
 	dirty    []*account // accounts that changed since settle
 	made     uint64     // bytes of memory that the latest event allocated or mapped
 	backs    map[*rm.Object]*backing
@@ -73,7 +74,7 @@ func (l *ledger) init() {
 func (l *ledger) account(pid int32) *account {
 	a := l.accounts[pid]
 	if a == nil {
-		a = &account{pid: pid}
+		a = &account{pid: pid, time: l.floor}
 		if len(l.accounts) < maxTasks {
 			l.accounts[pid] = a
 		}
@@ -210,6 +211,7 @@ func (l *ledger) settle() {
 		a.dirty = false
 		if a.ended && a.have == [quantities]uint64{} && l.accounts[a.pid] == a {
 			delete(l.accounts, a.pid)
+			l.floor = max(l.floor, a.time)
 		}
 	}
 	clear(l.dirty)
