@@ -89,7 +89,7 @@ check: generate lint test race cross ## what a change must pass
 
 ci: deps-ptxas ## what continuous integration runs
 	$(MAKE) all
-	NVTRACE_REQUIRE=gcc,ptxas NVTRACE_PTXAS=$(PTXAS) $(MAKE) check
+	NVTRACE_REQUIRE=gcc,ptxas,replay NVTRACE_PTXAS=$(PTXAS) $(MAKE) check
 	NVTRACE_REQUIRE=gcc $(MAKE) demo
 	$(MAKE) fuzz FUZZTIME=1000x
 

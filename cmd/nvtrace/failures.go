@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -217,14 +216,6 @@ func failuresVerb(e *env, args, command []string) int {
 	if n := d.Notice(); n != "" {
 		e.notice("%s", n)
 	}
-	if asJSON.set {
-		err = writeJSON(e.stdout, asJSON.value, b.failures())
-	} else {
-		err = b.write(e.stdout)
-	}
 	b.l.caution(e, names[0])
-	if err := errors.Join(damage, err); err != nil {
-		return e.fail(exitFailed, "%v", err)
-	}
-	return exitOK
+	return e.answer(&asJSON, damage, b.failures(), func() error { return b.write(e.stdout) })
 }

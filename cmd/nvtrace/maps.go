@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -45,15 +44,7 @@ func mapsVerb(e *env, args, command []string) int {
 		return e.fail(exitFailed, "%v", damage)
 	}
 	r := l.mapReport(l.find(m), all, int32(pid))
-	if asJSON.set {
-		err = writeJSON(e.stdout, asJSON.value, r)
-	} else {
-		err = r.write(e)
-	}
-	if err := errors.Join(damage, err); err != nil {
-		return e.fail(exitFailed, "%v", err)
-	}
-	return exitOK
+	return e.answer(&asJSON, damage, r, func() error { return r.write(e) })
 }
 
 // mapReport is the mappings of processes as plain data.

@@ -80,12 +80,18 @@ func reportVerb(e *env, args, command []string) int {
 	sink := &logSink{decoder: d, notice: func(n string) { e.notice("%s", n) }}
 	sink.summarise(&r.Header)
 	damage := each(r, e.notice, sink.Event)
+	report := sink.summary.Report()
+	return e.answer(&asJSON, damage, report, func() error { return writeReport(e.stdout, report, sink.book) })
+}
+
+// answer writes a verb's result, as JSON or as text does, and returns the
+// status. damage is what was wrong with the recording.
+func (e *env) answer(asJSON *optString, damage error, result any, text func() error) int {
+	write := text
 	if asJSON.set {
-		err = writeJSON(e.stdout, asJSON.value, sink.summary.Report())
-	} else {
-		err = writeReport(e.stdout, sink.summary.Report(), sink.book)
+		write = func() error { return writeJSON(e.stdout, asJSON.value, result) }
 	}
-	if err := errors.Join(damage, err); err != nil {
+	if err := errors.Join(damage, write()); err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
 	return exitOK

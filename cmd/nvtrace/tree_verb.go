@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -37,15 +36,7 @@ func treeVerb(e *env, args, command []string) int {
 		return e.fail(exitFailed, "%v", damage)
 	}
 	r := l.report(l.find(m), all)
-	if asJSON.set {
-		err = writeJSON(e.stdout, asJSON.value, r)
-	} else {
-		err = r.write(e)
-	}
-	if err := errors.Join(damage, err); err != nil {
-		return e.fail(exitFailed, "%v", err)
-	}
-	return exitOK
+	return e.answer(&asJSON, damage, r, func() error { return r.write(e) })
 }
 
 // treeReport is a tree as plain data.

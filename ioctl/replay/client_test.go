@@ -299,9 +299,7 @@ func TestCancel(t *testing.T) {
 		cancel(reason)
 	}()
 	res, err := Run(ctx, bytes.NewReader(rec), []string{clientProgram(t), "sleep"}, &Options{Stdout: out, NoSignals: true})
-	if errors.Is(err, ErrUnsupported) {
-		t.Skip(err)
-	}
+	skipUnsupported(t, err)
 	if !errors.Is(err, reason) || !res.Ended || res.Status.Signal() != unix.SIGKILL {
 		t.Errorf("error %v, ended %v, status %#x", err, res.Ended, res.Status)
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -44,9 +45,7 @@ func replay(t testing.TB, rec []byte, o *Options, argv ...string) outcome {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	res, err := Run(ctx, bytes.NewReader(rec), argv, &opts)
-	if errors.Is(err, ErrUnsupported) {
-		t.Skip(err)
-	}
+	skipUnsupported(t, err)
 	out := outcome{Result: res, err: err}
 	for i, to := range []*string{&out.stdout, &out.stderr} {
 		b, err := os.ReadFile(files[i].Name())
@@ -64,6 +63,19 @@ func (o *outcome) want(t testing.TB, status int) {
 	if o.err != nil || !o.Ended || o.Status.ExitStatus() != status {
 		t.Fatalf("error %v, ended %v, status %#x, want exit %d\nstdout:\n%s\nstderr:\n%s\nmisses: %v", o.err, o.Ended, o.Status, status, o.stdout, o.stderr, o.Misses)
 	}
+}
+
+// skipUnsupported skips the test where this machine can't replay, unless
+// NVTRACE_REQUIRE lists replay.
+func skipUnsupported(t testing.TB, err error) {
+	t.Helper()
+	if !errors.Is(err, ErrUnsupported) {
+		return
+	}
+	if slices.Contains(strings.Split(os.Getenv("NVTRACE_REQUIRE"), ","), "replay") {
+		t.Fatalf("replay is required (NVTRACE_REQUIRE): %v", err)
+	}
+	t.Skip(err)
 }
 
 // built are the programs that tests run, built once.
@@ -172,9 +184,7 @@ func TestNoLeak(t *testing.T) {
 	}
 	run := func() {
 		res, err := Run(t.Context(), bytes.NewReader(rec), []string{rminfo(t), "--repeat", "10"}, &Options{Stdout: devNull(t)})
-		if errors.Is(err, ErrUnsupported) {
-			t.Skip(err)
-		}
+		skipUnsupported(t, err)
 		if err != nil || res.Status != 0 || res.Opens != 20 {
 			t.Fatalf("error %v, status %#x, %d opens", err, res.Status, res.Opens)
 		}
