@@ -32,6 +32,11 @@ const (
 	KindSignal       // a signal that ended or stopped a process; Ret holds its number
 	KindNote         // nvtrace has something to say about the recording; Text
 	KindLost         // events could not be recorded; Ret holds how many
+	KindCall         // a library function was entered: Name, Path (its library), Args (integer registers), Mem
+	KindReturn       // it returned: Name, Ret, Dur (since the entry), Mem; calls of a thread nest
+	KindImage        // a code image was given to the CUDA driver; Name (the loader called) and Image
+	KindKernel       // first launch of a kernel: Name (mangled), Image (where it came from; nil: unknown)
+	KindGap          // something escaped the guarantee that all is captured: the recording is incomplete; Text
 	KindEnd          // the last record: nvtrace's own cost; Cost
 	KindOther        // a kind that this version does not know; Name holds what the file calls it
 )
@@ -71,12 +76,13 @@ type Event struct {
 	Rdev  uint64 // its device number as stat(2) gives it
 	Child int32  // KindFork: id of the new process or thread
 
-	Name string   // KindOther: the kind's name in the file
-	Path string   // KindOpen: the path as given; KindExec: the executable
-	Argv []string // KindExec
-	Text string   // KindNote
-	Mem  []Seg    // copied memory, outermost first
-	Cost *Cost    // KindEnd
+	Name  string   // KindCall, KindReturn, KindImage: the function; KindKernel: the kernel; KindOther: the kind's name in the file
+	Path  string   // KindOpen: the path as given; KindExec: the executable; KindCall: the library; KindImage: the library that called the loader
+	Argv  []string // KindExec
+	Text  string   // KindNote, KindGap
+	Mem   []Seg    // copied memory, outermost first
+	Image *Image   // KindImage, KindKernel
+	Cost  *Cost    // KindEnd
 
 	arena []byte // what Alloc hands out; reused by Reset
 }
@@ -88,6 +94,24 @@ type Seg struct {
 	Len  uint32 // bytes the call refers to; In and Out may be shorter (fault, limit)
 	In   []byte // at entry; nil where it was not read
 	Out  []byte // at exit; the same slice as In where nothing changed; nil where it was not read
+}
+
+// Image is a code image that a program gave to the CUDA driver: a fat binary, a
+// cubin, PTX text, an archive. Its bytes are in the module store beside the
+// recording, under their hash.
+type Image struct {
+	SHA256 string `json:"sha256"` // of the bytes as given to the driver, hexadecimal
+	Size   int64  `json:"size"`   // bytes
+	Format string `json:"format"` // "fatbin", "cubin", "ptx", "archive", "nvvm", "unknown"
+	// File and Offset say where the bytes lie, if they are a part of a file that
+	// the program had mapped, or a file that it named.
+	File   string `json:"file,omitempty"`
+	Offset int64  `json:"offset,omitempty"`
+	Handle uint64 `json:"handle,omitempty"` // the module, library or link state that came of it; 0 unknown
+	// Origin says who saw the load: "breakpoint", "interposer".
+	Origin string `json:"origin,omitempty"`
+	// Replaced is the hash of the image that the driver was given in its place; "" none.
+	Replaced string `json:"replaced,omitempty"`
 }
 
 // Cost is what recording cost, as [KindEnd] reports it.
@@ -183,6 +207,10 @@ func (e *Event) Clone() *Event {
 		}
 		c.Mem = append(c.Mem, s)
 	}
+	if e.Image != nil {
+		image := *e.Image
+		c.Image = &image
+	}
 	if e.Cost != nil {
 		cost := *e.Cost
 		c.Cost = &cost
@@ -228,6 +256,11 @@ var kindNames = [...]string{
 	KindSignal:  "signal",
 	KindNote:    "note",
 	KindLost:    "lost",
+	KindCall:    "call",
+	KindReturn:  "return",
+	KindImage:   "image",
+	KindKernel:  "kernel",
+	KindGap:     "gap",
 	KindEnd:     "end",
 	KindOther:   "other",
 }

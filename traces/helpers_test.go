@@ -32,6 +32,7 @@ func randomEvent(r *rand.Rand) *Event {
 	if r.IntN(4) == 0 {
 		e.Path = randomText(r)
 		e.Text = randomText(r)
+		e.Name = randomText(r)
 		for range r.IntN(4) {
 			e.Argv = append(e.Argv, randomText(r))
 		}
@@ -58,6 +59,12 @@ func randomEvent(r *rand.Rand) *Event {
 			s.In, s.Out = []byte{}, []byte{}
 		}
 		e.Mem = append(e.Mem, s)
+	}
+	if r.IntN(8) == 0 {
+		e.Image = &Image{
+			SHA256: "ab12", Size: r.Int64(), Format: "fatbin", File: randomText(r), Offset: r.Int64N(1 << 40),
+			Handle: r.Uint64() >> r.IntN(64), Origin: "breakpoint", Replaced: randomText(r),
+		}
 	}
 	if e.Kind == KindEnd {
 		e.Cost = &Cost{r.Uint64(), r.Uint64(), r.Uint64(), int64(r.Uint64()), int64(r.Uint64())}

@@ -68,11 +68,17 @@ func AppendEvent(dst []byte, e *Event) []byte {
 	dst = appendArgs(dst, &e.Args)
 	dst = appendIntKey(dst, `,"r":`, e.Ret)
 	dst = appendIntKey(dst, `,"child":`, int64(e.Child))
+	if e.Kind != KindOther {
+		dst = appendStringKey(dst, `,"name":`, e.Name)
+	}
 	dst = appendStringKey(dst, `,"path":`, e.Path)
 	dst, _ = appendArgv(dst, e.Argv)
 	dst = appendStringKey(dst, `,"text":`, e.Text)
 	if len(e.Mem) > 0 {
 		dst = appendMem(dst, e.Mem)
+	}
+	if e.Image != nil {
+		dst = appendImage(dst, e.Image)
 	}
 	if e.Cost != nil {
 		dst = appendCost(dst, e.Cost)
@@ -82,6 +88,9 @@ func AppendEvent(dst []byte, e *Event) []byte {
 
 // exceeds reports whether any limit cuts e.
 func exceeds(e *Event) bool {
+	if i := e.Image; i != nil && (len(i.File) > MaxText || len(i.SHA256) > MaxText || len(i.Format) > MaxText || len(i.Origin) > MaxText || len(i.Replaced) > MaxText) {
+		return true
+	}
 	if len(e.Mem) > MaxSegs || len(e.Path) > MaxText || len(e.Text) > MaxText || len(e.Dev) > MaxText || len(e.Name) > MaxText {
 		return true
 	}
@@ -243,6 +252,20 @@ func growBy(b []byte, n int) []byte {
 		b = append(make([]byte, 0, 2*cap(b)+n), b...)
 	}
 	return b[:len(b)+n]
+}
+
+func appendImage(dst []byte, m *Image) []byte {
+	dst = append(dst, `,"image":{"sha256":`...)
+	dst = appendString(dst, m.SHA256)
+	dst = append(dst, `,"size":`...)
+	dst = strconv.AppendInt(dst, m.Size, 10)
+	dst = appendStringKey(dst, `,"format":`, m.Format)
+	dst = appendStringKey(dst, `,"file":`, m.File)
+	dst = appendIntKey(dst, `,"offset":`, m.Offset)
+	dst = appendHexKey(dst, `,"handle":`, m.Handle)
+	dst = appendStringKey(dst, `,"origin":`, m.Origin)
+	dst = appendStringKey(dst, `,"replaced":`, m.Replaced)
+	return append(dst, '}')
 }
 
 func appendCost(dst []byte, c *Cost) []byte {

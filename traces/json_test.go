@@ -33,6 +33,7 @@ func oracleEvent(t *testing.T, line []byte) *Event {
 		A     []string `json:"a"`
 		R     int64    `json:"r"`
 		Child int32    `json:"child"`
+		Name  string   `json:"name"`
 		Path  string   `json:"path"`
 		Argv  []string `json:"argv"`
 		Text  string   `json:"text"`
@@ -44,6 +45,10 @@ func oracleEvent(t *testing.T, line []byte) *Event {
 			O  *string `json:"o"`
 			On *int    `json:"on"`
 		} `json:"m"`
+		Image *struct {
+			SHA256, Format, File, Handle, Origin, Replaced string
+			Size, Offset                                   int64
+		} `json:"image"`
 		Cost *struct {
 			Stops, Events, Bytes uint64
 			CPU, Wall            int64
@@ -69,7 +74,13 @@ func oracleEvent(t *testing.T, line []byte) *Event {
 	e.Kind, e.Name = KindOther, raw.K
 	for k, name := range kindNames {
 		if name == raw.K && Kind(k) < KindOther {
-			e.Kind, e.Name = Kind(k), ""
+			e.Kind, e.Name = Kind(k), raw.Name
+		}
+	}
+	if m := raw.Image; m != nil {
+		e.Image = &Image{
+			SHA256: m.SHA256, Size: m.Size, Format: m.Format, File: m.File, Offset: m.Offset,
+			Handle: num(m.Handle), Origin: m.Origin, Replaced: m.Replaced,
 		}
 	}
 	if raw.H != nil {
@@ -141,7 +152,10 @@ func TestAgainstEncodingJSON(t *testing.T) {
 			t.Fatalf("ours (-written +read):\n%s\n%s", d, line)
 		}
 		// The standard library turns what stands for bad UTF-8 into U+FFFD.
-		want.Path, want.Text = valid(want.Path), valid(want.Text)
+		want.Path, want.Text, want.Name = valid(want.Path), valid(want.Text), valid(want.Name)
+		if want.Image != nil {
+			want.Image.File, want.Image.Replaced = valid(want.Image.File), valid(want.Image.Replaced)
+		}
 		for i := range want.Argv {
 			want.Argv[i] = valid(want.Argv[i])
 		}

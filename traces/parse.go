@@ -154,6 +154,14 @@ func (p *parser) rareKey(key string, e *Event) (err error) {
 		e.Argv, err = p.strs(e.Argv[:0])
 	case "text":
 		e.Text, err = p.str()
+	case "name":
+		// A kind of its own name stands in Name already.
+		var name string
+		if name, err = p.shared(); e.Kind != KindOther {
+			e.Name = name
+		}
+	case "image":
+		e.Image, err = p.image()
 	case "cost":
 		e.Cost, err = p.cost()
 	default:
@@ -437,6 +445,34 @@ func (p *parser) payload(e *Event, digits []byte, n int64, segLen uint32) ([]byt
 	}
 	clear(b[len(digits)/2:])
 	return b, nil
+}
+
+func (p *parser) image() (*Image, error) {
+	m := new(Image)
+	err := p.object(func(key []byte) (err error) {
+		switch string(key) {
+		case "sha256":
+			m.SHA256, err = p.shared()
+		case "size":
+			m.Size, err = p.int()
+		case "format":
+			m.Format, err = p.shared()
+		case "file":
+			m.File, err = p.shared()
+		case "offset":
+			m.Offset, err = p.int()
+		case "handle":
+			m.Handle, err = p.hex()
+		case "origin":
+			m.Origin, err = p.shared()
+		case "replaced":
+			m.Replaced, err = p.shared()
+		default:
+			err = p.skip(0)
+		}
+		return err
+	})
+	return m, err
 }
 
 func (p *parser) cost() (*Cost, error) {
