@@ -23,6 +23,7 @@ nvtrace/ioctl/diff/testrec   < nvtrace/ioctl nvtrace/rm nvtrace/traces
 nvtrace/ioctl/record         < nvtrace/ptrace nvtrace/ioctl nvtrace/rm nvtrace/traces
 nvtrace/ioctl/replay         < nvtrace/ptrace nvtrace/ioctl nvtrace/rm nvtrace/traces
 nvtrace/fatbin               < github.com/klauspost/compress/zstd github.com/ianlancetaylor/demangle
+nvtrace/nvattach/api         < nvtrace/traces
 nvtrace/ptx                  <
 nvtrace/ptx/emu              < nvtrace/ptx
 nvtrace/examples/rminfo      < nvtrace/rm
