@@ -1,0 +1,295 @@
+package nvattach
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// A sink is what code for a probe is written to.
+type sink interface {
+	// Line appends one line of PTX.
+	Line(text string)
+	// Fresh returns a name that nothing else has: kind is '%' for a register, '$'
+	// for a label.
+	Fresh(kind byte, stem string) string
+}
+
+// bytesArg is memory that an argument of a helper points at.
+type bytesArg interface {
+	// Load returns a register with size bytes (1, 2, 4 or 8) from offset off on,
+	// zero-extended: 32 bits wide, 64 for a size of 8.
+	Load(off uint64, size int) string
+	// Store writes size bytes of a register there.
+	Store(off uint64, size int, reg string)
+}
+
+// code writes the PTX of helpers and map accesses.
+type code struct {
+	s    sink
+	m    *Maps
+	sm   string // register with the multiprocessor's place, once it is needed
+	weak bool   // the module is for GPUs before sm_70: no memory model
+}
+
+func (c *code) f(format string, args ...any) { c.s.Line(fmt.Sprintf(format, args...)) }
+
+func (c *code) reg(typ string) string {
+	r := c.s.Fresh('%', "h")
+	c.f(".reg .%s %s;", typ, r)
+	return r
+}
+
+func (c *code) label() string { return c.s.Fresh('$', "h") }
+
+func (c *code) at(label string) { c.f("%s:", label) }
+
+// special returns a register with a special register's 32 bits.
+func (c *code) special(name string) string {
+	r := c.reg("b32")
+	c.f("mov.u32 %s, %s;", r, name)
+	return r
+}
+
+// wide widens 32 bits to 64.
+func (c *code) wide(r32 string) string {
+	r := c.reg("b64")
+	c.f("cvt.u64.u32 %s, %s;", r, r32)
+	return r
+}
+
+// smIndex returns a register with the multiprocessor's place, below Maps.SMs.
+func (c *code) smIndex() string {
+	r := c.special("%smid")
+	c.f("min.u32 %s, %s, %d;", r, r, c.m.SMs-1)
+	return r
+}
+
+// perSM returns base + n*step, n being the multiprocessor's place.
+func (c *code) perSM(base, step uint64) string {
+	a := c.reg("b64")
+	if c.m.SMs == 1 {
+		c.f("mov.u64 %s, %#x;", a, base)
+		return a
+	}
+	sm := c.smIndex()
+	if step < 1<<32 {
+		c.f("mul.wide.u32 %s, %s, %d;", a, sm, step)
+	} else {
+		c.f("cvt.u64.u32 %s, %s;", a, sm)
+		c.f("mul.lo.s64 %s, %s, %d;", a, a, step)
+	}
+	c.f("add.s64 %s, %s, %#x;", a, a, base)
+	return a
+}
+
+// count adds one to a counter, in the threads that come by.
+func (c *code) count(counter int) {
+	a := c.perSM(c.m.counterAddr(counter), c.m.counted)
+	c.f("red.global.add.u64 [%s], 1;", a)
+}
+
+// order returns the modifiers of an access that other threads of the GPU see in
+// order: ".acquire.gpu" where the target has a memory model, ".volatile" before.
+func (c *code) order(mods string) string {
+	if c.weak {
+		return ".volatile"
+	}
+	return mods
+}
+
+// fence makes what was written visible to the GPU before what is written next.
+func (c *code) fence() {
+	if c.weak {
+		c.f("membar.gl;")
+		return
+	}
+	c.f("fence.acq_rel.gpu;")
+}
+
+// threadIndex returns a 64-bit register with the thread's number in its grid,
+// row by row: ((z*height)+y)*width+x of its place in the grid of threads.
+func (c *code) threadIndex() string {
+	place := func(axis string) string {
+		r := c.reg("b32")
+		c.f("mad.lo.s32 %s, %s, %s, %s;", r, c.special("%ctaid."+axis), c.special("%ntid."+axis), c.special("%tid."+axis))
+		return r
+	}
+	width := func(axis string) string {
+		r := c.reg("b32")
+		c.f("mul.lo.s32 %s, %s, %s;", r, c.special("%nctaid."+axis), c.special("%ntid."+axis))
+		return r
+	}
+	t, w := c.reg("b64"), c.reg("b64")
+	c.f("mul.wide.u32 %s, %s, %s;", t, place("z"), width("y"))
+	c.f("add.s64 %s, %s, %s;", t, t, c.wide(place("y")))
+	c.f("cvt.u64.u32 %s, %s;", w, width("x"))
+	c.f("mad.lo.s64 %s, %s, %s, %s;", t, t, w, c.wide(place("x")))
+	return t
+}
+
+// index returns base + key*step in a 64-bit register; key is 32 bits.
+func (c *code) index(key string, base, step uint64) string {
+	a := c.reg("b64")
+	if step < 1<<32 {
+		c.f("mul.wide.u32 %s, %s, %d;", a, key, step)
+	} else {
+		c.f("cvt.u64.u32 %s, %s;", a, key)
+		c.f("mul.lo.s64 %s, %s, %d;", a, a, step)
+	}
+	c.f("add.s64 %s, %s, %#x;", a, a, base)
+	return a
+}
+
+// lookup returns a 64-bit register with the address of the value, 0 if there is
+// none.
+func (c *code) lookup(x *Map, key bytesArg) string {
+	switch x.kind {
+	case layoutHash:
+		return c.hashLookup(x, key)
+	case layoutThread:
+		return c.threadLookup(x, key.Load(0, 4))
+	}
+	return c.arrayLookup(x, key.Load(0, 4))
+}
+
+func (c *code) arrayLookup(x *Map, key string) string {
+	p := c.reg("pred")
+	c.f("setp.lt.u32 %s, %s, %d;", p, key, x.Def.MaxEntries)
+	a := c.index(key, x.base, x.stride)
+	if x.copies > 1 {
+		c.f("add.s64 %s, %s, %s;", a, a, c.perSM(0, x.copyBytes))
+	}
+	c.f("selp.b64 %s, %s, 0, %s;", a, a, p)
+	return a
+}
+
+// threadLookup counts the threads that the map has no room for.
+func (c *code) threadLookup(x *Map, key string) string {
+	a, p, t := c.reg("b64"), c.reg("pred"), c.threadIndex()
+	room, end := c.label(), c.label()
+	c.f("setp.lt.u64 %s, %s, %d;", p, t, x.threads)
+	c.f("@%s bra %s;", p, room)
+	c.count(x.counter)
+	c.f("mov.u64 %s, 0;", a)
+	c.f("bra %s;", end)
+	c.at(room)
+	c.f("setp.lt.u32 %s, %s, %d;", p, key, x.Def.MaxEntries)
+	c.f("mad.lo.s64 %s, %s, %d, %s;", a, t, x.stride, c.index(key, x.base, x.threads*x.stride))
+	c.f("selp.b64 %s, %s, 0, %s;", a, a, p)
+	c.at(end)
+	return a
+}
+
+// result returns a 64-bit register that gets a helper's result.
+func (c *code) result(v int64) string {
+	r := c.reg("b64")
+	c.f("mov.s64 %s, %d;", r, v)
+	return r
+}
+
+// Results of helpers, as the kernel's have them.
+const (
+	errNoEnt  = -2
+	errAgain  = -11
+	errTooBig = -7
+	errBusy   = -16
+	errExist  = -17
+	errInval  = -22
+	errNoSpc  = -28
+)
+
+// Flags of bpf_map_update_elem.
+const (
+	flagAny     = 0
+	flagNoExist = 1
+	flagExist   = 2
+)
+
+// update writes a value and returns a register with the result. flags is a
+// register of 64 bits, or a number.
+func (c *code) update(x *Map, key, value bytesArg, flags string) string {
+	if x.kind == layoutHash {
+		return c.hashUpdate(x, key, value, flags)
+	}
+	var a string
+	if x.kind == layoutThread {
+		a = c.threadLookup(x, key.Load(0, 4))
+	} else {
+		a = c.arrayLookup(x, key.Load(0, 4))
+	}
+	r, p, q := c.result(0), c.reg("pred"), c.reg("pred")
+	end := c.label()
+	// An element of an array is always there.
+	c.f("setp.eq.u64 %s, %s, %d;", q, flags, flagNoExist)
+	c.f("selp.b64 %s, %d, 0, %s;", r, errExist, q)
+	c.f("@%s bra %s;", q, end)
+	c.f("setp.eq.u64 %s, %s, 0;", p, a)
+	c.f("selp.b64 %s, %d, 0, %s;", r, errTooBig, p)
+	c.f("@%s bra %s;", p, end)
+	c.copyTo(a, 0, value, uint64(x.Def.ValueSize))
+	c.at(end)
+	return r
+}
+
+// copyTo stores size bytes of src from address a+off on, in the largest pieces
+// that the alignment of map values, 8, allows.
+func (c *code) copyTo(a string, off uint64, src bytesArg, size uint64) {
+	for i := uint64(0); i < size; {
+		n := pieceOf(i, size-i)
+		c.f("st.global.u%d [%s+%d], %s;", 8*n, a, off+i, src.Load(i, n))
+		i += uint64(n)
+	}
+}
+
+// pieceOf returns how many bytes can be accessed at once at offset off of
+// something that is aligned to 8, when left bytes are left.
+func pieceOf(off, left uint64) int {
+	for n := uint64(8); n > 1; n /= 2 {
+		if off%n == 0 && left >= n {
+			return int(n)
+		}
+	}
+	return 1
+}
+
+// remove deletes a key and returns a register with the result.
+func (c *code) remove(x *Map, key bytesArg) string {
+	if x.kind == layoutHash {
+		return c.hashDelete(x, key)
+	}
+	return c.result(errInval)
+}
+
+// keyWords returns the key as 32-bit registers, the last filled with zeros.
+func (c *code) keyWords(x *Map, key bytesArg) []string {
+	var words []string
+	size := uint64(x.Def.KeySize)
+	for i := uint64(0); i < size; i += 4 {
+		if size-i >= 4 {
+			words = append(words, key.Load(i, 4))
+			continue
+		}
+		w := c.reg("b32")
+		c.f("mov.b32 %s, 0;", w)
+		for j := i; j < size; j++ {
+			t := c.reg("b32")
+			c.f("shl.b32 %s, %s, %d;", t, key.Load(j, 1), 8*(j-i))
+			c.f("or.b32 %s, %s, %s;", w, w, t)
+		}
+		words = append(words, w)
+	}
+	return words
+}
+
+// comment joins words for a remark in the text.
+func (c *code) comment(words ...string) { c.s.Line("// " + strings.Join(words, " ")) }
+
+func itoa(n uint64) string { return strconv.FormatUint(n, 10) }
+
+// low returns the low 32 bits of a 64-bit register.
+func (c *code) low(r64 string) string {
+	r := c.reg("b32")
+	c.f("cvt.u32.u64 %s, %s;", r, r64)
+	return r
+}

@@ -1,0 +1,165 @@
+package nvattach
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+)
+
+// MapType is a map's type by number: enum bpf_map_type of uapi/linux/bpf.h, and
+// bpftime's, which are 1500 and more.
+type MapType uint32
+
+// The types of maps that can be had on a GPU.
+const (
+	MapHash           MapType = 1
+	MapArray          MapType = 2
+	MapPerfEventArray MapType = 4
+	MapPerCPUHash     MapType = 5
+	MapPerCPUArray    MapType = 6
+	MapRingbuf        MapType = 27
+
+	// bpftime's: a hash, one array per thread, and one for all, each in memory of
+	// the GPU, of the host (…Host) or of the kernel too (Shared), and a ring
+	// buffer. Where the memory is makes no difference to a program, and here all
+	// are in the GPU's.
+	MapGPUHash          MapType = 1501
+	MapGPUThreadArray   MapType = 1502
+	MapGPUArray         MapType = 1503
+	MapGPUSharedArray   MapType = 1504
+	MapGPUThreadHost    MapType = 1512
+	MapGPUArrayHost     MapType = 1513
+	MapGPURingbuf       MapType = 1527
+	mapUnspec           MapType = 0
+	bpfFlagReadOnlyProg         = 1 << 7 // BPF_F_RDONLY_PROG
+)
+
+var mapTypeNames = map[MapType]string{
+	MapHash: "hash", MapArray: "array", 3: "prog_array", MapPerfEventArray: "perf_event_array",
+	MapPerCPUHash: "percpu_hash", MapPerCPUArray: "percpu_array", 7: "stack_trace", 8: "cgroup_array",
+	9: "lru_hash", 10: "lru_percpu_hash", 11: "lpm_trie", 12: "array_of_maps", 13: "hash_of_maps",
+	14: "devmap", 15: "sockmap", 16: "cpumap", 17: "xskmap", 18: "sockhash", 19: "cgroup_storage",
+	20: "reuseport_sockarray", 21: "percpu_cgroup_storage", 22: "queue", 23: "stack", 24: "sk_storage",
+	25: "devmap_hash", 26: "struct_ops", MapRingbuf: "ringbuf", 28: "inode_storage", 29: "task_storage",
+	30: "bloom_filter", 31: "user_ringbuf", 32: "cgrp_storage", 33: "arena",
+	MapGPUHash: "gpu_hash", MapGPUThreadArray: "gpu_thread_array", MapGPUArray: "gpu_array",
+	MapGPUSharedArray: "gpu_kernel_shared_array", MapGPUThreadHost: "gpu_thread_array_host",
+	MapGPUArrayHost: "gpu_array_host", MapGPURingbuf: "gpu_ringbuf",
+}
+
+// String returns the type's name, "percpu_array", or its number.
+func (t MapType) String() string {
+	if s := mapTypeNames[t]; s != "" {
+		return s
+	}
+	return fmt.Sprintf("map_type(%d)", uint32(t))
+}
+
+// A MapDef is a map as an object defines it.
+type MapDef struct {
+	Name       string
+	Type       MapType
+	KeySize    uint32
+	ValueSize  uint32
+	MaxEntries uint32
+	Flags      uint32
+	Key, Value btf.Type // nil where the object doesn't say
+	Data       bool     // a section of global variables
+	ReadOnly   bool     // programs may not write to it
+	Initial    []byte   // contents of a data section
+}
+
+// Bounds of keys and values: a key is compared inside a probe, a value copied.
+const (
+	maxKeyBytes   = 512
+	maxValueBytes = 1 << 20
+)
+
+func newMapDef(name string, s *ebpf.MapSpec) (*MapDef, error) {
+	m := &MapDef{
+		Name: name, Type: MapType(s.Type), KeySize: s.KeySize, ValueSize: s.ValueSize, MaxEntries: s.MaxEntries,
+		Flags: s.Flags, Key: s.Key, Value: s.Value, ReadOnly: s.Flags&bpfFlagReadOnlyProg != 0,
+	}
+	if len(s.Contents) > 0 && m.Type == MapArray {
+		b, ok := s.Contents[0].Value.([]byte)
+		if !ok {
+			return nil, fmt.Errorf("initial contents that are no bytes")
+		}
+		m.Data, m.Initial = true, b
+		return m, nil
+	}
+	return m, m.check()
+}
+
+// check refuses definitions that the kernel would refuse as well.
+func (m *MapDef) check() error {
+	switch m.Type {
+	case MapRingbuf, MapPerfEventArray:
+		if m.MaxEntries > math.MaxInt32 {
+			return fmt.Errorf("max_entries %d is too large", m.MaxEntries)
+		}
+		return nil
+	case MapGPURingbuf:
+		if m.ValueSize == 0 || m.ValueSize > maxValueBytes {
+			return fmt.Errorf("a value size of %d; it is the largest record, 1 to %d bytes", m.ValueSize, maxValueBytes)
+		}
+	case MapArray, MapPerCPUArray, MapGPUThreadArray, MapGPUArray, MapGPUSharedArray, MapGPUThreadHost, MapGPUArrayHost:
+		if m.KeySize != 4 {
+			return fmt.Errorf("a key of %d bytes; that of an array has 4", m.KeySize)
+		}
+	case MapHash, MapPerCPUHash, MapGPUHash:
+		if m.KeySize == 0 || m.KeySize > maxKeyBytes {
+			return fmt.Errorf("a key of %d bytes; 1 to %d can be had", m.KeySize, maxKeyBytes)
+		}
+	default:
+		// Maps that only programs for the host use may be of any type.
+		return nil
+	}
+	switch {
+	case m.MaxEntries == 0:
+		return fmt.Errorf("max_entries is 0")
+	case m.ValueSize == 0 || m.ValueSize > maxValueBytes:
+		return fmt.Errorf("a value of %d bytes; 1 to %d can be had", m.ValueSize, maxValueBytes)
+	}
+	return nil
+}
+
+// Supported reports whether maps of this type can be had on a GPU.
+func (m *MapDef) Supported() bool { return m.layout() != layoutNone }
+
+// layoutKind says how a map lies in memory.
+type layoutKind uint8
+
+const (
+	layoutNone   layoutKind = iota
+	layoutArray             // max_entries values, perhaps once per multiprocessor
+	layoutThread            // max_entries rows of a value per thread
+	layoutHash              // open addressing
+	layoutRing              // a ring of records per multiprocessor
+)
+
+func (m *MapDef) layout() layoutKind {
+	switch m.Type {
+	case MapArray, MapPerCPUArray, MapGPUArray, MapGPUSharedArray, MapGPUArrayHost:
+		return layoutArray
+	case MapGPUThreadArray, MapGPUThreadHost:
+		return layoutThread
+	case MapHash, MapPerCPUHash, MapGPUHash:
+		return layoutHash
+	case MapRingbuf, MapPerfEventArray, MapGPURingbuf:
+		return layoutRing
+	}
+	return layoutNone
+}
+
+// PerSM reports whether each multiprocessor has values of its own: what is a CPU
+// for the kernel's per-CPU maps is a multiprocessor here.
+func (m *MapDef) PerSM() bool { return m.Type == MapPerCPUArray || m.Type == MapPerCPUHash }
+
+// PerThread reports whether each thread of a grid has a value of its own.
+func (m *MapDef) PerThread() bool { return m.layout() == layoutThread }
+
+// Ring reports whether the map is a stream of records.
+func (m *MapDef) Ring() bool { return m.layout() == layoutRing }

@@ -1,0 +1,306 @@
+package nvattach
+
+import (
+	"fmt"
+	"math/bits"
+	"strings"
+)
+
+// MapOptions say how maps are laid out. Nil is the zero value.
+type MapOptions struct {
+	// SMs is the number of the GPU's multiprocessors; 0 means 256. A GPU with
+	// more shares their places, which costs time and nothing else.
+	SMs int
+	// Threads is how many threads of a grid a per-thread map has values for; 0
+	// means 1,048,576. Threads beyond get no value, and are counted.
+	Threads uint64
+	// RingBytes bounds the memory of one ring buffer, on all multiprocessors
+	// together; 0 means 64 MiB.
+	RingBytes uint64
+	// PrintBytes is the same for the ring of bpf_printk; 0 means 16 MiB.
+	PrintBytes uint64
+	// MaxBytes bounds the memory of all maps; 0 means 1 GiB.
+	MaxBytes uint64
+	// AddOnly says of a map that all programs only add to its values and don't
+	// read them back. Each multiprocessor then has a copy of its own, which reading
+	// adds up; nil means no map is.
+	AddOnly func(d *MapDef) []AddField
+	// Slots is how many counters of their own programs need; see [Maps.Counter].
+	Slots int
+}
+
+// An AddField is a part of a map's value that programs only add to.
+type AddField struct {
+	Offset uint32
+	Size   uint32 // 4 or 8 bytes
+}
+
+// Alignments and sizes of the layout.
+const (
+	lineBytes    = 128 // of the GPU's caches: what several multiprocessors write to is apart by this
+	defaultSMs   = 256
+	maxSMs       = 4096
+	hashLocks    = 1 << 14
+	arenaAlign   = 256
+	maxArena     = 1 << 40
+	counterBytes = 8
+)
+
+// The counters that every [Maps] has, before those of maps and programs.
+const (
+	counterPrintDrops = iota // bpf_printk's that found no room
+	counterFixed
+)
+
+// A Map is a map that has its place in a GPU's memory.
+type Map struct {
+	Def *MapDef
+	// Name is the definition's, with "#2" behind it when another object's map of
+	// the same name came before.
+	Name   string
+	Object *Object // nil for the ring of bpf_printk
+
+	kind      layoutKind
+	off       uint64 // in the arena
+	size      uint64
+	stride    uint64 // bytes from value to value
+	copies    int    // of an array: 1, or one per multiprocessor
+	copyBytes uint64 // from copy to copy; of a ring from part to part
+	add       []AddField
+	threads   uint64 // of a per-thread map
+	hash      hashLayout
+	ring      ringLayout
+	counter   int // number of its counter of what was refused
+	base      uint64
+}
+
+// Maps is the memory that the maps of some objects need on one GPU: one
+// allocation, in which each has its place.
+//
+// The order of use: NewMaps; allocate Size bytes on the GPU, all zero; Place; Init;
+// weave programs, whose code has the addresses in it; then Read and Drain at any
+// time, also while kernels run.
+type Maps struct {
+	All   []*Map // in the objects' order
+	SMs   int
+	Print *Map // the ring of bpf_printk
+
+	byDef    map[*MapDef]*Map
+	size     uint64
+	base     uint64
+	counters uint64 // offset of the counters
+	counted  uint64 // bytes from multiprocessor to multiprocessor
+	slots    int    // number of the first of the programs' counters
+	nslots   int
+	cookie   uint64 // see ringLayout
+}
+
+// NewMaps lays out the maps of the objects. A map whose type can't be had on a
+// GPU gets no place; programs that use it are refused later. An error says which
+// map is too large.
+func NewMaps(objs []*Object, o *MapOptions) (*Maps, error) {
+	if o == nil {
+		o = &MapOptions{}
+	}
+	opt := *o
+	setDefault(&opt.SMs, defaultSMs)
+	setDefault(&opt.Threads, 1<<20)
+	setDefault(&opt.RingBytes, 64<<20)
+	setDefault(&opt.PrintBytes, 16<<20)
+	setDefault(&opt.MaxBytes, 1<<30)
+	if opt.SMs < 0 || opt.SMs > maxSMs {
+		return nil, fmt.Errorf("maps: %d multiprocessors; 1 to %d can be", opt.SMs, maxSMs)
+	}
+	opt.MaxBytes = min(opt.MaxBytes, maxArena)
+	m := &Maps{SMs: opt.SMs, byDef: make(map[*MapDef]*Map), cookie: newCookie()}
+	names := map[string]int{}
+	for _, obj := range objs {
+		for _, d := range obj.Maps {
+			if !d.Supported() {
+				continue
+			}
+			x := &Map{Def: d, Name: d.Name, Object: obj, kind: d.layout(), counter: counterFixed + len(m.All)}
+			if names[d.Name]++; names[d.Name] > 1 {
+				x.Name = fmt.Sprintf("%s#%d", d.Name, names[d.Name])
+			}
+			m.All = append(m.All, x)
+			m.byDef[d] = x
+		}
+	}
+	m.Print = &Map{Def: &MapDef{Name: "printk", Type: MapRingbuf}, Name: "printk", kind: layoutRing, counter: counterPrintDrops}
+	m.slots, m.nslots = counterFixed+len(m.All), opt.Slots
+	m.counted = roundUp(uint64(m.slots+m.nslots)*counterBytes, lineBytes)
+	m.size = m.counted * uint64(m.SMs)
+	for _, x := range append(m.All[:len(m.All):len(m.All)], m.Print) {
+		if err := x.lay(m, &opt); err != nil {
+			return nil, fmt.Errorf("map %s: %w", x.Name, err)
+		}
+		x.off = m.size
+		m.size = roundUp(m.size+x.size, arenaAlign)
+		if m.size > opt.MaxBytes {
+			return nil, fmt.Errorf("map %s: %d bytes make it %d for all maps, more than the limit of %d; give the map fewer entries, or fewer threads or ring bytes where it has some for each", x.Name, x.size, m.size, opt.MaxBytes)
+		}
+	}
+	return m, nil
+}
+
+func setDefault[T int | uint64](p *T, v T) {
+	if *p == 0 {
+		*p = v
+	}
+}
+
+// roundUp returns n rounded up to a multiple of to, a power of two; what would
+// overflow stays as large as it can be.
+func roundUp(n, to uint64) uint64 {
+	if n > -to {
+		return -to
+	}
+	return (n + to - 1) &^ (to - 1)
+}
+
+// mul multiplies sizes; an overflow gives a size above every limit.
+func mul(a, b uint64) uint64 {
+	hi, lo := bits.Mul64(a, b)
+	if hi != 0 || lo > maxArena {
+		return 2 * maxArena
+	}
+	return lo
+}
+
+// lay computes the layout of one map.
+func (x *Map) lay(m *Maps, o *MapOptions) error {
+	d := x.Def
+	x.stride = roundUp(uint64(d.ValueSize), 8)
+	switch x.kind {
+	case layoutArray:
+		entries := uint64(d.MaxEntries)
+		x.copies = 1
+		if o.AddOnly != nil && !d.PerSM() {
+			x.add = o.AddOnly(d)
+		}
+		x.copyBytes = mul(entries, x.stride)
+		if d.PerSM() || len(x.add) > 0 {
+			x.copies = m.SMs
+			x.copyBytes = roundUp(x.copyBytes, lineBytes)
+		}
+		x.size = mul(x.copyBytes, uint64(x.copies))
+		if len(x.add) > 0 && x.size > o.MaxBytes/4 {
+			// Copies are only for speed.
+			x.add, x.copies, x.size = nil, 1, x.copyBytes
+		}
+	case layoutThread:
+		x.threads = o.Threads
+		x.size = mul(mul(uint64(d.MaxEntries), x.stride), x.threads)
+	case layoutHash:
+		x.hash = newHashLayout(d, m.SMs)
+		x.size = x.hash.size
+	case layoutRing:
+		x.layRing(m, o)
+	}
+	return nil
+}
+
+func (x *Map) layRing(m *Maps, o *MapOptions) {
+	d := x.Def
+	limit, want := o.RingBytes, uint64(d.MaxEntries)
+	switch {
+	case x == m.Print:
+		limit, want = o.PrintBytes, o.PrintBytes
+	case d.Type == MapPerfEventArray:
+		want = limit // max_entries is the number of CPUs
+	case d.Type == MapGPURingbuf:
+		// max_entries records for each thread that can be on a multiprocessor.
+		want = mul(mul(want, 2048), unitBytes*unitsFor(uint64(d.ValueSize)))
+	}
+	x.ring = newRingLayout(want, limit/uint64(m.SMs), uint64(d.ValueSize))
+	x.copyBytes = x.ring.size
+	x.size = mul(x.ring.size, uint64(m.SMs))
+}
+
+// Size returns the bytes of memory that the maps need, at most 128 of them for
+// alignment.
+func (m *Maps) Size() uint64 { return m.size }
+
+// Place says where the maps are: at base, which must be a multiple of 256, as
+// cuMemAlloc's addresses are.
+func (m *Maps) Place(base uint64) error {
+	if base == 0 || base%arenaAlign != 0 || base+m.size < base {
+		return fmt.Errorf("maps: address %#x; it must be a multiple of %d with %d bytes behind it", base, arenaAlign, m.size)
+	}
+	m.base = base
+	for _, x := range m.All {
+		x.base = base + x.off
+	}
+	m.Print.base = base + m.Print.off
+	return nil
+}
+
+// Placed reports whether Place was called.
+func (m *Maps) Placed() bool { return m.base != 0 }
+
+// Of returns the map of a definition, or nil if it has no place.
+func (m *Maps) Of(d *MapDef) *Map { return m.byDef[d] }
+
+// Find returns the map of that name: Map.Name, or "object:name" where several
+// objects have one. nil if there is none.
+func (m *Maps) Find(name string) *Map {
+	obj, short, qualified := strings.Cut(name, ":")
+	for _, x := range m.All {
+		if x.Name == name || qualified && x.Def.Name == short && x.Object != nil && strings.HasSuffix(x.Object.Name, obj) {
+			return x
+		}
+	}
+	return nil
+}
+
+// Addr returns the address of the map's memory.
+func (x *Map) Addr() uint64 { return x.base }
+
+// Size returns the bytes of memory that the map takes.
+func (x *Map) Size() uint64 { return x.size }
+
+// Striped reports whether each multiprocessor adds to a copy of its own.
+func (x *Map) Striped() bool { return len(x.add) > 0 }
+
+// Init writes the initial contents of data sections and of ring buffers; all
+// other memory must be zero already.
+func (m *Maps) Init(mem Memory) error {
+	for _, x := range m.All {
+		if x.Def.Data {
+			if err := mem.WriteMem(x.base, x.Def.Initial); err != nil {
+				return fmt.Errorf("map %s: %w", x.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// counterAddr returns the address of a counter in the line of multiprocessor 0;
+// those of the others follow each m.counted bytes.
+func (m *Maps) counterAddr(n int) uint64 { return m.base + m.counters + uint64(n)*counterBytes }
+
+// Counter returns the sum of one of the programs' counters over all
+// multiprocessors; slot is 0 to MapOptions.Slots-1.
+func (m *Maps) Counter(mem Memory, slot int) (uint64, error) {
+	if slot < 0 || slot >= m.nslots {
+		return 0, fmt.Errorf("maps: there is no counter %d of %d", slot, m.nslots)
+	}
+	return m.sum(mem, m.slots+slot)
+}
+
+// Refused returns how often the map had no room: insertions into a full hash,
+// records that a full ring dropped, threads beyond those of a per-thread map.
+func (m *Maps) Refused(mem Memory, x *Map) (uint64, error) { return m.sum(mem, x.counter) }
+
+func (m *Maps) sum(mem Memory, n int) (uint64, error) {
+	var b [counterBytes]byte
+	sum := uint64(0)
+	for sm := range m.SMs {
+		if err := mem.ReadMem(m.counterAddr(n)+uint64(sm)*m.counted, b[:]); err != nil {
+			return 0, fmt.Errorf("maps: counters: %w", err)
+		}
+		sum += le64(b[:])
+	}
+	return sum, nil
+}

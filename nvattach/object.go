@@ -1,0 +1,238 @@
+package nvattach
+
+import (
+	"bytes"
+	"cmp"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+)
+
+// Limits of what an object may hold. They bound memory and time, and are far
+// above what compilers make of real probes.
+const (
+	maxObjectBytes  = 64 << 20
+	maxZeroBytes    = 64 << 20 // of .bss and other sections that take no room in the file
+	maxObjectMaps   = 256
+	maxObjectProgs  = 1024
+	maxObjectInsns  = 1 << 20
+	maxSectionCount = 1 << 14
+)
+
+// ErrObject is in the chain of errors about a file that is not an eBPF object,
+// or not one that can be used.
+var ErrObject = errors.New("not a usable eBPF object")
+
+// An Object is an ELF file with eBPF programs and maps, as clang makes it.
+type Object struct {
+	Name     string     // as given to LoadObject
+	Programs []*Program // for a GPU, in the order of their names
+	Ignored  []Ignored  // those that are not
+	Maps     []*MapDef  // data sections included, in the order of their names
+	Vars     []Var      // global variables that can be set
+}
+
+// A Program is one that runs on a GPU.
+type Program struct {
+	Name    string
+	Section string
+	Point   Point
+	// Insns are its instructions, those of the functions it calls behind them,
+	// as cilium/ebpf's loader links them; source lines are in the metadata.
+	Insns  asm.Instructions
+	Object *Object
+}
+
+// An Ignored is a program of an object that is not run, and why.
+type Ignored struct{ Name, Section, Reason string }
+
+// A Var is a global variable.
+type Var struct {
+	Name    string
+	Map     *MapDef // the section it is in
+	Offset  uint32
+	Size    uint32
+	Type    btf.Type // nil without BTF
+	Const   bool     // in .rodata
+	Initial []byte   // its value in the file
+}
+
+// OpenObject loads the object in a file.
+func OpenObject(name string) (*Object, error) {
+	st, err := os.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() || st.Size() > maxObjectBytes {
+		return nil, fmt.Errorf("object %s: %d bytes and mode %v, but it must be a regular file of at most %d bytes: %w", name, st.Size(), st.Mode(), maxObjectBytes, ErrObject)
+	}
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	return LoadObject(name, data)
+}
+
+// LoadObject reads an object; name is for messages. Programs for the host are no
+// error, see [Object.Ignored]. An error has ErrObject in its chain and says in one
+// line what is wrong with the file.
+func LoadObject(name string, data []byte) (o *Object, err error) {
+	defer func() {
+		// debug/elf and the BTF reader index what a file says in places.
+		if r := recover(); r != nil {
+			o, err = nil, fmt.Errorf("object %s: damaged (%v): %w", name, r, ErrObject)
+		}
+	}()
+	if err := checkELF(data); err != nil {
+		return nil, fmt.Errorf("object %s: %s: %w", name, oneLine(err), ErrObject)
+	}
+	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(data))
+	if err != nil {
+		return nil, fmt.Errorf("object %s: %s: %w", name, oneLine(err), ErrObject)
+	}
+	o = &Object{Name: name}
+	if err := o.fill(spec); err != nil {
+		return nil, fmt.Errorf("object %s: %s: %w", name, oneLine(err), ErrObject)
+	}
+	return o, nil
+}
+
+// oneLine returns an error's text in one line of bounded length.
+func oneLine(err error) string {
+	s := strings.Join(strings.Fields(err.Error()), " ")
+	if len(s) > 400 {
+		s = s[:400] + "…"
+	}
+	return s
+}
+
+// checkELF refuses what the loader would spend memory on without bound, and says
+// clearly what a file is that is no object at all.
+func checkELF(data []byte) error {
+	if len(data) > maxObjectBytes {
+		return fmt.Errorf("%d bytes, more than %d", len(data), maxObjectBytes)
+	}
+	f, err := elf.NewFile(bytes.NewReader(data))
+	if err != nil {
+		if len(data) < 4 || string(data[:4]) != elf.ELFMAG {
+			return errors.New("no ELF file; build it with clang -target bpf -g -O2")
+		}
+		return err
+	}
+	switch {
+	case f.Machine != elf.EM_BPF && f.Machine != elf.EM_NONE:
+		return fmt.Errorf("made for %v; build it with clang -target bpf -g -O2", f.Machine)
+	case f.Class != elf.ELFCLASS64 || f.ByteOrder != binary.LittleEndian:
+		return fmt.Errorf("%v, %v; a GPU needs a 64-bit little-endian object", f.Class, f.Data)
+	case f.Type != elf.ET_REL:
+		return fmt.Errorf("%v; it must be relocatable, as clang -c makes it", f.Type)
+	case len(f.Sections) > maxSectionCount:
+		return fmt.Errorf("%d sections, more than %d", len(f.Sections), maxSectionCount)
+	}
+	zero := uint64(0)
+	for _, s := range f.Sections {
+		switch {
+		case s.Flags&elf.SHF_COMPRESSED != 0:
+			return fmt.Errorf("section %q is compressed", s.Name)
+		case s.Type == elf.SHT_NOBITS:
+			zero += min(s.Size, maxZeroBytes+1)
+		case s.Type != elf.SHT_NULL && (s.Offset > uint64(len(data)) || s.FileSize > uint64(len(data))-s.Offset):
+			return fmt.Errorf("section %q: %d bytes at %#x, beyond the file's %d bytes: truncated?", s.Name, s.FileSize, s.Offset, len(data))
+		}
+	}
+	if zero > maxZeroBytes {
+		return fmt.Errorf("more than %d bytes of .bss", maxZeroBytes)
+	}
+	return nil
+}
+
+func (o *Object) fill(spec *ebpf.CollectionSpec) error {
+	if len(spec.Maps) > maxObjectMaps {
+		return fmt.Errorf("%d maps, more than %d", len(spec.Maps), maxObjectMaps)
+	}
+	if len(spec.Programs) > maxObjectProgs {
+		return fmt.Errorf("%d programs, more than %d", len(spec.Programs), maxObjectProgs)
+	}
+	insns := 0
+	for _, name := range sortedKeys(spec.Programs) {
+		p := spec.Programs[name]
+		if insns += len(p.Instructions); insns > maxObjectInsns {
+			return fmt.Errorf("more than %d instructions", maxObjectInsns)
+		}
+		pt, err := ParsePoint(p.SectionName, name)
+		if err != nil {
+			return fmt.Errorf("program %s: %w", name, err)
+		}
+		if pt.Kind == KindNone {
+			o.Ignored = append(o.Ignored, Ignored{Name: name, Section: p.SectionName, Reason: ignoredReason(p.SectionName)})
+			continue
+		}
+		o.Programs = append(o.Programs, &Program{Name: name, Section: p.SectionName, Point: pt, Insns: p.Instructions, Object: o})
+	}
+	for _, name := range sortedKeys(spec.Maps) {
+		m, err := newMapDef(name, spec.Maps[name])
+		if err != nil {
+			return fmt.Errorf("map %s: %w", name, err)
+		}
+		o.Maps = append(o.Maps, m)
+	}
+	for _, name := range sortedKeys(spec.Variables) {
+		v := spec.Variables[name]
+		m := o.Map(v.SectionName)
+		if m == nil {
+			continue // its section is not referred to
+		}
+		x := Var{Name: name, Map: m, Offset: v.Offset, Size: uint32(len(v.Value)), Const: m.ReadOnly, Initial: v.Value}
+		if v.Type != nil {
+			x.Type = v.Type.Type
+		}
+		o.Vars = append(o.Vars, x)
+	}
+	return nil
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	names := make([]string, 0, len(m))
+	for n := range m {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// ignoredReason says why a program is none for a GPU.
+func ignoredReason(section string) string {
+	kind, _, _ := strings.Cut(section, "/")
+	switch kind {
+	case "kprobe", "kretprobe":
+		return "a program for the kernel: one for a GPU in such a section has a name that begins with " + gpuProgram + ", or is in a section cuda.…"
+	}
+	return fmt.Sprintf("a host program of kind %s: not supported yet", kind)
+}
+
+// Map returns the map of that name, or nil.
+func (o *Object) Map(name string) *MapDef {
+	i, ok := slices.BinarySearchFunc(o.Maps, name, func(m *MapDef, n string) int { return cmp.Compare(m.Name, n) })
+	if !ok {
+		return nil
+	}
+	return o.Maps[i]
+}
+
+// Program returns the program of that name, or nil.
+func (o *Object) Program(name string) *Program {
+	for _, p := range o.Programs {
+		if p.Name == name {
+			return p
+		}
+	}
+	return nil
+}

@@ -1,0 +1,236 @@
+package nvattach
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// A record of the ring of bpf_printk:
+//
+//	0   u32 number of the format, 1 and up; 0: the format is in the record
+//	4   u32 arguments, printNewline added for ebpf_puts
+//	8   arguments of 8 bytes
+//	..  the format, up to the record's end or a NUL
+//
+// The GPU copies numbers and never waits; formatting is the host's.
+const (
+	printHead    = 8
+	printNewline = 1 << 31 // end the line: ebpf_puts
+	maxPrintArgs = 12      // as the kernel's bpf_trace_vprintk
+	maxFormat    = 1000
+)
+
+// A Printer reads what programs printed.
+type Printer struct {
+	formats []string
+	reader  *Reader
+}
+
+// NewPrinter returns a Printer of what programs print by bpf_printk; formats are
+// those of the plan that wove them ([Plan.Formats]).
+func (m *Maps) NewPrinter(formats []string) *Printer {
+	return &Printer{formats: formats, reader: m.NewReader(m.Print)}
+}
+
+// Drain gives fn every text that was printed since the last call, as the program
+// wrote it: mostly a line with its newline. See [Reader.Drain] for idle.
+func (p *Printer) Drain(mem Memory, idle bool, fn func(sm int, text string)) error {
+	return p.reader.Drain(mem, idle, func(r Record) {
+		fn(r.SM, p.text(mem, r.Data))
+	})
+}
+
+// Dropped returns how many texts found no room.
+func (p *Printer) Dropped(mem Memory) (uint64, error) { return p.reader.Dropped(mem) }
+
+func (p *Printer) text(mem Memory, b []byte) string {
+	if len(b) < printHead {
+		return fmt.Sprintf("(damaged record of %d bytes)\n", len(b))
+	}
+	id, n := le32(b), le32(b[4:])
+	end := n&printNewline != 0
+	n &^= printNewline
+	if uint64(n)*8 > uint64(len(b)-printHead) || n > maxPrintArgs {
+		return fmt.Sprintf("(damaged record with %d arguments)\n", n)
+	}
+	args := make([]uint64, n)
+	for i := range args {
+		args[i] = le64(b[printHead+8*i:])
+	}
+	format := ""
+	switch rest := b[printHead+8*int(n):]; {
+	case id == 0:
+		format, _, _ = strings.Cut(string(rest), "\x00")
+	case uint64(id) <= uint64(len(p.formats)):
+		format = p.formats[id-1]
+	default:
+		return fmt.Sprintf("(record of unknown format %d)\n", id)
+	}
+	if end {
+		return format + "\n"
+	}
+	return Sprintf(format, args, func(addr uint64) string { return cString(mem, addr) })
+}
+
+// cString reads the string that %s points at: memory of maps can be read, other
+// memory of the GPU may not.
+func cString(mem Memory, addr uint64) string {
+	var s []byte
+	for len(s) < 256 {
+		var b [1]byte
+		if err := mem.ReadMem(addr+uint64(len(s)), b[:]); err != nil {
+			return fmt.Sprintf("(unreadable %#x)", addr)
+		}
+		if b[0] == 0 {
+			break
+		}
+		s = append(s, b[0])
+	}
+	return string(s)
+}
+
+// Sprintf formats as bpf_printk does: the conversions d i u x X o c p s with flags,
+// width, precision and the sizes hh h l ll z t j; there are no floating-point
+// numbers in eBPF. str gives the text that an argument of %s points at. What has
+// no argument is written as it stands in the format.
+func Sprintf(format string, args []uint64, str func(addr uint64) string) string {
+	var out strings.Builder
+	next := 0
+	for i := 0; i < len(format); {
+		if format[i] != '%' {
+			out.WriteByte(format[i])
+			i++
+			continue
+		}
+		c, n := parseConversion(format[i:])
+		text := format[i : i+n]
+		i += n
+		switch {
+		case c.verb == '%':
+			out.WriteByte('%')
+			continue
+		case c.verb == 0 || next >= len(args):
+			out.WriteString(text)
+			continue
+		}
+		c.write(&out, args[next], str)
+		next++
+	}
+	return out.String()
+}
+
+// conversion is one % of a format.
+type conversion struct {
+	minus, plus, space, zero, alt bool
+	width, precision              int // precision -1: not written
+	bits                          int
+	verb                          byte // 0: not known
+}
+
+// parseConversion reads the conversion that s begins with and returns its length.
+func parseConversion(s string) (conversion, int) {
+	c := conversion{precision: -1, bits: 32}
+	i := 1
+flags:
+	for ; i < len(s); i++ {
+		switch s[i] {
+		case '-':
+			c.minus = true
+		case '+':
+			c.plus = true
+		case ' ':
+			c.space = true
+		case '0':
+			c.zero = true
+		case '#':
+			c.alt = true
+		default:
+			break flags
+		}
+	}
+	c.width, i = number(s, i)
+	if i < len(s) && s[i] == '.' {
+		c.precision, i = number(s, i+1)
+	}
+	for ; i < len(s) && strings.IndexByte("lztjLqh", s[i]) >= 0; i++ {
+		if s[i] == 'h' {
+			c.bits = max(c.bits/2, 8)
+			continue
+		}
+		c.bits = 64
+	}
+	if i >= len(s) {
+		return c, len(s)
+	}
+	switch s[i] {
+	case 'd', 'i', 'u', 'x', 'X', 'o', 'c', 'p', 's', '%':
+		c.verb = s[i]
+	}
+	return c, i + 1
+}
+
+// number reads a decimal number of up to 4 digits; widths beyond mean nothing.
+func number(s string, i int) (int, int) {
+	n := 0
+	for ; i < len(s) && s[i] >= '0' && s[i] <= '9'; i++ {
+		if n < 1000 {
+			n = 10*n + int(s[i]-'0')
+		}
+	}
+	return min(n, 1000), i
+}
+
+func (c *conversion) write(out *strings.Builder, v uint64, str func(uint64) string) {
+	sign, digits := "", ""
+	switch c.verb {
+	case 'c':
+		digits, c.zero = string([]byte{byte(v)}), false
+	case 's':
+		digits, c.zero = str(v), false
+		if c.precision >= 0 && c.precision < len(digits) {
+			digits = digits[:c.precision]
+		}
+	case 'p':
+		sign, digits = "0x", strconv.FormatUint(v, 16)
+	case 'd', 'i':
+		s := int64(v<<(64-c.bits)) >> (64 - c.bits)
+		digits = strconv.FormatUint(uint64(max(s, -s)), 10)
+		switch {
+		case s < 0:
+			sign, digits = "-", strconv.FormatUint(uint64(-s), 10)
+		case c.plus:
+			sign = "+"
+		case c.space:
+			sign = " "
+		}
+	default:
+		v = v << (64 - c.bits) >> (64 - c.bits)
+		base, lead := map[byte]int{'u': 10, 'x': 16, 'X': 16, 'o': 8}[c.verb], ""
+		digits = strconv.FormatUint(v, base)
+		switch c.verb {
+		case 'x':
+			lead = "0x"
+		case 'X':
+			lead, digits = "0X", strings.ToUpper(digits)
+		case 'o':
+			lead = "0"
+		}
+		if c.alt && v != 0 {
+			sign = lead
+		}
+	}
+	if c.precision >= 0 && c.verb != 's' && c.verb != 'c' {
+		c.zero = false
+		digits = strings.Repeat("0", max(c.precision-len(digits), 0)) + digits
+	}
+	pad := max(c.width-len(sign)-len(digits), 0)
+	switch {
+	case c.minus:
+		out.WriteString(sign + digits + strings.Repeat(" ", pad))
+	case c.zero:
+		out.WriteString(sign + strings.Repeat("0", pad) + digits)
+	default:
+		out.WriteString(strings.Repeat(" ", pad) + sign + digits)
+	}
+}

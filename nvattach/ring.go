@@ -1,0 +1,240 @@
+package nvattach
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+)
+
+// ringLayout is the layout of a ring buffer. Each multiprocessor has a part of
+// its own, so that the counter that hands out room is no bottleneck:
+//
+//	0    u64 units handed out so far (by the GPU)
+//	8    u64 units read so far (by the host)
+//	16   u64 records dropped
+//	24   u64 units of them
+//	128  units of 32 bytes, a power of two of them, and room for the largest record
+//
+// A record takes the units k to k+n-1, k counting from the start of time: it
+// begins at unit k modulo the number of units, with a header, and runs on beyond
+// the last unit rather than being split:
+//
+//	0    u64 cookie + k when the record is complete; its complement before
+//	8    u32 bytes of data, recordDiscarded added when the program discarded it
+//	16   data
+//
+// Who gets units for which there is no room (k+n beyond what was read plus the
+// number of units) counts them as dropped and writes nothing. So of the units
+// that were handed out, some begin a record and some were dropped, and the host
+// tells them from those still being written by counting. The cookie is random and
+// old contents have other numbers, so data is not mistaken for a header.
+type ringLayout struct {
+	units     uint64
+	maxRecord uint64 // bytes of data
+	size      uint64 // of a part
+}
+
+const (
+	unitBytes       = 32
+	recordHead      = 16
+	ringHead        = lineBytes
+	recordDiscarded = 1 << 31
+	maxRecordBytes  = 64 << 10
+	minRingUnits    = 16
+
+	ringReserved     = 0
+	ringRead         = 8
+	ringDropped      = 16
+	ringDroppedUnits = 24
+)
+
+// unitsFor returns the units that a record with so many bytes of data takes.
+func unitsFor(size uint64) uint64 { return (recordHead + size + unitBytes - 1) / unitBytes }
+
+// newRingLayout makes a ring of want bytes, at most limit unless that is too
+// small for anything; record is the size of the largest record if it is known.
+func newRingLayout(want, limit, record uint64) ringLayout {
+	per := max(min(want, limit)/unitBytes, minRingUnits, unitsFor(min(record, maxRecordBytes)))
+	for n := uint64(1) << (bits.Len64(per) - 1); ; n /= 2 {
+		r := ringLayout{units: n, maxRecord: min(n*unitBytes, maxRecordBytes) - recordHead}
+		if record != 0 {
+			r.maxRecord = min(r.maxRecord, roundUp(record, 8))
+		}
+		r.size = roundUp(ringHead+n*unitBytes+recordHead+r.maxRecord, lineBytes)
+		if r.size <= limit || n <= minRingUnits || n/2 < unitsFor(record) {
+			return r
+		}
+	}
+}
+
+// newCookie returns a number that no data has by chance.
+func newCookie() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return le64(b[:])
+}
+
+// A Record is one record of a ring buffer.
+type Record struct {
+	SM   int    // multiprocessor it was written on
+	Data []byte // until the next call of Drain
+}
+
+// A Reader reads a ring buffer's records, each once, also while kernels write.
+// One Reader reads a ring; it is not for several goroutines at once.
+type Reader struct {
+	// Lost counts units that were handed out and neither filled nor counted as
+	// dropped when no kernel ran any more: by threads that died in between.
+	Lost uint64
+
+	m       *Maps
+	x       *Map
+	pos     []uint64 // units read, by multiprocessor
+	skipped []uint64 // dropped units that were passed over
+	head    []byte
+	first   []byte
+	second  []byte
+}
+
+// NewReader returns a Reader of a ring buffer, or nil if x is none.
+func (m *Maps) NewReader(x *Map) *Reader {
+	if x == nil || x.kind != layoutRing {
+		return nil
+	}
+	return &Reader{m: m, x: x, pos: make([]uint64, m.SMs), skipped: make([]uint64, m.SMs)}
+}
+
+// Drain gives fn every complete record that was not given before, in the order
+// of each multiprocessor, and makes room for others. With idle set no kernel
+// runs: what is not complete then never will be, and is passed over.
+func (r *Reader) Drain(mem Memory, idle bool, fn func(Record)) error {
+	for sm := range r.pos {
+		if err := r.drain(mem, sm, idle, fn); err != nil {
+			return fmt.Errorf("ring %s: %w", r.x.Name, err)
+		}
+	}
+	return nil
+}
+
+// Dropped returns how many records found no room.
+func (r *Reader) Dropped(mem Memory) (uint64, error) { return r.m.ringDropped(mem, r.x) }
+
+func (m *Maps) ringDropped(mem Memory, x *Map) (uint64, error) {
+	var b [8]byte
+	sum := uint64(0)
+	for sm := range m.SMs {
+		if err := mem.ReadMem(x.base+uint64(sm)*x.copyBytes+ringDropped, b[:]); err != nil {
+			return 0, fmt.Errorf("ring %s: %w", x.Name, err)
+		}
+		sum += le64(b[:])
+	}
+	return sum, nil
+}
+
+func (r *Reader) drain(mem Memory, sm int, idle bool, fn func(Record)) error {
+	base := r.x.base + uint64(sm)*r.x.copyBytes
+	// The dropped are read before the handed out, so that all that are counted
+	// there are among these.
+	var w [8]byte
+	if err := mem.ReadMem(base+ringDroppedUnits, w[:]); err != nil {
+		return err
+	}
+	dropped := le64(w[:])
+	if err := mem.ReadMem(base+ringReserved, w[:]); err != nil {
+		return err
+	}
+	reserved, pos := le64(w[:]), r.pos[sm]
+	if reserved == pos {
+		return nil
+	}
+	if reserved < pos {
+		return fmt.Errorf("the counter went back from %d to %d: something else wrote to the map", pos, reserved)
+	}
+	units := r.x.ring.units
+	// Nobody who got a unit from end on found room: only what was read before
+	// pos was free.
+	end := min(reserved, pos+units)
+	if err := r.copy(mem, base, pos, end, idle); err != nil {
+		return err
+	}
+	missing, firstGap := uint64(0), end
+	for k := pos; k < end; {
+		if n := r.record(k, nil, sm); n > 0 {
+			k += n
+			continue
+		}
+		if missing == 0 {
+			firstGap = k
+		}
+		missing++
+		k++
+	}
+	gone := missing + reserved - end
+	known := dropped - r.skipped[sm]
+	to, stop := reserved, end
+	if gone > known && !idle {
+		to, stop, gone = firstGap, firstGap, 0
+	}
+	for k := pos; k < stop; {
+		k += max(r.record(k, fn, sm), 1)
+	}
+	if gone > known {
+		r.Lost += gone - known
+		gone = known
+	}
+	r.pos[sm], r.skipped[sm] = to, r.skipped[sm]+gone
+	binary.LittleEndian.PutUint64(w[:], to)
+	return mem.WriteMem(base+ringRead, w[:])
+}
+
+// copy reads the units [pos, end). A header says that data was written before it,
+// but only to who reads it first; so while kernels run, headers are taken from
+// one copy and data from a later one.
+func (r *Reader) copy(mem Memory, base, pos, end uint64, idle bool) error {
+	size := r.x.copyBytes - ringHead
+	if uint64(len(r.first)) != size {
+		r.first, r.second = make([]byte, size), make([]byte, size)
+	}
+	from, to := pos%r.x.ring.units, (end-1)%r.x.ring.units+1
+	parts := [][2]uint64{{from * unitBytes, size}}
+	if from < to && end-pos < r.x.ring.units {
+		parts[0][1] = min(to*unitBytes+r.x.ring.maxRecord+recordHead, size)
+	} else if to > 0 {
+		parts = append(parts, [2]uint64{0, min(to*unitBytes+r.x.ring.maxRecord+recordHead, from*unitBytes)})
+	}
+	read := func(dst []byte) error {
+		for _, p := range parts {
+			if err := mem.ReadMem(base+ringHead+p[0], dst[p[0]:p[1]]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := read(r.first); err != nil {
+		return err
+	}
+	if idle {
+		copy(r.second, r.first)
+		return nil
+	}
+	return read(r.second)
+}
+
+// record returns the units of the record at unit k, 0 if there is none yet, and
+// gives it to fn.
+func (r *Reader) record(k uint64, fn func(Record), sm int) uint64 {
+	at := k % r.x.ring.units * unitBytes
+	if le64(r.first[at:]) != r.m.cookie+k {
+		return 0
+	}
+	size := le32(r.first[at+8:])
+	n := uint64(size &^ recordDiscarded)
+	if n > r.x.ring.maxRecord {
+		return 0 // not what any program of ours wrote
+	}
+	if fn != nil && size&recordDiscarded == 0 {
+		fn(Record{SM: sm, Data: r.second[at+recordHead : at+recordHead+n]})
+	}
+	return unitsFor(n)
+}

@@ -1,0 +1,269 @@
+package nvattach
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// A Table is what a map held when it was read. Ring buffers have none, see
+// [Reader].
+type Table struct {
+	Map  *Map
+	Rows []Row
+	// Refused is how often the map had no room; see [Maps.Refused].
+	Refused uint64
+}
+
+// A Row is an entry of a map.
+type Row struct {
+	Key []byte
+	// Value is the entry's value. For per-thread maps and maps per multiprocessor
+	// it is nil, and Each has those that are not zero.
+	Value []byte
+	Each  []Part
+}
+
+// A Part is the value of one thread or one multiprocessor.
+type Part struct {
+	Index uint64 // of the thread in its grid, or of the multiprocessor
+	Value []byte
+}
+
+// readChunk bounds the memory for reading a large map.
+const readChunk = 4 << 20
+
+// Read reads a map as it is now; kernels may run. Values of at most 8 bytes that
+// are aligned are never torn.
+func (m *Maps) Read(mem Memory, x *Map) (*Table, error) {
+	t := &Table{Map: x}
+	var err error
+	switch x.kind {
+	case layoutArray:
+		err = m.readArray(mem, t)
+	case layoutThread:
+		err = m.readThreads(mem, t)
+	case layoutHash:
+		err = m.readHash(mem, t)
+	case layoutRing:
+		t.Refused, err = m.ringDropped(mem, x)
+		if err != nil {
+			return nil, err
+		}
+		return t, nil
+	}
+	if err == nil {
+		t.Refused, err = m.Refused(mem, x)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("map %s: %w", x.Name, err)
+	}
+	return t, nil
+}
+
+func indexKey(i uint64) []byte { return binary.LittleEndian.AppendUint32(nil, uint32(i)) }
+
+func (m *Maps) readArray(mem Memory, t *Table) error {
+	x := t.Map
+	n, size := uint64(x.Def.MaxEntries), uint64(x.Def.ValueSize)
+	buf := make([]byte, n*x.stride)
+	t.Rows = make([]Row, n)
+	for c := range x.copies {
+		if err := mem.ReadMem(x.base+uint64(c)*x.copyBytes, buf); err != nil {
+			return err
+		}
+		for i := range n {
+			v := buf[i*x.stride:][:size]
+			row := &t.Rows[i]
+			switch {
+			case c == 0:
+				row.Key = indexKey(i)
+				if x.Def.PerSM() {
+					row.addPart(0, v)
+					continue
+				}
+				row.Value = append([]byte(nil), v...)
+			case x.Def.PerSM():
+				row.addPart(uint64(c), v)
+			default:
+				addFields(row.Value, v, x.add)
+			}
+		}
+	}
+	return nil
+}
+
+// addPart notes a value unless it is all zero.
+func (r *Row) addPart(i uint64, v []byte) {
+	for _, b := range v {
+		if b != 0 {
+			r.Each = append(r.Each, Part{Index: i, Value: append([]byte(nil), v...)})
+			return
+		}
+	}
+}
+
+// addFields adds a copy's fields to a value.
+func addFields(dst, src []byte, fields []AddField) {
+	for _, f := range fields {
+		if uint64(f.Offset)+uint64(f.Size) > uint64(len(dst)) {
+			continue
+		}
+		d, s := dst[f.Offset:], src[f.Offset:]
+		if f.Size == 4 {
+			binary.LittleEndian.PutUint32(d, le32(d)+le32(s))
+		} else {
+			binary.LittleEndian.PutUint64(d, le64(d)+le64(s))
+		}
+	}
+}
+
+func (m *Maps) readThreads(mem Memory, t *Table) error {
+	x := t.Map
+	size := uint64(x.Def.ValueSize)
+	per := max(readChunk/x.stride, 1)
+	buf := make([]byte, min(per, x.threads)*x.stride)
+	for i := range uint64(x.Def.MaxEntries) {
+		row := Row{Key: indexKey(i)}
+		for at := uint64(0); at < x.threads; at += per {
+			n := min(per, x.threads-at)
+			if err := mem.ReadMem(x.base+(i*x.threads+at)*x.stride, buf[:n*x.stride]); err != nil {
+				return err
+			}
+			for j := range n {
+				row.addPart(at+j, buf[j*x.stride:][:size])
+			}
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return nil
+}
+
+func (m *Maps) readHash(mem Memory, t *Table) error {
+	x, h := t.Map, &t.Map.hash
+	per := max(readChunk/h.slotSize, 1)
+	buf := make([]byte, min(per, h.slots)*h.slotSize)
+	key, size := uint64(x.Def.KeySize), uint64(x.Def.ValueSize)
+	for at := uint64(0); at < h.slots; at += per {
+		n := min(per, h.slots-at)
+		if err := mem.ReadMem(x.base+h.slotOff+at*h.slotSize, buf[:n*h.slotSize]); err != nil {
+			return err
+		}
+		for j := range n {
+			s := buf[j*h.slotSize:][:h.slotSize]
+			if st := le32(s); st == slotEmpty || st&3 != slotValid {
+				continue
+			}
+			row := Row{Key: append([]byte(nil), s[h.keyOff:h.keyOff+key]...)}
+			if !x.Def.PerSM() {
+				row.Value = append([]byte(nil), s[h.valOff:h.valOff+size]...)
+				t.Rows = append(t.Rows, row)
+				continue
+			}
+			for sm := range m.SMs {
+				v := make([]byte, size)
+				if err := mem.ReadMem(x.valueAddr(at+j, sm), v); err != nil {
+					return err
+				}
+				row.addPart(uint64(sm), v)
+			}
+			t.Rows = append(t.Rows, row)
+		}
+	}
+	return nil
+}
+
+// Lookup returns the value of a key: its bytes; of a per-thread map and one per
+// multiprocessor, those of all one after the other, without padding. ErrNoKey is
+// in the chain if there is none.
+func (m *Maps) Lookup(mem Memory, x *Map, key []byte) ([]byte, error) {
+	if uint64(len(key)) != uint64(x.Def.KeySize) {
+		return nil, fmt.Errorf("map %s: a key of %d bytes; it has keys of %d: %w", x.Name, len(key), x.Def.KeySize, ErrNoKey)
+	}
+	size := uint64(x.Def.ValueSize)
+	gather := func(n uint64, at func(i uint64) uint64) ([]byte, error) {
+		out := make([]byte, n*size)
+		for i := range n {
+			if err := mem.ReadMem(at(i), out[i*size:(i+1)*size]); err != nil {
+				return nil, fmt.Errorf("map %s: %w", x.Name, err)
+			}
+		}
+		return out, nil
+	}
+	switch x.kind {
+	case layoutArray, layoutThread:
+		i := uint64(le32(key))
+		if i >= uint64(x.Def.MaxEntries) {
+			return nil, fmt.Errorf("map %s: index %d of %d: %w", x.Name, i, x.Def.MaxEntries, ErrNoKey)
+		}
+		if x.kind == layoutThread {
+			return gather(x.threads, func(t uint64) uint64 { return x.base + (i*x.threads+t)*x.stride })
+		}
+		v, err := gather(uint64(x.copies), func(c uint64) uint64 { return x.base + c*x.copyBytes + i*x.stride })
+		if err != nil || x.Def.PerSM() {
+			return v, err
+		}
+		for c := 1; c < x.copies; c++ {
+			addFields(v[:size], v[uint64(c)*size:], x.add)
+		}
+		return v[:size], nil
+	case layoutHash:
+		slot, found, err := x.find(mem, key)
+		if err != nil && !errors.Is(err, ErrFull) {
+			return nil, fmt.Errorf("map %s: %w", x.Name, err)
+		}
+		if !found {
+			return nil, fmt.Errorf("map %s: %w", x.Name, ErrNoKey)
+		}
+		n := uint64(1)
+		if x.Def.PerSM() {
+			n = uint64(m.SMs)
+		}
+		return gather(n, func(i uint64) uint64 { return x.valueAddr(slot, int(i)) })
+	}
+	return nil, fmt.Errorf("map %s: a ring buffer has no keys: %w", x.Name, ErrNoKey)
+}
+
+// Update sets the value of a key, in a per-thread map and one per multiprocessor
+// that of all. No kernel that inserts into a hash may run meanwhile. ErrNoKey or
+// ErrFull is in the chain if it can't be had.
+func (m *Maps) Update(mem Memory, x *Map, key, value []byte) error {
+	err := m.update(mem, x, key, value)
+	if err != nil {
+		return fmt.Errorf("map %s: %w", x.Name, err)
+	}
+	return nil
+}
+
+func (m *Maps) update(mem Memory, x *Map, key, value []byte) error {
+	if uint64(len(key)) != uint64(x.Def.KeySize) || uint64(len(value)) != uint64(x.Def.ValueSize) {
+		return fmt.Errorf("a key of %d and a value of %d bytes; it has %d and %d: %w", len(key), len(value), x.Def.KeySize, x.Def.ValueSize, ErrNoKey)
+	}
+	switch x.kind {
+	case layoutHash:
+		return m.hashUpdate(mem, x, key, value)
+	case layoutRing:
+		return fmt.Errorf("a ring buffer has no keys: %w", ErrNoKey)
+	}
+	i := uint64(le32(key))
+	if i >= uint64(x.Def.MaxEntries) {
+		return fmt.Errorf("index %d of %d: %w", i, x.Def.MaxEntries, ErrNoKey)
+	}
+	if x.kind == layoutThread {
+		row := make([]byte, x.threads*x.stride)
+		for t := range x.threads {
+			copy(row[t*x.stride:], value)
+		}
+		return mem.WriteMem(x.base+i*x.threads*x.stride, row)
+	}
+	for c := range x.copies {
+		if err := mem.WriteMem(x.base+uint64(c)*x.copyBytes+i*x.stride, value); err != nil {
+			return err
+		}
+		if x.Striped() {
+			// The copies are added up, so the others hold nothing.
+			value = make([]byte, len(value))
+		}
+	}
+	return nil
+}
