@@ -1,0 +1,35 @@
+// Package bpf compiles eBPF programs to PTX that stands inside a kernel.
+//
+// [Verify] proves that a program can do no harm and knows afterwards what every
+// register and every byte of the stack may hold. [Verified.Emit] writes the
+// program as statements for one place in a kernel, as often as there are places.
+// [Interpreter] runs the same program on the CPU; it shares nothing with the
+// compiler but the meaning of the instructions, and is its oracle.
+//
+// # What it knows
+//
+// The instruction set of RFC 9669 (version 4 of the ISA) as
+// [github.com/cilium/ebpf/asm] presents it. It knows no helper, no map type and
+// no context: the caller describes them in an [Env], with the code that each
+// helper becomes. It refuses tail calls, callbacks, kernel functions, LD_ABS and
+// LD_IND, recursion, and whatever else it cannot keep safe; [RefusedError] says
+// which instruction, which source line, why, and what to do.
+//
+// # Safety
+//
+// Every access is held against the object that the pointer came from. What
+// interval analysis proves costs nothing; what it does not prove becomes a test
+// that ends the program. Loops whose count is not proven take fuel and end the
+// program when it is spent. The code declares its own registers, reads and
+// writes no memory but that of maps, and has no barrier and no .sync
+// instruction, except a reconvergence of exactly the threads that came in if the
+// caller asks for that.
+//
+// # What a program sees
+//
+// Division by zero gives 0, the remainder of it the dividend; shift counts are
+// masked; the lowest integer divided by -1 is itself, with remainder 0. Stack
+// bytes that were never written read as 0. r1 points to the context, or is NULL
+// where there is none; r2 to r5 are not readable. What a program returns is
+// ignored, unless the [Site] asks for it.
+package bpf

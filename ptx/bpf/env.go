@@ -1,0 +1,149 @@
+package bpf
+
+import "nvtrace/ptx"
+
+// An Env is what a program finds around it. It is not changed, and must not be
+// while a [Verified] made with it is in use.
+type Env struct {
+	// Context is what r1 points to. Nil: there is none; the program may pass r1
+	// on to helpers that take a context, but not read through it.
+	Context *Context
+	// Maps are the object's maps, global data included.
+	Maps []Map
+	// Helpers by number. What is not here is refused.
+	Helpers map[int32]*Helper
+	// Fuel is how many backward jumps of unproven loops one run of a program
+	// may make before it is ended. 0 means DefaultFuel.
+	Fuel uint32
+	// MaxInsns limits the instructions of a program, with the bodies of called
+	// functions put in place of the calls. 0 means DefaultMaxInsns.
+	MaxInsns int
+}
+
+const (
+	// DefaultFuel is Env.Fuel when it is 0.
+	DefaultFuel = 1 << 16
+	// DefaultMaxInsns is Env.MaxInsns when it is 0.
+	DefaultMaxInsns = 1 << 14
+	// MaxCallDepth is how many functions may be active at once, as in Linux.
+	MaxCallDepth = 8
+	// StackSize is the number of bytes of stack of each function.
+	StackSize = 512
+)
+
+// A Context is the object that r1 points to: a structure whose fields a [Site]
+// computes, or a text.
+type Context struct {
+	// Fields can be read in whole or in part, at constant offsets.
+	Fields []Field
+	// Text is not 0 if the context is a read-only string instead, of which so
+	// many bytes can be read; a site's text is padded to them with zeros.
+	Text int
+}
+
+// A Field is a member of a context.
+type Field struct {
+	Name   string
+	Offset int // in bytes
+	Size   int // 1, 2, 4 or 8 bytes
+}
+
+// A Map is what programs need to know of a map. Its index in [Env.Maps]
+// identifies it everywhere else.
+type Map struct {
+	Name       string
+	KeySize    uint32
+	ValueSize  uint32
+	MaxEntries uint32
+	// Align is what every value's address is a multiple of: 1, 2, 4 or 8.
+	// 0 means the highest of these that divides ValueSize. Narrower values are
+	// accessed in parts; atomics on them are refused.
+	Align int
+	// Direct allows the program to use addresses inside the value of entry 0
+	// without a lookup; so for global data (.data, .bss, .rodata).
+	Direct bool
+	// ReadOnly forbids stores, as for .rodata.
+	ReadOnly bool
+	// Contents is the value of a map that is Direct and ReadOnly; loads at
+	// constant offsets become constants. May be nil.
+	Contents []byte
+	// System makes atomic operations have system scope: the memory is the
+	// host's, or several devices use it.
+	System bool
+}
+
+// An ArgKind says what a helper takes.
+type ArgKind uint8
+
+// The kinds of arguments.
+const (
+	ArgAny     ArgKind = iota // anything, even a register that was never written; [Value.Reg] gives 0 for a pointer
+	ArgScalar                 // a number
+	ArgConst                  // a number that is the same on every path: [Value.Const] knows it
+	ArgMap                    // a map; the same one on every path
+	ArgKey                    // pointer to a key of the call's map, which is read
+	ArgValue                  // pointer to a value of the call's map, which is read
+	ArgRead                   // pointer to Size bytes that are read; NULL is refused
+	ArgWrite                  // pointer to Size bytes, all of which are written
+	ArgContext                // the context, or NULL
+	ArgString                 // pointer to at most Size bytes that are the same on every path: [Value.Bytes] knows those before the NUL
+	ArgRecord                 // what a helper returned that has RetRecord; the call gives it back
+)
+
+// An ArgSpec describes one argument.
+type ArgSpec struct {
+	Kind ArgKind
+	// Size in bytes for ArgRead, ArgWrite and ArgString; 0: the argument SizeArg
+	// has it, whose highest possible value counts.
+	Size int
+	// SizeArg is the index of the argument (0 to 4) with the size. A constant
+	// size may be 0, and then nothing is accessed and the pointer may be NULL.
+	SizeArg int
+}
+
+// A RetKind says what a helper returns.
+type RetKind uint8
+
+// The kinds of results.
+const (
+	RetScalar RetKind = iota // a number
+	RetVoid                  // nothing: r0 is not readable afterwards
+	RetValue                 // pointer to a value of the call's map, or NULL
+	RetRecord                // pointer to as many bytes as the argument of kind ArgConst says, or NULL; must be given back on every path
+	RetNever                 // the thread does not come back
+)
+
+// A Helper is a function that programs call by number.
+type Helper struct {
+	Name string
+	Args []ArgSpec // at most 5
+	Ret  RetKind
+	// Pure: without a look at the result the call has no effect.
+	Pure bool
+	// Refuse is a reason not to allow the helper, for the [RefusedError]; Hint
+	// says what to do about it.
+	Refuse, Hint string
+	// Check can refuse a call for what its constants are, for instance the flags
+	// or the kind of map. It may be nil, and returns a reason.
+	Check func(c *CallInfo) error
+	// Emit writes the call's code and returns the result: a 64-bit register or
+	// an integer; the zero Arg for RetVoid and RetNever. Registers come from
+	// [Gen.Reg], labels from [Gen.Label].
+	Emit func(g *Gen, c *Call) (ptx.Arg, error)
+	// Release, of a helper that returns a record, writes code that gives the
+	// record at address rec (a 64-bit register, not 0) back unused. It is
+	// needed when a program ends early.
+	Release func(g *Gen, rec ptx.Arg) error
+	// Interpret is the helper for [Interpreter.Run]; its result is r0.
+	Interpret func(in *Interpreter, args [5]uint64) (uint64, error)
+}
+
+// A CallInfo is what is known of a call before code is written.
+type CallInfo struct {
+	Insn   int // index of the instruction in Program.Insns
+	Map    int // index of the call's map, -1 for none
+	Consts [5]struct {
+		Known bool
+		Value uint64
+	} // arguments that are the same number on every path
+}

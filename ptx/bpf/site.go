@@ -1,0 +1,82 @@
+package bpf
+
+import "nvtrace/ptx"
+
+// A Site is one place in a kernel that gets a program.
+type Site struct {
+	// Version and Target are those of the module.
+	Version ptx.Version
+	Target  ptx.Target
+	// Prefix begins the names of all registers and labels; it must be such that
+	// they hide nothing that Field or the maps' symbols name. "" means "nvb".
+	Prefix string
+	// Field returns the value of field i of the context: a 64-bit register
+	// or an integer, with the bits beyond the field's size 0. It is asked once
+	// for each field that the program reads, at the start of the program.
+	Field func(g *Gen, i int) (ptx.Arg, error)
+	// Text is the context's string, for a context that is one.
+	Text []byte
+	// TextAddr is where Context.Text bytes with Text, padded with zeros, lie in
+	// global memory. Needed if [Report.TextInMemory].
+	TextAddr Addr
+	// Maps are the addresses of the values of entry 0 for maps that are Direct,
+	// by index. Other entries are not looked at.
+	Maps []Addr
+	// Failed, if not nil, writes code for threads whose run of the program was
+	// ended early, for instance to count them.
+	Failed func(g *Gen) error
+	// Result, if not nil, gets the number that the program returns.
+	Result func(g *Gen, r0 ptx.Arg) error
+	// Reconverge makes the threads that came in together leave together, by
+	// activemask and bar.warp.sync. Without effect on targets that lack these
+	// and for programs without a branch.
+	Reconverge bool
+}
+
+// An Addr is an address in global memory: a variable of the module, or a number.
+type Addr struct {
+	Symbol string // "" for a number
+	Value  uint64 // the number, or the offset from the symbol
+}
+
+// A Report says what a program does and needs, however it is put into a kernel.
+type Report struct {
+	Insns        int   // instructions, callees in place of the calls
+	Registers    int   // upper bound of 64-bit registers that hold eBPF registers and stack
+	LocalBytes   int   // bytes of local memory; 0 unless the stack is accessed at computed offsets
+	ProvenLoops  int   // loops whose number of rounds is known
+	FueledLoops  int   // loops that take fuel
+	Branches     int   // conditional jumps that are not decided by the analysis
+	Checks       int   // tests that end the program
+	TextInMemory bool  // the context's text is read at computed offsets
+	Fields       []int // indices of the context's fields that are read, ascending
+	Helpers      []int32
+	Maps         []MapUse // by index of Env.Maps
+}
+
+// A MapUse says how a program uses a map.
+type MapUse struct {
+	Used    bool // in any way
+	Lookups bool // a helper returned values of it
+	Helpers bool // handed to helpers that do not return values of it, such as update
+	Loads   bool // values are read
+	Stores  bool // values are written, but not by atomics
+	Atomics bool // atomics other than those in Adds
+	// Adds are the parts of the value that are added to atomically without a
+	// look at the result. One with a computed offset spans all that it may reach.
+	Adds []AddRange
+}
+
+// AddOnly reports whether the program does nothing with the map's values but add
+// to them atomically, so that the map may be kept as several copies whose sum is
+// the value.
+func (u *MapUse) AddOnly() bool {
+	return len(u.Adds) > 0 && !u.Helpers && !u.Loads && !u.Stores && !u.Atomics
+}
+
+// An AddRange is a part of a value that is added to.
+type AddRange struct {
+	Offset int // of the first byte that may be touched
+	End    int // behind the last
+	Size   int // of each addition: 4 or 8 bytes
+}
