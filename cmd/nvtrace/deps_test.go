@@ -22,6 +22,7 @@ nvtrace/ioctl/diff           < nvtrace/ioctl nvtrace/rm nvtrace/traces
 nvtrace/ioctl/diff/testrec   < nvtrace/ioctl nvtrace/rm nvtrace/traces
 nvtrace/ioctl/record         < nvtrace/ptrace nvtrace/ioctl nvtrace/rm nvtrace/traces
 nvtrace/ioctl/replay         < nvtrace/ptrace nvtrace/ioctl nvtrace/rm nvtrace/traces
+nvtrace/nvattach/interpose   < nvtrace/fatbin
 nvtrace/fatbin               < github.com/klauspost/compress/zstd github.com/ianlancetaylor/demangle
 nvtrace/nvattach/api         < nvtrace/traces
 nvtrace/ptx                  <

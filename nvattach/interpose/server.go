@@ -1,0 +1,407 @@
+package interpose
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Options of a [Server]. Nil works: [ModeObserve], nothing is told to anyone.
+//
+// The functions are called from several goroutines at once; calls that concern
+// one connection, as a rule one process, come one after another and in the order
+// in which the process made them. While one runs, that process's messages wait.
+type Options struct {
+	// Mode is what processes are told to do; the zero value means ModeObserve.
+	Mode Mode
+	// Replace makes a process wait for what OnImage returns. ModeCapture only.
+	Replace bool
+	// Wait bounds how long a program waits for that, or for a server that does not
+	// read; after it the program goes on alone. 0 means 10 seconds.
+	Wait time.Duration
+	// Dir is where a private directory for the shim and the socket is made; "" means
+	// the first of the usual temporary directories from which programs can be mapped.
+	Dir string
+
+	OnHello func(p *Process)
+	// OnImage is given each image before the driver reads it. With Replace, the
+	// bytes that it returns, if ok, go to the driver instead: in a form that the
+	// called function takes, which is any for the loaders.
+	OnImage func(im *Image) (replacement []byte, ok bool)
+	OnNote  func(n *Note)
+	OnGap   func(g *Gap)
+
+	MaxConnections int   // at once; 0 means 1024
+	MaxPerProcess  int   // of these from one process; 0 means 8
+	MaxImage       int64 // bytes of one image; 0 means 1 GiB
+	MaxTotal       int64 // bytes of all images of this server; 0 means 256 GiB
+}
+
+func (o *Options) withDefaults() Options {
+	var d Options
+	if o != nil {
+		d = *o
+	}
+	if d.Mode == ModeOff {
+		d.Mode = ModeObserve
+	}
+	d.Replace = d.Replace && d.Mode == ModeCapture
+	if d.Wait <= 0 {
+		d.Wait = 10 * time.Second
+	}
+	if d.MaxConnections <= 0 {
+		d.MaxConnections = 1024
+	}
+	if d.MaxPerProcess <= 0 {
+		d.MaxPerProcess = 8
+	}
+	if d.MaxImage <= 0 {
+		d.MaxImage = 1 << 30
+	}
+	d.MaxImage = min(d.MaxImage, maxImage)
+	if d.MaxTotal <= 0 {
+		d.MaxTotal = 256 << 30
+	}
+	if d.OnHello == nil {
+		d.OnHello = func(*Process) {}
+	}
+	if d.OnImage == nil {
+		d.OnImage = func(*Image) ([]byte, bool) { return nil, false }
+	}
+	if d.OnNote == nil {
+		d.OnNote = func(*Note) {}
+	}
+	if d.OnGap == nil {
+		d.OnGap = func(*Gap) {}
+	}
+	return d
+}
+
+// Server is the other side of the shims in a tree of processes.
+//
+// It expects them to be hostile. Process ids come from the kernel; packets are
+// whole or end their connection; images are read from memfds that are sealed
+// against changes, so that neither a stalled nor a growing file can hold it up;
+// connections, images and their sum are limited, and a user's processes can
+// connect to that user's server only. What is refused is told to OnGap.
+type Server struct {
+	o         Options
+	functions []Function
+	table     uint32
+	dir       string
+	shim      string
+	sock      string
+	listeners []*net.UnixListener
+	wg        sync.WaitGroup
+
+	mu      sync.Mutex
+	closing bool
+	conns   map[*conn]bool
+	perPID  map[int]int
+	seen    map[int]*hellos
+	known   map[imageKey]string
+	total   int64
+	stats   Stats
+}
+
+type hellos struct {
+	p Process
+	n int
+}
+
+// imageKey is what a shim knows of an image.
+type imageKey struct {
+	hash [2]uint64
+	size int64
+}
+
+// Stats counts what a server has done.
+type Stats struct {
+	Connections int   // accepted
+	Refused     int   // by a limit or for the wrong user
+	Broken      int   // ended by the server for what came through them
+	Notes       int   // calls
+	Images      int   // images
+	ImageBytes  int64 // their bytes
+	Gaps        int   // told by the shims
+}
+
+// Limits that keep the server's own memory bounded.
+const (
+	maxSeen    = 1 << 16 // processes remembered
+	maxHellos  = 64      // of one process id
+	maxKnown   = 1 << 18 // images whose hashes are remembered
+	maxBroken  = 1000    // protocol errors that are told
+	helloWait  = 5 * time.Second
+	drainLimit = 5 * time.Second
+)
+
+// ErrUnsupported says that there is no shim for this machine.
+var ErrUnsupported = errors.New("the interposer is built for amd64 only")
+
+// Listen writes the shim to a private directory and waits for processes.
+// [Server.Env] makes a program load the shim, and [Server.Close] ends it all.
+func Listen(o *Options) (*Server, error) {
+	if len(shimBytes) == 0 {
+		return nil, fmt.Errorf("interpose: %w", ErrUnsupported)
+	}
+	s := &Server{
+		o: o.withDefaults(), functions: Functions(), table: TableSum(),
+		conns: make(map[*conn]bool), perPID: make(map[int]int), seen: make(map[int]*hellos), known: make(map[imageKey]string),
+	}
+	if err := s.place(); err != nil {
+		return nil, fmt.Errorf("interpose: %w", err)
+	}
+	// The abstract name reaches programs in another mount namespace or a chroot,
+	// the path those in another network namespace.
+	for _, name := range []string{s.sock, "@" + s.sock} {
+		l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: name, Net: "unixpacket"})
+		if err != nil {
+			_ = s.Close()
+			return nil, fmt.Errorf("interpose: %w", err)
+		}
+		s.listeners = append(s.listeners, l)
+	}
+	if err := os.Chmod(s.sock, 0o666); err != nil { // the peer's user is checked
+		_ = s.Close()
+		return nil, fmt.Errorf("interpose: %w", err)
+	}
+	for _, l := range s.listeners {
+		s.wg.Go(func() { s.accept(l) })
+	}
+	return s, nil
+}
+
+// place writes the shim where programs can map it and find it again after they
+// changed their user.
+func (s *Server) place() error {
+	dirs := []string{s.o.Dir}
+	if s.o.Dir == "" {
+		dirs = []string{os.TempDir(), "/tmp", "/var/tmp", "/dev/shm", os.Getenv("XDG_RUNTIME_DIR")}
+		if home, err := os.UserHomeDir(); err == nil {
+			dirs = append(dirs, home)
+		}
+	}
+	var errs []error
+	for _, dir := range dirs {
+		if err := s.placeIn(dir); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		return nil
+	}
+	return fmt.Errorf("no directory for libnvtrace.so (set TMPDIR): %w", errors.Join(errs...))
+}
+
+func (s *Server) placeIn(dir string) error {
+	if dir == "" || strings.ContainsAny(dir, ": \t\n$") || !filepath.IsAbs(dir) {
+		return fmt.Errorf("%q: not a path that LD_PRELOAD can hold", dir)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return fmt.Errorf("%s: %w", dir, err)
+	}
+	if fs.Flags&unix.ST_NOEXEC != 0 {
+		return fmt.Errorf("%s: mounted noexec", dir)
+	}
+	tmp, err := os.MkdirTemp(dir, "nvtrace-")
+	if err != nil {
+		return err
+	}
+	s.dir, s.shim, s.sock = tmp, filepath.Join(tmp, shimName), filepath.Join(tmp, "s")
+	if len(s.sock) > 100 {
+		err = fmt.Errorf("%s: too long for a socket's address", s.sock)
+	}
+	if err == nil {
+		err = os.WriteFile(s.shim, shimBytes, 0o600)
+	}
+	if err == nil {
+		err = errors.Join(os.Chmod(s.shim, 0o555), os.Chmod(tmp, 0o711))
+	}
+	if err != nil {
+		_ = os.RemoveAll(tmp)
+	}
+	return err
+}
+
+const (
+	shimName = "libnvtrace.so"
+	envShim  = "NVTRACE_SHIM"
+)
+
+// Path returns where the shim is.
+func (s *Server) Path() string { return s.shim }
+
+// Env returns env with what makes a program load the shim: LD_PRELOAD with the
+// shim in front of what the user preloads, and the server's address. A shim of
+// an nvtrace around this one is taken out: one program has one.
+func (s *Server) Env(env []string) []string {
+	out := make([]string, 0, len(env)+2)
+	preload := []string{s.shim}
+	for _, e := range env {
+		name, value, _ := strings.Cut(e, "=")
+		switch name {
+		case "LD_PRELOAD":
+			for _, lib := range strings.FieldsFunc(value, func(r rune) bool { return r == ':' || r == ' ' }) {
+				if filepath.Base(lib) != shimName {
+					preload = append(preload, lib)
+				}
+			}
+		case envShim:
+		default:
+			out = append(out, e)
+		}
+	}
+	return append(out, "LD_PRELOAD="+strings.Join(preload, ":"), envShim+"=1:"+s.sock)
+}
+
+// Stats returns what the server has done so far.
+func (s *Server) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stats
+}
+
+// Close reads what processes have sent until now, so that no call of a program
+// that has ended is lost, and ends the server. The shim is removed, except where
+// processes that use it go on: their children would complain of its absence.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	s.closing = true
+	conns := make([]*conn, 0, len(s.conns))
+	for c := range s.conns {
+		conns = append(conns, c)
+	}
+	s.mu.Unlock()
+	var errs []error
+	for _, l := range s.listeners {
+		errs = append(errs, l.Close())
+	}
+	s.listeners = nil
+	for _, c := range conns {
+		c.drain()
+	}
+	s.wg.Wait()
+	if slices.ContainsFunc(conns, func(c *conn) bool { return c.alive }) {
+		errs = append(errs, removeIfThere(s.sock))
+	} else {
+		errs = append(errs, os.RemoveAll(s.dir))
+	}
+	return errors.Join(errs...)
+}
+
+func removeIfThere(path string) error {
+	if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func (s *Server) accept(l *net.UnixListener) {
+	for {
+		u, err := l.AcceptUnix()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			time.Sleep(10 * time.Millisecond) // no descriptors left, as a rule
+			continue
+		}
+		if c := s.admit(u); c != nil {
+			s.wg.Go(func() {
+				c.serve()
+				s.leave(c)
+			})
+		} else {
+			_ = u.Close()
+		}
+	}
+}
+
+// admit applies the limits. It returns nil for a connection that is refused.
+func (s *Server) admit(u *net.UnixConn) *conn {
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	cred, err := peer(raw)
+	s.mu.Lock()
+	why := ""
+	switch euid := uint32(os.Geteuid()); {
+	case err != nil:
+		why = err.Error()
+	case cred.Uid != euid && euid != 0 && cred.Uid != 0:
+		why = fmt.Sprintf("the interposer's connection of user %d is refused", cred.Uid)
+	case s.closing:
+		why = "too late"
+	case len(s.conns) >= s.o.MaxConnections:
+		why = fmt.Sprintf("more than %d connections of interposers", s.o.MaxConnections)
+	case s.perPID[int(cred.Pid)] >= s.o.MaxPerProcess:
+		why = fmt.Sprintf("more than %d connections of one interposer", s.o.MaxPerProcess)
+	}
+	if why != "" {
+		s.stats.Refused++
+		tell := s.stats.Refused <= maxBroken && !s.closing
+		s.mu.Unlock()
+		if tell && cred != nil {
+			s.o.OnGap(&Gap{PID: int(cred.Pid), Code: gapRefused, Text: why})
+		}
+		return nil
+	}
+	c := &conn{s: s, u: u, raw: raw, pid: int(cred.Pid), uid: int(cred.Uid)}
+	s.conns[c] = true
+	s.perPID[c.pid]++
+	s.stats.Connections++
+	s.mu.Unlock()
+	return c
+}
+
+func (s *Server) leave(c *conn) {
+	_ = c.u.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+	if s.perPID[c.pid]--; s.perPID[c.pid] <= 0 {
+		delete(s.perPID, c.pid)
+	}
+}
+
+// greet notes who a connection belongs to, and reports whether the program is new.
+func (s *Server) greet(p *Process) (*Process, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.seen[p.PID]
+	if h == nil {
+		if len(s.seen) >= maxSeen {
+			clear(s.seen)
+		}
+		h = &hellos{}
+		s.seen[p.PID] = h
+	}
+	if (h.n > 0 && h.p.Born == p.Born) || h.n >= maxHellos {
+		return p, false
+	}
+	h.n++
+	h.p = *p
+	return p, true
+}
+
+func peer(raw syscall.RawConn) (*unix.Ucred, error) {
+	var cred *unix.Ucred
+	var err error
+	if cerr := raw.Control(func(fd uintptr) {
+		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); cerr != nil {
+		return nil, cerr
+	}
+	return cred, err
+}
