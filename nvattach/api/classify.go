@@ -1,5 +1,7 @@
 package api
 
+import "strings"
+
 // This file finds where parameters are passed: the classification of the System
 // V ABI for x86-64 (AMD64 psABI, 3.2.3 Parameter Passing), for the types that
 // C interfaces have. __int128, long double and vectors do not occur in them.
@@ -122,6 +124,13 @@ func (f *Function) place() {
 // maxStack is how many words of the stack are recorded at most.
 const maxStack = 32
 
+// undirected are parameters whose types say nothing of what they point to: arrays
+// of arguments, and of options with their values, that the function reads.
+var undirected = map[string]bool{
+	"kernelParams": true, "extra": true, "args": true, "options": true, "optionValues": true, "optionsValues": true,
+	"jitOptions": true, "jitOptionsValues": true, "libraryOptions": true, "libraryOptionValues": true,
+}
+
 // direct sets the directions of a function's pointers by their types: const says
 // that the function reads; scalars, handles, pointers and small structures that
 // are not const are results.
@@ -129,13 +138,11 @@ func (f *Function) direct() {
 	for i := range f.Params {
 		p := &f.Params[i]
 		t := p.Type
-		if t.Kind != KindPointer || t.Elem == nil {
+		if t.Kind != KindPointer || t.Elem == nil || undirected[p.Name] || f.onDevice(t.Elem) {
 			continue
 		}
 		switch e := t.Elem; {
 		case e.Kind == KindVoid || e.Kind == KindFunc || e.Size == 0:
-		case e.Kind == KindChar && !t.Const:
-			p.Dir = DirOut
 		case t.Const:
 			p.Dir = DirIn
 		case e.Kind == KindStruct || e.Kind == KindUnion:
@@ -146,4 +153,21 @@ func (f *Function) direct() {
 			p.Dir = DirOut
 		}
 	}
+}
+
+// onDevice reports whether what a parameter of the function points to may be
+// memory that the processor must not touch: the libraries' operands, which are on
+// the GPU, or managed, where a look would move them. size_t is always the host's.
+func (f *Function) onDevice(e *Type) bool {
+	switch f.Library {
+	case Driver, Runtime, NVRTC, NVJitLink, LibC:
+		return false
+	}
+	switch e.Kind {
+	case KindInt, KindUint, KindFloat, KindPointer:
+		return e.Name != "size_t" && !strings.Contains(f.Name, "Get") && !strings.Contains(f.Name, "Query") && !strings.Contains(strings.ToLower(f.Name), "buffersize")
+	case KindStruct: // cuComplex, __half, …
+		return e.Size <= 16 && !strings.Contains(f.Name, "Get")
+	}
+	return false
 }

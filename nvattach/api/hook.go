@@ -24,10 +24,11 @@ type Deref struct {
 
 // Bounds of what a hook copies.
 const (
-	MaxString = 256 // bytes of a string
-	MaxStruct = 512 // bytes of a structure
-	maxDerefs = 8   // of a function
-	maxCopy   = 1024
+	MaxString = 256  // bytes of a string
+	MaxStruct = 512  // bytes of a structure
+	maxDerefs = 8    // of a function
+	maxOut    = 4    // of them at return
+	maxCopy   = 1024 // bytes of all
 )
 
 // Hook returns what to copy for f. A nil f, a function that is not known, needs
@@ -38,7 +39,7 @@ func (f *Function) Hook() HookSpec {
 		return h
 	}
 	h.StackWords = uint8(f.Stack)
-	total := 0
+	total, outs := 0, 0
 	for i := range f.Params {
 		p := &f.Params[i]
 		if p.Dir == DirNone || len(h.Derefs) == maxDerefs || p.Loc.Place != PlaceInt && p.Loc.Place != PlaceStack {
@@ -52,6 +53,11 @@ func (f *Function) Hook() HookSpec {
 			d.CString, d.Len = true, MaxString
 		} else {
 			d.Len = uint32(min(e.Size, MaxStruct))
+		}
+		if d.Out {
+			if outs++; outs > maxOut {
+				continue
+			}
 		}
 		if total += int(d.Len); total > maxCopy {
 			break

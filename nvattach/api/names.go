@@ -1,0 +1,148 @@
+package api
+
+import (
+	"bytes"
+	"maps"
+	"strings"
+
+	"nvtrace/traces"
+)
+
+// Bounds of what is remembered of a process's kernels.
+const (
+	maxNames     = 1 << 16 // of a process
+	maxProcesses = 1 << 12 // with names
+	maxName      = 4096    // bytes of one
+)
+
+// Names knows which kernel a handle stands for, in each process, from the calls
+// that looked it up. The zero value knows none.
+type Names struct {
+	of map[int32]map[uint64]string
+}
+
+// Kernel returns the name, as the image has it (mangled as a rule), of the
+// kernel that a CUfunction, CUkernel, or the address of a kernel's host stub stands for.
+// It is "" where that is not known.
+func (n *Names) Kernel(pid int32, handle uint64) string { return n.of[pid][handle] }
+
+// Set notes a kernel's name. The empty name and the handle 0 are none.
+func (n *Names) Set(pid int32, handle uint64, name string) {
+	if handle == 0 || name == "" {
+		return
+	}
+	if n.of == nil {
+		n.of = make(map[int32]map[uint64]string)
+	}
+	m := n.of[pid]
+	if m == nil {
+		if len(n.of) >= maxProcesses {
+			return
+		}
+		m = make(map[uint64]string)
+		n.of[pid] = m
+	}
+	if _, known := m[handle]; known || len(m) < maxNames {
+		m[handle] = name
+	}
+}
+
+// add follows what events do to processes: a forked one has its parent's
+// addresses, a started program none.
+func (n *Names) add(ev *traces.Event) {
+	switch ev.Kind {
+	case traces.KindFork:
+		if m := n.of[ev.PID]; ev.Flags&(traces.FlagThread|traces.FlagAttached) == 0 && m != nil && ev.Child != ev.PID && len(n.of) < maxProcesses {
+			n.of[ev.Child] = maps.Clone(m)
+		}
+	case traces.KindExec:
+		delete(n.of, ev.PID)
+	case traces.KindExit:
+		if ev.TID == ev.PID {
+			delete(n.of, ev.PID)
+		}
+	}
+}
+
+// naming says how a function gives a kernel a name: the handle that it returns
+// through one parameter, or is given, is that of the text, or of the kernel, in another.
+type naming struct {
+	handle, from int
+	given        bool // the handle is an argument
+	kernel       bool // from is a handle whose name is known
+}
+
+// namings are the functions that look kernels up.
+var namings = map[string]naming{
+	"cuModuleGetFunction":    {handle: 0, from: 2},
+	"cuLibraryGetKernel":     {handle: 0, from: 2},
+	"cuKernelGetFunction":    {handle: 0, from: 1, kernel: true},
+	"cudaLibraryGetKernel":   {handle: 0, from: 2},
+	"cudaGetFuncBySymbol":    {handle: 0, from: 1, kernel: true},
+	"cudaGetKernel":          {handle: 0, from: 1, kernel: true},
+	"__cudaRegisterFunction": {handle: 1, from: 3, given: true},
+}
+
+// entered takes in a call that looks a kernel up.
+func (n *Names) entered(f *Frame, ev *traces.Event) {
+	if f.Function == nil {
+		return
+	}
+	r, ok := namings[baseName(f.Name)]
+	if !ok || r.from >= len(f.Function.Params) {
+		return
+	}
+	from, _ := f.word(&f.Function.Params[r.from], 0)
+	if r.kernel {
+		f.text = append(f.text[:0], n.Kernel(ev.PID, from)...)
+	} else if b := segment(ev.Mem, from, false); b != nil {
+		if i := bytes.IndexByte(b, 0); i >= 0 {
+			b = b[:i]
+		}
+		f.text = append(f.text[:0], b[:min(len(b), maxName)]...)
+	}
+	if r.given && len(f.text) > 0 {
+		handle, _ := f.word(&f.Function.Params[r.handle], 0)
+		n.Set(ev.PID, handle, string(f.text))
+	}
+}
+
+// returned takes in what a call that looked a kernel up found.
+func (n *Names) returned(f *Frame, ev *traces.Event) {
+	if f.Function == nil || len(f.text) == 0 || f.Function.Failed(ev.Ret) {
+		return
+	}
+	r, ok := namings[baseName(f.Name)]
+	if !ok || r.given {
+		return
+	}
+	at, _ := f.word(&f.Function.Params[r.handle], 0)
+	if v, ok := load(segment(ev.Mem, at, true), 0, 8); ok {
+		n.Set(ev.PID, v, string(f.text))
+	}
+}
+
+// baseName is a function's name without the suffixes of a stream per thread.
+func baseName(name string) string {
+	name = strings.TrimSuffix(name, "_ptsz")
+	return strings.TrimSuffix(name, "_ptds")
+}
+
+// segment returns the bytes copied at an address: those at entry, or at return.
+func segment(mem []traces.Seg, addr uint64, out bool) []byte {
+	if addr == 0 {
+		return nil
+	}
+	for i := range mem {
+		if mem[i].Addr != addr {
+			continue
+		}
+		if out && mem[i].Out != nil {
+			return mem[i].Out
+		}
+		if !out && mem[i].In != nil {
+			return mem[i].In
+		}
+	}
+	return nil
+}

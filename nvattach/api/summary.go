@@ -1,0 +1,139 @@
+package api
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"nvtrace/traces"
+)
+
+// maxCounted is how many functions a Summary keeps apart; what is beyond is
+// counted together, as "(other)".
+const maxCounted = 1 << 14
+
+// CallCount counts the calls of one function. Times are in nanoseconds.
+type CallCount struct {
+	Library    string `json:"library"` // as [Library.String], or the file's name
+	Name       string `json:"name"`
+	Calls      uint64 `json:"calls"`
+	Failed     uint64 `json:"failed"`     // whose status is an error
+	Unfinished uint64 `json:"unfinished"` // whose return was not seen; they are not in the times
+	Total      int64  `json:"total"`      // from entry to return; of recursive calls the outermost
+	Self       int64  `json:"self"`       // without the calls and the ioctls inside
+	Max        int64  `json:"max"`
+	Ioctls     uint64 `json:"ioctls"`     // made during the calls, also in calls inside of them
+	IoctlTime  int64  `json:"ioctl_time"` // in them
+}
+
+// Report is a Summary's result.
+type Report struct {
+	Calls      uint64      `json:"calls"`
+	Failed     uint64      `json:"failed"`
+	Unfinished uint64      `json:"unfinished"`
+	Time       int64       `json:"time"`       // in outermost calls
+	Ioctls     uint64      `json:"ioctls"`     // during calls
+	IoctlTime  int64       `json:"ioctl_time"` // in them
+	Functions  []CallCount `json:"functions"`  // by total time, then calls, then library and name
+}
+
+type countKey struct{ library, name string }
+
+// Summary counts library calls and the ioctls that they caused. It is for one
+// goroutine.
+type Summary struct {
+	report Report
+	counts map[countKey]*CallCount
+}
+
+// NewSummary returns an empty Summary.
+func NewSummary() *Summary { return &Summary{counts: make(map[countKey]*CallCount)} }
+
+// Add counts an event; t is the Tracker that has just taken it in, and f what
+// it returned.
+func (s *Summary) Add(ev *traces.Event, t *Tracker, f *Frame) {
+	for _, e := range t.Ended() {
+		s.end(e, nil)
+	}
+	switch {
+	case f == nil:
+	case ev.Kind == traces.KindReturn:
+		s.end(f, ev)
+	case ev.Kind == traces.KindIoctl:
+		s.report.Ioctls++
+		if ev.Flags&(traces.FlagNoExit|traces.FlagUnfinished) == 0 {
+			s.report.IoctlTime += max(ev.Dur, 0)
+		}
+	}
+}
+
+// LibraryName is what the library of a call is called in tables: its name, or
+// its file's.
+func (f *Frame) LibraryName() string {
+	if f.Module.Library != Unknown {
+		return f.Module.Library.String()
+	}
+	return f.Path[strings.LastIndexByte(f.Path, '/')+1:]
+}
+
+func (s *Summary) count(f *Frame) *CallCount {
+	k := countKey{f.LibraryName(), f.Name}
+	c := s.counts[k]
+	if c == nil {
+		if len(s.counts) >= maxCounted {
+			k = countKey{name: "(other)"}
+			if c = s.counts[k]; c != nil {
+				return c
+			}
+		}
+		c = &CallCount{Library: strings.Clone(k.library), Name: strings.Clone(k.name)}
+		s.counts[countKey{c.Library, c.Name}] = c
+	}
+	return c
+}
+
+// end counts a call that has ended; ev is its return, nil if that was not seen.
+func (s *Summary) end(f *Frame, ev *traces.Event) {
+	c := s.count(f)
+	c.Calls++
+	s.report.Calls++
+	recursive := false
+	for p := f.Parent; p != nil; p = p.Parent {
+		recursive = recursive || p.Name == f.Name && p.Path == f.Path
+	}
+	if !recursive {
+		c.Ioctls += f.Ioctls
+		c.IoctlTime += f.IoctlTime
+	}
+	if ev == nil || ev.Flags&traces.FlagUnfinished != 0 {
+		c.Unfinished++
+		s.report.Unfinished++
+		return
+	}
+	if f.Function.Failed(ev.Ret) {
+		c.Failed++
+		s.report.Failed++
+	}
+	dur := f.Dur()
+	c.Self += f.Self()
+	c.Max = max(c.Max, dur)
+	if !recursive {
+		c.Total += dur
+	}
+	if f.Parent == nil {
+		s.report.Time += dur
+	}
+}
+
+// Report returns what was counted so far: of calls, those that have ended.
+func (s *Summary) Report() *Report {
+	r := s.report
+	r.Functions = make([]CallCount, 0, len(s.counts))
+	for _, c := range s.counts {
+		r.Functions = append(r.Functions, *c)
+	}
+	slices.SortFunc(r.Functions, func(a, b CallCount) int {
+		return cmp.Or(cmp.Compare(b.Total, a.Total), cmp.Compare(b.Calls, a.Calls), strings.Compare(a.Library, b.Library), strings.Compare(a.Name, b.Name))
+	})
+	return &r
+}

@@ -1,0 +1,349 @@
+package api
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+
+	"nvtrace/traces"
+)
+
+// Bounds of what a Tracker keeps of a hostile or endless recording.
+const (
+	maxDepth   = 256     // open calls of a thread; deeper ones are not followed
+	maxThreads = 1 << 16 // with open calls
+	maxLookups = 1 << 14 // functions that were looked up
+)
+
+// Frame is a call that has been entered. It is valid until the Tracker that it
+// is from has given it out as ended, and Add is called again.
+type Frame struct {
+	Function *Function // nil: not in the tables
+	Module   Module
+	Name     string
+	Path     string // the library's file
+	PID, TID int32
+	Args     [6]uint64
+	Stack    []uint64 // words of the stack that were recorded
+	Start    int64
+	End      int64  // of an ended call; -1 where it was not seen to return
+	Depth    int    // 0: outermost
+	Parent   *Frame // nil: none
+
+	// What has happened during the call, also in calls inside of it.
+	Calls      uint64 // library calls
+	Ioctls     uint64
+	IoctlTime  int64 // of those whose duration is known
+	innerCalls int64 // time of the calls directly inside
+	innerIoctl int64 // time of the ioctls directly inside
+
+	// Note is the user's own; it is kept for reuse with length 0.
+	Note []byte
+	// Mark is the user's own; a new frame's is 0.
+	Mark int
+
+	text []byte // the name that a lookup asks for
+}
+
+// Self is the time in the call itself: without the calls directly inside of it,
+// and without its ioctls. It is meant for ended calls.
+func (f *Frame) Self() int64 {
+	if f.End < 0 {
+		return 0
+	}
+	return max(f.End-f.Start-f.innerCalls-f.innerIoctl, 0)
+}
+
+// Dur is the duration of an ended call, 0 where it was not seen to return.
+func (f *Frame) Dur() int64 { return max(f.End-f.Start, 0) }
+
+// Tracker follows the library calls of all threads and says during which one
+// anything else happened. It is for one goroutine.
+type Tracker struct {
+	Names Names // what the handles of kernels stand for
+
+	threads map[threadKey]*callStack
+	found   map[lookupKey]lookup
+	free    []*Frame
+	ended   []*Frame
+
+	returned *Frame // by the latest Add
+}
+
+type threadKey struct{ pid, tid int32 }
+
+type lookupKey struct{ path, name string }
+
+type lookup struct {
+	module Module
+	f      *Function
+}
+
+// callStack is a thread's open calls.
+type callStack struct {
+	open []*Frame
+	over int // calls beyond maxDepth
+}
+
+// NewTracker returns a Tracker that has seen nothing yet.
+func NewTracker() *Tracker {
+	return &Tracker{threads: make(map[threadKey]*callStack), found: make(map[lookupKey]lookup)}
+}
+
+// Add takes in the next event and returns the innermost call during which it
+// happened, nil for none. For a call that is its own frame, for a return that of
+// the call that returns, nil where that was not seen.
+//
+// A return also ends the calls inside that have not returned: longjmp left them.
+// They, and calls that end with their thread or program, are in Ended.
+func (t *Tracker) Add(ev *traces.Event) *Frame {
+	t.recycle()
+	t.Names.add(ev)
+	key := threadKey{ev.PID, ev.TID}
+	switch ev.Kind {
+	case traces.KindCall:
+		return t.call(key, ev)
+	case traces.KindReturn:
+		return t.ret(key, ev)
+	case traces.KindExit:
+		f := t.current(key)
+		t.endThread(key)
+		if ev.TID == ev.PID {
+			t.endProcess(ev.PID)
+		}
+		return f
+	case traces.KindExec:
+		t.endProcess(ev.PID)
+		return nil
+	case traces.KindEnd:
+		t.endThreads(func(threadKey) bool { return true })
+		return nil
+	}
+	f := t.current(key)
+	if ev.Kind == traces.KindIoctl && f != nil {
+		f.ioctl(ev)
+	}
+	return f
+}
+
+// Current returns a thread's innermost open call, nil for none.
+func (t *Tracker) Current(pid, tid int32) *Frame { return t.current(threadKey{pid, tid}) }
+
+// Ended returns the calls that the latest Add ended without a return of their
+// own, each thread's innermost first. Threads have no order among them.
+func (t *Tracker) Ended() []*Frame { return t.ended }
+
+// Lookup returns a function by the name of its library's file and its own, nil
+// where it is not known. It is package function Lookup with a memory.
+func (t *Tracker) Lookup(path, name string) *Function { return t.lookup(path, name).f }
+
+func (t *Tracker) lookup(path, name string) lookup {
+	k := lookupKey{path, name}
+	l, ok := t.found[k]
+	if !ok {
+		if l.module = Match(path); l.module.Library == Unknown {
+			l.module.Library = MatchSymbol(name)
+		}
+		l.f = l.module.Lookup(name)
+		if len(t.found) >= maxLookups {
+			clear(t.found)
+		}
+		t.found[k] = l
+	}
+	return l
+}
+
+func (t *Tracker) current(key threadKey) *Frame {
+	if s := t.threads[key]; s != nil && len(s.open) > 0 {
+		return s.open[len(s.open)-1]
+	}
+	return nil
+}
+
+// recycle takes back the frames that the previous Add ended.
+func (t *Tracker) recycle() {
+	for _, f := range t.ended {
+		if len(t.free) < maxDepth {
+			t.free = append(t.free, f)
+		}
+	}
+	clear(t.ended)
+	t.ended = t.ended[:0]
+	if t.returned != nil {
+		t.free = append(t.free, t.returned)
+		t.returned = nil
+	}
+}
+
+func (t *Tracker) frame() *Frame {
+	n := len(t.free)
+	if n == 0 {
+		return &Frame{}
+	}
+	f := t.free[n-1]
+	t.free = t.free[:n-1]
+	*f = Frame{Stack: f.Stack[:0], Note: f.Note[:0], text: f.text[:0]}
+	return f
+}
+
+func (t *Tracker) call(key threadKey, ev *traces.Event) *Frame {
+	s := t.threads[key]
+	if s == nil {
+		if len(t.threads) >= maxThreads {
+			return t.lone(key, ev)
+		}
+		s = &callStack{}
+		t.threads[key] = s
+	}
+	if len(s.open) >= maxDepth {
+		s.over++
+		return t.lone(key, ev)
+	}
+	f := t.enter(key, ev)
+	if n := len(s.open); n > 0 {
+		f.Parent, f.Depth = s.open[n-1], n
+		for p := f.Parent; p != nil; p = p.Parent {
+			p.Calls++
+		}
+	}
+	if ev.Flags&traces.FlagNoExit != 0 { // its return will not be seen
+		f.End = -1
+		t.ended = append(t.ended, f)
+		return f
+	}
+	s.open = append(s.open, f)
+	return f
+}
+
+// lone is the frame of a call that is not followed.
+func (t *Tracker) lone(key threadKey, ev *traces.Event) *Frame {
+	f := t.enter(key, ev)
+	f.End = -1
+	if f.Parent = t.current(key); f.Parent != nil {
+		f.Depth = f.Parent.Depth + 1
+	}
+	t.ended = append(t.ended, f)
+	return f
+}
+
+func (t *Tracker) enter(key threadKey, ev *traces.Event) *Frame {
+	f := t.frame()
+	l := t.lookup(ev.Path, ev.Name)
+	f.Function, f.Module, f.Name, f.Path = l.f, l.module, ev.Name, ev.Path
+	f.PID, f.TID, f.Args, f.Start = key.pid, key.tid, ev.Args, ev.Time
+	if l.f != nil && l.f.Stack > 0 && len(ev.Mem) > 0 && ev.Mem[0].Len == uint32(8*l.f.Stack) {
+		for b := ev.Mem[0].In; len(b) >= 8 && len(f.Stack) < maxStack; b = b[8:] {
+			f.Stack = append(f.Stack, binary.LittleEndian.Uint64(b))
+		}
+	}
+	t.Names.entered(f, ev)
+	return f
+}
+
+// ret ends the call that returns, and those inside of it.
+func (t *Tracker) ret(key threadKey, ev *traces.Event) *Frame {
+	s := t.threads[key]
+	if s == nil {
+		return nil
+	}
+	at := s.find(ev)
+	if at < 0 {
+		if s.over > 0 { // of one that was too deep
+			s.over--
+		}
+		return nil
+	}
+	for len(s.open)-1 > at {
+		t.pop(key, s, -1)
+	}
+	f := s.open[at]
+	end := int64(-1)
+	if ev.Flags&traces.FlagUnfinished == 0 {
+		end = f.Start + max(ev.Dur, 0)
+		t.Names.returned(f, ev)
+	}
+	t.pop(key, s, end)
+	t.ended = t.ended[:len(t.ended)-1] // it has its return
+	t.returned = f
+	return f
+}
+
+// find returns which open call an event is the return of, -1 for none: the
+// innermost of its name that began when the return says, else of its name.
+func (s *callStack) find(ev *traces.Event) int {
+	named := -1
+	for i := len(s.open) - 1; i >= 0; i-- {
+		f := s.open[i]
+		if f.Name != ev.Name {
+			continue
+		}
+		if f.Start == ev.Time || f.Start == ev.Time-ev.Dur {
+			return i
+		}
+		if named < 0 {
+			named = i
+		}
+	}
+	if s.over > 0 { // it may be the return of one that is not followed
+		return -1
+	}
+	return named
+}
+
+// pop ends a thread's innermost call.
+func (t *Tracker) pop(key threadKey, s *callStack, end int64) {
+	n := len(s.open) - 1
+	f := s.open[n]
+	s.open[n] = nil
+	s.open = s.open[:n]
+	f.End = end
+	if f.Parent != nil && end >= 0 {
+		f.Parent.innerCalls += end - f.Start
+	}
+	t.ended = append(t.ended, f)
+	if n == 0 && s.over == 0 {
+		delete(t.threads, key)
+	}
+}
+
+func (t *Tracker) endThread(key threadKey) {
+	s := t.threads[key]
+	if s == nil {
+		return
+	}
+	for len(s.open) > 0 {
+		t.pop(key, s, -1)
+	}
+	delete(t.threads, key)
+}
+
+func (t *Tracker) endProcess(pid int32) {
+	t.endThreads(func(k threadKey) bool { return k.pid == pid })
+}
+
+// endThreads ends the calls of threads, in the order of their ids.
+func (t *Tracker) endThreads(which func(threadKey) bool) {
+	var keys []threadKey
+	for k := range t.threads {
+		if which(k) {
+			keys = append(keys, k)
+		}
+	}
+	slices.SortFunc(keys, func(a, b threadKey) int { return cmp.Or(cmp.Compare(a.pid, b.pid), cmp.Compare(a.tid, b.tid)) })
+	for _, k := range keys {
+		t.endThread(k)
+	}
+}
+
+// ioctl counts an ioctl in all calls that it happened during.
+func (f *Frame) ioctl(ev *traces.Event) {
+	dur := int64(0)
+	if ev.Flags&(traces.FlagNoExit|traces.FlagUnfinished) == 0 {
+		dur = max(ev.Dur, 0)
+	}
+	f.innerIoctl += dur
+	for ; f != nil; f = f.Parent {
+		f.Ioctls++
+		f.IoctlTime += dur
+	}
+}
