@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"sync"
@@ -48,6 +49,7 @@ func (tr *tracer) attach(ctx context.Context, pid int) error {
 	defer sigs.stop()
 	proc := newProcess(pid)
 	proc.all = true
+	new(space).join(proc)
 	if err := tr.seizeAll(proc); err != nil {
 		proc.closeMem()
 		return err // the end of the thread's tracing lets those go that were seized
@@ -174,10 +176,14 @@ func (r *reaper) stop() []waited {
 // announceAll tells the handler of the threads that were found, and stops them
 // once: only then can they be made to stop at calls.
 func (tr *tracer) announceAll() {
+	tr.unstopped = true
 	defer func() {
+		tr.unstopped = false
 		if v := recover(); v != nil {
-			tr.crash = &HandlerError{Value: v}
+			tr.crash = &HandlerError{Value: v, Stack: debug.Stack()}
 			tr.h = deaf{}
+			tr.cur = nil
+			tr.unblock()
 		}
 	}()
 	tids := make([]int, 0, len(tr.tasks))
@@ -204,9 +210,20 @@ func (tr *tracer) letGo() {
 // the loop does it as the stops come in.
 func (tr *tracer) detachAll() {
 	tr.detaching = true
+	tr.graves = tr.spaces()
 	for _, t := range tr.tasks {
-		if t.held {
+		switch {
+		case t.held:
 			tr.detach(t, t.first)
+			continue
+		case t.parked:
+			t.hold, t.parked = false, false
+			tr.cur = t
+			s := stop{kind: t.after}
+			if t.afterSig != 0 {
+				s = stop{kind: stopSignal, sig: t.afterSig}
+			}
+			tr.detach(t, s)
 			continue
 		}
 		ptraceOp(unix.PTRACE_INTERRUPT, t.TID, 0)
@@ -216,6 +233,9 @@ func (tr *tracer) detachAll() {
 // detach lets a stopped task go, with the signal that it was to get. One whose
 // process is stopped by job control stays stopped.
 func (tr *tracer) detach(t *Task, s stop) {
+	if !tr.unbreak(t, &s) {
+		return // it stops again
+	}
 	sig := s.sig & signalMask(s)
 	switch s.kind {
 	case stopExec: // its id has changed hands; tell nothing more about it
@@ -231,6 +251,71 @@ func (tr *tracer) detach(t *Task, s stop) {
 		tr.unfinished(t)
 		tr.event(t, TaskEvent{Kind: TaskDetach})
 	}
+}
+
+// unbreak removes the breakpoints from the memory of a task that is about to be
+// detached, and takes the task back to the instruction if it has run into one. It
+// returns false if the task must go on to the signal of that first.
+func (tr *tracer) unbreak(t *Task, s *stop) bool {
+	if t.Proc == nil {
+		tr.scrub(t.TID)
+		return true
+	}
+	mem := t.Proc.space
+	mem.clear()
+	if t.brk != nil {
+		t.setRegs(&t.brk.regs)
+		t.brk = nil
+		return true
+	}
+	if len(mem.tombs) == 0 {
+		return true
+	}
+	t.leaveCopy()
+	var r Regs
+	if t.getRegs(&r) != 0 || !mem.wasOurs(r.IP()-breakLen) {
+		return true
+	}
+	switch {
+	case s.kind == stopSignal && s.sig == unix.SIGTRAP:
+		var si siginfo
+		if getSiginfo(t.TID, &si) == 0 && si.code == siKernel {
+			r.SetIP(r.IP() - breakLen)
+			t.setRegs(&r)
+			*s = stop{}
+		}
+	case (s.kind == stopTrap || s.kind == stopGroup) && t.trapPending():
+		ptraceOp(unix.PTRACE_CONT, t.TID, 0)
+		return false
+	}
+	return true
+}
+
+// trapPending says whether a stopped task has run into a breakpoint, and the
+// signal for that is still to come.
+func (t *Task) trapPending() bool {
+	var si [4]siginfo
+	for from := uint64(0); ; from += uint64(len(si)) {
+		n, e := pendingSignals(t.TID, from, si[:])
+		if e != 0 || n <= 0 {
+			return false
+		}
+		for i := range si[:n] {
+			if si[i].signo == int32(unix.SIGTRAP) && si[i].code == siKernel {
+				return true
+			}
+		}
+	}
+}
+
+// scrub removes what a new task, of which nothing is known, has inherited.
+func (tr *tracer) scrub(tid int) {
+	t := &Task{TID: tid, PID: tid, Proc: newProcess(tid), tr: tr}
+	new(space).join(t.Proc)
+	for _, s := range tr.spaces() {
+		s.scrub(t)
+	}
+	t.Proc.closeMem()
 }
 
 // lastExit reports an exit at which the task is detached.
@@ -261,15 +346,23 @@ func threadsOf(pid int) ([]int, error) {
 	return tids, nil
 }
 
+// threadState is the state of a thread as in /proc/PID/stat; '?' if it is gone.
+func threadState(pid, tid int) byte {
+	b, err := os.ReadFile(procPath(pid, "task/"+strconv.Itoa(tid)+"/stat"))
+	if err != nil {
+		return '?'
+	}
+	return stateOf(b)
+}
+
 // isZombie says whether a thread has ended but is still listed, as a main
 // thread is that ended before the others.
 func isZombie(pid, tid int) bool {
-	b, err := os.ReadFile(procPath(pid, "task/"+strconv.Itoa(tid)+"/stat"))
-	if err != nil {
+	switch threadState(pid, tid) {
+	case 'Z', 'X', '?':
 		return true
 	}
-	state := stateOf(b)
-	return state == 'Z' || state == 'X'
+	return false
 }
 
 // isOwnTracee says whether a thread is traced by this process already: it was

@@ -77,11 +77,20 @@ func (tr *tracer) onSyscall(t *Task) {
 		tr.resume(t, 0)
 		return
 	}
-	tr.enter(t, placeNone)
+	tr.enter(t, placeCall)
 }
 
 // selected does a filter's work.
 func (tr *tracer) selected(t *Task) (class uint16, ok bool) {
+	class, ok = tr.chosen(t)
+	if tr.o.ExemptPage && t.call.IP-ExemptPage < pageSize && class != ClassInternal {
+		return 0, false
+	}
+	return class, ok
+}
+
+// chosen is selected without the exempt page.
+func (tr *tracer) chosen(t *Task) (class uint16, ok bool) {
 	for _, s := range slices.Backward(t.Proc.sets) { // the youngest filter decides
 		if class, ok = s.match.match(&t.call); ok {
 			return class, true
@@ -113,6 +122,19 @@ func (tr *tracer) enter(t *Task, at place) {
 
 // exit: a call returns.
 func (tr *tracer) exit(t *Task) {
+	if t.wantExit && tr.noInfo {
+		var r unix.PtraceRegs
+		if getRegs(t.TID, &r) != 0 { // killed
+			return
+		}
+		tr.finish(t, retOf(&r))
+		return
+	}
+	tr.finish(t, int64(tr.info.nr))
+}
+
+// finish is exit with a known result.
+func (tr *tracer) finish(t *Task, ret int64) {
 	t.inKernel = false
 	if !t.wantExit {
 		tr.resume(t, 0)
@@ -121,16 +143,7 @@ func (tr *tracer) exit(t *Task) {
 	t.wantExit = false
 	c := &t.call
 	c.Exit = nanotime()
-	if tr.noInfo {
-		var r unix.PtraceRegs
-		if getRegs(t.TID, &r) != 0 { // killed
-			t.wantExit = true
-			return
-		}
-		c.Ret = retOf(&r)
-	} else {
-		c.Ret = int64(tr.info.nr)
-	}
+	c.Ret = ret
 	c.Restarted = isRestart(c.Ret)
 	tr.res.Exits++
 	t.at = placeExit
@@ -214,6 +227,7 @@ func (tr *tracer) stranger(tid int, s stop) {
 		tr.onExec(tid)
 		return
 	case tr.detaching:
+		tr.scrub(tid)
 		ptraceOp(unix.PTRACE_DETACH, tid, uintptr(s.sig&signalMask(s)))
 		return
 	}
@@ -253,10 +267,12 @@ func (tr *tracer) adopt(t, parent *Task, kind stopKind) {
 	case parent != nil:
 		t.PID = t.TID
 		t.Proc = parent.Proc.fork(t.TID)
+		tr.setMemory(t, parent)
 		t.checkFilters()
 	default:
 		t.PID = tgidOf(t.TID)
 		t.Proc = newProcess(t.PID)
+		tr.setMemory(t, nil)
 		t.Proc.all = tr.res.Mode == ModeSyscalls
 	}
 	t.Proc.tasks++
@@ -331,13 +347,33 @@ func (tr *tracer) onExec(tid int) {
 			tr.gone(o, TaskEvent{})
 		}
 	}
+	t.dropReturns()
+	t.brk, t.skip = nil, 0
+	tr.bury(t.Proc)
 	t.Proc.openMem()
+	new(space).join(t.Proc)
+	t.at = placeExec
 	if t.muted {
 		tr.began(t)
 	}
 	t.inKernel = t.wantExit || t.Proc.all // the next stop for a call is the exit of execve
 	tr.event(t, TaskEvent{Kind: TaskExec, OldTID: old})
-	tr.resume(t, 0)
+	tr.afterExec(t)
+}
+
+// afterExec lets a task go on after its execve. If a system call was injected,
+// the exit of execve has been seen already.
+func (tr *tracer) afterExec(t *Task) {
+	switch {
+	case t.hold:
+		tr.thaw(0)
+		t.parked, t.after = true, stopExec
+	case t.execed:
+		t.execed = false
+		tr.finish(t, 0)
+	default:
+		tr.resume(t, 0)
+	}
 }
 
 // began: the child has become the program.
@@ -365,6 +401,7 @@ func (tr *tracer) began(t *Task) {
 func (tr *tracer) ended(tid int, status unix.WaitStatus) {
 	if t := tr.tasks[tid]; t != nil {
 		tr.cur = nil
+		t.queued = false
 		if t.held {
 			tr.adopt(t, nil, stopNone)
 		}
@@ -417,7 +454,9 @@ func (tr *tracer) forget(t *Task) {
 	if t.Proc == nil {
 		return
 	}
+	t.dropReturns()
 	if t.Proc.tasks--; t.Proc.tasks == 0 {
+		tr.bury(t.Proc)
 		t.Proc.closeMem()
 	}
 }

@@ -78,6 +78,7 @@ const (
 const (
 	offNr   = 0
 	offArch = 4
+	offIP   = 8
 	offArgs = 16
 )
 
@@ -146,15 +147,29 @@ func (r *Rule) check() error {
 // Compile makes a filter of rules. A call of an ABI that the rules don't
 // concern is allowed.
 func Compile(rules []Rule, a Action) (Program, error) {
-	for i := range rules {
-		if rules[i].Class == ClassInternal {
-			return nil, fmt.Errorf("rule %d: class %#x is taken", i, ClassInternal)
-		}
+	if err := checkClasses(rules); err != nil {
+		return nil, err
 	}
-	return compile(rules, a)
+	return compile(rules, a, false)
 }
 
-func compile(rules []Rule, a Action) (Program, error) {
+func checkClasses(rules []Rule) error {
+	for i := range rules {
+		if rules[i].Class == ClassInternal {
+			return fmt.Errorf("rule %d: class %#x is taken", i, ClassInternal)
+		}
+	}
+	return nil
+}
+
+// ExemptPage is the address of a page: with [Options.ExemptPage], calls made by
+// an instruction in it are nobody's business. Any code can be mapped there. It
+// lies low, out of the way of the addresses that the kernel hands out.
+const ExemptPage = 0x70000000
+
+// compile makes a filter. exempt allows the calls from ExemptPage, if their
+// rule's class is not ClassInternal.
+func compile(rules []Rule, a Action, exempt bool) (Program, error) {
 	groups, err := groupRules(rules)
 	if err != nil {
 		return nil, err
@@ -175,7 +190,7 @@ func compile(rules []Rule, a Action) (Program, error) {
 		if len(t.groups) == 0 {
 			continue
 		}
-		body := dispatch(t.groups, a)
+		body := dispatch(t.groups, a, exempt)
 		p = append(p, Insn{opJeq, 1, 0, t.arch}, Insn{opJa, 0, 0, uint32(len(body))})
 		p = append(p, body...)
 	}
@@ -189,7 +204,7 @@ func compile(rules []Rule, a Action) (Program, error) {
 // dispatch jumps to the block of the call's number, or allows the call. Numbers
 // are compared one by one: the kernel runs this part once per number, when the
 // filter is installed, and keeps a bitmap of those that are always allowed.
-func dispatch(groups []group, a Action) Program {
+func dispatch(groups []group, a Action, exempt bool) Program {
 	p := Program{{Code: opLoad, K: offNr}}
 	var blocks Program
 	tail := 2*len(groups) + 1 // from the first comparison to the first block
@@ -197,19 +212,22 @@ func dispatch(groups []group, a Action) Program {
 		// The jump is the instruction behind the comparison.
 		at := 2*i + 1
 		p = append(p, Insn{opJeq, 0, 1, g.call.nr}, Insn{opJa, 0, 0, uint32(tail - at - 1 + len(blocks))})
-		blocks = append(blocks, block(g.rules, a)...)
+		blocks = append(blocks, block(g.rules, a, exempt)...)
 	}
 	p = append(p, Insn{opRet, 0, 0, unix.SECCOMP_RET_ALLOW})
 	return append(p, blocks...)
 }
 
 // block tries the rules of one call in turn.
-func block(rules []*Rule, a Action) Program {
+func block(rules []*Rule, a Action, exempt bool) Program {
 	var p Program
 	for _, r := range rules {
 		var code Program
 		for i := range r.Args {
 			code = append(code, r.Args[i].code()...)
+		}
+		if exempt && r.Class != ClassInternal {
+			code = append(code, exemption...)
 		}
 		code = append(code, Insn{opRet, 0, 0, uint32(a) | uint32(r.Class)})
 		for i := range code { // resolve failNext: to the instruction behind this rule
@@ -229,6 +247,17 @@ func block(rules []*Rule, a Action) Program {
 		}
 	}
 	return append(p, Insn{opRet, 0, 0, unix.SECCOMP_RET_ALLOW})
+}
+
+// exemption allows a call from the exempt page, when a rule has selected it. Only
+// selected calls pay for it.
+var exemption = Program{
+	{opLoad, 0, 0, offIP + 4},
+	{opJeq, 0, 4, 0},
+	{opLoad, 0, 0, offIP},
+	{opAnd, 0, 0, ^uint32(pageSize - 1)},
+	{opJeq, 0, 1, ExemptPage},
+	{opRet, 0, 0, unix.SECCOMP_RET_ALLOW},
 }
 
 // failNext stands for the distance to the next rule. Real distances are

@@ -1,7 +1,9 @@
 package ptrace
 
 import (
+	"bytes"
 	"fmt"
+	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -9,101 +11,125 @@ import (
 // injection makes system calls in a stopped task, and afterwards puts it back
 // where it was.
 //
-// It borrows the task's own `syscall` instruction, which lies before the
-// instruction pointer: at the entry of a call by exchanging the call, at an exit
-// by stepping back over it. Signals are blocked meanwhile, so that the task can't
-// run off into a handler. Nothing of the program's memory is written: the filter
-// lies in a page mapped for it, because the stack of a thread may have no room
-// (Go's goroutines) and other threads may be using what lies below it.
+// It borrows a `syscall` instruction of the program: at the entry of a call the
+// one that is being executed, by exchanging the call; elsewhere the one before
+// the instruction pointer, or the vDSO's. Signals are blocked meanwhile, so that
+// the task can't run off into a handler; they stay pending in the kernel.
+// Nothing of the program's memory is written.
 type injection struct {
 	t       *Task
-	saved   unix.PtraceRegs
-	atEntry bool // a call is about to be executed
-	stopped bool // job control wanted to stop the task meanwhile
-	stopSig bool // a SIGSTOP was held back
+	saved   Regs
+	mask    uint64
+	insn    uint64 // address of a syscall instruction
+	atEntry bool   // a call is about to be executed
+	stopped bool   // job control wanted to stop the task meanwhile
+	stopSig bool   // a SIGSTOP was held back
 }
 
-// inject installs a second filter in t's process.
-func (t *Task) inject(p Program) (err error) {
+// borrow calls f with an injection into t, and puts t back.
+func (t *Task) borrow(f func(in *injection) error) error {
+	in := &injection{t: t, atEntry: t.at == placeEntry || t.at == placeCall}
 	if t.at == placeNone {
-		return fmt.Errorf("%w: task %d is not stopped at a call", ErrInject, t.TID)
+		return fmt.Errorf("system call in %d: %w", t.TID, ErrState)
 	}
-	if n, known := t.foreignFilters(); known && n > 0 {
-		return fmt.Errorf("%w: process %d has %d filters of its own", ErrInject, t.PID, n)
-	}
-	in := &injection{t: t, atEntry: t.at == placeEntry}
-	if err := in.check(); err != nil {
-		return err
-	}
-	var mask uint64
-	blocked := ^uint64(0)
-	if e := sigmask(unix.PTRACE_GETSIGMASK, t.TID, &mask); e != 0 {
+	if e := sigmask(unix.PTRACE_GETSIGMASK, t.TID, &in.mask); e != 0 {
 		return in.fail("read signal mask", e)
 	}
+	blocked := ^uint64(0)
 	if e := sigmask(unix.PTRACE_SETSIGMASK, t.TID, &blocked); e != 0 {
 		return in.fail("block signals", e)
 	}
-	err = in.install(p)
-	if e := in.restore(); e != nil && err == nil {
-		err = e
+	err := in.begin()
+	if err == nil {
+		err = f(in)
+		if e := in.restore(); e != nil && err == nil {
+			err = e
+		}
 	}
-	sigmask(unix.PTRACE_SETSIGMASK, t.TID, &mask)
+	sigmask(unix.PTRACE_SETSIGMASK, t.TID, &in.mask)
 	in.rejoin()
 	return err
 }
 
-// check finds out whether the task can be borrowed.
-func (in *injection) check() error {
-	if e := getRegs(in.t.TID, &in.saved); e != 0 {
+// begin saves the registers and finds an instruction to borrow.
+func (in *injection) begin() error {
+	t := in.t
+	if t.at == placeExec { // the call that made the stop must end first
+		if err := in.step(unix.PTRACE_SYSCALL, stopSyscall); err != nil {
+			return err
+		}
+		t.at, t.execed = placeExit, true
+	}
+	if t.at == placeGroup { // it leaves the stop of its process, and joins it again
+		t.at, in.stopped = placeStop, true
+	}
+	if t.brk != nil {
+		in.saved = t.brk.regs
+	} else if e := t.getRegs(&in.saved); e != 0 {
 		return in.fail("read registers", e)
 	}
-	var insn [2]byte
-	if _, err := in.t.ReadMem(in.saved.Rip-2, insn[:]); err != nil {
-		return fmt.Errorf("%w: %w", ErrInject, err)
+	if in.saved.Cs != userCS {
+		return fmt.Errorf("system call in %d: %w: it runs no 64-bit code", t.TID, ErrState)
 	}
-	if in.saved.Cs != userCS || insn != [2]byte{0x0f, 0x05} { // syscall
-		return fmt.Errorf("%w: task %d runs no 64-bit code", ErrInject, in.t.TID)
+	var code [2]byte
+	if t.at != placeBreak {
+		if n, _ := t.ReadMem(in.saved.Rip-2, code[:]); n == 2 && code == syscallInsn {
+			in.insn = in.saved.Rip - 2
+			return nil
+		}
 	}
-	return nil
+	if in.atEntry {
+		return fmt.Errorf("system call in %d: %w: its call is not one of 64-bit code", t.TID, ErrState)
+	}
+	var err error
+	in.insn, err = t.findSyscall()
+	return err
 }
+
+// syscallInsn is the instruction.
+var syscallInsn = [2]byte{0x0f, 0x05}
 
 // userCS is the code segment of 64-bit programs (asm/segment.h: __USER_CS).
 const userCS = 0x33
 
-func (in *injection) fail(what string, e unix.Errno) error {
-	if e == unix.ESRCH {
-		return fmt.Errorf("%w: %s: %w", ErrInject, what, ErrGone)
+// findSyscall finds a syscall instruction in t's memory: the vDSO has one for the
+// calls that it can't answer itself; otherwise in any code.
+func (t *Task) findSyscall() (uint64, error) {
+	s := t.Proc.space
+	if s.syscall != 0 {
+		return s.syscall, nil
 	}
-	return fmt.Errorf("%w: %s of %d: %w", ErrInject, what, in.t.TID, e)
+	maps, err := t.mappings()
+	if err != nil {
+		return 0, fmt.Errorf("system call in %d: %w", t.TID, err)
+	}
+	buf := make([]byte, 1<<16)
+	for _, vdso := range []bool{true, false} {
+		for _, m := range maps {
+			if !m.exec || (m.name == "[vdso]") != vdso || m.name == "[vsyscall]" {
+				continue
+			}
+			for at := m.lo; at < m.hi && at-m.lo < 16<<20; at += uint64(len(buf) - 1) {
+				n, _ := t.ReadText(at, buf[:min(uint64(len(buf)), m.hi-at)])
+				if i := bytes.Index(buf[:n], syscallInsn[:]); i >= 0 {
+					s.syscall = at + uint64(i)
+					return s.syscall, nil
+				}
+			}
+		}
+	}
+	return 0, fmt.Errorf("system call in %d: no syscall instruction found", t.TID)
 }
 
-// install makes the three calls.
-func (in *injection) install(p Program) error {
-	size := uint64(len(p)*8+16+pageSize-1) &^ (pageSize - 1)
-	noFD := ^uint64(0)
-	page, err := in.call("mmap", unix.SYS_MMAP, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, noFD, 0)
-	if err != nil {
-		return err
+func (in *injection) fail(what string, e unix.Errno) error {
+	if e == unix.ESRCH {
+		return fmt.Errorf("system call: %s of %d: %w", what, in.t.TID, ErrGone)
 	}
-	_, err = in.t.WriteMem(page, p.bytes(page))
-	if err == nil {
-		var tid uint64
-		tid, err = in.call("seccomp", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,
-			unix.SECCOMP_FILTER_FLAG_TSYNC|unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW, page)
-		if err == nil && tid != 0 {
-			err = fmt.Errorf("%w: thread %d of process %d has filters of its own", ErrInject, tid, in.t.PID)
-		}
-	} else {
-		err = fmt.Errorf("%w: %w", ErrInject, err)
-	}
-	if _, e := in.call("munmap", unix.SYS_MUNMAP, page, size); e != nil && err == nil {
-		err = e
-	}
-	return err
+	return fmt.Errorf("system call: %s of %d: %w", what, in.t.TID, e)
 }
 
 // call executes one system call in the task.
-func (in *injection) call(name string, nr uint64, args ...uint64) (uint64, error) {
+func (in *injection) call(nr uint64, args ...uint64) (int64, error) {
 	r := in.saved
 	for i, p := range []*uint64{&r.Rdi, &r.Rsi, &r.Rdx, &r.R10, &r.R8, &r.R9} {
 		if i < len(args) {
@@ -114,11 +140,11 @@ func (in *injection) call(name string, nr uint64, args ...uint64) (uint64, error
 	if in.atEntry {
 		r.Orig_rax = nr
 	} else {
-		r.Rip, r.Rax, r.Orig_rax = r.Rip-2, nr, noCall
+		r.Rip, r.Rax, r.Orig_rax = in.insn, nr, noCall
 		stops = 2
 	}
 	in.atEntry = false
-	if e := setRegs(in.t.TID, &r); e != 0 {
+	if e := in.t.setRegs(&r); e != 0 {
 		return 0, in.fail("set registers", e)
 	}
 	for range stops {
@@ -126,13 +152,20 @@ func (in *injection) call(name string, nr uint64, args ...uint64) (uint64, error
 			return 0, err
 		}
 	}
-	if e := getRegs(in.t.TID, &r); e != 0 {
+	if e := in.t.getRegs(&r); e != 0 {
 		return 0, in.fail("read registers", e)
 	}
 	if ret := int64(r.Rax); ret < 0 && ret >= -4095 {
-		return 0, in.fail("injected "+name, unix.Errno(-ret))
+		return ret, fmt.Errorf("%s in task %d: %w", callName(nr), in.t.TID, unix.Errno(-ret))
 	}
-	return r.Rax, nil
+	return int64(r.Rax), nil
+}
+
+func callName(nr uint64) string {
+	if name := SyscallName(nativeArch, nr); name != "" {
+		return name
+	}
+	return fmt.Sprintf("system call %d", nr)
 }
 
 // noCall in orig_rax says that the task is in no system call, so that none is
@@ -145,19 +178,12 @@ func (in *injection) step(req int, want stopKind) error {
 		if e := ptraceOp(req, in.t.TID, 0); e != 0 {
 			return in.fail("resume", e)
 		}
-		var st unix.WaitStatus
-		_, e := waitAny(in.t.TID, &st)
-		for e == unix.EINTR {
-			_, e = waitAny(in.t.TID, &st)
-		}
-		if e != 0 {
-			return in.fail("wait", e)
+		st, err := in.t.await()
+		if err != nil {
+			return err
 		}
 		s := classify(st)
 		switch {
-		case s.ended():
-			in.t.tr.pending = append(in.t.tr.pending, waited{in.t.TID, st})
-			return in.fail("wait", unix.ESRCH)
 		case s.kind == want:
 			return nil
 		case s.kind == stopGroup || s.kind == stopTrap:
@@ -165,25 +191,34 @@ func (in *injection) step(req int, want stopKind) error {
 		case s.kind == stopSignal && s.sig == unix.SIGSTOP:
 			in.stopSig = true
 		case s.kind == stopSignal: // can't be blocked: it comes from the instruction itself
-			return fmt.Errorf("%w: task %d got %v", ErrInject, in.t.TID, s.sig)
+			return fmt.Errorf("system call in task %d: it got %v", in.t.TID, s.sig)
 		}
-		// Others, like a stop of the new filter for our own munmap, are in between.
+		// Others, like a filter's stop for our own call, are in between.
 	}
 }
 
-// restore puts the task back: at an exit by its registers, at an entry by making
-// it enter its call again.
+// restore puts the task back: at an entry by making it enter its call again,
+// elsewhere by its registers.
 func (in *injection) restore() error {
 	r := in.saved
-	if in.t.at != placeEntry || in.atEntry {
-		if e := setRegs(in.t.TID, &r); e != 0 {
+	if at := in.t.at; at != placeEntry && at != placeCall || in.atEntry {
+		if e := in.t.setRegs(&r); e != 0 {
 			return in.fail("restore registers", e)
+		}
+		if isRestart(int64(r.Rax)) && r.Orig_rax != noCall {
+			// An interrupted call. The kernel turns its result into a restart or
+			// EINTR on the way through its signal code, where nothing might send
+			// the task any more.
+			in.stopped = true
 		}
 		return nil
 	}
-	r.Rip, r.Rax, r.Orig_rax = r.Rip-2, r.Orig_rax, noCall
-	if e := setRegs(in.t.TID, &r); e != 0 {
+	r.Rip, r.Rax, r.Orig_rax = in.insn, r.Orig_rax, noCall
+	if e := in.t.setRegs(&r); e != 0 {
 		return in.fail("restore registers", e)
+	}
+	if in.t.at == placeCall {
+		return in.step(unix.PTRACE_SYSCALL, stopSyscall)
 	}
 	return in.step(unix.PTRACE_CONT, stopSeccomp)
 }
@@ -197,4 +232,45 @@ func (in *injection) rejoin() {
 		// If the process is stopped still, the task reports that next.
 		ptraceOp(unix.PTRACE_INTERRUPT, in.t.TID, 0)
 	}
+}
+
+// inject installs a second filter in t's process. It lies in a page mapped for
+// it, because the stack of a thread may have no room (Go's goroutines) and other
+// threads may be using what lies below it.
+func (t *Task) inject(p Program) error {
+	if n, known := t.foreignFilters(); known && n > 0 {
+		return fmt.Errorf("%w: process %d has %d filters of its own", ErrInject, t.PID, n)
+	}
+	err := t.borrow(func(in *injection) error {
+		size := uint64(len(p)*8+16+os.Getpagesize()-1) &^ (pageSize - 1)
+		page, err := in.call(unix.SYS_MMAP, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, ^uint64(0), 0)
+		if err != nil {
+			return err
+		}
+		if _, err = t.WriteMem(uint64(page), p.bytes(uint64(page))); err == nil {
+			var tid int64
+			tid, err = in.call(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,
+				unix.SECCOMP_FILTER_FLAG_TSYNC|unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW, uint64(page))
+			if err == nil && tid != 0 {
+				err = fmt.Errorf("thread %d of process %d has filters of its own", tid, t.PID)
+			}
+		}
+		if _, e := in.call(unix.SYS_MUNMAP, uint64(page), size); e != nil && err == nil {
+			err = e
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrInject, err)
+	}
+	return nil
+}
+
+// syscall is Task.Syscall.
+func (t *Task) syscall(nr uint64, args []uint64) (ret int64, err error) {
+	err = t.borrow(func(in *injection) error {
+		ret, err = in.call(nr, args...)
+		return err
+	})
+	return ret, err
 }

@@ -1,8 +1,16 @@
 package ptrace
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // inject is not written for arm64. Use [Task.TraceAll] or [Options.ExtraInBase].
 func (t *Task) inject(Program) error {
 	return fmt.Errorf("%w: not supported on arm64", ErrInject)
+}
+
+// syscall is not written for arm64.
+func (t *Task) syscall(uint64, []uint64) (int64, error) {
+	return 0, fmt.Errorf("system call in %d: %w", t.TID, errors.ErrUnsupported)
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"runtime"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,6 +38,9 @@ type tracer struct {
 	killing   bool
 	noInfo    bool // the kernel lacks PTRACE_GET_SYSCALL_INFO
 	crash     *HandlerError
+	iced      []*Task  // frozen by StopWorld
+	graves    []*space // of processes that have ended
+	unstopped bool     // the handler is told of tasks that are not stopped
 
 	info syscallInfo
 	ev   TaskEvent
@@ -46,6 +50,11 @@ type tracer struct {
 	stray atomic.Int32 // set by other threads: a signal for all; 0: none
 	over  atomic.Bool  // set by this one: the program has ended
 	tid   int
+
+	mu       sync.Mutex
+	requests []request     // by any goroutine, guarded by mu
+	work     atomic.Bool   // there are requests
+	kick     chan struct{} // tells the watcher to interrupt the wait
 }
 
 // waited is a result of wait4.
@@ -70,13 +79,13 @@ func untracedRule() Rule {
 }
 
 func newTracer(o *Options, h Handler) (*tracer, error) {
-	tr := &tracer{o: o, h: h, log: o.Logger, tasks: map[int]*Task{}}
+	tr := &tracer{o: o, h: h, log: o.Logger, tasks: map[int]*Task{}, kick: make(chan struct{}, 1)}
 	if tr.log == nil {
 		tr.log = slog.New(slog.DiscardHandler)
 	}
 	if len(o.ExtraRules) > 0 {
 		var err error
-		if tr.extra, err = newRuleSet(o.ExtraRules); err != nil {
+		if tr.extra, err = tr.newRuleSet(o.ExtraRules); err != nil {
 			return nil, fmt.Errorf("extra rules: %w", err)
 		}
 	}
@@ -145,7 +154,7 @@ func (tr *tracer) run(ctx context.Context) error {
 	var prog Program
 	if tr.o.Seccomp == SeccompAuto {
 		var err error
-		if prog, err = compile(tr.baseRules(), ActionTrace); err != nil {
+		if prog, err = compile(tr.baseRules(), ActionTrace, tr.o.ExemptPage); err != nil {
 			return err
 		}
 	} else {
@@ -193,6 +202,7 @@ func (tr *tracer) seizeChild() error {
 		return fmt.Errorf("trace own child: %w: %w%s", ErrPermission, e, why)
 	}
 	t := &Task{TID: tr.root, PID: tr.root, Proc: &Process{PID: tr.root, mem: -1, tasks: 1}, tr: tr, muted: true}
+	new(space).join(t.Proc)
 	tr.tasks[tr.root] = t
 	return nil
 }
@@ -253,6 +263,20 @@ func (tr *tracer) spin() (done bool) {
 
 // unblock lets those go whose turn it was when the handler panicked.
 func (tr *tracer) unblock() {
+	tr.thaw(0)
+	for _, s := range tr.spaces() {
+		s.clear()
+	}
+	for _, t := range tr.tasks {
+		t.hold, t.onStop = false, nil
+		if t.parked {
+			t.parked = false
+			if t == tr.cur {
+				tr.cur = nil
+			}
+			tr.release(t)
+		}
+	}
 	if t := tr.born; t != nil {
 		tr.born = nil
 		tr.stopped(t, t.first)
@@ -281,7 +305,7 @@ func (tr *tracer) next() waited {
 		tr.pending = tr.pending[1:]
 		return w
 	}
-	if tr.wake.Load() && !tr.seen.Load() || tr.stray.Load() != 0 {
+	if tr.wake.Load() && !tr.seen.Load() || tr.stray.Load() != 0 || tr.work.Load() {
 		return waited{}
 	}
 	var w waited
@@ -307,6 +331,9 @@ func (tr *tracer) dispatch(w waited) bool {
 		if sig := tr.stray.Swap(0); sig != 0 {
 			tr.signalAll(unix.Signal(sig))
 		}
+		if tr.work.Load() {
+			tr.serve()
+		}
 		return true
 	}
 	s := classify(w.status)
@@ -324,6 +351,7 @@ func (tr *tracer) dispatch(w waited) bool {
 		tr.last = t
 	}
 	tr.cur = t
+	t.queued, t.frozen = false, false
 	if tr.detaching {
 		tr.detach(t, s)
 		return true
@@ -344,16 +372,26 @@ func (tr *tracer) stopped(t *Task, s stop) {
 	case stopExec:
 		tr.onExec(t.TID)
 	case stopSignal:
+		if s.sig == unix.SIGTRAP && tr.onTrap(t) {
+			return
+		}
+		t.signalInCopy()
 		tr.res.Signals++
 		if t.announced {
 			tr.event(t, TaskEvent{Kind: TaskSignal, Signal: s.sig})
 		}
 		tr.resume(t, s.sig)
 	case stopGroup:
-		if t.announced {
+		if t.announced && !t.listening {
 			tr.event(t, TaskEvent{Kind: TaskStop, Signal: s.sig})
 		}
-		ptraceOp(unix.PTRACE_LISTEN, t.TID, 0)
+		t.listening = true
+		tr.interrupted(t, placeGroup)
+		tr.listen(t)
+	case stopTrap:
+		t.listening = false
+		tr.interrupted(t, placeStop)
+		tr.resume(t, 0)
 	default:
 		tr.resume(t, 0)
 	}
@@ -363,12 +401,41 @@ func (tr *tracer) stopped(t *Task, s stop) {
 // and the exit of a call it always asks for the exit, or a stop in between (a
 // fork, an exec, job control) would lose it. ESRCH: it was killed meanwhile.
 func (tr *tracer) resume(t *Task, sig unix.Signal) {
+	tr.thaw(0)
+	if t.hold {
+		t.parked, t.after, t.afterSig = true, stopNone, sig
+		return
+	}
+	if t.brk != nil {
+		if !tr.goOn(t) {
+			return
+		}
+		if t.fault != 0 {
+			sig, t.fault = t.fault, 0
+			t.at = placeNone
+			tr.res.Signals++
+			tr.event(t, TaskEvent{Kind: TaskSignal, Signal: sig})
+			if t.hold {
+				t.parked, t.after, t.afterSig = true, stopNone, sig
+				return
+			}
+		}
+	}
+	t.at = placeNone
+	t.cont(sig)
+}
+
+// cont is the request of resume.
+func (t *Task) cont(sig unix.Signal) {
 	req := unix.PTRACE_CONT
 	if t.wantExit || t.Proc.all {
 		req = unix.PTRACE_SYSCALL
 	}
-	t.at = placeNone
 	ptraceOp(req, t.TID, uintptr(sig))
+	if t.rejoin {
+		t.rejoin = false
+		ptraceOp(unix.PTRACE_INTERRUPT, t.TID, 0)
+	}
 }
 
 // event tells the handler.

@@ -33,6 +33,11 @@ type Options struct {
 	// more stops. For machines where InjectFilter can't work.
 	ExtraInBase bool
 
+	// ExemptPage lets the calls pass that are made from the page at [ExemptPage],
+	// whatever the rules say: for code that the tracer itself puts into a program.
+	// A program that has code of its own there is not traced in it.
+	ExemptPage bool
+
 	Seccomp SeccompMode
 	// NoExitKill lets the program live on when the tracing process is killed.
 	// Its matched calls fail with ENOSYS from then on.
@@ -57,6 +62,8 @@ type Options struct {
 	// Started, if not nil, is called on the tracing thread when the program's
 	// execve succeeded, before its first instruction, with its process id.
 	Started func(pid int)
+
+	noCopies bool // for tests: instructions at breakpoints are executed in place
 }
 
 // SeccompMode says whether Run uses a seccomp filter.
@@ -92,6 +99,7 @@ type Result struct {
 	Calls    uint64 // calls given to the handler
 	Exits    uint64 // exits given to the handler
 	Signals  uint64 // signals passed on
+	Hits     uint64 // breakpoints hit
 	Tasks    uint64 // threads and processes seen
 	Injected uint64 // processes in which a second filter was installed
 

@@ -96,6 +96,80 @@ func getRegs(tid int, r *unix.PtraceRegs) unix.Errno { return regset(unix.PTRACE
 
 func setRegs(tid int, r *unix.PtraceRegs) unix.Errno { return regset(unix.PTRACE_SETREGSET, tid, r) }
 
+// peekWord and pokeWord move a word of a stopped task's memory, whatever its
+// protection.
+func peekWord(tid int, addr uint64, w *[8]byte) unix.Errno {
+	_, _, e := unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_PEEKTEXT, uintptr(tid), uintptr(addr), uintptr(unsafe.Pointer(w)), 0, 0)
+	return e
+}
+
+func pokeWord(tid int, addr uint64, w *[8]byte) unix.Errno {
+	_, _, e := unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_POKETEXT, uintptr(tid), uintptr(addr),
+		uintptr(*(*uint64)(unsafe.Pointer(w))), 0, 0)
+	return e
+}
+
+// pwrite and pread move bytes through a descriptor, without telling Go's
+// scheduler.
+func pwrite(fd int, addr uint64, b []byte) (int, unix.Errno) {
+	n, _, e := unix.RawSyscall6(unix.SYS_PWRITE64, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), uintptr(addr), 0, 0)
+	return int(n), e
+}
+
+func pread(fd int, addr uint64, b []byte) (int, unix.Errno) {
+	n, _, e := unix.RawSyscall6(unix.SYS_PREAD64, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), uintptr(addr), 0, 0)
+	return int(n), e
+}
+
+// siginfo is the head of the kernel's siginfo_t on 64-bit machines.
+type siginfo struct {
+	signo, errno, code int32
+	_                  int32
+	addr               uint64 // of a fault
+	_                  [104]byte
+}
+
+func getSiginfo(tid int, si *siginfo) unix.Errno {
+	_, _, e := unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_GETSIGINFO, uintptr(tid), 0, uintptr(unsafe.Pointer(si)), 0, 0)
+	return e
+}
+
+func setSiginfo(tid int, si *siginfo) unix.Errno {
+	_, _, e := unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_SETSIGINFO, uintptr(tid), 0, uintptr(unsafe.Pointer(si)), 0, 0)
+	return e
+}
+
+// pendingSignals reads signals that wait for a stopped task, from the n-th on.
+func pendingSignals(tid int, from uint64, si []siginfo) (int, unix.Errno) {
+	args := struct { // struct ptrace_peeksiginfo_args of linux/ptrace.h
+		off   uint64
+		flags uint32
+		nr    int32
+	}{off: from, nr: int32(len(si))}
+	n, _, e := unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_PEEKSIGINFO, uintptr(tid), uintptr(unsafe.Pointer(&args)),
+		uintptr(unsafe.Pointer(&si[0])), 0, 0)
+	return int(n), e
+}
+
+// waitNow is waitAny for one task, without blocking; 0: nothing has happened.
+func waitNow(tid int, status *unix.WaitStatus) (int, unix.Errno) {
+	var st int32
+	r, _, e := unix.RawSyscall6(unix.SYS_WAIT4, uintptr(tid), uintptr(unsafe.Pointer(&st)), unix.WALL|unix.WNOTHREAD|unix.WNOHANG, 0, 0, 0)
+	*status = unix.WaitStatus(uint32(st))
+	return int(r), e
+}
+
+// yield lets other threads of the machine run.
+func yield() { unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
+
+// sameMemory asks whether two tasks share their memory; known is false where
+// the kernel does not tell.
+func sameMemory(a, b int) (same, known bool) {
+	const kcmpVM = 1 // linux/kcmp.h: KCMP_VM
+	r, _, e := unix.RawSyscall6(unix.SYS_KCMP, uintptr(a), uintptr(b), kcmpVM, 0, 0, 0)
+	return r == 0, e == 0
+}
+
 // sigmask makes PTRACE_GETSIGMASK or PTRACE_SETSIGMASK.
 func sigmask(req, tid int, mask *uint64) unix.Errno {
 	_, _, e := unix.RawSyscall6(unix.SYS_PTRACE, uintptr(req), uintptr(tid), unsafe.Sizeof(*mask), uintptr(unsafe.Pointer(mask)), 0, 0)

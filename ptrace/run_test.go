@@ -602,6 +602,7 @@ func TestBornDead(t *testing.T) {
 		}
 		const noPID = 1 << 30 // beyond what Linux gives out
 		parent := &Task{TID: noPID, PID: noPID, tr: tr, Proc: &Process{PID: noPID, mem: -1, tasks: 1}}
+		new(space).join(parent.Proc)
 		child := &Task{TID: noPID + 1, tr: tr, first: stop{kind: stopKilled, sig: unix.SIGKILL}, held: true}
 		h.live, h.over = map[*Task]bool{parent: true}, map[int]bool{}
 		tr.held = 1

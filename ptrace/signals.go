@@ -127,6 +127,8 @@ func (tr *tracer) watch(ctx context.Context, s *signals) (stop func()) {
 			case <-ctx.Done():
 				tr.interrupt(quit)
 				return
+			case <-tr.kick:
+				tr.poke(quit, func() bool { return !tr.work.Load() })
 			case sig := <-s.ch:
 				if s.detach {
 					signal.Stop(s.ch)

@@ -27,6 +27,24 @@ type Task struct {
 	muted     bool // before the first exec: our own code runs in it
 	attached  bool
 	first     stop // held: what it stopped with
+
+	queued    bool // its last stop or its end waits in tracer.pending
+	frozen    bool // by StopWorld
+	listening bool // in a stop by job control
+	execed    bool // at TaskExec it was let run to the exit of execve
+
+	brk     *breakState // at a breakpoint
+	brkRoom breakState  // for brk
+	skip    uint64      // the next hit here is none
+	fault   unix.Signal // passing a breakpoint caused it
+	rejoin  bool        // passing it, the task left a stop
+	returns []oneShot   // by age
+
+	hold     bool // the handler wants it to stay stopped
+	parked   bool // it does
+	after    stopKind
+	afterSig unix.Signal
+	onStop   []func(*Task)
 }
 
 // Range is a run of a task's memory to be read into Buf.
@@ -36,13 +54,18 @@ type Range struct {
 	N    int // bytes read, from the beginning of Buf
 }
 
-// place says what a stopped task is about to do, for InjectFilter.
+// place says what a stopped task is about to do, for Syscall and InjectFilter.
 type place uint8
 
 const (
 	placeNone  place = iota
 	placeEntry       // execute a call that a filter stopped
+	placeCall        // execute a call, where all stop
 	placeExit        // return from a call
+	placeExec        // return from execve, whose exit comes later
+	placeBreak       // execute the instruction at a breakpoint
+	placeStop        // anything; it was interrupted
+	placeGroup       // stay in a stop of its process by job control
 )
 
 // Process is what the threads of a process share.
@@ -55,6 +78,7 @@ type Process struct {
 	all   bool       // stops at every call; rules are applied here
 	sets  []*ruleSet // further rules in force
 	path  []byte     // room for names in /proc
+	space *space
 }
 
 // ruleSet is a list of rules in both its forms.
@@ -64,8 +88,11 @@ type ruleSet struct {
 	match *matcher
 }
 
-func newRuleSet(rules []Rule) (*ruleSet, error) {
-	prog, err := Compile(rules, ActionTrace)
+func (tr *tracer) newRuleSet(rules []Rule) (*ruleSet, error) {
+	if err := checkClasses(rules); err != nil {
+		return nil, err
+	}
+	prog, err := compile(rules, ActionTrace, tr.o.ExemptPage)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +137,7 @@ func (p *Process) hasThread(tid int) bool {
 	return exists(p.path)
 }
 
-// fork makes the entry of a child process.
+// fork makes the entry of a child process, but for its memory.
 func (p *Process) fork(pid int) *Process {
 	c := newProcess(pid)
 	c.all, c.sets = p.all, slices.Clone(p.sets)
@@ -131,7 +158,7 @@ func (tr *tracer) findSet(p *Process, rules []Rule) (set *ruleSet, has bool, err
 			return s, true, nil
 		}
 	}
-	set, err = newRuleSet(rules)
+	set, err = tr.newRuleSet(rules)
 	return set, false, err
 }
 
@@ -144,7 +171,7 @@ func sameRules(a, b []Rule) bool {
 
 // InjectFilter makes the task's process, and all that it starts from now on,
 // stop for the calls that match rules, too (nil: Options.ExtraRules). It may be
-// called at the entry or the exit of a call and at TaskNew. A second call with the
+// called where [Task.Syscall] may. A second call with the
 // same rules, or one in a process whose ancestor had it, does nothing. Of two
 // rules that match a call, one in the base filter and one injected, the injected
 // one gives the class.

@@ -1,0 +1,285 @@
+package ptrace
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrBreakpoint is wrapped by the errors of Task.SetBreakpoint and Task.OnReturn
+// that say that there can't be a breakpoint at the address.
+var ErrBreakpoint = errors.New("no breakpoint possible")
+
+// Breakpoint calls a function whenever a thread comes to an instruction. It
+// belongs to an address space: all threads of a process share it, and so does a
+// vfork child until it execs; a forked child gets a copy; execve ends it.
+type Breakpoint struct {
+	Addr uint64
+	Hits uint64 // how often the function was called
+
+	fn    func(*Task, *Breakpoint)
+	site  *site // nil: removed
+	space *space
+}
+
+// SetBreakpoint puts a breakpoint in the memory of t's process. addr must be the
+// beginning of an instruction, and not one that enters the kernel. It holds at
+// once for all threads; they need not be stopped. Several can be at one address;
+// their functions are called in the order in which they were set.
+//
+// fn runs on the tracing thread, before the instruction is executed, with the
+// instruction pointer at addr. It may do what a [Handler] may. Afterwards the
+// task executes the instruction, unless fn has moved the instruction pointer.
+//
+// No thread passes unseen: the instruction is executed from a copy (in a page
+// that is mapped into the process at the first hit), or, if that can't be,
+// in place while all other threads are stopped. A fault of the instruction,
+// like a page fault that the program handles itself, is a hit again when the
+// handler returns.
+//
+// What a program may notice: the changed byte, if it reads its own code; the
+// page; and, in a thread that blocks or ignores SIGTRAP, the kernel unblocks it
+// and resets its action, as under any debugger.
+//
+// When tracing ends while the program goes on, all breakpoints are removed.
+// The error matches ErrBreakpoint if the address is not suitable.
+func (t *Task) SetBreakpoint(addr uint64, fn func(t *Task, b *Breakpoint)) (*Breakpoint, error) {
+	s := t.Proc.space
+	st, err := s.plant(t, addr)
+	if err != nil {
+		return nil, err
+	}
+	b := &Breakpoint{Addr: addr, fn: fn, site: st, space: s}
+	st.list = append(st.list[:len(st.list):len(st.list)], b)
+	return b, nil
+}
+
+func breakError(addr uint64, why any) error {
+	if e, ok := why.(error); ok {
+		return fmt.Errorf("%w at %#x: %w", ErrBreakpoint, addr, e)
+	}
+	return fmt.Errorf("%w at %#x: %v", ErrBreakpoint, addr, why)
+}
+
+// Remove ends the breakpoint; its function is not called any more. It may be
+// called from within that. Removing it twice, or after its memory is gone, does
+// nothing. An error says that the program's code could not be restored.
+func (b *Breakpoint) Remove() error {
+	st := b.site
+	if st == nil {
+		return nil
+	}
+	b.site = nil
+	var rest []*Breakpoint
+	for _, o := range st.list {
+		if o != b {
+			rest = append(rest, o)
+		}
+	}
+	st.list = rest
+	return b.space.settle(st)
+}
+
+// Intact says whether the breakpoint is still in the program's code: the page
+// could have been unmapped, or written by the program.
+func (b *Breakpoint) Intact() bool {
+	if b.site == nil {
+		return false
+	}
+	v, ok := b.space.byteAt(b.Addr)
+	return ok && v == breakInsn
+}
+
+// Breakpoints lists the breakpoints in t's process, in no order.
+func (t *Task) Breakpoints() []*Breakpoint {
+	var list []*Breakpoint
+	for _, st := range t.Proc.space.sites {
+		list = append(list, st.list...)
+	}
+	return list
+}
+
+// breakState is what a task that is stopped at a breakpoint will go on with.
+type breakState struct {
+	regs  Regs
+	dirty bool // regs differ from the task's
+	addr  uint64
+	entry *Breakpoint // whose function is being called
+}
+
+// siKernel is the si_code of the SIGTRAP of a breakpoint instruction
+// (asm-generic/siginfo.h: SI_KERNEL).
+const siKernel = 0x80
+
+// onTrap: a task has got a SIGTRAP. It returns false if that is the program's own.
+func (tr *tracer) onTrap(t *Task) bool {
+	s := t.Proc.space
+	if len(s.sites)+len(s.tombs) == 0 {
+		return false
+	}
+	var si siginfo
+	if e := getSiginfo(t.TID, &si); e != 0 {
+		return e == unix.ESRCH // killed
+	}
+	if si.code != siKernel {
+		return false
+	}
+	var r Regs
+	if t.getRegs(&r) != 0 {
+		return true
+	}
+	addr := r.IP() - breakLen
+	st := s.sites[addr]
+	if st == nil && !s.wasOurs(addr) {
+		return false
+	}
+	r.SetIP(addr)
+	if st == nil { // removed meanwhile
+		t.setRegs(&r)
+		tr.resume(t, 0)
+		return true
+	}
+	t.brk = &t.brkRoom
+	*t.brk = breakState{regs: r, dirty: true, addr: addr}
+	t.at = placeBreak
+	if t.skip == addr { // it was on its way behind this instruction
+		t.skip = 0
+	} else {
+		t.skip = 0
+		tr.res.Hits++
+		tr.hit(t, s, st)
+	}
+	tr.resume(t, 0)
+	return true
+}
+
+// wasOurs says whether the program's own code at addr is no breakpoint, but we
+// had one there.
+func (s *space) wasOurs(addr uint64) bool {
+	st := s.tombs[addr]
+	if st == nil {
+		return false
+	}
+	b, ok := s.byteAt(addr)
+	return ok && b != breakInsn
+}
+
+// hit calls the functions of a site.
+func (tr *tracer) hit(t *Task, s *space, st *site) {
+	sp := t.brk.regs.SP()
+	if st.waits > 0 {
+		t.returned(s, st, sp)
+	}
+	if len(st.list) > 0 && len(t.returns) > 0 {
+		t.purge(s, st.addr, sp)
+	}
+	for _, b := range st.list { // fn may set and remove: both leave this list alone
+		if b.site != nil {
+			b.Hits++
+			t.brk.entry = b
+			b.fn(t, b)
+		}
+	}
+	t.brk.entry = nil
+}
+
+// goOn prepares a task at a breakpoint for going on, and returns false if it has
+// died.
+func (tr *tracer) goOn(t *Task) bool {
+	brk := t.brk
+	t.brk = nil
+	st := t.Proc.space.sites[brk.addr]
+	if st != nil && brk.regs.IP() == brk.addr {
+		return tr.pass(t, st, &brk.regs)
+	}
+	return !brk.dirty || t.setRegs(&brk.regs) == 0
+}
+
+// passInPlace executes the instruction of a site where it is, while all other
+// threads are stopped.
+func (tr *tracer) passInPlace(t *Task, st *site, r *Regs) bool {
+	_, thaw := tr.freeze(t)
+	defer thaw()
+	if t.setRegs(r) != 0 {
+		return false
+	}
+	if t.poke(st.addr, st.code[:1]) != nil {
+		return tr.alive(t)
+	}
+	ok := tr.singleStep(t, st.addr)
+	if t.Proc.space.sites[st.addr] == st {
+		_ = t.poke(st.addr, []byte{breakInsn})
+	}
+	return ok
+}
+
+// alive says whether a task can be resumed.
+func (tr *tracer) alive(t *Task) bool {
+	var r Regs
+	return t.getRegs(&r) == 0
+}
+
+// singleStep executes one instruction of t. Signals are blocked meanwhile and
+// delivered later, but for those that the instruction causes. It returns false
+// if the task has died, or is left stopped with such a signal.
+func (tr *tracer) singleStep(t *Task, addr uint64) bool {
+	var mask uint64
+	if sigmask(unix.PTRACE_GETSIGMASK, t.TID, &mask) != 0 {
+		return false
+	}
+	blocked := ^uint64(faults) | mask&^signalBit(unix.SIGTRAP)
+	if sigmask(unix.PTRACE_SETSIGMASK, t.TID, &blocked) != 0 {
+		return false
+	}
+	var again []unix.Signal
+	fault := stop{}
+	for {
+		if ptraceOp(unix.PTRACE_SINGLESTEP, t.TID, 0) != 0 {
+			return false
+		}
+		st, err := t.await()
+		if err != nil {
+			return false
+		}
+		s := classify(st)
+		if s.kind == stopGroup || s.kind == stopTrap {
+			t.rejoin = true
+		}
+		if s.kind != stopSignal {
+			continue
+		}
+		var si siginfo
+		if getSiginfo(t.TID, &si) != 0 {
+			return false
+		}
+		if si.code <= 0 { // sent by somebody
+			again = append(again, s.sig)
+			continue
+		}
+		if s.sig != unix.SIGTRAP {
+			fault = s
+			break
+		}
+		var r Regs
+		if t.getRegs(&r) != 0 {
+			return false
+		}
+		if r.IP() != addr { // otherwise a repeated string instruction, or a jump to itself
+			break
+		}
+	}
+	sigmask(unix.PTRACE_SETSIGMASK, t.TID, &mask)
+	for _, sig := range again {
+		_ = unix.Tgkill(t.PID, t.TID, sig)
+	}
+	if fault.kind != stopNone {
+		t.fault = fault.sig
+	}
+	return true
+}
+
+func signalBit(s unix.Signal) uint64 { return 1 << (s - 1) }
+
+// faults are the signals that an instruction can cause; blocked ones would kill.
+const faults = 1<<(unix.SIGSEGV-1) | 1<<(unix.SIGBUS-1) | 1<<(unix.SIGILL-1) | 1<<(unix.SIGFPE-1) | 1<<(unix.SIGTRAP-1)

@@ -1,0 +1,114 @@
+package ptrace
+
+import "golang.org/x/sys/unix"
+
+// request is work for the tracing thread, from any goroutine.
+type request struct {
+	t         *Task
+	fn        func(*Task)
+	interrupt bool
+}
+
+// Hold keeps the task stopped where it is when the handler (or the function of a
+// breakpoint) returns, until [Task.Release]. Others go on. The task may be killed
+// meanwhile, and it is released when Attach ends or a handler panics. It has no
+// effect at TaskExit and TaskDetach.
+func (t *Task) Hold() { t.hold = true }
+
+// Release lets a task go on that is held. fn, if not nil, is called first, on the
+// tracing thread, and may do what the function that called Hold could; it may
+// also call Hold again. Release may be called from any goroutine, and does not
+// wait. If the task is gone by then, or was released for another reason, fn is
+// not called.
+func (t *Task) Release(fn func(t *Task)) { t.tr.request(request{t: t, fn: fn}) }
+
+// Interrupt calls fn once, on the tracing thread, as soon as the task has
+// stopped, wherever it is; a call in which it sleeps is restarted afterwards, as
+// by a debugger. It may be called from any goroutine, and does not wait. If the
+// task ends before, fn is not called.
+func (t *Task) Interrupt(fn func(t *Task)) { t.tr.request(request{t: t, fn: fn, interrupt: true}) }
+
+func (tr *tracer) request(q request) {
+	tr.mu.Lock()
+	tr.requests = append(tr.requests, q)
+	tr.mu.Unlock()
+	tr.work.Store(true)
+	select {
+	case tr.kick <- struct{}{}:
+	default: // the watcher has been told
+	}
+}
+
+// serve does one request.
+func (tr *tracer) serve() {
+	tr.mu.Lock()
+	if len(tr.requests) == 0 {
+		tr.work.Store(false)
+		tr.mu.Unlock()
+		return
+	}
+	q := tr.requests[0]
+	tr.requests = tr.requests[1:]
+	tr.mu.Unlock()
+	t := q.t
+	if tr.tasks[t.TID] != t || tr.detaching || tr.crash != nil {
+		return
+	}
+	switch {
+	case q.interrupt && t.parked:
+		tr.cur = t
+		q.fn(t)
+		tr.cur = nil
+	case q.interrupt:
+		t.onStop = append(t.onStop, q.fn)
+		ptraceOp(unix.PTRACE_INTERRUPT, t.TID, 0)
+	case t.parked:
+		t.hold, t.parked = false, false
+		tr.cur = t
+		if q.fn != nil {
+			q.fn(t)
+		}
+		tr.release(t)
+	}
+}
+
+// release lets a task go on where it was parked, unless it is held again.
+func (tr *tracer) release(t *Task) {
+	if t.after == stopGroup {
+		tr.listen(t)
+		return
+	}
+	if t.after == stopExec {
+		tr.afterExec(t)
+		return
+	}
+	tr.resume(t, t.afterSig)
+}
+
+// interrupted calls the functions given to Interrupt.
+func (tr *tracer) interrupted(t *Task, at place) {
+	for len(t.onStop) > 0 {
+		if t.at == placeNone {
+			t.at = at
+		}
+		fn := t.onStop[0]
+		t.onStop = t.onStop[1:]
+		fn(t)
+	}
+}
+
+// listen leaves a task in the stop of its process by job control.
+func (tr *tracer) listen(t *Task) {
+	tr.thaw(0)
+	if t.hold {
+		t.parked, t.after = true, stopGroup
+		return
+	}
+	ran := t.at == placeStop // a system call was injected: it stops again
+	t.at = placeNone
+	if ran {
+		t.cont(0)
+		return
+	}
+	ptraceOp(unix.PTRACE_LISTEN, t.TID, 0)
+}

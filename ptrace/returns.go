@@ -1,0 +1,103 @@
+package ptrace
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+)
+
+// oneShot waits for the return from a function.
+type oneShot struct {
+	addr   uint64 // where it returns to
+	sp     uint64 // the stack pointer behind the return
+	entry  uint64 // the function's breakpoint
+	thread uint64 // thread pointer
+	fn     func(*Task, uint64)
+}
+
+// slot is where the return address lies.
+func (e *oneShot) slot() uint64 { return e.sp - retSize }
+
+// OnReturn calls fn once, when the function returns at whose entry t is, with
+// what it returns. It may be called only from the function of a breakpoint at a
+// function's first instruction. It holds for this thread and this call of a
+// recursive function, which are told by the stack pointer; a function that jumps
+// to another one at its end returns when that does. fn runs as a breakpoint's
+// function does, at the instruction behind the call.
+//
+// A call that is left in another way (longjmp, an exception, the thread's end)
+// does not return, and fn is not called. That is noticed when its place on the
+// stack is used again: before, another function that returns to the very
+// same place on the stack and in the code would be taken for it.
+func (t *Task) OnReturn(fn func(t *Task, ret uint64)) error {
+	if t.brk == nil || t.brk.entry == nil {
+		return fmt.Errorf("return breakpoint in %d: %w", t.TID, ErrState)
+	}
+	r := &t.brk.regs
+	ret, err := t.returnAddress(r)
+	if err != nil {
+		return fmt.Errorf("return breakpoint in %d: %w", t.TID, err)
+	}
+	st, err := t.Proc.space.plant(t, ret)
+	if err != nil {
+		return err
+	}
+	st.waits++
+	t.returns = append(t.returns, oneShot{ret, r.SP() + retSize, t.brk.addr, r.FSBase(), fn})
+	return nil
+}
+
+// returned calls the one-shots of the frame that has just returned to st.
+func (t *Task) returned(s *space, st *site, sp uint64) {
+	var due []oneShot
+	t.returns = slices.DeleteFunc(t.returns, func(e oneShot) bool {
+		if e.addr != st.addr || e.sp != sp {
+			return false
+		}
+		due = append(due, e)
+		return true
+	})
+	for _, e := range slices.Backward(due) {
+		st.waits--
+		e.fn(t, t.brk.regs.Ret())
+	}
+	_ = s.settle(st) // nothing that could be told
+}
+
+// purge forgets the one-shots of frames that can't be there any more, now that t
+// is at the entry of a function with its return address at sp.
+func (t *Task) purge(s *space, entry, sp uint64) {
+	for i := len(t.returns) - 1; i >= 0; i-- {
+		e := &t.returns[i]
+		if e.slot() > sp {
+			continue // of a caller
+		}
+		// The same slot with the same address in it is a function that jumped here
+		// at its end, unless it is this one.
+		dead := e.slot() == sp && e.entry == entry
+		if !dead {
+			var b [retSize]byte
+			n, _ := t.ReadMem(e.slot(), b[:])
+			dead = n != len(b) || binary.LittleEndian.Uint64(b[:]) != e.addr
+		}
+		if dead {
+			t.dropReturn(s, i)
+		}
+	}
+}
+
+func (t *Task) dropReturn(s *space, i int) {
+	st := s.sites[t.returns[i].addr]
+	t.returns = slices.Delete(t.returns, i, i+1)
+	if st != nil {
+		st.waits--
+		_ = s.settle(st)
+	}
+}
+
+// dropReturns forgets all of a task's one-shots.
+func (t *Task) dropReturns() {
+	for len(t.returns) > 0 {
+		t.dropReturn(t.Proc.space, len(t.returns)-1)
+	}
+}

@@ -1,0 +1,338 @@
+package ptrace
+
+import (
+	"bytes"
+	"errors"
+	"maps"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// space is an address space, with the breakpoints in it. The processes that
+// share one are mostly a vfork child and its parent.
+type space struct {
+	tr    *tracer
+	procs []*Process
+	sites map[uint64]*site // live ones
+	// tombs are sites that were removed. A thread may have run into one without
+	// this being known yet.
+	tombs map[uint64]*site
+
+	syscall uint64 // a syscall instruction; 0: not looked for yet
+	pages   []page // for copies of instructions
+	noPages bool   // none can be had
+}
+
+// maxCode is how long an instruction can be.
+const maxCode = 15
+
+// site is an address with a breakpoint instruction of ours.
+type site struct {
+	addr  uint64
+	code  [maxCode]byte // what the program has there
+	n     int           // how much of that could be read
+	list  []*Breakpoint // replaced, never changed in place
+	waits int           // one-shots of OnReturn
+
+	plan planKind // how the instruction is executed
+	how  details
+	slot uint64 // its copy; 0: none yet
+}
+
+func (st *site) live() bool { return len(st.list) > 0 || st.waits > 0 }
+
+// edit notes that the program's code changes to b at addr.
+func (st *site) edit(addr uint64, b []byte) {
+	changed := false
+	for i := range st.n {
+		if k := st.addr + uint64(i) - addr; k < uint64(len(b)) && st.code[i] != b[k] {
+			st.code[i] = b[k]
+			changed = true
+		}
+	}
+	if changed {
+		st.plan, st.slot = planUnknown, 0
+	}
+}
+
+// join makes p one of the processes in s.
+func (s *space) join(p *Process) {
+	p.space = s
+	s.procs = append(s.procs, p)
+}
+
+// leave is the opposite, and says whether nobody is left.
+func (s *space) leave(p *Process) bool {
+	s.procs = slices.DeleteFunc(s.procs, func(q *Process) bool { return q == p })
+	return len(s.procs) == 0
+}
+
+// within returns the sites, also the removed ones, whose code overlaps a range.
+func (s *space) within(addr uint64, n int) []*site {
+	var found []*site
+	for _, m := range []map[uint64]*site{s.sites, s.tombs} {
+		for a, st := range m {
+			if a < addr+uint64(n) && addr < a+maxCode {
+				found = append(found, st)
+			}
+		}
+	}
+	return found
+}
+
+// write writes by force, through the memory of any process in s.
+func (s *space) write(addr uint64, b []byte) bool {
+	for _, p := range s.procs {
+		if p.mem >= 0 {
+			if n, e := pwrite(p.mem, addr, b); e == 0 && n == len(b) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// byteAt reads one byte.
+func (s *space) byteAt(addr uint64) (byte, bool) {
+	var b [1]byte
+	for _, p := range s.procs {
+		if p.mem >= 0 {
+			if n, e := pread(p.mem, addr, b[:]); e == 0 && n == 1 {
+				return b[0], true
+			}
+		}
+	}
+	if t := s.stopped(); t != nil {
+		n, _ := t.ReadMem(addr, b[:])
+		return b[0], n == 1
+	}
+	return 0, false
+}
+
+// stopped returns a stopped task in s, if there is one, for memory that can't
+// be reached through a file.
+func (s *space) stopped() *Task {
+	if s.tr == nil || s.tr.cur == nil || s.tr.cur.Proc == nil || s.tr.cur.Proc.space != s {
+		return nil
+	}
+	return s.tr.cur
+}
+
+// plant makes a site at addr, or finds it.
+func (s *space) plant(t *Task, addr uint64) (*site, error) {
+	if st := s.sites[addr]; st != nil {
+		return st, nil
+	}
+	st := &site{addr: addr}
+	st.n, _ = t.ReadText(addr, st.code[:])
+	if st.n == 0 {
+		return nil, breakError(addr, unix.EFAULT)
+	}
+	if old := s.tombs[addr]; old != nil && old.n == st.n && old.code == st.code {
+		st = old // with its copy of the instruction
+	} else if err := st.decode(); err != nil {
+		return nil, err
+	}
+	if err := t.poke(addr, []byte{breakInsn}); err != nil {
+		return nil, err
+	}
+	delete(s.tombs, addr)
+	s.tr = t.tr
+	if s.sites == nil {
+		s.sites = map[uint64]*site{}
+	}
+	s.sites[addr] = st
+	return st, nil
+}
+
+// settle removes the breakpoint instruction of a site that nobody needs.
+func (s *space) settle(st *site) (err error) {
+	if st.live() || s.sites[st.addr] != st {
+		return nil
+	}
+	delete(s.sites, st.addr)
+	if s.tombs == nil {
+		s.tombs = map[uint64]*site{}
+	}
+	s.tombs[st.addr] = st
+	// The page may be gone, or be another one by now.
+	if b, ok := s.byteAt(st.addr); ok && b == breakInsn {
+		if !s.write(st.addr, st.code[:1]) {
+			err = breakError(st.addr, errors.New("it can't be removed"))
+			if t := s.stopped(); t != nil {
+				err = t.poke(st.addr, st.code[:1])
+			}
+		}
+	}
+	for _, t := range s.tr.tasks {
+		if t.skip == st.addr && t.Proc.space == s {
+			t.skip = 0 // nothing to be skipped any more
+		}
+	}
+	return err
+}
+
+// clear removes all sites.
+func (s *space) clear() {
+	for _, st := range s.sites {
+		for _, b := range st.list {
+			b.site = nil
+		}
+		st.list, st.waits = nil, 0
+		if err := s.settle(st); err != nil {
+			s.tr.log.Warn("breakpoint left in a program", "error", err)
+		}
+	}
+}
+
+// inherit makes p's space, a copy of s as it was when t was forked by one of s's
+// threads. Sites may have been planted and removed since.
+func (s *space) inherit(t *Task, p *Process, returns []oneShot) {
+	c := &space{tr: s.tr, syscall: s.syscall, pages: slices.Clone(s.pages), noPages: s.noPages}
+	c.join(p)
+	if len(s.sites)+len(s.tombs) == 0 {
+		return
+	}
+	c.sites = map[uint64]*site{}
+	for addr, old := range s.sites {
+		st := &site{addr: addr, code: old.code, n: old.n, plan: old.plan, how: old.how, slot: old.slot}
+		for _, b := range old.list {
+			st.list = append(st.list, &Breakpoint{Addr: addr, fn: b.fn, site: st, space: c})
+		}
+		c.sites[addr] = st
+	}
+	for _, e := range returns {
+		if st := c.sites[e.addr]; st != nil {
+			st.waits++
+			t.returns = append(t.returns, e)
+		}
+	}
+	now := func(addr uint64) (byte, bool) {
+		if v, ok := c.byteAt(addr); ok {
+			return v, true
+		}
+		var b [1]byte
+		n, _ := t.ReadMem(addr, b[:])
+		return b[0], n == 1
+	}
+	for addr, st := range maps.All(c.sites) {
+		switch v, ok := now(addr); {
+		case !st.live():
+			delete(c.sites, addr)
+			if v == breakInsn && ok {
+				_ = t.poke(addr, st.code[:1])
+			}
+		case ok && v != breakInsn && v == st.code[0]:
+			_ = t.poke(addr, []byte{breakInsn})
+		}
+	}
+	for addr, st := range s.tombs {
+		if v, ok := now(addr); ok && v == breakInsn && c.sites[addr] == nil {
+			_ = t.poke(addr, st.code[:1])
+		}
+	}
+}
+
+// scrub removes what a child, forked from s and about to be let go, has
+// inherited.
+func (s *space) scrub(t *Task) {
+	for _, m := range []map[uint64]*site{s.sites, s.tombs} {
+		for addr, st := range m {
+			code := make([]byte, st.n)
+			if n, _ := t.ReadMem(addr, code); n == st.n && code[0] == breakInsn && bytes.Equal(code[1:], st.code[1:st.n]) {
+				_ = t.poke(addr, st.code[:1])
+			}
+		}
+	}
+}
+
+// setMemory gives a new process its address space: its parent's, a copy of that,
+// or a new one. A parent that has died can be told only by what it left in the
+// child.
+func (tr *tracer) setMemory(t, parent *Task) {
+	p := t.Proc
+	if parent == nil {
+		for _, s := range tr.spaces() {
+			if s.matches(t) {
+				s.inherit(t, p, nil)
+				return
+			}
+		}
+		new(space).join(p)
+		return
+	}
+	s := parent.Proc.space
+	same, known := sameMemory(t.TID, parent.TID)
+	if !known {
+		same = t.sharesMemory()
+	}
+	if same {
+		s.join(p)
+		return
+	}
+	s.inherit(t, p, tr.returnsOf(t, parent))
+}
+
+// returnsOf finds the one-shots that a forked child has inherited: those of the
+// thread that forked it, which has the same thread pointer.
+func (tr *tracer) returnsOf(t, parent *Task) []oneShot {
+	var have bool
+	for _, o := range tr.tasks {
+		have = have || o.Proc == parent.Proc && len(o.returns) > 0
+	}
+	if !have {
+		return nil
+	}
+	var r Regs
+	if t.getRegs(&r) != 0 {
+		return nil
+	}
+	var all []oneShot
+	for _, o := range tr.tasks {
+		if o.Proc == parent.Proc && (o == parent || len(o.returns) > 0) {
+			for _, e := range o.returns {
+				if e.thread == r.FSBase() {
+					all = append(all, e)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// spaces lists all address spaces that are known, also those of processes that
+// have ended not long ago.
+func (tr *tracer) spaces() []*space {
+	list := slices.Clone(tr.graves)
+	for _, t := range tr.tasks {
+		if t.Proc != nil && t.Proc.space != nil && !slices.Contains(list, t.Proc.space) {
+			list = append(list, t.Proc.space)
+		}
+	}
+	return list
+}
+
+// matches says whether t's memory has all of s's breakpoints.
+func (s *space) matches(t *Task) bool {
+	var b [1]byte
+	for addr := range s.sites {
+		if n, _ := t.ReadMem(addr, b[:]); n != 1 || b[0] != breakInsn {
+			return false
+		}
+	}
+	return len(s.sites) > 0
+}
+
+// bury forgets the memory of a process that has ended or execed.
+func (tr *tracer) bury(p *Process) {
+	s := p.space
+	if s == nil || !s.leave(p) || len(s.sites) == 0 {
+		return
+	}
+	const keep = 16
+	tr.graves = append(tr.graves, s)
+	if len(tr.graves) > keep {
+		tr.graves = slices.Delete(tr.graves, 0, 1)
+	}
+}

@@ -1,0 +1,125 @@
+package ptrace
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// StopWorld stops every other thread that shares t's memory: those of its process,
+// and of a vfork child or parent. It returns them, and what lets them go on;
+// that happens at the latest when the handler returns. What they were about to
+// report is reported later.
+//
+// A thread that sleeps in the kernel and can't be woken (the parent of a vfork
+// child, one that waits for a disk) can't be stopped before it wakes up; but it
+// will not execute any of its program then. Its registers can't be read
+// ([Task.PC] works).
+func (t *Task) StopWorld() (tasks []*Task, resume func(), err error) {
+	switch {
+	case t.tr.tasks[t.TID] != t:
+		return nil, nil, fmt.Errorf("stop the threads of %d: %w", t.PID, ErrGone)
+	case t.tr.unstopped:
+		return nil, nil, fmt.Errorf("stop the threads of %d: %w", t.PID, ErrState)
+	}
+	tasks, resume = t.tr.freeze(t)
+	for _, o := range tasks {
+		o.leaveCopy()
+	}
+	return tasks, resume, nil
+}
+
+// freeze is StopWorld.
+func (tr *tracer) freeze(t *Task) (tasks []*Task, thaw func()) {
+	var waiting []*Task
+	for _, o := range tr.tasks {
+		if o == t || o.Proc == nil || o.Proc.space != t.Proc.space {
+			continue
+		}
+		tasks = append(tasks, o)
+		if o.queued || o.parked || o.frozen || o == tr.cur || o == tr.born {
+			continue // stopped already
+		}
+		if ptraceOp(unix.PTRACE_INTERRUPT, o.TID, 0) == 0 { // ESRCH: dying
+			waiting = append(waiting, o)
+		}
+	}
+	from := len(tr.iced)
+	for _, o := range waiting {
+		tr.settle(o)
+	}
+	return tasks, func() { tr.thaw(from) }
+}
+
+// settle waits until o, which was interrupted, has stopped, or sleeps in the
+// kernel where it can't. Then it will stop before it executes any of its program.
+func (tr *tracer) settle(o *Task) {
+	for try := 0; ; try++ {
+		var st unix.WaitStatus
+		tid, e := waitNow(o.TID, &st)
+		switch {
+		case e == unix.EINTR:
+			continue
+		case e != 0:
+			return // gone
+		case tid != 0:
+			tr.iceOrQueue(o, st)
+			return
+		case try < 50:
+			yield()
+		default:
+			if sleepsDeep(o.PID, o.TID) {
+				return
+			}
+			time.Sleep(20 * time.Microsecond)
+		}
+	}
+}
+
+// iceOrQueue deals with the first stop of an interrupted task: the interruption
+// itself, or something that is for the main loop.
+func (tr *tracer) iceOrQueue(o *Task, st unix.WaitStatus) {
+	s := classify(st)
+	if s.kind == stopTrap {
+		o.listening = false
+	}
+	switch {
+	case s.kind == stopTrap && len(o.onStop) == 0, s.kind == stopGroup && o.listening:
+		tr.res.Stops++
+		o.frozen = true
+		tr.iced = append(tr.iced, o)
+	default:
+		tr.queue(o, st)
+	}
+}
+
+// thaw lets the tasks go on that were frozen from a point on.
+func (tr *tracer) thaw(from int) {
+	if from >= len(tr.iced) {
+		return
+	}
+	list := tr.iced[from:]
+	tr.iced = tr.iced[:from]
+	for _, o := range list {
+		if !o.frozen || tr.tasks[o.TID] != o {
+			continue
+		}
+		o.frozen = false
+		if o.listening {
+			ptraceOp(unix.PTRACE_LISTEN, o.TID, 0)
+		} else {
+			o.cont(0)
+		}
+	}
+}
+
+// sleepsDeep says whether a thread sleeps in the kernel and only the end of
+// that wakes it, or has ended.
+func sleepsDeep(pid, tid int) bool {
+	switch threadState(pid, tid) {
+	case 'D', 'Z', 'X', '?':
+		return true
+	}
+	return false
+}
