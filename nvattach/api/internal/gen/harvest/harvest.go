@@ -183,6 +183,11 @@ func (src *source) extract(release string, includes []string) (*Result, error) {
 		for _, g := range src.flags {
 			w.record(u.Tags[g.name])
 		}
+		for name, t := range u.Typedefs { // what parameters of an integer type sum up
+			if t.Base().Class == cdecl.Enum && strings.HasSuffix(strings.ToLower(name), "flags") {
+				w.typedef(t)
+			}
+		}
 		for _, f := range u.Funcs {
 			if !src.wants(f.Name) || r.Funcs[f.Name] != nil && define == perThread {
 				continue

@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -57,6 +58,13 @@ func Encode(sets []*facts.Set) ([]byte, error) {
 		return nil, err
 	}
 	return out.Bytes(), nil
+}
+
+// Equal reports whether two packed files hold the same.
+func Equal(a, b []byte) bool {
+	x, errX := io.ReadAll(flate.NewReader(bytes.NewReader(a)))
+	y, errY := io.ReadAll(flate.NewReader(bytes.NewReader(b)))
+	return errX == nil && errY == nil && bytes.Equal(x, y)
 }
 
 func library(name string) api.Library {
@@ -198,9 +206,20 @@ func (r *resolver) flags(name string) (resolved, error) {
 	if t, ok := r.made[key]; ok {
 		return t, nil
 	}
-	values, err := r.values(name)
+	enum := name
+	for range 4 { // typedefs
+		var word, target string
+		if fact := r.set.Types[enum][r.release]; fact == "" || tuple(fact, &word, &target) != nil || word != "alias" {
+			break
+		}
+		enum = target
+	}
+	values, err := r.values(enum)
 	if err != nil {
 		return resolved{}, err
+	}
+	if len(values) == 0 {
+		return resolved{}, fmt.Errorf("no values of %s", name)
 	}
 	t := r.enum(api.KindFlags, name, 4, values)
 	r.made[key] = t
