@@ -51,6 +51,12 @@ func (tr *tracer) serve() {
 	tr.requests = tr.requests[1:]
 	tr.mu.Unlock()
 	t := q.t
+	if t == nil { // of Task.Post
+		if !tr.detaching && tr.crash == nil {
+			q.fn(nil)
+		}
+		return
+	}
 	if tr.tasks[t.TID] != t || tr.detaching || tr.crash != nil {
 		return
 	}

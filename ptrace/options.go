@@ -56,6 +56,11 @@ type Options struct {
 	// could not be stopped (a thread that sleeps uninterruptibly in a driver).
 	NoSignals bool
 
+	// Fault, if not nil, is asked on the tracing thread about each SIGSEGV and
+	// SIGBUS that is about to be delivered. If it returns true, having repaired what
+	// is wrong, usually by [Task.SetRegs], the signal is not delivered.
+	Fault func(t *Task, sig unix.Signal) bool
+
 	// Logger gets warnings and debug messages; nil drops them.
 	Logger *slog.Logger
 

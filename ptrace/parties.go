@@ -1,0 +1,51 @@
+package ptrace
+
+import "golang.org/x/sys/unix"
+
+// What a handler needs that serves several parties, or puts code of its own into
+// processes.
+
+// Matcher applies rules to a call in Go, as a filter made of them would. It is
+// for handlers that stop for several parties, whose rules overlap: a filter gives
+// one class only.
+type Matcher struct{ m *matcher }
+
+// NewMatcher checks the rules and returns their Matcher.
+func NewMatcher(rules []Rule) (*Matcher, error) {
+	m, err := newMatcher(rules)
+	if err != nil {
+		return nil, err
+	}
+	return &Matcher{m}, nil
+}
+
+// Match returns the class of the first rule that selects c.
+func (m *Matcher) Match(c *Syscall) (class uint16, ok bool) { return m.m.match(c) }
+
+// Filtered reports whether filters of this package, and no others, select the
+// calls of t's process: a call that they let pass costs nothing and comes to
+// nobody's notice. It is false where every call stops, and where the program has
+// filters of its own. Where the kernel does not say how many filters there are
+// (before 5.9), those of the program are not seen.
+func (t *Task) Filtered() bool {
+	if t.Proc == nil || t.Proc.all {
+		return false
+	}
+	n, known := t.foreignFilters()
+	return !known || n <= 0
+}
+
+// Post has fn called on the tracing thread as soon as that has nothing else to
+// do. It may be called from any goroutine, also when t has ended, and does not
+// wait. When tracing ends, or a handler panics, fn may not be called at all.
+func (t *Task) Post(fn func()) { t.tr.request(request{fn: func(*Task) { fn() }}) }
+
+// fault asks Options.Fault about a signal, and lets the task go on without it if
+// that was dealt with.
+func (tr *tracer) fault(t *Task, sig unix.Signal) bool {
+	if tr.o.Fault == nil || !t.announced || tr.crash != nil || !tr.o.Fault(t, sig) {
+		return false
+	}
+	tr.resume(t, 0)
+	return true
+}
