@@ -64,6 +64,10 @@ func (p *printer) plainEvent(ev *traces.Event) {
 		p.dst = strconv.AppendInt(p.dst, int64(ev.Child), 10)
 	case traces.KindExec:
 		p.exec(ev)
+	case traces.KindCall, traces.KindReturn:
+		p.library(ev)
+	case traces.KindImage, traces.KindKernel:
+		p.image(ev)
 	default:
 		p.remarkEvent(ev)
 	}
@@ -299,6 +303,73 @@ func (p *printer) exec(ev *traces.Event) {
 	p.sysResult(ev, false)
 }
 
+// library appends a call of a library's function as it was recorded. What the
+// arguments mean is not this package's business.
+func (p *printer) library(ev *traces.Event) {
+	if ev.Kind == traces.KindReturn {
+		p.text("<... ")
+		p.mark(colorName, "")
+		p.dst = appendSafe(p.dst, ev.Name)
+		p.mark(colorOff, "")
+		p.text(" returned>")
+		if ev.Flags&traces.FlagUnfinished != 0 {
+			p.text(" = ? <unfinished ...>")
+			return
+		}
+		p.text(" = ")
+		p.hexNumber(uint64(ev.Ret))
+		return
+	}
+	p.mark(colorName, "")
+	p.dst = appendSafe(p.dst, ev.Name)
+	p.mark(colorOff, "")
+	p.text("(")
+	for i, v := range ev.Args {
+		if i > 0 {
+			p.text(", ")
+		}
+		p.hexNumber(v)
+	}
+	p.text(")")
+}
+
+// image appends the load of a code image, or a kernel's first launch.
+func (p *printer) image(ev *traces.Event) {
+	p.mark(colorNote, "--- ")
+	im := ev.Image
+	switch {
+	case ev.Kind == traces.KindKernel:
+		p.text("first launch of ")
+		p.dst = appendSafe(p.dst, ev.Name)
+		if im != nil {
+			p.text(", from image ")
+			p.shortHash(im.SHA256)
+		}
+	case im == nil:
+		p.text("image loaded")
+	default:
+		p.text("image ")
+		p.shortHash(im.SHA256)
+		p.text(" (")
+		p.dst = appendSafe(p.dst, im.Format)
+		p.text(", ")
+		p.dst = strconv.AppendInt(p.dst, im.Size, 10)
+		p.text(" bytes) loaded")
+	}
+	if ev.Kind == traces.KindImage && ev.Name != "" {
+		p.text(" by ")
+		p.dst = appendSafe(p.dst, ev.Name)
+	}
+	if ev.Kind == traces.KindImage && ev.Path != "" {
+		p.text(" from ")
+		p.dst = appendSafe(p.dst, ev.Path)
+	}
+	p.mark(colorOff, " ---")
+}
+
+// shortHash appends the beginning of a hash, which is enough to find it.
+func (p *printer) shortHash(h string) { p.dst = appendSafe(p.dst, h[:min(len(h), 12)]) }
+
 // remarkEvent appends events that are no calls.
 func (p *printer) remarkEvent(ev *traces.Event) {
 	switch ev.Kind {
@@ -321,6 +392,10 @@ func (p *printer) remarkEvent(ev *traces.Event) {
 		p.mark(colorOff, " ---")
 	case traces.KindNote:
 		p.mark(colorNote, "--- nvtrace: ")
+		p.dst = appendSafe(p.dst, ev.Text)
+		p.mark(colorOff, " ---")
+	case traces.KindGap:
+		p.mark(colorError, "--- nvtrace: incomplete: ")
 		p.dst = appendSafe(p.dst, ev.Text)
 		p.mark(colorOff, " ---")
 	case traces.KindLost:

@@ -24,8 +24,9 @@ import (
 //	status   OK, or the name of an RM status or errno (NV_ERR_*, EINVAL); what
 //	         has no result is not selected, not by status=!OK either
 //	unknown  what the tables lack (control, class, request, size, any)
+//	api      name of a library's function (cuMemAlloc*): its call and its return
 //
-// Notes about the recording itself are always selected.
+// Notes about the recording itself, and gaps in it, are always selected.
 type Filter struct {
 	terms []term
 }
@@ -57,9 +58,10 @@ const (
 	keyTID
 	keyStatus
 	keyUnknown
+	keyAPI
 )
 
-var filterKeys = []string{"device", "ioctl", "control", "class", "call", "pid", "tid", "status", "unknown"}
+var filterKeys = []string{"device", "ioctl", "control", "class", "call", "pid", "tid", "status", "unknown", "api"}
 
 // ParseFilter compiles expressions; none select everything. The error of a bad
 // one says which word is wrong and what is allowed.
@@ -166,7 +168,7 @@ func checkWord(key filterKey, word string, p pattern) error {
 // Match reports whether the event and its decoded call are selected. A nil
 // Filter selects everything.
 func (f *Filter) Match(ev *traces.Event, c *Call) bool {
-	if f == nil || ev.Kind == traces.KindNote || ev.Kind == traces.KindLost {
+	if f == nil || ev.Kind == traces.KindNote || ev.Kind == traces.KindLost || ev.Kind == traces.KindGap {
 		return true
 	}
 	for i := range f.terms {
@@ -205,6 +207,8 @@ func (p *pattern) match(key filterKey, ev *traces.Event, c *Call) bool {
 		return uint64(ev.TID) == p.number
 	case keyStatus:
 		return p.status(ev, c)
+	case keyAPI:
+		return (ev.Kind == traces.KindCall || ev.Kind == traces.KindReturn) && p.name(ev.Name)
 	default:
 		if p.glob {
 			return p.name(c.Unknown.String())

@@ -31,6 +31,8 @@ func (d *Decoder) AppendJSON(dst []byte, ev *traces.Event, c *Call) []byte {
 		j.call(ev, c)
 	case ev.Kind == traces.KindMmap && c.Link != nil:
 		j.link(c.Link)
+	case ev.Kind >= traces.KindCall && ev.Kind <= traces.KindKernel:
+		j.library(ev)
 	}
 	j.tail(ev, c)
 	dst = p.dst
@@ -384,11 +386,11 @@ func (j jsonPrinter) tail(ev *traces.Event, c *Call) {
 		j.int("cpu", ev.Cost.TracerCPU)
 		j.int("wall", ev.Cost.Wall)
 		j.dst = append(j.dst, '}')
-	case ev.Flags&(traces.FlagNoExit|traces.FlagUnfinished) != 0 || ev.Kind == traces.KindNote || ev.Kind >= traces.KindEnd:
+	case ev.Flags&(traces.FlagNoExit|traces.FlagUnfinished) != 0 || !returns(ev.Kind):
 	case c.Errno != 0:
 		j.int("ret", -1)
 		j.string("errno", errnoName(c.Errno))
-	case ev.Kind == traces.KindMmap || ev.Kind == traces.KindMremap:
+	case ev.Kind == traces.KindMmap || ev.Kind == traces.KindMremap || ev.Kind == traces.KindReturn:
 		j.hex("ret", uint64(ev.Ret))
 	default:
 		j.int("ret", ev.Ret)
@@ -397,6 +399,44 @@ func (j jsonPrinter) tail(ev *traces.Event, c *Call) {
 		j.string("status", c.StatusName())
 	}
 	j.dst = append(j.dst, "}\n"...)
+}
+
+// returns reports whether an event of the kind has a result.
+func returns(k traces.Kind) bool {
+	switch k {
+	case traces.KindNote, traces.KindCall, traces.KindImage, traces.KindKernel, traces.KindGap, traces.KindEnd, traces.KindOther:
+		return false
+	}
+	return true
+}
+
+// library appends what was recorded of a library's call, or of an image.
+func (j jsonPrinter) library(ev *traces.Event) {
+	j.string("name", ev.Name)
+	if ev.Kind == traces.KindCall {
+		j.key("args")
+		j.dst = append(j.dst, '[')
+		for i, v := range ev.Args {
+			if i > 0 {
+				j.dst = append(j.dst, ',')
+			}
+			j.quotedHex(v)
+		}
+		j.dst = append(j.dst, ']')
+	}
+	if im := ev.Image; im != nil {
+		j.key("image")
+		j.dst = append(j.dst, '{')
+		j.string("sha256", im.SHA256)
+		j.string("format", im.Format)
+		j.int("size", im.Size)
+		j.string("file", im.File)
+		if im.Handle != 0 {
+			j.hex("handle", im.Handle)
+		}
+		j.string("replaced", im.Replaced)
+		j.dst = append(j.dst, '}')
+	}
 }
 
 // appendJSONString appends a JSON string. Bytes that are not UTF-8 become U+FFFD.

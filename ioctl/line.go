@@ -35,6 +35,7 @@ type LineOptions struct {
 	Hex      bool                       // follow the line with a dump of the call's memory
 	Color    bool                       // mark names, errors and times with ANSI sequences
 	NoPID    bool                       // leave out the process and thread
+	Indent   int                        // spaces before what the line is about
 	Name     Namer                      // nil prints handles in hexadecimal
 	FDName   func(pid, fd int32) string // names a descriptor's file; nil uses what the Decoder saw opened
 }
@@ -71,6 +72,7 @@ func (d *Decoder) AppendCall(dst []byte, ev *traces.Event, c *Call, o *LineOptio
 	p := &d.printer
 	p.set(d, dst, ev, c, o)
 	p.prefix(ev, o, ev.Time-d.last)
+	p.spaces(o.Indent)
 	d.last = ev.Time
 	if ev.Kind == traces.KindIoctl {
 		p.device(ev)
@@ -94,6 +96,26 @@ func (d *Decoder) AppendCall(dst []byte, ev *traces.Event, c *Call, o *LineOptio
 	dst = p.dst
 	p.release()
 	return dst
+}
+
+// AppendText appends a line of an event's that another package has put into
+// words: the time, process and thread of ev as AppendCall shows them, then text.
+func (d *Decoder) AppendText(dst []byte, ev *traces.Event, text []byte, o *LineOptions) []byte {
+	if o == nil {
+		o = &LineOptions{}
+	}
+	start := len(dst)
+	p := &d.printer
+	p.set(d, dst, ev, &Call{}, o)
+	p.prefix(ev, o, ev.Time-d.last)
+	p.spaces(o.Indent)
+	d.last = ev.Time
+	dst = append(p.dst, text...)
+	if o.Width > 0 {
+		dst = cutLine(dst, start, o.Width)
+	}
+	p.release()
+	return append(dst, '\n')
 }
 
 // set prepares the printer for a call.
@@ -126,6 +148,15 @@ func (p *printer) mark(color, text string) {
 }
 
 func (p *printer) text(s string) { p.dst = append(p.dst, s...) }
+
+// maxIndent bounds what calls in calls are moved to the right.
+const maxIndent = 64
+
+func (p *printer) spaces(n int) {
+	for range min(n, maxIndent) {
+		p.dst = append(p.dst, ' ')
+	}
+}
 
 // pad appends spaces up to width columns after start.
 func (p *printer) pad(start, width int) {

@@ -13,7 +13,7 @@ import (
 // the package may, the package itself, and its like.
 const policy = `
 nvtrace/traces               < github.com/klauspost/compress/zstd
-nvtrace/traces/export        < nvtrace/ioctl nvtrace/rm nvtrace/traces github.com/google/pprof/profile
+nvtrace/traces/export        < nvtrace/ioctl nvtrace/nvattach/api nvtrace/rm nvtrace/traces github.com/google/pprof/profile
 nvtrace/ptrace               <
 nvtrace/rm                   <
 nvtrace/ioctl                < nvtrace/rm nvtrace/traces
@@ -28,7 +28,7 @@ nvtrace/nvattach/api         < nvtrace/traces
 nvtrace/ptx                  <
 nvtrace/ptx/emu              < nvtrace/ptx
 nvtrace/examples/rminfo      < nvtrace/rm
-nvtrace/cmd/nvtrace          < nvtrace/traces nvtrace/traces/export nvtrace/ptrace nvtrace/rm nvtrace/ioctl nvtrace/ioctl/record nvtrace/ioctl/replay nvtrace/ioctl/diff nvtrace/ioctl/allow nvtrace/fatbin nvtrace/ptx nvtrace/ptx/emu github.com/olekukonko/tablewriter github.com/olekukonko/tablewriter/tw
+nvtrace/cmd/nvtrace          < nvtrace/traces nvtrace/traces/export nvtrace/ptrace nvtrace/rm nvtrace/ioctl nvtrace/ioctl/record nvtrace/ioctl/replay nvtrace/ioctl/diff nvtrace/ioctl/allow nvtrace/fatbin nvtrace/ptx nvtrace/ptx/emu nvtrace/nvattach/api github.com/olekukonko/tablewriter github.com/olekukonko/tablewriter/tw
 `
 
 // guarded are libraries that only packages named in the policy may import.

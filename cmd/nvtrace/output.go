@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/ioctl"
+	"nvtrace/nvattach/api"
 	"nvtrace/traces"
 )
 
@@ -123,6 +124,7 @@ type logSink struct {
 	names   *lineNames     // nil: handles stay numbers
 	summary *ioctl.Summary // fed from the same decoding; nil for none
 	book    *failureBook   // of the summary; nil for none
+	api     *apiTrace      // of library calls; nil: they are left out
 	lines   *bufio.Writer  // nil: no lines
 	live    bool           // leave out the record that ends a recording
 	errs    once
@@ -137,6 +139,9 @@ func (s *logSink) Event(ev *traces.Event) {
 		s.summary.Add(ev, &c)
 		s.book.add(ev, &c, s.decoder)
 	}
+	if s.api != nil {
+		s.api.take(ev)
+	}
 	if s.names != nil {
 		s.names.around(ev, &c, func() { s.line(ev, &c) })
 	} else {
@@ -149,7 +154,11 @@ func (s *logSink) Event(ev *traces.Event) {
 
 // line prints the event if it is wanted.
 func (s *logSink) line(ev *traces.Event, c *ioctl.Call) {
-	if s.lines == nil || !s.filter.Match(ev, c) || s.live && ev.Kind == traces.KindEnd {
+	if s.lines == nil {
+		return
+	}
+	wanted := s.filter.Match(ev, c) && (!s.live || ev.Kind != traces.KindEnd)
+	if s.apiLine(ev, wanted) || !wanted {
 		return
 	}
 	s.buf = s.decoder.AppendCall(s.buf[:0], ev, c, s.opts)
@@ -173,6 +182,7 @@ func (s *logSink) printTo(e *env, w io.Writer, h *traces.Header, f *lineFlags) (
 // summarise makes the sink gather a summary.
 func (s *logSink) summarise(h *traces.Header) {
 	s.summary, s.book = ioctl.NewSummary(h), newFailureBook(s.decoder)
+	s.traceAPI().summary = api.NewSummary()
 }
 
 // Idle implements record.Sink.

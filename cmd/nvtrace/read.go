@@ -80,8 +80,11 @@ func reportVerb(e *env, args, command []string) int {
 	sink := &logSink{decoder: d, notice: func(n string) { e.notice("%s", n) }}
 	sink.summarise(&r.Header)
 	damage := each(r, e.notice, sink.Event)
+	sink.finish()
 	report := sink.summary.Report()
-	return e.answer(&asJSON, damage, report, func() error { return writeReport(e.stdout, report, sink.book) })
+	return e.answer(&asJSON, damage, sink.withAPI(report), func() error {
+		return errors.Join(writeReport(e.stdout, report, sink.book), sink.writeAPI(e.stdout))
+	})
 }
 
 // answer writes a verb's result, as JSON or as text does, and returns the
@@ -103,6 +106,8 @@ func logVerb(e *env, args, command []string) int {
 	fs := newFlagSet(e, "log", "[flags] run.nvt")
 	rf.register(fs)
 	lf.register(fs)
+	var af apiFlag
+	af.register(fs, "show library calls with what happens inside them, all or those of `LIBRARIES`: driver,runtime,cublas,…")
 	names, status, ok := parseAnywhere(fs, args)
 	if !ok {
 		return status
@@ -126,7 +131,11 @@ func logVerb(e *env, args, command []string) int {
 	if err := sink.printTo(e, e.stdout, &r.Header, &lf); err != nil {
 		return e.fail(exitUsage, "%v", err)
 	}
+	if af.set {
+		sink.showAPI(af.libraries)
+	}
 	err = each(r, e.notice, sink.Event)
+	sink.finish()
 	sink.Idle()
 	if err != nil {
 		return e.fail(exitFailed, "%v", err)

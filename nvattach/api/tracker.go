@@ -106,12 +106,11 @@ func (t *Tracker) Add(ev *traces.Event) *Frame {
 	case traces.KindReturn:
 		return t.ret(key, ev)
 	case traces.KindExit:
-		f := t.current(key)
 		t.endThread(key)
 		if ev.TID == ev.PID {
 			t.endProcess(ev.PID)
 		}
-		return f
+		return nil
 	case traces.KindExec:
 		t.endProcess(ev.PID)
 		return nil

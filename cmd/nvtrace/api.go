@@ -1,0 +1,247 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+
+	"nvtrace/fatbin"
+	"nvtrace/ioctl"
+	"nvtrace/nvattach/api"
+	"nvtrace/traces"
+)
+
+// apiFlag is --api or --api=LIBRARIES.
+type apiFlag struct {
+	set       bool
+	libraries api.Selection
+}
+
+func (f *apiFlag) register(fs *flag.FlagSet, usage string) { fs.Var(f, "api", usage) }
+
+// String implements flag.Value.
+func (f *apiFlag) String() string { return "" }
+
+// IsBoolFlag lets the flag stand alone.
+func (f *apiFlag) IsBoolFlag() bool { return true }
+
+// Set implements flag.Value.
+func (f *apiFlag) Set(list string) (err error) {
+	if list == "true" {
+		list = ""
+	}
+	f.set = true
+	f.libraries, err = api.ParseSelection(list)
+	return err
+}
+
+// apiTrace follows library calls for a log or a summary.
+type apiTrace struct {
+	tracker *api.Tracker
+	current *api.Frame   // what the latest event happened during
+	last    int64        // latest time seen
+	summary *api.Summary // nil: nothing is counted
+
+	shown bool          // calls are printed
+	libs  api.Selection // of which libraries
+	style api.Style
+	text  []byte
+}
+
+// traceAPI makes the sink follow library calls.
+func (s *logSink) traceAPI() *apiTrace {
+	if s.api == nil {
+		s.api = &apiTrace{tracker: api.NewTracker()}
+	}
+	return s.api
+}
+
+// showAPI makes the sink print the calls of some libraries, once printTo has
+// said how.
+func (s *logSink) showAPI(libs api.Selection) {
+	a := s.traceAPI()
+	a.shown, a.libs = true, libs
+	a.style = api.Style{Color: s.opts != nil && s.opts.Color, Demangle: fatbin.Demangle}
+}
+
+// finish prints and counts the calls that were open when a recording ended
+// without saying so. Nothing may follow.
+func (s *logSink) finish() {
+	if s.api == nil {
+		return
+	}
+	end := traces.Event{Kind: traces.KindEnd, FD: -1}
+	s.api.take(&end)
+	if s.lines != nil {
+		s.apiLine(&end, false)
+	}
+}
+
+func (a *apiTrace) take(ev *traces.Event) {
+	a.current = a.tracker.Add(ev)
+	a.last = max(a.last, ev.Time, ev.Time+ev.Dur)
+	if a.summary != nil {
+		a.summary.Add(ev, a.tracker, a.current)
+	}
+}
+
+// What a frame's Mark holds.
+const (
+	markWanted = 1 << iota // the filter selects the call
+	markHidden             // its library is not asked for
+	markOpened             // its line was printed, with a brace
+)
+
+// apiLine prints the lines that an event makes necessary: a call, the calls that
+// the event is inside of, calls that have ended. It reports whether the event
+// has had its line; wanted says that the filter selects it.
+func (s *logSink) apiLine(ev *traces.Event, wanted bool) (done bool) {
+	isCall := ev.Kind == traces.KindCall || ev.Kind == traces.KindReturn
+	a := s.api
+	if a == nil || !a.shown {
+		return isCall
+	}
+	f := a.current
+	if ev.Kind == traces.KindCall && f != nil {
+		f.Note = api.AppendCall(f.Note[:0], f, ev, &a.tracker.Names, &a.style)
+		if wanted {
+			f.Mark |= markWanted
+		}
+		if !a.libs.Has(f.Module.Library) && (f.Module.Library != api.Unknown || f.Function != nil) {
+			f.Mark |= markHidden
+		}
+	}
+	for _, e := range a.tracker.Ended() {
+		s.endCall(e, ev, false)
+	}
+	if ev.Kind == traces.KindReturn && f != nil {
+		s.endCall(f, ev, true)
+		return true
+	}
+	s.opts.Indent = 0
+	switch {
+	case ev.Kind == traces.KindCall:
+		return true
+	case ev.Kind == traces.KindReturn: // of a call that was not seen
+		return !wanted || !a.libs.Has(api.MatchSymbol(ev.Name))
+	case wanted:
+		s.opts.Indent = s.openCalls(f)
+	}
+	return false
+}
+
+// depth is how far a call is moved to the right.
+func depth(f *api.Frame) (n int) {
+	for p := f.Parent; p != nil; p = p.Parent {
+		if p.Mark&markHidden == 0 {
+			n += 2
+		}
+	}
+	return n
+}
+
+// openCalls prints the calls that are not printed yet and that a line is to
+// stand in, the outermost first. It returns how far that line is moved to the right.
+func (s *logSink) openCalls(f *api.Frame) int {
+	if f == nil {
+		return 0
+	}
+	indent := s.openCalls(f.Parent)
+	if f.Mark&markHidden != 0 {
+		return indent
+	}
+	if f.Mark&markOpened == 0 {
+		f.Mark |= markOpened
+		s.callLine(f, f.Start, append(f.Note, " {"...), indent)
+	}
+	return indent + 2
+}
+
+// endCall prints how a call ended, and the call where it has no line yet. ev is
+// its return if returned is set.
+func (s *logSink) endCall(f *api.Frame, ev *traces.Event, returned bool) {
+	opened := f.Mark&markOpened != 0
+	if f.Mark&markHidden != 0 || !opened && f.Mark&markWanted == 0 {
+		return
+	}
+	at := f.Start
+	a := s.api
+	if opened {
+		a.text = append(a.text[:0], '}')
+		if at = f.End; at < 0 {
+			at = a.last
+		}
+	} else {
+		s.openCalls(f.Parent)
+		a.text = append(a.text[:0], f.Note...)
+	}
+	if returned {
+		a.text = api.AppendReturn(a.text, f, ev, &a.style)
+	} else {
+		a.text = api.AppendUnfinished(a.text, &a.style)
+	}
+	s.callLine(f, at, a.text, depth(f))
+}
+
+// callLine prints a line of a call's.
+func (s *logSink) callLine(f *api.Frame, at int64, text []byte, indent int) {
+	s.opts.Indent = indent
+	ev := traces.Event{PID: f.PID, TID: f.TID, Time: at, FD: -1}
+	s.buf = s.decoder.AppendText(s.buf[:0], &ev, text, s.opts)
+	s.opts.Indent = 0
+	_, err := s.lines.Write(s.buf)
+	s.errs.report(err)
+}
+
+// apiReport returns what was counted of library calls, nil where there were none.
+func (s *logSink) apiReport() *api.Report {
+	if s.api == nil || s.api.summary == nil {
+		return nil
+	}
+	if r := s.api.summary.Report(); r.Calls > 0 {
+		return r
+	}
+	return nil
+}
+
+// summaryJSON is a summary with its library calls.
+type summaryJSON struct {
+	*ioctl.Report
+	API *api.Report `json:"api,omitempty"`
+}
+
+// withAPI adds the library calls, if there were any, to a summary for JSON.
+func (s *logSink) withAPI(r *ioctl.Report) any { return summaryJSON{r, s.apiReport()} }
+
+// writeAPI draws the table of library calls, if there were any.
+func (s *logSink) writeAPI(w io.Writer) error {
+	r := s.apiReport()
+	if r == nil {
+		return nil
+	}
+	var rows [][]string
+	for _, c := range r.Functions {
+		rows = append(rows, []string{
+			count(c.Calls), count(c.Failed), duration(c.Total), duration(c.Self), count(c.Ioctls), duration(c.IoctlTime), printable(c.Library), printable(c.Name),
+		})
+	}
+	header := []string{">calls", ">failed", ">total", ">self", ">ioctls", ">in ioctls", "library", "call"}
+	if err := writeTables(w, []table{{"API calls by time, with the ioctls they caused", header, rows}}); err != nil {
+		return err
+	}
+	unfinished := ""
+	if r.Unfinished > 0 {
+		unfinished = fmt.Sprintf(", %d of them not seen to return", r.Unfinished)
+	}
+	_, err := fmt.Fprintf(w, "%d API calls in %s, %d failed%s; %d ioctls in %s were made during them\n",
+		r.Calls, orZero(duration(r.Time)), r.Failed, unfinished, r.Ioctls, orZero(duration(r.IoctlTime)))
+	return err
+}
+
+// orZero is a duration in a sentence, where zero is not left out.
+func orZero(s string) string {
+	if s == "" {
+		return "0 s"
+	}
+	return s
+}
