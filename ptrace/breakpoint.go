@@ -208,6 +208,9 @@ func (tr *tracer) passInPlace(t *Task, st *site, r *Regs) bool {
 		return tr.alive(t)
 	}
 	ok := tr.singleStep(t, st.addr)
+	if ok && st.pushesFlags() {
+		t.hideTrapFlag()
+	}
 	if t.Proc.space.sites[st.addr] == st {
 		_ = t.poke(st.addr, []byte{breakInsn})
 	}

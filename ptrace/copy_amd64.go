@@ -126,6 +126,24 @@ func (tr *tracer) pass(t *Task, st *site, r *Regs) bool {
 	return tr.passInPlace(t, st, r)
 }
 
+// pushesFlags says whether st's instruction is pushf.
+func (st *site) pushesFlags() bool {
+	return st.code[0] == 0x9c || st.code[0] == 0x66 && st.code[1] == 0x9c
+}
+
+// hideTrapFlag clears the flag with which t was stepped in what it has pushed.
+func (t *Task) hideTrapFlag() {
+	var r Regs
+	var b [1]byte
+	if t.getRegs(&r) != 0 {
+		return
+	}
+	if n, _ := t.ReadMem(r.Rsp+1, b[:]); n == 1 {
+		b[0] &^= 1 // X86_EFLAGS_TF, bit 8
+		_, _ = t.WriteMem(r.Rsp+1, b[:])
+	}
+}
+
 // branchTaken is where the jump of a taken branch lies in its copy.
 const branchTaken = 2 + jumpSize
 

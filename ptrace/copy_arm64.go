@@ -17,6 +17,10 @@ func (tr *tracer) pass(*Task, *site, *Regs) bool { return false }
 
 func (t *Task) returnAddress(*Regs) (uint64, error) { return 0, errors.ErrUnsupported }
 
+func (st *site) pushesFlags() bool { return false }
+
+func (t *Task) hideTrapFlag() {}
+
 // sharesMemory is for the kernels that don't tell; without breakpoints it does
 // not matter.
 func (t *Task) sharesMemory() bool { return false }

@@ -121,18 +121,27 @@ func (s *space) stopped() *Task {
 
 // plant makes a site at addr, or finds it.
 func (s *space) plant(t *Task, addr uint64) (*site, error) {
-	if st := s.sites[addr]; st != nil {
-		return st, nil
+	old := s.sites[addr]
+	if old != nil {
+		if b, ok := s.byteAt(addr); ok && b == breakInsn {
+			return old, nil
+		}
+		// The page has become another one.
+	} else {
+		old = s.tombs[addr]
 	}
 	st := &site{addr: addr}
 	st.n, _ = t.ReadText(addr, st.code[:])
 	if st.n == 0 {
 		return nil, breakError(addr, unix.EFAULT)
 	}
-	if old := s.tombs[addr]; old != nil && old.n == st.n && old.code == st.code {
+	if old != nil && old.n == st.n && old.code == st.code {
 		st = old // with its copy of the instruction
 	} else if err := st.decode(); err != nil {
 		return nil, err
+	} else if old != nil {
+		old.code, old.n, old.plan, old.how, old.slot = st.code, st.n, st.plan, st.how, 0
+		st = old
 	}
 	if err := t.poke(addr, []byte{breakInsn}); err != nil {
 		return nil, err
