@@ -1,0 +1,236 @@
+package capture
+
+import (
+	"nvtrace/ptrace"
+	"nvtrace/ptrace/agent"
+	"nvtrace/traces"
+)
+
+// origin is where a handle comes from.
+type origin struct {
+	image *traces.Image // of the module; nil: not known
+	name  string        // of the kernel; "" for modules
+}
+
+// maxHandles bounds the handles that are remembered of a process; more are a gap.
+const maxHandles = 1 << 20
+
+// noteModule remembers the image of a module or library.
+func (p *process) noteModule(handle uint64, m *traces.Image) {
+	if handle != 0 && len(p.modules) < maxHandles {
+		p.modules[handle] = &origin{image: m}
+	}
+}
+
+// noteKernel remembers where a kernel or function comes from. A handle that was
+// given out before means something else now.
+func (p *process) noteKernel(handle uint64, o *origin) {
+	if handle == 0 || len(p.kernels) >= maxHandles {
+		return
+	}
+	p.kernels[handle] = o
+}
+
+// unloaded is called when a module, a library or a linker was ended.
+func (c *Capture) unloaded(t *ptrace.Task, k *call, result int32) {
+	// Slot 7 of CUDART_INTERFACE returns nothing.
+	if result != 0 && k.h.slot.table == "" {
+		return
+	}
+	p, handle := c.process(t), k.arg(t, k.h.fn.owner)
+	for _, place := range p.kept[handle] {
+		c.drop(t, place)
+	}
+	delete(p.kept, handle)
+	if m := p.modules[handle]; m != nil && k.h.fn.act == actUnload {
+		delete(p.modules, handle)
+	}
+	// Kernels stay: a graph may hold them, and a handle that is given out again
+	// is noted anew.
+}
+
+// lookedUp is called when kernels of a module were asked for.
+func (c *Capture) lookedUp(t *ptrace.Task, k *call, result int32) {
+	if result != 0 {
+		return
+	}
+	p, fn := c.process(t), &k.h.fn
+	owner := k.arg(t, fn.owner)
+	from := p.modules[owner]
+	if k.h.name() == "cuKernelGetFunction" {
+		from = p.kernels[owner]
+	}
+	if from == nil {
+		from = &origin{}
+	}
+	out := k.arg(t, fn.out)
+	if fn.act == actEnumerate {
+		c.enumerated(t, p, out, k.arg(t, fn.count), from)
+		return
+	}
+	handle, err := readWord(t, out)
+	if err != nil {
+		return
+	}
+	if fn.alias {
+		p.noteModule(handle, from.image)
+		return
+	}
+	o := &origin{image: from.image, name: from.name}
+	if fn.label != none {
+		if s, err := t.ReadString(k.arg(t, fn.label), maxKernelName); err == nil {
+			o.name = s
+		}
+	}
+	p.noteKernel(handle, o)
+}
+
+// maxKernelName bounds a kernel's mangled name. Those of CUTLASS have up to
+// about 4,000 characters.
+const maxKernelName = 64 << 10
+
+func (c *Capture) enumerated(t *ptrace.Task, p *process, out, count uint64, from *origin) {
+	count = min(count&0xffffffff, maxHandles)
+	for i := range count {
+		handle, err := readWord(t, out+8*i)
+		if err != nil {
+			return
+		}
+		if p.kernels[handle] == nil {
+			p.noteKernel(handle, &origin{image: from.image})
+		}
+	}
+}
+
+// Offsets in structures of cuda.h.
+const (
+	kernNodeFunc   = 0  // CUDA_KERNEL_NODE_PARAMS.func
+	kernNodeKern   = 56 // CUDA_KERNEL_NODE_PARAMS_v2.kern
+	graphNodeType  = 0  // CUgraphNodeParams.type
+	graphNodeUnion = 16 // CUgraphNodeParams.kernel
+	launchParamLen = 56 // sizeof(CUDA_LAUNCH_PARAMS), whose function is first
+	nodeTypeKernel = 0  // CU_GRAPH_NODE_TYPE_KERNEL
+)
+
+// launchAt is called at the entry of a launch.
+func (c *Capture) launchAt(t *ptrace.Task, k *call) {
+	fn := &k.h.fn
+	arg := k.arg(t, fn.out)
+	if fn.how == launchArray {
+		for i := range min(k.arg(t, fn.extra)&0xffffffff, 1<<10) {
+			if h, err := readWord(t, arg+i*launchParamLen); err == nil {
+				c.launched(t.PID, t.TID, c.process(t), h, k.h.name())
+			}
+		}
+		return
+	}
+	if handle, ok := kernelOf(t, fn.how, arg); ok {
+		c.launched(t.PID, t.TID, c.process(t), handle, k.h.name())
+	}
+}
+
+// kernelOf finds the kernel's handle in the arguments of a launch.
+func kernelOf(t *ptrace.Task, how launchForm, arg uint64) (uint64, bool) {
+	switch how {
+	case launchHandle:
+		return arg, arg != 0
+	case launchNode:
+		if kind, err := readWord(t, arg+graphNodeType); err != nil || kind&0xffffffff != nodeTypeKernel {
+			return 0, false
+		}
+		arg += graphNodeUnion
+	}
+	handle, err := readWord(t, arg+kernNodeFunc)
+	if err == nil && handle == 0 && how != launchParams {
+		handle, err = readWord(t, arg+kernNodeKern)
+	}
+	return handle, err == nil && handle != 0
+}
+
+// hookLaunch has launches reported by code in the program. A handle as the first
+// argument stops the program at its first launch only; other launches are read
+// from the agent's records, in their order.
+func (c *Capture) hookLaunch(t *ptrace.Task, addr, size uint64, h *hook) {
+	fn := h.fn
+	k := &agent.Hook{Name: h.name(), Library: h.lib, Quiet: true, NoReturn: true}
+	switch {
+	case fn.how == launchHandle && fn.out == 0:
+		k.Once, k.Stop = true, true
+		k.OnStop = func(t *ptrace.Task, _ *agent.Process, r *agent.Record) {
+			c.launched(t.PID, t.TID, c.process(t), r.Args[0], h.name())
+		}
+	case fn.how == launchHandle:
+		k.OnRecord = func(_ *agent.Process, r *agent.Record) {
+			c.launchedLate(r, r.Args[fn.out], h.name())
+		}
+	default:
+		k.Stop = true // building a graph is not launching it
+		k.OnStop = func(t *ptrace.Task, _ *agent.Process, r *agent.Record) {
+			if regs, err := t.Regs(); err == nil {
+				e := *regs
+				for i, v := range r.Args {
+					e.SetArg(i, v)
+				}
+				c.launchAt(t, &call{h: h, entry: e})
+			}
+		}
+	}
+	p, err := c.o.Agent.Process(t)
+	if err == nil {
+		err = p.Hook(t, addr, size, k)
+	}
+	if err == nil {
+		return
+	}
+	if fn.how == launchHandle {
+		c.note(t, "launches by %s are not audited in process %d: %v", h.name(), t.PID, err)
+		return
+	}
+	if _, err := t.SetBreakpoint(addr, c.hit); err == nil {
+		c.process(t).hooks[addr] = h
+	}
+}
+
+// launchedLate takes a launch from the agent's records. Handles are not forgotten,
+// so that it doesn't matter that the program has gone on.
+func (c *Capture) launchedLate(r *agent.Record, handle uint64, name string) {
+	if p := c.pids[r.PID]; p != nil && handle != 0 {
+		c.launched(r.PID, r.TID, p, handle, name)
+	}
+}
+
+// same reports whether two handles mean the same kernel of the same image.
+func (o *origin) same(b *origin) bool {
+	return o == b || o != nil && b != nil && o.name == b.name && o.image != nil && b.image != nil && o.image.SHA256 == b.image.SHA256
+}
+
+// launched notes the first launch of a kernel.
+func (c *Capture) launched(pid, tid int, p *process, handle uint64, name string) {
+	o := p.kernels[handle]
+	if old, seen := p.launched[handle]; seen && old.same(o) {
+		return
+	}
+	if len(p.launched) < maxHandles {
+		p.launched[handle] = o
+	}
+	c.stats.Kernels++
+	known := o
+	if known == nil {
+		known = &origin{}
+	}
+	ev := c.event(nil, traces.KindKernel)
+	ev.PID, ev.TID, ev.Name, ev.Args[0] = int32(pid), int32(tid), known.name, handle
+	if known.image != nil {
+		image := *known.image
+		ev.Image = &image
+	}
+	c.emit(ev)
+	switch {
+	case o == nil:
+		c.gap(nil, "process %d launched a kernel by %s, with handle %#x, that no watched function had found", pid, name, handle)
+	case o.image == nil && o.name == "":
+		c.gap(nil, "process %d launched a kernel by %s, with handle %#x, of a module that was not captured", pid, name, handle)
+	case o.image == nil:
+		c.gap(nil, "process %d launched the kernel %s by %s, of a module that was not captured", pid, o.name, name)
+	}
+}

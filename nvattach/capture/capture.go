@@ -1,0 +1,354 @@
+package capture
+
+import (
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"nvtrace/fatbin"
+	"nvtrace/ptrace"
+	"nvtrace/ptrace/agent"
+	"nvtrace/traces"
+)
+
+// Options say what to capture and how. The zero value hashes images, keeps none,
+// and audits nothing.
+type Options struct {
+	// Emit takes events, on the tracing thread, in the order of their ends. An
+	// event is valid during the call only. Nil drops them.
+	Emit func(ev *traces.Event)
+	// Now returns the time of events: ns since the recording's start. Nil: 0.
+	Now func() int64
+
+	// Store keeps the images; nil keeps none, they are only hashed.
+	Store *Store
+	// Files keeps images that lie in files of the program in the store, too, so
+	// that the recording can do without the files.
+	Files bool
+	// MaxImage bounds an image in bytes; 0 means 4 GiB. A larger one is a gap.
+	MaxImage int64
+	// Watch lets the driver read the program's own buffers, and compares them
+	// when the loader returns, where otherwise the driver gets a copy. A change
+	// is then found, but not prevented.
+	Watch bool
+
+	// Audit follows kernels from the module to their first launch.
+	Audit Audit
+	// Agent hooks the launching functions for [AuditHooks].
+	Agent *agent.Agent
+	// Shim is the path of the interposer's library, which is not who called a
+	// loader; "" for none.
+	Shim string
+
+	// Cache is the file that remembers where the driver's hidden loaders are, by
+	// build id; "" for none. See [DefaultCache].
+	Cache string
+	// Replace may give another image in an image's place. It runs on a goroutine
+	// of its own and may take its time: only the thread that loads the image
+	// waits. If the driver refuses the replacement, it is given the original.
+	Replace func(c *Captured) (image []byte, ok bool)
+	// Settle, if not nil, is called before the layers are reconciled, and returns
+	// when all that the interposer saw was passed to [Capture.Noted].
+	Settle func()
+
+	Logger *slog.Logger // nil discards
+}
+
+// Audit says how launches are looked at.
+type Audit uint8
+
+// The ways to audit.
+const (
+	AuditOff         Audit = iota
+	AuditHooks             // lookups at breakpoints, launches by code that Options.Agent puts into the program
+	AuditBreakpoints       // launches at breakpoints too: right, but slow
+)
+
+// Captured is an image that a program is about to give to the driver.
+type Captured struct {
+	PID, TID int
+	Function string // the loader
+	Library  string // that called it
+	Image    traces.Image
+	Data     []byte // Replace must not change it
+}
+
+// Capture is the state of capturing a run. It is a [ptrace.Handler] for the
+// calls that [Capture.Rules] select; its methods run on the tracing thread,
+// except for those that say otherwise.
+type Capture struct {
+	o      Options
+	log    *slog.Logger
+	class  uint16
+	funcs  map[string]function
+	names  []string // of all functions
+	tables map[uuid]table
+	slots  *slotCache
+
+	objects map[fileKey]*object
+	procs   map[*ptrace.Process]*process
+	pids    map[int]*process // by process id, for what comes late
+	threads map[*ptrace.Task]*thread
+	live    int // tasks
+	over    bool
+
+	ev     traces.Event
+	gaps   map[string]bool
+	notes  map[string]bool
+	gpu    map[string]int64       // files with GPU code that were mapped
+	pinned map[fileID]*pinnedFile // files that images were left in
+	stats  Stats
+
+	work sync.WaitGroup // copies under way
+
+	hits map[Note]int // loads that were seen
+
+	mu   sync.Mutex
+	seen []Note // loads that the interposer saw
+}
+
+// Stats count what was done.
+type Stats struct {
+	Drivers  int    // mappings of CUDA drivers that were watched
+	Hits     uint64 // breakpoints of this package that were reached
+	Loads    uint64 // calls of loaders that were captured
+	Images   uint64 // images in them
+	Bytes    uint64 // of these images
+	Kernels  uint64 // distinct kernels launched
+	Gaps     int
+	Replaced uint64
+}
+
+const defaultMaxImage = 4 << 30
+
+// New makes a Capture whose system calls have classes from class on.
+func New(o *Options, class uint16) *Capture {
+	c := &Capture{
+		class: class, funcs: make(map[string]function), tables: tables(),
+		objects: make(map[fileKey]*object), procs: make(map[*ptrace.Process]*process), pids: make(map[int]*process),
+		threads: make(map[*ptrace.Task]*thread),
+		gaps:    make(map[string]bool), notes: make(map[string]bool), gpu: make(map[string]int64), pinned: make(map[fileID]*pinnedFile),
+		hits: make(map[Note]int),
+	}
+	if o != nil {
+		c.o = *o
+	}
+	if c.o.MaxImage == 0 {
+		c.o.MaxImage = defaultMaxImage
+	}
+	if c.log = c.o.Logger; c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
+	for _, f := range functions() {
+		c.funcs[f.name] = f
+		c.names = append(c.names, f.name)
+	}
+	c.slots = newSlotCache(c.o.Cache)
+	return c
+}
+
+// Stats returns what was done so far.
+func (c *Capture) Stats() Stats {
+	s := c.stats
+	s.Gaps = len(c.gaps)
+	return s
+}
+
+// Classes of the calls.
+const (
+	classMap uint16 = iota
+	classProtect
+	classEnd
+)
+
+// Classes is how many classes of system calls a Capture takes.
+const Classes = 3
+
+// Rules select the calls that can make code executable, and those that end a
+// program.
+func (c *Capture) Rules() []ptrace.Rule {
+	exec := ptrace.ArgMatch{Arg: 2, Mask: 4, Value: 4} // PROT_EXEC
+	return []ptrace.Rule{
+		{Names: []string{"mmap"}, Class: c.class + classMap, Args: []ptrace.ArgMatch{exec}},
+		{Names: []string{"mprotect", "pkey_mprotect"}, Class: c.class + classProtect, Args: []ptrace.ArgMatch{exec}},
+		{Names: []string{"exit_group", "execve", "execveat"}, Class: c.class + classEnd},
+	}
+}
+
+// Enter implements [ptrace.Handler].
+func (c *Capture) Enter(t *ptrace.Task, s *ptrace.Syscall) ptrace.Verdict {
+	switch s.Class - c.class {
+	case classMap, classProtect:
+		return ptrace.WantExit
+	case classEnd:
+		c.verify(t)
+	}
+	return ptrace.Skip
+}
+
+// Exit implements [ptrace.Handler].
+func (c *Capture) Exit(t *ptrace.Task, s *ptrace.Syscall) {
+	if s.Compat || s.Ret < 0 && s.Ret >= -4095 {
+		return // no CUDA driver of today is a 32-bit library
+	}
+	switch s.Class - c.class {
+	case classMap:
+		if fd := int32(uint32(s.Args[4])); fd >= 0 {
+			c.mapped(t, uint64(s.Ret), s.Args[1], s.Args[5], fd)
+		}
+		// Anonymous memory holds nothing yet.
+	case classProtect:
+		c.protected(t, s.Args[0], s.Args[1])
+	}
+}
+
+// Task implements [ptrace.Handler].
+func (c *Capture) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
+	switch e.Kind {
+	case ptrace.TaskNew:
+		c.live++
+		c.begin(t, e)
+	case ptrace.TaskExec:
+		c.execed(t)
+	case ptrace.TaskExit, ptrace.TaskDetach:
+		c.ended(t)
+		if c.live--; c.live == 0 {
+			c.Finish()
+		}
+	}
+}
+
+// begin gives a new process the state of what it was forked from.
+func (c *Capture) begin(t *ptrace.Task, e *ptrace.TaskEvent) {
+	if e.Thread || c.procs[t.Proc] != nil {
+		return
+	}
+	var from *process
+	if e.Parent != nil {
+		from = c.procs[e.Parent.Proc]
+	}
+	switch {
+	case from == nil:
+		c.procs[t.Proc] = newProcess()
+	case e.Vfork:
+		c.procs[t.Proc] = from // one memory until it executes a program
+	default:
+		c.procs[t.Proc] = from.fork()
+	}
+	c.pids[t.PID] = c.procs[t.Proc]
+	if e.Attached {
+		c.lookAround(t)
+		if p := c.process(t); len(p.hooks) > 0 {
+			c.gap(t, "what process %d loaded before nvtrace attached to it is not known", t.PID)
+		}
+	}
+}
+
+// execed drops what was known of the program before.
+func (c *Capture) execed(t *ptrace.Task) {
+	c.procs[t.Proc] = newProcess()
+	c.pids[t.PID] = c.procs[t.Proc]
+	for other := range c.threads {
+		if other.Proc == t.Proc {
+			delete(c.threads, other)
+		}
+	}
+	c.lookAround(t) // what the kernel itself mapped
+}
+
+// ended reports the calls that the thread will not return from.
+func (c *Capture) ended(t *ptrace.Task) {
+	th := c.threads[t]
+	if th == nil {
+		return
+	}
+	for i := len(th.calls) - 1; i >= 0; i-- {
+		c.report(t, th.calls[i], traces.FlagUnfinished, 0, 0)
+	}
+	delete(c.threads, t)
+}
+
+func (c *Capture) process(t *ptrace.Task) *process {
+	p := c.procs[t.Proc]
+	if p == nil {
+		p = newProcess()
+		c.procs[t.Proc], c.pids[t.PID] = p, p
+	}
+	return p
+}
+
+// thread returns the calls that a thread is in.
+func (c *Capture) thread(t *ptrace.Task) *thread {
+	th := c.threads[t]
+	if th == nil {
+		th = new(thread)
+		c.threads[t] = th
+	}
+	return th
+}
+
+func (c *Capture) now() int64 {
+	if c.o.Now == nil {
+		return 0
+	}
+	return c.o.Now()
+}
+
+// event returns an empty event of a task; nil for none.
+func (c *Capture) event(t *ptrace.Task, kind traces.Kind) *traces.Event {
+	c.ev = traces.Event{Kind: kind, FD: -1, Time: c.now()}
+	if t != nil {
+		c.ev.PID, c.ev.TID = int32(t.PID), int32(t.TID)
+	}
+	return &c.ev
+}
+
+func (c *Capture) emit(ev *traces.Event) {
+	if c.o.Emit != nil {
+		c.o.Emit(ev)
+	}
+}
+
+// maxSaid bounds how many different gaps and notes a hostile program may cause.
+const maxSaid = 1 << 12
+
+// gap says what escaped. The same is said once.
+func (c *Capture) gap(t *ptrace.Task, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if c.gaps[text] || len(c.gaps) >= maxSaid {
+		return
+	}
+	c.gaps[text] = true
+	ev := c.event(t, traces.KindGap)
+	ev.Text = text
+	c.emit(ev)
+}
+
+// note says something that is worth knowing and no gap. The same is said once.
+func (c *Capture) note(t *ptrace.Task, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if c.notes[text] || len(c.notes) >= maxSaid {
+		return
+	}
+	c.notes[text] = true
+	ev := c.event(t, traces.KindNote)
+	ev.Text = text
+	c.emit(ev)
+}
+
+// formatName is how [traces.Image] calls a format.
+func formatName(f fatbin.Format) string {
+	switch f {
+	case fatbin.FormatContainer:
+		return "fatbin"
+	case fatbin.FormatCubin:
+		return "cubin"
+	case fatbin.FormatPTX:
+		return "ptx"
+	case fatbin.FormatArchive:
+		return "archive"
+	case fatbin.FormatLTOIR:
+		return "nvvm"
+	}
+	return "unknown"
+}

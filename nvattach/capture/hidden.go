@@ -1,0 +1,219 @@
+package capture
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"nvtrace/ptrace"
+)
+
+// slotID names a function that a hidden table points to.
+type slotID struct {
+	table string
+	index int
+}
+
+// String returns "CUDART_INTERFACE[6]".
+func (s slotID) String() string { return fmt.Sprintf("%s[%d]", s.table, s.index) }
+
+// maxSlots bounds what is believed of a table's size.
+const maxSlots = 1 << 10
+
+// tableGiven is called when cuGetExportTable returns. A slot can't be had but
+// from here, so that its breakpoint is there before anyone can call it.
+func (c *Capture) tableGiven(t *ptrace.Task, k *call, result int32) {
+	if result != 0 {
+		return
+	}
+	known, ok := c.tables[k.id]
+	if !ok {
+		c.note(t, "process %d asked the driver for the hidden table %s, which is not known: it may hold loaders", t.PID, k.id)
+		return
+	}
+	if len(known.slots) == 0 {
+		return
+	}
+	at, err := readWord(t, k.arg(t, k.h.fn.out))
+	if err != nil {
+		c.gap(t, "the hidden table %s of process %d can't be read: %v", known.name, t.PID, err)
+		return
+	}
+	first, err := readWord(t, at)
+	if err != nil {
+		c.gap(t, "the hidden table %s of process %d can't be read: %v", known.name, t.PID, err)
+		return
+	}
+	// A table begins with its size in bytes; one that does not has no size.
+	count := maxSlots
+	if first < 8*maxSlots {
+		count = int(first / 8)
+	}
+	list, err := readMaps(t.PID)
+	if err != nil {
+		c.log.Debug("maps", "pid", t.PID, "err", err)
+	}
+	for _, i := range slices.Sorted(maps.Keys(known.slots)) {
+		if i >= count {
+			continue // an older driver
+		}
+		addr, err := readWord(t, at+8*uint64(i))
+		if err != nil || addr == 0 {
+			continue
+		}
+		id := slotID{known.name, i}
+		if m := mapAt(list, addr); m == nil || !m.exec {
+			c.note(t, "slot %s of process %d does not point to code", id, t.PID)
+			continue
+		}
+		c.learn(t, addr, id, k.h.lib)
+		c.hook(t, addr, 0, known.slots[i], hook{names: []string{id.String()}, lib: k.h.lib, slot: id})
+	}
+}
+
+// learn remembers where in the driver's file a slot points to.
+func (c *Capture) learn(t *ptrace.Task, addr uint64, id slotID, lib string) {
+	p := c.process(t)
+	for i := range p.spaces {
+		s := &p.spaces[i]
+		if addr < s.start || addr >= s.end || s.obj.buildID == "" {
+			continue
+		}
+		var code [slotCode]byte
+		if n, _ := t.ReadText(addr, code[:]); n < len(code) {
+			return
+		}
+		now := slotPlace{Offset: addr - s.start + s.off, Code: hex.EncodeToString(code[:])}
+		old, had := c.slots.get(s.obj.buildID, id)
+		if had && old != now {
+			c.note(t, "slot %s of %s is at +%#x of the file, not at +%#x as an earlier run found", id, lib, now.Offset, old.Offset)
+		}
+		if !had || old != now {
+			if err := c.slots.put(s.obj.buildID, id, now); err != nil {
+				c.log.Debug("cache of hidden loaders", "err", err)
+			}
+		}
+		return
+	}
+}
+
+// hookCached sets the breakpoints of the hidden loaders that an earlier run found
+// in the same build of the driver.
+func (c *Capture) hookCached(t *ptrace.Task, p *process, s *span) {
+	if s.obj.buildID == "" {
+		return
+	}
+	for _, known := range c.tables {
+		for i, fn := range known.slots {
+			id := slotID{known.name, i}
+			at, ok := c.slots.get(s.obj.buildID, id)
+			if !ok || at.Offset < s.off || at.Offset-s.off >= s.end-s.start {
+				continue
+			}
+			addr := s.start + (at.Offset - s.off)
+			var code [slotCode]byte
+			// The code must be the same: a breakpoint within an instruction would break it.
+			if n, _ := t.ReadText(addr, code[:]); n < len(code) || hex.EncodeToString(code[:]) != at.Code {
+				continue
+			}
+			c.hook(t, addr, 0, fn, hook{names: []string{id.String()}, lib: s.obj.path, slot: id})
+		}
+	}
+}
+
+// slotCode is how many bytes of a slot's code are compared.
+const slotCode = 16
+
+// slotPlace is where a slot's function is.
+type slotPlace struct {
+	Offset uint64 `json:"offset"` // in the driver's file
+	Code   string `json:"code"`   // the first bytes there
+}
+
+// slotCache remembers places by build id and slot. What can't be read or written
+// is not remembered.
+type slotCache struct {
+	file   string
+	loaded bool
+	data   map[string]map[string]slotPlace
+}
+
+// DefaultCache returns the file for [Options.Cache] below the user's cache
+// folder, "" if there is none.
+func DefaultCache() string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "nvtrace", "slots.json")
+}
+
+func newSlotCache(file string) *slotCache {
+	return &slotCache{file: file, data: make(map[string]map[string]slotPlace)}
+}
+
+// maxCacheFile bounds what is read.
+const maxCacheFile = 4 << 20
+
+func (s *slotCache) get(buildID string, id slotID) (slotPlace, bool) {
+	s.load()
+	at, ok := s.data[buildID][id.String()]
+	return at, ok
+}
+
+func (s *slotCache) load() {
+	if s.loaded || s.file == "" {
+		return
+	}
+	s.loaded = true
+	if st, err := os.Stat(s.file); err != nil || st.Size() > maxCacheFile {
+		return
+	}
+	b, err := os.ReadFile(s.file)
+	if err != nil {
+		return
+	}
+	var data map[string]map[string]slotPlace
+	if json.Unmarshal(b, &data) == nil && data != nil {
+		s.data = data
+	}
+}
+
+// put remembers a place, and keeps what other runs have written meanwhile.
+func (s *slotCache) put(buildID string, id slotID, at slotPlace) error {
+	s.loaded = false
+	s.load()
+	if s.data[buildID] == nil {
+		s.data[buildID] = make(map[string]slotPlace)
+	}
+	s.data[buildID][id.String()] = at
+	if s.file == "" {
+		return nil
+	}
+	b, err := json.MarshalIndent(s.data, "", "\t")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(s.file), 0o777); err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(s.file), tmpPrefix+"*")
+	if err != nil {
+		return err
+	}
+	_, err = tmp.Write(append(b, '\n'))
+	if e := tmp.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = os.Rename(tmp.Name(), s.file)
+	}
+	if err != nil {
+		os.Remove(tmp.Name())
+	}
+	return err
+}

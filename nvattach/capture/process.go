@@ -1,0 +1,334 @@
+package capture
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"nvtrace/ptrace"
+)
+
+// object is a file that was mapped executable.
+type object struct {
+	path    string
+	buildID string
+	file    *image64
+	funcs   map[string]symbol // of the driver's functions, those that it exports
+	gpu     int64             // bytes of fat binaries
+	err     error             // why nothing is known
+}
+
+// driver reports whether the file exports a way to give code to a GPU.
+func (o *object) driver(c *Capture) bool {
+	for name := range o.funcs {
+		if f := c.funcs[name]; f.loads() {
+			return true
+		}
+	}
+	return false
+}
+
+// hook is a watched address in a process.
+type hook struct {
+	fn    function
+	names []string // more than one, where exports share an address
+	lib   string   // path of the driver
+	slot  slotID   // of a hidden loader
+}
+
+// name is how events call it.
+func (h *hook) name() string { return h.names[0] }
+
+// process is the state of an address space.
+type process struct {
+	hooks  map[uint64]*hook
+	spaces []span // mappings of drivers
+
+	modules  map[uint64]*origin // modules and libraries by handle
+	kernels  map[uint64]*origin // kernels and functions by handle
+	launched map[uint64]*origin // what was launched, with where it came from then
+	kept     map[uint64][]*placement
+	arena    *chunk
+}
+
+// span is a mapped part of a driver's file.
+type span struct {
+	start, end, off uint64
+	obj             *object
+}
+
+func newProcess() *process {
+	return &process{
+		hooks: make(map[uint64]*hook), modules: make(map[uint64]*origin), kernels: make(map[uint64]*origin),
+		launched: make(map[uint64]*origin), kept: make(map[uint64][]*placement),
+	}
+}
+
+// fork returns the state of a copy of the address space. Breakpoints are copied
+// by package ptrace.
+func (p *process) fork() *process {
+	f := &process{
+		hooks: maps.Clone(p.hooks), spaces: slices.Clone(p.spaces), modules: maps.Clone(p.modules),
+		kernels: maps.Clone(p.kernels), launched: maps.Clone(p.launched), kept: make(map[uint64][]*placement),
+	}
+	// Copies of our buffers stay in the child for good: it is the parent that
+	// their book-keeping belongs to.
+	return f
+}
+
+// mapped looks at a file that a task has just mapped executable.
+func (c *Capture) mapped(t *ptrace.Task, addr, size, off uint64, fd int32) {
+	f, err := openRegular("/proc/" + strconv.Itoa(t.TID) + "/fd/" + strconv.Itoa(int(fd)))
+	if err != nil {
+		c.log.Debug("mapped file", "pid", t.PID, "err", err)
+		c.protected(t, addr, size) // the descriptor may be gone, the mapping has a name
+		return
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		c.log.Debug("mapped file", "pid", t.PID, "err", err)
+		return
+	}
+	path, _ := os.Readlink("/proc/" + strconv.Itoa(t.TID) + "/fd/" + strconv.Itoa(int(fd)))
+	c.watch(t, c.object(f, keyOf(&st), path), span{start: addr, end: addr + size, off: off})
+}
+
+// object reads a file, once for each state of it.
+func (c *Capture) object(f io.ReaderAt, key fileKey, path string) *object {
+	if o := c.objects[key]; o != nil {
+		return o
+	}
+	o := &object{path: path}
+	if o.file, o.err = openELF(f, false, 0); o.err == nil {
+		o.read(c)
+	}
+	if len(c.objects) >= maxObjects { // of a program that maps file after file
+		clear(c.objects)
+	}
+	c.objects[key] = o
+	return o
+}
+
+const maxObjects = 1 << 16
+
+func (o *object) read(c *Capture) {
+	if o.funcs, o.err = o.file.lookup(c.names); o.err == nil {
+		o.buildID = o.file.buildID()
+		o.gpu = o.file.gpuCode()
+	}
+	o.file.r = nil // it is closed soon
+}
+
+// watch sets the breakpoints of a driver that was mapped.
+func (c *Capture) watch(t *ptrace.Task, o *object, s span) {
+	p := c.process(t)
+	p.forget(t, s)
+	if o.gpu > 0 {
+		c.gpu[o.path] = o.gpu
+	}
+	if !o.driver(c) {
+		if o.err != nil {
+			c.log.Debug("not looked at", "file", o.path, "err", o.err)
+		}
+		return
+	}
+	c.stats.Drivers++
+	s.obj = o
+	p.spaces = append(p.spaces, s)
+	for _, name := range slices.Sorted(maps.Keys(o.funcs)) {
+		sym := o.funcs[name]
+		off, ok := o.file.at(sym.vaddr)
+		if !ok || off < s.off || off-s.off >= s.end-s.start {
+			continue
+		}
+		if sym.ifunc {
+			if f := c.funcs[name]; f.loads() {
+				c.gap(t, "%s of %s is chosen at run time (an indirect function) and can't be watched", name, o.path)
+			}
+			continue
+		}
+		c.hook(t, s.start+(off-s.off), sym.size, c.funcs[name], hook{names: []string{name}, lib: o.path})
+	}
+	c.hookCached(t, p, &s)
+}
+
+// forget drops what was known of a range that was mapped anew. Breakpoints went
+// with the old mapping; those that are in place were set since, by others who
+// watch the same mmap.
+func (p *process) forget(t *ptrace.Task, s span) {
+	for _, b := range t.Breakpoints() {
+		if b.Addr >= s.start && b.Addr < s.end && !b.Intact() {
+			b.Remove()
+		}
+	}
+	for addr := range p.hooks {
+		if addr >= s.start && addr < s.end {
+			delete(p.hooks, addr)
+		}
+	}
+	p.spaces = slices.DeleteFunc(p.spaces, func(o span) bool { return o.start >= s.start && o.end <= s.end })
+}
+
+// hook watches one function.
+func (c *Capture) hook(t *ptrace.Task, addr, size uint64, fn function, h hook) {
+	p := c.process(t)
+	if old := p.hooks[addr]; old != nil {
+		if !slices.Contains(old.names, h.names[0]) {
+			old.names = append(old.names, h.names[0])
+		}
+		if old.fn.loads() || !fn.loads() {
+			return
+		}
+		old.fn = fn // of two names, one that loads decides
+		return
+	}
+	h.fn = fn
+	switch fn.act {
+	case actLaunch:
+		if c.o.Audit == AuditHooks && c.o.Agent != nil {
+			c.hookLaunch(t, addr, size, &h)
+			return
+		}
+		if c.o.Audit != AuditBreakpoints {
+			return
+		}
+	case actLookup, actEnumerate:
+		if c.o.Audit == AuditOff {
+			return
+		}
+	}
+	if _, err := t.SetBreakpoint(addr, c.hit); err != nil {
+		c.gap(t, "%s of %s can't be watched in process %d: %v", h.name(), h.lib, t.PID, err)
+		return
+	}
+	p.hooks[addr] = &h
+}
+
+// protected looks at memory that was made executable after it was mapped: a part
+// of a file, or what a loader of the program's own has put together.
+func (c *Capture) protected(t *ptrace.Task, addr, size uint64) {
+	maps, err := readMaps(t.PID)
+	if err != nil {
+		c.log.Debug("maps", "pid", t.PID, "err", err)
+		return
+	}
+	for i := range maps {
+		m := &maps[i]
+		if !m.exec || m.end <= addr || m.start >= addr+size {
+			continue
+		}
+		if m.ino != 0 {
+			c.lookAt(t, m)
+		} else {
+			c.lookAtMemory(t, maps, i)
+		}
+	}
+}
+
+// lookAround looks at everything that is executable.
+func (c *Capture) lookAround(t *ptrace.Task) {
+	maps, err := readMaps(t.PID)
+	if err != nil {
+		c.log.Debug("maps", "pid", t.PID, "err", err)
+		return
+	}
+	for i := range maps {
+		if maps[i].exec && maps[i].ino != 0 {
+			c.lookAt(t, &maps[i])
+		}
+	}
+}
+
+// lookAt looks at a mapping of a file.
+func (c *Capture) lookAt(t *ptrace.Task, m *mapping) {
+	p := c.process(t)
+	for i := range p.spaces {
+		if s := &p.spaces[i]; s.start <= m.start && m.end <= s.end && s.obj.path == m.path {
+			return // protected again
+		}
+	}
+	f, key, err := openMapped(t.PID, m)
+	if err != nil {
+		c.log.Debug("mapped file", "pid", t.PID, "file", m.path, "err", err)
+		return
+	}
+	defer f.Close()
+	c.watch(t, c.object(f, key, m.path), span{start: m.start, end: m.end, off: m.off})
+}
+
+// maxPieces is how many adjoining mappings one hand-made library may have.
+const maxPieces = 16
+
+// lookAtMemory looks for a driver that the program itself has laid out in
+// anonymous memory around mapping i.
+func (c *Capture) lookAtMemory(t *ptrace.Task, list []mapping, i int) {
+	first := i
+	for n := 0; n < maxPieces; n++ {
+		var magic [4]byte
+		if k, _ := t.ReadMem(list[first].start, magic[:]); k == 4 && string(magic[:]) == "\x7fELF" {
+			break
+		}
+		if first == 0 || list[first-1].end != list[first].start || list[first-1].ino != 0 {
+			return
+		}
+		first--
+	}
+	base := list[first].start
+	m, err := openELF(offsetReader{taskMemory{t}, base}, true, base)
+	if err != nil {
+		return
+	}
+	o := &object{path: fmt.Sprintf("memory at %#x", base), file: m}
+	if o.funcs, o.err = m.lookup(c.names); o.err != nil || !o.driver(c) {
+		return
+	}
+	o.buildID, m.r = m.buildID(), nil
+	c.note(t, "process %d runs a CUDA driver from memory at %#x that is no mapped file", t.PID, base)
+	c.watch(t, o, span{start: list[i].start, end: list[i].end, off: list[i].start - base})
+}
+
+// verify makes sure that the breakpoints of a process are in place. It is about
+// to end, or to execute another program.
+func (c *Capture) verify(t *ptrace.Task) {
+	p := c.process(t)
+	var list []mapping
+	for _, addr := range slices.Sorted(maps.Keys(p.hooks)) {
+		h := p.hooks[addr]
+		var code [1]byte
+		if k, _ := t.ReadMem(addr, code[:]); k == 0 || code[0] == breakInsn {
+			continue // unmapped by dlclose, or as it should be
+		}
+		if list == nil {
+			list, _ = readMaps(t.PID)
+		}
+		m := mapAt(list, addr)
+		if m == nil || !m.exec || m.path != h.lib && m.ino != 0 {
+			continue // other memory took its place; what was executable was looked at
+		}
+		c.gap(t, "the breakpoint at %s in process %d was overwritten: calls may have gone by unseen", h.name(), t.PID)
+	}
+}
+
+// breakInsn is int3.
+const breakInsn = 0xcc
+
+// libraryAt names the file that an address lies in, "" if there is none.
+func libraryAt(maps []mapping, addr uint64) string {
+	if m := mapAt(maps, addr); m != nil && filepath.IsAbs(m.path) {
+		return m.path
+	}
+	return ""
+}
+
+// taskMemory is the memory of a stopped task, for use on the tracing thread.
+type taskMemory struct{ t *ptrace.Task }
+
+// ReadAt implements io.ReaderAt; offsets are addresses.
+func (m taskMemory) ReadAt(b []byte, addr int64) (int, error) { return m.t.ReadMem(uint64(addr), b) }

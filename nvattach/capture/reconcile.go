@@ -1,0 +1,167 @@
+package capture
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"nvtrace/ptrace"
+)
+
+// Note is a call of a loader that the interposer saw.
+type Note struct {
+	PID, TID int
+	Function string // that was called
+	Image    uint64 // the image's or the path's address, as the program gave it
+}
+
+// Noted takes what the interposer saw. It may be called from any goroutine, up to
+// the end of Options.Settle.
+func (c *Capture) Noted(n Note) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.seen) < maxNotes {
+		c.seen = append(c.seen, n)
+	}
+}
+
+// maxNotes bounds what a hostile program may have us remember.
+const maxNotes = 1 << 20
+
+// linked is called when a linker has finished.
+func (c *Capture) linked(t *ptrace.Task, k *call, result int32) {
+	if result != 0 {
+		return
+	}
+	addr, err1 := readWord(t, k.arg(t, k.h.fn.out))
+	size, err2 := readWord(t, k.arg(t, k.h.fn.size))
+	if err1 != nil || err2 != nil || addr == 0 || size == 0 {
+		return
+	}
+	if size > uint64(c.o.MaxImage) {
+		c.gap(t, "the result of cuLinkComplete in process %d has %d bytes, above the limit of %d", t.PID, size, c.o.MaxImage)
+		return
+	}
+	r := offsetReader{taskMemory{t}, addr}
+	p := &part{addr: addr, size: int64(size), format: sniff(r, int64(size))}
+	if p.sum, p.kept, p.stored, k.err = copyImage(c.o.Store, r, p.size, false, nil); k.err == nil {
+		k.parts = []*part{p}
+	}
+	// It is no input: no gap if it can't be read, for it comes back to a loader.
+	if k.err == nil {
+		c.report(t, k, 0, result, k.arg(t, k.h.fn.owner))
+	}
+}
+
+// fileID names a file.
+type fileID struct{ dev, ino uint64 }
+
+// pinnedFile is a file that images were left in.
+type pinnedFile struct {
+	path string
+	fd   int // names the file without opening it
+	key  fileKey
+	said bool
+}
+
+// pinFile remembers the state of the file behind a mapping, before an image in it
+// is used; false if it can't be found any more.
+func (c *Capture) pinFile(pid int, m *mapping) bool {
+	id := fileID{m.dev, m.ino}
+	f := c.pinned[id]
+	if f == nil {
+		fd, err := unix.Open(fmt.Sprintf("/proc/%d/root%s", pid, m.path), unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return false
+		}
+		f = &pinnedFile{path: m.path, fd: fd}
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil || st.Ino != m.ino || len(c.pinned) >= maxPinned {
+			unix.Close(fd)
+			return false
+		}
+		f.key = keyOf(&st)
+		c.pinned[id] = f
+	}
+	return !f.changed()
+}
+
+// maxPinned bounds the descriptors that this takes.
+const maxPinned = 256
+
+// changed reports whether the file was written since it was first seen.
+func (f *pinnedFile) changed() bool {
+	var st unix.Stat_t
+	return unix.Fstat(f.fd, &st) != nil || keyOf(&st) != f.key
+}
+
+// Finish reconciles what the layers saw, and says what disagrees. It is called
+// when the last task has ended, and does nothing when it is called again.
+func (c *Capture) Finish() {
+	if c.over {
+		return
+	}
+	c.over = true
+	if c.o.Settle != nil {
+		c.o.Settle()
+	}
+	c.checkFiles()
+	c.mu.Lock()
+	seen := c.seen
+	c.mu.Unlock()
+	if len(seen) >= maxNotes {
+		c.gap(nil, "the interposer saw more than %d loads: they were not all compared", maxNotes)
+	}
+	for _, n := range seen {
+		if f, ok := c.funcs[n.Function]; !ok || f.act >= actLinkEnd {
+			continue
+		}
+		seen := n
+		seen.TID = 0 // in a container it is another number there
+		if c.hits[seen] == 0 {
+			c.gap(nil, "the interposer saw process %d load an image at %#x by %s, and the breakpoints did not", n.PID, n.Image, n.Function)
+			continue
+		}
+		c.hits[seen]--
+	}
+	if len(c.gpu) > 0 {
+		var list []string
+		for _, path := range slices.Sorted(maps.Keys(c.gpu)) {
+			list = append(list, fmt.Sprintf("%s (%d bytes)", path, c.gpu[path]))
+		}
+		c.note(nil, "%s%s", gpuCodeNote, strings.Join(list, ", "))
+	}
+}
+
+// gpuCodeNote begins the note that lists files with code for GPUs.
+const gpuCodeNote = "mapped files with GPU code: "
+
+// Close waits for copies that are still being made when the program is gone.
+func (c *Capture) Close() { c.work.Wait() }
+
+// checkFiles makes sure that the files in which images were left are as they were.
+func (c *Capture) checkFiles() {
+	for _, id := range slices.SortedFunc(maps.Keys(c.pinned), func(a, b fileID) int { return cmp.Compare(a.ino, b.ino) }) {
+		f := c.pinned[id]
+		if f.changed() {
+			c.gap(nil, "%s was written while the program used images in it", f.path)
+		}
+		unix.Close(f.fd)
+	}
+	clear(c.pinned)
+}
+
+// count notes a hit for the comparison with the interposer.
+func (c *Capture) count(t *ptrace.Task, k *call) {
+	if k.h.fn.act >= actLinkEnd || len(c.hits) >= maxNotes {
+		return
+	}
+	addr := k.entry.Arg(int(k.h.fn.image))
+	for _, name := range k.h.names {
+		c.hits[Note{PID: t.PID, Function: name, Image: addr}]++
+	}
+}

@@ -1,0 +1,304 @@
+package capture
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrStoreFull is in the chain of errors about an image that would exceed a
+// store's limit.
+var ErrStoreFull = errors.New("the module store's limit is reached")
+
+// Store keeps images beside a recording, in RECORDING.d/images, in files named
+// by the SHA-256 of what is in them. A file appears whole or not at all. Its
+// methods may be called by several goroutines.
+type Store struct {
+	dir   string // of the images
+	limit int64  // bytes, 0: none
+
+	mu    sync.Mutex
+	bytes int64           // kept by this Store
+	has   map[string]bool // known to be there
+}
+
+// StoreDir returns the folder of the module store of a recording.
+func StoreDir(recording string) string { return recording + ".d" }
+
+// CreateStore makes the module store of a recording that is about to be
+// written. Images left by an earlier recording of that name are removed. limit,
+// unless it is 0, bounds the bytes that are kept; what would exceed it gives
+// [ErrStoreFull].
+func CreateStore(recording string, limit int64) (*Store, error) {
+	s := &Store{dir: filepath.Join(StoreDir(recording), "images"), limit: limit, has: make(map[string]bool)}
+	if err := os.MkdirAll(s.dir, 0o777); err != nil {
+		return nil, fmt.Errorf("module store: %w", err)
+	}
+	old, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, fmt.Errorf("module store: %w", err)
+	}
+	for _, f := range old {
+		// Only what a store wrote: the folder may hold what is the user's.
+		if isHash(f.Name()) || strings.HasPrefix(f.Name(), tmpPrefix) {
+			if err := os.Remove(filepath.Join(s.dir, f.Name())); err != nil {
+				return nil, fmt.Errorf("module store: %w", err)
+			}
+		}
+	}
+	return s, nil
+}
+
+// OpenStore opens the module store of a recording for reading. The error is
+// fs.ErrNotExist where it has none.
+func OpenStore(recording string) (*Store, error) {
+	s := &Store{dir: filepath.Join(StoreDir(recording), "images"), has: make(map[string]bool)}
+	if _, err := os.Stat(s.dir); err != nil {
+		return nil, fmt.Errorf("module store: %w", err)
+	}
+	return s, nil
+}
+
+const tmpPrefix = ".tmp-"
+
+func isHash(s string) bool {
+	return len(s) == 2*sha256.Size && strings.Trim(s, "0123456789abcdef") == ""
+}
+
+// Path returns the file of an image, which may not exist.
+func (s *Store) Path(sum string) (string, error) {
+	if !isHash(sum) {
+		return "", fmt.Errorf("module store: %q is no SHA-256", sum)
+	}
+	return filepath.Join(s.dir, sum), nil
+}
+
+// Read returns an image, after making sure that it is what its name says.
+func (s *Store) Read(sum string) ([]byte, error) {
+	name, err := s.Path(sum)
+	if err != nil {
+		return nil, err
+	}
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("module store: %w", err)
+	}
+	if got := sha256.Sum256(b); hex.EncodeToString(got[:]) != sum {
+		return nil, fmt.Errorf("module store: %s was changed: its SHA-256 is %x", name, got)
+	}
+	return b, nil
+}
+
+// Put keeps an image and returns its hash, which is valid also with an error.
+func (s *Store) Put(b []byte) (string, error) {
+	h := sha256.Sum256(b)
+	sum := hex.EncodeToString(h[:])
+	if s == nil || s.known(sum) {
+		return sum, nil
+	}
+	w := s.writer()
+	_, _ = w.Write(b) // close reports it
+	_, err := w.close()
+	return sum, err
+}
+
+func (s *Store) known(sum string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.has[sum]
+}
+
+// reserve takes n bytes of the limit.
+func (s *Store) reserve(n int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.limit != 0 && s.bytes+n > s.limit {
+		return fmt.Errorf("%w: %d bytes", ErrStoreFull, s.limit)
+	}
+	s.bytes += n
+	return nil
+}
+
+// entry is an image on its way into a store. Without a store it is only hashed.
+type entry struct {
+	s    *Store
+	hash hash.Hash
+	tmp  *os.File
+	size int64
+	err  error
+}
+
+// writer returns an entry; s may be nil.
+func (s *Store) writer() *entry {
+	e := &entry{s: s, hash: sha256.New()}
+	if s != nil {
+		if e.tmp, e.err = os.CreateTemp(s.dir, tmpPrefix+"*"); e.err != nil {
+			e.err = fmt.Errorf("module store: %w", e.err)
+		}
+	}
+	return e
+}
+
+// Write implements io.Writer. An error of the store doesn't keep the image from
+// being hashed, and is reported by close.
+func (e *entry) Write(b []byte) (int, error) {
+	e.hash.Write(b)
+	if e.tmp != nil && e.err == nil {
+		if e.err = e.s.reserve(int64(len(b))); e.err == nil {
+			e.size += int64(len(b))
+			if _, err := e.tmp.Write(b); err != nil {
+				e.err = fmt.Errorf("module store: %w", err)
+			}
+		}
+	}
+	return len(b), nil
+}
+
+// abandon forgets the image.
+func (e *entry) abandon() {
+	if e.tmp != nil {
+		e.tmp.Close()
+		os.Remove(e.tmp.Name())
+		_ = e.s.reserve(-e.size) // can't exceed
+		e.tmp = nil
+	}
+}
+
+// close names the file by its hash, which it returns, with an error too.
+func (e *entry) close() (sum string, err error) {
+	sum = hex.EncodeToString(e.hash.Sum(nil))
+	defer e.abandon() // does nothing after success
+	if e.tmp == nil || e.err != nil {
+		return sum, e.err
+	}
+	if e.s.known(sum) {
+		return sum, nil
+	}
+	if err := e.tmp.Chmod(0o644); err != nil {
+		return sum, fmt.Errorf("module store: %w", err)
+	}
+	if err := e.tmp.Close(); err != nil {
+		return sum, fmt.Errorf("module store: %w", err)
+	}
+	if err := os.Rename(e.tmp.Name(), filepath.Join(e.s.dir, sum)); err != nil {
+		return sum, fmt.Errorf("module store: %w", err)
+	}
+	e.tmp = nil
+	e.s.mu.Lock()
+	e.s.has[sum] = true
+	e.s.mu.Unlock()
+	return sum, nil
+}
+
+// Images lists the hashes of the images that are there.
+func (s *Store) Images() ([]string, error) {
+	list, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, fmt.Errorf("module store: %w", err)
+	}
+	var sums []string
+	for _, f := range list {
+		if isHash(f.Name()) {
+			sums = append(sums, f.Name())
+		}
+	}
+	return sums, nil
+}
+
+// processMemory reads and writes the memory of a process that is traced, from
+// any goroutine.
+type processMemory struct{ pid int }
+
+// ReadAt implements io.ReaderAt; offsets are addresses.
+func (m processMemory) ReadAt(b []byte, addr int64) (n int, err error) {
+	return m.move(unix.ProcessVMReadv, b, uint64(addr), "read")
+}
+
+// WriteAt implements io.WriterAt.
+func (m processMemory) WriteAt(b []byte, addr int64) (n int, err error) {
+	return m.move(unix.ProcessVMWritev, b, uint64(addr), "write")
+}
+
+// move goes from page border to page border where one call doesn't do it, since
+// a call fails as a whole if its first range reaches beyond what is mapped.
+func (m processMemory) move(call func(int, []unix.Iovec, []unix.RemoteIovec, uint) (int, error), b []byte, addr uint64, verb string) (n int, err error) {
+	for n < len(b) {
+		at, size := addr+uint64(n), len(b)-n
+		if at < addr {
+			return n, fmt.Errorf("%s at %#x: %w", verb, at, unix.EFAULT)
+		}
+		k, err := call(m.pid, []unix.Iovec{iovec(b[n:])}, []unix.RemoteIovec{{Base: uintptr(at), Len: size}}, 0)
+		if k <= 0 && errors.Is(err, unix.EFAULT) {
+			size = min(size, int(pageSize-at%pageSize))
+			k, err = call(m.pid, []unix.Iovec{iovec(b[n : n+size])}, []unix.RemoteIovec{{Base: uintptr(at), Len: size}}, 0)
+		}
+		if k > 0 {
+			n += k
+			continue
+		}
+		if err == nil {
+			err = unix.EFAULT
+		}
+		return n, fmt.Errorf("%s at %#x: %w", verb, at, err)
+	}
+	return n, nil
+}
+
+func iovec(b []byte) unix.Iovec { return unix.Iovec{Base: &b[0], Len: uint64(len(b))} }
+
+// offsetReader reads an image at an address as if it began at 0.
+type offsetReader struct {
+	r    io.ReaderAt
+	base uint64
+}
+
+// ReadAt implements io.ReaderAt.
+func (o offsetReader) ReadAt(b []byte, off int64) (int, error) {
+	at := o.base + uint64(off)
+	if at < o.base || at > 1<<62 {
+		return 0, fmt.Errorf("read at %#x: %w", at, unix.EFAULT)
+	}
+	return o.r.ReadAt(b, int64(at))
+}
+
+// copyBuffer is how much of an image is held in memory.
+const copyBuffer = 1 << 20
+
+// copyImage hashes and stores size bytes of r, and gives them to each, if not
+// nil, in order. text drops the NUL at the end from what is kept. stored is why the
+// store lacks the image, and err why it could not be copied.
+func copyImage(s *Store, r io.ReaderAt, size int64, text bool, each func(off int64, b []byte) error) (sum string, kept int64, stored, err error) {
+	w := s.writer()
+	buf := make([]byte, min(size, copyBuffer))
+	for off := int64(0); off < size; {
+		b := buf[:min(int64(len(buf)), size-off)]
+		if n, err := r.ReadAt(b, off); n < len(b) {
+			w.abandon()
+			return "", 0, nil, fmt.Errorf("+%#x: %w", off+int64(n), cmpErr(err, io.ErrUnexpectedEOF))
+		}
+		if each != nil {
+			if err := each(off, b); err != nil {
+				w.abandon()
+				return "", 0, nil, err
+			}
+		}
+		off += int64(len(b))
+		if text && off == size {
+			b = bytes.TrimSuffix(b, []byte{0})
+		}
+		_, _ = w.Write(b) // close reports it
+		kept += int64(len(b))
+	}
+	sum, stored = w.close()
+	return sum, kept, stored, nil
+}
