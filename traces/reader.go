@@ -123,7 +123,9 @@ func (r *Reader) label() string {
 
 // readHeader reads the first line.
 func (r *Reader) readHeader() error {
-	head, _ := r.in.Peek(512)
+	// What is there already: a pipe's writer may wait for the header to be read.
+	_, _ = r.in.Peek(1)
+	head, _ := r.in.Peek(min(512, r.in.Buffered()))
 	head = bytes.Clone(head)
 	line, err := r.readLine()
 	if err != nil && !errors.Is(err, io.EOF) || len(line) == 0 {

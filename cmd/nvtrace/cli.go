@@ -25,6 +25,7 @@ type env struct {
 	stdout, stderr io.Writer
 	getenv         func(string) string
 	devices        *devices // nil: the machine's own; tests set others
+	self           string   // the file to execute for another nvtrace; "" none
 }
 
 // verb is a word of the command line and what it does.
@@ -82,6 +83,9 @@ func main1(e *env, words []string) int {
 		if v.name == args[0] {
 			return v.run(e, args[1:], command)
 		}
+	}
+	if args[0] == decodeWord {
+		return decodeVerb(e, args[1:], command)
 	}
 	return e.noVerb(args[0], words)
 }

@@ -9,5 +9,5 @@ import (
 var version = "unknown"
 
 func main() {
-	os.Exit(main1(&env{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv}, os.Args[1:]))
+	os.Exit(main1(&env{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, self: "/proc/self/exe"}, os.Args[1:]))
 }

@@ -28,7 +28,7 @@ var testDevices = &devices{
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"nvtrace": func() {
-			e := &env{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv}
+			e := &env{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, self: "/proc/self/exe"}
 			if os.Getenv("TEST_DEVICES") != "" {
 				e.devices = testDevices
 			}

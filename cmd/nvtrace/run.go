@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -13,10 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"nvtrace/ioctl"
 	"nvtrace/ioctl/record"
 	"nvtrace/ptrace"
-	"nvtrace/traces"
 )
 
 // devices lets tests record calls on files that are no device nodes.
@@ -33,7 +30,7 @@ type runFlags struct {
 	out, seccomp   string
 	summary, quiet bool
 	counts, munmap bool
-	noExitKill     bool
+	onDeath        string
 	orphans        string
 	pid            int
 	set            *flag.FlagSet
@@ -50,7 +47,7 @@ func newRunFlags(e *env) *runFlags {
 	f.set.StringVar(&f.seccomp, "seccomp", "auto", "`MODE` auto: a seccomp filter picks the calls to stop at; off: stop at every call")
 	f.set.BoolVar(&f.counts, "counts", false, "count ioctls only: no results, times or written bytes, at half the cost")
 	f.set.BoolVar(&f.munmap, "munmap", false, "record munmap and mremap of device mappings too")
-	f.set.BoolVar(&f.noExitKill, "no-exitkill", false, "if nvtrace is killed, let the program live (its device calls then fail with ENOSYS)")
+	f.set.StringVar(&f.onDeath, "on-tracer-death", "kill", "if the tracing process is killed by SIGKILL, `WHAT` becomes of the program: kill, or live (device calls that nvtrace stops at then fail with ENOSYS)")
 	f.set.StringVar(&f.orphans, "orphans", "wait", "processes that outlive the program, `HOW`: wait, kill, or detach (with --seccomp=off)")
 	f.lines.register(f.set)
 	return f
@@ -75,7 +72,7 @@ func runVerb(e *env, args, command []string) int {
 	case !attach && len(command) == 0:
 		return e.fail(exitFailed, "no command; type: nvtrace -- command [args]")
 	}
-	return f.run(e, command)
+	return f.run(e, args, command)
 }
 
 // programStatus turns the status of a bad command line into one that can't be
@@ -110,17 +107,23 @@ func flagText(args []string, rest int) string {
 	return strings.Join(flags, " ") + " "
 }
 
-// session is one tracing run and its outputs.
+// session is one tracing run.
 type session struct {
-	e      *env
-	f      *runFlags
-	opts   record.Options
-	log    *logSink
-	file   *traces.Writer // nil: not recorded
-	closes []io.Closer
+	e    *env
+	f    *runFlags
+	opts record.Options
+	out  outlet
 }
 
-func (f *runFlags) run(e *env, command []string) int {
+// outlet is where the events of a run go. The session starts the program only
+// when ready has returned nil.
+type outlet interface {
+	sinks() []record.Sink
+	ready() error
+	finish()
+}
+
+func (f *runFlags) run(e *env, args, command []string) int {
 	// Where nobody reads stderr any more, the program goes on: a write then
 	// fails, and does not end nvtrace, and with it the program.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
@@ -128,19 +131,22 @@ func (f *runFlags) run(e *env, command []string) int {
 	if err := s.configure(command); err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
-	if err := s.openOutputs(); err != nil {
+	var err error
+	if s.out, err = startOutlet(e, f, args, s.opts.Header); err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
+	s.opts.Sinks = s.out.sinks()
+	s.opts.OnFault = func(msg string) { e.notice("%s", msg) }
 	res, err := s.trace()
-	s.closeOutputs()
+	s.out.finish()
+	if errors.Is(err, errOutlet) {
+		return exitFailed // the other process has said why
+	}
 	if err != nil && !res.Ended {
 		return e.fail(failStatus(err), "%v", err)
 	}
 	if err != nil {
 		e.notice("%v", err)
-	}
-	if err := s.summarise(); err != nil {
-		e.notice("summary: %v", err)
 	}
 	if !res.Ended { // detached
 		return exitOK
@@ -148,21 +154,39 @@ func (f *runFlags) run(e *env, command []string) int {
 	return endAs(res.Status)
 }
 
+// trace runs or attaches to the program. Where the outputs can't be opened, the
+// program ends before its first instruction.
 func (s *session) trace() (record.Result, error) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
 	if s.f.pid == 0 {
-		return record.Run(context.Background(), &s.opts)
+		s.opts.Ptrace.Started = func(int) {
+			if err := s.out.ready(); err != nil {
+				cancel(err)
+			}
+		}
+		return record.Run(ctx, &s.opts)
+	}
+	if err := s.out.ready(); err != nil {
+		return record.Result{Result: new(ptrace.Result)}, err
 	}
 	// The first SIGINT, SIGTERM or SIGHUP detaches; a second one ends nvtrace, as
 	// it must where a thread sleeps in a driver and can't be detached.
-	s.opts.Sinks = append(s.opts.Sinks, &attachNotice{e: s.e, pid: s.f.pid})
-	return record.Attach(context.Background(), s.f.pid, &s.opts)
+	return record.Attach(ctx, s.f.pid, &s.opts)
 }
 
-// configure checks the flags that need no file.
+// configure checks the flags that concern tracing.
 func (s *session) configure(command []string) error {
 	f := s.f
 	po := &s.opts.Ptrace
-	po.Argv, po.NoExitKill = command, f.noExitKill
+	po.Argv = command
+	switch f.onDeath {
+	case "kill":
+	case "live":
+		po.NoExitKill = true
+	default:
+		return fmt.Errorf("--on-tracer-death=%s: want kill or live", f.onDeath)
+	}
 	switch f.seccomp {
 	case "auto":
 	case "off":
@@ -182,19 +206,7 @@ func (s *session) configure(command []string) error {
 	default:
 		return fmt.Errorf("--orphans=%s: want wait, kill or detach", f.orphans)
 	}
-	filter, err := ioctl.ParseFilter(f.lines.exprs...)
-	if err != nil {
-		return err
-	}
 	s.opts.Header = record.NewHeader(command, f.pid, version)
-	s.log = &logSink{
-		decoder: ioctl.NewDecoder(s.opts.Header), filter: filter,
-		live: true, notice: func(n string) { s.e.notice("%s", n) },
-		errs: once{e: s.e, what: "log: ", live: true},
-	}
-	if !f.log.set || f.summary || f.json.set {
-		s.log.summarise(s.opts.Header)
-	}
 	s.opts.CountsOnly, s.opts.Munmap = f.counts, f.munmap
 	if d := s.e.devices; d != nil {
 		s.opts.NodeName, s.opts.MayBeNode, s.opts.Stat = d.nodeName, d.mayBeNode, d.stat
@@ -204,57 +216,4 @@ func (s *session) configure(command []string) error {
 		po.Logger = s.opts.Logger
 	}
 	return nil
-}
-
-// openOutputs opens what the events go to, before the program starts.
-func (s *session) openOutputs() (err error) {
-	if s.f.log.set {
-		lines := s.e.stderr
-		if s.f.log.value != "" {
-			w, err := os.Create(s.f.log.value)
-			if err != nil {
-				return err
-			}
-			lines, s.closes = w, append(s.closes, w)
-		}
-		if err := s.log.printTo(s.e, lines, s.opts.Header, &s.f.lines); err != nil {
-			return err
-		}
-	}
-	s.opts.Sinks = []record.Sink{s.log}
-	if s.f.out != "" {
-		errs := once{e: s.e, live: true, said: true} // the first error is Create's own
-		s.file, err = traces.Create(s.f.out, s.opts.Header, &traces.WriterOptions{OnError: errs.report})
-		if err != nil {
-			return err
-		}
-		errs.said = false
-		s.opts.Sinks = append(s.opts.Sinks, &fileSink{s.file})
-	}
-	s.opts.OnFault = func(msg string) { s.e.notice("%s", msg) }
-	return nil
-}
-
-// closeOutputs puts out what is pending. An output that failed has been
-// reported, and does not change how the program ended.
-func (s *session) closeOutputs() {
-	if s.file != nil {
-		_ = s.file.Close() // the error sticks, and OnError has told it
-	}
-	for _, c := range s.closes {
-		s.log.errs.report(c.Close())
-	}
-}
-
-// summarise prints the summary, if one is wanted.
-func (s *session) summarise() error {
-	switch {
-	case s.log.summary == nil:
-		return nil
-	case s.f.json.set:
-		return writeJSON(s.e.stderr, s.f.json.value, s.log.summary.Report())
-	case s.f.quiet:
-		return nil
-	}
-	return writeReport(s.e.stderr, s.log.summary.Report(), s.log.book)
 }

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+
+	"golang.org/x/sys/unix"
+
+	"nvtrace/ioctl/record"
+	"nvtrace/traces"
+)
+
+// Decoding has a process of its own: if it runs out of memory, panics or is
+// killed, the tracing process, and with it the program, goes on.
+
+// decodeWord is the hidden verb of the decoding process. It takes run's flags
+// and reads a recording on stdin.
+const decodeWord = "decode"
+
+// readyFD is where the decoding process tells that its outputs are open.
+const readyFD = 3
+
+// errOutlet says that the decoding process could not open its outputs, and has
+// told why.
+var errOutlet = errors.New("the outputs can't be opened")
+
+// startOutlet returns where the events of a run go: to a decoding process, or,
+// where none can be started, to this one.
+func startOutlet(e *env, f *runFlags, args []string, h *traces.Header) (outlet, error) {
+	if d, err := startDecoding(e, args, h); err == nil {
+		return d, nil
+	}
+	return newOutputs(e, f, h)
+}
+
+// decoding is the decoding process, seen from the tracing one. It implements
+// outlet.
+type decoding struct {
+	e     *env
+	cmd   *exec.Cmd
+	pipe  *os.File
+	w     *traces.Writer
+	told  *os.File // readable when the outputs are open, at its end when they can't be
+	fault error    // of the outputs
+}
+
+func startDecoding(e *env, args []string, h *traces.Header) (_ *decoding, err error) {
+	if e.self == "" {
+		return nil, errors.New("this program can't start itself")
+	}
+	var files []*os.File
+	defer func() {
+		if err != nil {
+			closeAll(files)
+		}
+	}()
+	stream, pipe, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	files = append(files, stream, pipe)
+	told, tell, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	files = append(files, told, tell)
+	_, _ = unix.FcntlInt(pipe.Fd(), unix.F_SETPIPE_SZ, 1<<20) // more room, where it is to be had
+	cmd := &exec.Cmd{
+		Path: e.self, Args: append([]string{os.Args[0], decodeWord}, args...),
+		Stdin: stream, Stdout: e.stdout, Stderr: e.stderr, ExtraFiles: []*os.File{tell},
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	closeAll([]*os.File{stream, tell})
+	d := &decoding{e: e, cmd: cmd, pipe: pipe, told: told}
+	if d.w, err = traces.NewWriter(pipe, h, nil); err != nil {
+		return nil, err
+	}
+	_ = d.w.Flush() // the process begins with the header; an error means that it has ended, and finish says how
+	return d, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close()
+	}
+}
+
+// sinks implements outlet.
+func (d *decoding) sinks() []record.Sink { return []record.Sink{&fileSink{d.w}} }
+
+// ready implements outlet.
+func (d *decoding) ready() error {
+	if n, _ := d.told.Read(make([]byte, 1)); n == 0 {
+		d.fault = errOutlet
+	}
+	return d.fault
+}
+
+// finish implements outlet: it waits until everything is put out.
+func (d *decoding) finish() {
+	_ = d.w.Close() // an error means that the process has ended
+	_ = d.pipe.Close()
+	if err := d.cmd.Wait(); err != nil && d.fault == nil {
+		d.e.notice("the process that decodes and writes ended early (%v); the program was not disturbed, what it did since is not recorded", err)
+	}
+	_ = d.told.Close()
+}
+
+// decodeVerb is the decoding process.
+func decodeVerb(e *env, args, _ []string) int {
+	// What is meant for the program must not end the record of it.
+	signal.Ignore(unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP)
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
+	f := newRunFlags(e)
+	if status, ok := parse(f.set, args); !ok {
+		return programStatus(status)
+	}
+	in := &idler{f: e.stdin}
+	r, err := traces.NewReader(in)
+	if err != nil {
+		return e.fail(exitFailed, "%v", err)
+	}
+	o, err := newOutputs(e, f, &r.Header)
+	if err != nil {
+		return e.fail(exitFailed, "%v", err)
+	}
+	sinks := record.Guard(o.sinks(), func(msg string) { e.notice("%s", msg) }, nil)
+	in.idle = sinks.Idle
+	tell := os.NewFile(readyFD, "ready")
+	_, err = tell.Write([]byte{1})
+	if err = errors.Join(err, tell.Close()); err != nil {
+		return e.fail(exitFailed, "%v: the verb %s is for nvtrace itself", err, decodeWord)
+	}
+	for ev, err := range r.All() {
+		if err != nil {
+			e.notice("the tracing process: %v", err)
+			break
+		}
+		sinks.Event(ev)
+	}
+	sinks.Idle()
+	if !r.Complete() {
+		e.notice("the tracing process was killed: the record ends here")
+	}
+	o.finish()
+	return exitOK
+}
+
+// idler reads a pipe, and says when there is nothing to read.
+type idler struct {
+	f    *os.File
+	idle func()
+}
+
+// Read implements io.Reader.
+func (r *idler) Read(b []byte) (int, error) {
+	if r.idle != nil {
+		p := []unix.PollFd{{Fd: int32(r.f.Fd()), Events: unix.POLLIN}}
+		if n, err := unix.Poll(p, 0); err == nil && n == 0 {
+			r.idle()
+		}
+	}
+	n, err := r.f.Read(b)
+	if errors.Is(err, os.ErrClosed) {
+		err = io.EOF
+	}
+	return n, err
+}

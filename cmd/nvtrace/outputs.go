@@ -1,0 +1,114 @@
+package main
+
+import (
+	"io"
+	"os"
+
+	"nvtrace/ioctl"
+	"nvtrace/ioctl/record"
+	"nvtrace/traces"
+)
+
+// outputs decodes the events of a run in this process: lines, a recording, a
+// summary. It implements outlet.
+type outputs struct {
+	e      *env
+	f      *runFlags
+	header *traces.Header
+	log    *logSink
+	file   *traces.Writer // nil: not recorded
+	closes []io.Closer
+	began  bool // an event of the program came
+}
+
+// newOutputs opens what the events go to.
+func newOutputs(e *env, f *runFlags, h *traces.Header) (*outputs, error) {
+	filter, err := ioctl.ParseFilter(f.lines.exprs...)
+	if err != nil {
+		return nil, err
+	}
+	o := &outputs{e: e, f: f, header: h}
+	o.log = &logSink{
+		decoder: ioctl.NewDecoder(h), filter: filter,
+		live: true, notice: func(n string) { e.notice("%s", n) },
+		errs: once{e: e, what: "log: ", live: true},
+	}
+	if !f.log.set || f.summary || f.json.set {
+		o.log.summarise(h)
+	}
+	if f.log.set {
+		lines := e.stderr
+		if f.log.value != "" {
+			w, err := os.Create(f.log.value)
+			if err != nil {
+				return nil, err
+			}
+			lines, o.closes = w, append(o.closes, w)
+		}
+		if err := o.log.printTo(e, lines, h, &f.lines); err != nil {
+			return nil, err
+		}
+	}
+	if f.out != "" {
+		errs := once{e: e, live: true, said: true} // the first error is Create's own
+		o.file, err = traces.Create(f.out, h, &traces.WriterOptions{OnError: errs.report})
+		if err != nil {
+			return nil, err
+		}
+		errs.said = false
+	}
+	return o, nil
+}
+
+// sinks implements outlet. The recording comes first: whatever happens in
+// decoding an event, it is in the file.
+func (o *outputs) sinks() []record.Sink {
+	var sinks []record.Sink
+	if o.file != nil {
+		sinks = append(sinks, &fileSink{o.file})
+	}
+	if o.f.pid != 0 {
+		sinks = append(sinks, &attachNotice{e: o.e, pid: o.f.pid})
+	}
+	return append(sinks, o.log, &beginning{o})
+}
+
+// beginning notes that the program has begun. It implements record.Sink.
+type beginning struct{ o *outputs }
+
+// Event implements record.Sink.
+func (b *beginning) Event(ev *traces.Event) { b.o.began = b.o.began || ev.Kind != traces.KindEnd }
+
+// Idle implements record.Sink.
+func (b *beginning) Idle() {}
+
+// ready implements outlet.
+func (o *outputs) ready() error { return nil }
+
+// finish puts out what is pending, and prints the summary of a program that
+// has begun. An output that failed has been reported, and does not change how
+// the program ended.
+func (o *outputs) finish() {
+	if o.file != nil {
+		_ = o.file.Close() // the error sticks, and OnError has told it
+	}
+	for _, c := range o.closes {
+		o.log.errs.report(c.Close())
+	}
+	if !o.began || o.log.summary == nil {
+		return
+	}
+	if err := o.summarise(); err != nil {
+		o.e.notice("summary: %v", err)
+	}
+}
+
+func (o *outputs) summarise() error {
+	switch {
+	case o.f.json.set:
+		return writeJSON(o.e.stderr, o.f.json.value, o.log.summary.Report())
+	case o.f.quiet:
+		return nil
+	}
+	return writeReport(o.e.stderr, o.log.summary.Report(), o.log.book)
+}
