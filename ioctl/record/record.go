@@ -80,16 +80,8 @@ func run(o *Options, trace func(ptrace.Handler, *ptrace.Options) (*ptrace.Result
 	r.start = monotonic() - (started.UnixNano() - opts.Header.Start)
 	q := newQueue()
 	r.emit = q.put
-	sinks := guard(opts.Sinks, &opts)
-	go q.consume(func(ev *traces.Event) {
-		for _, s := range sinks {
-			s.event(ev)
-		}
-	}, func() {
-		for _, s := range sinks {
-			s.idle()
-		}
-	})
+	sinks := Guard(opts.Sinks, opts.OnFault, opts.Logger)
+	go q.consume(sinks.Event, sinks.Idle)
 
 	opts.Ptrace.Rules, opts.Ptrace.ExtraRules = baseRules(), deviceRules(opts.Munmap)
 	cpu := processCPU()
@@ -139,45 +131,56 @@ func NewHeader(argv []string, pid int, tool string) *traces.Header {
 	return h
 }
 
-// guarded is a sink whose panic ends the sink, not the recording.
-type guarded struct {
-	Sink
-	opts *Options
-	dead bool
-}
-
-func guard(sinks []Sink, opts *Options) []*guarded {
-	var g []*guarded
+// Guard makes one sink of several, in which the panic of one ends that one and
+// not the others. onFault, if not nil, is told of it.
+func Guard(sinks []Sink, onFault func(msg string), logger *slog.Logger) Sink {
+	var all guarded
 	for _, s := range sinks {
-		g = append(g, &guarded{Sink: s, opts: opts})
+		all = append(all, &guardedSink{Sink: s, onFault: onFault, logger: logger})
 	}
-	return g
+	return all
 }
 
-func (g *guarded) event(ev *traces.Event) {
+type guarded []*guardedSink
+
+// Event implements Sink.
+func (g guarded) Event(ev *traces.Event) {
+	for _, s := range g {
+		s.do(func() { s.Sink.Event(ev) })
+	}
+}
+
+// Idle implements Sink.
+func (g guarded) Idle() {
+	for _, s := range g {
+		s.do(s.Sink.Idle)
+	}
+}
+
+type guardedSink struct {
+	Sink
+	onFault func(string)
+	logger  *slog.Logger
+	dead    bool
+}
+
+// do calls f, unless the sink has panicked before.
+func (g *guardedSink) do(f func()) {
 	if g.dead {
 		return
 	}
-	defer g.rescue()
-	g.Sink.Event(ev)
-}
-
-func (g *guarded) idle() {
-	if g.dead {
-		return
-	}
-	defer g.rescue()
-	g.Sink.Idle()
-}
-
-func (g *guarded) rescue() {
-	if p := recover(); p != nil {
-		g.dead = true
-		g.opts.Logger.Error("sink panicked", "panic", p, "stack", string(debug.Stack()))
-		if g.opts.OnFault != nil {
-			g.opts.OnFault(fmt.Sprintf("BUG: %T stopped, the program and other outputs go on: %v", g.Sink, p))
+	defer func() {
+		if p := recover(); p != nil {
+			g.dead = true
+			if g.logger != nil {
+				g.logger.Error("sink panicked", "panic", p, "stack", string(debug.Stack()))
+			}
+			if g.onFault != nil {
+				g.onFault(fmt.Sprintf("BUG: %T stopped, the program and other outputs go on: %v", g.Sink, p))
+			}
 		}
-	}
+	}()
+	f()
 }
 
 // processCPU returns the CPU time of this process, in ns.
