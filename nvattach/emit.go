@@ -3,25 +3,25 @@ package nvattach
 import (
 	"fmt"
 	"strconv"
-	"strings"
+
+	"nvtrace/ptx"
 )
 
 // A sink is what code for a probe is written to.
 type sink interface {
 	// Line appends one line of PTX.
 	Line(text string)
-	// Fresh returns a name that nothing else has: kind is '%' for a register, '$'
-	// for a label.
-	Fresh(kind byte, stem string) string
+	// NewReg declares a register and returns its name.
+	NewReg(t ptx.Type) string
+	// NewLabel returns the name of a label that nothing else has.
+	NewLabel() string
 }
 
 // bytesArg is memory that an argument of a helper points at.
 type bytesArg interface {
-	// Load returns a register with size bytes (1, 2, 4 or 8) from offset off on,
-	// zero-extended: 32 bits wide, 64 for a size of 8.
+	// Load returns size bytes (1, 2, 4 or 8) from offset off on, zero-extended: a
+	// register of 32 bits, of 64 for a size of 8, or a number.
 	Load(off uint64, size int) string
-	// Store writes size bytes of a register there.
-	Store(off uint64, size int, reg string)
 }
 
 // code writes the PTX of helpers and map accesses.
@@ -34,26 +34,22 @@ type code struct {
 
 func (c *code) f(format string, args ...any) { c.s.Line(fmt.Sprintf(format, args...)) }
 
-func (c *code) reg(typ string) string {
-	r := c.s.Fresh('%', "h")
-	c.f(".reg .%s %s;", typ, r)
-	return r
-}
+func (c *code) reg(t ptx.Type) string { return c.s.NewReg(t) }
 
-func (c *code) label() string { return c.s.Fresh('$', "h") }
+func (c *code) label() string { return c.s.NewLabel() }
 
 func (c *code) at(label string) { c.f("%s:", label) }
 
 // special returns a register with a special register's 32 bits.
 func (c *code) special(name string) string {
-	r := c.reg("b32")
+	r := c.reg(ptx.B32)
 	c.f("mov.u32 %s, %s;", r, name)
 	return r
 }
 
 // wide widens 32 bits to 64.
 func (c *code) wide(r32 string) string {
-	r := c.reg("b64")
+	r := c.reg(ptx.B64)
 	c.f("cvt.u64.u32 %s, %s;", r, r32)
 	return r
 }
@@ -67,7 +63,7 @@ func (c *code) smIndex() string {
 
 // perSM returns base + n*step, n being the multiprocessor's place.
 func (c *code) perSM(base, step uint64) string {
-	a := c.reg("b64")
+	a := c.reg(ptx.B64)
 	if c.m.SMs == 1 {
 		c.f("mov.u64 %s, %#x;", a, base)
 		return a
@@ -111,16 +107,16 @@ func (c *code) fence() {
 // row by row: ((z*height)+y)*width+x of its place in the grid of threads.
 func (c *code) threadIndex() string {
 	place := func(axis string) string {
-		r := c.reg("b32")
+		r := c.reg(ptx.B32)
 		c.f("mad.lo.s32 %s, %s, %s, %s;", r, c.special("%ctaid."+axis), c.special("%ntid."+axis), c.special("%tid."+axis))
 		return r
 	}
 	width := func(axis string) string {
-		r := c.reg("b32")
+		r := c.reg(ptx.B32)
 		c.f("mul.lo.s32 %s, %s, %s;", r, c.special("%nctaid."+axis), c.special("%ntid."+axis))
 		return r
 	}
-	t, w := c.reg("b64"), c.reg("b64")
+	t, w := c.reg(ptx.B64), c.reg(ptx.B64)
 	c.f("mul.wide.u32 %s, %s, %s;", t, place("z"), width("y"))
 	c.f("add.s64 %s, %s, %s;", t, t, c.wide(place("y")))
 	c.f("cvt.u64.u32 %s, %s;", w, width("x"))
@@ -130,7 +126,7 @@ func (c *code) threadIndex() string {
 
 // index returns base + key*step in a 64-bit register; key is 32 bits.
 func (c *code) index(key string, base, step uint64) string {
-	a := c.reg("b64")
+	a := c.reg(ptx.B64)
 	if step < 1<<32 {
 		c.f("mul.wide.u32 %s, %s, %d;", a, key, step)
 	} else {
@@ -154,7 +150,18 @@ func (c *code) lookup(x *Map, key bytesArg) string {
 }
 
 func (c *code) arrayLookup(x *Map, key string) string {
-	p := c.reg("pred")
+	if n, ok := number32(key); ok {
+		switch {
+		case n >= x.Def.MaxEntries:
+			return "0"
+		case x.copies > 1:
+			return c.perSM(x.base+uint64(n)*x.stride, x.copyBytes)
+		}
+		a := c.reg(ptx.B64)
+		c.f("mov.u64 %s, %#x;", a, x.base+uint64(n)*x.stride)
+		return a
+	}
+	p := c.reg(ptx.Pred)
 	c.f("setp.lt.u32 %s, %s, %d;", p, key, x.Def.MaxEntries)
 	a := c.index(key, x.base, x.stride)
 	if x.copies > 1 {
@@ -164,9 +171,18 @@ func (c *code) arrayLookup(x *Map, key string) string {
 	return a
 }
 
+// number32 returns a key that is a number and no register.
+func number32(s string) (uint32, bool) {
+	n, err := strconv.ParseUint(s, 0, 32)
+	return uint32(n), err == nil
+}
+
 // threadLookup counts the threads that the map has no room for.
 func (c *code) threadLookup(x *Map, key string) string {
-	a, p, t := c.reg("b64"), c.reg("pred"), c.threadIndex()
+	if n, ok := number32(key); ok && n >= x.Def.MaxEntries {
+		return "0"
+	}
+	a, p, t := c.reg(ptx.B64), c.reg(ptx.Pred), c.threadIndex()
 	room, end := c.label(), c.label()
 	c.f("setp.lt.u64 %s, %s, %d;", p, t, x.threads)
 	c.f("@%s bra %s;", p, room)
@@ -174,6 +190,11 @@ func (c *code) threadLookup(x *Map, key string) string {
 	c.f("mov.u64 %s, 0;", a)
 	c.f("bra %s;", end)
 	c.at(room)
+	if n, ok := number32(key); ok {
+		c.f("mad.lo.s64 %s, %s, %d, %#x;", a, t, x.stride, x.base+uint64(n)*x.threads*x.stride)
+		c.at(end)
+		return a
+	}
 	c.f("setp.lt.u32 %s, %s, %d;", p, key, x.Def.MaxEntries)
 	c.f("mad.lo.s64 %s, %s, %d, %s;", a, t, x.stride, c.index(key, x.base, x.threads*x.stride))
 	c.f("selp.b64 %s, %s, 0, %s;", a, a, p)
@@ -183,7 +204,7 @@ func (c *code) threadLookup(x *Map, key string) string {
 
 // result returns a 64-bit register that gets a helper's result.
 func (c *code) result(v int64) string {
-	r := c.reg("b64")
+	r := c.reg(ptx.B64)
 	c.f("mov.s64 %s, %d;", r, v)
 	return r
 }
@@ -218,7 +239,10 @@ func (c *code) update(x *Map, key, value bytesArg, flags string) string {
 	} else {
 		a = c.arrayLookup(x, key.Load(0, 4))
 	}
-	r, p, q := c.result(0), c.reg("pred"), c.reg("pred")
+	if a == "0" {
+		return c.result(errTooBig)
+	}
+	r, p, q := c.result(0), c.reg(ptx.Pred), c.reg(ptx.Pred)
 	end := c.label()
 	// An element of an array is always there.
 	c.f("setp.eq.u64 %s, %s, %d;", q, flags, flagNoExist)
@@ -270,10 +294,10 @@ func (c *code) keyWords(x *Map, key bytesArg) []string {
 			words = append(words, key.Load(i, 4))
 			continue
 		}
-		w := c.reg("b32")
+		w := c.reg(ptx.B32)
 		c.f("mov.b32 %s, 0;", w)
 		for j := i; j < size; j++ {
-			t := c.reg("b32")
+			t := c.reg(ptx.B32)
 			c.f("shl.b32 %s, %s, %d;", t, key.Load(j, 1), 8*(j-i))
 			c.f("or.b32 %s, %s, %s;", w, w, t)
 		}
@@ -282,14 +306,11 @@ func (c *code) keyWords(x *Map, key bytesArg) []string {
 	return words
 }
 
-// comment joins words for a remark in the text.
-func (c *code) comment(words ...string) { c.s.Line("// " + strings.Join(words, " ")) }
-
 func itoa(n uint64) string { return strconv.FormatUint(n, 10) }
 
 // low returns the low 32 bits of a 64-bit register.
 func (c *code) low(r64 string) string {
-	r := c.reg("b32")
+	r := c.reg(ptx.B32)
 	c.f("cvt.u32.u64 %s, %s;", r, r64)
 	return r
 }

@@ -1,8 +1,10 @@
 package nvattach
 
+import "nvtrace/ptx"
+
 // hashWord writes the hash of a key: hashKey in PTX.
 func (c *code) hashWord(words []string) string {
-	h, t := c.reg("b32"), c.reg("b32")
+	h, t := c.reg(ptx.B32), c.reg(ptx.B32)
 	c.f("mov.b32 %s, %#x;", h, uint32(hashSeed))
 	for _, w := range words {
 		c.f("xor.b32 %s, %s, %s;", h, h, w)
@@ -27,7 +29,7 @@ type probeState struct {
 }
 
 func (c *code) newProbe(x *Map, words []string) *probeState {
-	p := &probeState{words: words, hash: c.hashWord(words), tag: c.reg("b32"), slot: c.reg("b64"), state: c.reg("b32"), index: c.reg("b32")}
+	p := &probeState{words: words, hash: c.hashWord(words), tag: c.reg(ptx.B32), slot: c.reg(ptx.B64), state: c.reg(ptx.B32), index: c.reg(ptx.B32)}
 	c.f("and.b32 %s, %s, %#x;", p.tag, p.hash, ^uint32(3))
 	c.f("or.b32 %s, %s, %d;", p.tag, p.tag, slotValid)
 	return p
@@ -39,7 +41,7 @@ func (c *code) newProbe(x *Map, words []string) *probeState {
 // empty, 0 if there is none, and freeIndex its index.
 func (c *code) search(x *Map, p *probeState, found, missing, free, freeIndex string) {
 	h := &x.hash
-	n, q, other := c.reg("b32"), c.reg("pred"), c.reg("b32")
+	n, q, other := c.reg(ptx.B32), c.reg(ptx.Pred), c.reg(ptx.B32)
 	loop, next := c.label(), c.label()
 	c.f("mov.u32 %s, 0;", n)
 	if free != "" {
@@ -55,7 +57,7 @@ func (c *code) search(x *Map, p *probeState, found, missing, free, freeIndex str
 	c.f("ld%s.global.u32 %s, [%s];", c.order(".acquire.gpu"), p.state, p.slot)
 	if free != "" {
 		// A free slot has state 0 or 3; the first one is kept.
-		skip, r := c.label(), c.reg("pred")
+		skip, r := c.label(), c.reg(ptx.Pred)
 		c.f("setp.ne.u64 %s, %s, 0;", q, free)
 		c.f("@%s bra %s;", q, skip)
 		c.f("setp.eq.u32 %s, %s, %d;", q, p.state, slotEmpty)
@@ -85,7 +87,7 @@ func (c *code) search(x *Map, p *probeState, found, missing, free, freeIndex str
 // value returns the address of a slot's value.
 func (c *code) value(x *Map, slot, index string) string {
 	h := &x.hash
-	a := c.reg("b64")
+	a := c.reg(ptx.B64)
 	if !x.Def.PerSM() {
 		c.f("add.s64 %s, %s, %d;", a, slot, h.valOff)
 		return a
@@ -96,7 +98,7 @@ func (c *code) value(x *Map, slot, index string) string {
 
 func (c *code) hashLookup(x *Map, key bytesArg) string {
 	p := c.newProbe(x, c.keyWords(x, key))
-	a := c.reg("b64")
+	a := c.reg(ptx.B64)
 	found, missing, end := c.label(), c.label(), c.label()
 	c.search(x, p, found, missing, "", "")
 	c.at(missing)
@@ -114,7 +116,7 @@ func (c *code) hashLookup(x *Map, key bytesArg) string {
 // its end.
 func (c *code) locked(x *Map, hash string, body func()) {
 	h := &x.hash
-	i, lock, old, q := c.reg("b32"), c.reg("b64"), c.reg("b32"), c.reg("pred")
+	i, lock, old, q := c.reg(ptx.B32), c.reg(ptx.B64), c.reg(ptx.B32), c.reg(ptx.Pred)
 	loop, retry := c.label(), c.label()
 	c.f("and.b32 %s, %s, %d;", i, hash, h.locks-1)
 	c.f("mul.wide.u32 %s, %s, 4;", lock, i)
@@ -148,7 +150,7 @@ func (c *code) atomic(mods string) string {
 func (c *code) hashUpdate(x *Map, key, value bytesArg, flags string) string {
 	words := c.keyWords(x, key)
 	p := c.newProbe(x, words)
-	r, q := c.result(0), c.reg("pred")
+	r, q := c.result(0), c.reg(ptx.Pred)
 	end := c.label()
 	c.f("setp.gt.u64 %s, %s, %d;", q, flags, flagExist)
 	c.f("selp.b64 %s, %d, 0, %s;", r, errInval, q)
@@ -163,7 +165,7 @@ func (c *code) hashUpdate(x *Map, key, value bytesArg, flags string) string {
 	}
 	c.locked(x, p.hash, func() {
 		found, missing, done := c.label(), c.label(), c.label()
-		free, freeIndex := c.reg("b64"), c.reg("b32")
+		free, freeIndex := c.reg(ptx.B64), c.reg(ptx.B32)
 		c.search(x, p, found, missing, free, freeIndex)
 		c.at(found)
 		c.replace(x, p, value, flags, r, done)
@@ -180,7 +182,7 @@ func (c *code) hashUpdate(x *Map, key, value bytesArg, flags string) string {
 
 // replace writes the value of a key that was found, and goes to end.
 func (c *code) replace(x *Map, p *probeState, value bytesArg, flags, r, end string) {
-	q := c.reg("pred")
+	q := c.reg(ptx.Pred)
 	c.f("setp.eq.u64 %s, %s, %d;", q, flags, flagNoExist)
 	c.f("selp.b64 %s, %d, 0, %s;", r, errExist, q)
 	c.f("@%s bra %s;", q, end)
@@ -192,10 +194,10 @@ func (c *code) replace(x *Map, p *probeState, value bytesArg, flags, r, end stri
 // keys may take the same slot first: then the next is tried.
 func (c *code) insert(x *Map, p *probeState, value bytesArg, free, freeIndex, r, done string) {
 	h := &x.hash
-	n, old, busy, count := c.reg("b32"), c.reg("b32"), c.reg("b32"), c.reg("b32")
-	q, q2 := c.reg("pred"), c.reg("pred")
+	n, old, busy, count := c.reg(ptx.B32), c.reg(ptx.B32), c.reg(ptx.B32), c.reg(ptx.B32)
+	q, q2 := c.reg(ptx.Pred), c.reg(ptx.Pred)
 	full, try, next, taken := c.label(), c.label(), c.label(), c.label()
-	base := c.reg("b64")
+	base := c.reg(ptx.B64)
 	c.f("mov.u64 %s, %#x;", base, x.base)
 	c.f("atom%s.global.add.u32 %s, [%s], 1;", c.atomic(".relaxed.gpu"), count, base)
 	c.f("setp.ge.u32 %s, %s, %d;", q, count, x.Def.MaxEntries)
@@ -240,7 +242,7 @@ func (c *code) insert(x *Map, p *probeState, value bytesArg, free, freeIndex, r,
 // store writes the value of a new entry; on other multiprocessors it is zero.
 func (c *code) store(x *Map, p *probeState, index string, value bytesArg) {
 	if x.Def.PerSM() {
-		a, n, q := c.index(index, x.base+x.hash.valueOff, x.stride), c.reg("b32"), c.reg("pred")
+		a, n, q := c.index(index, x.base+x.hash.valueOff, x.stride), c.reg(ptx.B32), c.reg(ptx.Pred)
 		loop := c.label()
 		c.f("mov.u32 %s, 0;", n)
 		c.f(".pragma \"nounroll\";")
@@ -261,7 +263,7 @@ func (c *code) hashDelete(x *Map, key bytesArg) string {
 	r := c.result(errNoEnt)
 	c.locked(x, p.hash, func() {
 		found, done := c.label(), c.label()
-		base := c.reg("b64")
+		base := c.reg(ptx.B64)
 		c.search(x, p, found, done, "", "")
 		c.at(found)
 		c.f("st%s.global.u32 [%s], %d;", c.order(".release.gpu"), p.slot, slotDeleted)

@@ -1,12 +1,14 @@
 package nvattach
 
+import "nvtrace/ptx"
+
 // reserve gets room for a record of up to size bytes in a ring buffer. It writes
 // code that goes to full when there is none, and returns a 64-bit register with the
 // record's address and one with its number in units.
 func (c *code) reserve(x *Map, size uint64, full string) (record, number string) {
 	n := unitsFor(size)
 	part := c.perSM(x.base, x.copyBytes)
-	k, read, q := c.reg("b64"), c.reg("b64"), c.reg("pred")
+	k, read, q := c.reg(ptx.B64), c.reg(ptx.B64), c.reg(ptx.Pred)
 	room := c.label()
 	c.f("atom%s.global.add.u64 %s, [%s], %d;", c.atomic(".relaxed.gpu"), k, part, n)
 	// The host writes this word: a cached copy would be stale.
@@ -18,7 +20,7 @@ func (c *code) reserve(x *Map, size uint64, full string) (record, number string)
 	c.f("red.global.add.u64 [%s+%d], %d;", part, ringDroppedUnits, n)
 	c.f("bra %s;", full)
 	c.at(room)
-	at := c.reg("b64")
+	at := c.reg(ptx.B64)
 	c.f("and.b64 %s, %s, %d;", at, k, x.ring.units-1)
 	c.f("mad.lo.s64 %s, %s, %d, %s;", at, at, unitBytes, part)
 	c.f("add.s64 %s, %s, %d;", at, at, ringHead)
@@ -27,7 +29,7 @@ func (c *code) reserve(x *Map, size uint64, full string) (record, number string)
 
 // publish makes a record complete. size is a number or a 32-bit register.
 func (c *code) publish(record, number, size string) {
-	k := c.reg("b64")
+	k := c.reg(ptx.B64)
 	c.f("st.global.u32 [%s+8], %s;", record, size)
 	c.f("add.s64 %s, %s, %d;", k, number, int64(c.m.cookie))
 	c.fence()
@@ -51,7 +53,7 @@ func (c *code) output(x *Map, data bytesArg, size uint64, length string, refused
 // ringReserve returns a register with the address of a record's data, 0 if there
 // is no room. The data begins as zeros only where the ring was not used before.
 func (c *code) ringReserve(x *Map, size uint64) string {
-	a, k := c.result(0), c.reg("b64")
+	a, k := c.result(0), c.reg(ptx.B64)
 	full := c.label()
 	record, number := c.reserve(x, size, full)
 	c.f("st.global.u32 [%s+8], %d;", record, size)
@@ -67,7 +69,7 @@ func (c *code) ringReserve(x *Map, size uint64) string {
 // ringSubmit completes the record whose data is at a; with discard set it will not
 // be shown.
 func (c *code) ringSubmit(a string, discard bool) {
-	k, size := c.reg("b64"), c.reg("b32")
+	k, size := c.reg(ptx.B64), c.reg(ptx.B32)
 	if discard {
 		c.f("ld.global.u32 %s, [%s+%d];", size, a, 8-recordHead)
 		c.f("or.b32 %s, %s, %#x;", size, size, uint32(recordDiscarded))

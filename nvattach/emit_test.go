@@ -21,9 +21,16 @@ type textSink struct {
 
 func (s *textSink) Line(text string) { s.WriteString("\t" + text + "\n") }
 
-func (s *textSink) Fresh(kind byte, stem string) string {
+func (s *textSink) NewReg(t ptx.Type) string {
 	s.n++
-	return fmt.Sprintf("%cnvt%s%d", kind, stem, s.n)
+	r := fmt.Sprintf("%%nvt%d", s.n)
+	s.Line(".reg " + t.String() + " " + r + ";")
+	return r
+}
+
+func (s *textSink) NewLabel() string {
+	s.n++
+	return fmt.Sprintf("$nvt%d", s.n)
 }
 
 // regBytes is memory that is in registers of 64 bits.
@@ -36,17 +43,15 @@ func (r *regBytes) Load(off uint64, size int) string {
 	if size == 8 && off%8 == 0 {
 		return r.regs[off/8]
 	}
-	d := r.c.reg("b64")
+	d := r.c.reg(ptx.B64)
 	r.c.f("shr.u64 %s, %s, %d;", d, r.regs[off/8], 8*(off%8))
-	w := r.c.reg("b32")
+	w := r.c.reg(ptx.B32)
 	r.c.f("cvt.u32.u64 %s, %s;", w, d)
 	if size < 4 {
 		r.c.f("and.b32 %s, %s, %#x;", w, w, 1<<(8*size)-1)
 	}
 	return w
 }
-
-func (r *regBytes) Store(uint64, int, string) { panic("BUG: not used") }
 
 // gpu is a machine with maps in its memory.
 type gpu struct {
@@ -82,7 +87,7 @@ func (g *gpu) use(maps *Maps) {
 	if err := maps.Place(r.Base); err != nil {
 		g.tb.Fatal(err)
 	}
-	if err := maps.Init(g.machine); err != nil {
+	if err := maps.Init(g.machine, 4711, 0); err != nil {
 		g.tb.Fatal(err)
 	}
 }
@@ -143,7 +148,7 @@ func TestHashOnGPU(t *testing.T) {
 			key := &regBytes{c, []string{k}}
 			one := c.result(0)
 			again, done := c.label(), c.label()
-			p := c.reg("pred")
+			p := c.reg(ptx.Pred)
 			c.at(again)
 			a := c.lookup(h, key)
 			c.f("setp.ne.u64 %s, %s, 0;", p, a)
@@ -236,10 +241,10 @@ func TestHashHostAgrees(t *testing.T) {
 	}
 	g.run(emu.Dim3{X: 1}, emu.Dim3{X: 100}, func(c *code) {
 		i := c.threadIndex()
-		k, v := c.reg("b64"), c.reg("b64")
+		k, v := c.reg(ptx.B64), c.reg(ptx.B64)
 		c.f("mul.lo.u64 %s, %s, 0x01010101;", k, i)
 		a := c.lookup(h, &regBytes{c, []string{k}})
-		p := c.reg("pred")
+		p := c.reg(ptx.Pred)
 		c.f("mov.u64 %s, 1000;", v)
 		c.f("setp.ne.u64 %s, %s, 0;", p, a)
 		c.f("@%s ld.global.u8 %s, [%s];", p, v, a)
@@ -295,7 +300,7 @@ func TestThreadMap(t *testing.T) {
 	x := g.maps.Find("t")
 	// 2*3*5 blocks of 7*2*11 threads: 4,620, of which 4,096 have room.
 	g.run(emu.Dim3{X: 2, Y: 3, Z: 5}, emu.Dim3{X: 7, Y: 2, Z: 11}, func(c *code) {
-		i, p := c.threadIndex(), c.reg("pred")
+		i, p := c.threadIndex(), c.reg(ptx.Pred)
 		a := c.lookup(x, &regBytes{c, []string{c.result(2)}})
 		c.f("setp.ne.u64 %s, %s, 0;", p, a)
 		c.f("@%s st.global.u64 [%s], %s;", p, a, i)
@@ -341,7 +346,7 @@ func TestRing(t *testing.T) {
 		g.run(emu.Dim3{X: grid}, emu.Dim3{X: block}, func(c *code) {
 			i := c.threadIndex()
 			c.output(x, &regBytes{c, []string{i, i, i, i, i}}, 40, "40", errAgain)
-			a, p := c.ringReserve(x, 5), c.reg("pred")
+			a, p := c.ringReserve(x, 5), c.reg(ptx.Pred)
 			skip := c.label()
 			c.f("setp.eq.u64 %s, %s, 0;", p, a)
 			c.f("@%s bra %s;", p, skip)

@@ -471,4 +471,3 @@ func splitGroup(s string) []string {
 	}
 	return parts
 }
-

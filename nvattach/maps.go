@@ -1,6 +1,7 @@
 package nvattach
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math/bits"
 	"strings"
@@ -44,6 +45,13 @@ const (
 	arenaAlign   = 256
 	maxArena     = 1 << 40
 	counterBytes = 8
+)
+
+// What the first line of the memory holds, so that woven code does not depend on
+// it and can be kept from run to run.
+const (
+	processOff = 0 // u64 pid<<32 | tid, of bpf_get_current_pid_tgid
+	deviceOff  = 8 // u64 ordinal of the GPU
 )
 
 // The counters that every [Maps] has, before those of maps and programs.
@@ -112,7 +120,7 @@ func NewMaps(objs []*Object, o *MapOptions) (*Maps, error) {
 		return nil, fmt.Errorf("maps: %d multiprocessors; 1 to %d can be", opt.SMs, maxSMs)
 	}
 	opt.MaxBytes = min(opt.MaxBytes, maxArena)
-	m := &Maps{SMs: opt.SMs, byDef: make(map[*MapDef]*Map), cookie: newCookie()}
+	m := &Maps{SMs: opt.SMs, byDef: make(map[*MapDef]*Map), cookie: ringCookie}
 	names := map[string]int{}
 	for _, obj := range objs {
 		for _, d := range obj.Maps {
@@ -130,7 +138,8 @@ func NewMaps(objs []*Object, o *MapOptions) (*Maps, error) {
 	m.Print = &Map{Def: &MapDef{Name: "printk", Type: MapRingbuf}, Name: "printk", kind: layoutRing, counter: counterPrintDrops}
 	m.slots, m.nslots = counterFixed+len(m.All), opt.Slots
 	m.counted = roundUp(uint64(m.slots+m.nslots)*counterBytes, lineBytes)
-	m.size = m.counted * uint64(m.SMs)
+	m.counters = lineBytes
+	m.size = m.counters + m.counted*uint64(m.SMs)
 	for _, x := range append(m.All[:len(m.All):len(m.All)], m.Print) {
 		if err := x.lay(m, &opt); err != nil {
 			return nil, fmt.Errorf("map %s: %w", x.Name, err)
@@ -263,9 +272,15 @@ func (x *Map) Size() uint64 { return x.size }
 // Striped reports whether each multiprocessor adds to a copy of its own.
 func (x *Map) Striped() bool { return len(x.add) > 0 }
 
-// Init writes the initial contents of data sections and of ring buffers; all
-// other memory must be zero already.
-func (m *Maps) Init(mem Memory) error {
+// Init writes the initial contents of data sections, and what programs can ask
+// for of their process: its number and that of the GPU. All other memory must be
+// zero already.
+func (m *Maps) Init(mem Memory, pid, device int) error {
+	head := binary.LittleEndian.AppendUint64(nil, uint64(uint32(pid))<<32|uint64(uint32(pid)))
+	head = binary.LittleEndian.AppendUint64(head, uint64(device))
+	if err := mem.WriteMem(m.base, head); err != nil {
+		return fmt.Errorf("maps: %w", err)
+	}
 	for _, x := range m.All {
 		if x.Def.Data {
 			if err := mem.WriteMem(x.base, x.Def.Initial); err != nil {

@@ -1,7 +1,6 @@
 package nvattach
 
 import (
-	"crypto/rand"
 	"encoding/binary"
 	"fmt"
 	"math/bits"
@@ -27,8 +26,9 @@ import (
 // Who gets units for which there is no room (k+n beyond what was read plus the
 // number of units) counts them as dropped and writes nothing. So of the units
 // that were handed out, some begin a record and some were dropped, and the host
-// tells them from those still being written by counting. The cookie is random and
-// old contents have other numbers, so data is not mistaken for a header.
+// tells them from those still being written by counting. The cookie is a
+// number that no data has by chance, and old contents have other numbers, so data
+// is not mistaken for a header.
 type ringLayout struct {
 	units     uint64
 	maxRecord uint64 // bytes of data
@@ -42,6 +42,7 @@ const (
 	recordDiscarded = 1 << 31
 	maxRecordBytes  = 64 << 10
 	minRingUnits    = 16
+	ringCookie      = 0x9e3a_61c7_5bd4_f20d
 
 	ringReserved     = 0
 	ringRead         = 8
@@ -66,13 +67,6 @@ func newRingLayout(want, limit, record uint64) ringLayout {
 			return r
 		}
 	}
-}
-
-// newCookie returns a number that no data has by chance.
-func newCookie() uint64 {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return le64(b[:])
 }
 
 // A Record is one record of a ring buffer.

@@ -1,0 +1,208 @@
+package nvattach
+
+import (
+	"fmt"
+
+	"nvtrace/ptx"
+	"nvtrace/ptx/bpf"
+)
+
+// The fields of a context, in the order of contextFields. Every context begins
+// with those of a thread; include/nvtrace_gpu.bpf.h has them as C structures.
+const (
+	fieldGridX = iota
+	fieldGridY
+	fieldGridZ
+	fieldBlockDimX
+	fieldBlockDimY
+	fieldBlockDimZ
+	fieldBlockX
+	fieldBlockY
+	fieldBlockZ
+	fieldThreadX
+	fieldThreadY
+	fieldThreadZ
+	fieldSM
+	fieldWarp
+	fieldLane
+	fieldSite
+	fieldTime
+	fieldClock
+	threadFields // how many a thread has
+)
+
+// The fields behind those of a thread.
+const (
+	fieldAddr = threadFields + iota // mem
+	fieldValue
+	fieldSize
+	fieldSpace
+	fieldAccess
+	fieldInsn // mem, insn, block
+	fieldBlock
+	fieldLine
+	fieldFile
+	fieldCount // block
+)
+
+// A member is a field of a context with its number above.
+type member struct {
+	id   int
+	name string
+	size int
+}
+
+func threadMembers() []member {
+	return []member{
+		{fieldGridX, "grid.x", 4}, {fieldGridY, "grid.y", 4}, {fieldGridZ, "grid.z", 4},
+		{fieldBlockDimX, "block_dim.x", 4}, {fieldBlockDimY, "block_dim.y", 4}, {fieldBlockDimZ, "block_dim.z", 4},
+		{fieldBlockX, "block.x", 4}, {fieldBlockY, "block.y", 4}, {fieldBlockZ, "block.z", 4},
+		{fieldThreadX, "thread.x", 4}, {fieldThreadY, "thread.y", 4}, {fieldThreadZ, "thread.z", 4},
+		{fieldSM, "sm", 4}, {fieldWarp, "warp", 4}, {fieldLane, "lane", 4}, {fieldSite, "site", 4},
+		{fieldTime, "time", 8}, {fieldClock, "clock", 8},
+	}
+}
+
+// members returns the fields of the context of a kind of point.
+func members(k Kind) []member {
+	m := threadMembers()
+	place := []member{{fieldInsn, "insn", 4}, {fieldBlock, "block_id", 4}, {fieldLine, "line", 4}, {fieldFile, "file", 4}}
+	switch k {
+	case KindMem:
+		m = append(m, member{fieldAddr, "addr", 8}, member{fieldValue, "value", 8}, member{fieldSize, "size", 4}, member{fieldSpace, "space", 4}, member{fieldAccess, "kind", 4}, member{fieldInsn, "insn", 4}, member{fieldBlock, "block_id", 4}, member{fieldLine, "line", 4}, member{fieldFile, "file", 4})
+	case KindInsn:
+		m = append(m, place...)
+	case KindBlock:
+		m = append(m, append(place, member{fieldCount, "insns", 4})...)
+	}
+	return m
+}
+
+// contextOf returns the context of a kind of point, and the numbers of its
+// fields. Fields lie one behind the other at their alignment.
+func contextOf(k Kind, text int) (*bpf.Context, []int) {
+	if k == KindCapture {
+		return &bpf.Context{Text: text}, nil
+	}
+	ctx := &bpf.Context{}
+	var ids []int
+	off := 0
+	for _, m := range members(k) {
+		off = (off + m.size - 1) / m.size * m.size
+		ctx.Fields = append(ctx.Fields, bpf.Field{Name: m.name, Offset: off, Size: m.size})
+		ids = append(ids, m.id)
+		off += m.size
+	}
+	return ctx, ids
+}
+
+// Values of a memory access's space and kind; nvtrace_gpu.bpf.h has them as enums.
+const (
+	spaceGeneric = 0
+	spaceGlobal  = 1
+	spaceShared  = 2
+	spaceLocal   = 3
+	spaceConst   = 4
+	spaceParam   = 5
+
+	accessLoad   = 1
+	accessStore  = 2
+	accessAtomic = 3
+	accessAsync  = 4
+)
+
+// place is one place of a kernel that gets programs, with what their contexts say
+// of it.
+type place struct {
+	stmt   uint32 // statement of the module
+	number uint32 // of the place in the plan, from 1 on
+	insn   uint32 // instructions of the function before it
+	block  uint32
+	insns  uint32 // of the block
+	line   uint32
+	file   uint32
+	access *ptx.Access
+	addr   string // 64-bit register with the address
+	value  string // 64-bit register with the value, "" if it is not known
+	size   uint32
+	sites  *ptx.Sites
+	text   string // of the instruction
+}
+
+// specials are the special registers of the fields that are one.
+var specials = [threadFields]string{
+	"%nctaid.x", "%nctaid.y", "%nctaid.z", "%ntid.x", "%ntid.y", "%ntid.z",
+	"%ctaid.x", "%ctaid.y", "%ctaid.z", "%tid.x", "%tid.y", "%tid.z",
+	"%smid", "%warpid", "%laneid", "",
+	"%globaltimer", "%clock64",
+}
+
+// field writes the code of a context's field.
+func (p *place) field(g *bpf.Gen, id int) (ptx.Arg, error) {
+	switch {
+	case id == fieldTime || id == fieldClock:
+		r := g.Reg(ptx.B64)
+		g.Mov(ptx.U64, r, ptx.Name(specials[id]))
+		return r, nil
+	case id < threadFields && id != fieldSite:
+		r := g.Reg(ptx.B32)
+		g.Mov(ptx.U32, r, ptx.Name(specials[id]))
+		w := g.Reg(ptx.B64)
+		g.Cvt("", ptx.U64, ptx.U32, w, r)
+		return w, nil
+	}
+	switch id {
+	case fieldAddr:
+		if p.addr == "" {
+			return ptx.Imm(0), nil
+		}
+		return ptx.TypedReg(ptx.B64, p.addr), nil
+	case fieldValue:
+		if p.value == "" {
+			return ptx.Imm(0), nil
+		}
+		return ptx.TypedReg(ptx.B64, p.value), nil
+	}
+	v, ok := map[int]uint32{
+		fieldSite: p.number, fieldSize: p.size, fieldSpace: p.space(), fieldAccess: p.kind(),
+		fieldInsn: p.insn, fieldBlock: p.block, fieldLine: p.line, fieldFile: p.file, fieldCount: p.insns,
+	}[id]
+	if !ok {
+		return ptx.Arg{}, fmt.Errorf("BUG: no context field %d", id)
+	}
+	return ptx.Imm(int64(v)), nil
+}
+
+func (p *place) space() uint32 {
+	if p.access == nil {
+		return 0
+	}
+	switch p.access.Space {
+	case ptx.SpaceGlobal:
+		return spaceGlobal
+	case ptx.SpaceShared:
+		return spaceShared
+	case ptx.SpaceLocal:
+		return spaceLocal
+	case ptx.SpaceConst:
+		return spaceConst
+	case ptx.SpaceParam:
+		return spaceParam
+	}
+	return spaceGeneric
+}
+
+func (p *place) kind() uint32 {
+	if p.access == nil {
+		return 0
+	}
+	switch p.access.Class {
+	case ptx.AccessLoad:
+		return accessLoad
+	case ptx.AccessStore:
+		return accessStore
+	case ptx.AccessAtomic, ptx.AccessReduce:
+		return accessAtomic
+	}
+	return accessAsync
+}

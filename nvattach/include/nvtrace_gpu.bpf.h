@@ -1,0 +1,179 @@
+/*
+ * For authors of programs that nvtrace runs inside CUDA kernels.
+ *
+ *	clang -g -O2 -target bpf -mcpu=v4 -I .../nvattach/include -c probe.bpf.c -o probe.bpf.o
+ *	nvtrace --attach probe.bpf.o -- ./app
+ *
+ * Nothing else is needed: no vmlinux.h and no libbpf. (clang before 18 has -mcpu=v3.)
+ *
+ * Where a program runs is in its section's name:
+ *
+ *	SEC("cuda.entry/KERNEL")       every thread, before the kernel's first instruction
+ *	SEC("cuda.exit/KERNEL")        every thread, where it leaves the kernel
+ *	SEC("cuda.mem/KERNEL")         every thread, before it accesses memory
+ *	SEC("cuda.insn/KERNEL:OPCODE") before each instruction whose opcode matches
+ *	SEC("cuda.block/KERNEL")       at the start of each basic block
+ *
+ * KERNEL and OPCODE are globs (* and ?). KERNEL is matched with the mangled and the
+ * demangled name, with and without its parameters; "func:NAME" is a device function.
+ *
+ * The argument is one of the contexts below. Fields cost nothing unless they are
+ * read. Many threads run a program at the same time: use __sync_fetch_and_add for
+ * what several may add to. Values that are only added to are kept once for each
+ * multiprocessor and added up when they are read.
+ */
+#ifndef NVTRACE_GPU_BPF_H
+#define NVTRACE_GPU_BPF_H
+
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef unsigned int __u32;
+typedef unsigned long long __u64;
+typedef signed char __s8;
+typedef short __s16;
+typedef int __s32;
+typedef long long __s64;
+
+#ifndef SEC
+#define SEC(name) __attribute__((section(name), used))
+#endif
+#ifndef __always_inline
+#define __always_inline inline __attribute__((always_inline))
+#endif
+#ifndef __uint
+#define __uint(name, val) int(*name)[val]
+#define __type(name, val) typeof(val) *name
+#endif
+
+/* Types of maps. What is a CPU for the Linux kernel is a multiprocessor here. */
+enum {
+	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PERF_EVENT_ARRAY = 4,
+	BPF_MAP_TYPE_PERCPU_HASH = 5,
+	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_RINGBUF = 27,
+	NVTRACE_MAP_TYPE_THREAD_ARRAY = 1502, /* a value for each thread of the grid */
+};
+
+enum { BPF_ANY = 0, BPF_NOEXIST = 1, BPF_EXIST = 2 };
+
+struct nvtrace_dim {
+	__u32 x, y, z;
+};
+
+/* What every context begins with. */
+struct nvtrace_thread {
+	struct nvtrace_dim grid;      /* blocks of the grid */
+	struct nvtrace_dim block_dim; /* threads of a block */
+	struct nvtrace_dim block;     /* the thread's block */
+	struct nvtrace_dim thread;    /* the thread in its block */
+	__u32 sm;   /* multiprocessor */
+	__u32 warp; /* slot of the warp on it; may change while a kernel runs */
+	__u32 lane; /* 0 to 31 */
+	__u32 site; /* number of the place: nvtrace prints what it is */
+	__u64 time;  /* nanoseconds, the GPU's global timer */
+	__u64 clock; /* cycles of the multiprocessor */
+};
+
+/* cuda.entry and cuda.exit */
+struct nvtrace_entry {
+	struct nvtrace_thread t;
+};
+struct nvtrace_exit {
+	struct nvtrace_thread t;
+};
+
+enum nvtrace_space {
+	NVTRACE_GENERIC = 0, /* global, shared or local: only the address says */
+	NVTRACE_GLOBAL = 1,
+	NVTRACE_SHARED = 2,
+	NVTRACE_LOCAL = 3,
+	NVTRACE_CONST = 4,
+	NVTRACE_PARAM = 5,
+};
+
+enum nvtrace_access_kind {
+	NVTRACE_LOAD = 1,
+	NVTRACE_STORE = 2,
+	NVTRACE_ATOMIC = 3,
+	NVTRACE_ASYNC = 4, /* cp.async and others that are done later, ldmatrix */
+};
+
+/* cuda.mem: an instruction that reads one place and writes another has two. */
+struct nvtrace_mem {
+	struct nvtrace_thread t;
+	__u64 addr;  /* in its space */
+	__u64 value; /* stored, loaded, or what an atomic gave; 0 for vectors. Who
+			reads this of a load runs behind it. */
+	__u32 size;  /* bytes; 0 if only the machine knows */
+	enum nvtrace_space space;
+	enum nvtrace_access_kind kind;
+	__u32 insn;     /* instructions of the kernel's PTX before it */
+	__u32 block_id; /* basic block */
+	__u32 line;     /* of the source, 0 if the module does not say (-lineinfo) */
+	__u32 file;     /* number of the source file in the module */
+};
+
+/* cuda.insn */
+struct nvtrace_insn {
+	struct nvtrace_thread t;
+	__u32 insn;
+	__u32 block_id;
+	__u32 line;
+	__u32 file;
+};
+
+/* cuda.block */
+struct nvtrace_block {
+	struct nvtrace_thread t;
+	__u32 insn;
+	__u32 block_id;
+	__u32 line;
+	__u32 file;
+	__u32 insns; /* instructions in the block */
+};
+
+/* Helpers, by their numbers in the Linux kernel. */
+static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
+static long (*bpf_map_update_elem)(void *map, const void *key, const void *value, __u64 flags) = (void *)2;
+static long (*bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
+static __u64 (*bpf_ktime_get_ns)(void) = (void *)5; /* the GPU's global timer */
+static long (*bpf_trace_printk)(const char *fmt, __u32 fmt_size, ...) = (void *)6;
+static __u32 (*bpf_get_prandom_u32)(void) = (void *)7;
+static __u32 (*bpf_get_smp_processor_id)(void) = (void *)8; /* multiprocessor */
+static __u64 (*bpf_get_current_pid_tgid)(void) = (void *)14;
+static long (*bpf_perf_event_output)(void *ctx, void *map, __u64 flags, void *data, __u64 size) = (void *)25;
+static long (*bpf_ringbuf_output)(void *ringbuf, void *data, __u64 size, __u64 flags) = (void *)130;
+static void *(*bpf_ringbuf_reserve)(void *ringbuf, __u64 size, __u64 flags) = (void *)131;
+static void (*bpf_ringbuf_submit)(void *data, __u64 flags) = (void *)132;
+static void (*bpf_ringbuf_discard)(void *data, __u64 flags) = (void *)133;
+static __u64 (*bpf_ringbuf_query)(void *ringbuf, __u64 flags) = (void *)134;
+static long (*bpf_trace_vprintk)(const char *fmt, __u32 fmt_size, const void *data, __u32 data_len) = (void *)177;
+/* Parameter n of the kernel, up to 8 bytes of it. The upper half of n is an offset
+ * in 8 bytes, for structures. */
+static long (*bpf_get_func_arg)(void *ctx, __u64 n, __u64 *value) = (void *)183;
+static long (*bpf_get_func_arg_cnt)(void *ctx) = (void *)185;
+
+/* Prints without waiting: the host formats the text later. At most 3 arguments. */
+#define bpf_printk(fmt, args...)                                        \
+	({                                                              \
+		static const char ____fmt[] = fmt;                      \
+		bpf_trace_printk(____fmt, sizeof(____fmt), ##args);     \
+	})
+
+/* The position of the highest bit: the entry of a log2 histogram for v. */
+static __always_inline __u32 nvtrace_log2(__u64 v)
+{
+	__u32 r = 0;
+
+	if (v >> 32) { r += 32; v >>= 32; }
+	if (v >> 16) { r += 16; v >>= 16; }
+	if (v >> 8) { r += 8; v >>= 8; }
+	if (v >> 4) { r += 4; v >>= 4; }
+	if (v >> 2) { r += 2; v >>= 2; }
+	if (v >> 1) { r += 1; }
+	return r;
+}
+
+#endif

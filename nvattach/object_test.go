@@ -1,0 +1,224 @@
+package nvattach
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func object(tb testing.TB, name string) *Object {
+	tb.Helper()
+	o, err := OpenObject(filepath.Join("testdata", "obj", name+".bpf.o"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return o
+}
+
+func TestParsePoint(t *testing.T) {
+	for _, tt := range []struct {
+		section, program string
+		want             Point
+		err              string
+	}{
+		{section: "cuda.entry/*", want: Point{Kind: KindEntry, Kernel: "*"}},
+		{section: "cuda.exit/vectorAdd", want: Point{Kind: KindExit, Kernel: "vectorAdd"}},
+		{section: "cuda.mem/func:f*", want: Point{Kind: KindMem, Kernel: "f*", Func: true}},
+		{section: "cuda.block/ns::k(int)", want: Point{Kind: KindBlock, Kernel: "ns::k(int)"}},
+		{section: "cuda.insn/ns::k:ld.shared::cta.*", want: Point{Kind: KindInsn, Kernel: "ns::k", Opcode: "ld.shared::cta.*"}},
+		{section: "cuda.insn/func:a::b:*", want: Point{Kind: KindInsn, Kernel: "a::b", Func: true, Opcode: "*"}},
+		{section: "cuda.insn/k", err: "the opcode is missing"},
+		{section: "cuda.insn/k:", err: "the opcode is empty"},
+		{section: "cuda.entry/", err: "a kernel is missing"},
+		{section: "cuda.entry", err: "a kernel is missing"},
+		{section: "cuda.exti/k", err: "nothing is called cuda.exti"},
+		{section: "kprobe/_Z1kv", program: "cuda__a", want: Point{Kind: KindEntry, Kernel: "_Z1kv", Exact: true}},
+		{section: "kretprobe/cuda__Z1kv", program: "cuda__a", want: Point{Kind: KindExit, Kernel: "_Z1kv", Exact: true}},
+		{section: "kprobe/__memcapture", program: "cuda__a", want: Point{Kind: KindCapture}},
+		{section: "kprobe/__directly_run", program: "cuda__a", want: Point{Kind: KindRun}},
+		{section: "kprobe/k+8", program: "cuda__a", err: "offset"},
+		{section: "kprobe/", program: "cuda__a", err: "a kernel is missing"},
+		{section: "kprobe/do_exit", program: "on_exit", want: Point{}},
+		{section: "uprobe/./a:b", program: "cuda__a", want: Point{}},
+		{section: ".text", program: "f", want: Point{}},
+	} {
+		p, err := ParsePoint(tt.section, tt.program)
+		switch {
+		case tt.err != "":
+			if err == nil || !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("%s: error %v, want one with %q", tt.section, err, tt.err)
+			}
+		case err != nil || p != tt.want:
+			t.Errorf("%s of %s: %+v, %v; want %+v", tt.section, tt.program, p, err, tt.want)
+		}
+	}
+}
+
+func TestPointMatches(t *testing.T) {
+	const add = "_Z9vectorAddPKfS0_Pf"
+	for _, tt := range []struct {
+		section string
+		name    string
+		fn      bool
+		want    bool
+	}{
+		{"cuda.entry/*", add, false, true},
+		{"cuda.entry/*", add, true, false},
+		{"cuda.entry/func:*", add, true, true},
+		{"cuda.entry/vectorAdd", add, false, true},
+		{"cuda.entry/vectorAdd(float const*, *", add, false, true},
+		{"cuda.entry/vectorMul", add, false, false},
+		{"cuda.entry/_Z9vectorAdd*", add, false, true},
+		{"cuda.entry/vector", add, false, false},
+		{"cuda.exit/k?", "k1", false, true},
+		{"cuda.exit/k?", "k", false, false},
+	} {
+		p, err := ParsePoint(tt.section, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Matches(tt.name, tt.fn); got != tt.want {
+			t.Errorf("%s and %s (function: %v): %v", tt.section, tt.name, tt.fn, got)
+		}
+	}
+	p, err := ParsePoint("kprobe/_Z*", "cuda__x")
+	if err != nil || p.Matches("_Zabc", false) || !p.Matches("_Z*", false) {
+		t.Errorf("bpftime's sections have no globs: %+v, %v", p, err)
+	}
+}
+
+func TestGlob(t *testing.T) {
+	for _, tt := range []struct {
+		pattern, s string
+		want       bool
+	}{
+		{"", "", true}, {"*", "", true}, {"a*b*c", "aXbXbc", true}, {"a*b*c", "aXbXb", false},
+		{"?", "", false}, {"**", "x", true}, {"*.f32", "ld.f32", true}, {"a", "ab", false},
+		{strings.Repeat("a*", 50) + "b", strings.Repeat("a", 10000), false},
+	} {
+		if got := Glob(tt.pattern, tt.s); got != tt.want {
+			t.Errorf("Glob(%.20q, %.20q) = %v", tt.pattern, tt.s, got)
+		}
+	}
+}
+
+func TestLoadObject(t *testing.T) {
+	o := object(t, "bpftime")
+	var progs, maps, ignored []string
+	for _, p := range o.Programs {
+		progs = append(progs, p.Name+" "+p.Point.String())
+	}
+	for _, m := range o.Maps {
+		maps = append(maps, m.Name+" "+m.Type.String())
+	}
+	for _, i := range o.Ignored {
+		ignored = append(ignored, i.Name+": "+i.Reason)
+	}
+	wantProgs := []string{
+		"cuda__accesses kprobe/__memcapture",
+		"cuda__counts cuda.entry/_Z9vectorAddPKfS0_Pf",
+		"cuda__events cuda.entry/_Z9vectorAddPKfS0_Pf",
+		"cuda__square kprobe/__directly_run",
+		"cuda__threads cuda.exit/_Z9vectorAddPKfS0_Pf",
+	}
+	if !slices.Equal(progs, wantProgs) {
+		t.Errorf("programs %q", progs)
+	}
+	wantMaps := []string{
+		"by_pid hash", "events gpu_ringbuf", "gpu_hash gpu_hash", "host_shared gpu_array_host", "host_thread gpu_thread_array_host",
+		"mapped gpu_kernel_shared_array", "per_thread gpu_thread_array", "shared gpu_array", "vec gpu_array",
+	}
+	if got := slices.DeleteFunc(maps, func(s string) bool { return strings.HasPrefix(s, ".rodata") }); !slices.Equal(got, wantMaps) {
+		t.Errorf("maps %q", maps)
+	}
+	if len(ignored) != 2 || !strings.HasPrefix(ignored[0], "no_gpu_program: a program for the kernel") || ignored[1] != "on_launch: a host program of kind uprobe: not supported yet" {
+		t.Errorf("ignored %q", ignored)
+	}
+	if o.Program("cuda__events") == nil || o.Program("x") != nil || o.Map("events").MaxEntries != 16 || o.Map("x") != nil {
+		t.Error("lookups by name")
+	}
+}
+
+func TestBadObjects(t *testing.T) {
+	good, err := os.ReadFile("testdata/obj/example_count.bpf.o")
+	if err != nil {
+		t.Fatal(err)
+	}
+	machine := slices.Clone(good)
+	machine[18], machine[19] = 62, 0 // EM_X86_64
+	big := slices.Clone(good)
+	big[5] = 2 // big-endian
+	for _, tt := range []struct {
+		name string
+		data []byte
+		want string
+	}{
+		{"empty", nil, "no ELF file"},
+		{"text", []byte("hello, world, this is no object"), "no ELF file"},
+		{"header only", good[:64], ""},
+		{"half", good[:len(good)/2], ""},
+		{"a program for the host", machine, "made for"},
+		{"big-endian", big, ""},
+	} {
+		_, err := LoadObject(tt.name, tt.data)
+		if !errors.Is(err, ErrObject) || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") || !strings.HasPrefix(err.Error(), "object "+tt.name) {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+	if _, err := OpenObject(t.TempDir()); !errors.Is(err, ErrObject) {
+		t.Errorf("a folder: %v", err)
+	}
+	if _, err := OpenObject(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+}
+
+// FuzzObject: an object is refused in one line or can be laid out and planned;
+// nothing panics, and memory is bounded by limits.
+func FuzzObject(f *testing.F) {
+	files, err := filepath.Glob("testdata/obj/*.bpf.o")
+	if err != nil || len(files) == 0 {
+		f.Fatal("no objects", err)
+	}
+	for _, name := range files {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		o, err := LoadObject("fuzz", data)
+		if err != nil {
+			if !errors.Is(err, ErrObject) || strings.Contains(err.Error(), "\n") {
+				t.Fatalf("%q", err)
+			}
+			return
+		}
+		m, err := NewMaps([]*Object{o}, &MapOptions{SMs: 2, Threads: 16, RingBytes: 1 << 12, PrintBytes: 1 << 12, MaxBytes: 1 << 22})
+		if err != nil {
+			return
+		}
+		buf := &Buffer{Base: 1 << 20, Data: make([]byte, m.Size())}
+		if err := m.Place(buf.Base); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Init(buf, 1, 0); err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range m.All {
+			tab, err := m.Read(buf, x)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out strings.Builder
+			if err := tab.Print(&out, nil); err != nil {
+				t.Fatal(err)
+			}
+			tab.AppendJSON(nil)
+		}
+	})
+}

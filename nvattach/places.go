@@ -1,0 +1,413 @@
+package nvattach
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"nvtrace/ptx"
+)
+
+func (g *weaving) entry(q *PlannedProgram, st *ptx.Sites) (int, error) {
+	code, err := g.code(q, g.place(q, st, 0))
+	if err != nil {
+		return 0, err
+	}
+	if err := g.w.Entry(st, code); err != nil {
+		return 0, g.refused(err)
+	}
+	return 1, nil
+}
+
+// exits puts a program before every way out of a function; for a kernel also
+// before those in the device functions that only it calls.
+func (g *weaving) exits(q *PlannedProgram, st *ptx.Sites) (int, error) {
+	n := 0
+	put := func(st *ptx.Sites, e *ptx.Exit) error {
+		if e.AfterTrap || !e.Reachable {
+			return nil
+		}
+		code, err := g.code(q, g.place(q, st, e.Stmt))
+		if err != nil {
+			return err
+		}
+		if err := g.w.Exit(st, e, code); err != nil {
+			return g.refused(err)
+		}
+		n++
+		return nil
+	}
+	for i := range st.Exits {
+		if err := put(st, &st.Exits[i]); err != nil {
+			return n, err
+		}
+	}
+	if st.Func.Kind == ptx.FuncDevice {
+		return n, nil
+	}
+	for _, callee := range g.endings(st) {
+		if !g.onlyCalledBy(callee, st) {
+			g.note("threads that end in function %s, which other kernels call too, are not seen", callee.Name)
+			continue
+		}
+		g.insn = nil // numbers of another function
+		for i := range callee.Exits {
+			if callee.Exits[i].Kind != ptx.ExitExit {
+				continue
+			}
+			if err := put(callee, &callee.Exits[i]); err != nil {
+				return n, err
+			}
+		}
+		g.insn = nil
+	}
+	return n, nil
+}
+
+// endings returns the functions that st calls, directly or not, in which threads
+// can end.
+func (g *weaving) endings(st *ptx.Sites) []*ptx.Sites {
+	var list []*ptx.Sites
+	seen := map[string]bool{st.Name: true}
+	for todo := []*ptx.Sites{st}; len(todo) > 0; {
+		x := todo[0]
+		todo = todo[1:]
+		for i := range x.Calls {
+			c := &x.Calls[i]
+			if c.Indirect || seen[c.Callee] {
+				continue
+			}
+			seen[c.Callee] = true
+			fn := g.f.Lookup(c.Callee)
+			if fn == nil || !fn.HasBody() {
+				continue
+			}
+			callee := g.f.Sites(fn)
+			if slices.ContainsFunc(callee.Exits, func(e ptx.Exit) bool { return e.Kind == ptx.ExitExit && e.Reachable && !e.AfterTrap }) {
+				list = append(list, callee)
+			}
+			todo = append(todo, callee)
+		}
+	}
+	return list
+}
+
+// onlyCalledBy reports whether no other kernel calls a function, as far as the
+// text says: one whose address is taken may be called by anyone.
+func (g *weaving) onlyCalledBy(callee, st *ptx.Sites) bool {
+	callers := map[string]bool{callee.Name: true}
+	all := g.f.AllSites()
+	for grown := true; grown; {
+		grown = false
+		for _, x := range all {
+			if callers[x.Name] {
+				continue
+			}
+			if slices.ContainsFunc(x.Calls, func(c ptx.Call) bool { return !c.Indirect && callers[c.Callee] }) {
+				callers[x.Name], grown = true, true
+			}
+		}
+	}
+	for _, x := range all {
+		if callers[x.Name] && x.Func.Kind == ptx.FuncEntry && x.Name != st.Name {
+			return false
+		}
+		if slices.ContainsFunc(x.Calls, func(c ptx.Call) bool { return c.Indirect }) {
+			return false
+		}
+	}
+	return callee.Func.Linkage&(ptx.Visible|ptx.Weak) == 0
+}
+
+// decoded reports whether an access has an address that a program can be told.
+func decoded(a *ptx.Access) bool {
+	switch a.Class {
+	case ptx.AccessLoad, ptx.AccessStore, ptx.AccessAtomic, ptx.AccessReduce, ptx.AccessAsync, ptx.AccessMatrix:
+	case ptx.AccessBulk:
+		if a.Flags&(ptx.AccessTensor|ptx.AccessDescriptor) != 0 {
+			return false
+		}
+	default:
+		return false
+	}
+	return a.Addr != ptx.NoOperand
+}
+
+func (g *weaving) accesses(q *PlannedProgram, st *ptx.Sites) (int, error) {
+	n := 0
+	for i := range st.Accesses {
+		a := &st.Accesses[i]
+		if a.Space == ptx.SpaceParam {
+			continue
+		}
+		if !decoded(a) {
+			g.note("accesses of class %s are not shown to programs", a.Class)
+			continue
+		}
+		if err := g.access(q, st, a); err != nil {
+			if err := g.refused(err); err != nil {
+				return n, err
+			}
+			continue
+		}
+		n++
+	}
+	return n, nil
+}
+
+// access puts a program before an access; behind it if the program wants the value
+// that a load or an atomic operation gave.
+func (g *weaving) access(q *PlannedProgram, st *ptx.Sites, a *ptx.Access) error {
+	at := g.place(q, st, a.Stmt)
+	at.access, at.size = a, a.Bytes
+	var before, between strings.Builder
+	g.address(&before, st, a, at)
+	after := false
+	if slices.ContainsFunc(q.Report.Fields, func(i int) bool { return q.fields[i] == fieldValue }) {
+		after = g.value(&between, st, a, at)
+	}
+	code, err := g.code(q, at)
+	if err != nil {
+		return err
+	}
+	if after {
+		return g.w.Around(st, a.Stmt, before.String(), between.String()+code)
+	}
+	return g.w.Before(st, a.Stmt, before.String()+between.String()+code)
+}
+
+// regType returns the type of a register that a function declares, as seen from a
+// statement: of several with the name, that of the last declaration before it.
+func (g *weaving) regType(st *ptx.Sites, stmt uint32, name string) ptx.Type {
+	t := ptx.TypeNone
+	for i := range st.Regs {
+		r := &st.Regs[i]
+		if r.Stmt > stmt {
+			break
+		}
+		if r.Name == name && r.Count == 0 {
+			t = r.Type
+			continue
+		}
+		if num, ok := strings.CutPrefix(name, r.Name); ok && r.Count > 0 && below(num, r.Count) {
+			t = r.Type
+		}
+	}
+	return t
+}
+
+// below reports whether s is a decimal number less than n, as %r<n> declares them.
+func below(s string, n uint32) bool {
+	if s == "" || len(s) > 10 || s[0] == '0' && s != "0" {
+		return false
+	}
+	v := uint64(0)
+	for _, c := range []byte(s) {
+		if c < '0' || c > '9' {
+			return false
+		}
+		v = 10*v + uint64(c-'0')
+	}
+	return v < uint64(n)
+}
+
+// address writes code that puts the address of an access into a register: in its
+// state space, or a generic one.
+func (g *weaving) address(out *strings.Builder, st *ptx.Sites, a *ptx.Access, at *place) {
+	args := g.f.Args(&g.f.Stmts[a.Stmt])
+	if int(a.Addr) >= len(args) {
+		return
+	}
+	text := g.f.Text(args[a.Addr].Span())
+	text = strings.TrimSpace(text)
+	text = strings.TrimSuffix(strings.TrimPrefix(text, "["), "]")
+	if i := strings.IndexByte(text, ','); i >= 0 {
+		text = text[:i]
+	}
+	base, off, _ := strings.Cut(text, "+")
+	base, off = strings.TrimSpace(base), strings.TrimSpace(off)
+	r := g.w.Fresh('%', "a")
+	out.WriteString("\t.reg .b64 " + r + ";\n")
+	switch t := g.regType(st, a.Stmt, base); {
+	case t.Size() == 4:
+		out.WriteString("\tcvt.u64.u32 " + r + ", " + base + ";\n")
+		if off != "" {
+			// The sum has the base's width.
+			w := g.w.Fresh('%', "a")
+			out.Reset()
+			out.WriteString("\t.reg .b64 " + r + ";\n\t.reg .b32 " + w + ";\n\tadd.s32 " + w + ", " + base + ", " + off + ";\n\tcvt.u64.u32 " + r + ", " + w + ";\n")
+		}
+	case off != "":
+		out.WriteString("\tmov.u64 " + r + ", " + base + ";\n\tadd.s64 " + r + ", " + r + ", " + off + ";\n")
+	default:
+		out.WriteString("\tmov.u64 " + r + ", " + base + ";\n")
+	}
+	at.addr = r
+}
+
+// value writes code that puts the value of an access into a register, where it is
+// one number of at most 8 bytes. It reports whether that can be had only after the
+// access.
+func (g *weaving) value(out *strings.Builder, st *ptx.Sites, a *ptx.Access, at *place) (after bool) {
+	args := g.f.Args(&g.f.Stmts[a.Stmt])
+	size := a.Type.Size()
+	if a.Vec != 1 || size < 1 || size > 8 {
+		return false
+	}
+	var o *ptx.Operand
+	switch a.Class {
+	case ptx.AccessLoad, ptx.AccessAtomic:
+		o, after = &args[0], true
+	case ptx.AccessStore, ptx.AccessReduce:
+		if len(args) < 2 {
+			return false
+		}
+		o = &args[1]
+	default:
+		return false
+	}
+	src := strings.TrimSpace(g.f.Text(o.Span()))
+	r := g.w.Fresh('%', "v")
+	decl := "\t.reg .b64 " + r + ";\n"
+	switch o.Kind {
+	case ptx.OperandInt:
+		out.WriteString(decl + "\tmov.b64 " + r + ", " + src + ";\n")
+	case ptx.OperandName:
+		w := g.w.Fresh('%', "w")
+		switch g.regType(st, a.Stmt, src).Size() {
+		case 8:
+			out.WriteString(decl + "\tmov.b64 " + r + ", " + src + ";\n")
+		case 4:
+			out.WriteString(decl + "\t.reg .b32 " + w + ";\n\tmov.b32 " + w + ", " + src + ";\n\tcvt.u64.u32 " + r + ", " + w + ";\n")
+		case 2:
+			out.WriteString(decl + "\t.reg .b16 " + w + ";\n\tmov.b16 " + w + ", " + src + ";\n\tcvt.u64.u16 " + r + ", " + w + ";\n")
+		default:
+			return false
+		}
+	default:
+		return false
+	}
+	if size < 8 {
+		out.WriteString("\tand.b64 " + r + ", " + r + ", " + hexMask(int(size)) + ";\n")
+	}
+	at.value = r
+	return after
+}
+
+func hexMask(size int) string { return "0x" + strings.Repeat("ff", size) }
+
+func (g *weaving) instructions(q *PlannedProgram, st *ptx.Sites) (int, error) {
+	n := 0
+	for i := st.Func.Open + 1; i < st.Func.Close; i++ {
+		s := &g.f.Stmts[i]
+		if s.Kind != ptx.StmtInstr || !Glob(q.Point.Opcode, g.f.FullOpcode(s)) {
+			continue
+		}
+		ok, err := g.before(q, st, i, g.place(q, st, i))
+		if err != nil {
+			return n, err
+		}
+		if ok {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// before puts a program before a statement.
+func (g *weaving) before(q *PlannedProgram, st *ptx.Sites, stmt uint32, at *place) (bool, error) {
+	code, err := g.code(q, at)
+	if err != nil {
+		return false, err
+	}
+	if err := g.w.Before(st, stmt, code); err != nil {
+		return false, g.refused(err)
+	}
+	return true, nil
+}
+
+// blocks puts a program in front of the first instruction of every basic block. A
+// guard on that instruction does not keep threads from the block.
+func (g *weaving) blocks(q *PlannedProgram, st *ptx.Sites) (int, error) {
+	n := 0
+	for b := range st.Blocks {
+		blk := &st.Blocks[b]
+		if !blk.Reachable {
+			continue
+		}
+		first, count := uint32(0), uint32(0)
+		for i := blk.First; i <= blk.Last && i < st.Func.Close; i++ {
+			if g.f.Stmts[i].Kind == ptx.StmtInstr {
+				if count == 0 {
+					first = i
+				}
+				count++
+			}
+		}
+		if count == 0 {
+			continue
+		}
+		at := g.place(q, st, first)
+		at.block, at.insns = uint32(b), count
+		code, err := g.code(q, at)
+		if err != nil {
+			return n, err
+		}
+		// A pragma about the next instruction stays with it.
+		for first > blk.First && g.f.Stmts[first-1].Kind == ptx.StmtDirective {
+			first--
+		}
+		g.w.Edits().InsertBefore(g.f.Stmts[first].Pos, "{\n"+strings.TrimSuffix(code, "\n")+"\n\t}\n\t")
+		n++
+	}
+	return n, nil
+}
+
+// captures puts a program behind every ld and st but those of parameters, as
+// bpftime's kprobe/__memcapture does where it finds them.
+func (g *weaving) captures(q *PlannedProgram, st *ptx.Sites) (int, error) {
+	n := 0
+	for i := range st.Accesses {
+		a := &st.Accesses[i]
+		if a.Space == ptx.SpaceParam || a.Class != ptx.AccessLoad && a.Class != ptx.AccessStore {
+			continue
+		}
+		code, err := g.code(q, g.place(q, st, a.Stmt))
+		if err != nil {
+			return n, err
+		}
+		if err := g.w.After(st, a.Stmt, code); err != nil {
+			if err := g.refused(err); err != nil {
+				return n, err
+			}
+			continue
+		}
+		n++
+	}
+	return n, nil
+}
+
+// RunModule returns a module with a kernel that only runs a program of
+// KindRun, and the kernel's name. The kernel has no parameters.
+func (p *Plan) RunModule(q *PlannedProgram, maps *Maps, version ptx.Version, target ptx.Target) (text, kernel string, err error) {
+	if q.Point.Kind != KindRun {
+		return "", "", errors.New("program " + q.Name + " is in no section kprobe/__directly_run")
+	}
+	kernel = "nvtrace_run_" + q.Name
+	src := ".version " + version.String() + "\n.target " + target.String() + "\n.address_size 64\n\n.visible .entry " + kernel + "()\n{\n\tret;\n}\n"
+	f, err := ptx.Parse(kernel, src, nil)
+	if err != nil {
+		return "", "", err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g := &weaving{p: p, f: f, w: ptx.NewWeaver(f), maps: maps, o: &WeaveOptions{}, texts: map[string]string{}}
+	if _, err := g.entry(q, f.AllSites()[0]); err != nil {
+		return "", "", err
+	}
+	text, err = g.w.Source()
+	if err == nil {
+		err = checkWoven(f, text)
+	}
+	return text, kernel, err
+}

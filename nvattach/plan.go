@@ -1,0 +1,258 @@
+package nvattach
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"nvtrace/ptx"
+	"nvtrace/ptx/bpf"
+)
+
+// PlanOptions say what a plan allows. Nil is the zero value.
+type PlanOptions struct {
+	// AllowExit allows bpftime's helper 507, which ends the kernel's thread.
+	AllowExit bool
+	// Fuel is how many rounds loops may make that are not proven to end; 0 means
+	// ptx/bpf's default.
+	Fuel uint32
+	// Kernels, if there are any, are globs of which one must match as well as a
+	// program's section.
+	Kernels []string
+	// Programs, if there are any, are the names of those to use; of globs one
+	// must match.
+	Programs []string
+}
+
+// ErrNoProgram is in the chain of the error about objects without a program to run.
+var ErrNoProgram = errors.New("no program to run")
+
+// A Plan is programs that were proven safe, ready to be woven into kernels. It
+// is safe for concurrent use.
+type Plan struct {
+	Objects  []*Object
+	Programs []*PlannedProgram
+	kernels  []string
+
+	mu      sync.Mutex // held while code is written: units know one place at a time
+	units   map[*Object]*unit
+	formats formats
+	sites   []Site
+}
+
+// A PlannedProgram is a program with what was found out about it.
+type PlannedProgram struct {
+	*Program
+	Report bpf.Report
+
+	verified *bpf.Verified
+	fields   []int // numbers of the context's fields
+	unit     *unit
+	counter  int // of the runs that were ended early
+}
+
+// captureText is how much of an instruction's text a program of KindCapture sees.
+const captureText = 1024
+
+// NewPlan proves the objects' programs safe. The error joins one for each program
+// that is refused (*bpf.RefusedError, with the object's name before it), or has
+// ErrNoProgram in its chain.
+func NewPlan(objs []*Object, o *PlanOptions) (*Plan, error) {
+	if o == nil {
+		o = &PlanOptions{}
+	}
+	p := &Plan{Objects: objs, kernels: o.Kernels, units: make(map[*Object]*unit)}
+	var errs []error
+	for _, obj := range objs {
+		u := &unit{obj: obj, exit: o.AllowExit, formats: &p.formats}
+		p.units[obj] = u
+		maps := u.envMaps()
+		helpers := u.helpers()
+		for _, prog := range obj.Programs {
+			if !wanted(o.Programs, prog.Name) {
+				continue
+			}
+			q, err := u.verify(prog, &bpf.Env{Maps: maps, Helpers: helpers, Fuel: o.Fuel})
+			if err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", obj.Name, err))
+				continue
+			}
+			q.counter = len(p.Programs)
+			p.Programs = append(p.Programs, q)
+		}
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	if len(p.Programs) == 0 {
+		return nil, noProgram(objs, o)
+	}
+	return p, nil
+}
+
+// noProgram says why there is nothing to run.
+func noProgram(objs []*Object, o *PlanOptions) error {
+	var have []string
+	for _, obj := range objs {
+		for _, prog := range obj.Programs {
+			have = append(have, prog.Name)
+		}
+	}
+	if len(have) > 0 {
+		return fmt.Errorf("no program is called %v%s: %w", o.Programs, known("; there are ", have), ErrNoProgram)
+	}
+	for _, obj := range objs {
+		if len(obj.Ignored) > 0 {
+			i := obj.Ignored[0]
+			return fmt.Errorf("object %s: program %s in section %q is %s: %w", obj.Name, i.Name, i.Section, i.Reason, ErrNoProgram)
+		}
+	}
+	return fmt.Errorf("the objects have no program: %w", ErrNoProgram)
+}
+
+func wanted(globs []string, name string) bool {
+	return len(globs) == 0 || slices.ContainsFunc(globs, func(g string) bool { return Glob(g, name) })
+}
+
+// envMaps describes the object's maps to the compiler.
+func (u *unit) envMaps() []bpf.Map {
+	var list []bpf.Map
+	for _, d := range u.obj.Maps {
+		if !d.Supported() {
+			continue
+		}
+		m := bpf.Map{Name: d.Name, KeySize: d.KeySize, ValueSize: d.ValueSize, MaxEntries: d.MaxEntries, Direct: d.Data, ReadOnly: d.ReadOnly}
+		if d.Data && d.ReadOnly {
+			m.Contents = d.Initial
+		}
+		list = append(list, m)
+		u.defs = append(u.defs, d)
+	}
+	return list
+}
+
+// verify proves one program safe.
+func (u *unit) verify(prog *Program, env *bpf.Env) (*PlannedProgram, error) {
+	for i := range prog.Insns {
+		in := &prog.Insns[i]
+		if !in.IsLoadFromMap() {
+			continue
+		}
+		if d := u.obj.Map(in.Reference()); d != nil && !d.Supported() {
+			return nil, fmt.Errorf("program %s: map %s has type %s, which can't be had on a GPU; there are hash, array, percpu_hash, percpu_array, ringbuf, perf_event_array and bpftime's", prog.Name, d.Name, d.Type)
+		}
+	}
+	q := &PlannedProgram{Program: prog, unit: u}
+	env.Context, q.fields = contextOf(prog.Point.Kind, captureText)
+	var err error
+	q.verified, err = bpf.Verify(&bpf.Program{Name: prog.Name, Insns: prog.Insns}, env)
+	if err != nil {
+		return nil, err
+	}
+	q.Report = *q.verified.Report()
+	return q, nil
+}
+
+// Formats returns the formats of bpf_printk that are known so far, for
+// [Maps.NewPrinter].
+func (p *Plan) Formats() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.formats.list)
+}
+
+// Sites returns the places that programs were put at so far; the number of a place
+// in its program's context is its index plus 1.
+func (p *Plan) Sites() []Site {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.sites)
+}
+
+// NewMaps lays out the maps of the plan's objects, those that programs only add to
+// as copies for each multiprocessor. o.AddOnly and o.Slots are the plan's to set.
+func (p *Plan) NewMaps(o *MapOptions) (*Maps, error) {
+	var opt MapOptions
+	if o != nil {
+		opt = *o
+	}
+	opt.AddOnly, opt.Slots = p.addOnly, len(p.Programs)
+	return NewMaps(p.Objects, &opt)
+}
+
+// addOnly returns the parts of a map's value that programs add to, if they do
+// nothing else with it.
+func (p *Plan) addOnly(d *MapDef) []AddField {
+	if d.Data {
+		return nil // its addresses are constants in the code
+	}
+	var fields []AddField
+	owner := make([]int32, d.ValueSize) // 1 + index in fields
+	for _, q := range p.Programs {
+		i := slices.Index(q.unit.defs, d)
+		if i < 0 || i >= len(q.Report.Maps) || !q.Report.Maps[i].Used {
+			continue
+		}
+		use := &q.Report.Maps[i]
+		if !use.AddOnly() {
+			return nil
+		}
+		for _, r := range use.Adds {
+			if r.Size != 4 && r.Size != 8 || r.Offset < 0 || r.End > len(owner) || (r.End-r.Offset)%r.Size != 0 {
+				return nil
+			}
+			for at := r.Offset; at < r.End; at += r.Size {
+				switch own := owner[at]; {
+				case own == 0:
+					fields = append(fields, AddField{Offset: uint32(at), Size: uint32(r.Size)})
+					for b := at; b < at+r.Size; b++ {
+						if owner[b] != 0 {
+							return nil
+						}
+						owner[b] = int32(len(fields))
+					}
+				case fields[own-1] != AddField{Offset: uint32(at), Size: uint32(r.Size)}:
+					return nil
+				}
+			}
+		}
+	}
+	return fields
+}
+
+// EndedEarly returns how many runs of a program were ended by one of its checks:
+// an access out of bounds, or a loop without end.
+func (p *Plan) EndedEarly(maps *Maps, mem Memory, q *PlannedProgram) (uint64, error) {
+	return maps.Counter(mem, q.counter)
+}
+
+// kernelWanted reports whether a program's section, and the plan's kernels, name a
+// function.
+func (p *Plan) kernelWanted(q *PlannedProgram, name string, fn bool) bool {
+	if !q.Point.Matches(name, fn) {
+		return false
+	}
+	if len(p.kernels) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(p.kernels, func(g string) bool {
+		return Point{Kind: KindEntry, Kernel: g, Func: fn}.Matches(name, fn)
+	})
+}
+
+// Wants reports whether a kernel (or with fn set a device function) of that
+// mangled name gets a program. An image without any such needs no rewriting.
+func (p *Plan) Wants(name string, fn bool) bool {
+	return slices.ContainsFunc(p.Programs, func(q *PlannedProgram) bool { return p.kernelWanted(q, name, fn) })
+}
+
+// WantsFile is Wants for all functions of a module that have a body.
+func (p *Plan) WantsFile(f *ptx.File) bool {
+	for i := range f.Funcs {
+		if fn := &f.Funcs[i]; fn.HasBody() && p.Wants(f.Text(fn.Name), fn.Kind == ptx.FuncDevice) {
+			return true
+		}
+	}
+	return false
+}

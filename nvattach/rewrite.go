@@ -1,0 +1,293 @@
+package nvattach
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"nvtrace/fatbin"
+	"nvtrace/ptx"
+)
+
+// RewriteOptions say what an image is rewritten for.
+type RewriteOptions struct {
+	// Arch is the GPU's architecture: its number, with the suffix 'a'.
+	Arch fatbin.Arch
+	// Compile makes a cubin of a module's text for Arch, as the driver would. Nil
+	// leaves that to the driver: the image gets the woven text.
+	Compile func(text string) ([]byte, error)
+	// MaxEntry bounds the content of an entry; see fatbin.Options.
+	MaxEntry int64
+}
+
+// A Rewritten is an image with programs.
+type Rewritten struct {
+	// Image is what the driver is to load; the bytes that were given if Changed is
+	// not set.
+	Image   []byte
+	Changed bool
+	// Kernels are those that have programs now.
+	Kernels []KernelReport
+	// Unprobed are those that should have, and why they don't.
+	Unprobed []Unprobed
+	// Original and Text are the module before and after, "" if nothing changed.
+	Original, Text string
+}
+
+// An Unprobed is a kernel that a program wants and does not get.
+type Unprobed struct{ Kernel, Reason string }
+
+// reasonSASS is said of kernels of which there is only machine code.
+const reasonSASS = "only machine code for this GPU is in the image, and no PTX"
+
+// Rewrite puts the plan's programs into an image as the driver's loaders take it: a
+// fat binary container, a cubin or PTX. Images without a kernel that a program
+// wants are passed through, and so are entries for other architectures. What keeps
+// a kernel from getting its programs is no error but in Unprobed: the driver then
+// loads the image as it is.
+func (p *Plan) Rewrite(image []byte, maps *Maps, o *RewriteOptions) (*Rewritten, error) {
+	r := &rewriting{p: p, maps: maps, o: o, out: &Rewritten{Image: image}}
+	var err error
+	switch f := fatbin.Sniff(image); f {
+	case fatbin.FormatPTX:
+		err = r.text(image)
+	case fatbin.FormatCubin:
+		err = r.cubin(image)
+	case fatbin.FormatContainer:
+		err = r.container(image)
+	default:
+		return nil, fmt.Errorf("image of %d bytes: %v: %w", len(image), f, ErrNotWoven)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("image of %d bytes: %w", len(image), err)
+	}
+	return r.out, nil
+}
+
+type rewriting struct {
+	p    *Plan
+	maps *Maps
+	o    *RewriteOptions
+	out  *Rewritten
+}
+
+// unprobed notes the wanted kernels among names.
+func (r *rewriting) unprobed(names []string, reason string) {
+	for _, n := range names {
+		if r.p.Wants(n, false) {
+			r.out.Unprobed = append(r.out.Unprobed, Unprobed{n, reason})
+		}
+	}
+}
+
+// text rewrites bare PTX.
+func (r *rewriting) text(image []byte) error {
+	src := strings.TrimRight(string(image), "\x00")
+	w, err := r.weave(src, nil)
+	if err != nil || w == nil {
+		return err
+	}
+	cubin, err := r.compile(w.Text)
+	if err != nil {
+		r.unprobed(entriesOf(w), err.Error())
+		return nil
+	}
+	if cubin == nil {
+		cubin = append([]byte(w.Text), 0)
+	}
+	r.done(cubin, src, w)
+	return nil
+}
+
+func (r *rewriting) done(image []byte, src string, w *Woven) {
+	r.out.Image, r.out.Changed, r.out.Kernels = image, true, w.Kernels
+	r.out.Original, r.out.Text = src, w.Text
+}
+
+func entriesOf(w *Woven) []string {
+	var names []string
+	for i := range w.Kernels {
+		if !w.Kernels[i].Func {
+			names = append(names, w.Kernels[i].Name)
+		}
+	}
+	return names
+}
+
+// weave returns nil for a module without a wanted kernel, and for one that can't
+// be woven, whose kernels are noted.
+func (r *rewriting) weave(src string, o *WeaveOptions) (*Woven, error) {
+	f, err := ptx.Parse("image", src, nil)
+	if err != nil {
+		// The driver says what is wrong with it, if it is PTX at all.
+		info := fatbin.ScanPTX([]byte(src))
+		r.unprobed(info.Entries, err.Error())
+		return nil, nil
+	}
+	w, err := r.p.Weave(f, r.maps, o)
+	if err != nil {
+		var names []string
+		for i := range f.Funcs {
+			if fn := &f.Funcs[i]; fn.Kind == ptx.FuncEntry && fn.HasBody() {
+				names = append(names, f.Text(fn.Name))
+			}
+		}
+		r.unprobed(names, err.Error())
+		return nil, nil
+	}
+	if w.Text == src {
+		return nil, nil
+	}
+	return w, nil
+}
+
+func (r *rewriting) compile(text string) ([]byte, error) {
+	if r.o.Compile == nil {
+		return nil, nil
+	}
+	b, err := r.o.Compile(text)
+	if err != nil {
+		return nil, fmt.Errorf("compiling: %w", err)
+	}
+	return b, nil
+}
+
+// cubin notes the kernels of an image that has nothing but machine code.
+func (r *rewriting) cubin(image []byte) error {
+	c, err := fatbin.ParseCubin(image)
+	if err != nil {
+		return err
+	}
+	r.unprobed(kernelNames(c), reasonSASS)
+	return nil
+}
+
+func kernelNames(c *fatbin.Cubin) []string {
+	names := make([]string, 0, len(c.Kernels))
+	for i := range c.Kernels {
+		names = append(names, c.Kernels[i].Name)
+	}
+	return names
+}
+
+// Loadable reports whether a GPU loads code for arch: machine code of its own
+// major architecture up to its own minor one, PTX of all before it. A suffix 'a'
+// is for exactly one architecture, 'f' for the later ones of its major one.
+func Loadable(kind fatbin.Kind, arch, gpu fatbin.Arch) bool {
+	sameMajor := arch.SM/10 == gpu.SM/10
+	switch {
+	case arch.SM > gpu.SM, arch.Suffix == 'a' && arch.SM != gpu.SM, arch.Suffix == 'f' && !sameMajor:
+		return false
+	case kind == fatbin.KindELF:
+		return sameMajor
+	}
+	return kind == fatbin.KindPTX
+}
+
+// Prefers returns the index of the entry that the driver takes for a GPU: machine
+// code before PTX, and of each kind the highest architecture. -1 if none can be
+// loaded.
+func Prefers(entries []fatbin.Entry, kind fatbin.Kind, gpu fatbin.Arch) int {
+	best := -1
+	for i := range entries {
+		e := &entries[i]
+		if e.Kind() != kind || !Loadable(kind, e.Arch(), gpu) {
+			continue
+		}
+		if best < 0 || higher(e.Arch(), entries[best].Arch()) {
+			best = i
+		}
+	}
+	return best
+}
+
+func higher(a, b fatbin.Arch) bool {
+	if a.SM != b.SM {
+		return a.SM > b.SM
+	}
+	return a.Suffix == 'a' && b.Suffix != 'a' || a.Suffix == 'f' && b.Suffix == 0
+}
+
+func (r *rewriting) container(image []byte) error {
+	c, n, err := fatbin.ParseContainer(image)
+	if err != nil {
+		return err
+	}
+	fo := &fatbin.Options{MaxEntry: r.o.MaxEntry}
+	elf, text := Prefers(c.Entries, fatbin.KindELF, r.o.Arch), Prefers(c.Entries, fatbin.KindPTX, r.o.Arch)
+	var wo WeaveOptions
+	var names []string
+	if elf >= 0 {
+		names = r.machineCode(&c.Entries[elf], fo, &wo)
+	}
+	if text < 0 {
+		r.unprobed(names, reasonSASS)
+		if elf < 0 {
+			return fmt.Errorf("no entry for %v: %w", r.o.Arch, ErrNotWoven)
+		}
+		return nil
+	}
+	src, err := c.Entries[text].Data(fo)
+	if err != nil {
+		r.unprobed(names, err.Error())
+		return nil
+	}
+	w, err := r.weave(string(src), &wo)
+	if err != nil || w == nil {
+		return err
+	}
+	return r.replace(image, n, c, text, string(src), w)
+}
+
+// machineCode returns the kernels of an entry and where it says how many registers
+// they take.
+func (r *rewriting) machineCode(e *fatbin.Entry, fo *fatbin.Options, wo *WeaveOptions) []string {
+	data, err := e.Data(fo)
+	if err != nil {
+		return nil
+	}
+	c, err := fatbin.ParseCubin(data)
+	if err != nil {
+		return nil
+	}
+	regs := make(map[string]int, len(c.Kernels))
+	for i := range c.Kernels {
+		regs[c.Kernels[i].Name] = c.Kernels[i].Registers
+	}
+	wo.Registers = func(kernel string) int { return regs[kernel] }
+	return kernelNames(c)
+}
+
+// replace puts the woven module in the place of everything that the driver could
+// take for the GPU instead.
+func (r *rewriting) replace(image []byte, n int, c *fatbin.Container, text int, src string, w *Woven) error {
+	cubin, err := r.compile(w.Text)
+	if err != nil {
+		r.unprobed(entriesOf(w), err.Error())
+		return nil
+	}
+	old := &c.Entries[text]
+	ours, err := fatbin.NewEntry(fatbin.KindPTX, old.Arch(), []byte(w.Text), &fatbin.EntryOptions{Ident: old.Ident(), Options: old.Options()})
+	if cubin != nil && err == nil {
+		arch := r.o.Arch
+		if old.Arch().Suffix == 0 {
+			arch.Suffix = 0
+		}
+		ours, err = fatbin.NewEntry(fatbin.KindELF, arch, cubin, &fatbin.EntryOptions{Ident: old.Ident()})
+	}
+	if err != nil {
+		return err
+	}
+	// Machine code for exactly this GPU is preferred to all else, so the rest may
+	// stay for other GPUs. PTX is taken only where there is no machine code at all.
+	kept := slices.DeleteFunc(slices.Clone(c.Entries), func(e fatbin.Entry) bool {
+		if cubin != nil {
+			return e.Kind() == fatbin.KindELF && e.Arch().SM == r.o.Arch.SM
+		}
+		return e.Kind() == fatbin.KindELF && Loadable(e.Kind(), e.Arch(), r.o.Arch) || e.Kind() == fatbin.KindPTX && e.Arch() == old.Arch()
+	})
+	c.Entries = append(kept, ours)
+	out := c.Append(nil)
+	r.done(append(out, image[n:]...), src, w)
+	return nil
+}

@@ -1,0 +1,352 @@
+package nvattach
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"nvtrace/fatbin"
+	"nvtrace/ptx"
+	"nvtrace/ptx/bpf"
+)
+
+// A Site is one place that a program was put at.
+type Site struct {
+	Kernel  string // mangled name of the kernel or device function
+	Program string
+	Kind    Kind
+	Insn    uint32 // instructions of the function before it
+	Text    string // the instruction; "" for an entry and the end of a body
+	File    string // of the source, "" if the module does not say
+	Line    uint32 // 0 if the module does not say
+}
+
+// WeaveOptions say how a module is rewritten. Nil is the zero value.
+type WeaveOptions struct {
+	// Registers says how many registers a thread of the kernel takes without
+	// programs, 0 if that is not known. A kernel without launch bounds is given
+	// the larger of 64 and that as its limit, so that it can still be launched
+	// with as many threads as before.
+	Registers func(kernel string) int
+}
+
+// A Woven is a module with programs.
+type Woven struct {
+	Text    string
+	Kernels []KernelReport
+}
+
+// A KernelReport says what a kernel or device function got.
+type KernelReport struct {
+	Name     string // mangled
+	Func     bool
+	Programs []ProgramReport
+	// Notes say what is not as one might expect: places that could not be had.
+	Notes []string
+}
+
+// A ProgramReport counts the places of a program in a function.
+type ProgramReport struct {
+	Program string
+	Object  string
+	Kind    Kind
+	Sites   int
+}
+
+// Sites returns the places of all programs.
+func (k *KernelReport) Sites() int {
+	n := 0
+	for i := range k.Programs {
+		n += k.Programs[i].Sites
+	}
+	return n
+}
+
+// weaving is the work on one module.
+type weaving struct {
+	p      *Plan
+	f      *ptx.File
+	w      *ptx.Weaver
+	maps   *Maps
+	o      *WeaveOptions
+	report KernelReport
+	files  map[uint32]string
+	texts  map[string]string // module variables with instructions' texts
+	block  []uint32          // of statement i-fn.Open of the function at hand
+	insn   []uint32
+}
+
+// ErrNotWoven is in the chain of errors about modules that can't get programs.
+var ErrNotWoven = errors.New("can't be probed")
+
+// Weave puts the plan's programs into a module. The module's .version and .target
+// stay, and its text outside of the places too. Without a function that a program
+// wants, the text is the same and Kernels is empty.
+func (p *Plan) Weave(f *ptx.File, maps *Maps, o *WeaveOptions) (*Woven, error) {
+	if !maps.Placed() {
+		return nil, errors.New("BUG: Weave before Maps.Place")
+	}
+	if o == nil {
+		o = &WeaveOptions{}
+	}
+	out := &Woven{Text: f.Src}
+	if !p.WantsFile(f) {
+		return out, nil
+	}
+	if f.AddressSize != 64 {
+		return nil, fmt.Errorf("%s: a module with %d-bit addresses: %w", f.Name, f.AddressSize, ErrNotWoven)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	sites := len(p.sites)
+	g := &weaving{p: p, f: f, w: ptx.NewWeaver(f), maps: maps, o: o, files: f.SourceFiles(), texts: map[string]string{}}
+	for _, st := range f.AllSites() {
+		if err := g.function(st); err != nil {
+			p.sites = p.sites[:sites]
+			return nil, fmt.Errorf("%s: %s: %w", f.Name, st.Name, err)
+		}
+		if len(g.report.Programs)+len(g.report.Notes) > 0 {
+			out.Kernels = append(out.Kernels, g.report)
+		}
+	}
+	text, err := g.w.Source()
+	if err == nil {
+		err = checkWoven(f, text)
+	}
+	if err != nil {
+		p.sites = p.sites[:sites]
+		return nil, fmt.Errorf("%s: %w", f.Name, err)
+	}
+	out.Text = text
+	return out, nil
+}
+
+// checkWoven refuses text that the module's version or target does not allow,
+// where the module itself was allowed.
+func checkWoven(f *ptx.File, text string) error {
+	woven, err := ptx.Parse(f.Name, text, nil)
+	if err != nil {
+		return fmt.Errorf("BUG: woven text: %w", err)
+	}
+	before := len(f.CheckFeatures())
+	if after := woven.CheckFeatures(); len(after) > before {
+		return fmt.Errorf("the programs' code: %w: %w", after[len(after)-1], ErrNotWoven)
+	}
+	return nil
+}
+
+// function weaves all programs that want one function.
+func (g *weaving) function(st *ptx.Sites) error {
+	fn := st.Func
+	device := fn.Kind == ptx.FuncDevice
+	g.report = KernelReport{Name: st.Name, Func: device}
+	g.block, g.insn = nil, nil
+	for _, q := range g.p.Programs {
+		if !g.p.kernelWanted(q, st.Name, device) {
+			continue
+		}
+		n, err := g.program(q, st)
+		if err != nil {
+			return fmt.Errorf("program %s: %w", q.Name, err)
+		}
+		if n > 0 || q.Point.Kind != KindCapture {
+			g.report.Programs = append(g.report.Programs, ProgramReport{Program: q.Name, Object: q.Object.Name, Kind: q.Point.Kind, Sites: n})
+		}
+	}
+	if !device && g.report.Sites() > 0 {
+		g.limitRegisters(fn)
+	}
+	return nil
+}
+
+// limitRegisters keeps a kernel without launch bounds launchable: with more
+// registers per thread than 65,536/1,024 a block of 1,024 threads could not start.
+func (g *weaving) limitRegisters(fn *ptx.Func) {
+	if g.o.Registers == nil {
+		return
+	}
+	for _, a := range []string{".maxntid", ".reqntid", ".maxnreg"} {
+		if g.f.Attr(fn, a) != nil {
+			return
+		}
+	}
+	if n := g.o.Registers(g.report.Name); n > 0 {
+		g.w.Header(fn, fmt.Sprintf(".maxnreg %d", max(64, (n+7)/8*8)))
+	}
+}
+
+// program puts one program at all its places in a function.
+func (g *weaving) program(q *PlannedProgram, st *ptx.Sites) (int, error) {
+	switch q.Point.Kind {
+	case KindEntry:
+		return g.entry(q, st)
+	case KindExit:
+		return g.exits(q, st)
+	case KindMem:
+		return g.accesses(q, st)
+	case KindInsn:
+		return g.instructions(q, st)
+	case KindBlock:
+		return g.blocks(q, st)
+	case KindCapture:
+		return g.captures(q, st)
+	}
+	return 0, nil
+}
+
+// note remembers why a place has no program; equal ones once.
+func (g *weaving) note(format string, args ...any) {
+	s := fmt.Sprintf(format, args...)
+	if !slices.Contains(g.report.Notes, s) && len(g.report.Notes) < 32 {
+		g.report.Notes = append(g.report.Notes, s)
+	}
+}
+
+// refused turns a place that the Weaver does not allow into a note.
+func (g *weaving) refused(err error) error {
+	if se, ok := errors.AsType[*ptx.SiteError](err); ok {
+		g.note("%v", se)
+		return nil
+	}
+	return err
+}
+
+// place starts the description of a place at a statement.
+func (g *weaving) place(q *PlannedProgram, st *ptx.Sites, stmt uint32) *place {
+	p := &place{stmt: stmt, sites: st, number: uint32(len(g.p.sites) + 1)}
+	s := Site{Kernel: st.Name, Program: q.Name, Kind: q.Point.Kind}
+	if stmt != 0 {
+		if loc, ok := st.Loc(g.f, stmt); ok {
+			p.line, p.file = loc.Line, loc.File
+			s.Line, s.File = loc.Line, g.files[loc.File]
+		}
+		if x := &g.f.Stmts[stmt]; x.Kind == ptx.StmtInstr {
+			s.Text = oneLineText(g.f.Text(x.Span()))
+			p.text = s.Text
+		}
+		g.number(st)
+		p.insn, p.block = g.insn[stmt-st.Func.Open], g.block[stmt-st.Func.Open]
+	}
+	s.Insn = p.insn
+	g.p.sites = append(g.p.sites, s)
+	return p
+}
+
+func oneLineText(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	return s[:min(len(s), captureText-1)]
+}
+
+// number counts instructions and blocks of a function once.
+func (g *weaving) number(st *ptx.Sites) {
+	if g.insn != nil {
+		return
+	}
+	open, end := st.Func.Open, st.Func.Close
+	g.insn, g.block = make([]uint32, end-open+1), make([]uint32, end-open+1)
+	n := uint32(0)
+	for i := open; i <= end; i++ {
+		g.insn[i-open] = n
+		if g.f.Stmts[i].Kind == ptx.StmtInstr {
+			n++
+		}
+	}
+	for b := range st.Blocks {
+		for i := st.Blocks[b].First; i <= st.Blocks[b].Last && i <= end; i++ {
+			if i >= open {
+				g.block[i-open] = uint32(b)
+			}
+		}
+	}
+}
+
+// code writes a program for a place.
+func (g *weaving) code(q *PlannedProgram, at *place) (string, error) {
+	u := q.unit
+	u.maps, u.at = g.maps, at
+	target := g.f.Target()
+	u.weak = target.SM < 70 || g.f.Version.Major < 6
+	s := &bpf.Site{
+		Version: g.f.Version, Target: target,
+		Prefix:     strings.TrimPrefix(g.w.Fresh('_', "b"), "_") + "_",
+		Field:      func(b *bpf.Gen, i int) (ptx.Arg, error) { return at.field(b, q.fields[i]) },
+		Failed:     func(b *bpf.Gen) error { u.code(b).count(g.maps.slots + q.counter); return nil },
+		Reconverge: q.reconverge(),
+	}
+	for _, d := range u.defs {
+		s.Maps = append(s.Maps, bpf.Addr{Value: g.maps.Of(d).base})
+	}
+	if q.Point.Kind == KindCapture {
+		s.Text = []byte(at.text)
+		if q.Report.TextInMemory {
+			s.TextAddr = bpf.Addr{Symbol: g.text(at.text)}
+		}
+	}
+	return q.verified.Emit(s)
+}
+
+// reconverge reports whether threads should be brought together again behind the
+// program: the assembler does so by itself behind a short branch.
+func (q *PlannedProgram) reconverge() bool {
+	if q.Point.Kind == KindExit || q.Point.Kind == KindRun {
+		return false
+	}
+	if q.Report.Branches > 1 || q.Report.FueledLoops+q.Report.ProvenLoops > 0 {
+		return true
+	}
+	for i := range q.Report.Maps {
+		if q.Report.Maps[i].Used && q.unit.defs[i].layout() == layoutHash {
+			return true
+		}
+	}
+	return false
+}
+
+// text puts an instruction's text into the module and returns its name.
+func (g *weaving) text(s string) string {
+	if name := g.texts[s]; name != "" {
+		return name
+	}
+	name := g.w.Fresh('_', "text")
+	g.texts[s] = name
+	var b strings.Builder
+	fmt.Fprintf(&b, ".global .align 8 .b8 %s[%d] = {", name, captureText)
+	for i := range len(s) {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "%d", s[i])
+	}
+	if s == "" {
+		b.WriteString("0")
+	}
+	b.WriteString("};\n")
+	g.w.Module(b.String())
+	return name
+}
+
+// WriteReport writes what Weave did for a reader.
+func (w *Woven) WriteReport(out io.Writer) error {
+	var b strings.Builder
+	for i := range w.Kernels {
+		k := &w.Kernels[i]
+		what := "kernel"
+		if k.Func {
+			what = "function"
+		}
+		fmt.Fprintf(&b, "%s %s\n", what, k.Name)
+		if d := fatbin.Demangle(k.Name); d != k.Name {
+			fmt.Fprintf(&b, "  %s\n", d)
+		}
+		for _, p := range k.Programs {
+			fmt.Fprintf(&b, "  %-10s %-24s %d places\n", p.Kind, p.Program, p.Sites)
+		}
+		for _, n := range k.Notes {
+			fmt.Fprintf(&b, "  note: %s\n", n)
+		}
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}
