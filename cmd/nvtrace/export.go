@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 
+	"nvtrace/fatbin"
 	"nvtrace/ioctl"
 	"nvtrace/traces"
 	"nvtrace/traces/export"
@@ -21,6 +22,7 @@ func newView(format string, w io.Writer, h *traces.Header, d *ioctl.Decoder) (vi
 	switch format {
 	case "perfetto":
 		t := export.NewTimeline(w, h, d)
+		t.Demangle = fatbin.Demangle
 		return t, t.Close
 	case "pprof":
 		p := export.NewProfile(h, d)

@@ -20,7 +20,7 @@ type CallCount struct {
 	Failed     uint64 `json:"failed"`     // whose status is an error
 	Unfinished uint64 `json:"unfinished"` // whose return was not seen; they are not in the times
 	Total      int64  `json:"total"`      // from entry to return; of recursive calls the outermost
-	Self       int64  `json:"self"`       // without the calls and the ioctls inside
+	Self       int64  `json:"self"`       // without the calls and the recorded system calls inside
 	Max        int64  `json:"max"`
 	Ioctls     uint64 `json:"ioctls"`     // made during the calls, also in calls inside of them
 	IoctlTime  int64  `json:"ioctl_time"` // in them

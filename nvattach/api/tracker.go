@@ -35,7 +35,7 @@ type Frame struct {
 	Ioctls     uint64
 	IoctlTime  int64 // of those whose duration is known
 	innerCalls int64 // time of the calls directly inside
-	innerIoctl int64 // time of the ioctls directly inside
+	innerSys   int64 // time of the device system calls directly inside
 
 	// Note is the user's own; it is kept for reuse with length 0.
 	Note []byte
@@ -46,12 +46,12 @@ type Frame struct {
 }
 
 // Self is the time in the call itself: without the calls directly inside of it,
-// and without its ioctls. It is meant for ended calls.
+// and without the recorded system calls. It is meant for ended calls.
 func (f *Frame) Self() int64 {
 	if f.End < 0 {
 		return 0
 	}
-	return max(f.End-f.Start-f.innerCalls-f.innerIoctl, 0)
+	return max(f.End-f.Start-f.innerCalls-f.innerSys, 0)
 }
 
 // Dur is the duration of an ended call, 0 where it was not seen to return.
@@ -119,8 +119,8 @@ func (t *Tracker) Add(ev *traces.Event) *Frame {
 		return nil
 	}
 	f := t.current(key)
-	if ev.Kind == traces.KindIoctl && f != nil {
-		f.ioctl(ev)
+	if ev.Kind >= traces.KindOpen && ev.Kind <= traces.KindIoctl && f != nil {
+		f.system(ev)
 	}
 	return f
 }
@@ -334,13 +334,16 @@ func (t *Tracker) endThreads(which func(threadKey) bool) {
 	}
 }
 
-// ioctl counts an ioctl in all calls that it happened during.
-func (f *Frame) ioctl(ev *traces.Event) {
+// system counts a system call: an ioctl in all calls that it happened during.
+func (f *Frame) system(ev *traces.Event) {
 	dur := int64(0)
 	if ev.Flags&(traces.FlagNoExit|traces.FlagUnfinished) == 0 {
 		dur = max(ev.Dur, 0)
 	}
-	f.innerIoctl += dur
+	f.innerSys += dur
+	if ev.Kind != traces.KindIoctl {
+		return
+	}
 	for ; f != nil; f = f.Parent {
 		f.Ioctls++
 		f.IoctlTime += dur

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"nvtrace/ioctl"
+	"nvtrace/nvattach/api"
 	"nvtrace/rm"
 	"nvtrace/traces"
 )
@@ -34,6 +35,8 @@ type scene struct {
 	objects *ioctl.Objects
 	namer   ioctl.Namer
 	ledger  ledger
+	tracker *api.Tracker
+	in      *api.Frame         // the library call that the latest event is, or happened during
 	names   map[int32]string   // of processes
 	ended   map[int32]struct{} // processes with a name that have ended
 }
@@ -41,6 +44,7 @@ type scene struct {
 func (s *scene) init(h *traces.Header, d *ioctl.Decoder) {
 	s.dec = d
 	s.ledger.init()
+	s.tracker = api.NewTracker()
 	s.objects = ioctl.NewObjects(d, &rm.TreeOptions{Forget: true, Notify: s.ledger.notify})
 	s.namer = s.objects.Namer()
 	s.names, s.ended = make(map[int32]string), make(map[int32]struct{})
@@ -52,6 +56,7 @@ func (s *scene) init(h *traces.Header, d *ioctl.Decoder) {
 // take takes in what an event changes.
 func (s *scene) take(ev *traces.Event, c *ioctl.Call) {
 	s.ledger.made = 0
+	s.in = s.tracker.Add(ev)
 	s.objects.Add(ev, c)
 	s.ledger.add(ev, c)
 	switch ev.Kind {

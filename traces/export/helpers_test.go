@@ -15,6 +15,7 @@ import (
 	"github.com/google/pprof/profile"
 
 	"nvtrace/ioctl"
+	"nvtrace/nvattach/api"
 	"nvtrace/rm"
 	"nvtrace/traces"
 )
@@ -113,12 +114,40 @@ type drawn struct {
 	mapPeak  uint64
 	failures int64
 	async    int
+	api      map[string]apiFigures // library calls that returned, "library name"
+}
+
+// apiFigures are what views and summary must agree on.
+type apiFigures struct {
+	Calls, Time, Ioctls, IoctlTime int64
+}
+
+func isAPI(e *traceEvent) bool { return strings.HasPrefix(e.Cat, "api,") }
+
+// endAPI counts a library call.
+func (c *checker) endAPI(b, e *traceEvent) {
+	if e.Args["flags"] == "unfinished" {
+		return
+	}
+	key := strings.TrimPrefix(b.Cat, "api,") + " " + b.Name
+	f := c.api[key]
+	number := func(name string) (n int64) {
+		if v, ok := e.Args[name].(json.Number); ok {
+			n, _ = v.Int64()
+		}
+		return n
+	}
+	f.Calls++
+	f.Time += e.ns - b.ns
+	f.Ioctls += number("ioctls")
+	f.IoctlTime += number("ioctl_ns")
+	c.api[key] = f
 }
 
 // checkTimeline holds a timeline against what the format and its viewers want.
 func checkTimeline(f *traceFile) (*drawn, error) {
-	d := &drawn{calls: map[string]int64{}, time: map[string]int64{}, latest: map[string]uint64{}, peak: map[string]uint64{}}
-	c := &checker{drawn: d, procs: map[int64]bool{}, threads: map[track]bool{}, slices: map[track][]slice{}, open: map[track]*traceEvent{}, async: map[string]*traceEvent{}, flows: map[string]int{}, clock: map[string]int64{}}
+	d := &drawn{api: map[string]apiFigures{}, calls: map[string]int64{}, time: map[string]int64{}, latest: map[string]uint64{}, peak: map[string]uint64{}}
+	c := &checker{drawn: d, procs: map[int64]bool{}, threads: map[track]bool{}, slices: map[track][]slice{}, open: map[track][]*traceEvent{}, async: map[string]*traceEvent{}, flows: map[string]int{}, clock: map[string]int64{}}
 	for i := range f.TraceEvents {
 		if err := c.event(&f.TraceEvents[i]); err != nil {
 			return nil, fmt.Errorf("event %d: %w: %+v", i, err, f.TraceEvents[i])
@@ -145,7 +174,7 @@ type checker struct {
 	procs   map[int64]bool
 	threads map[track]bool
 	slices  map[track][]slice
-	open    map[track]*traceEvent
+	open    map[track][]*traceEvent
 	async   map[string]*traceEvent
 	flows   map[string]int // 1 for an end, 10 for a beginning
 	clock   map[string]int64
@@ -211,17 +240,22 @@ func (c *checker) phase(e *traceEvent, k track, ioctl bool) error {
 		c.slices[k] = append(c.slices[k], slice{e.ns, e.ns + e.dur, e.Name})
 		count(e.dur)
 	case "B":
-		if c.open[k] != nil {
+		open := c.open[k]
+		if n := len(open); n > 0 && !isAPI(open[n-1]) {
 			return fmt.Errorf("B within B")
 		}
-		c.open[k] = e
+		c.open[k] = append(open, e)
 	case "E":
-		b := c.open[k]
-		if b == nil || e.ns < b.ns {
+		open := c.open[k]
+		if len(open) == 0 || e.ns < open[len(open)-1].ns {
 			return fmt.Errorf("E without B")
 		}
+		b := open[len(open)-1]
 		c.slices[k] = append(c.slices[k], slice{b.ns, e.ns, b.Name})
-		delete(c.open, k)
+		c.open[k] = open[:len(open)-1]
+		if isAPI(b) {
+			c.endAPI(b, e)
+		}
 	case "b":
 		if e.ID == "" || c.async[e.ID] != nil {
 			return fmt.Errorf("id is missing or used")
@@ -298,6 +332,7 @@ type exported struct {
 	timeline []byte
 	prof     *profile.Profile
 	report   *ioctl.Report
+	api      *api.Report
 	tree     *rm.Tree
 	file     *traceFile
 	drawn    *drawn
@@ -308,6 +343,7 @@ func export(t testing.TB, h *traces.Header, events func(yield func(*traces.Event
 	t.Helper()
 	d := ioctl.NewDecoder(h)
 	var out, gz bytes.Buffer
+	tracker, calls := api.NewTracker(), api.NewSummary()
 	tl, p, sum, objs := NewTimeline(&out, h, d), NewProfile(h, d), ioctl.NewSummary(h), ioctl.NewObjects(d, nil)
 	for ev := range events {
 		c := d.Decode(ev)
@@ -315,6 +351,7 @@ func export(t testing.TB, h *traces.Header, events func(yield func(*traces.Event
 		p.Add(ev, &c)
 		sum.Add(ev, &c)
 		objs.Add(ev, &c)
+		calls.Add(ev, tracker, tracker.Add(ev))
 	}
 	if err := tl.Close(); err != nil {
 		t.Fatal(err)
@@ -322,7 +359,7 @@ func export(t testing.TB, h *traces.Header, events func(yield func(*traces.Event
 	if err := p.Write(&gz); err != nil {
 		t.Fatal(err)
 	}
-	x := &exported{timeline: out.Bytes(), report: sum.Report(), tree: objs.Tree()}
+	x := &exported{timeline: out.Bytes(), report: sum.Report(), api: calls.Report(), tree: objs.Tree()}
 	var err error
 	if x.prof, err = profile.ParseData(gz.Bytes()); err != nil {
 		t.Fatal(err)
@@ -368,8 +405,25 @@ func callOf(s *profile.Sample) (name string, isIoctl bool) {
 		return s.Location[0].Line[0].Function.Name, false
 	}
 	name = frameName(s, 1)
+	for i := 1; isLibrary(s, i); i++ {
+		if name = frameName(s, i+1); name == "" {
+			return frameName(s, i), false
+		}
+	}
 	kinds := []string{"open", "close", "dup", "mmap", "munmap", "mremap"}
 	return name, !slices.Contains(kinds, name)
+}
+
+// isLibrary reports whether a frame, counted from the outermost, is a library call.
+func isLibrary(s *profile.Sample, i int) bool {
+	if i >= len(s.Location) {
+		return false
+	}
+	switch f := s.Location[len(s.Location)-1-i].Line[0].Function; f.Filename {
+	case "driver", "runtime", "cublas":
+		return true
+	}
+	return false
 }
 
 // frameName returns the name of a frame, counted from the outermost, "" beyond the last.

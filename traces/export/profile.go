@@ -16,13 +16,15 @@ import (
 )
 
 // Profile gathers a recording's calls as a profile for pprof. A sample's stack
-// is the program, the call (an ioctl's name), the control command or class,
-// and the kind of object that it is about; other calls have the device node
-// and, for mmap, what is mapped. Its labels are pid, tid and status. Its
-// values are
+// is the program, the library calls during which it happened, the outermost
+// first, the system call (an ioctl's name), the control command or class,
+// and the kind of object that it is about; other system calls have the device node
+// and, for mmap, what is mapped. A library call has a sample too, whose stack ends
+// with it. The labels are pid, tid and status. The values are
 //
 //	calls  count        how often
-//	time   nanoseconds  in the calls whose duration is known
+//	time   nanoseconds  in the calls whose duration is known; of a library's without
+//	                    what has samples of its own
 //	bytes  bytes        memory on the GPU, in the host and on the fabric that the
 //	                    calls allocated, and lengths of the mappings that they made
 //
@@ -36,6 +38,8 @@ type Profile struct {
 	first, last int64
 	start       int64
 	name        []byte
+	nodes       []apiNode // of library calls; 0 is none
+	stacks      map[apiKey]int32
 }
 
 // frameKey identifies a function of the profile.
@@ -46,6 +50,7 @@ type frameKey struct{ name, file string }
 type sampleKey struct {
 	task    taskKey
 	program *profile.Location
+	api     int32 // the library calls around it
 	call    ioctl.Key
 	leaf    *profile.Location // nil none
 	errno   int32
@@ -75,6 +80,7 @@ func NewProfile(h *traces.Header, d *ioctl.Decoder) *Profile {
 		},
 		frames: make(map[frameKey]*profile.Location), samples: make(map[sampleKey]*profile.Sample),
 		first: math.MaxInt64, last: math.MinInt64,
+		nodes: make([]apiNode, 1), stacks: make(map[apiKey]int32),
 	}
 	p.init(h, d)
 	file := "nvtrace"
@@ -109,11 +115,12 @@ func clean(s string) string {
 // either. Every event of the recording must be given to Add or to Skip, in order.
 func (p *Profile) Add(ev *traces.Event, c *ioctl.Call) {
 	if !isCall(ev.Kind) || inferred(ev) {
-		p.Skip(ev, c)
+		p.skip(ev, c, true)
 		return
 	}
 	kind := p.kindOf(ev, c) // what the call is about may not outlive it
 	p.take(ev, c)
+	p.library(ev, true)
 	p.ledger.settle()
 	p.first = min(p.first, ev.Time)
 	p.last = max(p.last, ev.Time, ev.Time+ev.Dur)
@@ -127,8 +134,11 @@ func (p *Profile) Add(ev *traces.Event, c *ioctl.Call) {
 
 // Skip takes in an event that is not to be counted: what it says about objects
 // and names matters to later ones.
-func (p *Profile) Skip(ev *traces.Event, c *ioctl.Call) {
+func (p *Profile) Skip(ev *traces.Event, c *ioctl.Call) { p.skip(ev, c, false) }
+
+func (p *Profile) skip(ev *traces.Event, c *ioctl.Call, wanted bool) {
 	p.take(ev, c)
+	p.library(ev, wanted)
 	p.ledger.settle()
 }
 
@@ -186,7 +196,7 @@ func (p *Profile) sample(ev *traces.Event, c *ioctl.Call, kind string) *profile.
 	if program == "" {
 		program = "(unknown program)"
 	}
-	k := sampleKey{task: taskKey{ev.PID, ev.TID}, call: c.Key(), state: stateOf(ev, c)}
+	k := sampleKey{task: taskKey{ev.PID, ev.TID}, api: p.stack(p.in), call: c.Key(), state: stateOf(ev, c)}
 	k.program = p.frame(program, "")
 	file := ""
 	if ev.Kind == traces.KindIoctl {
@@ -227,7 +237,8 @@ func (p *Profile) sample(ev *traces.Event, c *ioctl.Call, kind string) *profile.
 	} else {
 		p.name = append(p.name[:0], ev.Kind.String()...)
 	}
-	s = p.newSample(append(append([]*profile.Location(nil), stack...), p.frame(string(p.name), file), k.program))
+	frames := append(append([]*profile.Location(nil), stack...), p.frame(string(p.name), file))
+	s = p.newSample(append(p.appendStack(frames, k.api), k.program))
 	s.Label = map[string][]string{
 		"pid":    {strconv.Itoa(int(ev.PID))},
 		"tid":    {strconv.Itoa(int(ev.TID))},

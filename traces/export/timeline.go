@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"nvtrace/ioctl"
+	"nvtrace/nvattach/api"
 	"nvtrace/rm"
 	"nvtrace/traces"
 )
@@ -32,9 +33,12 @@ var errClosed = errors.New("the timeline is closed")
 //	X  a call, with its duration. Category: the call (ioctl, mmap, open, …),
 //	   then, separated by commas, "failed" and "unknown" where it is so.
 //	   Also a fork and the start of what it made, of no duration, joined by a flow
-//	B  a call that had not returned when its thread ended (then with E) or the recording did
+//	B  a call that had not returned when its thread ended (then with E) or the recording did.
+//	   With E also a call of a library (category api, then the library), which what
+//	   happens during it is drawn in
 //	i  a call whose duration is not known, or that was inferred; the status of a
-//	   failed call, at its start (category failed); exec, exit, signals, remarks
+//	   failed call, at its start, of a library's at its end (category failed); exec, exit,
+//	   signals, code images, first launches of kernels, remarks
 //	b, e  a call that overlaps the thread's previous one: that is damage, but no reason to hide it
 //	C  counters of a process: bytes mapped and allocated, objects
 //	M  names of processes and threads, each before its first use
@@ -42,6 +46,9 @@ var errClosed = errors.New("the timeline is closed")
 // It is written as events come in, in memory that is bounded by what is alive.
 // A Timeline is for one goroutine.
 type Timeline struct {
+	// Demangle, if not nil, names kernels for people. It may be set before the first event.
+	Demangle func(name string) string
+
 	scene
 	w       io.Writer
 	j       jsonText
@@ -61,9 +68,10 @@ type taskKey struct{ pid, tid int32 }
 
 // thread is a track of the timeline.
 type thread struct {
-	name string
-	end  int64 // of its latest call
-	open bool  // that has a B without an E
+	name  string
+	end   int64        // of its latest call, or beginning of its innermost library call
+	open  bool         // that has a B without an E
+	calls []*api.Frame // library calls that are drawn and open, the outermost first
 }
 
 // NewTimeline returns a Timeline that writes to w. The events that it will be
@@ -116,6 +124,7 @@ func (t *Timeline) Add(ev *traces.Event, c *ioctl.Call) {
 	}
 	if t.err == nil {
 		t.account(ev.PID).seen = true
+		t.library(ev, true)
 		t.event(ev, c)
 		t.counters(ev)
 	}
@@ -128,6 +137,7 @@ func (t *Timeline) Add(ev *traces.Event, c *ioctl.Call) {
 func (t *Timeline) Skip(ev *traces.Event, c *ioctl.Call) {
 	t.take(ev, c)
 	if t.err == nil {
+		t.library(ev, false)
 		t.counters(ev)
 	}
 	t.settle(false)
@@ -165,6 +175,7 @@ func (t *Timeline) event(ev *traces.Event, c *ioctl.Call) {
 		t.fork(ev)
 	case isCall(ev.Kind):
 		t.call(ev, c)
+	case ev.Kind == traces.KindCall || ev.Kind == traces.KindReturn:
 	default:
 		t.remark(ev)
 	}
@@ -258,6 +269,9 @@ func (t *Timeline) forget() {
 	for _, k := range keys {
 		th := t.threads[k]
 		t.finish(k, th, th.end)
+		for len(th.calls) > 0 {
+			t.closeCall(k, th, th.end)
+		}
 		t.floor = max(t.floor, th.end)
 	}
 	clear(t.threads)
@@ -494,6 +508,8 @@ func (t *Timeline) remark(ev *traces.Event) {
 			t.j.int("tracer_cpu_ns", k.TracerCPU)
 			t.j.int("wall_ns", k.Wall)
 		}
+	case traces.KindImage, traces.KindKernel:
+		t.imageArgs(ev)
 	default:
 		t.j.opt("text", ev.Text)
 	}
@@ -524,6 +540,12 @@ func (t *Timeline) remarkName(ev *traces.Event) (name, scope string) {
 		return "note: " + clip(ev.Text, maxName), "g"
 	case traces.KindLost:
 		return strconv.FormatInt(ev.Ret, 10) + " events were lost", "g"
+	case traces.KindImage:
+		return "image " + imageName(ev.Image), "t"
+	case traces.KindKernel:
+		return "first launch of " + clip(t.kernelName(ev.Name), maxName), "t"
+	case traces.KindGap:
+		return "incomplete: " + clip(ev.Text, maxName), "g"
 	case traces.KindEnd:
 		return "end of the recording", "g"
 	}
