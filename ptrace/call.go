@@ -57,6 +57,6 @@ func (t *Task) await() (unix.WaitStatus, error) {
 // queue keeps a stop or an end for the main loop. The task stays as it is until
 // then.
 func (tr *tracer) queue(t *Task, st unix.WaitStatus) {
-	t.queued = true
+	t.queued, t.dead = true, classify(st).ended()
 	tr.pending = append(tr.pending, waited{t.TID, st})
 }

@@ -97,7 +97,10 @@ const userCS = 0x33
 func (t *Task) findSyscall() (uint64, error) {
 	s := t.Proc.space
 	if s.syscall != 0 {
-		return s.syscall, nil
+		var b [2]byte
+		if n, _ := t.ReadMem(s.syscall, b[:]); n == 2 && b == syscallInsn {
+			return s.syscall, nil
+		}
 	}
 	maps, err := t.mappings()
 	if err != nil {

@@ -435,7 +435,7 @@ func (t *Task) cont(sig unix.Signal) {
 		req = unix.PTRACE_SYSCALL
 	}
 	ptraceOp(req, t.TID, uintptr(sig))
-	if t.rejoin {
+	if t.rejoin || len(t.onStop) > 0 { // any stop clears an interruption that was to come
 		t.rejoin = false
 		ptraceOp(unix.PTRACE_INTERRUPT, t.TID, 0)
 	}

@@ -96,18 +96,24 @@ func (s *space) write(addr uint64, b []byte) bool {
 // byteAt reads one byte.
 func (s *space) byteAt(addr uint64) (byte, bool) {
 	var b [1]byte
+	ok := s.read(addr, b[:])
+	return b[0], ok
+}
+
+// read reads memory, without a task.
+func (s *space) read(addr uint64, b []byte) bool {
 	for _, p := range s.procs {
 		if p.mem >= 0 {
-			if n, e := pread(p.mem, addr, b[:]); e == 0 && n == 1 {
-				return b[0], true
+			if n, e := pread(p.mem, addr, b); e == 0 && n == len(b) {
+				return true
 			}
 		}
 	}
 	if t := s.stopped(); t != nil {
-		n, _ := t.ReadMem(addr, b[:])
-		return b[0], n == 1
+		n, _ := t.ReadMem(addr, b)
+		return n == len(b)
 	}
-	return 0, false
+	return false
 }
 
 // stopped returns a stopped task in s, if there is one, for memory that can't
@@ -198,14 +204,18 @@ func (s *space) clear() {
 // inherit makes p's space, a copy of s as it was when t was forked by one of s's
 // threads. Sites may have been planted and removed since.
 func (s *space) inherit(t *Task, p *Process, returns []oneShot) {
-	c := &space{tr: s.tr, syscall: s.syscall, pages: slices.Clone(s.pages), noPages: s.noPages}
+	c := &space{tr: s.tr, syscall: s.syscall, noPages: s.noPages}
 	c.join(p)
 	if len(s.sites)+len(s.tombs) == 0 {
 		return
 	}
 	c.sites = map[uint64]*site{}
+	copies := s.inheritCopies(t, c)
 	for addr, old := range s.sites {
-		st := &site{addr: addr, code: old.code, n: old.n, plan: old.plan, how: old.how, slot: old.slot}
+		st := &site{addr: addr, code: old.code, n: old.n, plan: old.plan, how: old.how}
+		if copies[old.slot] {
+			st.slot = old.slot
+		}
 		for _, b := range old.list {
 			st.list = append(st.list, &Breakpoint{Addr: addr, fn: b.fn, site: st, space: c})
 		}
@@ -241,6 +251,26 @@ func (s *space) inherit(t *Task, p *Process, returns []oneShot) {
 			_ = t.poke(addr, st.code[:1])
 		}
 	}
+}
+
+// inheritCopies finds out which of the copies of instructions in s were made
+// before t was forked, and are in its memory c, too.
+func (s *space) inheritCopies(t *Task, c *space) map[uint64]bool {
+	copies := map[uint64]bool{}
+	var theirs, ours [pageSize]byte
+	for _, p := range s.pages {
+		n, _ := t.ReadMem(p.addr, theirs[:])
+		if n < pageSize || !s.read(p.addr, ours[:]) {
+			continue
+		}
+		c.pages = append(c.pages, p)
+		for at := 0; at < pageSize; at += copySize {
+			if bytes.Equal(theirs[at:at+copySize], ours[at:at+copySize]) {
+				copies[p.addr+uint64(at)] = true
+			}
+		}
+	}
+	return copies
 }
 
 // scrub removes what a child, forked from s and about to be let go, has

@@ -28,6 +28,7 @@ type Task struct {
 	attached  bool
 	first     stop // held: what it stopped with
 
+	dead      bool // its end waits in tracer.pending
 	queued    bool // its last stop or its end waits in tracer.pending
 	frozen    bool // by StopWorld
 	listening bool // in a stop by job control

@@ -2,6 +2,7 @@ package ptrace
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -49,6 +50,7 @@ func (tr *tracer) freeze(t *Task) (tasks []*Task, thaw func()) {
 	for _, o := range waiting {
 		tr.settle(o)
 	}
+	tasks = slices.DeleteFunc(tasks, func(o *Task) bool { return o.dead })
 	return tasks, func() { tr.thaw(from) }
 }
 
