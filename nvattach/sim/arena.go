@@ -1,0 +1,365 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"nvtrace/ptx/emu"
+)
+
+// Where memory of the simulated GPU lies, in the program and in kernels: between
+// where programs are loaded and where their libraries and stacks are.
+const (
+	deviceBase = 0x3000_0000_0000 // only here; the program has nothing at these addresses
+	hostBase   = 0x3800_0000_0000 // a file that the program maps too
+	arenaEnd   = 0x4000_0000_0000
+)
+
+// A regionKind says what an allocation is.
+type regionKind uint8
+
+const (
+	deviceMemory regionKind = iota
+	managedMemory
+	pinnedMemory
+	registeredMemory // the program's own memory, moved into the file
+	internalMemory   // strings and the like, for the program to read
+)
+
+// A region is an allocation.
+type region struct {
+	emu.Region
+	kind  regionKind
+	off   uint64 // in the arena's range
+	span  uint64 // bytes of the range that it takes
+	flags uint32 // as the program gave them
+	dev   int
+}
+
+// An Arena is the memory of the simulated GPUs of one program. It is an
+// [emu.Allocator]; what it allocates as such is device memory.
+type Arena struct {
+	mu      sync.RWMutex
+	regions []*region // sorted by Base
+	device  span
+	host    span
+	limit   uint64          // bytes that may be allocated
+	used    uint64          // bytes that are
+	managed map[string]bool // module variables to be put into managed memory
+	dev     []byte          // the device range, here
+	file    []byte          // the host range, here
+	fd      int             // of the host range's file
+	// mapHost maps a new host region in the program.
+	mapHost func(r *region) error
+}
+
+// A span hands out parts of a range of addresses.
+type span struct {
+	base, size, next uint64
+	taken            []part // sorted
+}
+
+type part struct{ off, size uint64 }
+
+// take finds room for size bytes. It goes round the whole range before it uses
+// an address again, so that what uses freed memory is found out.
+func (s *span) take(size, align uint64) (uint64, bool) {
+	fit := func(lo, hi uint64) (uint64, bool) {
+		lo = (lo + align - 1) &^ (align - 1)
+		return lo, lo <= hi && hi-lo >= size
+	}
+	insert := func(off uint64) (uint64, bool) {
+		i, _ := slices.BinarySearchFunc(s.taken, off, func(p part, o uint64) int { return cmpUint(p.off, o) })
+		s.taken = slices.Insert(s.taken, i, part{off, size})
+		s.next = off + size
+		return off, true
+	}
+	if off, ok := fit(s.next, s.size); ok {
+		i, _ := slices.BinarySearchFunc(s.taken, off, func(p part, o uint64) int { return cmpUint(p.off, o) })
+		if (i == len(s.taken) || s.taken[i].off >= off+size) && (i == 0 || s.taken[i-1].off+s.taken[i-1].size <= off) {
+			return insert(off)
+		}
+	}
+	lo := uint64(0)
+	for _, p := range s.taken {
+		if off, ok := fit(lo, p.off); ok {
+			return insert(off)
+		}
+		lo = p.off + p.size
+	}
+	if off, ok := fit(lo, s.size); ok {
+		return insert(off)
+	}
+	return 0, false
+}
+
+func (s *span) give(off uint64) {
+	if i, ok := slices.BinarySearchFunc(s.taken, off, func(p part, o uint64) int { return cmpUint(p.off, o) }); ok {
+		s.taken = slices.Delete(s.taken, i, i+1)
+	}
+}
+
+func cmpUint(a, b uint64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// guardBytes lie free behind every allocation.
+const guardBytes = 512
+
+const pageSize = 4096
+
+// newArena reserves the ranges for limit bytes of memory.
+func newArena(limit uint64) (*Arena, error) {
+	a := &Arena{limit: limit, fd: -1, managed: map[string]bool{}}
+	size := (2*limit + 1<<26 + pageSize - 1) &^ (pageSize - 1)
+	size = min(size, hostBase-deviceBase)
+	var err error
+	if a.dev, err = unix.Mmap(-1, 0, int(size), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE); err != nil {
+		return nil, fmt.Errorf("reserve %d bytes of addresses for device memory: %w", size, err)
+	}
+	a.device = span{base: deviceBase, size: size}
+	a.host = span{base: hostBase, size: size}
+	return a, nil
+}
+
+// openHost makes the file for memory that the program shares.
+func (a *Arena) openHost() error {
+	if a.fd >= 0 {
+		return nil
+	}
+	fd, err := unix.MemfdCreate("nvtrace-sim", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return fmt.Errorf("memory to share with the program: %w", err)
+	}
+	// Sealed, so that the program can't shorten what is mapped here.
+	if err = unix.Ftruncate(fd, int64(a.host.size)); err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+	}
+	if err == nil {
+		a.file, err = unix.Mmap(fd, 0, int(a.host.size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return fmt.Errorf("memory to share with the program: %w", err)
+	}
+	a.fd = fd
+	return nil
+}
+
+// close gives everything back. Nothing may use the arena's memory any more.
+func (a *Arena) close() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.regions = nil
+	if a.dev != nil {
+		_ = unix.Munmap(a.dev)
+		a.dev = nil
+	}
+	if a.file != nil {
+		_ = unix.Munmap(a.file)
+		a.file = nil
+	}
+	if a.fd >= 0 {
+		_ = unix.Close(a.fd)
+		a.fd = -1
+	}
+}
+
+// Region implements [emu.Memory].
+func (a *Arena) Region(addr uint64) (emu.Region, bool) {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	if r := a.find(addr); r != nil {
+		return r.Region, true
+	}
+	return emu.Region{}, false
+}
+
+// find returns the region that holds addr, nil if there is none.
+func (a *Arena) find(addr uint64) *region {
+	i, found := slices.BinarySearchFunc(a.regions, addr, func(r *region, x uint64) int { return cmpUint(r.Base, x) })
+	if found {
+		return a.regions[i]
+	}
+	if i == 0 {
+		return nil
+	}
+	if r := a.regions[i-1]; addr-r.Base < uint64(len(r.Data)) {
+		return r
+	}
+	return nil
+}
+
+// at is find for callers without the lock.
+func (a *Arena) at(addr uint64) *region {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	return a.find(addr)
+}
+
+// bytes returns n bytes at addr if they are in one region, and whether addr is in
+// any.
+func (a *Arena) bytes(addr, n uint64) (b []byte, in bool) {
+	r := a.at(addr)
+	if r == nil {
+		return nil, false
+	}
+	off := addr - r.Base
+	if n > uint64(len(r.Data))-off {
+		return nil, true
+	}
+	return r.Data[off : off+n : off+n], true
+}
+
+// Alloc implements [emu.Allocator]: variables of modules, and the device's malloc.
+func (a *Arena) Alloc(size, align uint64, name string) (emu.Region, error) {
+	kind := deviceMemory
+	a.mu.RLock()
+	if a.managed[name] {
+		kind = managedMemory
+	}
+	a.mu.RUnlock()
+	r, err := a.alloc(size, align, name, kind)
+	if err != nil {
+		return emu.Region{}, err
+	}
+	return r.Region, nil
+}
+
+// alloc allocates size bytes; an error wraps [emu.ErrOutOfMemory] if the limit
+// is reached.
+func (a *Arena) alloc(size, align uint64, name string, kind regionKind) (*region, error) {
+	a.mu.Lock()
+	r, err := a.allocLocked(size, max(align, 256), name, kind)
+	a.mu.Unlock()
+	if err == nil && kind != deviceMemory && kind != registeredMemory && a.mapHost != nil {
+		if err = a.mapHost(r); err != nil {
+			_ = a.Free(r.Base)
+			return nil, err
+		}
+	}
+	return r, err
+}
+
+func (a *Arena) allocLocked(size, align uint64, name string, kind regionKind) (*region, error) {
+	if size == 0 || align&(align-1) != 0 || align > 1<<30 {
+		return nil, fmt.Errorf("allocate %d bytes aligned to %d: %w", size, align, emu.ErrInvalid)
+	}
+	if size > a.limit || a.used > a.limit-size {
+		return nil, fmt.Errorf("allocate %d bytes for %q: %w (%d of %d bytes are in use)", size, name, emu.ErrOutOfMemory, a.used, a.limit)
+	}
+	s, mem := &a.device, a.dev
+	spanBytes := (size + guardBytes + 255) &^ 255
+	if kind != deviceMemory {
+		if err := a.openHost(); err != nil {
+			return nil, err
+		}
+		s, mem, align = &a.host, a.file, max(align, pageSize)
+		spanBytes = (size+pageSize-1)&^(pageSize-1) + pageSize // a page without access behind it
+	}
+	off, ok := s.take(spanBytes, align)
+	if !ok {
+		return nil, fmt.Errorf("allocate %d bytes for %q: %w: no addresses left", size, name, emu.ErrOutOfMemory)
+	}
+	if kind == deviceMemory {
+		lo, hi := off&^(pageSize-1), (off+size+pageSize-1)&^(pageSize-1)
+		if err := unix.Mprotect(mem[lo:hi], unix.PROT_READ|unix.PROT_WRITE); err != nil {
+			s.give(off)
+			return nil, fmt.Errorf("allocate %d bytes for %q: %w (%w)", size, name, emu.ErrOutOfMemory, err)
+		}
+	}
+	r := &region{Region: emu.Region{Base: s.base + off, Data: mem[off : off+size : off+size], Name: name}, kind: kind, off: off, span: spanBytes}
+	a.used += size
+	a.insert(r)
+	return r, nil
+}
+
+func (a *Arena) insert(r *region) {
+	i, _ := slices.BinarySearchFunc(a.regions, r.Base, func(x *region, b uint64) int { return cmpUint(x.Base, b) })
+	a.regions = slices.Insert(a.regions, i, r)
+}
+
+// Free implements [emu.Allocator].
+func (a *Arena) Free(base uint64) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	i, ok := slices.BinarySearchFunc(a.regions, base, func(r *region, b uint64) int { return cmpUint(r.Base, b) })
+	if !ok {
+		return fmt.Errorf("free %#x: %w: not the start of an allocation", base, emu.ErrAddress)
+	}
+	r := a.regions[i]
+	a.regions = slices.Delete(a.regions, i, i+1)
+	size := uint64(len(r.Data))
+	a.used -= size
+	if r.kind == deviceMemory {
+		a.wipe(r.off, size)
+		a.device.give(r.off)
+		return nil
+	}
+	end := (size + pageSize - 1) &^ (pageSize - 1)
+	_ = unix.Fallocate(a.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(r.off), int64(end))
+	a.host.give(r.off)
+	return nil
+}
+
+// wipe zeroes device memory and gives whole pages back to the system.
+func (a *Arena) wipe(off, size uint64) {
+	lo, hi := (off+pageSize-1)&^(pageSize-1), (off+size)&^(pageSize-1)
+	if lo >= hi || hi-lo < 1<<16 {
+		clear(a.dev[off : off+size])
+		return
+	}
+	clear(a.dev[off:lo])
+	clear(a.dev[hi : off+size])
+	if unix.Madvise(a.dev[lo:hi], unix.MADV_DONTNEED) != nil {
+		clear(a.dev[lo:hi])
+	}
+}
+
+// adopt makes a region of the program's own pages [addr, addr+size), whose
+// content goes to the file. base and size need not be multiples of pages.
+func (a *Arena) adopt(addr, size uint64) (*region, error) {
+	lo := addr &^ (pageSize - 1)
+	pages := (addr+size+pageSize-1)&^(pageSize-1) - lo
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.used > a.limit || pages > a.limit-a.used {
+		return nil, fmt.Errorf("register %d bytes: %w", size, emu.ErrOutOfMemory)
+	}
+	if err := a.openHost(); err != nil {
+		return nil, err
+	}
+	off, ok := a.host.take(pages, pageSize)
+	if !ok {
+		return nil, fmt.Errorf("register %d bytes: %w: no addresses left", size, emu.ErrOutOfMemory)
+	}
+	in := off + (addr - lo)
+	r := &region{Region: emu.Region{Base: addr, Data: a.file[in : in+size : in+size], Name: "registered"}, kind: registeredMemory, off: off, span: pages}
+	a.used += size
+	a.insert(r)
+	return r, nil
+}
+
+// overlaps reports whether any region has bytes in [addr, addr+size).
+func (a *Arena) overlaps(addr, size uint64) bool {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	i, _ := slices.BinarySearchFunc(a.regions, addr, func(r *region, b uint64) int { return cmpUint(r.Base, b) })
+	return a.find(addr) != nil || i < len(a.regions) && a.regions[i].Base-addr < size
+}
+
+// Used returns the bytes that are allocated.
+func (a *Arena) Used() uint64 {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	return a.used
+}

@@ -1,0 +1,188 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// errGone says that a program does not answer any more.
+var errGone = errors.New("the program is gone")
+
+// A conn is a connection: at most one call is in progress on it.
+type conn struct {
+	fd  int
+	buf [requestSize + 8]byte
+	out []byte
+}
+
+// recv waits for a request.
+func (c *conn) recv(q *request) error {
+	for {
+		n, err := unix.Read(c.fd, c.buf[:])
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || n == 0 {
+			return errGone
+		}
+		return q.decode(c.buf[:n])
+	}
+}
+
+// send sends a reply.
+func (c *conn) send(r *reply) error {
+	c.out = r.append(c.out[:0])
+	var oob []byte
+	if r.fd > 0 {
+		oob = unix.UnixRights(r.fd)
+	}
+	for {
+		err := unix.Sendmsg(c.fd, c.out, oob, nil, unix.MSG_NOSIGNAL)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return errGone
+		}
+		return nil
+	}
+}
+
+// do asks the program for something in the middle of a call and returns what it
+// answers.
+func (c *conn) do(r *reply) (uint64, error) {
+	if err := c.send(r); err != nil {
+		return 0, err
+	}
+	var q request
+	if err := c.recv(&q); err != nil {
+		return 0, err
+	}
+	if q.kind != kindDone {
+		return 0, fmt.Errorf("a request of kind %d in the middle of a call", q.kind)
+	}
+	return q.result, nil
+}
+
+// serve serves one connection to its end.
+func (s *Sim) serve(uc *net.UnixConn) {
+	f, err := uc.File() // blocking: a goroutine of its own waits faster than the poller
+	_ = uc.Close()
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	fd := int(f.Fd())
+	if unix.SetNonblock(fd, false) != nil {
+		return
+	}
+	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil || cred.Pid <= 0 {
+		return
+	}
+	c := &conn{fd: fd}
+	var q request
+	if c.recv(&q) != nil || q.kind != kindHello || q.lib >= 3 {
+		return
+	}
+	p, err := s.hello(int(cred.Pid), &q)
+	if err != nil {
+		return
+	}
+	if !p.attach(c, &q) {
+		return
+	}
+	defer p.detach(c)
+	if c.send(&reply{result: p.session}) != nil {
+		return
+	}
+	for {
+		if err := c.recv(&q); err != nil {
+			return
+		}
+		if q.lib >= 3 {
+			return
+		}
+		switch q.kind {
+		case kindCall:
+			result, err := p.call(c, &q)
+			if err != nil || c.send(&reply{result: result}) != nil {
+				return
+			}
+		case kindExe:
+			if p.redirect(c, &q) != nil || c.send(&reply{}) != nil {
+				return
+			}
+		case kindHelper:
+			p.runCallbacks(c)
+			return
+		default:
+			return
+		}
+	}
+}
+
+// startTime tells processes apart that had the same id one after the other.
+func startTime(pid int) (string, error) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return "", err
+	}
+	// The name in parentheses may have anything in it.
+	text := string(b)
+	f := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
+	if len(f) < 20 {
+		return "", fmt.Errorf("/proc/%d/stat has %d fields", pid, len(f))
+	}
+	return f[19], nil
+}
+
+// hello finds or makes the process of a connection.
+func (s *Sim) hello(pid int, q *request) (*Process, error) {
+	start, err := startTime(pid)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, net.ErrClosed
+	}
+	// An exec keeps the process but nothing that it had. The random number that
+	// the kernel gives every image tells them apart.
+	if p := s.procs[pid]; p != nil {
+		if p.start == start && p.random == q.args[5] {
+			return p, nil
+		}
+		p.kill()
+	}
+	p, err := newProcess(s, pid, start, q.args[5])
+	if err != nil {
+		return nil, err
+	}
+	if parent := s.bySession(q.args[3]); parent != nil {
+		p.inherit(parent)
+	}
+	s.procs[pid] = p
+	s.report.Processes++
+	s.wg.Go(p.wait)
+	return p, nil
+}
+
+func (s *Sim) bySession(session uint64) *Process {
+	if session == 0 {
+		return nil
+	}
+	for _, p := range s.procs {
+		if p.session == session {
+			return p
+		}
+	}
+	return nil
+}

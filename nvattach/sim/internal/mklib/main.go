@@ -1,0 +1,138 @@
+// Command mklib builds the three libraries that package sim preloads into
+// programs: the stubs for the names in lib/*.names, around lib/sim.c. It needs
+// gcc. Run it in nvattach/sim:
+//
+//	go run ./internal/mklib -o lib      # gzipped, for go:embed
+//	go run ./internal/mklib -raw -o DIR # as they are
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"nvtrace/nvattach/sim/internal/stamp"
+)
+
+// A library is one of the files: its names, its soname, its number on the wire
+// and the version node of its symbols, "" for none.
+type library struct {
+	names, soname string
+	id            int
+	node          string
+}
+
+func libraries() []library {
+	return []library{
+		{"cuda.names", "libcuda.so.1", 0, ""},
+		{"cudart12.names", "libcudart.so.12", 1, "libcudart.so.12"},
+		{"cudart13.names", "libcudart.so.13", 2, "libcudart.so.13"},
+	}
+}
+
+// local are the entries that sim.c does itself, by its function's name.
+func local() map[string]string {
+	return map[string]string{"__cudaPushCallConfiguration": "nvsim_push", "__cudaPopCallConfiguration": "nvsim_pop"}
+}
+
+func main() {
+	out := flag.String("o", "lib", "folder for the libraries")
+	src := flag.String("src", "lib", "folder of the sources")
+	raw := flag.Bool("raw", false, "leave the libraries as they are, without gzip and stamp")
+	flag.Parse()
+	if err := run(*src, *out, *raw); err != nil {
+		fmt.Fprintln(os.Stderr, "mklib:", err)
+		os.Exit(1)
+	}
+}
+
+func run(src, out string, raw bool) error {
+	tmp, err := os.MkdirTemp("", "mklib")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	for _, l := range libraries() {
+		if err := build(&l, src, tmp); err != nil {
+			return fmt.Errorf("%s: %w", l.soname, err)
+		}
+		b, err := os.ReadFile(filepath.Join(tmp, l.soname))
+		if err != nil {
+			return err
+		}
+		name := filepath.Join(out, l.soname)
+		if !raw {
+			var z bytes.Buffer
+			w, _ := gzip.NewWriterLevel(&z, gzip.BestCompression)
+			if _, err := w.Write(b); err != nil {
+				return err
+			}
+			if err := w.Close(); err != nil {
+				return err
+			}
+			b, name = z.Bytes(), name+".gz"
+		}
+		if err := os.WriteFile(name, b, 0o644); err != nil {
+			return err
+		}
+	}
+	if raw {
+		return nil
+	}
+	sum, err := stamp.Sum(os.DirFS(src))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(out, "stamp"), []byte(sum+"\n"), 0o644)
+}
+
+// build makes dir/soname.
+func build(l *library, src, dir string) error {
+	text, err := os.ReadFile(filepath.Join(src, l.names))
+	if err != nil {
+		return err
+	}
+	stubs := filepath.Join(dir, "stubs.S")
+	script := filepath.Join(dir, "exports.map")
+	if err := os.WriteFile(stubs, assembly(l, strings.Fields(string(text))), 0o644); err != nil {
+		return err
+	}
+	exports := "{ global: cu*; __cuda*; nvtrace_sim_stubs; local: *; };\n"
+	if err := os.WriteFile(script, []byte(strings.TrimSpace(l.node+" "+exports)+"\n"), 0o644); err != nil {
+		return err
+	}
+	cmd := exec.Command("gcc",
+		"-O2", "-fPIC", "-shared", "-nostdlib", "-ffreestanding", "-fno-stack-protector", "-fvisibility=hidden",
+		"-fno-tree-loop-distribute-patterns", "-ftls-model=initial-exec", "-fcf-protection=branch", "-fno-asynchronous-unwind-tables",
+		"-mno-avx", "-Wall", "-Wextra", "-Wno-missing-field-initializers", "-Werror", "-Wa,--noexecstack",
+		"-Wl,-soname,"+l.soname, "-Wl,--version-script,"+script, "-Wl,-z,now", "-Wl,-z,relro", "-Wl,--build-id=none", "-Wl,--hash-style=both", "-s",
+		"-o", filepath.Join(dir, l.soname), filepath.Join(src, "sim.c"), filepath.Join(src, "common.S"), stubs)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
+}
+
+// assembly writes the stubs, 16 bytes each. Their first instructions are such
+// that a hook of the entry can move them elsewhere.
+func assembly(l *library, names []string) []byte {
+	var b bytes.Buffer
+	b.WriteString("\t.text\n\t.balign 16\n\t.globl nvsim_stubs\n\t.hidden nvsim_stubs\nnvsim_stubs:\n")
+	if l.id == 0 {
+		b.WriteString("\t.globl nvtrace_sim_stubs\n\t.type nvtrace_sim_stubs, @function\nnvtrace_sim_stubs:\n")
+	}
+	for i, n := range names {
+		target := "nvsim_common"
+		if t, ok := local()[n]; ok {
+			target = t
+		}
+		fmt.Fprintf(&b, "\t.globl %s\n\t.type %s, @function\n%s:\n\tendbr64\n\tmov $%d, %%eax\n\tjmp %s\n\t.balign 16, 0xcc\n\t.size %s, 14\n", n, n, n, i, target, n)
+	}
+	fmt.Fprintf(&b, "\t.section .rodata\n\t.balign 4\n\t.globl nvsim_lib\n\t.hidden nvsim_lib\nnvsim_lib:\n\t.long %d\n\t.size nvsim_lib, 4\n\t.section .note.GNU-stack,\"\",@progbits\n", l.id)
+	return b.Bytes()
+}

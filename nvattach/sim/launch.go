@@ -1,0 +1,240 @@
+package sim
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"time"
+
+	"nvtrace/ptx/emu"
+)
+
+// A launch is a kernel launch as a program asks for it.
+type launch struct {
+	f           *function
+	grid, block emu.Dim3
+	cluster     emu.Dim3
+	shared      uint32
+	params      []byte
+	cooperative bool
+}
+
+// The special values of cuLaunchKernel's extra list.
+const (
+	launchParamEnd     = 0
+	launchParamPointer = 1
+	launchParamSize    = 2
+)
+
+// gather reads a kernel's parameters: args is an array of pointers to them, extra a
+// list that has them in one buffer.
+func (c *call) gather(f *function, args, extra uint64) ([]byte, result) {
+	params := make([]byte, f.k.ParamBytes())
+	list := f.k.Params()
+	switch {
+	case len(list) == 0:
+		return params, success
+	case args != 0:
+		ptrs := c.words(args, len(list))
+		if c.bad {
+			return nil, errInvalidValue
+		}
+		// Mostly they lie side by side on the caller's stack: one read gets all.
+		lo, hi := ptrs[0], uint64(0)
+		for i, a := range ptrs {
+			lo, hi = min(lo, a), max(hi, a+list[i].Size)
+		}
+		if hi-lo <= 8192 {
+			b := make([]byte, hi-lo)
+			if _, err := c.p.mem.ReadMem(lo, b); err == nil {
+				for i, a := range ptrs {
+					copy(params[list[i].Offset:][:list[i].Size], b[a-lo:])
+				}
+				return params, success
+			}
+		}
+		for i, a := range ptrs {
+			if !c.read(a, params[list[i].Offset:][:list[i].Size]) {
+				return nil, errInvalidValue
+			}
+		}
+		return params, success
+	case extra != 0:
+		return c.gatherExtra(params, extra)
+	}
+	return nil, errInvalidValue
+}
+
+func (c *call) gatherExtra(params []byte, extra uint64) ([]byte, result) {
+	var buf, size uint64
+	for i := uint64(0); ; i += 2 {
+		key := c.get64(extra + 8*i)
+		if c.bad || i > 16 {
+			return nil, errInvalidValue
+		}
+		if key == launchParamEnd {
+			break
+		}
+		v := c.get64(extra + 8*i + 8)
+		switch key {
+		case launchParamPointer:
+			buf = v
+		case launchParamSize:
+			size = c.get64(v)
+		default:
+			return nil, errInvalidValue
+		}
+	}
+	if buf == 0 || size > 1<<16 || size < uint64(len(params)) {
+		return nil, errInvalidValue
+	}
+	c.read(buf, params)
+	return params, success
+}
+
+// checkLaunch holds a launch against the limits of device and kernel.
+func (c *call) checkLaunch(l *launch) result {
+	g := &c.p.sim.gpu
+	bad := errInvalidValue
+	if c.entry.runtime {
+		bad = errInvalidConfiguration
+	}
+	for _, d := range []emu.Dim3{l.grid, l.block} {
+		if d.X == 0 || d.Y == 0 || d.Z == 0 {
+			return bad
+		}
+	}
+	threads := uint64(l.block.X) * uint64(l.block.Y) * uint64(l.block.Z)
+	if l.block.X > 1024 || l.block.Y > 1024 || l.block.Z > 64 || threads > maxThreadsPerBlock {
+		return bad
+	}
+	if l.grid.X > maxGridX || l.grid.Y > maxGridYZ || l.grid.Z > maxGridYZ {
+		return bad
+	}
+	if n, _ := l.f.attribute(g, 0); threads > uint64(n) {
+		return errOutOfResources
+	}
+	if n, _ := l.f.attribute(g, attrMaxDynamicShared); int64(l.shared) > int64(n) {
+		return errInvalidValue
+	}
+	if l.cluster != (emu.Dim3{}) {
+		k := l.cluster
+		if g.Major < 9 || k.X == 0 || k.Y == 0 || k.Z == 0 || l.grid.X%k.X != 0 || l.grid.Y%k.Y != 0 || l.grid.Z%k.Z != 0 || uint64(k.X)*uint64(k.Y)*uint64(k.Z) > 16 {
+			return errInvalidValue
+		}
+	}
+	if l.cooperative {
+		blocks := uint64(l.grid.X) * uint64(l.grid.Y) * uint64(l.grid.Z)
+		if blocks > uint64(g.SMs*g.occupancy(threads, l.f.k.SharedBytes()+uint64(l.shared), l.f.registers())) {
+			return errCooperativeTooLarge
+		}
+	}
+	return success
+}
+
+// launch puts a kernel into a stream.
+func (c *call) launch(s *stream, l *launch) result {
+	if r := c.checkLaunch(l); r != success {
+		return r
+	}
+	p := c.p
+	w := &work{kind: nodeKernel, launch: l}
+	w.run = func(x *cudaContext) result { return p.execute(x, w.launch) }
+	_, r := c.submit(s, w)
+	return r
+}
+
+// errTooLong is why a kernel is stopped that ran for longer than Options.Timeout.
+var errTooLong = errors.New("the kernel ran longer than the simulation allows")
+
+// execute runs a kernel to its end.
+func (p *Process) execute(x *cudaContext, l *launch) result {
+	ctx := p.ctx
+	if t := p.sim.opts.Timeout; t > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, t, errTooLong)
+		defer cancel()
+	}
+	if h := p.sim.opts.Hooks; h != nil && h.Launch != nil {
+		h.Launch(p, l.f.name)
+	}
+	cfg := &emu.LaunchConfig{Grid: l.grid, Block: l.block, Cluster: l.cluster, SharedBytes: l.shared, Params: l.params, Cooperative: l.cooperative}
+	if l.cooperative {
+		// What cooperative groups synchronise a grid with: two words, of which the
+		// second is the barrier's count.
+		ws, err := p.arena.alloc(64, 256, "grid workspace", deviceMemory)
+		if err != nil {
+			return errOutOfMemory
+		}
+		defer func() { _ = p.arena.Free(ws.Base) }()
+		binary.LittleEndian.PutUint32(ws.Data, 8)
+		cfg.EnvRegs[1], cfg.EnvRegs[2] = uint32(ws.Base>>32), uint32(ws.Base)
+	}
+	begin := time.Now()
+	st, err := x.dev.machine.Launch(ctx, l.f.k, cfg)
+	p.sim.launched(l, st, time.Since(begin))
+	if err == nil || p.ctx.Err() != nil {
+		return success
+	}
+	r := faultResult(err)
+	p.sim.fault(p, l, r, err)
+	return r
+}
+
+// faultResult is what CUDA says about a kernel that failed this way.
+func faultResult(err error) result {
+	switch {
+	case errors.Is(err, errTooLong):
+		return errTimeout
+	case errors.Is(err, emu.ErrAddress):
+		return errIllegalAddress
+	case errors.Is(err, emu.ErrMisaligned):
+		return errMisaligned
+	case errors.Is(err, emu.ErrAssert):
+		return errAssert
+	case errors.Is(err, emu.ErrStack):
+		return errStackError
+	case errors.Is(err, emu.ErrNotImplemented), errors.Is(err, emu.ErrInvalid):
+		return errIllegalInstruction
+	case errors.Is(err, emu.ErrDeadlock), errors.Is(err, emu.ErrBudget):
+		return errTimeout
+	}
+	return errLaunchFailed
+}
+
+// launchConfig reads a CUlaunchConfig or a cudaLaunchConfig_t: 56 bytes,
+//
+//	driver:   u32[3] grid, u32[3] block, u32 shared, stream at 32, attributes at 40, u32 count at 48
+//	runtime:  u32[3] grid, u32[3] block, u64 shared at 24, stream at 32, attributes at 40, u32 count at 48
+//
+// An attribute is 72 bytes: u32 id, and its value at 8.
+func (c *call) launchConfig(addr uint64) (l launch, stream uint64) {
+	var b [56]byte
+	if !c.read(addr, b[:]) {
+		return l, 0
+	}
+	le := binary.LittleEndian
+	u := func(i int) uint32 { return le.Uint32(b[4*i:]) }
+	l.grid, l.block, l.shared = emu.Dim3{X: u(0), Y: u(1), Z: u(2)}, emu.Dim3{X: u(3), Y: u(4), Z: u(5)}, u(6)
+	if c.entry.runtime && le.Uint64(b[24:]) > 1<<31 {
+		l.shared = 1 << 31
+	}
+	stream = le.Uint64(b[32:])
+	attrs, n := le.Uint64(b[40:]), u(12)
+	if attrs == 0 || n > 64 {
+		return l, stream
+	}
+	for i := range uint64(n) {
+		var a [72]byte
+		if !c.read(attrs+72*i, a[:]) {
+			return l, stream
+		}
+		switch le.Uint32(a[:]) {
+		case 2: // cooperative
+			l.cooperative = le.Uint32(a[8:]) != 0
+		case 4: // cluster
+			l.cluster = emu.Dim3{X: le.Uint32(a[8:]), Y: le.Uint32(a[12:]), Z: le.Uint32(a[16:])}
+		}
+	}
+	return l, stream
+}

@@ -1,0 +1,341 @@
+package sim
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"nvtrace/ptx/emu"
+)
+
+// userAllocation is the name of regions that the program allocated itself.
+const userAllocation = "allocation"
+
+// allocate allocates memory for the program and writes its address to out.
+func (c *call) allocate(out, size uint64, kind regionKind, flags uint32) (*region, result) {
+	x, r := c.context()
+	if r != success {
+		return nil, r
+	}
+	if r := c.unsafe(); r != success {
+		return nil, r
+	}
+	if size == 0 || out == 0 {
+		return nil, errInvalidValue
+	}
+	m, err := c.p.arena.alloc(size, 512, userAllocation, kind)
+	if err != nil {
+		return nil, memoryResult(err)
+	}
+	m.flags, m.dev = flags, x.dev.ordinal
+	if c.put64(out, m.Base); c.bad {
+		c.release(m)
+		return nil, errInvalidValue
+	}
+	return m, success
+}
+
+func memoryResult(err error) result {
+	switch {
+	case errors.Is(err, emu.ErrOutOfMemory):
+		return errOutOfMemory
+	case errors.Is(err, emu.ErrInvalid):
+		return errInvalidValue
+	}
+	return errMapFailed
+}
+
+// release frees a region that the program allocated.
+func (c *call) release(m *region) {
+	if m.kind == managedMemory || m.kind == pinnedMemory {
+		c.p.unmapHost(m)
+	}
+	_ = c.p.arena.Free(m.Base)
+}
+
+// free frees memory of some kinds after the device is idle, as cudaFree does.
+func (c *call) free(addr uint64, kinds ...regionKind) result {
+	x, r := c.context()
+	if r != success {
+		return r
+	}
+	if r := c.unsafe(); r != success {
+		return r
+	}
+	if addr == 0 {
+		return success
+	}
+	if m := c.owned(addr, kinds); m == nil {
+		return errInvalidValue
+	}
+	r = c.sync(x)
+	if m := c.owned(addr, kinds); m != nil { // another thread may have freed it meanwhile
+		c.release(m)
+	}
+	return r
+}
+
+// owned returns the program's allocation that begins at addr, if it is of one of
+// the kinds.
+func (c *call) owned(addr uint64, kinds []regionKind) *region {
+	m := c.p.arena.at(addr)
+	if m == nil || m.Base != addr || m.Name != userAllocation {
+		return nil
+	}
+	for _, k := range kinds {
+		if m.kind == k {
+			return m
+		}
+	}
+	return nil
+}
+
+// hostRegister moves memory of the program into the shared file.
+func (c *call) hostRegister(addr, size uint64, flags uint32) result {
+	if _, r := c.context(); r != success {
+		return r
+	}
+	if addr == 0 || size == 0 || addr+size < addr || addr+size > 1<<47 {
+		return errInvalidValue
+	}
+	lo, hi := addr&^(pageSize-1), (addr+size+pageSize-1)&^(pageSize-1)
+	if c.p.arena.overlaps(lo, hi-lo) {
+		return errHostRegistered
+	}
+	var probe [1]byte // the program itself would fault on what is not there
+	for _, a := range []uint64{addr, addr + size - 1} {
+		if _, err := c.p.mem.ReadMem(a, probe[:]); err != nil {
+			return errInvalidValue
+		}
+	}
+	m, err := c.p.arena.adopt(addr, size)
+	if err != nil {
+		return memoryResult(err)
+	}
+	m.flags = flags
+	res, err := c.conn.do(&reply{action: actMove, a: [5]uint64{lo, hi - lo, m.off}, fd: c.p.arena.fd})
+	if err != nil || res != lo {
+		_ = c.p.arena.Free(addr)
+		return errMapFailed
+	}
+	return success
+}
+
+// hostUnregister gives the program private memory back.
+func (c *call) hostUnregister(addr uint64) result {
+	x, r := c.context()
+	if r != success {
+		return r
+	}
+	m := c.p.arena.at(addr)
+	if m == nil || m.kind != registeredMemory || m.Base != addr {
+		return errHostNotRegistered
+	}
+	r = c.sync(x)
+	lo := addr &^ (pageSize - 1)
+	if _, err := c.conn.do(&reply{action: actMove, a: [5]uint64{lo, m.span}, fd: -1}); err != nil {
+		return errMapFailed
+	}
+	_ = c.p.arena.Free(addr)
+	return r
+}
+
+// A copy2 is a copy of rows, as cuMemcpy2D and 3D describe it; a plain copy has one.
+type copy2 struct {
+	dst, src           uint64
+	dstPitch, srcPitch uint64
+	dstSlice, srcSlice uint64 // bytes from one slice to the next
+	width              uint64 // bytes of a row
+	height, depth      uint64
+}
+
+// plainCopy copies n bytes.
+func plainCopy(dst, src, n uint64) *copy2 {
+	return &copy2{dst: dst, src: src, width: n, height: 1, depth: 1}
+}
+
+// pageable reports whether the copy touches the program's own memory.
+func (k *copy2) pageable(a *Arena) bool { return a.at(k.dst) == nil || a.at(k.src) == nil }
+
+// extent is the number of bytes from the first to the last of one side.
+func (k *copy2) extent(pitch, slice uint64) uint64 {
+	if k.width == 0 || k.height == 0 || k.depth == 0 {
+		return 0
+	}
+	return k.width + pitch*(k.height-1) + slice*(k.depth-1)
+}
+
+// check says whether the copy stays in allocations where it begins in them.
+func (k *copy2) check(a *Arena) result {
+	const most = 1 << 46
+	for _, v := range []uint64{k.width, k.dstPitch, k.srcPitch, k.dstSlice, k.srcSlice} {
+		if v > most {
+			return errInvalidValue
+		}
+	}
+	if k.height > 1<<32 || k.depth > 1<<32 || k.height*max(k.dstPitch, k.srcPitch, 1) > most || k.depth*max(k.dstSlice, k.srcSlice, 1) > most {
+		return errInvalidValue
+	}
+	if n := k.extent(k.dstPitch, k.dstSlice); n != 0 && !inside(a, k.dst, n) {
+		return errInvalidValue
+	}
+	if n := k.extent(k.srcPitch, k.srcSlice); n != 0 && !inside(a, k.src, n) {
+		return errInvalidValue
+	}
+	return success
+}
+
+// inside reports whether [addr, addr+n) is in one allocation or in none of the
+// simulated GPU's ranges.
+func inside(a *Arena, addr, n uint64) bool {
+	if b, in := a.bytes(addr, n); in {
+		return b != nil
+	}
+	return addr != 0 && (addr < deviceBase || addr >= arenaEnd) && addr+n > addr && addr+n <= 1<<47
+}
+
+// run copies.
+func (k *copy2) run(p *Process) result {
+	if k.width == 0 {
+		return success
+	}
+	if k.depth == 1 && (k.height == 1 || k.dstPitch == k.width && k.srcPitch == k.width) {
+		return p.move(k.dst, k.src, k.width*k.height)
+	}
+	for z := range k.depth {
+		for y := range k.height {
+			if r := p.move(k.dst+z*k.dstSlice+y*k.dstPitch, k.src+z*k.srcSlice+y*k.srcPitch, k.width); r != success {
+				return r
+			}
+		}
+		if p.ctx.Err() != nil {
+			return errUnknown
+		}
+	}
+	return success
+}
+
+// move copies n bytes between any two places.
+func (p *Process) move(dst, src, n uint64) result {
+	d, dIn := p.arena.bytes(dst, n)
+	s, sIn := p.arena.bytes(src, n)
+	switch {
+	case dIn && d == nil || sIn && s == nil:
+		return errInvalidValue
+	case dIn && sIn:
+		copy(d, s)
+	case dIn:
+		if _, err := p.mem.ReadMem(src, d); err != nil {
+			return errInvalidValue
+		}
+	case sIn:
+		if _, err := p.mem.WriteMem(dst, s); err != nil {
+			return errInvalidValue
+		}
+	default:
+		buf := make([]byte, min(n, 1<<20))
+		for at := uint64(0); at < n; at += uint64(len(buf)) {
+			b := buf[:min(uint64(len(buf)), n-at)]
+			if _, err := p.mem.ReadMem(src+at, b); err != nil {
+				return errInvalidValue
+			}
+			if _, err := p.mem.WriteMem(dst+at, b); err != nil {
+				return errInvalidValue
+			}
+		}
+	}
+	return success
+}
+
+// copyIn puts a copy into a stream. Copies from and to memory that is not pinned
+// are over when the call returns, as CUDA has it.
+func (c *call) copyIn(s *stream, k *copy2, async bool) result {
+	if r := k.check(c.p.arena); r != success {
+		return r
+	}
+	p := c.p
+	var failed result
+	w := &work{kind: nodeMemcpy, copy: k, run: func(*cudaContext) result {
+		failed = k.run(p)
+		return success // a bad pointer of the host is the call's error, not the context's
+	}}
+	if s.cap != nil && !async {
+		return c.invalidate(s)
+	}
+	o, r := c.submit(s, w)
+	if r != success || o == nil {
+		return r
+	}
+	if async && !k.pageable(p.arena) {
+		return success
+	}
+	c.wait(o)
+	if failed != success {
+		return failed
+	}
+	return s.ctx.status()
+}
+
+// A fill is a memset.
+type fill struct {
+	dst, pitch    uint64
+	value         uint32
+	size          uint64 // bytes of an element
+	width, height uint64
+}
+
+// fillIn puts a memset into a stream.
+func (c *call) fillIn(s *stream, f *fill, async bool) result {
+	const most = 1 << 46
+	if f.width > most || f.height > most || f.pitch > most || f.width*f.size > most {
+		return errInvalidValue
+	}
+	if f.height > 1 && f.pitch != 0 && f.height > most/f.pitch {
+		return errInvalidValue
+	}
+	if f.dst%f.size != 0 {
+		return errInvalidValue
+	}
+	n := f.width * f.size
+	if n != 0 && f.height != 0 {
+		if b, in := c.p.arena.bytes(f.dst, n+f.pitch*(f.height-1)); !in || b == nil {
+			return errInvalidValue
+		}
+	}
+	p := c.p
+	w := &work{kind: nodeMemset, fill: f, run: func(*cudaContext) result { return f.run(p) }}
+	if s.cap != nil && !async {
+		return c.invalidate(s)
+	}
+	o, r := c.submit(s, w)
+	if r == success && o != nil && !async {
+		c.wait(o)
+		r = s.ctx.status()
+	}
+	return r
+}
+
+func (f *fill) run(p *Process) result {
+	for y := range f.height {
+		b, _ := p.arena.bytes(f.dst+y*f.pitch, f.width*f.size)
+		if b == nil {
+			if f.width == 0 {
+				return success
+			}
+			return errInvalidValue
+		}
+		fillBytes(b, f.value, int(f.size))
+	}
+	return success
+}
+
+// fillBytes repeats the low size bytes of v.
+func fillBytes(b []byte, v uint32, size int) {
+	if len(b) == 0 {
+		return
+	}
+	var e [4]byte
+	binary.LittleEndian.PutUint32(e[:], v)
+	for n := copy(b, e[:size]); n < len(b); n *= 2 {
+		copy(b[n:], b[:n])
+	}
+}

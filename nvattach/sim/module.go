@@ -1,0 +1,473 @@
+package sim
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"nvtrace/fatbin"
+	"nvtrace/ptx"
+	"nvtrace/ptx/emu"
+)
+
+// A module is a CUmodule: code in a context.
+type module struct {
+	ctx       *cudaContext
+	handle    uint64
+	files     []*ptx.File
+	emu       *emu.Module
+	functions map[string]*function
+}
+
+// A codeLibrary is a CUlibrary: code that is loaded into each context on first use.
+type codeLibrary struct {
+	handle  uint64
+	files   []*ptx.File
+	modules map[*cudaContext]*module
+	kernels map[string]*kernel
+}
+
+// A kernel is a CUkernel.
+type kernel struct {
+	handle uint64
+	lib    *codeLibrary
+	name   string
+	attrs  map[uint32]int32
+}
+
+// A function is a CUfunction.
+type function struct {
+	handle uint64
+	mod    *module
+	k      *emu.Kernel
+	name   string
+	attrs  map[uint32]int32 // those that were set
+	kern   *kernel          // it was got from, if any
+}
+
+// The CUfunction_attributes that can be set.
+const (
+	attrMaxDynamicShared = 8
+	attrCarveout         = 9
+)
+
+// image reads the image at addr in the program, and picks the PTX to run.
+func (c *call) image(addr uint64) ([]*ptx.File, result) {
+	p := c.p
+	if addr == 0 {
+		return nil, errInvalidValue
+	}
+	r := p.reader(addr)
+	var head [24]byte
+	if n, _ := r.ReadAt(head[:], 0); n < 4 {
+		return nil, errInvalidValue
+	}
+	var list uint64
+	if fatbin.Sniff(head[:]) == fatbin.FormatWrapper {
+		w, err := fatbin.ParseWrapper(head[:])
+		if err != nil {
+			return nil, errInvalidImage
+		}
+		addr, list = w.Container, w.List
+		r = p.reader(addr)
+	}
+	n, err := fatbin.Extent(r, maxImage)
+	if err != nil {
+		p.sim.hint(fmt.Sprintf("an image at %#x in process %d can't be read: %v", addr, p.pid, err))
+		return nil, errInvalidImage
+	}
+	b := make([]byte, n)
+	if got, _ := r.ReadAt(b, 0); got < len(b) {
+		return nil, errInvalidValue
+	}
+	files, res := c.choose(b)
+	if res == errNoBinary && list != 0 {
+		if linked, r := c.linked(list); r == success {
+			return linked, success
+		}
+	}
+	if res == errNoBinary {
+		p.sim.noBinary(p, b)
+	}
+	return files, res
+}
+
+// linked reads the containers of a wrapper of version 2, which are linked.
+func (c *call) linked(list uint64) ([]*ptx.File, result) {
+	var all []*ptx.File
+	for i := range uint64(1 << 12) {
+		addr := c.get64(list + 8*i)
+		if c.bad {
+			return nil, errInvalidImage
+		}
+		if addr == 0 {
+			break
+		}
+		r := c.p.reader(addr)
+		n, err := fatbin.Extent(r, maxImage)
+		if err != nil {
+			return nil, errInvalidImage
+		}
+		b := make([]byte, n)
+		if got, _ := r.ReadAt(b, 0); got < len(b) {
+			return nil, errInvalidImage
+		}
+		files, res := c.choose(b)
+		if res != success {
+			return nil, res
+		}
+		all = append(all, files...)
+	}
+	if len(all) == 0 {
+		return nil, errNoBinary
+	}
+	return all, success
+}
+
+// choose picks from an image what the device runs: of the PTX with the highest
+// target that it may.
+func (c *call) choose(b []byte) ([]*ptx.File, result) {
+	s := c.p.sim
+	if h := s.opts.Hooks; h != nil && h.Image != nil {
+		nb, err := h.Image(c.p, b)
+		if err != nil {
+			s.hint(fmt.Sprintf("an image of process %d was refused: %v", c.p.pid, err))
+			return nil, errInvalidImage
+		}
+		b = nb
+	}
+	switch fatbin.Sniff(b) {
+	case fatbin.FormatPTX:
+		f, r := s.parse("image", string(b))
+		if r != success {
+			return nil, r
+		}
+		if !s.gpu.runs(f.Target()) {
+			return nil, errInvalidPTX
+		}
+		return []*ptx.File{f}, success
+	case fatbin.FormatCubin:
+		return nil, errNoBinary
+	case fatbin.FormatContainer:
+	default:
+		return nil, errInvalidImage
+	}
+	ct, _, err := fatbin.ParseContainer(b)
+	if err != nil {
+		return nil, errInvalidImage
+	}
+	var best *fatbin.Entry
+	for i := range ct.Entries {
+		e := &ct.Entries[i]
+		if e.Kind() == fatbin.KindPTX && s.gpu.runs(target(e.Arch())) && (best == nil || e.Arch().SM >= best.Arch().SM) {
+			best = e
+		}
+	}
+	if best == nil {
+		return nil, errNoBinary
+	}
+	text, err := best.Data(&fatbin.Options{MaxEntry: maxImage})
+	if err != nil {
+		return nil, errInvalidImage
+	}
+	f, r := s.parse(best.Ident(), string(text))
+	if r != success {
+		return nil, r
+	}
+	return []*ptx.File{f}, success
+}
+
+func target(a fatbin.Arch) ptx.Target { return ptx.Target{SM: uint16(a.SM), Suffix: a.Suffix} }
+
+// maxFiles bounds the parsed files that are kept for the next program.
+const maxFiles = 256
+
+// parse parses PTX, or finds it parsed.
+func (s *Sim) parse(name, text string) (*ptx.File, result) {
+	if name == "" {
+		name = "image"
+	}
+	key := sha256.Sum256([]byte(name + "\x00" + text))
+	s.mu.Lock()
+	f := s.files[key]
+	s.mu.Unlock()
+	if f != nil {
+		return f, success
+	}
+	f, err := ptx.Parse(name, text, nil)
+	if err != nil {
+		s.hint(fmt.Sprintf("PTX that can't be parsed: %v", err))
+		return nil, errInvalidPTX
+	}
+	s.mu.Lock()
+	if len(s.files) >= maxFiles {
+		clear(s.files)
+	}
+	s.files[key] = f
+	s.mu.Unlock()
+	return f, success
+}
+
+// load loads files into a context.
+func (c *call) load(x *cudaContext, files []*ptx.File) (*module, result) {
+	p := c.p
+	managed := map[string]bool{}
+	for _, f := range files {
+		for i := range f.Stmts {
+			if f.Stmts[i].Kind != ptx.StmtDecl {
+				continue
+			}
+			if d := f.Decl(&f.Stmts[i]); d.Linkage&ptx.Managed != 0 {
+				for _, n := range f.Names(d) {
+					managed[f.Text(n.Name)] = true
+				}
+			}
+		}
+	}
+	p.arena.setManaged(managed)
+	em, err := x.dev.machine.Load(files...)
+	p.arena.setManaged(nil)
+	if err != nil {
+		p.sim.hint(fmt.Sprintf("a module can't be loaded: %v", err))
+		if errors.Is(err, emu.ErrOutOfMemory) {
+			return nil, errOutOfMemory
+		}
+		return nil, errInvalidPTX
+	}
+	m := &module{ctx: x, files: files, emu: em, functions: map[string]*function{}}
+	if m.handle = p.add(m); m.handle == 0 {
+		em.Unload()
+		return nil, errOutOfMemory
+	}
+	x.modules[m] = true
+	return m, success
+}
+
+// setManaged says which variables of the module that is being loaded are managed.
+func (a *Arena) setManaged(names map[string]bool) {
+	a.mu.Lock()
+	a.managed = names
+	a.mu.Unlock()
+}
+
+// unload frees a module's variables. Nothing of its context may be running.
+func (m *module) unload() {
+	if m.ctx.modules[m] {
+		delete(m.ctx.modules, m)
+		m.emu.Unload()
+	}
+}
+
+// function returns the module's function of that name.
+func (c *call) function(m *module, name string) (*function, result) {
+	if f := m.functions[name]; f != nil {
+		return f, success
+	}
+	if !slices.Contains(m.emu.Kernels(), name) {
+		return nil, errNotFound
+	}
+	k, err := m.emu.Kernel(name)
+	if err != nil {
+		c.p.sim.hint(fmt.Sprintf("kernel %s can't be loaded: %v", name, err))
+		return nil, errInvalidPTX
+	}
+	f := &function{mod: m, k: k, name: name, attrs: map[uint32]int32{}}
+	if f.handle = c.p.add(f); f.handle == 0 {
+		return nil, errOutOfMemory
+	}
+	m.functions[name] = f
+	return f, success
+}
+
+// moduleIn returns the library's module in a context.
+func (c *call) moduleIn(l *codeLibrary, x *cudaContext) (*module, result) {
+	if m := l.modules[x]; m != nil && !x.destroyed {
+		return m, success
+	}
+	m, r := c.load(x, l.files)
+	if r == success {
+		l.modules[x] = m
+	}
+	return m, r
+}
+
+// resolve returns the function of a CUfunction, or of a CUkernel in the current
+// context.
+func (c *call) resolve(h uint64) (*function, result) {
+	switch o := c.p.objects[h].(type) {
+	case *function:
+		return o, success
+	case *kernel:
+		x, r := c.context()
+		if r != success {
+			return nil, r
+		}
+		return c.functionOf(o, x)
+	}
+	return nil, errInvalidHandle
+}
+
+// functionOf returns the function of a kernel in a context.
+func (c *call) functionOf(k *kernel, x *cudaContext) (*function, result) {
+	m, r := c.moduleIn(k.lib, x)
+	if r != success {
+		return nil, r
+	}
+	f, r := c.function(m, k.name)
+	if r == success && f.kern == nil {
+		f.kern = k
+		for id, v := range k.attrs {
+			f.attrs[id] = v
+		}
+	}
+	return f, r
+}
+
+// attribute returns a CUfunction_attribute.
+func (f *function) attribute(g *GPU, id uint32) (int32, result) {
+	set, has := f.attrs[id]
+	if has {
+		return set, success
+	}
+	switch id {
+	case 0: // threads of a block
+		n := f.k.MaxThreads()
+		if n <= 0 || n > maxThreadsPerBlock {
+			n = maxThreadsPerBlock
+		}
+		return int32(n), success
+	case 1:
+		return int32(f.k.SharedBytes()), success
+	case 3:
+		return int32(f.k.LocalBytes()), success
+	case 4:
+		return int32(f.registers()), success
+	case 5, 6: // versions of the PTX and of the code: both the device's
+		return int32(g.Major*10 + g.Minor), success
+	case attrMaxDynamicShared:
+		return int32(sharedDefault - min(f.k.SharedBytes(), sharedDefault)), success
+	case attrCarveout:
+		return -1, success
+	case 2, 7, 10, 11, 12, 13, 14, 15:
+		return 0, success
+	}
+	return 0, errInvalidValue
+}
+
+// registers estimates the registers of a thread. What a GPU would use only its
+// assembler knows; programs use the number for occupancy alone.
+func (f *function) registers() int { return min(max(f.k.Registers(), 16), 64) }
+
+// setAttribute sets a CUfunction_attribute.
+func setAttribute(g *GPU, attrs map[uint32]int32, static uint64, id uint32, v int32) result {
+	switch id {
+	case attrMaxDynamicShared:
+		if v < 0 || uint64(v)+static > g.SharedOptIn {
+			return errInvalidValue
+		}
+	case attrCarveout:
+		if v < -1 || v > 100 {
+			return errInvalidValue
+		}
+	case 11, 12, 13, 14, 15: // clusters
+	default:
+		return errInvalidValue
+	}
+	attrs[id] = v
+	return success
+}
+
+// newLibrary makes a library of the image at addr.
+func (c *call) newLibrary(addr uint64) (*codeLibrary, result) {
+	files, r := c.image(addr)
+	if r != success {
+		return nil, r
+	}
+	return c.addLibrary(files)
+}
+
+func (c *call) addLibrary(files []*ptx.File) (*codeLibrary, result) {
+	l := &codeLibrary{files: files, modules: map[*cudaContext]*module{}, kernels: map[string]*kernel{}}
+	if l.handle = c.p.add(l); l.handle == 0 {
+		return nil, errOutOfMemory
+	}
+	return l, success
+}
+
+// unloadLibrary unloads it everywhere.
+func (c *call) unloadLibrary(l *codeLibrary) {
+	for x, m := range l.modules {
+		if !x.destroyed {
+			c.sync(x)
+			m.unload()
+		}
+		for _, f := range m.functions {
+			delete(c.p.objects, f.handle)
+		}
+		delete(c.p.objects, m.handle)
+	}
+	for _, k := range l.kernels {
+		delete(c.p.objects, k.handle)
+	}
+	delete(c.p.objects, l.handle)
+}
+
+// kernelNames are the names of all kernels of the files.
+func kernelNames(files []*ptx.File) []string {
+	var out []string
+	for _, f := range files {
+		for i := range f.Funcs {
+			if fn := &f.Funcs[i]; fn.Kind == ptx.FuncEntry && fn.HasBody() {
+				out = append(out, f.Text(fn.Name))
+			}
+		}
+	}
+	return out
+}
+
+// kernel returns the library's kernel of that name.
+func (c *call) kernel(l *codeLibrary, name string) (*kernel, result) {
+	if k := l.kernels[name]; k != nil {
+		return k, success
+	}
+	if !slices.Contains(kernelNames(l.files), name) {
+		return nil, errNotFound
+	}
+	k := &kernel{lib: l, name: name, attrs: map[uint32]int32{}}
+	if k.handle = c.p.add(k); k.handle == 0 {
+		return nil, errOutOfMemory
+	}
+	l.kernels[name] = k
+	return k, success
+}
+
+// imageFile reads an image from a file that the program names.
+func (c *call) imageFile(name string) ([]*ptx.File, result) {
+	path := name
+	if len(name) == 0 {
+		return nil, errFileNotFound
+	}
+	if name[0] != '/' {
+		path = fmt.Sprintf("/proc/%d/cwd/%s", c.p.pid, name)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, errFileNotFound
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil || !st.Mode().IsRegular() || st.Size() > maxImage {
+		return nil, errFileNotFound
+	}
+	b := make([]byte, st.Size())
+	if n, _ := f.ReadAt(b, 0); n < len(b) {
+		return nil, errFileNotFound
+	}
+	files, r := c.choose(b)
+	if r == errNoBinary {
+		c.p.sim.noBinary(c.p, b)
+	}
+	return files, r
+}

@@ -1,0 +1,304 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"nvtrace/ptx/emu"
+)
+
+// Bounds of what a program can make this process hold.
+const (
+	maxObjects = 1 << 20 // handles
+	maxThreads = 1 << 14 // threads that have called
+	maxPending = 1 << 12 // operations that wait in streams
+	maxImage   = 1 << 30 // bytes of one image
+	maxString  = 1 << 16 // bytes of a name
+)
+
+// A Process is a program that is being served: one image of one process, from
+// its first call to its exit or exec.
+type Process struct {
+	sim     *Sim
+	pid     int
+	start   string
+	random  uint64
+	session uint64
+	mem     ProcessMemory
+	arena   *Arena
+
+	dead     chan struct{} // closed when the program is gone or is no longer served
+	killOnce sync.Once
+	users    sync.WaitGroup // connections and operations that use the arena
+	pending  atomic.Int64   // operations in streams
+	drained  chan struct{}  // gets a token when pending falls
+
+	callbacks   chan *hostCall
+	helperState atomic.Int32 // 0 none, 1 asked for, 2 there
+	canThread   atomic.Bool
+
+	// mu guards what is below. It is held during a call, except while the call
+	// waits for streams.
+	mu       sync.Mutex
+	cur      *call // that holds mu
+	conns    map[*conn]bool
+	libs     [3]uint64 // where the stubs are
+	objects  map[uint64]any
+	next     uint64 // handle
+	threads  map[uint64]*thread
+	devices  []*device
+	inited   bool
+	poisoned bool // forked from a process that used CUDA
+	rt       runtimeState
+	strings  map[string]uint64
+	strTop   uint64 // free part of the last page of strings
+	strEnd   uint64
+	printf   printfBuffer
+	pool     pool // the default one
+	ctx      context.Context
+	cancel   context.CancelFunc
+}
+
+// A thread is a thread of a program.
+type thread struct {
+	id      uint64
+	stack   []*cudaContext // current context last
+	lastErr result         // of the runtime
+	device  int            // of the runtime
+	mode    uint64         // capture mode
+}
+
+// A device is one simulated GPU as a program uses it.
+type device struct {
+	ordinal int
+	machine *emu.Machine
+	primary *cudaContext
+	retains int
+	flags   uint32
+}
+
+var sessions atomic.Uint64
+
+func newProcess(s *Sim, pid int, start string, random uint64) (*Process, error) {
+	a, err := newArena(s.opts.MemoryLimit)
+	if err != nil {
+		return nil, err
+	}
+	p := &Process{
+		sim: s, pid: pid, start: start, random: random, session: sessions.Add(1), arena: a,
+		dead: make(chan struct{}), drained: make(chan struct{}, 1), callbacks: make(chan *hostCall),
+		conns: map[*conn]bool{}, objects: map[uint64]any{}, next: 0x5e00_0000_0000, threads: map[uint64]*thread{}, strings: map[string]uint64{},
+	}
+	if p.mem = vmMemory(pid); s.opts.Memory != nil {
+		p.mem = s.opts.Memory(pid)
+	}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.rt.init()
+	a.mapHost = p.mapHost
+	for i := range s.opts.Count {
+		d := &device{ordinal: i}
+		d.machine = emu.New(&emu.Options{Memory: a, Device: s.gpu.machine(), Printf: &p.printf, Workers: s.opts.Workers})
+		p.devices = append(p.devices, d)
+	}
+	return p, nil
+}
+
+// PID returns the process id.
+func (p *Process) PID() int { return p.pid }
+
+// Arena returns the memory of the program's GPUs.
+func (p *Process) Arena() *Arena { return p.arena }
+
+// Alloc allocates device memory that is not the program's own, for maps of
+// probes, and returns its address in kernels and its bytes here. It stays until
+// the program ends.
+func (p *Process) Alloc(size uint64, name string) (uint64, []byte, error) {
+	r, err := p.arena.alloc(size, 256, name, deviceMemory)
+	if err != nil {
+		return 0, nil, err
+	}
+	return r.Base, r.Data, nil
+}
+
+// inherit makes p the child of a fork: it knows what the parent had registered,
+// and can't use CUDA if the parent had.
+func (p *Process) inherit(parent *Process) {
+	parent.mu.Lock()
+	defer parent.mu.Unlock()
+	p.poisoned = parent.inited || parent.poisoned
+	p.libs = parent.libs
+	p.rt.inherit(&parent.rt)
+}
+
+// attach adds a connection; false if the process has ended.
+func (p *Process) attach(c *conn, q *request) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.dead:
+		return false
+	default:
+	}
+	p.libs[q.lib] = q.args[0]
+	if q.args[1] != 0 {
+		p.libs[libCUDA] = q.args[1]
+	}
+	if q.args[4] != 0 {
+		p.canThread.Store(true)
+	}
+	p.conns[c] = true
+	p.users.Add(1)
+	return true
+}
+
+func (p *Process) detach(c *conn) {
+	p.mu.Lock()
+	delete(p.conns, c)
+	p.mu.Unlock()
+	p.users.Done()
+}
+
+// kill ends the service of the program: its calls fail, its kernels stop.
+func (p *Process) kill() {
+	p.killOnce.Do(func() { close(p.dead); p.cancel() })
+}
+
+// wait waits for the end of the program, or of the service, and gives back what
+// it held.
+func (p *Process) wait() {
+	p.waitExit()
+	p.kill()
+	p.mu.Lock()
+	for c := range p.conns {
+		_ = unix.Shutdown(c.fd, unix.SHUT_RDWR)
+	}
+	p.mu.Unlock()
+	p.users.Wait()
+	p.sim.mu.Lock()
+	if p.sim.procs[p.pid] == p {
+		delete(p.sim.procs, p.pid)
+	}
+	p.sim.mu.Unlock()
+	p.arena.close()
+}
+
+// waitExit returns when the process is gone or p was killed.
+func (p *Process) waitExit() {
+	fd, err := unix.PidfdOpen(p.pid, 0)
+	if err != nil { // gone, or a kernel before 5.3: the connections tell
+		if !errors.Is(err, unix.ESRCH) {
+			<-p.dead
+		}
+		return
+	}
+	defer unix.Close(fd)
+	for {
+		select {
+		case <-p.dead:
+			return
+		default:
+		}
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 50)
+		if n > 0 || err != nil && !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
+
+// add gives an object a handle; 0 if there are too many.
+func (p *Process) add(v any) uint64 {
+	if len(p.objects) >= maxObjects {
+		return 0
+	}
+	p.next += 64
+	p.objects[p.next] = v
+	return p.next
+}
+
+// object returns the object of that handle and type.
+func object[T any](p *Process, h uint64) (T, bool) {
+	v, ok := p.objects[h].(T)
+	return v, ok
+}
+
+// thread returns the state of a thread of the program.
+func (p *Process) thread(id uint64) *thread {
+	t := p.threads[id]
+	if t == nil {
+		if len(p.threads) >= maxThreads { // ends of threads are not told
+			for k := range p.threads {
+				delete(p.threads, k)
+				break
+			}
+		}
+		t = &thread{id: id}
+		p.threads[id] = t
+	}
+	return t
+}
+
+// mapHost maps a new region of the shared file in the program, which is in the
+// middle of a call.
+func (p *Process) mapHost(r *region) error {
+	if p.cur == nil {
+		return errors.New("memory of the host can be made only in a call")
+	}
+	size := (uint64(len(r.Data)) + pageSize - 1) &^ (pageSize - 1)
+	prot := uint64(unix.PROT_READ | unix.PROT_WRITE)
+	if r.kind == internalMemory {
+		prot = unix.PROT_READ
+	}
+	res, err := p.cur.conn.do(&reply{action: actMap, a: [5]uint64{r.Base, size, r.off, prot}, fd: p.arena.fd})
+	if err != nil {
+		return err
+	}
+	if res != r.Base {
+		return fmt.Errorf("map %d bytes at %#x in process %d: %w", size, r.Base, p.pid, errnoOf(res))
+	}
+	return nil
+}
+
+// unmapHost undoes mapHost.
+func (p *Process) unmapHost(r *region) {
+	size := (uint64(len(r.Data)) + pageSize - 1) &^ (pageSize - 1)
+	if p.cur != nil {
+		_, _ = p.cur.conn.do(&reply{action: actUnmap, a: [5]uint64{r.Base, size}})
+	}
+}
+
+// errnoOf is what a system call of the program returned.
+func errnoOf(res uint64) error {
+	if n := -int64(res); n > 0 && n < 4096 {
+		return unix.Errno(n)
+	}
+	return fmt.Errorf("unexpected address %#x", res)
+}
+
+// text returns the address of a string in the program, which can only read it.
+func (p *Process) text(s string) uint64 {
+	if a, ok := p.strings[s]; ok {
+		return a
+	}
+	n := uint64(len(s)) + 1
+	if p.strEnd-p.strTop < n {
+		if len(p.strings) > 1<<14 {
+			return 0
+		}
+		r, err := p.arena.alloc(max(n, 1<<16), pageSize, "strings", internalMemory)
+		if err != nil {
+			return 0
+		}
+		p.strTop, p.strEnd = r.Base, r.Base+uint64(len(r.Data))
+	}
+	b, _ := p.arena.bytes(p.strTop, n)
+	copy(b, s)
+	b[n-1] = 0
+	p.strings[s] = p.strTop
+	p.strTop += n
+	return p.strings[s]
+}

@@ -1,0 +1,166 @@
+package sim
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+)
+
+// ErrRuntime marks a program whose CUDA runtime can't be served.
+var ErrRuntime = errors.New("its CUDA runtime is linked statically and can't be redirected to the simulated GPU: link the program again with nvcc -cudart shared")
+
+// runtimeMarker is a string that every libcudart_static has: the name of an error.
+const runtimeMarker = "cudaErrorMissingConfiguration"
+
+// An executable is what the redirection needs to know of a program's file.
+type executable struct {
+	headers uint64            // address of the program headers, before relocation
+	dynamic bool              // loaded by ld.so
+	shared  bool              // needs libcudart.so
+	device  bool              // has device code
+	static  bool              // has the runtime in it
+	funcs   map[string]uint64 // the runtime's public functions that have symbols
+}
+
+// readExecutable reads a program's file. A file that is no 64-bit ELF file has
+// nothing that concerns this package.
+func readExecutable(r io.ReaderAt, size int64) (ex *executable, err error) {
+	defer func() {
+		if v := recover(); v != nil { // debug/elf is not made for hostile files
+			err = fmt.Errorf("read the program's file: %v", v)
+		}
+	}()
+	f, err := elf.NewFile(r)
+	if err != nil || f.Class != elf.ELFCLASS64 || f.Machine != elf.EM_X86_64 {
+		return nil, fmt.Errorf("the program is no x86-64 ELF file (%w)", err)
+	}
+	ex = &executable{funcs: map[string]uint64{}}
+	var phoff [8]byte
+	if _, err := r.ReadAt(phoff[:], 32); err != nil {
+		return nil, err
+	}
+	for _, p := range f.Progs {
+		off := binary.LittleEndian.Uint64(phoff[:])
+		switch {
+		case p.Type == elf.PT_INTERP:
+			ex.dynamic = true
+		case p.Type == elf.PT_LOAD && p.Off <= off && off < p.Off+p.Filesz:
+			ex.headers = p.Vaddr + off - p.Off
+		}
+	}
+	libs, _ := f.ImportedLibraries()
+	ex.shared = slices.ContainsFunc(libs, func(l string) bool { return strings.HasPrefix(l, "libcudart.so") })
+	ex.device = f.Section(".nvFatBinSegment") != nil
+	syms, _ := f.Symbols()
+	for _, s := range syms {
+		if elf.ST_TYPE(s.Info) == elf.STT_FUNC && s.Section != elf.SHN_UNDEF && (strings.HasPrefix(s.Name, "cuda") || strings.HasPrefix(s.Name, "__cuda")) {
+			ex.funcs[s.Name] = s.Value
+		}
+	}
+	if !ex.shared {
+		if sec := f.Section(".rodata"); sec != nil && sec.Size <= 1<<30 && int64(sec.Size) <= size {
+			if b, err := sec.Data(); err == nil {
+				ex.static = bytes.Contains(b, []byte(runtimeMarker))
+			}
+		}
+	}
+	return ex, nil
+}
+
+// version returns which of our libraries stands for the runtime in the file. Only
+// 12.x has the second version of cudaGetDeviceProperties under its own name.
+func (ex *executable) version() uint32 {
+	if _, has := ex.funcs["cudaGetDeviceProperties_v2"]; has {
+		return libCudart12
+	}
+	return libCudart13
+}
+
+// redirectable reports whether the runtime's registration functions have symbols.
+func (ex *executable) redirectable() bool {
+	_, has := ex.funcs["__cudaRegisterFatBinary"]
+	return has
+}
+
+// Check looks at a program before it is started, and returns an error that wraps
+// [ErrRuntime] if the simulated GPU can't serve it. A program without CUDA, or that
+// can't be read, is none of Check's business.
+func Check(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil
+	}
+	ex, err := readExecutable(f, st.Size())
+	if err != nil || !ex.static {
+		return nil
+	}
+	if !ex.dynamic {
+		return fmt.Errorf("%s is linked statically as a whole, so no library can be put before it; %w", path, ErrRuntime)
+	}
+	if !ex.redirectable() {
+		return fmt.Errorf("%s: %w", path, ErrRuntime)
+	}
+	return nil
+}
+
+// redirect makes the runtime's functions in the program's own file jump to our
+// library's, which asks for it when the program starts: before any constructor of
+// the program registers its kernels.
+func (p *Process) redirect(c *conn, q *request) error {
+	if q.lib != libCudart12 && q.lib != libCudart13 {
+		return fmt.Errorf("library %d has no functions of the runtime", q.lib)
+	}
+	f, err := os.Open(fmt.Sprintf("/proc/%d/exe", p.pid))
+	if err != nil {
+		return nil // gone, or not ours to read: its calls will show
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil
+	}
+	ex, err := readExecutable(f, st.Size())
+	if err != nil || ex.shared || !ex.static || ex.version() != q.lib {
+		return nil
+	}
+	if !ex.redirectable() {
+		name, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", p.pid))
+		p.sim.hint(fmt.Sprintf("%s: %v", name, ErrRuntime))
+		_, err := c.do(&reply{action: actExit, a: [5]uint64{127}, data: fmt.Appendf(nil, "nvtrace: %.1500s: %v\n", name, ErrRuntime)})
+		return err
+	}
+	mem, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", p.pid), os.O_WRONLY, 0)
+	if err != nil {
+		p.sim.hint(fmt.Sprintf("the runtime in process %d can't be redirected: %v", p.pid, err))
+		return nil
+	}
+	defer mem.Close()
+	bias := q.args[0] - ex.headers
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name, addr := range ex.funcs {
+		target := p.entryAddr(int(q.lib), name)
+		if target == 0 {
+			continue
+		}
+		// mov $target, %rax; jmp *%rax
+		code := binary.LittleEndian.AppendUint64([]byte{0x48, 0xb8}, target)
+		code = append(code, 0xff, 0xe0)
+		if _, err := mem.WriteAt(code, int64(bias+addr)); err != nil {
+			p.sim.hint(fmt.Sprintf("%s in process %d can't be redirected: %v", name, p.pid, err))
+			return nil
+		}
+	}
+	return nil
+}

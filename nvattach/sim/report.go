@@ -1,0 +1,144 @@
+package sim
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"nvtrace/fatbin"
+	"nvtrace/ptx/emu"
+)
+
+// A Report says what happened in a simulation.
+type Report struct {
+	GPU       string       // the device's name
+	Count     int          // how many there were
+	Processes int          // programs that called
+	Kernels   []KernelStat // by time, the longest first
+	Missing   []Missing    // entry points that were called and are not implemented, by name
+	Faults    []Fault      // kernels that failed, in order
+	Hints     []string     // what went wrong and what to do, each once
+}
+
+// KernelStat is what a kernel did in all its launches.
+type KernelStat struct {
+	Name         string
+	Launches     uint64
+	Blocks       uint64
+	Threads      uint64
+	Instructions uint64 // counted once for each thread
+	Time         time.Duration
+}
+
+// Missing is an entry point that is not implemented.
+type Missing struct {
+	Name  string
+	Calls uint64
+}
+
+// A Fault is a kernel that failed.
+type Fault struct {
+	PID    int
+	Kernel string
+	Result string     // the CUresult's name
+	Cause  error      // an [emu.Fault] if an instruction failed
+	At     *emu.Fault // the instruction, if there is one
+}
+
+// String returns "process 12: kernel k: CUDA_ERROR_ILLEGAL_ADDRESS: …".
+func (f *Fault) String() string {
+	return fmt.Sprintf("process %d: %s: %v", f.PID, f.Result, f.Cause)
+}
+
+func newReport(g *GPU, count int) Report { return Report{GPU: g.Name, Count: count} }
+
+// The report holds no more than this of a kind.
+const reportMax = 1 << 12
+
+// Report returns what has happened so far.
+func (s *Sim) Report() *Report {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.report
+	r.Kernels, r.Missing = slices.Clone(r.Kernels), slices.Clone(r.Missing)
+	r.Faults, r.Hints = slices.Clone(r.Faults), slices.Clone(r.Hints)
+	slices.SortFunc(r.Kernels, func(a, b KernelStat) int {
+		return cmp.Or(cmp.Compare(b.Time, a.Time), cmp.Compare(a.Name, b.Name))
+	})
+	slices.SortFunc(r.Missing, func(a, b Missing) int { return cmp.Compare(a.Name, b.Name) })
+	return &r
+}
+
+// missing counts a call of an entry that is not implemented.
+func (s *Sim) missing(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.report.Missing {
+		if s.report.Missing[i].Name == name {
+			s.report.Missing[i].Calls++
+			return
+		}
+	}
+	if len(s.report.Missing) < reportMax {
+		s.report.Missing = append(s.report.Missing, Missing{name, 1})
+	}
+}
+
+// hint adds a hint, once.
+func (s *Sim) hint(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.report.Hints) < reportMax && !slices.Contains(s.report.Hints, text) {
+		s.report.Hints = append(s.report.Hints, text)
+	}
+}
+
+// launched counts a launch.
+func (s *Sim) launched(l *launch, st emu.Stats, d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.IndexFunc(s.report.Kernels, func(k KernelStat) bool { return k.Name == l.f.name })
+	if i < 0 {
+		if len(s.report.Kernels) >= reportMax {
+			return
+		}
+		i = len(s.report.Kernels)
+		s.report.Kernels = append(s.report.Kernels, KernelStat{Name: l.f.name})
+	}
+	k := &s.report.Kernels[i]
+	k.Launches++
+	k.Blocks += st.Blocks
+	k.Threads += st.Threads
+	k.Instructions += st.ThreadInstructions
+	k.Time += d
+}
+
+// fault adds a kernel that failed.
+func (s *Sim) fault(p *Process, l *launch, r result, err error) {
+	f := Fault{PID: p.pid, Kernel: l.f.name, Result: driverErrors[r], Cause: err}
+	if at := (*emu.Fault)(nil); errors.As(err, &at) {
+		f.At = at
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.report.Faults) < reportMax {
+		s.report.Faults = append(s.report.Faults, f)
+	}
+}
+
+// noBinary says what to do about an image without PTX that the device runs.
+func (s *Sim) noBinary(p *Process, image []byte) {
+	has := "machine code only"
+	if ct, _, err := fatbin.ParseContainer(image); err == nil {
+		for i := range ct.Entries {
+			if e := &ct.Entries[i]; e.Kind() == fatbin.KindPTX {
+				has = "PTX for " + e.Arch().String()
+			}
+		}
+	}
+	s.hint(fmt.Sprintf("an image of process %d has %s, and the simulated %s runs PTX for sm_%d%d or less: "+
+		"compile with nvcc -gencode arch=compute_%d%d,code=compute_%d%d",
+		p.pid, has, s.gpu.Name, s.gpu.Major, s.gpu.Minor, s.gpu.Major, s.gpu.Minor, s.gpu.Major, s.gpu.Minor))
+}

@@ -1,0 +1,226 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"nvtrace/ptx"
+)
+
+// Options says what to simulate. The zero value and nil are good.
+type Options struct {
+	// GPU is the device that programs see; the zero value is the first of [GPUs].
+	GPU GPU
+	// Count is how many of them there are; 0 means 1.
+	Count int
+	// MemoryLimit bounds the memory that a program may allocate on all devices
+	// together, in bytes. 0 means the device's memory, or three quarters of
+	// what this machine has free, whichever is less.
+	MemoryLimit uint64
+	// Timeout is how long one kernel may run; 0 means no limit. A kernel that
+	// runs longer fails with CUDA_ERROR_LAUNCH_TIMEOUT.
+	Timeout time.Duration
+	// Workers is how many blocks of a kernel run at the same time; 0 means as
+	// many as there are processors, 1 makes runs repeatable to the instruction.
+	Workers int
+	// Memory gives access to a program's memory; nil uses process_vm_readv.
+	Memory func(pid int) ProcessMemory
+	// Hooks lets a caller watch and change what programs do; nil hooks do nothing.
+	Hooks *Hooks
+	// LibDir has the libraries to preload; "" writes the embedded ones to a
+	// folder of its own.
+	LibDir string
+}
+
+// ProcessMemory is the memory of a running program. Both return how many bytes
+// they could copy, with an error if that is not all.
+type ProcessMemory interface {
+	ReadMem(addr uint64, buf []byte) (int, error)
+	WriteMem(addr uint64, buf []byte) (int, error)
+}
+
+// Hooks are called on the goroutine of a program's call or of its stream.
+type Hooks struct {
+	// Image is called with the bytes of each image that a program loads, before
+	// anything is read from it: the container, cubin or PTX text. What it returns is
+	// loaded instead; an error refuses the image (CUDA_ERROR_INVALID_IMAGE).
+	Image func(p *Process, image []byte) ([]byte, error)
+	// Launch is called when a kernel begins, with the name it has in its module.
+	Launch func(p *Process, kernel string)
+}
+
+// A Sim serves programs. Make one with [New], give its Env to programs, let Serve
+// run beside them.
+type Sim struct {
+	opts  Options
+	gpu   GPU
+	cat   *catalog
+	dir   string // of the socket, and of the libraries if they are ours
+	libs  string
+	owned bool
+	ln    *net.UnixListener
+
+	mu     sync.Mutex
+	procs  map[int]*Process // by pid, those that are alive
+	closed bool
+	report Report
+	files  map[[32]byte]*ptx.File // parsed PTX, by hash
+	wg     sync.WaitGroup
+}
+
+// New prepares a simulation: its socket and libraries lie in a private folder
+// until [Sim.Close].
+func New(o *Options) (*Sim, error) {
+	s := &Sim{cat: newCatalog(), procs: map[int]*Process{}, files: map[[32]byte]*ptx.File{}}
+	if o != nil {
+		s.opts = *o
+	}
+	if s.gpu = s.opts.GPU; s.gpu == (GPU{}) {
+		s.gpu = GPUs()[0]
+	}
+	s.opts.Count = min(max(s.opts.Count, 1), 16)
+	if s.opts.MemoryLimit == 0 {
+		s.opts.MemoryLimit = min(s.gpu.Memory*uint64(s.opts.Count), freeMemory()/4*3)
+	}
+	s.report = newReport(&s.gpu, s.opts.Count)
+	dir, err := os.MkdirTemp("", "nvtrace-sim-")
+	if err != nil {
+		return nil, fmt.Errorf("simulated GPU: %w", err)
+	}
+	s.dir, s.libs = dir, s.opts.LibDir
+	if err := s.prepare(); err != nil {
+		_ = os.RemoveAll(dir)
+		return nil, fmt.Errorf("simulated GPU: %w", err)
+	}
+	return s, nil
+}
+
+// prepare writes the libraries and opens the socket.
+func (s *Sim) prepare() error {
+	if s.libs == "" {
+		s.libs = s.dir
+		for i, name := range libraryNames {
+			b, err := library(i)
+			if err != nil {
+				return err
+			}
+			if err := os.WriteFile(filepath.Join(s.dir, name), b, 0o755); err != nil {
+				return err
+			}
+		}
+	}
+	path := filepath.Join(s.dir, "s")
+	if len(path) > 107 {
+		return fmt.Errorf("the path of the socket, %q, is too long for one; set TMPDIR to a shorter one", path)
+	}
+	ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		return err
+	}
+	s.ln = ln
+	return nil
+}
+
+// freeMemory returns the bytes of memory that the machine has available.
+func freeMemory() uint64 {
+	b, err := os.ReadFile("/proc/meminfo")
+	if err == nil {
+		for line := range strings.Lines(string(b)) {
+			var kb uint64
+			if n, _ := fmt.Sscanf(line, "MemAvailable: %d kB", &kb); n == 1 {
+				return max(kb<<10, 1<<28)
+			}
+		}
+	}
+	var si unix.Sysinfo_t
+	if unix.Sysinfo(&si) == nil {
+		return max(uint64(si.Freeram)*uint64(si.Unit), 1<<28)
+	}
+	return 4 << 30
+}
+
+// Env returns env with what a program needs to find the simulated GPU: LD_PRELOAD,
+// before what is in it already, and NVTRACE_SIM, the socket.
+func (s *Sim) Env(env []string) []string {
+	var libs []string
+	for _, name := range libraryNames {
+		libs = append(libs, filepath.Join(s.libs, name))
+	}
+	preload := strings.Join(libs, ":")
+	var out []string
+	for _, v := range env {
+		if old, ok := strings.CutPrefix(v, "LD_PRELOAD="); ok {
+			if old != "" {
+				preload += ":" + old
+			}
+			continue
+		}
+		if !strings.HasPrefix(v, "NVTRACE_SIM=") {
+			out = append(out, v)
+		}
+	}
+	return append(out, "LD_PRELOAD="+preload, "NVTRACE_SIM="+filepath.Join(s.dir, "s"))
+}
+
+// Serve answers programs until ctx ends or the simulation is closed. Kernels that
+// still run when ctx ends are stopped.
+func (s *Sim) Serve(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, s.shut)
+	defer stop()
+	for {
+		c, err := s.ln.AcceptUnix()
+		if err != nil {
+			s.wg.Wait()
+			if errors.Is(err, net.ErrClosed) {
+				return nil
+			}
+			return fmt.Errorf("simulated GPU: %w", err)
+		}
+		s.wg.Go(func() { s.serve(c) })
+	}
+}
+
+// shut ends everything that is served.
+func (s *Sim) shut() {
+	s.mu.Lock()
+	s.closed = true
+	procs := make([]*Process, 0, len(s.procs))
+	for _, p := range s.procs {
+		procs = append(procs, p)
+	}
+	s.mu.Unlock()
+	_ = s.ln.Close()
+	for _, p := range procs {
+		p.kill()
+	}
+}
+
+// Close ends the service and removes the folder.
+func (s *Sim) Close() error {
+	s.shut()
+	s.wg.Wait()
+	return os.RemoveAll(s.dir)
+}
+
+// GPU returns the device that programs see.
+func (s *Sim) GPU() GPU { return s.gpu }
+
+// Processes returns the programs that are being served.
+func (s *Sim) Processes() []*Process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]*Process, 0, len(s.procs))
+	for _, p := range s.procs {
+		out = append(out, p)
+	}
+	return out
+}

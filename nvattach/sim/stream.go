@@ -1,0 +1,355 @@
+package sim
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// A cudaContext is a CUcontext.
+type cudaContext struct {
+	dev       *device
+	handle    uint64
+	primary   bool
+	destroyed bool
+	flags     uint32
+	legacy    *stream
+	perThread map[uint64]*stream
+	streams   map[*stream]bool
+	limits    map[uint32]uint64
+	modules   map[*module]bool
+	// failed is the error that a kernel left behind, for good.
+	failed atomic.Uint32
+}
+
+// fail makes the context unusable, if r does that.
+func (x *cudaContext) fail(r result) {
+	if r != success {
+		x.failed.CompareAndSwap(0, uint32(r))
+	}
+}
+
+func (x *cudaContext) status() result { return result(x.failed.Load()) }
+
+// An operation is work in a stream: done is closed when it is over, after when was set.
+type operation struct {
+	done chan struct{}
+	when time.Time
+}
+
+func (o *operation) over() bool {
+	select {
+	case <-o.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// A stream is a CUstream: a queue of which each operation waits for the one
+// before. Streams that block also wait for the legacy stream's operations, and
+// those for theirs.
+type stream struct {
+	ctx         *cudaContext
+	handle      uint64
+	id          uint64
+	nonblocking bool
+	isLegacy    bool
+	prio        int32
+	last        *operation
+	cap         *capture
+	capLast     []*node // with cap: what the next operation depends on
+}
+
+var streamIDs atomic.Uint64
+
+func newStream(x *cudaContext, nonblocking bool) *stream {
+	s := &stream{ctx: x, nonblocking: nonblocking, id: streamIDs.Add(1)}
+	x.streams[s] = true
+	return s
+}
+
+// before are the operations that the next one of the stream waits for.
+func (s *stream) before() []*operation {
+	var ops []*operation
+	add := func(o *operation) {
+		if o != nil && !o.over() {
+			ops = append(ops, o)
+		}
+	}
+	add(s.last)
+	switch {
+	case s.isLegacy:
+		for t := range s.ctx.streams {
+			if t != s && !t.nonblocking {
+				add(t.last)
+			}
+		}
+	case !s.nonblocking:
+		add(s.ctx.legacy.last)
+	}
+	return ops
+}
+
+// enqueue adds an operation. The error of run, if any, is the context's from then
+// on, and what comes later is not run. Called with the process locked.
+func (p *Process) enqueue(s *stream, waits []*operation, run func() result) *operation {
+	deps := append(s.before(), waits...)
+	o := &operation{done: make(chan struct{})}
+	s.last = o
+	p.pending.Add(1)
+	p.users.Add(1)
+	go func() {
+		defer p.users.Done()
+		for _, d := range deps {
+			<-d.done
+		}
+		if run != nil && s.ctx.status() == success && p.ctx.Err() == nil {
+			s.ctx.fail(run())
+		}
+		o.when = time.Now()
+		close(o.done)
+		p.pending.Add(-1)
+		select {
+		case p.drained <- struct{}{}:
+		default:
+		}
+	}()
+	return o
+}
+
+// A hostCall is a function of the program that a stream calls.
+type hostCall struct {
+	fn   uint64
+	args [4]uint64
+	done chan struct{}
+}
+
+// callHost has the program call fn, and waits for that.
+func (p *Process) callHost(fn uint64, args ...uint64) result {
+	h := &hostCall{fn: fn, done: make(chan struct{})}
+	copy(h.args[:], args)
+	select {
+	case p.callbacks <- h:
+	case <-p.dead:
+		return success
+	}
+	select {
+	case <-h.done:
+	case <-p.dead:
+	}
+	return success
+}
+
+// answer calls h on the program's side of c.
+func (h *hostCall) answer(c *conn) error {
+	defer close(h.done)
+	_, err := c.do(&reply{action: actCall, result: h.fn, a: [5]uint64{h.args[0], h.args[1], h.args[2], h.args[3]}})
+	return err
+}
+
+// runCallbacks serves the program's thread for callbacks.
+func (p *Process) runCallbacks(c *conn) {
+	for {
+		select {
+		case h := <-p.callbacks:
+			if h.answer(c) != nil {
+				return
+			}
+		case <-p.dead:
+			return
+		}
+	}
+}
+
+// needHelper sees to it that the program has a thread for callbacks, if it can.
+func (c *call) needHelper() {
+	p := c.p
+	if !p.canThread.Load() || !p.helperState.CompareAndSwap(0, 1) {
+		return
+	}
+	if r, err := c.conn.do(&reply{action: actHelper}); err != nil || r == 0 {
+		p.canThread.Store(false)
+	}
+}
+
+// wait waits for operations, without the process's lock, and gives the program
+// what kernels have printed.
+func (c *call) wait(ops ...*operation) {
+	var todo []*operation
+	for _, o := range ops {
+		if o != nil && !o.over() {
+			todo = append(todo, o)
+		}
+	}
+	if len(todo) != 0 {
+		var calls chan *hostCall
+		if !c.p.canThread.Load() {
+			calls = c.p.callbacks
+		}
+		c.unlock()
+		for _, o := range todo {
+			c.waitOne(o, calls)
+		}
+		c.lock()
+	}
+	if text := c.p.printf.take(); len(text) != 0 {
+		c.print(text)
+	}
+}
+
+func (c *call) waitOne(o *operation, calls chan *hostCall) {
+	for {
+		select {
+		case <-o.done:
+			return
+		case h := <-calls:
+			_ = h.answer(c.conn)
+		case <-c.p.dead:
+			return
+		}
+	}
+}
+
+// all are the last operations of the context's streams.
+func (x *cudaContext) all() []*operation {
+	var ops []*operation
+	for s := range x.streams {
+		ops = append(ops, s.last)
+	}
+	return ops
+}
+
+// sync waits for everything in the context and returns its state.
+func (c *call) sync(x *cudaContext) result {
+	c.wait(x.all()...)
+	return x.status()
+}
+
+// syncStream waits for a stream and returns its context's state.
+func (c *call) syncStream(s *stream) result {
+	if s.isLegacy {
+		c.wait(append(s.before(), s.last)...)
+	} else {
+		c.wait(s.last)
+	}
+	return s.ctx.status()
+}
+
+// stream returns the stream of a handle, creating the special ones.
+func (c *call) stream(h uint64) (*stream, result) {
+	x, r := c.context()
+	if r != success {
+		return nil, r
+	}
+	if h == 0 {
+		if h = 1; c.entry.ptds {
+			h = 2
+		}
+	}
+	switch h {
+	case 1:
+		return x.legacy, success
+	case 2:
+		s := x.perThread[c.th.id]
+		if s == nil {
+			if len(x.perThread) >= maxThreads {
+				return nil, errOutOfMemory
+			}
+			s = newStream(x, false)
+			x.perThread[c.th.id] = s
+		}
+		return s, success
+	}
+	s, ok := object[*stream](c.p, h)
+	if !ok {
+		return nil, errInvalidHandle
+	}
+	return s, success
+}
+
+// submit puts work into a stream, or into the graph that the stream is captured
+// to. It also returns the operation, nil in a capture.
+func (c *call) submit(s *stream, w *work) (*operation, result) {
+	if s.cap != nil {
+		return nil, s.cap.add(s, w)
+	}
+	if s.isLegacy && c.p.capturing(s.ctx) {
+		return nil, errCaptureImplicit
+	}
+	if r := s.ctx.status(); r != success {
+		return nil, r
+	}
+	run := w.run
+	return c.p.enqueue(s, nil, func() result { return run(s.ctx) }), success
+}
+
+// submitWait is submit, and waits unless it is a capture.
+func (c *call) submitWait(s *stream, w *work) result {
+	o, r := c.submit(s, w)
+	if r != success || o == nil {
+		return r
+	}
+	c.wait(o)
+	return s.ctx.status()
+}
+
+// An event is a CUevent.
+type event struct {
+	ctx    *cudaContext
+	flags  uint64
+	last   *operation // of its last record
+	cap    *capture   // recorded in a capture
+	capped []*node
+}
+
+const eventNoTiming = 2
+
+// record records the event in a stream.
+func (c *call) record(e *event, s *stream) result {
+	if s.cap != nil {
+		e.cap, e.capped = s.cap, append([]*node(nil), s.capLast...)
+		return success
+	}
+	if r := s.ctx.status(); r != success {
+		return r
+	}
+	e.cap = nil
+	e.last = c.p.enqueue(s, nil, nil)
+	return success
+}
+
+// waitEvent makes a stream wait for an event.
+func (c *call) waitEvent(s *stream, e *event) result {
+	if e.cap != nil {
+		return e.cap.join(s, e.capped)
+	}
+	if s.cap != nil {
+		return errCaptureIsolation
+	}
+	if e.last != nil && !e.last.over() {
+		c.p.enqueue(s, []*operation{e.last}, nil)
+	}
+	return success
+}
+
+// query returns 0 or errNotReady.
+func (e *event) query() result {
+	switch {
+	case e.cap != nil:
+		return errCapturedEvent
+	case e.last == nil || e.last.over():
+		return e.ctx.status()
+	}
+	return errNotReady
+}
+
+// elapsed returns the milliseconds from e to f.
+func (e *event) elapsed(f *event) (float32, result) {
+	switch {
+	case (e.flags|f.flags)&eventNoTiming != 0 || e.last == nil || f.last == nil:
+		return 0, errInvalidHandle
+	case !e.last.over() || !f.last.over():
+		return 0, errNotReady
+	}
+	return float32(f.last.when.Sub(e.last.when).Seconds() * 1e3), success
+}
