@@ -1,0 +1,263 @@
+// Package jit compiles PTX to cubins with the compiler library that every
+// NVIDIA driver ships, libnvidia-ptxjitcompiler.so: the compiler that the driver
+// itself would use. It needs no GPU and no toolkit.
+//
+// The library runs in a helper process, so that its crash, or a compile that
+// does not end, costs nothing but the result. Results are cached on disk.
+package jit
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// LibraryName is the compiler library's file name, as the driver opens it.
+const LibraryName = "libnvidia-ptxjitcompiler.so.1"
+
+// Errors that callers tell apart.
+var (
+	ErrNoLibrary = errors.New("the driver's compiler library " + LibraryName + " was not found")
+	// ErrCrashed: the library ended the helper process. The same input will do
+	// it again.
+	ErrCrashed = errors.New("the driver's compiler crashed")
+	ErrTimeout = errors.New("the driver's compiler took too long")
+)
+
+// CompileError is what the compiler says about PTX that it refuses.
+type CompileError struct {
+	Result int    // nvPTXCompileResult: 1 invalid handle, 2 out of memory, 4 incomplete invocation, 5 failure, 6 unsupported version
+	Log    string // the compiler's messages, with lines of the PTX
+}
+
+// Error implements error. It gives the first line of the log.
+func (e *CompileError) Error() string {
+	line, _, _ := strings.Cut(strings.TrimSpace(e.Log), "\n")
+	if line == "" {
+		line = "no message"
+	}
+	return fmt.Sprintf("the driver's compiler refused the PTX (result %d): %s", e.Result, line)
+}
+
+// Options tune a [Compiler]. The zero value, and nil, are good defaults.
+type Options struct {
+	Timeout  time.Duration // of one compile; 0 means 60 s
+	MaxBytes uint64        // address space of the helper process; 0 means 16 GiB
+	// Cache is the directory of results; "" means nvtrace/jit in the user's cache
+	// directory, "off" none.
+	Cache string
+	// CacheBytes bounds the cache; the results that were not used for the longest
+	// time go first. 0 means 1 GiB.
+	CacheBytes int64
+}
+
+// Compiler compiles with one library. It may be used by several goroutines.
+type Compiler struct {
+	library      string
+	identity     string // of the library's content, part of the cache's keys
+	major, minor int
+	opts         Options
+	cache        *cache // nil: none
+}
+
+// Result is a compiled module.
+type Result struct {
+	Cubin  []byte
+	Info   string        // what the compiler printed; with "--verbose" each function's resources
+	Cached bool          // it came from the cache
+	Took   time.Duration // of the compile; of the cached one's compile 0
+}
+
+// Find returns the path of the compiler library: beside the libcuda that a
+// program has loaded, if libcuda names it, else where the system's libraries are.
+func Find(libcuda string) (string, error) {
+	var dirs []string
+	if libcuda != "" {
+		dirs = append(dirs, filepath.Dir(libcuda))
+		if real, err := filepath.EvalSymlinks(libcuda); err == nil {
+			dirs = append(dirs, filepath.Dir(real))
+		}
+	}
+	dirs = append(dirs, filepath.SplitList(os.Getenv("LD_LIBRARY_PATH"))...)
+	dirs = append(dirs, "/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/nvidia/lib64",
+		"/usr/lib/wsl/lib", "/run/opengl-driver/lib", "/usr/local/cuda/compat")
+	for _, d := range dirs {
+		if d == "" {
+			continue
+		}
+		name := filepath.Join(d, LibraryName)
+		if st, err := os.Stat(name); err == nil && st.Mode().IsRegular() {
+			return name, nil
+		}
+	}
+	return "", fmt.Errorf("%w in %s", ErrNoLibrary, strings.Join(dirs, ", "))
+}
+
+// Open prepares to compile with a library. It runs the helper once, to learn the
+// library's version. The error matches [ErrNoLibrary] if there is no such file.
+func Open(library string, o *Options) (*Compiler, error) {
+	c := &Compiler{library: library}
+	if o != nil {
+		c.opts = *o
+	}
+	if c.opts.Timeout == 0 {
+		c.opts.Timeout = time.Minute
+	}
+	if c.opts.MaxBytes == 0 {
+		c.opts.MaxBytes = 16 << 30
+	}
+	st, err := os.Stat(library)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %s", ErrNoLibrary, library)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.identity = fmt.Sprintf("%s %d %d", filepath.Base(library), st.Size(), st.ModTime().UnixNano())
+	out, err := c.helper(context.Background(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", library, err)
+	}
+	c.major, c.minor = int(out.result>>16), int(out.result&0xffff)
+	if c.cache, err = openCache(c.opts.Cache, c.opts.CacheBytes); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Version returns the version of the compiler, that of the CUDA toolkit to which
+// it belongs: 13, 0.
+func (c *Compiler) Version() (major, minor int) { return c.major, c.minor }
+
+// Library returns the library's path.
+func (c *Compiler) Library() string { return c.library }
+
+// Compile compiles PTX (without or with its final NUL) for a target ("sm_90a").
+// options are those of ptxas that the compiler library takes: "--maxrregcount=64",
+// "--verbose". The error is a *[CompileError], or matches [ErrCrashed] or
+// [ErrTimeout]; the caller's program is not touched by any.
+func (c *Compiler) Compile(ctx context.Context, ptx []byte, target string, options ...string) (*Result, error) {
+	args := append([]string{"--gpu-name=" + target}, options...)
+	text := append(bytes.TrimRight(ptx[:len(ptx):len(ptx)], "\x00"), 0)
+	key := c.cache.key(c.identity, args, text)
+	if r := c.cache.get(key); r != nil {
+		return r, nil
+	}
+	began := time.Now()
+	out, err := c.helper(ctx, text, args...)
+	if err != nil {
+		return nil, err
+	}
+	if out.result != 0 || len(out.program) == 0 {
+		return nil, &CompileError{Result: int(out.result), Log: out.errors}
+	}
+	r := &Result{Cubin: out.program, Info: out.info, Took: time.Since(began)}
+	c.cache.put(key, r)
+	return r, nil
+}
+
+// answer is what the helper prints; see helper/ptxjit.c.
+type answer struct {
+	result       uint32
+	program      []byte
+	info, errors string
+}
+
+const (
+	answerMagic  = 0x4a58544e
+	answerHeader = 20
+	maxAnswer    = 1 << 30
+)
+
+// helper runs the helper process.
+func (c *Compiler) helper(ctx context.Context, ptx []byte, options ...string) (*answer, error) {
+	file, err := helperFile()
+	if err != nil {
+		return nil, fmt.Errorf("the compiling process can't be made: %w", err)
+	}
+	defer file.Close()
+	ctx, cancel := context.WithTimeoutCause(ctx, c.opts.Timeout, ErrTimeout)
+	defer cancel()
+	args := append([]string{c.library, strconv.Itoa(len(ptx))}, options...)
+	cmd := exec.CommandContext(ctx, fmt.Sprintf("/proc/self/fd/%d", file.Fd()), args...)
+	cmd.Args[0] = "nvtrace-ptxjit"
+	cmd.Env = append(os.Environ(), "LD_PRELOAD=") // what the user preloads is meant for the program
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.WaitDelay = time.Second
+	cmd.Stdin = bytes.NewReader(ptx)
+	out := &bounded{limit: maxAnswer}
+	said := &bounded{limit: 64 << 10}
+	cmd.Stdout, cmd.Stderr = out, said
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("the compiling process can't be started: %w", err)
+	}
+	_ = unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_AS, &unix.Rlimit{Cur: c.opts.MaxBytes, Max: c.opts.MaxBytes}, nil)
+	_ = unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_CORE, &unix.Rlimit{}, nil)
+	seconds := uint64(c.opts.Timeout/time.Second) + 1 // should nvtrace be killed meanwhile
+	_ = unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_CPU, &unix.Rlimit{Cur: seconds, Max: seconds}, nil)
+	err = cmd.Wait()
+	if ctx.Err() != nil {
+		cause := context.Cause(ctx)
+		if errors.Is(cause, ErrTimeout) {
+			return nil, fmt.Errorf("%w (limit %v)", ErrTimeout, c.opts.Timeout)
+		}
+		return nil, cause
+	}
+	var status *exec.ExitError
+	if errors.As(err, &status) {
+		if ws, ok := status.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+			return nil, fmt.Errorf("%w (%s)", ErrCrashed, unix.SignalName(ws.Signal()))
+		}
+		return nil, fmt.Errorf("the compiling process: %s", strings.TrimSpace(string(said.b)))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the compiling process: %w", err)
+	}
+	return parseAnswer(out.b)
+}
+
+func parseAnswer(b []byte) (*answer, error) {
+	if len(b) < answerHeader || binary.LittleEndian.Uint32(b) != answerMagic {
+		return nil, fmt.Errorf("%w: its answer of %d bytes makes no sense", ErrCrashed, len(b))
+	}
+	a := &answer{result: binary.LittleEndian.Uint32(b[4:])}
+	rest := b[answerHeader:]
+	var parts [3][]byte
+	for i := range parts {
+		n := uint64(binary.LittleEndian.Uint32(b[8+4*i:]))
+		if n > uint64(len(rest)) {
+			return nil, fmt.Errorf("%w: its answer of %d bytes is cut short", ErrCrashed, len(b))
+		}
+		parts[i], rest = rest[:n], rest[n:]
+	}
+	a.program = parts[0]
+	a.info = string(bytes.TrimRight(parts[1], "\x00"))
+	a.errors = string(bytes.TrimRight(parts[2], "\x00"))
+	return a, nil
+}
+
+// bounded gathers up to limit bytes; more is an error, which ends the process.
+type bounded struct {
+	b     []byte
+	limit int
+}
+
+// Write implements io.Writer.
+func (w *bounded) Write(p []byte) (int, error) {
+	if len(w.b)+len(p) > w.limit {
+		return 0, fmt.Errorf("more than %d bytes", w.limit)
+	}
+	w.b = append(w.b, p...)
+	return len(p), nil
+}
