@@ -133,12 +133,19 @@ func (c *Capture) Finish() {
 		for _, path := range slices.Sorted(maps.Keys(c.gpu)) {
 			list = append(list, fmt.Sprintf("%s (%d bytes)", path, c.gpu[path]))
 		}
-		c.note(nil, "%s%s", gpuCodeNote, strings.Join(list, ", "))
+		c.note(nil, "%s%s", NoteFiles, strings.Join(list, ", "))
 	}
+	s := c.Stats()
+	c.note(nil, "%s%d images in %d loads, %d bytes; %d drivers watched, %d kernels launched, %d gaps", NoteDone,
+		s.Images, s.Loads, s.Bytes, s.Drivers, s.Kernels, s.Gaps)
 }
 
-// gpuCodeNote begins the note that lists files with code for GPUs.
-const gpuCodeNote = "mapped files with GPU code: "
+// What the notes begin with by which a reader of a recording knows that images
+// were captured in it.
+const (
+	NoteDone  = "captured: "                   // capturing came to its end
+	NoteFiles = "mapped files with GPU code: " // lists them
+)
 
 // Close waits for copies that are still being made when the program is gone.
 func (c *Capture) Close() { c.work.Wait() }

@@ -1,0 +1,271 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"nvtrace/nvattach/capture"
+	"nvtrace/traces"
+)
+
+func modulesVerb(e *env, args, command []string) int {
+	var asJSON optString
+	var v modulesView
+	var required bool
+	fl := newFlagSet(e, "modules", "[flags] run.nvt")
+	fl.Var(&asJSON, "json", "print as JSON, to stdout or with =`FILE` to a file")
+	fl.BoolVar(&v.kernels, "v", false, "list the kernels of each image")
+	fl.StringVar(&v.extract, "extract", "", "write the images into `DIR`, which is made")
+	fl.StringVar(&v.why, "why", "", "say where a `KERNEL` comes from and whether it can be probed (a name, mangled or not, a part of one, or a pattern with *)")
+	fl.BoolVar(&required, "require-complete", false, "exit with status 1 if something escaped, or nothing says that all was captured")
+	names, status, ok := parseAnywhere(fl, args)
+	if !ok {
+		return status
+	}
+	if len(names) != 1 || command != nil {
+		return e.fail(exitUsage, "modules wants one recording: nvtrace modules run.nvt")
+	}
+	r, damage := readModules(e, names[0])
+	if r == nil {
+		return e.fail(exitFailed, "%v", damage)
+	}
+	if v.extract != "" {
+		if err := r.extract(e, v.extract); err != nil {
+			return e.fail(exitFailed, "%v", err)
+		}
+	}
+	missing := false
+	status = e.answer(&asJSON, damage, r, func() (err error) {
+		missing, err = v.write(e.stdout, r)
+		return err
+	})
+	if status == exitOK && (missing || required && !r.Complete) {
+		return exitDiffers
+	}
+	return status
+}
+
+// modulesReport is what a recording and its module store say of code images.
+type modulesReport struct {
+	// Complete: capture was on up to the end, and nothing escaped.
+	Complete bool           `json:"complete"`
+	Captured bool           `json:"captured"` // capture was on up to the end
+	Gaps     []string       `json:"gaps"`     // what escaped
+	Notes    []string       `json:"notes"`    // of capturing
+	Images   []*moduleImage `json:"images"`
+
+	recording string
+	store     *capture.Store
+}
+
+// moduleImage is a code image that the driver was given, once or more often.
+type moduleImage struct {
+	SHA256   string        `json:"sha256"`
+	Format   string        `json:"format"`
+	Size     int64         `json:"size"`
+	Replaced []string      `json:"replaced,omitempty"` // hashes of what the driver was given instead
+	Missing  string        `json:"missing,omitempty"`  // why its bytes can't be looked at
+	Entries  []entryReport `json:"entries"`
+	Loads    []*moduleLoad `json:"loads"`
+	Launched []string      `json:"launched"` // kernels, mangled
+
+	data []byte
+}
+
+// moduleLoad is one way by which an image was loaded.
+type moduleLoad struct {
+	PID      int32  `json:"pid"`
+	Process  string `json:"process"`  // the executable
+	Library  string `json:"library"`  // that called
+	Function string `json:"function"` // the loader
+	Count    int    `json:"count"`
+	Failed   int    `json:"failed"`         // of these, refused by the driver or never ended
+	Error    int64  `json:"error"`          // the CUresult of the last that failed
+	First    int64  `json:"first"`          // ns since the recording began
+	Handle   uint64 `json:"handle"`         // of the first that worked
+	File     string `json:"file,omitempty"` // where the bytes were
+	Offset   int64  `json:"offset,omitempty"`
+	Origin   string `json:"origin"` // who saw it
+}
+
+// maxImages bounds what a recording may make the report hold.
+const maxImages = 1 << 20
+
+// readModules reads a recording and the images beside it. The report is nil if
+// there is nothing to read; else the error says what is damaged.
+func readModules(e *env, name string) (*modulesReport, error) {
+	if name == "-" {
+		name = "/dev/stdin"
+	}
+	rd, err := traces.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer rd.Close()
+	g := &moduleGatherer{
+		r:      &modulesReport{Gaps: []string{}, Notes: []string{}, Images: []*moduleImage{}, recording: name},
+		images: make(map[string]*moduleImage), exes: make(map[int32]string), loads: make(map[loadKey]*moduleLoad),
+	}
+	damage := each(rd, e.notice, g.add)
+	g.r.Complete = g.r.Captured && len(g.r.Gaps) == 0 && rd.Complete() && damage == nil
+	g.r.store, err = capture.OpenStore(name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		damage = errors.Join(damage, err)
+	}
+	p := newProgress(e, name, int64(len(g.r.Images)), "images")
+	for i, m := range g.r.Images {
+		m.inspect(g.r.store)
+		p.at(int64(i))
+	}
+	p.clear()
+	return g.r, damage
+}
+
+// moduleGatherer makes a report of events.
+type moduleGatherer struct {
+	r      *modulesReport
+	images map[string]*moduleImage
+	loads  map[loadKey]*moduleLoad
+	exes   map[int32]string // executable of each process
+}
+
+// loadKey tells ways to load an image apart.
+type loadKey struct {
+	sum, library, function string
+	pid                    int32
+}
+
+func (g *moduleGatherer) add(ev *traces.Event) {
+	switch ev.Kind {
+	case traces.KindExec:
+		g.exes[ev.PID] = ev.Path
+	case traces.KindFork:
+		if ev.Flags&traces.FlagThread == 0 {
+			g.exes[ev.Child] = g.exes[ev.PID]
+		}
+	case traces.KindGap:
+		g.r.Gaps = append(g.r.Gaps, ev.Text)
+	case traces.KindNote:
+		if strings.HasPrefix(ev.Text, capture.NoteDone) {
+			g.r.Captured = true
+		}
+		if strings.HasPrefix(ev.Text, capture.NoteDone) || strings.HasPrefix(ev.Text, capture.NoteFiles) {
+			g.r.Notes = append(g.r.Notes, ev.Text)
+		}
+	case traces.KindImage:
+		if ev.Image != nil {
+			g.load(ev)
+		}
+	case traces.KindKernel:
+		if ev.Image != nil && ev.Name != "" {
+			m := g.image(ev.Image)
+			if m != nil && !slices.Contains(m.Launched, ev.Name) {
+				m.Launched = append(m.Launched, ev.Name)
+			}
+		}
+	}
+}
+
+func (g *moduleGatherer) image(i *traces.Image) *moduleImage {
+	m := g.images[i.SHA256]
+	if m == nil && len(g.r.Images) < maxImages {
+		m = &moduleImage{SHA256: i.SHA256, Format: i.Format, Size: i.Size, Entries: []entryReport{}, Loads: []*moduleLoad{}, Launched: []string{}}
+		g.images[i.SHA256] = m
+		g.r.Images = append(g.r.Images, m)
+	}
+	return m
+}
+
+func (g *moduleGatherer) load(ev *traces.Event) {
+	m := g.image(ev.Image)
+	if m == nil {
+		return
+	}
+	if s := ev.Image.Replaced; s != "" && !slices.Contains(m.Replaced, s) {
+		m.Replaced = append(m.Replaced, s)
+	}
+	key := loadKey{m.SHA256, ev.Path, ev.Name, ev.PID}
+	l := g.loads[key]
+	if l == nil {
+		l = &moduleLoad{
+			PID: ev.PID, Process: g.exes[ev.PID], Library: ev.Path, Function: ev.Name, First: ev.Time,
+			File: ev.Image.File, Offset: ev.Image.Offset, Origin: ev.Image.Origin,
+		}
+		g.loads[key] = l
+		m.Loads = append(m.Loads, l)
+	}
+	l.Count++
+	switch {
+	case ev.Ret != 0 || ev.Flags&traces.FlagUnfinished != 0:
+		l.Failed++
+		l.Error = ev.Ret
+	case l.Handle == 0:
+		l.Handle = ev.Image.Handle
+	}
+}
+
+// extract writes the images, named by their hash and what they are.
+func (r *modulesReport) extract(e *env, dir string) error {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	for _, m := range r.Images {
+		if m.data == nil {
+			e.notice("%.12s: %s", m.SHA256, m.Missing)
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(dir, m.file()), m.data, 0o666); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// file names the image: "0123456789abcdef.cubin".
+func (m *moduleImage) file() string {
+	ext := map[string]string{"fatbin": "fatbin", "cubin": "cubin", "ptx": "ptx", "archive": "a", "nvvm": "ltoir"}[m.Format]
+	if ext == "" {
+		ext = "bin"
+	}
+	return m.SHA256[:min(len(m.SHA256), 16)] + "." + ext
+}
+
+// matchKernel reports whether a kernel is meant by a word: a part of its name,
+// mangled or not, or a pattern.
+func matchKernel(word string, k *kernelReport) bool {
+	for _, name := range []string{k.Name, k.Demangled} {
+		if strings.ContainsAny(word, "*?") {
+			if ok, err := path.Match(word, strings.ReplaceAll(name, "/", "|")); err == nil && ok {
+				return true
+			}
+			continue
+		}
+		if strings.Contains(name, word) {
+			return true
+		}
+	}
+	return false
+}
+
+// processName names who loaded, in a few words.
+func (l *moduleLoad) processName() string {
+	name := filepath.Base(l.Process)
+	if l.Process == "" {
+		name = "?"
+	}
+	return fmt.Sprintf("%s %d", printable(name), l.PID)
+}
+
+// libraryName names the library that called the loader.
+func (l *moduleLoad) libraryName() string {
+	if l.Library == "" {
+		return "?"
+	}
+	return printable(filepath.Base(l.Library))
+}

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"nvtrace/nvattach/capture"
+	"nvtrace/traces"
+)
+
+// moduleRecording writes a recording with images, and returns its name. The store
+// lacks the last image.
+func moduleRecording(t *testing.T, gaps ...string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "run.nvt")
+	store, err := capture.CreateStore(name, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(file string) *traces.Image {
+		b, err := os.ReadFile(filepath.Join("../../fatbin/testdata", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum, err := store.Put(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &traces.Image{SHA256: sum, Size: int64(len(b)), Origin: "breakpoint"}
+	}
+	both := put("kernels.13.0.fatbin")
+	both.Format, both.Handle = "fatbin", 0x5500
+	sass := put("kernels.11.8.sm_80.cubin")
+	sass.Format, sass.Handle = "cubin", 0x6600
+	gone := &traces.Image{SHA256: strings.Repeat("ab", 32), Size: 100, Format: "ptx", File: "/does/not/exist", Offset: 4096}
+	w, err := traces.Create(name, &traces.Header{Schema: traces.SchemaVersion, Argv: []string{"app"}, PID: 100}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := []traces.Event{
+		{Kind: traces.KindExec, PID: 100, TID: 100, Path: "/usr/bin/python3"},
+		{Kind: traces.KindImage, PID: 100, TID: 100, Time: 1e6, Name: "cuLibraryLoadData", Path: "/opt/lib/libcublas.so.13", Image: both},
+		{Kind: traces.KindImage, PID: 100, TID: 101, Time: 2e6, Name: "cuLibraryLoadData", Path: "/opt/lib/libcublas.so.13", Image: both},
+		{Kind: traces.KindFork, PID: 100, TID: 100, Child: 102},
+		{Kind: traces.KindImage, PID: 102, TID: 102, Time: 3e6, Name: "cuModuleLoadData", Path: "/opt/lib/libtriton.so", Image: sass},
+		{Kind: traces.KindImage, PID: 102, TID: 102, Time: 4e6, Name: "cuModuleLoadData", Path: "/opt/lib/libtriton.so", Image: gone, Ret: 209},
+		{Kind: traces.KindKernel, PID: 100, TID: 100, Time: 5e6, Name: "_ZN6shapes6reduceIfLi64EEEvPT_PKS1_4Pair", Image: both},
+	}
+	for _, g := range gaps {
+		events = append(events, traces.Event{Kind: traces.KindGap, Text: g})
+	}
+	events = append(events, traces.Event{Kind: traces.KindNote, Text: capture.NoteDone + "3 images"},
+		traces.Event{Kind: traces.KindEnd, Cost: &traces.Cost{}})
+	for i := range events {
+		events[i].FD = -1
+		w.Write(&events[i])
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// runModules runs the verb.
+func runModules(args ...string) (status int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	e := &env{stdout: &out, stderr: &errs, getenv: func(string) string { return "" }}
+	status = modulesVerb(e, args, nil)
+	return status, out.String(), errs.String()
+}
+
+func wantText(t *testing.T, got string, want ...string) {
+	t.Helper()
+	for _, s := range want {
+		if !strings.Contains(got, s) {
+			t.Errorf("%q is not in:\n%s", s, got)
+		}
+	}
+}
+
+func TestModules(t *testing.T) {
+	name := moduleRecording(t)
+	status, out, errs := runModules(name)
+	if status != exitOK || errs != "" {
+		t.Fatalf("status %d, stderr %q", status, errs)
+	}
+	if strings.Contains(out, "INCOMPLETE") {
+		t.Errorf("a complete recording is called incomplete:\n%s", out)
+	}
+	line := ""
+	for l := range strings.Lines(out) {
+		if strings.Contains(l, "libcublas.so.13") {
+			line = strings.Join(strings.Fields(l), " ")
+		}
+	}
+	const want = "fatbin 31.0 KiB 90a 100f 90a 5 1 2 cuLibraryLoadData libcublas.so.13 python3 100 0.001000 0x5500"
+	if !strings.HasSuffix(line, want) {
+		t.Errorf("line %q, want it to end in %q", line, want)
+	}
+	wantText(t, out, "python3 102", "abababababab: not in the module store beside the recording, and /does/not/exist does not hold it any more",
+		"1 (error 209)", "captured: 3 images")
+
+	_, out, _ = runModules("-v", name)
+	wantText(t, out, "SASS sm_90a", "void shapes::reduce<float, 64>(float*, float const*, Pair)", "3: 40 B")
+
+	status, out, _ = runModules("--json", name)
+	var r modulesReport
+	if err := json.Unmarshal([]byte(out), &r); err != nil || status != exitOK {
+		t.Fatalf("status %d: %v", status, err)
+	}
+	if !r.Complete || len(r.Images) != 3 || len(r.Images[0].Entries) != 3 || len(r.Images[0].Loads) != 1 || r.Images[0].Loads[0].Count != 2 {
+		t.Errorf("JSON: %s", out)
+	}
+}
+
+// TestModulesWhy asks for kernels by their names in several forms.
+func TestModulesWhy(t *testing.T) {
+	name := moduleRecording(t)
+	_, out, _ := runModules("--why", "shapes::reduce", name)
+	wantText(t, out, "void shapes::reduce<float, 64>(float*, float const*, Pair)\n  symbol: _ZN6shapes6reduce",
+		"probeable: PTX for compute_90a, which takes the place of SASS for sm_90a, sm_100f",
+		"loaded by libcublas.so.13 through cuLibraryLoadData, in process python3 100, 2 times\n  launched\n",
+		"SASS only for sm_80; no PTX in this image", "loaded by libtriton.so through cuModuleLoadData, in process python3 102")
+	_, star, _ := runModules("--why", "*reduce*", name)
+	if star != out {
+		t.Errorf("a pattern gives another answer:\n%s", star)
+	}
+	status, out, _ := runModules("--why", "nosuch", name)
+	if status != exitDiffers {
+		t.Errorf("status %d for a kernel that is not there", status)
+	}
+	wantText(t, out, `no kernel that "nosuch" means is in the 3 images, of which 1 can't be read`)
+}
+
+// TestModulesComplete: what escaped comes first, and is the status if one asks.
+func TestModulesComplete(t *testing.T) {
+	name := moduleRecording(t, "something escaped\x1b[2J")
+	status, out, _ := runModules(name)
+	if status != exitOK || !strings.HasPrefix(out, "INCOMPLETE: 1 gaps in what was captured\n  something escaped\\x1b[2J\n") {
+		t.Errorf("status %d:\n%s", status, out)
+	}
+	if status, _, _ := runModules("--require-complete", name); status != exitDiffers {
+		t.Errorf("--require-complete of an incomplete recording: status %d", status)
+	}
+	if status, _, _ := runModules("--require-complete", moduleRecording(t)); status != exitOK {
+		t.Errorf("--require-complete of a complete recording: status %d", status)
+	}
+	// One that did not capture at all proves nothing.
+	status, out, _ = runModules("--require-complete", "../../traces/corpus/vectoradd.nvt")
+	if status != exitDiffers || !strings.Contains(out, "not captured") {
+		t.Errorf("a recording without images: status %d:\n%s", status, out)
+	}
+}
+
+func TestModulesExtract(t *testing.T) {
+	name := moduleRecording(t)
+	dir := filepath.Join(t.TempDir(), "out")
+	status, _, errs := runModules("--extract", dir, name)
+	if status != exitOK {
+		t.Fatalf("status %d: %s", status, errs)
+	}
+	wantText(t, errs, "abababababab: not in the module store")
+	files, err := os.ReadDir(dir)
+	if err != nil || len(files) != 2 {
+		t.Fatalf("%d files: %v", len(files), err)
+	}
+	want, err := os.ReadFile("../../fatbin/testdata/kernels.11.8.sm_80.cubin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(files, func(f os.DirEntry) bool { return strings.HasSuffix(f.Name(), ".cubin") })
+	if i < 0 {
+		t.Fatalf("no cubin among %v", files)
+	}
+	if got, err := os.ReadFile(filepath.Join(dir, files[i].Name())); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("the cubin is not what was stored: %v", err)
+	}
+
+	// Changed images are not believed.
+	store, err := capture.OpenStore(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums, err := store.Images()
+	if err != nil || len(sums) != 2 {
+		t.Fatalf("%v: %v", sums, err)
+	}
+	file, err := store.Path(sums[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("something else"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	_, out, _ := runModules(name)
+	wantText(t, out, "was changed: its SHA-256 is ")
+
+	// Without a store the rest is still there.
+	if err := os.RemoveAll(capture.StoreDir(name)); err != nil {
+		t.Fatal(err)
+	}
+	status, out, _ = runModules(name)
+	if status != exitOK {
+		t.Errorf("status %d", status)
+	}
+	wantText(t, out, "the recording has no module store beside it", "libcublas.so.13")
+}

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"nvtrace/fatbin"
+)
+
+// modulesView is what the verb modules shows.
+type modulesView struct {
+	kernels      bool
+	why, extract string
+}
+
+// write prints the report. missing says that the kernel that was asked for is in
+// no image.
+func (v *modulesView) write(w io.Writer, r *modulesReport) (missing bool, err error) {
+	var b bytes.Buffer
+	r.writeState(&b)
+	if v.why != "" {
+		missing = !r.writeWhy(&b, v.why)
+		_, err := w.Write(b.Bytes())
+		return missing, err
+	}
+	if err := renderTable(&b, "", []string{
+		"image", "format", ">size", "PTX for", "SASS for", ">kernels", ">launched", ">loads", ">failed", "function", "called by", "process", ">first", "handle",
+	}, r.rows()); err != nil {
+		return false, err
+	}
+	for _, m := range r.Images {
+		if m.Missing != "" {
+			fmt.Fprintf(&b, "%.12s: %s\n", m.SHA256, printable(m.Missing))
+		}
+		for _, s := range m.Replaced {
+			fmt.Fprintf(&b, "%.12s: the driver was given %.12s instead\n", m.SHA256, s)
+		}
+	}
+	if v.kernels {
+		for _, m := range r.Images {
+			if err := renderTable(&b, fmt.Sprintf("%.12s", m.SHA256), []string{
+				"code", ">regs", ">stack", ">shared", "params", "launched", "kernel",
+			}, m.kernelRows()); err != nil {
+				return false, err
+			}
+		}
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintln(&b, printable(n))
+	}
+	_, err = w.Write(b.Bytes())
+	return false, err
+}
+
+// writeState says first what is not there.
+func (r *modulesReport) writeState(b *bytes.Buffer) {
+	switch {
+	case len(r.Gaps) > 0:
+		fmt.Fprintf(b, "INCOMPLETE: %d gaps in what was captured\n", len(r.Gaps))
+		for _, g := range r.Gaps {
+			fmt.Fprintf(b, "  %s\n", printable(g))
+		}
+	case !r.Captured && len(r.Images) == 0:
+		b.WriteString("no images: they were not captured, or the recording was cut off\n")
+	case !r.Captured:
+		b.WriteString("INCOMPLETE: capturing did not come to its end\n")
+	case len(r.Images) == 0:
+		b.WriteString("the programs gave the CUDA driver no code\n")
+	}
+}
+
+func (r *modulesReport) rows() (rows [][]string) {
+	for _, m := range r.Images {
+		c := m.code()
+		for i, l := range m.Loads {
+			row := make([]string, 14)
+			if i == 0 {
+				row[0], row[1], row[2] = m.SHA256[:min(12, len(m.SHA256))], m.Format, sizeText(uint64(m.Size))
+				row[3], row[4] = archList(c.ptx), archList(c.sass)
+				row[5], row[6] = count(uint64(len(c.kernels))), count(uint64(len(m.Launched)))
+			}
+			row[7], row[8] = strconv.Itoa(l.Count), ""
+			if l.Failed > 0 {
+				row[8] = strconv.Itoa(l.Failed)
+				if l.Error != 0 {
+					row[8] += fmt.Sprintf(" (error %d)", l.Error)
+				}
+			}
+			row[9], row[10], row[11] = printable(l.Function), l.libraryName(), l.processName()
+			row[12] = strconv.FormatFloat(float64(l.First)/1e9, 'f', 6, 64)
+			if l.Handle != 0 {
+				row[13] = fmt.Sprintf("%#x", l.Handle)
+			}
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+// archList shortens "sm_80", "sm_90a" to "80 90a".
+func archList(list []string) string {
+	short := make([]string, len(list))
+	for i, a := range list {
+		short[i] = strings.TrimPrefix(a, "sm_")
+	}
+	slices.Sort(short)
+	return strings.Join(short, " ")
+}
+
+func (m *moduleImage) kernelRows() (rows [][]string) {
+	for i := range m.Entries {
+		en := &m.Entries[i]
+		for j := range en.Kernels {
+			k := &en.Kernels[j]
+			row := []string{codeName(en), "", "", "", "", "", printable(k.Demangled)}
+			if en.Kind == fatbin.KindELF.String() {
+				row[1], row[2], row[3] = strconv.Itoa(k.Registers), count(uint64(k.Stack)), count(k.Shared)
+				row[4] = fmt.Sprintf("%d: %d B", len(k.Params), k.ParamBytes)
+			}
+			if slices.Contains(m.Launched, k.Name) {
+				row[5] = "yes"
+			}
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+// codeName is "SASS sm_90a" or "PTX compute_90a".
+func codeName(en *entryReport) string {
+	switch en.Kind {
+	case fatbin.KindPTX.String():
+		return "PTX " + strings.Replace(en.Arch, "sm_", "compute_", 1)
+	case fatbin.KindELF.String():
+		return "SASS " + en.Arch
+	}
+	return en.Kind + " " + en.Arch
+}
+
+// writeWhy explains the kernels that a word means; false if there are none.
+func (r *modulesReport) writeWhy(b *bytes.Buffer, word string) bool {
+	found, unread := false, 0
+	for _, m := range r.Images {
+		if m.data == nil {
+			unread++
+		}
+		var names []string
+		kernels := make(map[string]*kernelReport)
+		for i := range m.Entries {
+			for j := range m.Entries[i].Kernels {
+				k := &m.Entries[i].Kernels[j]
+				if matchKernel(word, k) && kernels[k.Name] == nil {
+					kernels[k.Name] = k
+					names = append(names, k.Name)
+				}
+			}
+		}
+		for _, name := range names {
+			found = true
+			m.writeKernel(b, kernels[name])
+		}
+	}
+	if !found {
+		fmt.Fprintf(b, "no kernel that %q means is in the %d images", printable(word), len(r.Images))
+		if unread > 0 {
+			fmt.Fprintf(b, ", of which %d can't be read", unread)
+		}
+		b.WriteByte('\n')
+	}
+	return found
+}
+
+// writeKernel explains one kernel of an image.
+func (m *moduleImage) writeKernel(b *bytes.Buffer, k *kernelReport) {
+	fmt.Fprintf(b, "%s\n", printable(k.Demangled))
+	if k.Demangled != k.Name {
+		fmt.Fprintf(b, "  symbol: %s\n", printable(k.Name))
+	}
+	fmt.Fprintf(b, "  image: %.12s, %s, %s\n", m.SHA256, m.Format, sizeText(uint64(m.Size)))
+	var ptx, sass []string
+	for i := range m.Entries {
+		en := &m.Entries[i]
+		if !slices.ContainsFunc(en.Kernels, func(o kernelReport) bool { return o.Name == k.Name }) {
+			continue
+		}
+		if en.Kind == fatbin.KindPTX.String() {
+			ptx = append(ptx, strings.Replace(en.Arch, "sm_", "compute_", 1))
+		} else if en.Kind == fatbin.KindELF.String() {
+			sass = append(sass, en.Arch)
+		}
+	}
+	switch {
+	case len(ptx) == 0:
+		fmt.Fprintf(b, "  SASS only for %s; no PTX in this image: its instructions can't be probed through PTX\n", strings.Join(sass, ", "))
+	case len(sass) == 0:
+		fmt.Fprintf(b, "  probeable: PTX for %s, which the driver compiles\n", strings.Join(ptx, ", "))
+	default:
+		fmt.Fprintf(b, "  probeable: PTX for %s, which takes the place of SASS for %s\n", strings.Join(ptx, ", "), strings.Join(sass, ", "))
+	}
+	for _, l := range m.Loads {
+		fmt.Fprintf(b, "  loaded by %s through %s, in process %s", l.libraryName(), printable(l.Function), l.processName())
+		if l.Count > 1 {
+			fmt.Fprintf(b, ", %d times", l.Count)
+		}
+		if l.Failed == l.Count {
+			fmt.Fprintf(b, "; the driver refused it (error %d)", l.Error)
+		}
+		b.WriteByte('\n')
+	}
+	if slices.Contains(m.Launched, k.Name) {
+		b.WriteString("  launched\n")
+	}
+}
