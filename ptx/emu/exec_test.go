@@ -542,3 +542,14 @@ func TestHeap(t *testing.T) {
 		t.Errorf("free: %v, %d left", err, h.Used())
 	}
 }
+
+// TestEnvironmentRegisters checks that a launch's words reach the kernel, where
+// cooperative groups look for the address of the grid's barrier.
+func TestEnvironmentRegisters(t *testing.T) {
+	mod := mustModule(t, "env", wrapBody("mov.b32 %r2, %envreg1; mov.b32 %r3, %envreg2; mov.b32 %r4, %envreg4; st.global.v4.u32 [%rd1], {%r2, %r3, %r4, %r1};"), nil)
+	r := mustAlloc(t, mod.machine, make([]byte, 16))
+	mustLaunch(t, mod, "k", &LaunchConfig{Params: params(r.Base), EnvRegs: [4]uint32{1, 0x12345678, 0x9abcdef0, 4}})
+	if got := u32s(r.Data); got[0] != 0x12345678 || got[1] != 0x9abcdef0 || got[2] != 0 {
+		t.Errorf("environment registers 1, 2, 4 = %#x", got[:3])
+	}
+}

@@ -287,14 +287,15 @@ func (k *Kernel) Registers() int { return k.prog.entry.nregs }
 
 // A LaunchConfig says how to launch a kernel.
 type LaunchConfig struct {
-	Grid        Dim3     // blocks; zero components mean 1
-	Block       Dim3     // threads of a block; zero components mean 1
-	Cluster     Dim3     // blocks of a cluster; zero means what the kernel requires, or 1; must divide Grid
-	SharedBytes uint32   // dynamic shared memory
-	Params      []byte   // the parameter buffer, laid out as [Kernel.Params] says
-	Cooperative bool     // all blocks run at the same time, so that they can wait for one another
-	Budget      uint64   // thread instructions; 0: that of the machine
-	Race        *RaceLog // gets the data races; nil: not looked for. Slow, one block at a time
+	Grid        Dim3      // blocks; zero components mean 1
+	Block       Dim3      // threads of a block; zero components mean 1
+	Cluster     Dim3      // blocks of a cluster; zero means what the kernel requires, or 1; must divide Grid
+	SharedBytes uint32    // dynamic shared memory
+	Params      []byte    // the parameter buffer, laid out as [Kernel.Params] says
+	Cooperative bool      // all blocks run at the same time, so that they can wait for one another
+	Budget      uint64    // thread instructions; 0: that of the machine
+	EnvRegs     [4]uint32 // %envreg0 to %envreg3; a driver passes the address of a grid's barrier in 1 (high) and 2 (low)
+	Race        *RaceLog  // gets the data races; nil: not looked for. Slow, one block at a time
 }
 
 // Stats says what a launch did.

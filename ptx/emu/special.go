@@ -63,7 +63,12 @@ func (x *insn) special(a *ptx.Operand, name string) (int32, error) {
 	}
 	if rest, env := strings.CutPrefix(name, "%envreg"); env {
 		n, err := strconv.Atoi(rest)
-		f, ok = func(*warp, int) uint64 { return 0 }, err == nil && n >= 0 && n < 32
+		f, ok = func(w *warp, _ int) uint64 {
+			if n < len(w.wk.launch.cfg.EnvRegs) {
+				return uint64(w.wk.launch.cfg.EnvRegs[n])
+			}
+			return 0
+		}, err == nil && n >= 0 && n < 32
 	}
 	if strings.HasPrefix(name, "%pm") && len(name) == 4 {
 		f, ok = func(*warp, int) uint64 { return 0 }, true
