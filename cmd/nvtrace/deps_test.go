@@ -27,6 +27,7 @@ nvtrace/fatbin               < github.com/klauspost/compress/zstd github.com/ian
 nvtrace/nvattach/api         < nvtrace/traces
 nvtrace/ptx                  <
 nvtrace/ptx/emu              < nvtrace/ptx
+nvtrace/nvattach/sim         < nvtrace/fatbin nvtrace/ptx nvtrace/ptx/emu
 nvtrace/examples/rminfo      < nvtrace/rm
 nvtrace/cmd/nvtrace          < nvtrace/traces nvtrace/traces/export nvtrace/ptrace nvtrace/rm nvtrace/ioctl nvtrace/ioctl/record nvtrace/ioctl/replay nvtrace/ioctl/diff nvtrace/ioctl/allow nvtrace/fatbin nvtrace/ptx nvtrace/ptx/emu nvtrace/nvattach/api github.com/olekukonko/tablewriter github.com/olekukonko/tablewriter/tw
 `
