@@ -30,6 +30,7 @@ type programs struct {
 	routes  string
 	linked  string // linked with the driver
 	static  string // "": a static program can't be built here
+	tiny    string // a driver that needs no relocations
 	problem string
 }
 
@@ -47,7 +48,9 @@ func compilePrograms() (*programs, error) {
 	p := &programs{dir: dir, log: filepath.Join(dir, "log"), routes: filepath.Join(dir, "routes"), linked: filepath.Join(dir, "linked")}
 	const src = "../../examples/cuda/routes/"
 	lib := filepath.Join(dir, "libcuda.so.1")
+	p.tiny = filepath.Join(dir, "tiny.so")
 	steps := [][]string{
+		{"-shared", "-fPIC", "-nostdlib", "-o", p.tiny, "testdata/tiny.c"},
 		{"-shared", "-fPIC", "-Wl,--build-id", "-Wl,-soname,libcuda.so.1", "-DLOG=\"" + p.log + "\"", "-o", lib, "testdata/fakecuda.c"},
 		{"-shared", "-fPIC", "-o", filepath.Join(dir, "libneed.so"), src + "need.c", lib},
 		{"-o", p.routes, src + "routes.c", "-ldl", "-lpthread"},
@@ -122,14 +125,24 @@ func (o *outcome) texts(kind traces.Kind) []string {
 // trace runs a program under a Capture alone.
 func trace(t *testing.T, p *programs, o *capture.Options, argv ...string) *outcome {
 	t.Helper()
+	return traceWith(t, p, o, func(*capture.Capture) {}, func(*traces.Event) {}, argv...)
+}
+
+// traceWith gives the Capture and each event away, too.
+func traceWith(t *testing.T, p *programs, o *capture.Options, made func(*capture.Capture), each func(*traces.Event), argv ...string) *outcome {
+	t.Helper()
 	_ = os.Remove(p.log)
 	out := new(outcome)
 	opts := *o
-	opts.Emit = func(ev *traces.Event) { out.events = append(out.events, ev.Clone()) }
+	opts.Emit = func(ev *traces.Event) {
+		each(ev)
+		out.events = append(out.events, ev.Clone())
+	}
 	began := time.Now()
 	opts.Now = func() int64 { return time.Since(began).Nanoseconds() }
 	c := capture.New(&opts, 1)
 	defer c.Close()
+	made(c)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	env := append(os.Environ(), "LD_LIBRARY_PATH="+p.dir)
@@ -174,8 +187,8 @@ func TestRoutes(t *testing.T) {
 	tests := []struct {
 		name string
 		argv []string
-		loads,
-		kernels int // distinct launches
+		// What the driver is given, and the launches that have an image, at least.
+		loads, kernels int
 	}{
 		{"linked", []string{p.linked, "linked"}, 1, 1},
 		{"RTLD_NEXT", []string{p.linked, "next"}, 1, 1},
@@ -201,6 +214,7 @@ func TestRoutes(t *testing.T) {
 		{"cuLibraryLoadFromFile", []string{p.routes, "libfile", file}, 1, 1},
 		{"cuLinkAddData", []string{p.routes, "link"}, 2, 1},
 		{"cuLinkAddFile", []string{p.routes, "link", file}, 2, 1},
+		{"the driver is closed and opened again", []string{p.routes, "reopen"}, 4, 4},
 		{"another thread writes the image", []string{p.routes, "race"}, 50, 1},
 	}
 	if p.static != "" {

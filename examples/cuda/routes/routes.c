@@ -335,9 +335,62 @@ static int hostile(const char *what) {
 	return 9;
 }
 
+// by_self puts a library into memory as a loader does, but of its own: without
+// relocations. FILE needs none. how: 'm' copies it, 'p' maps it and makes it
+// executable afterwards.
+static int by_self(const char *file, char how) {
+	size_t n;
+	char *b = slurp(file, &n), *base;
+	Elf64_Ehdr *e = (void *)b;
+	Elf64_Phdr *p = (void *)(b + e->e_phoff);
+	int fd = open(file, O_RDONLY);
+	base = mmap(0, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	const char *strings = 0;
+	Elf64_Sym *symbols = 0;
+	for (int i = 0; i < e->e_phnum; i++) {
+		if (p[i].p_type == PT_LOAD && how == 'm')
+			memcpy(base + p[i].p_vaddr, b + p[i].p_offset, p[i].p_filesz);
+		else if (p[i].p_type == PT_LOAD && mmap(base + (p[i].p_vaddr & ~0xfff), p[i].p_filesz + (p[i].p_vaddr & 0xfff), PROT_READ | PROT_WRITE,
+							MAP_PRIVATE | MAP_FIXED, fd, p[i].p_offset & ~0xfff) == MAP_FAILED)
+			die("mmap", i);
+	}
+	for (int i = 0; i < e->e_phnum; i++) {
+		if (p[i].p_type == PT_DYNAMIC)
+			for (Elf64_Dyn *d = (void *)(base + p[i].p_vaddr); d->d_tag; d++) {
+				if (d->d_tag == DT_SYMTAB)
+					symbols = (void *)(base + d->d_un.d_ptr);
+				if (d->d_tag == DT_STRTAB)
+					strings = base + d->d_un.d_ptr;
+			}
+		if (p[i].p_type == PT_LOAD && p[i].p_flags & PF_X)
+			mprotect(base + (p[i].p_vaddr & ~0xfff), p[i].p_memsz + (p[i].p_vaddr & 0xfff), PROT_READ | PROT_EXEC);
+	}
+	for (Elf64_Sym *s = symbols + 1; (char *)s < strings; s++)
+		if (!strcmp(strings + s->st_name, "cuModuleLoadData")) {
+			handle m;
+			return ((CUresult(*)(handle *, const void *))(base + s->st_value))(&m, ptx);
+		}
+	return 9;
+}
+
+// overwrite puts a loader's first byte back to what its file has.
+static int overwrite(void) {
+	Dl_info info;
+	char first;
+	dladdr(cu.load, &info);
+	int fd = open(info.dli_fname, O_RDONLY);
+	if (pread(fd, &first, 1, (char *)cu.load - (char *)info.dli_fbase) != 1)
+		return 9;
+	mprotect((void *)((uintptr_t)cu.load & ~0xffful), 8192, PROT_READ | PROT_WRITE | PROT_EXEC);
+	*(volatile char *)cu.load = first;
+	return once(ptx);
+}
+
 static int run(const char *route, const char *file) {
 	handle m;
 	size_t n;
+	if (!strcmp(route, "memory") || !strcmp(route, "protect"))
+		return by_self(file, route[0]);
 	if (!strcmp(route, "dlmopen"))
 		fill(&cu, by_dlmopen);
 	else if (!strcmp(route, "gpa"))
@@ -408,6 +461,20 @@ static int run(const char *route, const char *file) {
 		CHECK(cu.loadfile(&m, file));
 		use(m);
 		return 0;
+	}
+	if (!strcmp(route, "overwrite"))
+		return overwrite();
+	if (!strcmp(route, "reopen")) { // the same addresses may come back, with other code behind them
+		for (int i = 0; i < 3; i++) {
+			once(ptx);
+			dlclose(library);
+			library = 0;
+			void *between = mmap(0, i << 12 | 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+			fill(&cu, by_dlsym);
+			start();
+			munmap(between, i << 12 | 4096);
+		}
+		return once(ptx);
 	}
 	if (!strcmp(route, "missing"))
 		return cu.loadfile(&m, "does/not/exist");

@@ -132,6 +132,8 @@ HIDDEN CUresult load(const char *who, struct module **out, const void *image) {
 		n = strlen((const char *)p);
 	if (n > 1ul << 40)
 		return INVALID_IMAGE;
+	if (n > 8 && memmem(p, n, "// refuse", 9))
+		return INVALID_IMAGE;
 	if (n > 8 && memmem(p, n, "// slow", 7))
 		for (int i = 0; i < 20; i++) // the program's other threads get a chance
 			sched_yield();
@@ -147,6 +149,8 @@ static CUresult load_file(const char *who, struct module **out, const char *name
 	size_t n = fread(buf, 1, sizeof buf, f);
 	fclose(f);
 	*out = calloc(1, sizeof **out);
+	if (memmem(buf, n, "// refuse", 9))
+		return INVALID_IMAGE;
 	return seen(who, (unsigned char *)buf, n, (*out)->sum);
 }
 
@@ -208,6 +212,8 @@ CUresult cuLinkCreate_v2(unsigned n, int *o, void **v, struct linker **out) { re
 CUresult cuLinkAddData_v2(struct linker *l, int type, void *data, size_t size, const char *name, unsigned n, int *o, void **v) {
 	char sum[65];
 	size_t text = size && !((char *)data)[size - 1] ? size - 1 : size;
+	if (memmem(data, size, "// refuse", 9))
+		return INVALID_IMAGE;
 	l->out = realloc(l->out, size + 1);
 	memcpy(l->out, data, size);
 	l->out[l->n = size] = 0;
