@@ -28,6 +28,7 @@ nvtrace/nvattach/api         < nvtrace/traces
 nvtrace/ptx                  <
 nvtrace/ptx/emu              < nvtrace/ptx
 nvtrace/nvattach/sim         < nvtrace/fatbin nvtrace/ptx nvtrace/ptx/emu
+nvtrace/nvattach             < nvtrace/fatbin nvtrace/ptx nvtrace/ptx/bpf github.com/cilium/ebpf github.com/cilium/ebpf/asm github.com/cilium/ebpf/btf
 nvtrace/examples/rminfo      < nvtrace/rm
 nvtrace/cmd/nvtrace          < nvtrace/traces nvtrace/traces/export nvtrace/ptrace nvtrace/rm nvtrace/ioctl nvtrace/ioctl/record nvtrace/ioctl/replay nvtrace/ioctl/diff nvtrace/ioctl/allow nvtrace/fatbin nvtrace/ptx nvtrace/ptx/emu nvtrace/nvattach/api github.com/olekukonko/tablewriter github.com/olekukonko/tablewriter/tw
 `

@@ -1,0 +1,139 @@
+package nvattach
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"nvtrace/fatbin"
+)
+
+func entry(tb testing.TB, kind fatbin.Kind, arch string, data []byte) fatbin.Entry {
+	tb.Helper()
+	a, err := fatbin.ParseArch(arch)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	e, err := fatbin.NewEntry(kind, a, data, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return e
+}
+
+func arch(tb testing.TB, s string) fatbin.Arch {
+	tb.Helper()
+	a, err := fatbin.ParseArch(s)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return a
+}
+
+func TestLoadable(t *testing.T) {
+	for _, tt := range []struct {
+		kind      fatbin.Kind
+		arch, gpu string
+		want      bool
+	}{
+		{fatbin.KindELF, "sm_90", "sm_90", true}, {fatbin.KindELF, "sm_90a", "sm_90", true}, {fatbin.KindELF, "sm_80", "sm_86", true},
+		{fatbin.KindELF, "sm_86", "sm_80", false}, {fatbin.KindELF, "sm_80", "sm_90", false}, {fatbin.KindELF, "sm_100f", "sm_103", true},
+		{fatbin.KindELF, "sm_100a", "sm_103", false}, {fatbin.KindPTX, "sm_50", "sm_90", true}, {fatbin.KindPTX, "sm_100", "sm_90", false},
+		{fatbin.KindPTX, "sm_90a", "sm_100", false}, {fatbin.KindPTX, "sm_100f", "sm_120", false}, {fatbin.KindLTOIR, "sm_90", "sm_90", false},
+	} {
+		if got := Loadable(tt.kind, arch(t, tt.arch), arch(t, tt.gpu)); got != tt.want {
+			t.Errorf("%v for %s on %s: %v", tt.kind, tt.arch, tt.gpu, got)
+		}
+	}
+}
+
+func TestPrefers(t *testing.T) {
+	old := []byte(strings.Replace(vectorAdd, "sm_90", "sm_60", 1))
+	list := []fatbin.Entry{
+		entry(t, fatbin.KindPTX, "sm_60", old), entry(t, fatbin.KindPTX, "sm_80", old), entry(t, fatbin.KindPTX, "sm_90a", old), entry(t, fatbin.KindPTX, "sm_100", old),
+	}
+	for _, tt := range []struct {
+		gpu  string
+		want int
+	}{{"sm_70", 0}, {"sm_86", 1}, {"sm_90", 2}, {"sm_103", 3}, {"sm_50", -1}} {
+		if got := Prefers(list, fatbin.KindPTX, arch(t, tt.gpu)); got != tt.want {
+			t.Errorf("%s takes entry %d, want %d", tt.gpu, got, tt.want)
+		}
+	}
+}
+
+func TestRewritePTX(t *testing.T) {
+	r := newRig(t, nil, object(t, "example_count"))
+	image := append([]byte(vectorAdd), 0)
+	out, err := r.plan.Rewrite(image, r.maps, &RewriteOptions{Arch: arch(t, "sm_90")})
+	if err != nil || !out.Changed || len(out.Kernels) != 1 || fatbin.Sniff(out.Image) != fatbin.FormatPTX {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	r.runAdd(strings.TrimRight(string(out.Image), "\x00"), 2, 64)
+	if n := r.value("threads", 1); n != 128 {
+		t.Errorf("%d threads", n)
+	}
+	compiled, err := r.plan.Rewrite(image, r.maps, &RewriteOptions{Arch: arch(t, "sm_90"), Compile: func(text string) ([]byte, error) {
+		if !strings.Contains(text, "red.global.add") && !strings.Contains(text, "red.") {
+			t.Errorf("compiled: %s", text)
+		}
+		return []byte("a cubin"), nil
+	}})
+	if err != nil || string(compiled.Image) != "a cubin" {
+		t.Errorf("%q, %v", compiled.Image, err)
+	}
+	broken, err := r.plan.Rewrite(image, r.maps, &RewriteOptions{Arch: arch(t, "sm_90"), Compile: func(string) ([]byte, error) { return nil, errors.New("time limit") }})
+	if err != nil || broken.Changed || !bytes.Equal(broken.Image, image) || len(broken.Unprobed) != 1 || broken.Unprobed[0].Reason != "compiling: time limit" {
+		t.Errorf("%+v, %v", broken, err)
+	}
+}
+
+func TestRewriteContainer(t *testing.T) {
+	r := newRig(t, nil, object(t, "example_count"))
+	sm60 := strings.Replace(vectorAdd, "sm_90", "sm_60", 1)
+	c := &fatbin.Container{Entries: []fatbin.Entry{
+		entry(t, fatbin.KindPTX, "sm_60", []byte(sm60)),
+		entry(t, fatbin.KindPTX, "sm_90", []byte(vectorAdd)),
+		entry(t, fatbin.KindPTX, "sm_100", []byte(strings.Replace(vectorAdd, "sm_90", "sm_100", 1))),
+	}}
+	image := c.Append(nil)
+	out, err := r.plan.Rewrite(append(image, "behind"...), r.maps, &RewriteOptions{Arch: arch(t, "sm_90")})
+	if err != nil || !out.Changed || !bytes.HasSuffix(out.Image, []byte("behind")) {
+		t.Fatalf("%v, %v", out, err)
+	}
+	got, _, err := fatbin.ParseContainer(out.Image)
+	if err != nil || len(got.Entries) != 3 {
+		t.Fatal(err)
+	}
+	at := Prefers(got.Entries, fatbin.KindPTX, arch(t, "sm_90"))
+	text, err := got.Entries[at].Data(nil)
+	if err != nil || string(text) != out.Text || got.Entries[at].Arch() != arch(t, "sm_90") {
+		t.Errorf("the driver would take another text: %v", err)
+	}
+	for _, i := range []int{0, 1} {
+		data, err := got.Entries[i].Data(nil)
+		if err != nil || strings.Contains(string(data), "nvt") {
+			t.Errorf("entry %d is not as it was: %v", i, err)
+		}
+	}
+	none, err := r.plan.Rewrite(c.Append(nil), r.maps, &RewriteOptions{Arch: arch(t, "sm_50")})
+	if !errors.Is(err, ErrNotWoven) {
+		t.Errorf("no entry for the GPU: %+v, %v", none, err)
+	}
+}
+
+func TestRewritePassesThrough(t *testing.T) {
+	r := newRig(t, &PlanOptions{Kernels: []string{"other"}}, object(t, "example_count"))
+	image := (&fatbin.Container{Entries: []fatbin.Entry{entry(t, fatbin.KindPTX, "sm_90", []byte(vectorAdd))}}).Append(nil)
+	out, err := r.plan.Rewrite(image, r.maps, &RewriteOptions{Arch: arch(t, "sm_90"), Compile: func(string) ([]byte, error) {
+		t.Error("compiled for nothing")
+		return nil, nil
+	}})
+	if err != nil || out.Changed || &out.Image[0] != &image[0] || len(out.Unprobed) != 0 {
+		t.Errorf("%+v, %v", out, err)
+	}
+	if _, err := r.plan.Rewrite([]byte("no image"), r.maps, &RewriteOptions{Arch: arch(t, "sm_90")}); !errors.Is(err, ErrNotWoven) {
+		t.Errorf("%v", err)
+	}
+}
