@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"nvtrace/ptrace/agent"
 )
 
 // openFile is an open file description of a device node.
@@ -30,6 +32,8 @@ type process struct {
 	// closing holds the descriptors of close calls that have not returned: until
 	// the kernel gets to it, other threads can still use them.
 	closing map[int32]*thread
+	// agent is set while ioctls are logged in the process.
+	agent *agent.Process
 }
 
 // fork returns what a new process of p's begins with.
@@ -69,6 +73,9 @@ func (p *process) dropMap(addr, length uint64) {
 // forget drops a descriptor and returns what it was.
 func (p *process) forget(fd int32) *openFile {
 	f := p.fds[fd]
+	if f != nil && p.agent != nil {
+		p.agent.SetKind(fd, fastNone)
+	}
 	delete(p.fds, fd)
 	return f
 }

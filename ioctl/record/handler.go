@@ -10,6 +10,7 @@ import (
 
 	"nvtrace/ioctl"
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/agent"
 	"nvtrace/traces"
 )
 
@@ -36,6 +37,9 @@ type recorder struct {
 	path     [maxPath]byte
 	scratch  traces.Event
 	mem      memory
+
+	agent *agent.Agent
+	fast  fast
 }
 
 // thread is what the recorder keeps with each ptrace.Task: the event of the
@@ -46,6 +50,7 @@ type thread struct {
 	active bool
 	file   *openFile  // behind ev.FD; nil: not a device's
 	ends   []closedFD // what a call of close or close_range closes
+	want   uint32     // who wants the exit of the call: bit 0 the recorder, then extensions
 }
 
 // closedFD is a descriptor that a call closes.
@@ -74,6 +79,11 @@ func (r *recorder) process(pid int) *process {
 
 // Enter implements ptrace.Handler.
 func (r *recorder) Enter(t *ptrace.Task, c *ptrace.Syscall) ptrace.Verdict {
+	if c.Class == agent.Class {
+		r.agent.Trap(t, c, r.flush)
+		r.watch()
+		return ptrace.Skip
+	}
 	th := r.thread(t)
 	th.class = c.Class
 	var ok bool
@@ -140,6 +150,7 @@ func (r *recorder) enterIoctl(t *ptrace.Task, th *thread, c *ptrace.Syscall) boo
 	if !r.begin(t, th, c, traces.KindIoctl, int32(uint32(c.Args[0]))) {
 		return false
 	}
+	r.speed(t, r.process(t.PID), c)
 	r.watcher.Enter(&th.ev, r.mem.of(t))
 	return true
 }
@@ -185,6 +196,7 @@ func (r *recorder) enterClose(t *ptrace.Task, th *thread, c *ptrace.Syscall) boo
 	if len(th.ends) == 0 {
 		return false
 	}
+	r.withdraw(p, th.ends)
 	for _, e := range th.ends {
 		p.beginClose(e.fd, th)
 	}
@@ -231,6 +243,7 @@ func (r *recorder) reused(p *process, fd int32) {
 // enterDup also wants to see a dup2 that puts something else in the place of a
 // device descriptor.
 func (r *recorder) enterDup(t *ptrace.Task, th *thread, c *ptrace.Syscall) bool {
+	r.withdrawTarget(t, c)
 	if r.begin(t, th, c, traces.KindDup, int32(uint32(c.Args[0]))) {
 		return true
 	}
@@ -276,6 +289,7 @@ func (r *recorder) Exit(t *ptrace.Task, c *ptrace.Syscall) {
 	switch th.class {
 	case classIoctl:
 		r.watcher.Exit(ev, r.mem.of(t))
+		r.replan() // it may have told the version
 	case classOpen:
 		if !r.exitOpen(t, ev) {
 			return
@@ -322,6 +336,7 @@ func (r *recorder) exitOpen(t *ptrace.Task, ev *traces.Event) bool {
 func (r *recorder) exitDup(t *ptrace.Task, th *thread) bool {
 	ev := &th.ev
 	if ev.Ret < 0 {
+		r.restoreTarget(r.process(t.PID), ev)
 		return th.file != nil
 	}
 	p, fd := r.process(t.PID), int32(ev.Ret)
@@ -331,7 +346,7 @@ func (r *recorder) exitDup(t *ptrace.Task, th *thread) bool {
 	}
 	r.reused(p, fd)
 	if th.file != nil { // as it was at entry: another thread may have closed the original
-		p.fds[fd] = th.file
+		r.setFD(p, fd, th.file)
 	}
 	return th.file != nil
 }
@@ -349,7 +364,7 @@ func (r *recorder) implicitClose(at *traces.Event, fd int32, f *openFile) {
 // hold notes that a process holds a device descriptor and, at its first one,
 // makes the calls that matter from then on visible.
 func (r *recorder) hold(t *ptrace.Task, fd int32, f *openFile) {
-	r.process(t.PID).fds[fd] = f
+	r.setFD(r.process(t.PID), fd, f)
 	r.narrow(t)
 }
 
@@ -459,14 +474,6 @@ func (r *recorder) note(t *ptrace.Task, text string) {
 }
 
 func (r *recorder) now() int64 { return monotonic() - r.start }
-
-func (r *recorder) put(ev *traces.Event) {
-	r.events++
-	for i := range ev.Mem {
-		r.bytes += uint64(len(ev.Mem[i].In))
-	}
-	r.emit(ev)
-}
 
 func monotonic() int64 {
 	var ts unix.Timespec

@@ -37,6 +37,7 @@ func newStage(pids ...int) *stage {
 	}
 	o.setDefaults(&Nodes{})
 	s.recorder = &recorder{opts: o, procs: map[int]*process{}, watcher: ioctl.NewWatcher(o.Header.Driver)}
+	s.agent = s.newAgent()
 	s.emit = func(ev *traces.Event) {
 		implicit := ""
 		if ev.Flags != 0 {

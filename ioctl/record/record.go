@@ -16,6 +16,7 @@ import (
 
 	"nvtrace/ioctl"
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/agent"
 	"nvtrace/traces"
 )
 
@@ -32,6 +33,12 @@ type Sink interface {
 // unmappings, under a seccomp filter.
 type Options struct {
 	Ptrace ptrace.Options // what to run and how to trace it; its rules are set by this package
+
+	// Fast says whether ioctls are recorded in the traced processes, without a stop.
+	Fast FastMode
+	// Extend, if not nil, is asked once, before anything is traced, for what else is
+	// to watch the program. The Recorder can be kept.
+	Extend func(r *Recorder) ([]Extension, error)
 
 	CountsOnly bool // do not wait for the exit of ioctls: no results, times or written bytes; one stop each
 	Munmap     bool // record munmap and mremap of device mappings too
@@ -52,6 +59,9 @@ type Options struct {
 type Result struct {
 	*ptrace.Result
 	Cost traces.Cost
+	// FastIoctls is how many ioctls were recorded without a stop.
+	FastIoctls uint64
+	Agent      agent.Stats
 }
 
 // Run starts a program under the tracer and records it until it has ended.
@@ -77,25 +87,31 @@ func run(o *Options, trace func(ptrace.Handler, *ptrace.Options) (*ptrace.Result
 	started := time.Now()
 	r := &recorder{opts: &opts, procs: make(map[int]*process), watcher: ioctl.NewWatcher(opts.Header.Driver)}
 	r.watcher.SetBrief(opts.CountsOnly)
+	r.agent, r.fast.on = r.newAgent(), opts.Fast == FastAuto
+	r.replan()
+	handler, err := r.extend()
+	if err != nil {
+		return Result{}, err
+	}
 	r.start = monotonic() - (started.UnixNano() - opts.Header.Start)
 	q := newQueue()
 	r.emit = q.put
 	sinks := Guard(opts.Sinks, opts.OnFault, opts.Logger)
 	go q.consume(sinks.Event, sinks.Idle)
 
-	opts.Ptrace.Rules, opts.Ptrace.ExtraRules = baseRules(), deviceRules(opts.Munmap)
 	cpu := processCPU()
-	res, err := trace(r, &opts.Ptrace)
+	res, err := trace(handler, &opts.Ptrace)
 	if res == nil {
 		res = new(ptrace.Result)
 	}
+	r.finish()
 	cost := traces.Cost{
 		Stops: res.Stops, Events: r.events, Bytes: r.bytes,
 		TracerCPU: processCPU() - cpu, Wall: time.Since(started).Nanoseconds(),
 	}
 	r.emit(&traces.Event{Kind: traces.KindEnd, Time: r.now(), FD: -1, Cost: &cost})
 	q.close()
-	return Result{res, cost}, err
+	return Result{res, cost, r.fast.events, r.agent.Stats()}, err
 }
 
 func (o *Options) setDefaults(n *Nodes) {

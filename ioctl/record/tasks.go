@@ -10,6 +10,8 @@ import (
 
 // Task implements ptrace.Handler.
 func (r *recorder) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
+	r.fast.task = t
+	r.agent.Task(t, e)
 	switch e.Kind {
 	case ptrace.TaskNew:
 		r.newTask(t, e)
@@ -114,7 +116,7 @@ func (r *recorder) exec(t *ptrace.Task, e *ptrace.TaskEvent) {
 	ev.Path, ev.Argv = exePath(t.PID), cmdline(t.PID)
 	r.put(ev)
 	p := r.process(t.PID)
-	p.maps = nil
+	p.maps, p.agent = nil, nil
 	r.verify(t, p, e.Time-r.start)
 	if !r.started {
 		// Descriptors that nvtrace's own parent handed down.

@@ -1,0 +1,186 @@
+package ioctl
+
+import (
+	"nvtrace/rm"
+)
+
+// Plan says which requests are so plain that a few numbers tell which memory
+// they refer to: exactly the segments that a [Watcher] copies. It is for copying
+// where there is no room for tables. Requests that are not in it need a Watcher.
+type Plan struct {
+	Requests []PlainRequest
+	Tables   [][]PlainLength
+}
+
+// PlainRequest is one request. Its argument is a segment, if it is not null.
+type PlainRequest struct {
+	UVM     bool   // on nvidia-uvm; otherwise on nvidiactl or a GPU
+	Request uint32 // as in the ioctl
+	Size    uint32 // bytes of the argument
+	// Follow: the argument has a pointer to a second segment at offset Ptr, unless
+	// that is null or of length 0. Its length is in Tables[Table] under the number
+	// at offset Select, or, if it is not there, at offset Len (4 bytes). If any bit of
+	// Mask is set in the 4 bytes at offset Flags, or the 8 bytes at offset Null are
+	// not 0, a Watcher is needed. An offset of 255 means that there is no such field.
+	Follow           bool
+	Ptr, Len, Select uint8
+	Flags, Null      uint8
+	Mask             uint32
+	Table            uint8
+}
+
+// PlainLength is the length of the memory that goes with a number.
+type PlainLength struct {
+	Value  uint32
+	Length uint32 // bytes, or one of the following
+}
+
+// What is no number of bytes.
+const (
+	LengthClaimed = 1<<32 - 2 // what the argument says
+	LengthUnknown = 1<<32 - 1 // a Watcher is needed
+)
+
+// maxPlain is the longest argument that a plan has.
+const maxPlain = 8 << 10
+
+// NewPlan makes the plan for a driver's tables. brief is as in
+// [Watcher.SetBrief].
+func NewPlan(abi *rm.ABI, brief bool) *Plan {
+	p := new(Plan)
+	for e := range abi.Escapes() {
+		p.escape(abi, e, brief)
+	}
+	if !brief {
+		for r := range abi.UVMs() {
+			// The request is the number itself, without an encoding.
+			if r.Size > 0 && r.Size <= maxPlain {
+				p.Requests = append(p.Requests, PlainRequest{UVM: true, Request: r.Nr, Size: uint32(r.Size)})
+			}
+		}
+	}
+	return p
+}
+
+// rmRequest is _IOWR('F', nr, size), as programs make the requests.
+func rmRequest(nr uint32, size int) uint32 { return 3<<30 | uint32(size)<<16 | 'F'<<8 | nr }
+
+// escape enters the requests of an escape, one for each size of its argument.
+func (p *Plan) escape(abi *rm.ABI, e *rm.Escape, brief bool) {
+	if e.Nr == escCheckVersion || e.Nr == escXfer || e.Array {
+		return // tells the version; holds another escape; has any size
+	}
+	for _, s := range e.Params {
+		if s.Size == 0 || s.Size > maxPlain {
+			continue
+		}
+		r := PlainRequest{Request: rmRequest(e.Nr, s.Size), Size: uint32(s.Size)}
+		if brief || p.pointers(abi, &r, e, s) {
+			p.Requests = append(p.Requests, r)
+		}
+	}
+}
+
+// pointers describes the pointers of an escape's argument, and returns false if
+// they are not plain: one that is followed, and one that is as a rule null.
+func (p *Plan) pointers(abi *rm.ABI, r *PlainRequest, e *rm.Escape, s *rm.Struct) bool {
+	r.Null = noField
+	for i := range e.Embedded {
+		q := &e.Embedded[i]
+		switch {
+		case q.In != s:
+		case p.follow(abi, r, q):
+		case r.Null == noField && q.Offset < noField:
+			r.Null = uint8(q.Offset)
+		default:
+			return false
+		}
+	}
+	return r.Follow || r.Null == noField
+}
+
+// follow describes a pointer of an escape, and returns false if it is not plain.
+func (p *Plan) follow(abi *rm.ABI, r *PlainRequest, e *rm.Embedded) bool {
+	switch {
+	case r.Follow:
+		return false // there is one already
+	case e.Of == rm.TargetControl:
+		// NVOS54_PARAMETERS: cmd at 8, as in resolve.
+		if e.CountSize != 4 || e.Plus != 0 || e.Square || e.Elem != 1 || e.When != "" || e.Count == "" {
+			return false
+		}
+		r.Follow, r.Ptr, r.Len, r.Select, r.Flags = true, uint8(e.Offset), uint8(e.CountOff), 8, 12
+		r.Mask = controlFinn
+		r.Table = p.controls()
+		return true
+	case e.Of == rm.TargetAlloc:
+		// NVOS21 and NVOS64: hClass at 12, as in resolveAlloc.
+		r.Follow, r.Ptr, r.Select, r.Len, r.Flags = true, uint8(e.Offset), 12, noField, noField
+		if f := fieldOf(e.In, "paramsSize"); f != nil && f.Size == 4 {
+			r.Len = uint8(f.Offset)
+		}
+		if f := fieldOf(e.In, "flags"); f != nil {
+			r.Flags, r.Mask = uint8(f.Offset), allocFinn
+		}
+		r.Table = p.allocs(abi)
+		return true
+	}
+	return false
+}
+
+// noField says that the argument has no such field.
+const noField = 0xff
+
+// The tables of a plan.
+const (
+	tableControls = iota
+	tableAllocs
+)
+
+// table returns the table of that number, which is to be filled if it is new.
+func (p *Plan) table(n int) (list *[]PlainLength, isNew bool) {
+	for len(p.Tables) <= n {
+		p.Tables = append(p.Tables, nil)
+	}
+	return &p.Tables[n], p.Tables[n] == nil
+}
+
+// controls lists the control commands whose parameters have pointers, in any
+// layout: those need a Watcher. All others are as long as the program says.
+func (p *Plan) controls() uint8 {
+	list, isNew := p.table(tableControls)
+	if !isNew {
+		return tableControls
+	}
+	*list = []PlainLength{}
+	seen := make(map[uint32]bool)
+	for _, v := range rm.Versions() {
+		for c := range rm.Load(v).Controls() {
+			for o := c; o != nil; o = o.Other {
+				if len(o.Embedded) > 0 && !seen[c.Cmd] {
+					seen[c.Cmd] = true
+					*list = append(*list, PlainLength{c.Cmd, LengthUnknown})
+				}
+			}
+		}
+	}
+	return tableControls
+}
+
+// allocs lists the lengths of the classes' allocation parameters.
+func (p *Plan) allocs(abi *rm.ABI) uint8 {
+	list, isNew := p.table(tableAllocs)
+	if !isNew {
+		return tableAllocs
+	}
+	*list = []PlainLength{}
+	for c := range abi.Classes() {
+		switch {
+		case c.Alloc != nil:
+			*list = append(*list, PlainLength{c.ID, uint32(c.Alloc.Size)})
+		case c.Need == rm.NeedNone:
+			*list = append(*list, PlainLength{c.ID, 0})
+		}
+	}
+	return tableAllocs
+}

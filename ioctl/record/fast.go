@@ -1,0 +1,366 @@
+package record
+
+import (
+	"bytes"
+	"time"
+
+	"nvtrace/ioctl"
+	"nvtrace/ptrace"
+	"nvtrace/ptrace/agent"
+	"nvtrace/rm"
+	"nvtrace/traces"
+)
+
+// FastMode says whether ioctls are recorded in the traced processes.
+type FastMode uint8
+
+// The modes.
+const (
+	FastAuto FastMode = iota // wherever it is possible
+	FastOff                  // nowhere
+)
+
+// Kinds of descriptors in the agent's plan.
+const (
+	fastNone uint8 = iota
+	fastRM         // nvidiactl and GPUs
+	fastUVM
+)
+
+// kindOf says what the agent may do with a file.
+func kindOf(f *openFile) uint8 {
+	switch ioctl.DeviceOf(f.name, f.rdev) {
+	case ioctl.DeviceCtl, ioctl.DeviceGPU:
+		return fastRM
+	case ioctl.DeviceUVM:
+		return fastUVM
+	}
+	return fastNone
+}
+
+// fast is the part of the recorder that deals with the agent.
+type fast struct {
+	on     bool    // the agent logs ioctls
+	abi    *rm.ABI // of the plan in force
+	events uint64  // ioctls that the agent logged
+	ev     traces.Event
+
+	stage batch   // events that wait for the agent's records of before, in order
+	next  int     // of stage.events
+	times []int64 // when they came, CLOCK_MONOTONIC
+
+	task   *ptrace.Task // any
+	timer  *time.Timer
+	ticks  bool // the timer runs
+	quiet  int  // ticks without a record
+	last   uint64
+	giving bool // events are being given out in order
+}
+
+// Intervals of the looks at the rings. Rings that fill up call by themselves.
+const (
+	tick       = 5 * time.Millisecond
+	quietTicks = 20 // without a record: then the next ioctl is made to stop for us instead
+)
+
+// maxStage is how many bytes may wait for the agent's records.
+const maxStage = 8 << 20
+
+// newAgent sets the agent up.
+func (r *recorder) newAgent() *agent.Agent {
+	return agent.New(&agent.Options{Bind: r.bind, Record: r.agentRecord, Logger: r.opts.Logger})
+}
+
+// replan gives the agent the rules of the tables in use.
+func (r *recorder) replan() {
+	abi := r.watcher.ABI()
+	if !r.fast.on || r.fast.abi == abi {
+		return
+	}
+	r.fast.abi = abi
+	if err := r.agent.SetPlan(plan(ioctl.NewPlan(abi, r.opts.CountsOnly))); err != nil {
+		r.opts.Logger.Warn("ioctls are not recorded in the program", "err", err)
+		r.fast.on = false
+	}
+}
+
+// plan translates.
+func plan(p *ioctl.Plan) *agent.Plan {
+	out := new(agent.Plan)
+	for _, t := range p.Tables {
+		var list []agent.Entry
+		for _, e := range t {
+			n := agent.Length(e.Length)
+			switch e.Length {
+			case ioctl.LengthClaimed:
+				n = agent.LengthClaimed
+			case ioctl.LengthUnknown:
+				n = agent.LengthSupervisor
+			}
+			list = append(list, agent.Entry{Value: e.Value, Length: n})
+		}
+		out.Tables = append(out.Tables, list)
+	}
+	for _, q := range p.Requests {
+		kind := fastRM
+		if q.UVM {
+			kind = fastUVM
+		}
+		rule := agent.Rule{
+			Kind: kind, Request: q.Request, Size: q.Size, Ptr: agent.NoField, Len: agent.NoField,
+			Select: agent.NoField, Flags: agent.NoField, Null: agent.NoField, Max: agent.MaxLength,
+		}
+		if q.Follow {
+			rule.Follow, rule.Ptr, rule.Select, rule.Table = true, q.Ptr, q.Select, q.Table
+			rule.Len, rule.Flags, rule.Mask, rule.Null = q.Len, q.Flags, q.Mask, q.Null
+			rule.Default = agent.LengthClaimed
+		}
+		out.Rules = append(out.Rules, rule)
+	}
+	return out
+}
+
+// speed puts the agent to work in a process that makes ioctls on devices, if
+// that is possible: at an ioctl that the filter stopped.
+func (r *recorder) speed(t *ptrace.Task, p *process, c *ptrace.Syscall) {
+	if !r.fast.on || !p.narrow || c.Compat {
+		return
+	}
+	r.replan()
+	ap := r.agent.Find(t)
+	if ap == nil {
+		var err error
+		if ap, err = r.agent.Process(t); err != nil {
+			return
+		}
+	}
+	if p.agent != ap {
+		p.agent = ap
+		for fd, f := range p.fds {
+			ap.SetKind(fd, kindOf(f))
+		}
+	}
+	ap.Update(t)
+	ap.PatchSite(t, c.IP)
+	r.watch()
+}
+
+// watch makes sure that the rings are looked at from time to time.
+func (r *recorder) watch() {
+	f := &r.fast
+	if f.ticks || f.task == nil {
+		return
+	}
+	f.ticks, f.quiet = true, 0
+	r.agent.Wake()
+	r.schedule()
+}
+
+// schedule asks for the next tick. The timer only asks; what it asks for happens
+// on the tracing thread.
+func (r *recorder) schedule() {
+	f := &r.fast
+	if f.timer == nil {
+		task := f.task
+		f.timer = time.AfterFunc(tick, func() { task.Post(r.tick) })
+		return
+	}
+	f.timer.Reset(tick)
+}
+
+// tick looks at the rings. When nothing happens for a while it is not needed
+// any more: the next ioctl stops for the supervisor.
+func (r *recorder) tick() {
+	f := &r.fast
+	r.flush()
+	n := r.events
+	if f.quiet++; n != f.last {
+		f.quiet, f.last = 0, n
+	}
+	if f.quiet > quietTicks && f.next == len(f.stage.events) && r.agent.Idle(true) {
+		f.ticks = false
+		return
+	}
+	r.schedule()
+}
+
+// put records an event. While the agent is at work, it waits for records of
+// before.
+func (r *recorder) put(ev *traces.Event) {
+	r.events++
+	for i := range ev.Mem {
+		r.bytes += uint64(len(ev.Mem[i].In))
+	}
+	f := &r.fast
+	if f.giving || !r.agent.Active() && len(f.stage.events) == 0 {
+		r.emit(ev)
+		return
+	}
+	f.stage.add(ev)
+	f.times = append(f.times, monotonic())
+	r.watch()
+	if f.stage.bytes > maxStage {
+		r.flush()
+	}
+}
+
+// flush gives out all events whose order is known.
+func (r *recorder) flush() { r.merge(r.agent.Collect()) }
+
+// merge gives out the agent's records, and the events that waited for them, up to
+// a time.
+func (r *recorder) merge(limit int64) {
+	f := &r.fast
+	f.giving = true
+	for {
+		end, ok := r.agent.Peek()
+		waits := f.next < len(f.times) && f.times[f.next] <= limit
+		switch {
+		case ok && (!waits || end < f.times[f.next]):
+			r.agent.Deliver()
+		case waits:
+			r.emit(&f.stage.events[f.next])
+			f.next++
+		default:
+			f.giving = false
+			if f.next == len(f.times) {
+				f.stage.reset()
+				f.times, f.next = f.times[:0], 0
+			}
+			return
+		}
+	}
+}
+
+// finish gives out what is left when everything has ended.
+func (r *recorder) finish() {
+	if r.fast.timer != nil {
+		r.fast.timer.Stop()
+	}
+	r.merge(r.agent.Finish())
+}
+
+// setFD enters a descriptor into a process's table.
+func (r *recorder) setFD(p *process, fd int32, f *openFile) {
+	p.fds[fd] = f
+	if p.agent != nil && p.narrow {
+		p.agent.SetKind(fd, kindOf(f))
+	}
+}
+
+// withdraw keeps the agent from descriptors that are about to mean something
+// else, and finds out what it has done with them.
+func (r *recorder) withdraw(p *process, list []closedFD) {
+	if p.agent == nil {
+		return
+	}
+	for _, e := range list {
+		p.agent.SetKind(e.fd, fastNone)
+	}
+	r.agent.Settle(p.pid)
+}
+
+// withdrawTarget does so with the target of a call of dup2 or dup3.
+func (r *recorder) withdrawTarget(t *ptrace.Task, c *ptrace.Syscall) {
+	p := r.process(t.PID)
+	if p.agent == nil {
+		return
+	}
+	if name := c.Name(); name != "dup2" && name != "dup3" {
+		return
+	}
+	if from, to := int32(uint32(c.Args[0])), int32(uint32(c.Args[1])); from != to && p.fds[to] != nil {
+		r.withdraw(p, []closedFD{{fd: to}})
+	}
+}
+
+// restoreTarget ends that for a call that failed.
+func (r *recorder) restoreTarget(p *process, ev *traces.Event) {
+	if fd := int32(uint32(ev.Args[1])); p.agent != nil && p.fds[fd] != nil {
+		r.setFD(p, fd, p.fds[fd])
+	}
+}
+
+// bind implements agent.Options.Bind: what the descriptor is now.
+func (r *recorder) bind(ap *agent.Process, rec *agent.Record) any {
+	p := r.procs[ap.PID]
+	if p == nil || p.agent != ap {
+		return nil
+	}
+	fd := int32(uint32(rec.Args[0]))
+	if f := p.fds[fd]; f != nil {
+		return f
+	}
+	if f := p.beingClosed(fd); f != nil {
+		return f
+	}
+	return nil
+}
+
+// agentRecord implements agent.Options.Record.
+func (r *recorder) agentRecord(_ *agent.Process, rec *agent.Record) {
+	ev := &r.fast.ev
+	ev.Reset()
+	if rec.Kind != agent.KindIoctl {
+		CallEvent(ev, rec)
+		ev.Time -= r.start
+		r.put(ev)
+		return
+	}
+	f, ok := rec.Tag.(*openFile)
+	if !ok || f == nil {
+		return // no device's, as it turned out
+	}
+	ev.Kind, ev.PID, ev.TID = traces.KindIoctl, int32(rec.PID), int32(rec.TID)
+	ev.Time, ev.Dur, ev.Args, ev.Ret = rec.Begin-r.start, rec.End-rec.Begin, rec.Args, rec.Ret
+	ev.FD = int32(uint32(rec.Args[0]))
+	setFile(ev, f)
+	switch {
+	case r.opts.CountsOnly:
+		ev.Flags |= traces.FlagNoExit
+		ev.Dur, ev.Ret = 0, 0
+	case rec.Unfinished:
+		ev.Flags |= traces.FlagUnfinished
+		ev.Dur = 0
+	}
+	if rec.Truncated {
+		ev.Flags |= traces.FlagTruncated
+	}
+	for _, s := range rec.Segs {
+		seg := traces.Seg{Addr: s.Addr, Len: s.Len, In: s.In}
+		if ev.Flags&(traces.FlagNoExit|traces.FlagUnfinished) == 0 {
+			if seg.Out = s.Out; bytes.Equal(s.In, s.Out) {
+				seg.Out = seg.In
+			}
+		}
+		ev.Mem = append(ev.Mem, seg)
+	}
+	r.fast.events++
+	r.put(ev)
+}
+
+// CallEvent makes the event of a record of a hooked function: KindCall or
+// KindReturn, with Time in CLOCK_MONOTONIC. Memory is that of the record.
+func CallEvent(ev *traces.Event, rec *agent.Record) {
+	ev.Reset()
+	ev.Kind = traces.KindCall
+	ev.PID, ev.TID, ev.Time, ev.Args = int32(rec.PID), int32(rec.TID), rec.Begin, rec.Args
+	if h := rec.Hook; h != nil {
+		ev.Name, ev.Path = h.Name, h.Library
+	}
+	if rec.Kind == agent.KindReturn {
+		ev.Kind, ev.Ret, ev.Dur = traces.KindReturn, rec.Ret, rec.End-rec.Begin
+	}
+	if rec.NoReturn && rec.Hook != nil && !rec.Hook.NoReturn {
+		ev.Flags |= traces.FlagNoExit
+	}
+	if rec.Unfinished {
+		ev.Flags |= traces.FlagUnfinished
+	}
+	if rec.Truncated {
+		ev.Flags |= traces.FlagTruncated
+	}
+	for _, s := range rec.Segs {
+		ev.Mem = append(ev.Mem, traces.Seg{Addr: s.Addr, Len: s.Len, In: s.In, Out: s.Out})
+	}
+}

@@ -1,0 +1,258 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"nvtrace/ptrace"
+)
+
+// Agent puts agents into processes and reads what they record. All methods are
+// for the tracing thread.
+type Agent struct {
+	o     Options
+	blob  *blob
+	plan  []byte // the rules, as the processes have them
+	procs map[int]*Process
+	rings []*ring // that may have records
+	stats Stats
+
+	ready []ready // in order of time, from next on
+	next  int
+	limit int64 // up to which records were given out
+	stall int64 // since when a record in the making has held others back; 0: none does
+	rec   Record
+	segs  []Seg
+}
+
+// New returns an Agent. o may be nil.
+func New(o *Options) *Agent {
+	a := &Agent{procs: make(map[int]*Process), blob: embedded()}
+	if o != nil {
+		a.o = *o
+	}
+	if a.o.Logger == nil {
+		a.o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return a
+}
+
+// Rules select the system calls by which the agent calls for the supervisor.
+// They must be among the rules of the trace, before all others.
+func (a *Agent) Rules() []ptrace.Rule {
+	return []ptrace.Rule{{
+		Names: []string{"ioctl"}, Class: Class,
+		Args: []ptrace.ArgMatch{{Arg: 0, Value: trapFD, Low: true}, {Arg: 1, Value: trapRequest, Low: true}},
+	}}
+}
+
+// Stats returns what was done so far.
+func (a *Agent) Stats() Stats { return a.stats }
+
+// Find returns t's process if the agent is at work in it, or nil.
+func (a *Agent) Find(t *ptrace.Task) *Process {
+	if p := a.procs[t.PID]; p != nil && p.started {
+		return p
+	}
+	return nil
+}
+
+// Process returns t's process with the agent at work. It is put in if need
+// be, for which t must be stopped as [ptrace.Task.Syscall] wants; that stops
+// the other threads for a moment. The error matches ErrUnsupported, and stays the
+// same until the process execs.
+func (a *Agent) Process(t *ptrace.Task) (*Process, error) {
+	p := a.procs[t.PID]
+	if p == nil {
+		p = &Process{a: a, PID: t.PID}
+		a.procs[t.PID] = p
+	}
+	switch {
+	case p.started:
+		return p, nil
+	case p.err != nil:
+		return nil, p.err
+	}
+	if err := p.start(t); errors.Is(err, errBusy) {
+		return nil, fmt.Errorf("%w: process %d: %w", ErrUnsupported, p.PID, err)
+	} else if err != nil {
+		p.err = fmt.Errorf("%w: process %d: %w", ErrUnsupported, p.PID, err)
+		a.stats.Refused++
+		a.o.Logger.Debug("no agent", "pid", p.PID, "err", err)
+		return nil, p.err
+	}
+	a.stats.Processes++
+	return p, nil
+}
+
+// Task must be told of the changes in tasks' lives, before anything else is done
+// about them.
+func (a *Agent) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
+	switch e.Kind {
+	case ptrace.TaskNew:
+		a.newTask(t, e)
+	case ptrace.TaskExec:
+		a.endProcess(t.PID)
+		a.freeBorrowed(t.TID)
+	case ptrace.TaskExit, ptrace.TaskDetach:
+		a.freeBorrowed(t.TID)
+		if t.TID == t.PID && !e.Replaced {
+			a.endProcess(t.PID)
+			return
+		}
+		if p := a.procs[t.PID]; p != nil {
+			p.endThread(t.TID)
+		}
+	}
+}
+
+// newTask: a thread gets a ring, a forked process a state of its own.
+func (a *Agent) newTask(t *ptrace.Task, e *ptrace.TaskEvent) {
+	if p := a.procs[t.PID]; p != nil {
+		if p.started {
+			p.addThread(t)
+		}
+		return
+	}
+	if e.Parent == nil {
+		return
+	}
+	parent := a.procs[e.Parent.PID]
+	if parent == nil || !parent.mapped {
+		return
+	}
+	same, known := sharesMemory(t.PID, parent.PID)
+	if !known {
+		same = e.Vfork
+	}
+	if same {
+		a.procs[t.PID] = &Process{a: a, PID: t.PID, shares: true, err: fmt.Errorf("%w: process %d shares its memory with another", ErrUnsupported, t.PID)}
+		parent.borrow(t)
+		return
+	}
+	a.procs[t.PID] = parent.fork(t)
+}
+
+// freeBorrowed ends what Process.borrow began.
+func (a *Agent) freeBorrowed(tid int) {
+	for _, p := range a.procs {
+		p.unborrow(tid)
+	}
+}
+
+// endProcess forgets a process, but for what it has recorded.
+func (a *Agent) endProcess(pid int) {
+	p := a.procs[pid]
+	if p == nil {
+		return
+	}
+	delete(a.procs, pid)
+	p.gone = true
+	for _, r := range p.rings {
+		if r != nil {
+			r.end()
+		}
+	}
+	p.release()
+}
+
+// Settle has Options.Bind told of all ioctls that t's process is making, or has
+// made and that were not given out. A descriptor that was withdrawn by
+// Process.SetKind before is in no record that comes later.
+func (a *Agent) Settle(pid int) {
+	p := a.procs[pid]
+	if p == nil || !p.started {
+		return
+	}
+	for _, r := range p.rings {
+		if r != nil {
+			r.scan()
+		}
+	}
+}
+
+// Fault is for [ptrace.Options.Fault]: it repairs faults of the agent at memory
+// that the program named and that is not there.
+func (a *Agent) Fault(t *ptrace.Task, _ unix.Signal) bool {
+	p := a.procs[t.PID]
+	if p == nil || !p.mapped && !p.shares {
+		return false
+	}
+	r, err := t.Regs()
+	if err != nil {
+		return false
+	}
+	switch r.IP() {
+	case a.blob.copyInsn: // rep movsb
+		r.SetIP(r.IP() + 2)
+	case a.blob.tpInsn: // mov %fs:0,%rax
+		r.SetIP(r.IP() + 9)
+	default:
+		return false
+	}
+	return t.SetRegs(r) == nil
+}
+
+// SetPlan sets the rules for ioctls, in all processes.
+func (a *Agent) SetPlan(plan *Plan) error {
+	b, err := plan.encode()
+	if err != nil {
+		return err
+	}
+	a.plan = b
+	for _, p := range a.procs {
+		p.planned = false
+		if p.started {
+			_ = p.writePlan() // fails if the process has ended
+		}
+	}
+	return nil
+}
+
+// Idle reports whether no process has records that were not given out, and
+// threads are in the middle of none. Then, and if arm is set, the next ioctl in
+// any process stops for the supervisor, once: until then there need be no look
+// at the rings.
+func (a *Agent) Idle(arm bool) bool {
+	idle := true
+	for _, r := range a.rings {
+		r.scan()
+		idle = idle && len(r.pend) == 0
+	}
+	if !arm || !idle {
+		return idle
+	}
+	for _, p := range a.procs {
+		p.arm(true)
+	}
+	for _, r := range a.rings { // what came just before
+		r.scan()
+		idle = idle && len(r.pend) == 0
+	}
+	if !idle {
+		a.Wake()
+	}
+	return idle
+}
+
+// Wake ends what Idle began.
+func (a *Agent) Wake() {
+	for _, p := range a.procs {
+		p.arm(false)
+	}
+}
+
+// Active reports whether the agent is at work anywhere, or has records left.
+func (a *Agent) Active() bool { return len(a.rings) > 0 || a.next < len(a.ready) }
+
+// Owns reports whether an instruction pointer lies in the agent's code.
+func (a *Agent) Owns(ip uint64) bool { return ip >= baseAddr && ip < confAddr }
+
+// drop takes a ring off the list.
+func (a *Agent) drop(r *ring) {
+	a.rings = slices.DeleteFunc(a.rings, func(o *ring) bool { return o == r })
+}

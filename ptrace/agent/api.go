@@ -1,0 +1,151 @@
+package agent
+
+import (
+	"errors"
+	"log/slog"
+
+	"nvtrace/ptrace"
+)
+
+// Errors that callers tell apart.
+var (
+	// ErrUnsupported: the agent can't be put into this process; the reason follows.
+	// The supervisor's way serves.
+	ErrUnsupported = errors.New("agent not usable")
+	// ErrUnpatchable: a function's beginning can't be replaced by a jump. A
+	// breakpoint serves.
+	ErrUnpatchable = errors.New("function not patchable")
+)
+
+// Class is the class of the system calls by which the agent calls for the
+// supervisor. A handler gives their entry to [Agent.Trap].
+const Class = 0xfff0
+
+// Options says how to set up an [Agent]. The zero value is usable.
+type Options struct {
+	// Bind is told of each ioctl record when it is first seen, before any later
+	// call of Agent.Settle for the process returns: the moment to say what its
+	// descriptor means. What it returns becomes Record.Tag.
+	Bind func(p *Process, r *Record) (tag any)
+	// Record takes the records, in the order of Record.End. It must not keep
+	// the record, nor memory that it refers to.
+	Record func(p *Process, r *Record)
+	Logger *slog.Logger // nil discards
+}
+
+// Kind says what a [Record] is about.
+type Kind uint8
+
+// The kinds.
+const (
+	KindIoctl  Kind = iota + 1 // an ioctl was made
+	KindCall                   // a hooked function was entered
+	KindReturn                 // it returned
+)
+
+// Record is one thing that a thread did. It is valid during the call that gives
+// it out.
+type Record struct {
+	Kind     Kind
+	PID, TID int
+	// Begin and End are CLOCK_MONOTONIC in ns. They are the same for KindCall. Begin
+	// of KindReturn is that of its call.
+	Begin, End int64
+	// Unfinished: the ioctl, or the function, was not seen to return, since
+	// the thread ended or left it by longjmp. End is when that was noticed.
+	Unfinished bool
+	// NoReturn: KindCall, and no KindReturn will follow: the thread has too many
+	// hooked calls open, or a signal handler made it while the agent was at work.
+	NoReturn bool
+	// Truncated: not all memory that it refers to could be read.
+	Truncated bool
+
+	Args [6]uint64 // KindIoctl: the system call's; KindCall: the integer registers
+	Ret  int64     // KindIoctl: the result; KindReturn: rax
+	Segs []Seg     // memory; for hooks, the stack words come first
+
+	Hook   *Hook  // KindCall, KindReturn
+	Caller uint64 // KindCall, KindReturn: the address that the function returns to
+	SP     uint64 // KindCall: the address of the return address; the return of the call has the same
+
+	Tag any // what Options.Bind returned
+}
+
+// Seg is a run of memory that a record refers to.
+type Seg struct {
+	Addr uint64
+	Len  uint32 // bytes that it has; In and Out may be shorter
+	In   []byte // at entry; nil: not read
+	Out  []byte // at return; nil: not read
+}
+
+// Deref is memory that an argument of a hooked function points to.
+type Deref struct {
+	Arg uint8  // 0 to 5: integer register; from 6 on: word of the stack above the return address
+	Off uint32 // where it begins, from the argument's value
+	Len uint32 // bytes at most; at most MaxDeref
+	// LenArg, if above 0, is 1 + the argument (counted as Arg) that holds the
+	// length in units of Unit bytes (0: 1); Len is the most that is copied.
+	LenArg  uint8
+	Unit    uint32
+	CString bool // up to and with the first NUL
+	In      bool // copy at entry: a segment of the call
+	Out     bool // copy at return, from the address that the argument had at entry: a segment of the return
+}
+
+// Bounds of a [Hook].
+const (
+	MaxDerefs     = 8       // in all, and MaxOutDerefs of them with Out
+	MaxOutDerefs  = 4       //
+	MaxDeref      = 1 << 12 // bytes of one
+	MaxStackWords = 32
+)
+
+// Hook says what is recorded of a function's calls.
+type Hook struct {
+	Name    string // of the function
+	Library string // path of the file that it is in
+	// Data is the caller's own.
+	Data any
+
+	StackWords uint8 // words of the stack above the return address to be copied, from argument 6 on
+	Derefs     []Deref
+	NoReturn   bool // do not watch the return
+	// Once records only the first call with each value of the first argument;
+	// others cost a few nanoseconds. See Process.Forget.
+	Once bool
+	// Quiet keeps the records from Options.Record; they only go to OnRecord.
+	Quiet bool
+	// Stop stops the thread at each recorded call until OnStop, which is called on
+	// the tracing thread with t stopped before the function runs, has returned. All
+	// records up to and with the call have been given out then, as far as
+	// their order is known.
+	Stop   bool
+	OnStop func(t *ptrace.Task, p *Process, r *Record)
+	// OnRecord, if not nil, takes the records of this hook, in order with all others.
+	OnRecord func(p *Process, r *Record)
+}
+
+// Target is a function to be hooked.
+type Target struct {
+	Addr uint64 // of its first instruction
+	Size uint64 // bytes of its code; 0: unknown, then only what can be told from its beginning is checked
+	Hook *Hook
+	// Err is set by Process.HookAll: why the function is not hooked.
+	Err error
+}
+
+// Stats counts what an [Agent] did.
+type Stats struct {
+	Processes   int    // in which it was set up
+	Refused     int    // in which it could not be
+	Sites       int    // system call instructions that were rerouted
+	Hooks       int    // functions that were hooked by a jump
+	Breakpoints int    // by breakpoints
+	Ioctls      uint64 // ioctl records
+	Calls       uint64 // call records
+	Bytes       uint64 // of memory copied
+	Full        uint64 // stops because a ring was full
+	Traps       uint64 // stops that the agent asked for
+	Garbage     uint64 // rings that the program spoiled
+}

@@ -1,0 +1,42 @@
+// Package agent puts a small piece of code, the agent, into traced processes, so
+// that things that happen there often are recorded without a stop.
+//
+// It has two jobs. System calls of ioctl(2) on descriptors that the supervisor
+// named, with requests that a [Plan] describes, are made and logged by the agent:
+// the `mov $16,%eax` in front of libc's syscall instruction becomes a jump. And
+// calls of functions that [Process.Hook] names are logged at entry and return.
+// Everything that is not plain and expected takes the way through the
+// supervisor as before: a process without the agent, a thread without a ring, a
+// request without a rule, a ring that is full, memory that can't be read.
+//
+// The package knows code, rings and records. It knows nothing of what the
+// requests and functions mean, and nothing of NVIDIA.
+//
+// # In the process
+//
+// The agent is freestanding position-dependent code at [ptrace.ExemptPage],
+// whose system calls pass the filter. It has no thread-local storage and
+// allocates nothing. Each thread has a ring of its own in memory that it shares
+// with the supervisor; the supervisor assigns rings, by the thread pointer
+// (%fs:0), when it sees the thread first. A record is reserved by one
+// compare-and-exchange, so that a signal handler in the middle is harmless, and
+// becomes valid by its last store. Nothing is ever dropped: without room, the
+// thread stops for the supervisor, which makes room.
+//
+// A process that maps something at the agent's addresses first, one with
+// seccomp filters of its own, of another time namespace, or of another
+// architecture than amd64 is left alone.
+//
+// # Trust
+//
+// The rings can be written by the program. The reader checks every number in
+// them, keeps nothing that grows with what they claim, and a program that
+// writes garbage spoils its own records only.
+//
+// # Order
+//
+// Records of one thread come in the order in which they were completed. Records
+// of all threads are merged by time (CLOCK_MONOTONIC, read by the agent through
+// the vdso): none is given out while another thread might still complete an
+// earlier one.
+package agent

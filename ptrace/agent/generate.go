@@ -1,0 +1,3 @@
+package agent
+
+//go:generate go run ./internal/gen

@@ -1,0 +1,409 @@
+package agent
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"nvtrace/ptrace"
+)
+
+// hookSite is a function that is hooked. Its place in Process.hooks is its
+// number in records.
+type hookSite struct {
+	addr uint64 // of the function
+	size uint64 // of what was replaced
+	at   uint64 // where the jump is
+	orig uint64 // where the moved beginning is
+	once uint64 // address of the set of seen arguments, 0: none
+	hook *Hook
+	gone bool // the memory was unmapped
+}
+
+// Hook makes calls of the function at addr come to a record from now on. The
+// agent is put into the process if it is not there. size is the length of the
+// function's code, 0 if it is not known. t must be stopped as
+// [ptrace.Task.Syscall] wants; the other threads are stopped for a moment.
+//
+// The function's beginning, up to the first whole instruction behind its fifth
+// byte, is moved, and replaced by a jump; its address, and what dladdr and its
+// callers know of it, stay the same. It returns to the agent in place of its
+// caller, which is where it goes afterwards, with everything as it was. So a
+// debugger's, profiler's or exception's unwinder that comes through a hooked
+// function finds no description of the frame and stops: an exception that a
+// callback throws through the function ends the program, as it does in C code
+// without unwind tables. A longjmp is fine. Hook.NoReturn avoids that.
+//
+// The error matches ErrUnpatchable where the code is not suitable: too short, a
+// branch goes into what would be replaced, a thread is just executing it, an
+// instruction is not known; or ErrUnsupported, see Process. See HookOrBreak.
+func (p *Process) Hook(t *ptrace.Task, addr, size uint64, h *Hook) error {
+	target := []Target{{Addr: addr, Size: size, Hook: h}}
+	if err := p.HookAll(t, target); err != nil {
+		return err
+	}
+	return target[0].Err
+}
+
+// HookAll is Hook of many functions at once, for which the threads are stopped
+// only once. Each has an error of its own; the one returned is about all.
+func (p *Process) HookAll(t *ptrace.Task, list []Target) error {
+	if !p.started {
+		return fmt.Errorf("%w: process %d has no agent", ErrUnsupported, p.PID)
+	}
+	if shadowStack(p.PID) {
+		return fmt.Errorf("%w: process %d has a shadow stack, which allows no other return", ErrUnpatchable, p.PID)
+	}
+	tasks, resume, err := t.StopWorld()
+	if err != nil {
+		return err
+	}
+	defer resume()
+	var busy []uint64
+	for _, o := range tasks {
+		pc, err := o.PC()
+		if err != nil {
+			continue // it ended, or sleeps in a call
+		}
+		busy = append(busy, pc)
+	}
+	for i := range list {
+		x := &list[i]
+		if x.Err = p.hook(t, x, busy); x.Err == nil {
+			p.a.stats.Hooks++
+		}
+	}
+	return nil
+}
+
+// maxPrologue is how much code is looked at, at least.
+const maxPrologue = 64
+
+// maxFunction is how much of a function is searched for branches into its
+// beginning; further away there are only jumps of 32 bits, which compilers do not
+// aim there.
+const maxFunction = 64 << 10
+
+func (p *Process) hook(t *ptrace.Task, x *Target, busy []uint64) error {
+	if x.Hook == nil {
+		return errors.New("no hook")
+	}
+	if err := x.Hook.check(); err != nil {
+		return err
+	}
+	n := min(max(x.Size, maxPrologue), maxFunction)
+	code := make([]byte, n)
+	got, _ := t.ReadText(x.Addr, code)
+	code = code[:got]
+	at := x.Addr
+	if len(code) > 4 && string(code[:4]) == "\xf3\x0f\x1e\xfa" { // endbr64 stays where indirect calls want it
+		at += 4
+		code = code[4:]
+	}
+	if len(code) < 16 {
+		return fmt.Errorf("%w: %s at %#x: its code can't be read", ErrUnpatchable, x.Hook.Name, x.Addr)
+	}
+	for _, s := range p.hooks {
+		if s.at == at && !s.gone {
+			return fmt.Errorf("%w: %s at %#x: is hooked already (%s)", ErrUnpatchable, x.Hook.Name, x.Addr, s.hook.Name)
+		}
+	}
+	if len(p.hooks) >= maxHooks {
+		return fmt.Errorf("%w: %s: %d functions are hooked", ErrUnpatchable, x.Hook.Name, maxHooks)
+	}
+	s := &hookSite{addr: x.Addr, at: at, hook: x.Hook}
+	if err := p.install(t, s, code, x.Size, busy); err != nil {
+		return fmt.Errorf("%w: %s at %#x: %w", ErrUnpatchable, x.Hook.Name, x.Addr, err)
+	}
+	return nil
+}
+
+// trampoline: push the hook's number; jmp *hook_entry.
+const trampolineLen = 5 + 6
+
+// install moves the beginning of a function and writes the jump.
+func (p *Process) install(t *ptrace.Task, s *hookSite, code []byte, size uint64, busy []uint64) error {
+	room, ar, err := p.near(t, s.at, 128)
+	if err != nil {
+		return err
+	}
+	s.orig = room + 16
+	m, err := moveCode(code[:min(len(code), maxPrologue)], s.at, s.orig, jumpLen)
+	if err != nil {
+		return err
+	}
+	if size > 0 {
+		body := code[:min(uint64(len(code)), size-min(size, s.at-s.addr))]
+		if m.n > len(body) && !m.ends {
+			return errors.New("the function is too short")
+		}
+		if err := intoBeginning(body, s.at, m.n); err != nil {
+			return err
+		}
+	}
+	for _, pc := range busy {
+		if pc > s.at && pc < s.at+uint64(m.n) {
+			return errors.New("a thread is executing it")
+		}
+	}
+	s.size = uint64(m.n)
+	if s.hook.Once {
+		if s.once, err = p.newOnce(); err != nil {
+			return err
+		}
+	}
+	number := len(p.hooks)
+	stub := []byte{0x68} // push $number
+	stub = binary.LittleEndian.AppendUint32(stub, uint32(number))
+	stub = append(stub, 0xff, 0x25) // jmp *entry(%rip)
+	stub = binary.LittleEndian.AppendUint32(stub, uint32(ar.base+arenaHook-(room+trampolineLen)))
+	for len(stub) < 16 {
+		stub = append(stub, 0xcc)
+	}
+	stub = append(stub, m.code...)
+	if !m.ends {
+		stub = append(stub, jump(room+uint64(len(stub)), s.at+s.size)...)
+	}
+	if err := p.write(room, stub); err != nil {
+		return err
+	}
+	if err := p.write(uint64(hookAddr+number*hookSize), s.hook.encode(s)); err != nil {
+		return err
+	}
+	ar.take(len(stub))
+	p.hooks = append(p.hooks, s)
+	if err := t.PokeText(s.at, jump(s.at, room)); err != nil {
+		s.gone = true
+		return err
+	}
+	return nil
+}
+
+// check holds a hook against the bounds.
+func (h *Hook) check() error {
+	outs := 0
+	for i := range h.Derefs {
+		d := &h.Derefs[i]
+		if d.Out {
+			outs++
+		}
+		if d.Len > MaxDeref || int(d.Arg) >= 6+MaxStackWords || int(d.LenArg) > 6+MaxStackWords {
+			return fmt.Errorf("hook of %s: memory %d: %d bytes of argument %d", h.Name, i, d.Len, d.Arg)
+		}
+	}
+	if h.StackWords > MaxStackWords || len(h.Derefs) > MaxDerefs || outs > MaxOutDerefs {
+		return fmt.Errorf("hook of %s: %d words of stack, %d memories, %d of them at return", h.Name, h.StackWords, len(h.Derefs), outs)
+	}
+	return nil
+}
+
+// encode writes struct hook.
+func (h *Hook) encode(s *hookSite) []byte {
+	b := make([]byte, hookSize)
+	le := binary.LittleEndian
+	le.PutUint64(b, s.orig)
+	le.PutUint64(b[8:], s.once)
+	flags := uint32(0)
+	if !h.NoReturn {
+		flags |= hookReturn
+	}
+	if h.Once {
+		flags |= hookOnce
+	}
+	if h.Stop {
+		flags |= hookStop
+	}
+	le.PutUint32(b[16:], flags)
+	b[20], b[21] = h.StackWords, byte(len(h.Derefs))
+	for i := range h.Derefs {
+		d := &h.Derefs[i]
+		e := b[24+i*derefSize:]
+		e[0] = d.Arg
+		for _, f := range []struct {
+			on  bool
+			bit byte
+		}{{d.CString, derefString}, {d.In, derefIn}, {d.Out, derefOut}} {
+			if f.on {
+				e[1] |= f.bit
+			}
+		}
+		e[2] = d.LenArg
+		le.PutUint32(e[4:], d.Off)
+		le.PutUint32(e[8:], d.Len)
+		le.PutUint32(e[12:], max(d.Unit, 1))
+	}
+	return b
+}
+
+// newOnce finds room for a set of seen arguments.
+func (p *Process) newOnce() (uint64, error) {
+	const room = (slotAddr - onceAddr) / (8 * numOnce)
+	if p.onces >= room {
+		return 0, fmt.Errorf("%d hooks of first calls only, at most %d are possible", p.onces, room)
+	}
+	p.onces++
+	return uint64(onceAddr + (p.onces-1)*8*numOnce), nil
+}
+
+// Forget makes a hook with Once record the next call with each argument again:
+// the arguments may mean something else now.
+func (p *Process) Forget(h *Hook) {
+	for _, s := range p.hooks {
+		if s.hook == h && s.once != 0 && !s.gone {
+			_ = p.write(s.once, make([]byte, 8*numOnce)) // fails if the process has ended
+		}
+	}
+}
+
+// Unmapped must be called when memory with hooked functions was unmapped, or
+// replaced by other: what is mapped there next can be hooked anew. Calls that
+// are open return as usual.
+func (p *Process) Unmapped(addr, size uint64) {
+	for _, s := range p.hooks {
+		if s.at < addr+size && addr < s.at+s.size {
+			s.gone = true
+		}
+	}
+}
+
+// Hooked reports whether the function at addr is hooked, by a jump.
+func (p *Process) Hooked(addr uint64) bool {
+	for _, s := range p.hooks {
+		if s.addr == addr && !s.gone {
+			return true
+		}
+	}
+	return false
+}
+
+// HookOrBreak hooks a function by a jump, or, where that can't be, by
+// breakpoints at its entry and return, which cost a stop each. The records are
+// the same.
+func (a *Agent) HookOrBreak(t *ptrace.Task, addr, size uint64, h *Hook) error {
+	list := []Target{{Addr: addr, Size: size, Hook: h}}
+	a.HookAllOrBreak(t, list)
+	return list[0].Err
+}
+
+// HookAllOrBreak is HookOrBreak of many functions. Each has an error of its own,
+// nil for those that it caught in either way.
+func (a *Agent) HookAllOrBreak(t *ptrace.Task, list []Target) {
+	p, err := a.Process(t)
+	if err == nil {
+		err = p.HookAll(t, list)
+	}
+	for i := range list {
+		x := &list[i]
+		if err != nil {
+			x.Err = err
+		}
+		if x.Err != nil {
+			if berr := a.breakpoint(t, x); berr != nil {
+				x.Err = fmt.Errorf("%w; %w", x.Err, berr)
+			} else {
+				x.Err = nil
+			}
+		}
+	}
+}
+
+// breakpoint hooks a function by a breakpoint.
+func (a *Agent) breakpoint(t *ptrace.Task, x *Target) error {
+	h := x.Hook
+	if h == nil {
+		return errors.New("no hook")
+	}
+	if err := h.check(); err != nil {
+		return err
+	}
+	seen := make(map[uint64]bool)
+	_, err := t.SetBreakpoint(x.Addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) {
+		r, err := t.Regs()
+		if err != nil {
+			return // it has died
+		}
+		var args [6]uint64
+		for i := range args {
+			args[i] = r.Arg(i)
+		}
+		if h.Once {
+			if seen[args[0]] && len(seen) < numOnce {
+				return
+			}
+			seen[args[0]] = true
+		}
+		var w [8]byte
+		_, _ = t.ReadMem(r.SP(), w[:])
+		a.broke(t, h, args, r.SP(), binary.LittleEndian.Uint64(w[:]))
+	})
+	if err == nil {
+		a.stats.Breakpoints++
+	}
+	return err
+}
+
+// broke records a call, and its return, that a breakpoint has caught.
+func (a *Agent) broke(t *ptrace.Task, h *Hook, args [6]uint64, sp, caller uint64) {
+	p := a.procs[t.PID]
+	if p == nil {
+		p = &Process{a: a, PID: t.PID}
+		a.procs[t.PID] = p
+	}
+	rec := callRecord(t, h, args, sp, caller)
+	if !h.NoReturn {
+		begin := rec.Begin
+		rec.NoReturn = t.OnReturn(func(t *ptrace.Task, ret uint64) {
+			a.give(p, returnRecord(t, h, rec, begin, ret))
+		}) != nil
+	} else {
+		rec.NoReturn = true
+	}
+	if h.Stop && h.OnStop != nil {
+		h.OnStop(t, p, rec)
+	}
+	a.give(p, rec)
+}
+
+// returnRecord makes the record of a return as the agent would.
+func returnRecord(t *ptrace.Task, h *Hook, call *Record, begin int64, ret uint64) *Record {
+	rec := &Record{
+		Kind: KindReturn, PID: t.PID, TID: t.TID, Begin: begin, End: nanotime(), Ret: int64(ret), Hook: h,
+		SP: call.SP, Caller: call.Caller,
+	}
+	get := func(i int) uint64 {
+		if i < len(call.Args) {
+			return call.Args[i]
+		}
+		var w [8]byte
+		_, _ = t.ReadMem(call.SP+8+8*uint64(i-len(call.Args)), w[:])
+		return binary.LittleEndian.Uint64(w[:])
+	}
+	for i := range h.Derefs {
+		if d := &h.Derefs[i]; d.Out {
+			if s, ok := d.read(t, get(int(d.Arg)), get); ok {
+				s.In, s.Out = nil, s.In
+				rec.Truncated = rec.Truncated || len(s.Out) < int(s.Len)
+				rec.Segs = append(rec.Segs, s)
+			}
+		}
+	}
+	return rec
+}
+
+// shadowStack says whether the processor checks where functions return to, in a
+// process (/proc/PID/status: x86_Thread_features).
+func shadowStack(pid int) bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(b)) {
+		if key, v, _ := strings.Cut(line, ":"); key == "x86_Thread_features" {
+			return strings.Contains(v, "shstk")
+		}
+	}
+	return false
+}

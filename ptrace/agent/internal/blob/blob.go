@@ -1,0 +1,108 @@
+// Package blob builds the agent's code from its C source.
+package blob
+
+import (
+	"crypto/sha256"
+	"debug/elf"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// Sources are the files that the code is made from, in the folder src.
+var sources = []string{"agent.c", "layout.h", "agent.ld"}
+
+// Flags are what the compiler is given. The code may use no vector registers,
+// since those of a hooked function's caller are not saved, and no library.
+var flags = []string{
+	"-nostdlib", "-ffreestanding", "-fno-pic", "-static", "-mcmodel=large", "-fno-stack-protector", "-mgeneral-regs-only",
+	"-O2", "-fno-builtin", "-fno-tree-loop-distribute-patterns", "-fno-asynchronous-unwind-tables", "-fcf-protection=none",
+	"-Wall", "-Wextra", "-Werror", "-Wl,--build-id=none", "-Wl,-z,noexecstack",
+}
+
+// Blob is the code and where in it things are.
+type Blob struct {
+	Code    []byte
+	Symbols map[string]uint64 // of functions, absolute
+	Layout  []uint64          // the table `layout` of agent.c
+}
+
+// Names are the symbols that the Go side needs.
+var Names = []string{"ioctl_entry", "hook_entry", "return_entry", "copy_insn", "tp_insn", "sys_in", "sys_out"}
+
+// Stamp identifies the sources in dir.
+func Stamp(dir string) (string, error) {
+	h := sha256.New()
+	for _, name := range sources {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(h, "%s %d\n", name, len(b))
+		h.Write(b)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// Build compiles the sources in dir with gcc.
+func Build(dir string) (*Blob, error) {
+	tmp, err := os.MkdirTemp("", "agent")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(tmp)
+	out := filepath.Join(tmp, "agent.elf")
+	args := append([]string{}, flags...)
+	args = append(args, "-Wl,-T,"+filepath.Join(dir, "agent.ld"), "-o", out, filepath.Join(dir, "agent.c"))
+	if msg, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("gcc: %w\n%s", err, msg)
+	}
+	return read(out)
+}
+
+// read takes the code out of the linked file.
+func read(file string) (*Blob, error) {
+	f, err := elf.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	for _, s := range f.Sections {
+		if s.Type == elf.SHT_RELA || s.Type == elf.SHT_REL {
+			return nil, fmt.Errorf("section %s: the code needs relocations", s.Name)
+		}
+	}
+	text, layout := f.Section(".text"), f.Section(".layout")
+	if text == nil || layout == nil {
+		return nil, errors.New("sections are missing")
+	}
+	b := &Blob{Symbols: make(map[string]uint64)}
+	if b.Code, err = io.ReadAll(text.Open()); err != nil {
+		return nil, err
+	}
+	table, err := io.ReadAll(layout.Open())
+	if err != nil {
+		return nil, err
+	}
+	for ; len(table) >= 8; table = table[8:] {
+		b.Layout = append(b.Layout, binary.LittleEndian.Uint64(table))
+	}
+	syms, err := f.Symbols()
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range syms {
+		b.Symbols[s.Name] = s.Value
+	}
+	for _, name := range Names {
+		if b.Symbols[name] == 0 {
+			return nil, fmt.Errorf("symbol %s is missing", name)
+		}
+	}
+	return b, nil
+}

@@ -1,0 +1,163 @@
+// Where the agent keeps what, in a traced process. The Go side has the same
+// numbers in layout.go; a test compares them by the table `layout` below.
+
+typedef unsigned long u64;
+typedef unsigned int u32;
+typedef unsigned short u16;
+typedef unsigned char u8;
+
+#define BASE 0x70000000ul      // code; its first page is the exempt one
+#define CONF_ADDR 0x70004000ul // struct conf
+#define KEYS_ADDR 0x70008000ul // struct key[NKEYS]
+#define PLAN_ADDR 0x70030000ul // two struct plan
+#define HOOK_ADDR 0x70100000ul // struct hook[NHOOKS]
+#define ONCE_ADDR 0x70300000ul // sets of seen arguments
+#define SLOT_ADDR 0x70400000ul // struct slot[NSLOTS]
+#define SHARED_ADDR 0x71200000ul // struct shared; from here on memory is shared with the supervisor
+#define RING_ADDR 0x71300000ul // NSLOTS rings
+#define END_ADDR 0x7f300000ul
+
+#define NSLOTS 1792u
+#define NKEYS 8192u
+#define NHOOKS 8192u
+#define NFDS 16384u
+#define RING_SIZE 0x20000u
+#define NONCE 8192u // arguments in a set
+
+// What is the same for all threads, private: a forked child has a copy.
+struct conf {
+	u64 gate;  // 0: there are no rings (a forked child)
+	u64 clock; // the vdso's clock_gettime
+	u64 plan;  // address of the struct plan in force
+	u64 dead;  // the supervisor is gone
+	u64 slots; // how many slots were ever used
+};
+
+// Open addressing by the thread pointer. slot 0: empty; 1: was used.
+struct key {
+	u64 tp;
+	u64 slot;
+};
+
+// A hooked call that has not returned.
+struct open {
+	u64 sp;  // where its return address lies
+	u64 ret; // what that was
+	u64 hook;
+	u64 begin;
+	struct {
+		u64 addr, len;
+	} out[4];
+};
+
+#define NOPEN 84u
+
+// What a thread has, private.
+struct slot {
+	u64 ring; // 0: none
+	u64 head; // address of its struct rhead
+	u64 busy; // the stack pointer of the frame that is changing what follows; 0: none
+	u64 depth;
+	u64 off; // nothing is recorded: another task with the same thread pointer lives
+	u64 pad[3];
+	struct open open[NOPEN];
+};
+
+struct rhead {
+	u64 head; // bytes ever reserved, by the thread
+	u64 pad[7];
+	u64 tail; // bytes ever consumed, by the supervisor
+	u64 pad2[7];
+};
+
+struct shared {
+	u64 armed; // the next ioctl is to stop, as the supervisor sleeps
+	u64 pad[511];
+	u8 kinds[NFDS]; // what descriptors are, as the plan counts kinds; 0: not for us
+	u8 pad2[0x10000 - 4096 - NFDS];
+	struct rhead rings[NSLOTS];
+};
+
+// How long memory is that a pointer in an ioctl's argument leads to.
+#define LEN_EMPTY 0xfffffffdu   // free place in a table
+#define LEN_CLAIMED 0xfffffffeu // as the argument says
+#define LEN_SLOW 0xffffffffu    // leave it to the supervisor
+
+struct rule {
+	u32 request;
+	u32 size; // bytes of the argument
+	u8 kind;  // of descriptor; 0: free place
+	u8 follow;
+	u8 ptr, len; // offsets in the argument; len 0xff: none
+	u8 select;   // offset of what the table is asked; 0xff: none
+	u8 flags;    // offset of flags; 0xff: none
+	u8 table;
+	u8 null;   // offset of a pointer that must be null; 0xff: none
+	u32 mask;  // of flags that want the supervisor
+	u32 deflt; // length where the table has none
+	u32 max;   // bytes
+	u32 pad2;
+};
+
+#define NRULES 512u
+#define NTABLES 3u
+#define NENTRIES 2048u
+
+struct plan {
+	struct rule rules[NRULES];
+	struct {
+		u32 value, len;
+	} tables[NTABLES][NENTRIES];
+};
+
+#define HOOK_RETURN 1u
+#define HOOK_ONCE 2u
+#define HOOK_STOP 4u
+
+#define DEREF_STRING 1u
+#define DEREF_IN 2u
+#define DEREF_OUT 4u
+
+struct deref {
+	u8 arg, flags, lenarg, pad;
+	u32 off, len, unit;
+};
+
+struct hook {
+	u64 orig; // the function's beginning, moved
+	u64 once; // address of its set
+	u32 flags;
+	u8 words, nderef, pad[2];
+	struct deref deref[8];
+	u64 pad2[13];
+};
+
+// A record. Its place in the ring is a multiple of 64, and so is its size.
+struct record {
+	u64 pos; // bytes reserved before it
+	u8 state, kind, nseg, flags;
+	u32 size;
+	u64 begin, end;
+	u64 args[6];
+	u64 ret;
+	u64 hook;
+	u64 caller;
+	u64 sp;
+	u64 pad[2];
+};
+
+struct seg {
+	u64 addr;
+	u32 len, in, out; // bytes that it has; that were copied
+	u32 inoff, outoff; // where, from the record's beginning; 0: not tried
+	u32 pad;
+};
+
+enum { FILLING = 1, INCALL, DONE, ENDING, VOID };
+enum { K_IOCTL = 1, K_CALL, K_RETURN, K_PAD };
+enum { F_NORETURN = 1, F_UNFINISHED = 2 };
+
+// Why the agent calls for the supervisor.
+enum { TRAP_PROBE, TRAP_START, TRAP_SLOT, TRAP_FULL, TRAP_STOP, TRAP_CALL, TRAP_WAKE };
+#define TRAP_FD 0xffffffffu
+#define TRAP_REQUEST 0x4e565452u

@@ -1,0 +1,156 @@
+package agent
+
+// Where things are in a traced process, and how they are laid out:
+// internal/blob/src/layout.h has the same and says more.
+const (
+	baseAddr   = 0x70000000
+	confAddr   = 0x70004000
+	keysAddr   = 0x70008000
+	planAddr   = 0x70030000
+	hookAddr   = 0x70100000
+	onceAddr   = 0x70300000
+	slotAddr   = 0x70400000
+	sharedAddr = 0x71200000
+	ringAddr   = 0x71300000
+	endAddr    = 0x7f300000
+
+	maxSlots = 1792
+	numKeys  = 8192
+	maxHooks = 8192
+	maxFD    = 16384
+	ringSize = 0x20000
+	numOnce  = 8192
+	maxOpen  = 84
+
+	numRules   = 512
+	numTables  = 3
+	numEntries = 2048
+
+	confSize   = 40
+	keySize    = 16
+	openSize   = 96
+	slotSize   = 8128
+	rheadSize  = 128
+	sharedSize = 0x10000 + maxSlots*rheadSize
+	ruleSize   = 32
+	planSize   = numRules*ruleSize + numTables*numEntries*8
+	derefSize  = 16
+	hookSize   = 256
+	recordSize = 128
+	segSize    = 32
+
+	trapFD      = 0xffffffff
+	trapRequest = 0x4e565452
+)
+
+// Offsets in struct conf.
+const (
+	confGate  = 0
+	confClock = 8
+	confPlan  = 16
+	confSlots = 32
+)
+
+// Offsets in struct slot.
+const (
+	slotRing  = 0
+	slotHead  = 8
+	slotDepth = 24
+	slotOff   = 32
+	slotOpen  = 64
+)
+
+// Offsets in struct shared.
+const (
+	sharedArmed = 0
+	sharedKinds = 4096
+	sharedRings = 0x10000
+	rheadTail   = 64
+)
+
+// The rings are mapped in pieces.
+const (
+	chunkSlots = 16
+	chunkSize  = chunkSlots * ringSize
+)
+
+// Lengths in a plan.
+const (
+	lenEmpty   = 0xfffffffd
+	lenClaimed = 0xfffffffe
+	lenSlow    = 0xffffffff
+)
+
+// Flags of hooks and of their derefs.
+const (
+	hookReturn = 1
+	hookOnce   = 2
+	hookStop   = 4
+
+	derefString = 1
+	derefIn     = 2
+	derefOut    = 4
+)
+
+// States of a record.
+const (
+	stateFilling = 1 + iota // its time will be taken later
+	stateInCall             // the same
+	stateDone
+	stateEnding // its time may have been taken
+	stateVoid
+)
+
+// Kinds of records in a ring.
+const (
+	kindIoctl = 1 + iota
+	kindCall
+	kindReturn
+	kindPad
+)
+
+// Flags of records.
+const (
+	flagNoReturn   = 1
+	flagUnfinished = 2
+)
+
+// Offsets in struct record.
+const (
+	recPos    = 0
+	recState  = 8
+	recKind   = 9
+	recNSeg   = 10
+	recFlags  = 11
+	recSize   = 12
+	recBegin  = 16
+	recEnd    = 24
+	recArgs   = 32
+	recRet    = 80
+	recHook   = 88
+	recCaller = 96
+	recSP     = 104
+)
+
+// Why the agent traps.
+const (
+	trapProbe = iota
+	trapStart
+	trapSlot
+	trapFull
+	trapStop
+	trapCall
+	trapWake
+)
+
+// layout is the table that the code was compiled with, by name.
+func layout() []uint64 {
+	return []uint64{
+		baseAddr, confAddr, keysAddr, planAddr, hookAddr, onceAddr, slotAddr, sharedAddr, ringAddr, endAddr,
+		maxSlots, numKeys, maxHooks, maxFD, ringSize, numOnce, maxOpen, numRules, numTables, numEntries,
+		confSize, keySize, openSize, slotSize, rheadSize,
+		sharedSize, ruleSize, planSize, derefSize, hookSize,
+		recordSize, segSize,
+		trapFD, trapRequest,
+	}
+}

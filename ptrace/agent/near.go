@@ -1,0 +1,124 @@
+package agent
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"nvtrace/ptrace"
+)
+
+// arena is executable memory near code that is patched, within the reach of a
+// jump. It begins with addresses in the agent.
+type arena struct {
+	base uint64
+	used uint64
+}
+
+// Sizes of an arena, and where it holds what.
+const (
+	arenaSize  = 64 << 10
+	arenaIoctl = 0 // address of ioctl_entry
+	arenaHook  = 8 // of hook_entry
+	arenaHead  = 16
+)
+
+// reach is how far a jump goes, with a margin for what is near its ends.
+const reach = 1<<31 - 1<<20
+
+func cloneArenas(list []*arena) []*arena {
+	out := make([]*arena, len(list))
+	for i, a := range list {
+		c := *a
+		out[i] = &c
+	}
+	return out
+}
+
+// reaches says whether jumps between the arena and an address are possible.
+func (a *arena) reaches(addr uint64) bool {
+	return addr < a.base+reach && a.base < addr+reach
+}
+
+// near returns room for n bytes of code within reach of addr.
+func (p *Process) near(t *ptrace.Task, addr uint64, n int) (at uint64, from *arena, err error) {
+	for _, a := range p.arenas {
+		if a.reaches(addr) && a.used+uint64(n) <= arenaSize {
+			return a.base + a.used, a, nil
+		}
+	}
+	a, err := p.newArena(t, addr)
+	if err != nil {
+		return 0, nil, err
+	}
+	p.arenas = append(p.arenas, a)
+	return a.base + a.used, a, nil
+}
+
+// take marks n bytes of an arena as used.
+func (a *arena) take(n int) { a.used = (a.used + uint64(n) + 15) &^ 15 }
+
+// newArena maps one.
+func (p *Process) newArena(t *ptrace.Task, addr uint64) (*arena, error) {
+	base, err := gap(p.PID, addr)
+	if err != nil {
+		return nil, err
+	}
+	_, err = call(t, "mmap", base, unix.SYS_MMAP, base, arenaSize, unix.PROT_READ|unix.PROT_EXEC,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED_NOREPLACE, noFD, 0)
+	if err != nil {
+		return nil, err
+	}
+	a := &arena{base: base, used: arenaHead}
+	if err := p.write64(base+arenaIoctl, p.a.blob.ioctlEntry); err != nil {
+		return nil, err
+	}
+	return a, p.write64(base+arenaHook, p.a.blob.hookEntry)
+}
+
+// gap finds the free memory for an arena that is nearest to addr.
+func gap(pid int, addr uint64) (uint64, error) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/maps")
+	if err != nil {
+		return 0, err
+	}
+	best, end := uint64(0), uint64(1<<20) // nothing in the first MiB: some kernels keep it free
+	try := func(at uint64) {
+		if at+reach > addr && addr+reach > at && (best == 0 || distance(at, addr) < distance(best, addr)) {
+			best = at
+		}
+	}
+	for sc := bufio.NewScanner(bytes.NewReader(b)); sc.Scan(); {
+		span, rest, _ := strings.Cut(sc.Text(), " ")
+		lo, hi, _ := strings.Cut(span, "-")
+		from, err1 := strconv.ParseUint(lo, 16, 64)
+		to, err2 := strconv.ParseUint(hi, 16, 64)
+		if err1 != nil || err2 != nil || from >= 1<<47 {
+			break
+		}
+		// The stack grows down, the heap up: not next to these.
+		if from >= end+2*arenaSize {
+			if !strings.HasSuffix(rest, "[stack]") {
+				try(from - arenaSize)
+			}
+			if end > 1<<20 {
+				try(end + arenaSize)
+			}
+		}
+		end = to
+		if strings.HasSuffix(rest, "[heap]") {
+			end += 1 << 30
+		}
+	}
+	if best == 0 {
+		return 0, errors.New("no free memory near the code")
+	}
+	return best, nil
+}
+
+func distance(a, b uint64) uint64 { return max(a, b) - min(a, b) }

@@ -1,0 +1,353 @@
+package agent
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"nvtrace/ptrace"
+)
+
+// Process is a process with the agent in it.
+type Process struct {
+	PID  int
+	Data any // the caller's own
+
+	a       *Agent
+	mem     *os.File // its memory
+	err     error    // why there is no agent
+	mapped  bool     // its code and private memory are there
+	started bool     // it records
+	shares  bool     // it lives in another process's memory
+	planned bool     // the rules are the current ones
+	gone    bool     // the process has ended
+
+	shared []byte         // struct shared
+	chunks map[int][]byte // the rings, by piece
+	rings  []*ring        // by slot; nil: free
+	byTID  map[int]*ring
+	keys   map[uint64]int // place in the table of a thread pointer's entry
+	places []uint64       // the table: thread pointer by place, 0: empty
+	freed  map[int]bool   // places that can be used again
+	turn   int            // of the two plans, which is in force
+	sites  map[uint64]bool
+	arenas []*arena
+	hooks  []*hookSite
+	onces  int
+
+	borrowed map[int]*ring // rings that another task's thread pointer names too, by that task
+	// inherited are the slots of the process that this one was forked from, by
+	// thread pointer: calls of hooked functions are open in them.
+	inherited map[uint64]int
+}
+
+// errBusy is an obstacle that may go away.
+var errBusy = errors.New("another process uses the memory")
+
+// start puts the agent to work: in a process that does not have it, or in a
+// forked child, which has its code, but no rings.
+func (p *Process) start(t *ptrace.Task) error {
+	if err := p.suitable(t); err != nil {
+		return err
+	}
+	if err := p.open(); err != nil {
+		return err
+	}
+	tasks, resume, err := t.StopWorld()
+	if err != nil {
+		return err
+	}
+	defer resume()
+	for _, o := range tasks {
+		if o.PID != p.PID {
+			return errBusy
+		}
+	}
+	if !p.mapped {
+		if err := p.mapPrivate(t); err != nil {
+			return err
+		}
+	}
+	if err := p.mapShared(t); err != nil {
+		return err
+	}
+	p.started = true
+	for _, o := range append(tasks, t) {
+		p.addThread(o)
+	}
+	for _, slot := range p.inherited { // of threads that the child does not have
+		_ = p.write64(slotAddr+uint64(slot*slotSize)+slotDepth, 0)
+	}
+	p.inherited = nil
+	err = p.writePlan()
+	if err == nil {
+		err = p.write64(confAddr+confGate, 1)
+	}
+	if err != nil { // its memory can't be written: it is dying
+		p.started = false
+	}
+	return err
+}
+
+// open opens the process's memory.
+func (p *Process) open() (err error) {
+	if p.mem == nil {
+		p.mem, err = os.OpenFile("/proc/"+strconv.Itoa(p.PID)+"/mem", os.O_RDWR, 0)
+	}
+	return err
+}
+
+// suitable finds reasons against.
+func (p *Process) suitable(t *ptrace.Task) error {
+	if p.a.blob == nil {
+		return errors.New("not on this architecture")
+	}
+	if !t.Filtered() {
+		return errors.New("its calls are not selected by our filters alone")
+	}
+	r, err := t.Regs()
+	if err != nil {
+		return err
+	}
+	if !is64(r) {
+		return errors.New("it runs no 64-bit code")
+	}
+	ours, err1 := os.Readlink("/proc/self/ns/time")
+	theirs, err2 := os.Readlink("/proc/" + strconv.Itoa(p.PID) + "/ns/time")
+	if err1 == nil && err2 == nil && ours != theirs {
+		return errors.New("its clock is another one (time namespace)")
+	}
+	return nil
+}
+
+// call makes a system call in t and wants its result to be want, if that is not 0.
+func call(t *ptrace.Task, name string, want uint64, nr uint64, args ...uint64) (uint64, error) {
+	ret, err := t.Syscall(nr, args...)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", name, err)
+	}
+	if want != 0 && uint64(ret) != want {
+		if nr == unix.SYS_MMAP { // a kernel before 4.17 takes MAP_FIXED_NOREPLACE for a hint
+			_, _ = t.Syscall(unix.SYS_MUNMAP, uint64(ret), args[1])
+		}
+		return 0, fmt.Errorf("%s: %#x instead of %#x", name, ret, want)
+	}
+	return uint64(ret), nil
+}
+
+const noFD = ^uint64(0)
+
+// mapPrivate maps what is the process's own, and writes the code.
+func (p *Process) mapPrivate(t *ptrace.Task) error {
+	clock, err := vdsoClock(t)
+	if err != nil {
+		return err
+	}
+	_, err = call(t, "mmap", baseAddr, unix.SYS_MMAP, baseAddr, sharedAddr-baseAddr, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE|unix.MAP_FIXED_NOREPLACE, noFD, 0)
+	if err != nil {
+		return err
+	}
+	err = p.writePrivate(clock)
+	if err == nil {
+		_, err = call(t, "mprotect", 0, unix.SYS_MPROTECT, baseAddr, confAddr-baseAddr, unix.PROT_READ|unix.PROT_EXEC)
+	}
+	if err != nil {
+		_, _ = t.Syscall(unix.SYS_MUNMAP, baseAddr, sharedAddr-baseAddr)
+		return err
+	}
+	p.mapped = true
+	return nil
+}
+
+func (p *Process) writePrivate(clock uint64) error {
+	if err := p.write(baseAddr, p.a.blob.code); err != nil {
+		return err
+	}
+	if err := p.write(nameAddr, []byte("nvtrace\x00")); err != nil {
+		return err
+	}
+	if err := p.write64(confAddr+confSlots, maxSlots); err != nil {
+		return err
+	}
+	return p.write64(confAddr+confClock, clock)
+}
+
+// nameAddr is where the name of shared memory is, behind the code.
+const nameAddr = confAddr - 16
+
+// write writes all of b, whatever the protection.
+func (p *Process) write(addr uint64, b []byte) error {
+	_, err := p.mem.WriteAt(b, int64(addr))
+	return err
+}
+
+// write64 writes one number.
+func (p *Process) write64(addr, v uint64) error {
+	var b [8]byte
+	binary.LittleEndian.PutUint64(b[:], v)
+	return p.write(addr, b[:])
+}
+
+// mapShared maps the memory for what all rings have in common, and tables for
+// what follows.
+func (p *Process) mapShared(t *ptrace.Task) error {
+	m, err := share(t, sharedAddr, sharedSize)
+	if err != nil {
+		return err
+	}
+	p.shared = m
+	p.chunks = make(map[int][]byte)
+	p.rings = make([]*ring, maxSlots)
+	p.byTID = make(map[int]*ring)
+	p.borrowed = make(map[int]*ring)
+	p.keys = make(map[uint64]int)
+	p.places = make([]uint64, numKeys)
+	p.freed = make(map[int]bool)
+	if p.sites == nil {
+		p.sites = make(map[uint64]bool)
+	}
+	if p.inherited == nil {
+		return nil
+	}
+	return p.write(keysAddr, make([]byte, numKeys*keySize))
+}
+
+// share maps memory that t's process and this one share. A forked child will not
+// have it, and it is not dumped.
+func share(t *ptrace.Task, addr uint64, size int) (m []byte, err error) {
+	n := uint64(size)
+	fd, err := call(t, "memfd_create", 0, unix.SYS_MEMFD_CREATE, nameAddr, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _, _ = t.Syscall(unix.SYS_CLOSE, fd) }()
+	f, err := os.OpenFile("/proc/"+strconv.Itoa(t.PID)+"/fd/"+strconv.FormatUint(fd, 10), os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if err := f.Truncate(int64(size)); err != nil { // here, out of reach of the program's limits
+		return nil, err
+	}
+	if m, err = unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+		return nil, os.NewSyscallError("mmap", err)
+	}
+	_, err = call(t, "mmap", addr, unix.SYS_MMAP, addr, n, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED|unix.MAP_FIXED_NOREPLACE, fd, 0)
+	if err == nil {
+		if _, err = call(t, "madvise", 0, unix.SYS_MADVISE, addr, n, unix.MADV_DONTFORK); err != nil {
+			_, _ = t.Syscall(unix.SYS_MUNMAP, addr, n)
+		}
+	}
+	if err != nil {
+		_ = unix.Munmap(m)
+		return nil, err
+	}
+	_, _ = t.Syscall(unix.SYS_MADVISE, addr, n, unix.MADV_DONTDUMP)
+	return m, nil
+}
+
+// release gives this process's own mappings back, once all records are given out.
+func (p *Process) release() {
+	if !p.gone {
+		return
+	}
+	if p.mem != nil {
+		p.mem.Close()
+		p.mem = nil
+	}
+	for _, r := range p.rings {
+		if r != nil {
+			return
+		}
+	}
+	for _, m := range p.chunks {
+		_ = unix.Munmap(m)
+	}
+	if p.shared != nil {
+		_ = unix.Munmap(p.shared)
+	}
+	p.chunks, p.shared = nil, nil
+}
+
+// fork returns the state of a child, whose memory is a copy of p's but for the
+// rings. It records when it has something to record.
+func (p *Process) fork(t *ptrace.Task) *Process {
+	c := &Process{
+		a: p.a, PID: t.PID, mapped: true, arenas: cloneArenas(p.arenas), hooks: slices.Clone(p.hooks),
+		onces: p.onces, sites: maps.Clone(p.sites), turn: p.turn, inherited: maps.Clone(p.inherited),
+	}
+	if c.inherited == nil {
+		c.inherited = make(map[uint64]int)
+	}
+	for _, r := range p.rings {
+		if r != nil && !r.dead {
+			c.inherited[r.tp] = r.slot
+		}
+	}
+	err := c.open()
+	if err == nil {
+		err = c.write64(confAddr+confGate, 0)
+	}
+	if err != nil {
+		// It can't run with the gate open: its rings are not there. But it has just
+		// been stopped in its birth; if its memory is out of reach, it is dead.
+		p.a.o.Logger.Warn("agent of a forked child not closed", "pid", t.PID, "err", err)
+	}
+	return c
+}
+
+// arm makes the next ioctl stop, or not.
+func (p *Process) arm(on bool) {
+	if !p.started || p.shared == nil {
+		return
+	}
+	v := uint64(0)
+	if on {
+		v = 1
+	}
+	store64(p.shared, sharedArmed, v)
+}
+
+// writePlan gives the process the current rules: in the place of the two that is
+// not in force.
+func (p *Process) writePlan() error {
+	if p.planned || p.a.plan == nil {
+		return nil
+	}
+	p.turn ^= 1
+	addr := uint64(planAddr + p.turn*planSize)
+	if err := p.write(addr, p.a.plan); err != nil {
+		return err
+	}
+	if err := p.write64(confAddr+confPlan, addr); err != nil {
+		return err
+	}
+	p.planned = true
+	return nil
+}
+
+// SetKind says what a descriptor is, as the kinds of the plan go; 0: the
+// supervisor is to see its ioctls. From the call on no ioctl begins under the
+// old kind; call Agent.Settle to learn of those that have begun.
+func (p *Process) SetKind(fd int32, kind uint8) {
+	if p.started && fd >= 0 && fd < maxFD {
+		store8(p.shared, sharedKinds+int(fd), kind)
+	}
+}
+
+// Update gives a stopped thread a ring if it has none, where that is possible
+// now. Threads that are reported to Agent.Task need it only if they had no
+// thread pointer then.
+func (p *Process) Update(t *ptrace.Task) {
+	if p.started && p.byTID[t.TID] == nil {
+		p.addThread(t)
+	}
+}

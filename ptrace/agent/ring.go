@@ -1,0 +1,405 @@
+package agent
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+)
+
+// ring is what the supervisor knows of a thread's ring. The program can write
+// all of it: every number that comes from there is checked, and what is kept of a
+// record is as large as the least record at most.
+type ring struct {
+	p    *Process
+	slot int
+	tid  int
+	tp   uint64
+	data []byte // shared
+	head int    // offset in p.shared of struct rhead
+
+	seen  uint64    // up to where records are in pend
+	tail  uint64    // up to where they were consumed
+	pend  []pending // records that were not consumed
+	base  uint64    // number of pend[0]
+	dead  bool      // the thread has ended: nothing changes any more
+	death int64     // when
+	over  bool      // it was dropped
+	off   bool      // the agent does not use it for now
+	spoil bool      // the program wrote garbage: it is not read any more
+}
+
+// pending is a record in a ring.
+type pending struct {
+	pos   uint64
+	size  uint32
+	kind  uint8
+	done  bool // consumed
+	taken bool // is among Agent.ready
+	lost  bool // given up: its thread went elsewhere
+	stuck bool // about to be completed for too long: nobody waits for it
+	tag   any
+}
+
+// scan looks for records that were reserved since the last time.
+func (r *ring) scan() {
+	if r.spoil || r.p.shared == nil {
+		return
+	}
+	head := load64(r.p.shared, r.head)
+	if head < r.seen || head-r.tail > ringSize || head%64 != 0 {
+		r.garbage()
+		return
+	}
+	for r.seen < head {
+		h := r.data[r.seen%ringSize:]
+		size, kind := binary.LittleEndian.Uint32(h[recSize:]), h[recKind]
+		pos := binary.LittleEndian.Uint64(h[recPos:])
+		if pos != r.seen || size < 64 || size%64 != 0 || int(size) > len(h) || uint64(size) > head-r.seen ||
+			kind != kindPad && size < recordSize || kind < kindIoctl || kind > kindPad {
+			r.garbage()
+			return
+		}
+		n := pending{pos: pos, size: size, kind: kind, done: kind == kindPad}
+		if kind == kindIoctl && r.p.a.o.Bind != nil {
+			r.bind(&n)
+		}
+		r.pend = append(r.pend, n)
+		r.seen += uint64(size)
+	}
+	r.trim()
+}
+
+// bind lets the caller say what an ioctl's descriptor means.
+func (r *ring) bind(n *pending) {
+	h := r.data[n.pos%ringSize:][:n.size]
+	rec := Record{Kind: KindIoctl, PID: r.p.PID, TID: r.tid}
+	// The first two are there as soon as the record is.
+	rec.Args[0] = binary.LittleEndian.Uint64(h[recArgs:])
+	rec.Args[1] = binary.LittleEndian.Uint64(h[recArgs+8:])
+	n.tag = r.p.a.o.Bind(r.p, &rec)
+}
+
+// garbage stops reading a ring. The thread goes on; when the ring is full, it
+// stops for everything.
+func (r *ring) garbage() {
+	r.spoil = true
+	r.p.a.stats.Garbage++
+	r.p.a.o.Logger.Warn("records spoiled by the program", "pid", r.p.PID, "tid", r.tid)
+	for i := range r.pend {
+		r.pend[i].done = true
+	}
+}
+
+// state returns the state of a pending record.
+func (r *ring) state(n *pending) uint8 { return byte(load64(r.data, int(n.pos%ringSize)+recState)) }
+
+// trim takes consumed records away and gives their room back.
+func (r *ring) trim() {
+	i := 0
+	for i < len(r.pend) && r.pend[i].done {
+		r.tail = r.pend[i].pos + uint64(r.pend[i].size)
+		i++
+	}
+	if i == 0 {
+		return
+	}
+	r.base += uint64(i)
+	r.pend = slices.Delete(r.pend, 0, i)
+	if !r.spoil {
+		store64(r.p.shared, r.head+rheadTail, r.tail)
+	}
+}
+
+// end marks the thread as ended.
+func (r *ring) end() {
+	if r.dead {
+		return
+	}
+	r.scan()
+	r.dead, r.death = true, nanotime()
+	r.finish()
+}
+
+// finish frees the slot of a thread that has ended, when all is consumed.
+func (r *ring) finish() {
+	if r.over || !r.dead || len(r.pend) > 0 && !r.spoil {
+		return
+	}
+	r.over = true
+	r.p.rings[r.slot] = nil
+	r.p.a.drop(r)
+	r.p.release()
+}
+
+// ready is a record that can be given out.
+type ready struct {
+	end    int64
+	r      *ring
+	number uint64
+}
+
+// spins is how often a record that is about to be completed is looked at again
+// before the others are made to wait for it.
+const spins = 50
+
+// patience is how long others wait for a record that is about to be completed,
+// in ns. Its thread may have been stopped by a debugger, or have left it by
+// longjmp.
+const patience = 100e6
+
+// Collect looks at all rings, and returns the time up to which all records are
+// known: until it is called again, Peek and Deliver give out those up to there.
+// All events of other origin that were seen before the call, and lie before that
+// time, are in order with them.
+func (a *Agent) Collect() int64 {
+	now := nanotime()
+	blocked := false
+	for try := range spins {
+		if blocked = a.look(now); !blocked {
+			break
+		}
+		if try > 0 {
+			yield()
+		}
+	}
+	limit := now
+	switch {
+	case !blocked:
+		a.stall = 0
+	case a.stall == 0:
+		a.stall = now
+		limit = a.limit
+	case now-a.stall < patience:
+		limit = a.limit
+	default:
+		a.stall = 0
+		for _, r := range a.rings {
+			for i := range r.pend {
+				r.pend[i].stuck = r.pend[i].stuck || !r.pend[i].done && r.state(&r.pend[i]) == stateEnding
+			}
+		}
+	}
+	a.limit = max(limit, a.limit)
+	rest := a.ready[a.next:]
+	slices.SortFunc(rest, func(x, y ready) int {
+		switch {
+		case x.end < y.end:
+			return -1
+		case x.end > y.end:
+			return 1
+		case x.r == y.r && x.number < y.number:
+			return -1
+		case x.r == y.r:
+			return 1
+		}
+		return x.r.tid - y.r.tid
+	})
+	return a.limit
+}
+
+// look finds the records that are complete. blocked says that some are about
+// to be, so that their times may lie before now.
+func (a *Agent) look(now int64) (blocked bool) {
+	for i := 0; i < len(a.rings); i++ {
+		r := a.rings[i]
+		r.scan()
+		if r.examine(now) {
+			blocked = true
+		}
+		if len(r.pend) == 0 || r.spoil {
+			if n := len(a.rings); r.dead {
+				r.finish()
+				i -= n - len(a.rings)
+			}
+		}
+	}
+	return blocked
+}
+
+// examine moves complete records to Agent.ready.
+func (r *ring) examine(now int64) (blocked bool) {
+	for i := range r.pend {
+		n := &r.pend[i]
+		if n.done || n.taken {
+			continue
+		}
+		h := r.data[n.pos%ringSize:][:n.size]
+		end := int64(0)
+		switch state := r.state(n); {
+		case state == stateDone:
+			if end = int64(binary.LittleEndian.Uint64(h[recEnd:])); end > now+patience || r.dead {
+				end = min(end, now)
+			}
+		case state == stateVoid:
+			n.done = true
+			continue
+		case r.dead || n.lost:
+			// An ioctl that was begun is told of; a call that was not is no event.
+			if n.kind != kindIoctl || state == stateFilling {
+				n.done = true
+				continue
+			}
+			n.lost, end = true, max(r.death, r.p.a.limit)
+		case state == stateEnding:
+			blocked = blocked || !n.stuck
+			continue
+		default:
+			continue
+		}
+		n.taken = true
+		r.p.a.ready = append(r.p.a.ready, ready{end, r, r.base + uint64(i)})
+	}
+	r.trim()
+	return blocked
+}
+
+// Peek returns the end of the next record to be given out.
+func (a *Agent) Peek() (end int64, ok bool) {
+	for a.next < len(a.ready) {
+		x := &a.ready[a.next]
+		if x.end > a.limit {
+			return 0, false
+		}
+		if !x.r.spoil {
+			return x.end, true
+		}
+		a.consume()
+	}
+	a.ready, a.next = a.ready[:0], 0
+	return 0, false
+}
+
+// Deliver gives out the record that Peek saw.
+func (a *Agent) Deliver() {
+	x := a.ready[a.next]
+	n := &x.r.pend[x.number-x.r.base]
+	if rec := x.r.parse(n, x.end); rec != nil {
+		a.give(x.r.p, rec)
+	}
+	a.consume()
+}
+
+// consume ends a record that is at its turn.
+func (a *Agent) consume() {
+	x := a.ready[a.next]
+	a.next++
+	if i := x.number - x.r.base; i < uint64(len(x.r.pend)) {
+		x.r.pend[i].done = true
+	}
+	x.r.trim()
+	x.r.finish()
+}
+
+// give counts a record and hands it over.
+func (a *Agent) give(p *Process, rec *Record) {
+	switch rec.Kind {
+	case KindIoctl:
+		a.stats.Ioctls++
+	case KindCall:
+		a.stats.Calls++
+	}
+	for i := range rec.Segs {
+		a.stats.Bytes += uint64(len(rec.Segs[i].In) + len(rec.Segs[i].Out))
+	}
+	if h := rec.Hook; h != nil {
+		if h.OnRecord != nil {
+			h.OnRecord(p, rec)
+		}
+		if h.Quiet {
+			return
+		}
+	}
+	if a.o.Record != nil {
+		a.o.Record(p, rec)
+	}
+}
+
+// Finish is Collect for when all processes have ended: Peek and Deliver give out
+// everything afterwards, whatever its time.
+func (a *Agent) Finish() int64 {
+	a.Collect()
+	a.limit = math.MaxInt64
+	return a.limit
+}
+
+// parse reads a record, and returns nil if it makes no sense.
+func (r *ring) parse(n *pending, end int64) *Record {
+	h := r.data[n.pos%ringSize:][:n.size]
+	var head [recordSize]byte // what is checked must not change
+	copy(head[:], h)
+	le := binary.LittleEndian
+	a := r.p.a
+	rec := &a.rec
+	*rec = Record{
+		Kind: Kind(n.kind), PID: r.p.PID, TID: r.tid, Tag: n.tag, Begin: int64(le.Uint64(head[recBegin:])), End: end,
+		Ret: int64(le.Uint64(head[recRet:])), Caller: le.Uint64(head[recCaller:]), SP: le.Uint64(head[recSP:]),
+		NoReturn: head[recFlags]&flagNoReturn != 0 && n.kind == kindCall,
+		Segs:     a.segs[:0],
+	}
+	for i := range rec.Args {
+		rec.Args[i] = le.Uint64(head[recArgs+8*i:])
+	}
+	if n.kind == kindIoctl {
+		rec.Unfinished = n.lost
+		rec.Caller, rec.SP = 0, 0
+	} else {
+		rec.Unfinished = head[recFlags]&flagUnfinished != 0 && n.kind == kindReturn
+		site := le.Uint64(head[recHook:])
+		if site >= uint64(len(r.p.hooks)) {
+			return nil
+		}
+		rec.Hook = r.p.hooks[site].hook
+	}
+	if rec.Begin > end { // times are the program's word, too
+		rec.Begin = end
+	}
+	if rec.Unfinished {
+		rec.Ret = 0
+	}
+	if !r.segments(rec, h, int(head[recNSeg])) {
+		return nil
+	}
+	a.segs = rec.Segs[:0]
+	return rec
+}
+
+// maxSegs is more than any record has: an ioctl 2, a call 1 + MaxDerefs.
+const maxSegs = 1 + MaxDerefs
+
+// segments reads the memory of a record.
+func (r *ring) segments(rec *Record, h []byte, n int) bool {
+	if n > maxSegs || recordSize+n*segSize > len(h) {
+		return false
+	}
+	for i := range n {
+		var d [segSize]byte
+		copy(d[:], h[recordSize+i*segSize:])
+		le := binary.LittleEndian
+		s := Seg{Addr: le.Uint64(d[:]), Len: le.Uint32(d[8:])}
+		var ok bool
+		if s.In, ok = part(h, s.Len, le.Uint32(d[12:]), le.Uint32(d[20:])); !ok {
+			return false
+		}
+		if !rec.Unfinished {
+			if s.Out, ok = part(h, s.Len, le.Uint32(d[16:]), le.Uint32(d[24:])); !ok {
+				return false
+			}
+		}
+		if s.In != nil && len(s.In) < int(s.Len) || s.Out != nil && len(s.Out) < int(s.Len) {
+			rec.Truncated = true
+		}
+		rec.Segs = append(rec.Segs, s)
+	}
+	return true
+}
+
+// part returns n bytes of a record; nil, if there are none of the kind.
+func part(h []byte, size, n, off uint32) (b []byte, ok bool) {
+	if off == 0 {
+		return nil, n == 0
+	}
+	if n > size || uint64(off)+uint64(n) > uint64(len(h)) {
+		return nil, false
+	}
+	return h[off : off+n : off+n], true
+}

@@ -1,0 +1,126 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+
+	"golang.org/x/arch/x86/x86asm"
+
+	"nvtrace/ptrace"
+)
+
+// The instructions of an ioctl in libc: `mov $16,%eax`, as a rule at once
+// followed by `syscall`.
+var (
+	movIoctl    = []byte{0xb8, 16, 0, 0, 0}
+	syscallInsn = []byte{0x0f, 0x05}
+)
+
+// between is how many bytes of other instructions may lie between the two.
+const between = 24
+
+// maxSites bounds the system call instructions that are looked at in a process:
+// more would be code that is made as it runs.
+const maxSites = 64
+
+// PatchSite makes ioctls that come from a system call instruction take the
+// agent's way from now on. t is stopped at one, ip is its instruction pointer.
+// Only the `mov` is replaced: a thread that is behind it makes its call as before.
+// Code that does not look like libc's is left alone, silently.
+func (p *Process) PatchSite(t *ptrace.Task, ip uint64) {
+	if !p.started || p.a.Owns(ip) || len(p.sites) >= maxSites {
+		return
+	}
+	if _, known := p.sites[ip]; known {
+		return
+	}
+	err := p.patchSite(t, ip)
+	p.sites[ip] = err == nil
+	if err != nil {
+		p.a.o.Logger.Debug("ioctl not rerouted", "pid", p.PID, "ip", ip, "err", err)
+		return
+	}
+	p.a.stats.Sites++
+}
+
+func (p *Process) patchSite(t *ptrace.Task, ip uint64) error {
+	var code [len5 + between + 2]byte
+	from := ip - uint64(len(code))
+	if n, err := t.ReadText(from, code[:]); n < len(code) {
+		return err
+	}
+	at, err := findMov(code[:])
+	if err != nil {
+		return err
+	}
+	mov := from + uint64(at)
+	middle := code[at+len5 : len(code)-2]
+	room, ar, err := p.near(t, mov, 64+4*len(middle))
+	if err != nil {
+		return err
+	}
+	stub := append([]byte(nil), movIoctl...)
+	m, err := moveCode(middle, mov+len5, room+len5, len(middle))
+	if err != nil {
+		return err
+	}
+	stub = append(stub, m.code...)
+	stub = append(stub, 0x48, 0x8d, 0x64, 0x24, 0x80) // lea -128(%rsp),%rsp: there may be something below
+	stub = append(stub, 0xff, 0x15)                   // call *entry(%rip)
+	stub = binary.LittleEndian.AppendUint32(stub, uint32(ar.base+arenaIoctl-(room+uint64(len(stub))+4)))
+	stub = append(stub, 0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0) // lea 128(%rsp),%rsp
+	stub = append(stub, jump(room+uint64(len(stub)), ip)...)
+	if err := p.write(room, stub); err != nil {
+		return err
+	}
+	ar.take(len(stub))
+	_, resume, err := t.StopWorld()
+	if err != nil {
+		return err
+	}
+	defer resume()
+	return t.PokeText(mov, jump(mov, room))
+}
+
+// len5 is the length of movIoctl, which a jump replaces.
+const len5 = jumpLen
+
+// findMov finds the mov in code that ends in the syscall.
+func findMov(code []byte) (int, error) {
+	end := len(code) - 2
+	if !bytes.Equal(code[end:], syscallInsn) {
+		return 0, fmt.Errorf("% x is no syscall", code[end:])
+	}
+	for at := end - len5; at >= 0; at-- {
+		if bytes.Equal(code[at:at+len5], movIoctl) && harmless(code[at+len5:end]) {
+			return at, nil
+		}
+	}
+	return 0, fmt.Errorf("no mov before syscall: % x", code)
+}
+
+// harmless says whether instructions can be executed elsewhere, before the agent
+// is called.
+func harmless(code []byte) bool {
+	for len(code) > 0 {
+		in, err := x86asm.Decode(code, 64)
+		if err != nil || in.Len > len(code) {
+			return false
+		}
+		switch in.Op {
+		case x86asm.MOV, x86asm.LEA, x86asm.XOR, x86asm.MOVSXD, x86asm.NOP:
+		default:
+			return false
+		}
+		if d, ok := in.Args[0].(x86asm.Reg); ok && isAX(d) && in.Op != x86asm.NOP {
+			return false // eax is something else then
+		}
+		code = code[in.Len:]
+	}
+	return true
+}
+
+func isAX(r x86asm.Reg) bool {
+	return r == x86asm.AL || r == x86asm.AH || r == x86asm.AX || r == x86asm.EAX || r == x86asm.RAX
+}

@@ -1,0 +1,235 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"os"
+	"strconv"
+
+	"nvtrace/ptrace"
+)
+
+// errFull says that there are too many threads.
+var errFull = errors.New("no slot is free")
+
+// addThread gives a stopped thread a ring. One without a thread pointer of its
+// own gets none, and stops for everything.
+func (p *Process) addThread(t *ptrace.Task) {
+	if p.byTID[t.TID] != nil || t.PID != p.PID {
+		return
+	}
+	regs, err := t.Regs()
+	if err != nil {
+		return
+	}
+	tp := regs.FSBase()
+	if tp == 0 {
+		return
+	}
+	if _, ok := p.keys[tp]; ok && !p.retire(t, tp) {
+		return
+	}
+	i, err := p.freeSlot(t)
+	if err != nil {
+		p.a.o.Logger.Debug("thread without a ring", "tid", t.TID, "err", err)
+		return
+	}
+	r := &ring{
+		p: p, slot: i, tid: t.TID, tp: tp, head: sharedRings + i*rheadSize,
+		data: p.chunks[i/chunkSlots][i%chunkSlots*ringSize:][:ringSize:ringSize],
+	}
+	store64(p.shared, r.head, 0)
+	store64(p.shared, r.head+rheadTail, 0)
+	if err := p.writeSlot(r); err != nil {
+		p.a.o.Logger.Debug("thread without a ring", "tid", t.TID, "err", err)
+		return
+	}
+	p.rings[i], p.byTID[t.TID] = r, r
+	p.a.rings = append(p.a.rings, r)
+}
+
+// writeSlot makes a ring the agent's.
+func (p *Process) writeSlot(r *ring) error {
+	var b [slotOpen]byte
+	binary.LittleEndian.PutUint64(b[slotRing:], ringAddr+uint64(r.slot)*ringSize)
+	binary.LittleEndian.PutUint64(b[slotHead:], uint64(sharedAddr+r.head))
+	addr := uint64(slotAddr + r.slot*slotSize)
+	if depth := p.openCalls(r); depth > 0 {
+		// It has calls open from the process that it was forked from.
+		binary.LittleEndian.PutUint64(b[slotDepth:], depth)
+	}
+	if err := p.write(addr, b[:]); err != nil {
+		return err
+	}
+	return p.insertKey(r.tp, addr)
+}
+
+// openCalls moves the hooked calls that a forked child's thread has not returned
+// from into its slot, and returns how many there are.
+func (p *Process) openCalls(r *ring) uint64 {
+	slot, ok := p.inherited[r.tp]
+	if !ok {
+		return 0
+	}
+	from, to := slotAddr+uint64(slot*slotSize), slotAddr+uint64(r.slot*slotSize)
+	var b [slotSize]byte
+	if n, _ := p.mem.ReadAt(b[:], int64(from)); n != slotSize {
+		return 0
+	}
+	delete(p.inherited, r.tp)
+	depth := min(binary.LittleEndian.Uint64(b[slotDepth:]), maxOpen)
+	if to != from && depth > 0 {
+		if p.write(to+slotOpen, b[slotOpen:]) != nil || p.write64(from+slotDepth, 0) != nil {
+			return 0
+		}
+	}
+	return depth
+}
+
+// hash is the place of a thread pointer in the table, if that is free.
+func hash(tp uint64) int { return int((tp >> 4) * 0x9e3779b97f4a7c15 >> 51) }
+
+// insertKey enters a slot into the table. The thread pointer goes first: an
+// entry is valid when its slot is there.
+func (p *Process) insertKey(tp, slot uint64) error {
+	i := hash(tp)
+	for n := 0; p.places[i] != 0 && p.places[i] != tp && !p.freed[i]; n++ {
+		if n == numKeys {
+			return errFull
+		}
+		i = (i + 1) % numKeys
+	}
+	at := uint64(keysAddr + i*keySize)
+	if err := p.write64(at, tp); err != nil {
+		return err
+	}
+	if err := p.write64(at+8, slot); err != nil {
+		return err
+	}
+	delete(p.freed, i)
+	p.places[i], p.keys[tp] = tp, i
+	return nil
+}
+
+// removeKey makes an entry invalid.
+func (p *Process) removeKey(tp uint64) {
+	i, ok := p.keys[tp]
+	if !ok {
+		return
+	}
+	delete(p.keys, tp)
+	p.freed[i] = true
+	_ = p.write64(uint64(keysAddr+i*keySize)+8, 1) // fails if the process has ended
+}
+
+// retire makes room for a new thread whose thread pointer is known already. If
+// the one that had it is ending, the new one has got its memory from the C
+// library. Otherwise both live, and neither can record.
+func (p *Process) retire(t *ptrace.Task, tp uint64) bool {
+	for _, r := range p.rings {
+		if r == nil || r.dead || r.tp != tp {
+			continue
+		}
+		if !exiting(p.PID, r.tid) {
+			p.switchOff(t, r)
+			return false
+		}
+		delete(p.byTID, r.tid)
+		r.end()
+		return true
+	}
+	return true
+}
+
+// exiting says whether a thread is on its way out, or gone: the flag PF_EXITING
+// in /proc/PID/task/TID/stat.
+func exiting(pid, tid int) bool {
+	const flagExiting = 4
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/task/" + strconv.Itoa(tid) + "/stat")
+	if err != nil {
+		return true
+	}
+	i := bytes.LastIndexByte(b, ')')
+	if i < 0 {
+		return true
+	}
+	f := bytes.Fields(b[i+1:]) // state ppid pgrp session tty tpgid flags
+	if len(f) < 7 {
+		return true
+	}
+	flags, err := strconv.ParseUint(string(f[6]), 10, 64)
+	return err != nil || flags&flagExiting != 0
+}
+
+// freeSlot finds a slot, and maps the memory of its ring.
+func (p *Process) freeSlot(t *ptrace.Task) (int, error) {
+	for i, r := range p.rings {
+		if r != nil {
+			continue
+		}
+		c := i / chunkSlots
+		if p.chunks[c] == nil {
+			m, err := share(t, ringAddr+uint64(c)*chunkSize, chunkSize)
+			if err != nil {
+				return 0, err
+			}
+			p.chunks[c] = m
+		}
+		return i, nil
+	}
+	return 0, errFull
+}
+
+// endThread ends a thread's ring.
+func (p *Process) endThread(tid int) {
+	r := p.byTID[tid]
+	if r == nil {
+		return
+	}
+	delete(p.byTID, tid)
+	p.removeKey(r.tp)
+	r.end()
+}
+
+// borrow: another task with a thread pointer of ours lives in the memory, as a
+// vfork child does while its parent waits. Nothing is recorded by it.
+func (p *Process) borrow(t *ptrace.Task) {
+	if !p.started {
+		return
+	}
+	regs, err := t.Regs()
+	if err != nil {
+		return
+	}
+	for _, r := range p.rings {
+		if r != nil && !r.dead && r.tp == regs.FSBase() {
+			p.switchOff(t, r)
+		}
+	}
+}
+
+// switchOff makes a ring's threads stop for everything until t has ended or
+// execed.
+func (p *Process) switchOff(t *ptrace.Task, r *ring) {
+	if p.write64(uint64(slotAddr+r.slot*slotSize)+slotOff, 1) == nil {
+		p.borrowed[t.TID] = r
+		r.off = true
+	}
+}
+
+// unborrow ends what switchOff began.
+func (p *Process) unborrow(tid int) {
+	r := p.borrowed[tid]
+	if r == nil {
+		return
+	}
+	delete(p.borrowed, tid)
+	for _, o := range p.borrowed {
+		if o == r {
+			return
+		}
+	}
+	r.off = false
+	_ = p.write64(uint64(slotAddr+r.slot*slotSize)+slotOff, 0) // fails if the process has ended
+}

@@ -1,0 +1,160 @@
+package agent
+
+import (
+	"encoding/binary"
+
+	"nvtrace/ptrace"
+)
+
+// Trap deals with a system call of class [Class]: the agent wants something. The
+// call itself need not be followed; it fails without effect. flush is called to
+// give out records; it should call Collect, Peek and Deliver.
+func (a *Agent) Trap(t *ptrace.Task, c *ptrace.Syscall, flush func()) {
+	if !a.Owns(c.IP) {
+		return // the program's own idea
+	}
+	a.stats.Traps++
+	why, what := c.Args[2], c.Args[3]
+	if why == trapStart {
+		_, _ = a.Process(t) // the agent looks whether it worked
+		return
+	}
+	p := a.procs[t.PID]
+	if p == nil {
+		return
+	}
+	switch why {
+	case trapSlot:
+		p.Update(t)
+	case trapFull, trapWake:
+		if why == trapFull {
+			a.stats.Full++
+		}
+		flush()
+		if r := p.byTID[t.TID]; r != nil && why == trapFull {
+			r.relieve()
+			flush()
+		}
+	case trapStop:
+		p.stopped(t, what)
+		flush()
+	case trapCall:
+		p.called(t, what)
+	}
+}
+
+// relieve makes room in a ring whose thread waits for some. If consuming did not
+// help, the ring is full of what nested signal handlers recorded while the first
+// record was still in the making; it is given up.
+func (r *ring) relieve() {
+	if r.spoil || r.seen-r.tail < ringSize/2 {
+		return
+	}
+	for i := range r.pend {
+		if n := &r.pend[i]; !n.done && !n.taken {
+			n.lost = true
+			r.death = nanotime()
+		}
+	}
+}
+
+// stopped calls OnStop for the call that a thread has recorded at pos.
+func (p *Process) stopped(t *ptrace.Task, pos uint64) {
+	r := p.byTID[t.TID]
+	if r == nil {
+		return
+	}
+	r.scan()
+	for i := len(r.pend) - 1; i >= 0; i-- {
+		n := &r.pend[i]
+		if n.pos != pos || n.kind != kindCall || n.done {
+			continue
+		}
+		end := int64(binary.LittleEndian.Uint64(r.data[pos%ringSize:][recEnd:]))
+		if rec := r.parse(n, end); rec != nil && rec.Hook.OnStop != nil {
+			own := *rec // OnStop may come back here
+			own.Segs = append([]Seg(nil), rec.Segs...)
+			own.Hook.OnStop(t, p, &own)
+		}
+		return
+	}
+}
+
+// frameWords are the words of struct frame before the stack: r10 r9 r8 rcx rdx
+// rsi rdi rax hook ret.
+const frameWords = 10
+
+// called records a call of a hooked function by a thread that has no ring, from
+// its registers at addr.
+func (p *Process) called(t *ptrace.Task, addr uint64) {
+	var b [8 * frameWords]byte
+	if n, _ := t.ReadMem(addr, b[:]); n < len(b) {
+		return
+	}
+	word := func(i int) uint64 { return binary.LittleEndian.Uint64(b[8*i:]) }
+	site := word(8)
+	if site >= uint64(len(p.hooks)) {
+		return
+	}
+	h := p.hooks[site].hook
+	rec := callRecord(t, h, [6]uint64{word(6), word(5), word(4), word(3), word(2), word(1)}, addr+8*9, word(9))
+	rec.NoReturn = true
+	if h.OnStop != nil && h.Stop {
+		h.OnStop(t, p, rec)
+	}
+	p.a.give(p, rec)
+}
+
+// callRecord makes a record of a call as the agent would, from a stopped task.
+func callRecord(t *ptrace.Task, h *Hook, args [6]uint64, sp, caller uint64) *Record {
+	now := nanotime()
+	rec := &Record{Kind: KindCall, PID: t.PID, TID: t.TID, Begin: now, End: now, Args: args, Hook: h, SP: sp, Caller: caller}
+	stack := make([]byte, 8*int(h.StackWords))
+	n, _ := t.ReadMem(sp+8, stack)
+	if len(stack) > 0 {
+		rec.Segs = append(rec.Segs, Seg{Addr: sp + 8, Len: uint32(len(stack)), In: stack[:n]})
+		rec.Truncated = n < len(stack)
+	}
+	get := func(i int) uint64 {
+		if i < len(args) {
+			return args[i]
+		}
+		var w [8]byte
+		_, _ = t.ReadMem(sp+8+8*uint64(i-len(args)), w[:])
+		return binary.LittleEndian.Uint64(w[:])
+	}
+	for i := range h.Derefs {
+		if d := &h.Derefs[i]; d.In {
+			if s, ok := d.read(t, get(int(d.Arg)), get); ok {
+				rec.Truncated = rec.Truncated || len(s.In) < int(s.Len)
+				rec.Segs = append(rec.Segs, s)
+			}
+		}
+	}
+	return rec
+}
+
+// read reads what a pointer argument with that value points to.
+func (d *Deref) read(t *ptrace.Task, v uint64, arg func(int) uint64) (s Seg, ok bool) {
+	if v == 0 {
+		return s, false
+	}
+	n := d.Len
+	if d.LenArg > 0 {
+		if have := arg(int(d.LenArg) - 1); have < uint64(n) {
+			n = uint32(min(have*uint64(max(d.Unit, 1)), uint64(n)))
+		}
+	}
+	s = Seg{Addr: v + uint64(d.Off), Len: n, In: make([]byte, n)}
+	got, _ := t.ReadMem(s.Addr, s.In)
+	s.In = s.In[:got]
+	if d.CString {
+		for i, c := range s.In {
+			if c == 0 {
+				s.In, s.Len = s.In[:i+1], uint32(i+1)
+				break
+			}
+		}
+	}
+	return s, true
+}

@@ -1,0 +1,182 @@
+package agent
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"golang.org/x/arch/x86/x86asm"
+)
+
+// jumpLen is the length of a jump with a 32-bit distance.
+const jumpLen = 5
+
+// jump encodes a jump from one address to another; they must be within reach.
+func jump(from, to uint64) []byte {
+	b := make([]byte, jumpLen)
+	b[0] = 0xe9
+	binary.LittleEndian.PutUint32(b[1:], uint32(to-from-jumpLen))
+	return b
+}
+
+// fits says whether a distance fits into 32 bits.
+func fits(d int64) bool { return d == int64(int32(d)) }
+
+// moved is code that does at another place what it did at its own.
+type moved struct {
+	code []byte
+	n    int // bytes that it was
+	call bool
+	ends bool // it does not go on behind its end
+}
+
+// moveCode moves whole instructions from the beginning of code, which lies at
+// from, to the address to: as many as it takes to cover least bytes.
+func moveCode(code []byte, from, to uint64, least int) (m moved, err error) {
+	for m.n < least {
+		if m.call {
+			return m, errors.New("a call that would return into the jump")
+		}
+		if m.ends {
+			if !padding(code[m.n:least]) {
+				return m, errors.New("the function is too short")
+			}
+			m.n = least
+			break
+		}
+		in, err := x86asm.Decode(code[m.n:], 64)
+		if err != nil || in.Len == 0 {
+			return m, fmt.Errorf("instruction at +%#x: not known", m.n)
+		}
+		raw := code[m.n : m.n+in.Len]
+		b, err := moveInstruction(raw, &in, from+uint64(m.n), to+uint64(len(m.code)), from, least)
+		if err != nil {
+			return m, fmt.Errorf("instruction at +%#x: %w", m.n, err)
+		}
+		m.code = append(m.code, b...)
+		m.n += in.Len
+		m.call = in.Op == x86asm.CALL
+		m.ends = in.Op == x86asm.JMP || in.Op == x86asm.RET || in.Op == x86asm.UD2 || in.Op == x86asm.HLT
+	}
+	return m, nil
+}
+
+// padding says whether bytes are what compilers put between functions.
+func padding(b []byte) bool {
+	for len(b) > 0 {
+		if b[0] == 0xcc {
+			b = b[1:]
+			continue
+		}
+		in, err := x86asm.Decode(b, 64)
+		if err != nil && len(b) < 4 { // cut off
+			return b[0] == 0x66 || b[0] == 0x0f || b[0] == 0x90
+		}
+		if err != nil || in.Op != x86asm.NOP {
+			return false
+		}
+		b = b[min(in.Len, len(b)):]
+	}
+	return true
+}
+
+// moveInstruction moves one instruction. entry and least say where moved code
+// begins and what of it will be gone.
+func moveInstruction(raw []byte, in *x86asm.Inst, from, to, entry uint64, least int) ([]byte, error) {
+	if in.PCRel == 0 {
+		switch in.Op {
+		case x86asm.JCXZ, x86asm.JECXZ, x86asm.JRCXZ, x86asm.LOOP, x86asm.LOOPE, x86asm.LOOPNE, x86asm.XBEGIN:
+			return nil, fmt.Errorf("%v can't be moved", in.Op)
+		}
+		return append([]byte(nil), raw...), nil
+	}
+	if target, ok := branchTarget(in, from); ok {
+		if target > entry && target < entry+uint64(least)+uint64(len(raw)) && target != from+uint64(in.Len) {
+			return nil, errors.New("a branch to what is moved")
+		}
+		return moveBranch(in, target, to, from)
+	}
+	// A memory operand relative to the instruction pointer.
+	if in.PCRel != 4 {
+		return nil, errors.New("a short distance in memory")
+	}
+	b := append([]byte(nil), raw...)
+	old := int64(int32(binary.LittleEndian.Uint32(b[in.PCRelOff:])))
+	d := old + int64(from) - int64(to)
+	if !fits(d) {
+		return nil, errors.New("its operand would be out of reach")
+	}
+	binary.LittleEndian.PutUint32(b[in.PCRelOff:], uint32(int32(d)))
+	return b, nil
+}
+
+// branchTarget returns where a direct branch goes.
+func branchTarget(in *x86asm.Inst, at uint64) (uint64, bool) {
+	if in.PCRel == 0 {
+		return 0, false
+	}
+	for _, a := range in.Args {
+		if rel, ok := a.(x86asm.Rel); ok {
+			return at + uint64(in.Len) + uint64(int64(rel)), true
+		}
+	}
+	return 0, false
+}
+
+// moveBranch encodes a branch with a 32-bit distance.
+func moveBranch(in *x86asm.Inst, target, to, from uint64) ([]byte, error) {
+	var op []byte
+	switch {
+	case in.Op == x86asm.JMP:
+		op = []byte{0xe9}
+	case in.Op == x86asm.CALL:
+		if target == from+uint64(in.Len) {
+			return nil, errors.New("it reads its own address")
+		}
+		op = []byte{0xe8}
+	case in.Opcode>>24&0xf0 == 0x70:
+		op = []byte{0x0f, byte(in.Opcode>>24)&0x0f | 0x80}
+	case in.Opcode>>24 == 0x0f && in.Opcode>>16&0xf0 == 0x80:
+		op = []byte{0x0f, byte(in.Opcode >> 16)}
+	default:
+		return nil, fmt.Errorf("%v can't be moved", in.Op)
+	}
+	d := int64(target) - int64(to) - int64(len(op)) - 4
+	if !fits(d) {
+		return nil, errors.New("its target would be out of reach")
+	}
+	return binary.LittleEndian.AppendUint32(op, uint32(int32(d))), nil
+}
+
+// intoBeginning looks for branches of a function, whose code is at from, into
+// its first n bytes, the very first excepted. Instructions that are not known (of
+// newer extensions) end the decoding; behind them everything that could be such
+// a branch counts.
+func intoBeginning(code []byte, from uint64, n int) error {
+	bad := func(target uint64) bool { return target > from && target < from+uint64(n) }
+	i := 0
+	for i < len(code) {
+		in, err := x86asm.Decode(code[i:], 64)
+		if err != nil || in.Len == 0 {
+			break
+		}
+		if target, ok := branchTarget(&in, from+uint64(i)); ok && bad(target) {
+			return fmt.Errorf("a branch at +%#x goes to +%#x", i, target-from)
+		}
+		i += in.Len
+	}
+	for ; i < len(code); i++ {
+		c := code[i]
+		if (c&0xf0 == 0x70 || c == 0xeb || c&0xfc == 0xe0) && i+2 <= len(code) {
+			if bad(from + uint64(i) + 2 + uint64(int64(int8(code[i+1])))) {
+				return fmt.Errorf("what may be a branch at +%#x", i)
+			}
+		}
+		if (c == 0xe9 || c == 0xe8 || c&0xf0 == 0x80 && i > 0 && code[i-1] == 0x0f) && i+5 <= len(code) {
+			if bad(from + uint64(i) + 5 + uint64(int64(int32(binary.LittleEndian.Uint32(code[i+1:]))))) {
+				return fmt.Errorf("what may be a branch at +%#x", i)
+			}
+		}
+	}
+	return nil
+}
