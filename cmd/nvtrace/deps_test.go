@@ -23,14 +23,18 @@ nvtrace/ioctl/diff/testrec   < nvtrace/ioctl nvtrace/rm nvtrace/traces
 nvtrace/ioctl/record         < nvtrace/ptrace nvtrace/ioctl nvtrace/rm nvtrace/traces
 nvtrace/ioctl/replay         < nvtrace/ptrace nvtrace/ioctl nvtrace/rm nvtrace/traces
 nvtrace/nvattach/interpose   < nvtrace/fatbin
+nvtrace/nvattach/capture     < nvtrace/fatbin nvtrace/ptrace nvtrace/ptrace/agent nvtrace/traces
 nvtrace/fatbin               < github.com/klauspost/compress/zstd github.com/ianlancetaylor/demangle
 nvtrace/nvattach/api         < nvtrace/traces
 nvtrace/ptx                  <
 nvtrace/ptx/emu              < nvtrace/ptx
 nvtrace/nvattach/sim         < nvtrace/fatbin nvtrace/ptx nvtrace/ptx/emu
 nvtrace/nvattach             < nvtrace/fatbin nvtrace/ptx nvtrace/ptx/bpf github.com/cilium/ebpf github.com/cilium/ebpf/asm github.com/cilium/ebpf/btf
+nvtrace/nvattach/session     < nvtrace/fatbin nvtrace/nvattach
+nvtrace/nvattach/jit         <
+nvtrace/nvattach/jit/internal/gen < nvtrace/nvattach/jit/internal/stamp
 nvtrace/examples/rminfo      < nvtrace/rm
-nvtrace/cmd/nvtrace          < nvtrace/traces nvtrace/traces/export nvtrace/ptrace nvtrace/rm nvtrace/ioctl nvtrace/ioctl/record nvtrace/ioctl/replay nvtrace/ioctl/diff nvtrace/ioctl/allow nvtrace/fatbin nvtrace/ptx nvtrace/ptx/emu nvtrace/nvattach/api github.com/olekukonko/tablewriter github.com/olekukonko/tablewriter/tw
+nvtrace/cmd/nvtrace          < nvtrace/traces nvtrace/traces/export nvtrace/ptrace nvtrace/rm nvtrace/ioctl nvtrace/ioctl/record nvtrace/ioctl/replay nvtrace/ioctl/diff nvtrace/ioctl/allow nvtrace/fatbin nvtrace/ptx nvtrace/ptx/emu nvtrace/nvattach nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/nvattach/api github.com/olekukonko/tablewriter github.com/olekukonko/tablewriter/tw
 `
 
 // guarded are libraries that only packages named in the policy may import.

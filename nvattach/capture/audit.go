@@ -149,45 +149,48 @@ func kernelOf(t *ptrace.Task, how launchForm, arg uint64) (uint64, bool) {
 
 // hookLaunch has launches reported by code in the program. A handle as the first
 // argument stops the program at its first launch only; other launches are read
-// from the agent's records, in their order.
+// from the agent's records, in their order. Graphs are built at breakpoints: that
+// is rare, and the kernel must be read from memory.
 func (c *Capture) hookLaunch(t *ptrace.Task, addr, size uint64, h *hook) {
 	fn := h.fn
+	if fn.how != launchHandle {
+		c.breakAt(t, addr, h)
+		return
+	}
+	if c.o.LaunchesShared && h.slot.table == "" {
+		return
+	}
 	k := &agent.Hook{Name: h.name(), Library: h.lib, Quiet: true, NoReturn: true}
-	switch {
-	case fn.how == launchHandle && fn.out == 0:
+	if fn.out == 0 {
 		k.Once, k.Stop = true, true
 		k.OnStop = func(t *ptrace.Task, _ *agent.Process, r *agent.Record) {
 			c.launched(t.PID, t.TID, c.process(t), r.Args[0], h.name())
 		}
-	case fn.how == launchHandle:
+	} else {
 		k.OnRecord = func(_ *agent.Process, r *agent.Record) {
 			c.launchedLate(r, r.Args[fn.out], h.name())
-		}
-	default:
-		k.Stop = true // building a graph is not launching it
-		k.OnStop = func(t *ptrace.Task, _ *agent.Process, r *agent.Record) {
-			if regs, err := t.Regs(); err == nil {
-				e := *regs
-				for i, v := range r.Args {
-					e.SetArg(i, v)
-				}
-				c.launchAt(t, &call{h: h, entry: e})
-			}
 		}
 	}
 	p, err := c.o.Agent.Process(t)
 	if err == nil {
 		err = p.Hook(t, addr, size, k)
 	}
-	if err == nil {
+	if err != nil {
+		c.log.Debug("launches stop the program", "function", h.name(), "pid", t.PID, "err", err)
+		c.breakAt(t, addr, h)
+	}
+}
+
+// LaunchRecord takes the record of a call of a launching function from whoever
+// has hooked it, with Options.LaunchesShared. Others are ignored. It runs on the
+// tracing thread.
+func (c *Capture) LaunchRecord(r *agent.Record) {
+	if r.Kind != agent.KindCall || r.Hook == nil {
 		return
 	}
-	if fn.how == launchHandle {
-		c.note(t, "launches by %s are not audited in process %d: %v", h.name(), t.PID, err)
-		return
-	}
-	if _, err := t.SetBreakpoint(addr, c.hit); err == nil {
-		c.process(t).hooks[addr] = h
+	fn, ok := c.funcs[r.Hook.Name]
+	if ok && fn.act == actLaunch && fn.how == launchHandle {
+		c.launchedLate(r, r.Args[fn.out], fn.name)
 	}
 }
 

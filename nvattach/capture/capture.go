@@ -36,6 +36,9 @@ type Options struct {
 	Audit Audit
 	// Agent hooks the launching functions for [AuditHooks].
 	Agent *agent.Agent
+	// LaunchesShared: the launching functions that the driver exports are hooked by
+	// somebody else, who passes their records to [Capture.LaunchRecord].
+	LaunchesShared bool
 	// Shim is the path of the interposer's library, which is not who called a
 	// loader; "" for none.
 	Shim string

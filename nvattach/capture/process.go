@@ -204,11 +204,16 @@ func (c *Capture) hook(t *ptrace.Task, addr, size uint64, fn function, h hook) {
 			return
 		}
 	}
+	c.breakAt(t, addr, &h)
+}
+
+// breakAt sets a breakpoint.
+func (c *Capture) breakAt(t *ptrace.Task, addr uint64, h *hook) {
 	if _, err := t.SetBreakpoint(addr, c.hit); err != nil {
 		c.gap(t, "%s of %s can't be watched in process %d: %v", h.name(), h.lib, t.PID, err)
 		return
 	}
-	p.hooks[addr] = &h
+	c.process(t).hooks[addr] = h
 }
 
 // protected looks at memory that was made executable after it was mapped: a part

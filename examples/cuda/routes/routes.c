@@ -243,7 +243,7 @@ static volatile int stop, going;
 
 // scribble changes a comment in the image again and again.
 static void *scribble(void *arg) {
-	char *at = arg;
+	volatile char *at = arg;
 	for (unsigned i = 0; !stop; i++, going = 1)
 		*at = 'a' + i % 26;
 	return 0;
