@@ -68,6 +68,7 @@ type Tracker struct {
 	ended   []*Frame
 
 	returned *Frame // by the latest Add
+	idle     int    // how often threads have come to be in no call since forgetIdle; 0: none is in none
 }
 
 type threadKey struct{ pid, tid int32 }
@@ -188,7 +189,7 @@ func (t *Tracker) frame() *Frame {
 func (t *Tracker) call(key threadKey, ev *traces.Event) *Frame {
 	s := t.threads[key]
 	if s == nil {
-		if len(t.threads) >= maxThreads {
+		if len(t.threads) >= maxThreads && !t.forgetIdle() {
 			return t.lone(key, ev)
 		}
 		s = &callStack{}
@@ -253,7 +254,7 @@ func (t *Tracker) ret(key threadKey, ev *traces.Event) *Frame {
 		return nil
 	}
 	for len(s.open)-1 > at {
-		t.pop(key, s, -1)
+		t.pop(s, -1)
 	}
 	f := s.open[at]
 	end := int64(-1)
@@ -261,7 +262,7 @@ func (t *Tracker) ret(key threadKey, ev *traces.Event) *Frame {
 		end = f.Start + max(ev.Dur, 0)
 		t.Names.returned(f, ev)
 	}
-	t.pop(key, s, end)
+	t.pop(s, end)
 	t.ended = t.ended[:len(t.ended)-1] // it has its return
 	t.returned = f
 	return f
@@ -270,27 +271,26 @@ func (t *Tracker) ret(key threadKey, ev *traces.Event) *Frame {
 // find returns which open call an event is the return of, -1 for none: the
 // innermost of its name that began when the return says, else of its name.
 func (s *callStack) find(ev *traces.Event) int {
-	named := -1
-	for i := len(s.open) - 1; i >= 0; i-- {
-		f := s.open[i]
-		if f.Name != ev.Name {
-			continue
+	for _, start := range [2]int64{ev.Time, ev.Time - ev.Dur} { // a recorder may give either end of the call
+		for i := len(s.open) - 1; i >= 0; i-- {
+			if f := s.open[i]; f.Start == start && f.Name == ev.Name {
+				return i
+			}
 		}
-		if f.Start == ev.Time || f.Start == ev.Time-ev.Dur {
+		if s.over > 0 { // it may be the return of one that is not followed
+			return -1
+		}
+	}
+	for i := len(s.open) - 1; i >= 0; i-- {
+		if s.open[i].Name == ev.Name {
 			return i
 		}
-		if named < 0 {
-			named = i
-		}
 	}
-	if s.over > 0 { // it may be the return of one that is not followed
-		return -1
-	}
-	return named
+	return -1
 }
 
 // pop ends a thread's innermost call.
-func (t *Tracker) pop(key threadKey, s *callStack, end int64) {
+func (t *Tracker) pop(s *callStack, end int64) {
 	n := len(s.open) - 1
 	f := s.open[n]
 	s.open[n] = nil
@@ -300,9 +300,23 @@ func (t *Tracker) pop(key threadKey, s *callStack, end int64) {
 		f.Parent.innerCalls += end - f.Start
 	}
 	t.ended = append(t.ended, f)
-	if n == 0 && s.over == 0 {
-		delete(t.threads, key)
+	if n == 0 {
+		t.idle++
 	}
+}
+
+// forgetIdle forgets threads that are in no call, and reports whether there were any.
+func (t *Tracker) forgetIdle() bool {
+	if t.idle == 0 {
+		return false
+	}
+	for k, s := range t.threads {
+		if len(s.open) == 0 {
+			delete(t.threads, k)
+		}
+	}
+	t.idle = 0
+	return true
 }
 
 func (t *Tracker) endThread(key threadKey) {
@@ -311,7 +325,7 @@ func (t *Tracker) endThread(key threadKey) {
 		return
 	}
 	for len(s.open) > 0 {
-		t.pop(key, s, -1)
+		t.pop(s, -1)
 	}
 	delete(t.threads, key)
 }

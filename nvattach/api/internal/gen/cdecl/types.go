@@ -80,7 +80,7 @@ func (t *Type) Align() int64 {
 	case Named:
 		return max(t.align, t.Elem.Align())
 	case Array:
-		return t.Elem.Align()
+		return max(t.align, t.Elem.Align())
 	}
 	return max(t.align, 1)
 }

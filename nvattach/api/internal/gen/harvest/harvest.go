@@ -37,14 +37,8 @@ func Extract(release string, dirs ...string) ([]*Result, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(stubs)
-	for name, text := range foreign {
-		file := filepath.Join(stubs, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			return nil, err
-		}
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			return nil, err
-		}
+	if err := writeForeign(stubs); err != nil {
+		return nil, err
 	}
 	var out []*Result
 	for i := range sources {
@@ -115,19 +109,39 @@ func fileExists(f string) bool {
 // macroPrefix keeps an enumerator that is made of a macro from being expanded.
 const macroPrefix = "nvtrace_"
 
-// text is what the preprocessor is given.
-func (src *source) text(includes []string) string {
+// writeForeign writes the headers that stand in for other software's.
+func writeForeign(dir string) error {
+	for name, text := range foreign {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// includes is the first part of what the preprocessor is given.
+func (src *source) includes(dirs []string) string {
 	var b strings.Builder
-	if len(src.runs) > 1 { // the interfaces that have interoperability headers, which need not include what they use
+	if src.interop { // its headers need not include what they use
 		for _, h := range slices.Sorted(maps.Keys(foreign)) {
 			fmt.Fprintf(&b, "#include <%s>\n", h)
 		}
 	}
 	for _, h := range src.headers {
-		if find(includes, h) != "" {
+		if find(dirs, h) != "" {
 			fmt.Fprintf(&b, "#include <%s>\n", h)
 		}
 	}
+	return b.String()
+}
+
+// additions is the second part: what no header declares.
+func (src *source) additions() string {
+	var b strings.Builder
 	b.WriteString(src.extra + "\n")
 	if src.major != "" {
 		fmt.Fprintf(&b, "enum %smajor { %smajor = %s };\n", macroPrefix, macroPrefix, src.major)
@@ -165,49 +179,63 @@ func firstLines(s string, n int) string {
 	return strings.Join(lines[:min(len(lines), n)], "\n")
 }
 
+// extract reads a library's headers in all runs.
 func (src *source) extract(release string, includes []string) (*Result, error) {
-	r := &Result{Library: src.library, Release: facts.Release{Name: release}, Types: map[string]any{}, Funcs: map[string]any{}}
-	for _, define := range src.runs {
-		text, err := preprocess(src.text(includes), define, includes)
+	var all *Result
+	for _, define := range src.defines() {
+		r, err := src.extractRun(release, define, includes)
 		if err != nil {
 			return nil, err
 		}
-		u := cdecl.Parse(text)
-		if len(u.Errors) > 0 {
-			return nil, fmt.Errorf("%d declarations can't be read, the first: %w", len(u.Errors), u.Errors[0])
+		if all == nil {
+			all = r
+			continue
 		}
-		if m := u.Tags[macroPrefix+"major"]; m != nil {
-			r.Release.Major = int(m.Values[0].Number)
-		}
-		w := &writer{unit: u, types: map[string]any{}}
-		for _, g := range src.flags {
-			w.record(u.Tags[g.name])
-		}
-		for name, t := range u.Typedefs { // what parameters of an integer type sum up
-			if t.Base().Class == cdecl.Enum && strings.HasSuffix(strings.ToLower(name), "flags") {
-				w.typedef(t)
-			}
-		}
-		for _, f := range u.Funcs {
-			if !src.wants(f.Name) || r.Funcs[f.Name] != nil && define == perThread {
-				continue
-			}
-			r.Funcs[f.Name] = w.function(f.Type)
-		}
-		if w.err != nil {
-			return nil, w.err
-		}
-		for name, t := range w.types {
-			if r.Types[name] == nil {
-				r.Types[name] = t
-			}
-		}
+		all.merge(r)
 	}
-	if r.Release.Major == 0 && src.library != "driver" {
+	return all, nil
+}
+
+func (src *source) extractRun(release, define string, includes []string) (*Result, error) {
+	text, err := preprocess(src.includes(includes)+src.additions(), define, includes)
+	if err != nil {
+		return nil, err
+	}
+	u := cdecl.Parse(text)
+	if len(u.Errors) > 0 {
+		return nil, fmt.Errorf("%d declarations can't be read, the first: %w", len(u.Errors), u.Errors[0])
+	}
+	r := &Result{Library: src.library, Release: facts.Release{Name: release}, Funcs: map[string]any{}}
+	if m := u.Tags[macroPrefix+"major"]; m != nil {
+		r.Release.Major = int(m.Values[0].Number)
+	} else if src.library != "driver" {
 		major, _, _ := strings.Cut(release, ".")
 		r.Release.Major, _ = strconv.Atoi(major)
 	}
+	w := &writer{types: map[string]any{}}
+	for _, g := range src.flags {
+		w.record(u.Tags[g.name])
+	}
+	for name, t := range u.Typedefs { // what parameters of an integer type sum up
+		if t.Base().Class == cdecl.Enum && strings.HasSuffix(strings.ToLower(name), "flags") {
+			w.typedef(t)
+		}
+	}
+	for _, f := range u.Funcs {
+		if src.wants(f.Name) {
+			r.Funcs[f.Name] = w.function(f.Type)
+		}
+	}
+	r.Types = w.types
 	return r, nil
+}
+
+// defines are the macros to define, a run of the preprocessor for each.
+func (src *source) defines() []string {
+	if src.interop {
+		return []string{"", perThread}
+	}
+	return []string{""}
 }
 
 func (src *source) wants(name string) bool {
@@ -217,9 +245,7 @@ func (src *source) wants(name string) bool {
 
 // writer turns types into facts.
 type writer struct {
-	unit  *cdecl.Unit
 	types map[string]any // by name; nil while it is being made
-	err   error
 }
 
 func (w *writer) function(t *cdecl.Type) any {

@@ -7,7 +7,7 @@ type source struct {
 	headers []string // the first must be there, others may be missing
 	major   string   // a constant expression of the library's major version; "" none
 	prefix  []string // of its functions
-	runs    []string // macros to define, a run of the preprocessor each: all are read
+	interop bool     // CUDA's own: with interoperability headers, and versions that perThread makes visible
 	extra   string   // declarations that are in headers which need other software's, or in none
 	flags   []flagGroup
 }
@@ -35,7 +35,7 @@ var foreign = map[string]string{
 var sources = []source{
 	{
 		library: "driver", headers: []string{"cuda.h", "cudaGL.h", "cudaEGL.h", "cudaVDPAU.h"}, prefix: []string{"cu"},
-		runs: []string{"", perThread},
+		interop: true,
 		// cudaProfiler.h, where it is a package of its own; cuda.h of 2.0.
 		extra: `CUresult cuProfilerInitialize(const char *configFile, const char *outputFile, int outputMode);
 			CUresult cuProfilerStart(void); CUresult cuProfilerStop(void);
@@ -48,7 +48,7 @@ var sources = []source{
 	},
 	{
 		library: "runtime", headers: []string{"cuda_runtime_api.h", "cuda_gl_interop.h", "cuda_egl_interop.h", "cuda_vdpau_interop.h"},
-		major: "CUDART_VERSION / 1000", prefix: []string{"cuda", "__cuda"}, runs: []string{"", perThread},
+		major: "CUDART_VERSION / 1000", prefix: []string{"cuda", "__cuda"}, interop: true,
 		// crt/host_runtime.h, cuda_profiler_api.h. hostFun and hostVar are addresses.
 		extra: `cudaError_t cudaProfilerStart(void); cudaError_t cudaProfilerStop(void);
 			typedef void *cudaFatCubinHandle;
@@ -70,15 +70,15 @@ var sources = []source{
 			{"cudaMemAttachFlags", []string{"cudaMemAttachGlobal", "cudaMemAttachHost", "cudaMemAttachSingle"}},
 		},
 	},
-	{library: "cublas", headers: []string{"cublas_v2.h", "cublasXt.h"}, major: "CUBLAS_VER_MAJOR", prefix: []string{"cublas"}, runs: []string{""}},
-	{library: "cublas", headers: []string{"cublas.h"}, prefix: []string{"cublas"}, runs: []string{""}},
-	{library: "cublasLt", headers: []string{"cublasLt.h"}, major: "CUBLAS_VER_MAJOR", prefix: []string{"cublasLt"}, runs: []string{""}},
-	{library: "cudnn", headers: []string{"cudnn.h"}, major: "CUDNN_MAJOR", prefix: []string{"cudnn"}, runs: []string{""}},
-	{library: "cufft", headers: []string{"cufft.h", "cufftXt.h"}, major: "CUFFT_VER_MAJOR", prefix: []string{"cufft"}, runs: []string{""}},
-	{library: "cusparse", headers: []string{"cusparse.h"}, major: "CUSPARSE_VER_MAJOR", prefix: []string{"cusparse"}, runs: []string{""}},
-	{library: "cusolver", headers: []string{"cusolverDn.h", "cusolverSp.h", "cusolverRf.h", "cusolverMg.h", "cusolverSp_LOWLEVEL_PREVIEW.h"}, major: "CUSOLVER_VER_MAJOR", prefix: []string{"cusolver"}, runs: []string{""}},
-	{library: "curand", headers: []string{"curand.h"}, major: "CURAND_VER_MAJOR", prefix: []string{"curand"}, runs: []string{""}},
-	{library: "nccl", headers: []string{"nccl.h"}, major: "NCCL_MAJOR", prefix: []string{"nccl", "pnccl"}, runs: []string{""}},
-	{library: "nvrtc", headers: []string{"nvrtc.h"}, prefix: []string{"nvrtc"}, runs: []string{""}},
-	{library: "nvjitlink", headers: []string{"nvJitLink.h"}, prefix: []string{"nvJitLink", "__nvJitLink"}, runs: []string{""}},
+	{library: "cublas", headers: []string{"cublas_v2.h", "cublasXt.h"}, major: "CUBLAS_VER_MAJOR", prefix: []string{"cublas"}},
+	{library: "cublas", headers: []string{"cublas.h"}, prefix: []string{"cublas"}},
+	{library: "cublasLt", headers: []string{"cublasLt.h"}, major: "CUBLAS_VER_MAJOR", prefix: []string{"cublasLt"}},
+	{library: "cudnn", headers: []string{"cudnn.h"}, major: "CUDNN_MAJOR", prefix: []string{"cudnn"}},
+	{library: "cufft", headers: []string{"cufft.h", "cufftXt.h"}, major: "CUFFT_VER_MAJOR", prefix: []string{"cufft"}},
+	{library: "cusparse", headers: []string{"cusparse.h"}, major: "CUSPARSE_VER_MAJOR", prefix: []string{"cusparse"}},
+	{library: "cusolver", headers: []string{"cusolverDn.h", "cusolverSp.h", "cusolverRf.h", "cusolverMg.h", "cusolverSp_LOWLEVEL_PREVIEW.h"}, major: "CUSOLVER_VER_MAJOR", prefix: []string{"cusolver"}},
+	{library: "curand", headers: []string{"curand.h"}, major: "CURAND_VER_MAJOR", prefix: []string{"curand"}},
+	{library: "nccl", headers: []string{"nccl.h"}, major: "NCCL_MAJOR", prefix: []string{"nccl", "pnccl"}},
+	{library: "nvrtc", headers: []string{"nvrtc.h"}, prefix: []string{"nvrtc"}},
+	{library: "nvjitlink", headers: []string{"nvJitLink.h"}, prefix: []string{"nvJitLink", "__nvJitLink"}},
 }

@@ -404,7 +404,19 @@ func (r *resolver) alias(name, fact string) (resolved, error) {
 	}
 	var target string
 	if json.Unmarshal(spelled, &target) == nil && !strings.ContainsAny(target, "*[") {
-		if inner, ok := r.set.Types[target][r.release]; ok && !strings.HasPrefix(inner, `["enum"`) {
+		inner, ok := r.set.Types[target][r.release]
+		switch {
+		case strings.HasPrefix(inner, `["enum"`): // its values are found by the tag
+			var size int
+			if err := tuple(inner, &word, &size); err != nil {
+				return resolved{}, err
+			}
+			values, err := r.values(target)
+			if err != nil {
+				return resolved{}, err
+			}
+			return r.enum(api.KindEnum, name, size, values), nil
+		case ok:
 			return r.definition(name, inner)
 		}
 	}
