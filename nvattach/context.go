@@ -54,12 +54,24 @@ type member struct {
 
 func threadMembers() []member {
 	return []member{
-		{fieldGridX, "grid.x", 4}, {fieldGridY, "grid.y", 4}, {fieldGridZ, "grid.z", 4},
-		{fieldBlockDimX, "block_dim.x", 4}, {fieldBlockDimY, "block_dim.y", 4}, {fieldBlockDimZ, "block_dim.z", 4},
-		{fieldBlockX, "block.x", 4}, {fieldBlockY, "block.y", 4}, {fieldBlockZ, "block.z", 4},
-		{fieldThreadX, "thread.x", 4}, {fieldThreadY, "thread.y", 4}, {fieldThreadZ, "thread.z", 4},
-		{fieldSM, "sm", 4}, {fieldWarp, "warp", 4}, {fieldLane, "lane", 4}, {fieldSite, "site", 4},
-		{fieldTime, "time", 8}, {fieldClock, "clock", 8},
+		{fieldGridX, "grid.x", 4},
+		{fieldGridY, "grid.y", 4},
+		{fieldGridZ, "grid.z", 4},
+		{fieldBlockDimX, "block_dim.x", 4},
+		{fieldBlockDimY, "block_dim.y", 4},
+		{fieldBlockDimZ, "block_dim.z", 4},
+		{fieldBlockX, "block.x", 4},
+		{fieldBlockY, "block.y", 4},
+		{fieldBlockZ, "block.z", 4},
+		{fieldThreadX, "thread.x", 4},
+		{fieldThreadY, "thread.y", 4},
+		{fieldThreadZ, "thread.z", 4},
+		{fieldSM, "sm", 4},
+		{fieldWarp, "warp", 4},
+		{fieldLane, "lane", 4},
+		{fieldSite, "site", 4},
+		{fieldTime, "time", 8},
+		{fieldClock, "clock", 8},
 	}
 }
 

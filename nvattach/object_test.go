@@ -95,8 +95,14 @@ func TestGlob(t *testing.T) {
 		pattern, s string
 		want       bool
 	}{
-		{"", "", true}, {"*", "", true}, {"a*b*c", "aXbXbc", true}, {"a*b*c", "aXbXb", false},
-		{"?", "", false}, {"**", "x", true}, {"*.f32", "ld.f32", true}, {"a", "ab", false},
+		{"", "", true},
+		{"*", "", true},
+		{"a*b*c", "aXbXbc", true},
+		{"a*b*c", "aXbXb", false},
+		{"?", "", false},
+		{"**", "x", true},
+		{"*.f32", "ld.f32", true},
+		{"a", "ab", false},
 		{strings.Repeat("a*", 50) + "b", strings.Repeat("a", 10000), false},
 	} {
 		if got := Glob(tt.pattern, tt.s); got != tt.want {
@@ -221,4 +227,16 @@ func FuzzObject(f *testing.F) {
 			tab.AppendJSON(nil)
 		}
 	})
+}
+
+func TestList(t *testing.T) {
+	var b strings.Builder
+	if err := object(t, "example_trace").List(&b); err != nil {
+		t.Fatal(err)
+	}
+	want := "testdata/obj/example_trace.bpf.o\n" +
+		"  program  on_entry                 cuda.entry/*, "
+	if !strings.HasPrefix(b.String(), want) || !strings.Contains(b.String(), "  map      events                   ringbuf\n") || !strings.Contains(b.String(), "  variable print                    .rodata: 1\n") {
+		t.Error(b.String())
+	}
 }

@@ -184,9 +184,6 @@ func (p *Plan) NewMaps(o *MapOptions) (*Maps, error) {
 // addOnly returns the parts of a map's value that programs add to, if they do
 // nothing else with it.
 func (p *Plan) addOnly(d *MapDef) []AddField {
-	if d.Data {
-		return nil // its addresses are constants in the code
-	}
 	var fields []AddField
 	owner := make([]int32, d.ValueSize) // 1 + index in fields
 	for _, q := range p.Programs {

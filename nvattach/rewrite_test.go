@@ -37,10 +37,18 @@ func TestLoadable(t *testing.T) {
 		arch, gpu string
 		want      bool
 	}{
-		{fatbin.KindELF, "sm_90", "sm_90", true}, {fatbin.KindELF, "sm_90a", "sm_90", true}, {fatbin.KindELF, "sm_80", "sm_86", true},
-		{fatbin.KindELF, "sm_86", "sm_80", false}, {fatbin.KindELF, "sm_80", "sm_90", false}, {fatbin.KindELF, "sm_100f", "sm_103", true},
-		{fatbin.KindELF, "sm_100a", "sm_103", false}, {fatbin.KindPTX, "sm_50", "sm_90", true}, {fatbin.KindPTX, "sm_100", "sm_90", false},
-		{fatbin.KindPTX, "sm_90a", "sm_100", false}, {fatbin.KindPTX, "sm_100f", "sm_120", false}, {fatbin.KindLTOIR, "sm_90", "sm_90", false},
+		{fatbin.KindELF, "sm_90", "sm_90", true},
+		{fatbin.KindELF, "sm_90a", "sm_90", true},
+		{fatbin.KindELF, "sm_80", "sm_86", true},
+		{fatbin.KindELF, "sm_86", "sm_80", false},
+		{fatbin.KindELF, "sm_80", "sm_90", false},
+		{fatbin.KindELF, "sm_100f", "sm_103", true},
+		{fatbin.KindELF, "sm_100a", "sm_103", false},
+		{fatbin.KindPTX, "sm_50", "sm_90", true},
+		{fatbin.KindPTX, "sm_100", "sm_90", false},
+		{fatbin.KindPTX, "sm_90a", "sm_100", false},
+		{fatbin.KindPTX, "sm_100f", "sm_120", false},
+		{fatbin.KindLTOIR, "sm_90", "sm_90", false},
 	} {
 		if got := Loadable(tt.kind, arch(t, tt.arch), arch(t, tt.gpu)); got != tt.want {
 			t.Errorf("%v for %s on %s: %v", tt.kind, tt.arch, tt.gpu, got)

@@ -275,8 +275,17 @@ func (g *weaving) code(q *PlannedProgram, at *place) (string, error) {
 		Failed:     func(b *bpf.Gen) error { u.code(b).count(g.maps.slots + q.counter); return nil },
 		Reconverge: q.reconverge(),
 	}
-	for _, d := range u.defs {
-		s.Maps = append(s.Maps, bpf.Addr{Value: g.maps.Of(d).base})
+	var before weaverSink
+	before.w = g.w
+	for i, d := range u.defs {
+		x := g.maps.Of(d)
+		addr := bpf.Addr{Value: x.base}
+		if d.Data && x.copies > 1 && i < len(q.Report.Maps) && q.Report.Maps[i].Used {
+			// The name of a register serves as well as that of a variable.
+			c := &code{s: &before, m: g.maps, weak: u.weak}
+			addr = bpf.Addr{Symbol: c.perSM(x.base, x.copyBytes)}
+		}
+		s.Maps = append(s.Maps, addr)
 	}
 	if q.Point.Kind == KindCapture {
 		s.Text = []byte(at.text)
@@ -284,8 +293,28 @@ func (g *weaving) code(q *PlannedProgram, at *place) (string, error) {
 			s.TextAddr = bpf.Addr{Symbol: g.text(at.text)}
 		}
 	}
-	return q.verified.Emit(s)
+	text, err := q.verified.Emit(s)
+	return before.String() + text, err
 }
+
+// weaverSink collects code that comes before a program's.
+type weaverSink struct {
+	strings.Builder
+	w *ptx.Weaver
+}
+
+// Line implements sink.
+func (s *weaverSink) Line(text string) { s.WriteString("\t" + text + "\n") }
+
+// NewReg implements sink.
+func (s *weaverSink) NewReg(t ptx.Type) string {
+	r := s.w.Fresh('%', "d")
+	s.Line(".reg " + t.String() + " " + r + ";")
+	return r
+}
+
+// NewLabel implements sink.
+func (s *weaverSink) NewLabel() string { return s.w.Fresh('$', "d") }
 
 // reconverge reports whether threads should be brought together again behind the
 // program: the assembler does so by itself behind a short branch.
