@@ -183,13 +183,59 @@ func TestRoutes(t *testing.T) {
 	if err := os.WriteFile(file, []byte(ptxText), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	fork := func(argv ...string) []string { return append([]string{"sh", "-c", `"$@"; exit $?`, "sh"}, argv...) }
-	tests := []struct {
-		name string
-		argv []string
-		// What the driver is given, and the launches that have an image, at least.
-		loads, kernels int
-	}{
+	if p.static == "" {
+		t.Log("no static C library: the route of a static executable is not tested")
+	}
+	tests := routeTests(p, file)
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			store, err := capture.CreateStore(filepath.Join(t.TempDir(), "run.nvt"), 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out := trace(t, p, &capture.Options{Store: store, Files: true, Audit: capture.AuditBreakpoints}, test.argv...)
+			checkComplete(t, out, store)
+			test.check(t, out)
+		})
+	}
+}
+
+// routeTest is a program that takes one route.
+type routeTest struct {
+	name string
+	argv []string
+	// What the driver is given, and the launches that have an image, at least.
+	loads, kernels int
+}
+
+// check holds what came of a route against what should have.
+func (r *routeTest) check(t *testing.T, out *outcome) {
+	t.Helper()
+	n := 0
+	for _, k := range out.driver {
+		n += k
+	}
+	if n != r.loads {
+		t.Errorf("the driver was given %d images, want %d:\n%s", n, r.loads, strings.Join(out.lines, "\n"))
+	}
+	kernels := 0
+	for _, ev := range out.events {
+		if ev.Kind == traces.KindKernel {
+			kernels++
+			if ev.Name != "nothing" || ev.Image == nil {
+				t.Errorf("kernel %q of image %v", ev.Name, ev.Image)
+			}
+		}
+	}
+	if kernels < r.kernels {
+		t.Errorf("%d launches were traced to an image, want %d", kernels, r.kernels)
+	}
+}
+
+// routeTests lists the routes; file holds PTX.
+func routeTests(p *programs, file string) []routeTest {
+	shell := func(argv ...string) []string { return append([]string{"sh", "-c", `"$@"; exit $?`, "sh"}, argv...) }
+	tests := []routeTest{
 		{"linked", []string{p.linked, "linked"}, 1, 1},
 		{"RTLD_NEXT", []string{p.linked, "next"}, 1, 1},
 		{"needed by a library", []string{p.routes, "needed"}, 1, 1},
@@ -202,7 +248,7 @@ func TestRoutes(t *testing.T) {
 		{"CUDART_INTERFACE[6]", []string{p.routes, "slot6"}, 1, 1},
 		{"CUDART_INTERFACE[8]", []string{p.routes, "slot8"}, 1, 1},
 		{"fork, then load", []string{p.routes, "fork"}, 1, 1},
-		{"a shell's child", fork(p.routes, "dlsym"), 1, 1},
+		{"a shell's child", shell(p.routes, "dlsym"), 1, 1},
 		{"exec without environment", []string{p.routes, "execscrub"}, 1, 1},
 		{"cuModuleLoadDataEx", []string{p.routes, "ex"}, 1, 1},
 		{"one loader calls another", []string{p.routes, "fatbin"}, 1, 1},
@@ -214,6 +260,8 @@ func TestRoutes(t *testing.T) {
 		{"cuLibraryLoadFromFile", []string{p.routes, "libfile", file}, 1, 1},
 		{"cuLinkAddData", []string{p.routes, "link"}, 2, 1},
 		{"cuLinkAddFile", []string{p.routes, "link", file}, 2, 1},
+		{"cuLaunchKernelEx", []string{p.routes, "launch-ex"}, 1, 1},
+		{"cuGraphAddKernelNode_v2", []string{p.routes, "launch-graph"}, 1, 1},
 		{"the driver is closed and opened again", []string{p.routes, "reopen"}, 4, 4},
 		{"another thread writes the image", []string{p.routes, "race"}, 50, 1},
 	}
@@ -221,38 +269,8 @@ func TestRoutes(t *testing.T) {
 		tests = append(tests, tests[4])
 		last := &tests[len(tests)-1]
 		last.name, last.argv = "static executable", []string{p.static, "dlsym"}
-	} else {
-		t.Log("no static C library: the route of a static executable is not tested")
 	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			store, err := capture.CreateStore(filepath.Join(t.TempDir(), "run.nvt"), 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			out := trace(t, p, &capture.Options{Store: store, Files: true, Audit: capture.AuditBreakpoints}, test.argv...)
-			checkComplete(t, out, store)
-			n := 0
-			for _, k := range out.driver {
-				n += k
-			}
-			if n != test.loads {
-				t.Errorf("the driver was given %d images, want %d:\n%s", n, test.loads, strings.Join(out.lines, "\n"))
-			}
-			kernels := 0
-			for _, ev := range out.events {
-				if ev.Kind == traces.KindKernel {
-					kernels++
-					if ev.Name != "nothing" || ev.Image == nil {
-						t.Errorf("kernel %q of image %v", ev.Name, ev.Image)
-					}
-				}
-			}
-			if kernels < test.kernels {
-				t.Errorf("%d launches were traced to an image, want %d", kernels, test.kernels)
-			}
-		})
-	}
+	return tests
 }
 
 // checkComplete holds the capture and the driver's own log together.

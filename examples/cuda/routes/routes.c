@@ -73,6 +73,45 @@ static void use(handle module) {
 	launch(f);
 }
 
+// What cuda.h has for other ways to launch.
+struct launch_config {
+	unsigned grid[3], block[3], shared;
+	handle stream;
+	void *attrs;
+	unsigned n;
+};
+
+struct kernel_node {
+	handle func;
+	unsigned grid[3], block[3], shared;
+	void **params, **extra;
+	handle kern, ctx;
+};
+
+// other_launch uses a launching function that is not cuLaunchKernel.
+static int other_launch(const char *how) {
+	handle m, f, g, node;
+	CHECK(cu.load(&m, ptx));
+	CHECK(cu.function(&f, m, "nothing"));
+	if (!strcmp(how, "ex")) {
+		CUresult (*launch)(void *, handle, void **, void **) = dlsym(RTLD_DEFAULT, "cuLaunchKernelEx");
+		struct launch_config c = {{1, 1, 1}, {1, 1, 1}, 0, 0, 0, 0};
+		if (!launch)
+			launch = dlsym(dlopen(driver, RTLD_NOW), "cuLaunchKernelEx");
+		for (int i = 0; i < 3; i++)
+			CHECK(launch(&c, f, 0, 0));
+		CHECK(cu.synchronize());
+		return 0;
+	}
+	void *h = dlopen(driver, RTLD_NOW);
+	CUresult (*create)(handle *, unsigned) = dlsym(h, "cuGraphCreate");
+	CUresult (*add)(handle *, handle, handle *, size_t, void *) = dlsym(h, "cuGraphAddKernelNode_v2");
+	struct kernel_node k = {f, {1, 1, 1}, {1, 1, 1}, 0, 0, 0, 0, 0};
+	CHECK(create(&g, 0));
+	CHECK(add(&node, g, 0, 0, &k));
+	return 0;
+}
+
 // once loads, launches and unloads.
 static int once(const void *image) {
 	handle m;
@@ -462,6 +501,8 @@ static int run(const char *route, const char *file) {
 		use(m);
 		return 0;
 	}
+	if (!strncmp(route, "launch-", 7))
+		return other_launch(route + 7);
 	if (!strcmp(route, "overwrite"))
 		return overwrite();
 	if (!strcmp(route, "reopen")) { // the same addresses may come back, with other code behind them
