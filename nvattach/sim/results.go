@@ -61,5 +61,9 @@ const (
 
 // sticky reports whether a result leaves the context unusable for good.
 func (r result) sticky() bool {
-	return r >= 700 && r <= 719 && r != errOutOfResources && (r < 703 || r > 713 || r == errAssert)
+	switch r {
+	case errIllegalAddress, errTimeout, errAssert, errStackError, errIllegalInstruction, errMisaligned, errLaunchFailed:
+		return true
+	}
+	return false
 }

@@ -82,15 +82,11 @@ func sharedWithDriver() map[string]string {
 	}
 }
 
-// lastError is cudaGetLastError and, with peek, cudaPeekAtLastError.
+// lastError is cudaGetLastError and, with peek, cudaPeekAtLastError. An error that
+// leaves the context unusable stays.
 func (c *call) lastError(peek bool) result {
 	r := c.th.lastErr
-	if r == success {
-		if x := c.th.current(); x != nil {
-			r = x.status()
-		}
-	}
-	if !peek {
+	if !peek && !r.sticky() {
 		c.th.lastErr = success
 	}
 	return r
