@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"nvtrace/ioctl/record"
+	"nvtrace/nvattach/capture"
+)
+
+// moduleFlags are the flags of capturing images while a program runs.
+type moduleFlags struct {
+	modules optString
+	limit   string
+	watch   bool
+}
+
+func (f *moduleFlags) register(fs *flag.FlagSet) {
+	fs.Var(&f.modules, "modules", "capture every code image that the CUDA driver is given, beside the recording; =`WHAT` hash: keep hashes only; full: keep also what lies in files")
+	fs.StringVar(&f.limit, "modules-limit", "", "keep at most `SIZE` of images (64M, 10G); more is told of")
+	fs.BoolVar(&f.watch, "modules-watch", false, "let the driver read the program's own buffers, and look afterwards whether they have changed")
+}
+
+// moduleCapture is capturing at work.
+type moduleCapture struct {
+	f       *moduleFlags
+	store   *capture.Store
+	capture *capture.Capture
+	opts    capture.Options
+}
+
+// start prepares capturing into the store of a recording ("" for none: images are
+// hashed). It returns nil if it was not asked for.
+func (f *moduleFlags) start(e *env, recording string) (*moduleCapture, error) {
+	if !f.modules.set {
+		return nil, nil
+	}
+	c := &moduleCapture{f: f}
+	switch f.modules.value {
+	case "", "hash":
+	case "full":
+		c.opts.Files = true
+	default:
+		return nil, fmt.Errorf("--modules=%s: want hash, full, or nothing", f.modules.value)
+	}
+	limit, err := parseSize(f.limit)
+	if err != nil {
+		return nil, fmt.Errorf("--modules-limit: %w", err)
+	}
+	if recording != "" && recording != "-" && f.modules.value != "hash" {
+		if c.store, err = capture.CreateStore(recording, limit); err != nil {
+			return nil, err
+		}
+	}
+	if err := capture.PrepareNodes(context.Background(), nil); err != nil {
+		e.notice("device nodes: %v", err)
+	}
+	c.opts.Store, c.opts.Watch, c.opts.Cache = c.store, f.watch, capture.DefaultCache()
+	return c, nil
+}
+
+// extend adds capturing to a recording. The caller may have set more of c.opts.
+func (c *moduleCapture) extend(r *record.Recorder) record.Extension {
+	c.opts.Emit, c.opts.Now = r.Emit, r.Now
+	c.opts.Agent = r.Agent()
+	if c.opts.Audit == capture.AuditOff {
+		c.opts.Audit = capture.AuditHooks
+	}
+	c.capture = capture.New(&c.opts, record.ExtensionClass)
+	return record.Extension{Rules: c.capture.Rules(), Handler: c.capture}
+}
+
+// close ends what is still at work when the program has ended.
+func (c *moduleCapture) close() {
+	if c != nil && c.capture != nil {
+		c.capture.Close()
+	}
+}
+
+// parseSize reads "64M"; "" is 0.
+func parseSize(s string) (int64, error) {
+	if s == "" {
+		return 0, nil
+	}
+	digits := strings.TrimRight(s, "KMGTiB")
+	shift, ok := map[string]uint{"": 0, "K": 10, "M": 20, "G": 30, "T": 40}[strings.TrimSuffix(strings.TrimSuffix(s[len(digits):], "B"), "i")]
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || !ok || n < 0 || n > (1<<62)>>shift {
+		return 0, fmt.Errorf("%q is no size: want a number with K, M, G or T", s)
+	}
+	return n << shift, nil
+}
