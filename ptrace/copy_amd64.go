@@ -47,6 +47,7 @@ func (st *site) decode() error {
 	switch op := inst.Op; {
 	case slices.Contains(kernelEntries, op):
 		return breakError(st.addr, "the instruction enters the kernel: "+op.String())
+	case relative && inst.PCRel == 2: // Intel's machines and AMD's differ
 	case op == x86asm.JMP && relative:
 		st.plan, st.how.target = planJump, next+uint64(int64(rel))
 	case op == x86asm.CALL && relative:

@@ -3,7 +3,6 @@ package ptrace
 import (
 	"bytes"
 	"fmt"
-	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -245,7 +244,7 @@ func (t *Task) inject(p Program) error {
 		return fmt.Errorf("%w: process %d has %d filters of its own", ErrInject, t.PID, n)
 	}
 	err := t.borrow(func(in *injection) error {
-		size := uint64(len(p)*8+16+os.Getpagesize()-1) &^ (pageSize - 1)
+		size := uint64(len(p)*8+16+pageSize-1) &^ (pageSize - 1)
 		page, err := in.call(unix.SYS_MMAP, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, ^uint64(0), 0)
 		if err != nil {
 			return err

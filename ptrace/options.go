@@ -40,7 +40,8 @@ type Options struct {
 
 	Seccomp SeccompMode
 	// NoExitKill lets the program live on when the tracing process is killed.
-	// Its matched calls fail with ENOSYS from then on.
+	// Its matched calls fail with ENOSYS from then on, and breakpoints that are
+	// set end it when it comes to one.
 	NoExitKill bool
 	// Orphans says what Run does when the program has ended, but not all of the
 	// processes that it left behind.

@@ -79,7 +79,7 @@ func (t *Task) opError(what string, e unix.Errno) error {
 	if e != unix.ESRCH {
 		return fmt.Errorf("%s of %d: %w", what, t.TID, e)
 	}
-	if t.tr.tasks[t.TID] == t && !isZombie(t.PID, t.TID) {
+	if t.tr.tasks[t.TID] == t && t != t.tr.cur && t != t.tr.born && !isZombie(t.PID, t.TID) {
 		return fmt.Errorf("%s of %d: %w: it is not stopped", what, t.TID, ErrState)
 	}
 	return fmt.Errorf("%s of %d: %w", what, t.TID, ErrGone)

@@ -3,6 +3,7 @@ package ptrace
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -139,6 +140,10 @@ func (s *space) plant(t *Task, addr uint64) (*site, error) {
 	st := &site{addr: addr}
 	st.n, _ = t.ReadText(addr, st.code[:])
 	if st.n == 0 {
+		var r Regs
+		if e := t.getRegs(&r); e != 0 && !t.tr.unstopped { // killed: its memory is gone
+			return nil, t.opError(fmt.Sprintf("breakpoint at %#x", addr), e)
+		}
 		return nil, breakError(addr, unix.EFAULT)
 	}
 	if old != nil && old.n == st.n && old.code == st.code {
@@ -149,8 +154,8 @@ func (s *space) plant(t *Task, addr uint64) (*site, error) {
 		old.code, old.n, old.plan, old.how, old.slot = st.code, st.n, st.plan, st.how, 0
 		st = old
 	}
-	if err := t.poke(addr, []byte{breakInsn}); err != nil {
-		return nil, err
+	if err := t.poke(addr, []byte{breakInsn}); err != nil { // shared memory, for one
+		return nil, fmt.Errorf("%w: %w", ErrBreakpoint, err)
 	}
 	delete(s.tombs, addr)
 	s.tr = t.tr

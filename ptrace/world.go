@@ -71,8 +71,14 @@ func (tr *tracer) settle(o *Task) {
 		case try < 50:
 			yield()
 		default:
-			if sleepsDeep(o.PID, o.TID) {
+			switch threadState(o.PID, o.TID) {
+			case 'D', 'Z', 'X', '?': // its wake-up or its end will be reported
 				return
+			case 't':
+				if try > 10000 { // can't be: it has stopped, and wait should have told
+					tr.log.Warn("stopped without a word", "tid", o.TID)
+					return
+				}
 			}
 			time.Sleep(20 * time.Microsecond)
 		}
@@ -114,14 +120,4 @@ func (tr *tracer) thaw(from int) {
 			o.cont(0)
 		}
 	}
-}
-
-// sleepsDeep says whether a thread sleeps in the kernel and only the end of
-// that wakes it, or has ended.
-func sleepsDeep(pid, tid int) bool {
-	switch threadState(pid, tid) {
-	case 'D', 'Z', 'X', '?':
-		return true
-	}
-	return false
 }

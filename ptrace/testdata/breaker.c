@@ -468,6 +468,28 @@ static int places(void)
 	return 0;
 }
 
+// a thread that blocks everything
+static void *masked_thread(void *p)
+{
+	sigset_t set;
+	sigfillset(&set);
+	pthread_sigmask(SIG_BLOCK, &set, 0);
+	for (int i = 0; i < 10; i++)
+		if (f_push(i) != i + 1 || f_avx(i) != i + 14)
+			__atomic_fetch_add(&bad, 1, __ATOMIC_RELAXED);
+	return 0;
+}
+static int masked(void)
+{
+	pthread_t t[4];
+	for (int i = 0; i < 4; i++)
+		pthread_create(&t[i], 0, masked_thread, 0);
+	for (int i = 0; i < 4; i++)
+		pthread_join(t[i], 0);
+	printf("%d bad\n", bad);
+	return 0;
+}
+
 // sleepers, for interruptions
 static int pipes[2];
 static void *sleeper(void *p)
@@ -598,7 +620,7 @@ static const struct {
 #define MODE(f) {#f, f},
 	MODE(insns) MODE(hammer) MODE(recurse) MODE(tails) MODE(forks) MODE(vforks) MODE(clones) MODE(fork_inside)
 	MODE(one) MODE(thread_exec) MODE(killed) MODE(storm) MODE(signals) MODE(longjmps) MODE(own) MODE(segv) MODE(die)
-	MODE(unmap) MODE(stacks) MODE(places) MODE(sleepers) MODE(attachee) MODE(exempt) MODE(maps)
+	MODE(unmap) MODE(stacks) MODE(masked) MODE(places) MODE(sleepers) MODE(attachee) MODE(exempt) MODE(maps)
 };
 
 int main(int argc, char **argv)

@@ -1,0 +1,769 @@
+package ptrace
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// probe makes system calls in a task, and checks that nothing else changes.
+func probe(t *testing.T, task *Task) {
+	t.Helper()
+	before, err := task.Regs()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	if task.at == placeExec {
+		before.Rax = 0 // execve ends
+	}
+	for range 2 {
+		if pid, err := task.Syscall(unix.SYS_GETPID); err != nil || int(pid) != task.PID {
+			t.Errorf("getpid: %d, %v, in process %d", pid, err, task.PID)
+		}
+	}
+	if tid, err := task.Syscall(unix.SYS_GETTID); err != nil || int(tid) != task.TID {
+		t.Errorf("gettid: %d, %v, in task %d", tid, err, task.TID)
+	}
+	// A call that the filter stops, of the handler's own kind.
+	if r, err := task.Syscall(unix.SYS_IOCTL, 2, victimRequest, 0); !errors.Is(err, unix.ENOTTY) || r != -int64(unix.ENOTTY) {
+		t.Errorf("ioctl: %d, %v", r, err)
+	}
+	const rw, anon = unix.PROT_READ | unix.PROT_WRITE, unix.MAP_PRIVATE | unix.MAP_ANONYMOUS
+	page, err := task.Syscall(unix.SYS_MMAP, 0, 4096, rw, anon, ^uint64(0), 0)
+	if err != nil {
+		t.Errorf("mmap: %v", err)
+		return
+	}
+	if _, err := task.WriteMem(uint64(page), []byte("hello")); err != nil {
+		t.Error(err)
+	}
+	if s, err := task.ReadString(uint64(page), 10); s != "hello" || err != nil {
+		t.Errorf("%q, %v", s, err)
+	}
+	if _, err := task.Syscall(unix.SYS_MUNMAP, uint64(page), 4096); err != nil {
+		t.Error(err)
+	}
+	after, err := task.Regs()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	if task.at == placeExit || task.at == placeEntry {
+		after.Orig_rax = before.Orig_rax // both are the call's
+	}
+	if *after != *before {
+		t.Errorf("registers were %+v, are %+v", *before, *after)
+	}
+}
+
+// TestSyscall makes system calls at all stops at which that is possible.
+func TestSyscall(t *testing.T) {
+	ways(t, func(t *testing.T, o *Options) {
+		for _, args := range [][]string{{"places"}, {"places", "again"}} {
+			b := newBreaker(t, "f_push")
+			want := runPlain(t, append([]string{b.path}, args...)...)
+			counts := map[string]int{}
+			do := func(where string, task *Task) {
+				counts[where]++
+				probe(t, task)
+			}
+			b.onEnter = func(task *Task, c *Syscall) {
+				before := *c
+				do("entry", task)
+				if *c != before {
+					t.Errorf("the call was changed: %+v, %+v", before, *c)
+				}
+			}
+			b.onExit = func(task *Task, c *Syscall) { do("exit", task) }
+			b.fn = func(task *Task, bp *Breakpoint) {
+				do("break", task)
+				if err := task.OnReturn(func(task *Task, _ uint64) { do("return", task) }); err != nil {
+					t.Error(err)
+				}
+			}
+			place := b.onTask
+			b.onTask = func(task *Task, e *TaskEvent) {
+				switch e.Kind {
+				case TaskNew:
+					do("new", task)
+				case TaskExec:
+					do("exec", task)
+				case TaskExit:
+					if _, err := task.Syscall(unix.SYS_GETPID); err == nil {
+						t.Error("a system call in a dead task")
+					}
+				}
+				place(task, e)
+			}
+			o := *o
+			got, _ := b.run(t, &o, args...)
+			if got != want {
+				t.Errorf("%+v, untraced %+v", got, want)
+			}
+			n := len(args) // programs
+			for where, min := range map[string]int{"entry": 20 * n, "exit": 20 * n, "break": 22 * n, "return": 22 * n, "new": 1 + 2*n, "exec": n} {
+				if counts[where] != min {
+					t.Errorf("%v: %d at %s, want %d", args, counts[where], where, min)
+				}
+			}
+		}
+	})
+}
+
+// TestSyscallSignals makes system calls at breakpoints and calls while signals
+// come in: each is handled once.
+func TestSyscallSignals(t *testing.T) {
+	ways(t, func(t *testing.T, o *Options) {
+		b := newBreaker(t, "f_push")
+		n := 0
+		b.fn = func(task *Task, bp *Breakpoint) {
+			if n++; n%8 == 0 {
+				probe(t, task)
+			}
+		}
+		got, _ := b.run(t, o, "signals", "f_push")
+		var fired, in, wrong int
+		if _, err := fmt.Sscanf(got.output, "fired %d, in handler %d, wrong %d", &fired, &in, &wrong); err != nil || fired != in || wrong != 0 || b.hits["f_push"] != 4000+fired {
+			t.Errorf("%+v, %d hits", got, n)
+		}
+	})
+	victim := build(t, "victim")
+	want := runPlain(t, victim, "itimer")
+	modes(t, func(t *testing.T, mode SeccompMode) {
+		h := &tape{verdict: WantExit}
+		h.onEnter = func(task *Task, c *Syscall) {
+			if h.enters%10 == 0 {
+				probe(t, task)
+			}
+		}
+		h.onExit = h.onEnter
+		if got, _ := runTraced(t, &Options{Seccomp: mode}, h, victim, "itimer"); got != want {
+			t.Errorf("%+v, untraced %+v", got, want)
+		}
+		h.check(t)
+	})
+}
+
+// TestSyscallRefused: calls and stops at which it can't be.
+func TestSyscallRefused(t *testing.T) {
+	b := newBreaker(t, "f_push")
+	b.fn = func(task *Task, _ *Breakpoint) {
+		for _, nr := range []uint64{unix.SYS_CLONE, unix.SYS_EXECVE, unix.SYS_EXIT_GROUP, unix.SYS_RT_SIGRETURN} {
+			if _, err := task.Syscall(nr); err == nil {
+				t.Errorf("%s was made", callName(nr))
+			}
+		}
+		if _, err := task.Syscall(unix.SYS_GETPID, 1, 2, 3, 4, 5, 6, 7); err == nil {
+			t.Error("7 arguments")
+		}
+		if r, err := task.Syscall(1 << 20); !errors.Is(err, unix.ENOSYS) || r != -int64(unix.ENOSYS) {
+			t.Errorf("%d, %v", r, err)
+		}
+	}
+	signals := 0
+	place := b.onTask
+	b.onTask = func(task *Task, e *TaskEvent) {
+		if e.Kind == TaskSignal {
+			signals++
+			if _, err := task.Syscall(unix.SYS_GETPID); !errors.Is(err, ErrState) {
+				t.Errorf("at a signal: %v", err)
+			}
+		}
+		place(task, e)
+	}
+	b.run(t, &Options{}, "own")
+	if signals != 15 || b.hits["f_push"] != 5 {
+		t.Errorf("%d signals, %v", signals, b.hits)
+	}
+}
+
+// TestStopWorld: nobody runs while the world is stopped, and everything goes on
+// afterwards.
+func TestStopWorld(t *testing.T) {
+	ways(t, func(t *testing.T, o *Options) {
+		b := newBreaker(t, "f_load")
+		n, most := 0, 0
+		b.fn = func(task *Task, bp *Breakpoint) {
+			if n++; n%40 != 0 {
+				return
+			}
+			tasks, resume, err := task.StopWorld()
+			if err != nil {
+				t.Fatal(err)
+			}
+			most = max(most, len(tasks))
+			var before []uint64
+			for _, o := range tasks {
+				pc, err := o.PC()
+				if err != nil && !errors.Is(err, ErrGone) {
+					t.Error(err)
+				}
+				if s := task.Proc.space; len(s.pages) > 0 && pc-s.pages[0].addr < pageSize {
+					t.Errorf("%d is in a copy", o.TID)
+				}
+				before = append(before, pc)
+			}
+			time.Sleep(100 * time.Microsecond)
+			for i, o := range tasks {
+				if pc, err := o.PC(); pc != before[i] || err != nil && !errors.Is(err, ErrGone) {
+					t.Errorf("%d went from %#x to %#x, %v", o.TID, before[i], pc, err)
+				}
+			}
+			if n%80 != 0 { // otherwise it is implied
+				resume()
+				resume()
+			}
+		}
+		got, _ := b.run(t, o, "hammer", "8", "400", "f_load")
+		if !strings.HasSuffix(got.output, " 0 bad\n") || b.hits["f_load"] != 3200 || most < 4 {
+			t.Errorf("%+v, %v, %d stopped", got, b.hits, most)
+		}
+	})
+}
+
+// TestStopWorldAsleep: with threads that sleep, share the memory as processes, or
+// wait for their vfork child.
+func TestStopWorldAsleep(t *testing.T) {
+	for mode, output := range map[string]string{"sleepers": "0 bad\n", "vforks": "vfork ok=10\n", "clones": "clone ok=4\n", "storm": "0 bad\n", "places": "0 bad\n"} {
+		ways(t, func(t *testing.T, o *Options) {
+			b := newBreaker(t, "f_push")
+			most := 0
+			stop := func(task *Task) {
+				for range 3 {
+					tasks, resume, err := task.StopWorld()
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					most = max(most, len(tasks))
+					for _, o := range tasks {
+						if o.Proc.space != task.Proc.space || o == task {
+							t.Errorf("%d is of another world", o.TID)
+						}
+						if _, err := o.PC(); err != nil && !errors.Is(err, ErrGone) && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ESRCH) {
+							t.Error(err)
+						}
+					}
+					resume()
+				}
+			}
+			b.fn = func(task *Task, _ *Breakpoint) { stop(task) }
+			b.onEnter = func(task *Task, _ *Syscall) { stop(task) }
+			b.onExit = b.onEnter
+			place := b.onTask
+			b.onTask = func(task *Task, e *TaskEvent) {
+				if e.Kind == TaskNew || e.Kind == TaskSignal || e.Kind == TaskExec {
+					stop(task)
+				}
+				place(task, e)
+			}
+			if got, _ := b.run(t, o, mode); got.output != output || got.status != 0 {
+				t.Errorf("%s: %+v", mode, got)
+			}
+			if most == 0 {
+				t.Errorf("%s: there never was another task", mode)
+			}
+		})
+	}
+}
+
+// TestPokeText: code is changed with and without a breakpoint on it.
+func TestPokeText(t *testing.T) {
+	ways(t, func(t *testing.T, o *Options) {
+		b := newBreaker(t, "f_lea", "f_sub")
+		plain := runPlain(t, b.path, "hammer", "1", "1", "f_lea")
+		_ = plain
+		b.fn = func(task *Task, bp *Breakpoint) {
+			if b.addrs[bp.Addr] != "f_lea" || bp.Hits != 1 {
+				return
+			}
+			code := make([]byte, 5)
+			if _, err := task.ReadText(bp.Addr, code); err != nil || !bytes.Equal(code, []byte{0x48, 0x8d, 0x47, 3, 0xc3}) { // lea 3(%rdi),%rax; ret
+				t.Errorf("% x, %v", code, err)
+			}
+			if n, _ := task.ReadMem(bp.Addr, code); n != 5 || code[0] != breakInsn {
+				t.Errorf("% x", code)
+			}
+			// push %rdi; pop %rax; ret, and back
+			for _, c := range [][]byte{{0x57, 0x58, 0xc3, 0x90, 0x90}, {0x48, 0x8d, 0x47, 3, 0xc3}, {0x57, 0x58, 0xc3, 0x90, 0x90}} {
+				if err := task.PokeText(bp.Addr, c); err != nil {
+					t.Error(err)
+				}
+				if _, err := task.ReadText(bp.Addr, code); err != nil || !bytes.Equal(code, c) {
+					t.Errorf("% x, %v", code, err)
+				}
+				if !bp.Intact() {
+					t.Error("the breakpoint is gone")
+				}
+			}
+			if err := task.PokeText(8, code); err == nil {
+				t.Error("written to nowhere")
+			}
+		}
+		got, _ := b.run(t, o, "hammer", "4", "100", "f_lea")
+		if !strings.HasSuffix(got.output, " 0 bad\n") && !strings.HasSuffix(got.output, " 99 bad\n") || b.hits["f_lea"] != 400 {
+			t.Errorf("%+v, %v", got, b.hits)
+		}
+	})
+}
+
+// TestSetRegs: a function is answered without being called, and an argument
+// changed.
+func TestSetRegs(t *testing.T) {
+	ways(t, func(t *testing.T, o *Options) {
+		b := newBreaker(t, "f_push", "f_load")
+		b.fn = func(task *Task, bp *Breakpoint) {
+			r, err := task.Regs()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			var ret [8]byte
+			switch b.addrs[bp.Addr] {
+			case "f_push": // return the argument
+				if _, err := task.ReadMem(r.SP(), ret[:]); err != nil {
+					t.Error(err)
+				}
+				var to uint64
+				for i, c := range ret {
+					to |= uint64(c) << (8 * i)
+				}
+				r.SetRet(r.Arg(0) + 5)
+				r.SetIP(to)
+				r.SetSP(r.SP() + 8)
+			case "f_load":
+				r.SetArg(0, r.Arg(0)+1)
+			}
+			if r.FSBase() == 0 || r.Arg(6) != 0 || r.Arg(-1) != 0 {
+				t.Errorf("%+v", r)
+			}
+			if err := task.SetRegs(r); err != nil {
+				t.Error(err)
+			}
+		}
+		for _, fn := range b.names {
+			if got, _ := b.run(t, o, "hammer", "2", "50", fn); !strings.HasSuffix(got.output, " 0 bad\n") || b.hits[fn] != 100 {
+				t.Errorf("%+v, %v", got, b.hits) // it takes what it gets for 0 as the difference
+			}
+		}
+	})
+}
+
+// TestHold: tasks are held in all kinds of stops, and released by another
+// goroutine, which does something in each.
+func TestHold(t *testing.T) {
+	ways(t, func(t *testing.T, o *Options) {
+		b := newBreaker(t, "f_push")
+		work := make(chan *Task, 100)
+		done := make(chan bool)
+		held, released := 0, 0
+		go func() {
+			defer close(done)
+			for task := range work {
+				task.Release(func(task *Task) {
+					released++
+					if tid, err := task.Syscall(unix.SYS_GETTID); err != nil || int(tid) != task.TID {
+						t.Errorf("%d, %v", tid, err)
+					}
+					if released%3 == 0 { // once more
+						held++
+						task.Hold()
+						work <- task
+					}
+				})
+			}
+		}()
+		hold := func(task *Task) {
+			held++
+			task.Hold()
+			work <- task
+		}
+		b.fn = func(task *Task, _ *Breakpoint) { hold(task) }
+		b.onEnter = func(task *Task, _ *Syscall) { hold(task) }
+		b.onExit = b.onEnter
+		place := b.onTask
+		b.onTask = func(task *Task, e *TaskEvent) {
+			place(task, e)
+			if e.Kind == TaskNew && e.Parent != nil || e.Kind == TaskExec {
+				hold(task)
+			}
+		}
+		for _, mode := range []string{"places", "storm"} {
+			if got, _ := b.run(t, o, mode); got.output != "0 bad\n" {
+				t.Errorf("%s: %+v", mode, got)
+			}
+			b.tape.calls, b.tape.enters, b.tape.events, b.tape.live, b.tape.over = nil, 0, nil, nil, nil
+		}
+		close(work)
+		<-done
+		if held != released || released < 320+22+40 {
+			t.Errorf("held %d, released %d", held, released)
+		}
+	})
+}
+
+// TestHoldKilled: the process is killed while a task is held, and a release comes
+// too late.
+func TestHoldKilled(t *testing.T) {
+	ways(t, func(t *testing.T, o *Options) {
+		b := newBreaker(t, "f_push")
+		var one *Task
+		b.fn = func(task *Task, _ *Breakpoint) {
+			if one == nil {
+				one = task
+				task.Hold()
+				time.AfterFunc(20*time.Millisecond, func() {
+					unix.Kill(task.PID, unix.SIGKILL)
+					task.Release(func(*Task) {})
+				})
+			}
+		}
+		got, _ := b.run(t, o, "hammer", "4", "100000000", "f_push")
+		if got.status != unix.WaitStatus(unix.SIGKILL) {
+			t.Errorf("%#x", uint32(got.status))
+		}
+		one.Release(func(*Task) { t.Error("released after the end") })
+		time.Sleep(5 * time.Millisecond)
+	})
+}
+
+// TestInterrupt: sleeping threads are stopped, used, and sleep on.
+func TestInterrupt(t *testing.T) {
+	modes(t, func(t *testing.T, mode SeccompMode) {
+		b := newBreaker(t)
+		var tasks []*Task
+		ran := map[int]int{}
+		b.onTask = func(task *Task, e *TaskEvent) {
+			if e.Kind == TaskNew && e.Thread {
+				tasks = append(tasks, task)
+			}
+		}
+		b.onEnter = func(*Task, *Syscall) {
+			all := slices.Clone(tasks)
+			go func() {
+				for range 10 {
+					for _, task := range all {
+						task.Interrupt(func(task *Task) {
+							ran[task.TID]++
+							probe(t, task)
+						})
+					}
+					time.Sleep(5 * time.Millisecond)
+				}
+			}()
+		}
+		if got, _ := b.run(t, &Options{Seccomp: mode}, "sleepers"); got.output != "0 bad\n" {
+			t.Errorf("%+v", got)
+		}
+		for _, task := range tasks {
+			if ran[task.TID] != 10 {
+				t.Errorf("%d interruptions of %d", ran[task.TID], task.TID)
+			}
+		}
+		if len(tasks) != 2 {
+			t.Errorf("%d threads", len(tasks))
+		}
+	})
+}
+
+// TestInterruptStopped: a process that job control has stopped stays so.
+func TestInterruptStopped(t *testing.T) {
+	v := start(t, build(t, "victim"), "forever")
+	unix.Kill(v.pid, unix.SIGSTOP)
+	h := &tape{}
+	ctx, cancel := context.WithCancel(context.Background())
+	n := 0
+	var more func(task *Task)
+	more = func(task *Task) {
+		probe(t, task)
+		if n++; n == 10 {
+			cancel()
+			return
+		}
+		task.Interrupt(more)
+	}
+	h.onTask = func(task *Task, e *TaskEvent) {
+		if e.Kind == TaskNew {
+			if _, err := task.Syscall(unix.SYS_GETPID); !errors.Is(err, ErrState) {
+				t.Errorf("in a task that is not stopped: %v", err)
+			}
+			if _, _, err := task.StopWorld(); !errors.Is(err, ErrState) {
+				t.Errorf("in a task that is not stopped: %v", err)
+			}
+			task.Interrupt(more)
+		}
+	}
+	if _, err := Attach(ctx, v.pid, &Options{}, h); err != nil {
+		t.Fatal(err)
+	}
+	h.check(t)
+	for range 2000 {
+		if threadState(v.pid, v.pid) == 'T' {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if s := threadState(v.pid, v.pid); n != 10 || s != 'T' {
+		t.Errorf("%d interruptions, state %c", n, s)
+	}
+}
+
+// TestBreakAttach attaches to a busy program, sets breakpoints, and lets it go
+// again and again, at any moment: its code is then as it was, in its children,
+// too.
+func TestBreakAttach(t *testing.T) {
+	for _, noCopies := range []bool{false, true} {
+		t.Run(map[bool]string{false: "copy", true: "allstop"}[noCopies], func(t *testing.T) { testBreakAttach(t, noCopies) })
+	}
+}
+
+func testBreakAttach(t *testing.T, noCopies bool) {
+	path := build(t, "breaker")
+	v := start(t, byShell(path, "attachee")...)
+	for round := range 12 {
+		b := newBreaker(t, "f_push", "f_load")
+		ctx, cancel := context.WithCancel(context.Background())
+		hits := 0
+		b.fn = func(task *Task, _ *Breakpoint) {
+			hits++
+			if round%2 == 1 {
+				if err := task.OnReturn(func(*Task, uint64) {}); err != nil {
+					t.Error(err)
+				}
+			}
+			if round%3 == 1 && hits%7 == 0 {
+				task.Hold()
+				if hits%2 == 0 {
+					go task.Release(nil)
+				}
+			}
+			if hits == 10+round*13 {
+				cancel()
+			}
+		}
+		b.onTask = func(task *Task, e *TaskEvent) {
+			switch {
+			case e.Kind == TaskNew && task.TID == v.pid:
+				b.place(task)
+			case e.Kind == TaskNew && e.Parent == nil && task.TID != task.PID && round == 2:
+				if _, err := task.Syscall(unix.SYS_GETPID); err == nil {
+					t.Error("a system call in a task that is not stopped")
+				}
+			case e.Kind == TaskNew && e.Parent != nil:
+				if n := len(task.Breakpoints()); n != 2 {
+					t.Errorf("%d breakpoints in a child", n)
+				}
+			}
+		}
+		if round%4 == 3 {
+			io.WriteString(v.stdin, "f") // a fork, at any time
+		}
+		if round%3 == 1 { // all may be held: it does not end by itself
+			time.AfterFunc(200*time.Millisecond, cancel)
+		}
+		if res, err := Attach(ctx, v.pid, &Options{Rules: victimRules(), noCopies: noCopies}, b); err != nil || res.Ended {
+			t.Fatalf("%+v, %v", res, err)
+		}
+		cancel()
+		b.check(t)
+		if hits < 10 && round%3 != 1 {
+			t.Errorf("round %d: %d hits", round, hits)
+		}
+		if round%4 == 3 {
+			if line, err := v.out.ReadString('\n'); line != "child 0\n" {
+				t.Errorf("round %d: %q, %v", round, line, err)
+			}
+		}
+		io.WriteString(v.stdin, "s")
+		if line, err := v.out.ReadString('\n'); line != "same 1\n" {
+			t.Fatalf("round %d: %q, %v", round, line, err)
+		}
+	}
+	v.stdin.Close()
+	if out, err := io.ReadAll(v.out); string(out) != "0 bad\n" {
+		t.Errorf("%q, %v", out, err)
+	}
+}
+
+// TestBreakPanic: a panic in a breakpoint's function ends the breakpoints, not the
+// program.
+func TestBreakPanic(t *testing.T) {
+	ways(t, func(t *testing.T, o *Options) {
+		for _, how := range []string{"hit", "world", "return", "release", "interrupt"} {
+			b := newBreaker(t, "f_load")
+			b.verdict = Skip
+			n := 0
+			b.fn = func(task *Task, _ *Breakpoint) {
+				if n++; n%5 == 1 {
+					task.Hold() // for ever
+				}
+				if n != 40 && n%5 != 1 {
+					return
+				}
+				switch how {
+				case "world":
+					if n == 40 {
+						task.StopWorld()
+						panic("on purpose")
+					}
+				case "return":
+					task.OnReturn(func(*Task, uint64) {
+						if n >= 3 {
+							panic("on purpose")
+						}
+					})
+					task.Release(nil)
+				case "release":
+					task.Release(func(*Task) { panic("on purpose") })
+				case "interrupt":
+					task.Interrupt(func(*Task) { panic("on purpose") })
+				default:
+					if n >= 6 {
+						panic("on purpose")
+					}
+				}
+				if how == "world" {
+					task.Release(nil)
+				}
+			}
+			var buf bytes.Buffer
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			done := make(chan bool)
+			go func() { io.Copy(&buf, r); close(done) }()
+			o := *o
+			o.Argv, o.Stdout = []string{b.path, "hammer", "8", "300", "f_load"}, w
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			res, err := Run(ctx, &o, b)
+			cancel()
+			w.Close()
+			<-done
+			r.Close()
+			var he *HandlerError
+			if !errors.As(err, &he) || he.Value != "on purpose" || res.Status != 0 || !strings.HasSuffix(buf.String(), " 0 bad\n") {
+				t.Errorf("%s: %+v, %v, %q", how, res, err, buf.String())
+			}
+		}
+	})
+}
+
+// TestBreakStopped: job control stops and continues a process at breakpoints.
+func TestBreakStopped(t *testing.T) {
+	ways(t, func(t *testing.T, o *Options) {
+		b := newBreaker(t, "f_load")
+		quit, done := make(chan bool), make(chan int)
+		o.Started = func(pid int) {
+			go func() {
+				for n := 0; ; n++ {
+					select {
+					case <-quit:
+						done <- n
+						return
+					default:
+						unix.Kill(pid, unix.SIGSTOP)
+						time.Sleep(200 * time.Microsecond)
+						unix.Kill(pid, unix.SIGCONT)
+						time.Sleep(500 * time.Microsecond)
+					}
+				}
+			}()
+		}
+		got, _ := b.run(t, o, "hammer", "4", "1000", "f_load")
+		close(quit)
+		if n := <-done; !strings.HasSuffix(got.output, " 0 bad\n") || b.hits["f_load"] != 4000 || n < 3 {
+			t.Errorf("%+v, %v, %d stops", got, b.hits, n)
+		}
+	})
+}
+
+// TestExemptPage: calls from the page are not seen, those beside it are.
+func TestExemptPage(t *testing.T) {
+	path := build(t, "breaker")
+	modes(t, func(t *testing.T, mode SeccompMode) {
+		for _, exempt := range []bool{false, true} {
+			h := &tape{verdict: WantExit}
+			pages := map[uint64]int{}
+			h.onEnter = func(task *Task, c *Syscall) { pages[c.Args[2]]++ }
+			got, _ := runTraced(t, &Options{Seccomp: mode, ExemptPage: exempt}, h, path, "exempt")
+			h.check(t)
+			want := map[uint64]int{0: 2, 1: 2, 2: 2}
+			if exempt {
+				delete(want, 1)
+			}
+			if got.output != "0 bad\n" || fmt.Sprint(pages) != fmt.Sprint(want) {
+				t.Errorf("exempt %t: %+v, %v", exempt, got, pages)
+			}
+		}
+		// Also in a filter that is injected.
+		h := &tape{verdict: WantExit}
+		n := 0
+		h.onTask = func(task *Task, e *TaskEvent) {
+			if e.Kind == TaskExec {
+				if err := task.InjectFilter(nil); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		h.onEnter = func(task *Task, c *Syscall) { n++ }
+		runTraced(t, &Options{Seccomp: mode, ExemptPage: true, Rules: dupRules(), ExtraRules: victimRules()}, h, path, "exempt")
+		if n < 4 {
+			t.Errorf("%d calls", n)
+		}
+	})
+}
+
+// mapRules select what makes code of a file executable.
+func mapRules() []Rule {
+	exec := ArgMatch{Arg: 2, Mask: unix.PROT_EXEC, Value: unix.PROT_EXEC, Low: true}
+	return []Rule{
+		{Names: []string{"mmap"}, Class: 1, Args: []ArgMatch{exec, {Arg: 4, Op: NotEqual, Value: 0xffffffff, Low: true}}},
+		{Names: []string{"mprotect", "pkey_mprotect"}, Class: 2, Args: []ArgMatch{exec}},
+	}
+}
+
+// TestMapRules: the rules can express it, and breakpoints can be set at the very
+// mapping that makes a library executable, before any of it runs.
+func TestMapRules(t *testing.T) {
+	modes(t, func(t *testing.T, mode SeccompMode) {
+		b := newBreaker(t)
+		b.onTask = nil
+		counts := map[uint16]int{}
+		var set []*Breakpoint
+		b.onExit = func(task *Task, c *Syscall) {
+			counts[c.Class]++
+			if c.Class != 1 || c.Ret < 0 {
+				return
+			}
+			probe(t, task)
+			bp, err := task.SetBreakpoint(uint64(c.Ret), func(*Task, *Breakpoint) {})
+			if err != nil {
+				return // its first byte is no instruction
+			}
+			set = append(set, bp)
+			if !bp.Intact() {
+				t.Error("not intact")
+			}
+			if err := bp.Remove(); err != nil || bp.Intact() {
+				t.Errorf("removed: %v", err)
+			}
+		}
+		plain := &tape{verdict: WantExit}
+		runTraced(t, &Options{Seccomp: mode, Rules: mapRules()}, plain, b.path, "one")
+		b.run(t, &Options{Seccomp: mode, Rules: mapRules()}, "maps")
+		if n := len(plain.calls) + 2; len(b.calls) != n || counts[2] < 1 || len(set) < 1 {
+			t.Errorf("%d calls, want %d; %v; %d breakpoints", len(b.calls), n, counts, len(set))
+		}
+	})
+}
