@@ -138,7 +138,7 @@ func (f *Function) direct() {
 	for i := range f.Params {
 		p := &f.Params[i]
 		t := p.Type
-		if t.Kind != KindPointer || t.Elem == nil || undirected[p.Name] || f.onDevice(t.Elem) {
+		if t.Kind != KindPointer || t.Elem == nil || undirected[p.Name] || f.onDevice(t) {
 			continue
 		}
 		switch e := t.Elem; {
@@ -157,17 +157,26 @@ func (f *Function) direct() {
 
 // onDevice reports whether what a parameter of the function points to may be
 // memory that the processor must not touch: the libraries' operands, which are on
-// the GPU, or managed, where a look would move them. size_t is always the host's.
-func (f *Function) onDevice(e *Type) bool {
+// the GPU, or managed, where a look would move them. Handles, texts, size_t and
+// larger structures are the host's; so are integers, and in functions called Get
+// addresses, that a function returns about something.
+func (f *Function) onDevice(t *Type) bool {
 	switch f.Library {
 	case Driver, Runtime, NVRTC, NVJitLink, LibC:
 		return false
 	}
-	switch e.Kind {
-	case KindInt, KindUint, KindFloat, KindPointer:
-		return e.Name != "size_t" && !strings.Contains(f.Name, "Get") && !strings.Contains(f.Name, "Query") && !strings.Contains(strings.ToLower(f.Name), "buffersize")
+	get := strings.Contains(f.Name, "Get") || strings.Contains(f.Name, "Query")
+	switch e := t.Elem; e.Kind {
+	case KindInt, KindUint:
+		host := e.Name == "size_t" || strings.Contains(e.Name, "Handle") ||
+			get || strings.Contains(strings.ToLower(f.Name), "buffersize")
+		return t.Const || !host
+	case KindFloat:
+		return true
+	case KindPointer:
+		return t.Const || !get
 	case KindStruct: // cuComplex, __half, …
-		return e.Size <= 16 && !strings.Contains(f.Name, "Get")
+		return e.Size <= 16
 	}
 	return false
 }

@@ -80,6 +80,7 @@ var namings = map[string]naming{
 	"cudaLibraryGetKernel":   {handle: 0, from: 2},
 	"cudaGetFuncBySymbol":    {handle: 0, from: 1, kernel: true},
 	"cudaGetKernel":          {handle: 0, from: 1, kernel: true},
+	"__cudaGetKernel":        {handle: 0, from: 1, kernel: true},
 	"__cudaRegisterFunction": {handle: 1, from: 3, given: true},
 }
 

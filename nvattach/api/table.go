@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"strings"
 	"sync"
 )
 
@@ -76,6 +77,9 @@ func (t *Table) Lookup(m Module, symbol string) *Function {
 		return nil
 	}
 	all := t.functions[m.Library][symbol]
+	if len(all) == 0 && m.Library == NVJitLink {
+		all = t.functions[m.Library][unversioned(symbol)]
+	}
 	if len(all) == 0 {
 		return nil
 	}
@@ -89,6 +93,14 @@ func (t *Table) Lookup(m Module, symbol string) *Function {
 		}
 	}
 	return found
+}
+
+// unversioned returns the function that a symbol of nvJitLink's is a version of:
+// nvJitLinkCreate of __nvJitLinkCreate_12_4. Its header makes programs call the
+// symbol of the release that they were compiled with.
+func unversioned(symbol string) string {
+	stem := strings.TrimRight(symbol, "0123456789_")
+	return strings.TrimPrefix(stem, "__")
 }
 
 // Bounds of a table: what is beyond is damage.

@@ -107,6 +107,44 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
+// TestOperands holds that hooks of the libraries look at no memory that may be
+// the GPU's, and at what is the host's.
+func TestOperands(t *testing.T) {
+	for name, want := range map[string]string{
+		"cublasSgemm_v2":              "",
+		"cublasSdot_v2":               "",
+		"cublasGetVersion_v2":         "version",
+		"cublasCreate_v2":             "handle",
+		"cusolverDnSgetrf_bufferSize": "Lwork",
+		"cusparseScsrsv2_bufferSize":  "",
+		"cusparseSpMV_bufferSize":     "bufferSize",
+		"cusparseCsrGet":              "rows cols nnz csrRowOffsets csrColInd csrValues csrRowOffsetsType csrColIndType idxBase valueType",
+		"cufftPlan1d":                 "plan",
+		"cufftExecC2C":                "",
+		"ncclAllReduce":               "",
+		"ncclGetUniqueId":             "uniqueId",
+		"cudnnCreateTensorDescriptor": "tensorDesc",
+		"curandGenerateUniform":       "",
+	} {
+		f := Module{Library: MatchSymbol(name)}.Lookup(name)
+		if f == nil {
+			if want != "" {
+				t.Errorf("%s is not known", name)
+			}
+			continue
+		}
+		var got []string
+		for _, p := range f.Params {
+			if p.Dir != DirNone {
+				got = append(got, p.Name)
+			}
+		}
+		if s := strings.Join(got, " "); s != want {
+			t.Errorf("%s: looks at %q, want %q", name, s, want)
+		}
+	}
+}
+
 func TestResults(t *testing.T) {
 	for _, c := range []struct {
 		lib    Library
@@ -157,6 +195,18 @@ func TestMajor(t *testing.T) {
 	}
 	if got := param("libcudart.so.10"); got != "int" { // older than all: the oldest
 		t.Errorf("10: %s", got)
+	}
+}
+
+// TestVersionedSymbols holds that nvJitLink's symbols of releases that were not
+// read are those of the function.
+func TestVersionedSymbols(t *testing.T) {
+	f := Lookup("libnvJitLink.so.12", "__nvJitLinkCreate_12_4")
+	if f == nil || f.Name != "nvJitLinkCreate" || len(f.Params) != 3 {
+		t.Errorf("%v", f)
+	}
+	if f := Lookup("libnvJitLink.so.12", "__nvJitLinkOther_12_4"); f != nil {
+		t.Errorf("%v", f)
 	}
 }
 

@@ -1,6 +1,7 @@
 package export
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
@@ -35,8 +36,8 @@ func (t *Timeline) openCall(ev *traces.Event, f *api.Frame) {
 	t.finish(key, th, ev.Time)
 	th.end = max(th.end, ev.Time)
 	t.begin('B', key, th.end)
-	t.j.str("name", clip(f.Name, maxName))
-	t.j.str("cat", "api,"+clip(f.LibraryName(), maxName))
+	t.j.str("name", callName(f))
+	t.j.str("cat", "api,"+libraryName(f))
 	t.args()
 	t.text = api.AppendCall(t.text[:0], f, ev, &t.tracker.Names, &api.Style{Demangle: t.Demangle})
 	t.j.str("call", clip(string(t.text), maxText))
@@ -44,6 +45,11 @@ func (t *Timeline) openCall(ev *traces.Event, f *api.Frame) {
 	t.endArgs()
 	th.calls = append(th.calls, f)
 }
+
+// callName and libraryName are what a call and its library are called in both views.
+func callName(f *api.Frame) string { return cmp.Or(clip(f.Name, maxName), "(unnamed)") }
+
+func libraryName(f *api.Frame) string { return cmp.Or(clip(f.LibraryName(), maxName), "(unknown)") }
 
 // endCall draws the end of a library call, if its beginning was drawn. ev is
 // its return if returned is set, else what ended it.
@@ -166,7 +172,7 @@ func (p *Profile) stack(f *api.Frame) int32 {
 	if n := int32(f.Mark >> markShift); n != 0 {
 		return n
 	}
-	k := apiKey{p.stack(f.Parent), p.frame(clip(f.Name, maxName), clip(f.LibraryName(), maxName))}
+	k := apiKey{p.stack(f.Parent), p.frame(callName(f), libraryName(f))}
 	n, ok := p.stacks[k]
 	if !ok {
 		if len(p.nodes) >= maxStacks {

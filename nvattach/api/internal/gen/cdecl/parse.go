@@ -28,7 +28,9 @@ func Parse(src string) *Unit {
 		if err := u.guard(u.external); err != nil {
 			u.Errors = append(u.Errors, fmt.Errorf("line %d: %w: %s", u.tokens[start].line, err, u.spell(start, 12)))
 			u.pos = max(u.pos, start+1)
-			u.recover()
+			if u.guard(u.recover) != nil {
+				break // the text ends in what was to be passed over
+			}
 		}
 	}
 	return u

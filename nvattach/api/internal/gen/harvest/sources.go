@@ -49,7 +49,7 @@ var sources = []source{
 	{
 		library: "runtime", headers: []string{"cuda_runtime_api.h", "cuda_gl_interop.h", "cuda_egl_interop.h", "cuda_vdpau_interop.h"},
 		major: "CUDART_VERSION / 1000", prefix: []string{"cuda", "__cuda"}, interop: true,
-		// crt/host_runtime.h, cuda_profiler_api.h. hostFun and hostVar are addresses.
+		// crt/host_runtime.h, crt/device_functions.h, cuda_profiler_api.h. hostFun and hostVar are addresses.
 		extra: `cudaError_t cudaProfilerStart(void); cudaError_t cudaProfilerStop(void);
 			typedef void *cudaFatCubinHandle;
 			cudaFatCubinHandle __cudaRegisterFatBinary(void *fatCubin);
@@ -60,6 +60,9 @@ var sources = []source{
 			void __cudaRegisterFunction(cudaFatCubinHandle fatCubinHandle, void *hostFun, char const *deviceFun, const char *deviceName, int thread_limit, void *tid, void *bid, void *bDim, void *gDim, int const *wSize);
 			char __cudaInitModule(cudaFatCubinHandle fatCubinHandle);
 			unsigned int __cudaPushCallConfiguration(struct dim3 gridDim, struct dim3 blockDim, size_t sharedMem, struct CUstream_st *stream);
+			cudaError_t __cudaGetKernel(void **kernelPtr, void const *entryFuncAddr);
+			cudaError_t __cudaLaunchKernel(void const *func, struct dim3 gridDim, struct dim3 blockDim, void **args, size_t sharedMem, cudaStream_t stream);
+			cudaError_t __cudaLaunchKernel_ptsz(void const *func, struct dim3 gridDim, struct dim3 blockDim, void **args, size_t sharedMem, cudaStream_t stream);
 			cudaError_t __cudaPopCallConfiguration(struct dim3 *gridDim, struct dim3 *blockDim, size_t *sharedMem, void *stream);`,
 		flags: []flagGroup{
 			{"cudaStreamFlags", []string{"cudaStreamDefault", "cudaStreamNonBlocking"}},
