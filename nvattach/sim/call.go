@@ -23,21 +23,22 @@ type call struct {
 	more  []uint64 // arguments on the stack
 	ret   uint64   // what to return instead of the result, if hasRet
 	has   bool
-	bad   bool // an argument points to where the program has no memory
+	out   []byte // what the program's side is to store, as actReturn has it
+	bad   bool   // an argument points to where the program has no memory
 }
 
-// call executes a call.
-func (p *Process) call(c *conn, q *request) (uint64, error) {
+// call executes a call and fills the reply.
+func (p *Process) call(c *conn, q *request, out *reply) error {
 	cat := p.sim.cat
 	if int(q.index) >= len(cat.entries[q.lib]) {
-		return 0, fmt.Errorf("entry %d of %s, which has %d", q.index, libraryNames[q.lib], len(cat.entries[q.lib]))
+		return fmt.Errorf("entry %d of %s, which has %d", q.index, libraryNames[q.lib], len(cat.entries[q.lib]))
 	}
 	e := &cat.entries[q.lib][q.index]
 	for p.pending.Load() >= maxPending { // as on a GPU, a full queue holds the caller up
 		select {
 		case <-p.drained:
 		case <-p.dead:
-			return 0, errGone
+			return errGone
 		}
 	}
 	cl := &call{p: p, conn: c, entry: e, lib: int(q.lib), req: q}
@@ -62,13 +63,14 @@ func (p *Process) call(c *conn, q *request) (uint64, error) {
 	cl.unlock()
 	select {
 	case <-p.dead:
-		return 0, errGone
+		return errGone
 	default:
 	}
+	*out = reply{result: uint64(r), data: cl.out}
 	if cl.has {
-		return cl.ret, nil
+		out.result = cl.ret
 	}
-	return uint64(r), nil
+	return nil
 }
 
 func (c *call) lock() {
@@ -152,7 +154,29 @@ func (p *Process) writeAny(addr uint64, b []byte) error {
 	return err
 }
 
+// The program stores results of up to storeMax bytes itself, which is quicker. What
+// is below lowest is a null pointer or close to one.
+const (
+	storeMax = 256
+	lowest   = 1 << 16
+)
+
+// write stores the result of a call through a pointer argument. The program sees it
+// when the call returns.
 func (c *call) write(addr uint64, b []byte) {
+	if addr < lowest || addr+uint64(len(b)) > 1<<47 {
+		c.bad = true
+		return
+	}
+	if len(b) <= storeMax && len(c.out)+24+len(b) <= replyData && c.p.arena.at(addr) == nil {
+		c.out = binary.LittleEndian.AppendUint64(c.out, addr)
+		c.out = binary.LittleEndian.AppendUint64(c.out, uint64(len(b)))
+		c.out = append(c.out, b...)
+		for len(c.out)%8 != 0 {
+			c.out = append(c.out, 0)
+		}
+		return
+	}
 	if c.p.writeAny(addr, b) != nil {
 		c.bad = true
 	}

@@ -332,7 +332,7 @@ func rtLaunches() map[string]handler {
 			c.write(c.arg(0), fn.runtimeAttributes(&c.p.sim.gpu))
 			return success
 		}),
-		"cudaFuncSetCacheConfig": withFunc(0, func(*call, *function) result { return success }),
+		"cudaFuncSetCacheConfig":     withFunc(0, func(*call, *function) result { return success }),
 		"cudaFuncSetSharedMemConfig": withFunc(0, func(*call, *function) result { return success }),
 		"cudaFuncGetName": withFunc(1, func(c *call, fn *function) result {
 			c.put64(c.arg(0), c.p.text(fn.name))

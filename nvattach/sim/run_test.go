@@ -12,8 +12,6 @@ import (
 	"nvtrace/nvattach/sim"
 )
 
-
-
 // A ran is what a program under the simulation did.
 type ran struct {
 	stdout, stderr string

@@ -47,7 +47,7 @@ const (
 // The actions of replies. All but actReturn are answered with kindDone and a
 // result, a negative errno where the system refused.
 const (
-	actReturn = 0 // the call is over
+	actReturn = 0 // the call is over; the data are u64 address, u64 length and bytes, padded to 8, to be stored
 	actCall   = 1 // call the function at result with a[0..3]
 	actMap    = 2 // map a[1] bytes at a[0], from offset a[2] of the descriptor, or anonymous; protection a[3]
 	actUnmap  = 3 // unmap a[1] bytes at a[0]
