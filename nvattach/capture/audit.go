@@ -216,6 +216,18 @@ func (c *Capture) launched(pid, tid int, p *process, handle uint64, name string)
 	if len(p.launched) < maxHandles {
 		p.launched[handle] = o
 	}
+	if len(c.started) < maxHandles {
+		c.started[kernelKey{pid, handle}] = true
+	}
+	if o != nil && o.image != nil { // a kernel may have several handles, and new ones with each context
+		id := o.name + " " + o.image.SHA256
+		if p.said[id] {
+			return
+		}
+		if len(p.said) < maxHandles {
+			p.said[id] = true
+		}
+	}
 	c.stats.Kernels++
 	known := o
 	if known == nil {

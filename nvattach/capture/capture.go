@@ -104,10 +104,11 @@ type Capture struct {
 
 	work sync.WaitGroup // copies under way
 
-	hits map[Note]int // loads that were seen
+	hits    map[Note]int       // loads that were seen
+	started map[kernelKey]bool // kernels whose launch was seen
 
 	mu   sync.Mutex
-	seen []Note // loads that the interposer saw
+	seen []Note // by the interposer
 }
 
 // Stats count what was done.
@@ -117,7 +118,7 @@ type Stats struct {
 	Loads    uint64 // calls of loaders that were captured
 	Images   uint64 // images in them
 	Bytes    uint64 // of these images
-	Kernels  uint64 // distinct kernels launched
+	Kernels  uint64 // kernels launched, one of several handles counted once
 	Gaps     int
 	Replaced uint64
 }
@@ -131,7 +132,7 @@ func New(o *Options, class uint16) *Capture {
 		objects: make(map[fileKey]*object), procs: make(map[*ptrace.Process]*process), pids: make(map[int]*process),
 		threads: make(map[*ptrace.Task]*thread),
 		gaps:    make(map[string]bool), notes: make(map[string]bool), gpu: make(map[string]int64), pinned: make(map[fileID]*pinnedFile),
-		hits: make(map[Note]int),
+		hits: make(map[Note]int), started: make(map[kernelKey]bool),
 	}
 	if o != nil {
 		c.o = *o

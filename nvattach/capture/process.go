@@ -53,6 +53,7 @@ type process struct {
 	modules  map[uint64]*origin // modules and libraries by handle
 	kernels  map[uint64]*origin // kernels and functions by handle
 	launched map[uint64]*origin // what was launched, with where it came from then
+	said     map[string]bool    // kernels of images that an event told of
 	kept     map[uint64][]*placement
 	arena    *chunk
 }
@@ -66,7 +67,7 @@ type span struct {
 func newProcess() *process {
 	return &process{
 		hooks: make(map[uint64]*hook), modules: make(map[uint64]*origin), kernels: make(map[uint64]*origin),
-		launched: make(map[uint64]*origin), kept: make(map[uint64][]*placement),
+		launched: make(map[uint64]*origin), said: make(map[string]bool), kept: make(map[uint64][]*placement),
 	}
 }
 
@@ -75,7 +76,7 @@ func newProcess() *process {
 func (p *process) fork() *process {
 	f := &process{
 		hooks: maps.Clone(p.hooks), spaces: slices.Clone(p.spaces), modules: maps.Clone(p.modules),
-		kernels: maps.Clone(p.kernels), launched: maps.Clone(p.launched), kept: make(map[uint64][]*placement),
+		kernels: maps.Clone(p.kernels), launched: maps.Clone(p.launched), said: make(map[string]bool), kept: make(map[uint64][]*placement),
 	}
 	// Copies of our buffers stay in the child for good: it is the parent that
 	// their book-keeping belongs to.

@@ -12,11 +12,13 @@ import (
 	"nvtrace/ptrace"
 )
 
-// Note is a call of a loader that the interposer saw.
+// Note is a call that the interposer saw: of a loader, or the first launch of a
+// kernel.
 type Note struct {
 	PID, TID int
 	Function string // that was called
-	Image    uint64 // the image's or the path's address, as the program gave it
+	Image    uint64 // loaders: the image's or the path's address, as the program gave it
+	Kernel   uint64 // launches: the handle
 }
 
 // Noted takes what the interposer saw. It may be called from any goroutine, up to
@@ -117,16 +119,7 @@ func (c *Capture) Finish() {
 		c.gap(nil, "the interposer saw more than %d loads: they were not all compared", maxNotes)
 	}
 	for _, n := range seen {
-		if f, ok := c.funcs[n.Function]; !ok || f.act >= actLinkEnd {
-			continue
-		}
-		seen := n
-		seen.TID = 0 // in a container it is another number there
-		if c.hits[seen] == 0 {
-			c.gap(nil, "the interposer saw process %d load an image at %#x by %s, and the breakpoints did not", n.PID, n.Image, n.Function)
-			continue
-		}
-		c.hits[seen]--
+		c.compareNote(n)
 	}
 	if len(c.gpu) > 0 {
 		var list []string
@@ -136,7 +129,7 @@ func (c *Capture) Finish() {
 		c.note(nil, "%s%s", NoteFiles, strings.Join(list, ", "))
 	}
 	s := c.Stats()
-	c.note(nil, "%s%d images in %d loads, %d bytes; %d drivers watched, %d kernels launched, %d gaps", NoteDone,
+	c.note(nil, "%simages: %d, loads: %d, bytes: %d; drivers watched: %d, kernels launched: %d, gaps: %d", NoteDone,
 		s.Images, s.Loads, s.Bytes, s.Drivers, s.Kernels, s.Gaps)
 }
 
@@ -160,6 +153,31 @@ func (c *Capture) checkFiles() {
 		unix.Close(f.fd)
 	}
 	clear(c.pinned)
+}
+
+// compareNote holds what the interposer saw against what this package did.
+func (c *Capture) compareNote(n Note) {
+	f, ok := c.funcs[n.Function]
+	switch {
+	case !ok:
+	case f.act == actLaunch && c.o.Audit != AuditOff && n.Kernel != 0:
+		if !c.started[kernelKey{n.PID, n.Kernel}] {
+			c.gap(nil, "the interposer saw process %d launch the kernel with handle %#x by %s, and the audit did not", n.PID, n.Kernel, n.Function)
+		}
+	case f.act < actLinkEnd:
+		key := Note{PID: n.PID, Function: n.Function, Image: n.Image} // in a container the thread is another number
+		if c.hits[key] == 0 {
+			c.gap(nil, "the interposer saw process %d load an image at %#x by %s, and the breakpoints did not", n.PID, n.Image, n.Function)
+			return
+		}
+		c.hits[key]--
+	}
+}
+
+// kernelKey names a launched kernel.
+type kernelKey struct {
+	pid    int
+	handle uint64
 }
 
 // count notes a hit for the comparison with the interposer.

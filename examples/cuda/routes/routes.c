@@ -506,8 +506,10 @@ static int run(const char *route, const char *file) {
 	if (!strcmp(route, "overwrite"))
 		return overwrite();
 	if (!strcmp(route, "reopen")) { // the same addresses may come back, with other code behind them
+		char text[sizeof ptx + 32];
 		for (int i = 0; i < 3; i++) {
-			once(ptx);
+			sprintf(text, "%s// turn %d\n", ptx, i);
+			once(text);
 			dlclose(library);
 			library = 0;
 			void *between = mmap(0, i << 12 | 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
