@@ -102,8 +102,7 @@ func (t *Task) Breakpoints() []*Breakpoint {
 
 // breakState is what a task that is stopped at a breakpoint will go on with.
 type breakState struct {
-	regs  Regs
-	dirty bool // regs differ from the task's
+	regs  Regs // not the task's yet
 	addr  uint64
 	entry *Breakpoint // whose function is being called
 }
@@ -141,7 +140,7 @@ func (tr *tracer) onTrap(t *Task) bool {
 		return true
 	}
 	t.brk = &t.brkRoom
-	*t.brk = breakState{regs: r, dirty: true, addr: addr}
+	*t.brk = breakState{regs: r, addr: addr}
 	t.at = placeBreak
 	if t.skip == addr { // it was on its way behind this instruction
 		t.skip = 0
@@ -193,7 +192,7 @@ func (tr *tracer) goOn(t *Task) bool {
 	if st != nil && brk.regs.IP() == brk.addr {
 		return tr.pass(t, st, &brk.regs)
 	}
-	return !brk.dirty || t.setRegs(&brk.regs) == 0
+	return t.setRegs(&brk.regs) == 0
 }
 
 // passInPlace executes the instruction of a site where it is, while all other
@@ -208,7 +207,7 @@ func (tr *tracer) passInPlace(t *Task, st *site, r *Regs) bool {
 		return tr.alive(t)
 	}
 	ok := tr.singleStep(t, st.addr)
-	if ok && st.pushesFlags() {
+	if ok && t.fault == 0 && st.pushesFlags() {
 		t.hideTrapFlag()
 	}
 	if t.Proc.space.sites[st.addr] == st {

@@ -351,6 +351,16 @@ func TestBreakChildren(t *testing.T) {
 			b := newBreaker(t, "f_push")
 			seen := map[*Breakpoint]bool{}
 			b.fn = func(_ *Task, bp *Breakpoint) { seen[bp] = true }
+			place := b.onTask
+			b.onTask = func(task *Task, e *TaskEvent) {
+				if e.Kind == TaskNew && e.Parent != nil { // what the kernel says is what the registers say
+					same, known := sameMemory(task.TID, e.Parent.TID)
+					if guess := task.sharesMemory(); !known || guess != same || same != (c.mode != "forks") {
+						t.Errorf("%s: shared %t (known %t), guessed %t", c.mode, same, known, guess)
+					}
+				}
+				place(task, e)
+			}
 			got, _ := b.run(t, o, c.mode)
 			if got.output != c.output || got.status != 0 || b.hits["f_push"] != c.hits {
 				t.Errorf("%s: %+v, %d hits of %d", c.mode, got, b.hits["f_push"], c.hits)
@@ -680,4 +690,42 @@ func TestBreakEverywhere(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestBreakNoFile: without /proc/PID/mem.
+func TestBreakNoFile(t *testing.T) {
+	ways(t, func(t *testing.T, o *Options) {
+		for mode, output := range map[string]string{"insns": "", "forks": "fork ok=10\n", "storm": "0 bad\n", "own": "traps 15, bad 0\n"} {
+			b := newBreaker(t, "f_push", "f_load", "f_avx")
+			if output == "" {
+				output = runPlain(t, b.path, mode).output
+			}
+			place := b.onTask
+			b.onTask = func(task *Task, e *TaskEvent) {
+				if e.Kind == TaskNew || e.Kind == TaskExec {
+					task.Proc.closeMem()
+				}
+				place(task, e)
+			}
+			var one *Breakpoint
+			b.fn = func(task *Task, bp *Breakpoint) {
+				if !bp.Intact() {
+					t.Error("not intact")
+				}
+				if one == nil && b.addrs[bp.Addr] == "f_load" {
+					one = bp
+					if err := bp.Remove(); err != nil || bp.Intact() {
+						t.Error(err)
+					}
+				}
+				if err := task.OnReturn(func(*Task, uint64) { b.hits["return"]++ }); err != nil {
+					t.Error(err)
+				}
+			}
+			got, _ := b.run(t, o, mode)
+			if hits := b.hits["f_push"] + b.hits["f_load"] + b.hits["f_avx"]; got.output != output || hits < 5 || b.hits["return"] != hits {
+				t.Errorf("%s: %+v, %v", mode, got, b.hits)
+			}
+		}
+	})
 }

@@ -767,3 +767,45 @@ func TestMapRules(t *testing.T) {
 		}
 	})
 }
+
+// TestHoldCancelled: tracing is cancelled while tasks are held.
+func TestHoldCancelled(t *testing.T) {
+	b := newBreaker(t, "f_push")
+	ctx, cancel := context.WithCancelCause(context.Background())
+	why := errors.New("enough")
+	b.fn = func(task *Task, _ *Breakpoint) {
+		task.Hold()
+		if b.hits["f_push"] == 4 {
+			cancel(why)
+		}
+	}
+	_, err := Run(ctx, &Options{Argv: []string{b.path, "hammer", "4", "1000", "f_push"}}, b)
+	if !errors.Is(err, why) || b.hits["f_push"] != 4 {
+		t.Errorf("%v, %v", err, b.hits)
+	}
+	b.check(t)
+}
+
+// TestHoldStopped: tasks are held where job control stopped them, and at signals.
+func TestHoldStopped(t *testing.T) {
+	victim := build(t, "victim")
+	for _, mode := range []string{"stop_cont", "tstp", "stop_threads", "sig_queue"} {
+		want := runPlain(t, victim, mode)
+		modes(t, func(t *testing.T, m SeccompMode) {
+			h := &tape{verdict: WantExit}
+			held, released := 0, 0
+			h.onTask = func(task *Task, e *TaskEvent) {
+				if e.Kind == TaskStop || e.Kind == TaskSignal {
+					held++
+					task.Hold()
+					go task.Release(func(*Task) { released++ })
+				}
+			}
+			got, _ := runTraced(t, &Options{Seccomp: m}, h, victim, mode)
+			h.check(t)
+			if got != want || held == 0 || released == 0 || released > held {
+				t.Errorf("%s: %+v, untraced %+v; held %d, released %d", mode, got, want, held, released)
+			}
+		})
+	}
+}

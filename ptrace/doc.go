@@ -5,6 +5,13 @@
 // It knows processes, signals, system calls and memory. It knows nothing of
 // what the calls mean, and nothing of NVIDIA.
 //
+// A handler can also do what a debugger does: read and change registers and code
+// ([Task.Regs], [Task.PokeText]), make system calls in a task ([Task.Syscall]), stop
+// all threads of a process ([Task.StopWorld]) or keep one stopped ([Task.Hold]),
+// and have functions called when a thread comes to an instruction
+// ([Task.SetBreakpoint]) or returns from a call ([Task.OnReturn]). System calls
+// and breakpoints need amd64; elsewhere the error matches [errors.ErrUnsupported].
+//
 // # Cost
 //
 // [Run] compiles the rules to a seccomp filter that is in place before the
@@ -13,12 +20,17 @@
 // handler wants its result. Where a filter is refused, and in [Attach], every
 // call stops and the rules are applied here instead; the handler sees the same.
 //
+// A hit of a breakpoint costs one stop: the thread executes the program's
+// instruction from a copy that jumps back, and no other thread is disturbed. An
+// instruction that can't be copied costs two stops, and one of every other
+// thread.
+//
 // # Threads
 //
 // The kernel ties a tracee to the one thread that traces it. Run and Attach
 // therefore do everything, including all calls of the handler, on one locked
 // OS thread, and return when it is done. Methods of [Task] must be called from
-// within a call of the handler.
+// within a call of the handler, except for [Task.Release] and [Task.Interrupt].
 //
 // While they run, SIGCHLD is set to its default with SA_NOCLDSTOP for the whole
 // process: a handler for it, which Go installs, costs a quarter of each stop.
@@ -41,4 +53,7 @@
 // A child made by clone with CLONE_UNTRACED is traced nevertheless; one made
 // so by clone3, whose flags no filter can see, escapes, and its matched calls
 // fail. What io_uring does is no system call of its own and not seen.
+//
+// Breakpoints are in the program's memory. If the tracer is killed and the program
+// is not (NoExitKill, Attach), the first thread that comes to one dies of SIGTRAP.
 package ptrace

@@ -91,7 +91,9 @@ type TaskEvent struct {
 	Parent   *Task
 	Thread   bool // TaskNew: a further thread of a process; otherwise a process
 	Vfork    bool // TaskNew: its parent sleeps until it execs or ends
-	Attached bool // TaskNew: it was running before Attach came
+	// TaskNew: it was running before Attach came, and is not stopped now:
+	// breakpoints can be set, for all else see [Task.Interrupt].
+	Attached bool
 
 	// TaskExec: the id of the thread that called execve. It differs from TID,
 	// which is the process id now, when that was not the main thread; all

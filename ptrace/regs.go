@@ -36,7 +36,7 @@ func (t *Task) Regs() (*Regs, error) {
 // SetRegs changes the task's registers.
 func (t *Task) SetRegs(r *Regs) error {
 	if t.brk != nil {
-		t.brk.regs, t.brk.dirty = *r, true
+		t.brk.regs = *r
 		return nil
 	}
 	if e := t.setRegs(r); e != 0 {

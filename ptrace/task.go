@@ -9,7 +9,8 @@ import (
 )
 
 // Task is a traced thread. It is made by [Run] and [Attach]; its methods may be
-// called only from within a [Handler]'s methods.
+// called only from within a [Handler]'s methods and the functions given to
+// Task's, except for Release and Interrupt.
 type Task struct {
 	TID  int      // in the tracer's pid namespace
 	PID  int      // of the process, its thread group
