@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"nvtrace/ioctl/record"
 	"nvtrace/nvattach/capture"
+	"nvtrace/nvattach/interpose"
 )
 
 // moduleFlags are the flags of capturing images while a program runs.
@@ -28,7 +30,7 @@ func (f *moduleFlags) register(fs *flag.FlagSet) {
 type moduleCapture struct {
 	f       *moduleFlags
 	store   *capture.Store
-	capture *capture.Capture
+	capture atomic.Pointer[capture.Capture] // nil before the run
 	opts    capture.Options
 }
 
@@ -69,14 +71,39 @@ func (c *moduleCapture) extend(r *record.Recorder) record.Extension {
 	if c.opts.Audit == capture.AuditOff {
 		c.opts.Audit = capture.AuditHooks
 	}
-	c.capture = capture.New(&c.opts, record.ExtensionClass)
-	return record.Extension{Rules: c.capture.Rules(), Handler: c.capture}
+	at := capture.New(&c.opts, record.ExtensionClass)
+	c.capture.Store(at)
+	return record.Extension{Rules: at.Rules(), Handler: at}
+}
+
+// noted passes what the interposer saw. It may be called from any goroutine; the
+// interposer's server must have been closed, which reads what is left, when
+// c.opts.Settle returns.
+func (c *moduleCapture) noted(n *interpose.Note) {
+	if c == nil || c.capture.Load() == nil {
+		return
+	}
+	seen := capture.Note{PID: n.PID, TID: n.TID, Function: n.Function.Name}
+	switch n.Function.Class {
+	case interpose.ClassLoad, interpose.ClassLoadFile, interpose.ClassLinkAdd, interpose.ClassLinkAddFile:
+		if i := n.Function.Image; i >= 0 && int(i) < len(n.Args) {
+			seen.Image = n.Args[i]
+		}
+	case interpose.ClassLaunch:
+		seen.Kernel = n.Handle
+	default:
+		return
+	}
+	c.capture.Load().Noted(seen)
 }
 
 // close ends what is still at work when the program has ended.
 func (c *moduleCapture) close() {
-	if c != nil && c.capture != nil {
-		c.capture.Close()
+	if c == nil {
+		return
+	}
+	if at := c.capture.Load(); at != nil {
+		at.Close()
 	}
 }
 
