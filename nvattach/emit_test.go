@@ -58,11 +58,13 @@ type gpu struct {
 	tb      testing.TB
 	machine *emu.Machine
 	maps    *Maps
+
+	assembled map[string]bool // texts that ptxas has seen
 }
 
 func newGPU(tb testing.TB, o *MapOptions, defs ...*MapDef) *gpu {
 	tb.Helper()
-	g := &gpu{tb: tb, machine: emu.New(nil)}
+	g := &gpu{tb: tb, machine: emu.New(nil), assembled: map[string]bool{}}
 	opt := MapOptions{SMs: g.machine.Device().SMs, Threads: 4096, PrintBytes: 1 << 20, RingBytes: 4 << 20}
 	if o != nil {
 		opt.AddOnly, opt.Slots = o.AddOnly, o.Slots
@@ -108,6 +110,10 @@ func (g *gpu) launch(src, kernel string, grid, block emu.Dim3, params []byte) em
 	}
 	if r := f.Check(); len(r.Errors)+len(r.Warnings) > 0 {
 		g.tb.Fatalf("woven PTX: %v %v", r.Errors, r.Warnings)
+	}
+	if !g.assembled[src] {
+		g.assembled[src] = true
+		assemble(g.tb, src, "sm_90")
 	}
 	mod, err := g.machine.Load(f)
 	if err != nil {
@@ -440,5 +446,35 @@ func TestStripedArray(t *testing.T) {
 	v := g.table("a").Rows[1].Value
 	if le64(v) != 3100 || le32(v[8:]) != 1005 || le32(v[12:]) != 0x09090909 {
 		t.Errorf("%x", v)
+	}
+}
+
+// TestOldTarget: code for GPUs without a memory model has none of its modifiers.
+func TestOldTarget(t *testing.T) {
+	g := newGPU(t, nil, def("h", MapHash, 4, 8, 64), def("r", MapRingbuf, 0, 0, 1<<16))
+	h, r := g.maps.Find("h"), g.maps.Find("r")
+	var s textSink
+	c := &code{s: &s, m: g.maps, weak: true}
+	k := c.threadIndex()
+	key := &regBytes{c, []string{k}}
+	c.update(h, key, key, "0")
+	p := c.reg(ptx.Pred)
+	c.f("setp.gt.u64 %s, %s, 31;", p, k)
+	skip := c.label()
+	c.f("@%s bra %s;", p, skip)
+	c.remove(h, key)
+	c.at(skip)
+	c.output(r, key, 8, "8", errAgain)
+	c.print(1, []string{k}, nil, 0, false, 0)
+	src := ".version 5.0\n.target sm_60\n.address_size 64\n.visible .entry k()\n{\n" + s.String() + "\tret;\n}\n"
+	assemble(t, src, "sm_75")
+	g.assembled[src] = true
+	g.launch(src, "k", emu.Dim3{X: 1}, emu.Dim3{X: 64}, nil)
+	if n := len(g.table("h").Rows); n != 32 {
+		t.Errorf("%d entries, want 32", n)
+	}
+	n := 0
+	if err := g.maps.NewReader(r).Drain(g.machine, true, func(Record) { n++ }); err != nil || n != 64 {
+		t.Errorf("%d records, %v", n, err)
 	}
 }

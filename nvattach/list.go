@@ -53,6 +53,9 @@ func (p *Plan) List(w io.Writer) error {
 		if n := r.ProvenLoops + r.FueledLoops; n > 0 {
 			fmt.Fprintf(&b, ", %d loops (%d take fuel)", n, r.FueledLoops)
 		}
+		if q.Increments > 0 {
+			fmt.Fprintf(&b, ", %d increments made atomic", q.Increments)
+		}
 		b.WriteByte('\n')
 		for i := range r.Maps {
 			if u := &r.Maps[i]; u.Used {

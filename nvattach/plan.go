@@ -23,6 +23,9 @@ type PlanOptions struct {
 	// Programs, if there are any, are the names of those to use; of globs one
 	// must match.
 	Programs []string
+	// Racy keeps "*p += n" as a load and a store, of which other threads' additions
+	// may be lost in between, instead of making it one atomic addition.
+	Racy bool
 }
 
 // ErrNoProgram is in the chain of the error about objects without a program to run.
@@ -45,6 +48,8 @@ type Plan struct {
 type PlannedProgram struct {
 	*Program
 	Report bpf.Report
+	// Increments is how many "*p += n" became atomic; see PlanOptions.Racy.
+	Increments int
 
 	verified *bpf.Verified
 	fields   []int // numbers of the context's fields
@@ -73,7 +78,7 @@ func NewPlan(objs []*Object, o *PlanOptions) (*Plan, error) {
 			if !wanted(o.Programs, prog.Name) {
 				continue
 			}
-			q, err := u.verify(prog, &bpf.Env{Maps: maps, Helpers: helpers, Fuel: o.Fuel})
+			q, err := u.verify(prog, &bpf.Env{Maps: maps, Helpers: helpers, Fuel: o.Fuel}, o.Racy)
 			if err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", obj.Name, err))
 				continue
@@ -133,7 +138,7 @@ func (u *unit) envMaps() []bpf.Map {
 }
 
 // verify proves one program safe.
-func (u *unit) verify(prog *Program, env *bpf.Env) (*PlannedProgram, error) {
+func (u *unit) verify(prog *Program, env *bpf.Env, racy bool) (*PlannedProgram, error) {
 	for i := range prog.Insns {
 		in := &prog.Insns[i]
 		if !in.IsLoadFromMap() {
@@ -145,8 +150,19 @@ func (u *unit) verify(prog *Program, env *bpf.Env) (*PlannedProgram, error) {
 	}
 	q := &PlannedProgram{Program: prog, unit: u}
 	env.Context, q.fields = contextOf(prog.Point.Kind, captureText)
+	insns, n := prog.Insns, 0
+	if !racy {
+		insns, n = atomicIncrements(prog.Insns, u.obj, env.Helpers)
+	}
 	var err error
-	q.verified, err = bpf.Verify(&bpf.Program{Name: prog.Name, Insns: prog.Insns}, env)
+	q.verified, err = bpf.Verify(&bpf.Program{Name: prog.Name, Insns: insns}, env)
+	if err != nil && n > 0 {
+		// An increment that may not be atomic, of a context for instance, is
+		// refused for what the program says itself.
+		insns, n = prog.Insns, 0
+		q.verified, err = bpf.Verify(&bpf.Program{Name: prog.Name, Insns: insns}, env)
+	}
+	q.Increments = n
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,53 @@
+package nvattach
+
+import (
+	"testing"
+
+	"github.com/cilium/ebpf/asm"
+)
+
+func TestAtomicIncrements(t *testing.T) {
+	add := func(size asm.Size, off int16, addend asm.Instruction, rest ...asm.Instruction) asm.Instructions {
+		return append(asm.Instructions{
+			asm.LoadMem(asm.R1, asm.R6, off, size), addend, asm.StoreMem(asm.R6, off, asm.R1, size),
+		}, rest...)
+	}
+	ret := []asm.Instruction{asm.Mov.Imm(asm.R0, 0), asm.Return()}
+	plus := asm.Add.Imm(asm.R1, 1)
+	o := &Object{}
+	helpers := (&unit{}).helpers()
+	for _, tt := range []struct {
+		name string
+		prog asm.Instructions
+		want int
+	}{
+		{"64 bits", add(asm.DWord, 8, plus, ret...), 1},
+		{"32 bits", add(asm.Word, 0, asm.Add.Imm32(asm.R1, -1), ret...), 1},
+		{"a register", add(asm.DWord, 0, asm.Add.Reg(asm.R1, asm.R7), ret...), 1},
+		{"itself", add(asm.DWord, 0, asm.Add.Reg(asm.R1, asm.R1), ret...), 0},
+		{"16 bits", add(asm.Half, 0, plus, ret...), 0},
+		{"32-bit addition of 64 bits", add(asm.DWord, 0, asm.Add.Imm32(asm.R1, 1), ret...), 0},
+		{"no addition", add(asm.DWord, 0, asm.Xor.Imm(asm.R1, 1), ret...), 0},
+		{"read later", add(asm.DWord, 0, plus, asm.Mov.Reg(asm.R0, asm.R1), asm.Return()), 0},
+		{"an argument later", add(asm.DWord, 0, plus, asm.BuiltinFunc(1).Call(), asm.Return()), 0},
+		{"gone after a call", add(asm.DWord, 0, plus, asm.BuiltinFunc(5).Call(), asm.Return()), 1},
+		{"read on one path", add(asm.DWord, 0, plus, asm.Instruction{OpCode: asm.JEq.Op(asm.ImmSource), Dst: asm.R7, Offset: 1}, asm.Instruction{OpCode: asm.Ja.Op(asm.ImmSource), Offset: 1}, asm.Mov.Reg(asm.R0, asm.R1), asm.Return()), 0},
+		{"a jump into it", append(asm.Instructions{{OpCode: asm.JEq.Op(asm.ImmSource), Dst: asm.R7, Offset: 1}}, add(asm.DWord, 0, plus, ret...)...), 0},
+		{"on the stack", asm.Instructions{asm.LoadMem(asm.R1, asm.RFP, -8, asm.DWord), plus, asm.StoreMem(asm.RFP, -8, asm.R1, asm.DWord), asm.Mov.Imm(asm.R0, 0), asm.Return()}, 0},
+		{"another place", asm.Instructions{asm.LoadMem(asm.R1, asm.R6, 0, asm.DWord), plus, asm.StoreMem(asm.R6, 8, asm.R1, asm.DWord), asm.Mov.Imm(asm.R0, 0), asm.Return()}, 0},
+		{"in a loop, not read", append(add(asm.DWord, 0, plus), asm.Instruction{OpCode: asm.JNE.Op(asm.ImmSource), Dst: asm.R7, Offset: -4}, asm.Mov.Imm(asm.R0, 0), asm.Return()), 1},
+	} {
+		got, n := atomicIncrements(tt.prog, o, helpers)
+		if n != tt.want || len(got) != len(tt.prog) {
+			t.Errorf("%s: %d, want %d\n%v", tt.name, n, tt.want, got)
+		}
+		if n == 1 {
+			continue
+		}
+		for i := range got {
+			if got[i].OpCode != tt.prog[i].OpCode {
+				t.Errorf("%s: changed", tt.name)
+			}
+		}
+	}
+}
