@@ -3,6 +3,7 @@ package ptrace
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -51,7 +52,7 @@ func (t *Task) SetBreakpoint(addr uint64, fn func(t *Task, b *Breakpoint)) (*Bre
 		return nil, err
 	}
 	b := &Breakpoint{Addr: addr, fn: fn, site: st, space: s}
-	st.list = append(st.list[:len(st.list):len(st.list)], b)
+	st.list = append(slices.Clip(st.list), b)
 	return b, nil
 }
 

@@ -88,9 +88,9 @@ type TaskEvent struct {
 	// TaskNew: who made it; where the child was reported before its maker, any
 	// thread of the parent process, and Vfork is not known. Nil for the first task
 	// of Run, for tasks that Attach found, and where the maker has died.
-	Parent   *Task
-	Thread   bool // TaskNew: a further thread of a process; otherwise a process
-	Vfork    bool // TaskNew: its parent sleeps until it execs or ends
+	Parent *Task
+	Thread bool // TaskNew: a further thread of a process; otherwise a process
+	Vfork  bool // TaskNew: its parent sleeps until it execs or ends
 	// TaskNew: it was running before Attach came, and is not stopped now:
 	// breakpoints can be set, for all else see [Task.Interrupt].
 	Attached bool
