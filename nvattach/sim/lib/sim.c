@@ -19,7 +19,7 @@ enum {
 	SYS_exit_group = 231, SYS_write = 1, SYS_getpid = 39, SYS_fcntl = 72,
 	SYS_prctl = 157, SYS_gettid = 186, SYS_openat = 257, SYS_getsockopt = 55,
 };
-enum { EINTR = 4, EAGAIN = 11, EINVAL = 22 };
+enum { EINTR = 4, EINVAL = 22 };
 
 static inline long sys6(long n, long a, long b, long c, long d, long e, long f)
 {
@@ -112,7 +112,6 @@ static struct state {
 static int stateLock;
 static u64 lastSession; // survives a fork: then it is the parent's
 static u64 imageRandom; // AT_RANDOM
-static u32 spins;       // how often to look for an answer before sleeping, as nvtrace says
 static struct { unsigned short family; char path[108]; } server;
 
 static void lock(int *l)
@@ -160,13 +159,10 @@ static int recvReply(int fd, struct reply *p, int *got)
 	struct iovec v = { p, sizeof *p };
 	struct msghdr m = { 0, 0, &v, 1, c.b, sizeof c.b, 0 };
 	long r;
-	// Mostly the answer comes at once: looking for it is quicker than to sleep.
-	u32 tries = spins;
 	do {
 		m.controllen = sizeof c.b;
-		r = sys3(SYS_recvmsg, fd, &m, 0x40000000 /* MSG_CMSG_CLOEXEC */ | (tries ? 0x40 /* MSG_DONTWAIT */ : 0));
-		tries -= tries != 0;
-	} while (r == -EINTR || r == -EAGAIN);
+		r = sys3(SYS_recvmsg, fd, &m, 0x40000000 /* MSG_CMSG_CLOEXEC */);
+	} while (r == -EINTR);
 	*got = -1;
 	if (r < 56)
 		return -1;
@@ -321,8 +317,6 @@ static u64 exchange(int fd, struct request *q, int *ok)
 			return 0;
 		}
 		if (p.action == ACT_RETURN) {
-			if (q->kind == KIND_HELLO)
-				spins = p.a[0];
 			store(&p);
 			return p.result;
 		}
