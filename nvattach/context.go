@@ -105,7 +105,38 @@ func contextOf(k Kind, text int) (*bpf.Context, []int) {
 		ids = append(ids, m.id)
 		off += m.size
 	}
+	// Compilers read two members of 4 bytes at once where they copy them.
+	for i, n := 0, len(ids); i+1 < n; i++ {
+		a, b := &ctx.Fields[i], &ctx.Fields[i+1]
+		if a.Size == 4 && b.Size == 4 && a.Offset%8 == 0 && b.Offset == a.Offset+4 {
+			ctx.Fields = append(ctx.Fields, bpf.Field{Name: a.Name + ", " + b.Name, Offset: a.Offset, Size: 8})
+			ids = append(ids, fieldPair+ids[i]*fieldPair+ids[i+1])
+		}
+	}
 	return ctx, ids
+}
+
+// fieldPair and more are the numbers of two fields of 4 bytes that are read at
+// once: fieldPair + first*fieldPair + second.
+const fieldPair = 64
+
+// pair writes the code of two fields in one.
+func (p *place) pair(g *bpf.Gen, id int) (ptx.Arg, error) {
+	lo, err := p.field(g, (id-fieldPair)/fieldPair)
+	if err != nil {
+		return ptx.Arg{}, err
+	}
+	hi, err := p.field(g, (id-fieldPair)%fieldPair)
+	if err != nil {
+		return ptx.Arg{}, err
+	}
+	// Constants come as numbers, which a shift does not take in every place.
+	r, w := g.Reg(ptx.B64), g.Reg(ptx.B64)
+	g.Mov(ptx.B64, w, hi)
+	g.Shl(ptx.B64, w, w, ptx.Imm(32))
+	g.Mov(ptx.B64, r, lo)
+	g.Or(ptx.B64, r, r, w)
+	return r, nil
 }
 
 // Values of a memory access's space and kind; nvtrace_gpu.bpf.h has them as enums.
@@ -152,6 +183,8 @@ var specials = [threadFields]string{
 // field writes the code of a context's field.
 func (p *place) field(g *bpf.Gen, id int) (ptx.Arg, error) {
 	switch {
+	case id >= fieldPair:
+		return p.pair(g, id)
 	case id == fieldTime || id == fieldClock:
 		r := g.Reg(ptx.B64)
 		g.Mov(ptx.U64, r, ptx.Name(specials[id]))

@@ -478,3 +478,28 @@ func TestOldTarget(t *testing.T) {
 		t.Errorf("%d records, %v", n, err)
 	}
 }
+
+// TestHashChurn inserts and deletes many more keys than the map has room for at once.
+func TestHashChurn(t *testing.T) {
+	g := newGPU(t, nil, def("h", MapHash, 8, 24, 256), def("bad", MapArray, 4, 8, 2))
+	h, bad := g.maps.Find("h"), g.maps.Find("bad")
+	g.run(emu.Dim3{X: 4}, emu.Dim3{X: 64}, func(c *code) {
+		k, p := c.threadIndex(), c.reg(ptx.Pred)
+		key := &regBytes{c, []string{k}}
+		count := func(i int64, res string) {
+			c.f("setp.ne.u64 %s, %s, 0;", p, res)
+			c.f("@%s red.global.add.u64 [%s], 1;", p, c.lookup(bad, &regBytes{c, []string{c.result(i)}}))
+		}
+		loop := c.label()
+		c.at(loop)
+		count(0, c.update(h, key, &regBytes{c, []string{k, k, k}}, "1"))
+		count(1, c.remove(h, key))
+		c.f("add.u64 %s, %s, 256;", k, k)
+		c.f("setp.lt.u64 %s, %s, %d;", p, k, 256*40)
+		c.f("@%s bra %s;", p, loop)
+	})
+	tab := g.table("h")
+	if a, b := g.table("bad").Rows[0].total(), g.table("bad").Rows[1].total(); a != 0 || b != 0 || len(tab.Rows) != 0 || tab.Refused != 0 {
+		t.Errorf("%d insertions and %d deletions failed, %d entries left, %d refused", a, b, len(tab.Rows), tab.Refused)
+	}
+}

@@ -130,6 +130,9 @@ func hostLookup(in *bpf.Interpreter, x *Map, key []byte, t *hostThread) (uint64,
 
 // field returns a context's field for a thread.
 func (t *hostThread) field(id int) uint64 {
+	if id >= fieldPair {
+		return t.field((id-fieldPair)/fieldPair) | t.field((id-fieldPair)%fieldPair)<<32
+	}
 	all := slices.Concat(t.grid[:], t.dim[:], t.block[:], t.thread[:], []uint32{t.sm, t.warp, t.lane, 0})
 	if id < len(all) {
 		return uint64(all[id])

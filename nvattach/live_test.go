@@ -15,13 +15,13 @@ func TestRingLive(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the host reads what the kernel writes, by design")
 	}
-	for _, bytes := range []uint32{1 << 12, 1 << 20} {
+	for _, bytes := range []uint32{1 << 12, 1 << 22} {
 		ringLive(t, bytes)
 	}
 }
 
 func ringLive(t *testing.T, bytes uint32) {
-	g := newGPU(t, nil, def("r", MapRingbuf, 0, 0, bytes))
+	g := newGPU(t, &MapOptions{RingBytes: 64 << 20}, def("r", MapRingbuf, 0, 0, bytes))
 	x := g.maps.Find("r")
 	var s textSink
 	c := &code{s: &s, m: g.maps}
@@ -91,7 +91,7 @@ func ringLive(t *testing.T, bytes uint32) {
 	if err != nil || records+dropped != 2*threads || rd.Lost != 0 {
 		t.Errorf("ring of %d bytes: %d records and %d dropped of %d, %d units lost, %v", bytes, records, dropped, 2*threads, rd.Lost, err)
 	}
-	if bytes == 1<<20 && dropped != 0 {
+	if bytes == 1<<22 && dropped != 0 {
 		t.Errorf("%d dropped from a ring with room for all", dropped)
 	}
 }
