@@ -1,84 +1,194 @@
 package bpf
 
 import (
-	"errors"
-
-	"nvtrace/ptx"
+	"fmt"
+	"slices"
 )
 
 // Verified is a program that was proven safe in its Env. It is safe for
 // concurrent use.
 type Verified struct {
+	p      *Program
+	env    *Env
+	nodes  []node
+	coder  coder
+	remap  [classes][]int32 // register numbers to those that are written
+	count  [classes]int32   // of those
+	fails  bool
+	never  bool // a helper does not come back
+	fields []int
 	report Report
 }
 
 // Verify checks that p is safe in env and prepares it for [Verified.Emit]. The
-// error is a *RefusedError if the program is at fault.
+// error is a *RefusedError if the program is at fault, otherwise env is.
 func Verify(p *Program, env *Env) (*Verified, error) {
-	return nil, errors.New("being written")
+	if env == nil {
+		env = &Env{}
+	}
+	if err := env.check(); err != nil {
+		return nil, err
+	}
+	ops, err := flatten(p, env)
+	if err != nil {
+		return nil, err
+	}
+	a, err := analyze(p, env, ops)
+	if err != nil {
+		return nil, err
+	}
+	l := lower(a)
+	v := &Verified{p: p, env: env, nodes: l.nodes, coder: l.coder, fails: l.fails, report: l.report}
+	v.coder.add = nil
+	for i := range ops {
+		if ops[i].kind == opHelper && ops[i].helper.Ret == RetNever {
+			v.never = true
+		}
+	}
+	v.fields = l.report.Fields
+	v.number()
+	return v, nil
 }
 
-// Report says what the program does and needs.
+// check finds mistakes in the description.
+func (e *Env) check() error {
+	for i := range e.Maps {
+		if m := &e.Maps[i]; m.Align != 0 && m.Align != 1 && m.Align != 2 && m.Align != 4 && m.Align != 8 {
+			return fmt.Errorf("map %s: alignment %d is not 1, 2, 4 or 8", m.Name, m.Align)
+		}
+	}
+	if e.Context == nil {
+		return nil
+	}
+	if e.Context.Text < 0 || e.Context.Text > 0 && len(e.Context.Fields) > 0 {
+		return fmt.Errorf("the context is a text of %d bytes and has %d fields", e.Context.Text, len(e.Context.Fields))
+	}
+	for _, f := range e.Context.Fields {
+		if f.Offset < 0 || f.Size != 1 && f.Size != 2 && f.Size != 4 && f.Size != 8 {
+			return fmt.Errorf("field %s of the context: %d bytes at offset %d", f.Name, f.Size, f.Offset)
+		}
+	}
+	return nil
+}
+
+// Report says what the program does and needs. It must not be changed.
 func (v *Verified) Report() *Report { return &v.report }
 
-// Emit writes the program for one site: PTX statements, to be put in a scope of
-// their own as [ptx.Weaver] does.
-func (v *Verified) Emit(s *Site) (string, error) { return "", errors.New("being written") }
-
-// A Gen is the code of one program at one site while it is being written.
-type Gen struct {
-	*ptx.Builder // the code so far; what is written is added to it
+// number gives the registers that are still used small numbers.
+func (v *Verified) number() {
+	for k := range v.remap {
+		v.remap[k] = slices.Repeat([]int32{-1}, int(v.coder.next[k]))
+	}
+	see := func(r reg) {
+		if v.remap[r.class][r.n] < 0 {
+			v.remap[r.class][r.n] = v.count[r.class]
+			v.count[r.class]++
+		}
+	}
+	for i := range v.nodes {
+		if n := &v.nodes[i]; !n.dead {
+			n.reads(&v.coder, see)
+			n.sets(&v.coder, see)
+		}
+	}
 }
 
-// Site returns the site that the code is for.
-func (g *Gen) Site() *Site { return nil }
-
-// Reg declares a new register.
-func (g *Gen) Reg(t ptx.Type) ptx.Arg { return ptx.Arg{} }
-
-// Label returns a new label, to be placed with [ptx.Builder.Label].
-func (g *Gen) Label() string { return "" }
-
-// End returns the label of the program's regular end.
-func (g *Gen) End() string { return "" }
-
-// Address returns a 64-bit register with the address a.
-func (g *Gen) Address(a Addr) ptx.Arg { return ptx.Arg{} }
-
-// A Call is one call of a helper while its code is being written.
-type Call struct {
-	CallInfo
-	Args [5]Value
-	Used bool // the result is read, or may be
+// account fills in the report from the code that is left.
+func (l *lowering) account() {
+	r, a := &l.report, l.a
+	r.Maps = make([]MapUse, len(a.env.Maps))
+	fields := map[int]bool{}
+	held := map[reg]bool{}
+	for d := range l.regs {
+		for k := range l.regs[d] {
+			held[l.regs[d][k]], held[l.comps[d][k]] = true, true
+		}
+		for _, t := range l.layouts[d].atoms {
+			held[t.reg] = true
+		}
+		r.LocalBytes += l.layouts[d].hi - l.layouts[d].lo
+	}
+	seen := map[reg]bool{}
+	for i := range l.nodes {
+		n := &l.nodes[i]
+		if n.dead {
+			continue
+		}
+		n.sets(&l.coder, func(x reg) { seen[x] = seen[x] || held[x] })
+		for _, x := range n.args {
+			if x.kind == aField {
+				fields[int(x.m)] = true
+			}
+			if x.kind == aMap {
+				r.Maps[x.m].Used = true
+			}
+		}
+		l.accountMaps(n)
+	}
+	for _, used := range seen {
+		if used {
+			r.Registers++
+		}
+	}
+	for f := range fields {
+		r.Fields = append(r.Fields, f)
+	}
+	slices.Sort(r.Fields)
+	for i := range a.cfg.loops {
+		switch lp := &a.cfg.loops[i]; {
+		case a.in[lp.head] == nil:
+		case lp.rounds > 0:
+			r.ProvenLoops++
+		default:
+			r.FueledLoops++
+		}
+	}
+	slices.Sort(r.Helpers)
+	r.Helpers = slices.Compact(r.Helpers)
 }
 
-// A Value is an argument of a call.
-type Value struct{}
-
-// Const returns the argument when it is the same number on every path.
-func (v *Value) Const() (uint64, bool) { return 0, false }
-
-// Range returns the lowest and the highest value of a number, unsigned.
-func (v *Value) Range() (lo, hi uint64) { return 0, 0 }
-
-// Reg returns the number: a 64-bit register, which must not be written, or an
-// integer constant. For a pointer it is 0: the program's pointers are not
-// addresses that others could use.
-func (v *Value) Reg() ptx.Arg { return ptx.Arg{} }
-
-// Size returns how many bytes the pointer's ArgSpec lets the helper access; 0
-// for numbers, and for a NULL pointer with size 0.
-func (v *Value) Size() int { return 0 }
-
-// Load returns size (1 to 8) bytes at offset off behind the pointer as an
-// unsigned little-endian number: a 64-bit register, which must not be written,
-// or an integer. It costs nothing for a stack in registers.
-func (v *Value) Load(off, size int) ptx.Arg { return ptx.Arg{} }
-
-// Store sets size (1 to 8) bytes at offset off behind the pointer to the low
-// bytes of x, a 64-bit register or an integer.
-func (v *Value) Store(off, size int, x ptx.Arg) {}
-
-// Bytes returns the memory behind the pointer if it is the same on every path;
-// for an ArgString up to the NUL, without it.
-func (v *Value) Bytes() ([]byte, bool) { return nil, false }
+// accountMaps notes what node n does with maps.
+func (l *lowering) accountMaps(n *node) {
+	for _, m := range n.maps {
+		u := &l.report.Maps[m]
+		u.Used = true
+		switch {
+		case n.kind == nLoad:
+			u.Loads = true
+		case n.kind == nStore:
+			u.Stores = true
+		case n.kind == nAtomic && n.dst == noReg && n.op[:4] == "add.":
+			size := 8
+			if n.op == "add.u32" {
+				size = 4
+			}
+			if x := (AddRange{n.lo, n.hi, size}); !slices.Contains(u.Adds, x) {
+				u.Adds = append(u.Adds, x)
+			}
+		case n.kind == nAtomic:
+			u.Atomics = true
+		}
+	}
+	if n.call == nil || n.label > 0 { // n.label: of a record's release
+		return
+	}
+	l.report.Helpers = append(l.report.Helpers, n.call.op.id)
+	if m := n.call.info.Map; m >= 0 {
+		u := &l.report.Maps[m]
+		u.Used = true
+		u.Lookups = u.Lookups || n.call.op.helper.Ret == RetValue
+		u.Helpers = u.Helpers || n.call.op.helper.Ret != RetValue
+	}
+	for k := range n.call.args {
+		a := &n.call.args[k]
+		if a.size == 0 {
+			continue
+		}
+		for _, m := range a.place.maps {
+			u := &l.report.Maps[m]
+			u.Used = true
+			u.Stores = u.Stores || a.spec.Kind == ArgWrite
+			u.Loads = u.Loads || a.spec.Kind != ArgWrite
+		}
+	}
+}
