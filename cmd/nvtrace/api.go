@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"strings"
 
 	"nvtrace/fatbin"
 	"nvtrace/ioctl"
@@ -41,6 +42,7 @@ type apiTrace struct {
 	current *api.Frame   // what the latest event happened during
 	last    int64        // latest time seen
 	summary *api.Summary // nil: nothing is counted
+	environ *api.Environment
 
 	shown bool          // calls are printed
 	libs  api.Selection // of which libraries
@@ -82,6 +84,9 @@ func (a *apiTrace) take(ev *traces.Event) {
 	a.last = max(a.last, ev.Time, ev.Time+ev.Dur)
 	if a.summary != nil {
 		a.summary.Add(ev, a.tracker, a.current)
+	}
+	if a.environ != nil {
+		a.environ.Add(ev, a.tracker, a.current)
 	}
 }
 
@@ -204,14 +209,55 @@ func (s *logSink) apiReport() *api.Report {
 	return nil
 }
 
+// traceEnv makes the sink gather which environment variables were asked for.
+func (s *logSink) traceEnv() { s.traceAPI().environ = api.NewEnvironment(false) }
+
+// variables returns the environment variables that were asked for.
+func (s *logSink) variables() []api.Variable {
+	if s.api == nil || s.api.environ == nil {
+		return nil
+	}
+	return s.api.environ.Variables()
+}
+
 // summaryJSON is a summary with its library calls.
 type summaryJSON struct {
 	*ioctl.Report
-	API *api.Report `json:"api,omitempty"`
+	API       *api.Report    `json:"api,omitempty"`
+	Variables []api.Variable `json:"variables,omitempty"`
 }
 
 // withAPI adds the library calls, if there were any, to a summary for JSON.
-func (s *logSink) withAPI(r *ioctl.Report) any { return summaryJSON{r, s.apiReport()} }
+func (s *logSink) withAPI(r *ioctl.Report) any {
+	return summaryJSON{r, s.apiReport(), s.variables()}
+}
+
+// writeEnv draws the table of environment variables.
+func (s *logSink) writeEnv(w io.Writer) error {
+	list := s.variables()
+	if len(list) == 0 {
+		_, err := fmt.Fprintln(w, "no reads of environment variables were recorded (they are with --env)")
+		return err
+	}
+	var rows [][]string
+	for _, v := range list {
+		value, meaning := "", v.Meaning
+		switch {
+		case v.Value != "":
+			value = printable(v.Value)
+		case v.Set:
+			value = "(set)"
+		}
+		switch {
+		case meaning == "" && v.Internal:
+			meaning = "(the driver's own, not documented)"
+		case v.Known != "" && v.Known != "driver":
+			meaning = v.Known + ": " + meaning
+		}
+		rows = append(rows, []string{printable(v.Name), value, count(v.Reads), printable(strings.Join(v.By, ", ")), meaning})
+	}
+	return writeTables(w, []table{{"Environment variables that were asked for", []string{"name", "value", ">reads", "by", "meaning"}, rows}})
+}
 
 // writeAPI draws the table of library calls, if there were any.
 func (s *logSink) writeAPI(w io.Writer) error {

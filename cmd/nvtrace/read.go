@@ -65,6 +65,7 @@ func reportVerb(e *env, args, command []string) int {
 	fs := newFlagSet(e, "report", "[flags] run.nvt")
 	rf.register(fs)
 	fs.Var(&asJSON, "json", "print as JSON, to stdout or with =`FILE` to a file")
+	env := fs.Bool("env", false, "list the environment variables that CUDA's libraries asked for, if that was recorded")
 	names, status, ok := parseAnywhere(fs, args)
 	if !ok {
 		return status
@@ -79,10 +80,16 @@ func reportVerb(e *env, args, command []string) int {
 	defer r.Close()
 	sink := &logSink{decoder: d, notice: func(n string) { e.notice("%s", n) }}
 	sink.summarise(&r.Header)
+	if *env || asJSON.set {
+		sink.traceEnv()
+	}
 	damage := each(r, e.notice, sink.Event)
 	sink.finish()
 	report := sink.summary.Report()
 	return e.answer(&asJSON, damage, sink.withAPI(report), func() error {
+		if *env {
+			return sink.writeEnv(e.stdout)
+		}
 		return errors.Join(writeReport(e.stdout, report, sink.book), sink.writeAPI(e.stdout))
 	})
 }

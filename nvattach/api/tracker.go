@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"slices"
@@ -42,7 +43,8 @@ type Frame struct {
 	// Mark is the user's own; a new frame's is 0.
 	Mark int
 
-	text []byte // the name that a lookup asks for
+	text   []byte // the name that a lookup asks for
+	caller string // the file that a call of the C library came from, where that is known
 }
 
 // Self is the time in the call itself: without the calls directly inside of it,
@@ -237,6 +239,14 @@ func (t *Tracker) enter(key threadKey, ev *traces.Event) *Frame {
 		}
 	}
 	t.Names.entered(f, ev)
+	if readsVariable(f) {
+		f.caller = ev.Text
+		b := segment(ev.Mem, f.Args[0], false)
+		if i := bytes.IndexByte(b, 0); i >= 0 {
+			b = b[:i]
+		}
+		f.text = append(f.text[:0], b[:min(len(b), maxName)]...)
+	}
 	return f
 }
 

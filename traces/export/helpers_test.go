@@ -419,11 +419,7 @@ func isLibrary(s *profile.Sample, i int) bool {
 	if i >= len(s.Location) {
 		return false
 	}
-	switch f := s.Location[len(s.Location)-1-i].Line[0].Function; f.Filename {
-	case "driver", "runtime", "cublas":
-		return true
-	}
-	return false
+	return strings.HasPrefix(s.Location[len(s.Location)-1-i].Line[0].Function.Filename, "api/")
 }
 
 // frameName returns the name of a frame, counted from the outermost, "" beyond the last.

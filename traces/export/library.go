@@ -172,7 +172,7 @@ func (p *Profile) stack(f *api.Frame) int32 {
 	if n := int32(f.Mark >> markShift); n != 0 {
 		return n
 	}
-	k := apiKey{p.stack(f.Parent), p.frame(callName(f), libraryName(f))}
+	k := apiKey{p.stack(f.Parent), p.frame(callName(f), "api/"+libraryName(f))}
 	n, ok := p.stacks[k]
 	if !ok {
 		if len(p.nodes) >= maxStacks {

@@ -20,7 +20,7 @@ import (
 // first, the system call (an ioctl's name), the control command or class,
 // and the kind of object that it is about; other system calls have the device node
 // and, for mmap, what is mapped. A library call has a sample too, whose stack ends
-// with it. The labels are pid, tid and status. The values are
+// with it. Frames of library calls are of a file "api/driver", by the library. The labels are pid, tid and status. The values are
 //
 //	calls  count        how often
 //	time   nanoseconds  in the calls whose duration is known; of a library's without
