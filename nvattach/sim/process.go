@@ -179,6 +179,9 @@ func (p *Process) wait() {
 	}
 	p.mu.Unlock()
 	p.users.Wait()
+	if h := p.sim.opts.Hooks; h != nil && h.Exit != nil {
+		h.Exit(p)
+	}
 	p.sim.mu.Lock()
 	if p.sim.procs[p.pid] == p {
 		delete(p.sim.procs, p.pid)

@@ -56,6 +56,9 @@ type Hooks struct {
 	Image func(p *Process, image []byte) ([]byte, error)
 	// Launch is called when a kernel begins, with the name it has in its module.
 	Launch func(p *Process, kernel string)
+	// Exit is called when a program has ended and nothing of it runs any more; its
+	// memory goes away when Exit returns.
+	Exit func(p *Process)
 }
 
 // A Sim serves programs. Make one with [New], give its Env to programs, let Serve
