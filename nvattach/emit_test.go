@@ -407,7 +407,7 @@ func TestRing(t *testing.T) {
 
 func TestPrintk(t *testing.T) {
 	g := newGPU(t, nil)
-	p := g.maps.NewPrinter([]string{"thread %llu of %d: %s\n"})
+	p := g.maps.NewPrinter(func() []string { return []string{"thread %llu of %d: %s\n"} })
 	g.run(emu.Dim3{X: 1}, emu.Dim3{X: 3}, func(c *code) {
 		i := c.threadIndex()
 		c.print(1, []string{i, c.result(-1), c.result(1)}, nil, 0, false, 10)

@@ -40,6 +40,31 @@ func AppendJSON(dst []byte, t btf.Type, data []byte) []byte {
 	return f.value(dst, t, data, 0)
 }
 
+// AppendRecord appends a record of a ring buffer as text: by the type of the map's
+// values, where it has one and the record is as long, otherwise as 64-bit numbers.
+func (x *Map) AppendRecord(dst, data []byte) []byte {
+	return x.appendRecord(dst, data, styleText)
+}
+
+// AppendRecordJSON appends a record as JSON, by the rule of AppendRecord.
+func (x *Map) AppendRecordJSON(dst, data []byte) []byte {
+	return x.appendRecord(dst, data, styleJSON)
+}
+
+func (x *Map) appendRecord(dst, data []byte, s style) []byte {
+	f := formatter{style: s, limit: len(dst) + maxValueChars}
+	if t := x.Def.Value; t != nil {
+		if size, err := btf.Sizeof(t); err == nil && size > 0 && size <= len(data) {
+			return f.value(dst, t, data, 0)
+		}
+	}
+	if len(data)%8 != 0 || len(data) <= 8 {
+		return f.raw(dst, data)
+	}
+	words := &btf.Array{Type: &btf.Int{Size: 8}, Nelems: uint32(len(data) / 8)}
+	return f.value(dst, words, data, 0)
+}
+
 type formatter struct {
 	style style
 	limit int

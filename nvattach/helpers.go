@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"nvtrace/ptx"
 	"nvtrace/ptx/bpf"
@@ -152,11 +153,11 @@ func (u *unit) mapHelpers(h map[int32]*bpf.Helper) {
 func (u *unit) printHelpers(h map[int32]*bpf.Helper) {
 	h[6] = &bpf.Helper{
 		Name: "trace_printk", Emit: u.printk,
-		Args: []bpf.ArgSpec{{Kind: bpf.ArgString, SizeArg: 1}, argScalar, argAny, argAny, argAny},
+		Args: []bpf.ArgSpec{{Kind: bpf.ArgRead, SizeArg: 1}, argScalar, argAny, argAny, argAny},
 	}
 	h[177] = &bpf.Helper{
 		Name: "trace_vprintk", Emit: u.vprintk,
-		Args: []bpf.ArgSpec{{Kind: bpf.ArgString, SizeArg: 1}, argScalar, {Kind: bpf.ArgRead, SizeArg: 3}, argConst},
+		Args: []bpf.ArgSpec{{Kind: bpf.ArgRead, SizeArg: 1}, argScalar, {Kind: bpf.ArgRead, SizeArg: 3}, argConst},
 	}
 	h[501] = &bpf.Helper{Name: "ebpf_puts", Args: []bpf.ArgSpec{{Kind: bpf.ArgString, Size: bpf.StackSize}}, Emit: u.puts}
 }
@@ -467,51 +468,67 @@ func arguments(format string) int {
 	return n
 }
 
-// format returns the constant text of argument 0.
-func format(c *bpf.Call) (string, error) {
-	b, ok := c.Args[0].Bytes()
-	if !ok {
-		return "", errors.New("the format must be a constant text")
-	}
-	if len(b) > maxFormat {
-		return "", fmt.Errorf("a format of %d bytes; %d is the most", len(b), maxFormat)
-	}
-	return string(b), nil
+// A format is that of a call of bpf_printk: a text that is known, with its number,
+// or bytes that the record takes along.
+type format struct {
+	id   uint32
+	args int // conversions with an argument, all that there may be if the text is not known
+	text bytesArg
+	size uint64
 }
 
+// format looks at argument 0, a text. most is the number of arguments there may be.
+func (u *unit) format(k *code, c *bpf.Call, most int) (format, error) {
+	v := &c.Args[0]
+	if v.Size() > maxFormat {
+		return format{}, fmt.Errorf("a format of %d bytes; %d is the most", v.Size(), maxFormat)
+	}
+	b, ok := v.Bytes()
+	if !ok {
+		// Compilers put the texts of two calls into one place.
+		return format{args: most, text: argBytes{k, v}, size: uint64(v.Size())}, nil
+	}
+	s, _, _ := strings.Cut(string(b), "\x00")
+	return format{id: u.formats.id(s), args: min(arguments(s), most), size: uint64(len(s))}, nil
+}
+
+// Most arguments of bpf_trace_printk.
+const printkArgs = 3
+
 func (u *unit) printk(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
-	f, err := format(c)
+	k := u.code(g)
+	f, err := u.format(k, c, printkArgs)
 	if err != nil {
 		return ptx.Arg{}, err
 	}
 	var args []string
-	for i := range min(arguments(f), 3) {
+	for i := range f.args {
 		args = append(args, c.Args[2+i].Reg().String())
 	}
-	return register64(u.code(g).print(u.formats.id(f), args, nil, 0, false, int64(len(f)))), nil
+	return register64(k.print(f.id, args, f.text, f.size, false, int64(f.size))), nil
 }
 
 func (u *unit) vprintk(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
-	f, err := format(c)
-	if err != nil {
-		return ptx.Arg{}, err
-	}
 	k := u.code(g)
 	size, _ := c.Args[3].Const()
 	if size%8 != 0 || size/8 > maxPrintArgs {
 		return ptx.Imm(errInval), nil
 	}
-	var args []string
-	for i := range int(min(uint64(arguments(f)), size/8)) {
-		args = append(args, c.Args[2].Load(8*i, 8).String())
-	}
-	return register64(k.print(u.formats.id(f), args, nil, 0, false, int64(len(f)))), nil
-}
-
-func (u *unit) puts(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
-	f, err := format(c)
+	f, err := u.format(k, c, int(size/8))
 	if err != nil {
 		return ptx.Arg{}, err
 	}
-	return register64(u.code(g).print(u.formats.id(f), nil, nil, 0, true, int64(len(f)))), nil
+	var args []string
+	for i := range f.args {
+		args = append(args, c.Args[2].Load(8*i, 8).String())
+	}
+	return register64(k.print(f.id, args, f.text, f.size, false, int64(f.size))), nil
+}
+
+func (u *unit) puts(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+	b, ok := c.Args[0].Bytes()
+	if !ok || len(b) > maxFormat {
+		return ptx.Arg{}, fmt.Errorf("the text must be a constant of at most %d bytes", maxFormat)
+	}
+	return register64(u.code(g).print(u.formats.id(string(b)), nil, nil, 0, true, int64(len(b)))), nil
 }

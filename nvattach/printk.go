@@ -23,13 +23,14 @@ const (
 
 // A Printer reads what programs printed.
 type Printer struct {
-	formats []string
+	formats func() []string
 	reader  *Reader
 }
 
-// NewPrinter returns a Printer of what programs print by bpf_printk; formats are
-// those of the plan that wove them ([Plan.Formats]).
-func (m *Maps) NewPrinter(formats []string) *Printer {
+// NewPrinter returns a Printer of what programs print by bpf_printk; formats
+// returns those that are known so far, as the plan does that weaves the programs
+// ([Plan.Formats]).
+func (m *Maps) NewPrinter(formats func() []string) *Printer {
 	return &Printer{formats: formats, reader: m.NewReader(m.Print)}
 }
 
@@ -58,12 +59,12 @@ func (p *Printer) text(mem Memory, b []byte) string {
 	for i := range args {
 		args[i] = le64(b[printHead+8*i:])
 	}
-	format := ""
+	format, formats := "", p.formats()
 	switch rest := b[printHead+8*int(n):]; {
 	case id == 0:
 		format, _, _ = strings.Cut(string(rest), "\x00")
-	case uint64(id) <= uint64(len(p.formats)):
-		format = p.formats[id-1]
+	case uint64(id) <= uint64(len(formats)):
+		format = formats[id-1]
 	default:
 		return fmt.Sprintf("(record of unknown format %d)\n", id)
 	}
