@@ -33,20 +33,25 @@ func newOutputs(e *env, f *runFlags, h *traces.Header) (*outputs, error) {
 		live: true, notice: func(n string) { e.notice("%s", n) },
 		errs: once{e: e, what: "log: ", live: true},
 	}
-	if !f.log.set || f.summary || f.json.set {
+	// Library calls are shown as lines, unless something else was asked for.
+	lines := f.log.set || f.api.set && !f.summary && !f.json.set && f.out == ""
+	if !lines || f.summary || f.json.set {
 		o.log.summarise(h)
 	}
-	if f.log.set {
-		lines := e.stderr
+	if lines {
+		to := e.stderr
 		if f.log.value != "" {
 			w, err := os.Create(f.log.value)
 			if err != nil {
 				return nil, err
 			}
-			lines, o.closes = w, append(o.closes, w)
+			to, o.closes = w, append(o.closes, w)
 		}
-		if err := o.log.printTo(e, lines, h, &f.lines); err != nil {
+		if err := o.log.printTo(e, to, h, &f.lines); err != nil {
 			return nil, err
+		}
+		if f.api.set {
+			o.log.showAPI(f.api.libraries)
 		}
 	}
 	if f.out != "" {
@@ -92,6 +97,8 @@ func (o *outputs) finish() {
 	if o.file != nil {
 		_ = o.file.Close() // the error sticks, and OnError has told it
 	}
+	o.log.finish()
+	o.log.Idle()
 	for _, c := range o.closes {
 		o.log.errs.report(c.Close())
 	}

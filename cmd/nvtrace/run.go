@@ -13,7 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/ioctl/record"
+	"nvtrace/nvattach/api"
+	"nvtrace/nvattach/calls"
+	"nvtrace/nvattach/interpose"
+	"nvtrace/nvattach/session"
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/agent"
 )
 
 // devices lets tests record calls on files that are no device nodes.
@@ -31,6 +36,11 @@ type runFlags struct {
 	summary, quiet bool
 	counts, munmap bool
 	onDeath        string
+	fast, shim     string
+	api            apiFlag
+	modules        moduleFlags
+	attach         attachFlags
+	sim            simFlags
 	orphans        string
 	pid            int
 	set            *flag.FlagSet
@@ -49,6 +59,12 @@ func newRunFlags(e *env) *runFlags {
 	f.set.BoolVar(&f.munmap, "munmap", false, "record munmap and mremap of device mappings too")
 	f.set.StringVar(&f.onDeath, "on-tracer-death", "kill", "if the tracing process is killed by SIGKILL, `WHAT` becomes of the program: kill, or live (device calls that nvtrace stops at then fail with ENOSYS)")
 	f.set.StringVar(&f.orphans, "orphans", "wait", "processes that outlive the program, `HOW`: wait, kill, or detach (with --seccomp=off)")
+	f.set.StringVar(&f.fast, "fast", "auto", "record ioctls inside the program, without stops, `WHEN` auto: where it can be done; off: never")
+	f.api.register(f.set, "record the calls of CUDA's libraries, and show them with the ioctls they cause; =`LIBRARIES` driver,runtime,cublas,… (all)")
+	f.modules.register(f.set)
+	f.set.StringVar(&f.shim, "interpose", "auto", "preload the interposer, a second view of what is loaded, `WHEN` auto: with --modules; off: never")
+	f.attach.register(f.set)
+	f.sim.register(f.set)
 	f.lines.register(f.set)
 	return f
 }
@@ -107,15 +123,20 @@ func flagText(args []string, rest int) string {
 	return strings.Join(flags, " ") + " "
 }
 
-// session is one tracing run.
-type session struct {
+// tracing is one run of the verb.
+type tracing struct {
 	e    *env
 	f    *runFlags
 	opts record.Options
 	out  outlet
+
+	modules *moduleCapture    // nil: images are not captured
+	shim    *interpose.Server // nil: nothing is preloaded
+	probes  *session.Session  // nil: nothing is attached
+	sim     *simulation       // nil: the machine's own GPUs
 }
 
-// outlet is where the events of a run go. The session starts the program only
+// outlet is where the events of a run go. The run starts the program only
 // when ready has returned nil.
 type outlet interface {
 	sinks() []record.Sink
@@ -127,18 +148,23 @@ func (f *runFlags) run(e *env, args, command []string) int {
 	// Where nobody reads stderr any more, the program goes on: a write then
 	// fails, and does not end nvtrace, and with it the program.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
-	s := &session{e: e, f: f}
+	s := &tracing{e: e, f: f}
 	if err := s.configure(command); err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
-	var err error
-	if s.out, err = startOutlet(e, f, args, s.opts.Header); err != nil {
+	err := s.equip(command)
+	if err == nil {
+		s.out, err = startOutlet(e, f, args, s.opts.Header)
+	}
+	if err != nil {
+		s.dismiss()
 		return e.fail(exitFailed, "%v", err)
 	}
 	s.opts.Sinks = s.out.sinks()
 	s.opts.OnFault = func(msg string) { e.notice("%s", msg) }
 	res, err := s.trace()
 	s.out.finish()
+	s.dismiss()
 	if errors.Is(err, errOutlet) {
 		return exitFailed // the other process has said why
 	}
@@ -154,9 +180,110 @@ func (f *runFlags) run(e *env, args, command []string) int {
 	return endAs(res.Status)
 }
 
+// equip starts what runs beside the program: the capture of images, probes, a
+// simulated GPU.
+func (s *tracing) equip(command []string) (err error) {
+	f := s.f
+	if f.pid != 0 && (f.attach.any() || f.sim.gpu.set || f.modules.modules.set) {
+		return errors.New("-p: --attach, --modules and --sim need a program that nvtrace starts")
+	}
+	if err := f.sim.decide(s.e, f.attach.any()); err != nil {
+		return err
+	}
+	if s.modules, err = f.modules.start(s.e, f.out); err != nil {
+		return err
+	}
+	if err := s.interpose(); err != nil {
+		return err
+	}
+	if s.probes, err = f.attach.start(s.e); err != nil {
+		return err
+	}
+	if f.sim.gpu.set {
+		if s.sim, err = startSimulation(s.e, &f.sim, command, s.probes); err != nil {
+			return err
+		}
+		s.sim.prepare(&s.opts)
+	}
+	if s.modules != nil || f.api.set {
+		s.opts.Extend = s.extend
+	}
+	return nil
+}
+
+// interpose has the interposer preloaded where images are captured: what it sees
+// is held against what the breakpoints saw.
+func (s *tracing) interpose() (err error) {
+	switch s.f.shim {
+	case "auto":
+	case "off":
+		return nil
+	default:
+		return fmt.Errorf("--interpose=%s: want auto or off", s.f.shim)
+	}
+	if s.modules == nil {
+		return nil
+	}
+	s.shim, err = interpose.Listen(&interpose.Options{OnNote: s.modules.noted})
+	if errors.Is(err, interpose.ErrUnsupported) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("the interposer: %w", err)
+	}
+	s.modules.opts.Shim = s.shim.Path()
+	s.modules.opts.Settle = s.settle
+	s.opts.Ptrace.Env = s.shim.Env(os.Environ())
+	return nil
+}
+
+// settle returns when all that the interposer saw is known.
+func (s *tracing) settle() {
+	if s.shim != nil {
+		_ = s.shim.Close() // what is left behind is a temporary file
+		s.shim = nil
+	}
+}
+
+// extend adds the capture of images and the record of library calls to the
+// recording.
+func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
+	var list []record.Extension
+	o := &calls.Options{
+		Libraries: s.f.api.libraries, Agent: r.Agent(), Logger: s.opts.Logger,
+		Report: func(text string) { r.Note(nil, text) },
+	}
+	if c := s.modules; c != nil {
+		if s.f.api.set && s.f.api.libraries.Has(api.Driver) {
+			c.opts.LaunchesShared = true
+			o.Launched = func(rec *agent.Record) { c.capture.Load().LaunchRecord(rec) }
+		}
+		list = append(list, c.extend(r))
+	}
+	if s.f.api.set {
+		t := calls.New(o, record.ExtensionClass)
+		list = append(list, record.Extension{Rules: t.Rules(), Handler: t})
+	}
+	return list, nil
+}
+
+// dismiss ends what equip started, and has it show what it found.
+func (s *tracing) dismiss() {
+	s.settle()
+	s.modules.close()
+	if s.probes != nil {
+		if err := s.probes.Close(); err != nil {
+			s.e.notice("probes: %v", err)
+		}
+	}
+	if s.sim != nil {
+		s.sim.finish()
+	}
+}
+
 // trace runs or attaches to the program. Where the outputs can't be opened, the
 // program ends before its first instruction.
-func (s *session) trace() (record.Result, error) {
+func (s *tracing) trace() (record.Result, error) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	if s.f.pid == 0 {
@@ -176,7 +303,7 @@ func (s *session) trace() (record.Result, error) {
 }
 
 // configure checks the flags that concern tracing.
-func (s *session) configure(command []string) error {
+func (s *tracing) configure(command []string) error {
 	f := s.f
 	po := &s.opts.Ptrace
 	po.Argv = command
@@ -186,6 +313,13 @@ func (s *session) configure(command []string) error {
 		po.NoExitKill = true
 	default:
 		return fmt.Errorf("--on-tracer-death=%s: want kill or live", f.onDeath)
+	}
+	switch f.fast {
+	case "auto":
+	case "off":
+		s.opts.Fast = record.FastOff
+	default:
+		return fmt.Errorf("--fast=%s: want auto or off", f.fast)
 	}
 	switch f.seccomp {
 	case "auto":

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"nvtrace/fatbin"
+	"nvtrace/nvattach"
+	"nvtrace/nvattach/session"
+	"nvtrace/nvattach/sim"
+)
+
+// attachFlags say which probes run, and how their maps are shown.
+type attachFlags struct {
+	objects, kernels, programs stringList
+	settings                   stringList // of maps: name[key]=value, or how they are shown
+	vars                       stringList
+	interval                   time.Duration
+	fuel                       uint
+	threads                    uint64
+	allowExit, require         bool
+	json                       bool
+}
+
+func (f *attachFlags) register(fs *flag.FlagSet) {
+	fs.Var(&f.objects, "attach", "run the eBPF programs of `OBJECT` in the program's kernels (repeated)")
+	fs.Var(&f.kernels, "kernel", "only in kernels whose name, mangled or demangled, matches `GLOB` (repeated)")
+	fs.Var(&f.programs, "prog", "only the programs whose name matches `GLOB` (repeated)")
+	fs.Var(&f.settings, "map", "set entries of a map before the first kernel: `NAME[KEY]=VALUE`, NAME=@FILE (repeated)")
+	fs.Var(&f.vars, "set", "set a global variable of a probe: `VAR=VALUE` (repeated)")
+	fs.Func("maps", "show maps as `FORMAT` text or json", func(s string) error {
+		f.json = s == "json"
+		if s != "json" && s != "text" {
+			return errors.New("want text or json")
+		}
+		return nil
+	})
+	fs.DurationVar(&f.interval, "interval", 0, "show maps every `TIME` (1s), not at the end only")
+	fs.UintVar(&f.fuel, "fuel", 0, "rounds that a probe's unproven loops may make, `N` (0: the default)")
+	fs.Uint64Var(&f.threads, "map-threads", 0, "threads of a grid that per-thread maps have values for, `N` (0: 1048576)")
+	fs.BoolVar(&f.allowExit, "allow-exit", false, "allow bpftime's helper 507, by which a probe ends the kernel's thread")
+	fs.BoolVar(&f.require, "require", false, "refuse an image in which a wanted kernel can't be probed")
+}
+
+// any reports whether there is something to attach.
+func (f *attachFlags) any() bool { return len(f.objects) > 0 }
+
+// plan loads the objects and proves their programs safe.
+func (f *attachFlags) plan() (*nvattach.Plan, []nvattach.Setting, error) {
+	var objs []*nvattach.Object
+	for _, name := range f.objects {
+		o, err := nvattach.OpenObject(name)
+		if err != nil {
+			return nil, nil, err
+		}
+		objs = append(objs, o)
+	}
+	var settings []nvattach.Setting
+	for _, text := range f.settings {
+		s, err := nvattach.ParseMapSetting(text)
+		if err != nil {
+			return nil, nil, fmt.Errorf("--map %s: %w", text, err)
+		}
+		settings = append(settings, s)
+	}
+	for _, text := range f.vars {
+		s, err := nvattach.ParseVarSetting(text)
+		if err != nil {
+			return nil, nil, fmt.Errorf("--set %s: %w", text, err)
+		}
+		if err := nvattach.SetVar(objs, s); err != nil {
+			return nil, nil, fmt.Errorf("--set %s: %w", text, err)
+		}
+	}
+	plan, err := nvattach.NewPlan(objs, &nvattach.PlanOptions{
+		AllowExit: f.allowExit, Fuel: uint32(f.fuel), Kernels: f.kernels, Programs: f.programs,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return plan, settings, nil
+}
+
+// start begins a session of the probes, nil if there are none.
+func (f *attachFlags) start(e *env) (*session.Session, error) {
+	if !f.any() {
+		return nil, nil
+	}
+	plan, settings, err := f.plan()
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range plan.Objects {
+		for _, i := range o.Ignored {
+			e.notice("%s: program %s is not run: %s", o.Name, i.Name, i.Reason)
+		}
+	}
+	o := &session.Options{
+		Plan: plan, Settings: settings, Out: e.stderr, Interval: f.interval, Required: f.require,
+		Maps: nvattach.MapOptions{Threads: f.threads},
+	}
+	if f.json {
+		o.Format = session.FormatJSON
+	}
+	return session.New(o), nil
+}
+
+// simProbes puts probes into what programs load on the simulated GPU.
+type simProbes struct {
+	e       *env
+	session *session.Session
+	gpu     sim.GPU
+	mu      sync.Mutex
+	of      map[*sim.Process]*session.Context
+}
+
+// image is the simulated GPU's hook for images.
+func (p *simProbes) image(proc *sim.Process, image []byte) ([]byte, error) {
+	c, err := p.context(proc)
+	if err != nil {
+		return nil, err
+	}
+	arch := fatbin.Arch{SM: uint32(p.gpu.Major*10 + p.gpu.Minor)}
+	if p.gpu.Major >= 9 {
+		arch.Suffix = 'a'
+	}
+	return c.Rewrite(image, arch, nil)
+}
+
+// exit is the simulated GPU's hook for the end of a program.
+func (p *simProbes) exit(proc *sim.Process) {
+	p.mu.Lock()
+	c := p.of[proc]
+	delete(p.of, proc)
+	p.mu.Unlock()
+	if c == nil {
+		return
+	}
+	if err := c.End(); err != nil {
+		p.e.notice("probes: %v", err)
+	}
+}
+
+// context returns the probes of a process; all its devices share their maps.
+func (p *simProbes) context(proc *sim.Process) (*session.Context, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := p.of[proc]; c != nil {
+		return c, nil
+	}
+	c, err := p.session.Add(&session.Target{
+		PID: proc.PID(), SMs: p.gpu.SMs,
+		Alloc: func(size uint64) (uint64, nvattach.Memory, error) {
+			addr, data, err := proc.Alloc(size, "maps of probes")
+			return addr, &nvattach.Buffer{Base: addr, Data: data}, err
+		},
+	})
+	if err == nil {
+		p.of[proc] = c
+	}
+	return c, err
+}
+
+// attachVerb looks at probe objects without running them.
+func attachVerb(e *env, args, command []string) int {
+	var f attachFlags
+	var list bool
+	fs := newFlagSet(e, "attach", "[--list] [flags] probe.o...")
+	fs.BoolVar(&list, "list", true, "list the programs, their places in kernels, and the maps")
+	f.register(fs)
+	names, status, ok := parseAnywhere(fs, args)
+	if !ok {
+		return status
+	}
+	f.objects = append(f.objects, names...)
+	if len(f.objects) == 0 || command != nil {
+		return e.fail(exitUsage, "attach wants probe objects; to run them, type: nvtrace --attach probe.o -- command [args]")
+	}
+	plan, _, err := f.plan()
+	if err != nil {
+		return e.fail(exitFailed, "%v", err)
+	}
+	var b strings.Builder
+	for _, o := range plan.Objects {
+		fmt.Fprintf(&b, "%s\n", o.Name)
+		for _, p := range plan.Programs {
+			if p.Object == o {
+				fmt.Fprintf(&b, "  program %-24s %s\n", p.Name, p.Point)
+			}
+		}
+		for _, i := range o.Ignored {
+			fmt.Fprintf(&b, "  ignored %-24s %s: %s\n", i.Name, i.Section, i.Reason)
+		}
+		for _, m := range o.Maps {
+			fmt.Fprintf(&b, "  map     %-24s %s, key %d, value %d bytes, %d entries\n", m.Name, m.Type, m.KeySize, m.ValueSize, m.MaxEntries)
+		}
+		for _, v := range o.Vars {
+			fmt.Fprintf(&b, "  var     %-24s %d bytes\n", v.Name, v.Size)
+		}
+	}
+	if _, err := fmt.Fprint(e.stdout, b.String()); err != nil {
+		return e.fail(exitFailed, "%v", err)
+	}
+	return exitOK
+}

@@ -1,0 +1,272 @@
+// Package calls records the calls of CUDA's libraries in traced programs: it
+// knows when a library is mapped, which functions it exports, and has package
+// agent hook them before any thread can call one. Whatever route a program
+// takes to a function, it ends there.
+//
+// What the calls mean is package api's business; this one copies what that
+// wants to print.
+package calls
+
+import (
+	"debug/elf"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"nvtrace/nvattach/api"
+	"nvtrace/ptrace"
+	"nvtrace/ptrace/agent"
+)
+
+// Classes is how many classes of system calls a Tracer takes.
+const Classes = 1
+
+// Options say which calls to record.
+type Options struct {
+	// Libraries are those whose functions are hooked.
+	Libraries api.Selection
+	Agent     *agent.Agent
+	// Launched, if not nil, is given the records of the driver's launching
+	// functions, for whoever audits launches.
+	Launched func(r *agent.Record)
+	// Report is told, once for each library file, what could not be hooked; nil
+	// for nobody.
+	Report func(text string)
+	Logger *slog.Logger // nil discards
+}
+
+// Tracer hooks the libraries of all processes of a run. It is a
+// [ptrace.Handler] for the calls that [Tracer.Rules] select.
+type Tracer struct {
+	opts  Options
+	class uint16
+	files map[fileKey]*library
+}
+
+// fileKey is a file's identity.
+type fileKey struct {
+	dev, ino uint64
+	size     int64
+	mtime    unix.Timespec
+}
+
+// library is a file with functions to hook.
+type library struct {
+	path  string
+	loads []elf.ProgHeader // executable ones
+	funcs []function
+	said  bool
+}
+
+type function struct {
+	addr, size uint64 // as in the file
+	hook       *agent.Hook
+}
+
+// New makes a Tracer whose system calls have classes from class on.
+func New(o *Options, class uint16) *Tracer {
+	t := &Tracer{opts: *o, class: class, files: make(map[fileKey]*library)}
+	if t.opts.Logger == nil {
+		t.opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	return t
+}
+
+// Rules select the calls that map a library's code.
+func (t *Tracer) Rules() []ptrace.Rule {
+	const protExec = 4
+	return []ptrace.Rule{{
+		Names: []string{"mmap"}, Class: t.class,
+		Args: []ptrace.ArgMatch{{Arg: 2, Mask: protExec, Value: protExec}},
+	}}
+}
+
+// Enter implements [ptrace.Handler].
+func (t *Tracer) Enter(_ *ptrace.Task, s *ptrace.Syscall) ptrace.Verdict {
+	if s.Class != t.class || s.Compat || int32(uint32(s.Args[4])) < 0 {
+		return ptrace.Skip
+	}
+	return ptrace.WantExit
+}
+
+// Exit implements [ptrace.Handler]. The library has been mapped, and nothing of
+// it was executed.
+func (t *Tracer) Exit(task *ptrace.Task, s *ptrace.Syscall) {
+	if s.Class != t.class || s.Ret < 0 && s.Ret >= -4095 {
+		return
+	}
+	link := fmt.Sprintf("/proc/%d/fd/%d", task.TID, int32(uint32(s.Args[4])))
+	path, err := os.Readlink(link)
+	if err != nil {
+		return
+	}
+	if lib := t.library(link, path); lib != nil {
+		t.hook(task, lib, uint64(s.Ret), s.Args[5])
+	}
+}
+
+// Task implements [ptrace.Handler]. A process that was there before the tracer
+// has its libraries hooked as they are.
+func (t *Tracer) Task(task *ptrace.Task, e *ptrace.TaskEvent) {
+	if e.Kind != ptrace.TaskNew || !e.Attached || task.TID != task.PID {
+		return
+	}
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", task.PID))
+	if err != nil {
+		return
+	}
+	for line := range strings.Lines(string(maps)) {
+		var from, to, off uint64
+		var perm, dev string
+		var ino uint64
+		if n, _ := fmt.Sscanf(line, "%x-%x %s %x %s %d", &from, &to, &perm, &off, &dev, &ino); n < 6 || ino == 0 || !strings.Contains(perm, "x") {
+			continue
+		}
+		i := strings.IndexByte(line, '/')
+		if i < 0 {
+			continue
+		}
+		path := strings.TrimSuffix(line[i:], "\n")
+		if lib := t.library(fmt.Sprintf("/proc/%d/map_files/%x-%x", task.PID, from, to), path); lib != nil {
+			t.hook(task, lib, from, off)
+		}
+	}
+}
+
+// library returns what to hook of a file, nil for nothing. name opens it, path is
+// what the program knows it as.
+func (t *Tracer) library(name, path string) *library {
+	module := api.Match(filepath.Base(path))
+	if module.Library == api.Unknown || !t.opts.Libraries.Has(module.Library) {
+		return nil
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		f, err = os.Open(path) // map_files is root's
+	}
+	if err != nil {
+		t.report("%s: its functions are not recorded: %v", path, err)
+		return nil
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil
+	}
+	key := fileKey{st.Dev, st.Ino, st.Size, st.Mtim}
+	if lib, ok := t.files[key]; ok {
+		return lib
+	}
+	lib, err := t.read(f, path, module)
+	if err != nil {
+		t.report("%s: its functions are not recorded: %v", path, err)
+	}
+	t.files[key] = lib
+	return lib
+}
+
+func (t *Tracer) report(format string, args ...any) {
+	if t.opts.Report != nil {
+		t.opts.Report(fmt.Sprintf(format, args...))
+	}
+}
+
+// read lists the functions that a library exports.
+func (t *Tracer) read(f *os.File, path string, module api.Module) (*library, error) {
+	e, err := elf.NewFile(f)
+	if err != nil {
+		return nil, err
+	}
+	if e.Machine != elf.EM_X86_64 {
+		return nil, fmt.Errorf("machine %v: only x86-64 is known", e.Machine)
+	}
+	lib := &library{path: path}
+	for _, p := range e.Progs {
+		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 {
+			lib.loads = append(lib.loads, p.ProgHeader)
+		}
+	}
+	symbols, err := e.DynamicSymbols()
+	if err != nil {
+		return nil, err
+	}
+	at := make(map[uint64]*agent.Hook)
+	for i := range symbols {
+		s := &symbols[i]
+		if elf.ST_TYPE(s.Info) != elf.STT_FUNC || s.Section == elf.SHN_UNDEF || s.Size == 0 {
+			continue
+		}
+		fn := api.Lookup(path, s.Name)
+		if fn == nil && api.MatchSymbol(s.Name) != module.Library {
+			continue
+		}
+		if have := at[s.Value]; have != nil {
+			// Several names of one function: the shortest is that of the header.
+			if len(s.Name) < len(have.Name) {
+				have.Name = s.Name
+			}
+			continue
+		}
+		h := t.newHook(path, s.Name, fn)
+		at[s.Value] = h
+		lib.funcs = append(lib.funcs, function{s.Value, s.Size, h})
+	}
+	return lib, nil
+}
+
+// newHook describes what to copy of a function's calls.
+func (t *Tracer) newHook(path, name string, fn *api.Function) *agent.Hook {
+	spec := fn.Hook()
+	h := &agent.Hook{Name: name, Library: path, StackWords: min(spec.StackWords, agent.MaxStackWords)}
+	outs := 0
+	for _, d := range spec.Derefs {
+		out := d.Out && outs < agent.MaxOutDerefs
+		if len(h.Derefs) == agent.MaxDerefs || !d.In && !out {
+			continue
+		}
+		if out {
+			outs++
+		}
+		h.Derefs = append(h.Derefs, agent.Deref{
+			Arg: d.Arg, Off: d.Off, Len: min(d.Len, agent.MaxDeref), CString: d.CString, In: d.In, Out: out,
+		})
+	}
+	if t.opts.Launched != nil && api.Match(filepath.Base(path)).Library == api.Driver && (strings.Contains(name, "Launch") || strings.HasPrefix(name, "cuGraph")) {
+		launched := t.opts.Launched
+		h.OnRecord = func(_ *agent.Process, r *agent.Record) { launched(r) }
+	}
+	return h
+}
+
+// hook hooks the functions of a library whose file is mapped at addr from off on.
+func (t *Tracer) hook(task *ptrace.Task, lib *library, addr, off uint64) {
+	const page = 1<<12 - 1
+	for _, p := range lib.loads {
+		if p.Off&^page != off {
+			continue
+		}
+		bias := addr - p.Vaddr&^page
+		var list []agent.Target
+		for _, f := range lib.funcs {
+			if f.addr-p.Vaddr < p.Memsz {
+				list = append(list, agent.Target{Addr: bias + f.addr, Size: f.size, Hook: f.hook})
+			}
+		}
+		t.opts.Agent.HookAllOrBreak(task, list)
+		var failed []string
+		for i := range list {
+			if err := list[i].Err; err != nil {
+				t.opts.Logger.Debug("not hooked", "library", lib.path, "function", list[i].Hook.Name, "error", err)
+				failed = append(failed, list[i].Hook.Name)
+			}
+		}
+		if len(failed) > 0 && !lib.said {
+			lib.said = true
+			t.report("%s: %d of %d functions are not recorded, among them %s", lib.path, len(failed), len(list), failed[0])
+		}
+	}
+}

@@ -1,0 +1,336 @@
+// Package session runs probes in the programs of one run: it gives every GPU
+// context of every process maps of its own, rewrites the images that are loaded
+// there, drains what probes send, and shows the maps at intervals and at the
+// end.
+//
+// It knows neither how images are caught nor where a GPU's memory is: a
+// supervisor or the simulated GPU calls it.
+package session
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"nvtrace/fatbin"
+	"nvtrace/nvattach"
+)
+
+// Format says how maps are shown.
+type Format uint8
+
+// The formats.
+const (
+	FormatText Format = iota
+	FormatJSON        // one JSON object a line
+)
+
+// Options say what to run and how to show it.
+type Options struct {
+	Plan     *nvattach.Plan
+	Maps     nvattach.MapOptions // their sizes; SMs is set for each GPU
+	Settings []nvattach.Setting  // of --map, applied to every new set of maps
+	Print    nvattach.PrintOptions
+	Format   Format
+	Out      io.Writer     // where everything is shown
+	Interval time.Duration // between two looks at the maps; 0 shows them at the end only
+	// Required makes Rewrite fail for an image in which a kernel that a program
+	// wants can't be probed.
+	Required bool
+}
+
+// drainEvery is how often rings are emptied: several times before a ring of the
+// default size is full at a record a microsecond.
+const drainEvery = 20 * time.Millisecond
+
+// Session is the probes of one run. Its methods may be called by several
+// goroutines.
+type Session struct {
+	opts Options
+
+	mu        sync.Mutex
+	contexts  []*Context
+	probed    map[string]*Kernel
+	order     []string // kernels, in the order in which they were met
+	out       *output
+	stop      chan struct{}
+	stopped   sync.WaitGroup
+	lastShown time.Time
+}
+
+// Kernel is what became of a kernel that a program wants, in all its images.
+type Kernel struct {
+	Name   string // mangled
+	Images int    // in how many images it was probed
+	Sites  int    // places in the last of them
+	Reason string // why it is not probed in some image; "" if it is in all
+	Notes  []string
+}
+
+// Context is a GPU context of a process: one set of maps.
+type Context struct {
+	PID    int
+	Device int
+
+	s       *Session
+	mem     nvattach.Memory
+	maps    *nvattach.Maps
+	printer *nvattach.Printer
+	readers []*nvattach.Reader
+	rings   []*nvattach.Map
+
+	mu    sync.Mutex // of reading the maps
+	final []*nvattach.Table
+	ended bool
+}
+
+// New begins a session. Close must be called.
+func New(o *Options) *Session {
+	s := &Session{opts: *o, probed: make(map[string]*Kernel), stop: make(chan struct{})}
+	s.out = &output{w: o.Out, format: o.Format, print: &s.opts.Print}
+	s.stopped.Add(1)
+	go s.poll()
+	return s
+}
+
+// Target is a GPU context that is to get maps.
+type Target struct {
+	PID, Device int
+	SMs         int // multiprocessors
+	// Alloc allocates memory of the GPU, aligned to 256 bytes and all zero, and
+	// says how the host reaches it.
+	Alloc func(size uint64) (addr uint64, mem nvattach.Memory, err error)
+}
+
+// Add gives a GPU context its maps.
+func (s *Session) Add(t *Target) (*Context, error) {
+	o := s.opts.Maps
+	o.SMs = t.SMs
+	maps, err := s.opts.Plan.NewMaps(&o)
+	if err != nil {
+		return nil, err
+	}
+	addr, mem, err := t.Alloc(max(maps.Size(), 256))
+	if err != nil {
+		return nil, fmt.Errorf("%d bytes of GPU memory for the probes' maps: %w", maps.Size(), err)
+	}
+	c := &Context{PID: t.PID, Device: t.Device, s: s, mem: mem, maps: maps}
+	if err := errors.Join(maps.Place(addr), maps.Init(mem, t.PID, t.Device)); err != nil {
+		return nil, err
+	}
+	for _, set := range s.opts.Settings {
+		if err := maps.Apply(mem, set, nil); err != nil {
+			return nil, err
+		}
+	}
+	if maps.Print != nil {
+		c.printer = maps.NewPrinter(s.opts.Plan.Formats)
+	}
+	for _, m := range maps.All {
+		if r := maps.NewReader(m); r != nil && m != maps.Print {
+			c.readers, c.rings = append(c.readers, r), append(c.rings, m)
+		}
+	}
+	s.mu.Lock()
+	s.contexts = append(s.contexts, c)
+	s.mu.Unlock()
+	return c, nil
+}
+
+// Rewrite puts the programs into an image that is about to be loaded in the
+// context. It returns image itself where there is nothing to do.
+func (c *Context) Rewrite(image []byte, arch fatbin.Arch, compile func(text string) ([]byte, error)) ([]byte, error) {
+	r, err := c.s.opts.Plan.Rewrite(image, c.maps, &nvattach.RewriteOptions{Arch: arch, Compile: compile})
+	if errors.Is(err, nvattach.ErrNotWoven) {
+		return image, nil // nothing that a kernel could be in
+	}
+	if err != nil {
+		return image, err
+	}
+	c.s.note(r)
+	if c.s.opts.Required && len(r.Unprobed) > 0 {
+		return image, fmt.Errorf("kernel %s can't be probed: %s", fatbin.Demangle(r.Unprobed[0].Kernel), r.Unprobed[0].Reason)
+	}
+	return r.Image, nil
+}
+
+// Wants reports whether some program wants a kernel of that mangled name.
+func (s *Session) Wants(kernel string) bool { return s.opts.Plan.Wants(kernel, false) }
+
+// note keeps what became of the wanted kernels of an image.
+func (s *Session) note(r *nvattach.Rewritten) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range r.Kernels {
+		k := s.kernel(r.Kernels[i].Name)
+		k.Images++
+		k.Sites = r.Kernels[i].Sites()
+		k.Notes = r.Kernels[i].Notes
+	}
+	for _, u := range r.Unprobed {
+		s.kernel(u.Kernel).Reason = u.Reason
+	}
+}
+
+func (s *Session) kernel(name string) *Kernel {
+	k := s.probed[name]
+	if k == nil {
+		k = &Kernel{Name: name}
+		s.probed[name] = k
+		s.order = append(s.order, name)
+	}
+	return k
+}
+
+// Kernels returns what became of the kernels that programs want, in the order
+// in which they were met.
+func (s *Session) Kernels() []Kernel {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []Kernel
+	for _, name := range s.order {
+		all = append(all, *s.probed[name])
+	}
+	return all
+}
+
+// poll drains rings and shows maps until the session is closed.
+func (s *Session) poll() {
+	defer s.stopped.Done()
+	tick := time.NewTicker(drainEvery)
+	defer tick.Stop()
+	s.lastShown = time.Now()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case now := <-tick.C:
+			for _, c := range s.all() {
+				c.drain(false)
+			}
+			if s.opts.Interval > 0 && now.Sub(s.lastShown) >= s.opts.Interval {
+				s.lastShown = now
+				s.show(now)
+			}
+		}
+	}
+}
+
+func (s *Session) all() []*Context {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]*Context(nil), s.contexts...)
+}
+
+// show prints the maps as they are now.
+func (s *Session) show(now time.Time) {
+	all := s.all()
+	s.out.moment(now)
+	for _, c := range all {
+		tables, err := c.read()
+		s.out.tables(c, len(all) > 1, tables, err)
+	}
+}
+
+// drain prints what came in the context's rings since the last time.
+func (c *Context) drain(idle bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return
+	}
+	var err error
+	if c.printer != nil {
+		err = c.printer.Drain(c.mem, idle, c.s.out.text)
+	}
+	for i, r := range c.readers {
+		err = errors.Join(err, r.Drain(c.mem, idle, func(rec nvattach.Record) { c.s.out.record(c.rings[i], rec) }))
+	}
+	if err != nil && idle {
+		c.s.out.fault(fmt.Errorf("rings of process %d: %w", c.PID, err))
+	}
+}
+
+// read reads the context's maps, or returns what they held at its end.
+func (c *Context) read() ([]*nvattach.Table, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return c.final, nil
+	}
+	return c.tables()
+}
+
+func (c *Context) tables() ([]*nvattach.Table, error) {
+	var tables []*nvattach.Table
+	var errs error
+	for _, m := range c.maps.All {
+		if m == c.maps.Print || m.Def.Ring() || m.Def.ReadOnly {
+			continue
+		}
+		t, err := c.maps.Read(c.mem, m)
+		if err != nil {
+			errs = errors.Join(errs, fmt.Errorf("map %s: %w", m.Name, err))
+			continue
+		}
+		tables = append(tables, t)
+	}
+	return tables, errs
+}
+
+// End reads the context's maps for the last time: its memory is about to go. No
+// kernel may run.
+func (c *Context) End() error {
+	c.drain(true)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return nil
+	}
+	var err error
+	c.final, err = c.tables()
+	c.ended = true
+	c.losses()
+	return err
+}
+
+// losses reports what the context's rings dropped, and programs that were ended
+// by one of their checks.
+func (c *Context) losses() {
+	count := func(n uint64, err error, what string) {
+		if err == nil && n > 0 {
+			c.s.out.fault(fmt.Errorf("%d %s", n, what))
+		}
+	}
+	if c.printer != nil {
+		n, err := c.printer.Dropped(c.mem)
+		count(n, err, "texts of bpf_printk found no room")
+	}
+	for i, r := range c.readers {
+		n, err := r.Dropped(c.mem)
+		count(n, err, "records of "+c.rings[i].Name+" found no room")
+	}
+	for _, p := range c.s.opts.Plan.Programs {
+		n, err := c.s.opts.Plan.EndedEarly(c.maps, c.mem, p)
+		count(n, err, "runs of "+p.Name+" were ended by a check: an access out of bounds, or a loop without end")
+	}
+}
+
+// Close ends the session: it reads what has not ended, and shows the maps and
+// the kernels.
+func (s *Session) Close() error {
+	close(s.stop)
+	s.stopped.Wait()
+	var errs error
+	all := s.all()
+	for _, c := range all {
+		errs = errors.Join(errs, c.End())
+	}
+	for _, c := range all {
+		s.out.tables(c, len(all) > 1, c.final, nil)
+	}
+	s.out.kernels(s.Kernels())
+	return errors.Join(errs, s.out.err)
+}
