@@ -22,13 +22,13 @@ var noReg = reg{n: -1}
 type argKind uint8
 
 const (
-	aImm   argKind = iota // v
-	aReg                  // r
-	aMap                  // the address of byte v of the value of Direct map m
-	aField                // field m of the context
-	aText                 // n bytes at v of the context's text, as a number
-	aTextAddr             // address of the context's text
-	aLocal                // address of the local memory of the stack at depth m
+	aImm      argKind = iota // v
+	aReg                     // r
+	aMap                     // the address of byte v of the value of Direct map m
+	aField                   // field m of the context
+	aText                    // n bytes at v of the context's text, as a number
+	aTextAddr                // address of the context's text
+	aLocal                   // address of the local memory of the stack at depth m
 )
 
 // An arg is an operand of a node.
@@ -147,7 +147,7 @@ func (n *node) reads(c *coder, fn func(reg)) {
 			fn(a.place.base.r)
 		}
 		c.touched(a, func(t *atom, whole bool) {
-			if a.spec.Kind != ArgWrite || !whole {
+			if a.spec.Kind != ArgWrite && !a.known || a.spec.Kind == ArgWrite && !whole {
 				fn(t.reg)
 			}
 		})

@@ -20,8 +20,8 @@ type lowering struct {
 	fuel   reg
 	fails  bool // something branches to labelFail
 	report Report
-	at     int      // the op
-	here   *state   // before it
+	at     int    // the op
+	here   *state // before it
 }
 
 // lower compiles the analysed program.

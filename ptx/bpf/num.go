@@ -91,7 +91,7 @@ func must(n num, ok bool) num {
 
 // join is the smallest set known to hold both.
 func (n num) join(m num) num {
-	mask := n.mask | m.mask | n.val ^ m.val
+	mask := n.mask | m.mask | (n.val ^ m.val)
 	return must(num{
 		umin: min(n.umin, m.umin), umax: max(n.umax, m.umax),
 		smin: min(n.smin, m.smin), smax: max(n.smax, m.smax),
@@ -199,7 +199,7 @@ func (n num) add(m num) num {
 		}
 	}
 	sm, sv := n.mask+m.mask, n.val+m.val
-	mu := (sm + sv) ^ sv | n.mask | m.mask
+	mu := ((sm + sv) ^ sv) | n.mask | m.mask
 	r.val, r.mask = sv&^mu, mu
 	return must(r.settle())
 }
@@ -217,7 +217,7 @@ func (n num) sub(m num) num {
 		}
 	}
 	dv := n.val - m.val
-	mu := (dv + n.mask) ^ (dv - m.mask) | n.mask | m.mask
+	mu := ((dv + n.mask) ^ (dv - m.mask)) | n.mask | m.mask
 	r.val, r.mask = dv&^mu, mu
 	return must(r.settle())
 }

@@ -20,11 +20,11 @@ type analysis struct {
 
 // An effect is what one op needs at run time beyond its operation.
 type effect struct {
-	acc   access
-	args  [5]argument
-	m     int32 // of a helper's call
-	null  bool  // ALU on a pointer that may be NULL: that ends the program
-	swap  bool  // ALU: the pointer is the source register
+	acc  access
+	args [5]argument
+	m    int32 // of a helper's call
+	null bool  // ALU on a pointer that may be NULL: that ends the program
+	swap bool  // ALU: the pointer is the source register
 }
 
 // An access is one use of memory.

@@ -1,0 +1,279 @@
+package bpf
+
+import (
+	"encoding/binary"
+	"fmt"
+	"testing"
+
+	"nvtrace/ptx"
+	"nvtrace/ptx/emu"
+)
+
+// A world is memory with maps in it, and helpers that know them, for tests: all
+// that nvattach has, as plainly as possible.
+type world struct {
+	env   *Env
+	m     *emu.Machine
+	addrs []uint64 // of map values
+	clock uint64   // what helper 502 returns
+}
+
+// Maps of a world.
+const (
+	mapArray  = iota // 4 values of 8 bytes
+	mapWide          // 8 values of 32 bytes
+	mapOdd           // 5 values of 12 bytes
+	mapData          // direct, 64 bytes
+	mapRodata        // direct, read-only
+	mapCount
+)
+
+var rodata = []byte("count %d\n\x00\x00\x00\x01\x02\x03\x04\x05\x06\x07\x08")
+
+// newWorld returns a world. Addresses are those of the machine's heap.
+func newWorld(tb testing.TB) *world {
+	tb.Helper()
+	w := &world{m: emu.New(&emu.Options{Workers: 1}), clock: 1000}
+	w.env = &Env{
+		Maps: []Map{
+			{Name: "array", KeySize: 4, ValueSize: 8, MaxEntries: 4},
+			{Name: "wide", KeySize: 4, ValueSize: 32, MaxEntries: 8},
+			{Name: "odd", KeySize: 4, ValueSize: 12, MaxEntries: 5},
+			{Name: ".data", ValueSize: 64, MaxEntries: 1, Direct: true},
+			{Name: ".rodata", ValueSize: uint32(len(rodata)), MaxEntries: 1, Direct: true, ReadOnly: true, Contents: rodata},
+		},
+		Context: &Context{Fields: []Field{{"a", 0, 8}, {"b", 8, 4}, {"c", 12, 2}, {"d", 14, 1}, {"tid", 16, 4}}},
+	}
+	for i := range w.env.Maps {
+		m := &w.env.Maps[i]
+		r, err := w.m.Alloc(uint64(m.ValueSize*m.MaxEntries), m.Name)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		w.addrs = append(w.addrs, r.Base)
+	}
+	if err := w.m.WriteMem(w.addrs[mapRodata], rodata); err != nil {
+		tb.Fatal(err)
+	}
+	w.env.Helpers = w.helpers()
+	return w
+}
+
+// fields are the context's values for thread tid.
+func field(i, tid int) uint64 {
+	return [...]uint64{0x1122334455667788, 0x99aabbcc, 0xddee, 0xff, uint64(tid)}[i]
+}
+
+func (w *world) size(i int) int { return int(w.env.Maps[i].ValueSize * w.env.Maps[i].MaxEntries) }
+
+func (w *world) helpers() map[int32]*Helper {
+	return map[int32]*Helper{
+		1:   {Name: "lookup", Args: []ArgSpec{{Kind: ArgMap}, {Kind: ArgKey}}, Ret: RetValue, Pure: true, Emit: w.emitLookup, Interpret: w.lookup},
+		2:   {Name: "update", Args: []ArgSpec{{Kind: ArgMap}, {Kind: ArgKey}, {Kind: ArgValue}, {Kind: ArgScalar}}, Emit: w.emitUpdate, Interpret: w.update},
+		5:   {Name: "mix", Args: []ArgSpec{{Kind: ArgScalar}, {Kind: ArgScalar}}, Pure: true, Emit: emitMix, Interpret: mix},
+		505: {Name: "ids", Args: []ArgSpec{{Kind: ArgWrite, Size: 8}, {Kind: ArgWrite, Size: 4}}, Emit: emitIDs, Interpret: ids},
+		25:  {Name: "output", Args: []ArgSpec{{Kind: ArgContext}, {Kind: ArgRead, SizeArg: 2}, {Kind: ArgConst}}, Emit: w.emitOutput, Interpret: w.output},
+		131: {Name: "reserve", Args: []ArgSpec{{Kind: ArgMap}, {Kind: ArgConst}}, Ret: RetRecord, Emit: w.emitReserve, Release: w.emitRelease, Interpret: w.reserve},
+		132: {Name: "submit", Args: []ArgSpec{{Kind: ArgRecord}}, Ret: RetVoid, Emit: w.emitSubmit, Interpret: w.submit},
+		6:   {Name: "print", Args: []ArgSpec{{Kind: ArgString, Size: 64}}, Emit: emitPrint, Interpret: func(*Interpreter, [5]uint64) (uint64, error) { return 0, nil }},
+		507: {Name: "leave", Ret: RetNever, Emit: func(g *Gen, _ *Call) (ptx.Arg, error) { g.Line("exit;"); return ptx.Arg{}, nil }, Interpret: func(*Interpreter, [5]uint64) (uint64, error) { return 0, nil }},
+	}
+}
+
+// emitLookup is array lookup.
+func (w *world) emitLookup(g *Gen, c *Call) (ptx.Arg, error) {
+	m := &w.env.Maps[c.Map]
+	return w.element(g, c, m)
+}
+
+func (w *world) element(g *Gen, c *Call, m *Map) (ptx.Arg, error) {
+	key := c.Args[1].Load(0, 4)
+	d, p, at := g.Reg(ptx.U64), g.Reg(ptx.Pred), g.Reg(ptx.U64)
+	g.Mov(ptx.U64, at, key)
+	g.Setp("lt", ptx.U64, p, at, ptx.Imm(int64(m.MaxEntries)))
+	g.Mul(ptx.U64, at, at, ptx.Imm(int64(m.ValueSize)))
+	base := g.Address(Addr{Value: w.addrs[c.Map]})
+	g.Add(ptx.U64, at, at, base)
+	g.Selp(ptx.U64, d, at, ptx.Imm(0), p)
+	return d, nil
+}
+
+func (w *world) lookup(in *Interpreter, a [5]uint64) (uint64, error) {
+	m, ok := in.Map(a[0])
+	var key [4]byte
+	if err := in.ReadMem(a[1], key[:]); !ok || err != nil {
+		return 0, fmt.Errorf("lookup: %v", err)
+	}
+	k := binary.LittleEndian.Uint32(key[:])
+	if k >= in.Env.Maps[m].MaxEntries {
+		return 0, nil
+	}
+	return w.addrs[m] + uint64(k)*uint64(in.Env.Maps[m].ValueSize), nil
+}
+
+// emitUpdate copies a value in words of 4 bytes.
+func (w *world) emitUpdate(g *Gen, c *Call) (ptx.Arg, error) {
+	m := &w.env.Maps[c.Map]
+	at, err := w.element(g, c, m)
+	if err != nil {
+		return at, err
+	}
+	p, r, after := g.Reg(ptx.Pred), g.Reg(ptx.U64), g.Label()
+	g.Mov(ptx.U64, r, ptx.Imm(-7))
+	g.Setp("eq", ptx.U64, p, at, ptx.Imm(0))
+	g.On(p).Bra(after)
+	for off := 0; off < int(m.ValueSize); off += 4 {
+		g.St("", ptx.SpaceGlobal, ptx.U32, ptx.Addr(at, int64(off)), c.Args[2].Load(off, 4))
+	}
+	g.Mov(ptx.U64, r, ptx.Imm(0))
+	g.Builder.Label(after)
+	return r, nil
+}
+
+func (w *world) update(in *Interpreter, a [5]uint64) (uint64, error) {
+	at, err := w.lookup(in, a)
+	if err != nil || at == 0 {
+		return ^uint64(6), err
+	}
+	m, _ := in.Map(a[0])
+	buf := make([]byte, in.Env.Maps[m].ValueSize)
+	if err := in.ReadMem(a[2], buf); err != nil {
+		return 0, err
+	}
+	return 0, in.WriteMem(at, buf)
+}
+
+func emitMix(g *Gen, c *Call) (ptx.Arg, error) {
+	d := g.Reg(ptx.U64)
+	g.Mul(ptx.U64, d, c.Args[0].Reg(), ptx.Imm(0x9e3779b1))
+	g.Xor(ptx.U64, d, d, c.Args[1].Reg())
+	return d, nil
+}
+
+func mix(_ *Interpreter, a [5]uint64) (uint64, error) { return a[0]*0x9e3779b1 ^ a[1], nil }
+
+func emitIDs(g *Gen, c *Call) (ptx.Arg, error) {
+	c.Args[0].Store(0, 4, ptx.Imm(0x12345678))
+	c.Args[0].Store(4, 4, ptx.Imm(-2))
+	c.Args[1].Store(0, 4, ptx.Imm(0x55))
+	return ptx.Imm(0), nil
+}
+
+func ids(in *Interpreter, a [5]uint64) (uint64, error) {
+	if err := in.WriteMem(a[0], []byte{0x78, 0x56, 0x34, 0x12, 0xfe, 0xff, 0xff, 0xff}); err != nil {
+		return 0, err
+	}
+	return 0, in.WriteMem(a[1], []byte{0x55, 0, 0, 0})
+}
+
+// emitOutput adds all bytes to .data+56.
+func (w *world) emitOutput(g *Gen, c *Call) (ptx.Arg, error) {
+	sum := g.Reg(ptx.U64)
+	g.Mov(ptx.U64, sum, ptx.Imm(0))
+	for off := range c.Args[1].Size() {
+		g.Mad(ptx.U64, sum, sum, ptx.Imm(31), c.Args[1].Load(off, 1))
+	}
+	at := g.Address(Addr{Value: w.addrs[mapData] + 56})
+	g.Red("", ptx.SpaceGlobal, "add", ptx.U64, ptx.Addr(at, 0), sum)
+	return sum, nil
+}
+
+func (w *world) output(in *Interpreter, a [5]uint64) (uint64, error) {
+	buf := make([]byte, a[2])
+	if err := in.ReadMem(a[1], buf); err != nil {
+		return 0, err
+	}
+	sum := uint64(0)
+	for _, b := range buf {
+		sum = sum*31 + uint64(b)
+	}
+	var b [8]byte
+	if err := in.ReadMem(w.addrs[mapData]+56, b[:]); err != nil {
+		return 0, err
+	}
+	binary.LittleEndian.PutUint64(b[:], binary.LittleEndian.Uint64(b[:])+sum)
+	return sum, in.WriteMem(w.addrs[mapData]+56, b[:])
+}
+
+// Records are in the map wide: always its first value. .data+48 counts those
+// that are given back, +52 those that are released.
+func (w *world) emitReserve(g *Gen, _ *Call) (ptx.Arg, error) {
+	return g.Address(Addr{Value: w.addrs[mapWide]}), nil
+}
+
+func (w *world) reserve(*Interpreter, [5]uint64) (uint64, error) { return w.addrs[mapWide], nil }
+
+func (w *world) emitSubmit(g *Gen, _ *Call) (ptx.Arg, error) {
+	at := g.Address(Addr{Value: w.addrs[mapData] + 48})
+	g.Red("", ptx.SpaceGlobal, "add", ptx.U32, ptx.Addr(at, 0), ptx.Imm(1))
+	return ptx.Arg{}, nil
+}
+
+func (w *world) emitRelease(g *Gen, _ ptx.Arg) error {
+	at := g.Address(Addr{Value: w.addrs[mapData] + 52})
+	g.Red("", ptx.SpaceGlobal, "add", ptx.U32, ptx.Addr(at, 0), ptx.Imm(1))
+	return nil
+}
+
+func (w *world) submit(in *Interpreter, _ [5]uint64) (uint64, error) {
+	var b [4]byte
+	if err := in.ReadMem(w.addrs[mapData]+48, b[:]); err != nil {
+		return 0, err
+	}
+	b[0]++
+	return 0, in.WriteMem(w.addrs[mapData]+48, b[:])
+}
+
+func emitPrint(g *Gen, c *Call) (ptx.Arg, error) {
+	text, ok := c.Args[0].Bytes()
+	if !ok {
+		return ptx.Arg{}, fmt.Errorf("text is not known")
+	}
+	g.Comment(fmt.Sprintf("print %q", text))
+	return ptx.Imm(int64(len(text))), nil
+}
+
+// site returns a site in this world whose result and whether it ended early are
+// stored at out.
+func (w *world) site(out uint64) *Site {
+	s := &Site{Version: ptx.Version{Major: 8, Minor: 0}, Target: ptx.Target{SM: 90}}
+	s.Field = func(g *Gen, i int) (ptx.Arg, error) {
+		if i < 4 {
+			return ptx.Imm(int64(field(i, 0))), nil
+		}
+		r, t := g.Reg(ptx.U64), g.Reg(ptx.U32)
+		g.Mov(ptx.U32, t, ptx.Name("%tid.x"))
+		g.Cvt("", ptx.U64, ptx.U32, r, t)
+		return r, nil
+	}
+	for _, a := range w.addrs {
+		s.Maps = append(s.Maps, Addr{Value: a})
+	}
+	if out == 0 {
+		return s
+	}
+	s.Result = func(g *Gen, r0 ptx.Arg) error {
+		at := g.Address(Addr{Value: out})
+		g.St("", ptx.SpaceGlobal, ptx.U64, ptx.Addr(at, 0), r0)
+		return nil
+	}
+	s.Failed = func(g *Gen) error {
+		at := g.Address(Addr{Value: out})
+		g.St("", ptx.SpaceGlobal, ptx.U64, ptx.Addr(at, 8), ptx.Imm(1))
+		return nil
+	}
+	return s
+}
+
+// interpreter returns an interpreter of this world's memory.
+func (w *world) interpreter() *Interpreter {
+	return &Interpreter{
+		Env: w.env, Read: w.m.ReadMem, Write: w.m.WriteMem, Maps: w.addrs,
+		Field: func(i int) uint64 { return field(i, 0) },
+	}
+}
+
+// kernel wraps code in a kernel.
+func kernel(code string) string {
+	return ".version 8.0\n.target sm_90\n.address_size 64\n\n.visible .entry k()\n{\n\t{\n" + code + "\t}\n\tret;\n}\n"
+}
