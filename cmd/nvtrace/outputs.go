@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"os"
 
@@ -111,11 +112,12 @@ func (o *outputs) finish() {
 }
 
 func (o *outputs) summarise() error {
+	report := o.log.summary.Report()
 	switch {
 	case o.f.json.set:
-		return writeJSON(o.e.stderr, o.f.json.value, o.log.summary.Report())
+		return writeJSON(o.e.stderr, o.f.json.value, o.log.withAPI(report))
 	case o.f.quiet:
 		return nil
 	}
-	return writeReport(o.e.stderr, o.log.summary.Report(), o.log.book)
+	return errors.Join(writeReport(o.e.stderr, report, o.log.book), o.log.writeAPI(o.e.stderr))
 }
