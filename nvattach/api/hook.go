@@ -31,6 +31,19 @@ const (
 	maxCopy   = 1024 // bytes of all
 )
 
+// HookFor returns what to copy for a function that a library exports, and whether
+// the function is one of its interface at all: libraries export others too. A
+// function of the interface that the tables lack is hooked for its registers.
+// Two names may be of one address (nccl, pnccl): it is for the caller to hook it once.
+func (m Module) HookFor(symbol string) (h HookSpec, ok bool) {
+	f := m.Lookup(symbol)
+	switch {
+	case m.Library == Unknown || f == nil && (m.Library == LibC || MatchSymbol(symbol) != m.Library):
+		return h, false
+	}
+	return f.Hook(), true
+}
+
 // Hook returns what to copy for f. A nil f, a function that is not known, needs
 // its registers only.
 func (f *Function) Hook() HookSpec {

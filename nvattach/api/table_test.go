@@ -145,6 +145,33 @@ func TestOperands(t *testing.T) {
 	}
 }
 
+func TestHookFor(t *testing.T) {
+	for _, c := range []struct {
+		lib    Library
+		symbol string
+		ok     bool
+		words  uint8
+		derefs int
+	}{
+		{Driver, "cuLaunchKernel", true, 5, 0},
+		{Driver, "cuMemAlloc_v2", true, 0, 1},
+		{Driver, "cuSomethingOfTomorrow", true, 0, 0},
+		{Driver, "cudbgApiInit", false, 0, 0},
+		{Driver, "_init", false, 0, 0},
+		{Driver, "cudaMalloc", false, 0, 0}, // of another library
+		{Runtime, "cudaMalloc", true, 0, 1},
+		{CuBLAS, "cublasLtMatmul", false, 0, 0},
+		{LibC, "getenv", true, 0, 1},
+		{LibC, "malloc", false, 0, 0},
+		{Unknown, "cuInit", false, 0, 0},
+	} {
+		h, ok := Module{Library: c.lib}.HookFor(c.symbol)
+		if ok != c.ok || h.StackWords != c.words || len(h.Derefs) != c.derefs {
+			t.Errorf("%v %s: %+v, %v", c.lib, c.symbol, h, ok)
+		}
+	}
+}
+
 func TestResults(t *testing.T) {
 	for _, c := range []struct {
 		lib    Library

@@ -46,20 +46,28 @@ func TestUpToDate(t *testing.T) {
 }
 
 func TestPackKeepsWhatIsUpToDate(t *testing.T) {
-	out := filepath.Join(t.TempDir(), "z.bin")
+	dir := t.TempDir()
+	text, err := os.ReadFile("../../facts/nvrtc.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "nvrtc.jsonl"), text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(dir, "z.bin")
 	for range 2 {
-		if err := run([]string{"pack", "../../facts", out}, os.Stderr); err != nil {
+		if err := run([]string{"pack", dir, out}, os.Stderr); err != nil {
 			t.Fatal(err)
 		}
 	}
 	before, err := os.ReadFile(out)
-	if err != nil || len(before) < 50_000 {
+	if err != nil || len(before) < 500 {
 		t.Fatalf("%d bytes, %v", len(before), err)
 	}
 	if err := os.WriteFile(out, []byte("spoiled"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := run([]string{"pack", "../../facts", out}, os.Stderr); err != nil {
+	if err := run([]string{"pack", dir, out}, os.Stderr); err != nil {
 		t.Fatal(err)
 	}
 	if after, err := os.ReadFile(out); err != nil || string(after) != string(before) {
