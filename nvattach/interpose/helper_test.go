@@ -236,5 +236,4 @@ func diff(t *testing.T, what string, got, want result) {
 	}
 }
 
-
 func hexNumber(n uint64) string { return strconv.FormatUint(n, 16) }

@@ -327,7 +327,9 @@ func TestReplace(t *testing.T) {
 		}
 		return s & 0xffffff
 	}
-	handle := func(base int, b []byte) string { return strings.ToLower("0x" + hexNumber(uint64(base)<<24+uint64(sum(b)))) }
+	handle := func(base int, b []byte) string {
+		return strings.ToLower("0x" + hexNumber(uint64(base)<<24+uint64(sum(b))))
+	}
 	l := &log{replace: func(im *Image) ([]byte, bool) {
 		switch {
 		case im.Part > 0:

@@ -187,13 +187,17 @@ static u64 gadget_near(u64 addr)
 	return 0;
 }
 
-/* Does a file name look as if it had to do with the GPU? */
+/* Does a file's name look as if it had to do with the GPU? */
 static int of_interest(const char *name)
 {
-	for (; name && *name; name++)
-		if ((name[0] == 'c' && name[1] == 'u' && name[2] == 'd' && name[3] == 'a') || (name[0] == 'n' && name[1] == 'v'))
+	const char *base = name;
+	for (const char *p = name; p && *p; p++)
+		if (*p == '/')
+			base = p + 1;
+	for (const char *p = base; p && *p; p++)
+		if (p[0] == 'c' && p[1] == 'u' && p[2] == 'd' && p[3] == 'a')
 			return 1;
-	return 0;
+	return base && base[0] == 'l' && base[1] == 'i' && base[2] == 'b' && base[3] == 'n' && base[4] == 'v';
 }
 
 static void tell_open(struct nvt_frame *f, int fn)

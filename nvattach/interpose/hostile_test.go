@@ -1,0 +1,459 @@
+package interpose
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func dial(t testing.TB, s *Server, name string) *net.UnixConn {
+	t.Helper()
+	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: name, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func helloBytes(table uint32) []byte {
+	m := wireHello{PID: int32(os.Getpid()), Libc: uint32(LibcGlibc), PathLen: 4, Born: 1, Table: table}
+	m.H = newHeader(typeHello, m)
+	m.H.Length += 4
+	return append(encode(m), "/exe"...)
+}
+
+// enter connects and is welcomed.
+func enter(t testing.TB, s *Server) *net.UnixConn {
+	t.Helper()
+	c := dial(t, s, s.sock)
+	if _, err := c.Write(helloBytes(TableSum())); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 100)
+	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	n, err := c.Read(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h, err := parseHeader(b[:n]); err != nil || h.Type != typeWelcome {
+		t.Fatalf("welcome: %+v, %v", h, err)
+	}
+	return c
+}
+
+func callBytes(kind uint16, change func(m *wireCall), tail string) []byte {
+	m := wireCall{TID: 1, DataLen: uint16(len(tail))}
+	m.H = newHeader(kind, m)
+	m.H.Length += uint32(len(tail))
+	if change != nil {
+		change(&m)
+	}
+	return append(encode(m), tail...)
+}
+
+// ended waits for the server to end the connection.
+func ended(t *testing.T, what string, c *net.UnixConn) {
+	t.Helper()
+	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if n, err := c.Read(make([]byte, 100)); err == nil {
+		t.Errorf("%s: %d bytes came", what, n)
+	} else if ne, ok := err.(net.Error); ok && ne.Timeout() {
+		t.Errorf("%s: the connection goes on", what)
+	}
+}
+
+// TestHostile: whatever comes, the server says so, ends that connection, and serves the next one.
+func TestHostile(t *testing.T) {
+	l := &log{}
+	o := l.options(ModeCapture)
+	o.MaxPerProcess, o.MaxImage, o.MaxTotal = 200, 1<<20, 3<<19
+	s, err := Listen(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	bad := map[string][]byte{
+		"empty":       {},
+		"one byte":    {1},
+		"garbage":     []byte(strings.Repeat("garbage!", 50)),
+		"long":        make([]byte, 60000),
+		"magic":       encode(wireHeader{Version: wireVersion, Type: typeCall, Length: 16}),
+		"version":     encode(wireHeader{Magic: wireMagic, Version: 9, Type: typeCall, Length: 16}),
+		"type":        encode(wireHeader{Magic: wireMagic, Version: wireVersion, Type: 77, Length: 16}),
+		"short call":  encode(wireHeader{Magic: wireMagic, Version: wireVersion, Type: typeCall, Length: 16}),
+		"short gap":   encode(wireHeader{Magic: wireMagic, Version: wireVersion, Type: typeGap, Length: 16}),
+		"function":    callBytes(typeCall, func(m *wireCall) { m.Fn = 60000 }, ""),
+		"length":      callBytes(typeCall, func(m *wireCall) { m.H.Length = 1 << 31 }, ""),
+		"caller":      callBytes(typeCall, func(m *wireCall) { m.CallerLen = 65535 }, ""),
+		"data":        callBytes(typeCall, func(m *wireCall) { m.DataLen = 4000 }, "x"),
+		"size":        callBytes(typeCall, func(m *wireCall) { m.Size = 1 << 60 }, ""),
+		"hashed":      callBytes(typeCall, func(m *wireCall) { m.Hashed = 2; m.Size = 1 }, ""),
+		"handles":     callBytes(typeCall, func(m *wireCall) { m.Flags = uint16(FlagHandles) }, "123"),
+		"uuid":        callBytes(typeCall, func(m *wireCall) { m.Flags = uint16(FlagUUID) }, "123"),
+		"no file":     callBytes(typeImage, func(m *wireCall) { m.Size = 1 }, ""),
+		"hello again": helloBytes(TableSum()),
+	}
+	for what, b := range bad {
+		c := enter(t, s)
+		if _, err := c.Write(b); err != nil && what != "empty" {
+			t.Fatalf("%s: %v", what, err)
+		}
+		ended(t, what, c)
+	}
+	for what, b := range map[string][]byte{"no hello": callBytes(typeCall, nil, ""), "other table": helloBytes(TableSum() + 1), "garbage": []byte("GET / HTTP/1.1\r\n\r\n")} {
+		c := dial(t, s, "@"+s.sock)
+		if _, err := c.Write(b); err != nil {
+			t.Fatal(err)
+		}
+		if what == "other table" {
+			m := make([]byte, 100)
+			if n, err := c.Read(m); err != nil || n != 32 || m[16] != byte(ModeOff) {
+				t.Errorf("%s: %d bytes, mode %d, %v", what, n, m[16], err)
+			}
+		}
+		ended(t, what, c)
+	}
+	images(t, s)
+	c := enter(t, s)
+	if _, err := c.Write(callBytes(typeCall, nil, "")); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close()
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if len(l.notes) != 1 || len(l.images) != 2 {
+		t.Errorf("%d notes, %d images, want 1 and 2", len(l.notes), len(l.images))
+	}
+	if st := s.Stats(); st.Broken < 25 || st.Broken > len(l.gaps) {
+		t.Errorf("%+v with %d gaps", st, len(l.gaps))
+	}
+	for _, g := range l.gaps {
+		if g.PID != os.Getpid() || g.String() == "" {
+			t.Errorf("gap %+v", g)
+		}
+	}
+}
+
+// images sends files that are no images, and two that are.
+func images(t *testing.T, s *Server) {
+	t.Helper()
+	send := func(what string, size uint64, fds []int, ok bool) {
+		t.Helper()
+		c := enter(t, s)
+		b := callBytes(typeImage, func(m *wireCall) { m.Size = size }, "")
+		if _, _, err := c.WriteMsgUnix(b, unix.UnixRights(fds...), nil); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if !ok {
+			ended(t, what, c)
+			return
+		}
+		if _, err := c.Write(callBytes(typeGap, nil, "")); err != nil {
+			t.Fatal(err)
+		}
+		ended(t, what, c) // a gap of a call's length
+	}
+	mem := func(size int64, seals int) int {
+		fd, err := unix.MemfdCreate("x", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Close(fd) })
+		if err := unix.Ftruncate(fd, size); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
+			t.Fatal(err)
+		}
+		return fd
+	}
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		t.Fatal(err)
+	}
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ffd, err := unix.Open(fifo, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := imageSeals
+	zero, err := unix.Open("/dev/zero", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	send("pipe", 100, []int{pipe[0]}, false)
+	send("fifo", 100, []int{ffd}, false)
+	send("zero", 100, []int{zero}, false)
+	send("not sealed", 100, []int{mem(100, 0)}, false)
+	send("half sealed", 100, []int{mem(100, unix.F_SEAL_GROW|unix.F_SEAL_SHRINK)}, false)
+	send("other size", 100, []int{mem(99, all)}, false)
+	send("empty", 0, []int{mem(0, all)}, false)
+	send("verdict to a pipe", 100, []int{mem(100, all), pipe[1]}, false)
+	send("many files", 100, []int{pipe[0], pipe[0], pipe[0], pipe[0], pipe[0], pipe[0], pipe[0], pipe[0], pipe[0], pipe[0]}, false)
+	send("above the limit", 2<<20, []int{mem(2<<20, all)}, true)
+	send("an image", 1<<20, []int{mem(1<<20, all)}, true)
+	send("above the sum", 1<<20, []int{mem(1<<20, all)}, true)
+	if n, err := unix.Read(pipe[0], make([]byte, 8)); !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("%d bytes were written to the pipe (%v)", n, err)
+	}
+}
+
+// TestFlood: 10,000 connections and random packets neither stop nor grow the server.
+func TestFlood(t *testing.T) {
+	l := &log{}
+	s, done := listen(t, l, ModeObserve)
+	before := fds(t)
+	rng := rand.New(rand.NewPCG(1, 2))
+	var wg sync.WaitGroup
+	for range 4 {
+		seed := rng.Uint64()
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(seed, 0))
+			for range 2500 {
+				c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: s.sock, Net: "unixpacket"})
+				if err != nil {
+					continue // the queue is full
+				}
+				if r.IntN(2) == 0 {
+					_, _ = c.Write(helloBytes(TableSum()))
+				}
+				for range r.IntN(4) {
+					b := make([]byte, r.IntN(300))
+					for i := range b {
+						b[i] = byte(r.Uint32())
+					}
+					if len(b) > 8 {
+						copy(b, encode(wireHeader{Magic: wireMagic, Version: wireVersion, Type: uint16(r.IntN(6)), Length: uint32(len(b))})[:min(16, len(b))])
+					}
+					_, _ = c.Write(b)
+				}
+				_ = c.Close()
+			}
+		})
+	}
+	wg.Wait()
+	// Idle ones are limited too.
+	var idle []*net.UnixConn
+	for range 50 {
+		if c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: s.sock, Net: "unixpacket"}); err == nil {
+			idle = append(idle, c)
+		}
+	}
+	deadline := time.Now().Add(10 * time.Second)
+	for s.Stats().Refused < 42 && time.Now().Before(deadline) {
+		time.Sleep(time.Millisecond)
+	}
+	s.mu.Lock()
+	open := len(s.conns)
+	s.mu.Unlock()
+	if open > 8 {
+		t.Errorf("%d connections of one process are open", open)
+	}
+	for _, c := range idle {
+		_ = c.Close()
+	}
+	done()
+	runtime.GC()
+	if after := fds(t); after > before {
+		t.Errorf("%d descriptors, %d before", after, before)
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	if m.HeapAlloc > 256<<20 {
+		t.Errorf("%d bytes in use", m.HeapAlloc)
+	}
+}
+
+func fds(t *testing.T) int {
+	t.Helper()
+	d, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(d)
+}
+
+// slow is a program that loads an image for each line it is sent.
+type slow struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Scanner
+}
+
+func startSlow(t *testing.T, w *world, env []string) *slow {
+	t.Helper()
+	p := &slow{cmd: exec.CommandContext(t.Context(), filepath.Join(w.dir, "prog"), "slow")}
+	p.cmd.Env, p.cmd.Stderr = env, os.Stderr
+	var err error
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.out = bufio.NewScanner(out)
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// load makes it load once, and returns how long that took.
+func (p *slow) load(t *testing.T) time.Duration {
+	t.Helper()
+	start := time.Now()
+	if _, err := p.in.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if !p.out.Scan() || !strings.HasPrefix(p.out.Text(), "load = 0") || !p.out.Scan() || p.out.Text() != "ok" {
+		t.Fatalf("the program said %q", p.out.Text())
+	}
+	return time.Since(start)
+}
+
+func (p *slow) end(t *testing.T) {
+	t.Helper()
+	_ = p.in.Close()
+	for p.out.Scan() {
+		t.Errorf("more: %s", p.out.Text())
+	}
+	if err := p.cmd.Wait(); err == nil || err.Error() != "exit status 8" {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
+// TestServerEnds: the program goes on when the server ends, and is not slowed down.
+func TestServerEnds(t *testing.T) {
+	w := getWorld(t)
+	for _, mode := range []Mode{ModeObserve, ModeCapture} {
+		l := &log{replace: func(*Image) ([]byte, bool) { return nil, false }}
+		if mode == ModeObserve {
+			l.replace = nil
+		}
+		s, done := listen(t, l, mode)
+		p := startSlow(t, w, s.Env(w.env()))
+		p.load(t)
+		p.load(t)
+		done()
+		if !fileExists(s.Path()) {
+			t.Errorf("%s: the shim is gone, and a child of the program would complain", mode)
+		}
+		for range 5 {
+			p.load(t)
+		}
+		p.end(t)
+		if got := len(l.of("cuModuleLoadData")); got != 2 {
+			t.Errorf("%s: %d loads told", mode, got)
+		}
+		_ = os.RemoveAll(s.dir)
+	}
+}
+
+// TestServerStalls: a server that does not answer costs the program a bounded time, once.
+func TestServerStalls(t *testing.T) {
+	w := getWorld(t)
+	release := make(chan struct{})
+	l := &log{replace: func(*Image) ([]byte, bool) { <-release; return []byte(".version 1.0 // late"), true }}
+	o := l.options(ModeCapture)
+	o.Wait = 300 * time.Millisecond
+	s, err := Listen(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := startSlow(t, w, s.Env(w.env()))
+	for range 3 {
+		if d := p.load(t); d < 250*time.Millisecond || d > 5*time.Second {
+			t.Errorf("a load took %s with a server that does not answer", d)
+		}
+	}
+	close(release)
+	p.end(t)
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	timeouts := 0
+	for _, g := range l.gaps {
+		if g.Code == GapTimeout {
+			timeouts++
+		}
+	}
+	if timeouts != 3 || len(l.images) != 3 {
+		t.Errorf("%d timeouts told, %d images, want 3 and 3: %v", timeouts, len(l.images), l.gaps)
+	}
+}
+
+// TestServerDoesNotRead: notes that nobody reads are dropped, and counted.
+func TestServerDoesNotRead(t *testing.T) {
+	w := getWorld(t)
+	release := make(chan struct{})
+	l := &log{}
+	o := l.options(ModeObserve)
+	inner := o.OnNote
+	o.OnNote = func(n *Note) { <-release; inner(n) }
+	s, err := Listen(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	r := w.run(t, s.Env(w.env()), "prog", "threads")
+	if r.out != "0 failed of 16000\n" || time.Since(start) > 30*time.Second {
+		t.Errorf("%s: %q", time.Since(start), r.out)
+	}
+	p := startSlow(t, w, s.Env(w.env()))
+	close(release)
+	p.load(t)
+	p.end(t)
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if got := len(l.of("cuModuleLoadData")); got < 10 || got >= 16001 {
+		t.Errorf("%d loads told", got)
+	}
+}
+
+// FuzzMessage: no packet does more than end its connection.
+func FuzzMessage(f *testing.F) {
+	f.Add(helloBytes(1))
+	f.Add(callBytes(typeCall, nil, "name"))
+	f.Add(callBytes(typeCall, func(m *wireCall) { m.Flags = uint16(FlagHandles) }, "12345678"))
+	f.Add(callBytes(typeImage, func(m *wireCall) { m.CallerLen, m.DataLen = 4, 0 }, "/lib"))
+	f.Add(encode(wireGap{H: newHeader(typeGap, wireGap{}), Code: 2, Detail: -5}))
+	functions := Functions()
+	s := &Server{o: (*Options)(nil).withDefaults(), functions: functions, known: make(map[imageKey]string)}
+	notes := 0
+	s.o.OnNote = func(n *Note) {
+		notes++
+		if len(n.Text) > maxData || len(n.Handles) > maxData/8 || n.Size < 0 || n.Hashed > n.Size || len(n.Library) > maxPath {
+			panic(fmt.Sprintf("%+v", n))
+		}
+	}
+	s.o.OnGap = func(g *Gap) { _ = g.String() }
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c := &conn{s: s, p: &Process{PID: 1}, pid: 1}
+		_ = c.message(b, nil)
+		if h, err := parseHeader(b); err == nil && h.Type == typeHello {
+			if _, exe, err := parseHello(b); err == nil && len(exe) > maxPath {
+				t.Errorf("a path of %d bytes", len(exe))
+			}
+		}
+	})
+}
