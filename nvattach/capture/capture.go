@@ -173,7 +173,9 @@ const Classes = 3
 func (c *Capture) Rules() []ptrace.Rule {
 	exec := ptrace.ArgMatch{Arg: 2, Mask: 4, Value: 4} // PROT_EXEC
 	return []ptrace.Rule{
-		{Names: []string{"mmap"}, Class: c.class + classMap, Args: []ptrace.ArgMatch{exec}},
+		{Names: []string{"mmap"}, Class: c.class + classMap, Args: []ptrace.ArgMatch{
+			exec, {Arg: 4, Op: ptrace.NotEqual, Value: 0xffffffff, Low: true}, // of a file; anonymous memory holds nothing yet
+		}},
 		{Names: []string{"mprotect", "pkey_mprotect"}, Class: c.class + classProtect, Args: []ptrace.ArgMatch{exec}},
 		{Names: []string{"exit_group", "execve", "execveat"}, Class: c.class + classEnd},
 	}
@@ -197,10 +199,7 @@ func (c *Capture) Exit(t *ptrace.Task, s *ptrace.Syscall) {
 	}
 	switch s.Class - c.class {
 	case classMap:
-		if fd := int32(uint32(s.Args[4])); fd >= 0 {
-			c.mapped(t, uint64(s.Ret), s.Args[1], s.Args[5], fd)
-		}
-		// Anonymous memory holds nothing yet.
+		c.mapped(t, uint64(s.Ret), s.Args[1], s.Args[5], int32(uint32(s.Args[4])))
 	case classProtect:
 		c.protected(t, s.Args[0], s.Args[1])
 	}
@@ -216,6 +215,9 @@ func (c *Capture) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
 		c.execed(t)
 	case ptrace.TaskExit, ptrace.TaskDetach:
 		c.ended(t)
+		if t.TID == t.PID && !e.Replaced {
+			c.buried(t)
+		}
 		if c.live--; c.live == 0 {
 			c.Finish()
 		}
@@ -271,6 +273,15 @@ func (c *Capture) ended(t *ptrace.Task) {
 		c.report(t, th.calls[i], traces.FlagUnfinished, 0, 0)
 	}
 	delete(c.threads, t)
+}
+
+// buried forgets a process, the last of whose threads has ended. One that used a
+// driver may have launches that are reported late.
+func (c *Capture) buried(t *ptrace.Task) {
+	if p := c.procs[t.Proc]; p != nil && len(p.spaces) == 0 && c.pids[t.PID] == p {
+		delete(c.pids, t.PID)
+	}
+	delete(c.procs, t.Proc)
 }
 
 func (c *Capture) process(t *ptrace.Task) *process {

@@ -2,7 +2,8 @@
 // nvtrace's capture is tested with: against a driver that logs what it is given
 // (no GPU), and against the real one.
 //
-//   routes ROUTE [FILE]      FILE: an image, or what a route wants of one
+//   routes ROUTE [FILE]             FILE: an image, or what a route wants of one
+//   routes dump FILE.ptx FILE.fatbin  writes the images that are loaded without FILE
 //
 // Compiled with -DLINKED -lcuda, the routes "linked" and "next" exist, too.
 #define _GNU_SOURCE
@@ -211,6 +212,16 @@ static struct wrapper wrap(int version, const void *data, void *more) {
 	return (struct wrapper){0x466243B1, version, data, more};
 }
 
+// keep writes bytes to a file, for who wants to compare.
+static void keep(const char *name, const void *b, size_t n) {
+	FILE *f = name ? fopen(name, "wb") : 0;
+	if (!f)
+		return;
+	if (fwrite(b, 1, n, f) != n)
+		die(name, -3);
+	fclose(f);
+}
+
 static char *slurp(const char *name, size_t *size) {
 	FILE *f = fopen(name, "rb");
 	if (!f)
@@ -251,14 +262,20 @@ static int slot(int which) {
 }
 
 static int loops = 2000;
+static const char *given; // what the threads load
 
 static void *loop(void *arg) {
 	handle ctx = arg;
 	CHECK(cu.current(ctx));
-	// On the heap, and another in each thread and turn.
+	// On the heap, and another in each thread and turn, unless it is FILE's.
 	char *text = malloc(sizeof ptx + 64);
 	for (int i = 0; i < loops; i++) {
 		handle m;
+		if (given) {
+			CHECK(cu.load(&m, given));
+			CHECK(cu.unload(m));
+			continue;
+		}
 		sprintf(text, "%s// thread %lx turn %d\n", ptx, (unsigned long)pthread_self(), i);
 		CHECK(cu.load(&m, text));
 		CHECK(cu.unload(m));
@@ -335,6 +352,7 @@ static int link_code(const char *file) {
 		CHECK(cu.linkadd(state, 1, text, sizeof ptx, "nothing.ptx", 0, 0, 0));
 	memset(text, 'x', sizeof ptx - 1);
 	CHECK(cu.linkcomplete(state, &out, &n));
+	keep(getenv("ROUTES_LINKED"), out, n);
 	CHECK(cu.load(&m, out));
 	use(m);
 	CHECK(cu.linkdestroy(state));
@@ -470,7 +488,7 @@ static int run(const char *route, const char *file) {
 	if (!strncmp(route, "slot", 4))
 		return slot(atoi(route + 4));
 	if (!strncmp(route, "threads", 7))
-		return threads(atoi(route + 7));
+		return given = file ? slurp(file, &n) : 0, threads(atoi(route + 7));
 	if (!strcmp(route, "race"))
 		return race();
 	if (!strcmp(route, "image")) {
@@ -547,6 +565,13 @@ static int run(const char *route, const char *file) {
 
 int main(int argc, char **argv) {
 	const char *route = argc > 1 ? argv[1] : "dlsym";
+	if (argc == 4 && !strcmp(route, "dump")) { // the images: as PTX and as a fat binary
+		size_t n;
+		unsigned char *c = container(&n);
+		keep(argv[2], ptx, sizeof ptx - 1);
+		keep(argv[3], c, n);
+		return 0;
+	}
 	if (getenv("ROUTES_DRIVER"))
 		driver = getenv("ROUTES_DRIVER");
 	if (getenv("ROUTES_LOOPS"))
