@@ -130,9 +130,6 @@ func (t *Type) isInteger() bool {
 	return false
 }
 
-// isAddress reports whether a value of t is an address or a handle.
-func (t *Type) isAddress() bool { return t.Kind == KindPointer || t.Kind == KindHandle }
-
 // Failed reports whether a result says that the function failed. Answers such as
 // "not ready yet" are no failures.
 func (f *Function) Failed(ret int64) bool {

@@ -282,8 +282,8 @@ func (t *Tracker) ret(key threadKey, ev *traces.Event) *Frame {
 // innermost of its name that began when the return says, else of its name.
 func (s *callStack) find(ev *traces.Event) int {
 	for _, start := range [2]int64{ev.Time, ev.Time - ev.Dur} { // a recorder may give either end of the call
-		for i := len(s.open) - 1; i >= 0; i-- {
-			if f := s.open[i]; f.Start == start && f.Name == ev.Name {
+		for i, f := range slices.Backward(s.open) {
+			if f.Start == start && f.Name == ev.Name {
 				return i
 			}
 		}
@@ -291,8 +291,8 @@ func (s *callStack) find(ev *traces.Event) int {
 			return -1
 		}
 	}
-	for i := len(s.open) - 1; i >= 0; i-- {
-		if s.open[i].Name == ev.Name {
+	for i, f := range slices.Backward(s.open) {
+		if f.Name == ev.Name {
 			return i
 		}
 	}
