@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"nvtrace/ptx"
 )
 
 func object(tb testing.TB, name string) *Object {
@@ -182,6 +184,30 @@ func TestBadObjects(t *testing.T) {
 	}
 }
 
+// fuzzWeave weaves what was found safe into kernels and checks that the text is PTX.
+func fuzzWeave(t *testing.T, p *Plan) {
+	m, err := p.NewMaps(&MapOptions{SMs: 2, Threads: 16, RingBytes: 1 << 12, PrintBytes: 1 << 12, MaxBytes: 1 << 22})
+	if err != nil {
+		return
+	}
+	if err := m.Place(1 << 20); err != nil {
+		t.Fatal(err)
+	}
+	for _, src := range []string{vectorAdd, busy} {
+		f, err := ptx.Parse("fuzz.ptx", src, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := p.Weave(f, m, nil)
+		if err == nil {
+			_, err = ptx.Parse("woven.ptx", w.Text, nil)
+		}
+		if err != nil && strings.Contains(err.Error(), "BUG") {
+			t.Fatal(err)
+		}
+	}
+}
+
 // FuzzObject: an object is refused in one line or can be laid out and planned;
 // nothing panics, and memory is bounded by limits.
 func FuzzObject(f *testing.F) {
@@ -203,6 +229,9 @@ func FuzzObject(f *testing.F) {
 				t.Fatalf("%q", err)
 			}
 			return
+		}
+		if p, err := NewPlan([]*Object{o}, nil); err == nil {
+			fuzzWeave(t, p)
 		}
 		m, err := NewMaps([]*Object{o}, &MapOptions{SMs: 2, Threads: 16, RingBytes: 1 << 12, PrintBytes: 1 << 12, MaxBytes: 1 << 22})
 		if err != nil {
