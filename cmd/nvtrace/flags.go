@@ -50,9 +50,9 @@ func writeFlags(w io.Writer, fs *flag.FlagSet) {
 		if len(f.Name) == 1 {
 			name = "-" + f.Name
 		}
-		_, alone := f.Value.(*optString)
+		alone, ok := f.Value.(interface{ IsBoolFlag() bool })
 		switch {
-		case alone:
+		case ok && alone.IsBoolFlag() && value != "":
 			name += "[=" + value + "]"
 		case value != "":
 			name += " " + strings.ToUpper(value)
