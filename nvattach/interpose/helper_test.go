@@ -29,14 +29,21 @@ var makeWorld = sync.OnceValues(func() (*world, error) {
 	if err != nil {
 		return w, err
 	}
+	var names strings.Builder
+	for _, f := range Functions() {
+		if f.Class != ClassOther {
+			fmt.Fprintf(&names, "%q,", f.Name)
+		}
+	}
 	script := `
 set -e
-g="gcc -O1 -g -Wall -Werror -fno-builtin-dladdr -Wno-unused"
+g="gcc -DFUNCTIONS=$FUNCTIONS -O1 -g -Wall -Werror -fno-builtin-dladdr -Wno-unused"
 $g -shared -fPIC -Wl,-soname,libcuda.so.1 -o libcuda.so.1 $S/fakecuda.c
 ln -s libcuda.so.1 libcuda.so
 echo 'CUDA_1 { global: cu*; local: *; };' > map
 $g -shared -fPIC -Wl,-soname,libcudav.so -Wl,--version-script=map -o libcudav.so $S/fakecuda.c
 $g -shared -fPIC -o libneed.so $S/need.c -L. -lcuda
+for i in $(seq 0 23); do cp libcuda.so.1 libcopy$i.so; done
 mkdir -p lib/sub
 $g -shared -fPIC -o lib/sub/libplug.so $S/plug.c
 $g -shared -fPIC -Wl,--enable-new-dtags -Wl,-rpath,'$ORIGIN/sub' -o lib/libcaller.so $S/caller.c
@@ -50,7 +57,7 @@ $g -DWEAK -fno-pie -no-pie -Wl,-z,lazy -o weak-nopie $S/prog.c
 $g -DWEAK -o weak-cuda $S/prog.c -L. -Wl,--no-as-needed -lcuda
 `
 	cmd := exec.Command("bash", "-c", script)
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), "S="+src)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "S="+src, "FUNCTIONS="+names.String())
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return w, fmt.Errorf("%w\n%s", err, out)
 	}

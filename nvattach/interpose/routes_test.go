@@ -1,6 +1,7 @@
 package interpose
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -33,6 +34,8 @@ func programs(w *world) [][]string {
 		{"prog", "fork"},
 		{"prog", "exec"},
 		{"prog", "daemon"},
+		{"prog", "copies"},
+		{"prog", "kernels"},
 		{"weak"},
 		{"weak-now"},
 		{"weak-nopie"},
@@ -295,6 +298,9 @@ func TestThreads(t *testing.T) {
 		if got := len(l.of("cuModuleLoadData")); got != 16000 {
 			t.Errorf("%s: %d loads were told, gaps %v", mode, got, l.gaps)
 		}
+		if len(l.hellos) != 1 {
+			t.Errorf("%s: %d hellos", mode, len(l.hellos))
+		}
 		if mode == ModeObserve {
 			continue
 		}
@@ -311,6 +317,29 @@ func TestThreads(t *testing.T) {
 				break
 			}
 		}
+	}
+}
+
+// TestFull: what no longer fits the shim's tables is told, and works.
+func TestFull(t *testing.T) {
+	w := getWorld(t)
+	l := &log{}
+	r := w.trace(t, l, ModeObserve, "prog", "copies")
+	want := fmt.Sprintf("%d functions, 24 work\n", 24*(len(Functions())-2))
+	if r.out != want || len(l.gaps) == 0 || l.gaps[0].Code != GapThunks || l.gaps[0].Function == "" {
+		t.Errorf("%q, want %q; gaps %v", r.out, want, l.gaps)
+	}
+	targets := make(map[uint64]bool)
+	for _, n := range l.of("cuModuleLoadData") {
+		targets[n.Target] = true
+	}
+	if len(targets) < 12 || len(targets) >= 24 {
+		t.Errorf("%d instances of the loader were wrapped", len(targets))
+	}
+	l = &log{}
+	w.trace(t, l, ModeObserve, "prog", "kernels")
+	if n := len(l.of("cuLaunchKernel")); n < 8000 || n > 16384 || len(l.gaps) != 1 || l.gaps[0].Code != GapLaunches {
+		t.Errorf("%d launches told, gaps %v", n, l.gaps)
 	}
 }
 

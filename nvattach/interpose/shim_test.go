@@ -264,7 +264,7 @@ func TestOrdinary(t *testing.T) {
 			"print(ctypes.CDLL('libm.so.6').abs(-3), ctypes.CDLL(None).getpid() == os.getpid())\n" +
 			"try: ctypes.CDLL('libnothing.so.1')\nexcept OSError as e: print(e)\n" +
 			"try: ctypes.CDLL(None).cuModuleLoadData\nexcept AttributeError as e: print(str(e).split(':')[-1])\n" +
-			"print(os.popen('echo popen').read(), sorted(os.listdir('/proc/self/fd')))"},
+			"print(os.popen('echo popen').read())"},
 		{"gcc", "-O2", "-o", "/dev/null", "-x", "c", filepath.Join(w.dir, "hello.c")},
 		{"git", "--version"},
 		{"perl", "-MPOSIX", "-e", "print POSIX::floor(3.7), \"\\n\"; die \"no\\n\""},

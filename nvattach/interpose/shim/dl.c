@@ -252,6 +252,21 @@ void nvt_dl_leave(struct nvt_frame *f)
 		f->ret = nvt_wrap(f->ret, f->fn);
 }
 
+/* The path of the program, which has none in the linker's list. */
+void nvt_executable(char *path, u64 n)
+{
+	static char exe[NVT_MAX_PATH];
+	static int known;
+	if (!__atomic_load_n(&known, __ATOMIC_ACQUIRE)) {
+		s64 len = sys3(SYS_readlink, "/proc/self/exe", exe, sizeof exe - 1);
+		exe[len > 0 ? len : 0] = 0; /* threads write the same */
+		__atomic_store_n(&known, 1, __ATOMIC_RELEASE);
+	}
+	u64 len = nvt_length(exe, n - 1);
+	nvt_copy(path, exe, len);
+	path[len] = 0;
+}
+
 /* Finds the object at addr, in any namespace. path may be 0. */
 int nvt_elf_at(u64 addr, struct nvt_elf *e, char *path, u64 n)
 {
@@ -272,8 +287,7 @@ int nvt_elf_at(u64 addr, struct nvt_elf *e, char *path, u64 n)
 		nvt_copy(path, o.name + skip, len - skip);
 		path[len - skip] = 0;
 	} else if (path) {
-		s64 len = sys3(SYS_readlink, "/proc/self/exe", path, n - 1);
-		path[len > 0 ? len : 0] = 0;
+		nvt_executable(path, n);
 	}
 	return 1;
 }

@@ -94,6 +94,7 @@ int nvt_elf_at(u64 addr, struct nvt_elf *e, char *path, u64 n);
 
 /* dl */
 int nvt_init(void);
+void nvt_executable(char *path, u64 n);
 extern u64 nvt_born;
 extern u32 nvt_libc, nvt_libc_major, nvt_libc_minor;
 extern char nvt_address[128];

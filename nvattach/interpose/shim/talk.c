@@ -70,8 +70,8 @@ static int reach(void)
 static int greet(int fd)
 {
 	char path[NVT_MAX_PATH];
-	s64 n = sys3(SYS_readlink, "/proc/self/exe", path, sizeof path);
-	u64 len = n > 0 ? (u64)n : 0;
+	nvt_executable(path, sizeof path);
+	u64 len = nvt_length(path, sizeof path);
 	struct nvt_hello h = {
 		.h = {NVT_MAGIC, NVT_VERSION, NVT_HELLO, (u32)(sizeof h + len), 0},
 		.pid = nvt_getpid(), .libc = nvt_libc, .libc_major = (u16)nvt_libc_major, .libc_minor = (u16)nvt_libc_minor,

@@ -417,6 +417,28 @@ int main(int argc, char **argv)
 			puts("ok");
 		}
 	}
+	if (!strcmp(r, "copies")) {
+		/* More functions than there are wrappers for. */
+		static const char *const names[] = {FUNCTIONS};
+		int found = 0, ok = 0;
+		for (int i = 0; i < 24; i++) {
+			char name[32];
+			snprintf(name, sizeof name, "libcopy%d.so", i);
+			void *h = dlopen(name, RTLD_NOW);
+			for (unsigned j = 0; h && j < sizeof names / sizeof *names; j++)
+				found += dlsym(h, names[j]) != 0;
+			load_t f = h ? (load_t)dlsym(h, "cuModuleLoadData") : 0;
+			ok += f && f(&m, ptx) == 0;
+		}
+		printf("%d functions, %d work\n", found, ok);
+	}
+	if (!strcmp(r, "kernels")) {
+		R (*k)(P, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, P, void *, void *) = sym("cuLaunchKernel");
+		int bad = 0;
+		for (uintptr_t i = 1; i <= 40000; i++)
+			bad += k((P)(i * 64), 1, 2, 3, 4, 5, 6, 7, (P)8, (P)9, (P)10) != 0;
+		printf("%d bad\n", bad);
+	}
 	if (!strcmp(r, "bench")) {
 		R (*k)(P, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, P, void *, void *) = sym("cuLaunchKernel");
 		struct timespec a, b;
