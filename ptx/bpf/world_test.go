@@ -10,12 +10,13 @@ import (
 )
 
 // A world is memory with maps in it, and helpers that know them, for tests: all
-// that nvattach has, as plainly as possible.
+// that nvattach has, as plainly as possible. Compiled code finds the memory in a
+// variable of the module, the interpreter at addresses of its own.
 type world struct {
-	env   *Env
-	m     *emu.Machine
-	addrs []uint64 // of map values
-	clock uint64   // what helper 502 returns
+	env  *Env
+	mem  []byte // as it was before the run, for compiled code; while and after it for the interpreter
+	slot int    // number of the world in the variable
+	at   []int  // where each map is
 }
 
 // Maps of a world.
@@ -28,12 +29,18 @@ const (
 	mapCount
 )
 
+const (
+	worldResult = 0    // where a program's result goes
+	worldEarly  = 8    // 1 if it was ended early
+	worldSize   = 0x300
+	worldBase   = 0x5_0000_0000 // address of a world for the interpreter
+)
+
 var rodata = []byte("count %d\n\x00\x00\x00\x01\x02\x03\x04\x05\x06\x07\x08")
 
-// newWorld returns a world. Addresses are those of the machine's heap.
-func newWorld(tb testing.TB) *world {
-	tb.Helper()
-	w := &world{m: emu.New(&emu.Options{Workers: 1}), clock: 1000}
+// newWorld returns world number slot.
+func newWorld(slot int) *world {
+	w := &world{slot: slot, mem: make([]byte, worldSize)}
 	w.env = &Env{
 		Maps: []Map{
 			{Name: "array", KeySize: 4, ValueSize: 8, MaxEntries: 4},
@@ -44,27 +51,32 @@ func newWorld(tb testing.TB) *world {
 		},
 		Context: &Context{Fields: []Field{{"a", 0, 8}, {"b", 8, 4}, {"c", 12, 2}, {"d", 14, 1}, {"tid", 16, 4}}},
 	}
+	off := 16
 	for i := range w.env.Maps {
 		m := &w.env.Maps[i]
-		r, err := w.m.Alloc(uint64(m.ValueSize*m.MaxEntries), m.Name)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		w.addrs = append(w.addrs, r.Base)
+		w.at = append(w.at, off)
+		off += int(m.ValueSize*m.MaxEntries+15) &^ 15
 	}
-	if err := w.m.WriteMem(w.addrs[mapRodata], rodata); err != nil {
-		tb.Fatal(err)
+	for i := 16; i < w.at[mapRodata]; i++ { // values that tell places apart
+		w.mem[i] = byte(i*7 + i>>4)
+	}
+	copy(w.mem[w.at[mapRodata]:], rodata)
+	if off > worldSize {
+		panic("BUG: the world is too small")
 	}
 	w.env.Helpers = w.helpers()
 	return w
 }
 
-// fields are the context's values for thread tid.
+// addr is where byte off of map m is.
+func (w *world) addr(m, off int) Addr {
+	return Addr{Symbol: "nvm", Value: uint64(w.slot*worldSize + w.at[m] + off)}
+}
+
+// field is a context's value for thread tid.
 func field(i, tid int) uint64 {
 	return [...]uint64{0x1122334455667788, 0x99aabbcc, 0xddee, 0xff, uint64(tid)}[i]
 }
-
-func (w *world) size(i int) int { return int(w.env.Maps[i].ValueSize * w.env.Maps[i].MaxEntries) }
 
 func (w *world) helpers() map[int32]*Helper {
 	return map[int32]*Helper{
@@ -92,7 +104,7 @@ func (w *world) element(g *Gen, c *Call, m *Map) (ptx.Arg, error) {
 	g.Mov(ptx.U64, at, key)
 	g.Setp("lt", ptx.U64, p, at, ptx.Imm(int64(m.MaxEntries)))
 	g.Mul(ptx.U64, at, at, ptx.Imm(int64(m.ValueSize)))
-	base := g.Address(Addr{Value: w.addrs[c.Map]})
+	base := g.Address(w.addr(c.Map, 0))
 	g.Add(ptx.U64, at, at, base)
 	g.Selp(ptx.U64, d, at, ptx.Imm(0), p)
 	return d, nil
@@ -108,7 +120,7 @@ func (w *world) lookup(in *Interpreter, a [5]uint64) (uint64, error) {
 	if k >= in.Env.Maps[m].MaxEntries {
 		return 0, nil
 	}
-	return w.addrs[m] + uint64(k)*uint64(in.Env.Maps[m].ValueSize), nil
+	return (worldBase + uint64(w.at[m])) + uint64(k)*uint64(in.Env.Maps[m].ValueSize), nil
 }
 
 // emitUpdate copies a value in words of 4 bytes.
@@ -173,7 +185,7 @@ func (w *world) emitOutput(g *Gen, c *Call) (ptx.Arg, error) {
 	for off := range c.Args[1].Size() {
 		g.Mad(ptx.U64, sum, sum, ptx.Imm(31), c.Args[1].Load(off, 1))
 	}
-	at := g.Address(Addr{Value: w.addrs[mapData] + 56})
+	at := g.Address(w.addr(mapData, 56))
 	g.Red("", ptx.SpaceGlobal, "add", ptx.U64, ptx.Addr(at, 0), sum)
 	return sum, nil
 }
@@ -188,40 +200,40 @@ func (w *world) output(in *Interpreter, a [5]uint64) (uint64, error) {
 		sum = sum*31 + uint64(b)
 	}
 	var b [8]byte
-	if err := in.ReadMem(w.addrs[mapData]+56, b[:]); err != nil {
+	if err := in.ReadMem((worldBase + uint64(w.at[mapData]))+56, b[:]); err != nil {
 		return 0, err
 	}
 	binary.LittleEndian.PutUint64(b[:], binary.LittleEndian.Uint64(b[:])+sum)
-	return sum, in.WriteMem(w.addrs[mapData]+56, b[:])
+	return sum, in.WriteMem((worldBase + uint64(w.at[mapData]))+56, b[:])
 }
 
 // Records are in the map wide: always its first value. .data+48 counts those
 // that are given back, +52 those that are released.
 func (w *world) emitReserve(g *Gen, _ *Call) (ptx.Arg, error) {
-	return g.Address(Addr{Value: w.addrs[mapWide]}), nil
+	return g.Address(w.addr(mapWide, 0)), nil
 }
 
-func (w *world) reserve(*Interpreter, [5]uint64) (uint64, error) { return w.addrs[mapWide], nil }
+func (w *world) reserve(*Interpreter, [5]uint64) (uint64, error) { return (worldBase + uint64(w.at[mapWide])), nil }
 
 func (w *world) emitSubmit(g *Gen, _ *Call) (ptx.Arg, error) {
-	at := g.Address(Addr{Value: w.addrs[mapData] + 48})
+	at := g.Address(w.addr(mapData, 48))
 	g.Red("", ptx.SpaceGlobal, "add", ptx.U32, ptx.Addr(at, 0), ptx.Imm(1))
 	return ptx.Arg{}, nil
 }
 
 func (w *world) emitRelease(g *Gen, _ ptx.Arg) error {
-	at := g.Address(Addr{Value: w.addrs[mapData] + 52})
+	at := g.Address(w.addr(mapData, 52))
 	g.Red("", ptx.SpaceGlobal, "add", ptx.U32, ptx.Addr(at, 0), ptx.Imm(1))
 	return nil
 }
 
 func (w *world) submit(in *Interpreter, _ [5]uint64) (uint64, error) {
 	var b [4]byte
-	if err := in.ReadMem(w.addrs[mapData]+48, b[:]); err != nil {
+	if err := in.ReadMem((worldBase + uint64(w.at[mapData]))+48, b[:]); err != nil {
 		return 0, err
 	}
 	b[0]++
-	return 0, in.WriteMem(w.addrs[mapData]+48, b[:])
+	return 0, in.WriteMem((worldBase + uint64(w.at[mapData]))+48, b[:])
 }
 
 func emitPrint(g *Gen, c *Call) (ptx.Arg, error) {
@@ -233,9 +245,9 @@ func emitPrint(g *Gen, c *Call) (ptx.Arg, error) {
 	return ptx.Imm(int64(len(text))), nil
 }
 
-// site returns a site in this world whose result and whether it ended early are
-// stored at out.
-func (w *world) site(out uint64) *Site {
+// site returns a site in this world for thread 0. The result, and whether the
+// program was ended early, are stored in the world.
+func (w *world) site() *Site {
 	s := &Site{Version: ptx.Version{Major: 8, Minor: 0}, Target: ptx.Target{SM: 90}}
 	s.Field = func(g *Gen, i int) (ptx.Arg, error) {
 		if i < 4 {
@@ -246,34 +258,101 @@ func (w *world) site(out uint64) *Site {
 		g.Cvt("", ptx.U64, ptx.U32, r, t)
 		return r, nil
 	}
-	for _, a := range w.addrs {
-		s.Maps = append(s.Maps, Addr{Value: a})
+	for i := range w.at {
+		s.Maps = append(s.Maps, w.addr(i, 0))
 	}
-	if out == 0 {
-		return s
-	}
+	result := Addr{Symbol: "nvm", Value: uint64(w.slot*worldSize + worldResult)}
 	s.Result = func(g *Gen, r0 ptx.Arg) error {
-		at := g.Address(Addr{Value: out})
-		g.St("", ptx.SpaceGlobal, ptx.U64, ptx.Addr(at, 0), r0)
+		g.St("", ptx.SpaceGlobal, ptx.U64, ptx.Addr(g.Address(result), 0), r0)
 		return nil
 	}
 	s.Failed = func(g *Gen) error {
-		at := g.Address(Addr{Value: out})
-		g.St("", ptx.SpaceGlobal, ptx.U64, ptx.Addr(at, 8), ptx.Imm(1))
+		g.St("", ptx.SpaceGlobal, ptx.U64, ptx.Addr(g.Address(result), worldEarly), ptx.Imm(1))
 		return nil
 	}
 	return s
 }
 
-// interpreter returns an interpreter of this world's memory.
+// interpreter returns an interpreter that works on w.mem.
 func (w *world) interpreter() *Interpreter {
-	return &Interpreter{
-		Env: w.env, Read: w.m.ReadMem, Write: w.m.WriteMem, Maps: w.addrs,
-		Field: func(i int) uint64 { return field(i, 0) },
+	in := &Interpreter{Env: w.env, Field: func(i int) uint64 { return field(i, 0) }}
+	at := func(addr uint64, n int) ([]byte, error) {
+		off := addr - worldBase
+		if off > worldSize || worldSize-off < uint64(n) {
+			return nil, fmt.Errorf("%d bytes at %#x", n, addr)
+		}
+		return w.mem[off:][:n], nil
 	}
+	in.Read = func(addr uint64, buf []byte) error {
+		m, err := at(addr, len(buf))
+		copy(buf, m)
+		return err
+	}
+	in.Write = func(addr uint64, buf []byte) error {
+		m, err := at(addr, len(buf))
+		copy(m, buf)
+		return err
+	}
+	for i := range w.at {
+		in.Maps = append(in.Maps, worldBase+uint64(w.at[i]))
+	}
+	return in
 }
 
-// kernel wraps code in a kernel.
-func kernel(code string) string {
-	return ".version 8.0\n.target sm_90\n.address_size 64\n\n.visible .entry k()\n{\n\t{\n" + code + "\t}\n\tret;\n}\n"
+// interpret runs p and leaves what happened in w.mem.
+func (w *world) interpret(p *Program) (Result, error) {
+	r, err := w.interpreter().Run(p)
+	if err != nil {
+		return r, err
+	}
+	if r.Early {
+		w.mem[worldEarly] = 1
+	} else {
+		binary.LittleEndian.PutUint64(w.mem[worldResult:], r.R0)
+	}
+	return r, nil
+}
+
+// module is a module whose kernel runs pieces of code one after the other.
+func module(worlds int, codes ...string) string {
+	s := fmt.Sprintf(".version 8.0\n.target sm_90\n.address_size 64\n\n.visible .global .align 256 .b8 nvm[%d];\n\n.visible .entry k()\n{\n", max(worlds, 1)*worldSize)
+	for _, code := range codes {
+		s += "\t{\n" + code + "\t}\n"
+	}
+	return s + "\tret;\n}\n"
+}
+
+// run runs a module's kernel in the PTX machine and returns the worlds' memory.
+func run(tb testing.TB, src string, threads uint32, worlds ...*world) []byte {
+	tb.Helper()
+	f, err := ptx.Parse("k.ptx", src, nil)
+	if err != nil {
+		tb.Fatalf("%v\n%s", err, src)
+	}
+	m := emu.New(&emu.Options{Workers: 1})
+	mod, err := m.Load(f)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	v, ok := mod.Variable("nvm")
+	if !ok {
+		tb.Fatal("no memory")
+	}
+	for i, w := range worlds {
+		if err := m.WriteMem(v.Addr+uint64(i*worldSize), w.mem); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	k, err := mod.Kernel("k")
+	if err != nil {
+		tb.Fatalf("%v\n%s", err, src)
+	}
+	if _, err := m.Launch(tb.Context(), k, &emu.LaunchConfig{Block: emu.Dim3{X: threads}, Budget: 1 << 28}); err != nil {
+		tb.Fatalf("%v\n%s", err, src)
+	}
+	out := make([]byte, len(worlds)*worldSize)
+	if err := m.ReadMem(v.Addr, out); err != nil {
+		tb.Fatal(err)
+	}
+	return out
 }
