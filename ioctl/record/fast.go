@@ -52,14 +52,18 @@ type fast struct {
 	task   *ptrace.Task // any
 	timer  *time.Timer
 	ticks  bool // the timer runs
+	pause  time.Duration
+	full   uint64 // Stats.Full at the last tick
 	quiet  int  // ticks without a record
 	last   uint64
 	giving bool // events are being given out in order
 }
 
-// Intervals of the looks at the rings. Rings that fill up call by themselves.
+// Intervals of the looks at the rings. Rings that fill up call by themselves,
+// but then their threads wait: so the next look comes sooner.
 const (
 	tick       = 5 * time.Millisecond
+	shortTick  = 100 * time.Microsecond
 	quietTicks = 20 // without a record: then the next ioctl is made to stop for us instead
 )
 
@@ -141,7 +145,12 @@ func (r *recorder) speed(t *ptrace.Task, p *process, c *ptrace.Syscall) {
 		}
 	}
 	ap.Update(t)
-	ap.PatchSite(t, c.IP)
+	switch {
+	case !r.agent.Owns(c.IP):
+		ap.PatchSite(t, c.IP)
+	case ap.Crowded(t):
+		r.flush()
+	}
 	r.watch()
 }
 
@@ -151,7 +160,7 @@ func (r *recorder) watch() {
 	if f.ticks || f.task == nil {
 		return
 	}
-	f.ticks, f.quiet = true, 0
+	f.ticks, f.quiet, f.pause = true, 0, tick
 	r.agent.Wake()
 	r.schedule()
 }
@@ -162,10 +171,10 @@ func (r *recorder) schedule() {
 	f := &r.fast
 	if f.timer == nil {
 		task := f.task
-		f.timer = time.AfterFunc(tick, func() { task.Post(r.tick) })
+		f.timer = time.AfterFunc(f.pause, func() { task.Post(r.tick) })
 		return
 	}
-	f.timer.Reset(tick)
+	f.timer.Reset(f.pause)
 }
 
 // tick looks at the rings. When nothing happens for a while it is not needed
@@ -173,8 +182,13 @@ func (r *recorder) schedule() {
 func (r *recorder) tick() {
 	f := &r.fast
 	r.flush()
+	if n := r.agent.Stats().Full; n != f.full {
+		f.full, f.pause = n, max(f.pause/2, shortTick)
+	} else {
+		f.pause = min(f.pause*9/8, tick)
+	}
 	n := r.events
-	if f.quiet++; n != f.last {
+	if f.quiet++; n != f.last || f.pause < tick {
 		f.quiet, f.last = 0, n
 	}
 	if f.quiet > quietTicks && f.next == len(f.stage.events) && r.agent.Idle(true) {

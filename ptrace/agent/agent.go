@@ -114,7 +114,7 @@ func (a *Agent) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
 func (a *Agent) newTask(t *ptrace.Task, e *ptrace.TaskEvent) {
 	if p := a.procs[t.PID]; p != nil {
 		if p.started {
-			p.addThread(t)
+			p.addThread(t, t)
 		}
 		return
 	}
@@ -122,6 +122,9 @@ func (a *Agent) newTask(t *ptrace.Task, e *ptrace.TaskEvent) {
 		return
 	}
 	parent := a.procs[e.Parent.PID]
+	if parent != nil && parent.shares {
+		parent = parent.host
+	}
 	if parent == nil || !parent.mapped {
 		return
 	}
@@ -130,7 +133,7 @@ func (a *Agent) newTask(t *ptrace.Task, e *ptrace.TaskEvent) {
 		same = e.Vfork
 	}
 	if same {
-		a.procs[t.PID] = &Process{a: a, PID: t.PID, shares: true, err: fmt.Errorf("%w: process %d shares its memory with another", ErrUnsupported, t.PID)}
+		a.procs[t.PID] = &Process{a: a, PID: t.PID, shares: true, host: parent, err: fmt.Errorf("%w: process %d shares its memory with another", ErrUnsupported, t.PID)}
 		parent.borrow(t)
 		return
 	}

@@ -54,8 +54,8 @@ type Record struct {
 	// Unfinished: the ioctl, or the function, was not seen to return, since
 	// the thread ended or left it by longjmp. End is when that was noticed.
 	Unfinished bool
-	// NoReturn: KindCall, and no KindReturn will follow: the thread has too many
-	// hooked calls open, or a signal handler made it while the agent was at work.
+	// NoReturn: KindCall, and no KindReturn will follow: Hook.NoReturn, or the
+	// thread has too many hooked calls open, or no ring.
 	NoReturn bool
 	// Truncated: not all memory that it refers to could be read.
 	Truncated bool

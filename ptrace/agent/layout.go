@@ -55,8 +55,8 @@ const (
 const (
 	slotRing  = 0
 	slotHead  = 8
-	slotDepth = 24
-	slotOff   = 32
+	slotDepth = 16
+	slotOff   = 24
 	slotOpen  = 64
 )
 

@@ -25,6 +25,7 @@ type Process struct {
 	mapped  bool     // its code and private memory are there
 	started bool     // it records
 	shares  bool     // it lives in another process's memory
+	host    *Process // that one
 	planned bool     // the rules are the current ones
 	gone    bool     // the process has ended
 
@@ -79,7 +80,7 @@ func (p *Process) start(t *ptrace.Task) error {
 	}
 	p.started = true
 	for _, o := range append(tasks, t) {
-		p.addThread(o)
+		p.addThread(o, t)
 	}
 	for _, slot := range p.inherited { // of threads that the child does not have
 		_ = p.write64(slotAddr+uint64(slot*slotSize)+slotDepth, 0)
@@ -348,6 +349,6 @@ func (p *Process) SetKind(fd int32, kind uint8) {
 // thread pointer then.
 func (p *Process) Update(t *ptrace.Task) {
 	if p.started && p.byTID[t.TID] == nil {
-		p.addThread(t)
+		p.addThread(t, t)
 	}
 }

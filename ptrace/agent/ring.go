@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"encoding/binary"
 	"math"
 	"slices"
@@ -21,11 +22,17 @@ type ring struct {
 	tail  uint64    // up to where they were consumed
 	pend  []pending // records that were not consumed
 	base  uint64    // number of pend[0]
+	last  int64     // the latest time of those that were
 	dead  bool      // the thread has ended: nothing changes any more
 	death int64     // when
 	over  bool      // it was dropped
 	off   bool      // the agent does not use it for now
-	spoil bool      // the program wrote garbage: it is not read any more
+	// unwritten: the record at seen has been reserved, but has no header yet. Its
+	// thread is about to write it; or has left it by longjmp, for good. Nobody waits
+	// for the one at hole.
+	unwritten bool
+	hole      uint64 // ^0: none
+	spoil     bool   // the program wrote garbage: it is not read any more
 }
 
 // pending is a record in a ring.
@@ -33,15 +40,17 @@ type pending struct {
 	pos   uint64
 	size  uint32
 	kind  uint8
-	done  bool // consumed
-	taken bool // is among Agent.ready
-	lost  bool // given up: its thread went elsewhere
-	stuck bool // about to be completed for too long: nobody waits for it
+	done  bool  // consumed
+	taken bool  // is among Agent.ready
+	lost  bool  // given up: its thread went elsewhere
+	stuck bool  // about to be completed for too long: nobody waits for it
+	end   int64 // its time, if it is taken
 	tag   any
 }
 
 // scan looks for records that were reserved since the last time.
 func (r *ring) scan() {
+	r.unwritten = false
 	if r.spoil || r.p.shared == nil {
 		return
 	}
@@ -52,9 +61,12 @@ func (r *ring) scan() {
 	}
 	for r.seen < head {
 		h := r.data[r.seen%ringSize:]
+		pos := load64(h, recPos)
+		if r.unwritten = pos != r.seen; r.unwritten {
+			break // its header is being written
+		}
 		size, kind := binary.LittleEndian.Uint32(h[recSize:]), h[recKind]
-		pos := binary.LittleEndian.Uint64(h[recPos:])
-		if pos != r.seen || size < 64 || size%64 != 0 || int(size) > len(h) || uint64(size) > head-r.seen ||
+		if size < 64 || size%64 != 0 || int(size) > len(h) || uint64(size) > head-r.seen ||
 			kind != kindPad && size < recordSize || kind < kindIoctl || kind > kindPad {
 			r.garbage()
 			return
@@ -153,82 +165,70 @@ const patience = 100e6
 // time, are in order with them.
 func (a *Agent) Collect() int64 {
 	now := nanotime()
-	blocked := false
+	limit := now
 	for try := range spins {
-		if blocked = a.look(now); !blocked {
+		if limit = a.look(now); limit >= now {
 			break
 		}
 		if try > 0 {
 			yield()
 		}
 	}
-	limit := now
 	switch {
-	case !blocked:
+	case limit >= now:
 		a.stall = 0
 	case a.stall == 0:
 		a.stall = now
-		limit = a.limit
-	case now-a.stall < patience:
-		limit = a.limit
-	default:
+	case now-a.stall >= patience:
 		a.stall = 0
 		for _, r := range a.rings {
-			for i := range r.pend {
-				r.pend[i].stuck = r.pend[i].stuck || !r.pend[i].done && r.state(&r.pend[i]) == stateEnding
-			}
+			r.giveUp()
 		}
 	}
 	a.limit = max(limit, a.limit)
-	rest := a.ready[a.next:]
-	slices.SortFunc(rest, func(x, y ready) int {
+	slices.SortFunc(a.ready[a.next:], func(x, y ready) int {
 		switch {
-		case x.end < y.end:
-			return -1
-		case x.end > y.end:
-			return 1
-		case x.r == y.r && x.number < y.number:
-			return -1
+		case x.end != y.end:
+			return cmp.Compare(x.end, y.end)
 		case x.r == y.r:
-			return 1
+			return cmp.Compare(x.number, y.number)
 		}
-		return x.r.tid - y.r.tid
+		return cmp.Compare(x.r.tid, y.r.tid)
 	})
 	return a.limit
 }
 
-// look finds the records that are complete. blocked says that some are about
-// to be, so that their times may lie before now.
-func (a *Agent) look(now int64) (blocked bool) {
+// look finds the records that are complete, and returns up to when all are
+// known: now, or a time that no record that is about to be completed can lie
+// before.
+func (a *Agent) look(now int64) (limit int64) {
+	limit = now
 	for i := 0; i < len(a.rings); i++ {
-		r := a.rings[i]
+		r, n := a.rings[i], len(a.rings)
 		r.scan()
-		if r.examine(now) {
-			blocked = true
-		}
-		if len(r.pend) == 0 || r.spoil {
-			if n := len(a.rings); r.dead {
-				r.finish()
-				i -= n - len(a.rings)
-			}
-		}
+		limit = min(limit, r.examine(now))
+		r.finish()
+		i -= n - len(a.rings)
 	}
-	return blocked
+	return limit
 }
 
-// examine moves complete records to Agent.ready.
-func (r *ring) examine(now int64) (blocked bool) {
+// examine moves complete records to Agent.ready. A record that has its time, but
+// is not complete, lies behind those of its thread that were reserved before it.
+func (r *ring) examine(now int64) (limit int64) {
+	limit = now
+	last := r.last
 	for i := range r.pend {
 		n := &r.pend[i]
 		if n.done || n.taken {
+			last = max(last, n.end)
 			continue
 		}
 		h := r.data[n.pos%ringSize:][:n.size]
-		end := int64(0)
 		switch state := r.state(n); {
 		case state == stateDone:
-			if end = int64(binary.LittleEndian.Uint64(h[recEnd:])); end > now+patience || r.dead {
-				end = min(end, now)
+			if n.end = int64(binary.LittleEndian.Uint64(h[recEnd:])); n.end > now+patience || r.dead {
+				n.end = min(n.end, now)
 			}
 		case state == stateVoid:
 			n.done = true
@@ -239,18 +239,34 @@ func (r *ring) examine(now int64) (blocked bool) {
 				n.done = true
 				continue
 			}
-			n.lost, end = true, max(r.death, r.p.a.limit)
-		case state == stateEnding:
-			blocked = blocked || !n.stuck
+			n.lost, n.end = true, max(r.death, r.p.a.limit)
+		case state == stateEnding && !n.stuck:
+			limit = min(limit, last)
 			continue
 		default:
 			continue
 		}
 		n.taken = true
-		r.p.a.ready = append(r.p.a.ready, ready{end, r, r.base + uint64(i)})
+		last = max(last, n.end)
+		r.p.a.ready = append(r.p.a.ready, ready{n.end, r, r.base + uint64(i)})
 	}
 	r.trim()
-	return blocked
+	if r.unwritten && r.hole != r.seen {
+		limit = min(limit, last)
+	}
+	return limit
+}
+
+// giveUp makes nobody wait any more for the records of a ring that are about to
+// be completed: its thread stands still, or has left them by longjmp.
+func (r *ring) giveUp() {
+	for i := range r.pend {
+		n := &r.pend[i]
+		n.stuck = n.stuck || !n.done && r.state(n) == stateEnding
+	}
+	if r.unwritten {
+		r.hole = r.seen
+	}
 }
 
 // Peek returns the end of the next record to be given out.
@@ -258,15 +274,28 @@ func (a *Agent) Peek() (end int64, ok bool) {
 	for a.next < len(a.ready) {
 		x := &a.ready[a.next]
 		if x.end > a.limit {
+			a.trim()
 			return 0, false
 		}
-		if !x.r.spoil {
+		if !x.r.spoil && x.number-x.r.base < uint64(len(x.r.pend)) {
 			return x.end, true
 		}
 		a.consume()
 	}
+	clear(a.ready)
 	a.ready, a.next = a.ready[:0], 0
+	a.trim()
 	return 0, false
+}
+
+// trim gives the room of consumed records back.
+func (a *Agent) trim() {
+	for i := 0; i < len(a.rings); i++ {
+		r, n := a.rings[i], len(a.rings)
+		r.trim()
+		r.finish()
+		i -= n - len(a.rings)
+	}
 }
 
 // Deliver gives out the record that Peek saw.
@@ -285,9 +314,8 @@ func (a *Agent) consume() {
 	a.next++
 	if i := x.number - x.r.base; i < uint64(len(x.r.pend)) {
 		x.r.pend[i].done = true
+		x.r.last = max(x.r.last, x.end)
 	}
-	x.r.trim()
-	x.r.finish()
 }
 
 // give counts a record and hands it over.

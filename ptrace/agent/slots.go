@@ -15,7 +15,9 @@ var errFull = errors.New("no slot is free")
 
 // addThread gives a stopped thread a ring. One without a thread pointer of its
 // own gets none, and stops for everything.
-func (p *Process) addThread(t *ptrace.Task) {
+//
+// System calls for it are made by, which may be another thread.
+func (p *Process) addThread(t, by *ptrace.Task) {
 	if p.byTID[t.TID] != nil || t.PID != p.PID {
 		return
 	}
@@ -30,13 +32,13 @@ func (p *Process) addThread(t *ptrace.Task) {
 	if _, ok := p.keys[tp]; ok && !p.retire(t, tp) {
 		return
 	}
-	i, err := p.freeSlot(t)
+	i, err := p.freeSlot(by)
 	if err != nil {
 		p.a.o.Logger.Debug("thread without a ring", "tid", t.TID, "err", err)
 		return
 	}
 	r := &ring{
-		p: p, slot: i, tid: t.TID, tp: tp, head: sharedRings + i*rheadSize,
+		p: p, slot: i, tid: t.TID, tp: tp, hole: ^uint64(0), head: sharedRings + i*rheadSize,
 		data: p.chunks[i/chunkSlots][i%chunkSlots*ringSize:][:ringSize:ringSize],
 	}
 	store64(p.shared, r.head, 0)

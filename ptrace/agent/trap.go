@@ -43,11 +43,35 @@ func (a *Agent) Trap(t *ptrace.Task, c *ptrace.Syscall, flush func()) {
 	}
 }
 
-// relieve makes room in a ring whose thread waits for some. If consuming did not
-// help, the ring is full of what nested signal handlers recorded while the first
-// record was still in the making; it is given up.
+// Crowded reports whether t's ring is more than half full: the reason, most
+// likely, why the agent has left an ioctl to the supervisor.
+func (p *Process) Crowded(t *ptrace.Task) bool {
+	r := p.byTID[t.TID]
+	if r == nil || r.spoil || load64(p.shared, r.head)-r.tail < ringSize/2 {
+		return false
+	}
+	p.a.stats.Full++
+	return true
+}
+
+// relieve makes room in a ring whose stopped thread waits for some. If consuming
+// did not help, the ring is full of what nested signal handlers recorded while
+// the first record was still in the making, or that was left by longjmp; it is
+// given up. What the program has spoiled is thrown away.
 func (r *ring) relieve() {
-	if r.spoil || r.seen-r.tail < ringSize/2 {
+	head := load64(r.p.shared, r.head)
+	if r.spoil {
+		r.pend, r.base = r.pend[:0], r.base+uint64(len(r.pend))
+		r.seen, r.tail, r.spoil = head, head, false
+		store64(r.p.shared, r.head+rheadTail, head)
+		return
+	}
+	for r.unwritten && r.seen < head { // a later record says where it is
+		if r.seen += 64; load64(r.data, int(r.seen%ringSize)+recPos) == r.seen {
+			r.scan()
+		}
+	}
+	if head-r.tail < ringSize/2 {
 		return
 	}
 	for i := range r.pend {
@@ -93,10 +117,14 @@ func (p *Process) called(t *ptrace.Task, addr uint64) {
 	}
 	word := func(i int) uint64 { return binary.LittleEndian.Uint64(b[8*i:]) }
 	site := word(8)
-	if site >= uint64(len(p.hooks)) {
+	hooks := p.hooks
+	if p.shares {
+		hooks = p.host.hooks
+	}
+	if site >= uint64(len(hooks)) {
 		return
 	}
-	h := p.hooks[site].hook
+	h := hooks[site].hook
 	rec := callRecord(t, h, [6]uint64{word(6), word(5), word(4), word(3), word(2), word(1)}, addr+8*9, word(9))
 	rec.NoReturn = true
 	if h.OnStop != nil && h.Stop {

@@ -8,15 +8,15 @@ import _ "embed"
 var blobCode []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "9913a8b8fc33d441155fc8b1e6759e1ff87568b730c72b27a065f28473e95aba"
+const blobStamp = "36d874656383590a410ade0c93f0f006c7ba2a5d956ab5b5aa36ed60e2c19d95"
 
 // blobSymbols are addresses in the code.
 var blobSymbols = map[string]uint64{
 	"ioctl_entry":  0x70000022,
 	"hook_entry":   0x70000049,
-	"return_entry": 0x7000007e,
-	"copy_insn":    0x7000009c,
-	"tp_insn":      0x700000a4,
+	"return_entry": 0x70000087,
+	"copy_insn":    0x700000c0,
+	"tp_insn":      0x700000c8,
 	"sys_in":       0x70000000,
 	"sys_out":      0x70002000,
 }

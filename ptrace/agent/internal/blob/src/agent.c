@@ -47,29 +47,33 @@ __asm__(
 	"	pop %r10\n	pop %r9\n	pop %r8\n	pop %rdx\n	pop %rsi\n	pop %rdi\n"
 	"	ret\n"
 
-	// At a hooked function's entry, with the number of the hook pushed.
+	// At a hooked function's entry, with the number of the hook pushed, in whose
+	// place the address to go on at is put. No register changes: within one library
+	// compilers know of a function which it leaves alone (-fipa-ra).
 	".globl hook_entry\n"
 	"hook_entry:\n"
-	"	push %rax\n	push %rdi\n	push %rsi\n	push %rdx\n	push %rcx\n	push %r8\n	push %r9\n	push %r10\n"
-	"	mov %rsp,%rdi\n"
+	"	push %rax\n	push %rdi\n	push %rsi\n	push %rdx\n	push %rcx\n	push %r8\n	push %r9\n	push %r10\n	push %r11\n"
+	"	lea 8(%rsp),%rdi\n"
 	"	push %rbp\n	mov %rsp,%rbp\n	and $-16,%rsp\n"
 	"	call agent_enter\n"
-	"	mov %rax,%r11\n"
 	"	mov %rbp,%rsp\n	pop %rbp\n"
-	"	pop %r10\n	pop %r9\n	pop %r8\n	pop %rcx\n	pop %rdx\n	pop %rsi\n	pop %rdi\n	pop %rax\n"
+	"	mov %rax,72(%rsp)\n"
+	"	pop %r11\n	pop %r10\n	pop %r9\n	pop %r8\n	pop %rcx\n	pop %rdx\n	pop %rsi\n	pop %rdi\n	pop %rax\n"
 	"	lea 8(%rsp),%rsp\n"
-	"	jmp *%r11\n"
+	"	jmp *-8(%rsp)\n"
 
-	// Where a hooked function returns to. What it returns is in rax, rdx and
-	// registers that nothing here touches.
+	// Where a hooked function returns to. The return address is put back first, so
+	// that the call is seen to be open still.
 	".globl return_entry\n"
 	"return_entry:\n"
-	"	push $0\n"
+	"	push $return_entry\n"
 	"	push %rax\n	push %rdx\n"
-	"	mov %rsp,%rdi\n"
+	"	push %rdi\n	push %rsi\n	push %rcx\n	push %r8\n	push %r9\n	push %r10\n	push %r11\n"
+	"	lea 56(%rsp),%rdi\n"
 	"	push %rbp\n	mov %rsp,%rbp\n	and $-16,%rsp\n"
 	"	call agent_leave\n"
 	"	mov %rbp,%rsp\n	pop %rbp\n"
+	"	pop %r11\n	pop %r10\n	pop %r9\n	pop %r8\n	pop %rcx\n	pop %rsi\n	pop %rdi\n"
 	"	pop %rdx\n	pop %rax\n	ret\n"
 
 	// copy(to, from, n) copies what can be read and returns what is left. The
@@ -170,9 +174,10 @@ static inline void cpy(void *to, const void *from, u64 n)
 
 static inline u64 up(u64 n, u64 to) { return (n + to - 1) & -to; }
 
-// Reserves a record of size bytes, 0 if there is no room. Its header is
-// complete before it is part of the ring. A signal handler that reserves in
-// between makes the exchange fail.
+// Reserves a record of size bytes, 0 if there is no room. A signal handler that
+// reserves in between makes the exchange fail. Only then the record is ours to
+// write; that its header is there the reader sees by its pos. All of it can be
+// seen before anything is read that comes later.
 static inline struct record *reserve(struct slot *sl, u32 size, u32 state, u32 kind, u32 nseg, u64 w4, u64 w5)
 {
 	struct rhead *h = (struct rhead *)sl->head;
@@ -189,7 +194,8 @@ static inline struct record *reserve(struct slot *sl, u32 size, u32 state, u32 k
 		}
 		if (unlikely(at + n - *(volatile u64 *)&h->tail > RING_SIZE))
 			return 0;
-		*(volatile u64 *)&r->pos = at;
+		if (!__sync_bool_compare_and_swap(&h->head, at, at + n))
+			continue;
 		*(volatile u64 *)&r->state = (u64)n << 32 | (u64)nseg << 16 | k << 8 | st;
 		if (k != K_PAD) {
 			r->args[0] = w4;
@@ -197,8 +203,7 @@ static inline struct record *reserve(struct slot *sl, u32 size, u32 state, u32 k
 			r->begin = 0;
 		}
 		barrier();
-		if (!__sync_bool_compare_and_swap(&h->head, at, at + n))
-			continue;
+		__atomic_exchange_n(&r->pos, at, __ATOMIC_SEQ_CST);
 		if (likely(k != K_PAD))
 			return r;
 	}
@@ -366,9 +371,6 @@ static inline int seen(u64 set, u64 v)
 	return 0;
 }
 
-// What lies less than this below on the stack belongs to the same one.
-#define SAME_STACK (1ul << 20)
-
 static inline u64 argument(const struct frame *f, u32 i)
 {
 	u64 v;
@@ -472,69 +474,80 @@ static void write_return(struct slot *sl, const struct open *o, u64 ret, u32 fla
 	set_state(r, DONE);
 }
 
-// Forgets calls that will not return: their frames lie below the one at sp, or
-// are it, and the return address is somebody else's now.
-static void prune(struct slot *sl, u64 sp)
+// The list of open calls. Any of this may be interrupted by a signal handler that
+// makes calls of its own: it leaves the list as it was, but for entries that were
+// free or dead, or it never comes back. So an entry, once it is valid (its sp is
+// set, and it lies below depth), never moves, and all that changes what others may
+// see is done by single stores. Entries from depth on are free, and have sp 0.
+
+static void shrink(struct slot *sl)
 {
-	u64 n = sl->depth, i, keep = 0;
-	if (n > NOPEN)
-		n = NOPEN;
-	for (i = 0; i < n; i++) {
-		struct open *o = &sl->open[i];
-		int gone = o->sp < sp && sp - o->sp < SAME_STACK;
-		if (o->sp == sp && *(u64 *)sp != (u64)return_entry)
-			gone = 1;
-		if (gone) {
-			struct open was = *o;
-			if (C->gate && sl->ring && !sl->off)
-				write_return(sl, &was, 0, F_UNFINISHED);
-			continue;
-		}
-		if (keep != i)
-			cpy(&sl->open[keep], o, sizeof *o);
-		keep++;
-	}
-	sl->depth = keep;
+	u64 d;
+	while ((d = *(volatile u64 *)&sl->depth) > 0 && (d > NOPEN || !*(volatile u64 *)&sl->open[d - 1].sp))
+		*(volatile u64 *)&sl->depth = d - 1;
 }
 
-// Makes the function return to us. 0: not possible now.
-static struct open *watch(struct slot *sl, struct frame *f, const struct hook *h)
+// Whether the return address of an open call is still in its place. It is the
+// proof that the call has not been left by longjmp, or as good as: what lies there
+// otherwise is somebody else's, and this word is in no other.
+static int in_place(const struct open *o)
 {
-	u64 sp = (u64)&f->ret, self = (u64)f;
-	struct open *o;
-	u32 i, n = 0;
-	if (sl->busy && !(sl->busy < self && self - sl->busy < SAME_STACK))
-		return 0; // a signal handler, in the midst of this; otherwise it was left by longjmp
-	sl->busy = self;
-	barrier();
-	if (sl->depth)
-		prune(sl, sp);
-	o = 0;
-	if (sl->depth < NOPEN) {
-		o = &sl->open[sl->depth];
-		o->sp = sp;
-		o->ret = f->ret;
-		o->hook = f->hook;
-		for (i = 0; i < h->nderef; i++) {
-			const struct deref *d = &h->deref[i];
-			u64 a;
-			if (!(d->flags & DEREF_OUT) || n == 4)
-				continue;
-			a = argument(f, d->arg);
-			o->out[n].addr = a ? a + d->off : 0;
-			o->out[n].len = deref_length(f, d) | (d->flags & DEREF_STRING ? 1ul << 32 : 0);
-			n++;
-		}
-		for (; n < 4; n++)
-			o->out[n].addr = 0;
-		o->begin = 0;
-		barrier();
-		sl->depth++;
-		barrier();
-		f->ret = (u64)return_entry;
+	u64 v;
+	return !copy(&v, o->sp, 8) && v == (u64)return_entry;
+}
+
+// Forgets calls that will not return, as far as a call at sp tells.
+static void prune(struct slot *sl, u64 sp, int all)
+{
+	u64 n = sl->depth, i;
+	for (i = 0; i < n && i < NOPEN; i++) {
+		struct open *o = &sl->open[i], was;
+		u64 at = *(volatile u64 *)&o->sp;
+		if (!at || (at > sp && !all))
+			continue; // an outer frame: alive
+		cpy(&was, o, sizeof was);
+		if (was.sp != at || in_place(&was) || !__sync_bool_compare_and_swap(&o->sp, at, 0))
+			continue;
+		if (C->gate && sl->ring && !sl->off)
+			write_return(sl, &was, 0, F_UNFINISHED);
 	}
-	barrier();
-	sl->busy = 0;
+	shrink(sl);
+}
+
+// Makes the function return to us. 0: not possible.
+static struct open *watch(struct slot *sl, struct frame *f, const struct hook *h, u64 begin)
+{
+	u64 sp = (u64)&f->ret, ret = f->ret, at;
+	u32 i, n;
+	struct open *o;
+	if (sl->depth >= NOPEN)
+		prune(sl, sp, 1);
+	at = *(volatile u64 *)&sl->depth;
+	if (at >= NOPEN)
+		return 0;
+	f->ret = (u64)return_entry; // first, or the call would look dead
+	o = &sl->open[at];
+	do { // a handler that comes before the second store uses the same entry
+		*(volatile u64 *)&o->sp = sp;
+		barrier();
+		*(volatile u64 *)&sl->depth = at + 1;
+		barrier();
+	} while (*(volatile u64 *)&o->sp != sp);
+	o->ret = ret;
+	o->hook = f->hook;
+	o->begin = begin;
+	for (i = n = 0; i < h->nderef && i < 8 && n < 4; i++) {
+		const struct deref *d = &h->deref[i];
+		u64 a;
+		if (!(d->flags & DEREF_OUT))
+			continue;
+		a = argument(f, d->arg);
+		o->out[n].addr = a ? a + d->off : 0;
+		o->out[n].len = deref_length(f, d) | (d->flags & DEREF_STRING ? 1ul << 32 : 0);
+		n++;
+	}
+	for (; n < 4; n++)
+		o->out[n].addr = 0;
 	return o;
 }
 
@@ -545,6 +558,8 @@ static void write_call(struct slot *sl, struct frame *f, const struct hook *h)
 	struct record *r;
 	struct open *o = 0;
 	struct seg *seg;
+	if ((h->flags & HOOK_RETURN) && sl->depth)
+		prune(sl, (u64)&f->ret, 0);
 	for (i = 0; i < h->nderef && i < 8; i++) {
 		const struct deref *d = &h->deref[i];
 		addr[i] = 0;
@@ -562,12 +577,10 @@ static void write_call(struct slot *sl, struct frame *f, const struct hook *h)
 	r = reserve_call(sl, at + words + data, K_CALL, n + !!words);
 	if (!r)
 		return;
-	if (h->flags & HOOK_RETURN)
-		o = watch(sl, f, h);
-	r->flags = o ? 0 : F_NORETURN;
 	r->begin = r->end = now();
-	if (o)
-		o->begin = r->begin;
+	if (h->flags & HOOK_RETURN)
+		o = watch(sl, f, h, r->begin);
+	r->flags = o ? 0 : F_NORETURN;
 	r->args[0] = f->rdi;
 	r->args[1] = f->rsi;
 	r->args[2] = f->rdx;
@@ -657,19 +670,15 @@ static struct open *find_open(struct slot **sl, u64 sp)
 // At the return of a hooked function.
 __attribute__((used)) void agent_leave(struct rframe *f)
 {
-	u64 sp = (u64)&f->ret, i;
+	u64 sp = (u64)&f->ret;
 	struct slot *own = find_slot(), *sl = own;
 	struct open *o = find_open(&sl, sp), was;
 	if (unlikely(!o))
 		__builtin_trap(); // nobody knows where to return to
-	sl->busy = (u64)f;
-	barrier();
 	cpy(&was, o, sizeof was);
-	for (i = o - sl->open; i + 1 < sl->depth && i + 1 < NOPEN; i++)
-		cpy(&sl->open[i], &sl->open[i + 1], sizeof was);
-	sl->depth--;
 	barrier();
-	sl->busy = 0;
+	*(volatile u64 *)&o->sp = 0;
+	shrink(sl);
 	f->ret = was.ret;
 	if (C->gate && !C->dead && own && own->ring && !own->off)
 		write_return(own, &was, f->rax, 0);

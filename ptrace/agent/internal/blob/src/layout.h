@@ -41,7 +41,7 @@ struct key {
 
 // A hooked call that has not returned.
 struct open {
-	u64 sp;  // where its return address lies
+	u64 sp;  // where its return address lies; 0: free
 	u64 ret; // what that was
 	u64 hook;
 	u64 begin;
@@ -56,10 +56,9 @@ struct open {
 struct slot {
 	u64 ring; // 0: none
 	u64 head; // address of its struct rhead
-	u64 busy; // the stack pointer of the frame that is changing what follows; 0: none
 	u64 depth;
 	u64 off; // nothing is recorded: another task with the same thread pointer lives
-	u64 pad[3];
+	u64 pad[4];
 	struct open open[NOPEN];
 };
 

@@ -1,0 +1,354 @@
+package agent
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"nvtrace/ptrace"
+)
+
+func TestLayout(t *testing.T) {
+	if !slices.Equal(layout(), blobLayout) {
+		t.Errorf("layout.go\n%#x\nlayout.h\n%#x", layout(), blobLayout)
+	}
+}
+
+// TestHookPlain checks arguments, memory and results.
+func TestHookPlain(t *testing.T) {
+	bin := compile(t, "testdata/hooks.c")
+	tr := newTracer(t)
+	tr.hooks(
+		&Hook{Name: "six", StackWords: 2}, &Hook{Name: "give"}, &Hook{Name: "dbl"}, &Hook{Name: "va"},
+		&Hook{Name: "mem", Derefs: []Deref{
+			{Arg: 0, Len: 256, CString: true, In: true},
+			{Arg: 1, Len: 64, LenArg: 4, Unit: 8, In: true},
+			{Arg: 2, Len: 32, LenArg: 4, Unit: 8, Out: true},
+		}},
+	)
+	out := tr.run(bin, "plain")
+	const want = "six 204\ngive 3 21\ndbl 6.25\nva 10\nmem 5 8\nmem 299\n"
+	if out != want {
+		t.Errorf("printed %q, want %q", out, want)
+	}
+	var names []string
+	for i := range tr.records {
+		g := &tr.records[i]
+		names = append(names, fmt.Sprint(g.name, g.Kind))
+	}
+	if s := strings.Join(names, " "); s != "six2 six3 give2 give3 dbl2 dbl3 va2 va3 mem2 mem3 mem2 mem3" {
+		t.Fatal(s)
+	}
+	six := &tr.records[0]
+	if six.Args != [6]uint64{1, 2, 3, 4, 5, 6} || len(six.Segs) != 1 || six.Segs[0].Addr != six.SP+8 ||
+		binary.LittleEndian.Uint64(six.Segs[0].In) != 7 || binary.LittleEndian.Uint64(six.Segs[0].In[8:]) != 8 || six.Caller == 0 {
+		t.Errorf("six: %+v", six)
+	}
+	if r := &tr.records[1]; r.Ret != 204 || r.SP != six.SP || r.Begin != six.Begin || r.End < r.Begin {
+		t.Errorf("six returned: %+v", r)
+	}
+	m, r := &tr.records[8], &tr.records[9]
+	if len(m.Segs) != 2 || string(m.Segs[0].In) != "hello\x00" || m.Segs[0].Len != 6 || len(m.Segs[1].In) != 32 || m.Segs[1].In[24] != 4 {
+		t.Errorf("mem: %v", m)
+	}
+	if len(r.Segs) != 1 || len(r.Segs[0].Out) != 32 || r.Segs[0].Out[24] != 8 || r.Segs[0].In != nil || r.Ret != 5 {
+		t.Errorf("mem returned: %v", r)
+	}
+	if m := &tr.records[10]; len(m.Segs[0].In) != 256 || m.Segs[0].Len != 256 || len(m.Segs[1].In) != 8 {
+		t.Errorf("mem: %v", m)
+	}
+}
+
+// nesting checks that calls and returns of each thread nest, and returns their
+// numbers.
+func (tr *tracer) nesting() (calls, returns, unfinished int) {
+	tr.t.Helper()
+	type key struct{ pid, tid int }
+	open := map[key][]*got{}
+	for i := range tr.records {
+		g := &tr.records[i]
+		k := key{g.PID, g.TID}
+		switch g.Kind {
+		case KindCall:
+			calls++
+			if !g.NoReturn {
+				open[k] = append(open[k], g)
+			}
+		case KindReturn:
+			returns++
+			if g.Unfinished {
+				unfinished++
+			}
+			n := len(open[k])
+			if n == 0 {
+				continue // of the process that it was forked from
+			}
+			// A call that was left by longjmp ends when that is noticed.
+			at := n - 1
+			for at > 0 && open[k][at].SP != g.SP {
+				at--
+			}
+			if c := open[k][at]; c.SP != g.SP || c.name != g.name || c.Caller != g.Caller || c.Begin != g.Begin {
+				for j := max(0, i-8); j < min(i+6, len(tr.records)); j++ {
+					tr.t.Logf("%d: %+v", j, tr.records[j])
+				}
+				tr.t.Fatalf("return %+v of %+v", g, c)
+			}
+			open[k] = slices.Delete(open[k], at, at+1)
+		}
+	}
+	return calls, returns, unfinished
+}
+
+func TestHookRecursion(t *testing.T) {
+	tr := newTracer(t)
+	tr.hooks(&Hook{Name: "fib"})
+	if out := tr.run(compile(t, "testdata/hooks.c"), "fib"); out != "fib 987\n" {
+		t.Error(out)
+	}
+	if calls, returns, un := tr.nesting(); calls != 3193 || returns != calls || un != 0 {
+		t.Errorf("%d calls, %d returns, %d unfinished", calls, returns, un)
+	}
+}
+
+// TestHookThreads: threads at full speed lose nothing.
+func TestHookThreads(t *testing.T) {
+	bin := compile(t, "testdata/hooks.c")
+	for _, how := range []string{"threads", "storm"} {
+		t.Run(how, func(t *testing.T) {
+			tr := newTracer(t)
+			tr.hooks(&Hook{Name: "add"})
+			out := tr.run(bin, how)
+			want := map[int]int{}
+			for line := range strings.Lines(out) {
+				var tid, n int
+				if _, err := fmt.Sscanf(line, "tid %d calls %d", &tid, &n); err != nil {
+					t.Fatalf("%q: %v", line, err)
+				}
+				want[tid] += n
+			}
+			calls, returns, _ := tr.nesting()
+			have := map[int]int{}
+			for i := range tr.records {
+				if g := &tr.records[i]; g.Kind == KindCall {
+					have[g.TID]++
+				}
+			}
+			for tid, n := range want {
+				if have[tid] != n {
+					t.Errorf("thread %d: %d of %d calls", tid, have[tid], n)
+				}
+			}
+			if calls != returns {
+				t.Errorf("%d calls, %d returns", calls, returns)
+			}
+			t.Logf("%d calls, %+v", calls, tr.a.Stats())
+		})
+	}
+}
+
+func TestHookLongjmp(t *testing.T) {
+	tr := newTracer(t)
+	tr.hooks(&Hook{Name: "call"})
+	if out := tr.run(compile(t, "testdata/hooks.c"), "longjmp"); out != "back 200 jumped 100\n" {
+		t.Error(out)
+	}
+	if calls, returns, un := tr.nesting(); calls != 300 || returns != 300 || un != 100 {
+		t.Errorf("%d calls, %d returns, %d unfinished", calls, returns, un)
+	}
+}
+
+func TestHookFibers(t *testing.T) {
+	tr := newTracer(t)
+	tr.hooks(&Hook{Name: "call"})
+	if out := tr.run(compile(t, "testdata/hooks.c"), "fibers"); out != "fibers 3\n" {
+		t.Error(out)
+	}
+	if calls, returns, _ := tr.nesting(); calls != 2 || returns != 2 {
+		t.Errorf("%d calls, %d returns", calls, returns)
+	}
+}
+
+func (tr *tracer) list(pid func(int) bool) string {
+	var s []string
+	for i := range tr.records {
+		if g := &tr.records[i]; pid(g.PID) {
+			if g.Kind == KindCall {
+				s = append(s, fmt.Sprintf("%s(%d,%d)", g.name, int64(g.Args[0])&0xffff, g.Args[1]))
+			} else {
+				s = append(s, fmt.Sprintf("=%d", g.Ret))
+			}
+		}
+	}
+	return strings.Join(s, " ")
+}
+
+// TestHookFork: a child returns through the frame that its parent has called,
+// and records on its own.
+func TestHookFork(t *testing.T) {
+	tr := newTracer(t)
+	tr.hooks(&Hook{Name: "call"}, &Hook{Name: "add"})
+	if out := tr.run(compile(t, "testdata/hooks.c"), "fork"); out != "fork 102\n" {
+		t.Error(out)
+	}
+	main := tr.res.PID
+	for i := range tr.records {
+		if tr.records[i].name == "call" {
+			tr.records[i].Args[0] = 0
+		}
+	}
+	if s := tr.list(func(p int) bool { return p == main }); s != "add(1,1) =2 call(0,5) =102 add(2,102) =104" {
+		t.Errorf("parent: %s", s)
+	}
+	if s := tr.list(func(p int) bool { return p != main }); s != "add(2,101) =103 add(101,0) =101" {
+		t.Errorf("child: %s", s)
+	}
+}
+
+func TestHookVfork(t *testing.T) {
+	tr := newTracer(t)
+	tr.hooks(&Hook{Name: "call"}, &Hook{Name: "add"})
+	if out := tr.run(compile(t, "testdata/hooks.c"), "vfork"); out != "vfork 43\nvfork 43\nvfork 43\nadd 3\n" {
+		t.Error(out)
+	}
+	calls := map[bool]int{}
+	for i := range tr.records {
+		if g := &tr.records[i]; g.Kind == KindCall {
+			calls[g.PID == tr.res.PID]++
+		}
+	}
+	if calls[true] != 4 || calls[false] != 6 {
+		t.Errorf("calls: %v", calls)
+	}
+}
+
+func TestHookThreadExit(t *testing.T) {
+	tr := newTracer(t)
+	tr.hooks(&Hook{Name: "call"}, &Hook{Name: "add"})
+	if out := tr.run(compile(t, "testdata/hooks.c"), "exit"); out != "exit 1\nexit 2\nexit 3\nadd 3\n" {
+		t.Error(out)
+	}
+	if calls, _, _ := tr.nesting(); calls != 4 {
+		t.Errorf("%d calls", calls)
+	}
+}
+
+// TestHookSignals: a handler that comes at any point makes calls of its own.
+func TestHookSignals(t *testing.T) {
+	tr := newTracer(t)
+	tr.hooks(&Hook{Name: "add"})
+	out := tr.run(compile(t, "testdata/hooks.c"), "signals")
+	var n, handled int
+	if _, err := fmt.Sscanf(out, "calls %d handled %d", &n, &handled); err != nil {
+		t.Fatalf("%q: %v", out, err)
+	}
+	calls, returns, un := tr.nesting()
+	if calls != n+handled || returns != calls || un != 0 {
+		t.Errorf("%d calls of %d, %d returns, %d unfinished", calls, n+handled, returns, un)
+	}
+	t.Logf("%d calls, %d in handlers", calls, handled)
+}
+
+// TestHookUnmapped: a library comes and goes.
+func TestHookUnmapped(t *testing.T) {
+	lib := compile(t, "testdata/twice.c", "-shared", "-fPIC")
+	tr := newTracer(t)
+	tr.hooks(&Hook{Name: "twice"})
+	if out := tr.run(compile(t, "testdata/hooks.c"), "dlclose", lib); out != "twice 42\ntwice 44\ntwice 46\n" {
+		t.Error(out)
+	}
+	if s := tr.list(func(int) bool { return true }); s != "twice(21,0) =42 twice(22,0) =44 twice(23,0) =46" {
+		var plain []string
+		for i := range tr.records {
+			plain = append(plain, fmt.Sprint(tr.records[i].Args[0], tr.records[i].Ret))
+		}
+		if len(tr.records) != 6 || tr.records[0].Args[0] != 21 || tr.records[5].Ret != 46 {
+			t.Error(s, plain)
+		}
+	}
+}
+
+func TestHookOnce(t *testing.T) {
+	tr := newTracer(t)
+	tr.hooks(&Hook{Name: "add", Once: true})
+	tr.run(compile(t, "testdata/hooks.c"), "once")
+	if calls, returns, _ := tr.nesting(); calls != 105 || returns != 105 {
+		t.Errorf("%d calls, %d returns, want 105", calls, returns)
+	}
+}
+
+// TestHookStop: OnStop is called while the function has not run.
+func TestHookStop(t *testing.T) {
+	tr := newTracer(t)
+	var stops []uint64
+	tr.hooks(&Hook{Name: "twice", Stop: true, NoReturn: true, OnStop: func(tk *ptrace.Task, p *Process, r *Record) {
+		if tk.PID != p.PID || r.TID != tk.TID {
+			t.Errorf("stopped: %+v", r)
+		}
+		stops = append(stops, r.Args[0])
+	}})
+	lib := compile(t, "testdata/twice.c", "-shared", "-fPIC")
+	tr.run(compile(t, "testdata/hooks.c"), "dlclose", lib)
+	if !slices.Equal(stops, []uint64{21, 22, 23}) || len(tr.records) != 3 {
+		t.Errorf("stops %v, %d records", stops, len(tr.records))
+	}
+}
+
+// TestHookShapes: each beginning is moved right or refused, and caught by a
+// breakpoint then, with the same records.
+func TestHookShapes(t *testing.T) {
+	bin := compile(t, "testdata/hooks.c")
+	refused := []string{"brief", "loopy"}
+	names := []string{"short1", "tiny", "tight", "brief", "ripload", "ripstore", "early", "loopy", "again", "thunk", "marked", "calls", "calls2"}
+	for _, fallback := range []bool{false, true} {
+		tr := newTracer(t)
+		next := 0
+		var failed []string
+		tr.mark = func(tk *ptrace.Task, c *ptrace.Syscall) {
+			h := &Hook{Name: names[next]}
+			next++
+			p, err := tr.a.Process(tk)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if fallback {
+				err = tr.a.HookOrBreak(tk, c.Args[3], c.Args[4], h)
+			} else {
+				err = p.Hook(tk, c.Args[3], c.Args[4], h)
+			}
+			if err != nil {
+				if !errors.Is(err, ErrUnpatchable) {
+					t.Error(err)
+				}
+				t.Log(err)
+				failed = append(failed, h.Name)
+			}
+		}
+		if out := tr.run(bin, "shapes"); out != "same 1\n" {
+			t.Error(out)
+		}
+		count := map[string]int{}
+		for i := range tr.records {
+			if g := &tr.records[i]; g.Kind == KindReturn {
+				count[g.name]++
+			}
+		}
+		// The loop of `again` begins at its entry: each round is a call.
+		const rounds = 1 + 1 + 2 + 3 + 4
+		want := 5*(len(names)-len(refused)-1) + rounds
+		if fallback {
+			want = 5*(len(names)-1) + rounds
+			if len(failed) != 0 || tr.a.Stats().Breakpoints != len(refused) {
+				t.Errorf("failed: %v, %+v", failed, tr.a.Stats())
+			}
+		} else if !slices.Equal(failed, refused) {
+			t.Errorf("refused %v, want %v", failed, refused)
+		}
+		if calls, returns, _ := tr.nesting(); calls != want || returns != want {
+			t.Errorf("%d calls, %d returns, want %d: %v", calls, returns, want, count)
+		}
+	}
+}
