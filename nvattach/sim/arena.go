@@ -239,7 +239,7 @@ func (a *Arena) Alloc(size, align uint64, name string) (emu.Region, error) {
 // is reached.
 func (a *Arena) alloc(size, align uint64, name string, kind regionKind) (*region, error) {
 	a.mu.Lock()
-	r, err := a.allocLocked(size, max(align, 256), name, kind)
+	r, err := a.allocLocked(size, align, name, kind)
 	a.mu.Unlock()
 	if err == nil && kind != deviceMemory && kind != registeredMemory && a.mapHost != nil {
 		if err = a.mapHost(r); err != nil {
@@ -254,6 +254,7 @@ func (a *Arena) allocLocked(size, align uint64, name string, kind regionKind) (*
 	if size == 0 || align&(align-1) != 0 || align > 1<<30 {
 		return nil, fmt.Errorf("allocate %d bytes aligned to %d: %w", size, align, emu.ErrInvalid)
 	}
+	align = max(align, 256)
 	if size > a.limit || a.used > a.limit-size {
 		return nil, fmt.Errorf("allocate %d bytes for %q: %w (%d of %d bytes are in use)", size, name, emu.ErrOutOfMemory, a.used, a.limit)
 	}

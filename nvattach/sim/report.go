@@ -52,6 +52,29 @@ func (f *Fault) String() string {
 	return fmt.Sprintf("process %d: %s: %v", f.PID, f.Result, f.Cause)
 }
 
+// AppendText appends the report as lines of text, for a person at the end of a run:
+// what went wrong first, then what ran.
+func (r *Report) AppendText(dst []byte) []byte {
+	for _, h := range r.Hints {
+		dst = fmt.Appendf(dst, "simulated GPU: %s\n", h)
+	}
+	for i := range r.Faults {
+		dst = fmt.Appendf(dst, "simulated GPU: %v\n", &r.Faults[i])
+	}
+	for _, m := range r.Missing {
+		dst = fmt.Appendf(dst, "simulated GPU: %s is not implemented and was called %d times; it returned 801, not supported\n", m.Name, m.Calls)
+	}
+	if r.Processes == 0 {
+		return dst
+	}
+	dst = fmt.Appendf(dst, "simulated GPU: %d × %s, processes: %d, kernels: %d\n", r.Count, r.GPU, r.Processes, len(r.Kernels))
+	for _, k := range r.Kernels {
+		dst = fmt.Appendf(dst, "  %-10v %6d launches %10d threads %12d instructions  %s\n",
+			k.Time.Round(time.Microsecond), k.Launches, k.Threads, k.Instructions, fatbin.Demangle(k.Name))
+	}
+	return dst
+}
+
 func newReport(g *GPU, count int) Report { return Report{GPU: g.Name, Count: count} }
 
 // The report holds no more than this of a kind.

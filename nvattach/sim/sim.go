@@ -121,6 +121,12 @@ func (s *Sim) prepare() error {
 			}
 		}
 	}
+	// For programs that open the libraries by the names that linkers use.
+	for link, name := range map[string]string{"libcuda.so": libraryNames[libCUDA], "libcudart.so": libraryNames[libCudart13]} {
+		if err := os.Symlink(filepath.Join(s.libs, name), filepath.Join(s.dir, link)); err != nil {
+			return err
+		}
+	}
 	path := filepath.Join(s.dir, "s")
 	if len(path) > 107 {
 		return fmt.Errorf("the path of the socket, %q, is too long for one; set TMPDIR to a shorter one", path)
@@ -151,27 +157,33 @@ func freeMemory() uint64 {
 	return 4 << 30
 }
 
-// Env returns env with what a program needs to find the simulated GPU: LD_PRELOAD,
-// before what is in it already, and NVTRACE_SIM, the socket.
+// Env returns env with what a program needs to find the simulated GPU: LD_PRELOAD
+// and LD_LIBRARY_PATH, each before what is in it already, and NVTRACE_SIM, the socket.
 func (s *Sim) Env(env []string) []string {
 	var libs []string
 	for _, name := range libraryNames {
 		libs = append(libs, filepath.Join(s.libs, name))
 	}
-	preload := strings.Join(libs, ":")
+	vars := []struct{ name, value string }{{"LD_PRELOAD=", strings.Join(libs, ":")}, {"LD_LIBRARY_PATH=", s.dir}}
 	var out []string
 	for _, v := range env {
-		if old, ok := strings.CutPrefix(v, "LD_PRELOAD="); ok {
-			if old != "" {
-				preload += ":" + old
+		kept := !strings.HasPrefix(v, "NVTRACE_SIM=")
+		for i := range vars {
+			if old, ok := strings.CutPrefix(v, vars[i].name); ok {
+				kept = false
+				if old != "" {
+					vars[i].value += ":" + old
+				}
 			}
-			continue
 		}
-		if !strings.HasPrefix(v, "NVTRACE_SIM=") {
+		if kept {
 			out = append(out, v)
 		}
 	}
-	return append(out, "LD_PRELOAD="+preload, "NVTRACE_SIM="+filepath.Join(s.dir, "s"))
+	for _, v := range vars {
+		out = append(out, v.name+v.value)
+	}
+	return append(out, "NVTRACE_SIM="+filepath.Join(s.dir, "s"))
 }
 
 // Serve answers programs until ctx ends or the simulation is closed. Kernels that

@@ -114,9 +114,9 @@ func TestEnv(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	env := s.Env([]string{"A=1", "LD_PRELOAD=/lib/mine.so", "NVTRACE_SIM=old"})
+	env := s.Env([]string{"A=1", "LD_PRELOAD=/lib/mine.so", "NVTRACE_SIM=old", "LD_LIBRARY_PATH=/lib/a"})
 	text := strings.Join(env, "\n")
-	if !strings.Contains(text, "A=1") || !strings.Contains(text, "libcudart.so.13:/lib/mine.so") || strings.Contains(text, "=old") {
+	if !strings.Contains(text, "A=1") || !strings.Contains(text, "libcudart.so.13:/lib/mine.so") || !strings.Contains(text, ":/lib/a") || strings.Contains(text, "=old") {
 		t.Errorf("environment: %q", env)
 	}
 	var dir string
@@ -252,4 +252,51 @@ func countPTX(src string, addr uint64) (string, error) {
 		}
 	}
 	return w.Source()
+}
+
+// TestRebuilt runs programs with libraries that this machine's gcc makes from the
+// sources.
+func TestRebuilt(t *testing.T) {
+	dir := t.TempDir()
+	mustRun(t, "go", "run", "./internal/mklib", "-raw", "-o", dir)
+	for _, name := range []string{"drv_vectoradd", "drv_fork"} {
+		run(t, &sim.Options{LibDir: dir}, nil, buildC(t, name)).good(t)
+	}
+}
+
+// TestLinkerName opens the driver by the name without a version.
+func TestLinkerName(t *testing.T) {
+	src := filepath.Join(t.TempDir(), "open.c")
+	if err := os.WriteFile(src, []byte(`#include <dlfcn.h>
+int main(void) { void *a = dlopen("libcuda.so", RTLD_NOW), *b = dlopen("libcuda.so.1", RTLD_NOW); return a == 0 || a != b; }
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	prog := strings.TrimSuffix(src, ".c")
+	mustRun(t, "gcc", "-o", prog, src, "-ldl")
+	if r := run(t, nil, nil, prog); r.code != 0 {
+		t.Errorf("exit status %d", r.code)
+	}
+}
+
+// TestReport checks the text at the end of a run.
+func TestReport(t *testing.T) {
+	r := run(t, nil, nil, buildC(t, "drv_errors"))
+	text := string(r.report.AppendText(nil))
+	for _, want := range []string{
+		"CUDA_ERROR_ILLEGAL_ADDRESS: kernel vectorAdd: ", "st.global.f32 [%rd7], %f3;: thread (0,0,0) of block (0,0,0): illegal address: 0x8",
+		"1 × NVIDIA H200, processes: 1, kernels: 1", "2 launches         64 threads", "PTX that can't be parsed: ",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the report lacks %q:\n%s", want, text)
+		}
+	}
+}
+
+// TestDevices runs a program on each described GPU, and on four of them.
+func TestDevices(t *testing.T) {
+	prog := buildC(t, "drv_vectoradd")
+	for _, g := range sim.GPUs() {
+		run(t, &sim.Options{GPU: g, Count: 4}, nil, prog).good(t)
+	}
 }
