@@ -2,20 +2,24 @@ package capture_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"nvtrace/nvattach/capture"
+	"nvtrace/ptrace"
 	"nvtrace/traces"
 )
 
@@ -261,5 +265,64 @@ func TestNoted(t *testing.T) {
 		if lie != (len(gaps) == 1 && strings.Contains(gaps[0], "the interposer saw process")) || len(loads) != 1 {
 			t.Errorf("lie %v, %d loads: gaps %q", lie, len(loads), gaps)
 		}
+	}
+}
+
+// TestAttach: in a process that runs already, what it loads from now on is
+// captured, and it is said that this is not all.
+func TestAttach(t *testing.T) {
+	p := needPrograms(t)
+	_ = os.Remove(p.log)
+	cmd := exec.Command(p.routes, "wait")
+	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+p.dir)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	said, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := said.Read(make([]byte, 8)); err != nil {
+		t.Fatal(err)
+	}
+	out := new(outcome)
+	c := capture.New(&capture.Options{Emit: func(ev *traces.Event) { out.events = append(out.events, ev.Clone()) }}, 1)
+	attached := &once{Handler: c, then: func() { in.Close() }}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	res, err := ptrace.Attach(ctx, cmd.Process.Pid, &ptrace.Options{Rules: c.Rules(), NoSignals: true}, attached)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	_ = cmd.Wait() // the tracer has waited for it
+	if !res.Ended || res.Status != 0 {
+		t.Errorf("ended with %#x", res.Status)
+	}
+	want := map[string]int{sum([]byte(ptxText)): 1}
+	if got := out.images(); !maps.Equal(got, want) {
+		t.Errorf("captured %v, want %v", got, want)
+	}
+	if gaps := out.texts(traces.KindGap); len(gaps) != 1 || !strings.Contains(gaps[0], "before nvtrace attached") {
+		t.Errorf("gaps: %q", gaps)
+	}
+}
+
+// once is a handler that does something after the first task was reported.
+type once struct {
+	ptrace.Handler
+	then func()
+	done bool
+}
+
+func (o *once) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
+	o.Handler.Task(t, e)
+	if !o.done {
+		o.done = true
+		o.then()
 	}
 }

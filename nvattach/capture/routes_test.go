@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,8 +32,12 @@ type programs struct {
 	linked  string // linked with the driver
 	static  string // "": a static program can't be built here
 	tiny    string // a driver that needs no relocations
+	self    string // a program that has the driver in itself
 	problem string
 }
+
+// programDir is the folder of the programs, once there is one.
+var programDir atomic.Pointer[string]
 
 var buildOnce = sync.OnceValues(compilePrograms)
 
@@ -45,13 +50,15 @@ func compilePrograms() (*programs, error) {
 	if err != nil {
 		return nil, err
 	}
+	programDir.Store(&dir)
 	p := &programs{dir: dir, log: filepath.Join(dir, "log"), routes: filepath.Join(dir, "routes"), linked: filepath.Join(dir, "linked")}
 	const src = "../../examples/cuda/routes/"
 	lib := filepath.Join(dir, "libcuda.so.1")
-	p.tiny = filepath.Join(dir, "tiny.so")
+	p.tiny, p.self = filepath.Join(dir, "tiny.so"), filepath.Join(dir, "self")
 	steps := [][]string{
 		{"-shared", "-fPIC", "-nostdlib", "-o", p.tiny, "testdata/tiny.c"},
 		{"-shared", "-fPIC", "-Wl,--build-id", "-Wl,-soname,libcuda.so.1", "-DLOG=\"" + p.log + "\"", "-o", lib, "testdata/fakecuda.c"},
+		{"-rdynamic", "-fno-inline", "-DSELF", "-DLOG=\"" + p.log + "\"", "-o", p.self, "testdata/fakecuda.c"},
 		{"-shared", "-fPIC", "-o", filepath.Join(dir, "libneed.so"), src + "need.c", lib},
 		{"-o", p.routes, src + "routes.c", "-ldl", "-lpthread"},
 		{"-DLINKED", "-o", p.linked, src + "routes.c", lib, "-ldl", "-lpthread"},
@@ -70,8 +77,8 @@ func compilePrograms() (*programs, error) {
 
 func TestMain(m *testing.M) {
 	status := m.Run()
-	if p, err := buildOnce(); err == nil && p.dir != "" {
-		os.RemoveAll(p.dir)
+	if dir := programDir.Load(); dir != nil {
+		os.RemoveAll(*dir)
 	}
 	os.Exit(status)
 }
@@ -260,6 +267,7 @@ func routeTests(p *programs, file string) []routeTest {
 		{"cuLibraryLoadFromFile", []string{p.routes, "libfile", file}, 1, 1},
 		{"cuLinkAddData", []string{p.routes, "link"}, 2, 1},
 		{"cuLinkAddFile", []string{p.routes, "link", file}, 2, 1},
+		{"a driver within the program", []string{p.self}, 1, 1},
 		{"cuLaunchKernelEx", []string{p.routes, "launch-ex"}, 1, 1},
 		{"cuGraphAddKernelNode_v2", []string{p.routes, "launch-graph"}, 1, 1},
 		{"the driver is closed and opened again", []string{p.routes, "reopen"}, 4, 4},

@@ -519,6 +519,14 @@ static int run(const char *route, const char *file) {
 		use(m);
 		return 0;
 	}
+	if (!strcmp(route, "wait")) { // for a tracer to attach meanwhile
+		char c;
+		once(ptx);
+		puts("ready");
+		fflush(stdout);
+		if (read(0, &c, 1) < 0)
+			return 9;
+	}
 	if (!strncmp(route, "launch-", 7))
 		return other_launch(route + 7);
 	if (!strcmp(route, "overwrite"))

@@ -274,3 +274,11 @@ CUresult cuGetProcAddress_v2(const char *name, void **p, int version, unsigned l
 			return *p = known[i].p, *status = 0, OK;
 	return *status = 1, NOT_FOUND;
 }
+
+#ifdef SELF
+int main(void) {
+	struct module *m;
+	struct function *f;
+	return cuModuleLoadData(&m, "// PTX\n") || cuModuleGetFunction(&f, m, "nothing") || cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0);
+}
+#endif
