@@ -28,6 +28,11 @@ func (p *process) noteKernel(handle uint64, o *origin) {
 	if handle == 0 || len(p.kernels) >= maxHandles {
 		return
 	}
+	if old := p.kernels[handle]; old != nil && !old.same(o) {
+		for _, f := range p.renewed {
+			f()
+		}
+	}
 	p.kernels[handle] = o
 }
 
@@ -174,6 +179,10 @@ func (c *Capture) hookLaunch(t *ptrace.Task, addr, size uint64, h *hook) {
 	p, err := c.o.Agent.Process(t)
 	if err == nil {
 		err = p.Hook(t, addr, size, k)
+	}
+	if err == nil && k.Once {
+		s := c.process(t)
+		s.renewed = append(s.renewed, func() { p.Forget(k) })
 	}
 	if err != nil {
 		c.log.Debug("launches stop the program", "function", h.name(), "pid", t.PID, "err", err)

@@ -53,6 +53,7 @@ type process struct {
 	modules  map[uint64]*origin // modules and libraries by handle
 	kernels  map[uint64]*origin // kernels and functions by handle
 	launched map[uint64]*origin // what was launched, with where it came from then
+	renewed  []func()           // called when a handle gets another meaning
 	said     map[string]bool    // kernels of images that an event told of
 	kept     map[uint64][]*placement
 	arena    *chunk

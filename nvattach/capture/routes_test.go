@@ -267,6 +267,7 @@ func routeTests(p *programs, file string) []routeTest {
 		{"cuLibraryLoadFromFile", []string{p.routes, "libfile", file}, 1, 1},
 		{"cuLinkAddData", []string{p.routes, "link"}, 2, 1},
 		{"cuLinkAddFile", []string{p.routes, "link", file}, 2, 1},
+		{"handles that mean something else later", []string{p.routes, "many"}, 20, 20},
 		{"a driver within the program", []string{p.self}, 1, 1},
 		{"cuLaunchKernelEx", []string{p.routes, "launch-ex"}, 1, 1},
 		{"cuGraphAddKernelNode_v2", []string{p.routes, "launch-graph"}, 1, 1},

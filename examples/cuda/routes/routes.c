@@ -519,6 +519,14 @@ static int run(const char *route, const char *file) {
 		use(m);
 		return 0;
 	}
+	if (!strcmp(route, "many")) { // modules one after the other; the driver may use a handle again
+		char text[sizeof ptx + 32];
+		for (int i = 0; i < 20; i++) {
+			sprintf(text, "%s// module %d\n", ptx, i);
+			once(text);
+		}
+		return 0;
+	}
 	if (!strcmp(route, "wait")) { // for a tracer to attach meanwhile
 		char c;
 		once(ptx);
