@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"math/bits"
+	"strconv"
 )
 
 // alignOf is the alignment of the values of a map.
@@ -67,11 +68,11 @@ func (a *analysis) bounds(s *state, i int, acc access, r uint8, v val, off int64
 	acc.align = at.align(acc.align)
 	last := int64(acc.object - acc.size)
 	outside := func() (access, error) {
-		where := "bytes " + signedText(at.smin)
+		where := strconv.FormatInt(at.smin, 10)
 		if at.smin != at.smax {
 			where += " or more"
 		}
-		return acc, a.refuse(i, "", "%d bytes at %s of %s, which has %d", acc.size, where, v.kind, acc.object)
+		return acc, a.refuse(i, "", "%d bytes at offset %s of %s, which has %d", acc.size, where, v.kind, acc.object)
 	}
 	switch {
 	case at.smin >= 0 && at.smax <= last:
@@ -91,22 +92,6 @@ func (a *analysis) bounds(s *state, i int, acc access, r uint8, v val, off int64
 		s.frames[a.ops[i].depth].regs[r].n = n.sub(constNum(uint64(off)))
 	}
 	return acc, nil
-}
-
-func signedText(v int64) string {
-	const digits = "0123456789"
-	if v == 0 {
-		return "0"
-	}
-	u, sign := uint64(v), ""
-	if v < 0 {
-		u, sign = -u, "-"
-	}
-	var out []byte
-	for ; u > 0; u /= 10 {
-		out = append([]byte{digits[u%10]}, out...)
-	}
-	return sign + string(out)
 }
 
 // accessContext checks a load from the context.

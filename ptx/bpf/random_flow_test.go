@@ -218,7 +218,8 @@ func batch(tb testing.TB, seed uint64, n int) (list []*sample, before []*world, 
 	for i := range uint64(n) {
 		s, err := newSample(tb, seed+i, len(list))
 		if err != nil {
-			refused[err.Error()]++
+			why := err.(*RefusedError)
+			refused[why.Text+": "+why.Reason]++
 			continue
 		}
 		list, before, codes = append(list, s), append(before, newWorld(len(list))), append(codes, s.code)

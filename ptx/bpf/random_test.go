@@ -231,6 +231,13 @@ func (g *generator) arithmetic() {
 	}
 }
 
+// storeImm is asm.StoreImm, with 8 bytes too.
+func storeImm(dst asm.Register, off int16, v int64, size asm.Size) asm.Instruction {
+	i := asm.StoreImm(dst, off, v, asm.Word)
+	i.OpCode = i.OpCode.SetSize(size)
+	return i
+}
+
 var sizes = []asm.Size{asm.Byte, asm.Half, asm.Word, asm.DWord}
 
 // slot is a place for numbers on the stack: bytes -512 to -65.
@@ -257,7 +264,7 @@ func (g *generator) stack() {
 	case 0, 1:
 		g.emit(asm.StoreMem(base, off, g.source(), size))
 	case 2:
-		g.emit(asm.StoreImm(base, off, int64(g.imm32()), size))
+		g.emit(storeImm(base, off, int64(g.imm32()), size))
 	case 3:
 		r := g.free()
 		g.emit(asm.LoadMem(asm.Register(r), base, off, size))
@@ -386,6 +393,12 @@ func (g *generator) memory() {
 		if g.r.IntN(2) == 0 {
 			mask = 31 // may be outside
 		}
+		c := g.pick("c")
+		if c < 0 || r == c {
+			return
+		}
+		g.emit(asm.LoadMem(d, asm.Register(c), 0, asm.DWord), asm.RSh.Imm(d, int32(g.r.IntN(60)))) // not known before
+		i = d
 		switch g.r.IntN(3) {
 		case 0:
 			g.emit(asm.Mov.Reg(d, i), asm.And.Imm(d, mask), asm.Add.Reg(d, base))
@@ -402,7 +415,7 @@ func (g *generator) memory() {
 	case 0:
 		g.emit(asm.StoreMem(base, off, g.source(), size))
 	case 1:
-		g.emit(asm.StoreImm(base, off, int64(g.imm32()), size))
+		g.emit(storeImm(base, off, int64(g.imm32()), size))
 	default:
 		r := g.free()
 		if size != asm.DWord && g.r.IntN(3) == 0 {
@@ -414,7 +427,7 @@ func (g *generator) memory() {
 	}
 	if g.r.IntN(6) == 0 { // read-only data
 		r := g.free()
-		g.emit(direct(asm.Register(r), mapRodata, 8), asm.LoadMem(asm.Register(r), asm.Register(r), int16(g.r.IntN(8)), size))
+		g.emit(direct(asm.Register(r), mapRodata, 8), asm.LoadMem(asm.Register(r), asm.Register(r), int16(g.r.IntN(5)), size))
 		g.regs[r] = gen{kind: 's'}
 	}
 }

@@ -30,8 +30,8 @@ const (
 )
 
 const (
-	worldResult = 0    // where a program's result goes
-	worldEarly  = 8    // 1 if it was ended early
+	worldResult = 0 // where a program's result goes
+	worldEarly  = 8 // 1 if it was ended early
 	worldSize   = 0x300
 	worldBase   = 0x5_0000_0000 // address of a world for the interpreter
 )
@@ -200,11 +200,11 @@ func (w *world) output(in *Interpreter, a [5]uint64) (uint64, error) {
 		sum = sum*31 + uint64(b)
 	}
 	var b [8]byte
-	if err := in.ReadMem((worldBase + uint64(w.at[mapData]))+56, b[:]); err != nil {
+	if err := in.ReadMem((worldBase+uint64(w.at[mapData]))+56, b[:]); err != nil {
 		return 0, err
 	}
 	binary.LittleEndian.PutUint64(b[:], binary.LittleEndian.Uint64(b[:])+sum)
-	return sum, in.WriteMem((worldBase + uint64(w.at[mapData]))+56, b[:])
+	return sum, in.WriteMem((worldBase+uint64(w.at[mapData]))+56, b[:])
 }
 
 // Records are in the map wide: always its first value. .data+48 counts those
@@ -213,7 +213,9 @@ func (w *world) emitReserve(g *Gen, _ *Call) (ptx.Arg, error) {
 	return g.Address(w.addr(mapWide, 0)), nil
 }
 
-func (w *world) reserve(*Interpreter, [5]uint64) (uint64, error) { return (worldBase + uint64(w.at[mapWide])), nil }
+func (w *world) reserve(*Interpreter, [5]uint64) (uint64, error) {
+	return (worldBase + uint64(w.at[mapWide])), nil
+}
 
 func (w *world) emitSubmit(g *Gen, _ *Call) (ptx.Arg, error) {
 	at := g.Address(w.addr(mapData, 48))
@@ -229,11 +231,11 @@ func (w *world) emitRelease(g *Gen, _ ptx.Arg) error {
 
 func (w *world) submit(in *Interpreter, _ [5]uint64) (uint64, error) {
 	var b [4]byte
-	if err := in.ReadMem((worldBase + uint64(w.at[mapData]))+48, b[:]); err != nil {
+	if err := in.ReadMem((worldBase+uint64(w.at[mapData]))+48, b[:]); err != nil {
 		return 0, err
 	}
 	b[0]++
-	return 0, in.WriteMem((worldBase + uint64(w.at[mapData]))+48, b[:])
+	return 0, in.WriteMem((worldBase+uint64(w.at[mapData]))+48, b[:])
 }
 
 func emitPrint(g *Gen, c *Call) (ptx.Arg, error) {
