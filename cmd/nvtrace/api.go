@@ -1,9 +1,11 @@
 package main
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"nvtrace/fatbin"
@@ -64,6 +66,40 @@ func (s *logSink) showAPI(libs api.Selection) {
 	a := s.traceAPI()
 	a.shown, a.libs = true, libs
 	a.style = api.Style{Color: s.opts != nil && s.opts.Color, Demangle: fatbin.Demangle}
+}
+
+// appendJSON adds to an event's line of JSON what is known of library calls:
+// "during" are the calls that it happened in, the outermost first; "decoded" is
+// a call, or what came of it, in words.
+func (a *apiTrace) appendJSON(line []byte, ev *traces.Event) []byte {
+	f := a.current
+	end := len(line) - len("}\n")
+	if f == nil || end < 0 || string(line[end:]) != "}\n" {
+		return line
+	}
+	var more struct {
+		During  []string `json:"during,omitempty"`
+		Decoded string   `json:"decoded,omitempty"`
+	}
+	outer := f
+	switch ev.Kind {
+	case traces.KindCall:
+		a.text = api.AppendCall(a.text[:0], f, ev, &a.tracker.Names, &a.style)
+		more.Decoded, outer = string(a.text), f.Parent
+	case traces.KindReturn:
+		a.text = api.AppendReturn(a.text[:0], f, ev, &a.style)
+		more.Decoded, outer = strings.TrimLeft(string(a.text), " ="), f.Parent
+	}
+	for ; outer != nil; outer = outer.Parent {
+		more.During = append(more.During, outer.Name)
+	}
+	slices.Reverse(more.During)
+	b, err := json.Marshal(&more)
+	if err != nil || len(b) <= len("{}") {
+		return line
+	}
+	line = append(line[:end], ',')
+	return append(append(line, b[1:]...), '\n')
 }
 
 // finish prints and counts the calls that were open when a recording ended

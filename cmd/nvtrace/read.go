@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"nvtrace/ioctl"
+	"nvtrace/nvattach/api"
 	"nvtrace/rm"
 	"nvtrace/traces"
 )
@@ -191,11 +192,15 @@ func exportVerb(e *env, args, command []string) int {
 		_, err = w.Write(traces.AppendHeader(nil, &r.Header))
 	}
 	picture, finish := newView(format, w, &r.Header, d)
+	calls := &apiTrace{tracker: api.NewTracker()}
 	damage := each(r, e.notice, func(ev *traces.Event) {
 		if err != nil {
 			return
 		}
 		c := d.Decode(ev)
+		if format == "jsonl" {
+			calls.take(ev)
+		}
 		wanted := filter.Match(ev, &c)
 		switch {
 		case picture != nil && wanted:
@@ -209,7 +214,7 @@ func exportVerb(e *env, args, command []string) int {
 		case format == "raw":
 			buf = traces.AppendEvent(buf[:0], ev)
 		default:
-			buf = d.AppendJSON(buf[:0], ev, &c)
+			buf = calls.appendJSON(d.AppendJSON(buf[:0], ev, &c), ev)
 		}
 		_, err = w.Write(buf)
 	})
