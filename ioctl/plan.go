@@ -42,7 +42,7 @@ const (
 )
 
 // maxPlain is the longest argument that a plan has.
-const maxPlain = 8 << 10
+const maxPlain = 16 << 10
 
 // NewPlan makes the plan for a driver's tables. brief is as in
 // [Watcher.SetBrief].

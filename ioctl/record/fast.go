@@ -54,7 +54,7 @@ type fast struct {
 	ticks  bool // the timer runs
 	pause  time.Duration
 	full   uint64 // Stats.Full at the last tick
-	quiet  int  // ticks without a record
+	quiet  int    // ticks without a record
 	last   uint64
 	giving bool // events are being given out in order
 }

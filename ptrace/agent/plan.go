@@ -59,7 +59,7 @@ const (
 const (
 	NoField     = 0xff
 	MaxFollow   = 64       // bytes of an argument with a pointer that is followed
-	MaxArgument = 8 << 10  // bytes of an argument without
+	MaxArgument = 16 << 10 // bytes of an argument without
 	MaxLength   = 16 << 10 // bytes behind a pointer
 )
 
