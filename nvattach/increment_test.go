@@ -51,3 +51,24 @@ func TestAtomicIncrements(t *testing.T) {
 		}
 	}
 }
+
+func TestSplitPaths(t *testing.T) {
+	r := newRig(t, nil, object(t, "paths"))
+	q := r.plan.Programs[0]
+	if q.Report.Insns <= len(q.Insns) {
+		t.Errorf("%d instructions of %d: no path was split, so this tests nothing", q.Report.Insns, len(q.Insns))
+	}
+	// One thread of each key, as the program itself is not atomic.
+	w := r.weave(vectorAdd)
+	for range 3 {
+		r.runAdd(w.Text, 1, 4)
+	}
+	for _, row := range r.table("totals").Rows {
+		if k, v := uint64(le32(row.Key)), le64(row.Value); v != 3*k {
+			t.Errorf("key %d: %d, want %d", k, v, 3*k)
+		}
+	}
+	if n := len(r.table("totals").Rows); n != 4 {
+		t.Errorf("%d keys, want 4", n)
+	}
+}

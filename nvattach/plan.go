@@ -155,12 +155,12 @@ func (u *unit) verify(prog *Program, env *bpf.Env, racy bool) (*PlannedProgram, 
 		insns, n = atomicIncrements(prog.Insns, u.obj, env.Helpers)
 	}
 	var err error
-	q.verified, err = bpf.Verify(&bpf.Program{Name: prog.Name, Insns: insns}, env)
+	q.verified, err = prove(prog.Name, insns, env)
 	if err != nil && n > 0 {
 		// An increment that may not be atomic, of a context for instance, is
 		// refused for what the program says itself.
 		insns, n = prog.Insns, 0
-		q.verified, err = bpf.Verify(&bpf.Program{Name: prog.Name, Insns: insns}, env)
+		q.verified, err = prove(prog.Name, insns, env)
 	}
 	q.Increments = n
 	if err != nil {
