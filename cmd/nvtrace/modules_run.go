@@ -73,7 +73,7 @@ func (c *moduleCapture) extend(r *record.Recorder) record.Extension {
 	}
 	at := capture.New(&c.opts, record.ExtensionClass)
 	c.capture.Store(at)
-	return record.Extension{Rules: at.Rules(), Handler: at}
+	return record.Extension{Rules: at.Rules(), Handler: at, Finish: at.Finish}
 }
 
 // noted passes what the interposer saw. It may be called from any goroutine; the

@@ -25,6 +25,9 @@ type Extension struct {
 	// beginning, exec and stops the recorder knows before the extension, of its
 	// end after, so that events that the handler emits are in order.
 	Handler ptrace.Handler
+	// Finish, if not nil, is called once, when everything has ended and all records
+	// of hooks were given out. It may still emit events.
+	Finish func()
 }
 
 // Recorder is the recording that an [Extension] watches beside. Its methods may
@@ -85,6 +88,9 @@ func (r *recorder) extend() (ptrace.Handler, error) {
 		return nil, err
 	}
 	for _, e := range list {
+		if e.Finish != nil {
+			r.ends = append(r.ends, e.Finish)
+		}
 		o.Ptrace.Rules = append(o.Ptrace.Rules, e.Rules...)
 	}
 	return m, nil

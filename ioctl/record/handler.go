@@ -34,6 +34,7 @@ type recorder struct {
 	nextFile uint32
 	events   uint64
 	bytes    uint64
+	ends     []func() // of extensions
 	path     [maxPath]byte
 	scratch  traces.Event
 	mem      memory

@@ -105,6 +105,10 @@ func run(o *Options, trace func(ptrace.Handler, *ptrace.Options) (*ptrace.Result
 		res = new(ptrace.Result)
 	}
 	r.finish()
+	for _, end := range r.ends {
+		end()
+	}
+	r.finish() // what they had to say
 	cost := traces.Cost{
 		Stops: res.Stops, Events: r.events, Bytes: r.bytes,
 		TracerCPU: processCPU() - cpu, Wall: time.Since(started).Nanoseconds(),

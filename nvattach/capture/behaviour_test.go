@@ -298,6 +298,7 @@ func TestAttach(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.Finish()
 	c.Close()
 	_ = cmd.Wait() // the tracer has waited for it
 	if !res.Ended || res.Status != 0 {

@@ -92,8 +92,6 @@ type Capture struct {
 	procs   map[*ptrace.Process]*process
 	pids    map[int]*process // by process id, for what comes late
 	threads map[*ptrace.Task]*thread
-	live    int // tasks
-	over    bool
 
 	ev     traces.Event
 	gaps   map[string]bool
@@ -209,7 +207,6 @@ func (c *Capture) Exit(t *ptrace.Task, s *ptrace.Syscall) {
 func (c *Capture) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
 	switch e.Kind {
 	case ptrace.TaskNew:
-		c.live++
 		c.begin(t, e)
 	case ptrace.TaskExec:
 		c.execed(t)
@@ -217,9 +214,6 @@ func (c *Capture) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
 		c.ended(t)
 		if t.TID == t.PID && !e.Replaced {
 			c.buried(t)
-		}
-		if c.live--; c.live == 0 {
-			c.Finish()
 		}
 	}
 }

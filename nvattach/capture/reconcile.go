@@ -101,13 +101,9 @@ func (f *pinnedFile) changed() bool {
 	return unix.Fstat(f.fd, &st) != nil || keyOf(&st) != f.key
 }
 
-// Finish reconciles what the layers saw, and says what disagrees. It is called
-// when the last task has ended, and does nothing when it is called again.
+// Finish reconciles what the layers saw, and says what disagrees. It must be called
+// once, when the program has ended and all that was recorded of it was delivered.
 func (c *Capture) Finish() {
-	if c.over {
-		return
-	}
-	c.over = true
 	if c.o.Settle != nil {
 		c.o.Settle()
 	}

@@ -48,7 +48,7 @@ func traceRecorded(t *testing.T, p *programs, o *capture.Options, argv ...string
 			opts := *o
 			opts.Emit, opts.Now, opts.Agent = r.Emit, r.Now, r.Agent()
 			c = capture.New(&opts, record.ExtensionClass)
-			return []record.Extension{{Rules: c.Rules(), Handler: c}}, nil
+			return []record.Extension{{Rules: c.Rules(), Handler: c, Finish: c.Finish}}, nil
 		},
 	})
 	if err != nil {

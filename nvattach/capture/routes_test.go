@@ -157,6 +157,7 @@ func traceWith(t *testing.T, p *programs, o *capture.Options, made func(*capture
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.Finish()
 	out.status, out.stats, out.elapsed = res.Status, c.Stats(), time.Since(began)
 	out.driver, out.lines = readLog(t, p.log)
 	return out
