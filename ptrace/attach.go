@@ -268,7 +268,7 @@ func (tr *tracer) unbreak(t *Task, s *stop) bool {
 		t.brk = nil
 		return true
 	}
-	if len(mem.tombs) == 0 {
+	if len(mem.tombs) == 0 || s.kind == stopExec {
 		return true
 	}
 	t.leaveCopy()

@@ -296,19 +296,25 @@ func TestBreakStorm(t *testing.T) {
 // TestBreakEnd: the process execs, exits and is killed while its threads are at
 // breakpoints.
 func TestBreakEnd(t *testing.T) {
-	for _, args := range [][]string{{"thread_exec"}, {"killed"}, {"killed", "kill"}} {
+	for _, args := range [][]string{{"thread_exec"}, {"thread_exec", "spin"}, {"killed"}, {"killed", "kill"}} {
 		ways(t, func(t *testing.T, o *Options) {
 			for range 5 {
 				b := newBreaker(t, "f_push")
+				n := 0
 				b.fn = func(task *Task, _ *Breakpoint) {
 					if err := task.OnReturn(func(*Task, uint64) {}); err != nil && !errors.Is(err, ErrGone) {
 						t.Error(err)
+					}
+					if n++; n%3 == 0 {
+						if pid, err := task.Syscall(unix.SYS_GETPID); err != nil && !errors.Is(err, ErrGone) || err == nil && int(pid) != task.PID {
+							t.Error(pid, err)
+						}
 					}
 				}
 				got, _ := b.run(t, o, args...)
 				want := unix.WaitStatus(0)
 				switch {
-				case len(args) == 2:
+				case args[len(args)-1] == "kill":
 					want = unix.WaitStatus(unix.SIGKILL)
 				case args[0] == "killed":
 					want = 5 << 8

@@ -35,28 +35,53 @@ var uncallable = []string{
 	"clone", "clone3", "fork", "vfork", "execve", "execveat", "exit", "exit_group", "rt_sigreturn", "restart_syscall",
 }
 
-// await waits for the next stop of a task that was let run. If that is its end,
+// await waits for the next stop of a task that was let run. If it ends instead,
 // the error matches ErrGone, and the main loop hears of it later.
+//
+// It waits for all tasks, and keeps what others report for the main loop. To wait
+// for this one alone would be wrong: the end of a main thread is reported only
+// when the others' ends have been, and an execve of another thread waits for
+// those, too.
 func (t *Task) await() (unix.WaitStatus, error) {
-	var st unix.WaitStatus
-	_, e := waitAny(t.TID, &st)
-	for e == unix.EINTR {
-		_, e = waitAny(t.TID, &st)
+	for {
+		var st unix.WaitStatus
+		tid, e := waitAny(-1, &st)
+		switch {
+		case e == unix.EINTR:
+			continue
+		case e != 0:
+			return 0, fmt.Errorf("wait for %d: %w (%w)", t.TID, ErrGone, e)
+		case tid != t.TID:
+			t.tr.queue(tid, st)
+			continue
+		}
+		// An execve here is another thread's, which has killed t and taken its id.
+		if s := classify(st); s.ended() || s.kind == stopExec {
+			t.tr.queue(tid, st)
+			t.dead = true
+			return 0, fmt.Errorf("wait for %d: %w", t.TID, ErrGone)
+		}
+		t.tr.res.Stops++
+		return st, nil
 	}
-	if e != 0 {
-		return 0, fmt.Errorf("wait for %d: %w (%w)", t.TID, ErrGone, e)
-	}
-	if classify(st).ended() {
-		t.tr.queue(t, st)
-		return 0, fmt.Errorf("wait for %d: %w", t.TID, ErrGone)
-	}
-	t.tr.res.Stops++
-	return st, nil
 }
 
 // queue keeps a stop or an end for the main loop. The task stays as it is until
 // then.
-func (tr *tracer) queue(t *Task, st unix.WaitStatus) {
-	t.queued, t.dead = true, classify(st).ended()
-	tr.pending = append(tr.pending, waited{t.TID, st})
+func (tr *tracer) queue(tid int, st unix.WaitStatus) {
+	if t := tr.tasks[tid]; t != nil {
+		t.queued, t.dead = true, classify(st).ended()
+	}
+	tr.pending = append(tr.pending, waited{tid, st})
+}
+
+// unqueue takes back what is kept about a task.
+func (tr *tracer) unqueue(tid int) (st unix.WaitStatus, ok bool) {
+	for i, w := range tr.pending {
+		if w.tid == tid {
+			tr.pending = slices.Delete(tr.pending, i, i+1)
+			return w.status, true
+		}
+	}
+	return 0, false
 }

@@ -84,7 +84,7 @@ func (t *Task) leaveCopy() {
 	}
 	r.SetIP(st.behind(off))
 	if t.setRegs(&r) == 0 && off == 0 && st.live() {
-		t.skip = st.addr
+		t.skip, s.skips = st.addr, true
 	}
 }
 

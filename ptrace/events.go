@@ -194,9 +194,11 @@ func (tr *tracer) onFork(t *Task, kind stopKind) {
 // await waits for the first stop of a new task. That comes at once: nothing but
 // its death can come between.
 func (tr *tracer) await(tid int) *Task {
-	var st unix.WaitStatus
-	for {
-		r, e := waitAny(tid, &st)
+	st, known := tr.unqueue(tid)
+	for !known {
+		var r int
+		var e unix.Errno
+		r, e = waitAny(tid, &st)
 		if e == unix.EINTR {
 			continue
 		}

@@ -31,19 +31,29 @@ func (t *Task) borrow(f func(in *injection) error) error {
 	if t.at == placeNone {
 		return fmt.Errorf("system call in %d: %w", t.TID, ErrState)
 	}
+	if t.replaced() {
+		return in.fail("stop", unix.ESRCH)
+	}
 	if e := sigmask(unix.PTRACE_GETSIGMASK, t.TID, &in.mask); e != 0 {
 		return in.fail("read signal mask", e)
 	}
-	blocked := ^uint64(0)
+	// Not SIGSYS, with which a filter of the program's own may answer: the kernel
+	// would unblock it and take its handler away.
+	blocked := ^signalBit(unix.SIGSYS)
 	if e := sigmask(unix.PTRACE_SETSIGMASK, t.TID, &blocked); e != 0 {
 		return in.fail("block signals", e)
 	}
 	err := in.begin()
 	if err == nil {
 		err = f(in)
-		if e := in.restore(); e != nil && err == nil {
-			err = e
+		if !t.dead {
+			if e := in.restore(); e != nil && err == nil {
+				err = e
+			}
 		}
+	}
+	if t.dead {
+		return err
 	}
 	sigmask(unix.PTRACE_SETSIGMASK, t.TID, &in.mask)
 	in.rejoin()
@@ -192,7 +202,7 @@ func (in *injection) step(req int, want stopKind) error {
 			in.stopped = true
 		case s.kind == stopSignal && s.sig == unix.SIGSTOP:
 			in.stopSig = true
-		case s.kind == stopSignal: // can't be blocked: it comes from the instruction itself
+		case s.kind == stopSignal: // SIGSYS, or it can't be blocked: the instruction itself causes it
 			return fmt.Errorf("system call in task %d: it got %v", in.t.TID, s.sig)
 		}
 		// Others, like a filter's stop for our own call, are in between.

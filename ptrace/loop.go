@@ -405,6 +405,10 @@ func (tr *tracer) stopped(t *Task, s stop) {
 // fork, an exec, job control) would lose it. ESRCH: it was killed meanwhile.
 func (tr *tracer) resume(t *Task, sig unix.Signal) {
 	tr.thaw(0)
+	if t.replaced() {
+		t.brk = nil
+		return
+	}
 	if t.hold {
 		t.parked, t.after, t.afterSig = true, stopNone, sig
 		return
@@ -426,6 +430,17 @@ func (tr *tracer) resume(t *Task, sig unix.Signal) {
 	}
 	t.at = placeNone
 	t.cont(sig)
+}
+
+// replaced says whether t is gone. A main thread in a stop can be killed by
+// another thread's execve, and its id is then that thread's, in a stop of its own
+// that must be left alone until it is reported.
+func (t *Task) replaced() bool {
+	if !t.dead && t.TID == t.PID && t.Proc.tasks > 1 {
+		var si siginfo
+		t.dead = getSiginfo(t.TID, &si) == 0 && si.signo == int32(unix.SIGTRAP) && si.code>>8 == unix.PTRACE_EVENT_EXEC
+	}
+	return t.dead
 }
 
 // cont is the request of resume.

@@ -147,6 +147,9 @@ func (t *Task) readVec(r []Range) error {
 
 // WriteMem writes buf to the task's memory, as far as it is writable.
 func (t *Task) WriteMem(addr uint64, buf []byte) (n int, err error) {
+	if t.dead {
+		return 0, memError("write", t, addr, unix.ESRCH)
+	}
 	for n < len(buf) {
 		at := addr + uint64(n)
 		room := int(pageSize - at%pageSize)

@@ -39,6 +39,9 @@ func (t *Task) SetRegs(r *Regs) error {
 		t.brk.regs = *r
 		return nil
 	}
+	if t.dead {
+		return t.opError("set registers", unix.ESRCH)
+	}
 	if e := t.setRegs(r); e != 0 {
 		return t.opError("set registers", e)
 	}
@@ -79,7 +82,7 @@ func (t *Task) opError(what string, e unix.Errno) error {
 	if e != unix.ESRCH {
 		return fmt.Errorf("%s of %d: %w", what, t.TID, e)
 	}
-	if t.tr.tasks[t.TID] == t && t != t.tr.cur && t != t.tr.born && !isZombie(t.PID, t.TID) {
+	if !t.dead && t.tr.tasks[t.TID] == t && t != t.tr.cur && t != t.tr.born && !isZombie(t.PID, t.TID) {
 		return fmt.Errorf("%s of %d: %w: it is not stopped", what, t.TID, ErrState)
 	}
 	return fmt.Errorf("%s of %d: %w", what, t.TID, ErrGone)

@@ -23,6 +23,7 @@ type space struct {
 	syscall uint64 // a syscall instruction; 0: not looked for yet
 	pages   []page // for copies of instructions
 	noPages bool   // none can be had
+	skips   bool   // some task's skip was set
 }
 
 // maxCode is how long an instruction can be.
@@ -185,9 +186,11 @@ func (s *space) settle(st *site) (err error) {
 			}
 		}
 	}
-	for _, t := range s.tr.tasks {
-		if t.skip == st.addr && t.Proc.space == s {
-			t.skip = 0 // nothing to be skipped any more
+	if s.skips { // nothing to be skipped any more
+		for _, t := range s.tr.tasks {
+			if t.skip == st.addr && t.Proc.space == s {
+				t.skip = 0
+			}
 		}
 	}
 	return err

@@ -29,7 +29,7 @@ type Task struct {
 	attached  bool
 	first     stop // held: what it stopped with
 
-	dead      bool // its end waits in tracer.pending
+	dead      bool // it has died, or lost its id to an execve; that is still to be reported
 	queued    bool // its last stop or its end waits in tracer.pending
 	frozen    bool // by StopWorld
 	listening bool // in a stop by job control

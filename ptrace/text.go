@@ -48,6 +48,9 @@ func (t *Task) poke(addr uint64, b []byte) error {
 		return nil
 	}
 	for len(b) > 0 {
+		if t.dead {
+			return t.textError(addr, unix.ESRCH)
+		}
 		var w [8]byte
 		at := addr &^ 7
 		if e := peekWord(t.TID, at, &w); e != 0 {

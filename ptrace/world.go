@@ -11,7 +11,8 @@ import (
 // StopWorld stops every other thread that shares t's memory: those of its process,
 // and of a vfork child or parent. It returns them, and what lets them go on;
 // that happens at the latest when the handler returns. What they were about to
-// report is reported later.
+// report is reported later. The few calls that job control interrupts
+// (epoll_wait, semop, see signal(7)) return EINTR to a thread that slept in one.
 //
 // A thread that sleeps in the kernel and can't be woken (the parent of a vfork
 // child, one that waits for a disk) can't be stopped before it wakes up; but it
@@ -98,7 +99,7 @@ func (tr *tracer) iceOrQueue(o *Task, st unix.WaitStatus) {
 		o.frozen = true
 		tr.iced = append(tr.iced, o)
 	default:
-		tr.queue(o, st)
+		tr.queue(o.TID, st)
 	}
 }
 

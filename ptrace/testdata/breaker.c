@@ -267,6 +267,8 @@ static int thread_exec(void) // execve while others are at breakpoints
 	for (int i = 0; i < 4; i++)
 		pthread_create(&t, 0, spinner, 0);
 	pthread_create(&t, 0, execer, 0);
+	if (rest[0])
+		spinner(0);
 	pause();
 	return 9;
 }
