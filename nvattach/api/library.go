@@ -47,7 +47,7 @@ var libraryInfo = [libraries]struct {
 	CuSOLVER:  {"cusolver", []string{"libcusolver", "libcusolverMg"}, []string{"cusolver"}},
 	CuRAND:    {"curand", []string{"libcurand"}, []string{"curand"}},
 	NCCL:      {"nccl", []string{"libnccl"}, []string{"nccl", "pnccl"}},
-	NVRTC:     {"nvrtc", []string{"libnvrtc"}, []string{"nvrtc"}},
+	NVRTC:     {"nvrtc", []string{"libnvrtc", "libnvrtc.alt"}, []string{"nvrtc"}},
 	NVJitLink: {"nvjitlink", []string{"libnvJitLink"}, []string{"nvJitLink", "__nvJitLink"}},
 	LibC:      {"libc", []string{"libc"}, nil},
 }
@@ -81,7 +81,7 @@ type Module struct {
 // "/usr/lib/libcuda.so.580.159.04", "libcudart-d0da41ae.so.11.0" (as wheels
 // rename it). The zero Module is a file that is none of the known.
 func Match(file string) Module {
-	name := path.Base(file)
+	name := path.Base(strings.TrimSuffix(file, " (deleted)")) // as /proc/PID/maps says of a file that is gone
 	stem, version, ok := strings.Cut(name, ".so")
 	if !ok || version != "" && version[0] != '.' {
 		return Module{}

@@ -261,7 +261,8 @@ func TestMatch(t *testing.T) {
 		"":                                       {},
 		"libcudart.so.99999999999999999999":      {Runtime, 0},
 		"libc.so.6":                              {LibC, 6},
-		"/opt/cu/lib/libcudart.so.12 (deleted)":  {Runtime, 0},
+		"/opt/cu/lib/libcudart.so.12 (deleted)":  {Runtime, 12},
+		"libnvrtc.alt.so.13":                     {NVRTC, 13},
 		"/nix/store/abc-cudart/lib/libcudart.so.12.4.127": {Runtime, 12},
 	} {
 		if got := Match(file); got != want {
