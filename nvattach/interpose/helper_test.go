@@ -17,14 +17,27 @@ import (
 )
 
 // world is a folder with a simulated driver and programs that use it.
-type world struct{ dir string }
+type world struct {
+	dir  string
+	libs string // of another C library, in front of the search path
+}
 
-var makeWorld = sync.OnceValues(func() (*world, error) {
+var makeWorld = sync.OnceValues(func() (*world, error) { return newWorld("") })
+
+// newWorld makes it for the machine's C library, or for the one that is unpacked
+// (libc6, libc6-dev, linux-libc-dev) in root, whose links must not lead out of it.
+func newWorld(root string) (*world, error) {
 	dir, err := os.MkdirTemp("", "interpose-test-")
 	if err != nil {
 		return nil, err
 	}
-	w := &world{dir}
+	w := &world{dir: dir}
+	flags := ""
+	if root != "" {
+		w.libs = root + "/lib/x86_64-linux-gnu:" + root + "/usr/lib/x86_64-linux-gnu:"
+		lib := root + "/usr/lib/x86_64-linux-gnu"
+		flags = "--sysroot=" + root + " -B" + lib + " -L" + lib + " -L" + root + "/lib/x86_64-linux-gnu -Wl,--dynamic-linker=" + root + "/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"
+	}
 	src, err := filepath.Abs("testdata")
 	if err != nil {
 		return w, err
@@ -37,33 +50,34 @@ var makeWorld = sync.OnceValues(func() (*world, error) {
 	}
 	script := `
 set -e
-g="gcc -DFUNCTIONS=$FUNCTIONS -O1 -g -Wall -Werror -fno-builtin-dladdr -Wno-unused"
-$g -shared -fPIC -Wl,-soname,libcuda.so.1 -o libcuda.so.1 $S/fakecuda.c
+g="gcc $FLAGS -DFUNCTIONS=$FUNCTIONS -O1 -g -Wall -Werror -fno-builtin-dladdr -Wno-unused"
+d="-ldl -lpthread"
+$g -shared -fPIC -Wl,-soname,libcuda.so.1 -o libcuda.so.1 $S/fakecuda.c $d
 ln -s libcuda.so.1 libcuda.so
 echo 'CUDA_1 { global: cu*; local: *; };' > map
-$g -shared -fPIC -Wl,-soname,libcudav.so -Wl,--version-script=map -o libcudav.so $S/fakecuda.c
-$g -shared -fPIC -o libneed.so $S/need.c -L. -lcuda
+$g -shared -fPIC -Wl,-soname,libcudav.so -Wl,--version-script=map -o libcudav.so $S/fakecuda.c $d
+$g -shared -fPIC -o libneed.so $S/need.c -L. -lcuda $d
 for i in $(seq 0 23); do cp libcuda.so.1 libcopy$i.so; done
 mkdir -p lib/sub
 $g -shared -fPIC -o lib/sub/libplug.so $S/plug.c
-$g -shared -fPIC -Wl,--enable-new-dtags -Wl,-rpath,'$ORIGIN/sub' -o lib/libcaller.so $S/caller.c
-$g -rdynamic -o prog $S/prog.c -ldl -lpthread
-$g -DLINKED -o linked-now $S/prog.c -L. -lcuda -Wl,-z,now -Wl,-z,relro
-$g -DLINKED -o linked-lazy $S/prog.c -L. -lcuda -Wl,-z,lazy
-$g -DLINKED -fno-pie -no-pie -o linked-nopie $S/prog.c -L. -lcuda -Wl,-z,lazy
-$g -DWEAK -o weak $S/prog.c
-$g -DWEAK -fno-plt -Wl,-z,now -o weak-now $S/prog.c
-$g -DWEAK -fno-pie -no-pie -Wl,-z,lazy -o weak-nopie $S/prog.c
-$g -DWEAK -o weak-cuda $S/prog.c -L. -Wl,--no-as-needed -lcuda
+$g -shared -fPIC -Wl,--enable-new-dtags -Wl,-rpath,'$ORIGIN/sub' -o lib/libcaller.so $S/caller.c $d
+$g -rdynamic -o prog $S/prog.c $d
+$g -DLINKED -o linked-now $S/prog.c -L. -lcuda -Wl,-z,now -Wl,-z,relro $d
+$g -DLINKED -o linked-lazy $S/prog.c -L. -lcuda -Wl,-z,lazy $d
+$g -DLINKED -fno-pie -no-pie -o linked-nopie $S/prog.c -L. -lcuda -Wl,-z,lazy $d
+$g -DWEAK -o weak $S/prog.c $d
+$g -DWEAK -fno-plt -Wl,-z,now -o weak-now $S/prog.c $d
+$g -DWEAK -fno-pie -no-pie -Wl,-z,lazy -o weak-nopie $S/prog.c $d
+$g -DWEAK -o weak-cuda $S/prog.c -L. -Wl,--no-as-needed -lcuda $d
 `
 	cmd := exec.Command("bash", "-c", script)
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), "S="+src, "FUNCTIONS="+names.String())
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "S="+src, "FUNCTIONS="+names.String(), "FLAGS="+flags)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return w, fmt.Errorf("%w\n%s", err, out)
 	}
 	err = os.WriteFile(filepath.Join(dir, "image.ptx"), []byte(".version 8.0\n// from a file\n"), 0o644)
 	return w, err
-})
+}
 
 func getWorld(t testing.TB) *world {
 	t.Helper()
@@ -84,7 +98,7 @@ func TestMain(m *testing.M) {
 
 // env is what the programs are started with.
 func (w *world) env() []string {
-	return []string{"LD_LIBRARY_PATH=" + w.dir + ":" + w.dir + "/lib", "PATH=" + os.Getenv("PATH"), "HOME=" + w.dir, "LC_ALL=C"}
+	return []string{"LD_LIBRARY_PATH=" + w.libs + w.dir + ":" + w.dir + "/lib", "PATH=" + os.Getenv("PATH"), "HOME=" + w.dir, "LC_ALL=C"}
 }
 
 // result is what a program showed.

@@ -290,6 +290,45 @@ func TestOrdinary(t *testing.T) {
 	}
 }
 
+// TestOtherGlibc: one file for every glibc. NVTRACE_GLIBCS names folders, separated
+// by colons, into which a distribution's libc6, libc6-dev and linux-libc-dev are
+// unpacked.
+func TestOtherGlibc(t *testing.T) {
+	roots := filepath.SplitList(os.Getenv("NVTRACE_GLIBCS"))
+	if len(roots) == 0 {
+		if slices.Contains(strings.Split(os.Getenv("NVTRACE_REQUIRE"), ","), "glibcs") {
+			t.Fatal("NVTRACE_GLIBCS is required")
+		}
+		t.Skip("needs other versions of glibc in NVTRACE_GLIBCS")
+	}
+	for _, root := range roots {
+		w, err := newWorld(root)
+		if w != nil {
+			t.Cleanup(func() { _ = os.RemoveAll(w.dir) })
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range programs(w) {
+			want := w.run(t, w.env(), args...)
+			if strings.Contains(want.status, "signal") || strings.Contains(want.err, "GLIBC_") || strings.Contains(want.status, "127") {
+				t.Fatalf("%s: %v without the shim: %+v", root, args, want)
+			}
+			for _, mode := range []Mode{ModeObserve, ModeCapture} {
+				l := &log{}
+				diff(t, root+" "+strings.Join(args, " "), w.trace(t, l, mode, args...), want)
+				loads := args[len(args)-1] == "linked" || args[len(args)-1] == "dlsym" || args[0] == "weak-cuda"
+				if loads && (len(l.hellos) != 1 || len(l.of("cuModuleLoadData")) == 0) {
+					t.Errorf("%s: %v: hellos %+v, %d loads", root, args, l.hellos, len(l.of("cuModuleLoadData")))
+				}
+				if args[0] == "prog" && args[1] == "dlsym" {
+					t.Logf("%s is glibc %d.%d", root, l.hellos[0].Major, l.hellos[0].Minor)
+				}
+			}
+		}
+	}
+}
+
 // TestMusl: a program on musl runs, and nvtrace is told that there only ptrace helps.
 func TestMusl(t *testing.T) {
 	gcc := needTool(t, "musl-gcc")
