@@ -1,0 +1,105 @@
+package nvattach
+
+import (
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"nvtrace/ptx"
+)
+
+// gpuBase is where testdata/gpurun puts the maps.
+const gpuBase = 0x7e00_0000_0000
+
+// recorder is a Memory that notes what is written.
+type recorder struct{ lines []string }
+
+func (*recorder) ReadMem(addr uint64, buf []byte) error { clear(buf); return nil }
+
+func (r *recorder) WriteMem(addr uint64, buf []byte) error {
+	if len(buf) <= 1000 {
+		r.lines = append(r.lines, fmt.Sprintf("write %d %s", addr-gpuBase, hex.EncodeToString(buf)))
+	}
+	return nil
+}
+
+// TestWriteGPUFiles writes what testdata/gpurun/gpurun.c runs on a GPU to the folders
+// small (1,048,576 threads) and large (16,777,216) below $NVTRACE_GPU_FILES.
+func TestWriteGPUFiles(t *testing.T) {
+	dir := os.Getenv("NVTRACE_GPU_FILES")
+	if dir == "" {
+		t.Skip("NVTRACE_GPU_FILES names no folder")
+	}
+	for name, threads := range map[string]uint64{"small": 1 << 20, "large": 1 << 24} {
+		writeGPUFiles(t, filepath.Join(dir, name), threads)
+	}
+}
+
+// gpuCases are programs of the test objects, and what one launch makes of the words
+// of a map for each thread (of an array: of all its copies; sums of 0 are not checked).
+var gpuCases = []struct {
+	name, object string
+	programs     []string
+	sums         map[string]uint64
+}{
+	{"entry_count", "example_count", []string{"on_entry"}, map[string]uint64{"threads": 1}},
+	{"entry_exit_count", "example_count", nil, map[string]uint64{"threads": 2}},
+	{"duration_hist", "example_duration", nil, map[string]uint64{"cycles_hist": 1}},
+	{"per_thread", "bpftime", []string{"cuda__threads"}, map[string]uint64{"per_thread": 1}},
+	{"mem_capture", "bpftime", []string{"cuda__accesses"}, map[string]uint64{"shared": 3}},
+	{"mem_kinds", "example_memory", nil, map[string]uint64{"size_hist": 3}},
+	{"blocks", "example_blocks", []string{"on_block"}, map[string]uint64{"block_runs": 2}},
+	{"global_loads", "example_blocks", []string{"on_load"}, map[string]uint64{".bss": 2}},
+	{"counts", "bpftime", []string{"cuda__counts"}, map[string]uint64{"mapped": 1, "host_shared": 1}},
+	{"warp_trace", "example_trace", nil, nil},
+	{"value_log", "params", []string{"on_access"}, nil},
+}
+
+func writeGPUFiles(t *testing.T, dir string, threads uint64) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	src := strings.Replace(vectorAdd, "%r4, 1000;", fmt.Sprintf("%%r4, %d;", threads), 1)
+	write("plain.ptx", src)
+	cases := fmt.Sprintf("base %d %d\n", uint64(gpuBase), threads)
+	for _, c := range gpuCases {
+		plan, err := NewPlan([]*Object{object(t, c.object)}, &PlanOptions{Programs: c.programs})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := plan.NewMaps(&MapOptions{SMs: 132, Threads: threads, MaxBytes: 1 << 30})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Place(gpuBase); err != nil {
+			t.Fatal(err)
+		}
+		var rec recorder
+		if err := m.Init(&rec, 4711, 0); err != nil {
+			t.Fatal(err)
+		}
+		f, err := ptx.Parse(c.name, src, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := plan.Weave(f, m, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(c.name+".ptx", w.Text)
+		cases += fmt.Sprintf("case %s %d\n%s\n", c.name, m.Size(), strings.Join(rec.lines, "\n"))
+		for name, each := range c.sums {
+			x := m.Find(name)
+			cases += fmt.Sprintf("sum %d %d %d %s\n", x.Addr()-gpuBase, x.Size(), each*threads, name)
+		}
+	}
+	write("cases", cases)
+}
