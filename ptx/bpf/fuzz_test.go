@@ -1,0 +1,182 @@
+package bpf
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf/asm"
+)
+
+// FuzzVerify: whatever bytes are taken for a program, it is refused with a
+// reason or compiled into code that the PTX machine can read; in bounded time.
+// What is accepted does nothing in the interpreter that Verify should refuse.
+func FuzzVerify(f *testing.F) {
+	for seed := range uint64(40) {
+		p := newGenerator(seed).program()
+		if b, ok := encode(p.Insns); ok {
+			f.Add(b)
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		ins, err := asm.AppendInstructions(nil, bytes.NewReader(data), binary.LittleEndian, "linux")
+		if err != nil {
+			return
+		}
+		w := newWorld(0)
+		p := &Program{Name: "fuzzed", Insns: ins}
+		start := time.Now()
+		v, err := Verify(p, w.env)
+		if took := time.Since(start); took > 20*time.Second {
+			t.Errorf("%d instructions took %v", len(ins), took)
+		}
+		if err != nil {
+			var why *RefusedError
+			if !errors.As(err, &why) || why.Reason == "" {
+				t.Fatalf("no reason: %v", err)
+			}
+			return
+		}
+		code, err := v.Emit(w.site())
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := newWorld(0)
+		res, err := w.interpret(p)
+		if err != nil {
+			t.Fatalf("accepted, but %v\n%v", err, ins)
+		}
+		r := v.Report()
+		if r.FueledLoops > 0 || res.Steps > 100_000 || hasMay(ins) {
+			return // the two count differently
+		}
+		if out := run(t, module(1, code), 1, before); !bytes.Equal(out, w.mem) && !nullArithmetic(res) {
+			s := &sample{p: p, want: w, res: res, code: code}
+			t.Fatal(s.describe(out))
+		}
+	})
+}
+
+func hasMay(ins asm.Instructions) bool {
+	for i := range ins {
+		if op := ins[i].OpCode; op.Class() == asm.JumpClass && op.JumpOp() == asm.JCOND {
+			return true
+		}
+	}
+	return false
+}
+
+// nullArithmetic reports whether the run ended for a reason that the compiled
+// code sees at another instruction.
+func nullArithmetic(r Result) bool { return r.Early && r.Why == "arithmetic with NULL" }
+
+// encode writes instructions as an object would have them.
+func encode(ins asm.Instructions) ([]byte, bool) {
+	at, offsets, symbols := 0, []int{}, map[string]int{}
+	for i := range ins {
+		if s := ins[i].Symbol(); s != "" {
+			symbols[s] = at
+		}
+		offsets = append(offsets, at)
+		at += int(ins[i].Width())
+	}
+	var out bytes.Buffer
+	for i := range ins {
+		c := ins[i]
+		if ref := c.Reference(); ref != "" {
+			off := symbols[ref] - offsets[i] - int(c.Width())
+			if c.IsFunctionCall() {
+				c.Constant = int64(off)
+			} else {
+				c.Offset = int16(off)
+			}
+		}
+		if op := c.OpCode.AtomicOp(); op != asm.InvalidAtomic {
+			c.Constant = int64(op >> 8) // Marshal takes it from there
+		}
+		if _, err := c.Marshal(&out, binary.LittleEndian); err != nil {
+			return nil, false
+		}
+	}
+	return out.Bytes(), true
+}
+
+// FuzzRandom is TestRandom with seeds of the fuzzer's.
+func FuzzRandom(f *testing.F) {
+	f.Add(uint64(1))
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		s, err := newSample(t, seed, 0)
+		if err != nil {
+			return
+		}
+		if out := run(t, module(1, s.code), 1, newWorld(0)); !bytes.Equal(out, s.want.mem) {
+			t.Fatal(s.describe(out))
+		}
+	})
+}
+
+// TestEncodedIsTheSame: programs with labels and with raw offsets are one.
+func TestEncodedIsTheSame(t *testing.T) {
+	for seed := range uint64(200) {
+		s, err := newSample(t, seed, 0)
+		if err != nil {
+			continue
+		}
+		b, ok := encode(s.p.Insns)
+		if !ok {
+			t.Fatal("not encoded")
+		}
+		ins, err := asm.AppendInstructions(nil, bytes.NewReader(b), binary.LittleEndian, "linux")
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := Verify(&Program{Name: "raw", Insns: ins}, s.want.env)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		site := s.want.site()
+		site.Prefix = "n0_"
+		code, err := v.Emit(site)
+		if err != nil || code != s.code {
+			t.Fatalf("seed %d: other code: %v", seed, err)
+		}
+	}
+}
+
+// TestHugePrograms: a megabyte of instructions is refused or compiled, quickly.
+func TestHugePrograms(t *testing.T) {
+	const n = 1 << 17
+	shapes := map[string]func(i int) asm.Instruction{
+		"moves": func(i int) asm.Instruction { return asm.Mov.Imm(asm.Register(i%10), int32(i)) },
+		"jumps": func(int) asm.Instruction {
+			return asm.Instruction{OpCode: asm.JEq.Imm(asm.R0, 0, "").OpCode, Offset: 1}
+		},
+		"back": func(int) asm.Instruction {
+			return asm.Instruction{OpCode: asm.JEq.Imm(asm.R0, 0, "").OpCode, Offset: -2}
+		},
+		"stores": func(i int) asm.Instruction { return asm.StoreMem(asm.R10, int16(-1-i%512), asm.R0, asm.Byte) },
+		"calls": func(int) asm.Instruction {
+			return asm.Instruction{OpCode: asm.Call.Label("").OpCode, Src: asm.PseudoCall}
+		},
+		"far jumps": func(i int) asm.Instruction {
+			return asm.Instruction{OpCode: asm.JEq.Imm(asm.R0, 0, "").OpCode, Offset: int16(i * 7919)}
+		},
+	}
+	for name, shape := range shapes {
+		for _, size := range []int{n, DefaultMaxInsns - 2, 3000} {
+			ins := asm.Instructions{asm.LoadMem(asm.R0, asm.R1, 0, asm.DWord)}
+			for i := range size - 2 {
+				ins = append(ins, shape(i))
+			}
+			ins = append(ins, asm.Return())
+			start := time.Now()
+			_, err := Verify(&Program{Name: name, Insns: ins}, newWorld(0).env)
+			t.Logf("%s, %d instructions: %v, %v", name, size, time.Since(start).Round(time.Millisecond), err)
+			if size == n && err == nil {
+				t.Errorf("%s: %d instructions are accepted", name, size)
+			}
+		}
+	}
+}
