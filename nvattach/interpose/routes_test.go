@@ -34,6 +34,8 @@ func programs(w *world) [][]string {
 		{"prog", "fork"},
 		{"prog", "exec"},
 		{"prog", "daemon"},
+		{"prog", "edge"},
+		{"prog", "sandbox"},
 		{"prog", "copies"},
 		{"prog", "kernels"},
 		{"weak"},
@@ -186,6 +188,29 @@ func TestFormats(t *testing.T) {
 	// The driver's own use of its exports is not the program's.
 	if slices.ContainsFunc(l.images, func(im seenImage) bool { return strings.Contains(im.data, "inner") }) {
 		t.Error("a call from inside the driver was captured")
+	}
+}
+
+// TestEdge: an image is read as far as it is there, also where a sandbox forbids
+// process_vm_readv.
+func TestEdge(t *testing.T) {
+	w := getWorld(t)
+	for _, route := range []string{"edge", "sandbox"} {
+		l := &log{}
+		w.trace(t, l, ModeCapture, "prog", route)
+		got := l.data()
+		if len(got) != 3 || got[0] != testPTX || len(got[1]) != 8192 || got[2] != "/////////\x00" {
+			t.Errorf("%s: images %q", route, got)
+		}
+		refused := l.of("cuModuleLoadDataEx")
+		if len(refused) != 3 || len(l.gaps) != 0 {
+			t.Errorf("%s: %d notes, gaps %v", route, len(refused), l.gaps)
+		}
+		for _, n := range refused {
+			if n.Flags&FlagUnreadable == 0 || n.Ret != 1 || n.Hashed != 0 {
+				t.Errorf("%s: %+v", route, n.Call)
+			}
+		}
 	}
 }
 

@@ -48,16 +48,20 @@ int nvt_getpid(void) { return (int)sys1(SYS_getpid, 0); }
 
 /*
  * Reads memory that may not be there, and returns how much of it was: an image
- * can claim any size. A sandbox that forbids the call leaves what the driver would
- * do too: just read.
+ * can claim any size. Where a sandbox forbids the call for that, a file takes the
+ * detour: a write from bad memory ends early, too.
  */
 s64 nvt_read_memory(const void *from, void *to, u64 n)
 {
 	struct iovec local = {to, n}, remote = {from, n};
 	s64 got = sys6(SYS_process_vm_readv, nvt_getpid(), &local, 1, &remote, 1, 0);
 	if (got == -EPERM || got == -ENOSYS) {
-		nvt_copy(to, from, n);
-		return (s64)n;
+		int fd = (int)sys2(SYS_memfd_create, "nvtrace-read", 1 /* CLOEXEC */);
+		got = fd < 0 ? fd : sys3(SYS_write, fd, from, n);
+		if (got > 0)
+			got = sys4(SYS_pread64, fd, to, got, 0);
+		if (fd >= 0)
+			sys1(SYS_close, fd);
 	}
 	return got < 0 ? 0 : got;
 }

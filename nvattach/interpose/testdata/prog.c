@@ -6,6 +6,8 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <link.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -14,6 +16,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -416,6 +420,37 @@ int main(int argc, char **argv)
 			say("load", l(&m, text), m);
 			puts("ok");
 		}
+	}
+	if (!strcmp(r, "edge") || !strcmp(r, "sandbox")) {
+		/* A text that ends where its mapping does; and a container that claims what isn't there, which the driver refuses unread. */
+		long page = sysconf(_SC_PAGESIZE);
+		char *map = mmap(0, (size_t)(3 * page), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		munmap(map + 2 * page, (size_t)page);
+		memset(map, '/', (size_t)(2 * page));
+		map[2 * page - 1] = 0;
+		unsigned *fat = (unsigned *)(map + 16);
+		if (r[0] == 's') {
+			struct sock_filter code[] = {
+				BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+				BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 310, 0, 1),
+				BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+				BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+			};
+			struct sock_fprog filter = {4, code};
+			prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+			if (prctl(PR_SET_SECCOMP, 2, &filter, 0, 0))
+				return 1;
+		}
+		use((load_t)sym("cuModuleLoadData"));
+		load_t l = (load_t)sym("cuModuleLoadData");
+		say("edge", l(&m, map), m);
+		say("short edge", l(&m, map + 2 * page - 10), m);
+		fat[0] = 0xba55ed50, fat[1] = 0x100001, fat[2] = 1u << 31, fat[3] = 0;
+		say("refused", ((R(*)(P *, P, unsigned, P, P))sym("cuModuleLoadDataEx"))(&m, fat, 3, (P)1, (P)1), m);
+		memcpy(map + 2 * page - 64, "\x7f" "ELF", 4);
+		*(uint64_t *)(map + 2 * page - 64 + 40) = 1ull << 40;
+		say("refused", ((R(*)(P *, P, unsigned, P, P))sym("cuModuleLoadDataEx"))(&m, map + 2 * page - 64, 3, (P)1, (P)1), m);
+		say("nowhere", ((R(*)(P *, P, unsigned, P, P))sym("cuModuleLoadDataEx"))(&m, (P)64, 3, (P)1, (P)1), m);
 	}
 	if (!strcmp(r, "copies")) {
 		/* More functions than there are wrappers for. */
