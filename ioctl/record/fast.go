@@ -47,7 +47,7 @@ type fast struct {
 
 	stage batch   // events that wait for the agent's records of before, in order
 	next  int     // of stage.events
-	times []int64 // when they came, CLOCK_MONOTONIC
+	times []int64 // when they ended, CLOCK_MONOTONIC
 
 	task   *ptrace.Task // any
 	timer  *time.Timer
@@ -145,11 +145,10 @@ func (r *recorder) speed(t *ptrace.Task, p *process, c *ptrace.Syscall) {
 		}
 	}
 	ap.Update(t)
-	switch {
-	case !r.agent.Owns(c.IP):
+	if r.agent.Owns(c.IP) {
+		ap.Relieve(t, c.SP, r.flush)
+	} else {
 		ap.PatchSite(t, c.IP)
-	case ap.Crowded(t):
-		r.flush()
 	}
 	r.watch()
 }
@@ -210,8 +209,13 @@ func (r *recorder) put(ev *traces.Event) {
 		r.emit(ev)
 		return
 	}
+	// The order of the tracing thread is kept.
+	end := ev.Time + ev.Dur + r.start
+	if n := len(f.times); n > 0 {
+		end = max(end, f.times[n-1])
+	}
 	f.stage.add(ev)
-	f.times = append(f.times, monotonic())
+	f.times = append(f.times, min(end, monotonic()))
 	r.watch()
 	if f.stage.bytes > maxStage {
 		r.flush()

@@ -20,6 +20,7 @@ type ring struct {
 
 	seen  uint64    // up to where records are in pend
 	tail  uint64    // up to where they were consumed
+	given uint64    // the tail that the thread knows
 	pend  []pending // records that were not consumed
 	base  uint64    // number of pend[0]
 	last  int64     // the latest time of those that were
@@ -112,9 +113,13 @@ func (r *ring) trim() {
 		r.tail = r.pend[i].pos + uint64(r.pend[i].size)
 		i++
 	}
-	if i == 0 {
+	if i == len(r.pend) {
+		r.tail = r.seen // behind a hole, too
+	}
+	if i == 0 && r.tail == r.given {
 		return
 	}
+	r.given = r.tail
 	r.base += uint64(i)
 	r.pend = slices.Delete(r.pend, 0, i)
 	if !r.spoil {

@@ -43,15 +43,55 @@ func (a *Agent) Trap(t *ptrace.Task, c *ptrace.Syscall, flush func()) {
 	}
 }
 
-// Crowded reports whether t's ring is more than half full: the reason, most
-// likely, why the agent has left an ioctl to the supervisor.
-func (p *Process) Crowded(t *ptrace.Task) bool {
+// Relieve makes room in t's ring if it is crowded: the reason, most likely, why
+// the agent has left an ioctl to the supervisor. sp is t's stack pointer; flush is
+// called to give out records, as by [Agent.Trap].
+func (p *Process) Relieve(t *ptrace.Task, sp uint64, flush func()) {
 	r := p.byTID[t.TID]
-	if r == nil || r.spoil || load64(p.shared, r.head)-r.tail < ringSize/2 {
-		return false
+	if r == nil || r.spoil || !r.crowded() {
+		return
 	}
 	p.a.stats.Full++
-	return true
+	flush()
+	if !r.crowded() {
+		return
+	}
+	// Something in the making keeps the room of all that came after it.
+	r.resync()
+	for i := range r.pend {
+		n := &r.pend[i]
+		if n.done || n.taken {
+			continue
+		}
+		frame := binary.LittleEndian.Uint64(r.data[n.pos%ringSize:][recSP:])
+		if n.kind == kindIoctl && sp+sameFrame > frame && sp < frame+sameStack {
+			n.lost, r.death = true, nanotime()
+		}
+	}
+	flush()
+}
+
+// How far a thread's stack pointer in the agent lies below that in the frame of
+// the same call, at most, and less than in a signal handler that was called
+// within it; and how large a stack is, at least, with which another one is not
+// mistaken for it. An ioctl whose frame is gone was left by longjmp.
+const (
+	sameFrame = 1 << 10
+	sameStack = 1 << 20
+)
+
+// crowded says whether the ring is more than half full.
+func (r *ring) crowded() bool { return load64(r.p.shared, r.head)-r.tail >= ringSize/2 }
+
+// resync skips a record that was reserved and has no header, for good: a later
+// one says where it is.
+func (r *ring) resync() {
+	head := load64(r.p.shared, r.head)
+	for r.unwritten && r.seen < head {
+		if r.seen += 64; r.seen == head || load64(r.data, int(r.seen%ringSize)+recPos) == r.seen {
+			r.scan()
+		}
+	}
 }
 
 // relieve makes room in a ring whose stopped thread waits for some. If consuming
@@ -66,12 +106,8 @@ func (r *ring) relieve() {
 		store64(r.p.shared, r.head+rheadTail, head)
 		return
 	}
-	for r.unwritten && r.seen < head { // a later record says where it is
-		if r.seen += 64; load64(r.data, int(r.seen%ringSize)+recPos) == r.seen {
-			r.scan()
-		}
-	}
-	if head-r.tail < ringSize/2 {
+	r.resync()
+	if !r.crowded() {
 		return
 	}
 	for i := range r.pend {

@@ -1,0 +1,232 @@
+// fast: makes ioctls on /dev/full, /dev/random and /dev/zero, which play
+// nvidiactl, nvidia-uvm and nvidia0, in the way that argv[1] names. All buffers
+// have fixed addresses (-no-pie), so that two runs give the same events.
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct control {
+	uint32_t client, object, cmd, flags;
+	uint64_t params;
+	uint32_t size, status;
+};
+struct alloc {
+	uint32_t root, parent, object, class;
+	uint64_t params, rights;
+	uint32_t size, flags, status, pad;
+};
+
+#define CONTROL _IOWR('F', 0x2a, struct control)
+#define ALLOC _IOWR('F', 0x2b, struct alloc)
+
+static int ctl, uvm, gpu;
+static char params[4096] __attribute__((aligned(64)));
+static struct control c;
+static struct alloc a;
+static char big[20000];
+
+static void control(int fd, uint32_t cmd, uint32_t size)
+{
+	c = (struct control){1, 2, cmd, 0, (uintptr_t)params, size, 0};
+	ioctl(fd, CONTROL, &c);
+}
+
+static void some(void)
+{
+	for (int i = 0; i < (int)sizeof params; i++)
+		params[i] = i * 7;
+	control(ctl, 0x20800102, 64);
+	control(ctl, 0x20800102, 0);
+	control(gpu, 0x20800102, 4096);
+	control(ctl, 0x80170d, 24); // with a pointer inside
+	c.flags = 4;
+	ioctl(ctl, CONTROL, &c);
+	c.params = 0;
+	ioctl(ctl, CONTROL, &c);
+	c.params = 16;
+	c.flags = 0;
+	ioctl(ctl, CONTROL, &c);
+	ioctl(ctl, CONTROL, 0);
+	ioctl(ctl, CONTROL, 8);
+	control(ctl, 0x20800102, 1 << 30);
+	a = (struct alloc){1, 2, 3, 0x80, (uintptr_t)params, 0, 56, 0, 0, 0};
+	ioctl(ctl, ALLOC, &a);
+	a.class = 0xdead;
+	ioctl(ctl, ALLOC, &a);
+	a.class = 0x41;
+	a.rights = (uintptr_t)params;
+	ioctl(ctl, ALLOC, &a);
+	ioctl(ctl, _IOWR('F', 0x29, char[16]), params);
+	ioctl(ctl, _IOWR('F', 0x29, char[20]), params);
+	ioctl(ctl, _IOWR('F', 0xd2, char[72]), params);
+	ioctl(gpu, _IOWR('F', 0xc9, char[4]), params);
+	ioctl(gpu, _IOWR('F', 0xfe, char[40]), params);
+	ioctl(uvm, 0x21, big);
+	ioctl(uvm, 0x17, params);
+	ioctl(uvm, 0x30000001, params);
+	ioctl(uvm, 0xfe, params);
+	ioctl(ctl, TIOCGWINSZ, params);
+	ioctl(ctl, 0x1234, params);
+	ioctl(0, CONTROL, &c);
+	ioctl(99, CONTROL, &c);
+}
+
+static long made, returned;
+static sigjmp_buf env;
+static int leave;
+
+static void onalarm(int s)
+{
+	struct control x = {1, 2, 0x20800102, 0, (uintptr_t)params, 8, 0};
+	made++;
+	ioctl(uvm, 0x17, params);
+	ioctl(ctl, CONTROL, &x);
+	if (leave && made % 3 == 0)
+		siglongjmp(env, 1);
+}
+
+static void *hammer(void *n)
+{
+	struct control x = {1, 2, 0x20800102, 0, (uintptr_t)params, 64, 0};
+	for (long i = 0; i < (long)n; i++)
+		ioctl(ctl, CONTROL, &x);
+	printf("tid %ld calls %ld\n", syscall(SYS_gettid), (long)n);
+	return 0;
+}
+
+static void *churn(void *n)
+{
+	for (int i = 0; i < (long)n; i++) {
+		int fd = open(i % 2 ? "/dev/full" : "/dev/zero", O_RDWR);
+		struct control x = {1, 2, i % 2, 0, (uintptr_t)params, 8, 0};
+		ioctl(fd, CONTROL, &x);
+		if (i % 5 == 0) {
+			int d = dup2(ctl, fd);
+			x.cmd = 1;
+			ioctl(d, CONTROL, &x);
+		}
+		close(fd);
+	}
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	const char *how = argv[1];
+	setvbuf(stdout, 0, _IOLBF, 0);
+	if (!strcmp(how, "taken") && mmap((void *)0x70001000, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+		abort();
+	ctl = open("/dev/full", O_RDWR);
+	uvm = open("/dev/random", O_RDWR);
+	gpu = open("/dev/zero", O_RDWR);
+	if (!strcmp(how, "some") || !strcmp(how, "taken")) {
+		for (int i = 0; i < 3; i++)
+			some();
+	} else if (!strcmp(how, "threads") || !strcmp(how, "storm")) {
+		int n = *how == 't' ? 64 : 4, rounds = *how == 't' ? 1 : 200;
+		for (int r = 0; r < rounds; r++) {
+			pthread_t t[64];
+			for (int i = 0; i < n; i++)
+				pthread_create(&t[i], 0, hammer, (void *)(long)(*how == 't' ? 3000 : r % 9));
+			for (int i = 0; i < n; i++)
+				pthread_join(t[i], 0);
+		}
+	} else if (!strcmp(how, "signals") || !strcmp(how, "longjmp")) {
+		struct itimerval it = {{0, 200}, {0, 200}};
+		struct control x = {1, 2, 0x20800102, 0, (uintptr_t)params, 64, 0};
+		volatile long calls = 0, done = 0;
+		leave = *how == 'l';
+		signal(SIGALRM, onalarm);
+		ioctl(ctl, CONTROL, &x);
+		setitimer(ITIMER_REAL, &it, 0);
+		sigsetjmp(env, 1);
+		while (made < 300) {
+			calls++;
+			ioctl(ctl, CONTROL, &x);
+			done++;
+		}
+		signal(SIGALRM, SIG_IGN);
+		printf("calls %ld done %ld made %ld\n", calls + 1, done + 1, made);
+	} else if (!strcmp(how, "family")) {
+		some();
+		pid_t p = fork();
+		if (!p) {
+			some();
+			if (!fork()) {
+				control(ctl, 3, 8);
+				_exit(0);
+			}
+			wait(0);
+			execl(argv[0], argv[0], "some", (char *)0);
+		}
+		waitpid(p, 0, 0);
+		control(ctl, 4, 8);
+		if (!vfork()) {
+			ioctl(ctl, CONTROL, &c);
+			_exit(0);
+		}
+		wait(0);
+		control(ctl, 5, 8);
+		if (!vfork()) {
+			ioctl(ctl, CONTROL, &c);
+			execl(argv[0], argv[0], "some", (char *)0);
+		}
+		wait(0);
+		control(ctl, 6, 8);
+	} else if (!strcmp(how, "churn")) {
+		pthread_t t[4];
+		for (int i = 0; i < 4; i++)
+			pthread_create(&t[i], 0, churn, (void *)300);
+		for (int i = 0; i < 4; i++)
+			pthread_join(t[i], 0);
+	} else if (!strcmp(how, "filter")) { // of its own, once the agent is there
+		struct sock_filter f[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+		struct sock_fprog prog = {1, f};
+		some();
+		prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+		prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog);
+		some();
+		char *text = (char *)((uintptr_t)ioctl & -4096ul);
+		mprotect(text, 8192, PROT_READ | PROT_WRITE | PROT_EXEC);
+		some();
+		mprotect(text, 8192, PROT_READ | PROT_EXEC);
+		some();
+	} else if (!strcmp(how, "orphan")) { // the tracer dies when we say so
+		struct control x = {1, 2, 0x20800102, 0, (uintptr_t)params, 64, 0};
+		for (int i = 0; i < 100; i++)
+			ioctl(ctl, CONTROL, &x);
+		printf("ready %d\n", getpid());
+		while (access(argv[2], F_OK))
+			usleep(1000);
+		for (int i = 0; i < 100000; i++) {
+			errno = 0;
+			if (ioctl(ctl, i % 3 ? CONTROL : 0x1234, &x) != -1 || errno != ENOTTY) {
+				printf("call %d: %s\n", i, strerror(errno));
+				return 1;
+			}
+		}
+		printf("went on\n");
+	} else if (!strcmp(how, "idle")) {
+		for (int i = 0; i < 50; i++) {
+			control(ctl, 7, 8);
+			usleep(i == 25 ? 400000 : 10);
+		}
+	}
+	return 0;
+}
