@@ -152,17 +152,8 @@ func (p *Plan) controls() uint8 {
 	if !isNew {
 		return tableControls
 	}
-	*list = []PlainLength{}
-	seen := make(map[uint32]bool)
-	for _, v := range rm.Versions() {
-		for c := range rm.Load(v).Controls() {
-			for o := c; o != nil; o = o.Other {
-				if len(o.Embedded) > 0 && !seen[c.Cmd] {
-					seen[c.Cmd] = true
-					*list = append(*list, PlainLength{c.Cmd, LengthUnknown})
-				}
-			}
-		}
+	for _, cmd := range pointerControls {
+		*list = append(*list, PlainLength{cmd, LengthUnknown})
 	}
 	return tableControls
 }

@@ -4,9 +4,13 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"nvtrace/rm"
@@ -235,5 +239,41 @@ func TestPlanSynthetic(t *testing.T) {
 		if n < len(x.Requests) {
 			t.Errorf("brief %v: %d calls tried of %d requests", brief, n, len(x.Requests))
 		}
+	}
+}
+
+// TestPointerControls: the list is that of the tables.
+func TestPointerControls(t *testing.T) {
+	seen := make(map[uint32]bool)
+	for c := range rm.AllControls() {
+		if len(c.Embedded) > 0 {
+			seen[c.Cmd] = true
+		}
+	}
+	list := slices.Sorted(maps.Keys(seen))
+	if slices.Equal(list, pointerControls[:]) {
+		return
+	}
+	if !*update {
+		t.Fatalf("the tables have %d controls with pointers, zpointers.go %d, or others: go test ./ioctl -run TestPointerControls -update", len(list), len(pointerControls))
+	}
+	text, err := os.ReadFile("zpointers.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, _, _ := strings.Cut(string(text), "{\n")
+	b := []byte(head + "{\n")
+	for i, cmd := range list {
+		sep := " "
+		if i%6 == 5 || i == len(list)-1 {
+			sep = "\n"
+		}
+		if i%6 == 0 {
+			b = append(b, '\t')
+		}
+		b = fmt.Appendf(b, "%#08x,%s", cmd, sep)
+	}
+	if err := os.WriteFile("zpointers.go", append(b, "}\n"...), 0o644); err != nil {
+		t.Fatal(err)
 	}
 }

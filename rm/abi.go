@@ -207,6 +207,19 @@ func each[T any](a *ABI, tab int, get func(*tables, uint32) *T) iter.Seq[*T] {
 // Escapes iterates over the escapes in ascending order of number.
 func (a *ABI) Escapes() iter.Seq[*Escape] { return each(a, wire.EscapeTab, (*tables).escape) }
 
+// AllControls yields the controls of all versions: each form that one has or
+// had, once, in no order.
+func AllControls() iter.Seq[*Control] {
+	t := known()
+	return func(yield func(*Control) bool) {
+		for n := range uint32(len(t.controls.made)) {
+			if c := t.control(n); c != nil && !yield(c) {
+				return
+			}
+		}
+	}
+}
+
 // Controls iterates over the control commands in ascending order.
 func (a *ABI) Controls() iter.Seq[*Control] { return each(a, wire.ControlTab, (*tables).control) }
 
