@@ -50,7 +50,10 @@ func (c *call) putNodes(list []*node, array, count uint64) result {
 }
 
 // newNode is the common head of cuGraphAdd…Node(node*, graph, deps, n, …).
-func (c *call) newNode(w *work, r result) result {
+func (c *call) newNode(w *work, r result) result { return c.newNodeAt(w, r, 3) }
+
+// newNodeAt is newNode with the number of dependencies as argument count.
+func (c *call) newNodeAt(w *work, r result, count int) result {
 	if r != success {
 		return r
 	}
@@ -58,7 +61,7 @@ func (c *call) newNode(w *work, r result) result {
 	if !good {
 		return errInvalidValue
 	}
-	deps, r := c.nodes(c.arg(2), c.arg(3))
+	deps, r := c.nodes(c.arg(2), c.arg(count))
 	if r != success {
 		return r
 	}

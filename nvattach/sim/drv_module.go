@@ -147,8 +147,8 @@ func drvModules() map[string]handler {
 			}
 			return r
 		},
-		"cuFuncGetParamInfo":   func(c *call) result { return c.paramInfo() },
-		"cuKernelGetParamInfo": func(c *call) result { return c.paramInfo() },
+		"cuFuncGetParamInfo": paramInfo, "cuFuncGetParamCount": paramCount, "cuKernelGetParamCount": paramCount,
+		"cuKernelGetParamInfo": paramInfo,
 	}
 }
 
@@ -173,12 +173,24 @@ func (c *call) global(m *module, addr, size, name uint64) result {
 	return success
 }
 
-// paramInfo is (function, index, offset, size).
-func (c *call) paramInfo() result {
+func paramInfo(c *call) result {
 	f, r := c.resolve(c.arg(0))
 	if r != success {
 		return r
 	}
+	return c.paramInfo(f)
+}
+
+func paramCount(c *call) result {
+	f, r := c.resolve(c.arg(0))
+	if r == success {
+		c.put64(c.arg(1), uint64(len(f.k.Params())))
+	}
+	return r
+}
+
+// paramInfo is (function, index, offset, size).
+func (c *call) paramInfo(f *function) result {
 	ps := f.k.Params()
 	if c.arg(1) >= uint64(len(ps)) {
 		return errInvalidValue

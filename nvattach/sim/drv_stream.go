@@ -55,7 +55,8 @@ func drvStreams() map[string]handler {
 		},
 		"cuEventSynchronize": func(c *call) result { return c.eventSynchronize(c.arg(0)) },
 		"cuEventElapsedTime": elapsed, "cuEventElapsedTime_v2": elapsed,
-		"cuLaunchHostFunc": func(c *call) result { return c.hostFunc(c.arg(0), c.arg(1), c.arg(2)) },
+		"cuLaunchHostFunc_v2": func(c *call) result { return c.hostFunc(c.arg(0), c.arg(1), c.arg(2)) },
+		"cuLaunchHostFunc":    func(c *call) result { return c.hostFunc(c.arg(0), c.arg(1), c.arg(2)) },
 	}
 }
 
@@ -98,11 +99,16 @@ func (c *call) destroyStream(h uint64) result {
 // lastLegacy is the legacy stream's last operation, one that is over if it has none.
 func (x *cudaContext) lastLegacy() *operation {
 	if x.legacy.last == nil {
-		o := &operation{done: make(chan struct{}), when: time.Now()}
-		close(o.done)
-		x.legacy.last = o
+		x.legacy.last = doneOperation()
 	}
 	return x.legacy.last
+}
+
+// doneOperation is an operation that was over from the start.
+func doneOperation() *operation {
+	o := &operation{done: make(chan struct{}), when: time.Now()}
+	close(o.done)
+	return o
 }
 
 func (c *call) streamSynchronize(h uint64) result {

@@ -156,7 +156,7 @@ func (p *Process) execute(x *cudaContext, l *launch) result {
 		defer cancel()
 	}
 	if h := p.sim.opts.Hooks; h != nil && h.Launch != nil {
-		h.Launch(p, l.f.name)
+		h.Launch(p, &Launch{Kernel: l.f.name, Image: l.f.mod.image, Grid: l.grid, Block: l.block, Shared: l.shared})
 	}
 	cfg := &emu.LaunchConfig{Grid: l.grid, Block: l.block, Cluster: l.cluster, SharedBytes: l.shared, Params: l.params, Cooperative: l.cooperative}
 	if l.cooperative {

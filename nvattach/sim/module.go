@@ -18,6 +18,7 @@ type module struct {
 	handle    uint64
 	files     []*ptx.File
 	emu       *emu.Module
+	image     [32]byte // of the first file's image
 	functions map[string]*function
 }
 
@@ -59,6 +60,9 @@ func (c *call) image(addr uint64) ([]*ptx.File, result) {
 	if addr == 0 {
 		return nil, errInvalidValue
 	}
+	if files := p.linked[addr]; files != nil {
+		return files, success
+	}
 	r := p.reader(addr)
 	var head [24]byte
 	if n, _ := r.ReadAt(head[:], 0); n < 4 {
@@ -82,7 +86,7 @@ func (c *call) image(addr uint64) ([]*ptx.File, result) {
 	if got, _ := r.ReadAt(b, 0); got < len(b) {
 		return nil, errInvalidValue
 	}
-	files, res := c.choose(b)
+	files, res := c.choose(addr, b)
 	if res == errNoBinary && list != 0 {
 		if linked, r := c.linked(list); r == success {
 			return linked, success
@@ -114,7 +118,10 @@ func (c *call) linked(list uint64) ([]*ptx.File, result) {
 		if got, _ := r.ReadAt(b, 0); got < len(b) {
 			return nil, errInvalidImage
 		}
-		files, res := c.choose(b)
+		files, res := c.choose(addr, b)
+		if res == errNoBinary { // the toolkit's own device library: machine code, mostly not needed
+			continue
+		}
 		if res != success {
 			return nil, res
 		}
@@ -128,16 +135,31 @@ func (c *call) linked(list uint64) ([]*ptx.File, result) {
 
 // choose picks from an image what the device runs: of the PTX with the highest
 // target that it may.
-func (c *call) choose(b []byte) ([]*ptx.File, result) {
+// addr is where the image was.
+func (c *call) choose(addr uint64, b []byte) ([]*ptx.File, result) {
 	s := c.p.sim
+	hash := sha256.Sum256(b)
 	if h := s.opts.Hooks; h != nil && h.Image != nil {
-		nb, err := h.Image(c.p, b)
+		nb, err := h.Image(c.p, &Image{Call: c.entry.name, TID: int(c.th.id), Addr: addr, Data: b, Hash: hash})
 		if err != nil {
 			s.hint(fmt.Sprintf("an image of process %d was refused: %v", c.p.pid, err))
 			return nil, errInvalidImage
 		}
 		b = nb
 	}
+	f, r := s.pick(b)
+	if r != success {
+		return nil, r
+	}
+	if len(c.p.imageOf) >= maxObjects {
+		clear(c.p.imageOf)
+	}
+	c.p.imageOf[f] = hash
+	return []*ptx.File{f}, success
+}
+
+// pick finds the PTX in an image that the device runs.
+func (s *Sim) pick(b []byte) (*ptx.File, result) {
 	switch fatbin.Sniff(b) {
 	case fatbin.FormatPTX:
 		f, r := s.parse("image", string(b))
@@ -147,7 +169,7 @@ func (c *call) choose(b []byte) ([]*ptx.File, result) {
 		if !s.gpu.runs(f.Target()) {
 			return nil, errInvalidPTX
 		}
-		return []*ptx.File{f}, success
+		return f, success
 	case fatbin.FormatCubin:
 		return nil, errNoBinary
 	case fatbin.FormatContainer:
@@ -172,11 +194,7 @@ func (c *call) choose(b []byte) ([]*ptx.File, result) {
 	if err != nil {
 		return nil, errInvalidImage
 	}
-	f, r := s.parse(best.Ident(), string(text))
-	if r != success {
-		return nil, r
-	}
-	return []*ptx.File{f}, success
+	return s.parse(best.Ident(), string(text))
 }
 
 func target(a fatbin.Arch) ptx.Target { return ptx.Target{SM: uint16(a.SM), Suffix: a.Suffix} }
@@ -236,7 +254,7 @@ func (c *call) load(x *cudaContext, files []*ptx.File) (*module, result) {
 		}
 		return nil, errInvalidPTX
 	}
-	m := &module{ctx: x, files: files, emu: em, functions: map[string]*function{}}
+	m := &module{ctx: x, files: files, emu: em, image: p.imageOf[files[0]], functions: map[string]*function{}}
 	if m.handle = p.add(m); m.handle == 0 {
 		em.Unload()
 		return nil, errOutOfMemory
@@ -465,7 +483,7 @@ func (c *call) imageFile(name string) ([]*ptx.File, result) {
 	if n, _ := f.ReadAt(b, 0); n < len(b) {
 		return nil, errFileNotFound
 	}
-	files, r := c.choose(b)
+	files, r := c.choose(0, b)
 	if r == errNoBinary {
 		c.p.sim.noBinary(c.p, b)
 	}

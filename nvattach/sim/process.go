@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"nvtrace/ptx"
 	"nvtrace/ptx/emu"
 )
 
@@ -56,7 +57,9 @@ type Process struct {
 	poisoned bool // forked from a process that used CUDA
 	rt       runtimeState
 	strings  map[string]uint64
-	strTop   uint64 // free part of the last page of strings
+	imageOf  map[*ptx.File][32]byte
+	linked   map[uint64][]*ptx.File // by the image that a linker returned
+	strTop   uint64                 // free part of the last page of strings
 	strEnd   uint64
 	printf   printfBuffer
 	pool     pool // the default one
@@ -92,7 +95,7 @@ func newProcess(s *Sim, pid int, start string, random uint64) (*Process, error) 
 	p := &Process{
 		sim: s, pid: pid, start: start, random: random, session: sessions.Add(1), arena: a,
 		dead: make(chan struct{}), drained: make(chan struct{}, 1), callbacks: make(chan *hostCall),
-		conns: map[*conn]bool{}, objects: map[uint64]any{}, next: 0x5e00_0000_0000, threads: map[uint64]*thread{}, strings: map[string]uint64{},
+		conns: map[*conn]bool{}, objects: map[uint64]any{}, next: 0x5e00_0000_0000, threads: map[uint64]*thread{}, strings: map[string]uint64{}, linked: map[uint64][]*ptx.File{}, imageOf: map[*ptx.File][32]byte{},
 	}
 	if p.mem = vmMemory(pid); s.opts.Memory != nil {
 		p.mem = s.opts.Memory(pid)

@@ -106,7 +106,7 @@ func (r *ran) kernel(t testing.TB, name string) sim.KernelStat {
 }
 
 func TestDriverPrograms(t *testing.T) {
-	for _, name := range []string{"drv_vectoradd", "drv_library", "drv_graph", "drv_fork", "drv_errors"} {
+	for _, name := range []string{"drv_vectoradd", "drv_library", "drv_graph", "drv_link", "drv_fork", "drv_errors"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := run(t, nil, nil, buildC(t, name))
@@ -198,6 +198,32 @@ func TestPrintf(t *testing.T) {
 		"PASSED\n"
 	if r.stdout != want || r.code != 0 {
 		t.Errorf("exit status %d, stdout:\n%s", r.code, r.stdout)
+	}
+}
+
+// TestLinked runs a program of two files whose device code is linked (-rdc=true):
+// the runtime gets the parts and links them.
+func TestLinked(t *testing.T) {
+	cuda := toolkit(t)
+	args := []string{"-gencode", "arch=compute_75,code=compute_75"}
+	a := compile(t, cuda, "rdc_a", append(args, "-rdc=true")...)
+	b := compile(t, cuda, "rdc_b", append(args, "-rdc=true")...)
+	l, prog := a+"-link.o", a+"-prog"
+	mustRun(t, filepath.Join(cuda, "bin", "nvcc"), append(args, "-dlink", "-L", filepath.Join(cuda, "lib"), "-o", l, a, b, "-lcudadevrt")...)
+	mustRun(t, "g++", "-o", prog, a, b, l, filepath.Join(cuda, "lib", "libcudart.so.13"), filepath.Join(cuda, "lib", "libcudadevrt.a"), "-lpthread")
+	run(t, nil, nil, prog).good(t)
+}
+
+// TestAssert checks that a failed assertion of device code is said as it stands in
+// the source.
+func TestAssert(t *testing.T) {
+	cuda := toolkit(t)
+	r := run(t, nil, nil, link(t, cuda, compile(t, cuda, "fail_assert"), "libcudart.so.13"))
+	if r.code != 0 || r.stdout != "FAILED AS EXPECTED: cudaErrorAssert\n" {
+		t.Errorf("exit status %d, stdout %q", r.code, r.stdout)
+	}
+	if text := string(r.report.AppendText(nil)); !strings.Contains(text, "threadIdx.x < n at ") || !strings.Contains(text, "fail_assert.cu:4") {
+		t.Errorf("report:\n%s", text)
 	}
 }
 

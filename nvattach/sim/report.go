@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"nvtrace/fatbin"
@@ -49,7 +50,8 @@ type Fault struct {
 
 // String returns "process 12: kernel k: CUDA_ERROR_ILLEGAL_ADDRESS: …".
 func (f *Fault) String() string {
-	return fmt.Sprintf("process %d: %s: %v", f.PID, f.Result, f.Cause)
+	// An instruction may stand on several lines.
+	return fmt.Sprintf("process %d: %s: %s", f.PID, f.Result, strings.Join(strings.Fields(f.Cause.Error()), " "))
 }
 
 // AppendText appends the report as lines of text, for a person at the end of a run:

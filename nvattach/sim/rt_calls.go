@@ -19,7 +19,7 @@ func runtimeHandlers(lib int) map[string]handler {
 		}
 		all[name] = h
 	}
-	for _, m := range []map[string]handler{rtDevices(lib), rtMemory(lib), rtLaunches(), rtStreams(lib), rtGraphs(lib)} {
+	for _, m := range []map[string]handler{rtDevices(lib), rtMemory(lib), rtLaunches(), rtStreams(lib), rtGraphs(lib), rtGraphNodes(lib)} {
 		maps.Copy(all, m)
 	}
 	out := map[string]handler{}
@@ -58,7 +58,7 @@ func sharedWithDriver() map[string]string {
 		"cudaStreamCopyAttributes": "cuStreamCopyAttributes", "cudaStreamSetAttribute": "cuStreamSetAttribute", "cudaStreamGetAttribute": "cuStreamGetAttribute",
 		"cudaEventCreateWithFlags": "cuEventCreate", "cudaEventDestroy": "cuEventDestroy", "cudaEventRecord": "cuEventRecord",
 		"cudaEventRecordWithFlags": "cuEventRecordWithFlags", "cudaEventQuery": "cuEventQuery", "cudaEventSynchronize": "cuEventSynchronize",
-		"cudaEventElapsedTime": "cuEventElapsedTime", "cudaEventElapsedTime_v2": "cuEventElapsedTime", "cudaLaunchHostFunc": "cuLaunchHostFunc",
+		"cudaEventElapsedTime": "cuEventElapsedTime", "cudaEventElapsedTime_v2": "cuEventElapsedTime", "cudaLaunchHostFunc": "cuLaunchHostFunc", "cudaLaunchHostFunc_v2": "cuLaunchHostFunc",
 		"cudaMallocAsync": "cuMemAllocAsync", "cudaMallocFromPoolAsync": "cuMemAllocFromPoolAsync", "cudaFreeAsync": "cuMemFreeAsync",
 		"cudaDeviceGetDefaultMemPool": "cuDeviceGetDefaultMemPool", "cudaDeviceGetMemPool": "cuDeviceGetMemPool", "cudaDeviceSetMemPool": "cuDeviceSetMemPool",
 		"cudaMemPoolCreate": "cuMemPoolCreate", "cudaMemPoolDestroy": "cuMemPoolDestroy", "cudaMemPoolTrimTo": "cuMemPoolTrimTo",
@@ -337,6 +337,14 @@ func rtLaunches() map[string]handler {
 		"cudaFuncGetName": withFunc(1, func(c *call, fn *function) result {
 			c.put64(c.arg(0), c.p.text(fn.name))
 			return success
+		}),
+		"cudaFuncGetParamInfo": withFunc(0, func(c *call, fn *function) result { return c.paramInfo(fn) }),
+		"cudaFuncGetParamCount": withFunc(0, func(c *call, fn *function) result {
+			c.put64(c.arg(1), uint64(len(fn.k.Params())))
+			return success
+		}),
+		"cudaKernelSetAttributeForDevice": withFunc(0, func(c *call, fn *function) result {
+			return setAttribute(&c.p.sim.gpu, fn.attrs, fn.k.SharedBytes(), c.u32(1), int32(c.u32(2)))
 		}),
 		"cudaGetFuncBySymbol": withFunc(1, func(c *call, fn *function) result {
 			c.put64(c.arg(0), fn.handle)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/ptx"
+	"nvtrace/ptx/emu"
 )
 
 // Options says what to simulate. The zero value and nil are good.
@@ -50,15 +51,32 @@ type ProcessMemory interface {
 
 // Hooks are called on the goroutine of a program's call or of its stream.
 type Hooks struct {
-	// Image is called with the bytes of each image that a program loads, before
-	// anything is read from it: the container, cubin or PTX text. What it returns is
-	// loaded instead; an error refuses the image (CUDA_ERROR_INVALID_IMAGE).
-	Image func(p *Process, image []byte) ([]byte, error)
-	// Launch is called when a kernel begins, with the name it has in its module.
-	Launch func(p *Process, kernel string)
+	// Image is called for each image that a program loads, before anything is read
+	// from it. What it returns is loaded instead; an error refuses the image
+	// (CUDA_ERROR_INVALID_IMAGE).
+	Image func(p *Process, im *Image) ([]byte, error)
+	// Launch is called when a kernel begins.
+	Launch func(p *Process, l *Launch)
 	// Exit is called when a program has ended and nothing of it runs any more; its
 	// memory goes away when Exit returns.
 	Exit func(p *Process)
+}
+
+// An Image is code that a program loads.
+type Image struct {
+	Call string   // the entry that the program called; images that were registered are loaded on first use
+	TID  int      // the calling thread
+	Addr uint64   // where it is in the program's memory, 0 if it comes from a file
+	Data []byte   // a container, cubin or PTX text; not to be changed
+	Hash [32]byte // SHA-256 of Data
+}
+
+// A Launch is a kernel that begins to run.
+type Launch struct {
+	Kernel      string   // as in its module
+	Image       [32]byte // Image.Hash of the image that it comes from; of the first that were linked
+	Grid, Block emu.Dim3
+	Shared      uint32 // dynamic shared memory
 }
 
 // A Sim serves programs. Make one with [New], give its Env to programs, let Serve

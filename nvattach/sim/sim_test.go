@@ -166,10 +166,12 @@ func TestHooks(t *testing.T) {
 func testHooks(t *testing.T, prog string, want uint64) {
 	t.Helper()
 	var launches atomic.Uint64
+	var images sync.Map
 	var mu sync.Mutex
 	var counters [][]byte
 	o := &sim.Options{Hooks: &sim.Hooks{
-		Image: func(p *sim.Process, image []byte) ([]byte, error) {
+		Image: func(p *sim.Process, im *sim.Image) ([]byte, error) {
+			images.Store(im.Hash, true)
 			addr, b, err := p.Alloc(8, "counter")
 			if err != nil {
 				return nil, err
@@ -177,9 +179,14 @@ func testHooks(t *testing.T, prog string, want uint64) {
 			mu.Lock()
 			counters = append(counters, b)
 			mu.Unlock()
-			return countThreads(image, addr)
+			return countThreads(im.Data, addr)
 		},
-		Launch: func(*sim.Process, string) { launches.Add(1) },
+		Launch: func(_ *sim.Process, l *sim.Launch) {
+			launches.Add(1)
+			if _, known := images.Load(l.Image); !known {
+				t.Errorf("%s is from an image that was not loaded", l.Kernel)
+			}
+		},
 		Exit: func(*sim.Process) {
 			mu.Lock()
 			defer mu.Unlock()
