@@ -119,7 +119,7 @@ type simProbes struct {
 }
 
 // image is the simulated GPU's hook for images.
-func (p *simProbes) image(proc *sim.Process, image []byte) ([]byte, error) {
+func (p *simProbes) image(proc *sim.Process, im *sim.Image) ([]byte, error) {
 	c, err := p.context(proc)
 	if err != nil {
 		return nil, err
@@ -128,7 +128,7 @@ func (p *simProbes) image(proc *sim.Process, image []byte) ([]byte, error) {
 	if p.gpu.Major >= 9 {
 		arch.Suffix = 'a'
 	}
-	return c.Rewrite(image, arch, nil)
+	return c.Rewrite(im.Data, arch, nil)
 }
 
 // exit is the simulated GPU's hook for the end of a program.
