@@ -21,7 +21,7 @@ type moduleFlags struct {
 }
 
 func (f *moduleFlags) register(fs *flag.FlagSet) {
-	fs.Var(&f.modules, "modules", "capture every code image that the CUDA driver is given, beside the recording; =`WHAT` hash: keep hashes only; full: keep also what lies in files")
+	fs.Var(&f.modules, "modules", "capture every code image that the CUDA driver is given, beside the recording; =`WHAT` hash: keep hashes only; refs: leave images that lie in files there")
 	fs.StringVar(&f.limit, "modules-limit", "", "keep at most `SIZE` of images (64M, 10G); more is told of")
 	fs.BoolVar(&f.watch, "modules-watch", false, "let the driver read the program's own buffers, and look afterwards whether they have changed")
 }
@@ -42,11 +42,11 @@ func (f *moduleFlags) start(e *env, recording string) (*moduleCapture, error) {
 	}
 	c := &moduleCapture{f: f}
 	switch f.modules.value {
-	case "", "hash":
-	case "full":
+	case "":
 		c.opts.Files = true
+	case "hash", "refs":
 	default:
-		return nil, fmt.Errorf("--modules=%s: want hash, full, or nothing", f.modules.value)
+		return nil, fmt.Errorf("--modules=%s: want hash, refs, or nothing", f.modules.value)
 	}
 	limit, err := parseSize(f.limit)
 	if err != nil {

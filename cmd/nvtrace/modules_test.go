@@ -141,7 +141,7 @@ func TestModulesWhy(t *testing.T) {
 func TestModulesComplete(t *testing.T) {
 	name := moduleRecording(t, "something escaped\x1b[2J")
 	status, out, _ := runModules(name)
-	if status != exitOK || !strings.HasPrefix(out, "INCOMPLETE: 1 gaps in what was captured\n  something escaped\\x1b[2J\n") {
+	if status != exitOK || !strings.HasPrefix(out, "INCOMPLETE: what escaped: 1\n  something escaped\\x1b[2J\n") {
 		t.Errorf("status %d:\n%s", status, out)
 	}
 	if status, _, _ := runModules("--require-complete", name); status != exitDiffers {

@@ -268,6 +268,31 @@ func TestNoted(t *testing.T) {
 	}
 }
 
+// TestFullStore: a store without room is one gap, whatever is missing, and no
+// trouble for the program.
+func TestFullStore(t *testing.T) {
+	p := needPrograms(t)
+	for what, limit := range map[string]int64{"limit": 300, "gone": 0} {
+		run := filepath.Join(t.TempDir(), "run.nvt")
+		store, err := capture.CreateStore(run, limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if what == "gone" {
+			if err := os.RemoveAll(capture.StoreDir(run)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		out := trace(t, p, &capture.Options{Store: store}, p.routes, "many")
+		if out.status != 0 || !maps.Equal(out.images(), out.driver) {
+			t.Errorf("%s: ended with %#x, captured %v, the driver was given %v", what, out.status, out.images(), out.driver)
+		}
+		if gaps := out.texts(traces.KindGap); len(gaps) != 1 || !strings.Contains(gaps[0], "missing in the module store") {
+			t.Errorf("%s: gaps: %q", what, gaps)
+		}
+	}
+}
+
 // TestAttach: in a process that runs already, what it loads from now on is
 // captured, and it is said that this is not all.
 func TestAttach(t *testing.T) {

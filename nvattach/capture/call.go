@@ -1,9 +1,11 @@
 package capture
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"slices"
 
 	"nvtrace/fatbin"
@@ -460,7 +462,7 @@ func (c *Capture) report(t *ptrace.Task, k *call, flags traces.Flags, result int
 		ev.Image = p.image(k, handle)
 		c.emit(ev)
 		if p.stored != nil {
-			c.gap(t, "image %.12s is not in the module store: %v", p.sum, p.stored)
+			c.gap(t, "images are missing in the module store: %v", cause(p.stored))
 		}
 	}
 }
@@ -489,4 +491,16 @@ func (c *Capture) sameAsOuter(t *ptrace.Task, k *call) bool {
 		}
 	}
 	return true
+}
+
+// cause returns what went wrong with a file, without the file's name, which
+// differs each time.
+func cause(err error) error {
+	if e, ok := errors.AsType[*os.PathError](err); ok {
+		return e.Err
+	}
+	if e, ok := errors.AsType[*os.LinkError](err); ok {
+		return e.Err
+	}
+	return err
 }

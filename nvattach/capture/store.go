@@ -129,39 +129,60 @@ func (s *Store) reserve(n int64) error {
 	return nil
 }
 
-// entry is an image on its way into a store. Without a store it is only hashed.
+// entry is an image on its way into a store. Without a store it is only hashed. A
+// small one is written when its hash is known, so that one that is there already
+// costs no file.
 type entry struct {
-	s    *Store
-	hash hash.Hash
-	tmp  *os.File
-	size int64
-	err  error
+	s     *Store
+	hash  hash.Hash
+	small []byte
+	tmp   *os.File // of one that is not small
+	size  int64    // reserved
+	err   error
 }
 
+// smallImage is what is held in memory.
+const smallImage = 256 << 10
+
 // writer returns an entry; s may be nil.
-func (s *Store) writer() *entry {
-	e := &entry{s: s, hash: sha256.New()}
-	if s != nil {
-		if e.tmp, e.err = os.CreateTemp(s.dir, tmpPrefix+"*"); e.err != nil {
-			e.err = fmt.Errorf("module store: %w", e.err)
-		}
-	}
-	return e
-}
+func (s *Store) writer() *entry { return &entry{s: s, hash: sha256.New()} }
 
 // Write implements io.Writer. An error of the store doesn't keep the image from
 // being hashed, and is reported by close.
 func (e *entry) Write(b []byte) (int, error) {
 	e.hash.Write(b)
-	if e.tmp != nil && e.err == nil {
-		if e.err = e.s.reserve(int64(len(b))); e.err == nil {
-			e.size += int64(len(b))
-			if _, err := e.tmp.Write(b); err != nil {
-				e.err = fmt.Errorf("module store: %w", err)
-			}
+	switch {
+	case e.s == nil || e.err != nil:
+	case e.tmp == nil && len(e.small)+len(b) <= smallImage:
+		e.small = append(e.small, b...)
+	default:
+		if e.tmp == nil {
+			e.spill(e.small)
+			e.small = nil
 		}
+		e.spill(b)
 	}
 	return len(b), nil
+}
+
+// spill writes to the file, which it makes.
+func (e *entry) spill(b []byte) {
+	if e.err != nil {
+		return
+	}
+	if e.tmp == nil {
+		if e.tmp, e.err = os.CreateTemp(e.s.dir, tmpPrefix+"*"); e.err != nil {
+			e.err = fmt.Errorf("module store: %w", e.err)
+			return
+		}
+	}
+	if e.err = e.s.reserve(int64(len(b))); e.err != nil {
+		return
+	}
+	e.size += int64(len(b))
+	if _, err := e.tmp.Write(b); err != nil {
+		e.err = fmt.Errorf("module store: %w", err)
+	}
 }
 
 // abandon forgets the image.
@@ -169,8 +190,11 @@ func (e *entry) abandon() {
 	if e.tmp != nil {
 		e.tmp.Close()
 		os.Remove(e.tmp.Name())
-		_ = e.s.reserve(-e.size) // can't exceed
 		e.tmp = nil
+	}
+	if e.size > 0 {
+		_ = e.s.reserve(-e.size) // can't exceed
+		e.size = 0
 	}
 }
 
@@ -178,11 +202,13 @@ func (e *entry) abandon() {
 func (e *entry) close() (sum string, err error) {
 	sum = hex.EncodeToString(e.hash.Sum(nil))
 	defer e.abandon() // does nothing after success
-	if e.tmp == nil || e.err != nil {
+	if e.s == nil || e.err != nil || e.s.known(sum) {
 		return sum, e.err
 	}
-	if e.s.known(sum) {
-		return sum, nil
+	if e.tmp == nil {
+		if e.spill(e.small); e.err != nil {
+			return sum, e.err
+		}
 	}
 	if err := e.tmp.Chmod(0o644); err != nil {
 		return sum, fmt.Errorf("module store: %w", err)
@@ -193,7 +219,7 @@ func (e *entry) close() (sum string, err error) {
 	if err := os.Rename(e.tmp.Name(), filepath.Join(e.s.dir, sum)); err != nil {
 		return sum, fmt.Errorf("module store: %w", err)
 	}
-	e.tmp = nil
+	e.tmp, e.size = nil, 0
 	e.s.mu.Lock()
 	e.s.has[sum] = true
 	e.s.mu.Unlock()

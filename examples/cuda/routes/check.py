@@ -242,7 +242,7 @@ def run(lab, nvtrace, name, command, check, flags):
     if plain.returncode:
         raise Skip("does not work untraced: " + plain.stderr.decode(errors="replace").strip()[-200:])
     recording = lab.path("run.nvt")
-    traced = subprocess.run([nvtrace, "--modules=full", *flags, "-q", "-o", recording, "--", *command], env=env, cwd=lab.work, capture_output=True)
+    traced = subprocess.run([nvtrace, "--modules", *flags, "-q", "-o", recording, "--", *command], env=env, cwd=lab.work, capture_output=True)
     wrong = []
     if traced.returncode or traced.stdout != plain.stdout:
         wrong.append(f"status {traced.returncode} under nvtrace: {traced.stderr.decode(errors='replace').strip()[-300:]}")
