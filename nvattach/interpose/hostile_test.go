@@ -380,10 +380,13 @@ func TestServerStalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := startSlow(t, w, s.Env(w.env()))
-	for range 3 {
-		if d := p.load(t); d < 250*time.Millisecond || d > 5*time.Second {
-			t.Errorf("a load took %s with a server that does not answer", d)
-		}
+	if d := p.load(t); d < 290*time.Millisecond || d > 5*time.Second {
+		t.Errorf("a load took %s with a server that does not answer", d)
+	}
+	p.load(t)
+	p.load(t)
+	if d := p.load(t); d > 250*time.Millisecond {
+		t.Errorf("the fourth load took %s with a server that does not answer", d)
 	}
 	close(release)
 	p.end(t)
@@ -396,9 +399,39 @@ func TestServerStalls(t *testing.T) {
 			timeouts++
 		}
 	}
-	if timeouts != 3 || len(l.images) != 3 {
-		t.Errorf("%d timeouts told, %d images, want 3 and 3: %v", timeouts, len(l.images), l.gaps)
+	if timeouts != 4 || len(l.images) != 4 {
+		t.Errorf("%d timeouts told, %d images, want 4 and 4: %v", timeouts, len(l.images), l.gaps)
 	}
+}
+
+// TestServerStopped: a server that does not even take connections, and one whose
+// queue is full.
+func TestServerStopped(t *testing.T) {
+	w := getWorld(t)
+	s, done := listen(t, &log{}, ModeObserve)
+	path := filepath.Join(t.TempDir(), "s")
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if err := errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: path}), unix.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the first takes the queue's one place
+		start := time.Now()
+		r := w.run(t, append(w.env(), "LD_PRELOAD="+s.Path(), envShim+"=1:"+path), "prog", "dlsym")
+		if d := time.Since(start); !strings.HasPrefix(r.out, "load = 0") || d > 20*time.Second {
+			t.Errorf("%s: %+v", d, r)
+		}
+		keep, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = unix.Close(keep) }()
+		_ = unix.Connect(keep, &unix.SockaddrUnix{Name: path})
+	}
+	done()
 }
 
 // TestServerDoesNotRead: notes that nobody reads are dropped, and counted.

@@ -354,6 +354,21 @@ func TestMusl(t *testing.T) {
 	}
 }
 
+// TestAbstract: where the socket's path is out of reach, its name is tried.
+func TestAbstract(t *testing.T) {
+	w := getWorld(t)
+	l := &log{}
+	s, done := listen(t, l, ModeObserve)
+	if err := os.Remove(s.sock); err != nil {
+		t.Fatal(err)
+	}
+	w.run(t, s.Env(w.env()), "prog", "dlsym")
+	done()
+	if len(l.of("cuModuleLoadData")) != 1 {
+		t.Errorf("%d loads told", len(l.of("cuModuleLoadData")))
+	}
+}
+
 func TestEnv(t *testing.T) {
 	s, _ := listen(t, &log{}, ModeObserve)
 	got := s.Env([]string{"A=1", "LD_PRELOAD=libjemalloc.so:/old/libnvtrace.so /x.so", "NVTRACE_SHIM=1:/old/s", "B=LD_PRELOAD=x"})

@@ -17,7 +17,8 @@ u32 nvt_lost;
 static struct connection { int pid, fd; u64 ino; } conns[CONNS];
 static u32 current, used; /* number + 1 of the one in use; how many were made */
 static int connecting;	  /* the process that is about to make one */
-static u32 stalled;
+static u32 stalled;	  /* the last packet could not be sent in time */
+static u32 unanswered;	  /* how many verdicts in a row did not come in time */
 
 static void silent(void) { __atomic_store_n(&nvt_state, NVT_SILENT, __ATOMIC_RELEASE); }
 
@@ -46,14 +47,18 @@ static int reach(void)
 {
 	struct { u16 family; char path[108]; } a;
 	u64 n = nvt_length(nvt_address, sizeof nvt_address);
-	int fd = (int)sys3(SYS_socket, 1, 5 | 02000000 /* SOCK_SEQPACKET, CLOEXEC */, 0);
-	if (fd < 0 || n + 1 > sizeof a.path)
+	int fd = (int)sys3(SYS_socket, 1, 5 | 02000000 | 04000 /* SOCK_SEQPACKET, CLOEXEC, NONBLOCK */, 0);
+	if (fd < 0)
 		return -1;
-	for (u64 abstract = 0; abstract < 2; abstract++) {
+	for (u64 abstract = 0; abstract < 2 && n + 1 < sizeof a.path; abstract++) {
 		nvt_zero(&a, sizeof a);
 		a.family = 1;
 		nvt_copy(a.path + abstract, nvt_address, n);
-		if (sys3(SYS_connect, fd, &a, 2 + n + 1) == 0) {
+		s64 r = -EAGAIN;
+		for (int ms = 0; r == -EAGAIN && ms < HELLO_MS; ms++)
+			if ((r = sys3(SYS_connect, fd, &a, 2 + n + abstract)) == -EAGAIN) /* a full queue */
+				sys3(SYS_poll, 0, 0, 1);
+		if (r == 0) {
 			/* Out of the program's way, which may count on its lowest descriptors. */
 			int high = (int)sys3(SYS_fcntl, fd, 1030 /* F_DUPFD_CLOEXEC */, 960);
 			if (high < 0)
@@ -224,11 +229,15 @@ u64 nvt_verdict(int sock, int *fd)
 	struct iovec iov = {&v, sizeof v};
 	struct msghdr m = {.iov = &iov, .iovlen = 1, .control = &control, .controllen = sizeof control};
 	struct stat st;
+	/* Who did not answer is waited for less and less. */
+	u32 late = __atomic_load_n(&unanswered, __ATOMIC_RELAXED);
 	*fd = -1;
-	if (!wait_for(sock, POLLIN, nvt_wait)) {
+	if (!wait_for(sock, POLLIN, nvt_wait >> (2 * late < 16 ? 2 * late : 16))) {
+		__atomic_store_n(&unanswered, late + 1, __ATOMIC_RELAXED);
 		nvt_gap(NVT_GAP_TIMEOUT, 1, 0);
 		return 0;
 	}
+	__atomic_store_n(&unanswered, 0, __ATOMIC_RELAXED);
 	s64 n = sys3(SYS_recvmsg, sock, &m, DONTWAIT | 0x40000000 /* CMSG_CLOEXEC */);
 	if (n >= 0 && m.controllen >= 20 && control.level == 1 && control.type == 1)
 		*fd = control.fd;
