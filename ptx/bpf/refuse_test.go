@@ -1,0 +1,165 @@
+package bpf
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf/asm"
+)
+
+// raw is an instruction that asm has no words for.
+func raw(op asm.OpCode, dst, src asm.Register, off int16, imm int64) asm.Instruction {
+	return asm.Instruction{OpCode: op, Dst: dst, Src: src, Offset: off, Constant: imm}
+}
+
+// lookupIn looks up entry 0 of map m and leaves the result, unchecked, in r0.
+func lookupIn(m int) asm.Instructions {
+	return asm.Instructions{
+		asm.StoreImm(asm.R10, -4, 0, asm.Word), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4),
+		asm.LoadMapPtr(asm.R1, m), asm.FnMapLookupElem.Call(),
+	}
+}
+
+func cat(parts ...asm.Instructions) (all asm.Instructions) {
+	for _, p := range parts {
+		all = append(all, p...)
+	}
+	return all
+}
+
+var (
+	unknown = asm.LoadMem(asm.R3, asm.R1, 0, asm.DWord) // a number of which nothing is known, from the context
+	end     = asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}
+	reserve = asm.Instructions{asm.LoadMapPtr(asm.R1, mapWide), asm.Mov.Imm(asm.R2, 16), asm.BuiltinFunc(131).Call()}
+)
+
+// TestRefused: what cannot be made safe is refused, with the instruction and
+// the reason.
+func TestRefused(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		ins  asm.Instructions
+		at   int
+		want string
+	}{
+		{"empty", nil, -1, "no instructions"},
+		{"unset register", asm.Instructions{asm.Mov.Reg(asm.R0, asm.R2), asm.Return()}, 0, "reads r2, which was never written"},
+		{"unset after a call", cat(lookupIn(0), asm.Instructions{asm.Mov.Reg(asm.R0, asm.R3), asm.Return()}), 5, "never written"},
+		{"set on one way only", asm.Instructions{
+			unknown, asm.JEq.Imm(asm.R3, 0, "j"), asm.Mov.Imm(asm.R4, 1), asm.Mov.Reg(asm.R0, asm.R4).WithSymbol("j"), asm.Return(),
+		}, 3, "never written"},
+		{"context past its end", asm.Instructions{asm.LoadMem(asm.R0, asm.R1, 20, asm.Word), asm.Return()}, 0, "no field"},
+		{"context between fields", asm.Instructions{asm.LoadMem(asm.R0, asm.R1, 6, asm.Word), asm.Return()}, 0, "no field"},
+		{"context at a computed offset", asm.Instructions{unknown, asm.Add.Reg(asm.R1, asm.R3), asm.LoadMem(asm.R0, asm.R1, 0, asm.Byte), asm.Return()}, 2, "computed offset"},
+		{"context written", asm.Instructions{asm.StoreImm(asm.R1, 0, 0, asm.Byte), asm.Mov.Imm(asm.R0, 0), asm.Return()}, 0, "read-only"},
+		{"a number followed", asm.Instructions{unknown, asm.LoadMem(asm.R0, asm.R3, 0, asm.DWord), asm.Return()}, 1, "which is a number"},
+		{"NULL followed", cat(lookupIn(0), asm.Instructions{asm.JNE.Imm(asm.R0, 0, "x"), asm.LoadMem(asm.R0, asm.R0, 0, asm.DWord), asm.Return().WithSymbol("x")}), 6, "through NULL"},
+		{"pointer truncated", asm.Instructions{asm.Mov.Reg32(asm.R0, asm.R10), asm.Return()}, 0, "as if it were a number"},
+		{"pointer multiplied", asm.Instructions{asm.Mul.Imm(asm.R1, 2), asm.Mov.Imm(asm.R0, 0), asm.Return()}, 0, "as if it were a number"},
+		{"pointers added", asm.Instructions{asm.Add.Reg(asm.R1, asm.R10), asm.Mov.Imm(asm.R0, 0), asm.Return()}, 0, "as if it were a number"},
+		{"pointer stored", cat(asm.Instructions{direct(asm.R2, mapData, 0), asm.StoreMem(asm.R2, 0, asm.R10, asm.DWord)}, end), 1, "stores a pointer to the stack"},
+		{"pointer swapped in", cat(asm.Instructions{direct(asm.R2, mapData, 0), asm.Xchg.Mem(asm.R2, asm.R1, asm.DWord, 0)}, end), 1, "by an atomic operation"},
+		{"pointer compared", cat(asm.Instructions{unknown, asm.JEq.Reg(asm.R1, asm.R3, "x"), asm.Mov.Imm(asm.R0, 0).WithSymbol("x"), asm.Return()}), 1, "compares"},
+		{"half a pointer", cat(asm.Instructions{asm.StoreMem(asm.R10, -8, asm.R1, asm.DWord), asm.LoadMem(asm.R0, asm.R10, -8, asm.Word), asm.Return()}), 1, "part of a pointer"},
+		{"one of two objects", cat(asm.Instructions{
+			unknown, asm.Mov.Reg(asm.R4, asm.R10), asm.JEq.Imm(asm.R3, 0, "j"), direct(asm.R4, mapData, 0),
+			asm.LoadMem(asm.R0, asm.R4, -8, asm.Byte).WithSymbol("j"), asm.Return(),
+		}), 4, "different things"},
+		{"above the stack", asm.Instructions{asm.LoadMem(asm.R0, asm.R10, 0, asm.Byte), asm.Return()}, 0, "of the stack"},
+		{"below the stack", asm.Instructions{asm.LoadMem(asm.R0, asm.R10, -513, asm.Byte), asm.Return()}, 0, "of the stack"},
+		{"past a value", cat(lookupIn(0), asm.Instructions{asm.JNE.Imm(asm.R0, 0, "x"), asm.Return(), asm.LoadMem(asm.R0, asm.R0, 8, asm.Byte).WithSymbol("x"), asm.Return()}), 7, "which has 8"},
+		{"read-only data", cat(asm.Instructions{direct(asm.R2, mapRodata, 0), asm.StoreImm(asm.R2, 0, 1, asm.Byte)}, end), 1, "read-only"},
+		{"address without lookup", cat(asm.Instructions{direct(asm.R2, mapArray, 0)}, end), 0, "takes the address"},
+		{"no such map", cat(asm.Instructions{asm.LoadMapPtr(asm.R1, 99)}, end), 0, "not defined"},
+		{"map followed", asm.Instructions{asm.LoadMapPtr(asm.R1, 0), asm.LoadMem(asm.R0, asm.R1, 0, asm.Byte), asm.Return()}, 1, "through a map"},
+		{"unknown helper", asm.Instructions{asm.BuiltinFunc(999).Call(), asm.Return()}, 0, "helper 999"},
+		{"tail call", asm.Instructions{asm.FnTailCall.Call(), asm.Return()}, 0, "a tail call"},
+		{"kernel function", asm.Instructions{raw(asm.OpCode(asm.JumpClass).SetJumpOp(asm.Call), 0, asm.PseudoKfuncCall, 0, 7), asm.Return()}, 0, "Linux kernel"},
+		{"indirect call", asm.Instructions{raw(0x8d, 0, 0, 0, 1), asm.Return()}, 0, "indirect call"},
+		{"callback", asm.Instructions{raw(asm.LoadImmOp(asm.DWord), 1, asm.PseudoFunc, 0, 1), asm.Return()}, 0, "address of a function"},
+		{"packet", asm.Instructions{asm.LoadAbs(0, asm.Byte), asm.Return()}, 0, "network packet"},
+		{"kernel type", asm.Instructions{raw(asm.LoadImmOp(asm.DWord), 1, 3, 0, 1), asm.Return()}, 0, "kind of address"},
+		{"recursion", asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Call.Label("f"), asm.Return(), asm.Call.Label("f").WithSymbol("f"), asm.Return()}, 3, "calls itself"},
+		{"calls what is not there", asm.Instructions{asm.Call.Label("g"), asm.Return()}, 0, "does not define"},
+		{"no end", asm.Instructions{asm.Mov.Imm(asm.R0, 0)}, 0, "none behind it"},
+		{"jump past the end", asm.Instructions{raw(0x05, 0, 0, 1, 0), asm.Return()}, 0, "no instruction"},
+		{"jump into a constant", asm.Instructions{raw(0x05, 0, 0, 1, 0), asm.LoadImm(asm.R0, 1, asm.DWord), asm.Return()}, 0, "no instruction"},
+		{"jump out of the function", asm.Instructions{asm.Call.Label("f"), asm.Return(), raw(0x05, 0, 0, -2, 0).WithSymbol("f"), asm.Return()}, 2, "out of its function"},
+		{"r10 written", cat(asm.Instructions{asm.Add.Imm(asm.R10, 1)}, end), 0, "r10 is read-only"},
+		{"r11", cat(asm.Instructions{asm.Mov.Imm(11, 1)}, end), 0, "above r10"},
+		{"unknown opcode", cat(asm.Instructions{raw(0xe7, 0, 0, 0, 0)}, end), 0, "opcode 0xe7"},
+		{"atomic on a byte", cat(asm.Instructions{direct(asm.R2, mapData, 0), asm.Mov.Imm(asm.R3, 1), raw(asm.OpCode(asm.StXClass)|asm.OpCode(asm.AtomicMode)|asm.OpCode(asm.Byte), asm.R2, asm.R3, 0, 0)}, end), 2, "1 bytes"},
+		{"atomic across words", cat(asm.Instructions{direct(asm.R2, mapData, 4), asm.Mov.Imm(asm.R3, 1), asm.AddAtomic.Mem(asm.R2, asm.R3, asm.DWord, 0)}, end), 2, "no multiple of 8"},
+		{"argument is no map", cat(asm.Instructions{asm.Mov.Imm(asm.R1, 0), asm.Mov.Reg(asm.R2, asm.R10), asm.FnMapLookupElem.Call()}, end), 2, "not a map"},
+		{"key above the stack", cat(asm.Instructions{asm.LoadMapPtr(asm.R1, 0), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -3), asm.FnMapLookupElem.Call()}, end), 3, "4 bytes at offset 509 of the stack"},
+		{"key with a pointer", cat(asm.Instructions{
+			asm.StoreMem(asm.R10, -8, asm.R1, asm.DWord), asm.LoadMapPtr(asm.R1, 0), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -8), asm.FnMapLookupElem.Call(),
+		}, end), 4, "has a pointer in it"},
+		{"pointer as number", cat(asm.Instructions{asm.Mov.Reg(asm.R2, asm.R1), asm.BuiltinFunc(5).Call()}, end), 1, "not a number"},
+		{"size not constant", cat(asm.Instructions{unknown, asm.Mov.Imm(asm.R1, 0), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -8), asm.BuiltinFunc(25).Call()}, end), 4, "no bound"},
+		{"unknown text", cat(asm.Instructions{unknown, asm.StoreMem(asm.R10, -8, asm.R3, asm.DWord), asm.Mov.Reg(asm.R1, asm.R10), asm.Add.Imm(asm.R1, -8), asm.BuiltinFunc(6).Call()}, end), 4, "not known before"},
+		{"record kept", cat(reserve, asm.Instructions{asm.Return()}), 3, "not given back"},
+		{"record given back twice", cat(reserve, asm.Instructions{
+			asm.Mov.Reg(asm.R6, asm.R0), asm.JNE.Imm(asm.R0, 0, "x"), asm.Return(), asm.Mov.Reg(asm.R1, asm.R6).WithSymbol("x"), asm.BuiltinFunc(132).Call(),
+			asm.Mov.Reg(asm.R1, asm.R6), asm.BuiltinFunc(132).Call(),
+		}, end), 9, "not a record"},
+		{"record used after", cat(reserve, asm.Instructions{
+			asm.Mov.Reg(asm.R6, asm.R0), asm.JNE.Imm(asm.R0, 0, "x"), asm.Return(), asm.Mov.Reg(asm.R1, asm.R6).WithSymbol("x"), asm.BuiltinFunc(132).Call(),
+			asm.StoreImm(asm.R6, 0, 0, asm.Byte),
+		}, end), 8, "different things"},
+		{"record in a loop", cat(asm.Instructions{asm.Mov.Imm(asm.R7, 3)}, asm.Instructions{asm.LoadMapPtr(asm.R1, mapWide).WithSymbol("l"), asm.Mov.Imm(asm.R2, 16), asm.BuiltinFunc(131).Call(), asm.Sub.Imm(asm.R7, 1), asm.JNE.Imm(asm.R7, 0, "l"), asm.Return()}), -2, "record"},
+		{"callee's stack", cat(asm.Instructions{asm.Call.Label("f"), asm.LoadMem(asm.R0, asm.R0, -8, asm.Byte), asm.Return(), asm.Mov.Reg(asm.R0, asm.R10).WithSymbol("f"), asm.Return()}), 1, "different things"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for i := range c.ins {
+				c.ins[i] = c.ins[i].WithSource(asm.Comment("line of " + c.name))
+			}
+			_, err := Verify(&Program{Name: "p", Insns: c.ins}, newWorld(0).env)
+			var why *RefusedError
+			if !errors.As(err, &why) {
+				t.Fatalf("not refused: %v\n%v", err, c.ins)
+			}
+			if !strings.Contains(why.Reason, c.want) || c.at != -2 && why.Insn != c.at {
+				t.Errorf("instruction %d: %v; want %d: %s", why.Insn, err, c.at, c.want)
+			}
+			if c.at >= 0 && (why.Source != "line of "+c.name || why.Text == "" || !strings.Contains(err.Error(), why.Source)) {
+				t.Errorf("without the source line: %+v", why)
+			}
+		})
+	}
+}
+
+// TestNoContext: without a context r1 can be passed on, and nothing else.
+func TestNoContext(t *testing.T) {
+	w := newWorld(0)
+	w.env.Context = nil
+	ok := cat(asm.Instructions{asm.StoreImm(asm.R10, -8, 7, asm.Word), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -8), asm.Mov.Imm(asm.R3, 4), asm.BuiltinFunc(25).Call()}, end)
+	if _, err := Verify(&Program{Name: "p", Insns: ok}, w.env); err != nil {
+		t.Error(err)
+	}
+	_, err := Verify(&Program{Name: "p", Insns: asm.Instructions{asm.LoadMem(asm.R0, asm.R1, 0, asm.DWord), asm.Return()}}, w.env)
+	if err == nil || !strings.Contains(err.Error(), "has none") {
+		t.Error(err)
+	}
+}
+
+// TestHelperHints: a helper that is not allowed says how it could be.
+func TestHelperHints(t *testing.T) {
+	w := newWorld(0)
+	w.env.Helpers[507].Refuse, w.env.Helpers[507].Hint = "ends the thread", "allow it with --allow-exit"
+	_, err := Verify(&Program{Name: "p", Insns: asm.Instructions{asm.BuiltinFunc(507).Call(), asm.Return()}}, w.env)
+	if err == nil || !strings.Contains(err.Error(), "ends the thread; allow it with --allow-exit") {
+		t.Error(err)
+	}
+	w.env.Helpers[1].Check = func(c *CallInfo) error {
+		if c.Map != 0 || c.Consts[4].Known {
+			t.Errorf("%+v", c)
+		}
+		return errors.New("not this map")
+	}
+	_, err = Verify(&Program{Name: "p", Insns: cat(lookupIn(0), end)}, w.env)
+	if err == nil || !strings.Contains(err.Error(), "lookup: not this map") {
+		t.Error(err)
+	}
+}
