@@ -110,9 +110,6 @@ func (c *call) arg(i int) uint64 {
 
 func (c *call) u32(i int) uint32 { return uint32(c.arg(i)) }
 
-// f32 returns floating-point argument i.
-func (c *call) f32(i int) float32 { return math.Float32frombits(uint32(c.req.x[i])) }
-
 // read reads the program's memory, or that of the GPU.
 func (c *call) read(addr uint64, b []byte) bool {
 	if c.p.readAny(addr, b) != nil {

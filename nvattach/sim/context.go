@@ -1,6 +1,9 @@
 package sim
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // current returns the thread's current context, nil if there is none.
 func (t *thread) current() *cudaContext {
@@ -60,7 +63,7 @@ func (c *call) context() (*cudaContext, result) {
 // newContext makes a context of a device.
 func (p *Process) newContext(d *device) *cudaContext {
 	x := &cudaContext{dev: d, perThread: map[uint64]*stream{}, streams: map[*stream]bool{}, limits: defaultLimits(), modules: map[*module]bool{}}
-	x.legacy = newStream(x, false)
+	x.legacy = p.newStream(x, false)
 	x.legacy.isLegacy = true
 	if x.handle = p.add(x); x.handle == 0 {
 		return nil
@@ -114,11 +117,7 @@ func (c *call) destroy(x *cudaContext) {
 	}
 	delete(c.p.objects, x.handle)
 	for _, t := range c.p.threads {
-		for i := len(t.stack) - 1; i >= 0; i-- {
-			if t.stack[i] == x {
-				t.stack = append(t.stack[:i:i], t.stack[i+1:]...)
-			}
-		}
+		t.stack = slices.DeleteFunc(t.stack, func(y *cudaContext) bool { return y == x })
 	}
 }
 

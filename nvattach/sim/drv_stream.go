@@ -68,7 +68,7 @@ func (c *call) createStream(out uint64, flags uint32, prio int32) result {
 	if flags > 1 {
 		return errInvalidValue
 	}
-	s := newStream(x, flags == 1)
+	s := c.p.newStream(x, flags == 1)
 	s.prio = max(min(prio, 0), -5)
 	if s.handle = c.p.add(s); s.handle == 0 {
 		delete(x.streams, s)

@@ -278,7 +278,7 @@ func (c *call) beginCapture(s *stream, mode uint32, g *graph, deps []*node) resu
 			return r
 		}
 	}
-	s.cap = &capture{g: g, c: c.p, origin: s, id: streamIDs.Add(1), mode: mode, thread: c.th.id, streams: []*stream{s}}
+	s.cap = &capture{g: g, c: c.p, origin: s, id: c.p.sim.ids.Add(1), mode: mode, thread: c.th.id, streams: []*stream{s}}
 	s.capLast = deps
 	return success
 }

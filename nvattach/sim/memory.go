@@ -3,6 +3,7 @@ package sim
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
 
 	"nvtrace/ptx/emu"
 )
@@ -78,15 +79,10 @@ func (c *call) free(addr uint64, kinds ...regionKind) result {
 // the kinds.
 func (c *call) owned(addr uint64, kinds []regionKind) *region {
 	m := c.p.arena.at(addr)
-	if m == nil || m.Base != addr || m.Name != userAllocation {
+	if m == nil || m.Base != addr || m.Name != userAllocation || !slices.Contains(kinds, m.kind) {
 		return nil
 	}
-	for _, k := range kinds {
-		if m.kind == k {
-			return m
-		}
-	}
-	return nil
+	return m
 }
 
 // hostRegister moves memory of the program into the shared file.

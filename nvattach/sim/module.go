@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 
@@ -336,9 +337,7 @@ func (c *call) functionOf(k *kernel, x *cudaContext) (*function, result) {
 	f, r := c.function(m, k.name)
 	if r == success && f.kern == nil {
 		f.kern = k
-		for id, v := range k.attrs {
-			f.attrs[id] = v
-		}
+		maps.Copy(f.attrs, k.attrs)
 	}
 	return f, r
 }

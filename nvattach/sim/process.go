@@ -85,15 +85,13 @@ type device struct {
 	flags   uint32
 }
 
-var sessions atomic.Uint64
-
 func newProcess(s *Sim, pid int, start string, random uint64) (*Process, error) {
 	a, err := newArena(s.opts.MemoryLimit)
 	if err != nil {
 		return nil, err
 	}
 	p := &Process{
-		sim: s, pid: pid, start: start, random: random, session: sessions.Add(1), arena: a,
+		sim: s, pid: pid, start: start, random: random, session: s.ids.Add(1), arena: a,
 		dead: make(chan struct{}), drained: make(chan struct{}, 1), callbacks: make(chan *hostCall),
 		conns: map[*conn]bool{}, objects: map[uint64]any{}, next: 0x5e00_0000_0000, threads: map[uint64]*thread{}, strings: map[string]uint64{}, linked: map[uint64][]*ptx.File{}, imageOf: map[*ptx.File][32]byte{},
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -82,13 +83,14 @@ type Launch struct {
 // A Sim serves programs. Make one with [New], give its Env to programs, let Serve
 // run beside them.
 type Sim struct {
-	opts  Options
-	gpu   GPU
-	cat   *catalog
-	dir   string // of the socket, and of the libraries if they are ours
-	libs  string
-	owned bool
-	ln    *net.UnixListener
+	opts Options
+	gpu  GPU
+	cat  *catalog
+	dir  string // of the socket, and of the libraries if they are ours
+	libs string
+	ln   *net.UnixListener
+
+	ids atomic.Uint64 // of sessions, streams and captures
 
 	mu     sync.Mutex
 	procs  map[int]*Process // by pid, those that are alive
@@ -170,7 +172,7 @@ func freeMemory() uint64 {
 	}
 	var si unix.Sysinfo_t
 	if unix.Sysinfo(&si) == nil {
-		return max(uint64(si.Freeram)*uint64(si.Unit), 1<<28)
+		return max(si.Freeram*uint64(si.Unit), 1<<28)
 	}
 	return 4 << 30
 }

@@ -60,10 +60,8 @@ type stream struct {
 	capLast     []*node // with cap: what the next operation depends on
 }
 
-var streamIDs atomic.Uint64
-
-func newStream(x *cudaContext, nonblocking bool) *stream {
-	s := &stream{ctx: x, nonblocking: nonblocking, id: streamIDs.Add(1)}
+func (p *Process) newStream(x *cudaContext, nonblocking bool) *stream {
+	s := &stream{ctx: x, nonblocking: nonblocking, id: p.sim.ids.Add(1)}
 	x.streams[s] = true
 	return s
 }
@@ -97,9 +95,7 @@ func (p *Process) enqueue(s *stream, waits []*operation, run func() result) *ope
 	o := &operation{done: make(chan struct{})}
 	s.last = o
 	p.pending.Add(1)
-	p.users.Add(1)
-	go func() {
-		defer p.users.Done()
+	p.users.Go(func() {
 		for _, d := range deps {
 			<-d.done
 		}
@@ -113,7 +109,7 @@ func (p *Process) enqueue(s *stream, waits []*operation, run func() result) *ope
 		case p.drained <- struct{}{}:
 		default:
 		}
-	}()
+	})
 	return o
 }
 
@@ -255,7 +251,7 @@ func (c *call) stream(h uint64) (*stream, result) {
 			if len(x.perThread) >= maxThreads {
 				return nil, errOutOfMemory
 			}
-			s = newStream(x, false)
+			s = c.p.newStream(x, false)
 			x.perThread[c.th.id] = s
 		}
 		return s, success
@@ -281,16 +277,6 @@ func (c *call) submit(s *stream, w *work) (*operation, result) {
 	}
 	run := w.run
 	return c.p.enqueue(s, nil, func() result { return run(s.ctx) }), success
-}
-
-// submitWait is submit, and waits unless it is a capture.
-func (c *call) submitWait(s *stream, w *work) result {
-	o, r := c.submit(s, w)
-	if r != success || o == nil {
-		return r
-	}
-	c.wait(o)
-	return s.ctx.status()
 }
 
 // An event is a CUevent.
