@@ -200,8 +200,8 @@ func TestBreakHammer(t *testing.T) {
 	for _, fn := range []string{"f_push", "f_load", "f_endbr", "f_jcc", "f_avx"} {
 		ways(t, func(t *testing.T, o *Options) {
 			n := 2000
-			if o.noCopies && testing.Short() {
-				n = 200
+			if fn != "f_push" || testing.Short() {
+				n = 300
 			}
 			b := newBreaker(t, fn)
 			got, res := b.run(t, o, "hammer", "8", fmt.Sprint(n), fn)

@@ -8,7 +8,7 @@ import (
 )
 
 // Syscall executes a system call in the task: at the entry or the exit of a call,
-// at TaskNew and TaskExec, at a breakpoint, in a function given to
+// at TaskNew, TaskExec and TaskStop, at a breakpoint, in a function given to
 // [Task.Interrupt], or while it is held at one of these. It must not be one that
 // may block, since the tracer waits for it.
 //

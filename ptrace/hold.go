@@ -12,7 +12,8 @@ type request struct {
 // Hold keeps the task stopped where it is when the handler (or the function of a
 // breakpoint) returns, until [Task.Release]. Others go on. The task may be killed
 // meanwhile, and it is released when Attach ends or a handler panics. It has no
-// effect at TaskExit and TaskDetach.
+// effect at TaskExit and TaskDetach. A task that Attach announces is held as soon
+// as it has stopped.
 func (t *Task) Hold() { t.hold = true }
 
 // Release lets a task go on that is held. fn, if not nil, is called first, on the
@@ -65,6 +66,12 @@ func (tr *tracer) serve() {
 		tr.cur = t
 		q.fn(t)
 		tr.cur = nil
+	case t.hold && !q.interrupt && !t.parked: // in an announcement by Attach: it has not stopped yet
+		t.hold = false
+		if q.fn == nil {
+			return
+		}
+		fallthrough
 	case q.interrupt:
 		t.onStop = append(t.onStop, q.fn)
 		ptraceOp(unix.PTRACE_INTERRUPT, t.TID, 0)
@@ -91,12 +98,17 @@ func (tr *tracer) release(t *Task) {
 	tr.resume(t, t.afterSig)
 }
 
+// stopAt notes where a task has stopped, unless it is better known: a new task
+// returns from the call that made it.
+func (t *Task) stopAt(at place) {
+	if t.at == placeNone {
+		t.at = at
+	}
+}
+
 // interrupted calls the functions given to Interrupt.
-func (tr *tracer) interrupted(t *Task, at place) {
+func (tr *tracer) interrupted(t *Task) {
 	for len(t.onStop) > 0 {
-		if t.at == placeNone {
-			t.at = at
-		}
 		fn := t.onStop[0]
 		t.onStop = t.onStop[1:]
 		fn(t)

@@ -291,7 +291,13 @@ func TestHoldStopped(t *testing.T) {
 				if e.Kind == TaskStop || e.Kind == TaskSignal {
 					held++
 					task.Hold()
-					go task.Release(func(*Task) { released++ })
+					stopped := e.Kind == TaskStop
+					go task.Release(func(task *Task) {
+						released++
+						if stopped {
+							probe(t, task)
+						}
+					})
 				}
 			}
 			got, _ := runTraced(t, &Options{Seccomp: m}, h, victim, mode)
@@ -300,5 +306,42 @@ func TestHoldStopped(t *testing.T) {
 				t.Errorf("%s: %+v, untraced %+v; held %d, released %d", mode, got, want, held, released)
 			}
 		})
+	}
+}
+
+// TestHoldAttached: Attach holds the threads that it finds, which are released
+// one by one, before and after they have stopped.
+func TestHoldAttached(t *testing.T) {
+	v := start(t, build(t, "breaker"), "attachee")
+	for round := range 6 {
+		h := &tape{}
+		ctx, cancel := context.WithCancel(context.Background())
+		n := 0
+		h.onTask = func(task *Task, e *TaskEvent) {
+			if e.Kind != TaskNew {
+				return
+			}
+			task.Hold()
+			time.AfterFunc(time.Duration(round)*time.Millisecond, func() {
+				task.Release(func(task *Task) {
+					probe(t, task)
+					if n++; n == 5 {
+						cancel()
+					}
+				})
+			})
+		}
+		if _, err := Attach(ctx, v.pid, &Options{}, h); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		h.check(t)
+		if n != 5 {
+			t.Errorf("%d released", n)
+		}
+	}
+	v.stdin.Close()
+	if out, _ := v.out.ReadString('\n'); out != "0 bad\n" {
+		t.Errorf("%q", out)
 	}
 }

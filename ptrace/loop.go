@@ -385,15 +385,17 @@ func (tr *tracer) stopped(t *Task, s stop) {
 		}
 		tr.resume(t, s.sig)
 	case stopGroup:
+		t.stopAt(placeGroup)
 		if t.announced && !t.listening {
 			tr.event(t, TaskEvent{Kind: TaskStop, Signal: s.sig})
 		}
 		t.listening = true
-		tr.interrupted(t, placeGroup)
+		tr.interrupted(t)
 		tr.listen(t)
 	case stopTrap:
 		t.listening = false
-		tr.interrupted(t, placeStop)
+		t.stopAt(placeStop)
+		tr.interrupted(t)
 		tr.resume(t, 0)
 	default:
 		tr.resume(t, 0)
