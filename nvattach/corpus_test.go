@@ -14,6 +14,9 @@ import (
 // out parses, keeps its header, needs no feature that its target lacks, and ptxas
 // takes it where it takes the original.
 func TestWeaveCorpus(t *testing.T) {
+	if raceEnabled {
+		t.Skip("one goroutine, and much text")
+	}
 	names := []string{"example_count", "example_memory", "example_blocks", "params", "bpftime", "example_duration", "example_trace"}
 	var objs []*Object
 	for _, n := range names {
@@ -76,7 +79,7 @@ func TestWeaveCorpus(t *testing.T) {
 
 // corpusAssemble tries one file in so many with ptxas, which takes minutes for all.
 func corpusAssemble(t *testing.T, path, src, woven string, f *ptx.File) {
-	if testing.Short() || len(src) > 40<<10 || os.Getenv("NVTRACE_PTXAS_ALL") == "" && !strings.Contains(path, "vecadd") && !strings.Contains(path, "hopper") {
+	if testing.Short() || len(woven) > 200<<10 || os.Getenv("NVTRACE_PTXAS_ALL") == "" && !strings.Contains(path, "vecadd") && !strings.Contains(path, "hopper") {
 		return
 	}
 	arch := f.Target().String()

@@ -62,9 +62,18 @@ type gpu struct {
 	assembled map[string]bool // texts that ptxas has seen
 }
 
+// newMachine returns a machine that runs blocks at the same time: programs may race
+// as they do on a GPU, but not where the race detector watches.
+func newMachine() *emu.Machine {
+	if raceEnabled {
+		return emu.New(&emu.Options{Workers: 1})
+	}
+	return emu.New(nil)
+}
+
 func newGPU(tb testing.TB, o *MapOptions, defs ...*MapDef) *gpu {
 	tb.Helper()
-	g := &gpu{tb: tb, machine: emu.New(nil), assembled: map[string]bool{}}
+	g := &gpu{tb: tb, machine: newMachine(), assembled: map[string]bool{}}
 	opt := MapOptions{SMs: g.machine.Device().SMs, Threads: 4096, PrintBytes: 1 << 20, RingBytes: 4 << 20}
 	if o != nil {
 		opt.AddOnly, opt.Slots = o.AddOnly, o.Slots

@@ -128,7 +128,7 @@ func newRig(tb testing.TB, po *PlanOptions, objs ...*Object) *rig {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	r := &rig{gpu: &gpu{tb: tb, machine: emu.New(nil), assembled: map[string]bool{}}, plan: plan}
+	r := &rig{gpu: &gpu{tb: tb, machine: newMachine(), assembled: map[string]bool{}}, plan: plan}
 	maps, err := plan.NewMaps(&MapOptions{SMs: r.machine.Device().SMs, Threads: 4096, RingBytes: 8 << 20, PrintBytes: 1 << 20})
 	if err != nil {
 		tb.Fatal(err)
