@@ -36,6 +36,7 @@ func programs(w *world) [][]string {
 		{"prog", "daemon"},
 		{"prog", "edge"},
 		{"prog", "sandbox"},
+		{"prog", "churn"},
 		{"prog", "copies"},
 		{"prog", "kernels"},
 		{"weak"},
@@ -360,6 +361,11 @@ func TestFull(t *testing.T) {
 	}
 	if len(targets) < 12 || len(targets) >= 24 {
 		t.Errorf("%d instances of the loader were wrapped", len(targets))
+	}
+	// Drivers that come and go, at addresses that come again.
+	l = &log{}
+	if r := w.trace(t, l, ModeObserve, "prog", "churn"); r.out != "0 bad\n" || len(l.of("cuModuleLoadData")) != 600 || len(l.gaps) != 0 {
+		t.Errorf("%q, %d loads, gaps %v", r.out, len(l.of("cuModuleLoadData")), l.gaps)
 	}
 	l = &log{}
 	w.trace(t, l, ModeObserve, "prog", "kernels")

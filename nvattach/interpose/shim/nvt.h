@@ -36,7 +36,7 @@ struct nvt_image {
 struct nvt_frame {
 	u64 args[6];	 /* 0: the integer registers, restored from here */
 	const u64 *stack; /* 48: further arguments */
-	u64 caller;	 /* 56 */
+	u64 caller;	 /* 56; before target: who looks for the caller on the stack finds it first */
 	u64 slot;	 /* 64: thunk, or kind of dl function */
 	u64 target;	 /* 72: what is called */
 	u64 words;	 /* 80: arguments on the stack */

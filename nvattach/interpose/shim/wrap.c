@@ -62,14 +62,28 @@ int nvt_slot(u64 slot, u64 *real)
 	return (int)(key >> 48) - 1;
 }
 
+/* Does the object that addr lies in define what a driver does? Then o has where it is. */
+static int is_driver(u64 addr, struct nvt_object *o)
+{
+	struct nvt_elf e;
+	nvt_zero(o, sizeof *o);
+	o->addr = addr;
+	if (!nvt_object_at(o))
+		return 0;
+	nvt_elf_init(&e, o->base, o->dyn);
+	return nvt_elf_find(&e, "cuModuleLoadData") || nvt_elf_find(&e, "cuInit");
+}
+
+/* Was a driver wrapped that has addr in it, and is it still there? */
 int nvt_in_driver(u64 addr)
 {
 	for (int i = 0; i < DRIVERS; i++) {
 		u64 lo = __atomic_load_n(&drivers[i].lo, __ATOMIC_ACQUIRE);
+		struct nvt_object o;
 		if (!lo)
 			return 0;
 		if (addr >= lo && addr < __atomic_load_n(&drivers[i].hi, __ATOMIC_ACQUIRE))
-			return 1;
+			return is_driver(addr, &o); /* it may have been closed, and something else put there */
 	}
 	return 0;
 }
@@ -80,21 +94,18 @@ int nvt_in_driver(u64 addr)
  */
 void nvt_driver(u64 addr)
 {
-	struct nvt_object o = {.addr = addr};
-	struct nvt_elf e;
-	if (nvt_in_driver(addr) || !nvt_object_at(&o))
-		return;
-	nvt_elf_init(&e, o.base, o.dyn);
-	if (!nvt_elf_find(&e, "cuModuleLoadData") && !nvt_elf_find(&e, "cuInit"))
+	struct nvt_object o;
+	for (int i = 0; i < DRIVERS; i++)
+		if (addr >= drivers[i].lo && addr < drivers[i].hi)
+			return;
+	if (!is_driver(addr, &o))
 		return;
 	for (int i = 0; i < DRIVERS; i++) {
 		u64 none = 0;
-		if (__atomic_compare_exchange_n(&drivers[i].lo, &none, o.lo, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+		if (__atomic_compare_exchange_n(&drivers[i].lo, &none, o.lo, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) || none == o.lo) {
 			__atomic_store_n(&drivers[i].hi, o.hi, __ATOMIC_RELEASE);
 			return;
 		}
-		if (none == o.lo)
-			return;
 	}
 }
 

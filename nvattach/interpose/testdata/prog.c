@@ -247,6 +247,24 @@ static void *many(void *p)
 	return (P)bad;
 }
 
+/* Opens and closes drivers while others do. */
+static void *churn(void *p)
+{
+	long bad = 0;
+	for (int i = 0; i < 150; i++) {
+		char name[32];
+		P m = 0;
+		snprintf(name, sizeof name, "libcopy%d.so", ((int)(intptr_t)p + i) % 4);
+		void *h = dlopen(name, i % 3 ? RTLD_NOW : RTLD_LAZY);
+		load_t f = h ? (load_t)dlsym(h, "cuModuleLoadData") : 0;
+		bad += !f || f(&m, ptx) || dlsym(RTLD_DEFAULT, "cuModuleUnload") || !dlsym(RTLD_NEXT, "dlsym");
+		Dl_info di;
+		bad += !dladdr((void *)f, &di) || strcmp(di.dli_sname, "cuModuleLoadData");
+		h ? dlclose(h) : 0;
+	}
+	return (P)bad;
+}
+
 static sigjmp_buf out;
 static void leap(void) { siglongjmp(out, 1); }
 
@@ -395,6 +413,18 @@ int main(int argc, char **argv)
 		fcntl(p[0], F_SETFL, O_NONBLOCK);
 		char b[8];
 		printf("read %zd\n", read(p[0], b, sizeof b));
+	}
+	if (!strcmp(r, "churn")) {
+		pthread_t t[4];
+		long bad = 0;
+		for (int i = 0; i < 4; i++)
+			pthread_create(&t[i], 0, churn, (P)(intptr_t)i);
+		for (int i = 0; i < 4; i++) {
+			void *p;
+			pthread_join(t[i], &p);
+			bad += (long)p;
+		}
+		printf("%ld bad\n", bad);
 	}
 	if (!strcmp(r, "threads")) {
 		pthread_t t[8];
