@@ -22,6 +22,7 @@ type loop struct {
 	back   []int // blocks that jump back to the head
 	outer  int   // the loop around it, -1 for none
 	messy  bool  // entered elsewhere than at its head
+	may    bool  // every round comes by a may_goto, which takes the fuel
 	rounds uint64
 }
 
@@ -69,7 +70,7 @@ func buildCFG(ops []op) *cfg {
 		}
 	}
 	c.dominators()
-	c.findLoops()
+	c.findLoops(ops)
 	return c
 }
 
@@ -172,7 +173,7 @@ func (c *cfg) dominates(x, y int) bool {
 const maxLoopWork = 1 << 20
 
 // findLoops finds the natural loop of every head, outer loops first.
-func (c *cfg) findLoops() {
+func (c *cfg) findLoops(ops []op) {
 	work := 0
 	for _, h := range c.rpo {
 		if !c.blocks[h].head {
@@ -204,7 +205,20 @@ func (c *cfg) findLoops() {
 		}
 		for b := range l.blocks {
 			c.blocks[b].loop = len(c.loops)
+			l.may = l.may || !l.messy && c.endsWithMay(ops, b) && c.dominatesAll(b, l.back)
 		}
 		c.loops = append(c.loops, l)
 	}
+}
+
+func (c *cfg) endsWithMay(ops []op, b int) bool { return ops[c.blocks[b].last].kind == opMay }
+
+// dominatesAll reports whether every way to any of the blocks goes through b.
+func (c *cfg) dominatesAll(b int, blocks []int) bool {
+	for _, t := range blocks {
+		if !c.dominates(b, t) {
+			return false
+		}
+	}
+	return true
 }

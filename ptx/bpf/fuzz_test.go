@@ -166,6 +166,9 @@ func TestHugePrograms(t *testing.T) {
 	}
 	for name, shape := range shapes {
 		for _, size := range []int{n, DefaultMaxInsns - 2, 3000} {
+			if testing.Short() && size == DefaultMaxInsns-2 {
+				continue
+			}
 			ins := asm.Instructions{asm.LoadMem(asm.R0, asm.R1, 0, asm.DWord)}
 			for i := range size - 2 {
 				ins = append(ins, shape(i))

@@ -55,12 +55,7 @@ func (a *analysis) everyRound(i, b int) bool {
 	if a.cfg.blocks[b].loop != i {
 		return false
 	}
-	for _, back := range l.back {
-		if !a.cfg.dominates(b, back) {
-			return false
-		}
-	}
-	return true
+	return a.cfg.dominatesAll(b, l.back)
 }
 
 // countRounds returns an upper bound of the rounds of loop i, or 0.

@@ -158,7 +158,7 @@ func (l *lowering) block(b int) {
 	blk := &a.cfg.blocks[b]
 	l.label(b)
 	for i := range a.cfg.loops {
-		if a.cfg.loops[i].head == b && l.fueled(i) {
+		if a.cfg.loops[i].head == b && l.fueled(i) && !a.cfg.loops[i].may {
 			p := l.fresh(cPred)
 			l.inst("setp.eq.u32", p, l.fuel.arg(), imm(0))
 			l.branch(labelFail, p, false)
@@ -196,7 +196,7 @@ func (l *lowering) goTo(b, t int) {
 // op lowers op l.at, in front of which s holds, and moves s behind it.
 func (l *lowering) op(s *state) {
 	o := &l.a.ops[l.at]
-	l.here = s.clone()
+	l.here = &state{frames: slices.Clone(s.frames)} // its registers are looked at, not its cells
 	var fx effect
 	l.step(s, l.at, &fx)
 	d := o.depth

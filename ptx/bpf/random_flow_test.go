@@ -231,7 +231,7 @@ func batch(tb testing.TB, seed uint64, n int) (list []*sample, before []*world, 
 // the PTX machine.
 func TestRandom(t *testing.T) {
 	const perKernel = 25
-	batches := 160
+	batches := 120
 	if testing.Short() {
 		batches = 20
 	}

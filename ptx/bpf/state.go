@@ -279,7 +279,13 @@ func (f *frame) read(off, size int) (v val, torn bool) {
 // write puts v into size bytes at off. What is left of cells that it cuts stays
 // known as far as it is numbers.
 func (f *frame) write(off, size int, v val) {
-	var out []cell
+	for i := range f.cells {
+		if c := &f.cells[i]; int(c.off) == off && int(c.size) == size {
+			c.v = v
+			return
+		}
+	}
+	out := make([]cell, 0, len(f.cells)+2)
 	put := false
 	for _, c := range f.cells {
 		end := int(c.off) + int(c.size)
