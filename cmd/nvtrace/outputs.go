@@ -39,6 +39,9 @@ func newOutputs(e *env, f *runFlags, h *traces.Header) (*outputs, error) {
 	if !lines || f.summary || f.json.set {
 		o.log.summarise(h)
 	}
+	if f.env {
+		o.log.traceEnv()
+	}
 	if lines {
 		to := e.stderr
 		if f.log.value != "" {
@@ -103,10 +106,17 @@ func (o *outputs) finish() {
 	for _, c := range o.closes {
 		o.log.errs.report(c.Close())
 	}
-	if !o.began || o.log.summary == nil {
+	if !o.began {
 		return
 	}
-	if err := o.summarise(); err != nil {
+	var err error
+	if o.log.summary != nil {
+		err = o.summarise()
+	}
+	if o.f.env && !o.f.json.set {
+		err = errors.Join(err, o.log.writeEnv(o.e.stderr))
+	}
+	if err != nil {
 		o.e.notice("summary: %v", err)
 	}
 }

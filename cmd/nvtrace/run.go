@@ -38,6 +38,7 @@ type runFlags struct {
 	onDeath        string
 	fast, shim     string
 	api            apiFlag
+	env            bool
 	modules        moduleFlags
 	attach         attachFlags
 	sim            simFlags
@@ -61,6 +62,7 @@ func newRunFlags(e *env) *runFlags {
 	f.set.StringVar(&f.orphans, "orphans", "wait", "processes that outlive the program, `HOW`: wait, kill, or detach (with --seccomp=off)")
 	f.set.StringVar(&f.fast, "fast", "auto", "record ioctls inside the program, without stops, `WHEN` auto: where it can be done; off: never")
 	f.api.register(f.set, "record the calls of CUDA's libraries, and show them with the ioctls they cause; =`LIBRARIES` driver,runtime,cublas,… (all)")
+	f.set.BoolVar(&f.env, "env", false, "list the environment variables that CUDA's libraries ask for")
 	f.modules.register(f.set)
 	f.set.StringVar(&f.shim, "interpose", "auto", "preload the interposer, a second view of what is loaded, `WHEN` auto: with --modules; off: never")
 	f.attach.register(f.set)
@@ -205,7 +207,7 @@ func (s *tracing) equip(command []string) (err error) {
 		}
 		s.sim.prepare(&s.opts)
 	}
-	if s.modules != nil || f.api.set {
+	if s.modules != nil || f.recorded() != 0 {
 		s.opts.Extend = s.extend
 	}
 	return nil
@@ -245,22 +247,33 @@ func (s *tracing) settle() {
 	}
 }
 
+// recorded returns the libraries whose calls are recorded.
+func (f *runFlags) recorded() (libraries api.Selection) {
+	if f.api.set {
+		libraries = f.api.libraries
+	}
+	if f.env {
+		libraries = libraries.With(api.Driver).With(api.LibC)
+	}
+	return libraries
+}
+
 // extend adds the capture of images and the record of library calls to the
 // recording.
 func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
 	var list []record.Extension
 	o := &calls.Options{
-		Libraries: s.f.api.libraries, Agent: r.Agent(), Logger: s.opts.Logger,
+		Libraries: s.f.recorded(), Agent: r.Agent(), Logger: s.opts.Logger,
 		Report: func(text string) { r.Note(nil, text) },
 	}
 	if c := s.modules; c != nil {
-		if s.f.api.set && s.f.api.libraries.Has(api.Driver) {
+		if o.Libraries.Has(api.Driver) {
 			c.opts.LaunchesShared = true
 			o.Launched = func(rec *agent.Record) { c.capture.Load().LaunchRecord(rec) }
 		}
 		list = append(list, c.extend(r))
 	}
-	if s.f.api.set {
+	if o.Libraries != 0 {
 		t := calls.New(o, record.ExtensionClass)
 		list = append(list, record.Extension{Rules: t.Rules(), Handler: t})
 	}

@@ -112,9 +112,13 @@ func (t *Tracer) Exit(task *ptrace.Task, s *ptrace.Syscall) {
 // Task implements [ptrace.Handler]. A process that was there before the tracer
 // has its libraries hooked as they are.
 func (t *Tracer) Task(task *ptrace.Task, e *ptrace.TaskEvent) {
-	if e.Kind != ptrace.TaskNew || !e.Attached || task.TID != task.PID {
-		return
+	if e.Kind == ptrace.TaskNew && e.Attached && task.TID == task.PID {
+		task.Interrupt(t.present)
 	}
+}
+
+// present hooks the libraries that a process has mapped already.
+func (t *Tracer) present(task *ptrace.Task) {
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", task.PID))
 	if err != nil {
 		return
@@ -194,33 +198,24 @@ func (t *Tracer) read(f *os.File, path string, module api.Module) (*library, err
 	if err != nil {
 		return nil, err
 	}
-	at := make(map[uint64]*agent.Hook)
+	at := make(map[uint64]bool)
 	for i := range symbols {
 		s := &symbols[i]
 		if elf.ST_TYPE(s.Info) != elf.STT_FUNC || s.Section == elf.SHN_UNDEF || s.Size == 0 {
 			continue
 		}
-		fn := api.Lookup(path, s.Name)
-		if fn == nil && api.MatchSymbol(s.Name) != module.Library {
-			continue
+		spec, ok := module.HookFor(s.Name)
+		if !ok || at[s.Value] {
+			continue // of two names of one function the first in the table serves
 		}
-		if have := at[s.Value]; have != nil {
-			// Several names of one function: the shortest is that of the header.
-			if len(s.Name) < len(have.Name) {
-				have.Name = s.Name
-			}
-			continue
-		}
-		h := t.newHook(path, s.Name, fn)
-		at[s.Value] = h
-		lib.funcs = append(lib.funcs, function{s.Value, s.Size, h})
+		at[s.Value] = true
+		lib.funcs = append(lib.funcs, function{s.Value, s.Size, t.newHook(path, s.Name, module, &spec)})
 	}
 	return lib, nil
 }
 
 // newHook describes what to copy of a function's calls.
-func (t *Tracer) newHook(path, name string, fn *api.Function) *agent.Hook {
-	spec := fn.Hook()
+func (t *Tracer) newHook(path, name string, module api.Module, spec *api.HookSpec) *agent.Hook {
 	h := &agent.Hook{Name: name, Library: path, StackWords: min(spec.StackWords, agent.MaxStackWords)}
 	outs := 0
 	for _, d := range spec.Derefs {
@@ -235,7 +230,7 @@ func (t *Tracer) newHook(path, name string, fn *api.Function) *agent.Hook {
 			Arg: d.Arg, Off: d.Off, Len: min(d.Len, agent.MaxDeref), CString: d.CString, In: d.In, Out: out,
 		})
 	}
-	if t.opts.Launched != nil && api.Match(filepath.Base(path)).Library == api.Driver && (strings.Contains(name, "Launch") || strings.HasPrefix(name, "cuGraph")) {
+	if t.opts.Launched != nil && module.Library == api.Driver && (strings.Contains(name, "Launch") || strings.HasPrefix(name, "cuGraph")) {
 		launched := t.opts.Launched
 		h.OnRecord = func(_ *agent.Process, r *agent.Record) { launched(r) }
 	}
