@@ -15,7 +15,7 @@ import (
 // for the tracing thread.
 type Agent struct {
 	o     Options
-	blob  *blob
+	blob  *program
 	plan  []byte // the rules, as the processes have them
 	procs map[int]*Process
 	rings []*ring // that may have records

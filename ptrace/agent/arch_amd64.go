@@ -2,8 +2,8 @@ package agent
 
 import "nvtrace/ptrace"
 
-// blob is the agent's code.
-type blob struct {
+// program is the agent's code.
+type program struct {
 	code []byte
 
 	ioctlEntry, hookEntry, returnEntry uint64
@@ -11,10 +11,10 @@ type blob struct {
 }
 
 // embedded returns the code that this program carries.
-func embedded() *blob { return newBlob(blobCode, blobSymbols) }
+func embedded() *program { return newProgram(blobCode, blobSymbols) }
 
-func newBlob(code []byte, symbols map[string]uint64) *blob {
-	return &blob{
+func newProgram(code []byte, symbols map[string]uint64) *program {
+	return &program{
 		code: code, ioctlEntry: symbols["ioctl_entry"], hookEntry: symbols["hook_entry"],
 		returnEntry: symbols["return_entry"], copyInsn: symbols["copy_insn"], tpInsn: symbols["tp_insn"],
 	}

@@ -102,7 +102,7 @@ func (r *ring) relieve() {
 	head := load64(r.p.shared, r.head)
 	if r.spoil {
 		r.pend, r.base = r.pend[:0], r.base+uint64(len(r.pend))
-		r.seen, r.tail, r.spoil = head, head, false
+		r.seen, r.tail, r.given, r.spoil = head, head, head, false
 		store64(r.p.shared, r.head+rheadTail, head)
 		return
 	}

@@ -1,0 +1,72 @@
+package agent
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"nvtrace/ptrace/agent/internal/blob"
+)
+
+const blobSource = "internal/blob/src"
+
+// TestBlobStamp: the committed code is made from the committed source.
+func TestBlobStamp(t *testing.T) {
+	stamp, err := blob.Stamp(blobSource)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stamp != blobStamp {
+		t.Error("internal/blob/src has changed: go generate ./ptrace/agent")
+	}
+}
+
+// TestBlobRebuilt: this machine's compiler makes code from the source that does
+// the same. Its two system calls lie where they must.
+func TestBlobRebuilt(t *testing.T) {
+	bin := compile(t, "testdata/hooks.c") // skips without a compiler
+	b, err := blob.Build(blobSource)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(b.Layout, layout()) {
+		t.Errorf("layout %#x", b.Layout)
+	}
+	for _, code := range [][]byte{b.Code, blobCode} {
+		var at []int
+		for i := range len(code) - 1 {
+			if code[i] == 0x0f && code[i+1] == 0x05 {
+				at = append(at, i)
+			}
+		}
+		if len(at) != 2 || at[0] >= 4096 || at[1] < 4096 {
+			t.Errorf("system calls at %#x", at)
+		}
+	}
+	tr := newTracer(t)
+	tr.a.blob = newProgram(b.Code, b.Symbols)
+	tr.hooks(&Hook{Name: "fib"})
+	if out := tr.run(bin, "fib"); out != "fib 987\n" {
+		t.Error(out)
+	}
+	if calls, returns, _ := tr.nesting(); calls != 3193 || returns != calls {
+		t.Errorf("%d calls, %d returns", calls, returns)
+	}
+}
+
+// TestBlobFree: the code has no registers but the general ones.
+func TestBlobFree(t *testing.T) {
+	if _, err := exec.LookPath("objdump"); err != nil {
+		t.Skip("needs objdump")
+	}
+	out, err := exec.Command("objdump", "-D", "-b", "binary", "-m", "i386:x86-64", "zblob_amd64.bin").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, reg := range []string{"%xmm", "%ymm", "%zmm", "%mm", "%st"} {
+		if strings.Contains(string(out), reg+"0") || strings.Contains(string(out), reg+"(") {
+			t.Errorf("uses %s", reg)
+		}
+	}
+}
