@@ -3,10 +3,14 @@ package nvattach
 import (
 	"bytes"
 	"errors"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"nvtrace/fatbin"
+	"nvtrace/ptx"
 )
 
 func entry(tb testing.TB, kind fatbin.Kind, arch string, data []byte) fatbin.Entry {
@@ -143,5 +147,109 @@ func TestRewritePassesThrough(t *testing.T) {
 	}
 	if _, err := r.plan.Rewrite([]byte("no image"), r.maps, &RewriteOptions{Arch: arch(t, "sm_90")}); !errors.Is(err, ErrNotWoven) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestRewriteTools rewrites containers as NVIDIA's tools wrote them, with machine code
+// for several GPUs and PTX.
+func TestRewriteTools(t *testing.T) {
+	files, err := filepath.Glob("../fatbin/testdata/*.fatbin")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no containers", err)
+	}
+	cubin, err := os.ReadFile("../fatbin/testdata/kernels.13.0.sm_90a.cubin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := 0
+	for _, name := range files {
+		image, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := newRig(t, nil, object(t, "example_count"))
+		for _, gpu := range []fatbin.Arch{arch(t, "sm_80"), arch(t, "sm_90"), arch(t, "sm_103")} {
+			for _, compile := range []func(string) ([]byte, error){nil, func(string) ([]byte, error) { return cubin, nil }} {
+				out, err := r.plan.Rewrite(image, r.maps, &RewriteOptions{Arch: gpu, Compile: compile})
+				if errors.Is(err, ErrNotWoven) {
+					continue // nothing in it for this GPU
+				}
+				if err != nil {
+					t.Errorf("%s for %v: %v", name, gpu, err)
+					continue
+				}
+				if !out.Changed {
+					if len(out.Unprobed) == 0 {
+						t.Errorf("%s for %v: nothing changed and no reason", name, gpu)
+					}
+					continue
+				}
+				changed++
+				checkChosen(t, name, image, out, gpu, compile != nil, cubin)
+			}
+		}
+	}
+	if changed < 4 {
+		t.Errorf("%d images were changed", changed)
+	}
+}
+
+// checkChosen checks that the driver would take what is new, and that the rest is as
+// it was.
+func checkChosen(t *testing.T, name string, image []byte, out *Rewritten, gpu fatbin.Arch, compiled bool, cubin []byte) {
+	t.Helper()
+	was, _, err1 := fatbin.ParseContainer(image)
+	is, _, err2 := fatbin.ParseContainer(out.Image)
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	elf, text := Prefers(is.Entries, fatbin.KindELF, gpu), Prefers(is.Entries, fatbin.KindPTX, gpu)
+	want, at := []byte(out.Text), text
+	if compiled {
+		want, at = cubin, elf
+	} else if elf >= 0 {
+		t.Errorf("%s for %v: the driver would take machine code", name, gpu)
+		return
+	}
+	if at < 0 {
+		t.Fatalf("%s for %v: no entry of ours", name, gpu)
+	}
+	if data, err := is.Entries[at].Data(nil); err != nil || !bytes.Equal(data, want) {
+		t.Errorf("%s for %v: the driver would take another entry, %v", name, gpu, err)
+	}
+	for i := range is.Entries {
+		if i == at {
+			continue
+		}
+		if !slices.ContainsFunc(was.Entries, func(e fatbin.Entry) bool {
+			return bytes.Equal(e.Header(), is.Entries[i].Header()) && bytes.Equal(e.Raw(), is.Entries[i].Raw())
+		}) {
+			t.Errorf("%s for %v: entry %d is not as it was", name, gpu, i)
+		}
+	}
+	if lost := len(was.Entries) - len(is.Entries); lost > 2 {
+		t.Errorf("%s for %v: %d entries are gone", name, gpu, lost)
+	}
+}
+
+func TestRegisterLimit(t *testing.T) {
+	r := newRig(t, nil, object(t, "example_count"))
+	bounded := strings.Replace(vectorAdd, ")\n{", ")\n.maxntid 256, 1, 1\n{", 1)
+	for _, tt := range []struct {
+		src  string
+		regs int
+		want string
+	}{{vectorAdd, 12, ".maxnreg 64\n"}, {vectorAdd, 97, ".maxnreg 104\n"}, {vectorAdd, 0, ""}, {bounded, 12, ""}} {
+		f, err := ptx.Parse("app.ptx", tt.src, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := r.plan.Weave(f, r.maps, &WeaveOptions{Registers: func(string) int { return tt.regs }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(w.Text, ".maxnreg"); got != (tt.want != "") || !strings.Contains(w.Text, tt.want) {
+			t.Errorf("%d registers: %s", tt.regs, w.Text[:300])
+		}
 	}
 }

@@ -1,0 +1,82 @@
+package nvattach
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf/asm"
+)
+
+// TestHostilePrograms: what can't be made safe is refused before anything is woven,
+// with the program's name and a reason.
+func TestHostilePrograms(t *testing.T) {
+	maps := []*MapDef{
+		def("arr", MapArray, 4, 8, 4), def("ring", MapRingbuf, 0, 0, 4096), def("lru", 9, 4, 8, 4),
+		{Name: ".rodata", Type: MapArray, KeySize: 4, ValueSize: 8, MaxEntries: 1, Data: true, ReadOnly: true, Initial: make([]byte, 8)},
+	}
+	ret := asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}
+	lookup := func(name string) asm.Instructions {
+		return asm.Instructions{
+			asm.StoreImm(asm.RFP, -4, 0, asm.Word), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, -4),
+			asm.LoadMapPtr(asm.R1, 0).WithReference(name), asm.BuiltinFunc(1).Call(),
+		}
+	}
+	long := asm.Instructions{}
+	for range 200_000 {
+		long = append(long, asm.Add.Imm(asm.R0, 1))
+	}
+	join := func(parts ...asm.Instructions) asm.Instructions {
+		var all asm.Instructions
+		for _, p := range parts {
+			all = append(all, p...)
+		}
+		return all
+	}
+	for _, tt := range []struct {
+		name, want string
+		prog       asm.Instructions
+	}{
+		{"an unknown helper", "999", join(asm.Instructions{asm.BuiltinFunc(999).Call()}, ret)},
+		{"a helper for the kernel", "55", join(asm.Instructions{asm.BuiltinFunc(55).Call()}, ret)},
+		{"beyond the value", "", join(lookup("arr"), asm.Instructions{{OpCode: asm.JEq.Op(asm.ImmSource), Dst: asm.R0, Offset: 1}, asm.LoadMem(asm.R1, asm.R0, 8, asm.DWord)}, ret)},
+		{"keys of a ring", "ring", join(lookup("ring"), ret)},
+		{"a type that is not there", "lru", join(lookup("lru"), ret)},
+		{"beyond the stack", "", join(asm.Instructions{asm.StoreImm(asm.RFP, -520, 1, asm.DWord)}, ret)},
+		{"beyond the context", "", join(asm.Instructions{asm.LoadMem(asm.R1, asm.R1, 4096, asm.Word)}, ret)},
+		{"a made-up address", "", join(asm.Instructions{asm.LoadImm(asm.R1, 0x1000, asm.DWord), asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord)}, ret)},
+		{"a store to .rodata", "", join(asm.Instructions{asm.LoadMapValue(asm.R1, 0, 0).WithReference(".rodata"), asm.StoreImm(asm.R1, 0, 1, asm.Word)}, ret)},
+		{"no end", "", asm.Instructions{asm.Mov.Imm(asm.R0, 0)}},
+		{"a jump nowhere", "", join(asm.Instructions{{OpCode: asm.Ja.Op(asm.ImmSource), Offset: math.MaxInt16}}, ret)},
+		{"a record that is not given back", "", join(asm.Instructions{
+			asm.LoadMapPtr(asm.R1, 0).WithReference("ring"), asm.Mov.Imm(asm.R2, 8), asm.Mov.Imm(asm.R3, 0), asm.BuiltinFunc(131).Call(),
+		}, ret)},
+		{"a record that is too large", "", join(asm.Instructions{
+			asm.LoadMapPtr(asm.R1, 0).WithReference("ring"), asm.Mov.Imm(asm.R2, 1<<20), asm.Mov.Imm(asm.R3, 0), asm.BuiltinFunc(131).Call(),
+			{OpCode: asm.JEq.Op(asm.ImmSource), Dst: asm.R0, Offset: 3},
+			asm.Mov.Reg(asm.R1, asm.R0), asm.Mov.Imm(asm.R2, 0), asm.BuiltinFunc(132).Call(),
+		}, ret)},
+		{"1 MB of program", "", join(asm.Instructions{asm.Mov.Imm(asm.R0, 0)}, long, ret)},
+	} {
+		o := &Object{Name: "hostile.o", Maps: maps}
+		o.Programs = []*Program{{Name: "prog", Section: "cuda.entry/*", Point: Point{Kind: KindEntry, Kernel: "*"}, Insns: tt.prog, Object: o}}
+		_, err := NewPlan([]*Object{o}, nil)
+		if err == nil || !strings.HasPrefix(err.Error(), "hostile.o: program prog") || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %.300v", tt.name, err)
+		}
+	}
+}
+
+// TestEndlessLoop: a loop without a known end is ended, and that is counted; the
+// kernel computes what it should.
+func TestEndlessLoop(t *testing.T) {
+	o := &Object{Name: "loop.o"}
+	o.Programs = []*Program{{Name: "forever", Section: "cuda.entry/*", Point: Point{Kind: KindEntry, Kernel: "*"}, Object: o, Insns: asm.Instructions{
+		asm.Mov.Imm(asm.R0, 0), asm.Add.Imm(asm.R0, 1), {OpCode: asm.JNE.Op(asm.ImmSource), Dst: asm.R0, Offset: -2}, asm.Return(),
+	}}}
+	r := newRig(t, &PlanOptions{Fuel: 100}, o)
+	r.runAdd(r.weave(vectorAdd).Text, 2, 16)
+	if n, err := r.plan.EndedEarly(r.maps, r.machine, r.plan.Programs[0]); n != 32 || err != nil {
+		t.Errorf("%d runs were ended, %v; want 32", n, err)
+	}
+}
