@@ -144,10 +144,8 @@ func (c *Capture) onReturn(t *ptrace.Task, th *thread, k *call, f func(t *ptrace
 func (c *Capture) load(t *ptrace.Task, th *thread, k *call) {
 	retry := th.retry != nil
 	th.retry = nil
-	maps, err := readMaps(t.PID)
-	if err != nil {
-		c.log.Debug("maps", "pid", t.PID, "err", err)
-	}
+	maps := viewMaps(t.PID)
+	defer maps.close()
 	k.caller = c.callerOf(t, maps, k.entry.SP())
 	c.onReturn(t, th, k, c.loaded)
 	if k.err = c.gather(t, k, maps); k.err != nil || len(k.parts) == 0 {
@@ -199,7 +197,7 @@ func (c *Capture) aside(t *ptrace.Task, k *call, work func() []byte, then func(t
 
 // callerOf names the library that called a function at whose entry the stack
 // pointer is sp. The interposer's call was made for somebody further up.
-func (c *Capture) callerOf(t *ptrace.Task, maps []mapping, sp uint64) string {
+func (c *Capture) callerOf(t *ptrace.Task, maps *mapView, sp uint64) string {
 	ret, err := readWord(t, sp)
 	if err != nil {
 		return ""
@@ -209,7 +207,7 @@ func (c *Capture) callerOf(t *ptrace.Task, maps []mapping, sp uint64) string {
 		if ret, err = readWord(t, sp+8*i); err != nil {
 			break
 		}
-		if m := mapAt(maps, ret); m != nil && m.exec && m.path != lib && m.ino != 0 {
+		if m := maps.at(ret); m != nil && m.exec && m.path != lib && m.ino != 0 {
 			return m.path
 		}
 	}
@@ -217,7 +215,7 @@ func (c *Capture) callerOf(t *ptrace.Task, maps []mapping, sp uint64) string {
 }
 
 // gather finds out which bytes make up the image.
-func (c *Capture) gather(t *ptrace.Task, k *call, maps []mapping) error {
+func (c *Capture) gather(t *ptrace.Task, k *call, maps *mapView) error {
 	addr := k.arg(t, k.h.fn.image)
 	k.image = addr
 	if addr == 0 {
@@ -272,7 +270,7 @@ func (c *Capture) gather(t *ptrace.Task, k *call, maps []mapping) error {
 const maxList = 1 << 16
 
 // gatherSized is for images whose size is an argument.
-func (c *Capture) gatherSized(t *ptrace.Task, k *call, maps []mapping, addr uint64) error {
+func (c *Capture) gatherSized(t *ptrace.Task, k *call, maps *mapView, addr uint64) error {
 	size := k.arg(t, k.h.fn.size)
 	if size == 0 {
 		return nil
@@ -302,7 +300,7 @@ func sniff(r io.ReaderAt, size int64) fatbin.Format {
 }
 
 // findPart finds the extent of the image at addr.
-func (c *Capture) findPart(t *ptrace.Task, maps []mapping, addr uint64) (*part, error) {
+func (c *Capture) findPart(t *ptrace.Task, maps *mapView, addr uint64) (*part, error) {
 	r := offsetReader{taskMemory{t}, addr}
 	size, err := fatbin.Extent(r, c.o.MaxImage)
 	if err != nil {
@@ -314,8 +312,8 @@ func (c *Capture) findPart(t *ptrace.Task, maps []mapping, addr uint64) (*part, 
 }
 
 // pin finds out whether an image lies in a file and can't be written to.
-func (c *Capture) pin(pid int, maps []mapping, p *part) {
-	m := mapAt(maps, p.addr)
+func (c *Capture) pin(pid int, maps *mapView, p *part) {
+	m := maps.at(p.addr)
 	if m == nil || m.ino == 0 || !m.contains(p.addr, uint64(p.size)) {
 		return
 	}

@@ -3,6 +3,7 @@ package capture
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 
 	"nvtrace/fatbin"
@@ -263,8 +264,8 @@ func (c *Capture) ended(t *ptrace.Task) {
 	if th == nil {
 		return
 	}
-	for i := len(th.calls) - 1; i >= 0; i-- {
-		c.report(t, th.calls[i], traces.FlagUnfinished, 0, 0)
+	for _, k := range slices.Backward(th.calls) {
+		c.report(t, k, traces.FlagUnfinished, 0, 0)
 	}
 	delete(c.threads, t)
 }

@@ -301,7 +301,7 @@ func (m *image64) lookupSysV(names []string) (map[string]symbol, error) {
 			hash = (hash ^ hash>>24&0xf0) & 0x0fffffff
 		}
 		at := m.sysHash + 8 + uint64(hash%nbuckets)*4
-		for n := 0; n < maxChain; n++ {
+		for range maxChain {
 			b, err := m.readAt(at, 4)
 			if err != nil {
 				return found, fmt.Errorf("hash table: %w", err)

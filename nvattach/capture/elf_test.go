@@ -194,3 +194,36 @@ func TestTables(t *testing.T) {
 		t.Errorf("%d exported loaders", n)
 	}
 }
+
+// TestMapView holds the kernel's answers for single addresses against the list.
+func TestMapView(t *testing.T) {
+	list, err := readMaps(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := viewMaps(os.Getpid())
+	defer v.close()
+	all := &mapView{pid: os.Getpid()}
+	compared := 0
+	for _, want := range list {
+		if want.ino == 0 {
+			continue // the heap may grow meanwhile
+		}
+		compared++
+		for _, view := range []*mapView{v, all} {
+			got := view.at(want.end - 1)
+			if got == nil || *got != want {
+				t.Errorf("%+v, want %+v", got, want)
+			}
+		}
+	}
+	if compared == 0 {
+		t.Fatal("no mapping has a file")
+	}
+	if m := v.at(1); m != nil {
+		t.Errorf("something is mapped at 1: %+v", m)
+	}
+	if v.listed {
+		t.Log("this kernel can't be asked for single addresses")
+	}
+}

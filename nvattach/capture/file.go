@@ -56,9 +56,9 @@ func openInTask(t *ptrace.Task, addr uint64) (*os.File, fileKey, string, error) 
 func (c *Capture) loadFile(t *ptrace.Task, th *thread, k *call) {
 	retry := th.retry != nil
 	th.retry = nil
-	if maps, err := readMaps(t.PID); err == nil {
-		k.caller = c.callerOf(t, maps, k.entry.SP())
-	}
+	maps := viewMaps(t.PID)
+	k.caller = c.callerOf(t, maps, k.entry.SP())
+	maps.close()
 	c.onReturn(t, th, k, c.loaded)
 	addr := k.arg(t, k.h.fn.image)
 	k.path = &pathArg{fd: -1}

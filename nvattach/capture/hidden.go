@@ -53,10 +53,8 @@ func (c *Capture) tableGiven(t *ptrace.Task, k *call, result int32) {
 	if first < 8*maxSlots {
 		count = int(first / 8)
 	}
-	list, err := readMaps(t.PID)
-	if err != nil {
-		c.log.Debug("maps", "pid", t.PID, "err", err)
-	}
+	view := viewMaps(t.PID)
+	defer view.close()
 	for _, i := range slices.Sorted(maps.Keys(known.slots)) {
 		if i >= count {
 			continue // an older driver
@@ -66,7 +64,7 @@ func (c *Capture) tableGiven(t *ptrace.Task, k *call, result int32) {
 			continue
 		}
 		id := slotID{known.name, i}
-		if m := mapAt(list, addr); m == nil || !m.exec {
+		if m := view.at(addr); m == nil || !m.exec {
 			c.note(t, "slot %s of process %d does not point to code", id, t.PID)
 			continue
 		}

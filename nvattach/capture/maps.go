@@ -2,6 +2,7 @@ package capture
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -83,6 +84,49 @@ func mapAt(maps []mapping, addr uint64) *mapping {
 	return nil
 }
 
+// mapView answers what lies at addresses of a process that is stopped. The kernel
+// is asked address by address, where it can be (Linux 6.11): a large program has
+// thousands of mappings. close ends it.
+type mapView struct {
+	pid    int
+	f      *os.File // of /proc/PID/maps; nil: not open
+	list   []mapping
+	listed bool // list holds all
+	found  mapping
+}
+
+func viewMaps(pid int) *mapView {
+	v := &mapView{pid: pid}
+	if f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/maps"); err == nil {
+		v.f = f
+	}
+	return v
+}
+
+func (v *mapView) close() {
+	if v.f != nil {
+		v.f.Close()
+	}
+}
+
+// at returns the mapping that an address lies in, until the next call; nil: none
+// is known.
+func (v *mapView) at(addr uint64) *mapping {
+	if !v.listed && v.f != nil {
+		switch err := queryMap(v.f, addr, &v.found); {
+		case err == nil:
+			return &v.found
+		case errors.Is(err, unix.ENOENT):
+			return nil
+		}
+	}
+	if !v.listed {
+		v.list, _ = readMaps(v.pid) // none, if it died
+		v.listed = true
+	}
+	return mapAt(v.list, addr)
+}
+
 // fileKey tells files apart, and states of a file.
 type fileKey struct {
 	dev, ino     uint64
@@ -91,7 +135,7 @@ type fileKey struct {
 }
 
 func keyOf(st *unix.Stat_t) fileKey {
-	return fileKey{uint64(st.Dev), st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()}
+	return fileKey{st.Dev, st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()}
 }
 
 // openMapped opens the file behind a mapping of a process, under the name that

@@ -277,7 +277,7 @@ const maxPieces = 16
 // anonymous memory around mapping i.
 func (c *Capture) lookAtMemory(t *ptrace.Task, list []mapping, i int) {
 	first := i
-	for n := 0; n < maxPieces; n++ {
+	for range maxPieces {
 		var magic [4]byte
 		if k, _ := t.ReadMem(list[first].start, magic[:]); k == 4 && string(magic[:]) == "\x7fELF" {
 			break
@@ -327,8 +327,8 @@ func (c *Capture) verify(t *ptrace.Task) {
 const breakInsn = 0xcc
 
 // libraryAt names the file that an address lies in, "" if there is none.
-func libraryAt(maps []mapping, addr uint64) string {
-	if m := mapAt(maps, addr); m != nil && filepath.IsAbs(m.path) {
+func libraryAt(maps *mapView, addr uint64) string {
+	if m := maps.at(addr); m != nil && filepath.IsAbs(m.path) {
 		return m.path
 	}
 	return ""

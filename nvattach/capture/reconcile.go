@@ -67,7 +67,6 @@ type pinnedFile struct {
 	path string
 	fd   int // names the file without opening it
 	key  fileKey
-	said bool
 }
 
 // pinFile remembers the state of the file behind a mapping, before an image in it

@@ -1,0 +1,50 @@
+package capture
+
+import (
+	"os"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// procmapQuery is struct procmap_query of linux/fs.h.
+type procmapQuery struct {
+	size, flags, addr       uint64
+	start, end, vmaFlags    uint64
+	pageSize, offset, inode uint64
+	major, minor            uint32
+	nameSize, buildIDSize   uint32
+	name, buildID           uint64
+}
+
+// Of linux/fs.h.
+const (
+	ioctlProcmapQuery = 0xc0686611 // PROCMAP_QUERY: _IOWR('f', 17, struct procmap_query)
+	vmaReadable       = 1 << 0
+	vmaWritable       = 1 << 1
+	vmaExecutable     = 1 << 2
+	vmaShared         = 1 << 3
+)
+
+// queryMap asks for the mapping of an address; f is an open /proc/PID/maps. The
+// error is ENOENT where nothing is mapped, ENOTTY where the kernel can't be asked.
+func queryMap(f *os.File, addr uint64, m *mapping) error {
+	var name [maxPath]byte
+	q := procmapQuery{size: uint64(unsafe.Sizeof(procmapQuery{})), addr: addr, nameSize: uint32(len(name))}
+	q.name = uint64(uintptr(unsafe.Pointer(&name[0])))
+	_, _, e := unix.Syscall(unix.SYS_IOCTL, f.Fd(), ioctlProcmapQuery, uintptr(unsafe.Pointer(&q)))
+	runtime.KeepAlive(&name)
+	if e != 0 {
+		return e
+	}
+	*m = mapping{
+		start: q.start, end: q.end, off: q.offset, ino: q.inode, dev: unix.Mkdev(q.major, q.minor),
+		read: q.vmaFlags&vmaReadable != 0, write: q.vmaFlags&vmaWritable != 0, exec: q.vmaFlags&vmaExecutable != 0,
+		private: q.vmaFlags&vmaShared == 0,
+	}
+	if n := int(q.nameSize); n > 0 && n <= len(name) {
+		m.path = unix.ByteSliceToString(name[:n])
+	}
+	return nil
+}
