@@ -117,7 +117,7 @@ func (a *analysis) fixpoint() error {
 				q.add(a.cfg.blocks[t].order)
 			}
 		}
-		a.visits += a.cfg.blocks[b].last - a.cfg.blocks[b].first + 1 + len(a.in[b].frames[0].cells)
+		a.visits += a.cfg.blocks[b].last - a.cfg.blocks[b].first + 1 + a.in[b].cells()/8
 		if a.visits > maxVisits || cells > maxCells {
 			return a.p.refuse(-1, "make it simpler", "it is too complex: gave up after %d steps of analysis", a.visits)
 		}

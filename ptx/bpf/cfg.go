@@ -12,6 +12,8 @@ type block struct {
 	order       int // position in reverse postorder; -1: cannot be reached
 	idom        int // its dominator; -1 for none
 	head        bool
+	in          int // numbers of a walk over the dominator tree: what the block dominates
+	out         int // has an "in" from in up to out
 	loop        int // innermost loop, -1 for none
 }
 
@@ -70,6 +72,7 @@ func buildCFG(ops []op) *cfg {
 		}
 	}
 	c.dominators()
+	c.numberTree()
 	c.findLoops(ops)
 	return c
 }
@@ -161,12 +164,33 @@ func (c *cfg) common(x, y int) int {
 	return x
 }
 
+// numberTree numbers the dominator tree so that dominates need not walk it.
+func (c *cfg) numberTree() {
+	children := make([][]int, len(c.blocks))
+	for _, b := range c.rpo[1:] {
+		children[c.blocks[b].idom] = append(children[c.blocks[b].idom], b)
+	}
+	type item struct{ b, next int }
+	n, stack := 0, []item{{0, 0}}
+	for len(stack) > 0 {
+		top := &stack[len(stack)-1]
+		if top.next == 0 {
+			c.blocks[top.b].in = n
+			n++
+		}
+		if top.next == len(children[top.b]) {
+			c.blocks[top.b].out = n
+			stack = stack[:len(stack)-1]
+			continue
+		}
+		top.next++
+		stack = append(stack, item{children[top.b][top.next-1], 0})
+	}
+}
+
 // dominates reports whether every way to y goes through x.
 func (c *cfg) dominates(x, y int) bool {
-	for c.blocks[y].order > c.blocks[x].order {
-		y = c.blocks[y].idom
-	}
-	return x == y
+	return c.blocks[x].in <= c.blocks[y].in && c.blocks[y].in < c.blocks[x].out
 }
 
 // maxLoopWork limits the search for loop bodies; loops beyond it take fuel.

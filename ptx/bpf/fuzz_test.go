@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"math"
 	"testing"
 	"time"
 
@@ -164,16 +165,31 @@ func TestHugePrograms(t *testing.T) {
 			return asm.Instruction{OpCode: asm.JEq.Imm(asm.R0, 0, "").OpCode, Offset: int16(i * 7919)}
 		},
 	}
+	// Every second half jumps back to the first instruction, so that one loop has
+	// thousands of ways out and back.
+	jump := asm.JEq.Imm(asm.R0, 0, "").OpCode
+	shapes["one loop"] = func(i int) asm.Instruction {
+		if i < 8000 {
+			return asm.Instruction{OpCode: jump, Offset: int16(min(16_375-i, math.MaxInt16))}
+		}
+		return asm.Instruction{OpCode: jump, Offset: int16(-i - 1)}
+	}
+	shapes["wide states"] = func(i int) asm.Instruction {
+		if i < 500 {
+			return asm.StoreMem(asm.R10, int16(-1-i%512), asm.R0, asm.Byte)
+		}
+		return asm.Instruction{OpCode: jump, Offset: int16(i % 2)}
+	}
 	for name, shape := range shapes {
 		for _, size := range []int{n, DefaultMaxInsns - 2, 3000} {
 			if testing.Short() && size == DefaultMaxInsns-2 {
 				continue
 			}
 			ins := asm.Instructions{asm.LoadMem(asm.R0, asm.R1, 0, asm.DWord)}
-			for i := range size - 2 {
+			for i := range size - 3 {
 				ins = append(ins, shape(i))
 			}
-			ins = append(ins, asm.Return())
+			ins = append(ins, asm.Return(), asm.Return()) // two, for jumps over one
 			start := time.Now()
 			_, err := Verify(&Program{Name: name, Insns: ins}, newWorld(0).env)
 			t.Logf("%s, %d instructions: %v, %v", name, size, time.Since(start).Round(time.Millisecond), err)
