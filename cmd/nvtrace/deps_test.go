@@ -15,12 +15,13 @@ const policy = `
 nvtrace/traces               < github.com/klauspost/compress/zstd
 nvtrace/traces/export        < nvtrace/ioctl nvtrace/nvattach/api nvtrace/rm nvtrace/traces github.com/google/pprof/profile
 nvtrace/ptrace               <
+nvtrace/ptrace/agent         < nvtrace/ptrace
 nvtrace/rm                   <
 nvtrace/ioctl                < nvtrace/rm nvtrace/traces
 nvtrace/ioctl/allow          < nvtrace/ioctl nvtrace/rm nvtrace/traces
 nvtrace/ioctl/diff           < nvtrace/ioctl nvtrace/rm nvtrace/traces
 nvtrace/ioctl/diff/testrec   < nvtrace/ioctl nvtrace/rm nvtrace/traces
-nvtrace/ioctl/record         < nvtrace/ptrace nvtrace/ioctl nvtrace/rm nvtrace/traces
+nvtrace/ioctl/record         < nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ioctl nvtrace/rm nvtrace/traces
 nvtrace/ioctl/replay         < nvtrace/ptrace nvtrace/ioctl nvtrace/rm nvtrace/traces
 nvtrace/nvattach/interpose   < nvtrace/fatbin
 nvtrace/nvattach/capture     < nvtrace/fatbin nvtrace/ptrace nvtrace/ptrace/agent nvtrace/traces
