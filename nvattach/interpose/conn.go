@@ -78,7 +78,7 @@ func (c *conn) broken(err error) {
 	tell := c.s.stats.Broken <= maxBroken
 	c.s.mu.Unlock()
 	if tell {
-		c.s.o.OnGap(&Gap{PID: c.pid, Code: gapProtocol, Text: "the interposer's connection is ended: " + err.Error()})
+		c.s.o.OnGap(&Gap{PID: c.pid, Code: GapProtocol, Text: "the interposer's connection is ended: " + err.Error()})
 	}
 }
 
@@ -257,7 +257,7 @@ func (c *conn) image(m *wireCall, caller, data []byte, files []*os.File) error {
 	}
 	c.s.mu.Unlock()
 	if tooMuch {
-		c.s.o.OnGap(&Gap{PID: c.pid, Code: gapProtocol, Text: fmt.Sprintf(
+		c.s.o.OnGap(&Gap{PID: c.pid, Code: GapProtocol, Text: fmt.Sprintf(
 			"an image of %d bytes is above the limits (%d each, %d in all)", im.Size, c.s.o.MaxImage, c.s.o.MaxTotal)})
 		return c.verdict(files, nil)
 	}
@@ -335,7 +335,7 @@ func (c *conn) verdict(files []*os.File, replacement []byte) error {
 		f, err := memfd(replacement)
 		if err != nil {
 			v.Size = 0
-			c.s.o.OnGap(&Gap{PID: c.pid, Code: gapProtocol, Text: "a replacement could not be handed over: " + err.Error()})
+			c.s.o.OnGap(&Gap{PID: c.pid, Code: GapProtocol, Text: "a replacement could not be handed over: " + err.Error()})
 		} else {
 			defer func() { _ = f.Close() }()
 			if _, err := control(f, func(fd int) (int, error) { rights = unix.UnixRights(fd); return 0, nil }); err != nil {

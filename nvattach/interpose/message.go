@@ -146,8 +146,10 @@ const (
 	GapTimeout                      // a verdict came too late: the driver was given the original
 	GapLibc                         // not glibc: nothing is wrapped here
 	GapUnwrapped                    // Function was handed out unwrapped
-	gapProtocol  GapCode = 1 << 16  // a connection was ended for what came through it
-	gapRefused   GapCode = 1<<16 + 1
+
+	// What the server itself noticed; Text says it.
+	GapProtocol GapCode = 1 << 16   // a connection was ended for what came through it, or an image was above the limits
+	GapRefused  GapCode = 1<<16 + 1 // a connection was refused: by a limit, or for its user
 )
 
 // Gap is something that the shim's view lacks, in one process.
@@ -177,7 +179,7 @@ func (g *Gap) String() string {
 		return fmt.Sprintf("process %d: not a glibc program, the interposer does nothing in it (ptrace only)", g.PID)
 	case GapUnwrapped:
 		return fmt.Sprintf("process %d: %s was looked up in a way that the interposer can't wrap", g.PID, g.Function)
-	case gapProtocol, gapRefused:
+	case GapProtocol, GapRefused:
 		return fmt.Sprintf("process %d: %s", g.PID, g.Text)
 	}
 	return fmt.Sprintf("process %d: gap %d, detail %d", g.PID, g.Code, g.Detail)

@@ -32,13 +32,18 @@ type Options struct {
 	// the first of the usual temporary directories from which programs can be mapped.
 	Dir string
 
+	// OnHello is told each program once, at its first use of something of CUDA's.
 	OnHello func(p *Process)
 	// OnImage is given each image before the driver reads it. With Replace, the
 	// bytes that it returns, if ok, go to the driver instead: in a form that the
 	// called function takes, which is any for the loaders.
 	OnImage func(im *Image) (replacement []byte, ok bool)
-	OnNote  func(n *Note)
-	OnGap   func(g *Gap)
+	// OnNote is told each call of a wrapped function after its return; of launches,
+	// graph launches and kernel nodes the first with each function since the process
+	// last unloaded something. What a nested call within the driver does is not told.
+	OnNote func(n *Note)
+	// OnGap is told what the view lacks.
+	OnGap func(g *Gap)
 
 	MaxConnections int   // at once; 0 means 1024
 	MaxPerProcess  int   // of these from one process; 0 means 8
@@ -353,7 +358,7 @@ func (s *Server) admit(u *net.UnixConn) *conn {
 		tell := s.stats.Refused <= maxBroken && !s.closing
 		s.mu.Unlock()
 		if tell && cred != nil {
-			s.o.OnGap(&Gap{PID: int(cred.Pid), Code: gapRefused, Text: why})
+			s.o.OnGap(&Gap{PID: int(cred.Pid), Code: GapRefused, Text: why})
 		}
 		return nil
 	}
