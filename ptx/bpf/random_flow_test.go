@@ -298,15 +298,16 @@ func TestVectors(t *testing.T) {
 			compared += compareVector(t, name, string(want), list)
 			continue
 		}
-		var vec strings.Builder
-		fmt.Fprintf(&vec, "ptx %s.ptx\nkernel k\ngrid 1 1 1\nblock 1 1 1\nsymbol nvm u8 %d list 1", name, len(list)*worldSize)
+		var init strings.Builder
 		for _, w := range before {
 			for _, b := range w.mem {
-				fmt.Fprintf(&vec, " %d", b)
+				fmt.Fprintf(&init, "%d,", b)
 			}
 		}
-		vec.WriteString("\noutput nvm exact\n")
-		for ext, text := range map[string]string{".ptx": src, ".vec": vec.String()} {
+		size := len(list) * worldSize
+		src = strings.Replace(src, fmt.Sprintf("nvm[%d];", size), fmt.Sprintf("nvm[%d] = {%s};", size, strings.TrimSuffix(init.String(), ",")), 1)
+		vec := fmt.Sprintf("ptx %s.ptx\nkernel k\ngrid 1 1 1\nblock 1 1 1\nsymbol nvm u8 %d keep\noutput nvm exact\n", name, size)
+		for ext, text := range map[string]string{".ptx": src, ".vec": vec} {
 			if err := os.WriteFile(filepath.Join(dir, name+ext), []byte(text), 0o644); err != nil {
 				t.Fatal(err)
 			}
