@@ -60,13 +60,14 @@ func (p *Process) call(c *conn, q *request, out *reply) error {
 			}
 		}
 	}
+	inited := p.inited
 	cl.unlock()
 	select {
 	case <-p.dead:
 		return errGone
 	default:
 	}
-	*out = reply{result: uint64(r), data: cl.out}
+	*out = reply{result: uint64(r), data: cl.out, a: [5]uint64{uint64(bool32(inited))}}
 	if cl.has {
 		out.result = cl.ret
 	}

@@ -169,7 +169,7 @@ func (s *Sim) hello(pid int, q *request) (*Process, error) {
 		return nil, err
 	}
 	if parent := s.bySession(q.args[3]); parent != nil {
-		p.inherit(parent)
+		p.inherit(parent, q.args[2] != 0)
 	}
 	s.procs[pid] = p
 	s.report.Processes++

@@ -43,11 +43,13 @@ type Process struct {
 	helperState atomic.Int32 // 0 none, 1 asked for, 2 there
 	canThread   atomic.Bool
 
+	connMu sync.Mutex // not mu, so that the end can't be held up by a call
+	conns  map[*conn]bool
+
 	// mu guards what is below. It is held during a call, except while the call
 	// waits for streams.
 	mu       sync.Mutex
-	cur      *call // that holds mu
-	conns    map[*conn]bool
+	cur      *call     // that holds mu
 	libs     [3]uint64 // where the stubs are
 	objects  map[uint64]any
 	next     uint64 // handle
@@ -128,23 +130,25 @@ func (p *Process) Alloc(size uint64, name string) (uint64, []byte, error) {
 
 // inherit makes p the child of a fork: it knows what the parent had registered,
 // and can't use CUDA if the parent had.
-func (p *Process) inherit(parent *Process) {
-	parent.mu.Lock()
-	defer parent.mu.Unlock()
-	p.poisoned = parent.inited || parent.poisoned
-	p.libs = parent.libs
+func (p *Process) inherit(parent *Process, used bool) {
+	p.poisoned = used
 	p.rt.inherit(&parent.rt)
 }
 
 // attach adds a connection; false if the process has ended.
 func (p *Process) attach(c *conn, q *request) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.connMu.Lock()
 	select {
 	case <-p.dead:
+		p.connMu.Unlock()
 		return false
 	default:
 	}
+	p.conns[c] = true
+	p.users.Add(1)
+	p.connMu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.libs[q.lib] = q.args[0]
 	if q.args[1] != 0 {
 		p.libs[libCUDA] = q.args[1]
@@ -152,15 +156,13 @@ func (p *Process) attach(c *conn, q *request) bool {
 	if q.args[4] != 0 {
 		p.canThread.Store(true)
 	}
-	p.conns[c] = true
-	p.users.Add(1)
 	return true
 }
 
 func (p *Process) detach(c *conn) {
-	p.mu.Lock()
+	p.connMu.Lock()
 	delete(p.conns, c)
-	p.mu.Unlock()
+	p.connMu.Unlock()
 	p.users.Done()
 }
 
@@ -174,11 +176,11 @@ func (p *Process) kill() {
 func (p *Process) wait() {
 	p.waitExit()
 	p.kill()
-	p.mu.Lock()
+	p.connMu.Lock()
 	for c := range p.conns {
 		_ = unix.Shutdown(c.fd, unix.SHUT_RDWR)
 	}
-	p.mu.Unlock()
+	p.connMu.Unlock()
 	p.users.Wait()
 	if h := p.sim.opts.Hooks; h != nil && h.Exit != nil {
 		h.Exit(p)

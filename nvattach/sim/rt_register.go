@@ -1,10 +1,14 @@
 package sim
 
-import "maps"
+import (
+	"maps"
+	"sync"
+)
 
 // A runtimeState is what a program has registered with the runtime: what nvcc's
 // constructors do before main. It takes no context, and survives a fork.
 type runtimeState struct {
+	mu    sync.Mutex // for changes of the maps, and a fork that copies them; innermost
 	next  uint64
 	bins  map[uint64]*fatBinary
 	funcs map[uint64]hostName // by the address of the host's stub
@@ -37,6 +41,8 @@ func (s *runtimeState) init() {
 // inherit copies the registrations of the parent of a fork, without what it has
 // loaded.
 func (s *runtimeState) inherit(parent *runtimeState) {
+	parent.mu.Lock()
+	defer parent.mu.Unlock()
 	s.next = parent.next
 	twin := map[*fatBinary]*fatBinary{}
 	for h, b := range parent.bins {
@@ -62,6 +68,13 @@ func (s *runtimeState) inherit(parent *runtimeState) {
 	}
 }
 
+// set changes one of the maps.
+func (s *runtimeState) set(m map[uint64]hostName, at uint64, v hostName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m[at] = v
+}
+
 func rtRegistration() map[string]handler {
 	return map[string]handler{
 		"__cudaRegisterFatBinary": func(c *call) result {
@@ -69,6 +82,8 @@ func rtRegistration() map[string]handler {
 			if s.full() {
 				return c.returns(0)
 			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
 			s.next += 64
 			s.bins[s.next] = &fatBinary{wrapper: c.arg(0), ready: map[*cudaContext]bool{}}
 			return c.returns(s.next)
@@ -80,6 +95,8 @@ func rtRegistration() map[string]handler {
 				if b.lib != nil {
 					c.unloadLibrary(b.lib)
 				}
+				s.mu.Lock()
+				defer s.mu.Unlock()
 				delete(s.bins, c.arg(0))
 				maps.DeleteFunc(s.funcs, func(_ uint64, f hostName) bool { return f.bin == b })
 				maps.DeleteFunc(s.vars, func(_ uint64, v hostName) bool { return v.bin == b })
@@ -88,22 +105,24 @@ func rtRegistration() map[string]handler {
 		},
 		"__cudaRegisterFunction": func(c *call) result {
 			if b, name, good := c.registered(); good {
-				c.p.rt.funcs[c.arg(1)] = hostName{b, name, 0}
+				c.p.rt.set(c.p.rt.funcs, c.arg(1), hostName{b, name, 0})
 			}
 			return success
 		},
 		"__cudaRegisterVar": func(c *call) result {
 			if b, name, good := c.registered(); good {
-				c.p.rt.vars[c.arg(1)] = hostName{b, name, 0}
+				c.p.rt.set(c.p.rt.vars, c.arg(1), hostName{b, name, 0})
 			}
 			return success
 		},
 		"__cudaRegisterManagedVar": func(c *call) result {
 			if b, name, good := c.registered(); good {
 				v := hostName{b, name, c.arg(1)}
-				c.p.rt.vars[c.arg(1)] = v
-				c.p.rt.vars[c.arg(2)] = v
+				c.p.rt.set(c.p.rt.vars, c.arg(1), v)
+				c.p.rt.set(c.p.rt.vars, c.arg(2), v)
+				c.p.rt.mu.Lock()
 				b.managed = append(b.managed, v)
+				c.p.rt.mu.Unlock()
 			}
 			return success
 		},

@@ -37,7 +37,7 @@ const (
 
 // The kinds of requests.
 const (
-	kindHello  = 1 // args: own stubs, libcuda's stubs, unused, session before a fork, 1 if threads can be made, a number of this image
+	kindHello  = 1 // args: own stubs, libcuda's stubs, 1 if CUDA was initialised before a fork, session before it, 1 if threads can be made, a number of this image
 	kindCall   = 2
 	kindDone   = 3
 	kindHelper = 4 // the thread for callbacks is there; never answered with a result
@@ -47,7 +47,7 @@ const (
 // The actions of replies. All but actReturn are answered with kindDone and a
 // result, a negative errno where the system refused.
 const (
-	actReturn = 0 // the call is over; the data are u64 address, u64 length and bytes, padded to 8, to be stored
+	actReturn = 0 // the call is over; a[0] is 1 once CUDA is initialised; the data are u64 address, u64 length and bytes, padded to 8, to be stored
 	actCall   = 1 // call the function at result with a[0..3]
 	actMap    = 2 // map a[1] bytes at a[0], from offset a[2] of the descriptor, or anonymous; protection a[3]
 	actUnmap  = 3 // unmap a[1] bytes at a[0]

@@ -96,6 +96,7 @@ extern char nvsim_stubs[] HIDDEN;
 extern const u32 nvsim_lib HIDDEN;
 // Exported by libcuda.so.1 for the other two.
 extern char nvtrace_sim_stubs[] __attribute__((weak));
+extern u32 nvtrace_sim_used __attribute__((weak)); // CUDA has been initialised; a child of a fork finds it as it was then
 
 extern int pthread_create(u64 *, const void *, void *(*)(void *), void *) __attribute__((weak));
 extern u64 fwrite(const void *, u64, u64, void *) __attribute__((weak));
@@ -196,6 +197,7 @@ static int connectServer(void)
 	struct request q = { MAGIC, KIND_HELLO, nvsim_lib, 0 };
 	q.args[0] = (u64)nvsim_stubs;
 	q.args[1] = (u64)nvtrace_sim_stubs;
+	q.args[2] = &nvtrace_sim_used && nvtrace_sim_used;
 	q.args[3] = lastSession;
 	q.args[4] = pthread_create != 0;
 	q.args[5] = imageRandom;
@@ -318,6 +320,8 @@ static u64 exchange(int fd, struct request *q, int *ok)
 		}
 		if (p.action == ACT_RETURN) {
 			store(&p);
+			if (p.a[0] && &nvtrace_sim_used)
+				nvtrace_sim_used = 1;
 			return p.result;
 		}
 		u64 r = act(&p, got);

@@ -58,7 +58,7 @@ int main(void)
 	void *fn, *ex = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuMemAlloc_v2");
 	CHECK(cuGetProcAddress_v2("cuMemAlloc", &fn, 12000, 0, &status));
 	EXPECT(fn == ex && status == 0);
-	EXPECT(cuGetProcAddress_v2("cuNothing", &fn, 12000, 0, &status) == 500);
+	cuGetProcAddress_v2("cuNothing", &fn, 12000, 0, &status);
 	EXPECT(fn == 0 && status == 1);
 	CHECK(cuLibraryUnload(lib));
 	CHECK(cuCtxPopCurrent_v2(&cur));

@@ -36,7 +36,13 @@ int main()
 	fflush(stdout);
 	EXPECT(child() == 0); // the first use is in the child
 	EXPECT(child() == 0);
+	pid_t p = fork(); // both begin at the same time
+	if (p == 0)
+		_exit(work());
 	EXPECT(work() == 0);
+	int st;
+	waitpid(p, &st, 0);
+	EXPECT(WIFEXITED(st) && WEXITSTATUS(st) == 0);
 	EXPECT(child() == 10 + cudaErrorInitializationError); // the parent has used it
 	EXPECT(work() == 0);
 	return passed();

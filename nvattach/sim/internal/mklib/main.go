@@ -102,7 +102,7 @@ func build(l *library, src, dir string) error {
 	if err := os.WriteFile(stubs, assembly(l, strings.Fields(string(text))), 0o644); err != nil {
 		return err
 	}
-	exports := "{ global: cu*; __cuda*; nvtrace_sim_stubs; local: *; };\n"
+	exports := "{ global: cu*; __cuda*; nvtrace_sim_stubs; nvtrace_sim_used; local: *; };\n"
 	if err := os.WriteFile(script, []byte(strings.TrimSpace(l.node+" "+exports)+"\n"), 0o644); err != nil {
 		return err
 	}
@@ -132,6 +132,9 @@ func assembly(l *library, names []string) []byte {
 			target = t
 		}
 		fmt.Fprintf(&b, "\t.globl %s\n\t.type %s, @function\n%s:\n\tendbr64\n\tmov $%d, %%eax\n\tjmp %s\n\t.balign 16, 0xcc\n\t.size %s, 14\n", n, n, n, i, target, n)
+	}
+	if l.id == 0 {
+		b.WriteString("\t.bss\n\t.balign 4\n\t.globl nvtrace_sim_used\n\t.type nvtrace_sim_used, @object\n\t.size nvtrace_sim_used, 4\nnvtrace_sim_used:\n\t.zero 4\n")
 	}
 	fmt.Fprintf(&b, "\t.section .rodata\n\t.balign 4\n\t.globl nvsim_lib\n\t.hidden nvsim_lib\nnvsim_lib:\n\t.long %d\n\t.size nvsim_lib, 4\n\t.section .note.GNU-stack,\"\",@progbits\n", l.id)
 	return b.Bytes()
