@@ -227,8 +227,7 @@ func (x *Map) layRing(m *Maps, o *MapOptions) {
 	x.size = mul(x.ring.size, uint64(m.SMs))
 }
 
-// Size returns the bytes of memory that the maps need, at most 128 of them for
-// alignment.
+// Size returns the bytes of memory that the maps need.
 func (m *Maps) Size() uint64 { return m.size }
 
 // Place says where the maps are: at base, which must be a multiple of 256, as

@@ -20,7 +20,7 @@ func (g *weaving) entry(q *PlannedProgram, st *ptx.Sites) (int, error) {
 }
 
 // exits puts a program before every way out of a function; for a kernel also
-// before those in the device functions that only it calls.
+// before those in the device functions that it calls.
 func (g *weaving) exits(q *PlannedProgram, st *ptx.Sites) (int, error) {
 	n := 0
 	put := func(st *ptx.Sites, e *ptx.Exit) error {
@@ -46,10 +46,14 @@ func (g *weaving) exits(q *PlannedProgram, st *ptx.Sites) (int, error) {
 		return n, nil
 	}
 	for _, callee := range g.endings(st) {
-		if !g.onlyCalledBy(callee, st) {
-			g.note("threads that end in function %s, which other kernels call too, are not seen", callee.Name)
+		if !g.shared(q, callee) {
+			g.note("threads that end in function %s, which others call too, are not seen", callee.Name)
 			continue
 		}
+		if g.ended[ending{q, callee.Name}] {
+			continue // by another kernel that calls it
+		}
+		g.ended[ending{q, callee.Name}] = true
 		g.insn = nil // numbers of another function
 		for i := range callee.Exits {
 			if callee.Exits[i].Kind != ptx.ExitExit {
@@ -62,6 +66,12 @@ func (g *weaving) exits(q *PlannedProgram, st *ptx.Sites) (int, error) {
 		g.insn = nil
 	}
 	return n, nil
+}
+
+// An ending is a function in which threads end, with a program that was put there.
+type ending struct {
+	q    *PlannedProgram
+	name string
 }
 
 // endings returns the functions that st calls, directly or not, in which threads
@@ -92,9 +102,14 @@ func (g *weaving) endings(st *ptx.Sites) []*ptx.Sites {
 	return list
 }
 
-// onlyCalledBy reports whether no other kernel calls a function, as far as the
-// text says: one whose address is taken may be called by anyone.
-func (g *weaving) onlyCalledBy(callee, st *ptx.Sites) bool {
+// shared reports whether all kernels that call a function, directly or not, get the
+// program, so that it may stand in the function: as far as the text says, for one whose
+// address is taken may be called by anyone. A program that asks for parameters would
+// get the function's.
+func (g *weaving) shared(q *PlannedProgram, callee *ptx.Sites) bool {
+	if slices.Contains(q.Report.Helpers, 183) || slices.Contains(q.Report.Helpers, 185) || callee.Func.Linkage&(ptx.Visible|ptx.Weak) != 0 {
+		return false
+	}
 	callers := map[string]bool{callee.Name: true}
 	all := g.f.AllSites()
 	for grown := true; grown; {
@@ -109,14 +124,14 @@ func (g *weaving) onlyCalledBy(callee, st *ptx.Sites) bool {
 		}
 	}
 	for _, x := range all {
-		if callers[x.Name] && x.Func.Kind == ptx.FuncEntry && x.Name != st.Name {
+		if callers[x.Name] && x.Func.Kind == ptx.FuncEntry && !g.p.kernelWanted(q, x.Name, false) {
 			return false
 		}
 		if slices.ContainsFunc(x.Calls, func(c ptx.Call) bool { return c.Indirect }) {
 			return false
 		}
 	}
-	return callee.Func.Linkage&(ptx.Visible|ptx.Weak) == 0
+	return true
 }
 
 // decoded reports whether an access has an address that a program can be told.
@@ -401,7 +416,7 @@ func (p *Plan) RunModule(q *PlannedProgram, maps *Maps, version ptx.Version, tar
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	g := &weaving{p: p, f: f, w: ptx.NewWeaver(f), maps: maps, o: &WeaveOptions{}, texts: map[string]string{}}
+	g := &weaving{p: p, f: f, w: ptx.NewWeaver(f), maps: maps, o: &WeaveOptions{}, texts: map[string]string{}, ended: map[ending]bool{}}
 	if _, err := g.entry(q, f.AllSites()[0]); err != nil {
 		return "", "", err
 	}

@@ -16,6 +16,10 @@ type RewriteOptions struct {
 	// Compile makes a cubin of a module's text for Arch, as the driver would. Nil
 	// leaves that to the driver: the image gets the woven text.
 	Compile func(text string) ([]byte, error)
+	// Registers says how many registers a thread of a kernel takes without
+	// programs, where the image has no machine code that says it; see
+	// WeaveOptions. May be nil.
+	Registers func(kernel string) int
 	// MaxEntry bounds the content of an entry; see fatbin.Options.
 	MaxEntry int64
 }
@@ -83,7 +87,7 @@ func (r *rewriting) unprobed(names []string, reason string) {
 // text rewrites bare PTX.
 func (r *rewriting) text(image []byte) error {
 	src := strings.TrimRight(string(image), "\x00")
-	w, err := r.weave(src, nil)
+	w, err := r.weave(src, &WeaveOptions{Registers: r.o.Registers})
 	if err != nil || w == nil {
 		return err
 	}
@@ -215,7 +219,7 @@ func (r *rewriting) container(image []byte) error {
 	}
 	fo := &fatbin.Options{MaxEntry: r.o.MaxEntry}
 	elf, text := Prefers(c.Entries, fatbin.KindELF, r.o.Arch), Prefers(c.Entries, fatbin.KindPTX, r.o.Arch)
-	var wo WeaveOptions
+	wo := WeaveOptions{Registers: r.o.Registers}
 	var names []string
 	if elf >= 0 {
 		names = r.machineCode(&c.Entries[elf], fo, &wo)
@@ -254,7 +258,12 @@ func (r *rewriting) machineCode(e *fatbin.Entry, fo *fatbin.Options, wo *WeaveOp
 	for i := range c.Kernels {
 		regs[c.Kernels[i].Name] = c.Kernels[i].Registers
 	}
-	wo.Registers = func(kernel string) int { return regs[kernel] }
+	wo.Registers = func(kernel string) int {
+		if n := regs[kernel]; n != 0 || r.o.Registers == nil {
+			return n
+		}
+		return r.o.Registers(kernel)
+	}
 	return kernelNames(c)
 }
 

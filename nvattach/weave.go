@@ -74,9 +74,14 @@ type weaving struct {
 	report KernelReport
 	files  map[uint32]string
 	texts  map[string]string // module variables with instructions' texts
-	block  []uint32          // of statement i-fn.Open of the function at hand
+	ended  map[ending]bool
+	block  []uint32 // of statement i-fn.Open of the function at hand
 	insn   []uint32
 }
+
+// maxGrowth bounds what programs may add to a module: the driver's compiler takes
+// about a second for half a megabyte.
+const maxGrowth = 256 << 20
 
 // ErrNotWoven is in the chain of errors about modules that can't get programs.
 var ErrNotWoven = errors.New("can't be probed")
@@ -101,7 +106,7 @@ func (p *Plan) Weave(f *ptx.File, maps *Maps, o *WeaveOptions) (*Woven, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	sites := len(p.sites)
-	g := &weaving{p: p, f: f, w: ptx.NewWeaver(f), maps: maps, o: o, files: f.SourceFiles(), texts: map[string]string{}}
+	g := &weaving{p: p, f: f, w: ptx.NewWeaver(f), maps: maps, o: o, files: f.SourceFiles(), texts: map[string]string{}, ended: map[ending]bool{}}
 	for _, st := range f.AllSites() {
 		if err := g.function(st); err != nil {
 			p.sites = p.sites[:sites]
@@ -112,7 +117,11 @@ func (p *Plan) Weave(f *ptx.File, maps *Maps, o *WeaveOptions) (*Woven, error) {
 		}
 	}
 	text, err := g.w.Source()
-	if err == nil {
+	switch {
+	case err != nil:
+	case len(text)-len(f.Src) > maxGrowth:
+		err = fmt.Errorf("%d places make %d bytes of PTX more, and %d is the most: %w", len(p.sites)-sites, len(text)-len(f.Src), maxGrowth, ErrNotWoven)
+	default:
 		err = checkWoven(f, text)
 	}
 	if err != nil {
@@ -147,6 +156,9 @@ func (g *weaving) function(st *ptx.Sites) error {
 		if !g.p.kernelWanted(q, st.Name, device) {
 			continue
 		}
+		if !device {
+			g.callees(q, st)
+		}
 		n, err := g.program(q, st)
 		if err != nil {
 			return fmt.Errorf("program %s: %w", q.Name, err)
@@ -159,6 +171,21 @@ func (g *weaving) function(st *ptx.Sites) error {
 		g.limitRegisters(fn)
 	}
 	return nil
+}
+
+// callees notes that what a kernel's functions do is not the kernel's own code.
+func (g *weaving) callees(q *PlannedProgram, st *ptx.Sites) {
+	switch q.Point.Kind {
+	case KindMem, KindInsn, KindBlock:
+	default:
+		return
+	}
+	for i := range st.Calls {
+		c := &st.Calls[i]
+		if fn := g.f.Lookup(c.Callee); !c.Indirect && fn != nil && fn.HasBody() && !g.p.Wants(c.Callee, true) {
+			g.note("what function %s does, which it calls, is not seen; a section cuda.%s/func:%s sees it", c.Callee, q.Point.Kind, c.Callee)
+		}
+	}
 }
 
 // limitRegisters keeps a kernel without launch bounds launchable: with more

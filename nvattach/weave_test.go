@@ -532,3 +532,45 @@ func registers(tb testing.TB, out string) int {
 	}
 	return n
 }
+
+// TestNotes: what programs don't see is said.
+func TestNotes(t *testing.T) {
+	r := newRig(t, nil, object(t, "example_memory"))
+	w := r.weave(busy)
+	var b strings.Builder
+	if err := w.WriteReport(&b); err != nil {
+		t.Fatal(err)
+	}
+	want := "kernel busy\n  mem        on_access                3 places\n  note: what function twice does, which it calls, is not seen; a section cuda.mem/func:twice sees it\n"
+	if b.String() != want {
+		t.Errorf("%s\nwant\n%s", b.String(), want)
+	}
+	sites := r.plan.Sites()
+	if len(sites) != 3 || sites[0].Kernel != "busy" || sites[0].Text != "st.shared.u32 [%r5], %r2;" || sites[2].Insn == 0 {
+		t.Errorf("%+v", sites)
+	}
+	shared := strings.Replace(busy, ".visible .entry busy", `.visible .entry other(.param .u32 x)
+{
+	.reg .b32 %r1;
+	ld.param.u32 %r1, [x];
+	{
+		.param .b32 p0;
+		.param .b32 r0;
+		st.param.b32 [p0], %r1;
+		call.uni (r0), twice, (p0);
+	}
+	ret;
+}
+.visible .entry busy`, 1)
+	// Both kernels are counted, so the function is; with one of them it can't be.
+	r = newRig(t, nil, object(t, "example_count"))
+	w = r.weave(shared)
+	if r.runBusy(w.Text); r.value("threads", 0) != 200 || r.value("threads", 1) != 200 {
+		t.Errorf("%d in, %d out", r.value("threads", 0), r.value("threads", 1))
+	}
+	r = newRig(t, &PlanOptions{Kernels: []string{"busy"}}, object(t, "example_count"))
+	b.Reset()
+	if err := r.weave(shared).WriteReport(&b); err != nil || !strings.Contains(b.String(), "threads that end in function twice, which others call too, are not seen") {
+		t.Errorf("%v\n%s", err, b.String())
+	}
+}

@@ -1,0 +1,66 @@
+package nvattach
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/google/go-cmp/cmp"
+
+	"nvtrace/ptx/bpf"
+)
+
+// flatten returns the numbers in a structure with their names and places.
+func flatten(tb testing.TB, t btf.Type, prefix string, off int) []bpf.Field {
+	tb.Helper()
+	s, ok := btf.UnderlyingType(t).(*btf.Struct)
+	if !ok {
+		size, err := btf.Sizeof(t)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return []bpf.Field{{Name: prefix, Offset: off, Size: size}}
+	}
+	var all []bpf.Field
+	for _, m := range s.Members {
+		name := m.Name
+		switch {
+		case prefix == "" && m.Name == "t":
+			name = "" // the thread's members have no prefix
+		case prefix != "":
+			name = prefix + "." + m.Name
+		}
+		all = append(all, flatten(tb, m.Type, name, off+int(m.Offset/8))...)
+	}
+	return all
+}
+
+// TestHeaderMatches: the structures of include/nvtrace_gpu.bpf.h, as compiled into
+// the objects, are what programs find.
+func TestHeaderMatches(t *testing.T) {
+	for _, tt := range []struct {
+		kind         Kind
+		object, name string
+	}{
+		{KindEntry, "example_count", "nvtrace_entry"},
+		{KindExit, "example_count", "nvtrace_exit"},
+		{KindMem, "example_memory", "nvtrace_mem"},
+		{KindInsn, "example_blocks", "nvtrace_insn"},
+		{KindBlock, "example_blocks", "nvtrace_block"},
+	} {
+		spec, err := ebpf.LoadCollectionSpec("testdata/obj/" + tt.object + ".bpf.o")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var s *btf.Struct
+		if err := spec.Types.TypeByName(tt.name, &s); err != nil {
+			t.Fatal(err)
+		}
+		ctx, ids := contextOf(tt.kind, 0)
+		n := slices.IndexFunc(ids, func(id int) bool { return id >= fieldPair })
+		if diff := cmp.Diff(ctx.Fields[:n], flatten(t, s, "", 0)); diff != "" {
+			t.Errorf("struct %s (- nvattach, + header):\n%s", tt.name, diff)
+		}
+	}
+}
