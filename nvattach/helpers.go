@@ -387,13 +387,13 @@ func (u *unit) leave(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {
 }
 
 // funcArg is bpf_get_func_arg: parameter n of the kernel. The upper half of n is an
-// offset in 8 bytes, for structures that are passed by value.
+// offset in 8 bytes, for structures that are passed by value. Textures have no number.
 func (u *unit) funcArg(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	n, _ := c.Args[1].Const()
 	k := u.code(g)
 	params := u.at.sites.Params
 	index, off := n&0xffffffff, n>>32*8
-	if index >= uint64(len(params)) || off != 0 && off >= params[index].Size {
+	if index >= uint64(len(params)) || off != 0 && off >= params[index].Size || params[index].Type >= ptx.TexRef {
 		c.Args[2].Store(0, 8, ptx.Imm(0))
 		return ptx.Imm(errInval), nil
 	}
