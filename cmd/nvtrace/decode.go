@@ -30,26 +30,44 @@ var errOutlet = errors.New("the outputs can't be opened")
 // startOutlet returns where the events of a run go: to a decoding process, or,
 // where none can be started, to this one.
 func startOutlet(e *env, f *runFlags, args []string, h *traces.Header) (outlet, error) {
+	if f.log.value != "" || f.json.value != "" || f.out != "" {
+		// The other process opens the files; the program waits until it has.
+		if d, err := startDecoding(e, args, h); err == nil {
+			return d, nil
+		}
+		return newOutputs(e, f, h)
+	}
+	// Without files, what can be wrong is checked here, and nothing waits.
+	o, err := newOutputs(e, f, h)
+	if err != nil {
+		return nil, err
+	}
 	if d, err := startDecoding(e, args, h); err == nil {
+		d.checked = true
 		return d, nil
 	}
-	return newOutputs(e, f, h)
+	return o, nil
 }
 
 // decoding is the decoding process, seen from the tracing one. It implements
 // outlet.
 type decoding struct {
-	e     *env
-	cmd   *exec.Cmd
-	pipe  *os.File
-	w     *traces.Writer
-	told  *os.File // readable when the outputs are open, at its end when they can't be
-	fault error    // of the outputs
+	e       *env
+	cmd     *exec.Cmd
+	started chan error // of starting the process
+	pipe    *os.File
+	w       *traces.Writer
+	told    *os.File // readable when the outputs are open, at its end when they can't be
+	checked bool     // what could be wrong with the outputs was looked at before
+	fault   error    // of the outputs
 }
 
 func startDecoding(e *env, args []string, h *traces.Header) (_ *decoding, err error) {
 	if e.self == "" {
 		return nil, errors.New("this program can't start itself")
+	}
+	if _, err := os.Stat(e.self); err != nil {
+		return nil, err
 	}
 	var files []*os.File
 	defer func() {
@@ -72,11 +90,12 @@ func startDecoding(e *env, args []string, h *traces.Header) (_ *decoding, err er
 		Path: e.self, Args: append([]string{os.Args[0], decodeWord}, args...),
 		Stdin: stream, Stdout: e.stdout, Stderr: e.stderr, ExtraFiles: []*os.File{tell},
 	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	closeAll([]*os.File{stream, tell})
-	d := &decoding{e: e, cmd: cmd, pipe: pipe, told: told}
+	d := &decoding{e: e, cmd: cmd, started: make(chan error, 1), pipe: pipe, told: told}
+	go func() {
+		err := cmd.Start()
+		closeAll([]*os.File{stream, tell})
+		d.started <- err
+	}()
 	if d.w, err = traces.NewWriter(pipe, h, nil); err != nil {
 		return nil, err
 	}
@@ -95,8 +114,15 @@ func (d *decoding) sinks() []record.Sink { return []record.Sink{&fileSink{d.w}} 
 
 // ready implements outlet.
 func (d *decoding) ready() error {
+	if d.checked {
+		return nil
+	}
 	if n, _ := d.told.Read(make([]byte, 1)); n == 0 {
-		d.fault = errOutlet
+		err := <-d.started
+		d.started <- err
+		if d.fault = errOutlet; err != nil {
+			d.fault = err
+		}
 	}
 	return d.fault
 }
@@ -105,7 +131,11 @@ func (d *decoding) ready() error {
 func (d *decoding) finish() {
 	_ = d.w.Close() // an error means that the process has ended
 	_ = d.pipe.Close()
-	if err := d.cmd.Wait(); err != nil && d.fault == nil {
+	err := <-d.started
+	if err == nil {
+		err = d.cmd.Wait()
+	}
+	if err != nil && d.fault == nil {
 		d.e.notice("the process that decodes and writes ended early (%v); the program was not disturbed, what it did since is not recorded", err)
 	}
 	_ = d.told.Close()
