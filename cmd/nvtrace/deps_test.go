@@ -29,6 +29,7 @@ nvtrace/fatbin               < github.com/klauspost/compress/zstd github.com/ian
 nvtrace/nvattach/api         < nvtrace/traces
 nvtrace/ptx                  <
 nvtrace/ptx/emu              < nvtrace/ptx
+nvtrace/ptx/bpf              < nvtrace/ptx github.com/cilium/ebpf/asm
 nvtrace/nvattach/sim         < nvtrace/fatbin nvtrace/ptx nvtrace/ptx/emu
 nvtrace/nvattach             < nvtrace/fatbin nvtrace/ptx nvtrace/ptx/bpf github.com/cilium/ebpf github.com/cilium/ebpf/asm github.com/cilium/ebpf/btf
 nvtrace/nvattach/session     < nvtrace/fatbin nvtrace/nvattach
