@@ -55,6 +55,10 @@ func (t *Task) borrow(f func(in *injection) error) error {
 	if t.dead {
 		return err
 	}
+	var r Regs
+	if err != nil && t.getRegs(&r) == unix.ESRCH { // killed, and its memory gone: that is the reason
+		return in.fail("stop", unix.ESRCH)
+	}
 	sigmask(unix.PTRACE_SETSIGMASK, t.TID, &in.mask)
 	in.rejoin()
 	return err
