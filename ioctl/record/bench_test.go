@@ -1,6 +1,12 @@
 package record
 
 import (
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,6 +51,72 @@ func BenchmarkIoctl(b *testing.B) {
 	}
 	b.ReportMetric(float64(record.Nanoseconds())/float64(i), "ns/ioctl")
 	b.ReportMetric(float64(record)/float64(read), "x-reading")
+}
+
+// discard is a sink that counts.
+type discard struct{ ioctls int }
+
+func (d *discard) Event(ev *traces.Event) {
+	if ev.Kind == traces.KindIoctl {
+		d.ioctls++
+	}
+}
+
+func (d *discard) Idle() {}
+
+// BenchmarkFast is the cost of an ioctl as the program sees it: untraced, by the
+// agent, by the supervisor, and under strace, which copies no memory. The mean
+// includes all that the supervisor does meanwhile; "alone" is the median.
+func BenchmarkFast(b *testing.B) {
+	bin := compileFast(b)
+	const calls, few = 200000, 10000
+	strace, err := exec.LookPath("strace")
+	if err != nil && slices.Contains(strings.Split(os.Getenv("NVTRACE_REQUIRE"), ","), "strace") {
+		b.Fatal("strace is required (NVTRACE_REQUIRE) and not installed")
+	}
+	var bare, fast, slow, other, alone float64
+	times := func(printed string) (mean, median float64) {
+		if _, err := fmt.Sscan(printed, &mean, &median); err != nil {
+			b.Fatalf("%q: %v", printed, err)
+		}
+		return mean, median
+	}
+	run := func(mode FastMode, n int) (mean, median float64) {
+		sink := new(discard)
+		printed, res := runDiscarded(b, Options{Fast: mode, Sinks: []Sink{sink}}, bin, "bench", strconv.Itoa(n))
+		if sink.ioctls != n+1 || mode == FastAuto && res.FastIoctls < uint64(n)*9/10 {
+			b.Fatalf("%d of %d ioctls, %d by the agent", sink.ioctls, n+1, res.FastIoctls)
+		}
+		return times(printed)
+	}
+	plain := func(n int, argv ...string) float64 {
+		out, err := exec.Command(argv[0], append(argv[1:], bin, "bench", strconv.Itoa(n))...).Output()
+		if err != nil {
+			b.Fatal(err)
+		}
+		mean, _ := times(string(out))
+		return mean
+	}
+	for b.Loop() {
+		bare += plain(calls, "env")
+		mean, median := run(FastAuto, calls)
+		fast, alone = fast+mean, alone+median
+		mean, _ = run(FastOff, few)
+		slow += mean
+		if strace != "" {
+			other += plain(few, strace, "-f", "--seccomp-bpf", "-e", "trace=ioctl", "-o", os.DevNull)
+		}
+	}
+	n := float64(b.N)
+	b.ReportMetric(bare/n, "ns/untraced")
+	b.ReportMetric(fast/n, "ns/fast")
+	b.ReportMetric(alone/n, "ns/fast-alone")
+	b.ReportMetric(slow/n, "ns/slow")
+	if strace != "" {
+		b.ReportMetric(other/n, "ns/strace")
+		b.ReportMetric(fast/other, "x-strace")
+		b.ReportMetric(slow/other, "x-strace-slow")
+	}
 }
 
 // bare is a tracer that stops where the recorder does and does nothing.

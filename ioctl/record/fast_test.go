@@ -221,6 +221,19 @@ func TestFastDescriptors(t *testing.T) {
 	t.Logf("%d by the agent", res.FastIoctls)
 }
 
+// TestFastGarbage: a program that writes garbage into the memory that it shares
+// with the tracer harms its own records only.
+func TestFastGarbage(t *testing.T) {
+	printed, events, res := runRecorded(t, Options{}, compileFast(t), "garbage")
+	if n := strings.Count(printed, "calls 3000"); n != 4 || res.Status != 0 {
+		t.Errorf("%d threads came through, status %v", n, res.Status)
+	}
+	if res.Agent.Garbage == 0 {
+		t.Error("no garbage was seen")
+	}
+	t.Logf("%d events, %+v", len(events), res.Agent)
+}
+
 // TestFastOrphan: the tracer is killed, and the program goes on.
 func TestFastOrphan(t *testing.T) {
 	if dir := os.Getenv("NVTRACE_TEST_ORPHAN"); dir != "" {

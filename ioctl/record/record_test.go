@@ -50,6 +50,15 @@ func compile(t testing.TB, source string, flags ...string) string {
 // runRecorded records a program and returns what it printed and the events.
 func runRecorded(t testing.TB, o Options, argv ...string) (string, []*traces.Event, Result) {
 	t.Helper()
+	sink := new(collect)
+	o.Sinks = append(o.Sinks, sink)
+	printed, res := runDiscarded(t, o, argv...)
+	return printed, sink.events, res
+}
+
+// runDiscarded records a program for the sinks of o alone.
+func runDiscarded(t testing.TB, o Options, argv ...string) (string, Result) {
+	t.Helper()
 	out, err := os.Create(filepath.Join(t.TempDir(), "stdout"))
 	if err != nil {
 		t.Fatal(err)
@@ -60,8 +69,7 @@ func runRecorded(t testing.TB, o Options, argv ...string) (string, []*traces.Eve
 		t.Fatal(err)
 	}
 	defer in.Close()
-	sink := new(collect)
-	o.Sinks, o.NodeName = append(o.Sinks, sink), fakeNodes
+	o.NodeName = fakeNodes
 	o.MayBeNode = func(p []byte) bool { return strings.HasPrefix(string(p), "/dev/") }
 	o.Ptrace.Argv, o.Ptrace.Stdout, o.Ptrace.Stdin, o.Ptrace.NoSignals = argv, out, in, true
 	res, err := Run(context.Background(), &o)
@@ -72,7 +80,7 @@ func runRecorded(t testing.TB, o Options, argv ...string) (string, []*traces.Eve
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(b), sink.events, res
+	return string(b), res
 }
 
 // describe prints an event as testdata/fds.c does.

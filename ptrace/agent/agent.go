@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -119,6 +120,7 @@ func (a *Agent) newTask(t *ptrace.Task, e *ptrace.TaskEvent) {
 		return
 	}
 	if e.Parent == nil {
+		a.foundling(t)
 		return
 	}
 	parent := a.procs[e.Parent.PID]
@@ -138,6 +140,31 @@ func (a *Agent) newTask(t *ptrace.Task, e *ptrace.TaskEvent) {
 		return
 	}
 	a.procs[t.PID] = parent.fork(t)
+}
+
+// foundling deals with a process whose parent has died: it may have been forked
+// from one with the agent, whose rings it does not have.
+func (a *Agent) foundling(t *ptrace.Task) {
+	if a.blob == nil || len(a.procs) == 0 && a.stats.Processes == 0 {
+		return
+	}
+	head := make([]byte, 64)
+	if n, _ := t.ReadMem(baseAddr, head); n < len(head) || !bytes.Equal(head, a.blob.code[:len(head)]) {
+		return
+	}
+	p := &Process{a: a, PID: t.PID, err: fmt.Errorf("%w: process %d: its parent has died", ErrUnsupported, t.PID)}
+	a.procs[t.PID] = p
+	for _, o := range a.procs {
+		if same, _ := sharesMemory(t.PID, o.PID); same && o != p && o.mapped {
+			p.shares, p.host = true, o
+			o.borrow(t)
+			return
+		}
+	}
+	p.mapped = true
+	if err := p.open(); err == nil {
+		_ = p.write64(confAddr+confGate, 0) // fails if it has died, too
+	}
 }
 
 // freeBorrowed ends what Process.borrow began.

@@ -352,3 +352,50 @@ func TestHookShapes(t *testing.T) {
 		}
 	}
 }
+
+// TestHookAndBreakpoint: both at one function, in either order, and a watch on
+// its return.
+func TestHookAndBreakpoint(t *testing.T) {
+	bin := compile(t, "testdata/hooks.c")
+	for _, hookFirst := range []bool{false, true} {
+		tr := newTracer(t)
+		hits, returns := 0, 0
+		var sum uint64
+		tr.mark = func(tk *ptrace.Task, c *ptrace.Syscall) {
+			set := func() {
+				_, err := tk.SetBreakpoint(c.Args[3], func(tk *ptrace.Task, _ *ptrace.Breakpoint) {
+					hits++
+					if err := tk.OnReturn(func(_ *ptrace.Task, ret uint64) {
+						returns++
+						sum += ret
+					}); err != nil {
+						t.Error(err)
+					}
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+			p, err := tr.a.Process(tk)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !hookFirst {
+				set()
+			}
+			if err := p.Hook(tk, c.Args[3], c.Args[4], &Hook{Name: "fib"}); err != nil {
+				t.Error(err)
+			}
+			if hookFirst {
+				set()
+			}
+		}
+		if out := tr.run(bin, "fib"); out != "fib 987\n" {
+			t.Error(out)
+		}
+		calls, back, _ := tr.nesting()
+		if calls != 3193 || back != calls || hits != calls || returns != calls {
+			t.Errorf("hook first %v: %d calls, %d returns; breakpoint: %d hits, %d returns", hookFirst, calls, back, hits, returns)
+		}
+	}
+}

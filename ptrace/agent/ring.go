@@ -96,8 +96,9 @@ func (r *ring) bind(n *pending) {
 // stops for everything.
 func (r *ring) garbage() {
 	r.spoil = true
-	r.p.a.stats.Garbage++
-	r.p.a.o.Logger.Warn("records spoiled by the program", "pid", r.p.PID, "tid", r.tid)
+	if r.p.a.stats.Garbage++; r.p.a.stats.Garbage < 10 {
+		r.p.a.o.Logger.Warn("records spoiled by the program", "pid", r.p.PID, "tid", r.tid)
+	}
 	for i := range r.pend {
 		r.pend[i].done = true
 	}

@@ -86,7 +86,7 @@ func (r *ring) crowded() bool { return load64(r.p.shared, r.head)-r.tail >= ring
 // resync skips a record that was reserved and has no header, for good: a later
 // one says where it is.
 func (r *ring) resync() {
-	head := load64(r.p.shared, r.head)
+	head := min(load64(r.p.shared, r.head), r.tail+ringSize)
 	for r.unwritten && r.seen < head {
 		if r.seen += 64; r.seen == head || load64(r.data, int(r.seen%ringSize)+recPos) == r.seen {
 			r.scan()

@@ -8,7 +8,7 @@ import _ "embed"
 var blobCode []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "36d874656383590a410ade0c93f0f006c7ba2a5d956ab5b5aa36ed60e2c19d95"
+const blobStamp = "82ad41ddd4cfd0a1764e7f65b8fb20832f631693c11e73a417b564c298e597cb"
 
 // blobSymbols are addresses in the code.
 var blobSymbols = map[string]uint64{

@@ -19,6 +19,7 @@
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 struct control {
@@ -126,6 +127,12 @@ static void *churn(void *n)
 	return 0;
 }
 
+static int compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
 int main(int argc, char **argv)
 {
 	const char *how = argv[1];
@@ -227,6 +234,40 @@ int main(int argc, char **argv)
 			control(ctl, 7, 8);
 			usleep(i == 25 ? 400000 : 10);
 		}
+	} else if (!strcmp(how, "garbage")) { // written into the memory that is shared with the tracer
+		pthread_t t[4];
+		control(ctl, 1, 8);
+		for (int i = 0; i < 4; i++)
+			pthread_create(&t[i], 0, hammer, (void *)3000);
+		unsigned long seed = 1;
+		for (int i = 0; i < 400000; i++) {
+			seed = seed * 6364136223846793005ul + 1442695040888963407ul;
+			unsigned long at = seed >> 40;
+			char *p = i % 4 == 0 ? (char *)0x71200000 + 0x10000 + at % 1024 : i % 4 == 1 ? (char *)0x71200000 + at % 0x10000 : (char *)0x71300000 + at % 0x100000;
+			if (p >= (char *)0x71201000 && p < (char *)0x71201003)
+				continue;
+			*(volatile unsigned long *)((unsigned long)p & -8ul) = i % 3 ? seed : seed % 100000 * 64;
+			if (i % 1000 == 0)
+				usleep(10);
+		}
+		for (int i = 0; i < 4; i++)
+			pthread_join(t[i], 0);
+	} else if (!strcmp(how, "bench")) { // mean and median, ns, in windows of 50 calls
+		long n = atol(argv[2]) / 50;
+		double sum = 0, *w = malloc(n * sizeof *w);
+		struct timespec b, e;
+		control(ctl, 0x20800102, 64);
+		for (long i = 0; i < n; i++) {
+			clock_gettime(CLOCK_MONOTONIC, &b);
+			for (int k = 0; k < 50; k++)
+				if (ioctl(ctl, CONTROL, &c) != -1 || errno != ENOTTY)
+					return 1;
+			clock_gettime(CLOCK_MONOTONIC, &e);
+			w[i] = ((e.tv_sec - b.tv_sec) * 1e9 + e.tv_nsec - b.tv_nsec) / 50;
+			sum += w[i];
+		}
+		qsort(w, n, sizeof *w, compare);
+		printf("%.1f %.1f\n", sum / n, w[n / 2]);
 	}
 	return 0;
 }

@@ -144,8 +144,11 @@ static __attribute__((noinline)) long plain(const struct regs *r)
 	if (unlikely(C->dead))
 		return sys_in(r);
 	ret = sys_out(r);
-	if (unlikely(ret == -ENOSYS) && !trap(TRAP_PROBE, 0))
+	if (unlikely(ret == -ENOSYS) && !trap(TRAP_PROBE, 0)) {
 		ret = sys_in(r); // it was the filter's answer, and the call was not made
+		if (ret == -ENOSYS)
+			C->dead = 0; // or that of a filter of the program's own
+	}
 	return ret;
 }
 
@@ -428,9 +431,15 @@ static u32 copy_string(u8 *to, u64 from, u32 n)
 static inline struct record *reserve_call(struct slot *sl, u32 size, u32 kind, u32 nseg)
 {
 	struct record *r;
-	while (!(r = reserve(sl, size, ENDING, kind, nseg, 0, 0)))
+	u32 tries = 0;
+	while (!(r = reserve(sl, size, ENDING, kind, nseg, 0, 0))) {
 		if (!trap(TRAP_FULL, 0) || !C->gate)
 			return 0;
+		if (++tries == 20000) { // it stops us, but does nothing: it is broken
+			C->dead = 1;
+			return 0;
+		}
+	}
 	r->flags = 0;
 	return r;
 }
