@@ -166,14 +166,12 @@ func (c *Capture) hookLaunch(t *ptrace.Task, addr, size uint64, h *hook) {
 		return
 	}
 	k := &agent.Hook{Name: h.name(), Library: h.lib, Quiet: true, NoReturn: true}
+	k.OnRecord = func(_ *agent.Process, r *agent.Record) { c.launchedLate(r, r.Args[fn.out], h.name()) }
 	if fn.out == 0 {
+		// The stop is the exact moment; what it told is not told again by the record.
 		k.Once, k.Stop = true, true
 		k.OnStop = func(t *ptrace.Task, _ *agent.Process, r *agent.Record) {
 			c.launched(t.PID, t.TID, c.process(t), r.Args[0], h.name())
-		}
-	} else {
-		k.OnRecord = func(_ *agent.Process, r *agent.Record) {
-			c.launchedLate(r, r.Args[fn.out], h.name())
 		}
 	}
 	p, err := c.o.Agent.Process(t)
