@@ -18,7 +18,8 @@ type Gen struct {
 	prefix string
 	coder  coder
 	fields map[int]ptx.Arg
-	names  int // registers and labels that helpers asked for
+	names  int  // registers and labels that helpers asked for
+	modern bool // the memory model of PTX ISA 6.0 can be spoken
 	err    error
 }
 
@@ -31,6 +32,7 @@ func (v *Verified) Emit(s *Site) (string, error) {
 		g.prefix = "nvb"
 	}
 	g.coder.add = func(n node) { g.render(&n) }
+	g.modern = s.Version == (ptx.Version{}) || ptx.Needs("ld.acquire.gpu.global.u64").Met(s.Version, s.Target)
 	if err := g.checkSite(); err != nil {
 		return "", err
 	}
@@ -273,8 +275,15 @@ func (g *Gen) memory(n *node) ptx.Arg {
 // access writes a load or a store.
 func (g *Gen) access(n *node, space string) {
 	mods := ""
-	if n.mods != "" {
+	switch {
+	case n.mods != "":
 		mods = g.semantics(n)
+	case n.dst != noReg: // what every target has needs no look at the target
+		g.Line("ld" + space + "." + n.op + " " + g.reg(n.dst).String() + ", " + g.memory(n).String() + ";")
+		return
+	default:
+		g.Line("st" + space + "." + n.op + " " + g.memory(n).String() + ", " + g.operand(n.args[0]).String() + ";")
+		return
 	}
 	if n.dst != noReg {
 		g.Inst("ld"+mods+space+"."+n.op, g.reg(n.dst), g.memory(n))
@@ -289,19 +298,14 @@ func (g *Gen) access(n *node, space string) {
 	g.Inst("st"+mods+space+"."+n.op, g.memory(n), g.operand(n.args[0]))
 }
 
-// modern reports whether the memory model of PTX ISA 6.0 can be spoken.
-func (g *Gen) modern() bool {
-	return g.site.Version == (ptx.Version{}) || ptx.Needs("ld.acquire.gpu.global.u64").Met(g.site.Version, g.site.Target)
-}
-
 // semantics spells the node's ordering and scope.
 func (g *Gen) semantics(n *node) string {
 	switch {
-	case !g.modern() && n.kind != nAtomic:
+	case !g.modern && n.kind != nAtomic:
 		return ".volatile"
-	case !g.modern() && n.sys && ptx.Needs("atom.sys.global.add.u32").Met(g.site.Version, g.site.Target):
+	case !g.modern && n.sys && ptx.Needs("atom.sys.global.add.u32").Met(g.site.Version, g.site.Target):
 		return ".sys"
-	case !g.modern():
+	case !g.modern:
 		return ""
 	case n.sys:
 		return "." + n.mods + ".sys"
@@ -316,7 +320,7 @@ func (g *Gen) atomic(n *node) {
 		args[i] = g.operand(x)
 	}
 	at, mods := g.memory(n), g.semantics(n)
-	fenced := n.mods == "acq_rel" && !g.modern()
+	fenced := n.mods == "acq_rel" && !g.modern
 	if fenced {
 		g.Line("membar.gl;")
 	}
