@@ -28,8 +28,7 @@ type bytesArg interface {
 type code struct {
 	s    sink
 	m    *Maps
-	sm   string // register with the multiprocessor's place, once it is needed
-	weak bool   // the module is for GPUs before sm_70: no memory model
+	weak bool // the module is for GPUs before sm_70: no memory model
 }
 
 func (c *code) f(format string, args ...any) { c.s.Line(fmt.Sprintf(format, args...)) }
@@ -222,7 +221,6 @@ const (
 
 // Flags of bpf_map_update_elem.
 const (
-	flagAny     = 0
 	flagNoExist = 1
 	flagExist   = 2
 )

@@ -69,7 +69,8 @@ func writeGPUFiles(t *testing.T, dir string, threads uint64) {
 	}
 	src := strings.Replace(vectorAdd, "%r4, 1000;", fmt.Sprintf("%%r4, %d;", threads), 1)
 	write("plain.ptx", src)
-	cases := fmt.Sprintf("base %d %d\n", uint64(gpuBase), threads)
+	var cases strings.Builder
+	fmt.Fprintf(&cases, "base %d %d\n", uint64(gpuBase), threads)
 	for _, c := range gpuCases {
 		plan, err := NewPlan([]*Object{object(t, c.object)}, &PlanOptions{Programs: c.programs})
 		if err != nil {
@@ -95,11 +96,11 @@ func writeGPUFiles(t *testing.T, dir string, threads uint64) {
 			t.Fatal(err)
 		}
 		write(c.name+".ptx", w.Text)
-		cases += fmt.Sprintf("case %s %d\n%s\n", c.name, m.Size(), strings.Join(rec.lines, "\n"))
+		fmt.Fprintf(&cases, "case %s %d\n%s\n", c.name, m.Size(), strings.Join(rec.lines, "\n"))
 		for name, each := range c.sums {
 			x := m.Find(name)
-			cases += fmt.Sprintf("sum %d %d %d %s\n", x.Addr()-gpuBase, x.Size(), each*threads, name)
+			fmt.Fprintf(&cases, "sum %d %d %d %s\n", x.Addr()-gpuBase, x.Size(), each*threads, name)
 		}
 	}
-	write("cases", cases)
+	write("cases", cases.String())
 }

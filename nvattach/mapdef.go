@@ -32,7 +32,6 @@ const (
 	MapGPUThreadHost    MapType = 1512
 	MapGPUArrayHost     MapType = 1513
 	MapGPURingbuf       MapType = 1527
-	mapUnspec           MapType = 0
 	bpfFlagReadOnlyProg         = 1 << 7 // BPF_F_RDONLY_PROG
 )
 

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/bits"
+	"slices"
 	"strings"
 )
 
@@ -140,7 +141,7 @@ func NewMaps(objs []*Object, o *MapOptions) (*Maps, error) {
 	m.counted = roundUp(uint64(m.slots+m.nslots)*counterBytes, lineBytes)
 	m.counters = lineBytes
 	m.size = m.counters + m.counted*uint64(m.SMs)
-	for _, x := range append(m.All[:len(m.All):len(m.All)], m.Print) {
+	for _, x := range append(slices.Clip(m.All), m.Print) {
 		if err := x.lay(m, &opt); err != nil {
 			return nil, fmt.Errorf("map %s: %w", x.Name, err)
 		}

@@ -303,7 +303,7 @@ func (g *weaving) value(out *strings.Builder, st *ptx.Sites, a *ptx.Access, at *
 		return false
 	}
 	if size < 8 {
-		out.WriteString("\tand.b64 " + r + ", " + r + ", " + hexMask(int(size)) + ";\n")
+		out.WriteString("\tand.b64 " + r + ", " + r + ", " + hexMask(size) + ";\n")
 	}
 	at.value = r
 	return after

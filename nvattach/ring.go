@@ -86,7 +86,6 @@ type Reader struct {
 	x       *Map
 	pos     []uint64 // units read, by multiprocessor
 	skipped []uint64 // dropped units that were passed over
-	head    []byte
 	first   []byte
 	second  []byte
 }
