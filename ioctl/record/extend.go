@@ -144,6 +144,7 @@ func (m *mux) Enter(t *ptrace.Task, c *ptrace.Syscall) ptrace.Verdict {
 		}
 	}
 	c.Class = class
+	m.attend()
 	return verdict
 }
 
@@ -162,6 +163,7 @@ func (m *mux) Exit(t *ptrace.Task, c *ptrace.Syscall) {
 		}
 	}
 	c.Class = class
+	m.attend()
 }
 
 // Task implements ptrace.Handler.
@@ -180,6 +182,7 @@ func (m *mux) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
 			m.exts[i].Handler.Task(t, e)
 		}
 	}
+	m.attend()
 }
 
 // unfinishedCall tells those that wait for a call's exit that it won't come.

@@ -18,7 +18,6 @@ import (
 type hooker struct {
 	t     *testing.T
 	r     *Recorder
-	log   []string
 	tasks map[*ptrace.Task]bool
 	mmaps int
 }

@@ -164,6 +164,14 @@ func (r *recorder) watch() {
 	r.schedule()
 }
 
+// attend is for after an extension's turn, which may have hooked functions in a
+// process that had no agent.
+func (r *recorder) attend() {
+	if !r.fast.ticks && r.agent.Active() {
+		r.watch()
+	}
+}
+
 // schedule asks for the next tick. The timer only asks; what it asks for happens
 // on the tracing thread.
 func (r *recorder) schedule() {

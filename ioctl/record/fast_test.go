@@ -127,12 +127,12 @@ func inOrder(t *testing.T, events []*traces.Event) {
 // order.
 func TestFastThreads(t *testing.T) {
 	bin := compileFast(t)
-	for _, how := range []string{"threads", "storm"} {
+	for _, how := range []string{"threads", "storm", "many"} {
 		t.Run(how, func(t *testing.T) {
 			printed, events, res := runRecorded(t, Options{}, bin, how)
 			have, want := map[int32]int{}, map[int32]int{}
 			for _, ev := range events {
-				if ev.Kind == traces.KindIoctl {
+				if ev.Kind == traces.KindIoctl && ev.TID != ev.PID {
 					have[ev.TID]++
 					if len(ev.Mem) != 2 || len(ev.Mem[1].Out) != 64 || ev.Ret != -int64(unix.ENOTTY) || ev.Dev != "nvidiactl" {
 						t.Fatalf("recorded %+v", ev)
@@ -155,7 +155,7 @@ func TestFastThreads(t *testing.T) {
 				}
 			}
 			inOrder(t, events)
-			if res.FastIoctls < uint64(sum)*9/10 {
+			if res.FastIoctls < uint64(sum)*8/10 {
 				t.Errorf("%d of %d ioctls came by the agent", res.FastIoctls, sum)
 			}
 			t.Logf("%d ioctls, %d by the agent, %+v", sum, res.FastIoctls, res.Agent)

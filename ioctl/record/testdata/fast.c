@@ -111,6 +111,14 @@ static void *hammer(void *n)
 	return 0;
 }
 
+static pthread_barrier_t gate;
+
+static void *together(void *n)
+{
+	pthread_barrier_wait(&gate);
+	return hammer(n);
+}
+
 static void *churn(void *n)
 {
 	for (int i = 0; i < (long)n; i++) {
@@ -234,6 +242,19 @@ int main(int argc, char **argv)
 			control(ctl, 7, 8);
 			usleep(i == 25 ? 400000 : 10);
 		}
+	} else if (!strcmp(how, "many")) { // threads at once, of which not all get a ring
+		enum { many = 1900 };
+		static pthread_t t[many];
+		pthread_attr_t at;
+		pthread_attr_init(&at);
+		pthread_attr_setstacksize(&at, 65536);
+		pthread_barrier_init(&gate, 0, many);
+		control(ctl, 1, 8);
+		for (int i = 0; i < many; i++)
+			if (pthread_create(&t[i], &at, together, (void *)10))
+				abort();
+		for (int i = 0; i < many; i++)
+			pthread_join(t[i], 0);
 	} else if (!strcmp(how, "garbage")) { // written into the memory that is shared with the tracer
 		pthread_t t[4];
 		control(ctl, 1, 8);
