@@ -326,7 +326,14 @@ func TestThreads(t *testing.T) {
 		if r.out != "0 failed of 16000\n" {
 			t.Errorf("%s: %q", mode, r.out)
 		}
-		if got := len(l.of("cuModuleLoadData")); got != 16000 {
+		// A machine that is busy elsewhere may have the server fall behind; then that is told, to the call.
+		lost := 0
+		for _, g := range l.gaps {
+			if g.Code == GapLost {
+				lost += g.Count
+			}
+		}
+		if got := len(l.of("cuModuleLoadData")); got+lost != 16000 {
 			t.Errorf("%s: %d loads were told, gaps %v", mode, got, l.gaps)
 		}
 		if len(l.hellos) != 1 {

@@ -7,7 +7,7 @@
 #include "sys.h"
 #include "zfunctions.h"
 
-enum { CONNS = 64, HELLO_MS = 2000, OBSERVE_MS = 200 };
+enum { CONNS = 64, HELLO_MS = 2000, OBSERVE_MS = 2000 };
 enum { NOSIGNAL = 0x4000, DONTWAIT = 0x40, POLLIN = 1, POLLOUT = 4, EBADF = 9, ENOTSOCK = 88, ENOTCONN = 107, ETOOMANYREFS = 109 };
 
 u32 nvt_mode, nvt_flags, nvt_wait;
