@@ -395,7 +395,8 @@ func (g *Gen) Reg(t ptx.Type) ptx.Arg {
 	return g.Builder.Reg(t, "%"+g.prefix+"x"+strconv.Itoa(g.names))
 }
 
-// Label returns a new label, to be placed with [ptx.Builder.Label].
+// Label returns a new label, to be placed with [ptx.Builder.Label] (which is
+// g.Builder.Label, since this method has its name).
 func (g *Gen) Label() string {
 	g.names++
 	return "$" + g.prefix + "x" + strconv.Itoa(g.names)

@@ -57,7 +57,8 @@ type Map struct {
 	MaxEntries uint32
 	// Align is what every value's address is a multiple of: 1, 2, 4 or 8.
 	// 0 means the highest of these that divides ValueSize. Narrower values are
-	// accessed in parts; atomics on them are refused.
+	// accessed in parts; atomics on them are refused. The value of a map that is
+	// Direct, a record and a context's text in memory begin at a multiple of 8.
 	Align int
 	// Direct allows the program to use addresses inside the value of entry 0
 	// without a lookup; so for global data (.data, .bss, .rodata).
@@ -126,6 +127,10 @@ type Helper struct {
 	// Check can refuse a call for what its constants are, for instance the flags
 	// or the kind of map. It may be nil, and returns a reason.
 	Check func(c *CallInfo) error
+	// NeverNull, of a helper that has RetValue, may say that this call always
+	// returns a value, an array's lookup of a key that is in range for instance;
+	// the program's own test for NULL then costs nothing. Nil: any call may fail.
+	NeverNull func(c *CallInfo) bool
 	// Emit writes the call's code and returns the result: a 64-bit register or
 	// an integer; the zero Arg for RetVoid and RetNever. Registers come from
 	// [Gen.Reg], labels from [Gen.Label].
@@ -146,4 +151,7 @@ type CallInfo struct {
 		Known bool
 		Value uint64
 	} // arguments that are the same number on every path
+	// Bytes is the memory behind arguments that are read, a key for instance,
+	// where it is the same on every path; nil elsewhere. It must not be changed.
+	Bytes [5][]byte
 }

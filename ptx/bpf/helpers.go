@@ -55,6 +55,9 @@ func (fx *effect) info(o *op) *CallInfo {
 		if v := &fx.args[k].v; v.kind == kScalar && v.n.isConst() {
 			c.Consts[k].Known, c.Consts[k].Value = true, v.n.umin
 		}
+		if fx.args[k].known {
+			c.Bytes[k] = fx.args[k].bytes
+		}
 	}
 	return c
 }
@@ -251,7 +254,8 @@ func (a *analysis) result(s *state, i int, fx *effect) error {
 		if fx.m < 0 {
 			return a.refuse(i, "", "%s returns a value, but there is no map", h.Name)
 		}
-		s.set(o.depth, 0, val{kind: kValue, null: true, id: id, size: a.env.Maps[fx.m].ValueSize, maps: []int32{fx.m}, n: constNum(0)})
+		null := h.NeverNull == nil || !h.NeverNull(fx.info(o))
+		s.set(o.depth, 0, val{kind: kValue, null: null, id: id, size: a.env.Maps[fx.m].ValueSize, maps: []int32{fx.m}, n: constNum(0)})
 	case RetRecord:
 		size := uint64(math.MaxUint32)
 		for k := range h.Args {

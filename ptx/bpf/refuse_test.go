@@ -115,7 +115,9 @@ func TestRefused(t *testing.T) {
 			for i := range c.ins {
 				c.ins[i] = c.ins[i].WithSource(asm.Comment("line of " + c.name))
 			}
-			_, err := Verify(&Program{Name: "p", Insns: c.ins}, newWorld(0).env)
+			w := newWorld(0)
+			w.env.Helpers[1].NeverNull = nil
+			_, err := Verify(&Program{Name: "p", Insns: c.ins}, w.env)
 			var why *RefusedError
 			if !errors.As(err, &why) {
 				t.Fatalf("not refused: %v\n%v", err, c.ins)

@@ -80,7 +80,7 @@ func field(i, tid int) uint64 {
 
 func (w *world) helpers() map[int32]*Helper {
 	return map[int32]*Helper{
-		1:   {Name: "lookup", Args: []ArgSpec{{Kind: ArgMap}, {Kind: ArgKey}}, Ret: RetValue, Pure: true, Emit: w.emitLookup, Interpret: w.lookup},
+		1:   {Name: "lookup", Args: []ArgSpec{{Kind: ArgMap}, {Kind: ArgKey}}, Ret: RetValue, Pure: true, NeverNull: w.found, Emit: w.emitLookup, Interpret: w.lookup},
 		2:   {Name: "update", Args: []ArgSpec{{Kind: ArgMap}, {Kind: ArgKey}, {Kind: ArgValue}, {Kind: ArgScalar}}, Emit: w.emitUpdate, Interpret: w.update},
 		5:   {Name: "mix", Args: []ArgSpec{{Kind: ArgScalar}, {Kind: ArgScalar}}, Pure: true, Emit: emitMix, Interpret: mix},
 		505: {Name: "ids", Args: []ArgSpec{{Kind: ArgWrite, Size: 8}, {Kind: ArgWrite, Size: 4}}, Emit: emitIDs, Interpret: ids},
@@ -90,6 +90,11 @@ func (w *world) helpers() map[int32]*Helper {
 		6:   {Name: "print", Args: []ArgSpec{{Kind: ArgString, Size: 64}}, Emit: emitPrint, Interpret: func(*Interpreter, [5]uint64) (uint64, error) { return 0, nil }},
 		507: {Name: "leave", Ret: RetNever, Emit: func(g *Gen, _ *Call) (ptx.Arg, error) { g.Line("exit;"); return ptx.Arg{}, nil }, Interpret: func(*Interpreter, [5]uint64) (uint64, error) { return 0, nil }},
 	}
+}
+
+// found knows that keys in range are there.
+func (w *world) found(c *CallInfo) bool {
+	return c.Bytes[1] != nil && binary.LittleEndian.Uint32(c.Bytes[1]) < w.env.Maps[c.Map].MaxEntries
 }
 
 // emitLookup is array lookup.
