@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -220,6 +221,24 @@ func FuzzHostile(f *testing.F) {
 				}
 				return
 			}
+		}
+	})
+}
+
+// FuzzExecutable reads files of programs, which may be anything.
+func FuzzExecutable(f *testing.F) {
+	for lib := range libraryNames {
+		b, err := library(lib)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b[:min(len(b), 1<<15)])
+	}
+	f.Add([]byte("\x7fELF\x02\x01\x01"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		ex, err := readExecutable(bytes.NewReader(data), int64(len(data)))
+		if (ex == nil) == (err == nil) && err == nil {
+			t.Error("neither a result nor an error")
 		}
 	})
 }

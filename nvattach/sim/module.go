@@ -148,7 +148,7 @@ func (c *call) choose(addr uint64, b []byte) ([]*ptx.File, result) {
 		}
 		b = nb
 	}
-	f, r := s.pick(b)
+	f, r := s.pick(b, fmt.Sprintf("%x", hash[:4]))
 	if r != success {
 		return nil, r
 	}
@@ -159,11 +159,12 @@ func (c *call) choose(addr uint64, b []byte) ([]*ptx.File, result) {
 	return []*ptx.File{f}, success
 }
 
-// pick finds the PTX in an image that the device runs.
-func (s *Sim) pick(b []byte) (*ptx.File, result) {
+// pick finds the PTX in an image that the device runs. Its name in messages is made
+// of id, the beginning of Image.Hash.
+func (s *Sim) pick(b []byte, id string) (*ptx.File, result) {
 	switch fatbin.Sniff(b) {
 	case fatbin.FormatPTX:
-		f, r := s.parse("image", string(b))
+		f, r := s.parse(id+".ptx", string(b))
 		if r != success {
 			return nil, r
 		}
@@ -195,7 +196,7 @@ func (s *Sim) pick(b []byte) (*ptx.File, result) {
 	if err != nil {
 		return nil, errInvalidImage
 	}
-	return s.parse(best.Ident(), string(text))
+	return s.parse(id+"."+best.Arch().String()+".ptx", string(text))
 }
 
 func target(a fatbin.Arch) ptx.Target { return ptx.Target{SM: uint16(a.SM), Suffix: a.Suffix} }
@@ -205,9 +206,6 @@ const maxFiles = 256
 
 // parse parses PTX, or finds it parsed.
 func (s *Sim) parse(name, text string) (*ptx.File, result) {
-	if name == "" {
-		name = "image"
-	}
 	key := sha256.Sum256([]byte(name + "\x00" + text))
 	s.mu.Lock()
 	f := s.files[key]
