@@ -2,6 +2,11 @@
 // traces: it knows which system calls can concern an NVIDIA GPU, keeps the
 // descriptor tables of the traced processes, and has package ioctl say which
 // memory to copy. It decodes nothing.
+//
+// Most ioctls on RM and UVM descriptors need no stop: package agent logs them in
+// the program, with the same bytes, by a plan that package ioctl makes of its
+// tables. Their events and those of stops are merged by the time at which the calls
+// ended, so that nothing is seen to be used before it was made.
 package record
 
 import (
@@ -34,7 +39,10 @@ type Sink interface {
 type Options struct {
 	Ptrace ptrace.Options // what to run and how to trace it; its rules are set by this package
 
-	// Fast says whether ioctls are recorded in the traced processes, without a stop.
+	// Fast says whether ioctls are recorded in the traced processes, without a stop,
+	// where that is possible: under a seccomp filter, on amd64, in a program that
+	// makes them through libc. The events are the same, but for one thing: an ioctl
+	// that a signal interrupts and the kernel restarts is one event, not two.
 	Fast FastMode
 	// Extend, if not nil, is asked once, before anything is traced, for what else is
 	// to watch the program. The Recorder can be kept.

@@ -35,7 +35,10 @@ type hookSite struct {
 // debugger's, profiler's or exception's unwinder that comes through a hooked
 // function finds no description of the frame and stops: an exception that a
 // callback throws through the function ends the program, as it does in C code
-// without unwind tables. A longjmp is fine. Hook.NoReturn avoids that.
+// without unwind tables. A longjmp is fine, and so is pthread_exit. Hook.NoReturn
+// avoids that. If memory that a Deref names can't be read while the thread blocks
+// or ignores SIGSEGV, the kernel unblocks it and resets its action, as it does
+// for any fault.
 //
 // The error matches ErrUnpatchable where the code is not suitable: too short, a
 // branch goes into what would be replaced, a thread is just executing it, an
