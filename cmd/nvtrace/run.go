@@ -15,7 +15,6 @@ import (
 	"nvtrace/ioctl/record"
 	"nvtrace/nvattach/api"
 	"nvtrace/nvattach/calls"
-	"nvtrace/nvattach/interpose"
 	"nvtrace/nvattach/session"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
@@ -64,7 +63,7 @@ func newRunFlags(e *env) *runFlags {
 	f.api.register(f.set, "record the calls of CUDA's libraries, and show them with the ioctls they cause; =`LIBRARIES` driver,runtime,cublas,… (all)")
 	f.set.BoolVar(&f.env, "env", false, "list the environment variables that CUDA's libraries ask for")
 	f.modules.register(f.set)
-	f.set.StringVar(&f.shim, "interpose", "auto", "preload the interposer, a second view of what is loaded, `WHEN` auto: with --modules; off: never")
+	f.set.StringVar(&f.shim, "interpose", "auto", "preload the interposer, a second view of what is loaded, `WHEN` auto: with --modules; off: never; only: instead of ptrace, which records images and nothing else")
 	f.attach.register(f.set)
 	f.sim.register(f.set)
 	f.lines.register(f.set)
@@ -133,7 +132,7 @@ type tracing struct {
 	out  outlet
 
 	modules *moduleCapture    // nil: images are not captured
-	shim    *interpose.Server // nil: nothing is preloaded
+	shim    *interposer       // nil: nothing is preloaded
 	probes  *session.Session  // nil: nothing is attached
 	sim     *simulation       // nil: the machine's own GPUs
 }
@@ -164,7 +163,12 @@ func (f *runFlags) run(e *env, args, command []string) int {
 	}
 	s.opts.Sinks = s.out.sinks()
 	s.opts.OnFault = func(msg string) { e.notice("%s", msg) }
-	res, err := s.trace()
+	var res record.Result
+	if f.shim == shimOnly {
+		res, err = s.shim.run(s)
+	} else {
+		res, err = s.trace()
+	}
 	s.out.finish()
 	s.dismiss()
 	if errors.Is(err, errOutlet) {
@@ -195,7 +199,7 @@ func (s *tracing) equip(command []string) (err error) {
 	if s.modules, err = f.modules.start(s.e, f.out); err != nil {
 		return err
 	}
-	if err := s.interpose(); err != nil {
+	if s.shim, err = startInterposer(s); err != nil {
 		return err
 	}
 	if s.probes, err = f.attach.start(s.e); err != nil {
@@ -213,40 +217,6 @@ func (s *tracing) equip(command []string) (err error) {
 	return nil
 }
 
-// interpose has the interposer preloaded where images are captured: what it sees
-// is held against what the breakpoints saw.
-func (s *tracing) interpose() (err error) {
-	switch s.f.shim {
-	case "auto":
-	case "off":
-		return nil
-	default:
-		return fmt.Errorf("--interpose=%s: want auto or off", s.f.shim)
-	}
-	if s.modules == nil {
-		return nil
-	}
-	s.shim, err = interpose.Listen(&interpose.Options{OnNote: s.modules.noted})
-	if errors.Is(err, interpose.ErrUnsupported) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("the interposer: %w", err)
-	}
-	s.modules.opts.Shim = s.shim.Path()
-	s.modules.opts.Settle = s.settle
-	s.opts.Ptrace.Env = s.shim.Env(os.Environ())
-	return nil
-}
-
-// settle returns when all that the interposer saw is known.
-func (s *tracing) settle() {
-	if s.shim != nil {
-		_ = s.shim.Close() // what is left behind is a temporary file
-		s.shim = nil
-	}
-}
-
 // recorded returns the libraries whose calls are recorded.
 func (f *runFlags) recorded() (libraries api.Selection) {
 	if f.api.set {
@@ -262,6 +232,7 @@ func (f *runFlags) recorded() (libraries api.Selection) {
 // recording.
 func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
 	var list []record.Extension
+	s.shim.noteTo(r)
 	o := &calls.Options{
 		Libraries: s.f.recorded(), Agent: r.Agent(), Logger: s.opts.Logger,
 		Report: func(text string) { r.Note(nil, text) },
@@ -282,7 +253,7 @@ func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
 
 // dismiss ends what equip started, and has it show what it found.
 func (s *tracing) dismiss() {
-	s.settle()
+	s.shim.close()
 	s.modules.close()
 	if s.probes != nil {
 		if err := s.probes.Close(); err != nil {
