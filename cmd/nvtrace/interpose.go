@@ -155,6 +155,7 @@ func (i *interposer) run(s *tracing) (record.Result, error) {
 	if err := s.out.ready(); err != nil {
 		return res, err
 	}
+	defer func() { i.put(&traces.Event{Kind: traces.KindEnd, Cost: &traces.Cost{Wall: monotonic() - i.start}}) }()
 	argv := s.opts.Ptrace.Argv
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = s.opts.Ptrace.Env, os.Stdin, os.Stdout, os.Stderr
@@ -191,7 +192,6 @@ func (i *interposer) run(s *tracing) (record.Result, error) {
 		i.put(&traces.Event{Kind: traces.KindGap, Text: g})
 	}
 	i.put(&traces.Event{Kind: traces.KindNote, Text: capture.NoteDone + "by the interposer alone, without a supervisor: images that went past it are not here"})
-	i.put(&traces.Event{Kind: traces.KindEnd, Cost: &traces.Cost{Wall: monotonic() - i.start}})
 	return res, nil
 }
 
