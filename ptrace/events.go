@@ -446,6 +446,7 @@ func (tr *tracer) unfinished(t *Task) {
 // forget takes a task out of the tables.
 func (tr *tracer) forget(t *Task) {
 	delete(tr.tasks, t.TID)
+	t.callLost()
 	if tr.last == t {
 		tr.last = nil
 	}

@@ -375,6 +375,9 @@ func (tr *tracer) stopped(t *Task, s stop) {
 		if s.sig == unix.SIGTRAP && tr.onTrap(t) {
 			return
 		}
+		if s.sig == unix.SIGSEGV && tr.callReturned(t) {
+			return
+		}
 		if (s.sig == unix.SIGSEGV || s.sig == unix.SIGBUS) && tr.fault(t, s.sig) {
 			return
 		}

@@ -47,6 +47,7 @@ type Task struct {
 	after    stopKind
 	afterSig unix.Signal
 	onStop   []func(*Task)
+	fcall    *funcCall // it runs a function for Call
 }
 
 // Range is a run of a task's memory to be read into Buf.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -9,7 +10,10 @@ import (
 	"time"
 
 	"nvtrace/fatbin"
+	"nvtrace/ioctl/record"
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/capture"
+	"nvtrace/nvattach/gpu"
 	"nvtrace/nvattach/session"
 	"nvtrace/nvattach/sim"
 )
@@ -109,11 +113,57 @@ func (f *attachFlags) start(e *env) (*session.Session, error) {
 	return session.New(o), nil
 }
 
+// startGPU prepares to run probes on the machine's GPUs.
+func (s *tracing) startGPU() {
+	if err := capture.PrepareNodes(context.Background(), nil); err != nil {
+		s.e.notice("device nodes: %v", err)
+	}
+	s.gpu = gpu.New(&gpu.Options{
+		Session: s.probes, Logger: s.opts.Logger,
+		Report: func(text string) { s.e.notice("probes: %s", text) },
+		Refuse: func(err error) { s.cancel(fmt.Errorf("%w: %w", errRequired, err)) },
+	}, record.ExtensionClass)
+	if s.modules != nil {
+		s.modules.opts.Replace = s.gpu.Replace
+	}
+}
+
+// simDriverProbes is an environment variable for tests: probes get into programs
+// on the simulated GPU through its driver in the program, as on a real GPU.
+const simDriverProbes = "NVTRACE_TEST_DRIVER_PROBES"
+
+// errRequired: --require, and a kernel can't be probed.
+var errRequired = errors.New("--require")
+
+// extendGPU adds probes to a recording, and the capture of images that they
+// need, if that is not there for its own sake.
+func (s *tracing) extendGPU(r *record.Recorder) []record.Extension {
+	list := []record.Extension{{Rules: s.gpu.Rules(), Handler: s.gpu}}
+	if s.modules == nil {
+		s.loads = capture.New(&capture.Options{
+			Emit: r.Emit, Now: r.Now, Cache: capture.DefaultCache(), Replace: s.gpu.Replace, Logger: s.opts.Logger,
+		}, record.ExtensionClass)
+		list = append(list, record.Extension{Rules: s.loads.Rules(), Handler: s.loads, Finish: s.loads.Finish})
+	}
+	return list
+}
+
+// closeGPU ends what startGPU began.
+func (s *tracing) closeGPU() {
+	if s.gpu == nil {
+		return
+	}
+	s.gpu.Close()
+	if s.loads != nil {
+		s.loads.Close()
+	}
+}
+
 // simProbes puts probes into what programs load on the simulated GPU.
 type simProbes struct {
 	e       *env
 	session *session.Session
-	gpu     sim.GPU
+	model   sim.GPU
 	mu      sync.Mutex
 	of      map[*sim.Process]*session.Context
 }
@@ -124,8 +174,8 @@ func (p *simProbes) image(proc *sim.Process, im *sim.Image) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	arch := fatbin.Arch{SM: uint32(p.gpu.Major*10 + p.gpu.Minor)}
-	if p.gpu.Major >= 9 {
+	arch := fatbin.Arch{SM: uint32(p.model.Major*10 + p.model.Minor)}
+	if p.model.Major >= 9 {
 		arch.Suffix = 'a'
 	}
 	return c.Rewrite(im.Data, arch, nil)
@@ -153,7 +203,7 @@ func (p *simProbes) context(proc *sim.Process) (*session.Context, error) {
 		return c, nil
 	}
 	c, err := p.session.Add(&session.Target{
-		PID: proc.PID(), SMs: p.gpu.SMs,
+		PID: proc.PID(), SMs: p.model.SMs,
 		Alloc: func(size uint64) (uint64, nvattach.Memory, error) {
 			addr, data, err := proc.Alloc(size, "maps of probes")
 			return addr, &nvattach.Buffer{Base: addr, Data: data}, err

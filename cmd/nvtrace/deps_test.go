@@ -33,10 +33,11 @@ nvtrace/ptx/bpf              < nvtrace/ptx github.com/cilium/ebpf/asm
 nvtrace/nvattach/sim         < nvtrace/fatbin nvtrace/ptx nvtrace/ptx/emu
 nvtrace/nvattach             < nvtrace/fatbin nvtrace/ptx nvtrace/ptx/bpf github.com/cilium/ebpf github.com/cilium/ebpf/asm github.com/cilium/ebpf/btf
 nvtrace/nvattach/session     < nvtrace/fatbin nvtrace/nvattach
+nvtrace/nvattach/gpu         < nvtrace/fatbin nvtrace/nvattach nvtrace/nvattach/capture nvtrace/nvattach/jit nvtrace/nvattach/session nvtrace/ptrace
 nvtrace/nvattach/calls       < nvtrace/nvattach/api nvtrace/ptrace nvtrace/ptrace/agent
 nvtrace/nvattach/jit         <
 nvtrace/examples/rminfo      < nvtrace/rm
-nvtrace/cmd/nvtrace          < nvtrace/traces nvtrace/traces/export nvtrace/ptrace nvtrace/rm nvtrace/ioctl nvtrace/ioctl/record nvtrace/ioctl/replay nvtrace/ioctl/diff nvtrace/ioctl/allow nvtrace/fatbin nvtrace/ptx nvtrace/ptx/emu nvtrace/nvattach nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/nvattach/api nvtrace/nvattach/calls nvtrace/ptrace/agent nvtrace/nvattach/capture nvtrace/nvattach/interpose github.com/olekukonko/tablewriter github.com/olekukonko/tablewriter/tw
+nvtrace/cmd/nvtrace          < nvtrace/traces nvtrace/traces/export nvtrace/ptrace nvtrace/rm nvtrace/ioctl nvtrace/ioctl/record nvtrace/ioctl/replay nvtrace/ioctl/diff nvtrace/ioctl/allow nvtrace/fatbin nvtrace/ptx nvtrace/ptx/emu nvtrace/nvattach nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/nvattach/api nvtrace/nvattach/calls nvtrace/ptrace/agent nvtrace/nvattach/capture nvtrace/nvattach/gpu nvtrace/nvattach/interpose github.com/olekukonko/tablewriter github.com/olekukonko/tablewriter/tw
 `
 
 // guarded are libraries that only packages named in the policy may import.

@@ -15,6 +15,8 @@ import (
 	"nvtrace/ioctl/record"
 	"nvtrace/nvattach/api"
 	"nvtrace/nvattach/calls"
+	"nvtrace/nvattach/capture"
+	"nvtrace/nvattach/gpu"
 	"nvtrace/nvattach/session"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
@@ -135,6 +137,9 @@ type tracing struct {
 	shim    *interposer       // nil: nothing is preloaded
 	probes  *session.Session  // nil: nothing is attached
 	sim     *simulation       // nil: the machine's own GPUs
+	gpu     *gpu.Tracer       // nil: nothing is attached there
+	loads   *capture.Capture  // of images for probes alone
+	cancel  func(error)       // ends the program
 }
 
 // outlet is where the events of a run go. The run starts the program only
@@ -174,6 +179,9 @@ func (f *runFlags) run(e *env, args, command []string) int {
 	if errors.Is(err, errOutlet) {
 		return exitFailed // the other process has said why
 	}
+	if errors.Is(err, errRequired) {
+		return e.fail(exitFailed, "%v", err)
+	}
 	if err != nil && !res.Ended {
 		return e.fail(failStatus(err), "%v", err)
 	}
@@ -206,12 +214,19 @@ func (s *tracing) equip(command []string) (err error) {
 		return err
 	}
 	if f.sim.gpu.set {
-		if s.sim, err = startSimulation(s.e, &f.sim, command, s.probes); err != nil {
+		hooked := s.probes
+		if s.e.getenv(simDriverProbes) != "" {
+			hooked = nil
+		}
+		if s.sim, err = startSimulation(s.e, &f.sim, command, hooked); err != nil {
 			return err
 		}
 		s.sim.prepare(&s.opts)
 	}
-	if s.modules != nil || f.recorded() != 0 {
+	if s.probes != nil && (s.sim == nil || s.e.getenv(simDriverProbes) != "") {
+		s.startGPU()
+	}
+	if s.modules != nil || s.gpu != nil || f.recorded() != 0 {
 		s.opts.Extend = s.extend
 	}
 	return nil
@@ -244,6 +259,9 @@ func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
 		}
 		list = append(list, c.extend(r))
 	}
+	if s.gpu != nil {
+		list = append(list, s.extendGPU(r)...)
+	}
 	if o.Libraries != 0 {
 		t := calls.New(o, record.ExtensionClass)
 		list = append(list, record.Extension{Rules: t.Rules(), Handler: t})
@@ -254,6 +272,7 @@ func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
 // dismiss ends what equip started, and has it show what it found.
 func (s *tracing) dismiss() {
 	s.shim.close()
+	s.closeGPU()
 	s.modules.close()
 	if s.probes != nil {
 		if err := s.probes.Close(); err != nil {
@@ -270,6 +289,7 @@ func (s *tracing) dismiss() {
 func (s *tracing) trace() (record.Result, error) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
+	s.cancel = cancel
 	if s.f.pid == 0 {
 		s.opts.Ptrace.Started = func(int) {
 			if err := s.out.ready(); err != nil {

@@ -80,7 +80,7 @@ func startSimulation(e *env, f *simFlags, command []string, probes *session.Sess
 	}
 	o := &sim.Options{GPU: gpu, Count: f.count, MemoryLimit: f.memory << 20, Timeout: f.timeout}
 	if probes != nil {
-		p := &simProbes{e: e, session: probes, gpu: gpu, of: make(map[*sim.Process]*session.Context)}
+		p := &simProbes{e: e, session: probes, model: gpu, of: make(map[*sim.Process]*session.Context)}
 		o.Hooks = &sim.Hooks{Image: p.image, Exit: p.exit}
 	}
 	s, err := sim.New(o)

@@ -80,9 +80,13 @@ type Context struct {
 	printer *nvattach.Printer
 	readers []*nvattach.Reader
 	rings   []*nvattach.Map
+	passive bool
 
 	mu    sync.Mutex // of reading the maps
+	shown time.Time  // passive: when they were
 	final []*nvattach.Table
+	kept  bool    // final is what they held when they were last kept
+	lost  []error // that was reported, with final
 	ended bool
 }
 
@@ -102,6 +106,10 @@ type Target struct {
 	// Alloc allocates memory of the GPU, aligned to 256 bytes and all zero, and
 	// says how the host reaches it.
 	Alloc func(size uint64) (addr uint64, mem nvattach.Memory, err error)
+	// Passive: the memory can be reached at moments only that the owner of the
+	// context knows. It calls Look, Keep and End then; the session reads nothing by
+	// itself.
+	Passive bool
 }
 
 // Add gives a GPU context its maps.
@@ -116,7 +124,7 @@ func (s *Session) Add(t *Target) (*Context, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%d bytes of GPU memory for the probes' maps: %w", maps.Size(), err)
 	}
-	c := &Context{PID: t.PID, Device: t.Device, s: s, mem: mem, maps: maps}
+	c := &Context{PID: t.PID, Device: t.Device, s: s, mem: mem, maps: maps, passive: t.Passive, shown: time.Now()}
 	if err := errors.Join(maps.Place(addr), maps.Init(mem, t.PID, t.Device)); err != nil {
 		return nil, err
 	}
@@ -207,10 +215,14 @@ func (s *Session) poll() {
 		case <-s.stop:
 			return
 		case now := <-tick.C:
+			live := false
 			for _, c := range s.all() {
-				c.drain(false)
+				if !c.passive {
+					live = true
+					c.drain(false)
+				}
 			}
-			if s.opts.Interval > 0 && now.Sub(s.lastShown) >= s.opts.Interval {
+			if live && s.opts.Interval > 0 && now.Sub(s.lastShown) >= s.opts.Interval {
 				s.lastShown = now
 				s.show(now)
 			}
@@ -229,6 +241,9 @@ func (s *Session) show(now time.Time) {
 	all := s.all()
 	s.out.moment(now)
 	for _, c := range all {
+		if c.passive {
+			continue
+		}
 		tables, err := c.read()
 		s.out.tables(c, len(all) > 1, tables, err)
 	}
@@ -289,19 +304,37 @@ func (c *Context) End() error {
 	if c.ended {
 		return nil
 	}
-	var err error
-	c.final, err = c.tables()
-	c.ended = true
-	c.losses()
+	err := c.keep()
+	c.finish()
 	return err
 }
 
-// losses reports what the context's rings dropped, and programs that were ended
+// keep notes what the maps hold now; what could not be read stays as it was.
+func (c *Context) keep() error {
+	tables, err := c.tables()
+	if err != nil && (c.kept || len(tables) == 0) {
+		return err
+	}
+	c.final, c.lost, c.kept = tables, c.losses(), true
+	return err
+}
+
+// finish ends the context with what was kept.
+func (c *Context) finish() {
+	c.ended = true
+	for _, e := range c.lost {
+		c.s.out.fault(e)
+	}
+	c.lost = nil
+}
+
+// losses tells what the context's rings dropped, and programs that were ended
 // by one of their checks.
-func (c *Context) losses() {
+func (c *Context) losses() []error {
+	var lost []error
 	count := func(n uint64, err error, what string) {
 		if err == nil && n > 0 {
-			c.s.out.fault(fmt.Errorf("%d %s", n, what))
+			lost = append(lost, fmt.Errorf("%d %s", n, what))
 		}
 	}
 	if c.printer != nil {
@@ -316,6 +349,7 @@ func (c *Context) losses() {
 		n, err := c.s.opts.Plan.EndedEarly(c.maps, c.mem, p)
 		count(n, err, "runs of "+p.Name+" were ended by a check: an access out of bounds, or a loop without end")
 	}
+	return lost
 }
 
 // Close ends the session: it reads what has not ended, and shows the maps and
@@ -326,6 +360,10 @@ func (s *Session) Close() error {
 	var errs error
 	all := s.all()
 	for _, c := range all {
+		if c.passive {
+			c.Abandon(errors.New("its end was not seen"))
+			continue
+		}
 		errs = errors.Join(errs, c.End())
 	}
 	for _, c := range all {
@@ -334,3 +372,6 @@ func (s *Session) Close() error {
 	s.out.kernels(s.Kernels())
 	return errors.Join(errs, s.out.err)
 }
+
+// Required reports whether a kernel that can't be probed is an error.
+func (s *Session) Required() bool { return s.opts.Required }

@@ -1,0 +1,18 @@
+// Package gpu runs the probes of a session on real GPUs: it gives each CUDA
+// context of a traced program memory for maps, rewrites the images that the
+// program loads there, and reads the maps back.
+//
+// Everything is done through the program's own driver, by calls that a thread of
+// the program is made to run while it is held at a place where it could have made
+// them itself: at the entry of a function that the driver exports, at libc's
+// exit, or at exit_group. No thread is added to the program, nothing waits for its
+// kernels but at its end, and its current context, capture mode and streams are
+// as before after each visit.
+//
+// # When maps are read
+//
+// At exit, before a context is destroyed or released, and before execve. Rings and
+// --interval are served at calls that synchronise or launch; a program that makes
+// none for a while shows nothing meanwhile. The maps of a process that is killed
+// are what they were when they were last read.
+package gpu

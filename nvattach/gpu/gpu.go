@@ -1,0 +1,388 @@
+package gpu
+
+import (
+	gocontext "context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"nvtrace/fatbin"
+	"nvtrace/nvattach/capture"
+	"nvtrace/nvattach/jit"
+	"nvtrace/nvattach/session"
+	"nvtrace/ptrace"
+)
+
+// Options say what to run where.
+type Options struct {
+	Session *session.Session
+	// JIT tunes the compiler of rewritten images.
+	JIT *jit.Options
+	// Refuse is told, once, of an image that the session refuses: the program is to
+	// be ended before it can go on. It may be called from any goroutine.
+	Refuse func(err error)
+	// Report is told what keeps probes from running, the same once; nil for nobody.
+	// It may be called from any goroutine.
+	Report func(text string)
+	Logger *slog.Logger // nil discards
+}
+
+// Tracer runs a session's probes in the programs of a run. Its Replace is for
+// [capture.Options]; it is a [ptrace.Handler] for the calls that [Tracer.Rules]
+// select.
+type Tracer struct {
+	o     Options
+	class uint16
+	log   *slog.Logger
+	quit  chan struct{} // closed by Close
+	work  sync.WaitGroup
+
+	mu        sync.Mutex
+	threads   map[int]*thread
+	procs     map[*ptrace.Process]*process
+	compilers map[string]*compiler // by the path of the driver
+	said      map[string]bool
+	closed    bool
+}
+
+// process is a process that loads code.
+type process struct {
+	tr  *Tracer
+	pid int
+
+	visits   sync.Mutex // one at a time; guards what follows
+	base     uint64     // of the memory that is mapped into it, 0: none
+	driver   *library
+	contexts map[uint64]*context
+	order    []*context
+
+	// Of the tracing thread.
+	watched bool // breakpoints are set
+	exits   bool // at libc's exit, too
+	exiting bool // it was reached: the driver must not be called any more when exit_group is
+	armed   []*ptrace.Breakpoint
+	active  bool // there are contexts; guarded by Tracer.mu
+}
+
+// compiler compiles for one driver.
+type compiler struct {
+	once sync.Once
+	c    *jit.Compiler
+	err  error
+}
+
+// New makes a Tracer whose system calls have classes from class on.
+func New(o *Options, class uint16) *Tracer {
+	tr := &Tracer{
+		o: *o, class: class, log: o.Logger, quit: make(chan struct{}), threads: make(map[int]*thread),
+		procs: make(map[*ptrace.Process]*process), compilers: make(map[string]*compiler), said: make(map[string]bool),
+	}
+	if tr.log == nil {
+		tr.log = slog.New(slog.DiscardHandler)
+	}
+	return tr
+}
+
+// Classes is how many classes of system calls a Tracer takes.
+const Classes = 1
+
+// Rules select the calls that end a program.
+func (tr *Tracer) Rules() []ptrace.Rule {
+	return []ptrace.Rule{{Names: []string{"exit_group", "execve", "execveat"}, Class: tr.class}}
+}
+
+// Enter implements [ptrace.Handler].
+func (tr *Tracer) Enter(t *ptrace.Task, s *ptrace.Syscall) ptrace.Verdict {
+	if s.Class != tr.class || s.Compat {
+		return ptrace.Skip
+	}
+	p := tr.process(t)
+	if p == nil || !tr.isActive(p) || p.exiting || !p.exits || tr.calling(t) {
+		return ptrace.Skip
+	}
+	tr.visitHeld(t, p, func(v *visit) { v.keepAll(true) })
+	return ptrace.Skip
+}
+
+// Exit implements [ptrace.Handler].
+func (tr *Tracer) Exit(*ptrace.Task, *ptrace.Syscall) {}
+
+// Task implements [ptrace.Handler].
+func (tr *Tracer) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	switch e.Kind {
+	case ptrace.TaskNew:
+		tr.threads[t.TID] = &thread{task: t, gone: make(chan struct{})}
+	case ptrace.TaskExec:
+		if th := tr.threads[e.OldTID]; th != nil && e.OldTID != t.TID {
+			delete(tr.threads, e.OldTID)
+			tr.threads[t.TID] = th
+		}
+		if p := tr.procs[t.Proc]; p != nil {
+			delete(tr.procs, t.Proc)
+			tr.work.Go(func() { p.abandon(errors.New("it ran another program")) })
+		}
+	case ptrace.TaskExit, ptrace.TaskDetach:
+		if th := tr.threads[t.TID]; th != nil && th.task == t {
+			close(th.gone)
+			delete(tr.threads, t.TID)
+		}
+		if p := tr.procs[t.Proc]; p != nil && t.TID == t.PID && !e.Replaced {
+			delete(tr.procs, t.Proc)
+			why := errors.New("it ended without calling exit")
+			if e.Status.Signaled() {
+				why = fmt.Errorf("it was killed by %v", e.Status.Signal())
+			}
+			tr.work.Go(func() { p.abandon(why) })
+		}
+	}
+}
+
+// abandon ends what is left of a process that is gone.
+func (p *process) abandon(why error) {
+	p.visits.Lock()
+	defer p.visits.Unlock()
+	for _, c := range p.order {
+		c.session.Abandon(why)
+	}
+}
+
+// Close ends all work. It must be called when tracing has ended, before the
+// session is closed.
+func (tr *Tracer) Close() {
+	tr.mu.Lock()
+	if !tr.closed {
+		tr.closed = true
+		close(tr.quit)
+	}
+	tr.mu.Unlock()
+	tr.work.Wait()
+}
+
+func (tr *Tracer) process(t *ptrace.Task) *process {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	return tr.procs[t.Proc]
+}
+
+func (tr *Tracer) isActive(p *process) bool {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	return p.active
+}
+
+func (tr *Tracer) thread(tid int) *thread {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	return tr.threads[tid]
+}
+
+// calling says whether a thread runs a function for us.
+func (tr *Tracer) calling(t *ptrace.Task) bool {
+	th := tr.thread(t.TID)
+	return th == nil || th.calling
+}
+
+// report says something once.
+func (tr *Tracer) report(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	tr.mu.Lock()
+	known := tr.said[text]
+	tr.said[text] = true
+	tr.mu.Unlock()
+	if !known && tr.o.Report != nil {
+		tr.o.Report(text)
+	}
+}
+
+// Replace is for [capture.Options]: it rewrites an image that a program is about
+// to load, for the context that is current in the thread.
+func (tr *Tracer) Replace(im *capture.Captured) (image []byte, ok bool) {
+	th := tr.thread(im.TID)
+	if th == nil {
+		return nil, false
+	}
+	c, lib, err := tr.contextOf(th, strings.HasPrefix(im.Function, "cuLibrary"))
+	switch {
+	case errors.Is(err, ptrace.ErrGone), errors.Is(err, errEnded):
+		return nil, false
+	case err != nil:
+		var de *DriverError
+		if errors.As(err, &de) && (de.Code == errNotInitialized || de.Code == errDeinitialized || de.Code == errInvalidContext) {
+			return nil, false // the loader will fail, too
+		}
+		tr.refuse(th, fmt.Errorf("no probes run in process %d: %w", im.PID, err))
+		return nil, false
+	}
+	out, err := c.session.Rewrite(im.Data, c.arch, tr.compileFor(lib, c.arch))
+	if err != nil {
+		tr.refuse(th, fmt.Errorf("process %d: %w", im.PID, err))
+		return nil, false
+	}
+	if len(out) == len(im.Data) && &out[0] == &im.Data[0] {
+		return nil, false
+	}
+	return out, true
+}
+
+// refuse deals with an image that can't be rewritten. Where that is not allowed,
+// the thread does not go on.
+func (tr *Tracer) refuse(th *thread, err error) {
+	if tr.o.Session.Required() && tr.o.Refuse != nil {
+		tr.o.Refuse(err)
+		select {
+		case <-th.gone:
+		case <-tr.quit:
+		}
+		return
+	}
+	tr.report("%v", err)
+}
+
+// contextOf returns the context that a thread, which is held at the entry of a
+// loader, loads code for, with maps; library says that the loader needs none to be
+// current.
+func (tr *Tracer) contextOf(th *thread, library bool) (*context, *library, error) {
+	p, err := tr.enroll(th)
+	if err != nil {
+		return nil, nil, err
+	}
+	p.visits.Lock()
+	defer p.visits.Unlock()
+	v := &visit{p, th}
+	if p.driver == nil {
+		if err := v.findDriver(); err != nil {
+			return nil, nil, err
+		}
+	}
+	handle, err := v.current(library)
+	if err == nil && handle == 0 {
+		err = &DriverError{"cuCtxGetCurrent", errInvalidContext}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if c := p.contexts[handle]; c != nil && !c.ended {
+		return c, p.driver, c.err
+	}
+	c, err := v.newContext(handle)
+	if c == nil {
+		return nil, nil, err
+	}
+	c.err = err
+	p.contexts[handle] = c
+	if err != nil {
+		return nil, nil, err
+	}
+	p.order = append(p.order, c)
+	tr.mu.Lock()
+	p.active = true
+	tr.mu.Unlock()
+	if c.session.Live() {
+		tr.work.Go(func() { tr.attend(p, c) })
+	}
+	return c, p.driver, nil
+}
+
+// enroll returns the thread's process.
+func (tr *Tracer) enroll(th *thread) (*process, error) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	if tr.threads[th.task.TID] != th {
+		return nil, ptrace.ErrGone
+	}
+	p := tr.procs[th.task.Proc]
+	if p == nil {
+		p = &process{tr: tr, pid: th.task.PID, contexts: make(map[uint64]*context)}
+		tr.procs[th.task.Proc] = p
+	}
+	return p, nil
+}
+
+// findDriver finds the driver at whose loader's entry the thread is held.
+func (v *visit) findDriver() error {
+	var at uint64
+	if err := v.do(func(t *ptrace.Task, done func(error)) {
+		r, err := t.Regs()
+		if err == nil {
+			at = r.IP()
+		}
+		done(err)
+	}); err != nil {
+		return err
+	}
+	lib, err := libraryAt(v.p.pid, at)
+	if err != nil {
+		return fmt.Errorf("the driver's functions: %w", err)
+	}
+	list := exits(v.p.pid)
+	return v.do(func(t *ptrace.Task, done func(error)) {
+		v.p.driver = lib
+		done(v.p.watch(t, list))
+	})
+}
+
+// compileFor returns what compiles for the program's driver; nil leaves that to
+// the driver itself.
+func (tr *Tracer) compileFor(lib *library, arch fatbin.Arch) func(text string) ([]byte, error) {
+	tr.mu.Lock()
+	c := tr.compilers[lib.path]
+	if c == nil {
+		c = new(compiler)
+		tr.compilers[lib.path] = c
+	}
+	tr.mu.Unlock()
+	c.once.Do(func() {
+		var path string
+		if path, c.err = jit.Find(lib.path); c.err == nil {
+			c.c, c.err = jit.Open(path, tr.o.JIT)
+		}
+		if c.err != nil {
+			tr.log.Info("the driver compiles in the program", "err", c.err)
+		}
+	})
+	if c.c == nil {
+		return nil
+	}
+	return func(text string) ([]byte, error) {
+		began := time.Now()
+		ctx, cancel := gocontext.WithCancel(gocontext.Background())
+		defer cancel()
+		go func() {
+			select {
+			case <-tr.quit:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+		r, err := c.c.Compile(ctx, []byte(text), target(text, arch))
+		if err != nil {
+			return nil, err
+		}
+		tr.log.Debug("compiled", "bytes", len(text), "took", time.Since(began), "cached", r.Cached)
+		return r.Cubin, nil
+	}
+}
+
+// target names what to compile a module for: the GPU, with the suffix that the
+// module's own target has.
+func target(text string, arch fatbin.Arch) string {
+	name := fmt.Sprintf("sm_%d", arch.SM)
+	for line := range strings.Lines(text) {
+		rest, ok := strings.CutPrefix(strings.TrimSpace(line), ".target")
+		if !ok {
+			continue
+		}
+		word, _, _ := strings.Cut(strings.TrimSpace(rest), ",")
+		word = strings.TrimSpace(strings.SplitN(word, "/", 2)[0])
+		if n := len(word); n > 0 && (word[n-1] == 'a' || word[n-1] == 'f') {
+			name += word[n-1:]
+		}
+		break
+	}
+	return name
+}

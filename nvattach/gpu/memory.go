@@ -1,0 +1,136 @@
+package gpu
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"nvtrace/nvattach"
+)
+
+// errNoVisit: the GPU's memory can be reached during visits only.
+var errNoVisit = errors.New("no thread of the program is where it could copy the GPU's memory")
+
+// memory is the memory of a context's maps, as nvattach reads it: during a visit
+// through the driver, a chunk at a time, which is kept until the visit's end.
+type memory struct {
+	addr, size uint64
+	stream     uint64 // a stream of our own, which waits for no other
+
+	v      *visit // nil: none
+	chunks map[uint64][]byte
+	writes []write
+}
+
+// write is one that the GPU has not seen yet.
+type write struct {
+	addr uint64
+	data []byte
+}
+
+var _ nvattach.Memory = (*memory)(nil)
+
+// chunkBytes is how much is copied at once.
+const chunkBytes = stageBytes
+
+func (m *memory) check(addr uint64, n int) error {
+	if m.v == nil {
+		return errNoVisit
+	}
+	if off := addr - m.addr; addr < m.addr || off > m.size || uint64(n) > m.size-off {
+		return fmt.Errorf("memory %#x, %d bytes: outside of the maps, %d bytes at %#x", addr, n, m.size, m.addr)
+	}
+	return nil
+}
+
+// ReadMem implements [nvattach.Memory].
+func (m *memory) ReadMem(addr uint64, buf []byte) error {
+	if err := m.check(addr, len(buf)); err != nil {
+		return err
+	}
+	for len(buf) > 0 {
+		c, at, err := m.chunk(addr)
+		if err != nil {
+			return err
+		}
+		n := copy(buf, c[at:])
+		buf, addr = buf[n:], addr+uint64(n)
+	}
+	return nil
+}
+
+// chunk returns the chunk that has addr, and where.
+func (m *memory) chunk(addr uint64) (c []byte, at uint64, err error) {
+	off := addr - m.addr
+	first := off &^ (chunkBytes - 1)
+	if c := m.chunks[first]; c != nil {
+		return c, off - first, nil
+	}
+	if err := m.flush(); err != nil {
+		return nil, 0, err
+	}
+	c = make([]byte, min(chunkBytes, m.size-first))
+	if err := m.v.run(call("cuMemcpyDtoHAsync_v2", m.v.stage(), m.addr+first, uint64(len(c)), m.stream),
+		call("cuStreamSynchronize", m.stream)); err != nil {
+		return nil, 0, err
+	}
+	if err := m.v.peek(m.v.stage(), c); err != nil {
+		return nil, 0, err
+	}
+	m.chunks[first] = c
+	return c, off - first, nil
+}
+
+// WriteMem implements [nvattach.Memory]. The GPU sees it at the end of the visit.
+func (m *memory) WriteMem(addr uint64, buf []byte) error {
+	if err := m.check(addr, len(buf)); err != nil {
+		return err
+	}
+	for data := buf; len(data) > 0; {
+		off := addr - m.addr
+		n := min(uint64(len(data)), chunkBytes-off%chunkBytes)
+		if c := m.chunks[off&^(chunkBytes-1)]; c != nil {
+			copy(c[off%chunkBytes:], data[:n])
+		}
+		m.writes = append(m.writes, write{addr, bytes.Clone(data[:n])})
+		data, addr = data[n:], addr+n
+	}
+	return nil
+}
+
+// flush makes the GPU see what was written.
+func (m *memory) flush() error {
+	for len(m.writes) > 0 {
+		var stage []byte
+		var steps []step
+		n := 0
+		for ; n < len(m.writes) && len(stage)+len(m.writes[n].data) <= stageBytes; n++ {
+			w := &m.writes[n]
+			steps = append(steps, call("cuMemcpyHtoDAsync_v2", w.addr, m.v.stage()+uint64(len(stage)), uint64(len(w.data)), m.stream))
+			stage = append(stage, w.data...)
+		}
+		m.writes = m.writes[n:]
+		if err := m.v.room(); err != nil {
+			return err
+		}
+		if err := m.v.poke(m.v.stage(), stage); err != nil {
+			return err
+		}
+		if err := m.v.run(append(steps, call("cuStreamSynchronize", m.stream))...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// open makes the memory reachable by a visit, close ends that.
+func (m *memory) open(v *visit) { m.v, m.chunks, m.writes = v, make(map[uint64][]byte), nil }
+
+func (m *memory) close() error {
+	if m.v == nil {
+		return nil
+	}
+	err := m.flush()
+	m.v, m.chunks, m.writes = nil, nil, nil
+	return err
+}

@@ -1,0 +1,207 @@
+package gpu
+
+import (
+	"time"
+
+	"nvtrace/ptrace"
+)
+
+// visitHeld holds a thread, which is where it may call the driver, until f has
+// run on a goroutine.
+func (tr *Tracer) visitHeld(t *ptrace.Task, p *process, f func(v *visit)) {
+	th := tr.thread(t.TID)
+	if th == nil || th.visiting {
+		return
+	}
+	th.visiting = true
+	t.Hold()
+	tr.work.Go(func() {
+		defer t.Release(func(*ptrace.Task) { th.visiting = false })
+		p.visits.Lock()
+		defer p.visits.Unlock()
+		f(&visit{p, th})
+	})
+}
+
+// watch sets the breakpoints at which the maps' memory is about to go: exits are
+// the addresses of libc's exit.
+func (p *process) watch(t *ptrace.Task, exits []uint64) error {
+	if p.watched {
+		return nil
+	}
+	p.watched = true
+	for _, addr := range exits {
+		if _, err := t.SetBreakpoint(addr, p.atExit); err != nil {
+			p.tr.log.Debug("no breakpoint at exit", "pid", p.pid, "err", err)
+			continue
+		}
+		p.exits = true
+	}
+	ends := map[string]func(r *ptrace.Regs, c *context) (concerned, gone bool){
+		"cuCtxDestroy":                 destroys,
+		"cuCtxDestroy_v2":              destroys,
+		"cuDevicePrimaryCtxReset":      resets,
+		"cuDevicePrimaryCtxReset_v2":   resets,
+		"cuDevicePrimaryCtxRelease":    releases,
+		"cuDevicePrimaryCtxRelease_v2": releases,
+	}
+	seen := make(map[uint64]bool)
+	for name, ends := range ends {
+		addr := p.driver.syms[name]
+		if addr == 0 || seen[addr] {
+			continue
+		}
+		seen[addr] = true
+		if _, err := t.SetBreakpoint(addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) { p.tr.atEnd(t, ends) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// What becomes of a context at the functions that end one.
+func destroys(r *ptrace.Regs, c *context) (concerned, gone bool) {
+	return r.Arg(0) == c.handle, r.Arg(0) == c.handle
+}
+
+func resets(r *ptrace.Regs, c *context) (concerned, gone bool) {
+	same := uint32(r.Arg(0)) == c.device
+	return same, same
+}
+
+func releases(r *ptrace.Regs, c *context) (concerned, gone bool) {
+	return uint32(r.Arg(0)) == c.device, false // it may be retained by others
+}
+
+// atExit is called at libc's exit. A forked child has its parent's breakpoints,
+// and no contexts.
+func (p *process) atExit(t *ptrace.Task, _ *ptrace.Breakpoint) {
+	tr := p.tr
+	q := tr.process(t)
+	if q == nil || !tr.isActive(q) || q.exiting || tr.calling(t) {
+		return
+	}
+	q.exiting = true
+	tr.visitHeld(t, q, func(v *visit) { v.keepAll(true) })
+}
+
+// atEnd is called where a context may end.
+func (tr *Tracer) atEnd(t *ptrace.Task, ends func(r *ptrace.Regs, c *context) (concerned, gone bool)) {
+	q := tr.process(t)
+	if q == nil || !tr.isActive(q) || tr.calling(t) {
+		return
+	}
+	r, err := t.Regs()
+	if err != nil {
+		return
+	}
+	regs := *r
+	tr.visitHeld(t, q, func(v *visit) {
+		for _, c := range q.order {
+			if concerned, gone := ends(&regs, c); concerned && !c.ended {
+				v.keepOne(c, true)
+				if c.ended = gone; gone {
+					c.session.Abandon(errNoVisit)
+				}
+			}
+		}
+	})
+}
+
+// keepAll reads the maps of all contexts, keepOne those of one.
+func (v *visit) keepAll(last bool) {
+	for _, c := range v.p.order {
+		if !c.ended {
+			v.keepOne(c, last)
+		}
+	}
+}
+
+func (v *visit) keepOne(c *context, last bool) {
+	if err := v.keep(c, last); err != nil {
+		v.p.tr.report("the maps of process %d, device %d, can't be read: %v", v.p.pid, c.device, err)
+	}
+}
+
+// moments are functions at whose entries rings and intervals are served: most
+// programs come to one often.
+func moments() []string {
+	return []string{
+		"cuStreamSynchronize", "cuStreamSynchronize_ptsz", "cuCtxSynchronize", "cuEventSynchronize", "cuStreamQuery",
+		"cuStreamQuery_ptsz", "cuEventQuery", "cuStreamWaitEvent", "cuMemcpyDtoH_v2", "cuMemcpyDtoH_v2_ptds",
+		"cuMemcpyDtoHAsync_v2", "cuMemcpyDtoHAsync_v2_ptsz", "cuMemcpy", "cuMemcpyAsync", "cuMemcpyAsync_ptsz",
+		"cuLaunchKernel", "cuLaunchKernel_ptsz", "cuLaunchKernelEx", "cuLaunchKernelEx_ptsz", "cuLaunchCooperativeKernel",
+		"cuGraphLaunch", "cuGraphLaunch_ptsz", "cuMemFree_v2", "cuMemAlloc_v2",
+	}
+}
+
+// attend has a context looked at from time to time. Between, no breakpoint costs
+// the program anything.
+func (tr *Tracer) attend(p *process, c *context) {
+	tick := time.NewTicker(c.session.LookEvery())
+	defer tick.Stop()
+	for {
+		select {
+		case <-tr.quit:
+			return
+		case <-tick.C:
+		}
+		tr.mu.Lock()
+		var any *thread
+		alive := false
+		for _, th := range tr.threads {
+			if tr.procs[th.task.Proc] == p {
+				any, alive = th, true
+				break
+			}
+		}
+		tr.mu.Unlock()
+		if !alive {
+			return
+		}
+		any.task.Post(func() { p.arm(any.task) })
+	}
+}
+
+// arm sets the breakpoints for the next look.
+func (p *process) arm(t *ptrace.Task) {
+	if len(p.armed) > 0 || p.exiting || p.tr.process(t) != p {
+		return
+	}
+	seen := make(map[uint64]bool)
+	for _, name := range moments() {
+		addr := p.driver.syms[name]
+		if addr == 0 || seen[addr] {
+			continue
+		}
+		seen[addr] = true
+		if b, err := t.SetBreakpoint(addr, p.atMoment); err == nil {
+			p.armed = append(p.armed, b)
+		}
+	}
+}
+
+// atMoment is called at the first such function after that.
+func (p *process) atMoment(t *ptrace.Task, _ *ptrace.Breakpoint) {
+	tr := p.tr
+	if tr.process(t) != p || tr.calling(t) {
+		return
+	}
+	for _, b := range p.armed {
+		if err := b.Remove(); err != nil {
+			tr.log.Debug("breakpoint stays", "pid", p.pid, "err", err)
+		}
+	}
+	p.armed = nil
+	tr.visitHeld(t, p, func(v *visit) {
+		now := time.Now()
+		for _, c := range p.order {
+			if c.ended || !c.session.Live() {
+				continue
+			}
+			if err := v.look(c, now); err != nil {
+				tr.report("the maps of process %d, device %d, can't be read: %v", p.pid, c.device, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,179 @@
+package gpu
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"nvtrace/ptrace"
+)
+
+// DriverError is what a function of the driver returned.
+type DriverError struct {
+	Function string
+	Code     int32 // CUresult
+}
+
+// Error implements error.
+func (e *DriverError) Error() string {
+	return fmt.Sprintf("%s returned CUDA error %d", e.Function, e.Code)
+}
+
+// thread is a traced thread.
+type thread struct {
+	task *ptrace.Task
+	gone chan struct{} // closed when it has ended
+	// calling: it runs a function of the driver for us. Of the tracing thread.
+	calling bool
+	// visiting: it is held for a visit. Of the tracing thread.
+	visiting bool
+}
+
+// Layout of the memory that is mapped into a program.
+const (
+	guardBytes = 4 << 10
+	stackBytes = 2 << 20
+	wordsBytes = 4 << 10 // results of functions
+	stageBytes = 1 << 20 // what is copied to and from the GPU
+	roomBytes  = guardBytes + stackBytes + wordsBytes + stageBytes
+)
+
+// visit is a thread that is held where it may call the driver. Its methods run
+// on a goroutine, never on the tracing thread, and wait; p.mu is locked.
+type visit struct {
+	p  *process
+	th *thread
+}
+
+// errEnded: tracing is over.
+var errEnded = errors.New("tracing has ended")
+
+// do runs fn on the tracing thread; done must be called once, then or later.
+func (v *visit) do(fn func(t *ptrace.Task, done func(error))) error {
+	ch := make(chan error, 1)
+	v.th.task.Interrupt(func(t *ptrace.Task) { fn(t, func(err error) { ch <- err }) })
+	select {
+	case err := <-ch:
+		return err
+	case <-v.th.gone:
+		return ptrace.ErrGone
+	case <-v.p.tr.quit:
+		return errEnded
+	}
+}
+
+// step is a call of a function of the driver.
+type step struct {
+	fn   string
+	args []uint64
+	may  bool // it may be missing, or fail
+}
+
+func call(fn string, args ...uint64) step { return step{fn: fn, args: args} }
+
+func try(fn string, args ...uint64) step { return step{fn: fn, args: args, may: true} }
+
+// run makes the calls in order, up to the first that fails.
+func (v *visit) run(steps ...step) error {
+	if err := v.room(); err != nil {
+		return err
+	}
+	return v.do(func(t *ptrace.Task, done func(error)) { v.next(t, steps, done) })
+}
+
+// next makes the first call, and the others when it has returned.
+func (v *visit) next(t *ptrace.Task, steps []step, done func(error)) {
+	for len(steps) > 0 && steps[0].may && v.p.driver.syms[steps[0].fn] == 0 {
+		steps = steps[1:]
+	}
+	if len(steps) == 0 {
+		done(nil)
+		return
+	}
+	s := steps[0]
+	addr := v.p.driver.syms[s.fn]
+	if addr == 0 {
+		done(fmt.Errorf("the driver %s has no %s", v.p.driver.path, s.fn))
+		return
+	}
+	v.th.calling = true
+	err := t.Call(addr, v.p.base+guardBytes+stackBytes, s.args, func(t *ptrace.Task, ret uint64, err error) {
+		v.th.calling = false
+		if code := int32(ret); err == nil && code != 0 && !s.may {
+			err = &DriverError{s.fn, code}
+		}
+		if err != nil {
+			done(err)
+			return
+		}
+		v.next(t, steps[1:], done)
+	})
+	if err != nil {
+		v.th.calling = false
+		done(err)
+	}
+}
+
+// room maps memory into the program, once.
+func (v *visit) room() error {
+	if v.p.base != 0 {
+		return nil
+	}
+	return v.do(func(t *ptrace.Task, done func(error)) {
+		addr, err := t.Syscall(unix.SYS_MMAP, 0, roomBytes, unix.PROT_READ|unix.PROT_WRITE,
+			unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE, ^uint64(0), 0)
+		if err == nil {
+			_, err = t.Syscall(unix.SYS_MPROTECT, uint64(addr), guardBytes, unix.PROT_NONE)
+			v.p.base = uint64(addr)
+		}
+		done(err)
+	})
+}
+
+// word is the address of result i of a function, in the program.
+func (v *visit) word(i int) uint64 { return v.p.base + guardBytes + stackBytes + 8*uint64(i) }
+
+// stage is the address of what is copied.
+func (v *visit) stage() uint64 { return v.p.base + guardBytes + stackBytes + wordsBytes }
+
+// words reads results.
+func (v *visit) words(n int) ([]uint64, error) {
+	b := make([]byte, 8*n)
+	if err := v.peek(v.word(0), b); err != nil {
+		return nil, err
+	}
+	w := make([]uint64, n)
+	for i := range w {
+		w[i] = binary.LittleEndian.Uint64(b[8*i:])
+	}
+	return w, nil
+}
+
+// set writes results' places from the first on, before a call.
+func (v *visit) set(words ...uint64) error {
+	if err := v.room(); err != nil {
+		return err
+	}
+	var b []byte
+	for _, w := range words {
+		b = binary.LittleEndian.AppendUint64(b, w)
+	}
+	return v.poke(v.word(0), b)
+}
+
+// peek and poke copy the program's memory.
+func (v *visit) peek(addr uint64, b []byte) error {
+	return v.do(func(t *ptrace.Task, done func(error)) {
+		_, err := t.ReadMem(addr, b)
+		done(err)
+	})
+}
+
+func (v *visit) poke(addr uint64, b []byte) error {
+	return v.do(func(t *ptrace.Task, done func(error)) {
+		_, err := t.WriteMem(addr, b)
+		done(err)
+	})
+}

@@ -1,0 +1,70 @@
+package session
+
+import (
+	"fmt"
+	"time"
+)
+
+// Live reports whether a look at a passive context can show anything before its
+// end: it has rings, programs print, or maps are shown at intervals.
+func (c *Context) Live() bool {
+	return len(c.readers) > 0 || c.s.opts.Interval > 0 || len(c.s.opts.Plan.Formats()) > 0
+}
+
+// LookEvery is how often a passive context wants to be looked at while its
+// program runs.
+func (c *Context) LookEvery() time.Duration {
+	if len(c.readers) == 0 && len(c.s.opts.Plan.Formats()) == 0 {
+		return c.s.opts.Interval
+	}
+	every := 5 * drainEvery
+	if c.s.opts.Interval > 0 {
+		every = min(every, c.s.opts.Interval)
+	}
+	return every
+}
+
+// Look shows what came in the rings of a passive context, and its maps if it is
+// time for that. Its memory must be reachable; kernels may run.
+func (c *Context) Look(now time.Time) {
+	c.drain(false)
+	c.mu.Lock()
+	due := !c.ended && c.s.opts.Interval > 0 && now.Sub(c.shown) >= c.s.opts.Interval
+	if due {
+		c.shown = now
+	}
+	c.mu.Unlock()
+	if !due {
+		return
+	}
+	tables, err := c.read()
+	c.s.out.moment(now)
+	c.s.out.tables(c, len(c.s.all()) > 1, tables, err)
+}
+
+// Keep reads a passive context's maps and what is in its rings: it may be the
+// last chance. idle says that no kernel runs. What could not be read stays as it
+// was kept before.
+func (c *Context) Keep(idle bool) error {
+	c.drain(idle)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return nil
+	}
+	return c.keep()
+}
+
+// Abandon ends a passive context whose memory is gone, with what was kept. Where
+// nothing was, that is said, and why.
+func (c *Context) Abandon(why error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return
+	}
+	if !c.kept {
+		c.s.out.fault(fmt.Errorf("the maps of process %d, device %d, are lost: %w", c.PID, c.Device, why))
+	}
+	c.finish()
+}

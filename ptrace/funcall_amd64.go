@@ -1,0 +1,202 @@
+package ptrace
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// funcCall is a call of a function of the program that the tracer has begun.
+type funcCall struct {
+	fn     func(*Task, uint64, error)
+	saved  Regs
+	brk    *breakState // the task stood at a breakpoint
+	at     place
+	mask   uint64
+	xstate []byte
+	sp     uint64 // the stack pointer behind the return
+}
+
+// callReturn is where called functions return to: an address that nothing can be
+// mapped at (below vm.mmap_min_addr), so that the fault tells of the return and
+// no code of the program is touched.
+const callReturn = 0xca10
+
+// Bits of the flags register that a function must not find set (System V ABI):
+// the trap and the direction flag.
+const badFlags = 1<<8 | 1<<10
+
+// Call has a held task (see [Task.Hold]) run the function at addr in the program,
+// with at most 64 integer arguments. fn is called on the tracing thread with what it
+// returns when it has returned, and the task is held as before: fn, or whoever
+// comes later, may make another call, and [Task.Release] lets the task go on as if
+// nothing had happened. It is called with an error that matches ErrGone if the
+// task dies in the function. Other tasks go on meanwhile.
+//
+// Call may be used in a function given to [Task.Interrupt] or in another call's
+// fn, while the task is held at a breakpoint, or at the entry of a system call
+// that a filter stopped. Whether the program can bear the function there is the
+// caller's affair: one that is held inside a library with its locks taken must
+// not call that library.
+//
+// The function runs on the stack that ends at stack, 0 being the task's own. All
+// registers, those of floating point included, are as before afterwards. Signals
+// wait until the function has returned, but for those that it causes itself.
+// There is no limit of time.
+func (t *Task) Call(addr, stack uint64, args []uint64, fn func(t *Task, ret uint64, err error)) error {
+	fail := func(err error) error { return fmt.Errorf("call of %#x in %d: %w", addr, t.TID, err) }
+	tr := t.tr
+	switch {
+	case tr.child == nil || !t.parked || t.after != stopNone || t.afterSig != 0 || t.fcall != nil,
+		t.at != placeBreak && t.at != placeEntry, t.at == placeBreak && t.brk == nil:
+		return fail(ErrState)
+	case len(args) > 64:
+		return fail(fmt.Errorf("%d arguments", len(args)))
+	case tr.tasks[t.TID] != t || t.replaced():
+		return fail(ErrGone)
+	}
+	c := &funcCall{fn: fn, at: t.at}
+	if t.brk != nil {
+		b := *t.brk
+		c.brk, c.saved = &b, b.regs
+	} else if e := t.getRegs(&c.saved); e != 0 {
+		return fail(t.opError("read registers", e))
+	}
+	if c.saved.Cs != userCS {
+		return fail(fmt.Errorf("%w: it runs no 64-bit code", ErrState))
+	}
+	r := c.saved
+	if stack == 0 {
+		stack = r.SP() - 128 // the red zone of a leaf function
+	}
+	var err error
+	if c.sp, err = t.pushCall(stack, args); err != nil {
+		return fail(err)
+	}
+	r.SetSP(c.sp - retSize)
+	for i := range min(len(args), 6) {
+		r.SetArg(i, args[i])
+	}
+	// A system call that is about to be made is not: its number is none.
+	r.Rip, r.Rax, r.Orig_rax, r.Eflags = addr, 0, noCall, r.Eflags&^badFlags
+	if err := c.begin(t, &r); err != nil {
+		return fail(err)
+	}
+	t.fcall = c
+	t.hold, t.parked, t.brk, t.at = false, false, nil, placeNone
+	t.cont(0)
+	return nil
+}
+
+// pushCall writes the stack of a function's entry, and returns what the stack
+// pointer is when it has returned.
+func (t *Task) pushCall(stack uint64, args []uint64) (uint64, error) {
+	words := []uint64{callReturn}
+	if len(args) > 6 {
+		words = append(words, args[6:]...)
+	}
+	size := uint64(8 * len(words))
+	sp := (stack-size+retSize)&^15 - retSize // aligned before the return address is pushed
+	b := make([]byte, 0, size)
+	for _, w := range words {
+		b = binary.LittleEndian.AppendUint64(b, w)
+	}
+	if _, err := t.WriteMem(sp, b); err != nil {
+		return 0, fmt.Errorf("stack at %#x: %w", sp, err)
+	}
+	return sp + retSize, nil
+}
+
+// begin saves what is not in the general registers, and sets these. If it fails,
+// nothing has changed.
+func (c *funcCall) begin(t *Task, r *Regs) error {
+	if e := sigmask(unix.PTRACE_GETSIGMASK, t.TID, &c.mask); e != 0 {
+		return t.opError("read signal mask", e)
+	}
+	buf := make([]byte, maxXState)
+	n, e := getRegset(t.TID, ntX86XState, buf)
+	if e != 0 {
+		return t.opError("read vector registers", e)
+	}
+	c.xstate = buf[:n]
+	blocked := ^uint64(faults)
+	if e := sigmask(unix.PTRACE_SETSIGMASK, t.TID, &blocked); e != 0 {
+		return t.opError("block signals", e)
+	}
+	if e := t.setRegs(r); e != 0 {
+		sigmask(unix.PTRACE_SETSIGMASK, t.TID, &c.mask)
+		return t.opError("set registers", e)
+	}
+	return nil
+}
+
+// callReturned deals with the fault by which a called function returns. It
+// returns false for another fault.
+func (tr *tracer) callReturned(t *Task) bool {
+	c := t.fcall
+	if c == nil {
+		return false
+	}
+	var r Regs
+	if t.getRegs(&r) != 0 {
+		return true // killed; its end will be reported
+	}
+	if r.IP() != callReturn || r.SP() != c.sp {
+		return false
+	}
+	ret := r.Ret()
+	t.fcall = nil
+	if err := c.restore(t); err != nil {
+		if t.dead {
+			t.fcall = c // forget tells it
+			return true
+		}
+		tr.log.Warn("a task could not be put back after a call", "tid", t.TID, "err", err)
+	}
+	if tr.crash != nil {
+		tr.resume(t, 0)
+		return true
+	}
+	t.hold, t.parked, t.after, t.afterSig = true, true, stopNone, 0
+	c.fn(t, ret, nil)
+	tr.thaw(0)
+	return true
+}
+
+// restore puts the task back where it was held.
+func (c *funcCall) restore(t *Task) error {
+	if e := setRegset(t.TID, ntX86XState, c.xstate); e != 0 {
+		return t.opError("set vector registers", e)
+	}
+	t.at = c.at
+	if c.brk != nil {
+		t.brkRoom = *c.brk
+		t.brk = &t.brkRoom
+		if e := t.setRegs(&c.saved); e != 0 { // for whoever looks at it from outside
+			return t.opError("set registers", e)
+		}
+	} else {
+		blocked := ^uint64(0) &^ signalBit(unix.SIGSYS)
+		sigmask(unix.PTRACE_SETSIGMASK, t.TID, &blocked)
+		in := &injection{t: t, saved: c.saved, insn: c.saved.Rip - uint64(len(syscallInsn))}
+		if err := in.restore(); err != nil {
+			return err
+		}
+		if in.stopped {
+			t.rejoin = true
+		}
+	}
+	if e := sigmask(unix.PTRACE_SETSIGMASK, t.TID, &c.mask); e != 0 {
+		return t.opError("restore signal mask", e)
+	}
+	return nil
+}
+
+// callLost tells of a call in which the task has died.
+func (t *Task) callLost() {
+	if c := t.fcall; c != nil {
+		t.fcall = nil
+		c.fn(t, 0, fmt.Errorf("function called in %d: %w", t.TID, ErrGone))
+	}
+}

@@ -1,0 +1,17 @@
+package ptrace
+
+import (
+	"errors"
+	"fmt"
+)
+
+type funcCall struct{}
+
+// Call is not supported on this architecture.
+func (t *Task) Call(addr, _ uint64, _ []uint64, _ func(t *Task, ret uint64, err error)) error {
+	return fmt.Errorf("call of %#x in %d: %w", addr, t.TID, errors.ErrUnsupported)
+}
+
+func (tr *tracer) callReturned(*Task) bool { return false }
+
+func (t *Task) callLost() {}
