@@ -26,7 +26,7 @@ func gpu(t *testing.T, key string) *GPU {
 
 // TestStamp fails when the embedded libraries are older than their sources.
 func TestStamp(t *testing.T) {
-	want, err := stamp.Sum(os.DirFS("lib"))
+	want, err := stamp.Sum(os.DirFS("."))
 	if err != nil {
 		t.Fatal(err)
 	}

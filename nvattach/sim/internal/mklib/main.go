@@ -2,7 +2,7 @@
 // programs: the stubs for the names in lib/*.names, around lib/sim.c. It needs
 // gcc. Run it in nvattach/sim:
 //
-//	go run ./internal/mklib -o lib      # gzipped, for go:embed
+//	go run ./internal/mklib -o lib      # gzipped, for go:embed; if the sources changed
 //	go run ./internal/mklib -raw -o DIR # as they are
 package main
 
@@ -44,11 +44,22 @@ func main() {
 	out := flag.String("o", "lib", "folder for the libraries")
 	src := flag.String("src", "lib", "folder of the sources")
 	raw := flag.Bool("raw", false, "leave the libraries as they are, without gzip and stamp")
+	force := flag.Bool("f", false, "build also what is up to date; another gcc makes other bytes")
 	flag.Parse()
+	if !*force && !*raw && current(*src, *out) {
+		return
+	}
 	if err := run(*src, *out, *raw); err != nil {
 		fmt.Fprintln(os.Stderr, "mklib:", err)
 		os.Exit(1)
 	}
+}
+
+// current reports whether the libraries in out were made from the sources in src.
+func current(src, out string) bool {
+	sum, err := stamp.Sum(os.DirFS(filepath.Dir(filepath.Clean(src))))
+	got, err2 := os.ReadFile(filepath.Join(out, "stamp"))
+	return err == nil && err2 == nil && strings.TrimSpace(string(got)) == sum
 }
 
 func run(src, out string, raw bool) error {
@@ -84,7 +95,7 @@ func run(src, out string, raw bool) error {
 	if raw {
 		return nil
 	}
-	sum, err := stamp.Sum(os.DirFS(src))
+	sum, err := stamp.Sum(os.DirFS(filepath.Dir(filepath.Clean(src))))
 	if err != nil {
 		return err
 	}

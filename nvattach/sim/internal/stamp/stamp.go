@@ -8,16 +8,16 @@ import (
 	"io/fs"
 )
 
-// Sources are the files in lib that the libraries are made from.
+// Sources are the files that the libraries are made from, in package sim's folder.
 func Sources() []string {
-	return []string{"sim.c", "common.S", "cuda.names", "cudart12.names", "cudart13.names"}
+	return []string{"lib/sim.c", "lib/common.S", "lib/cuda.names", "lib/cudart12.names", "lib/cudart13.names", "internal/mklib/main.go"}
 }
 
-// Sum returns the hash of the sources in lib.
-func Sum(lib fs.FS) (string, error) {
+// Sum returns the hash of the sources; sim is package sim's folder.
+func Sum(sim fs.FS) (string, error) {
 	h := sha256.New()
 	for _, name := range Sources() {
-		b, err := fs.ReadFile(lib, name)
+		b, err := fs.ReadFile(sim, name)
 		if err != nil {
 			return "", err
 		}
