@@ -97,16 +97,16 @@ func (a *Agent) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
 	case ptrace.TaskNew:
 		a.newTask(t, e)
 	case ptrace.TaskExec:
-		a.endProcess(t.PID)
+		a.endProcess(t.PID, e.Time)
 		a.freeBorrowed(t.TID)
 	case ptrace.TaskExit, ptrace.TaskDetach:
 		a.freeBorrowed(t.TID)
 		if t.TID == t.PID && !e.Replaced {
-			a.endProcess(t.PID)
+			a.endProcess(t.PID, e.Time)
 			return
 		}
 		if p := a.procs[t.PID]; p != nil {
-			p.endThread(t.TID)
+			p.endThread(t.TID, e.Time)
 		}
 	}
 }
@@ -174,8 +174,8 @@ func (a *Agent) freeBorrowed(tid int) {
 	}
 }
 
-// endProcess forgets a process, but for what it has recorded.
-func (a *Agent) endProcess(pid int) {
+// endProcess forgets a process that has ended, but for what it has recorded.
+func (a *Agent) endProcess(pid int, when int64) {
 	p := a.procs[pid]
 	if p == nil {
 		return
@@ -184,7 +184,7 @@ func (a *Agent) endProcess(pid int) {
 	p.gone = true
 	for _, r := range p.rings {
 		if r != nil {
-			r.end()
+			r.end(when)
 		}
 	}
 	p.release()

@@ -128,13 +128,13 @@ func (r *ring) trim() {
 	}
 }
 
-// end marks the thread as ended.
-func (r *ring) end() {
+// end marks the thread as ended. What it has not finished ended just before.
+func (r *ring) end(when int64) {
 	if r.dead {
 		return
 	}
 	r.scan()
-	r.dead, r.death = true, nanotime()
+	r.dead, r.death = true, when-1
 	r.finish()
 }
 

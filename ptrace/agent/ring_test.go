@@ -88,7 +88,7 @@ func TestMerge(t *testing.T) {
 	}
 	// A thread that ends in a call.
 	long[recState] = stateInCall
-	x.end()
+	x.end(nanotime())
 	var last Record
 	a.o.Record = func(_ *Process, r *Record) { last = *r }
 	a.Collect()
@@ -96,7 +96,7 @@ func TestMerge(t *testing.T) {
 	if !last.Unfinished || last.TID != 100 || a.Active() != true {
 		t.Errorf("%+v", last)
 	}
-	y.end()
+	y.end(nanotime())
 	a.Collect()
 	a.giveAll()
 	if a.Active() {
@@ -202,7 +202,7 @@ func FuzzRing(f *testing.F) {
 			}
 		}
 		if how&8 != 0 {
-			r.end()
+			r.end(nanotime())
 		}
 		a.Finish()
 		a.giveAll()

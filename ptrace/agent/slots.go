@@ -138,7 +138,7 @@ func (p *Process) retire(t *ptrace.Task, tp uint64) bool {
 			return false
 		}
 		delete(p.byTID, r.tid)
-		r.end()
+		r.end(nanotime())
 		return true
 	}
 	return true
@@ -184,14 +184,14 @@ func (p *Process) freeSlot(t *ptrace.Task) (int, error) {
 }
 
 // endThread ends a thread's ring.
-func (p *Process) endThread(tid int) {
+func (p *Process) endThread(tid int, when int64) {
 	r := p.byTID[tid]
 	if r == nil {
 		return
 	}
 	delete(p.byTID, tid)
 	p.removeKey(r.tp)
-	r.end()
+	r.end(when)
 }
 
 // borrow: another task with a thread pointer of ours lives in the memory, as a

@@ -8,7 +8,7 @@ import _ "embed"
 var blobCode []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "82ad41ddd4cfd0a1764e7f65b8fb20832f631693c11e73a417b564c298e597cb"
+const blobStamp = "d3fc42e9ac8b3f7f789719b5f0205694abc81be02cea79a8eea43cc6ebc75358"
 
 // blobSymbols are addresses in the code.
 var blobSymbols = map[string]uint64{

@@ -135,6 +135,15 @@ static void *churn(void *n)
 	return 0;
 }
 
+static void sandbox(void)
+{
+	struct sock_filter f[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+	struct sock_fprog prog = {1, f};
+	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
+		abort();
+}
+
 static int compare(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
@@ -147,6 +156,8 @@ int main(int argc, char **argv)
 	setvbuf(stdout, 0, _IOLBF, 0);
 	if (!strcmp(how, "taken") && mmap((void *)0x70001000, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
 		abort();
+	if (!strcmp(how, "sandbox"))
+		sandbox();
 	ctl = open("/dev/full", O_RDWR);
 	uvm = open("/dev/random", O_RDWR);
 	gpu = open("/dev/zero", O_RDWR);
@@ -210,12 +221,10 @@ int main(int argc, char **argv)
 			pthread_create(&t[i], 0, churn, (void *)300);
 		for (int i = 0; i < 4; i++)
 			pthread_join(t[i], 0);
-	} else if (!strcmp(how, "filter")) { // of its own, once the agent is there
-		struct sock_filter f[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
-		struct sock_fprog prog = {1, f};
-		some();
-		prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-		prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog);
+	} else if (!strcmp(how, "filter") || !strcmp(how, "sandbox")) { // of its own, once the agent is there, or before
+		if (*how == 'f')
+			some();
+		sandbox();
 		some();
 		char *text = (char *)((uintptr_t)ioctl & -4096ul);
 		mprotect(text, 8192, PROT_READ | PROT_WRITE | PROT_EXEC);

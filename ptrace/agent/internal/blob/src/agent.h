@@ -1,0 +1,118 @@
+// What the two halves of the agent have in common. See agent.c.
+
+#include "layout.h"
+
+#define C ((struct conf *)CONF_ADDR)
+#define KEYS ((struct key *)KEYS_ADDR)
+#define HOOKS ((struct hook *)HOOK_ADDR)
+#define S ((struct shared *)SHARED_ADDR)
+
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+#define barrier() __asm__ volatile("" ::: "memory")
+
+#define ENOSYS 38
+
+struct regs {
+	u64 r10, r9, r8, rdx, rsi, rdi;
+};
+
+struct frame { // of a hooked call
+	u64 r10, r9, r8, rcx, rdx, rsi, rdi, rax;
+	u64 hook;
+	u64 ret;
+	u64 stack[];
+};
+
+struct rframe { // of its return
+	u64 rdx, rax, ret;
+};
+
+extern long sys_in(const struct regs *r);
+extern long sys_out(const struct regs *r);
+extern u64 copy(void *to, u64 from, u64 n);
+extern u64 thread_pointer(void);
+extern char return_entry[];
+
+// The supervisor stops at this call. Returns whether there is one.
+extern int trap(u64 why, u64 what);
+
+static inline u64 now(void)
+{
+	u64 ts[2];
+	((long (*)(long, u64 *))C->clock)(1 /* CLOCK_MONOTONIC */, ts);
+	return ts[0] * 1000000000ul + ts[1];
+}
+
+static inline struct slot *find_slot(void)
+{
+	u64 tp = thread_pointer();
+	u32 i = (u32)(((tp >> 4) * 0x9e3779b97f4a7c15ul) >> 51);
+	u32 n;
+	if (!tp)
+		return 0;
+	for (n = 0; n < NKEYS; n++, i = (i + 1) % NKEYS) {
+		struct key *k = &KEYS[i];
+		u64 s = *(volatile u64 *)&k->slot;
+		if (!s)
+			return 0;
+		if (k->tp == tp && s != 1)
+			return (struct slot *)s;
+	}
+	return 0;
+}
+
+static inline void cpy(void *to, const void *from, u64 n)
+{
+	__asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(n)::"memory");
+}
+
+static inline u64 up(u64 n, u64 to) { return (n + to - 1) & -to; }
+
+// Reserves a record of size bytes, 0 if there is no room. A signal handler that
+// reserves in between makes the exchange fail. Only then the record is ours to
+// write; that its header is there the reader sees by its pos. All of it can be
+// seen before anything is read that comes later.
+static inline struct record *reserve(struct slot *sl, u32 size, u32 state, u32 kind, u32 nseg, u64 w4, u64 w5)
+{
+	struct rhead *h = (struct rhead *)sl->head;
+	size = up(size, 64);
+	for (;;) {
+		u64 at = *(volatile u64 *)&h->head;
+		u64 off = at % RING_SIZE;
+		u32 n = size, st = state, k = kind;
+		struct record *r = (struct record *)(sl->ring + off);
+		if (unlikely(off + size > RING_SIZE)) { // does not fit before the end: skip that
+			n = RING_SIZE - off;
+			st = VOID;
+			k = K_PAD;
+		}
+		if (unlikely(at + n - *(volatile u64 *)&h->tail > RING_SIZE))
+			return 0;
+		if (!__sync_bool_compare_and_swap(&h->head, at, at + n))
+			continue;
+		*(volatile u64 *)&r->state = (u64)n << 32 | (u64)nseg << 16 | k << 8 | st;
+		if (k != K_PAD) {
+			r->args[0] = w4;
+			r->args[1] = w5;
+			r->begin = 0;
+		}
+		barrier();
+		__atomic_exchange_n(&r->pos, at, __ATOMIC_SEQ_CST);
+		if (likely(k != K_PAD))
+			return r;
+	}
+}
+
+static inline void set_state(struct record *r, u8 state)
+{
+	barrier();
+	*(volatile u8 *)&r->state = state;
+}
+
+// Ordered before what follows: the reader concludes from an older state that the
+// time was not yet taken.
+static inline void set_state_ordered(struct record *r, u8 state)
+{
+	__atomic_exchange_n(&r->state, state, __ATOMIC_SEQ_CST);
+}

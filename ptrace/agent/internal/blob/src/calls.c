@@ -1,0 +1,346 @@
+// The half of the agent that records calls of hooked functions. See agent.c for
+// the rules.
+
+#include "agent.h"
+
+// Whether v was in the set; adds it. A full set forgets nothing, and takes
+// nothing more.
+static inline int seen(u64 set, u64 v)
+{
+	u64 *s = (u64 *)set;
+	u32 i = (u32)((v >> 4) * 0x9e3779b97f4a7c15ul >> 51), n;
+	if (!v)
+		v = ~0ul;
+	for (n = 0; n < 64; n++, i = (i + 1) % NONCE) {
+		u64 old = *(volatile u64 *)&s[i];
+		if (likely(old == v))
+			return 1;
+		if (old)
+			continue;
+		old = __sync_val_compare_and_swap(&s[i], 0, v);
+		if (!old)
+			return 0;
+		if (old == v)
+			return 1;
+	}
+	return 0;
+}
+
+static inline u64 argument(const struct frame *f, u32 i)
+{
+	u64 v;
+	switch (i) {
+	case 0:
+		return f->rdi;
+	case 1:
+		return f->rsi;
+	case 2:
+		return f->rdx;
+	case 3:
+		return f->rcx;
+	case 4:
+		return f->r8;
+	case 5:
+		return f->r9;
+	}
+	if (copy(&v, (u64)&f->stack[i - 6], 8))
+		return 0;
+	return v;
+}
+
+static inline u32 deref_length(const struct frame *f, const struct deref *d)
+{
+	u64 n;
+	if (!d->lenarg)
+		return d->len;
+	n = argument(f, d->lenarg - 1);
+	if (n >= d->len)
+		return d->len;
+	n *= d->unit;
+	return n < d->len ? n : d->len;
+}
+
+// Copies a string up to its end, never from a page that it does not reach.
+static u32 copy_string(u8 *to, u64 from, u32 n)
+{
+	u32 got = 0;
+	while (got < n) {
+		u32 room = 4096 - (from + got) % 4096, i;
+		u32 k = n - got < room ? n - got : room, have;
+		if (k > 64)
+			k = 64;
+		have = k - copy(to + got, from + got, k);
+		for (i = 0; i < have; i++)
+			if (!to[got + i])
+				return got + i + 1;
+		got += have;
+		if (have < k)
+			break;
+	}
+	return got;
+}
+
+static inline struct record *reserve_call(struct slot *sl, u32 size, u32 kind, u32 nseg)
+{
+	struct record *r;
+	u32 tries = 0;
+	while (!(r = reserve(sl, size, ENDING, kind, nseg, 0, 0))) {
+		if (!trap(TRAP_FULL, 0) || !C->gate)
+			return 0;
+		if (++tries == 20000) { // it stops us, but does nothing: it is broken
+			C->dead = 1;
+			return 0;
+		}
+	}
+	r->flags = 0;
+	return r;
+}
+
+static void write_return(struct slot *sl, const struct open *o, u64 ret, u32 flags)
+{
+	u32 n = 0, data = 0, i, at;
+	struct record *r;
+	struct seg *seg;
+	if (!flags)
+		for (i = 0; i < 4; i++)
+			if (o->out[i].addr) {
+				n++;
+				data += up((u32)o->out[i].len, 8);
+			}
+	at = sizeof *r + n * sizeof *seg;
+	r = reserve_call(sl, at + data, K_RETURN, n);
+	if (!r)
+		return;
+	r->flags = flags;
+	r->begin = o->begin;
+	r->end = now();
+	r->ret = ret;
+	r->hook = o->hook;
+	r->caller = o->ret;
+	r->sp = o->sp;
+	seg = (struct seg *)(r + 1);
+	for (i = 0; n && i < 4; i++) {
+		u32 len = o->out[i].len, room = up(len, 8), got;
+		if (!o->out[i].addr)
+			continue;
+		if (o->out[i].len >> 32) {
+			got = copy_string((u8 *)r + at, o->out[i].addr, len);
+			if (got && !((u8 *)r)[at + got - 1])
+				len = got;
+		} else
+			got = len - copy((u8 *)r + at, o->out[i].addr, len);
+		*seg++ = (struct seg){o->out[i].addr, len, 0, got, 0, at, 0};
+		at += room;
+	}
+	set_state(r, DONE);
+}
+
+// The list of open calls. Any of this may be interrupted by a signal handler that
+// makes calls of its own: it leaves the list as it was, but for entries that were
+// free or dead, or it never comes back. So an entry, once it is valid (its sp is
+// set, and it lies below depth), never moves, and all that changes what others may
+// see is done by single stores. Entries from depth on are free, and have sp 0.
+
+static void shrink(struct slot *sl)
+{
+	u64 d;
+	while ((d = *(volatile u64 *)&sl->depth) > 0 && (d > NOPEN || !*(volatile u64 *)&sl->open[d - 1].sp))
+		*(volatile u64 *)&sl->depth = d - 1;
+}
+
+// Whether the return address of an open call is still in its place. It is the
+// proof that the call has not been left by longjmp, or as good as: what lies there
+// otherwise is somebody else's, and this word is in no other.
+static int in_place(const struct open *o)
+{
+	u64 v;
+	return !copy(&v, o->sp, 8) && v == (u64)return_entry;
+}
+
+// Forgets calls that will not return, as far as a call at sp tells.
+static void prune(struct slot *sl, u64 sp, int all)
+{
+	u64 n = sl->depth, i;
+	for (i = 0; i < n && i < NOPEN; i++) {
+		struct open *o = &sl->open[i], was;
+		u64 at = *(volatile u64 *)&o->sp;
+		if (!at || (at > sp && !all))
+			continue; // an outer frame: alive
+		cpy(&was, o, sizeof was);
+		if (was.sp != at || in_place(&was) || !__sync_bool_compare_and_swap(&o->sp, at, 0))
+			continue;
+		if (C->gate && sl->ring && !sl->off)
+			write_return(sl, &was, 0, F_UNFINISHED);
+	}
+	shrink(sl);
+}
+
+// Makes the function return to us. 0: not possible.
+static struct open *watch(struct slot *sl, struct frame *f, const struct hook *h, u64 begin)
+{
+	u64 sp = (u64)&f->ret, ret = f->ret, at;
+	u32 i, n;
+	struct open *o;
+	if (sl->depth >= NOPEN)
+		prune(sl, sp, 1);
+	at = *(volatile u64 *)&sl->depth;
+	if (at >= NOPEN)
+		return 0;
+	f->ret = (u64)return_entry; // first, or the call would look dead
+	o = &sl->open[at];
+	do { // a handler that comes before the second store uses the same entry
+		*(volatile u64 *)&o->sp = sp;
+		barrier();
+		*(volatile u64 *)&sl->depth = at + 1;
+		barrier();
+	} while (*(volatile u64 *)&o->sp != sp);
+	o->ret = ret;
+	o->hook = f->hook;
+	o->begin = begin;
+	for (i = n = 0; i < h->nderef && i < 8 && n < 4; i++) {
+		const struct deref *d = &h->deref[i];
+		u64 a;
+		if (!(d->flags & DEREF_OUT))
+			continue;
+		a = argument(f, d->arg);
+		o->out[n].addr = a ? a + d->off : 0;
+		o->out[n].len = deref_length(f, d) | (d->flags & DEREF_STRING ? 1ul << 32 : 0);
+		n++;
+	}
+	for (; n < 4; n++)
+		o->out[n].addr = 0;
+	return o;
+}
+
+static void write_call(struct slot *sl, struct frame *f, const struct hook *h)
+{
+	u64 addr[8], caller = f->ret, pos;
+	u32 len[8], n = 0, data = 0, at, i, words = h->words * 8;
+	struct record *r;
+	struct open *o = 0;
+	struct seg *seg;
+	if ((h->flags & HOOK_RETURN) && sl->depth)
+		prune(sl, (u64)&f->ret, 0);
+	for (i = 0; i < h->nderef && i < 8; i++) {
+		const struct deref *d = &h->deref[i];
+		addr[i] = 0;
+		if (!(d->flags & DEREF_IN))
+			continue;
+		addr[i] = argument(f, d->arg);
+		if (!addr[i])
+			continue;
+		addr[i] += d->off;
+		len[i] = deref_length(f, d);
+		n++;
+		data += up(len[i], 8);
+	}
+	at = sizeof *r + (n + !!words) * sizeof *seg;
+	r = reserve_call(sl, at + words + data, K_CALL, n + !!words);
+	if (!r)
+		return;
+	r->begin = r->end = now();
+	if (h->flags & HOOK_RETURN)
+		o = watch(sl, f, h, r->begin);
+	r->flags = o ? 0 : F_NORETURN;
+	r->args[0] = f->rdi;
+	r->args[1] = f->rsi;
+	r->args[2] = f->rdx;
+	r->args[3] = f->rcx;
+	r->args[4] = f->r8;
+	r->args[5] = f->r9;
+	r->hook = f->hook;
+	r->caller = caller;
+	r->sp = (u64)&f->ret;
+	seg = (struct seg *)(r + 1);
+	if (words) {
+		u32 got = words - copy((u8 *)r + at, (u64)f->stack, words);
+		*seg++ = (struct seg){(u64)f->stack, words, got, 0, at, 0, 0};
+		at += words;
+	}
+	for (i = 0; n && i < h->nderef && i < 8; i++) {
+		u32 room, got;
+		if (!addr[i])
+			continue;
+		room = up(len[i], 8);
+		if (h->deref[i].flags & DEREF_STRING) {
+			got = copy_string((u8 *)r + at, addr[i], len[i]);
+			if (got && !((u8 *)r)[at + got - 1])
+				len[i] = got;
+		} else
+			got = len[i] - copy((u8 *)r + at, addr[i], len[i]);
+		*seg++ = (struct seg){addr[i], len[i], got, 0, at, 0, 0};
+		at += room;
+	}
+	pos = r->pos;
+	set_state(r, DONE);
+	if (h->flags & HOOK_STOP)
+		trap(TRAP_STOP, pos);
+	else if (unlikely(*(volatile u64 *)&S->armed))
+		trap(TRAP_WAKE, 0);
+}
+
+// At the entry of a hooked function. Returns where to go on.
+__attribute__((used)) u64 agent_enter(struct frame *f)
+{
+	const struct hook *h = &HOOKS[f->hook % NHOOKS];
+	struct slot *sl;
+	if ((h->flags & HOOK_ONCE) && seen(h->once, f->rdi))
+		return h->orig;
+	if (unlikely(C->dead))
+		return h->orig;
+	if (unlikely(!C->gate)) {
+		trap(TRAP_START, 0);
+		if (!C->gate) {
+			trap(TRAP_CALL, (u64)f);
+			return h->orig;
+		}
+	}
+	sl = find_slot();
+	if (unlikely(!sl)) {
+		trap(TRAP_SLOT, 0);
+		sl = find_slot();
+	}
+	if (unlikely(!sl || !sl->ring || sl->off)) {
+		trap(TRAP_CALL, (u64)f);
+		return h->orig;
+	}
+	write_call(sl, f, h);
+	return h->orig;
+}
+
+// Finds the call that returns in this thread's slot, or, if the thread has
+// changed meanwhile, in any.
+static struct open *find_open(struct slot **sl, u64 sp)
+{
+	u64 i, k, n = C->slots < NSLOTS ? C->slots : NSLOTS;
+	if (*sl)
+		for (k = (*sl)->depth; k-- > 0;)
+			if (k < NOPEN && (*sl)->open[k].sp == sp)
+				return &(*sl)->open[k];
+	for (i = 0; i < n; i++) {
+		struct slot *o = (struct slot *)SLOT_ADDR + i;
+		for (k = o->depth; k-- > 0;)
+			if (k < NOPEN && o->open[k].sp == sp) {
+				*sl = o;
+				return &o->open[k];
+			}
+	}
+	return 0;
+}
+
+// At the return of a hooked function.
+__attribute__((used)) void agent_leave(struct rframe *f)
+{
+	u64 sp = (u64)&f->ret;
+	struct slot *own = find_slot(), *sl = own;
+	struct open *o = find_open(&sl, sp), was;
+	if (unlikely(!o))
+		__builtin_trap(); // nobody knows where to return to
+	cpy(&was, o, sizeof was);
+	barrier();
+	*(volatile u64 *)&o->sp = 0;
+	shrink(sl);
+	f->ret = was.ret;
+	if (C->gate && !C->dead && own && own->ring && !own->off)
+		write_return(own, &was, f->rax, 0);
+}
