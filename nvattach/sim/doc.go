@@ -33,6 +33,17 @@
 // of messages are checked, and what a program can make this process hold is
 // bounded.
 //
+// # What it does not do
+//
+// A driver that a program opens by a path is that file, not ours; a program that is
+// linked statically as a whole can't be served ([Check] says so). Memory that is
+// registered (cudaHostRegister) is moved into the shared file while the program
+// waits: other threads must not write to its pages meanwhile. A program that
+// outlives [Sim.Close] finds its GPU gone. Arrays, textures, surfaces, tensor maps,
+// virtual memory management, IPC and conditional graph nodes are among the missing
+// entries. Allocations in the order of a stream are there at once, and registers,
+// and with them occupancy, are an estimate.
+//
 // The facts about the API are from the headers and documents that NVIDIA
 // publishes with CUDA 11.8 to 13.5: names and their versions from cuda.h,
 // cudaTypedefs.h and the exports of libcudart, layouts from cuda.h and
