@@ -2,6 +2,7 @@ package ptrace
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -22,6 +23,9 @@ type funcCall struct {
 // mapped at (below vm.mmap_min_addr), so that the fault tells of the return and
 // no code of the program is touched.
 const callReturn = 0xca10
+
+// ErrCanceled: Task.CancelCall ended a call.
+var ErrCanceled = errors.New("call was canceled")
 
 // Bits of the flags register that a function must not find set (System V ABI):
 // the trap and the direction flag.
@@ -48,7 +52,7 @@ func (t *Task) Call(addr, stack uint64, args []uint64, fn func(t *Task, ret uint
 	fail := func(err error) error { return fmt.Errorf("call of %#x in %d: %w", addr, t.TID, err) }
 	tr := t.tr
 	switch {
-	case tr.child == nil || !t.parked || t.after != stopNone || t.afterSig != 0 || t.fcall != nil,
+	case tr.child == nil || !t.parked || t.after != stopNone || t.afterSig != 0 || t.fcall != nil || t.wantExit,
 		t.at != placeBreak && t.at != placeEntry, t.at == placeBreak && t.brk == nil:
 		return fail(ErrState)
 	case len(args) > 64:
@@ -190,6 +194,25 @@ func (c *funcCall) restore(t *Task) error {
 	if e := sigmask(unix.PTRACE_SETSIGMASK, t.TID, &c.mask); e != 0 {
 		return t.opError("restore signal mask", e)
 	}
+	return nil
+}
+
+// CancelCall ends a call of [Task.Call] that does not return, in a function given to
+// [Task.Interrupt]: its fn is called with an error that matches ErrCanceled, and
+// the task is held as before; fn must not make another call. What the function has done so far stays; locks that
+// it holds are never released, so that this is for tasks that are about to end.
+func (t *Task) CancelCall() error {
+	c := t.fcall
+	if c == nil || t.at != placeStop || t != t.tr.cur {
+		return fmt.Errorf("cancel a call in %d: %w", t.TID, ErrState)
+	}
+	t.fcall = nil
+	if err := c.restore(t); err != nil {
+		t.fcall = c
+		return fmt.Errorf("cancel a call in %d: %w", t.TID, err)
+	}
+	t.hold, t.parked, t.after, t.afterSig = true, true, stopNone, 0
+	c.fn(t, 0, fmt.Errorf("function called in %d: %w", t.TID, ErrCanceled))
 	return nil
 }
 

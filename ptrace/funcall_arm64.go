@@ -12,6 +12,14 @@ func (t *Task) Call(addr, _ uint64, _ []uint64, _ func(t *Task, ret uint64, err 
 	return fmt.Errorf("call of %#x in %d: %w", addr, t.TID, errors.ErrUnsupported)
 }
 
+// CancelCall is not supported on this architecture.
+func (t *Task) CancelCall() error {
+	return fmt.Errorf("cancel a call in %d: %w", t.TID, errors.ErrUnsupported)
+}
+
+// ErrCanceled: Task.CancelCall ended a call.
+var ErrCanceled = errors.New("call was canceled")
+
 func (tr *tracer) callReturned(*Task) bool { return false }
 
 func (t *Task) callLost() {}

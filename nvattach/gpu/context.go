@@ -20,7 +20,37 @@ type context struct {
 	session *session.Context
 	err     error // it can't have maps
 	ended   bool  // its memory is gone, or about to go
+	kept    bool  // its maps were read
+	lost    error // why they could not be
+	primary bool  // it is its device's primary context
 	looked  time.Time
+}
+
+// end ends the session's context; the maps were kept, or are lost.
+func (c *context) end(why error) {
+	c.ended = true
+	if c.lost != nil {
+		why = c.lost
+	}
+	c.session.Abandon(why)
+}
+
+// over finds out whether a context has ended without a word, as a primary one
+// does that the program has released for the last time.
+func (v *visit) over(c *context) bool {
+	if !c.primary {
+		return false
+	}
+	err := v.run(call("cuDevicePrimaryCtxGetState", uint64(c.device), v.word(wordOut), v.word(wordCount)))
+	if err != nil {
+		return false
+	}
+	w, err := v.words(numWords)
+	if err != nil || uint32(w[wordCount]) != 0 {
+		return false
+	}
+	c.end(errNoVisit)
+	return true
 }
 
 // CUdevice_attribute (cuda.h).
@@ -54,6 +84,7 @@ const (
 	wordOut
 	wordPopped
 	wordHandle
+	wordName
 	numWords
 )
 
@@ -132,6 +163,9 @@ func (v *visit) equip(c *context) error {
 		c.arch.Suffix = 'a'
 	}
 	c.mem = &memory{stream: w[wordOut]}
+	if c.primary, err = v.isPrimary(c); err != nil {
+		return err
+	}
 	c.session, err = v.p.tr.o.Session.Add(&session.Target{
 		PID: v.p.pid, Device: int(c.device), SMs: int(uint32(w[wordSMs])), Passive: true,
 		Alloc: func(size uint64) (uint64, nvattach.Memory, error) {
@@ -143,6 +177,29 @@ func (v *visit) equip(c *context) error {
 		},
 	})
 	return errors.Join(err, c.mem.close())
+}
+
+// isPrimary finds out whether a context is its device's primary one.
+func (v *visit) isPrimary(c *context) (bool, error) {
+	dev := uint64(c.device)
+	if err := v.run(call("cuDevicePrimaryCtxGetState", dev, v.word(wordOut), v.word(wordCount))); err != nil {
+		return false, err
+	}
+	w, err := v.words(numWords)
+	if err != nil || uint32(w[wordCount]) == 0 {
+		return false, err
+	}
+	if err := v.run(call("cuDevicePrimaryCtxRetain", v.word(wordContext), dev)); err != nil {
+		return false, err
+	}
+	if w, err = v.words(numWords); err != nil {
+		return false, err
+	}
+	release := "cuDevicePrimaryCtxRelease_v2"
+	if v.p.driver.syms[release] == 0 {
+		release = "cuDevicePrimaryCtxRelease"
+	}
+	return w[wordContext] == c.handle, v.run(call(release, dev))
 }
 
 // alloc allocates memory for a context's maps, all zero. Where there are several

@@ -147,7 +147,7 @@ func (p *process) abandon(why error) {
 	p.visits.Lock()
 	defer p.visits.Unlock()
 	for _, c := range p.order {
-		c.session.Abandon(why)
+		c.end(why)
 	}
 }
 
@@ -253,7 +253,7 @@ func (tr *Tracer) contextOf(th *thread, library bool) (*context, *library, error
 	}
 	p.visits.Lock()
 	defer p.visits.Unlock()
-	v := &visit{p, th}
+	v := &visit{p: p, th: th}
 	if p.driver == nil {
 		if err := v.findDriver(); err != nil {
 			return nil, nil, err
@@ -261,7 +261,7 @@ func (tr *Tracer) contextOf(th *thread, library bool) (*context, *library, error
 	}
 	handle, err := v.current(library)
 	if err == nil && handle == 0 {
-		err = &DriverError{"cuCtxGetCurrent", errInvalidContext}
+		err = &DriverError{Function: "cuCtxGetCurrent", Code: errInvalidContext}
 	}
 	if err != nil {
 		return nil, nil, err

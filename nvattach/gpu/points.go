@@ -19,7 +19,7 @@ func (tr *Tracer) visitHeld(t *ptrace.Task, p *process, f func(v *visit)) {
 		defer t.Release(func(*ptrace.Task) { th.visiting = false })
 		p.visits.Lock()
 		defer p.visits.Unlock()
-		f(&visit{p, th})
+		f(&visit{p: p, th: th})
 	})
 }
 
@@ -100,8 +100,8 @@ func (tr *Tracer) atEnd(t *ptrace.Task, ends func(r *ptrace.Regs, c *context) (c
 		for _, c := range q.order {
 			if concerned, gone := ends(&regs, c); concerned && !c.ended {
 				v.keepOne(c, true)
-				if c.ended = gone; gone {
-					c.session.Abandon(errNoVisit)
+				if gone {
+					c.end(errNoVisit)
 				}
 			}
 		}
@@ -110,6 +110,7 @@ func (tr *Tracer) atEnd(t *ptrace.Task, ends func(r *ptrace.Regs, c *context) (c
 
 // keepAll reads the maps of all contexts, keepOne those of one.
 func (v *visit) keepAll(last bool) {
+	v.limit = stuckTime
 	for _, c := range v.p.order {
 		if !c.ended {
 			v.keepOne(c, last)
@@ -118,10 +119,23 @@ func (v *visit) keepAll(last bool) {
 }
 
 func (v *visit) keepOne(c *context, last bool) {
-	if err := v.keep(c, last); err != nil {
-		v.p.tr.report("the maps of process %d, device %d, can't be read: %v", v.p.pid, c.device, err)
+	if v.over(c) {
+		return
 	}
+	err := v.keep(c, last)
+	if err == nil {
+		c.kept = true
+		return
+	}
+	if c.kept {
+		v.p.tr.report("the maps of process %d, device %d, are those of an earlier moment: %v", v.p.pid, c.device, err)
+		return
+	}
+	c.lost = err // told when the process has ended
 }
+
+// stuckTime is how long a function of the driver may take at a program's end.
+const stuckTime = 20 * time.Second
 
 // moments are functions at whose entries rings and intervals are served: most
 // programs come to one often.
@@ -196,7 +210,7 @@ func (p *process) atMoment(t *ptrace.Task, _ *ptrace.Breakpoint) {
 	tr.visitHeld(t, p, func(v *visit) {
 		now := time.Now()
 		for _, c := range p.order {
-			if c.ended || !c.session.Live() {
+			if c.ended || !c.session.Live() || v.over(c) {
 				continue
 			}
 			if err := v.look(c, now); err != nil {

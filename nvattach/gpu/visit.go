@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -13,12 +15,40 @@ import (
 // DriverError is what a function of the driver returned.
 type DriverError struct {
 	Function string
-	Code     int32 // CUresult
+	Code     int32  // CUresult
+	Name     string // of the code, as the driver says; "" where it does not
 }
 
 // Error implements error.
 func (e *DriverError) Error() string {
+	if e.Name != "" {
+		return e.Function + " returned " + e.Name
+	}
 	return fmt.Sprintf("%s returned CUDA error %d", e.Function, e.Code)
+}
+
+// explain has the driver name the code in an error that may be shown.
+func (v *visit) explain(err error) error {
+	de, ok := errors.AsType[*DriverError](err)
+	if !ok || slices.Contains([]int32{errNotReady, errNotInitialized, errDeinitialized, errInvalidContext}, de.Code) ||
+		v.p.driver.syms["cuGetErrorName"] == 0 {
+		return err
+	}
+	_ = v.do(func(t *ptrace.Task, done func(error)) {
+		v.next(t, []step{try("cuGetErrorName", uint64(uint32(de.Code)), v.word(wordName))}, func(err error) {
+			if at, rerr := readWord(t, v.word(wordName)); err == nil && rerr == nil && at != 0 {
+				de.Name, _ = t.ReadString(at, 100)
+			}
+			done(err)
+		})
+	})
+	return err
+}
+
+func readWord(t *ptrace.Task, addr uint64) (uint64, error) {
+	var b [8]byte
+	_, err := t.ReadMem(addr, b[:])
+	return binary.LittleEndian.Uint64(b[:]), err
 }
 
 // thread is a traced thread.
@@ -45,22 +75,42 @@ const (
 type visit struct {
 	p  *process
 	th *thread
+	// limit, if not 0, is how long a function may take: the thread is about to end,
+	// and another one that was ended in the driver may have left it locked.
+	limit time.Duration
+	stuck bool
 }
 
 // errEnded: tracing is over.
 var errEnded = errors.New("tracing has ended")
 
+// errStuck: a function of the driver did not return.
+var errStuck = errors.New("the driver does not answer any more")
+
 // do runs fn on the tracing thread; done must be called once, then or later.
 func (v *visit) do(fn func(t *ptrace.Task, done func(error))) error {
 	ch := make(chan error, 1)
 	v.th.task.Interrupt(func(t *ptrace.Task) { fn(t, func(err error) { ch <- err }) })
-	select {
-	case err := <-ch:
-		return err
-	case <-v.th.gone:
-		return ptrace.ErrGone
-	case <-v.p.tr.quit:
-		return errEnded
+	var late <-chan time.Time
+	if v.limit > 0 {
+		late = time.After(v.limit)
+	}
+	for {
+		select {
+		case err := <-ch:
+			v.stuck = v.stuck || errors.Is(err, ptrace.ErrCanceled)
+			return err
+		case <-v.th.gone:
+			return ptrace.ErrGone
+		case <-v.p.tr.quit:
+			return errEnded
+		case <-late:
+			v.th.task.Interrupt(func(t *ptrace.Task) {
+				if err := t.CancelCall(); err != nil { // it has just returned
+					v.p.tr.log.Debug("cancel", "err", err)
+				}
+			})
+		}
 	}
 }
 
@@ -77,10 +127,13 @@ func try(fn string, args ...uint64) step { return step{fn: fn, args: args, may: 
 
 // run makes the calls in order, up to the first that fails.
 func (v *visit) run(steps ...step) error {
+	if v.stuck {
+		return errStuck
+	}
 	if err := v.room(); err != nil {
 		return err
 	}
-	return v.do(func(t *ptrace.Task, done func(error)) { v.next(t, steps, done) })
+	return v.explain(v.do(func(t *ptrace.Task, done func(error)) { v.next(t, steps, done) }))
 }
 
 // next makes the first call, and the others when it has returned.
@@ -102,7 +155,7 @@ func (v *visit) next(t *ptrace.Task, steps []step, done func(error)) {
 	err := t.Call(addr, v.p.base+guardBytes+stackBytes, s.args, func(t *ptrace.Task, ret uint64, err error) {
 		v.th.calling = false
 		if code := int32(ret); err == nil && code != 0 && !s.may {
-			err = &DriverError{s.fn, code}
+			err = &DriverError{Function: s.fn, Code: code}
 		}
 		if err != nil {
 			done(err)

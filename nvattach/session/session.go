@@ -287,7 +287,7 @@ func (c *Context) tables() ([]*nvattach.Table, error) {
 		}
 		t, err := c.maps.Read(c.mem, m)
 		if err != nil {
-			errs = errors.Join(errs, fmt.Errorf("map %s: %w", m.Name, err))
+			errs = errors.Join(errs, err)
 			continue
 		}
 		tables = append(tables, t)
