@@ -32,6 +32,7 @@ type Process struct {
 	shared []byte         // struct shared
 	chunks map[int][]byte // the rings, by piece
 	rings  []*ring        // by slot; nil: free
+	starts []uint64       // by slot: where the records of the thread before ended
 	byTID  map[int]*ring
 	keys   map[uint64]int // place in the table of a thread pointer's entry
 	places []uint64       // the table: thread pointer by place, 0: empty
@@ -205,7 +206,7 @@ func (p *Process) mapShared(t *ptrace.Task) error {
 	}
 	p.shared = m
 	p.chunks = make(map[int][]byte)
-	p.rings = make([]*ring, maxSlots)
+	p.rings, p.starts = make([]*ring, maxSlots), make([]uint64, maxSlots)
 	p.byTID = make(map[int]*ring)
 	p.borrowed = make(map[int]*ring)
 	p.keys = make(map[uint64]int)

@@ -145,6 +145,9 @@ func (r *ring) finish() {
 	}
 	r.over = true
 	r.p.rings[r.slot] = nil
+	if r.slot < len(r.p.starts) {
+		r.p.starts[r.slot] = r.seen
+	}
 	r.p.a.drop(r)
 	r.p.release()
 }

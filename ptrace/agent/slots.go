@@ -41,8 +41,12 @@ func (p *Process) addThread(t, by *ptrace.Task) {
 		p: p, slot: i, tid: t.TID, tp: tp, hole: ^uint64(0), head: sharedRings + i*rheadSize,
 		data: p.chunks[i/chunkSlots][i%chunkSlots*ringSize:][:ringSize:ringSize],
 	}
-	store64(p.shared, r.head, 0)
-	store64(p.shared, r.head+rheadTail, 0)
+	// Nothing that lies in the ring is mistaken for a record whose header is about
+	// to be written: neither what an earlier thread left, nor zeros.
+	r.seen = p.starts[i] + 2*ringSize
+	r.tail, r.given = r.seen, r.seen
+	store64(p.shared, r.head, r.seen)
+	store64(p.shared, r.head+rheadTail, r.seen)
 	if err := p.writeSlot(r); err != nil {
 		p.a.o.Logger.Debug("thread without a ring", "tid", t.TID, "err", err)
 		return
