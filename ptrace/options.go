@@ -41,8 +41,14 @@ type Options struct {
 	Seccomp SeccompMode
 	// NoExitKill lets the program live on when the tracing process is killed.
 	// Its matched calls fail with ENOSYS from then on, and breakpoints that are
-	// set end it when it comes to one.
+	// set end it when it comes to one; see Planted.
 	NoExitKill bool
+	// Planted, if not nil, is told on the tracing thread of each place in a process's
+	// memory where a breakpoint instruction is about to be written, and of the code
+	// that the program has there: for another process, which takes the breakpoints
+	// away if this one is killed. It is not told of their removal. code is valid
+	// during the call only.
+	Planted func(pid int, addr uint64, code []byte)
 	// Orphans says what Run does when the program has ended, but not all of the
 	// processes that it left behind.
 	Orphans OrphanPolicy

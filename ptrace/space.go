@@ -40,6 +40,9 @@ type site struct {
 	plan planKind // how the instruction is executed
 	how  details
 	slot uint64 // its copy; 0: none yet
+
+	told     int // the process that Options.Planted was last told of it
+	toldCode [maxCode]byte
 }
 
 func (st *site) live() bool { return len(st.list) > 0 || st.waits > 0 }
@@ -155,6 +158,7 @@ func (s *space) plant(t *Task, addr uint64) (*site, error) {
 		old.code, old.n, old.plan, old.how, old.slot = st.code, st.n, st.plan, st.how, 0
 		st = old
 	}
+	t.tr.planted(t.PID, st)
 	if err := t.poke(addr, []byte{breakInsn}); err != nil { // shared memory, for one
 		return nil, fmt.Errorf("%w: %w", ErrBreakpoint, err)
 	}
@@ -165,6 +169,14 @@ func (s *space) plant(t *Task, addr uint64) (*site, error) {
 	}
 	s.sites[addr] = st
 	return st, nil
+}
+
+// planted tells of a site once for each process, unless its code has changed.
+func (tr *tracer) planted(pid int, st *site) {
+	if tr.o.Planted != nil && (st.told != pid || st.toldCode != st.code) {
+		st.told, st.toldCode = pid, st.code
+		tr.o.Planted(pid, st.addr, st.code[:st.n])
+	}
 }
 
 // settle removes the breakpoint instruction of a site that nobody needs.
@@ -228,6 +240,7 @@ func (s *space) inherit(t *Task, p *Process, returns []oneShot) {
 			st.list = append(st.list, &Breakpoint{Addr: addr, fn: b.fn, site: st, space: c})
 		}
 		c.sites[addr] = st
+		s.tr.planted(p.PID, st)
 	}
 	for _, e := range returns {
 		if st := c.sites[e.addr]; st != nil {

@@ -21,6 +21,9 @@ func (t *Task) PokeText(addr uint64, b []byte) error {
 		b = bytes.Clone(b)
 		for _, st := range hit {
 			st.edit(addr, b)
+			if st.live() {
+				t.tr.planted(t.PID, st)
+			}
 			if i := st.addr - addr; i < uint64(len(b)) && st.live() {
 				b[i] = breakInsn
 			}

@@ -20,8 +20,13 @@ import (
 // and reads a recording on stdin.
 const decodeWord = "decode"
 
-// readyFD is where the decoding process tells that its outputs are open.
-const readyFD = 3
+// Descriptors of the decoding process: where it tells that its outputs are open,
+// and, where the program outlives the tracing process, what a caretaker has.
+const (
+	readyFD   = 3
+	aliveFD   = 4
+	journalFD = 5
+)
 
 // errOutlet says that the decoding process could not open its outputs, and has
 // told why.
@@ -30,9 +35,10 @@ var errOutlet = errors.New("the outputs can't be opened")
 // startOutlet returns where the events of a run go: to a decoding process, or,
 // where none can be started, to this one.
 func startOutlet(e *env, f *runFlags, args []string, h *traces.Header) (outlet, error) {
+	outlives := f.pid != 0 || f.onDeath == deathLive
 	if f.log.value != "" || f.json.value != "" || f.out != "" {
 		// The other process opens the files; the program waits until it has.
-		if d, err := startDecoding(e, args, h); err == nil {
+		if d, err := startDecoding(e, args, h, outlives); err == nil {
 			return d, nil
 		}
 		return newOutputs(e, f, h)
@@ -42,7 +48,7 @@ func startOutlet(e *env, f *runFlags, args []string, h *traces.Header) (outlet, 
 	if err != nil {
 		return nil, err
 	}
-	if d, err := startDecoding(e, args, h); err == nil {
+	if d, err := startDecoding(e, args, h, outlives); err == nil {
 		d.checked = true
 		return d, nil
 	}
@@ -60,9 +66,10 @@ type decoding struct {
 	told    *os.File // readable when the outputs are open, at its end when they can't be
 	checked bool     // what could be wrong with the outputs was looked at before
 	fault   error    // of the outputs
+	will    *will    // nil: the program ends with the tracing process
 }
 
-func startDecoding(e *env, args []string, h *traces.Header) (_ *decoding, err error) {
+func startDecoding(e *env, args []string, h *traces.Header, outlives bool) (_ *decoding, err error) {
 	if e.self == "" {
 		return nil, errors.New("this program can't start itself")
 	}
@@ -91,9 +98,19 @@ func startDecoding(e *env, args []string, h *traces.Header) (_ *decoding, err er
 		Stdin: stream, Stdout: e.stdout, Stderr: e.stderr, ExtraFiles: []*os.File{tell},
 	}
 	d := &decoding{e: e, cmd: cmd, started: make(chan error, 1), pipe: pipe, told: told}
+	handed := []*os.File{stream, tell}
+	if outlives {
+		w, alive, err := newWill()
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, w.alive, w.journal, alive)
+		d.will, handed = w, append(handed, alive)
+		cmd.ExtraFiles = append(cmd.ExtraFiles, alive, w.journal)
+	}
 	go func() {
 		err := cmd.Start()
-		closeAll([]*os.File{stream, tell})
+		closeAll(handed)
 		d.started <- err
 	}()
 	if d.w, err = traces.NewWriter(pipe, h, nil); err != nil {
@@ -129,6 +146,7 @@ func (d *decoding) ready() error {
 
 // finish implements outlet: it waits until everything is put out.
 func (d *decoding) finish() {
+	d.will.settle()
 	_ = d.w.Close() // an error means that the process has ended
 	_ = d.pipe.Close()
 	err := <-d.started
@@ -149,6 +167,10 @@ func decodeVerb(e *env, args, _ []string) int {
 	f := newRunFlags(e)
 	if status, ok := parse(f.set, args); !ok {
 		return programStatus(status)
+	}
+	executed := func() {}
+	if f.pid != 0 || f.onDeath == deathLive {
+		executed = take(os.NewFile(aliveFD, "alive"), os.NewFile(journalFD, "journal"))
 	}
 	in := &idler{f: e.stdin}
 	r, err := traces.NewReader(in)
@@ -178,6 +200,7 @@ func decodeVerb(e *env, args, _ []string) int {
 		e.notice("the tracing process was killed: the record ends here")
 	}
 	o.finish()
+	executed()
 	return exitOK
 }
 

@@ -133,13 +133,13 @@ type tracing struct {
 	opts record.Options
 	out  outlet
 
-	modules *moduleCapture    // nil: images are not captured
-	shim    *interposer       // nil: nothing is preloaded
-	probes  *session.Session  // nil: nothing is attached
-	sim     *simulation       // nil: the machine's own GPUs
-	gpu     *gpu.Tracer       // nil: nothing is attached there
-	loads   *capture.Capture  // of images for probes alone
-	cancel  func(error)       // ends the program
+	modules *moduleCapture   // nil: images are not captured
+	shim    *interposer      // nil: nothing is preloaded
+	probes  *session.Session // nil: nothing is attached
+	sim     *simulation      // nil: the machine's own GPUs
+	gpu     *gpu.Tracer      // nil: nothing is attached there
+	loads   *capture.Capture // of images for probes alone
+	cancel  func(error)      // ends the program
 }
 
 // outlet is where the events of a run go. The run starts the program only
@@ -167,6 +167,9 @@ func (f *runFlags) run(e *env, args, command []string) int {
 		return e.fail(exitFailed, "%v", err)
 	}
 	s.opts.Sinks = s.out.sinks()
+	if d, ok := s.out.(*decoding); ok && d.will != nil {
+		s.opts.Ptrace.Planted = d.will.planted
+	}
 	s.opts.OnFault = func(msg string) { e.notice("%s", msg) }
 	var res record.Result
 	if f.shim == shimOnly {
@@ -313,7 +316,7 @@ func (s *tracing) configure(command []string) error {
 	po.Argv = command
 	switch f.onDeath {
 	case "kill":
-	case "live":
+	case deathLive:
 		po.NoExitKill = true
 	default:
 		return fmt.Errorf("--on-tracer-death=%s: want kill or live", f.onDeath)
