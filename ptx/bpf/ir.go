@@ -146,15 +146,13 @@ func (n *node) reads(c *coder, fn func(reg)) {
 		if a.place.base.kind == aReg {
 			fn(a.place.base.r)
 		}
-		c.touched(a, func(t *atom, whole bool) {
-			if a.spec.Kind != ArgWrite && !a.known || a.spec.Kind == ArgWrite && !whole {
-				fn(t.reg)
-			}
-		})
+		if a.spec.Kind == ArgWrite || !a.known { // a helper may leave some of what it may write as it was
+			c.touched(a, fn)
+		}
 	}
 }
 
-// sets calls fn for every register that the node writes whole.
+// sets calls fn for every register that the node writes, or may write and reads.
 func (n *node) sets(c *coder, fn func(reg)) {
 	if n.dst != noReg {
 		fn(n.dst)
@@ -164,11 +162,7 @@ func (n *node) sets(c *coder, fn func(reg)) {
 	}
 	for k := range n.call.args {
 		if a := &n.call.args[k]; a.spec != nil && a.spec.Kind == ArgWrite {
-			c.touched(a, func(t *atom, whole bool) {
-				if whole {
-					fn(t.reg)
-				}
-			})
+			c.touched(a, fn)
 		}
 	}
 }

@@ -99,19 +99,15 @@ func (c *coder) inst64(op string, args ...arg) arg {
 	return d.arg()
 }
 
-// touched calls fn for every atom of an argument's memory; whole: all of its
-// bytes belong to it.
-func (c *coder) touched(a *callArg, fn func(t *atom, whole bool)) {
+// touched calls fn for the register of every atom with bytes of an argument's
+// memory.
+func (c *coder) touched(a *callArg, fn func(reg)) {
 	p := &a.place
 	if p.kind != kStack || !p.fixed {
 		return
 	}
-	l := &c.layouts[p.depth]
-	for i := range l.atoms {
-		t := &l.atoms[i]
-		if t.off < p.off+a.size && t.off+t.size > p.off {
-			fn(t, t.off >= p.off && t.off+t.size <= p.off+a.size)
-		}
+	for _, t := range c.layouts[p.depth].between(p.off, p.off+a.size) {
+		fn(t.reg)
 	}
 }
 

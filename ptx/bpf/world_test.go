@@ -3,6 +3,9 @@ package bpf
 import (
 	"encoding/binary"
 	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
 	"testing"
 
 	"nvtrace/ptx"
@@ -329,10 +332,39 @@ func module(worlds int, codes ...string) string {
 	return s + "\tret;\n}\n"
 }
 
-// run runs a module's kernel in the PTX machine and returns the worlds' memory.
+var declaration = regexp.MustCompile(`\.reg \.(\w+) (%\w+?)(?:<(\d+)>)?;`)
+
+// poison gives all registers a value where they are declared, since on a GPU one
+// that was never written may hold anything.
+func poison(src string) string {
+	return declaration.ReplaceAllStringFunc(src, func(line string) string {
+		m := declaration.FindStringSubmatch(line)
+		names := []string{m[2]}
+		if n, err := strconv.Atoi(m[3]); err == nil {
+			names = nil
+			for i := range n {
+				names = append(names, m[2]+strconv.Itoa(i))
+			}
+		}
+		for _, r := range names {
+			switch {
+			case m[1] == "pred":
+				line += " setp.eq.u32 " + r + ", 0, 0;"
+			case strings.HasSuffix(m[1], "64"):
+				line += " mov.b64 " + r + ", 0xa5d7c3e19b8f6d42;"
+			default:
+				line += " mov.b32 " + r + ", 0x9e8d7c6b;"
+			}
+		}
+		return line
+	})
+}
+
+// run runs a module's kernel in the PTX machine, with nothing in its registers
+// that can be relied on, and returns the worlds' memory.
 func run(tb testing.TB, src string, threads uint32, worlds ...*world) []byte {
 	tb.Helper()
-	f, err := ptx.Parse("k.ptx", src, nil)
+	f, err := ptx.Parse("k.ptx", poison(src), nil)
 	if err != nil {
 		tb.Fatalf("%v\n%s", err, src)
 	}
