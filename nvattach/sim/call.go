@@ -25,6 +25,9 @@ type call struct {
 	has   bool
 	out   []byte // what the program's side is to store, as actReturn has it
 	bad   bool   // an argument points to where the program has no memory
+
+	given  *fatBinary // that is being loaded; nil: the call itself gives images
+	images []*Image   // chosen from, and Hooks.Loaded not called yet
 }
 
 // call executes a call and fills the reply.
@@ -60,6 +63,7 @@ func (p *Process) call(c *conn, q *request, out *reply) error {
 			}
 		}
 	}
+	cl.loaded(0, r)
 	inited := p.inited
 	cl.unlock()
 	select {

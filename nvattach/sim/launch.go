@@ -17,6 +17,7 @@ type launch struct {
 	shared      uint32
 	params      []byte
 	cooperative bool
+	tid         int // of the thread that launched it; 0 for a graph's
 }
 
 // The special values of cuLaunchKernel's extra list.
@@ -138,6 +139,7 @@ func (c *call) launch(s *stream, l *launch) result {
 		return r
 	}
 	p := c.p
+	l.tid = int(c.th.id)
 	w := &work{kind: nodeKernel, launch: l}
 	w.run = func(x *cudaContext) result { return p.execute(x, w.launch) }
 	_, r := c.submit(s, w)
@@ -156,7 +158,7 @@ func (p *Process) execute(x *cudaContext, l *launch) result {
 		defer cancel()
 	}
 	if h := p.sim.opts.Hooks; h != nil && h.Launch != nil {
-		h.Launch(p, &Launch{Kernel: l.f.name, Image: l.f.mod.image, Grid: l.grid, Block: l.block, Shared: l.shared})
+		h.Launch(p, &Launch{Kernel: l.f.name, Image: l.f.mod.image, TID: l.tid, Grid: l.grid, Block: l.block, Shared: l.shared})
 	}
 	cfg := &emu.LaunchConfig{Grid: l.grid, Block: l.block, Cluster: l.cluster, SharedBytes: l.shared, Params: l.params, Cooperative: l.cooperative}
 	if l.cooperative {

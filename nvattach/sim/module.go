@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -87,7 +88,7 @@ func (c *call) image(addr uint64) ([]*ptx.File, result) {
 	if got, _ := r.ReadAt(b, 0); got < len(b) {
 		return nil, errInvalidValue
 	}
-	files, res := c.choose(addr, b)
+	files, res := c.choose(addr, "", b)
 	if res == errNoBinary && list != 0 {
 		if linked, r := c.linked(list); r == success {
 			return linked, success
@@ -119,7 +120,7 @@ func (c *call) linked(list uint64) ([]*ptx.File, result) {
 		if got, _ := r.ReadAt(b, 0); got < len(b) {
 			return nil, errInvalidImage
 		}
-		files, res := c.choose(addr, b)
+		files, res := c.choose(addr, "", b)
 		if res == errNoBinary { // the toolkit's own device library: machine code, mostly not needed
 			continue
 		}
@@ -135,16 +136,16 @@ func (c *call) linked(list uint64) ([]*ptx.File, result) {
 }
 
 // choose picks from an image what the device runs: of the PTX with the highest
-// target that it may.
-// addr is where the image was.
-func (c *call) choose(addr uint64, b []byte) ([]*ptx.File, result) {
+// target that it may. addr is where the image was, or file.
+func (c *call) choose(addr uint64, file string, b []byte) ([]*ptx.File, result) {
 	s := c.p.sim
 	hash := sha256.Sum256(b)
-	if h := s.opts.Hooks; h != nil && h.Image != nil {
-		nb, err := h.Image(c.p, &Image{Call: c.entry.name, TID: int(c.th.id), Addr: addr, Data: b, Hash: hash})
-		if err != nil {
-			s.hint(fmt.Sprintf("an image of process %d was refused: %v", c.p.pid, err))
-			return nil, errInvalidImage
+	if s.opts.Hooks != nil {
+		nb, r := c.hookImage(&Image{
+			Call: c.entry.name, Caller: c.req.caller, TID: int(c.th.id), Addr: addr, File: file, Data: b, Hash: hash, Runs: s.runs(b),
+		})
+		if r != success {
+			return nil, r
 		}
 		b = nb
 	}
@@ -178,6 +179,19 @@ func (s *Sim) pick(b []byte, id string) (*ptx.File, result) {
 	default:
 		return nil, errInvalidImage
 	}
+	best, r := s.best(b)
+	if r != success {
+		return nil, r
+	}
+	text, err := best.Data(&fatbin.Options{MaxEntry: maxImage})
+	if err != nil {
+		return nil, errInvalidImage
+	}
+	return s.parse(id+"."+best.Arch().String()+".ptx", string(text))
+}
+
+// best returns the entry of a container that the device runs.
+func (s *Sim) best(b []byte) (*fatbin.Entry, result) {
 	ct, _, err := fatbin.ParseContainer(b)
 	if err != nil {
 		return nil, errInvalidImage
@@ -192,11 +206,48 @@ func (s *Sim) pick(b []byte, id string) (*ptx.File, result) {
 	if best == nil {
 		return nil, errNoBinary
 	}
-	text, err := best.Data(&fatbin.Options{MaxEntry: maxImage})
+	return best, success
+}
+
+// runs reports whether the device runs something of an image, if it is as it should be.
+func (s *Sim) runs(b []byte) bool {
+	if fatbin.Sniff(b) == fatbin.FormatContainer {
+		_, r := s.best(b)
+		return r == success
+	}
+	return fatbin.Sniff(b) == fatbin.FormatPTX
+}
+
+// hookImage shows an image to those who watch, and returns what is to be loaded.
+func (c *call) hookImage(im *Image) ([]byte, result) {
+	s := c.p.sim
+	if c.given != nil {
+		im.Call, im.Caller = registerEntry, c.given.caller
+	}
+	c.images = append(c.images, im)
+	if s.opts.Hooks.Image == nil {
+		return im.Data, success
+	}
+	b, err := s.opts.Hooks.Image(c.p, im)
 	if err != nil {
+		s.hint(fmt.Sprintf("an image of process %d was refused: %v", c.p.pid, err))
 		return nil, errInvalidImage
 	}
-	return s.parse(id+"."+best.Arch().String()+".ptx", string(text))
+	if !bytes.Equal(b, im.Data) {
+		im.Replacement = b
+	}
+	return b, success
+}
+
+// loaded tells what became of the images that the call gave.
+func (c *call) loaded(handle uint64, r result) {
+	if h := c.p.sim.opts.Hooks; h != nil && h.Loaded != nil {
+		for _, im := range c.images {
+			im.Handle, im.Result = handle, int(r)
+			h.Loaded(c.p, im)
+		}
+	}
+	c.images = nil
 }
 
 func target(a fatbin.Arch) ptx.Target { return ptx.Target{SM: uint16(a.SM), Suffix: a.Suffix} }
@@ -259,6 +310,7 @@ func (c *call) load(x *cudaContext, files []*ptx.File) (*module, result) {
 		return nil, errOutOfMemory
 	}
 	x.modules[m] = true
+	c.loaded(m.handle, success)
 	return m, success
 }
 
@@ -408,6 +460,7 @@ func (c *call) addLibrary(files []*ptx.File) (*codeLibrary, result) {
 	if l.handle = c.p.add(l); l.handle == 0 {
 		return nil, errOutOfMemory
 	}
+	c.loaded(l.handle, success)
 	return l, success
 }
 
@@ -480,7 +533,7 @@ func (c *call) imageFile(name string) ([]*ptx.File, result) {
 	if n, _ := f.ReadAt(b, 0); n < len(b) {
 		return nil, errFileNotFound
 	}
-	files, r := c.choose(0, b)
+	files, r := c.choose(0, name, b)
 	if r == errNoBinary {
 		c.p.sim.noBinary(c.p, b)
 	}

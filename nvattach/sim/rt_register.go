@@ -18,6 +18,7 @@ type runtimeState struct {
 // A fatBinary is a registered image; it is loaded on first use.
 type fatBinary struct {
 	wrapper uint64
+	caller  uint64 // who registered it
 	lib     *codeLibrary
 	managed []hostName
 	ready   map[*cudaContext]bool // where managed variables have been announced
@@ -29,6 +30,9 @@ type hostName struct {
 	name string
 	ptr  uint64 // managed: where the program wants the address
 }
+
+// registerEntry is the entry by which programs register an image.
+const registerEntry = "__cudaRegisterFatBinary"
 
 // The runtime's registrations are bounded like all objects.
 func (s *runtimeState) full() bool { return len(s.bins)+len(s.funcs)+len(s.vars) >= maxObjects }
@@ -46,7 +50,7 @@ func (s *runtimeState) inherit(parent *runtimeState) {
 	s.next = parent.next
 	twin := map[*fatBinary]*fatBinary{}
 	for h, b := range parent.bins {
-		n := &fatBinary{wrapper: b.wrapper, ready: map[*cudaContext]bool{}}
+		n := &fatBinary{wrapper: b.wrapper, caller: b.caller, ready: map[*cudaContext]bool{}}
 		twin[b] = n
 		s.bins[h] = n
 	}
@@ -77,7 +81,7 @@ func (s *runtimeState) set(m map[uint64]hostName, at uint64, v hostName) {
 
 func rtRegistration() map[string]handler {
 	return map[string]handler{
-		"__cudaRegisterFatBinary": func(c *call) result {
+		registerEntry: func(c *call) result {
 			s := &c.p.rt
 			if s.full() {
 				return c.returns(0)
@@ -85,7 +89,7 @@ func rtRegistration() map[string]handler {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.next += 64
-			s.bins[s.next] = &fatBinary{wrapper: c.arg(0), ready: map[*cudaContext]bool{}}
+			s.bins[s.next] = &fatBinary{wrapper: c.arg(0), caller: c.req.caller, ready: map[*cudaContext]bool{}}
 			return c.returns(s.next)
 		},
 		"__cudaRegisterFatBinaryEnd": ok, "__cudaRegisterUnifiedTable": ok, "__cudaRegisterHostVar": ok,
@@ -159,7 +163,10 @@ func (c *call) registered() (*fatBinary, string, bool) {
 // library loads a registered image.
 func (c *call) library(b *fatBinary) (*codeLibrary, result) {
 	if b.lib == nil {
+		c.given = b
+		defer func() { c.given = nil }()
 		l, r := c.newLibrary(b.wrapper)
+		c.loaded(0, r) // what failed; the call may have other images
 		if r != success {
 			return nil, r
 		}

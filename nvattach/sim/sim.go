@@ -56,6 +56,8 @@ type Hooks struct {
 	// from it. What it returns is loaded instead; an error refuses the image
 	// (CUDA_ERROR_INVALID_IMAGE).
 	Image func(p *Process, im *Image) ([]byte, error)
+	// Loaded is called when it is known what became of an image.
+	Loaded func(p *Process, im *Image)
 	// Launch is called when a kernel begins.
 	Launch func(p *Process, l *Launch)
 	// Exit is called when a program has ended and nothing of it runs any more; its
@@ -65,17 +67,28 @@ type Hooks struct {
 
 // An Image is code that a program loads.
 type Image struct {
-	Call string   // the entry that the program called; images that were registered are loaded on first use
-	TID  int      // the calling thread
-	Addr uint64   // where it is in the program's memory, 0 if it comes from a file
-	Data []byte   // a container, cubin or PTX text; not to be changed
-	Hash [32]byte // SHA-256 of Data
+	Call   string   // the entry that the program gave it to; images that were registered are loaded on first use
+	Caller uint64   // where the call returns to
+	TID    int      // the calling thread
+	Addr   uint64   // where it is in the program's memory, 0 if it comes from a file
+	File   string   // that the program named, "" if it comes from memory
+	Data   []byte   // a container, cubin or PTX text; not to be changed
+	Hash   [32]byte // SHA-256 of Data
+	// Runs: there is PTX in it that the GPU runs. Without, it may still be one of
+	// several that are linked, of which others have some.
+	Runs bool
+
+	// For [Hooks.Loaded].
+	Replacement []byte // what Hooks.Image returned, nil if that was Data
+	Handle      uint64 // the module or library; 0 if none came of it, or if it is a part for the linker
+	Result      int    // the CUresult
 }
 
 // A Launch is a kernel that begins to run.
 type Launch struct {
 	Kernel      string   // as in its module
 	Image       [32]byte // Image.Hash of the image that it comes from; of the first that were linked
+	TID         int      // the thread that launched it; 0 if it is a node of a graph
 	Grid, Block emu.Dim3
 	Shared      uint32 // dynamic shared memory
 }
