@@ -6,6 +6,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"nvtrace/ioctl/record"
 )
 
 // Exit statuses of nvtrace itself, those of env(1) and timeout(1). A traced
@@ -24,8 +26,9 @@ type env struct {
 	stdin          *os.File
 	stdout, stderr io.Writer
 	getenv         func(string) string
-	devices        *devices // nil: the machine's own; tests set others
-	self           string   // the file to execute for another nvtrace; "" none
+	devices        *devices    // nil: the machine's own; tests set others
+	self           string      // the file to execute for another nvtrace; "" none
+	sink           record.Sink // gets each event that is decoded, too; for tests, which plant faults
 }
 
 // verb is a word of the command line and what it does.

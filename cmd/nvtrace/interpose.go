@@ -47,13 +47,17 @@ func startInterposer(s *tracing) (*interposer, error) {
 	case "off":
 		return nil, nil
 	case "auto":
-		if s.modules == nil {
+		// The simulated GPU tells of images itself.
+		if s.modules == nil || s.f.sim.gpu.set {
 			return nil, nil
 		}
 		o.OnNote = s.modules.noted
 	case shimOnly:
 		if s.modules == nil || s.f.pid != 0 {
 			return nil, errors.New("--interpose=only wants --modules and a command")
+		}
+		if s.f.sim.gpu.set {
+			return nil, errors.New("--interpose=only records what the GPU's own driver is given, and --sim takes its place")
 		}
 		o.Mode, o.OnImage, i.store = interpose.ModeCapture, i.image, s.modules.store
 	default:
@@ -65,7 +69,7 @@ func startInterposer(s *tracing) (*interposer, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the interposer: %w", err)
+		return nil, fmt.Errorf("the interposer: %w; --interpose=off goes without", err)
 	}
 	s.modules.opts.Shim = i.server.Path()
 	s.modules.opts.Settle = i.settle

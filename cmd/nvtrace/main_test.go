@@ -11,6 +11,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
+
+	"nvtrace/traces"
 )
 
 var update = flag.Bool("update", false, "rewrite the goldens")
@@ -32,10 +34,39 @@ func TestMain(m *testing.M) {
 			if os.Getenv("TEST_DEVICES") != "" {
 				e.devices = testDevices
 			}
+			if what := os.Getenv("TEST_SINK"); what != "" {
+				e.sink = &faultySink{what: what}
+			}
 			os.Exit(main1(e, os.Args[1:]))
 		},
 	})
 }
+
+// faultySink goes wrong when some events have come.
+type faultySink struct {
+	what string
+	n    int
+	keep [][]byte
+}
+
+// Event implements record.Sink.
+func (s *faultySink) Event(*traces.Event) {
+	if s.n++; s.n != 15 {
+		return
+	}
+	switch s.what {
+	case "panic":
+		panic("a test")
+	case "memory":
+		_ = unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: 1 << 20, Max: 1 << 20})
+		for {
+			s.keep = append(s.keep, make([]byte, 1<<24))
+		}
+	}
+}
+
+// Idle implements record.Sink.
+func (s *faultySink) Idle() {}
 
 func TestScripts(t *testing.T) {
 	corpus, err := filepath.Abs("../../traces/corpus")
@@ -61,6 +92,8 @@ func TestScripts(t *testing.T) {
 				return haveGCC, nil
 			case "root":
 				return os.Getuid() == 0, nil
+			case "tmpfs": // may be mounted
+				return exec.Command("unshare", "-m", "mount", "-t", "tmpfs", "none", t.TempDir()).Run() == nil, nil
 			}
 			return false, nil
 		},

@@ -116,6 +116,36 @@ func (a *attachNotice) Event(ev *traces.Event) {
 // Idle implements record.Sink.
 func (a *attachNotice) Idle() {}
 
+// gapNotice tells of what the recording lacks, where nobody would read it
+// otherwise. It implements record.Sink.
+type gapNotice struct {
+	e *env
+	n int
+}
+
+// maxGaps is how many gaps are told of one by one.
+const maxGaps = 4
+
+// Event implements record.Sink.
+func (g *gapNotice) Event(ev *traces.Event) {
+	if ev.Kind != traces.KindGap {
+		return
+	}
+	if g.n++; g.n <= maxGaps {
+		g.e.notice("incomplete: %s", ev.Text)
+	}
+}
+
+// Idle implements record.Sink.
+func (g *gapNotice) Idle() {}
+
+// finish says how many more there were.
+func (g *gapNotice) finish() {
+	if more := g.n - maxGaps; more > 0 {
+		g.e.notice("incomplete: %d more reasons", more)
+	}
+}
+
 // logSink prints a line for each event that the filter selects.
 type logSink struct {
 	decoder *ioctl.Decoder

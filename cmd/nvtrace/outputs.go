@@ -19,6 +19,7 @@ type outputs struct {
 	log    *logSink
 	file   *traces.Writer // nil: not recorded
 	closes []io.Closer
+	gaps   gapNotice
 	began  bool // an event of the program came
 }
 
@@ -28,7 +29,7 @@ func newOutputs(e *env, f *runFlags, h *traces.Header) (*outputs, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &outputs{e: e, f: f, header: h}
+	o := &outputs{e: e, f: f, header: h, gaps: gapNotice{e: e}}
 	o.log = &logSink{
 		decoder: ioctl.NewDecoder(h), filter: filter,
 		live: true, notice: func(n string) { e.notice("%s", n) },
@@ -79,6 +80,12 @@ func (o *outputs) sinks() []record.Sink {
 	if o.f.pid != 0 {
 		sinks = append(sinks, &attachNotice{e: o.e, pid: o.f.pid})
 	}
+	if o.e.sink != nil {
+		sinks = append(sinks, o.e.sink)
+	}
+	if o.log.lines == nil || o.f.log.value != "" { // no line on stderr tells it
+		sinks = append(sinks, &o.gaps)
+	}
 	return append(sinks, o.log, &beginning{o})
 }
 
@@ -106,6 +113,7 @@ func (o *outputs) finish() {
 	for _, c := range o.closes {
 		o.log.errs.report(c.Close())
 	}
+	o.gaps.finish()
 	if !o.began {
 		return
 	}

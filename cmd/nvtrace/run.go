@@ -59,7 +59,7 @@ func newRunFlags(e *env) *runFlags {
 	f.set.StringVar(&f.seccomp, "seccomp", "auto", "`MODE` auto: a seccomp filter picks the calls to stop at; off: stop at every call")
 	f.set.BoolVar(&f.counts, "counts", false, "count ioctls only: no results, times or written bytes, at half the cost")
 	f.set.BoolVar(&f.munmap, "munmap", false, "record munmap and mremap of device mappings too")
-	f.set.StringVar(&f.onDeath, "on-tracer-death", "kill", "if the tracing process is killed by SIGKILL, `WHAT` becomes of the program: kill, or live (device calls that nvtrace stops at then fail with ENOSYS)")
+	f.set.StringVar(&f.onDeath, "on-tracer-death", "kill", "if the tracing process is killed by SIGKILL, `WHAT` becomes of the program: kill, or live (opening files, and what else nvtrace stops at, then fails with ENOSYS; with --seccomp=off nothing does)")
 	f.set.StringVar(&f.orphans, "orphans", "wait", "processes that outlive the program, `HOW`: wait, kill, or detach (with --seccomp=off)")
 	f.set.StringVar(&f.fast, "fast", "auto", "record ioctls inside the program, without stops, `WHEN` auto: where it can be done; off: never")
 	f.api.register(f.set, "record the calls of CUDA's libraries, and show them with the ioctls they cause; =`LIBRARIES` driver,runtime,cublas,… (all)")
@@ -217,11 +217,11 @@ func (s *tracing) equip(command []string) (err error) {
 		return err
 	}
 	if f.sim.gpu.set {
-		hooked := s.probes
+		hooked, loads := s.probes, s.modules
 		if s.e.getenv(simDriverProbes) != "" {
-			hooked = nil
+			hooked, loads = nil, nil
 		}
-		if s.sim, err = startSimulation(s.e, &f.sim, command, hooked); err != nil {
+		if s.sim, err = startSimulation(s.e, &f.sim, command, hooked, loads); err != nil {
 			return err
 		}
 		s.sim.prepare(&s.opts)
@@ -255,7 +255,9 @@ func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
 		Libraries: s.f.recorded(), Agent: r.Agent(), Logger: s.opts.Logger,
 		Report: func(text string) { r.Note(nil, text) },
 	}
-	if c := s.modules; c != nil {
+	if s.sim != nil && s.sim.modules != nil {
+		list = append(list, s.sim.modules.extend(r))
+	} else if c := s.modules; c != nil {
 		if o.Libraries.Has(api.Driver) {
 			c.opts.LaunchesShared = true
 			o.Launched = func(rec *agent.Record) { c.capture.Load().LaunchRecord(rec) }
@@ -283,7 +285,7 @@ func (s *tracing) dismiss() {
 		}
 	}
 	if s.sim != nil {
-		s.sim.finish()
+		s.sim.finish(s.f.quiet)
 	}
 }
 

@@ -104,7 +104,7 @@ func (t *Tracer) Exit(task *ptrace.Task, s *ptrace.Syscall) {
 	if err != nil {
 		return
 	}
-	if lib := t.library(link, path); lib != nil {
+	if lib := t.library(link, path, "", 0); lib != nil {
 		t.hook(task, lib, uint64(s.Ret), s.Args[5])
 	}
 }
@@ -135,22 +135,23 @@ func (t *Tracer) present(task *ptrace.Task) {
 			continue
 		}
 		path := strings.TrimSuffix(line[i:], "\n")
-		if lib := t.library(fmt.Sprintf("/proc/%d/map_files/%x-%x", task.PID, from, to), path); lib != nil {
+		if lib := t.library(fmt.Sprintf("/proc/%d/map_files/%x-%x", task.PID, from, to), path, fmt.Sprintf("/proc/%d/root", task.PID), ino); lib != nil {
 			t.hook(task, lib, from, off)
 		}
 	}
 }
 
 // library returns what to hook of a file, nil for nothing. name opens it, path is
-// what the program knows it as.
-func (t *Tracer) library(name, path string) *library {
+// what the program knows it as. Where name can't be opened, the file of that path
+// below root, if it isn't "", is taken, if it is the inode ino.
+func (t *Tracer) library(name, path, root string, ino uint64) *library {
 	module := api.Match(filepath.Base(path))
 	if module.Library == api.Unknown || !t.opts.Libraries.Has(module.Library) {
 		return nil
 	}
 	f, err := os.Open(name)
-	if err != nil {
-		f, err = os.Open(path) // map_files is root's
+	if err != nil && root != "" {
+		f, err = os.Open(root + path) // map_files is root's
 	}
 	if err != nil {
 		t.report("%s: its functions are not recorded: %v", path, err)
@@ -159,6 +160,10 @@ func (t *Tracer) library(name, path string) *library {
 	defer f.Close()
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil
+	}
+	if f.Name() != name && st.Ino != ino {
+		t.report("%s: its functions are not recorded: the file is not the one that is mapped", path)
 		return nil
 	}
 	key := fileKey{st.Dev, st.Ino, st.Size, st.Mtim}
