@@ -170,6 +170,9 @@ type simProbes struct {
 
 // image is the simulated GPU's hook for images.
 func (p *simProbes) image(proc *sim.Process, im *sim.Image) ([]byte, error) {
+	if !im.Runs { // refused by the simulated GPU, or without code for one of several that are linked
+		return im.Data, nil
+	}
 	c, err := p.context(proc)
 	if err != nil {
 		return nil, err

@@ -60,15 +60,16 @@ func hasDriver() bool {
 
 // simulation is the simulated GPU of a run.
 type simulation struct {
-	e      *env
-	sim    *sim.Sim
-	cancel context.CancelFunc
-	served chan error
+	e       *env
+	sim     *sim.Sim
+	modules *simModules // nil: images are not recorded
+	cancel  context.CancelFunc
+	served  chan error
 }
 
-// startSimulation prepares the simulated GPU for a program, and has probes, if
-// there are any, woven into what it loads.
-func startSimulation(e *env, f *simFlags, command []string, probes *session.Session) (*simulation, error) {
+// startSimulation prepares the simulated GPU for a program. Probes, if there are
+// any, are woven into what it loads, and images recorded, if that was asked for.
+func startSimulation(e *env, f *simFlags, command []string, probes *session.Session, modules *moduleCapture) (*simulation, error) {
 	gpu, err := sim.FindGPU(f.gpu.value)
 	if err != nil {
 		return nil, err
@@ -78,18 +79,26 @@ func startSimulation(e *env, f *simFlags, command []string, probes *session.Sess
 			return nil, fmt.Errorf("%s: %w", filepath.Base(command[0]), err)
 		}
 	}
-	o := &sim.Options{GPU: gpu, Count: f.count, MemoryLimit: f.memory << 20, Timeout: f.timeout}
+	run := &simulation{e: e, served: make(chan error, 1)}
+	var hooks sim.Hooks
 	if probes != nil {
 		p := &simProbes{e: e, session: probes, model: gpu, of: make(map[*sim.Process]*session.Context)}
-		o.Hooks = &sim.Hooks{Image: p.image, Exit: p.exit}
+		hooks.Image, hooks.Exit = p.image, p.exit
 	}
-	s, err := sim.New(o)
+	if modules != nil {
+		run.modules = newSimModules(modules.f, modules.store)
+		hooks.Loaded, hooks.Launch = run.modules.loaded, run.modules.launch
+	}
+	run.sim, err = sim.New(&sim.Options{GPU: gpu, Count: f.count, MemoryLimit: f.memory << 20, Timeout: f.timeout, Hooks: &hooks})
 	if err != nil {
 		return nil, err
 	}
+	if run.modules != nil {
+		run.modules.sim = run.sim
+	}
 	ctx, cancel := context.WithCancel(context.Background())
-	run := &simulation{e: e, sim: s, cancel: cancel, served: make(chan error, 1)}
-	go func() { run.served <- s.Serve(ctx) }()
+	run.cancel = cancel
+	go func() { run.served <- run.sim.Serve(ctx) }()
 	return run, nil
 }
 
@@ -102,27 +111,19 @@ func (s *simulation) prepare(o *record.Options) {
 	o.Ptrace.Env = s.sim.Env(env)
 }
 
-// finish ends the simulation and says what went wrong in it.
-func (s *simulation) finish() {
-	r := s.sim.Report()
+// finish ends the simulation and says what happened in it; quiet: what went wrong
+// alone.
+func (s *simulation) finish(quiet bool) {
 	s.cancel()
 	if err := <-s.served; err != nil && !errors.Is(err, context.Canceled) {
 		s.e.notice("the simulated GPU: %v", err)
 	}
+	r := s.sim.Report()
 	if err := s.sim.Close(); err != nil {
 		s.e.notice("the simulated GPU: %v", err)
 	}
-	for i := range r.Faults {
-		s.e.notice("simulated GPU: %s", r.Faults[i].String())
+	if quiet {
+		r.Processes = 0
 	}
-	for _, h := range r.Hints {
-		s.e.notice("simulated GPU: %s", h)
-	}
-	if len(r.Missing) > 0 {
-		var names []string
-		for _, m := range r.Missing {
-			names = append(names, m.Name)
-		}
-		s.e.notice("simulated GPU: not implemented, CUDA_ERROR_NOT_SUPPORTED was returned: %s", strings.Join(names, ", "))
-	}
+	_, _ = s.e.stderr.Write(r.AppendText(nil))
 }

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"nvtrace/fatbin"
+	"nvtrace/ioctl/record"
+	"nvtrace/nvattach/capture"
+	"nvtrace/nvattach/sim"
+	"nvtrace/ptrace"
+	"nvtrace/traces"
+)
+
+// simModules records the images and kernels of a program on the simulated GPU,
+// which tells of them itself: nothing needs to be caught. It is a ptrace.Handler
+// that selects no calls.
+type simModules struct {
+	f     *moduleFlags
+	store *capture.Store // nil: images are hashed
+	sim   *sim.Sim
+
+	mu       sync.Mutex
+	recorder *record.Recorder
+	task     *ptrace.Task         // any, by which the tracing thread is reached
+	pending  []simEvent           // in order
+	images   map[[32]byte]*kept   // by hash
+	launched map[launchedKey]bool // kernels
+	loads    int
+	bytes    int64
+	lost     []string // what could not be kept
+}
+
+// simEvent is an event with its time in CLOCK_MONOTONIC.
+type simEvent struct {
+	at int64
+	ev traces.Event
+}
+
+// kept is an image that was met.
+type kept struct {
+	traces.Image
+	stored bool
+}
+
+// launchedKey is a kernel of a process.
+type launchedKey struct {
+	pid    int
+	kernel string
+	image  [32]byte
+}
+
+func newSimModules(f *moduleFlags, store *capture.Store) *simModules {
+	return &simModules{f: f, store: store, images: make(map[[32]byte]*kept), launched: make(map[launchedKey]bool)}
+}
+
+// loaded is the simulated GPU's hook for images that were loaded.
+func (m *simModules) loaded(p *sim.Process, im *sim.Image) {
+	ev := traces.Event{
+		Kind: traces.KindImage, PID: int32(p.PID()), TID: int32(im.TID), FD: -1,
+		Name: im.Call, Ret: int64(im.Result),
+		Image: &traces.Image{
+			SHA256: hex.EncodeToString(im.Hash[:]), Size: int64(len(im.Data)), Format: formatName(fatbin.Sniff(im.Data)),
+			File: im.File, Handle: im.Handle, Origin: "simulated GPU",
+		},
+	}
+	maps := readMappings(p.PID())
+	if at, ok := maps.find(im.Caller); ok {
+		ev.Path = at.file
+	}
+	if at, ok := maps.find(im.Addr); ok && at.holds(im.Addr, im.Data) {
+		ev.Image.File, ev.Image.Offset = at.file, int64(im.Addr-at.start+at.offset)
+	}
+	if im.Replacement != nil {
+		ev.Image.Replaced = hashOf(im.Replacement)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	k := m.images[im.Hash]
+	if k == nil {
+		k = &kept{Image: *ev.Image}
+		m.images[im.Hash] = k
+		m.bytes += k.Size
+	}
+	if inFile := m.f.modules.value == "refs" && ev.Image.File != ""; m.store != nil && !k.stored && !inFile {
+		k.stored = true
+		if _, err := m.store.Put(im.Data); err != nil {
+			m.lost = append(m.lost, fmt.Sprintf("image %.12s of process %d could not be kept: %v", k.SHA256, p.PID(), err))
+		}
+	}
+	m.loads++
+	m.add(&ev)
+}
+
+// launch is the simulated GPU's hook for kernels.
+func (m *simModules) launch(p *sim.Process, l *sim.Launch) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := launchedKey{p.PID(), l.Kernel, l.Image}
+	if m.launched[key] {
+		return
+	}
+	m.launched[key] = true
+	ev := traces.Event{Kind: traces.KindKernel, PID: int32(p.PID()), TID: int32(l.TID), FD: -1, Name: l.Kernel}
+	if l.TID == 0 {
+		ev.TID = ev.PID
+	}
+	if k := m.images[l.Image]; k != nil {
+		ev.Image = &traces.Image{SHA256: k.SHA256, Size: k.Size, Format: k.Format}
+	}
+	m.add(&ev)
+}
+
+// add has the tracing thread record an event.
+func (m *simModules) add(ev *traces.Event) {
+	m.pending = append(m.pending, simEvent{monotonic(), *ev})
+	if m.task != nil {
+		m.task.Post(m.flush)
+	}
+}
+
+// extend adds what the simulated GPU tells to a recording.
+func (m *simModules) extend(r *record.Recorder) record.Extension {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.recorder = r
+	return record.Extension{Handler: m, Finish: m.finish}
+}
+
+// flush records what has been told. It runs on the tracing thread.
+func (m *simModules) flush() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range m.pending {
+		e := &m.pending[i]
+		e.ev.Time = m.recorder.Time(e.at)
+		m.recorder.Emit(&e.ev)
+	}
+	m.pending = m.pending[:0]
+}
+
+// simEnds is how long the end of the recording waits for programs to leave the
+// simulated GPU: their kernels are being stopped.
+const simEnds = 10 * time.Second
+
+// finish says what came of it.
+func (m *simModules) finish() {
+	for end := time.Now().Add(simEnds); len(m.sim.Processes()) > 0 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	m.flush()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, text := range m.lost {
+		m.recorder.Emit(&traces.Event{Kind: traces.KindGap, Time: m.recorder.Now(), FD: -1, Text: text})
+	}
+	m.recorder.Note(nil, fmt.Sprintf("%simages: %d, loads: %d, bytes: %d; kernels launched: %d; told by the simulated GPU, gaps: %d",
+		capture.NoteDone, len(m.images), m.loads, m.bytes, len(m.launched), len(m.lost)))
+}
+
+// Enter implements ptrace.Handler.
+func (m *simModules) Enter(*ptrace.Task, *ptrace.Syscall) ptrace.Verdict { return ptrace.Skip }
+
+// Exit implements ptrace.Handler.
+func (m *simModules) Exit(*ptrace.Task, *ptrace.Syscall) {}
+
+// Task implements ptrace.Handler.
+func (m *simModules) Task(t *ptrace.Task, _ *ptrace.TaskEvent) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.task == nil {
+		m.task = t
+	}
+}
+
+// mapping is a part of a file in the address space of a process.
+type mapping struct {
+	start, end, offset uint64
+	file               string
+}
+
+// mappings are those of a process, in order.
+type mappings []mapping
+
+// readMappings reads /proc/PID/maps; there are none if the process is gone.
+func readMappings(pid int) (list mappings) {
+	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/maps")
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	for sc := bufio.NewScanner(f); sc.Scan(); {
+		fields := strings.SplitN(sc.Text(), " ", 6)
+		if len(fields) < 6 {
+			continue
+		}
+		file := strings.TrimLeft(fields[5], " ")
+		lo, hi, ok := addressRange(fields[0])
+		offset, err := strconv.ParseUint(fields[2], 16, 64)
+		if ok && err == nil && strings.HasPrefix(file, "/") {
+			list = append(list, mapping{lo, hi, offset, file})
+		}
+	}
+	return list
+}
+
+// find returns the mapping that an address lies in.
+func (l mappings) find(addr uint64) (mapping, bool) {
+	for _, at := range l {
+		if at.start <= addr && addr < at.end {
+			return at, true
+		}
+	}
+	return mapping{}, false
+}
+
+// holds reports whether the file has these bytes where the mapping shows them at
+// an address.
+func (at *mapping) holds(addr uint64, b []byte) bool {
+	if uint64(len(b)) > at.end-addr {
+		return false
+	}
+	got, err := readRange(at.file, int64(addr-at.start+at.offset), int64(len(b)))
+	return err == nil && bytes.Equal(got, b)
+}
