@@ -131,6 +131,8 @@ func (m *mux) Enter(t *ptrace.Task, c *ptrace.Syscall) ptrace.Verdict {
 		if verdict == ptrace.WantExit {
 			th.want = 1
 		}
+	} else {
+		m.stops.entry(m.recorder, t, c, false, "")
 	}
 	for i := range m.exts {
 		e := &m.exts[i]

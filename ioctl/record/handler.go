@@ -41,6 +41,7 @@ type recorder struct {
 
 	agent *agent.Agent
 	fast  fast
+	stops stopCounts
 }
 
 // thread is what the recorder keeps with each ptrace.Task: the event of the
@@ -81,12 +82,14 @@ func (r *recorder) process(pid int) *process {
 // Enter implements ptrace.Handler.
 func (r *recorder) Enter(t *ptrace.Task, c *ptrace.Syscall) ptrace.Verdict {
 	if c.Class == agent.Class {
+		r.stops.entry(r, t, c, false, "")
 		r.agent.Trap(t, c, r.flush)
 		r.watch()
 		return ptrace.Skip
 	}
 	th := r.thread(t)
 	th.class = c.Class
+	why := r.stops.reason(r, t, c)
 	var ok bool
 	switch c.Class {
 	case classIoctl:
@@ -104,6 +107,12 @@ func (r *recorder) Enter(t *ptrace.Task, c *ptrace.Syscall) ptrace.Verdict {
 		}
 	case classMunmap, classMremap:
 		ok = r.enterUnmap(t, th, c)
+	}
+	if r.stops != nil {
+		if ok && c.Class == classIoctl {
+			why += request(&th.ev)
+		}
+		r.stops.entry(r, t, c, ok, why)
 	}
 	th.active = ok
 	if !ok {
@@ -277,6 +286,7 @@ func failed(ret int64) bool { return ret < 0 && ret >= -4095 }
 
 // Exit implements ptrace.Handler.
 func (r *recorder) Exit(t *ptrace.Task, c *ptrace.Syscall) {
+	r.stops.add("exit")
 	th := r.thread(t)
 	if !th.active {
 		return

@@ -95,7 +95,7 @@ func run(o *Options, trace func(ptrace.Handler, *ptrace.Options) (*ptrace.Result
 	started := time.Now()
 	r := &recorder{opts: &opts, procs: make(map[int]*process), watcher: ioctl.NewWatcher(opts.Header.Driver)}
 	r.watcher.SetBrief(opts.CountsOnly)
-	r.agent, r.fast.on = r.newAgent(), opts.Fast == FastAuto
+	r.agent, r.fast.on, r.stops = r.newAgent(), opts.Fast == FastAuto, newStopCounts(opts.Logger)
 	r.replan()
 	handler, err := r.extend()
 	if err != nil {
@@ -117,6 +117,7 @@ func run(o *Options, trace func(ptrace.Handler, *ptrace.Options) (*ptrace.Result
 		end()
 	}
 	r.finish() // what they had to say
+	r.stops.log(opts.Logger, res)
 	cost := traces.Cost{
 		Stops: res.Stops, Events: r.events, Bytes: r.bytes,
 		TracerCPU: processCPU() - cpu, Wall: time.Since(started).Nanoseconds(),

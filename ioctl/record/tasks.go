@@ -11,6 +11,9 @@ import (
 // Task implements ptrace.Handler.
 func (r *recorder) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
 	r.fast.task = t
+	if r.stops != nil {
+		r.stops.add("task " + e.Kind.String())
+	}
 	r.agent.Task(t, e)
 	switch e.Kind {
 	case ptrace.TaskNew:

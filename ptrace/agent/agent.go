@@ -17,7 +17,8 @@ import (
 type Agent struct {
 	o     Options
 	blob  *program
-	plan  []byte // the rules, as the processes have them
+	plan  []byte          // the rules, as the processes have them
+	rules map[uint32]bool // the requests that they are about
 	procs map[int]*Process
 	rings []*ring // that may have records
 	stats Stats
@@ -233,7 +234,10 @@ func (a *Agent) SetPlan(plan *Plan) error {
 	if err != nil {
 		return err
 	}
-	a.plan = b
+	a.plan, a.rules = b, make(map[uint32]bool)
+	for i := range plan.Rules {
+		a.rules[plan.Rules[i].Request] = true
+	}
 	for _, p := range a.procs {
 		p.planned = false
 		if p.started {

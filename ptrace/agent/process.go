@@ -353,3 +353,27 @@ func (p *Process) Update(t *ptrace.Task) {
 		p.addThread(t, t)
 	}
 }
+
+// Why says, in a few words, why the agent has most likely left an ioctl on a
+// descriptor of t's process to the supervisor: for counts. The process may have
+// changed meanwhile.
+func (p *Process) Why(t *ptrace.Task, fd int32, request uint32) string {
+	r := p.byTID[t.TID]
+	switch {
+	case !p.started || p.shared == nil:
+		return "agent not at work"
+	case r == nil:
+		return "no slot"
+	case r.off || r.spoil:
+		return "slot out of use"
+	case fd < 0 || fd >= maxFD || byte(load64(p.shared, sharedKinds+int(fd)&^7)>>(fd%8*8)) == 0:
+		return "no kind of descriptor"
+	case load64(p.shared, sharedArmed) != 0:
+		return "to wake the supervisor"
+	case !p.a.rules[request]:
+		return "no rule"
+	case r.crowded():
+		return "full ring"
+	}
+	return "not plain"
+}
