@@ -9,6 +9,12 @@ type Memory interface {
 	WriteMem(addr uint64, buf []byte) error
 }
 
+// A Prefetcher is a [Memory] that is told what will be read next, where each read
+// would be slow by itself: rows of width bytes, stride bytes apart.
+type Prefetcher interface {
+	Prefetch(addr, stride uint64, width, rows int)
+}
+
 // A Buffer is a Memory of its own: bytes that begin at address Base.
 type Buffer struct {
 	Base uint64

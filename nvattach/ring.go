@@ -102,6 +102,9 @@ func (m *Maps) NewReader(x *Map) *Reader {
 // of each multiprocessor, and makes room for others. With idle set no kernel
 // runs: what is not complete then never will be, and is passed over.
 func (r *Reader) Drain(mem Memory, idle bool, fn func(Record)) error {
+	if p, ok := mem.(Prefetcher); ok {
+		p.Prefetch(r.x.base, r.x.copyBytes, ringHead/4, len(r.pos))
+	}
 	for sm := range r.pos {
 		if err := r.drain(mem, sm, idle, fn); err != nil {
 			return fmt.Errorf("ring %s: %w", r.x.Name, err)

@@ -91,10 +91,12 @@ const (
 // enter makes a context current for a visit, without disturbing a capture that is
 // under way; leave undoes it.
 func (v *visit) enter(handle uint64) error {
-	if err := v.set(captureRelaxed); err != nil {
+	if err := v.room(); err != nil {
 		return err
 	}
-	return v.run(try("cuThreadExchangeStreamCaptureMode", v.word(wordMode)), call("cuCtxPushCurrent_v2", handle))
+	return v.exchange(binary.LittleEndian.AppendUint64(nil, captureRelaxed), v.word(wordMode), []step{
+		try("cuThreadExchangeStreamCaptureMode", v.word(wordMode)), call("cuCtxPushCurrent_v2", handle),
+	}, 0, nil)
 }
 
 func (v *visit) leave() error {

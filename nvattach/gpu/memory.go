@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -19,6 +20,7 @@ type memory struct {
 
 	v      *visit // nil: none
 	chunks map[uint64][]byte
+	lines  map[uint64][]byte // of Prefetch, by address
 	writes []write
 }
 
@@ -48,6 +50,12 @@ func (m *memory) ReadMem(addr uint64, buf []byte) error {
 	if err := m.check(addr, len(buf)); err != nil {
 		return err
 	}
+	if line := m.lines[addr&^(lineBytes-1)]; line != nil {
+		if at := addr & (lineBytes - 1); at+uint64(len(buf)) <= uint64(len(line)) {
+			copy(buf, line[at:])
+			return nil
+		}
+	}
 	for len(buf) > 0 {
 		c, at, err := m.chunk(addr)
 		if err != nil {
@@ -70,22 +78,56 @@ func (m *memory) chunk(addr uint64) (c []byte, at uint64, err error) {
 		return nil, 0, err
 	}
 	c = make([]byte, min(chunkBytes, m.size-first))
-	if err := m.v.run(call("cuMemcpyDtoHAsync_v2", m.v.stage(), m.addr+first, uint64(len(c)), m.stream),
-		call("cuStreamSynchronize", m.stream)); err != nil {
-		return nil, 0, err
-	}
-	if err := m.v.peek(m.v.stage(), c); err != nil {
+	if err := m.v.exchange(nil, 0, []step{
+		call("cuMemcpyDtoHAsync_v2", m.v.stage(), m.addr+first, uint64(len(c)), m.stream),
+		call("cuStreamSynchronize", m.stream),
+	}, m.v.stage(), c); err != nil {
 		return nil, 0, err
 	}
 	m.chunks[first] = c
 	return c, off - first, nil
 }
 
+// lineBytes is what the addresses of prefetched rows are multiples of.
+const lineBytes = 128
+
+// Prefetch implements [nvattach.Prefetcher]: one copy gathers all rows.
+func (m *memory) Prefetch(addr, stride uint64, width, rows int) {
+	size := width * rows
+	if m.v == nil || size == 0 || size > stageBytes || width > lineBytes || addr%lineBytes != 0 || stride%lineBytes != 0 || m.flush() != nil {
+		return
+	}
+	// CUDA_MEMCPY2D (cuda.h) lies behind what is copied to.
+	var desc []byte
+	for _, w := range []uint64{
+		0, 0, memoryDevice, 0, addr, 0, stride, // source: x, y, type, host, device, array, pitch
+		0, 0, memoryHost, m.v.stage(), 0, 0, uint64(width), // destination
+		uint64(width), uint64(rows),
+	} {
+		desc = binary.LittleEndian.AppendUint64(desc, w)
+	}
+	got := make([]byte, size)
+	if err := m.v.exchange(desc, m.v.desc(), []step{
+		call("cuMemcpy2DAsync_v2", m.v.desc(), m.stream), call("cuStreamSynchronize", m.stream),
+	}, m.v.stage(), got); err != nil {
+		return // what is read then is copied by itself
+	}
+	for i := range rows {
+		m.lines[addr+stride*uint64(i)] = got[i*width : (i+1)*width]
+	}
+}
+
+const (
+	memoryHost   = 1 // CU_MEMORYTYPE_HOST
+	memoryDevice = 2 // CU_MEMORYTYPE_DEVICE
+)
+
 // WriteMem implements [nvattach.Memory]. The GPU sees it at the end of the visit.
 func (m *memory) WriteMem(addr uint64, buf []byte) error {
 	if err := m.check(addr, len(buf)); err != nil {
 		return err
 	}
+	delete(m.lines, addr&^(lineBytes-1))
 	for data := buf; len(data) > 0; {
 		off := addr - m.addr
 		n := min(uint64(len(data)), chunkBytes-off%chunkBytes)
@@ -113,10 +155,7 @@ func (m *memory) flush() error {
 		if err := m.v.room(); err != nil {
 			return err
 		}
-		if err := m.v.poke(m.v.stage(), stage); err != nil {
-			return err
-		}
-		if err := m.v.run(append(steps, call("cuStreamSynchronize", m.stream))...); err != nil {
+		if err := m.v.exchange(stage, m.v.stage(), append(steps, call("cuStreamSynchronize", m.stream)), 0, nil); err != nil {
 			return err
 		}
 	}
@@ -124,13 +163,15 @@ func (m *memory) flush() error {
 }
 
 // open makes the memory reachable by a visit, close ends that.
-func (m *memory) open(v *visit) { m.v, m.chunks, m.writes = v, make(map[uint64][]byte), nil }
+func (m *memory) open(v *visit) {
+	m.v, m.chunks, m.lines, m.writes = v, make(map[uint64][]byte), make(map[uint64][]byte), nil
+}
 
 func (m *memory) close() error {
 	if m.v == nil {
 		return nil
 	}
 	err := m.flush()
-	m.v, m.chunks, m.writes = nil, nil, nil
+	m.v, m.chunks, m.lines, m.writes = nil, nil, nil, nil
 	return err
 }

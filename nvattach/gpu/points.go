@@ -209,6 +209,7 @@ func (p *process) atMoment(t *ptrace.Task, _ *ptrace.Breakpoint) {
 	p.armed = nil
 	tr.visitHeld(t, p, func(v *visit) {
 		now := time.Now()
+		defer func() { tr.log.Debug("looked", "pid", p.pid, "took", time.Since(now)) }()
 		for _, c := range p.order {
 			if c.ended || !c.session.Live() || v.over(c) {
 				continue

@@ -126,14 +126,31 @@ func call(fn string, args ...uint64) step { return step{fn: fn, args: args} }
 func try(fn string, args ...uint64) step { return step{fn: fn, args: args, may: true} }
 
 // run makes the calls in order, up to the first that fails.
-func (v *visit) run(steps ...step) error {
+func (v *visit) run(steps ...step) error { return v.exchange(nil, 0, steps, 0, nil) }
+
+// exchange writes in to the program's memory, makes the calls in order up to the
+// first that fails, and reads out.
+func (v *visit) exchange(in []byte, to uint64, steps []step, from uint64, out []byte) error {
 	if v.stuck {
 		return errStuck
 	}
 	if err := v.room(); err != nil {
 		return err
 	}
-	return v.explain(v.do(func(t *ptrace.Task, done func(error)) { v.next(t, steps, done) }))
+	return v.explain(v.do(func(t *ptrace.Task, done func(error)) {
+		if len(in) > 0 {
+			if _, err := t.WriteMem(to, in); err != nil {
+				done(err)
+				return
+			}
+		}
+		v.next(t, steps, func(err error) {
+			if err == nil && len(out) > 0 {
+				_, err = t.ReadMem(from, out)
+			}
+			done(err)
+		})
+	}))
 }
 
 // next makes the first call, and the others when it has returned.
@@ -187,6 +204,9 @@ func (v *visit) room() error {
 
 // word is the address of result i of a function, in the program.
 func (v *visit) word(i int) uint64 { return v.p.base + guardBytes + stackBytes + 8*uint64(i) }
+
+// desc is where a description of a copy is put.
+func (v *visit) desc() uint64 { return v.word(64) }
 
 // stage is the address of what is copied.
 func (v *visit) stage() uint64 { return v.p.base + guardBytes + stackBytes + wordsBytes }

@@ -257,7 +257,7 @@ func (c *Context) drain(idle bool) {
 		return
 	}
 	var err error
-	if c.printer != nil {
+	if c.printer != nil && len(c.s.opts.Plan.Formats()) > 0 {
 		err = c.printer.Drain(c.mem, idle, c.s.out.text)
 	}
 	for i, r := range c.readers {

@@ -1,0 +1,253 @@
+package gpu_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"nvtrace/ioctl/record"
+	"nvtrace/nvattach"
+	"nvtrace/nvattach/capture"
+	"nvtrace/nvattach/gpu"
+	"nvtrace/nvattach/session"
+	"nvtrace/nvattach/sim"
+	"nvtrace/ptrace"
+)
+
+// sync buffer
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
+
+// result of a program that ran with probes on the simulated GPU, to which they get
+// as on a real one: by its driver in the program.
+type result struct {
+	stdout, shown string
+	reports       []string
+	status        unix.WaitStatus
+	refused       error
+	replaced      uint64
+	err           error
+}
+
+type setup struct {
+	objects  []string
+	interval time.Duration
+	required bool
+	kernels  []string
+}
+
+func build(t *testing.T) string {
+	t.Helper()
+	if runtime.GOARCH != "amd64" {
+		t.Skip("calls of functions need amd64")
+	}
+	out := filepath.Join(t.TempDir(), "modes")
+	if text, err := exec.Command("gcc", "-O1", "-w", "-o", out, "testdata/modes.c", "-ldl", "-lpthread").CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, text)
+	}
+	return out
+}
+
+func run(t *testing.T, s *setup, argv ...string) *result {
+	t.Helper()
+	var objs []*nvattach.Object
+	for _, name := range s.objects {
+		o, err := nvattach.OpenObject(filepath.Join("..", "testdata", "obj", name+".bpf.o"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		objs = append(objs, o)
+	}
+	plan, err := nvattach.NewPlan(objs, &nvattach.PlanOptions{Kernels: s.kernels})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sm, err := sim.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sm.Close()
+	go sm.Serve(context.Background()) //nolint:errcheck // ended by Close
+	shown := new(output)
+	ses := session.New(&session.Options{Plan: plan, Out: shown, Format: session.FormatJSON, Interval: s.interval, Required: s.required})
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	res := new(result)
+	var mu sync.Mutex
+	tr := gpu.New(&gpu.Options{
+		Session: ses,
+		Refuse: func(err error) {
+			mu.Lock()
+			res.refused = err
+			mu.Unlock()
+			cancel(err)
+		},
+		Report: func(text string) {
+			mu.Lock()
+			res.reports = append(res.reports, text)
+			mu.Unlock()
+		},
+	}, record.ExtensionClass)
+	stdout, err := os.CreateTemp(t.TempDir(), "out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdout.Close()
+	var loads *capture.Capture
+	o := &record.Options{Ptrace: ptrace.Options{Argv: argv, Env: sm.Env(os.Environ()), Stdout: stdout, NoSignals: true}}
+	o.Extend = func(r *record.Recorder) ([]record.Extension, error) {
+		loads = capture.New(&capture.Options{Replace: tr.Replace}, record.ExtensionClass)
+		return []record.Extension{{Rules: tr.Rules(), Handler: tr}, {Rules: loads.Rules(), Handler: loads, Finish: loads.Finish}}, nil
+	}
+	timer := time.AfterFunc(60*time.Second, func() { cancel(context.DeadlineExceeded) })
+	defer timer.Stop()
+	r, err := record.Run(ctx, o)
+	res.err = err
+	if r.Result != nil {
+		res.status = r.Status
+	}
+	tr.Close()
+	loads.Close()
+	res.replaced = loads.Stats().Replaced
+	if err := ses.Close(); err != nil {
+		t.Errorf("session: %v", err)
+	}
+	text, err := os.ReadFile(stdout.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.stdout, res.shown = string(text), shown.String()
+	return res
+}
+
+// last returns the values of the map "threads" as they were shown last, summed up
+// over the contexts.
+func (r *result) entries(t *testing.T, last bool) (entries, exits uint64) {
+	t.Helper()
+	dec := json.NewDecoder(strings.NewReader(r.shown))
+	for {
+		var o struct {
+			Map     string
+			Time    string
+			Entries []struct{ Key, Value uint64 }
+		}
+		if err := dec.Decode(&o); err != nil {
+			break
+		}
+		if o.Time != "" && last {
+			entries, exits = 0, 0
+		}
+		if o.Map != "threads" {
+			continue
+		}
+		for _, e := range o.Entries {
+			if e.Key == 0 {
+				entries += e.Value
+			} else {
+				exits += e.Value
+			}
+		}
+	}
+	return entries, exits
+}
+
+func TestModes(t *testing.T) {
+	t.Parallel()
+	prog := build(t)
+	const block = 8 * 128
+	for _, c := range []struct {
+		mode    string
+		threads uint64
+		code    int
+		killed  bool
+		lost    bool
+	}{
+		{mode: "return", threads: block},
+		{mode: "exit", threads: block, code: 4},
+		{mode: "_exit", threads: block, code: 5},
+		{mode: "thread", threads: block, code: 3},
+		{mode: "exec", threads: block},
+		{mode: "destroyed", threads: 2 * block},
+		{mode: "fork", threads: 2 * block},
+		{mode: "signals", threads: block},
+		{mode: "threads", threads: 2 * block},
+		{mode: "killed", killed: true, lost: true},
+	} {
+		t.Run(c.mode, func(t *testing.T) {
+			t.Parallel()
+			r := run(t, &setup{objects: []string{"example_count"}}, prog, c.mode)
+			if r.err != nil || r.stdout != "PASSED\n" {
+				t.Fatalf("error %v, stdout %q, shown:\n%s", r.err, r.stdout, r.shown)
+			}
+			if c.killed != r.status.Signaled() || !c.killed && r.status.ExitStatus() != c.code {
+				t.Errorf("status %#x, want %d", r.status, c.code)
+			}
+			if in, out := r.entries(t, false); in != c.threads || out != c.threads {
+				t.Errorf("%d entries, %d exits, want %d\n%s", in, out, c.threads, r.shown)
+			}
+			if lost := strings.Contains(r.shown, "are lost: it was killed by"); lost != c.lost {
+				t.Errorf("lost: %v, want %v\n%s", lost, c.lost, r.shown)
+			}
+			if len(r.reports) > 0 {
+				t.Errorf("reports: %q", r.reports)
+			}
+			if r.replaced == 0 {
+				t.Error("nothing was replaced")
+			}
+		})
+	}
+}
+
+// Where a process is killed, what was shown at intervals remains.
+func TestLive(t *testing.T) {
+	t.Parallel()
+	r := run(t, &setup{objects: []string{"example_count", "example_trace"}, interval: 50 * time.Millisecond}, build(t), "live")
+	if r.stdout != "PASSED\n" || !r.status.Signaled() {
+		t.Fatalf("status %#x, error %v, stdout %q", r.status, r.err, r.stdout)
+	}
+	if n := strings.Count(r.shown, `"time":`); n < 3 {
+		t.Errorf("shown %d times, want several\n%s", n, r.shown)
+	}
+	in, out := r.entries(t, true)
+	if in < 10*8*128 || in%128 != 0 || out > in {
+		t.Errorf("%d entries, %d exits", in, out)
+	}
+	if n := strings.Count(r.shown, "starts on SM"); n < 50 {
+		t.Errorf("%d lines were printed by the probe", n)
+	}
+}
+
+// A kernel that can't be probed ends the run before it is launched, if that is
+// wanted.
+func TestRequired(t *testing.T) {
+	t.Parallel()
+	prog := build(t)
+	r := run(t, &setup{objects: []string{"example_count"}, required: true}, prog, "return")
+	if r.refused != nil || r.stdout != "PASSED\n" {
+		t.Errorf("refused: %v, stdout %q", r.refused, r.stdout)
+	}
+}
