@@ -47,6 +47,7 @@ func (c *Capture) unloaded(t *ptrace.Task, k *call, result int32) {
 		c.drop(t, place)
 	}
 	delete(p.kept, handle)
+	delete(p.libraries, handle)
 	if m := p.modules[handle]; m != nil && k.h.fn.act == actUnload {
 		delete(p.modules, handle)
 	}
@@ -127,11 +128,10 @@ func (c *Capture) launchAt(t *ptrace.Task, k *call) {
 				c.launched(t.PID, t.TID, c.process(t), h, k.h.name())
 			}
 		}
-		return
-	}
-	if handle, ok := kernelOf(t, fn.how, arg); ok {
+	} else if handle, ok := kernelOf(t, fn.how, arg); ok {
 		c.launched(t.PID, t.TID, c.process(t), handle, k.h.name())
 	}
+	c.ask(t, c.process(t))
 }
 
 // kernelOf finds the kernel's handle in the arguments of a launch.
@@ -226,6 +226,16 @@ func (c *Capture) launched(pid, tid int, p *process, handle uint64, name string)
 	if len(c.started) < maxHandles {
 		c.started[kernelKey{pid, handle}] = true
 	}
+	q := question{pid: pid, tid: tid, handle: handle, by: name}
+	if o == nil && c.question(q, p) {
+		return
+	}
+	c.firstLaunch(q, p, o)
+}
+
+// firstLaunch reports a kernel that was not launched before; o is nil if nobody
+// knows where it comes from.
+func (c *Capture) firstLaunch(q question, p *process, o *origin) {
 	if o != nil && o.image != nil { // a kernel may have several handles, and new ones with each context
 		id := o.name + " " + o.image.SHA256
 		if p.said[id] {
@@ -236,23 +246,17 @@ func (c *Capture) launched(pid, tid int, p *process, handle uint64, name string)
 		}
 	}
 	c.stats.Kernels++
-	known := o
-	if known == nil {
-		known = &origin{}
-	}
 	ev := c.event(nil, traces.KindKernel)
-	ev.PID, ev.TID, ev.Name, ev.Args[0] = int32(pid), int32(tid), known.name, handle
-	if known.image != nil {
-		image := *known.image
+	ev.PID, ev.TID, ev.Args[0] = int32(q.pid), int32(q.tid), q.handle
+	if o != nil {
+		ev.Name = o.name
+	}
+	if o != nil && o.image != nil {
+		image := *o.image
 		ev.Image = &image
 	}
 	c.emit(ev)
-	switch {
-	case o == nil:
-		c.gap(nil, "process %d launched a kernel by %s, with handle %#x, that no watched function had found", pid, name, handle)
-	case o.image == nil && o.name == "":
-		c.gap(nil, "process %d launched a kernel by %s, with handle %#x, of a module that was not captured", pid, name, handle)
-	case o.image == nil:
-		c.gap(nil, "process %d launched the kernel %s by %s, of a module that was not captured", pid, o.name, name)
+	if o == nil || o.image == nil {
+		c.gap(nil, "%s", o.explain(&q))
 	}
 }

@@ -83,9 +83,10 @@ func (th *thread) settle(sp uint64) {
 
 // hit is called at a watched function's entry.
 func (c *Capture) hit(t *ptrace.Task, b *ptrace.Breakpoint) {
-	h := c.process(t).hooks[b.Addr]
-	if h == nil {
-		return // of a process whose state is gone
+	p := c.process(t)
+	h := p.hooks[b.Addr]
+	if h == nil || p.asker == t {
+		return // of a process whose state is gone, or called for us
 	}
 	regs, err := t.Regs()
 	if err != nil {
@@ -116,8 +117,10 @@ func (c *Capture) hit(t *ptrace.Task, b *ptrace.Breakpoint) {
 			c.onReturn(t, th, k, c.tableGiven)
 		}
 	case actUnload, actLinkDestroy:
+		c.ask(t, p)
 		c.onReturn(t, th, k, c.unloaded)
 	case actLookup, actEnumerate:
+		c.ask(t, p)
 		c.onReturn(t, th, k, c.lookedUp)
 	case actLaunch:
 		c.launchAt(t, k)
@@ -388,7 +391,11 @@ func (c *Capture) loaded(t *ptrace.Task, k *call, result int32) {
 		handle, _ = readWord(t, k.arg(t, k.h.fn.out))
 	}
 	if result == 0 && k.h.fn.out != none && k.err == nil && len(k.parts) > 0 {
-		c.process(t).noteModule(handle, k.parts[0].image(k, handle))
+		p := c.process(t)
+		p.noteModule(handle, k.parts[0].image(k, handle))
+		if k.h.fn.lib && len(p.libraries) < maxHandles {
+			p.libraries[handle] = true
+		}
 	}
 	c.report(t, k, 0, result, handle)
 	c.keep(t, k, result, handle)

@@ -93,6 +93,7 @@ type Capture struct {
 	procs   map[*ptrace.Process]*process
 	pids    map[int]*process // by process id, for what comes late
 	threads map[*ptrace.Task]*thread
+	tasks   map[int]*ptrace.Task // all, by thread id
 
 	ev     traces.Event
 	gaps   map[string]bool
@@ -129,8 +130,8 @@ func New(o *Options, class uint16) *Capture {
 	c := &Capture{
 		class: class, funcs: make(map[string]function), tables: tables(),
 		objects: make(map[fileKey]*object), procs: make(map[*ptrace.Process]*process), pids: make(map[int]*process),
-		threads: make(map[*ptrace.Task]*thread),
-		gaps:    make(map[string]bool), notes: make(map[string]bool), gpu: make(map[string]int64), pinned: make(map[fileID]*pinnedFile),
+		threads: make(map[*ptrace.Task]*thread), tasks: make(map[int]*ptrace.Task),
+		gaps: make(map[string]bool), notes: make(map[string]bool), gpu: make(map[string]int64), pinned: make(map[fileID]*pinnedFile),
 		hits: make(map[Note]int), started: make(map[kernelKey]bool),
 	}
 	if o != nil {
@@ -221,6 +222,7 @@ func (c *Capture) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
 
 // begin gives a new process the state of what it was forked from.
 func (c *Capture) begin(t *ptrace.Task, e *ptrace.TaskEvent) {
+	c.tasks[t.TID] = t
 	if e.Thread || c.procs[t.Proc] != nil {
 		return
 	}
@@ -247,6 +249,10 @@ func (c *Capture) begin(t *ptrace.Task, e *ptrace.TaskEvent) {
 
 // execed drops what was known of the program before.
 func (c *Capture) execed(t *ptrace.Task) {
+	c.tasks[t.TID] = t
+	old := c.procs[t.Proc]
+	delete(c.procs, t.Proc)
+	c.leave(old)
 	c.procs[t.Proc] = newProcess()
 	c.pids[t.PID] = c.procs[t.Proc]
 	for other := range c.threads {
@@ -260,6 +266,12 @@ func (c *Capture) execed(t *ptrace.Task) {
 
 // ended reports the calls that the thread will not return from.
 func (c *Capture) ended(t *ptrace.Task) {
+	if c.tasks[t.TID] == t {
+		delete(c.tasks, t.TID)
+	}
+	if p := c.procs[t.Proc]; p != nil && p.asker == t {
+		p.asker = nil
+	}
 	th := c.threads[t]
 	if th == nil {
 		return
@@ -273,10 +285,26 @@ func (c *Capture) ended(t *ptrace.Task) {
 // buried forgets a process, the last of whose threads has ended. One that used a
 // driver may have launches that are reported late.
 func (c *Capture) buried(t *ptrace.Task) {
-	if p := c.procs[t.Proc]; p != nil && len(p.spaces) == 0 && c.pids[t.PID] == p {
+	p := c.procs[t.Proc]
+	if p != nil && len(p.spaces) == 0 && c.pids[t.PID] == p {
 		delete(c.pids, t.PID)
 	}
 	delete(c.procs, t.Proc)
+	c.leave(p)
+}
+
+// leave ends what is open in a process state that the last process has left; nil
+// is none.
+func (c *Capture) leave(p *process) {
+	if p == nil || len(p.open) == 0 {
+		return
+	}
+	for _, o := range c.procs {
+		if o == p {
+			return
+		}
+	}
+	c.giveUp(p)
 }
 
 func (c *Capture) process(t *ptrace.Task) *process {

@@ -20,6 +20,7 @@ type object struct {
 	buildID string
 	file    *image64
 	funcs   map[string]symbol // of the driver's functions, those that it exports
+	others  map[string]symbol // functions that are not watched, but used
 	gpu     int64             // bytes of fat binaries
 	err     error             // why nothing is known
 }
@@ -57,6 +58,12 @@ type process struct {
 	said     map[string]bool    // kernels of images that an event told of
 	kept     map[uint64][]*placement
 	arena    *chunk
+
+	libraries map[uint64]bool      // of modules, those that are libraries
+	open      []question           // launches that the driver is to be asked about
+	doors     []*ptrace.Breakpoint // where it can be
+	asker     *ptrace.Task         // asks at the moment
+	scratch   uint64               // memory in the process for asking; 0: none yet
 }
 
 // span is a mapped part of a driver's file.
@@ -69,6 +76,7 @@ func newProcess() *process {
 	return &process{
 		hooks: make(map[uint64]*hook), modules: make(map[uint64]*origin), kernels: make(map[uint64]*origin),
 		launched: make(map[uint64]*origin), said: make(map[string]bool), kept: make(map[uint64][]*placement),
+		libraries: make(map[uint64]bool),
 	}
 }
 
@@ -78,6 +86,7 @@ func (p *process) fork() *process {
 	f := &process{
 		hooks: maps.Clone(p.hooks), spaces: slices.Clone(p.spaces), modules: maps.Clone(p.modules),
 		kernels: maps.Clone(p.kernels), launched: maps.Clone(p.launched), said: make(map[string]bool), kept: make(map[uint64][]*placement),
+		libraries: maps.Clone(p.libraries), scratch: p.scratch,
 	}
 	// Copies of our buffers stay in the child for good: it is the parent that
 	// their book-keeping belongs to.
@@ -122,6 +131,9 @@ const maxObjects = 1 << 16
 
 func (o *object) read(c *Capture) {
 	if o.funcs, o.err = o.file.lookup(c.names); o.err == nil {
+		if o.driver(c) {
+			o.others, o.err = o.file.lookup(others())
+		}
 		o.buildID = o.file.buildID()
 		o.gpu = o.file.gpuCode()
 	}
@@ -159,6 +171,10 @@ func (c *Capture) watch(t *ptrace.Task, o *object, s span) {
 		c.hook(t, s.start+(off-s.off), sym.size, c.funcs[name], hook{names: []string{name}, lib: o.path})
 	}
 	c.hookCached(t, p, &s)
+	if len(p.open) > 0 {
+		c.closeDoors(p)
+		c.openDoors(t, p)
+	}
 }
 
 // forget drops what was known of a range that was mapped anew. Breakpoints went
@@ -295,6 +311,9 @@ func (c *Capture) lookAtMemory(t *ptrace.Task, list []mapping, i int) {
 	o := &object{path: fmt.Sprintf("memory at %#x", base), file: m}
 	if o.funcs, o.err = m.lookup(c.names); o.err != nil || !o.driver(c) {
 		return
+	}
+	if o.others, o.err = m.lookup(others()); o.err != nil {
+		c.log.Debug("not looked at", "file", o.path, "err", o.err)
 	}
 	o.buildID, m.r = m.buildID(), nil
 	c.note(t, "process %d runs a CUDA driver from memory at %#x that is no mapped file", t.PID, base)

@@ -106,6 +106,9 @@ func (c *Capture) Finish() {
 	if c.o.Settle != nil {
 		c.o.Settle()
 	}
+	for _, p := range c.procs {
+		c.giveUp(p)
+	}
 	c.checkFiles()
 	c.mu.Lock()
 	seen := c.seen

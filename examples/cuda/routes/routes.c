@@ -568,6 +568,23 @@ static int run(const char *route, const char *file) {
 		return link_code(file);
 	if (!strncmp(route, "bad-", 4))
 		return hostile(route + 4);
+	if (!strncmp(route, "hidden-", 7)) { // kernels that a hidden slot finds
+		static const unsigned char id[16] = {0xEE, 0xEE};
+		const void *const *t;
+		handle owner, f;
+		int which = route[7] == 'f' ? 2 : route[7] == 'k' ? 3 : 4;
+		CHECK(cu.table((const void **)&t, id));
+		for (int i = 0; i < 3; i++) {
+			if (which == 2)
+				CHECK(cu.load(&owner, ptx));
+			else
+				CHECK(cu.libload(&owner, ptx, 0, 0, 0, 0, 0, 0));
+			CHECK(((int (*)(handle *, handle))t[which])(&f, owner));
+			launch(f);
+			launch(f);
+		}
+		return 0;
+	}
 	if (!strcmp(route, "bypass")) { // a loader that nobody knows
 		static const unsigned char id[16] = {0xEE, 0xEE};
 		const void *const *t;

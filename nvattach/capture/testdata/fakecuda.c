@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 typedef int CUresult;
-enum { OK = 0, INVALID_VALUE = 1, INVALID_IMAGE = 200, FILE_NOT_FOUND = 301, NOT_FOUND = 500 };
+enum { OK = 0, INVALID_VALUE = 1, INVALID_IMAGE = 200, FILE_NOT_FOUND = 301, INVALID_HANDLE = 400, NOT_FOUND = 500 };
 
 #define HIDDEN static __attribute__((noinline))
 
@@ -79,11 +79,13 @@ static void say(const char *format, ...) {
 
 struct module {
 	char sum[65];
+	struct function *own; // of a library: the function of its module, which is another handle
 };
 
 struct function {
 	struct module *m;
 	char name[64];
+	int kernel; // a CUkernel, whose module has no name
 };
 
 // seen logs an image.
@@ -160,7 +162,7 @@ static CUresult find(struct function **out, struct module *m, const char *name) 
 	static struct function used[2];
 	static unsigned next;
 	*out = &used[__atomic_fetch_add(&next, 1, __ATOMIC_RELAXED) % 2];
-	(*out)->m = m;
+	(*out)->m = m, (*out)->kernel = 0;
 	snprintf((*out)->name, sizeof (*out)->name, "%s", name);
 	return OK;
 }
@@ -195,7 +197,18 @@ CUresult cuLibraryUnload(struct module *m) { return OK; }
 CUresult cuLibraryGetKernel(struct function **f, struct module *m, const char *name) { return find(f, m, name); }
 CUresult cuLibraryGetModule(struct module **m, struct module *l) { return *m = l, OK; }
 CUresult cuLibraryEnumerateKernels(struct function **f, unsigned n, struct module *m) { return cuModuleEnumerateFunctions(f, n, m); }
-CUresult cuKernelGetFunction(struct function **f, struct function *k) { return find(f, k->m, k->name); }
+CUresult cuKernelGetFunction(struct function **f, struct function *k) {
+	if (k->m->own)
+		return *f = k->m->own, OK;
+	return find(f, k->m, k->name);
+}
+CUresult cuFuncGetModule(struct module **m, struct function *f) {
+	say("asked\n");
+	return f->kernel ? INVALID_HANDLE : (*m = f->m, OK);
+}
+CUresult cuFuncGetName(const char **name, struct function *f) { return f->kernel ? INVALID_HANDLE : (*name = f->name, OK); }
+CUresult cuKernelGetLibrary(struct module **m, struct function *f) { return f->kernel ? (*m = f->m, OK) : INVALID_HANDLE; }
+CUresult cuKernelGetName(const char **name, struct function *f) { return f->kernel ? (*name = f->name, OK) : INVALID_HANDLE; }
 
 CUresult cuLaunchKernel(struct function *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned sh,
 			void *stream, void **params, void **extra) {
@@ -250,8 +263,25 @@ HIDDEN CUresult slot9(struct function *f) { return cuLaunchKernel(f, 1, 1, 1, 1,
 HIDDEN CUresult other(void) { return OK; }
 HIDDEN CUresult bypass(struct module **m, const void *image) { return load("bypass", m, image); }
 
+// Hidden lookups: of a module's function, of a library's kernel, and of the
+// function of a library's module.
+HIDDEN CUresult hidden_function(struct function **f, struct module *m) {
+	*f = calloc(1, sizeof **f);
+	(*f)->m = m;
+	strcpy((*f)->name, "nothing");
+	return OK;
+}
+HIDDEN CUresult hidden_kernel(struct function **f, struct module *m) { return hidden_function(f, m), (*f)->kernel = 1, OK; }
+HIDDEN CUresult hidden_library(struct function **f, struct module *m) {
+	struct module *in = malloc(sizeof *in);
+	*in = *m;
+	return hidden_function(f, in), m->own = *f, OK;
+}
+// A loader of a hidden table that links: create, add(linker, image), complete.
+HIDDEN CUresult hidden_add(void *linker, const void *image) { return OK; }
+
 static const void *const cudart[] = {(void *)96, slot1, other, other, other, other, slot6, slot7, slot8, slot9, other, other};
-static const void *const unknown[] = {(void *)16, bypass};
+static const void *const unknown[] = {(void *)48, bypass, hidden_function, hidden_kernel, hidden_library, hidden_add};
 
 CUresult cuGetExportTable(const void **table, const unsigned char *id) {
 	static const unsigned char cudart_id[16] = {0x6B, 0xD5, 0xFB, 0x6C, 0x5B, 0xF4, 0xE7, 0x4A,

@@ -1,0 +1,59 @@
+package capture_test
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"nvtrace/nvattach/capture"
+	"nvtrace/traces"
+)
+
+// TestHiddenLookups: where a kernel comes from that a slot of a hidden table has
+// found, the driver is asked.
+func TestHiddenLookups(t *testing.T) {
+	p := needPrograms(t)
+	for _, route := range []string{"hidden-function", "hidden-kernel", "hidden-library"} {
+		t.Run(route, func(t *testing.T) {
+			for how, out := range map[string]*outcome{
+				"breakpoints": trace(t, p, &capture.Options{Audit: capture.AuditBreakpoints}, p.routes, route),
+				"hooks":       traceRecorded(t, p, &capture.Options{Audit: capture.AuditHooks}, p.routes, route),
+			} {
+				if out.status != 0 || len(out.driver) == 0 || !maps.Equal(out.images(), out.driver) {
+					t.Errorf("%s: ended with %#x, captured %v, the driver was given %v", how, out.status, out.images(), out.driver)
+				}
+				if gaps := out.texts(traces.KindGap); len(gaps) > 0 {
+					t.Errorf("%s: gaps: %q", how, gaps)
+				}
+				kernels := 0
+				for _, ev := range out.events {
+					if ev.Kind == traces.KindKernel {
+						kernels++
+						if ev.Name != "nothing" || ev.Image == nil || out.driver[ev.Image.SHA256] == 0 {
+							t.Errorf("%s: kernel %q of image %v", how, ev.Name, ev.Image)
+						}
+					}
+				}
+				asked := 0
+				for _, line := range out.lines {
+					if line == "asked" {
+						asked++
+					}
+				}
+				if kernels != 1 || asked != 3 { // one kernel of one image, with three handles
+					t.Errorf("%s: %d kernels, the driver was asked %d times", how, kernels, asked)
+				}
+			}
+		})
+	}
+}
+
+// TestKnownNotAsked: handles that were looked up cost no question.
+func TestKnownNotAsked(t *testing.T) {
+	p := needPrograms(t)
+	out := trace(t, p, &capture.Options{Audit: capture.AuditBreakpoints}, p.routes, "many")
+	if slices.Contains(out.lines, "asked") {
+		t.Errorf("the driver was asked:\n%s", strings.Join(out.lines, "\n"))
+	}
+}
