@@ -2,7 +2,6 @@ package session
 
 import (
 	"bytes"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -55,21 +54,11 @@ func (o *output) record(m *nvattach.Map, r nvattach.Record) {
 		b := []byte(`{"record": `)
 		b = quoted(b, m.Name)
 		b = fmt.Appendf(b, `, "sm": %d, "value": `, r.SM)
-		if m.Def.Value != nil {
-			b = nvattach.AppendJSON(b, m.Def.Value, r.Data)
-		} else {
-			b = quoted(b, hex.EncodeToString(r.Data))
-		}
-		o.write(append(b, "}\n"...))
+		o.write(append(m.AppendRecordJSON(b, r.Data), "}\n"...))
 		return
 	}
 	b := fmt.Appendf(nil, "%s[sm %d] ", m.Name, r.SM)
-	if m.Def.Value != nil {
-		b = nvattach.AppendValue(b, m.Def.Value, r.Data)
-	} else {
-		b = hex.AppendEncode(b, r.Data)
-	}
-	o.write(append(b, '\n'))
+	o.write(append(m.AppendRecord(b, r.Data), '\n'))
 }
 
 func quoted(b []byte, s string) []byte {
