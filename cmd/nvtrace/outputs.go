@@ -137,5 +137,9 @@ func (o *outputs) summarise() error {
 	case o.f.quiet:
 		return nil
 	}
-	return errors.Join(writeReport(o.e.stderr, report, o.log.book), o.log.writeAPI(o.e.stderr))
+	write := func() error { return writeReport(o.e.stderr, report, o.log.book) }
+	if noDevices(report) && o.f.sim.chosen(o.f.attach.any()) { // as it should be
+		write = func() error { return writeTail(o.e.stderr, report) }
+	}
+	return errors.Join(write(), o.log.writeAPI(o.e.stderr))
 }

@@ -20,7 +20,7 @@ const maxRows = 40
 
 // writeReport draws a summary; book holds the failed calls.
 func writeReport(w io.Writer, r *ioctl.Report, book *failureBook) error {
-	if r.Ioctls == 0 && len(r.Opens) == 0 && len(r.Maps) == 0 {
+	if noDevices(r) {
 		if _, err := fmt.Fprintf(w, "nvtrace: no NVIDIA device was used by %s\n", processesText(r)); err != nil {
 			return err
 		}
@@ -46,6 +46,9 @@ func writeReport(w io.Writer, r *ioctl.Report, book *failureBook) error {
 	}
 	return writeTail(w, r)
 }
+
+// noDevices reports whether no device of NVIDIA's was touched.
+func noDevices(r *ioctl.Report) bool { return r.Ioctls == 0 && len(r.Opens) == 0 && len(r.Maps) == 0 }
 
 // table is what renderTable draws.
 type table struct {

@@ -32,18 +32,23 @@ func (f *simFlags) register(fs *flag.FlagSet) {
 	}
 	fs.Var(&f.gpu, "sim", "run CUDA on a simulated GPU, =`GPU` one of "+strings.Join(keys, ", "))
 	fs.BoolVar(&f.no, "no-sim", false, "with --attach, do not take the simulated GPU where there is no driver")
-	fs.DurationVar(&f.timeout, "sim-timeout", 0, "stop a simulated kernel that runs longer than `TIME` (30s)")
+	fs.DurationVar(&f.timeout, "sim-timeout", 0, "stop a simulated kernel that runs longer than `TIME`, such as 30s")
 	fs.Uint64Var(&f.memory, "sim-memory", 0, "`MIB` of memory that simulated GPUs may use")
 	fs.IntVar(&f.count, "sim-gpus", 1, "`NUMBER` of simulated GPUs")
 }
 
-// decide takes the simulated GPU where it is wanted, and where a probe needs a
-// GPU and the machine has no driver.
+// chosen reports whether the program gets a simulated GPU: where that is asked
+// for, and where a probe needs a GPU and the machine has no driver.
+func (f *simFlags) chosen(attach bool) bool {
+	return f.gpu.set || attach && !f.no && !hasDriver()
+}
+
+// decide takes the simulated GPU where it is chosen.
 func (f *simFlags) decide(e *env, attach bool) error {
-	switch {
-	case f.gpu.set && f.no:
+	if f.gpu.set && f.no {
 		return errors.New("--sim and --no-sim exclude each other")
-	case f.gpu.set || f.no || !attach || hasDriver():
+	}
+	if f.gpu.set || !f.chosen(attach) {
 		return nil
 	}
 	f.gpu.set = true

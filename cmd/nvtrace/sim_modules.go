@@ -72,11 +72,12 @@ func (m *simModules) loaded(p *sim.Process, im *sim.Image) {
 		},
 	}
 	maps := readMappings(p.PID())
-	if at, ok := maps.find(im.Caller); ok {
-		ev.Path = at.file
-	}
 	if at, ok := maps.find(im.Addr); ok && at.holds(im.Addr, im.Data) {
 		ev.Image.File, ev.Image.Offset = at.file, int64(im.Addr-at.start+at.offset)
+		ev.Path = at.file // a guess: functions that are hooked return to the hook
+	}
+	if at, ok := maps.find(im.Caller); ok {
+		ev.Path = at.file
 	}
 	if im.Replacement != nil {
 		ev.Image.Replaced = hashOf(im.Replacement)

@@ -139,6 +139,9 @@ func (c *call) linked(list uint64) ([]*ptx.File, result) {
 // target that it may. addr is where the image was, or file.
 func (c *call) choose(addr uint64, file string, b []byte) ([]*ptx.File, result) {
 	s := c.p.sim
+	if fatbin.Sniff(b) == fatbin.FormatPTX { // the text is the same with and without the NUL behind it
+		b = bytes.TrimSuffix(b, []byte{0})
+	}
 	hash := sha256.Sum256(b)
 	if s.opts.Hooks != nil {
 		nb, r := c.hookImage(&Image{
