@@ -15,6 +15,7 @@ type funcCall struct {
 	brk    *breakState // the task stood at a breakpoint
 	at     place
 	mask   uint64
+	set    uintptr // of registers that xstate has
 	xstate []byte
 	sp     uint64 // the stack pointer behind the return
 }
@@ -119,7 +120,12 @@ func (c *funcCall) begin(t *Task, r *Regs) error {
 		return t.opError("read signal mask", e)
 	}
 	buf := make([]byte, maxXState)
-	n, e := getRegset(t.TID, ntX86XState, buf)
+	c.set = ntX86XState
+	n, e := getRegset(t.TID, c.set, buf)
+	if e == unix.EINVAL || e == unix.ENODEV || e == unix.EIO { // not everywhere; what functions pass is there, too
+		c.set = ntPrfpreg
+		n, e = getRegset(t.TID, c.set, buf)
+	}
 	if e != 0 {
 		return t.opError("read vector registers", e)
 	}
@@ -170,7 +176,7 @@ func (tr *tracer) callReturned(t *Task) bool {
 
 // restore puts the task back where it was held.
 func (c *funcCall) restore(t *Task) error {
-	if e := setRegset(t.TID, ntX86XState, c.xstate); e != 0 {
+	if e := setRegset(t.TID, c.set, c.xstate); e != 0 {
 		return t.opError("set vector registers", e)
 	}
 	t.at = c.at

@@ -9,6 +9,8 @@ import (
 const (
 	// ntX86XState selects all that XSAVE saves (linux/elf.h: NT_X86_XSTATE).
 	ntX86XState = 0x202
+	// ntPrfpreg selects what FXSAVE saves: x87 and SSE (linux/elf.h: NT_PRFPREG).
+	ntPrfpreg = 2
 	// maxXState is more than that takes; with AMX it is about 11 KiB.
 	maxXState = 64 << 10
 )
