@@ -80,7 +80,7 @@ func startInterposer(s *tracing) (*interposer, error) {
 func (i *interposer) gap(g *interpose.Gap) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.gaps = append(i.gaps, fmt.Sprintf("the interposer, process %d: %s", g.PID, g))
+	i.gaps = append(i.gaps, fmt.Sprintf("the interposer: %s", g))
 }
 
 // noteTo says where what the interposer could not see is told.

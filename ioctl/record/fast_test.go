@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -230,6 +231,10 @@ func TestFastGarbage(t *testing.T) {
 	}
 	if res.Agent.Garbage == 0 {
 		t.Error("no garbage was seen")
+	}
+	told := slices.ContainsFunc(events, func(ev *traces.Event) bool { return ev.Kind == traces.KindGap })
+	if !told {
+		t.Error("the recording does not say that something is missing")
 	}
 	t.Logf("%d events, %+v", len(events), res.Agent)
 }

@@ -113,6 +113,10 @@ func run(o *Options, trace func(ptrace.Handler, *ptrace.Options) (*ptrace.Result
 		res = new(ptrace.Result)
 	}
 	r.finish()
+	if n := r.agent.Stats().Garbage; n > 0 {
+		text := fmt.Sprintf("threads whose records the program has overwritten: %d; calls of theirs are missing", n)
+		r.put(&traces.Event{Kind: traces.KindGap, Time: r.now(), FD: -1, Text: text})
+	}
 	for _, end := range r.ends {
 		end()
 	}
