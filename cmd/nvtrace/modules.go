@@ -159,7 +159,11 @@ func (g *moduleGatherer) add(ev *traces.Event) {
 			g.r.Notes = append(g.r.Notes, ev.Text)
 		}
 	case traces.KindImage:
-		if ev.Image != nil {
+		switch {
+		case ev.Image == nil:
+		case ev.Image.SHA256 == "":
+			g.unknown(ev)
+		default:
 			g.load(ev)
 		}
 	case traces.KindKernel:
@@ -180,6 +184,17 @@ func (g *moduleGatherer) image(i *traces.Image) *moduleImage {
 		g.r.Images = append(g.r.Images, m)
 	}
 	return m
+}
+
+// unknown tells of an image whose format nobody knows: there are no bytes.
+func (g *moduleGatherer) unknown(ev *traces.Event) {
+	text := fmt.Sprintf("process %d gave %s an image of an unknown format, which was not captured", ev.PID, ev.Name)
+	if ev.Ret != 0 {
+		text += fmt.Sprintf("; the driver refused it (error %d)", ev.Ret)
+	}
+	if len(g.r.Notes) < maxImages && !slices.Contains(g.r.Notes, text) {
+		g.r.Notes = append(g.r.Notes, text)
+	}
 }
 
 func (g *moduleGatherer) load(ev *traces.Event) {

@@ -2,6 +2,9 @@ package capture_test
 
 import (
 	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -55,5 +58,45 @@ func TestKnownNotAsked(t *testing.T) {
 	out := trace(t, p, &capture.Options{Audit: capture.AuditBreakpoints}, p.routes, "many")
 	if slices.Contains(out.lines, "asked") {
 		t.Errorf("the driver was asked:\n%s", strings.Join(out.lines, "\n"))
+	}
+}
+
+// TestUnknownFormat: what nobody can size reaches the driver as the program gave
+// it. That it took it is a gap.
+func TestUnknownFormat(t *testing.T) {
+	p := needPrograms(t)
+	for _, test := range []struct {
+		what  string
+		taken bool
+	}{{"bad-elf", true}, {"bad-new", true}, {"bad-newrefused", false}} {
+		store, err := capture.CreateStore(filepath.Join(t.TempDir(), "run.nvt"), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = os.Remove(p.log)
+		cmd := exec.Command(p.routes, test.what)
+		cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+p.dir)
+		_ = cmd.Run() // its status is the driver's
+		want, _ := readLog(t, p.log)
+		if test.taken != (len(want) == 1) {
+			t.Fatalf("%s: untraced, the driver was given %v", test.what, want)
+		}
+		out := trace(t, p, &capture.Options{Store: store}, p.routes, test.what)
+		if out.status.ExitStatus() != cmd.ProcessState.ExitCode() || !maps.Equal(out.driver, want) {
+			t.Errorf("%s: ended with %#x, untraced with %v; the driver was given %v, untraced %v", test.what, out.status, cmd.ProcessState, out.driver, want)
+		}
+		gaps := out.texts(traces.KindGap)
+		if test.taken != (len(gaps) == 1 && strings.Contains(gaps[0], "its format is not known")) || !test.taken && len(gaps) != 0 {
+			t.Errorf("%s: gaps %q", test.what, gaps)
+		}
+		said := 0
+		for _, ev := range out.events {
+			if ev.Kind == traces.KindImage && ev.Image.Format == "unknown" && ev.Image.SHA256 == "" && (ev.Ret == 0) == test.taken {
+				said++
+			}
+		}
+		if said != 1 {
+			t.Errorf("%s: %d events tell of it", test.what, said)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -297,19 +298,54 @@ func sniff(r io.ReaderAt, size int64) fatbin.Format {
 	if f != fatbin.FormatUnknown || size <= int64(n) {
 		return f
 	}
-	head = make([]byte, min(size, 64<<10))
+	head = make([]byte, min(size, sniffBytes))
 	n, _ = r.ReadAt(head, 0)
 	return fatbin.Sniff(head[:n])
+}
+
+// sniffBytes is how much of an image is looked at to tell what it is.
+const sniffBytes = 64 << 10
+
+// errUnknown is an image of an unknown format, so that nobody can tell where it
+// ends. The driver is given what the program gave.
+var errUnknown = errors.New("its format is not known")
+
+// saysVersion reports whether text has a .version directive: PTX can begin with
+// long comments.
+func saysVersion(r io.ReaderAt, size int64) bool {
+	const word = ".version"
+	b := make([]byte, sniffBytes)
+	for off := int64(0); off < size; off += sniffBytes - int64(len(word)) {
+		n, _ := r.ReadAt(b[:min(size-off, sniffBytes)], off)
+		if bytes.Contains(b[:n], []byte(word)) {
+			return true
+		}
+		if n < sniffBytes {
+			return false
+		}
+	}
+	return false
 }
 
 // findPart finds the extent of the image at addr.
 func (c *Capture) findPart(t *ptrace.Task, maps *mapView, addr uint64) (*part, error) {
 	r := offsetReader{taskMemory{t}, addr}
+	format := sniff(r, sniffBytes)
+	if format == fatbin.FormatHost {
+		return nil, errUnknown // it says its size, but not to a driver
+	}
 	size, err := fatbin.Extent(r, c.o.MaxImage)
 	if err != nil {
 		return nil, err
 	}
-	p := &part{addr: addr, size: size, format: sniff(r, size)}
+	// What nothing is known of does not end at a NUL.
+	if format == fatbin.FormatUnknown {
+		if size <= sniffBytes || !saysVersion(r, size) {
+			return nil, errUnknown
+		}
+		format = fatbin.FormatPTX
+	}
+	p := &part{addr: addr, size: size, format: format}
 	c.pin(t.PID, maps, p)
 	return p, nil
 }
@@ -443,6 +479,11 @@ func (c *Capture) report(t *ptrace.Task, k *call, flags traces.Flags, result int
 	if k.h.fn.act >= actTable || k.busy {
 		return // killed before the driver was given anything
 	}
+	if errors.Is(k.err, errUnknown) {
+		ev := c.imageEvent(t, k, flags, result)
+		ev.Image = &traces.Image{Format: formatName(fatbin.FormatUnknown), Handle: handle, Origin: "breakpoint"}
+		c.emit(ev)
+	}
 	if k.err != nil {
 		if flags != 0 {
 			c.gap(t, "process %d ended in %s with an image that could not be copied: %v", t.PID, k.h.name(), k.err)
@@ -458,18 +499,24 @@ func (c *Capture) report(t *ptrace.Task, k *call, flags traces.Flags, result int
 	for _, p := range k.parts {
 		c.stats.Images++
 		c.stats.Bytes += uint64(p.kept)
-		ev := c.event(t, traces.KindImage)
-		ev.Flags, ev.Ret, ev.Name, ev.Path = flags, int64(result), k.h.name(), k.caller
-		ev.Dur, ev.Time = ev.Time-k.start, k.start
-		for i := range ev.Args {
-			ev.Args[i] = k.entry.Arg(i)
-		}
+		ev := c.imageEvent(t, k, flags, result)
 		ev.Image = p.image(k, handle)
 		c.emit(ev)
 		if p.stored != nil {
 			c.gap(t, "images are missing in the module store: %v", cause(p.stored))
 		}
 	}
+}
+
+// imageEvent makes the event of a call, but for the image.
+func (c *Capture) imageEvent(t *ptrace.Task, k *call, flags traces.Flags, result int32) *traces.Event {
+	ev := c.event(t, traces.KindImage)
+	ev.Flags, ev.Ret, ev.Name, ev.Path = flags, int64(result), k.h.name(), k.caller
+	ev.Dur, ev.Time = ev.Time-k.start, k.start
+	for i := range ev.Args {
+		ev.Args[i] = k.entry.Arg(i)
+	}
+	return ev
 }
 
 // image describes a part for an event.

@@ -379,6 +379,19 @@ static int hostile(const char *what) {
 		memcpy(page, head, sizeof head);
 		return cu.load(&m, page);
 	}
+	if (!strcmp(what, "elf")) { // the magic word, and no machine: 224 bytes by its sections
+		*(uint32_t *)page = 0x464c457f;
+		*(uint64_t *)(page + 40) = 64, *(uint16_t *)(page + 58) = 64, *(uint16_t *)(page + 60) = 2;
+		*(uint64_t *)(page + 128 + 24) = 192, *(uint64_t *)(page + 128 + 32) = 32;
+		strcpy(page + 192, "what is behind the first NUL");
+		return cu.load(&m, page);
+	}
+	if (!strcmp(what, "new") || !strcmp(what, "newrefused")) { // a format that nobody knows yet
+		uint32_t head[2] = {0x4657454e, 4096};
+		memcpy(page, head, sizeof head);
+		strcpy(page + 100, what[3] ? "// refuse" : "what is behind the first NUL");
+		return cu.load(&m, page);
+	}
 	if (!strcmp(what, "list")) { // a wrapper whose list has no end
 		struct wrapper *w = (void *)page;
 		void **list = (void **)(page + 64);

@@ -130,6 +130,8 @@ HIDDEN CUresult load(const char *who, struct module **out, const void *image) {
 		n = *(uint16_t *)(p + 6) + *(uint64_t *)(p + 8);
 	else if (*(uint32_t *)p == 0x464c457f)
 		n = elf_size(p);
+	else if (!memcmp(p, "NEWF", 4)) // a format of its own: its size follows
+		n = *(uint32_t *)(p + 4);
 	else
 		n = strlen((const char *)p);
 	if (n > 1ul << 40)
@@ -226,7 +228,7 @@ CUresult cuGraphAddKernelNode_v2(void **node, void *g, void **deps, size_t n, st
 	return OK;
 }
 
-// A linker whose result is the last input, in capitals.
+// A linker whose result is the last input with a comment.
 struct linker {
 	char *out;
 	size_t n;
@@ -237,10 +239,11 @@ CUresult cuLinkAddData_v2(struct linker *l, int type, void *data, size_t size, c
 	size_t text = size && !((char *)data)[size - 1] ? size - 1 : size;
 	if (memmem(data, size, "// refuse", 9))
 		return INVALID_IMAGE;
-	l->out = realloc(l->out, size + 1);
-	memcpy(l->out, data, size);
-	l->out[l->n = size] = 0;
-	l->out[1] ^= 0x20;
+	static const char comment[] = "// linked\n";
+	l->out = realloc(l->out, text + sizeof comment);
+	memcpy(l->out, data, text);
+	memcpy(l->out + text, comment, sizeof comment);
+	l->n = text + sizeof comment;
 	return seen("cuLinkAddData_v2", data, type == 1 ? text : size, sum);
 }
 CUresult cuLinkAddData(struct linker *l, int type, void *data, size_t size, const char *name, unsigned n, int *o, void **v) {
@@ -248,7 +251,7 @@ CUresult cuLinkAddData(struct linker *l, int type, void *data, size_t size, cons
 }
 CUresult cuLinkAddFile_v2(struct linker *l, int type, const char *path, unsigned n, int *o, void **v) {
 	struct module *m;
-	l->out = strdup("linked of a file");
+	l->out = strdup(".version 7.0\n// linked of a file\n");
 	l->n = strlen(l->out) + 1;
 	return load_file("cuLinkAddFile_v2", &m, path);
 }
@@ -313,6 +316,6 @@ CUresult cuGetProcAddress_v2(const char *name, void **p, int version, unsigned l
 int main(void) {
 	struct module *m;
 	struct function *f;
-	return cuModuleLoadData(&m, "// PTX\n") || cuModuleGetFunction(&f, m, "nothing") || cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0);
+	return cuModuleLoadData(&m, ".version 7.0\n") || cuModuleGetFunction(&f, m, "nothing") || cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0);
 }
 #endif
