@@ -165,8 +165,9 @@ var commonAttributes = map[uint64]int32{
 	95: 1, 99: 1, 115: 1, 129: 1, 130: 0, 131: -1, 134: -1,
 }
 
-// occupancy returns how many blocks of a kernel a multiprocessor holds.
-func (g *GPU) occupancy(threads, shared uint64, registers int) int {
+// Occupancy returns how many blocks a multiprocessor holds of a kernel that takes
+// so many threads and bytes of shared memory a block, and registers a thread.
+func (g *GPU) Occupancy(threads, shared uint64, registers int) int {
 	if threads == 0 || threads > maxThreadsPerBlock {
 		return 0
 	}

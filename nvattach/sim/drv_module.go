@@ -423,7 +423,7 @@ func (c *call) occupancy(out, fn, threads, shared uint64) result {
 	if threads == 0 || threads > 1<<31 || shared > 1<<31 {
 		return errInvalidValue
 	}
-	c.put32(out, uint32(c.p.sim.gpu.occupancy(threads, f.k.SharedBytes()+shared, f.registers())))
+	c.put32(out, uint32(c.p.sim.gpu.Occupancy(threads, f.k.SharedBytes()+shared, f.registers())))
 	return success
 }
 
@@ -447,7 +447,7 @@ func (c *call) potentialBlock(grid, block, fn, sizeFn, shared uint64, limit int3
 			}
 			shared = v
 		}
-		if n := g.occupancy(uint64(t), f.k.SharedBytes()+shared, f.registers()); n*int(t) > bestBlocks*int(bestThreads) {
+		if n := g.Occupancy(uint64(t), f.k.SharedBytes()+shared, f.registers()); n*int(t) > bestBlocks*int(bestThreads) {
 			bestThreads, bestBlocks = t, n
 		}
 	}
@@ -484,7 +484,7 @@ func (c *call) activeClusters(out uint64, f *function, l *launch) result {
 	if size == 0 || size > 16 || g.Major < 9 {
 		return errInvalidValue
 	}
-	c.put32(out, uint32(uint64(g.occupancy(threads, f.k.SharedBytes()+uint64(l.shared), f.registers())*g.SMs)/size))
+	c.put32(out, uint32(uint64(g.Occupancy(threads, f.k.SharedBytes()+uint64(l.shared), f.registers())*g.SMs)/size))
 	return success
 }
 

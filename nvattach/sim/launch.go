@@ -126,7 +126,7 @@ func (c *call) checkLaunch(l *launch) result {
 	}
 	if l.cooperative {
 		blocks := uint64(l.grid.X) * uint64(l.grid.Y) * uint64(l.grid.Z)
-		if blocks > uint64(g.SMs*g.occupancy(threads, l.f.k.SharedBytes()+uint64(l.shared), l.f.registers())) {
+		if blocks > uint64(g.SMs*g.Occupancy(threads, l.f.k.SharedBytes()+uint64(l.shared), l.f.registers())) {
 			return errCooperativeTooLarge
 		}
 	}

@@ -156,7 +156,7 @@ func TestOccupancy(t *testing.T) {
 		{"h200", 0, 0, 32, 0},
 		{"h200", 1025, 0, 32, 0},
 	} {
-		if got := gpu(t, c.gpu).occupancy(c.threads, c.shared, c.registers); got != c.want {
+		if got := gpu(t, c.gpu).Occupancy(c.threads, c.shared, c.registers); got != c.want {
 			t.Errorf("%s: %d threads, %d shared, %d registers: %d blocks, want %d", c.gpu, c.threads, c.shared, c.registers, got, c.want)
 		}
 	}
