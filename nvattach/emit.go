@@ -137,18 +137,18 @@ func (c *code) index(key string, base, step uint64) string {
 }
 
 // lookup returns a 64-bit register with the address of the value, 0 if there is
-// none.
-func (c *code) lookup(x *Map, key bytesArg) string {
+// none. found says that there is one.
+func (c *code) lookup(x *Map, key bytesArg, found bool) string {
 	switch x.kind {
 	case layoutHash:
 		return c.hashLookup(x, key)
 	case layoutThread:
 		return c.threadLookup(x, key.Load(0, 4))
 	}
-	return c.arrayLookup(x, key.Load(0, 4))
+	return c.arrayLookup(x, key.Load(0, 4), found)
 }
 
-func (c *code) arrayLookup(x *Map, key string) string {
+func (c *code) arrayLookup(x *Map, key string, found bool) string {
 	if n, ok := number32(key); ok {
 		switch {
 		case n >= x.Def.MaxEntries:
@@ -160,13 +160,15 @@ func (c *code) arrayLookup(x *Map, key string) string {
 		c.f("mov.u64 %s, %#x;", a, x.base+uint64(n)*x.stride)
 		return a
 	}
-	p := c.reg(ptx.Pred)
-	c.f("setp.lt.u32 %s, %s, %d;", p, key, x.Def.MaxEntries)
 	a := c.index(key, x.base, x.stride)
 	if x.copies > 1 {
 		c.f("add.s64 %s, %s, %s;", a, a, c.perSM(0, x.copyBytes))
 	}
-	c.f("selp.b64 %s, %s, 0, %s;", a, a, p)
+	if !found {
+		p := c.reg(ptx.Pred)
+		c.f("setp.lt.u32 %s, %s, %d;", p, key, x.Def.MaxEntries)
+		c.f("selp.b64 %s, %s, 0, %s;", a, a, p)
+	}
 	return a
 }
 
@@ -225,34 +227,42 @@ const (
 	flagExist   = 2
 )
 
-// update writes a value and returns a register with the result. flags is a
-// register of 64 bits, or a number.
-func (c *code) update(x *Map, key, value bytesArg, flags string) string {
+// update writes a value and returns a register with the result, or a number. flags
+// is a register of 64 bits, or a number. found says that there is such a key.
+func (c *code) update(x *Map, key, value bytesArg, flags string, found bool) string {
 	if x.kind == layoutHash {
 		return c.hashUpdate(x, key, value, flags)
 	}
-	var a string
-	if x.kind == layoutThread {
-		a = c.threadLookup(x, key.Load(0, 4))
-	} else {
-		a = c.arrayLookup(x, key.Load(0, 4))
+	n, known := number32(flags)
+	if known && n == flagNoExist { // an element of an array is always there
+		return itoa64(errExist)
 	}
+	a := c.lookup(x, key, found)
 	if a == "0" {
-		return c.result(errTooBig)
+		return itoa64(errTooBig)
 	}
-	r, p, q := c.result(0), c.reg(ptx.Pred), c.reg(ptx.Pred)
+	if known && found {
+		c.copyTo(a, 0, value, uint64(x.Def.ValueSize))
+		return "0"
+	}
+	r, p := c.result(0), c.reg(ptx.Pred)
 	end := c.label()
-	// An element of an array is always there.
-	c.f("setp.eq.u64 %s, %s, %d;", q, flags, flagNoExist)
-	c.f("selp.b64 %s, %d, 0, %s;", r, errExist, q)
-	c.f("@%s bra %s;", q, end)
-	c.f("setp.eq.u64 %s, %s, 0;", p, a)
-	c.f("selp.b64 %s, %d, 0, %s;", r, errTooBig, p)
-	c.f("@%s bra %s;", p, end)
+	if !known {
+		c.f("setp.eq.u64 %s, %s, %d;", p, flags, flagNoExist)
+		c.f("selp.b64 %s, %d, 0, %s;", r, errExist, p)
+		c.f("@%s bra %s;", p, end)
+	}
+	if !found {
+		c.f("setp.eq.u64 %s, %s, 0;", p, a)
+		c.f("selp.b64 %s, %d, 0, %s;", r, errTooBig, p)
+		c.f("@%s bra %s;", p, end)
+	}
 	c.copyTo(a, 0, value, uint64(x.Def.ValueSize))
 	c.at(end)
 	return r
 }
+
+func itoa64(n int64) string { return strconv.FormatInt(n, 10) }
 
 // copyTo stores size bytes of src from address a+off on, in the largest pieces
 // that the alignment of map values, 8, allows.

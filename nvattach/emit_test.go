@@ -165,11 +165,11 @@ func TestHashOnGPU(t *testing.T) {
 			again, done := c.label(), c.label()
 			p := c.reg(ptx.Pred)
 			c.at(again)
-			a := c.lookup(h, key)
+			a := c.lookup(h, key, false)
 			c.f("setp.ne.u64 %s, %s, 0;", p, a)
 			c.f("@%s red.global.add.u64 [%s], 1;", p, a)
 			c.f("@%s bra %s;", p, done)
-			c.update(h, key, &regBytes{c, []string{one}}, "1")
+			c.update(h, key, &regBytes{c, []string{one}}, "1", false)
 			c.f("bra %s;", again)
 			c.at(done)
 		})
@@ -190,8 +190,8 @@ func TestHashFull(t *testing.T) {
 	h, r := g.maps.Find("h"), g.maps.Find("r")
 	g.run(emu.Dim3{X: 1}, emu.Dim3{X: 40}, func(c *code) {
 		k := c.threadIndex()
-		res := c.update(h, &regBytes{c, []string{k}}, &regBytes{c, []string{k}}, "0")
-		c.update(r, &regBytes{c, []string{k}}, &regBytes{c, []string{res}}, "0")
+		res := c.update(h, &regBytes{c, []string{k}}, &regBytes{c, []string{k}}, "0", false)
+		c.update(r, &regBytes{c, []string{k}}, &regBytes{c, []string{res}}, "0", false)
 	})
 	tab := g.table("h")
 	if len(tab.Rows) != 10 || tab.Refused != 30 {
@@ -220,18 +220,18 @@ func TestHashFlagsAndDelete(t *testing.T) {
 		key := &regBytes{c, []string{c.result(0x1_0000_0002)}}
 		val := func(v int64) *regBytes { return &regBytes{c, []string{c.result(v), c.result(v + 1)}} }
 		note := func(res string) {
-			c.update(r, &regBytes{c, []string{c.result(int64(n))}}, &regBytes{c, []string{res}}, "0")
+			c.update(r, &regBytes{c, []string{c.result(int64(n))}}, &regBytes{c, []string{res}}, "0", false)
 			n++
 		}
-		note(c.update(h, key, val(1), "2"))
-		note(c.update(h, key, val(2), "1"))
-		note(c.update(h, key, val(3), "1"))
-		note(c.update(h, key, val(4), "2"))
+		note(c.update(h, key, val(1), "2", false))
+		note(c.update(h, key, val(2), "1", false))
+		note(c.update(h, key, val(3), "1", false))
+		note(c.update(h, key, val(4), "2", false))
 		note(c.remove(h, key))
 		note(c.remove(h, key))
-		note(c.lookup(h, key))
-		note(c.update(h, key, val(5), "0"))
-		note(c.update(h, key, val(6), "3"))
+		note(c.lookup(h, key, false))
+		note(c.update(h, key, val(5), "0", false))
+		note(c.update(h, key, val(6), "3", false))
 	})
 	for i, w := range want {
 		if v := signed(g.table("r").Rows[i].Value); v != w {
@@ -258,13 +258,13 @@ func TestHashHostAgrees(t *testing.T) {
 		i := c.threadIndex()
 		k, v := c.reg(ptx.B64), c.reg(ptx.B64)
 		c.f("mul.lo.u64 %s, %s, 0x01010101;", k, i)
-		a := c.lookup(h, &regBytes{c, []string{k}})
+		a := c.lookup(h, &regBytes{c, []string{k}}, false)
 		p := c.reg(ptx.Pred)
 		c.f("mov.u64 %s, 1000;", v)
 		c.f("setp.ne.u64 %s, %s, 0;", p, a)
 		c.f("@%s ld.global.u8 %s, [%s];", p, v, a)
-		c.update(r, &regBytes{c, []string{i}}, &regBytes{c, []string{v}}, "0")
-		c.update(h, &regBytes{c, []string{k}}, &regBytes{c, []string{i}}, "1")
+		c.update(r, &regBytes{c, []string{i}}, &regBytes{c, []string{v}}, "0", false)
+		c.update(h, &regBytes{c, []string{k}}, &regBytes{c, []string{i}}, "1", false)
 	})
 	for i, row := range g.table("r").Rows {
 		want := uint64(i)
@@ -296,8 +296,8 @@ func TestPerSMHash(t *testing.T) {
 		k := c.threadIndex()
 		c.f("and.b64 %s, %s, 7;", k, k)
 		key, zero := &regBytes{c, []string{k}}, &regBytes{c, []string{c.result(0)}}
-		c.update(h, key, zero, "1")
-		c.f("red.global.add.u64 [%s], 1;", c.lookup(h, key))
+		c.update(h, key, zero, "1", false)
+		c.f("red.global.add.u64 [%s], 1;", c.lookup(h, key, false))
 	})
 	tab := g.table("h")
 	if len(tab.Rows) != 8 {
@@ -316,11 +316,11 @@ func TestThreadMap(t *testing.T) {
 	// 2*3*5 blocks of 7*2*11 threads: 4,620, of which 4,096 have room.
 	g.run(emu.Dim3{X: 2, Y: 3, Z: 5}, emu.Dim3{X: 7, Y: 2, Z: 11}, func(c *code) {
 		i, p := c.threadIndex(), c.reg(ptx.Pred)
-		a := c.lookup(x, &regBytes{c, []string{c.result(2)}})
+		a := c.lookup(x, &regBytes{c, []string{c.result(2)}}, false)
 		c.f("setp.ne.u64 %s, %s, 0;", p, a)
 		c.f("@%s st.global.u64 [%s], %s;", p, a, i)
 		c.f("@%s st.global.u32 [%s+8], 1;", p, a)
-		c.lookup(x, &regBytes{c, []string{c.result(3)}}) // beyond: no counting, no address
+		c.lookup(x, &regBytes{c, []string{c.result(3)}}, false) // beyond: no counting, no address
 	})
 	tab := g.table("t")
 	if tab.Refused != 2*(4620-4096) {
@@ -448,7 +448,7 @@ func TestStripedArray(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.run(emu.Dim3{X: 20}, emu.Dim3{X: 50}, func(c *code) {
-		a := c.lookup(x, &regBytes{c, []string{c.result(1)}})
+		a := c.lookup(x, &regBytes{c, []string{c.result(1)}}, false)
 		c.f("red.global.add.u64 [%s], 3;", a)
 		c.f("red.global.add.u32 [%s+8], 1;", a)
 	})
@@ -466,7 +466,7 @@ func TestOldTarget(t *testing.T) {
 	c := &code{s: &s, m: g.maps, weak: true}
 	k := c.threadIndex()
 	key := &regBytes{c, []string{k}}
-	c.update(h, key, key, "0")
+	c.update(h, key, key, "0", false)
 	p := c.reg(ptx.Pred)
 	c.f("setp.gt.u64 %s, %s, 31;", p, k)
 	skip := c.label()
@@ -497,11 +497,11 @@ func TestHashChurn(t *testing.T) {
 		key := &regBytes{c, []string{k}}
 		count := func(i int64, res string) {
 			c.f("setp.ne.u64 %s, %s, 0;", p, res)
-			c.f("@%s red.global.add.u64 [%s], 1;", p, c.lookup(bad, &regBytes{c, []string{c.result(i)}}))
+			c.f("@%s red.global.add.u64 [%s], 1;", p, c.lookup(bad, &regBytes{c, []string{c.result(i)}}, false))
 		}
 		loop := c.label()
 		c.at(loop)
-		count(0, c.update(h, key, &regBytes{c, []string{k, k, k}}, "1"))
+		count(0, c.update(h, key, &regBytes{c, []string{k, k, k}}, "1", false))
 		count(1, c.remove(h, key))
 		c.f("add.u64 %s, %s, 256;", k, k)
 		c.f("setp.lt.u64 %s, %s, %d;", p, k, 256*40)

@@ -124,7 +124,7 @@ func (u *unit) helpers() map[int32]*bpf.Helper {
 }
 
 func (u *unit) mapHelpers(h map[int32]*bpf.Helper) {
-	h[1] = &bpf.Helper{Name: "map_lookup_elem", Args: []bpf.ArgSpec{argMap, argKey}, Ret: bpf.RetValue, Pure: true, Check: u.keyed, Emit: u.lookup}
+	h[1] = &bpf.Helper{Name: "map_lookup_elem", Args: []bpf.ArgSpec{argMap, argKey}, Ret: bpf.RetValue, Pure: true, Check: u.keyed, NeverNull: u.found, Emit: u.lookup}
 	h[2] = &bpf.Helper{Name: "map_update_elem", Args: []bpf.ArgSpec{argMap, argKey, argValue, argScalar}, Check: u.keyed, Emit: u.update}
 	h[3] = &bpf.Helper{Name: "map_delete_elem", Args: []bpf.ArgSpec{argMap, argKey}, Check: u.keyed, Emit: u.remove}
 	h[25] = &bpf.Helper{
@@ -190,6 +190,13 @@ func (u *unit) keyed(c *bpf.CallInfo) error {
 	return err
 }
 
+// found reports whether a lookup always finds a value: an array has one for every
+// key in range.
+func (u *unit) found(c *bpf.CallInfo) bool {
+	d, err := u.defOf(c)
+	return err == nil && d.layout() == layoutArray && c.Most[1] < uint64(d.MaxEntries)
+}
+
 func (u *unit) ring(c *bpf.CallInfo) error {
 	d, err := u.defOf(c)
 	if err == nil && !d.Ring() {
@@ -217,7 +224,7 @@ func (u *unit) lookup(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	if err != nil {
 		return ptx.Arg{}, err
 	}
-	return register64(k.lookup(x, argBytes{k, &c.Args[1]})), nil
+	return register64(k.lookup(x, argBytes{k, &c.Args[1]}, u.found(&c.CallInfo))), nil
 }
 
 func (u *unit) update(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
@@ -225,7 +232,7 @@ func (u *unit) update(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	if err != nil {
 		return ptx.Arg{}, err
 	}
-	return register64(k.update(x, argBytes{k, &c.Args[1]}, argBytes{k, &c.Args[2]}, c.Args[3].Reg().String())), nil
+	return register64(k.update(x, argBytes{k, &c.Args[1]}, argBytes{k, &c.Args[2]}, c.Args[3].Reg().String(), u.found(&c.CallInfo))), nil
 }
 
 func (u *unit) remove(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {

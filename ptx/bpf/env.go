@@ -85,7 +85,7 @@ const (
 	ArgKey                    // pointer to a key of the call's map, which is read
 	ArgValue                  // pointer to a value of the call's map, which is read
 	ArgRead                   // pointer to Size bytes that are read; NULL is refused
-	ArgWrite                  // pointer to Size bytes, all of which are written
+	ArgWrite                  // pointer to Size bytes that may be written; NULL is refused
 	ArgContext                // the context, or NULL
 	ArgString                 // pointer to at most Size bytes that are the same on every path: [Value.Bytes] knows those before the NUL
 	ArgRecord                 // what a helper returned that has RetRecord; the call gives it back
@@ -154,4 +154,7 @@ type CallInfo struct {
 	// Bytes is the memory behind arguments that are read, a key for instance,
 	// where it is the same on every path; nil elsewhere. It must not be changed.
 	Bytes [5][]byte
+	// Most is the highest number that the memory behind arguments that are read
+	// may hold, as a little-endian one; MaxUint64 where that is not known.
+	Most [5]uint64
 }

@@ -17,13 +17,14 @@ type argument struct {
 	acc   access // of a pointer; size 0: nothing is accessed
 	bytes []byte // its memory, when that is the same on every path
 	known bool   // bytes are known
+	most  uint64 // the highest number its memory may hold
 }
 
 func (a *analysis) stepHelper(s *state, i int, fx *effect) error {
 	o := &a.ops[i]
 	h := o.helper
 	for k := range h.Args {
-		fx.args[k] = argument{spec: &h.Args[k], v: s.reg(o.depth, uint8(k+1))}
+		fx.args[k] = argument{spec: &h.Args[k], v: s.reg(o.depth, uint8(k+1)), most: math.MaxUint64}
 		if h.Args[k].Kind == ArgMap {
 			v := &fx.args[k].v
 			if v.kind != kMap {
@@ -55,8 +56,12 @@ func (fx *effect) info(o *op) *CallInfo {
 		if v := &fx.args[k].v; v.kind == kScalar && v.n.isConst() {
 			c.Consts[k].Known, c.Consts[k].Value = true, v.n.umin
 		}
-		if fx.args[k].known {
-			c.Bytes[k] = fx.args[k].bytes
+		c.Most[k] = math.MaxUint64
+		if arg := &fx.args[k]; arg.spec != nil {
+			c.Most[k] = arg.most
+			if arg.known {
+				c.Bytes[k] = arg.bytes
+			}
 		}
 	}
 	return c
@@ -123,6 +128,10 @@ func (a *analysis) readArg(s *state, i, k int, arg *argument) error {
 		}
 		if acc.fixed && arg.spec.Kind != ArgWrite {
 			arg.bytes, arg.known = f.constant(acc.off, acc.size)
+			if acc.size <= 8 {
+				v, _ := f.read(acc.off, acc.size)
+				arg.most = v.n.umax
+			}
 		}
 	case acc.readOnly && acc.direct && acc.fixed:
 		if data := a.env.Maps[acc.maps[0]].Contents; acc.off+acc.size <= len(data) {
