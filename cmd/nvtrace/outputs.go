@@ -83,7 +83,9 @@ func (o *outputs) sinks() []record.Sink {
 	if o.e.sink != nil {
 		sinks = append(sinks, o.e.sink)
 	}
-	if o.log.lines == nil || o.f.log.value != "" { // no line on stderr tells it
+	line := o.log.lines != nil && o.f.log.value == ""
+	table := o.log.summary != nil && !o.f.quiet && !o.f.json.set
+	if !line && !table { // nothing else tells it on stderr
 		sinks = append(sinks, &o.gaps)
 	}
 	return append(sinks, o.log, &beginning{o})

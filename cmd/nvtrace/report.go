@@ -107,6 +107,9 @@ func writeTail(w io.Writer, r *ioctl.Report) error {
 	if r.Lost > 0 {
 		fmt.Fprintf(&b, "%d events could not be recorded\n", r.Lost)
 	}
+	for _, g := range r.Gaps {
+		fmt.Fprintf(&b, "incomplete: %s\n", printable(g))
+	}
 	for _, n := range r.Notes {
 		fmt.Fprintf(&b, "note: %s\n", printable(n))
 	}
