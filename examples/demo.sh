@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Shows nvtrace's main job on a machine without a GPU: a run of vectorAdd that
-# was recorded on an H200 is decoded, and rminfo, a client of the driver, runs
-# against a recording of its own.
+# Shows nvtrace's main job on a machine without a GPU. vectorAdd runs on the
+# simulated GPU with two probes in its kernel; a run of it that was recorded on an
+# H200 is decoded; rminfo, a client of the driver, runs against a recording of its
+# own.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 nvtrace=bin/nvtrace
@@ -9,15 +10,20 @@ nvtrace=bin/nvtrace
 bold='' plain=''
 if [ -t 1 ] && [ -z "${NO_COLOR:-}" ]; then bold=$'\033[1m' plain=$'\033[0m'; fi
 
-say() { printf '\n%s$ %s%s\n' "$bold" "$*" "$plain"; }
+# show prints a command, and runs it.
+show() {
+	printf '\n%s$ %s%s\n' "$bold" "$*" "$plain"
+	bash -o pipefail -c "$*" 2>&1
+}
 
-say "$nvtrace report traces/corpus/vectoradd.nvt"
-$nvtrace report traces/corpus/vectoradd.nvt
+show "gcc -O2 -o bin/vectoradd examples/cuda/vectoradd_driver.c -ldl"
+show "$nvtrace -q --sim --api --modules -o bin/sim.nvt" \
+	"--attach examples/probes/count.bpf.o --attach examples/probes/memory.bpf.o -- bin/vectoradd"
+show "$nvtrace log --api bin/sim.nvt | cut -c 1-160 | grep -v -e Free -e Get"
+show "$nvtrace modules bin/sim.nvt"
 
-say "$nvtrace log -T -w 200 -e 'class=*CHANNEL*,*COMPUTE*' traces/corpus/vectoradd.nvt | sed -n 1,5p"
-$nvtrace log -T -w 200 -e 'class=*CHANNEL*,*COMPUTE*' traces/corpus/vectoradd.nvt | sed -n 1,5p
+show "$nvtrace report traces/corpus/vectoradd.nvt | sed -n 1,14p"
+show "$nvtrace log -T -w 160 -e 'class=*CHANNEL*,*COMPUTE*' traces/corpus/vectoradd.nvt | sed -n 1,5p"
 
-say "$nvtrace replay traces/corpus/rminfo.nvt -- bin/rminfo"
-out=$($nvtrace replay traces/corpus/rminfo.nvt -- bin/rminfo)
-echo "$out"
-diff <(echo "$out") traces/corpus/rminfo.out && echo "(the same as on the machine with the GPU)"
+show "$nvtrace replay traces/corpus/rminfo.nvt -- bin/rminfo | tee bin/rminfo.out"
+diff bin/rminfo.out traces/corpus/rminfo.out && echo "(the same as on the machine with the GPU)"
