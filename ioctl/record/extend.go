@@ -92,6 +92,7 @@ func (r *recorder) extend() (ptrace.Handler, error) {
 			r.ends = append(r.ends, e.Finish)
 		}
 		o.Ptrace.Rules = append(o.Ptrace.Rules, e.Rules...)
+		r.reserve(e.Rules)
 	}
 	return m, nil
 }

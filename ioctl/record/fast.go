@@ -2,7 +2,10 @@ package record
 
 import (
 	"bytes"
+	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"nvtrace/ioctl"
 	"nvtrace/ptrace"
@@ -49,6 +52,8 @@ type fast struct {
 	next  int     // of stage.events
 	times []int64 // when they ended, CLOCK_MONOTONIC
 
+	shared []string // calls that extensions want to see too
+
 	task   *ptrace.Task // any
 	timer  *time.Timer
 	ticks  bool // the timer runs
@@ -72,7 +77,7 @@ const maxStage = 8 << 20
 
 // newAgent sets the agent up.
 func (r *recorder) newAgent() *agent.Agent {
-	return agent.New(&agent.Options{Bind: r.bind, Record: r.agentRecord, Logger: r.opts.Logger})
+	return agent.New(&agent.Options{Bind: r.bind, Record: r.agentRecord, Paths: r.opts.NodePaths, Logger: r.opts.Logger})
 }
 
 // replan gives the agent the rules of the tables in use.
@@ -131,26 +136,82 @@ func (r *recorder) speed(t *ptrace.Task, p *process, c *ptrace.Syscall) {
 		return
 	}
 	r.replan()
-	ap := r.agent.Find(t)
+	ap := r.equip(t, p)
 	if ap == nil {
-		var err error
-		if ap, err = r.agent.Process(t); err != nil {
-			return
-		}
-	}
-	if p.agent != ap {
-		p.agent = ap
-		for fd, f := range p.fds {
-			ap.SetKind(fd, kindOf(f))
-		}
+		return
 	}
 	ap.Update(t)
 	if r.agent.Owns(c.IP) {
 		ap.Relieve(t, c.SP, r.flush)
 	} else {
-		ap.PatchSite(t, c.IP)
+		ap.PatchSite(t, c.IP, c.Nr)
 	}
 	r.watch()
+}
+
+// equip puts the agent to work in a process, and returns nil where it can't.
+func (r *recorder) equip(t *ptrace.Task, p *process) *agent.Process {
+	if !r.fast.on || !p.narrow {
+		return nil
+	}
+	ap := r.agent.Find(t)
+	if ap == nil {
+		var err error
+		if ap, err = r.agent.Process(t); err != nil {
+			return nil
+		}
+	}
+	if p.agent != ap {
+		p.agent = ap
+		for fd, f := range p.fds {
+			ap.SetHeld(fd, true)
+			ap.SetKind(fd, kindOf(f))
+		}
+	}
+	return ap
+}
+
+// patience is how many calls of a process stop although they are about no device
+// before the agent is put in to make them without: short programs shall not pay
+// for that.
+const patience = 16
+
+// pass sees to it that calls like one that stopped and is about no device do not
+// stop any more.
+func (r *recorder) pass(t *ptrace.Task, c *ptrace.Syscall) {
+	f := &r.fast
+	if !f.on || c.Compat || !r.agent.Passable(c.Nr) || slices.Contains(f.shared, c.Name()) {
+		return
+	}
+	p := r.process(t.PID)
+	ap := p.agent
+	if p.dull++; ap == nil {
+		switch ap = r.agent.Mapped(t); {
+		case p.dull%patience != 0: // not yet; and not each time if it can't be
+		case p.narrow:
+			ap = r.equip(t, p)
+		case ap == nil:
+			ap, _ = r.agent.Code(t) // says why not, once
+		}
+	}
+	if ap != nil && !r.agent.Owns(c.IP) {
+		ap.PatchSite(t, c.IP, c.Nr)
+	}
+}
+
+// reserve keeps calls out of the agent's hands that an extension selects, but
+// for mappings of code, which the agent leaves alone anyway.
+func (r *recorder) reserve(rules []ptrace.Rule) {
+	for i := range rules {
+		for _, name := range rules[i].Names {
+			code := name == "mmap" && slices.ContainsFunc(rules[i].Args, func(m ptrace.ArgMatch) bool {
+				return m.Arg == 2 && m.Op == ptrace.Equal && m.Mask == unix.PROT_EXEC && m.Value == unix.PROT_EXEC
+			})
+			if !code {
+				r.fast.shared = append(r.fast.shared, name)
+			}
+		}
+	}
 }
 
 // watch makes sure that the rings are looked at from time to time.
@@ -270,6 +331,7 @@ func (r *recorder) finish() {
 func (r *recorder) setFD(p *process, fd int32, f *openFile) {
 	p.fds[fd] = f
 	if p.agent != nil && p.narrow {
+		p.agent.SetHeld(fd, true)
 		p.agent.SetKind(fd, kindOf(f))
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/agent"
 	"nvtrace/traces"
 )
 
@@ -246,7 +247,7 @@ func TestFastOrphan(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := &Options{NodeName: fakeNodes, MayBeNode: func(p []byte) bool { return strings.HasPrefix(string(p), "/dev/") }}
+		o := &Options{NodeName: fakeNodes, NodePaths: []agent.Path{{Prefix: "/dev/"}}}
 		o.Ptrace = ptrace.Options{Argv: []string{filepath.Join(dir, "fast"), "orphan", filepath.Join(dir, "go")}, Stdout: out, NoExitKill: true}
 		_, err = Run(context.Background(), o)
 		t.Fatal("the tracer lives", err)

@@ -32,6 +32,8 @@ type process struct {
 	// closing holds the descriptors of close calls that have not returned: until
 	// the kernel gets to it, other threads can still use them.
 	closing map[int32]*thread
+	// dull counts calls that stopped and were about no device.
+	dull int
 	// agent is set while ioctls are logged in the process.
 	agent *agent.Process
 }
@@ -75,6 +77,7 @@ func (p *process) forget(fd int32) *openFile {
 	f := p.fds[fd]
 	if f != nil && p.agent != nil {
 		p.agent.SetKind(fd, fastNone)
+		p.agent.SetHeld(fd, false)
 	}
 	delete(p.fds, fd)
 	return f

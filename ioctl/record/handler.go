@@ -116,6 +116,7 @@ func (r *recorder) Enter(t *ptrace.Task, c *ptrace.Syscall) ptrace.Verdict {
 	}
 	th.active = ok
 	if !ok {
+		r.pass(t, c)
 		return ptrace.Skip
 	}
 	if c.Class == classIoctl && r.opts.CountsOnly {
@@ -396,6 +397,7 @@ func (r *recorder) narrow(t *ptrace.Task) {
 		return
 	}
 	p.narrow = true
+	r.equip(t, p)
 }
 
 // lookup returns the open file behind a descriptor, nil if it is not a device's.

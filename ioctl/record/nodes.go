@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"nvtrace/ptrace/agent"
 )
 
 // nvidiaMajor is the character-device major of the GPUs, of nvidiactl and of
@@ -94,13 +96,25 @@ func (n *Nodes) Name(rdev uint64, path string) (name string, ok bool) {
 	return driver + "#" + strconv.FormatUint(uint64(minor), 10), true
 }
 
-// mayBeNode reports whether opening path can yield one of NVIDIA's nodes. It is
-// asked for every open of every traced process, so a miss must be cheap; what it
-// lets through is checked by device number afterwards.
-func mayBeNode(path []byte) bool {
-	s := string(path)
-	return strings.Contains(s, "nvidia") || strings.HasPrefix(s, "/dev/char/") ||
-		strings.HasPrefix(s, "/proc/") && strings.Contains(s, "/fd/") || strings.HasPrefix(s, "/dev/fd/")
+// nodePaths are the paths whose opening can yield one of NVIDIA's nodes. They are
+// asked for every open of every traced process, so a miss must be cheap; what they
+// let through is checked by device number afterwards.
+func nodePaths() []agent.Path {
+	return []agent.Path{
+		{Part: "nvidia"}, {Prefix: "/dev/char/"}, {Prefix: "/proc/", Part: "/fd/"}, {Prefix: "/dev/fd/"},
+	}
+}
+
+// anyPath makes Options.MayBeNode of paths.
+func anyPath(list []agent.Path) func(path []byte) bool {
+	return func(path []byte) bool {
+		for i := range list {
+			if list[i].Match(path) {
+				return true
+			}
+		}
+		return false
+	}
 }
 
 var versionRE = regexp.MustCompile(`\b(\d{3,}\.\d+(?:\.\d+)?)\b`)

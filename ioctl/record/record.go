@@ -60,6 +60,7 @@ type Options struct {
 	// What the machine looks like; nil takes the real one. Tests use others.
 	NodeName  func(rdev uint64, path string) (name string, ok bool)       // names a device node, as [Nodes.Name]
 	MayBeNode func(path []byte) bool                                      // cheap first look at an opened path
+	NodePaths []agent.Path                                                // the same as paths, with which opens of others need no stop; nil with a MayBeNode: all stop
 	Stat      func(pid int, fd int32) (rdev uint64, path string, ok bool) // a descriptor's device number and path
 }
 
@@ -135,8 +136,11 @@ func (o *Options) setDefaults(n *Nodes) {
 	if o.NodeName == nil {
 		o.NodeName = n.Name
 	}
+	if o.MayBeNode == nil && o.NodePaths == nil {
+		o.NodePaths = nodePaths()
+	}
 	if o.MayBeNode == nil {
-		o.MayBeNode = mayBeNode
+		o.MayBeNode = anyPath(o.NodePaths)
 	}
 	if o.Stat == nil {
 		o.Stat = statFD

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/agent"
 	"nvtrace/traces"
 )
 
@@ -70,7 +71,7 @@ func runDiscarded(t testing.TB, o Options, argv ...string) (string, Result) {
 	}
 	defer in.Close()
 	o.NodeName = fakeNodes
-	o.MayBeNode = func(p []byte) bool { return strings.HasPrefix(string(p), "/dev/") }
+	o.NodePaths = []agent.Path{{Prefix: "/dev/"}}
 	o.Ptrace.Argv, o.Ptrace.Stdout, o.Ptrace.Stdin, o.Ptrace.NoSignals = argv, out, in, true
 	res, err := Run(context.Background(), &o)
 	if err != nil {

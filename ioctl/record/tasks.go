@@ -119,7 +119,7 @@ func (r *recorder) exec(t *ptrace.Task, e *ptrace.TaskEvent) {
 	ev.Path, ev.Argv = exePath(t.PID), cmdline(t.PID)
 	r.put(ev)
 	p := r.process(t.PID)
-	p.maps, p.agent = nil, nil
+	p.maps, p.agent, p.dull = nil, nil, 0
 	r.verify(t, p, e.Time-r.start)
 	if !r.started {
 		// Descriptors that nvtrace's own parent handed down.

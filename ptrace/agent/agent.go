@@ -19,6 +19,7 @@ type Agent struct {
 	blob  *program
 	plan  []byte          // the rules, as the processes have them
 	rules map[uint32]bool // the requests that they are about
+	paths []byte          // Options.Paths, likewise
 	procs map[int]*Process
 	rings []*ring // that may have records
 	stats Stats
@@ -40,6 +41,7 @@ func New(o *Options) *Agent {
 	if a.o.Logger == nil {
 		a.o.Logger = slog.New(slog.DiscardHandler)
 	}
+	a.paths = encodePaths(a.o.Paths)
 	return a
 }
 
@@ -79,16 +81,53 @@ func (a *Agent) Process(t *ptrace.Task) (*Process, error) {
 	case p.err != nil:
 		return nil, p.err
 	}
-	if err := p.start(t); errors.Is(err, errBusy) {
-		return nil, fmt.Errorf("%w: process %d: %w", ErrUnsupported, p.PID, err)
-	} else if err != nil {
-		p.err = fmt.Errorf("%w: process %d: %w", ErrUnsupported, p.PID, err)
-		a.stats.Refused++
-		a.o.Logger.Debug("no agent", "pid", p.PID, "err", err)
-		return nil, p.err
+	if err := p.start(t); err != nil {
+		return nil, p.refuse(err)
 	}
 	a.stats.Processes++
 	return p, nil
+}
+
+// refuse notes why the agent can't be put in, unless that may change.
+func (p *Process) refuse(err error) error {
+	out := fmt.Errorf("%w: process %d: %w", ErrUnsupported, p.PID, err)
+	if !errors.Is(err, errBusy) {
+		p.err = out
+		p.a.stats.Refused++
+		p.a.o.Logger.Debug("no agent", "pid", p.PID, "err", err)
+	}
+	return out
+}
+
+// Code returns t's process with the agent's code in it, though it need not be
+// at work: for Process.PatchSite, of system calls that open files. That costs
+// less, and threads of the process cost nothing. Otherwise it is as Process.
+func (a *Agent) Code(t *ptrace.Task) (*Process, error) {
+	p := a.procs[t.PID]
+	if p == nil {
+		p = &Process{a: a, PID: t.PID}
+		a.procs[t.PID] = p
+	}
+	switch {
+	case p.err != nil:
+		return nil, p.err
+	case p.mapped:
+		return p, nil
+	}
+	_, resume, err := p.prepare(t)
+	if err != nil {
+		return nil, p.refuse(err)
+	}
+	resume()
+	return p, nil
+}
+
+// Mapped returns t's process if the agent's code is in it, or nil.
+func (a *Agent) Mapped(t *ptrace.Task) *Process {
+	if p := a.procs[t.PID]; p != nil && p.mapped && p.err == nil {
+		return p
+	}
+	return nil
 }
 
 // Task must be told of the changes in tasks' lives, before anything else is done

@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"log/slog"
+	"strings"
 
 	"nvtrace/ptrace"
 )
@@ -30,7 +31,42 @@ type Options struct {
 	// Record takes the records, in the order of Record.End. It must not keep
 	// the record, nor memory that it refers to.
 	Record func(p *Process, r *Record)
+	// Paths are those whose opening the supervisor wants to see, wherever
+	// Process.PatchSite lets the agent make such calls; without any, and if there are too
+	// many or too long ones, that is all paths.
+	Paths  []Path
 	Logger *slog.Logger // nil discards
+}
+
+// Path selects paths: those that begin with Prefix and have Part in them. Either
+// may be empty; MaxPathPart bytes are possible.
+type Path struct{ Prefix, Part string }
+
+// Bounds of Options.Paths.
+const (
+	MaxPaths    = maxPaths
+	MaxPathPart = pathPart - 1
+)
+
+// Match says whether p selects a path.
+func (p *Path) Match(path []byte) bool {
+	return strings.HasPrefix(string(path), p.Prefix) && strings.Contains(string(path), p.Part)
+}
+
+// encodePaths writes paths as the agent reads them.
+func encodePaths(list []Path) []byte {
+	if len(list) > MaxPaths {
+		return nil
+	}
+	b := make([]byte, pathSize*len(list))
+	for i, p := range list {
+		if max(len(p.Prefix), len(p.Part)) > MaxPathPart || strings.ContainsRune(p.Prefix+p.Part, 0) {
+			return nil
+		}
+		copy(b[i*pathSize:], p.Prefix)
+		copy(b[i*pathSize+pathPart:], p.Part)
+	}
+	return b
 }
 
 // Kind says what a [Record] is about.

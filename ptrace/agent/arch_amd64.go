@@ -6,8 +6,8 @@ import "nvtrace/ptrace"
 type program struct {
 	code []byte
 
-	ioctlEntry, hookEntry, returnEntry uint64
-	copyInsn, tpInsn                   uint64
+	callEntry, hookEntry, returnEntry uint64
+	copyInsn, tpInsn                  uint64
 }
 
 // embedded returns the code that this program carries.
@@ -15,7 +15,7 @@ func embedded() *program { return newProgram(blobCode, blobSymbols) }
 
 func newProgram(code []byte, symbols map[string]uint64) *program {
 	return &program{
-		code: code, ioctlEntry: symbols["ioctl_entry"], hookEntry: symbols["hook_entry"],
+		code: code, callEntry: symbols["call_entry"], hookEntry: symbols["hook_entry"],
 		returnEntry: symbols["return_entry"], copyInsn: symbols["copy_insn"], tpInsn: symbols["tp_insn"],
 	}
 }

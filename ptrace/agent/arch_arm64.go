@@ -6,8 +6,8 @@ import "nvtrace/ptrace"
 type program struct {
 	code []byte
 
-	ioctlEntry, hookEntry, returnEntry uint64
-	copyInsn, tpInsn                   uint64
+	callEntry, hookEntry, returnEntry uint64
+	copyInsn, tpInsn                  uint64
 }
 
 func embedded() *program { return nil }

@@ -5,6 +5,7 @@ package agent
 const (
 	baseAddr   = 0x70000000
 	confAddr   = 0x70004000
+	pathsAddr  = 0x70005000
 	keysAddr   = 0x70008000
 	planAddr   = 0x70030000
 	hookAddr   = 0x70100000
@@ -26,7 +27,11 @@ const (
 	numTables  = 3
 	numEntries = 2048
 
-	confSize   = 40
+	maxPaths = 16
+	pathSize = 64
+	pathPart = 32 // offset in struct path of part
+
+	confSize   = 48
 	keySize    = 16
 	openSize   = 96
 	slotSize   = 8128
@@ -49,6 +54,7 @@ const (
 	confClock = 8
 	confPlan  = 16
 	confSlots = 32
+	confPaths = 40
 )
 
 // Offsets in struct slot.
@@ -64,6 +70,7 @@ const (
 const (
 	sharedArmed = 0
 	sharedKinds = 4096
+	sharedHeld  = 4096 + maxFD
 	sharedRings = 0x10000
 	rheadTail   = 64
 )
@@ -151,6 +158,6 @@ func layout() []uint64 {
 		confSize, keySize, openSize, slotSize, rheadSize,
 		sharedSize, ruleSize, planSize, derefSize, hookSize,
 		recordSize, segSize,
-		trapFD, trapRequest,
+		trapFD, trapRequest, pathSize, maxPaths, pathsAddr,
 	}
 }

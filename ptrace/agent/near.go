@@ -22,10 +22,10 @@ type arena struct {
 
 // Sizes of an arena, and where it holds what.
 const (
-	arenaSize  = 64 << 10
-	arenaIoctl = 0 // address of ioctl_entry
-	arenaHook  = 8 // of hook_entry
-	arenaHead  = 16
+	arenaSize = 64 << 10
+	arenaCall = 0 // address of call_entry
+	arenaHook = 8 // of hook_entry
+	arenaHead = 16
 )
 
 // reach is how far a jump goes, with a margin for what is near its ends.
@@ -75,7 +75,7 @@ func (p *Process) newArena(t *ptrace.Task, addr uint64) (*arena, error) {
 		return nil, err
 	}
 	a := &arena{base: base, used: arenaHead}
-	if err := p.write64(base+arenaIoctl, p.a.blob.ioctlEntry); err != nil {
+	if err := p.write64(base+arenaCall, p.a.blob.callEntry); err != nil {
 		return nil, err
 	}
 	return a, p.write64(base+arenaHook, p.a.blob.hookEntry)

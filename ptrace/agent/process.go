@@ -55,27 +55,11 @@ var errBusy = errors.New("another process uses the memory")
 // start puts the agent to work: in a process that does not have it, or in a
 // forked child, which has its code, but no rings.
 func (p *Process) start(t *ptrace.Task) error {
-	if err := p.suitable(t); err != nil {
-		return err
-	}
-	if err := p.open(); err != nil {
-		return err
-	}
-	tasks, resume, err := t.StopWorld()
+	tasks, resume, err := p.prepare(t)
 	if err != nil {
 		return err
 	}
 	defer resume()
-	for _, o := range tasks {
-		if o.PID != p.PID {
-			return errBusy
-		}
-	}
-	if !p.mapped {
-		if err := p.mapPrivate(t); err != nil {
-			return err
-		}
-	}
 	if err := p.mapShared(t); err != nil {
 		return err
 	}
@@ -95,6 +79,33 @@ func (p *Process) start(t *ptrace.Task) error {
 		p.started = false
 	}
 	return err
+}
+
+// prepare sees to it that the agent's code is in the process, and stops all its
+// threads but t.
+func (p *Process) prepare(t *ptrace.Task) (tasks []*ptrace.Task, resume func(), err error) {
+	if err := p.suitable(t); err != nil {
+		return nil, nil, err
+	}
+	if err := p.open(); err != nil {
+		return nil, nil, err
+	}
+	if tasks, resume, err = t.StopWorld(); err != nil {
+		return nil, nil, err
+	}
+	for _, o := range tasks {
+		if o.PID != p.PID {
+			err = errBusy
+		}
+	}
+	if err == nil && !p.mapped {
+		err = p.mapPrivate(t)
+	}
+	if err != nil {
+		resume()
+		return nil, nil, err
+	}
+	return tasks, resume, nil
 }
 
 // open opens the process's memory.
@@ -178,6 +189,12 @@ func (p *Process) writePrivate(clock uint64) error {
 	if err := p.write64(confAddr+confSlots, maxSlots); err != nil {
 		return err
 	}
+	if err := p.write(pathsAddr, p.a.paths); err != nil {
+		return err
+	}
+	if err := p.write64(confAddr+confPaths, uint64(len(p.a.paths)/pathSize)); err != nil {
+		return err
+	}
 	return p.write64(confAddr+confClock, clock)
 }
 
@@ -212,9 +229,6 @@ func (p *Process) mapShared(t *ptrace.Task) error {
 	p.keys = make(map[uint64]int)
 	p.places = make([]uint64, numKeys)
 	p.freed = make(map[int]bool)
-	if p.sites == nil {
-		p.sites = make(map[uint64]bool)
-	}
 	if p.inherited == nil {
 		return nil
 	}
@@ -342,6 +356,19 @@ func (p *Process) writePlan() error {
 func (p *Process) SetKind(fd int32, kind uint8) {
 	if p.started && fd >= 0 && fd < maxFD {
 		store8(p.shared, sharedKinds+int(fd), kind)
+	}
+}
+
+// SetHeld says whether system calls that close, duplicate or map a descriptor are
+// to stop for the supervisor. Those that duplicate or map one that is a character
+// device stop in any case.
+func (p *Process) SetHeld(fd int32, held bool) {
+	if p.started && fd >= 0 && fd < maxFD {
+		v := uint8(0)
+		if held {
+			v = 1
+		}
+		store8(p.shared, sharedHeld+int(fd), v)
 	}
 }
 

@@ -6,16 +6,18 @@ import (
 	"fmt"
 
 	"golang.org/x/arch/x86/x86asm"
+	"golang.org/x/sys/unix"
 
 	"nvtrace/ptrace"
 )
 
-// The instructions of an ioctl in libc: `mov $16,%eax`, as a rule at once
+// The instructions of a system call in libc: `mov $nr,%eax`, as a rule at once
 // followed by `syscall`.
-var (
-	movIoctl    = []byte{0xb8, 16, 0, 0, 0}
-	syscallInsn = []byte{0x0f, 0x05}
-)
+func movNumber(nr uint64) []byte {
+	return binary.LittleEndian.AppendUint32([]byte{0xb8}, uint32(nr))
+}
+
+var syscallInsn = []byte{0x0f, 0x05}
 
 // between is how many bytes of other instructions may lie between the two.
 const between = 24
@@ -24,33 +26,57 @@ const between = 24
 // more would be code that is made as it runs.
 const maxSites = 64
 
-// PatchSite makes ioctls that come from a system call instruction take the
-// agent's way from now on. t is stopped at one, ip is its instruction pointer.
-// Only the `mov` is replaced: a thread that is behind it makes its call as before.
+// Passable says whether the agent knows what to do with system calls of a number:
+// ioctls, which it records, and calls that make, end and map descriptors, which
+// it makes without a stop if they are about no device. See Options.Paths and
+// Process.SetHeld.
+func (a *Agent) Passable(nr uint64) bool {
+	switch nr {
+	case unix.SYS_IOCTL, unix.SYS_CLOSE, unix.SYS_MMAP, unix.SYS_DUP, sysDup2, unix.SYS_DUP3, unix.SYS_FCNTL:
+		return true
+	case unix.SYS_OPENAT, sysOpen:
+		return len(a.paths) > 0
+	}
+	return false
+}
+
+// Numbers of system calls that only some architectures have; the agent is for
+// amd64 only.
+const (
+	sysOpen = 2
+	sysDup2 = 33
+)
+
+// PatchSite makes system calls of the number nr that come from an instruction
+// take the agent's way from now on. t is stopped at one, ip is its instruction
+// pointer. Only the `mov` is replaced: a thread that is behind it makes its call as before.
 // Code that does not look like libc's is left alone, silently.
-func (p *Process) PatchSite(t *ptrace.Task, ip uint64) {
-	if !p.started || p.a.Owns(ip) || len(p.sites) >= maxSites {
+func (p *Process) PatchSite(t *ptrace.Task, ip, nr uint64) {
+	if !p.mapped || !p.a.Passable(nr) || p.a.Owns(ip) || len(p.sites) >= maxSites {
 		return
 	}
 	if _, known := p.sites[ip]; known {
 		return
 	}
-	err := p.patchSite(t, ip)
+	if p.sites == nil {
+		p.sites = make(map[uint64]bool)
+	}
+	err := p.patchSite(t, ip, nr)
 	p.sites[ip] = err == nil
 	if err != nil {
-		p.a.o.Logger.Debug("ioctl not rerouted", "pid", p.PID, "ip", ip, "err", err)
+		p.a.o.Logger.Debug("system call not rerouted", "pid", p.PID, "nr", nr, "ip", ip, "err", err)
 		return
 	}
 	p.a.stats.Sites++
 }
 
-func (p *Process) patchSite(t *ptrace.Task, ip uint64) error {
+func (p *Process) patchSite(t *ptrace.Task, ip, nr uint64) error {
 	var code [len5 + between + 2]byte
 	from := ip - uint64(len(code))
 	if n, err := t.ReadText(from, code[:]); n < len(code) {
 		return err
 	}
-	at, err := findMov(code[:])
+	at, err := findMov(code[:], movNumber(nr))
 	if err != nil {
 		return err
 	}
@@ -60,7 +86,7 @@ func (p *Process) patchSite(t *ptrace.Task, ip uint64) error {
 	if err != nil {
 		return err
 	}
-	stub := append([]byte(nil), movIoctl...)
+	stub := movNumber(nr)
 	m, err := moveCode(middle, mov+len5, room+len5, len(middle))
 	if err != nil {
 		return err
@@ -68,7 +94,7 @@ func (p *Process) patchSite(t *ptrace.Task, ip uint64) error {
 	stub = append(stub, m.code...)
 	stub = append(stub, 0x48, 0x8d, 0x64, 0x24, 0x80) // lea -128(%rsp),%rsp: there may be something below
 	stub = append(stub, 0xff, 0x15)                   // call *entry(%rip)
-	stub = binary.LittleEndian.AppendUint32(stub, uint32(ar.base+arenaIoctl-(room+uint64(len(stub))+4)))
+	stub = binary.LittleEndian.AppendUint32(stub, uint32(ar.base+arenaCall-(room+uint64(len(stub))+4)))
 	stub = append(stub, 0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0) // lea 128(%rsp),%rsp
 	stub = append(stub, jump(room+uint64(len(stub)), ip)...)
 	if err := p.write(room, stub); err != nil {
@@ -83,17 +109,17 @@ func (p *Process) patchSite(t *ptrace.Task, ip uint64) error {
 	return t.PokeText(mov, jump(mov, room))
 }
 
-// len5 is the length of movIoctl, which a jump replaces.
+// len5 is the length of the mov, which a jump replaces.
 const len5 = jumpLen
 
 // findMov finds the mov in code that ends in the syscall.
-func findMov(code []byte) (int, error) {
+func findMov(code, mov []byte) (int, error) {
 	end := len(code) - 2
 	if !bytes.Equal(code[end:], syscallInsn) {
 		return 0, fmt.Errorf("% x is no syscall", code[end:])
 	}
 	for at := end - len5; at >= 0; at-- {
-		if bytes.Equal(code[at:at+len5], movIoctl) && harmless(code[at+len5:end]) {
+		if bytes.Equal(code[at:at+len5], mov) && harmless(code[at+len5:end]) {
 			return at, nil
 		}
 	}

@@ -124,7 +124,7 @@ func TestFindMov(t *testing.T) {
 		{pad(0xb8, 16, 0, 0, 0, 0x48, 0xff, 0xc0, 0x0f, 0x05), 0},    // inc %rax
 		{pad(0x6a, 16, 0x58, 0x90, 0x90, 0x90, 0x90, 0x0f, 0x05), 0}, // push; pop
 	} {
-		at, err := findMov(c.code)
+		at, err := findMov(c.code, movNumber(16))
 		if err == nil != (c.back != 0) || err == nil && at != len(c.code)-c.back {
 			t.Errorf("% x: found at %d, %v", c.code, at, err)
 		}
@@ -145,6 +145,6 @@ func FuzzMoveCode(f *testing.F) {
 			t.Fatalf("% x became % x", code, m.code)
 		}
 		_ = intoBeginning(code, from, jumpLen)
-		_, _ = findMov(append(make([]byte, between+len5), code[:2]...))
+		_, _ = findMov(append(make([]byte, between+len5), code[:2]...), movNumber(16))
 	})
 }

@@ -8,17 +8,17 @@ import _ "embed"
 var blobCode []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "d3fc42e9ac8b3f7f789719b5f0205694abc81be02cea79a8eea43cc6ebc75358"
+const blobStamp = "dbe6a4ee79c67d44ea695f5cc84092a8d0030b6edb1a3ec8da835f2c90b39110"
 
 // blobSymbols are addresses in the code.
 var blobSymbols = map[string]uint64{
-	"ioctl_entry":  0x70000022,
+	"call_entry":   0x70000020,
 	"hook_entry":   0x70000049,
 	"return_entry": 0x70000087,
 	"copy_insn":    0x700000c0,
 	"tp_insn":      0x700000c8,
 	"sys_in":       0x70000000,
-	"sys_out":      0x70002000,
+	"sys_out":      0x70003000,
 }
 
 // blobLayout is the layout that the code was compiled with.
@@ -43,7 +43,7 @@ var blobLayout = []uint64{
 	0x200,
 	0x3,
 	0x800,
-	0x28,
+	0x30,
 	0x10,
 	0x60,
 	0x1fc0,
@@ -57,4 +57,7 @@ var blobLayout = []uint64{
 	0x20,
 	0xffffffff,
 	0x4e565452,
+	0x40,
+	0x10,
+	0x70005000,
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // Sources are the files that the code is made from, in the folder src.
-var sources = []string{"agent.c", "calls.c", "agent.h", "layout.h", "agent.ld"}
+var sources = []string{"agent.c", "calls.c", "pass.c", "agent.h", "layout.h", "agent.ld"}
 
 // Flags are what the compiler is given. The code may use no vector registers,
 // since those of a hooked function's caller are not saved, and no library.
@@ -33,7 +33,7 @@ type Blob struct {
 }
 
 // Names are the symbols that the Go side needs.
-var Names = []string{"ioctl_entry", "hook_entry", "return_entry", "copy_insn", "tp_insn", "sys_in", "sys_out"}
+var Names = []string{"call_entry", "hook_entry", "return_entry", "copy_insn", "tp_insn", "sys_in", "sys_out"}
 
 // Stamp identifies the sources in dir.
 func Stamp(dir string) (string, error) {
@@ -59,7 +59,7 @@ func Build(dir string) (*Blob, error) {
 	out := filepath.Join(tmp, "agent.elf")
 	args := append([]string{}, flags...)
 	args = append(args, "-Wl,-T,"+filepath.Join(dir, "agent.ld"), "-o", out,
-		filepath.Join(dir, "agent.c"), filepath.Join(dir, "calls.c"))
+		filepath.Join(dir, "agent.c"), filepath.Join(dir, "calls.c"), filepath.Join(dir, "pass.c"))
 	if msg, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("gcc: %w\n%s", err, msg)
 	}

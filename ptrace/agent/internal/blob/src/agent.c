@@ -10,27 +10,28 @@
 __asm__(
 	".section .text.in,\"ax\",@progbits\n"
 	".globl sys_in\n"
-	"sys_in:\n" // rdi: registers of the call
-	"	mov %rdi,%r11\n"
+	"sys_in:\n" // rdi: registers of the call; rsi: its number
+	"	mov %rdi,%r11\n	mov %rsi,%rax\n"
 	"	mov 0(%r11),%r10\n	mov 8(%r11),%r9\n	mov 16(%r11),%r8\n"
 	"	mov 24(%r11),%rdx\n	mov 32(%r11),%rsi\n	mov 40(%r11),%rdi\n"
-	"	mov $16,%eax\n	syscall\n	ret\n"
+	"	syscall\n	ret\n"
 	".section .agent.out,\"ax\",@progbits\n"
 	".globl sys_out\n"
 	"sys_out:\n"
-	"	mov %rdi,%r11\n"
+	"	mov %rdi,%r11\n	mov %rsi,%rax\n"
 	"	mov 0(%r11),%r10\n	mov 8(%r11),%r9\n	mov 16(%r11),%r8\n"
 	"	mov 24(%r11),%rdx\n	mov 32(%r11),%rsi\n	mov 40(%r11),%rdi\n"
-	"	mov $16,%eax\n	syscall\n	ret\n"
+	"	syscall\n	ret\n"
 
-	// In place of `mov $16,%eax; syscall`: changes what syscall does, rax, rcx and r11.
+	// In place of `syscall`, with the number in eax: changes what syscall does, rax,
+	// rcx and r11.
 	".section .text.entry,\"ax\",@progbits\n"
-	".globl ioctl_entry\n"
-	"ioctl_entry:\n"
+	".globl call_entry\n"
+	"call_entry:\n"
 	"	push %rdi\n	push %rsi\n	push %rdx\n	push %r8\n	push %r9\n	push %r10\n"
-	"	mov %rsp,%rdi\n"
+	"	mov %rsp,%rdi\n	mov %eax,%esi\n"
 	"	push %rbp\n	mov %rsp,%rbp\n	and $-16,%rsp\n"
-	"	call agent_ioctl\n"
+	"	call agent_call\n"
 	"	mov %rbp,%rsp\n	pop %rbp\n"
 	"	pop %r10\n	pop %r9\n	pop %r8\n	pop %rdx\n	pop %rsi\n	pop %rdi\n"
 	"	ret\n"
@@ -89,22 +90,21 @@ int trap(u64 why, u64 what)
 	struct regs r = {.rdi = TRAP_FD, .rsi = TRAP_REQUEST, .rdx = why, .r10 = what};
 	if (C->dead)
 		return 0;
-	if (sys_out(&r) == -ENOSYS) {
+	if (sys_out(&r, NR_IOCTL) == -ENOSYS) {
 		C->dead = 1;
 		return 0;
 	}
 	return 1;
 }
 
-// The call as it would be without the agent: the filter sees it.
-static __attribute__((noinline)) long plain(const struct regs *r)
+long plain(const struct regs *r, u64 nr)
 {
 	long ret;
 	if (unlikely(C->dead))
-		return sys_in(r);
-	ret = sys_out(r);
+		return sys_in(r, nr);
+	ret = sys_out(r, nr);
 	if (unlikely(ret == -ENOSYS) && !trap(TRAP_PROBE, 0)) {
-		ret = sys_in(r); // it was the filter's answer, and the call was not made
+		ret = sys_in(r, nr); // it was the filter's answer, and the call was not made
 		if (ret == -ENOSYS)
 			C->dead = 0; // or that of a filter of the program's own
 	}
@@ -145,8 +145,8 @@ static inline u32 length_of(const struct plan *p, const struct rule *r, const u8
 	return len;
 }
 
-// In place of the system call.
-__attribute__((used)) long agent_ioctl(struct regs *g)
+// In place of the system call ioctl.
+static long agent_ioctl(struct regs *g)
 {
 	u32 fd = g->rdi, request = g->rsi;
 	u64 arg = g->rdx, ptr = 0;
@@ -161,33 +161,33 @@ __attribute__((used)) long agent_ioctl(struct regs *g)
 	long ret;
 
 	if (!C->gate || fd >= NFDS)
-		return plain(g);
+		return plain(g, NR_IOCTL);
 	kind = *(volatile u8 *)&S->kinds[fd];
 	if (!kind || *(volatile u64 *)&S->armed)
-		return plain(g);
+		return plain(g, NR_IOCTL);
 	p = (const struct plan *)C->plan;
 	rule = find_rule(p, kind, request);
 	if (!rule)
-		return plain(g);
+		return plain(g, NR_IOCTL);
 	sl = find_slot();
 	if (!sl || !sl->ring || sl->off)
-		return plain(g);
+		return plain(g, NR_IOCTL);
 	n0 = arg ? rule->size : 0;
 	if (n0 && rule->follow) {
 		if (n0 > sizeof small || copy(small, arg, n0))
-			return plain(g);
+			return plain(g, NR_IOCTL);
 		if (rule->flags != 0xff && (*(u32 *)(small + rule->flags) & rule->mask))
-			return plain(g);
+			return plain(g, NR_IOCTL);
 		if (rule->null != 0xff && *(u64 *)(small + rule->null))
-			return plain(g);
+			return plain(g, NR_IOCTL);
 		ptr = *(u64 *)(small + rule->ptr);
 		n1 = length_of(p, rule, small);
 		if (n1 == LEN_SLOW)
-			return plain(g);
+			return plain(g, NR_IOCTL);
 		if (!ptr)
 			n1 = 0;
 		if (n1 > rule->max)
-			return plain(g);
+			return plain(g, NR_IOCTL);
 	}
 	nseg = !!n0 + !!n1;
 	d0 = up(n0, 8);
@@ -195,7 +195,7 @@ __attribute__((used)) long agent_ioctl(struct regs *g)
 	at = sizeof *r + nseg * sizeof *seg;
 	r = reserve(sl, at + 2 * (d0 + d1), FILLING, K_IOCTL, nseg, g->rdi, g->rsi);
 	if (!r)
-		return plain(g);
+		return plain(g, NR_IOCTL);
 	// The supervisor withdraws a descriptor before it looks at the rings: either
 	// it sees this record, or we see that.
 	if (*(volatile u8 *)&S->kinds[fd] != kind)
@@ -220,7 +220,7 @@ __attribute__((used)) long agent_ioctl(struct regs *g)
 	}
 	r->begin = now();
 	set_state(r, INCALL);
-	ret = sys_in(g);
+	ret = sys_in(g, NR_IOCTL);
 	set_state_ordered(r, ENDING);
 	if (unlikely(((struct rhead *)sl->head)->tail > r->pos))
 		return ret; // given up by the supervisor, to make room for a handler's
@@ -234,7 +234,15 @@ __attribute__((used)) long agent_ioctl(struct regs *g)
 	return ret;
 no:
 	set_state(r, VOID);
-	return plain(g);
+	return plain(g, NR_IOCTL);
+}
+
+// In place of a system call.
+__attribute__((used)) long agent_call(struct regs *g, u64 nr)
+{
+	if (likely(nr == NR_IOCTL))
+		return agent_ioctl(g);
+	return passes(g, nr) ? sys_in(g, nr) : plain(g, nr);
 }
 
 // The table that the Go side is compared with.
@@ -244,9 +252,11 @@ __attribute__((used, section(".layout"))) const u64 layout[] = {
 	sizeof(struct conf), sizeof(struct key), sizeof(struct open), sizeof(struct slot), sizeof(struct rhead),
 	sizeof(struct shared), sizeof(struct rule), sizeof(struct plan), sizeof(struct deref), sizeof(struct hook),
 	sizeof(struct record), sizeof(struct seg),
-	TRAP_FD, TRAP_REQUEST,
+	TRAP_FD, TRAP_REQUEST, sizeof(struct path), NPATHS, PATHS_ADDR,
 };
 
+_Static_assert(PATHS_ADDR + NPATHS * sizeof(struct path) <= KEYS_ADDR, "paths");
+_Static_assert(sizeof(struct conf) <= PATHS_ADDR - CONF_ADDR, "conf");
 _Static_assert(SLOT_ADDR + NSLOTS * sizeof(struct slot) <= SHARED_ADDR, "slots");
 _Static_assert(SHARED_ADDR + sizeof(struct shared) <= RING_ADDR, "shared");
 _Static_assert(RING_ADDR + (u64)NSLOTS * RING_SIZE <= END_ADDR, "rings");

@@ -13,6 +13,18 @@
 
 #define ENOSYS 38
 
+// Numbers of system calls.
+#define NR_OPEN 2u
+#define NR_CLOSE 3u
+#define NR_FSTAT 5u
+#define NR_MMAP 9u
+#define NR_IOCTL 16u
+#define NR_DUP 32u
+#define NR_DUP2 33u
+#define NR_FCNTL 72u
+#define NR_OPENAT 257u
+#define NR_DUP3 292u
+
 struct regs {
 	u64 r10, r9, r8, rdx, rsi, rdi;
 };
@@ -28,14 +40,20 @@ struct rframe { // of its return
 	u64 rdx, rax, ret;
 };
 
-extern long sys_in(const struct regs *r);
-extern long sys_out(const struct regs *r);
+extern long sys_in(const struct regs *r, u64 nr);
+extern long sys_out(const struct regs *r, u64 nr);
 extern u64 copy(void *to, u64 from, u64 n);
 extern u64 thread_pointer(void);
 extern char return_entry[];
 
 // The supervisor stops at this call. Returns whether there is one.
 extern int trap(u64 why, u64 what);
+
+// The call as it would be without the agent: the filter sees it.
+extern long plain(const struct regs *r, u64 nr);
+
+// Whether a call is no business of the supervisor's.
+extern int passes(const struct regs *g, u64 nr);
 
 static inline u64 now(void)
 {

@@ -8,6 +8,7 @@ typedef unsigned char u8;
 
 #define BASE 0x70000000ul      // code; its first page is the exempt one
 #define CONF_ADDR 0x70004000ul // struct conf
+#define PATHS_ADDR 0x70005000ul // struct path[NPATHS]
 #define KEYS_ADDR 0x70008000ul // struct key[NKEYS]
 #define PLAN_ADDR 0x70030000ul // two struct plan
 #define HOOK_ADDR 0x70100000ul // struct hook[NHOOKS]
@@ -31,7 +32,15 @@ struct conf {
 	u64 plan;  // address of the struct plan in force
 	u64 dead;  // the supervisor is gone
 	u64 slots; // how many slots were ever used
+	u64 paths; // how many struct path there are; 0: all opens are the supervisor's
 };
+
+// Paths that begin with prefix and have part behind it, or in it, are of interest.
+struct path {
+	u8 prefix[32], part[32]; // with their NULs
+};
+
+#define NPATHS 16u
 
 // Open addressing by the thread pointer. slot 0: empty; 1: was used.
 struct key {
@@ -73,7 +82,8 @@ struct shared {
 	u64 armed; // the next ioctl is to stop, as the supervisor sleeps
 	u64 pad[511];
 	u8 kinds[NFDS]; // what descriptors are, as the plan counts kinds; 0: not for us
-	u8 pad2[0x10000 - 4096 - NFDS];
+	u8 held[NFDS];	// the supervisor wants to see all that is done to the descriptor
+	u8 pad2[0x10000 - 4096 - 2 * NFDS];
 	struct rhead rings[NSLOTS];
 };
 

@@ -1,0 +1,97 @@
+// The part of the agent that makes system calls without the supervisor, if they
+// are none of its business. See agent.c for the rules.
+
+#include "agent.h"
+
+// How much of a path is looked at: a longer one is left to the supervisor.
+#define PATH 192u
+
+static inline int begins(const u8 *s, const u8 *prefix)
+{
+	while (*prefix)
+		if (*s++ != *prefix++)
+			return 0;
+	return 1;
+}
+
+// Whether opening a path is of no interest.
+static int dull_path(u64 addr)
+{
+	u8 path[PATH];
+	u64 paths = C->paths;
+	u32 have = 0, n = 0, i;
+	if (!paths || paths > NPATHS)
+		return 0;
+	for (;;) { // up to its end, and never from a page that it does not reach
+		u32 k = 64 - (addr + have) % 64;
+		if (k > PATH - have)
+			k = PATH - have;
+		if (!k || copy(path + have, addr + have, k))
+			return 0;
+		have += k;
+		while (n < have && path[n])
+			n++;
+		if (n < have)
+			break;
+	}
+	for (i = 0; i < paths; i++) {
+		const struct path *p = (const struct path *)PATHS_ADDR + i;
+		u32 at;
+		if (!begins(path, p->prefix))
+			continue;
+		for (at = 0; at <= n; at++)
+			if (begins(path + at, p->part))
+				return 0;
+	}
+	return 1;
+}
+
+// Whether the supervisor knows that a descriptor is a device's.
+static inline int held(u64 fd)
+{
+	return (u32)fd >= NFDS || *(volatile u8 *)&S->held[(u32)fd];
+}
+
+// Whether a descriptor can't be a device's, whether the supervisor knows or not.
+static int dull_file(u64 fd)
+{
+	u64 st[18]; // struct stat
+	struct regs r = {.rdi = fd, .rsi = (u64)st};
+	if (held(fd))
+		return 0;
+	return sys_in(&r, NR_FSTAT) || ((u32)st[3] & 0170000) != 0020000 /* st_mode, S_IFCHR */;
+}
+
+int passes(const struct regs *g, u64 nr)
+{
+	struct slot *sl;
+	if (unlikely(C->dead))
+		return 1;
+	if (nr == NR_OPENAT)
+		return dull_path(g->rsi);
+	if (nr == NR_OPEN)
+		return dull_path(g->rdi);
+	if (!C->gate)
+		return 0;
+	sl = find_slot();
+	if (!sl || !sl->ring || sl->off)
+		return 0; // a vfork child, perhaps, with descriptors of its own
+	switch (nr) {
+	case NR_CLOSE:
+		return !held(g->rdi);
+	case NR_MMAP:
+		return !(g->rdx & 4 /* PROT_EXEC */) && ((u32)g->r8 == ~0u || dull_file(g->r8));
+	case NR_DUP2:
+	case NR_DUP3:
+		if (held(g->rsi))
+			return 0;
+		return dull_file(g->rdi);
+	case NR_DUP:
+		return dull_file(g->rdi);
+	case NR_FCNTL:
+		if ((u32)g->rsi != 0 /* F_DUPFD */ && (u32)g->rsi != 1030 /* F_DUPFD_CLOEXEC */)
+			return 1;
+		return dull_file(g->rdi);
+	}
+	return 0;
+}
