@@ -44,6 +44,14 @@ import torch
 a = torch.arange(64 * 64, dtype=torch.float32, device="cuda").reshape(64, 64) % 3
 print(int((a @ a).relu().sum()))
 '''
+TORCH_MORE = '''
+import torch
+a = torch.arange(64 * 64, dtype=torch.float32, device="cuda").reshape(64, 64) % 3
+print(torch.fft.fft2(a).shape, torch.fft.rfft(torch.ones(3 * 5 * 7 * 11, device="cuda")).shape)
+print(torch.nn.functional.conv2d(a.reshape(1, 1, 64, 64), torch.ones(4, 1, 3, 3, device="cuda")).shape)
+print(torch.linalg.svd(a + torch.eye(64, device="cuda"))[1].shape, a.sort().values.shape, a.to_sparse_csr().matmul(a).shape)
+torch.cuda.synchronize()
+'''
 
 
 def sha(data):
@@ -153,20 +161,23 @@ def routes(lab):
         if name.startswith("DT_NEEDED") or name == "RTLD_DEEPBIND":
             needs = "libcuda"
         yield name, needs, [p(program)] + args, lambda r, files=files: same({sha(image(f)) for f in files}, r)
+    yield "static executable, a load alone", "static", [p("static"), "alone"], lambda r: given({sha(image(own))}, r)
+    yield "a load without cuInit", "gcc", [p("routes"), "alone"], lambda r: given({sha(image(own))}, r)
     many = p("nothing.cubin") if "nvcc" in lab.have else own
     yield "8 threads, 16,000 loads", "gcc", [p("routes"), "threads8", many], lambda r: same({sha(read(many))}, r) or counted(r, 16000)
     yield "another thread writes the image", "gcc", [p("routes"), "race"], lambda r: counted(r, 50)
     for name, program in [("static cudart", "va_static"), ("shared cudart", "va_shared"), ("relocatable device code", "va_rdc")]:
         yield name, "nvcc", [p(program)], lambda r, program=program: cuobjdump(lab, r, p(program))
     for name, code, cache in [
-        ("CuPy", CUPY, lambda: [b[b.index(b"\x7fELF"):] for b in map(read, glob.glob(p("cupy/**/*.cubin"), recursive=True)) if b"\x7fELF" in b]),
-        ("Triton", TRITON, lambda: list(map(read, glob.glob(p("triton/**/*.cubin"), recursive=True)))),
+        ("CuPy", CUPY, lambda: [b[b.index(b"\x7fELF"):] for b in map(read, glob.glob(p("cache_cupy/**/*.cubin"), recursive=True)) if b"\x7fELF" in b]),
+        ("Triton", TRITON, lambda: list(map(read, glob.glob(p("cache_triton/**/*.cubin"), recursive=True)))),
         ("PyTorch, cuBLAS", TORCH, lambda: []),
+        ("PyTorch, further libraries", TORCH_MORE, lambda: []),
     ]:
-        script = p(name.split(",")[0].lower() + ".py")
+        script = p("use_" + "".join(c for c in name.lower() if c.isalpha()) + ".py")  # not the package's name: scripts are found first
         with open(script, "w") as f:
             f.write(code)
-        module = {"PyTorch, cuBLAS": "torch"}.get(name, name.lower())
+        module = "torch" if name.startswith("PyTorch") else name.lower()
         yield name, "python:" + module, [sys.executable, script], lambda r, cache=cache: libraries(r, cache())
 
 
@@ -183,17 +194,26 @@ def same(want, report):
     return "; ".join(wrong)
 
 
+def given(want, report):
+    """Also what the driver refused was captured."""
+    got = {m["sha256"] for m in report["images"]}
+    return "" if got == want else f"captured {sorted(s[:12] for s in got)}, want {sorted(s[:12] for s in want)}"
+
+
 def counted(report, want):
     n = sum(l["count"] - l["failed"] for m in report["images"] for l in m["loads"] if l["function"] != "cuLinkComplete")
     return "" if n == want else f"{n} loads were captured, want {want}"
 
 
 def pieces(lab, name):
-    """What cuobjdump takes out of a file: hashes of cubins and of PTX."""
+    """What cuobjdump takes out of a file, relocatable code too: hashes of the cubins and
+    the PTX that have kernels. The device linker adds a fat binary without any, which no
+    program loads."""
     out = tempfile.mkdtemp(dir=lab.work)
     for kind in ["-xelf", "-xptx"]:
-        subprocess.run(["cuobjdump", kind, "all", os.path.abspath(name)], cwd=out, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return {sha(read(f)) for f in glob.glob(out + "/*")}
+        subprocess.run(["cuobjdump", "-all", kind, "all", os.path.abspath(name)], cwd=out, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    code = [read(f) for f in glob.glob(out + "/*")]
+    return {sha(b) for b in code if b".text." in b or b".entry" in b}
 
 
 def cuobjdump(lab, report, program):
@@ -237,7 +257,7 @@ def in_file(image, load):
 
 
 def run(lab, nvtrace, name, command, check, flags):
-    env = dict(lab.env, ROUTES_LINKED=lab.path("linked.out"), CUPY_CACHE_DIR=lab.path("cupy"), TRITON_CACHE_DIR=lab.path("triton"))
+    env = dict(lab.env, ROUTES_LINKED=lab.path("linked.out"), CUPY_CACHE_DIR=lab.path("cache_cupy"), TRITON_CACHE_DIR=lab.path("cache_triton"))
     plain = subprocess.run(command, env=env, cwd=lab.work, capture_output=True)
     if plain.returncode:
         raise Skip("does not work untraced: " + plain.stderr.decode(errors="replace").strip()[-200:])

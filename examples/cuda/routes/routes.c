@@ -142,7 +142,8 @@ static void *by_gpa(const char *name) {
 	snprintf(base, sizeof base, "%s", name);
 	if (strlen(base) > 3 && !strcmp(base + strlen(base) - 3, "_v2"))
 		base[strlen(base) - 3] = 0;
-	if (!get || get(base, &p, 13000, 0, &status) || !p)
+	// As of CUDA 12.0: from 13.0 on cuCtxSynchronize is one that takes a context.
+	if (!get || get(base, &p, 12000, 0, &status) || !p)
 		return dlsym(library, name); // cuGetProcAddress does not give out all
 	return p;
 }
@@ -473,6 +474,20 @@ static int run(const char *route, const char *file) {
 #endif
 	else
 		fill(&cu, by_dlsym);
+	if (!strcmp(route, "alone")) { // for programs in which the driver can't be initialised: it refuses
+		printf("cuModuleLoadData: %d\n", cu.load(&m, ptx));
+		return 0;
+	}
+	if (!strcmp(route, "fork")) { // the driver is there and was not used yet: later, a child can't
+		pid_t p = fork();
+		if (!p) {
+			start();
+			_exit(once(strdup(ptx)));
+		}
+		int st;
+		waitpid(p, &st, 0);
+		return st ? 4 : 0;
+	}
 	start();
 #ifdef LINKED
 	if (!strcmp(route, "linked")) {
@@ -489,14 +504,6 @@ static int run(const char *route, const char *file) {
 		}
 		int (*need)(const void *, const char *) = dlsym(h, "need_run");
 		return need(ptx, "nothing");
-	}
-	if (!strcmp(route, "fork")) {
-		pid_t p = fork();
-		if (!p)
-			_exit(once(strdup(ptx)));
-		int st;
-		waitpid(p, &st, 0);
-		return st ? 4 : 0;
 	}
 	if (!strncmp(route, "slot", 4))
 		return slot(atoi(route + 4));
