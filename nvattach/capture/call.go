@@ -408,6 +408,9 @@ func (c *Capture) loaded(t *ptrace.Task, k *call, result int32) {
 	if k.given != "" && result != 0 {
 		c.note(t, "the driver refused the replacement %.12s of image %.12s in %s (error %d); it was given the original",
 			k.given, k.parts[0].sum, k.h.name(), result)
+		if c.o.Refused != nil {
+			c.o.Refused(t.PID, t.TID, k.given, result)
+		}
 		if c.again(t, k) {
 			return
 		}

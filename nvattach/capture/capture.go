@@ -51,6 +51,9 @@ type Options struct {
 	// of its own and may take its time: only the thread that loads the image
 	// waits. If the driver refuses the replacement, it is given the original.
 	Replace func(c *Captured) (image []byte, ok bool)
+	// Refused, if not nil, is told on the tracing thread that the driver refused a
+	// replacement, by its SHA-256, with a CUresult. The original is loaded then.
+	Refused func(pid, tid int, sum string, result int32)
 	// Settle, if not nil, is called before the layers are reconciled, and returns
 	// when all that the interposer saw was passed to [Capture.Noted].
 	Settle func()

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"nvtrace/fatbin"
@@ -23,7 +24,12 @@ type context struct {
 	kept    bool  // its maps were read
 	lost    error // why they could not be
 	primary bool  // it is its device's primary context
-	looked  time.Time
+	// lasting: its memory belongs to the device, and stays when the primary context
+	// is reset. So may libraries with code that knows where it is.
+	lasting  bool
+	retained bool // for a visit
+	attended atomic.Bool
+	looked   time.Time
 }
 
 // end ends the session's context; the maps were kept, or are lost.
@@ -35,21 +41,34 @@ func (c *context) end(why error) {
 	c.session.Abandon(why)
 }
 
-// over finds out whether a context has ended without a word, as a primary one
-// does that the program has released for the last time.
-func (v *visit) over(c *context) bool {
-	if !c.primary {
-		return false
+// ready finds out whether a context's memory can be reached. A primary context
+// can have ended without a word, when the program has released it for the last
+// time, and can be there again.
+func (v *visit) ready(c *context) bool {
+	if c.ended || !c.primary {
+		return !c.ended
 	}
-	err := v.run(call("cuDevicePrimaryCtxGetState", uint64(c.device), v.word(wordOut), v.word(wordCount)))
+	out := make([]byte, 8*numWords)
+	err := v.exchange(nil, 0, []step{
+		call("cuDevicePrimaryCtxGetState", uint64(c.device), v.word(wordOut), v.word(wordCount)),
+	}, v.word(0), out)
 	if err != nil {
-		return false
+		return true // what comes says why it fails
 	}
-	w, err := v.words(numWords)
-	if err != nil || uint32(w[wordCount]) != 0 {
+	active := binary.LittleEndian.Uint32(out[8*wordCount:]) != 0
+	switch {
+	case !active && !c.lasting:
+		c.end(errNoVisit)
 		return false
+	case !active:
+		return false
+	case !c.lasting:
+		return true
 	}
-	c.end(errNoVisit)
+	err = v.exchange(nil, 0, []step{call("cuDevicePrimaryCtxRetain", v.word(wordContext), uint64(c.device))}, v.word(wordContext), out[:8])
+	if err == nil {
+		c.handle, c.retained = binary.LittleEndian.Uint64(out), true
+	}
 	return true
 }
 
@@ -89,18 +108,50 @@ const (
 )
 
 // enter makes a context current for a visit, without disturbing a capture that is
-// under way; leave undoes it.
-func (v *visit) enter(handle uint64) error {
+// under way, and makes a stream that waits for no other; leave undoes it.
+func (v *visit) enter(c *context) error {
 	if err := v.room(); err != nil {
 		return err
 	}
-	return v.exchange(binary.LittleEndian.AppendUint64(nil, captureRelaxed), v.word(wordMode), []step{
-		try("cuThreadExchangeStreamCaptureMode", v.word(wordMode)), call("cuCtxPushCurrent_v2", handle),
-	}, 0, nil)
+	out := make([]byte, 8)
+	err := v.exchange(binary.LittleEndian.AppendUint64(nil, captureRelaxed), v.word(wordMode), []step{
+		try("cuThreadExchangeStreamCaptureMode", v.word(wordMode)), call("cuCtxPushCurrent_v2", c.handle),
+		call("cuStreamCreate", v.word(wordOut), streamNonBlocking),
+	}, v.word(wordOut), out)
+	if err == nil {
+		c.mem.stream = binary.LittleEndian.Uint64(out)
+		return nil
+	}
+	c.mem.stream = 0
+	steps := []step{try("cuThreadExchangeStreamCaptureMode", v.word(wordMode))}
+	if de, ok := errors.AsType[*DriverError](err); ok && de.Function == "cuStreamCreate" {
+		steps = append(steps, try("cuCtxPopCurrent_v2", v.word(wordPopped)))
+	}
+	return errors.Join(err, v.run(v.unretained(c, steps)...))
 }
 
-func (v *visit) leave() error {
-	return v.run(call("cuCtxPopCurrent_v2", v.word(wordPopped)), try("cuThreadExchangeStreamCaptureMode", v.word(wordMode)))
+func (v *visit) leave(c *context) error {
+	return v.run(v.unretained(c, []step{
+		try("cuStreamDestroy_v2", c.mem.stream), call("cuCtxPopCurrent_v2", v.word(wordPopped)),
+		try("cuThreadExchangeStreamCaptureMode", v.word(wordMode)),
+	})...)
+}
+
+// unretained adds the release of a context that was retained for the visit.
+func (v *visit) unretained(c *context, steps []step) []step {
+	if c.retained {
+		c.retained = false
+		steps = append(steps, try(v.release(), uint64(c.device)))
+	}
+	return steps
+}
+
+// release is the name of the function that releases a primary context.
+func (v *visit) release() string {
+	if name := "cuDevicePrimaryCtxRelease_v2"; v.p.driver.syms[name] != 0 {
+		return name
+	}
+	return "cuDevicePrimaryCtxRelease"
 }
 
 // current returns the CUcontext that code is being loaded for: the thread's, or
@@ -133,40 +184,49 @@ func (v *visit) current(library bool) (uint64, error) {
 	return w[wordContext], err
 }
 
-// newContext gives a context its maps.
+// newContext gives a context its maps. It may return another one of the same
+// device, whose maps serve it.
 func (v *visit) newContext(handle uint64) (*context, error) {
-	c := &context{handle: handle, looked: time.Now()}
-	if err := v.enter(handle); err != nil {
+	c := &context{handle: handle, looked: time.Now(), mem: new(memory)}
+	if err := v.enter(c); err != nil {
 		return nil, err
 	}
-	err := v.equip(c)
-	return c, errors.Join(err, v.leave())
+	old, err := v.equip(c)
+	err = errors.Join(err, v.leave(c))
+	if old != nil {
+		return old, err
+	}
+	return c, err
 }
 
-func (v *visit) equip(c *context) error {
+func (v *visit) equip(c *context) (old *context, err error) {
 	if err := v.run(call("cuCtxGetDevice", v.word(wordDevice)), call("cuDeviceGetCount", v.word(wordCount))); err != nil {
-		return err
+		return nil, err
 	}
 	w, err := v.words(numWords)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c.device = uint32(w[wordDevice])
 	dev, devices := uint64(c.device), int(uint32(w[wordCount]))
 	if err := v.run(call("cuDeviceGetAttribute", v.word(wordMajor), attrMajor, dev), call("cuDeviceGetAttribute", v.word(wordMinor), attrMinor, dev),
-		call("cuDeviceGetAttribute", v.word(wordSMs), attrSMs, dev), call("cuStreamCreate", v.word(wordOut), streamNonBlocking)); err != nil {
-		return err
+		call("cuDeviceGetAttribute", v.word(wordSMs), attrSMs, dev)); err != nil {
+		return nil, err
 	}
 	if w, err = v.words(numWords); err != nil {
-		return err
+		return nil, err
 	}
 	c.arch = fatbin.Arch{SM: uint32(w[wordMajor])*10 + uint32(w[wordMinor])}
 	if w[wordMajor] >= 9 {
 		c.arch.Suffix = 'a'
 	}
-	c.mem = &memory{stream: w[wordOut]}
 	if c.primary, err = v.isPrimary(c); err != nil {
-		return err
+		return nil, err
+	}
+	for _, o := range v.p.order {
+		if c.primary && o.primary && o.lasting && !o.ended && o.device == c.device {
+			return o, nil
+		}
 	}
 	c.session, err = v.p.tr.o.Session.Add(&session.Target{
 		PID: v.p.pid, Device: int(c.device), SMs: int(uint32(w[wordSMs])), Passive: true,
@@ -178,7 +238,7 @@ func (v *visit) equip(c *context) error {
 			return c.mem.addr, c.mem, nil
 		},
 	})
-	return errors.Join(err, c.mem.close())
+	return nil, errors.Join(err, c.mem.close())
 }
 
 // isPrimary finds out whether a context is its device's primary one.
@@ -197,38 +257,43 @@ func (v *visit) isPrimary(c *context) (bool, error) {
 	if w, err = v.words(numWords); err != nil {
 		return false, err
 	}
-	release := "cuDevicePrimaryCtxRelease_v2"
-	if v.p.driver.syms[release] == 0 {
-		release = "cuDevicePrimaryCtxRelease"
-	}
-	return w[wordContext] == c.handle, v.run(call(release, dev))
+	return w[wordContext] == c.handle, v.run(call(v.release(), dev))
 }
 
-// alloc allocates memory for a context's maps, all zero. Where there are several
-// devices, all can reach it: a library's kernels run on any of them.
+// alloc allocates memory for a context's maps, all zero. A library's kernels can
+// run on any device, and outlive a primary context: its memory is the device's, and
+// all others can reach it.
 func (v *visit) alloc(c *context, size uint64, devices int) error {
-	steps := []step{call("cuMemAlloc_v2", v.word(wordOut), size)}
-	if devices > 1 {
-		if err := v.allocShared(c, size, devices); err == nil {
+	if c.primary {
+		err := v.allocLasting(c, size, devices)
+		if err == nil {
+			c.lasting = true
 			return v.zero(c)
 		}
-		steps = []step{call("cuMemAllocManaged", v.word(wordOut), size, memAttachGlobal)}
+		v.p.tr.log.Debug("no memory of the device's own", "err", err)
 	}
-	if err := v.run(steps...); err != nil {
+	alloc := call("cuMemAlloc_v2", v.word(wordOut), size)
+	if devices > 1 {
+		alloc = call("cuMemAllocManaged", v.word(wordOut), size, memAttachGlobal)
+	}
+	if err := v.run(alloc); err != nil {
 		return err
 	}
 	w, err := v.words(numWords)
+	if err != nil {
+		return err
+	}
 	c.mem.addr, c.mem.size = w[wordOut], size
-	return errors.Join(err, v.zero(c))
+	return v.zero(c)
 }
 
 func (v *visit) zero(c *context) error {
 	return v.run(call("cuMemsetD8Async", c.mem.addr, 0, c.mem.size, c.mem.stream), call("cuStreamSynchronize", c.mem.stream))
 }
 
-// allocShared maps memory of the context's device for all devices, which the
-// program's own view of its peers does not show.
-func (v *visit) allocShared(c *context, size uint64, devices int) error {
+// allocLasting maps memory of the context's device for all devices; the program's
+// own view of its peers does not show that.
+func (v *visit) allocLasting(c *context, size uint64, devices int) error {
 	access := make([]byte, 0, 12*devices)
 	for d := range devices {
 		if d != int(c.device) {
@@ -312,22 +377,22 @@ func (v *visit) quiet(c *context) bool {
 // keep reads the context's maps; end does so for the last time. last says that
 // the process ends.
 func (v *visit) keep(c *context, last bool) error {
-	if err := v.enter(c.handle); err != nil {
+	if err := v.enter(c); err != nil {
 		return err
 	}
 	idle := last && v.quiet(c)
 	c.mem.open(v)
 	err := c.session.Keep(idle)
-	return errors.Join(err, c.mem.close(), v.leave())
+	return errors.Join(err, c.mem.close(), v.leave(c))
 }
 
 // look serves the context's rings and intervals.
 func (v *visit) look(c *context, now time.Time) error {
-	if err := v.enter(c.handle); err != nil {
+	if err := v.enter(c); err != nil {
 		return err
 	}
 	c.mem.open(v)
 	c.session.Look(now)
 	c.looked = now
-	return errors.Join(c.mem.close(), v.leave())
+	return errors.Join(c.mem.close(), v.leave(c))
 }

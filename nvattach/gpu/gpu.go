@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -219,6 +220,9 @@ func (tr *Tracer) Replace(im *capture.Captured) (image []byte, ok bool) {
 		return nil, false
 	}
 	out, err := c.session.Rewrite(im.Data, c.arch, tr.compileFor(lib, c.arch))
+	if c.session.Live() && c.attended.CompareAndSwap(false, true) {
+		tr.work.Go(func() { tr.attend(th.task.Proc, c) })
+	}
 	if err != nil {
 		tr.refuse(th, fmt.Errorf("process %d: %w", im.PID, err))
 		return nil, false
@@ -227,6 +231,20 @@ func (tr *Tracer) Replace(im *capture.Captured) (image []byte, ok bool) {
 		return nil, false
 	}
 	return out, true
+}
+
+// Refused is for [capture.Options]: the driver did not load what Replace gave.
+func (tr *Tracer) Refused(pid, tid int, sum string, result int32) {
+	err := tr.o.Session.Refused(sum, fmt.Sprintf("the driver refuses the rewritten image with CUDA error %d", result))
+	th := tr.thread(tid)
+	if err == nil || th == nil {
+		return
+	}
+	th.task.Hold() // it must not go on
+	tr.work.Go(func() {
+		tr.refuse(th, fmt.Errorf("process %d: %w", pid, err))
+		th.task.Release(nil)
+	})
 }
 
 // refuse deals with an image that can't be rewritten. Where that is not allowed,
@@ -278,13 +296,13 @@ func (tr *Tracer) contextOf(th *thread, library bool) (*context, *library, error
 	if err != nil {
 		return nil, nil, err
 	}
+	if slices.Contains(p.order, c) {
+		return c, p.driver, nil
+	}
 	p.order = append(p.order, c)
 	tr.mu.Lock()
 	p.active = true
 	tr.mu.Unlock()
-	if c.session.Live() {
-		tr.work.Go(func() { tr.attend(p, c) })
-	}
 	return c, p.driver, nil
 }
 

@@ -16,7 +16,7 @@ var errNoVisit = errors.New("no thread of the program is where it could copy the
 // through the driver, a chunk at a time, which is kept until the visit's end.
 type memory struct {
 	addr, size uint64
-	stream     uint64 // a stream of our own, which waits for no other
+	stream     uint64 // of the visit, which waits for no other
 
 	v      *visit // nil: none
 	chunks map[uint64][]byte

@@ -65,12 +65,12 @@ func destroys(r *ptrace.Regs, c *context) (concerned, gone bool) {
 }
 
 func resets(r *ptrace.Regs, c *context) (concerned, gone bool) {
-	same := uint32(r.Arg(0)) == c.device
-	return same, same
+	same := c.primary && uint32(r.Arg(0)) == c.device
+	return same, same && !c.lasting
 }
 
 func releases(r *ptrace.Regs, c *context) (concerned, gone bool) {
-	return uint32(r.Arg(0)) == c.device, false // it may be retained by others
+	return c.primary && uint32(r.Arg(0)) == c.device, false // it may be retained by others
 }
 
 // atExit is called at libc's exit. A forked child has its parent's breakpoints,
@@ -119,7 +119,7 @@ func (v *visit) keepAll(last bool) {
 }
 
 func (v *visit) keepOne(c *context, last bool) {
-	if v.over(c) {
+	if !v.ready(c) {
 		return
 	}
 	err := v.keep(c, last)
@@ -151,7 +151,7 @@ func moments() []string {
 
 // attend has a context looked at from time to time. Between, no breakpoint costs
 // the program anything.
-func (tr *Tracer) attend(p *process, c *context) {
+func (tr *Tracer) attend(proc *ptrace.Process, c *context) {
 	tick := time.NewTicker(c.session.LookEvery())
 	defer tick.Stop()
 	for {
@@ -162,15 +162,15 @@ func (tr *Tracer) attend(p *process, c *context) {
 		}
 		tr.mu.Lock()
 		var any *thread
-		alive := false
 		for _, th := range tr.threads {
-			if tr.procs[th.task.Proc] == p {
-				any, alive = th, true
+			if th.task.Proc == proc {
+				any = th
 				break
 			}
 		}
+		p := tr.procs[proc]
 		tr.mu.Unlock()
-		if !alive {
+		if any == nil || p == nil {
 			return
 		}
 		any.task.Post(func() { p.arm(any.task) })
@@ -211,7 +211,7 @@ func (p *process) atMoment(t *ptrace.Task, _ *ptrace.Breakpoint) {
 		now := time.Now()
 		defer func() { tr.log.Debug("looked", "pid", p.pid, "took", time.Since(now)) }()
 		for _, c := range p.order {
-			if c.ended || !c.session.Live() || v.over(c) {
+			if !c.session.Live() || !v.ready(c) {
 				continue
 			}
 			if err := v.look(c, now); err != nil {

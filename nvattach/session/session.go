@@ -8,6 +8,8 @@
 package session
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -53,7 +55,8 @@ type Session struct {
 	mu        sync.Mutex
 	contexts  []*Context
 	probed    map[string]*Kernel
-	order     []string // kernels, in the order in which they were met
+	order     []string                       // kernels, in the order in which they were met
+	given     map[[sha256.Size]byte][]string // kernels of the images that were rewritten
 	out       *output
 	stop      chan struct{}
 	stopped   sync.WaitGroup
@@ -92,7 +95,7 @@ type Context struct {
 
 // New begins a session. Close must be called.
 func New(o *Options) *Session {
-	s := &Session{opts: *o, probed: make(map[string]*Kernel), stop: make(chan struct{})}
+	s := &Session{opts: *o, probed: make(map[string]*Kernel), given: make(map[[sha256.Size]byte][]string), stop: make(chan struct{})}
 	s.out = &output{w: o.Out, format: o.Format, print: &s.opts.Print}
 	s.stopped.Add(1)
 	go s.poll()
@@ -158,6 +161,9 @@ func (c *Context) Rewrite(image []byte, arch fatbin.Arch, compile func(text stri
 		return image, err
 	}
 	c.s.note(r)
+	if r.Changed {
+		c.s.remember(r)
+	}
 	if c.s.opts.Required && len(r.Unprobed) > 0 {
 		return image, fmt.Errorf("kernel %s can't be probed: %s", fatbin.Demangle(r.Unprobed[0].Kernel), r.Unprobed[0].Reason)
 	}
@@ -180,6 +186,39 @@ func (s *Session) note(r *nvattach.Rewritten) {
 	for _, u := range r.Unprobed {
 		s.kernel(u.Kernel).Reason = u.Reason
 	}
+}
+
+// remember notes which kernels are in a rewritten image, in case it is refused.
+func (s *Session) remember(r *nvattach.Rewritten) {
+	var names []string
+	for i := range r.Kernels {
+		names = append(names, r.Kernels[i].Name)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.given[sha256.Sum256(r.Image)] = names
+}
+
+// Refused takes note that the driver did not load a rewritten image, which is
+// named by its SHA-256 in hex, but the original: its kernels run unprobed. The
+// error, if that is not allowed, names one.
+func (s *Session) Refused(sum, reason string) error {
+	var key [sha256.Size]byte
+	if n, err := hex.Decode(key[:], []byte(sum[:min(len(sum), 2*len(key))])); err != nil || n != len(key) {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var err error
+	for _, name := range s.given[key] {
+		k := s.kernel(name)
+		k.Images--
+		k.Reason = reason
+		if err == nil && s.opts.Required {
+			err = fmt.Errorf("kernel %s can't be probed: %s", fatbin.Demangle(name), reason)
+		}
+	}
+	return err
 }
 
 func (s *Session) kernel(name string) *Kernel {
