@@ -19,6 +19,7 @@ import (
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/capture"
 	"nvtrace/nvattach/gpu"
+	"nvtrace/nvattach/jit"
 	"nvtrace/nvattach/session"
 	"nvtrace/nvattach/sim"
 	"nvtrace/ptrace"
@@ -99,7 +100,7 @@ func run(t *testing.T, s *setup, argv ...string) *result {
 	res := new(result)
 	var mu sync.Mutex
 	tr := gpu.New(&gpu.Options{
-		Session: ses,
+		Session: ses, JIT: &jit.Options{Cache: "off"},
 		Refuse: func(err error) {
 			mu.Lock()
 			res.refused = err
@@ -120,7 +121,7 @@ func run(t *testing.T, s *setup, argv ...string) *result {
 	var loads *capture.Capture
 	o := &record.Options{Ptrace: ptrace.Options{Argv: argv, Env: sm.Env(os.Environ()), Stdout: stdout, NoSignals: true}}
 	o.Extend = func(r *record.Recorder) ([]record.Extension, error) {
-		loads = capture.New(&capture.Options{Replace: tr.Replace}, record.ExtensionClass)
+		loads = capture.New(&capture.Options{Replace: tr.Replace, Refused: tr.Refused}, record.ExtensionClass)
 		return []record.Extension{{Rules: tr.Rules(), Handler: tr}, {Rules: loads.Rules(), Handler: loads, Finish: loads.Finish}}, nil
 	}
 	timer := time.AfterFunc(60*time.Second, func() { cancel(context.DeadlineExceeded) })
@@ -238,6 +239,45 @@ func TestLive(t *testing.T) {
 	}
 	if n := strings.Count(r.shown, "starts on SM"); n < 50 {
 		t.Errorf("%d lines were printed by the probe", n)
+	}
+}
+
+// compilerLibrary makes a compiler library that programs' drivers seem to have.
+func compilerLibrary(t *testing.T, flags ...string) {
+	t.Helper()
+	dir := t.TempDir()
+	args := append([]string{"-w", "-shared", "-fPIC", "-o", filepath.Join(dir, jit.LibraryName), "testdata/jit.c"}, flags...)
+	if text, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, text)
+	}
+	t.Setenv("LD_LIBRARY_PATH", dir)
+}
+
+// What the compiler library makes is loaded.
+func TestCompiled(t *testing.T) {
+	prog := build(t)
+	compilerLibrary(t)
+	r := run(t, &setup{objects: []string{"example_count"}}, prog, "return")
+	if in, out := r.entries(t, false); in != 1024 || out != 1024 || r.stdout != "PASSED\n" || strings.Contains(r.shown, "compiling:") {
+		t.Errorf("%d entries, %d exits, stdout %q\n%s", in, out, r.stdout, r.shown)
+	}
+}
+
+// Where the driver refuses it, the program runs with the original, and that is
+// told, or ends before it can launch anything, if that is wanted.
+func TestRefused(t *testing.T) {
+	prog := build(t)
+	compilerLibrary(t, "-DREFUSED")
+	r := run(t, &setup{objects: []string{"example_count"}}, prog, "return")
+	if in, _ := r.entries(t, false); in != 0 || r.stdout != "PASSED\n" || r.replaced == 0 {
+		t.Errorf("%d entries, stdout %q, replaced %d", in, r.stdout, r.replaced)
+	}
+	if !strings.Contains(r.shown, `"images":0`) || !strings.Contains(r.shown, `"unprobed":"the driver refuses the rewritten image with CUDA error 200"`) {
+		t.Errorf("shown:\n%s", r.shown)
+	}
+	r = run(t, &setup{objects: []string{"example_count"}, required: true}, prog, "return")
+	if r.refused == nil || !strings.Contains(r.refused.Error(), "can't be probed: the driver refuses") || r.stdout != "" || !r.status.Signaled() {
+		t.Errorf("refused: %v, stdout %q, status %#x", r.refused, r.stdout, r.status)
 	}
 }
 
