@@ -170,6 +170,7 @@ type place struct {
 	size   uint32
 	sites  *ptx.Sites
 	text   string // of the instruction
+	setup  string // code before the program's that puts the access's address and value into registers
 }
 
 // specials are the special registers of the fields that are one.

@@ -181,6 +181,7 @@ func (g *weaving) access(q *PlannedProgram, st *ptx.Sites, a *ptx.Access) error 
 	if slices.ContainsFunc(q.Report.Fields, func(i int) bool { return q.fields[i] == fieldValue }) {
 		after = g.value(&between, st, a, at)
 	}
+	at.setup = before.String() + between.String()
 	code, err := g.code(q, at)
 	if err != nil {
 		return err
@@ -188,7 +189,7 @@ func (g *weaving) access(q *PlannedProgram, st *ptx.Sites, a *ptx.Access) error 
 	if after {
 		return g.w.Around(st, a.Stmt, before.String(), between.String()+code)
 	}
-	return g.w.Before(st, a.Stmt, before.String()+between.String()+code)
+	return g.w.Before(st, a.Stmt, at.setup+code)
 }
 
 // regType returns the type of a register that a function declares, as seen from a
@@ -416,13 +417,10 @@ func (p *Plan) RunModule(q *PlannedProgram, maps *Maps, version ptx.Version, tar
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	g := &weaving{p: p, f: f, w: ptx.NewWeaver(f), maps: maps, o: &WeaveOptions{}, texts: map[string]string{}, ended: map[ending]bool{}}
+	g := newWeaving(p, f, maps, &WeaveOptions{})
 	if _, err := g.entry(q, f.AllSites()[0]); err != nil {
 		return "", "", err
 	}
 	text, err = g.w.Source()
-	if err == nil {
-		err = checkWoven(f, text)
-	}
 	return text, kernel, err
 }

@@ -77,6 +77,30 @@ type weaving struct {
 	ended  map[ending]bool
 	block  []uint32 // of statement i-fn.Open of the function at hand
 	insn   []uint32
+
+	templates map[templateKey]*template
+	checked   map[checkKey]bool
+}
+
+// A templateKey is what the code of a program depends on apart from the context's
+// fields, which are different everywhere.
+type templateKey struct {
+	q      *PlannedProgram
+	text   string     // the context of a program of KindCapture
+	params *ptx.Sites // of a program that asks for parameters
+}
+
+// A checkKey is a kind of place at which a program's code was checked: the opcode
+// with modifiers of the instruction, "" for the entry and the end of a body.
+type checkKey struct {
+	q      *PlannedProgram
+	opcode string
+}
+
+// A template is a program's code in a module.
+type template struct {
+	*bpf.Template
+	before string // code in front of it
 }
 
 // maxGrowth bounds what programs may add to a module: the driver's compiler takes
@@ -106,7 +130,8 @@ func (p *Plan) Weave(f *ptx.File, maps *Maps, o *WeaveOptions) (*Woven, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	sites := len(p.sites)
-	g := &weaving{p: p, f: f, w: ptx.NewWeaver(f), maps: maps, o: o, files: f.SourceFiles(), texts: map[string]string{}, ended: map[ending]bool{}}
+	g := newWeaving(p, f, maps, o)
+	g.files = f.SourceFiles()
 	for _, st := range f.AllSites() {
 		if err := g.function(st); err != nil {
 			p.sites = p.sites[:sites]
@@ -117,12 +142,8 @@ func (p *Plan) Weave(f *ptx.File, maps *Maps, o *WeaveOptions) (*Woven, error) {
 		}
 	}
 	text, err := g.w.Source()
-	switch {
-	case err != nil:
-	case len(text)-len(f.Src) > maxGrowth:
+	if err == nil && len(text)-len(f.Src) > maxGrowth {
 		err = fmt.Errorf("%d places make %d bytes of PTX more, and %d is the most: %w", len(p.sites)-sites, len(text)-len(f.Src), maxGrowth, ErrNotWoven)
-	default:
-		err = checkWoven(f, text)
 	}
 	if err != nil {
 		p.sites = p.sites[:sites]
@@ -132,16 +153,36 @@ func (p *Plan) Weave(f *ptx.File, maps *Maps, o *WeaveOptions) (*Woven, error) {
 	return out, nil
 }
 
-// checkWoven refuses text that the module's version or target does not allow,
-// where the module itself was allowed.
-func checkWoven(f *ptx.File, text string) error {
-	woven, err := ptx.Parse(f.Name, text, nil)
-	if err != nil {
-		return fmt.Errorf("BUG: woven text: %w", err)
+func newWeaving(p *Plan, f *ptx.File, maps *Maps, o *WeaveOptions) *weaving {
+	return &weaving{
+		p: p, f: f, w: ptx.NewWeaver(f), maps: maps, o: o,
+		texts: map[string]string{}, ended: map[ending]bool{}, templates: map[templateKey]*template{}, checked: map[checkKey]bool{},
 	}
-	before := len(f.CheckFeatures())
-	if after := woven.CheckFeatures(); len(after) > before {
-		return fmt.Errorf("the programs' code: %w: %w", after[len(after)-1], ErrNotWoven)
+}
+
+// check refuses a program's code that the module's version or target does not
+// allow; code for the same kind of place is checked once.
+func (g *weaving) check(key checkKey, code string) error {
+	if g.checked[key] {
+		return nil
+	}
+	g.checked[key] = true
+	var src strings.Builder
+	for i := range g.f.Stmts {
+		s := &g.f.Stmts[i]
+		word := g.f.Text(s.Name)
+		if s.Kind != ptx.StmtDirective || word != ".version" && word != ".target" && word != ".address_size" {
+			break
+		}
+		src.WriteString(g.f.Text(s.Span()) + "\n")
+	}
+	src.WriteString(".entry probe()\n{\n" + code + "\n}\n")
+	f, err := ptx.Parse(g.f.Name, src.String(), nil)
+	if err != nil {
+		return fmt.Errorf("BUG: a probe's code: %w", err)
+	}
+	if found := f.CheckFeatures(); len(found) > 0 {
+		return fmt.Errorf("the programs' code: %w: %w", found[len(found)-1], ErrNotWoven)
 	}
 	return nil
 }
@@ -291,6 +332,35 @@ func (g *weaving) number(st *ptx.Sites) {
 
 // code writes a program for a place.
 func (g *weaving) code(q *PlannedProgram, at *place) (string, error) {
+	key := templateKey{q: q}
+	if q.Point.Kind == KindCapture {
+		key.text = at.text
+	}
+	if slices.Contains(q.Report.Helpers, 183) || slices.Contains(q.Report.Helpers, 185) {
+		key.params = at.sites
+	}
+	t := g.templates[key]
+	if t == nil {
+		var err error
+		if t, err = g.template(q, at); err != nil {
+			return "", err
+		}
+		g.templates[key] = t
+	}
+	text, err := t.Emit(func(b *bpf.Gen, i int) (ptx.Arg, error) { return at.field(b, q.fields[i]) })
+	if err != nil {
+		return "", err
+	}
+	kind := checkKey{q: q}
+	if s := &g.f.Stmts[at.stmt]; at.stmt != 0 && s.Kind == ptx.StmtInstr {
+		kind.opcode = g.f.FullOpcode(s)
+	}
+	text = t.before + text
+	return text, g.check(kind, at.setup+text)
+}
+
+// template writes what is the same at all places like one.
+func (g *weaving) template(q *PlannedProgram, at *place) (*template, error) {
 	u := q.unit
 	u.maps, u.at = g.maps, at
 	target := g.f.Target()
@@ -298,7 +368,6 @@ func (g *weaving) code(q *PlannedProgram, at *place) (string, error) {
 	s := &bpf.Site{
 		Version: g.f.Version, Target: target,
 		Prefix:     strings.TrimPrefix(g.w.Fresh('_', "b"), "_") + "_",
-		Field:      func(b *bpf.Gen, i int) (ptx.Arg, error) { return at.field(b, q.fields[i]) },
 		Failed:     func(b *bpf.Gen) error { u.code(b).count(g.maps.slots + q.counter); return nil },
 		Reconverge: q.reconverge(),
 	}
@@ -320,8 +389,8 @@ func (g *weaving) code(q *PlannedProgram, at *place) (string, error) {
 			s.TextAddr = bpf.Addr{Symbol: g.text(at.text)}
 		}
 	}
-	text, err := q.verified.Emit(s)
-	return before.String() + text, err
+	t, err := q.verified.Template(s)
+	return &template{t, before.String()}, err
 }
 
 // weaverSink collects code that comes before a program's.

@@ -26,13 +26,7 @@ type Gen struct {
 // Emit writes the program for one site: PTX statements, to be put in a scope of
 // their own as [ptx.Weaver] does.
 func (v *Verified) Emit(s *Site) (string, error) {
-	o := &ptx.BuildOptions{Version: s.Version, Target: s.Target}
-	g := &Gen{Builder: ptx.NewBuilder(o), v: v, site: s, prefix: s.Prefix, coder: v.coder, fields: map[int]ptx.Arg{}}
-	if g.prefix == "" {
-		g.prefix = "nvb"
-	}
-	g.coder.add = func(n node) { g.render(&n) }
-	g.modern = s.Version == (ptx.Version{}) || ptx.Needs("ld.acquire.gpu.global.u64").Met(s.Version, s.Target)
+	g := v.gen(s)
 	if err := g.checkSite(); err != nil {
 		return "", err
 	}
@@ -66,6 +60,21 @@ func (v *Verified) Emit(s *Site) (string, error) {
 		return "", fmt.Errorf("program %s: %w", v.p.Name, err)
 	}
 	return g.declarations() + body, nil
+}
+
+// defaultPrefix begins the names of registers and labels where the site says nothing.
+const defaultPrefix = "nvb"
+
+// gen returns a Gen that nothing was written with.
+func (v *Verified) gen(s *Site) *Gen {
+	o := &ptx.BuildOptions{Version: s.Version, Target: s.Target}
+	g := &Gen{Builder: ptx.NewBuilder(o), v: v, site: s, prefix: s.Prefix, coder: v.coder, fields: map[int]ptx.Arg{}}
+	if g.prefix == "" {
+		g.prefix = defaultPrefix
+	}
+	g.coder.add = func(n node) { g.render(&n) }
+	g.modern = s.Version == (ptx.Version{}) || ptx.Needs("ld.acquire.gpu.global.u64").Met(s.Version, s.Target)
+	return g
 }
 
 // branchy reports whether threads may part in the program.
