@@ -221,21 +221,36 @@ func (p *simProbes) context(proc *sim.Process) (*session.Context, error) {
 // attachVerb looks at probe objects without running them.
 func attachVerb(e *env, args, command []string) int {
 	var f attachFlags
+	var dry dryFlags
 	var list bool
-	fs := newFlagSet(e, "attach", "[--list] [flags] probe.o...")
+	fs := newFlagSet(e, "attach", "[--list] [flags] probe.o... | --dry-run [flags] probe.o... IMAGE...")
 	fs.BoolVar(&list, "list", true, "list the programs, their places in kernels, and the maps")
 	f.register(fs)
+	dry.register(fs)
 	names, status, ok := parseAnywhere(fs, args)
 	if !ok {
 		return status
 	}
-	f.objects = append(f.objects, names...)
+	var images []string
+	for _, name := range names {
+		if dry.on && !isProbeObject(name) {
+			images = append(images, name)
+		} else {
+			f.objects = append(f.objects, name)
+		}
+	}
+	if dry.on && len(images) == 0 {
+		return e.fail(exitUsage, "attach --dry-run wants probe objects and images: PTX, fat binaries, executables or libraries")
+	}
 	if len(f.objects) == 0 || command != nil {
 		return e.fail(exitUsage, "attach wants probe objects; to run them, type: nvtrace --attach probe.o -- command [args]")
 	}
 	plan, _, err := f.plan()
 	if err != nil {
 		return e.fail(exitFailed, "%v", err)
+	}
+	if dry.on {
+		return dry.run(e, plan, &nvattach.MapOptions{Threads: f.threads}, images)
 	}
 	var b strings.Builder
 	for _, o := range plan.Objects {

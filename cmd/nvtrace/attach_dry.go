@@ -1,0 +1,299 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"nvtrace/fatbin"
+	"nvtrace/nvattach"
+	"nvtrace/nvattach/sim"
+)
+
+// dryFlags are those of attach --dry-run.
+type dryFlags struct {
+	on         bool
+	out        string
+	arch       string
+	ptxas, jit string
+	block      uint64
+}
+
+func (f *dryFlags) register(fs *flag.FlagSet) {
+	fs.BoolVar(&f.on, "dry-run", false, "show what attaching the probes to images (PTX, fat binaries, executables, libraries) would do, without running anything")
+	fs.StringVar(&f.out, "o", "", "with --dry-run, write the PTX with probes to `FILE` (-: standard output; of further modules to FILE.2, …)")
+	fs.StringVar(&f.arch, "arch", "", "with --dry-run, the GPU's `ARCH`, e.g. sm_90 (default: the newest that the image has PTX for)")
+	fs.StringVar(&f.ptxas, "ptxas", "", "with --dry-run, compile with the ptxas at `PATH` and not with the driver's compiler")
+	fs.StringVar(&f.jit, "jit", "", "with --dry-run, the driver's compiler library is at `PATH`")
+	fs.Uint64Var(&f.block, "block", 256, "with --dry-run, `THREADS` of a block, for the occupancy")
+}
+
+// isProbeObject reports whether a file is an eBPF object: an ELF file for EM_BPF.
+func isProbeObject(name string) bool {
+	f, err := os.Open(name)
+	if err != nil {
+		return true // who opens it as an object says why it can't be read
+	}
+	defer f.Close()
+	var head [20]byte
+	if _, err := io.ReadFull(f, head[:]); err != nil {
+		return filepath.Ext(name) == ".o"
+	}
+	const machineBPF = 247
+	le, be := binary.LittleEndian.Uint16(head[18:]), binary.BigEndian.Uint16(head[18:])
+	return bytes.HasPrefix(head[:], []byte("\x7fELF")) && (le == machineBPF || be == machineBPF)
+}
+
+// dryRun is the work of attach --dry-run.
+type dryRun struct {
+	e        *env
+	f        *dryFlags
+	plan     *nvattach.Plan
+	maps     *nvattach.Maps
+	arch     fatbin.Arch // 0: the image's newest
+	compiler resourceCompiler
+	why      string // there is no compiler
+	out      bytes.Buffer
+	modules  int  // with probes
+	said     bool // something about the file at hand
+	failed   bool
+}
+
+// dryMaps is an address for the maps; a driver gives others, of the same size.
+const dryMaps = 0x7f00_0000_0000
+
+// run does all of it and returns the exit status.
+func (f *dryFlags) run(e *env, plan *nvattach.Plan, o *nvattach.MapOptions, images []string) int {
+	d := &dryRun{e: e, f: f, plan: plan}
+	var err error
+	if f.arch != "" {
+		if d.arch, err = fatbin.ParseArch(f.arch); err != nil {
+			return e.fail(exitUsage, "--arch: %v", err)
+		}
+	}
+	if d.maps, err = plan.NewMaps(o); err == nil {
+		err = d.maps.Place(dryMaps)
+	}
+	if err != nil {
+		return e.fail(exitFailed, "%v", err)
+	}
+	if d.compiler, err = f.openCompiler(); err != nil {
+		if f.ptxas != "" || f.jit != "" {
+			return e.fail(exitFailed, "%v", err)
+		}
+		d.why = err.Error()
+	}
+	for _, name := range images {
+		if err := d.file(name); err != nil {
+			e.notice("%s: %v", name, err)
+			d.failed = true
+		}
+	}
+	if _, err := d.out.WriteTo(e.stdout); err != nil {
+		return e.fail(exitFailed, "%v", err)
+	}
+	if d.failed {
+		return exitFailed
+	}
+	return exitOK
+}
+
+// file looks at one file.
+func (d *dryRun) file(name string) error {
+	f, err := fatbin.Open(name, nil)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Guard(func() error {
+		if err := knownFormat(f, false); err != nil {
+			return err
+		}
+		images := 0
+		d.said = false
+		var errs []error
+		for c, err := range f.Containers() {
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			images++
+			if err := d.image(name, images, c); err != nil {
+				errs = append(errs, err)
+			}
+		}
+		switch {
+		case images == 0 && len(errs) == 0:
+			return errors.New("no code for GPUs is in it")
+		case !d.said && len(errs) == 0:
+			fmt.Fprintf(&d.out, "%s: no kernel that a program wants; images: %d\n", name, images)
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// image does to one image what happens when a program loads it.
+func (d *dryRun) image(name string, number int, c *fatbin.Container) error {
+	arch := d.arch
+	if arch.SM == 0 {
+		arch = newestPTX(c)
+	}
+	if arch.Suffix == 0 && arch.SM >= 90 {
+		arch.Suffix = 'a' // a GPU runs what is for it alone
+	}
+	sites := len(d.plan.Sites())
+	r, err := d.plan.Rewrite(c.Append(nil), d.maps, &nvattach.RewriteOptions{Arch: arch})
+	if err != nil {
+		return err
+	}
+	if !r.Changed && len(r.Unprobed) == 0 {
+		return nil
+	}
+	d.said = true
+	where := "as a whole"
+	if c.Offset >= 0 {
+		where = fmt.Sprintf("at offset %#x", c.Offset)
+	}
+	fmt.Fprintf(&d.out, "%s: image %d, %s, on sm_%d\n", name, number, where, arch.SM)
+	for _, u := range r.Unprobed {
+		fmt.Fprintf(&d.out, "  %s\n    not probed: %s\n", demangled(u.Kernel), u.Reason)
+	}
+	if !r.Changed {
+		return nil
+	}
+	d.modules++
+	before, after, err := d.resources(r, arch)
+	if err != nil {
+		fmt.Fprintf(&d.out, "  registers, stack and occupancy are not known: %v\n", err)
+	}
+	all := d.plan.Sites()[sites:]
+	for i := range r.Kernels {
+		d.kernel(&r.Kernels[i], all)
+		name := r.Kernels[i].Name
+		if a, b := before[name], after[name]; a != nil && b != nil {
+			d.change(a, b, arch)
+		}
+	}
+	return d.write(r.Text)
+}
+
+// newestPTX returns the highest architecture that a container has PTX for.
+func newestPTX(c *fatbin.Container) fatbin.Arch {
+	var best fatbin.Arch
+	for i := range c.Entries {
+		if a := c.Entries[i].Arch(); c.Entries[i].Kind() == fatbin.KindPTX && a.SM >= best.SM {
+			best = a
+		}
+	}
+	return best
+}
+
+// resources compiles the module without and with probes.
+func (d *dryRun) resources(r *nvattach.Rewritten, arch fatbin.Arch) (before, after map[string]*resources, err error) {
+	if d.compiler == nil {
+		return nil, nil, errors.New(d.why + "; name one with --ptxas or --jit")
+	}
+	target := compileTarget(r.Text, arch)
+	if before, err = d.compiler.resources(r.Original, target); err != nil {
+		return nil, nil, fmt.Errorf("compiling the module without probes for %s: %w", target, err)
+	}
+	if after, err = d.compiler.resources(r.Text, target); err != nil {
+		d.failed = true
+		return nil, nil, fmt.Errorf("compiling the module with probes for %s: %w", target, err)
+	}
+	return before, after, nil
+}
+
+// compileTarget names what to compile a module for: the GPU, with the suffix that
+// the module's own target has.
+func compileTarget(text string, arch fatbin.Arch) string {
+	word, _, _ := strings.Cut(fatbin.ScanPTX([]byte(text)).Target, ",")
+	a, _ := fatbin.ParseArch(strings.TrimSpace(word))
+	return fatbin.Arch{SM: arch.SM, Suffix: a.Suffix}.String()
+}
+
+// kernel writes a kernel's places.
+func (d *dryRun) kernel(k *nvattach.KernelReport, sites []nvattach.Site) {
+	what := ""
+	if k.Func {
+		what = " (device function)"
+	}
+	fmt.Fprintf(&d.out, "  %s%s\n", demangled(k.Name), what)
+	for i := range sites {
+		s := &sites[i]
+		if s.Kernel != k.Name {
+			continue
+		}
+		text := cmp.Or(strings.Join(strings.Fields(s.Text), " "), "-")
+		if s.Kind == nvattach.KindEntry {
+			text = "entry"
+		}
+		fmt.Fprintf(&d.out, "    %-20s %-7s at instruction %-5d %s", s.Program, s.Kind, s.Insn, text)
+		if s.Line != 0 {
+			fmt.Fprintf(&d.out, "  # %s:%d", filepath.Base(s.File), s.Line)
+		}
+		d.out.WriteByte('\n')
+	}
+	for _, n := range k.Notes {
+		fmt.Fprintf(&d.out, "    note: %s\n", n)
+	}
+}
+
+// change writes what becomes of a kernel's resources.
+func (d *dryRun) change(a, b *resources, arch fatbin.Arch) {
+	fmt.Fprintf(&d.out, "    registers %d -> %d, stack %d -> %d bytes, spilled %d -> %d bytes", a.registers, b.registers, a.stack, b.stack, a.spilled, b.spilled)
+	for _, g := range sim.GPUs() {
+		if uint32(g.Major*10+g.Minor) != arch.SM || d.f.block == 0 {
+			continue
+		}
+		share := func(r *resources) (int, float64) {
+			n := g.Occupancy(d.f.block, r.shared, r.registers)
+			return n, 100 * float64(uint64(n)*d.f.block) / float64(g.ThreadsPerSM)
+		}
+		n, p := share(a)
+		m, q := share(b)
+		fmt.Fprintf(&d.out, "; blocks of %d threads on a multiprocessor %d -> %d, occupancy %.0f%% -> %.0f%%", d.f.block, n, m, p, q)
+		break
+	}
+	d.out.WriteByte('\n')
+}
+
+// write writes the module with probes to where it is wanted.
+func (d *dryRun) write(text string) error {
+	switch {
+	case d.f.out == "":
+		return nil
+	case d.f.out == "-":
+		d.out.WriteString(text)
+		return nil
+	}
+	name := d.f.out
+	if d.modules > 1 {
+		name = fmt.Sprintf("%s.%d", name, d.modules)
+	}
+	if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
+		return err
+	}
+	fmt.Fprintf(&d.out, "  written to %s: %d bytes of PTX\n", name, len(text))
+	return nil
+}
+
+// demangled returns a kernel's name for people, and what the driver calls it.
+func demangled(name string) string {
+	s := fatbin.Demangle(name)
+	if s == name {
+		return name
+	}
+	const most = 200 // templates' names may fill pages
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return s + "  [" + name + "]"
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"nvtrace/nvattach/jit"
+)
+
+const (
+	dryPTX = `.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .u64 p)
+{
+	.reg .b64 %rd<3>;
+	ld.param.u64 %rd1, [p];
+	st.global.u64 [%rd1], %rd1;
+	ret;
+}
+.visible .entry other()
+{
+	ret;
+}
+`
+	countObject = "../../nvattach/testdata/obj/example_count.bpf.o"
+)
+
+// dryFile writes a file for a test.
+func dryFile(t *testing.T, name, text string, mode os.FileMode) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// attach runs the verb.
+func attach(t *testing.T, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	var out, errs bytes.Buffer
+	status = main1(&env{stdout: &out, stderr: &errs, getenv: os.Getenv}, append([]string{"attach"}, args...))
+	return status, out.String(), errs.String()
+}
+
+func holds(t *testing.T, text string, want ...string) {
+	t.Helper()
+	for _, w := range want {
+		if !strings.Contains(text, w) {
+			t.Errorf("%q is not in\n%s", w, text)
+		}
+	}
+}
+
+// fakeJIT compiles testdata/fakejit.c.
+func fakeJIT(t *testing.T) string {
+	t.Helper()
+	if _, err := exec.LookPath("gcc"); err != nil {
+		if slices.Contains(strings.Split(os.Getenv("NVTRACE_REQUIRE"), ","), "gcc") {
+			t.Fatal("gcc is required (NVTRACE_REQUIRE) and not installed")
+		}
+		t.Skip("no gcc")
+	}
+	out := filepath.Join(t.TempDir(), jit.LibraryName)
+	if b, err := exec.Command("gcc", "-w", "-shared", "-fPIC", "-o", out, "testdata/fakejit.c").CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, b)
+	}
+	return out
+}
+
+func TestDryRun(t *testing.T) {
+	lib, image, woven := fakeJIT(t), dryFile(t, "k.ptx", dryPTX, 0o600), filepath.Join(t.TempDir(), "woven.ptx")
+	status, out, errs := attach(t, "--dry-run", "--jit", lib, "--kernel", "k", "-o", woven, countObject, image)
+	if status != exitOK || errs != "" {
+		t.Fatalf("status %d, %s", status, errs)
+	}
+	holds(t, out, "image 1, as a whole, on sm_90\n  k\n",
+		"on_entry             entry   at instruction 0     entry", "on_exit              exit    at instruction 2     ret;",
+		"registers 10 -> 90, stack 0 -> 8 bytes, spilled 4 -> 20 bytes; blocks of 256 threads on a multiprocessor 3 -> 2, occupancy 38% -> 25%",
+		"written to "+woven)
+	if strings.Contains(out, "other") {
+		t.Errorf("a kernel that --kernel does not name:\n%s", out)
+	}
+	text, err := os.ReadFile(woven)
+	if err != nil {
+		t.Fatal(err)
+	}
+	holds(t, string(text), ".target sm_90a", ".entry other()", "red.")
+
+	status, out, _ = attach(t, "--dry-run", "--jit", lib, "-o", "-", countObject, image)
+	if status != exitOK {
+		t.Errorf("status %d", status)
+	}
+	holds(t, out, "  other\n", ".entry other()")
+}
+
+// TestDryRunPTXAS: the toolkit's assembler in place of the driver's.
+func TestDryRunPTXAS(t *testing.T) {
+	fake := dryFile(t, "ptxas", `#!/bin/sh
+eval "in=\${$#}"
+used=20; grep -q red. "$in" && used=21
+echo "ptxas info    : Compiling entry function 'k' for '$2'"
+echo "ptxas info    : Used $used registers"
+while [ $# -gt 1 ]; do [ "$1" = -o ] && echo none > "$2"; shift; done
+`, 0o700)
+	status, out, errs := attach(t, "--dry-run", "--ptxas", fake, "--arch", "sm_90", countObject, dryFile(t, "k.ptx", dryPTX, 0o600))
+	if status != exitOK {
+		t.Fatalf("status %d, %s", status, errs)
+	}
+	holds(t, out, "registers 20 -> 21, ")
+}
+
+func TestDryRunRefusals(t *testing.T) {
+	image := dryFile(t, "k.ptx", dryPTX, 0o600)
+	for _, tt := range []struct {
+		name   string
+		args   []string
+		status int
+		want   string // on standard output or error
+	}{
+		{"no image", []string{countObject}, exitUsage, "wants probe objects and images"},
+		{"no object", []string{image}, exitUsage, "attach wants probe objects"},
+		{"no GPU code", []string{countObject, "testdata/victim.c"}, exitFailed, "neither an ELF file"},
+		{"no compiler there", []string{"--ptxas", "/no/ptxas", countObject, image}, exitFailed, "--ptxas: "},
+		{"two compilers", []string{"--ptxas", "true", "--jit", "x", countObject, image}, exitFailed, "exclude each other"},
+		{"bad architecture", []string{"--arch", "rm_1", countObject, image}, exitUsage, "--arch: "},
+		{"no wanted kernel", []string{"--kernel", "nothing*", "--ptxas", "true", countObject, image}, exitOK, "no kernel that a program wants; images: 1"},
+		{"bad PTX", []string{"--ptxas", "true", countObject, dryFile(t, "bad.ptx", strings.Replace(dryPTX, "ret;", "ret", 1), 0o600)}, exitOK, "k\n    not probed: "},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			status, out, errs := attach(t, append([]string{"--dry-run"}, tt.args...)...)
+			if status != tt.status {
+				t.Errorf("status %d, want %d", status, tt.status)
+			}
+			holds(t, out+errs, tt.want)
+		})
+	}
+	t.Run("refused by the compiler", func(t *testing.T) {
+		status, out, _ := attach(t, "--dry-run", "--jit", fakeJIT(t), countObject, dryFile(t, "k.ptx", dryPTX+"// refuse\n", 0o600))
+		if status != exitFailed {
+			t.Errorf("status %d", status)
+		}
+		holds(t, out, "compiling the module with probes for sm_90a: ", "k bad")
+	})
+}
