@@ -100,3 +100,29 @@ func TestUnknownFormat(t *testing.T) {
 		}
 	}
 }
+
+// TestUnknownSlots: an image that is given to a slot that nobody knows is captured.
+func TestUnknownSlots(t *testing.T) {
+	p := needPrograms(t)
+	store, err := capture.CreateStore(filepath.Join(t.TempDir(), "run.nvt"), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := trace(t, p, &capture.Options{Store: store, Files: true, Audit: capture.AuditBreakpoints}, p.routes, "unknown")
+	checkComplete(t, out, store)
+	results := map[int64]int{}
+	for _, ev := range out.events {
+		if ev.Kind == traces.KindImage {
+			results[ev.Ret]++
+			if ev.Name != "EEEE0000-0000-0000-0000-000000000000[5]" || ev.Path != p.routes {
+				t.Errorf("an image by %s from %s", ev.Name, ev.Path)
+			}
+		}
+	}
+	if want := map[int64]int{0: 2, 200: 1}; !maps.Equal(results, want) {
+		t.Errorf("results of the slot: %v, want %v", results, want)
+	}
+	if notes := out.texts(traces.KindNote); !slices.ContainsFunc(notes, func(s string) bool { return strings.Contains(s, "[5] of the driver was called by "+p.routes) }) {
+		t.Errorf("notes: %q", notes)
+	}
+}

@@ -125,6 +125,8 @@ func (c *Capture) hit(t *ptrace.Task, b *ptrace.Breakpoint) {
 		c.onReturn(t, th, k, c.lookedUp)
 	case actLaunch:
 		c.launchAt(t, k)
+	case actSlot:
+		c.slotCalled(t, b, th, k)
 	}
 }
 

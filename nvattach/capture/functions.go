@@ -20,6 +20,7 @@ const (
 	actLookup                        // finds a kernel, or another name for a module
 	actEnumerate                     // finds all kernels
 	actLaunch                        // starts a kernel, or puts it into a graph
+	actSlot                          // nobody knows: it may take an image
 )
 
 // function is a function of the driver. Arguments are numbered from 0; those
@@ -141,8 +142,9 @@ type table struct {
 
 // tables returns the hidden tables that are known, by the identifiers that
 // public libraries ask for. What the slots take was found by others by watching
-// the runtimes (ZLUDA's notes; cricket) and measured on drivers 535 to 555. Other
-// slots take no code, as far as is known.
+// the runtimes (ZLUDA's notes; cricket) and measured on drivers 535 to 580. Other
+// slots of these tables take no code, as far as is known; tables that are not in
+// the list have all of their slots watched.
 func tables() map[uuid]table {
 	list := []struct {
 		id, name string
@@ -176,6 +178,11 @@ func tables() map[uuid]table {
 		{"FC58AC1A057C444FA97772EE9AEFDB89", "FC58AC1A (CUPTI)", nil},
 		{"C98D1AFAF2275B42B12DCD81B5F21EC1", "C98D1AFA (CUPTI)", nil},
 		{"B9FD53270628C24F87A9988CDDF73089", "B9FD5327 (CUPTI)", nil},
+		// Seen on driver 580 with CUDA 13 and PyTorch, each slot with a breakpoint:
+		// never called with an image.
+		{"F8CFF95121468B4EB9E2FB469E7C0DD9", "F8CFF951", nil},
+		{"69A28E9F24498B47B030C5DA330EA4E9", "69A28E9F (NVML)", nil},
+		{"1734DC26800D47458726C0F1E7DD8BCA", "1734DC26", nil},
 	}
 	known := make(map[uuid]table, len(list))
 	for _, t := range list {

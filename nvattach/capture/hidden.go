@@ -31,43 +31,32 @@ func (c *Capture) tableGiven(t *ptrace.Task, k *call, result int32) {
 		return
 	}
 	known, ok := c.tables[k.id]
-	if !ok {
-		c.note(t, "process %d asked the driver for the hidden table %s, which is not known: it may hold loaders", t.PID, k.id)
+	if ok && len(known.slots) == 0 {
 		return
 	}
-	if len(known.slots) == 0 {
-		return
+	name := known.name
+	if !ok {
+		name = k.id.String()
+		c.note(t, "process %d asked the driver for the hidden table %s, which is not known: its slots are watched", t.PID, name)
 	}
 	at, err := readWord(t, k.arg(t, k.h.fn.out))
+	var list []uint64
+	if err == nil {
+		list, err = c.readSlots(t, at)
+	}
 	if err != nil {
-		c.gap(t, "the hidden table %s of process %d can't be read: %v", known.name, t.PID, err)
+		c.gap(t, "the hidden table %s of process %d can't be read: %v", name, t.PID, err)
 		return
 	}
-	first, err := readWord(t, at)
-	if err != nil {
-		c.gap(t, "the hidden table %s of process %d can't be read: %v", known.name, t.PID, err)
+	if !ok {
+		c.watchSlots(t, c.process(t), list, name, k.h.lib)
 		return
 	}
-	// A table begins with its size in bytes; one that does not has no size.
-	count := maxSlots
-	if first < 8*maxSlots {
-		count = int(first / 8)
-	}
-	view := viewMaps(t.PID)
-	defer view.close()
 	for _, i := range slices.Sorted(maps.Keys(known.slots)) {
-		if i >= count {
+		if i >= len(list) || list[i] == 0 {
 			continue // an older driver
 		}
-		addr, err := readWord(t, at+8*uint64(i))
-		if err != nil || addr == 0 {
-			continue
-		}
-		id := slotID{known.name, i}
-		if m := view.at(addr); m == nil || !m.exec {
-			c.note(t, "slot %s of process %d does not point to code", id, t.PID)
-			continue
-		}
+		addr, id := list[i], slotID{known.name, i}
 		c.learn(t, addr, id, k.h.lib)
 		c.hook(t, addr, 0, known.slots[i], hook{names: []string{id.String()}, lib: k.h.lib, slot: id})
 	}

@@ -41,6 +41,7 @@ type hook struct {
 	names []string // more than one, where exports share an address
 	lib   string   // path of the driver
 	slot  slotID   // of a hidden loader
+	idle  int      // calls without an image of a slot that nobody knows
 }
 
 // name is how events call it.

@@ -609,9 +609,19 @@ static int run(const char *route, const char *file) {
 		static const unsigned char id[16] = {0xEE, 0xEE};
 		const void *const *t;
 		CHECK(cu.table((const void **)&t, id));
-		CHECK(((int (*)(handle *, const void *))t[1])(&m, ptx));
+		const void *given[] = {ptx};
+		CHECK(((int (*)(handle *, const void **))t[1])(&m, given));
 		use(m);
 		return 0;
+	}
+	if (!strcmp(route, "unknown")) { // a linker that nobody knows
+		static const unsigned char id[16] = {0xEE, 0xEE};
+		const void *const *t;
+		CHECK(cu.table((const void **)&t, id));
+		int (*add)(handle, int, const void *) = t[5];
+		CHECK(add(0, 1, ptx));
+		CHECK(add(0, 2, container(&n)));
+		return add(0, 1, "// refuse\n.version 7.0\n") == 200 ? 0 : 4;
 	}
 	return once(ptx);
 }

@@ -264,7 +264,8 @@ HIDDEN void slot7(struct module *m) { say("slot7\n"); }
 HIDDEN CUresult slot8(const void *c, struct module **m, void *a, void *b, unsigned n) { return load("slot8", m, c); }
 HIDDEN CUresult slot9(struct function *f) { return cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0); }
 HIDDEN CUresult other(void) { return OK; }
-HIDDEN CUresult bypass(struct module **m, const void *image) { return load("bypass", m, image); }
+// It is given a structure, as nobody knows.
+HIDDEN CUresult bypass(struct module **m, const void **image) { return load("bypass", m, *image); }
 
 // Hidden lookups: of a module's function, of a library's kernel, and of the
 // function of a library's module.
@@ -280,8 +281,11 @@ HIDDEN CUresult hidden_library(struct function **f, struct module *m) {
 	*in = *m;
 	return hidden_function(f, in), m->own = *f, OK;
 }
-// A loader of a hidden table that links: create, add(linker, image), complete.
-HIDDEN CUresult hidden_add(void *linker, const void *image) { return OK; }
+// A linker's input.
+HIDDEN CUresult hidden_add(void *linker, int kind, const void *image) {
+	struct module *m;
+	return load("hidden_add", &m, image);
+}
 
 static const void *const cudart[] = {(void *)96, slot1, other, other, other, other, slot6, slot7, slot8, slot9, other, other};
 static const void *const unknown[] = {(void *)48, bypass, hidden_function, hidden_kernel, hidden_library, hidden_add};
