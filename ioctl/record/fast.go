@@ -174,7 +174,7 @@ func (r *recorder) equip(t *ptrace.Task, p *process) *agent.Process {
 // patience is how many calls of a process stop although they are about no device
 // before the agent is put in to make them without: short programs shall not pay
 // for that.
-const patience = 16
+const patience = 8
 
 // pass sees to it that calls like one that stopped and is about no device do not
 // stop any more.

@@ -46,7 +46,11 @@ func lines(events []*traces.Event) map[int][]string {
 		} else {
 			args = [6]uint64{}
 		}
-		s := fmt.Sprintf("%v %v pid %d %x = %d fd %d file %d %s child %d %s", ev.Kind, ev.Flags, name(ev.PID), args, ev.Ret, ev.FD, ev.File, ev.Dev, name(ev.Child), ev.Path)
+		ret := ev.Ret
+		if ev.Kind == traces.KindMmap && !failed(ret) {
+			ret, args = 1, ev.Args // its address is random
+		}
+		s := fmt.Sprintf("%v %v pid %d %x = %d fd %d file %d %s child %d %s", ev.Kind, ev.Flags, name(ev.PID), args, ret, ev.FD, ev.File, ev.Dev, name(ev.Child), ev.Path)
 		for _, m := range ev.Mem {
 			s += fmt.Sprintf("\n\t%#x %d %x out %x", m.Addr, m.Len, m.In, m.Out)
 			if m.Out != nil && bytes.Equal(m.In, m.Out) != (len(m.In) == 0 || len(m.Out) == len(m.In) && &m.In[0] == &m.Out[0]) {

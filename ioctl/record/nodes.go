@@ -98,10 +98,16 @@ func (n *Nodes) Name(rdev uint64, path string) (name string, ok bool) {
 
 // nodePaths are the paths whose opening can yield one of NVIDIA's nodes. They are
 // asked for every open of every traced process, so a miss must be cheap; what they
-// let through is checked by device number afterwards.
+// let through is checked by device number afterwards. Libraries often lie in
+// folders that are named after NVIDIA.
 func nodePaths() []agent.Path {
 	return []agent.Path{
-		{Part: "nvidia"}, {Prefix: "/dev/char/"}, {Prefix: "/proc/", Part: "/fd/"}, {Prefix: "/dev/fd/"},
+		{Part: "nvidia", Base: true},
+		{Prefix: "/dev/", Part: "nvidia"},
+		{Part: "nvidia-caps"},
+		{Prefix: "/dev/char/"},
+		{Prefix: "/proc/", Part: "/fd/"},
+		{Prefix: "/dev/fd/"},
 	}
 }
 

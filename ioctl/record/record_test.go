@@ -71,7 +71,9 @@ func runDiscarded(t testing.TB, o Options, argv ...string) (string, Result) {
 	}
 	defer in.Close()
 	o.NodeName = fakeNodes
-	o.NodePaths = []agent.Path{{Prefix: "/dev/"}}
+	if o.NodePaths == nil && o.MayBeNode == nil {
+		o.NodePaths = []agent.Path{{Prefix: "/dev/"}}
+	}
 	o.Ptrace.Argv, o.Ptrace.Stdout, o.Ptrace.Stdin, o.Ptrace.NoSignals = argv, out, in, true
 	res, err := Run(context.Background(), &o)
 	if err != nil {

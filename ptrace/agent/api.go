@@ -40,17 +40,24 @@ type Options struct {
 
 // Path selects paths: those that begin with Prefix and have Part in them. Either
 // may be empty; MaxPathPart bytes are possible.
-type Path struct{ Prefix, Part string }
+type Path struct {
+	Prefix, Part string
+	Base         bool // Part is where the path's last name begins
+}
 
 // Bounds of Options.Paths.
 const (
 	MaxPaths    = maxPaths
-	MaxPathPart = pathPart - 1
+	MaxPathPart = pathBase - pathPart - 1
 )
 
 // Match says whether p selects a path.
 func (p *Path) Match(path []byte) bool {
-	return strings.HasPrefix(string(path), p.Prefix) && strings.Contains(string(path), p.Part)
+	s := string(path)
+	if p.Base {
+		return strings.HasPrefix(s, p.Prefix) && strings.HasPrefix(s[strings.LastIndexByte(s, '/')+1:], p.Part)
+	}
+	return strings.HasPrefix(s, p.Prefix) && strings.Contains(s, p.Part)
 }
 
 // encodePaths writes paths as the agent reads them.
@@ -65,6 +72,9 @@ func encodePaths(list []Path) []byte {
 		}
 		copy(b[i*pathSize:], p.Prefix)
 		copy(b[i*pathSize+pathPart:], p.Part)
+		if p.Base {
+			b[i*pathSize+pathBase] = 1
+		}
 	}
 	return b
 }

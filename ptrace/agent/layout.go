@@ -30,6 +30,7 @@ const (
 	maxPaths = 16
 	pathSize = 64
 	pathPart = 32 // offset in struct path of part
+	pathBase = 63 // of base
 
 	confSize   = 48
 	keySize    = 16

@@ -8,7 +8,7 @@ import _ "embed"
 var blobCode []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "dbe6a4ee79c67d44ea695f5cc84092a8d0030b6edb1a3ec8da835f2c90b39110"
+const blobStamp = "fb74bf29a10779cbf76e10a9eec990a4c05cf57008fef0c1e1a58065bc7b64ff"
 
 // blobSymbols are addresses in the code.
 var blobSymbols = map[string]uint64{

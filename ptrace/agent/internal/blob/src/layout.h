@@ -35,9 +35,11 @@ struct conf {
 	u64 paths; // how many struct path there are; 0: all opens are the supervisor's
 };
 
-// Paths that begin with prefix and have part behind it, or in it, are of interest.
+// Paths that begin with prefix and have part in them, or, with base, in the
+// beginning of their last name, are of interest.
 struct path {
-	u8 prefix[32], part[32]; // with their NULs
+	u8 prefix[32], part[31]; // with their NULs
+	u8 base;
 };
 
 #define NPATHS 16u

@@ -19,7 +19,7 @@ static int dull_path(u64 addr)
 {
 	u8 path[PATH];
 	u64 paths = C->paths;
-	u32 have = 0, n = 0, i;
+	u32 have = 0, n = 0, base = 0, i;
 	if (!paths || paths > NPATHS)
 		return 0;
 	for (;;) { // up to its end, and never from a page that it does not reach
@@ -29,8 +29,9 @@ static int dull_path(u64 addr)
 		if (!k || copy(path + have, addr + have, k))
 			return 0;
 		have += k;
-		while (n < have && path[n])
-			n++;
+		for (; n < have && path[n]; n++)
+			if (path[n] == '/')
+				base = n + 1;
 		if (n < have)
 			break;
 	}
@@ -39,7 +40,7 @@ static int dull_path(u64 addr)
 		u32 at;
 		if (!begins(path, p->prefix))
 			continue;
-		for (at = 0; at <= n; at++)
+		for (at = p->base ? base : 0; at <= (p->base ? base : n); at++)
 			if (begins(path + at, p->part))
 				return 0;
 	}
