@@ -2,7 +2,6 @@ package ptrace
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -19,14 +18,6 @@ type funcCall struct {
 	xstate []byte
 	sp     uint64 // the stack pointer behind the return
 }
-
-// callReturn is where called functions return to: an address that nothing can be
-// mapped at (below vm.mmap_min_addr), so that the fault tells of the return and
-// no code of the program is touched.
-const callReturn = 0xca10
-
-// ErrCanceled: Task.CancelCall ended a call.
-var ErrCanceled = errors.New("call was canceled")
 
 // Bits of the flags register that a function must not find set (System V ABI):
 // the trap and the direction flag.
@@ -97,7 +88,7 @@ func (t *Task) Call(addr, stack uint64, args []uint64, fn func(t *Task, ret uint
 // pushCall writes the stack of a function's entry, and returns what the stack
 // pointer is when it has returned.
 func (t *Task) pushCall(stack uint64, args []uint64) (uint64, error) {
-	words := []uint64{callReturn}
+	words := []uint64{CallReturn}
 	if len(args) > 6 {
 		words = append(words, args[6:]...)
 	}
@@ -152,7 +143,7 @@ func (tr *tracer) callReturned(t *Task) bool {
 	if t.getRegs(&r) != 0 {
 		return true // killed; its end will be reported
 	}
-	if r.IP() != callReturn || r.SP() != c.sp {
+	if r.IP() != CallReturn || r.SP() != c.sp {
 		return false
 	}
 	ret := r.Ret()

@@ -17,9 +17,6 @@ func (t *Task) CancelCall() error {
 	return fmt.Errorf("cancel a call in %d: %w", t.TID, errors.ErrUnsupported)
 }
 
-// ErrCanceled: Task.CancelCall ended a call.
-var ErrCanceled = errors.New("call was canceled")
-
 func (tr *tracer) callReturned(*Task) bool { return false }
 
 func (t *Task) callLost() {}

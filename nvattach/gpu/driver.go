@@ -119,16 +119,19 @@ func openMapped(pid int, m *mapping) (*os.File, error) {
 	return nil, first
 }
 
-// exits returns the addresses of the functions named exit of the C libraries of
-// a program, which run what is to be done at its end, the driver's own end
-// included.
-func exits(pid int) []uint64 {
+// ends are the functions of a program's C libraries that end it.
+type ends struct {
+	exit []uint64 // exit, which runs what is to be done at the end, the driver's own end included
+	last []uint64 // _exit, which does not
+}
+
+func findEnds(pid int) ends {
+	var e ends
 	maps, err := readMaps(pid)
 	if err != nil {
-		return nil
+		return e
 	}
 	exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
-	var list []uint64
 	seen := make(map[string]bool)
 	for i := range maps {
 		m := &maps[i]
@@ -137,14 +140,17 @@ func exits(pid int) []uint64 {
 			!strings.HasPrefix(base, "ld-musl") {
 			continue
 		}
-		lib, err := openLibrary(pid, m, func(name string) bool { return name == "exit" })
+		lib, err := openLibrary(pid, m, func(name string) bool { return name == "exit" || name == "_exit" })
 		if err != nil {
 			continue
 		}
 		seen[m.path] = true
 		if a, ok := lib.syms["exit"]; ok {
-			list = append(list, a)
+			e.exit = append(e.exit, a)
+		}
+		if a, ok := lib.syms["_exit"]; ok {
+			e.last = append(e.last, a)
 		}
 	}
-	return list
+	return e
 }

@@ -337,7 +337,7 @@ func (v *visit) findDriver() error {
 	if err != nil {
 		return fmt.Errorf("the driver's functions: %w", err)
 	}
-	list := exits(v.p.pid)
+	list := findEnds(v.p.pid)
 	return v.do(func(t *ptrace.Task, done func(error)) {
 		v.p.driver = lib
 		done(v.p.watch(t, list))

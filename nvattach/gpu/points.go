@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"slices"
 	"time"
 
 	"nvtrace/ptrace"
@@ -23,19 +24,18 @@ func (tr *Tracer) visitHeld(t *ptrace.Task, p *process, f func(v *visit)) {
 	})
 }
 
-// watch sets the breakpoints at which the maps' memory is about to go: exits are
-// the addresses of libc's exit.
-func (p *process) watch(t *ptrace.Task, exits []uint64) error {
+// watch sets the breakpoints at which the maps' memory is about to go.
+func (p *process) watch(t *ptrace.Task, e ends) error {
 	if p.watched {
 		return nil
 	}
 	p.watched = true
-	for _, addr := range exits {
+	for _, addr := range slices.Concat(e.exit, e.last) {
 		if _, err := t.SetBreakpoint(addr, p.atExit); err != nil {
-			p.tr.log.Debug("no breakpoint at exit", "pid", p.pid, "err", err)
+			p.tr.log.Debug("no breakpoint at the exit", "pid", p.pid, "err", err)
 			continue
 		}
-		p.exits = true
+		p.exits = p.exits || slices.Contains(e.exit, addr)
 	}
 	ends := map[string]func(r *ptrace.Regs, c *context) (concerned, gone bool){
 		"cuCtxDestroy":                 destroys,
@@ -73,7 +73,7 @@ func releases(r *ptrace.Regs, c *context) (concerned, gone bool) {
 	return c.primary && uint32(r.Arg(0)) == c.device, false // it may be retained by others
 }
 
-// atExit is called at libc's exit. A forked child has its parent's breakpoints,
+// atExit is called at libc's exit, and at _exit, which comes after it or alone. A forked child has its parent's breakpoints,
 // and no contexts.
 func (p *process) atExit(t *ptrace.Task, _ *ptrace.Breakpoint) {
 	tr := p.tr

@@ -1,0 +1,12 @@
+package ptrace
+
+import "errors"
+
+// CallReturn is where the functions that [Task.Call] makes a task run return to: an
+// address that nothing can be mapped at (below vm.mmap_min_addr), so that the fault
+// tells of the return and no code of the program is touched. Who watches the
+// program's calls can tell by it that they are not the program's.
+const CallReturn = 0xca10
+
+// ErrCanceled: Task.CancelCall ended a call.
+var ErrCanceled = errors.New("call was canceled")
