@@ -256,7 +256,7 @@ func (c *Capture) firstLaunch(q question, p *process, o *origin) {
 		ev.Image = &image
 	}
 	c.emit(ev)
-	if o == nil || o.image == nil {
+	if (o == nil || o.image == nil) && !p.before { // otherwise a gap was told of when nvtrace attached
 		c.gap(nil, "%s", o.explain(&q))
 	}
 }

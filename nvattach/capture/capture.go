@@ -245,6 +245,7 @@ func (c *Capture) begin(t *ptrace.Task, e *ptrace.TaskEvent) {
 	if e.Attached {
 		c.lookAround(t)
 		if p := c.process(t); len(p.hooks) > 0 {
+			p.before = true
 			c.gap(t, "what process %d loaded before nvtrace attached to it is not known", t.PID)
 		}
 	}

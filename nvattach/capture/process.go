@@ -51,6 +51,7 @@ func (h *hook) name() string { return h.names[0] }
 type process struct {
 	hooks  map[uint64]*hook
 	spaces []span // mappings of drivers
+	before bool   // it had a driver before tracing began
 
 	modules  map[uint64]*origin // modules and libraries by handle
 	kernels  map[uint64]*origin // kernels and functions by handle
@@ -87,7 +88,7 @@ func (p *process) fork() *process {
 	f := &process{
 		hooks: maps.Clone(p.hooks), spaces: slices.Clone(p.spaces), modules: maps.Clone(p.modules),
 		kernels: maps.Clone(p.kernels), launched: maps.Clone(p.launched), said: make(map[string]bool), kept: make(map[uint64][]*placement),
-		libraries: maps.Clone(p.libraries), scratch: p.scratch,
+		libraries: maps.Clone(p.libraries), scratch: p.scratch, before: p.before,
 	}
 	// Copies of our buffers stay in the child for good: it is the parent that
 	// their book-keeping belongs to.
