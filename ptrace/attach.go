@@ -43,6 +43,7 @@ func (tr *tracer) attach(ctx context.Context, pid int) error {
 		return fmt.Errorf("attach to %d: %w", pid, ErrNoProcess)
 	}
 	pid = tgidOf(pid)
+	tr.outlived = true
 	defer tr.threadSetup()()
 	// Before the first thread is seized: from here on a signal detaches.
 	sigs := tr.catchSignals(true)

@@ -148,6 +148,7 @@ func (tr *tracer) onTrap(t *Task) bool {
 	} else {
 		t.skip = 0
 		tr.res.Hits++
+		tr.bequeath(t)
 		tr.hit(t, s, st)
 	}
 	tr.resume(t, 0)
@@ -163,6 +164,21 @@ func (s *space) wasOurs(addr uint64) bool {
 	}
 	b, ok := s.byteAt(addr)
 	return ok && b != breakInsn
+}
+
+// bequeath takes t, which is at a breakpoint, where it can go on should this
+// process be killed before it does: its own registers are set later. What the
+// kernel has told of a signal already, it does not deliver then.
+func (tr *tracer) bequeath(t *Task) {
+	st := t.Proc.space.sites[t.brk.addr]
+	if !tr.outlived || st == nil || t.brk.regs.IP() != st.addr {
+		return
+	}
+	if at := st.resumeAt(); at != 0 {
+		r := t.brk.regs
+		r.SetIP(at)
+		t.setRegs(&r)
+	}
 }
 
 // hit calls the functions of a site.

@@ -127,6 +127,20 @@ func (tr *tracer) pass(t *Task, st *site, r *Regs) bool {
 	return tr.passInPlace(t, st, r)
 }
 
+// resumeAt returns where a thread at st goes on without the breakpoint, 0 if that
+// is not known yet.
+func (st *site) resumeAt() uint64 {
+	switch st.plan {
+	case planSkip:
+		return st.addr + uint64(st.how.n)
+	case planJump:
+		return st.how.target
+	case planCopy, planBranch:
+		return st.slot
+	}
+	return 0
+}
+
 // pushesFlags says whether st's instruction is pushf.
 func (st *site) pushesFlags() bool {
 	return st.code[0] == 0x9c || st.code[0] == 0x66 && st.code[1] == 0x9c

@@ -17,6 +17,8 @@ func (tr *tracer) pass(*Task, *site, *Regs) bool { return false }
 
 func (t *Task) returnAddress(*Regs) (uint64, error) { return 0, errors.ErrUnsupported }
 
+func (st *site) resumeAt() uint64 { return 0 }
+
 func (st *site) pushesFlags() bool { return false }
 
 func (t *Task) hideTrapFlag() {}

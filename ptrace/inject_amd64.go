@@ -60,6 +60,9 @@ func (t *Task) borrow(f func(in *injection) error) error {
 		return in.fail("stop", unix.ESRCH)
 	}
 	sigmask(unix.PTRACE_SETSIGMASK, t.TID, &in.mask)
+	if t.brk != nil {
+		t.tr.bequeath(t)
+	}
 	in.rejoin()
 	return err
 }

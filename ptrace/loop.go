@@ -36,6 +36,7 @@ type tracer struct {
 	pending   []waited
 	detaching bool
 	killing   bool
+	outlived  bool // tasks live on if this process is killed
 	noInfo    bool // the kernel lacks PTRACE_GET_SYSCALL_INFO
 	crash     *HandlerError
 	iced      []*Task  // frozen by StopWorld
@@ -190,7 +191,8 @@ func (tr *tracer) run(ctx context.Context) error {
 func (tr *tracer) seizeChild() error {
 	tr.root, tr.res.PID = tr.child.pid, tr.child.pid
 	opts := uintptr(seizeOptions)
-	if !tr.o.NoExitKill {
+	tr.outlived = tr.o.NoExitKill
+	if !tr.outlived {
 		opts |= unix.PTRACE_O_EXITKILL
 	}
 	if e := ptraceOp(unix.PTRACE_SEIZE, tr.root, opts); e != 0 {
