@@ -34,7 +34,9 @@ type flagError struct {
 // Write implements io.Writer.
 func (f *flagError) Write(b []byte) (int, error) {
 	f.said = true
-	f.e.notice("%s; nvtrace %s -h lists the flags", strings.TrimSuffix(string(b), "\n"), f.verb)
+	// Package flag takes what can stand alone for a boolean.
+	text := strings.Replace(strings.TrimSuffix(string(b), "\n"), "invalid boolean value", "invalid value", 1)
+	f.e.notice("%s; nvtrace %s -h lists the flags", text, f.verb)
 	return len(b), nil
 }
 
