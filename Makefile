@@ -18,7 +18,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 GOFLAGS_BUILD := -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
 FUZZTIME ?= 30s # or a number of runs: 3000x
 
-.PHONY: all test race lint fmt generate rm-facts fuzz bench cuda check-gpu bench-gpu demo check ci deps-ptxas cross clean help
+.PHONY: all test race lint fmt generate rm-facts fuzz bench cuda check-gpu bench-gpu demo check ci deps-ptxas deps-cuda testdata-cuda cross clean help
 
 all: ## build bin/nvtrace and bin/rminfo
 	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o bin/nvtrace ./cmd/nvtrace
@@ -72,7 +72,7 @@ check-gpu: all cuda ## on a machine with a GPU: hold recordings against an indep
 bench-gpu: all cuda ## the rows that need a GPU: whole programs under nvtrace against untraced, interleaved
 	python3 bench/gpu.py
 
-demo: all ## show the main job without a GPU: decode a recording, replay a driver client
+demo: all ## show the main job without a GPU: probes on the simulated one, a recording decoded, a driver client replayed
 	bash examples/demo.sh
 
 cross: ## everything builds for arm64 too
@@ -84,12 +84,23 @@ $(PTXAS):
 	python3 -m pip install --quiet --disable-pip-version-check --no-deps --target .cache/ptxas $(PTXAS_WHEEL)
 	test -x $@
 
+CUDA := .cache/cuda
+
+deps-cuda: $(CUDA)/bin/nvcc ## fetch nvcc and the runtimes of CUDA 13 and 12 from PyPI: for the tests' programs
+$(CUDA)/bin/nvcc: nvattach/sim/testdata/deps.sh
+	rm -rf .cache/cuda .cache/cuda12
+	bash $< .cache/cuda .cache/cuda12
+	touch $@
+
+testdata-cuda: deps-cuda ## build the CUDA programs of the tests (what has changed)
+	bash nvattach/sim/testdata/build.sh .cache/cuda-programs $(CUDA)
+
 check: generate lint test race cross ## what a change must pass
 	@test -z "$$(git status --porcelain)" || { echo "the tree is not clean after generate:"; git status --short; git diff | head -50; exit 1; }
 
-ci: deps-ptxas ## what continuous integration runs
+ci: deps-ptxas testdata-cuda ## what continuous integration runs
 	$(MAKE) all
-	NVTRACE_REQUIRE=gcc,ptxas,replay NVTRACE_PTXAS=$(PTXAS) $(MAKE) check
+	NVTRACE_REQUIRE=gcc,ptxas,replay,nvcc NVTRACE_PTXAS=$(PTXAS) $(MAKE) check
 	NVTRACE_REQUIRE=gcc $(MAKE) demo
 	$(MAKE) fuzz FUZZTIME=1000x
 

@@ -173,9 +173,16 @@ func TestRuntimes(t *testing.T) {
 		run(t, nil, nil, link(t, cuda, compile(t, cuda, "fork"), "libcudart_static.a")).good(t)
 	})
 	t.Run("12", func(t *testing.T) {
-		lib := filepath.Join(os.Getenv("CUDA12_HOME"), "lib", "libcudart.so.12")
-		if _, err := os.Stat(lib); os.Getenv("CUDA12_HOME") == "" || err != nil {
-			t.Skip("no libcudart.so.12: set CUDA12_HOME")
+		home := os.Getenv("CUDA12_HOME")
+		if home == "" {
+			home = filepath.Join("..", "..", ".cache", "cuda12")
+		}
+		lib := filepath.Join(home, "lib", "libcudart.so.12")
+		if _, err := os.Stat(lib); err != nil {
+			if required("nvcc") {
+				t.Fatal("no libcudart.so.12: make deps-cuda, or set CUDA12_HOME")
+			}
+			t.Skip("no libcudart.so.12: make deps-cuda, or set CUDA12_HOME")
 		}
 		for _, name := range []string{"vectoradd", "globals", "streams", "managed"} {
 			prog := compile(t, cuda, name)
