@@ -77,7 +77,7 @@ const maxStage = 8 << 20
 
 // newAgent sets the agent up.
 func (r *recorder) newAgent() *agent.Agent {
-	return agent.New(&agent.Options{Bind: r.bind, Record: r.agentRecord, Paths: r.opts.NodePaths, Logger: r.opts.Logger})
+	return agent.New(&agent.Options{Bind: r.bind, Record: r.agentRecord, Paths: r.opts.NodePaths, Maps: !r.opts.Munmap, Logger: r.opts.Logger})
 }
 
 // replan gives the agent the rules of the tables in use.
@@ -164,7 +164,7 @@ func (r *recorder) equip(t *ptrace.Task, p *process) *agent.Process {
 	if p.agent != ap {
 		p.agent = ap
 		for fd, f := range p.fds {
-			ap.SetHeld(fd, true)
+			ap.SetHeld(fd, agent.HeldDevice)
 			ap.SetKind(fd, kindOf(f))
 		}
 	}
@@ -331,7 +331,7 @@ func (r *recorder) finish() {
 func (r *recorder) setFD(p *process, fd int32, f *openFile) {
 	p.fds[fd] = f
 	if p.agent != nil && p.narrow {
-		p.agent.SetHeld(fd, true)
+		p.agent.SetHeld(fd, agent.HeldDevice)
 		p.agent.SetKind(fd, kindOf(f))
 	}
 }
@@ -344,6 +344,7 @@ func (r *recorder) withdraw(p *process, list []closedFD) {
 	}
 	for _, e := range list {
 		p.agent.SetKind(e.fd, fastNone)
+		p.agent.SetHeld(e.fd, agent.HeldBusy)
 	}
 	r.agent.Settle(p.pid)
 }
@@ -389,7 +390,7 @@ func (r *recorder) bind(ap *agent.Process, rec *agent.Record) any {
 func (r *recorder) agentRecord(_ *agent.Process, rec *agent.Record) {
 	ev := &r.fast.ev
 	ev.Reset()
-	if rec.Kind != agent.KindIoctl {
+	if rec.Kind != agent.KindIoctl && rec.Kind != agent.KindSyscall {
 		CallEvent(ev, rec)
 		ev.Time -= r.start
 		r.put(ev)
@@ -403,6 +404,10 @@ func (r *recorder) agentRecord(_ *agent.Process, rec *agent.Record) {
 	ev.Time, ev.Dur, ev.Args, ev.Ret = rec.Begin-r.start, rec.End-rec.Begin, rec.Args, rec.Ret
 	ev.FD = int32(uint32(rec.Args[0]))
 	setFile(ev, f)
+	if rec.Kind == agent.KindSyscall {
+		r.agentMmap(ev, rec)
+		return
+	}
 	switch {
 	case r.opts.CountsOnly:
 		ev.Flags |= traces.FlagNoExit
@@ -424,6 +429,16 @@ func (r *recorder) agentRecord(_ *agent.Process, rec *agent.Record) {
 		ev.Mem = append(ev.Mem, seg)
 	}
 	r.fast.events++
+	r.put(ev)
+}
+
+// agentMmap completes the event of a mapping.
+func (r *recorder) agentMmap(ev *traces.Event, rec *agent.Record) {
+	ev.Kind, ev.FD = traces.KindMmap, int32(uint32(rec.Args[4]))
+	if rec.Unfinished {
+		ev.Flags |= traces.FlagUnfinished
+		ev.Dur = 0
+	}
 	r.put(ev)
 }
 

@@ -77,7 +77,7 @@ func (p *process) forget(fd int32) *openFile {
 	f := p.fds[fd]
 	if f != nil && p.agent != nil {
 		p.agent.SetKind(fd, fastNone)
-		p.agent.SetHeld(fd, false)
+		p.agent.SetHeld(fd, agent.HeldNot)
 	}
 	delete(p.fds, fd)
 	return f

@@ -24,13 +24,16 @@ const Class = 0xfff0
 
 // Options says how to set up an [Agent]. The zero value is usable.
 type Options struct {
-	// Bind is told of each ioctl record when it is first seen, before any later
+	// Bind is told of each record of KindIoctl and KindSyscall when it is first seen, before any later
 	// call of Agent.Settle for the process returns: the moment to say what its
-	// descriptor means. What it returns becomes Record.Tag.
+	// descriptor means, which is Args[0] then. What it returns becomes Record.Tag.
 	Bind func(p *Process, r *Record) (tag any)
 	// Record takes the records, in the order of Record.End. It must not keep
 	// the record, nor memory that it refers to.
 	Record func(p *Process, r *Record)
+	// Maps has the agent record mappings of descriptors that were announced by
+	// Process.SetHeld, but for mappings of code. Without it they stop.
+	Maps bool
 	// Paths are those whose opening the supervisor wants to see, wherever
 	// Process.PatchSite lets the agent make such calls; without any, and if there are too
 	// many or too long ones, that is all paths.
@@ -84,9 +87,10 @@ type Kind uint8
 
 // The kinds.
 const (
-	KindIoctl  Kind = iota + 1 // an ioctl was made
-	KindCall                   // a hooked function was entered
-	KindReturn                 // it returned
+	KindIoctl   Kind = iota + 1 // an ioctl was made
+	KindCall                    // a hooked function was entered
+	KindReturn                  // it returned
+	KindSyscall                 // another system call was made: a mapping of a device
 )
 
 // Record is one thing that a thread did. It is valid during the call that gives
@@ -106,8 +110,9 @@ type Record struct {
 	// Truncated: not all memory that it refers to could be read.
 	Truncated bool
 
-	Args [6]uint64 // KindIoctl: the system call's; KindCall: the integer registers
-	Ret  int64     // KindIoctl: the result; KindReturn: rax
+	Args [6]uint64 // KindIoctl, KindSyscall: the system call's; KindCall: the integer registers
+	Ret  int64     // KindIoctl, KindSyscall: the result; KindReturn: rax
+	Nr   uint64    // KindSyscall: its number
 	Segs []Seg     // memory; for hooks, the stack words come first
 
 	Hook   *Hook  // KindCall, KindReturn
@@ -189,6 +194,7 @@ type Stats struct {
 	Hooks       int    // functions that were hooked by a jump
 	Breakpoints int    // by breakpoints
 	Ioctls      uint64 // ioctl records
+	Syscalls    uint64 // records of other system calls
 	Calls       uint64 // call records
 	Bytes       uint64 // of memory copied
 	Full        uint64 // stops because a ring was full

@@ -32,7 +32,7 @@ const (
 	pathPart = 32 // offset in struct path of part
 	pathBase = 63 // of base
 
-	confSize   = 48
+	confSize   = 56
 	keySize    = 16
 	openSize   = 96
 	slotSize   = 8128
@@ -56,6 +56,7 @@ const (
 	confPlan  = 16
 	confSlots = 32
 	confPaths = 40
+	confMaps  = 48
 )
 
 // Offsets in struct slot.
@@ -114,6 +115,7 @@ const (
 	kindIoctl = 1 + iota
 	kindCall
 	kindReturn
+	kindSyscall
 	kindPad
 )
 

@@ -195,6 +195,11 @@ func (p *Process) writePrivate(clock uint64) error {
 	if err := p.write64(confAddr+confPaths, uint64(len(p.a.paths)/pathSize)); err != nil {
 		return err
 	}
+	if p.a.o.Maps {
+		if err := p.write64(confAddr+confMaps, 1); err != nil {
+			return err
+		}
+	}
 	return p.write64(confAddr+confClock, clock)
 }
 
@@ -359,18 +364,25 @@ func (p *Process) SetKind(fd int32, kind uint8) {
 	}
 }
 
-// SetHeld says whether system calls that close, duplicate or map a descriptor are
-// to stop for the supervisor. Those that duplicate or map one that is a character
-// device stop in any case.
-func (p *Process) SetHeld(fd int32, held bool) {
+// SetHeld says whether a descriptor is of interest: then system calls that close,
+// duplicate or map it stop for the supervisor, or are recorded. Those that
+// duplicate or map one that is a character device stop in any case. As with SetKind,
+// no recorded call begins from here on unless held is HeldDevice.
+func (p *Process) SetHeld(fd int32, held Held) {
 	if p.started && fd >= 0 && fd < maxFD {
-		v := uint8(0)
-		if held {
-			v = 1
-		}
-		store8(p.shared, sharedHeld+int(fd), v)
+		store8(p.shared, sharedHeld+int(fd), uint8(held))
 	}
 }
+
+// Held says what a descriptor is to the supervisor.
+type Held uint8
+
+// What it is.
+const (
+	HeldNot    Held = iota // of no interest
+	HeldDevice             // a device's
+	HeldBusy               // a device's, and about to change
+)
 
 // Update gives a stopped thread a ring if it has none, where that is possible
 // now. Threads that are reported to Agent.Task need it only if they had no

@@ -73,7 +73,7 @@ func (r *ring) scan() {
 			return
 		}
 		n := pending{pos: pos, size: size, kind: kind, done: kind == kindPad}
-		if kind == kindIoctl && r.p.a.o.Bind != nil {
+		if onDescriptor(kind) && r.p.a.o.Bind != nil {
 			r.bind(&n)
 		}
 		r.pend = append(r.pend, n)
@@ -82,10 +82,14 @@ func (r *ring) scan() {
 	r.trim()
 }
 
+// onDescriptor says whether a record is of a system call about a descriptor. The
+// first of its arguments is that.
+func onDescriptor(kind uint8) bool { return kind == kindIoctl || kind == kindSyscall }
+
 // bind lets the caller say what an ioctl's descriptor means.
 func (r *ring) bind(n *pending) {
 	h := r.data[n.pos%ringSize:][:n.size]
-	rec := Record{Kind: KindIoctl, PID: r.p.PID, TID: r.tid}
+	rec := Record{Kind: Kind(n.kind), PID: r.p.PID, TID: r.tid}
 	// The first two are there as soon as the record is.
 	rec.Args[0] = binary.LittleEndian.Uint64(h[recArgs:])
 	rec.Args[1] = binary.LittleEndian.Uint64(h[recArgs+8:])
@@ -244,7 +248,7 @@ func (r *ring) examine(now int64) (limit int64) {
 			continue
 		case r.dead || n.lost:
 			// An ioctl that was begun is told of; a call that was not is no event.
-			if n.kind != kindIoctl || state == stateFilling {
+			if !onDescriptor(n.kind) || state == stateFilling {
 				n.done = true
 				continue
 			}
@@ -332,6 +336,8 @@ func (a *Agent) give(p *Process, rec *Record) {
 	switch rec.Kind {
 	case KindIoctl:
 		a.stats.Ioctls++
+	case KindSyscall:
+		a.stats.Syscalls++
 	case KindCall:
 		a.stats.Calls++
 	}
@@ -376,8 +382,11 @@ func (r *ring) parse(n *pending, end int64) *Record {
 	for i := range rec.Args {
 		rec.Args[i] = le.Uint64(head[recArgs+8*i:])
 	}
-	if n.kind == kindIoctl {
+	if onDescriptor(n.kind) {
 		rec.Unfinished = n.lost
+		if n.kind == kindSyscall { // mmap: its descriptor has changed places with its address
+			rec.Nr, rec.Args[0] = le.Uint64(head[recHook:]), rec.Caller
+		}
 		rec.Caller, rec.SP = 0, 0
 	} else {
 		rec.Unfinished = head[recFlags]&flagUnfinished != 0 && n.kind == kindReturn

@@ -64,7 +64,7 @@ func (p *Process) Relieve(t *ptrace.Task, sp uint64, flush func()) {
 			continue
 		}
 		frame := binary.LittleEndian.Uint64(r.data[n.pos%ringSize:][recSP:])
-		if n.kind == kindIoctl && sp+sameFrame > frame && sp < frame+sameStack {
+		if onDescriptor(n.kind) && sp+sameFrame > frame && sp < frame+sameStack {
 			n.lost, r.death = true, nanotime()
 		}
 	}

@@ -8,7 +8,7 @@ import _ "embed"
 var blobCode []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "fb74bf29a10779cbf76e10a9eec990a4c05cf57008fef0c1e1a58065bc7b64ff"
+const blobStamp = "c90cb274ab1003ffcd7ad952621071a7f6021107f7a0c2f60e916c6e72ada7e1"
 
 // blobSymbols are addresses in the code.
 var blobSymbols = map[string]uint64{
@@ -43,7 +43,7 @@ var blobLayout = []uint64{
 	0x200,
 	0x3,
 	0x800,
-	0x30,
+	0x38,
 	0x10,
 	0x60,
 	0x1fc0,

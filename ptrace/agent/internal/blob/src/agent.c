@@ -242,7 +242,7 @@ __attribute__((used)) long agent_call(struct regs *g, u64 nr)
 {
 	if (likely(nr == NR_IOCTL))
 		return agent_ioctl(g);
-	return passes(g, nr) ? sys_in(g, nr) : plain(g, nr);
+	return file_call(g, nr);
 }
 
 // The table that the Go side is compared with.

@@ -52,8 +52,8 @@ extern int trap(u64 why, u64 what);
 // The call as it would be without the agent: the filter sees it.
 extern long plain(const struct regs *r, u64 nr);
 
-// Whether a call is no business of the supervisor's.
-extern int passes(const struct regs *g, u64 nr);
+// Makes a call that opens a file, or is about a descriptor.
+extern long file_call(const struct regs *g, u64 nr);
 
 static inline u64 now(void)
 {

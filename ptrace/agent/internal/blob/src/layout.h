@@ -33,6 +33,7 @@ struct conf {
 	u64 dead;  // the supervisor is gone
 	u64 slots; // how many slots were ever used
 	u64 paths; // how many struct path there are; 0: all opens are the supervisor's
+	u64 maps;  // mappings of devices are recorded; 0: they are the supervisor's
 };
 
 // Paths that begin with prefix and have part in them, or, with base, in the
@@ -84,7 +85,7 @@ struct shared {
 	u64 armed; // the next ioctl is to stop, as the supervisor sleeps
 	u64 pad[511];
 	u8 kinds[NFDS]; // what descriptors are, as the plan counts kinds; 0: not for us
-	u8 held[NFDS];	// the supervisor wants to see all that is done to the descriptor
+	u8 held[NFDS];  // whose the descriptor is: HELD_*
 	u8 pad2[0x10000 - 4096 - 2 * NFDS];
 	struct rhead rings[NSLOTS];
 };
@@ -120,6 +121,10 @@ struct plan {
 		u32 value, len;
 	} tables[NTABLES][NENTRIES];
 };
+
+// Descriptors that are of no device that the supervisor knows; of one; of one, and
+// about to change.
+enum { HELD_NOT, HELD_DEVICE, HELD_BUSY };
 
 #define HOOK_RETURN 1u
 #define HOOK_ONCE 2u
@@ -165,7 +170,7 @@ struct seg {
 };
 
 enum { FILLING = 1, INCALL, DONE, ENDING, VOID };
-enum { K_IOCTL = 1, K_CALL, K_RETURN, K_PAD };
+enum { K_IOCTL = 1, K_CALL, K_RETURN, K_SYSCALL, K_PAD };
 enum { F_NORETURN = 1, F_UNFINISHED = 2 };
 
 // Why the agent calls for the supervisor.

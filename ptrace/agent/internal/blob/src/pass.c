@@ -1,5 +1,6 @@
-// The part of the agent that makes system calls without the supervisor, if they
-// are none of its business. See agent.c for the rules.
+// The part of the agent that makes system calls that open files or are about
+// descriptors, without the supervisor if they are none of its business. See agent.c
+// for the rules.
 
 #include "agent.h"
 
@@ -47,10 +48,9 @@ static int dull_path(u64 addr)
 	return 1;
 }
 
-// Whether the supervisor knows that a descriptor is a device's.
-static inline int held(u64 fd)
+static inline u8 held(u64 fd)
 {
-	return (u32)fd >= NFDS || *(volatile u8 *)&S->held[(u32)fd];
+	return (u32)fd < NFDS ? *(volatile u8 *)&S->held[(u32)fd] : HELD_BUSY;
 }
 
 // Whether a descriptor can't be a device's, whether the supervisor knows or not.
@@ -63,20 +63,9 @@ static int dull_file(u64 fd)
 	return sys_in(&r, NR_FSTAT) || ((u32)st[3] & 0170000) != 0020000 /* st_mode, S_IFCHR */;
 }
 
-int passes(const struct regs *g, u64 nr)
+// Whether a call is no business of the supervisor's.
+static int passes(const struct regs *g, u64 nr)
 {
-	struct slot *sl;
-	if (unlikely(C->dead))
-		return 1;
-	if (nr == NR_OPENAT)
-		return dull_path(g->rsi);
-	if (nr == NR_OPEN)
-		return dull_path(g->rdi);
-	if (!C->gate)
-		return 0;
-	sl = find_slot();
-	if (!sl || !sl->ring || sl->off)
-		return 0; // a vfork child, perhaps, with descriptors of its own
 	switch (nr) {
 	case NR_CLOSE:
 		return !held(g->rdi);
@@ -95,4 +84,53 @@ int passes(const struct regs *g, u64 nr)
 		return dull_file(g->rdi);
 	}
 	return 0;
+}
+
+// Makes a mapping of a device, and records it.
+static long map(struct slot *sl, const struct regs *g)
+{
+	struct record *r = reserve(sl, sizeof *r, FILLING, K_SYSCALL, 0, g->r8, g->rsi);
+	long ret;
+	if (!r)
+		return plain(g, NR_MMAP);
+	// As for ioctls: the supervisor sees this record, or we see that the descriptor
+	// changes.
+	if (held(g->r8) != HELD_DEVICE) {
+		set_state(r, VOID);
+		return plain(g, NR_MMAP);
+	}
+	r->hook = NR_MMAP;
+	r->caller = g->rdi; // in its place is the descriptor
+	r->args[2] = g->rdx;
+	r->args[3] = g->r10;
+	r->args[4] = g->r8;
+	r->args[5] = g->r9;
+	r->sp = (u64)(g + 1);
+	r->begin = now();
+	set_state(r, INCALL);
+	ret = sys_in(g, NR_MMAP);
+	set_state_ordered(r, ENDING);
+	if (unlikely(((struct rhead *)sl->head)->tail > r->pos))
+		return ret;
+	r->end = now();
+	r->ret = ret;
+	set_state(r, DONE);
+	return ret;
+}
+
+long file_call(const struct regs *g, u64 nr)
+{
+	struct slot *sl;
+	if (unlikely(C->dead))
+		return sys_in(g, nr);
+	if (nr == NR_OPENAT || nr == NR_OPEN)
+		return dull_path(nr == NR_OPEN ? g->rdi : g->rsi) ? sys_in(g, nr) : plain(g, nr);
+	if (!C->gate)
+		return plain(g, nr);
+	sl = find_slot();
+	if (!sl || !sl->ring || sl->off)
+		return plain(g, nr); // a vfork child, perhaps, with descriptors of its own
+	if (nr == NR_MMAP && C->maps && !*(volatile u64 *)&S->armed && !(g->rdx & 4 /* PROT_EXEC */) && held(g->r8) == HELD_DEVICE)
+		return map(sl, g);
+	return passes(g, nr) ? sys_in(g, nr) : plain(g, nr);
 }
