@@ -55,5 +55,6 @@
 // fail. What io_uring does is no system call of its own and not seen.
 //
 // Breakpoints are in the program's memory. If the tracer is killed and the program
-// is not (NoExitKill, Attach), the first thread that comes to one dies of SIGTRAP.
+// is not (NoExitKill, Attach), the first thread that comes to one dies of SIGTRAP,
+// unless another process has taken it away ([Options.Planted]).
 package ptrace
