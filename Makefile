@@ -69,8 +69,9 @@ check-gpu: all cuda ## on a machine with a GPU: hold recordings against an indep
 	python3 bench/gpucheck.py --out bin vectoradd=bin/vectoradd processes=bin/processes threads=bin/threads \
 	  "matmul=python3 examples/cuda/matmul.py" "smi=nvidia-smi -L"
 
-bench-gpu: all cuda ## the rows that need a GPU: whole programs under nvtrace against untraced, interleaved
+bench-gpu: all cuda ## the rows that need a GPU: whole programs under nvtrace against untraced, interleaved; what probes cost
 	python3 bench/gpu.py
+	python3 bench/attach.py
 
 demo: all ## show the main job without a GPU: probes on the simulated one, a recording decoded, a driver client replayed
 	bash examples/demo.sh
