@@ -1,7 +1,9 @@
 package ptrace
 
 import (
+	"context"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -223,4 +225,34 @@ func TestCallState(t *testing.T) {
 			t.Errorf("%d: %v", i, err)
 		}
 	}
+}
+
+// BenchmarkFunctionCall: one call of a function in a chain of them.
+func BenchmarkFunctionCall(b *testing.B) {
+	c := newCaller(b, func(c *caller, task *Task) {
+		left := 2000
+		var next func(task *Task, ret uint64, err error)
+		next = func(task *Task, ret uint64, err error) {
+			if err != nil || ret != nineWant {
+				c.t.Errorf("nine: %d, %v", int64(ret), err)
+			}
+			if left--; left > 0 {
+				c.call(task, "nine", next, nineArgs...)
+				return
+			}
+			task.Release(nil)
+		}
+		c.call(task, "nine", next, nineArgs...)
+	})
+	devnull, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer devnull.Close()
+	for b.Loop() {
+		if _, err := Run(context.Background(), &Options{Argv: []string{c.path}, Stdout: devnull, Rules: victimRules()}, c); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/(20*2000), "µs/call")
 }

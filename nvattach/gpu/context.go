@@ -30,6 +30,9 @@ type context struct {
 	retained bool // for a visit
 	attended atomic.Bool
 	looked   time.Time
+	read     time.Time     // when the maps were kept
+	took     time.Duration // how long that took
+	unread   bool          // they were not, at a release
 }
 
 // end ends the session's context; the maps were kept, or are lost.
@@ -43,8 +46,8 @@ func (c *context) end(why error) {
 
 // ready finds out whether a context's memory can be reached. A primary context
 // can have ended without a word, when the program has released it for the last
-// time, and can be there again.
-func (v *visit) ready(c *context) bool {
+// time, and can be there again; where it must be read, that is seen to.
+func (v *visit) ready(c *context, must bool) bool {
 	if c.ended || !c.primary {
 		return !c.ended
 	}
@@ -60,7 +63,7 @@ func (v *visit) ready(c *context) bool {
 	case !active && !c.lasting:
 		c.end(errNoVisit)
 		return false
-	case !active:
+	case !active && !(must && c.unread):
 		return false
 	case !c.lasting:
 		return true

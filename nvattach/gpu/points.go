@@ -99,7 +99,12 @@ func (tr *Tracer) atEnd(t *ptrace.Task, ends func(r *ptrace.Regs, c *context) (c
 	tr.visitHeld(t, q, func(v *visit) {
 		for _, c := range q.order {
 			if concerned, gone := ends(&regs, c); concerned && !c.ended {
-				v.keepOne(c, true)
+				// Some programs retain and release for every thing that they do.
+				if c.lasting && time.Since(c.read) < 10*c.took {
+					c.unread = true
+					continue
+				}
+				v.keepOne(c, gone)
 				if gone {
 					c.end(errNoVisit)
 				}
@@ -119,12 +124,15 @@ func (v *visit) keepAll(last bool) {
 }
 
 func (v *visit) keepOne(c *context, last bool) {
-	if !v.ready(c) {
+	if !v.ready(c, last) {
 		return
 	}
+	began := time.Now()
 	err := v.keep(c, last)
+	c.read = time.Now()
+	c.took = c.read.Sub(began)
 	if err == nil {
-		c.kept = true
+		c.kept, c.unread = true, false
 		return
 	}
 	if c.kept {
@@ -211,7 +219,7 @@ func (p *process) atMoment(t *ptrace.Task, _ *ptrace.Breakpoint) {
 		now := time.Now()
 		defer func() { tr.log.Debug("looked", "pid", p.pid, "took", time.Since(now)) }()
 		for _, c := range p.order {
-			if !c.session.Live() || !v.ready(c) {
+			if !c.session.Live() || !v.ready(c, false) {
 				continue
 			}
 			if err := v.look(c, now); err != nil {
