@@ -22,6 +22,7 @@ func TestHiddenLookups(t *testing.T) {
 			for how, out := range map[string]*outcome{
 				"breakpoints": trace(t, p, &capture.Options{Audit: capture.AuditBreakpoints}, p.routes, route),
 				"hooks":       traceRecorded(t, p, &capture.Options{Audit: capture.AuditHooks}, p.routes, route),
+				"shared":      traceRecorded(t, p, &capture.Options{Audit: capture.AuditHooks, LaunchesShared: true}, p.routes, route),
 			} {
 				if out.status != 0 || len(out.driver) == 0 || !maps.Equal(out.images(), out.driver) {
 					t.Errorf("%s: ended with %#x, captured %v, the driver was given %v", how, out.status, out.images(), out.driver)
@@ -124,5 +125,22 @@ func TestUnknownSlots(t *testing.T) {
 	}
 	if notes := out.texts(traces.KindNote); !slices.ContainsFunc(notes, func(s string) bool { return strings.Contains(s, "[5] of the driver was called by "+p.routes) }) {
 		t.Errorf("notes: %q", notes)
+	}
+}
+
+// TestEarlyLaunches: launches whose records come late stop the program at first,
+// and not for good.
+func TestEarlyLaunches(t *testing.T) {
+	p := needPrograms(t)
+	for _, shared := range []bool{false, true} {
+		for _, route := range []string{"often", "often-ex"} {
+			out := traceRecorded(t, p, &capture.Options{Audit: capture.AuditHooks, LaunchesShared: shared}, p.routes, route)
+			if gaps := out.texts(traces.KindGap); out.status != 0 || len(gaps) > 0 {
+				t.Errorf("%s: ended with %#x, gaps %q", route, out.status, gaps)
+			}
+			if out.stats.Kernels != 1 || out.stats.Hits > 500 {
+				t.Errorf("%s: %d kernels, %d stops in 2000 launches", route, out.stats.Kernels, out.stats.Hits)
+			}
+		}
 	}
 }

@@ -131,7 +131,33 @@ func (c *Capture) launchAt(t *ptrace.Task, k *call) {
 	} else if handle, ok := kernelOf(t, fn.how, arg); ok {
 		c.launched(t.PID, t.TID, c.process(t), handle, k.h.name())
 	}
-	c.ask(t, c.process(t))
+	if c.o.Replace == nil { // otherwise see doors
+		c.ask(t, c.process(t))
+	}
+}
+
+// maxEarly is how many launches in a row, all of kernels that were seen, end the
+// breakpoint at a launching function whose calls are recorded, too.
+const maxEarly = 256
+
+// earlyLaunch is called at the entry of a launching function whose calls also
+// come as records: those may be read when the program has ended, and nobody is
+// there to be asked any more. So the first launches are looked at right away.
+func (c *Capture) earlyLaunch(t *ptrace.Task, b *ptrace.Breakpoint, k *call) {
+	p := c.process(t)
+	n := len(p.launched)
+	c.launchAt(t, k)
+	if len(p.launched) != n {
+		k.h.idle = 0
+		return
+	}
+	if k.h.idle++; k.h.idle < maxEarly {
+		return
+	}
+	delete(p.hooks, k.addr)
+	if err := b.Remove(); err != nil {
+		c.log.Debug("breakpoint", "err", err)
+	}
 }
 
 // kernelOf finds the kernel's handle in the arguments of a launch.
@@ -153,8 +179,9 @@ func kernelOf(t *ptrace.Task, how launchForm, arg uint64) (uint64, bool) {
 }
 
 // hookLaunch has launches reported by code in the program. A handle as the first
-// argument stops the program at its first launch only; other launches are read
-// from the agent's records, in their order. Graphs are built at breakpoints: that
+// argument stops the program at its first launch only; other launches stop it as
+// long as they bring new kernels, and are read from the agent's records, in their
+// order. Graphs are built at breakpoints: that
 // is rare, and the kernel must be read from memory.
 func (c *Capture) hookLaunch(t *ptrace.Task, addr, size uint64, h *hook) {
 	fn := h.fn
@@ -162,7 +189,9 @@ func (c *Capture) hookLaunch(t *ptrace.Task, addr, size uint64, h *hook) {
 		c.breakAt(t, addr, h)
 		return
 	}
-	if c.o.LaunchesShared && h.slot.table == "" {
+	if h.early = fn.out != 0; c.o.LaunchesShared && h.slot.table == "" {
+		h.early = true
+		c.breakAt(t, addr, h)
 		return
 	}
 	k := &agent.Hook{Name: h.name(), Library: h.lib, Quiet: true, NoReturn: true}
@@ -184,6 +213,9 @@ func (c *Capture) hookLaunch(t *ptrace.Task, addr, size uint64, h *hook) {
 	}
 	if err != nil {
 		c.log.Debug("launches stop the program", "function", h.name(), "pid", t.PID, "err", err)
+		h.early = false
+	}
+	if err != nil || h.early {
 		c.breakAt(t, addr, h)
 	}
 }

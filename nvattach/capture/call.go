@@ -124,7 +124,11 @@ func (c *Capture) hit(t *ptrace.Task, b *ptrace.Breakpoint) {
 		c.ask(t, p)
 		c.onReturn(t, th, k, c.lookedUp)
 	case actLaunch:
-		c.launchAt(t, k)
+		if h.early {
+			c.earlyLaunch(t, b, k)
+		} else {
+			c.launchAt(t, k)
+		}
 	case actSlot:
 		c.slotCalled(t, b, th, k)
 	}

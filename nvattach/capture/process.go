@@ -41,7 +41,8 @@ type hook struct {
 	names []string // more than one, where exports share an address
 	lib   string   // path of the driver
 	slot  slotID   // of a hidden loader
-	idle  int      // calls without an image of a slot that nobody knows
+	early bool     // launches are recorded, too: the breakpoint is for the first ones
+	idle  int      // calls without an image of a slot that nobody knows; launches without a new kernel
 }
 
 // name is how events call it.
