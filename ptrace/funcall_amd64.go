@@ -110,7 +110,10 @@ func (c *funcCall) begin(t *Task, r *Regs) error {
 	if e := sigmask(unix.PTRACE_GETSIGMASK, t.TID, &c.mask); e != 0 {
 		return t.opError("read signal mask", e)
 	}
-	buf := make([]byte, maxXState)
+	if t.vectors == nil {
+		t.vectors = make([]byte, maxXState)
+	}
+	buf := t.vectors
 	c.set = ntX86XState
 	n, e := getRegset(t.TID, c.set, buf)
 	if e == unix.EINVAL || e == unix.ENODEV || e == unix.EIO { // not everywhere; what functions pass is there, too

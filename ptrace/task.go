@@ -48,6 +48,7 @@ type Task struct {
 	afterSig unix.Signal
 	onStop   []func(*Task)
 	fcall    *funcCall // it runs a function for Call
+	vectors  []byte    // room for its registers meanwhile
 }
 
 // Range is a run of a task's memory to be read into Buf.
