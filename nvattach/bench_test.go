@@ -2,40 +2,105 @@ package nvattach
 
 import (
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"nvtrace/ptx"
 )
 
-// BenchmarkWeave weaves programs into a module of 128 kernels, parsing and checking
-// included; bytes are those of the module.
+// BenchmarkWeave weaves programs into a module of 64 short kernels, and into what
+// compilers made of longer ones. MB-in/s and MB-out/s are those of the module and of the woven text; "of-parse" is the time as a
+// multiple of what parsing the module alone takes, "of-ptxas" as a part of what
+// NVIDIA's assembler, where there is one, takes for the woven text.
 func BenchmarkWeave(b *testing.B) {
-	src := vectorAdd
-	for i := range 127 {
-		src += fmt.Sprintf("\n.visible .entry k%d%s", i, vectorAdd[strings.IndexByte(vectorAdd, '('):])
+	small := vectorAdd
+	for i := range 63 {
+		small += fmt.Sprintf("\n.visible .entry k%d%s", i, vectorAdd[strings.IndexByte(vectorAdd, '('):])
 	}
-	for _, name := range []string{"example_count", "example_memory"} {
-		b.Run(name, func(b *testing.B) {
-			r := newRig(b, nil, object(b, name))
-			b.SetBytes(int64(len(src)))
-			sites := 0
-			for b.Loop() {
-				f, err := ptx.Parse("bench.ptx", src, nil)
-				if err != nil {
-					b.Fatal(err)
-				}
-				w, err := r.plan.Weave(f, r.maps, nil)
-				if err != nil || len(w.Kernels) != 128 {
-					b.Fatal(len(w.Kernels), err)
-				}
-				sites = 0
-				for i := range w.Kernels {
-					sites += w.Kernels[i].Sites()
-				}
-				r.plan.sites = nil
-			}
-			b.ReportMetric(float64(sites), "places")
-		})
+	for _, c := range []struct{ name, src, object string }{
+		{"small-kernels/count", small, "example_count"},
+		{"small-kernels/memory", small, "example_memory"},
+		{"sha256/count", corpusFile(b, "integer/sha256.nvcc13.0.sm_90"), "example_count"},
+		{"sha256/blocks", corpusFile(b, "integer/sha256.nvcc13.0.sm_90"), "example_blocks"},
+		{"bitonic/count", corpusFile(b, "sort/bitonic.nvcc13.0.sm_90"), "example_count"},
+		{"triton/count", corpusFile(b, "triton/matmul.triton3.6.0.sm_90a"), "example_count"},
+	} {
+		b.Run(c.name, func(b *testing.B) { benchWeave(b, c.src, c.object) })
 	}
+}
+
+func corpusFile(b *testing.B, name string) string {
+	b.Helper()
+	src, err := os.ReadFile(filepath.Join("..", "ptx", "testdata", "kernels", name+".ptx"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return string(src)
+}
+
+func benchWeave(b *testing.B, src, name string) {
+	parse := func() *ptx.File {
+		f, err := ptx.Parse("bench.ptx", src, nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return f
+	}
+	r := newRig(b, nil, object(b, name))
+	var w *Woven
+	places, rounds := 0, 0
+	weave, alone := time.Duration(0), time.Duration(0)
+	for b.Loop() {
+		rounds++
+		start := time.Now()
+		var err error
+		w, err = r.plan.Weave(parse(), r.maps, nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		weave += time.Since(start)
+		r.plan.sites = nil
+		start = time.Now()
+		parse()
+		alone += time.Since(start)
+	}
+	for i := range w.Kernels {
+		places += w.Kernels[i].Sites()
+	}
+	if err := checkWoven(src, w.Text); places == 0 || err != nil {
+		b.Fatal(places, err)
+	}
+	b.SetBytes(0)
+	each := weave.Seconds() / float64(rounds)
+	b.ReportMetric(float64(len(src))/1e6/each, "MB-in/s")
+	b.ReportMetric(float64(len(w.Text))/1e6/each, "MB-out/s")
+	b.ReportMetric(float64(places), "places")
+	b.ReportMetric(weave.Seconds()/alone.Seconds(), "of-parse")
+	if d := assembleTime(b, w.Text, parse().Target().String()); d > 0 {
+		b.ReportMetric(100*each/d.Seconds(), "%of-ptxas")
+	}
+}
+
+// assembleTime is how long the assembler takes for a text, 0 without one.
+func assembleTime(b *testing.B, text, arch string) time.Duration {
+	path := os.Getenv("NVTRACE_PTXAS")
+	if path == "" {
+		path, _ = exec.LookPath("ptxas")
+	}
+	if path == "" {
+		return 0
+	}
+	in := filepath.Join(b.TempDir(), "woven.ptx")
+	if err := os.WriteFile(in, []byte(text), 0o644); err != nil {
+		b.Fatal(err)
+	}
+	start := time.Now()
+	if out, err := exec.CommandContext(b.Context(), path, "-arch="+arch, "-o", os.DevNull, in).CombinedOutput(); err != nil {
+		b.Fatalf("%v: %.2000s", err, out)
+	}
+	return time.Since(start)
 }

@@ -92,7 +92,7 @@ func (g *weaving) endings(st *ptx.Sites) []*ptx.Sites {
 			if fn == nil || !fn.HasBody() {
 				continue
 			}
-			callee := g.f.Sites(fn)
+			callee := g.sites(fn)
 			if slices.ContainsFunc(callee.Exits, func(e ptx.Exit) bool { return e.Kind == ptx.ExitExit && e.Reachable && !e.AfterTrap }) {
 				list = append(list, callee)
 			}
@@ -111,7 +111,7 @@ func (g *weaving) shared(q *PlannedProgram, callee *ptx.Sites) bool {
 		return false
 	}
 	callers := map[string]bool{callee.Name: true}
-	all := g.f.AllSites()
+	all := g.allSites()
 	for grown := true; grown; {
 		grown = false
 		for _, x := range all {
@@ -418,7 +418,7 @@ func (p *Plan) RunModule(q *PlannedProgram, maps *Maps, version ptx.Version, tar
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	g := newWeaving(p, f, maps, &WeaveOptions{})
-	if _, err := g.entry(q, f.AllSites()[0]); err != nil {
+	if _, err := g.entry(q, g.allSites()[0]); err != nil {
 		return "", "", err
 	}
 	text, err = g.w.Source()

@@ -78,6 +78,7 @@ type weaving struct {
 	block  []uint32 // of statement i-fn.Open of the function at hand
 	insn   []uint32
 
+	found     map[*ptx.Func]*ptx.Sites
 	templates map[templateKey]*template
 	checked   map[checkKey]bool
 }
@@ -132,7 +133,12 @@ func (p *Plan) Weave(f *ptx.File, maps *Maps, o *WeaveOptions) (*Woven, error) {
 	sites := len(p.sites)
 	g := newWeaving(p, f, maps, o)
 	g.files = f.SourceFiles()
-	for _, st := range f.AllSites() {
+	for i := range f.Funcs {
+		fn := &f.Funcs[i]
+		if !fn.HasBody() || !p.Wants(f.Text(fn.Name), fn.Kind == ptx.FuncDevice) {
+			continue
+		}
+		st := g.sites(fn)
 		if err := g.function(st); err != nil {
 			p.sites = p.sites[:sites]
 			return nil, fmt.Errorf("%s: %s: %w", f.Name, st.Name, err)
@@ -156,8 +162,30 @@ func (p *Plan) Weave(f *ptx.File, maps *Maps, o *WeaveOptions) (*Woven, error) {
 func newWeaving(p *Plan, f *ptx.File, maps *Maps, o *WeaveOptions) *weaving {
 	return &weaving{
 		p: p, f: f, w: ptx.NewWeaver(f), maps: maps, o: o,
-		texts: map[string]string{}, ended: map[ending]bool{}, templates: map[templateKey]*template{}, checked: map[checkKey]bool{},
+		texts: map[string]string{}, ended: map[ending]bool{},
+		found: map[*ptx.Func]*ptx.Sites{}, templates: map[templateKey]*template{}, checked: map[checkKey]bool{},
 	}
+}
+
+// sites returns the places of a function with a body, which are looked for once.
+func (g *weaving) sites(fn *ptx.Func) *ptx.Sites {
+	st := g.found[fn]
+	if st == nil {
+		st = g.f.Sites(fn)
+		g.found[fn] = st
+	}
+	return st
+}
+
+// allSites returns the places of all functions with a body.
+func (g *weaving) allSites() []*ptx.Sites {
+	var all []*ptx.Sites
+	for i := range g.f.Funcs {
+		if fn := &g.f.Funcs[i]; fn.HasBody() {
+			all = append(all, g.sites(fn))
+		}
+	}
+	return all
 }
 
 // check refuses a program's code that the module's version or target does not

@@ -147,7 +147,27 @@ func (r *rig) weave(src string) *Woven {
 	if err != nil {
 		r.tb.Fatal(err)
 	}
+	if err := checkWoven(src, w.Text); err != nil {
+		r.tb.Fatalf("%v\n%s", err, w.Text)
+	}
 	return w
+}
+
+// checkWoven finds what of a woven text is no PTX, or not allowed by the module's
+// version and target where the module itself was.
+func checkWoven(src, woven string) error {
+	before, err := ptx.Parse("app.ptx", src, nil)
+	if err != nil {
+		return err
+	}
+	after, err := ptx.Parse("woven.ptx", woven, nil)
+	if err != nil {
+		return err
+	}
+	if found := after.CheckFeatures(); len(found) > len(before.CheckFeatures()) {
+		return found[len(found)-1]
+	}
+	return nil
 }
 
 // runAdd launches vectorAdd and checks its result.
