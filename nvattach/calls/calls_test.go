@@ -1,0 +1,246 @@
+package calls
+
+import (
+	"context"
+	"debug/elf"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"nvtrace/ioctl/record"
+	"nvtrace/nvattach/api"
+	"nvtrace/ptrace"
+	"nvtrace/traces"
+)
+
+// driver compiles the driver that runs nothing, under a name.
+func driver(t *testing.T, name string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), name)
+	compile(t, "-w", "-shared", "-fPIC", `-DLOG="/dev/null"`, "-o", file, "../capture/testdata/fakecuda.c")
+	return file
+}
+
+func compile(t *testing.T, args ...string) {
+	t.Helper()
+	if _, err := exec.LookPath("gcc"); err != nil {
+		if slices.Contains(strings.Split(os.Getenv("NVTRACE_REQUIRE"), ","), "gcc") {
+			t.Fatal("gcc is required (NVTRACE_REQUIRE) and not installed")
+		}
+		t.Skip("no gcc")
+	}
+	if b, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, b)
+	}
+}
+
+func inode(t *testing.T, file string) uint64 {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Stat(file, &st); err != nil {
+		t.Fatal(err)
+	}
+	return st.Ino
+}
+
+// TestLibrary looks for functions in files.
+func TestLibrary(t *testing.T) {
+	lib := driver(t, "libcuda.so.1")
+	var said []string
+	tr := New(&Options{Libraries: api.Selection(0).With(api.Driver), Report: func(s string) { said = append(said, s) }}, 0)
+	l := tr.library(lib, lib, "", 0)
+	if l == nil {
+		t.Fatal(said)
+	}
+	f, err := elf.Open(lib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	symbols, err := f.DynamicSymbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := make(map[uint64]string)
+	for _, s := range symbols {
+		if strings.HasPrefix(s.Name, "cu") && s.Section != elf.SHN_UNDEF {
+			want[s.Value] = s.Name
+		}
+	}
+	if len(want) < 30 {
+		t.Fatalf("the driver exports %d functions", len(want))
+	}
+	for _, fn := range l.funcs {
+		if want[fn.addr] != fn.hook.Name {
+			t.Errorf("%s is at %#x, where %q is, or was met before", fn.hook.Name, fn.addr, want[fn.addr])
+		}
+		delete(want, fn.addr)
+	}
+	if len(want) > 0 {
+		t.Errorf("not hooked: %v", want)
+	}
+	if again := tr.library(lib, lib, "", 0); again != l {
+		t.Error("the file was read twice")
+	}
+
+	// Only libraries that are asked for.
+	if New(&Options{Libraries: api.Selection(0).With(api.Runtime)}, 0).library(lib, lib, "", 0) != nil {
+		t.Error("functions of the driver, which was not asked for")
+	}
+	// Below a root, only the file that is mapped.
+	gone := filepath.Join(t.TempDir(), "gone")
+	root, path := filepath.Split(lib)
+	if tr.library(gone, path, root, inode(t, lib)) != l {
+		t.Errorf("not found below a root: %v", said)
+	}
+	said = nil
+	if tr.library(gone, path, root, inode(t, lib)+1) != nil || len(said) != 1 || !strings.Contains(said[0], "not the one that is mapped") {
+		t.Errorf("another file was taken: %q", said)
+	}
+	// What is no library is told of once.
+	said = nil
+	text := filepath.Join(t.TempDir(), "libcuda.so")
+	if err := os.WriteFile(text, []byte("INPUT(-lcuda)"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if tr.library(text, text, "", 0) != nil {
+			t.Error("functions in a text")
+		}
+	}
+	if len(said) != 1 || !strings.Contains(said[0], "functions are not recorded") {
+		t.Errorf("told: %q", said)
+	}
+}
+
+// program calls the driver: one function thrice, by two ways, one by a thread.
+const program = `
+#include <dlfcn.h>
+#include <pthread.h>
+#include <unistd.h>
+static void *other(void *init) { return ((int (*)(unsigned))init)(2), (void *)0; }
+int main(int argc, char **argv) {
+	void *lib = dlopen(argv[1], RTLD_NOW), *p;
+	int (*init)(unsigned) = dlsym(lib, "cuInit"), (*address)(const char *, void **, int, unsigned long long, int *), status;
+	address = dlsym(lib, "cuGetProcAddress_v2");
+	while (argc > 2 && access(argv[2], F_OK)) usleep(1000);
+	init(0);
+	address("cuInit", &p, 12000, 0, &status);
+	((int (*)(unsigned))p)(1);
+	pthread_t t;
+	pthread_create(&t, 0, other, init);
+	pthread_join(t, 0);
+	return 5;
+}`
+
+// sink gathers calls and their returns.
+type sink struct {
+	t     *testing.T
+	calls []string
+	open  int
+	begin func()
+}
+
+// Event implements record.Sink.
+func (s *sink) Event(ev *traces.Event) {
+	switch ev.Kind {
+	case traces.KindCall:
+		s.open++
+		call := ev.Name
+		if ev.Name == "cuInit" {
+			call += string(rune('0' + ev.Args[0]))
+		}
+		s.calls = append(s.calls, call)
+	case traces.KindReturn:
+		s.open--
+	case traces.KindExec:
+		if s.begin != nil && ev.Flags&traces.FlagAttached != 0 {
+			s.begin()
+		}
+	}
+}
+
+// Idle implements record.Sink.
+func (s *sink) Idle() {}
+
+// options record the calls of the driver.
+func options(s *sink) *record.Options {
+	o := &record.Options{Sinks: []record.Sink{s}}
+	o.Extend = func(r *record.Recorder) ([]record.Extension, error) {
+		t := New(&Options{
+			Libraries: api.Selection(0).With(api.Driver), Agent: r.Agent(), Report: func(text string) { s.t.Error(text) },
+		}, record.ExtensionClass)
+		return []record.Extension{{Rules: t.Rules(), Handler: t}}, nil
+	}
+	return o
+}
+
+func (s *sink) check() {
+	s.t.Helper()
+	want := []string{"cuInit0", "cuGetProcAddress_v2", "cuInit1", "cuInit2"}
+	if !slices.Equal(s.calls, want) || s.open != 0 {
+		s.t.Errorf("calls %q, %d of them open; want %q", s.calls, s.open, want)
+	}
+}
+
+func compileProgram(t *testing.T) (bin, lib string) {
+	t.Helper()
+	lib = driver(t, "libcuda.so.1")
+	bin = filepath.Join(t.TempDir(), "program")
+	if err := os.WriteFile(bin+".c", []byte(program), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	compile(t, "-o", bin, bin+".c", "-ldl", "-lpthread")
+	return bin, lib
+}
+
+// TestRun records a program from its start.
+func TestRun(t *testing.T) {
+	bin, lib := compileProgram(t)
+	s := &sink{t: t}
+	o := options(s)
+	o.Ptrace = ptrace.Options{Argv: []string{bin, lib}}
+	res, err := record.Run(context.Background(), o)
+	if err != nil || res.Status.ExitStatus() != 5 {
+		t.Fatalf("status %v: %v", res.Status, err)
+	}
+	s.check()
+}
+
+// TestAttach records a program whose libraries are there already.
+func TestAttach(t *testing.T) {
+	bin, lib := compileProgram(t)
+	flag := filepath.Join(t.TempDir(), "go")
+	cmd := exec.Command(bin, lib, flag)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Wait() }()
+	for range 500 {
+		if b, _ := os.ReadFile("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/maps"); strings.Contains(string(b), lib) {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	time.Sleep(20 * time.Millisecond) // the loader is through
+	s := &sink{t: t}
+	s.begin = func() {
+		time.Sleep(100 * time.Millisecond) // hooks are set when the process is interrupted
+		if err := os.WriteFile(flag, nil, 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if _, err := record.Attach(ctx, cmd.Process.Pid, options(s)); err != nil {
+		t.Fatal(err)
+	}
+	s.check()
+}
