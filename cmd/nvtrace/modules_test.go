@@ -49,6 +49,7 @@ func moduleRecording(t *testing.T, gaps ...string) string {
 		{Kind: traces.KindFork, PID: 100, TID: 100, Child: 102},
 		{Kind: traces.KindImage, PID: 102, TID: 102, Time: 3e6, Name: "cuModuleLoadData", Path: "/opt/lib/libtriton.so", Image: sass},
 		{Kind: traces.KindImage, PID: 102, TID: 102, Time: 4e6, Name: "cuModuleLoadData", Path: "/opt/lib/libtriton.so", Image: gone, Ret: 209},
+		{Kind: traces.KindImage, PID: 102, TID: 102, Time: 4e6, Name: "cuModuleLoad", Path: "/opt/lib/libtriton.so", Image: &traces.Image{Format: "unknown"}, Ret: 200},
 		{Kind: traces.KindKernel, PID: 100, TID: 100, Time: 5e6, Name: "_ZN6shapes6reduceIfLi64EEEvPT_PKS1_4Pair", Image: both},
 	}
 	for _, g := range gaps {
@@ -103,7 +104,8 @@ func TestModules(t *testing.T) {
 		t.Errorf("line %q, want it to end in %q", line, want)
 	}
 	wantText(t, out, "python3 102", "abababababab: not in the module store beside the recording, and /does/not/exist does not hold it any more",
-		"1 (error 209)", "captured: 3 images")
+		"1 (error 209)", "captured: 3 images",
+		"process 102 gave cuModuleLoad an image of an unknown format, which was not captured; the driver refused it (error 200)")
 
 	_, out, _ = runModules("-v", name)
 	wantText(t, out, "SASS sm_90a", "void shapes::reduce<float, 64>(float*, float const*, Pair)", "3: 40 B")

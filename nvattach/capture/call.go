@@ -93,6 +93,9 @@ func (c *Capture) hit(t *ptrace.Task, b *ptrace.Breakpoint) {
 	if err != nil {
 		return // it died
 	}
+	if ret, err := readWord(t, regs.SP()); err == nil && ret == ptrace.CallReturn {
+		return // called for nvtrace, which knows what it loads
+	}
 	c.stats.Hits++
 	th := c.thread(t)
 	k := &call{h: h, addr: b.Addr, entry: *regs, start: c.now()}
@@ -112,6 +115,9 @@ func (c *Capture) hit(t *ptrace.Task, b *ptrace.Breakpoint) {
 	case actLoadFile, actLinkAddFile:
 		c.loadFile(t, th, k)
 	case actLinkEnd:
+		maps := viewMaps(t.PID)
+		k.caller = c.callerOf(t, maps, &k.entry)
+		maps.close()
 		c.onReturn(t, th, k, c.linked)
 	case actTable:
 		if _, err := t.ReadMem(k.arg(t, h.fn.image), k.id[:]); err == nil {
@@ -156,7 +162,7 @@ func (c *Capture) load(t *ptrace.Task, th *thread, k *call) {
 	th.retry = nil
 	maps := viewMaps(t.PID)
 	defer maps.close()
-	k.caller = c.callerOf(t, maps, k.entry.SP())
+	k.caller = c.callerOf(t, maps, &k.entry)
 	c.onReturn(t, th, k, c.loaded)
 	if k.err = c.gather(t, k, maps); k.err != nil || len(k.parts) == 0 {
 		return
@@ -205,24 +211,41 @@ func (c *Capture) aside(t *ptrace.Task, k *call, work func() []byte, then func(t
 	})
 }
 
-// callerOf names the library that called a function at whose entry the stack
-// pointer is sp. The interposer's call was made for somebody further up.
-func (c *Capture) callerOf(t *ptrace.Task, maps *mapView, sp uint64) string {
-	ret, err := readWord(t, sp)
+// callerOf names the library that called a function at whose entry the registers
+// are regs. The interposer's call was made for somebody further up, whose return
+// address its frame has.
+func (c *Capture) callerOf(t *ptrace.Task, maps *mapView, regs *ptrace.Regs) string {
+	ret, err := readWord(t, regs.SP())
 	if err != nil {
 		return ""
 	}
 	lib := libraryAt(maps, ret)
-	for i := uint64(1); c.o.Shim != "" && lib == c.o.Shim && i < 128; i++ {
-		if ret, err = readWord(t, sp+8*i); err != nil {
+	if c.o.Shim == "" || lib != c.o.Shim {
+		return lib
+	}
+	fp := framePointer(regs)
+	for range 4 {
+		var frame [16]byte
+		if fp <= regs.SP() || fp-regs.SP() > maxShimStack {
 			break
 		}
-		if m := maps.at(ret); m != nil && m.exec && m.path != lib && m.ino != 0 {
-			return m.path
+		if n, _ := t.ReadMem(fp, frame[:]); n < len(frame) {
+			break
 		}
+		m := maps.at(le.Uint64(frame[8:]))
+		if m == nil || !m.exec {
+			break
+		}
+		if m.path != lib {
+			return libraryAt(maps, le.Uint64(frame[8:]))
+		}
+		fp = le.Uint64(frame[:])
 	}
 	return lib
 }
+
+// maxShimStack bounds the frames of the interposer.
+const maxShimStack = 64 << 10
 
 // gather finds out which bytes make up the image.
 func (c *Capture) gather(t *ptrace.Task, k *call, maps *mapView) error {

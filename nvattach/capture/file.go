@@ -57,7 +57,7 @@ func (c *Capture) loadFile(t *ptrace.Task, th *thread, k *call) {
 	retry := th.retry != nil
 	th.retry = nil
 	maps := viewMaps(t.PID)
-	k.caller = c.callerOf(t, maps, k.entry.SP())
+	k.caller = c.callerOf(t, maps, &k.entry)
 	maps.close()
 	c.onReturn(t, th, k, c.loaded)
 	addr := k.arg(t, k.h.fn.image)

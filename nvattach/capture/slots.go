@@ -97,7 +97,7 @@ func (c *Capture) slotCalled(t *ptrace.Task, b *ptrace.Breakpoint, th *thread, k
 func (c *Capture) callerLibrary(t *ptrace.Task, k *call) string {
 	view := viewMaps(t.PID)
 	defer view.close()
-	if lib := c.callerOf(t, view, k.entry.SP()); lib != "" {
+	if lib := c.callerOf(t, view, &k.entry); lib != "" {
 		return lib
 	}
 	return "code that is in no file"
@@ -125,7 +125,7 @@ func sniffsAsImage(t *ptrace.Task, addr uint64) bool {
 func (c *Capture) loadAsIs(t *ptrace.Task, th *thread, k *call) {
 	view := viewMaps(t.PID)
 	defer view.close()
-	k.caller, k.watch = c.callerOf(t, view, k.entry.SP()), true
+	k.caller, k.watch = c.callerOf(t, view, &k.entry), true
 	c.onReturn(t, th, k, c.loaded)
 	if k.err = c.gather(t, k, view); k.err != nil {
 		k.err = fmt.Errorf("argument %d: %w", k.h.fn.image, k.err)
