@@ -77,7 +77,7 @@ const maxStage = 8 << 20
 
 // newAgent sets the agent up.
 func (r *recorder) newAgent() *agent.Agent {
-	return agent.New(&agent.Options{Bind: r.bind, Record: r.agentRecord, Paths: r.opts.NodePaths, Maps: !r.opts.Munmap, Logger: r.opts.Logger})
+	return agent.New(&agent.Options{Bind: r.bind, Record: r.agentRecord, Paths: r.opts.NodePaths, Maps: !r.opts.Munmap, Files: true, Logger: r.opts.Logger})
 }
 
 // replan gives the agent the rules of the tables in use.
@@ -162,7 +162,8 @@ func (r *recorder) equip(t *ptrace.Task, p *process) *agent.Process {
 		}
 	}
 	if p.agent != ap {
-		p.agent = ap
+		p.agent, p.agents, p.changes = ap, nil, 0
+		ap.Data = make(map[uint32]*openFile)
 		for fd, f := range p.fds {
 			ap.SetHeld(fd, agent.HeldDevice)
 			ap.SetKind(fd, kindOf(f))
@@ -330,7 +331,9 @@ func (r *recorder) finish() {
 // setFD enters a descriptor into a process's table.
 func (r *recorder) setFD(p *process, fd int32, f *openFile) {
 	p.fds[fd] = f
+	delete(p.agents, fd)
 	if p.agent != nil && p.narrow {
+		p.agent.Disown(fd)
 		p.agent.SetHeld(fd, agent.HeldDevice)
 		p.agent.SetKind(fd, kindOf(f))
 	}
@@ -387,7 +390,7 @@ func (r *recorder) bind(ap *agent.Process, rec *agent.Record) any {
 }
 
 // agentRecord implements agent.Options.Record.
-func (r *recorder) agentRecord(_ *agent.Process, rec *agent.Record) {
+func (r *recorder) agentRecord(ap *agent.Process, rec *agent.Record) {
 	ev := &r.fast.ev
 	ev.Reset()
 	if rec.Kind != agent.KindIoctl && rec.Kind != agent.KindSyscall {
@@ -396,18 +399,18 @@ func (r *recorder) agentRecord(_ *agent.Process, rec *agent.Record) {
 		r.put(ev)
 		return
 	}
-	f, ok := rec.Tag.(*openFile)
-	if !ok || f == nil {
-		return // no device's, as it turned out
-	}
 	ev.Kind, ev.PID, ev.TID = traces.KindIoctl, int32(rec.PID), int32(rec.TID)
 	ev.Time, ev.Dur, ev.Args, ev.Ret = rec.Begin-r.start, rec.End-rec.Begin, rec.Args, rec.Ret
-	ev.FD = int32(uint32(rec.Args[0]))
-	setFile(ev, f)
+	f := r.fileOf(ap, rec)
 	if rec.Kind == agent.KindSyscall {
-		r.agentMmap(ev, rec)
+		r.agentSyscall(ev, rec, f)
 		return
 	}
+	if f == nil {
+		return // no device's, as it turned out
+	}
+	ev.FD = int32(uint32(rec.Args[0]))
+	setFile(ev, f)
 	switch {
 	case r.opts.CountsOnly:
 		ev.Flags |= traces.FlagNoExit
@@ -429,16 +432,6 @@ func (r *recorder) agentRecord(_ *agent.Process, rec *agent.Record) {
 		ev.Mem = append(ev.Mem, seg)
 	}
 	r.fast.events++
-	r.put(ev)
-}
-
-// agentMmap completes the event of a mapping.
-func (r *recorder) agentMmap(ev *traces.Event, rec *agent.Record) {
-	ev.Kind, ev.FD = traces.KindMmap, int32(uint32(rec.Args[4]))
-	if rec.Unfinished {
-		ev.Flags |= traces.FlagUnfinished
-		ev.Dur = 0
-	}
 	r.put(ev)
 }
 

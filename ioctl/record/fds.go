@@ -32,6 +32,10 @@ type process struct {
 	// closing holds the descriptors of close calls that have not returned: until
 	// the kernel gets to it, other threads can still use them.
 	closing map[int32]*thread
+	// agents are the descriptors in fds that the agent has opened, with the number of
+	// the file, as of its count of changes.
+	agents  map[int32]uint32
+	changes uint64
 	// dull counts calls that stopped and were about no device.
 	dull int
 	// agent is set while ioctls are logged in the process.
@@ -75,8 +79,10 @@ func (p *process) dropMap(addr, length uint64) {
 // forget drops a descriptor and returns what it was.
 func (p *process) forget(fd int32) *openFile {
 	f := p.fds[fd]
+	delete(p.agents, fd)
 	if f != nil && p.agent != nil {
 		p.agent.SetKind(fd, fastNone)
+		p.agent.Disown(fd)
 		p.agent.SetHeld(fd, agent.HeldNot)
 	}
 	delete(p.fds, fd)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -42,6 +43,8 @@ type recorder struct {
 	agent *agent.Agent
 	fast  fast
 	stops stopCounts
+	// devices are the names of the device numbers that the agent may open.
+	devices map[uint64]string
 }
 
 // thread is what the recorder keeps with each ptrace.Task: the event of the
@@ -89,6 +92,7 @@ func (r *recorder) Enter(t *ptrace.Task, c *ptrace.Syscall) ptrace.Verdict {
 	}
 	th := r.thread(t)
 	th.class = c.Class
+	r.sync(t.PID)
 	why := r.stops.reason(r, t, c)
 	var ok bool
 	switch c.Class {
@@ -329,7 +333,7 @@ func (r *recorder) Exit(t *ptrace.Task, c *ptrace.Syscall) {
 // device's. A failed open is recorded by its path alone.
 func (r *recorder) exitOpen(t *ptrace.Task, ev *traces.Event) bool {
 	if ev.Ret < 0 {
-		return bytes.Contains([]byte(ev.Path), []byte("nvidia")) && len(ev.Path) > 5 && ev.Path[:5] == "/dev/"
+		return failedOpen(ev.Path)
 	}
 	fd := int32(ev.Ret)
 	f := r.identify(t.PID, fd)
@@ -338,9 +342,15 @@ func (r *recorder) exitOpen(t *ptrace.Task, ev *traces.Event) bool {
 	}
 	ev.FD = fd
 	setFile(ev, f)
+	r.learn(f.rdev, f)
 	r.reused(r.process(t.PID), fd)
 	r.hold(t, fd, f)
 	return true
+}
+
+// failedOpen says whether an open is recorded although it failed.
+func failedOpen(path string) bool {
+	return len(path) > 5 && strings.HasPrefix(path, "/dev/") && strings.Contains(path, "nvidia")
 }
 
 // exitDup enters the new descriptor into the table. It reports whether the call
@@ -459,6 +469,7 @@ func (r *recorder) newFile(name string, rdev uint64) *openFile {
 // before, nil if none.
 func (r *recorder) known(pid int, fd int32, rdev uint64) *openFile {
 	for _, p := range r.procs {
+		r.sync(p.pid)
 		for other, f := range p.fds {
 			if f.rdev == rdev && (p.pid != pid || other != fd) && kcmpFile(pid, fd, p.pid, other) {
 				return f

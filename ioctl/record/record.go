@@ -94,7 +94,7 @@ func run(o *Options, trace func(ptrace.Handler, *ptrace.Options) (*ptrace.Result
 	}
 	opts.setDefaults(ReadNodes("/proc/devices"))
 	started := time.Now()
-	r := &recorder{opts: &opts, procs: make(map[int]*process), watcher: ioctl.NewWatcher(opts.Header.Driver)}
+	r := &recorder{opts: &opts, procs: make(map[int]*process), devices: make(map[uint64]string), watcher: ioctl.NewWatcher(opts.Header.Driver)}
 	r.watcher.SetBrief(opts.CountsOnly)
 	r.agent, r.fast.on, r.stops = r.newAgent(), opts.Fast == FastAuto, newStopCounts(opts.Logger)
 	r.replan()

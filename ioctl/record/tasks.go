@@ -14,6 +14,7 @@ func (r *recorder) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
 	if r.stops != nil {
 		r.stops.add("task " + e.Kind.String())
 	}
+	r.syncFor(t, e)
 	r.agent.Task(t, e)
 	switch e.Kind {
 	case ptrace.TaskNew:
@@ -119,7 +120,7 @@ func (r *recorder) exec(t *ptrace.Task, e *ptrace.TaskEvent) {
 	ev.Path, ev.Argv = exePath(t.PID), cmdline(t.PID)
 	r.put(ev)
 	p := r.process(t.PID)
-	p.maps, p.agent, p.dull = nil, nil, 0
+	p.maps, p.agent, p.agents, p.dull = nil, nil, nil, 0
 	r.verify(t, p, e.Time-r.start)
 	if !r.started {
 		// Descriptors that nvtrace's own parent handed down.

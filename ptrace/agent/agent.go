@@ -15,14 +15,15 @@ import (
 // Agent puts agents into processes and reads what they record. All methods are
 // for the tracing thread.
 type Agent struct {
-	o     Options
-	blob  *program
-	plan  []byte          // the rules, as the processes have them
-	rules map[uint32]bool // the requests that they are about
-	paths []byte          // Options.Paths, likewise
-	procs map[int]*Process
-	rings []*ring // that may have records
-	stats Stats
+	o       Options
+	blob    *program
+	plan    []byte          // the rules, as the processes have them
+	rules   map[uint32]bool // the requests that they are about
+	paths   []byte          // Options.Paths, likewise
+	devices []uint64        // of AddDevice: number and kind of each
+	procs   map[int]*Process
+	rings   []*ring // that may have records
+	stats   Stats
 
 	ready []ready // in order of time, from next on
 	next  int

@@ -34,6 +34,10 @@ type Options struct {
 	// Maps has the agent record mappings of descriptors that were announced by
 	// Process.SetHeld, but for mappings of code. Without it they stop.
 	Maps bool
+	// Files has the agent record calls that open the devices of Agent.AddDevice, and that
+	// duplicate and close what was opened so. Without it they stop. The path of an
+	// open is a segment of its record.
+	Files bool
 	// Paths are those whose opening the supervisor wants to see, wherever
 	// Process.PatchSite lets the agent make such calls; without any, and if there are too
 	// many or too long ones, that is all paths.
@@ -90,7 +94,7 @@ const (
 	KindIoctl   Kind = iota + 1 // an ioctl was made
 	KindCall                    // a hooked function was entered
 	KindReturn                  // it returned
-	KindSyscall                 // another system call was made: a mapping of a device
+	KindSyscall                 // another system call was made: a device was opened, closed, duplicated or mapped
 )
 
 // Record is one thing that a thread did. It is valid during the call that gives
@@ -113,7 +117,12 @@ type Record struct {
 	Args [6]uint64 // KindIoctl, KindSyscall: the system call's; KindCall: the integer registers
 	Ret  int64     // KindIoctl, KindSyscall: the result; KindReturn: rax
 	Nr   uint64    // KindSyscall: its number
-	Segs []Seg     // memory; for hooks, the stack words come first
+	// KindIoctl, KindSyscall: the number of the open file, among those of the
+	// process that were opened by a KindSyscall, whose record is given out before; 0:
+	// it was opened elsewhere, see Options.Bind. The program may have made it up.
+	File uint32
+	Rdev uint64 // KindSyscall that opened a file: the device's number
+	Segs []Seg  // memory; for hooks, the stack words come first
 
 	Hook   *Hook  // KindCall, KindReturn
 	Caller uint64 // KindCall, KindReturn: the address that the function returns to

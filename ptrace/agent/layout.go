@@ -27,17 +27,18 @@ const (
 	numTables  = 3
 	numEntries = 2048
 
-	maxPaths = 16
-	pathSize = 64
-	pathPart = 32 // offset in struct path of part
-	pathBase = 63 // of base
+	maxDevices = 128
+	maxPaths   = 16
+	pathSize   = 64
+	pathPart   = 32 // offset in struct path of part
+	pathBase   = 63 // of base
 
-	confSize   = 56
+	confSize   = 64
 	keySize    = 16
 	openSize   = 96
 	slotSize   = 8128
 	rheadSize  = 128
-	sharedSize = 0x10000 + maxSlots*rheadSize
+	sharedSize = sharedRings + maxSlots*rheadSize
 	ruleSize   = 32
 	planSize   = numRules*ruleSize + numTables*numEntries*8
 	derefSize  = 16
@@ -57,6 +58,7 @@ const (
 	confSlots = 32
 	confPaths = 40
 	confMaps  = 48
+	confFiles = 56
 )
 
 // Offsets in struct slot.
@@ -73,8 +75,12 @@ const (
 	sharedArmed = 0
 	sharedKinds = 4096
 	sharedHeld  = 4096 + maxFD
-	sharedRings = 0x10000
-	rheadTail   = 64
+	sharedFile  = 0x10000
+	sharedRings = 0x20000
+
+	sharedChanges = 8
+	sharedDevices = 64
+	rheadTail     = 64
 )
 
 // The rings are mapped in pieces.
@@ -140,6 +146,8 @@ const (
 	recHook   = 88
 	recCaller = 96
 	recSP     = 104
+	recFile   = 112
+	recRdev   = 120
 )
 
 // Why the agent traps.
@@ -161,6 +169,6 @@ func layout() []uint64 {
 		confSize, keySize, openSize, slotSize, rheadSize,
 		sharedSize, ruleSize, planSize, derefSize, hookSize,
 		recordSize, segSize,
-		trapFD, trapRequest, pathSize, maxPaths, pathsAddr,
+		trapFD, trapRequest, pathSize, maxPaths, pathsAddr, maxDevices,
 	}
 }

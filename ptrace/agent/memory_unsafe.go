@@ -21,6 +21,12 @@ func store64(b []byte, off int, v uint64) {
 	atomic.StoreUint64((*uint64)(unsafe.Pointer(&b[off])), v)
 }
 
+// store32 stores 4 bytes at an offset that is a multiple of 4, at once.
+func store32(b []byte, off int, v uint32) {
+	_ = b[off+3]
+	atomic.StoreUint32((*uint32)(unsafe.Pointer(&b[off])), v)
+}
+
 // store8 stores a byte before anything is loaded that comes later.
 func store8(b []byte, off int, v byte) {
 	b[off] = v

@@ -195,9 +195,14 @@ func (p *Process) writePrivate(clock uint64) error {
 	if err := p.write64(confAddr+confPaths, uint64(len(p.a.paths)/pathSize)); err != nil {
 		return err
 	}
-	if p.a.o.Maps {
-		if err := p.write64(confAddr+confMaps, 1); err != nil {
-			return err
+	for _, f := range []struct {
+		on bool
+		at uint64
+	}{{p.a.o.Maps, confMaps}, {p.a.o.Files, confFiles}} {
+		if f.on {
+			if err := p.write64(confAddr+f.at, 1); err != nil {
+				return err
+			}
 		}
 	}
 	return p.write64(confAddr+confClock, clock)
@@ -227,6 +232,7 @@ func (p *Process) mapShared(t *ptrace.Task) error {
 		return err
 	}
 	p.shared = m
+	p.writeDevices()
 	p.chunks = make(map[int][]byte)
 	p.rings, p.starts = make([]*ring, maxSlots), make([]uint64, maxSlots)
 	p.byTID = make(map[int]*ring)
@@ -371,6 +377,68 @@ func (p *Process) SetKind(fd int32, kind uint8) {
 func (p *Process) SetHeld(fd int32, held Held) {
 	if p.started && fd >= 0 && fd < maxFD {
 		store8(p.shared, sharedHeld+int(fd), uint8(held))
+	}
+}
+
+// Disown makes a descriptor one of a file that the agent has not opened.
+func (p *Process) Disown(fd int32) {
+	if p.started && fd >= 0 && fd < maxFD {
+		store32(p.shared, sharedFile+4*int(fd), 0)
+	}
+}
+
+// Changes counts the calls by which the agent has changed what Files reports.
+func (p *Process) Changes() uint64 {
+	if !p.started || p.shared == nil {
+		return 0
+	}
+	return load64(p.shared, sharedChanges)
+}
+
+// Files calls f for each descriptor of a file that the agent has opened, with the
+// file's number, as in Record.File. The program may have made it up.
+func (p *Process) Files(f func(fd int32, file uint32)) {
+	if !p.started || p.shared == nil {
+		return
+	}
+	for i := 0; i < maxFD; i += 2 {
+		v := load64(p.shared, sharedFile+4*i)
+		if v == 0 {
+			continue
+		}
+		if n := uint32(v); n != 0 {
+			f(int32(i), n)
+		}
+		if n := uint32(v >> 32); n != 0 {
+			f(int32(i+1), n)
+		}
+	}
+}
+
+// AddDevice makes the agent open a device without the supervisor: descriptors of it
+// are of that kind, see Process.SetKind, and held, see Process.SetHeld.
+func (a *Agent) AddDevice(rdev uint64, kind uint8) {
+	if rdev == 0 || len(a.devices) >= 2*maxDevices {
+		return
+	}
+	for i := 0; i < len(a.devices); i += 2 {
+		if a.devices[i] == rdev {
+			return
+		}
+	}
+	a.devices = append(a.devices, rdev, uint64(kind))
+	for _, p := range a.procs {
+		p.writeDevices()
+	}
+}
+
+func (p *Process) writeDevices() {
+	if p.shared == nil {
+		return
+	}
+	for i := len(p.a.devices) - 2; i >= 0; i -= 2 { // a number makes an entry valid
+		store64(p.shared, sharedDevices+8*(i+1), p.a.devices[i+1])
+		store64(p.shared, sharedDevices+8*i, p.a.devices[i])
 	}
 }
 

@@ -384,8 +384,9 @@ func (r *ring) parse(n *pending, end int64) *Record {
 	}
 	if onDescriptor(n.kind) {
 		rec.Unfinished = n.lost
-		if n.kind == kindSyscall { // mmap: its descriptor has changed places with its address
-			rec.Nr, rec.Args[0] = le.Uint64(head[recHook:]), rec.Caller
+		rec.File = uint32(le.Uint64(head[recFile:]))
+		if n.kind == kindSyscall { // the descriptor is in the place of the first argument
+			rec.Nr, rec.Args[0], rec.Rdev = le.Uint64(head[recHook:]), rec.Caller, le.Uint64(head[recRdev:])
 		}
 		rec.Caller, rec.SP = 0, 0
 	} else {

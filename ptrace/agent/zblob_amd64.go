@@ -8,7 +8,7 @@ import _ "embed"
 var blobCode []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "c90cb274ab1003ffcd7ad952621071a7f6021107f7a0c2f60e916c6e72ada7e1"
+const blobStamp = "56dfba1c17620e301306b830132c65cc511def02ec32ecc4333506e55873f527"
 
 // blobSymbols are addresses in the code.
 var blobSymbols = map[string]uint64{
@@ -43,12 +43,12 @@ var blobLayout = []uint64{
 	0x200,
 	0x3,
 	0x800,
-	0x38,
+	0x40,
 	0x10,
 	0x60,
 	0x1fc0,
 	0x80,
-	0x48000,
+	0x58000,
 	0x20,
 	0x10000,
 	0x10,
@@ -60,4 +60,5 @@ var blobLayout = []uint64{
 	0x40,
 	0x10,
 	0x70005000,
+	0x80,
 }

@@ -200,6 +200,7 @@ static long agent_ioctl(struct regs *g)
 	// it sees this record, or we see that.
 	if (*(volatile u8 *)&S->kinds[fd] != kind)
 		goto no;
+	r->file = *(volatile u32 *)&S->file[fd];
 	r->args[2] = arg;
 	r->args[3] = g->r10;
 	r->args[4] = g->r8;
@@ -252,7 +253,7 @@ __attribute__((used, section(".layout"))) const u64 layout[] = {
 	sizeof(struct conf), sizeof(struct key), sizeof(struct open), sizeof(struct slot), sizeof(struct rhead),
 	sizeof(struct shared), sizeof(struct rule), sizeof(struct plan), sizeof(struct deref), sizeof(struct hook),
 	sizeof(struct record), sizeof(struct seg),
-	TRAP_FD, TRAP_REQUEST, sizeof(struct path), NPATHS, PATHS_ADDR,
+	TRAP_FD, TRAP_REQUEST, sizeof(struct path), NPATHS, PATHS_ADDR, NDEVICES,
 };
 
 _Static_assert(PATHS_ADDR + NPATHS * sizeof(struct path) <= KEYS_ADDR, "paths");

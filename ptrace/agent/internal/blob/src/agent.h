@@ -23,6 +23,7 @@
 #define NR_DUP2 33u
 #define NR_FCNTL 72u
 #define NR_OPENAT 257u
+#define NR_NEWFSTATAT 262u
 #define NR_DUP3 292u
 
 struct regs {

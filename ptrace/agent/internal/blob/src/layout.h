@@ -34,6 +34,7 @@ struct conf {
 	u64 slots; // how many slots were ever used
 	u64 paths; // how many struct path there are; 0: all opens are the supervisor's
 	u64 maps;  // mappings of devices are recorded; 0: they are the supervisor's
+	u64 files; // so are calls that open, duplicate and close them
 };
 
 // Paths that begin with prefix and have part in them, or, with base, in the
@@ -81,12 +82,21 @@ struct rhead {
 	u64 pad2[7];
 };
 
+#define NDEVICES 128u
+
 struct shared {
-	u64 armed; // the next ioctl is to stop, as the supervisor sleeps
-	u64 pad[511];
+	u64 armed;   // the next recorded call is to stop, as the supervisor sleeps
+	u64 changes; // counts the changes to files
+	u64 files;   // open files that were numbered
+	u64 pad[5];
+	struct {
+		u64 rdev, kind;	    // rdev 0: none from here on
+	} devices[NDEVICES]; // that the supervisor knows
+	u64 pad1[248];
 	u8 kinds[NFDS]; // what descriptors are, as the plan counts kinds; 0: not for us
 	u8 held[NFDS];  // whose the descriptor is: HELD_*
 	u8 pad2[0x10000 - 4096 - 2 * NFDS];
+	u32 file[NFDS]; // the number of the open file, of those that the agent has opened; or 0
 	struct rhead rings[NSLOTS];
 };
 
@@ -159,7 +169,8 @@ struct record {
 	u64 hook;
 	u64 caller;
 	u64 sp;
-	u64 pad[2];
+	u64 file; // number of the open file; 0: opened under the supervisor's eyes
+	u64 rdev; // of a file that was opened
 };
 
 struct seg {

@@ -1,0 +1,142 @@
+package record
+
+import (
+	"bytes"
+
+	"golang.org/x/sys/unix"
+
+	"nvtrace/ptrace"
+	"nvtrace/ptrace/agent"
+	"nvtrace/traces"
+)
+
+// Files that the agent opens have numbers, by which its records name them. The
+// tables of descriptors say nothing of them but for what sync enters.
+
+// learn tells the agent of a device that was seen: from now on it may open it. Only
+// of those whose name follows from their number.
+func (r *recorder) learn(rdev uint64, f *openFile) {
+	if name, ok := r.opts.NodeName(rdev, ""); r.fast.on && ok && name == f.name {
+		r.devices[rdev] = name
+		r.agent.AddDevice(rdev, kindOf(f))
+	}
+}
+
+// sync brings a process's table up to date with what the agent has done to
+// descriptors. The process's thread that matters is stopped.
+func (r *recorder) sync(pid int) {
+	p := r.procs[pid]
+	if p == nil || p.agent == nil {
+		return
+	}
+	n := p.agent.Changes()
+	if n == p.changes {
+		return
+	}
+	p.changes = n
+	r.flush() // files are numbered in the order of events
+	files, _ := p.agent.Data.(map[uint32]*openFile)
+	now := make(map[int32]uint32)
+	p.agent.Files(func(fd int32, file uint32) { now[fd] = file })
+	for fd, file := range p.agents {
+		if now[fd] != file {
+			delete(p.fds, fd)
+			delete(p.agents, fd)
+		}
+	}
+	for fd, file := range now {
+		if p.agents[fd] == file && p.fds[fd] != nil {
+			continue
+		}
+		f := files[file]
+		if f == nil { // its record is still to come
+			if f = r.identify(pid, fd); f == nil {
+				continue
+			}
+			files[file] = f
+		}
+		if p.agents == nil {
+			p.agents = make(map[int32]uint32)
+		}
+		p.fds[fd], p.agents[fd] = f, file
+	}
+}
+
+// fileOf returns the open file that a record is about, or nil.
+func (r *recorder) fileOf(ap *agent.Process, rec *agent.Record) *openFile {
+	if rec.File == 0 {
+		f, _ := rec.Tag.(*openFile)
+		return f
+	}
+	files, _ := ap.Data.(map[uint32]*openFile)
+	f := files[rec.File]
+	if name, ok := r.devices[rec.Rdev]; f == nil && ok && files != nil && rec.Rdev != 0 {
+		f = r.newFile(name, rec.Rdev)
+		files[rec.File] = f
+	}
+	return f
+}
+
+// agentSyscall completes the event of a call about a device other than an ioctl.
+func (r *recorder) agentSyscall(ev *traces.Event, rec *agent.Record, f *openFile) {
+	if rec.Unfinished {
+		ev.Flags |= traces.FlagUnfinished
+		ev.Dur = 0
+	}
+	switch rec.Nr {
+	case unix.SYS_MMAP:
+		ev.Kind, ev.FD = traces.KindMmap, int32(uint32(rec.Args[4]))
+	case unix.SYS_CLOSE:
+		ev.Kind, ev.FD = traces.KindClose, int32(uint32(rec.Args[0]))
+	case unix.SYS_DUP, unix.SYS_FCNTL:
+		ev.Kind, ev.FD = traces.KindDup, int32(uint32(rec.Args[0]))
+	default:
+		r.agentOpen(ev, rec, f)
+		return
+	}
+	if f == nil {
+		return
+	}
+	setFile(ev, f)
+	if p := r.procs[rec.PID]; p != nil && ev.Kind == traces.KindDup && rec.Ret >= 0 {
+		r.reused(p, int32(rec.Ret))
+	}
+	r.put(ev)
+}
+
+// agentOpen completes the event of an open.
+func (r *recorder) agentOpen(ev *traces.Event, rec *agent.Record, f *openFile) {
+	ev.Kind = traces.KindOpen
+	if len(rec.Segs) > 0 {
+		path, _, _ := bytes.Cut(rec.Segs[0].In, []byte{0})
+		ev.Path = string(path)
+	}
+	switch {
+	case rec.Unfinished:
+	case rec.Ret < 0:
+		if !failedOpen(ev.Path) {
+			return
+		}
+	case f == nil:
+		return
+	default:
+		ev.FD = int32(rec.Ret)
+		setFile(ev, f)
+		if p := r.procs[rec.PID]; p != nil {
+			r.reused(p, ev.FD)
+		}
+	}
+	r.put(ev)
+}
+
+// syncFor is sync for what a task's event needs.
+func (r *recorder) syncFor(t *ptrace.Task, e *ptrace.TaskEvent) {
+	switch e.Kind {
+	case ptrace.TaskNew:
+		if e.Parent != nil && !e.Thread {
+			r.sync(e.Parent.PID)
+		}
+	case ptrace.TaskExec, ptrace.TaskUnfinished:
+		r.sync(t.PID)
+	}
+}
