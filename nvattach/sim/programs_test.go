@@ -122,7 +122,7 @@ func TestDriverPrograms(t *testing.T) {
 func cudaPrograms() []string {
 	return []string{
 		"vectoradd", "reduction", "scan", "matmul", "histogram", "transpose", "stencil", "sort", "dynshared", "globals", "streams",
-		"callbacks", "graphs", "cooperative", "managed", "occupancy", "copies", "fork", "threads", "fail_launch",
+		"callbacks", "graphs", "cooperative", "managed", "occupancy", "copies", "fork", "threads", "fail_launch", "samples",
 	}
 }
 
@@ -184,8 +184,8 @@ func TestRuntimes(t *testing.T) {
 			}
 			t.Skip("no libcudart.so.12: make deps-cuda, or set CUDA12_HOME")
 		}
-		for _, name := range []string{"vectoradd", "globals", "streams", "managed"} {
-			prog := compile(t, cuda, name)
+		for _, name := range []string{"vectoradd", "globals", "streams", "managed", "samples"} {
+			prog := compile(t, cuda, name, "-I", filepath.Join(home, "include"), "-gencode", "arch=compute_75,code=compute_75")
 			out := prog + "-12"
 			mustRun(t, "g++", "-o", out, prog, lib, "-lpthread")
 			run(t, nil, nil, out).good(t)

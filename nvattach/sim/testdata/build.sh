@@ -30,7 +30,7 @@ for f in "$src"/*.cu; do
 	stale "$name" "$f" || continue
 	"${nvcc[@]}" -cudart none -c -o "$tmp/o" "$f"
 	case $name in
-	vectoradd | globals | streams | fork) # also with the runtime in the program
+	vectoradd | globals | streams | fork | samples) # also with the runtime in the program
 		g++ -o "$out/${name}_static" "$tmp/o" "$cuda/lib/libcudart_static.a" -ldl -lrt -lpthread
 		;;
 	esac
