@@ -98,6 +98,9 @@ func (f *attachFlags) start(e *env) (*session.Session, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := rehearse(plan, settings, f.threads); err != nil {
+		return nil, err
+	}
 	for _, o := range plan.Objects {
 		for _, i := range o.Ignored {
 			e.notice("%s: program %s is not run: %s", o.Name, i.Name, i.Reason)
@@ -154,6 +157,10 @@ func (s *tracing) closeGPU() {
 		return
 	}
 	s.gpu.Close()
+	if st := s.gpu.Stats(); !s.f.quiet && st.Images > 0 {
+		s.e.notice("probes: %d images rewritten in %v (%d compiled, %d more from the cache); maps read %d times, for which threads waited %v",
+			st.Images, st.Rewriting.Round(time.Millisecond), st.Compiled-st.Cached, st.Cached, st.Visits, st.Visiting.Round(100*time.Microsecond))
+	}
 	if s.loads != nil {
 		s.loads.Close()
 	}
@@ -164,6 +171,7 @@ type simProbes struct {
 	e       *env
 	session *session.Session
 	model   sim.GPU
+	once    sync.Once // for what keeps probes from running
 	mu      sync.Mutex
 	of      map[*sim.Process]*session.Context
 }
@@ -174,8 +182,12 @@ func (p *simProbes) image(proc *sim.Process, im *sim.Image) ([]byte, error) {
 		return im.Data, nil
 	}
 	c, err := p.context(proc)
-	if err != nil {
+	if err != nil && p.session.Required() {
 		return nil, err
+	}
+	if err != nil {
+		p.once.Do(func() { p.e.notice("process %d runs without probes: %v", proc.PID(), err) })
+		return im.Data, nil
 	}
 	arch := fatbin.Arch{SM: uint32(p.model.Major*10 + p.model.Minor)}
 	if p.model.Major >= 9 {

@@ -46,7 +46,32 @@ type Tracer struct {
 	procs     map[*ptrace.Process]*process
 	compilers map[string]*compiler // by the path of the driver
 	said      map[string]bool
+	stats     Stats
 	closed    bool
+}
+
+// Stats say what probes cost besides what they cost in kernels.
+type Stats struct {
+	Images      int           // that were rewritten
+	Rewriting   time.Duration // threads that loaded them waited so long
+	Compiled    int           // modules
+	Cached      int           // of these, that were in the cache
+	Visits      int           // of threads that were held to read maps
+	Visiting    time.Duration // they waited so long
+	DriverCalls int           // that threads of programs made for us
+}
+
+// Stats returns what was done so far. It may be called from any goroutine.
+func (tr *Tracer) Stats() Stats {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	return tr.stats
+}
+
+func (tr *Tracer) count(f func(s *Stats)) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	f(&tr.stats)
 }
 
 // process is a process that loads code.
@@ -207,6 +232,7 @@ func (tr *Tracer) Replace(im *capture.Captured) (image []byte, ok bool) {
 	if th == nil {
 		return nil, false
 	}
+	began := time.Now()
 	c, lib, err := tr.contextOf(th, strings.HasPrefix(im.Function, "cuLibrary"))
 	switch {
 	case errors.Is(err, ptrace.ErrGone), errors.Is(err, errEnded):
@@ -230,6 +256,10 @@ func (tr *Tracer) Replace(im *capture.Captured) (image []byte, ok bool) {
 	if len(out) == len(im.Data) && &out[0] == &im.Data[0] {
 		return nil, false
 	}
+	tr.count(func(s *Stats) {
+		s.Images++
+		s.Rewriting += time.Since(began)
+	})
 	return out, true
 }
 
@@ -381,6 +411,12 @@ func (tr *Tracer) compileFor(lib *library, arch fatbin.Arch) func(text string) (
 		if err != nil {
 			return nil, err
 		}
+		tr.count(func(s *Stats) {
+			s.Compiled++
+			if r.Cached {
+				s.Cached++
+			}
+		})
 		tr.log.Debug("compiled", "bytes", len(text), "took", time.Since(began), "cached", r.Cached)
 		return r.Cubin, nil
 	}

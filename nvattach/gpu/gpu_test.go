@@ -134,6 +134,9 @@ func run(t *testing.T, s *setup, argv ...string) *result {
 	tr.Close()
 	loads.Close()
 	res.replaced = loads.Stats().Replaced
+	if st := tr.Stats(); uint64(st.Images) != res.replaced || res.replaced > 0 && st.DriverCalls < 10 || st.Cached != 0 {
+		t.Errorf("%d replaced, %+v", res.replaced, st)
+	}
 	if err := ses.Close(); err != nil {
 		t.Errorf("session: %v", err)
 	}

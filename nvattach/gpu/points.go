@@ -18,9 +18,14 @@ func (tr *Tracer) visitHeld(t *ptrace.Task, p *process, f func(v *visit)) {
 	t.Hold()
 	tr.work.Go(func() {
 		defer t.Release(func(*ptrace.Task) { th.visiting = false })
+		began := time.Now()
 		p.visits.Lock()
 		defer p.visits.Unlock()
 		f(&visit{p: p, th: th})
+		tr.count(func(s *Stats) {
+			s.Visits++
+			s.Visiting += time.Since(began)
+		})
 	})
 }
 

@@ -137,6 +137,7 @@ func (v *visit) exchange(in []byte, to uint64, steps []step, from uint64, out []
 	if err := v.room(); err != nil {
 		return err
 	}
+	v.p.tr.count(func(s *Stats) { s.DriverCalls += len(steps) })
 	return v.explain(v.do(func(t *ptrace.Task, done func(error)) {
 		if len(in) > 0 {
 			if _, err := t.WriteMem(to, in); err != nil {
