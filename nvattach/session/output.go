@@ -19,7 +19,6 @@ type output struct {
 	w      io.Writer
 	format Format
 	print  *nvattach.PrintOptions
-	began  bool // the last text of bpf_printk had no newline
 	err    error
 }
 
