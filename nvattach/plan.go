@@ -23,7 +23,8 @@ type PlanOptions struct {
 	// Programs, if there are any, are the names of those to use; of globs one
 	// must match.
 	Programs []string
-	// Racy keeps "*p += n" as a load and a store, of which other threads' additions
+	// Racy keeps "*p += n", and an array's value that is written back with n more by
+	// bpf_map_update_elem, as a load and a store, of which other threads' additions
 	// may be lost in between, instead of making it one atomic addition.
 	Racy bool
 }
@@ -152,7 +153,10 @@ func (u *unit) verify(prog *Program, env *bpf.Env, racy bool) (*PlannedProgram, 
 	env.Context, q.fields = contextOf(prog.Point.Kind, captureText)
 	insns, n := prog.Insns, 0
 	if !racy {
+		var m int
 		insns, n = atomicIncrements(prog.Insns, u.obj, env.Helpers)
+		insns, m = atomicUpdates(insns, u.obj, env.Helpers)
+		n += m
 	}
 	var err error
 	q.verified, err = prove(prog.Name, insns, env)
