@@ -50,7 +50,7 @@ func doors(probed bool) []string {
 	list := []string{
 		"cuEventRecord", "cuEventRecord_ptsz", "cuMemcpyHtoD_v2", "cuMemcpyHtoD_v2_ptds", "cuMemcpyHtoDAsync_v2",
 		"cuMemcpyHtoDAsync_v2_ptsz", "cuMemsetD8Async", "cuMemsetD8Async_ptsz", "cuMemFreeAsync", "cuMemFreeAsync_ptsz",
-		"cuStreamDestroy_v2", "cuEventDestroy_v2", "cuCtxGetCurrent", "cuPointerGetAttribute",
+		"cuStreamDestroy_v2", "cuEventDestroy_v2",
 	}
 	if probed {
 		return list

@@ -16,13 +16,19 @@
 // the driver is handed the copy, not the program's buffer: bytes that another
 // thread writes meanwhile never reach the driver. Images in read-only private
 // mappings of a file stay where they are; the file is looked at again at the end.
+// What has an unknown format, so that nobody can tell where it ends, stays the
+// program's own, and is a gap if the driver takes it.
 // Paths are read by the program's own eyes (its root, working directory and
 // rights), before and after the call.
 //
 // # The audit
 //
 // Lookups of kernels are followed from module to function, so that each kernel
-// that is launched can be traced back to a stored image. At the end the
+// that is launched can be traced back to a stored image. Where a kernel was found
+// by a function that nobody knows (libraries have such slots of hidden tables), the
+// driver itself is asked, by cuFuncGetModule or cuKernelGetLibrary, which a thread
+// of the program that has come to the driver calls for us. Slots of hidden tables
+// that are not known are watched for arguments that are code images. At the end the
 // breakpoints, the launches, and what the interposer saw are held together. What
 // disagrees is a [traces.KindGap]; a recording without one is complete, as far as
 // this covers: processes that talk to the kernel driver without libcuda, and code
