@@ -1,0 +1,33 @@
+package main
+
+import (
+	"errors"
+
+	"nvtrace/nvattach"
+)
+
+// rehearse does to maps in this process's memory what every GPU context's will go
+// through, so that maps that no GPU holds, and settings that can't be made, are found
+// before the program starts.
+func rehearse(plan *nvattach.Plan, settings []nvattach.Setting, threads uint64) error {
+	// With one multiprocessor maps are the smallest: what is refused here is refused
+	// on every GPU.
+	maps, err := plan.NewMaps(&nvattach.MapOptions{SMs: 1, Threads: threads})
+	if err != nil {
+		return err
+	}
+	const base = 1 << 32 // as good as any
+	mem := &nvattach.Buffer{Base: base}
+	if len(settings) > 0 {
+		mem.Data = make([]byte, maps.Size()) // not touched but by settings
+		if err := errors.Join(maps.Place(base), maps.Init(mem, 0, 0)); err != nil {
+			return err
+		}
+	}
+	for _, s := range settings {
+		if err := maps.Apply(mem, s, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,18 @@
+/* A map that no memory holds. */
+#include "nvtrace_gpu.bpf.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4000000000u);
+	__type(key, __u64);
+	__type(value, __u64);
+} vast SEC(".maps");
+
+SEC("cuda.entry/*")
+int insert(struct nvtrace_entry *ctx)
+{
+	__u64 key = ctx->t.thread.x, value = 1;
+
+	bpf_map_update_elem(&vast, &key, &value, BPF_ANY);
+	return 0;
+}
