@@ -104,6 +104,9 @@ func (t *Tracer) Exit(task *ptrace.Task, s *ptrace.Syscall) {
 	if err != nil {
 		return
 	}
+	if p := t.opts.Agent.Find(task); p != nil {
+		p.Unmapped(uint64(s.Ret), s.Args[1]) // what was there before is gone
+	}
 	if lib := t.library(link, path, "", 0); lib != nil {
 		t.hook(task, lib, uint64(s.Ret), s.Args[5])
 	}

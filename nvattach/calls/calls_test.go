@@ -214,6 +214,42 @@ func TestRun(t *testing.T) {
 	s.check()
 }
 
+// TestReopen records a program that opens and closes a library, which comes to lie
+// at the same place, again and again; with jumps and with breakpoints.
+func TestReopen(t *testing.T) {
+	lib := driver(t, "libcuda.so.1")
+	bin := filepath.Join(t.TempDir(), "reopen")
+	const source = `
+#include <dlfcn.h>
+int main(int argc, char **argv) {
+	for (int i = 0; i < 9; i++) {
+		void *lib = dlopen(argv[1], RTLD_NOW);
+		((int (*)(unsigned))dlsym(lib, "cuInit"))(i);
+		dlclose(lib);
+	}
+	return 0;
+}`
+	if err := os.WriteFile(bin+".c", []byte(source), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	compile(t, "-o", bin, bin+".c", "-ldl")
+	for _, mode := range []ptrace.SeccompMode{ptrace.SeccompAuto, ptrace.SeccompOff} {
+		s := &sink{t: t}
+		o := options(s)
+		o.Ptrace = ptrace.Options{Argv: []string{bin, lib}, Seccomp: mode}
+		if _, err := record.Run(context.Background(), o); err != nil {
+			t.Fatal(err)
+		}
+		var want []string
+		for i := range 9 {
+			want = append(want, "cuInit"+string(rune('0'+i)))
+		}
+		if !slices.Equal(s.calls, want) || s.open != 0 {
+			t.Errorf("mode %d: calls %q, %d of them open", mode, s.calls, s.open)
+		}
+	}
+}
+
 // TestAttach records a program whose libraries are there already.
 func TestAttach(t *testing.T) {
 	bin, lib := compileProgram(t)

@@ -322,8 +322,12 @@ func (a *Agent) breakpoint(t *ptrace.Task, x *Target) error {
 	if err := h.check(); err != nil {
 		return err
 	}
+	p := a.procs[t.PID]
+	if old := p.breaks[x.Addr]; old != nil {
+		_ = old.Remove() // of what was mapped there before
+	}
 	seen := make(map[uint64]bool)
-	_, err := t.SetBreakpoint(x.Addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) {
+	b, err := t.SetBreakpoint(x.Addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) {
 		r, err := t.Regs()
 		if err != nil {
 			return // it has died
@@ -342,10 +346,15 @@ func (a *Agent) breakpoint(t *ptrace.Task, x *Target) error {
 		_, _ = t.ReadMem(r.SP(), w[:])
 		a.broke(t, h, args, r.SP(), binary.LittleEndian.Uint64(w[:]))
 	})
-	if err == nil {
-		a.stats.Breakpoints++
+	if err != nil {
+		return err
 	}
-	return err
+	if p.breaks == nil {
+		p.breaks = make(map[uint64]*ptrace.Breakpoint)
+	}
+	p.breaks[x.Addr] = b
+	a.stats.Breakpoints++
+	return nil
 }
 
 // broke records a call, and its return, that a breakpoint has caught.

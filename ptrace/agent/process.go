@@ -41,6 +41,7 @@ type Process struct {
 	sites  map[uint64]bool
 	arenas []*arena
 	hooks  []*hookSite
+	breaks map[uint64]*ptrace.Breakpoint // of functions hooked by one
 	onces  int
 
 	borrowed map[int]*ring // rings that another task's thread pointer names too, by that task
