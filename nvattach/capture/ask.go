@@ -211,6 +211,9 @@ func (c *Capture) askNext(t *ptrace.Task, p *process, round []question) {
 		case o != nil:
 			if p.kernels[q.handle] == nil {
 				p.noteKernel(q.handle, o)
+				if len(p.told) < maxHandles {
+					p.told[i.holder] = append(p.told[i.holder], q.handle)
+				}
 			}
 			p.launched[q.handle] = o
 			c.firstLaunch(q, p, o)
@@ -223,6 +226,30 @@ func (c *Capture) askNext(t *ptrace.Task, p *process, round []question) {
 		c.askNext(t, p, rest)
 	}
 	i.module(t)
+}
+
+// retire forgets the kernels of a module that was unloaded, if nobody but the
+// driver has named them: nobody will say when their handles mean something else.
+func (p *process) retire(module uint64) {
+	list := p.told[module]
+	if len(list) == 0 {
+		return
+	}
+	delete(p.told, module)
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return // can't be
+	}
+	for _, h := range list {
+		delete(p.kernels, h)
+		delete(p.launched, h)
+		if len(p.retired) < maxHandles {
+			p.retired[h] = now.Nano()
+		}
+	}
+	for _, f := range p.renewed {
+		f()
+	}
 }
 
 // unanswered reports launches that nobody can explain.
@@ -246,6 +273,7 @@ type inquiry struct {
 	p      *process
 	handle uint64
 	owner  uint64 // module or library
+	holder uint64 // what is unloaded at the end: the owner, or its library
 	name   string
 	// done is called once; o is nil if the driver doesn't know, and gone means that
 	// the thread has died.
@@ -303,6 +331,7 @@ func (i *inquiry) module(t *ptrace.Task) {
 
 // label asks for the name.
 func (i *inquiry) label(t *ptrace.Task, fn string, search bool) {
+	i.holder = i.owner
 	i.call(t, fn, func(t *ptrace.Task, at uint64) {
 		if at != 0 {
 			i.name, _ = t.ReadString(at, maxKernelName) // "" if it can't be read
@@ -341,6 +370,7 @@ func (i *inquiry) search(t *ptrace.Task, list []uint64) {
 				return
 			}
 			i.p.noteModule(i.owner, m.image)
+			i.holder = library
 			i.done(t, &origin{image: m.image, name: i.name}, false)
 		}, kernel)
 	}, library, i.p.scratch+askName)

@@ -144,3 +144,27 @@ func TestEarlyLaunches(t *testing.T) {
 		}
 	}
 }
+
+// TestHiddenAgain: the same handle, found by a hidden slot, means the kernel of
+// another module each time.
+func TestHiddenAgain(t *testing.T) {
+	p := needPrograms(t)
+	for how, out := range map[string]*outcome{
+		"breakpoints": trace(t, p, &capture.Options{Audit: capture.AuditBreakpoints}, p.routes, "hidden-again"),
+		"hooks":       traceRecorded(t, p, &capture.Options{Audit: capture.AuditHooks}, p.routes, "hidden-again"),
+		"shared":      traceRecorded(t, p, &capture.Options{Audit: capture.AuditHooks, LaunchesShared: true}, p.routes, "hidden-again"),
+	} {
+		launched := make(map[string]int)
+		for _, ev := range out.events {
+			if ev.Kind == traces.KindKernel && ev.Image != nil {
+				launched[ev.Image.SHA256]++
+			}
+		}
+		if len(out.driver) != 5 || !maps.Equal(launched, out.driver) {
+			t.Errorf("%s: launched %v, the driver was given %v", how, launched, out.driver)
+		}
+		if gaps := out.texts(traces.KindGap); len(gaps) > 0 {
+			t.Errorf("%s: gaps %q", how, gaps)
+		}
+	}
+}

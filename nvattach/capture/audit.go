@@ -48,6 +48,7 @@ func (c *Capture) unloaded(t *ptrace.Task, k *call, result int32) {
 	}
 	delete(p.kept, handle)
 	delete(p.libraries, handle)
+	p.retire(handle)
 	if m := p.modules[handle]; m != nil && k.h.fn.act == actUnload {
 		delete(p.modules, handle)
 	}
@@ -237,6 +238,9 @@ func (c *Capture) LaunchRecord(r *agent.Record) {
 // so that it doesn't matter that the program has gone on.
 func (c *Capture) launchedLate(r *agent.Record, handle uint64, name string) {
 	if p := c.pids[r.PID]; p != nil && handle != 0 {
+		if when, ok := p.retired[handle]; ok && r.Begin < when {
+			return // of a kernel that is gone; its first launch was looked at
+		}
 		c.launched(r.PID, r.TID, p, handle, name)
 	}
 }

@@ -63,6 +63,8 @@ type process struct {
 	arena    *chunk
 
 	libraries map[uint64]bool      // of modules, those that are libraries
+	told      map[uint64][]uint64  // kernels by the module that the driver has named
+	retired   map[uint64]int64     // those whose module was unloaded, and when (CLOCK_MONOTONIC, ns)
 	open      []question           // launches that the driver is to be asked about
 	doors     []*ptrace.Breakpoint // where it can be
 	asker     *ptrace.Task         // asks at the moment
@@ -79,7 +81,7 @@ func newProcess() *process {
 	return &process{
 		hooks: make(map[uint64]*hook), modules: make(map[uint64]*origin), kernels: make(map[uint64]*origin),
 		launched: make(map[uint64]*origin), said: make(map[string]bool), kept: make(map[uint64][]*placement),
-		libraries: make(map[uint64]bool),
+		libraries: make(map[uint64]bool), told: make(map[uint64][]uint64), retired: make(map[uint64]int64),
 	}
 }
 
@@ -89,7 +91,7 @@ func (p *process) fork() *process {
 	f := &process{
 		hooks: maps.Clone(p.hooks), spaces: slices.Clone(p.spaces), modules: maps.Clone(p.modules),
 		kernels: maps.Clone(p.kernels), launched: maps.Clone(p.launched), said: make(map[string]bool), kept: make(map[uint64][]*placement),
-		libraries: maps.Clone(p.libraries), scratch: p.scratch, before: p.before,
+		libraries: maps.Clone(p.libraries), told: maps.Clone(p.told), retired: maps.Clone(p.retired), scratch: p.scratch, before: p.before,
 	}
 	// Copies of our buffers stay in the child for good: it is the parent that
 	// their book-keeping belongs to.
