@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks probes on a machine with an NVIDIA GPU, nvcc and the nvtrace binary.
 
-Usage: check.py [--nvtrace PATH] [--nvcc PATH] [--only WORD] [--out DIR] [-v]
+Usage: check.py [--nvtrace PATH] [--nvcc PATH] [--arch NN] [--only WORD] [--out DIR] [-v]
 
 Builds the CUDA programs of this folder (with the static and the shared runtime,
 from machine code and PTX, relocatable, and as machine code alone), runs each
@@ -100,8 +100,10 @@ class Checks:
 
 def build(args, out):
     """name -> command line; the kinds that can't be built are reported."""
-    cap = subprocess.run(["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"], capture_output=True, text=True)
-    cc = (cap.stdout.split() or ["9.0"])[0].replace(".", "")
+    cc = args.arch
+    if not cc:
+        cap = subprocess.run(["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"], capture_output=True, text=True)
+        cc = cap.stdout.split()[0].replace(".", "")
     both = ["-gencode", f"arch=compute_{cc},code=[compute_{cc},sm_{cc}]"]
     kinds = {
         "static": ["-cudart", "static"] + both,
@@ -141,6 +143,7 @@ def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--nvtrace", default=os.path.join(ROOT, "bin", "nvtrace"))
     ap.add_argument("--nvcc", default=shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc")
+    ap.add_argument("--arch", default="", help="90; of the first GPU if it is not given")
     ap.add_argument("--only", default="")
     ap.add_argument("--out", default="/tmp/nvtrace-check")
     ap.add_argument("-v", action="store_true")
