@@ -51,7 +51,11 @@ type Fault struct {
 // String returns "process 12: kernel k: CUDA_ERROR_ILLEGAL_ADDRESS: …".
 func (f *Fault) String() string {
 	// An instruction may stand on several lines.
-	return fmt.Sprintf("process %d: %s: %s", f.PID, f.Result, strings.Join(strings.Fields(f.Cause.Error()), " "))
+	text := strings.Join(strings.Fields(f.Cause.Error()), " ")
+	if named := "kernel " + f.Kernel; strings.HasPrefix(text, named) {
+		text = "kernel " + fatbin.Demangle(f.Kernel) + text[len(named):]
+	}
+	return fmt.Sprintf("process %d: %s: %s", f.PID, f.Result, text)
 }
 
 // AppendText appends the report as lines of text, for a person at the end of a run:
