@@ -103,7 +103,8 @@ func (c *code) fence() {
 }
 
 // threadIndex returns a 64-bit register with the thread's number in its grid,
-// row by row: ((z*height)+y)*width+x of its place in the grid of threads.
+// row by row: ((z*height)+y)*width+x of its place in the grid of threads. Most grids
+// have one row: all of the GPU's threads know that alike, and skip the rest.
 func (c *code) threadIndex() string {
 	place := func(axis string) string {
 		r := c.reg(ptx.B32)
@@ -115,11 +116,19 @@ func (c *code) threadIndex() string {
 		c.f("mul.lo.s32 %s, %s, %s;", r, c.special("%nctaid."+axis), c.special("%ntid."+axis))
 		return r
 	}
-	t, w := c.reg(ptx.B64), c.reg(ptx.B64)
-	c.f("mul.wide.u32 %s, %s, %s;", t, place("z"), width("y"))
-	c.f("add.s64 %s, %s, %s;", t, t, c.wide(place("y")))
+	t, y, w := c.reg(ptx.B64), c.reg(ptx.B64), c.reg(ptx.B64)
+	rows, p, done := c.reg(ptx.B32), c.reg(ptx.Pred), c.label()
+	c.f("cvt.u64.u32 %s, %s;", t, place("x"))
+	c.f("or.b32 %s, %s, %s;", rows, c.special("%nctaid.y"), c.special("%nctaid.z"))
+	c.f("or.b32 %s, %s, %s;", rows, rows, c.special("%ntid.y"))
+	c.f("or.b32 %s, %s, %s;", rows, rows, c.special("%ntid.z"))
+	c.f("setp.eq.u32 %s, %s, 1;", p, rows)
+	c.f("@%s bra.uni %s;", p, done)
+	c.f("mul.wide.u32 %s, %s, %s;", y, place("z"), width("y"))
+	c.f("add.s64 %s, %s, %s;", y, y, c.wide(place("y")))
 	c.f("cvt.u64.u32 %s, %s;", w, width("x"))
-	c.f("mad.lo.s64 %s, %s, %s, %s;", t, t, w, c.wide(place("x")))
+	c.f("mad.lo.s64 %s, %s, %s, %s;", t, y, w, t)
+	c.at(done)
 	return t
 }
 
@@ -228,8 +237,9 @@ const (
 )
 
 // update writes a value and returns a register with the result, or a number. flags
-// is a register of 64 bits, or a number. found says that there is such a key.
-func (c *code) update(x *Map, key, value bytesArg, flags string, found bool) string {
+// is a register of 64 bits, or a number. found says that there is such a key, uniform
+// that all threads write the same value to the same key.
+func (c *code) update(x *Map, key, value bytesArg, flags string, found, uniform bool) string {
 	if x.kind == layoutHash {
 		return c.hashUpdate(x, key, value, flags)
 	}
@@ -242,7 +252,7 @@ func (c *code) update(x *Map, key, value bytesArg, flags string, found bool) str
 		return itoa64(errTooBig)
 	}
 	if known && found {
-		c.copyTo(a, 0, value, uint64(x.Def.ValueSize))
+		c.put(x, a, value, uniform)
 		return "0"
 	}
 	r, p := c.result(0), c.reg(ptx.Pred)
@@ -257,9 +267,36 @@ func (c *code) update(x *Map, key, value bytesArg, flags string, found bool) str
 		c.f("selp.b64 %s, %d, 0, %s;", r, errTooBig, p)
 		c.f("@%s bra %s;", p, end)
 	}
-	c.copyTo(a, 0, value, uint64(x.Def.ValueSize))
+	c.put(x, a, value, uniform)
 	c.at(end)
 	return r
+}
+
+// put stores a whole value, 16 bytes at once where it is aligned so. A value that is
+// uniform is not stored where it is there already: one thread's store is as good as
+// all of them, and that of a thread that sees the value comes before what others store.
+func (c *code) put(x *Map, a string, value bytesArg, uniform bool) {
+	size, off := uint64(x.Def.ValueSize), uint64(0)
+	if uniform && x.kind == layoutArray && (size == 4 || size == 8) {
+		old, p := c.reg([]ptx.Type{ptx.B32, ptx.B64}[size/8]), c.reg(ptx.Pred)
+		c.f("ld.global.u%d %s, [%s];", 8*size, old, a)
+		c.f("setp.ne.u%d %s, %s, %s;", 8*size, p, old, value.Load(0, int(size)))
+		c.f("@%s st.global.u%d [%s], %s;", p, 8*size, a, value.Load(0, int(size)))
+		return
+	}
+	reg := func(off uint64) string {
+		v, r := value.Load(off, 8), c.reg(ptx.B64)
+		c.f("mov.b64 %s, %s;", r, v)
+		return r
+	}
+	for aligned := x.stride%16 == 0 && x.base%16 == 0 && x.copyBytes%16 == 0; aligned && off+16 <= size; off += 16 {
+		lo, hi := reg(off), reg(off+8)
+		c.f("st.global.v2.b64 [%s+%d], {%s, %s};", a, off, lo, hi)
+	}
+	for ; off < size; off += uint64(pieceOf(off, size-off)) {
+		n := pieceOf(off, size-off)
+		c.f("st.global.u%d [%s+%d], %s;", 8*n, a, off, value.Load(off, n))
+	}
 }
 
 func itoa64(n int64) string { return strconv.FormatInt(n, 10) }

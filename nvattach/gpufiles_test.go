@@ -56,6 +56,64 @@ var gpuCases = []struct {
 	{"counts", "bpftime", []string{"cuda__counts"}, map[string]uint64{"mapped": 1, "host_shared": 1}},
 	{"warp_trace", "example_trace", nil, nil},
 	{"value_log", "params", []string{"on_access"}, nil},
+	{"array_update", "rows", []string{"cuda__update"}, map[string]uint64{"updated": 1}},
+	{"array_flag", "rows", []string{"cuda__flag"}, nil},
+	{"mem_trace", "rows", []string{"cuda__memtrace"}, map[string]uint64{"traced": 3}},
+	{"threadhist", "rows", []string{"cuda__threadhist"}, map[string]uint64{"counted": 1}},
+	{"thread_store", "rows", []string{"cuda__store"}, nil},
+	{"mem_records", "rows", []string{"on_access"}, nil},
+}
+
+// handCases are what someone would write by hand into vectorAdd, for grids of one row:
+// the code before each of its three accesses, and before its ends. %d counts accesses.
+var handCases = []struct{ name, access, end string }{
+	{"hand_count", "", handSM + "\tred.global.add.u64 [%h1], 1;\n"},
+	{"hand_threadhist", "", handThread(8, 0) + "\tld.global.u64 %h2, [%h1];\n\tadd.s64 %h2, %h2, 1;\n\tst.global.u64 [%h1], %h2;\n"},
+	{"hand_thread_store", "", handThread(8, 0) + "\tmov.u64 %h2, %globaltimer;\n\tst.global.u64 [%h1], %h2;\n"},
+	{"hand_mem_records", handThread(16, 1) + "\tmov.u64 %h2, 4294967300;\n\tst.global.v2.b64 [%h1], {ADDRESS, %h2};\n", ""},
+}
+
+// handSM puts the address of a line for each multiprocessor into %h1.
+const handSM = "\tmov.u32 %g1, %smid;\n\tmul.wide.u32 %h1, %g1, 128;\n\tadd.s64 %h1, %h1, 0x7e0000000000;\n"
+
+// handThread puts the address of a place for each thread, or for each of its accesses,
+// into %h1.
+func handThread(size, accesses int) string {
+	row := "0"
+	if accesses > 0 {
+		row = "ROW"
+	}
+	return fmt.Sprintf("\tmov.u32 %%g1, %%ctaid.x;\n\tmov.u32 %%g2, %%ntid.x;\n\tmov.u32 %%g3, %%tid.x;\n\tmad.lo.s32 %%g1, %%g1, %%g2, %%g3;\n"+
+		"\tmul.wide.u32 %%h1, %%g1, %d;\n\tadd.s64 %%h1, %%h1, 0x7e0000000000;\n\tadd.s64 %%h1, %%h1, %s;\n", size, row)
+}
+
+// handWritten is vectorAdd with such code in it, and the bytes of memory that it takes.
+func handWritten(src, access, end string, threads uint64) (string, uint64) {
+	var out strings.Builder
+	rows := uint64(0)
+	for line := range strings.Lines(src) {
+		put := func(code string) {
+			if code != "" {
+				out.WriteString("\t{\n\t.reg .b32 %g<4>;\n\t.reg .b64 %h<3>;\n" + code + "\t}\n")
+			}
+		}
+		code := strings.TrimSpace(line)
+		switch {
+		case strings.Contains(code, ".global.f32"):
+			addr := code[strings.IndexByte(code, '[')+1 : strings.IndexByte(code, ']')]
+			put(strings.NewReplacer("ROW", fmt.Sprint(16*threads*rows), "ADDRESS", addr).Replace(access))
+			rows++
+		case code == "@%p1 ret;" && end != "":
+			out.WriteString("\t@!%p1 bra $go;\n")
+			put(end)
+			out.WriteString("\tret;\n$go:\n")
+			continue
+		case code == "ret;":
+			put(end)
+		}
+		out.WriteString(line)
+	}
+	return out.String(), max(16*threads*rows, 1<<20)
 }
 
 func writeGPUFiles(t *testing.T, dir string, threads uint64) {
@@ -76,7 +134,7 @@ func writeGPUFiles(t *testing.T, dir string, threads uint64) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := plan.NewMaps(&MapOptions{SMs: 132, Threads: threads, MaxBytes: 1 << 30})
+		m, err := plan.NewMaps(&MapOptions{SMs: 132, Threads: threads, MaxBytes: 2 << 30})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,6 +159,14 @@ func writeGPUFiles(t *testing.T, dir string, threads uint64) {
 			x := m.Find(name)
 			fmt.Fprintf(&cases, "sum %d %d %d %s\n", x.Addr()-gpuBase, x.Size(), each*threads, name)
 		}
+	}
+	for _, c := range handCases {
+		text, size := handWritten(src, c.access, c.end, threads)
+		if _, err := ptx.Parse(c.name, text, nil); err != nil {
+			t.Fatal(err)
+		}
+		write(c.name+".ptx", text)
+		fmt.Fprintf(&cases, "case %s %d\n", c.name, size)
 	}
 	write("cases", cases.String())
 }

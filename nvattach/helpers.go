@@ -232,7 +232,8 @@ func (u *unit) update(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	if err != nil {
 		return ptx.Arg{}, err
 	}
-	return register64(k.update(x, argBytes{k, &c.Args[1]}, argBytes{k, &c.Args[2]}, c.Args[3].Reg().String(), u.found(&c.CallInfo))), nil
+	uniform := c.Bytes[1] != nil && c.Bytes[2] != nil
+	return register64(k.update(x, argBytes{k, &c.Args[1]}, argBytes{k, &c.Args[2]}, c.Args[3].Reg().String(), u.found(&c.CallInfo), uniform)), nil
 }
 
 func (u *unit) remove(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
