@@ -89,7 +89,6 @@ CUDA := .cache/cuda
 
 deps-cuda: $(CUDA)/bin/nvcc ## fetch nvcc and the runtimes of CUDA 13 and 12 from PyPI: for the tests' programs
 $(CUDA)/bin/nvcc: nvattach/sim/testdata/deps.sh
-	rm -rf .cache/cuda .cache/cuda12
 	bash $< .cache/cuda .cache/cuda12
 	touch $@
 
