@@ -234,11 +234,13 @@ func (p *simProbes) context(proc *sim.Process) (*session.Context, error) {
 func attachVerb(e *env, args, command []string) int {
 	var f attachFlags
 	var dry dryFlags
+	var direct stringList
 	var list bool
 	fs := newFlagSet(e, "attach", "[--list] [flags] probe.o... | --dry-run [flags] probe.o... IMAGE...")
 	fs.BoolVar(&list, "list", true, "list the programs, their places in kernels, and the maps")
 	f.register(fs)
 	dry.register(fs)
+	fs.Var(&direct, "run", "run a program of kprobe/__directly_run on the PTX machine and show the maps: `PROG[:COUNT[:GRID:BLOCK]]` (repeated)")
 	names, status, ok := parseAnywhere(fs, args)
 	if !ok {
 		return status
@@ -257,9 +259,12 @@ func attachVerb(e *env, args, command []string) int {
 	if len(f.objects) == 0 || command != nil {
 		return e.fail(exitUsage, "attach wants probe objects; to run them, type: nvtrace --attach probe.o -- command [args]")
 	}
-	plan, _, err := f.plan()
+	plan, settings, err := f.plan()
 	if err != nil {
 		return e.fail(exitFailed, "%v", err)
+	}
+	if len(direct) > 0 {
+		return f.directly(e, plan, settings, direct)
 	}
 	if dry.on {
 		return dry.run(e, plan, &nvattach.MapOptions{Threads: f.threads}, images)

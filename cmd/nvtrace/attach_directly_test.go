@@ -1,0 +1,48 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+const directObject = "../../nvattach/testdata/obj/bpftime.bpf.o"
+
+// TestDirectRun: a program of kprobe/__directly_run has the grid that it is given,
+// and runs as often as it is asked to.
+func TestDirectRun(t *testing.T) {
+	status, out, errs := attach(t, "--run", "cuda__square:2:2:4", "--map", "vec[0..9]=3", "--maps", "json", directObject)
+	if status != exitOK || errs != "" {
+		t.Fatalf("status %d, %s", status, errs)
+	}
+	for line := range strings.Lines(out) {
+		if !strings.HasPrefix(line, `{"map": "vec"`) {
+			continue
+		}
+		// 8 threads, each twice: 3, 9, 81; the others are as they were.
+		holds(t, line, `{"key": 0, "value": 81}`, `{"key": 7, "value": 81}`, `{"key": 8, "value": 3}`)
+		return
+	}
+	t.Errorf("no map vec:\n%s", out)
+}
+
+func TestDirectRunRefusals(t *testing.T) {
+	for _, tt := range []struct {
+		args   []string
+		status int
+		want   string
+	}{
+		{[]string{"--run", "none"}, exitFailed, "there are: cuda__square"},
+		{[]string{"--run", "cuda__counts"}, exitFailed, "no program of that name is in a section kprobe/__directly_run"},
+		{[]string{"--run", ""}, exitUsage, "want PROG"},
+		{[]string{"--run", "cuda__square:0"}, exitUsage, "the count is 1 to"},
+		{[]string{"--run", "cuda__square:1:2"}, exitUsage, "want PROG"},
+		{[]string{"--run", "cuda__square:1:x:1"}, exitUsage, "--run"},
+		{[]string{"--run", "cuda__square", "--map", "none[0]=1"}, exitFailed, "there is no map none"},
+	} {
+		status, out, errs := attach(t, append(tt.args, directObject)...)
+		if status != tt.status || out != "" {
+			t.Errorf("%v: status %d, %q", tt.args, status, out)
+		}
+		holds(t, errs, tt.want)
+	}
+}
