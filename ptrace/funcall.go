@@ -8,5 +8,5 @@ import "errors"
 // program's calls can tell by it that they are not the program's.
 const CallReturn = 0xca10
 
-// ErrCanceled: Task.CancelCall ended a call.
+// ErrCanceled is what a call fails with that Task.CancelCall ended.
 var ErrCanceled = errors.New("call was canceled")

@@ -84,6 +84,7 @@ type process struct {
 	driver   *library
 	contexts map[uint64]*context
 	order    []*context
+	stuck    bool // a function of the driver did not return
 
 	// Of the tracing thread.
 	watched bool // breakpoints are set
@@ -301,7 +302,7 @@ func (tr *Tracer) contextOf(th *thread, library bool) (*context, *library, error
 	}
 	p.visits.Lock()
 	defer p.visits.Unlock()
-	v := &visit{p: p, th: th}
+	v := &visit{p: p, th: th, stuck: p.stuck}
 	if p.driver == nil {
 		if err := v.findDriver(); err != nil {
 			return nil, nil, err
@@ -425,7 +426,7 @@ func (tr *Tracer) compileFor(lib *library, arch fatbin.Arch) func(text string) (
 // target names what to compile a module for: the GPU, with the suffix that the
 // module's own target has.
 func target(text string, arch fatbin.Arch) string {
-	name := fmt.Sprintf("sm_%d", arch.SM)
+	suffix := ""
 	for line := range strings.Lines(text) {
 		rest, ok := strings.CutPrefix(strings.TrimSpace(line), ".target")
 		if !ok {
@@ -434,9 +435,9 @@ func target(text string, arch fatbin.Arch) string {
 		word, _, _ := strings.Cut(strings.TrimSpace(rest), ",")
 		word = strings.TrimSpace(strings.SplitN(word, "/", 2)[0])
 		if n := len(word); n > 0 && (word[n-1] == 'a' || word[n-1] == 'f') {
-			name += word[n-1:]
+			suffix = word[n-1:]
 		}
 		break
 	}
-	return name
+	return fmt.Sprintf("sm_%d%s", arch.SM, suffix)
 }

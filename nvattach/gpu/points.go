@@ -21,7 +21,9 @@ func (tr *Tracer) visitHeld(t *ptrace.Task, p *process, f func(v *visit)) {
 		began := time.Now()
 		p.visits.Lock()
 		defer p.visits.Unlock()
-		f(&visit{p: p, th: th})
+		v := &visit{p: p, th: th, limit: stuckTime, stuck: p.stuck}
+		f(v)
+		p.stuck = v.stuck
 		tr.count(func(s *Stats) {
 			s.Visits++
 			s.Visiting += time.Since(began)
@@ -120,7 +122,6 @@ func (tr *Tracer) atEnd(t *ptrace.Task, ends func(r *ptrace.Regs, c *context) (c
 
 // keepAll reads the maps of all contexts, keepOne those of one.
 func (v *visit) keepAll(last bool) {
-	v.limit = stuckTime
 	for _, c := range v.p.order {
 		if !c.ended {
 			v.keepOne(c, last)
@@ -147,8 +148,10 @@ func (v *visit) keepOne(c *context, last bool) {
 	c.lost = err // told when the process has ended
 }
 
-// stuckTime is how long a function of the driver may take at a program's end.
-const stuckTime = 20 * time.Second
+// stuckTime is how long a function of the driver may take. They wait for nothing
+// of the program's, unless the driver is locked: by a thread that was ended in it,
+// or because it is the driver itself that came to the breakpoint.
+const stuckTime = 30 * time.Second
 
 // moments are functions at whose entries rings and intervals are served: most
 // programs come to one often.

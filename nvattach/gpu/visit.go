@@ -73,11 +73,9 @@ const (
 // visit is a thread that is held where it may call the driver. Its methods run
 // on a goroutine, never on the tracing thread, and wait; p.mu is locked.
 type visit struct {
-	p  *process
-	th *thread
-	// limit, if not 0, is how long a function may take: the thread is about to end,
-	// and another one that was ended in the driver may have left it locked.
-	limit time.Duration
+	p     *process
+	th    *thread
+	limit time.Duration // of a function; 0: none
 	stuck bool
 }
 
