@@ -157,10 +157,10 @@ func (c *Capture) atDoor(t *ptrace.Task, b *ptrace.Breakpoint) {
 	c.ask(t, p)
 }
 
-// ask asks all open questions. The thread is at the entry of a function of the
-// driver, where nobody else holds it.
+// ask asks all open questions, before the thread goes on. It is at the entry of a
+// function of the driver, where nobody else holds it. One thread asks at a time.
 func (c *Capture) ask(t *ptrace.Task, p *process) {
-	if len(p.open) == 0 || p.asker != nil {
+	if len(p.open) == 0 && p.asker == nil {
 		return
 	}
 	regs, err := t.Regs()
@@ -172,32 +172,56 @@ func (c *Capture) ask(t *ptrace.Task, p *process) {
 	if len(th.calls) > 0 {
 		return // the driver called itself, and may have locked something
 	}
-	p.asker = t
 	t.Hold()
-	t.Interrupt(func(t *ptrace.Task) {
-		if p.scratch == 0 {
-			p.scratch, err = mapMemory(t, askBytes, unix.PROT_READ|unix.PROT_WRITE)
+	p.waiting = append(p.waiting, t)
+	if p.asker == nil {
+		c.nextAsker(p)
+	}
+}
+
+// nextAsker lets the first of the threads that are held ask what is open.
+func (c *Capture) nextAsker(p *process) {
+	p.asker = nil
+	for len(p.waiting) > 0 {
+		t := p.waiting[0]
+		p.waiting = p.waiting[1:]
+		switch {
+		case c.tasks[t.TID] != t:
+		case len(p.open) > 0:
+			p.asker = t
+			t.Interrupt(func(t *ptrace.Task) { c.askAll(t, p) })
+			return
+		default:
+			t.Release(nil)
 		}
-		round := p.open
-		p.open = nil
-		if err != nil {
-			c.log.Debug("no room for questions", "pid", t.PID, "err", err)
-			p.scratch = 0
-			c.unanswered(p, round)
-			round = nil
-		}
-		c.askNext(t, p, round)
-	})
+	}
+	if len(p.open) == 0 {
+		c.closeDoors(p)
+	}
+}
+
+// askAll asks what is open. The thread is held.
+func (c *Capture) askAll(t *ptrace.Task, p *process) {
+	var err error
+	if p.scratch == 0 {
+		p.scratch, err = mapMemory(t, askBytes, unix.PROT_READ|unix.PROT_WRITE)
+	}
+	round := p.open
+	p.open = nil
+	if err != nil {
+		c.log.Debug("no room for questions", "pid", t.PID, "err", err)
+		p.scratch = 0
+		c.unanswered(p, round)
+		round = nil
+	}
+	c.askNext(t, p, round)
 }
 
 // askNext asks the first of the questions, and the others when that is answered.
 func (c *Capture) askNext(t *ptrace.Task, p *process, round []question) {
 	if len(round) == 0 {
-		p.asker = nil
-		if len(p.open) == 0 {
-			c.closeDoors(p)
-		}
 		t.Release(nil)
+		c.nextAsker(p)
 		return
 	}
 	q, rest := round[0], round[1:]
@@ -205,8 +229,10 @@ func (c *Capture) askNext(t *ptrace.Task, p *process, round []question) {
 	i.done = func(t *ptrace.Task, o *origin, gone bool) {
 		switch {
 		case gone:
-			p.asker = nil
 			p.open = append(round, p.open...)
+			if p.asker == t {
+				c.nextAsker(p)
+			}
 			return
 		case o != nil:
 			if p.kernels[q.handle] == nil {

@@ -168,3 +168,26 @@ func TestHiddenAgain(t *testing.T) {
 		}
 	}
 }
+
+// TestHiddenThreads: threads that launch such kernels at the same time.
+func TestHiddenThreads(t *testing.T) {
+	p := needPrograms(t)
+	t.Setenv("ROUTES_LOOPS", "30")
+	for how, out := range map[string]*outcome{
+		"breakpoints": trace(t, p, &capture.Options{Audit: capture.AuditBreakpoints}, p.routes, "hidden-threads"),
+		"hooks":       traceRecorded(t, p, &capture.Options{Audit: capture.AuditHooks}, p.routes, "hidden-threads"),
+	} {
+		if gaps := out.texts(traces.KindGap); out.status != 0 || len(gaps) > 0 {
+			t.Errorf("%s: ended with %#x, %d gaps: %q", how, out.status, len(gaps), gaps[:min(len(gaps), 3)])
+		}
+		launched := make(map[string]int)
+		for _, ev := range out.events {
+			if ev.Kind == traces.KindKernel && ev.Image != nil {
+				launched[ev.Image.SHA256]++
+			}
+		}
+		if len(out.driver) != 240 || !maps.Equal(launched, out.driver) {
+			t.Errorf("%s: %d images launched, the driver was given %d", how, len(launched), len(out.driver))
+		}
+	}
+}

@@ -274,7 +274,7 @@ func (c *Capture) ended(t *ptrace.Task) {
 		delete(c.tasks, t.TID)
 	}
 	if p := c.procs[t.Proc]; p != nil && p.asker == t {
-		p.asker = nil
+		c.nextAsker(p)
 	}
 	th := c.threads[t]
 	if th == nil {

@@ -68,6 +68,7 @@ type process struct {
 	open      []question           // launches that the driver is to be asked about
 	doors     []*ptrace.Breakpoint // where it can be
 	asker     *ptrace.Task         // asks at the moment
+	waiting   []*ptrace.Task       // are held until it has
 	scratch   uint64               // memory in the process for asking; 0: none yet
 }
 

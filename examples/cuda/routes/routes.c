@@ -285,7 +285,7 @@ static void *loop(void *arg) {
 	return 0;
 }
 
-static int threads(int n) {
+static int threads(int n, void *(*loop)(void *)) {
 	pthread_t t[64];
 	handle ctx;
 	CHECK(cu.retain(&ctx, 0));
@@ -293,6 +293,23 @@ static int threads(int n) {
 		pthread_create(&t[i], 0, loop, ctx);
 	for (int i = 0; i < n; i++)
 		pthread_join(t[i], 0);
+	return 0;
+}
+
+static const void *const *hidden; // the table of slots that nobody knows
+
+// loop_hidden launches kernels that a hidden slot finds.
+static void *loop_hidden(void *arg) {
+	char text[sizeof ptx + 64];
+	CHECK(cu.current(arg));
+	for (int i = 0; i < loops; i++) {
+		handle m, f;
+		sprintf(text, "%s// thread %lx turn %d\n", ptx, (unsigned long)pthread_self(), i);
+		CHECK(cu.load(&m, text));
+		CHECK(((int (*)(handle *, handle))hidden[2])(&f, m));
+		launch(f);
+		CHECK(cu.unload(m));
+	}
 	return 0;
 }
 
@@ -508,7 +525,7 @@ static int run(const char *route, const char *file) {
 	if (!strncmp(route, "slot", 4))
 		return slot(atoi(route + 4));
 	if (!strncmp(route, "threads", 7))
-		return given = file ? slurp(file, &n) : 0, threads(atoi(route + 7));
+		return given = file ? slurp(file, &n) : 0, threads(atoi(route + 7), loop);
 	if (!strcmp(route, "race"))
 		return race();
 	if (!strcmp(route, "image")) {
@@ -588,6 +605,11 @@ static int run(const char *route, const char *file) {
 		return link_code(file);
 	if (!strncmp(route, "bad-", 4))
 		return hostile(route + 4);
+	if (!strcmp(route, "hidden-threads")) {
+		static const unsigned char id[16] = {0xEE, 0xEE};
+		CHECK(cu.table((const void **)&hidden, id));
+		return threads(8, loop_hidden);
+	}
 	if (!strcmp(route, "hidden-again")) { // modules come and go, and a hidden slot finds their kernels
 		static const unsigned char id[16] = {0xEE, 0xEE};
 		const void *const *t;
