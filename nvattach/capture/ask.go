@@ -160,8 +160,8 @@ func (c *Capture) atDoor(t *ptrace.Task, b *ptrace.Breakpoint) {
 // ask asks all open questions, before the thread goes on. It is at the entry of a
 // function of the driver, where nobody else holds it. One thread asks at a time.
 func (c *Capture) ask(t *ptrace.Task, p *process) {
-	if len(p.open) == 0 && p.asker == nil {
-		return
+	if len(p.open) == 0 && p.asker == nil || p.asker == t || slices.Contains(p.waiting, t) {
+		return // the last: two breakpoints at one address
 	}
 	regs, err := t.Regs()
 	if err != nil {
