@@ -177,16 +177,19 @@ func (r *recorder) equip(t *ptrace.Task, p *process) *agent.Process {
 // for that.
 const patience = 8
 
-// pass sees to it that calls like one that stopped and is about no device do not
-// stop any more.
-func (r *recorder) pass(t *ptrace.Task, c *ptrace.Syscall) {
+// pass sees to it that calls like one that stopped do not stop any more. dull: it
+// is about no device.
+func (r *recorder) pass(t *ptrace.Task, c *ptrace.Syscall, dull bool) {
 	f := &r.fast
 	if !f.on || c.Compat || !r.agent.Passable(c.Nr) || slices.Contains(f.shared, c.Name()) {
 		return
 	}
 	p := r.process(t.PID)
 	ap := p.agent
-	if p.dull++; ap == nil {
+	if dull {
+		p.dull++
+	}
+	if ap == nil && dull {
 		switch ap = r.agent.Mapped(t); {
 		case p.dull%patience != 0: // not yet; and not each time if it can't be
 		case p.narrow:
@@ -279,17 +282,32 @@ func (r *recorder) put(ev *traces.Event) {
 		r.emit(ev)
 		return
 	}
-	// The order of the tracing thread is kept.
-	end := ev.Time + ev.Dur + r.start
-	if n := len(f.times); n > 0 {
-		end = max(end, f.times[n-1])
-	}
 	f.stage.add(ev)
-	f.times = append(f.times, min(end, monotonic()))
+	if ev.Kind == traces.KindClose {
+		f.insert(ev.Time + r.start) // before all that may get the number
+	} else {
+		// The order of the tracing thread is kept.
+		end := min(ev.Time+ev.Dur+r.start, monotonic())
+		if n := len(f.times); n > 0 {
+			end = max(end, f.times[n-1])
+		}
+		f.times = append(f.times, end)
+	}
 	r.watch()
 	if f.stage.bytes > maxStage {
 		r.flush()
 	}
+}
+
+// insert moves the last staged event to its place by a time.
+func (f *fast) insert(when int64) {
+	at, _ := slices.BinarySearch(f.times[f.next:], when+1)
+	at += f.next
+	f.times = slices.Insert(f.times, at, when)
+	list := f.stage.events
+	ev := list[len(list)-1]
+	copy(list[at+1:], list[at:])
+	list[at] = ev
 }
 
 // flush gives out all events whose order is known.

@@ -208,7 +208,26 @@ func TestFastSignals(t *testing.T) {
 func TestFastDescriptors(t *testing.T) {
 	_, events, res := runRecorded(t, Options{}, compileFast(t), "churn")
 	n := 0
-	for _, ev := range events {
+	files := map[int32]uint32{} // as the events tell, in their order
+	for i, ev := range events {
+		switch ev.Kind {
+		case traces.KindOpen:
+			if old := files[ev.FD]; old != 0 {
+				t.Fatalf("event %d: descriptor %d is opened as file %d, while it is %d", i, ev.FD, ev.File, old)
+			}
+			files[ev.FD] = ev.File
+		case traces.KindDup:
+			files[int32(ev.Ret)] = ev.File
+		case traces.KindClose:
+			if old := files[ev.FD]; old != ev.File {
+				t.Fatalf("event %d: descriptor %d of file %d is closed (%v), while it is %d", i, ev.FD, ev.File, ev.Flags, old)
+			}
+			delete(files, ev.FD)
+		case traces.KindIoctl:
+			if old := files[ev.FD]; old != ev.File {
+				t.Fatalf("event %d: descriptor %d of file %d is used, while it is %d", i, ev.FD, ev.File, old)
+			}
+		}
 		if ev.Kind != traces.KindIoctl {
 			continue
 		}
@@ -224,7 +243,10 @@ func TestFastDescriptors(t *testing.T) {
 	if want := 4 * (300 + 60); n != want {
 		t.Errorf("%d of %d ioctls", n, want)
 	}
-	t.Logf("%d by the agent", res.FastIoctls)
+	t.Logf("%d by the agent, %d other calls", res.FastIoctls, res.Agent.Syscalls)
+	if res.Agent.Syscalls < 4*300 {
+		t.Errorf("%d opens and closes by the agent", res.Agent.Syscalls)
+	}
 }
 
 // TestFastGarbage: a program that writes garbage into the memory that it shares

@@ -50,8 +50,8 @@ func (r *recorder) sync(pid int) {
 		}
 		f := files[file]
 		if f == nil { // its record is still to come
-			if f = r.identify(pid, fd); f == nil {
-				continue
+			if f = r.identify(pid, fd); f == nil || p.agent.File(fd) != file {
+				continue // it is being closed: then its record says what it was
 			}
 			files[file] = f
 		}
@@ -73,6 +73,9 @@ func (r *recorder) fileOf(ap *agent.Process, rec *agent.Record) *openFile {
 	if name, ok := r.devices[rec.Rdev]; f == nil && ok && files != nil && rec.Rdev != 0 {
 		f = r.newFile(name, rec.Rdev)
 		files[rec.File] = f
+	}
+	if f == nil {
+		f, _ = rec.Tag.(*openFile) // the record of the open was given up
 	}
 	return f
 }

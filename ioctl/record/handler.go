@@ -120,8 +120,11 @@ func (r *recorder) Enter(t *ptrace.Task, c *ptrace.Syscall) ptrace.Verdict {
 	}
 	th.active = ok
 	if !ok {
-		r.pass(t, c)
+		r.pass(t, c, true)
 		return ptrace.Skip
+	}
+	if c.Class != classIoctl {
+		r.pass(t, c, false)
 	}
 	if c.Class == classIoctl && r.opts.CountsOnly {
 		th.active = false
@@ -223,6 +226,9 @@ func (r *recorder) enterClose(t *ptrace.Task, th *thread, c *ptrace.Syscall) boo
 // return.
 func (r *recorder) exitClose(t *ptrace.Task, th *thread) {
 	p := r.process(t.PID)
+	if p.agent != nil {
+		r.flush() // what got a number meanwhile makes the end known before
+	}
 	for _, e := range th.ends {
 		if p.closing[e.fd] == th {
 			delete(p.closing, e.fd)

@@ -103,7 +103,8 @@ type Record struct {
 	Kind     Kind
 	PID, TID int
 	// Begin and End are CLOCK_MONOTONIC in ns. They are the same for KindCall. Begin
-	// of KindReturn is that of its call.
+	// of KindReturn is that of its call. A KindSyscall that closes a file comes as if
+	// it ended at Begin: its number may be another file's at once.
 	Begin, End int64
 	// Unfinished: the ioctl, or the function, was not seen to return, since
 	// the thread ended or left it by longjmp. End is when that was noticed.

@@ -416,6 +416,14 @@ func (p *Process) Files(f func(fd int32, file uint32)) {
 	}
 }
 
+// File returns the number of the file that a descriptor is of, as Files does; 0: none.
+func (p *Process) File(fd int32) uint32 {
+	if !p.started || p.shared == nil || fd < 0 || fd >= maxFD {
+		return 0
+	}
+	return uint32(load64(p.shared, sharedFile+4*int(fd&^1)) >> (32 * (fd & 1)))
+}
+
 // AddDevice makes the agent open a device without the supervisor: descriptors of it
 // are of that kind, see Process.SetKind, and held, see Process.SetHeld.
 func (a *Agent) AddDevice(rdev uint64, kind uint8) {

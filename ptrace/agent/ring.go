@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"math"
 	"slices"
+
+	"golang.org/x/sys/unix"
 )
 
 // ring is what the supervisor knows of a thread's ring. The program can write
@@ -396,6 +398,9 @@ func (r *ring) parse(n *pending, end int64) *Record {
 			return nil
 		}
 		rec.Hook = r.p.hooks[site].hook
+	}
+	if rec.Nr == unix.SYS_CLOSE { // it had its place in the order at its beginning
+		rec.End, rec.Rdev = max(end, min(int64(rec.Rdev), nanotime())), 0
 	}
 	if rec.Begin > end { // times are the program's word, too
 		rec.Begin = end

@@ -8,7 +8,7 @@ import _ "embed"
 var blobCode []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "56dfba1c17620e301306b830132c65cc511def02ec32ecc4333506e55873f527"
+const blobStamp = "85e672024e048202e7811c45d993b175ad1b1ac208a4f44e4fd97ecf270870d7"
 
 // blobSymbols are addresses in the code.
 var blobSymbols = map[string]uint64{

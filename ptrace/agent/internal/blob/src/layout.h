@@ -170,7 +170,7 @@ struct record {
 	u64 caller;
 	u64 sp;
 	u64 file; // number of the open file; 0: opened under the supervisor's eyes
-	u64 rdev; // of a file that was opened
+	u64 rdev; // of a file that was opened; of one that was closed: when that ended
 };
 
 struct seg {

@@ -179,8 +179,16 @@ static long close_file(struct slot *sl, const struct regs *g)
 	*(volatile u8 *)&S->kinds[fd] = 0;
 	*(volatile u8 *)&S->held[fd] = HELD_NOT;
 	__sync_fetch_and_add(&S->changes, 1);
-	ret = make(r, g, NR_CLOSE);
-	end(sl, r, ret);
+	// In order it comes before all that may get the number, so its place is that of
+	// its beginning. Until it has ended, what came later is not given out.
+	set_state_ordered(r, ENDING);
+	r->begin = r->end = now();
+	ret = sys_in(g, NR_CLOSE);
+	if (unlikely(((struct rhead *)sl->head)->tail > r->pos))
+		return ret;
+	r->rdev = now();
+	r->ret = ret;
+	set_state(r, DONE);
 	return ret;
 }
 
