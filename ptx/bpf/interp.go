@@ -115,8 +115,7 @@ func (in *Interpreter) Run(p *Program) (Result, error) {
 			return res, nil
 		}
 		next, err := in.step(pc)
-		var early errEarly
-		if errors.As(err, &early) {
+		if early, ok := errors.AsType[errEarly](err); ok {
 			res.Early, res.Why = true, string(early)
 			return res, nil
 		}

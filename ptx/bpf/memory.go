@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"math/bits"
+	"slices"
 	"strconv"
 )
 
@@ -168,8 +169,8 @@ func (a *analysis) stepLoad(s *state, i int, fx *effect) error {
 }
 
 func little(b []byte) (v uint64) {
-	for i := len(b) - 1; i >= 0; i-- {
-		v = v<<8 | uint64(b[i])
+	for _, x := range slices.Backward(b) {
+		v = v<<8 | uint64(x)
 	}
 	return v
 }

@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -218,7 +219,10 @@ func batch(tb testing.TB, seed uint64, n int) (list []*sample, before []*world, 
 	for i := range uint64(n) {
 		s, err := newSample(tb, seed+i, len(list))
 		if err != nil {
-			why := err.(*RefusedError)
+			why, ok := errors.AsType[*RefusedError](err)
+			if !ok {
+				tb.Fatalf("seed %d: %v", seed+i, err)
+			}
 			refused[why.Text+": "+why.Reason]++
 			continue
 		}

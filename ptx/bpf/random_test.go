@@ -3,6 +3,7 @@ package bpf
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 
 	"github.com/cilium/ebpf/asm"
 )
@@ -116,10 +117,8 @@ func (g *generator) pick(kinds string) int {
 	start := g.r.IntN(10)
 	for i := range 10 {
 		r := (start + i) % 10
-		for _, k := range []byte(kinds) {
-			if g.regs[r].kind == k {
-				return r
-			}
+		if strings.IndexByte(kinds, g.regs[r].kind) >= 0 {
+			return r
 		}
 	}
 	return -1

@@ -148,31 +148,31 @@ func (s *state) join(t *state, num func(a, b num) num) bool {
 
 // joinCells merges stack cells. Where the two are cut differently the smaller
 // cells win, as numbers of which nothing is known.
-func (a *frame) joinCells(b *frame, num func(x, y num) num) bool {
-	same := slices.EqualFunc(a.cells, b.cells, func(x, y cell) bool { return x.off == y.off && x.size == y.size && x.v.equal(&y.v) })
+func (f *frame) joinCells(b *frame, num func(x, y num) num) bool {
+	same := slices.EqualFunc(f.cells, b.cells, func(x, y cell) bool { return x.off == y.off && x.size == y.size && x.v.equal(&y.v) })
 	if same {
 		return false
 	}
 	var out []cell
 	i, k := 0, 0
-	for i < len(a.cells) || k < len(b.cells) {
+	for i < len(f.cells) || k < len(b.cells) {
 		switch {
-		case k >= len(b.cells) || i < len(a.cells) && a.cells[i].off+uint16(a.cells[i].size) <= b.cells[k].off:
-			out = append(out, a.cells[i].withZero(num)) // b has zeros there
+		case k >= len(b.cells) || i < len(f.cells) && f.cells[i].off+uint16(f.cells[i].size) <= b.cells[k].off:
+			out = append(out, f.cells[i].withZero(num)) // b has zeros there
 			i++
-		case i >= len(a.cells) || b.cells[k].off+uint16(b.cells[k].size) <= a.cells[i].off:
+		case i >= len(f.cells) || b.cells[k].off+uint16(b.cells[k].size) <= f.cells[i].off:
 			out = append(out, b.cells[k].withZero(num))
 			k++
-		case a.cells[i].off == b.cells[k].off && a.cells[i].size == b.cells[k].size:
-			out = append(out, cell{a.cells[i].off, a.cells[i].size, a.cells[i].v.join(&b.cells[k].v, num)})
+		case f.cells[i].off == b.cells[k].off && f.cells[i].size == b.cells[k].size:
+			out = append(out, cell{f.cells[i].off, f.cells[i].size, f.cells[i].v.join(&b.cells[k].v, num)})
 			i++
 			k++
 		default:
-			i, k, out = joinOverlap(a.cells, b.cells, i, k, out)
+			i, k, out = joinOverlap(f.cells, b.cells, i, k, out)
 		}
 	}
-	changed := !slices.EqualFunc(a.cells, out, func(x, y cell) bool { return x.off == y.off && x.size == y.size && x.v.equal(&y.v) })
-	a.cells = out
+	changed := !slices.EqualFunc(f.cells, out, func(x, y cell) bool { return x.off == y.off && x.size == y.size && x.v.equal(&y.v) })
+	f.cells = out
 	return changed
 }
 

@@ -121,8 +121,11 @@ func (w *world) element(g *Gen, c *Call, m *Map) (ptx.Arg, error) {
 func (w *world) lookup(in *Interpreter, a [5]uint64) (uint64, error) {
 	m, ok := in.Map(a[0])
 	var key [4]byte
-	if err := in.ReadMem(a[1], key[:]); !ok || err != nil {
-		return 0, fmt.Errorf("lookup: %v", err)
+	if !ok {
+		return 0, fmt.Errorf("lookup in no map: %#x", a[0])
+	}
+	if err := in.ReadMem(a[1], key[:]); err != nil {
+		return 0, fmt.Errorf("lookup: %w", err)
 	}
 	k := binary.LittleEndian.Uint32(key[:])
 	if k >= in.Env.Maps[m].MaxEntries {
