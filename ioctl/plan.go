@@ -10,7 +10,20 @@ import (
 type Plan struct {
 	Requests []PlainRequest
 	Tables   [][]PlainLength
+	// Nested says what pointers lead to that lie in the second segment: a segment
+	// each, in their order.
+	Nested []PlainNested
 }
+
+// PlainNested is for second segments of Size bytes; others need a Watcher.
+type PlainNested struct {
+	Size     uint32
+	Pointers []PlainPointer // four at most
+}
+
+// PlainPointer is a pointer at offset Ptr to as many elements of Elem bytes as the
+// 4 bytes at offset Count say; none if that is 0, or the pointer null.
+type PlainPointer struct{ Ptr, Count, Elem uint32 }
 
 // PlainRequest is one request. Its argument is a segment, if it is not null.
 type PlainRequest struct {
@@ -37,8 +50,9 @@ type PlainLength struct {
 
 // What is no number of bytes.
 const (
-	LengthClaimed = 1<<32 - 2 // what the argument says
-	LengthUnknown = 1<<32 - 1 // a Watcher is needed
+	LengthNested  = 1<<32 - 1<<16 // + n: what the argument says, with pointers as in Nested[n]
+	LengthClaimed = 1<<32 - 2     // what the argument says
+	LengthUnknown = 1<<32 - 1     // a Watcher is needed
 )
 
 // maxPlain is the longest argument that a plan has.
@@ -111,7 +125,7 @@ func (p *Plan) follow(abi *rm.ABI, r *PlainRequest, e *rm.Embedded) bool {
 		}
 		r.Follow, r.Ptr, r.Len, r.Select, r.Flags = true, uint8(e.Offset), uint8(e.CountOff), 8, 12
 		r.Mask = controlFinn
-		r.Table = p.controls()
+		r.Table = p.controls(abi)
 		return true
 	case e.Of == rm.TargetAlloc:
 		// NVOS21 and NVOS64: hClass at 12, as in resolveAlloc.
@@ -146,16 +160,40 @@ func (p *Plan) table(n int) (list *[]PlainLength, isNew bool) {
 }
 
 // controls lists the control commands whose parameters have pointers, in any
-// layout: those need a Watcher. All others are as long as the program says.
-func (p *Plan) controls() uint8 {
+// layout: those need a Watcher, or Nested. All others are as long as the program says.
+func (p *Plan) controls(abi *rm.ABI) uint8 {
 	list, isNew := p.table(tableControls)
 	if !isNew {
 		return tableControls
 	}
 	for _, cmd := range pointerControls {
-		*list = append(*list, PlainLength{cmd, LengthUnknown})
+		length := uint32(LengthUnknown)
+		if n, ok := nested(abi.Control(cmd)); ok {
+			length = LengthNested + uint32(len(p.Nested))
+			p.Nested = append(p.Nested, n)
+		}
+		*list = append(*list, PlainLength{cmd, length})
 	}
 	return tableControls
+}
+
+// nested describes the pointers in the parameters of a control command, and
+// returns false if they are not plain.
+func nested(c *rm.Control) (n PlainNested, ok bool) {
+	const maxSize, maxPointers = 64, 4
+	if c == nil || c.Params == nil || c.Size != c.Params.Size || c.Size > maxSize || len(c.Embedded) > maxPointers {
+		return n, false
+	}
+	n.Size = uint32(c.Size)
+	for i := range c.Embedded {
+		e := &c.Embedded[i]
+		if e.Of != rm.TargetArray || e.Count == "" || e.CountSize != 4 || e.Plus != 0 || e.Square || e.When != "" ||
+			e.Elem <= 0 || e.Offset+8 > c.Size || e.CountOff+4 > c.Size {
+			return n, false
+		}
+		n.Pointers = append(n.Pointers, PlainPointer{uint32(e.Offset), uint32(e.CountOff), uint32(e.Elem)})
+	}
+	return n, true
 }
 
 // allocs lists the lengths of the classes' allocation parameters.

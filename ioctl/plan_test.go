@@ -80,6 +80,11 @@ func (x *planner) segments(ev *traces.Event, read func(addr, n uint64) []byte) (
 			n = binary.LittleEndian.Uint32(arg[r.Len:])
 		}
 	}
+	var deeper *PlainNested
+	if found && n >= LengthNested && n < LengthClaimed {
+		deeper = &x.Nested[n-LengthNested]
+		n = binary.LittleEndian.Uint32(arg[r.Len:])
+	}
 	if n == LengthUnknown || n > 16<<10 {
 		return nil, false
 	}
@@ -89,6 +94,23 @@ func (x *planner) segments(ev *traces.Event, read func(addr, n uint64) []byte) (
 			return nil, false
 		}
 		segs = append(segs, traces.Seg{Addr: ptr, Len: n, In: b})
+		if deeper == nil {
+			return segs, true
+		}
+		if n != deeper.Size {
+			return nil, false
+		}
+		for _, q := range deeper.Pointers {
+			at, size := binary.LittleEndian.Uint64(b[q.Ptr:]), uint64(binary.LittleEndian.Uint32(b[q.Count:]))*uint64(q.Elem)
+			if at == 0 || size == 0 {
+				continue
+			}
+			list := read(at, size)
+			if size > 16<<10 || uint64(len(list)) < size {
+				return nil, false
+			}
+			segs = append(segs, traces.Seg{Addr: at, Len: uint32(size), In: list})
+		}
 	}
 	return segs, true
 }

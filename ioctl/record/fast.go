@@ -105,10 +105,21 @@ func plan(p *ioctl.Plan) *agent.Plan {
 				n = agent.LengthClaimed
 			case ioctl.LengthUnknown:
 				n = agent.LengthSupervisor
+			default:
+				if e.Length >= ioctl.LengthNested {
+					n = agent.LengthNested(int(e.Length - ioctl.LengthNested))
+				}
 			}
 			list = append(list, agent.Entry{Value: e.Value, Length: n})
 		}
 		out.Tables = append(out.Tables, list)
+	}
+	for _, q := range p.Nested {
+		n := agent.Nested{Size: q.Size}
+		for _, e := range q.Pointers {
+			n.Pointers = append(n.Pointers, agent.Pointer(e))
+		}
+		out.Nested = append(out.Nested, n)
 	}
 	for _, q := range p.Requests {
 		kind := fastRM

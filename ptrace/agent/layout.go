@@ -4,8 +4,8 @@ package agent
 // internal/blob/src/layout.h has the same and says more.
 const (
 	baseAddr   = 0x70000000
-	confAddr   = 0x70004000
-	pathsAddr  = 0x70005000
+	confAddr   = 0x70006000
+	pathsAddr  = 0x70007000
 	keysAddr   = 0x70008000
 	planAddr   = 0x70030000
 	hookAddr   = 0x70100000
@@ -27,6 +27,11 @@ const (
 	numTables  = 3
 	numEntries = 2048
 
+	numNested   = 64
+	maxPointers = 4
+	maxNested   = 64
+	nestedSize  = 8 + maxPointers*12
+
 	maxDevices = 128
 	maxPaths   = 16
 	pathSize   = 64
@@ -40,7 +45,8 @@ const (
 	rheadSize  = 128
 	sharedSize = sharedRings + maxSlots*rheadSize
 	ruleSize   = 32
-	planSize   = numRules*ruleSize + numTables*numEntries*8
+	planSize   = planNested + numNested*nestedSize
+	planNested = numRules*ruleSize + numTables*numEntries*8 // offset in struct plan of nested
 	derefSize  = 16
 	hookSize   = 256
 	recordSize = 128
@@ -91,6 +97,7 @@ const (
 
 // Lengths in a plan.
 const (
+	lenNested  = 0xffff0000
 	lenEmpty   = 0xfffffffd
 	lenClaimed = 0xfffffffe
 	lenSlow    = 0xffffffff
@@ -170,5 +177,6 @@ func layout() []uint64 {
 		sharedSize, ruleSize, planSize, derefSize, hookSize,
 		recordSize, segSize,
 		trapFD, trapRequest, pathSize, maxPaths, pathsAddr, maxDevices,
+		numNested, maxPointers, maxNested, nestedSize,
 	}
 }

@@ -12,7 +12,24 @@ type Plan struct {
 	// Tables say how long memory is that a pointer leads to, by a number in the
 	// argument (Rule.Select).
 	Tables [][]Entry
+	Nested []Nested
 }
+
+// Nested says what the pointers lead to that lie in memory that a pointer leads
+// to itself. Such memory of another size goes the supervisor's way, and so does
+// a call with more than 16 KiB behind those pointers.
+type Nested struct {
+	Size     uint32 // bytes, at most MaxNested
+	Pointers []Pointer
+}
+
+// Pointer is one, of MaxPointers at most: at offset Ptr, to as many elements of Elem
+// bytes as the 4 bytes at offset Count say.
+type Pointer struct{ Ptr, Count, Elem uint32 }
+
+// LengthNested is the Length of memory as long as the argument says, with pointers
+// as in Plan.Nested[n].
+func LengthNested(n int) Length { return Length(lenNested + uint32(n)) }
 
 // Rule is one request on descriptors of one kind.
 type Rule struct {
@@ -61,6 +78,8 @@ const (
 	MaxFollow   = 64       // bytes of an argument with a pointer that is followed
 	MaxArgument = 16 << 10 // bytes of an argument without
 	MaxLength   = 16 << 10 // bytes behind a pointer
+	MaxNested   = maxNested
+	MaxPointers = maxPointers
 )
 
 // encode writes the plan as the agent reads it: hash tables with open addressing.
@@ -90,6 +109,9 @@ func (p *Plan) encode() ([]byte, error) {
 		le.PutUint32(e[20:], uint32(r.Default))
 		le.PutUint32(e[24:], r.Max)
 	}
+	if err := p.encodeNested(b[planNested:]); err != nil {
+		return nil, err
+	}
 	for i := range numTables {
 		t := b[numRules*ruleSize+i*numEntries*8:][:numEntries*8]
 		for j := range numEntries {
@@ -111,6 +133,31 @@ func (p *Plan) encode() ([]byte, error) {
 		}
 	}
 	return b, nil
+}
+
+// encodeNested writes the descriptions of nested pointers.
+func (p *Plan) encodeNested(b []byte) error {
+	if len(p.Nested) > numNested {
+		return fmt.Errorf("plan: %d kinds of nested pointers, at most %d are possible", len(p.Nested), numNested)
+	}
+	le := binary.LittleEndian
+	for i, n := range p.Nested {
+		e := b[i*nestedSize:]
+		if n.Size > MaxNested || len(n.Pointers) > MaxPointers {
+			return fmt.Errorf("plan: %d bytes with %d nested pointers", n.Size, len(n.Pointers))
+		}
+		le.PutUint32(e, n.Size)
+		le.PutUint32(e[4:], uint32(len(n.Pointers)))
+		for j, q := range n.Pointers {
+			if uint64(q.Ptr)+8 > uint64(n.Size) || uint64(q.Count)+4 > uint64(n.Size) {
+				return fmt.Errorf("plan: a nested pointer at %d, its count at %d of %d bytes", q.Ptr, q.Count, n.Size)
+			}
+			le.PutUint32(e[8+12*j:], q.Ptr)
+			le.PutUint32(e[12+12*j:], q.Count)
+			le.PutUint32(e[16+12*j:], q.Elem)
+		}
+	}
+	return nil
 }
 
 // check makes sure that the agent stays within the argument.

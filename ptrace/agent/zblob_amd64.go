@@ -8,7 +8,7 @@ import _ "embed"
 var blobCode []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "85e672024e048202e7811c45d993b175ad1b1ac208a4f44e4fd97ecf270870d7"
+const blobStamp = "a180e1c98cba0acdbd2ed44f2b690d2d2e828d82a012701d08c1b1766cf9c341"
 
 // blobSymbols are addresses in the code.
 var blobSymbols = map[string]uint64{
@@ -18,13 +18,13 @@ var blobSymbols = map[string]uint64{
 	"copy_insn":    0x700000c0,
 	"tp_insn":      0x700000c8,
 	"sys_in":       0x70000000,
-	"sys_out":      0x70003000,
+	"sys_out":      0x70004000,
 }
 
 // blobLayout is the layout that the code was compiled with.
 var blobLayout = []uint64{
 	0x70000000,
-	0x70004000,
+	0x70006000,
 	0x70008000,
 	0x70030000,
 	0x70100000,
@@ -50,7 +50,7 @@ var blobLayout = []uint64{
 	0x80,
 	0x58000,
 	0x20,
-	0x10000,
+	0x10e00,
 	0x10,
 	0x100,
 	0x80,
@@ -59,6 +59,10 @@ var blobLayout = []uint64{
 	0x4e565452,
 	0x40,
 	0x10,
-	0x70005000,
+	0x70007000,
 	0x80,
+	0x40,
+	0x4,
+	0x40,
+	0x38,
 }

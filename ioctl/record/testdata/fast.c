@@ -48,8 +48,30 @@ static void control(int fd, uint32_t cmd, uint32_t size)
 	ioctl(fd, CONTROL, &c);
 }
 
+struct lists { // NV0080_CTRL_FIFO_GET_CHANNELLIST_PARAMS
+	uint32_t n, pad;
+	uint64_t handles, channels;
+};
+
+static void nested(uint32_t n, void *handles, void *channels, uint32_t size)
+{
+	struct lists *l = (struct lists *)params;
+	*l = (struct lists){n, 0, (uintptr_t)handles, (uintptr_t)channels};
+	control(ctl, 0x80170d, size);
+}
+
 static void some(void)
 {
+	nested(3, params + 64, params + 128, 24);
+	nested(3, params + 64, 0, 24);
+	nested(0, params + 64, params + 128, 24);
+	nested(500, big, big + 2000, 24);
+	nested(2048, big, big + 8192, 24); // all that is possible
+	nested(2049, big, big + 8192, 24);
+	nested(1 << 30, big, big + 8192, 24);
+	nested(3, params + 64, (void *)16, 24); // not there
+	nested(3, params + 64, params + 128, 23);
+	nested(3, params + 64, params + 128, 32);
 	for (int i = 0; i < (int)sizeof params; i++)
 		params[i] = i * 7;
 	control(ctl, 0x20800102, 64);

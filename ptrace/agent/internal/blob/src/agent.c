@@ -145,6 +145,34 @@ static inline u32 length_of(const struct plan *p, const struct rule *r, const u8
 	return len;
 }
 
+// Memory that pointers in a second segment lead to.
+struct further {
+	u64 addr[NPOINTERS];
+	u32 len[NPOINTERS];
+	u32 n, data;
+};
+
+// Finds it; 0: that is for the supervisor.
+static int further(struct further *m, const struct nested *d, u64 addr, u32 size)
+{
+	u8 b[NESTED_SIZE] __attribute__((aligned(8)));
+	u32 i;
+	if (size != d->size || size > sizeof b || d->n > NPOINTERS || copy(b, addr, size))
+		return 0;
+	for (i = 0; i < d->n; i++) {
+		u64 p = *(u64 *)(b + d->at[i].ptr % (NESTED_SIZE - 7));
+		u64 n = (u64)*(u32 *)(b + d->at[i].count % (NESTED_SIZE - 3)) * d->at[i].elem;
+		if (!p || !n)
+			continue;
+		if (n > NESTED_MAX || m->data + up(n, 8) > NESTED_MAX)
+			return 0;
+		m->addr[m->n] = p;
+		m->len[m->n++] = n;
+		m->data += up(n, 8);
+	}
+	return 1;
+}
+
 // In place of the system call ioctl.
 static long agent_ioctl(struct regs *g)
 {
@@ -154,9 +182,10 @@ static long agent_ioctl(struct regs *g)
 	const struct plan *p;
 	const struct rule *rule;
 	struct slot *sl;
+	struct further more;
 	struct record *r;
 	struct seg *seg;
-	u32 n0, n1 = 0, d0, d1, nseg, at;
+	u32 n0, n1 = 0, d0, d1, nseg, at, i;
 	u8 kind;
 	long ret;
 
@@ -172,6 +201,7 @@ static long agent_ioctl(struct regs *g)
 	sl = find_slot();
 	if (!sl || !sl->ring || sl->off)
 		return plain(g, NR_IOCTL);
+	more.n = more.data = 0;
 	n0 = arg ? rule->size : 0;
 	if (n0 && rule->follow) {
 		if (n0 > sizeof small || copy(small, arg, n0))
@@ -184,16 +214,22 @@ static long agent_ioctl(struct regs *g)
 		n1 = length_of(p, rule, small);
 		if (n1 == LEN_SLOW)
 			return plain(g, NR_IOCTL);
+		if (n1 >= LEN_NESTED && n1 < LEN_EMPTY) {
+			u32 k = n1 - LEN_NESTED;
+			n1 = rule->len == 0xff ? 0 : *(u32 *)(small + rule->len);
+			if (ptr && n1 && (k >= NNESTED || !further(&more, &p->nested[k], ptr, n1)))
+				return plain(g, NR_IOCTL);
+		}
 		if (!ptr)
 			n1 = 0;
 		if (n1 > rule->max)
 			return plain(g, NR_IOCTL);
 	}
-	nseg = !!n0 + !!n1;
+	nseg = !!n0 + !!n1 + more.n;
 	d0 = up(n0, 8);
 	d1 = up(n1, 8);
 	at = sizeof *r + nseg * sizeof *seg;
-	r = reserve(sl, at + 2 * (d0 + d1), FILLING, K_IOCTL, nseg, g->rdi, g->rsi);
+	r = reserve(sl, at + 2 * (d0 + d1 + more.data), FILLING, K_IOCTL, nseg, g->rdi, g->rsi);
 	if (!r)
 		return plain(g, NR_IOCTL);
 	// The supervisor withdraws a descriptor before it looks at the rings: either
@@ -219,6 +255,15 @@ static long agent_ioctl(struct regs *g)
 		if (copy((u8 *)r + at + d0, ptr, n1))
 			goto no;
 	}
+	at += 2 * (d0 + d1);
+	for (i = 0; i < more.n; i++) {
+		u32 n = more.len[i], d = up(n, 8);
+		seg[2 + i] = (struct seg){more.addr[i], n, n, 0, at, at + d, 0};
+		if (copy((u8 *)r + at, more.addr[i], n))
+			goto no;
+		at += 2 * d;
+	}
+	at = sizeof *r + nseg * sizeof *seg;
 	r->begin = now();
 	set_state(r, INCALL);
 	ret = sys_in(g, NR_IOCTL);
@@ -231,6 +276,8 @@ static long agent_ioctl(struct regs *g)
 		seg[0].out = n0 - copy((u8 *)r + at + d0 + d1, arg, n0);
 	if (n1)
 		seg[1].out = n1 - copy((u8 *)r + at + 2 * d0 + d1, ptr, n1);
+	for (i = 0; i < more.n; i++)
+		seg[2 + i].out = more.len[i] - copy((u8 *)r + seg[2 + i].outoff, more.addr[i], more.len[i]);
 	set_state(r, DONE);
 	return ret;
 no:
@@ -254,6 +301,7 @@ __attribute__((used, section(".layout"))) const u64 layout[] = {
 	sizeof(struct shared), sizeof(struct rule), sizeof(struct plan), sizeof(struct deref), sizeof(struct hook),
 	sizeof(struct record), sizeof(struct seg),
 	TRAP_FD, TRAP_REQUEST, sizeof(struct path), NPATHS, PATHS_ADDR, NDEVICES,
+	NNESTED, NPOINTERS, NESTED_SIZE, sizeof(struct nested),
 };
 
 _Static_assert(PATHS_ADDR + NPATHS * sizeof(struct path) <= KEYS_ADDR, "paths");

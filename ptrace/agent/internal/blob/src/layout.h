@@ -7,8 +7,8 @@ typedef unsigned short u16;
 typedef unsigned char u8;
 
 #define BASE 0x70000000ul      // code; its first page is the exempt one
-#define CONF_ADDR 0x70004000ul // struct conf
-#define PATHS_ADDR 0x70005000ul // struct path[NPATHS]
+#define CONF_ADDR 0x70006000ul // struct conf
+#define PATHS_ADDR 0x70007000ul // struct path[NPATHS]
 #define KEYS_ADDR 0x70008000ul // struct key[NKEYS]
 #define PLAN_ADDR 0x70030000ul // two struct plan
 #define HOOK_ADDR 0x70100000ul // struct hook[NHOOKS]
@@ -101,6 +101,7 @@ struct shared {
 };
 
 // How long memory is that a pointer in an ioctl's argument leads to.
+#define LEN_NESTED 0xffff0000u  // + n: as the argument says, with further pointers, by nested[n]
 #define LEN_EMPTY 0xfffffffdu   // free place in a table
 #define LEN_CLAIMED 0xfffffffeu // as the argument says
 #define LEN_SLOW 0xffffffffu    // leave it to the supervisor
@@ -124,12 +125,22 @@ struct rule {
 #define NRULES 512u
 #define NTABLES 3u
 #define NENTRIES 2048u
+#define NNESTED 64u
+#define NPOINTERS 4u
+#define NESTED_SIZE 64u
+#define NESTED_MAX 16384u // bytes behind its pointers
 
 struct plan {
 	struct rule rules[NRULES];
 	struct {
 		u32 value, len;
 	} tables[NTABLES][NENTRIES];
+	struct nested {
+		u32 size, n; // bytes that the memory must have, at most NESTED_SIZE; pointers
+		struct {
+			u32 ptr, count, elem; // offsets of the pointer, and of how many elements of how many bytes
+		} at[NPOINTERS];
+	} nested[NNESTED];
 };
 
 // Descriptors that are of no device that the supervisor knows; of one; of one, and
