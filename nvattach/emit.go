@@ -276,7 +276,7 @@ func (c *code) update(x *Map, key, value bytesArg, flags string, found, uniform 
 // uniform is not stored where it is there already: one thread's store is as good as
 // all of them, and that of a thread that sees the value comes before what others store.
 func (c *code) put(x *Map, a string, value bytesArg, uniform bool) {
-	size, off := uint64(x.Def.ValueSize), uint64(0)
+	size := uint64(x.Def.ValueSize)
 	if uniform && x.kind == layoutArray && (size == 4 || size == 8) {
 		old, p := c.reg([]ptx.Type{ptx.B32, ptx.B64}[size/8]), c.reg(ptx.Pred)
 		c.f("ld.global.u%d %s, [%s];", 8*size, old, a)
@@ -284,22 +284,20 @@ func (c *code) put(x *Map, a string, value bytesArg, uniform bool) {
 		c.f("@%s st.global.u%d [%s], %s;", p, 8*size, a, value.Load(0, int(size)))
 		return
 	}
+	if size%16 != 0 || x.base%16 != 0 || x.copyBytes%16 != 0 {
+		c.copyTo(a, 0, value, size)
+		return
+	}
 	reg := func(off uint64) string {
-		v, r := value.Load(off, 8), c.reg(ptx.B64)
-		c.f("mov.b64 %s, %s;", r, v)
+		r := c.reg(ptx.B64)
+		c.f("mov.b64 %s, %s;", r, value.Load(off, 8))
 		return r
 	}
-	for aligned := x.stride%16 == 0 && x.base%16 == 0 && x.copyBytes%16 == 0; aligned && off+16 <= size; off += 16 {
+	for off := uint64(0); off < size; off += 16 {
 		lo, hi := reg(off), reg(off+8)
 		c.f("st.global.v2.b64 [%s+%d], {%s, %s};", a, off, lo, hi)
 	}
-	for ; off < size; off += uint64(pieceOf(off, size-off)) {
-		n := pieceOf(off, size-off)
-		c.f("st.global.u%d [%s+%d], %s;", 8*n, a, off, value.Load(off, n))
-	}
 }
-
-func itoa64(n int64) string { return strconv.FormatInt(n, 10) }
 
 // copyTo stores size bytes of src from address a+off on, in the largest pieces
 // that the alignment of map values, 8, allows.
