@@ -351,6 +351,8 @@ func (c *code) keyWords(x *Map, key bytesArg) []string {
 
 func itoa(n uint64) string { return strconv.FormatUint(n, 10) }
 
+func itoa64(n int64) string { return strconv.FormatInt(n, 10) }
+
 // low returns the low 32 bits of a 64-bit register.
 func (c *code) low(r64 string) string {
 	r := c.reg(ptx.B32)
