@@ -5,7 +5,8 @@
 //
 // Most ioctls on RM and UVM descriptors need no stop: package agent logs them in
 // the program, with the same bytes, by a plan that package ioctl makes of its
-// tables. Their events and those of stops are merged by the time at which the calls
+// tables. Nor do calls that open, close, duplicate and map devices, after the first
+// open of each device, and such calls that are about other files. Their events and those of stops are merged by the time at which the calls
 // ended, so that nothing is seen to be used before it was made.
 package record
 

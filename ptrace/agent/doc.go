@@ -1,10 +1,20 @@
 // Package agent puts a small piece of code, the agent, into traced processes, so
 // that things that happen there often are recorded without a stop.
 //
-// It has two jobs. System calls of ioctl(2) on descriptors that the supervisor
+// It has three jobs. System calls of ioctl(2) on descriptors that the supervisor
 // named, with requests that a [Plan] describes, are made and logged by the agent:
-// the `mov $16,%eax` in front of libc's syscall instruction becomes a jump. And
-// calls of functions that [Process.Hook] names are logged at entry and return.
+// the `mov $16,%eax` in front of libc's syscall instruction becomes a jump.
+//
+// Calls that open files, and that close, duplicate and map descriptors, are
+// rerouted in the same way. Nearly all of them are none of the supervisor's business:
+// the path of an open is none of [Options].Paths, and fstat(2) says that the
+// descriptor is no character device. These are just made. Those about devices that the supervisor
+// knows ([Agent.AddDevice]) are logged. Then the agent numbers the files that it
+// opens, and says in each record which one it is about, since the supervisor may
+// come to see a record when the descriptor has long been something else.
+//
+// And calls of functions that [Process.Hook] names are logged at entry and return.
+//
 // Everything that is not plain and expected takes the way through the
 // supervisor as before: a process without the agent, a thread without a ring, a
 // request without a rule, a ring that is full, memory that can't be read.
@@ -38,5 +48,6 @@
 // Records of one thread come in the order in which they were completed. Records
 // of all threads are merged by time (CLOCK_MONOTONIC, read by the agent through
 // the vdso): none is given out while another thread might still complete an
-// earlier one.
+// earlier one. A call that closes a descriptor has its place at its beginning, before
+// all that may be given the same number.
 package agent
