@@ -201,8 +201,8 @@ func (f *runFlags) run(e *env, args, command []string) int {
 // simulated GPU.
 func (s *tracing) equip(command []string) (err error) {
 	f := s.f
-	if f.pid != 0 && (f.attach.any() || f.sim.gpu.set || f.modules.modules.set) {
-		return errors.New("-p: --attach, --modules and --sim need a program that nvtrace starts")
+	if f.pid != 0 && (f.attach.any() || f.sim.gpu.set) {
+		return errors.New("-p: --attach and --sim need a program that nvtrace starts")
 	}
 	if err := f.sim.decide(s.e, f.attach.any()); err != nil {
 		return err
