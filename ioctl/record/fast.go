@@ -172,6 +172,7 @@ func (r *recorder) equip(t *ptrace.Task, p *process) *agent.Process {
 			return nil
 		}
 	}
+	r.learnNodes()
 	if p.agent != ap {
 		p.agent, p.agents, p.changes = ap, nil, 0
 		ap.Data = make(map[uint32]*openFile)

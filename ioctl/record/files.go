@@ -2,6 +2,7 @@ package record
 
 import (
 	"bytes"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
@@ -19,6 +20,24 @@ func (r *recorder) learn(rdev uint64, f *openFile) {
 	if name, ok := r.opts.NodeName(rdev, ""); r.fast.on && ok && name == f.name {
 		r.devices[rdev] = name
 		r.agent.AddDevice(rdev, kindOf(f))
+	}
+}
+
+// learnNodes tells the agent of the nodes in /dev, before they are opened.
+func (r *recorder) learnNodes() {
+	if r.looked {
+		return
+	}
+	r.looked = true
+	list, _ := filepath.Glob("/dev/nvidia*") // fails only for a bad pattern
+	for _, path := range list {
+		var st unix.Stat_t
+		if unix.Stat(path, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR {
+			continue
+		}
+		if name, ok := r.opts.NodeName(st.Rdev, path); ok {
+			r.learn(st.Rdev, &openFile{name: name, rdev: st.Rdev})
+		}
 	}
 }
 
