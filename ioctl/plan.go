@@ -81,8 +81,18 @@ func rmRequest(nr uint32, size int) uint32 { return 3<<30 | uint32(size)<<16 | '
 
 // escape enters the requests of an escape, one for each size of its argument.
 func (p *Plan) escape(abi *rm.ABI, e *rm.Escape, brief bool) {
-	if e.Nr == escCheckVersion || e.Nr == escXfer || e.Array {
-		return // tells the version; holds another escape; has any size
+	if e.Nr == escCheckVersion || e.Nr == escXfer {
+		return // tells the version; holds another escape
+	}
+	if e.Array { // has any size; libraries ask for as many elements as there can be GPUs
+		const maxGPUs = 32 // nvlimits.h: NV_MAX_DEVICES
+		if len(e.Params) == 0 || len(e.Embedded) > 0 {
+			return
+		}
+		if n := maxGPUs * e.Params[0].Size; n > 0 && n < maxPlain {
+			p.Requests = append(p.Requests, PlainRequest{Request: rmRequest(e.Nr, n), Size: uint32(n), Null: noField})
+		}
+		return
 	}
 	for _, s := range e.Params {
 		if s.Size == 0 || s.Size > maxPlain {
