@@ -424,6 +424,9 @@ func (r *recorder) agentRecord(ap *agent.Process, rec *agent.Record) {
 	ev := &r.fast.ev
 	ev.Reset()
 	if rec.Kind != agent.KindIoctl && rec.Kind != agent.KindSyscall {
+		if rec.Caller == ptrace.CallReturn {
+			return // a call that nvtrace had the program make
+		}
 		CallEvent(ev, rec)
 		ev.Time -= r.start
 		r.put(ev)
