@@ -172,6 +172,7 @@ type simProbes struct {
 	session *session.Session
 	model   sim.GPU
 	once    sync.Once // for what keeps probes from running
+	linked  sync.Once // that relocatable code is not probed
 	mu      sync.Mutex
 	of      map[*sim.Process]*session.Context
 }
@@ -179,6 +180,12 @@ type simProbes struct {
 // image is the simulated GPU's hook for images.
 func (p *simProbes) image(proc *sim.Process, im *sim.Image) ([]byte, error) {
 	if !im.Runs { // refused by the simulated GPU, or without code for one of several that are linked
+		return im.Data, nil
+	}
+	if im.Linked {
+		p.linked.Do(func() {
+			p.e.notice("process %d: relocatable device code runs without probes: the driver links it when it is loaded", proc.PID())
+		})
 		return im.Data, nil
 	}
 	c, err := p.context(proc)

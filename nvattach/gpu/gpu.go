@@ -246,7 +246,11 @@ func (tr *Tracer) Replace(im *capture.Captured) (image []byte, ok bool) {
 		tr.refuse(th, fmt.Errorf("no probes run in process %d: %w", im.PID, err))
 		return nil, false
 	}
-	out, err := c.session.Rewrite(im.Data, c.arch, tr.compileFor(lib, c.arch))
+	compile := tr.compileFor(lib, c.arch)
+	if strings.HasPrefix(im.Function, "cuLinkAdd") {
+		compile = nil // what is to be linked may lack what other inputs have: the driver's linker compiles it
+	}
+	out, err := c.session.Rewrite(im.Data, c.arch, compile)
 	if c.session.Live() && c.attended.CompareAndSwap(false, true) {
 		tr.work.Go(func() { tr.attend(th.task.Proc, c) })
 	}

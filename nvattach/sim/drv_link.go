@@ -80,7 +80,7 @@ func (c *call) addLinked(l *linker, addr uint64, b []byte) result {
 	if len(l.files) >= maxLinked {
 		return errOutOfMemory
 	}
-	files, r := c.choose(addr, "", b)
+	files, r := c.choose(addr, "", b, false)
 	if r == errNoBinary {
 		c.p.sim.noBinary(c.p, b)
 	}

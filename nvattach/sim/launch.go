@@ -97,8 +97,8 @@ func (c *call) gatherExtra(params []byte, extra uint64) ([]byte, result) {
 func (c *call) checkLaunch(l *launch) result {
 	g := &c.p.sim.gpu
 	bad := errInvalidValue
-	if c.entry.runtime {
-		bad = errInvalidConfiguration
+	if c.lib == libCudart12 {
+		bad = errInvalidConfiguration // that of CUDA 13 gives what the driver gives, as seen on an H200
 	}
 	for _, d := range []emu.Dim3{l.grid, l.block} {
 		if d.X == 0 || d.Y == 0 || d.Z == 0 {
@@ -113,7 +113,7 @@ func (c *call) checkLaunch(l *launch) result {
 		return bad
 	}
 	if n, _ := l.f.attribute(g, 0); threads > uint64(n) {
-		return errOutOfResources
+		return errInvalidValue // beyond __launch_bounds__, as seen on an H200
 	}
 	if n, _ := l.f.attribute(g, attrMaxDynamicShared); int64(l.shared) > int64(n) {
 		return errInvalidValue

@@ -88,7 +88,7 @@ func (c *call) image(addr uint64) ([]*ptx.File, result) {
 	if got, _ := r.ReadAt(b, 0); got < len(b) {
 		return nil, errInvalidValue
 	}
-	files, res := c.choose(addr, "", b)
+	files, res := c.choose(addr, "", b, false)
 	if res == errNoBinary && list != 0 {
 		if linked, r := c.linked(list); r == success {
 			return linked, success
@@ -120,7 +120,7 @@ func (c *call) linked(list uint64) ([]*ptx.File, result) {
 		if got, _ := r.ReadAt(b, 0); got < len(b) {
 			return nil, errInvalidImage
 		}
-		files, res := c.choose(addr, "", b)
+		files, res := c.choose(addr, "", b, true)
 		if res == errNoBinary { // the toolkit's own device library: machine code, mostly not needed
 			continue
 		}
@@ -136,8 +136,8 @@ func (c *call) linked(list uint64) ([]*ptx.File, result) {
 }
 
 // choose picks from an image what the device runs: of the PTX with the highest
-// target that it may. addr is where the image was, or file.
-func (c *call) choose(addr uint64, file string, b []byte) ([]*ptx.File, result) {
+// target that it may. addr is where the image was, or file; linked is as in Image.
+func (c *call) choose(addr uint64, file string, b []byte, linked bool) ([]*ptx.File, result) {
 	s := c.p.sim
 	if fatbin.Sniff(b) == fatbin.FormatPTX { // the text is the same with and without the NUL behind it
 		b = bytes.TrimSuffix(b, []byte{0})
@@ -145,7 +145,7 @@ func (c *call) choose(addr uint64, file string, b []byte) ([]*ptx.File, result) 
 	hash := sha256.Sum256(b)
 	if s.opts.Hooks != nil {
 		nb, r := c.hookImage(&Image{
-			Call: c.entry.name, Caller: c.req.caller, TID: int(c.th.id), Addr: addr, File: file, Data: b, Hash: hash, Runs: s.runs(b),
+			Call: c.entry.name, Caller: c.req.caller, TID: int(c.th.id), Addr: addr, File: file, Data: b, Hash: hash, Runs: s.runs(b), Linked: linked,
 		})
 		if r != success {
 			return nil, r
@@ -536,7 +536,7 @@ func (c *call) imageFile(name string) ([]*ptx.File, result) {
 	if n, _ := f.ReadAt(b, 0); n < len(b) {
 		return nil, errFileNotFound
 	}
-	files, r := c.choose(0, name, b)
+	files, r := c.choose(0, name, b, false)
 	if r == errNoBinary {
 		c.p.sim.noBinary(c.p, b)
 	}

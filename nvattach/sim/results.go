@@ -58,12 +58,3 @@ const (
 	errGraphUpdate           result = 910
 	errUnknown               result = 999
 )
-
-// sticky reports whether a result leaves the context unusable for good.
-func (r result) sticky() bool {
-	switch r {
-	case errIllegalAddress, errTimeout, errAssert, errStackError, errIllegalInstruction, errMisaligned, errLaunchFailed:
-		return true
-	}
-	return false
-}

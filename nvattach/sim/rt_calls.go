@@ -82,11 +82,11 @@ func sharedWithDriver() map[string]string {
 	}
 }
 
-// lastError is cudaGetLastError and, with peek, cudaPeekAtLastError. An error that
-// leaves the context unusable stays.
+// lastError is cudaGetLastError and, with peek, cudaPeekAtLastError. Also an error
+// that leaves the context unusable is told of once; the next call fails with it again.
 func (c *call) lastError(peek bool) result {
 	r := c.th.lastErr
-	if !peek && !r.sticky() {
+	if !peek {
 		c.th.lastErr = success
 	}
 	return r

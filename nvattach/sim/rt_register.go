@@ -204,8 +204,8 @@ func (c *call) hostFunction(h uint64) (*function, result) {
 	f, known := c.p.rt.funcs[h]
 	if !known {
 		fn, r := c.resolve(h)
-		if r == errInvalidHandle {
-			r = errInvalidDeviceFunction
+		if r == errInvalidHandle && c.lib == libCudart12 {
+			r = errInvalidDeviceFunction // that of CUDA 13 says invalid handle, as seen on an H200
 		}
 		return fn, r
 	}

@@ -74,6 +74,9 @@ type Image struct {
 	File   string   // that the program named, "" if it comes from memory
 	Data   []byte   // a container, cubin or PTX text; not to be changed
 	Hash   [32]byte // SHA-256 of Data
+	// Linked: it is relocatable device code in a wrapper's list, which a driver links
+	// when it loads the program.
+	Linked bool
 	// Runs: there is PTX in it that the GPU runs. Without, it may still be one of
 	// several that are linked, of which others have some.
 	Runs bool

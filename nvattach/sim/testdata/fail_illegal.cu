@@ -16,7 +16,8 @@ int main()
 	EXPECT(cudaDeviceSynchronize() == cudaErrorIllegalAddress);
 	EXPECT(cudaMalloc(&d, 16) == cudaErrorIllegalAddress); // for good
 	EXPECT(cudaGetLastError() == cudaErrorIllegalAddress);
-	EXPECT(cudaGetLastError() == cudaErrorIllegalAddress);
+	EXPECT(cudaGetLastError() == cudaSuccess); // told once
+	EXPECT(cudaMalloc(&d, 16) == cudaErrorIllegalAddress);
 	printf("FAILED AS EXPECTED: %s\n", cudaGetErrorName(cudaGetLastError()));
 	return 0;
 }
