@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -281,7 +282,7 @@ func (c *conn) image(m *wireCall, caller, data []byte, files []*os.File) error {
 	if !ok || len(replacement) == 0 {
 		replacement = nil
 	} else if fatbin.Sniff(replacement) == fatbin.FormatPTX && replacement[len(replacement)-1] != 0 {
-		replacement = append(replacement[:len(replacement):len(replacement)], 0)
+		replacement = append(slices.Clip(replacement), 0)
 	}
 	return c.verdict(files, replacement)
 }

@@ -71,7 +71,7 @@ func ended(t *testing.T, what string, c *net.UnixConn) {
 	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
 	if n, err := c.Read(make([]byte, 100)); err == nil {
 		t.Errorf("%s: %d bytes came", what, n)
-	} else if ne, ok := err.(net.Error); ok && ne.Timeout() {
+	} else if ne, ok := errors.AsType[net.Error](err); ok && ne.Timeout() {
 		t.Errorf("%s: the connection goes on", what)
 	}
 }

@@ -418,7 +418,7 @@ func TestReplace(t *testing.T) {
 	r := w.trace(t, l, ModeCapture, "prog", "formats", image)
 	for _, want := range []string{
 		"\nwrapper 2 = 0, " + handle(1, container), "\ncontainer = 0, " + handle(1, container), "\ntext = 0, " + handle(1, other),
-		"\nfile = 0, " + handle(2, append(other[:len(other):len(other)], 0)), "\nlibrary file = 0, " + handle(2, append(other[:len(other):len(other)], 0)),
+		"\nfile = 0, " + handle(2, append(slices.Clip(other), 0)), "\nlibrary file = 0, " + handle(2, append(slices.Clip(other), 0)),
 		"\ncomplete = 0, 0x40\n7f454c46207265706c61636564",
 	} {
 		if !strings.Contains("\n"+r.out, want) {

@@ -160,8 +160,7 @@ func TestWire(t *testing.T) {
 		prog.WriteString("printf(\"" + name + " %zu\\n\", sizeof(struct " + name + "));\n")
 		want[name] = strconv.Itoa(int(st.Size()))
 		end := uintptr(0)
-		for i := range st.NumField() {
-			f := st.Field(i)
+		for f := range st.Fields() {
 			c := f.Tag.Get("c")
 			prog.WriteString("printf(\"" + name + "." + c + " %zu:%zu\\n\", offsetof(struct " + name + ", " + c + "), sizeof(((struct " + name + " *)0)->" + c + "));\n")
 			want[name+"."+c] = strconv.Itoa(int(f.Offset)) + ":" + strconv.Itoa(int(f.Type.Size()))

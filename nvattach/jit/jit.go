@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -149,7 +150,7 @@ func (c *Compiler) Library() string { return c.library }
 // [ErrTimeout]; the caller's program is not touched by any.
 func (c *Compiler) Compile(ctx context.Context, ptx []byte, target string, options ...string) (*Result, error) {
 	args := append([]string{"--gpu-name=" + target}, options...)
-	text := append(bytes.TrimRight(ptx[:len(ptx):len(ptx)], "\x00"), 0)
+	text := append(bytes.TrimRight(slices.Clip(ptx), "\x00"), 0)
 	key := c.cache.key(c.identity, args, text)
 	if r := c.cache.get(key); r != nil {
 		return r, nil
@@ -214,8 +215,7 @@ func (c *Compiler) helper(ctx context.Context, ptx []byte, options ...string) (*
 		}
 		return nil, cause
 	}
-	var status *exec.ExitError
-	if errors.As(err, &status) {
+	if status, ok := errors.AsType[*exec.ExitError](err); ok {
 		if ws, ok := status.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 			return nil, fmt.Errorf("%w (%s)", ErrCrashed, unix.SignalName(ws.Signal()))
 		}

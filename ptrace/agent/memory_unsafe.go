@@ -30,8 +30,8 @@ func store32(b []byte, off int, v uint32) {
 // store8 stores a byte before anything is loaded that comes later.
 func store8(b []byte, off int, v byte) {
 	b[off] = v
-	var fence uint32
-	atomic.SwapUint32(&fence, 1) // a full barrier on amd64
+	var fence atomic.Uint32
+	fence.Swap(1) // a full barrier on amd64
 }
 
 // yield lets others run on this CPU.

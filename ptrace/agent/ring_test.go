@@ -93,7 +93,7 @@ func TestMerge(t *testing.T) {
 	a.o.Record = func(_ *Process, r *Record) { last = *r }
 	a.Collect()
 	a.giveAll()
-	if !last.Unfinished || last.TID != 100 || a.Active() != true {
+	if !last.Unfinished || last.TID != 100 || !a.Active() {
 		t.Errorf("%+v", last)
 	}
 	y.end(nanotime())

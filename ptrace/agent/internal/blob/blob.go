@@ -74,7 +74,8 @@ func read(file string) (*Blob, error) {
 	}
 	defer f.Close()
 	for _, s := range f.Sections {
-		if s.Type == elf.SHT_RELA || s.Type == elf.SHT_REL {
+		if s.Type == elf.SHT_RELA || //nolint:misspell // ELF's name
+			s.Type == elf.SHT_REL {
 			return nil, fmt.Errorf("section %s: the code needs relocations", s.Name)
 		}
 	}
