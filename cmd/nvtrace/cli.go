@@ -52,7 +52,7 @@ func verbs() []verb {
 		{"allowlist", "[--format FORMAT] [flags] run.nvt...", "list what runs need: text, json, seccomp, nvproxy", allowlistVerb},
 		{"check", "--allow FILE [flags] run.nvt...", "say what runs use beyond a list", checkVerb},
 		{"replay", "[flags] run.nvt -- command [args]", "run a program with its device calls answered from a recording", replayVerb},
-		{"attach", "[flags] probe.o...", "list the programs, kernels and maps of probe objects", attachVerb},
+		{"attach", "[flags] probe.o...", "look into probe objects: programs, places, maps; --dry-run, --run", attachVerb},
 		{"ptx", "fmt|check|sites|run FILE", "work with PTX: format, check, list probe sites, execute on the CPU", ptxVerb},
 		{"modules", "[flags] run.nvt", "list the code images that were loaded, by whom, and their kernels", modulesVerb},
 		{"fatbin", "ls|extract FILE...", "list and extract the GPU code in executables, libraries, fat binaries", fatbinVerb},
