@@ -100,7 +100,7 @@ check: generate lint test race cross ## what a change must pass
 
 ci: deps-ptxas testdata-cuda ## what continuous integration runs
 	$(MAKE) all
-	NVTRACE_REQUIRE=gcc,ptxas,replay,nvcc NVTRACE_PTXAS=$(PTXAS) $(MAKE) check
+	NVTRACE_REQUIRE=gcc,ptxas,replay,nvcc NVTRACE_PTXAS=$(PTXAS) NVTRACE_NVCC=$(CURDIR)/.cache/cuda/bin/nvcc $(MAKE) check
 	NVTRACE_REQUIRE=gcc $(MAKE) demo
 	$(MAKE) fuzz FUZZTIME=1000x
 

@@ -246,8 +246,14 @@ func TestHookSignals(t *testing.T) {
 		t.Fatalf("%q: %v", out, err)
 	}
 	calls, returns, un := tr.nesting()
-	if calls != n+handled || returns != calls || un != 0 {
-		t.Errorf("%d calls of %d, %d returns, %d unfinished", calls, n+handled, returns, un)
+	told := 0 // calls in a handler that came while the agent was at work: they say that no return follows
+	for i := range tr.records {
+		if tr.records[i].Kind == KindCall && tr.records[i].NoReturn {
+			told++
+		}
+	}
+	if calls != n+handled || returns+told != calls || un != 0 || told > handled {
+		t.Errorf("%d calls of %d, %d returns, %d told to have none, %d unfinished", calls, n+handled, returns, told, un)
 	}
 	t.Logf("%d calls, %d in handlers", calls, handled)
 }
