@@ -146,10 +146,10 @@ func (d *decoding) ready() error {
 
 // finish implements outlet: it waits until everything is put out.
 func (d *decoding) finish() {
+	err := <-d.started // what it is handed must not be closed before
 	d.will.settle()
 	_ = d.w.Close() // an error means that the process has ended
 	_ = d.pipe.Close()
-	err := <-d.started
 	if err == nil {
 		err = d.cmd.Wait()
 	}
