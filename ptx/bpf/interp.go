@@ -266,63 +266,15 @@ func swapBytes(x uint64, width int, big bool) uint64 {
 // compute is RFC 9669, section 4.1.
 func compute(op asm.ALUOp, x, y uint64, w32 bool) (uint64, error) {
 	if w32 {
-		r, err := compute32(op, uint32(x), uint32(y))
+		r, err := computeIn[uint32, int32](op, uint32(x), uint32(y), 31)
 		return uint64(r), err
 	}
-	sx, sy := int64(x), int64(y)
-	switch op {
-	case asm.Add:
-		return x + y, nil
-	case asm.Sub:
-		return x - y, nil
-	case asm.Mul:
-		return x * y, nil
-	case asm.Div:
-		if y == 0 {
-			return 0, nil
-		}
-		return x / y, nil
-	case asm.Mod:
-		if y == 0 {
-			return x, nil
-		}
-		return x % y, nil
-	case asm.SDiv:
-		if sy == 0 {
-			return 0, nil
-		}
-		return uint64(sx / sy), nil // Go defines the overflow as eBPF does
-	case asm.SMod:
-		if sy == 0 {
-			return x, nil
-		}
-		return uint64(sx % sy), nil
-	case asm.Or:
-		return x | y, nil
-	case asm.And:
-		return x & y, nil
-	case asm.Xor:
-		return x ^ y, nil
-	case asm.LSh:
-		return x << (y & 63), nil
-	case asm.RSh:
-		return x >> (y & 63), nil
-	case asm.ArSh:
-		return uint64(sx >> (y & 63)), nil
-	case asm.Neg:
-		return -x, nil
-	case asm.MovSX8:
-		return uint64(int8(y)), nil
-	case asm.MovSX16:
-		return uint64(int16(y)), nil
-	case asm.MovSX32:
-		return uint64(int32(y)), nil
-	}
-	return 0, errors.New("unknown instruction")
+	return computeIn[uint64, int64](op, x, y, 63)
 }
 
-func compute32(op asm.ALUOp, x, y uint32) (uint32, error) {
-	sx, sy := int32(x), int32(y)
+// computeIn computes in one width; last is the number of its highest bit.
+func computeIn[U uint32 | uint64, S int32 | int64](op asm.ALUOp, x, y U, last U) (U, error) {
+	sx, sy := S(x), S(y)
 	switch op {
 	case asm.Mov:
 		return y, nil
@@ -346,12 +298,12 @@ func compute32(op asm.ALUOp, x, y uint32) (uint32, error) {
 		if sy == 0 {
 			return 0, nil
 		}
-		return uint32(sx / sy), nil
+		return U(sx / sy), nil // Go defines the overflow as eBPF does
 	case asm.SMod:
 		if sy == 0 {
 			return x, nil
 		}
-		return uint32(sx % sy), nil
+		return U(sx % sy), nil
 	case asm.Or:
 		return x | y, nil
 	case asm.And:
@@ -359,17 +311,21 @@ func compute32(op asm.ALUOp, x, y uint32) (uint32, error) {
 	case asm.Xor:
 		return x ^ y, nil
 	case asm.LSh:
-		return x << (y & 31), nil
+		return x << (y & last), nil
 	case asm.RSh:
-		return x >> (y & 31), nil
+		return x >> (y & last), nil
 	case asm.ArSh:
-		return uint32(sx >> (y & 31)), nil
+		return U(sx >> (y & last)), nil
 	case asm.Neg:
 		return -x, nil
 	case asm.MovSX8:
-		return uint32(int8(y)), nil
+		return U(int8(y)), nil
 	case asm.MovSX16:
-		return uint32(int16(y)), nil
+		return U(int16(y)), nil
+	case asm.MovSX32:
+		if last == 63 {
+			return U(int32(y)), nil
+		}
 	}
 	return 0, errors.New("unknown instruction")
 }
