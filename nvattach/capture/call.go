@@ -498,7 +498,7 @@ func (c *Capture) compare(t *ptrace.Task, k *call) {
 			continue
 		}
 		sum, _, _, err := copyImage(nil, offsetReader{taskMemory{t}, p.addr}, p.size, p.text(k), nil)
-		if err == nil && sum != p.sum && k.h.fn.act == actSlot {
+		if err == nil && sum != p.sum && k.h.guess {
 			// It gives the image up, as what destroys a link's state does, or writes it. What
 			// comes of it enters by a loader.
 			c.log.Debug("image gone after a hidden slot", "slot", k.h.name(), "pid", t.PID)

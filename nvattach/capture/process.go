@@ -41,6 +41,7 @@ type hook struct {
 	names []string // more than one, where exports share an address
 	lib   string   // path of the driver
 	slot  slotID   // of a hidden loader
+	guess bool     // nobody has described the slot: that it takes an image is a guess
 	early bool     // launches are recorded, too: the breakpoint is for the first ones
 	idle  int      // calls without an image of a slot that nobody knows; launches without a new kernel
 }

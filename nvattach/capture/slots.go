@@ -78,7 +78,7 @@ func (c *Capture) slotCalled(t *ptrace.Task, b *ptrace.Breakpoint, th *thread, k
 			continue
 		}
 		h := *k.h
-		h.idle = 0
+		h.idle, h.guess = 0, true
 		h.fn = function{name: h.fn.name, act: actLinkAdd, image: i, size: none, kind: none, owner: 0, out: none}
 		k.h.idle, k.h = 0, &h
 		c.note(t, "slot %s of the driver was called by %s with a code image as argument %d", h.name(), c.callerLibrary(t, k), i)

@@ -169,7 +169,8 @@ def routes(lab):
     for name, program in [("static cudart", "va_static"), ("shared cudart", "va_shared"), ("relocatable device code", "va_rdc")]:
         yield name, "nvcc", [p(program)], lambda r, program=program: cuobjdump(lab, r, p(program))
     for name, code, cache in [
-        ("CuPy", CUPY, lambda: [b[b.index(b"\x7fELF"):] for b in map(read, glob.glob(p("cache_cupy/**/*.cubin"), recursive=True)) if b"\x7fELF" in b]),
+        # CuPy leaves out the last byte; the NUL that ends Python's bytes stands for it
+        ("CuPy", CUPY, lambda: [b[b.index(b"\x7fELF"):] + b"\0" for b in map(read, glob.glob(p("cache_cupy/**/*.cubin"), recursive=True)) if b"\x7fELF" in b]),
         ("Triton", TRITON, lambda: list(map(read, glob.glob(p("cache_triton/**/*.cubin"), recursive=True)))),
         ("PyTorch, cuBLAS", TORCH, lambda: []),
         ("PyTorch, further libraries", TORCH_MORE, lambda: []),

@@ -670,6 +670,8 @@ static int run(const char *route, const char *file) {
 		int (*add)(handle, int, const void *) = t[5];
 		CHECK(add(0, 1, ptx));
 		CHECK(add(0, 2, container(&n)));
+		int (*end)(handle, char *) = t[7];
+		CHECK(end(0, strdup(ptx)));
 		return add(0, 1, "// refuse\n.version 7.0\n") == 200 ? 0 : 4;
 	}
 	return once(ptx);

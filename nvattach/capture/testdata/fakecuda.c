@@ -293,9 +293,15 @@ HIDDEN CUresult hidden_add(void *linker, int kind, const void *image) {
 	struct module *m;
 	return load("hidden_add", &m, image);
 }
+// The end of a linker, that gives up what it made.
+HIDDEN CUresult hidden_end(void *linker, char *image) {
+	struct module *m;
+	CUresult r = load("hidden_end", &m, image);
+	return memset(image, 0, strlen(image)), r;
+}
 
 static const void *const cudart[] = {(void *)96, slot1, other, other, other, other, slot6, slot7, slot8, slot9, other, other};
-static const void *const unknown[] = {(void *)56, bypass, hidden_function, hidden_kernel, hidden_library, hidden_add, hidden_again};
+static const void *const unknown[] = {(void *)64, bypass, hidden_function, hidden_kernel, hidden_library, hidden_add, hidden_again, hidden_end};
 
 CUresult cuGetExportTable(const void **table, const unsigned char *id) {
 	static const unsigned char cudart_id[16] = {0x6B, 0xD5, 0xFB, 0x6C, 0x5B, 0xF4, 0xE7, 0x4A,
