@@ -172,6 +172,7 @@ func (tr *tracer) run(ctx context.Context) error {
 		return err
 	}
 	defer child.close()
+	tr.log.Debug("forked", "pid", child.pid)
 	tr.child = child
 	if err := tr.seizeChild(); err != nil {
 		return err
@@ -338,17 +339,30 @@ func (tr *tracer) dispatch(w waited) bool {
 		}
 		return true
 	}
+	began := int64(0)
+	if tr.o.Held != nil {
+		began = nanotime()
+	}
+	tr.react(w)
+	if tr.o.Held != nil {
+		tr.o.Held(time.Duration(nanotime() - began))
+	}
+	return true
+}
+
+// react deals with a stop or end of a task.
+func (tr *tracer) react(w waited) {
 	s := classify(w.status)
 	if s.ended() {
 		tr.ended(w.tid, w.status)
-		return true
+		return
 	}
 	tr.res.Stops++
 	t := tr.last
 	if t == nil || t.TID != w.tid {
 		if t = tr.tasks[w.tid]; t == nil {
 			tr.stranger(w.tid, s)
-			return true
+			return
 		}
 		tr.last = t
 	}
@@ -356,10 +370,9 @@ func (tr *tracer) dispatch(w waited) bool {
 	t.queued, t.frozen = false, false
 	if tr.detaching {
 		tr.detach(t, s)
-		return true
+		return
 	}
 	tr.stopped(t, s)
-	return true
 }
 
 // stopped reacts to a stop of a known task.

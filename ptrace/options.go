@@ -68,6 +68,11 @@ type Options struct {
 	// is wrong, usually by [Task.SetRegs], the signal is not delivered.
 	Fault func(t *Task, sig unix.Signal) bool
 
+	// Held, if not nil, is told on the tracing thread for how long it has dealt with
+	// each stop, all that it made the task do there included. What it takes to wake
+	// this thread, and then the task, is not known here.
+	Held func(d time.Duration)
+
 	// Logger gets warnings and debug messages; nil drops them.
 	Logger *slog.Logger
 

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -26,9 +27,10 @@ type env struct {
 	stdin          *os.File
 	stdout, stderr io.Writer
 	getenv         func(string) string
-	devices        *devices    // nil: the machine's own; tests set others
-	self           string      // the file to execute for another nvtrace; "" none
-	sink           record.Sink // gets each event that is decoded, too; for tests, which plant faults
+	devices        *devices     // nil: the machine's own; tests set others
+	self           string       // the file to execute for another nvtrace; "" none
+	sink           record.Sink  // gets each event that is decoded, too; for tests, which plant faults
+	debug          *slog.Logger // of debugVar; nil: nothing is wanted
 }
 
 // verb is a word of the command line and what it does.
@@ -70,6 +72,7 @@ func splitArgs(words []string) (args, command []string, cut bool) {
 
 // main1 runs the command line and returns the exit status.
 func main1(e *env, words []string) int {
+	e.debug = debugLogger(e)
 	args, command, cut := splitArgs(words)
 	if len(args) > 0 && (args[0] == "help" || args[0] == "-h" || args[0] == "-help" || args[0] == "--help") {
 		return helpVerb(e, args[1:])

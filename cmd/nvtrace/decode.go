@@ -110,6 +110,7 @@ func startDecoding(e *env, args []string, h *traces.Header, outlives bool) (_ *d
 	}
 	go func() {
 		err := cmd.Start()
+		e.step("decoder started")
 		closeAll(handed)
 		d.started <- err
 	}()
@@ -164,6 +165,7 @@ func decodeVerb(e *env, args, _ []string) int {
 	// What is meant for the program must not end the record of it.
 	signal.Ignore(unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP)
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
+	e.step("decoder: began")
 	f := newRunFlags(e)
 	if status, ok := parse(f.set, args); !ok {
 		return programStatus(status)
@@ -182,6 +184,7 @@ func decodeVerb(e *env, args, _ []string) int {
 		return e.fail(exitFailed, "%v", err)
 	}
 	sinks := record.Guard(o.sinks(), func(msg string) { e.notice("%s", msg) }, nil)
+	e.step("decoder: outputs opened")
 	in.idle = sinks.Idle
 	tell := os.NewFile(readyFD, "ready")
 	_, err = tell.Write([]byte{1})
@@ -199,8 +202,10 @@ func decodeVerb(e *env, args, _ []string) int {
 	if !r.Complete() {
 		e.notice("the tracing process was killed: the record ends here")
 	}
+	e.step("decoder: got all")
 	o.finish()
 	executed()
+	e.step("decoder: ended")
 	return exitOK
 }
 

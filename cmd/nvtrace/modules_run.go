@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"log/slog"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -61,9 +60,7 @@ func (f *moduleFlags) start(e *env, recording string) (*moduleCapture, error) {
 	if err := capture.PrepareNodes(context.Background(), nil); err != nil {
 		e.notice("device nodes: %v", err)
 	}
-	if e.getenv("NVTRACE_DEBUG") != "" {
-		c.opts.Logger = slog.New(slog.NewTextHandler(e.stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	}
+	c.opts.Logger = e.debug
 	c.opts.Store, c.opts.Watch, c.opts.Cache = c.store, f.watch, capture.DefaultCache()
 	return c, nil
 }

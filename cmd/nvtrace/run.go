@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/signal"
 	"strings"
@@ -155,6 +154,7 @@ func (f *runFlags) run(e *env, args, command []string) int {
 	// fails, and does not end nvtrace, and with it the program.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	s := &tracing{e: e, f: f}
+	e.step("began")
 	if err := s.configure(command); err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
@@ -166,6 +166,7 @@ func (f *runFlags) run(e *env, args, command []string) int {
 		s.dismiss()
 		return e.fail(exitFailed, "%v", err)
 	}
+	e.step("outputs begun")
 	s.opts.Sinks = s.out.sinks()
 	if d, ok := s.out.(*decoding); ok && d.will != nil {
 		s.opts.Ptrace.Planted = d.will.planted
@@ -177,8 +178,10 @@ func (f *runFlags) run(e *env, args, command []string) int {
 	} else {
 		res, err = s.trace()
 	}
+	e.step("program ended, all is given out")
 	s.out.finish()
 	s.dismiss()
+	e.step("outputs ended")
 	if errors.Is(err, errOutlet) {
 		return exitFailed // the other process has said why
 	}
@@ -297,9 +300,11 @@ func (s *tracing) trace() (record.Result, error) {
 	s.cancel = cancel
 	if s.f.pid == 0 {
 		s.opts.Ptrace.Started = func(int) {
+			s.e.step("program executed")
 			if err := s.out.ready(); err != nil {
 				cancel(err)
 			}
+			s.e.step("program let go")
 		}
 		return record.Run(ctx, &s.opts)
 	}
@@ -354,9 +359,6 @@ func (s *tracing) configure(command []string) error {
 	if d := s.e.devices; d != nil {
 		s.opts.NodeName, s.opts.MayBeNode, s.opts.Stat = d.nodeName, d.mayBeNode, d.stat
 	}
-	if scopes := s.e.getenv("NVTRACE_DEBUG"); scopes != "" {
-		s.opts.Logger = slog.New(slog.NewTextHandler(s.e.stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
-		po.Logger = s.opts.Logger
-	}
+	s.opts.Logger, po.Logger = s.e.debug, s.e.debug
 	return nil
 }

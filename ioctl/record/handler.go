@@ -42,7 +42,7 @@ type recorder struct {
 
 	agent *agent.Agent
 	fast  fast
-	stops stopCounts
+	stops *stopCounts
 	// devices are the names of the device numbers that the agent may open.
 	devices map[uint64]string
 	looked  bool // for them in /dev
@@ -298,8 +298,8 @@ func failed(ret int64) bool { return ret < 0 && ret >= -4095 }
 
 // Exit implements ptrace.Handler.
 func (r *recorder) Exit(t *ptrace.Task, c *ptrace.Syscall) {
-	r.stops.add("exit")
 	th := r.thread(t)
+	r.stops.exit(th.class)
 	if !th.active {
 		return
 	}

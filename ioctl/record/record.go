@@ -99,6 +99,9 @@ func run(o *Options, trace func(ptrace.Handler, *ptrace.Options) (*ptrace.Result
 	r.watcher.SetBrief(opts.CountsOnly)
 	r.agent, r.fast.on, r.stops = r.newAgent(), opts.Fast == FastAuto, newStopCounts(opts.Logger)
 	r.replan()
+	if r.stops != nil {
+		opts.Ptrace.Held = r.stops.held
+	}
 	handler, err := r.extend()
 	if err != nil {
 		return Result{}, err

@@ -7,21 +7,46 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"time"
 
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
 	"nvtrace/traces"
 )
 
-// stopCounts counts what the program was stopped for, for those who want to know
-// where time goes. It is nil unless debug messages are wanted.
-type stopCounts map[string]int
+// stopCounts counts what the program was stopped for, and for how long the tracing
+// thread dealt with it, for those who want to know where time goes. It is nil unless
+// debug messages are wanted.
+type stopCounts struct {
+	of   map[string]stopCount
+	last string        // the reason of the stop at hand, "" if it has none yet
+	all  time.Duration // spent in all stops
+}
 
-func newStopCounts(l *slog.Logger) stopCounts {
+// stopCount is what is known of the stops of one reason.
+type stopCount struct {
+	n    int
+	held time.Duration
+}
+
+func newStopCounts(l *slog.Logger) *stopCounts {
 	if l.Enabled(context.Background(), slog.LevelDebug) {
-		return make(stopCounts)
+		return &stopCounts{of: make(map[string]stopCount)}
 	}
 	return nil
+}
+
+// held notes that a stop was dealt with. It is a ptrace.Options.Held.
+func (s *stopCounts) held(d time.Duration) {
+	what := s.last
+	if what == "" {
+		what = "other"
+		s.add(what)
+	}
+	c := s.of[what]
+	c.held += d
+	s.of[what], s.last = c, ""
+	s.all += d
 }
 
 // classNames names the recorder's classes of calls.
@@ -31,7 +56,7 @@ var classNames = [...]string{
 }
 
 // entry counts the entry of a call: by its name, class and where it comes from.
-func (s stopCounts) entry(r *recorder, t *ptrace.Task, c *ptrace.Syscall, ours bool, why string) {
+func (s *stopCounts) entry(r *recorder, t *ptrace.Task, c *ptrace.Syscall, ours bool, why string) {
 	if s == nil {
 		return
 	}
@@ -50,18 +75,28 @@ func (s stopCounts) entry(r *recorder, t *ptrace.Task, c *ptrace.Syscall, ours b
 	if r.agent.Owns(c.IP) {
 		from = "agent"
 	}
-	s[fmt.Sprintf("entry %s, class %s, %s, from the %s%s", c.Name(), class, about, from, why)]++
+	s.add(fmt.Sprintf("entry %s, class %s, %s, from the %s%s", c.Name(), class, about, from, why))
 }
 
-func (s stopCounts) add(what string) {
+// exit counts the exit of a call.
+func (s *stopCounts) exit(class uint16) {
 	if s != nil {
-		s[what]++
+		s.add("exit, class " + classNames[class])
 	}
+}
+
+func (s *stopCounts) add(what string) {
+	if s == nil {
+		return
+	}
+	c := s.of[what]
+	c.n++
+	s.of[what], s.last = c, what
 }
 
 // reason says why an ioctl on a device stopped, as it was before the stop was
 // dealt with.
-func (s stopCounts) reason(r *recorder, t *ptrace.Task, c *ptrace.Syscall) string {
+func (s *stopCounts) reason(r *recorder, t *ptrace.Task, c *ptrace.Syscall) string {
 	if s == nil || c.Class != classIoctl {
 		return ""
 	}
@@ -91,15 +126,15 @@ func request(ev *traces.Event) string {
 }
 
 // log prints the counts.
-func (s stopCounts) log(l *slog.Logger, res *ptrace.Result) {
+func (s *stopCounts) log(l *slog.Logger, res *ptrace.Result) {
 	if s == nil {
 		return
 	}
 	l.Debug("stops", "all", res.Stops, "entries", res.Calls, "exits", res.Exits, "signals", res.Signals,
-		"breakpoints", res.Hits, "tasks", res.Tasks, "filters", res.Injected)
-	for _, what := range slices.SortedFunc(maps.Keys(s), func(a, b string) int {
-		return cmp.Or(s[b]-s[a], cmp.Compare(a, b))
+		"breakpoints", res.Hits, "tasks", res.Tasks, "filters", res.Injected, "held", s.all)
+	for _, what := range slices.SortedFunc(maps.Keys(s.of), func(a, b string) int {
+		return cmp.Or(s.of[b].n-s.of[a].n, cmp.Compare(a, b))
 	}) {
-		l.Debug("stops", "n", s[what], "what", what)
+		l.Debug("stops", "n", s.of[what].n, "held", s.of[what].held, "what", what)
 	}
 }

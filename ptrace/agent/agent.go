@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -82,9 +83,11 @@ func (a *Agent) Process(t *ptrace.Task) (*Process, error) {
 	case p.err != nil:
 		return nil, p.err
 	}
+	began := nanotime()
 	if err := p.start(t); err != nil {
 		return nil, p.refuse(err)
 	}
+	a.o.Logger.Debug("agent at work", "pid", p.PID, "took", time.Duration(nanotime()-began))
 	a.stats.Processes++
 	return p, nil
 }
@@ -115,11 +118,13 @@ func (a *Agent) Code(t *ptrace.Task) (*Process, error) {
 	case p.mapped:
 		return p, nil
 	}
+	began := nanotime()
 	_, resume, err := p.prepare(t)
 	if err != nil {
 		return nil, p.refuse(err)
 	}
 	resume()
+	a.o.Logger.Debug("agent's code put in", "pid", p.PID, "took", time.Duration(nanotime()-began))
 	return p, nil
 }
 

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+
+	"golang.org/x/sys/unix"
+)
+
+// debugVar is the environment variable that, when it is not empty, has nvtrace tell
+// on stderr what it does when: its own steps from the first line of main on, and what
+// the program was stopped for, how often, and for how long.
+//
+// Times are of CLOCK_MONOTONIC, in seconds, so that those of nvtrace's processes and
+// of who started them can be held against each other.
+const debugVar = "NVTRACE_DEBUG"
+
+// debugLogger returns a logger for what debugVar asks for; nil: nothing.
+func debugLogger(e *env) *slog.Logger {
+	if e.getenv(debugVar) == "" {
+		return nil
+	}
+	return slog.New(slog.NewTextHandler(e.stderr, &slog.HandlerOptions{
+		Level: slog.LevelDebug,
+		ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+			if len(groups) == 0 && a.Key == slog.TimeKey {
+				var ts unix.Timespec
+				_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // can't fail for this clock
+				return slog.String(slog.TimeKey, fmt.Sprintf("%d.%06d", ts.Sec, ts.Nsec/1000))
+			}
+			return a
+		},
+	}))
+}
+
+// step tells of a step of nvtrace's own.
+func (e *env) step(what string) {
+	if e.debug != nil {
+		e.debug.Debug("step", "what", what)
+	}
+}
