@@ -18,7 +18,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 GOFLAGS_BUILD := -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
 FUZZTIME ?= 30s # or a number of runs: 3000x
 
-.PHONY: all test race lint fmt generate rm-facts fuzz bench cuda check-gpu bench-gpu demo check ci deps-ptxas deps-cuda testdata-cuda cross clean help
+.PHONY: all test race lint fmt generate rm-facts api-facts fuzz bench cuda check-gpu bench-gpu demo check ci deps-ptxas deps-cuda testdata-cuda cross clean help
 
 all: ## build bin/nvtrace and bin/rminfo
 	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o bin/nvtrace ./cmd/nvtrace
@@ -47,6 +47,11 @@ generate: ## regenerate the tables of packages rm and ptrace, and the GPU vector
 rm-facts: ## extend rm/facts from a checkout of NVIDIA's open kernel modules: make rm-facts OGKM=dir
 	@test -n "$(OGKM)" || { echo "usage: make rm-facts OGKM=dir-of-open-gpu-kernel-modules"; exit 2; }
 	go run ./rm/internal/gen facts -src "$(OGKM)" -facts rm/facts
+	$(MAKE) generate
+
+api-facts: ## extend nvattach/api/facts from CUDA's headers: make api-facts CUDA=dir[,dir...] RELEASE=13.0
+	@test -n "$(RELEASE)" || { echo "usage: make api-facts CUDA=dir[,dir...] RELEASE=N.N"; exit 2; }
+	go run ./nvattach/api/internal/gen facts -release "$(RELEASE)" -cuda "$(CUDA)" -facts nvattach/api/facts
 	$(MAKE) generate
 
 fuzz: ## every fuzz target for FUZZTIME (30s)

@@ -15,65 +15,55 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"slices"
 	"strings"
 
+	"nvtrace/internal/gen/command"
 	"nvtrace/rm/internal/gen/facts"
 	"nvtrace/rm/internal/gen/harvest"
 	"nvtrace/rm/internal/gen/pack"
 )
 
-func main() {
-	if err := run(os.Args[1:], os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "gen:", err)
-		os.Exit(1)
-	}
-}
+func main() { generator().Main() }
 
-var errUsage = errors.New("usage: gen facts|check -src DIR [-tag TAG,...] [-facts DIR] | gen pack FACTS OUTPUT")
-
-func run(args []string, out io.Writer) error {
-	if len(args) == 0 {
-		return errUsage
+func generator() *command.Generator {
+	return &command.Generator{
+		Sources: "-src DIR [-tag TAG,...]",
+		Facts:   "rm/facts",
+		Flags: func(fl *flag.FlagSet) func(io.Writer, string, bool) (int, error) {
+			src := fl.String("src", "", "source tree of the open kernel modules, or with -tag a git repository")
+			tags := fl.String("tag", "", "versions to read from the repository, separated by commas")
+			return func(out io.Writer, dir string, check bool) (int, error) {
+				if *src == "" {
+					return 0, command.ErrUsage
+				}
+				return versions(out, *src, *tags, dir, check)
+			}
+		},
+		Encode: func(dir string) ([]byte, error) {
+			set, err := facts.Read(dir)
+			if err != nil {
+				return nil, err
+			}
+			return pack.Encode(set)
+		},
 	}
-	switch verb := args[0]; verb {
-	case "facts", "check":
-		fl := flag.NewFlagSet(verb, flag.ContinueOnError)
-		src := fl.String("src", "", "source tree of the open kernel modules, or with -tag a git repository")
-		tags := fl.String("tag", "", "versions to read from the repository, separated by commas")
-		dir := fl.String("facts", "rm/facts", "folder of the facts")
-		if err := fl.Parse(args[1:]); err != nil {
-			return err
-		}
-		if *src == "" || fl.NArg() > 0 {
-			return errUsage
-		}
-		return versions(out, verb, *src, *tags, *dir)
-	case "pack":
-		if len(args) != 3 {
-			return errUsage
-		}
-		return packFile(args[1], args[2])
-	}
-	return errUsage
 }
 
 // versions extracts one source tree or several tags, and adds or compares each.
-func versions(out io.Writer, verb, src, tags, dir string) error {
+func versions(out io.Writer, src, tags, dir string, check bool) (differ int, err error) {
 	set, err := facts.Read(dir)
-	if errors.Is(err, fs.ErrNotExist) && verb == "facts" {
+	if errors.Is(err, fs.ErrNotExist) && !check {
 		set, err = facts.NewSet(), nil
 	}
 	if err != nil {
-		return err
+		return 0, err
 	}
-	differ := 0
 	one := func(fsys fs.FS) error {
 		f, n, err := harvest.Extract(fsys)
 		if err != nil {
 			return err
 		}
-		if verb == "facts" {
+		if !check {
 			fmt.Fprintf(out, "%s: %s\n", f.Version, n)
 			return set.Add(f)
 		}
@@ -100,28 +90,8 @@ func versions(out io.Writer, verb, src, tags, dir string) error {
 			err = one(tree)
 		}
 	}
-	switch {
-	case err != nil:
-		return err
-	case verb == "facts":
-		return set.Write(dir)
-	case differ > 0:
-		return fmt.Errorf("%d facts differ from %s", differ, dir)
+	if err == nil && !check {
+		err = set.Write(dir)
 	}
-	return nil
-}
-
-func packFile(dir, output string) error {
-	set, err := facts.Read(dir)
-	if err != nil {
-		return err
-	}
-	b, err := pack.Encode(set)
-	if err != nil {
-		return err
-	}
-	if old, err := os.ReadFile(output); err == nil && slices.Equal(old, b) {
-		return nil // keep the time stamp of what is up to date
-	}
-	return os.WriteFile(output, b, 0o644)
+	return differ, err
 }

@@ -9,7 +9,7 @@ import (
 
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{nil, {"what"}, {"facts"}, {"check", "-src", "x", "y"}, {"pack"}, {"pack", "a"}} {
-		if err := run(args, t.Output()); err == nil {
+		if err := generator().Run(args, t.Output()); err == nil {
 			t.Errorf("%v: no error", args)
 		}
 	}
@@ -17,7 +17,7 @@ func TestUsage(t *testing.T) {
 
 func TestPack(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "z.bin")
-	if err := run([]string{"pack", "../../facts", out}, t.Output()); err != nil {
+	if err := generator().Run([]string{"pack", "../../facts", out}, t.Output()); err != nil {
 		t.Fatal(err)
 	}
 	a, err1 := os.ReadFile(out)
@@ -25,7 +25,7 @@ func TestPack(t *testing.T) {
 	if err1 != nil || err2 != nil || string(a) != string(b) {
 		t.Errorf("the tables differ from those that are committed (%v, %v)", err1, err2)
 	}
-	if err := run([]string{"pack", t.TempDir(), out}, t.Output()); err == nil {
+	if err := generator().Run([]string{"pack", t.TempDir(), out}, t.Output()); err == nil {
 		t.Error("packed an empty folder")
 	}
 }
@@ -33,7 +33,7 @@ func TestPack(t *testing.T) {
 func TestNoSource(t *testing.T) {
 	dir := t.TempDir()
 	for _, verb := range []string{"facts", "check"} {
-		err := run([]string{verb, "-src", dir, "-facts", "../../facts"}, t.Output())
+		err := generator().Run([]string{verb, "-src", dir, "-facts", "../../facts"}, t.Output())
 		if err == nil || !strings.Contains(err.Error(), "version") {
 			t.Errorf("%s of an empty folder: %v", verb, err)
 		}
@@ -50,7 +50,7 @@ func TestCheckAgainstSource(t *testing.T) {
 	if tags := os.Getenv("NVTRACE_OGKM_TAGS"); tags != "" && tags != "all" {
 		args = append(args, "-tag", tags)
 	}
-	if err := run(args, t.Output()); err != nil {
+	if err := generator().Run(args, t.Output()); err != nil {
 		t.Error(err)
 	}
 }

@@ -9,70 +9,61 @@
 package main
 
 import (
-	"errors"
+	"cmp"
 	"flag"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"slices"
 	"strings"
 
+	"nvtrace/internal/gen/command"
 	"nvtrace/nvattach/api/internal/gen/facts"
 	"nvtrace/nvattach/api/internal/gen/harvest"
 	"nvtrace/nvattach/api/internal/gen/pack"
 )
 
-func main() {
-	if err := run(os.Args[1:], os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "gen:", err)
-		os.Exit(1)
+func main() { generator().Main() }
+
+func generator() *command.Generator {
+	return &command.Generator{
+		Sources: "-release N.N -cuda DIR[,DIR...]",
+		Facts:   "nvattach/api/facts",
+		Flags: func(fl *flag.FlagSet) func(io.Writer, string, bool) (int, error) {
+			release := fl.String("release", "", "the toolkit's release, as 13.0")
+			cuda := fl.String("cuda", "", "folders with the headers, separated by commas")
+			return func(out io.Writer, dir string, check bool) (int, error) {
+				if *release == "" || *cuda == "" {
+					return 0, command.ErrUsage
+				}
+				return headers(out, *release, strings.Split(*cuda, ","), dir, check)
+			}
+		},
+		Encode: func(dir string) ([]byte, error) {
+			sets, err := facts.Read(dir)
+			if err != nil {
+				return nil, err
+			}
+			return pack.Encode(sets)
+		},
+		// Another version of Go may compress in another way: what is up to date stays.
+		Equal: pack.Equal,
 	}
 }
 
-var errUsage = errors.New("usage: gen facts|check -release N.N -cuda DIR[,DIR...] [-facts DIR] | gen pack FACTS OUTPUT")
-
-func run(args []string, out io.Writer) error {
-	if len(args) == 0 {
-		return errUsage
-	}
-	switch verb := args[0]; verb {
-	case "facts", "check":
-		fl := flag.NewFlagSet(verb, flag.ContinueOnError)
-		release := fl.String("release", "", "the toolkit's release, as 13.0")
-		cuda := fl.String("cuda", "", "folders with the headers, separated by commas")
-		dir := fl.String("facts", "nvattach/api/facts", "folder of the facts")
-		if err := fl.Parse(args[1:]); err != nil {
-			return err
-		}
-		if *release == "" || *cuda == "" || fl.NArg() > 0 {
-			return errUsage
-		}
-		return headers(out, verb, *release, strings.Split(*cuda, ","), *dir)
-	case "pack":
-		if len(args) != 3 {
-			return errUsage
-		}
-		return packFile(args[1], args[2])
-	}
-	return errUsage
-}
-
-// headers extracts a release and adds or compares it.
-func headers(out io.Writer, verb, release string, dirs []string, dir string) error {
+// headers extracts a release, and adds it to the facts or compares it with them.
+func headers(out io.Writer, release string, dirs []string, dir string, check bool) (differ int, err error) {
 	results, err := harvest.Extract(release, dirs...)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	known := map[string]*facts.Set{}
 	sets, err := facts.Read(dir)
-	if err != nil && verb == "check" {
-		return err
+	if err != nil && check {
+		return 0, err
 	}
 	for _, s := range sets {
 		known[s.Library] = s
 	}
-	differ := 0
 	for _, r := range results {
 		s := known[r.Library]
 		if s == nil {
@@ -80,50 +71,49 @@ func headers(out io.Writer, verb, release string, dirs []string, dir string) err
 		}
 		before, err := s.Append(nil)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		s.Add(r.Release)
 		for t, found := range map[*facts.Table]map[string]any{&s.Types: r.Types, &s.Funcs: r.Funcs} {
 			for name, fact := range found {
 				if err := t.Put(name, release, fact); err != nil {
-					return err
+					return 0, err
 				}
 			}
 		}
 		after, err := s.Append(nil)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		fmt.Fprintf(out, "%s %s: %d functions, %d types\n", r.Library, release, len(r.Funcs), len(r.Types))
-		if verb == "facts" {
+		if !check {
 			if err := s.Write(dir); err != nil {
-				return err
+				return 0, err
 			}
-		} else if !slices.Equal(before, after) {
-			fmt.Fprintf(out, "%s differs from %s\n", r.Library, dir)
-			differ++
+			continue
 		}
+		n := changed(before, after)
+		if n > 0 {
+			fmt.Fprintf(out, "%s differs from %s\n", r.Library, dir)
+		}
+		differ += n
 	}
-	if differ > 0 {
-		return fmt.Errorf("%d libraries differ from %s", differ, dir)
-	}
-	return nil
+	return differ, nil
 }
 
-func packFile(dir, output string) error {
-	sets, err := facts.Read(dir)
-	if err != nil {
-		return err
+// changed counts the facts, a line each, that are not the same in two texts.
+func changed(before, after []byte) int {
+	a, b := slices.Sorted(strings.Lines(string(before))), slices.Sorted(strings.Lines(string(after)))
+	gone, come := 0, 0
+	for len(a) > 0 && len(b) > 0 {
+		switch cmp.Compare(a[0], b[0]) {
+		case -1:
+			a, gone = a[1:], gone+1
+		case 1:
+			b, come = b[1:], come+1
+		default:
+			a, b = a[1:], b[1:]
+		}
 	}
-	b, err := pack.Encode(sets)
-	if err != nil {
-		return err
-	}
-	// Another version of Go may compress in another way: what is up to date stays.
-	if old, err := os.ReadFile(output); err == nil && pack.Equal(old, b) {
-		return nil
-	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return os.WriteFile(output, b, 0o644)
+	return max(gone+len(a), come+len(b))
 }

@@ -56,7 +56,7 @@ func TestPackKeepsWhatIsUpToDate(t *testing.T) {
 	}
 	out := filepath.Join(dir, "z.bin")
 	for range 2 {
-		if err := run([]string{"pack", dir, out}, os.Stderr); err != nil {
+		if err := generator().Run([]string{"pack", dir, out}, os.Stderr); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -67,7 +67,7 @@ func TestPackKeepsWhatIsUpToDate(t *testing.T) {
 	if err := os.WriteFile(out, []byte("spoiled"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := run([]string{"pack", dir, out}, os.Stderr); err != nil {
+	if err := generator().Run([]string{"pack", dir, out}, os.Stderr); err != nil {
 		t.Fatal(err)
 	}
 	if after, err := os.ReadFile(out); err != nil || string(after) != string(before) {
@@ -77,11 +77,24 @@ func TestPackKeepsWhatIsUpToDate(t *testing.T) {
 
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{nil, {"pack"}, {"facts"}, {"facts", "-release", "1.0"}, {"check", "-cuda", "x", "y"}, {"nonsense"}} {
-		if err := run(args, os.Stderr); err == nil || !strings.Contains(err.Error(), "usage") {
+		if err := generator().Run(args, os.Stderr); err == nil || !strings.Contains(err.Error(), "usage") {
 			t.Errorf("%q: %v", args, err)
 		}
 	}
-	if err := run([]string{"pack", t.TempDir(), "x"}, os.Stderr); err == nil || !strings.Contains(err.Error(), "no facts") {
+	if err := generator().Run([]string{"pack", t.TempDir(), "x"}, os.Stderr); err == nil || !strings.Contains(err.Error(), "no facts") {
 		t.Errorf("an empty folder: %v", err)
+	}
+}
+
+func TestChanged(t *testing.T) {
+	for _, r := range []struct {
+		before, after string
+		want          int
+	}{
+		{"", "", 0}, {"a\nb\n", "b\na\n", 0}, {"a\nb\n", "a\nc\n", 1}, {"a\n", "", 1}, {"", "a\nb\n", 2}, {"b\nc\nd\n", "a\nb\n", 2},
+	} {
+		if got := changed([]byte(r.before), []byte(r.after)); got != r.want {
+			t.Errorf("%q, %q: %d, want %d", r.before, r.after, got, r.want)
+		}
 	}
 }

@@ -5,13 +5,15 @@ import (
 	"io/fs"
 	"path"
 	"strings"
+
+	"nvtrace/internal/gen/ctoken"
 )
 
 // Macro is a macro definition.
 type Macro struct {
 	Name   string
 	Func   bool // takes arguments
-	Body   []Token
+	Body   []ctoken.Token
 	File   string
 	params []string
 	vararg bool
@@ -24,14 +26,14 @@ type Preprocessor struct {
 	Order   []string          // names of all macros, in order of their first definition
 	All     map[string]*Macro // their last definitions, also of those undefined later
 	Missing []string          // headers that were included and not found
-	Out     []Token           // the expanded text
+	Out     []ctoken.Token    // the expanded text
 
 	fsys  fs.FS
 	dirs  []string
 	stubs map[string]string
 	now   map[string]*Macro
 	once  map[string]bool
-	run   []Token // text that waits to be expanded
+	run   []ctoken.Token // text that waits to be expanded
 	depth int
 	work  int // tokens handled by expansion so far
 	limit int
@@ -107,7 +109,7 @@ func (p *Preprocessor) text(file, s string) {
 		p.Files = append(p.Files, file)
 	}
 	st := []branch{{true, true, true}}
-	for _, line := range lines(s) {
+	for _, line := range ctoken.Lines(s) {
 		line = strings.TrimLeft(line, " \t")
 		live := st[len(st)-1].live
 		switch {
@@ -116,9 +118,9 @@ func (p *Preprocessor) text(file, s string) {
 			p.flush()
 			st = p.directive(file, line[1:], st)
 		case live:
-			l := Lex(line)
+			l := ctoken.Lex(line)
 			if len(l) > 0 {
-				l[0].space = true
+				l[0].Space = true
 			}
 			p.run = append(p.run, l...)
 		}
@@ -131,7 +133,7 @@ func (p *Preprocessor) text(file, s string) {
 
 // directive obeys one line after #.
 func (p *Preprocessor) directive(file, line string, st []branch) []branch {
-	l := Lex(line)
+	l := ctoken.Lex(line)
 	if len(l) == 0 {
 		return st
 	}
@@ -175,7 +177,7 @@ func (p *Preprocessor) directive(file, line string, st []branch) []branch {
 	return st
 }
 
-func (p *Preprocessor) opens(what string, rest []Token) bool {
+func (p *Preprocessor) opens(what string, rest []ctoken.Token) bool {
 	if what == "if" {
 		return p.condition(rest)
 	}
@@ -183,18 +185,18 @@ func (p *Preprocessor) opens(what string, rest []Token) bool {
 	return defined == (what == "ifdef")
 }
 
-func (p *Preprocessor) pragma(file string, l []Token) {
+func (p *Preprocessor) pragma(file string, l []ctoken.Token) {
 	switch {
 	case len(l) > 0 && l[0].Text == "once":
 		p.once[file] = true
 	case len(l) > 0 && l[0].Text == "pack":
-		p.run = append(p.run, Token{Kind: Ident, Text: pragmaPack, space: true})
+		p.run = append(p.run, ctoken.Token{Kind: ctoken.Ident, Text: pragmaPack, Space: true})
 		p.run = append(p.run, l[1:]...)
-		p.run = append(p.run, Token{Kind: Punct, Text: ";"})
+		p.run = append(p.run, ctoken.Token{Kind: ctoken.Punct, Text: ";"})
 	}
 }
 
-func (p *Preprocessor) include(file, line string, rest []Token) {
+func (p *Preprocessor) include(file, line string, rest []ctoken.Token) {
 	raw := strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(line), "include"))
 	if raw == "" || raw[0] != '"' && raw[0] != '<' {
 		var b strings.Builder
@@ -232,13 +234,13 @@ func (p *Preprocessor) flush() {
 	}
 }
 
-func (p *Preprocessor) define(l []Token, file string) {
+func (p *Preprocessor) define(l []ctoken.Token, file string) {
 	if len(l) == 0 {
 		return
 	}
 	m := &Macro{Name: l[0].Text, File: file}
 	l = l[1:]
-	if len(l) > 0 && l[0].Text == "(" && !l[0].space {
+	if len(l) > 0 && l[0].Text == "(" && !l[0].Space {
 		m.Func = true
 		i := 1
 		for ; i < len(l) && l[i].Text != ")"; i++ {
@@ -261,8 +263,8 @@ func (p *Preprocessor) define(l []Token, file string) {
 }
 
 // condition evaluates the expression of an #if.
-func (p *Preprocessor) condition(l []Token) bool {
-	var r []Token
+func (p *Preprocessor) condition(l []ctoken.Token) bool {
+	var r []ctoken.Token
 	for i := 0; i < len(l); i++ {
 		if l[i].Text != "defined" {
 			r = append(r, l[i])
@@ -281,9 +283,9 @@ func (p *Preprocessor) condition(l []Token) bool {
 		if p.now[name] != nil {
 			v = "1"
 		}
-		r = append(r, Token{Kind: Number, Text: v})
+		r = append(r, ctoken.Token{Kind: ctoken.Number, Text: v})
 	}
-	e := evaluator{tokens: p.Expand(r), directive: true}
-	v, err := e.whole()
+	e := ctoken.Evaluator{Cursor: &cursor{Tokens: p.Expand(r)}, Wide: true, Zero: true}
+	v, err := e.Whole()
 	return err == nil && v.Int != 0
 }

@@ -1,6 +1,10 @@
 package cc
 
-import "strings"
+import (
+	"strings"
+
+	"nvtrace/internal/gen/ctoken"
+)
 
 // specifiers is what stands before a declarator, beside the type.
 type specifiers struct {
@@ -27,19 +31,19 @@ func (q *Parser) specifiers(s *specifiers) *Type {
 	var t *Type
 	for {
 		q.attributes(&s.align, &s.packed)
-		w := q.peek()
+		w := q.Peek()
 		switch {
-		case !q.atIdent():
+		case !q.AtIdent():
 		case w == "typedef":
 			s.typedef = true
-			q.pos++
+			q.Pos++
 			continue
 		case qualifiers[w]:
-			q.pos++
+			q.Pos++
 			continue
 		case keywords[w]:
 			words = append(words, w)
-			q.pos++
+			q.Pos++
 			continue
 		case w == "struct" || w == "union":
 			t = q.record()
@@ -48,15 +52,15 @@ func (q *Parser) specifiers(s *specifiers) *Type {
 			t = q.enum()
 			continue
 		case w == "_Alignas":
-			q.fail("_Alignas is not supported")
+			q.Fail("_Alignas is not supported")
 		case w == "__typeof__" || w == "typeof":
-			q.pos++
-			q.skipBalanced()
+			q.Pos++
+			q.Skip()
 			t = basic([]string{"int"})
 			continue
 		case t == nil && len(words) == 0 && q.Typedefs[w] != nil:
 			t = q.Typedefs[w]
-			q.pos++
+			q.Pos++
 			continue
 		}
 		break
@@ -65,7 +69,7 @@ func (q *Parser) specifiers(s *specifiers) *Type {
 	case t != nil:
 		return t
 	case len(words) == 0:
-		q.fail("unknown type %q", q.peek())
+		q.Fail("unknown type %q", q.Peek())
 	}
 	return basic(words)
 }
@@ -73,19 +77,19 @@ func (q *Parser) specifiers(s *specifiers) *Type {
 // attributes reads __attribute__((…)) as far as layout is concerned.
 func (q *Parser) attributes(align *int64, packed *bool) {
 	for {
-		switch q.peek() {
+		switch q.Peek() {
 		case "__attribute__", "__attribute":
-			q.pos++
-			q.want("(")
-			q.want("(")
-			for !q.accept(")") {
+			q.Pos++
+			q.Want("(")
+			q.Want("(")
+			for !q.Accept(")") {
 				q.attribute(align, packed)
-				q.accept(",")
+				q.Accept(",")
 			}
-			q.want(")")
+			q.Want(")")
 		case "__asm__":
-			q.pos++
-			q.skipBalanced()
+			q.Pos++
+			q.Skip()
 		default:
 			return
 		}
@@ -93,8 +97,8 @@ func (q *Parser) attributes(align *int64, packed *bool) {
 }
 
 func (q *Parser) attribute(align *int64, packed *bool) {
-	name := strings.Trim(q.next().Text, "_")
-	if q.peek() != "(" {
+	name := strings.Trim(q.Next().Text, "_")
+	if q.Peek() != "(" {
 		switch name {
 		case "packed":
 			*packed = true
@@ -103,14 +107,14 @@ func (q *Parser) attribute(align *int64, packed *bool) {
 		}
 		return
 	}
-	start := q.pos + 1
-	q.skipBalanced()
+	start := q.Pos + 1
+	q.Skip()
 	if name != "aligned" {
 		return
 	}
-	v, err := q.Eval(q.tokens[start : q.pos-1])
+	v, err := q.Eval(q.Tokens[start : q.Pos-1])
 	if err != nil {
-		q.fail("aligned(%s): %v", spell(q.tokens, start, 8), err)
+		q.Fail("aligned(%s): %v", ctoken.Spell(q.Tokens, start, 8), err)
 	}
 	*align = max(*align, v.Int)
 }
@@ -119,29 +123,29 @@ func (q *Parser) attribute(align *int64, packed *bool) {
 func (q *Parser) declarator(t *Type) (name string, _ *Type, align int64) {
 	var packed bool
 	q.attributes(&align, &packed)
-	for q.accept("*") {
+	for q.Accept("*") {
 		t = pointerTo(t)
-		for qualifiers[q.peek()] {
-			q.pos++
+		for qualifiers[q.Peek()] {
+			q.Pos++
 		}
 		q.attributes(&align, &packed)
 	}
-	if q.peek() == "(" {
+	if q.Peek() == "(" {
 		name, t = q.nested(t)
 	} else {
-		if q.atIdent() {
-			name = q.next().Text
+		if q.AtIdent() {
+			name = q.Next().Text
 		}
 		var dims []int64
 		for {
-			if q.peek() == "[" {
+			if q.Peek() == "[" {
 				dims = append(dims, q.dimension())
 				continue
 			}
-			if q.peek() != "(" {
+			if q.Peek() != "(" {
 				break
 			}
-			q.skipBalanced()
+			q.Skip()
 			t = function()
 		}
 		t = arrayOf(t, dims)
@@ -152,40 +156,40 @@ func (q *Parser) declarator(t *Type) (name string, _ *Type, align int64) {
 
 // nested reads a declarator in parentheses: a pointer to a function or array.
 func (q *Parser) nested(t *Type) (name string, _ *Type) {
-	q.want("(")
+	q.Want("(")
 	pointers := 0
 	var align int64
 	var packed bool
 	for {
 		switch {
-		case q.accept("*"):
+		case q.Accept("*"):
 			pointers++
 			continue
-		case qualifiers[q.peek()]:
-			q.pos++
+		case qualifiers[q.Peek()]:
+			q.Pos++
 			continue
-		case q.peek() == "__attribute__":
+		case q.Peek() == "__attribute__":
 			q.attributes(&align, &packed)
 			continue
 		}
 		break
 	}
-	if q.atIdent() {
-		name = q.next().Text
+	if q.AtIdent() {
+		name = q.Next().Text
 	}
 	var dims []int64
-	for q.peek() == "[" {
+	for q.Peek() == "[" {
 		dims = append(dims, q.dimension())
 	}
-	for q.peek() == "(" {
-		q.skipBalanced()
+	for q.Peek() == "(" {
+		q.Skip()
 	}
-	q.want(")")
-	for q.peek() == "(" {
-		q.skipBalanced()
+	q.Want(")")
+	for q.Peek() == "(" {
+		q.Skip()
 		t = function()
 	}
-	for q.peek() == "[" {
+	for q.Peek() == "[" {
 		q.dimension()
 	}
 	for ; pointers > 0; pointers-- {
@@ -195,29 +199,29 @@ func (q *Parser) nested(t *Type) (name string, _ *Type) {
 }
 
 func (q *Parser) dimension() int64 {
-	start := q.pos + 1
-	q.skipBalanced()
-	l := q.tokens[start : q.pos-1]
+	start := q.Pos + 1
+	q.Skip()
+	l := q.Tokens[start : q.Pos-1]
 	if len(l) == 0 {
 		return -1
 	}
 	v, err := q.Eval(l)
 	if err != nil {
-		q.fail("array length %s: %v", spell(l, 0, 20), err)
+		q.Fail("array length %s: %v", ctoken.Spell(l, 0, 20), err)
 	}
 	return v.Int
 }
 
 // record reads struct or union with tag, members or both.
 func (q *Parser) record() *Type {
-	keyword := q.next().Text
+	keyword := q.Next().Text
 	p := packing{}
 	q.attributes(&p.align, &p.packed)
 	r := &Record{Union: keyword == "union"}
-	if q.atIdent() {
-		tag := q.next().Text
+	if q.AtIdent() {
+		tag := q.Next().Text
 		old := q.tags[keyword+" "+tag]
-		if old != nil && !(old.Done && q.peek() == "{") {
+		if old != nil && !(old.Done && q.Peek() == "{") {
 			r = old
 		} else {
 			r.Tag = tag
@@ -225,13 +229,13 @@ func (q *Parser) record() *Type {
 		}
 	}
 	q.attributes(&p.align, &p.packed)
-	if q.accept("{") {
+	if q.Accept("{") {
 		members := q.members()
 		q.attributes(&p.align, &p.packed)
 		p.max = q.pack()
 		p.packed = p.packed || p.max == 1
 		if err := r.layout(members, p); err != nil {
-			q.fail("%v", err)
+			q.Fail("%v", err)
 		}
 		q.Records = append(q.Records, r)
 	}
@@ -245,19 +249,19 @@ func (q *Parser) record() *Type {
 // members reads up to and with the closing brace.
 func (q *Parser) members() []member {
 	var out []member
-	for !q.accept("}") {
-		switch q.peek() {
+	for !q.Accept("}") {
+		switch q.Peek() {
 		case ";":
-			q.pos++
+			q.Pos++
 			continue
 		case "_Static_assert":
-			q.pos++
-			q.skipBalanced()
+			q.Pos++
+			q.Skip()
 			continue
 		}
 		var s specifiers
 		t := q.specifiers(&s)
-		if q.accept(";") { // struct { … };
+		if q.Accept(";") { // struct { … };
 			if t.isRecord() {
 				out = append(out, member{Member: Member{Type: t}, align: s.align, packed: s.packed})
 			}
@@ -265,30 +269,30 @@ func (q *Parser) members() []member {
 		}
 		for {
 			out = append(out, q.member(t, s))
-			if !q.accept(",") {
+			if !q.Accept(",") {
 				break
 			}
 		}
-		q.want(";")
+		q.Want(";")
 	}
 	return out
 }
 
 func (q *Parser) member(t *Type, s specifiers) member {
 	m := member{Member: Member{Type: t}, align: s.align, packed: s.packed}
-	if q.peek() != ":" {
+	if q.Peek() != ":" {
 		var align int64
 		m.Name, m.Type, align = q.declarator(t)
 		m.align = max(m.align, align)
 	}
-	if q.accept(":") {
-		start := q.pos
-		for q.peek() != ";" && q.peek() != "," && q.peek() != "__attribute__" {
-			q.next()
+	if q.Accept(":") {
+		start := q.Pos
+		for q.Peek() != ";" && q.Peek() != "," && q.Peek() != "__attribute__" {
+			q.Next()
 		}
-		v, err := q.Eval(q.tokens[start:q.pos])
+		v, err := q.Eval(q.Tokens[start:q.Pos])
 		if err != nil {
-			q.fail("width of %s: %v", m.Name, err)
+			q.Fail("width of %s: %v", m.Name, err)
 		}
 		m.Bits, m.zero = v.Int, v.Int == 0
 	}
@@ -298,13 +302,13 @@ func (q *Parser) member(t *Type, s specifiers) member {
 
 // enum reads enum with tag, values or both.
 func (q *Parser) enum() *Type {
-	q.next()
+	q.Next()
 	var align int64
 	var packed bool
 	q.attributes(&align, &packed)
 	tag := ""
-	if q.atIdent() {
-		tag = q.next().Text
+	if q.AtIdent() {
+		tag = q.Next().Text
 	}
 	e := q.enums[tag]
 	if e == nil || tag == "" {
@@ -313,7 +317,7 @@ func (q *Parser) enum() *Type {
 			q.enums[tag] = e
 		}
 	}
-	if q.accept("{") {
+	if q.Accept("{") {
 		q.enumerators(e)
 		q.attributes(&align, &packed)
 		q.Enums = append(q.Enums, e)
@@ -336,27 +340,27 @@ func (q *Parser) enumerators(e *Enum) {
 	next := int64(0)
 	var align int64
 	var packed bool
-	for !q.accept("}") {
-		name := q.next().Text
+	for !q.Accept("}") {
+		name := q.Next().Text
 		q.attributes(&align, &packed)
-		if q.accept("=") {
-			start := q.pos
-			for q.peek() != "," && q.peek() != "}" {
-				if q.peek() == "(" {
-					q.skipBalanced()
+		if q.Accept("=") {
+			start := q.Pos
+			for q.Peek() != "," && q.Peek() != "}" {
+				if q.Peek() == "(" {
+					q.Skip()
 				} else {
-					q.next()
+					q.Next()
 				}
 			}
-			v, err := q.Eval(q.tokens[start:q.pos])
+			v, err := q.Eval(q.Tokens[start:q.Pos])
 			if err != nil {
-				q.fail("enum %s, %s: %v", e.Tag, name, err)
+				q.Fail("enum %s, %s: %v", e.Tag, name, err)
 			}
 			next = v.Int
 		}
 		e.Names, e.Values = append(e.Names, name), append(e.Values, next)
-		q.consts[name] = Value{Int: next, Wide: next > 0x7fffffff || next < -0x80000000}
+		q.consts[name] = ctoken.Value{Int: next, Wide: next > 0x7fffffff || next < -0x80000000}
 		next++
-		q.accept(",")
+		q.Accept(",")
 	}
 }

@@ -4,26 +4,31 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"nvtrace/internal/gen/ctoken"
 )
+
+// empty is what an empty macro argument leaves beside ##.
+const empty ctoken.Kind = 0
 
 // maxWork bounds the tokens that expanding a unit's macros may handle; the
 // largest of the driver needs a twentieth of it.
 const maxWork = 100_000_000
 
 // Expand replaces macros in a run of tokens.
-func (p *Preprocessor) Expand(in []Token) []Token {
-	var out []Token
+func (p *Preprocessor) Expand(in []ctoken.Token) []ctoken.Token {
+	var out []ctoken.Token
 	work := slices.Clone(in) // a stack: the last one is next
 	slices.Reverse(work)
 	for len(work) > 0 && !p.spent(1) {
 		t := work[len(work)-1]
 		work = work[:len(work)-1]
 		m := p.now[t.Text]
-		if t.Kind != Ident || m == nil || slices.Contains(t.hide, t.Text) {
+		if t.Kind != ctoken.Ident || m == nil || slices.Contains(t.Hide, t.Text) {
 			out = append(out, t)
 			continue
 		}
-		var body []Token
+		var body []ctoken.Token
 		if m.Func {
 			args, rest, ok := arguments(m, work)
 			if !ok {
@@ -35,11 +40,11 @@ func (p *Preprocessor) Expand(in []Token) []Token {
 		} else {
 			body = paste(slices.Clone(m.Body))
 		}
-		hide := union(t.hide, []string{m.Name})
+		hide := union(t.Hide, []string{m.Name})
 		for i, b := range slices.Backward(body) {
-			b.hide = union(hide, b.hide)
+			b.Hide = union(hide, b.Hide)
 			if i == 0 {
-				b.space = t.space
+				b.Space = t.Space
 			}
 			work = append(work, b)
 		}
@@ -69,17 +74,17 @@ func (p *Preprocessor) spent(n int) bool {
 }
 
 // arguments takes the arguments of a macro's call off the stack.
-func arguments(m *Macro, work []Token) (args [][]Token, rest []Token, ok bool) {
+func arguments(m *Macro, work []ctoken.Token) (args [][]ctoken.Token, rest []ctoken.Token, ok bool) {
 	n := len(work)
 	if n == 0 || work[n-1].Text != "(" {
 		return nil, nil, false
 	}
-	var cur []Token
+	var cur []ctoken.Token
 	depth := 0
 	for n > 0 {
 		a := work[n-1]
 		n--
-		if a.Kind == Punct {
+		if a.Kind == ctoken.Punct {
 			switch a.Text {
 			case "(":
 				if depth++; depth == 1 {
@@ -102,27 +107,27 @@ func arguments(m *Macro, work []Token) (args [][]Token, rest []Token, ok bool) {
 }
 
 // substitute puts arguments into a macro's body.
-func (p *Preprocessor) substitute(m *Macro, args [][]Token) []Token {
-	arg := func(name string) ([]Token, bool) {
+func (p *Preprocessor) substitute(m *Macro, args [][]ctoken.Token) []ctoken.Token {
+	arg := func(name string) ([]ctoken.Token, bool) {
 		i := slices.Index(m.params, name)
 		if i < 0 || i >= len(args) {
 			return nil, i >= 0
 		}
 		return args[i], true
 	}
-	var out []Token
+	var out []ctoken.Token
 	b := m.Body
 	for i := 0; i < len(b); i++ {
 		t := b[i]
-		if t.Kind == Punct && t.Text == "#" && i+1 < len(b) {
+		if t.Kind == ctoken.Punct && t.Text == "#" && i+1 < len(b) {
 			if a, ok := arg(b[i+1].Text); ok {
-				out = append(out, Token{Kind: String, Text: stringize(a), space: t.space})
+				out = append(out, ctoken.Token{Kind: ctoken.String, Text: stringize(a), Space: t.Space})
 				i++
 				continue
 			}
 		}
 		a, ok := arg(t.Text)
-		if t.Kind != Ident || !ok {
+		if t.Kind != ctoken.Ident || !ok {
 			out = append(out, t)
 			continue
 		}
@@ -136,11 +141,11 @@ func (p *Preprocessor) substitute(m *Macro, args [][]Token) []Token {
 				return nil
 			}
 		case len(a) == 0:
-			a = []Token{{Kind: empty}}
+			a = []ctoken.Token{{Kind: empty}}
 		}
 		for k, x := range a {
 			if k == 0 {
-				x.space = t.space
+				x.Space = t.Space
 			}
 			out = append(out, x)
 		}
@@ -148,10 +153,10 @@ func (p *Preprocessor) substitute(m *Macro, args [][]Token) []Token {
 	return paste(out)
 }
 
-func stringize(l []Token) string {
+func stringize(l []ctoken.Token) string {
 	var b strings.Builder
 	for i, t := range l {
-		if i > 0 && t.space {
+		if i > 0 && t.Space {
 			b.WriteByte(' ')
 		}
 		b.WriteString(t.Text)
@@ -160,27 +165,27 @@ func stringize(l []Token) string {
 }
 
 // paste joins what stands beside ##.
-func paste(in []Token) []Token {
-	if !slices.ContainsFunc(in, func(t Token) bool { return t.Text == "##" || t.Kind == empty }) {
+func paste(in []ctoken.Token) []ctoken.Token {
+	if !slices.ContainsFunc(in, func(t ctoken.Token) bool { return t.Text == "##" || t.Kind == empty }) {
 		return in
 	}
-	var out []Token
+	var out []ctoken.Token
 	for i := 0; i < len(in); i++ {
-		if in[i].Kind != Punct || in[i].Text != "##" || len(out) == 0 || i+1 == len(in) {
+		if in[i].Kind != ctoken.Punct || in[i].Text != "##" || len(out) == 0 || i+1 == len(in) {
 			out = append(out, in[i])
 			continue
 		}
 		left, right := out[len(out)-1], in[i+1]
-		joined := Lex(left.Text + right.Text)
+		joined := ctoken.Lex(left.Text + right.Text)
 		if len(joined) == 0 {
-			joined = []Token{{Kind: empty}}
+			joined = []ctoken.Token{{Kind: empty}}
 		}
-		joined[0].space = left.space
+		joined[0].Space = left.Space
 		for j := range joined {
-			joined[j].hide = union(left.hide, right.hide)
+			joined[j].Hide = union(left.Hide, right.Hide)
 		}
 		out = append(out[:len(out)-1], joined...)
 		i++
 	}
-	return slices.DeleteFunc(out, func(t Token) bool { return t.Kind == empty })
+	return slices.DeleteFunc(out, func(t ctoken.Token) bool { return t.Kind == empty })
 }

@@ -1,210 +1,107 @@
+// Package cc reads C declarations: a preprocessor, a parser for declarations and
+// the layout rules of x86-64 Linux. It covers what ABI headers use, and reports
+// what it cannot read instead of guessing.
 package cc
 
-import (
-	"fmt"
-	"strings"
-)
+import "nvtrace/internal/gen/ctoken"
 
 // pragmaPack marks a #pragma pack in the expanded text.
 const pragmaPack = "__pragma_pack"
 
+// cursor is embedded without being part of the API.
+type cursor = ctoken.Cursor
+
 // Parser reads declarations. What it cannot read it reports in Errors, and goes
 // on after it.
 type Parser struct {
+	cursor
 	Typedefs map[string]*Type
 	Records  []*Record // defined ones, in order
 	Enums    []*Enum
 	Aliases  [][2]string // typedefs of records that have another name: typedef, record
 	Errors   []error
 
-	tokens []Token
-	pos    int
 	tags   map[string]*Record // "struct x"
 	enums  map[string]*Enum
-	consts map[string]Value
+	consts map[string]ctoken.Value
 	packs  []int64
 }
 
 // NewParser returns a parser that has read nothing yet.
 func NewParser() *Parser {
-	q := &Parser{Typedefs: map[string]*Type{}, tags: map[string]*Record{}, enums: map[string]*Enum{}, consts: map[string]Value{}}
+	q := &Parser{Typedefs: map[string]*Type{}, tags: map[string]*Record{}, enums: map[string]*Enum{}, consts: map[string]ctoken.Value{}}
 	va := &Record{Tag: "__va_list", Done: true, Size: 24, Align: 8}
 	q.Typedefs["__builtin_va_list"] = &Type{Class: Struct, Name: "va_list", Record: va}
 	return q
 }
 
-// bail carries a syntax error up to the declaration that it is in.
-type bail struct{ err error }
-
-func (q *Parser) fail(format string, a ...any) { panic(bail{fmt.Errorf(format, a...)}) }
-
-// guard runs f and returns the syntax error that it met.
-func guard(f func()) (err error) {
-	defer func() {
-		switch r := recover().(type) {
-		case nil:
-		case bail:
-			err = r.err
-		default:
-			panic(r)
-		}
-	}()
-	f()
-	return nil
-}
-
-func (q *Parser) peek() string {
-	if q.pos < len(q.tokens) {
-		return q.tokens[q.pos].Text
-	}
-	return ""
-}
-
-func (q *Parser) atIdent() bool { return q.pos < len(q.tokens) && q.tokens[q.pos].Kind == Ident }
-
-func (q *Parser) next() Token {
-	if q.pos >= len(q.tokens) {
-		q.fail("the text ends in a declaration")
-	}
-	q.pos++
-	return q.tokens[q.pos-1]
-}
-
-func (q *Parser) accept(s string) bool {
-	if q.peek() != s {
-		return false
-	}
-	q.pos++
-	return true
-}
-
-func (q *Parser) want(s string) {
-	if !q.accept(s) {
-		q.fail("%q where %q is due", q.peek(), s)
-	}
-}
-
 // Parse reads all declarations of an expanded text.
-func (q *Parser) Parse(tokens []Token) {
-	q.tokens, q.pos = tokens, 0
-	for q.pos < len(q.tokens) {
-		start := q.pos
-		if err := guard(q.topLevel); err != nil {
-			q.Errors = append(q.Errors, fmt.Errorf("%w, near: %s", err, spell(q.tokens, start, 14)))
-			q.pos = start
-			q.resync()
-		}
-		if q.pos == start {
-			q.pos++
-		}
-	}
-}
-
-// resync goes past the declaration that failed.
-func (q *Parser) resync() {
-	depth := 0
-	for q.pos < len(q.tokens) {
-		t := q.tokens[q.pos]
-		q.pos++
-		if t.Kind != Punct {
-			continue
-		}
-		switch t.Text {
-		case "{", "(", "[":
-			depth++
-		case "}", ")", "]":
-			depth--
-		}
-		if depth <= 0 && (t.Text == ";" || t.Text == "}" && q.peek() != ";" && !q.atIdent()) {
-			return
-		}
-	}
-}
-
-func spell(l []Token, i, n int) string {
-	var b strings.Builder
-	for ; i < len(l) && n > 0; i, n = i+1, n-1 {
-		b.WriteString(l[i].Text)
-		b.WriteByte(' ')
-	}
-	return b.String()
-}
-
-func (q *Parser) skipBalanced() {
-	open := q.next().Text
-	closing := map[string]string{"(": ")", "{": "}", "[": "]"}[open]
-	for depth := 1; depth > 0; {
-		switch t := q.next(); {
-		case t.Kind != Punct:
-		case t.Text == open:
-			depth++
-		case t.Text == closing:
-			depth--
-		}
-	}
+func (q *Parser) Parse(tokens []ctoken.Token) {
+	q.cursor = cursor{Tokens: tokens}
+	q.Errors = append(q.Errors, q.Each(q.topLevel)...)
 }
 
 // topLevel reads one declaration.
 func (q *Parser) topLevel() {
-	switch q.peek() {
+	switch q.Peek() {
 	case ";", "}":
-		q.pos++
+		q.Pos++
 		return
 	case "_Static_assert", "static_assert", "__asm__", "asm":
-		q.pos++
-		q.skipBalanced()
+		q.Pos++
+		q.Skip()
 		return
 	case pragmaPack:
-		q.pos++
+		q.Pos++
 		q.pragma()
 		return
 	case "extern":
-		if q.pos+1 < len(q.tokens) && q.tokens[q.pos+1].Kind == String { // extern "C" {
-			q.pos += 2
-			q.accept("{")
+		if q.Pos+1 < len(q.Tokens) && q.Tokens[q.Pos+1].Kind == ctoken.String { // extern "C" {
+			q.Pos += 2
+			q.Accept("{")
 			return
 		}
 	}
 	var s specifiers
 	t := q.specifiers(&s)
-	for !q.accept(";") {
+	for !q.Accept(";") {
 		name, dt, align := q.declarator(t)
 		switch {
 		case s.typedef:
 			q.define(name, dt, max(align, s.align))
-		case q.peek() == "{": // a function's body
-			q.skipBalanced()
+		case q.Peek() == "{": // a function's body
+			q.Skip()
 			return
-		case q.accept("="):
+		case q.Accept("="):
 			q.skipInitializer()
 		}
-		if !q.accept(",") {
-			q.want(";")
+		if !q.Accept(",") {
+			q.Want(";")
 			return
 		}
 	}
 }
 
 func (q *Parser) skipInitializer() {
-	for q.peek() != ";" && q.peek() != "," {
-		switch q.peek() {
+	for q.Peek() != ";" && q.Peek() != "," {
+		switch q.Peek() {
 		case "{", "(", "[":
-			q.skipBalanced()
+			q.Skip()
 		default:
-			q.next()
+			q.Next()
 		}
 	}
 }
 
 // pragma obeys #pragma pack.
 func (q *Parser) pragma() {
-	q.want("(")
-	if q.accept(")") {
+	q.Want("(")
+	if q.Accept(")") {
 		q.packs = nil
 		return
 	}
-	for !q.accept(")") {
-		switch t := q.next(); t.Text {
+	for !q.Accept(")") {
+		switch t := q.Next(); t.Text {
 		case "push":
 			q.packs = append(q.packs, q.pack())
 		case "pop":
@@ -213,9 +110,9 @@ func (q *Parser) pragma() {
 			}
 		case ",":
 		default:
-			v, err := ParseNumber(t.Text)
+			v, err := ctoken.ParseNumber(t.Text)
 			if err != nil {
-				q.fail("#pragma pack(%s)", t.Text)
+				q.Fail("#pragma pack(%s)", t.Text)
 			}
 			if len(q.packs) == 0 {
 				q.packs = []int64{0}
@@ -251,35 +148,37 @@ func (q *Parser) define(name string, t *Type, align int64) {
 }
 
 // Eval computes a constant expression over the enumerators and types read so far.
-func (q *Parser) Eval(l []Token) (Value, error) {
-	e := evaluator{
-		tokens:   l,
-		constant: func(s string) (Value, bool) { v, ok := q.consts[s]; return v, ok },
-		typeName: q.typeName,
+func (q *Parser) Eval(l []ctoken.Token) (ctoken.Value, error) {
+	old := q.cursor
+	defer func() { q.cursor = old }()
+	q.cursor = cursor{Tokens: l}
+	e := ctoken.Evaluator{
+		Cursor:   &q.cursor,
+		Constant: func(s string) (ctoken.Value, bool) { v, ok := q.consts[s]; return v, ok },
+		TypeName: q.typeName,
 	}
-	return e.whole()
+	return e.Whole()
 }
 
 // typeName parses a type's name inside an expression.
-func (q *Parser) typeName(e *evaluator) (t *Type, ok bool) {
-	if e.pos >= len(e.tokens) || e.tokens[e.pos].Kind != Ident || !q.startsType(e.tokens[e.pos].Text) {
-		return nil, false
+func (q *Parser) typeName() (ctoken.Sized, bool) {
+	if !q.AtIdent() || !q.startsType(q.Peek()) {
+		return ctoken.Sized{}, false
 	}
-	tokens, pos := q.tokens, q.pos
-	defer func() { q.tokens, q.pos = tokens, pos }()
-	q.tokens, q.pos = e.tokens, e.pos
-	err := guard(func() {
+	start := q.Pos
+	var t *Type
+	err := ctoken.Guard(func() {
 		var s specifiers
 		t = q.specifiers(&s)
-		for q.accept("*") {
+		for q.Accept("*") {
 			t = pointerTo(t)
 		}
 	})
 	if err != nil {
-		return nil, false
+		q.Pos = start
+		return ctoken.Sized{}, false
 	}
-	e.pos = q.pos
-	return t, true
+	return ctoken.Sized{Size: t.SizeOf(), Align: t.AlignOf(), Signed: t.Base().Signed}, true
 }
 
 func (q *Parser) startsType(s string) bool {

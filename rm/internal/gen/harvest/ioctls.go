@@ -4,7 +4,7 @@ import (
 	"regexp"
 	"strings"
 
-	"nvtrace/rm/internal/gen/cc"
+	"nvtrace/internal/gen/ctoken"
 	"nvtrace/rm/internal/gen/facts"
 )
 
@@ -117,7 +117,7 @@ func (h *harvest) nvswitch() {
 }
 
 // switchStruct finds the struct in _IOWR(type, nr, struct).
-func switchStruct(body []cc.Token) string {
+func switchStruct(body []ctoken.Token) string {
 	for i := 0; i+1 < len(body); i++ {
 		if n := body[i+1].Text; body[i].Text == "," && strings.HasPrefix(n, "NVSWITCH_") && strings.HasSuffix(n, "PARAMS") {
 			return n

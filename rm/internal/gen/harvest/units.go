@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"nvtrace/internal/gen/ctoken"
 	"nvtrace/rm/internal/gen/cc"
 )
 
@@ -264,7 +265,7 @@ func (u *unit) bits(name string) (hi, lo int64, ok bool) {
 }
 
 // unwrap takes off parentheses around all of an expression.
-func unwrap(t []cc.Token) []cc.Token {
+func unwrap(t []ctoken.Token) []ctoken.Token {
 	for len(t) >= 2 && t[0].Text == "(" && t[len(t)-1].Text == ")" {
 		depth := 0
 		for i, x := range t {

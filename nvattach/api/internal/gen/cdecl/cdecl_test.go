@@ -145,6 +145,15 @@ func TestCompilerAgrees(t *testing.T) {
 	}
 }
 
+// TestValues is about values that C gives another type than a flag wants.
+func TestValues(t *testing.T) {
+	u := Parse("enum e { TOP = 1 << 31, ALL = ~0u, NEG = -1, SIZE = sizeof(char const *[3]), CHAR = (char)0xff, NEXT };")
+	want := []Value{{"TOP", 1 << 31}, {"ALL", 1<<32 - 1}, {"NEG", -1}, {"SIZE", 24}, {"CHAR", -1}, {"NEXT", 0}}
+	if e := u.Tags["e"]; e == nil || !slices.Equal(e.Values, want) || len(u.Errors) > 0 {
+		t.Errorf("%+v, errors %v, want %v", e, u.Errors, want)
+	}
+}
+
 // TestErrors holds that what can't be read is reported, and what follows is read.
 func TestErrors(t *testing.T) {
 	for _, bad := range []string{

@@ -1,177 +1,82 @@
+// Package cdecl reads preprocessed C as far as declarations go: types with
+// their layout on x86-64, enumerations with their values, function prototypes
+// with the names of their parameters. Bodies of functions are passed over.
 package cdecl
 
 import (
-	"fmt"
 	"strings"
+
+	"nvtrace/internal/gen/ctoken"
 )
+
+// cursor is embedded without being part of the API.
+type cursor = ctoken.Cursor
 
 // Unit is what a text declares.
 type Unit struct {
+	cursor
 	Funcs    []Decl
 	Typedefs map[string]*Type // Class Named
 	Tags     map[string]*Type // structs, unions and enums, by tag
 	Errors   []error          // declarations that could not be read
 
-	tokens []token
-	pos    int
-	consts map[string]int64
+	consts map[string]ctoken.Value
 }
 
 // Parse reads the declarations of a preprocessed text. What it cannot read is in
 // Errors; it goes on behind.
 func Parse(src string) *Unit {
-	u := &Unit{Typedefs: map[string]*Type{}, Tags: map[string]*Type{}, tokens: lex(src), consts: map[string]int64{}}
+	u := &Unit{Typedefs: map[string]*Type{}, Tags: map[string]*Type{}, consts: map[string]ctoken.Value{}}
+	for _, line := range ctoken.Lines(src) {
+		if !strings.HasPrefix(line, "#") { // the preprocessor's remarks
+			u.Tokens = append(u.Tokens, ctoken.Lex(line)...)
+		}
+	}
 	va := &Type{Class: Struct, Name: "__va_list_tag", Done: true, size: 24, align: 8}
 	u.Typedefs["__builtin_va_list"] = &Type{Class: Named, Name: "va_list", Elem: va}
-	for u.pos < len(u.tokens) {
-		start := u.pos
-		if err := u.guard(u.external); err != nil {
-			u.Errors = append(u.Errors, fmt.Errorf("line %d: %w: %s", u.tokens[start].line, err, u.spell(start, 12)))
-			u.pos = max(u.pos, start+1)
-			if u.guard(u.recover) != nil {
-				break // the text ends in what was to be passed over
-			}
-		}
-	}
+	u.Errors = u.Each(u.external)
 	return u
-}
-
-// bail carries a syntax error up to the declaration that it is in.
-type bail struct{ err error }
-
-func (u *Unit) fail(format string, a ...any) { panic(bail{fmt.Errorf(format, a...)}) }
-
-func (u *Unit) guard(f func()) (err error) {
-	defer func() {
-		switch r := recover().(type) {
-		case nil:
-		case bail:
-			err = r.err
-		default:
-			panic(r)
-		}
-	}()
-	f()
-	return nil
-}
-
-// recover goes on behind the declaration that the position is in.
-func (u *Unit) recover() {
-	for u.pos < len(u.tokens) {
-		switch u.peek() {
-		case ";":
-			u.pos++
-			return
-		case "{":
-			u.skip()
-			if u.peek() != ";" && !u.atIdent() {
-				return
-			}
-		case "(", "[":
-			u.skip()
-		default:
-			u.pos++
-		}
-	}
-}
-
-func (u *Unit) spell(from, n int) string {
-	var words []string
-	for i := from; i < len(u.tokens) && i < from+n; i++ {
-		words = append(words, u.tokens[i].text)
-	}
-	return strings.Join(words, " ")
-}
-
-func (u *Unit) peek() string { return u.ahead(0) }
-
-func (u *Unit) ahead(n int) string {
-	if u.pos+n < len(u.tokens) {
-		return u.tokens[u.pos+n].text
-	}
-	return ""
-}
-
-func (u *Unit) atIdent() bool { return u.pos < len(u.tokens) && u.tokens[u.pos].kind == ident }
-
-func (u *Unit) next() token {
-	if u.pos >= len(u.tokens) {
-		u.fail("the text ends in a declaration")
-	}
-	u.pos++
-	return u.tokens[u.pos-1]
-}
-
-func (u *Unit) accept(s string) bool {
-	if u.peek() != s {
-		return false
-	}
-	u.pos++
-	return true
-}
-
-func (u *Unit) want(s string) {
-	if !u.accept(s) {
-		u.fail("%q where %q is expected", u.peek(), s)
-	}
-}
-
-// skip passes over a bracketed text.
-func (u *Unit) skip() {
-	depth := 0
-	for {
-		switch u.next().text {
-		case "(", "[", "{":
-			depth++
-		case ")", "]", "}":
-			depth--
-		}
-		if depth <= 0 {
-			return
-		}
-	}
 }
 
 // external reads a declaration or a definition at the top level.
 func (u *Unit) external() {
-	if u.accept(";") {
+	if u.Accept(";") {
 		return
 	}
-	switch u.peek() {
+	switch u.Peek() {
 	case "_Static_assert", "__asm__", "asm":
-		u.pos++
-		u.skip()
-		u.want(";")
+		u.Pos++
+		u.Skip()
+		u.Want(";")
 		return
 	}
-	line := u.tokens[u.pos].line
 	var s specifiers
 	base := u.specifiers(&s)
-	for first := true; !u.accept(";"); first = false {
+	for first := true; !u.Accept(";"); first = false {
 		if !first {
-			u.want(",")
+			u.Want(",")
 		}
 		name, t := u.declarator(base, s.isConst)
 		u.attributes(&s)
 		switch {
 		case name == "":
-			u.fail("a declaration without a name")
+			u.Fail("a declaration without a name")
 		case s.typedef:
 			u.typedef(name, t, s.align)
 		case t.Class == Func:
-			u.Funcs = append(u.Funcs, Decl{name, t, line})
-			if u.peek() == "{" {
-				u.skip()
+			u.Funcs = append(u.Funcs, Decl{name, t})
+			if u.Peek() == "{" {
+				u.Skip()
 				return
 			}
 		default:
-			if u.accept("=") {
-				for u.peek() != ";" && u.peek() != "," {
-					if strings.Contains("([{", u.peek()) {
-						u.skip()
+			if u.Accept("=") {
+				for u.Peek() != ";" && u.Peek() != "," {
+					if strings.Contains("([{", u.Peek()) {
+						u.Skip()
 						continue
 					}
-					u.next()
+					u.Next()
 				}
 			}
 		}
@@ -209,42 +114,42 @@ func (u *Unit) specifiers(s *specifiers) *Type {
 	var t *Type
 	for {
 		u.attributes(s)
-		w := u.peek()
+		w := u.Peek()
 		switch {
-		case !u.atIdent():
+		case !u.AtIdent():
 		case w == "typedef":
 			s.typedef = true
-			u.pos++
+			u.Pos++
 			continue
 		case w == "const" || w == "__const":
 			s.isConst = true
-			u.pos++
+			u.Pos++
 			continue
 		case ignored[w]:
-			u.pos++
+			u.Pos++
 			continue
 		case w == "_Alignas":
-			u.pos++
-			u.want("(")
+			u.Pos++
+			u.Want("(")
 			s.align = max(s.align, u.expression())
-			u.want(")")
+			u.Want(")")
 			continue
 		case spellings[w] != "" && t == nil:
 			words = append(words, spellings[w])
-			u.pos++
+			u.Pos++
 			continue
 		case w == "struct" || w == "union" || w == "enum":
-			u.pos++
+			u.Pos++
 			t = u.tagged(w)
 			continue
 		case w == "__typeof__" || w == "typeof":
-			u.pos++
-			u.skip()
+			u.Pos++
+			u.Skip()
 			t = basic([]string{"int"})
 			continue
 		case t == nil && words == nil && u.Typedefs[w] != nil:
 			t = u.Typedefs[w]
-			u.pos++
+			u.Pos++
 			continue
 		}
 		break
@@ -253,7 +158,7 @@ func (u *Unit) specifiers(s *specifiers) *Type {
 		t = basic(words)
 	}
 	if t == nil {
-		u.fail("unknown type %q", u.peek())
+		u.Fail("unknown type %q", u.Peek())
 	}
 	return t
 }
@@ -261,30 +166,30 @@ func (u *Unit) specifiers(s *specifiers) *Type {
 // attributes reads __attribute__((…)) as far as layout is concerned.
 func (u *Unit) attributes(s *specifiers) {
 	for {
-		switch u.peek() {
+		switch u.Peek() {
 		case "__attribute__", "__attribute":
-			u.pos++
-			u.want("(")
-			u.want("(")
-			for !u.accept(")") {
-				name := strings.Trim(u.next().text, "_")
+			u.Pos++
+			u.Want("(")
+			u.Want("(")
+			for !u.Accept(")") {
+				name := strings.Trim(u.Next().Text, "_")
 				switch {
 				case name == "packed":
 					s.packed = true
-				case name == "aligned" && u.accept("("):
+				case name == "aligned" && u.Accept("("):
 					s.align = max(s.align, u.expression())
-					u.want(")")
+					u.Want(")")
 				case name == "aligned":
 					s.align = max(s.align, 16)
-				case u.peek() == "(":
-					u.skip()
+				case u.Peek() == "(":
+					u.Skip()
 				}
-				u.accept(",")
+				u.Accept(",")
 			}
-			u.want(")")
+			u.Want(")")
 		case "__asm__", "asm":
-			u.pos++
-			u.skip()
+			u.Pos++
+			u.Skip()
 		default:
 			return
 		}
@@ -298,42 +203,42 @@ func (u *Unit) declarator(t *Type, isConst bool) (string, *Type) {
 		var s specifiers
 		u.attributes(&s)
 		switch {
-		case u.accept("*"):
+		case u.Accept("*"):
 			t = pointerTo(t, isConst)
 			isConst = false
 			continue
-		case u.peek() == "const" || u.peek() == "__const":
+		case u.Peek() == "const" || u.Peek() == "__const":
 			isConst = true
-			u.pos++
+			u.Pos++
 			continue
-		case ignored[u.peek()]:
-			u.pos++
+		case ignored[u.Peek()]:
+			u.Pos++
 			continue
 		}
 		break
 	}
 	name, inner := "", -1
 	switch {
-	case u.peek() == "(" && u.nested():
-		inner = u.pos + 1
-		u.skip()
-	case u.atIdent():
-		name = u.next().text
+	case u.Peek() == "(" && u.nested():
+		inner = u.Pos + 1
+		u.Skip()
+	case u.AtIdent():
+		name = u.Next().Text
 	}
 	t = u.suffixes(t, isConst)
 	if inner >= 0 {
-		end := u.pos
-		u.pos = inner
+		end := u.Pos
+		u.Pos = inner
 		name, t = u.declarator(t, false)
-		u.want(")")
-		u.pos = end
+		u.Want(")")
+		u.Pos = end
 	}
 	return name, t
 }
 
 // nested reports whether the parenthesis ahead holds a declarator, not parameters.
 func (u *Unit) nested() bool {
-	w := u.ahead(1)
+	w := u.Ahead(1)
 	switch {
 	case w == "*" || w == "(" || w == "__attribute__":
 		return true
@@ -346,19 +251,19 @@ func (u *Unit) nested() bool {
 // suffixes reads arrays and parameters.
 func (u *Unit) suffixes(t *Type, isConst bool) *Type {
 	switch {
-	case u.accept("("):
+	case u.Accept("("):
 		f := &Type{Class: Func, Elem: t}
 		f.Params = u.params()
 		return f
-	case u.accept("["):
+	case u.Accept("["):
 		n := int64(-1)
-		for ignored[u.peek()] || u.peek() == "const" || u.peek() == "static" {
-			u.pos++
+		for ignored[u.Peek()] || u.Peek() == "const" || u.Peek() == "static" {
+			u.Pos++
 		}
-		if u.peek() != "]" {
+		if u.Peek() != "]" {
 			n = u.expression()
 		}
-		u.want("]")
+		u.Want("]")
 		return &Type{Class: Array, Elem: u.suffixes(t, isConst), Count: n, Const: isConst}
 	}
 	return t
@@ -366,15 +271,15 @@ func (u *Unit) suffixes(t *Type, isConst bool) *Type {
 
 // params reads parameters behind the parenthesis.
 func (u *Unit) params() (list []Param) {
-	if u.peek() == "void" && u.ahead(1) == ")" {
-		u.pos += 2
+	if u.Peek() == "void" && u.Ahead(1) == ")" {
+		u.Pos += 2
 		return nil
 	}
-	for !u.accept(")") {
+	for !u.Accept(")") {
 		if len(list) > 0 {
-			u.want(",")
+			u.Want(",")
 		}
-		if u.accept("...") {
+		if u.Accept("...") {
 			continue
 		}
 		var s specifiers
@@ -388,8 +293,8 @@ func (u *Unit) params() (list []Param) {
 			t = pointerTo(t, false)
 		}
 		list = append(list, Param{name, t})
-		if u.peek() == "" {
-			u.fail("the text ends in parameters")
+		if u.Peek() == "" {
+			u.Fail("the text ends in parameters")
 		}
 	}
 	return list

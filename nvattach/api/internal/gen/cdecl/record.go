@@ -1,13 +1,15 @@
 package cdecl
 
+import "nvtrace/internal/gen/ctoken"
+
 // tagged reads what stands behind struct, union or enum.
 func (u *Unit) tagged(word string) *Type {
 	var s specifiers
 	u.attributes(&s)
 	class := map[string]Class{"struct": Struct, "union": Union, "enum": Enum}[word]
 	t := &Type{Class: class}
-	if u.atIdent() {
-		tag := u.next().text
+	if u.AtIdent() {
+		tag := u.Next().Text
 		if known := u.Tags[tag]; known != nil && known.Class == class {
 			t = known
 		} else {
@@ -18,10 +20,10 @@ func (u *Unit) tagged(word string) *Type {
 	if class == Enum && t.size == 0 {
 		t.size, t.align = 4, 4
 	}
-	if u.peek() != "{" {
+	if u.Peek() != "{" {
 		return t
 	}
-	u.pos++
+	u.Pos++
 	if class == Enum {
 		u.enumerators(t)
 	} else {
@@ -38,19 +40,19 @@ func (u *Unit) tagged(word string) *Type {
 func (u *Unit) enumerators(t *Type) {
 	next := int64(0)
 	low, high := int64(0), int64(0)
-	for !u.accept("}") {
-		name := u.next().text
+	for !u.Accept("}") {
+		name := u.Next().Text
 		var s specifiers
 		u.attributes(&s)
-		if u.accept("=") {
+		if u.Accept("=") {
 			next = u.expression()
 		}
 		t.Values = append(t.Values, Value{name, next})
-		u.consts[name] = next
+		u.consts[name] = ctoken.Value{Int: next, Wide: next != int64(int32(next))}
 		low, high = min(low, next), max(high, next)
 		next++
-		if u.peek() != "}" {
-			u.want(",")
+		if u.Peek() != "}" {
+			u.Want(",")
 		}
 	}
 	if low < -1<<31 || high >= 1<<32 || low < 0 && high >= 1<<31 {
@@ -59,30 +61,30 @@ func (u *Unit) enumerators(t *Type) {
 }
 
 func (u *Unit) members(t *Type, _ *specifiers) {
-	for !u.accept("}") {
-		if u.accept(";") {
+	for !u.Accept("}") {
+		if u.Accept(";") {
 			continue
 		}
-		if u.peek() == "_Static_assert" {
-			u.pos++
-			u.skip()
+		if u.Peek() == "_Static_assert" {
+			u.Pos++
+			u.Skip()
 			continue
 		}
 		var s specifiers
 		base := u.specifiers(&s)
-		if u.accept(";") { // an anonymous structure
+		if u.Accept(";") { // an anonymous structure
 			t.Fields = append(t.Fields, Field{Type: aligned(base, s.align)})
 			continue
 		}
-		for first := true; !u.accept(";"); first = false {
+		for first := true; !u.Accept(";"); first = false {
 			if !first {
-				u.want(",")
+				u.Want(",")
 			}
 			f := Field{Type: base}
-			if u.peek() != ":" {
+			if u.Peek() != ":" {
 				f.Name, f.Type = u.declarator(base, s.isConst)
 			}
-			if u.accept(":") {
+			if u.Accept(":") {
 				if f.Bits = u.expression(); f.Bits == 0 {
 					f.Bits = -1 // ends the unit
 				}

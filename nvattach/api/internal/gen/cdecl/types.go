@@ -60,7 +60,6 @@ type Param struct {
 type Decl struct {
 	Name string
 	Type *Type // Class Func
-	Line int   // of the preprocessed text
 }
 
 // Size returns the size in bytes, 0 for what has none.

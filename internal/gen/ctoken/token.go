@@ -1,7 +1,7 @@
-// Package cc reads C declarations: a preprocessor, a parser for declarations and
-// the layout rules of x86-64 Linux. It covers what ABI headers use, and reports
-// what it cannot read instead of guessing.
-package cc
+// Package ctoken is the token level of C, for the generators that read headers:
+// tokens, a place among them with which a parser goes on, and the value of
+// constant expressions. What declarations mean is the parsers' own.
+package ctoken
 
 import "strings"
 
@@ -15,19 +15,18 @@ const (
 	String
 	Char
 	Punct
-	empty // what an empty macro argument leaves beside ##
 )
 
 // Token is a preprocessing token.
 type Token struct {
 	Kind  Kind
 	Text  string
-	space bool     // white space stands before it
-	hide  []string // macros that must not be expanded in it again
+	Space bool     // white space stands before it
+	Hide  []string // macros that a preprocessor must not expand in it again
 }
 
-// lines strips comments and joins continued lines.
-func lines(s string) []string {
+// Lines returns the lines of a text, without comments and with continued lines joined.
+func Lines(s string) []string {
 	s = strings.ReplaceAll(s, "\r\n", "\n")
 	s = strings.ReplaceAll(s, "\\\n", "")
 	var b strings.Builder
@@ -96,16 +95,16 @@ func Lex(s string) []Token {
 			i++
 			continue
 		}
-		kind, n := token(s[i:])
-		out = append(out, Token{Kind: kind, Text: s[i : i+n], space: space})
+		kind, n := measure(s[i:])
+		out = append(out, Token{Kind: kind, Text: s[i : i+n], Space: space})
 		space = false
 		i += n
 	}
 	return out
 }
 
-// token measures the token at the start of s.
-func token(s string) (Kind, int) {
+// measure tells the token at the start of s.
+func measure(s string) (Kind, int) {
 	n := 1
 	switch c := s[0]; {
 	case isLetter(c):
@@ -130,4 +129,14 @@ func token(s string) (Kind, int) {
 		}
 	}
 	return Punct, 1
+}
+
+// Spell returns the text of n tokens from i on, for messages.
+func Spell(l []Token, i, n int) string {
+	var b strings.Builder
+	for ; i < len(l) && n > 0; i, n = i+1, n-1 {
+		b.WriteString(l[i].Text)
+		b.WriteByte(' ')
+	}
+	return b.String()
 }

@@ -1,4 +1,4 @@
-package cc
+package ctoken
 
 import (
 	"errors"
@@ -41,54 +41,56 @@ func truth(b bool) Value {
 	return Value{}
 }
 
-// evaluator computes a constant expression.
-type evaluator struct {
-	tokens    []Token
-	pos       int
-	depth     int
-	directive bool                            // of an #if: 64-bit arithmetic, unknown names are 0
-	constant  func(name string) (Value, bool) // enumerators
-	typeName  func(*evaluator) (*Type, bool)  // parses a type's name here
+// Sized is what expressions ask of a type.
+type Sized struct {
+	Size, Align int64 // bytes
+	Signed      bool
+}
+
+// Evaluator computes constant expressions from where its cursor is.
+type Evaluator struct {
+	*Cursor
+	Constant func(name string) (Value, bool) // enumerators; nil for none
+	TypeName func() (Sized, bool)            // reads a type's name at the cursor, and leaves it alone where there is none; nil for none
+	Wide     bool                            // 64-bit arithmetic
+	Zero     bool                            // names that are not known are 0
+
+	depth int
 }
 
 var errDeep = errors.New("expression is nested too deeply")
 
 const maxDepth = 500
 
-func (e *evaluator) peek() string {
-	if e.pos < len(e.tokens) {
-		return e.tokens[e.pos].Text
-	}
-	return ""
-}
-
-func (e *evaluator) whole() (Value, error) {
-	v, err := e.ternary()
-	if err == nil && e.pos != len(e.tokens) {
-		err = fmt.Errorf("%q after the expression", e.peek())
+// Whole computes the expression that the tokens are, to their end.
+func (e *Evaluator) Whole() (Value, error) {
+	v, err := e.Expression()
+	if err == nil && e.Pos != len(e.Tokens) {
+		err = fmt.Errorf("%q after the expression", e.Peek())
 	}
 	return v, err
 }
 
-func (e *evaluator) ternary() (Value, error) {
+// Expression computes an expression and leaves the cursor behind it.
+func (e *Evaluator) Expression() (Value, error) {
 	if e.depth++; e.depth > maxDepth {
 		return Value{}, errDeep
 	}
 	defer func() { e.depth-- }()
 	c, err := e.binary(0)
-	if err != nil || e.peek() != "?" {
+	if err != nil || e.Peek() != "?" {
 		return c, err
 	}
-	e.pos++
-	a, err := e.ternary()
+	e.Pos++
+	a, err := e.Expression()
 	if err != nil {
 		return a, err
 	}
-	if e.peek() != ":" {
+	if e.Peek() != ":" {
 		return a, errors.New("conditional expression without a colon")
 	}
-	e.pos++
-	b, err := e.ternary()
+	e.Pos++
+	b, err := e.Expression()
 	if c.Int != 0 {
 		b = a
 	}
@@ -100,7 +102,7 @@ var precedence = [][]string{
 	{"||"}, {"&&"}, {"|"}, {"^"}, {"&"}, {"==", "!="}, {"<", ">", "<=", ">="}, {"<<", ">>"}, {"+", "-"}, {"*", "/", "%"},
 }
 
-func (e *evaluator) binary(level int) (Value, error) {
+func (e *Evaluator) binary(level int) (Value, error) {
 	if level == len(precedence) {
 		return e.unary()
 	}
@@ -108,8 +110,8 @@ func (e *evaluator) binary(level int) (Value, error) {
 next:
 	for err == nil {
 		for _, op := range precedence[level] {
-			if e.peek() == op {
-				e.pos++
+			if e.Peek() == op {
+				e.Pos++
 				var b Value
 				if b, err = e.binary(level + 1); err == nil {
 					a, err = e.apply(op, a, b)
@@ -123,9 +125,9 @@ next:
 }
 
 // apply computes one binary operation with C's conversions.
-func (e *evaluator) apply(op string, a, b Value) (Value, error) {
+func (e *Evaluator) apply(op string, a, b Value) (Value, error) {
 	r := Value{
-		Wide:     a.Wide || b.Wide || e.directive,
+		Wide:     a.Wide || b.Wide || e.Wide,
 		Unsigned: a.Unsigned && (a.Wide || !b.Wide) || b.Unsigned && (b.Wide || !a.Wide),
 	}
 	switch op {
@@ -150,7 +152,10 @@ func (e *evaluator) apply(op string, a, b Value) (Value, error) {
 		}
 		return truth(more == (op == ">")), nil
 	case "<<", ">>":
-		return e.shift(op, a, b), nil
+		if b.Int < 0 || b.Int > 63 {
+			return a, fmt.Errorf("shift by %d", b.Int)
+		}
+		return e.shift(op, a, uint(b.Int)), nil
 	case "|":
 		r.Int = a.Int | b.Int
 	case "^":
@@ -185,9 +190,8 @@ func divide(op string, a, b int64, unsigned bool) int64 {
 }
 
 // shift has the type of its left side.
-func (e *evaluator) shift(op string, a, b Value) Value {
-	r := Value{Wide: a.Wide || e.directive, Unsigned: a.Unsigned}
-	n := uint(b.Int & 63)
+func (e *Evaluator) shift(op string, a Value, n uint) Value {
+	r := Value{Wide: a.Wide || e.Wide, Unsigned: a.Unsigned}
 	switch {
 	case op == "<<":
 		r.Int = a.Int << n
@@ -201,16 +205,16 @@ func (e *evaluator) shift(op string, a, b Value) Value {
 	return r.norm()
 }
 
-func (e *evaluator) unary() (Value, error) {
-	if e.pos >= len(e.tokens) {
+func (e *Evaluator) unary() (Value, error) {
+	if e.Pos >= len(e.Tokens) {
 		return Value{}, errors.New("expression ends early")
 	}
 	if e.depth++; e.depth > maxDepth {
 		return Value{}, errDeep
 	}
 	defer func() { e.depth-- }()
-	t := e.tokens[e.pos]
-	e.pos++
+	t := e.Tokens[e.Pos]
+	e.Pos++
 	switch t.Text {
 	case "-", "+", "~", "!":
 		v, err := e.unary()
@@ -231,14 +235,14 @@ func (e *evaluator) unary() (Value, error) {
 	return e.primary(t)
 }
 
-func (e *evaluator) sizeof(op string) (Value, error) {
-	if e.peek() == "(" && e.typeName != nil {
-		e.pos++
-		if t, ok := e.typeName(e); ok && e.peek() == ")" {
-			e.pos++
-			n := t.SizeOf()
+func (e *Evaluator) sizeof(op string) (Value, error) {
+	if e.Peek() == "(" && e.TypeName != nil {
+		e.Pos++
+		if t, ok := e.TypeName(); ok && e.Peek() == ")" {
+			e.Pos++
+			n := t.Size
 			if op != "sizeof" {
-				n = t.AlignOf()
+				n = t.Align
 			}
 			return Value{Int: n, Wide: true, Unsigned: true}, nil
 		}
@@ -247,31 +251,32 @@ func (e *evaluator) sizeof(op string) (Value, error) {
 }
 
 // parenthesis reads a cast or an expression in parentheses.
-func (e *evaluator) parenthesis() (Value, error) {
-	if e.typeName != nil {
-		save := e.pos
-		if t, ok := e.typeName(e); ok && e.peek() == ")" {
-			e.pos++
+func (e *Evaluator) parenthesis() (Value, error) {
+	if e.TypeName != nil {
+		save := e.Pos
+		if t, ok := e.TypeName(); ok && e.Peek() == ")" {
+			e.Pos++
 			if v, err := e.unary(); err == nil {
-				return cast(v, t.Base()), nil
+				return cast(v, t), nil
 			}
 		}
-		e.pos = save
+		e.Pos = save
 	}
-	v, err := e.ternary()
+	v, err := e.Expression()
 	if err != nil {
 		return v, err
 	}
-	if e.peek() != ")" {
+	if e.Peek() != ")" {
 		return v, errors.New("( without )")
 	}
-	e.pos++
+	e.Pos++
 	return v, nil
 }
 
-func cast(v Value, t *Type) Value {
+// cast is what a cast to a type makes of a number.
+func cast(v Value, t Sized) Value {
 	v.Wide, v.Unsigned = false, false
-	switch n := t.SizeOf(); {
+	switch n := t.Size; {
 	case n == 1 && t.Signed:
 		v.Int = int64(int8(v.Int))
 	case n == 1:
@@ -286,7 +291,7 @@ func cast(v Value, t *Type) Value {
 	return v.norm()
 }
 
-func (e *evaluator) primary(t Token) (Value, error) {
+func (e *Evaluator) primary(t Token) (Value, error) {
 	switch t.Kind {
 	case Number:
 		return ParseNumber(t.Text)
@@ -301,12 +306,12 @@ func (e *evaluator) primary(t Token) (Value, error) {
 		}
 		return Value{Int: n}, nil
 	case Ident:
-		if e.constant != nil {
-			if v, ok := e.constant(t.Text); ok {
+		if e.Constant != nil {
+			if v, ok := e.Constant(t.Text); ok {
 				return v, nil
 			}
 		}
-		if e.directive {
+		if e.Zero {
 			e.skipCall()
 			return Value{}, nil
 		}
@@ -315,18 +320,18 @@ func (e *evaluator) primary(t Token) (Value, error) {
 }
 
 // skipCall passes over the arguments of something unknown in an #if.
-func (e *evaluator) skipCall() {
-	if e.peek() != "(" {
+func (e *Evaluator) skipCall() {
+	if e.Peek() != "(" {
 		return
 	}
-	for depth := 0; e.pos < len(e.tokens); {
-		switch e.peek() {
+	for depth := 0; e.Pos < len(e.Tokens); {
+		switch e.Peek() {
 		case "(":
 			depth++
 		case ")":
 			depth--
 		}
-		e.pos++
+		e.Pos++
 		if depth == 0 {
 			return
 		}
