@@ -17,7 +17,7 @@ func allowlistVerb(e *env, args, command []string) int {
 	var succeeded bool
 	fs := newFlagSet(e, "allowlist", "[--format FORMAT] [flags] run.nvt...")
 	rf.register(fs)
-	fs.StringVar(&format, "format", "text", "text: what nvtrace check reads; json; seccomp: rules for an OCI or Docker profile; nvproxy: Go maps under gVisor's names")
+	fs.StringVar(&format, "format", "text", "`FORMAT` text: what nvtrace check reads; json; seccomp: rules for an OCI or Docker profile; nvproxy: Go maps under gVisor's names")
 	fs.StringVar(&out, "o", "", "write to `FILE` instead of stdout")
 	fs.BoolVar(&succeeded, "succeeded", false, "leave out what never succeeded")
 	names, status, ok := parseAnywhere(fs, args)

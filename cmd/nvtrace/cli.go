@@ -49,7 +49,7 @@ func verbs() []verb {
 		{"tree", "[flags] run.nvt", "draw the driver's objects, their memory, what was not freed", treeVerb},
 		{"maps", "[flags] run.nvt | --live PID", "list the device memory that processes map, and what it is", mapsVerb},
 		{"failures", "[flags] run.nvt", "explain failed calls", failuresVerb},
-		{"diff", "[flags] a.nvt b.nvt", "compare two runs or driver versions", diffVerb},
+		{"diff", "[flags] a.nvt b.nvt", "compare two runs", diffVerb},
 		{"abi", "diff [flags] VERSION VERSION [NAMES]", "compare the tables of two driver versions", abiVerb},
 		{"allowlist", "[--format FORMAT] [flags] run.nvt...", "list what runs need: text, json, seccomp, nvproxy", allowlistVerb},
 		{"check", "--allow FILE [flags] run.nvt...", "say what runs use beyond a list", checkVerb},

@@ -61,8 +61,8 @@ func diffVerb(e *env, args, command []string) int {
 	fs := newFlagSet(e, "diff", "[flags] a.nvt b.nvt")
 	rf.register(fs)
 	fs.Var(&asJSON, "json", "print as JSON, to stdout or with =`FILE` to a file")
-	fs.Var(&exprs, "e", "compare only calls that match, as in nvtrace log")
-	fs.IntVar(&o.Window, "window", 100, "how many calls apart a call may stand in the two runs and still count as moved (-1: compare no order)")
+	fs.Var(&exprs, "e", "compare only calls that match `EXPR`, as in nvtrace log")
+	fs.IntVar(&o.Window, "window", 100, "how many calls, `N`, apart a call may stand in the two runs and still count as moved (-1: compare no order)")
 	names, status, ok := parseAnywhere(fs, args)
 	if !ok {
 		return status
@@ -71,7 +71,7 @@ func diffVerb(e *env, args, command []string) int {
 		return e.fail(exitUsage, "diff wants two recordings")
 	}
 	if o.Window < -1 || o.Window > 10_000 {
-		return e.fail(exitUsage, "-window %d: want 1 to 10000, or -1", o.Window)
+		return e.fail(exitUsage, "--window %d: want 1 to 10000, or -1", o.Window)
 	}
 	if o.Window == 0 {
 		o.Window = -1

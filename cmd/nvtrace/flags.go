@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 )
 
 // newFlagSet makes a verb's flags. Help that was asked for goes to stdout; a
 // bad flag is one line on stderr.
 func newFlagSet(e *env, verb, args string) *flag.FlagSet {
 	fs := flag.NewFlagSet("nvtrace "+verb, flag.ContinueOnError)
-	line := &flagError{e: e, verb: verb}
+	line := &flagError{e: e, verb: verb, set: fs}
 	fs.SetOutput(line)
 	fs.Usage = func() {
 		if !line.said {
@@ -28,16 +29,65 @@ func newFlagSet(e *env, verb, args string) *flag.FlagSet {
 type flagError struct {
 	e    *env
 	verb string
+	set  *flag.FlagSet
 	said bool
 }
 
 // Write implements io.Writer.
 func (f *flagError) Write(b []byte) (int, error) {
 	f.said = true
-	// Package flag takes what can stand alone for a boolean.
-	text := strings.Replace(strings.TrimSuffix(string(b), "\n"), "invalid boolean value", "invalid value", 1)
-	f.e.notice("%s; nvtrace %s -h lists the flags", text, f.verb)
+	f.e.notice("%s; nvtrace %s -h lists the flags", f.reword(strings.TrimSuffix(string(b), "\n")), f.verb)
 	return len(b), nil
+}
+
+// reword puts what package flag says into the words of the help: flags of more
+// than a letter have two dashes, and a value that can't be parsed is said with
+// what it should be.
+func (f *flagError) reword(text string) string {
+	// Package flag takes what can stand alone for a boolean.
+	text = strings.Replace(text, "invalid boolean value", "invalid value", 1)
+	head, rest, ok := strings.Cut(text, " -")
+	if at := strings.Index(text, "\" for "); strings.HasPrefix(text, "invalid value") && at >= 0 {
+		// The value, which is quoted, may have dashes of its own.
+		head, rest, ok = strings.Cut(text[at:], " -")
+		head = text[:at] + head
+	}
+	if !ok {
+		return text
+	}
+	name, _, _ := strings.Cut(rest, ":")
+	dashes := " --"
+	if len(name) == 1 {
+		dashes = " -"
+	}
+	rest = strings.TrimPrefix(rest, "-")
+	for _, vague := range []string{": parse error", ": value out of range"} {
+		if cut, is := strings.CutSuffix(rest, vague); is {
+			rest = cut + f.wanted(name)
+		}
+	}
+	return head + dashes + rest
+}
+
+// wanted says what the value of a flag must be.
+func (f *flagError) wanted(name string) string {
+	fl := f.set.Lookup(name)
+	if fl == nil {
+		return ""
+	}
+	got, ok := fl.Value.(flag.Getter)
+	if !ok {
+		return ""
+	}
+	switch got.Get().(type) {
+	case time.Duration:
+		return ": want a time with its unit, such as 1.5s or 200ms"
+	case uint, uint64:
+		return ": want a number, 0 or more"
+	case int, int64:
+		return ": want a number"
+	}
+	return ""
 }
 
 // flagColumn is where the description of a flag begins.
@@ -78,6 +128,18 @@ func parse(fs *flag.FlagSet, args []string) (status int, ok bool) {
 	case errors.Is(err, flag.ErrHelp):
 		return exitOK, false
 	case err != nil:
+		return exitUsage, false
+	}
+	negative := ""
+	fs.Visit(func(f *flag.Flag) {
+		if got, ok := f.Value.(flag.Getter); ok {
+			if d, ok := got.Get().(time.Duration); ok && d < 0 {
+				negative = f.Name
+			}
+		}
+	})
+	if negative != "" {
+		fmt.Fprintf(fs.Output(), "invalid value %q for flag -%s: want a time of 0 or more\n", fs.Lookup(negative).Value, negative)
 		return exitUsage, false
 	}
 	return 0, true

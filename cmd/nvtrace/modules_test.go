@@ -136,7 +136,7 @@ func TestModulesWhy(t *testing.T) {
 	if status != exitDiffers {
 		t.Errorf("status %d for a kernel that is not there", status)
 	}
-	wantText(t, out, `no kernel that "nosuch" means is in the 3 images, of which 1 can't be read`)
+	wantText(t, out, `no image has a kernel that "nosuch" means; images: 3, not readable: 1`)
 }
 
 // TestModulesComplete: what escaped comes first, and is the status if one asks.

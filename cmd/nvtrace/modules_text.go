@@ -165,9 +165,9 @@ func (r *modulesReport) writeWhy(b *bytes.Buffer, word string) bool {
 		}
 	}
 	if !found {
-		fmt.Fprintf(b, "no kernel that %q means is in the %d images", printable(word), len(r.Images))
+		fmt.Fprintf(b, "no image has a kernel that %q means; images: %d", printable(word), len(r.Images))
 		if unread > 0 {
-			fmt.Fprintf(b, ", of which %d can't be read", unread)
+			fmt.Fprintf(b, ", not readable: %d", unread)
 		}
 		b.WriteByte('\n')
 	}

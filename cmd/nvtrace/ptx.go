@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 
 	"nvtrace/ptx"
@@ -61,17 +63,17 @@ type ptxOptions struct {
 // ptxEach parses each file and calls f; false from f makes the status 1.
 func ptxEach(e *env, name string, args []string, f func(*ptx.File, *ptxOptions) (bool, error)) int {
 	var o ptxOptions
-	fs := newFlagSet(e, "ptx "+name, "[flags] FILE...")
+	flags := newFlagSet(e, "ptx "+name, "[flags] FILE...")
 	if name != "fmt" {
-		fs.BoolVar(&o.JSON, "json", false, "print JSON")
+		flags.BoolVar(&o.JSON, "json", false, "print JSON")
 	}
 	if name == "check" {
-		fs.BoolVar(&o.run, "run", false, "also list what keeps ptx run from executing the file")
+		flags.BoolVar(&o.run, "run", false, "also list what keeps ptx run from executing the file")
 	}
 	if name == "sites" {
-		fs.StringVar(&o.Func, "func", "", "only the function `NAME`")
+		flags.StringVar(&o.Func, "func", "", "only the function `NAME`")
 	}
-	paths, status, ok := parseAnywhere(fs, args)
+	paths, status, ok := parseAnywhere(flags, args)
 	if !ok {
 		return status
 	}
@@ -82,7 +84,7 @@ func ptxEach(e *env, name string, args []string, f func(*ptx.File, *ptxOptions) 
 		file, err := parsePTX(e, path)
 		if err != nil {
 			e.notice("%v", err)
-			status = exitDiffers
+			status = max(status, unparsed(err))
 			continue
 		}
 		ok, err := f(file, &o)
@@ -90,10 +92,19 @@ func ptxEach(e *env, name string, args []string, f func(*ptx.File, *ptxOptions) 
 			return e.fail(exitFailed, "%v", err)
 		}
 		if !ok {
-			status = exitDiffers
+			status = max(status, exitDiffers)
 		}
 	}
 	return status
+}
+
+// unparsed returns the status for a file of which there is no PTX: a check that
+// found something, or a file that can't be read.
+func unparsed(err error) int {
+	if _, ok := errors.AsType[*fs.PathError](err); ok {
+		return exitFailed
+	}
+	return exitDiffers
 }
 
 func parsePTX(e *env, path string) (*ptx.File, error) {

@@ -39,13 +39,13 @@ func ptxRun(e *env, args []string) int {
 	fs.Var(&dimFlag{d: &run.Block}, "block", "threads of a block, `X[,Y[,Z]]`")
 	fs.Var(&dimFlag{d: &run.Cluster}, "cluster", "blocks of a cluster, `X[,Y[,Z]]`")
 	fs.UintVar(&shared, "shared", 0, "`BYTES` of dynamic shared memory")
-	fs.Var(&texts, "arg", "an argument, in order: u32:5, f32:1.5, hex:0011, buf:FILE[:out=FILE], zeros:BYTES[:out=FILE]")
+	fs.Var(&texts, "arg", "an argument, in order, `VALUE` u32:5, f32:1.5, hex:0011, buf:FILE[:out=FILE], zeros:BYTES[:out=FILE]")
 	fs.BoolVar(&run.Cooperative, "cooperative", false, "all blocks run at the same time")
 	fs.BoolVar(&run.Race, "race", false, "report accesses of shared and global memory that race; exit status 1 if there are any")
 	fs.BoolVar(&stats, "stats", false, "print what was executed")
-	fs.Uint64Var(&run.Options.Budget, "budget", 0, "end a launch after this many thread instructions (0: no limit)")
-	fs.DurationVar(&timeout, "timeout", 0, "end a launch after this time (0: no limit)")
-	fs.IntVar(&run.Options.Workers, "workers", 0, "blocks executed at the same time (0: one a processor; 1: deterministic)")
+	fs.Uint64Var(&run.Options.Budget, "budget", 0, "end a launch after `N` thread instructions (0: no limit)")
+	fs.DurationVar(&timeout, "timeout", 0, "end a launch after `TIME` (0: no limit)")
+	fs.IntVar(&run.Options.Workers, "workers", 0, "`N` blocks are executed at the same time (0: one a processor; 1: deterministic)")
 	paths, status, ok := parseAnywhere(fs, args)
 	if !ok {
 		return status
