@@ -20,6 +20,8 @@ type RewriteOptions struct {
 	// programs, where the image has no machine code that says it; see
 	// WeaveOptions. May be nil.
 	Registers func(kernel string) int
+	// Twins says which kernels keep a copy without programs.
+	Twins Twins
 	// MaxEntry bounds the content of an entry; see fatbin.Options.
 	MaxEntry int64
 }
@@ -87,11 +89,11 @@ func (r *rewriting) unprobed(names []string, reason string) {
 // text rewrites bare PTX.
 func (r *rewriting) text(image []byte) error {
 	src := strings.TrimRight(string(image), "\x00")
-	w, err := r.weave(src, &WeaveOptions{Registers: r.o.Registers})
-	if err != nil || w == nil {
-		return err
+	f, w := r.weave(src, &WeaveOptions{Registers: r.o.Registers})
+	if w == nil {
+		return nil
 	}
-	cubin, err := r.compile(w.Text)
+	cubin, err := r.compileWoven(f, w)
 	if err != nil {
 		r.unprobed(entriesOf(w), err.Error())
 		return nil
@@ -120,7 +122,7 @@ func entriesOf(w *Woven) []string {
 
 // weave returns nil for a module without a wanted kernel, and for one that can't
 // be woven, whose kernels are noted.
-func (r *rewriting) weave(src string, o *WeaveOptions) (*Woven, error) {
+func (r *rewriting) weave(src string, o *WeaveOptions) (*ptx.File, *Woven) {
 	f, err := ptx.Parse("image", src, nil)
 	if err != nil {
 		// The driver says what is wrong with it, if it is PTX at all.
@@ -142,7 +144,7 @@ func (r *rewriting) weave(src string, o *WeaveOptions) (*Woven, error) {
 	if w.Text == src {
 		return nil, nil
 	}
-	return w, nil
+	return f, w
 }
 
 func (r *rewriting) compile(text string) ([]byte, error) {
@@ -236,11 +238,11 @@ func (r *rewriting) container(image []byte) error {
 		r.unprobed(names, err.Error())
 		return nil
 	}
-	w, err := r.weave(string(src), &wo)
-	if err != nil || w == nil {
-		return err
+	f, w := r.weave(string(src), &wo)
+	if w == nil {
+		return nil
 	}
-	return r.replace(image, n, c, text, string(src), w)
+	return r.replace(image, n, c, text, string(src), f, w)
 }
 
 // machineCode returns the kernels of an entry and where it says how many registers
@@ -269,8 +271,8 @@ func (r *rewriting) machineCode(e *fatbin.Entry, fo *fatbin.Options, wo *WeaveOp
 
 // replace puts the woven module in the place of everything that the driver could
 // take for the GPU instead.
-func (r *rewriting) replace(image []byte, n int, c *fatbin.Container, text int, src string, w *Woven) error {
-	cubin, err := r.compile(w.Text)
+func (r *rewriting) replace(image []byte, n int, c *fatbin.Container, text int, src string, f *ptx.File, w *Woven) error {
+	cubin, err := r.compileWoven(f, w)
 	if err != nil {
 		r.unprobed(entriesOf(w), err.Error())
 		return nil

@@ -45,6 +45,13 @@ type KernelReport struct {
 	Programs []ProgramReport
 	// Notes say what is not as one might expect: places that could not be had.
 	Notes []string
+	// Bounded: the kernel says how many threads or registers it is for, so that a
+	// launch can't fail for want of registers.
+	Bounded bool
+	// Twin: there is a copy without programs, see [Twins]; NoTwin is why there is none
+	// where there should be.
+	Twin   bool
+	NoTwin string
 }
 
 // A ProgramReport counts the places of a program in a function.
@@ -260,16 +267,18 @@ func (g *weaving) callees(q *PlannedProgram, st *ptx.Sites) {
 // limitRegisters keeps a kernel without launch bounds launchable: with more
 // registers per thread than 65,536/1,024 a block of 1,024 threads could not start.
 func (g *weaving) limitRegisters(fn *ptx.Func) {
-	if g.o.Registers == nil {
-		return
-	}
 	for _, a := range []string{".maxntid", ".reqntid", ".maxnreg"} {
 		if g.f.Attr(fn, a) != nil {
+			g.report.Bounded = true
 			return
 		}
 	}
+	if g.o.Registers == nil {
+		return
+	}
 	if n := g.o.Registers(g.report.Name); n > 0 {
-		g.w.Header(fn, fmt.Sprintf(".maxnreg %d", max(64, (n+7)/8*8)))
+		g.w.Header(fn, fmt.Sprintf(".maxnreg %d", max(launchRegisters, (n+7)/8*8)))
+		g.report.Bounded = true
 	}
 }
 

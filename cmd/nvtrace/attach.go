@@ -26,6 +26,7 @@ type attachFlags struct {
 	interval                   time.Duration
 	fuel                       uint
 	threads                    uint64
+	verify                     verifyFlag
 	allowExit, require         bool
 	json                       bool
 }
@@ -47,6 +48,7 @@ func (f *attachFlags) register(fs *flag.FlagSet) {
 	fs.UintVar(&f.fuel, "fuel", 0, "rounds that a probe's unproven loops may make, `N` (0: the default)")
 	fs.Uint64Var(&f.threads, "map-threads", 0, "threads of a grid that per-thread maps have values for, `N` (0: 1048576)")
 	fs.BoolVar(&f.allowExit, "allow-exit", false, "allow bpftime's helper 507, by which a probe ends the kernel's thread")
+	fs.Var(&f.verify, "verify", "run each probed kernel's first launch with and without probes on copies of its memory, and compare; =`N`: each N-th launch, too")
 	fs.BoolVar(&f.require, "require", false, "refuse an image in which a wanted kernel can't be probed")
 }
 
@@ -107,7 +109,7 @@ func (f *attachFlags) start(e *env) (*session.Session, error) {
 		}
 	}
 	o := &session.Options{
-		Plan: plan, Settings: settings, Out: e.stderr, Interval: f.interval, Required: f.require,
+		Plan: plan, Settings: settings, Out: e.stderr, Interval: f.interval, Required: f.require, Verify: int(f.verify),
 		Maps: nvattach.MapOptions{Threads: f.threads},
 	}
 	if f.json {
@@ -200,7 +202,12 @@ func (p *simProbes) image(proc *sim.Process, im *sim.Image) ([]byte, error) {
 	if p.model.Major >= 9 {
 		arch.Suffix = 'a'
 	}
-	return c.Rewrite(im.Data, arch, nil)
+	o := &session.RewriteOptions{Arch: arch}
+	if p.model.RegistersPerBlock > 0 {
+		o.Twins = nvattach.TwinsNeeded
+	}
+	image, _, err := c.Rewrite(im.Data, o)
+	return image, err
 }
 
 // exit is the simulated GPU's hook for the end of a program.
@@ -227,7 +234,7 @@ func (p *simProbes) context(proc *sim.Process) (*session.Context, error) {
 	c, err := p.session.Add(&session.Target{
 		PID: proc.PID(), SMs: p.model.SMs,
 		Alloc: func(size uint64) (uint64, nvattach.Memory, error) {
-			addr, data, err := proc.Alloc(size, "maps of probes")
+			addr, data, err := proc.Alloc(size, nameOfMaps)
 			return addr, &nvattach.Buffer{Base: addr, Data: data}, err
 		},
 	})

@@ -88,11 +88,21 @@ func startSimulation(e *env, f *simFlags, command []string, probes *session.Sess
 	var hooks sim.Hooks
 	if probes != nil {
 		p := &simProbes{e: e, session: probes, model: gpu, of: make(map[*sim.Process]*session.Context)}
-		hooks.Image, hooks.Exit = p.image, p.exit
+		hooks.Image, hooks.Exit, hooks.Instead = p.image, p.exit, p.instead
+		if probes.Verify() {
+			hooks.Launch = p.launch
+		}
 	}
 	if modules != nil {
 		run.modules = newSimModules(modules.f, modules.store)
-		hooks.Loaded, hooks.Launch = run.modules.loaded, run.modules.launch
+		hooks.Loaded = run.modules.loaded
+		verify := hooks.Launch
+		hooks.Launch = func(p *sim.Process, l *sim.Launch) {
+			run.modules.launch(p, l)
+			if verify != nil {
+				verify(p, l)
+			}
+		}
 	}
 	run.sim, err = sim.New(&sim.Options{GPU: gpu, Count: f.count, MemoryLimit: f.memory << 20, Timeout: f.timeout, Hooks: &hooks})
 	if err != nil {

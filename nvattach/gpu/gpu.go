@@ -250,7 +250,7 @@ func (tr *Tracer) Replace(im *capture.Captured) (image []byte, ok bool) {
 	if strings.HasPrefix(im.Function, "cuLinkAdd") {
 		compile = nil // what is to be linked may lack what other inputs have: the driver's linker compiles it
 	}
-	out, err := c.session.Rewrite(im.Data, c.arch, compile)
+	out, _, err := c.session.Rewrite(im.Data, &session.RewriteOptions{Arch: c.arch, Compile: compile})
 	if c.session.Live() && c.attended.CompareAndSwap(false, true) {
 		tr.work.Go(func() { tr.attend(th.task.Proc, c) })
 	}

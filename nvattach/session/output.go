@@ -109,13 +109,26 @@ func (o *output) tables(c *Context, several bool, tables []*nvattach.Table, err 
 }
 
 // kernels shows which kernels were probed and why others were not.
-func (o *output) kernels(all []Kernel) {
+func (o *output) kernels(s *Session, all []Kernel) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, k := range all {
 		name := fatbin.Demangle(k.Name)
+		var checked *Verified
+		if s.Verify() && k.Images > 0 && !k.Func {
+			checked = s.verified(k.Name)
+		}
 		if o.format == FormatJSON {
-			o.object(map[string]any{"kernel": k.Name, "demangled": name, "images": k.Images, "sites": k.Sites, "unprobed": k.Reason})
+			line := map[string]any{"kernel": k.Name, "demangled": name, "images": k.Images, "sites": k.Sites, "unprobed": k.Reason}
+			if k.Unprobed > 0 {
+				line["launches_unprobed"], line["unprobed"] = k.Unprobed, k.UnprobedWhy
+			}
+			if checked != nil {
+				line["verify"] = checked.json()
+			}
+			o.object(line)
 			continue
 		}
 		if k.Images > 0 {
@@ -126,6 +139,14 @@ func (o *output) kernels(all []Kernel) {
 		}
 		for _, n := range k.Notes {
 			o.write(fmt.Appendf(nil, "  %s: %s\n", name, n))
+		}
+		if k.Unprobed > 0 {
+			o.write(fmt.Appendf(nil, "  %s ran without probes: %s\n", plural(k.Unprobed, "launch"), k.UnprobedWhy))
+		}
+		if checked != nil {
+			for _, line := range checked.text(&k) {
+				o.write(fmt.Appendf(nil, "  %s\n", line))
+			}
 		}
 	}
 	if len(all) == 0 {

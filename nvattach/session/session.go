@@ -41,6 +41,9 @@ type Options struct {
 	// Required makes Rewrite fail for an image in which a kernel that a program
 	// wants can't be probed.
 	Required bool
+	// Verify has launches run both ways: 1 each, n each n-th, the first in any case,
+	// VerifyFirst that alone. 0: none.
+	Verify int
 }
 
 // drainEvery is how often rings are emptied: several times before a ring of the
@@ -57,6 +60,7 @@ type Session struct {
 	probed    map[string]*Kernel
 	order     []string                       // kernels, in the order in which they were met
 	given     map[[sha256.Size]byte][]string // kernels of the images that were rewritten
+	checks    map[string]*Verified           // by kernel
 	out       *output
 	stop      chan struct{}
 	stopped   sync.WaitGroup
@@ -70,6 +74,13 @@ type Kernel struct {
 	Sites  int    // places in the last of them
 	Reason string // why it is not probed in some image; "" if it is in all
 	Notes  []string
+	Func   bool   // a device function
+	Twin   bool   // there is a copy without programs in some image
+	NoTwin string // why it can't be verified; "" if that was not asked for, or it can
+	// Unprobed are launches that the driver refused with programs, and that were made
+	// without; UnprobedWhy is why.
+	Unprobed    int
+	UnprobedWhy string
 }
 
 // Context is a GPU context of a process: one set of maps.
@@ -95,7 +106,7 @@ type Context struct {
 
 // New begins a session. Close must be called.
 func New(o *Options) *Session {
-	s := &Session{opts: *o, probed: make(map[string]*Kernel), given: make(map[[sha256.Size]byte][]string), stop: make(chan struct{})}
+	s := &Session{opts: *o, probed: make(map[string]*Kernel), given: make(map[[sha256.Size]byte][]string), checks: make(map[string]*Verified), stop: make(chan struct{})}
 	s.out = &output{w: o.Out, format: o.Format, print: &s.opts.Print}
 	s.stopped.Add(1)
 	go s.poll()
@@ -151,23 +162,31 @@ func (s *Session) Add(t *Target) (*Context, error) {
 }
 
 // Rewrite puts the programs into an image that is about to be loaded in the
-// context. It returns image itself where there is nothing to do.
-func (c *Context) Rewrite(image []byte, arch fatbin.Arch, compile func(text string) ([]byte, error)) ([]byte, error) {
-	r, err := c.s.opts.Plan.Rewrite(image, c.maps, &nvattach.RewriteOptions{Arch: arch, Compile: compile})
+// context. It returns image itself where there is nothing to do. twins says that
+// kernels in it have copies without programs.
+func (c *Context) Rewrite(image []byte, o *RewriteOptions) (out []byte, twins bool, err error) {
+	wanted := *o
+	if c.s.Verify() {
+		wanted.Twins = nvattach.TwinsAll
+	}
+	r, err := c.s.opts.Plan.Rewrite(image, c.maps, &wanted)
 	if errors.Is(err, nvattach.ErrNotWoven) {
-		return image, nil // nothing that a kernel could be in
+		return image, false, nil // nothing that a kernel could be in
 	}
 	if err != nil {
-		return image, err
+		return image, false, err
 	}
 	c.s.note(r)
 	if r.Changed {
 		c.s.remember(r)
 	}
 	if c.s.opts.Required && len(r.Unprobed) > 0 {
-		return image, fmt.Errorf("kernel %s can't be probed: %s", fatbin.Demangle(r.Unprobed[0].Kernel), r.Unprobed[0].Reason)
+		return image, false, fmt.Errorf("kernel %s can't be probed: %s", fatbin.Demangle(r.Unprobed[0].Kernel), r.Unprobed[0].Reason)
 	}
-	return r.Image, nil
+	for i := range r.Kernels {
+		twins = twins || r.Kernels[i].Twin
+	}
+	return r.Image, twins, nil
 }
 
 // Wants reports whether some program wants a kernel of that mangled name.
@@ -181,7 +200,8 @@ func (s *Session) note(r *nvattach.Rewritten) {
 		k := s.kernel(r.Kernels[i].Name)
 		k.Images++
 		k.Sites = r.Kernels[i].Sites()
-		k.Notes = r.Kernels[i].Notes
+		k.Notes, k.NoTwin, k.Func = r.Kernels[i].Notes, r.Kernels[i].NoTwin, r.Kernels[i].Func
+		k.Twin = k.Twin || r.Kernels[i].Twin
 	}
 	for _, u := range r.Unprobed {
 		s.kernel(u.Kernel).Reason = u.Reason
@@ -408,7 +428,7 @@ func (s *Session) Close() error {
 	for _, c := range all {
 		s.out.tables(c, len(all) > 1, c.final, nil)
 	}
-	s.out.kernels(s.Kernels())
+	s.out.kernels(s, s.Kernels())
 	return errors.Join(errs, s.out.err)
 }
 

@@ -27,17 +27,20 @@ type GPU struct {
 	SharedPerSM  uint64 // bytes
 	SharedOptIn  uint64 // bytes that a block may have when the kernel's attribute says so
 	PCIDevice    uint32 // device and vendor id
+	// RegistersPerBlock is how many registers a block's threads may take together; 0
+	// does not limit them, since what a kernel takes is an estimate.
+	RegistersPerBlock int
 }
 
 // GPUs returns the devices that are described, the default first.
 func GPUs() []GPU {
 	const gib, mib, kib = 1 << 30, 1 << 20, 1 << 10
 	return []GPU{
-		{"h200", "NVIDIA H200", 9, 0, 132, 141 * gib, 1_980_000, 3_201_000, 6144, 60 * mib, 2048, 32, 228 * kib, 227 * kib, 0x233510de},
-		{"h100", "NVIDIA H100 80GB HBM3", 9, 0, 132, 80 * gib, 1_980_000, 2_619_000, 5120, 50 * mib, 2048, 32, 228 * kib, 227 * kib, 0x233010de},
-		{"a100", "NVIDIA A100-SXM4-80GB", 8, 0, 108, 80 * gib, 1_410_000, 1_593_000, 5120, 40 * mib, 2048, 32, 164 * kib, 163 * kib, 0x20b210de},
-		{"rtx4090", "NVIDIA GeForce RTX 4090", 8, 9, 128, 24 * gib, 2_520_000, 10_501_000, 384, 72 * mib, 1536, 24, 100 * kib, 99 * kib, 0x268410de},
-		{"t4", "Tesla T4", 7, 5, 40, 16 * gib, 1_590_000, 5_001_000, 256, 4 * mib, 1024, 16, 64 * kib, 64 * kib, 0x1eb810de},
+		{"h200", "NVIDIA H200", 9, 0, 132, 141 * gib, 1_980_000, 3_201_000, 6144, 60 * mib, 2048, 32, 228 * kib, 227 * kib, 0x233510de, 0},
+		{"h100", "NVIDIA H100 80GB HBM3", 9, 0, 132, 80 * gib, 1_980_000, 2_619_000, 5120, 50 * mib, 2048, 32, 228 * kib, 227 * kib, 0x233010de, 0},
+		{"a100", "NVIDIA A100-SXM4-80GB", 8, 0, 108, 80 * gib, 1_410_000, 1_593_000, 5120, 40 * mib, 2048, 32, 164 * kib, 163 * kib, 0x20b210de, 0},
+		{"rtx4090", "NVIDIA GeForce RTX 4090", 8, 9, 128, 24 * gib, 2_520_000, 10_501_000, 384, 72 * mib, 1536, 24, 100 * kib, 99 * kib, 0x268410de, 0},
+		{"t4", "Tesla T4", 7, 5, 40, 16 * gib, 1_590_000, 5_001_000, 256, 4 * mib, 1024, 16, 64 * kib, 64 * kib, 0x1eb810de, 0},
 	}
 }
 

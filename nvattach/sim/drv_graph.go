@@ -102,7 +102,7 @@ func (c *call) kernelParams(addr uint64, kern bool) (*launch, result) {
 	if l.params, r = c.gather(f, leWord(b[:], 40), leWord(b[:], 48)); r != success {
 		return nil, r
 	}
-	return l, c.checkLaunch(l)
+	return l, c.checkInstead(l)
 }
 
 // kernelHandle resolves a kernel as the API of the call names it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"maps"
 	"time"
 
 	"nvtrace/ptx/emu"
@@ -124,6 +125,9 @@ func (c *call) checkLaunch(l *launch) result {
 			return errInvalidValue
 		}
 	}
+	if n := g.RegistersPerBlock; n > 0 && int((threads+31)/32*32)*((l.f.registers()+7)/8*8) > n {
+		return errOutOfResources
+	}
 	if l.cooperative {
 		blocks := uint64(l.grid.X) * uint64(l.grid.Y) * uint64(l.grid.Z)
 		if blocks > uint64(g.SMs*g.Occupancy(threads, l.f.k.SharedBytes()+uint64(l.shared), l.f.registers())) {
@@ -133,9 +137,30 @@ func (c *call) checkLaunch(l *launch) result {
 	return success
 }
 
+// checkInstead is checkLaunch, and puts a kernel that can be launched in the place of
+// one that takes too many registers, if there is one.
+func (c *call) checkInstead(l *launch) result {
+	r := c.checkLaunch(l)
+	h := c.p.sim.opts.Hooks
+	if r != errOutOfResources || h == nil || h.Instead == nil {
+		return r
+	}
+	name := h.Instead(c.p, l.f.name)
+	if name == "" {
+		return r
+	}
+	f, fr := c.function(l.f.mod, name)
+	if fr != success {
+		return r
+	}
+	maps.Copy(f.attrs, l.f.attrs)
+	l.f = f
+	return c.checkLaunch(l)
+}
+
 // launch puts a kernel into a stream.
 func (c *call) launch(s *stream, l *launch) result {
-	if r := c.checkLaunch(l); r != success {
+	if r := c.checkInstead(l); r != success {
 		return r
 	}
 	p := c.p
@@ -157,9 +182,6 @@ func (p *Process) execute(x *cudaContext, l *launch) result {
 		ctx, cancel = context.WithTimeoutCause(ctx, t, errTooLong)
 		defer cancel()
 	}
-	if h := p.sim.opts.Hooks; h != nil && h.Launch != nil {
-		h.Launch(p, &Launch{Kernel: l.f.name, Image: l.f.mod.image, TID: l.tid, Grid: l.grid, Block: l.block, Shared: l.shared})
-	}
 	cfg := &emu.LaunchConfig{Grid: l.grid, Block: l.block, Cluster: l.cluster, SharedBytes: l.shared, Params: l.params, Cooperative: l.cooperative}
 	if l.cooperative {
 		// What cooperative groups synchronise a grid with: two words, of which the
@@ -171,6 +193,11 @@ func (p *Process) execute(x *cudaContext, l *launch) result {
 		defer func() { _ = p.arena.Free(ws.Base) }()
 		binary.LittleEndian.PutUint32(ws.Data, 8)
 		cfg.EnvRegs[1], cfg.EnvRegs[2] = uint32(ws.Base>>32), uint32(ws.Base)
+	}
+	if h := p.sim.opts.Hooks; h != nil && h.Launch != nil {
+		h.Launch(p, &Launch{
+			Kernel: l.f.name, Image: l.f.mod.image, TID: l.tid, Grid: l.grid, Block: l.block, Shared: l.shared, p: p, of: l, cfg: cfg,
+		})
 	}
 	begin := time.Now()
 	st, err := x.dev.machine.Launch(ctx, l.f.k, cfg)

@@ -60,6 +60,10 @@ type Hooks struct {
 	Loaded func(p *Process, im *Image)
 	// Launch is called when a kernel begins.
 	Launch func(p *Process, l *Launch)
+	// Instead is called when a launch of a kernel is refused because its threads take
+	// more registers than there are. It names a kernel of the same module that is
+	// launched in its place; "" for none.
+	Instead func(p *Process, kernel string) string
 	// Exit is called when a program has ended and nothing of it runs any more; its
 	// memory goes away when Exit returns.
 	Exit func(p *Process)
@@ -94,6 +98,11 @@ type Launch struct {
 	TID         int      // the thread that launched it; 0 if it is a node of a graph
 	Grid, Block emu.Dim3
 	Shared      uint32 // dynamic shared memory
+
+	p   *Process
+	of  *launch
+	cfg *emu.LaunchConfig
+	try *try
 }
 
 // A Sim serves programs. Make one with [New], give its Env to programs, let Serve

@@ -1,0 +1,268 @@
+package session
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"nvtrace/nvattach"
+)
+
+// A Verification is what came of running one launch of a kernel with and without
+// programs on the same memory.
+type Verification struct {
+	// Reason is why that was not done; "" if it was.
+	Reason string
+	// Final: it will not be possible at another launch either.
+	Final bool
+
+	Buffers int    // allocations that were compared
+	Bytes   uint64 // in them
+	// Unstable are bytes that differ between two runs without programs. They are
+	// not compared.
+	Unstable uint64
+	// Differ are bytes that differ between runs with and without.
+	Differ uint64
+	First  uint64 // the address of the first of them
+	Buffer string // what it lies in
+	Offset uint64 // where
+	// Fails is what a run with programs failed with.
+	Fails string
+
+	// Times of one run, on memory as it was; 0 if they are not known.
+	Probed, Unprobed time.Duration
+	// ProbedInsns and UnprobedInsns are instructions of all threads, on a simulated
+	// GPU, where times mean little.
+	ProbedInsns, UnprobedInsns uint64
+}
+
+// A Verified sums up the verifications of a kernel.
+type Verified struct {
+	Launches uint64 // of the kernel that were seen
+	Runs     int    // that were run both ways
+	Last     Verification
+	Worst    *Verification // the first that was not equal
+	Reason   string        // why a launch was not, in which there is no other; "" if one was
+	// Sums over those that have them.
+	Probed, Unprobed           time.Duration
+	ProbedInsns, UnprobedInsns uint64
+
+	running, final bool
+}
+
+// Verify says whether launches are to be run both ways.
+func (s *Session) Verify() bool { return s.opts.Verify > 0 }
+
+// HasTwin says whether some image has a copy without programs of the kernel.
+func (s *Session) HasTwin(kernel string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.probed[kernel]
+	return k != nil && k.Twin
+}
+
+// TooManyRegisters is why a launch is made without programs.
+const TooManyRegisters = "with probes its threads take more registers than a block of so many threads can have"
+
+// Launched counts a launch of a kernel with programs, and says whether it is one
+// that is to be verified: the first, and each so many of them as Options.Verify
+// says.
+func (s *Session) Launched(kernel string) (due bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := s.verified(kernel)
+	v.Launches++
+	every := uint64(s.opts.Verify)
+	switch {
+	case every == 0, v.running, v.final:
+		return false
+	case v.Runs == 0: // the first that can be
+		due = v.Launches <= maxAttempts || v.Launches&(v.Launches-1) == 0
+	default:
+		due = every == 1 || every != VerifyFirst && v.Launches%every == 1
+	}
+	v.running = due
+	return due
+}
+
+// VerifyFirst, as Options.Verify, verifies the first launch of each kernel only.
+const VerifyFirst = 1 << 62
+
+// maxAttempts bounds how often in a row verification is tried where it was not
+// possible.
+const maxAttempts = 16
+
+// Verified takes note of what came of a launch that Launched has named.
+func (s *Session) Verified(kernel string, r *Verification) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := s.verified(kernel)
+	v.running = false
+	if r.Reason != "" {
+		v.Reason, v.final = r.Reason, r.Final
+		return
+	}
+	v.Runs++
+	v.Last = *r
+	if v.Worst == nil && (r.Differ > 0 || r.Fails != "") {
+		worst := *r
+		v.Worst = &worst
+	}
+	if r.Probed > 0 && r.Unprobed > 0 {
+		v.Probed += r.Probed
+		v.Unprobed += r.Unprobed
+	}
+	v.ProbedInsns += r.ProbedInsns
+	v.UnprobedInsns += r.UnprobedInsns
+}
+
+func (s *Session) verified(kernel string) *Verified {
+	v := s.checks[kernel]
+	if v == nil {
+		v = new(Verified)
+		s.checks[kernel] = v
+	}
+	return v
+}
+
+// RanUnprobed takes note of a launch that the driver refused with programs, and
+// that was made without.
+func (s *Session) RanUnprobed(kernel, reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.kernel(kernel)
+	k.Unprobed++
+	k.UnprobedWhy = reason
+}
+
+// Unequal returns how many kernels were found to differ.
+func (s *Session) Unequal() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, v := range s.checks {
+		if v.Worst != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// text says what came of it, a line each.
+func (v *Verified) text(k *Kernel) []string {
+	var lines []string
+	switch r := &v.Last; {
+	case v.Worst != nil && v.Worst.Fails != "":
+		lines = append(lines, "DIFFERS: with probes it fails with "+v.Worst.Fails+", without it does not")
+	case v.Worst != nil:
+		w := v.Worst
+		lines = append(lines, fmt.Sprintf("DIFFERS: %s of %s bytes, first at %#x, byte %s of %s", thousands(w.Differ), thousands(w.Bytes), w.First, thousands(w.Offset), w.Buffer))
+	case v.Runs > 0:
+		line := fmt.Sprintf("verified: %s, %s bytes equal", plural(r.Buffers, "buffer"), thousands(r.Bytes-r.Unstable))
+		if r.Unstable > 0 {
+			line += fmt.Sprintf("; %s bytes differ between two runs without probes, and are left out", thousands(r.Unstable))
+		}
+		lines = append(lines, line)
+	case v.Reason != "":
+		lines = append(lines, "NOT verified: "+v.Reason)
+	case k.NoTwin != "":
+		lines = append(lines, "NOT verified: "+k.NoTwin)
+	case v.Launches == 0:
+		lines = append(lines, "NOT verified: no launch of it was seen by itself; those in graphs are not")
+	}
+	return append(lines, v.cost()...)
+}
+
+// cost compares the times of runs with and without programs.
+func (v *Verified) cost() []string {
+	of := fmt.Sprintf("%s of %s", plural(v.Runs, "launch"), strconv.FormatUint(v.Launches, 10))
+	switch {
+	case v.Probed > 0 && v.Unprobed > 0:
+		n := time.Duration(v.Runs)
+		return []string{fmt.Sprintf("probed %v, unprobed %v: %.2fx (%s)", short(v.Probed/n), short(v.Unprobed/n), float64(v.Probed)/float64(v.Unprobed), of)}
+	case v.UnprobedInsns > 0:
+		return []string{fmt.Sprintf("probed %s instructions, unprobed %s: %.2fx (%s)", thousands(v.ProbedInsns), thousands(v.UnprobedInsns),
+			float64(v.ProbedInsns)/float64(v.UnprobedInsns), of)}
+	}
+	return nil
+}
+
+func short(d time.Duration) string {
+	switch {
+	case d < time.Millisecond:
+		return fmt.Sprintf("%.1f µs", float64(d)/1e3)
+	case d < time.Second:
+		return fmt.Sprintf("%.2f ms", float64(d)/1e6)
+	}
+	return fmt.Sprintf("%.2f s", d.Seconds())
+}
+
+func plural(n int, what string) string {
+	switch {
+	case n == 1:
+		return "1 " + what
+	case strings.HasSuffix(what, "ch"):
+		what += "e"
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// thousands writes a number with commas.
+func thousands(n uint64) string {
+	s := strconv.FormatUint(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// json is what a kernel's line has of it.
+func (v *Verified) json() map[string]any {
+	o := map[string]any{"launches": v.Launches, "runs": v.Runs}
+	switch r := &v.Last; {
+	case v.Worst != nil:
+		r = v.Worst
+		o["equal"], o["differ"], o["first"], o["buffer"], o["offset"], o["fails"] = false, r.Differ, r.First, r.Buffer, r.Offset, r.Fails
+	case v.Runs > 0:
+		o["equal"], o["buffers"], o["bytes"], o["unstable"] = true, r.Buffers, r.Bytes-r.Unstable, r.Unstable
+	default:
+		o["reason"] = v.Reason
+	}
+	if v.Probed > 0 {
+		o["probed_ns"], o["unprobed_ns"] = v.Probed.Nanoseconds(), v.Unprobed.Nanoseconds()
+	}
+	if v.UnprobedInsns > 0 {
+		o["probed_instructions"], o["unprobed_instructions"] = v.ProbedInsns, v.UnprobedInsns
+	}
+	return o
+}
+
+// A Comparison adds up what one launch's memory shows: once for each allocation
+// that some run may have changed.
+type Comparison struct{ Verification }
+
+// Add compares what an allocation of n bytes at base holds after two runs without
+// programs and after one with. What stands for a name is what it is to be called.
+func (c *Comparison) Add(what string, base uint64, once, again, probed []byte) {
+	c.Buffers++
+	c.Bytes += uint64(len(once))
+	if bytes.Equal(once, again) && bytes.Equal(once, probed) {
+		return
+	}
+	for i := range once {
+		switch {
+		case once[i] != again[i]:
+			c.Unstable++
+		case probed[i] != once[i]:
+			if c.Differ == 0 {
+				c.First, c.Buffer, c.Offset = base+uint64(i), what, uint64(i)
+			}
+			c.Differ++
+		}
+	}
+}
+
+// RewriteOptions are those of an image: see [nvattach.RewriteOptions].
+type RewriteOptions = nvattach.RewriteOptions

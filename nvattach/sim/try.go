@@ -1,0 +1,171 @@
+package sim
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+	"sync"
+	"time"
+
+	"nvtrace/ptx/emu"
+)
+
+// A try runs kernels on copies of the memory that a launch is about to change. All
+// copies are made of one snapshot, which has what any of the kernels has asked for.
+type try struct {
+	arena *Arena
+	mu    sync.Mutex
+	taken map[uint64]emu.Region // by address
+}
+
+// An Outcome is what a launch did to copies of memory, see [Launch.Try].
+type Outcome struct {
+	Stats emu.Stats
+	view  *view
+}
+
+// Data returns what an allocation held after the run; nil if the run did not look
+// there.
+func (o *Outcome) Data(base uint64) []byte {
+	o.view.mu.Lock()
+	defer o.view.mu.Unlock()
+	return o.view.copies[base].Data
+}
+
+// A view is the memory of one run: copies of what it looks at.
+type view struct {
+	of     *try
+	mu     sync.Mutex
+	copies map[uint64]emu.Region
+	own    map[uint64]bool // allocated by the kernel
+}
+
+// copyOf returns a copy of memory, aligned as the original is.
+func copyOf(r emu.Region) emu.Region {
+	const align = 256
+	off := r.Base % align
+	size := off + uint64(len(r.Data))
+	// Allocations whose size is a power of two, and large ones, are aligned to that.
+	buf := make([]byte, size, max(2*align, 1<<bits.Len64(size-1)))
+	r.Data = buf[off:]
+	return r
+}
+
+func (t *try) region(addr uint64) (emu.Region, bool) {
+	r, ok := t.arena.Region(addr)
+	if !ok {
+		return r, false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s, ok := t.taken[r.Base]
+	if !ok {
+		s = copyOf(r)
+		copy(s.Data, r.Data)
+		t.taken[r.Base] = s
+	}
+	return s, true
+}
+
+// Region implements [emu.Memory].
+func (v *view) Region(addr uint64) (emu.Region, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s, ok := v.of.region(addr)
+	if !ok {
+		return s, false
+	}
+	c, ok := v.copies[s.Base]
+	if !ok {
+		c = copyOf(s)
+		copy(c.Data, s.Data)
+		v.copies[s.Base] = c
+	}
+	return c, true
+}
+
+// Alloc implements [emu.Allocator].
+func (v *view) Alloc(size, align uint64, name string) (emu.Region, error) {
+	r, err := v.of.arena.Alloc(size, align, name)
+	if err == nil {
+		v.mu.Lock()
+		v.own[r.Base] = true
+		v.mu.Unlock()
+	}
+	return r, err
+}
+
+// Free implements [emu.Allocator]. What the program has allocated stays.
+func (v *view) Free(base uint64) error {
+	v.mu.Lock()
+	own := v.own[base]
+	delete(v.own, base)
+	v.mu.Unlock()
+	if !own {
+		return nil
+	}
+	return v.of.arena.Free(base)
+}
+
+// ErrNoEnd is in the chain of errors about runs of [Launch.Try] that take too long, as
+// those of kernels do that wait for another.
+var ErrNoEnd = errors.New("it does not end")
+
+// tryTime is how long a run on copies may take.
+const tryTime = 10 * time.Second
+
+// Try runs a kernel of the same module, which has the same parameters, as this launch
+// will run its own, but on copies of the memory: the program sees nothing of it. All
+// runs of one launch begin with the same memory. It may be called in Hooks.Launch
+// only.
+func (l *Launch) Try(kernel string) (*Outcome, error) {
+	if l.try == nil {
+		l.try = &try{arena: l.p.arena, taken: make(map[uint64]emu.Region)}
+	}
+	k, err := l.of.f.mod.emu.Kernel(kernel)
+	if err != nil {
+		return nil, err
+	}
+	s := l.p.sim
+	v := &view{of: l.try, copies: make(map[uint64]emu.Region), own: make(map[uint64]bool)}
+	m := emu.New(&emu.Options{Memory: v, Device: s.gpu.machine(), Workers: s.opts.Workers})
+	limit := tryTime
+	if t := s.opts.Timeout; t > 0 {
+		limit = min(limit, t)
+	}
+	ctx, cancel := context.WithTimeoutCause(l.p.ctx, limit, errTooLong)
+	defer cancel()
+	st, err := m.Launch(ctx, k, l.cfg)
+	v.mu.Lock()
+	own := v.own
+	v.own = make(map[uint64]bool)
+	v.mu.Unlock()
+	for base := range own {
+		err = errors.Join(err, l.p.arena.Free(base))
+	}
+	if errors.Is(err, errTooLong) {
+		err = fmt.Errorf("%w within %v", ErrNoEnd, limit)
+	}
+	return &Outcome{Stats: st, view: v}, err
+}
+
+// Touched returns the allocations that runs of Try have looked at, as they were
+// before, by address. What kernels can't write is not among them.
+func (l *Launch) Touched() []emu.Region {
+	if l.try == nil {
+		return nil
+	}
+	l.try.mu.Lock()
+	defer l.try.mu.Unlock()
+	var list []emu.Region
+	for base, r := range l.try.taken {
+		if _, there := l.p.arena.Region(base); there && !r.ReadOnly {
+			list = append(list, r)
+		}
+	}
+	slices.SortFunc(list, func(a, b emu.Region) int { return cmp.Compare(a.Base, b.Base) })
+	return list
+}

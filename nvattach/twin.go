@@ -1,0 +1,126 @@
+package nvattach
+
+import (
+	"slices"
+	"strings"
+
+	"nvtrace/fatbin"
+	"nvtrace/ptx"
+)
+
+// Twins say which kernels with programs keep a copy without in the same module,
+// under the name [TwinName]. It shares the module's variables, and what else is
+// known of the module, with the kernel.
+type Twins uint8
+
+// The choices.
+const (
+	TwinsNone   Twins = iota
+	TwinsNeeded       // of kernels that may need more registers than a launch with as many threads as before has
+	TwinsAll          // for comparisons
+)
+
+// TwinName is the name of a kernel's copy without programs.
+func TwinName(kernel string) string { return kernel + "__nvtrace_unprobed" }
+
+// launchRegisters are those that a thread may take in a block of 1,024.
+const launchRegisters = 65536 / 1024
+
+// twins returns a woven module's text with copies of kernels behind it. Where
+// device functions have programs, the copies call copies of functions.
+func twins(f *ptx.File, w *Woven, kernels []string) string {
+	renamed := make(map[string]bool)
+	if slices.ContainsFunc(w.Kernels, func(k KernelReport) bool { return k.Func }) {
+		for i := range f.Funcs {
+			if fn := &f.Funcs[i]; fn.Kind == ptx.FuncDevice && fn.HasBody() {
+				renamed[f.Text(fn.Name)] = true
+			}
+		}
+	}
+	var heads, bodies strings.Builder
+	for i := range f.Funcs {
+		fn := &f.Funcs[i]
+		name := f.Text(fn.Name)
+		entry := fn.Kind == ptx.FuncEntry && fn.HasBody() && slices.Contains(kernels, name)
+		if !entry && (!renamed[name] || !fn.HasBody()) {
+			continue
+		}
+		head := f.Src[fn.Pos:fn.Name.Pos] + TwinName(name) + renameAll(f.Src[fn.Name.End:fn.End], renamed)
+		if !entry {
+			heads.WriteString(head + ";\n")
+		}
+		bodies.WriteString(head + "\n" + renameAll(f.Src[f.Stmts[fn.Open].Pos:f.Stmts[fn.Close].End], renamed) + "\n")
+	}
+	return strings.TrimRight(w.Text, "\x00") + "\n" + heads.String() + bodies.String()
+}
+
+// renameAll makes the names of functions those of their copies.
+func renameAll(text string, names map[string]bool) string {
+	if len(names) == 0 {
+		return text
+	}
+	var b strings.Builder
+	last := 0
+	for t := range ptx.Lex(text) {
+		if word := text[t.Pos:t.End]; t.Kind == ptx.TokIdent && names[word] {
+			b.WriteString(text[last:t.Pos] + TwinName(word))
+			last = int(t.End)
+		}
+	}
+	b.WriteString(text[last:])
+	return b.String()
+}
+
+// compileWoven compiles a woven module, with the copies that are wanted and
+// possible.
+func (r *rewriting) compileWoven(f *ptx.File, w *Woven) (cubin []byte, err error) {
+	if r.o.Twins == TwinsAll {
+		names := entriesOf(w)
+		text := twins(f, w, names)
+		if cubin, err = r.compile(text); err == nil {
+			w.keep(text, names)
+			return cubin, nil
+		}
+		reason := "no copy without programs: " + err.Error()
+		for i := range w.Kernels {
+			w.Kernels[i].NoTwin = reason
+		}
+	}
+	cubin, err = r.compile(w.Text)
+	if err != nil || r.o.Twins != TwinsNeeded {
+		return cubin, err
+	}
+	registers := make(map[string]int)
+	if c, perr := fatbin.ParseCubin(cubin); perr == nil {
+		for i := range c.Kernels {
+			registers[c.Kernels[i].Name] = c.Kernels[i].Registers
+		}
+	}
+	var names []string
+	for i := range w.Kernels {
+		k := &w.Kernels[i]
+		if n, known := registers[k.Name]; !k.Func && !k.Bounded && (!known || n > launchRegisters) {
+			names = append(names, k.Name)
+		}
+	}
+	if len(names) == 0 {
+		return cubin, nil
+	}
+	text := twins(f, w, names)
+	both, err := r.compile(text)
+	if err != nil {
+		return cubin, nil //nolint:nilerr // without copies it compiles
+	}
+	w.keep(text, names)
+	return both, nil
+}
+
+// keep notes that kernels have copies.
+func (w *Woven) keep(text string, kernels []string) {
+	w.Text = text
+	for i := range w.Kernels {
+		if k := &w.Kernels[i]; !k.Func && slices.Contains(kernels, k.Name) {
+			k.Twin = true
+		}
+	}
+}
