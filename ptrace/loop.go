@@ -174,6 +174,9 @@ func (tr *tracer) run(ctx context.Context) error {
 	defer child.close()
 	tr.log.Debug("forked", "pid", child.pid)
 	tr.child = child
+	if tr.o.Forked != nil {
+		tr.o.Forked()
+	}
 	if err := tr.seizeChild(); err != nil {
 		return err
 	}

@@ -80,6 +80,11 @@ type Options struct {
 	// execve succeeded, before its first instruction, with its process id.
 	Started func(pid int)
 
+	// Forked, if not nil, is called by Run on the tracing thread as soon as the process
+	// exists that becomes the program: what is done in it on another goroutine goes on
+	// beside the program's start.
+	Forked func()
+
 	noCopies bool // for tests: instructions at breakpoints are executed in place
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -60,7 +61,9 @@ func startOutlet(e *env, f *runFlags, args []string, h *traces.Header) (outlet, 
 type decoding struct {
 	e       *env
 	cmd     *exec.Cmd
+	once    sync.Once
 	started chan error // of starting the process
+	handed  []*os.File // to it
 	pipe    *os.File
 	w       *traces.Writer
 	told    *os.File // readable when the outputs are open, at its end when they can't be
@@ -108,17 +111,25 @@ func startDecoding(e *env, args []string, h *traces.Header, outlives bool) (_ *d
 		d.will, handed = w, append(handed, alive)
 		cmd.ExtraFiles = append(cmd.ExtraFiles, alive, w.journal)
 	}
-	go func() {
-		err := cmd.Start()
-		e.step("decoder started")
-		closeAll(handed)
-		d.started <- err
-	}()
+	d.handed = handed
 	if d.w, err = traces.NewWriter(pipe, h, nil); err != nil {
 		return nil, err
 	}
-	_ = d.w.Flush() // the process begins with the header; an error means that it has ended, and finish says how
+	_ = d.w.Flush() // the process begins with the header
 	return d, nil
+}
+
+// start starts the process, once. Package syscall makes one child at a time, so
+// that the program comes first.
+func (d *decoding) start() {
+	d.once.Do(func() {
+		go func() {
+			err := d.cmd.Start()
+			d.e.step("decoder started")
+			closeAll(d.handed)
+			d.started <- err
+		}()
+	})
 }
 
 func closeAll(files []*os.File) {
@@ -132,6 +143,7 @@ func (d *decoding) sinks() []record.Sink { return []record.Sink{&fileSink{d.w}} 
 
 // ready implements outlet.
 func (d *decoding) ready() error {
+	d.start()
 	if d.checked {
 		return nil
 	}
@@ -147,6 +159,7 @@ func (d *decoding) ready() error {
 
 // finish implements outlet: it waits until everything is put out.
 func (d *decoding) finish() {
+	d.start()
 	err := <-d.started // what it is handed must not be closed before
 	d.will.settle()
 	_ = d.w.Close() // an error means that the process has ended

@@ -168,8 +168,11 @@ func (f *runFlags) run(e *env, args, command []string) int {
 	}
 	e.step("outputs begun")
 	s.opts.Sinks = s.out.sinks()
-	if d, ok := s.out.(*decoding); ok && d.will != nil {
-		s.opts.Ptrace.Planted = d.will.planted
+	if d, ok := s.out.(*decoding); ok {
+		s.opts.Ptrace.Forked = d.start
+		if d.will != nil {
+			s.opts.Ptrace.Planted = d.will.planted
+		}
 	}
 	s.opts.OnFault = func(msg string) { e.notice("%s", msg) }
 	var res record.Result

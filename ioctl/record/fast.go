@@ -43,9 +43,10 @@ func kindOf(f *openFile) uint8 {
 
 // fast is the part of the recorder that deals with the agent.
 type fast struct {
-	on     bool    // the agent logs ioctls
-	abi    *rm.ABI // of the plan in force
-	events uint64  // ioctls that the agent logged
+	on     bool               // the agent logs ioctls
+	abi    *rm.ABI            // of the plan in force, or being made
+	ahead  <-chan *agent.Plan // the plan that is being made; nil: none
+	events uint64             // ioctls that the agent logged
 	ev     traces.Event
 
 	stage batch   // events that wait for the agent's records of before, in order
@@ -80,14 +81,37 @@ func (r *recorder) newAgent() *agent.Agent {
 	return agent.New(&agent.Options{Bind: r.bind, Record: r.agentRecord, Paths: r.opts.NodePaths, Maps: !r.opts.Munmap, Files: true, Logger: r.opts.Logger})
 }
 
-// replan gives the agent the rules of the tables in use.
-func (r *recorder) replan() {
-	abi := r.watcher.ABI()
-	if !r.fast.on || r.fast.abi == abi {
+// planAhead begins to make the rules of the tables in use, beside the program's
+// start.
+func (r *recorder) planAhead() {
+	f := &r.fast
+	if !f.on {
 		return
 	}
-	r.fast.abi = abi
-	if err := r.agent.SetPlan(plan(ioctl.NewPlan(abi, r.opts.CountsOnly))); err != nil {
+	abi, brief, ahead := r.watcher.ABI(), r.opts.CountsOnly, make(chan *agent.Plan, 1)
+	f.abi, f.ahead = abi, ahead
+	go func() { ahead <- plan(ioctl.NewPlan(abi, brief)) }()
+}
+
+// replan gives the agent the rules of the tables in use.
+func (r *recorder) replan() {
+	f := &r.fast
+	if !f.on {
+		return
+	}
+	if f.ahead != nil {
+		p := <-f.ahead
+		f.ahead = nil
+		r.setPlan(p)
+	}
+	if abi := r.watcher.ABI(); f.on && f.abi != abi {
+		f.abi = abi
+		r.setPlan(plan(ioctl.NewPlan(abi, r.opts.CountsOnly)))
+	}
+}
+
+func (r *recorder) setPlan(p *agent.Plan) {
+	if err := r.agent.SetPlan(p); err != nil {
 		r.opts.Logger.Warn("ioctls are not recorded in the program", "err", err)
 		r.fast.on = false
 	}
@@ -146,7 +170,6 @@ func (r *recorder) speed(t *ptrace.Task, p *process, c *ptrace.Syscall) {
 	if !r.fast.on || !p.narrow || c.Compat {
 		return
 	}
-	r.replan()
 	ap := r.equip(t, p)
 	if ap == nil {
 		return
@@ -162,7 +185,7 @@ func (r *recorder) speed(t *ptrace.Task, p *process, c *ptrace.Syscall) {
 
 // equip puts the agent to work in a process, and returns nil where it can't.
 func (r *recorder) equip(t *ptrace.Task, p *process) *agent.Process {
-	if !r.fast.on || !p.narrow {
+	if r.replan(); !r.fast.on || !p.narrow {
 		return nil
 	}
 	ap := r.agent.Find(t)
