@@ -2,7 +2,6 @@ package jit
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
 	"os"
@@ -13,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"nvtrace/nvattach/jit/internal/stamp"
+	"nvtrace/internal/gen/built"
 )
 
 // fakeLibrary compiles testdata/fake.c.
@@ -178,16 +177,8 @@ func TestCacheTrim(t *testing.T) {
 
 // TestHelperCurrent: the compiled helper is of these sources.
 func TestHelperCurrent(t *testing.T) {
-	sum, err := stamp.Sources("helper")
-	if err != nil {
-		t.Fatal(err)
-	}
-	zr, err := gzip.NewReader(bytes.NewReader(helperImage))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if zr.Comment != sum {
-		t.Errorf("zptxjit_amd64.gz was made from other sources (%.12s, want %.12s): run go generate ./nvattach/jit", zr.Comment, sum)
+	if err := built.Check("helper/zstamp.txt"); err != nil {
+		t.Error(err)
 	}
 }
 

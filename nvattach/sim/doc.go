@@ -50,4 +50,4 @@
 // driver_types.h.
 package sim
 
-//go:generate go run ./internal/mklib -o lib
+//go:generate go run ./internal/mklib

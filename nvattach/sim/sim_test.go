@@ -265,7 +265,7 @@ func countPTX(src string, addr uint64) (string, error) {
 // sources.
 func TestRebuilt(t *testing.T) {
 	dir := t.TempDir()
-	mustRun(t, "go", "run", "./internal/mklib", "-raw", "-o", dir)
+	mustRun(t, "go", "run", "./internal/mklib", "-raw", dir)
 	for _, name := range []string{"drv_vectoradd", "drv_fork"} {
 		run(t, &sim.Options{LibDir: dir}, nil, buildC(t, name)).good(t)
 	}

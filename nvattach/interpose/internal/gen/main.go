@@ -1,4 +1,5 @@
-// Command gen writes the shim's table of functions and builds the shim.
+// Command gen writes the shim's table of functions, and builds the shim if its
+// sources have changed.
 //
 // It runs in the package's folder. With -h FILE it writes the table there, and
 // nothing else.
@@ -11,6 +12,7 @@ import (
 	"os"
 	"strings"
 
+	"nvtrace/internal/gen/built"
 	"nvtrace/nvattach/interpose"
 	"nvtrace/nvattach/interpose/internal/build"
 )
@@ -31,14 +33,9 @@ func run(header string) error {
 	if err := os.WriteFile("shim/zfunctions.h", table(), 0o644); err != nil {
 		return err
 	}
-	if err := build.Shim("shim", "shim/zlibnvtrace_amd64.so"); err != nil {
-		return err
-	}
-	stamp, err := build.Stamp("shim")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile("shim/zstamp.txt", []byte(stamp), 0o644)
+	return built.Make("shim/zstamp.txt", []string{"shim/*.[chS]", "internal/build/build.go"}, func() error {
+		return build.Shim("shim", "shim/zlibnvtrace_amd64.so")
+	})
 }
 
 // table writes the functions as C.

@@ -1,35 +1,23 @@
-// Command gen compiles ptxjit.c and stores it with the hash of its sources.
-// Where there is no gcc it says so and leaves the file alone.
+// Command gen compiles the helper and packs it, if its sources have changed.
 package main
 
 import (
-	"bytes"
-	"compress/gzip"
-	"log"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 
-	"nvtrace/nvattach/jit/internal/stamp"
+	"nvtrace/internal/gen/built"
 )
 
 func main() {
-	log.SetFlags(0)
-	log.SetPrefix("nvattach/jit: ")
-	if err := run(); err != nil {
-		log.Fatal(err)
+	if err := built.Make("helper/zstamp.txt", []string{"helper/*.c", "helper/*.sh"}, compile); err != nil {
+		fmt.Fprintln(os.Stderr, "gen:", err)
+		os.Exit(1)
 	}
 }
 
-func run() error {
-	const out = "zptxjit_amd64.gz"
-	sum, err := stamp.Sources("helper")
-	if err != nil {
-		return err
-	}
-	if have, err := stamp.Read(out); err == nil && have == sum {
-		return nil // another compiler would give other bytes of the same meaning
-	}
+func compile() error {
 	dir, err := os.MkdirTemp("", "ptxjit")
 	if err != nil {
 		return err
@@ -45,17 +33,9 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	var b bytes.Buffer
-	zw, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	packed, err := built.Gzip(image)
 	if err != nil {
 		return err
 	}
-	zw.Comment = sum
-	if _, err := zw.Write(image); err != nil {
-		return err
-	}
-	if err := zw.Close(); err != nil {
-		return err
-	}
-	return os.WriteFile(out, b.Bytes(), 0o644)
+	return os.WriteFile("zptxjit_amd64.gz", packed, 0o644)
 }

@@ -2,13 +2,12 @@
 // programs: the stubs for the names in lib/*.names, around lib/sim.c. It needs
 // gcc. Run it in nvattach/sim:
 //
-//	go run ./internal/mklib -o lib      # gzipped, for go:embed; if the sources changed
-//	go run ./internal/mklib -raw -o DIR # as they are
+//	go run ./internal/mklib          # gzipped, for go:embed, in lib; if the sources have changed
+//	go run ./internal/mklib -raw DIR # as they are
 package main
 
 import (
 	"bytes"
-	"compress/gzip"
 	"flag"
 	"fmt"
 	"os"
@@ -16,7 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"nvtrace/nvattach/sim/internal/stamp"
+	"nvtrace/internal/gen/built"
 )
 
 // A library is one of the files: its names, its soname, its number on the wire
@@ -27,7 +26,7 @@ type library struct {
 	node          string
 }
 
-func libraries() []library {
+func list() []library {
 	return []library{
 		{"cuda.names", "libcuda.so.1", 0, ""},
 		{"cudart12.names", "libcudart.so.12", 1, "libcudart.so.12"},
@@ -41,65 +40,52 @@ func local() map[string]string {
 }
 
 func main() {
-	out := flag.String("o", "lib", "folder for the libraries")
-	src := flag.String("src", "lib", "folder of the sources")
-	raw := flag.Bool("raw", false, "leave the libraries as they are, without gzip and stamp")
-	force := flag.Bool("f", false, "build also what is up to date; another gcc makes other bytes")
+	raw := flag.String("raw", "", "leave the libraries as they are, without gzip and stamp, in `DIR`")
 	flag.Parse()
-	if !*force && !*raw && current(*src, *out) {
-		return
-	}
-	if err := run(*src, *out, *raw); err != nil {
+	if err := run(*raw); err != nil {
 		fmt.Fprintln(os.Stderr, "mklib:", err)
 		os.Exit(1)
 	}
 }
 
-// current reports whether the libraries in out were made from the sources in src.
-func current(src, out string) bool {
-	sum, err := stamp.Sum(os.DirFS(filepath.Dir(filepath.Clean(src))))
-	got, err2 := os.ReadFile(filepath.Join(out, "stamp"))
-	return err == nil && err2 == nil && strings.TrimSpace(string(got)) == sum
+func run(raw string) error {
+	if raw != "" {
+		return libraries(func(soname string, b []byte) error {
+			return os.WriteFile(filepath.Join(raw, soname), b, 0o644)
+		})
+	}
+	sources := []string{"lib/*.c", "lib/*.S", "lib/*.names", "internal/mklib/main.go"}
+	return built.Make("lib/zstamp.txt", sources, func() error {
+		return libraries(func(soname string, b []byte) error {
+			z, err := built.Gzip(b)
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(filepath.Join("lib", soname+".gz"), z, 0o644)
+		})
+	})
 }
 
-func run(src, out string, raw bool) error {
+// libraries builds each library and gives it to store.
+func libraries(store func(soname string, b []byte) error) error {
 	tmp, err := os.MkdirTemp("", "mklib")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(tmp)
-	for _, l := range libraries() {
-		if err := build(&l, src, tmp); err != nil {
+	for _, l := range list() {
+		if err := build(&l, "lib", tmp); err != nil {
 			return fmt.Errorf("%s: %w", l.soname, err)
 		}
 		b, err := os.ReadFile(filepath.Join(tmp, l.soname))
 		if err != nil {
 			return err
 		}
-		name := filepath.Join(out, l.soname)
-		if !raw {
-			var z bytes.Buffer
-			w, _ := gzip.NewWriterLevel(&z, gzip.BestCompression)
-			if _, err := w.Write(b); err != nil {
-				return err
-			}
-			if err := w.Close(); err != nil {
-				return err
-			}
-			b, name = z.Bytes(), name+".gz"
-		}
-		if err := os.WriteFile(name, b, 0o644); err != nil {
+		if err := store(l.soname, b); err != nil {
 			return err
 		}
 	}
-	if raw {
-		return nil
-	}
-	sum, err := stamp.Sum(os.DirFS(filepath.Dir(filepath.Clean(src))))
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(out, "stamp"), []byte(sum+"\n"), 0o644)
+	return nil
 }
 
 // build makes dir/soname.
