@@ -3,6 +3,7 @@ package emu
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"nvtrace/ptx"
 )
@@ -58,14 +59,18 @@ type Fault struct {
 	Err    error        // what happened, wrapping one of the package's errors
 }
 
-// Error returns "kernel K: file:line:col: text: thread (x,y,z) of block (x,y,z): what".
+// Error returns "kernel K: file:line:col: text: thread (x,y,z) of block (x,y,z): what",
+// in one line, with a space where the text has tabs or more.
 func (f *Fault) Error() string {
 	in := ""
 	if f.Func != f.Kernel {
 		in = " in " + f.Func
 	}
-	return fmt.Sprintf("kernel %s%s: %v: %s: thread %v of block %v: %v", f.Kernel, in, f.Pos, f.Text, f.Thread, f.Block, f.Err)
+	return fmt.Sprintf("kernel %s%s: %v: %s: thread %v of block %v: %v", f.Kernel, in, f.Pos, oneLine(f.Text), f.Thread, f.Block, f.Err)
 }
+
+// oneLine returns an instruction as written, with single spaces.
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // Unwrap returns the cause.
 func (f *Fault) Unwrap() error { return f.Err }

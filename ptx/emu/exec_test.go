@@ -287,6 +287,7 @@ func TestFaults(t *testing.T) {
 		{"negative displacement", "ld.global.u32 %r2, [%rd1+-4];", ErrAddress},
 		{"wrapping vector", "mov.u64 %rd2, -8; ld.global.u64 %rd3, [%rd2];", ErrAddress},
 		{"trap", "trap;", ErrTrap},
+		{"written with tabs", "bar.sync \t 16\t;", ErrInvalid},
 		{"call of data", "call %rd1, (%r1), P;\nP: .callprototype _ (.reg .b32 _);", ErrAddress},
 		{"branch index", "T: .branchtargets A;\nbrx.idx 5, T;\nA:", ErrInvalid},
 		{"unknown opcode", "frobnicate.u32 %r1, %r2;", ErrNotImplemented},
@@ -305,6 +306,9 @@ func TestFaults(t *testing.T) {
 			}
 			if f.Pos.Line < 7 || f.Text == "" || f.Kernel != "k" {
 				t.Errorf("no position in %v", err)
+			}
+			if strings.ContainsAny(err.Error(), "\t\n") {
+				t.Errorf("more than a line: %q", err)
 			}
 		})
 	}

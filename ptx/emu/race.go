@@ -70,8 +70,8 @@ type Race struct {
 // String returns one line.
 func (r *Race) String() string {
 	return fmt.Sprintf("race in kernel %s on %v memory at %#x: %s by thread %v of block %v at %v (%s) and %s by thread %v of block %v at %v (%s), %d times",
-		r.Kernel, r.Space, r.Addr, r.First.Kind, r.First.Thread, r.First.Block, r.First.Pos, r.First.Text,
-		r.Second.Kind, r.Second.Thread, r.Second.Block, r.Second.Pos, r.Second.Text, r.Count)
+		r.Kernel, r.Space, r.Addr, r.First.Kind, r.First.Thread, r.First.Block, r.First.Pos, oneLine(r.First.Text),
+		r.Second.Kind, r.Second.Thread, r.Second.Block, r.Second.Pos, oneLine(r.Second.Text), r.Count)
 }
 
 type raceKey struct {
