@@ -101,7 +101,7 @@ func contextOf(k Kind, text int) (*bpf.Context, []int) {
 	off := 0
 	for _, m := range members(k) {
 		off = (off + m.size - 1) / m.size * m.size
-		ctx.Fields = append(ctx.Fields, bpf.Field{Name: m.name, Offset: off, Size: m.size})
+		ctx.Fields = append(ctx.Fields, bpf.Field{Name: m.name, Offset: off, Size: m.size, Uniform: uniform(m.id)})
 		ids = append(ids, m.id)
 		off += m.size
 	}
@@ -109,11 +109,22 @@ func contextOf(k Kind, text int) (*bpf.Context, []int) {
 	for i, n := 0, len(ids); i+1 < n; i++ {
 		a, b := &ctx.Fields[i], &ctx.Fields[i+1]
 		if a.Size == 4 && b.Size == 4 && a.Offset%8 == 0 && b.Offset == a.Offset+4 {
-			ctx.Fields = append(ctx.Fields, bpf.Field{Name: a.Name + ", " + b.Name, Offset: a.Offset, Size: 8})
+			ctx.Fields = append(ctx.Fields, bpf.Field{Name: a.Name + ", " + b.Name, Offset: a.Offset, Size: 8, Uniform: a.Uniform && b.Uniform})
 			ids = append(ids, fieldPair+ids[i]*fieldPair+ids[i+1])
 		}
 	}
 	return ctx, ids
+}
+
+// uniform reports whether all threads of a warp at a place see the same in a field.
+func uniform(id int) bool {
+	switch id {
+	case fieldThreadX, fieldThreadY, fieldThreadZ, fieldLane, fieldTime, fieldClock, fieldAddr, fieldValue:
+		return false
+	case fieldSM, fieldWarp: // they may change between two threads' looks
+		return false
+	}
+	return true
 }
 
 // fieldPair and more are the numbers of two fields of 4 bytes that are read at

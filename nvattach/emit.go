@@ -26,9 +26,10 @@ type bytesArg interface {
 
 // code writes the PTX of helpers and map accesses.
 type code struct {
-	s    sink
-	m    *Maps
-	weak bool // the module is for GPUs before sm_70: no memory model
+	s     sink
+	m     *Maps
+	weak  bool // the module is for GPUs before sm_70: no memory model, nanosleep
+	apart bool // the target can't tell which threads of a warp have the same number
 }
 
 func (c *code) f(format string, args ...any) { c.s.Line(fmt.Sprintf(format, args...)) }
@@ -238,10 +239,11 @@ const (
 
 // update writes a value and returns a register with the result, or a number. flags
 // is a register of 64 bits, or a number. found says that there is such a key, uniform
-// that all threads write the same value to the same key.
-func (c *code) update(x *Map, key, value bytesArg, flags string, found, uniform bool) string {
+// that all threads write the same value to the same key, used that the result is
+// looked at.
+func (c *code) update(x *Map, key, value bytesArg, flags string, found, uniform, used bool) string {
 	if x.kind == layoutHash {
-		return c.hashUpdate(x, key, value, flags)
+		return c.hashUpdate(x, key, value, flags, used)
 	}
 	n, known := number32(flags)
 	if known && n == flagNoExist { // an element of an array is always there

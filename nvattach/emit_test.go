@@ -169,7 +169,7 @@ func TestHashOnGPU(t *testing.T) {
 			c.f("setp.ne.u64 %s, %s, 0;", p, a)
 			c.f("@%s red.global.add.u64 [%s], 1;", p, a)
 			c.f("@%s bra %s;", p, done)
-			c.update(h, key, &regBytes{c, []string{one}}, "1", false, false)
+			c.update(h, key, &regBytes{c, []string{one}}, "1", false, false, true)
 			c.f("bra %s;", again)
 			c.at(done)
 		})
@@ -190,8 +190,8 @@ func TestHashFull(t *testing.T) {
 	h, r := g.maps.Find("h"), g.maps.Find("r")
 	g.run(emu.Dim3{X: 1}, emu.Dim3{X: 40}, func(c *code) {
 		k := c.threadIndex()
-		res := c.update(h, &regBytes{c, []string{k}}, &regBytes{c, []string{k}}, "0", false, false)
-		c.update(r, &regBytes{c, []string{k}}, &regBytes{c, []string{res}}, "0", false, false)
+		res := c.update(h, &regBytes{c, []string{k}}, &regBytes{c, []string{k}}, "0", false, false, true)
+		c.update(r, &regBytes{c, []string{k}}, &regBytes{c, []string{res}}, "0", false, false, true)
 	})
 	tab := g.table("h")
 	if len(tab.Rows) != 10 || tab.Refused != 30 {
@@ -220,18 +220,18 @@ func TestHashFlagsAndDelete(t *testing.T) {
 		key := &regBytes{c, []string{c.result(0x1_0000_0002)}}
 		val := func(v int64) *regBytes { return &regBytes{c, []string{c.result(v), c.result(v + 1)}} }
 		note := func(res string) {
-			c.update(r, &regBytes{c, []string{c.result(int64(n))}}, &regBytes{c, []string{res}}, "0", false, false)
+			c.update(r, &regBytes{c, []string{c.result(int64(n))}}, &regBytes{c, []string{res}}, "0", false, false, true)
 			n++
 		}
-		note(c.update(h, key, val(1), "2", false, false))
-		note(c.update(h, key, val(2), "1", false, false))
-		note(c.update(h, key, val(3), "1", false, false))
-		note(c.update(h, key, val(4), "2", false, false))
+		note(c.update(h, key, val(1), "2", false, false, true))
+		note(c.update(h, key, val(2), "1", false, false, true))
+		note(c.update(h, key, val(3), "1", false, false, true))
+		note(c.update(h, key, val(4), "2", false, false, true))
 		note(c.remove(h, key))
 		note(c.remove(h, key))
 		note(c.lookup(h, key, false))
-		note(c.update(h, key, val(5), "0", false, false))
-		note(c.update(h, key, val(6), "3", false, false))
+		note(c.update(h, key, val(5), "0", false, false, true))
+		note(c.update(h, key, val(6), "3", false, false, true))
 	})
 	for i, w := range want {
 		if v := signed(g.table("r").Rows[i].Value); v != w {
@@ -263,8 +263,8 @@ func TestHashHostAgrees(t *testing.T) {
 		c.f("mov.u64 %s, 1000;", v)
 		c.f("setp.ne.u64 %s, %s, 0;", p, a)
 		c.f("@%s ld.global.u8 %s, [%s];", p, v, a)
-		c.update(r, &regBytes{c, []string{i}}, &regBytes{c, []string{v}}, "0", false, false)
-		c.update(h, &regBytes{c, []string{k}}, &regBytes{c, []string{i}}, "1", false, false)
+		c.update(r, &regBytes{c, []string{i}}, &regBytes{c, []string{v}}, "0", false, false, true)
+		c.update(h, &regBytes{c, []string{k}}, &regBytes{c, []string{i}}, "1", false, false, true)
 	})
 	for i, row := range g.table("r").Rows {
 		want := uint64(i)
@@ -296,7 +296,7 @@ func TestPerSMHash(t *testing.T) {
 		k := c.threadIndex()
 		c.f("and.b64 %s, %s, 7;", k, k)
 		key, zero := &regBytes{c, []string{k}}, &regBytes{c, []string{c.result(0)}}
-		c.update(h, key, zero, "1", false, false)
+		c.update(h, key, zero, "1", false, false, true)
 		c.f("red.global.add.u64 [%s], 1;", c.lookup(h, key, false))
 	})
 	tab := g.table("h")
@@ -463,10 +463,10 @@ func TestOldTarget(t *testing.T) {
 	g := newGPU(t, nil, def("h", MapHash, 4, 8, 64), def("r", MapRingbuf, 0, 0, 1<<16))
 	h, r := g.maps.Find("h"), g.maps.Find("r")
 	var s textSink
-	c := &code{s: &s, m: g.maps, weak: true}
+	c := &code{s: &s, m: g.maps, weak: true, apart: true}
 	k := c.threadIndex()
 	key := &regBytes{c, []string{k}}
-	c.update(h, key, key, "0", false, false)
+	c.update(h, key, key, "0", false, false, true)
 	p := c.reg(ptx.Pred)
 	c.f("setp.gt.u64 %s, %s, 31;", p, k)
 	skip := c.label()
@@ -501,7 +501,7 @@ func TestHashChurn(t *testing.T) {
 		}
 		loop := c.label()
 		c.at(loop)
-		count(0, c.update(h, key, &regBytes{c, []string{k, k, k}}, "1", false, false))
+		count(0, c.update(h, key, &regBytes{c, []string{k, k, k}}, "1", false, false, true))
 		count(1, c.remove(h, key))
 		c.f("add.u64 %s, %s, 256;", k, k)
 		c.f("setp.lt.u64 %s, %s, %d;", p, k, 256*40)

@@ -15,44 +15,57 @@ func le32(b []byte) uint32 { return binary.LittleEndian.Uint32(b) }
 // a power of two of slots, at least half more than entries.
 //
 //	0        u32 number of entries
-//	128      locks [locks]u32
+//	128      homes [slots]u64: reach, lock and version of the keys whose search begins
+//	         at a slot
 //	slots    [slots]{u32 state; key at keyOff; value at valOff}
-//	values   per multiprocessor, [slots] values (per-CPU maps only)
+//	values   per multiprocessor, [slots] values (per-CPU maps, and values that programs
+//	         only add to)
 //
-// A slot's state is slotEmpty, slotDeleted, or a tag from the key's hash with
-// slotValid or slotBusy in its two low bits. A slot that was used never becomes
-// empty again, so who searches may stop at an empty one.
+// A slot's state is slotEmpty, slotBusy, or its key's hash with slotValid. A home's
+// reach is how many slots from there on can have its keys: whoever searches looks at
+// no more, so slots that were left by deleted keys can be given to any key at once.
 //
-// Readers take no lock. Who inserts or deletes holds the lock of the key's hash,
-// so a key is never inserted twice; who inserts takes a free slot by an atomic
-// compare and swap, since others with other locks may want it too. A value of at
-// most 8 bytes is replaced by one store without a lock; a longer one under it.
+// Readers take no lock. Who inserts or deletes has searched before, and locks the home
+// by a compare and swap with what it was then: it succeeds only if no key of the home
+// came or went meanwhile, so a key is never inserted twice, and whoever waited for a
+// key that another thread inserts finds it without ever having the lock. Who inserts
+// takes a free slot by a compare and swap, since keys of other homes may want it too.
+//
+// A value is replaced in place, 8 bytes at a time where it is longer: of several threads
+// that write one longer than 8 bytes, each part is from one of them. No lock is needed
+// for that unless programs delete keys of the map, after which the slot may be another
+// key's.
 type hashLayout struct {
 	slots    uint64
-	locks    uint64
-	lockOff  uint64
+	homeOff  uint64
 	slotOff  uint64
 	keyOff   uint64 // in a slot
 	valOff   uint64 // in a slot
 	slotSize uint64
-	valueOff uint64 // of the values of a per-CPU map; 0 otherwise
+	valueOff uint64 // of the values for each multiprocessor; 0 where there are none
 	smBytes  uint64 // of them, from multiprocessor to multiprocessor
 	size     uint64
 }
 
-// The states of a slot, in the two low bits of its first word.
+// The states of a slot.
 const (
-	slotEmpty   = 0
-	slotBusy    = 1
-	slotValid   = 2
-	slotDeleted = 3
+	slotEmpty = 0
+	slotBusy  = 1
+	slotValid = 1 << 31 // with the other bits of the key's hash
 )
 
-func newHashLayout(d *MapDef, sms int) hashLayout {
+// A home is reach | homeLock | version<<32.
+const (
+	homeLock  = 1 << 31
+	homeReach = homeLock - 1
+)
+
+// newHashLayout lays a hash out; apart says that each multiprocessor has values of its
+// own.
+func newHashLayout(d *MapDef, sms int, apart bool) hashLayout {
 	entries := uint64(d.MaxEntries)
-	h := hashLayout{slots: 1 << bits.Len64(max(entries+entries/2, 8)-1), lockOff: lineBytes}
-	h.locks = min(h.slots, hashLocks)
-	h.slotOff = roundUp(h.lockOff+4*h.locks, lineBytes)
+	h := hashLayout{slots: 1 << bits.Len64(max(entries+entries/2, 8)-1), homeOff: lineBytes}
+	h.slotOff = roundUp(h.homeOff+8*h.slots, lineBytes)
 	h.keyOff = 4
 	if d.KeySize > 4 {
 		h.keyOff = 8
@@ -60,11 +73,11 @@ func newHashLayout(d *MapDef, sms int) hashLayout {
 	h.valOff = roundUp(h.keyOff+roundUp(uint64(d.KeySize), 4), 8)
 	stride := roundUp(uint64(d.ValueSize), 8)
 	h.slotSize = h.valOff + stride
-	if d.PerSM() {
+	if apart {
 		h.slotSize = h.valOff
 	}
 	h.size = h.slotOff + mul(h.slots, h.slotSize)
-	if d.PerSM() {
+	if apart {
 		h.valueOff = roundUp(h.size, lineBytes)
 		h.smBytes = roundUp(mul(h.slots, stride), lineBytes)
 		h.size = h.valueOff + mul(h.smBytes, uint64(sms))
@@ -101,44 +114,65 @@ var (
 	ErrFull = errors.New("the map is full")
 )
 
-// find returns the slot of a key and its contents, or the first free slot.
+// slotAddr returns the address of a slot.
+func (x *Map) slotAddr(slot uint64) uint64 { return x.base + x.hash.slotOff + slot*x.hash.slotSize }
+
+// homeAddr returns the address of the home that a slot is.
+func (x *Map) homeAddr(slot uint64) uint64 { return x.base + x.hash.homeOff + 8*slot }
+
+// find returns the slot of a key.
 func (x *Map) find(mem Memory, key []byte) (slot uint64, found bool, err error) {
 	h := &x.hash
 	hash := hashKey(key)
+	var home [8]byte
+	first := uint64(hash) & (h.slots - 1)
+	if err := mem.ReadMem(x.homeAddr(first), home[:]); err != nil {
+		return 0, false, err
+	}
 	buf := make([]byte, h.valOff)
-	free, haveFree := uint64(0), false
-	for n := range h.slots {
-		i := (uint64(hash) + n) & (h.slots - 1)
-		if err := mem.ReadMem(x.base+h.slotOff+i*h.slotSize, buf); err != nil {
+	for n := range min(le64(home[:])&homeReach, h.slots) {
+		i := (first + n) & (h.slots - 1)
+		if err := mem.ReadMem(x.slotAddr(i), buf); err != nil {
 			return 0, false, err
 		}
-		switch state := le32(buf); {
-		case state == slotEmpty:
-			if haveFree {
-				return free, false, nil
-			}
-			return i, false, nil
-		case state == slotDeleted:
-			if !haveFree {
-				free, haveFree = i, true
-			}
-		case state == hash&^3|slotValid && bytes.Equal(buf[h.keyOff:h.keyOff+uint64(len(key))], key):
+		if le32(buf) == hash|slotValid && bytes.Equal(buf[h.keyOff:h.keyOff+uint64(len(key))], key) {
 			return i, true, nil
 		}
 	}
-	if haveFree {
-		return free, false, nil
+	return 0, false, nil
+}
+
+// take finds a free slot for a key and makes the reach of its home cover it.
+func (x *Map) take(mem Memory, key []byte) (uint64, error) {
+	h := &x.hash
+	first := uint64(hashKey(key)) & (h.slots - 1)
+	var state [4]byte
+	for n := range h.slots {
+		i := (first + n) & (h.slots - 1)
+		if err := mem.ReadMem(x.slotAddr(i), state[:]); err != nil {
+			return 0, err
+		}
+		if le32(state[:]) != slotEmpty {
+			continue
+		}
+		var home [8]byte
+		if err := mem.ReadMem(x.homeAddr(first), home[:]); err != nil {
+			return 0, err
+		}
+		was := le64(home[:])
+		binary.LittleEndian.PutUint64(home[:], was&^homeReach+1<<32|max(was&homeReach, n+1))
+		return i, mem.WriteMem(x.homeAddr(first), home[:])
 	}
-	return 0, false, ErrFull
+	return 0, ErrFull
 }
 
 // valueAddr returns where the value of a slot is, for a multiprocessor.
 func (x *Map) valueAddr(slot uint64, sm int) uint64 {
 	h := &x.hash
-	if x.Def.PerSM() {
+	if h.valueOff > 0 {
 		return x.base + h.valueOff + uint64(sm)*h.smBytes + slot*x.stride
 	}
-	return x.base + h.slotOff + slot*h.slotSize + h.valOff
+	return x.slotAddr(slot) + h.valOff
 }
 
 // hashUpdate sets a key's value; no kernel that inserts may run meanwhile.
@@ -156,23 +190,30 @@ func (m *Maps) hashUpdate(mem Memory, x *Map, key, value []byte) error {
 		if n := le32(w[:]); n >= x.Def.MaxEntries {
 			return fmt.Errorf("%w: it has %d entries", ErrFull, n)
 		}
+		if slot, err = x.take(mem, key); err != nil {
+			return err
+		}
 	}
 	copies := 1
-	if x.Def.PerSM() {
+	if h.valueOff > 0 {
 		copies = m.SMs
 	}
 	for sm := range copies {
 		if err := mem.WriteMem(x.valueAddr(slot, sm), value); err != nil {
 			return err
 		}
+		if x.Striped() {
+			// The copies are added up, so the others hold nothing.
+			value = make([]byte, len(value))
+		}
 	}
 	if found {
 		return nil
 	}
 	head := make([]byte, h.keyOff+uint64(len(key)))
-	binary.LittleEndian.PutUint32(head, hashKey(key)&^3|slotValid)
+	binary.LittleEndian.PutUint32(head, hashKey(key)|slotValid)
 	copy(head[h.keyOff:], key)
-	if err := mem.WriteMem(x.base+h.slotOff+slot*h.slotSize, head); err != nil {
+	if err := mem.WriteMem(x.slotAddr(slot), head); err != nil {
 		return err
 	}
 	binary.LittleEndian.PutUint32(w[:], le32(w[:])+1)

@@ -3,6 +3,7 @@ package nvattach
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 	"strconv"
 	"strings"
 
@@ -19,6 +20,7 @@ type unit struct {
 	formats *formats
 	exit    bool   // bpftime's helper 507 is allowed
 	weak    bool   // the module's target has no memory model
+	apart   bool   // and nothing that compares a warp's threads
 	at      *place // the place that code is being written for
 }
 
@@ -49,7 +51,9 @@ func (s genSink) NewReg(t ptx.Type) string { return s.Reg(t).String() }
 // NewLabel implements sink.
 func (s genSink) NewLabel() string { return s.Label() }
 
-func (u *unit) code(g *bpf.Gen) *code { return &code{s: genSink{g}, m: u.maps, weak: u.weak} }
+func (u *unit) code(g *bpf.Gen) *code {
+	return &code{s: genSink{g}, m: u.maps, weak: u.weak, apart: u.apart}
+}
 
 // argBytes is what a pointer among a helper's arguments points at.
 type argBytes struct {
@@ -96,23 +100,24 @@ func register64(r string) ptx.Arg {
 // helpers returns all helpers that programs of the unit may call.
 func (u *unit) helpers() map[int32]*bpf.Helper {
 	h := map[int32]*bpf.Helper{
-		5:   u.special64("ktime_get_ns", "%globaltimer"),
-		7:   {Name: "get_prandom_u32", Emit: u.random},
-		8:   u.special32("get_smp_processor_id", "%smid"),
-		14:  u.constant("get_current_pid_tgid", processOff),
-		502: u.special64("get_globaltimer", "%globaltimer"),
-		503: u.triple("get_block_idx", "%ctaid"),
-		504: u.triple("get_block_dim", "%ntid"),
-		505: u.triple("get_thread_idx", "%tid"),
-		506: {Name: "gpu_membar", Emit: u.membar},
-		507: {Name: "cuda_exit", Ret: bpf.RetNever, Emit: u.leave},
-		508: u.triple("get_grid_dim", "%nctaid"),
-		509: u.special32("get_sm_id", "%smid"),
-		510: u.special32("get_warp_id", "%warpid"),
-		511: u.special32("get_lane_id", "%laneid"),
-		512: u.constant("get_device_ordinal", deviceOff),
-		183: {Name: "get_func_arg", Args: []bpf.ArgSpec{argContext, argConst, argOut64}, Emit: u.funcArg},
-		185: {Name: "get_func_arg_cnt", Args: []bpf.ArgSpec{argContext}, Pure: true, Emit: u.funcArgCount},
+		5:          u.special64("ktime_get_ns", "%globaltimer"),
+		7:          {Name: "get_prandom_u32", Emit: u.random},
+		8:          u.special32("get_smp_processor_id", "%smid"),
+		14:         u.constant("get_current_pid_tgid", processOff),
+		502:        u.special64("get_globaltimer", "%globaltimer"),
+		503:        u.triple("get_block_idx", "%ctaid"),
+		504:        u.triple("get_block_dim", "%ntid"),
+		505:        u.triple("get_thread_idx", "%tid"),
+		506:        {Name: "gpu_membar", Emit: u.membar},
+		507:        {Name: "cuda_exit", Ret: bpf.RetNever, Emit: u.leave},
+		508:        u.triple("get_grid_dim", "%nctaid"),
+		509:        u.special32("get_sm_id", "%smid"),
+		510:        u.special32("get_warp_id", "%warpid"),
+		511:        u.special32("get_lane_id", "%laneid"),
+		512:        u.constant("get_device_ordinal", deviceOff),
+		helperLog2: {Name: "nvtrace_log2", Args: []bpf.ArgSpec{argScalar}, Pure: true, Max: 63, Uniform: always, Emit: u.log2, Interpret: log2},
+		183:        {Name: "get_func_arg", Args: []bpf.ArgSpec{argContext, argConst, argOut64}, Emit: u.funcArg},
+		185:        {Name: "get_func_arg_cnt", Args: []bpf.ArgSpec{argContext}, Pure: true, Emit: u.funcArgCount},
 	}
 	if !u.exit {
 		h[507].Refuse = "cuda_exit ends the kernel's thread, so the program computes something else"
@@ -124,7 +129,7 @@ func (u *unit) helpers() map[int32]*bpf.Helper {
 }
 
 func (u *unit) mapHelpers(h map[int32]*bpf.Helper) {
-	h[1] = &bpf.Helper{Name: "map_lookup_elem", Args: []bpf.ArgSpec{argMap, argKey}, Ret: bpf.RetValue, Pure: true, Check: u.keyed, NeverNull: u.found, Emit: u.lookup}
+	h[1] = &bpf.Helper{Name: "map_lookup_elem", Args: []bpf.ArgSpec{argMap, argKey}, Ret: bpf.RetValue, Pure: true, Check: u.keyed, NeverNull: u.found, Uniform: u.sameForWarp, Emit: u.lookup}
 	h[2] = &bpf.Helper{Name: "map_update_elem", Args: []bpf.ArgSpec{argMap, argKey, argValue, argScalar}, Check: u.keyed, Emit: u.update}
 	h[3] = &bpf.Helper{Name: "map_delete_elem", Args: []bpf.ArgSpec{argMap, argKey}, Check: u.keyed, Emit: u.remove}
 	h[25] = &bpf.Helper{
@@ -162,6 +167,14 @@ func (u *unit) printHelpers(h map[int32]*bpf.Helper) {
 	h[501] = &bpf.Helper{Name: "ebpf_puts", Args: []bpf.ArgSpec{{Kind: bpf.ArgString, Size: bpf.StackSize}}, Emit: u.puts}
 }
 
+// Numbers of helpers that are asked for by number.
+const (
+	helperLookup = 1
+	helperUpdate = 2
+	helperDelete = 3
+	helperLog2   = 600 // nvtrace's own: the highest bit
+)
+
 // mapOf returns the map of a call.
 func (u *unit) mapOf(c *bpf.CallInfo) (*Map, error) {
 	if c.Map < 0 || c.Map >= len(u.defs) {
@@ -188,6 +201,16 @@ func (u *unit) keyed(c *bpf.CallInfo) error {
 		err = fmt.Errorf("map %s is a ring buffer and has no keys", d.Name)
 	}
 	return err
+}
+
+// always is bpf.Helper.Uniform of helpers that only look at their arguments.
+func always(*bpf.CallInfo) bool { return true }
+
+// sameForWarp reports whether threads of a warp that look the same key up get the same
+// address, and the assembler sees that.
+func (u *unit) sameForWarp(c *bpf.CallInfo) bool {
+	d, err := u.defOf(c)
+	return err == nil && d.layout() == layoutArray
 }
 
 // found reports whether a lookup always finds a value: an array has one for every
@@ -233,7 +256,7 @@ func (u *unit) update(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 		return ptx.Arg{}, err
 	}
 	uniform := c.Bytes[1] != nil && c.Bytes[2] != nil
-	return register64(k.update(x, argBytes{k, &c.Args[1]}, argBytes{k, &c.Args[2]}, c.Args[3].Reg().String(), u.found(&c.CallInfo), uniform)), nil
+	return register64(k.update(x, argBytes{k, &c.Args[1]}, argBytes{k, &c.Args[2]}, c.Args[3].Reg().String(), u.found(&c.CallInfo), uniform, c.Used)), nil
 }
 
 func (u *unit) remove(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
@@ -355,7 +378,7 @@ func (u *unit) constant(name string, off uint64) *bpf.Helper {
 
 // triple is a helper that stores the three components of a special register.
 func (u *unit) triple(name, reg string) *bpf.Helper {
-	return &bpf.Helper{Name: name, Args: []bpf.ArgSpec{argOut64, argOut64, argOut64}, Emit: func(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+	return &bpf.Helper{Name: name, Args: []bpf.ArgSpec{argOut64, argOut64, argOut64}, Uniform: func(*bpf.CallInfo) bool { return reg != "%tid" }, Emit: func(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 		k := u.code(g)
 		for i, axis := range []string{".x", ".y", ".z"} {
 			c.Args[i].Store(0, 8, register64(k.wide(k.special(reg+axis))))
@@ -382,6 +405,22 @@ func (u *unit) random(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {
 	k.f("shr.u32 %s, %s, 16;", t, h)
 	k.f("xor.b32 %s, %s, %s;", h, h, t)
 	return register64(k.wide(h)), nil
+}
+
+// log2 is the position of the highest bit, 0 for 0.
+func (u *unit) log2(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+	if n, ok := c.Args[0].Const(); ok {
+		return ptx.Imm(int64(bits.Len64(n|1) - 1)), nil
+	}
+	k := u.code(g)
+	r := k.reg(ptx.B32)
+	k.f("bfind.u64 %s, %s;", r, c.Args[0].Reg().String())
+	k.f("max.s32 %s, %s, 0;", r, r) // -1 for 0
+	return register64(k.wide(r)), nil
+}
+
+func log2(_ *bpf.Interpreter, a [5]uint64) (uint64, error) {
+	return uint64(bits.Len64(a[0]|1) - 1), nil
 }
 
 func (u *unit) membar(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {

@@ -68,12 +68,20 @@ type MapDef struct {
 	Data       bool     // a section of global variables
 	ReadOnly   bool     // programs may not write to it
 	Initial    []byte   // contents of a data section
+	Thread     bool     // a data section of which each thread has one, in registers
 }
 
 // Bounds of keys and values: a key is compared inside a probe, a value copied.
 const (
 	maxKeyBytes   = 512
 	maxValueBytes = 1 << 20
+)
+
+// threadSection holds the variables of which each thread has its own, and
+// maxThreadBytes is how many bytes of them there can be.
+const (
+	threadSection  = ".data.thread"
+	maxThreadBytes = 128
 )
 
 func newMapDef(name string, s *ebpf.MapSpec) (*MapDef, error) {
@@ -87,6 +95,9 @@ func newMapDef(name string, s *ebpf.MapSpec) (*MapDef, error) {
 			return nil, fmt.Errorf("initial contents that are no bytes")
 		}
 		m.Data, m.Initial = true, b
+		if m.Thread = name == threadSection; m.Thread && len(b) > maxThreadBytes {
+			return nil, fmt.Errorf("%d bytes for each thread, which are kept in registers; %d is the most", len(b), maxThreadBytes)
+		}
 		return m, nil
 	}
 	return m, m.check()

@@ -27,6 +27,9 @@ type MapOptions struct {
 	// read them back. Each multiprocessor then has a copy of its own, which reading
 	// adds up; nil means no map is.
 	AddOnly func(d *MapDef) []AddField
+	// Deletes says of a hash whether a program deletes keys of it; nil means that
+	// one may, which makes replacing values dearer.
+	Deletes func(d *MapDef) bool
 	// Slots is how many counters of their own programs need; see [Maps.Counter].
 	Slots int
 }
@@ -42,7 +45,6 @@ const (
 	lineBytes    = 128 // of the GPU's caches: what several multiprocessors write to is apart by this
 	defaultSMs   = 256
 	maxSMs       = 4096
-	hashLocks    = 1 << 14
 	arenaAlign   = 256
 	maxArena     = 1 << 40
 	counterBytes = 8
@@ -78,6 +80,7 @@ type Map struct {
 	add       []AddField
 	threads   uint64 // of a per-thread map
 	hash      hashLayout
+	stable    bool // of a hash: no program deletes keys
 	ring      ringLayout
 	counter   int // number of its counter of what was refused
 	base      uint64
@@ -125,7 +128,7 @@ func NewMaps(objs []*Object, o *MapOptions) (*Maps, error) {
 	names := map[string]int{}
 	for _, obj := range objs {
 		for _, d := range obj.Maps {
-			if !d.Supported() {
+			if !d.Supported() || d.Thread {
 				continue
 			}
 			x := &Map{Def: d, Name: d.Name, Object: obj, kind: d.layout(), counter: counterFixed + len(m.All)}
@@ -203,7 +206,14 @@ func (x *Map) lay(m *Maps, o *MapOptions) error {
 		x.threads = o.Threads
 		x.size = mul(mul(uint64(d.MaxEntries), x.stride), x.threads)
 	case layoutHash:
-		x.hash = newHashLayout(d, m.SMs)
+		x.stable = o.Deletes != nil && !o.Deletes(d)
+		if o.AddOnly != nil && !d.PerSM() {
+			x.add = o.AddOnly(d)
+		}
+		x.hash = newHashLayout(d, m.SMs, d.PerSM() || len(x.add) > 0)
+		if len(x.add) > 0 && x.hash.size > o.MaxBytes/4 {
+			x.add, x.hash = nil, newHashLayout(d, m.SMs, false)
+		}
 		x.size = x.hash.size
 	case layoutRing:
 		x.layRing(m, o)

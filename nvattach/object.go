@@ -187,8 +187,8 @@ func (o *Object) fill(spec *ebpf.CollectionSpec) error {
 	for _, name := range sortedKeys(spec.Variables) {
 		v := spec.Variables[name]
 		m := o.Map(v.SectionName)
-		if m == nil {
-			continue // its section is not referred to
+		if m == nil || m.Thread {
+			continue // its section is not referred to, or each thread has its own
 		}
 		x := Var{Name: name, Map: m, Offset: v.Offset, Size: uint32(len(v.Value)), Const: m.ReadOnly, Initial: v.Value}
 		if v.Type != nil {

@@ -50,6 +50,10 @@ func (g *weaving) exits(q *PlannedProgram, st *ptx.Sites) (int, error) {
 			g.note("threads that end in function %s, which others call too, are not seen", callee.Name)
 			continue
 		}
+		if q.usesOwn() {
+			g.note("threads that end in function %s are not seen by program %s, whose variables of the thread are those of the kernel", callee.Name, q.Name)
+			continue
+		}
 		if g.ended[ending{q, callee.Name}] {
 			continue // by another kernel that calls it
 		}

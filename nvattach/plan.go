@@ -128,7 +128,7 @@ func (u *unit) envMaps() []bpf.Map {
 		if !d.Supported() {
 			continue
 		}
-		m := bpf.Map{Name: d.Name, KeySize: d.KeySize, ValueSize: d.ValueSize, MaxEntries: d.MaxEntries, Direct: d.Data, ReadOnly: d.ReadOnly}
+		m := bpf.Map{Thread: d.Thread, Name: d.Name, KeySize: d.KeySize, ValueSize: d.ValueSize, MaxEntries: d.MaxEntries, Direct: d.Data, ReadOnly: d.ReadOnly}
 		if d.Data && d.ReadOnly {
 			m.Contents = d.Initial
 		}
@@ -191,13 +191,13 @@ func (p *Plan) Sites() []Site {
 }
 
 // NewMaps lays out the maps of the plan's objects, those that programs only add to
-// as copies for each multiprocessor. o.AddOnly and o.Slots are the plan's to set.
+// as copies for each multiprocessor. o.AddOnly, o.Deletes and o.Slots are the plan's to set.
 func (p *Plan) NewMaps(o *MapOptions) (*Maps, error) {
 	var opt MapOptions
 	if o != nil {
 		opt = *o
 	}
-	opt.AddOnly, opt.Slots = p.addOnly, len(p.Programs)
+	opt.AddOnly, opt.Deletes, opt.Slots = p.addOnly, p.deletes, len(p.Programs)
 	return NewMaps(p.Objects, &opt)
 }
 
@@ -212,7 +212,7 @@ func (p *Plan) addOnly(d *MapDef) []AddField {
 			continue
 		}
 		use := &q.Report.Maps[i]
-		if !use.AddOnly() {
+		if !use.AddOnly() && !(d.layout() == layoutHash && addsOrInserts(use)) {
 			return nil
 		}
 		for _, r := range use.Adds {
@@ -236,6 +236,34 @@ func (p *Plan) addOnly(d *MapDef) []AddField {
 		}
 	}
 	return fields
+}
+
+// addsOrInserts reports whether a program does nothing with a hash but look values up,
+// add to them and insert keys: one that is there keeps its value then.
+func addsOrInserts(use *bpf.MapUse) bool {
+	for _, c := range use.Calls {
+		switch flags := &c.Info.Consts[3]; c.Helper {
+		case helperLookup:
+		case helperUpdate:
+			if !flags.Known || flags.Value != flagNoExist {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return !use.Loads && !use.Stores && !use.Atomics
+}
+
+// deletes reports whether a program may delete keys of a map.
+func (p *Plan) deletes(d *MapDef) bool {
+	for _, q := range p.Programs {
+		i := slices.Index(q.unit.defs, d)
+		if i >= 0 && i < len(q.Report.Maps) && slices.ContainsFunc(q.Report.Maps[i].Calls, func(c bpf.MapCall) bool { return c.Helper == helperDelete }) {
+			return true
+		}
+	}
+	return false
 }
 
 // EndedEarly returns how many runs of a program were ended by one of its checks:

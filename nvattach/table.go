@@ -2,7 +2,6 @@ package nvattach
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 )
 
@@ -141,9 +140,10 @@ func (m *Maps) readThreads(mem Memory, t *Table) error {
 
 func (m *Maps) readHash(mem Memory, t *Table) error {
 	x, h := t.Map, &t.Map.hash
-	per := max(readChunk/h.slotSize, 1)
+	per := max(readChunk/max(h.slotSize, x.stride), 1)
 	buf := make([]byte, min(per, h.slots)*h.slotSize)
 	key, size := uint64(x.Def.KeySize), uint64(x.Def.ValueSize)
+	var slots []uint64
 	for at := uint64(0); at < h.slots; at += per {
 		n := min(per, h.slots-at)
 		if err := mem.ReadMem(x.base+h.slotOff+at*h.slotSize, buf[:n*h.slotSize]); err != nil {
@@ -151,26 +151,62 @@ func (m *Maps) readHash(mem Memory, t *Table) error {
 		}
 		for j := range n {
 			s := buf[j*h.slotSize:][:h.slotSize]
-			if st := le32(s); st == slotEmpty || st&3 != slotValid {
+			if le32(s)&slotValid == 0 {
 				continue
 			}
 			row := Row{Key: append([]byte(nil), s[h.keyOff:h.keyOff+key]...)}
-			if !x.Def.PerSM() {
+			if h.valueOff == 0 {
 				row.Value = append([]byte(nil), s[h.valOff:h.valOff+size]...)
-				t.Rows = append(t.Rows, row)
-				continue
-			}
-			for sm := range m.SMs {
-				v := make([]byte, size)
-				if err := mem.ReadMem(x.valueAddr(at+j, sm), v); err != nil {
-					return err
-				}
-				row.addPart(uint64(sm), v)
 			}
 			t.Rows = append(t.Rows, row)
+			slots = append(slots, j)
+		}
+		if h.valueOff > 0 && len(slots) > 0 {
+			if err := m.readApart(mem, x, at, slots, t.Rows[len(t.Rows)-len(slots):]); err != nil {
+				return err
+			}
+		}
+		slots = slots[:0]
+	}
+	return nil
+}
+
+// readApart reads the values of rows whose slots are from first on, of all
+// multiprocessors.
+func (m *Maps) readApart(mem Memory, x *Map, first uint64, slots []uint64, rows []Row) error {
+	from, to := slots[0], slots[len(slots)-1]+1
+	buf := make([]byte, (to-from)*x.stride)
+	size := uint64(x.Def.ValueSize)
+	for sm := range m.SMs {
+		if err := mem.ReadMem(x.valueAddr(first+from, sm), buf); err != nil {
+			return err
+		}
+		for i, j := range slots {
+			v, row := buf[(j-from)*x.stride:][:size], &rows[i]
+			switch {
+			case x.Def.PerSM():
+				row.addPart(uint64(sm), v)
+			case sm == 0:
+				row.Value = append([]byte(nil), v...)
+			default:
+				addCopy(row.Value, v, x.add)
+			}
 		}
 	}
 	return nil
+}
+
+// addCopy adds a multiprocessor's copy of a hash's value to a value: those parts that
+// programs add to, and others, which one of the copies has.
+func addCopy(dst, src []byte, fields []AddField) {
+	before := append([]byte(nil), dst...)
+	for i := range dst {
+		dst[i] |= src[i]
+	}
+	for _, f := range fields {
+		copy(dst[f.Offset:f.Offset+f.Size], before[f.Offset:])
+	}
+	addFields(dst, src, fields)
 }
 
 // Lookup returns the value of a key: its bytes; of a per-thread map and one per
@@ -209,17 +245,24 @@ func (m *Maps) Lookup(mem Memory, x *Map, key []byte) ([]byte, error) {
 		return v[:size], nil
 	case layoutHash:
 		slot, found, err := x.find(mem, key)
-		if err != nil && !errors.Is(err, ErrFull) {
+		if err != nil {
 			return nil, fmt.Errorf("map %s: %w", x.Name, err)
 		}
 		if !found {
 			return nil, fmt.Errorf("map %s: %w", x.Name, ErrNoKey)
 		}
 		n := uint64(1)
-		if x.Def.PerSM() {
+		if x.hash.valueOff > 0 {
 			n = uint64(m.SMs)
 		}
-		return gather(n, func(i uint64) uint64 { return x.valueAddr(slot, int(i)) })
+		v, err := gather(n, func(i uint64) uint64 { return x.valueAddr(slot, int(i)) })
+		if err != nil || !x.Striped() {
+			return v, err
+		}
+		for sm := uint64(1); sm < n; sm++ {
+			addCopy(v[:size], v[sm*size:][:size], x.add)
+		}
+		return v[:size], nil
 	}
 	return nil, fmt.Errorf("map %s: a ring buffer has no keys: %w", x.Name, ErrNoKey)
 }

@@ -85,9 +85,18 @@ type weaving struct {
 	block  []uint32 // of statement i-fn.Open of the function at hand
 	insn   []uint32
 
+	own   map[*MapDef]string // what the names of registers with a section of threads' variables begin with
+	owned map[ownKey]bool
+
 	found     map[*ptx.Func]*ptx.Sites
 	templates map[templateKey]*template
 	checked   map[checkKey]bool
+}
+
+// An ownKey is a function that has such registers.
+type ownKey struct {
+	fn *ptx.Func
+	d  *MapDef
 }
 
 // A templateKey is what the code of a program depends on apart from the context's
@@ -169,6 +178,7 @@ func (p *Plan) Weave(f *ptx.File, maps *Maps, o *WeaveOptions) (*Woven, error) {
 func newWeaving(p *Plan, f *ptx.File, maps *Maps, o *WeaveOptions) *weaving {
 	return &weaving{
 		p: p, f: f, w: ptx.NewWeaver(f), maps: maps, o: o,
+		own: map[*MapDef]string{}, owned: map[ownKey]bool{},
 		texts: map[string]string{}, ended: map[ending]bool{},
 		found: map[*ptx.Func]*ptx.Sites{}, templates: map[templateKey]*template{}, checked: map[checkKey]bool{},
 	}
@@ -376,6 +386,7 @@ func (g *weaving) code(q *PlannedProgram, at *place) (string, error) {
 	if slices.Contains(q.Report.Helpers, 183) || slices.Contains(q.Report.Helpers, 185) {
 		key.params = at.sites
 	}
+	g.declare(q, at.sites.Func)
 	t := g.templates[key]
 	if t == nil {
 		var err error
@@ -396,12 +407,51 @@ func (g *weaving) code(q *PlannedProgram, at *place) (string, error) {
 	return text, g.check(kind, at.setup+text)
 }
 
+// declare gives a function the registers with the variables of its threads that a
+// program uses, with what they hold at first.
+func (g *weaving) declare(q *PlannedProgram, fn *ptx.Func) {
+	for i, d := range q.unit.defs {
+		key := ownKey{fn, d}
+		if !d.Thread || !q.Report.Maps[i].Used || g.owned[key] {
+			continue
+		}
+		g.owned[key] = true
+		name, words := g.ownName(d), (len(d.Initial)+7)/8
+		var b strings.Builder
+		fmt.Fprintf(&b, ".reg .b64 %s<%d>;", name, words)
+		for w := range words {
+			var v [8]byte
+			copy(v[:], d.Initial[8*w:])
+			fmt.Fprintf(&b, "\n\tmov.b64 %s%d, %#x;", name, w, le64(v[:]))
+		}
+		g.w.Declare(fn, b.String())
+	}
+}
+
+func (g *weaving) ownName(d *MapDef) string {
+	if g.own[d] == "" {
+		g.own[d] = g.w.Fresh('%', "o") + "_"
+	}
+	return g.own[d]
+}
+
+// usesOwn reports whether a program uses variables of which each thread has its own.
+func (q *PlannedProgram) usesOwn() bool {
+	for i, d := range q.unit.defs {
+		if d.Thread && q.Report.Maps[i].Used {
+			return true
+		}
+	}
+	return false
+}
+
 // template writes what is the same at all places like one.
 func (g *weaving) template(q *PlannedProgram, at *place) (*template, error) {
 	u := q.unit
 	u.maps, u.at = g.maps, at
 	target := g.f.Target()
-	u.weak = target.SM < 70 || g.f.Version.Major < 6
+	u.weak = !ptx.Needs("nanosleep.u32").Met(g.f.Version, target) || !ptx.Needs("ld.acquire.gpu.global.u64").Met(g.f.Version, target)
+	u.apart = !ptx.Needs("match.any.sync.b32").Met(g.f.Version, target) || !ptx.Needs("activemask.b32").Met(g.f.Version, target)
 	s := &bpf.Site{
 		Version: g.f.Version, Target: target,
 		Prefix:     strings.TrimPrefix(g.w.Fresh('_', "b"), "_") + "_",
@@ -411,6 +461,10 @@ func (g *weaving) template(q *PlannedProgram, at *place) (*template, error) {
 	var before weaverSink
 	before.w = g.w
 	for i, d := range u.defs {
+		if d.Thread {
+			s.Maps = append(s.Maps, bpf.Addr{Symbol: g.ownName(d)})
+			continue
+		}
 		x := g.maps.Of(d)
 		addr := bpf.Addr{Value: x.base}
 		if d.Data && x.copies > 1 && i < len(q.Report.Maps) && q.Report.Maps[i].Used {

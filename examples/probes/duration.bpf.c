@@ -1,12 +1,7 @@
 /* How long threads take, in cycles, as a histogram of powers of two. */
 #include "nvtrace_gpu.bpf.h"
 
-struct {
-	__uint(type, NVTRACE_MAP_TYPE_THREAD_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64);
-} started SEC(".maps");
+__per_thread __u64 started;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -18,24 +13,16 @@ struct {
 SEC("cuda.entry/*")
 int on_entry(struct nvtrace_entry *ctx)
 {
-	__u32 zero = 0;
-	__u64 *s = bpf_map_lookup_elem(&started, &zero);
-
-	if (s)
-		*s = ctx->t.clock;
+	started = ctx->t.clock;
 	return 0;
 }
 
 SEC("cuda.exit/*")
 int on_exit(struct nvtrace_exit *ctx)
 {
-	__u32 zero = 0, slot;
-	__u64 *s = bpf_map_lookup_elem(&started, &zero), *n;
+	__u32 slot = nvtrace_log2(ctx->t.clock - started);
+	__u64 *n = bpf_map_lookup_elem(&cycles_hist, &slot);
 
-	if (!s)
-		return 0;
-	slot = nvtrace_log2(ctx->t.clock - *s);
-	n = bpf_map_lookup_elem(&cycles_hist, &slot);
 	if (n)
 		__sync_fetch_and_add(n, 1);
 	return 0;

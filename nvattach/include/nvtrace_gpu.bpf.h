@@ -40,6 +40,18 @@ typedef long long __s64;
 #ifndef __always_inline
 #define __always_inline inline __attribute__((always_inline))
 #endif
+/*
+ * A global variable of which each thread has its own, from where it enters the kernel to
+ * where it leaves it:
+ *
+ *	__per_thread __u64 started;
+ *
+ * It is in registers of the kernel, costs no memory, and the host does not see it. It
+ * begins with its initial value. What is in arrays must be accessed at constant
+ * indexes; there can be 128 bytes of such variables. A program that runs in a device
+ * function ("func:NAME") has those of that function's call.
+ */
+#define __per_thread __attribute__((section(".data.thread")))
 #ifndef __uint
 #define __uint(name, val) int(*name)[val]
 #define __type(name, val) typeof(val) *name
@@ -155,25 +167,15 @@ static long (*bpf_trace_vprintk)(const char *fmt, __u32 fmt_size, const void *da
 static long (*bpf_get_func_arg)(void *ctx, __u64 n, __u64 *value) = (void *)183;
 static long (*bpf_get_func_arg_cnt)(void *ctx) = (void *)185;
 
+/* nvtrace's own: the position of the highest bit, 0 for 0: the entry of a log2 histogram
+ * for v. One instruction. */
+static __u32 (*nvtrace_log2)(__u64 v) = (void *)600;
+
 /* Prints without waiting: the host formats the text later. At most 3 arguments. */
 #define bpf_printk(fmt, args...)                                        \
 	({                                                              \
 		static const char ____fmt[] = fmt;                      \
 		bpf_trace_printk(____fmt, sizeof(____fmt), ##args);     \
 	})
-
-/* The position of the highest bit: the entry of a log2 histogram for v. */
-static __always_inline __u32 nvtrace_log2(__u64 v)
-{
-	__u32 r = 0;
-
-	if (v >> 32) { r += 32; v >>= 32; }
-	if (v >> 16) { r += 16; v >>= 16; }
-	if (v >> 8) { r += 8; v >>= 8; }
-	if (v >> 4) { r += 4; v >>= 4; }
-	if (v >> 2) { r += 2; v >>= 2; }
-	if (v >> 1) { r += 1; }
-	return r;
-}
 
 #endif

@@ -21,6 +21,7 @@ type Gen struct {
 	names  int  // registers and labels that helpers asked for
 	modern bool // the memory model of PTX ISA 6.0 can be spoken
 	err    error
+	last   *peers // of the atomic operation before, in the same block
 }
 
 // Emit writes the program for one site: PTX statements, to be put in a scope of
@@ -164,6 +165,9 @@ func (g *Gen) pointless(i int) bool {
 
 // render writes one node.
 func (g *Gen) render(n *node) {
+	if g.last != nil && (n.kind == nLabel || n.kind == nBranch || n.kind == nCall || n.dst == g.last.base.r) {
+		g.last = nil
+	}
 	switch n.kind {
 	case nInst:
 		g.instruction(n)
@@ -188,6 +192,8 @@ func (g *Gen) render(n *node) {
 		g.access(n, ".global")
 	case nLocal:
 		g.access(n, ".local")
+	case nOwn:
+		g.Line("mov.b64 " + g.own(n.base).String() + ", " + g.operand(n.args[0]).String() + ";")
 	case nAtomic:
 		g.atomic(n)
 	case nCall:
@@ -229,6 +235,8 @@ func (g *Gen) operand(x arg) ptx.Arg {
 		return g.reg(x.r)
 	case aField:
 		return g.fields[int(x.m)]
+	case aOwn:
+		return g.own(x)
 	case aText:
 		text := make([]byte, x.n)
 		if x.v < int64(len(g.site.Text)) {
@@ -243,11 +251,19 @@ func (g *Gen) operand(x arg) ptx.Arg {
 	return d
 }
 
+// own returns the register with a word of a value that each thread has.
+func (g *Gen) own(x arg) ptx.Arg {
+	return ptx.TypedReg(ptx.B64, g.site.Maps[x.m].Symbol+strconv.FormatInt(x.v, 10))
+}
+
 // address puts the address x into d.
 func (g *Gen) address(d ptx.Arg, x arg) {
 	switch x.kind {
 	case aMap:
 		a := g.site.Maps[x.m]
+		if g.v.env.Maps[x.m].Thread { // nobody follows it
+			a.Symbol, a.Value = "", 8
+		}
 		a.Value += uint64(x.v)
 		g.addressOf(d, a)
 	case aLocal:
@@ -332,6 +348,9 @@ func (g *Gen) atomic(n *node) {
 	fenced := n.mods == "acq_rel" && !g.modern
 	if fenced {
 		g.Line("membar.gl;")
+	}
+	if n.apart && n.dst == noReg && g.together(n, at, args[0], mods) {
+		return
 	}
 	plain := strings.HasPrefix(n.op, "exch") || strings.HasPrefix(n.op, "cas")
 	if n.dst == noReg && !plain {

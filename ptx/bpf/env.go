@@ -46,6 +46,9 @@ type Field struct {
 	Name   string
 	Offset int // in bytes
 	Size   int // 1, 2, 4 or 8 bytes
+	// Uniform says that all threads of a warp see the same at a site, at any time.
+	// Saying so is never needed; additions of such numbers are made together.
+	Uniform bool
 }
 
 // A Map is what programs need to know of a map. Its index in [Env.Maps]
@@ -68,6 +71,9 @@ type Map struct {
 	// Contents is the value of a map that is Direct and ReadOnly; loads at
 	// constant offsets become constants. May be nil.
 	Contents []byte
+	// Thread says of a map that is Direct that every thread has a value of its own,
+	// in registers that the [Site] names. It is accessed at constant offsets only.
+	Thread bool
 	// System makes atomic operations have system scope: the memory is the
 	// host's, or several devices use it.
 	System bool
@@ -124,6 +130,11 @@ type Helper struct {
 	// Refuse is a reason not to allow the helper, for the [RefusedError]; Hint
 	// says what to do about it.
 	Refuse, Hint string
+	// Max is the highest number that a RetScalar can be; 0 means any.
+	Max uint64
+	// Uniform, if not nil, says of a call whose arguments are the same in all threads
+	// of a warp whether what it returns and writes is, too.
+	Uniform func(c *CallInfo) bool
 	// Check can refuse a call for what its constants are, for instance the flags
 	// or the kind of map. It may be nil, and returns a reason.
 	Check func(c *CallInfo) error

@@ -258,7 +258,11 @@ func (a *analysis) result(s *state, i int, fx *effect) error {
 	case RetVoid, RetNever:
 		s.set(o.depth, 0, val{})
 	case RetScalar:
-		s.set(o.depth, 0, scalar(anyNum))
+		n := anyNum
+		if h.Max > 0 && h.Max <= math.MaxInt64 {
+			n = signedNum(0, int64(h.Max))
+		}
+		s.set(o.depth, 0, scalar(n))
 	case RetValue:
 		if fx.m < 0 {
 			return a.refuse(i, "", "%s returns a value, but there is no map", h.Name)

@@ -29,6 +29,7 @@ const (
 	aText                    // n bytes at v of the context's text, as a number
 	aTextAddr                // address of the context's text
 	aLocal                   // address of the local memory of the stack at depth m
+	aOwn                     // the register with word v of the value of map m, which is Thread
 )
 
 // An arg is an operand of a node.
@@ -57,6 +58,7 @@ const (
 	nCall                   // a helper
 	nResult                 // r0 at the program's end: args
 	nLocal                  // a load or store of .local: as nLoad, nStore with dst or not
+	nOwn                    // mov.b64 base, args: base is an aOwn
 )
 
 // labels that are no block.
@@ -72,6 +74,7 @@ type node struct {
 	mods  string // nLoad, nStore, nAtomic: semantics: "relaxed", "acquire", "release", "acq_rel" or ""
 	sys   bool   // nAtomic and semantics: system scope
 	neg   bool   // of the guard
+	apart bool   // nAtomic: the threads of a warp may have different addresses, and add the same
 	dead  bool
 	label int
 	guard reg

@@ -27,7 +27,7 @@ type lowering struct {
 // lower compiles the analysed program.
 func lower(a *analysis) *lowering {
 	l := &lowering{a: a, fields: map[int]bool{}, recs: map[int32]reg{}}
-	l.layouts = new([MaxCallDepth]layout)
+	l.layouts, l.maps = new([MaxCallDepth]layout), a.env.Maps
 	l.add = func(n node) { l.nodes = append(l.nodes, n) }
 	for d := range l.regs {
 		for r := range l.regs[d] {
@@ -48,6 +48,7 @@ func lower(a *analysis) *lowering {
 	}
 	l.label(labelDone)
 	sweep(l.nodes, &l.coder)
+	l.spread()
 	l.account()
 	return l
 }

@@ -47,7 +47,7 @@ func (l *lowering) load1(s *state, o *op, fx *effect) {
 	switch {
 	case acc.kind == kCtx:
 		x = l.field(acc)
-	case o.sync && acc.kind != kStack && acc.kind != kText:
+	case o.sync && acc.kind != kStack && acc.kind != kText && !l.a.env.ownOf(acc.maps):
 		p := l.place(o.src, int64(o.off), acc)
 		t := l.fresh(c64)
 		l.add(node{kind: nLoad, op: loadTypes[acc.size], mods: "acquire", sys: l.system(acc.maps), dst: t, guard: noReg, base: p.base, off: p.boff, maps: p.maps})
@@ -93,7 +93,7 @@ func (l *lowering) store1(o *op, acc *access) {
 		l.inst("mov.b64", l.spilled(acc), l.offset(&v, o.depth, o.src))
 	}
 	p := l.place(o.dst, int64(o.off), acc)
-	if o.sync && acc.kind != kStack {
+	if o.sync && acc.kind != kStack && !l.own(&p) {
 		l.add(node{kind: nStore, op: loadTypes[acc.size], mods: "release", sys: l.system(acc.maps), dst: noReg, guard: noReg, base: p.base, off: p.boff, args: []arg{x}, maps: p.maps})
 		return
 	}
@@ -127,7 +127,7 @@ func (l *lowering) atomic(o *op, acc *access) {
 	}
 	p := l.place(o.dst, int64(o.off), acc)
 	dst, fetch := o.fetches()
-	if acc.kind == kStack {
+	if acc.kind == kStack || l.own(&p) {
 		old := l.plainAtomic(o, &p, args)
 		if fetch {
 			l.inst("mov.b64", l.regs[d][dst], old)
@@ -178,8 +178,7 @@ func (l *lowering) checkAligned(p *place, size int) {
 	l.report.Checks++
 }
 
-// plainAtomic does an atomic operation on the stack, which is the thread's own,
-// and returns what was there.
+// plainAtomic does an atomic operation on what is the thread's own, and returns what was there.
 func (l *lowering) plainAtomic(o *op, p *place, args []arg) arg {
 	size := int(o.size)
 	old := l.inst64("mov.b64", l.load(p, 0, size)) // the store below may change it

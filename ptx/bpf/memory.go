@@ -60,7 +60,21 @@ func (a *analysis) access(s *state, i int, r uint8, off int64, size int, write b
 		s.settleNull(o.depth, r, &v, false)
 		v.null = false
 	}
-	return a.bounds(s, i, acc, r, v, off)
+	acc, err := a.bounds(s, i, acc, r, v, off)
+	if err == nil && v.kind == kValue && a.env.ownOf(v.maps) && !(acc.direct && acc.fixed) {
+		return acc, a.refuse(i, "use constant indexes, or a map", "%s a variable that each thread has in registers at a computed place", verb)
+	}
+	return acc, err
+}
+
+// ownOf reports whether one of the maps is in registers.
+func (e *Env) ownOf(maps []int32) bool {
+	for _, m := range maps {
+		if e.Maps[m].Thread {
+			return true
+		}
+	}
+	return false
 }
 
 // bounds holds the access against its object.

@@ -78,6 +78,7 @@ func (l *layout) settle(accesses [][2]int, newReg func() reg) {
 // a site's text.
 type coder struct {
 	layouts *[MaxCallDepth]layout
+	maps    []Map
 	add     func(n node)
 	next    [classes]int32 // numbers of new registers
 }
@@ -158,6 +159,8 @@ func (c *coder) load(p *place, off, size int) arg {
 	switch {
 	case p.kind == kText && p.fixed:
 		return arg{kind: aText, n: uint8(size), v: int64(p.off + off)}
+	case c.own(p):
+		return c.loadOwn(p, int(p.base.v)+int(p.boff)+off, size)
 	case p.kind != kStack:
 		return c.loadMem(nLoad, p, p.base, p.boff+int64(off), min(p.align, lowBit(off)), size)
 	case !p.fixed:
@@ -243,6 +246,9 @@ func part(align, at, size int) int {
 // store puts the low size bytes of x at offset off of p.
 func (c *coder) store(p *place, off, size int, x arg) {
 	switch {
+	case c.own(p):
+		c.storeOwn(p, int(p.base.v)+int(p.boff)+off, size, x)
+		return
 	case p.kind != kStack:
 		c.storeMem(nStore, p, p.base, p.boff+int64(off), min(p.align, lowBit(off)), size, x)
 		return
@@ -276,6 +282,41 @@ func (c *coder) storeMem(k nodeKind, p *place, base arg, off int64, align, size 
 			v = imm(uint64(v.v) & (^uint64(0) >> (64 - 8*n)))
 		}
 		c.add(node{kind: k, op: loadTypes[n], dst: noReg, guard: noReg, base: base, off: off + int64(at), args: []arg{v}, maps: p.maps})
+		at += n
+	}
+}
+
+// own reports whether a place is in registers that the site names.
+func (c *coder) own(p *place) bool { return p.base.kind == aMap && c.maps[p.base.m].Thread }
+
+// loadOwn returns size bytes at off of a value in registers.
+func (c *coder) loadOwn(p *place, off, size int) arg {
+	x := imm(0)
+	for at := off; at < off+size; {
+		word, from := at/8, at%8
+		n := min(8-from, off+size-at)
+		v := c.shifted(c.inst64("mov.b64", arg{kind: aOwn, m: p.base.m, v: int64(word)}), -8*from)
+		if from+n < 8 {
+			v = c.masked(v, n)
+		}
+		x = c.or(x, c.shifted(v, 8*(at-off)))
+		at += n
+	}
+	return x
+}
+
+// storeOwn puts the low size bytes of x at off of a value in registers.
+func (c *coder) storeOwn(p *place, off, size int, x arg) {
+	for at := off; at < off+size; {
+		word, from := at/8, at%8
+		n := min(8-from, off+size-at)
+		to := arg{kind: aOwn, m: p.base.m, v: int64(word)}
+		v := c.masked(c.shifted(x, -8*(at-off)), n)
+		if n < 8 {
+			keep := ^(^uint64(0) >> (64 - 8*n) << (8 * from))
+			v = c.or(c.inst64("and.b64", to, imm(keep)), c.shifted(v, 8*from))
+		}
+		c.add(node{kind: nOwn, dst: noReg, guard: noReg, base: to, args: []arg{v}, maps: p.maps})
 		at += n
 	}
 }

@@ -20,7 +20,9 @@ type Site struct {
 	// global memory. Needed if [Report.TextInMemory].
 	TextAddr Addr
 	// Maps are the addresses of the values of entry 0 for maps that are Direct,
-	// by index. Other entries are not looked at.
+	// by index. Other entries are not looked at. Of a map that is Thread, Symbol is
+	// what the names of the 64-bit registers with its 8-byte words begin with; their
+	// numbers follow.
 	Maps []Addr
 	// Failed, if not nil, writes code for threads whose run of the program was
 	// ended early, for instance to count them.
@@ -65,6 +67,14 @@ type MapUse struct {
 	// Adds are the parts of the value that are added to atomically without a
 	// look at the result. One with a computed offset spans all that it may reach.
 	Adds []AddRange
+	// Calls are the calls of helpers that are handed the map.
+	Calls []MapCall
+}
+
+// A MapCall is a call of a helper with a map.
+type MapCall struct {
+	Helper int32
+	Info   *CallInfo // not to be changed
 }
 
 // AddOnly reports whether the program does nothing with the map's values but add

@@ -119,7 +119,7 @@ func (l *lowering) account() {
 			if x.kind == aField {
 				fields[int(x.m)] = true
 			}
-			if x.kind == aMap {
+			if x.kind == aMap || x.kind == aOwn {
 				r.Maps[x.m].Used = true
 			}
 		}
@@ -155,7 +155,7 @@ func (l *lowering) accountMaps(n *node) {
 		switch {
 		case n.kind == nLoad:
 			u.Loads = true
-		case n.kind == nStore:
+		case n.kind == nStore, n.kind == nOwn:
 			u.Stores = true
 		case n.kind == nAtomic && n.dst == noReg && n.op[:4] == "add.":
 			size := 8
@@ -176,6 +176,7 @@ func (l *lowering) accountMaps(n *node) {
 	if m := n.call.info.Map; m >= 0 {
 		u := &l.report.Maps[m]
 		u.Used = true
+		u.Calls = append(u.Calls, MapCall{n.call.op.id, &n.call.info})
 		u.Lookups = u.Lookups || n.call.op.helper.Ret == RetValue
 		u.Helpers = u.Helpers || n.call.op.helper.Ret != RetValue
 	}

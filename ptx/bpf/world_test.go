@@ -52,7 +52,13 @@ func newWorld(slot int) *world {
 			{Name: ".data", ValueSize: 64, MaxEntries: 1, Direct: true},
 			{Name: ".rodata", ValueSize: uint32(len(rodata)), MaxEntries: 1, Direct: true, ReadOnly: true, Contents: rodata},
 		},
-		Context: &Context{Fields: []Field{{"a", 0, 8}, {"b", 8, 4}, {"c", 12, 2}, {"d", 14, 1}, {"tid", 16, 4}}},
+		Context: &Context{Fields: []Field{
+			{Name: "a", Size: 8},
+			{Name: "b", Offset: 8, Size: 4},
+			{Name: "c", Offset: 12, Size: 2},
+			{Name: "d", Offset: 14, Size: 1},
+			{Name: "tid", Offset: 16, Size: 4},
+		}},
 	}
 	off := 16
 	for i := range w.env.Maps {

@@ -1,0 +1,163 @@
+package nvattach
+
+import (
+	"slices"
+	"testing"
+)
+
+// hashRig runs programs of testdata/obj/hashes.bpf.c in vectorAdd, with several blocks
+// at the same time.
+func hashRig(t *testing.T, grid, block uint32, programs ...string) *rig {
+	t.Helper()
+	r := newRig(t, &PlanOptions{Programs: programs}, object(t, "hashes"))
+	r.runAdd(r.weave(vectorAdd).Text, grid, block)
+	for _, q := range r.plan.Programs {
+		if n, err := r.plan.EndedEarly(r.maps, r.machine, q); n != 0 || err != nil {
+			t.Errorf("%s was ended %d times, %v", q.Name, n, err)
+		}
+	}
+	return r
+}
+
+// entries checks a hash's own count of its entries.
+func (r *rig) entries(t *testing.T, name string, want int) []Row {
+	t.Helper()
+	tab := r.table(name)
+	var n [4]byte
+	if err := r.machine.ReadMem(tab.Map.base, n[:]); err != nil {
+		t.Fatal(err)
+	}
+	if len(tab.Rows) != want || int(le32(n[:])) != want {
+		t.Errorf("%s: %d rows, and it counted %d; want %d", name, len(tab.Rows), le32(n[:]), want)
+	}
+	return tab.Rows
+}
+
+func TestHashCountsOneKey(t *testing.T) {
+	r := hashRig(t, 37, 250, "count_one")
+	rows := r.entries(t, "one", 1)
+	if n := rows[0].total(); n != 37*250 {
+		t.Errorf("%d, want %d", n, 37*250)
+	}
+	if x := r.maps.Find("one"); !x.Striped() || !x.stable {
+		t.Errorf("copies for each multiprocessor: %v, stable: %v", x.Striped(), x.stable)
+	}
+	key := []byte{7, 0, 0, 0}
+	if v, err := r.maps.Lookup(r.machine, r.maps.Find("one"), key); err != nil || le64(v) != 37*250 {
+		t.Errorf("lookup: %v, %v", v, err)
+	}
+	// What the host sets is what is read.
+	if err := r.maps.Update(r.machine, r.maps.Find("one"), key, []byte{42, 0, 0, 0, 0, 0, 0, 0}); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := r.maps.Lookup(r.machine, r.maps.Find("one"), key); err != nil || le64(v) != 42 {
+		t.Errorf("after an update: %v, %v", v, err)
+	}
+}
+
+func TestHashCountsManyKeys(t *testing.T) {
+	const grid, block = 61, 96
+	r := hashRig(t, grid, block, "count_many")
+	for _, row := range r.entries(t, "many", grid) {
+		n, sum, first, small := le64(row.Value), le64(row.Value[8:]), le32(row.Value[16:]), le32(row.Value[20:])
+		if n != block || sum != block*(block-1)/2 || first != 5 || small != 3*block {
+			t.Errorf("key %d: %d threads, sum %d, first %d, small %d", le32(row.Key), n, sum, first, small)
+		}
+	}
+}
+
+func TestHashReplacesValues(t *testing.T) {
+	r := hashRig(t, 16, 250, "replace", "replace_longer", "count_anyway")
+	for _, row := range r.entries(t, "replaced", 64) {
+		if le64(row.Value) != uint64(le32(row.Key)) {
+			t.Errorf("key %d has value %d", le32(row.Key), le64(row.Value))
+		}
+	}
+	for _, row := range r.entries(t, "longer", 64) {
+		if le64(row.Value) != uint64(le32(row.Key[8:])) || le64(row.Value[8:]) != 1 {
+			t.Errorf("key %x has value %x", row.Key, row.Value)
+		}
+	}
+	if x := r.maps.Find("anyway"); x.Striped() {
+		t.Error("a map whose values are replaced has copies")
+	}
+	if rows := r.entries(t, "anyway", 1); rows[0].total() == 0 || rows[0].total() > 16*250 {
+		t.Errorf("counted %d of %d", rows[0].total(), 16*250)
+	}
+}
+
+// TestHashKeysComeAndGo: every thread's key is there from its entry to its exit, and
+// what was deleted leaves nothing behind that a search would have to pass.
+func TestHashKeysComeAndGo(t *testing.T) {
+	const threads = 64 * 250
+	r := hashRig(t, 64, 250, "live_entry", "live_exit")
+	r.entries(t, "live", 0)
+	if n := r.value("results", 0); n != threads {
+		t.Errorf("%d keys were deleted, want %d", n, threads)
+	}
+	sum := uint64(0)
+	for i := range 64 {
+		sum += r.value("hist", i)
+	}
+	if sum != threads {
+		t.Errorf("%d durations, want %d", sum, threads)
+	}
+	x := r.maps.Find("live")
+	if x.stable || x.Striped() {
+		t.Error("a map whose keys are deleted is taken for one whose keys stay")
+	}
+	homes := make([]byte, 8*x.hash.slots)
+	if err := r.machine.ReadMem(x.homeAddr(0), homes); err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(homes); i += 8 {
+		if w := le64(homes[i:]); w&(homeLock|homeReach) != 0 {
+			t.Fatalf("home %d is %#x with no key left", i/8, w)
+		}
+	}
+}
+
+// TestHashWithoutRoom: with more keys than room, each thread gets one answer, and what was
+// inserted can be deleted by who inserted it alone.
+func TestHashWithoutRoom(t *testing.T) {
+	const threads = 40 * 250
+	r := hashRig(t, 40, 250, "full")
+	var n [8]uint64
+	for i := range n {
+		n[i] = r.value("results", i)
+	}
+	if n[1]+n[2]+n[3] != threads || n[4] != 0 || n[5] != 0 || n[6] != n[1] || n[1] == 0 {
+		t.Errorf("inserted %d, there already %d, no room %d, other results %d, wrong values %d, deleted %d, of %d", n[1], n[2], n[3], n[4], n[5], n[6], threads)
+	}
+	r.entries(t, "tiny", 0)
+	if refused, err := r.maps.Refused(r.machine, r.maps.Find("tiny")); err != nil || refused > n[3] {
+		t.Errorf("%d were refused, %d were told: %v", refused, n[3], err)
+	}
+}
+
+// TestSums: threads add different numbers to the same places.
+func TestSums(t *testing.T) {
+	r := hashRig(t, 9, 250, "sum_entry", "sum_exit")
+	if n, sum := r.value("sums", 0), r.value("sums", 1); n != 9*250 || sum < n {
+		t.Errorf("%d durations, %d in all", n, sum)
+	}
+}
+
+// TestOwnVariables: variables of which each thread has its own keep what they held
+// from entry to exit, in registers.
+func TestOwnVariables(t *testing.T) {
+	const threads = 9 * 250
+	r := hashRig(t, 9, 250, "own_entry", "own_exit")
+	for i, want := range []uint64{11, 2, 3, 9} {
+		if n := r.value("results", 10+i); n != want*threads {
+			t.Errorf("variable %d: %d in all threads, want %d", i, n, want*threads)
+		}
+	}
+	rows := r.entries(t, "replaced", 1)
+	if le32(rows[0].Key) != 14 {
+		t.Errorf("key %d, want 14", le32(rows[0].Key))
+	}
+	if r.maps.Find(threadSection) != nil || slices.ContainsFunc(r.plan.Objects[0].Vars, func(v Var) bool { return v.Name == "started" }) {
+		t.Error("the host sees variables of the threads")
+	}
+}
