@@ -317,7 +317,7 @@ func (p *Process) fork(t *ptrace.Task) *Process {
 	}
 	for _, r := range p.rings {
 		if r != nil && !r.dead {
-			c.inherited[r.tp] = r.slot
+			c.inherited[r.tp] = r.home
 		}
 	}
 	err := c.open()

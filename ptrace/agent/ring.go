@@ -14,7 +14,8 @@ import (
 // record is as large as the least record at most.
 type ring struct {
 	p    *Process
-	slot int
+	slot int // whose memory it is
+	home int // of its thread: another one, if it was exchanged
 	tid  int
 	tp   uint64
 	data []byte // shared
@@ -35,8 +36,13 @@ type ring struct {
 	// for the one at hole.
 	unwritten bool
 	hole      uint64 // ^0: none
+	holes     []span // of records like that before seen; they may yet be written
+	odd       bool   // pend may not be in the order of pos
 	spoil     bool   // the program wrote garbage: it is not read any more
 }
+
+// span is a part of a ring, from where to where as records count bytes.
+type span struct{ from, to uint64 }
 
 // pending is a record in a ring.
 type pending struct {
@@ -48,6 +54,7 @@ type pending struct {
 	lost  bool  // given up: its thread went elsewhere
 	stuck bool  // about to be completed for too long: nobody waits for it
 	end   int64 // its time, if it is taken
+	at    int64 // what its time was in the ring
 	tag   any
 }
 
@@ -62,26 +69,68 @@ func (r *ring) scan() {
 		r.garbage()
 		return
 	}
-	for r.seen < head {
-		h := r.data[r.seen%ringSize:]
-		pos := load64(h, recPos)
-		if r.unwritten = pos != r.seen; r.unwritten {
-			break // its header is being written
+	if len(r.holes) > 0 {
+		r.fill()
+	}
+	for r.seen < head && !r.spoil {
+		if r.unwritten = !r.written(r.seen); r.unwritten { // its header is being written
+			to := r.seen + 64
+			for to < head && !r.written(to) {
+				to += 64
+			}
+			if r.hole != r.seen || to == head {
+				break
+			}
+			r.holes = append(r.holes, span{r.seen, to})
+			r.seen, r.unwritten = to, false
+			continue
 		}
-		size, kind := binary.LittleEndian.Uint32(h[recSize:]), h[recKind]
-		if size < 64 || size%64 != 0 || int(size) > len(h) || uint64(size) > head-r.seen ||
-			kind != kindPad && size < recordSize || kind < kindIoctl || kind > kindPad {
-			r.garbage()
-			return
-		}
-		n := pending{pos: pos, size: size, kind: kind, done: kind == kindPad}
-		if onDescriptor(kind) && r.p.a.o.Bind != nil {
-			r.bind(&n)
-		}
-		r.pend = append(r.pend, n)
-		r.seen += uint64(size)
+		r.seen += r.take(r.seen, head)
 	}
 	r.trim()
+}
+
+// written says whether a record begins at pos, as far as its header tells.
+func (r *ring) written(pos uint64) bool { return load64(r.data, int(pos%ringSize)+recPos) == pos }
+
+// take enters the record at pos, which does not go beyond to, and returns its size.
+func (r *ring) take(pos, to uint64) uint64 {
+	h := r.data[pos%ringSize:]
+	size, kind := binary.LittleEndian.Uint32(h[recSize:]), h[recKind]
+	if size < 64 || size%64 != 0 || int(size) > len(h) || uint64(size) > to-pos ||
+		kind != kindPad && size < recordSize || kind < kindIoctl || kind > kindPad {
+		r.garbage()
+		return 0
+	}
+	n := pending{pos: pos, size: size, kind: kind, done: kind == kindPad}
+	if onDescriptor(kind) && r.p.a.o.Bind != nil {
+		r.bind(&n)
+	}
+	r.pend = append(r.pend, n)
+	return uint64(size)
+}
+
+// fill looks for records in holes that have their headers now.
+func (r *ring) fill() {
+	var left []span
+	for _, s := range r.holes {
+		from := s.from
+		for at := s.from; at < s.to && !r.spoil; {
+			if !r.written(at) {
+				at += 64
+				continue
+			}
+			if from < at {
+				left = append(left, span{from, at})
+			}
+			at += r.take(at, s.to)
+			from = at
+		}
+		if from < s.to {
+			left = append(left, span{from, s.to})
+		}
+	}
+	r.holes = left
 }
 
 // onDescriptor says whether a record is of a system call about a descriptor. The
@@ -121,7 +170,10 @@ func (r *ring) trim() {
 		i++
 	}
 	if i == len(r.pend) {
-		r.tail = r.seen // behind a hole, too
+		r.tail = r.seen
+	}
+	if len(r.holes) > 0 || r.odd {
+		r.tail = r.kept(i)
 	}
 	if i == 0 && r.tail == r.given {
 		return
@@ -134,12 +186,27 @@ func (r *ring) trim() {
 	}
 }
 
+// kept returns up to where nothing is needed any more, apart from the first n
+// records of pend.
+func (r *ring) kept(n int) uint64 {
+	tail := r.seen
+	for i := range r.pend[n:] {
+		tail = min(tail, r.pend[n+i].pos)
+	}
+	for _, s := range r.holes {
+		tail = min(tail, s.from)
+	}
+	r.odd = len(r.holes) > 0 || r.odd && n < len(r.pend)
+	return tail
+}
+
 // end marks the thread as ended. What it has not finished ended just before.
 func (r *ring) end(when int64) {
 	if r.dead {
 		return
 	}
 	r.scan()
+	r.resync()
 	r.dead, r.death = true, when-1
 	r.finish()
 }
@@ -161,6 +228,7 @@ func (r *ring) finish() {
 // ready is a record that can be given out.
 type ready struct {
 	end    int64
+	at     int64 // orders those that come late
 	r      *ring
 	number uint64
 }
@@ -207,6 +275,8 @@ func (a *Agent) Collect() int64 {
 			return cmp.Compare(x.end, y.end)
 		case x.r == y.r:
 			return cmp.Compare(x.number, y.number)
+		case x.at != y.at:
+			return cmp.Compare(x.at, y.at)
 		}
 		return cmp.Compare(x.r.tid, y.r.tid)
 	})
@@ -245,6 +315,8 @@ func (r *ring) examine(now int64) (limit int64) {
 			if n.end = int64(binary.LittleEndian.Uint64(h[recEnd:])); n.end > now+patience || r.dead {
 				n.end = min(n.end, now)
 			}
+			n.at = n.end
+			n.end = max(n.end, r.p.a.limit) // nobody has waited for it: what came later is given out
 		case state == stateVoid:
 			n.done = true
 			continue
@@ -255,6 +327,7 @@ func (r *ring) examine(now int64) (limit int64) {
 				continue
 			}
 			n.lost, n.end = true, max(r.death, r.p.a.limit)
+			n.at = n.end
 		case state == stateEnding && !n.stuck:
 			limit = min(limit, last)
 			continue
@@ -263,7 +336,7 @@ func (r *ring) examine(now int64) (limit int64) {
 		}
 		n.taken = true
 		last = max(last, n.end)
-		r.p.a.ready = append(r.p.a.ready, ready{n.end, r, r.base + uint64(i)})
+		r.p.a.ready = append(r.p.a.ready, ready{n.end, n.at, r, r.base + uint64(i)})
 	}
 	r.trim()
 	if r.unwritten && r.hole != r.seen {

@@ -121,6 +121,67 @@ func TestMergePatience(t *testing.T) {
 	}
 }
 
+// TestRingHoles: a thread was stopped, or has left for good, before it could write
+// the headers of records. Others come nevertheless, and so do those when they are written.
+func TestRingHoles(t *testing.T) {
+	a, ends := collector()
+	r := newRing(a, 0)
+	wait := func(n int) {
+		t.Helper()
+		for begin := nanotime(); len(*ends) < n; {
+			a.Collect()
+			a.giveAll()
+			if nanotime()-begin > 100*patience {
+				t.Fatalf("%d records of %d", len(*ends), n)
+			}
+		}
+	}
+	hole := func(size uint64) (at uint64) {
+		at = load64(r.p.shared, r.head)
+		store64(r.p.shared, r.head, at+size)
+		return at
+	}
+	write := func(at uint64, size uint32, end int64) {
+		h := r.data[at%ringSize:][:size]
+		binary.LittleEndian.PutUint32(h[recSize:], size)
+		binary.LittleEndian.PutUint64(h[recEnd:], uint64(end))
+		h[recKind], h[recState] = kindIoctl, stateDone
+		store64(h, recPos, at)
+	}
+	end(r.reserve(128, kindIoctl, stateDone), 1)
+	one, two := hole(192), hole(128)
+	end(r.reserve(128, kindIoctl, stateDone), nanotime())
+	three := hole(256)
+	end(r.reserve(128, kindIoctl, stateDone), nanotime())
+	wait(3)
+	if len(r.holes) != 2 || r.tail != one {
+		t.Errorf("holes %v, tail %d", r.holes, r.tail)
+	}
+	write(two, 128, nanotime())
+	wait(4)
+	if r.tail != one {
+		t.Errorf("tail %d", r.tail)
+	}
+	write(one, 192, 7) // its time is that of long ago
+	wait(5)
+	if r.tail != three {
+		t.Errorf("tail %d, want %d", r.tail, three)
+	}
+	end(r.reserve(128, kindIoctl, stateDone), nanotime())
+	wait(6)
+	for i := range (*ends)[1:] {
+		if (*ends)[i] > (*ends)[i+1] {
+			t.Errorf("out of order: %v", *ends)
+		}
+	}
+	r.end(nanotime())
+	a.Finish()
+	a.giveAll()
+	if len(*ends) != 6 || a.Active() || a.stats.Garbage != 0 {
+		t.Errorf("%d records, active %v, %+v", len(*ends), a.Active(), a.stats)
+	}
+}
+
 // TestRingWrap: records of all sizes, through the end of the ring many times.
 func TestRingWrap(t *testing.T) {
 	a, ends := collector()

@@ -37,8 +37,18 @@ func (p *Process) addThread(t, by *ptrace.Task) {
 		p.a.o.Logger.Debug("thread without a ring", "tid", t.TID, "err", err)
 		return
 	}
+	r := p.newRing(i, t.TID, tp)
+	if err := p.writeSlot(r); err != nil {
+		p.a.o.Logger.Debug("thread without a ring", "tid", t.TID, "err", err)
+		return
+	}
+	p.adopt(r)
+}
+
+// newRing makes a ring of the memory of slot i, for the thread whose slot that is.
+func (p *Process) newRing(i, tid int, tp uint64) *ring {
 	r := &ring{
-		p: p, slot: i, tid: t.TID, tp: tp, hole: ^uint64(0), head: sharedRings + i*rheadSize,
+		p: p, slot: i, home: i, tid: tid, tp: tp, hole: ^uint64(0), head: sharedRings + i*rheadSize,
 		data: p.chunks[i/chunkSlots][i%chunkSlots*ringSize:][:ringSize:ringSize],
 	}
 	// Nothing that lies in the ring is mistaken for a record whose header is about
@@ -47,12 +57,58 @@ func (p *Process) addThread(t, by *ptrace.Task) {
 	r.tail, r.given = r.seen, r.seen
 	store64(p.shared, r.head, r.seen)
 	store64(p.shared, r.head+rheadTail, r.seen)
-	if err := p.writeSlot(r); err != nil {
-		p.a.o.Logger.Debug("thread without a ring", "tid", t.TID, "err", err)
-		return
+	return r
+}
+
+// adopt makes a ring the one that its thread writes to.
+func (p *Process) adopt(r *ring) {
+	p.byTID[r.tid] = r
+	if p.rings[r.slot] != r {
+		p.rings[r.slot] = r
+		p.a.rings = append(p.a.rings, r)
 	}
-	p.rings[i], p.byTID[t.TID] = r, r
-	p.a.rings = append(p.a.rings, r)
+}
+
+// maxSpare is how many rings a thread can have.
+const maxSpare = 6
+
+// exchange gives a stopped thread another ring, as its own has no room, and gets
+// none: a record in the making keeps it, which a signal handler that comes in
+// between can't wait for. The thread completes that where it has begun it. Rings
+// stay with their thread until it ends.
+func (p *Process) exchange(t *ptrace.Task, r *ring) bool {
+	var to *ring
+	n := 0
+	for _, o := range p.rings {
+		if o == nil || o.dead || o.tid != r.tid {
+			continue
+		}
+		n++
+		if o.scan(); o != r && !o.spoil && !o.unwritten && len(o.pend)+len(o.holes) == 0 {
+			to = o
+		}
+	}
+	if to == nil {
+		if n >= maxSpare {
+			return false
+		}
+		i, err := p.freeSlot(t)
+		if err != nil {
+			return false
+		}
+		to = p.newRing(i, r.tid, r.tp)
+		to.home = r.home
+	}
+	to.off = r.off
+	addr := uint64(slotAddr + r.home*slotSize)
+	var b [16]byte // of struct slot: ring, head
+	binary.LittleEndian.PutUint64(b[slotRing:], ringAddr+uint64(to.slot)*ringSize)
+	binary.LittleEndian.PutUint64(b[slotHead:], uint64(sharedAddr+to.head))
+	if p.write(addr, b[:]) != nil {
+		return false
+	}
+	p.adopt(to)
+	return true
 }
 
 // writeSlot makes a ring the agent's.
@@ -141,8 +197,7 @@ func (p *Process) retire(t *ptrace.Task, tp uint64) bool {
 			p.switchOff(t, r)
 			return false
 		}
-		delete(p.byTID, r.tid)
-		r.end(nanotime())
+		p.endRings(r.tid, nanotime())
 		return true
 	}
 	return true
@@ -193,9 +248,18 @@ func (p *Process) endThread(tid int, when int64) {
 	if r == nil {
 		return
 	}
-	delete(p.byTID, tid)
 	p.removeKey(r.tp)
-	r.end(when)
+	p.endRings(tid, when)
+}
+
+// endRings ends all rings of a thread.
+func (p *Process) endRings(tid int, when int64) {
+	delete(p.byTID, tid)
+	for _, r := range p.rings {
+		if r != nil && r.tid == tid {
+			r.end(when)
+		}
+	}
 }
 
 // borrow: another task with a thread pointer of ours lives in the memory, as a
@@ -209,7 +273,7 @@ func (p *Process) borrow(t *ptrace.Task) {
 		return
 	}
 	for _, r := range p.rings {
-		if r != nil && !r.dead && r.tp == regs.FSBase() {
+		if r != nil && !r.dead && r.tp == regs.FSBase() && r.slot == r.home {
 			p.switchOff(t, r)
 		}
 	}
@@ -218,7 +282,7 @@ func (p *Process) borrow(t *ptrace.Task) {
 // switchOff makes a ring's threads stop for everything until t has ended or
 // execed.
 func (p *Process) switchOff(t *ptrace.Task, r *ring) {
-	if p.write64(uint64(slotAddr+r.slot*slotSize)+slotOff, 1) == nil {
+	if p.write64(uint64(slotAddr+r.home*slotSize)+slotOff, 1) == nil {
 		p.borrowed[t.TID] = r
 		r.off = true
 	}
@@ -237,5 +301,5 @@ func (p *Process) unborrow(tid int) {
 		}
 	}
 	r.off = false
-	_ = p.write64(uint64(slotAddr+r.slot*slotSize)+slotOff, 0) // fails if the process has ended
+	_ = p.write64(uint64(slotAddr+r.home*slotSize)+slotOff, 0) // fails if the process has ended
 }

@@ -32,7 +32,9 @@ func (a *Agent) Trap(t *ptrace.Task, c *ptrace.Syscall, flush func()) {
 		}
 		flush()
 		if r := p.byTID[t.TID]; r != nil && why == trapFull {
-			r.relieve()
+			if !r.making() || !p.exchange(t, r) {
+				r.relieve()
+			}
 			flush()
 		}
 	case trapStop:
@@ -57,6 +59,9 @@ func (p *Process) Relieve(t *ptrace.Task, sp uint64, flush func()) {
 		return
 	}
 	// Something in the making keeps the room of all that came after it.
+	if (r.unwritten || len(r.holes) > 0) && p.exchange(t, r) {
+		return
+	}
 	r.resync()
 	for i := range r.pend {
 		n := &r.pend[i]
@@ -69,6 +74,22 @@ func (p *Process) Relieve(t *ptrace.Task, sp uint64, flush func()) {
 		}
 	}
 	flush()
+	if r.making() {
+		p.exchange(t, r)
+	}
+}
+
+// making says whether a record in the making keeps the room in a crowded ring.
+func (r *ring) making() bool {
+	if r.spoil || !r.crowded() {
+		return false
+	}
+	for i := range r.pend {
+		if n := &r.pend[i]; !n.done && !n.taken {
+			return true
+		}
+	}
+	return r.unwritten || len(r.holes) > 0
 }
 
 // How far a thread's stack pointer in the agent lies below that in the frame of
@@ -83,33 +104,35 @@ const (
 // crowded says whether the ring is more than half full.
 func (r *ring) crowded() bool { return load64(r.p.shared, r.head)-r.tail >= ringSize/2 }
 
-// resync skips a record that was reserved and has no header, for good: a later
-// one says where it is.
+// resync skips records that were reserved and have no header, for good: later
+// ones say where they are.
 func (r *ring) resync() {
-	head := min(load64(r.p.shared, r.head), r.tail+ringSize)
-	for r.unwritten && r.seen < head {
-		if r.seen += 64; r.seen == head || load64(r.data, int(r.seen%ringSize)+recPos) == r.seen {
-			r.scan()
+	for r.unwritten && !r.spoil {
+		r.hole = r.seen
+		if r.scan(); r.unwritten && r.hole == r.seen { // it is the last
+			r.seen, r.unwritten = min(load64(r.p.shared, r.head), r.tail+ringSize), false
 		}
 	}
+	r.holes = nil
+	r.trim()
 }
 
-// relieve makes room in a ring whose stopped thread waits for some. If consuming
-// did not help, the ring is full of what nested signal handlers recorded while
-// the first record was still in the making, or that was left by longjmp; it is
-// given up. What the program has spoiled is thrown away.
+// relieve makes room in a ring whose stopped thread waits for some, and can't be
+// given another one: records in the making are given up. They were left by
+// longjmp, most likely. What the program has spoiled is thrown away.
 func (r *ring) relieve() {
 	head := load64(r.p.shared, r.head)
 	if r.spoil {
 		r.pend, r.base = r.pend[:0], r.base+uint64(len(r.pend))
 		r.seen, r.tail, r.given, r.spoil = head, head, head, false
+		r.holes, r.unwritten = nil, false
 		store64(r.p.shared, r.head+rheadTail, head)
 		return
 	}
-	r.resync()
 	if !r.crowded() {
 		return
 	}
+	r.resync()
 	for i := range r.pend {
 		if n := &r.pend[i]; !n.done && !n.taken {
 			n.lost = true
@@ -120,10 +143,15 @@ func (r *ring) relieve() {
 
 // stopped calls OnStop for the call that a thread has recorded at pos.
 func (p *Process) stopped(t *ptrace.Task, pos uint64) {
-	r := p.byTID[t.TID]
-	if r == nil {
-		return
+	for _, r := range p.rings {
+		if r != nil && r.tid == t.TID && r.stopped(t, pos) {
+			return
+		}
 	}
+}
+
+// stopped does so if the call is in this ring.
+func (r *ring) stopped(t *ptrace.Task, pos uint64) bool {
 	r.scan()
 	for i := len(r.pend) - 1; i >= 0; i-- {
 		n := &r.pend[i]
@@ -134,10 +162,11 @@ func (p *Process) stopped(t *ptrace.Task, pos uint64) {
 		if rec := r.parse(n, end); rec != nil && rec.Hook.OnStop != nil {
 			own := *rec // OnStop may come back here
 			own.Segs = append([]Seg(nil), rec.Segs...)
-			own.Hook.OnStop(t, p, &own)
+			own.Hook.OnStop(t, r.p, &own)
 		}
-		return
+		return true
 	}
+	return false
 }
 
 // frameWords are the words of struct frame before the stack: r10 r9 r8 rcx rdx

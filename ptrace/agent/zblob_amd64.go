@@ -8,7 +8,7 @@ import _ "embed"
 var blobCode []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "a180e1c98cba0acdbd2ed44f2b690d2d2e828d82a012701d08c1b1766cf9c341"
+const blobStamp = "e7e9d145cc911e34d0c3d06f314643e72a5e9447d91b87e1b2b9b1056afecbf1"
 
 // blobSymbols are addresses in the code.
 var blobSymbols = map[string]uint64{

@@ -169,6 +169,64 @@ static void onalarm(int s)
 	add(handled, 1);
 }
 
+// Steps: the trap flag is set for one call of add. The handler of SIGTRAP comes
+// after each of its instructions, and at the one of number `at` it makes a call
+// itself, or jumps away.
+static volatile long step_no, step_at;
+static volatile int step_how; // 0: call; 1: jump; 2: call and jump; 3: many calls
+static sigjmp_buf step_env;
+
+static void onstep(int s)
+{
+	if (step_no++ != step_at)
+		return;
+	if (step_how != 1)
+		for (int i = step_how == 3 ? 600 : 1; i-- > 0;)
+			if (add(step_at, 2) != step_at + 2)
+				abort();
+	if (step_how == 1 || step_how == 2)
+		siglongjmp(step_env, 1);
+}
+
+static NI long trap_flag(long (*f)(long, long), long a)
+{
+	long r;
+	__asm__ volatile("sub $128,%%rsp\n pushf\n orq $0x100,(%%rsp)\n popf\n call *%[f]\n pushf\n andq $~0x100,(%%rsp)\n popf\n add $128,%%rsp\n"
+			 : "=a"(r) : [f] "r"(f), "D"(a), "S"(1l) : "rcx", "rdx", "r8", "r9", "r10", "r11", "cc", "memory");
+	return r;
+}
+
+// For every stride-th instruction of a call. Prints how many instructions there were,
+// how many calls were made, and how many were left.
+static void steps(int how, int stack, long from, long stride)
+{
+	static char other[1 << 16];
+	stack_t ss = {.ss_sp = other, .ss_size = sizeof other};
+	struct sigaction sa = {.sa_handler = onstep, .sa_flags = stack ? SA_ONSTACK : 0};
+	volatile long left = 0, calls = 0, at;
+	if (stack)
+		sigaltstack(&ss, 0);
+	sigaction(SIGTRAP, &sa, 0);
+	step_how = how;
+	mark(0, add, 0);
+	for (at = from;; at += stride) {
+		step_no = 0;
+		step_at = at;
+		calls++;
+		if (sigsetjmp(step_env, 1))
+			left++;
+		else if (trap_flag(add, at) != at + 1)
+			abort();
+		if (step_no <= at)
+			break;
+		calls += how == 3 ? 600 : how != 1;
+		calls++;
+		if (add(at, 5) != at + 5)
+			abort();
+	}
+	printf("steps %ld calls %ld left %ld\n", step_no, (long)calls, (long)left);
+}
+
 static long calls_of_thread;
 
 static void *hammer(void *n)
@@ -296,6 +354,8 @@ int main(int argc, char **argv)
 		if (s != n * (n + 1) / 2)
 			abort();
 		printf("calls %ld handled %ld\n", n, handled);
+	} else if (!strcmp(how, "steps")) {
+		steps(atoi(argv[2]), atoi(argv[3]), atol(argv[4]), atol(argv[5]));
 	} else if (!strcmp(how, "fibers")) {
 		mark(0, call, 0);
 		for (int i = 0; i < 2; i++) {

@@ -268,8 +268,8 @@ static long agent_ioctl(struct regs *g)
 	set_state(r, INCALL);
 	ret = sys_in(g, NR_IOCTL);
 	set_state_ordered(r, ENDING);
-	if (unlikely(((struct rhead *)sl->head)->tail > r->pos))
-		return ret; // given up by the supervisor, to make room for a handler's
+	if (unlikely(given_up(r)))
+		return ret;
 	r->end = now();
 	r->ret = ret;
 	if (n0)

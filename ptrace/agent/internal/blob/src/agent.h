@@ -94,13 +94,16 @@ static inline u64 up(u64 n, u64 to) { return (n + to - 1) & -to; }
 // seen before anything is read that comes later.
 static inline struct record *reserve(struct slot *sl, u32 size, u32 state, u32 kind, u32 nseg, u64 w4, u64 w5)
 {
-	struct rhead *h = (struct rhead *)sl->head;
+	// The supervisor may exchange the ring while a signal handler is at work: head and
+	// memory must be those of one.
+	struct rhead *h = (struct rhead *)*(volatile u64 *)&sl->head;
+	u64 ring = RING_ADDR + (u64)(h - S->rings) * RING_SIZE;
 	size = up(size, 64);
 	for (;;) {
 		u64 at = *(volatile u64 *)&h->head;
 		u64 off = at % RING_SIZE;
 		u32 n = size, st = state, k = kind;
-		struct record *r = (struct record *)(sl->ring + off);
+		struct record *r = (struct record *)(ring + off);
 		if (unlikely(off + size > RING_SIZE)) { // does not fit before the end: skip that
 			n = RING_SIZE - off;
 			st = VOID;
@@ -121,6 +124,12 @@ static inline struct record *reserve(struct slot *sl, u32 size, u32 state, u32 k
 		if (likely(k != K_PAD))
 			return r;
 	}
+}
+
+// Whether the supervisor has given a record up, to make room for a handler's.
+static inline int given_up(const struct record *r)
+{
+	return S->rings[((u64)r - RING_ADDR) / RING_SIZE].tail > r->pos;
 }
 
 static inline void set_state(struct record *r, u8 state)

@@ -127,10 +127,10 @@ static long make(struct record *r, const struct regs *g, u64 nr)
 	return ret;
 }
 
-static void end(struct slot *sl, struct record *r, long ret)
+static void end(struct record *r, long ret)
 {
-	if (unlikely(((struct rhead *)sl->head)->tail > r->pos))
-		return; // given up by the supervisor, to make room for a handler's
+	if (unlikely(given_up(r)))
+		return;
 	r->end = now();
 	r->ret = ret;
 	set_state(r, DONE);
@@ -159,7 +159,7 @@ static long map(struct slot *sl, const struct regs *g)
 		return plain(g, NR_MMAP);
 	}
 	ret = make(r, g, NR_MMAP);
-	end(sl, r, ret);
+	end(r, ret);
 	return ret;
 }
 
@@ -184,7 +184,7 @@ static long close_file(struct slot *sl, const struct regs *g)
 	set_state_ordered(r, ENDING);
 	r->begin = r->end = now();
 	ret = sys_in(g, NR_CLOSE);
-	if (unlikely(((struct rhead *)sl->head)->tail > r->pos))
+	if (unlikely(given_up(r)))
 		return ret;
 	r->rdev = now();
 	r->ret = ret;
@@ -209,7 +209,7 @@ static long dup_file(struct slot *sl, const struct regs *g, u64 nr)
 	ret = make(r, g, nr);
 	if (ret >= 0 && ret < NFDS)
 		enter(ret, r->file, kind);
-	end(sl, r, ret);
+	end(r, ret);
 	return ret;
 }
 
@@ -257,7 +257,7 @@ static long open_file(struct slot *sl, const struct regs *g, u64 nr, const struc
 		r->file = __sync_add_and_fetch(&S->files, 1);
 		enter(ret, r->file, S->devices[i].kind);
 	}
-	end(sl, r, ret);
+	end(r, ret);
 	return ret;
 }
 
