@@ -38,36 +38,38 @@ func (p *Process) initialise() result {
 // context returns the context that a call works in. The runtime makes the
 // device's primary one if the thread has none.
 func (c *call) context() (*cudaContext, result) {
-	p := c.p
-	if c.entry.runtime {
-		if r := p.initialise(); r != success {
-			return nil, r
-		}
-		if x := c.th.current(); x != nil && !x.destroyed {
-			return x, x.status()
-		}
-		x := p.primary(p.devices[c.th.device])
-		c.th.setCurrent(x)
-		return x, x.status()
-	}
-	if !p.inited {
-		return nil, errNotInitialized
+	if r := c.ready(); r != success {
+		return nil, r
 	}
 	x := c.th.current()
-	if x == nil || x.destroyed {
+	switch {
+	case x != nil && !x.destroyed:
+	case c.entry.runtime:
+		x = c.p.primary(c.p.devices[c.th.device])
+		c.th.setCurrent(x)
+	default:
 		return nil, errInvalidContext
 	}
 	return x, x.status()
 }
 
-// newContext makes a context of a device.
+// ready succeeds once the program has called cuInit, which the runtime does by
+// itself.
+func (c *call) ready() result {
+	switch {
+	case c.entry.runtime:
+		return c.p.initialise()
+	case !c.p.inited:
+		return errNotInitialized
+	}
+	return success
+}
+
+// newContext makes a context of a device; it has no handle yet.
 func (p *Process) newContext(d *device) *cudaContext {
 	x := &cudaContext{dev: d, perThread: map[uint64]*stream{}, streams: map[*stream]bool{}, limits: defaultLimits(), modules: map[*module]bool{}}
 	x.legacy = p.newStream(x, false)
 	x.legacy.isLegacy = true
-	if x.handle = p.add(x); x.handle == 0 {
-		return nil
-	}
 	return x
 }
 
@@ -79,10 +81,26 @@ func defaultLimits() map[uint32]uint64 {
 // primary returns the device's primary context, made on first use.
 func (p *Process) primary(d *device) *cudaContext {
 	if d.primary == nil || d.primary.destroyed {
-		d.primary = p.newContext(d)
-		d.primary.primary, d.primary.flags = true, d.flags
+		x := p.newContext(d)
+		x.primary, x.flags = true, d.flags
+		x.handle = p.name(x) // also where there are too many objects: it is one a device
+		d.primary = x
 	}
 	return d.primary
+}
+
+// endPrimary ends the device's primary context, if there is one, with what was
+// allocated on the device.
+func (c *call) endPrimary(d *device) {
+	x := d.primary
+	if x == nil {
+		return
+	}
+	c.destroy(x)
+	if d.primary == x { // else another thread did it meanwhile
+		c.freeMemoryOf(d)
+		d.primary = nil
+	}
 }
 
 // destroy ends a context: its work is waited for, its modules are unloaded.

@@ -278,20 +278,16 @@ func primaryRelease(c *call) result {
 	if d.retains == 0 {
 		return errInvalidContext
 	}
-	if d.retains--; d.retains == 0 && d.primary != nil {
-		c.destroy(d.primary)
-		c.freeMemoryOf(d)
-		d.primary = nil
+	if d.retains--; d.retains == 0 {
+		c.endPrimary(d)
 	}
 	return success
 }
 
 func primaryReset(c *call) result {
 	d, r := c.deviceOf(c.arg(0))
-	if r == success && d.primary != nil {
-		c.destroy(d.primary)
-		c.freeMemoryOf(d)
-		d.primary = nil
+	if r == success {
+		c.endPrimary(d)
 	}
 	return r
 }
@@ -312,7 +308,7 @@ func drvContexts() map[string]handler {
 				return r
 			}
 			x := c.p.newContext(d)
-			if x == nil {
+			if x.handle = c.p.add(x); x.handle == 0 {
 				return errOutOfMemory
 			}
 			x.flags = c.u32(flags)

@@ -28,16 +28,7 @@ func drvLinks() map[string]handler {
 		c.put64(c.arg(3), h)
 		return success
 	}
-	withState := func(f func(c *call, l *linker) result) handler {
-		return func(c *call) result {
-			l, good := object[*linker](c.p, c.arg(0))
-			if !good {
-				return errInvalidHandle
-			}
-			return f(c, l)
-		}
-	}
-	add := withState(func(c *call, l *linker) result {
+	add := withObject(0, func(c *call, l *linker) result {
 		size := c.arg(3)
 		if size == 0 || size > maxImage {
 			return errInvalidValue
@@ -48,12 +39,8 @@ func drvLinks() map[string]handler {
 		}
 		return c.addLinked(l, c.arg(2), b)
 	})
-	addFile := withState(func(c *call, l *linker) result {
-		name, good := c.cstring(c.arg(2))
-		if !good {
-			return errInvalidValue
-		}
-		files, r := c.imageFile(name)
+	addFile := withObject(0, func(c *call, l *linker) result {
+		files, r := c.fileArg(2)
 		if r == success {
 			l.files = append(l.files, files...)
 		}
@@ -62,8 +49,8 @@ func drvLinks() map[string]handler {
 	return map[string]handler{
 		"cuLinkCreate": create, "cuLinkCreate_v2": create, "cuLinkAddData": add, "cuLinkAddData_v2": add,
 		"cuLinkAddFile": addFile, "cuLinkAddFile_v2": addFile,
-		"cuLinkComplete": withState(func(c *call, l *linker) result { return c.completeLink(l) }),
-		"cuLinkDestroy": withState(func(c *call, l *linker) result {
+		"cuLinkComplete": withObject(0, (*call).completeLink),
+		"cuLinkDestroy": withObject(0, func(c *call, l *linker) result {
 			delete(c.p.objects, c.arg(0))
 			if m := c.p.arena.at(l.out); l.out != 0 && m != nil {
 				c.p.unmapHost(m)

@@ -3,37 +3,18 @@ package sim
 import (
 	"encoding/binary"
 
+	"nvtrace/ptx"
 	"nvtrace/ptx/emu"
 )
 
 func drvModules() map[string]handler {
-	load := func(c *call) result {
-		x, r := c.context()
-		if r != success {
-			return r
-		}
-		files, r := c.image(c.arg(1))
-		if r != success {
-			return r
-		}
-		m, r := c.load(x, files)
-		if r == success {
-			c.put64(c.arg(0), m.handle)
-		}
-		return r
-	}
-	return map[string]handler{
-		"cuModuleLoadData": load, "cuModuleLoadDataEx": load, "cuModuleLoadFatBinary": load,
-		"cuModuleLoad": func(c *call) result {
+	load := func(image func(c *call) ([]*ptx.File, result)) handler {
+		return func(c *call) result {
 			x, r := c.context()
 			if r != success {
 				return r
 			}
-			name, good := c.cstring(c.arg(1))
-			if !good {
-				return errInvalidValue
-			}
-			files, r := c.imageFile(name)
+			files, r := image(c)
 			if r != success {
 				return r
 			}
@@ -42,12 +23,16 @@ func drvModules() map[string]handler {
 				c.put64(c.arg(0), m.handle)
 			}
 			return r
-		},
-		"cuModuleUnload": func(c *call) result {
-			m, good := object[*module](c.p, c.arg(0))
-			if !good {
-				return errInvalidHandle
-			}
+		}
+	}
+	data := load(func(c *call) ([]*ptx.File, result) { return c.image(c.arg(1)) })
+	done := withFunction(0, func(*call, *function) result { return success })
+	count := withFunction(0, (*call).paramCount)
+	info := withFunction(0, (*call).paramInfo)
+	return map[string]handler{
+		"cuModuleLoadData": data, "cuModuleLoadDataEx": data, "cuModuleLoadFatBinary": data,
+		"cuModuleLoad": load(func(c *call) ([]*ptx.File, result) { return c.fileArg(1) }),
+		"cuModuleUnload": withObject(0, func(c *call, m *module) result {
 			r := c.sync(m.ctx)
 			m.unload()
 			for _, f := range m.functions {
@@ -55,138 +40,102 @@ func drvModules() map[string]handler {
 			}
 			delete(c.p.objects, m.handle)
 			return r
-		},
+		}),
 		"cuModuleGetLoadingMode": func(c *call) result {
 			c.put32(c.arg(0), 2) // lazy
 			return success
 		},
-		"cuModuleGetFunction": func(c *call) result {
-			m, good := object[*module](c.p, c.arg(1))
-			if !good {
-				return errInvalidHandle
-			}
-			name, good := c.cstring(c.arg(2))
-			if !good {
-				return errInvalidValue
+		"cuModuleGetFunction": withObject(1, func(c *call, m *module) result {
+			name, r := c.nameArg(2)
+			if r != success {
+				return r
 			}
 			f, r := c.function(m, name)
 			if r == success {
 				c.put64(c.arg(0), f.handle)
 			}
 			return r
-		},
-		"cuModuleGetFunctionCount": func(c *call) result {
-			m, good := object[*module](c.p, c.arg(1))
-			if !good {
-				return errInvalidHandle
-			}
+		}),
+		"cuModuleGetFunctionCount": withObject(1, func(c *call, m *module) result {
 			c.put32(c.arg(0), uint32(len(m.emu.Kernels())))
 			return success
-		},
-		"cuModuleEnumerateFunctions": func(c *call) result {
-			m, good := object[*module](c.p, c.arg(2))
-			if !good {
-				return errInvalidHandle
-			}
-			for i, name := range kernelNames(m.files) {
-				if uint32(i) >= c.u32(1) {
-					break
-				}
+		}),
+		"cuModuleEnumerateFunctions": withObject(2, func(c *call, m *module) result {
+			return c.enumerate(m.files, func(name string) (uint64, result) {
 				f, r := c.function(m, name)
 				if r != success {
-					return r
+					return 0, r
 				}
-				c.put64(c.arg(0)+8*uint64(i), f.handle)
-			}
-			return success
-		},
-		"cuModuleGetGlobal_v2": func(c *call) result {
-			m, good := object[*module](c.p, c.arg(2))
-			if !good {
-				return errInvalidHandle
-			}
-			return c.global(m, c.arg(0), c.arg(1), c.arg(3))
-		},
-		"cuFuncGetAttribute": func(c *call) result {
-			f, r := c.resolve(c.arg(2))
-			if r != success {
-				return r
-			}
-			v, r := f.attribute(&c.p.sim.gpu, c.u32(1))
-			if r == success {
-				c.put32(c.arg(0), uint32(v))
-			}
-			return r
-		},
-		"cuFuncSetAttribute": func(c *call) result {
-			f, r := c.resolve(c.arg(0))
-			if r != success {
-				return r
-			}
+				return f.handle, success
+			})
+		}),
+		"cuModuleGetGlobal_v2": withObject(2, (*call).global),
+		"cuFuncGetAttribute":   withFunction(2, (*call).attribute),
+		"cuFuncSetAttribute": withFunction(0, func(c *call, f *function) result {
 			return setAttribute(&c.p.sim.gpu, f.attrs, f.k.SharedBytes(), c.u32(1), int32(c.u32(2)))
-		},
-		"cuFuncSetCacheConfig": resolves, "cuFuncSetSharedMemConfig": resolves, "cuFuncLoad": resolves,
-		"cuFuncGetModule": func(c *call) result {
-			f, r := c.resolve(c.arg(1))
-			if r == success {
-				c.put64(c.arg(0), f.mod.handle)
-			}
-			return r
-		},
-		"cuFuncGetName": func(c *call) result {
-			f, r := c.resolve(c.arg(1))
-			if r == success {
-				c.put64(c.arg(0), c.p.text(f.name))
-			}
-			return r
-		},
-		"cuFuncIsLoaded": func(c *call) result {
-			_, r := c.resolve(c.arg(1))
-			if r == success {
-				c.put32(c.arg(0), 1)
-			}
-			return r
-		},
-		"cuFuncGetParamInfo": paramInfo, "cuFuncGetParamCount": paramCount, "cuKernelGetParamCount": paramCount,
-		"cuKernelGetParamInfo": paramInfo,
+		}),
+		"cuFuncSetCacheConfig": done, "cuFuncSetSharedMemConfig": done, "cuFuncLoad": done,
+		"cuFuncGetModule": withFunction(1, func(c *call, f *function) result {
+			c.put64(c.arg(0), f.mod.handle)
+			return success
+		}),
+		"cuFuncGetName": withFunction(1, func(c *call, f *function) result {
+			c.put64(c.arg(0), c.p.text(f.name))
+			return success
+		}),
+		"cuFuncIsLoaded": withFunction(1, func(c *call, _ *function) result {
+			c.put32(c.arg(0), 1)
+			return success
+		}),
+		"cuFuncGetParamInfo": info, "cuKernelGetParamInfo": info,
+		"cuFuncGetParamCount": count, "cuKernelGetParamCount": count,
 	}
 }
 
-// resolves succeeds if argument 0 is a function.
-func resolves(c *call) result {
-	_, r := c.resolve(c.arg(0))
-	return r
-}
-
-// global finds a variable of a module.
-func (c *call) global(m *module, addr, size, name uint64) result {
-	s, good := c.cstring(name)
-	if !good {
-		return errInvalidValue
+// enumerate is (handles, limit, …) for the kernels of an image.
+func (c *call) enumerate(files []*ptx.File, handle func(name string) (uint64, result)) result {
+	for i, name := range kernelNames(files) {
+		if uint32(i) >= c.u32(1) {
+			break
+		}
+		h, r := handle(name)
+		if r != success {
+			return r
+		}
+		c.put64(c.arg(0)+8*uint64(i), h)
 	}
-	v, found := m.emu.Variable(s)
-	if !found {
-		return errNotFound
-	}
-	c.maybe64(addr, v.Addr)
-	c.maybe64(size, v.Size)
 	return success
 }
 
-func paramInfo(c *call) result {
-	f, r := c.resolve(c.arg(0))
+// global is (address, size, …, name) for a variable of a module; addresses of
+// results may be null.
+func (c *call) global(m *module) result {
+	name, r := c.nameArg(3)
 	if r != success {
 		return r
 	}
-	return c.paramInfo(f)
+	v, found := m.emu.Variable(name)
+	if !found {
+		return errNotFound
+	}
+	c.maybe64(c.arg(0), v.Addr)
+	c.maybe64(c.arg(1), v.Size)
+	return success
 }
 
-func paramCount(c *call) result {
-	f, r := c.resolve(c.arg(0))
+// attribute is (value, attribute, …).
+func (c *call) attribute(f *function) result {
+	v, r := f.attribute(&c.p.sim.gpu, c.u32(1))
 	if r == success {
-		c.put64(c.arg(1), uint64(len(f.k.Params())))
+		c.put32(c.arg(0), uint32(v))
 	}
 	return r
+}
+
+// paramCount is (function, count).
+func (c *call) paramCount(f *function) result {
+	c.put64(c.arg(1), uint64(len(f.k.Params())))
+	return success
 }
 
 // paramInfo is (function, index, offset, size).
@@ -201,69 +150,50 @@ func (c *call) paramInfo(f *function) result {
 }
 
 func drvLibraries() map[string]handler {
-	withLib := func(i int, f func(c *call, l *codeLibrary) result) handler {
+	load := func(library func(c *call) (*codeLibrary, result)) handler {
 		return func(c *call) result {
-			l, good := object[*codeLibrary](c.p, c.arg(i))
-			if !good {
-				return errInvalidHandle
+			if r := c.ready(); r != success {
+				return r
 			}
-			return f(c, l)
-		}
-	}
-	withKernel := func(i int, f func(c *call, k *kernel) result) handler {
-		return func(c *call) result {
-			k, good := object[*kernel](c.p, c.arg(i))
-			if !good {
-				return errInvalidHandle
-			}
-			return f(c, k)
-		}
-	}
-	global := withLib(2, func(c *call, l *codeLibrary) result {
-		x, r := c.context()
-		if r != success {
-			return r
-		}
-		m, r := c.moduleIn(l, x)
-		if r != success {
-			return r
-		}
-		return c.global(m, c.arg(0), c.arg(1), c.arg(3))
-	})
-	return map[string]handler{
-		"cuLibraryLoadData": func(c *call) result {
-			if !c.p.inited {
-				return errNotInitialized
-			}
-			l, r := c.newLibrary(c.arg(1))
+			l, r := library(c)
 			if r == success {
 				c.put64(c.arg(0), l.handle)
 			}
 			return r
-		},
-		"cuLibraryLoadFromFile": func(c *call) result {
-			name, good := c.cstring(c.arg(1))
-			if !good {
-				return errInvalidValue
-			}
-			files, r := c.imageFile(name)
+		}
+	}
+	// inContext is for what is asked of a library's module in the current context.
+	inContext := func(i int, f func(c *call, m *module) result) handler {
+		return withObject(i, func(c *call, l *codeLibrary) result {
+			x, r := c.context()
 			if r != success {
 				return r
 			}
-			l, r := c.addLibrary(files)
-			if r == success {
-				c.put64(c.arg(0), l.handle)
+			m, r := c.moduleIn(l, x)
+			if r != success {
+				return r
 			}
-			return r
-		},
-		"cuLibraryUnload": withLib(0, func(c *call, l *codeLibrary) result {
+			return f(c, m)
+		})
+	}
+	global := inContext(2, (*call).global)
+	return map[string]handler{
+		"cuLibraryLoadData": load(func(c *call) (*codeLibrary, result) { return c.newLibrary(c.arg(1)) }),
+		"cuLibraryLoadFromFile": load(func(c *call) (*codeLibrary, result) {
+			files, r := c.fileArg(1)
+			if r != success {
+				return nil, r
+			}
+			return c.addLibrary(files)
+		}),
+		"cuLibraryUnload": withObject(0, func(c *call, l *codeLibrary) result {
 			c.unloadLibrary(l)
 			return success
 		}),
-		"cuLibraryGetKernel": withLib(1, func(c *call, l *codeLibrary) result {
-			name, good := c.cstring(c.arg(2))
-			if !good {
-				return errInvalidValue
+		"cuLibraryGetKernel": withObject(1, func(c *call, l *codeLibrary) result {
+			name, r := c.nameArg(2)
+			if r != success {
+				return r
 			}
 			k, r := c.kernel(l, name)
 			if r == success {
@@ -271,62 +201,47 @@ func drvLibraries() map[string]handler {
 			}
 			return r
 		}),
-		"cuLibraryGetKernelCount": withLib(1, func(c *call, l *codeLibrary) result {
+		"cuLibraryGetKernelCount": withObject(1, func(c *call, l *codeLibrary) result {
 			c.put32(c.arg(0), uint32(len(kernelNames(l.files))))
 			return success
 		}),
-		"cuLibraryEnumerateKernels": withLib(2, func(c *call, l *codeLibrary) result {
-			for i, name := range kernelNames(l.files) {
-				if uint32(i) >= c.u32(1) {
-					break
-				}
+		"cuLibraryEnumerateKernels": withObject(2, func(c *call, l *codeLibrary) result {
+			return c.enumerate(l.files, func(name string) (uint64, result) {
 				k, r := c.kernel(l, name)
 				if r != success {
-					return r
+					return 0, r
 				}
-				c.put64(c.arg(0)+8*uint64(i), k.handle)
-			}
+				return k.handle, success
+			})
+		}),
+		"cuLibraryGetModule": inContext(1, func(c *call, m *module) result {
+			c.put64(c.arg(0), m.handle)
 			return success
 		}),
-		"cuLibraryGetModule": withLib(1, func(c *call, l *codeLibrary) result {
-			x, r := c.context()
-			if r != success {
-				return r
-			}
-			m, r := c.moduleIn(l, x)
-			if r == success {
-				c.put64(c.arg(0), m.handle)
-			}
-			return r
-		}),
 		"cuLibraryGetGlobal": global, "cuLibraryGetManaged": global,
-		"cuKernelGetFunction": withKernel(1, func(c *call, _ *kernel) result {
-			f, r := c.resolve(c.arg(1))
+		"cuKernelGetFunction": withObject(1, func(c *call, k *kernel) result {
+			f, r := c.resolve(k.handle)
 			if r == success {
 				c.put64(c.arg(0), f.handle)
 			}
 			return r
 		}),
-		"cuKernelGetLibrary": withKernel(1, func(c *call, k *kernel) result {
+		"cuKernelGetLibrary": withObject(1, func(c *call, k *kernel) result {
 			c.put64(c.arg(0), k.lib.handle)
 			return success
 		}),
-		"cuKernelGetName": withKernel(1, func(c *call, k *kernel) result {
+		"cuKernelGetName": withObject(1, func(c *call, k *kernel) result {
 			c.put64(c.arg(0), c.p.text(k.name))
 			return success
 		}),
-		"cuKernelGetAttribute": withKernel(2, func(c *call, k *kernel) result {
+		"cuKernelGetAttribute": withObject(2, func(c *call, k *kernel) result {
 			f, r := c.resolve(k.handle)
 			if r != success {
 				return r
 			}
-			v, r := f.attribute(&c.p.sim.gpu, c.u32(1))
-			if r == success {
-				c.put32(c.arg(0), uint32(v))
-			}
-			return r
+			return c.attribute(f)
 		}),
-		"cuKernelSetAttribute": withKernel(2, func(c *call, k *kernel) result {
+		"cuKernelSetAttribute": withObject(2, func(c *call, k *kernel) result {
 			f, r := c.resolve(k.handle)
 			if r != success {
 				return r
@@ -336,7 +251,7 @@ func drvLibraries() map[string]handler {
 			}
 			return r
 		}),
-		"cuKernelSetCacheConfig": withKernel(0, func(*call, *kernel) result { return success }),
+		"cuKernelSetCacheConfig": withObject(0, func(*call, *kernel) result { return success }),
 	}
 }
 

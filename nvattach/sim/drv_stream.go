@@ -4,59 +4,68 @@ import "time"
 
 func drvStreams() map[string]handler {
 	destroyStream := func(c *call) result { return c.destroyStream(c.arg(0)) }
-	destroyEvent := func(c *call) result { return c.destroyEvent(c.arg(0)) }
+	destroyEvent := withObject(0, func(c *call, _ *event) result {
+		delete(c.p.objects, c.arg(0))
+		return success
+	})
 	elapsed := func(c *call) result { return c.elapsed(c.arg(0), c.arg(1), c.arg(2)) }
-	ctxOf := func(c *call) result {
-		s, r := c.stream(c.arg(0))
-		if r == success {
-			c.put64(c.arg(1), s.ctx.handle)
+	record := withStream(1, func(c *call, s *stream) result {
+		e, r := lookup[*event](c, c.arg(0))
+		if r != success {
+			return r
 		}
-		return r
+		return c.record(e, s)
+	})
+	hostFunc := withStream(0, (*call).hostFunc)
+	// A stream's properties: (stream, value).
+	put32 := func(property func(s *stream) uint32) handler {
+		return withStream(0, func(c *call, s *stream) result {
+			c.put32(c.arg(1), property(s))
+			return success
+		})
 	}
+	put64 := func(property func(s *stream) uint64) handler {
+		return withStream(0, func(c *call, s *stream) result {
+			c.put64(c.arg(1), property(s))
+			return success
+		})
+	}
+	ctxOf := put64(func(s *stream) uint64 { return s.ctx.handle })
 	return map[string]handler{
 		"cuStreamCreate":             func(c *call) result { return c.createStream(c.arg(0), c.u32(1), 0) },
 		"cuStreamCreateWithPriority": func(c *call) result { return c.createStream(c.arg(0), c.u32(1), int32(c.u32(2))) },
 		"cuStreamDestroy":            destroyStream, "cuStreamDestroy_v2": destroyStream,
-		"cuStreamSynchronize": func(c *call) result { return c.streamSynchronize(c.arg(0)) },
-		"cuStreamQuery":       func(c *call) result { return c.streamQuery(c.arg(0)) },
-		"cuStreamWaitEvent":   func(c *call) result { return c.streamWaitEvent(c.arg(0), c.arg(1)) },
-		"cuStreamAddCallback": func(c *call) result { return c.addCallback(c.arg(0), c.arg(1), c.arg(2)) },
-		"cuStreamGetFlags":    func(c *call) result { return c.streamFlags(c.arg(0), c.arg(1)) },
-		"cuStreamGetPriority": func(c *call) result { return c.streamPriority(c.arg(0), c.arg(1)) },
-		"cuStreamGetCtx":      ctxOf,
-		"cuStreamGetCtx_v2":   ctxOf,
-		"cuStreamGetDevice": func(c *call) result {
-			s, r := c.stream(c.arg(0))
-			if r == success {
-				c.put32(c.arg(1), uint32(s.ctx.dev.ordinal))
+		"cuStreamSynchronize": withStream(0, (*call).streamSynchronize),
+		"cuStreamQuery":       withStream(0, (*call).streamQuery),
+		"cuStreamWaitEvent": withStream(0, func(c *call, s *stream) result {
+			e, r := lookup[*event](c, c.arg(1))
+			if r != success {
+				return r
 			}
-			return r
-		},
-		"cuStreamGetId":          func(c *call) result { return c.streamID(c.arg(0), c.arg(1)) },
+			return c.waitEvent(s, e)
+		}),
+		"cuStreamAddCallback": withStream(0, (*call).addCallback),
+		"cuStreamGetFlags":    put32(func(s *stream) uint32 { return uint32(bool32(s.nonblocking)) }),
+		"cuStreamGetPriority": put32(func(s *stream) uint32 { return uint32(s.prio) }),
+		"cuStreamGetCtx":      ctxOf, "cuStreamGetCtx_v2": ctxOf,
+		"cuStreamGetDevice":      put32(func(s *stream) uint32 { return uint32(s.ctx.dev.ordinal) }),
+		"cuStreamGetId":          put64(func(s *stream) uint64 { return s.id }),
 		"cuStreamAttachMemAsync": func(c *call) result { return c.streamNothing(c.arg(0)) },
 		"cuStreamCopyAttributes": ok, "cuStreamSetAttribute": ok, "cuStreamGetAttribute": func(c *call) result {
 			c.write(c.arg(2), make([]byte, 64))
 			return success
 		},
-		"cuStreamWriteValue32_v2": func(c *call) result { return c.writeValue(4) },
-		"cuStreamWriteValue64_v2": func(c *call) result { return c.writeValue(8) },
-		"cuStreamWaitValue32_v2":  func(c *call) result { return c.waitValue(4) },
-		"cuStreamWaitValue64_v2":  func(c *call) result { return c.waitValue(8) },
+		"cuStreamWriteValue32_v2": withStream(0, func(c *call, s *stream) result { return c.writeValue(s, 4) }),
+		"cuStreamWriteValue64_v2": withStream(0, func(c *call, s *stream) result { return c.writeValue(s, 8) }),
+		"cuStreamWaitValue32_v2":  withStream(0, func(c *call, s *stream) result { return c.waitValue(s, 4) }),
+		"cuStreamWaitValue64_v2":  withStream(0, func(c *call, s *stream) result { return c.waitValue(s, 8) }),
 		"cuEventCreate":           func(c *call) result { return c.createEvent(c.arg(0), uint64(c.u32(1))) },
 		"cuEventDestroy":          destroyEvent, "cuEventDestroy_v2": destroyEvent,
-		"cuEventRecord":          func(c *call) result { return c.eventRecord(c.arg(0), c.arg(1)) },
-		"cuEventRecordWithFlags": func(c *call) result { return c.eventRecord(c.arg(0), c.arg(1)) },
-		"cuEventQuery": func(c *call) result {
-			e, good := object[*event](c.p, c.arg(0))
-			if !good {
-				return errInvalidHandle
-			}
-			return e.query()
-		},
-		"cuEventSynchronize": func(c *call) result { return c.eventSynchronize(c.arg(0)) },
+		"cuEventRecord": record, "cuEventRecordWithFlags": record,
+		"cuEventQuery":       withObject(0, func(_ *call, e *event) result { return e.query() }),
+		"cuEventSynchronize": withObject(0, (*call).eventSynchronize),
 		"cuEventElapsedTime": elapsed, "cuEventElapsedTime_v2": elapsed,
-		"cuLaunchHostFunc_v2": func(c *call) result { return c.hostFunc(c.arg(0), c.arg(1), c.arg(2)) },
-		"cuLaunchHostFunc":    func(c *call) result { return c.hostFunc(c.arg(0), c.arg(1), c.arg(2)) },
+		"cuLaunchHostFunc": hostFunc, "cuLaunchHostFunc_v2": hostFunc,
 	}
 }
 
@@ -111,22 +120,14 @@ func doneOperation() *operation {
 	return o
 }
 
-func (c *call) streamSynchronize(h uint64) result {
-	s, r := c.stream(h)
-	if r != success {
-		return r
-	}
+func (c *call) streamSynchronize(s *stream) result {
 	if s.cap != nil {
 		return c.invalidate(s)
 	}
 	return c.syncStream(s)
 }
 
-func (c *call) streamQuery(h uint64) result {
-	s, r := c.stream(h)
-	if r != success {
-		return r
-	}
+func (c *call) streamQuery(s *stream) result {
 	if s.cap != nil {
 		return c.invalidate(s)
 	}
@@ -136,24 +137,9 @@ func (c *call) streamQuery(h uint64) result {
 	return s.ctx.status()
 }
 
-func (c *call) streamWaitEvent(h, ev uint64) result {
-	s, r := c.stream(h)
-	if r != success {
-		return r
-	}
-	e, good := object[*event](c.p, ev)
-	if !good {
-		return errInvalidHandle
-	}
-	return c.waitEvent(s, e)
-}
-
-// addCallback is cuStreamAddCallback: fn(stream, status, data).
-func (c *call) addCallback(h, fn, data uint64) result {
-	s, r := c.stream(h)
-	if r != success {
-		return r
-	}
+// addCallback is cuStreamAddCallback(stream, fn, data, flags): fn(stream, status, data).
+func (c *call) addCallback(s *stream) result {
+	h, fn, data := c.arg(0), c.arg(1), c.arg(2)
 	if fn == 0 {
 		return errInvalidValue
 	}
@@ -162,21 +148,18 @@ func (c *call) addCallback(h, fn, data uint64) result {
 	}
 	c.needHelper()
 	p := c.p
-	_, r = c.submit(s, &work{kind: nodeHost, run: func(x *cudaContext) result { return p.callHost(fn, h, uint64(x.status()), data) }})
+	_, r := c.submit(s, &work{kind: nodeHost, run: func(x *cudaContext) result { return p.callHost(fn, h, uint64(x.status()), data) }})
 	return r
 }
 
-// hostFunc is cuLaunchHostFunc: fn(data).
-func (c *call) hostFunc(h, fn, data uint64) result {
-	s, r := c.stream(h)
-	if r != success {
-		return r
-	}
+// hostFunc is cuLaunchHostFunc(stream, fn, data).
+func (c *call) hostFunc(s *stream) result {
+	fn := c.arg(1)
 	if fn == 0 {
 		return errInvalidValue
 	}
 	c.needHelper()
-	_, r = c.submit(s, c.hostWork(fn, data))
+	_, r := c.submit(s, c.hostWork(fn, c.arg(2)))
 	return r
 }
 
@@ -187,42 +170,14 @@ func (c *call) hostWork(fn, data uint64) *work {
 	return w
 }
 
-func (c *call) streamFlags(h, out uint64) result {
-	s, r := c.stream(h)
-	if r == success {
-		c.put32(out, uint32(bool32(s.nonblocking)))
-	}
-	return r
-}
-
-func (c *call) streamPriority(h, out uint64) result {
-	s, r := c.stream(h)
-	if r == success {
-		c.put32(out, uint32(s.prio))
-	}
-	return r
-}
-
-func (c *call) streamID(h, out uint64) result {
-	s, r := c.stream(h)
-	if r == success {
-		c.put64(out, s.id)
-	}
-	return r
-}
-
 // writeValue is cuStreamWriteValue(stream, address, value, flags).
-func (c *call) writeValue(size uint64) result {
-	s, r := c.stream(c.arg(0))
-	if r != success {
-		return r
-	}
+func (c *call) writeValue(s *stream, size uint64) result {
 	dst, v := c.arg(1), c.arg(2)
 	b, _ := c.p.arena.bytes(dst, size)
 	if b == nil || dst%size != 0 {
 		return errInvalidValue
 	}
-	_, r = c.submit(s, &work{kind: nodeEmpty, run: func(*cudaContext) result {
+	_, r := c.submit(s, &work{kind: nodeEmpty, run: func(*cudaContext) result {
 		storeWord(b, v)
 		return success
 	}})
@@ -231,18 +186,14 @@ func (c *call) writeValue(size uint64) result {
 
 // waitValue is cuStreamWaitValue(stream, address, value, flags): flags 0 waits for
 // at least the value in cyclic order, 1 for the value, 2 for a common bit.
-func (c *call) waitValue(size uint64) result {
-	s, r := c.stream(c.arg(0))
-	if r != success {
-		return r
-	}
+func (c *call) waitValue(s *stream, size uint64) result {
 	addr, want, how := c.arg(1), c.arg(2), c.u32(3)&3
 	b, _ := c.p.arena.bytes(addr, size)
 	if b == nil || addr%size != 0 || how > 2 {
 		return errInvalidValue
 	}
 	p := c.p
-	_, r = c.submit(s, &work{kind: nodeEmpty, run: func(*cudaContext) result {
+	_, r := c.submit(s, &work{kind: nodeEmpty, run: func(*cudaContext) result {
 		for p.ctx.Err() == nil {
 			v := loadWord(b)
 			reached := int64(v-want) >= 0
@@ -275,31 +226,7 @@ func (c *call) createEvent(out, flags uint64) result {
 	return success
 }
 
-func (c *call) destroyEvent(h uint64) result {
-	if _, good := object[*event](c.p, h); !good {
-		return errInvalidHandle
-	}
-	delete(c.p.objects, h)
-	return success
-}
-
-func (c *call) eventRecord(ev, h uint64) result {
-	s, r := c.stream(h)
-	if r != success {
-		return r
-	}
-	e, good := object[*event](c.p, ev)
-	if !good {
-		return errInvalidHandle
-	}
-	return c.record(e, s)
-}
-
-func (c *call) eventSynchronize(h uint64) result {
-	e, good := object[*event](c.p, h)
-	if !good {
-		return errInvalidHandle
-	}
+func (c *call) eventSynchronize(e *event) result {
 	if e.cap != nil {
 		return errCapturedEvent
 	}
@@ -321,40 +248,26 @@ func (c *call) elapsed(out, from, to uint64) result {
 }
 
 func drvCaptures() map[string]handler {
-	begin := func(c *call) result {
-		s, r := c.stream(c.arg(0))
-		if r != success {
-			return r
-		}
-		return c.beginCapture(s, c.u32(1), nil, nil)
-	}
 	return map[string]handler{
-		"cuStreamBeginCapture": func(c *call) result {
-			s, r := c.stream(c.arg(0))
-			if r != success {
-				return r
-			}
-			return c.beginCapture(s, 0, nil, nil)
-		},
-		"cuStreamBeginCapture_v2":              begin,
-		"cuStreamBeginCaptureToGraph":          func(c *call) result { return c.captureToGraph() },
-		"cuStreamEndCapture":                   func(c *call) result { return c.streamEndCapture(c.arg(0), c.arg(1)) },
-		"cuStreamIsCapturing":                  func(c *call) result { return c.isCapturing(c.arg(0), c.arg(1)) },
+		"cuStreamBeginCapture":        withStream(0, func(c *call, s *stream) result { return c.beginCapture(s, 0, nil, nil) }),
+		"cuStreamBeginCapture_v2":     withStream(0, func(c *call, s *stream) result { return c.beginCapture(s, c.u32(1), nil, nil) }),
+		"cuStreamBeginCaptureToGraph": withStream(0, (*call).captureToGraph),
+		"cuStreamEndCapture":          withStream(0, (*call).streamEndCapture),
+		"cuStreamIsCapturing": withStream(0, func(c *call, s *stream) result {
+			c.put32(c.arg(1), captureStatus(s))
+			return success
+		}),
 		"cuStreamGetCaptureInfo":               func(c *call) result { return c.captureInfo(0) },
 		"cuStreamGetCaptureInfo_v2":            func(c *call) result { return c.captureInfo(2) },
 		"cuStreamGetCaptureInfo_v3":            func(c *call) result { return c.captureInfo(3) },
-		"cuThreadExchangeStreamCaptureMode":    func(c *call) result { return c.exchangeMode() },
+		"cuThreadExchangeStreamCaptureMode":    (*call).exchangeMode,
 		"cuStreamUpdateCaptureDependencies":    func(c *call) result { return c.updateCapture(3) },
 		"cuStreamUpdateCaptureDependencies_v2": func(c *call) result { return c.updateCapture(4) },
 	}
 }
 
 // captureToGraph is (stream, graph, nodes, edges, n, mode).
-func (c *call) captureToGraph() result {
-	s, r := c.stream(c.arg(0))
-	if r != success {
-		return r
-	}
+func (c *call) captureToGraph(s *stream) result {
 	g, good := object[*graph](c.p, c.arg(1))
 	if !good {
 		return errInvalidValue
@@ -366,17 +279,13 @@ func (c *call) captureToGraph() result {
 	return c.beginCapture(s, c.u32(5), g, deps)
 }
 
-func (c *call) streamEndCapture(h, out uint64) result {
-	s, r := c.stream(h)
-	if r != success {
-		return r
-	}
+func (c *call) streamEndCapture(s *stream) result {
 	g, r := c.endCapture(s)
 	if r != success {
-		c.maybe64(out, 0)
+		c.maybe64(c.arg(1), 0)
 		return r
 	}
-	c.put64(out, g.handle)
+	c.put64(c.arg(1), g.handle)
 	return success
 }
 
@@ -389,14 +298,6 @@ func captureStatus(s *stream) uint32 {
 		return 2
 	}
 	return 1
-}
-
-func (c *call) isCapturing(h, out uint64) result {
-	s, r := c.stream(h)
-	if r == success {
-		c.put32(out, captureStatus(s))
-	}
-	return r
 }
 
 // captureInfo is (stream, status, id) and from version 2 on (…, graph,

@@ -221,6 +221,11 @@ func (p *Process) add(v any) uint64 {
 	if len(p.objects) >= maxObjects {
 		return 0
 	}
+	return p.name(v)
+}
+
+// name gives an object a handle.
+func (p *Process) name(v any) uint64 {
 	p.next += 64
 	p.objects[p.next] = v
 	return p.next

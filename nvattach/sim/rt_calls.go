@@ -151,12 +151,7 @@ func rtDevices(lib int) map[string]handler {
 		if r := c.p.initialise(); r != success {
 			return r
 		}
-		d := c.p.devices[c.th.device]
-		if d.primary != nil {
-			c.destroy(d.primary)
-			c.freeMemoryOf(d)
-			d.primary = nil
-		}
+		c.endPrimary(c.p.devices[c.th.device])
 		c.th.lastErr = success
 		return success
 	}
