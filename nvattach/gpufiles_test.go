@@ -53,6 +53,13 @@ var gpuCases = []struct {
 	{"mem_kinds", "example_memory", nil, map[string]uint64{"size_hist": 3}},
 	{"blocks", "example_blocks", []string{"on_block"}, map[string]uint64{"block_runs": 2}},
 	{"global_loads", "example_blocks", []string{"on_load"}, map[string]uint64{".bss": 2}},
+	{"hash_one", "hashes", []string{"count_one"}, map[string]uint64{"one": 1}},
+	{"hash_many", "hashes", []string{"count_many"}, nil},
+	{"hash_anyway", "hashes", []string{"count_anyway"}, nil},
+	{"hash_replace", "hashes", []string{"replace"}, nil},
+	{"hash_longer", "hashes", []string{"replace_longer"}, nil},
+	{"hash_live", "hashes", []string{"live_*"}, map[string]uint64{"hist": 1, "results": 1}},
+	{"duration_sum", "hashes", []string{"sum_*"}, nil},
 	{"counts", "bpftime", []string{"cuda__counts"}, map[string]uint64{"mapped": 1, "host_shared": 1}},
 	{"warp_trace", "example_trace", nil, nil},
 	{"value_log", "params", []string{"on_access"}, nil},
@@ -65,16 +72,37 @@ var gpuCases = []struct {
 }
 
 // handCases are what someone would write by hand into vectorAdd, for grids of one row:
-// the code before each of its three accesses, and before its ends. %d counts accesses.
-var handCases = []struct{ name, access, end string }{
-	{"hand_count", "", handSM + "\tred.global.add.u64 [%h1], 1;\n"},
-	{"hand_threadhist", "", handThread(8, 0) + "\tld.global.u64 %h2, [%h1];\n\tadd.s64 %h2, %h2, 1;\n\tst.global.u64 [%h1], %h2;\n"},
-	{"hand_thread_store", "", handThread(8, 0) + "\tmov.u64 %h2, %globaltimer;\n\tst.global.u64 [%h1], %h2;\n"},
-	{"hand_mem_records", handThread(16, 1) + "\tmov.u64 %h2, 4294967300;\n\tst.global.v2.b64 [%h1], {ADDRESS, %h2};\n", ""},
+// the code at its entry, before each of its three accesses, and before its ends.
+var handCases = []struct{ name, entry, access, end string }{
+	{"hand_duration", handStart, "", handSlot + "\tred.global.add.u64 [%h1], 1;\n"},
+	{"hand_duration_any", handStart, "", handSlot + "\tactivemask.b32 %g1;\n\tmatch.any.sync.b64 %g2, %h1, %g1;\n" + handLeader},
+	{"hand_duration_any32", handStart, "", handSlot + "\tactivemask.b32 %g1;\n\tmatch.any.sync.b32 %g2, %g3, %g1;\n" + handLeader},
+	{"hand_duration_all", handStart, "", handSlot + "\tactivemask.b32 %g1;\n\tmatch.all.sync.b32 %g2|%q1, %g3, %g1;\n\t@!%q1 mov.u32 %g2, %lanemask_eq;\n" + handLeader},
+	{"hand_duration_first", handStart, "", handSlot + handFirst},
+	{"hand_clocks", handStart, "", handSlot + "\tsetp.gt.u32 %q1, %g3, 60;\n\t@%q1 red.global.add.u64 [%h1], 1;\n"},
+	{"hand_count", "", "", handSM + "\tred.global.add.u64 [%h1], 1;\n"},
+	{"hand_threadhist", "", "", handThread(8, 0) + "\tld.global.u64 %h2, [%h1];\n\tadd.s64 %h2, %h2, 1;\n\tst.global.u64 [%h1], %h2;\n"},
+	{"hand_thread_store", "", "", handThread(8, 0) + "\tmov.u64 %h2, %globaltimer;\n\tst.global.u64 [%h1], %h2;\n"},
+	{"hand_mem_records", "", handThread(16, 1) + "\tmov.u64 %h2, 4294967300;\n\tst.global.v2.b64 [%h1], {ADDRESS, %h2};\n", ""},
 }
 
 // handSM puts the address of a line for each multiprocessor into %h1.
 const handSM = "\tmov.u32 %g1, %smid;\n\tmul.wide.u32 %h1, %g1, 128;\n\tadd.s64 %h1, %h1, 0x7e0000000000;\n"
+
+// handStart reads the clock at the entry; handSlot puts the address of a word for its
+// binary logarithm into %h1, one of 64 for each multiprocessor, and its number into %g3.
+const (
+	handStart = "\t.reg .b64 %hs;\n\tmov.u64 %hs, %clock64;\n"
+	handSlot  = "\tmov.u64 %h1, %clock64;\n\tsub.s64 %h1, %h1, %hs;\n\tbfind.u64 %g3, %h1;\n\tmax.s32 %g3, %g3, 0;\n" +
+		"\tmov.u32 %g1, %smid;\n\tmad.lo.u32 %g1, %g1, 64, %g3;\n\tmul.wide.u32 %h1, %g1, 8;\n\tadd.s64 %h1, %h1, 0x7e0000000000;\n"
+	// handLeader adds once for the threads in %g2.
+	handLeader = "\tmov.u32 %g1, %lanemask_lt;\n\tand.b32 %g1, %g1, %g2;\n\tsetp.eq.u32 %q1, %g1, 0;\n" +
+		"\tpopc.b32 %g1, %g2;\n\tcvt.u64.u32 %h2, %g1;\n\t@%q1 red.global.add.u64 [%h1], %h2;\n"
+	// handFirst adds once for those that have the first thread's slot, and for each of the
+	// others by itself.
+	handFirst = "\tactivemask.b32 %g1;\n\tbrev.b32 %g2, %g1;\n\tclz.b32 %g2, %g2;\n\tshfl.sync.idx.b32 %g2, %g3, %g2, 31, %g1;\n" +
+		"\tsetp.eq.u32 %q1, %g2, %g3;\n\tvote.sync.ballot.b32 %g2, %q1, %g1;\n\t@!%q1 mov.u32 %g2, %lanemask_eq;\n" + handLeader
+)
 
 // handThread puts the address of a place for each thread, or for each of its accesses,
 // into %h1.
@@ -88,17 +116,19 @@ func handThread(size, accesses int) string {
 }
 
 // handWritten is vectorAdd with such code in it, and the bytes of memory that it takes.
-func handWritten(src, access, end string, threads uint64) (string, uint64) {
+func handWritten(src, entry, access, end string, threads uint64) (string, uint64) {
 	var out strings.Builder
 	rows := uint64(0)
 	for line := range strings.Lines(src) {
 		put := func(code string) {
 			if code != "" {
-				out.WriteString("\t{\n\t.reg .b32 %g<4>;\n\t.reg .b64 %h<3>;\n" + code + "\t}\n")
+				out.WriteString("\t{\n\t.reg .pred %q<2>;\n\t.reg .b32 %g<4>;\n\t.reg .b64 %h<3>;\n" + code + "\t}\n")
 			}
 		}
 		code := strings.TrimSpace(line)
 		switch {
+		case strings.HasPrefix(code, "ld.param.u64 %rd1,"):
+			out.WriteString(entry)
 		case strings.Contains(code, ".global.f32"):
 			addr := code[strings.IndexByte(code, '[')+1 : strings.IndexByte(code, ']')]
 			put(strings.NewReplacer("ROW", fmt.Sprint(16*threads*rows), "ADDRESS", addr).Replace(access))
@@ -161,7 +191,7 @@ func writeGPUFiles(t *testing.T, dir string, threads uint64) {
 		}
 	}
 	for _, c := range handCases {
-		text, size := handWritten(src, c.access, c.end, threads)
+		text, size := handWritten(src, c.entry, c.access, c.end, threads)
 		if _, err := ptx.Parse(c.name, text, nil); err != nil {
 			t.Fatal(err)
 		}

@@ -40,9 +40,39 @@ type Plan struct {
 	kernels  []string
 
 	mu      sync.Mutex // held while code is written: units know one place at a time
+	kept    kept
 	units   map[*Object]*unit
 	formats formats
 	sites   []Site
+}
+
+// kept is code that many modules get alike.
+type kept struct {
+	templates map[keptKey]*template
+	checked   map[keptCheck]bool
+}
+
+// mostKept bounds the templates that are kept.
+const mostKept = 1024
+
+// A keptKey is what a program's code depends on that says nothing of its place.
+type keptKey struct {
+	q    *PlannedProgram
+	maps *Maps
+	dialect
+}
+
+// A keptCheck is a checkKey in a module of some version and target.
+type keptCheck struct {
+	checkKey
+	dialect
+}
+
+// A dialect is what a module may say.
+type dialect struct {
+	version ptx.Version
+	target  ptx.Target
+	stem    string // of names that are new in it
 }
 
 // A PlannedProgram is a program with what was found out about it.

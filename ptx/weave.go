@@ -75,6 +75,10 @@ func (w *Weaver) Fresh(kind byte, stem string) string {
 	return string(rune(kind)) + w.prefix + stem + strconv.Itoa(w.n)
 }
 
+// Stem returns what all names that Fresh returns begin with, behind their first byte: it
+// occurs nowhere in the module.
+func (w *Weaver) Stem() string { return w.prefix }
+
 // Edits returns the edits made so far; more may be added to them.
 func (w *Weaver) Edits() *Edits { return w.edits }
 

@@ -1,6 +1,6 @@
 // gpurun times woven kernels on a GPU against the same kernels without programs, in one run, and checks results and counts.
 //
-//	gpurun [-lib LIBCUDA] FOLDER
+//	gpurun [-lib LIBCUDA] FOLDER [CASE...]
 //
 // FOLDER has what TestWriteGPUFiles wrote: plain.ptx, NAME.ptx, and "cases", a text of lines:
 //
@@ -9,12 +9,13 @@
 //	write OFFSET HEX            what is in it at first
 //	sum OFFSET BYTES N WHAT     the 64-bit words there sum to N after each launch
 //
-// Only the driver is needed: libcuda is opened at run time.
+// With names of cases, only those run. Only the driver is needed: libcuda is opened at run time.
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef int CUresult;
 typedef uint64_t CUdeviceptr;
@@ -188,7 +189,10 @@ static int run_case(const char *name, uint64_t bytes, char writes[][2048], int n
 		OK(cuMemcpyHtoD(base + off, buf, n));
 	}
 	snprintf(file, sizeof file, "%s.ptx", name);
+	struct timespec before, after;
+	clock_gettime(CLOCK_MONOTONIC, &before);
 	fn = load(file, &module);
+	clock_gettime(CLOCK_MONOTONIC, &after);
 	cuFuncGetAttribute(&regs, NREGS, fn);
 	cuFuncGetAttribute(&local, LOCAL, fn);
 	launch(fn);
@@ -203,7 +207,8 @@ static int run_case(const char *name, uint64_t bytes, char writes[][2048], int n
 		launches += LAUNCHES;
 	}
 	result(name);
-	printf("%-24s %9u threads: %8.2f us, alone %8.2f us: %6.3fx, %3d registers, %d local", name, threads, best, best_plain, best / best_plain, regs, local);
+	printf("%-24s %9u threads: %8.2f us, alone %8.2f us: %6.3fx, %3d registers, %d local, loaded in %.0f ms", name, threads, best, best_plain,
+	       best / best_plain, regs, local, (after.tv_sec - before.tv_sec) * 1e3 + (after.tv_nsec - before.tv_nsec) * 1e-6);
 	for (int i = 0; i < nsums; i++) {
 		uint64_t *w = malloc(sums[i].bytes), total = 0;
 		OK(cuMemcpyDtoH(w, base + sums[i].off, sums[i].bytes));
@@ -223,6 +228,14 @@ static int run_case(const char *name, uint64_t bytes, char writes[][2048], int n
 	return bad;
 }
 
+static int wanted(const char *name, int n, char **names)
+{
+	for (int i = 0; i < n; i++)
+		if (!strcmp(name, names[i]))
+			return 1;
+	return n == 0;
+}
+
 int main(int argc, char **argv)
 {
 	const char *lib = "libcuda.so.1";
@@ -230,8 +243,8 @@ int main(int argc, char **argv)
 		lib = argv[2];
 		argc -= 2, argv += 2;
 	}
-	if (argc != 2) {
-		fprintf(stderr, "usage: gpurun [-lib LIBCUDA] FOLDER\n");
+	if (argc < 2) {
+		fprintf(stderr, "usage: gpurun [-lib LIBCUDA] FOLDER [CASE...]\n");
 		return 2;
 	}
 	folder = argv[1];
@@ -292,7 +305,7 @@ int main(int argc, char **argv)
 	int nwrites = 0, nsums = 0, bad = 0;
 	for (char *line = strtok_r(text, "\n", &save);; line = strtok_r(NULL, "\n", &save)) {
 		if (!line || !strncmp(line, "case ", 5)) {
-			if (name[0])
+			if (name[0] && wanted(name, argc - 2, argv + 2))
 				bad |= run_case(name, bytes, writes, nwrites, sums, nsums, plain);
 			if (!line)
 				break;
