@@ -52,23 +52,23 @@ func newWorld(root string) (*world, error) {
 set -e
 g="gcc $FLAGS -DFUNCTIONS=$FUNCTIONS -O1 -g -Wall -Werror -fno-builtin-dladdr -Wno-unused"
 d="-ldl -lpthread"
-$g -shared -fPIC -Wl,-soname,libcuda.so.1 -o libcuda.so.1 $S/fakecuda.c $d
+$g -shared -fPIC -Wl,-soname,libcuda.so.1 -o libcuda.so.1 "$S"/fakecuda.c $d
 ln -s libcuda.so.1 libcuda.so
 echo 'CUDA_1 { global: cu*; local: *; };' > map
-$g -shared -fPIC -Wl,-soname,libcudav.so -Wl,--version-script=map -o libcudav.so $S/fakecuda.c $d
-$g -shared -fPIC -o libneed.so $S/need.c -L. -lcuda $d
+$g -shared -fPIC -Wl,-soname,libcudav.so -Wl,--version-script=map -o libcudav.so "$S"/fakecuda.c $d
+$g -shared -fPIC -o libneed.so "$S"/need.c -L. -lcuda $d
 for i in $(seq 0 23); do cp libcuda.so.1 libcopy$i.so; done
 mkdir -p lib/sub
-$g -shared -fPIC -o lib/sub/libplug.so $S/plug.c
-$g -shared -fPIC -Wl,--enable-new-dtags -Wl,-rpath,'$ORIGIN/sub' -o lib/libcaller.so $S/caller.c $d
-$g -rdynamic -o prog $S/prog.c $d
-$g -DLINKED -o linked-now $S/prog.c -L. -lcuda -Wl,-z,now -Wl,-z,relro $d
-$g -DLINKED -o linked-lazy $S/prog.c -L. -lcuda -Wl,-z,lazy $d
-$g -DLINKED -fno-pie -no-pie -o linked-nopie $S/prog.c -L. -lcuda -Wl,-z,lazy $d
-$g -DWEAK -o weak $S/prog.c $d
-$g -DWEAK -fno-plt -Wl,-z,now -o weak-now $S/prog.c $d
-$g -DWEAK -fno-pie -no-pie -Wl,-z,lazy -o weak-nopie $S/prog.c $d
-$g -DWEAK -o weak-cuda $S/prog.c -L. -Wl,--no-as-needed -lcuda $d
+$g -shared -fPIC -o lib/sub/libplug.so "$S"/plug.c
+$g -shared -fPIC -Wl,--enable-new-dtags -Wl,-rpath,'$ORIGIN/sub' -o lib/libcaller.so "$S"/caller.c $d
+$g -rdynamic -o prog "$S"/prog.c $d
+$g -DLINKED -o linked-now "$S"/prog.c -L. -lcuda -Wl,-z,now -Wl,-z,relro $d
+$g -DLINKED -o linked-lazy "$S"/prog.c -L. -lcuda -Wl,-z,lazy $d
+$g -DLINKED -fno-pie -no-pie -o linked-nopie "$S"/prog.c -L. -lcuda -Wl,-z,lazy $d
+$g -DWEAK -o weak "$S"/prog.c $d
+$g -DWEAK -fno-plt -Wl,-z,now -o weak-now "$S"/prog.c $d
+$g -DWEAK -fno-pie -no-pie -Wl,-z,lazy -o weak-nopie "$S"/prog.c $d
+$g -DWEAK -o weak-cuda "$S"/prog.c -L. -Wl,--no-as-needed -lcuda $d
 `
 	cmd := exec.Command("bash", "-c", script)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "S="+src, "FUNCTIONS="+names.String(), "FLAGS="+flags)
