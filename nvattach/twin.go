@@ -78,7 +78,7 @@ func (r *rewriting) compileWoven(f *ptx.File, w *Woven) (cubin []byte, err error
 		names := entriesOf(w)
 		text := twins(f, w, names)
 		if cubin, err = r.compile(text); err == nil {
-			w.keep(text, names)
+			w.keep(f, text, names)
 			return cubin, nil
 		}
 		reason := "no copy without programs: " + err.Error()
@@ -111,16 +111,72 @@ func (r *rewriting) compileWoven(f *ptx.File, w *Woven) (cubin []byte, err error
 	if err != nil {
 		return cubin, nil //nolint:nilerr // without copies it compiles
 	}
-	w.keep(text, names)
+	w.keep(f, text, names)
 	return both, nil
 }
 
 // keep notes that kernels have copies.
-func (w *Woven) keep(text string, kernels []string) {
+func (w *Woven) keep(f *ptx.File, text string, kernels []string) {
 	w.Text = text
+	globals := globalsOf(f)
 	for i := range w.Kernels {
-		if k := &w.Kernels[i]; !k.Func && slices.Contains(kernels, k.Name) {
-			k.Twin = true
+		k := &w.Kernels[i]
+		if fn := f.Lookup(k.Name); !k.Func && fn != nil && slices.Contains(kernels, k.Name) {
+			k.Twin, k.Globals, k.Effect = true, globals, effectOf(f, fn)
 		}
 	}
+}
+
+// constants are how compilers call variables that hold texts.
+var constants = []string{"$str", "__unnamed_", "__func__", "__FUNCTION__", "__PRETTY_FUNCTION__"}
+
+// globalsOf names the variables of a module that its kernels may write.
+func globalsOf(f *ptx.File) []string {
+	var list []string
+	for i := range f.Stmts {
+		if f.Stmts[i].Kind != ptx.StmtDecl {
+			continue
+		}
+		d := f.Decl(&f.Stmts[i])
+		if d.Space != ptx.SpaceGlobal || d.Linkage&ptx.Extern != 0 {
+			continue
+		}
+		for _, n := range f.Names(d) {
+			name := f.Text(n.Name)
+			if !slices.ContainsFunc(constants, func(c string) bool { return strings.Contains(name, c) }) {
+				list = append(list, name)
+			}
+		}
+	}
+	return list
+}
+
+// effects are functions and instructions by which a kernel does more than to change
+// memory that the host knows of.
+var effects = map[string]string{
+	"vprintf": "it prints", "malloc": "it allocates memory", "free": "it allocates memory",
+	"cudaLaunchDevice": "it launches kernels", "cudaLaunchDeviceV2": "it launches kernels",
+	"__cudaCDP2LaunchDevice": "it launches kernels", "__cudaCDP2LaunchDeviceV2": "it launches kernels",
+	"sust": "it writes surfaces", "sured": "it writes surfaces",
+}
+
+// effectOf says what keeps a kernel from being run several times with the same
+// result, "" if nothing does. Functions of the module count as if it called them all.
+func effectOf(f *ptx.File, kernel *ptx.Func) string {
+	for i := range f.Funcs {
+		fn := &f.Funcs[i]
+		if !fn.HasBody() || fn != kernel && fn.Kind != ptx.FuncDevice {
+			continue
+		}
+		text := f.Src[f.Stmts[fn.Open].Pos:f.Stmts[fn.Close].End]
+		for t := range ptx.Lex(text) {
+			if t.Kind != ptx.TokIdent {
+				continue
+			}
+			if e := effects[text[t.Pos:t.End]]; e != "" {
+				return e
+			}
+		}
+	}
+	return ""
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"nvtrace/fatbin"
+	"nvtrace/nvattach"
 	"nvtrace/nvattach/capture"
 	"nvtrace/nvattach/jit"
 	"nvtrace/nvattach/session"
@@ -44,6 +45,7 @@ type Tracer struct {
 	mu        sync.Mutex
 	threads   map[int]*thread
 	procs     map[*ptrace.Process]*process
+	follows   map[*ptrace.Process]*follow
 	compilers map[string]*compiler // by the path of the driver
 	said      map[string]bool
 	stats     Stats
@@ -79,19 +81,24 @@ type process struct {
 	tr  *Tracer
 	pid int
 
-	visits   sync.Mutex // one at a time; guards what follows
-	base     uint64     // of the memory that is mapped into it, 0: none
-	driver   *library
-	contexts map[uint64]*context
-	order    []*context
-	stuck    bool // a function of the driver did not return
+	visits    sync.Mutex // one at a time; guards what follows
+	base      uint64     // of the memory that is mapped into it, 0: none
+	driver    *library
+	contexts  map[uint64]*context
+	order     []*context
+	comparers map[uint64][2]uint64 // kernels of ours, by context
+	stuck     bool                 // a function of the driver did not return
+
+	known   sync.Mutex
+	kernels map[uint64]*kernel // that were launched, by handle; guarded by known
 
 	// Of the tracing thread.
-	watched bool // breakpoints are set
-	exits   bool // at libc's exit, too
-	exiting bool // it was reached: the driver must not be called any more when exit_group is
-	armed   []*ptrace.Breakpoint
-	active  bool // there are contexts; guarded by Tracer.mu
+	launching bool // launches are looked at
+	watched   bool // breakpoints are set
+	exits     bool // at libc's exit, too
+	exiting   bool // it was reached: the driver must not be called any more when exit_group is
+	armed     []*ptrace.Breakpoint
+	active    bool // there are contexts; guarded by Tracer.mu
 }
 
 // compiler compiles for one driver.
@@ -105,7 +112,7 @@ type compiler struct {
 func New(o *Options, class uint16) *Tracer {
 	tr := &Tracer{
 		o: *o, class: class, log: o.Logger, quit: make(chan struct{}), threads: make(map[int]*thread),
-		procs: make(map[*ptrace.Process]*process), compilers: make(map[string]*compiler), said: make(map[string]bool),
+		procs: make(map[*ptrace.Process]*process), follows: make(map[*ptrace.Process]*follow), compilers: make(map[string]*compiler), said: make(map[string]bool),
 	}
 	if tr.log == nil {
 		tr.log = slog.New(slog.DiscardHandler)
@@ -114,15 +121,23 @@ func New(o *Options, class uint16) *Tracer {
 }
 
 // Classes is how many classes of system calls a Tracer takes.
-const Classes = 1
+const Classes = 2
 
 // Rules select the calls that end a program.
 func (tr *Tracer) Rules() []ptrace.Rule {
-	return []ptrace.Rule{{Names: []string{"exit_group", "execve", "execveat"}, Class: tr.class}}
+	rules := []ptrace.Rule{{Names: []string{"exit_group", "execve", "execveat"}, Class: tr.class}}
+	if tr.o.Session.Verify() {
+		exec := ptrace.ArgMatch{Arg: 2, Mask: 4, Value: 4} // PROT_EXEC
+		rules = append(rules, ptrace.Rule{Names: []string{"mmap"}, Class: tr.class + classMap, Args: []ptrace.ArgMatch{exec}})
+	}
+	return rules
 }
 
 // Enter implements [ptrace.Handler].
 func (tr *Tracer) Enter(t *ptrace.Task, s *ptrace.Syscall) ptrace.Verdict {
+	if s.Class == tr.class+classMap && !s.Compat && int32(uint32(s.Args[4])) >= 0 {
+		return ptrace.WantExit
+	}
 	if s.Class != tr.class || s.Compat {
 		return ptrace.Skip
 	}
@@ -135,7 +150,11 @@ func (tr *Tracer) Enter(t *ptrace.Task, s *ptrace.Syscall) ptrace.Verdict {
 }
 
 // Exit implements [ptrace.Handler].
-func (tr *Tracer) Exit(*ptrace.Task, *ptrace.Syscall) {}
+func (tr *Tracer) Exit(t *ptrace.Task, s *ptrace.Syscall) {
+	if s.Class == tr.class+classMap && (s.Ret >= 0 || s.Ret < -4095) {
+		tr.mapped(t, s)
+	}
+}
 
 // Task implements [ptrace.Handler].
 func (tr *Tracer) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
@@ -149,6 +168,7 @@ func (tr *Tracer) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
 			delete(tr.threads, e.OldTID)
 			tr.threads[t.TID] = th
 		}
+		delete(tr.follows, t.Proc)
 		if p := tr.procs[t.Proc]; p != nil {
 			delete(tr.procs, t.Proc)
 			tr.work.Go(func() { p.abandon(errors.New("it ran another program")) })
@@ -157,6 +177,12 @@ func (tr *Tracer) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
 		if th := tr.threads[t.TID]; th != nil && th.task == t {
 			close(th.gone)
 			delete(tr.threads, t.TID)
+			if f := tr.follows[t.Proc]; f != nil {
+				f.gone(th)
+			}
+		}
+		if t.TID == t.PID && !e.Replaced {
+			delete(tr.follows, t.Proc)
 		}
 		if p := tr.procs[t.Proc]; p != nil && t.TID == t.PID && !e.Replaced {
 			delete(tr.procs, t.Proc)
@@ -250,7 +276,10 @@ func (tr *Tracer) Replace(im *capture.Captured) (image []byte, ok bool) {
 	if strings.HasPrefix(im.Function, "cuLinkAdd") {
 		compile = nil // what is to be linked may lack what other inputs have: the driver's linker compiles it
 	}
-	out, _, err := c.session.Rewrite(im.Data, &session.RewriteOptions{Arch: c.arch, Compile: compile})
+	out, twins, err := c.session.Rewrite(im.Data, &session.RewriteOptions{Arch: c.arch, Compile: compile, Twins: nvattach.TwinsNeeded})
+	if twins {
+		tr.lookAtLaunches(th)
+	}
 	if c.session.Live() && c.attended.CompareAndSwap(false, true) {
 		tr.work.Go(func() { tr.attend(th.task.Proc, c) })
 	}
@@ -266,6 +295,21 @@ func (tr *Tracer) Replace(im *capture.Captured) (image []byte, ok bool) {
 		s.Rewriting += time.Since(began)
 	})
 	return out, true
+}
+
+// lookAtLaunches has the launches of a held thread's process looked at.
+func (tr *Tracer) lookAtLaunches(th *thread) {
+	p, err := tr.enroll(th)
+	if err != nil {
+		return
+	}
+	v := &visit{p: p, th: th}
+	if err := v.do(func(t *ptrace.Task, done func(error)) {
+		p.watchLaunches(t)
+		done(nil)
+	}); err != nil {
+		tr.log.Debug("launches are not looked at", "err", err)
+	}
 }
 
 // Refused is for [capture.Options]: the driver did not load what Replace gave.
@@ -350,7 +394,7 @@ func (tr *Tracer) enroll(th *thread) (*process, error) {
 	}
 	p := tr.procs[th.task.Proc]
 	if p == nil {
-		p = &process{tr: tr, pid: th.task.PID, contexts: make(map[uint64]*context)}
+		p = &process{tr: tr, pid: th.task.PID, contexts: make(map[uint64]*context), kernels: make(map[uint64]*kernel), comparers: make(map[uint64][2]uint64)}
 		tr.procs[th.task.Proc] = p
 	}
 	return p, nil

@@ -14,15 +14,33 @@ func (tr *Tracer) visitHeld(t *ptrace.Task, p *process, f func(v *visit)) {
 	if th == nil || th.visiting {
 		return
 	}
-	th.visiting = true
 	t.Hold()
+	p.visit(th, func(v *visit) func(*ptrace.Task) {
+		f(v)
+		return nil
+	})
+}
+
+// visit runs f on a goroutine, for a thread that is held, and releases the thread.
+// What f returns is called, on the tracing thread, before it goes on.
+func (p *process) visit(th *thread, f func(v *visit) func(t *ptrace.Task)) {
+	tr := p.tr
+	th.visiting = true
 	tr.work.Go(func() {
-		defer t.Release(func(*ptrace.Task) { th.visiting = false })
+		var then func(t *ptrace.Task)
+		defer func() {
+			th.task.Release(func(t *ptrace.Task) {
+				th.visiting = false
+				if then != nil {
+					then(t)
+				}
+			})
+		}()
 		began := time.Now()
 		p.visits.Lock()
 		defer p.visits.Unlock()
 		v := &visit{p: p, th: th, limit: stuckTime, stuck: p.stuck}
-		f(v)
+		then = f(v)
 		p.stuck = v.stuck
 		tr.count(func(s *Stats) {
 			s.Visits++

@@ -8,11 +8,13 @@
 package session
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -74,9 +76,12 @@ type Kernel struct {
 	Sites  int    // places in the last of them
 	Reason string // why it is not probed in some image; "" if it is in all
 	Notes  []string
-	Func   bool   // a device function
-	Twin   bool   // there is a copy without programs in some image
-	NoTwin string // why it can't be verified; "" if that was not asked for, or it can
+	Func   bool // a device function
+	Twin   bool // there is a copy without programs in some image
+	// Of kernels with copies: see nvattach.KernelReport.
+	Globals []string
+	Effect  string
+	NoTwin  string // why it can't be verified; "" if that was not asked for, or it can
 	// Unprobed are launches that the driver refused with programs, and that were made
 	// without; UnprobedWhy is why.
 	Unprobed    int
@@ -201,7 +206,14 @@ func (s *Session) note(r *nvattach.Rewritten) {
 		k.Images++
 		k.Sites = r.Kernels[i].Sites()
 		k.Notes, k.NoTwin, k.Func = r.Kernels[i].Notes, r.Kernels[i].NoTwin, r.Kernels[i].Func
-		k.Twin = k.Twin || r.Kernels[i].Twin
+		if q := &r.Kernels[i]; q.Twin {
+			k.Twin, k.Effect = true, cmp.Or(k.Effect, q.Effect)
+			for _, g := range q.Globals {
+				if !slices.Contains(k.Globals, g) {
+					k.Globals = append(k.Globals, g)
+				}
+			}
+		}
 	}
 	for _, u := range r.Unprobed {
 		s.kernel(u.Kernel).Reason = u.Reason

@@ -3,6 +3,7 @@ package session
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -61,6 +62,20 @@ func (s *Session) HasTwin(kernel string) bool {
 	defer s.mu.Unlock()
 	k := s.probed[kernel]
 	return k != nil && k.Twin
+}
+
+// Kernel returns what became of a kernel; ok is false if no program wants it, or no
+// image had it.
+func (s *Session) Kernel(name string) (k Kernel, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.probed[name]
+	if p == nil {
+		return k, false
+	}
+	k = *p
+	k.Globals = slices.Clone(p.Globals)
+	return k, true
 }
 
 // TooManyRegisters is why a launch is made without programs.

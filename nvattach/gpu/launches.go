@@ -1,0 +1,382 @@
+package gpu
+
+import (
+	"encoding/binary"
+	"errors"
+	"strings"
+	"time"
+
+	"nvtrace/nvattach"
+	"nvtrace/nvattach/session"
+	"nvtrace/ptrace"
+)
+
+// launcher is a function of the driver that launches a kernel: which arguments are
+// what. Its variants with other default streams take the same.
+type launcher struct {
+	args, kernel, params int
+	stream               int // none: in the configuration
+}
+
+const inConfig = -1
+
+// launchers returns them by their names (prototypes of cuda.h).
+func launchers() map[string]launcher {
+	plain, ex := launcher{args: 11, kernel: 0, params: 9, stream: 8}, launcher{args: 4, kernel: 1, params: 2, stream: inConfig}
+	coop := launcher{args: 10, kernel: 0, params: 9, stream: 8}
+	return map[string]launcher{
+		"cuLaunchKernel": plain, "cuLaunchKernel_ptsz": plain, "cuLaunchKernelEx": ex, "cuLaunchKernelEx_ptsz": ex,
+		"cuLaunchCooperativeKernel": coop, "cuLaunchCooperativeKernel_ptsz": coop,
+	}
+}
+
+// launchCall is a call of one.
+type launchCall struct {
+	launcher
+	fn   string
+	addr uint64
+	sp   uint64
+	argv []uint64
+}
+
+// kernel is what the driver says about a kernel that was launched.
+type kernel struct {
+	name   string // "" if it does not say
+	module uint64 // CUmodule
+	twin   uint64 // CUfunction without programs; 0: there is none
+}
+
+// readCall reads the arguments of a call at whose entry the task is.
+func readCall(t *ptrace.Task, fn string, l launcher) (*launchCall, error) {
+	r, err := t.Regs()
+	if err != nil {
+		return nil, err
+	}
+	c := &launchCall{launcher: l, fn: fn, addr: r.IP(), sp: r.SP()}
+	for i := range min(l.args, 6) {
+		c.argv = append(c.argv, r.Arg(i))
+	}
+	if l.args > 6 {
+		b := make([]byte, 8*(l.args-6))
+		if _, err := t.ReadMem(c.sp+8, b); err != nil {
+			return nil, err
+		}
+		for i := 0; i < len(b); i += 8 {
+			c.argv = append(c.argv, binary.LittleEndian.Uint64(b[i:]))
+		}
+	}
+	return c, nil
+}
+
+// with is the call with another kernel.
+func (c *launchCall) with(kernel uint64) step {
+	args := append([]uint64(nil), c.argv...)
+	args[c.kernel] = kernel
+	return call(c.fn, args...)
+}
+
+// watchLaunches has the process's launches looked at, from now on.
+func (p *process) watchLaunches(t *ptrace.Task) {
+	if p.launching {
+		return
+	}
+	p.launching = true
+	seen := make(map[uint64]bool)
+	for name, l := range launchers() {
+		addr := p.driver.syms[name]
+		if addr == 0 || seen[addr] {
+			continue
+		}
+		seen[addr] = true
+		if _, err := t.SetBreakpoint(addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) { p.tr.atLaunch(t, name, l) }); err != nil {
+			p.tr.report("launches of process %d can't be looked at: %v", p.pid, err)
+			return
+		}
+	}
+	for name, context := range map[string]bool{
+		"cuModuleUnload": false, "cuLibraryUnload": false,
+		"cuCtxDestroy": true, "cuCtxDestroy_v2": true, "cuDevicePrimaryCtxReset": true, "cuDevicePrimaryCtxReset_v2": true,
+		"cuDevicePrimaryCtxRelease": true, "cuDevicePrimaryCtxRelease_v2": true,
+	} {
+		if addr := p.driver.syms[name]; addr != 0 && !seen[addr] {
+			seen[addr] = true
+			if _, err := t.SetBreakpoint(addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) { p.tr.atUnload(t, context) }); err != nil {
+				p.tr.log.Debug("unloading is not seen", "function", name, "err", err)
+			}
+		}
+	}
+}
+
+// atUnload forgets what the driver has said: handles may mean something else now.
+// context says that a context may end.
+func (tr *Tracer) atUnload(t *ptrace.Task, context bool) {
+	q := tr.process(t)
+	if q == nil || tr.calling(t) {
+		return
+	}
+	q.known.Lock()
+	clear(q.kernels)
+	if context {
+		clear(q.comparers)
+	}
+	q.known.Unlock()
+	if context {
+		tr.follow(t).stale = true
+	}
+}
+
+// atLaunch is called at the entry of a function that launches a kernel.
+func (tr *Tracer) atLaunch(t *ptrace.Task, fn string, l launcher) {
+	p, th := tr.process(t), tr.thread(t.TID)
+	if p == nil || p.driver == nil || th == nil || th.calling || th.visiting || !tr.isActive(p) {
+		return
+	}
+	lc, err := readCall(t, fn, l)
+	if err != nil {
+		return
+	}
+	f := tr.follow(t)
+	returned := t.OnReturn(func(t *ptrace.Task, ret uint64) {
+		f.leaves(t)
+		if int32(ret) == errOutOfResources && tr.process(t) == p {
+			p.refused(t, lc)
+		}
+	}) == nil
+	if tr.o.Session.Verify() {
+		p.arrive(t, th, lc, f, returned)
+	}
+}
+
+// arrive lets a thread launch, when it may, after the launch was run both ways, if it
+// is one for that.
+func (p *process) arrive(t *ptrace.Task, th *thread, lc *launchCall, f *follow, returned bool) {
+	enters := func(t *ptrace.Task) {
+		if returned {
+			f.enters(t)
+		}
+	}
+	if f.trial != nil {
+		f.gate(t, func(t *ptrace.Task) { p.arrive(t, th, lc, f, returned) })
+		return
+	}
+	name, due := p.due(lc)
+	if !due {
+		enters(t)
+		return
+	}
+	// No other thread may change the GPU's memory meanwhile.
+	t.Hold()
+	f.trial = th
+	begin := func() {
+		p.visit(th, func(v *visit) func(*ptrace.Task) {
+			skip := v.verify(lc, f, name)
+			return func(t *ptrace.Task) {
+				if skip {
+					p.skip(t, lc)
+				}
+				enters(t) // the return is seen in any case
+				f.open(th)
+			}
+		})
+	}
+	if f.others(th) == 0 {
+		begin()
+		return
+	}
+	f.begin = begin
+	time.AfterFunc(gateTime, func() {
+		t.Post(func() {
+			if f.begin == nil || f.trial != th {
+				return
+			}
+			f.begin = nil
+			if name != "" {
+				p.tr.o.Session.Verified(name, &session.Verification{Reason: "other threads' calls of the driver did not return"})
+			}
+			t.Release(func(t *ptrace.Task) {
+				enters(t)
+				f.open(th)
+			})
+		})
+	})
+}
+
+// gateTime is how long a thread that is about to try a launch waits for others to
+// return from the driver.
+const gateTime = 2 * time.Second
+
+// skip has the function at whose entry a thread is return success at once.
+func (p *process) skip(t *ptrace.Task, lc *launchCall) {
+	r, err := t.Regs()
+	if err != nil {
+		return
+	}
+	ret, err := readWord(t, lc.sp)
+	if err != nil {
+		return
+	}
+	r.SetIP(ret)
+	r.SetSP(lc.sp + 8)
+	r.SetRet(0)
+	if err := t.SetRegs(r); err != nil {
+		p.tr.log.Debug("skip", "err", err)
+	}
+}
+
+// due says whether a launch is to be looked at further: of a kernel that is not known
+// yet, whose name is "", or at the session's wish.
+func (p *process) due(lc *launchCall) (name string, due bool) {
+	p.known.Lock()
+	k := p.kernels[lc.argv[lc.kernel]]
+	p.known.Unlock()
+	if k == nil {
+		return "", true
+	}
+	return k.name, k.twin != 0 && p.tr.o.Session.Launched(k.name)
+}
+
+// identify asks the driver about a kernel.
+func (v *visit) identify(handle uint64) (*kernel, error) {
+	v.p.known.Lock()
+	k := v.p.kernels[handle]
+	v.p.known.Unlock()
+	if k != nil {
+		return k, nil
+	}
+	k = new(kernel)
+	names, function := []string{"cuFuncGetName", "cuKernelGetName"}, true
+	var err error
+	if k.module, err = v.ask("cuFuncGetModule", handle); err != nil {
+		if !isDriverError(err) {
+			return nil, err
+		}
+		function = false
+		names[0], names[1] = names[1], names[0]
+	}
+	for _, name := range names {
+		if v.p.driver.syms[name] == 0 {
+			continue
+		}
+		at, err := v.ask(name, handle)
+		if err != nil && !isDriverError(err) {
+			return nil, err
+		}
+		if err == nil && at != 0 {
+			if k.name, err = v.text(at); err != nil {
+				return nil, err
+			}
+			break
+		}
+	}
+	if k.name != "" {
+		if err := v.findTwin(k, handle, function); err != nil {
+			return nil, err
+		}
+	}
+	v.p.known.Lock()
+	defer v.p.known.Unlock()
+	v.p.kernels[handle] = k
+	return k, nil
+}
+
+// findTwin finds the copy of a kernel without programs.
+func (v *visit) findTwin(k *kernel, handle uint64, function bool) error {
+	have, ok := v.p.tr.o.Session.Kernel(k.name)
+	if !ok || !have.Twin {
+		return nil
+	}
+	if err := v.poke(v.stage(), append([]byte(nvattach.TwinName(k.name)), 0)); err != nil {
+		return err
+	}
+	original := handle
+	var err error
+	if function {
+		k.twin, err = v.ask("cuModuleGetFunction", k.module, v.stage())
+	} else {
+		var library, twin uint64
+		if library, err = v.ask("cuKernelGetLibrary", handle); err == nil {
+			twin, err = v.ask("cuLibraryGetKernel", library, v.stage())
+		}
+		if err == nil {
+			k.twin, err = v.ask("cuKernelGetFunction", twin)
+		}
+		if err == nil {
+			original, err = v.ask("cuKernelGetFunction", handle)
+		}
+		if err == nil {
+			k.module, err = v.ask("cuFuncGetModule", original)
+		}
+	}
+	if err != nil {
+		k.twin = 0
+		if isDriverError(err) {
+			v.p.tr.log.Debug("no copy without programs", "kernel", k.name, "err", err)
+			return nil
+		}
+		return err
+	}
+	// Shared memory and clusters, as the program has set them.
+	for _, attr := range []uint64{8, 9, 11, 12, 13, 14, 15} { // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES to …CLUSTER_SCHEDULING_POLICY_PREFERENCE
+		got, err := v.ask("cuFuncGetAttribute", attr, original)
+		if err == nil && (got != 0 || attr == 8) {
+			err = v.run(try("cuFuncSetAttribute", k.twin, attr, got))
+		}
+		if err != nil && !isDriverError(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// ask makes a call whose first argument is where the result goes.
+func (v *visit) ask(fn string, args ...uint64) (uint64, error) {
+	out := make([]byte, 8)
+	err := v.exchange(make([]byte, 8), v.word(wordOut), []step{call(fn, append([]uint64{v.word(wordOut)}, args...)...)}, v.word(wordOut), out)
+	return binary.LittleEndian.Uint64(out), err
+}
+
+// text reads a string of the program's.
+func (v *visit) text(at uint64) (s string, err error) {
+	err = v.do(func(t *ptrace.Task, done func(error)) {
+		s, err = t.ReadString(at, 1<<14)
+		done(err)
+	})
+	return strings.TrimRight(s, "\x00"), err
+}
+
+func isDriverError(err error) bool {
+	_, ok := errors.AsType[*DriverError](err)
+	return ok
+}
+
+// refused launches a kernel without programs that the driver has refused with them.
+// The thread has just returned.
+func (p *process) refused(t *ptrace.Task, lc *launchCall) {
+	th := p.tr.thread(t.TID)
+	if th == nil || th.calling || th.visiting {
+		return
+	}
+	t.Hold()
+	p.visit(th, func(v *visit) func(*ptrace.Task) {
+		k, err := v.identify(lc.argv[lc.kernel])
+		if err != nil || k.twin == 0 {
+			return nil
+		}
+		if err := v.run(lc.with(k.twin)); err != nil {
+			return nil // the program is told what it was told
+		}
+		v.p.tr.o.Session.RanUnprobed(k.name, session.TooManyRegisters)
+		return func(t *ptrace.Task) {
+			r, err := t.Regs()
+			if err == nil {
+				r.SetRet(0)
+				err = t.SetRegs(r)
+			}
+			if err != nil {
+				p.tr.log.Debug("result of a launch", "err", err)
+			}
+		}
+	})
+}
+
+const errOutOfResources = 701 // CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES

@@ -1,0 +1,677 @@
+package gpu
+
+import (
+	_ "embed"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"nvtrace/nvattach/session"
+)
+
+// comparePTX is compare.ptx.
+//
+//go:embed compare.ptx
+var comparePTX string
+
+// trial is the work of running a launch both ways.
+type trial struct {
+	*visit
+	lc     *launchCall
+	c      *context
+	k      *kernel
+	stream uint64 // the program's
+	event  uint64
+	timers [2]uint64
+
+	compare, wait uint64 // kernels
+
+	regions []region
+	maps    region   // of the probes: restored, not compared
+	scratch []uint64 // what was allocated
+	out     uint64   // results of comparisons
+	failed  bool     // a run did: the context may be lost
+	skip    bool     // a run that can't be ended stands for the program's own
+}
+
+// region is memory with what it held at first, and what two runs without programs left
+// there, if they changed it.
+type region struct {
+	what        string
+	base, size  uint64
+	before      uint64 // addresses of copies
+	once, again uint64
+	changed     bool
+}
+
+// notVerified is why a launch can't be run both ways.
+type notVerified struct {
+	reason string
+	final  bool
+}
+
+func (e *notVerified) Error() string { return e.reason }
+
+func no(format string, args ...any) error { return &notVerified{reason: fmt.Sprintf(format, args...)} }
+
+func never(format string, args ...any) error {
+	return &notVerified{reason: fmt.Sprintf(format, args...), final: true}
+}
+
+// verify runs a launch, at whose function's entry the thread is, without programs and
+// with them, and restores all memory. name is the kernel's, if the session has asked
+// for it. It returns true if the program's own launch is not to be made, since one of
+// the runs, which can't be ended, stands for it.
+func (v *visit) verify(lc *launchCall, f *follow, name string) (skip bool) {
+	ses := v.p.tr.o.Session
+	k, err := v.identify(lc.argv[lc.kernel])
+	if err == nil && name == "" {
+		if k.twin == 0 || !ses.Launched(k.name) {
+			return false
+		}
+	}
+	if k != nil && k.name != "" {
+		name = k.name
+	}
+	var out session.Verification
+	if err == nil {
+		out, skip, err = v.tryBoth(lc, f, k)
+	}
+	var why *notVerified
+	switch {
+	case err == nil:
+	case errors.As(err, &why):
+		out = session.Verification{Reason: why.reason, Final: why.final}
+	default:
+		out = session.Verification{Reason: err.Error()}
+	}
+	if name != "" {
+		ses.Verified(name, &out)
+	}
+	return skip
+}
+
+// tryBoth does that in the thread's context.
+func (v *visit) tryBoth(lc *launchCall, f *follow, k *kernel) (out session.Verification, skip bool, err error) {
+	if err := v.possible(lc, f, k); err != nil {
+		return out, false, err
+	}
+	handle, err := v.ask("cuCtxGetCurrent")
+	if err != nil {
+		return out, false, err
+	}
+	c := v.p.contexts[handle]
+	if c == nil || c.ended {
+		return out, false, no("it was launched in a context that it was not loaded in")
+	}
+	// The maps of a device's contexts may have been made in another of them.
+	here := &context{handle: handle, arch: c.arch, device: c.device, mem: &memory{addr: c.mem.addr, size: c.mem.size}}
+	if err := v.enter(here); err != nil {
+		return out, false, err
+	}
+	t := &trial{visit: v, lc: lc, c: here, k: k}
+	out, err = t.run(f)
+	if t.skip { // nothing can be freed while the kernel runs
+		return out, true, errors.Join(err, v.run(try("cuCtxPopCurrent_v2", v.word(wordPopped)), try("cuThreadExchangeStreamCaptureMode", v.word(wordMode))))
+	}
+	t.free()
+	if lerr := v.leave(here); lerr != nil {
+		v.p.tr.log.Debug("after a trial", "err", lerr)
+	}
+	return out, false, err
+}
+
+// possible says why a launch can't be tried.
+func (v *visit) possible(lc *launchCall, f *follow, k *kernel) error {
+	have, _ := v.p.tr.o.Session.Kernel(k.name)
+	switch {
+	case f.tracked == 0 || f.tracked != v.p.driver.bias:
+		return never("the program had allocated memory before it was followed")
+	case have.Effect != "":
+		return never("%s, which would happen several times", have.Effect)
+	case f.shared != "":
+		return never("the program has memory that others may change (%s)", f.shared)
+	case f.capturing > 0:
+		return no("it was launched while a stream was captured into a graph")
+	}
+	if n, err := v.ask("cuDeviceGetCount"); err != nil {
+		return err
+	} else if uint32(n) > 1 && len(v.p.order) > 1 {
+		return no("the program uses several contexts")
+	}
+	all, err := v.ask("cuDeviceGetAttribute", attrPageable, uint64(v.p.order[0].device))
+	if err != nil {
+		return err
+	}
+	if len(f.pinned) == 0 && uint32(all) == 0 {
+		return nil
+	}
+	words, err := v.params(lc, k)
+	if err != nil {
+		return err
+	}
+	var host []mapping
+	if uint32(all) != 0 {
+		host = writable(v.p.pid)
+	}
+	for _, w := range words {
+		for base, size := range f.pinned {
+			if w >= base && w < base+size {
+				return never("it is given page-locked memory of the host, %#x, which the program's threads may use meanwhile", w)
+			}
+		}
+		for _, m := range host {
+			if w >= m.from && w < m.to && !f.holds(w) {
+				return never("it is given memory of the host, %#x, which the program's threads may use meanwhile", w)
+			}
+		}
+	}
+	return nil
+}
+
+const attrPageable = 88 // CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS
+
+// params reads what lies in a launch's parameters where pointers may be.
+func (v *visit) params(lc *launchCall, k *kernel) ([]uint64, error) {
+	if lc.argv[lc.params] == 0 || v.p.driver.syms["cuFuncGetParamInfo"] == 0 {
+		return nil, no("its parameters can't be read, and they may point to memory of the host")
+	}
+	var words []uint64
+	for i := uint64(0); i < 1024; i++ {
+		out := make([]byte, 16)
+		err := v.exchange(out, v.word(wordOut), []step{call("cuFuncGetParamInfo", k.twin, i, v.word(wordOut), v.word(wordOut)+8)}, v.word(wordOut), out)
+		if isDriverError(err) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		size := min(binary.LittleEndian.Uint64(out[8:]), 1<<15)
+		var at [8]byte
+		if err := v.peek(lc.argv[lc.params]+8*i, at[:]); err != nil {
+			return nil, err
+		}
+		b := make([]byte, size)
+		if err := v.peek(binary.LittleEndian.Uint64(at[:]), b); err != nil {
+			return nil, err
+		}
+		for ; len(b) >= 8; b = b[8:] {
+			words = append(words, binary.LittleEndian.Uint64(b))
+		}
+	}
+	return words, nil
+}
+
+// run tries the launch.
+func (t *trial) run(f *follow) (out session.Verification, err error) {
+	if err := t.prepare(f); err != nil {
+		return out, err
+	}
+	if err := t.save(); err != nil {
+		return out, err
+	}
+	// From here on memory is restored whatever comes.
+	out, err = t.runs()
+	if !t.skip {
+		if rerr := t.restore(); rerr != nil && !t.failed {
+			err = errors.Join(err, fmt.Errorf("MEMORY COULD NOT BE RESTORED: %w", rerr))
+		}
+	}
+	return out, err
+}
+
+// prepare waits for all that is under way, and loads what compares.
+func (t *trial) prepare(f *follow) error {
+	if err := t.streamOf(); err != nil {
+		return err
+	}
+	if err := t.visit.run(call("cuCtxSynchronize")); err != nil {
+		return no("before it, %v", err)
+	}
+	if err := t.load(); err != nil {
+		return fmt.Errorf("no comparison: %w", err)
+	}
+	for i, flags := range []uint64{eventNoTiming, 0, 0} {
+		e, err := t.ask("cuEventCreate", flags)
+		if err != nil {
+			return err
+		}
+		if i == 0 {
+			t.event = e
+		} else {
+			t.timers[i-1] = e
+		}
+	}
+	for _, a := range f.list() {
+		t.regions = append(t.regions, region{what: fmt.Sprintf("the allocation of %d bytes at %#x", a.size, a.base), base: a.base, size: a.size})
+	}
+	have, _ := t.p.tr.o.Session.Kernel(t.k.name)
+	for _, name := range have.Globals {
+		if err := t.poke(t.stage(), append([]byte(name), 0)); err != nil {
+			return err
+		}
+		var got [16]byte
+		err := t.exchange(got[:], t.word(wordOut), []step{call("cuModuleGetGlobal_v2", t.word(wordOut), t.word(wordOut)+8, t.k.module, t.stage())}, t.word(wordOut), got[:])
+		if isDriverError(err) && have.Images > 1 {
+			continue // of another image with a kernel of that name
+		}
+		if err != nil {
+			return never("the variable %s of its module can't be reached: %v", name, err)
+		}
+		base, size := binary.LittleEndian.Uint64(got[:]), binary.LittleEndian.Uint64(got[8:])
+		if _, known := f.device[base]; !known { // managed ones are both
+			t.regions = append(t.regions, region{what: "the variable " + name, base: base, size: size})
+		}
+	}
+	if f.stale { // allocations of contexts that have ended
+		t.regions = slices.DeleteFunc(t.regions, func(r region) bool {
+			_, err := t.ask("cuPointerGetAttribute", attrMemoryType, r.base)
+			return isDriverError(err)
+		})
+	}
+	t.maps = region{what: "maps", base: t.c.mem.addr, size: t.c.mem.size}
+	return nil
+}
+
+const attrMemoryType = 2 // CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+
+// streamOf reads in which stream the launch is.
+func (t *trial) streamOf() error {
+	var err error
+	if t.lc.stream != inConfig {
+		t.stream = t.lc.argv[t.lc.stream]
+	} else {
+		var b [8]byte
+		err = t.peek(t.lc.argv[0]+32, b[:]) // CUlaunchConfig.hStream
+		t.stream = binary.LittleEndian.Uint64(b[:])
+	}
+	if t.stream == 0 && strings.HasSuffix(t.lc.fn, "_ptsz") {
+		t.stream = streamPerThread
+	}
+	return err
+}
+
+const streamPerThread = 2 // CU_STREAM_PER_THREAD
+
+// load loads the kernels that compare and wait into the context, once.
+func (t *trial) load() error {
+	t.p.known.Lock()
+	m := t.p.comparers[t.c.handle]
+	t.p.known.Unlock()
+	if t.compare, t.wait = m[0], m[1]; m[0] != 0 {
+		return nil
+	}
+	image := append([]byte(comparePTX), 0)
+	if compile := t.p.tr.compileFor(t.p.driver, t.c.arch); compile != nil {
+		cubin, err := compile(comparePTX)
+		if err != nil {
+			return err
+		}
+		image = cubin
+	}
+	if len(image) > stageBytes-256 {
+		return fmt.Errorf("%d bytes", len(image))
+	}
+	at := t.stage() + 256
+	if err := t.poke(at, image); err != nil {
+		return err
+	}
+	module, err := t.ask("cuModuleLoadData", at)
+	if err != nil {
+		return err
+	}
+	for name, f := range map[string]*uint64{"nvtrace_compare": &t.compare, "nvtrace_wait": &t.wait} {
+		if err := t.poke(t.stage(), append([]byte(name), 0)); err != nil {
+			return err
+		}
+		if *f, err = t.ask("cuModuleGetFunction", module, t.stage()); err != nil {
+			return err
+		}
+	}
+	t.p.known.Lock()
+	t.p.comparers[t.c.handle] = [2]uint64{t.compare, t.wait}
+	t.p.known.Unlock()
+	return nil
+}
+
+// copyAlign is what copies begin at, with the rest that the original has.
+const copyAlign = 256
+
+// room allocates memory for copies of regions, all in one, and calls set with where.
+func (t *trial) room(list []*region, set func(r *region, at uint64)) error {
+	var size uint64
+	for _, r := range list {
+		size += (r.size+copyAlign-1)/copyAlign*copyAlign + 2*copyAlign
+	}
+	if size == 0 {
+		return nil
+	}
+	var free [16]byte
+	if err := t.exchange(free[:], t.word(wordOut), []step{call("cuMemGetInfo_v2", t.word(wordOut), t.word(wordOut)+8)}, t.word(wordOut), free[:]); err != nil {
+		return err
+	}
+	if have := binary.LittleEndian.Uint64(free[:]); size > have/10*9 {
+		return no("copies of memory take %d MiB, and %d MiB are free", size>>20, have>>20)
+	}
+	at, err := t.ask("cuMemAlloc_v2", size)
+	if err != nil {
+		return no("no memory for copies: %v", err)
+	}
+	t.scratch = append(t.scratch, at)
+	for _, r := range list {
+		at = (at+copyAlign-1)/copyAlign*copyAlign + r.base%copyAlign
+		set(r, at)
+		at += r.size
+	}
+	return nil
+}
+
+// all returns the regions, the maps last.
+func (t *trial) all() []*region {
+	var list []*region
+	for i := range t.regions {
+		list = append(list, &t.regions[i])
+	}
+	return append(list, &t.maps)
+}
+
+// batch is how many calls are made before others of the tracer's work.
+const batch = 64
+
+// copies copies memory on the GPU, and waits.
+func (t *trial) copies(list []*region, to, from func(r *region) uint64) error {
+	var steps []step
+	for i, r := range list {
+		steps = append(steps, call("cuMemcpyDtoDAsync_v2", to(r), from(r), r.size, t.c.mem.stream))
+		if len(steps) == batch || i == len(list)-1 {
+			if err := t.visit.run(append(steps, call("cuStreamSynchronize", t.c.mem.stream))...); err != nil {
+				return err
+			}
+			steps = nil
+		}
+	}
+	return nil
+}
+
+func base(r *region) uint64   { return r.base }
+func before(r *region) uint64 { return r.before }
+func once(r *region) uint64   { return r.once }
+func again(r *region) uint64  { return r.again }
+
+// save copies all memory.
+func (t *trial) save() error {
+	if err := t.room(t.all(), func(r *region, at uint64) { r.before = at }); err != nil {
+		return err
+	}
+	var err error
+	if t.out, err = t.ask("cuMemAlloc_v2", uint64(resultBytes*len(t.regions)+resultBytes)); err != nil {
+		return no("no memory for copies: %v", err)
+	}
+	t.scratch = append(t.scratch, t.out)
+	if err := t.copies(t.all(), before, base); err != nil {
+		return no("memory can't be copied: %v", err)
+	}
+	return nil
+}
+
+func (t *trial) restore() error { return t.copies(t.all(), base, before) }
+
+func (t *trial) free() {
+	for _, at := range t.scratch {
+		_ = t.visit.run(try("cuMemFree_v2", at))
+	}
+	for _, e := range []uint64{t.event, t.timers[0], t.timers[1]} {
+		if e != 0 {
+			_ = t.visit.run(try("cuEventDestroy_v2", e))
+		}
+	}
+}
+
+// resultBytes are what a comparison leaves: three words.
+const resultBytes = 24
+
+// result is what one says.
+type result struct{ differ, unstable, first uint64 }
+
+// diff compares regions with what a and b say are copies of them.
+func (t *trial) diff(a, b func(r *region) uint64) ([]result, error) {
+	blank := make([]byte, 0, resultBytes*len(t.regions))
+	for range t.regions {
+		for _, w := range []uint64{0, 0, math.MaxUint64} {
+			blank = binary.LittleEndian.AppendUint64(blank, w)
+		}
+	}
+	stream := t.c.mem.stream
+	for off := 0; off < len(blank); off += stageBytes {
+		part := blank[off:min(off+stageBytes, len(blank))]
+		if err := t.exchange(part, t.stage(), []step{
+			call("cuMemcpyHtoDAsync_v2", t.out+uint64(off), t.stage(), uint64(len(part)), stream), call("cuStreamSynchronize", stream),
+		}, 0, nil); err != nil {
+			return nil, err
+		}
+	}
+	for i := range t.regions {
+		r := &t.regions[i]
+		words := r.size / 8
+		if (r.base|a(r)|b(r))%8 != 0 {
+			words = 0
+		}
+		if err := t.launchOwn(t.compare, 256, stream, r.base, a(r), b(r), r.size, words, t.out+uint64(resultBytes*i)); err != nil {
+			return nil, err
+		}
+	}
+	got := make([]byte, len(blank))
+	for off := 0; off < len(got); off += stageBytes {
+		part := got[off:min(off+stageBytes, len(got))]
+		if err := t.exchange(nil, 0, []step{
+			call("cuMemcpyDtoHAsync_v2", t.stage(), t.out+uint64(off), uint64(len(part)), stream), call("cuStreamSynchronize", stream),
+		}, t.stage(), part); err != nil {
+			return nil, err
+		}
+	}
+	list := make([]result, len(t.regions))
+	for i := range list {
+		w := func(k int) uint64 { return binary.LittleEndian.Uint64(got[resultBytes*i+8*k:]) }
+		list[i] = result{w(0), w(1), w(2)}
+	}
+	return list, nil
+}
+
+// launchOwn launches a kernel of ours; all its parameters are words.
+func (t *trial) launchOwn(f, threads, stream uint64, params ...uint64) error {
+	var b []byte
+	at := t.stage()
+	for i := range params {
+		b = binary.LittleEndian.AppendUint64(b, at+uint64(8*len(params)+8*i))
+	}
+	for _, p := range params {
+		b = binary.LittleEndian.AppendUint64(b, p)
+	}
+	blocks := uint64(1)
+	if threads > 1 {
+		blocks = min(max(params[3]/(16*threads), 1), 1024)
+	}
+	return t.exchange(b, at, []step{call("cuLaunchKernel", f, blocks, 1, 1, threads, 1, 1, 0, stream, at, 0)}, 0, nil)
+}
+
+// endTime is how long a run may take.
+const endTime = 10 * time.Second
+
+// errNoEnd: it took longer.
+var errNoEnd = fmt.Errorf("did not end within %v", endTime)
+
+// launch runs the launch with a kernel, and waits for its end. How long it took is
+// 0 if that was not asked for or could not be measured.
+func (t *trial) launch(f uint64, timed bool) (took time.Duration, err error) {
+	steps := []step{t.lc.with(f)}
+	if timed {
+		if err := t.launchOwn(t.wait, 1, t.stream, uint64(leadTime)); err != nil {
+			return 0, err
+		}
+		steps = []step{call("cuEventRecord", t.timers[0], t.stream), t.lc.with(f), call("cuEventRecord", t.timers[1], t.stream)}
+	}
+	if err := t.visit.run(append(steps, call("cuEventRecord", t.event, t.stream))...); err != nil {
+		return 0, err
+	}
+	// The kernel began right behind the first event if that had to wait itself.
+	if timed {
+		err := t.visit.run(call("cuEventQuery", t.timers[0]))
+		de, ok := errors.AsType[*DriverError](err)
+		timed = ok && de.Code == errNotReady
+	}
+	for until, pause := time.Now().Add(endTime), 20*time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
+		err := t.visit.run(call("cuEventQuery", t.event))
+		if de, ok := errors.AsType[*DriverError](err); !ok || de.Code != errNotReady {
+			if err != nil {
+				return 0, err
+			}
+			break
+		}
+		if time.Now().After(until) {
+			return 0, errNoEnd
+		}
+		time.Sleep(pause)
+	}
+	if !timed {
+		return 0, nil
+	}
+	ms, err := t.ask("cuEventElapsedTime", t.timers[0], t.timers[1])
+	if err != nil {
+		return 0, nil //nolint:nilerr // the time is not known
+	}
+	return time.Duration(float64(math.Float32frombits(uint32(ms))) * float64(time.Millisecond)), nil
+}
+
+// leadTime is what handing a kernel to the GPU may take.
+const leadTime = 3 * time.Millisecond
+
+// without runs the launch without programs.
+func (t *trial) without(timed bool) (time.Duration, error) {
+	took, err := t.launch(t.k.twin, timed)
+	switch {
+	case errors.Is(err, errNoEnd):
+		t.skip = true
+		return 0, never("it %v by itself; this launch ran without probes", err)
+	case isDriverError(err):
+		t.failed = true
+		return 0, never("without probes it fails: %v", err)
+	}
+	return took, err
+}
+
+// runs makes the runs, and compares.
+func (t *trial) runs() (out session.Verification, err error) {
+	if _, err := t.without(false); err != nil {
+		return out, err
+	}
+	if err := t.keep(func(r *region, at uint64) { r.once = at }, once); err != nil {
+		return out, err
+	}
+	if err := t.restore(); err != nil {
+		return out, err
+	}
+	if out.Unprobed, err = t.without(true); err != nil {
+		return out, err
+	}
+	if err := t.keepAgain(); err != nil {
+		return out, err
+	}
+	if err := t.restore(); err != nil {
+		return out, err
+	}
+	if failed, err := t.with(&out, false); failed || err != nil {
+		return out, err
+	}
+	if err := t.judge(&out); err != nil {
+		return out, err
+	}
+	if err := t.restore(); err != nil {
+		return out, err
+	}
+	_, err = t.with(&out, true)
+	return out, err
+}
+
+// with runs the launch with programs.
+func (t *trial) with(out *session.Verification, timed bool) (failed bool, err error) {
+	took, err := t.launch(t.lc.argv[t.lc.kernel], timed)
+	switch {
+	case errors.Is(err, errNoEnd):
+		t.skip = true
+		out.Fails = "no end within " + endTime.String()
+		return true, nil
+	case isDriverError(err):
+		t.failed = true
+		out.Fails = err.Error()
+		return true, nil
+	}
+	out.Probed = took
+	return false, err
+}
+
+// keep copies the regions that a run has changed.
+func (t *trial) keep(set func(r *region, at uint64), to func(r *region) uint64) error {
+	diffs, err := t.diff(before, before)
+	if err != nil {
+		return err
+	}
+	var list []*region
+	for i := range t.regions {
+		r := &t.regions[i]
+		if diffs[i].differ > 0 {
+			r.changed = true
+		}
+		if r.changed {
+			list = append(list, r)
+		}
+	}
+	if err := t.room(list, set); err != nil {
+		return err
+	}
+	return t.copies(list, to, base)
+}
+
+// keepAgain does that for the second run. What only that has changed was, after the
+// first, what it was before.
+func (t *trial) keepAgain() error {
+	if err := t.keep(func(r *region, at uint64) { r.again = at }, again); err != nil {
+		return err
+	}
+	for i := range t.regions {
+		if r := &t.regions[i]; r.changed && r.once == 0 {
+			r.once = r.before
+		}
+	}
+	return nil
+}
+
+// judge compares what the run with programs left.
+func (t *trial) judge(out *session.Verification) error {
+	pick := func(at func(r *region) uint64) func(r *region) uint64 {
+		return func(r *region) uint64 {
+			if !r.changed {
+				return r.before
+			}
+			return at(r)
+		}
+	}
+	diffs, err := t.diff(pick(once), pick(again))
+	if err != nil {
+		return err
+	}
+	for i, d := range diffs {
+		r := &t.regions[i]
+		out.Buffers++
+		out.Bytes += r.size
+		out.Unstable += d.unstable
+		if d.differ > 0 && out.Differ == 0 {
+			out.First, out.Buffer, out.Offset = r.base+d.first, r.what, d.first
+		}
+		out.Differ += d.differ
+	}
+	return nil
+}
