@@ -26,10 +26,11 @@ type bytesArg interface {
 
 // code writes the PTX of helpers and map accesses.
 type code struct {
-	s     sink
-	m     *Maps
-	weak  bool // the module is for GPUs before sm_70: no memory model, nanosleep
-	apart bool // the target can't tell which threads of a warp have the same number
+	s       sink
+	m       *Maps
+	weak    bool // the module is for GPUs before sm_70: no memory model, nanosleep
+	inserts bool // the update being written inserts a key, and adds to the value of one that is there
+	apart   bool // the target can't tell which threads of a warp have the same number
 }
 
 func (c *code) f(format string, args ...any) { c.s.Line(fmt.Sprintf(format, args...)) }

@@ -220,6 +220,10 @@ func (c *code) locked(p *probeState, busy string, body func()) {
 // hashUpdate inserts or replaces. used says that somebody looks at the result.
 func (c *code) hashUpdate(x *Map, key, value bytesArg, flags string, used bool) string {
 	n, known := number32(flags)
+	replace := func(p *probeState) { c.copyTo(c.value(p), 0, value, uint64(x.Def.ValueSize)) }
+	if c.inserts {
+		replace = func(p *probeState) { c.addTo(p, value) }
+	}
 	if known && n > flagExist {
 		return itoa64(errInval)
 	}
@@ -231,7 +235,10 @@ func (c *code) hashUpdate(x *Map, key, value bytesArg, flags string, used bool) 
 		c.f("setp.gt.u64 %s, %s, %d;", q, flags, flagExist)
 		c.f("@%s bra %s;", q, end)
 	}
-	group := c.group(x, words, value, flags)
+	var group *team
+	if !c.inserts { // each thread's counts
+		group = c.group(x, words, value, flags)
+	}
 	if group != nil {
 		c.f("@!%s bra %s;", group.first, alone)
 	}
@@ -260,7 +267,7 @@ func (c *code) hashUpdate(x *Map, key, value bytesArg, flags string, used bool) 
 		} else {
 			when(flagNoExist, errExist, settled)
 			if !known || n != flagNoExist {
-				c.locked(p, busy, func() { c.copyTo(c.value(p), 0, value, uint64(x.Def.ValueSize)) })
+				c.locked(p, busy, func() { replace(p) })
 				c.f("mov.s64 %s, 0;", r)
 				c.f("bra %s;", settled)
 			}
@@ -279,7 +286,7 @@ func (c *code) hashUpdate(x *Map, key, value bytesArg, flags string, used bool) 
 		c.at(hit)
 		when(flagNoExist, errExist, done)
 		if !known || n != flagNoExist {
-			c.copyTo(c.value(p), 0, value, uint64(x.Def.ValueSize))
+			replace(p)
 			c.f("mov.s64 %s, 0;", r)
 		}
 		c.at(done)
@@ -290,6 +297,16 @@ func (c *code) hashUpdate(x *Map, key, value bytesArg, flags string, used bool) 
 	}
 	c.at(end)
 	return r
+}
+
+// addTo adds what would be the first value of a key to the value that it has.
+func (c *code) addTo(p *probeState, value bytesArg) {
+	a := c.value(p)
+	for _, f := range p.x.sums {
+		if v := value.Load(uint64(f.Offset), int(f.Size)); v != "0" {
+			c.f("red.global.add.u%d [%s+%d], %s;", 8*f.Size, a, f.Offset, v)
+		}
+	}
 }
 
 // insert takes a free slot for a key, with its home's lock held. Those that insert keys

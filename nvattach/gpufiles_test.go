@@ -55,7 +55,7 @@ var gpuCases = []struct {
 	{"global_loads", "example_blocks", []string{"on_load"}, map[string]uint64{".bss": 2}},
 	{"hash_one", "hashes", []string{"count_one"}, map[string]uint64{"one": 1}},
 	{"hash_many", "hashes", []string{"count_many"}, nil},
-	{"hash_anyway", "hashes", []string{"count_anyway"}, nil},
+	{"hash_anyway", "hashes", []string{"count_anyway"}, map[string]uint64{"anyway": 1}},
 	{"hash_replace", "hashes", []string{"replace"}, nil},
 	{"hash_longer", "hashes", []string{"replace_longer"}, nil},
 	{"hash_live", "hashes", []string{"live_*"}, map[string]uint64{"hist": 1, "results": 1}},

@@ -78,11 +78,31 @@ func TestHashReplacesValues(t *testing.T) {
 			t.Errorf("key %x has value %x", row.Key, row.Value)
 		}
 	}
-	if x := r.maps.Find("anyway"); x.Striped() {
+	// An insertion with BPF_ANY loses nothing, unless that is asked for.
+	if rows := r.entries(t, "anyway", 1); rows[0].total() != 16*250 {
+		t.Errorf("counted %d of %d", rows[0].total(), 16*250)
+	}
+	if x := r.maps.Find("anyway"); !x.Striped() {
+		t.Error("a map that is only counted in has no copies")
+	}
+	racy := newRig(t, &PlanOptions{Programs: []string{"count_anyway"}, Racy: true}, object(t, "hashes"))
+	racy.runAdd(racy.weave(vectorAdd).Text, 16, 250)
+	if x := racy.maps.Find("anyway"); x.Striped() {
 		t.Error("a map whose values are replaced has copies")
 	}
-	if rows := r.entries(t, "anyway", 1); rows[0].total() == 0 || rows[0].total() > 16*250 {
+	if rows := racy.entries(t, "anyway", 1); rows[0].total() == 0 || rows[0].total() > 16*250 {
 		t.Errorf("counted %d of %d", rows[0].total(), 16*250)
+	}
+}
+
+// TestInsertions: which updates only insert.
+func TestInsertions(t *testing.T) {
+	o := object(t, "hashes")
+	for name, want := range map[string]int{"count_anyway": 1, "count_one": 0, "replace": 0, "live_entry": 0, "full": 0} {
+		p := o.Program(name)
+		if got := insertions(newFlow(p.Insns, (&unit{obj: o}).helpers()), o); len(got) != want {
+			t.Errorf("%s: %v, want %d", name, got, want)
+		}
 	}
 }
 

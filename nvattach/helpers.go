@@ -18,10 +18,11 @@ type unit struct {
 	maps    *Maps
 	defs    []*MapDef // as in bpf.Env.Maps
 	formats *formats
-	exit    bool   // bpftime's helper 507 is allowed
-	weak    bool   // the module's target has no memory model
-	apart   bool   // and nothing that compares a warp's threads
-	at      *place // the place that code is being written for
+	exit    bool            // bpftime's helper 507 is allowed
+	weak    bool            // the module's target has no memory model
+	apart   bool            // and nothing that compares a warp's threads
+	at      *place          // the place that code is being written for
+	q       *PlannedProgram // the program
 }
 
 // formats numbers the formats of bpf_printk.
@@ -256,6 +257,7 @@ func (u *unit) update(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 		return ptx.Arg{}, err
 	}
 	uniform := c.Bytes[1] != nil && c.Bytes[2] != nil
+	k.inserts = u.q != nil && u.q.inserts[c.Insn] && len(x.sums) > 0
 	return register64(k.update(x, argBytes{k, &c.Args[1]}, argBytes{k, &c.Args[2]}, c.Args[3].Reg().String(), u.found(&c.CallInfo), uniform, c.Used)), nil
 }
 

@@ -89,19 +89,47 @@ type updateWalk struct {
 	f       *flow
 	regs    [11]shadow
 	key     int64 // offsets from r10
+	keySize int64
 	slot    int64
 	stored  bool
 	size    int64 // of the value
 	seen    map[int]bool
 	parts   updateIncrement
-	null    int // where the way of a lookup that found nothing begins, 0 for nowhere
+	null    int        // where the way of a lookup that found nothing begins, 0 for nowhere
+	test    int        // the jump that it begins with
+	before  [11]shadow // at that jump
 	nothing bool
 }
 
 // update looks for an addition by update that begins with a lookup at i.
 func (f *flow) update(i int, o *Object) (updateIncrement, bool) {
-	if !calls(&f.prog[i], 1) {
+	w, d := f.newWalk(i, o)
+	if w == nil || d.layout() != layoutArray || d.Data || d.ValueSize != 4 && d.ValueSize != 8 {
 		return updateIncrement{}, false
+	}
+	if !w.walk(i+1) || w.parts.add < 0 || !w.stored || !w.same(d.Name) {
+		return w.parts, false
+	}
+	if flags := w.regs[asm.R4]; flags.kind != shadowConst || flags.n != 0 && flags.n != flagExist || w.regs[asm.R3] != (shadow{kind: shadowStack, n: w.slot}) {
+		return w.parts, false
+	}
+	call, regs := w.parts.call, w.regs
+	if w.null > 0 && !w.walkNull(d.Name) {
+		return w.parts, false
+	}
+	for r := asm.R6; r <= asm.R9; r++ {
+		if k := regs[r].kind; (k == shadowLoaded || k == shadowSum) && f.live(call+1, r) {
+			return w.parts, false
+		}
+	}
+	return w.parts, w.closed(i) && !f.live(call+1, asm.R0) && !f.slotRead(call, w.slot, w.size)
+}
+
+// newWalk prepares to go on from a lookup at i whose key is on the stack; it returns nil
+// if there is none, and the map.
+func (f *flow) newWalk(i int, o *Object) (*updateWalk, *MapDef) {
+	if !calls(&f.prog[i], 1) {
+		return nil, nil
 	}
 	w := &updateWalk{f: f, seen: map[int]bool{i: true}, parts: updateIncrement{load: -1, add: -1, call: -1}}
 	w.regs[asm.RFP] = shadow{kind: shadowStack}
@@ -114,33 +142,18 @@ func (f *flow) update(i int, o *Object) (updateIncrement, bool) {
 	}
 	m, key := w.regs[asm.R1], w.regs[asm.R2]
 	if m.kind != shadowMap || key.kind != shadowStack {
-		return w.parts, false
+		return nil, nil
 	}
 	d := o.Map(m.name)
-	if d == nil || d.layout() != layoutArray || d.Data || d.ValueSize != 4 && d.ValueSize != 8 {
-		return w.parts, false
+	if d == nil {
+		return nil, nil
 	}
-	w.key, w.size = key.n, int64(d.ValueSize)
+	w.key, w.keySize, w.size = key.n, int64(d.KeySize), int64(d.ValueSize)
 	for r := asm.R0; r <= asm.R5; r++ {
 		w.regs[r] = shadow{}
 	}
 	w.regs[asm.R0] = shadow{kind: shadowValue}
-	if !w.walk(i+1) || w.parts.add < 0 || !w.stored || !w.same(m.name) {
-		return w.parts, false
-	}
-	if flags := w.regs[asm.R4]; flags.kind != shadowConst || flags.n != 0 && flags.n != flagExist || w.regs[asm.R3] != (shadow{kind: shadowStack, n: w.slot}) {
-		return w.parts, false
-	}
-	call, regs := w.parts.call, w.regs
-	if w.null > 0 && !w.walkNull(m.name) {
-		return w.parts, false
-	}
-	for r := asm.R6; r <= asm.R9; r++ {
-		if k := regs[r].kind; (k == shadowLoaded || k == shadowSum) && f.live(call+1, r) {
-			return w.parts, false
-		}
-	}
-	return w.parts, w.closed(i) && !f.live(call+1, asm.R0) && !f.slotRead(call, w.slot, w.size)
+	return w, d
 }
 
 func calls(in *asm.Instruction, id int64) bool { return in.IsBuiltinCall() && in.Constant == id }
@@ -220,6 +233,7 @@ func (w *updateWalk) jump(i int, in *asm.Instruction) (to int, ok bool) {
 	if !null || w.nothing || w.null > 0 || len(next) != 2 || op != asm.JEq && op != asm.JNE {
 		return 0, false
 	}
+	w.test, w.before = i, w.regs
 	to, w.null = next[0], next[1] // the next instruction, the jump's target
 	if op == asm.JNE {
 		to, w.null = w.null, to
@@ -257,7 +271,7 @@ func (w *updateWalk) sum(i int, in *asm.Instruction) bool {
 // store accepts stores to the stack that leave the key alone, and one of the sum.
 func (w *updateWalk) store(in *asm.Instruction) bool {
 	at, n := int64(in.Offset), int64(in.OpCode.Size().Sizeof())
-	if in.OpCode.Mode() != asm.MemMode || in.Dst != asm.RFP || at < w.key+4 && at+n > w.key {
+	if in.OpCode.Mode() != asm.MemMode || in.Dst != asm.RFP || at < w.key+w.keySize && at+n > w.key {
 		return false
 	}
 	if w.stored && !w.nothing && at < w.slot+w.size && at+n > w.slot {

@@ -80,7 +80,8 @@ type Map struct {
 	add       []AddField
 	threads   uint64 // of a per-thread map
 	hash      hashLayout
-	stable    bool // of a hash: no program deletes keys
+	stable    bool       // of a hash: no program deletes keys
+	sums      []AddField // of a hash: what programs do with values is to add to these
 	ring      ringLayout
 	counter   int // number of its counter of what was refused
 	base      uint64
@@ -207,8 +208,11 @@ func (x *Map) lay(m *Maps, o *MapOptions) error {
 		x.size = mul(mul(uint64(d.MaxEntries), x.stride), x.threads)
 	case layoutHash:
 		x.stable = o.Deletes != nil && !o.Deletes(d)
-		if o.AddOnly != nil && !d.PerSM() {
-			x.add = o.AddOnly(d)
+		if o.AddOnly != nil {
+			x.sums = o.AddOnly(d)
+		}
+		if !d.PerSM() {
+			x.add = x.sums
 		}
 		x.hash = newHashLayout(d, m.SMs, d.PerSM() || len(x.add) > 0)
 		if len(x.add) > 0 && x.hash.size > o.MaxBytes/4 {

@@ -25,7 +25,9 @@ type PlanOptions struct {
 	Programs []string
 	// Racy keeps "*p += n", and an array's value that is written back with n more by
 	// bpf_map_update_elem, as a load and a store, of which other threads' additions
-	// may be lost in between, instead of making it one atomic addition.
+	// may be lost in between, instead of making it one atomic addition. It also keeps
+	// "if (!lookup(m, k)) update(m, k, first)" on a hash that is only counted in as it
+	// is: where two threads do so at once, only one of their values counts.
 	Racy bool
 }
 
@@ -83,7 +85,8 @@ type PlannedProgram struct {
 	Increments int
 
 	verified *bpf.Verified
-	fields   []int // numbers of the context's fields
+	fields   []int        // numbers of the context's fields
+	inserts  map[int]bool // calls that only insert; see insertions
 	unit     *unit
 	counter  int // of the runs that were ended early
 }
@@ -187,6 +190,7 @@ func (u *unit) verify(prog *Program, env *bpf.Env, racy bool) (*PlannedProgram, 
 		insns, n = atomicIncrements(prog.Insns, u.obj, env.Helpers)
 		insns, m = atomicUpdates(insns, u.obj, env.Helpers)
 		n += m
+		q.inserts = insertions(newFlow(insns, env.Helpers), u.obj)
 	}
 	var err error
 	q.verified, err = prove(prog.Name, insns, env)
@@ -242,7 +246,7 @@ func (p *Plan) addOnly(d *MapDef) []AddField {
 			continue
 		}
 		use := &q.Report.Maps[i]
-		if !use.AddOnly() && !(d.layout() == layoutHash && addsOrInserts(use)) {
+		if !use.AddOnly() && !(d.layout() == layoutHash && q.addsOrInserts(use)) {
 			return nil
 		}
 		for _, r := range use.Adds {
@@ -270,12 +274,12 @@ func (p *Plan) addOnly(d *MapDef) []AddField {
 
 // addsOrInserts reports whether a program does nothing with a hash but look values up,
 // add to them and insert keys: one that is there keeps its value then.
-func addsOrInserts(use *bpf.MapUse) bool {
+func (q *PlannedProgram) addsOrInserts(use *bpf.MapUse) bool {
 	for _, c := range use.Calls {
 		switch flags := &c.Info.Consts[3]; c.Helper {
 		case helperLookup:
 		case helperUpdate:
-			if !flags.Known || flags.Value != flagNoExist {
+			if !q.inserts[c.Info.Insn] && (!flags.Known || flags.Value != flagNoExist) {
 				return false
 			}
 		default:

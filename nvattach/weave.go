@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"nvtrace/fatbin"
@@ -94,7 +95,7 @@ type weaving struct {
 
 	found     map[*ptx.Func]*ptx.Sites
 	templates map[templateKey]*template
-	checked   map[checkKey]bool
+	dialect   dialect
 }
 
 // An ownKey is a function that has such registers.
@@ -180,11 +181,16 @@ func (p *Plan) Weave(f *ptx.File, maps *Maps, o *WeaveOptions) (*Woven, error) {
 }
 
 func newWeaving(p *Plan, f *ptx.File, maps *Maps, o *WeaveOptions) *weaving {
+	w := ptx.NewWeaver(f)
+	if p.kept.templates == nil || len(p.kept.checked) > 64*mostKept {
+		p.kept = kept{templates: map[keptKey]*template{}, checked: map[keptCheck]bool{}}
+	}
 	return &weaving{
-		p: p, f: f, w: ptx.NewWeaver(f), maps: maps, o: o,
+		dialect: dialect{f.Version, f.Target(), w.Stem()},
+		p:       p, f: f, w: w, maps: maps, o: o,
 		own: map[*MapDef]string{}, owned: map[ownKey]bool{},
 		texts: map[string]string{}, ended: map[ending]bool{},
-		found: map[*ptx.Func]*ptx.Sites{}, templates: map[templateKey]*template{}, checked: map[checkKey]bool{},
+		found: map[*ptx.Func]*ptx.Sites{}, templates: map[templateKey]*template{},
 	}
 }
 
@@ -212,10 +218,10 @@ func (g *weaving) allSites() []*ptx.Sites {
 // check refuses a program's code that the module's version or target does not
 // allow; code for the same kind of place is checked once.
 func (g *weaving) check(key checkKey, code string) error {
-	if g.checked[key] {
+	known := keptCheck{key, g.dialect}
+	if g.p.kept.checked[known] {
 		return nil
 	}
-	g.checked[key] = true
 	var src strings.Builder
 	for i := range g.f.Stmts {
 		s := &g.f.Stmts[i]
@@ -233,6 +239,7 @@ func (g *weaving) check(key checkKey, code string) error {
 	if found := f.CheckFeatures(); len(found) > 0 {
 		return fmt.Errorf("the programs' code: %w: %w", found[len(found)-1], ErrNotWoven)
 	}
+	g.p.kept.checked[known] = true
 	return nil
 }
 
@@ -394,7 +401,7 @@ func (g *weaving) code(q *PlannedProgram, at *place) (string, error) {
 	t := g.templates[key]
 	if t == nil {
 		var err error
-		if t, err = g.template(q, at); err != nil {
+		if t, err = g.keep(key, at); err != nil {
 			return "", err
 		}
 		g.templates[key] = t
@@ -420,7 +427,7 @@ func (g *weaving) declare(q *PlannedProgram, fn *ptx.Func) {
 			continue
 		}
 		g.owned[key] = true
-		name, words := g.ownName(d), (len(d.Initial)+7)/8
+		name, words := g.ownName(q, d), (len(d.Initial)+7)/8
 		var b strings.Builder
 		fmt.Fprintf(&b, ".reg .b64 %s<%d>;", name, words)
 		for w := range words {
@@ -432,9 +439,10 @@ func (g *weaving) declare(q *PlannedProgram, fn *ptx.Func) {
 	}
 }
 
-func (g *weaving) ownName(d *MapDef) string {
+// ownName returns what the names of registers with a section's variables begin with.
+func (g *weaving) ownName(q *PlannedProgram, d *MapDef) string {
 	if g.own[d] == "" {
-		g.own[d] = g.w.Fresh('%', "o") + "_"
+		g.own[d] = fmt.Sprintf("%%%so%d_%d_", g.w.Stem(), slices.Index(g.p.Objects, q.Object), slices.Index(q.unit.defs, d))
 	}
 	return g.own[d]
 }
@@ -449,16 +457,36 @@ func (q *PlannedProgram) usesOwn() bool {
 	return false
 }
 
+// keep returns the template that another module got, or writes one.
+func (g *weaving) keep(key templateKey, at *place) (*template, error) {
+	k := &g.p.kept
+	if key.text != "" || key.params != nil { // of this module alone
+		return g.template(key.q, at)
+	}
+	alike := keptKey{key.q, g.maps, g.dialect}
+	if t := k.templates[alike]; t != nil {
+		return t, nil
+	}
+	if len(k.templates) >= mostKept {
+		clear(k.templates)
+	}
+	t, err := g.template(key.q, at)
+	if err == nil {
+		k.templates[alike] = t
+	}
+	return t, err
+}
+
 // template writes what is the same at all places like one.
 func (g *weaving) template(q *PlannedProgram, at *place) (*template, error) {
 	u := q.unit
-	u.maps, u.at = g.maps, at
+	u.maps, u.at, u.q = g.maps, at, q
 	target := g.f.Target()
 	u.weak = !ptx.Needs("nanosleep.u32").Met(g.f.Version, target) || !ptx.Needs("ld.acquire.gpu.global.u64").Met(g.f.Version, target)
 	u.apart = !ptx.Needs("match.any.sync.b32").Met(g.f.Version, target) || !ptx.Needs("activemask.b32").Met(g.f.Version, target)
 	s := &bpf.Site{
 		Version: g.f.Version, Target: target,
-		Prefix:     strings.TrimPrefix(g.w.Fresh('_', "b"), "_") + "_",
+		Prefix:     g.w.Stem() + "q" + strconv.Itoa(q.counter) + "_",
 		Failed:     func(b *bpf.Gen) error { u.code(b).count(g.maps.slots + q.counter); return nil },
 		Reconverge: q.reconverge(),
 	}
@@ -466,7 +494,7 @@ func (g *weaving) template(q *PlannedProgram, at *place) (*template, error) {
 	before.w = g.w
 	for i, d := range u.defs {
 		if d.Thread {
-			s.Maps = append(s.Maps, bpf.Addr{Symbol: g.ownName(d)})
+			s.Maps = append(s.Maps, bpf.Addr{Symbol: g.ownName(q, d)})
 			continue
 		}
 		x := g.maps.Of(d)
