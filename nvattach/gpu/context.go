@@ -22,6 +22,7 @@ type context struct {
 	err     error // it can't have maps
 	ended   bool  // its memory is gone, or about to go
 	kept    bool  // its maps were read
+	settled bool  // at the program's exit, when no kernel ran any more
 	lost    error // why they could not be
 	primary bool  // it is its device's primary context
 	// lasting: its memory belongs to the device, and stays when the primary context
@@ -385,8 +386,9 @@ func (v *visit) keep(c *context, last bool) error {
 	}
 	idle := last && v.quiet(c)
 	c.mem.open(v)
-	err := c.session.Keep(idle)
-	return errors.Join(err, c.mem.close(), v.leave(c))
+	err := errors.Join(c.session.Keep(idle), c.mem.close())
+	c.settled = idle && err == nil
+	return errors.Join(err, v.leave(c))
 }
 
 // look serves the context's rings and intervals.

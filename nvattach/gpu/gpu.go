@@ -97,6 +97,7 @@ type process struct {
 	watched   bool // breakpoints are set
 	exits     bool // at libc's exit, too
 	exiting   bool // it was reached: the driver must not be called any more when exit_group is
+	late      bool // something was launched since
 	armed     []*ptrace.Breakpoint
 	active    bool // there are contexts; guarded by Tracer.mu
 }

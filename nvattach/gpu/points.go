@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"nvtrace/ptrace"
@@ -107,7 +108,27 @@ func (p *process) atExit(t *ptrace.Task, _ *ptrace.Breakpoint) {
 		return
 	}
 	q.exiting = true
+	q.watchLate(t)
 	tr.visitHeld(t, q, func(v *visit) { v.keepAll(true) })
+}
+
+// watchLate finds out whether a program that ends launches anything more, as it may
+// in what it does at exit.
+func (p *process) watchLate(t *ptrace.Task) {
+	seen := make(map[uint64]bool)
+	for name, addr := range p.driver.syms {
+		if seen[addr] || !strings.HasPrefix(name, "cuLaunch") && !strings.HasPrefix(name, "cuGraphLaunch") {
+			continue
+		}
+		seen[addr] = true
+		if _, err := t.SetBreakpoint(addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) {
+			if p.tr.process(t) == p && !p.tr.calling(t) {
+				p.late = true
+			}
+		}); err != nil {
+			p.late = true // it can't be told
+		}
+	}
 }
 
 // atEnd is called where a context may end.
@@ -121,8 +142,12 @@ func (tr *Tracer) atEnd(t *ptrace.Task, ends func(r *ptrace.Regs, c *context) (c
 		return
 	}
 	regs := *r
+	over := q.exiting && !q.late
 	tr.visitHeld(t, q, func(v *visit) {
 		for _, c := range q.order {
+			if over && c.settled { // read at exit: the driver, which has ended perhaps, could say nothing else
+				continue
+			}
 			if concerned, gone := ends(&regs, c); concerned && !c.ended {
 				// Some programs retain and release for every thing that they do.
 				if c.lasting && time.Since(c.read) < 10*c.took {
