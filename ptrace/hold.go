@@ -34,9 +34,12 @@ func (tr *tracer) request(q request) {
 	tr.requests = append(tr.requests, q)
 	tr.mu.Unlock()
 	tr.work.Store(true)
-	select {
-	case tr.kick <- struct{}{}:
-	default: // the watcher has been told
+	if tid := unix.Gettid(); tid != tr.tid { // on that thread itself, nothing waits
+		tr.nudge()
+		select {
+		case tr.kick <- struct{}{}:
+		default: // the watcher has been told
+		}
 	}
 }
 

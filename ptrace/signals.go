@@ -128,7 +128,7 @@ func (tr *tracer) watch(ctx context.Context, s *signals) (stop func()) {
 				tr.interrupt(quit)
 				return
 			case <-tr.kick:
-				tr.poke(quit, func() bool { return !tr.work.Load() })
+				tr.remind(quit)
 			case sig := <-s.ch:
 				if s.detach {
 					signal.Stop(s.ch)
@@ -151,13 +151,32 @@ func (tr *tracer) interrupt(quit chan struct{}) {
 	tr.poke(quit, tr.seen.Load)
 }
 
+// nudge interrupts the tracing thread's wait.
+func (tr *tracer) nudge() { _ = unix.Tgkill(os.Getpid(), tr.tid, wakeSignal) }
+
+// remind interrupts the tracing thread again until it has seen that there is work:
+// whoever asked for that has interrupted it once, but that could come just before
+// the thread waits.
+func (tr *tracer) remind(quit chan struct{}) {
+	for pause := 50 * time.Microsecond; tr.work.Load(); pause = min(2*pause, 2*time.Millisecond) {
+		select {
+		case <-quit:
+			return
+		case <-time.After(pause):
+		}
+		if tr.work.Load() {
+			tr.nudge()
+		}
+	}
+}
+
 // poke interrupts the tracing thread until it has noticed. The signal could come
 // just before the thread waits, so it is repeated.
 func (tr *tracer) poke(quit chan struct{}, noticed func() bool) {
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for !noticed() {
-		_ = unix.Tgkill(os.Getpid(), tr.tid, wakeSignal)
+		tr.nudge()
 		select {
 		case <-quit:
 			return

@@ -159,6 +159,7 @@ func (f *runFlags) run(e *env, args, command []string) int {
 		return e.fail(exitFailed, "%v", err)
 	}
 	err := s.equip(command)
+	e.step("equipped")
 	if err == nil {
 		s.out, err = startOutlet(e, f, args, s.opts.Header)
 	}
@@ -284,6 +285,7 @@ func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
 func (s *tracing) dismiss() {
 	s.shim.close()
 	s.closeGPU()
+	s.e.step("probes' work ended")
 	s.modules.close()
 	if s.probes != nil {
 		if err := s.probes.Close(); err != nil {

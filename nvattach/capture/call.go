@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"time"
 
 	"nvtrace/fatbin"
 	"nvtrace/ptrace"
@@ -97,6 +98,10 @@ func (c *Capture) hit(t *ptrace.Task, b *ptrace.Breakpoint) {
 		return // called for nvtrace, which knows what it loads
 	}
 	c.stats.Hits++
+	if c.debug {
+		began := time.Now()
+		defer func() { c.log.Debug("hit", "tid", t.TID, "function", h.name(), "took", time.Since(began)) }()
+	}
 	th := c.thread(t)
 	k := &call{h: h, addr: b.Addr, entry: *regs, start: c.now()}
 	if th.retry != nil && th.retry.addr == k.addr && th.retry.entry.SP() == regs.SP() {
@@ -147,6 +152,10 @@ func (c *Capture) onReturn(t *ptrace.Task, th *thread, k *call, f func(t *ptrace
 		th := c.thread(t) // of the child, if it was forked meanwhile
 		if i := slices.Index(th.calls, k); i >= 0 {
 			th.calls = th.calls[:i]
+		}
+		if c.debug {
+			began := time.Now()
+			defer func() { c.log.Debug("returned", "tid", t.TID, "function", k.h.name(), "took", time.Since(began)) }()
 		}
 		f(t, k, int32(ret))
 	})
@@ -203,7 +212,9 @@ func (c *Capture) aside(t *ptrace.Task, k *call, work func() []byte, then func(t
 	t.Hold()
 	k.busy = true
 	c.work.Go(func() {
+		began := time.Now()
 		image := work()
+		c.log.Debug("held for an image", "tid", t.TID, "took", time.Since(began))
 		t.Release(func(t *ptrace.Task) {
 			k.busy = false
 			then(t, k, image)

@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -86,6 +87,7 @@ type Captured struct {
 type Capture struct {
 	o      Options
 	log    *slog.Logger
+	debug  bool // debug messages are wanted
 	class  uint16
 	funcs  map[string]function
 	names  []string // of all functions
@@ -146,6 +148,7 @@ func New(o *Options, class uint16) *Capture {
 	if c.log = c.o.Logger; c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
+	c.debug = c.log.Enabled(context.Background(), slog.LevelDebug)
 	for _, f := range functions() {
 		c.funcs[f.name] = f
 		c.names = append(c.names, f.name)

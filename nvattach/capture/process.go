@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -115,6 +116,8 @@ func (c *Capture) mapped(t *ptrace.Task, addr, size, off uint64, fd int32) {
 		return
 	}
 	path, _ := os.Readlink("/proc/" + strconv.Itoa(t.TID) + "/fd/" + strconv.Itoa(int(fd)))
+	began := time.Now()
+	defer func() { c.log.Debug("looked at", "pid", t.PID, "file", path, "took", time.Since(began)) }()
 	c.watch(t, c.object(f, keyOf(&st), path), span{start: addr, end: addr + size, off: off})
 }
 

@@ -50,6 +50,10 @@ type Tracer struct {
 	said      map[string]bool
 	stats     Stats
 	closed    bool
+	// How often goroutines had the tracing thread do something, and how long they
+	// waited for it to begin, for those who want to know where time goes.
+	handovers int
+	handing   time.Duration
 }
 
 // Stats say what probes cost besides what they cost in kernels.
@@ -74,6 +78,14 @@ func (tr *Tracer) count(f func(s *Stats)) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	f(&tr.stats)
+}
+
+// handed notes that the tracing thread has begun what a goroutine wanted.
+func (tr *Tracer) handed(after time.Duration) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.handovers++
+	tr.handing += after
 }
 
 // process is a process that loads code.
@@ -215,6 +227,7 @@ func (tr *Tracer) Close() {
 	}
 	tr.mu.Unlock()
 	tr.work.Wait()
+	tr.log.Debug("probes", "handovers", tr.handovers, "waited", tr.handing, "calls", tr.stats.DriverCalls)
 }
 
 func (tr *Tracer) process(t *ptrace.Task) *process {
@@ -261,7 +274,9 @@ func (tr *Tracer) Replace(im *capture.Captured) (image []byte, ok bool) {
 		return nil, false
 	}
 	began := time.Now()
+	tr.log.Debug("image", "pid", im.PID, "function", im.Function, "bytes", len(im.Data))
 	c, lib, err := tr.contextOf(th, strings.HasPrefix(im.Function, "cuLibrary"))
+	tr.log.Debug("image's context found", "pid", im.PID, "took", time.Since(began))
 	switch {
 	case errors.Is(err, ptrace.ErrGone), errors.Is(err, errEnded):
 		return nil, false
@@ -277,6 +292,7 @@ func (tr *Tracer) Replace(im *capture.Captured) (image []byte, ok bool) {
 	if strings.HasPrefix(im.Function, "cuLinkAdd") {
 		compile = nil // what is to be linked may lack what other inputs have: the driver's linker compiles it
 	}
+	tr.log.Debug("compiler found", "pid", im.PID, "took", time.Since(began))
 	out, twins, err := c.session.Rewrite(im.Data, &session.RewriteOptions{Arch: c.arch, Compile: compile, Twins: nvattach.TwinsNeeded})
 	if twins {
 		tr.lookAtLaunches(th)
@@ -291,6 +307,7 @@ func (tr *Tracer) Replace(im *capture.Captured) (image []byte, ok bool) {
 	if len(out) == len(im.Data) && &out[0] == &im.Data[0] {
 		return nil, false
 	}
+	tr.log.Debug("image rewritten", "pid", im.PID, "bytes", len(out), "took", time.Since(began))
 	tr.count(func(s *Stats) {
 		s.Images++
 		s.Rewriting += time.Since(began)
@@ -413,11 +430,14 @@ func (v *visit) findDriver() error {
 	}); err != nil {
 		return err
 	}
+	began := time.Now()
 	lib, err := libraryAt(v.p.pid, at)
 	if err != nil {
 		return fmt.Errorf("the driver's functions: %w", err)
 	}
+	v.p.tr.log.Debug("driver read", "pid", v.p.pid, "took", time.Since(began))
 	list := findEnds(v.p.pid)
+	v.p.tr.log.Debug("ends found", "pid", v.p.pid, "took", time.Since(began))
 	return v.do(func(t *ptrace.Task, done func(error)) {
 		v.p.driver = lib
 		done(v.p.watch(t, list))

@@ -41,7 +41,9 @@ func (p *process) visit(th *thread, f func(v *visit) func(t *ptrace.Task)) {
 		p.visits.Lock()
 		defer p.visits.Unlock()
 		v := &visit{p: p, th: th, limit: stuckTime, stuck: p.stuck}
+		tr.log.Debug("visit", "pid", p.pid)
 		then = f(v)
+		tr.log.Debug("visited", "pid", p.pid, "took", time.Since(began))
 		p.stuck = v.stuck
 		tr.count(func(s *Stats) {
 			s.Visits++

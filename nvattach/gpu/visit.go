@@ -88,7 +88,11 @@ var errStuck = errors.New("the driver does not answer any more")
 // do runs fn on the tracing thread; done must be called once, then or later.
 func (v *visit) do(fn func(t *ptrace.Task, done func(error))) error {
 	ch := make(chan error, 1)
-	v.th.task.Interrupt(func(t *ptrace.Task) { fn(t, func(err error) { ch <- err }) })
+	began := time.Now()
+	v.th.task.Interrupt(func(t *ptrace.Task) {
+		v.p.tr.handed(time.Since(began))
+		fn(t, func(err error) { ch <- err })
+	})
 	var late <-chan time.Time
 	if v.limit > 0 {
 		late = time.After(v.limit)
@@ -168,8 +172,10 @@ func (v *visit) next(t *ptrace.Task, steps []step, done func(error)) {
 		return
 	}
 	v.th.calling = true
+	began := time.Now()
 	err := t.Call(addr, v.p.base+guardBytes+stackBytes, s.args, func(t *ptrace.Task, ret uint64, err error) {
 		v.th.calling = false
+		v.p.tr.log.Debug("driver called", "function", s.fn, "status", int32(ret), "took", time.Since(began))
 		if code := int32(ret); err == nil && code != 0 && !s.may {
 			err = &DriverError{Function: s.fn, Code: code}
 		}
