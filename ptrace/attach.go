@@ -265,8 +265,7 @@ func (tr *tracer) unbreak(t *Task, s *stop) bool {
 	mem := t.Proc.space
 	mem.clear()
 	if t.brk != nil {
-		t.setRegs(&t.brk.regs)
-		t.brk = nil
+		tr.goOn(t)
 		return true
 	}
 	if len(mem.tombs) == 0 || s.kind == stopExec {

@@ -297,6 +297,10 @@ func TestAttachErrors(t *testing.T) {
 		t.Errorf("traced already: %v", err)
 	}
 	tracer.Process.Signal(os.Interrupt) // detaches
+	for range 20 {                      // and what comes with it does no more
+		tracer.Process.Signal(unix.SIGTERM)
+		time.Sleep(100 * time.Microsecond)
+	}
 	if err := tracer.Wait(); err != nil {
 		t.Errorf("tracer after SIGINT: %v", err)
 	}

@@ -43,16 +43,26 @@ type Breakpoint struct {
 // page; and, in a thread that blocks or ignores SIGTRAP, the kernel unblocks it
 // and resets its action, as under any debugger.
 //
-// When tracing ends while the program goes on, all breakpoints are removed.
+// When tracing ends while the program goes on, all breakpoints are removed. In a
+// program that lives on if this process is killed ([Options].NoExitKill, [Attach]), and if
+// Options.Detour is set, the breakpoint is a jump that may stay; t must be stopped
+// then, and addr must be the beginning of a function.
 // The error matches ErrBreakpoint if the address is not suitable.
 func (t *Task) SetBreakpoint(addr uint64, fn func(t *Task, b *Breakpoint)) (*Breakpoint, error) {
 	s := t.Proc.space
-	st, err := s.plant(t, addr)
+	plant := s.plant
+	if t.tr.detours() {
+		plant = s.detour
+	}
+	st, err := plant(t, addr)
 	if err != nil {
 		return nil, err
 	}
 	b := &Breakpoint{Addr: addr, fn: fn, site: st, space: s}
 	st.list = append(slices.Clip(st.list), b)
+	if st.jump != nil {
+		s.enable(st)
+	}
 	return b, nil
 }
 
@@ -88,6 +98,9 @@ func (b *Breakpoint) Intact() bool {
 	if b.site == nil {
 		return false
 	}
+	if b.site.jump != nil {
+		return b.space.intact(b.site)
+	}
 	v, ok := b.space.byteAt(b.Addr)
 	return ok && v == breakInsn
 }
@@ -95,8 +108,11 @@ func (b *Breakpoint) Intact() bool {
 // Breakpoints lists the breakpoints in t's process, in no order.
 func (t *Task) Breakpoints() []*Breakpoint {
 	var list []*Breakpoint
-	for _, st := range t.Proc.space.sites {
-		list = append(list, st.list...)
+	s := t.Proc.space
+	for _, m := range []map[uint64]*site{s.sites, s.jumps} {
+		for _, st := range m {
+			list = append(list, st.list...)
+		}
 	}
 	return list
 }
@@ -170,7 +186,7 @@ func (s *space) wasOurs(addr uint64) bool {
 // process be killed before it does: its own registers are set later. What the
 // kernel has told of a signal already, it does not deliver then.
 func (tr *tracer) bequeath(t *Task) {
-	st := t.Proc.space.sites[t.brk.addr]
+	st := t.Proc.space.at(t.brk.addr)
 	if !tr.outlived || st == nil || t.brk.regs.IP() != st.addr {
 		return
 	}
@@ -205,8 +221,10 @@ func (tr *tracer) hit(t *Task, s *space, st *site) {
 func (tr *tracer) goOn(t *Task) bool {
 	brk := t.brk
 	t.brk = nil
-	st := t.Proc.space.sites[brk.addr]
-	if st != nil && brk.regs.IP() == brk.addr {
+	st := t.Proc.space.at(brk.addr)
+	if st != nil && st.jump != nil && brk.regs.IP() == brk.addr {
+		brk.regs.SetIP(st.jump.Orig)
+	} else if st != nil && brk.regs.IP() == brk.addr {
 		return tr.pass(t, st, &brk.regs)
 	}
 	return t.setRegs(&brk.regs) == 0

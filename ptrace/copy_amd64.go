@@ -131,6 +131,10 @@ func (tr *tracer) pass(t *Task, st *site, r *Regs) bool {
 // is not known yet.
 func (st *site) resumeAt() uint64 {
 	switch st.plan {
+	case planUnknown:
+		if st.jump != nil {
+			return st.jump.Orig
+		}
 	case planSkip:
 		return st.addr + uint64(st.how.n)
 	case planJump:

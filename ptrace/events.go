@@ -116,7 +116,7 @@ func (tr *tracer) enter(t *Task, at place) {
 	tr.res.Calls++
 	t.at = at
 	t.wantExit = tr.h.Enter(t, &t.call) == WantExit
-	t.inKernel = t.wantExit || t.Proc.all
+	t.inKernel = t.wantExit || t.Proc.all && t.brk == nil // a detour's call is over
 	tr.resume(t, 0)
 }
 

@@ -49,6 +49,12 @@ type Options struct {
 	// away if this one is killed. It is not told of their removal. code is valid
 	// during the call only.
 	Planted func(pid int, addr uint64, code []byte)
+	// Detour, if not nil, is asked to make breakpoints in programs that live on when this
+	// process is killed: in place of a breakpoint instruction, a jump is put at addr,
+	// the beginning of a function. See [Task.Detoured]. Where it is nil, they are instructions.
+	Detour func(t *Task, addr uint64) (Detour, error)
+	// Stubs are what Detour provides for returns, see [Task.Returned].
+	Stubs ReturnStubs
 	// Orphans says what Run does when the program has ended, but not all of the
 	// processes that it left behind.
 	Orphans OrphanPolicy

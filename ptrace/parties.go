@@ -49,3 +49,7 @@ func (tr *tracer) fault(t *Task, sig unix.Signal) bool {
 	tr.resume(t, 0)
 	return true
 }
+
+// StopsAtAll reports whether t's process stops at every system call, whatever
+// the rules say (see [ModeSyscalls]): a call that rules do not select costs as much.
+func (t *Task) StopsAtAll() bool { return t.Proc != nil && t.Proc.all }

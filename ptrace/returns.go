@@ -1,7 +1,6 @@
 package ptrace
 
 import (
-	"encoding/binary"
 	"fmt"
 	"slices"
 )
@@ -13,6 +12,7 @@ type oneShot struct {
 	entry  uint64 // the function's breakpoint
 	thread uint64 // thread pointer
 	fn     func(*Task, uint64)
+	stub   uint64 // the return stub in place of addr; 0: there is a breakpoint
 }
 
 // slot is where the return address lies.
@@ -34,6 +34,14 @@ func (t *Task) OnReturn(fn func(t *Task, ret uint64)) error {
 		return fmt.Errorf("return breakpoint in %d: %w", t.TID, ErrState)
 	}
 	r := &t.brk.regs
+	if t.tr.detours() {
+		stub, ret, err := t.viaStub(r)
+		if err != nil {
+			return fmt.Errorf("return breakpoint in %d: %w", t.TID, err)
+		}
+		t.returns = append(t.returns, oneShot{ret, r.SP() + retSize, t.brk.addr, r.FSBase(), fn, stub})
+		return nil
+	}
 	ret, err := t.returnAddress(r)
 	if err != nil {
 		return fmt.Errorf("return breakpoint in %d: %w", t.TID, err)
@@ -43,7 +51,7 @@ func (t *Task) OnReturn(fn func(t *Task, ret uint64)) error {
 		return err
 	}
 	st.waits++
-	t.returns = append(t.returns, oneShot{ret, r.SP() + retSize, t.brk.addr, r.FSBase(), fn})
+	t.returns = append(t.returns, oneShot{ret, r.SP() + retSize, t.brk.addr, r.FSBase(), fn, 0})
 	return nil
 }
 
@@ -75,28 +83,30 @@ func (t *Task) purge(s *space, entry, sp uint64) {
 		// The same slot with the same address in it is a function that jumped here
 		// at its end, unless it is this one.
 		dead := e.slot() == sp && e.entry == entry
-		if !dead {
-			var b [retSize]byte
-			n, _ := t.ReadMem(e.slot(), b[:])
-			dead = n != len(b) || binary.LittleEndian.Uint64(b[:]) != e.addr
-		}
-		if dead {
+		if dead || t.gone(e) {
 			t.dropReturn(s, i)
 		}
 	}
 }
 
 func (t *Task) dropReturn(s *space, i int) {
-	st := s.sites[t.returns[i].addr]
+	e := t.returns[i]
+	st := s.sites[e.addr]
 	t.returns = slices.Delete(t.returns, i, i+1)
+	if e.stub != 0 {
+		t.dropStub(s, e.stub)
+		return
+	}
 	if st != nil {
 		st.waits--
 		_ = s.settle(st)
 	}
 }
 
-// dropReturns forgets all of a task's one-shots.
+// dropReturns forgets all of a task's one-shots. Their stubs are not used again:
+// another thread may have taken over the stack.
 func (t *Task) dropReturns() {
+	t.returns = slices.DeleteFunc(t.returns, func(e oneShot) bool { return e.stub != 0 })
 	for len(t.returns) > 0 {
 		t.dropReturn(t.Proc.space, len(t.returns)-1)
 	}

@@ -11,11 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// together is how far apart signals come that mean the same: timeout(1) sends its
+// own to the process, and then to the group.
+const together = time.Second
+
 // signals passes this process's signals on to the traced program.
 type signals struct {
 	ch     chan os.Signal
 	target atomic.Int64 // pidfd of the program, plus 1; below 0: minus its pid
 	detach bool         // Attach: the first one ends tracing
+	came   atomic.Bool  // one has, and what comes with it is still caught after the end
 }
 
 // catchSignals starts to collect signals. Those that were ignored when this
@@ -51,7 +56,11 @@ func (s *signals) forward(pid int) {
 }
 
 func (s *signals) stop() {
-	if s.ch != nil {
+	switch {
+	case s.ch == nil:
+	case s.came.Load():
+		time.AfterFunc(together, func() { signal.Stop(s.ch) })
+	default:
 		signal.Stop(s.ch)
 	}
 	if fd := s.target.Swap(0); fd > 0 {
@@ -130,8 +139,10 @@ func (tr *tracer) watch(ctx context.Context, s *signals) (stop func()) {
 			case <-tr.kick:
 				tr.remind(quit)
 			case sig := <-s.ch:
+				s.came.Store(true)
 				if s.detach {
-					signal.Stop(s.ch)
+					// A later one ends this process, which may not get to detaching.
+					time.AfterFunc(together, func() { signal.Stop(s.ch) })
 					tr.interrupt(quit)
 					return
 				}

@@ -19,6 +19,8 @@ type space struct {
 	// tombs are sites that were removed. A thread may have run into one without
 	// this being known yet.
 	tombs map[uint64]*site
+	jumps map[uint64]*site  // detours, live ones and others
+	stubs map[uint64]uint64 // return stubs in use, and where they return to
 
 	syscall uint64 // a syscall instruction; 0: not looked for yet
 	pages   []page // for copies of instructions
@@ -40,6 +42,8 @@ type site struct {
 	plan planKind // how the instruction is executed
 	how  details
 	slot uint64 // its copy; 0: none yet
+
+	jump *Detour // not nil: it is a detour
 
 	told     int // the process that Options.Planted was last told of it
 	toldCode [maxCode]byte
@@ -181,6 +185,10 @@ func (tr *tracer) planted(pid int, st *site) {
 
 // settle removes the breakpoint instruction of a site that nobody needs.
 func (s *space) settle(st *site) (err error) {
+	if st.jump != nil {
+		s.enable(st)
+		return nil
+	}
 	if st.live() || s.sites[st.addr] != st {
 		return nil
 	}
@@ -210,13 +218,15 @@ func (s *space) settle(st *site) (err error) {
 
 // clear removes all sites.
 func (s *space) clear() {
-	for _, st := range s.sites {
-		for _, b := range st.list {
-			b.site = nil
-		}
-		st.list, st.waits = nil, 0
-		if err := s.settle(st); err != nil {
-			s.tr.log.Warn("breakpoint left in a program", "error", err)
+	for _, m := range []map[uint64]*site{s.sites, s.jumps} {
+		for _, st := range m {
+			for _, b := range st.list {
+				b.site = nil
+			}
+			st.list, st.waits = nil, 0
+			if err := s.settle(st); err != nil {
+				s.tr.log.Warn("breakpoint left in a program", "error", err)
+			}
 		}
 	}
 }
@@ -226,6 +236,12 @@ func (s *space) clear() {
 func (s *space) inherit(t *Task, p *Process, returns []oneShot) {
 	c := &space{tr: s.tr, syscall: s.syscall, noPages: s.noPages}
 	c.join(p)
+	s.inheritDetours(c)
+	for _, e := range returns {
+		if e.stub != 0 {
+			t.returns = append(t.returns, e)
+		}
+	}
 	if len(s.sites)+len(s.tombs) == 0 {
 		return
 	}
@@ -243,7 +259,7 @@ func (s *space) inherit(t *Task, p *Process, returns []oneShot) {
 		s.tr.planted(p.PID, st)
 	}
 	for _, e := range returns {
-		if st := c.sites[e.addr]; st != nil {
+		if st := c.sites[e.addr]; st != nil && e.stub == 0 {
 			st.waits++
 			t.returns = append(t.returns, e)
 		}
@@ -381,7 +397,13 @@ func (s *space) matches(t *Task) bool {
 			return false
 		}
 	}
-	return len(s.sites) > 0
+	for _, st := range s.jumps {
+		code := make([]byte, len(st.jump.Jump))
+		if n, _ := t.ReadMem(st.jump.At, code); n < len(code) || !bytes.Equal(code, st.jump.Jump) {
+			return false
+		}
+	}
+	return len(s.sites)+len(s.jumps) > 0
 }
 
 // bury forgets the memory of a process that has ended or execed.

@@ -167,7 +167,7 @@ func plan(p *ioctl.Plan) *agent.Plan {
 // speed puts the agent to work in a process that makes ioctls on devices, if
 // that is possible: at an ioctl that the filter stopped.
 func (r *recorder) speed(t *ptrace.Task, p *process, c *ptrace.Syscall) {
-	if !r.fast.on || !p.narrow || c.Compat {
+	if !r.fast.on || !p.narrow || c.Compat || t.StopsAtAll() { // the last: nothing would be gained
 		return
 	}
 	ap := r.equip(t, p)
@@ -216,7 +216,7 @@ const patience = 8
 // is about no device.
 func (r *recorder) pass(t *ptrace.Task, c *ptrace.Syscall, dull bool) {
 	f := &r.fast
-	if !f.on || c.Compat || !r.agent.Passable(c.Nr) || slices.Contains(f.shared, c.Name()) {
+	if !f.on || c.Compat || t.StopsAtAll() || !r.agent.Passable(c.Nr) || slices.Contains(f.shared, c.Name()) {
 		return
 	}
 	p := r.process(t.PID)

@@ -245,12 +245,14 @@ func (c *Capture) begin(t *ptrace.Task, e *ptrace.TaskEvent) {
 		c.procs[t.Proc] = from.fork()
 	}
 	c.pids[t.PID] = c.procs[t.Proc]
-	if e.Attached {
-		c.lookAround(t)
-		if p := c.process(t); len(p.hooks) > 0 {
-			p.before = true
-			c.gap(t, "what process %d loaded before nvtrace attached to it is not known", t.PID)
-		}
+	if e.Attached { // it has not stopped yet
+		t.Interrupt(func(t *ptrace.Task) {
+			c.lookAround(t)
+			if p := c.process(t); len(p.hooks) > 0 {
+				p.before = true
+				c.gap(t, "what process %d loaded before nvtrace attached to it is not known", t.PID)
+			}
+		})
 	}
 }
 

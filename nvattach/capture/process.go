@@ -335,10 +335,16 @@ func (c *Capture) lookAtMemory(t *ptrace.Task, list []mapping, i int) {
 func (c *Capture) verify(t *ptrace.Task) {
 	p := c.process(t)
 	var list []mapping
+	intact := make(map[uint64]bool)
+	for _, b := range t.Breakpoints() {
+		if b.Intact() {
+			intact[b.Addr] = true
+		}
+	}
 	for _, addr := range slices.Sorted(maps.Keys(p.hooks)) {
 		h := p.hooks[addr]
 		var code [1]byte
-		if k, _ := t.ReadMem(addr, code[:]); k == 0 || code[0] == breakInsn {
+		if k, _ := t.ReadMem(addr, code[:]); k == 0 || intact[addr] {
 			continue // unmapped by dlclose, or as it should be
 		}
 		if list == nil {
@@ -351,9 +357,6 @@ func (c *Capture) verify(t *ptrace.Task) {
 		c.gap(t, "the breakpoint at %s in process %d was overwritten: calls may have gone by unseen", h.name(), t.PID)
 	}
 }
-
-// breakInsn is int3.
-const breakInsn = 0xcc
 
 // libraryAt names the file that an address lies in, "" if there is none.
 func libraryAt(maps *mapView, addr uint64) string {

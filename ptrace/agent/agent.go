@@ -209,7 +209,7 @@ func (a *Agent) foundling(t *ptrace.Task) {
 	}
 	p.mapped = true
 	if err := p.open(); err == nil {
-		_ = p.write64(confAddr+confGate, 0) // fails if it has died, too
+		_ = p.write64(gateAddr, 0) // fails if it has died, too
 	}
 }
 

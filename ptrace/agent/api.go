@@ -203,6 +203,7 @@ type Stats struct {
 	Sites       int    // system call instructions that were rerouted
 	Hooks       int    // functions that were hooked by a jump
 	Breakpoints int    // by breakpoints
+	Detours     int    // functions that stop by a jump, see Agent.Detour
 	Ioctls      uint64 // ioctl records
 	Syscalls    uint64 // records of other system calls
 	Calls       uint64 // call records

@@ -7,6 +7,7 @@ type program struct {
 	code []byte
 
 	callEntry, hookEntry, returnEntry uint64
+	breakEntry, breakStubs            uint64
 	copyInsn, tpInsn                  uint64
 }
 
@@ -16,8 +17,15 @@ func embedded() *program { return newProgram(blobCode, blobSymbols) }
 func newProgram(code []byte, symbols map[string]uint64) *program {
 	return &program{
 		code: code, callEntry: symbols["call_entry"], hookEntry: symbols["hook_entry"],
-		returnEntry: symbols["return_entry"], copyInsn: symbols["copy_insn"], tpInsn: symbols["tp_insn"],
+		returnEntry: symbols["return_entry"], breakEntry: symbols["break_entry"], breakStubs: symbols["break_stubs"], copyInsn: symbols["copy_insn"], tpInsn: symbols["tp_insn"],
 	}
+}
+
+// frameRegs sets the registers that hook_entry and the like save, in the order in
+// which they lie in memory.
+func frameRegs(r *ptrace.Regs, words []uint64) {
+	r.R11, r.R10, r.R9, r.R8 = words[0], words[1], words[2], words[3]
+	r.Rcx, r.Rdx, r.Rsi, r.Rdi, r.Rax = words[4], words[5], words[6], words[7], words[8]
 }
 
 // is64 says whether a task runs 64-bit code (asm/segment.h: __USER_CS).

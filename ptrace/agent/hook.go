@@ -1,10 +1,12 @@
 package agent
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,6 +21,9 @@ type hookSite struct {
 	at   uint64 // where the jump is
 	orig uint64 // where the moved beginning is
 	once uint64 // address of the set of seen arguments, 0: none
+	back uint64 // of a detour: code that goes on behind it
+	jump []byte // what was written there; nil: the hook is behind that of a detour
+	stop bool   // it is a detour's, see Agent.Detour
 	hook *Hook
 	gone bool // the memory was unmapped
 }
@@ -60,19 +65,11 @@ func (p *Process) HookAll(t *ptrace.Task, list []Target) error {
 	if shadowStack(p.PID) {
 		return fmt.Errorf("%w: process %d has a shadow stack, which allows no other return", ErrUnpatchable, p.PID)
 	}
-	tasks, resume, err := t.StopWorld()
+	busy, resume, err := standing(t)
 	if err != nil {
 		return err
 	}
 	defer resume()
-	var busy []uint64
-	for _, o := range tasks {
-		pc, err := o.PC()
-		if err != nil {
-			continue // it ended, or sleeps in a call
-		}
-		busy = append(busy, pc)
-	}
 	for i := range list {
 		x := &list[i]
 		if x.Err = p.hook(t, x, busy); x.Err == nil {
@@ -97,35 +94,115 @@ func (p *Process) hook(t *ptrace.Task, x *Target, busy []uint64) error {
 	if err := x.Hook.check(); err != nil {
 		return err
 	}
-	n := min(max(x.Size, maxPrologue), maxFunction)
-	code := make([]byte, n)
-	got, _ := t.ReadText(x.Addr, code)
-	code = code[:got]
-	at := x.Addr
-	if len(code) > 4 && string(code[:4]) == "\xf3\x0f\x1e\xfa" { // endbr64 stays where indirect calls want it
-		at += 4
-		code = code[4:]
+	fail := func(err error) error {
+		return fmt.Errorf("%w: %s at %#x: %w", ErrUnpatchable, x.Hook.Name, x.Addr, err)
 	}
+	at, code := function(t, x.Addr, x.Size)
 	if len(code) < 16 {
-		return fmt.Errorf("%w: %s at %#x: its code can't be read", ErrUnpatchable, x.Hook.Name, x.Addr)
+		return fail(errors.New("its code can't be read"))
 	}
+	size := x.Size
+	var behind *hookSite
 	for _, s := range p.hooks {
-		if s.at == at && !s.gone {
-			return fmt.Errorf("%w: %s at %#x: is hooked already (%s)", ErrUnpatchable, x.Hook.Name, x.Addr, s.hook.Name)
+		switch {
+		case s.at != at || !s.there(code):
+		case !s.stop:
+			return fail(fmt.Errorf("is hooked already (%s)", s.hook.Name))
+		default:
+			behind = s
 		}
 	}
 	if len(p.hooks) >= maxHooks {
-		return fmt.Errorf("%w: %s: %d functions are hooked", ErrUnpatchable, x.Hook.Name, maxHooks)
+		return fail(fmt.Errorf("%d functions are hooked", maxHooks))
 	}
 	s := &hookSite{addr: x.Addr, at: at, hook: x.Hook}
-	if err := p.install(t, s, code, x.Size, busy); err != nil {
-		return fmt.Errorf("%w: %s at %#x: %w", ErrUnpatchable, x.Hook.Name, x.Addr, err)
+	var err error
+	if behind != nil {
+		err = p.append(t, s, behind)
+	} else {
+		err = p.install(t, s, code, size, busy)
+	}
+	if err != nil {
+		return fail(err)
 	}
 	return nil
 }
 
+// function reads the code of a function, and returns it from where it can be
+// replaced: an endbr64 stays where indirect calls want it.
+func function(t *ptrace.Task, addr, size uint64) (at uint64, code []byte) {
+	code = make([]byte, min(max(size, maxPrologue), maxFunction))
+	n, _ := t.ReadText(addr, code)
+	code = code[:n]
+	if len(code) > 4 && string(code[:4]) == "\xf3\x0f\x1e\xfa" {
+		return addr + 4, code[4:]
+	}
+	return addr, code
+}
+
+// cloneHooks copies the hooks of a process for one that is forked from it.
+func cloneHooks(list []*hookSite) []*hookSite {
+	out := make([]*hookSite, len(list))
+	for i, s := range list {
+		c := *s
+		out[i] = &c
+	}
+	return out
+}
+
+// there says whether a hook is in the program's code as it is now at its place.
+func (s *hookSite) there(code []byte) bool {
+	s.gone = s.gone || s.jump != nil && !bytes.HasPrefix(code, s.jump)
+	return !s.gone
+}
+
 // trampoline: push the hook's number; jmp *hook_entry.
 const trampolineLen = 5 + 6
+
+// trampoline makes one.
+func trampoline(room uint64, number int, entry uint64) []byte {
+	stub := []byte{0x68} // push $number
+	stub = binary.LittleEndian.AppendUint32(stub, uint32(number))
+	stub = append(stub, 0xff, 0x25) // jmp *entry(%rip)
+	stub = binary.LittleEndian.AppendUint32(stub, uint32(entry-(room+trampolineLen)))
+	for len(stub) < 16 {
+		stub = append(stub, 0xcc)
+	}
+	return stub
+}
+
+// append hooks a function that begins with a detour: behind that, so that it is
+// what the detour goes on with.
+func (p *Process) append(t *ptrace.Task, s, to *hookSite) error {
+	room, ar, err := p.near(t, s.at, 16)
+	if err != nil {
+		return err
+	}
+	s.orig, s.size = to.orig, to.size
+	if err := p.enter(s, room, trampoline(room, len(p.hooks), ar.base+arenaHook), ar); err != nil {
+		return err
+	}
+	to.orig = room
+	return p.write64(uint64(hookAddr+slices.Index(p.hooks, to)*hookSize), room)
+}
+
+// enter writes the code of a hook, and makes it one.
+func (p *Process) enter(s *hookSite, room uint64, stub []byte, ar *arena) (err error) {
+	if s.hook.Once {
+		if s.once, err = p.newOnce(); err != nil {
+			return err
+		}
+	}
+	if err := p.write(room, stub); err != nil {
+		return err
+	}
+	if err := p.write(uint64(hookAddr+len(p.hooks)*hookSize), s.hook.encode(s)); err != nil {
+		return err
+	}
+	ar.take(len(stub))
+	p.hooks = append(p.hooks, s)
+	return nil
+}
 
 // install moves the beginning of a function and writes the jump.
 func (p *Process) install(t *ptrace.Task, s *hookSite, code []byte, size uint64, busy []uint64) error {
@@ -133,12 +210,16 @@ func (p *Process) install(t *ptrace.Task, s *hookSite, code []byte, size uint64,
 	if err != nil {
 		return err
 	}
-	s.orig = room + 16
+	entry, head := ar.base+arenaHook, uint64(16)
+	if s.stop {
+		entry, head = ar.base+arenaStop, 32
+	}
+	s.orig = room + head
 	m, err := moveCode(code[:min(len(code), maxPrologue)], s.at, s.orig, jumpLen)
 	if err != nil {
 		return err
 	}
-	if size > 0 {
+	if size > 0 && !p.jumps(s.at) { // a jump of ours has been checked
 		body := code[:min(uint64(len(code)), size-min(size, s.at-s.addr))]
 		if m.n > len(body) && !m.ends {
 			return errors.New("the function is too short")
@@ -153,36 +234,34 @@ func (p *Process) install(t *ptrace.Task, s *hookSite, code []byte, size uint64,
 		}
 	}
 	s.size = uint64(m.n)
-	if s.hook.Once {
-		if s.once, err = p.newOnce(); err != nil {
-			return err
-		}
-	}
 	number := len(p.hooks)
-	stub := []byte{0x68} // push $number
-	stub = binary.LittleEndian.AppendUint32(stub, uint32(number))
-	stub = append(stub, 0xff, 0x25) // jmp *entry(%rip)
-	stub = binary.LittleEndian.AppendUint32(stub, uint32(ar.base+arenaHook-(room+trampolineLen)))
-	for len(stub) < 16 {
-		stub = append(stub, 0xcc)
+	stub := trampoline(room, number, entry)
+	if s.stop {
+		s.back = room + uint64(len(stub))
+		stub = append(stub, 0xff, 0x24, 0x25) // jmp *orig
+		stub = binary.LittleEndian.AppendUint32(stub, uint32(hookAddr+number*hookSize))
+		for uint64(len(stub)) < head {
+			stub = append(stub, 0xcc)
+		}
 	}
 	stub = append(stub, m.code...)
 	if !m.ends {
 		stub = append(stub, jump(room+uint64(len(stub)), s.at+s.size)...)
 	}
-	if err := p.write(room, stub); err != nil {
+	if err := p.enter(s, room, stub, ar); err != nil {
 		return err
 	}
-	if err := p.write(uint64(hookAddr+number*hookSize), s.hook.encode(s)); err != nil {
-		return err
-	}
-	ar.take(len(stub))
-	p.hooks = append(p.hooks, s)
-	if err := t.PokeText(s.at, jump(s.at, room)); err != nil {
+	s.jump = jump(s.at, room)
+	if err := t.PokeText(s.at, s.jump); err != nil {
 		s.gone = true
 		return err
 	}
 	return nil
+}
+
+// jumps says whether a function begins with a jump of ours.
+func (p *Process) jumps(at uint64) bool {
+	return slices.ContainsFunc(p.hooks, func(s *hookSite) bool { return s.at == at && !s.gone })
 }
 
 // check holds a hook against the bounds.
@@ -210,7 +289,9 @@ func (h *Hook) encode(s *hookSite) []byte {
 	le.PutUint64(b, s.orig)
 	le.PutUint64(b[8:], s.once)
 	flags := uint32(0)
-	if !h.NoReturn {
+	if s.stop {
+		flags = hookBreak
+	} else if !h.NoReturn {
 		flags |= hookReturn
 	}
 	if h.Once {
@@ -275,7 +356,7 @@ func (p *Process) Unmapped(addr, size uint64) {
 // Hooked reports whether the function at addr is hooked, by a jump.
 func (p *Process) Hooked(addr uint64) bool {
 	for _, s := range p.hooks {
-		if s.addr == addr && !s.gone {
+		if s.addr == addr && !s.gone && !s.stop {
 			return true
 		}
 	}

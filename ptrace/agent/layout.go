@@ -7,6 +7,8 @@ const (
 	confAddr   = 0x70006000
 	pathsAddr  = 0x70007000
 	keysAddr   = 0x70008000
+	gateAddr   = 0x70028000
+	stubsAddr  = 0x70029000
 	planAddr   = 0x70030000
 	hookAddr   = 0x70100000
 	onceAddr   = 0x70300000
@@ -18,6 +20,7 @@ const (
 	maxSlots = 1792
 	numKeys  = 8192
 	maxHooks = 8192
+	numStubs = 256
 	maxFD    = 16384
 	ringSize = 0x20000
 	numOnce  = 8192
@@ -58,7 +61,6 @@ const (
 
 // Offsets in struct conf.
 const (
-	confGate  = 0
 	confClock = 8
 	confPlan  = 16
 	confSlots = 32
@@ -108,6 +110,7 @@ const (
 	hookReturn = 1
 	hookOnce   = 2
 	hookStop   = 4
+	hookBreak  = 8
 
 	derefString = 1
 	derefIn     = 2
@@ -166,6 +169,8 @@ const (
 	trapStop
 	trapCall
 	trapWake
+	trapBreak
+	trapReturn
 )
 
 // layout is the table that the code was compiled with, by name.
@@ -178,5 +183,6 @@ func layout() []uint64 {
 		recordSize, segSize,
 		trapFD, trapRequest, pathSize, maxPaths, pathsAddr, maxDevices,
 		numNested, maxPointers, maxNested, nestedSize,
+		gateAddr, stubsAddr, numStubs,
 	}
 }

@@ -23,9 +23,10 @@ type arena struct {
 // Sizes of an arena, and where it holds what.
 const (
 	arenaSize = 64 << 10
-	arenaCall = 0 // address of call_entry
-	arenaHook = 8 // of hook_entry
-	arenaHead = 16
+	arenaCall = 0  // address of call_entry
+	arenaHook = 8  // of hook_entry
+	arenaStop = 16 // of break_entry
+	arenaHead = 32
 )
 
 // reach is how far a jump goes, with a margin for what is near its ends.
@@ -75,10 +76,14 @@ func (p *Process) newArena(t *ptrace.Task, addr uint64) (*arena, error) {
 		return nil, err
 	}
 	a := &arena{base: base, used: arenaHead}
-	if err := p.write64(base+arenaCall, p.a.blob.callEntry); err != nil {
-		return nil, err
+	for at, entry := range map[uint64]uint64{
+		arenaCall: p.a.blob.callEntry, arenaHook: p.a.blob.hookEntry, arenaStop: p.a.blob.breakEntry,
+	} {
+		if err := p.write64(base+at, entry); err != nil {
+			return nil, err
+		}
 	}
-	return a, p.write64(base+arenaHook, p.a.blob.hookEntry)
+	return a, nil
 }
 
 // gap finds the free memory for an arena that is nearest to addr.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -74,7 +73,7 @@ func (p *Process) start(t *ptrace.Task) error {
 	p.inherited = nil
 	err = p.writePlan()
 	if err == nil {
-		err = p.write64(confAddr+confGate, 1)
+		err = p.write64(gateAddr, 1)
 	}
 	if err != nil { // its memory can't be written: it is dying
 		p.started = false
@@ -122,7 +121,7 @@ func (p *Process) suitable(t *ptrace.Task) error {
 	if p.a.blob == nil {
 		return errors.New("not on this architecture")
 	}
-	if !t.Filtered() {
+	if !t.StopsAtAll() && !t.Filtered() {
 		return errors.New("its calls are not selected by our filters alone")
 	}
 	r, err := t.Regs()
@@ -170,6 +169,9 @@ func (p *Process) mapPrivate(t *ptrace.Task) error {
 	}
 	err = p.writePrivate(clock)
 	if err == nil {
+		// A kernel before 4.14 does not know it: then there must be a supervisor when
+		// the process forks.
+		_, _ = t.Syscall(unix.SYS_MADVISE, gateAddr, uint64(os.Getpagesize()), unix.MADV_WIPEONFORK)
 		_, err = call(t, "mprotect", 0, unix.SYS_MPROTECT, baseAddr, confAddr-baseAddr, unix.PROT_READ|unix.PROT_EXEC)
 	}
 	if err != nil {
@@ -309,7 +311,7 @@ func (p *Process) release() {
 // rings. It records when it has something to record.
 func (p *Process) fork(t *ptrace.Task) *Process {
 	c := &Process{
-		a: p.a, PID: t.PID, mapped: true, arenas: cloneArenas(p.arenas), hooks: slices.Clone(p.hooks),
+		a: p.a, PID: t.PID, mapped: true, arenas: cloneArenas(p.arenas), hooks: cloneHooks(p.hooks),
 		onces: p.onces, sites: maps.Clone(p.sites), turn: p.turn, inherited: maps.Clone(p.inherited),
 	}
 	if c.inherited == nil {
@@ -322,7 +324,7 @@ func (p *Process) fork(t *ptrace.Task) *Process {
 	}
 	err := c.open()
 	if err == nil {
-		err = c.write64(confAddr+confGate, 0)
+		err = c.write64(gateAddr, 0)
 	}
 	if err != nil {
 		// It can't run with the gate open: its rings are not there. But it has just

@@ -14,6 +14,11 @@ func (a *Agent) Trap(t *ptrace.Task, c *ptrace.Syscall, flush func()) {
 		return // the program's own idea
 	}
 	a.stats.Traps++
+	if c.Args[4] != 0 {
+		var served [8]byte
+		served[0] = 1
+		_, _ = t.WriteMem(c.Args[4], served[:]) // on its stack; without it the agent ends its work
+	}
 	why, what := c.Args[2], c.Args[3]
 	if why == trapStart {
 		_, _ = a.Process(t) // the agent looks whether it worked
@@ -42,6 +47,8 @@ func (a *Agent) Trap(t *ptrace.Task, c *ptrace.Syscall, flush func()) {
 		flush()
 	case trapCall:
 		p.called(t, what)
+	case trapBreak, trapReturn:
+		p.detoured(t, what, why == trapReturn)
 	}
 }
 

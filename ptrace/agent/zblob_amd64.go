@@ -8,15 +8,17 @@ import _ "embed"
 var blobCode []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "e7e9d145cc911e34d0c3d06f314643e72a5e9447d91b87e1b2b9b1056afecbf1"
+const blobStamp = "55e6498c8f9f5803adb9250e65ec0da6be975c0c02eab654b7268ae32a1edebe"
 
 // blobSymbols are addresses in the code.
 var blobSymbols = map[string]uint64{
 	"call_entry":   0x70000020,
 	"hook_entry":   0x70000049,
 	"return_entry": 0x70000087,
-	"copy_insn":    0x700000c0,
-	"tp_insn":      0x700000c8,
+	"break_entry":  0x700000bd,
+	"break_stubs":  0x70000138,
+	"copy_insn":    0x70000983,
+	"tp_insn":      0x7000098b,
 	"sys_in":       0x70000000,
 	"sys_out":      0x70004000,
 }
@@ -65,4 +67,7 @@ var blobLayout = []uint64{
 	0x4,
 	0x40,
 	0x38,
+	0x70028000,
+	0x70029000,
+	0x100,
 }

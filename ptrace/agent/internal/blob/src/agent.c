@@ -5,6 +5,16 @@
 
 #include "agent.h"
 
+// Numbers of layout.h, as the assembler takes them.
+#define STR(x) STR1(x)
+#define STR1(x) #x
+#define HOOKS_AT 0x70100000
+#define STUBS_AT 0x70029000
+#define STUBS_N 256
+#define TRAP_REQ 0x4e565452
+#define WHY_BREAK 7
+#define WHY_RETURN 8
+
 // Entry points. The first syscall instruction lies in the exempt page, the
 // second outside of it.
 __asm__(
@@ -65,6 +75,64 @@ __asm__(
 	"	pop %r11\n	pop %r10\n	pop %r9\n	pop %r8\n	pop %rcx\n	pop %rsi\n	pop %rdi\n"
 	"	pop %rdx\n	pop %rax\n	ret\n"
 
+	// In place of a breakpoint at a function's entry: as hook_entry, but all that is
+	// done is a stop, with the address of the frame, if the hook wants it. At the stop
+	// the registers that are not in the frame are the program's.
+	".globl break_entry\n"
+	"break_entry:\n"
+	"	push %rax\n	push %rdi\n	push %rsi\n	push %rdx\n	push %rcx\n	push %r8\n	push %r9\n	push %r10\n	push %r11\n"
+	"	mov 72(%rsp),%ecx\n"
+	"	shl $8,%rcx\n" // sizeof(struct hook)
+	"	add $" STR(HOOKS_AT) ",%rcx\n"
+	"	testb $8,16(%rcx)\n" // flags, HOOK_BREAK
+	"	jz 1f\n"
+	"	lea 8(%rsp),%rdx\n"
+	"	push %rcx\n"
+	"	mov $" STR(WHY_BREAK) ",%ecx\n"
+	"	call break_trap\n"
+	"	pop %rcx\n"
+	"1:	mov (%rcx),%rax\n" // orig
+	"	mov %rax,72(%rsp)\n"
+	"	pop %r11\n	pop %r10\n	pop %r9\n	pop %r8\n	pop %rcx\n	pop %rdx\n	pop %rsi\n	pop %rdi\n	pop %rax\n"
+	"	lea 8(%rsp),%rsp\n"
+	"	jmp *-8(%rsp)\n"
+
+	// Stops with the reason ecx, about rdx. The words are struct regs.
+	"break_trap:\n"
+	"	mov $0xffffffff,%eax\n	push %rax\n" // rdi: TRAP_FD
+	"	push $" STR(TRAP_REQ) "\n" // rsi
+	"	push %rcx\n" // rdx
+	"	push $0\n	push $0\n" // r8, r9
+	"	push %rdx\n" // r10
+	"	mov %rsp,%rdi\n"
+	"	mov $16,%esi\n" // NR_IOCTL
+	"	movabs $sys_out,%rax\n"
+	"	call *%rax\n"
+	"	add $48,%rsp\n"
+	"	ret\n"
+
+	// Where a call returns to whose return is wanted, in place of its caller: stub i
+	// goes on at STUBS_ADDR[i].
+	".balign 8\n"
+	".globl break_stubs\n"
+	"break_stubs:\n"
+	".rept " STR(STUBS_N) "\n"
+	"	call break_return\n"
+	".balign 8\n"
+	".endr\n"
+	"break_return:\n"
+	"	push %rax\n	push %rdi\n	push %rsi\n	push %rdx\n	push %rcx\n	push %r8\n	push %r9\n	push %r10\n	push %r11\n"
+	"	lea 8(%rsp),%rdx\n"
+	"	mov $" STR(WHY_RETURN) ",%ecx\n"
+	"	call break_trap\n"
+	"	mov 72(%rsp),%rax\n"
+	"	movabs $break_stubs+5,%rcx\n"
+	"	sub %rcx,%rax\n" // 8 * i
+	"	mov " STR(STUBS_AT) "(%rax),%rax\n"
+	"	mov %rax,72(%rsp)\n"
+	"	pop %r11\n	pop %r10\n	pop %r9\n	pop %r8\n	pop %rcx\n	pop %rdx\n	pop %rsi\n	pop %rdi\n	pop %rax\n"
+	"	ret\n"
+
 	// copy(to, from, n) copies what can be read and returns what is left. The
 	// supervisor takes a fault of the one instruction for its end.
 	".globl copy\n"
@@ -87,14 +155,15 @@ __asm__(
 
 int trap(u64 why, u64 what)
 {
-	struct regs r = {.rdi = TRAP_FD, .rsi = TRAP_REQUEST, .rdx = why, .r10 = what};
+	volatile u64 served = 0;
+	struct regs r = {.rdi = TRAP_FD, .rsi = TRAP_REQUEST, .rdx = why, .r10 = what, .r8 = (u64)&served};
 	if (C->dead)
 		return 0;
-	if (sys_out(&r, NR_IOCTL) == -ENOSYS) {
+	sys_out(&r, NR_IOCTL);
+	barrier();
+	if (!served)
 		C->dead = 1;
-		return 0;
-	}
-	return 1;
+	return served;
 }
 
 long plain(const struct regs *r, u64 nr)
@@ -189,7 +258,7 @@ static long agent_ioctl(struct regs *g)
 	u8 kind;
 	long ret;
 
-	if (!C->gate || fd >= NFDS)
+	if (!GATE || fd >= NFDS)
 		return plain(g, NR_IOCTL);
 	kind = *(volatile u8 *)&S->kinds[fd];
 	if (!kind || *(volatile u64 *)&S->armed)
@@ -302,7 +371,12 @@ __attribute__((used, section(".layout"))) const u64 layout[] = {
 	sizeof(struct record), sizeof(struct seg),
 	TRAP_FD, TRAP_REQUEST, sizeof(struct path), NPATHS, PATHS_ADDR, NDEVICES,
 	NNESTED, NPOINTERS, NESTED_SIZE, sizeof(struct nested),
+	GATE_ADDR, STUBS_ADDR, NSTUBS,
 };
+
+_Static_assert(HOOKS_AT == HOOK_ADDR && STUBS_AT == STUBS_ADDR && STUBS_N == NSTUBS && TRAP_REQ == TRAP_REQUEST, "assembler");
+_Static_assert(WHY_BREAK == TRAP_BREAK && WHY_RETURN == TRAP_RETURN && HOOK_BREAK == 8 && sizeof(struct hook) == 256, "assembler");
+_Static_assert(STUBS_ADDR + NSTUBS * 8 <= PLAN_ADDR, "stubs");
 
 _Static_assert(PATHS_ADDR + NPATHS * sizeof(struct path) <= KEYS_ADDR, "paths");
 _Static_assert(sizeof(struct conf) <= PATHS_ADDR - CONF_ADDR, "conf");
@@ -311,4 +385,4 @@ _Static_assert(SHARED_ADDR + sizeof(struct shared) <= RING_ADDR, "shared");
 _Static_assert(RING_ADDR + (u64)NSLOTS * RING_SIZE <= END_ADDR, "rings");
 _Static_assert(HOOK_ADDR + NHOOKS * sizeof(struct hook) <= ONCE_ADDR, "hooks");
 _Static_assert(PLAN_ADDR + 2 * sizeof(struct plan) <= HOOK_ADDR, "plans");
-_Static_assert(KEYS_ADDR + NKEYS * sizeof(struct key) <= PLAN_ADDR, "keys");
+_Static_assert(KEYS_ADDR + NKEYS * sizeof(struct key) <= GATE_ADDR, "keys");

@@ -3,6 +3,7 @@
 #include "layout.h"
 
 #define C ((struct conf *)CONF_ADDR)
+#define GATE (*(volatile u64 *)GATE_ADDR)
 #define KEYS ((struct key *)KEYS_ADDR)
 #define HOOKS ((struct hook *)HOOK_ADDR)
 #define S ((struct shared *)SHARED_ADDR)
@@ -47,7 +48,8 @@ extern u64 copy(void *to, u64 from, u64 n);
 extern u64 thread_pointer(void);
 extern char return_entry[];
 
-// The supervisor stops at this call. Returns whether there is one.
+// The supervisor stops at this call, and writes that it did. Returns whether there is
+// one.
 extern int trap(u64 why, u64 what);
 
 // The call as it would be without the agent: the filter sees it.

@@ -85,7 +85,7 @@ static inline struct record *reserve_call(struct slot *sl, u32 size, u32 kind, u
 	struct record *r;
 	u32 tries = 0;
 	while (!(r = reserve(sl, size, ENDING, kind, nseg, 0, 0))) {
-		if (!trap(TRAP_FULL, 0) || !C->gate)
+		if (!trap(TRAP_FULL, 0) || !GATE)
 			return 0;
 		if (++tries == 20000) { // it stops us, but does nothing: it is broken
 			C->dead = 1;
@@ -169,7 +169,7 @@ static void prune(struct slot *sl, u64 sp, int all)
 		cpy(&was, o, sizeof was);
 		if (was.sp != at || in_place(&was) || !__sync_bool_compare_and_swap(&o->sp, at, 0))
 			continue;
-		if (C->gate && sl->ring && !sl->off)
+		if (GATE && sl->ring && !sl->off)
 			write_return(sl, &was, 0, F_UNFINISHED);
 	}
 	shrink(sl);
@@ -288,9 +288,9 @@ __attribute__((used)) u64 agent_enter(struct frame *f)
 		return h->orig;
 	if (unlikely(C->dead))
 		return h->orig;
-	if (unlikely(!C->gate)) {
+	if (unlikely(!GATE)) {
 		trap(TRAP_START, 0);
-		if (!C->gate) {
+		if (!GATE) {
 			trap(TRAP_CALL, (u64)f);
 			return h->orig;
 		}
@@ -341,6 +341,6 @@ __attribute__((used)) void agent_leave(struct rframe *f)
 	*(volatile u64 *)&o->sp = 0;
 	shrink(sl);
 	f->ret = was.ret;
-	if (C->gate && !C->dead && own && own->ring && !own->off)
+	if (GATE && !C->dead && own && own->ring && !own->off)
 		write_return(own, &was, f->rax, 0);
 }

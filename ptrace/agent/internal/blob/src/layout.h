@@ -10,6 +10,8 @@ typedef unsigned char u8;
 #define CONF_ADDR 0x70006000ul // struct conf
 #define PATHS_ADDR 0x70007000ul // struct path[NPATHS]
 #define KEYS_ADDR 0x70008000ul // struct key[NKEYS]
+#define GATE_ADDR 0x70028000ul // a page with one number, zero in a forked child: whether there are rings
+#define STUBS_ADDR 0x70029000ul // u64[NSTUBS]: where stubs return to
 #define PLAN_ADDR 0x70030000ul // two struct plan
 #define HOOK_ADDR 0x70100000ul // struct hook[NHOOKS]
 #define ONCE_ADDR 0x70300000ul // sets of seen arguments
@@ -20,6 +22,7 @@ typedef unsigned char u8;
 
 #define NSLOTS 1792u
 #define NKEYS 8192u
+#define NSTUBS 256u
 #define NHOOKS 8192u
 #define NFDS 16384u
 #define RING_SIZE 0x20000u
@@ -27,10 +30,10 @@ typedef unsigned char u8;
 
 // What is the same for all threads, private: a forked child has a copy.
 struct conf {
-	u64 gate;  // 0: there are no rings (a forked child)
+	u64 pad;
 	u64 clock; // the vdso's clock_gettime
 	u64 plan;  // address of the struct plan in force
-	u64 dead;  // the supervisor is gone
+	u64 dead;  // the supervisor is gone, or does not answer
 	u64 slots; // how many slots were ever used
 	u64 paths; // how many struct path there are; 0: all opens are the supervisor's
 	u64 maps;  // mappings of devices are recorded; 0: they are the supervisor's
@@ -150,6 +153,7 @@ enum { HELD_NOT, HELD_DEVICE, HELD_BUSY };
 #define HOOK_RETURN 1u
 #define HOOK_ONCE 2u
 #define HOOK_STOP 4u
+#define HOOK_BREAK 8u // of a hook that only stops: it does
 
 #define DEREF_STRING 1u
 #define DEREF_IN 2u
@@ -196,6 +200,6 @@ enum { K_IOCTL = 1, K_CALL, K_RETURN, K_SYSCALL, K_PAD };
 enum { F_NORETURN = 1, F_UNFINISHED = 2 };
 
 // Why the agent calls for the supervisor.
-enum { TRAP_PROBE, TRAP_START, TRAP_SLOT, TRAP_FULL, TRAP_STOP, TRAP_CALL, TRAP_WAKE };
+enum { TRAP_PROBE, TRAP_START, TRAP_SLOT, TRAP_FULL, TRAP_STOP, TRAP_CALL, TRAP_WAKE, TRAP_BREAK, TRAP_RETURN };
 #define TRAP_FD 0xffffffffu
 #define TRAP_REQUEST 0x4e565452u

@@ -1,0 +1,146 @@
+package agent
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"golang.org/x/arch/x86/x86asm"
+
+	"nvtrace/ptrace"
+)
+
+// Detour is for [ptrace.Options.Detour]: it makes the beginning of a function a
+// jump to code that stops for the supervisor. The agent's code is put into the process if
+// it is not there. Where functions are hooked, too, that is behind it.
+//
+// If there is no supervisor any more, each call of the function makes a system
+// call that fails, and is as before otherwise.
+func (a *Agent) Detour(t *ptrace.Task, addr uint64) (ptrace.Detour, error) {
+	p, err := a.Code(t)
+	if err != nil {
+		return ptrace.Detour{}, err
+	}
+	at, code := function(t, addr, unknownSize)
+	for i, s := range p.hooks {
+		if s.stop && s.at == at && s.there(code) {
+			return s.detour(i), nil
+		}
+	}
+	fail := func(err error) (ptrace.Detour, error) {
+		return ptrace.Detour{}, fmt.Errorf("%w: %w", ErrUnpatchable, err)
+	}
+	switch {
+	case shadowStack(p.PID):
+		return fail(errors.New("it has a shadow stack, which allows no other return"))
+	case len(code) < 16:
+		return fail(errors.New("its code can't be read"))
+	case len(p.hooks) >= maxHooks:
+		return fail(fmt.Errorf("%d functions are hooked", maxHooks))
+	}
+	busy, resume, err := standing(t)
+	if err != nil {
+		return ptrace.Detour{}, err
+	}
+	defer resume()
+	s := &hookSite{addr: addr, at: at, stop: true, hook: new(Hook)}
+	code = body(code)
+	if err := p.install(t, s, code, at-addr+uint64(len(code)), busy); err != nil {
+		return fail(err)
+	}
+	a.stats.Detours++
+	return s.detour(len(p.hooks) - 1), nil
+}
+
+// unknownSize is how much code is looked at of a function whose size is not known.
+const unknownSize = 4 << 10
+
+// standing stops a process's other threads, and returns where they are.
+func standing(t *ptrace.Task) (busy []uint64, resume func(), err error) {
+	tasks, resume, err := t.StopWorld()
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, o := range append(tasks, t) {
+		pc, err := o.PC()
+		if err != nil {
+			continue // it ended
+		}
+		busy = append(busy, pc)
+	}
+	return busy, resume, nil
+}
+
+// body cuts code off at its first function's end, if that can be told: what
+// follows is none of a function's code behind a return or a jump, but padding.
+func body(code []byte) []byte {
+	for i := 0; i < len(code); {
+		in, err := x86asm.Decode(code[i:], 64)
+		if err != nil || in.Len == 0 {
+			break
+		}
+		i += in.Len
+		if in.Op != x86asm.RET && in.Op != x86asm.JMP && in.Op != x86asm.UD2 || i+2 > len(code) || i < jumpLen {
+			continue
+		}
+		switch next := code[i]; {
+		case next == 0xcc, next == 0x90, next == 0x66 && (code[i+1] == 0x2e || code[i+1] == 0x90 || code[i+1] == 0x0f), next == 0x0f && code[i+1] == 0x1f:
+			return code[:i]
+		}
+	}
+	return code
+}
+
+// detour describes a site.
+func (s *hookSite) detour(number int) ptrace.Detour {
+	return ptrace.Detour{
+		Orig: s.back, Flag: uint64(hookAddr + number*hookSize + 16), On: hookBreak, Jump: s.jump, At: s.at,
+	}
+}
+
+// Stubs is for [ptrace.Options.Stubs].
+func (a *Agent) Stubs() ptrace.ReturnStubs {
+	if a.blob == nil {
+		return ptrace.ReturnStubs{}
+	}
+	return ptrace.ReturnStubs{
+		Code: a.blob.breakStubs, Size: stubSize, Table: stubsAddr, Count: numStubs, Own: baseAddr, OwnEnd: confAddr,
+	}
+}
+
+// A stub is a call of 5 bytes, whose return address says which one it is.
+const (
+	stubSize = 8
+	stubCall = 5
+)
+
+// detoured deals with a stop in the code of a detour, or in that of a return.
+func (p *Process) detoured(t *ptrace.Task, frame uint64, returned bool) {
+	const saved = 1 + frameWords // r11, and struct frame; that of a return lacks the last
+	var b [8 * saved]byte
+	n, _ := t.ReadMem(frame-8, b[:])
+	regs, err := t.Regs()
+	if n < 8*(saved-1) || err != nil {
+		return
+	}
+	var words [saved]uint64
+	for i := range words {
+		words[i] = binary.LittleEndian.Uint64(b[8*i:])
+	}
+	r := *regs
+	number := words[9]
+	frameRegs(&r, words[:9])
+	r.SetSP(frame + 8*9)
+	if returned {
+		r.SetIP(number - stubCall)
+		t.Returned(&r)
+		return
+	}
+	hooks := p.hooks
+	if p.shares {
+		hooks = p.host.hooks
+	}
+	if number < uint64(len(hooks)) && hooks[number].stop {
+		t.Detoured(hooks[number].addr, &r)
+	}
+}
