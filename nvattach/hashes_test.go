@@ -2,6 +2,7 @@ package nvattach
 
 import (
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -153,6 +154,29 @@ func TestHashWithoutRoom(t *testing.T) {
 	if refused, err := r.maps.Refused(r.machine, r.maps.Find("tiny")); err != nil || refused > n[3] {
 		t.Errorf("%d were refused, %d were told: %v", refused, n[3], err)
 	}
+}
+
+// TestCountsAtExitsRunSooner: a program that only counts does so while the last block's
+// loads are under way; one that looks at the clock does not, nor does one go past a
+// barrier.
+func TestCountsAtExitsRunSooner(t *testing.T) {
+	order := func(name, src string, words ...string) {
+		t.Helper()
+		r := newRig(t, &PlanOptions{Programs: []string{"on_exit"}}, object(t, name))
+		text := r.weave(src).Text
+		at := 0
+		for _, w := range words {
+			i := strings.Index(text[at:], w)
+			if i < 0 {
+				t.Fatalf("%s: no %q where it is expected:\n%s", name, w, text)
+			}
+			at += i + len(w)
+		}
+	}
+	order("example_count", vectorAdd, "@%p1 ret", "red.", "ld.global.f32", "st.global.f32", "\tret;")
+	order("example_duration", vectorAdd, "@%p1 ret", "ld.global.f32", "st.global.f32", "red.", "\tret;")
+	waits := strings.Replace(vectorAdd, "\tcvta.to.global.u64 %rd9", "\tbar.sync 0;\n\tcvta.to.global.u64 %rd9", 1)
+	order("example_count", waits, "@%p1 ret", "ld.global.f32", "bar.sync", "red.", "st.global.f32", "\tret;")
 }
 
 // TestSums: threads add different numbers to the same places.

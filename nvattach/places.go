@@ -1,6 +1,7 @@
 package nvattach
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strings"
@@ -31,7 +32,9 @@ func (g *weaving) exits(q *PlannedProgram, st *ptx.Sites) (int, error) {
 		if err != nil {
 			return err
 		}
-		if err := g.w.Exit(st, e, code); err != nil {
+		if at, ok := g.sooner(q, st, e); ok {
+			g.putAt(st, at, code)
+		} else if err := g.w.Exit(st, e, code); err != nil {
 			return g.refused(err)
 		}
 		n++
@@ -70,6 +73,69 @@ func (g *weaving) exits(q *PlannedProgram, st *ptx.Sites) (int, error) {
 		g.insn = nil
 	}
 	return n, nil
+}
+
+// sooner returns a statement before a way out at which a program does just the same: the
+// first of its basic block, if whoever comes there leaves without waiting for anything,
+// and the program does nothing but count. What an addition takes then passes while the
+// block's own accesses to memory do; at the end the thread would wait for it.
+func (g *weaving) sooner(q *PlannedProgram, st *ptx.Sites, e *ptx.Exit) (uint32, bool) {
+	if e.Guarded || e.Kind == ptx.ExitEnd || !q.onlyCounts() {
+		return 0, false
+	}
+	blk := &st.Blocks[g.block[e.Stmt-st.Func.Open]]
+	if e.Stmt < blk.First || e.Stmt > blk.Last {
+		return 0, false
+	}
+	first := e.Stmt
+	for i := e.Stmt; i >= blk.First && i > st.Func.Open; i-- {
+		s := &g.f.Stmts[i]
+		if s.Kind != ptx.StmtInstr {
+			continue
+		}
+		switch s.Op {
+		case ptx.OpCall, ptx.OpBar, ptx.OpBarrier, ptx.OpMbarrier, ptx.OpNanosleep, ptx.OpTrap, ptx.OpUnknown:
+			return first, first != e.Stmt
+		}
+		if _, waits := slices.BinarySearchFunc(st.Syncs, i, func(y ptx.Sync, i uint32) int { return cmp.Compare(y.Stmt, i) }); waits {
+			return first, first != e.Stmt
+		}
+		first = i
+	}
+	return first, first != e.Stmt
+}
+
+// onlyCounts reports whether it makes no difference when a program runs: it adds to
+// values of arrays that no program does anything else with, and asks for no time.
+func (q *PlannedProgram) onlyCounts() bool {
+	for _, i := range q.Report.Fields {
+		if id := q.fields[i]; id == fieldTime || id == fieldClock {
+			return false
+		}
+	}
+	for _, h := range q.Report.Helpers {
+		switch h {
+		case helperLookup, helperLog2, 8, 14, 183, 185, 503, 504, 505, 508, 509, 510, 511, 512:
+		default:
+			return false
+		}
+	}
+	for i := range q.Report.Maps {
+		u, d := &q.Report.Maps[i], q.unit.defs[i]
+		if u.Used && !d.ReadOnly && (!u.AddOnly() || d.layout() != layoutArray || d.Thread) {
+			return false
+		}
+	}
+	return true
+}
+
+// putAt puts a program before a statement, for all threads that come there.
+func (g *weaving) putAt(st *ptx.Sites, first uint32, code string) {
+	// A pragma about the next instruction stays with it.
+	for first > st.Func.Open+1 && g.f.Stmts[first-1].Kind == ptx.StmtDirective {
+		first--
+	}
+	g.w.Edits().InsertBefore(g.f.Stmts[first].Pos, "{\n"+strings.TrimSuffix(code, "\n")+"\n\t}\n\t")
 }
 
 // An ending is a function in which threads end, with a program that was put there.
@@ -373,11 +439,7 @@ func (g *weaving) blocks(q *PlannedProgram, st *ptx.Sites) (int, error) {
 		if err != nil {
 			return n, err
 		}
-		// A pragma about the next instruction stays with it.
-		for first > blk.First && g.f.Stmts[first-1].Kind == ptx.StmtDirective {
-			first--
-		}
-		g.w.Edits().InsertBefore(g.f.Stmts[first].Pos, "{\n"+strings.TrimSuffix(code, "\n")+"\n\t}\n\t")
+		g.putAt(st, first, code)
 		n++
 	}
 	return n, nil

@@ -235,11 +235,12 @@ func checkChosen(t *testing.T, name string, image []byte, out *Rewritten, gpu fa
 func TestRegisterLimit(t *testing.T) {
 	r := newRig(t, nil, object(t, "example_count"))
 	bounded := strings.Replace(vectorAdd, ")\n{", ")\n.maxntid 256, 1, 1\n{", 1)
+	minimum := strings.Replace(vectorAdd, ")\n{", ")\n.minnctapersm 2\n{", 1)
 	for _, tt := range []struct {
 		src  string
 		regs int
 		want string
-	}{{vectorAdd, 12, ".maxnreg 64\n"}, {vectorAdd, 97, ".maxnreg 104\n"}, {vectorAdd, 0, ""}, {bounded, 12, ""}} {
+	}{{vectorAdd, 12, ".maxntid 1024, 1, 1\n"}, {vectorAdd, 97, ".maxnreg 104\n"}, {vectorAdd, 0, ""}, {bounded, 12, ""}, {minimum, 12, ".maxnreg 64\n"}} {
 		f, err := ptx.Parse("app.ptx", tt.src, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -248,7 +249,7 @@ func TestRegisterLimit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Contains(w.Text, ".maxnreg"); got != (tt.want != "") || !strings.Contains(w.Text, tt.want) {
+		if got := strings.Contains(w.Text, ".maxnreg") || strings.Contains(w.Text, ".maxntid 1024"); got != (tt.want != "") || !strings.Contains(w.Text, tt.want) {
 			t.Errorf("%d registers: %s", tt.regs, w.Text[:300])
 		}
 	}

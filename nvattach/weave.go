@@ -28,7 +28,7 @@ type Site struct {
 type WeaveOptions struct {
 	// Registers says how many registers a thread of the kernel takes without
 	// programs, 0 if that is not known. A kernel without launch bounds is given
-	// the larger of 64 and that as its limit, so that it can still be launched
+	// some that leave it the larger of 64 and that, so that it can still be launched
 	// with as many threads as before.
 	Registers func(kernel string) int
 }
@@ -286,7 +286,9 @@ func (g *weaving) callees(q *PlannedProgram, st *ptx.Sites) {
 }
 
 // limitRegisters keeps a kernel without launch bounds launchable: with more
-// registers per thread than 65,536/1,024 a block of 1,024 threads could not start.
+// registers per thread than 65,536/1,024 a block of 1,024 threads could not start. That
+// no block has more threads is no news, and unlike a number of registers it does not make
+// the assembler use as many as it may.
 func (g *weaving) limitRegisters(fn *ptx.Func) {
 	for _, a := range []string{".maxntid", ".reqntid", ".maxnreg"} {
 		if g.f.Attr(fn, a) != nil {
@@ -297,10 +299,16 @@ func (g *weaving) limitRegisters(fn *ptx.Func) {
 	if g.o.Registers == nil {
 		return
 	}
-	if n := g.o.Registers(g.report.Name); n > 0 {
+	n := g.o.Registers(g.report.Name)
+	switch {
+	case n <= 0:
+		return
+	case n <= launchRegisters && g.f.Attr(fn, ".minnctapersm") == nil:
+		g.w.Header(fn, ".maxntid 1024, 1, 1")
+	default:
 		g.w.Header(fn, fmt.Sprintf(".maxnreg %d", max(launchRegisters, (n+7)/8*8)))
-		g.report.Bounded = true
 	}
+	g.report.Bounded = true
 }
 
 // program puts one program at all its places in a function.

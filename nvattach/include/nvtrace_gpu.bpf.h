@@ -19,8 +19,9 @@
  *
  * The argument is one of the contexts below. Fields cost nothing unless they are
  * read. Many threads run a program at the same time: use __sync_fetch_and_add for
- * what several may add to. Values that are only added to are kept once for each
- * multiprocessor and added up when they are read.
+ * what several may add to. Values that are only added to, also those of a hash whose
+ * keys are inserted with BPF_NOEXIST, are kept once for each multiprocessor and added up
+ * when they are read.
  */
 #ifndef NVTRACE_GPU_BPF_H
 #define NVTRACE_GPU_BPF_H
