@@ -65,8 +65,10 @@ type Options struct {
 	// never end the tracer, however often they come: a program that survives
 	// Ctrl-C survives it here. When the program has ended, signals but SIGUSR1 and
 	// SIGUSR2 go to all that it left behind. In Attach the first SIGINT, SIGTERM or SIGHUP
-	// detaches; a second one ends this process, whereupon the kernel detaches what
-	// could not be stopped (a thread that sleeps uninterruptibly in a driver).
+	// detaches; one that comes a second later ends this process, whereupon the kernel
+	// detaches what could not be stopped (a thread that sleeps uninterruptibly in a
+	// driver). Where signals came, this process is deaf to them for a second after
+	// Run or Attach has returned: timeout(1) sends each twice.
 	NoSignals bool
 
 	// Fault, if not nil, is asked on the tracing thread about each SIGSEGV and
