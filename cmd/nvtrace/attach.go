@@ -29,6 +29,7 @@ type attachFlags struct {
 	verify                     verifyFlag
 	allowExit, require         bool
 	json                       bool
+	directSim                  bool // of the verb attach
 }
 
 func (f *attachFlags) register(fs *flag.FlagSet) {
@@ -254,7 +255,8 @@ func attachVerb(e *env, args, command []string) int {
 	fs.BoolVar(&list, "list", true, "list the programs, their places in kernels, and the maps")
 	f.register(fs)
 	dry.register(fs)
-	fs.Var(&direct, "run", "run a program of kprobe/__directly_run on the PTX machine and show the maps: `PROG[:COUNT[:GRID:BLOCK]]` (repeated)")
+	fs.Var(&direct, "run", "run a program of kprobe/__directly_run on the GPU, or on the PTX machine where there is none, and show the maps: `PROG[:COUNT[:GRID:BLOCK]]` (repeated)")
+	fs.BoolVar(&f.directSim, "sim", false, "with --run, take the PTX machine even where there is a GPU")
 	names, status, ok := parseAnywhere(fs, args)
 	if !ok {
 		return status

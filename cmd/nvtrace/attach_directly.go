@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/signal"
 	"strconv"
 	"strings"
@@ -12,6 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/gpu"
+	"nvtrace/nvattach/jit"
+	"nvtrace/nvattach/session"
+	"nvtrace/nvattach/sim"
 	"nvtrace/ptx"
 	"nvtrace/ptx/emu"
 )
@@ -47,8 +52,8 @@ func parseDirectRun(s string) (*directRun, error) {
 	return r, err
 }
 
-// directly runs programs that are kernels of their own, on the PTX machine, and
-// shows their maps.
+// directly runs programs that are kernels of their own, on the GPU or else on the PTX
+// machine, and shows their maps.
 func (f *attachFlags) directly(e *env, plan *nvattach.Plan, settings []nvattach.Setting, texts []string) int {
 	var runs []*directRun
 	for _, text := range texts {
@@ -57,6 +62,11 @@ func (f *attachFlags) directly(e *env, plan *nvattach.Plan, settings []nvattach.
 			return e.fail(exitUsage, "--run %v", err)
 		}
 		runs = append(runs, r)
+	}
+	if onSim, err := f.directlyOnGPU(e, plan, settings, runs); err != nil {
+		return e.fail(exitFailed, "--run %v", err)
+	} else if !onSim {
+		return exitOK
 	}
 	d, err := newDirect(plan, settings, f.threads)
 	if err != nil {
@@ -77,6 +87,42 @@ func (f *attachFlags) directly(e *env, plan *nvattach.Plan, settings []nvattach.
 		return e.fail(exitFailed, "%v", err)
 	}
 	return exitOK
+}
+
+// directlyOnGPU runs programs on the machine's GPU; onSim says that there is none, or that
+// it is not wanted.
+func (f *attachFlags) directlyOnGPU(e *env, plan *nvattach.Plan, settings []nvattach.Setting, runs []*directRun) (onSim bool, err error) {
+	o := &gpu.DirectOptions{Options: gpu.Options{
+		JIT: &jit.Options{}, Logger: e.debug, Report: func(text string) { e.notice("%s", text) },
+	}}
+	switch {
+	case e.getenv(simDriverProbes) != "":
+		s, err := sim.New(nil)
+		if err != nil {
+			return false, err
+		}
+		defer s.Close()
+		go s.Serve(context.Background()) //nolint:errcheck // ended by Close
+		o.Env = s.Env(os.Environ())
+	case f.directSim || !hasDriver():
+		return true, nil
+	}
+	var jobs []gpu.Direct
+	for _, r := range runs {
+		if _, err := plan.RunProgram(r.program); err != nil {
+			return false, fmt.Errorf("%s: %w", r.program, err)
+		}
+		dim := func(d emu.Dim3) [3]uint32 { return [3]uint32{d.X, d.Y, d.Z} }
+		jobs = append(jobs, gpu.Direct{Program: r.program, Count: r.count, Grid: dim(r.grid), Block: dim(r.block)})
+	}
+	so := &session.Options{Plan: plan, Settings: settings, Out: e.stdout, Direct: true, Maps: nvattach.MapOptions{Threads: f.threads}}
+	if f.json {
+		so.Format = session.FormatJSON
+	}
+	o.Session = session.New(so)
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	return false, errors.Join(gpu.RunDirect(ctx, jobs, o), o.Session.Close())
 }
 
 // direct is the machine of --run.
@@ -110,20 +156,7 @@ func newDirect(plan *nvattach.Plan, settings []nvattach.Setting, threads uint64)
 }
 
 func (d *direct) run(ctx context.Context, r *directRun) error {
-	var q *nvattach.PlannedProgram
-	var have []string
-	for _, p := range d.plan.Programs {
-		if p.Point.Kind == nvattach.KindRun {
-			have = append(have, p.Name)
-			if p.Name == r.program {
-				q = p
-			}
-		}
-	}
-	if q == nil {
-		return fmt.Errorf("no program of that name is in a section kprobe/__directly_run; there are: %s", strings.Join(have, ", "))
-	}
-	text, name, err := d.plan.RunModule(q, d.maps, ptx.Version{Major: 8}, ptx.Target{SM: 90})
+	text, name, err := d.plan.RunText(r.program, d.maps, 90)
 	if err != nil {
 		return err
 	}

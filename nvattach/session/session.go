@@ -43,6 +43,8 @@ type Options struct {
 	// Required makes Rewrite fail for an image in which a kernel that a program
 	// wants can't be probed.
 	Required bool
+	// Direct: programs are kernels themselves, and there are no others to tell of.
+	Direct bool
 	// Verify has launches run both ways: 1 each, n each n-th, the first in any case,
 	// VerifyFirst that alone. 0: none.
 	Verify int
@@ -192,6 +194,12 @@ func (c *Context) Rewrite(image []byte, o *RewriteOptions) (out []byte, twins bo
 		twins = twins || r.Kernels[i].Twin
 	}
 	return r.Image, twins, nil
+}
+
+// RunText returns a module with a kernel that runs a program of
+// kprobe/__directly_run with the context's maps on sm_N, and the kernel's name.
+func (c *Context) RunText(program string, sm uint32) (text, kernel string, err error) {
+	return c.s.opts.Plan.RunText(program, c.maps, sm)
 }
 
 // Wants reports whether some program wants a kernel of that mangled name.
@@ -440,7 +448,9 @@ func (s *Session) Close() error {
 	for _, c := range all {
 		s.out.tables(c, len(all) > 1, c.final, nil)
 	}
-	s.out.kernels(s, s.Kernels())
+	if !s.opts.Direct {
+		s.out.kernels(s, s.Kernels())
+	}
 	return errors.Join(errs, s.out.err)
 }
 

@@ -1,0 +1,232 @@
+package gpu
+
+import (
+	gocontext "context"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"nvtrace/ptrace"
+)
+
+// Direct is a program of kprobe/__directly_run that is to run as a kernel of its own.
+type Direct struct {
+	Program     string
+	Count       int
+	Grid, Block [3]uint32
+}
+
+// DirectOptions say where and how.
+type DirectOptions struct {
+	Options
+	// Env is the environment of the process that has the driver; nil is this one's,
+	// with libcuda.so.1 preloaded.
+	Env []string
+}
+
+// ErrNoDriver is in the chain of errors where there is no driver, or no GPU.
+var ErrNoDriver = errors.New("no CUDA driver")
+
+// RunDirect runs programs on the machine's first GPU, one after the other, in the
+// process of a small program of the system's into which the driver is loaded: the
+// driver runs in no process of ours. The session's context is kept when it returns.
+func RunDirect(ctx gocontext.Context, jobs []Direct, o *DirectOptions) error {
+	host, err := carrier()
+	if err != nil {
+		return err
+	}
+	env := o.Env
+	if env == nil {
+		env = append(os.Environ(), "LD_PRELOAD=libcuda.so.1")
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	d := &direct{Tracer: New(&o.Options, directClass+1), jobs: jobs, err: errors.New("the program that carries the driver ended at once")}
+	_, err = ptrace.Run(ctx, &ptrace.Options{
+		Argv: []string{host}, Env: env, Stdin: null, Stdout: null, Stderr: null, Logger: o.Logger,
+		// cat reads its standard input when the driver has been loaded.
+		Rules: append(d.Rules(), ptrace.Rule{Names: []string{"read"}, Class: directClass, Args: []ptrace.ArgMatch{{Arg: 0, Value: 0}}}),
+	}, d)
+	d.Close()
+	if err != nil {
+		return err
+	}
+	return d.err
+}
+
+// directClass is the class of the call at which the driver is ready.
+const directClass = 0x100
+
+// carrier finds a program that the driver can be loaded into.
+func carrier() (string, error) {
+	for _, name := range []string{"cat", "/bin/cat", "/usr/bin/cat"} {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			continue
+		}
+		f, err := elf.Open(path)
+		if err != nil {
+			continue
+		}
+		libs, err := f.ImportedLibraries()
+		_ = f.Close()
+		if err == nil && len(libs) > 0 {
+			return path, nil
+		}
+	}
+	return "", errors.New("there is no cat that is linked with a C library, to load the driver into")
+}
+
+// direct handles the stops of the process that has the driver.
+type direct struct {
+	*Tracer
+	jobs  []Direct
+	begun bool
+	err   error // of the work, when it is over
+}
+
+// Enter implements [ptrace.Handler].
+func (d *direct) Enter(t *ptrace.Task, s *ptrace.Syscall) ptrace.Verdict {
+	if s.Class != directClass {
+		return d.Tracer.Enter(t, s)
+	}
+	th := d.thread(t.TID)
+	if d.begun || th == nil {
+		return ptrace.Skip
+	}
+	d.begun = true
+	p, err := d.enroll(th)
+	if err != nil {
+		d.err = err
+		return ptrace.Skip
+	}
+	t.Hold()
+	p.visit(th, func(v *visit) func(*ptrace.Task) {
+		d.err = d.work(v)
+		return nil
+	})
+	return ptrace.Skip
+}
+
+// work does all of it, while the process is held.
+func (d *direct) work(v *visit) error {
+	v.limit = 0 // what the program's kernels take
+	if err := v.preloaded(); err != nil {
+		return err
+	}
+	c, err := v.primary()
+	if err != nil {
+		return err
+	}
+	for i := range d.jobs {
+		if err := d.job(v, c, &d.jobs[i]); err != nil {
+			return fmt.Errorf("%s: %w", d.jobs[i].Program, err)
+		}
+	}
+	return v.keep(c, true)
+}
+
+// preloaded finds the driver that was loaded into the process.
+func (v *visit) preloaded() error {
+	maps, err := readMaps(v.p.pid)
+	if err != nil {
+		return err
+	}
+	for i := range maps {
+		if m := &maps[i]; m.exec && strings.HasPrefix(filepath.Base(m.path), "libcuda.so") {
+			if v.p.driver, err = openLibrary(v.p.pid, m, nil); err != nil {
+				return err
+			}
+			return nil
+		}
+	}
+	return fmt.Errorf("libcuda.so.1 can't be loaded: %w", ErrNoDriver)
+}
+
+// primary makes the first device's primary context current, with maps.
+func (v *visit) primary() (*context, error) {
+	if err := v.run(call("cuInit", 0)); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoDriver, err)
+	}
+	dev, err := v.ask("cuDeviceGet", 0)
+	if err != nil {
+		return nil, err
+	}
+	handle, err := v.ask("cuDevicePrimaryCtxRetain", uint64(uint32(dev)))
+	if err != nil {
+		return nil, err
+	}
+	if err := v.run(call("cuCtxSetCurrent", handle)); err != nil {
+		return nil, err
+	}
+	c, err := v.newContext(handle)
+	if err != nil {
+		return nil, err
+	}
+	v.p.contexts[handle] = c
+	v.p.order = append(v.p.order, c)
+	return c, nil
+}
+
+// job runs one program.
+func (d *direct) job(v *visit, c *context, job *Direct) error {
+	text, name, err := c.session.RunText(job.Program, c.arch.SM)
+	if err != nil {
+		return err
+	}
+	image := append([]byte(text), 0)
+	if compile := d.compileFor(v.p.driver, c.arch); compile != nil {
+		if image, err = compile(text); err != nil {
+			return err
+		}
+	}
+	at, err := v.space(uint64(len(image)))
+	if err != nil {
+		return err
+	}
+	if err := v.poke(at, image); err != nil {
+		return err
+	}
+	module, err := v.ask("cuModuleLoadData", at)
+	if err != nil {
+		return err
+	}
+	if err := v.poke(v.stage(), append([]byte(name), 0)); err != nil {
+		return err
+	}
+	f, err := v.ask("cuModuleGetFunction", module, v.stage())
+	if err != nil {
+		return err
+	}
+	g, b := job.Grid, job.Block
+	launch := call("cuLaunchKernel", f, uint64(g[0]), uint64(g[1]), uint64(g[2]), uint64(b[0]), uint64(b[1]), uint64(b[2]), 0, 0, 0, 0)
+	for n := job.Count; n > 0; n -= batch {
+		steps := make([]step, 0, batch)
+		for range min(n, batch) {
+			steps = append(steps, launch)
+		}
+		if err := v.run(steps...); err != nil {
+			return err
+		}
+	}
+	return v.run(call("cuCtxSynchronize"), call("cuModuleUnload", module))
+}
+
+// space maps memory into the process, which stays as long as it runs.
+func (v *visit) space(size uint64) (at uint64, err error) {
+	err = v.do(func(t *ptrace.Task, done func(error)) {
+		addr, err := t.Syscall(unix.SYS_MMAP, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, ^uint64(0), 0)
+		at = uint64(addr)
+		done(err)
+	})
+	return at, err
+}
