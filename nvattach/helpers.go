@@ -157,15 +157,15 @@ func (u *unit) mapHelpers(h map[int32]*bpf.Helper) {
 }
 
 func (u *unit) printHelpers(h map[int32]*bpf.Helper) {
-	h[6] = &bpf.Helper{
+	h[helperPrint] = &bpf.Helper{
 		Name: "trace_printk", Emit: u.printk,
 		Args: []bpf.ArgSpec{{Kind: bpf.ArgRead, SizeArg: 1}, argScalar, argAny, argAny, argAny},
 	}
-	h[177] = &bpf.Helper{
+	h[helperVPrint] = &bpf.Helper{
 		Name: "trace_vprintk", Emit: u.vprintk,
 		Args: []bpf.ArgSpec{{Kind: bpf.ArgRead, SizeArg: 1}, argScalar, {Kind: bpf.ArgRead, SizeArg: 3}, argConst},
 	}
-	h[501] = &bpf.Helper{Name: "ebpf_puts", Args: []bpf.ArgSpec{{Kind: bpf.ArgString, Size: bpf.StackSize}}, Emit: u.puts}
+	h[helperPuts] = &bpf.Helper{Name: "ebpf_puts", Args: []bpf.ArgSpec{{Kind: bpf.ArgString, Size: bpf.StackSize}}, Emit: u.puts}
 }
 
 // Numbers of helpers that are asked for by number.
@@ -173,6 +173,9 @@ const (
 	helperLookup = 1
 	helperUpdate = 2
 	helperDelete = 3
+	helperPrint  = 6
+	helperVPrint = 177
+	helperPuts   = 501
 	helperLog2   = 600 // nvtrace's own: the highest bit
 )
 

@@ -10,7 +10,8 @@ type Memory interface {
 }
 
 // A Prefetcher is a [Memory] that is told what will be read next, where each read
-// would be slow by itself: rows of width bytes, stride bytes apart.
+// would be slow by itself: rows of width bytes, stride bytes apart. What it has
+// already need not be copied again.
 type Prefetcher interface {
 	Prefetch(addr, stride uint64, width, rows int)
 }

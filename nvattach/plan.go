@@ -224,14 +224,25 @@ func (p *Plan) Sites() []Site {
 	return slices.Clone(p.sites)
 }
 
+// Prints reports whether a program may print, by bpf_printk or ebpf_puts.
+func (p *Plan) Prints() bool {
+	return slices.ContainsFunc(p.Programs, func(q *PlannedProgram) bool {
+		return slices.ContainsFunc(q.Report.Helpers, func(n int32) bool { return n == helperPrint || n == helperVPrint || n == helperPuts })
+	})
+}
+
 // NewMaps lays out the maps of the plan's objects, those that programs only add to
-// as copies for each multiprocessor. o.AddOnly, o.Deletes and o.Slots are the plan's to set.
+// as copies for each multiprocessor. o.AddOnly, o.Deletes and o.Slots are the plan's to set;
+// where no program prints, there is no room for that.
 func (p *Plan) NewMaps(o *MapOptions) (*Maps, error) {
 	var opt MapOptions
 	if o != nil {
 		opt = *o
 	}
 	opt.AddOnly, opt.Deletes, opt.Slots = p.addOnly, p.deletes, len(p.Programs)
+	if !p.Prints() {
+		opt.PrintBytes = 1 // as small as it can be
+	}
 	return NewMaps(p.Objects, &opt)
 }
 

@@ -102,9 +102,7 @@ func (m *Maps) NewReader(x *Map) *Reader {
 // of each multiprocessor, and makes room for others. With idle set no kernel
 // runs: what is not complete then never will be, and is passed over.
 func (r *Reader) Drain(mem Memory, idle bool, fn func(Record)) error {
-	if p, ok := mem.(Prefetcher); ok {
-		p.Prefetch(r.x.base, r.x.copyBytes, ringHead/4, len(r.pos))
-	}
+	r.m.prefetchHeads(mem, r.x)
 	for sm := range r.pos {
 		if err := r.drain(mem, sm, idle, fn); err != nil {
 			return fmt.Errorf("ring %s: %w", r.x.Name, err)
@@ -116,7 +114,15 @@ func (r *Reader) Drain(mem Memory, idle bool, fn func(Record)) error {
 // Dropped returns how many records found no room.
 func (r *Reader) Dropped(mem Memory) (uint64, error) { return r.m.ringDropped(mem, r.x) }
 
+// prefetchHeads says that the counters of a ring's parts will be read.
+func (m *Maps) prefetchHeads(mem Memory, x *Map) {
+	if p, ok := mem.(Prefetcher); ok {
+		p.Prefetch(x.base, x.copyBytes, ringHead/4, m.SMs)
+	}
+}
+
 func (m *Maps) ringDropped(mem Memory, x *Map) (uint64, error) {
+	m.prefetchHeads(mem, x)
 	var b [8]byte
 	sum := uint64(0)
 	for sm := range m.SMs {

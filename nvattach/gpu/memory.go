@@ -97,6 +97,9 @@ func (m *memory) Prefetch(addr, stride uint64, width, rows int) {
 	if m.v == nil || size == 0 || size > stageBytes || width > lineBytes || addr%lineBytes != 0 || stride%lineBytes != 0 || m.flush() != nil {
 		return
 	}
+	if m.has(addr, stride, width, rows) {
+		return
+	}
 	// CUDA_MEMCPY2D (cuda.h) lies behind what is copied to.
 	var desc []byte
 	for _, w := range []uint64{
@@ -115,6 +118,16 @@ func (m *memory) Prefetch(addr, stride uint64, width, rows int) {
 	for i := range rows {
 		m.lines[addr+stride*uint64(i)] = got[i*width : (i+1)*width]
 	}
+}
+
+// has reports whether all rows were copied, and not written since.
+func (m *memory) has(addr, stride uint64, width, rows int) bool {
+	for i := range rows {
+		if len(m.lines[addr+stride*uint64(i)]) < width {
+			return false
+		}
+	}
+	return true
 }
 
 const (

@@ -154,7 +154,7 @@ func (s *Session) Add(t *Target) (*Context, error) {
 			return nil, err
 		}
 	}
-	if maps.Print != nil {
+	if s.opts.Plan.Prints() {
 		c.printer = maps.NewPrinter(s.opts.Plan.Formats)
 	}
 	for _, m := range maps.All {
@@ -336,7 +336,7 @@ func (c *Context) drain(idle bool) {
 		return
 	}
 	var err error
-	if c.printer != nil && len(c.s.opts.Plan.Formats()) > 0 {
+	if c.printer != nil {
 		err = c.printer.Drain(c.mem, idle, c.s.out.text)
 	}
 	for i, r := range c.readers {
