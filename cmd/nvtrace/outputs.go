@@ -132,12 +132,12 @@ func (o *outputs) finish() {
 }
 
 func (o *outputs) summarise() error {
-	report := o.log.summary.Report()
-	switch {
-	case o.f.json.set:
-		return writeJSON(o.e.stderr, o.f.json.value, o.log.withAPI(report))
-	case o.f.quiet:
+	if o.f.quiet && !o.f.json.set {
 		return nil
+	}
+	report := o.log.summary.Report()
+	if o.f.json.set {
+		return writeJSON(o.e.stderr, o.f.json.value, o.log.withAPI(report))
 	}
 	write := func() error { return writeReport(o.e.stderr, report, o.log.book) }
 	if noDevices(report) && o.f.sim.chosen(o.f.attach.any()) { // as it should be

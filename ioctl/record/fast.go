@@ -43,10 +43,10 @@ func kindOf(f *openFile) uint8 {
 
 // fast is the part of the recorder that deals with the agent.
 type fast struct {
-	on     bool               // the agent logs ioctls
-	abi    *rm.ABI            // of the plan in force, or being made
-	ahead  <-chan *agent.Plan // the plan that is being made; nil: none
-	events uint64             // ioctls that the agent logged
+	on     bool         // the agent logs ioctls
+	abi    *rm.ABI      // of the plan in force, or being made
+	ahead  <-chan ahead // what is being made; nil: nothing
+	events uint64       // ioctls that the agent logged
 	ev     traces.Event
 
 	stage batch   // events that wait for the agent's records of before, in order
@@ -81,16 +81,29 @@ func (r *recorder) newAgent() *agent.Agent {
 	return agent.New(&agent.Options{Bind: r.bind, Record: r.agentRecord, Paths: r.opts.NodePaths, Maps: !r.opts.Munmap, Files: true, Logger: r.opts.Logger})
 }
 
-// planAhead begins to make the rules of the tables in use, beside the program's
-// start.
-func (r *recorder) planAhead() {
+// ahead is what is made beside the program's start, before it is needed.
+type ahead struct {
+	plan  *agent.EncodedPlan
+	err   error
+	nodes []openFile // in /dev
+	vdso  *agent.VDSO
+}
+
+// lookAhead begins to make that: the rules of the tables in use.
+func (r *recorder) lookAhead() {
 	f := &r.fast
 	if !f.on {
 		return
 	}
-	abi, brief, ahead := r.watcher.ABI(), r.opts.CountsOnly, make(chan *agent.Plan, 1)
-	f.abi, f.ahead = abi, ahead
-	go func() { ahead <- plan(ioctl.NewPlan(abi, brief)) }()
+	abi, brief, name, done := r.watcher.ABI(), r.opts.CountsOnly, r.opts.NodeName, make(chan ahead, 1)
+	f.abi, f.ahead = abi, done
+	go func() {
+		var a ahead
+		a.plan, a.err = plan(ioctl.NewPlan(abi, brief)).Encode()
+		a.nodes = findNodes(name)
+		a.vdso = agent.OwnVDSO()
+		done <- a
+	}()
 }
 
 // replan gives the agent the rules of the tables in use.
@@ -100,21 +113,27 @@ func (r *recorder) replan() {
 		return
 	}
 	if f.ahead != nil {
-		p := <-f.ahead
+		a := <-f.ahead
 		f.ahead = nil
-		r.setPlan(p)
+		r.agent.SetVDSO(a.vdso)
+		r.setPlan(a.plan, a.err)
+		for i := range a.nodes {
+			r.learn(a.nodes[i].rdev, &a.nodes[i])
+		}
 	}
 	if abi := r.watcher.ABI(); f.on && f.abi != abi {
 		f.abi = abi
-		r.setPlan(plan(ioctl.NewPlan(abi, r.opts.CountsOnly)))
+		r.setPlan(plan(ioctl.NewPlan(abi, r.opts.CountsOnly)).Encode())
 	}
 }
 
-func (r *recorder) setPlan(p *agent.Plan) {
-	if err := r.agent.SetPlan(p); err != nil {
+func (r *recorder) setPlan(p *agent.EncodedPlan, err error) {
+	if err != nil {
 		r.opts.Logger.Warn("ioctls are not recorded in the program", "err", err)
 		r.fast.on = false
+		return
 	}
+	r.agent.SetPlan(p)
 }
 
 // plan translates.
@@ -195,7 +214,6 @@ func (r *recorder) equip(t *ptrace.Task, p *process) *agent.Process {
 			return nil
 		}
 	}
-	r.learnNodes()
 	if p.agent != ap {
 		p.agent, p.agents, p.changes = ap, nil, 0
 		ap.Data = make(map[uint32]*openFile)
@@ -210,7 +228,7 @@ func (r *recorder) equip(t *ptrace.Task, p *process) *agent.Process {
 // patience is how many calls of a process stop although they are about no device
 // before the agent is put in to make them without: short programs shall not pay
 // for that.
-const patience = 8
+const patience = 4
 
 // pass sees to it that calls like one that stopped do not stop any more. dull: it
 // is about no device.
@@ -230,6 +248,7 @@ func (r *recorder) pass(t *ptrace.Task, c *ptrace.Syscall, dull bool) {
 		case p.narrow:
 			ap = r.equip(t, p)
 		case ap == nil:
+			r.replan()
 			ap, _ = r.agent.Code(t) // says why not, once
 		}
 	}

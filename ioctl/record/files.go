@@ -23,22 +23,20 @@ func (r *recorder) learn(rdev uint64, f *openFile) {
 	}
 }
 
-// learnNodes tells the agent of the nodes in /dev, before they are opened.
-func (r *recorder) learnNodes() {
-	if r.looked {
-		return
-	}
-	r.looked = true
+// findNodes returns the nodes in /dev, of which the agent can be told before they
+// are opened. name is as Options.NodeName.
+func findNodes(name func(rdev uint64, path string) (string, bool)) (nodes []openFile) {
 	list, _ := filepath.Glob("/dev/nvidia*") // fails only for a bad pattern
 	for _, path := range list {
 		var st unix.Stat_t
 		if unix.Stat(path, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR {
 			continue
 		}
-		if name, ok := r.opts.NodeName(st.Rdev, path); ok {
-			r.learn(st.Rdev, &openFile{name: name, rdev: st.Rdev})
+		if name, ok := name(st.Rdev, path); ok {
+			nodes = append(nodes, openFile{name: name, rdev: st.Rdev})
 		}
 	}
+	return nodes
 }
 
 // sync brings a process's table up to date with what the agent has done to

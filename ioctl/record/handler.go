@@ -45,7 +45,6 @@ type recorder struct {
 	stops *stopCounts
 	// devices are the names of the device numbers that the agent may open.
 	devices map[uint64]string
-	looked  bool // for them in /dev
 }
 
 // thread is what the recorder keeps with each ptrace.Task: the event of the

@@ -21,6 +21,7 @@ type Agent struct {
 	plan    []byte          // the rules, as the processes have them
 	rules   map[uint32]bool // the requests that they are about
 	paths   []byte          // Options.Paths, likewise
+	vdso    *VDSO           // of SetVDSO
 	devices []uint64        // of AddDevice: number and kind of each
 	procs   map[int]*Process
 	rings   []*ring // that may have records
@@ -274,22 +275,14 @@ func (a *Agent) Fault(t *ptrace.Task, _ unix.Signal) bool {
 }
 
 // SetPlan sets the rules for ioctls, in all processes.
-func (a *Agent) SetPlan(plan *Plan) error {
-	b, err := plan.encode()
-	if err != nil {
-		return err
-	}
-	a.plan, a.rules = b, make(map[uint32]bool)
-	for i := range plan.Rules {
-		a.rules[plan.Rules[i].Request] = true
-	}
+func (a *Agent) SetPlan(plan *EncodedPlan) {
+	a.plan, a.rules = plan.bytes, plan.requests
 	for _, p := range a.procs {
 		p.planned = false
 		if p.started {
 			_ = p.writePlan() // fails if the process has ended
 		}
 	}
-	return nil
 }
 
 // Idle reports whether no process has records that were not given out, and

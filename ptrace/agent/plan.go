@@ -82,6 +82,25 @@ const (
 	MaxPointers = maxPointers
 )
 
+// EncodedPlan is a Plan as processes have it.
+type EncodedPlan struct {
+	bytes    []byte
+	requests map[uint32]bool // that it is about
+}
+
+// Encode makes what [Agent.SetPlan] takes. It may be called by any goroutine.
+func (p *Plan) Encode() (*EncodedPlan, error) {
+	b, err := p.encode()
+	if err != nil {
+		return nil, err
+	}
+	e := &EncodedPlan{bytes: b, requests: make(map[uint32]bool)}
+	for i := range p.Rules {
+		e.requests[p.Rules[i].Request] = true
+	}
+	return e, nil
+}
+
 // encode writes the plan as the agent reads it: hash tables with open addressing.
 func (p *Plan) encode() ([]byte, error) {
 	b := make([]byte, planSize)

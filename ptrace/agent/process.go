@@ -28,6 +28,7 @@ type Process struct {
 	planned bool     // the rules are the current ones
 	gone    bool     // the process has ended
 
+	first  []byte         // mapped at once: shared, and the first of chunks
 	shared []byte         // struct shared
 	chunks map[int][]byte // the rings, by piece
 	rings  []*ring        // by slot; nil: free
@@ -158,7 +159,7 @@ const noFD = ^uint64(0)
 
 // mapPrivate maps what is the process's own, and writes the code.
 func (p *Process) mapPrivate(t *ptrace.Task) error {
-	clock, err := vdsoClock(t)
+	clock, err := findClock(t, p.a.vdso)
 	if err != nil {
 		return err
 	}
@@ -230,13 +231,15 @@ func (p *Process) write64(addr, v uint64) error {
 // mapShared maps the memory for what all rings have in common, and tables for
 // what follows.
 func (p *Process) mapShared(t *ptrace.Task) error {
-	m, err := share(t, sharedAddr, sharedSize)
+	// The first rings come with it: each system call that the program is made to make
+	// costs it two stops.
+	m, err := share(t, sharedAddr, ringAddr-sharedAddr+chunkSize)
 	if err != nil {
 		return err
 	}
-	p.shared = m
+	p.first, p.shared = m, m[:sharedSize:sharedSize]
 	p.writeDevices()
-	p.chunks = make(map[int][]byte)
+	p.chunks = map[int][]byte{0: m[ringAddr-sharedAddr:]}
 	p.rings, p.starts = make([]*ring, maxSlots), make([]uint64, maxSlots)
 	p.byTID = make(map[int]*ring)
 	p.borrowed = make(map[int]*ring)
@@ -298,13 +301,15 @@ func (p *Process) release() {
 			return
 		}
 	}
-	for _, m := range p.chunks {
-		_ = unix.Munmap(m)
+	for c, m := range p.chunks {
+		if c > 0 {
+			_ = unix.Munmap(m)
+		}
 	}
-	if p.shared != nil {
-		_ = unix.Munmap(p.shared)
+	if p.first != nil {
+		_ = unix.Munmap(p.first)
 	}
-	p.chunks, p.shared = nil, nil
+	p.chunks, p.shared, p.first = nil, nil, nil
 }
 
 // fork returns the state of a child, whose memory is a copy of p's but for the

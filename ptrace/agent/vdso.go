@@ -12,30 +12,82 @@ import (
 	"nvtrace/ptrace"
 )
 
-// vdsoClock returns the address of clock_gettime in the vdso of t's process.
-func vdsoClock(t *ptrace.Task) (uint64, error) {
-	base, err := auxValue(t.PID, 33) // linux/auxvec.h: AT_SYSINFO_EHDR
+// VDSO is the code that the kernel maps into processes, and where clock_gettime is in
+// it. Nearly all processes have the same.
+type VDSO struct {
+	image []byte
+	clock uint64 // offset in image
+}
+
+// maxVDSO is more than any is long: 2 pages in the kernels of today.
+const maxVDSO = 1 << 16
+
+// OwnVDSO returns this process's, for Agent.SetVDSO; nil if that is not known. It may
+// be called by any goroutine.
+func OwnVDSO() *VDSO {
+	base, err := auxValue(os.Getpid(), auxVDSO)
 	if err != nil {
-		return 0, err
+		return nil
 	}
-	// It is 2 pages long in the kernels of today. Section headers come last.
-	image := make([]byte, 1<<16)
-	n, _ := t.ReadMem(base, image)
-	f, err := elf.NewFile(bytes.NewReader(image[:n]))
+	mem, err := os.Open("/proc/self/mem")
 	if err != nil {
-		return 0, fmt.Errorf("vdso at %#x: %w", base, err)
+		return nil
+	}
+	defer mem.Close()
+	image := make([]byte, maxVDSO)
+	n, _ := mem.ReadAt(image, int64(base)) // as much as there is
+	v, err := newVDSO(image[:n])
+	if err != nil {
+		return nil
+	}
+	return v
+}
+
+// newVDSO finds clock_gettime.
+func newVDSO(image []byte) (*VDSO, error) {
+	f, err := elf.NewFile(bytes.NewReader(image)) // its section headers come last
+	if err != nil {
+		return nil, err
 	}
 	syms, err := f.DynamicSymbols()
 	if err != nil {
-		return 0, fmt.Errorf("vdso at %#x: %w", base, err)
+		return nil, err
 	}
 	for _, s := range syms {
-		if s.Name == "__vdso_clock_gettime" && s.Value < uint64(n) {
-			return base + s.Value, nil
+		if s.Name == "__vdso_clock_gettime" && s.Value < uint64(len(image)) {
+			return &VDSO{image, s.Value}, nil
 		}
 	}
-	return 0, errors.New("the vdso has no clock_gettime")
+	return nil, errors.New("it has no clock_gettime")
 }
+
+// SetVDSO says what the vdso of the processes most likely is, which saves the time to
+// look into it while one waits.
+func (a *Agent) SetVDSO(v *VDSO) { a.vdso = v }
+
+// vdsoClock returns the address of clock_gettime in the vdso of t's process.
+func vdsoClock(t *ptrace.Task) (uint64, error) { return findClock(t, nil) }
+
+// findClock is vdsoClock, with what the vdso most likely is, or nil.
+func findClock(t *ptrace.Task, known *VDSO) (uint64, error) {
+	base, err := auxValue(t.PID, auxVDSO)
+	if err != nil {
+		return 0, err
+	}
+	image := make([]byte, maxVDSO)
+	n, _ := t.ReadMem(base, image)
+	if known != nil && bytes.Equal(known.image, image[:n]) {
+		return base + known.clock, nil
+	}
+	v, err := newVDSO(image[:n])
+	if err != nil {
+		return 0, fmt.Errorf("vdso at %#x: %w", base, err)
+	}
+	return base + v.clock, nil
+}
+
+// auxVDSO is AT_SYSINFO_EHDR of linux/auxvec.h.
+const auxVDSO = 33
 
 // auxValue returns a value of a process's auxiliary vector.
 func auxValue(pid int, key uint64) (uint64, error) {
