@@ -13,8 +13,8 @@ import (
 type RewriteOptions struct {
 	// Arch is the GPU's architecture: its number, with the suffix 'a'.
 	Arch fatbin.Arch
-	// Compile makes a cubin of a module's text for Arch, as the driver would. Nil
-	// leaves that to the driver: the image gets the woven text.
+	// Compile makes a cubin of a module's text for Arch, as the driver would. Nil, and
+	// an empty result, leave that to the driver: the image gets the woven text.
 	Compile func(text string) ([]byte, error)
 	// Registers says how many registers a thread of a kernel takes without
 	// programs, where the image has no machine code that says it; see

@@ -49,6 +49,9 @@ func (f *dryFlags) openCompiler() (resourceCompiler, error) {
 		}
 	}
 	c, err := jit.Open(path, nil)
+	if err == nil {
+		_, _, err = c.Version()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("--jit: %w", err)
 	}

@@ -185,8 +185,12 @@ func (d *direct) job(v *visit, c *context, job *Direct) error {
 	}
 	image := append([]byte(text), 0)
 	if compile := d.compileFor(v.p.driver, c.arch); compile != nil {
-		if image, err = compile(text); err != nil {
+		cubin, err := compile(text)
+		if err != nil {
 			return err
+		}
+		if cubin != nil {
+			image = cubin
 		}
 	}
 	at, err := v.space(uint64(len(image)))

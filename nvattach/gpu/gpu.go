@@ -444,8 +444,8 @@ func (v *visit) findDriver() error {
 	})
 }
 
-// compileFor returns what compiles for the program's driver; nil leaves that to
-// the driver itself.
+// compileFor returns what compiles for the program's driver; nil, or nothing as a
+// result, leaves that to the driver itself.
 func (tr *Tracer) compileFor(lib *library, arch fatbin.Arch) func(text string) ([]byte, error) {
 	tr.mu.Lock()
 	c := tr.compilers[lib.path]
@@ -478,6 +478,10 @@ func (tr *Tracer) compileFor(lib *library, arch fatbin.Arch) func(text string) (
 			}
 		}()
 		r, err := c.c.Compile(ctx, []byte(text), target(text, arch))
+		if errors.Is(err, jit.ErrUnusable) {
+			tr.log.Info("the driver compiles in the program", "err", err)
+			return nil, nil
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -34,6 +34,8 @@ var (
 	// it again.
 	ErrCrashed = errors.New("the driver's compiler crashed")
 	ErrTimeout = errors.New("the driver's compiler took too long")
+	// ErrUnusable: the library can't be loaded, or lacks the compiler's functions.
+	ErrUnusable = errors.New("the driver's compiler can't be used")
 )
 
 // CompileError is what the compiler says about PTX that it refuses.
@@ -65,11 +67,10 @@ type Options struct {
 
 // Compiler compiles with one library. It may be used by several goroutines.
 type Compiler struct {
-	library      string
-	identity     string // of the library's content, part of the cache's keys
-	major, minor int
-	opts         Options
-	cache        *cache // nil: none
+	library  string
+	identity string // of the library's content, part of the cache's keys
+	opts     Options
+	cache    *cache // nil: none
 }
 
 // Result is a compiled module.
@@ -105,8 +106,8 @@ func Find(libcuda string) (string, error) {
 	return "", fmt.Errorf("%w in %s", ErrNoLibrary, strings.Join(dirs, ", "))
 }
 
-// Open prepares to compile with a library. It runs the helper once, to learn the
-// library's version. The error matches [ErrNoLibrary] if there is no such file.
+// Open prepares to compile with a library. It does not load it: what is in the cache
+// needs no library. The error matches [ErrNoLibrary] if there is no such file.
 func Open(library string, o *Options) (*Compiler, error) {
 	c := &Compiler{library: library}
 	if o != nil {
@@ -126,28 +127,30 @@ func Open(library string, o *Options) (*Compiler, error) {
 		return nil, err
 	}
 	c.identity = fmt.Sprintf("%s %d %d", filepath.Base(library), st.Size(), st.ModTime().UnixNano())
-	out, err := c.helper(context.Background(), nil)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", library, err)
-	}
-	c.major, c.minor = int(out.result>>16), int(out.result&0xffff)
 	if c.cache, err = openCache(c.opts.Cache, c.opts.CacheBytes); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
-// Version returns the version of the compiler, that of the CUDA toolkit to which
-// it belongs: 13, 0.
-func (c *Compiler) Version() (major, minor int) { return c.major, c.minor }
+// Version loads the library and returns the version of the compiler, that of the
+// CUDA toolkit to which it belongs: 13, 0. The error matches [ErrUnusable] if that
+// can't be done.
+func (c *Compiler) Version() (major, minor int, err error) {
+	out, err := c.helper(context.Background(), nil)
+	if err != nil {
+		return 0, 0, fmt.Errorf("%s: %w", c.library, err)
+	}
+	return int(out.result >> 16), int(out.result & 0xffff), nil
+}
 
 // Library returns the library's path.
 func (c *Compiler) Library() string { return c.library }
 
 // Compile compiles PTX (without or with its final NUL) for a target ("sm_90a").
 // options are those of ptxas that the compiler library takes: "--maxrregcount=64",
-// "--verbose". The error is a *[CompileError], or matches [ErrCrashed] or
-// [ErrTimeout]; the caller's program is not touched by any.
+// "--verbose". The error is a *[CompileError], or matches [ErrCrashed], [ErrTimeout]
+// or [ErrUnusable]; the caller's program is not touched by any.
 func (c *Compiler) Compile(ctx context.Context, ptx []byte, target string, options ...string) (*Result, error) {
 	args := append([]string{"--gpu-name=" + target}, options...)
 	text := append(bytes.TrimRight(slices.Clip(ptx), "\x00"), 0)
@@ -179,6 +182,8 @@ const (
 	answerMagic  = 0x4a58544e
 	answerHeader = 20
 	maxAnswer    = 1 << 30
+
+	statusUnusable = 2 // of the helper that can't do its work; it says why
 )
 
 // helper runs the helper process.
@@ -219,7 +224,11 @@ func (c *Compiler) helper(ctx context.Context, ptx []byte, options ...string) (*
 		if ws, ok := status.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 			return nil, fmt.Errorf("%w (%s)", ErrCrashed, unix.SignalName(ws.Signal()))
 		}
-		return nil, fmt.Errorf("the compiling process: %s", strings.TrimSpace(string(said.b)))
+		text := strings.TrimSpace(string(said.b))
+		if status.ExitCode() == statusUnusable {
+			return nil, fmt.Errorf("%w: %s", ErrUnusable, text)
+		}
+		return nil, fmt.Errorf("the compiling process: %s", text)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the compiling process: %w", err)

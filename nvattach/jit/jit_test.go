@@ -42,8 +42,8 @@ func open(t testing.TB, o *Options) *Compiler {
 
 func TestCompile(t *testing.T) {
 	c := open(t, &Options{Cache: t.TempDir()})
-	if major, minor := c.Version(); major != 13 || minor != 1 {
-		t.Fatalf("version %d.%d", major, minor)
+	if major, minor, err := c.Version(); major != 13 || minor != 1 || err != nil {
+		t.Fatalf("version %d.%d, %v", major, minor, err)
 	}
 	for _, want := range []bool{false, true} {
 		r, err := c.Compile(context.Background(), []byte(".version 8.0"), "sm_90a", "--verbose")
@@ -97,8 +97,45 @@ func TestOpenFails(t *testing.T) {
 	if err := os.WriteFile(text, []byte("no library"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(text, nil); err == nil || !strings.Contains(err.Error(), "invalid ELF header") && !strings.Contains(err.Error(), "too short") {
-		t.Errorf("text: %v", err)
+	c, err := Open(text, &Options{Cache: "off"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	unusable := func(err error) bool {
+		return errors.Is(err, ErrUnusable) && (strings.Contains(err.Error(), "invalid ELF header") || strings.Contains(err.Error(), "too short"))
+	}
+	if _, _, err := c.Version(); !unusable(err) {
+		t.Errorf("version of a text: %v", err)
+	}
+	if _, err := c.Compile(context.Background(), []byte("x"), "sm_90"); !unusable(err) {
+		t.Errorf("compiled by a text: %v", err)
+	}
+}
+
+// TestCachedNeedsNoLibrary: what is in the cache is there before the library is
+// loaded, and when it can't be.
+func TestCachedNeedsNoLibrary(t *testing.T) {
+	lib := filepath.Join(t.TempDir(), LibraryName)
+	good, err := os.ReadFile(fakeLibrary(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache, now := t.TempDir(), time.Now()
+	compile := func(image []byte) (*Result, error) {
+		if err := errors.Join(os.WriteFile(lib, image, 0o600), os.Chtimes(lib, now, now)); err != nil {
+			t.Fatal(err)
+		}
+		c, err := Open(lib, &Options{Cache: cache})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Compile(context.Background(), []byte("x"), "sm_90")
+	}
+	if r, err := compile(good); err != nil || r.Cached {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if r, err := compile(make([]byte, len(good))); err != nil || !r.Cached || string(r.Cubin) != "cubin: --gpu-name=sm_90 x" {
+		t.Errorf("%+v, %v", r, err)
 	}
 }
 
