@@ -289,6 +289,15 @@ func TestSniff(t *testing.T) {
 	}
 }
 
+func TestWord(t *testing.T) {
+	want := []string{"unknown", "unknown", "fatbin", "fatbin", "cubin", "ptx", "nvvm", "archive", "unknown", "unknown"}
+	for i, w := range want {
+		if got := Format(i).Word(); got != w {
+			t.Errorf("%s: %q, want %q", Format(i), got, w)
+		}
+	}
+}
+
 func TestExtent(t *testing.T) {
 	text := ".version 8.0\n.target sm_80\n" + strings.Repeat("// x\n", 2000)
 	images := map[string][]byte{"text": []byte(text + "\x00")}

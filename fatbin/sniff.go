@@ -34,6 +34,24 @@ func (f Format) String() string {
 	return fmt.Sprintf("format(%d)", uint8(f))
 }
 
+// Word returns the format in a word, for fields of records: a fat binary is one
+// with its wrapper and without; "unknown" is what no loader of a driver takes.
+func (f Format) Word() string {
+	switch f {
+	case FormatContainer, FormatWrapper:
+		return "fatbin"
+	case FormatCubin:
+		return "cubin"
+	case FormatPTX:
+		return "ptx"
+	case FormatArchive:
+		return "archive"
+	case FormatLTOIR:
+		return "nvvm"
+	}
+	return "unknown"
+}
+
 const (
 	wrapperMagic = 0x466243B1
 	ltoirMagic   = 0x7F4E43ED

@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"nvtrace/fatbin"
 	"nvtrace/ioctl/record"
 	"nvtrace/nvattach/capture"
 	"nvtrace/nvattach/interpose"
@@ -113,7 +112,7 @@ func (i *interposer) image(im *interpose.Image) ([]byte, bool) {
 	ev := traces.Event{
 		Kind: traces.KindImage, PID: int32(im.PID), TID: int32(im.TID), Time: im.Time - i.start, FD: -1,
 		Name: im.Function.Name, Path: im.Library, Args: im.Args,
-		Image: &traces.Image{SHA256: im.SHA256, Size: im.Size, Format: formatName(im.Format), File: im.Text, Origin: "interposer"},
+		Image: &traces.Image{SHA256: im.SHA256, Size: im.Size, Format: im.Format.Word(), File: im.Text, Origin: "interposer"},
 	}
 	if im.Flags&interpose.FlagFile == 0 {
 		ev.Image.File = ""
@@ -134,21 +133,6 @@ func (i *interposer) image(im *interpose.Image) ([]byte, bool) {
 	defer i.mu.Unlock()
 	i.emit(&ev)
 	return nil, false
-}
-
-// formatName is a format's name in recordings.
-func formatName(f fatbin.Format) string {
-	switch f {
-	case fatbin.FormatWrapper, fatbin.FormatContainer:
-		return "fatbin"
-	case fatbin.FormatCubin:
-		return "cubin"
-	case fatbin.FormatPTX:
-		return "ptx"
-	case fatbin.FormatArchive:
-		return "archive"
-	}
-	return "unknown"
 }
 
 // run runs the program without tracing it.

@@ -67,7 +67,7 @@ func (m *simModules) loaded(p *sim.Process, im *sim.Image) {
 		Kind: traces.KindImage, PID: int32(p.PID()), TID: int32(im.TID), FD: -1,
 		Name: im.Call, Ret: int64(im.Result),
 		Image: &traces.Image{
-			SHA256: hex.EncodeToString(im.Hash[:]), Size: int64(len(im.Data)), Format: formatName(fatbin.Sniff(im.Data)),
+			SHA256: hex.EncodeToString(im.Hash[:]), Size: int64(len(im.Data)), Format: fatbin.Sniff(im.Data).Word(),
 			File: im.File, Handle: im.Handle, Origin: "simulated GPU",
 		},
 	}

@@ -138,9 +138,7 @@ func (c *Capture) openDoors(t *ptrace.Task, p *process) {
 
 func (c *Capture) closeDoors(p *process) {
 	for _, b := range p.doors {
-		if err := b.Remove(); err != nil {
-			c.log.Debug("breakpoint", "err", err)
-		}
+		c.remove(b)
 	}
 	p.doors = nil
 }
@@ -149,9 +147,7 @@ func (c *Capture) closeDoors(p *process) {
 func (c *Capture) atDoor(t *ptrace.Task, b *ptrace.Breakpoint) {
 	p := c.process(t)
 	if len(p.open) == 0 { // of a forked child, for one
-		if err := b.Remove(); err != nil {
-			c.log.Debug("breakpoint", "err", err)
-		}
+		c.remove(b)
 		return
 	}
 	c.ask(t, p)

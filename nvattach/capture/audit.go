@@ -49,7 +49,7 @@ func (c *Capture) unloaded(t *ptrace.Task, k *call, result int32) {
 	delete(p.kept, handle)
 	delete(p.libraries, handle)
 	p.retire(handle)
-	if m := p.modules[handle]; m != nil && k.h.fn.act == actUnload {
+	if k.h.fn.act == actUnload {
 		delete(p.modules, handle)
 	}
 	// Kernels stay: a graph may hold them, and a handle that is given out again
@@ -156,8 +156,13 @@ func (c *Capture) earlyLaunch(t *ptrace.Task, b *ptrace.Breakpoint, k *call) {
 		return
 	}
 	delete(p.hooks, k.addr)
+	c.remove(b)
+}
+
+// remove takes a breakpoint away that has nothing more to say.
+func (c *Capture) remove(b *ptrace.Breakpoint) {
 	if err := b.Remove(); err != nil {
-		c.log.Debug("breakpoint", "err", err)
+		c.log.Debug("a breakpoint stays", "err", err)
 	}
 }
 

@@ -120,9 +120,7 @@ func (c *Capture) hit(t *ptrace.Task, b *ptrace.Breakpoint) {
 	case actLoadFile, actLinkAddFile:
 		c.loadFile(t, th, k)
 	case actLinkEnd:
-		maps := viewMaps(t.PID)
-		k.caller = c.callerOf(t, maps, &k.entry)
-		maps.close()
+		k.caller = c.callerAlone(t, k)
 		c.onReturn(t, th, k, c.linked)
 	case actTable:
 		if _, err := t.ReadMem(k.arg(t, h.fn.image), k.id[:]); err == nil {
@@ -253,6 +251,13 @@ func (c *Capture) callerOf(t *ptrace.Task, maps *mapView, regs *ptrace.Regs) str
 		fp = le.Uint64(frame[:])
 	}
 	return lib
+}
+
+// callerAlone is callerOf where nothing else is asked of the process's mappings.
+func (c *Capture) callerAlone(t *ptrace.Task, k *call) string {
+	maps := viewMaps(t.PID)
+	defer maps.close()
+	return c.callerOf(t, maps, &k.entry)
 }
 
 // maxShimStack bounds the frames of the interposer.
@@ -530,7 +535,7 @@ func (c *Capture) report(t *ptrace.Task, k *call, flags traces.Flags, result int
 	}
 	if errors.Is(k.err, errUnknown) {
 		ev := c.imageEvent(t, k, flags, result)
-		ev.Image = &traces.Image{Format: formatName(fatbin.FormatUnknown), Handle: handle, Origin: "breakpoint"}
+		ev.Image = &traces.Image{Format: fatbin.FormatUnknown.Word(), Handle: handle, Origin: "breakpoint"}
 		c.emit(ev)
 	}
 	if k.err != nil {
@@ -571,7 +576,7 @@ func (c *Capture) imageEvent(t *ptrace.Task, k *call, flags traces.Flags, result
 // image describes a part for an event.
 func (p *part) image(k *call, handle uint64) *traces.Image {
 	m := &traces.Image{
-		SHA256: p.sum, Size: p.kept, Format: formatName(p.format), File: p.file, Offset: p.offset, Handle: handle,
+		SHA256: p.sum, Size: p.kept, Format: p.format.Word(), File: p.file, Offset: p.offset, Handle: handle,
 		Origin: "breakpoint",
 	}
 	if p == k.parts[0] {

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 
-	"nvtrace/fatbin"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
 	"nvtrace/traces"
@@ -362,41 +361,20 @@ const maxSaid = 1 << 12
 
 // gap says what escaped. The same is said once.
 func (c *Capture) gap(t *ptrace.Task, format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	if c.gaps[text] || len(c.gaps) >= maxSaid {
-		return
-	}
-	c.gaps[text] = true
-	ev := c.event(t, traces.KindGap)
-	ev.Text = text
-	c.emit(ev)
+	c.say(c.gaps, t, traces.KindGap, fmt.Sprintf(format, args...))
 }
 
 // note says something that is worth knowing and no gap. The same is said once.
 func (c *Capture) note(t *ptrace.Task, format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	if c.notes[text] || len(c.notes) >= maxSaid {
-		return
-	}
-	c.notes[text] = true
-	ev := c.event(t, traces.KindNote)
-	ev.Text = text
-	c.emit(ev)
+	c.say(c.notes, t, traces.KindNote, fmt.Sprintf(format, args...))
 }
 
-// formatName is how [traces.Image] calls a format.
-func formatName(f fatbin.Format) string {
-	switch f {
-	case fatbin.FormatContainer:
-		return "fatbin"
-	case fatbin.FormatCubin:
-		return "cubin"
-	case fatbin.FormatPTX:
-		return "ptx"
-	case fatbin.FormatArchive:
-		return "archive"
-	case fatbin.FormatLTOIR:
-		return "nvvm"
+func (c *Capture) say(said map[string]bool, t *ptrace.Task, kind traces.Kind, text string) {
+	if said[text] || len(said) >= maxSaid {
+		return
 	}
-	return "unknown"
+	said[text] = true
+	ev := c.event(t, kind)
+	ev.Text = text
+	c.emit(ev)
 }

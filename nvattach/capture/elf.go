@@ -121,11 +121,7 @@ func (m *image64) readDynamic() error {
 		if p.typ != ptDynamic {
 			continue
 		}
-		at, ok := m.at(p.vaddr)
-		if !ok {
-			at = p.off
-		}
-		b, err := m.read(at, int(min(p.fsz, maxDynamic)/dynSize*dynSize))
+		b, err := m.content(&p, maxDynamic/dynSize*dynSize)
 		if err != nil {
 			return fmt.Errorf("dynamic section: %w", err)
 		}
@@ -150,6 +146,15 @@ func (m *image64) readDynamic() error {
 		return nil
 	}
 	return nil
+}
+
+// content returns up to limit bytes of what a program header names.
+func (m *image64) content(p *prog, limit uint64) ([]byte, error) {
+	at, ok := m.at(p.vaddr)
+	if !ok {
+		at = p.off
+	}
+	return m.read(at, int(min(p.fsz, limit)))
 }
 
 // low returns the page of the lowest address that the file asks for.
@@ -385,11 +390,7 @@ func (m *image64) buildID() string {
 		if p.typ != ptNote {
 			continue
 		}
-		at, ok := m.at(p.vaddr)
-		if !ok {
-			at = p.off
-		}
-		b, err := m.read(at, int(min(p.fsz, maxNote)))
+		b, err := m.content(&p, maxNote)
 		if err != nil {
 			continue
 		}

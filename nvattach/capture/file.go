@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -56,9 +57,7 @@ func openInTask(t *ptrace.Task, addr uint64) (*os.File, fileKey, string, error) 
 func (c *Capture) loadFile(t *ptrace.Task, th *thread, k *call) {
 	retry := th.retry != nil
 	th.retry = nil
-	maps := viewMaps(t.PID)
-	k.caller = c.callerOf(t, maps, &k.entry)
-	maps.close()
+	k.caller = c.callerAlone(t, k)
 	c.onReturn(t, th, k, c.loaded)
 	addr := k.arg(t, k.h.fn.image)
 	k.path = &pathArg{fd: -1}
@@ -121,10 +120,8 @@ func (c *Capture) replaceFile(t *ptrace.Task, k *call, image []byte) error {
 	if err != nil {
 		return err
 	}
-	if _, err = out.Write(image); err == nil {
-		err = out.Close()
-	}
-	if err != nil {
+	_, err = out.Write(image)
+	if err = errors.Join(err, out.Close()); err != nil {
 		return err
 	}
 	name := "/proc/self/fd/" + strconv.FormatInt(fd, 10) + "\x00"

@@ -256,7 +256,7 @@ func (c *Capture) replacement(pid, tid int, k *call) []byte {
 	}
 	image, ok := c.o.Replace(&Captured{
 		PID: pid, TID: tid, Function: k.h.name(), Library: k.caller, Data: data,
-		Image: traces.Image{SHA256: p.sum, Size: p.kept, Format: formatName(p.format), File: p.file, Offset: p.offset, Origin: "breakpoint"},
+		Image: traces.Image{SHA256: p.sum, Size: p.kept, Format: p.format.Word(), File: p.file, Offset: p.offset, Origin: "breakpoint"},
 	})
 	if !ok || len(image) == 0 {
 		return nil

@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"cmp"
 	"fmt"
 
 	"nvtrace/fatbin"
@@ -88,19 +89,12 @@ func (c *Capture) slotCalled(t *ptrace.Task, b *ptrace.Breakpoint, th *thread, k
 	if k.h.idle++; k.h.idle >= maxIdle {
 		c.log.Debug("not watched any more", "slot", k.h.name(), "pid", t.PID)
 		delete(c.process(t).hooks, k.addr)
-		if err := b.Remove(); err != nil {
-			c.log.Debug("breakpoint", "err", err)
-		}
+		c.remove(b)
 	}
 }
 
 func (c *Capture) callerLibrary(t *ptrace.Task, k *call) string {
-	view := viewMaps(t.PID)
-	defer view.close()
-	if lib := c.callerOf(t, view, &k.entry); lib != "" {
-		return lib
-	}
-	return "code that is in no file"
+	return cmp.Or(c.callerAlone(t, k), "code that is in no file")
 }
 
 // sniffsAsImage reports whether an argument is a pointer to code.

@@ -209,20 +209,9 @@ const (
 // where SHA-256 would take longer than the load. It is no defence against a
 // program that wants two images to have one hash.
 func Hash(b []byte) [2]uint64 {
-	h0, h1 := uint64(hashSeed0), uint64(hashSeed1)
-	n := uint64(len(b))
-	for len(b) >= 16 {
-		h0, h1 = hashStep(h0, h1, binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:]))
-		b = b[16:]
-	}
-	if len(b) > 0 {
-		var last [16]byte
-		copy(last[:], b)
-		h0, h1 = hashStep(h0, h1, binary.LittleEndian.Uint64(last[:]), binary.LittleEndian.Uint64(last[8:]))
-	}
-	h0, h1 = hashStep(h0, h1, n, hashMul)
-	h0, h1 = hashStep(h0, h1, h1, h0)
-	return [2]uint64{h0, h1}
+	h := newHasher()
+	_, _ = h.Write(b)
+	return h.sum()
 }
 
 func hashStep(h0, h1, a, b uint64) (uint64, uint64) {
