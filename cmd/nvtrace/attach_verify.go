@@ -75,7 +75,7 @@ func tryBoth(l *sim.Launch) *session.Verification {
 			}
 			return r.Data
 		}
-		c.Add(fmt.Sprintf("%s of %d bytes", r.Name, len(r.Data)), r.Base, after(once), after(again), after(probed))
+		c.Add(fmt.Sprintf("%s, %d bytes at %#x", r.Name, len(r.Data), r.Base), r.Base, after(once), after(again), after(probed))
 	}
 	return &c.Verification
 }

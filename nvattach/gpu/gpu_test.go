@@ -59,15 +59,20 @@ type setup struct {
 	interval time.Duration
 	required bool
 	kernels  []string
+	verify   int
+	exits    bool    // programs may end threads
+	model    sim.GPU // the zero value is the default
 }
 
-func build(t *testing.T) string {
+func build(t *testing.T) string { return buildFrom(t, "modes") }
+
+func buildFrom(t *testing.T, name string) string {
 	t.Helper()
 	if runtime.GOARCH != "amd64" {
 		t.Skip("calls of functions need amd64")
 	}
-	out := filepath.Join(t.TempDir(), "modes")
-	if text, err := exec.Command("gcc", "-O1", "-w", "-o", out, "testdata/modes.c", "-ldl", "-lpthread").CombinedOutput(); err != nil {
+	out := filepath.Join(t.TempDir(), name)
+	if text, err := exec.Command("gcc", "-O1", "-w", "-o", out, "testdata/"+name+".c", "-ldl", "-lpthread").CombinedOutput(); err != nil {
 		t.Fatalf("gcc: %v\n%s", err, text)
 	}
 	return out
@@ -83,18 +88,18 @@ func run(t *testing.T, s *setup, argv ...string) *result {
 		}
 		objs = append(objs, o)
 	}
-	plan, err := nvattach.NewPlan(objs, &nvattach.PlanOptions{Kernels: s.kernels})
+	plan, err := nvattach.NewPlan(objs, &nvattach.PlanOptions{Kernels: s.kernels, AllowExit: s.exits})
 	if err != nil {
 		t.Fatal(err)
 	}
-	sm, err := sim.New(nil)
+	sm, err := sim.New(&sim.Options{GPU: s.model})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer sm.Close()
 	go sm.Serve(context.Background()) //nolint:errcheck // ended by Close
 	shown := new(output)
-	ses := session.New(&session.Options{Plan: plan, Out: shown, Format: session.FormatJSON, Interval: s.interval, Required: s.required})
+	ses := session.New(&session.Options{Plan: plan, Out: shown, Format: session.FormatJSON, Interval: s.interval, Required: s.required, Verify: s.verify})
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	res := new(result)

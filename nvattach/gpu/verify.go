@@ -247,7 +247,7 @@ func (t *trial) prepare(f *follow) error {
 		}
 	}
 	for _, a := range f.list() {
-		t.regions = append(t.regions, region{what: fmt.Sprintf("the allocation of %d bytes at %#x", a.size, a.base), base: a.base, size: a.size})
+		t.regions = append(t.regions, region{what: fmt.Sprintf("allocation, %d bytes at %#x", a.size, a.base), base: a.base, size: a.size})
 	}
 	have, _ := t.p.tr.o.Session.Kernel(t.k.name)
 	for _, name := range have.Globals {
@@ -264,7 +264,7 @@ func (t *trial) prepare(f *follow) error {
 		}
 		base, size := binary.LittleEndian.Uint64(got[:]), binary.LittleEndian.Uint64(got[8:])
 		if _, known := f.device[base]; !known { // managed ones are both
-			t.regions = append(t.regions, region{what: "the variable " + name, base: base, size: size})
+			t.regions = append(t.regions, region{what: fmt.Sprintf("%s, %d bytes at %#x", name, size, base), base: base, size: size})
 		}
 	}
 	if f.stale { // allocations of contexts that have ended
@@ -456,11 +456,11 @@ func (t *trial) diff(a, b func(r *region) uint64) ([]result, error) {
 	}
 	for i := range t.regions {
 		r := &t.regions[i]
-		words := r.size / 8
+		words, grouped := r.size/8, uint64(1)
 		if (r.base|a(r)|b(r))%8 != 0 {
-			words = 0
+			words, grouped = 0, 0
 		}
-		if err := t.launchOwn(t.compare, 256, stream, r.base, a(r), b(r), r.size, words, t.out+uint64(resultBytes*i)); err != nil {
+		if err := t.launchOwn(t.compare, 256, stream, r.base, a(r), b(r), r.size, words, grouped, t.out+uint64(resultBytes*i)); err != nil {
 			return nil, err
 		}
 	}
