@@ -3,6 +3,7 @@ package ptrace
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"slices"
 )
 
@@ -43,7 +44,7 @@ func (l *ReturnStubs) stubOf(addr uint64) (int, bool) {
 }
 
 // errDetour says that the beginning of a function can't be a breakpoint's.
-var errDetour = errors.New("the program would not live on with a breakpoint instruction when nvtrace is killed, and a jump is not possible")
+var errDetour = errors.New("none that does no harm when nvtrace is killed")
 
 // detours says whether breakpoints in the traced programs are detours.
 func (tr *tracer) detours() bool { return tr.outlived && tr.o.Detour != nil }
@@ -56,7 +57,7 @@ func (s *space) detour(t *Task, addr uint64) (*site, error) {
 	}
 	d, err := t.tr.o.Detour(t, addr)
 	if err != nil {
-		return nil, breakError(addr, errors.Join(errDetour, err))
+		return nil, breakError(addr, fmt.Errorf("%w: %w", errDetour, err))
 	}
 	st := &site{addr: addr, jump: &d}
 	if s.jumps == nil {
@@ -139,7 +140,8 @@ func (t *Task) Returned(r *Regs) {
 	if len(due) == 0 {
 		return // of another thread, that has begun the call: it may have others
 	}
-	delete(s.stubs, stub)
+	t.setRegs(&t.brk.regs) // should this process be killed now, the stub is not asked where to go on
+	s.freeStub(&tr.o.Stubs, stub)
 	tr.res.Hits++
 	for _, e := range slices.Backward(due) {
 		e.fn(t, t.brk.regs.Ret())
@@ -156,12 +158,14 @@ func (t *Task) viaStub(r *Regs) (stub, ret uint64, err error) {
 	if to, ok := s.stubs[ret]; ok {
 		return ret, to, nil // another one waits for the same return
 	}
-	if _, ok := l.stubOf(ret); ok {
-		return 0, 0, errors.New("it returns by a tracer that is gone")
+	if i, ok := l.stubOf(ret); ok { // of a tracer that is gone
+		to := s.stubTarget(l, i)
+		s.useStub(ret, to)
+		return ret, to, nil
 	}
 	for i := range l.Count {
 		stub = l.Code + uint64(i)*l.Size
-		if _, taken := s.stubs[stub]; taken {
+		if _, taken := s.stubs[stub]; taken || s.stubTarget(l, i) != 0 {
 			continue
 		}
 		if !s.write(l.Table+8*uint64(i), binary.NativeEndian.AppendUint64(nil, ret)) {
@@ -170,13 +174,36 @@ func (t *Task) viaStub(r *Regs) (stub, ret uint64, err error) {
 		if _, err := t.WriteMem(r.SP(), binary.NativeEndian.AppendUint64(nil, stub)); err != nil {
 			return 0, 0, err
 		}
-		if s.stubs == nil {
-			s.stubs = map[uint64]uint64{}
-		}
-		s.stubs[stub] = ret
+		s.useStub(stub, ret)
 		return stub, ret, nil
 	}
 	return 0, 0, errors.New("too many calls are open")
+}
+
+// useStub notes where a stub returns to.
+func (s *space) useStub(stub, ret uint64) {
+	if s.stubs == nil {
+		s.stubs = map[uint64]uint64{}
+	}
+	s.stubs[stub] = ret
+}
+
+// stubTarget returns where stub i returns to, as it is in the program's memory; 0: it is
+// free.
+func (s *space) stubTarget(l *ReturnStubs, i int) uint64 {
+	var b [8]byte
+	if !s.read(l.Table+8*uint64(i), b[:]) {
+		return 0
+	}
+	return binary.NativeEndian.Uint64(b[:])
+}
+
+// freeStub makes a stub one that can be used again.
+func (s *space) freeStub(l *ReturnStubs, stub uint64) {
+	delete(s.stubs, stub)
+	if i, ok := l.stubOf(stub); ok {
+		s.write(l.Table+8*uint64(i), make([]byte, 8)) // fails if the process has ended
+	}
 }
 
 // gone says whether the return address of a call is no more in its place.
@@ -200,7 +227,7 @@ func (t *Task) dropStub(s *space, stub uint64) {
 			return
 		}
 	}
-	delete(s.stubs, stub)
+	s.freeStub(&t.tr.o.Stubs, stub)
 }
 
 // inheritDetours gives c, a copy of s's memory, what s has of detours.

@@ -50,6 +50,8 @@ type tracer struct {
 	count   bool // do not keep records
 	n       int
 	wrap    func(ptrace.Handler) ptrace.Handler
+	live    bool // the program would live on: breakpoints are detours
+	all     bool // every call stops
 }
 
 const (
@@ -134,9 +136,16 @@ func (tr *tracer) run(argv ...string) string {
 	if tr.wrap != nil {
 		h = tr.wrap(h)
 	}
-	tr.res, err = ptrace.Run(t.Context(), &ptrace.Options{
+	o := &ptrace.Options{
 		Argv: argv, Stdout: out, NoSignals: true, Rules: rules, ExemptPage: true, Fault: tr.a.Fault,
-	}, h)
+	}
+	if tr.live {
+		o.NoExitKill, o.Detour, o.Stubs = true, tr.a.Detour, tr.a.Stubs()
+	}
+	if tr.all {
+		o.Seccomp = ptrace.SeccompOff
+	}
+	tr.res, err = ptrace.Run(t.Context(), o, h)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,6 +24,7 @@ type hookSite struct {
 	back uint64 // of a detour: code that goes on behind it
 	jump []byte // what was written there; nil: the hook is behind that of a detour
 	stop bool   // it is a detour's, see Agent.Detour
+	free bool   // another supervisor has left it, and nobody has asked for it yet
 	hook *Hook
 	gone bool // the memory was unmapped
 }
@@ -103,9 +104,14 @@ func (p *Process) hook(t *ptrace.Task, x *Target, busy []uint64) error {
 	}
 	size := x.Size
 	var behind *hookSite
-	for _, s := range p.hooks {
+	for i, s := range p.hooks {
+		if s.at == at && s.jump == nil && behind == nil {
+			s.gone = true // with the detour that it was behind
+		}
 		switch {
 		case s.at != at || !s.there(code):
+		case s.free && !s.stop:
+			return p.claim(s, i, x.Hook)
 		case !s.stop:
 			return fail(fmt.Errorf("is hooked already (%s)", s.hook.Name))
 		default:
@@ -236,6 +242,7 @@ func (p *Process) install(t *ptrace.Task, s *hookSite, code []byte, size uint64,
 	s.size = uint64(m.n)
 	number := len(p.hooks)
 	stub := trampoline(room, number, entry)
+	s.jump = jump(s.at, room)
 	if s.stop {
 		s.back = room + uint64(len(stub))
 		stub = append(stub, 0xff, 0x24, 0x25) // jmp *orig
@@ -251,7 +258,6 @@ func (p *Process) install(t *ptrace.Task, s *hookSite, code []byte, size uint64,
 	if err := p.enter(s, room, stub, ar); err != nil {
 		return err
 	}
-	s.jump = jump(s.at, room)
 	if err := t.PokeText(s.at, s.jump); err != nil {
 		s.gone = true
 		return err
@@ -288,7 +294,7 @@ func (h *Hook) encode(s *hookSite) []byte {
 	le := binary.LittleEndian
 	le.PutUint64(b, s.orig)
 	le.PutUint64(b[8:], s.once)
-	flags := uint32(0)
+	flags := uint32(hookOn)
 	if s.stop {
 		flags = hookBreak
 	} else if !h.NoReturn {
@@ -319,7 +325,29 @@ func (h *Hook) encode(s *hookSite) []byte {
 		le.PutUint32(e[8:], d.Len)
 		le.PutUint32(e[12:], max(d.Unit, 1))
 	}
+	kind := uint64(kindHook)
+	switch {
+	case s.stop:
+		kind = kindDetour
+	case s.jump == nil:
+		kind = kindBehind
+	}
+	for at, v := range map[int]uint64{hookAt: s.at, hookFunc: s.addr, hookBack: s.back, hookLen: s.size, hookKind: kind} {
+		le.PutUint64(b[at:], v)
+	}
 	return b
+}
+
+// claim makes a hook that another supervisor has left one of this one's.
+func (p *Process) claim(s *hookSite, number int, h *Hook) (err error) {
+	s.hook, s.free = h, false
+	if h.Once && s.once == 0 {
+		if s.once, err = p.newOnce(); err != nil {
+			return err
+		}
+	}
+	b := h.encode(s)
+	return p.write(uint64(hookAddr+number*hookSize+8), b[8:]) // it goes on where it has
 }
 
 // newOnce finds room for a set of seen arguments.

@@ -63,6 +63,7 @@ const (
 const (
 	confClock = 8
 	confPlan  = 16
+	confDead  = 24
 	confSlots = 32
 	confPaths = 40
 	confMaps  = 48
@@ -111,6 +112,7 @@ const (
 	hookOnce   = 2
 	hookStop   = 4
 	hookBreak  = 8
+	hookOn     = 16
 
 	derefString = 1
 	derefIn     = 2

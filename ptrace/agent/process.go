@@ -23,6 +23,7 @@ type Process struct {
 	err     error    // why there is no agent
 	mapped  bool     // its code and private memory are there
 	started bool     // it records
+	again   bool     // its memory has been another supervisor's
 	shares  bool     // it lives in another process's memory
 	host    *Process // that one
 	planned bool     // the rules are the current ones
@@ -48,6 +49,7 @@ type Process struct {
 	// inherited are the slots of the process that this one was forked from, by
 	// thread pointer: calls of hooked functions are open in them.
 	inherited map[uint64]int
+	kept      map[uint64][]byte // struct slot of threads with open calls, if again
 }
 
 // errBusy is an obstacle that may go away.
@@ -71,7 +73,7 @@ func (p *Process) start(t *ptrace.Task) error {
 	for _, slot := range p.inherited { // of threads that the child does not have
 		_ = p.write64(slotAddr+uint64(slot*slotSize)+slotDepth, 0)
 	}
-	p.inherited = nil
+	p.inherited, p.kept = nil, nil
 	err = p.writePlan()
 	if err == nil {
 		err = p.write64(gateAddr, 1)
@@ -100,7 +102,12 @@ func (p *Process) prepare(t *ptrace.Task) (tasks []*ptrace.Task, resume func(), 
 		}
 	}
 	if err == nil && !p.mapped {
-		err = p.mapPrivate(t)
+		if p.again = p.present(t); p.again {
+			err = p.takeOver(t)
+			p.mapped = err == nil
+		} else {
+			err = p.mapPrivate(t)
+		}
 	}
 	if err != nil {
 		resume()
@@ -184,8 +191,10 @@ func (p *Process) mapPrivate(t *ptrace.Task) error {
 }
 
 func (p *Process) writePrivate(clock uint64) error {
-	if err := p.write(baseAddr, p.a.blob.code); err != nil {
-		return err
+	if !p.again {
+		if err := p.write(baseAddr, p.a.blob.code); err != nil {
+			return err
+		}
 	}
 	if err := p.write(nameAddr, []byte("nvtrace\x00")); err != nil {
 		return err
@@ -233,7 +242,7 @@ func (p *Process) write64(addr, v uint64) error {
 func (p *Process) mapShared(t *ptrace.Task) error {
 	// The first rings come with it: each system call that the program is made to make
 	// costs it two stops.
-	m, err := share(t, sharedAddr, ringAddr-sharedAddr+chunkSize)
+	m, err := p.share(t, sharedAddr, ringAddr-sharedAddr+chunkSize)
 	if err != nil {
 		return err
 	}
@@ -254,7 +263,7 @@ func (p *Process) mapShared(t *ptrace.Task) error {
 
 // share maps memory that t's process and this one share. A forked child will not
 // have it, and it is not dumped.
-func share(t *ptrace.Task, addr uint64, size int) (m []byte, err error) {
+func (p *Process) share(t *ptrace.Task, addr uint64, size int) (m []byte, err error) {
 	n := uint64(size)
 	fd, err := call(t, "memfd_create", 0, unix.SYS_MEMFD_CREATE, nameAddr, unix.MFD_CLOEXEC)
 	if err != nil {
@@ -273,7 +282,7 @@ func share(t *ptrace.Task, addr uint64, size int) (m []byte, err error) {
 		return nil, os.NewSyscallError("mmap", err)
 	}
 	_, err = call(t, "mmap", addr, unix.SYS_MMAP, addr, n, unix.PROT_READ|unix.PROT_WRITE,
-		unix.MAP_SHARED|unix.MAP_FIXED_NOREPLACE, fd, 0)
+		unix.MAP_SHARED|p.mapFlags(), fd, 0)
 	if err == nil {
 		if _, err = call(t, "madvise", 0, unix.SYS_MADVISE, addr, n, unix.MADV_DONTFORK); err != nil {
 			_, _ = t.Syscall(unix.SYS_MUNMAP, addr, n)

@@ -130,6 +130,13 @@ func (p *Process) writeSlot(r *ring) error {
 // openCalls moves the hooked calls that a forked child's thread has not returned
 // from into its slot, and returns how many there are.
 func (p *Process) openCalls(r *ring) uint64 {
+	if b := p.kept[r.tp]; b != nil {
+		delete(p.kept, r.tp)
+		if p.write(slotAddr+uint64(r.slot*slotSize)+slotOpen, b[slotOpen:]) != nil {
+			return 0
+		}
+		return min(binary.LittleEndian.Uint64(b[slotDepth:]), maxOpen)
+	}
 	slot, ok := p.inherited[r.tp]
 	if !ok {
 		return 0
@@ -231,7 +238,7 @@ func (p *Process) freeSlot(t *ptrace.Task) (int, error) {
 		}
 		c := i / chunkSlots
 		if p.chunks[c] == nil {
-			m, err := share(t, ringAddr+uint64(c)*chunkSize, chunkSize)
+			m, err := p.share(t, ringAddr+uint64(c)*chunkSize, chunkSize)
 			if err != nil {
 				return 0, err
 			}

@@ -8,7 +8,7 @@ import _ "embed"
 var blobCode []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "55e6498c8f9f5803adb9250e65ec0da6be975c0c02eab654b7268ae32a1edebe"
+const blobStamp = "af25a21ffc0894a48f78747aa9e60dfa4f331414b1550bd399625290c14a1bb1"
 
 // blobSymbols are addresses in the code.
 var blobSymbols = map[string]uint64{

@@ -286,7 +286,7 @@ __attribute__((used)) u64 agent_enter(struct frame *f)
 	struct slot *sl;
 	if ((h->flags & HOOK_ONCE) && seen(h->once, f->rdi))
 		return h->orig;
-	if (unlikely(C->dead))
+	if (unlikely(C->dead || !(h->flags & HOOK_ON)))
 		return h->orig;
 	if (unlikely(!GATE)) {
 		trap(TRAP_START, 0);

@@ -153,6 +153,7 @@ enum { HELD_NOT, HELD_DEVICE, HELD_BUSY };
 #define HOOK_RETURN 1u
 #define HOOK_ONCE 2u
 #define HOOK_STOP 4u
+#define HOOK_ON 16u // calls are recorded
 #define HOOK_BREAK 8u // of a hook that only stops: it does
 
 #define DEREF_STRING 1u
@@ -170,7 +171,7 @@ struct hook {
 	u32 flags;
 	u8 words, nderef, pad[2];
 	struct deref deref[8];
-	u64 pad2[13];
+	u64 spare[13]; // the supervisor's
 };
 
 // A record. Its place in the ring is a multiple of 64, and so is its size.

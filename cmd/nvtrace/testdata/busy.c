@@ -1,0 +1,71 @@
+// busy: threads load images and call the driver, and children are forked that do,
+// at full speed; nothing is a GPU's. busy LOADS SECONDS: each of the threads loads that many
+// images at least, for that long at least. It writes its process id to the file "ready", and
+// waits for the file "go". It prints how many calls there were, and how many failed, and
+// ends with status 7.
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { THREADS = 4, CALLS = 20 };
+
+static int (*load)(void **module, const void *image);
+static int (*init)(unsigned flags);
+static long least;
+static double end;
+static atomic_long loads, inits, failed;
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec + t.tv_nsec * 1e-9;
+}
+
+static void *work(void *number) {
+  char image[64];
+  void *module;
+  for (long i = 0; i < least || now() < end; i++) {
+    snprintf(image, sizeof image, "// PTX %ld.%ld\n.version 7.0\n.target sm_80\n", (long)number, i);
+    failed += load(&module, image) != 0;
+    loads++;
+    for (int k = 0; k < CALLS; k++) failed += init(0) != 0;
+    inits += CALLS;
+  }
+  return 0;
+}
+
+int main(int argc, char **argv) {
+  void *driver = argc == 3 ? dlopen("libcuda.so.1", RTLD_NOW) : 0;
+  if (!driver || !(load = dlsym(driver, "cuModuleLoadData")) || !(init = dlsym(driver, "cuInit"))) return puts("no driver"), 3;
+  FILE *f = fopen("pid", "w");
+  fprintf(f, "%d", getpid());
+  fclose(f);
+  rename("pid", "ready");
+  while (access("go", F_OK)) usleep(2000);
+  least = atol(argv[1]);
+  end = now() + atof(argv[2]);
+  pthread_t t[THREADS];
+  for (long i = 0; i < THREADS; i++) pthread_create(&t[i], 0, work, (void *)i);
+  for (int i = 0; i < 10 || now() < end; i++) {
+    pid_t child = fork();
+    if (child == 0) {
+      void *module;
+      _exit((load(&module, "// PTX\n.version 7.0\n.target sm_80\n") != 0) + (init(0) != 0));
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    failed += status != 0;
+    loads++;
+    inits++;
+    usleep(1000);
+  }
+  for (int i = 0; i < THREADS; i++) pthread_join(t[i], 0);
+  fprintf(stderr, "loads %ld, inits %ld\n", loads, inits);
+  printf("failed: %ld\n", failed);
+  return 7;
+}
