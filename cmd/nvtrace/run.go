@@ -90,7 +90,30 @@ func runVerb(e *env, args, command []string) int {
 	case !attach && len(command) == 0:
 		return e.fail(exitFailed, "no command; type: nvtrace -- command [args]")
 	}
+	if err := f.idle(); err != nil {
+		return e.fail(exitFailed, "%v", err)
+	}
+	if _, err := f.lines.options(e, nil, e.stderr); err != nil {
+		return e.fail(exitFailed, "%v", err)
+	}
 	return f.run(e, args, command)
+}
+
+// idle refuses flags that say something about probes, or about a simulated GPU,
+// where there are none.
+func (f *runFlags) idle() (err error) {
+	probes, gpu := flag.NewFlagSet("", flag.ContinueOnError), flag.NewFlagSet("", flag.ContinueOnError)
+	new(attachFlags).register(probes)
+	new(simFlags).register(gpu)
+	f.set.Visit(func(fl *flag.Flag) {
+		switch {
+		case probes.Lookup(fl.Name) != nil && !f.attach.any():
+			err = fmt.Errorf("--%s wants --attach", fl.Name)
+		case gpu.Lookup(fl.Name) != nil && fl.Name != "no-sim" && !f.sim.gpu.set && !f.attach.any():
+			err = fmt.Errorf("--%s wants --sim", fl.Name)
+		}
+	})
+	return err
 }
 
 // programStatus turns the status of a bad command line into one that can't be

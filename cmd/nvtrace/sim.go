@@ -25,6 +25,9 @@ type simFlags struct {
 	count   int
 }
 
+// maxSimGPUs is how many package sim has at most.
+const maxSimGPUs = 16
+
 func (f *simFlags) register(fs *flag.FlagSet) {
 	var keys []string
 	for _, g := range sim.GPUs() {
@@ -47,6 +50,9 @@ func (f *simFlags) chosen(attach bool) bool {
 func (f *simFlags) decide(e *env, attach bool) error {
 	if f.gpu.set && f.no {
 		return errors.New("--sim and --no-sim exclude each other")
+	}
+	if f.count < 1 || f.count > maxSimGPUs {
+		return fmt.Errorf("--sim-gpus %d: want 1 to %d", f.count, maxSimGPUs)
 	}
 	if f.gpu.set || !f.chosen(attach) {
 		return nil
