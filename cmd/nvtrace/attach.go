@@ -70,17 +70,17 @@ func (f *attachFlags) plan() (*nvattach.Plan, []nvattach.Setting, error) {
 	for _, text := range f.settings {
 		s, err := nvattach.ParseMapSetting(text)
 		if err != nil {
-			return nil, nil, fmt.Errorf("--map %s: %w", text, err)
+			return nil, nil, err
 		}
 		settings = append(settings, s)
 	}
 	for _, text := range f.vars {
 		s, err := nvattach.ParseVarSetting(text)
 		if err != nil {
-			return nil, nil, fmt.Errorf("--set %s: %w", text, err)
+			return nil, nil, err
 		}
 		if err := nvattach.SetVar(objs, s); err != nil {
-			return nil, nil, fmt.Errorf("--set %s: %w", text, err)
+			return nil, nil, err
 		}
 	}
 	plan, err := nvattach.NewPlan(objs, &nvattach.PlanOptions{
