@@ -257,20 +257,28 @@ func (c *code) hashUpdate(x *Map, key, value bytesArg, flags string, used bool) 
 			c.f("@%s bra %s;", q, label)
 		}
 	}
-	c.glance(p, hit)
+	// Who only inserts has looked before.
+	fast := x.stable && !c.inserts && !(known && n == flagNoExist)
+	if fast {
+		c.glance(p, hit)
+	}
 	c.again(func(retry string) {
 		found, missing, settled, busy := c.label(), c.label(), c.label(), c.label()
 		c.search(p, found, missing)
 		c.at(found)
-		if x.stable {
+		if fast {
 			c.f("bra %s;", hit)
 		} else {
 			when(flagNoExist, errExist, settled)
-			if !known || n != flagNoExist {
+		}
+		if !fast && (!known || n != flagNoExist) {
+			if x.stable {
+				replace(p)
+			} else {
 				c.locked(p, busy, func() { replace(p) })
-				c.f("mov.s64 %s, 0;", r)
-				c.f("bra %s;", settled)
 			}
+			c.f("mov.s64 %s, 0;", r)
+			c.f("bra %s;", settled)
 		}
 		c.at(missing)
 		when(flagExist, errNoEnt, settled)
@@ -281,7 +289,7 @@ func (c *code) hashUpdate(x *Map, key, value bytesArg, flags string, used bool) 
 		c.f("mov.u32 %s, 0;", retry)
 		c.at(busy)
 	})
-	if x.stable {
+	if fast {
 		c.f("bra %s;", done)
 		c.at(hit)
 		when(flagNoExist, errExist, done)
@@ -427,11 +435,11 @@ type team struct {
 const maxTogether = 12
 
 // group groups the threads that are here together by what they would do. It returns nil
-// where the target has no means for that, or where comparing takes longer than it is
-// worth.
+// where the target has no means for that, where comparing takes longer than it is worth,
+// and where only who inserts a key needs a lock at all.
 func (c *code) group(x *Map, words []string, value bytesArg, flags string) *team {
 	size := uint64(x.Def.ValueSize)
-	if c.apart || uint64(len(words))+(size+3)/4 > maxTogether {
+	if c.apart || x.stable || uint64(len(words))+(size+3)/4 > maxTogether {
 		return nil
 	}
 	g := &team{mask: c.reg(ptx.B32), first: c.reg(ptx.Pred)}
