@@ -8,12 +8,13 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"nvtrace/internal/need"
 )
 
 // cudaPrograms returns the folder of the CUDA programs that make testdata-cuda
@@ -27,7 +28,7 @@ func cudaPrograms(t *testing.T) string {
 	if _, err := os.Stat(filepath.Join(dir, "table.sh")); err == nil {
 		return dir
 	}
-	if slices.Contains(strings.Split(os.Getenv("NVTRACE_REQUIRE"), ","), "nvcc") {
+	if need.Required("nvcc") {
 		t.Fatal("no CUDA programs: make testdata-cuda")
 	}
 	return ""
@@ -58,6 +59,7 @@ func TestSimScripts(t *testing.T) {
 		Dir: "testdata/sim", UpdateScripts: *update, RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("PROBES", filepath.Join(root, "examples/probes"))
+			env.Setenv("OBJECTS", filepath.Join(root, "nvattach/testdata/obj"))
 			env.Setenv("CUDA", cuda)
 			env.Setenv("PATH", tools+string(os.PathListSeparator)+env.Getenv("PATH"))
 			env.Setenv("NO_COLOR", "1")

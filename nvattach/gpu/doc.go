@@ -6,7 +6,7 @@
 // the program is made to run while it is held at a place where it could have made
 // them itself: at the entry of a function that the driver exports, at libc's
 // exit, or at exit_group. No thread is added to the program, nothing waits for its
-// kernels but at its end, and its current context, capture mode and streams are
+// kernels but at its end and in trials, and its current context, capture mode and streams are
 // as before after each visit.
 //
 // # When maps are read
@@ -15,4 +15,18 @@
 // --interval are served at calls that synchronise or launch; a program that makes
 // none for a while shows nothing meanwhile. The maps of a process that is killed
 // are what they were when they were last read.
+//
+// # Trials
+//
+// Where the session verifies launches, one that is due is tried before it is made: at
+// the entry of the launching function, all memory that the program has allocated on
+// the GPU since its driver was mapped, the variables of the kernel's module and the
+// maps are copied. The launch is then made twice with a copy of the kernel without
+// programs, which the module was given for that, and twice with the kernel itself;
+// memory is compared on the GPU and restored after each run. What follows is the
+// program's own call. The other threads' calls that change memory wait at their
+// entries, and a trial waits for those that are under way.
+//
+// The same copy is launched where the driver refuses a kernel because its threads
+// take more registers with programs.
 package gpu
