@@ -23,7 +23,13 @@ import (
 )
 
 // Classes is how many classes of system calls a Tracer takes.
-const Classes = 1
+const Classes = 2
+
+// The classes.
+const (
+	classMap     = iota // a file is mapped executable
+	classProtect        // memory is made executable
+)
 
 // Options say which calls to record.
 type Options struct {
@@ -76,27 +82,35 @@ func New(o *Options, class uint16) *Tracer {
 	return t
 }
 
-// Rules select the calls that map a library's code.
+// Rules select the calls that map a library's code, and that make it executable.
 func (t *Tracer) Rules() []ptrace.Rule {
-	const protExec = 4
-	return []ptrace.Rule{{
-		Names: []string{"mmap"}, Class: t.class,
-		Args: []ptrace.ArgMatch{{Arg: 2, Mask: protExec, Value: protExec}},
-	}}
+	exec := []ptrace.ArgMatch{{Arg: 2, Mask: unix.PROT_EXEC, Value: unix.PROT_EXEC}}
+	return []ptrace.Rule{
+		{Names: []string{"mmap"}, Class: t.class + classMap, Args: exec},
+		{Names: []string{"mprotect", "pkey_mprotect"}, Class: t.class + classProtect, Args: exec},
+	}
 }
 
 // Enter implements [ptrace.Handler].
 func (t *Tracer) Enter(_ *ptrace.Task, s *ptrace.Syscall) ptrace.Verdict {
-	if s.Class != t.class || s.Compat || int32(uint32(s.Args[4])) < 0 {
-		return ptrace.Skip
+	switch {
+	case s.Compat:
+	case s.Class == t.class+classProtect, s.Class == t.class+classMap && int32(uint32(s.Args[4])) >= 0:
+		return ptrace.WantExit
 	}
-	return ptrace.WantExit
+	return ptrace.Skip
 }
 
 // Exit implements [ptrace.Handler]. The library has been mapped, and nothing of
 // it was executed.
 func (t *Tracer) Exit(task *ptrace.Task, s *ptrace.Syscall) {
-	if s.Class != t.class || s.Ret < 0 && s.Ret >= -4095 {
+	switch {
+	case s.Ret < 0 && s.Ret >= -4095:
+		return
+	case s.Class == t.class+classProtect:
+		t.mapped(task, s.Args[0], s.Args[0]+s.Args[1])
+		return
+	case s.Class != t.class+classMap:
 		return
 	}
 	link := fmt.Sprintf("/proc/%d/fd/%d", task.TID, int32(uint32(s.Args[4])))
@@ -108,7 +122,7 @@ func (t *Tracer) Exit(task *ptrace.Task, s *ptrace.Syscall) {
 		p.Unmapped(uint64(s.Ret), s.Args[1]) // what was there before is gone
 	}
 	if lib := t.library(link, path, "", 0); lib != nil {
-		t.hook(task, lib, uint64(s.Ret), s.Args[5])
+		t.hook(task, lib, uint64(s.Ret), uint64(s.Ret)+s.Args[1], s.Args[5])
 	}
 }
 
@@ -116,12 +130,13 @@ func (t *Tracer) Exit(task *ptrace.Task, s *ptrace.Syscall) {
 // has its libraries hooked as they are.
 func (t *Tracer) Task(task *ptrace.Task, e *ptrace.TaskEvent) {
 	if e.Kind == ptrace.TaskNew && e.Attached && task.TID == task.PID {
-		task.Interrupt(t.present)
+		task.Interrupt(func(task *ptrace.Task) { t.mapped(task, 0, ^uint64(0)) })
 	}
 }
 
-// present hooks the libraries that a process has mapped already.
-func (t *Tracer) present(task *ptrace.Task) {
+// mapped hooks the libraries whose code a process has mapped already, as far as it
+// lies within a range. Their functions may be hooked.
+func (t *Tracer) mapped(task *ptrace.Task, lo, hi uint64) {
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", task.PID))
 	if err != nil {
 		return
@@ -130,7 +145,7 @@ func (t *Tracer) present(task *ptrace.Task) {
 		var from, to, off uint64
 		var perm, dev string
 		var ino uint64
-		if n, _ := fmt.Sscanf(line, "%x-%x %s %x %s %d", &from, &to, &perm, &off, &dev, &ino); n < 6 || ino == 0 || !strings.Contains(perm, "x") {
+		if n, _ := fmt.Sscanf(line, "%x-%x %s %x %s %d", &from, &to, &perm, &off, &dev, &ino); n < 6 || ino == 0 || !strings.Contains(perm, "x") || from >= hi || to <= lo {
 			continue
 		}
 		i := strings.IndexByte(line, '/')
@@ -139,7 +154,7 @@ func (t *Tracer) present(task *ptrace.Task) {
 		}
 		path := strings.TrimSuffix(line[i:], "\n")
 		if lib := t.library(fmt.Sprintf("/proc/%d/map_files/%x-%x", task.PID, from, to), path, fmt.Sprintf("/proc/%d/root", task.PID), ino); lib != nil {
-			t.hook(task, lib, from, off)
+			t.hook(task, lib, from, to, off)
 		}
 	}
 }
@@ -245,19 +260,26 @@ func (t *Tracer) newHook(path, name string, module api.Module, spec *api.HookSpe
 	return h
 }
 
-// hook hooks the functions of a library whose file is mapped at addr from off on.
-func (t *Tracer) hook(task *ptrace.Task, lib *library, addr, off uint64) {
-	const page = 1<<12 - 1
+// hook hooks the functions of a library whose file is mapped from off on, at from up
+// to to, but for those that are hooked already.
+func (t *Tracer) hook(task *ptrace.Task, lib *library, from, to, off uint64) {
+	process := t.opts.Agent.Find(task)
 	for _, p := range lib.loads {
-		if p.Off&^page != off {
-			continue
-		}
-		bias := addr - p.Vaddr&^page
 		var list []agent.Target
 		for _, f := range lib.funcs {
-			if f.addr-p.Vaddr < p.Memsz {
-				list = append(list, agent.Target{Addr: bias + f.addr, Size: f.size, Hook: f.hook})
+			if f.addr-p.Vaddr >= p.Filesz {
+				continue
 			}
+			at := f.addr - p.Vaddr + p.Off // in the file
+			if at < off || at-off >= to-from || f.size > to-from-(at-off) {
+				continue
+			}
+			if addr := from + at - off; process == nil || !process.Hooked(addr) {
+				list = append(list, agent.Target{Addr: addr, Size: f.size, Hook: f.hook})
+			}
+		}
+		if len(list) == 0 {
+			continue
 		}
 		t.opts.Agent.HookAllOrBreak(task, list)
 		var failed []string

@@ -250,6 +250,62 @@ int main(int argc, char **argv) {
 	}
 }
 
+// TestProtect records a program that is a loader itself: it maps the library, and makes its
+// code executable afterwards, page by page, and more than once.
+func TestProtect(t *testing.T) {
+	lib := driver(t, "libcuda.so.1")
+	bin := filepath.Join(t.TempDir(), "loader")
+	const source = `
+#include <elf.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+	int fd = open(argv[1], O_RDONLY);
+	static char image[1 << 20];
+	long n = read(fd, image, sizeof image);
+	Elf64_Ehdr *e = (void *)image;
+	Elf64_Phdr *p = (void *)(image + e->e_phoff);
+	unsigned long end = 0;
+	for (int i = 0; i < e->e_phnum; i++) if (p[i].p_type == PT_LOAD) end = p[i].p_vaddr + p[i].p_memsz;
+	char *base = mmap(0, end + 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	for (int i = 0; i < e->e_phnum; i++) if (p[i].p_type == PT_LOAD) {
+		unsigned long from = p[i].p_vaddr & -4096, skew = p[i].p_vaddr - from;
+		mmap(base + from, p[i].p_filesz + skew, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd, p[i].p_offset - skew);
+	}
+	for (int pass = 0; pass < 3; pass++)
+		for (int i = 0; i < e->e_phnum; i++) if (p[i].p_type == PT_LOAD && p[i].p_flags & PF_X)
+			for (unsigned long at = p[i].p_vaddr & -4096; at < p[i].p_vaddr + p[i].p_memsz; at += 4096)
+				mprotect(base + at, 4096, PROT_READ | PROT_EXEC);
+	Elf64_Shdr *s = (void *)(image + e->e_shoff);
+	for (int i = 0; i < e->e_shnum; i++) if (s[i].sh_type == SHT_DYNSYM)
+		for (Elf64_Sym *y = (void *)(image + s[i].sh_offset); (char *)y < image + s[i].sh_offset + s[i].sh_size; y++)
+			if (!strcmp(image + s[s[i].sh_link].sh_offset + y->st_name, "cuInit")) {
+				((int (*)(unsigned))(base + y->st_value))(0);
+				return n < 0;
+			}
+	return 9;
+}`
+	if err := os.WriteFile(bin+".c", []byte(source), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	compile(t, "-o", bin, bin+".c")
+	for _, mode := range []ptrace.SeccompMode{ptrace.SeccompAuto, ptrace.SeccompOff} {
+		s := &sink{t: t}
+		o := options(s)
+		o.Ptrace = ptrace.Options{Argv: []string{bin, lib}, Seccomp: mode}
+		res, err := record.Run(context.Background(), o)
+		if err != nil || res.Status != 0 {
+			t.Fatalf("status %v: %v", res.Status, err)
+		}
+		if !slices.Equal(s.calls, []string{"cuInit0"}) || s.open != 0 {
+			t.Errorf("mode %d: calls %q, %d of them open", mode, s.calls, s.open)
+		}
+	}
+}
+
 // TestAttach records a program whose libraries are there already.
 func TestAttach(t *testing.T) {
 	bin, lib := compileProgram(t)
