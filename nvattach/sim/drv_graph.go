@@ -146,7 +146,7 @@ func (c *call) fillParams(addr uint64) (*fill, result) {
 		return nil, errInvalidValue
 	}
 	f := &fill{dst: leWord(b[:], 0), pitch: leWord(b[:], 8), value: uint32(leWord(b[:], 16)), size: leWord(b[:], 16) >> 32, width: leWord(b[:], 24), height: leWord(b[:], 32)}
-	if f.size != 1 && f.size != 2 && f.size != 4 || f.width > 1<<40 || f.height > 1<<32 || f.pitch > 1<<40 {
+	if !f.valid() {
 		return nil, errInvalidValue
 	}
 	return f, success

@@ -168,7 +168,7 @@ func (k *copy2) check(a *Arena) result {
 			return errInvalidValue
 		}
 	}
-	if k.height > 1<<32 || k.depth > 1<<32 || k.height*max(k.dstPitch, k.srcPitch, 1) > most || k.depth*max(k.dstSlice, k.srcSlice, 1) > most {
+	if k.height > most/max(k.dstPitch, k.srcPitch, 1) || k.depth > most/max(k.dstSlice, k.srcSlice, 1) {
 		return errInvalidValue
 	}
 	if n := k.extent(k.dstPitch, k.dstSlice); n != 0 && !inside(a, k.dst, n) {
@@ -277,25 +277,35 @@ type fill struct {
 	value         uint32
 	size          uint64 // bytes of an element
 	width, height uint64
+	slice, more   uint64 // bytes from one slice to the next, and how many come after the first
+}
+
+// valid reports whether the numbers make sense, whatever lies there.
+func (f *fill) valid() bool {
+	const most = 1 << 46
+	row := f.width * f.size
+	switch {
+	case f.size != 1 && f.size != 2 && f.size != 4, f.dst%f.size != 0:
+		return false
+	case f.width > most, f.height > 1 && f.pitch < row, f.more > 0 && f.slice < f.pitch*f.height:
+		return false
+	}
+	return f.height <= most/max(f.pitch, 1) && f.more <= most/max(f.slice, 1)
+}
+
+// bytes are what is filled, and between; nil if that isn't in one allocation.
+func (f *fill) bytes(a *Arena) []byte {
+	if f.width == 0 || f.height == 0 {
+		return []byte{}
+	}
+	b, _ := a.bytes(f.dst, f.width*f.size+f.pitch*(f.height-1)+f.slice*f.more)
+	return b
 }
 
 // fillIn puts a memset into a stream.
 func (c *call) fillIn(s *stream, f *fill, async bool) result {
-	const most = 1 << 46
-	if f.width > most || f.height > most || f.pitch > most || f.width*f.size > most {
+	if !f.valid() || f.bytes(c.p.arena) == nil {
 		return errInvalidValue
-	}
-	if f.height > 1 && f.pitch != 0 && f.height > most/f.pitch {
-		return errInvalidValue
-	}
-	if f.dst%f.size != 0 {
-		return errInvalidValue
-	}
-	n := f.width * f.size
-	if n != 0 && f.height != 0 {
-		if b, in := c.p.arena.bytes(f.dst, n+f.pitch*(f.height-1)); !in || b == nil {
-			return errInvalidValue
-		}
 	}
 	p := c.p
 	w := &work{kind: nodeMemset, fill: f, run: func(*cudaContext) result { return f.run(p) }}
@@ -311,15 +321,15 @@ func (c *call) fillIn(s *stream, f *fill, async bool) result {
 }
 
 func (f *fill) run(p *Process) result {
-	for y := range f.height {
-		b, _ := p.arena.bytes(f.dst+y*f.pitch, f.width*f.size)
-		if b == nil {
-			if f.width == 0 {
-				return success
-			}
-			return errInvalidValue
+	b := f.bytes(p.arena)
+	if b == nil {
+		return errInvalidValue
+	}
+	for z := uint64(0); z <= f.more && len(b) > 0; z++ {
+		for y := range f.height {
+			at := z*f.slice + y*f.pitch
+			fillBytes(b[at:at+f.width*f.size], f.value, int(f.size))
 		}
-		fillBytes(b, f.value, int(f.size))
 	}
 	return success
 }

@@ -9,6 +9,8 @@ import (
 	"os"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"nvtrace/fatbin"
 	"nvtrace/ptx"
 	"nvtrace/ptx/emu"
@@ -516,14 +518,15 @@ func (c *call) kernel(l *codeLibrary, name string) (*kernel, result) {
 
 // imageFile reads an image from a file that the program names.
 func (c *call) imageFile(name string) ([]*ptx.File, result) {
-	path := name
-	if len(name) == 0 {
+	if name == "" {
 		return nil, errFileNotFound
 	}
+	from := "root"
 	if name[0] != '/' {
-		path = fmt.Sprintf("/proc/%d/cwd/%s", c.p.pid, name)
+		from = "cwd/"
 	}
-	f, err := os.Open(path)
+	// A pipe is no file, and must not be waited for.
+	f, err := os.OpenFile(fmt.Sprintf("/proc/%d/%s%s", c.p.pid, from, name), os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, errFileNotFound
 	}

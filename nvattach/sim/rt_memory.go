@@ -155,15 +155,15 @@ func rtMemory(lib int) map[string]handler {
 func (c *call) fill3D(stream uint64, async bool) result {
 	ptr, pitch, ysize := c.arg(6), c.arg(7), c.arg(9)
 	w, h, d := c.arg(10), c.arg(11), c.arg(12)
-	if pitch > 1<<40 || ysize > 1<<32 || d > 1<<20 || h > 1<<32 {
+	if pitch > 1<<40 || ysize > 1<<46/max(pitch, 1) {
 		return errInvalidValue
 	}
-	for z := range d {
-		if r := c.fillCall(&fill{dst: ptr + z*pitch*ysize, pitch: pitch, value: c.u32(0), size: 1, width: w, height: h}, stream, async); r != success {
-			return r
-		}
+	if d == 0 {
+		return success
 	}
-	return success
+	return c.fillCall(&fill{
+		dst: ptr, pitch: pitch, value: c.u32(0), size: 1, width: w, height: h, slice: pitch * ysize, more: d - 1,
+	}, stream, async)
 }
 
 // copy3D reads a cudaMemcpy3DParms (driver_types.h, 160 bytes): array, position,
