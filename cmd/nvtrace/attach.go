@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -270,6 +271,11 @@ func attachVerb(e *env, args, command []string) int {
 		}
 	}
 	if dry.on && len(images) == 0 {
+		for _, name := range f.objects { // one that is not there may be meant for an image
+			if _, err := os.Stat(name); err != nil {
+				return e.fail(exitFailed, "%v", err)
+			}
+		}
 		return e.fail(exitUsage, "attach --dry-run wants probe objects and images: PTX, fat binaries, executables or libraries")
 	}
 	if len(f.objects) == 0 || command != nil {

@@ -126,6 +126,7 @@ func TestDryRunRefusals(t *testing.T) {
 		want   string // on standard output or error
 	}{
 		{"no image", []string{countObject}, exitUsage, "wants probe objects and images"},
+		{"no such image", []string{countObject, "no/image"}, exitFailed, "stat no/image: no such file"},
 		{"no object", []string{image}, exitUsage, "attach wants probe objects"},
 		{"no GPU code", []string{countObject, "testdata/victim.c"}, exitFailed, "neither an ELF file"},
 		{"no compiler there", []string{"--ptxas", "/no/ptxas", countObject, image}, exitFailed, "--ptxas: "},
