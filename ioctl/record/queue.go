@@ -59,6 +59,13 @@ const (
 	stringSize = 16
 )
 
+// Sizes of arenas. The first is small: to get much memory takes long, and the
+// program may be waiting.
+const (
+	firstArena = 32 << 10
+	maxArena   = 1 << 20
+)
+
 // keep copies bytes into the arena; nil stays nil. A full arena is replaced,
 // not grown: slices into the old one stay valid.
 func (b *batch) keep(p []byte) []byte {
@@ -69,7 +76,7 @@ func (b *batch) keep(p []byte) []byte {
 		return []byte{}
 	}
 	if len(b.arena)+len(p) > cap(b.arena) {
-		b.arena = make([]byte, 0, max(1<<20, len(p)))
+		b.arena = make([]byte, 0, max(min(2*cap(b.arena), maxArena), firstArena, len(p)))
 	}
 	at := len(b.arena)
 	b.arena = append(b.arena, p...)
@@ -79,7 +86,7 @@ func (b *batch) keep(p []byte) []byte {
 
 // reset empties the batch. What a burst made it grow to is given back.
 func (b *batch) reset() {
-	if len(b.events) > 8*wakeAfter || cap(b.arena) > 1<<20 {
+	if len(b.events) > 8*wakeAfter || cap(b.arena) > maxArena {
 		*b = batch{}
 		return
 	}
