@@ -1,0 +1,168 @@
+package nvattach
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"nvtrace/fatbin"
+	"nvtrace/ptx"
+	"nvtrace/ptx/emu"
+)
+
+// TestTwins: a copy without programs does what the kernel did, and counts nothing; so
+// does one whose functions have programs.
+func TestTwins(t *testing.T) {
+	r := newRig(t, nil, object(t, "example_count"))
+	want := r.runBusy(busy)
+	f, err := ptx.Parse("app.ptx", busy, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := r.weave(busy)
+	for _, device := range []bool{false, true} {
+		if device {
+			w.Kernels = append(w.Kernels, KernelReport{Name: "twice", Func: true})
+		}
+		text := twins(f, w, []string{"busy"})
+		if device != strings.Contains(text, "call.uni (r0), "+TwinName("twice")) {
+			t.Errorf("functions with programs: %v\n%s", device, text)
+		}
+		before := r.value("threads", 0)
+		reg, err := r.machine.Alloc(512, "buf")
+		if err != nil {
+			t.Fatal(err)
+		}
+		params := append(le8(reg.Base), 3, 0, 0, 0)
+		r.launch(text, TwinName("busy"), emu.Dim3{X: 2}, emu.Dim3{X: 100}, params)
+		if !slices.Equal(reg.Data, want) || r.value("threads", 0) != before {
+			t.Errorf("the copy does something else: %d entries", r.value("threads", 0)-before)
+		}
+		if got := r.runBusy(text); !slices.Equal(got, want) || r.value("threads", 0) != before+200 {
+			t.Errorf("the kernel does something else: %d entries", r.value("threads", 0)-before)
+		}
+	}
+}
+
+func le8(v uint64) []byte {
+	b := make([]byte, 8)
+	for i := range b {
+		b[i] = byte(v >> (8 * i))
+	}
+	return b
+}
+
+// TestTwinsOf: which kernels get copies.
+func TestTwinsOf(t *testing.T) {
+	r := newRig(t, nil, object(t, "example_count"))
+	bounded := strings.Replace(vectorAdd, ")\n{", ")\n.maxntid 256, 1, 1\n{", 1)
+	refuse := func(text string) ([]byte, error) {
+		if strings.Contains(text, "nvtrace_unprobed") {
+			return nil, errors.New("no")
+		}
+		return nil, nil
+	}
+	for _, tt := range []struct {
+		name    string
+		src     string
+		twins   Twins
+		compile func(string) ([]byte, error)
+		want    bool
+		why     string
+	}{
+		{name: "none", src: vectorAdd},
+		{name: "all", src: vectorAdd, twins: TwinsAll, want: true},
+		{name: "all, bounded", src: bounded, twins: TwinsAll, want: true},
+		{name: "needed", src: vectorAdd, twins: TwinsNeeded, want: true},
+		{name: "needed, bounded", src: bounded, twins: TwinsNeeded},
+		{name: "all, not compiled", src: vectorAdd, twins: TwinsAll, compile: refuse, why: "no copy without programs: compiling: no"},
+		{name: "needed, not compiled", src: vectorAdd, twins: TwinsNeeded, compile: refuse},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			out, err := r.plan.Rewrite([]byte(tt.src), r.maps, &RewriteOptions{Arch: fatbin.Arch{SM: 90, Suffix: 'a'}, Twins: tt.twins, Compile: tt.compile})
+			if err != nil || len(out.Kernels) != 1 {
+				t.Fatalf("%+v, %v", out, err)
+			}
+			k := &out.Kernels[0]
+			if k.Twin != tt.want || strings.Contains(string(out.Image), TwinName(k.Name)+"(") != tt.want || k.NoTwin != tt.why {
+				t.Errorf("copy %v, %q\n%s", k.Twin, k.NoTwin, out.Image)
+			}
+		})
+	}
+}
+
+// TestEffects: kernels that do more than to change memory, and variables.
+func TestEffects(t *testing.T) {
+	const head = ".version 8.0\n.target sm_90\n.address_size 64\n"
+	const body = ".visible .global .align 4 .u32 n;\n.global .align 8 .u64 own[2];\n.extern .global .u32 other;\n.const .u32 c;\n.global .align 1 .b8 $str[4];\n" +
+		".extern .func (.param .b32 r) vprintf(.param .b64 f, .param .b64 a);\n"
+	for code, want := range map[string]string{
+		"":                                     "",
+		"ld.global.u32 %r, [n];":               "",
+		"call (x), vprintf, (y, z);":           "it prints",
+		"sust.b.1d.b32.trap [%d, {%r}], {%r};": "it writes surfaces",
+	} {
+		f, err := ptx.Parse("app.ptx", head+body+".visible .entry k()\n{\n\t.reg .b32 %r;\n\t.reg .b64 %d;\n\t"+code+"\n\tret;\n}\n", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := effectOf(f, f.Lookup("k")); got != want {
+			t.Errorf("%s: %q, want %q", code, got, want)
+		}
+		if got := globalsOf(f); !slices.Equal(got, []string{"n", "own"}) {
+			t.Errorf("variables %v", got)
+		}
+	}
+}
+
+// TestTwinsCorpus: modules with copies of all their kernels are PTX.
+func TestTwinsCorpus(t *testing.T) {
+	if raceEnabled {
+		t.Skip("one goroutine, and much text")
+	}
+	r := newRig(t, nil, object(t, "example_count"))
+	n := 0
+	err := filepath.WalkDir(filepath.Join("..", "ptx", "testdata", "kernels"), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(path) != ".ptx" {
+			return err
+		}
+		src, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		f, err := ptx.Parse(path, string(src), nil)
+		if err != nil {
+			return err
+		}
+		w, err := r.plan.Weave(f, r.maps, nil)
+		if err != nil || len(w.Kernels) == 0 {
+			return nil //nolint:nilerr // TestWeaveCorpus says which may fail
+		}
+		names := entriesOf(w)
+		w.Kernels = append(w.Kernels, KernelReport{Func: true}) // with copies of functions
+		text := twins(f, w, names)
+		g, err := ptx.Parse(path, text, nil)
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			return nil
+		}
+		for _, k := range names {
+			if fn := g.Lookup(TwinName(k)); fn == nil || !fn.HasBody() {
+				t.Errorf("%s: no copy of %s", path, k)
+			}
+		}
+		if was, is := g.Check(), f.Check(); len(was.Errors) > len(is.Errors) {
+			t.Errorf("%s: %v", path, was.Errors[len(is.Errors):])
+		}
+		n++
+		corpusAssemble(t, path, string(src), text, f)
+		return nil
+	})
+	if err != nil || n < 80 {
+		t.Errorf("%d modules, %v", n, err)
+	}
+}
