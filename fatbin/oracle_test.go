@@ -14,25 +14,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-)
 
-// tool returns the path of a tool: that in the environment, or the one that is
-// installed. A test that misses one is skipped, unless NVTRACE_REQUIRE lists it.
-func tool(t *testing.T, name, env string) string {
-	t.Helper()
-	if path := os.Getenv(env); path != "" {
-		return path
-	}
-	path, err := exec.LookPath(name)
-	if err == nil {
-		return path
-	}
-	if slices.Contains(strings.Split(os.Getenv("NVTRACE_REQUIRE"), ","), name) {
-		t.Fatalf("%s is required (NVTRACE_REQUIRE) and not installed", name)
-	}
-	t.Skipf("no %s: install it or name it in %s", name, env)
-	return ""
-}
+	"nvtrace/internal/need"
+)
 
 func output(t *testing.T, dir, name string, args ...string) string {
 	t.Helper()
@@ -92,7 +76,7 @@ func cuobjdumped(t *testing.T, dump, name string) (hashes []string) {
 }
 
 func TestCuobjdumpExtract(t *testing.T) {
-	dump := tool(t, "cuobjdump", "NVTRACE_CUOBJDUMP")
+	dump := need.Tool(t, "cuobjdump", "NVTRACE_CUOBJDUMP")
 	for _, pattern := range []string{"*.fatbin", "*.o", "*.a", "*.so"} {
 		for _, name := range fixtures(t, pattern) {
 			abs, err := filepath.Abs(name)
@@ -111,7 +95,7 @@ func TestCuobjdumpExtract(t *testing.T) {
 
 // TestCuobjdumpReads: what we write, NVIDIA's own reader reads.
 func TestCuobjdumpReads(t *testing.T) {
-	dump := tool(t, "cuobjdump", "NVTRACE_CUOBJDUMP")
+	dump := need.Tool(t, "cuobjdump", "NVTRACE_CUOBJDUMP")
 	cubin := read(t, "testdata/kernels.13.0.sm_90a.cubin")
 	text := []byte(".version 8.5\n.target sm_90a\n.address_size 64\n.visible .entry k()\n{\n\tret;\n}\n")
 	for _, how := range []Compression{Stored, LZ4, Zstd} {
@@ -143,7 +127,7 @@ func TestCuobjdumpReads(t *testing.T) {
 
 // TestCuobjdumpResources: kernels, registers and memory as cuobjdump prints them.
 func TestCuobjdumpResources(t *testing.T) {
-	dump := tool(t, "cuobjdump", "NVTRACE_CUOBJDUMP")
+	dump := need.Tool(t, "cuobjdump", "NVTRACE_CUOBJDUMP")
 	row := regexp.MustCompile(`(?m)^ Function (\S+):\s+REG:(\d+) STACK:(\S+) SHARED:(\d+) LOCAL:(\d+) CONSTANT\[0\]:(\d+)`)
 	for _, name := range fixtures(t, "*.cubin") {
 		c := mustCubin(t, read(t, name))
@@ -167,7 +151,7 @@ func TestCuobjdumpResources(t *testing.T) {
 
 // TestNvcc: an executable with the CUDA runtime in it, as users have it.
 func TestNvcc(t *testing.T) {
-	nvcc := tool(t, "nvcc", "NVTRACE_NVCC")
+	nvcc := need.Tool(t, "nvcc", "NVTRACE_NVCC")
 	exe := filepath.Join(t.TempDir(), "app")
 	for _, static := range []bool{false, true} {
 		args := []string{"-Wno-deprecated-gpu-targets", "-gencode", "arch=compute_80,code=[sm_80,compute_80]", "-DMAIN", "-o", exe, "testdata/src/kernels.cu"}

@@ -5,13 +5,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
 
+	"nvtrace/internal/need"
 	"nvtrace/traces"
 )
 
@@ -113,7 +113,7 @@ func build(t *testing.T, out, pkg string) {
 func compileVictim(t *testing.T, source, out string) bool {
 	t.Helper()
 	if _, err := exec.LookPath("gcc"); err != nil {
-		if slices.Contains(strings.Split(os.Getenv("NVTRACE_REQUIRE"), ","), "gcc") {
+		if need.Required("gcc") {
 			t.Fatal("gcc is required (NVTRACE_REQUIRE) and not installed")
 		}
 		t.Log("no gcc: scripts that need a compiled program are skipped")

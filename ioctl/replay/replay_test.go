@@ -7,12 +7,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"nvtrace/internal/need"
 	"nvtrace/ptrace"
 )
 
@@ -72,10 +72,7 @@ func skipUnsupported(t testing.TB, err error) {
 	if !errors.Is(err, ErrUnsupported) {
 		return
 	}
-	if slices.Contains(strings.Split(os.Getenv("NVTRACE_REQUIRE"), ","), "replay") {
-		t.Fatalf("replay is required (NVTRACE_REQUIRE): %v", err)
-	}
-	t.Skip(err)
+	need.Missing(t, "replay", err.Error())
 }
 
 // built are the programs that tests run, built once.

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"nvtrace/internal/need"
 	"nvtrace/nvattach/capture"
 	"nvtrace/ptrace"
 	"nvtrace/traces"
@@ -90,10 +91,7 @@ func needPrograms(t *testing.T) *programs {
 		t.Fatal(err)
 	}
 	if p.problem != "" {
-		if slices.Contains(strings.Split(os.Getenv("NVTRACE_REQUIRE"), ","), "gcc") {
-			t.Fatal("gcc is required (NVTRACE_REQUIRE) and not installed")
-		}
-		t.Skip(p.problem)
+		need.Missing(t, "gcc", p.problem)
 	}
 	return p
 }

@@ -13,20 +13,8 @@ import (
 	"testing"
 
 	"nvtrace/internal/gen/built"
+	"nvtrace/internal/need"
 )
-
-// needTool skips a test without a tool, or fails where NVTRACE_REQUIRE names it.
-func needTool(t testing.TB, tool string) string {
-	t.Helper()
-	path, err := exec.LookPath(tool)
-	if err != nil {
-		if slices.Contains(strings.Split(os.Getenv("NVTRACE_REQUIRE"), ","), tool) {
-			t.Fatalf("%s is required: %v", tool, err)
-		}
-		t.Skipf("needs %s", tool)
-	}
-	return path
-}
 
 // TestStamp: the committed shim was built from the committed sources.
 func TestStamp(t *testing.T) {
@@ -264,7 +252,7 @@ func TestOrdinary(t *testing.T) {
 		{"/bin/false"},
 	} {
 		t.Run(args[0], func(t *testing.T) {
-			needTool(t, args[0])
+			need.Tool(t, args[0], "")
 			if err := os.WriteFile(filepath.Join(w.dir, "hello.c"), []byte("int main(void){return 0;}\n"), 0o644); err != nil {
 				t.Fatal(err)
 			}
@@ -287,10 +275,7 @@ func TestOrdinary(t *testing.T) {
 func TestOtherGlibc(t *testing.T) {
 	roots := filepath.SplitList(os.Getenv("NVTRACE_GLIBCS"))
 	if len(roots) == 0 {
-		if slices.Contains(strings.Split(os.Getenv("NVTRACE_REQUIRE"), ","), "glibcs") {
-			t.Fatal("NVTRACE_GLIBCS is required")
-		}
-		t.Skip("needs other versions of glibc in NVTRACE_GLIBCS")
+		need.Missing(t, "glibcs", "needs other versions of glibc in NVTRACE_GLIBCS")
 	}
 	for _, root := range roots {
 		w, err := newWorld(root)
@@ -322,7 +307,7 @@ func TestOtherGlibc(t *testing.T) {
 
 // TestMusl: a program on musl runs, and nvtrace is told that there only ptrace helps.
 func TestMusl(t *testing.T) {
-	gcc := needTool(t, "musl-gcc")
+	gcc := need.Tool(t, "musl-gcc", "")
 	w := getWorld(t)
 	dir := t.TempDir()
 	src := filepath.Join(dir, "m.c")

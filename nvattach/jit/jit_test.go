@@ -7,23 +7,18 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"nvtrace/internal/gen/built"
+	"nvtrace/internal/need"
 )
 
 // fakeLibrary compiles testdata/fake.c.
 func fakeLibrary(t testing.TB) string {
 	t.Helper()
-	if _, err := exec.LookPath("gcc"); err != nil {
-		if slices.Contains(strings.Split(os.Getenv("NVTRACE_REQUIRE"), ","), "gcc") {
-			t.Fatal("gcc is required (NVTRACE_REQUIRE) and not installed")
-		}
-		t.Skip("no gcc")
-	}
+	need.Tool(t, "gcc", "")
 	out := filepath.Join(t.TempDir(), LibraryName)
 	if b, err := exec.Command("gcc", "-w", "-shared", "-fPIC", "-o", out, "testdata/fake.c").CombinedOutput(); err != nil {
 		t.Fatalf("gcc: %v\n%s", err, b)

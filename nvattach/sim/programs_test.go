@@ -8,13 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"nvtrace/internal/need"
 	"nvtrace/nvattach/sim"
 )
-
-// required reports whether the environment says that a tool must be there.
-func required(tool string) bool {
-	return slices.Contains(strings.Split(os.Getenv("NVTRACE_REQUIRE"), ","), tool)
-}
 
 // toolkit finds nvcc: in CUDA_HOME, in .cache/cuda of the repository (make
 // deps-cuda), or on the path.
@@ -36,10 +32,7 @@ func toolkit(t testing.TB) string {
 			return d
 		}
 	}
-	if required("nvcc") {
-		t.Fatal("no nvcc: make deps-cuda, or set CUDA_HOME")
-	}
-	t.Skip("no nvcc: make deps-cuda, or set CUDA_HOME")
+	need.Missing(t, "nvcc", "no nvcc: make deps-cuda, or set CUDA_HOME")
 	return ""
 }
 
@@ -179,7 +172,7 @@ func TestRuntimes(t *testing.T) {
 		}
 		lib := filepath.Join(home, "lib", "libcudart.so.12")
 		if _, err := os.Stat(lib); err != nil {
-			if required("nvcc") {
+			if need.Required("nvcc") {
 				t.Fatal("no libcudart.so.12: make deps-cuda, or set CUDA12_HOME")
 			}
 			t.Skip("no libcudart.so.12: make deps-cuda, or set CUDA12_HOME")

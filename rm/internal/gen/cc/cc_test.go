@@ -11,6 +11,7 @@ import (
 	"testing/fstest"
 
 	"nvtrace/internal/gen/ctoken"
+	"nvtrace/internal/need"
 )
 
 // parse reads a header of our own making.
@@ -218,13 +219,7 @@ func assertions(q *Parser) (string, int) {
 
 // TestLayoutAgainstCompiler lets a C compiler check every size, alignment and offset.
 func TestLayoutAgainstCompiler(t *testing.T) {
-	gcc, err := exec.LookPath("gcc")
-	if err != nil {
-		if slices.Contains(strings.Split(os.Getenv("NVTRACE_REQUIRE"), ","), "gcc") {
-			t.Fatal(err)
-		}
-		t.Skip("no gcc: ", err)
-	}
+	gcc := need.Tool(t, "gcc", "")
 	_, q := parse(t, map[string]string{"a.h": abi})
 	asserts, n := assertions(q)
 	if n < 60 {

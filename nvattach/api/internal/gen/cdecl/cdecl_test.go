@@ -8,19 +8,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-)
 
-// needGCC skips where there is no gcc, unless the run says that there must be.
-func needGCC(t *testing.T) {
-	t.Helper()
-	if _, err := exec.LookPath("gcc"); err == nil {
-		return
-	}
-	if slices.Contains(strings.Split(os.Getenv("NVTRACE_REQUIRE"), ","), "gcc") {
-		t.Fatal("gcc is required (NVTRACE_REQUIRE) and not installed")
-	}
-	t.Skip("no gcc")
-}
+	"nvtrace/internal/need"
+)
 
 // sample has what headers have, and what is hard to read in them.
 const sample = `
@@ -98,7 +88,7 @@ func spell(t *Type) string {
 // TestCompilerAgrees has gcc check the sizes, offsets and values that the parser
 // finds.
 func TestCompilerAgrees(t *testing.T) {
-	needGCC(t)
+	need.Tool(t, "gcc", "")
 	u := Parse(sample)
 	var b strings.Builder
 	b.WriteString(sample)

@@ -10,21 +10,11 @@ import (
 	"strings"
 	"testing"
 
+	"nvtrace/internal/need"
 	"nvtrace/nvattach/api"
 	"nvtrace/nvattach/api/internal/gen/facts"
 	"nvtrace/nvattach/api/internal/gen/pack"
 )
-
-func needGCC(t *testing.T) {
-	t.Helper()
-	if _, err := exec.LookPath("gcc"); err == nil {
-		return
-	}
-	if slices.Contains(strings.Split(os.Getenv("NVTRACE_REQUIRE"), ","), "gcc") {
-		t.Fatal("gcc is required (NVTRACE_REQUIRE) and not installed")
-	}
-	t.Skip("no gcc")
-}
 
 // Two releases of a library, in headers of our own.
 const curand1 = `
@@ -62,7 +52,7 @@ func write(t *testing.T, name, text string) string {
 // TestHeadersToTable follows headers through facts and the packed file to what
 // package api makes of them.
 func TestHeadersToTable(t *testing.T) {
-	needGCC(t)
+	need.Tool(t, "gcc", "")
 	s := facts.NewSet("curand")
 	for i, text := range []string{curand1, curand2} {
 		results, err := Extract(fmt.Sprintf("1.%d", 9+i), write(t, "curand.h", text))
@@ -136,7 +126,7 @@ func TestHeadersToTable(t *testing.T) {
 }
 
 func TestExtractErrors(t *testing.T) {
-	needGCC(t)
+	need.Tool(t, "gcc", "")
 	if _, err := Extract("1.0", t.TempDir()); err == nil || !strings.Contains(err.Error(), "no header") {
 		t.Errorf("an empty folder: %v", err)
 	}
@@ -159,7 +149,7 @@ func TestCompilerAgrees(t *testing.T) {
 	if env == "" {
 		t.Skip("NVTRACE_CUDA names no headers: release=folder,folder;release=…")
 	}
-	needGCC(t)
+	need.Tool(t, "gcc", "")
 	for entry := range strings.SplitSeq(env, ";") {
 		release, dirs, _ := strings.Cut(entry, "=")
 		t.Run(release, func(t *testing.T) { compilerAgrees(t, release, strings.Split(dirs, ",")) })

@@ -1,0 +1,72 @@
+package need
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// recorder notes how a test would end.
+type recorder struct {
+	testing.TB
+	end string
+}
+
+func (r *recorder) Helper() {}
+
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.end = "failed: " + fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+func (r *recorder) Skip(args ...any) {
+	r.end = "skipped: " + fmt.Sprint(args...)
+	runtime.Goexit()
+}
+
+// ending runs f as a test would.
+func ending(t *testing.T, f func(tb testing.TB)) string {
+	t.Helper()
+	r := &recorder{TB: t}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f(r)
+	}()
+	<-done
+	return r.end
+}
+
+func TestTool(t *testing.T) {
+	dir := t.TempDir()
+	here := filepath.Join(dir, "here")
+	if err := os.WriteFile(here, []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir)
+	t.Setenv("OTHER", "/opt/other")
+	t.Setenv("NVTRACE_REQUIRE", "gcc,absent")
+	for _, r := range []struct{ name, env, path, end string }{
+		{"here", "", here, ""},
+		{"here", "UNSET", here, ""},
+		{"here", "OTHER", "/opt/other", ""},
+		{"nowhere", "", "", "skipped: nowhere is not installed"},
+		{"nowhere", "UNSET", "", "skipped: nowhere is not installed, and UNSET names none"},
+		{"absent", "", "", "failed: absent is required (NVTRACE_REQUIRE): absent is not installed"},
+	} {
+		var path string
+		end := ending(t, func(tb testing.TB) { path = Tool(tb, r.name, r.env) })
+		if path != r.path || end != r.end {
+			t.Errorf("%s: %q, %q, want %q, %q", r.name, path, end, r.path, r.end)
+		}
+	}
+	if got := ending(t, func(tb testing.TB) { Missing(tb, "kernel", "too old") }); got != "skipped: too old" {
+		t.Error(got)
+	}
+	if !Required("gcc") || Required("g") || Required("") != strings.Contains(",gcc,absent,", ",,") {
+		t.Error("Required is wrong")
+	}
+}
