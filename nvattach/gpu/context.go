@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -45,35 +46,46 @@ func (c *context) end(why error) {
 	c.session.Abandon(why)
 }
 
-// ready finds out whether a context's memory can be reached. A primary context
+// errGone: the context has ended without a word. errAsleep: its memory can't be
+// reached now.
+var (
+	errGone   = errors.New("the context has ended")
+	errAsleep = errors.New("the context is not active")
+)
+
+// reach finds out whether a context's memory can be reached. A primary context
 // can have ended without a word, when the program has released it for the last
 // time, and can be there again; where it must be read, that is seen to.
-func (v *visit) ready(c *context, must bool) bool {
-	if c.ended || !c.primary {
-		return !c.ended
+func (v *visit) reach(c *context, must bool) []step {
+	if !c.primary {
+		return nil
 	}
-	out := make([]byte, 8*numWords)
-	err := v.exchange(nil, 0, []step{
-		call("cuDevicePrimaryCtxGetState", uint64(c.device), v.word(wordOut), v.word(wordCount)),
-	}, v.word(0), out)
-	if err != nil {
-		return true // what comes says why it fails
+	dev := uint64(c.device)
+	return []step{
+		try("cuDevicePrimaryCtxGetState", dev, v.word(wordOut), v.word(wordActive)),
+		choose(func(w results) ([]step, error) {
+			active := uint32(w[wordActive]) != 0
+			switch {
+			case v.code != 0:
+				return nil, nil // what comes says why it fails
+			case !active && !c.lasting:
+				return nil, errGone
+			case !active && !(must && c.unread):
+				return nil, errAsleep
+			case !c.lasting:
+				return nil, nil
+			}
+			return []step{
+				try("cuDevicePrimaryCtxRetain", v.word(wordContext), dev),
+				choose(func(w results) ([]step, error) {
+					if v.code == 0 {
+						c.handle, c.retained = w[wordContext], true
+					}
+					return nil, nil
+				}),
+			}, nil
+		}),
 	}
-	active := binary.LittleEndian.Uint32(out[8*wordCount:]) != 0
-	switch {
-	case !active && !c.lasting:
-		c.end(errNoVisit)
-		return false
-	case !active && !(must && c.unread):
-		return false
-	case !c.lasting:
-		return true
-	}
-	err = v.exchange(nil, 0, []step{call("cuDevicePrimaryCtxRetain", v.word(wordContext), uint64(c.device))}, v.word(wordContext), out[:8])
-	if err == nil {
-		c.handle, c.retained = binary.LittleEndian.Uint64(out), true
-	}
-	return true
 }
 
 // CUdevice_attribute (cuda.h).
@@ -99,14 +111,18 @@ const (
 const (
 	wordMode = iota // capture mode of the thread
 	wordContext
+	wordPrimary
 	wordDevice
 	wordCount
+	wordActive
 	wordMajor
 	wordMinor
 	wordSMs
 	wordOut
 	wordPopped
 	wordHandle
+	wordStream
+	wordEvent
 	wordName
 	numWords
 )
@@ -114,31 +130,49 @@ const (
 // enter makes a context current for a visit, without disturbing a capture that is
 // under way, and makes a stream that waits for no other; leave undoes it.
 func (v *visit) enter(c *context) error {
-	if err := v.room(); err != nil {
-		return err
-	}
-	out := make([]byte, 8)
-	err := v.exchange(binary.LittleEndian.AppendUint64(nil, captureRelaxed), v.word(wordMode), []step{
-		try("cuThreadExchangeStreamCaptureMode", v.word(wordMode)), call("cuCtxPushCurrent_v2", c.handle),
-		call("cuStreamCreate", v.word(wordOut), streamNonBlocking),
-	}, v.word(wordOut), out)
-	if err == nil {
-		c.mem.stream = binary.LittleEndian.Uint64(out)
-		return nil
-	}
-	c.mem.stream = 0
-	steps := []step{try("cuThreadExchangeStreamCaptureMode", v.word(wordMode))}
-	if de, ok := errors.AsType[*DriverError](err); ok && de.Function == "cuStreamCreate" {
-		steps = append(steps, try("cuCtxPopCurrent_v2", v.word(wordPopped)))
-	}
-	return errors.Join(err, v.run(v.unretained(c, steps)...))
+	_, _, err := v.enterAnd(c, nil)
+	return err
 }
 
-func (v *visit) leave(c *context) error {
-	return v.run(v.unretained(c, []step{
+// enterAnd is enter between other calls. entered says that the context is current: an
+// error is then one of the calls behind that. The error matches errAsleep where reach
+// is among those before, and says that there is nothing to visit.
+func (v *visit) enterAnd(c *context, before []step, behind ...step) (w results, entered bool, err error) {
+	if err := v.room(); err != nil {
+		return w, false, err
+	}
+	begun := false
+	steps := slices.Concat(before, []step{choose(func(results) ([]step, error) {
+		begun = true
+		return []step{
+			try("cuThreadExchangeStreamCaptureMode", v.word(wordMode)), call("cuCtxPushCurrent_v2", c.handle),
+			call("cuStreamCreate", v.word(wordStream), streamNonBlocking),
+		}, nil
+	})}, behind)
+	w, err = v.script(nil, steps...)
+	c.mem.stream = w[wordStream]
+	switch {
+	case errors.Is(err, errGone):
+		c.end(errNoVisit)
+		return w, false, errAsleep
+	case err == nil, c.mem.stream != 0:
+		return w, true, err
+	case !begun:
+		return w, false, err
+	}
+	undo := []step{try("cuThreadExchangeStreamCaptureMode", v.word(wordMode))}
+	if de, ok := errors.AsType[*DriverError](err); ok && de.Function == "cuStreamCreate" {
+		undo = append(undo, try("cuCtxPopCurrent_v2", v.word(wordPopped)))
+	}
+	return w, false, errors.Join(err, v.run(v.unretained(c, undo)...))
+}
+
+// leave makes the calls before, whose errors don't matter, and undoes enter.
+func (v *visit) leave(c *context, before ...step) error {
+	return v.run(v.unretained(c, append(before,
 		try("cuStreamDestroy_v2", c.mem.stream), call("cuCtxPopCurrent_v2", v.word(wordPopped)),
 		try("cuThreadExchangeStreamCaptureMode", v.word(wordMode)),
-	})...)
+	))...)
 }
 
 // unretained adds the release of a context that was retained for the visit.
@@ -162,40 +196,35 @@ func (v *visit) release() string {
 // the primary one of the first device for a library that is loaded before there is
 // any; 0 if there is none.
 func (v *visit) current(library bool) (uint64, error) {
-	if err := v.set(make([]uint64, numWords)...); err != nil {
+	if err := v.room(); err != nil {
 		return 0, err
 	}
-	if err := v.run(call("cuCtxGetCurrent", v.word(wordContext))); err != nil {
-		return 0, err
-	}
-	w, err := v.words(numWords)
-	if err != nil {
-		return 0, err
-	}
-	if w[wordContext] != 0 || !library {
-		return w[wordContext], nil
-	}
-	if err := v.run(call("cuDeviceGet", v.word(wordDevice), 0)); err != nil {
-		return 0, err
-	}
-	if w, err = v.words(numWords); err != nil {
-		return 0, err
-	}
-	if err := v.run(call("cuDevicePrimaryCtxRetain", v.word(wordContext), uint64(uint32(w[wordDevice])))); err != nil {
-		return 0, err
-	}
-	w, err = v.words(numWords)
+	w, err := v.script(nil, call("cuCtxGetCurrent", v.word(wordContext)), choose(func(w results) ([]step, error) {
+		if w[wordContext] != 0 || !library {
+			return nil, nil
+		}
+		return []step{call("cuDeviceGet", v.word(wordDevice), 0), choose(func(w results) ([]step, error) {
+			return []step{call("cuDevicePrimaryCtxRetain", v.word(wordContext), w[wordDevice])}, nil
+		})}, nil
+	}))
 	return w[wordContext], err
 }
 
 // newContext gives a context its maps. It may return another one of the same
 // device, whose maps serve it.
 func (v *visit) newContext(handle uint64) (*context, error) {
-	c := &context{handle: handle, looked: time.Now(), mem: new(memory)}
-	if err := v.enter(c); err != nil {
+	if err := v.room(); err != nil {
 		return nil, err
 	}
-	old, err := v.equip(c)
+	c := &context{handle: handle, looked: time.Now(), mem: new(memory)}
+	w, entered, err := v.enterAnd(c, nil, v.facts()...)
+	if !entered {
+		return nil, err
+	}
+	var old *context
+	if err == nil {
+		old, err = v.equip(c, w)
+	}
 	err = errors.Join(err, v.leave(c))
 	if old != nil {
 		return old, err
@@ -203,30 +232,35 @@ func (v *visit) newContext(handle uint64) (*context, error) {
 	return c, err
 }
 
-func (v *visit) equip(c *context) (old *context, err error) {
-	if err := v.run(call("cuCtxGetDevice", v.word(wordDevice)), call("cuDeviceGetCount", v.word(wordCount))); err != nil {
-		return nil, err
+// facts asks what must be known of the current context.
+func (v *visit) facts() []step {
+	return []step{
+		call("cuCtxGetDevice", v.word(wordDevice)), call("cuDeviceGetCount", v.word(wordCount)),
+		choose(func(w results) ([]step, error) {
+			dev := w[wordDevice]
+			return []step{
+				call("cuDeviceGetAttribute", v.word(wordMajor), attrMajor, dev), call("cuDeviceGetAttribute", v.word(wordMinor), attrMinor, dev),
+				call("cuDeviceGetAttribute", v.word(wordSMs), attrSMs, dev),
+				call("cuDevicePrimaryCtxGetState", dev, v.word(wordOut), v.word(wordActive)),
+			}, nil
+		}),
+		choose(func(w results) ([]step, error) {
+			if uint32(w[wordActive]) == 0 {
+				return nil, nil
+			}
+			return []step{call("cuDevicePrimaryCtxRetain", v.word(wordPrimary), w[wordDevice]), call(v.release(), w[wordDevice])}, nil
+		}),
 	}
-	w, err := v.words(numWords)
-	if err != nil {
-		return nil, err
-	}
+}
+
+// equip gives a context maps; w is what facts found.
+func (v *visit) equip(c *context, w results) (old *context, err error) {
 	c.device = uint32(w[wordDevice])
-	dev, devices := uint64(c.device), int(uint32(w[wordCount]))
-	if err := v.run(call("cuDeviceGetAttribute", v.word(wordMajor), attrMajor, dev), call("cuDeviceGetAttribute", v.word(wordMinor), attrMinor, dev),
-		call("cuDeviceGetAttribute", v.word(wordSMs), attrSMs, dev)); err != nil {
-		return nil, err
-	}
-	if w, err = v.words(numWords); err != nil {
-		return nil, err
-	}
 	c.arch = fatbin.Arch{SM: uint32(w[wordMajor])*10 + uint32(w[wordMinor])}
 	if w[wordMajor] >= 9 {
 		c.arch.Suffix = 'a'
 	}
-	if c.primary, err = v.isPrimary(c); err != nil {
-		return nil, err
-	}
+	c.primary = w[wordPrimary] == c.handle
 	for _, o := range v.p.order {
 		if c.primary && o.primary && o.lasting && !o.ended && o.device == c.device {
 			return o, nil
@@ -235,7 +269,7 @@ func (v *visit) equip(c *context) (old *context, err error) {
 	c.session, err = v.p.tr.o.Session.Add(&session.Target{
 		PID: v.p.pid, Device: int(c.device), SMs: int(uint32(w[wordSMs])), Passive: true,
 		Alloc: func(size uint64) (uint64, nvattach.Memory, error) {
-			if err := v.alloc(c, size, devices); err != nil {
+			if err := v.alloc(c, size, int(uint32(w[wordCount]))); err != nil {
 				return 0, nil, err
 			}
 			c.mem.open(v)
@@ -245,34 +279,16 @@ func (v *visit) equip(c *context) (old *context, err error) {
 	return nil, errors.Join(err, c.mem.close())
 }
 
-// isPrimary finds out whether a context is its device's primary one.
-func (v *visit) isPrimary(c *context) (bool, error) {
-	dev := uint64(c.device)
-	if err := v.run(call("cuDevicePrimaryCtxGetState", dev, v.word(wordOut), v.word(wordCount))); err != nil {
-		return false, err
-	}
-	w, err := v.words(numWords)
-	if err != nil || uint32(w[wordCount]) == 0 {
-		return false, err
-	}
-	if err := v.run(call("cuDevicePrimaryCtxRetain", v.word(wordContext), dev)); err != nil {
-		return false, err
-	}
-	if w, err = v.words(numWords); err != nil {
-		return false, err
-	}
-	return w[wordContext] == c.handle, v.run(call(v.release(), dev))
-}
-
 // alloc allocates memory for a context's maps, all zero. A library's kernels can
 // run on any device, and outlive a primary context: its memory is the device's, and
 // all others can reach it.
 func (v *visit) alloc(c *context, size uint64, devices int) error {
+	c.mem.size = size
 	if c.primary {
 		err := v.allocLasting(c, size, devices)
 		if err == nil {
 			c.lasting = true
-			return v.zero(c)
+			return nil
 		}
 		v.p.tr.log.Debug("no memory of the device's own", "err", err)
 	}
@@ -280,94 +296,77 @@ func (v *visit) alloc(c *context, size uint64, devices int) error {
 	if devices > 1 {
 		alloc = call("cuMemAllocManaged", v.word(wordOut), size, memAttachGlobal)
 	}
-	if err := v.run(alloc); err != nil {
-		return err
-	}
-	w, err := v.words(numWords)
-	if err != nil {
-		return err
-	}
-	c.mem.addr, c.mem.size = w[wordOut], size
-	return v.zero(c)
+	_, err := v.script(nil, alloc, v.zero(c))
+	return err
 }
 
-func (v *visit) zero(c *context) error {
-	return v.run(call("cuMemsetD8Async", c.mem.addr, 0, c.mem.size, c.mem.stream), call("cuStreamSynchronize", c.mem.stream))
+// zero takes note of the memory that was got, and clears it.
+func (v *visit) zero(c *context) step {
+	return choose(func(w results) ([]step, error) {
+		c.mem.addr = w[wordOut]
+		return []step{call("cuMemsetD8Async", c.mem.addr, 0, c.mem.size, c.mem.stream), call("cuStreamSynchronize", c.mem.stream)}, nil
+	})
 }
 
 // allocLasting maps memory of the context's device for all devices; the program's
 // own view of its peers does not show that.
 func (v *visit) allocLasting(c *context, size uint64, devices int) error {
-	access := make([]byte, 0, 12*devices)
-	for d := range devices {
-		if d != int(c.device) {
-			if err := v.run(call("cuDeviceCanAccessPeer", v.word(wordOut), uint64(d), uint64(c.device))); err != nil {
-				return err
-			}
-			w, err := v.words(numWords)
-			if err != nil {
-				return err
-			}
-			if uint32(w[wordOut]) == 0 {
-				return fmt.Errorf("device %d can't reach the memory of device %d", d, c.device)
-			}
-		}
-		for _, n := range []uint32{1, uint32(d), 3} { // CUmemAccessDesc: CU_MEM_LOCATION_TYPE_DEVICE, id, CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-			access = binary.LittleEndian.AppendUint32(access, n)
-		}
-	}
-	// CUmemAllocationProp: CU_MEM_ALLOCATION_TYPE_PINNED, no handle type, location, no more.
-	var prop []byte
+	// CUmemAllocationProp: CU_MEM_ALLOCATION_TYPE_PINNED, no handle type, location, no
+	// more. Behind it, CUmemAccessDesc: CU_MEM_LOCATION_TYPE_DEVICE, id,
+	// CU_MEM_ACCESS_FLAGS_PROT_READWRITE, for each device.
+	var desc []byte
 	for _, n := range []uint32{1, 0, 1, c.device, 0, 0, 0, 0} {
-		prop = binary.LittleEndian.AppendUint32(prop, n)
+		desc = binary.LittleEndian.AppendUint32(desc, n)
 	}
-	at := v.stage()
-	if err := v.poke(at, append(prop, access...)); err != nil {
-		return err
+	at, access := v.desc(), v.desc()+uint64(len(desc))
+	var steps []step
+	for d := range devices {
+		for _, n := range []uint32{1, uint32(d), 3} {
+			desc = binary.LittleEndian.AppendUint32(desc, n)
+		}
+		if d == int(c.device) {
+			continue
+		}
+		steps = append(steps, call("cuDeviceCanAccessPeer", v.word(wordOut), uint64(d), uint64(c.device)), choose(func(w results) ([]step, error) {
+			if uint32(w[wordOut]) == 0 {
+				return nil, fmt.Errorf("device %d can't reach the memory of device %d", d, c.device)
+			}
+			return nil, nil
+		}))
 	}
-	if err := v.run(call("cuMemGetAllocationGranularity", v.word(wordOut), at, 1)); err != nil { // CU_MEM_ALLOC_GRANULARITY_RECOMMENDED
-		return err
-	}
-	w, err := v.words(numWords)
-	if err != nil {
-		return err
-	}
-	unit := max(w[wordOut], 1)
-	whole := (size + unit - 1) / unit * unit
-	if err := v.run(call("cuMemCreate", v.word(wordHandle), whole, at, 0), call("cuMemAddressReserve", v.word(wordOut), whole, 0, 0, 0)); err != nil {
-		return err
-	}
-	if w, err = v.words(numWords); err != nil {
-		return err
-	}
-	c.mem.addr, c.mem.size = w[wordOut], size
-	return v.run(call("cuMemMap", c.mem.addr, whole, 0, w[wordHandle], 0),
-		call("cuMemSetAccess", c.mem.addr, whole, at+uint64(len(prop)), uint64(devices)))
+	const recommended = 1 // CU_MEM_ALLOC_GRANULARITY_RECOMMENDED
+	steps = append(steps, call("cuMemGetAllocationGranularity", v.word(wordOut), at, recommended), choose(func(w results) ([]step, error) {
+		unit := max(w[wordOut], 1)
+		whole := (size + unit - 1) / unit * unit
+		return []step{
+			call("cuMemCreate", v.word(wordHandle), whole, at, 0), call("cuMemAddressReserve", v.word(wordOut), whole, 0, 0, 0),
+			choose(func(w results) ([]step, error) {
+				return []step{call("cuMemMap", w[wordOut], whole, 0, w[wordHandle], 0), call("cuMemSetAccess", w[wordOut], whole, access, uint64(devices))}, nil
+			}),
+		}, nil
+	}), v.zero(c))
+	_, err := v.script(desc, steps...)
+	return err
 }
 
 // settleTime is how long a program's kernels are waited for at its end.
 const settleTime = 5 * time.Second
 
-// quiet waits until the context's kernels have ended, in streams that wait for
-// the default stream, as all do that are not told otherwise. Where that takes too
-// long, as with a kernel that never ends, the program ends as it would without us.
-func (v *visit) quiet(c *context) bool {
-	if err := v.run(call("cuEventCreate", v.word(wordOut), eventNoTiming)); err != nil {
-		return false
-	}
-	w, err := v.words(numWords)
-	if err != nil {
-		return false
-	}
-	event := w[wordOut]
-	defer func() { _ = v.run(try("cuEventDestroy_v2", event)) }()
-	if err := v.run(call("cuEventRecord", event, 0)); err != nil {
-		return false
-	}
+// mark records where the context's streams are now: those that wait for the default
+// stream, as all do that are not told otherwise. Its last call fails if kernels run.
+func (v *visit) mark() []step {
+	return []step{call("cuEventCreate", v.word(wordEvent), eventNoTiming), choose(func(w results) ([]step, error) {
+		return []step{call("cuEventRecord", w[wordEvent], 0), call("cuEventQuery", w[wordEvent])}, nil
+	})}
+}
+
+// quiet waits until the kernels before the mark have ended; err is what its calls
+// have returned. Where that takes too long, as with a kernel that never ends, the
+// program ends as it would without us.
+func (v *visit) quiet(event uint64, err error) bool {
 	for until, pause := time.Now().Add(settleTime), 50*time.Microsecond; ; pause = min(2*pause, 20*time.Millisecond) {
-		err := v.run(call("cuEventQuery", event))
 		var de *DriverError
-		if err == nil || !errors.As(err, &de) || de.Code != errNotReady {
+		if err == nil || !errors.As(err, &de) || de.Function != "cuEventQuery" || de.Code != errNotReady {
 			return err == nil
 		}
 		if time.Now().After(until) {
@@ -375,25 +374,45 @@ func (v *visit) quiet(c *context) bool {
 			return false
 		}
 		time.Sleep(pause)
+		err = v.run(call("cuEventQuery", event))
 	}
 }
 
 // keep reads the context's maps; end does so for the last time. last says that
-// the process ends.
+// the process ends. The error matches errAsleep if the context is not active.
 func (v *visit) keep(c *context, last bool) error {
-	if err := v.enter(c); err != nil {
+	if err := v.room(); err != nil {
 		return err
 	}
-	idle := last && v.quiet(c)
+	var mark []step
+	if last {
+		mark = v.mark()
+	}
+	w, entered, err := v.enterAnd(c, v.reach(c, last), mark...)
+	if !entered {
+		return err
+	}
+	event := w[wordEvent]
+	idle := last && v.quiet(event, err)
 	c.mem.open(v)
-	err := errors.Join(c.session.Keep(idle), c.mem.close())
-	c.settled = idle && err == nil
-	return errors.Join(err, v.leave(c))
+	err = errors.Join(c.session.Keep(idle), c.mem.close())
+	var unmark []step
+	if event != 0 {
+		unmark = append(unmark, try("cuEventDestroy_v2", event))
+	}
+	return errors.Join(err, v.leave(c, unmark...))
 }
 
-// look serves the context's rings and intervals.
+// look serves the context's rings and intervals, if it is active.
 func (v *visit) look(c *context, now time.Time) error {
-	if err := v.enter(c); err != nil {
+	if err := v.room(); err != nil {
+		return err
+	}
+	_, entered, err := v.enterAnd(c, v.reach(c, false))
+	if !entered {
+		if errors.Is(err, errAsleep) {
+			return nil
+		}
 		return err
 	}
 	c.mem.open(v)

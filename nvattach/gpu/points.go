@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -175,11 +176,14 @@ func (v *visit) keepAll(last bool) {
 }
 
 func (v *visit) keepOne(c *context, last bool) {
-	if !v.ready(c, last) {
+	if c.ended {
 		return
 	}
 	began := time.Now()
 	err := v.keep(c, last)
+	if errors.Is(err, errAsleep) {
+		return
+	}
 	c.read = time.Now()
 	c.took = c.read.Sub(began)
 	if err == nil {
@@ -272,7 +276,7 @@ func (p *process) atMoment(t *ptrace.Task, _ *ptrace.Breakpoint) {
 		now := time.Now()
 		defer func() { tr.log.Debug("looked", "pid", p.pid, "took", time.Since(now)) }()
 		for _, c := range p.order {
-			if !c.session.Live() || !v.ready(c, false) {
+			if !c.session.Live() || c.ended {
 				continue
 			}
 			if err := v.look(c, now); err != nil {

@@ -77,7 +77,11 @@ type visit struct {
 	th    *thread
 	limit time.Duration // of a function; 0: none
 	stuck bool
+	code  int32 // that the last call has returned; of the tracing thread
 }
+
+// errMissing is the code of a function that the driver lacks.
+const errMissing = -1
 
 // errEnded: tracing is over.
 var errEnded = errors.New("tracing has ended")
@@ -116,12 +120,20 @@ func (v *visit) do(fn func(t *ptrace.Task, done func(error))) error {
 	}
 }
 
-// step is a call of a function of the driver.
+// step is a call of a function of the driver, or a decision what to call next.
 type step struct {
 	fn   string
 	args []uint64
 	may  bool // it may be missing, or fail
+	// choose, if not nil, makes it a decision: it is given the results so far, on the
+	// tracing thread, and returns what comes before the other steps.
+	choose func(w results) ([]step, error)
 }
+
+// results are the words for results.
+type results [numWords]uint64
+
+func choose(f func(w results) ([]step, error)) step { return step{choose: f} }
 
 func call(fn string, args ...uint64) step { return step{fn: fn, args: args} }
 
@@ -131,7 +143,7 @@ func try(fn string, args ...uint64) step { return step{fn: fn, args: args, may: 
 func (v *visit) run(steps ...step) error { return v.exchange(nil, 0, steps, 0, nil) }
 
 // exchange writes in to the program's memory, makes the calls in order up to the
-// first that fails, and reads out.
+// first that fails, and reads out, also then.
 func (v *visit) exchange(in []byte, to uint64, steps []step, from uint64, out []byte) error {
 	if v.stuck {
 		return errStuck
@@ -139,7 +151,6 @@ func (v *visit) exchange(in []byte, to uint64, steps []step, from uint64, out []
 	if err := v.room(); err != nil {
 		return err
 	}
-	v.p.tr.count(func(s *Stats) { s.DriverCalls += len(steps) })
 	return v.explain(v.do(func(t *ptrace.Task, done func(error)) {
 		if len(in) > 0 {
 			if _, err := t.WriteMem(to, in); err != nil {
@@ -148,8 +159,10 @@ func (v *visit) exchange(in []byte, to uint64, steps []step, from uint64, out []
 			}
 		}
 		v.next(t, steps, func(err error) {
-			if err == nil && len(out) > 0 {
-				_, err = t.ReadMem(from, out)
+			if len(out) > 0 {
+				if _, rerr := t.ReadMem(from, out); err == nil {
+					err = rerr
+				}
 			}
 			done(err)
 		})
@@ -159,22 +172,36 @@ func (v *visit) exchange(in []byte, to uint64, steps []step, from uint64, out []
 // next makes the first call, and the others when it has returned.
 func (v *visit) next(t *ptrace.Task, steps []step, done func(error)) {
 	for len(steps) > 0 && steps[0].may && v.p.driver.syms[steps[0].fn] == 0 {
-		steps = steps[1:]
+		steps, v.code = steps[1:], errMissing
 	}
 	if len(steps) == 0 {
 		done(nil)
 		return
 	}
 	s := steps[0]
+	if s.choose != nil {
+		w, err := v.results(t)
+		var first []step
+		if err == nil {
+			first, err = s.choose(w)
+		}
+		if err != nil {
+			done(err)
+			return
+		}
+		v.next(t, slices.Concat(first, steps[1:]), done)
+		return
+	}
 	addr := v.p.driver.syms[s.fn]
 	if addr == 0 {
 		done(fmt.Errorf("the driver %s has no %s", v.p.driver.path, s.fn))
 		return
 	}
 	v.th.calling = true
+	v.p.tr.count(func(s *Stats) { s.DriverCalls++ })
 	began := time.Now()
 	err := t.Call(addr, v.p.base+guardBytes+stackBytes, s.args, func(t *ptrace.Task, ret uint64, err error) {
-		v.th.calling = false
+		v.th.calling, v.code = false, int32(ret)
 		v.p.tr.log.Debug("driver called", "function", s.fn, "status", int32(ret), "took", time.Since(began))
 		if code := int32(ret); err == nil && code != 0 && !s.may {
 			err = &DriverError{Function: s.fn, Code: code}
@@ -196,49 +223,65 @@ func (v *visit) room() error {
 	if v.p.base != 0 {
 		return nil
 	}
-	return v.do(func(t *ptrace.Task, done func(error)) {
-		addr, err := t.Syscall(unix.SYS_MMAP, 0, roomBytes, unix.PROT_READ|unix.PROT_WRITE,
-			unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE, ^uint64(0), 0)
-		if err == nil {
-			_, err = t.Syscall(unix.SYS_MPROTECT, uint64(addr), guardBytes, unix.PROT_NONE)
-			v.p.base = uint64(addr)
-		}
-		done(err)
-	})
+	return v.do(func(t *ptrace.Task, done func(error)) { done(v.makeRoom(t)) })
+}
+
+// makeRoom is room, on the tracing thread.
+func (v *visit) makeRoom(t *ptrace.Task) error {
+	if v.p.base != 0 {
+		return nil
+	}
+	addr, err := t.Syscall(unix.SYS_MMAP, 0, roomBytes, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE, ^uint64(0), 0)
+	if err != nil {
+		return err
+	}
+	v.p.base = uint64(addr)
+	_, err = t.Syscall(unix.SYS_MPROTECT, uint64(addr), guardBytes, unix.PROT_NONE)
+	return err
 }
 
 // word is the address of result i of a function, in the program.
 func (v *visit) word(i int) uint64 { return v.p.base + guardBytes + stackBytes + 8*uint64(i) }
 
-// desc is where a description of a copy is put.
-func (v *visit) desc() uint64 { return v.word(64) }
+// desc is where a description of a copy, or of memory, is put.
+func (v *visit) desc() uint64 { return v.word(descWord) }
+
+const descWord = 64
 
 // stage is the address of what is copied.
 func (v *visit) stage() uint64 { return v.p.base + guardBytes + stackBytes + wordsBytes }
 
-// words reads results.
-func (v *visit) words(n int) ([]uint64, error) {
-	b := make([]byte, 8*n)
-	if err := v.peek(v.word(0), b); err != nil {
-		return nil, err
+// results reads the results, on the tracing thread.
+func (v *visit) results(t *ptrace.Task) (results, error) {
+	var b [8 * numWords]byte
+	if _, err := t.ReadMem(v.word(0), b[:]); err != nil {
+		return results{}, err
 	}
-	w := make([]uint64, n)
+	return parseResults(b[:]), nil
+}
+
+func parseResults(b []byte) (w results) {
 	for i := range w {
 		w[i] = binary.LittleEndian.Uint64(b[8*i:])
 	}
-	return w, nil
+	return w
 }
 
-// set writes results' places from the first on, before a call.
-func (v *visit) set(words ...uint64) error {
-	if err := v.room(); err != nil {
-		return err
+// script makes calls, with all results set to zero but that for the capture mode, and
+// desc, if there is one, in its place. It returns the results, also with an error.
+// There must be room.
+func (v *visit) script(desc []byte, steps ...step) (results, error) {
+	in, out := make([]byte, 8*numWords), make([]byte, 8*numWords)
+	binary.LittleEndian.PutUint64(in[8*wordMode:], captureRelaxed)
+	if len(desc) > 0 {
+		if len(desc) > wordsBytes-8*descWord {
+			return results{}, fmt.Errorf("a description of %d bytes is too long", len(desc))
+		}
+		in = append(append(in, make([]byte, 8*(descWord-numWords))...), desc...)
 	}
-	var b []byte
-	for _, w := range words {
-		b = binary.LittleEndian.AppendUint64(b, w)
-	}
-	return v.poke(v.word(0), b)
+	err := v.exchange(in, v.word(0), steps, v.word(0), out)
+	return parseResults(out), err
 }
 
 // peek and poke copy the program's memory.
