@@ -93,7 +93,7 @@ func memError(verb string, t *Task, addr uint64, e unix.Errno) error {
 	if e == unix.ESRCH {
 		return fmt.Errorf("%s memory of %d: %w", verb, t.TID, ErrGone)
 	}
-	return fmt.Errorf("%s memory of %d at %#x: %w", verb, t.TID, addr, e)
+	return fmt.Errorf("%s memory of %d at %#x: %w%s", verb, t.TID, addr, e, WhyRefused(t.PID, e))
 }
 
 // ReadMemV reads several ranges at the cost of one, and sets the N of each.

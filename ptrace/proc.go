@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // FD is an open file of a process, as /proc/PID/fd shows it.
@@ -102,6 +104,21 @@ var yamaScopes = map[string]string{
 	"1": "only descendants can be traced; use sudo, or set it to 0",
 	"2": "only root can trace",
 	"3": "nobody can trace until the next boot",
+}
+
+// WhyRefused says, in parentheses, why the kernel most likely refused access to the
+// memory of a traced process, and what helps; "" if err is no refusal.
+func WhyRefused(pid int, err error) string {
+	if !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EACCES) {
+		return ""
+	}
+	if uid, err := statusField(pid, "Uid"); err == nil && os.Geteuid() != 0 && uid != os.Geteuid() {
+		return fmt.Sprintf(" (process %d has become user %d's, use sudo)", pid, uid)
+	}
+	if why := whyNoPtrace(); why != "" {
+		return why
+	}
+	return fmt.Sprintf(" (process %d has made itself undumpable, as by PR_SET_DUMPABLE, or a security module forbids it; try as root)", pid)
 }
 
 // stateOf returns the state in /proc/PID/stat, which stands behind the name in

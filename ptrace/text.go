@@ -72,7 +72,11 @@ func (t *Task) textError(addr uint64, e unix.Errno) error {
 	if e == unix.ESRCH {
 		return t.opError(fmt.Sprintf("write code at %#x", addr), e)
 	}
-	return fmt.Errorf("write code of %d at %#x: %w", t.TID, addr, e)
+	why := WhyRefused(t.PID, e)
+	if e == unix.EIO || e == unix.EFAULT {
+		why = " (it is not mapped, or is shared memory that the program can't write itself)"
+	}
+	return fmt.Errorf("write code of %d at %#x: %w%s", t.TID, addr, e, why)
 }
 
 // mapping is a line of /proc/PID/maps.

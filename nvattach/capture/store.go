@@ -14,6 +14,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"nvtrace/ptrace"
 )
 
 // ErrStoreFull is in the chain of errors about an image that would exceed a
@@ -275,7 +277,7 @@ func (m processMemory) move(call func(int, []unix.Iovec, []unix.RemoteIovec, uin
 		if err == nil {
 			err = unix.EFAULT
 		}
-		return n, fmt.Errorf("%s at %#x: %w", verb, at, err)
+		return n, fmt.Errorf("%s memory of %d at %#x: %w%s", verb, m.pid, at, err, ptrace.WhyRefused(m.pid, err))
 	}
 	return n, nil
 }

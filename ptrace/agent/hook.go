@@ -185,7 +185,7 @@ func (p *Process) append(t *ptrace.Task, s, to *hookSite) error {
 		return err
 	}
 	s.orig, s.size = to.orig, to.size
-	if err := p.enter(s, room, trampoline(room, len(p.hooks), ar.base+arenaHook), ar); err != nil {
+	if err := p.enter(t, s, room, trampoline(room, len(p.hooks), ar.base+arenaHook), ar); err != nil {
 		return err
 	}
 	to.orig = room
@@ -193,13 +193,13 @@ func (p *Process) append(t *ptrace.Task, s, to *hookSite) error {
 }
 
 // enter writes the code of a hook, and makes it one.
-func (p *Process) enter(s *hookSite, room uint64, stub []byte, ar *arena) (err error) {
+func (p *Process) enter(t *ptrace.Task, s *hookSite, room uint64, stub []byte, ar *arena) (err error) {
 	if s.hook.Once {
 		if s.once, err = p.newOnce(); err != nil {
 			return err
 		}
 	}
-	if err := p.write(room, stub); err != nil {
+	if err := p.writeCode(t, room, stub); err != nil {
 		return err
 	}
 	if err := p.write(uint64(hookAddr+len(p.hooks)*hookSize), s.hook.encode(s)); err != nil {
@@ -255,7 +255,7 @@ func (p *Process) install(t *ptrace.Task, s *hookSite, code []byte, size uint64,
 	if !m.ends {
 		stub = append(stub, jump(room+uint64(len(stub)), s.at+s.size)...)
 	}
-	if err := p.enter(s, room, stub, ar); err != nil {
+	if err := p.enter(t, s, room, stub, ar); err != nil {
 		return err
 	}
 	if err := t.PokeText(s.at, s.jump); err != nil {

@@ -3,6 +3,7 @@ package agent
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"os"
 	"strconv"
@@ -79,7 +80,7 @@ func (p *Process) newArena(t *ptrace.Task, addr uint64) (*arena, error) {
 	for at, entry := range map[uint64]uint64{
 		arenaCall: p.a.blob.callEntry, arenaHook: p.a.blob.hookEntry, arenaStop: p.a.blob.breakEntry,
 	} {
-		if err := p.write64(base+at, entry); err != nil {
+		if err := p.writeCode(t, base+at, binary.LittleEndian.AppendUint64(nil, entry)); err != nil {
 			return nil, err
 		}
 	}

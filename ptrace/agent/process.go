@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"strconv"
@@ -19,7 +20,7 @@ type Process struct {
 	Data any // the caller's own
 
 	a       *Agent
-	mem     *os.File // its memory
+	mem     memory   // its memory
 	err     error    // why there is no agent
 	mapped  bool     // its code and private memory are there
 	started bool     // it records
@@ -119,9 +120,29 @@ func (p *Process) prepare(t *ptrace.Task) (tasks []*ptrace.Task, resume func(), 
 // open opens the process's memory.
 func (p *Process) open() (err error) {
 	if p.mem == nil {
-		p.mem, err = os.OpenFile("/proc/"+strconv.Itoa(p.PID)+"/mem", os.O_RDWR, 0)
+		f, err := os.OpenFile("/proc/"+strconv.Itoa(p.PID)+"/mem", os.O_RDWR, 0)
+		if err != nil {
+			return fmt.Errorf("its memory can't be opened: %w%s", err, ptrace.WhyRefused(p.PID, err))
+		}
+		p.mem = f
 	}
-	return err
+	return nil
+}
+
+// memory is /proc/PID/mem.
+type memory interface {
+	io.ReaderAt
+	io.WriterAt
+	io.Closer
+}
+
+// writeCode writes what the program can only execute. Some kernels forbid that in
+// /proc/PID/mem (proc_mem.force_override), but not to a tracer.
+func (p *Process) writeCode(t *ptrace.Task, addr uint64, b []byte) error {
+	if p.write(addr, b) == nil {
+		return nil
+	}
+	return t.PokeText(addr, b)
 }
 
 // suitable finds reasons against.

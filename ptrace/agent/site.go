@@ -97,7 +97,7 @@ func (p *Process) patchSite(t *ptrace.Task, ip, nr uint64) error {
 	stub = binary.LittleEndian.AppendUint32(stub, uint32(ar.base+arenaCall-(room+uint64(len(stub))+4)))
 	stub = append(stub, 0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0) // lea 128(%rsp),%rsp
 	stub = append(stub, jump(room+uint64(len(stub)), ip)...)
-	if err := p.write(room, stub); err != nil {
+	if err := p.writeCode(t, room, stub); err != nil {
 		return err
 	}
 	ar.take(len(stub))
