@@ -52,7 +52,7 @@ const reasonSASS = "only machine code for this GPU is in the image, and no PTX"
 // a kernel from getting its programs is no error but in Unprobed: the driver then
 // loads the image as it is.
 func (p *Plan) Rewrite(image []byte, maps *Maps, o *RewriteOptions) (*Rewritten, error) {
-	r := &rewriting{p: p, maps: maps, o: o, out: &Rewritten{Image: image}}
+	r := &rewriting{p: p, maps: maps, o: o, out: &Rewritten{Image: image}, registers: registersOf}
 	var err error
 	switch f := fatbin.Sniff(image); f {
 	case fatbin.FormatPTX:
@@ -75,6 +75,8 @@ type rewriting struct {
 	maps *Maps
 	o    *RewriteOptions
 	out  *Rewritten
+	// registers says how many registers the kernels of what was compiled take.
+	registers func(cubin []byte) map[string]int
 }
 
 // unprobed notes the wanted kernels among names.

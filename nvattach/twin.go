@@ -1,6 +1,7 @@
 package nvattach
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -79,6 +80,9 @@ func (r *rewriting) compileWoven(f *ptx.File, w *Woven) (cubin []byte, err error
 		text := twins(f, w, names)
 		if cubin, err = r.compile(text); err == nil {
 			w.keep(f, text, names)
+			if limited := r.limited(w, r.greedy(w, cubin), cubin); limited != nil {
+				cubin = limited
+			}
 			return cubin, nil
 		}
 		reason := "no copy without programs: " + err.Error()
@@ -90,19 +94,7 @@ func (r *rewriting) compileWoven(f *ptx.File, w *Woven) (cubin []byte, err error
 	if err != nil || r.o.Twins != TwinsNeeded {
 		return cubin, err
 	}
-	registers := make(map[string]int)
-	if c, perr := fatbin.ParseCubin(cubin); perr == nil {
-		for i := range c.Kernels {
-			registers[c.Kernels[i].Name] = c.Kernels[i].Registers
-		}
-	}
-	var names []string
-	for i := range w.Kernels {
-		k := &w.Kernels[i]
-		if n, known := registers[k.Name]; !k.Func && !k.Bounded && (!known || n > launchRegisters) {
-			names = append(names, k.Name)
-		}
-	}
+	names := r.greedy(w, cubin)
 	if len(names) == 0 {
 		return cubin, nil
 	}
@@ -111,8 +103,81 @@ func (r *rewriting) compileWoven(f *ptx.File, w *Woven) (cubin []byte, err error
 	if err != nil {
 		return cubin, nil //nolint:nilerr // without copies it compiles
 	}
+	if limited := r.limited(w, names, both); limited != nil {
+		return limited, nil
+	}
 	w.keep(f, text, names)
 	return both, nil
+}
+
+// greedy names the kernels of a woven module that may take more registers than there
+// are for 1,024 threads. Where the driver compiles, nobody knows.
+func (r *rewriting) greedy(w *Woven, cubin []byte) []string {
+	registers := r.registers(cubin)
+	var names []string
+	for i := range w.Kernels {
+		k := &w.Kernels[i]
+		if n, known := registers[k.Name]; !k.Func && !k.Bounded && (!known || n > launchRegisters) {
+			names = append(names, k.Name)
+		}
+	}
+	return names
+}
+
+// registersOf says how many registers the kernels of a cubin take.
+func registersOf(cubin []byte) map[string]int {
+	registers := make(map[string]int)
+	if c, err := fatbin.ParseCubin(cubin); err == nil {
+		for i := range c.Kernels {
+			registers[c.Kernels[i].Name] = c.Kernels[i].Registers
+		}
+	}
+	return registers
+}
+
+// limited compiles a woven module with limits to the registers of kernels that take
+// too many, now that their copies tell how many they took. nil if that can't be.
+func (r *rewriting) limited(w *Woven, kernels []string, both []byte) (cubin []byte) {
+	registers := r.registers(both)
+	if len(kernels) == 0 {
+		return nil
+	}
+	f, err := ptx.Parse("woven", w.Text, nil)
+	if err != nil {
+		return nil
+	}
+	edits := ptx.NewEdits(w.Text)
+	for _, name := range kernels {
+		fn := f.Lookup(name)
+		n := registers[TwinName(name)]
+		if fn == nil || n == 0 {
+			return nil
+		}
+		edits.InsertAfter(fn.End, "\n"+registerLimit(f, fn, n))
+	}
+	text, err := edits.Apply()
+	if err != nil {
+		return nil
+	}
+	if cubin, err = r.compile(text); err != nil {
+		return nil
+	}
+	w.Text = text
+	for i := range w.Kernels {
+		if k := &w.Kernels[i]; slices.Contains(kernels, k.Name) {
+			k.Bounded = true
+		}
+	}
+	return cubin
+}
+
+// registerLimit is a directive by which a kernel that took n registers without
+// programs can be launched with as many threads as before.
+func registerLimit(f *ptx.File, fn *ptx.Func, n int) string {
+	if n <= launchRegisters && f.Attr(fn, ".minnctapersm") == nil {
+		return ".maxntid 1024, 1, 1"
+	}
+	return fmt.Sprintf(".maxnreg %d", max(launchRegisters, (n+7)/8*8))
 }
 
 // keep notes that kernels have copies.

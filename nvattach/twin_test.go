@@ -95,6 +95,45 @@ func TestTwinsOf(t *testing.T) {
 	}
 }
 
+// TestLimited: what a copy takes is the limit of a kernel that takes more with
+// programs than a block of 1,024 threads can have.
+func TestLimited(t *testing.T) {
+	r := newRig(t, nil, object(t, "example_count"))
+	for _, tt := range []struct {
+		probed, alone int
+		want          string // in the text that was compiled last
+		compiled      int
+	}{
+		{64, 40, "", 1},
+		{72, 60, ".maxntid 1024, 1, 1\n", 3},
+		{72, 66, ".maxnreg 72\n", 3},
+	} {
+		var last string
+		n := 0
+		// What is compiled is the text, of which the numbers of registers are invented.
+		work := &rewriting{p: r.plan, maps: r.maps, out: new(Rewritten)}
+		work.o = &RewriteOptions{Arch: fatbin.Arch{SM: 90}, Twins: TwinsNeeded, Compile: func(text string) ([]byte, error) {
+			last = text
+			n++
+			return []byte(text), nil
+		}}
+		work.registers = func([]byte) map[string]int {
+			const k = "_Z9vectorAddPKfS0_Pf"
+			m := map[string]int{k: tt.probed}
+			if strings.Contains(last, TwinName(k)) {
+				m[TwinName(k)] = tt.alone
+			}
+			return m
+		}
+		err := work.text([]byte(vectorAdd))
+		out := work.out
+		if err != nil || n != tt.compiled || out.Kernels[0].Twin || !strings.Contains(last, tt.want) || strings.Contains(last, ".max") != (tt.want != "") ||
+			strings.Contains(last, TwinName("")) || out.Text != last {
+			t.Errorf("%d and %d registers: compiled %d times, %+v, %v\n%s", tt.probed, tt.alone, n, out.Kernels, err, last)
+		}
+	}
+}
+
 // TestEffects: kernels that do more than to change memory, and variables.
 func TestEffects(t *testing.T) {
 	const head = ".version 8.0\n.target sm_90\n.address_size 64\n"

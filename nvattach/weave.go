@@ -299,16 +299,10 @@ func (g *weaving) limitRegisters(fn *ptx.Func) {
 	if g.o.Registers == nil {
 		return
 	}
-	n := g.o.Registers(g.report.Name)
-	switch {
-	case n <= 0:
-		return
-	case n <= launchRegisters && g.f.Attr(fn, ".minnctapersm") == nil:
-		g.w.Header(fn, ".maxntid 1024, 1, 1")
-	default:
-		g.w.Header(fn, fmt.Sprintf(".maxnreg %d", max(launchRegisters, (n+7)/8*8)))
+	if n := g.o.Registers(g.report.Name); n > 0 {
+		g.w.Header(fn, registerLimit(g.f, fn, n))
+		g.report.Bounded = true
 	}
-	g.report.Bounded = true
 }
 
 // program puts one program at all its places in a function.

@@ -126,7 +126,7 @@ func (s *tracing) startGPU() {
 		s.e.notice("device nodes: %v", err)
 	}
 	s.gpu = gpu.New(&gpu.Options{
-		Session: s.probes, Logger: s.opts.Logger,
+		Session: s.probes, Logger: s.opts.Logger, InProgram: s.e.getenv(driverCompiles) != "",
 		Report: func(text string) { s.e.notice("probes: %s", text) },
 		Refuse: func(err error) { s.cancel(fmt.Errorf("%w: %w", errRequired, err)) },
 	}, record.ExtensionClass)
@@ -138,6 +138,10 @@ func (s *tracing) startGPU() {
 // simDriverProbes is an environment variable for tests: probes get into programs
 // on the simulated GPU through its driver in the program, as on a real GPU.
 const simDriverProbes = "NVTRACE_TEST_DRIVER_PROBES"
+
+// driverCompiles is an environment variable for tests: woven modules are compiled by
+// the driver, in the program.
+const driverCompiles = "NVTRACE_TEST_DRIVER_COMPILES"
 
 // errRequired: --require, and a kernel can't be probed.
 var errRequired = errors.New("--require")

@@ -23,6 +23,8 @@ type Options struct {
 	Session *session.Session
 	// JIT tunes the compiler of rewritten images.
 	JIT *jit.Options
+	// InProgram leaves compiling to the driver, in the program.
+	InProgram bool
 	// Refuse is told, once, of an image that the session refuses: the program is to
 	// be ended before it can go on. It may be called from any goroutine.
 	Refuse func(err error)
@@ -447,6 +449,9 @@ func (v *visit) findDriver() error {
 // compileFor returns what compiles for the program's driver; nil, or nothing as a
 // result, leaves that to the driver itself.
 func (tr *Tracer) compileFor(lib *library, arch fatbin.Arch) func(text string) ([]byte, error) {
+	if tr.o.InProgram {
+		return nil
+	}
 	tr.mu.Lock()
 	c := tr.compilers[lib.path]
 	if c == nil {
