@@ -5,7 +5,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -356,14 +355,6 @@ func (c *Capture) verify(t *ptrace.Task) {
 		}
 		c.gap(t, "the breakpoint at %s in process %d was overwritten: calls may have gone by unseen", h.name(), t.PID)
 	}
-}
-
-// libraryAt names the file that an address lies in, "" if there is none.
-func libraryAt(maps *mapView, addr uint64) string {
-	if m := maps.at(addr); m != nil && filepath.IsAbs(m.path) {
-		return m.path
-	}
-	return ""
 }
 
 // taskMemory is the memory of a stopped task, for use on the tracing thread.
