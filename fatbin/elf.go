@@ -200,35 +200,35 @@ func elfEnd(read func(off, size uint64) ([]byte, error)) (uint64, error) {
 		end = max(end, off+size)
 		return nil
 	}
-	if off, size, n := u64(h[32:]), u16(h[54:]), u16(h[56:]); n > 0 && size >= elfProgSize {
-		table, err := read(off, uint64(size)*uint64(n))
+	// table reaches the end of a table, and the ends of what its entries name.
+	table := func(off uint64, size, n uint16, named func(entry []byte) error) error {
+		b, err := read(off, uint64(size)*uint64(n))
 		if err != nil {
-			return 0, err
+			return err
 		}
-		if err := reach(off, uint64(len(table))); err != nil {
-			return 0, err
+		if err := reach(off, uint64(len(b))); err != nil {
+			return err
 		}
-		for p := table; len(p) >= int(size); p = p[size:] {
-			if err := reach(u64(p[8:]), u64(p[32:])); err != nil {
-				return 0, err
+		for ; len(b) >= int(size); b = b[size:] {
+			if err := named(b); err != nil {
+				return err
 			}
+		}
+		return nil
+	}
+	if off, size, n := u64(h[32:]), u16(h[54:]), u16(h[56:]); n > 0 && size >= elfProgSize {
+		if err := table(off, size, n, func(p []byte) error { return reach(u64(p[8:]), u64(p[32:])) }); err != nil {
+			return 0, err
 		}
 	}
 	if off, size, n := u64(h[40:]), u16(h[58:]), u16(h[60:]); off != 0 && n > 0 && size >= elfSectionSize {
-		table, err := read(off, uint64(size)*uint64(n))
-		if err != nil {
-			return 0, err
-		}
-		if err := reach(off, uint64(len(table))); err != nil {
-			return 0, err
-		}
-		for p := table; len(p) >= int(size); p = p[size:] {
-			if u32(p[4:]) == shtNobits {
-				continue
+		if err := table(off, size, n, func(s []byte) error {
+			if u32(s[4:]) == shtNobits {
+				return nil
 			}
-			if err := reach(u64(p[24:]), u64(p[32:])); err != nil {
-				return 0, err
-			}
+			return reach(u64(s[24:]), u64(s[32:]))
+		}); err != nil {
+			return 0, err
 		}
 	}
 	return end, nil

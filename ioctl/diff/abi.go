@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -85,7 +86,7 @@ func CompareABI(a, b *rm.ABI, pattern string) (*ABI, error) {
 		}
 	}
 	sa, sb := layouts(a), layouts(b)
-	for _, name := range unionKeys(sa, sb) {
+	for _, name := range union(sa, sb, cmp.Compare[string]) {
 		if !match(name) {
 			continue
 		}
@@ -103,32 +104,20 @@ type entryKey struct{ kind, name string }
 var entryKinds = [...]string{"escape", "control", "class", "uvm", "modeset", "nvswitch", "nvswitchctl", "nvlink", "drm"}
 
 func entryKeys(a, b map[entryKey]*Form) []entryKey {
-	var keys []entryKey
-	for k := range a {
-		keys = append(keys, k)
-	}
-	for k := range b {
-		if a[k] == nil {
-			keys = append(keys, k)
-		}
-	}
-	slices.SortFunc(keys, func(x, y entryKey) int {
+	return union(a, b, func(x, y entryKey) int {
 		return cmp.Or(cmp.Compare(slices.Index(entryKinds[:], x.kind), slices.Index(entryKinds[:], y.kind)), cmp.Compare(x.name, y.name))
 	})
-	return keys
 }
 
-func unionKeys[V any](a, b map[string]V) []string {
-	var keys []string
-	for k := range a {
-		keys = append(keys, k)
-	}
+// union returns the keys of both maps, sorted.
+func union[K comparable, V any](a, b map[K]V, order func(x, y K) int) []K {
+	keys := slices.Collect(maps.Keys(a))
 	for k := range b {
 		if _, ok := a[k]; !ok {
 			keys = append(keys, k)
 		}
 	}
-	slices.Sort(keys)
+	slices.SortFunc(keys, order)
 	return keys
 }
 

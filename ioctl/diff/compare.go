@@ -170,19 +170,9 @@ func renamed[V any](m map[Key]V, n names) map[Key]V {
 
 // keysOf returns the keys of both maps in report order.
 func keysOf[V any](a, b map[Key]V) []Key {
-	var keys []Key
-	for k := range a {
-		keys = append(keys, k)
-	}
-	for k := range b {
-		if _, ok := a[k]; !ok {
-			keys = append(keys, k)
-		}
-	}
-	slices.SortFunc(keys, func(x, y Key) int {
+	return union(a, b, func(x, y Key) int {
 		return cmp.Or(cmp.Compare(slices.Index(sections[:], x.Section), slices.Index(sections[:], y.Section)), cmp.Compare(x.Name, y.Name))
 	})
-	return keys
 }
 
 func (r *Result) calls(a, b *Profile, n names) {

@@ -102,11 +102,9 @@ func (e *encoder) u16(v int) {
 	e.b = binary.LittleEndian.AppendUint16(e.b, uint16(e.fits(v, math.MaxUint16)))
 }
 
-// blobs encodes a section of records or strings.
-func blobs(list []string) ([]byte, error) {
-	var e encoder
-	e.u32(len(list))
-	off := 0
+// parts writes the offsets of parts, the first of which is off, and of their end,
+// then the parts.
+func parts[T ~string | ~[]byte](e *encoder, off int, list []T) {
 	for _, s := range list {
 		e.u32(off)
 		off += len(s)
@@ -115,6 +113,13 @@ func blobs(list []string) ([]byte, error) {
 	for _, s := range list {
 		e.b = append(e.b, s...)
 	}
+}
+
+// blobs encodes a section of records or strings.
+func blobs(list []string) ([]byte, error) {
+	var e encoder
+	e.u32(len(list))
+	parts(&e, 0, list)
 	return e.b, e.err
 }
 
@@ -144,14 +149,6 @@ func (h *history) table(order func(a, b uint32) int) ([]byte, error) {
 // file puts the sections together.
 func file(sections [wire.Sections][]byte) ([]byte, error) {
 	e := encoder{b: []byte(wire.Magic)}
-	off := len(e.b) + 4*(wire.Sections+1)
-	for _, s := range sections {
-		e.u32(off)
-		off += len(s)
-	}
-	e.u32(off)
-	for _, s := range sections {
-		e.b = append(e.b, s...)
-	}
+	parts(&e, len(e.b)+4*(wire.Sections+1), sections[:])
 	return e.b, e.err
 }
