@@ -2,6 +2,7 @@ package ptrace
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -21,6 +22,7 @@ type injection struct {
 	mask    uint64
 	insn    uint64 // address of a syscall instruction
 	atEntry bool   // a call is about to be executed
+	relay   uint64 // code with a syscall instruction that puts the task back by itself; 0: none
 	stopped bool   // job control wanted to stop the task meanwhile
 	stopSig bool   // a SIGSTOP was held back
 }
@@ -36,12 +38,6 @@ func (t *Task) borrow(f func(in *injection) error) error {
 	}
 	if e := sigmask(unix.PTRACE_GETSIGMASK, t.TID, &in.mask); e != 0 {
 		return in.fail("read signal mask", e)
-	}
-	// Not SIGSYS, with which a filter of the program's own may answer: the kernel
-	// would unblock it and take its handler away.
-	blocked := ^signalBit(unix.SIGSYS)
-	if e := sigmask(unix.PTRACE_SETSIGMASK, t.TID, &blocked); e != 0 {
-		return in.fail("block signals", e)
 	}
 	err := in.begin()
 	if err == nil {
@@ -67,10 +63,65 @@ func (t *Task) borrow(f func(in *injection) error) error {
 	return err
 }
 
+// block keeps signals from the task.
+func (in *injection) block() error {
+	// Not SIGSYS, with which a filter of the program's own may answer: the kernel
+	// would unblock it and take its handler away.
+	blocked := ^signalBit(unix.SIGSYS)
+	if e := sigmask(unix.PTRACE_SETSIGMASK, in.t.TID, &blocked); e != 0 {
+		return in.fail("block signals", e)
+	}
+	return nil
+}
+
+// findRelay arranges for this process's death: then the task goes on as if
+// nothing had been. See Options.Relay.
+func (in *injection) findRelay() {
+	t := in.t
+	if !t.tr.outlived || t.tr.o.Relay == nil {
+		return
+	}
+	code, save := t.tr.o.Relay(t)
+	if code == 0 {
+		return
+	}
+	r := in.saved
+	switch {
+	case t.brk != nil:
+		if st := t.Proc.space.at(t.brk.addr); st != nil && r.Rip == st.addr && st.resumeAt() != 0 {
+			r.Rip = st.resumeAt()
+		}
+	case in.atEntry:
+		r.Rip, r.Rax = r.Rip-2, r.Orig_rax
+	case r.Orig_rax != noCall && isRestart(int64(r.Rax)):
+		if r.Rip -= 2; int64(r.Rax) == -restartBlock {
+			r.Rax = unix.SYS_RESTART_SYSCALL
+		} else {
+			r.Rax = r.Orig_rax
+		}
+	}
+	var b []byte
+	for _, v := range []uint64{
+		in.mask, r.Eflags, r.Rax, r.Rbx, r.Rcx, r.Rdx, r.Rsi, r.Rdi, r.Rbp,
+		r.R8, r.R9, r.R10, r.R11, r.R12, r.R13, r.R14, r.R15, r.Rsp, r.Rip,
+	} {
+		b = binary.LittleEndian.AppendUint64(b, v)
+	}
+	if n, _ := t.WriteMem(save, b); n == len(b) {
+		in.relay = code
+	}
+}
+
+// restartBlock is ERESTART_RESTARTBLOCK of linux/errno.h.
+const restartBlock = 516
+
 // begin saves the registers and finds an instruction to borrow.
 func (in *injection) begin() error {
 	t := in.t
 	if t.at == placeExec { // the call that made the stop must end first
+		if err := in.block(); err != nil {
+			return err
+		}
 		if err := in.step(unix.PTRACE_SYSCALL, stopSyscall); err != nil {
 			return err
 		}
@@ -87,12 +138,20 @@ func (in *injection) begin() error {
 	if in.saved.Cs != userCS {
 		return fmt.Errorf("system call in %d: %w: it runs no 64-bit code", t.TID, ErrState)
 	}
+	if in.findRelay(); in.relay == 0 {
+		if err := in.block(); err != nil {
+			return err
+		}
+	}
 	var code [2]byte
 	if t.at != placeBreak {
 		if n, _ := t.ReadMem(in.saved.Rip-2, code[:]); n == 2 && code == syscallInsn {
 			in.insn = in.saved.Rip - 2
 			return nil
 		}
+	}
+	if in.relay != 0 && !in.atEntry {
+		return nil
 	}
 	if in.atEntry {
 		return fmt.Errorf("system call in %d: %w: its call is not one of 64-bit code", t.TID, ErrState)
@@ -156,15 +215,26 @@ func (in *injection) call(nr uint64, args ...uint64) (int64, error) {
 		}
 	}
 	stops := 1 // the exit
-	if in.atEntry {
+	switch {
+	case in.relay != 0:
+		r.Rip, r.Rax, r.Orig_rax = in.relay, nr, noCall
+		if stops = 2; in.atEntry {
+			stops = 3 // the exit of the call that is not made
+		}
+	case in.atEntry:
 		r.Orig_rax = nr
-	} else {
+	default:
 		r.Rip, r.Rax, r.Orig_rax = in.insn, nr, noCall
 		stops = 2
 	}
 	in.atEntry = false
 	if e := in.t.setRegs(&r); e != 0 {
 		return 0, in.fail("set registers", e)
+	}
+	if in.relay != 0 { // only now: its code ends that, too
+		if err := in.block(); err != nil {
+			return 0, err
+		}
 	}
 	for range stops {
 		if err := in.step(unix.PTRACE_SYSCALL, stopSyscall); err != nil {
@@ -221,6 +291,12 @@ func (in *injection) step(req int, want stopKind) error {
 func (in *injection) restore() error {
 	r := in.saved
 	if at := in.t.at; at != placeEntry && at != placeCall || in.atEntry {
+		if in.relay != 0 { // it does the rest, should we not get that far
+			sigmask(unix.PTRACE_SETSIGMASK, in.t.TID, &in.mask)
+			if isRestart(int64(r.Rax)) && r.Orig_rax != noCall {
+				ptraceOp(unix.PTRACE_INTERRUPT, in.t.TID, 0)
+			}
+		}
 		if e := in.t.setRegs(&r); e != 0 {
 			return in.fail("restore registers", e)
 		}

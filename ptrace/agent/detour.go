@@ -108,6 +108,14 @@ func (a *Agent) Stubs() ptrace.ReturnStubs {
 	}
 }
 
+// Relay is for [ptrace.Options.Relay].
+func (a *Agent) Relay(t *ptrace.Task) (code, save uint64) {
+	if p := a.Mapped(t); p != nil {
+		return a.blob.relay, saveAddr
+	}
+	return 0, 0
+}
+
 // A stub is a call of 5 bytes, whose return address says which one it is.
 const (
 	stubSize = 8

@@ -9,6 +9,7 @@ const (
 	keysAddr   = 0x70008000
 	gateAddr   = 0x70028000
 	stubsAddr  = 0x70029000
+	saveAddr   = 0x7002f000
 	planAddr   = 0x70030000
 	hookAddr   = 0x70100000
 	onceAddr   = 0x70300000
@@ -185,6 +186,6 @@ func layout() []uint64 {
 		recordSize, segSize,
 		trapFD, trapRequest, pathSize, maxPaths, pathsAddr, maxDevices,
 		numNested, maxPointers, maxNested, nestedSize,
-		gateAddr, stubsAddr, numStubs,
+		gateAddr, stubsAddr, numStubs, saveAddr,
 	}
 }

@@ -198,9 +198,6 @@ func (p *Process) mapPrivate(t *ptrace.Task) error {
 	}
 	err = p.writePrivate(clock)
 	if err == nil {
-		// A kernel before 4.14 does not know it: then there must be a supervisor when
-		// the process forks.
-		_, _ = t.Syscall(unix.SYS_MADVISE, gateAddr, uint64(os.Getpagesize()), unix.MADV_WIPEONFORK)
 		_, err = call(t, "mprotect", 0, unix.SYS_MPROTECT, baseAddr, confAddr-baseAddr, unix.PROT_READ|unix.PROT_EXEC)
 	}
 	if err != nil {
@@ -208,6 +205,9 @@ func (p *Process) mapPrivate(t *ptrace.Task) error {
 		return err
 	}
 	p.mapped = true
+	// A kernel before 4.14 does not know it: then there must be a supervisor when
+	// the process forks.
+	_, _ = t.Syscall(unix.SYS_MADVISE, gateAddr, uint64(os.Getpagesize()), unix.MADV_WIPEONFORK)
 	return nil
 }
 

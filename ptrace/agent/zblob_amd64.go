@@ -8,7 +8,7 @@ import _ "embed"
 var blobCode []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "af25a21ffc0894a48f78747aa9e60dfa4f331414b1550bd399625290c14a1bb1"
+const blobStamp = "2def4aae43898adc2ead6b9d62bd4f6a02616718fa08471b5fc87d9fcb58544e"
 
 // blobSymbols are addresses in the code.
 var blobSymbols = map[string]uint64{
@@ -17,6 +17,7 @@ var blobSymbols = map[string]uint64{
 	"return_entry": 0x70000087,
 	"break_entry":  0x700000bd,
 	"break_stubs":  0x70000138,
+	"relay":        0x70004020,
 	"copy_insn":    0x70000983,
 	"tp_insn":      0x7000098b,
 	"sys_in":       0x70000000,
@@ -70,4 +71,5 @@ var blobLayout = []uint64{
 	0x70028000,
 	0x70029000,
 	0x100,
+	0x7002f000,
 }

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -227,6 +228,112 @@ static void steps(int how, int stack, long from, long stride)
 	printf("steps %ld calls %ld left %ld\n", step_no, (long)calls, (long)left);
 }
 
+// Steady: threads that compute, sleep, read and are interrupted, for some seconds. What
+// is not as it should be is counted.
+static volatile int steady_end;
+static volatile long steady_bad, steady_alarms;
+
+static void onsteady(int s) { steady_alarms++; }
+
+static void steady_check(int ok, const char *what)
+{
+	if (!ok) {
+		steady_bad++;
+		fprintf(stderr, "%s\n", what);
+	}
+}
+
+static void *steady_compute(void *arg)
+{
+	while (!steady_end) {
+		unsigned long a = 1, b = 2, c = 3, d = 5, e = 7, f = 11, g = 13, h = 17;
+		double x = 1, y = 3;
+		for (int i = 0; i < 20000; i++) {
+			a += b; b ^= c; c += d; d ^= e; e += f; f ^= g; g += h; h ^= a;
+			x = x * 1.0000001 + y; y = y * 0.5 + 1;
+			if (a & 1)
+				b += x > 100;
+		}
+		static volatile unsigned long want;
+		unsigned long sum = a + b + c + d + e + f + g + h + (unsigned long)(x * 1e6) + (unsigned long)(y * 1e6);
+		if (!want)
+			want = sum;
+		steady_check(sum == want, "compute");
+	}
+	return 0;
+}
+
+static void *steady_sleep(void *arg)
+{
+	struct timespec t = {0, 3000000};
+	while (!steady_end)
+		steady_check(!nanosleep(&t, 0), "nanosleep");
+	return 0;
+}
+
+static void *steady_read(void *arg)
+{
+	int p[2], n = 0;
+	char c;
+	if (pipe(p))
+		abort();
+	while (!steady_end) {
+		c = n++;
+		steady_check(write(p[1], &c, 1) == 1, "write");
+		c = 99;
+		steady_check(read(p[0], &c, 1) == 1 && c == (char)(n - 1), "read");
+		sched_yield();
+	}
+	return 0;
+}
+
+static volatile pthread_t steady_wait_id;
+
+static void *steady_wait(void *arg)
+{
+	static int p[2];
+	if (arg) {
+		for (char c = 0; !steady_end; c++) {
+			usleep(7000);
+			steady_check(write(p[1], &c, 1) == 1, "feed");
+			pthread_kill(steady_wait_id, SIGUSR2);
+		}
+		return 0;
+	}
+	pthread_t t;
+	if (pipe(p))
+		abort();
+	steady_wait_id = pthread_self();
+	pthread_create(&t, 0, steady_wait, (void *)1);
+	for (char c, n = 0; !steady_end; n++)
+		steady_check(read(p[0], &c, 1) == 1 && c == n, "wait");
+	pthread_join(t, 0);
+	sigset_t s;
+	pthread_sigmask(0, 0, &s);
+	steady_check(!sigismember(&s, SIGUSR2) && !sigismember(&s, SIGTERM), "mask");
+	return 0;
+}
+
+static void steady(double seconds)
+{
+	struct sigaction sa = {.sa_handler = onsteady, .sa_flags = SA_RESTART};
+	void *(*f[])(void *) = {steady_compute, steady_compute, steady_sleep, steady_read, steady_wait};
+	pthread_t t[5];
+	sigset_t s;
+	sigaction(SIGUSR2, &sa, 0);
+	for (int i = 0; i < 5; i++)
+		pthread_create(&t[i], 0, f[i], 0);
+	printf("pid %d\n", getpid());
+	for (struct timespec t = {0, 1000000}; seconds > 0; seconds -= 0.001)
+		steady_check(!nanosleep(&t, 0), "main");
+	steady_end = 1;
+	for (int i = 0; i < 5; i++)
+		pthread_join(t[i], 0);
+	sigprocmask(0, 0, &s);
+	steady_check(!sigismember(&s, SIGUSR2) && !sigismember(&s, SIGTERM), "mask of main");
+	printf("bad %ld alarms %d\n", steady_bad, steady_alarms > 10);
+}
+
 static long calls_of_thread;
 
 static void *hammer(void *n)
@@ -356,6 +463,8 @@ int main(int argc, char **argv)
 		printf("calls %ld handled %ld\n", n, handled);
 	} else if (!strcmp(how, "steps")) {
 		steps(atoi(argv[2]), atoi(argv[3]), atol(argv[4]), atol(argv[5]));
+	} else if (!strcmp(how, "steady")) {
+		steady(atof(argv[2]));
 	} else if (!strcmp(how, "fibers")) {
 		mark(0, call, 0);
 		for (int i = 0; i < 2; i++) {

@@ -11,6 +11,7 @@
 #define HOOKS_AT 0x70100000
 #define STUBS_AT 0x70029000
 #define STUBS_N 256
+#define SAVE_AT 0x7002f000
 #define TRAP_REQ 0x4e565452
 #define WHY_BREAK 7
 #define WHY_RETURN 8
@@ -33,9 +34,29 @@ __asm__(
 	"	mov 24(%r11),%rdx\n	mov 32(%r11),%rsi\n	mov 40(%r11),%rdi\n"
 	"	syscall\n	ret\n"
 
+	// Makes a system call for the supervisor. If that is killed meanwhile, the task goes
+	// on behind it, and restores what it was. Signals are blocked up to the last system
+	// call.
+	".globl relay\n"
+	"relay:\n"
+	"	syscall\n"
+	"	mov $" STR(SAVE_AT) "+8,%esp\n	popf\n"
+	"	mov " STR(SAVE_AT) "+136,%rsp\n"
+	"	mov $14,%eax\n	mov $2,%edi\n	mov $" STR(SAVE_AT) ",%esi\n	mov $0,%edx\n	mov $8,%r10d\n" // rt_sigprocmask, SIG_SETMASK
+	"	syscall\n"
+	"	mov " STR(SAVE_AT) "+16,%rax\n	mov " STR(SAVE_AT) "+24,%rbx\n"
+	"	mov " STR(SAVE_AT) "+32,%rcx\n	mov " STR(SAVE_AT) "+40,%rdx\n"
+	"	mov " STR(SAVE_AT) "+48,%rsi\n	mov " STR(SAVE_AT) "+56,%rdi\n"
+	"	mov " STR(SAVE_AT) "+64,%rbp\n	mov " STR(SAVE_AT) "+72,%r8\n"
+	"	mov " STR(SAVE_AT) "+80,%r9\n	mov " STR(SAVE_AT) "+88,%r10\n"
+	"	mov " STR(SAVE_AT) "+96,%r11\n	mov " STR(SAVE_AT) "+104,%r12\n"
+	"	mov " STR(SAVE_AT) "+112,%r13\n	mov " STR(SAVE_AT) "+120,%r14\n"
+	"	mov " STR(SAVE_AT) "+128,%r15\n"
+	"	jmp *" STR(SAVE_AT) "+144\n"
+	".section .text.entry,\"ax\",@progbits\n"
+
 	// In place of `syscall`, with the number in eax: changes what syscall does, rax,
 	// rcx and r11.
-	".section .text.entry,\"ax\",@progbits\n"
 	".globl call_entry\n"
 	"call_entry:\n"
 	"	push %rdi\n	push %rsi\n	push %rdx\n	push %r8\n	push %r9\n	push %r10\n"
@@ -371,12 +392,12 @@ __attribute__((used, section(".layout"))) const u64 layout[] = {
 	sizeof(struct record), sizeof(struct seg),
 	TRAP_FD, TRAP_REQUEST, sizeof(struct path), NPATHS, PATHS_ADDR, NDEVICES,
 	NNESTED, NPOINTERS, NESTED_SIZE, sizeof(struct nested),
-	GATE_ADDR, STUBS_ADDR, NSTUBS,
+	GATE_ADDR, STUBS_ADDR, NSTUBS, SAVE_ADDR,
 };
 
 _Static_assert(HOOKS_AT == HOOK_ADDR && STUBS_AT == STUBS_ADDR && STUBS_N == NSTUBS && TRAP_REQ == TRAP_REQUEST, "assembler");
 _Static_assert(WHY_BREAK == TRAP_BREAK && WHY_RETURN == TRAP_RETURN && HOOK_BREAK == 8 && sizeof(struct hook) == 256, "assembler");
-_Static_assert(STUBS_ADDR + NSTUBS * 8 <= PLAN_ADDR, "stubs");
+_Static_assert(STUBS_ADDR + NSTUBS * 8 <= SAVE_ADDR && SAVE_ADDR + 4096 <= PLAN_ADDR && SAVE_AT == SAVE_ADDR, "stubs");
 
 _Static_assert(PATHS_ADDR + NPATHS * sizeof(struct path) <= KEYS_ADDR, "paths");
 _Static_assert(sizeof(struct conf) <= PATHS_ADDR - CONF_ADDR, "conf");

@@ -12,6 +12,7 @@ typedef unsigned char u8;
 #define KEYS_ADDR 0x70008000ul // struct key[NKEYS]
 #define GATE_ADDR 0x70028000ul // a page with one number, zero in a forked child: whether there are rings
 #define STUBS_ADDR 0x70029000ul // u64[NSTUBS]: where stubs return to
+#define SAVE_ADDR 0x7002f000ul // registers of a task that makes a system call for the supervisor
 #define PLAN_ADDR 0x70030000ul // two struct plan
 #define HOOK_ADDR 0x70100000ul // struct hook[NHOOKS]
 #define ONCE_ADDR 0x70300000ul // sets of seen arguments

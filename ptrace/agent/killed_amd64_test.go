@@ -1,0 +1,117 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"nvtrace/ptrace"
+)
+
+// restless is a supervisor that makes the threads of a process make system calls,
+// without end.
+type restless struct {
+	a *Agent
+	n int
+}
+
+func (r *restless) Enter(t *ptrace.Task, c *ptrace.Syscall) ptrace.Verdict {
+	if c.Class == Class {
+		r.a.Trap(t, c, func() {})
+	}
+	return ptrace.Skip
+}
+
+func (r *restless) Exit(*ptrace.Task, *ptrace.Syscall) {}
+
+func (r *restless) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
+	r.a.Task(t, e)
+	if e.Kind == ptrace.TaskNew {
+		t.Interrupt(r.rush)
+	}
+}
+
+func (r *restless) rush(t *ptrace.Task) {
+	if _, err := r.a.Code(t); err != nil {
+		fmt.Println("no agent:", err)
+		os.Exit(1)
+	}
+	for range 20 {
+		if pid, err := t.Syscall(unix.SYS_GETPPID); err != nil || pid <= 0 {
+			fmt.Println("system call:", pid, err)
+			os.Exit(1)
+		}
+	}
+	if r.n++; r.n == 10 {
+		fmt.Println("at work")
+	}
+	t.Interrupt(r.rush)
+}
+
+// TestKilledSupervisor is, with a process id in the environment, the supervisor that
+// TestKilled kills.
+func TestKilledSupervisor(t *testing.T) {
+	pid, err := strconv.Atoi(os.Getenv("TEST_SUPERVISE"))
+	if err != nil {
+		t.Skip("is for TestKilled")
+	}
+	a := New(nil)
+	_, err = ptrace.Attach(context.Background(), pid, &ptrace.Options{
+		Rules: a.Rules(), ExemptPage: true, Fault: a.Fault, Detour: a.Detour, Stubs: a.Stubs(), Relay: a.Relay,
+	}, &restless{a: a})
+	fmt.Println("ended:", err)
+}
+
+// TestKilled: a supervisor is killed while it makes threads make system calls,
+// wherever they are: they go on as if nothing had been. So with the next one.
+func TestKilled(t *testing.T) {
+	bin := compile(t, "testdata/hooks.c")
+	victim := exec.Command(bin, "steady", "4")
+	var said strings.Builder
+	victim.Stderr = &said
+	out, err := victim.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := victim.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	lines.Scan()
+	kills := 0
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
+		s := exec.Command(os.Args[0], "-test.run=^TestKilledSupervisor$")
+		s.Env = append(os.Environ(), "TEST_SUPERVISE="+strconv.Itoa(victim.Process.Pid))
+		p, err := s.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if sc := bufio.NewScanner(p); !sc.Scan() || sc.Text() != "at work" {
+			t.Errorf("the supervisor: %q", sc.Text())
+		}
+		time.Sleep(time.Duration(rand.IntN(20000)) * time.Microsecond)
+		_ = s.Process.Kill()
+		_ = s.Wait()
+		kills++
+	}
+	lines.Scan()
+	if s := lines.Text(); s != "bad 0 alarms 1" {
+		t.Errorf("%d supervisors were killed: %s\n%s", kills, s, said.String())
+	}
+	if err := victim.Wait(); err != nil {
+		t.Error(err)
+	}
+	t.Logf("%d supervisors were killed", kills)
+}
