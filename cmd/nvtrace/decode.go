@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime/debug"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -204,6 +205,7 @@ func decodeVerb(e *env, args, _ []string) int {
 	if err = errors.Join(err, tell.Close()); err != nil {
 		return e.fail(exitFailed, "%v: the verb %s is for nvtrace itself", err, decodeWord)
 	}
+	o.rehearse()
 	for ev, err := range r.All() {
 		if err != nil {
 			e.notice("the tracing process: %v", err)
@@ -216,6 +218,7 @@ func decodeVerb(e *env, args, _ []string) int {
 		e.notice("the tracing process was killed: the record ends here")
 	}
 	e.step("decoder: got all")
+	debug.SetGCPercent(-1) // what is still needed is little, and somebody waits for it
 	o.finish()
 	executed()
 	e.step("decoder: ended")
