@@ -324,11 +324,11 @@ static void steady(double seconds)
 	for (int i = 0; i < 5; i++)
 		pthread_create(&t[i], 0, f[i], 0);
 	printf("pid %d\n", getpid());
-	struct timespec now, t = {0, 1000000};
+	struct timespec now, ms = {0, 1000000};
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	seconds += now.tv_sec + now.tv_nsec * 1e-9;
 	do {
-		steady_check(!nanosleep(&t, 0), "main");
+		steady_check(!nanosleep(&ms, 0), "main");
 		clock_gettime(CLOCK_MONOTONIC, &now);
 	} while (now.tv_sec + now.tv_nsec * 1e-9 < seconds);
 	steady_end = 1;
