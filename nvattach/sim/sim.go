@@ -140,13 +140,7 @@ func New(o *Options) (*Sim, error) {
 		s.opts.MemoryLimit = min(s.gpu.Memory*uint64(s.opts.Count), freeMemory()/4*3)
 	}
 	s.report = newReport(&s.gpu, s.opts.Count)
-	dir, err := os.MkdirTemp("", "nvtrace-sim-")
-	if err != nil {
-		return nil, fmt.Errorf("simulated GPU: %w", err)
-	}
-	s.dir, s.libs = dir, s.opts.LibDir
-	if err := s.prepare(); err != nil {
-		_ = os.RemoveAll(dir)
+	if err := s.place(); err != nil {
 		return nil, fmt.Errorf("simulated GPU: %w", err)
 	}
 	return s, nil
