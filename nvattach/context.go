@@ -101,7 +101,7 @@ func contextOf(k Kind, text int) (*bpf.Context, []int) {
 	off := 0
 	for _, m := range members(k) {
 		off = (off + m.size - 1) / m.size * m.size
-		ctx.Fields = append(ctx.Fields, bpf.Field{Name: m.name, Offset: off, Size: m.size, Uniform: uniform(m.id)})
+		ctx.Fields = append(ctx.Fields, bpf.Field{Name: m.name, Offset: off, Size: m.size, Uniform: uniform(m.id), Clock: m.id == fieldTime || m.id == fieldClock})
 		ids = append(ids, m.id)
 		off += m.size
 	}

@@ -131,12 +131,10 @@ func (c *code) search(p *probeState, found, missing string) {
 // value returns the address of a slot's value.
 func (c *code) value(p *probeState) string {
 	h := &p.x.hash
-	a := c.reg(ptx.B64)
-	if h.valueOff == 0 {
-		c.f("add.s64 %s, %s, %d;", a, p.slot, h.valOff)
-		return a
+	a := c.index(p.index, p.x.base+h.valueOff, p.x.stride)
+	if h.copies > 1 {
+		c.f("add.s64 %s, %s, %s;", a, a, c.perSM(0, h.smBytes))
 	}
-	c.f("add.s64 %s, %s, %s;", a, c.index(p.index, p.x.base+h.valueOff, p.x.stride), c.perSM(0, h.smBytes))
 	return a
 }
 

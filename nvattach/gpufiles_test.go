@@ -50,13 +50,16 @@ var gpuCases = []struct {
 	{"duration_hist", "example_duration", nil, map[string]uint64{"cycles_hist": 1}},
 	{"per_thread", "bpftime", []string{"cuda__threads"}, map[string]uint64{"per_thread": 1}},
 	{"mem_capture", "bpftime", []string{"cuda__accesses"}, map[string]uint64{"shared": 3}},
-	{"mem_kinds", "example_memory", nil, map[string]uint64{"size_hist": 3}},
+	{"mem_kinds", "example_memory", nil, map[string]uint64{"size_hist": 3, "accesses": 15}},
 	{"blocks", "example_blocks", []string{"on_block"}, map[string]uint64{"block_runs": 2}},
 	{"global_loads", "example_blocks", []string{"on_load"}, map[string]uint64{".bss": 2}},
 	{"hash_one", "hashes", []string{"count_one"}, map[string]uint64{"one": 1}},
 	{"hash_many", "hashes", []string{"count_many"}, nil},
+	{"array_many", "hashes", []string{"array_many"}, nil},
+	{"array_replace", "hashes", []string{"array_replace"}, nil},
 	{"hash_anyway", "hashes", []string{"count_anyway"}, map[string]uint64{"anyway": 1}},
 	{"hash_replace", "hashes", []string{"replace"}, nil},
+	{"hash_same", "hashes", []string{"replace_same"}, nil},
 	{"hash_longer", "hashes", []string{"replace_longer"}, nil},
 	{"hash_live", "hashes", []string{"live_*"}, map[string]uint64{"hist": 1, "results": 1}},
 	{"duration_sum", "hashes", []string{"sum_*"}, nil},
@@ -187,7 +190,11 @@ func writeGPUFiles(t *testing.T, dir string, threads uint64) {
 		fmt.Fprintf(&cases, "case %s %d\n%s\n", c.name, m.Size(), strings.Join(rec.lines, "\n"))
 		for name, each := range c.sums {
 			x := m.Find(name)
-			fmt.Fprintf(&cases, "sum %d %d %d %s\n", x.Addr()-gpuBase, x.Size(), each*threads, name)
+			from := uint64(0)
+			if x.kind == layoutHash {
+				from = x.hash.valueOff
+			}
+			fmt.Fprintf(&cases, "sum %d %d %d %s\n", x.Addr()-gpuBase+from, x.Size()-from, each*threads, name)
 		}
 	}
 	for _, c := range handCases {

@@ -173,9 +173,11 @@ func TestCountsAtExitsRunSooner(t *testing.T) {
 			at += i + len(w)
 		}
 	}
-	order("example_count", vectorAdd, "@%p1 ret", "red.", "ld.global.f32", "st.global.f32", "\tret;")
+	order("example_count", vectorAdd, "@%p1 ret", "%f2, [", "red.", "add.f32", "st.global.f32", "\tret;")
 	order("example_duration", vectorAdd, "@%p1 ret", "ld.global.f32", "st.global.f32", "red.", "\tret;")
 	waits := strings.Replace(vectorAdd, "\tcvta.to.global.u64 %rd9", "\tbar.sync 0;\n\tcvta.to.global.u64 %rd9", 1)
+	first := strings.NewReplacer("\tld.global.f32 %f1, [%rd6];\n", "", "\tld.global.f32 %f2, [%rd8];\n", "").Replace(vectorAdd)
+	order("example_count", first, "@%p1 ret", "red.", "cvta.to.global.u64 %rd4", "st.global.f32", "\tret;")
 	order("example_count", waits, "@%p1 ret", "ld.global.f32", "bar.sync", "red.", "st.global.f32", "\tret;")
 }
 

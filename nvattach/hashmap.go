@@ -17,9 +17,9 @@ func le32(b []byte) uint32 { return binary.LittleEndian.Uint32(b) }
 //	0        u32 number of entries
 //	128      homes [slots]u64: reach, lock and version of the keys whose search begins
 //	         at a slot
-//	slots    [slots]{u32 state; key at keyOff; value at valOff}
-//	values   per multiprocessor, [slots] values (per-CPU maps, and values that programs
-//	         only add to)
+//	slots    [slots]{u32 state; key at keyOff}
+//	values   [slots] values, of which there are copies for each multiprocessor in per-CPU
+//	         maps and where programs only add to values
 //
 // A slot's state is slotEmpty, slotBusy, or its key's hash with slotValid. A home's
 // reach is how many slots from there on can have its keys: whoever searches looks at
@@ -40,10 +40,10 @@ type hashLayout struct {
 	homeOff  uint64
 	slotOff  uint64
 	keyOff   uint64 // in a slot
-	valOff   uint64 // in a slot
 	slotSize uint64
-	valueOff uint64 // of the values for each multiprocessor; 0 where there are none
-	smBytes  uint64 // of them, from multiprocessor to multiprocessor
+	valueOff uint64 // of the values: apart from keys, so that those stay in caches
+	copies   int    // of the values: 1, or one for each multiprocessor
+	smBytes  uint64 // from copy to copy
 	size     uint64
 }
 
@@ -70,18 +70,14 @@ func newHashLayout(d *MapDef, sms int, apart bool) hashLayout {
 	if d.KeySize > 4 {
 		h.keyOff = 8
 	}
-	h.valOff = roundUp(h.keyOff+roundUp(uint64(d.KeySize), 4), 8)
-	stride := roundUp(uint64(d.ValueSize), 8)
-	h.slotSize = h.valOff + stride
+	h.slotSize = roundUp(h.keyOff+roundUp(uint64(d.KeySize), 4), 8)
+	h.valueOff = roundUp(h.slotOff+mul(h.slots, h.slotSize), lineBytes)
+	h.smBytes = roundUp(mul(h.slots, roundUp(uint64(d.ValueSize), 8)), lineBytes)
+	h.copies = 1
 	if apart {
-		h.slotSize = h.valOff
+		h.copies = sms
 	}
-	h.size = h.slotOff + mul(h.slots, h.slotSize)
-	if apart {
-		h.valueOff = roundUp(h.size, lineBytes)
-		h.smBytes = roundUp(mul(h.slots, stride), lineBytes)
-		h.size = h.valueOff + mul(h.smBytes, uint64(sms))
-	}
+	h.size = h.valueOff + mul(h.smBytes, uint64(h.copies))
 	return h
 }
 
@@ -129,7 +125,7 @@ func (x *Map) find(mem Memory, key []byte) (slot uint64, found bool, err error) 
 	if err := mem.ReadMem(x.homeAddr(first), home[:]); err != nil {
 		return 0, false, err
 	}
-	buf := make([]byte, h.valOff)
+	buf := make([]byte, h.slotSize)
 	for n := range min(le64(home[:])&homeReach, h.slots) {
 		i := (first + n) & (h.slots - 1)
 		if err := mem.ReadMem(x.slotAddr(i), buf); err != nil {
@@ -169,10 +165,10 @@ func (x *Map) take(mem Memory, key []byte) (uint64, error) {
 // valueAddr returns where the value of a slot is, for a multiprocessor.
 func (x *Map) valueAddr(slot uint64, sm int) uint64 {
 	h := &x.hash
-	if h.valueOff > 0 {
-		return x.base + h.valueOff + uint64(sm)*h.smBytes + slot*x.stride
+	if h.copies == 1 {
+		sm = 0
 	}
-	return x.slotAddr(slot) + h.valOff
+	return x.base + h.valueOff + uint64(sm)*h.smBytes + slot*x.stride
 }
 
 // hashUpdate sets a key's value; no kernel that inserts may run meanwhile.
@@ -194,11 +190,7 @@ func (m *Maps) hashUpdate(mem Memory, x *Map, key, value []byte) error {
 			return err
 		}
 	}
-	copies := 1
-	if h.valueOff > 0 {
-		copies = m.SMs
-	}
-	for sm := range copies {
+	for sm := range h.copies {
 		if err := mem.WriteMem(x.valueAddr(slot, sm), value); err != nil {
 			return err
 		}

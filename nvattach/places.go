@@ -75,10 +75,10 @@ func (g *weaving) exits(q *PlannedProgram, st *ptx.Sites) (int, error) {
 	return n, nil
 }
 
-// sooner returns a statement before a way out at which a program does just the same: the
-// first of its basic block, if whoever comes there leaves without waiting for anything,
-// and the program does nothing but count. What an addition takes then passes while the
-// block's own accesses to memory do; at the end the thread would wait for it.
+// sooner returns a statement before a way out at which a program does just the same: in
+// the same basic block, if whoever comes there leaves without waiting for anything, and
+// the program does nothing but count. Behind the block's last load, what an addition takes
+// passes while the thread waits for that anyway; at the end it would wait for it.
 func (g *weaving) sooner(q *PlannedProgram, st *ptx.Sites, e *ptx.Exit) (uint32, bool) {
 	if e.Guarded || e.Kind == ptx.ExitEnd || !q.onlyCounts() {
 		return 0, false
@@ -96,6 +96,10 @@ func (g *weaving) sooner(q *PlannedProgram, st *ptx.Sites, e *ptx.Exit) (uint32,
 		switch s.Op {
 		case ptx.OpCall, ptx.OpBar, ptx.OpBarrier, ptx.OpMbarrier, ptx.OpNanosleep, ptx.OpTrap, ptx.OpUnknown:
 			return first, first != e.Stmt
+		case ptx.OpLd:
+			if g.f.HasMod(s, ".global") || !g.f.HasMod(s, ".param") && !g.f.HasMod(s, ".shared") {
+				return first, first != e.Stmt
+			}
 		}
 		if _, waits := slices.BinarySearchFunc(st.Syncs, i, func(y ptx.Sync, i uint32) int { return cmp.Compare(y.Stmt, i) }); waits {
 			return first, first != e.Stmt

@@ -108,17 +108,33 @@ func NewPlan(objs []*Object, o *PlanOptions) (*Plan, error) {
 		p.units[obj] = u
 		maps := u.envMaps()
 		helpers := u.helpers()
+		first := len(p.Programs)
+		verify := func(prog *Program) *PlannedProgram {
+			q, err := u.verify(prog, &bpf.Env{Maps: maps, Helpers: helpers, Fuel: o.Fuel}, o.Racy)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", obj.Name, err))
+			}
+			return q
+		}
 		for _, prog := range obj.Programs {
 			if !wanted(o.Programs, prog.Name) {
 				continue
 			}
-			q, err := u.verify(prog, &bpf.Env{Maps: maps, Helpers: helpers, Fuel: o.Fuel}, o.Racy)
-			if err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", obj.Name, err))
-				continue
+			if q := verify(prog); q != nil {
+				q.counter = len(p.Programs)
+				p.Programs = append(p.Programs, q)
 			}
-			q.counter = len(p.Programs)
-			p.Programs = append(p.Programs, q)
+		}
+		if len(errs) == 0 && together(u.defs, maps, p.Programs[first:]) {
+			for i, q := range p.Programs[first:] {
+				if !q.usesOwn() {
+					continue
+				}
+				if again := verify(q.Program); again != nil {
+					again.counter = q.counter
+					p.Programs[first+i] = again
+				}
+			}
 		}
 	}
 	if len(errs) > 0 {
@@ -128,6 +144,20 @@ func NewPlan(objs []*Object, o *PlanOptions) (*Plan, error) {
 		return nil, noProgram(objs, o)
 	}
 	return p, nil
+}
+
+// together says of the variables that each thread has what is known once all programs
+// are: that none stores what is different in the threads of a warp. It reports whether
+// that is news.
+func together(defs []*MapDef, maps []bpf.Map, programs []*PlannedProgram) bool {
+	news := false
+	for i, d := range defs {
+		if !d.Thread || slices.ContainsFunc(programs, func(q *PlannedProgram) bool { return q.Report.Maps[i].Apart }) {
+			continue
+		}
+		maps[i].Together, news = true, true
+	}
+	return news
 }
 
 // noProgram says why there is nothing to run.

@@ -142,7 +142,7 @@ func (m *Maps) readHash(mem Memory, t *Table) error {
 	x, h := t.Map, &t.Map.hash
 	per := max(readChunk/max(h.slotSize, x.stride), 1)
 	buf := make([]byte, min(per, h.slots)*h.slotSize)
-	key, size := uint64(x.Def.KeySize), uint64(x.Def.ValueSize)
+	key := uint64(x.Def.KeySize)
 	var slots []uint64
 	for at := uint64(0); at < h.slots; at += per {
 		n := min(per, h.slots-at)
@@ -155,14 +155,11 @@ func (m *Maps) readHash(mem Memory, t *Table) error {
 				continue
 			}
 			row := Row{Key: append([]byte(nil), s[h.keyOff:h.keyOff+key]...)}
-			if h.valueOff == 0 {
-				row.Value = append([]byte(nil), s[h.valOff:h.valOff+size]...)
-			}
 			t.Rows = append(t.Rows, row)
 			slots = append(slots, j)
 		}
-		if h.valueOff > 0 && len(slots) > 0 {
-			if err := m.readApart(mem, x, at, slots, t.Rows[len(t.Rows)-len(slots):]); err != nil {
+		if len(slots) > 0 {
+			if err := m.readValues(mem, x, at, slots, t.Rows[len(t.Rows)-len(slots):]); err != nil {
 				return err
 			}
 		}
@@ -171,13 +168,12 @@ func (m *Maps) readHash(mem Memory, t *Table) error {
 	return nil
 }
 
-// readApart reads the values of rows whose slots are from first on, of all
-// multiprocessors.
-func (m *Maps) readApart(mem Memory, x *Map, first uint64, slots []uint64, rows []Row) error {
+// readValues reads the values of rows whose slots are counted from first on.
+func (m *Maps) readValues(mem Memory, x *Map, first uint64, slots []uint64, rows []Row) error {
 	from, to := slots[0], slots[len(slots)-1]+1
 	buf := make([]byte, (to-from)*x.stride)
 	size := uint64(x.Def.ValueSize)
-	for sm := range m.SMs {
+	for sm := range x.hash.copies {
 		if err := mem.ReadMem(x.valueAddr(first+from, sm), buf); err != nil {
 			return err
 		}
@@ -251,10 +247,7 @@ func (m *Maps) Lookup(mem Memory, x *Map, key []byte) ([]byte, error) {
 		if !found {
 			return nil, fmt.Errorf("map %s: %w", x.Name, ErrNoKey)
 		}
-		n := uint64(1)
-		if x.hash.valueOff > 0 {
-			n = uint64(m.SMs)
-		}
+		n := uint64(x.hash.copies)
 		v, err := gather(n, func(i uint64) uint64 { return x.valueAddr(slot, int(i)) })
 		if err != nil || !x.Striped() {
 			return v, err

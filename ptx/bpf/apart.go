@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"slices"
 	"strings"
 
 	"nvtrace/ptx"
@@ -13,74 +14,183 @@ import (
 // That an address varies is a guess, and the code is right either way. That a number is
 // the same must be true of all threads of a warp that can be at the operation together.
 func (l *lowering) spread() {
-	v := varying{l: l, regs: map[reg]bool{}, sets: map[reg]int{}}
-	for i := range l.nodes {
-		if n := &l.nodes[i]; !n.dead {
-			n.sets(&l.coder, func(r reg) { v.sets[r]++ })
-		}
+	if !slices.ContainsFunc(l.nodes, func(n node) bool { return n.adds() || n.kind == nOwn && !n.dead }) {
+		return
 	}
-	for v.grown = true; v.grown; {
-		v.grown = false
-		for i := range l.nodes {
-			if n := &l.nodes[i]; !n.dead {
-				v.node(n)
-			}
+	l.varying(true, func(n *node, varies func(arg) bool) {
+		switch {
+		case n.adds():
+			n.apart = varies(n.base)
+		case n.kind == nOwn:
+			n.apart = varies(n.args[0])
 		}
+	})
+	l.varying(false, func(n *node, varies func(arg) bool) {
+		if n.adds() {
+			n.apart = n.apart && !varies(n.args[0])
+		}
+	})
+}
+
+// adds reports whether a node is an atomic addition whose result nobody reads.
+func (n *node) adds() bool {
+	return !n.dead && n.kind == nAtomic && n.dst == noReg && strings.HasPrefix(n.op, "add.")
+}
+
+// mostVarying bounds the memory of varying: registers times pieces of code.
+const mostVarying = 1 << 22
+
+// varying calls see for every node that is not dead, with a function that says whether
+// an operand may be different in the threads of a warp. With at set, clocks count as the
+// same: threads that read one together see the same, and the assembler builds on that.
+// Code that is too long is not looked at.
+func (l *lowering) varying(at bool, see func(n *node, varies func(arg) bool)) {
+	spans, ok := splitNodes(l.nodes)
+	if !ok || len(spans) == 0 {
+		return
 	}
-	for i := range l.nodes {
-		n := &l.nodes[i]
-		if n.kind == nAtomic && n.dst == noReg && strings.HasPrefix(n.op, "add.") {
-			n.apart = v.arg(n.base) && !v.arg(n.args[0])
+	global, index := crossing(l.nodes, spans, &l.coder)
+	if len(spans)*global > mostVarying {
+		return
+	}
+	all := global
+	for _, k := range index {
+		all = max(all, k+1)
+	}
+	v := &varying{l: l, at: at, global: global, index: index, loops: looping(l.nodes, spans), now: newDefined(all)}
+	v.run(spans)
+	if v.parts { // and again, with what that means for the rest
+		v.parted = true
+		v.run(spans)
+	}
+	for i := range spans {
+		if v.in[i].reg == nil {
+			continue
 		}
+		v.walk(&spans[i], i, see)
 	}
 }
+
+// defined is where registers got what they hold, and which may vary.
+type defined struct {
+	reg  []int32 // the node; of a register that has one thing or another, less than 0
+	vary []bool
+}
+
+func newDefined(n int) defined { return defined{make([]int32, n), make([]bool, n)} }
 
 // varying is the registers that may be different in the threads of a warp.
 type varying struct {
-	l     *lowering
-	regs  map[reg]bool
-	sets  map[reg]int // places where a register is written
-	parts bool        // some branch parts threads
-	grown bool
+	l      *lowering
+	at     bool
+	global int
+	index  map[reg]int
+	loops  []bool // by span: it is part of a loop
+	in     []defined
+	now    defined
+	parts  bool // some branch parts threads
+	parted bool
 }
 
-func (v *varying) add(r reg) {
-	if !v.regs[r] {
-		v.regs[r], v.grown = true, true
+// run follows the code until nothing changes.
+func (v *varying) run(spans []span) {
+	v.in = make([]defined, len(spans))
+	v.in[0] = newDefined(v.global)
+	todo := []int{0}
+	for len(todo) > 0 {
+		i := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		v.walk(&spans[i], i, nil)
+		for _, t := range spans[i].succ {
+			if v.join(t) {
+				todo = append(todo, t)
+			}
+		}
 	}
+}
+
+// join brings what is known now to the beginning of span t, and reports whether
+// something new is known there.
+func (v *varying) join(t int) bool {
+	in := &v.in[t]
+	if in.reg == nil {
+		*in = defined{slices.Clone(v.now.reg[:v.global]), slices.Clone(v.now.vary[:v.global])}
+		return true
+	}
+	changed := false
+	for r := range v.global {
+		def, vary := in.reg[r], in.vary[r] || v.now.vary[r]
+		if def != v.now.reg[r] {
+			// Which of the two it is, is up to the way that a thread took.
+			def, vary = int32(-1-t), vary || v.parted
+		}
+		if def != in.reg[r] || vary != in.vary[r] {
+			in.reg[r], in.vary[r], changed = def, vary, true
+		}
+	}
+	return changed
+}
+
+// walk follows span i.
+func (v *varying) walk(s *span, i int, see func(n *node, varies func(arg) bool)) {
+	clear(v.now.reg)
+	clear(v.now.vary)
+	copy(v.now.reg, v.in[i].reg)
+	copy(v.now.vary, v.in[i].vary)
+	for k := s.from; k < s.to; k++ {
+		n := &v.l.nodes[k]
+		if n.dead {
+			continue
+		}
+		if see != nil {
+			see(n, v.arg)
+		}
+		differs := v.node(n) || v.parted && v.loops[i] // threads leave a loop with what it was then
+		n.sets(&v.l.coder, func(r reg) {
+			v.now.reg[v.index[r]], v.now.vary[v.index[r]] = int32(k+1), differs
+		})
+	}
+}
+
+// looping says of each span whether it lies between a label and a branch back to it.
+func looping(nodes []node, spans []span) []bool {
+	in := make([]bool, len(spans))
+	for i := range spans {
+		for _, t := range spans[i].succ {
+			for k := t; k <= i; k++ {
+				in[k] = true
+			}
+		}
+	}
+	return in
 }
 
 // arg reports whether an operand varies.
 func (v *varying) arg(x arg) bool {
 	switch x.kind {
 	case aReg:
-		return v.regs[x.r]
+		return v.now.vary[v.index[x.r]]
 	case aField:
-		return !v.l.a.env.Context.Fields[x.m].Uniform
+		f := &v.l.a.env.Context.Fields[x.m]
+		return !f.Uniform && !(v.at && f.Clock)
 	case aOwn:
-		return true
+		return !(v.at && v.l.a.env.Maps[x.m].Together)
 	}
 	return false
 }
 
-// node follows one node.
-func (v *varying) node(n *node) {
-	differs := n.kind == nLoad || n.kind == nLocal || n.kind == nAtomic
-	for _, x := range n.args {
-		differs = differs || v.arg(x)
+// node reports whether what a node writes varies.
+func (v *varying) node(n *node) bool {
+	if n.kind == nBranch && n.guard != noReg && v.now.vary[v.index[n.guard]] {
+		v.parts = true
 	}
 	if n.call != nil {
-		differs = v.call(n)
+		return v.call(n)
 	}
-	if n.kind == nBranch && n.guard != noReg && v.regs[n.guard] && !v.parts {
-		v.parts, v.grown = true, true
+	if n.kind == nLoad || n.kind == nLocal || n.kind == nAtomic {
+		return true
 	}
-	n.sets(&v.l.coder, func(r reg) {
-		// Which of several values it has is up to the way that a thread took.
-		if differs || v.parts && v.sets[r] > 1 {
-			v.add(r)
-		}
-	})
+	return slices.ContainsFunc(n.args, v.arg)
 }
 
 // call reports whether what a helper gives varies.
@@ -97,7 +207,7 @@ func (v *varying) call(n *node) bool {
 		differs := v.arg(a.value)
 		if a.size > 0 && !a.known {
 			differs = differs || a.place.kind != kStack || !a.place.fixed
-			v.l.touched(a, func(r reg) { differs = differs || v.regs[r] })
+			v.l.touched(a, func(r reg) { differs = differs || v.now.vary[v.index[r]] })
 		}
 		if differs {
 			return true

@@ -49,6 +49,8 @@ type Field struct {
 	// Uniform says that all threads of a warp see the same at a site, at any time.
 	// Saying so is never needed; additions of such numbers are made together.
 	Uniform bool
+	// Clock says that threads that read it together see the same.
+	Clock bool
 }
 
 // A Map is what programs need to know of a map. Its index in [Env.Maps]
@@ -74,6 +76,10 @@ type Map struct {
 	// Thread says of a map that is Direct that every thread has a value of its own,
 	// in registers that the [Site] names. It is accessed at constant offsets only.
 	Thread bool
+	// Together says of a map that is Thread that programs only store what is the same
+	// in all threads of a warp, or was when they stored it together; see
+	// [MapUse].Apart. Saying so is never needed.
+	Together bool
 	// System makes atomic operations have system scope: the memory is the
 	// host's, or several devices use it.
 	System bool

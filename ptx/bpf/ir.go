@@ -74,7 +74,7 @@ type node struct {
 	mods  string // nLoad, nStore, nAtomic: semantics: "relaxed", "acquire", "release", "acq_rel" or ""
 	sys   bool   // nAtomic and semantics: system scope
 	neg   bool   // of the guard
-	apart bool   // nAtomic: the threads of a warp may have different addresses, and add the same
+	apart bool   // nAtomic: the threads of a warp may have different addresses, and add the same; nOwn: different numbers
 	dead  bool
 	label int
 	guard reg

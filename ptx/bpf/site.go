@@ -67,6 +67,9 @@ type MapUse struct {
 	// Adds are the parts of the value that are added to atomically without a
 	// look at the result. One with a computed offset spans all that it may reach.
 	Adds []AddRange
+	// Apart: what is stored in a value that is in registers may be different in the
+	// threads of a warp.
+	Apart bool
 	// Calls are the calls of helpers that are handed the map.
 	Calls []MapCall
 }

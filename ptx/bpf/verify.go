@@ -157,6 +157,7 @@ func (l *lowering) accountMaps(n *node) {
 			u.Loads = true
 		case n.kind == nStore, n.kind == nOwn:
 			u.Stores = true
+			u.Apart = u.Apart || n.apart
 		case n.kind == nAtomic && n.dst == noReg && n.op[:4] == "add.":
 			size := 8
 			if n.op == "add.u32" {

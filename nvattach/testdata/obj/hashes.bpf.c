@@ -37,6 +37,13 @@ struct {
 	__type(value, __u64);
 } hist SEC(".maps"), sums SEC(".maps"), results SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1000);
+	__type(key, __u32);
+	__type(value, struct stats);
+} stats SEC(".maps");
+
 static __always_inline void add(void *map, __u32 slot, __u64 n)
 {
 	__u64 *v = bpf_map_lookup_elem(map, &slot);
@@ -102,6 +109,42 @@ int replace(struct nvtrace_entry *ctx)
 	__u64 value = key;
 
 	bpf_map_update_elem(&replaced, &key, &value, BPF_ANY);
+	return 0;
+}
+
+/* The same by all threads. */
+SEC("cuda.entry/*")
+int replace_same(struct nvtrace_entry *ctx)
+{
+	__u32 key = 3;
+	__u64 value = ctx->t.grid.x;
+
+	bpf_map_update_elem(&replaced, &key, &value, BPF_ANY);
+	return 0;
+}
+
+/* What the hashes are compared with: arrays. */
+SEC("cuda.entry/*")
+int array_replace(struct nvtrace_entry *ctx)
+{
+	__u32 key = ctx->t.thread.x % 64;
+	__u64 value = key;
+
+	bpf_map_update_elem(&results, &key, &value, BPF_ANY);
+	return 0;
+}
+
+SEC("cuda.entry/*")
+int array_many(struct nvtrace_entry *ctx)
+{
+	__u32 key = ctx->t.block.x % 1000;
+	struct stats *s = bpf_map_lookup_elem(&stats, &key);
+
+	if (s) {
+		__sync_fetch_and_add(&s->n, 1);
+		__sync_fetch_and_add(&s->sum, ctx->t.thread.x);
+		__sync_fetch_and_add(&s->small, 3);
+	}
 	return 0;
 }
 
