@@ -63,7 +63,7 @@ func TestVerify(t *testing.T) {
 		{mode: "clock", kernel: "clock", every: 1, entries: 1, want: verified{Launches: 1, Runs: 1, Equal: true, Buffers: 1, Bytes: 1016, Unstable: 8}},
 		{mode: "pinned", kernel: "scale", every: 1, entries: 256, want: verified{Launches: 1}, reason: `^it is given page-locked memory`},
 		{mode: "capture", kernel: "scale", every: 1, entries: 256, want: verified{Launches: 1}, reason: `^it was launched while a stream was captured`},
-		{mode: "threads", kernel: "scale", every: 1, entries: 15360, want: verified{Launches: 60, Runs: 60, Equal: true}},
+		{mode: "threads", kernel: "scale", every: 1, entries: 18 * 256, want: verified{Launches: 18, Runs: 18, Equal: true}},
 		{mode: "atexit", kernel: "scale", every: 1, entries: 512, want: verified{Launches: 2, Runs: 2, Equal: true, Buffers: 3, Bytes: 2052}},
 		{mode: "released", kernel: "vectorAdd", every: 1, entries: 256, want: verified{}},
 	} {

@@ -104,7 +104,7 @@ static void counted(unsigned want)
 static void *work(void *arg)
 {
 	CHECK(cuCtxSetCurrent(ctx));
-	for (int i = 0; i < 10; i++)
+	for (int i = 0; i < 3; i++)
 		scaled(N, N, 2);
 	return 0;
 }
@@ -175,7 +175,7 @@ int main(int argc, char **argv)
 			pthread_create(&t[i], 0, work, 0);
 		for (int i = 0; i < 3; i++)
 			pthread_join(t[i], 0);
-		counted(3 * 10 * 2 * N);
+		counted(3 * 3 * 2 * N);
 	} else if (!strcmp(mode, "spin")) {
 		// It ends when the host has written what it waits for.
 		CUstream s, other;
