@@ -202,8 +202,8 @@ int main(int argc, char **argv)
 		leave = *how == 'l';
 		signal(SIGALRM, onalarm);
 		ioctl(ctl, CONTROL, &x);
-		setitimer(ITIMER_REAL, &it, 0);
-		sigsetjmp(env, 1);
+		if (!sigsetjmp(env, 1))
+			setitimer(ITIMER_REAL, &it, 0);
 		while (made < 300) {
 			calls++;
 			ioctl(ctl, CONTROL, &x);
