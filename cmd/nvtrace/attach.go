@@ -131,7 +131,7 @@ func (s *tracing) startGPU() {
 		Refuse: func(err error) { s.cancel(fmt.Errorf("%w: %w", errRequired, err)) },
 	}, record.ExtensionClass)
 	if s.modules != nil {
-		s.modules.opts.Replace, s.modules.opts.Refused = s.gpu.Replace, s.gpu.Refused
+		s.modules.opts.Replace, s.modules.opts.Refused, s.modules.opts.Mapped = s.gpu.Replace, s.gpu.Refused, s.gpu.Mapped
 	}
 }
 
@@ -152,7 +152,8 @@ func (s *tracing) extendGPU(r *record.Recorder) []record.Extension {
 	list := []record.Extension{{Rules: s.gpu.Rules(), Handler: s.gpu}}
 	if s.modules == nil {
 		s.loads = capture.New(&capture.Options{
-			Emit: r.Emit, Now: r.Now, Cache: capture.DefaultCache(), Replace: s.gpu.Replace, Refused: s.gpu.Refused, Logger: s.opts.Logger,
+			Emit: r.Emit, Now: r.Now, Cache: capture.DefaultCache(), Replace: s.gpu.Replace, Refused: s.gpu.Refused,
+			Mapped: s.gpu.Mapped, Logger: s.opts.Logger,
 		}, record.ExtensionClass)
 		list = append(list, record.Extension{Rules: s.loads.Rules(), Handler: s.loads, Finish: s.loads.Finish})
 	}

@@ -54,6 +54,10 @@ type Options struct {
 	// Refused, if not nil, is told on the tracing thread that the driver refused a
 	// replacement, by its SHA-256, with a CUresult. The original is loaded then.
 	Refused func(pid, tid int, sum string, result int32)
+	// Mapped, if not nil, is told on the tracing thread that a process has mapped
+	// code of a driver, before any of it was executed: which file, and where from
+	// which offset on.
+	Mapped func(pid int, path string, addr, size, off uint64)
 	// Settle, if not nil, is called before the layers are reconciled, and returns
 	// when all that the interposer saw was passed to [Capture.Noted].
 	Settle func()

@@ -384,6 +384,33 @@ func (m *image64) take(b []byte, name string, found map[string]symbol) {
 	}
 }
 
+// ErrNoExports: a file has no dynamic symbols.
+var ErrNoExports = errors.New("no dynamic symbols")
+
+// Exports finds functions that an ELF file exports, and returns their offsets in the
+// file. It reads little of a large library. The error matches [ErrNoExports] for a
+// static executable.
+func Exports(r io.ReaderAt, names ...string) (map[string]uint64, error) {
+	m, err := openELF(r, false, 0)
+	if err != nil {
+		return nil, err
+	}
+	if m.symtab == 0 || m.strtab == 0 {
+		return nil, ErrNoExports
+	}
+	found, err := m.lookup(names)
+	if err != nil {
+		return nil, err
+	}
+	offs := make(map[string]uint64, len(found))
+	for name, s := range found {
+		if off, ok := m.fileOffset(s.vaddr); ok {
+			offs[name] = off
+		}
+	}
+	return offs, nil
+}
+
 // buildID returns the file's build id in hexadecimal, "" for none.
 func (m *image64) buildID() string {
 	for _, p := range m.progs {

@@ -163,6 +163,9 @@ func (c *Capture) watch(t *ptrace.Task, o *object, s span) {
 		return
 	}
 	c.stats.Drivers++
+	if c.o.Mapped != nil {
+		c.o.Mapped(t.PID, o.path, s.start, s.end-s.start, s.off)
+	}
 	s.obj = o
 	p.spaces = append(p.spaces, s)
 	for _, name := range slices.Sorted(maps.Keys(o.funcs)) {

@@ -86,7 +86,7 @@ func (tr *Tracer) mapped(t *ptrace.Task, s *ptrace.Syscall) {
 		return
 	}
 	at := uint64(s.Ret)
-	lib, err := openLibrary(t.PID, &mapping{from: at, to: at + s.Args[1], off: s.Args[5], exec: true, path: path}, nil)
+	lib, err := openLibrary(t.PID, &mapping{from: at, to: at + s.Args[1], off: s.Args[5], exec: true, path: path})
 	if err != nil {
 		tr.log.Debug("the driver's functions", "path", path, "err", err)
 		return

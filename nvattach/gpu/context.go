@@ -308,6 +308,14 @@ func (v *visit) zero(c *context) step {
 	})
 }
 
+// Where the memory for maps is asked for, by device. Woven code has addresses in it:
+// where they are the same in each run, it need not be compiled in each. Programs lie
+// below, and what they map above, up to 128 TiB.
+const (
+	mapsBase  = 96 << 40
+	mapsApart = 64 << 30
+)
+
 // allocLasting maps memory of the context's device for all devices; the program's
 // own view of its peers does not show that.
 func (v *visit) allocLasting(c *context, size uint64, devices int) error {
@@ -339,13 +347,21 @@ func (v *visit) allocLasting(c *context, size uint64, devices int) error {
 		unit := max(w[wordOut], 1)
 		whole := (size + unit - 1) / unit * unit
 		return []step{
-			call("cuMemCreate", v.word(wordHandle), whole, at, 0), call("cuMemAddressReserve", v.word(wordOut), whole, 0, 0, 0),
+			call("cuMemCreate", v.word(wordHandle), whole, at, 0),
+			try("cuMemAddressReserve", v.word(wordOut), whole, 0, mapsBase+uint64(c.device)*mapsApart, 0),
+			choose(func(results) ([]step, error) {
+				if v.code == 0 {
+					return nil, nil
+				}
+				return []step{call("cuMemAddressReserve", v.word(wordOut), whole, 0, 0, 0)}, nil
+			}),
 			choose(func(w results) ([]step, error) {
 				return []step{call("cuMemMap", w[wordOut], whole, 0, w[wordHandle], 0), call("cuMemSetAccess", w[wordOut], whole, access, uint64(devices))}, nil
 			}),
 		}, nil
 	}), v.zero(c))
 	_, err := v.script(desc, steps...)
+	v.p.tr.log.Debug("memory for maps", "pid", v.p.pid, "bytes", size, "addr", fmt.Sprintf("%#x", c.mem.addr), "err", err)
 	return err
 }
 

@@ -143,7 +143,7 @@ func (v *visit) preloaded() error {
 	}
 	for i := range maps {
 		if m := &maps[i]; m.exec && strings.HasPrefix(filepath.Base(m.path), "libcuda.so") {
-			if v.p.driver, err = openLibrary(v.p.pid, m, nil); err != nil {
+			if v.p.driver, err = openLibrary(v.p.pid, m); err != nil {
 				return err
 			}
 			return nil

@@ -49,6 +49,7 @@ type Tracer struct {
 	procs     map[*ptrace.Process]*process
 	follows   map[*ptrace.Process]*follow
 	compilers map[string]*compiler // by the path of the driver
+	files     map[fileKey]*symbolFile
 	said      map[string]bool
 	stats     Stats
 	closed    bool
@@ -127,7 +128,7 @@ type compiler struct {
 func New(o *Options, class uint16) *Tracer {
 	tr := &Tracer{
 		o: *o, class: class, log: o.Logger, quit: make(chan struct{}), threads: make(map[int]*thread),
-		procs: make(map[*ptrace.Process]*process), follows: make(map[*ptrace.Process]*follow), compilers: make(map[string]*compiler), said: make(map[string]bool),
+		procs: make(map[*ptrace.Process]*process), follows: make(map[*ptrace.Process]*follow), compilers: make(map[string]*compiler), files: make(map[fileKey]*symbolFile), said: make(map[string]bool),
 	}
 	if tr.log == nil {
 		tr.log = slog.New(slog.DiscardHandler)
@@ -427,19 +428,23 @@ func (v *visit) findDriver() error {
 		r, err := t.Regs()
 		if err == nil {
 			at = r.IP()
+			err = v.makeRoom(t)
 		}
 		done(err)
 	}); err != nil {
 		return err
 	}
 	began := time.Now()
-	lib, err := libraryAt(v.p.pid, at)
+	maps, err := readMaps(v.p.pid)
+	var lib *library
+	if err == nil {
+		lib, err = v.p.tr.libraryAt(v.p.pid, maps, at)
+	}
 	if err != nil {
 		return fmt.Errorf("the driver's functions: %w", err)
 	}
-	v.p.tr.log.Debug("driver read", "pid", v.p.pid, "took", time.Since(began))
-	list := findEnds(v.p.pid)
-	v.p.tr.log.Debug("ends found", "pid", v.p.pid, "took", time.Since(began))
+	list := findEnds(v.p.pid, maps)
+	v.p.tr.log.Debug("driver found", "pid", v.p.pid, "took", time.Since(began))
 	return v.do(func(t *ptrace.Task, done func(error)) {
 		v.p.driver = lib
 		done(v.p.watch(t, list))
@@ -499,6 +504,27 @@ func (tr *Tracer) compileFor(lib *library, arch fatbin.Arch) func(text string) (
 		tr.log.Debug("compiled", "bytes", len(text), "took", time.Since(began), "cached", r.Cached)
 		return r.Cubin, nil
 	}
+}
+
+// compiler returns the compiler that belongs to a driver.
+func (tr *Tracer) compiler(driver string) *compiler {
+	tr.mu.Lock()
+	c := tr.compilers[driver]
+	if c == nil {
+		c = new(compiler)
+		tr.compilers[driver] = c
+	}
+	tr.mu.Unlock()
+	c.once.Do(func() {
+		var path string
+		if path, c.err = jit.Find(driver); c.err == nil {
+			c.c, c.err = jit.Open(path, tr.o.JIT)
+		}
+		if c.err != nil {
+			tr.log.Info("the driver compiles in the program", "err", c.err)
+		}
+	})
+	return c
 }
 
 // target names what to compile a module for: the GPU, with the suffix that the

@@ -126,7 +126,7 @@ func run(t *testing.T, s *setup, argv ...string) *result {
 	var loads *capture.Capture
 	o := &record.Options{Ptrace: ptrace.Options{Argv: argv, Env: sm.Env(os.Environ()), Stdout: stdout, NoSignals: true}}
 	o.Extend = func(r *record.Recorder) ([]record.Extension, error) {
-		loads = capture.New(&capture.Options{Replace: tr.Replace, Refused: tr.Refused}, record.ExtensionClass)
+		loads = capture.New(&capture.Options{Replace: tr.Replace, Refused: tr.Refused, Mapped: tr.Mapped}, record.ExtensionClass)
 		return []record.Extension{{Rules: tr.Rules(), Handler: tr}, {Rules: loads.Rules(), Handler: loads, Finish: loads.Finish}}, nil
 	}
 	timer := time.AfterFunc(60*time.Second, func() { cancel(context.DeadlineExceeded) })
