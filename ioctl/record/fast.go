@@ -43,10 +43,13 @@ func kindOf(f *openFile) uint8 {
 
 // fast is the part of the recorder that deals with the agent.
 type fast struct {
-	on     bool         // the agent logs ioctls
-	abi    *rm.ABI      // of the plan in force, or being made
-	ahead  <-chan ahead // what is being made; nil: nothing
-	events uint64       // ioctls that the agent logged
+	on    bool         // the agent logs ioctls
+	abi   *rm.ABI      // of the plan in force, or being made
+	ahead <-chan ahead // what is being made; nil: nothing
+	// images are libraries that the program most likely has, when they have been looked
+	// into.
+	images <-chan []*agent.Image
+	events uint64 // ioctls that the agent logged
 	ev     traces.Event
 
 	stage batch   // events that wait for the agent's records of before, in order
@@ -95,15 +98,32 @@ func (r *recorder) lookAhead() {
 	if !f.on {
 		return
 	}
-	abi, brief, name, done := r.watcher.ABI(), r.opts.CountsOnly, r.opts.NodeName, make(chan ahead, 1)
-	f.abi, f.ahead = abi, done
+	abi, brief, name, ag := r.watcher.ABI(), r.opts.CountsOnly, r.opts.NodeName, r.agent
+	done, images := make(chan ahead, 1), make(chan []*agent.Image, 1)
+	f.abi, f.ahead, f.images = abi, done, images
 	go func() {
 		var a ahead
 		a.plan, a.err = plan(ioctl.NewPlan(abi, brief)).Encode()
 		a.nodes = findNodes(name)
 		a.vdso = agent.OwnVDSO()
 		done <- a
+		var list []*agent.Image
+		for _, path := range libraries() {
+			if im, err := ag.FindImage(path); err == nil {
+				list = append(list, im)
+			}
+		}
+		images <- list
 	}()
+}
+
+// libraries are files in which most programs make their system calls. Where a program
+// has others, its calls are rerouted as they come.
+func libraries() []string {
+	return []string{
+		"/lib64/ld-linux-x86-64.so.2",
+		"/lib/x86_64-linux-gnu/libc.so.6", "/lib64/libc.so.6", "/usr/lib/libc.so.6",
+	}
 }
 
 // replan gives the agent the rules of the tables in use.
@@ -213,6 +233,11 @@ func (r *recorder) equip(t *ptrace.Task, p *process) *agent.Process {
 		if ap, err = r.agent.Process(t); err != nil {
 			return nil
 		}
+	}
+	select {
+	case list := <-r.fast.images:
+		r.agent.SetImages(list)
+	default:
 	}
 	if p.agent != ap {
 		p.agent, p.agents, p.changes = ap, nil, 0

@@ -22,6 +22,7 @@ type Agent struct {
 	rules   map[uint32]bool // the requests that they are about
 	paths   []byte          // Options.Paths, likewise
 	vdso    *VDSO           // of SetVDSO
+	images  []*Image        // of SetImages
 	devices []uint64        // of AddDevice: number and kind of each
 	procs   map[int]*Process
 	rings   []*ring // that may have records

@@ -41,6 +41,7 @@ type Process struct {
 	freed  map[int]bool   // places that can be used again
 	turn   int            // of the two plans, which is in force
 	sites  map[uint64]bool
+	imaged map[*Image]bool // libraries whose sites are patched
 	arenas []*arena
 	hooks  []*hookSite
 	breaks map[uint64]*ptrace.Breakpoint // of functions hooked by one

@@ -24,7 +24,7 @@ const between = 24
 
 // maxSites bounds the system call instructions that are looked at in a process:
 // more would be code that is made as it runs.
-const maxSites = 64
+const maxSites = 128
 
 // Passable says whether the agent knows what to do with system calls of a number:
 // ioctls, which it records, and calls that make, end and map descriptors, which
@@ -50,6 +50,8 @@ const (
 // PatchSite makes system calls of the number nr that come from an instruction
 // take the agent's way from now on. t is stopped at one, ip is its instruction
 // pointer. Only the `mov` is replaced: a thread that is behind it makes its call as before.
+// Where the agent is at work, so do those of the other sites in libraries of
+// Agent.SetImages.
 // Code that does not look like libc's is left alone, silently.
 func (p *Process) PatchSite(t *ptrace.Task, ip, nr uint64) {
 	if !p.mapped || !p.a.Passable(nr) || p.a.Owns(ip) || len(p.sites) >= maxSites {
@@ -61,35 +63,77 @@ func (p *Process) PatchSite(t *ptrace.Task, ip, nr uint64) {
 	if p.sites == nil {
 		p.sites = make(map[uint64]bool)
 	}
-	err := p.patchSite(t, ip, nr)
-	p.sites[ip] = err == nil
-	if err != nil {
-		p.a.o.Logger.Debug("system call not rerouted", "pid", p.PID, "nr", nr, "ip", ip, "err", err)
-		return
+	list := []place{{ip, nr}}
+	if p.started {
+		list = append(list, p.others(t, ip)...)
 	}
-	p.a.stats.Sites++
+	p.patchSites(t, list)
 }
 
-func (p *Process) patchSite(t *ptrace.Task, ip, nr uint64) error {
+// place is a system call instruction: the address behind it, and the number of the
+// call.
+type place struct{ ip, nr uint64 }
+
+// patchSites does PatchSite's work. The other threads are stopped once.
+func (p *Process) patchSites(t *ptrace.Task, list []place) {
+	type patch struct {
+		place
+		mov, room uint64
+	}
+	var ready []patch
+	failed := func(s place, err error) {
+		p.sites[s.ip] = false
+		p.a.o.Logger.Debug("system call not rerouted", "pid", p.PID, "nr", s.nr, "ip", s.ip, "err", err)
+	}
+	for _, s := range list {
+		if mov, room, err := p.makeStub(t, s.ip, s.nr); err != nil {
+			failed(s, err)
+		} else {
+			ready = append(ready, patch{s, mov, room})
+		}
+	}
+	if len(ready) == 0 {
+		return
+	}
+	_, resume, err := t.StopWorld()
+	if err == nil {
+		defer resume()
+	}
+	for _, s := range ready {
+		if err == nil {
+			err = t.PokeText(s.mov, jump(s.mov, s.room))
+		}
+		if err != nil {
+			failed(s.place, err)
+			continue
+		}
+		p.sites[s.ip] = true
+		p.a.stats.Sites++
+	}
+}
+
+// makeStub writes what the call at ip is to jump to, at room, from the instruction at
+// mov.
+func (p *Process) makeStub(t *ptrace.Task, ip, nr uint64) (mov, room uint64, err error) {
 	var code [len5 + between + 2]byte
 	from := ip - uint64(len(code))
-	if n, err := t.ReadText(from, code[:]); n < len(code) {
-		return err
+	if n, _ := t.ReadText(from, code[:]); n < len(code) {
+		return 0, 0, fmt.Errorf("%d bytes of code in front of %#x", n, ip)
 	}
 	at, err := findMov(code[:], movNumber(nr))
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
-	mov := from + uint64(at)
+	mov = from + uint64(at)
 	middle := code[at+len5 : len(code)-2]
 	room, ar, err := p.near(t, mov, 64+4*len(middle))
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
 	stub := movNumber(nr)
 	m, err := moveCode(middle, mov+len5, room+len5, len(middle))
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
 	stub = append(stub, m.code...)
 	stub = append(stub, 0x48, 0x8d, 0x64, 0x24, 0x80) // lea -128(%rsp),%rsp: there may be something below
@@ -98,15 +142,10 @@ func (p *Process) patchSite(t *ptrace.Task, ip, nr uint64) error {
 	stub = append(stub, 0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0) // lea 128(%rsp),%rsp
 	stub = append(stub, jump(room+uint64(len(stub)), ip)...)
 	if err := p.writeCode(t, room, stub); err != nil {
-		return err
+		return 0, 0, err
 	}
 	ar.take(len(stub))
-	_, resume, err := t.StopWorld()
-	if err != nil {
-		return err
-	}
-	defer resume()
-	return t.PokeText(mov, jump(mov, room))
+	return mov, room, nil
 }
 
 // len5 is the length of the mov, which a jump replaces.

@@ -1,0 +1,225 @@
+package agent
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"golang.org/x/arch/x86/x86asm"
+
+	"nvtrace/ptrace"
+)
+
+// Image is what a library file has of system calls that the agent can reroute. It is
+// found out beforehand: to do so one by one as the calls stop costs the program two
+// stops for each, and all its threads another one.
+type Image struct {
+	sites []imageSite
+}
+
+// imageSite is a system call instruction.
+type imageSite struct {
+	ip   uint64 // behind it, where the file is mapped as it says
+	nr   uint64
+	code []byte // in front of ip: as much as Process.patchSite looks at
+}
+
+// Bounds of files that are looked into.
+const (
+	maxImage     = 16 << 20
+	maxFunctions = 1 << 17
+)
+
+// FindImage looks into the library at path. It may be called by any goroutine.
+func (a *Agent) FindImage(path string) (*Image, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if st.Size() > maxImage {
+		return nil, fmt.Errorf("%s: %d bytes, at most %d are looked into", path, st.Size(), maxImage)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	f, err := elf.NewFile(bytes.NewReader(b))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if f.Machine != elf.EM_X86_64 {
+		return nil, fmt.Errorf("%s: not of this architecture", path)
+	}
+	starts, err := functions(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	im := new(Image)
+	for _, p := range f.Progs {
+		if p.Type != elf.PT_LOAD || p.Flags&elf.PF_X == 0 || p.Off > uint64(len(b)) {
+			continue
+		}
+		text := b[p.Off:min(p.Off+min(p.Filesz, maxImage), uint64(len(b)))]
+		im.scan(a, text, p.Vaddr, starts)
+	}
+	return im, nil
+}
+
+// scan finds the sites in code at an address.
+func (im *Image) scan(a *Agent, text []byte, at uint64, starts []uint64) {
+	const before = len5 + between
+	for end := 0; len(im.sites) < maxSites; {
+		i := bytes.Index(text[end:], syscallInsn)
+		if i < 0 {
+			return
+		}
+		end += i + len(syscallInsn)
+		if end < before+len(syscallInsn) {
+			continue
+		}
+		code := text[end-before-len(syscallInsn) : end]
+		for mov := before - len5; mov >= 0; mov-- {
+			if code[mov] != movOpcode {
+				continue
+			}
+			nr := uint64(binary.LittleEndian.Uint32(code[mov+1:]))
+			if !a.Passable(nr) {
+				continue
+			}
+			if got, err := findMov(code, movNumber(nr)); err == nil && got == mov && onPath(text, at, starts, end, end-len(code)+mov) {
+				im.sites = append(im.sites, imageSite{at + uint64(end), nr, bytes.Clone(code)})
+				break
+			}
+		}
+	}
+}
+
+// movOpcode begins `mov $imm,%eax`.
+const movOpcode = 0xb8
+
+// onPath says whether the instructions of the function around a site, one after the
+// other from its beginning, come by mov and end, offsets in text: bytes that look
+// like the two may lie across others.
+func onPath(text []byte, at uint64, starts []uint64, end, mov int) bool {
+	const longest = 1 << 14 // of a function, up to there
+	i, exact := slices.BinarySearch(starts, at+uint64(mov))
+	if !exact {
+		i--
+	}
+	if i < 0 || starts[i] < at || at+uint64(mov)-starts[i] > longest {
+		return false
+	}
+	met := false
+	for pos := int(starts[i] - at); pos < end; {
+		met = met || pos == mov
+		in, err := x86asm.Decode(text[pos:], 64)
+		if err != nil {
+			return false
+		}
+		if pos += in.Len; pos == end {
+			return met && in.Op == x86asm.SYSCALL
+		}
+	}
+	return false
+}
+
+// functions returns where functions begin, ascending, from the table for unwinding
+// stacks, which stripped files have too (the Linux Standard Base's .eh_frame_hdr).
+func functions(f *elf.File) ([]uint64, error) {
+	const (
+		version  = 1
+		udata4   = 0x03
+		tableEnc = 0x3b // relative to the table, 4 bytes, signed
+	)
+	i := slices.IndexFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_GNU_EH_FRAME })
+	if i < 0 {
+		return nil, errors.New("no table of functions")
+	}
+	p := f.Progs[i]
+	if p.Filesz < 12 || p.Filesz > 12+8*maxFunctions {
+		return nil, fmt.Errorf("a table of functions of %d bytes", p.Filesz)
+	}
+	b := make([]byte, p.Filesz)
+	if _, err := p.ReadAt(b, 0); err != nil {
+		return nil, err
+	}
+	if b[0] != version || b[1]&0xf != 0xb || b[2] != udata4 || b[3] != tableEnc {
+		return nil, fmt.Errorf("a table of functions of an unknown form (% x)", b[:4])
+	}
+	n := binary.LittleEndian.Uint32(b[8:])
+	if uint64(n) > (p.Filesz-12)/8 {
+		return nil, fmt.Errorf("%d functions in a table of %d bytes", n, p.Filesz)
+	}
+	starts := make([]uint64, n)
+	for i := range starts {
+		starts[i] = p.Vaddr + uint64(int64(int32(binary.LittleEndian.Uint32(b[12+8*i:]))))
+	}
+	if !slices.IsSorted(starts) {
+		return nil, errors.New("a table of functions out of order")
+	}
+	return starts, nil
+}
+
+// SetImages says which libraries the processes most likely have.
+func (a *Agent) SetImages(list []*Image) { a.images = list }
+
+// others returns the sites of the libraries of Agent.SetImages of which ip is one, or
+// one that is patched already. Each library is taken once.
+func (p *Process) others(t *ptrace.Task, ip uint64) (list []place) {
+	if p.imaged == nil {
+		p.imaged = make(map[*Image]bool)
+	}
+	for _, im := range p.a.images {
+		if p.imaged[im] {
+			continue
+		}
+		base, ok := im.find(p, t, ip)
+		for known, patched := range p.sites {
+			if patched && !ok {
+				base, ok = im.find(p, t, known)
+			}
+		}
+		if !ok {
+			continue
+		}
+		p.imaged[im] = true
+		for i := range im.sites {
+			at := base + im.sites[i].ip
+			if _, known := p.sites[at]; !known && at != ip {
+				list = append(list, place{at, im.sites[i].nr})
+			}
+		}
+	}
+	return list
+}
+
+// find returns where the file is mapped if ip is behind one of its sites.
+func (im *Image) find(p *Process, t *ptrace.Task, ip uint64) (base uint64, ok bool) {
+	const page = 4096
+	for i := range im.sites {
+		if base = ip - im.sites[i].ip; base%page == 0 && im.isAt(p, t, base) {
+			return base, true
+		}
+	}
+	return 0, false
+}
+
+// isAt says whether the file is mapped there, to judge by its sites.
+func (im *Image) isAt(p *Process, t *ptrace.Task, base uint64) bool {
+	const len2 = 2 // of the syscall instruction
+	for i := range im.sites {
+		s := &im.sites[i]
+		var b [len5 + between + len2]byte
+		from := base + s.ip - uint64(len(b))
+		n, _ := t.ReadText(from, b[:])
+		// What is patched is different now.
+		if n < len(b) || !p.sites[base+s.ip] && !bytes.Equal(b[:], s.code) {
+			return false
+		}
+	}
+	return true
+}
