@@ -87,27 +87,24 @@ func (p *Process) takeOver(t *ptrace.Task) error {
 	return p.keepCalls(t)
 }
 
-// keepCalls remembers which calls of hooked functions are open, by thread.
+// keepCalls remembers which threads have calls of hooked functions open. They keep
+// their slots: nothing that they need to return is changed.
 func (p *Process) keepCalls(t *ptrace.Task) error {
 	le := binary.LittleEndian
 	keys := make([]byte, numKeys*keySize)
 	if n, _ := t.ReadMem(keysAddr, keys); n < len(keys) {
 		return errOther
 	}
-	p.kept, p.inherited = make(map[uint64][]byte), make(map[uint64]int)
+	p.inherited = make(map[uint64]int)
 	for ; len(keys) > 0; keys = keys[keySize:] {
 		tp, slot := le.Uint64(keys), le.Uint64(keys[8:])
 		i := (slot - slotAddr) / slotSize
 		if tp == 0 || slot < slotAddr || i >= maxSlots || slot != slotAddr+i*slotSize {
 			continue
 		}
-		b := make([]byte, slotSize)
-		if n, _ := t.ReadMem(slot, b); n < len(b) || le.Uint64(b[slotDepth:]) == 0 {
-			continue
-		}
-		p.kept[tp] = b
-		if err := p.write64(slot+slotDepth, 0); err != nil {
-			return err
+		var b [8]byte
+		if n, _ := t.ReadMem(slot+slotDepth, b[:]); n == len(b) && le.Uint64(b[:]) != 0 {
+			p.inherited[tp] = int(i)
 		}
 	}
 	return nil

@@ -148,6 +148,9 @@ func (a *Agent) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
 		a.endProcess(t.PID, e.Time)
 		a.freeBorrowed(t.TID)
 	case ptrace.TaskExit, ptrace.TaskDetach:
+		if p := a.procs[t.PID]; p != nil && p.mapped && e.Kind == ptrace.TaskDetach {
+			_ = p.write64(confAddr+confDead, 1) // fails if it has died, too
+		}
 		a.freeBorrowed(t.TID)
 		if t.TID == t.PID && !e.Replaced {
 			a.endProcess(t.PID, e.Time)

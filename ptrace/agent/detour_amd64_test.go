@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"nvtrace/ptrace"
 )
 
@@ -166,6 +168,55 @@ func TestDetourRegs(t *testing.T) {
 	}
 	if out := tr.run(bin, "exit"); !strings.HasSuffix(out, "add 42\n") || again != 2 {
 		t.Errorf("%d hits: %s", again, out)
+	}
+}
+
+// TestDetourCall: a task that is held at a detour calls functions of the program, and makes
+// system calls, and goes on as before.
+func TestDetourCall(t *testing.T) {
+	bin := compile(t, "testdata/hooks.c")
+	for _, all := range []bool{false, true} {
+		tr := newTracer(t)
+		tr.live, tr.all = true, all
+		var results []uint64
+		tr.mark = func(tk *ptrace.Task, c *ptrace.Syscall) {
+			if c.Args[2] != 1 { // add
+				return
+			}
+			add, own := c.Args[3], false
+			_, err := tk.SetBreakpoint(add, func(tk *ptrace.Task, _ *ptrace.Breakpoint) {
+				if own {
+					return
+				}
+				own = true
+				tk.Hold()
+				tk.Interrupt(func(tk *ptrace.Task) {
+					if _, err := tk.Syscall(unix.SYS_GETPID); err != nil {
+						t.Error(err)
+					}
+					err := tk.Call(add, 0, []uint64{20, 22}, func(tk *ptrace.Task, ret uint64, err error) {
+						results = append(results, ret)
+						if _, serr := tk.Syscall(unix.SYS_GETPID); err != nil || serr != nil {
+							t.Error(err, serr)
+						}
+						tk.Release(nil)
+					})
+					if err != nil {
+						t.Error(err)
+						tk.Release(nil)
+					}
+				})
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		if out := tr.run(bin, "exit"); !strings.HasSuffix(out, "add 3\n") {
+			t.Error(out)
+		}
+		if len(results) != 1 || results[0] != 42 {
+			t.Errorf("the calls returned %d", results)
+		}
 	}
 }
 

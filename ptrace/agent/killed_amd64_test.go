@@ -20,8 +20,10 @@ import (
 // restless is a supervisor that makes the threads of a process make system calls,
 // without end.
 type restless struct {
-	a *Agent
-	n int
+	a    *Agent
+	n    int
+	addr uint64 // of a function that it hooks, and has a breakpoint at
+	h    *Hook
 }
 
 func (r *restless) Enter(t *ptrace.Task, c *ptrace.Syscall) ptrace.Verdict {
@@ -41,9 +43,31 @@ func (r *restless) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
 }
 
 func (r *restless) rush(t *ptrace.Task) {
-	if _, err := r.a.Code(t); err != nil {
-		fmt.Println("no agent:", err)
-		os.Exit(1)
+	if r.h == nil {
+		r.h = &Hook{Name: "call"}
+		p, err := r.a.Process(t)
+		if err == nil {
+			err = p.Hook(t, r.addr, 0, r.h)
+		}
+		if err == nil {
+			_, err = t.SetBreakpoint(r.addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) {
+				if err := t.OnReturn(func(*ptrace.Task, uint64) {}); err != nil {
+					fmt.Println("return:", err)
+					os.Exit(1)
+				}
+			})
+		}
+		if err != nil {
+			fmt.Println("hook:", err)
+			os.Exit(1)
+		}
+	}
+	r.a.Collect()
+	for {
+		if _, ok := r.a.Peek(); !ok {
+			break
+		}
+		r.a.Deliver()
 	}
 	for range 20 {
 		if pid, err := t.Syscall(unix.SYS_GETPPID); err != nil || pid <= 0 {
@@ -64,15 +88,20 @@ func TestKilledSupervisor(t *testing.T) {
 	if err != nil {
 		t.Skip("is for TestKilled")
 	}
+	addr, err := strconv.ParseUint(os.Getenv("TEST_FUNCTION"), 0, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
 	a := New(nil)
 	_, err = ptrace.Attach(context.Background(), pid, &ptrace.Options{
 		Rules: a.Rules(), ExemptPage: true, Fault: a.Fault, Detour: a.Detour, Stubs: a.Stubs(), Relay: a.Relay,
-	}, &restless{a: a})
+	}, &restless{a: a, addr: addr})
 	fmt.Println("ended:", err)
 }
 
 // TestKilled: a supervisor is killed while it makes threads make system calls,
-// wherever they are: they go on as if nothing had been. So with the next one.
+// wherever they are, and while calls of a hooked function are open: they go on as if
+// nothing had been. So with the next one, which takes over what that has left.
 func TestKilled(t *testing.T) {
 	bin := compile(t, "testdata/hooks.c")
 	victim := exec.Command(bin, "steady", "4")
@@ -87,10 +116,11 @@ func TestKilled(t *testing.T) {
 	}
 	lines := bufio.NewScanner(out)
 	lines.Scan()
+	addr := lines.Text()
 	kills := 0
 	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
 		s := exec.Command(os.Args[0], "-test.run=^TestKilledSupervisor$")
-		s.Env = append(os.Environ(), "TEST_SUPERVISE="+strconv.Itoa(victim.Process.Pid))
+		s.Env = append(os.Environ(), "TEST_SUPERVISE="+strconv.Itoa(victim.Process.Pid), "TEST_FUNCTION="+addr)
 		p, err := s.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)

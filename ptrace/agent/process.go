@@ -51,7 +51,6 @@ type Process struct {
 	// inherited are the slots of the process that this one was forked from, by
 	// thread pointer: calls of hooked functions are open in them.
 	inherited map[uint64]int
-	kept      map[uint64][]byte // struct slot of threads with open calls, if again
 }
 
 // errBusy is an obstacle that may go away.
@@ -72,10 +71,12 @@ func (p *Process) start(t *ptrace.Task) error {
 	for _, o := range append(tasks, t) {
 		p.addThread(o, t)
 	}
-	for _, slot := range p.inherited { // of threads that the child does not have
-		_ = p.write64(slotAddr+uint64(slot*slotSize)+slotDepth, 0)
+	if !p.again {
+		for _, slot := range p.inherited { // of threads that the child does not have
+			_ = p.write64(slotAddr+uint64(slot*slotSize)+slotDepth, 0)
+		}
+		p.inherited = nil
 	}
-	p.inherited, p.kept = nil, nil
 	err = p.writePlan()
 	if err == nil {
 		err = p.write64(gateAddr, 1)

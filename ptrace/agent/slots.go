@@ -32,7 +32,7 @@ func (p *Process) addThread(t, by *ptrace.Task) {
 	if _, ok := p.keys[tp]; ok && !p.retire(t, tp) {
 		return
 	}
-	i, err := p.freeSlot(by)
+	i, err := p.freeSlot(by, tp)
 	if err != nil {
 		p.a.o.Logger.Debug("thread without a ring", "tid", t.TID, "err", err)
 		return
@@ -92,7 +92,7 @@ func (p *Process) exchange(t *ptrace.Task, r *ring) bool {
 		if n >= maxSpare {
 			return false
 		}
-		i, err := p.freeSlot(t)
+		i, err := p.freeSlot(t, 0)
 		if err != nil {
 			return false
 		}
@@ -130,13 +130,6 @@ func (p *Process) writeSlot(r *ring) error {
 // openCalls moves the hooked calls that a forked child's thread has not returned
 // from into its slot, and returns how many there are.
 func (p *Process) openCalls(r *ring) uint64 {
-	if b := p.kept[r.tp]; b != nil {
-		delete(p.kept, r.tp)
-		if p.write(slotAddr+uint64(r.slot*slotSize)+slotOpen, b[slotOpen:]) != nil {
-			return 0
-		}
-		return min(binary.LittleEndian.Uint64(b[slotDepth:]), maxOpen)
-	}
 	slot, ok := p.inherited[r.tp]
 	if !ok {
 		return 0
@@ -230,10 +223,12 @@ func exiting(pid, tid int) bool {
 	return err != nil || flags&flagExiting != 0
 }
 
-// freeSlot finds a slot, and maps the memory of its ring.
-func (p *Process) freeSlot(t *ptrace.Task) (int, error) {
+// freeSlot finds a slot, and maps the memory of its ring. A thread with calls open
+// from before, by its thread pointer, has its own.
+func (p *Process) freeSlot(t *ptrace.Task, tp uint64) (int, error) {
+	own, ok := p.inherited[tp]
 	for i, r := range p.rings {
-		if r != nil {
+		if r != nil || ok && i != own || !ok && p.reserved(i) {
 			continue
 		}
 		c := i / chunkSlots
@@ -247,6 +242,16 @@ func (p *Process) freeSlot(t *ptrace.Task) (int, error) {
 		return i, nil
 	}
 	return 0, errFull
+}
+
+// reserved says whether a slot is that of a thread with calls open from before.
+func (p *Process) reserved(slot int) bool {
+	for _, i := range p.inherited {
+		if i == slot {
+			return true
+		}
+	}
+	return false
 }
 
 // endThread ends a thread's ring.

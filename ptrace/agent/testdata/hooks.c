@@ -314,16 +314,33 @@ static void *steady_wait(void *arg)
 	return 0;
 }
 
+// Calls that are open for longer than a supervisor lives, one within the other.
+static long steady_nap(long x)
+{
+	if (x % 3)
+		return call(steady_nap, x - 1);
+	usleep(20000 + x % 7 * 10000);
+	return x;
+}
+
+static void *steady_call(void *arg)
+{
+	for (long x = (long)arg; !steady_end; x++)
+		steady_check(call(steady_nap, x) == x + 1, "call");
+	return 0;
+}
+
 static void steady(double seconds)
 {
 	struct sigaction sa = {.sa_handler = onsteady, .sa_flags = SA_RESTART};
-	void *(*f[])(void *) = {steady_compute, steady_compute, steady_sleep, steady_read, steady_wait};
-	pthread_t t[5];
+	void *(*f[])(void *) = {steady_compute, steady_compute, steady_sleep, steady_read, steady_wait, steady_call, steady_call, steady_call};
+	enum { N = sizeof f / sizeof *f };
+	pthread_t t[N];
 	sigset_t s;
 	sigaction(SIGUSR2, &sa, 0);
-	for (int i = 0; i < 5; i++)
-		pthread_create(&t[i], 0, f[i], 0);
-	printf("pid %d\n", getpid());
+	for (long i = 0; i < N; i++)
+		pthread_create(&t[i], 0, f[i], i == 4 ? 0 : (void *)i);
+	printf("%p\n", call);
 	struct timespec now, ms = {0, 1000000};
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	seconds += now.tv_sec + now.tv_nsec * 1e-9;
@@ -332,7 +349,7 @@ static void steady(double seconds)
 		clock_gettime(CLOCK_MONOTONIC, &now);
 	} while (now.tv_sec + now.tv_nsec * 1e-9 < seconds);
 	steady_end = 1;
-	for (int i = 0; i < 5; i++)
+	for (int i = 0; i < N; i++)
 		pthread_join(t[i], 0);
 	sigprocmask(0, 0, &s);
 	steady_check(!sigismember(&s, SIGUSR2) && !sigismember(&s, SIGTERM), "mask of main");
