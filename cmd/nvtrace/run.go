@@ -187,6 +187,7 @@ func (f *runFlags) run(e *env, args, command []string) int {
 		s.out, err = startOutlet(e, f, args, s.opts.Header)
 	}
 	if err != nil {
+		s.probes = nil // nothing ran: they have nothing to show
 		s.dismiss()
 		return e.fail(exitFailed, "%v", err)
 	}
@@ -207,6 +208,9 @@ func (f *runFlags) run(e *env, args, command []string) int {
 	}
 	e.step("program ended, all is given out")
 	s.out.finish()
+	if errors.Is(err, ptrace.ErrNotFound) || errors.Is(err, ptrace.ErrNotExecutable) {
+		s.probes = nil
+	}
 	s.dismiss()
 	e.step("outputs ended")
 	if errors.Is(err, errOutlet) {
