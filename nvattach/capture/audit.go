@@ -205,7 +205,13 @@ func (c *Capture) hookLaunch(t *ptrace.Task, addr, size uint64, h *hook) {
 	if fn.out == 0 {
 		// The stop is the exact moment; what it told is not told again by the record.
 		k.Once, k.Stop = true, true
-		k.OnStop = func(t *ptrace.Task, _ *agent.Process, r *agent.Record) {
+		k.OnStop = func(t *ptrace.Task, p *agent.Process, r *agent.Record) {
+			// Launches that are made for probes are tries of one that the program is about
+			// to make, or of kernels that it knows nothing of.
+			if r.Caller == ptrace.CallReturn && c.process(t).kernels[r.Args[0]] == nil {
+				p.Forget(k)
+				return
+			}
 			c.launched(t.PID, t.TID, c.process(t), r.Args[0], h.name())
 		}
 	}
@@ -242,6 +248,9 @@ func (c *Capture) LaunchRecord(r *agent.Record) {
 // launchedLate takes a launch from the agent's records. Handles are not forgotten,
 // so that it doesn't matter that the program has gone on.
 func (c *Capture) launchedLate(r *agent.Record, handle uint64, name string) {
+	if r.Caller == ptrace.CallReturn {
+		return // made for probes, not by the program
+	}
 	if p := c.pids[r.PID]; p != nil && handle != 0 {
 		if when, ok := p.retired[handle]; ok && r.Begin < when {
 			return // of a kernel that is gone; its first launch was looked at
