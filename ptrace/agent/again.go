@@ -52,6 +52,11 @@ func (p *Process) takeOver(t *ptrace.Task) error {
 	if err := p.writePrivate(clock); err != nil {
 		return err
 	}
+	if t.StopsAtAll() { // the other one has rerouted calls, perhaps
+		if err := p.write64(confAddr+confStops, 1); err != nil {
+			return err
+		}
+	}
 	if err := p.write64(confAddr+confDead, 0); err != nil {
 		return err
 	}

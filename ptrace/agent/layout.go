@@ -62,6 +62,7 @@ const (
 
 // Offsets in struct conf.
 const (
+	confStops = 0
 	confClock = 8
 	confPlan  = 16
 	confDead  = 24

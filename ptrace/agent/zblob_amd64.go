@@ -8,7 +8,7 @@ import _ "embed"
 var blobCode []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "2def4aae43898adc2ead6b9d62bd4f6a02616718fa08471b5fc87d9fcb58544e"
+const blobStamp = "9f1ec2116b1fd762513107d041924c0ae05468d36ce958e7eb8d7790a3c0d966"
 
 // blobSymbols are addresses in the code.
 var blobSymbols = map[string]uint64{

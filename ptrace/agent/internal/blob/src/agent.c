@@ -378,6 +378,8 @@ no:
 // In place of a system call.
 __attribute__((used)) long agent_call(struct regs *g, u64 nr)
 {
+	if (unlikely(C->stops))
+		return plain(g, nr);
 	if (likely(nr == NR_IOCTL))
 		return agent_ioctl(g);
 	return file_call(g, nr);

@@ -31,7 +31,7 @@ typedef unsigned char u8;
 
 // What is the same for all threads, private: a forked child has a copy.
 struct conf {
-	u64 pad;
+	u64 stops; // the supervisor stops at all calls, and wants none made without it
 	u64 clock; // the vdso's clock_gettime
 	u64 plan;  // address of the struct plan in force
 	u64 dead;  // the supervisor is gone, or does not answer
