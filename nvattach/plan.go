@@ -367,6 +367,13 @@ func (p *Plan) Wants(name string, fn bool) bool {
 	return slices.ContainsFunc(p.Programs, func(q *PlannedProgram) bool { return p.kernelWanted(q, name, fn) })
 }
 
+// wantsAny reports whether a program wants one of the kernels of a module, or may want
+// a device function that it has.
+func (p *Plan) wantsAny(kernels []string) bool {
+	return slices.ContainsFunc(p.Programs, func(q *PlannedProgram) bool { return q.Point.Func || q.Point.Kind == KindCapture }) ||
+		slices.ContainsFunc(kernels, func(name string) bool { return p.Wants(name, false) })
+}
+
 // WantsFile is Wants for all functions of a module that have a body.
 func (p *Plan) WantsFile(f *ptx.File) bool {
 	for i := range f.Funcs {

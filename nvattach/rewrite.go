@@ -228,6 +228,9 @@ func (r *rewriting) container(image []byte) error {
 	if elf >= 0 {
 		names = r.machineCode(&c.Entries[elf], fo, &wo)
 	}
+	if len(names) > 0 && !r.p.wantsAny(names) {
+		return nil // its PTX, which is the same module, need not be looked at
+	}
 	if text < 0 {
 		r.unprobed(names, reasonSASS)
 		if elf < 0 {

@@ -254,3 +254,34 @@ func TestRegisterLimit(t *testing.T) {
 		}
 	}
 }
+
+// A module none of whose kernels is wanted, as its machine code shows, is left alone
+// without a look at its PTX, unless a program may want a device function.
+func TestRewriteUnwanted(t *testing.T) {
+	cubin, err := os.ReadFile(filepath.Join("..", "fatbin", "testdata", "kernels.12.4.sm_90a.cubin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	container := func(entries ...fatbin.Entry) []byte {
+		c := &fatbin.Container{Entries: entries}
+		return c.Append(nil)
+	}
+	text := entry(t, fatbin.KindPTX, "sm_90", []byte(vectorAdd)) // a kernel that the machine code lacks
+	machine := entry(t, fatbin.KindELF, "sm_90a", cubin)
+	r := newRig(t, &PlanOptions{Kernels: []string{"vectorAdd"}}, object(t, "example_count"))
+	for _, tt := range []struct {
+		image   []byte
+		changed bool
+	}{{container(machine, text), false}, {container(text), true}} {
+		out, err := r.plan.Rewrite(tt.image, r.maps, &RewriteOptions{Arch: arch(t, "sm_90a")})
+		if err != nil || out.Changed != tt.changed || len(out.Unprobed) != 0 {
+			t.Errorf("changed %v, want %v: unprobed %v, %v", out.Changed, tt.changed, out.Unprobed, err)
+		}
+	}
+	for _, p := range []Point{{Kind: KindEntry, Kernel: "f", Func: true}, {Kind: KindCapture}} {
+		plan := &Plan{Programs: []*PlannedProgram{{Program: &Program{Point: p}}}}
+		if !plan.wantsAny([]string{"other"}) {
+			t.Errorf("%v: device functions are not looked at", p)
+		}
+	}
+}
