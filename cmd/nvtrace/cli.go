@@ -136,6 +136,10 @@ func usage(w io.Writer) error {
 
   nvtrace -- ./app args                 run a program, print a summary of its driver calls at exit
   nvtrace --ioctl-log -- ./app args     print each call on /dev/nvidia*, decoded, as it happens
+  nvtrace --api -- ./app args           print the calls of CUDA's libraries, with the ioctls they cause
+  nvtrace --modules -- ./app args       capture every code image that the driver is given
+  nvtrace --attach probe.o -- ./app     run eBPF programs in the program's kernels
+  nvtrace --sim -- ./app args           run it on a simulated GPU
   nvtrace -o run.nvt -- ./app args      record; read the recording with the verbs below
   nvtrace -p PID                        attach to a running process
 
