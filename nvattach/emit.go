@@ -362,3 +362,39 @@ func (c *code) low(r64 string) string {
 	c.f("cvt.u32.u64 %s, %s;", r, r64)
 	return r
 }
+
+// counted adds up what the multiprocessors have counted in an array's entry.
+func (c *code) counted(x *Map, key uint32) bytesArg {
+	sum, a, v := c.result(0), c.reg(ptx.B64), c.reg(ptx.B64)
+	n, q, loop := c.reg(ptx.B32), c.reg(ptx.Pred), c.label()
+	c.f("mov.u64 %s, %#x;", a, x.base+uint64(key)*x.stride)
+	c.f("mov.u32 %s, 0;", n)
+	c.f(".pragma \"nounroll\";")
+	c.at(loop)
+	c.f("ld.volatile.global.u%d %s, [%s];", 8*x.Def.ValueSize, v, a)
+	c.f("add.s64 %s, %s, %s;", sum, sum, v)
+	c.f("add.s64 %s, %s, %d;", a, a, x.copyBytes)
+	c.f("add.u32 %s, %s, 1;", n, n)
+	c.f("setp.lt.u32 %s, %s, %d;", q, n, x.copies)
+	c.f("@%s bra %s;", q, loop)
+	return oneWord{c, sum}
+}
+
+// oneWord is memory of 4 or 8 bytes that is in a register.
+type oneWord struct {
+	c   *code
+	reg string
+}
+
+// Load implements bytesArg.
+func (w oneWord) Load(off uint64, size int) string {
+	if size == 8 {
+		return w.reg
+	}
+	t := w.c.reg(ptx.B64)
+	w.c.f("shr.u64 %s, %s, %d;", t, w.reg, 8*off)
+	if size < 4 {
+		w.c.f("and.b64 %s, %s, %s;", t, t, hexMask(size))
+	}
+	return w.c.low(t)
+}

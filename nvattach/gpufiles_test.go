@@ -59,6 +59,7 @@ var gpuCases = []struct {
 	{"array_replace", "hashes", []string{"array_replace"}, nil},
 	{"hash_anyway", "hashes", []string{"count_anyway"}, map[string]uint64{"anyway": 1}},
 	{"hash_replace", "hashes", []string{"replace"}, nil},
+	{"tell_count", "hashes", []string{"tell_count"}, map[string]uint64{"counted": 1}},
 	{"hash_same", "hashes", []string{"replace_same"}, nil},
 	{"hash_longer", "hashes", []string{"replace_longer"}, nil},
 	{"hash_live", "hashes", []string{"live_*"}, map[string]uint64{"hist": 1, "results": 1}},

@@ -181,6 +181,23 @@ func TestCountsAtExitsRunSooner(t *testing.T) {
 	order("example_count", waits, "@%p1 ret", "ld.global.f32", "bar.sync", "red.", "st.global.f32", "\tret;")
 }
 
+// TestCountIsToldLater: additions by update are counted exactly, and a call that wants
+// the sum gets it.
+func TestCountIsToldLater(t *testing.T) {
+	r := hashRig(t, 16, 250, "tell_count")
+	if n := r.value("counted", 1); n != 16*250 || !r.maps.Find("counted").Striped() || r.plan.Programs[0].Increments != 1 {
+		t.Errorf("%d, want %d; copies: %v, %d increments", n, 16*250, r.maps.Find("counted").Striped(), r.plan.Programs[0].Increments)
+	}
+	rows := r.entries(t, "replaced", 1)
+	if n := rows[0].total(); le32(rows[0].Key) != 5 || n == 0 || n > 16*250 {
+		t.Errorf("[%d] = %d", le32(rows[0].Key), n)
+	}
+	r = newRig(t, &PlanOptions{Programs: []string{"use_count"}}, object(t, "hashes"))
+	if r.plan.Programs[0].Increments != 0 || r.maps.Find("counted").Striped() {
+		t.Error("a number that is a key as well is counted for the calls")
+	}
+}
+
 // TestSums: threads add different numbers to the same places.
 func TestSums(t *testing.T) {
 	r := hashRig(t, 9, 250, "sum_entry", "sum_exit")

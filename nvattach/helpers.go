@@ -260,8 +260,15 @@ func (u *unit) update(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 		return ptx.Arg{}, err
 	}
 	uniform := c.Bytes[1] != nil && c.Bytes[2] != nil
+	value := bytesArg(argBytes{k, &c.Args[2]})
+	if u.q != nil {
+		if r, ok := u.q.recounts[c.Insn]; ok {
+			d, key, _ := u.q.counts(r)
+			value, uniform = k.counted(u.maps.Of(d), key), false
+		}
+	}
 	k.inserts = u.q != nil && u.q.inserts[c.Insn] && len(x.sums) > 0
-	return register64(k.update(x, argBytes{k, &c.Args[1]}, argBytes{k, &c.Args[2]}, c.Args[3].Reg().String(), u.found(&c.CallInfo), uniform, c.Used)), nil
+	return register64(k.update(x, argBytes{k, &c.Args[1]}, value, c.Args[3].Reg().String(), u.found(&c.CallInfo), uniform, c.Used)), nil
 }
 
 func (u *unit) remove(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {

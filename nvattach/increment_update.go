@@ -13,18 +13,23 @@ import (
 // an array is one atomic addition, where nothing else is done with v and with what
 // the update returns. Other threads may see what they could have seen before, and no
 // addition is lost. It reports how many there were; with none, the same instructions
-// are returned.
-func atomicUpdates(prog asm.Instructions, o *Object, helpers map[int32]*bpf.Helper) (asm.Instructions, int) {
+// are returned. With later set, v may also be given to other updates, by index of whose
+// instruction it returns what they are to count.
+func atomicUpdates(prog asm.Instructions, o *Object, helpers map[int32]*bpf.Helper, later bool) (asm.Instructions, int, map[int]recount) {
 	if !stackPointersPass(prog) {
-		return prog, 0
+		return prog, 0, nil
 	}
+	recounts := map[int]recount{}
 	f := newFlow(prog, helpers)
 	var out asm.Instructions
 	n := 0
 	for i := range prog {
 		u, ok := f.update(i, o)
-		if !ok {
+		if !ok || len(u.later) > 0 && !later {
 			continue
+		}
+		for _, call := range u.later {
+			recounts[call] = recount{i, u.name}
 		}
 		if out == nil {
 			out = slices.Clone(prog)
@@ -38,9 +43,9 @@ func atomicUpdates(prog asm.Instructions, o *Object, helpers map[int32]*bpf.Help
 		n++
 	}
 	if n == 0 {
-		return prog, 0
+		return prog, 0, nil
 	}
-	return out, n
+	return out, n, recounts
 }
 
 // stackPointersPass reports whether pointers to the stack are only made for the next
@@ -82,6 +87,8 @@ const (
 // An updateIncrement is where the parts of an addition by update are.
 type updateIncrement struct {
 	load, add, call int
+	name            string // of the map
+	later           []int  // updates of which the sum is the value
 }
 
 // updateWalk goes from a lookup to an update.
@@ -103,6 +110,7 @@ type updateWalk struct {
 
 // update looks for an addition by update that begins with a lookup at i.
 func (f *flow) update(i int, o *Object) (updateIncrement, bool) {
+	known := false
 	w, d := f.newWalk(i, o)
 	if w == nil || d.layout() != layoutArray || d.Data || d.ValueSize != 4 && d.ValueSize != 8 {
 		return updateIncrement{}, false
@@ -122,7 +130,15 @@ func (f *flow) update(i int, o *Object) (updateIncrement, bool) {
 			return w.parts, false
 		}
 	}
-	return w.parts, w.closed(i) && !f.live(call+1, asm.R0) && !f.slotRead(call, w.slot, w.size)
+	if !w.closed(i) || f.live(call+1, asm.R0) {
+		return w.parts, false
+	}
+	w.parts.name = d.Name
+	if f.slotRead(call, w.slot, w.size) {
+		w.parts.later, known = f.laterReads(call, w.slot, w.size, o)
+		return w.parts, known && len(w.parts.later) > 0
+	}
+	return w.parts, true
 }
 
 // newWalk prepares to go on from a lookup at i whose key is on the stack; it returns nil

@@ -85,8 +85,9 @@ type PlannedProgram struct {
 	Increments int
 
 	verified *bpf.Verified
-	fields   []int        // numbers of the context's fields
-	inserts  map[int]bool // calls that only insert; see insertions
+	fields   []int           // numbers of the context's fields
+	recounts map[int]recount // calls whose value is counted for them
+	inserts  map[int]bool    // calls that only insert; see insertions
 	unit     *unit
 	counter  int // of the runs that were ended early
 }
@@ -212,13 +213,46 @@ func (u *unit) verify(prog *Program, env *bpf.Env, racy bool) (*PlannedProgram, 
 			return nil, fmt.Errorf("program %s: map %s has type %s, which can't be had on a GPU; there are hash, array, percpu_hash, percpu_array, ringbuf, perf_event_array and bpftime's", prog.Name, d.Name, d.Type)
 		}
 	}
+	q, err := u.prepare(prog, env, racy, true)
+	if err == nil && !q.counted() {
+		q, err = u.prepare(prog, env, racy, false)
+	}
+	return q, err
+}
+
+// counted reports whether it is known what is counted for calls that want it.
+func (q *PlannedProgram) counted() bool {
+	for _, r := range q.recounts {
+		if _, _, ok := q.counts(r); !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// counts returns the map and the index that a recount is of.
+func (q *PlannedProgram) counts(r recount) (d *MapDef, key uint32, ok bool) {
+	for i, d := range q.unit.defs {
+		for _, c := range q.Report.Maps[i].Calls {
+			if d.Name != r.name || c.Helper != helperLookup || c.Info.Insn != r.lookup || len(c.Info.Bytes[1]) != 4 {
+				continue
+			}
+			key := le32(c.Info.Bytes[1])
+			return d, key, key < d.MaxEntries
+		}
+	}
+	return nil, 0, false
+}
+
+// prepare proves one program safe; later is that of atomicUpdates.
+func (u *unit) prepare(prog *Program, env *bpf.Env, racy, later bool) (*PlannedProgram, error) {
 	q := &PlannedProgram{Program: prog, unit: u}
 	env.Context, q.fields = contextOf(prog.Point.Kind, captureText)
 	insns, n := prog.Insns, 0
 	if !racy {
 		var m int
 		insns, n = atomicIncrements(prog.Insns, u.obj, env.Helpers)
-		insns, m = atomicUpdates(insns, u.obj, env.Helpers)
+		insns, m, q.recounts = atomicUpdates(insns, u.obj, env.Helpers, later)
 		n += m
 		q.inserts = insertions(newFlow(insns, env.Helpers), u.obj)
 	}
@@ -227,7 +261,7 @@ func (u *unit) verify(prog *Program, env *bpf.Env, racy bool) (*PlannedProgram, 
 	if err != nil && n > 0 {
 		// An increment that may not be atomic, of a context for instance, is
 		// refused for what the program says itself.
-		insns, n = prog.Insns, 0
+		insns, n, q.recounts = prog.Insns, 0, nil
 		q.verified, err = prove(prog.Name, insns, env)
 	}
 	q.Increments = n

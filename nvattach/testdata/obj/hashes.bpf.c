@@ -39,6 +39,13 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, __u32);
+	__type(value, __u64);
+} counted SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1000);
 	__type(key, __u32);
 	__type(value, struct stats);
@@ -248,6 +255,35 @@ int own_exit(struct nvtrace_exit *ctx)
 	/* As a key: a pointer to it. */
 	steps[2] = 14;
 	bpf_map_update_elem(&replaced, &steps[2], &started, BPF_ANY);
+	return 0;
+}
+
+/* Adds without an atomic operation, and one thread tells how far it came. */
+SEC("cuda.exit/*")
+int tell_count(struct nvtrace_exit *ctx)
+{
+	__u32 one = 1, key = 5;
+	__u64 n = 1, *v = bpf_map_lookup_elem(&counted, &one);
+
+	if (v)
+		n = *v + 1;
+	bpf_map_update_elem(&counted, &one, &n, BPF_ANY);
+	if (ctx->t.block.x + ctx->t.thread.x == 0)
+		bpf_map_update_elem(&replaced, &key, &n, BPF_ANY);
+	return 0;
+}
+
+/* The same, but what it came to is also the key: that is looked at by all. */
+SEC("cuda.exit/*")
+int use_count(struct nvtrace_exit *ctx)
+{
+	__u32 one = 1;
+	__u64 n = 1, *v = bpf_map_lookup_elem(&counted, &one);
+
+	if (v)
+		n = *v + 1;
+	bpf_map_update_elem(&counted, &one, &n, BPF_ANY);
+	bpf_map_update_elem(&replaced, &n, &n, BPF_ANY);
 	return 0;
 }
 
