@@ -14,12 +14,14 @@ cp -L "$cuda/lib/libcudart.so.13" "$out/lib/"
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
-# stale NAME SOURCE... says whether a program must be built.
+# stale NAME SOURCE... tells whether a program must be built, and names it then.
 stale() {
 	local name=$1 f
 	shift
 	for f in "$@" "$src"/*.h "$0"; do
-		[ "$out/$name" -nt "$f" ] || return 0
+		[ "$out/$name" -nt "$f" ] && continue
+		echo "building $name"
+		return 0
 	done
 	return 1
 }
