@@ -2,6 +2,7 @@ package record
 
 import (
 	"bytes"
+	"os"
 	"slices"
 	"time"
 
@@ -102,6 +103,7 @@ func (r *recorder) lookAhead() {
 	done, images := make(chan ahead, 1), make(chan []*agent.Image, 1)
 	f.abi, f.ahead, f.images = abi, done, images
 	go func() {
+		rehearse()
 		var a ahead
 		a.plan, a.err = plan(ioctl.NewPlan(abi, brief)).Encode()
 		a.nodes = findNodes(name)
@@ -115,6 +117,16 @@ func (r *recorder) lookAhead() {
 		}
 		images <- list
 	}()
+}
+
+// rehearse asks about this process what will be asked about the program while it
+// waits: the first time takes long, for code that is new.
+func rehearse() {
+	pid := os.Getpid()
+	_, _ = exePath(pid), cmdline(pid)
+	for _, fd := range listFDs(pid) {
+		_, _, _ = statFD(pid, fd)
+	}
 }
 
 // libraries are files in which most programs make their system calls. Where a program
@@ -270,6 +282,8 @@ func (r *recorder) pass(t *ptrace.Task, c *ptrace.Syscall, dull bool) {
 	if ap == nil && dull {
 		switch ap = r.agent.Mapped(t); {
 		case p.dull%patience != 0: // not yet; and not each time if it can't be
+		case f.ahead != nil && len(f.ahead) == 0: // it would wait for that
+			p.dull--
 		case p.narrow:
 			ap = r.equip(t, p)
 		case ap == nil:

@@ -98,7 +98,17 @@ func run(o *Options, trace func(ptrace.Handler, *ptrace.Options) (*ptrace.Result
 	r := &recorder{opts: &opts, procs: make(map[int]*process), devices: make(map[uint64]string), watcher: ioctl.NewWatcher(opts.Header.Driver)}
 	r.watcher.SetBrief(opts.CountsOnly)
 	r.agent, r.fast.on, r.stops = r.newAgent(), opts.Fast == FastAuto, newStopCounts(opts.Logger)
-	r.lookAhead()
+	if pid != 0 {
+		r.lookAhead()
+	} else { // to fork while other threads are busy takes longer
+		forked := opts.Ptrace.Forked
+		opts.Ptrace.Forked = func() {
+			if forked != nil {
+				forked()
+			}
+			r.lookAhead()
+		}
+	}
 	if r.stops != nil {
 		opts.Ptrace.Held = r.stops.held
 	}
