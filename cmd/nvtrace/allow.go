@@ -104,7 +104,7 @@ func checkVerb(e *env, args, command []string) int {
 	var file string
 	fs := newFlagSet(e, "check", "--allow FILE [flags] run.nvt...")
 	rf.register(fs)
-	fs.Var(&asJSON, "json", "print as JSON, to stdout or with =`FILE` to a file")
+	asJSON.registerJSON(fs)
 	fs.StringVar(&file, "allow", "", "the list, as nvtrace allowlist writes it, `FILE`")
 	names, status, ok := parseAnywhere(fs, args)
 	if !ok {

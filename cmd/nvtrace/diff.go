@@ -2,28 +2,12 @@ package main
 
 import (
 	"errors"
-	"flag"
 
 	"nvtrace/ioctl"
 	"nvtrace/ioctl/diff"
 	"nvtrace/rm"
 	"nvtrace/traces"
 )
-
-// parseAnywhere parses flags that may stand before, between and after the
-// words, which it returns.
-func parseAnywhere(fs *flag.FlagSet, args []string) (words []string, status int, ok bool) {
-	for {
-		if status, ok := parse(fs, args); !ok {
-			return nil, status, false
-		}
-		if fs.NArg() == 0 {
-			return words, 0, true
-		}
-		words = append(words, fs.Arg(0))
-		args = fs.Args()[1:]
-	}
-}
 
 // pass decodes a recording and gives every event to f, once.
 func (e *env) pass(rf *readFlags, name string, f func(*traces.Event, *ioctl.Call, *ioctl.Decoder)) error {
@@ -60,7 +44,7 @@ func diffVerb(e *env, args, command []string) int {
 	var o diff.Options
 	fs := newFlagSet(e, "diff", "[flags] a.nvt b.nvt")
 	rf.register(fs)
-	fs.Var(&asJSON, "json", "print as JSON, to stdout or with =`FILE` to a file")
+	asJSON.registerJSON(fs)
 	fs.Var(&exprs, "e", "compare only calls that match `EXPR`, as in nvtrace log")
 	fs.IntVar(&o.Window, "window", 100, "how many calls, `N`, apart a call may stand in the two runs and still count as moved (-1: compare no order)")
 	names, status, ok := parseAnywhere(fs, args)
@@ -134,7 +118,7 @@ func isContext(k traces.Kind) bool {
 func abiVerb(e *env, args, command []string) int {
 	var asJSON optString
 	fs := newFlagSet(e, "abi", "diff [flags] VERSION VERSION [NAMES]")
-	fs.Var(&asJSON, "json", "print as JSON, to stdout or with =`FILE` to a file")
+	asJSON.registerJSON(fs)
 	words, status, ok := parseAnywhere(fs, args)
 	if !ok {
 		return status

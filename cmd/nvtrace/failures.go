@@ -195,15 +195,12 @@ func failuresVerb(e *env, args, command []string) int {
 	var asJSON optString
 	fs := newFlagSet(e, "failures", "[flags] run.nvt")
 	rf.register(fs)
-	fs.Var(&asJSON, "json", "print as JSON, to stdout or with =`FILE` to a file")
-	names, status, ok := parseAnywhere(fs, args)
+	asJSON.registerJSON(fs)
+	name, status, ok := e.oneRecording(fs, args, command)
 	if !ok {
 		return status
 	}
-	if len(names) != 1 || command != nil {
-		return e.fail(exitUsage, "failures wants one recording")
-	}
-	r, d, err := rf.open(names[0])
+	r, d, err := rf.open(name)
 	if err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
@@ -216,6 +213,6 @@ func failuresVerb(e *env, args, command []string) int {
 	if n := d.Notice(); n != "" {
 		e.notice("%s", n)
 	}
-	b.l.caution(e, names[0])
+	b.l.caution(e, name)
 	return e.answer(&asJSON, damage, b.failures(), func() error { return b.write(e.stdout) })
 }

@@ -79,7 +79,7 @@ func fatbinList(e *env, args []string) int {
 	var kernels bool
 	fs := newFlagSet(e, "fatbin ls", "[flags] FILE...")
 	ff.register(fs)
-	fs.Var(&asJSON, "json", "print as JSON, to stdout or with =`FILE` to a file")
+	asJSON.registerJSON(fs)
 	fs.BoolVar(&kernels, "kernels", false, "list the kernels too, which decompresses the entries")
 	fs.BoolVar(&kernels, "k", false, "short for --kernels")
 	if status, ok := parse(fs, args); !ok {

@@ -144,3 +144,32 @@ func parse(fs *flag.FlagSet, args []string) (status int, ok bool) {
 	}
 	return 0, true
 }
+
+// parseAnywhere parses flags that may stand before, between and after the
+// words, which it returns.
+func parseAnywhere(fs *flag.FlagSet, args []string) (words []string, status int, ok bool) {
+	for {
+		if status, ok := parse(fs, args); !ok {
+			return nil, status, false
+		}
+		if fs.NArg() == 0 {
+			return words, 0, true
+		}
+		words = append(words, fs.Arg(0))
+		args = fs.Args()[1:]
+	}
+}
+
+// oneRecording parses the arguments of a verb that reads one recording, whose
+// name it returns.
+func (e *env) oneRecording(fs *flag.FlagSet, args, command []string) (name string, status int, ok bool) {
+	words, status, ok := parseAnywhere(fs, args)
+	if ok && (len(words) != 1 || command != nil) {
+		verb := strings.TrimPrefix(fs.Name(), "nvtrace ")
+		return "", e.fail(exitUsage, "%s wants one recording: nvtrace %s run.nvt", verb, verb), false
+	}
+	if !ok {
+		return "", status, false
+	}
+	return words[0], exitOK, true
+}

@@ -18,7 +18,7 @@ func mapsVerb(e *env, args, command []string) int {
 	var all bool
 	fs := newFlagSet(e, "maps", "[flags] run.nvt | --live PID")
 	rf.register(fs)
-	fs.Var(&asJSON, "json", "print as JSON, to stdout or with =`FILE` to a file")
+	asJSON.registerJSON(fs)
 	fs.StringVar(&at, "at", "end", "show the mappings that were there at `TIME` since the beginning (1.5s), at the end of each process, or at the peak of memory")
 	fs.BoolVar(&all, "all", false, "show all mappings that there ever were")
 	fs.IntVar(&pid, "pid", 0, "only of the process `PID`")

@@ -19,19 +19,16 @@ func modulesVerb(e *env, args, command []string) int {
 	var v modulesView
 	var required bool
 	fl := newFlagSet(e, "modules", "[flags] run.nvt")
-	fl.Var(&asJSON, "json", "print as JSON, to stdout or with =`FILE` to a file")
+	asJSON.registerJSON(fl)
 	fl.BoolVar(&v.kernels, "v", false, "list the kernels of each image")
 	fl.StringVar(&v.extract, "extract", "", "write the images into `DIR`, which is made")
 	fl.StringVar(&v.why, "why", "", "say where a `KERNEL` comes from and whether it can be probed (a name, mangled or not, a part of one, or a pattern with *)")
 	fl.BoolVar(&required, "require-complete", false, "exit with status 1 if something escaped, or nothing says that all was captured")
-	names, status, ok := parseAnywhere(fl, args)
+	name, status, ok := e.oneRecording(fl, args, command)
 	if !ok {
 		return status
 	}
-	if len(names) != 1 || command != nil {
-		return e.fail(exitUsage, "modules wants one recording: nvtrace modules run.nvt")
-	}
-	r, damage := readModules(e, names[0])
+	r, damage := readModules(e, name)
 	if r == nil {
 		return e.fail(exitFailed, "%v", damage)
 	}

@@ -1,5 +1,7 @@
 package main
 
+import "flag"
+
 // optString is a flag that may stand alone ("--json") or have a value
 // ("--json=FILE").
 type optString struct {
@@ -20,6 +22,11 @@ func (o *optString) Set(s string) error {
 		o.value = s
 	}
 	return nil
+}
+
+// registerJSON makes it the flag by which verbs print as JSON.
+func (o *optString) registerJSON(fs *flag.FlagSet) {
+	fs.Var(o, "json", "print as JSON, to stdout or with =`FILE` to a file")
 }
 
 // stringList is a flag that may be given several times.

@@ -65,16 +65,13 @@ func reportVerb(e *env, args, command []string) int {
 	var asJSON optString
 	fs := newFlagSet(e, "report", "[flags] run.nvt")
 	rf.register(fs)
-	fs.Var(&asJSON, "json", "print as JSON, to stdout or with =`FILE` to a file")
+	asJSON.registerJSON(fs)
 	env := fs.Bool("env", false, "list the environment variables that CUDA's libraries asked for, if that was recorded")
-	names, status, ok := parseAnywhere(fs, args)
+	name, status, ok := e.oneRecording(fs, args, command)
 	if !ok {
 		return status
 	}
-	if len(names) != 1 || command != nil {
-		return e.fail(exitUsage, "report wants one recording: nvtrace report run.nvt")
-	}
-	r, d, err := rf.open(names[0])
+	r, d, err := rf.open(name)
 	if err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
@@ -116,18 +113,15 @@ func logVerb(e *env, args, command []string) int {
 	lf.register(fs)
 	var af apiFlag
 	af.register(fs, "show library calls with what happens inside them, all or those of `LIBRARIES`: driver,runtime,cublas,…")
-	names, status, ok := parseAnywhere(fs, args)
+	name, status, ok := e.oneRecording(fs, args, command)
 	if !ok {
 		return status
-	}
-	if len(names) != 1 || command != nil {
-		return e.fail(exitUsage, "log wants one recording: nvtrace log run.nvt")
 	}
 	filter, err := ioctl.ParseFilter(lf.exprs...)
 	if err != nil {
 		return e.fail(exitUsage, "%v", err)
 	}
-	r, d, err := rf.open(names[0])
+	r, d, err := rf.open(name)
 	if err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
@@ -163,12 +157,9 @@ func exportVerb(e *env, args, command []string) int {
 	fs.StringVar(&format, "format", "jsonl", "`FORMAT` jsonl: decoded calls; raw: the recording's own lines; perfetto: a timeline for ui.perfetto.dev; pprof: a profile")
 	fs.StringVar(&out, "o", "", "write to `FILE` instead of stdout")
 	fs.Var(&exprs, "e", "export only what matches `EXPR`, as in nvtrace log")
-	names, status, ok := parseAnywhere(fs, args)
+	name, status, ok := e.oneRecording(fs, args, command)
 	if !ok {
 		return status
-	}
-	if len(names) != 1 || command != nil {
-		return e.fail(exitUsage, "export wants one recording: nvtrace export run.nvt")
 	}
 	if err := checkFormat(format, out == "" && isTerminal(e.stdout)); err != nil {
 		return e.fail(exitUsage, "%v", err)
@@ -177,7 +168,7 @@ func exportVerb(e *env, args, command []string) int {
 	if err != nil {
 		return e.fail(exitUsage, "%v", err)
 	}
-	r, d, err := rf.open(names[0])
+	r, d, err := rf.open(name)
 	if err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}

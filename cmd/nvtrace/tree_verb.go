@@ -17,21 +17,18 @@ func treeVerb(e *env, args, command []string) int {
 	var all bool
 	fs := newFlagSet(e, "tree", "[flags] run.nvt")
 	rf.register(fs)
-	fs.Var(&asJSON, "json", "print as JSON, to stdout or with =`FILE` to a file")
+	asJSON.registerJSON(fs)
 	fs.StringVar(&at, "at", "end", "show the objects that lived at `TIME` since the beginning (1.5s), at the end of each process, or at the peak of memory")
 	fs.BoolVar(&all, "all", false, "show all objects that ever lived, and how they ended")
-	names, status, ok := parseAnywhere(fs, args)
+	name, status, ok := e.oneRecording(fs, args, command)
 	if !ok {
 		return status
-	}
-	if len(names) != 1 || command != nil {
-		return e.fail(exitUsage, "tree wants one recording")
 	}
 	m, err := parseMoment(at)
 	if err != nil {
 		return e.fail(exitUsage, "%v", err)
 	}
-	l, damage := e.readObjects(&rf, names[0])
+	l, damage := e.readObjects(&rf, name)
 	if l == nil {
 		return e.fail(exitFailed, "%v", damage)
 	}
