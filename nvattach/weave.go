@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 
 	"nvtrace/fatbin"
@@ -98,12 +97,6 @@ type weaving struct {
 	dialect   dialect
 }
 
-// An ownKey is a function that has such registers.
-type ownKey struct {
-	fn *ptx.Func
-	d  *MapDef
-}
-
 // A templateKey is what the code of a program depends on apart from the context's
 // fields, which are different everywhere.
 type templateKey struct {
@@ -117,12 +110,6 @@ type templateKey struct {
 type checkKey struct {
 	q      *PlannedProgram
 	opcode string
-}
-
-// A template is a program's code in a module.
-type template struct {
-	*bpf.Template
-	before string // code in front of it
 }
 
 // maxGrowth bounds what programs may add to a module: the driver's compiler takes
@@ -419,123 +406,6 @@ func (g *weaving) code(q *PlannedProgram, at *place) (string, error) {
 	text = t.before + text
 	return text, g.check(kind, at.setup+text)
 }
-
-// declare gives a function the registers with the variables of its threads that a
-// program uses, with what they hold at first.
-func (g *weaving) declare(q *PlannedProgram, fn *ptx.Func) {
-	for i, d := range q.unit.defs {
-		key := ownKey{fn, d}
-		if !d.Thread || !q.Report.Maps[i].Used || g.owned[key] {
-			continue
-		}
-		g.owned[key] = true
-		name, words := g.ownName(q, d), (len(d.Initial)+7)/8
-		var b strings.Builder
-		fmt.Fprintf(&b, ".reg .b64 %s<%d>;", name, words)
-		for w := range words {
-			var v [8]byte
-			copy(v[:], d.Initial[8*w:])
-			fmt.Fprintf(&b, "\n\tmov.b64 %s%d, %#x;", name, w, le64(v[:]))
-		}
-		g.w.Declare(fn, b.String())
-	}
-}
-
-// ownName returns what the names of registers with a section's variables begin with.
-func (g *weaving) ownName(q *PlannedProgram, d *MapDef) string {
-	if g.own[d] == "" {
-		g.own[d] = fmt.Sprintf("%%%so%d_%d_", g.w.Stem(), slices.Index(g.p.Objects, q.Object), slices.Index(q.unit.defs, d))
-	}
-	return g.own[d]
-}
-
-// usesOwn reports whether a program uses variables of which each thread has its own.
-func (q *PlannedProgram) usesOwn() bool {
-	for i, d := range q.unit.defs {
-		if d.Thread && q.Report.Maps[i].Used {
-			return true
-		}
-	}
-	return false
-}
-
-// keep returns the template that another module got, or writes one.
-func (g *weaving) keep(key templateKey, at *place) (*template, error) {
-	k := &g.p.kept
-	if key.text != "" || key.params != nil { // of this module alone
-		return g.template(key.q, at)
-	}
-	alike := keptKey{key.q, g.maps, g.dialect}
-	if t := k.templates[alike]; t != nil {
-		return t, nil
-	}
-	if len(k.templates) >= mostKept {
-		clear(k.templates)
-	}
-	t, err := g.template(key.q, at)
-	if err == nil {
-		k.templates[alike] = t
-	}
-	return t, err
-}
-
-// template writes what is the same at all places like one.
-func (g *weaving) template(q *PlannedProgram, at *place) (*template, error) {
-	u := q.unit
-	u.maps, u.at, u.q = g.maps, at, q
-	target := g.f.Target()
-	u.weak = !ptx.Needs("nanosleep.u32").Met(g.f.Version, target) || !ptx.Needs("ld.acquire.gpu.global.u64").Met(g.f.Version, target)
-	u.apart = !ptx.Needs("match.any.sync.b32").Met(g.f.Version, target) || !ptx.Needs("activemask.b32").Met(g.f.Version, target)
-	s := &bpf.Site{
-		Version: g.f.Version, Target: target,
-		Prefix:     g.w.Stem() + "q" + strconv.Itoa(q.counter) + "_",
-		Failed:     func(b *bpf.Gen) error { u.code(b).count(g.maps.slots + q.counter); return nil },
-		Reconverge: q.reconverge(),
-	}
-	var before weaverSink
-	before.w = g.w
-	for i, d := range u.defs {
-		if d.Thread {
-			s.Maps = append(s.Maps, bpf.Addr{Symbol: g.ownName(q, d)})
-			continue
-		}
-		x := g.maps.Of(d)
-		addr := bpf.Addr{Value: x.base}
-		if d.Data && x.copies > 1 && i < len(q.Report.Maps) && q.Report.Maps[i].Used {
-			// The name of a register serves as well as that of a variable.
-			c := &code{s: &before, m: g.maps, weak: u.weak}
-			addr = bpf.Addr{Symbol: c.perSM(x.base, x.copyBytes)}
-		}
-		s.Maps = append(s.Maps, addr)
-	}
-	if q.Point.Kind == KindCapture {
-		s.Text = []byte(at.text)
-		if q.Report.TextInMemory {
-			s.TextAddr = bpf.Addr{Symbol: g.text(at.text)}
-		}
-	}
-	t, err := q.verified.Template(s)
-	return &template{t, before.String()}, err
-}
-
-// weaverSink collects code that comes before a program's.
-type weaverSink struct {
-	strings.Builder
-	w *ptx.Weaver
-}
-
-// Line implements sink.
-func (s *weaverSink) Line(text string) { s.WriteString("\t" + text + "\n") }
-
-// NewReg implements sink.
-func (s *weaverSink) NewReg(t ptx.Type) string {
-	r := s.w.Fresh('%', "d")
-	s.Line(".reg " + t.String() + " " + r + ";")
-	return r
-}
-
-// NewLabel implements sink.
-func (s *weaverSink) NewLabel() string { return s.w.Fresh('$', "d") }
 
 // reconverge reports whether threads should be brought together again behind the
 // program: the assembler does so by itself behind a short branch.
