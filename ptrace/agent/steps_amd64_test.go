@@ -3,6 +3,10 @@ package agent
 import (
 	"fmt"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"nvtrace/ptrace"
 )
 
 // TestHookSteps: a signal's handler comes after an instruction of a hooked call,
@@ -56,6 +60,65 @@ func TestHookSteps(t *testing.T) {
 			}
 			if returns > calls || returns < calls-left || un > left || made-calls > left {
 				t.Error("calls or returns of too many were not recorded")
+			}
+		})
+	}
+}
+
+// TestIoctlSteps does so with ioctls that the agent makes. Those that it leaves to
+// the supervisor are told by their stops.
+func TestIoctlSteps(t *testing.T) {
+	bin := compile(t, "testdata/hooks.c")
+	for _, c := range []struct {
+		name               string
+		how, stack, stride int
+	}{
+		{"many calls", 3, 0, 2}, {"call", 0, 1, 3}, {"jump", 1, 0, 5},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			tr := newTracer(t)
+			plan, err := (&Plan{Rules: []Rule{{
+				Kind: 1, Request: 0x4600, Size: 16, Ptr: NoField, Len: NoField, Select: NoField, Flags: NoField, Null: NoField,
+			}}}).Encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			tr.a.SetPlan(plan)
+			var p *Process
+			fd, stopped := ^uint64(0), 0
+			tr.mark = func(tk *ptrace.Task, c *ptrace.Syscall) {
+				var err error
+				if p, err = tr.a.Process(tk); err != nil {
+					t.Fatal(err)
+				}
+				fd = c.Args[2]
+				p.SetKind(int32(fd), 1)
+			}
+			tr.ioctl = func(tk *ptrace.Task, c *ptrace.Syscall) {
+				if c.Args[0] != fd {
+					return
+				}
+				stopped++
+				if tr.a.Owns(c.IP) {
+					p.Relieve(tk, c.SP, tr.flush)
+				} else {
+					p.PatchSite(tk, c.IP, c.Nr)
+				}
+			}
+			out := tr.run(bin, "steps", fmt.Sprint(c.how), fmt.Sprint(c.stack), "0", fmt.Sprint(c.stride), "ask")
+			var steps, made, left int
+			if _, err := fmt.Sscanf(out, "steps %d calls %d left %d", &steps, &made, &left); err != nil {
+				t.Fatalf("%q: %v", out, err)
+			}
+			n := 0
+			for i := range tr.records {
+				if g := &tr.records[i]; g.Kind == KindIoctl && g.Args[0] == fd && (g.Unfinished || g.Ret == -int64(unix.ENOTTY)) {
+					n++
+				}
+			}
+			t.Logf("%d steps, %d ioctls made, %d left; %d recorded, %d stopped", steps, made, left, n, stopped)
+			if n+stopped > made || n+stopped < made-left || steps < 200 || stopped > made/20 {
+				t.Error("not all ioctls were recorded once")
 			}
 		})
 	}

@@ -65,8 +65,9 @@ func (p *Process) Relieve(t *ptrace.Task, sp uint64, flush func()) {
 	if !r.crowded() {
 		return
 	}
-	// Something in the making keeps the room of all that came after it.
-	if (r.unwritten || len(r.holes) > 0) && p.exchange(t, r) {
+	// Something in the making keeps the room of all that came after it. Unless there
+	// is another ring, what looks as if it was left by longjmp is given up.
+	if r.making() && p.exchange(t, r) {
 		return
 	}
 	r.resync()
@@ -81,9 +82,6 @@ func (p *Process) Relieve(t *ptrace.Task, sp uint64, flush func()) {
 		}
 	}
 	flush()
-	if r.making() {
-		p.exchange(t, r)
-	}
 }
 
 // making says whether a record in the making keeps the room in a crowded ring.

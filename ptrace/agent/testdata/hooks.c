@@ -3,6 +3,8 @@
 // with its hook number i.
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -12,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -170,7 +173,18 @@ static void onalarm(int s)
 	add(handled, 1);
 }
 
-// Steps: the trap flag is set for one call of add. The handler of SIGTRAP comes
+static int step_fd;
+
+// ask makes an ioctl that fails.
+static NI long ask(long a, long b)
+{
+	long arg[2] = {a, b};
+	return ioctl(step_fd, 0x4600, arg) == -1 && errno == ENOTTY ? a + b : -1;
+}
+
+static long (*step_call)(long, long) = add;
+
+// Steps: the trap flag is set for one call of add, or ask. The handler of SIGTRAP comes
 // after each of its instructions, and at the one of number `at` it makes a call
 // itself, or jumps away.
 static volatile long step_no, step_at;
@@ -183,7 +197,7 @@ static void onstep(int s)
 		return;
 	if (step_how != 1)
 		for (int i = step_how == 3 ? 600 : 1; i-- > 0;)
-			if (add(step_at, 2) != step_at + 2)
+			if (step_call(step_at, 2) != step_at + 2)
 				abort();
 	if (step_how == 1 || step_how == 2)
 		siglongjmp(step_env, 1);
@@ -209,20 +223,28 @@ static void steps(int how, int stack, long from, long stride)
 		sigaltstack(&ss, 0);
 	sigaction(SIGTRAP, &sa, 0);
 	step_how = how;
-	mark(0, add, 0);
+	if (step_call == add) {
+		mark(0, add, 0);
+	} else {
+		step_fd = open("/dev/null", O_RDWR);
+		mark(step_fd, 0, 0);
+		calls += 2; // which stop
+		ask(0, 9);
+		ask(0, 9);
+	}
 	for (at = from;; at += stride) {
 		step_no = 0;
 		step_at = at;
 		calls++;
 		if (sigsetjmp(step_env, 1))
 			left++;
-		else if (trap_flag(add, at) != at + 1)
+		else if (trap_flag(step_call, at) != at + 1)
 			abort();
 		if (step_no <= at)
 			break;
 		calls += how == 3 ? 600 : how != 1;
 		calls++;
-		if (add(at, 5) != at + 5)
+		if (step_call(at, 5) != at + 5)
 			abort();
 	}
 	printf("steps %ld calls %ld left %ld\n", step_no, (long)calls, (long)left);
@@ -484,6 +506,8 @@ int main(int argc, char **argv)
 			abort();
 		printf("calls %ld handled %ld\n", n, handled);
 	} else if (!strcmp(how, "steps")) {
+		if (argc > 6)
+			step_call = ask;
 		steps(atoi(argv[2]), atoi(argv[3]), atol(argv[4]), atol(argv[5]));
 	} else if (!strcmp(how, "steady")) {
 		steady(atof(argv[2]));
