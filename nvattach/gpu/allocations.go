@@ -23,6 +23,7 @@ type allocator struct {
 	out, at      int // where the address goes; where it is
 	size         int
 	pitch        bool // the size is the value at argument 1 times argument size
+	variable     bool // of a module; argument size points to its size
 	pinned, free bool
 	shared       bool
 }
@@ -40,6 +41,9 @@ func allocators() map[string]allocator {
 		"cuMemAllocHost_v2":    {out: 0, at: absent, size: 1, pinned: true},
 		"cuMemHostRegister":    {out: absent, at: 0, size: 1, pinned: true},
 		"cuMemHostRegister_v2": {out: absent, at: 0, size: 1, pinned: true},
+	}
+	for _, name := range []string{"cuModuleGetGlobal_v2", "cuLibraryGetGlobal", "cuLibraryGetManaged"} {
+		list[name] = allocator{out: 0, at: absent, size: 1, variable: true}
 	}
 	for _, name := range []string{"cuMemFree_v2", "cuMemFreeAsync", "cuMemFreeAsync_ptsz", "cuMemUnmap", "cuMemFreeHost", "cuMemHostUnregister"} {
 		list[name] = allocator{out: absent, at: 0, size: absent, free: true}
@@ -131,7 +135,7 @@ type follow struct {
 	// shared is the function by which the program got or gave memory that others have,
 	// too; "" for none.
 	shared    string
-	stale     bool // contexts have ended, and allocations with them
+	stale     bool // contexts and modules have ended, and memory with them
 	capturing int  // captures of streams that are under way
 
 	trial  *thread
@@ -243,6 +247,9 @@ func (f *follow) allocated(t *ptrace.Task, name string, a allocator, args [4]uin
 	if a.size == absent {
 		return
 	}
+	if a.variable && args[a.out] == 0 {
+		return
+	}
 	var base uint64
 	if a.at != absent {
 		base = args[a.at]
@@ -254,6 +261,15 @@ func (f *follow) allocated(t *ptrace.Task, name string, a allocator, args [4]uin
 		}
 	}
 	size := args[a.size]
+	if a.variable {
+		if size == 0 {
+			return // it is one of its kernel's module, or nobody knows how large it is
+		}
+		var err error
+		if size, err = readWord(t, size); err != nil {
+			return
+		}
+	}
 	if a.pitch {
 		pitch, err := readWord(t, args[1])
 		if err != nil {

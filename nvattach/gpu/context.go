@@ -125,6 +125,7 @@ const (
 	wordEvent
 	wordName
 	numWords
+	wordRelaxed // outlasts what is between
 )
 
 // enter makes a context current for a visit, without disturbing a capture that is

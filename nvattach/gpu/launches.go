@@ -120,9 +120,7 @@ func (tr *Tracer) atUnload(t *ptrace.Task, context bool) {
 		clear(q.comparers)
 	}
 	q.known.Unlock()
-	if context {
-		tr.follow(t).stale = true
-	}
+	tr.follow(t).stale = true
 }
 
 // atLaunch is called at the entry of a function that launches a kernel.
@@ -328,6 +326,20 @@ func (v *visit) findTwin(k *kernel, handle uint64, function bool) error {
 	return nil
 }
 
+// relaxed runs f so that what it does is not forbidden where a stream is captured, and
+// does not end that.
+func (v *visit) relaxed(f func() error) error {
+	if err := v.room(); err != nil {
+		return err
+	}
+	in := binary.LittleEndian.AppendUint64(nil, captureRelaxed)
+	exchange := try("cuThreadExchangeStreamCaptureMode", v.word(wordRelaxed))
+	if err := v.exchange(in, v.word(wordRelaxed), []step{exchange}, 0, nil); err != nil {
+		return err
+	}
+	return errors.Join(f(), v.run(exchange))
+}
+
 // ask makes a call whose first argument is where the result goes.
 func (v *visit) ask(fn string, args ...uint64) (uint64, error) {
 	out := make([]byte, 8)
@@ -358,7 +370,11 @@ func (p *process) refused(t *ptrace.Task, lc *launchCall) {
 	}
 	t.Hold()
 	p.visit(th, func(v *visit) func(*ptrace.Task) {
-		k, err := v.identify(lc.argv[lc.kernel])
+		var k *kernel
+		err := v.relaxed(func() (err error) {
+			k, err = v.identify(lc.argv[lc.kernel])
+			return err
+		})
 		if err != nil || k.twin == 0 {
 			return nil
 		}
