@@ -127,6 +127,7 @@ func rehearse() {
 	for _, fd := range listFDs(pid) {
 		_, _, _ = statFD(pid, fd)
 	}
+	agent.Rehearse()
 }
 
 // libraries are files in which most programs make their system calls. Where a program
