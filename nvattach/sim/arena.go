@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -39,6 +40,8 @@ type region struct {
 	dev   int
 }
 
+func (r *region) compare(addr uint64) int { return cmp.Compare(r.Base, addr) }
+
 // An Arena is the memory of the simulated GPUs of one program. It is an
 // [emu.Allocator]; what it allocates as such is device memory.
 type Arena struct {
@@ -64,6 +67,8 @@ type span struct {
 
 type part struct{ off, size uint64 }
 
+func (p part) compare(off uint64) int { return cmp.Compare(p.off, off) }
+
 // take finds room for size bytes. It goes round the whole range before it uses
 // an address again, so that what uses freed memory is found out.
 func (s *span) take(size, align uint64) (uint64, bool) {
@@ -72,13 +77,13 @@ func (s *span) take(size, align uint64) (uint64, bool) {
 		return lo, lo <= hi && hi-lo >= size
 	}
 	insert := func(off uint64) (uint64, bool) {
-		i, _ := slices.BinarySearchFunc(s.taken, off, func(p part, o uint64) int { return cmpUint(p.off, o) })
+		i, _ := slices.BinarySearchFunc(s.taken, off, part.compare)
 		s.taken = slices.Insert(s.taken, i, part{off, size})
 		s.next = off + size
 		return off, true
 	}
 	if off, ok := fit(s.next, s.size); ok {
-		i, _ := slices.BinarySearchFunc(s.taken, off, func(p part, o uint64) int { return cmpUint(p.off, o) })
+		i, _ := slices.BinarySearchFunc(s.taken, off, part.compare)
 		if (i == len(s.taken) || s.taken[i].off >= off+size) && (i == 0 || s.taken[i-1].off+s.taken[i-1].size <= off) {
 			return insert(off)
 		}
@@ -97,19 +102,9 @@ func (s *span) take(size, align uint64) (uint64, bool) {
 }
 
 func (s *span) give(off uint64) {
-	if i, ok := slices.BinarySearchFunc(s.taken, off, func(p part, o uint64) int { return cmpUint(p.off, o) }); ok {
+	if i, ok := slices.BinarySearchFunc(s.taken, off, part.compare); ok {
 		s.taken = slices.Delete(s.taken, i, i+1)
 	}
-}
-
-func cmpUint(a, b uint64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // guardBytes lie free behind every allocation.
@@ -186,7 +181,7 @@ func (a *Arena) Region(addr uint64) (emu.Region, bool) {
 
 // find returns the region that holds addr, nil if there is none.
 func (a *Arena) find(addr uint64) *region {
-	i, found := slices.BinarySearchFunc(a.regions, addr, func(r *region, x uint64) int { return cmpUint(r.Base, x) })
+	i, found := slices.BinarySearchFunc(a.regions, addr, (*region).compare)
 	if found {
 		return a.regions[i]
 	}
@@ -285,7 +280,7 @@ func (a *Arena) allocLocked(size, align uint64, name string, kind regionKind) (*
 }
 
 func (a *Arena) insert(r *region) {
-	i, _ := slices.BinarySearchFunc(a.regions, r.Base, func(x *region, b uint64) int { return cmpUint(x.Base, b) })
+	i, _ := slices.BinarySearchFunc(a.regions, r.Base, (*region).compare)
 	a.regions = slices.Insert(a.regions, i, r)
 }
 
@@ -293,7 +288,7 @@ func (a *Arena) insert(r *region) {
 func (a *Arena) Free(base uint64) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	i, ok := slices.BinarySearchFunc(a.regions, base, func(r *region, b uint64) int { return cmpUint(r.Base, b) })
+	i, ok := slices.BinarySearchFunc(a.regions, base, (*region).compare)
 	if !ok {
 		return fmt.Errorf("free %#x: %w: not the start of an allocation", base, emu.ErrAddress)
 	}
@@ -354,7 +349,7 @@ func (a *Arena) adopt(addr, size uint64) (*region, error) {
 func (a *Arena) overlaps(addr, size uint64) bool {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
-	i, _ := slices.BinarySearchFunc(a.regions, addr, func(r *region, b uint64) int { return cmpUint(r.Base, b) })
+	i, _ := slices.BinarySearchFunc(a.regions, addr, (*region).compare)
 	return a.find(addr) != nil || i < len(a.regions) && a.regions[i].Base-addr < size
 }
 

@@ -144,21 +144,10 @@ func drvDevices() map[string]handler {
 			c.write(c.arg(0), b)
 			return success
 		},
-		"cuDeviceGetUuid":     drvUUID,
-		"cuDeviceGetUuid_v2":  drvUUID,
-		"cuDeviceTotalMem_v2": func(c *call) result { return c.deviceWord(1, c.p.sim.gpu.Memory) },
-		"cuDeviceGetAttribute": func(c *call) result {
-			d, r := c.deviceOf(c.arg(2))
-			if r != success {
-				return r
-			}
-			v, known := c.p.sim.gpu.attribute(uint64(c.u32(1)), d.ordinal)
-			if !known {
-				return errInvalidValue
-			}
-			c.put32(c.arg(0), uint32(v))
-			return success
-		},
+		"cuDeviceGetUuid":      drvUUID,
+		"cuDeviceGetUuid_v2":   drvUUID,
+		"cuDeviceTotalMem_v2":  func(c *call) result { return c.deviceWord(1, c.p.sim.gpu.Memory) },
+		"cuDeviceGetAttribute": (*call).deviceAttribute,
 		"cuDeviceComputeCapability": func(c *call) result {
 			_, r := c.deviceOf(c.arg(2))
 			if r == success {
@@ -210,6 +199,20 @@ func drvDevices() map[string]handler {
 			return r
 		},
 	}
+}
+
+// deviceAttribute is (value, attribute, device).
+func (c *call) deviceAttribute() result {
+	d, r := c.deviceOf(c.arg(2))
+	if r != success {
+		return r
+	}
+	v, known := c.p.sim.gpu.attribute(uint64(c.u32(1)), d.ordinal)
+	if !known {
+		return errInvalidValue
+	}
+	c.put32(c.arg(0), uint32(v))
+	return success
 }
 
 func drvUUID(c *call) result {

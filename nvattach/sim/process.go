@@ -39,9 +39,9 @@ type Process struct {
 	pending  atomic.Int64   // operations in streams
 	drained  chan struct{}  // gets a token when pending falls
 
-	callbacks   chan *hostCall
-	helperState atomic.Int32 // 0 none, 1 asked for, 2 there
-	canThread   atomic.Bool
+	callbacks chan *hostCall
+	helper    atomic.Bool // a thread for callbacks was asked for
+	canThread atomic.Bool // the program can make one
 
 	connMu sync.Mutex // not mu, so that the end can't be held up by a call
 	conns  map[*conn]bool

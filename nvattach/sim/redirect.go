@@ -37,8 +37,11 @@ func readExecutable(r io.ReaderAt, size int64) (ex *executable, err error) {
 		}
 	}()
 	f, err := elf.NewFile(r)
-	if err != nil || f.Class != elf.ELFCLASS64 || f.Machine != elf.EM_X86_64 {
-		return nil, fmt.Errorf("the program is no x86-64 ELF file (%w)", err)
+	if err != nil {
+		return nil, fmt.Errorf("the program's file: %w", err)
+	}
+	if f.Class != elf.ELFCLASS64 || f.Machine != elf.EM_X86_64 {
+		return nil, fmt.Errorf("the program's file is of class %v for %v, not for x86-64", f.Class, f.Machine)
 	}
 	ex = &executable{funcs: map[string]uint64{}}
 	var phoff [8]byte

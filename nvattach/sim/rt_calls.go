@@ -203,18 +203,7 @@ func rtDevices(lib int) map[string]handler {
 		"cudaDeviceSynchronize": synchronize, "cudaThreadSynchronize": synchronize,
 		"cudaDeviceReset": reset, "cudaThreadExit": reset,
 		"cudaGetDeviceProperties": props, "cudaGetDeviceProperties_v2": props,
-		"cudaDeviceGetAttribute": func(c *call) result {
-			d, r := c.deviceOf(c.arg(2))
-			if r != success {
-				return r
-			}
-			v, known := c.p.sim.gpu.attribute(uint64(c.u32(1)), d.ordinal)
-			if !known {
-				return errInvalidValue
-			}
-			c.put32(c.arg(0), uint32(v))
-			return success
-		},
+		"cudaDeviceGetAttribute": (*call).deviceAttribute,
 		"cudaRuntimeGetVersion": func(c *call) result {
 			c.put32(c.arg(0), runtimeVersion(lib))
 			return success

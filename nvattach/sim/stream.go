@@ -160,7 +160,7 @@ func (p *Process) runCallbacks(c *conn) {
 // needHelper sees to it that the program has a thread for callbacks, if it can.
 func (c *call) needHelper() {
 	p := c.p
-	if !p.canThread.Load() || !p.helperState.CompareAndSwap(0, 1) {
+	if !p.canThread.Load() || !p.helper.CompareAndSwap(false, true) {
 		return
 	}
 	if r, err := c.conn.do(&reply{action: actHelper}); err != nil || r == 0 {
