@@ -11,5 +11,5 @@
 // Objects written for the GPU examples of bpftime run unmodified; what is meant
 // where those differ from eBPF in the Linux kernel is in the comments here. The
 // numbers of helpers and map types are the Linux kernel's uapi/linux/bpf.h up to
-// 211 and 33, and bpftime's from 500 and 1500 on.
+// 211 and 33, and bpftime's from 500 and 1500 on; nvtrace's own helpers are 600 and more.
 package nvattach
