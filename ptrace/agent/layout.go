@@ -54,6 +54,7 @@ const (
 	derefSize  = 16
 	hookSize   = 256
 	recordSize = 128
+	shortSize  = 64 // of a return that refers to no memory
 	segSize    = 32
 
 	trapFD      = 0xffffffff
@@ -155,11 +156,11 @@ const (
 	recSize   = 12
 	recBegin  = 16
 	recEnd    = 24
-	recArgs   = 32
-	recRet    = 80
-	recHook   = 88
-	recCaller = 96
-	recSP     = 104
+	recRet    = 32
+	recHook   = 40
+	recCaller = 48
+	recSP     = 56
+	recArgs   = 64
 	recFile   = 112
 	recRdev   = 120
 )

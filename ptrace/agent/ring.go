@@ -98,7 +98,7 @@ func (r *ring) take(pos, to uint64) uint64 {
 	h := r.data[pos%ringSize:]
 	size, kind := binary.LittleEndian.Uint32(h[recSize:]), h[recKind]
 	if size < 64 || size%64 != 0 || int(size) > len(h) || uint64(size) > to-pos ||
-		kind != kindPad && size < recordSize || kind < kindIoctl || kind > kindPad {
+		kind != kindPad && size < recordSize && (kind != kindReturn || h[recNSeg] != 0) || kind < kindIoctl || kind > kindPad {
 		r.garbage()
 		return 0
 	}
@@ -242,12 +242,16 @@ const spins = 50
 // longjmp.
 const patience = 100e6
 
+// visible is the time, in ns, after which what a thread has stored can be seen: much
+// longer than a processor keeps it to itself.
+const visible = 2000
+
 // Collect looks at all rings, and returns the time up to which all records are
 // known: until it is called again, Peek and Deliver give out those up to there.
 // All events of other origin that were seen before the call, and lie before that
 // time, are in order with them.
 func (a *Agent) Collect() int64 {
-	now := nanotime()
+	now := nanotime() - visible
 	limit := now
 	for try := range spins {
 		if limit = a.look(now); limit >= now {
@@ -493,7 +497,7 @@ const maxSegs = 1 + MaxDerefs
 
 // segments reads the memory of a record.
 func (r *ring) segments(rec *Record, h []byte, n int) bool {
-	if n > maxSegs || recordSize+n*segSize > len(h) {
+	if n > maxSegs || n > 0 && recordSize+n*segSize > len(h) {
 		return false
 	}
 	for i := range n {

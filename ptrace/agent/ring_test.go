@@ -65,7 +65,7 @@ func (a *Agent) giveAll() {
 func TestMerge(t *testing.T) {
 	a, ends := collector()
 	x, y := newRing(a, 0), newRing(a, 1)
-	now := nanotime()
+	now := nanotime() - visible
 	end(x.reserve(128, kindIoctl, stateDone), now-50)
 	end(y.reserve(128, kindIoctl, stateDone), now-60)
 	open := x.reserve(192, kindIoctl, stateEnding)
@@ -88,7 +88,7 @@ func TestMerge(t *testing.T) {
 	}
 	// A thread that ends in a call.
 	long[recState] = stateInCall
-	x.end(nanotime())
+	x.end(nanotime() - visible)
 	var last Record
 	a.o.Record = func(_ *Process, r *Record) { last = *r }
 	a.Collect()
@@ -96,7 +96,7 @@ func TestMerge(t *testing.T) {
 	if !last.Unfinished || last.TID != 100 || !a.Active() {
 		t.Errorf("%+v", last)
 	}
-	y.end(nanotime())
+	y.end(nanotime() - visible)
 	a.Collect()
 	a.giveAll()
 	if a.Active() {
@@ -252,7 +252,7 @@ func FuzzRing(f *testing.F) {
 			before := len(*ends)
 			a.Collect()
 			a.giveAll()
-			if n := len(*ends) - before; n > ringSize/recordSize || len(r.pend) > ringSize/64 {
+			if n := len(*ends) - before; n > ringSize/shortSize || len(r.pend) > ringSize/64 {
 				t.Fatalf("%d records, %d pending", n, len(r.pend))
 			}
 			if r.tail > r.seen || r.seen > h && !r.spoil && r.seen != 0 && round == 0 {

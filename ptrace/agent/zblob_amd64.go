@@ -8,18 +8,18 @@ import _ "embed"
 var blobCode []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "9f1ec2116b1fd762513107d041924c0ae05468d36ce958e7eb8d7790a3c0d966"
+const blobStamp = "be608114bdd90820dbac9fdf79325678c87a8ad9c46197850b2d9412b70b7636"
 
 // blobSymbols are addresses in the code.
 var blobSymbols = map[string]uint64{
 	"call_entry":   0x70000020,
 	"hook_entry":   0x70000049,
-	"return_entry": 0x70000087,
-	"break_entry":  0x700000bd,
-	"break_stubs":  0x70000138,
+	"return_entry": 0x7000009b,
+	"break_entry":  0x700000d1,
+	"break_stubs":  0x70000150,
 	"relay":        0x70004020,
-	"copy_insn":    0x70000983,
-	"tp_insn":      0x7000098b,
+	"copy_insn":    0x7000099b,
+	"tp_insn":      0x700009a3,
 	"sys_in":       0x70000000,
 	"sys_out":      0x70004000,
 }

@@ -78,9 +78,15 @@ __asm__(
 	"	call agent_enter\n"
 	"	mov %rbp,%rsp\n	pop %rbp\n"
 	"	mov %rax,72(%rsp)\n"
+	"	cmpq $return_entry,80(%rsp)\n"
 	"	pop %r11\n	pop %r10\n	pop %r9\n	pop %r8\n	pop %rcx\n	pop %rdx\n	pop %rsi\n	pop %rdi\n	pop %rax\n"
+	"	je 1f\n"
 	"	lea 8(%rsp),%rsp\n"
 	"	jmp *-8(%rsp)\n"
+	// A call puts the same return address into the same place, and tells the processor
+	// where the function will return to.
+	"1:	lea 16(%rsp),%rsp\n"
+	"	call *-16(%rsp)\n"
 
 	// Where a hooked function returns to. The return address is put back first, so
 	// that the call is seen to be open still.
@@ -401,6 +407,7 @@ _Static_assert(HOOKS_AT == HOOK_ADDR && STUBS_AT == STUBS_ADDR && STUBS_N == NST
 _Static_assert(WHY_BREAK == TRAP_BREAK && WHY_RETURN == TRAP_RETURN && HOOK_BREAK == 8 && sizeof(struct hook) == 256, "assembler");
 _Static_assert(STUBS_ADDR + NSTUBS * 8 <= SAVE_ADDR && SAVE_ADDR + 4096 <= PLAN_ADDR && SAVE_AT == SAVE_ADDR, "stubs");
 
+_Static_assert(__builtin_offsetof(struct record, args) == SHORT_RECORD && sizeof(struct record) == 128, "record");
 _Static_assert(PATHS_ADDR + NPATHS * sizeof(struct path) <= KEYS_ADDR, "paths");
 _Static_assert(sizeof(struct conf) <= PATHS_ADDR - CONF_ADDR, "conf");
 _Static_assert(SLOT_ADDR + NSLOTS * sizeof(struct slot) <= SHARED_ADDR, "slots");

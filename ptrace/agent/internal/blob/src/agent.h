@@ -90,10 +90,26 @@ static inline void cpy(void *to, const void *from, u64 n)
 
 static inline u64 up(u64 n, u64 to) { return (n + to - 1) & -to; }
 
+// Exchanges a number of this thread's that nobody else writes: only a signal handler can
+// come in between, so that the bus need not be locked, which would wait for all stores.
+static inline int swap_own(u64 *p, u64 old, u64 to)
+{
+	u8 done;
+	__asm__ volatile("cmpxchg %3,%1\n sete %0" : "=q"(done), "+m"(*p), "+a"(old) : "r"(to) : "memory", "cc");
+	return done;
+}
+
+static inline void prefetch_write(u64 addr) { __asm__ volatile("prefetchw (%0)" ::"r"(addr)); }
+
+// How far ahead of what is written the ring's memory is fetched: the supervisor has it
+// in its cache.
+#define AHEAD 384u
+
 // Reserves a record of size bytes, 0 if there is no room. A signal handler that
 // reserves in between makes the exchange fail. Only then the record is ours to
-// write; that its header is there the reader sees by its pos. All of it can be
-// seen before anything is read that comes later.
+// write; that its header is there the reader sees by its pos. But for calls and
+// returns, all of it can be seen before anything is read that comes later; theirs in
+// a moment, for which the reader waits.
 static inline struct record *reserve(struct slot *sl, u32 size, u32 state, u32 kind, u32 nseg, u64 w4, u64 w5)
 {
 	// The supervisor may exchange the ring while a signal handler is at work: head and
@@ -113,16 +129,25 @@ static inline struct record *reserve(struct slot *sl, u32 size, u32 state, u32 k
 		}
 		if (unlikely(at + n - *(volatile u64 *)&h->tail > RING_SIZE))
 			return 0;
-		if (!__sync_bool_compare_and_swap(&h->head, at, at + n))
+		if (!swap_own(&h->head, at, at + n))
 			continue;
 		*(volatile u64 *)&r->state = (u64)n << 32 | (u64)nseg << 16 | k << 8 | st;
 		if (k != K_PAD) {
-			r->args[0] = w4;
-			r->args[1] = w5;
+			if (kind != K_RETURN) {
+				r->args[0] = w4;
+				r->args[1] = w5;
+			}
 			r->begin = 0;
 		}
 		barrier();
-		__atomic_exchange_n(&r->pos, at, __ATOMIC_SEQ_CST);
+		if (kind == K_CALL || kind == K_RETURN) {
+			*(volatile u64 *)&r->pos = at;
+			prefetch_write(ring + (off + AHEAD) % RING_SIZE);
+			if (kind == K_CALL)
+				prefetch_write(ring + (off + AHEAD + 64) % RING_SIZE);
+		} else {
+			__atomic_exchange_n(&r->pos, at, __ATOMIC_SEQ_CST);
+		}
 		if (likely(k != K_PAD))
 			return r;
 	}

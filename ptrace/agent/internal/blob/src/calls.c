@@ -107,7 +107,7 @@ static void write_return(struct slot *sl, const struct open *o, u64 ret, u32 fla
 				n++;
 				data += up((u32)o->out[i].len, 8);
 			}
-	at = sizeof *r + n * sizeof *seg;
+	at = n ? sizeof *r + n * sizeof *seg : SHORT_RECORD;
 	r = reserve_call(sl, at + data, K_RETURN, n);
 	if (!r)
 		return;
@@ -336,7 +336,7 @@ __attribute__((used)) void agent_leave(struct rframe *f)
 	struct open *o = find_open(&sl, sp), was;
 	if (unlikely(!o))
 		__builtin_trap(); // nobody knows where to return to
-	cpy(&was, o, sizeof was);
+	was = *o;
 	barrier();
 	*(volatile u64 *)&o->sp = 0;
 	shrink(sl);

@@ -175,17 +175,19 @@ struct hook {
 	u64 spare[13]; // the supervisor's
 };
 
+#define SHORT_RECORD 64u // bytes of such a return
+
 // A record. Its place in the ring is a multiple of 64, and so is its size.
 struct record {
 	u64 pos; // bytes reserved before it
 	u8 state, kind, nseg, flags;
 	u32 size;
 	u64 begin, end;
-	u64 args[6];
 	u64 ret;
 	u64 hook;
 	u64 caller;
 	u64 sp;
+	u64 args[6]; // a return that refers to no memory ends before
 	u64 file; // number of the open file; 0: opened under the supervisor's eyes
 	u64 rdev; // of a file that was opened; of one that was closed: when that ended
 };
