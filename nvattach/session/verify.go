@@ -102,7 +102,7 @@ func (s *Session) Launched(kernel string) (due bool) {
 	return due
 }
 
-// VerifyFirst, as Options.Verify, verifies the first launch of each kernel only.
+// VerifyFirst in Options.Verify verifies the first launch of each kernel only.
 const VerifyFirst = 1 << 62
 
 // maxAttempts bounds how often in a row verification is tried where it was not

@@ -1,0 +1,186 @@
+package gpu
+
+import (
+	_ "embed"
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"nvtrace/nvattach/session"
+)
+
+// comparePTX is compare.ptx.
+//
+//go:embed compare.ptx
+var comparePTX string
+
+// load loads the kernels that compare and wait into the context, once.
+func (t *trial) load() error {
+	t.p.known.Lock()
+	m := t.p.comparers[t.c.handle]
+	t.p.known.Unlock()
+	if t.compare, t.wait = m[0], m[1]; m[0] != 0 {
+		return nil
+	}
+	image := append([]byte(comparePTX), 0)
+	if compile := t.p.tr.compileFor(t.p.driver, t.c.arch); compile != nil {
+		cubin, err := compile(comparePTX)
+		if err != nil {
+			return err
+		}
+		image = cubin
+	}
+	if len(image) > stageBytes-256 {
+		return fmt.Errorf("%d bytes", len(image))
+	}
+	at := t.stage() + 256
+	if err := t.poke(at, image); err != nil {
+		return err
+	}
+	module, err := t.ask("cuModuleLoadData", at)
+	if err != nil {
+		return err
+	}
+	for name, f := range map[string]*uint64{"nvtrace_compare": &t.compare, "nvtrace_wait": &t.wait} {
+		if err := t.poke(t.stage(), append([]byte(name), 0)); err != nil {
+			return err
+		}
+		if *f, err = t.ask("cuModuleGetFunction", module, t.stage()); err != nil {
+			return err
+		}
+	}
+	t.p.known.Lock()
+	t.p.comparers[t.c.handle] = [2]uint64{t.compare, t.wait}
+	t.p.known.Unlock()
+	return nil
+}
+
+// resultBytes are what a comparison leaves: three words.
+const resultBytes = 24
+
+// result is what one says.
+type result struct{ differ, unstable, first uint64 }
+
+// diff compares regions with what a and b say are copies of them.
+func (t *trial) diff(a, b func(r *region) uint64) ([]result, error) {
+	blank := make([]byte, 0, resultBytes*len(t.regions))
+	for range t.regions {
+		for _, w := range []uint64{0, 0, math.MaxUint64} {
+			blank = binary.LittleEndian.AppendUint64(blank, w)
+		}
+	}
+	stream := t.c.mem.stream
+	for off := 0; off < len(blank); off += stageBytes {
+		part := blank[off:min(off+stageBytes, len(blank))]
+		if err := t.exchange(part, t.stage(), []step{
+			call("cuMemcpyHtoDAsync_v2", t.out+uint64(off), t.stage(), uint64(len(part)), stream), call("cuStreamSynchronize", stream),
+		}, 0, nil); err != nil {
+			return nil, err
+		}
+	}
+	for i := range t.regions {
+		r := &t.regions[i]
+		words, grouped := r.size/8, uint64(1)
+		if (r.base|a(r)|b(r))%8 != 0 {
+			words, grouped = 0, 0
+		}
+		if err := t.launchOwn(t.compare, 256, stream, r.base, a(r), b(r), r.size, words, grouped, t.out+uint64(resultBytes*i)); err != nil {
+			return nil, err
+		}
+	}
+	got := make([]byte, len(blank))
+	for off := 0; off < len(got); off += stageBytes {
+		part := got[off:min(off+stageBytes, len(got))]
+		if err := t.exchange(nil, 0, []step{
+			call("cuMemcpyDtoHAsync_v2", t.stage(), t.out+uint64(off), uint64(len(part)), stream), call("cuStreamSynchronize", stream),
+		}, t.stage(), part); err != nil {
+			return nil, err
+		}
+	}
+	list := make([]result, len(t.regions))
+	for i := range list {
+		w := func(k int) uint64 { return binary.LittleEndian.Uint64(got[resultBytes*i+8*k:]) }
+		list[i] = result{w(0), w(1), w(2)}
+	}
+	return list, nil
+}
+
+// launchOwn launches a kernel of ours; all its parameters are words.
+func (t *trial) launchOwn(f, threads, stream uint64, params ...uint64) error {
+	var b []byte
+	at := t.stage()
+	for i := range params {
+		b = binary.LittleEndian.AppendUint64(b, at+uint64(8*len(params)+8*i))
+	}
+	for _, p := range params {
+		b = binary.LittleEndian.AppendUint64(b, p)
+	}
+	blocks := uint64(1)
+	if threads > 1 {
+		blocks = min(max(params[3]/(16*threads), 1), 1024)
+	}
+	return t.exchange(b, at, []step{call("cuLaunchKernel", f, blocks, 1, 1, threads, 1, 1, 0, stream, at, 0)}, 0, nil)
+}
+
+// keep copies the regions that a run has changed.
+func (t *trial) keep(set func(r *region, at uint64), to func(r *region) uint64) error {
+	diffs, err := t.diff(before, before)
+	if err != nil {
+		return err
+	}
+	var list []*region
+	for i := range t.regions {
+		r := &t.regions[i]
+		if diffs[i].differ > 0 {
+			r.changed = true
+		}
+		if r.changed {
+			list = append(list, r)
+		}
+	}
+	if err := t.room(list, set); err != nil {
+		return err
+	}
+	return t.copies(list, to, base)
+}
+
+// keepAgain does that for the second run. What only that has changed was, after the
+// first, what it was before.
+func (t *trial) keepAgain() error {
+	if err := t.keep(func(r *region, at uint64) { r.again = at }, again); err != nil {
+		return err
+	}
+	for i := range t.regions {
+		if r := &t.regions[i]; r.changed && r.once == 0 {
+			r.once = r.before
+		}
+	}
+	return nil
+}
+
+// judge compares what the run with programs left.
+func (t *trial) judge(out *session.Verification) error {
+	pick := func(at func(r *region) uint64) func(r *region) uint64 {
+		return func(r *region) uint64 {
+			if !r.changed {
+				return r.before
+			}
+			return at(r)
+		}
+	}
+	diffs, err := t.diff(pick(once), pick(again))
+	if err != nil {
+		return err
+	}
+	for i, d := range diffs {
+		r := &t.regions[i]
+		out.Buffers++
+		out.Bytes += r.size
+		out.Unstable += d.unstable
+		if d.differ > 0 && out.Differ == 0 {
+			out.First, out.Buffer, out.Offset = r.base+d.first, r.what, d.first
+		}
+		out.Differ += d.differ
+	}
+	return nil
+}
