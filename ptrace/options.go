@@ -41,7 +41,7 @@ type Options struct {
 	Seccomp SeccompMode
 	// NoExitKill lets the program live on when the tracing process is killed.
 	// Its matched calls fail with ENOSYS from then on, and breakpoints that are
-	// set end it when it comes to one; see Planted.
+	// set end it when it comes to one, unless they are detours; see Detour and Planted.
 	NoExitKill bool
 	// Planted, if not nil, is told on the tracing thread of each place in a process's
 	// memory where a breakpoint instruction is about to be written, and of the code

@@ -37,6 +37,19 @@
 // seccomp filters of its own, of another time namespace, or of another
 // architecture than amd64 is left alone.
 //
+// # Without a supervisor
+//
+// Where the program lives on when the supervisor is killed, whatever it was doing
+// ([ptrace.Attach], [ptrace.Options].NoExitKill), nothing that the agent does needs one. A
+// thread that calls for it, for room in its ring, for one, notices that there is
+// no answer, and nothing is recorded from then on. Functions whose calls shall stop have jumps to
+// code of the agent's, too ([Agent.Detour]): the system call that stops fails then.
+// A forked child finds no rings, since a page of the agent's is zero in it. System
+// calls that the supervisor has threads make are made by code that puts the registers
+// back itself ([Agent.Relay]); only those that map this code are not. Jumps stay; each
+// costs a few nanoseconds. The next supervisor takes all of this over, if it is
+// of the same version.
+//
 // # Trust
 //
 // The rings can be written by the program. The reader checks every number in

@@ -393,7 +393,8 @@ func (p *Process) Hooked(addr uint64) bool {
 
 // HookOrBreak hooks a function by a jump, or, where that can't be, by
 // breakpoints at its entry and return, which cost a stop each. The records are
-// the same.
+// the same. In a program that lives on when this one is killed there are no such
+// breakpoints, see Agent.Detour, and the error says that the function is not hooked.
 func (a *Agent) HookOrBreak(t *ptrace.Task, addr, size uint64, h *Hook) error {
 	list := []Target{{Addr: addr, Size: size, Hook: h}}
 	a.HookAllOrBreak(t, list)
