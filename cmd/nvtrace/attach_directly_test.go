@@ -1,6 +1,7 @@
 package main
 
 import (
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -23,6 +24,24 @@ func TestDirectRun(t *testing.T) {
 		return
 	}
 	t.Errorf("no map vec:\n%s", out)
+}
+
+// TestDirectRunByDriver: the same through a driver, as on a machine with a GPU.
+func TestDirectRunByDriver(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("calls of functions need amd64")
+	}
+	t.Setenv(simDriverProbes, "1")
+	status, out, errs := attach(t, "--run", "cuda__square:2:2:4", "--map", "vec[0..9]=3", "--maps", "json", directObject)
+	if status != exitOK || errs != "" {
+		t.Fatalf("status %d, %s", status, errs)
+	}
+	holds(t, out, `{"map": "vec"`, `{"key": 7, "value": 81}, {"key": 8, "value": 3}`)
+	status, out, errs = attach(t, "--run", "none", directObject)
+	if status != exitFailed || out != "" {
+		t.Errorf("status %d, %q", status, out)
+	}
+	holds(t, errs, "--run none: no program of that name", "there are: cuda__square")
 }
 
 func TestDirectRunRefusals(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -43,7 +44,8 @@ func RunDirect(ctx gocontext.Context, jobs []Direct, o *DirectOptions) error {
 	}
 	env := o.Env
 	if env == nil {
-		env = append(os.Environ(), "LD_PRELOAD=libcuda.so.1")
+		env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LD_PRELOAD=") })
+		env = append(env, "LD_PRELOAD=libcuda.so.1")
 	}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
