@@ -21,6 +21,9 @@ func FuzzVerify(f *testing.F) {
 			f.Add(b)
 		}
 	}
+	if b, ok := encode(sometimesPointer); ok {
+		f.Add(b)
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		ins, err := asm.AppendInstructions(nil, bytes.NewReader(data), binary.LittleEndian, "linux")
 		if err != nil {
@@ -53,11 +56,27 @@ func FuzzVerify(f *testing.F) {
 		if r.FueledLoops > 0 || res.Steps > 100_000 || hasMay(ins) {
 			return // the two count differently
 		}
-		if out := run(t, module(1, code), 1, before); !bytes.Equal(out, w.mem) && !nullArithmetic(res) {
+		out := run(t, module(1, code), 1, before)
+		if v.vague { // the code does not tell apart on which paths a number is returned
+			copy(out[worldResult:worldResult+8], w.mem[worldResult:])
+		}
+		if !bytes.Equal(out, w.mem) && !nullArithmetic(res) {
 			s := &sample{p: p, want: w, res: res, code: code}
 			t.Fatal(s.describe(out))
 		}
 	})
+}
+
+// sometimesPointer returns a value's address or a number.
+var sometimesPointer = asm.Instructions{
+	asm.StoreImm(asm.RFP, -8, 99, asm.Word),
+	asm.Mov.Reg(asm.R2, asm.RFP),
+	asm.Add.Imm(asm.R2, -8),
+	asm.LoadMapPtr(asm.R1, 2),
+	asm.FnMapLookupElem.Call(),
+	asm.JNE.Imm(asm.R0, 0, "out"),
+	asm.Mov.Imm(asm.R0, 7),
+	asm.Return().WithSymbol("out"),
 }
 
 func hasMay(ins asm.Instructions) bool {

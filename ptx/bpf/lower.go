@@ -19,6 +19,7 @@ type lowering struct {
 	recOf  []int32               // their ids, ascending
 	fuel   reg
 	fails  bool // something branches to labelFail
+	vague  bool // what is returned is a number on some paths only
 	report Report
 	at     int    // the op
 	here   *state // before it
@@ -242,8 +243,11 @@ func (l *lowering) op(s *state) {
 // exit ends the program.
 func (l *lowering) exit(o *op) {
 	r0 := imm(0)
-	if v := l.here.reg(o.depth, 0); v.kind == kScalar {
+	switch v := l.here.reg(o.depth, 0); v.kind {
+	case kScalar:
 		r0 = l.value(&v, o.depth, 0)
+	case kNone, kMixed:
+		l.vague = true
 	}
 	l.add(node{kind: nResult, dst: noReg, guard: noReg, args: []arg{r0}})
 	l.branch(labelDone, noReg, false)

@@ -27,7 +27,8 @@ type Site struct {
 	// Failed, if not nil, writes code for threads whose run of the program was
 	// ended early, for instance to count them.
 	Failed func(g *Gen) error
-	// Result, if not nil, gets the number that the program returns.
+	// Result, if not nil, gets the number that the program returns: 0 from an exit
+	// that some paths come to with a pointer, or with nothing, in r0.
 	Result func(g *Gen, r0 ptx.Arg) error
 	// Reconverge makes the threads that came in together leave together, by
 	// activemask and bar.warp.sync. Without effect on targets that lack these

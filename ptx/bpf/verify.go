@@ -16,6 +16,7 @@ type Verified struct {
 	count  [classes]int32   // of those
 	fails  bool
 	never  bool // a helper does not come back
+	vague  bool // what is returned is a number on some paths only
 	fields []int
 	report Report
 }
@@ -38,7 +39,7 @@ func Verify(p *Program, env *Env) (*Verified, error) {
 		return nil, err
 	}
 	l := lower(a)
-	v := &Verified{p: p, env: env, nodes: l.nodes, coder: l.coder, fails: l.fails, report: l.report}
+	v := &Verified{p: p, env: env, nodes: l.nodes, coder: l.coder, fails: l.fails, vague: l.vague, report: l.report}
 	v.coder.add = nil
 	for i := range ops {
 		if ops[i].kind == opHelper && ops[i].helper.Ret == RetNever {
