@@ -84,19 +84,32 @@ func (c *code) other(p *probeState, state, key, label string) {
 	}
 }
 
-// glance goes to found if the key is in the first slot of its home, as far as the
-// multiprocessor's own cache knows. What is there stays there in a map whose keys
-// nobody deletes.
+// mostGlances is how many slots are looked at in the cache.
+const mostGlances = 16
+
+// glance goes to found if the key is in one of the first slots of its home, as far as
+// the multiprocessor's own cache knows. What is there stays there in a map whose keys
+// nobody deletes, and behind a slot that is free none was put.
 func (c *code) glance(p *probeState, found string) {
 	if !p.x.stable {
 		return
 	}
-	next := c.label()
+	q, n := c.reg(ptx.Pred), c.reg(ptx.B32)
+	loop, next := c.label(), c.label()
+	c.f("mov.u32 %s, 0;", n)
 	c.f("mov.u32 %s, %s;", p.index, p.first)
+	c.f(".pragma \"nounroll\";")
+	c.at(loop)
 	c.locate(p)
 	c.other(p, "", "", next)
 	c.f("bra %s;", found)
 	c.at(next)
+	c.f("add.u32 %s, %s, 1;", n, n)
+	c.f("add.u32 %s, %s, 1;", p.index, p.index)
+	c.f("and.b32 %s, %s, %d;", p.index, p.index, p.x.hash.slots-1)
+	c.f("setp.lt.u32 %s, %s, %d;", q, n, min(mostGlances, p.x.hash.slots))
+	c.f("setp.ne.and.u32 %s, %s, %d, %s;", q, p.state, slotEmpty, q)
+	c.f("@%s bra %s;", q, loop)
 }
 
 // search writes a loop over the slots of a key's home. It goes to found with p.slot,

@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"nvtrace/ptx"
@@ -20,7 +21,7 @@ func (l *lowering) spread() {
 	l.varying(true, func(n *node, varies func(arg) bool) {
 		switch {
 		case n.adds():
-			n.apart = varies(n.base)
+			n.apart, n.sum = varies(n.base), varies(n.args[0])
 		case n.kind == nOwn:
 			n.apart = varies(n.args[0])
 		}
@@ -222,6 +223,52 @@ type peers struct {
 	base  arg
 	first ptx.Arg // the first of its group
 	count ptx.Arg // threads of the group, 32 bits
+}
+
+// pieceBits is how many bits of a number 32 threads can add up in 32.
+const pieceBits = 27
+
+// sum writes an atomic addition of numbers that are different: where all threads that are
+// there add to the same address, they add their numbers up first, in pieces, and one of
+// them makes the addition. It reports whether the target can do that.
+func (g *Gen) sum(n *node, at, value ptx.Arg, mods string) bool {
+	if !ptx.Needs("redux.sync.add.u32").Met(g.site.Version, g.site.Target) || !ptx.Needs("match.all.sync.b64").Met(g.site.Version, g.site.Target) {
+		return false
+	}
+	g.last = nil
+	wide := strings.HasSuffix(n.op, "64")
+	all, same, p, q := g.Reg(ptx.B32), g.Reg(ptx.B32), g.Reg(ptx.Pred), g.Reg(ptx.Pred)
+	alone, end := g.Label(), g.Label()
+	g.Line("activemask.b32 " + all.String() + ";")
+	g.Line("match.all.sync.b64 " + same.String() + "|" + p.String() + ", " + g.operand(n.base).String() + ", " + all.String() + ";")
+	g.OnNot(p).Bra(alone)
+	total := g.Reg(ptx.B32)
+	if wide {
+		total = g.Reg(ptx.B64)
+		g.Line("mov.b64 " + total.String() + ", 0;")
+	}
+	for from := 0; wide && from < n.bits; from += pieceBits {
+		piece, part, w := g.Reg(ptx.B64), g.Reg(ptx.B32), g.Reg(ptx.B64)
+		g.Line("shr.u64 " + piece.String() + ", " + value.String() + ", " + strconv.Itoa(from) + ";")
+		g.Line("cvt.u32.u64 " + part.String() + ", " + piece.String() + ";")
+		g.Line("and.b32 " + part.String() + ", " + part.String() + ", " + strconv.Itoa(1<<pieceBits-1) + ";")
+		g.Line("redux.sync.add.u32 " + part.String() + ", " + part.String() + ", " + all.String() + ";")
+		g.Line("cvt.u64.u32 " + w.String() + ", " + part.String() + ";")
+		g.Line("shl.b64 " + w.String() + ", " + w.String() + ", " + strconv.Itoa(from) + ";")
+		g.Line("add.s64 " + total.String() + ", " + total.String() + ", " + w.String() + ";")
+	}
+	if !wide {
+		g.Line("redux.sync.add.u32 " + total.String() + ", " + value.String() + ", " + all.String() + ";")
+	}
+	g.Line("mov.u32 " + same.String() + ", %lanemask_lt;")
+	g.Line("and.b32 " + same.String() + ", " + same.String() + ", " + all.String() + ";")
+	g.Line("setp.eq.u32 " + q.String() + ", " + same.String() + ", 0;")
+	g.Line("@" + q.String() + " red" + mods + ".global." + n.op + " " + at.String() + ", " + total.String() + ";")
+	g.Bra(end)
+	g.Builder.Label(alone)
+	g.Line("red" + mods + ".global." + n.op + " " + at.String() + ", " + value.String() + ";")
+	g.Builder.Label(end)
+	return true
 }
 
 // together writes an atomic addition that one thread makes for all of its warp that

@@ -349,7 +349,7 @@ func (g *Gen) atomic(n *node) {
 	if fenced {
 		g.Line("membar.gl;")
 	}
-	if n.apart && n.dst == noReg && g.together(n, at, args[0], mods) {
+	if n.apart && g.together(n, at, args[0], mods) || n.sum && n.adds() && g.sum(n, at, args[0], mods) {
 		return
 	}
 	plain := strings.HasPrefix(n.op, "exch") || strings.HasPrefix(n.op, "cas")

@@ -74,6 +74,7 @@ type node struct {
 	mods  string // nLoad, nStore, nAtomic: semantics: "relaxed", "acquire", "release", "acq_rel" or ""
 	sys   bool   // nAtomic and semantics: system scope
 	neg   bool   // of the guard
+	sum   bool   // nAtomic: the threads of a warp may add different numbers
 	apart bool   // nAtomic: the threads of a warp may have different addresses, and add the same; nOwn: different numbers
 	dead  bool
 	label int
@@ -84,6 +85,7 @@ type node struct {
 	args  []arg
 	call  *callNode
 	maps  []int32 // nLoad, nStore, nAtomic: maps whose values they touch
+	bits  int     // nAtomic: those of what is added, at most
 	lo    int     // bytes that a nAtomic may touch
 	hi    int
 }

@@ -1,6 +1,8 @@
 package bpf
 
 import (
+	"math/bits"
+
 	"github.com/cilium/ebpf/asm"
 )
 
@@ -146,7 +148,7 @@ func (l *lowering) atomic(o *op, acc *access) {
 	}
 	n := node{
 		kind: nAtomic, op: atomicNames[o.atomic] + width, mods: "relaxed", sys: l.system(acc.maps), guard: noReg, dst: noReg,
-		base: p.base, off: p.boff, args: args, maps: acc.maps, lo: acc.lo, hi: acc.hi,
+		base: p.base, off: p.boff, args: args, maps: acc.maps, lo: acc.lo, hi: acc.hi, bits: bits.Len64(v.n.umax),
 	}
 	if o.atomic == asm.Xchg || o.atomic == asm.CmpXchg {
 		n.mods = "acq_rel"

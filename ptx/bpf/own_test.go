@@ -177,3 +177,55 @@ func TestTogether(t *testing.T) {
 		}
 	}
 }
+
+// TestSum: numbers that differ are added up by the threads of a warp where they go to the
+// same place, and by themselves where they do not.
+func TestSum(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		mask int32 // of the thread's number: the entry that it adds to
+		size asm.Size
+		wide bool // numbers of 64 bits
+	}{{"one place", 0, asm.DWord, false}, {"four places", 3, asm.DWord, false}, {"64 bits", 0, asm.DWord, true}, {"32 bits", 0, asm.Word, true}, {"32 bits, two places", 1, asm.Word, false}} {
+		w := newWorld(0)
+		w.env.Helpers[1].NeverNull = nil
+		ins := asm.Instructions{asm.LoadMem(asm.R6, asm.R1, 16, asm.Word), asm.JEq.Imm(asm.R6, 7, "end"), asm.Mov.Reg(asm.R7, asm.R6)}
+		if c.wide {
+			ins = append(ins, asm.Mul.Imm(asm.R7, 0x7654321), asm.Mul.Imm(asm.R7, 0x7654321), asm.Xor.Reg(asm.R7, asm.R6))
+		}
+		ins = append(ins, asm.And.Imm(asm.R6, c.mask), asm.StoreMem(asm.R10, -4, asm.R6, asm.Word), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4),
+			asm.LoadMapPtr(asm.R1, mapArray), asm.FnMapLookupElem.Call(), asm.JEq.Imm(asm.R0, 0, "end"), asm.StoreXAdd(asm.R0, asm.R7, c.size),
+			asm.Mov.Imm(asm.R0, 0).WithSymbol("end"), asm.Return())
+		v, err := Verify(&Program{Name: "p", Insns: ins}, w.env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		code, err := v.Emit(w.site())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(code, "redux.sync") {
+			t.Errorf("%s: nothing is added up\n%s", c.name, code)
+		}
+		clear(w.mem[w.at[mapArray] : w.at[mapArray]+32])
+		out := run(t, module(1, code), 45, w)
+		var want [4]uint64
+		for tid := range uint64(45) {
+			x := tid
+			if c.wide {
+				x = tid*0x7654321*0x7654321 ^ tid
+			}
+			if tid != 7 {
+				want[tid&uint64(c.mask)] += x
+			}
+		}
+		for key, sum := range want {
+			if c.size == asm.Word {
+				sum &= 1<<32 - 1
+			}
+			if got := little(out[w.at[mapArray]+8*key:][:8]); got != sum {
+				t.Errorf("%s: entry %d: %#x, want %#x", c.name, key, got, sum)
+			}
+		}
+	}
+}
