@@ -40,7 +40,7 @@ lint: ## vet, formatting, staticcheck, golangci-lint (the import graph is a test
 fmt: ## format the tree
 	go run $(GOFUMPT) -w $$(git ls-files "*.go")
 
-generate: ## regenerate the tables of packages rm and ptrace, and the GPU vectors' programs
+generate: ## regenerate tables, compiled files and the GPU vectors' programs (what has not changed is only checked)
 	go generate ./...
 	go run ./ptx/emu/testdata/vectors/gen ptx/emu/testdata/vectors
 
