@@ -504,8 +504,46 @@ func (t *trial) runs() (out session.Verification, err error) {
 	if err := t.restore(); err != nil {
 		return out, err
 	}
-	_, err = t.with(&out, true)
-	return out, err
+	if _, err := t.with(&out, true); err != nil || out.Fails != "" {
+		return out, err
+	}
+	return out, t.again(&out)
+}
+
+// The first launch of a short kernel is timed more often, in turns, and the shortest
+// time of each kind is taken: what comes first finds the GPU in another state.
+const (
+	shortTime = 5 * time.Millisecond
+	turns     = 3
+)
+
+func (t *trial) again(out *session.Verification) error {
+	if out.Probed == 0 || out.Unprobed == 0 || max(out.Probed, out.Unprobed) > shortTime || t.p.tr.o.Session.Compared(t.k.name) > 0 {
+		return nil
+	}
+	for range turns {
+		if err := t.restore(); err != nil {
+			return err
+		}
+		took, err := t.without(true)
+		if err != nil {
+			return err
+		}
+		if took > 0 {
+			out.Unprobed = min(out.Unprobed, took)
+		}
+		if err := t.restore(); err != nil {
+			return err
+		}
+		best := out.Probed
+		if _, err := t.with(out, true); err != nil || out.Fails != "" {
+			return err
+		}
+		if out.Probed == 0 || out.Probed > best {
+			out.Probed = best
+		}
+	}
+	return nil
 }
 
 // with runs the launch with programs.

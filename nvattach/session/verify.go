@@ -142,6 +142,13 @@ func (s *Session) verified(kernel string) *Verified {
 	return v
 }
 
+// Compared returns how many launches of a kernel were run both ways.
+func (s *Session) Compared(kernel string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.verified(kernel).Runs
+}
+
 // RanUnprobed takes note of a launch that the driver refused with programs, and
 // that was made without.
 func (s *Session) RanUnprobed(kernel, reason string) {
