@@ -8,7 +8,7 @@ import _ "embed"
 var blobCode []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "be608114bdd90820dbac9fdf79325678c87a8ad9c46197850b2d9412b70b7636"
+const blobStamp = "d64074992ca4143b1304520aca64446f3628a6c7098584436652805fcad71adc"
 
 // blobSymbols are addresses in the code.
 var blobSymbols = map[string]uint64{

@@ -196,7 +196,7 @@ static void onstep(int s)
 	if (step_no++ != step_at)
 		return;
 	if (step_how != 1)
-		for (int i = step_how == 3 ? 600 : 1; i-- > 0;)
+		for (int i = step_how == 3 ? 550 : 1; i-- > 0;)
 			if (step_call(step_at, 2) != step_at + 2)
 				abort();
 	if (step_how == 1 || step_how == 2)
@@ -242,7 +242,7 @@ static void steps(int how, int stack, long from, long stride)
 			abort();
 		if (step_no <= at)
 			break;
-		calls += how == 3 ? 600 : how != 1;
+		calls += how == 3 ? 550 : how != 1;
 		calls++;
 		if (step_call(at, 5) != at + 5)
 			abort();

@@ -154,8 +154,8 @@ enum { HELD_NOT, HELD_DEVICE, HELD_BUSY };
 #define HOOK_RETURN 1u
 #define HOOK_ONCE 2u
 #define HOOK_STOP 4u
-#define HOOK_ON 16u // calls are recorded
 #define HOOK_BREAK 8u // of a hook that only stops: it does
+#define HOOK_ON 16u   // calls are recorded
 
 #define DEREF_STRING 1u
 #define DEREF_IN 2u
