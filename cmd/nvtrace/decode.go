@@ -99,7 +99,7 @@ func startDecoding(e *env, args []string, h *traces.Header, outlives bool) (_ *d
 	_, _ = unix.FcntlInt(pipe.Fd(), unix.F_SETPIPE_SZ, 1<<20) // more room, where it is to be had
 	cmd := &exec.Cmd{
 		Path: e.self, Args: append([]string{os.Args[0], decodeWord}, args...),
-		Stdin: stream, Stdout: e.stdout, Stderr: e.stderr, ExtraFiles: []*os.File{tell},
+		Env: append([]string{"GOMAXPROCS=2"}, os.Environ()...), Stdin: stream, Stdout: e.stdout, Stderr: e.stderr, ExtraFiles: []*os.File{tell},
 	}
 	d := &decoding{e: e, cmd: cmd, started: make(chan error, 1), pipe: pipe, told: told}
 	handed := []*os.File{stream, tell}

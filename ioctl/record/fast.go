@@ -47,9 +47,11 @@ type fast struct {
 	on    bool         // the agent logs ioctls
 	abi   *rm.ABI      // of the plan in force, or being made
 	ahead <-chan ahead // what is being made; nil: nothing
-	// images are libraries that the program most likely has, when they have been looked
-	// into.
+	// Known when they have been looked into: the vdso, and libraries that the program
+	// most likely has.
+	vdso   <-chan *agent.VDSO
 	images <-chan []*agent.Image
+	clock  bool   // the vdso is known
 	events uint64 // ioctls that the agent logged
 	ev     traces.Event
 
@@ -90,7 +92,6 @@ type ahead struct {
 	plan  *agent.EncodedPlan
 	err   error
 	nodes []openFile // in /dev
-	vdso  *agent.VDSO
 }
 
 // lookAhead begins to make that: the rules of the tables in use.
@@ -100,14 +101,14 @@ func (r *recorder) lookAhead() {
 		return
 	}
 	abi, brief, name, ag := r.watcher.ABI(), r.opts.CountsOnly, r.opts.NodeName, r.agent
-	done, images := make(chan ahead, 1), make(chan []*agent.Image, 1)
-	f.abi, f.ahead, f.images = abi, done, images
+	done, images, vdso := make(chan ahead, 1), make(chan []*agent.Image, 1), make(chan *agent.VDSO, 1)
+	f.abi, f.ahead, f.images, f.vdso = abi, done, images, vdso
 	go func() {
+		vdso <- agent.OwnVDSO()
 		rehearse()
 		var a ahead
 		a.plan, a.err = plan(ioctl.NewPlan(abi, brief)).Encode()
 		a.nodes = findNodes(name)
-		a.vdso = agent.OwnVDSO()
 		done <- a
 		var list []*agent.Image
 		for _, path := range libraries() {
@@ -139,6 +140,18 @@ func libraries() []string {
 	}
 }
 
+// lookAround takes what has been found out meanwhile.
+func (r *recorder) lookAround() {
+	select {
+	case v := <-r.fast.vdso:
+		r.fast.clock = true
+		r.agent.SetVDSO(v)
+	case list := <-r.fast.images:
+		r.agent.SetImages(list)
+	default:
+	}
+}
+
 // replan gives the agent the rules of the tables in use.
 func (r *recorder) replan() {
 	f := &r.fast
@@ -148,7 +161,6 @@ func (r *recorder) replan() {
 	if f.ahead != nil {
 		a := <-f.ahead
 		f.ahead = nil
-		r.agent.SetVDSO(a.vdso)
 		r.setPlan(a.plan, a.err)
 		for i := range a.nodes {
 			r.learn(a.nodes[i].rdev, &a.nodes[i])
@@ -237,6 +249,7 @@ func (r *recorder) speed(t *ptrace.Task, p *process, c *ptrace.Syscall) {
 
 // equip puts the agent to work in a process, and returns nil where it can't.
 func (r *recorder) equip(t *ptrace.Task, p *process) *agent.Process {
+	r.lookAround()
 	if r.replan(); !r.fast.on || !p.narrow {
 		return nil
 	}
@@ -246,11 +259,6 @@ func (r *recorder) equip(t *ptrace.Task, p *process) *agent.Process {
 		if ap, err = r.agent.Process(t); err != nil {
 			return nil
 		}
-	}
-	select {
-	case list := <-r.fast.images:
-		r.agent.SetImages(list)
-	default:
 	}
 	if p.agent != ap {
 		p.agent, p.agents, p.changes = ap, nil, 0
@@ -275,6 +283,7 @@ func (r *recorder) pass(t *ptrace.Task, c *ptrace.Syscall, dull bool) {
 	if !f.on || c.Compat || t.StopsAtAll() || !r.agent.Passable(c.Nr) || slices.Contains(f.shared, c.Name()) {
 		return
 	}
+	r.lookAround()
 	p := r.process(t.PID)
 	ap := p.agent
 	if dull {
@@ -283,12 +292,11 @@ func (r *recorder) pass(t *ptrace.Task, c *ptrace.Syscall, dull bool) {
 	if ap == nil && dull {
 		switch ap = r.agent.Mapped(t); {
 		case p.dull%patience != 0: // not yet; and not each time if it can't be
-		case f.ahead != nil && len(f.ahead) == 0: // it would wait for that
+		case !f.clock && f.vdso != nil: // soon
 			p.dull--
 		case p.narrow:
 			ap = r.equip(t, p)
 		case ap == nil:
-			r.replan()
 			ap, _ = r.agent.Code(t) // says why not, once
 		}
 	}
