@@ -23,12 +23,14 @@ func (t *trial) load() error {
 		return nil
 	}
 	image := append([]byte(comparePTX), 0)
-	if compile := t.p.tr.compileFor(t.p.driver, t.c.arch); compile != nil {
+	if compile := t.p.tr.compileFor(t.p.driver, t.c.arch, 0); compile != nil {
 		cubin, err := compile(comparePTX)
 		if err != nil {
 			return err
 		}
-		image = cubin
+		if cubin != nil {
+			image = cubin
+		}
 	}
 	if len(image) > stageBytes-256 {
 		return fmt.Errorf("%d bytes", len(image))

@@ -297,25 +297,21 @@ func (v *visit) alloc(c *context, size uint64, devices int) error {
 	if devices > 1 {
 		alloc = call("cuMemAllocManaged", v.word(wordOut), size, memAttachGlobal)
 	}
-	_, err := v.script(nil, alloc, v.zero(c))
+	_, err := v.script(nil, alloc, v.zero(c, nil))
 	return err
 }
 
-// zero takes note of the memory that was got, and clears it.
-func (v *visit) zero(c *context) step {
+// zero takes note of the memory that was got, at what base points to or as a result,
+// and clears it.
+func (v *visit) zero(c *context, base *uint64) step {
 	return choose(func(w results) ([]step, error) {
 		c.mem.addr = w[wordOut]
+		if base != nil {
+			c.mem.addr = *base
+		}
 		return []step{call("cuMemsetD8Async", c.mem.addr, 0, c.mem.size, c.mem.stream), call("cuStreamSynchronize", c.mem.stream)}, nil
 	})
 }
-
-// Where the memory for maps is asked for, by device. Woven code has addresses in it:
-// where they are the same in each run, it need not be compiled in each. Programs lie
-// below, and what they map above, up to 128 TiB.
-const (
-	mapsBase  = 96 << 40
-	mapsApart = 64 << 30
-)
 
 // allocLasting maps memory of the context's device for all devices; the program's
 // own view of its peers does not show that.
@@ -347,20 +343,26 @@ func (v *visit) allocLasting(c *context, size uint64, devices int) error {
 	steps = append(steps, call("cuMemGetAllocationGranularity", v.word(wordOut), at, recommended), choose(func(w results) ([]step, error) {
 		unit := max(w[wordOut], 1)
 		whole := (size + unit - 1) / unit * unit
+		var base uint64
 		return []step{
 			call("cuMemCreate", v.word(wordHandle), whole, at, 0),
-			try("cuMemAddressReserve", v.word(wordOut), whole, 0, mapsBase+uint64(c.device)*mapsApart, 0),
-			choose(func(results) ([]step, error) {
+			// So much that a multiple of mapsAlign is in it: addresses cost nothing.
+			try("cuMemAddressReserve", v.word(wordOut), whole+mapsAlign, 0, 0, 0),
+			choose(func(w results) ([]step, error) {
 				if v.code == 0 {
+					base = (w[wordOut] + mapsAlign - 1) &^ (mapsAlign - 1)
 					return nil, nil
 				}
 				return []step{call("cuMemAddressReserve", v.word(wordOut), whole, 0, 0, 0)}, nil
 			}),
 			choose(func(w results) ([]step, error) {
-				return []step{call("cuMemMap", w[wordOut], whole, 0, w[wordHandle], 0), call("cuMemSetAccess", w[wordOut], whole, access, uint64(devices))}, nil
+				if base == 0 {
+					base = w[wordOut]
+				}
+				return []step{call("cuMemMap", base, whole, 0, w[wordHandle], 0), call("cuMemSetAccess", base, whole, access, uint64(devices)), v.zero(c, &base)}, nil
 			}),
 		}, nil
-	}), v.zero(c))
+	}))
 	_, err := v.script(desc, steps...)
 	v.p.tr.log.Debug("memory for maps", "pid", v.p.pid, "bytes", size, "addr", fmt.Sprintf("%#x", c.mem.addr), "err", err)
 	return err

@@ -186,7 +186,7 @@ func (d *direct) job(v *visit, c *context, job *Direct) error {
 		return err
 	}
 	image := append([]byte(text), 0)
-	if compile := d.compileFor(v.p.driver, c.arch); compile != nil {
+	if compile := d.compileFor(v.p.driver, c.arch, c.mem.addr); compile != nil {
 		cubin, err := compile(text)
 		if err != nil {
 			return err

@@ -291,7 +291,7 @@ func (tr *Tracer) Replace(im *capture.Captured) (image []byte, ok bool) {
 		tr.refuse(th, fmt.Errorf("no probes run in process %d: %w", im.PID, err))
 		return nil, false
 	}
-	compile := tr.compileFor(lib, c.arch)
+	compile := tr.compileFor(lib, c.arch, c.mem.addr)
 	if strings.HasPrefix(im.Function, "cuLinkAdd") {
 		compile = nil // what is to be linked may lack what other inputs have: the driver's linker compiles it
 	}
@@ -453,26 +453,13 @@ func (v *visit) findDriver() error {
 
 // compileFor returns what compiles for the program's driver; nil, or nothing as a
 // result, leaves that to the driver itself.
-func (tr *Tracer) compileFor(lib *library, arch fatbin.Arch) func(text string) ([]byte, error) {
+//
+// base is where the maps are that the code uses.
+func (tr *Tracer) compileFor(lib *library, arch fatbin.Arch, base uint64) func(text string) ([]byte, error) {
 	if tr.o.InProgram {
 		return nil
 	}
-	tr.mu.Lock()
-	c := tr.compilers[lib.path]
-	if c == nil {
-		c = new(compiler)
-		tr.compilers[lib.path] = c
-	}
-	tr.mu.Unlock()
-	c.once.Do(func() {
-		var path string
-		if path, c.err = jit.Find(lib.path); c.err == nil {
-			c.c, c.err = jit.Open(path, tr.o.JIT)
-		}
-		if c.err != nil {
-			tr.log.Info("the driver compiles in the program", "err", c.err)
-		}
-	})
+	c := tr.compiler(lib.path)
 	if c.c == nil {
 		return nil
 	}
@@ -487,7 +474,13 @@ func (tr *Tracer) compileFor(lib *library, arch fatbin.Arch) func(text string) (
 			case <-ctx.Done():
 			}
 		}()
-		r, err := c.c.Compile(ctx, []byte(text), target(text, arch))
+		compile := func(text string) (*jit.Result, error) {
+			return c.c.Compile(ctx, []byte(text), target(text, arch))
+		}
+		r, moved, err := compileMoved(compile, text, base)
+		if !moved {
+			r, err = compile(text)
+		}
 		if errors.Is(err, jit.ErrUnusable) {
 			tr.log.Info("the driver compiles in the program", "err", err)
 			return nil, nil
@@ -501,7 +494,7 @@ func (tr *Tracer) compileFor(lib *library, arch fatbin.Arch) func(text string) (
 				s.Cached++
 			}
 		})
-		tr.log.Debug("compiled", "bytes", len(text), "took", time.Since(began), "cached", r.Cached)
+		tr.log.Debug("compiled", "bytes", len(text), "took", time.Since(began), "cached", r.Cached, "moved", moved)
 		return r.Cubin, nil
 	}
 }
