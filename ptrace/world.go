@@ -55,10 +55,18 @@ func (tr *tracer) freeze(t *Task) (tasks []*Task, thaw func()) {
 	return tasks, func() { tr.thaw(from) }
 }
 
+// What it takes a thread to stop. One that runs has done so after some looks; one that
+// sleeps on an idle processor may need wakeUp, in ns, for which it does not pay to
+// sleep here.
+const (
+	looks  = 50
+	wakeUp = 300e3
+)
+
 // settle waits until o, which was interrupted, has stopped, or sleeps in the
 // kernel where it can't. Then it will stop before it executes any of its program.
 func (tr *tracer) settle(o *Task) {
-	for try := 0; ; try++ {
+	for try, began := 0, nanotime(); ; try++ {
 		var st unix.WaitStatus
 		tid, e := waitNow(o.TID, &st)
 		switch {
@@ -69,7 +77,7 @@ func (tr *tracer) settle(o *Task) {
 		case tid != 0:
 			tr.iceOrQueue(o, st)
 			return
-		case try < 50:
+		case try != looks && nanotime()-began < wakeUp:
 			yield()
 		default:
 			switch threadState(o.PID, o.TID) {
@@ -81,7 +89,9 @@ func (tr *tracer) settle(o *Task) {
 					return
 				}
 			}
-			time.Sleep(20 * time.Microsecond)
+			if try != looks {
+				time.Sleep(20 * time.Microsecond)
+			}
 		}
 	}
 }
