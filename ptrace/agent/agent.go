@@ -72,7 +72,7 @@ func (a *Agent) Find(t *ptrace.Task) *Process {
 // Process returns t's process with the agent at work. It is put in if need
 // be, for which t must be stopped as [ptrace.Task.Syscall] wants; that stops
 // the other threads for a moment. The error matches ErrUnsupported, and stays the
-// same until the process execs.
+// same until the process execs, but where t is not so stopped.
 func (a *Agent) Process(t *ptrace.Task) (*Process, error) {
 	p := a.procs[t.PID]
 	if p == nil {
@@ -97,7 +97,7 @@ func (a *Agent) Process(t *ptrace.Task) (*Process, error) {
 // refuse notes why the agent can't be put in, unless that may change.
 func (p *Process) refuse(err error) error {
 	out := fmt.Errorf("%w: process %d: %w", ErrUnsupported, p.PID, err)
-	if !errors.Is(err, errBusy) {
+	if !errors.Is(err, errBusy) && !errors.Is(err, ptrace.ErrState) { // the latter: as what is attached to is told of, before it has stopped
 		p.err = out
 		p.a.stats.Refused++
 		p.a.o.Logger.Debug("no agent", "pid", p.PID, "err", err)

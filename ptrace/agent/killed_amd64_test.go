@@ -3,6 +3,7 @@ package agent
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -144,4 +145,47 @@ func TestKilled(t *testing.T) {
 		t.Error(err)
 	}
 	t.Logf("%d supervisors were killed", kills)
+}
+
+// early asks for the agent when it is told of a process that has not stopped yet, and
+// again when that has.
+type early struct {
+	a            *Agent
+	end          context.CancelFunc
+	before, then error
+}
+
+func (e *early) Enter(*ptrace.Task, *ptrace.Syscall) ptrace.Verdict { return ptrace.Skip }
+func (e *early) Exit(*ptrace.Task, *ptrace.Syscall)                 {}
+func (e *early) Task(t *ptrace.Task, ev *ptrace.TaskEvent) {
+	e.a.Task(t, ev)
+	if !ev.Attached || ev.Thread {
+		return
+	}
+	_, e.before = e.a.Process(t)
+	t.Interrupt(func(t *ptrace.Task) {
+		_, e.then = e.a.Process(t)
+		e.end()
+	})
+}
+
+// TestEarly: that a process can't be given the agent before it has stopped says nothing
+// about it.
+func TestEarly(t *testing.T) {
+	victim := exec.Command("sleep", "1000")
+	if err := victim.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = victim.Process.Kill()
+		_ = victim.Wait()
+	}()
+	ctx, end := context.WithCancel(context.Background())
+	defer end()
+	a := New(nil)
+	e := &early{a: a, end: end}
+	_, err := ptrace.Attach(ctx, victim.Process.Pid, &ptrace.Options{Rules: a.Rules(), ExemptPage: true, Fault: a.Fault, Detour: a.Detour, Stubs: a.Stubs(), Relay: a.Relay}, e)
+	if !errors.Is(e.before, ptrace.ErrState) || e.then != nil {
+		t.Errorf("ended: %v; before it stopped: %v; then: %v", err, e.before, e.then)
+	}
 }

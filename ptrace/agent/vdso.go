@@ -65,10 +65,8 @@ func newVDSO(image []byte) (*VDSO, error) {
 // look into it while one waits.
 func (a *Agent) SetVDSO(v *VDSO) { a.vdso = v }
 
-// vdsoClock returns the address of clock_gettime in the vdso of t's process.
-func vdsoClock(t *ptrace.Task) (uint64, error) { return findClock(t, nil) }
-
-// findClock is vdsoClock, with what the vdso most likely is, or nil.
+// findClock returns the address of clock_gettime in the vdso of t's process. known is
+// what the vdso most likely is, or nil.
 func findClock(t *ptrace.Task, known *VDSO) (uint64, error) {
 	base, err := auxValue(t.PID, auxVDSO)
 	if err != nil {
