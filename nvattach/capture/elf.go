@@ -384,7 +384,7 @@ func (m *image64) take(b []byte, name string, found map[string]symbol) {
 	}
 }
 
-// ErrNoExports: a file has no dynamic symbols.
+// ErrNoExports says that a file has no dynamic symbols.
 var ErrNoExports = errors.New("no dynamic symbols")
 
 // Exports finds functions that an ELF file exports, and returns their offsets in the

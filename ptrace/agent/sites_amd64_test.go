@@ -53,7 +53,7 @@ func TestPatchSite(t *testing.T) {
 		if stops++; stops == 1 {
 			p.PatchSite(k, c.IP, c.Nr)
 		}
-		if n := int(tr.a.Stats().Sites); n != len(im.sites) {
+		if n := tr.a.Stats().Sites; n != len(im.sites) {
 			t.Errorf("%d sites of %d are rerouted", n, len(im.sites))
 		}
 	}
