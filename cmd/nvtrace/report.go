@@ -59,9 +59,10 @@ type table struct {
 
 // writeTables draws tables, the first maxRows rows of each.
 func writeTables(w io.Writer, tables []table) error {
+	var d drawer
 	for _, t := range tables {
 		rows := t.rows[:min(len(t.rows), maxRows)]
-		if err := renderTable(w, t.title, t.header, rows); err != nil {
+		if err := d.draw(w, t.title, t.header, rows); err != nil {
 			return err
 		}
 		if cut := len(t.rows) - len(rows); cut > 0 {

@@ -12,6 +12,39 @@ import (
 // renderTable draws a titled table without borders. A column whose header
 // starts with '>' is aligned right (and loses the sign).
 func renderTable(w io.Writer, title string, header []string, rows [][]string) error {
+	return new(drawer).draw(w, title, header, rows)
+}
+
+// A drawer draws one table after the other. What it draws them by is large, and
+// made once.
+type drawer struct {
+	lines bytes.Buffer
+	table *tablewriter.Table
+}
+
+func (d *drawer) prepare() {
+	if d.table != nil {
+		d.table.Reset()
+		d.lines.Reset()
+		return
+	}
+	d.table = tablewriter.NewTable(&d.lines,
+		tablewriter.WithHeaderAutoFormat(tw.Off),
+		tablewriter.WithHeaderAutoWrap(tw.WrapNone),
+		tablewriter.WithRowAutoWrap(tw.WrapNone),
+		tablewriter.WithPadding(tw.Padding{Left: "", Right: "  ", Overwrite: true}),
+		tablewriter.WithRendition(tw.Rendition{
+			Borders: tw.BorderNone,
+			Settings: tw.Settings{
+				Lines:      tw.Lines{ShowHeaderLine: tw.Off, ShowTop: tw.Off, ShowBottom: tw.Off, ShowFooterLine: tw.Off},
+				Separators: tw.SeparatorsNone,
+			},
+		}),
+	)
+}
+
+// draw is renderTable.
+func (d *drawer) draw(w io.Writer, title string, header []string, rows [][]string) error {
 	if len(rows) == 0 {
 		return nil
 	}
@@ -23,33 +56,20 @@ func renderTable(w io.Writer, title string, header []string, rows [][]string) er
 			align[i] = tw.AlignRight
 		}
 	}
-	var buf bytes.Buffer
-	table := tablewriter.NewTable(&buf,
-		tablewriter.WithHeaderAutoFormat(tw.Off),
-		tablewriter.WithHeaderAutoWrap(tw.WrapNone),
-		tablewriter.WithRowAutoWrap(tw.WrapNone),
-		tablewriter.WithAlignment(align),
-		tablewriter.WithPadding(tw.Padding{Left: "", Right: "  ", Overwrite: true}),
-		tablewriter.WithRendition(tw.Rendition{
-			Borders: tw.BorderNone,
-			Settings: tw.Settings{
-				Lines:      tw.Lines{ShowHeaderLine: tw.Off, ShowTop: tw.Off, ShowBottom: tw.Off, ShowFooterLine: tw.Off},
-				Separators: tw.SeparatorsNone,
-			},
-		}),
-	)
-	table.Header(names)
-	if err := table.Bulk(rows); err != nil {
+	d.prepare()
+	d.table.Options(tablewriter.WithAlignment(align))
+	d.table.Header(names)
+	if err := d.table.Bulk(rows); err != nil {
 		return err
 	}
-	if err := table.Render(); err != nil {
+	if err := d.table.Render(); err != nil {
 		return err
 	}
 	var out bytes.Buffer
 	if title != "" {
 		out.WriteString(title + "\n")
 	}
-	for line := range strings.Lines(buf.String()) {
+	for line := range strings.Lines(d.lines.String()) {
 		out.WriteString("  " + strings.TrimRight(line, " \n") + "\n")
 	}
 	_, err := w.Write(out.Bytes())
