@@ -305,9 +305,7 @@ func (a *Agent) Idle(arm bool) bool {
 	for _, p := range a.procs {
 		p.arm(true)
 	}
-	for until := nanotime() + visible; nanotime() < until; { // a thread that has not seen that yet is seen itself
-		yield()
-	}
+	a.settle()                  // a thread that has not seen that yet is seen itself
 	for _, r := range a.rings { // what came just before
 		r.scan()
 		idle = idle && len(r.pend) == 0

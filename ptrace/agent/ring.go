@@ -246,12 +246,33 @@ const patience = 100e6
 // longer than a processor keeps it to itself.
 const visible = 2000
 
+// settle waits until what threads had stored when it was called can be seen.
+func (a *Agent) settle() {
+	for until := nanotime() + visible; nanotime() < until; {
+		yield()
+	}
+}
+
+// hooked reports whether functions are hooked. Of their records alone it is not sure
+// that they can be seen as soon as their time has been taken.
+func (a *Agent) hooked() bool {
+	for _, p := range a.procs {
+		if len(p.hooks) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // Collect looks at all rings, and returns the time up to which all records are
 // known: until it is called again, Peek and Deliver give out those up to there.
 // All events of other origin that were seen before the call, and lie before that
 // time, are in order with them.
 func (a *Agent) Collect() int64 {
-	now := nanotime() - visible
+	now := nanotime()
+	if a.hooked() {
+		a.settle()
+	}
 	limit := now
 	for try := range spins {
 		if limit = a.look(now); limit >= now {
