@@ -119,7 +119,7 @@ func (r *recorder) agentSyscall(ev *traces.Event, rec *agent.Record, f *openFile
 	}
 	setFile(ev, f)
 	if p := r.procs[rec.PID]; p != nil && ev.Kind == traces.KindDup && rec.Ret >= 0 {
-		r.reused(p, int32(rec.Ret))
+		r.reused(p, int32(rec.Ret), ev.Time+ev.Dur)
 	}
 	r.put(ev)
 }
@@ -143,7 +143,7 @@ func (r *recorder) agentOpen(ev *traces.Event, rec *agent.Record, f *openFile) {
 		ev.FD = int32(rec.Ret)
 		setFile(ev, f)
 		if p := r.procs[rec.PID]; p != nil {
-			r.reused(p, ev.FD)
+			r.reused(p, ev.FD, ev.Time+ev.Dur)
 		}
 	}
 	r.put(ev)

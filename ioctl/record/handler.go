@@ -242,10 +242,11 @@ func (r *recorder) exitClose(t *ptrace.Task, th *thread) {
 
 // reused makes sure that the end of a descriptor is recorded before its number
 // means something else: the call that closed it may be seen to return later than
-// the one that got the number.
-func (r *recorder) reused(p *process, fd int32) {
+// the one that got the number, by a call that returned at a time. One that began
+// later closes what that call opened.
+func (r *recorder) reused(p *process, fd int32, when int64) {
 	by := p.closing[fd]
-	if by == nil {
+	if by == nil || by.ev.Time > when {
 		return
 	}
 	delete(p.closing, fd)
@@ -349,7 +350,7 @@ func (r *recorder) exitOpen(t *ptrace.Task, ev *traces.Event) bool {
 	ev.FD = fd
 	setFile(ev, f)
 	r.learn(f.rdev, f)
-	r.reused(r.process(t.PID), fd)
+	r.reused(r.process(t.PID), fd, ev.Time+ev.Dur)
 	r.hold(t, fd, f)
 	return true
 }
@@ -372,7 +373,7 @@ func (r *recorder) exitDup(t *ptrace.Task, th *thread) bool {
 		p.forget(fd)
 		r.implicitClose(ev, fd, old)
 	}
-	r.reused(p, fd)
+	r.reused(p, fd, ev.Time+ev.Dur)
 	if th.file != nil { // as it was at entry: another thread may have closed the original
 		r.setFD(p, fd, th.file)
 	}
@@ -446,7 +447,7 @@ func (r *recorder) lookup(t *ptrace.Task, fd int32) *openFile {
 	if f == nil {
 		f = r.newFile(name, rdev)
 	}
-	r.reused(p, fd)
+	r.reused(p, fd, r.now())
 	r.implicitDup(t, fd, f)
 	r.hold(t, fd, f)
 	return f
