@@ -315,11 +315,14 @@ static void *steady_wait(void *arg)
 {
 	static int p[2];
 	if (arg) {
+		char last = 0;
 		for (char c = 0; !steady_end; c++) {
 			usleep(7000);
 			steady_check(write(p[1], &c, 1) == 1, "feed");
 			pthread_kill(steady_wait_id, SIGUSR2);
+			last = c + 1;
 		}
+		steady_check(write(p[1], &last, 1) == 1, "feed"); // the other may just not have seen the end
 		return 0;
 	}
 	pthread_t t;
