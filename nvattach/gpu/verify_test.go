@@ -167,7 +167,7 @@ func TestRunDirect(t *testing.T) {
 	}
 	defer sm.Close()
 	go sm.Serve(context.Background()) //nolint:errcheck // ended by Close
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	direct := func(program string) (string, error) {
 		var shown bytes.Buffer

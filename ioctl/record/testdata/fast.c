@@ -196,7 +196,7 @@ int main(int argc, char **argv)
 				pthread_join(t[i], 0);
 		}
 	} else if (!strcmp(how, "signals") || !strcmp(how, "longjmp")) {
-		struct itimerval it = {{0, 200}, {0, 200}};
+		struct itimerval it = {{0, 1000}, {0, 1000}};
 		struct control x = {1, 2, 0x20800102, 0, (uintptr_t)params, 64, 0};
 		volatile long calls = 0, done = 0;
 		leave = *how == 'l';
