@@ -23,14 +23,15 @@ nvtrace/ioctl/diff           < nvtrace/ioctl nvtrace/rm nvtrace/traces
 nvtrace/ioctl/diff/testrec   < nvtrace/ioctl nvtrace/rm nvtrace/traces
 nvtrace/ioctl/record         < nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ioctl nvtrace/rm nvtrace/traces
 nvtrace/ioctl/replay         < nvtrace/ptrace nvtrace/ioctl nvtrace/rm nvtrace/traces
-nvtrace/nvattach/interpose   < nvtrace/fatbin
+nvtrace/nvattach/preload     <
+nvtrace/nvattach/interpose   < nvtrace/fatbin nvtrace/nvattach/preload
 nvtrace/nvattach/capture     < nvtrace/fatbin nvtrace/ptrace nvtrace/ptrace/agent nvtrace/traces
 nvtrace/fatbin               < github.com/klauspost/compress/zstd github.com/ianlancetaylor/demangle
 nvtrace/nvattach/api         < nvtrace/traces
 nvtrace/ptx                  <
 nvtrace/ptx/emu              < nvtrace/ptx
 nvtrace/ptx/bpf              < nvtrace/ptx github.com/cilium/ebpf/asm
-nvtrace/nvattach/sim         < nvtrace/fatbin nvtrace/ptx nvtrace/ptx/emu
+nvtrace/nvattach/sim         < nvtrace/fatbin nvtrace/nvattach/preload nvtrace/ptx nvtrace/ptx/emu
 nvtrace/nvattach             < nvtrace/fatbin nvtrace/ptx nvtrace/ptx/bpf github.com/cilium/ebpf github.com/cilium/ebpf/asm github.com/cilium/ebpf/btf
 nvtrace/nvattach/session     < nvtrace/fatbin nvtrace/nvattach
 nvtrace/nvattach/gpu         < nvtrace/fatbin nvtrace/nvattach nvtrace/nvattach/capture nvtrace/nvattach/jit nvtrace/nvattach/session nvtrace/ptrace

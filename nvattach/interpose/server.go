@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"nvtrace/nvattach/preload"
 )
 
 // Options of a [Server]. Nil works: [ModeObserve], nothing is told to anyone.
@@ -191,33 +193,15 @@ func Listen(o *Options) (*Server, error) {
 func (s *Server) place() error {
 	dirs := []string{s.o.Dir}
 	if s.o.Dir == "" {
-		dirs = []string{os.TempDir(), "/tmp", "/var/tmp", "/dev/shm", os.Getenv("XDG_RUNTIME_DIR")}
-		if home, err := os.UserHomeDir(); err == nil {
-			dirs = append(dirs, home)
-		}
+		dirs = preload.Folders()
 	}
-	var errs []error
-	for _, dir := range dirs {
-		if err := s.placeIn(dir); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		return nil
+	if err := preload.Place(dirs, s.placeIn); err != nil {
+		return fmt.Errorf("no directory for libnvtrace.so (set TMPDIR): %w", err)
 	}
-	return fmt.Errorf("no directory for libnvtrace.so (set TMPDIR): %w", errors.Join(errs...))
+	return nil
 }
 
 func (s *Server) placeIn(dir string) error {
-	if dir == "" || strings.ContainsAny(dir, ": \t\n$") || !filepath.IsAbs(dir) {
-		return fmt.Errorf("%q: not a path that LD_PRELOAD can hold", dir)
-	}
-	var fs unix.Statfs_t
-	if err := unix.Statfs(dir, &fs); err != nil {
-		return fmt.Errorf("%s: %w", dir, err)
-	}
-	if fs.Flags&unix.ST_NOEXEC != 0 {
-		return fmt.Errorf("%s: mounted noexec", dir)
-	}
 	tmp, err := os.MkdirTemp(dir, "nvtrace-")
 	if err != nil {
 		return err
