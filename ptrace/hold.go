@@ -125,11 +125,9 @@ func (tr *tracer) listen(t *Task) {
 		t.parked, t.after = true, stopGroup
 		return
 	}
-	ran := t.at == placeStop // a system call was injected: it stops again
 	t.at = placeNone
-	if ran {
+	if ptraceOp(unix.PTRACE_LISTEN, t.TID, 0) == unix.EIO { // a system call was injected: it has left that stop, and joins it again
+		ptraceOp(unix.PTRACE_INTERRUPT, t.TID, 0) // first, or it would execute some of its program
 		t.cont(0)
-		return
 	}
-	ptraceOp(unix.PTRACE_LISTEN, t.TID, 0)
 }

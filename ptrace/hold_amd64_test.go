@@ -294,7 +294,13 @@ func TestHoldStopped(t *testing.T) {
 					stopped := e.Kind == TaskStop
 					go task.Release(func(task *Task) {
 						released++
-						if stopped {
+						switch {
+						case !stopped:
+						case mode == "stop_threads": // it ends by SIGKILL, maybe now
+							if pid, err := task.Syscall(unix.SYS_GETPID); !errors.Is(err, ErrGone) && (err != nil || int(pid) != task.PID) {
+								t.Errorf("getpid: %d, %v, in process %d", pid, err, task.PID)
+							}
+						default:
 							probe(t, task)
 						}
 					})

@@ -127,8 +127,8 @@ func (in *injection) begin() error {
 		}
 		t.at, t.execed = placeExit, true
 	}
-	if t.at == placeGroup { // it leaves the stop of its process, and joins it again
-		t.at, in.stopped = placeStop, true
+	if t.at == placeGroup { // it leaves the stop of its process; see tracer.listen
+		t.at = placeStop
 	}
 	if t.brk != nil {
 		in.saved = t.brk.regs

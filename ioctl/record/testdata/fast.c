@@ -110,7 +110,8 @@ static void some(void)
 	ioctl(99, CONTROL, &c);
 }
 
-static long made, returned;
+static volatile long made; // by the signal handler, also within signal(), a leaf to the compiler
+static long returned;
 static sigjmp_buf env;
 static int leave;
 
