@@ -4,9 +4,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
+
+	"nvtrace/internal/need"
 )
 
 // assemble runs NVIDIA's assembler over woven text, if it is there: $NVTRACE_PTXAS, or
@@ -29,7 +29,7 @@ func tryAssemble(tb testing.TB, src, arch string) (string, bool) {
 		path, _ = exec.LookPath("ptxas")
 	}
 	if path == "" {
-		if slices.Contains(strings.Split(os.Getenv("NVTRACE_REQUIRE"), ","), "ptxas") {
+		if need.Required("ptxas") {
 			tb.Fatal("no ptxas: set NVTRACE_PTXAS or PATH")
 		}
 		return "", true

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"nvtrace/internal/need"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -319,7 +321,7 @@ func TestAttachErrors(t *testing.T) {
 func asNobody(t *testing.T, name string, args ...string) (string, error) {
 	t.Helper()
 	if os.Getuid() != 0 {
-		missing(t, "root", "needs root to become another user")
+		need.Missing(t, "root", "needs root to become another user")
 	}
 	dir, err := buildDir()
 	if err != nil {

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"nvtrace/internal/need"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -173,7 +175,7 @@ func TestModesAgree(t *testing.T) {
 func TestCompat(t *testing.T) {
 	victim := build(t, "victim")
 	if out := runPlain(t, victim, "int80", "probe"); !strings.Contains(out.output, fmt.Sprint("int80=", -int(unix.ENOTTY))) {
-		missing(t, "int80", "this kernel runs no i386 calls: "+out.output)
+		need.Missing(t, "int80", "this kernel runs no i386 calls: "+out.output)
 	}
 	modes(t, func(t *testing.T, mode SeccompMode) {
 		h := &tape{verdict: WantExit}

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"nvtrace/internal/need"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -174,7 +176,7 @@ func openPty(t *testing.T) (master, slave *os.File) {
 	t.Helper()
 	m, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
-		missing(t, "pty", "no terminals: "+err.Error())
+		need.Missing(t, "pty", "no terminals: "+err.Error())
 	}
 	t.Cleanup(func() { m.Close() })
 	if err := unix.IoctlSetPointerInt(int(m.Fd()), unix.TIOCSPTLCK, 0); err != nil {
@@ -186,7 +188,7 @@ func openPty(t *testing.T) (master, slave *os.File) {
 	}
 	s, err := os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
-		missing(t, "pty", "no terminals: "+err.Error())
+		need.Missing(t, "pty", "no terminals: "+err.Error())
 	}
 	return m, s
 }

@@ -8,33 +8,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"nvtrace/internal/need"
+
 	"golang.org/x/sys/unix"
 )
-
-// requireTool skips the test where a tool is missing, unless NVTRACE_REQUIRE
-// demands it.
-func requireTool(t testing.TB, name string) {
-	t.Helper()
-	if _, err := exec.LookPath(name); err == nil {
-		return
-	}
-	missing(t, name, name+" is not installed")
-}
-
-func missing(t testing.TB, name, why string) {
-	t.Helper()
-	if slices.Contains(strings.Split(os.Getenv("NVTRACE_REQUIRE"), ","), name) {
-		t.Fatal(why)
-	}
-	t.Skip(why)
-}
 
 // buildDir is where victims are built, once for all tests.
 var buildDir = sync.OnceValues(func() (string, error) {
@@ -53,7 +36,7 @@ var (
 // build compiles testdata/NAME.c.
 func build(t testing.TB, name string, flags ...string) string {
 	t.Helper()
-	requireTool(t, "gcc")
+	need.Tool(t, "gcc", "")
 	dir, err := buildDir()
 	if err != nil {
 		t.Fatal(err)

@@ -6,28 +6,18 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"nvtrace/internal/need"
 )
 
-// ptxas returns the path of NVIDIA's assembler: $NVTRACE_PTXAS, or ptxas in
-// PATH. Without one the test is skipped, or fails if NVTRACE_REQUIRE lists
-// ptxas. The PyPI packages nvidia-cuda-nvcc-cu12 and nvidia-cuda-nvcc have it.
+// ptxas returns the path of NVIDIA's assembler: $NVTRACE_PTXAS, or ptxas in PATH. The PyPI packages
+// nvidia-cuda-nvcc-cu12 and nvidia-cuda-nvcc have it.
 func ptxas(tb testing.TB) string {
 	tb.Helper()
-	path := os.Getenv("NVTRACE_PTXAS")
-	if path == "" {
-		path, _ = exec.LookPath("ptxas")
-	}
-	if path == "" {
-		if slices.Contains(strings.Split(os.Getenv("NVTRACE_REQUIRE"), ","), "ptxas") {
-			tb.Fatal("no ptxas: set NVTRACE_PTXAS or PATH")
-		}
-		tb.Skip("no ptxas: set NVTRACE_PTXAS or PATH")
-	}
-	return path
+	return need.Tool(tb, "ptxas", "NVTRACE_PTXAS")
 }
 
 // assemble runs ptxas over src and returns what it prints and whether it

@@ -5,10 +5,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
+	"nvtrace/internal/need"
 	"nvtrace/nvattach/jit"
 )
 
@@ -62,12 +62,7 @@ func holds(t *testing.T, text string, want ...string) {
 // fakeJIT compiles testdata/fakejit.c.
 func fakeJIT(t *testing.T) string {
 	t.Helper()
-	if _, err := exec.LookPath("gcc"); err != nil {
-		if slices.Contains(strings.Split(os.Getenv("NVTRACE_REQUIRE"), ","), "gcc") {
-			t.Fatal("gcc is required (NVTRACE_REQUIRE) and not installed")
-		}
-		t.Skip("no gcc")
-	}
+	need.Tool(t, "gcc", "")
 	out := filepath.Join(t.TempDir(), jit.LibraryName)
 	if b, err := exec.Command("gcc", "-w", "-shared", "-fPIC", "-o", out, "testdata/fakejit.c").CombinedOutput(); err != nil {
 		t.Fatalf("gcc: %v\n%s", err, b)

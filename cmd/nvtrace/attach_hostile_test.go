@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"nvtrace/internal/need"
 )
 
 // section is one of an object that a test makes.
@@ -91,12 +93,7 @@ const (
 // TestHostileObjects: what can't be used is refused with one line before the
 // program starts; what is harmless runs, and the program does what it does.
 func TestHostileObjects(t *testing.T) {
-	if _, err := exec.LookPath("gcc"); err != nil {
-		if slices.Contains(strings.Split(os.Getenv("NVTRACE_REQUIRE"), ","), "gcc") {
-			t.Fatal("gcc is required (NVTRACE_REQUIRE) and not installed")
-		}
-		t.Skip("no gcc")
-	}
+	need.Tool(t, "gcc", "")
 	dir := t.TempDir()
 	app, nvtrace := filepath.Join(dir, "app"), filepath.Join(dir, "nvtrace")
 	if b, err := exec.Command("gcc", "-O1", "-w", "-o", app, "../../nvattach/sim/testdata/drv_vectoradd.c", "-ldl").CombinedOutput(); err != nil {

@@ -4,12 +4,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
+	"nvtrace/internal/need"
 	"nvtrace/ptrace"
 	"nvtrace/traces"
 )
@@ -71,7 +70,7 @@ func BenchmarkFast(b *testing.B) {
 	bin := compileFast(b)
 	const calls, few = 200000, 10000
 	strace, err := exec.LookPath("strace")
-	if err != nil && slices.Contains(strings.Split(os.Getenv("NVTRACE_REQUIRE"), ","), "strace") {
+	if err != nil && need.Required("strace") {
 		b.Fatal("strace is required (NVTRACE_REQUIRE) and not installed")
 	}
 	var bare, fast, slow, other, alone float64

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"nvtrace/internal/need"
 	"nvtrace/ioctl/record"
 	"nvtrace/nvattach/api"
 	"nvtrace/ptrace"
@@ -30,12 +31,7 @@ func driver(t *testing.T, name string) string {
 
 func compile(t *testing.T, args ...string) {
 	t.Helper()
-	if _, err := exec.LookPath("gcc"); err != nil {
-		if slices.Contains(strings.Split(os.Getenv("NVTRACE_REQUIRE"), ","), "gcc") {
-			t.Fatal("gcc is required (NVTRACE_REQUIRE) and not installed")
-		}
-		t.Skip("no gcc")
-	}
+	need.Tool(t, "gcc", "")
 	if b, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
 		t.Fatalf("gcc: %v\n%s", err, b)
 	}

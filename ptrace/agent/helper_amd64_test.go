@@ -11,18 +11,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"nvtrace/internal/need"
 	"nvtrace/ptrace"
 )
 
 // compile builds a victim.
 func compile(t testing.TB, source string, flags ...string) string {
 	t.Helper()
-	if _, err := exec.LookPath("gcc"); err != nil {
-		if slices.Contains(strings.Split(os.Getenv("NVTRACE_REQUIRE"), ","), "gcc") {
-			t.Fatal("gcc is required (NVTRACE_REQUIRE) and not installed")
-		}
-		t.Skip("needs gcc")
-	}
+	need.Tool(t, "gcc", "")
 	bin := filepath.Join(t.TempDir(), strings.TrimSuffix(filepath.Base(source), ".c"))
 	args := append([]string{"-O1", "-g", "-Wall", "-o", bin, source, "-pthread"}, flags...)
 	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {

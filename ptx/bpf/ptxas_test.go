@@ -13,25 +13,14 @@ import (
 
 	"github.com/cilium/ebpf/asm"
 
+	"nvtrace/internal/need"
 	"nvtrace/ptx"
 )
 
-// ptxas returns the path of NVIDIA's assembler: $NVTRACE_PTXAS, or ptxas in
-// PATH. Without one the test is skipped, or fails if NVTRACE_REQUIRE lists
-// ptxas.
+// ptxas returns the path of NVIDIA's assembler: $NVTRACE_PTXAS, or ptxas in PATH.
 func ptxas(tb testing.TB) string {
 	tb.Helper()
-	path := os.Getenv("NVTRACE_PTXAS")
-	if path == "" {
-		path, _ = exec.LookPath("ptxas")
-	}
-	if path == "" {
-		if slices.Contains(strings.Split(os.Getenv("NVTRACE_REQUIRE"), ","), "ptxas") {
-			tb.Fatal("no ptxas: set NVTRACE_PTXAS or PATH")
-		}
-		tb.Skip("no ptxas: set NVTRACE_PTXAS or PATH")
-	}
-	return path
+	return need.Tool(tb, "ptxas", "NVTRACE_PTXAS")
 }
 
 // assemble returns what ptxas -v says of src.
