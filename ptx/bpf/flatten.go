@@ -3,6 +3,7 @@ package bpf
 import (
 	"fmt"
 	"math"
+	"path"
 	"slices"
 
 	"github.com/cilium/ebpf/asm"
@@ -71,11 +72,31 @@ func (p *Program) refuse(i int, hint, format string, args ...any) *RefusedError 
 	e := &RefusedError{Program: p.Name, Insn: i, Reason: fmt.Sprintf(format, args...), Hint: hint}
 	if i >= 0 && i < len(p.Insns) {
 		e.Text = fmt.Sprintf("%v", p.Insns[i])
-		if src := p.Insns[i].Source(); src != nil {
-			e.Source = src.String()
-		}
+		e.Source, e.Position = p.source(i)
 	}
 	return e
+}
+
+// source returns the source line of instruction i and where it is, "" for what is not
+// known. Compilers name a line at its first instruction, so the line is that of the
+// nearest instruction before i that has one, in the same function.
+func (p *Program) source(i int) (line, position string) {
+	for ; i >= 0; i-- {
+		if src := p.Insns[i].Source(); src != nil {
+			at, ok := src.(interface {
+				FileName() string
+				LineNumber() uint32
+			})
+			if ok && at.FileName() != "" && at.LineNumber() != 0 {
+				position = fmt.Sprintf("%s:%d", path.Base(at.FileName()), at.LineNumber())
+			}
+			return src.String(), position
+		}
+		if p.Insns[i].Symbol() != "" {
+			break
+		}
+	}
+	return "", ""
 }
 
 func flatten(p *Program, env *Env) ([]op, error) {

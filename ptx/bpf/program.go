@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf/asm"
@@ -23,15 +24,16 @@ type Program struct {
 
 // A RefusedError says why a program cannot be made safe.
 type RefusedError struct {
-	Program string // its name
-	Insn    int    // index into Program.Insns of the instruction; -1: the whole program
-	Text    string // the instruction, disassembled; "" when Insn is -1
-	Source  string // the source line as the object has it, "" when it has none
-	Reason  string // what is wrong
-	Hint    string // what to do about it, "" when there is nothing to say
+	Program  string // its name
+	Insn     int    // index into Program.Insns of the instruction; -1: the whole program
+	Text     string // the instruction, disassembled; "" when Insn is -1
+	Source   string // the source line as the object has it, "" when it has none
+	Position string // the line's file and number, "probe.bpf.c:12"; "" when the object does not say
+	Reason   string // what is wrong
+	Hint     string // what to do about it, "" when there is nothing to say
 }
 
-// Error returns "program P: instruction N (text): reason; hint [source]".
+// Error returns "program P: instruction N (text): reason; hint [position: source]".
 func (e *RefusedError) Error() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "program %s: ", e.Program)
@@ -42,8 +44,9 @@ func (e *RefusedError) Error() string {
 	if e.Hint != "" {
 		s.WriteString("; " + e.Hint)
 	}
-	if e.Source != "" {
-		fmt.Fprintf(&s, " [%s]", strings.TrimSpace(e.Source))
+	at := []string{e.Position, strings.TrimSpace(e.Source)}
+	if at = slices.DeleteFunc(at, func(s string) bool { return s == "" }); len(at) > 0 {
+		fmt.Fprintf(&s, " [%s]", strings.Join(at, ": "))
 	}
 	return s.String()
 }

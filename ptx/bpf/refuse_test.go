@@ -132,6 +132,39 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// lineAt is a line of a source file, as BTF has it.
+type lineAt struct{ file, text string }
+
+func (l lineAt) String() string   { return l.text }
+func (l lineAt) FileName() string { return l.file }
+func (lineAt) LineNumber() uint32 { return 12 }
+
+// TestRefusedSource: a compiler names a line at its first instruction only, and the
+// line before a function is not one of the function's.
+func TestRefusedSource(t *testing.T) {
+	w := newWorld(0)
+	main := asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Call.Label("f"), asm.Return()}
+	main[0] = main[0].WithSource(lineAt{"/src/probe.bpf.c", "  here();"})
+	callee := asm.Instructions{asm.Mov.Imm(asm.R0, 0).WithSymbol("f"), asm.BuiltinFunc(4711).Call(), asm.Return()}
+	for _, c := range []struct {
+		name                     string
+		insns                    asm.Instructions
+		source, position, suffix string
+	}{
+		{"in the program", cat(asm.Instructions{main[0], asm.BuiltinFunc(4711).Call()}, end), "  here();", "probe.bpf.c:12", " [probe.bpf.c:12: here();]"},
+		{"in a function without lines", cat(main, callee), "", "", "is not known here"},
+	} {
+		_, err := Verify(&Program{Name: "p", Insns: c.insns}, w.env)
+		var why *RefusedError
+		if !errors.As(err, &why) {
+			t.Fatalf("%s: not refused: %v", c.name, err)
+		}
+		if why.Source != c.source || why.Position != c.position || !strings.HasSuffix(err.Error(), c.suffix) {
+			t.Errorf("%s: %v; source %q at %q, want %q at %q", c.name, err, why.Source, why.Position, c.source, c.position)
+		}
+	}
+}
+
 // TestNoContext: without a context r1 can be passed on, and nothing else.
 func TestNoContext(t *testing.T) {
 	w := newWorld(0)
