@@ -54,7 +54,7 @@ func (x *Map) AppendRecordJSON(dst, data []byte) []byte {
 func (x *Map) appendRecord(dst, data []byte, s style) []byte {
 	f := formatter{style: s, limit: len(dst) + maxValueChars}
 	if t := x.Def.Value; t != nil {
-		if size, err := btf.Sizeof(t); err == nil && size > 0 && size <= len(data) {
+		if size, err := btf.Sizeof(t); err == nil && size > 0 && size == len(data) {
 			return f.value(dst, t, data, 0)
 		}
 	}

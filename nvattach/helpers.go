@@ -134,11 +134,11 @@ func (u *unit) mapHelpers(h map[int32]*bpf.Helper) {
 	h[2] = &bpf.Helper{Name: "map_update_elem", Args: []bpf.ArgSpec{argMap, argKey, argValue, argScalar}, Check: u.keyed, Emit: u.update}
 	h[3] = &bpf.Helper{Name: "map_delete_elem", Args: []bpf.ArgSpec{argMap, argKey}, Check: u.keyed, Emit: u.remove}
 	h[25] = &bpf.Helper{
-		Name: "perf_event_output", Check: u.ring, Emit: u.perfOutput,
+		Name: "perf_event_output", Check: u.recordOf(3), Emit: u.perfOutput,
 		Args: []bpf.ArgSpec{argContext, argMap, argScalar, {Kind: bpf.ArgRead, SizeArg: 4}, argScalar},
 	}
 	h[130] = &bpf.Helper{
-		Name: "ringbuf_output", Check: u.ring, Emit: u.ringOutput,
+		Name: "ringbuf_output", Check: u.recordOf(1), Emit: u.ringOutput,
 		Args: []bpf.ArgSpec{argMap, {Kind: bpf.ArgRead, SizeArg: 2}, argScalar, argScalar},
 	}
 	h[131] = &bpf.Helper{
@@ -158,11 +158,11 @@ func (u *unit) mapHelpers(h map[int32]*bpf.Helper) {
 
 func (u *unit) printHelpers(h map[int32]*bpf.Helper) {
 	h[helperPrint] = &bpf.Helper{
-		Name: "trace_printk", Emit: u.printk,
+		Name: "trace_printk", Check: u.formatted, Emit: u.printk,
 		Args: []bpf.ArgSpec{{Kind: bpf.ArgRead, SizeArg: 1}, argScalar, argAny, argAny, argAny},
 	}
 	h[helperVPrint] = &bpf.Helper{
-		Name: "trace_vprintk", Emit: u.vprintk,
+		Name: "trace_vprintk", Check: u.formatted, Emit: u.vprintk,
 		Args: []bpf.ArgSpec{{Kind: bpf.ArgRead, SizeArg: 1}, argScalar, {Kind: bpf.ArgRead, SizeArg: 3}, argConst},
 	}
 	h[helperPuts] = &bpf.Helper{Name: "ebpf_puts", Args: []bpf.ArgSpec{{Kind: bpf.ArgString, Size: bpf.StackSize}}, Emit: u.puts}
@@ -233,11 +233,36 @@ func (u *unit) ring(c *bpf.CallInfo) error {
 }
 
 func (u *unit) ringSize(c *bpf.CallInfo) error {
-	err := u.ring(c)
-	if err == nil && c.Consts[1].Known && c.Consts[1].Value > maxRecordBytes-recordHead {
-		err = fmt.Errorf("a record of %d bytes; %d is the most", c.Consts[1].Value, maxRecordBytes-recordHead)
+	if err := u.ring(c); err != nil || !c.Consts[1].Known {
+		return err
 	}
-	return err
+	return u.fits(c, c.Consts[1].Value)
+}
+
+// recordOf returns the check of a helper whose argument data is a record.
+func (u *unit) recordOf(data int) func(*bpf.CallInfo) error {
+	return func(c *bpf.CallInfo) error {
+		if err := u.ring(c); err != nil {
+			return err
+		}
+		return u.fits(c, uint64(c.Size[data]))
+	}
+}
+
+// fits refuses records that the call's map never has room for.
+func (u *unit) fits(c *bpf.CallInfo, size uint64) error {
+	if d := u.defs[c.Map]; size > d.maxRecord() {
+		return fmt.Errorf("a record of %d bytes; those of map %s have at most %d", size, d.Name, d.maxRecord())
+	}
+	return nil
+}
+
+// formatted refuses texts that are too long for a record of bpf_printk.
+func (u *unit) formatted(c *bpf.CallInfo) error {
+	if c.Size[0] > maxFormat {
+		return fmt.Errorf("a format of %d bytes; %d is the most", c.Size[0], maxFormat)
+	}
+	return nil
 }
 
 // mapCall returns what the code of a call with a map begins with.

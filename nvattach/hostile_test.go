@@ -2,6 +2,7 @@ package nvattach
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,9 +13,10 @@ import (
 // with the program's name and a reason.
 func TestHostilePrograms(t *testing.T) {
 	maps := []*MapDef{
-		def("arr", MapArray, 4, 8, 4), def("ring", MapRingbuf, 0, 0, 4096), def("lru", 9, 4, 8, 4),
+		def("arr", MapArray, 4, 8, 4), def("ring", MapRingbuf, 0, 0, 4096), def("lru", 9, 4, 8, 4), def("progs", 3, 4, 4, 4),
 		{Name: ".rodata", Type: MapArray, KeySize: 4, ValueSize: 8, MaxEntries: 1, Data: true, ReadOnly: true, Initial: make([]byte, 8)},
 	}
+	slices.SortFunc(maps, func(a, b *MapDef) int { return strings.Compare(a.Name, b.Name) }) // as a loaded object's
 	ret := asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}
 	lookup := func(name string) asm.Instructions {
 		return asm.Instructions{
@@ -41,8 +43,9 @@ func TestHostilePrograms(t *testing.T) {
 		{"a helper for the kernel", "55", join(asm.Instructions{asm.BuiltinFunc(55).Call()}, ret)},
 		{"beyond the value", "", join(lookup("arr"), asm.Instructions{{OpCode: asm.JEq.Op(asm.ImmSource), Dst: asm.R0, Offset: 1}, asm.LoadMem(asm.R1, asm.R0, 8, asm.DWord)}, ret)},
 		{"keys of a ring", "ring", join(lookup("ring"), ret)},
-		{"a type that is not there", "lru", join(lookup("lru"), ret)},
-		{"beyond the stack", "", join(asm.Instructions{asm.StoreImm(asm.RFP, -520, 1, asm.DWord)}, ret)},
+		{"a type that is not there", "lru has type lru_hash", join(lookup("lru"), ret)},
+		{"a tail call", "tail calls can't be had", join(asm.Instructions{asm.LoadMapPtr(asm.R2, 0).WithReference("progs"), asm.Mov.Imm(asm.R3, 0), asm.BuiltinFunc(12).Call()}, ret)},
+		{"beyond the stack", "of the stack", join(asm.Instructions{asm.StoreImm(asm.RFP, -520, 1, asm.Word)}, ret)},
 		{"beyond the context", "", join(asm.Instructions{asm.LoadMem(asm.R1, asm.R1, 4096, asm.Word)}, ret)},
 		{"a made-up address", "", join(asm.Instructions{asm.LoadImm(asm.R1, 0x1000, asm.DWord), asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord)}, ret)},
 		{"a store to .rodata", "", join(asm.Instructions{asm.LoadMapValue(asm.R1, 0, 0).WithReference(".rodata"), asm.StoreImm(asm.R1, 0, 1, asm.Word)}, ret)},

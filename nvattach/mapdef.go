@@ -33,10 +33,12 @@ const (
 	MapGPUArrayHost     MapType = 1513
 	MapGPURingbuf       MapType = 1527
 	bpfFlagReadOnlyProg         = 1 << 7 // BPF_F_RDONLY_PROG
+
+	mapProgArray MapType = 3 // of programs, for tail calls: can't be had
 )
 
 var mapTypeNames = map[MapType]string{
-	MapHash: "hash", MapArray: "array", 3: "prog_array", MapPerfEventArray: "perf_event_array",
+	MapHash: "hash", MapArray: "array", mapProgArray: "prog_array", MapPerfEventArray: "perf_event_array",
 	MapPerCPUHash: "percpu_hash", MapPerCPUArray: "percpu_array", 7: "stack_trace", 8: "cgroup_array",
 	9: "lru_hash", 10: "lru_percpu_hash", 11: "lpm_trie", 12: "array_of_maps", 13: "hash_of_maps",
 	14: "devmap", 15: "sockmap", 16: "cpumap", 17: "xskmap", 18: "sockhash", 19: "cgroup_storage",
@@ -170,6 +172,32 @@ func (m *MapDef) PerSM() bool { return m.Type == MapPerCPUArray || m.Type == Map
 
 // PerThread reports whether each thread of a grid has a value of its own.
 func (m *MapDef) PerThread() bool { return m.layout() == layoutThread }
+
+// ringBytes returns how large the map, a ring buffer, wants to be on each multiprocessor,
+// and the size of its largest record; 0 for what the definition does not say.
+// The values of a perf event array are descriptors on Linux, and those of a BPF ring
+// buffer have no size there: that of their type says only how records are shown.
+func (m *MapDef) ringBytes() (want, record uint64) {
+	switch m.Type {
+	case MapPerfEventArray:
+		return 0, 0 // max_entries is the number of CPUs
+	case MapGPURingbuf:
+		// max_entries records for each thread that can be on a multiprocessor.
+		record = uint64(m.ValueSize)
+		return mul(mul(uint64(m.MaxEntries), 2048), unitBytes*unitsFor(record)), record
+	}
+	return uint64(m.MaxEntries), 0
+}
+
+// maxRecord returns the bytes that a record of the map, a ring buffer, can have where
+// there is memory enough.
+func (m *MapDef) maxRecord() uint64 {
+	want, record := m.ringBytes()
+	if want == 0 && record == 0 {
+		return maxRecordBytes - recordHead
+	}
+	return newRingLayout(min(want, maxRecordBytes), maxArena, record).maxRecord
+}
 
 // Ring reports whether the map is a stream of records.
 func (m *MapDef) Ring() bool { return m.layout() == layoutRing }

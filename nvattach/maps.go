@@ -226,18 +226,15 @@ func (x *Map) lay(m *Maps, o *MapOptions) error {
 }
 
 func (x *Map) layRing(m *Maps, o *MapOptions) {
-	d := x.Def
-	limit, want := o.RingBytes, uint64(d.MaxEntries)
-	switch {
-	case x == m.Print:
-		limit, want = o.PrintBytes, o.PrintBytes
-	case d.Type == MapPerfEventArray:
-		want = limit // max_entries is the number of CPUs
-	case d.Type == MapGPURingbuf:
-		// max_entries records for each thread that can be on a multiprocessor.
-		want = mul(mul(want, 2048), unitBytes*unitsFor(uint64(d.ValueSize)))
+	limit := o.RingBytes
+	if x == m.Print {
+		limit = o.PrintBytes
 	}
-	x.ring = newRingLayout(want, limit/uint64(m.SMs), uint64(d.ValueSize))
+	want, record := x.Def.ringBytes()
+	if want == 0 {
+		want = limit
+	}
+	x.ring = newRingLayout(want, limit/uint64(m.SMs), record)
 	x.copyBytes = x.ring.size
 	x.size = mul(x.ring.size, uint64(m.SMs))
 }
