@@ -174,4 +174,7 @@ type CallInfo struct {
 	// Most is the highest number that the memory behind arguments that are read
 	// may hold, as a little-endian one; MaxUint64 where that is not known.
 	Most [5]uint64
+	// Size is how many bytes the helper may access behind arguments that are pointers
+	// to memory of the program's, at most; 0 for others.
+	Size [5]int
 }

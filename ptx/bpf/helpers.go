@@ -58,7 +58,7 @@ func (fx *effect) info(o *op) *CallInfo {
 		}
 		c.Most[k] = math.MaxUint64
 		if arg := &fx.args[k]; arg.spec != nil {
-			c.Most[k] = arg.most
+			c.Most[k], c.Size[k] = arg.most, arg.acc.size
 			if arg.known {
 				c.Bytes[k] = arg.bytes
 			}
