@@ -29,7 +29,7 @@ type dryFlags struct {
 func (f *dryFlags) register(fs *flag.FlagSet) {
 	fs.BoolVar(&f.on, "dry-run", false, "show what attaching the probes to images (PTX, fat binaries, executables, libraries) would do, without running anything")
 	fs.StringVar(&f.out, "o", "", "with --dry-run, write the PTX with probes to `FILE` (-: standard output; of further modules to FILE.2, …)")
-	fs.StringVar(&f.arch, "arch", "", "with --dry-run, the GPU's `ARCH`, e.g. sm_90 (default: the newest that the image has PTX for)")
+	fs.StringVar(&f.arch, "arch", "", "with --dry-run, the GPU's `ARCH`, e.g. sm_90 (default: the newest that the image has PTX, or else machine code, for)")
 	fs.StringVar(&f.ptxas, "ptxas", "", "with --dry-run, compile with the ptxas at `PATH` and not with the driver's compiler")
 	fs.StringVar(&f.jit, "jit", "", "with --dry-run, the driver's compiler library is at `PATH`")
 	fs.Uint64Var(&f.block, "block", 256, "with --dry-run, `THREADS` of a block, for the occupancy")
@@ -118,16 +118,22 @@ func (d *dryRun) file(name string) error {
 		}
 		images := 0
 		d.said = false
-		var errs []error
+		var errs, without []error
 		for c, err := range f.Containers() {
 			if err != nil {
 				errs = append(errs, err)
 				continue
 			}
 			images++
-			if err := d.image(name, images, c); err != nil {
+			switch err := d.image(name, images, c); {
+			case errors.Is(err, errNoCode):
+				without = append(without, err)
+			case err != nil:
 				errs = append(errs, err)
 			}
+		}
+		if !d.said {
+			errs = append(errs, without...)
 		}
 		switch {
 		case images == 0 && len(errs) == 0:
@@ -143,10 +149,19 @@ func (d *dryRun) file(name string) error {
 func (d *dryRun) image(name string, number int, c *fatbin.Container) error {
 	arch := d.arch
 	if arch.SM == 0 {
-		arch = newestPTX(c)
+		arch = newest(c, fatbin.KindPTX)
+	}
+	if arch.SM == 0 {
+		arch = newest(c, fatbin.KindELF)
 	}
 	if arch.Suffix == 0 && arch.SM >= 90 {
 		arch.Suffix = 'a' // a GPU runs what is for it alone
+	}
+	switch {
+	case len(c.Entries) == 0: // what nvcc leaves where it has linked
+		return nil
+	case nvattach.Prefers(c.Entries, fatbin.KindPTX, arch) < 0 && nvattach.Prefers(c.Entries, fatbin.KindELF, arch) < 0:
+		return fmt.Errorf("image %d %w%s", number, errNoCode, forArch(arch))
 	}
 	sites := len(d.plan.Sites())
 	r, err := d.plan.Rewrite(c.Append(nil), d.maps, &nvattach.RewriteOptions{Arch: arch})
@@ -184,11 +199,21 @@ func (d *dryRun) image(name string, number int, c *fatbin.Container) error {
 	return d.write(r.Text)
 }
 
-// newestPTX returns the highest architecture that a container has PTX for.
-func newestPTX(c *fatbin.Container) fatbin.Arch {
+// errNoCode: an image that a GPU can't load; others of the file may be for it.
+var errNoCode = errors.New("has neither PTX nor machine code")
+
+func forArch(arch fatbin.Arch) string {
+	if arch.SM == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" for sm_%d", arch.SM)
+}
+
+// newest returns the highest architecture that a container has code of a kind for.
+func newest(c *fatbin.Container, kind fatbin.Kind) fatbin.Arch {
 	var best fatbin.Arch
 	for i := range c.Entries {
-		if a := c.Entries[i].Arch(); c.Entries[i].Kind() == fatbin.KindPTX && a.SM >= best.SM {
+		if a := c.Entries[i].Arch(); c.Entries[i].Kind() == kind && a.SM >= best.SM {
 			best = a
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"nvtrace/fatbin"
 	"nvtrace/internal/need"
 	"nvtrace/nvattach/jit"
 )
@@ -110,6 +111,56 @@ while [ $# -gt 1 ]; do [ "$1" = -o ] && echo none > "$2"; shift; done
 		t.Fatalf("status %d, %s", status, errs)
 	}
 	holds(t, out, "registers 20 -> 21, ")
+}
+
+// TestDryRunFiles: images as nvcc leaves them beside the one with the kernels, without
+// entries, or with machine code and no kernel, are nothing to tell of.
+func TestDryRunFiles(t *testing.T) {
+	entry := func(kind fatbin.Kind, arch string, data []byte) fatbin.Entry {
+		t.Helper()
+		a, err := fatbin.ParseArch(arch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := fatbin.NewEntry(kind, a, data, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	cubin, err := os.ReadFile("../../fatbin/testdata/kernels.11.8.sm_80.cubin") // of kernels that are not called k
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := func(name string, images ...[]fatbin.Entry) string {
+		var b []byte
+		for _, entries := range images {
+			b = (&fatbin.Container{Entries: entries}).Append(b)
+		}
+		return dryFile(t, name, string(b), 0o600)
+	}
+	ptx := []fatbin.Entry{entry(fatbin.KindPTX, "sm_90a", []byte(dryPTX))}
+	code := []fatbin.Entry{entry(fatbin.KindELF, "sm_80", cubin)}
+	for _, tt := range []struct {
+		name, kernel, arch, file string
+		status                   int
+		want                     string
+	}{
+		{"beside others", "k", "", file("a.fatbin", code, nil, ptx), exitOK, "a.fatbin: image 3, at offset "},
+		{"beside others, for one GPU", "k", "sm_90", file("b.fatbin", code, nil, ptx), exitOK, "b.fatbin: image 3, at offset "},
+		{"for another GPU", "k", "sm_100", file("c.fatbin", code, ptx), exitFailed, "image 1 has neither PTX nor machine code for sm_100\nnvtrace: image 2 has"},
+		{"nothing but machine code", "*", "", file("d.fatbin", code), exitOK, "on sm_80\n"},
+		{"no entries", "*", "", file("e.fatbin", nil), exitOK, "no kernel that a program wants; images: 1"},
+	} {
+		status, out, errs := attach(t, "--dry-run", "--ptxas", "true", "--kernel", tt.kernel, "--arch", tt.arch, countObject, tt.file)
+		if status != tt.status || (errs == "") != (status == exitOK) {
+			t.Errorf("%s: status %d, want %d; %s", tt.name, status, tt.status, errs)
+		}
+		holds(t, out+errs, tt.want)
+		if strings.Contains(out+errs, "sm_0") {
+			t.Errorf("%s: of a GPU that is none:\n%s%s", tt.name, out, errs)
+		}
+	}
 }
 
 func TestDryRunRefusals(t *testing.T) {
