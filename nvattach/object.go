@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -95,6 +96,9 @@ func LoadObject(name string, data []byte) (o *Object, err error) {
 		return nil, fmt.Errorf("object %s: %s: %w", name, oneLine(err), ErrObject)
 	}
 	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(data))
+	if err != nil && strings.Contains(err.Error(), "missing BTF") {
+		err = fmt.Errorf("%w; maps are described by types: build it with clang -g", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("object %s: %s: %w", name, oneLine(err), ErrObject)
 	}
@@ -124,6 +128,9 @@ func checkELF(data []byte) error {
 	if err != nil {
 		if len(data) < 4 || string(data[:4]) != elf.ELFMAG {
 			return errors.New("no ELF file; build it with clang -target bpf -g -O2")
+		}
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return fmt.Errorf("what its header says lies beyond the file's %d bytes: truncated?", len(data))
 		}
 		return err
 	}

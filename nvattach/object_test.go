@@ -1,6 +1,7 @@
 package nvattach
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -157,6 +158,7 @@ func TestBadObjects(t *testing.T) {
 	}
 	machine := slices.Clone(good)
 	machine[18], machine[19] = 62, 0 // EM_X86_64
+	withoutBTF := bytes.ReplaceAll(good, []byte(".BTF"), []byte(".BXF"))
 	big := slices.Clone(good)
 	big[5] = 2 // big-endian
 	for _, tt := range []struct {
@@ -166,8 +168,9 @@ func TestBadObjects(t *testing.T) {
 	}{
 		{"empty", nil, "no ELF file"},
 		{"text", []byte("hello, world, this is no object"), "no ELF file"},
-		{"header only", good[:64], ""},
-		{"half", good[:len(good)/2], ""},
+		{"header only", good[:64], "beyond the file's 64 bytes: truncated?"},
+		{"half", good[:len(good)/2], "truncated?"},
+		{"without types", withoutBTF, "build it with clang -g"},
 		{"a program for the host", machine, "made for"},
 		{"big-endian", big, ""},
 	} {
