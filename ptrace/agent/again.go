@@ -40,8 +40,9 @@ func (p *Process) present(t *ptrace.Task) bool {
 }
 
 // takeOver makes the agent of a supervisor that is gone this one's. All threads
-// are stopped. What they are just recording goes nowhere.
-func (p *Process) takeOver(t *ptrace.Task) error {
+// are stopped, and may be anywhere in its code. What they are just recording goes
+// nowhere.
+func (p *Process) takeOver(t *ptrace.Task, others []*ptrace.Task) error {
 	clock, err := findClock(t, p.a.vdso)
 	if err != nil {
 		return err
@@ -57,10 +58,18 @@ func (p *Process) takeOver(t *ptrace.Task) error {
 			return err
 		}
 	}
-	if err := p.write64(confAddr+confDead, 0); err != nil {
+	le := binary.LittleEndian
+	var b [8]byte
+	if n, _ := t.ReadMem(confAddr+confDead, b[:]); n < len(b) {
+		return errOther
+	}
+	p.number = le.Uint64(b[:])/2 + 1
+	if err := p.write64(confAddr+confDead, 2*p.number); err != nil {
 		return err
 	}
-	le := binary.LittleEndian
+	if err := p.takeRelay(t, append(others, t)); err != nil {
+		return err
+	}
 	table := make([]byte, maxHooks*hookSize)
 	if n, _ := t.ReadMem(hookAddr, table); n < len(table) {
 		return errOther
@@ -89,30 +98,80 @@ func (p *Process) takeOver(t *ptrace.Task) error {
 			return err
 		}
 	}
-	return p.keepCalls(t)
+	return nil
 }
 
-// keepCalls remembers which threads have calls of hooked functions open. They keep
-// their slots: nothing that they need to return is changed.
-func (p *Process) keepCalls(t *ptrace.Task) error {
-	le := binary.LittleEndian
-	keys := make([]byte, numKeys*keySize)
-	if n, _ := t.ReadMem(keysAddr, keys); n < len(keys) {
+// takeRelay chooses a copy of the relay: of those that no task is executing the one
+// that has not been used for longest, as a signal handler may have interrupted it.
+func (p *Process) takeRelay(t *ptrace.Task, tasks []*ptrace.Task) error {
+	saves := make([]byte, numSaves*saveSize)
+	if n, _ := t.ReadMem(saveAddr, saves); n < len(saves) {
 		return errOther
 	}
-	p.inherited = make(map[uint64]int)
-	for ; len(keys) > 0; keys = keys[keySize:] {
-		tp, slot := le.Uint64(keys), le.Uint64(keys[8:])
-		i := (slot - slotAddr) / slotSize
-		if tp == 0 || slot < slotAddr || i >= maxSlots || slot != slotAddr+i*slotSize {
-			continue
-		}
-		var b [8]byte
-		if n, _ := t.ReadMem(slot+slotDepth, b[:]); n == len(b) && le.Uint64(b[:]) != 0 {
-			p.inherited[tp] = int(i)
+	var busy [numSaves]bool
+	for _, o := range tasks {
+		if pc, err := o.PC(); err == nil && pc-p.a.blob.relay < numSaves*saveSize {
+			busy[(pc-p.a.blob.relay)/saveSize] = true
 		}
 	}
+	best, oldest := 0, ^uint64(0)
+	for i := range numSaves { // the first supervisor has had copy 0
+		turn := binary.LittleEndian.Uint64(saves[i*saveSize+saveTurn:])
+		if !busy[i] && (turn < oldest || turn == oldest && best == 0) {
+			best, oldest = i, turn
+		}
+	}
+	if busy[best] {
+		return errBusy
+	}
+	p.save = best
+	return p.write64(uint64(saveAddr+best*saveSize+saveTurn), p.number)
+}
+
+// ringTurn is how far ahead of the last supervisor's the positions in rings begin: what a
+// thread is still recording for that one is not taken for a record, nor near to the next.
+const ringTurn = 1<<40 + ringSize/8
+
+// takeKeys reads which threads have slots. They keep them, and their places in the
+// table: a thread may have found its own just now, and have calls of hooked functions
+// open, or be about to.
+func (p *Process) takeKeys(t *ptrace.Task) error {
+	le := binary.LittleEndian
+	b := make([]byte, numKeys*keySize)
+	if n, _ := t.ReadMem(keysAddr, b); n < len(b) {
+		return errOther
+	}
+	p.inherited, p.keys = make(map[uint64]int), make(map[uint64]int)
+	p.places, p.freed = make([]uint64, numKeys), make(map[int]bool)
+	for place := range numKeys {
+		tp, slot := le.Uint64(b[place*keySize:]), le.Uint64(b[place*keySize+8:])
+		if p.places[place] = tp; tp == 0 {
+			continue
+		}
+		i := (slot - slotAddr) / slotSize
+		if slot < slotAddr || i >= maxSlots || slot != slotAddr+i*slotSize {
+			p.freed[place] = true
+			continue
+		}
+		p.inherited[tp], p.keys[tp] = int(i), place
+	}
 	return nil
+}
+
+// dropThreads forgets the inherited threads that do not live, now that those that do have
+// their slots. Where calls are open, the slot stays that thread's, without a ring: another
+// thread may return from them.
+func (p *Process) dropThreads() {
+	for tp, slot := range p.inherited {
+		at := uint64(slotAddr + slot*slotSize)
+		var depth [8]byte
+		if n, _ := p.mem.ReadAt(depth[:], int64(at+slotDepth)); n == len(depth) && depth != [8]byte{} {
+			_ = p.write64(at+slotRing, 0) // fails if the process has ended
+			continue
+		}
+		p.removeKey(tp)
+		delete(p.inherited, tp)
+	}
 }
 
 // mapFlags are those of mmap for memory at the agent's addresses.

@@ -149,7 +149,7 @@ func (a *Agent) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
 		a.freeBorrowed(t.TID)
 	case ptrace.TaskExit, ptrace.TaskDetach:
 		if p := a.procs[t.PID]; p != nil && p.mapped && e.Kind == ptrace.TaskDetach {
-			_ = p.write64(confAddr+confDead, 1) // fails if it has died, too
+			_ = p.write64(confAddr+confDead, 2*p.number+1) // fails if it has died, too
 		}
 		a.freeBorrowed(t.TID)
 		if t.TID == t.PID && !e.Replaced {

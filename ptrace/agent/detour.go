@@ -111,7 +111,8 @@ func (a *Agent) Stubs() ptrace.ReturnStubs {
 // Relay is for [ptrace.Options.Relay].
 func (a *Agent) Relay(t *ptrace.Task) (code, save uint64) {
 	if p := a.Mapped(t); p != nil {
-		return a.blob.relay, saveAddr
+		at := uint64(p.save * saveSize)
+		return a.blob.relay + at, saveAddr + at
 	}
 	return 0, 0
 }

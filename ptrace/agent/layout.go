@@ -22,6 +22,7 @@ const (
 	numKeys  = 8192
 	maxHooks = 8192
 	numStubs = 256
+	numSaves = 16
 	maxFD    = 16384
 	ringSize = 0x20000
 	numOnce  = 8192
@@ -43,6 +44,8 @@ const (
 	pathBase   = 63 // of base
 
 	confSize   = 64
+	saveSize   = 256
+	saveTurn   = saveSize - 8
 	keySize    = 16
 	openSize   = 96
 	slotSize   = 8128
@@ -188,6 +191,6 @@ func layout() []uint64 {
 		recordSize, segSize,
 		trapFD, trapRequest, pathSize, maxPaths, pathsAddr, maxDevices,
 		numNested, maxPointers, maxNested, nestedSize,
-		gateAddr, stubsAddr, numStubs, saveAddr,
+		gateAddr, stubsAddr, numStubs, saveAddr, numSaves, saveSize,
 	}
 }

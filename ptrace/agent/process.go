@@ -48,9 +48,12 @@ type Process struct {
 	onces  int
 
 	borrowed map[int]*ring // rings that another task's thread pointer names too, by that task
-	// inherited are the slots of the process that this one was forked from, by
-	// thread pointer: calls of hooked functions are open in them.
+	// inherited are the slots that threads have from the process that this one was forked
+	// from, or from another supervisor, by thread pointer: calls of hooked functions may
+	// be open in them.
 	inherited map[uint64]int
+	number    uint64 // of this supervisor, of those that the process has had
+	save      int    // which copy of the relay is this supervisor's
 }
 
 // errBusy is an obstacle that may go away.
@@ -71,7 +74,9 @@ func (p *Process) start(t *ptrace.Task) error {
 	for _, o := range append(tasks, t) {
 		p.addThread(o, t)
 	}
-	if !p.again {
+	if p.again {
+		p.dropThreads()
+	} else {
 		for _, slot := range p.inherited { // of threads that the child does not have
 			_ = p.write64(slotAddr+uint64(slot*slotSize)+slotDepth, 0)
 		}
@@ -106,7 +111,7 @@ func (p *Process) prepare(t *ptrace.Task) (tasks []*ptrace.Task, resume func(), 
 	}
 	if err == nil && !p.mapped {
 		if p.again = p.present(t); p.again {
-			err = p.takeOver(t)
+			err = p.takeOver(t, tasks)
 			p.mapped = err == nil
 		} else {
 			err = p.mapPrivate(t)
@@ -275,6 +280,12 @@ func (p *Process) mapShared(t *ptrace.Task) error {
 	p.rings, p.starts = make([]*ring, maxSlots), make([]uint64, maxSlots)
 	p.byTID = make(map[int]*ring)
 	p.borrowed = make(map[int]*ring)
+	for i := range p.starts {
+		p.starts[i] = p.number * ringTurn
+	}
+	if p.again {
+		return p.takeKeys(t)
+	}
 	p.keys = make(map[uint64]int)
 	p.places = make([]uint64, numKeys)
 	p.freed = make(map[int]bool)
@@ -350,6 +361,7 @@ func (p *Process) fork(t *ptrace.Task) *Process {
 	c := &Process{
 		a: p.a, PID: t.PID, mapped: true, arenas: cloneArenas(p.arenas), hooks: cloneHooks(p.hooks),
 		onces: p.onces, sites: maps.Clone(p.sites), turn: p.turn, inherited: maps.Clone(p.inherited),
+		number: p.number, save: p.save,
 	}
 	if c.inherited == nil {
 		c.inherited = make(map[uint64]int)

@@ -155,7 +155,10 @@ func hash(tp uint64) int { return int((tp >> 4) * 0x9e3779b97f4a7c15 >> 51) }
 // insertKey enters a slot into the table. The thread pointer goes first: an
 // entry is valid when its slot is there.
 func (p *Process) insertKey(tp, slot uint64) error {
-	i := hash(tp)
+	i, known := p.keys[tp]
+	if !known {
+		i = hash(tp)
+	}
 	for n := 0; p.places[i] != 0 && p.places[i] != tp && !p.freed[i]; n++ {
 		if n == numKeys {
 			return errFull

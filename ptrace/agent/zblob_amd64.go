@@ -8,7 +8,7 @@ import _ "embed"
 var blobCode []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "d64074992ca4143b1304520aca64446f3628a6c7098584436652805fcad71adc"
+const blobStamp = "65a022b7ae5310015782c4867a1e86e293e2061c44decf38488a0f2886a272f6"
 
 // blobSymbols are addresses in the code.
 var blobSymbols = map[string]uint64{
@@ -17,7 +17,7 @@ var blobSymbols = map[string]uint64{
 	"return_entry": 0x7000009b,
 	"break_entry":  0x700000d1,
 	"break_stubs":  0x70000150,
-	"relay":        0x70004020,
+	"relay":        0x70004100,
 	"copy_insn":    0x7000099b,
 	"tp_insn":      0x700009a3,
 	"sys_in":       0x70000000,
@@ -72,4 +72,6 @@ var blobLayout = []uint64{
 	0x70029000,
 	0x100,
 	0x7002f000,
+	0x10,
+	0x100,
 }

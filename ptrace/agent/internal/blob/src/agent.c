@@ -12,6 +12,7 @@
 #define STUBS_AT 0x70029000
 #define STUBS_N 256
 #define SAVE_AT 0x7002f000
+#define SAVES_N 16
 #define TRAP_REQ 0x4e565452
 #define WHY_BREAK 7
 #define WHY_RETURN 8
@@ -36,23 +37,26 @@ __asm__(
 
 	// Makes a system call for the supervisor. If that is killed meanwhile, the task goes
 	// on behind it, and restores what it was. Signals are blocked up to the last system
-	// call.
+	// call. Copy i has the words at SAVE_ADDR + 256*i: the next supervisor takes another,
+	// as the task may not have got far by then.
+	".balign 256\n"
 	".globl relay\n"
 	"relay:\n"
+	"	.set at," STR(SAVE_AT) "\n"
+	".rept " STR(SAVES_N) "\n"
+	"	.balign 256\n"
 	"	syscall\n"
-	"	mov $" STR(SAVE_AT) "+8,%esp\n	popf\n"
-	"	mov " STR(SAVE_AT) "+136,%rsp\n"
-	"	mov $14,%eax\n	mov $2,%edi\n	mov $" STR(SAVE_AT) ",%esi\n	mov $0,%edx\n	mov $8,%r10d\n" // rt_sigprocmask, SIG_SETMASK
+	"	mov $at+8,%esp\n	popf\n"
+	"	mov at+136,%rsp\n"
+	"	mov $14,%eax\n	mov $2,%edi\n	mov $at,%esi\n	mov $0,%edx\n	mov $8,%r10d\n" // rt_sigprocmask, SIG_SETMASK
 	"	syscall\n"
-	"	mov " STR(SAVE_AT) "+16,%rax\n	mov " STR(SAVE_AT) "+24,%rbx\n"
-	"	mov " STR(SAVE_AT) "+32,%rcx\n	mov " STR(SAVE_AT) "+40,%rdx\n"
-	"	mov " STR(SAVE_AT) "+48,%rsi\n	mov " STR(SAVE_AT) "+56,%rdi\n"
-	"	mov " STR(SAVE_AT) "+64,%rbp\n	mov " STR(SAVE_AT) "+72,%r8\n"
-	"	mov " STR(SAVE_AT) "+80,%r9\n	mov " STR(SAVE_AT) "+88,%r10\n"
-	"	mov " STR(SAVE_AT) "+96,%r11\n	mov " STR(SAVE_AT) "+104,%r12\n"
-	"	mov " STR(SAVE_AT) "+112,%r13\n	mov " STR(SAVE_AT) "+120,%r14\n"
-	"	mov " STR(SAVE_AT) "+128,%r15\n"
-	"	jmp *" STR(SAVE_AT) "+144\n"
+	"	mov at+16,%rax\n	mov at+24,%rbx\n	mov at+32,%rcx\n	mov at+40,%rdx\n"
+	"	mov at+48,%rsi\n	mov at+56,%rdi\n	mov at+64,%rbp\n	mov at+72,%r8\n"
+	"	mov at+80,%r9\n	mov at+88,%r10\n	mov at+96,%r11\n	mov at+104,%r12\n"
+	"	mov at+112,%r13\n	mov at+120,%r14\n	mov at+128,%r15\n"
+	"	jmp *at+144\n"
+	"	.set at,at+256\n"
+	".endr\n"
 	".section .text.entry,\"ax\",@progbits\n"
 
 	// In place of `syscall`, with the number in eax: changes what syscall does, rax,
@@ -182,27 +186,29 @@ __asm__(
 
 int trap(u64 why, u64 what)
 {
+	u64 of = *(volatile u64 *)&C->dead;
 	volatile u64 served = 0;
 	struct regs r = {.rdi = TRAP_FD, .rsi = TRAP_REQUEST, .rdx = why, .r10 = what, .r8 = (u64)&served};
-	if (C->dead)
+	if (of & 1)
 		return 0;
 	sys_out(&r, NR_IOCTL);
 	barrier();
 	if (!served)
-		C->dead = 1;
+		__sync_bool_compare_and_swap(&C->dead, of, of | 1); // unless there is another one by now
 	return served;
 }
 
 long plain(const struct regs *r, u64 nr)
 {
 	long ret;
-	if (unlikely(C->dead))
+	u64 of = *(volatile u64 *)&C->dead;
+	if (unlikely(of & 1))
 		return sys_in(r, nr);
 	ret = sys_out(r, nr);
 	if (unlikely(ret == -ENOSYS) && !trap(TRAP_PROBE, 0)) {
 		ret = sys_in(r, nr); // it was the filter's answer, and the call was not made
 		if (ret == -ENOSYS)
-			C->dead = 0; // or that of a filter of the program's own
+			__sync_bool_compare_and_swap(&C->dead, of | 1, of); // or that of a filter of the program's own
 	}
 	return ret;
 }
@@ -400,12 +406,13 @@ __attribute__((used, section(".layout"))) const u64 layout[] = {
 	sizeof(struct record), sizeof(struct seg),
 	TRAP_FD, TRAP_REQUEST, sizeof(struct path), NPATHS, PATHS_ADDR, NDEVICES,
 	NNESTED, NPOINTERS, NESTED_SIZE, sizeof(struct nested),
-	GATE_ADDR, STUBS_ADDR, NSTUBS, SAVE_ADDR,
+	GATE_ADDR, STUBS_ADDR, NSTUBS, SAVE_ADDR, NSAVES, SAVE_SIZE,
 };
 
 _Static_assert(HOOKS_AT == HOOK_ADDR && STUBS_AT == STUBS_ADDR && STUBS_N == NSTUBS && TRAP_REQ == TRAP_REQUEST, "assembler");
 _Static_assert(WHY_BREAK == TRAP_BREAK && WHY_RETURN == TRAP_RETURN && HOOK_BREAK == 8 && sizeof(struct hook) == 256, "assembler");
-_Static_assert(STUBS_ADDR + NSTUBS * 8 <= SAVE_ADDR && SAVE_ADDR + 4096 <= PLAN_ADDR && SAVE_AT == SAVE_ADDR, "stubs");
+_Static_assert(STUBS_ADDR + NSTUBS * 8 <= SAVE_ADDR && SAVE_ADDR + NSAVES * SAVE_SIZE <= PLAN_ADDR, "stubs");
+_Static_assert(SAVE_AT == SAVE_ADDR && SAVES_N == NSAVES && SAVE_SIZE == 256, "assembler");
 
 _Static_assert(__builtin_offsetof(struct record, args) == SHORT_RECORD && sizeof(struct record) == 128, "record");
 _Static_assert(PATHS_ADDR + NPATHS * sizeof(struct path) <= KEYS_ADDR, "paths");

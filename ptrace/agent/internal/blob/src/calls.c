@@ -88,7 +88,7 @@ static inline struct record *reserve_call(struct slot *sl, u32 size, u32 kind, u
 		if (!trap(TRAP_FULL, 0) || !GATE)
 			return 0;
 		if (++tries == 20000) { // it stops us, but does nothing: it is broken
-			C->dead = 1;
+			__sync_fetch_and_or(&C->dead, 1);
 			return 0;
 		}
 	}
@@ -215,13 +215,13 @@ static struct open *watch(struct slot *sl, struct frame *f, const struct hook *h
 static void write_call(struct slot *sl, struct frame *f, const struct hook *h)
 {
 	u64 addr[8], caller = f->ret, pos;
-	u32 len[8], n = 0, data = 0, at, i, words = h->words * 8;
+	u32 len[8], n = 0, data = 0, at, i, words = h->words * 8, derefs = h->nderef; // another supervisor may change them
 	struct record *r;
 	struct open *o = 0;
 	struct seg *seg;
 	if ((h->flags & HOOK_RETURN) && sl->depth)
 		prune(sl, (u64)&f->ret, 0);
-	for (i = 0; i < h->nderef && i < 8; i++) {
+	for (i = 0; i < derefs && i < 8; i++) {
 		const struct deref *d = &h->deref[i];
 		addr[i] = 0;
 		if (!(d->flags & DEREF_IN))
@@ -257,7 +257,7 @@ static void write_call(struct slot *sl, struct frame *f, const struct hook *h)
 		*seg++ = (struct seg){(u64)f->stack, words, got, 0, at, 0, 0};
 		at += words;
 	}
-	for (i = 0; n && i < h->nderef && i < 8; i++) {
+	for (i = 0; n && i < derefs && i < 8; i++) {
 		u32 room, got;
 		if (!addr[i])
 			continue;
@@ -286,7 +286,7 @@ __attribute__((used)) u64 agent_enter(struct frame *f)
 	struct slot *sl;
 	if ((h->flags & HOOK_ONCE) && seen(h->once, f->rdi))
 		return h->orig;
-	if (unlikely(C->dead || !(h->flags & HOOK_ON)))
+	if (unlikely((C->dead & 1) || !(h->flags & HOOK_ON)))
 		return h->orig;
 	if (unlikely(!GATE)) {
 		trap(TRAP_START, 0);
@@ -341,6 +341,6 @@ __attribute__((used)) void agent_leave(struct rframe *f)
 	*(volatile u64 *)&o->sp = 0;
 	shrink(sl);
 	f->ret = was.ret;
-	if (GATE && !C->dead && own && own->ring && !own->off)
+	if (GATE && !(C->dead & 1) && own && own->ring && !own->off)
 		write_return(own, &was, f->rax, 0);
 }

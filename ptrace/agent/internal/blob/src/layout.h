@@ -12,7 +12,7 @@ typedef unsigned char u8;
 #define KEYS_ADDR 0x70008000ul // struct key[NKEYS]
 #define GATE_ADDR 0x70028000ul // a page with one number, zero in a forked child: whether there are rings
 #define STUBS_ADDR 0x70029000ul // u64[NSTUBS]: where stubs return to
-#define SAVE_ADDR 0x7002f000ul // registers of a task that makes a system call for the supervisor
+#define SAVE_ADDR 0x7002f000ul // NSAVES times: registers of a task that makes a system call for the supervisor
 #define PLAN_ADDR 0x70030000ul // two struct plan
 #define HOOK_ADDR 0x70100000ul // struct hook[NHOOKS]
 #define ONCE_ADDR 0x70300000ul // sets of seen arguments
@@ -24,6 +24,8 @@ typedef unsigned char u8;
 #define NSLOTS 1792u
 #define NKEYS 8192u
 #define NSTUBS 256u
+#define NSAVES 16u
+#define SAVE_SIZE 256u // as much code uses it; its last number is for supervisors
 #define NHOOKS 8192u
 #define NFDS 16384u
 #define RING_SIZE 0x20000u
@@ -34,7 +36,7 @@ struct conf {
 	u64 stops; // the supervisor stops at all calls, and wants none made without it
 	u64 clock; // the vdso's clock_gettime
 	u64 plan;  // address of the struct plan in force
-	u64 dead;  // the supervisor is gone, or does not answer
+	u64 dead;  // twice the number of the supervisor; 1 more: it is gone, or does not answer
 	u64 slots; // how many slots were ever used
 	u64 paths; // how many struct path there are; 0: all opens are the supervisor's
 	u64 maps;  // mappings of devices are recorded; 0: they are the supervisor's

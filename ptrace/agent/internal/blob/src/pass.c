@@ -290,7 +290,7 @@ long file_call(const struct regs *g, u64 nr)
 {
 	struct slot *sl;
 	u64 fd = nr == NR_MMAP ? g->r8 : g->rdi;
-	if (unlikely(C->dead))
+	if (unlikely(C->dead & 1))
 		return sys_in(g, nr);
 	if (nr == NR_OPENAT || nr == NR_OPEN)
 		return open_call(g, nr);
