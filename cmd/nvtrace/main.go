@@ -3,11 +3,25 @@ package main
 
 import (
 	"os"
+	"runtime/debug"
+	"time"
 )
 
 // version is set by the linker (Makefile).
 var version = "unknown"
 
 func main() {
+	postponeGC()
 	os.Exit(main1(&env{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, self: "/proc/self/exe"}, os.Args[1:]))
+}
+
+// postponeGC lets garbage lie at first: to collect it would take time from a program that
+// has just begun, and threads, which nvtrace's end waits for.
+func postponeGC() {
+	if os.Getenv("GOGC") != "" {
+		return
+	}
+	const percent, defaultPercent = 400, 100
+	debug.SetGCPercent(percent)
+	time.AfterFunc(2*time.Second, func() { debug.SetGCPercent(defaultPercent) })
 }

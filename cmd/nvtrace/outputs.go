@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"runtime"
 
 	"nvtrace/ioctl"
 	"nvtrace/ioctl/record"
@@ -143,7 +142,6 @@ func (o *outputs) rehearse() {
 	t := table{"Rehearsal", []string{">n", "what", ">time"}, rows}
 	_ = writeTables(io.Discard, []table{t, t, t, t, t, t}) // nobody's; as many as a summary has
 	o.log.summary.Report()
-	runtime.GC()
 }
 
 func (o *outputs) summarise() error {
