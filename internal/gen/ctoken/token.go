@@ -1,6 +1,6 @@
 // Package ctoken is the token level of C, for the generators that read headers:
 // tokens, a place among them with which a parser goes on, and the value of
-// constant expressions. What declarations mean is the parsers' own.
+// constant expressions. What declarations mean is package cdecl's.
 package ctoken
 
 import "strings"

@@ -152,7 +152,7 @@ func (h *harvest) paramsByName(name string) (string, int64) {
 	base := strings.TrimSuffix(name, "_FINN")
 	a := strings.Replace(base, "_CTRL_CMD_", "_CTRL_", 1)
 	for _, guess := range []string{a + "_PARAMS", base + "_PARAMS", a + "_PARAM", a, a + "_INFO"} {
-		if t, ok := h.units["rm"].par.Typedefs[guess]; ok && t.Base().Record != nil {
+		if t, ok := h.units["rm"].par.Typedefs[guess]; ok && t.Base().IsRecord() {
 			if k, size, ok := h.f.Resolve(guess); ok {
 				return k, size
 			}

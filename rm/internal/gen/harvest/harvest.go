@@ -1,8 +1,8 @@
 // Package harvest takes the facts of one driver version out of a source tree of
-// NVIDIA's open kernel modules: declarations by way of package cc, and what only
-// code says (which struct a request takes, which commands are exported, what may
-// be created under what) by the regular shapes of that code, each with a count
-// that must come out.
+// NVIDIA's open kernel modules: declarations by way of packages cpp and cdecl, and
+// what only code says (which struct a request takes, which commands are exported,
+// what may be created under what) by the regular shapes of that code, each with a
+// count that must come out.
 package harvest
 
 import (
@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"strings"
 
-	"nvtrace/rm/internal/gen/cc"
+	"nvtrace/internal/gen/cdecl"
 	"nvtrace/rm/internal/gen/facts"
 )
 
@@ -22,7 +22,7 @@ type harvest struct {
 	fsys  fs.FS
 	f     *facts.Facts
 	units map[string]*unit
-	names map[*cc.Record]string // the key of each record
+	names map[*cdecl.Type]string // the key of each record
 	errs  []error
 }
 
@@ -62,7 +62,7 @@ func Extract(fsys fs.FS) (*facts.Facts, Counts, error) {
 		return nil, Counts{}, err
 	}
 	h := &harvest{
-		fsys: fsys, units: map[string]*unit{}, names: map[*cc.Record]string{},
+		fsys: fsys, units: map[string]*unit{}, names: map[*cdecl.Type]string{},
 		f: &facts.Facts{
 			Version: version, Status: map[string]uint64{}, Flags: map[string]uint64{}, Category: map[string]map[string]string{},
 			Embedded: map[string][]facts.Embedded{}, Scalars: map[string]facts.Scalar{}, Enums: map[string]map[string]int64{},

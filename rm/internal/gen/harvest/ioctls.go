@@ -63,13 +63,13 @@ func (h *harvest) kms() {
 		params[m[1]] = "NvKms" + m[2] + "Params"
 	}
 	for _, e := range h.units["kms"].par.Enums {
-		if len(e.Names) == 0 || !strings.HasPrefix(e.Names[0], "NVKMS_IOCTL_") {
+		if len(e.Values) == 0 || !strings.HasPrefix(e.Values[0].Name, "NVKMS_IOCTL_") {
 			continue
 		}
-		for i, n := range e.Names {
-			x := facts.Ioctl{Name: n, Nr: uint64(e.Values[i]), Impl: params[n] != ""}
-			if x.Impl && !h.set(&x, params[n]) {
-				h.fail("kms: %s: no layout of %s", n, params[n])
+		for _, v := range e.Values {
+			x := facts.Ioctl{Name: v.Name, Nr: uint64(v.Number), Impl: params[v.Name] != ""}
+			if x.Impl && !h.set(&x, params[v.Name]) {
+				h.fail("kms: %s: no layout of %s", v.Name, params[v.Name])
 			}
 			h.f.KMS = append(h.f.KMS, x)
 		}

@@ -6,11 +6,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
-	"nvtrace/rm/internal/gen/cc"
+	"nvtrace/internal/gen/cdecl"
+	"nvtrace/rm/internal/gen/cpp"
 )
 
 // source gives the driver trees to check: see TestParity of package rm for the
@@ -52,14 +52,13 @@ func TestCompilerAgrees(t *testing.T) {
 		h := &harvest{fsys: tree, units: map[string]*unit{}}
 		total := 0
 		for _, u := range unitsOf(tree) {
-			u.pre = cc.NewPreprocessor(tree, u.dirs, stubs, predefined+u.defines)
+			u.pre = cpp.NewPreprocessor(tree, u.dirs, stubs, predefined+u.defines)
 			for _, name := range u.headers {
 				if err := u.pre.Read(name); err != nil {
 					t.Fatal(err)
 				}
 			}
-			u.par = cc.NewParser()
-			u.par.Parse(u.pre.Out)
+			u.par = cdecl.Parse(u.pre.Out, nil)
 			src, n := oracle(&u)
 			total += n
 			if out, err := compile(t, gcc, dir, &u, src); err != nil {
@@ -82,15 +81,15 @@ func oracle(u *unit) (string, int) {
 	n := 0
 	for _, r := range u.par.Records {
 		name := r.Typedef
-		if name == "" && r.Tag != "" {
-			name = map[bool]string{false: "struct ", true: "union "}[r.Union] + r.Tag
+		if name == "" && r.Name != "" {
+			name = map[cdecl.Class]string{cdecl.Struct: "struct ", cdecl.Union: "union "}[r.Class] + r.Name
 		}
-		if name == "" || r.Typedef == "" && slices.ContainsFunc(u.par.Records, func(o *cc.Record) bool { return o != r && o.Tag == r.Tag }) {
+		if name == "" || r.Typedef == "" && u.par.Tags[r.Name] != r { // a tag of two
 			continue
 		}
-		fmt.Fprintf(&b, "_Static_assert(sizeof(%s) == %d && _Alignof(%s) == %d, \"%s\");\n", name, r.Size, name, r.Align, name)
+		fmt.Fprintf(&b, "_Static_assert(sizeof(%s) == %d && _Alignof(%s) == %d, \"%s\");\n", name, r.Size(), name, r.Align(), name)
 		n += 2
-		for _, m := range r.Members {
+		for _, m := range r.Fields {
 			if m.Name != "" && m.Bits == 0 {
 				if u.pre.All[m.Name] != nil { // a macro that keeps others from naming the member
 					fmt.Fprintf(&b, "#undef %s\n", m.Name)

@@ -1,21 +1,24 @@
 package harvest
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
 
-	"nvtrace/rm/internal/gen/cc"
+	"nvtrace/internal/gen/cdecl"
 	"nvtrace/rm/internal/gen/facts"
 )
 
 // types copies the records, enums and scalars of a unit into the facts.
 func (h *harvest) types(u *unit) {
-	for _, a := range u.par.Aliases {
-		h.f.Alias[a[0]] = a[1]
+	for name, t := range u.par.Typedefs {
+		if b := t.Base(); b.IsRecord() && nameOf(b) != name {
+			h.f.Alias[name] = nameOf(b)
+		}
 	}
 	for _, r := range u.par.Records {
-		if r.Name() != "" {
+		if r.Name != "" {
 			h.record(u, r, "")
 		}
 	}
@@ -23,64 +26,64 @@ func (h *harvest) types(u *unit) {
 		h.enum(e)
 	}
 	for name, t := range u.par.Typedefs {
-		b := t.Base()
-		if b.Record == nil && b.Class != cc.Func && b.Class != cc.Array && b.Class != cc.Void && strings.HasPrefix(name, "N") {
+		if b := t.Base(); (b.IsInteger() || b.Class == cdecl.Float || b.Class == cdecl.Pointer) && strings.HasPrefix(name, "N") {
 			h.scalar(name, t)
 		}
 	}
 }
 
-func (h *harvest) enum(e *cc.Enum) {
-	name := e.Name()
-	if name == "" && len(e.Names) > 0 {
-		name = "enum:" + e.Names[0]
+// nameOf is what facts call a struct, union or enum: its typedef, else its tag,
+// else nothing.
+func nameOf(t *cdecl.Type) string { return cmp.Or(t.Typedef, t.Name) }
+
+func (h *harvest) enum(e *cdecl.Type) {
+	name := nameOf(e)
+	if name == "" && len(e.Values) > 0 {
+		name = "enum:" + e.Values[0].Name
 	}
 	if name == "" {
 		return
 	}
 	m := map[string]int64{}
-	for i, s := range e.Names {
-		m[s] = e.Values[i]
+	for _, v := range e.Values {
+		m[v.Name] = v.Number
 	}
 	h.f.Enums[name] = m
 }
 
-func (h *harvest) scalar(name string, t *cc.Type) {
+func (h *harvest) scalar(name string, t *cdecl.Type) {
 	if _, ok := h.f.Scalars[name]; ok {
 		return
 	}
 	b := t.Base()
-	s := facts.Scalar{Size: b.SizeOf(), Kind: "u"}
+	s := facts.Scalar{Size: b.Size(), Kind: "u"}
 	switch {
-	case b.Class == cc.Pointer, name == "NvP64":
+	case b.Class == cdecl.Pointer, name == "NvP64":
 		s.Kind = "p"
-	case b.Class == cc.Float:
+	case b.Class == cdecl.Float:
 		s.Kind = "f"
-	case b.Class == cc.EnumType:
-		s.Kind, s.Enum = "e", b.Enum.Name()
-	case b.Signed:
+	case b.Class == cdecl.Enum:
+		s.Kind, s.Enum = "e", nameOf(b)
+	case b.Signed():
 		s.Kind = "s"
 	}
 	h.f.Scalars[name] = s
 }
 
 // record enters a record and returns its key; hint names one without a name.
-func (h *harvest) record(u *unit, r *cc.Record, hint string) string {
+func (h *harvest) record(u *unit, r *cdecl.Type, hint string) string {
 	if k, ok := h.names[r]; ok {
 		return k
 	}
-	key := r.Name()
-	if key == "" {
-		key = hint
-	}
+	key := cmp.Or(nameOf(r), hint)
 	h.names[r] = key
-	t := facts.Type{Union: r.Union, Size: r.Size, Align: r.Align, Fields: []facts.Field{}}
-	for i, m := range r.Members {
+	t := facts.Type{Union: r.Class == cdecl.Union, Size: r.Size(), Align: r.Align(), Fields: []facts.Field{}}
+	for i, m := range r.Fields {
 		name := m.Name
 		if name == "" {
 			name = strconv.Itoa(i)
 		}
-		f := facts.Field{Name: m.Name, Off: m.Offset, Size: m.Type.SizeOf()}
+		f := facts.Field{Name: m.Name, Off: m.Offset, Size: m.Type.Size()}
 		f.Type, f.Dims, f.Ptr = h.member(u, m.Type, key+"."+name)
 		if m.Bits > 0 {
 			f.Bit, f.Bits = m.Bit, m.Bits
@@ -97,41 +100,41 @@ func (h *harvest) record(u *unit, r *cc.Record, hint string) string {
 }
 
 // member names a member's element type and its array dimensions.
-func (h *harvest) member(u *unit, t *cc.Type, hint string) (name string, dims []int64, pointer bool) {
+func (h *harvest) member(u *unit, t *cdecl.Type, hint string) (name string, dims []int64, pointer bool) {
 	for {
 		b := t.Base()
 		switch {
-		case t.Typedef && b.Class == cc.Array: // a typedef of an array counts as the array
+		case t.Class == cdecl.Named && b.Class == cdecl.Array: // a typedef of an array counts as the array
 			t = t.Elem
 			continue
-		case t.Typedef && b.Record != nil && b.Class != cc.Pointer:
-			key := h.record(u, b.Record, hint)
+		case t.Class == cdecl.Named && b.IsRecord():
+			key := h.record(u, b, hint)
 			if _, renamed := h.f.Alias[t.Name]; renamed {
 				key = t.Name
 			}
 			return key, dims, false
-		case t.Typedef:
+		case t.Class == cdecl.Named:
 			h.scalar(t.Name, t)
-			return t.Name, dims, b.Class == cc.Pointer || t.Name == "NvP64"
-		case t.Class == cc.Array:
-			dims = append(dims, t.Len)
+			return t.Name, dims, b.Class == cdecl.Pointer || t.Name == "NvP64"
+		case t.Class == cdecl.Array:
+			dims = append(dims, t.Count)
 			t = t.Elem
 			continue
 		}
 		break
 	}
 	switch t.Class {
-	case cc.Struct, cc.Union:
-		return h.record(u, t.Record, hint), dims, false
-	case cc.Pointer:
+	case cdecl.Struct, cdecl.Union:
+		return h.record(u, t, hint), dims, false
+	case cdecl.Pointer:
 		h.scalar("void*", t)
 		return "void*", dims, true
-	case cc.EnumType:
-		if t.Enum.Name() == "" {
-			t.Enum.Typedef = hint
+	case cdecl.Enum:
+		if nameOf(t) == "" {
+			t.Name = hint
 		}
-		h.scalar(t.Enum.Name(), t)
-		return t.Enum.Name(), dims, false
+		h.scalar(nameOf(t), t)
+		return nameOf(t), dims, false
 	}
 	h.scalar(t.Name, t)
 	return t.Name, dims, false

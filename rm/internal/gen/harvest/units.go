@@ -6,8 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"nvtrace/internal/gen/cdecl"
 	"nvtrace/internal/gen/ctoken"
-	"nvtrace/rm/internal/gen/cc"
+	"nvtrace/rm/internal/gen/cpp"
 )
 
 const predefined = `
@@ -106,8 +107,8 @@ type unit struct {
 	headers []string
 	defines string
 
-	pre *cc.Preprocessor
-	par *cc.Parser
+	pre *cpp.Preprocessor
+	par *cdecl.Unit
 }
 
 func has(fsys fs.FS, name string) bool {
@@ -202,14 +203,13 @@ func (h *harvest) load(u *unit) {
 	if len(u.headers) == 0 {
 		h.fail("%s: none of its headers is there", u.name)
 	}
-	u.pre = cc.NewPreprocessor(h.fsys, u.dirs, stubs, predefined+u.defines)
+	u.pre = cpp.NewPreprocessor(h.fsys, u.dirs, stubs, predefined+u.defines)
 	for _, name := range u.headers {
 		if err := u.pre.Read(name); err != nil {
 			h.fail("%s: %w", u.name, err)
 		}
 	}
-	u.par = cc.NewParser()
-	u.par.Parse(u.pre.Out)
+	u.par = cdecl.Parse(u.pre.Out, nil)
 	for _, err := range append(u.pre.Errors(), u.par.Errors...) {
 		h.fail("%s: %w", u.name, err)
 	}

@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"strings"
 
-	"nvtrace/nvattach/api/internal/gen/cdecl"
+	"nvtrace/internal/gen/cdecl"
 	"nvtrace/nvattach/api/internal/gen/facts"
 )
 
@@ -201,7 +201,7 @@ func (src *source) extractRun(release, define string, includes []string) (*Resul
 	if err != nil {
 		return nil, err
 	}
-	u := cdecl.Parse(text)
+	u := cdecl.Parse(cdecl.Tokens(text), &cdecl.Options{Wide: true})
 	if len(u.Errors) > 0 {
 		return nil, fmt.Errorf("%d declarations can't be read, the first: %w", len(u.Errors), u.Errors[0])
 	}

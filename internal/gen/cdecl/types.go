@@ -1,5 +1,7 @@
 package cdecl
 
+import "slices"
+
 // Class is what a type is.
 type Class uint8
 
@@ -23,25 +25,27 @@ const (
 // Type is a C type. What is made of a tag is one Type, filled when the tag is
 // defined.
 type Type struct {
-	Class  Class
-	Name   string // a basic type's spelling, a tag, a typedef
-	Elem   *Type  // of a pointer, array, typedef; a function's result
-	Const  bool   // a pointer's target is const
-	Count  int64  // elements of an array, -1 for [ ]
-	Fields []Field
-	Values []Value // of an enum
-	Params []Param // of a function
-	Done   bool    // a struct, union or enum is defined
+	Class   Class
+	Name    string // a basic type's spelling; a typedef; a tag or, for what has none, its first typedef
+	Typedef string // of a struct, union or enum: its first typedef
+	Elem    *Type  // of a pointer, array, typedef; a function's result
+	Const   bool   // a pointer's target is const
+	Count   int64  // elements of an array, -1 for [ ]
+	Fields  []Field
+	Values  []Value // of an enum
+	Params  []Param // of a function
+	Done    bool    // a struct, union or enum is defined
 
 	size, align int64
 }
 
 // Field is a member.
 type Field struct {
-	Name      string
-	Type      *Type
-	Offset    int64
-	Bit, Bits int64
+	Name   string // "" for an anonymous struct or union
+	Type   *Type
+	Offset int64
+	Bit    int64 // of a bit-field: the first bit in the storage unit at Offset
+	Bits   int64 // of a bit-field: the width, else 0
 }
 
 // Value is an enumerator.
@@ -79,7 +83,7 @@ func (t *Type) Align() int64 {
 	case Named:
 		return max(t.align, t.Elem.Align())
 	case Array:
-		return max(t.align, t.Elem.Align())
+		return t.Elem.Align()
 	}
 	return max(t.align, 1)
 }
@@ -90,6 +94,30 @@ func (t *Type) Base() *Type {
 		t = t.Elem
 	}
 	return t
+}
+
+// IsRecord reports whether the type is a struct or union; a typedef of one is not.
+func (t *Type) IsRecord() bool { return t.Class == Struct || t.Class == Union }
+
+// IsInteger reports whether the type, behind typedefs, is an integer or an enum.
+func (t *Type) IsInteger() bool {
+	switch t.Base().Class {
+	case Int, Uint, Bool, Char, Enum:
+		return true
+	}
+	return false
+}
+
+// Signed reports whether the type, behind typedefs, is an integer or an enum
+// that has negative values.
+func (t *Type) Signed() bool {
+	switch t = t.Base(); t.Class {
+	case Int, Char:
+		return true
+	case Enum:
+		return slices.ContainsFunc(t.Values, func(v Value) bool { return v.Number < 0 })
+	}
+	return false
 }
 
 func pointerTo(t *Type, isConst bool) *Type {
@@ -113,7 +141,7 @@ func basic(words []string) *Type {
 	case len(words) == 0:
 		return nil
 	case n["void"] > 0:
-		return &Type{Class: Void, Name: "void"}
+		return t(Void, 1, "void") // as gcc counts it
 	case n["_Bool"] > 0:
 		return t(Bool, 1, "bool")
 	case n["float"] > 0:

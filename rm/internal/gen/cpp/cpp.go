@@ -1,9 +1,13 @@
-package cc
+// Package cpp is a C preprocessor: it expands what includes, conditions and macros
+// say, and keeps every macro for those who want its value. It covers what ABI
+// headers use, and reports what it cannot read instead of guessing.
+package cpp
 
 import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 
 	"nvtrace/internal/gen/ctoken"
@@ -190,9 +194,7 @@ func (p *Preprocessor) pragma(file string, l []ctoken.Token) {
 	case len(l) > 0 && l[0].Text == "once":
 		p.once[file] = true
 	case len(l) > 0 && l[0].Text == "pack":
-		p.run = append(p.run, ctoken.Token{Kind: ctoken.Ident, Text: pragmaPack, Space: true})
-		p.run = append(p.run, l[1:]...)
-		p.run = append(p.run, ctoken.Token{Kind: ctoken.Punct, Text: ";"})
+		p.run = slices.Concat(p.run, ctoken.Lex(" __pragma("), l, ctoken.Lex(")"))
 	}
 }
 
@@ -285,7 +287,7 @@ func (p *Preprocessor) condition(l []ctoken.Token) bool {
 		}
 		r = append(r, ctoken.Token{Kind: ctoken.Number, Text: v})
 	}
-	e := ctoken.Evaluator{Cursor: &cursor{Tokens: p.Expand(r)}, Wide: true, Zero: true}
+	e := ctoken.Evaluator{Cursor: &ctoken.Cursor{Tokens: p.Expand(r)}, Wide: true, Zero: true}
 	v, err := e.Whole()
 	return err == nil && v.Int != 0
 }
