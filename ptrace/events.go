@@ -395,6 +395,9 @@ func (tr *tracer) began(t *Task) {
 	}
 	if tr.o.Started != nil {
 		tr.o.Started(t.PID)
+		if tr.refused() != nil {
+			tr.cancelled()
+		}
 	}
 	tr.event(t, TaskEvent{Kind: TaskNew})
 }

@@ -25,11 +25,12 @@ type tracer struct {
 	base  *matcher // of the base rules, for tasks without a filter
 	extra *ruleSet // of the extra rules; nil: none
 
-	tasks map[int]*Task
-	last  *Task // the one looked up last
-	root  int   // pid of the program
-	child *spawned
-	held  int // tasks that the handler has not been told of yet
+	tasks   map[int]*Task
+	last    *Task // the one looked up last
+	root    int   // pid of the program
+	child   *spawned
+	refused func() error // whether the context of Run has been cancelled
+	held    int          // tasks that the handler has not been told of yet
 
 	cur       *Task // the task that is being dispatched
 	born      *Task // a new task that the handler is being told of
@@ -152,6 +153,7 @@ func onFreshThread(f func()) {
 // run is all of Run, on the tracing thread.
 func (tr *tracer) run(ctx context.Context) error {
 	began, cpu := time.Now(), threadCPU()
+	tr.refused = ctx.Err
 	var prog Program
 	if tr.o.Seccomp == SeccompAuto {
 		var err error

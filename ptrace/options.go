@@ -91,7 +91,8 @@ type Options struct {
 	Logger *slog.Logger
 
 	// Started, if not nil, is called on the tracing thread when the program's
-	// execve succeeded, before its first instruction, with its process id.
+	// execve succeeded, before its first instruction, with its process id. If the
+	// context has been cancelled when it returns, the program does not begin.
 	Started func(pid int)
 
 	// Forked, if not nil, is called by Run on the tracing thread as soon as the process

@@ -614,3 +614,25 @@ func TestBornDead(t *testing.T) {
 		}
 	}
 }
+
+// TestStartedCancels: a program whose start is called off executes nothing.
+func TestStartedCancels(t *testing.T) {
+	victim := build(t, "victim")
+	why := errors.New("not wanted")
+	out := filepath.Join(t.TempDir(), "out")
+	for range 100 {
+		f, err := os.Create(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancelCause(context.Background())
+		res, err := Run(ctx, &Options{
+			Argv: []string{victim, "environment"}, Stdout: f, Rules: victimRules(), Started: func(int) { cancel(why) },
+		}, &tape{})
+		f.Close()
+		b, readErr := os.ReadFile(out)
+		if !errors.Is(err, why) || res == nil || !res.Status.Signaled() || readErr != nil || len(b) > 0 {
+			t.Fatalf("%v, %+v; the program's output: %q, %v", err, res, b, readErr)
+		}
+	}
+}
