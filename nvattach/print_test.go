@@ -168,6 +168,13 @@ func TestSettings(t *testing.T) {
 	if got := printed(t, m, mem, "vec", nil); got != "vec (gpu_array)\n  [0] = 1\n  [1] = 2\n  [3] = 9\n" {
 		t.Error(got)
 	}
+	endless, err := ParseMapSetting("vec=@/dev/zero")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Apply(mem, endless, nil); !errors.Is(err, ErrSetting) || !strings.Contains(err.Error(), "/dev/zero has more than the 1024 bytes of 256 values") {
+		t.Errorf("an endless file: %v", err)
+	}
 	for _, bad := range []string{"vec", "vec[1]", "vec[1", "=1", "vec=5"} {
 		if _, err := ParseMapSetting(bad); !errors.Is(err, ErrSetting) {
 			t.Errorf("--map %s: %v", bad, err)

@@ -1,6 +1,7 @@
 package nvattach
 
 import (
+	"bytes"
 	"fmt"
 	"strconv"
 	"strings"
@@ -25,13 +26,14 @@ const (
 type Printer struct {
 	formats func() []string
 	reader  *Reader
+	maps    *Maps
 }
 
 // NewPrinter returns a Printer of what programs print by bpf_printk; formats
 // returns those that are known so far, as the plan does that weaves the programs
 // ([Plan.Formats]).
 func (m *Maps) NewPrinter(formats func() []string) *Printer {
-	return &Printer{formats: formats, reader: m.NewReader(m.Print)}
+	return &Printer{formats: formats, reader: m.NewReader(m.Print), maps: m}
 }
 
 // Drain gives fn every text that was printed since the last call, as the program
@@ -71,24 +73,34 @@ func (p *Printer) text(mem Memory, b []byte) string {
 	if end {
 		return format + "\n"
 	}
-	return Sprintf(format, args, func(addr uint64) string { return cString(mem, addr) })
+	return Sprintf(format, args, func(addr uint64) string { return p.maps.cString(mem, addr) })
 }
 
-// cString reads the string that %s points at: memory of maps can be read, other
-// memory of the GPU may not.
-func cString(mem Memory, addr uint64) string {
-	var s []byte
-	for len(s) < 256 {
-		var b [1]byte
-		if err := mem.ReadMem(addr+uint64(len(s)), b[:]); err != nil {
-			return fmt.Sprintf("(unreadable %#x)", addr)
+// maxString is how much is printed of what %s points at.
+const maxString = 256
+
+// cString reads the string that %s points at, in a map or a global variable: it may
+// have changed since. A thread's stack is not there any more.
+func (m *Maps) cString(mem Memory, addr uint64) string {
+	var b []byte
+	for _, x := range m.All {
+		switch {
+		case addr < x.base || addr-x.base >= x.size:
+		case x.Def.Data && x.Def.ReadOnly: // which the host knows
+			b = x.Def.Initial[min(addr-x.base, uint64(len(x.Def.Initial))):]
+			b = b[:min(len(b), maxString)]
+		default:
+			b = make([]byte, min(maxString, x.size-(addr-x.base)))
+			if err := mem.ReadMem(addr, b); err != nil {
+				return fmt.Sprintf("(unreadable %#x)", addr)
+			}
 		}
-		if b[0] == 0 {
-			break
-		}
-		s = append(s, b[0])
 	}
-	return string(s)
+	if b == nil {
+		return fmt.Sprintf("(unreadable %#x)", addr)
+	}
+	b, _, _ = bytes.Cut(b, []byte{0})
+	return string(b)
 }
 
 // Sprintf formats as bpf_printk does: the conversions d i u x X o c p s with flags,

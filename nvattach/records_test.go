@@ -74,3 +74,21 @@ func TestRecordLimits(t *testing.T) {
 		}
 	}
 }
+
+// TestPrintkStrings: %s shows text of maps and global variables; what a thread has on its
+// stack is gone when the host looks.
+func TestPrintkStrings(t *testing.T) {
+	r := newRig(t, nil, object(t, "prints"))
+	apply(t, r.maps, r.machine, "names[1]={0,\"entry\"}")
+	r.runAdd(r.weave(vectorAdd).Text, 3, 64)
+	var lines []string
+	if err := r.maps.NewPrinter(r.plan.Formats).Drain(r.machine, true, func(_ int, s string) { lines = append(lines, s) }); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"literal, constant, variable\n", "many\n", "no entry: 0x0\n", "hashed\n", "entry\n", "(unreadable 0x0)\n",
+	}
+	if !slices.Equal(lines, want) {
+		t.Errorf("%q", lines)
+	}
+}

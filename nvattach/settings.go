@@ -3,6 +3,7 @@ package nvattach
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -98,7 +99,7 @@ func known(lead string, names []string) string {
 }
 
 // Apply writes what a --map asks for, before any kernel runs. readFile reads the
-// file of @FILE; nil means os.ReadFile.
+// file of @FILE; nil means from the disk, and no more than the map has room for.
 func (m *Maps) Apply(mem Memory, s Setting, readFile func(string) ([]byte, error)) error {
 	x := m.Find(s.Name)
 	if x == nil {
@@ -109,7 +110,9 @@ func (m *Maps) Apply(mem Memory, s Setting, readFile func(string) ([]byte, error
 		return fmt.Errorf("%s: there is no map %s%s: %w", s.text, s.Name, known("; there are ", names), ErrSetting)
 	}
 	if readFile == nil {
-		readFile = os.ReadFile
+		readFile = func(name string) ([]byte, error) {
+			return readUpTo(name, uint64(x.Def.MaxEntries)*uint64(x.Def.ValueSize))
+		}
 	}
 	var err error
 	if s.Key == "" {
@@ -123,6 +126,17 @@ func (m *Maps) Apply(mem Memory, s Setting, readFile func(string) ([]byte, error
 	return nil
 }
 
+// readUpTo reads a file; one that is longer than limit, endless perhaps, is cut behind
+// the byte that is too much.
+func readUpTo(name string, limit uint64) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, int64(limit)+1))
+}
+
 // fill writes a file's bytes over an array's values.
 func (m *Maps) fill(mem Memory, x *Map, file string, readFile func(string) ([]byte, error)) error {
 	if x.kind != layoutArray {
@@ -133,7 +147,10 @@ func (m *Maps) fill(mem Memory, x *Map, file string, readFile func(string) ([]by
 		return err
 	}
 	size := int(x.Def.ValueSize)
-	if len(data)%size != 0 || uint64(len(data)/size) > uint64(x.Def.MaxEntries) {
+	switch room := uint64(x.Def.MaxEntries) * uint64(size); {
+	case uint64(len(data)) > room:
+		return fmt.Errorf("%s has more than the %d bytes of %d values: %w", file, room, x.Def.MaxEntries, ErrSetting)
+	case len(data)%size != 0:
 		return fmt.Errorf("%s has %d bytes; up to %d values of %d bytes are wanted: %w", file, len(data), x.Def.MaxEntries, size, ErrSetting)
 	}
 	for i := 0; i*size < len(data); i++ {

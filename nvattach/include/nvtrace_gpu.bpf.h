@@ -172,7 +172,8 @@ static long (*bpf_get_func_arg_cnt)(void *ctx) = (void *)185;
  * for v. One instruction. */
 static __u32 (*nvtrace_log2)(__u64 v) = (void *)600;
 
-/* Prints without waiting: the host formats the text later. At most 3 arguments. */
+/* Prints without waiting: the host formats the text later. At most 3 arguments. %s takes
+ * text of a map or a global variable, not of the stack. */
 #define bpf_printk(fmt, args...)                                        \
 	({                                                              \
 		static const char ____fmt[] = fmt;                      \

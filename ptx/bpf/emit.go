@@ -472,9 +472,9 @@ func (v *Value) number() bool {
 // Range returns the lowest and the highest value of a number, unsigned.
 func (v *Value) Range() (lo, hi uint64) { return v.a.n.umin, v.a.n.umax }
 
-// Reg returns the number, or the address of a record: a 64-bit register, which
-// must not be written, or an integer constant. For other pointers it is 0, since
-// a program's pointers are not addresses that others could use.
+// Reg returns the number, the address of a record, or that of a map's value for an
+// ArgAny: a 64-bit register, which must not be written, or an integer constant. For
+// other pointers it is 0, since what they point at is not memory that others could use.
 func (v *Value) Reg() ptx.Arg { return v.g.operand(v.a.value) }
 
 // Size returns how many bytes the pointer's ArgSpec lets the helper access; 0

@@ -90,7 +90,7 @@ type ArgKind uint8
 
 // The kinds of arguments.
 const (
-	ArgAny     ArgKind = iota // anything, even a register that was never written; [Value.Reg] gives 0 for a pointer
+	ArgAny     ArgKind = iota // anything, even a register that was never written; [Value.Reg] gives the address of a map's value, and 0 for other pointers
 	ArgScalar                 // a number
 	ArgConst                  // a number that is the same on every path: [Value.Const] knows it
 	ArgMap                    // a map; the same one on every path

@@ -184,6 +184,9 @@ func (l *lowering) accountMaps(n *node) {
 	}
 	for k := range n.call.args {
 		a := &n.call.args[k]
+		if a.value.kind == aMap {
+			l.report.Maps[a.value.m].Used = true
+		}
 		if a.size == 0 {
 			continue
 		}
