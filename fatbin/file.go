@@ -46,7 +46,8 @@ type File struct {
 // after Close. If another process shortens the file meanwhile, reading what is
 // gone faults; [File.Guard] makes an error of that.
 func Open(name string, o *Options) (*File, error) {
-	fd, err := os.Open(name)
+	// A named pipe opens without a writer, to be refused.
+	fd, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}

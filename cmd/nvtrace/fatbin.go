@@ -88,7 +88,13 @@ func knownFormat(f *fatbin.File, everywhere bool) error {
 		if everywhere {
 			return nil
 		}
-		return fmt.Errorf("%s: neither an ELF file, an archive, a fat binary, a cubin nor PTX (it begins as: %s); --everywhere searches any file", f.Name(), f.Format())
+		begins := ""
+		if f.Size() == 0 {
+			begins = " (it is empty)"
+		} else if f.Format() != fatbin.FormatUnknown {
+			begins = fmt.Sprintf(" (it begins as: %s)", f.Format())
+		}
+		return fmt.Errorf("%s: neither an ELF file, an archive, a fat binary, a cubin nor PTX%s; --everywhere searches any file", f.Name(), begins)
 	}
 	return nil
 }
@@ -195,11 +201,28 @@ func (x *extraction) write(inflater *fatbin.Inflater, en *fatbin.Entry, name str
 		name = fmt.Sprintf("%s.%d%s", strings.TrimSuffix(name, ext), n, ext)
 	}
 	x.taken[name] = true
-	if err := os.WriteFile(filepath.Join(x.dir, name), data, 0o666); err != nil {
+	if err := writeWhole(filepath.Join(x.dir, name), data); err != nil {
 		return err
 	}
 	fmt.Fprintln(x.e.stdout, name)
 	return nil
+}
+
+// writeWhole writes a file, and leaves none where it can't write all of it: half
+// an image looks like one.
+func writeWhole(name string, data []byte) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Close()); err == nil {
+		return nil
+	}
+	if st, e := os.Lstat(name); e == nil && st.Mode().IsRegular() {
+		err = errors.Join(err, os.Remove(name))
+	}
+	return err
 }
 
 // progress shows how far a long run is, where someone is watching.

@@ -232,7 +232,7 @@ func (r *modulesReport) extract(e *env, dir string) error {
 			e.notice("%.12s: %s", m.SHA256, m.Missing)
 			continue
 		}
-		if err := os.WriteFile(filepath.Join(dir, m.file()), m.data, 0o666); err != nil {
+		if err := writeWhole(filepath.Join(dir, m.file()), m.data); err != nil {
 			return err
 		}
 	}
