@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 	"os/signal"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -48,6 +48,9 @@ func parseDirectRun(s string) (*directRun, error) {
 		if r.grid, err = emu.ParseDim(f[2]); err == nil {
 			r.block, err = emu.ParseDim(f[3])
 		}
+		if err != nil {
+			err = fmt.Errorf("%q: %w; GRID and BLOCK are X, X,Y or X,Y,Z", s, err)
+		}
 	}
 	return r, err
 }
@@ -63,100 +66,81 @@ func (f *attachFlags) directly(e *env, plan *nvattach.Plan, settings []nvattach.
 		}
 		runs = append(runs, r)
 	}
-	if onSim, err := f.directlyOnGPU(e, plan, settings, runs); err != nil {
-		return e.fail(exitFailed, "--run %v", err)
-	} else if !onSim {
-		return exitOK
-	}
-	d, err := newDirect(plan, settings, f.threads)
-	if err != nil {
-		return e.fail(exitFailed, "%v", err)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
-	defer stop()
-	for _, r := range runs {
-		if err := d.run(ctx, r); err != nil {
-			return e.fail(exitFailed, "--run %s: %v", r.program, err)
-		}
-	}
-	var out bytes.Buffer
-	if err := d.show(&out, f.json); err != nil {
-		return e.fail(exitFailed, "%v", err)
-	}
-	if _, err := out.WriteTo(e.stdout); err != nil {
-		return e.fail(exitFailed, "%v", err)
-	}
-	return exitOK
-}
-
-// directlyOnGPU runs programs on the machine's GPU; onSim says that there is none, or that
-// it is not wanted.
-func (f *attachFlags) directlyOnGPU(e *env, plan *nvattach.Plan, settings []nvattach.Setting, runs []*directRun) (onSim bool, err error) {
-	o := &gpu.DirectOptions{Options: gpu.Options{
-		JIT: &jit.Options{}, Logger: e.debug, Report: func(text string) { e.notice("%s", text) },
-	}}
-	switch {
-	case e.getenv(simDriverProbes) != "":
-		s, err := sim.New(nil)
-		if err != nil {
-			return false, err
-		}
-		defer s.Close()
-		go s.Serve(context.Background()) //nolint:errcheck // ended by Close
-		o.Env = s.Env(os.Environ())
-	case f.directSim || !hasDriver():
-		return true, nil
-	}
-	var jobs []gpu.Direct
 	for _, r := range runs {
 		if _, err := plan.RunProgram(r.program); err != nil {
-			return false, fmt.Errorf("%s: %w", r.program, err)
+			return e.fail(exitFailed, "--run %s: %v", r.program, err)
 		}
-		dim := func(d emu.Dim3) [3]uint32 { return [3]uint32{d.X, d.Y, d.Z} }
-		jobs = append(jobs, gpu.Direct{Program: r.program, Count: r.count, Grid: dim(r.grid), Block: dim(r.block)})
 	}
 	so := &session.Options{Plan: plan, Settings: settings, Out: e.stdout, Direct: true, Maps: nvattach.MapOptions{Threads: f.threads}}
 	if f.json {
 		so.Format = session.FormatJSON
 	}
-	o.Session = session.New(so)
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
-	return false, errors.Join(gpu.RunDirect(ctx, jobs, o), o.Session.Close())
-}
-
-// direct is the machine of --run.
-type direct struct {
-	plan    *nvattach.Plan
-	maps    *nvattach.Maps
-	machine *emu.Machine
-}
-
-func newDirect(plan *nvattach.Plan, settings []nvattach.Setting, threads uint64) (*direct, error) {
-	d := &direct{plan: plan, machine: emu.New(nil)}
-	var err error
-	if d.maps, err = plan.NewMaps(&nvattach.MapOptions{SMs: d.machine.Device().SMs, Threads: threads}); err != nil {
-		return nil, err
+	run := f.directlyOnGPU
+	if e.getenv(simDriverProbes) == "" && (f.directSim || !hasDriver()) {
+		run = f.directlyOnMachine
 	}
-	const slack = 256 // maps want an address that is a multiple of it
-	region, err := d.machine.Alloc(d.maps.Size()+slack, "maps of probes")
+	if err := run(ctx, e, so, runs); err != nil {
+		return e.fail(exitFailed, "--run %v", err)
+	}
+	return exitOK
+}
+
+// directlyOnGPU runs programs on the machine's GPU.
+func (f *attachFlags) directlyOnGPU(ctx context.Context, e *env, so *session.Options, runs []*directRun) error {
+	o := &gpu.DirectOptions{Options: gpu.Options{
+		JIT: &jit.Options{}, Logger: e.debug, Report: func(text string) { e.notice("%s", text) },
+	}}
+	if e.getenv(simDriverProbes) != "" {
+		s, err := sim.New(nil)
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		go s.Serve(context.Background()) //nolint:errcheck // ended by Close
+		o.Env = s.Env(os.Environ())
+	}
+	var jobs []gpu.Direct
+	for _, r := range runs {
+		dim := func(d emu.Dim3) [3]uint32 { return [3]uint32{d.X, d.Y, d.Z} }
+		jobs = append(jobs, gpu.Direct{Program: r.program, Count: r.count, Grid: dim(r.grid), Block: dim(r.block)})
+	}
+	o.Session = session.New(so)
+	return errors.Join(gpu.RunDirect(ctx, jobs, o), o.Session.Close())
+}
+
+// directlyOnMachine runs programs on the PTX machine.
+func (f *attachFlags) directlyOnMachine(ctx context.Context, _ *env, so *session.Options, runs []*directRun) error {
+	machine := emu.New(nil)
+	s := session.New(so)
+	// What the machine's memory holds can be read between launches.
+	c, err := s.Add(&session.Target{
+		SMs: machine.Device().SMs, Passive: true,
+		Alloc: func(size uint64) (uint64, nvattach.Memory, error) {
+			const slack = 256 // maps want an address that is a multiple of it
+			region, err := machine.Alloc(size+slack, nameOfMaps)
+			if err != nil {
+				return 0, nil, err
+			}
+			return (region.Base + slack - 1) &^ (slack - 1), machine, nil
+		},
+	})
 	if err != nil {
-		return nil, err
+		return errors.Join(err, s.Close())
 	}
-	base := (region.Base + slack - 1) &^ (slack - 1)
-	if err := errors.Join(d.maps.Place(base), d.maps.Init(d.machine, 0, 0)); err != nil {
-		return nil, err
-	}
-	for _, s := range settings {
-		if err := d.maps.Apply(d.machine, s, nil); err != nil {
-			return nil, err
+	for _, r := range runs {
+		if err = r.onMachine(ctx, machine, c); err != nil {
+			err = fmt.Errorf("%s: %w", r.program, err)
+			break
 		}
 	}
-	return d, nil
+	return errors.Join(err, c.End(), s.Close())
 }
 
-func (d *direct) run(ctx context.Context, r *directRun) error {
-	text, name, err := d.plan.RunText(r.program, d.maps, 90)
+// onMachine runs one program as often as it is wanted.
+func (r *directRun) onMachine(ctx context.Context, machine *emu.Machine, c *session.Context) error {
+	text, name, err := c.RunText(r.program, 90)
 	if err != nil {
 		return err
 	}
@@ -164,7 +148,7 @@ func (d *direct) run(ctx context.Context, r *directRun) error {
 	if err != nil {
 		return err
 	}
-	module, err := d.machine.Load(file)
+	module, err := machine.Load(file)
 	if err != nil {
 		return err
 	}
@@ -173,50 +157,11 @@ func (d *direct) run(ctx context.Context, r *directRun) error {
 		return err
 	}
 	for range r.count {
-		if _, err := d.machine.Launch(ctx, kernel, &emu.LaunchConfig{Grid: r.grid, Block: r.block}); err != nil {
+		if _, err := machine.Launch(ctx, kernel, &emu.LaunchConfig{Grid: r.grid, Block: r.block}); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// show writes what the programs printed, and their maps.
-func (d *direct) show(out *bytes.Buffer, json bool) error {
-	if d.maps.Print != nil {
-		p := d.maps.NewPrinter(d.plan.Formats)
-		if err := p.Drain(d.machine, true, func(_ int, text string) {
-			out.WriteString(strings.TrimSuffix(text, "\n") + "\n")
-		}); err != nil {
-			return err
-		}
-	}
-	for _, m := range d.maps.All {
-		if m == d.maps.Print {
-			continue
-		}
-		if r := d.maps.NewReader(m); r != nil {
-			if err := r.Drain(d.machine, true, func(rec nvattach.Record) {
-				fmt.Fprintf(out, "%s[sm %d] %s\n", m.Name, rec.SM, m.AppendRecord(nil, rec.Data))
-			}); err != nil {
-				return err
-			}
-			continue
-		}
-		t, err := d.maps.Read(d.machine, m)
-		if err != nil {
-			return err
-		}
-		if json {
-			out.Write(append(t.AppendJSON(nil), '\n'))
-		} else if err := t.Print(out, nil); err != nil {
-			return err
-		}
-	}
-	for _, q := range d.plan.Programs {
-		if n, err := d.plan.EndedEarly(d.maps, d.machine, q); err != nil {
-			return err
-		} else if n > 0 {
-			fmt.Fprintf(out, "%d runs of %s were ended by a check: an access out of bounds, or a loop without end\n", n, q.Name)
+		if c.Live() {
+			c.Look(time.Now())
 		}
 	}
 	return nil

@@ -26,6 +26,25 @@ func TestDirectRun(t *testing.T) {
 	t.Errorf("no map vec:\n%s", out)
 }
 
+// TestDirectRunPrints: what is printed is shown between the runs, and not held until there
+// is no room; constants of the object are no maps to show.
+func TestDirectRunPrints(t *testing.T) {
+	const object = "../../nvattach/testdata/obj/prints.bpf.o"
+	status, out, errs := attach(t, "--sim", "--run", "cuda__print:10000", object)
+	if status != exitOK || errs != "" || strings.Contains(out, "no room") || strings.Contains(out, "rodata") {
+		t.Fatalf("status %d, %s\n%.300s", status, errs, out)
+	}
+	if n := strings.Count(out, "run "); n != 10_000 {
+		t.Errorf("%d lines", n)
+	}
+	holds(t, out, "run 0\nrun 1\n", "run 9999\n", "  runs = 10000\n")
+	status, out, errs = attach(t, "--sim", "--maps", "json", "--run", "cuda__print:2", object)
+	if status != exitOK || errs != "" {
+		t.Fatalf("status %d, %s", status, errs)
+	}
+	holds(t, out, `{"printk":"run 1","sm":0}`, `"runs": 2`)
+}
+
 // TestDirectRunByDriver: the same through a driver, as on a machine with a GPU.
 func TestDirectRunByDriver(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
@@ -55,7 +74,7 @@ func TestDirectRunRefusals(t *testing.T) {
 		{[]string{"--run", ""}, exitUsage, "want PROG"},
 		{[]string{"--run", "cuda__square:0"}, exitUsage, "the count is 1 to"},
 		{[]string{"--run", "cuda__square:1:2"}, exitUsage, "want PROG"},
-		{[]string{"--run", "cuda__square:1:x:1"}, exitUsage, "--run"},
+		{[]string{"--run", "cuda__square:1:x:1"}, exitUsage, "GRID and BLOCK are X"},
 		{[]string{"--run", "cuda__square", "--map", "none[0]=1"}, exitFailed, "there is no map none"},
 	} {
 		status, out, errs := attach(t, append(tt.args, directObject)...)
