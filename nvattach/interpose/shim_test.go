@@ -348,8 +348,49 @@ func TestAbstract(t *testing.T) {
 func TestEnv(t *testing.T) {
 	s, _ := listen(t, &log{}, ModeObserve)
 	got := s.Env([]string{"A=1", "LD_PRELOAD=libjemalloc.so:/old/libnvtrace.so /x.so", "NVTRACE_SHIM=1:/old/s", "B=LD_PRELOAD=x"})
-	want := []string{"A=1", "B=LD_PRELOAD=x", "LD_PRELOAD=" + s.Path() + ":libjemalloc.so:/x.so", "NVTRACE_SHIM=1:" + s.sock}
+	want := []string{
+		"A=1", "B=LD_PRELOAD=x", "LD_PRELOAD=" + s.Path() + ":libjemalloc.so:/x.so", "NVTRACE_SHIM=1:" + s.sock,
+		"ASAN_OPTIONS=verify_asan_link_order=0",
+	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+	for given, want := range map[string]string{
+		"":                          "verify_asan_link_order=0",
+		"detect_leaks=0":            "detect_leaks=0:verify_asan_link_order=0",
+		"verify_asan_link_order=1 ": "verify_asan_link_order=1 ",
+	} {
+		if got := s.Env([]string{"ASAN_OPTIONS=" + given}); !slices.Contains(got, "ASAN_OPTIONS="+want) {
+			t.Errorf("%q: %q", given, got)
+		}
+	}
+}
+
+// TestSanitizer: a program whose AddressSanitizer is a shared library starts, and its
+// errors are found as without the shim.
+func TestSanitizer(t *testing.T) {
+	w := getWorld(t)
+	dir := t.TempDir()
+	src, bin := filepath.Join(dir, "s.c"), filepath.Join(dir, "s")
+	text := "#include <dlfcn.h>\n#include <stdio.h>\n#include <stdlib.h>\nint main(int n, char **v) {\n" +
+		"char *p = malloc(10); setvbuf(stdout, 0, _IONBF, 0); printf(\"%d %d\\n\", dlopen(\"libcuda.so.1\", RTLD_NOW) != 0, dlsym(RTLD_DEFAULT, \"printf\") == (void *)printf);\n" +
+		"p[n > 1 ? 10 : 9] = 1; n = p[9] + 8; free(p); return n; }\n"
+	if err := os.WriteFile(src, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if msg, err := exec.Command("gcc", "-w", "-fsanitize=address", "-o", bin, src, "-ldl").CombinedOutput(); err != nil {
+		need.Missing(t, "asan", "gcc has no AddressSanitizer: "+string(msg))
+	}
+	env := append(w.env(), "ASAN_OPTIONS=detect_leaks=0:symbolize=0")
+	for _, args := range [][]string{{bin}, {bin, "overflow"}} {
+		s, done := listen(t, &log{}, ModeObserve)
+		got, want := w.run(t, s.Env(env), args...), w.run(t, env, args...)
+		done()
+		if !strings.HasPrefix(want.out, "1 1\n") || len(args) > 1 != strings.Contains(want.err, "heap-buffer-overflow") {
+			t.Fatalf("%v: %+v", args, want)
+		}
+		if got.out != want.out || got.status != want.status || len(args) > 1 != strings.Contains(got.err, "heap-buffer-overflow") {
+			t.Errorf("%v: %+v, want %+v", args, got, want)
+		}
 	}
 }
