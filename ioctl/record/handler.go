@@ -30,8 +30,9 @@ type recorder struct {
 	start   int64 // CLOCK_MONOTONIC at time 0
 
 	procs    map[int]*process
-	started  bool // the program's first exec was seen
-	atExec   bool // nothing can be injected now; the next call on a device does it
+	started  bool            // the program's first exec was seen
+	atExec   bool            // nothing can be injected now; the next call on a device does it
+	lacking  map[string]bool // programs that lack rights under us; told of
 	nextFile uint32
 	events   uint64
 	bytes    uint64

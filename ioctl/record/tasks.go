@@ -117,8 +117,10 @@ func (r *recorder) exec(t *ptrace.Task, e *ptrace.TaskEvent) {
 		r.put(ev)
 	}
 	ev := r.taskEvent(t, e, traces.KindExec)
-	ev.Path, ev.Argv = exePath(t.PID), cmdline(t.PID)
+	path := exePath(t.PID)
+	ev.Path, ev.Argv = path, cmdline(t.PID)
 	r.put(ev)
+	r.checkRights(t, path)
 	p := r.process(t.PID)
 	p.maps, p.agent, p.agents, p.dull = nil, nil, nil, 0
 	r.verify(t, p, e.Time-r.start)

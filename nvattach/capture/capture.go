@@ -272,7 +272,6 @@ func (c *Capture) execed(t *ptrace.Task) {
 			delete(c.threads, other)
 		}
 	}
-	c.checkRights(t)
 	c.lookAround(t) // what the kernel itself mapped
 }
 

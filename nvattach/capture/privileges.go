@@ -10,10 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
-
-	"nvtrace/ptrace"
 )
 
 // NodeOptions say where [PrepareNodes] looks. The zero value means the machine's
@@ -89,34 +85,4 @@ func gpuMinors(dir string) []int {
 		}
 	}
 	return list
-}
-
-// checkRights notes a program that gets rights from its file when it is executed
-// (setuid, setgid, capabilities), but not under a tracer without privileges.
-func (c *Capture) checkRights(t *ptrace.Task) {
-	if os.Geteuid() == 0 {
-		return
-	}
-	exe := "/proc/" + strconv.Itoa(t.PID) + "/exe"
-	var st unix.Stat_t
-	if unix.Stat(exe, &st) != nil {
-		return
-	}
-	what := ""
-	switch {
-	case st.Mode&unix.S_ISUID != 0 && int(st.Uid) != os.Geteuid():
-		what = "setuid"
-	case st.Mode&unix.S_ISGID != 0 && st.Mode&unix.S_IXGRP != 0 && int(st.Gid) != os.Getegid():
-		what = "setgid"
-	default:
-		if n, err := unix.Getxattr(exe, "security.capability", nil); err != nil || n == 0 {
-			return
-		}
-		what = "given capabilities by its file"
-	}
-	path, err := os.Readlink(exe)
-	if err != nil {
-		path = exe
-	}
-	c.note(t, "process %d executes %s, which is %s: under a tracer without privileges it runs without these rights; if it needs them, run nvtrace as root", t.PID, path, what)
 }
