@@ -70,6 +70,39 @@ func (p *Plan) Rewrite(image []byte, maps *Maps, o *RewriteOptions) (*Rewritten,
 	return r.out, nil
 }
 
+// Unwoven returns the kernels in an image that programs want, where the image is
+// loaded as it is, for a reason.
+func (p *Plan) Unwoven(image []byte, reason string) []Unprobed {
+	r := &rewriting{p: p, out: new(Rewritten)}
+	var names []string
+	add := func(kind fatbin.Kind, data []byte) {
+		if kind == fatbin.KindPTX {
+			names = append(names, fatbin.ScanPTX(data).Entries...)
+		} else if c, err := fatbin.ParseCubin(data); err == nil {
+			names = append(names, kernelNames(c)...)
+		}
+	}
+	switch fatbin.Sniff(image) {
+	case fatbin.FormatPTX:
+		add(fatbin.KindPTX, image)
+	case fatbin.FormatCubin:
+		add(fatbin.KindELF, image)
+	case fatbin.FormatContainer:
+		c, _, err := fatbin.ParseContainer(image)
+		if err != nil {
+			return nil
+		}
+		for i := range c.Entries {
+			if data, err := c.Entries[i].Data(nil); err == nil {
+				add(c.Entries[i].Kind(), data)
+			}
+		}
+	}
+	slices.Sort(names)
+	r.unprobed(slices.Compact(names), reason)
+	return r.out.Unprobed
+}
+
 type rewriting struct {
 	p    *Plan
 	maps *Maps

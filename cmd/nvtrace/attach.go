@@ -128,7 +128,7 @@ func (s *tracing) startGPU() {
 	s.gpu = gpu.New(&gpu.Options{
 		Session: s.probes, Logger: s.opts.Logger, InProgram: s.e.getenv(driverCompiles) != "",
 		Report: func(text string) { s.e.notice("probes: %s", text) },
-		Refuse: func(err error) { s.cancel(fmt.Errorf("%w: %w", errRequired, err)) },
+		Refuse: s.refuse,
 	}, record.ExtensionClass)
 	if s.modules != nil {
 		s.modules.opts.Replace, s.modules.opts.Refused, s.modules.opts.Mapped = s.gpu.Replace, s.gpu.Refused, s.gpu.Mapped
@@ -142,6 +142,9 @@ const simDriverProbes = "NVTRACE_TEST_DRIVER_PROBES"
 // driverCompiles is an environment variable for tests: woven modules are compiled by
 // the driver, in the program.
 const driverCompiles = "NVTRACE_TEST_DRIVER_COMPILES"
+
+// refuse ends the program, since a kernel can't be probed.
+func (s *tracing) refuse(err error) { s.cancel(fmt.Errorf("%w: %w", errRequired, err)) }
 
 // errRequired: --require, and a kernel can't be probed.
 var errRequired = errors.New("--require")
@@ -180,8 +183,8 @@ type simProbes struct {
 	e       *env
 	session *session.Session
 	model   sim.GPU
-	once    sync.Once // for what keeps probes from running
-	linked  sync.Once // that relocatable code is not probed
+	refuse  func(error) // --require: ends the program
+	once    sync.Once   // for what keeps probes from running
 	mu      sync.Mutex
 	of      map[*sim.Process]*session.Context
 }
@@ -192,14 +195,11 @@ func (p *simProbes) image(proc *sim.Process, im *sim.Image) ([]byte, error) {
 		return im.Data, nil
 	}
 	if im.Linked {
-		p.linked.Do(func() {
-			p.e.notice("process %d: relocatable device code runs without probes: the driver links it when it is loaded", proc.PID())
-		})
-		return im.Data, nil
+		return im.Data, p.refused(p.session.Pass(im.Data, reasonLinked))
 	}
 	c, err := p.context(proc)
 	if err != nil && p.session.Required() {
-		return nil, err
+		return nil, p.refused(err)
 	}
 	if err != nil {
 		p.once.Do(func() { p.e.notice("process %d runs without probes: %v", proc.PID(), err) })
@@ -214,7 +214,18 @@ func (p *simProbes) image(proc *sim.Process, im *sim.Image) ([]byte, error) {
 		o.Twins = nvattach.TwinsNeeded
 	}
 	image, _, err := c.Rewrite(im.Data, o)
-	return image, err
+	return image, p.refused(err)
+}
+
+// reasonLinked is said of kernels in relocatable device code.
+const reasonLinked = "it is in relocatable device code, which the driver links when it is loaded"
+
+// refused ends the program if there is an error, which is returned.
+func (p *simProbes) refused(err error) error {
+	if err != nil && p.session.Required() {
+		p.refuse(err)
+	}
+	return err
 }
 
 // exit is the simulated GPU's hook for the end of a program.

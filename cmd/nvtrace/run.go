@@ -255,7 +255,7 @@ func (s *tracing) equip(command []string) (err error) {
 		if s.e.getenv(simDriverProbes) != "" {
 			hooked, loads = nil, nil
 		}
-		if s.sim, err = startSimulation(s.e, &f.sim, command, hooked, loads); err != nil {
+		if s.sim, err = startSimulation(s.e, &f.sim, command, hooked, s.refuse, loads); err != nil {
 			return err
 		}
 		s.sim.prepare(&s.opts)
@@ -338,7 +338,11 @@ func (s *tracing) trace() (record.Result, error) {
 			}
 			s.e.step("program let go")
 		}
-		return record.Run(ctx, &s.opts)
+		res, err := record.Run(ctx, &s.opts)
+		if cause := context.Cause(ctx); errors.Is(cause, errRequired) {
+			err = cause // also if the program ended before it was ended
+		}
+		return res, err
 	}
 	if err := s.out.ready(); err != nil {
 		return record.Result{Result: new(ptrace.Result)}, err

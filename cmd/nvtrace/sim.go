@@ -79,8 +79,9 @@ type simulation struct {
 }
 
 // startSimulation prepares the simulated GPU for a program. Probes, if there are
-// any, are woven into what it loads, and images recorded, if that was asked for.
-func startSimulation(e *env, f *simFlags, command []string, probes *session.Session, modules *moduleCapture) (*simulation, error) {
+// any, are woven into what it loads, and images recorded, if that was asked for. refuse
+// ends the program where a kernel must have probes and can't.
+func startSimulation(e *env, f *simFlags, command []string, probes *session.Session, refuse func(error), modules *moduleCapture) (*simulation, error) {
 	gpu, err := sim.FindGPU(f.gpu.value)
 	if err != nil {
 		return nil, err
@@ -93,7 +94,7 @@ func startSimulation(e *env, f *simFlags, command []string, probes *session.Sess
 	run := &simulation{e: e, served: make(chan error, 1)}
 	var hooks sim.Hooks
 	if probes != nil {
-		p := &simProbes{e: e, session: probes, model: gpu, of: make(map[*sim.Process]*session.Context)}
+		p := &simProbes{e: e, session: probes, model: gpu, refuse: refuse, of: make(map[*sim.Process]*session.Context)}
 		hooks.Image, hooks.Exit, hooks.Instead = p.image, p.exit, p.instead
 		if probes.Verify() {
 			hooks.Launch = p.launch

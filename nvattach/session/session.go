@@ -187,13 +187,29 @@ func (c *Context) Rewrite(image []byte, o *RewriteOptions) (out []byte, twins bo
 	if r.Changed {
 		c.s.remember(r)
 	}
-	if c.s.opts.Required && len(r.Unprobed) > 0 {
-		return image, false, fmt.Errorf("kernel %s can't be probed: %s", fatbin.Demangle(r.Unprobed[0].Kernel), r.Unprobed[0].Reason)
+	if err := c.s.allowed(r.Unprobed); err != nil {
+		return image, false, err
 	}
 	for i := range r.Kernels {
 		twins = twins || r.Kernels[i].Twin
 	}
 	return r.Image, twins, nil
+}
+
+// Pass takes note of an image that is loaded as it is, for a reason: the kernels in it that
+// programs want run unprobed. The error, if that is not allowed, names one.
+func (s *Session) Pass(image []byte, reason string) error {
+	u := s.opts.Plan.Unwoven(image, reason)
+	s.note(&nvattach.Rewritten{Unprobed: u})
+	return s.allowed(u)
+}
+
+// allowed returns an error for kernels that must be probed and can't be.
+func (s *Session) allowed(u []nvattach.Unprobed) error {
+	if !s.opts.Required || len(u) == 0 {
+		return nil
+	}
+	return fmt.Errorf("kernel %s can't be probed: %s", fatbin.Demangle(u[0].Kernel), u[0].Reason)
 }
 
 // RunText returns a module with a kernel that runs a program of
