@@ -508,7 +508,7 @@ func (c *Capture) report(t *ptrace.Task, k *call, flags traces.Flags, result int
 		c.stats.Loads++
 	}
 	for _, p := range k.parts {
-		c.stats.Images++
+		c.images[p.sum] = true
 		c.stats.Bytes += uint64(p.kept)
 		ev := c.imageEvent(t, k, flags, result)
 		ev.Image = p.image(k, handle)

@@ -109,6 +109,7 @@ type Capture struct {
 	gpu    map[string]int64       // files with GPU code that were mapped
 	pinned map[fileID]*pinnedFile // files that images were left in
 	stats  Stats
+	images map[string]bool // SHA-256 of what was captured
 
 	work sync.WaitGroup // copies under way
 
@@ -124,8 +125,8 @@ type Stats struct {
 	Drivers  int    // mappings of CUDA drivers that were watched
 	Hits     uint64 // breakpoints of this package that were reached
 	Loads    uint64 // calls of loaders that were captured
-	Images   uint64 // images in them
-	Bytes    uint64 // of these images
+	Images   uint64 // different images in them
+	Bytes    uint64 // of the images in these calls
 	Kernels  uint64 // kernels launched, one of several handles counted once
 	Gaps     int
 	Replaced uint64
@@ -137,7 +138,7 @@ const defaultMaxImage = 4 << 30
 func New(o *Options, class uint16) *Capture {
 	c := &Capture{
 		class: class, funcs: make(map[string]function), tables: tables(),
-		objects: make(map[fileKey]*object), procs: make(map[*ptrace.Process]*process), pids: make(map[int]*process),
+		images: make(map[string]bool), objects: make(map[fileKey]*object), procs: make(map[*ptrace.Process]*process), pids: make(map[int]*process),
 		threads: make(map[*ptrace.Task]*thread), tasks: make(map[int]*ptrace.Task),
 		gaps: make(map[string]bool), notes: make(map[string]bool), gpu: make(map[string]int64), pinned: make(map[fileID]*pinnedFile),
 		hits: make(map[Note]int), started: make(map[kernelKey]bool),
@@ -163,7 +164,7 @@ func New(o *Options, class uint16) *Capture {
 // Stats returns what was done so far.
 func (c *Capture) Stats() Stats {
 	s := c.stats
-	s.Gaps = len(c.gaps)
+	s.Images, s.Gaps = uint64(len(c.images)), len(c.gaps)
 	return s
 }
 
