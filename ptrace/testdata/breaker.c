@@ -249,10 +249,11 @@ static int fork_inside(void)
 	return report_children("inside", 3);
 }
 static int one(void) { return f_push(1) == 2 ? 0 : 1; }
+static volatile int spun;
 static void *spinner(void *p)
 {
 	for (;;)
-		f_push(1);
+		spun = f_push(1);
 	return 0;
 }
 static void *execer(void *p)
@@ -277,7 +278,9 @@ static int killed(void) // exit_group while others are at breakpoints
 	pthread_t t;
 	for (int i = 0; i < 6; i++)
 		pthread_create(&t, 0, spinner, 0);
-	usleep(3000);
+	do
+		usleep(3000);
+	while (!spun);
 	if (rest[0] && !strcmp(rest[0], "kill"))
 		kill(getpid(), SIGKILL);
 	_exit(5);
