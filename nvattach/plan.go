@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"nvtrace/ptx"
@@ -170,7 +171,7 @@ func noProgram(objs []*Object, o *PlanOptions) error {
 		}
 	}
 	if len(have) > 0 {
-		return fmt.Errorf("no program is called %v%s: %w", o.Programs, known("; there are ", have), ErrNoProgram)
+		return fmt.Errorf("no program is called %s%s: %w", strings.Join(o.Programs, " or "), known("; there are ", have), ErrNoProgram)
 	}
 	for _, obj := range objs {
 		if len(obj.Ignored) > 0 {

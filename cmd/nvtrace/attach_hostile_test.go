@@ -134,7 +134,7 @@ func TestHostileObjects(t *testing.T) {
 		{name: "a map that no memory holds", file: own + "vast.bpf.o", want: "map vast: "},
 		{name: "a map that is not there", object: count, flags: []string{"--map", "none[0]=1"}, want: "there is no map none; there are threads"},
 		{name: "a key that is not there", object: count, flags: []string{"--map", "threads[2]=1"}, want: "index 2 of 2"},
-		{name: "a program that is not there", object: count, flags: []string{"--prog", "none"}, want: "no program is called"},
+		{name: "a program that is not there", object: count, flags: []string{"--prog", "none", "--prog", "f[12]"}, want: "no program is called none or f[12]; there are "},
 		{name: "the thread's end", file: obj + "leave.bpf.o", want: "--allow-exit allows it"},
 
 		{name: "the thread's end allowed", file: obj + "leave.bpf.o", flags: []string{"--allow-exit", "--kernel", "none"}, want: "no kernel that a program wants was loaded", runs: true},
