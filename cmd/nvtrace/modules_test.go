@@ -212,3 +212,13 @@ func TestModulesExtract(t *testing.T) {
 	}
 	wantText(t, out, "the recording has no module store beside it", "libcublas.so.13")
 }
+
+// TestArchList: architectures are in the order of their numbers.
+func TestArchList(t *testing.T) {
+	if got := archList([]string{"sm_100f", "sm_90a", "sm_90", "sm_120", "sm_75"}); got != "75 90 90a 100f 120" {
+		t.Error(got)
+	}
+	if got := archList(nil); got != "" {
+		t.Error(got)
+	}
+}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -101,13 +102,15 @@ func (r *modulesReport) rows() (rows [][]string) {
 	return rows
 }
 
-// archList shortens "sm_80", "sm_90a" to "80 90a".
+// archList shortens "sm_100", "sm_90a" to "90a 100".
 func archList(list []string) string {
 	short := make([]string, len(list))
 	for i, a := range list {
 		short[i] = strings.TrimPrefix(a, "sm_")
 	}
-	slices.Sort(short)
+	slices.SortFunc(short, func(a, b string) int { // by number
+		return cmp.Or(cmp.Compare(len(strings.TrimRight(a, "af")), len(strings.TrimRight(b, "af"))), strings.Compare(a, b))
+	})
 	return strings.Join(short, " ")
 }
 
