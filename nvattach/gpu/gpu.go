@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	gocontext "context"
 	"errors"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"nvtrace/fatbin"
 	"nvtrace/nvattach"
@@ -204,7 +207,7 @@ func (tr *Tracer) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
 			delete(tr.procs, t.Proc)
 			why := errors.New("it ended without calling exit")
 			if e.Status.Signaled() {
-				why = fmt.Errorf("it was killed by %v", e.Status.Signal())
+				why = fmt.Errorf("it was killed by %s", cmp.Or(unix.SignalName(e.Status.Signal()), e.Status.Signal().String()))
 			}
 			tr.work.Go(func() { p.abandon(why) })
 		}

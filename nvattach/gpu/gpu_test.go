@@ -218,7 +218,7 @@ func TestModes(t *testing.T) {
 			if in, out := r.entries(t, false); in != c.threads || out != c.threads {
 				t.Errorf("%d entries, %d exits, want %d\n%s", in, out, c.threads, r.shown)
 			}
-			if lost := strings.Contains(r.shown, "are lost: it was killed by"); lost != c.lost {
+			if lost := strings.Contains(r.shown, "are lost: it was killed by SIGKILL"); lost != c.lost {
 				t.Errorf("lost: %v, want %v\n%s", lost, c.lost, r.shown)
 			}
 			if len(r.reports) > 0 {

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -524,6 +525,14 @@ func (c *call) imageFile(name string) ([]*ptx.File, result) {
 	from := "root"
 	if name[0] != '/' {
 		from = "cwd/"
+	}
+	// What is called self is the program, and not who opens the file here.
+	for _, self := range [][2]string{
+		{"/proc/self/", "/proc/%d/"}, {"/proc/thread-self/", "/proc/%d/"}, {"/dev/fd/", "/proc/%d/fd/"},
+	} {
+		if rest, ok := strings.CutPrefix(name, self[0]); ok {
+			name = fmt.Sprintf(self[1], c.p.pid) + rest
+		}
 	}
 	// A pipe is no file, and must not be waited for.
 	f, err := os.OpenFile(fmt.Sprintf("/proc/%d/%s%s", c.p.pid, from, name), os.O_RDONLY|unix.O_NONBLOCK, 0)

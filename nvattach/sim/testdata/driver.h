@@ -36,6 +36,7 @@ typedef struct CUkern_st *CUkernel;
 	X(cuCtxPushCurrent_v2, (CUcontext))                                                                                  \
 	X(cuCtxPopCurrent_v2, (CUcontext *))                                                                                 \
 	X(cuCtxSynchronize, (void))                                                                                          \
+	X(cuModuleLoad, (CUmodule *, const char *))                                                                          \
 	X(cuModuleLoadData, (CUmodule *, const void *))                                                                      \
 	X(cuModuleUnload, (CUmodule))                                                                                        \
 	X(cuModuleGetFunction, (CUfunction *, CUmodule, const char *))                                                       \

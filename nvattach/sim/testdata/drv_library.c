@@ -1,4 +1,7 @@
+#define _GNU_SOURCE
 #include "driver.h"
+#include <sys/mman.h>
+#include <unistd.h>
 
 int main(void)
 {
@@ -53,6 +56,18 @@ int main(void)
 	CHECK(cuMemcpyDtoH_v2(&count, g, 4));
 	EXPECT(count == 32);
 	CHECK(cuMemFreeHost(host));
+
+	// Files, also such as only the program itself can name.
+	char name[64];
+	int fd = memfd_create("ptx", 0);
+	EXPECT(write(fd, ptx, strlen(ptx)) == (long)strlen(ptx));
+	for (int i = 0; i < 3; i++) {
+		snprintf(name, sizeof name, i == 0 ? "/proc/self/fd/%d" : i == 1 ? "/dev/fd/%d" : "/proc/thread-self/fd/%d", fd);
+		CHECK(cuModuleLoad(&mod, name));
+		CHECK(cuModuleGetFunction(&f, mod, "scale"));
+		CHECK(cuModuleUnload(mod));
+	}
+	EXPECT(cuModuleLoad(&mod, "/proc/self/fd/999") == 301);
 
 	// Addresses of functions.
 	void *fn, *ex = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuMemAlloc_v2");
