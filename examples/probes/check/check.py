@@ -27,7 +27,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
 MODES = ("early loop functions globals shared streams graph cooperative clusters many templates "
-         "reset unsynced fork devices quick").split()
+         "reset unsynced fork devices peers quick").split()
 
 
 def probe(name):

@@ -295,6 +295,67 @@ static long runDevices()
 	return 256L * n;
 }
 
+__global__ void joining(int *mine, const int *other, int n, unsigned long long *all)
+{
+	int i = blockIdx.x * blockDim.x + threadIdx.x;
+	if (i >= n)
+		return;
+	mine[i] += other[i] + 1;
+	atomicAdd_system(all, 1ull);
+}
+
+// All GPUs at once, each from a thread and two streams of its own, with the memory of the next
+// one where it can be reached, and one managed counter for all.
+static long runPeers()
+{
+	const int blocks = 7, block = 96, n = blocks * block - 5, rounds = 50;
+	int gpus = 0;
+	CHECK(cudaGetDeviceCount(&gpus));
+	std::vector<int *> from(gpus);
+	std::vector<std::thread> threads;
+	unsigned long long *all;
+	bool direct = true;
+	CHECK(cudaMallocManaged(&all, sizeof *all));
+	*all = 0;
+	for (int i = 0; i < gpus; i++) {
+		int can = 0, concurrent = 0;
+		CHECK(cudaSetDevice(i));
+		CHECK(cudaMalloc(&from[i], n * sizeof(int)));
+		CHECK(cudaMemset(from[i], 0, n * sizeof(int)));
+		CHECK(cudaDeviceSynchronize());
+		CHECK(cudaDeviceGetAttribute(&concurrent, cudaDevAttrConcurrentManagedAccess, i));
+		if (gpus > 1)
+			CHECK(cudaDeviceCanAccessPeer(&can, i, (i + 1) % gpus));
+		direct = direct && can && concurrent;
+	}
+	for (int i = 0; i < gpus; i++)
+		threads.emplace_back([&, i] {
+			cudaStream_t s[2];
+			int *mine[2], *next = from[direct ? (i + 1) % gpus : i];
+			CHECK(cudaSetDevice(i));
+			if (direct)
+				CHECK(cudaDeviceEnablePeerAccess((i + 1) % gpus, 0));
+			for (int k = 0; k < 2; k++) {
+				CHECK(cudaStreamCreate(&s[k]));
+				CHECK(cudaMalloc(&mine[k], n * sizeof(int)));
+				CHECK(cudaMemset(mine[k], 0, n * sizeof(int)));
+			}
+			CHECK(cudaDeviceSynchronize());
+			for (int r = 0; r < rounds; r++)
+				for (int k = 0; k < 2; k++)
+					joining<<<blocks, block, 0, s[k]>>>(mine[k], next, n, all);
+			CHECK(cudaDeviceSynchronize());
+			for (int k = 0; k < 2; k++)
+				for (int v : back(mine[k], n))
+					EXPECT(v == rounds);
+		});
+	for (auto &t : threads)
+		t.join();
+	EXPECT(*all == 2ull * rounds * n * gpus);
+	printf("%d GPUs, memory of others %s\n", gpus, direct ? "read" : "left alone");
+	return 2L * rounds * blocks * block * gpus;
+}
+
 static long runQuick()
 {
 	long n = runLoop();
@@ -308,7 +369,7 @@ static const struct {
 	long (*run)();
 } modes[] = {{"early", runEarly}, {"loop", runLoop}, {"functions", runFunctions}, {"globals", runGlobals}, {"shared", runShared},
 	{"streams", runStreams}, {"graph", runGraph}, {"cooperative", runCooperative}, {"clusters", runClusters}, {"many", runMany},
-	{"templates", runTemplates}, {"reset", runReset}, {"unsynced", runUnsynced}, {"fork", runFork}, {"devices", runDevices}, {"quick", runQuick}};
+	{"templates", runTemplates}, {"reset", runReset}, {"unsynced", runUnsynced}, {"fork", runFork}, {"devices", runDevices}, {"peers", runPeers}, {"quick", runQuick}};
 
 int main(int argc, char **argv)
 {
