@@ -165,6 +165,9 @@ func openMapped(pid int, m *mapping) (*os.File, fileKey, error) {
 	return nil, fileKey{}, first
 }
 
+// errNotRegular says what an image can't be read from: a folder, a pipe, a device.
+var errNotRegular = errors.New("not a regular file")
+
 // openRegular opens a regular file for reading. It never waits, as a pipe would
 // make it.
 func openRegular(name string) (*os.File, error) {
@@ -175,7 +178,7 @@ func openRegular(name string) (*os.File, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
 		unix.Close(fd)
-		return nil, &os.PathError{Op: "open", Path: name, Err: unix.EINVAL}
+		return nil, &os.PathError{Op: "open", Path: name, Err: errNotRegular}
 	}
 	return os.NewFile(uintptr(fd), name), nil
 }
