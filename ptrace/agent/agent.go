@@ -27,6 +27,7 @@ type Agent struct {
 	procs   map[int]*Process
 	rings   []*ring // that may have records
 	stats   Stats
+	owner   owner
 
 	ready []ready // in order of time, from next on
 	next  int

@@ -45,7 +45,9 @@ func (r *restless) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
 
 func (r *restless) rush(t *ptrace.Task) {
 	if r.h == nil {
-		r.h = &Hook{Name: "call"}
+		// Its second argument is a small number: there is no memory to copy, and nobody who
+		// repairs the fault of that when this process has been killed.
+		r.h = &Hook{Name: "call", Derefs: []Deref{{Arg: 1, Len: 8, In: true, Out: true}}}
 		p, err := r.a.Process(t)
 		if err == nil {
 			err = p.Hook(t, r.addr, 0, r.h)

@@ -9,6 +9,7 @@ const (
 	keysAddr   = 0x70008000
 	gateAddr   = 0x70028000
 	stubsAddr  = 0x70029000
+	pagesAddr  = 0x7002b000
 	saveAddr   = 0x7002f000
 	planAddr   = 0x70030000
 	hookAddr   = 0x70100000
@@ -22,6 +23,7 @@ const (
 	numKeys  = 8192
 	maxHooks = 8192
 	numStubs = 256
+	numPages = 2048
 	numSaves = 16
 	maxFD    = 16384
 	ringSize = 0x20000
@@ -94,6 +96,8 @@ const (
 	sharedRings = 0x20000
 
 	sharedChanges = 8
+	sharedNext    = 24
+	sharedOwner   = 32
 	sharedDevices = 64
 	rheadTail     = 64
 )
@@ -191,6 +195,6 @@ func layout() []uint64 {
 		recordSize, segSize,
 		trapFD, trapRequest, pathSize, maxPaths, pathsAddr, maxDevices,
 		numNested, maxPointers, maxNested, nestedSize,
-		gateAddr, stubsAddr, numStubs, saveAddr, numSaves, saveSize,
+		gateAddr, stubsAddr, numStubs, pagesAddr, numPages, saveAddr, numSaves, saveSize,
 	}
 }

@@ -275,6 +275,9 @@ func (p *Process) mapShared(t *ptrace.Task) error {
 		return err
 	}
 	p.first, p.shared = m, m[:sharedSize:sharedSize]
+	if err := p.a.owner.own(p.shared); err != nil { // a copy's fault ends the program then, should this process be killed
+		p.a.o.Logger.Warn("the agent will not know of this process's end", "err", err)
+	}
 	p.writeDevices()
 	p.chunks = map[int][]byte{0: m[ringAddr-sharedAddr:]}
 	p.rings, p.starts = make([]*ring, maxSlots), make([]uint64, maxSlots)
@@ -350,6 +353,7 @@ func (p *Process) release() {
 		}
 	}
 	if p.first != nil {
+		p.a.owner.disown(p.shared)
 		_ = unix.Munmap(p.first)
 	}
 	p.chunks, p.shared, p.first = nil, nil, nil

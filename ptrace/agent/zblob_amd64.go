@@ -8,7 +8,7 @@ import _ "embed"
 var blobCode []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "65a022b7ae5310015782c4867a1e86e293e2061c44decf38488a0f2886a272f6"
+const blobStamp = "4308beca37f864780546bea31ab72ea943aeced735948a0d92a0f77ad4a03e6c"
 
 // blobSymbols are addresses in the code.
 var blobSymbols = map[string]uint64{
@@ -71,6 +71,8 @@ var blobLayout = []uint64{
 	0x70028000,
 	0x70029000,
 	0x100,
+	0x7002b000,
+	0x800,
 	0x7002f000,
 	0x10,
 	0x100,

@@ -164,11 +164,11 @@ __asm__(
 	"	pop %r11\n	pop %r10\n	pop %r9\n	pop %r8\n	pop %rcx\n	pop %rdx\n	pop %rsi\n	pop %rdi\n	pop %rax\n"
 	"	ret\n"
 
-	// copy(to, from, n) copies what can be read and returns what is left. The
-	// supervisor takes a fault of the one instruction for its end.
-	".globl copy\n"
+	// copy_blindly(to, from, n) returns what is left. The supervisor takes a fault of the
+	// one instruction for its end.
+	".globl copy_blindly\n"
 	".globl copy_insn\n"
-	"copy:\n"
+	"copy_blindly:\n"
 	"	mov %rdx,%rcx\n"
 	"copy_insn:\n"
 	"	rep movsb\n"
@@ -183,6 +183,35 @@ __asm__(
 	"	mov %fs:0,%rax\n"
 	"	ret\n"
 	".text\n");
+
+extern u64 copy_blindly(void *to, u64 from, u64 n);
+
+// Whether a page can be read. What the kernel has said once is remembered.
+static inline int readable(u64 addr)
+{
+	volatile u64 *known = (volatile u64 *)PAGES_ADDR + (addr >> 12) % NPAGES;
+	u64 page = (addr >> 12) + 1;
+	// A system call that does nothing, but copies first what its argument points to.
+	struct regs r = {.rdi = ~0u, .rsi = addr & ~7ul, .r10 = 8};
+	if (likely(*known == page))
+		return 1;
+	if (sys_in(&r, NR_SIGPROCMASK) != -EINVAL)
+		return 0;
+	*known = page;
+	return 1;
+}
+
+// A page that has come to be unmapped since the kernel was asked about it is the supervisor's
+// to notice, which may just have been killed.
+u64 copy(void *to, u64 from, u64 n)
+{
+	u64 can = 0;
+	while (can < n && readable(from + can))
+		can += 4096 - (from + can) % 4096;
+	if (unlikely(can < n))
+		return n - can + copy_blindly(to, from, can);
+	return copy_blindly(to, from, n);
+}
 
 int trap(u64 why, u64 what)
 {
@@ -291,7 +320,7 @@ static long agent_ioctl(struct regs *g)
 	u8 kind;
 	long ret;
 
-	if (!GATE || fd >= NFDS)
+	if (!GATE || fd >= NFDS || killed())
 		return plain(g, NR_IOCTL);
 	kind = *(volatile u8 *)&S->kinds[fd];
 	if (!kind || *(volatile u64 *)&S->armed)
@@ -406,18 +435,19 @@ __attribute__((used, section(".layout"))) const u64 layout[] = {
 	sizeof(struct record), sizeof(struct seg),
 	TRAP_FD, TRAP_REQUEST, sizeof(struct path), NPATHS, PATHS_ADDR, NDEVICES,
 	NNESTED, NPOINTERS, NESTED_SIZE, sizeof(struct nested),
-	GATE_ADDR, STUBS_ADDR, NSTUBS, SAVE_ADDR, NSAVES, SAVE_SIZE,
+	GATE_ADDR, STUBS_ADDR, NSTUBS, PAGES_ADDR, NPAGES, SAVE_ADDR, NSAVES, SAVE_SIZE,
 };
 
 _Static_assert(HOOKS_AT == HOOK_ADDR && STUBS_AT == STUBS_ADDR && STUBS_N == NSTUBS && TRAP_REQ == TRAP_REQUEST, "assembler");
 _Static_assert(WHY_BREAK == TRAP_BREAK && WHY_RETURN == TRAP_RETURN && HOOK_BREAK == 8 && sizeof(struct hook) == 256, "assembler");
-_Static_assert(STUBS_ADDR + NSTUBS * 8 <= SAVE_ADDR && SAVE_ADDR + NSAVES * SAVE_SIZE <= PLAN_ADDR, "stubs");
+_Static_assert(STUBS_ADDR + NSTUBS * 8 <= PAGES_ADDR && PAGES_ADDR + NPAGES * 8 <= SAVE_ADDR && SAVE_ADDR + NSAVES * SAVE_SIZE <= PLAN_ADDR, "stubs");
 _Static_assert(SAVE_AT == SAVE_ADDR && SAVES_N == NSAVES && SAVE_SIZE == 256, "assembler");
 
 _Static_assert(__builtin_offsetof(struct record, args) == SHORT_RECORD && sizeof(struct record) == 128, "record");
 _Static_assert(PATHS_ADDR + NPATHS * sizeof(struct path) <= KEYS_ADDR, "paths");
 _Static_assert(sizeof(struct conf) <= PATHS_ADDR - CONF_ADDR, "conf");
 _Static_assert(SLOT_ADDR + NSLOTS * sizeof(struct slot) <= SHARED_ADDR, "slots");
+_Static_assert(__builtin_offsetof(struct shared, next) == 24 && __builtin_offsetof(struct shared, owner) == 32, "owner");
 _Static_assert(SHARED_ADDR + sizeof(struct shared) <= RING_ADDR, "shared");
 _Static_assert(RING_ADDR + (u64)NSLOTS * RING_SIZE <= END_ADDR, "rings");
 _Static_assert(HOOK_ADDR + NHOOKS * sizeof(struct hook) <= ONCE_ADDR, "hooks");

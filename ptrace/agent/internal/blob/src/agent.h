@@ -12,13 +12,19 @@
 #define unlikely(x) __builtin_expect(!!(x), 0)
 #define barrier() __asm__ volatile("" ::: "memory")
 
+#define EINVAL 22
 #define ENOSYS 38
+
+// Whether the supervisor has been killed, where there are rings. Then nothing is recorded,
+// as nobody would repair the fault of a copy.
+static inline int killed(void) { return unlikely(*(volatile u32 *)&S->owner & OWNER_DIED); }
 
 // Numbers of system calls.
 #define NR_OPEN 2u
 #define NR_CLOSE 3u
 #define NR_FSTAT 5u
 #define NR_MMAP 9u
+#define NR_SIGPROCMASK 14u
 #define NR_IOCTL 16u
 #define NR_DUP 32u
 #define NR_DUP2 33u
@@ -44,9 +50,11 @@ struct rframe { // of its return
 
 extern long sys_in(const struct regs *r, u64 nr);
 extern long sys_out(const struct regs *r, u64 nr);
-extern u64 copy(void *to, u64 from, u64 n);
 extern u64 thread_pointer(void);
 extern char return_entry[];
+
+// Copies what can be read, and returns how much is left.
+extern u64 copy(void *to, u64 from, u64 n);
 
 // The supervisor stops at this call, and writes that it did. Returns whether there is
 // one.

@@ -295,6 +295,8 @@ __attribute__((used)) u64 agent_enter(struct frame *f)
 			return h->orig;
 		}
 	}
+	if (killed())
+		return h->orig;
 	sl = find_slot();
 	if (unlikely(!sl)) {
 		trap(TRAP_SLOT, 0);
@@ -341,6 +343,6 @@ __attribute__((used)) void agent_leave(struct rframe *f)
 	*(volatile u64 *)&o->sp = 0;
 	shrink(sl);
 	f->ret = was.ret;
-	if (GATE && !(C->dead & 1) && own && own->ring && !own->off)
+	if (GATE && !killed() && !(C->dead & 1) && own && own->ring && !own->off)
 		write_return(own, &was, f->rax, 0);
 }

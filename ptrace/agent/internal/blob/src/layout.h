@@ -12,6 +12,7 @@ typedef unsigned char u8;
 #define KEYS_ADDR 0x70008000ul // struct key[NKEYS]
 #define GATE_ADDR 0x70028000ul // a page with one number, zero in a forked child: whether there are rings
 #define STUBS_ADDR 0x70029000ul // u64[NSTUBS]: where stubs return to
+#define PAGES_ADDR 0x7002b000ul // u64[NPAGES]: 1 + number of a page that can be read
 #define SAVE_ADDR 0x7002f000ul // NSAVES times: registers of a task that makes a system call for the supervisor
 #define PLAN_ADDR 0x70030000ul // two struct plan
 #define HOOK_ADDR 0x70100000ul // struct hook[NHOOKS]
@@ -24,6 +25,7 @@ typedef unsigned char u8;
 #define NSLOTS 1792u
 #define NKEYS 8192u
 #define NSTUBS 256u
+#define NPAGES 2048u
 #define NSAVES 16u
 #define SAVE_SIZE 256u // as much code uses it; its last number is for supervisors
 #define NHOOKS 8192u
@@ -89,12 +91,16 @@ struct rhead {
 };
 
 #define NDEVICES 128u
+#define OWNER_DIED 0x40000000u // FUTEX_OWNER_DIED
 
 struct shared {
 	u64 armed;   // the next recorded call is to stop, as the supervisor sleeps
 	u64 changes; // counts the changes to files
 	u64 files;   // open files that were numbered
-	u64 pad[5];
+	u64 next;    // the supervisor's: of its list of robust futexes, in which owner is one
+	u32 owner;   // its tracing thread; the kernel adds OWNER_DIED when that has ended
+	u32 pad0;
+	u64 pad[3];
 	struct {
 		u64 rdev, kind;	    // rdev 0: none from here on
 	} devices[NDEVICES]; // that the supervisor knows

@@ -265,7 +265,7 @@ static long open_file(struct slot *sl, const struct regs *g, u64 nr, const struc
 static struct slot *recording(void)
 {
 	struct slot *sl;
-	if (!GATE)
+	if (!GATE || killed())
 		return 0;
 	sl = find_slot();
 	return sl && sl->ring && !sl->off ? sl : 0; // else a vfork child, perhaps, with descriptors of its own
