@@ -140,7 +140,7 @@ func (i *interposer) run(s *tracing) (record.Result, error) {
 	sink := record.Guard(s.opts.Sinks, s.opts.OnFault, s.opts.Logger)
 	i.emit = func(ev *traces.Event) { sink.Event(ev); sink.Idle() }
 	res := record.Result{Result: new(ptrace.Result)}
-	if err := s.out.ready(); err != nil {
+	if err := s.ready(); err != nil {
 		return res, err
 	}
 	defer func() { i.put(&traces.Event{Kind: traces.KindEnd, Cost: &traces.Cost{Wall: monotonic() - i.start}}) }()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"strconv"
@@ -38,6 +39,12 @@ type moduleCapture struct {
 // hashed). It returns nil if it was not asked for.
 func (f *moduleFlags) start(e *env, recording string) (*moduleCapture, error) {
 	if !f.modules.set {
+		switch {
+		case f.limit != "":
+			return nil, errors.New("--modules-limit wants --modules")
+		case f.watch:
+			return nil, errors.New("--modules-watch wants --modules")
+		}
 		return nil, nil
 	}
 	c := &moduleCapture{f: f}
@@ -63,6 +70,15 @@ func (f *moduleFlags) start(e *env, recording string) (*moduleCapture, error) {
 	c.opts.Logger = e.debug
 	c.opts.Store, c.opts.Watch, c.opts.Cache = c.store, f.watch, capture.DefaultCache()
 	return c, nil
+}
+
+// begin is called when the recording has been replaced: the images of the one before
+// go, too.
+func (c *moduleCapture) begin() error {
+	if c == nil || c.store == nil {
+		return nil
+	}
+	return c.store.Clear()
 }
 
 // extend adds capturing to a recording. The caller may have set more of c.opts.

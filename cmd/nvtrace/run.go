@@ -333,7 +333,7 @@ func (s *tracing) trace() (record.Result, error) {
 	if s.f.pid == 0 {
 		s.opts.Ptrace.Started = func(int) {
 			s.e.step("program executed")
-			if err := s.out.ready(); err != nil {
+			if err := s.ready(); err != nil {
 				cancel(err)
 			}
 			s.e.step("program let go")
@@ -344,12 +344,20 @@ func (s *tracing) trace() (record.Result, error) {
 		}
 		return res, err
 	}
-	if err := s.out.ready(); err != nil {
+	if err := s.ready(); err != nil {
 		return record.Result{Result: new(ptrace.Result)}, err
 	}
 	// The first SIGINT, SIGTERM or SIGHUP detaches; a second one ends nvtrace, as
 	// it must where a thread sleeps in a driver and can't be detached.
 	return record.Attach(ctx, s.f.pid, &s.opts)
+}
+
+// ready returns when the outputs are open, and what they replace is gone.
+func (s *tracing) ready() error {
+	if err := s.out.ready(); err != nil {
+		return err
+	}
+	return s.modules.begin()
 }
 
 // configure checks the flags that concern tracing.

@@ -38,27 +38,33 @@ type Store struct {
 func StoreDir(recording string) string { return recording + ".d" }
 
 // CreateStore makes the module store of a recording that is about to be
-// written. Images left by an earlier recording of that name are removed. limit,
-// unless it is 0, bounds the bytes that are kept; what would exceed it gives
-// [ErrStoreFull].
+// written. Images left by an earlier recording of that name stay until
+// [Store.Clear]. limit, unless it is 0, bounds the bytes that are kept; what would
+// exceed it gives [ErrStoreFull].
 func CreateStore(recording string, limit int64) (*Store, error) {
 	s := &Store{dir: filepath.Join(StoreDir(recording), "images"), limit: limit, has: make(map[string]bool)}
 	if err := os.MkdirAll(s.dir, 0o777); err != nil {
 		return nil, fmt.Errorf("module store: %w", err)
 	}
+	return s, nil
+}
+
+// Clear removes the images that an earlier recording has left. It is for when that
+// recording has been replaced, and nothing was put yet.
+func (s *Store) Clear() error {
 	old, err := os.ReadDir(s.dir)
 	if err != nil {
-		return nil, fmt.Errorf("module store: %w", err)
+		return fmt.Errorf("module store: %w", err)
 	}
 	for _, f := range old {
 		// Only what a store wrote: the folder may hold what is the user's.
 		if isHash(f.Name()) || strings.HasPrefix(f.Name(), tmpPrefix) {
 			if err := os.Remove(filepath.Join(s.dir, f.Name())); err != nil {
-				return nil, fmt.Errorf("module store: %w", err)
+				return fmt.Errorf("module store: %w", err)
 			}
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // OpenStore opens the module store of a recording for reading. The error is

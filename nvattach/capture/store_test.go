@@ -70,6 +70,12 @@ func TestStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if list, err := s.Images(); err != nil || len(list) == 0 {
+		t.Errorf("no old images %v before it is known that they are not wanted: %v", list, err)
+	}
+	if err := s.Clear(); err != nil {
+		t.Fatal(err)
+	}
 	if list, err := s.Images(); err != nil || len(list) != 0 {
 		t.Errorf("old images %v: %v", list, err)
 	}
