@@ -272,7 +272,7 @@ func (s *logSink) withAPI(r *ioctl.Report) any {
 func (s *logSink) writeEnv(w io.Writer) error {
 	list := s.variables()
 	if len(list) == 0 {
-		_, err := fmt.Fprintln(w, "no reads of environment variables were recorded (they are with --env)")
+		_, err := fmt.Fprintln(w, "no reads of environment variables by CUDA's libraries are in the record (--env records them)")
 		return err
 	}
 	var rows [][]string
