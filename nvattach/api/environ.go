@@ -61,8 +61,8 @@ func (e *Environment) Add(ev *traces.Event, t *Tracker, f *Frame) {
 // read counts a call; ev is its return, nil if that was not seen.
 func (e *Environment) read(f *Frame, ev *traces.Event) {
 	name := string(f.text)
-	if name == "" {
-		return
+	if name == "" || f.Parent != nil && readsVariable(f.Parent) {
+		return // glibc's secure_getenv calls getenv: one read
 	}
 	by := f.caller
 	if by == "" && f.Parent != nil {

@@ -34,6 +34,16 @@ func TestEnvironment(t *testing.T) {
 	read("/usr/lib/libcuda.so.1", "getenv", "CUDA_0123abcd", "")
 	read("/usr/bin/app", "getenv", "LANG", "C")
 	read("", "getenv", "HOME", "/home/u")
+	// As glibc does it.
+	secure := in(call(now+11, libc, "secure_getenv", 0x5000), 0x5000, text("CUDA_FORCE_PTX_JIT"))
+	secure.Text = "/usr/lib/libcuda.so.1"
+	add(secure)
+	now += 5
+	read(libc, "getenv", "CUDA_FORCE_PTX_JIT", "1")
+	back := ret(secure, 20, 0x6000)
+	out(back, 0x6000, text("1"))
+	add(back)
+	now += 30
 	outer := call(now+1, libcuda, "cuInit", 0)
 	add(outer)
 	now += 5
@@ -42,20 +52,21 @@ func TestEnvironment(t *testing.T) {
 	add(open)
 	add(ret(outer, 100, 0)) // and longjmp out of it
 	want := []Variable{
+		{Name: "CUDA_FORCE_PTX_JIT", Reads: 1, Set: true, Value: "1", By: []string{"libcuda.so.1"}, Meaning: variables["CUDA_FORCE_PTX_JIT"].meaning, Known: "driver"},
 		{Name: "CUDA_VISIBLE_DEVICES", Reads: 2, Set: true, Value: "0,1", By: []string{"libcuda.so.1", "libcudart.so.12"}, Meaning: variables["CUDA_VISIBLE_DEVICES"].meaning, Known: "driver"},
 		{Name: "HOME", Reads: 1, Set: true, Value: "/home/u", By: []string{"driver"}},
 		{Name: "CUDA_0123abcd", Reads: 1, By: []string{"libcuda.so.1"}, Internal: true},
 		{Name: "CUDA_CACHE_PATH", Reads: 1, By: []string{"driver"}, Meaning: variables["CUDA_CACHE_PATH"].meaning, Known: "driver"},
 	}
 	// The order: what is set first.
-	if d := cmp.Diff([]Variable{want[0], want[1], want[2], want[3]}, cuda.Variables()); d != "" {
+	if d := cmp.Diff(want, cuda.Variables()); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}
 	names := map[string]uint64{}
 	for _, v := range all.Variables() {
 		names[v.Name] = v.Reads
 	}
-	if d := cmp.Diff(map[string]uint64{"CUDA_VISIBLE_DEVICES": 2, "HOME": 2, "CUDA_0123abcd": 1, "CUDA_CACHE_PATH": 1, "LANG": 1}, names); d != "" {
+	if d := cmp.Diff(map[string]uint64{"CUDA_VISIBLE_DEVICES": 2, "HOME": 2, "CUDA_0123abcd": 1, "CUDA_CACHE_PATH": 1, "LANG": 1, "CUDA_FORCE_PTX_JIT": 1}, names); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}
 }
