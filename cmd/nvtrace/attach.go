@@ -262,6 +262,30 @@ func (p *simProbes) context(proc *sim.Process) (*session.Context, error) {
 	return c, err
 }
 
+// idleAttach refuses flags of the verb that would do nothing: those that say something
+// about a run where there is none, or about a dry run.
+func idleAttach(fs *flag.FlagSet, dry, direct bool) (err error) {
+	ofDry := flag.NewFlagSet("", flag.ContinueOnError)
+	new(dryFlags).register(ofDry)
+	fs.Visit(func(fl *flag.Flag) {
+		name, dashes := fl.Name, "--"
+		if len(name) == 1 {
+			dashes = "-"
+		}
+		switch {
+		case (ofDry.Lookup(name) != nil || name == "require") && !dry:
+			err = fmt.Errorf("%s wants --dry-run", dashes+name)
+		case (name == "sim" || name == "maps") && !direct:
+			err = fmt.Errorf("--%s wants --run", name)
+		case name == "interval" || name == "verify":
+			err = fmt.Errorf("--%s wants a program: nvtrace --%s --attach probe.o -- command [args]", name, name)
+		case name == "dry-run" && direct:
+			err = errors.New("--dry-run and --run exclude each other")
+		}
+	})
+	return err
+}
+
 // attachVerb looks at probe objects without running them.
 func attachVerb(e *env, args, command []string) int {
 	var f attachFlags
@@ -297,7 +321,13 @@ func attachVerb(e *env, args, command []string) int {
 	if len(f.objects) == 0 || command != nil {
 		return e.fail(exitUsage, "attach wants probe objects; to run them, type: nvtrace --attach probe.o -- command [args]")
 	}
+	if err := idleAttach(fs, dry.on, len(direct) > 0); err != nil {
+		return e.fail(exitUsage, "attach: %v", err)
+	}
 	plan, settings, err := f.plan()
+	if err == nil {
+		err = rehearse(plan, settings, f.threads)
+	}
 	if err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
@@ -305,6 +335,7 @@ func attachVerb(e *env, args, command []string) int {
 		return f.directly(e, plan, settings, direct)
 	}
 	if dry.on {
+		dry.require = f.require
 		return dry.run(e, plan, &nvattach.MapOptions{Threads: f.threads}, images)
 	}
 	var b strings.Builder

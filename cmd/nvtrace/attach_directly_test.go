@@ -63,6 +63,28 @@ func TestDirectRunByDriver(t *testing.T) {
 	holds(t, errs, "--run none: no program of that name", "there are: cuda__square")
 }
 
+// TestIdleFlags: flags that would do nothing are refused.
+func TestIdleFlags(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--ptxas", "true"}, "--ptxas wants --dry-run"},
+		{[]string{"-o", "x"}, ": -o wants --dry-run"},
+		{[]string{"--require"}, "--require wants --dry-run"},
+		{[]string{"--sim"}, "--sim wants --run"},
+		{[]string{"--maps", "json"}, "--maps wants --run"},
+		{[]string{"--verify"}, "--verify wants a program: nvtrace --verify --attach probe.o -- command [args]"},
+		{[]string{"--run", "cuda__square", "--interval", "1s"}, "--interval wants a program"},
+	} {
+		status, out, errs := attach(t, append(tt.args, directObject)...)
+		if status != exitUsage || out != "" {
+			t.Errorf("%v: status %d, %q", tt.args, status, out)
+		}
+		holds(t, errs, tt.want)
+	}
+}
+
 func TestDirectRunRefusals(t *testing.T) {
 	for _, tt := range []struct {
 		args   []string

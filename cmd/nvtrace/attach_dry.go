@@ -20,6 +20,7 @@ import (
 // dryFlags are those of attach --dry-run.
 type dryFlags struct {
 	on         bool
+	require    bool // that a wanted kernel can't be probed is a failure
 	out        string
 	arch       string
 	ptxas, jit string
@@ -177,6 +178,7 @@ func (d *dryRun) image(name string, number int, c *fatbin.Container) error {
 		where = fmt.Sprintf("at offset %#x", c.Offset)
 	}
 	fmt.Fprintf(&d.out, "%s: image %d, %s, on sm_%d\n", name, number, where, arch.SM)
+	d.failed = d.failed || d.f.require && len(r.Unprobed) > 0
 	for _, u := range r.Unprobed {
 		fmt.Fprintf(&d.out, "  %s\n    not probed: %s\n", demangled(u.Kernel), u.Reason)
 	}

@@ -179,6 +179,10 @@ func TestDryRunRefusals(t *testing.T) {
 		{"two compilers", []string{"--ptxas", "true", "--jit", "x", countObject, image}, exitFailed, "exclude each other"},
 		{"bad architecture", []string{"--arch", "rm_1", countObject, image}, exitUsage, "--arch: "},
 		{"no wanted kernel", []string{"--kernel", "nothing*", "--ptxas", "true", countObject, image}, exitOK, "no kernel that a program wants; images: 1"},
+		{"bad PTX, required", []string{"--require", "--ptxas", "true", countObject, dryFile(t, "bad.ptx", strings.Replace(dryPTX, "ret;", "ret", 1), 0o600)}, exitFailed, "k\n    not probed: "},
+		{"no such map", []string{"--map", "none[0]=1", "--ptxas", "true", countObject, image}, exitFailed, "there is no map none"},
+		{"a run", []string{"--run", "x", countObject, image}, exitUsage, "--dry-run and --run exclude each other"},
+		{"how often", []string{"--interval", "1s", countObject, image}, exitUsage, "--interval wants a program"},
 		{"bad PTX", []string{"--ptxas", "true", countObject, dryFile(t, "bad.ptx", strings.Replace(dryPTX, "ret;", "ret", 1), 0o600)}, exitOK, "k\n    not probed: "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
