@@ -110,6 +110,11 @@ func (f *attachFlags) start(e *env) (*session.Session, error) {
 			e.notice("%s: program %s is not run: %s", o.Name, i.Name, i.Reason)
 		}
 	}
+	for _, p := range plan.Programs {
+		if p.Point.Kind == nvattach.KindRun {
+			e.notice("%s: program %s is not run: it is a kernel of its own; nvtrace attach --run %s runs it", p.Object.Name, p.Name, p.Name)
+		}
+	}
 	o := &session.Options{
 		Plan: plan, Settings: settings, Out: e.stderr, Interval: f.interval, Required: f.require, Verify: int(f.verify),
 		Maps: nvattach.MapOptions{Threads: f.threads},

@@ -139,6 +139,7 @@ func TestHostileObjects(t *testing.T) {
 
 		{name: "the thread's end allowed", file: obj + "leave.bpf.o", flags: []string{"--allow-exit", "--kernel", "none"}, want: "no kernel that a program wants was loaded", runs: true},
 		{name: "a kernel that is not there", object: count, flags: []string{"--kernel", "none"}, want: "no kernel that a program wants was loaded", runs: true},
+		{name: "a kernel of its own", file: obj + "bpftime.bpf.o", want: "program cuda__square is not run: it is a kernel of its own; nvtrace attach --run cuda__square runs it", runs: true},
 		{name: "a million entries", file: own + "million.bpf.o", want: "million (hash, 128 of 1000000 entries)", runs: true},
 		{name: "a loop without end", file: own + "endless.bpf.o", flags: []string{"--fuel", "10"}, want: "20224 runs of endless were ended", runs: true},
 		{name: "no program at all", object: makeObject(code(insnZero, insnExit), nil), want: "probed vectorAdd", runs: true},
