@@ -58,7 +58,9 @@ typedef long long __s64;
 #define __type(name, val) typeof(val) *name
 #endif
 
-/* Types of maps. What is a CPU for the Linux kernel is a multiprocessor here. */
+/* Types of maps. What is a CPU for the Linux kernel is a multiprocessor here. A ring
+ * buffer's records are shown by the type of its values, if it is given one, and as
+ * 64-bit numbers otherwise. */
 enum {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
