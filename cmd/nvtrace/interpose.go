@@ -41,7 +41,8 @@ type interposer struct {
 // is. It returns nil where there is none.
 func startInterposer(s *tracing) (*interposer, error) {
 	i := &interposer{start: monotonic()}
-	o := &interpose.Options{OnGap: i.gap}
+	// Without ptrace nobody waits for all.
+	o := &interpose.Options{OnGap: i.gap, Outlived: s.f.orphans == "detach" || s.f.shim == shimOnly}
 	switch s.f.shim {
 	case "off":
 		return nil, nil

@@ -1,6 +1,7 @@
 package interpose
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -46,6 +47,9 @@ type Options struct {
 	OnNote func(n *Note)
 	// OnGap is told what the view lacks.
 	OnGap func(g *Gap)
+	// Outlived: programs may go on when the server is closed, also such as have never
+	// talked to it. Close looks for them.
+	Outlived bool
 
 	MaxConnections int   // at once; 0 means 1024
 	MaxPerProcess  int   // of these from one process; 0 means 8
@@ -291,12 +295,21 @@ func (s *Server) Close() error {
 		c.drain()
 	}
 	s.wg.Wait()
-	if slices.ContainsFunc(conns, func(c *conn) bool { return c.alive }) {
+	if slices.ContainsFunc(conns, func(c *conn) bool { return c.alive }) || s.o.Outlived && mapped(s.shim) {
 		errs = append(errs, removeIfThere(s.sock))
 	} else {
 		errs = append(errs, os.RemoveAll(s.dir))
 	}
 	return errors.Join(errs...)
+}
+
+// mapped says whether a process that can be looked at has mapped a file.
+func mapped(file string) bool {
+	list, _ := filepath.Glob("/proc/[0-9]*/maps")
+	return slices.ContainsFunc(list, func(name string) bool {
+		b, _ := os.ReadFile(name) // of processes that have ended, and others' users
+		return bytes.Contains(b, []byte(" "+file+"\n"))
+	})
 }
 
 func removeIfThere(path string) error {

@@ -3,6 +3,8 @@ package interpose
 import (
 	"bytes"
 	"debug/elf"
+	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -391,6 +393,49 @@ func TestSanitizer(t *testing.T) {
 		}
 		if got.out != want.out || got.status != want.status || len(args) > 1 != strings.Contains(got.err, "heap-buffer-overflow") {
 			t.Errorf("%v: %+v, want %+v", args, got, want)
+		}
+	}
+}
+
+// TestOutlived: a program that goes on without the server, and has never talked to it,
+// executes others as before; where there is none, nothing is left.
+func TestOutlived(t *testing.T) {
+	w := getWorld(t)
+	for _, lives := range []bool{true, false} {
+		o := (&log{}).options(ModeObserve)
+		o.Outlived = true
+		s, err := Listen(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(s.dir) })
+		cmd := exec.Command("sh", "-c", "echo begun; read line; env true; exit 4")
+		cmd.Env = s.Env(w.env())
+		var stderr strings.Builder
+		cmd.Stderr = &stderr
+		in, err1 := cmd.StdinPipe()
+		out, err2 := cmd.StdoutPipe()
+		if err := errors.Join(err1, err2, cmd.Start()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(out, make([]byte, len("begun\n"))); err != nil {
+			t.Fatal(err)
+		}
+		if lives {
+			err = s.Close()
+		}
+		_ = in.Close()
+		if e := cmd.Wait(); cmd.ProcessState.ExitCode() != 4 || stderr.String() != "" {
+			t.Errorf("lives %v: %v, stderr %q", lives, e, &stderr)
+		}
+		if !lives {
+			err = s.Close()
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		if fileExists(s.Path()) != lives || fileExists(s.sock) {
+			t.Errorf("lives %v: the shim is there: %v, the socket: %v", lives, fileExists(s.Path()), fileExists(s.sock))
 		}
 	}
 }
