@@ -113,6 +113,9 @@ func (f *runFlags) idle() (err error) {
 			err = fmt.Errorf("--%s wants --sim", fl.Name)
 		}
 	})
+	if f.shim == shimOnly && f.attach.any() {
+		err = errors.New("--interpose=only records images and nothing else; --attach needs ptrace")
+	}
 	return err
 }
 
