@@ -32,7 +32,11 @@ func (o *Object) List(w io.Writer) error {
 	}
 	for i := range o.Vars {
 		v := &o.Vars[i]
-		fmt.Fprintf(&b, "  variable %-24s %s: %s\n", v.Name, v.Map.Name, AppendValue(nil, v.Type, v.Initial))
+		value := v.Initial
+		if end := uint64(v.Offset) + uint64(v.Size); end <= uint64(len(v.Map.Initial)) {
+			value = v.Map.Initial[v.Offset:end] // what --set has changed, too
+		}
+		fmt.Fprintf(&b, "  variable %-24s %s: %s\n", v.Name, v.Map.Name, AppendValue(nil, v.Type, value))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

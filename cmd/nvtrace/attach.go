@@ -345,21 +345,10 @@ func attachVerb(e *env, args, command []string) int {
 	}
 	var b strings.Builder
 	for _, o := range plan.Objects {
-		fmt.Fprintf(&b, "%s\n", o.Name)
-		for _, p := range plan.Programs {
-			if p.Object == o {
-				fmt.Fprintf(&b, "  program %-24s %s\n", p.Name, p.Point)
-			}
-		}
-		for _, i := range o.Ignored {
-			fmt.Fprintf(&b, "  ignored %-24s %s: %s\n", i.Name, i.Section, i.Reason)
-		}
-		for _, m := range o.Maps {
-			fmt.Fprintf(&b, "  map     %-24s %s, key %d, value %d bytes, %d entries\n", m.Name, m.Type, m.KeySize, m.ValueSize, m.MaxEntries)
-		}
-		for _, v := range o.Vars {
-			fmt.Fprintf(&b, "  var     %-24s %d bytes\n", v.Name, v.Size)
-		}
+		err = errors.Join(err, o.List(&b))
+	}
+	if err = errors.Join(err, plan.List(&b)); err != nil {
+		return e.fail(exitFailed, "%v", err)
 	}
 	if _, err := fmt.Fprint(e.stdout, b.String()); err != nil {
 		return e.fail(exitFailed, "%v", err)

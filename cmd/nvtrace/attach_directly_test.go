@@ -63,6 +63,16 @@ func TestDirectRunByDriver(t *testing.T) {
 	holds(t, errs, "--run none: no program of that name", "there are: cuda__square")
 }
 
+// TestAttachList: what is in an object, and what is known of its programs.
+func TestAttachList(t *testing.T) {
+	status, out, errs := attach(t, "--list", "--set", "print=0", "../../nvattach/testdata/obj/example_trace.bpf.o", countObject)
+	if status != exitOK || errs != "" {
+		t.Fatalf("status %d, %s", status, errs)
+	}
+	holds(t, out, "  program  on_entry                 cuda.entry/*, ", "  map      events                   ringbuf\n",
+		"  variable print                    .rodata: 0\n", "on_exit (cuda.exit/*): ", "  array threads: only added to: a copy for each multiprocessor\n")
+}
+
 // TestIdleFlags: flags that would do nothing are refused.
 func TestIdleFlags(t *testing.T) {
 	for _, tt := range []struct {
