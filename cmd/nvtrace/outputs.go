@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"runtime"
 
 	"nvtrace/ioctl"
 	"nvtrace/ioctl/record"
@@ -140,8 +141,9 @@ func (o *outputs) rehearse() {
 	}
 	rows := [][]string{{"1", "a call", "0.1"}, {"2", "another", "0.2"}}
 	t := table{"Rehearsal", []string{">n", "what", ">time"}, rows}
-	_ = writeTables(io.Discard, []table{t, t, t, t, t, t}) // nobody's; as many as a summary has
+	_ = writeTables(io.Discard, &o.log.drawer, []table{t, t, t, t, t, t}) // nobody's; as many as a summary has
 	o.log.summary.Report()
+	runtime.GC() // so that the next ones are drawn in the same memory
 }
 
 func (o *outputs) summarise() error {
@@ -152,7 +154,7 @@ func (o *outputs) summarise() error {
 	if o.f.json.set {
 		return writeJSON(o.e.stderr, o.f.json.value, o.log.withAPI(report))
 	}
-	write := func() error { return writeReport(o.e.stderr, report, o.log.book) }
+	write := func() error { return writeReport(o.e.stderr, &o.log.drawer, report, o.log.book) }
 	if noDevices(report) && o.f.sim.chosen(o.f.attach.any()) { // as it should be
 		write = func() error { return writeTail(o.e.stderr, report) }
 	}

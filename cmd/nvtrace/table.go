@@ -15,7 +15,7 @@ func renderTable(w io.Writer, title string, header []string, rows [][]string) er
 	return new(drawer).draw(w, title, header, rows)
 }
 
-// A drawer draws one table after the other. What it draws them by is large, and
+// A drawer draws one table after the other. What it draws them by is a megabyte, and
 // made once.
 type drawer struct {
 	lines bytes.Buffer
