@@ -247,6 +247,11 @@ func (c *code) update(x *Map, key, value bytesArg, flags string, found, uniform,
 		return c.hashUpdate(x, key, value, flags, used)
 	}
 	n, known := number32(flags)
+	// bpftime's arrays take any flags.
+	strict := x.Def.Type == MapArray || x.Def.Type == MapPerCPUArray
+	if known && strict && n > flagExist {
+		return itoa64(errInval)
+	}
 	if known && n == flagNoExist { // an element of an array is always there
 		return itoa64(errExist)
 	}
@@ -263,6 +268,11 @@ func (c *code) update(x *Map, key, value bytesArg, flags string, found, uniform,
 	if !known {
 		c.f("setp.eq.u64 %s, %s, %d;", p, flags, flagNoExist)
 		c.f("selp.b64 %s, %d, 0, %s;", r, errExist, p)
+		c.f("@%s bra %s;", p, end)
+	}
+	if !known && strict {
+		c.f("setp.gt.u64 %s, %s, %d;", p, flags, flagExist)
+		c.f("selp.b64 %s, %d, 0, %s;", r, errInval, p)
 		c.f("@%s bra %s;", p, end)
 	}
 	if !found {

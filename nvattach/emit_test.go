@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -241,6 +242,42 @@ func TestHashFlagsAndDelete(t *testing.T) {
 	rows := g.table("h").Rows
 	if len(rows) != 1 || le64(rows[0].Value) != 5 || le64(rows[0].Value[8:]) != 6 {
 		t.Errorf("rows %v", rows)
+	}
+}
+
+// TestArrayFlags: an entry of an array is always there, and flags that do not exist are
+// refused, but by bpftime's arrays; whether they are known or not.
+func TestArrayFlags(t *testing.T) {
+	g := newGPU(t, nil, def("a", MapArray, 4, 8, 2), def("b", MapGPUArray, 4, 8, 2), def("r", MapArray, 4, 8, 16))
+	a, b, r := g.maps.Find("a"), g.maps.Find("b"), g.maps.Find("r")
+	want := []int64{0, errExist, 0, errInval, errInval, 0}
+	for _, known := range []bool{true, false} {
+		n := int64(0)
+		g.run(emu.Dim3{X: 1}, emu.Dim3{X: 1}, func(c *code) {
+			note := func(x *Map, flags string) {
+				if !known {
+					v, err := strconv.ParseInt(flags, 0, 64)
+					if err != nil {
+						t.Fatal(err)
+					}
+					flags = c.result(v)
+				}
+				word := func(v int64) *regBytes { return &regBytes{c, []string{c.result(v)}} }
+				res := c.update(x, word(0), word(n), flags, false, false, true)
+				c.update(r, word(n), &regBytes{c, []string{c.result(0)}}, "0", false, false, true)
+				c.update(r, word(n), &regBytes{c, []string{res}}, "0", false, false, true)
+				n++
+			}
+			for _, flags := range []string{"0", "1", "2", "3", "0x100000000"} {
+				note(a, flags)
+			}
+			note(b, "77")
+		})
+		for i, w := range want {
+			if v := signed(g.table("r").Rows[i].Value); v != w {
+				t.Errorf("known %v, step %d: %d, want %d", known, i, v, w)
+			}
+		}
 	}
 }
 
