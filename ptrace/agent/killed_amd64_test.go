@@ -131,8 +131,10 @@ func TestKilled(t *testing.T) {
 		if err := s.Start(); err != nil {
 			t.Fatal(err)
 		}
-		if sc := bufio.NewScanner(p); !sc.Scan() || sc.Text() != "at work" {
-			t.Errorf("the supervisor: %q", sc.Text())
+		if kills == 0 || rand.IntN(2) == 0 { // the first one: the calls that map the agent are not protected
+			if sc := bufio.NewScanner(p); !sc.Scan() || sc.Text() != "at work" {
+				t.Errorf("the supervisor: %q", sc.Text())
+			}
 		}
 		time.Sleep(time.Duration(rand.IntN(20000)) * time.Microsecond)
 		_ = s.Process.Kill()
