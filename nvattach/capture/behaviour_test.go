@@ -352,3 +352,20 @@ func (o *once) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
 		o.then()
 	}
 }
+
+// TestChurn: children that are forked while the driver is being mapped where it was
+// before have its breakpoints, and all images are captured.
+func TestChurn(t *testing.T) {
+	p := needPrograms(t)
+	bin := filepath.Join(t.TempDir(), "churn")
+	if b, err := exec.Command("gcc", "-O1", "-o", bin, "testdata/churn.c", "-ldl", "-lpthread").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, b)
+	}
+	out := trace(t, p, &capture.Options{Audit: capture.AuditBreakpoints}, bin, filepath.Join(p.dir, "libcuda.so.1"))
+	if out.status != 0 || !maps.Equal(out.images(), out.driver) || out.stats.Images != 180 {
+		t.Errorf("ended with %#x, captured %d of %d images", out.status, out.stats.Images, len(out.driver))
+	}
+	if gaps := out.texts(traces.KindGap); len(gaps) > 0 {
+		t.Errorf("gaps: %q", gaps[:min(len(gaps), 3)])
+	}
+}

@@ -247,6 +247,7 @@ func (c *Capture) begin(t *ptrace.Task, e *ptrace.TaskEvent) {
 		c.procs[t.Proc] = from // one memory until it executes a program
 	default:
 		c.procs[t.Proc] = from.fork()
+		c.renew(t)
 	}
 	c.pids[t.PID] = c.procs[t.Proc]
 	if e.Attached { // it has not stopped yet

@@ -335,8 +335,18 @@ func (c *Capture) lookAtMemory(t *ptrace.Task, list []mapping, i int) {
 // verify makes sure that the breakpoints of a process are in place. It is about
 // to end, or to execute another program.
 func (c *Capture) verify(t *ptrace.Task) {
+	for _, addr := range c.overwritten(t) {
+		c.gap(t, "the breakpoint at %s in process %d was overwritten: calls may have gone by unseen", c.process(t).hooks[addr].name(), t.PID)
+	}
+}
+
+// overwritten returns where a process has no breakpoint that should have one.
+func (c *Capture) overwritten(t *ptrace.Task) (list []uint64) {
 	p := c.process(t)
-	var list []mapping
+	if len(p.hooks) == 0 {
+		return nil
+	}
+	var mappings []mapping
 	intact := make(map[uint64]bool)
 	for _, b := range t.Breakpoints() {
 		if b.Intact() {
@@ -349,14 +359,29 @@ func (c *Capture) verify(t *ptrace.Task) {
 		if k, _ := t.ReadMem(addr, code[:]); k == 0 || intact[addr] {
 			continue // unmapped by dlclose, or as it should be
 		}
-		if list == nil {
-			list, _ = readMaps(t.PID)
+		if mappings == nil {
+			mappings, _ = readMaps(t.PID)
 		}
-		m := mapAt(list, addr)
+		m := mapAt(mappings, addr)
 		if m == nil || !m.exec || m.path != h.lib && m.ino != 0 {
 			continue // other memory took its place; what was executable was looked at
 		}
-		c.gap(t, "the breakpoint at %s in process %d was overwritten: calls may have gone by unseen", h.name(), t.PID)
+		list = append(list, addr)
+	}
+	return list
+}
+
+// renew sets the breakpoints of a process that were overwritten: it was forked while
+// another thread had just mapped the driver where it had been before, and the
+// breakpoints of that mapping were not set yet.
+func (c *Capture) renew(t *ptrace.Task) {
+	for _, addr := range c.overwritten(t) {
+		b, err := t.SetBreakpoint(addr, c.hit)
+		if err != nil {
+			c.log.Debug("breakpoint not renewed", "pid", t.PID, "addr", addr, "err", err)
+			continue // verify tells of it
+		}
+		_ = b.Remove() // those that were set before are in place again
 	}
 }
 
