@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/cilium/ebpf/asm"
+
 	"nvtrace/ptx"
 	"nvtrace/ptx/bpf"
 )
@@ -249,12 +251,16 @@ func (q *PlannedProgram) counts(r recount) (d *MapDef, key uint32, ok bool) {
 	return nil, 0, false
 }
 
+// strange reports whether an instruction names a register that there is not. It is the
+// proof that refuses it.
+func strange(in asm.Instruction) bool { return in.Dst > asm.RFP || in.Src > asm.RFP }
+
 // prepare proves one program safe; later is that of atomicUpdates.
 func (u *unit) prepare(prog *Program, env *bpf.Env, racy, later bool) (*PlannedProgram, error) {
 	q := &PlannedProgram{Program: prog, unit: u}
 	env.Context, q.fields = contextOf(prog.Point.Kind, captureText)
 	insns, n := prog.Insns, 0
-	if !racy {
+	if !racy && !slices.ContainsFunc(insns, strange) {
 		var m int
 		insns, n = atomicIncrements(prog.Insns, u.obj, env.Helpers)
 		insns, m, q.recounts = atomicUpdates(insns, u.obj, env.Helpers, later)

@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -89,8 +90,8 @@ func field(i, tid int) uint64 {
 
 func (w *world) helpers() map[int32]*Helper {
 	return map[int32]*Helper{
-		1:   {Name: "lookup", Args: []ArgSpec{{Kind: ArgMap}, {Kind: ArgKey}}, Ret: RetValue, Pure: true, NeverNull: w.found, Emit: w.emitLookup, Interpret: w.lookup},
-		2:   {Name: "update", Args: []ArgSpec{{Kind: ArgMap}, {Kind: ArgKey}, {Kind: ArgValue}, {Kind: ArgScalar}}, Emit: w.emitUpdate, Interpret: w.update},
+		1:   {Name: "lookup", Args: []ArgSpec{{Kind: ArgMap}, {Kind: ArgKey}}, Ret: RetValue, Pure: true, Check: w.keyed, NeverNull: w.found, Emit: w.emitLookup, Interpret: w.lookup},
+		2:   {Name: "update", Args: []ArgSpec{{Kind: ArgMap}, {Kind: ArgKey}, {Kind: ArgValue}, {Kind: ArgScalar}}, Check: w.keyed, Emit: w.emitUpdate, Interpret: w.update},
 		5:   {Name: "mix", Args: []ArgSpec{{Kind: ArgScalar}, {Kind: ArgScalar}}, Pure: true, Emit: emitMix, Interpret: mix},
 		505: {Name: "ids", Args: []ArgSpec{{Kind: ArgWrite, Size: 8}, {Kind: ArgWrite, Size: 4}}, Emit: emitIDs, Interpret: ids},
 		25:  {Name: "output", Args: []ArgSpec{{Kind: ArgContext}, {Kind: ArgRead, SizeArg: 2}, {Kind: ArgConst}}, Emit: w.emitOutput, Interpret: w.output},
@@ -99,6 +100,14 @@ func (w *world) helpers() map[int32]*Helper {
 		6:   {Name: "print", Args: []ArgSpec{{Kind: ArgString, Size: 64}}, Emit: emitPrint, Interpret: func(*Interpreter, [5]uint64) (uint64, error) { return 0, nil }},
 		507: {Name: "leave", Ret: RetNever, Emit: func(g *Gen, _ *Call) (ptx.Arg, error) { g.Line("exit;"); return ptx.Arg{}, nil }, Interpret: func(*Interpreter, [5]uint64) (uint64, error) { return 0, nil }},
 	}
+}
+
+// keyed refuses global data, which has no keys.
+func (w *world) keyed(c *CallInfo) error {
+	if w.env.Maps[c.Map].KeySize == 0 {
+		return errors.New("a map without keys")
+	}
+	return nil
 }
 
 // found knows that keys in range are there.
