@@ -96,6 +96,9 @@ func (s *Sim) serve(uc *net.UnixConn) {
 	}
 	p, err := s.hello(int(cred.Pid), &q)
 	if err != nil {
+		if !errors.Is(err, net.ErrClosed) {
+			s.hint(fmt.Sprintf("process %d can't use the simulated GPU: %v", cred.Pid, err))
+		}
 		return
 	}
 	if !p.attach(c, &q) {

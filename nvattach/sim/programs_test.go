@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -258,5 +259,30 @@ func TestNoPTX(t *testing.T) {
 		if len(r.report.Hints) != 1 || !strings.Contains(r.report.Hints[0], "arch=compute_80,code=compute_80") {
 			t.Errorf("hints: %q", r.report.Hints)
 		}
+	}
+}
+
+// TestGone: without anybody who answers, calls fail as those of a driver that can't be
+// initialised, also those that return a text.
+func TestGone(t *testing.T) {
+	cuda := toolkit(t)
+	prog := link(t, cuda, compile(t, cuda, "vectoradd"), "libcudart.so.13")
+	s, err := sim.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := s.Serve(ctx); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(prog) // the libraries are there until Close
+	cmd.Env = s.Env(os.Environ())
+	out, err := cmd.CombinedOutput()
+	if !strings.Contains(string(out), "cudaMalloc(&a, size): initialization error") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
 	}
 }

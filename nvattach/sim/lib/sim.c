@@ -363,10 +363,11 @@ static void *helper(void *arg)
 }
 
 // nvsim_call is what every stub ends in. Without nvtrace, initialisation has
-// not happened and cannot: error 3.
+// not happened and cannot: error 3, or what says so of an entry that returns a text.
 HIDDEN u64 nvsim_call(struct frame *f)
 {
-	struct request q = { MAGIC, KIND_CALL, nvsim_lib, f->index };
+	enum { TEXT = 1 << 16 }; // with the index, by mklib
+	struct request q = { MAGIC, KIND_CALL, nvsim_lib, f->index & (TEXT - 1) };
 	int ok;
 	memcpy(q.args, f->args, sizeof q.args);
 	memcpy(q.x, f->x, sizeof q.x);
@@ -374,7 +375,9 @@ HIDDEN u64 nvsim_call(struct frame *f)
 	q.caller = f->caller;
 	q.tid = sys3(SYS_gettid, 0, 0, 0);
 	u64 r = request(&q, &ok);
-	return ok ? r : 3;
+	if (ok)
+		return r;
+	return f->index & TEXT ? (u64)"initialization error" : 3;
 }
 
 // ---- the launch configuration ----------------------------------------------

@@ -39,6 +39,14 @@ func local() map[string]string {
 	return map[string]string{"__cudaPushCallConfiguration": "nvsim_push", "__cudaPopCallConfiguration": "nvsim_pop"}
 }
 
+// text marks the index of an entry that returns a string. sim.c has the same.
+const text = 1 << 16
+
+// texts are these entries.
+func texts() map[string]bool {
+	return map[string]bool{"cudaGetErrorName": true, "cudaGetErrorString": true}
+}
+
 func main() {
 	raw := flag.String("raw", "", "leave the libraries as they are, without gzip and stamp, in `DIR`")
 	flag.Parse()
@@ -127,6 +135,9 @@ func assembly(l *library, names []string) []byte {
 		target := "nvsim_common"
 		if t, ok := local()[n]; ok {
 			target = t
+		}
+		if texts()[n] {
+			i |= text
 		}
 		fmt.Fprintf(&b, "\t.globl %s\n\t.type %s, @function\n%s:\n\tendbr64\n\tmov $%d, %%eax\n\tjmp %s\n\t.balign 16, 0xcc\n\t.size %s, 14\n", n, n, n, i, target, n)
 	}
