@@ -372,10 +372,21 @@ func (p *Process) Forget(h *Hook) {
 
 // Unmapped must be called when memory with hooked functions was unmapped, or
 // replaced by other: what is mapped there next can be hooked anew. Calls that
-// are open return as usual.
+// are open return as usual. Jumps that are there stay: somebody else who has been told of
+// the same change can have made them since.
 func (p *Process) Unmapped(addr, size uint64) {
+	there := make(map[uint64]bool)
 	for _, s := range p.hooks {
-		if s.at < addr+size && addr < s.at+s.size {
+		if s.at >= addr+size || addr >= s.at+s.size || s.gone {
+			continue
+		}
+		b := make([]byte, len(s.jump))
+		switch n, _ := p.mem.ReadAt(b, int64(s.at)); {
+		case s.jump == nil: // behind a detour's
+			s.gone = !there[s.at]
+		case n == len(b) && bytes.Equal(b, s.jump):
+			there[s.at] = true
+		default:
 			s.gone = true
 		}
 	}

@@ -271,6 +271,30 @@ func TestHookUnmapped(t *testing.T) {
 	}
 }
 
+// TestHookStill: what was said to be unmapped, but is there, is not hooked a second time.
+func TestHookStill(t *testing.T) {
+	tr := newTracer(t)
+	h := &Hook{Name: "fib"}
+	tr.hooks(h)
+	hook := tr.mark
+	tr.mark = func(tk *ptrace.Task, c *ptrace.Syscall) {
+		hook(tk, c)
+		p, err := tr.a.Process(tk)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		p.Unmapped(c.Args[3]&^4095, 8192)
+		if err := p.Hook(tk, c.Args[3], c.Args[4], h); !errors.Is(err, ErrUnpatchable) || len(p.hooks) != 1 || p.hooks[0].gone {
+			t.Errorf("%v, %d hooks", err, len(p.hooks))
+		}
+	}
+	tr.run(compile(t, "testdata/hooks.c"), "fib")
+	if calls, returns, _ := tr.nesting(); calls != 3193 || returns != calls {
+		t.Errorf("%d calls, %d returns", calls, returns)
+	}
+}
+
 func TestHookOnce(t *testing.T) {
 	tr := newTracer(t)
 	tr.hooks(&Hook{Name: "add", Once: true})
