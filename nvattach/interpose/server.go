@@ -229,43 +229,18 @@ func (s *Server) placeIn(dir string) error {
 const (
 	shimName = "libnvtrace.so"
 	envShim  = "NVTRACE_SHIM"
-
-	envSanitizer   = "ASAN_OPTIONS"
-	sanitizerOrder = "verify_asan_link_order" // compiler-rt's lib/asan/asan_flags.inc
 )
 
 // Path returns where the shim is.
 func (s *Server) Path() string { return s.shim }
 
-// Env returns env with what makes a program load the shim: LD_PRELOAD with the
-// shim in front of what the user preloads, and the server's address. A shim of
-// an nvtrace around this one is taken out: one program has one. Programs with
-// AddressSanitizer in a shared library are told that it need not be the first one
-// (ASAN_OPTIONS), unless the user says so: they refuse to start otherwise.
+// Env returns env with what makes a program load the shim ([preload.Env]), and the
+// server's address. A shim of an nvtrace around this one is taken out: one program has
+// one.
 func (s *Server) Env(env []string) []string {
-	out := make([]string, 0, len(env)+3)
-	preload, sanitizer := []string{s.shim}, sanitizerOrder+"=0"
-	for _, e := range env {
-		name, value, _ := strings.Cut(e, "=")
-		switch name {
-		case "LD_PRELOAD":
-			for _, lib := range strings.FieldsFunc(value, func(r rune) bool { return r == ':' || r == ' ' }) {
-				if filepath.Base(lib) != shimName {
-					preload = append(preload, lib)
-				}
-			}
-		case envShim:
-		case envSanitizer:
-			if strings.Contains(value, sanitizerOrder) {
-				sanitizer = value
-			} else if value != "" {
-				sanitizer = value + ":" + sanitizer
-			}
-		default:
-			out = append(out, e)
-		}
-	}
-	return append(out, "LD_PRELOAD="+strings.Join(preload, ":"), envShim+"=1:"+s.sock, envSanitizer+"="+sanitizer)
+	env = slices.DeleteFunc(slices.Clone(env), func(e string) bool { return strings.HasPrefix(e, envShim+"=") })
+	out := preload.Env(env, []string{s.shim}, func(lib string) bool { return filepath.Base(lib) == shimName })
+	return append(out, envShim+"=1:"+s.sock)
 }
 
 // Stats returns what the server has done so far.

@@ -351,8 +351,8 @@ func TestEnv(t *testing.T) {
 	s, _ := listen(t, &log{}, ModeObserve)
 	got := s.Env([]string{"A=1", "LD_PRELOAD=libjemalloc.so:/old/libnvtrace.so /x.so", "NVTRACE_SHIM=1:/old/s", "B=LD_PRELOAD=x"})
 	want := []string{
-		"A=1", "B=LD_PRELOAD=x", "LD_PRELOAD=" + s.Path() + ":libjemalloc.so:/x.so", "NVTRACE_SHIM=1:" + s.sock,
-		"ASAN_OPTIONS=verify_asan_link_order=0",
+		"A=1", "B=LD_PRELOAD=x", "LD_PRELOAD=" + s.Path() + ":libjemalloc.so:/x.so",
+		"ASAN_OPTIONS=verify_asan_link_order=0", "NVTRACE_SHIM=1:" + s.sock,
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)

@@ -1,5 +1,4 @@
-// Package preload finds a place for libraries that traced programs are to load
-// before their own.
+// Package preload has traced programs load libraries before their own.
 package preload
 
 import (
@@ -7,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -43,6 +43,31 @@ func Place(dirs []string, put func(dir string) error) error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// Env returns env with libs in front of what LD_PRELOAD holds, but for libraries there
+// that drop names. Programs with AddressSanitizer in a shared library, which refuse to
+// start where that is not the first one, are told that it need not be (ASAN_OPTIONS),
+// unless the user says so.
+func Env(env, libs []string, drop func(lib string) bool) []string {
+	const order = "verify_asan_link_order" // compiler-rt's lib/asan/asan_flags.inc
+	out := make([]string, 0, len(env)+2)
+	libs, sanitizer := slices.Clone(libs), order+"=0"
+	for _, e := range env {
+		name, value, _ := strings.Cut(e, "=")
+		switch {
+		case name == "LD_PRELOAD":
+			theirs := strings.FieldsFunc(value, func(r rune) bool { return r == ':' || r == ' ' })
+			libs = append(libs, slices.DeleteFunc(theirs, drop)...)
+		case name != "ASAN_OPTIONS":
+			out = append(out, e)
+		case strings.Contains(value, order):
+			sanitizer = value
+		case value != "":
+			sanitizer = value + ":" + sanitizer
+		}
+	}
+	return append(out, "LD_PRELOAD="+strings.Join(libs, ":"), "ASAN_OPTIONS="+sanitizer)
 }
 
 func usable(dir string) error {

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"nvtrace/nvattach/preload"
 	"nvtrace/ptx"
 	"nvtrace/ptx/emu"
 )
@@ -203,26 +204,19 @@ func (s *Sim) Env(env []string) []string {
 	for _, name := range libraryNames {
 		libs = append(libs, filepath.Join(s.libs, name))
 	}
-	vars := []struct{ name, value string }{{"LD_PRELOAD=", strings.Join(libs, ":")}, {"LD_LIBRARY_PATH=", s.dir}}
+	path := s.dir
 	var out []string
-	for _, v := range env {
-		kept := !strings.HasPrefix(v, "NVTRACE_SIM=")
-		for i := range vars {
-			if old, ok := strings.CutPrefix(v, vars[i].name); ok {
-				kept = false
-				if old != "" {
-					vars[i].value += ":" + old
-				}
-			}
-		}
-		if kept {
-			out = append(out, v)
+	for _, e := range preload.Env(env, libs, func(string) bool { return false }) {
+		name, value, _ := strings.Cut(e, "=")
+		switch {
+		case name == "NVTRACE_SIM":
+		case name != "LD_LIBRARY_PATH":
+			out = append(out, e)
+		case value != "":
+			path += ":" + value
 		}
 	}
-	for _, v := range vars {
-		out = append(out, v.name+v.value)
-	}
-	return append(out, "NVTRACE_SIM="+filepath.Join(s.dir, "s"))
+	return append(out, "LD_LIBRARY_PATH="+path, "NVTRACE_SIM="+filepath.Join(s.dir, "s"))
 }
 
 // Serve answers programs until ctx ends or the simulation is closed. Kernels that
