@@ -204,7 +204,7 @@ func (s *Sim) Env(env []string) []string {
 	for _, name := range libraryNames {
 		libs = append(libs, filepath.Join(s.libs, name))
 	}
-	path := s.dir
+	path := []string{s.dir}
 	var out []string
 	for _, e := range preload.Env(env, libs, func(string) bool { return false }) {
 		name, value, _ := strings.Cut(e, "=")
@@ -213,10 +213,10 @@ func (s *Sim) Env(env []string) []string {
 		case name != "LD_LIBRARY_PATH":
 			out = append(out, e)
 		case value != "":
-			path += ":" + value
+			path = append(path, value)
 		}
 	}
-	return append(out, "LD_LIBRARY_PATH="+path, "NVTRACE_SIM="+filepath.Join(s.dir, "s"))
+	return append(out, "LD_LIBRARY_PATH="+strings.Join(path, ":"), "NVTRACE_SIM="+filepath.Join(s.dir, "s"))
 }
 
 // Serve answers programs until ctx ends or the simulation is closed. Kernels that
