@@ -113,8 +113,8 @@ func (f *runFlags) idle() (err error) {
 			err = fmt.Errorf("--%s wants --sim", fl.Name)
 		}
 	})
-	if f.shim == shimOnly && f.attach.any() {
-		err = errors.New("--interpose=only records images and nothing else; --attach needs ptrace")
+	if f.shim == shimOnly && (f.attach.any() || f.api.set || f.log.set || f.env) {
+		err = errors.New("--interpose=only records images and nothing else; --attach, --api, --ioctl-log and --env need ptrace")
 	}
 	return err
 }
