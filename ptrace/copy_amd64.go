@@ -123,6 +123,9 @@ func (tr *tracer) pass(t *Task, st *site, r *Regs) bool {
 			r.Rip = slot
 			return t.setRegs(r) == 0
 		}
+		if t.dead { // its id may be that of the thread by whose execve it died
+			return false
+		}
 	}
 	return tr.passInPlace(t, st, r)
 }

@@ -631,3 +631,15 @@ func TestStartedCancels(t *testing.T) {
 		}
 	}
 }
+
+// TestFair: a thread gets its turn also where others stop all the time.
+func TestFair(t *testing.T) {
+	victim := build(t, "victim")
+	modes(t, func(t *testing.T, m SeccompMode) {
+		h := &tape{verdict: WantExit}
+		got, _ := runTraced(t, &Options{Seccomp: m}, h, victim, "crowd")
+		if want := (outcome{3 << 8, "bad=0\n"}); got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	})
+}

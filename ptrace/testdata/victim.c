@@ -376,6 +376,20 @@ static int stop_threads(void)
 	return 0;
 }
 
+// crowd: threads that stop all the time, and an older one that wants its turn.
+static int crowd(void)
+{
+	pthread_t t;
+	int bad = 0;
+	for (int i = 0; i < 6; i++)
+		pthread_create(&t, 0, loop_F, (void *)1000000000);
+	usleep(20000);
+	for (int i = 0; i < 300; i++)
+		bad += F() != -ENOTTY;
+	out("bad=%d\n", bad);
+	_exit(3);
+}
+
 static int sig_queue(void)
 {
 	struct sigaction sa = {.sa_sigaction = on_siginfo, .sa_flags = SA_SIGINFO};
@@ -911,7 +925,7 @@ static const struct {
 	{"fork", forks}, {"vfork", vforks}, {"spawn", spawns}, {"raw_fork", raw_fork}, {"threads", threads},
 	{"hammer", hammer}, {"thread_exec", thread_exec}, {"leader_exec", leader_exec}, {"exec_forever", exec_forever}, {"leader_exit", leader_exit},
 	{"dead_leader_exec", dead_leader_exec}, {"exit_group", exit_group_threads}, {"fork_in_thread", fork_in_thread},
-	{"stop_cont", stop_cont}, {"tstp", tstp}, {"stop_threads", stop_threads}, {"sig_queue", sig_queue},
+	{"crowd", crowd}, {"stop_cont", stop_cont}, {"tstp", tstp}, {"stop_threads", stop_threads}, {"sig_queue", sig_queue},
 	{"sig_trap", sig_trap}, {"itimer", itimer}, {"eintr", eintr}, {"restart", restart},
 	{"nanosleep_stop", nanosleep_stop}, {"untraced", untraced}, {"int80", int80}, {"bad_pointer", bad_pointer},
 	{"trace_me", trace_me}, {"undumpable", undumpable}, {"set_uid", set_uid}, {"orphan", orphan}, {"orphan_forever", orphan_forever},
