@@ -44,8 +44,9 @@
 // The kernel marks a word in the shared memory when the tracing thread has ended, and a
 // thread that calls for the supervisor notices that there is no answer: nothing is recorded
 // from then on. Before memory of the program is copied, the kernel is asked, once a page,
-// whether it is there; only for what has gone since, a supervisor repairs the fault. Functions whose calls shall stop have jumps to
-// code of the agent's, too ([Agent.Detour]): the system call that stops fails then.
+// whether it is there; only for what has gone since, a supervisor repairs the fault.
+// Functions whose calls shall stop have jumps to code of the agent's, too ([Agent.Detour]):
+// the system call that stops fails then.
 // A forked child finds no rings, since a page of the agent's is zero in it. System
 // calls that the supervisor has threads make are made by code that puts the registers
 // back itself ([Agent.Relay]), a copy of it for each supervisor, as a thread may be late;

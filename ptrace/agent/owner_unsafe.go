@@ -2,7 +2,6 @@ package agent
 
 import (
 	"os"
-	"runtime"
 	"slices"
 	"unsafe"
 
@@ -59,12 +58,10 @@ func (w *owner) disown(shared []byte) {
 
 // link makes the list. Whenever it is interrupted, all that it leads to is there.
 func (w *owner) link() {
-	end := uintptr(unsafe.Pointer(w.head))
-	next := end
+	next := uintptr(unsafe.Pointer(w.head)) // its end is its head
 	for _, b := range slices.Backward(w.words) {
 		store64(b, 0, uint64(next))
 		next = uintptr(unsafe.Pointer(&b[0]))
 	}
 	w.head.next = next
-	runtime.KeepAlive(w)
 }
