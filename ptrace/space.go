@@ -409,7 +409,7 @@ func (s *space) matches(t *Task) bool {
 // bury forgets the memory of a process that has ended or execed.
 func (tr *tracer) bury(p *Process) {
 	s := p.space
-	if s == nil || !s.leave(p) || len(s.sites) == 0 {
+	if s == nil || !s.leave(p) || len(s.sites)+len(s.tombs) == 0 {
 		return
 	}
 	const keep = 16
