@@ -46,7 +46,8 @@ func (tr *tracer) attach(ctx context.Context, pid int) error {
 	tr.outlived = true
 	defer tr.threadSetup()()
 	// Before the first thread is seized: from here on a signal detaches.
-	sigs := tr.catchSignals(true)
+	sigs := catchSignals(tr.o, true)
+	<-sigs.caught
 	defer sigs.stop()
 	proc := newProcess(pid)
 	proc.all = true

@@ -121,11 +121,13 @@ func Run(ctx context.Context, o *Options, h Handler) (*Result, error) {
 	if o.Orphans == OrphansDetach && o.Seccomp != SeccompOff {
 		return nil, errors.New("orphans can be left alone only if they have no filter (SeccompOff)")
 	}
+	sigs := catchSignals(o, false)
+	defer sigs.stop()
 	tr, err := newTracer(o, h)
 	if err != nil {
 		return nil, err
 	}
-	onFreshThread(func() { err = tr.run(ctx) })
+	onFreshThread(func() { err = tr.run(ctx, sigs) })
 	if tr.root == 0 {
 		return nil, err
 	}
@@ -151,7 +153,7 @@ func onFreshThread(f func()) {
 }
 
 // run is all of Run, on the tracing thread.
-func (tr *tracer) run(ctx context.Context) error {
+func (tr *tracer) run(ctx context.Context, sigs *signals) error {
 	began, cpu := time.Now(), threadCPU()
 	tr.refused = ctx.Err
 	var prog Program
@@ -166,9 +168,6 @@ func (tr *tracer) run(ctx context.Context) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	// The signals first, so that none of them finds us with a child and no handler.
-	sigs := tr.catchSignals(false)
-	defer sigs.stop()
 	child, err := spawn(tr.o, prog, 0, true)
 	if err != nil {
 		return err
@@ -185,6 +184,7 @@ func (tr *tracer) run(ctx context.Context) error {
 	defer tr.threadSetup()()
 	sigs.forward(tr.root)
 	defer tr.watch(ctx, sigs)()
+	<-sigs.caught // one that came before would have ended this process, and with it the child
 	if err := child.release(); err != nil {
 		return fmt.Errorf("start %s: %w", child.path, err) // the child ends, as nobody lets it go
 	}

@@ -18,16 +18,19 @@ const together = time.Second
 // signals passes this process's signals on to the traced program.
 type signals struct {
 	ch     chan os.Signal
-	target atomic.Int64 // pidfd of the program, plus 1; below 0: minus its pid
-	detach bool         // Attach: the first one ends tracing
-	came   atomic.Bool  // one has, and what comes with it is still caught after the end
+	caught chan struct{} // closed when all of them are
+	target atomic.Int64  // pidfd of the program, plus 1; below 0: minus its pid
+	detach bool          // Attach: the first one ends tracing
+	came   atomic.Bool   // one has, and what comes with it is still caught after the end
 }
 
 // catchSignals starts to collect signals. Those that were ignored when this
-// process started stay so.
-func (tr *tracer) catchSignals(detach bool) *signals {
-	s := &signals{detach: detach}
-	if tr.o.NoSignals {
+// process started stay so. It does not wait until all are caught: for each, two
+// threads have to wake each other.
+func catchSignals(o *Options, detach bool) *signals {
+	s := &signals{ch: make(chan os.Signal, 16), caught: make(chan struct{}), detach: detach}
+	if o.NoSignals {
+		close(s.caught)
 		return s
 	}
 	want := []os.Signal{unix.SIGTERM, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT}
@@ -36,11 +39,13 @@ func (tr *tracer) catchSignals(detach bool) *signals {
 	} else {
 		want = append(want, unix.SIGUSR1, unix.SIGUSR2)
 	}
-	want = slices.DeleteFunc(want, signal.Ignored)
-	if len(want) > 0 {
-		s.ch = make(chan os.Signal, 16)
-		signal.Notify(s.ch, want...)
-	}
+	go func() {
+		defer close(s.caught)
+		want = slices.DeleteFunc(want, signal.Ignored)
+		if len(want) > 0 {
+			signal.Notify(s.ch, want...)
+		}
+	}()
 	return s
 }
 
@@ -55,14 +60,16 @@ func (s *signals) forward(pid int) {
 	s.target.Store(int64(fd) + 1)
 }
 
+// stop ends that, soon.
 func (s *signals) stop() {
-	switch {
-	case s.ch == nil:
-	case s.came.Load():
-		time.AfterFunc(together, func() { signal.Stop(s.ch) })
-	default:
-		signal.Stop(s.ch)
+	wait := time.Duration(0)
+	if s.came.Load() {
+		wait = together
 	}
+	time.AfterFunc(wait, func() {
+		<-s.caught
+		signal.Stop(s.ch)
+	})
 	if fd := s.target.Swap(0); fd > 0 {
 		unix.Close(int(fd) - 1)
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 
@@ -20,7 +19,8 @@ type spawned struct {
 	path string
 	dir  string
 
-	page []byte // the mapping of hs
+	plan *plan  // the child reads it
+	page []byte // the mapping of hs, and of the child's stack
 	hs   *handshake
 	goW  *os.File // a byte lets it go, closing it makes it end
 	done *os.File // reads end of file when it has execed or ended
@@ -39,7 +39,8 @@ func spawn(o *Options, prog Program, flags uintptr, optional bool) (*spawned, er
 	if s.page, s.hs, err = newHandshake(); err != nil {
 		return nil, err
 	}
-	p := &plan{prog: prog.fprog(), flags: flags, optional: optional, page: s.hs}
+	p := &plan{prog: prog.fprog(), flags: flags, optional: optional, page: s.hs, stack: end(s.page)}
+	s.plan = p
 	if err := s.fill(p, o); err != nil {
 		s.close()
 		return nil, err
@@ -48,7 +49,6 @@ func spawn(o *Options, prog Program, flags uintptr, optional bool) (*spawned, er
 		s.close()
 		return nil, err
 	}
-	runtime.KeepAlive(o)
 	return s, nil
 }
 
@@ -147,18 +147,28 @@ func (s *spawned) failure() error {
 }
 
 // close frees everything but the child itself. A child that was not released
-// ends.
+// ends; if it still has to, the page with its stack stays.
 func (s *spawned) close() {
 	if s.goW != nil {
 		s.goW.Close()
 	}
+	if s.page != nil && s.left() {
+		unix.Munmap(s.page)
+	}
+	s.page, s.hs = nil, nil
 	if s.done != nil {
 		s.done.Close()
 	}
-	if s.page != nil {
-		unix.Munmap(s.page)
-		s.page, s.hs = nil, nil
+}
+
+// left says that there is no child, or that it has left this process's memory.
+func (s *spawned) left() bool {
+	if s.pid == 0 {
+		return true
 	}
+	fds := []unix.PollFd{{Fd: int32(s.done.Fd()), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, 0)
+	return err == nil && n > 0 // at its end
 }
 
 func newExecError(path, dir string, st stage, e unix.Errno) *ExecError {

@@ -2,7 +2,6 @@ package ptrace
 
 import (
 	"os"
-	"runtime"
 	"syscall"
 	"unsafe"
 
@@ -11,18 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A child is made by a raw fork, as Go's package syscall does it, since between
-// fork and exec it must wait until it is being traced and install a filter.
-// These are the runtime's hooks for that.
+// A child is made by a raw clone, as Go's package syscall does it, since before its
+// exec it must wait until it is being traced and install a filter. These are the
+// runtime's hooks for that. The hook for the child writes to the runtime's memory,
+// which the child shares with this process: [plan.ownSignals] takes its place.
 
 //go:linkname beforeFork syscall.runtime_BeforeFork
 func beforeFork()
 
 //go:linkname afterFork syscall.runtime_AfterFork
 func afterFork()
-
-//go:linkname afterForkInChild syscall.runtime_AfterForkInChild
-func afterForkInChild()
 
 // stage is a step of the child's way to its program.
 type stage uint32
@@ -43,8 +40,9 @@ var stageNames = [...]string{
 	stageNNP: "no_new_privs", stageSeccomp: "seccomp", stageExec: "exec",
 }
 
-// handshake lies in memory that parent and child share, so that the child can
-// report without a system call, which its filter might stop.
+// handshake lies in memory that parent and child share, also where they share no
+// other, so that the child can report without a system call, which its filter might
+// stop.
 //
 // The child stores with plain instructions: the race detector's atomics could
 // wait for a lock that another thread held at the fork. Every word is complete in
@@ -65,7 +63,7 @@ type sockFprog struct {
 }
 
 // plan is all that the child needs, made before the fork: the child can't
-// allocate, lock, or call anything that might.
+// allocate, lock, grow its stack, or call anything that might.
 type plan struct {
 	path     *byte
 	dir      *byte // nil: stay
@@ -78,17 +76,26 @@ type plan struct {
 	optional bool       // go on without the filter if it is refused
 	sync     int        // read end of the pipe that says go
 	syncW    int        // its write end, which the child must not keep open
+	mask     uint64     // its signal mask
 	page     *handshake
+	stack    uintptr // the upper end of the child's stack
 }
 
-// newHandshake maps the shared page.
+// childRoom is what parent and child share: the handshake, then the child's stack,
+// which takes functions that may not grow it, so less than a KiB.
+const childRoom = 4 * pageSize
+
+// newHandshake maps the shared pages.
 func newHandshake() ([]byte, *handshake, error) {
-	b, err := unix.Mmap(-1, 0, pageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
+	b, err := unix.Mmap(-1, 0, childRoom, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
 	if err != nil {
 		return nil, nil, os.NewSyscallError("mmap", err)
 	}
 	return b, (*handshake)(unsafe.Pointer(&b[0])), nil
 }
+
+// end returns the address behind b.
+func end(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) + uintptr(len(b)) }
 
 // fprog makes the kernel's form of p.
 func (p Program) fprog() *sockFprog {
@@ -108,34 +115,59 @@ func (p Program) bytes(addr uint64) []byte {
 }
 
 // fork starts the child. The caller holds syscall.ForkLock, so that no
-// descriptor is inherited that is about to be marked close-on-exec.
+// descriptor is inherited that is about to be marked close-on-exec, and keeps p
+// until a child that it lets go has execed or ended.
+//
+//go:norace
 func (p *plan) fork() (pid int, e unix.Errno) {
-	r, e := forkChild(p)
-	runtime.KeepAlive(p)
+	_, _, _ = syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, 0, uintptr(unsafe.Pointer(&p.mask)), signalSetSize, 0, 0)
+	main := childMain
+	code := **(**uintptr)(unsafe.Pointer(&main))
+	beforeFork() // blocks all signals
+	r, e := cloneChild(p.stack, code, p)
+	afterFork()
 	return int(r), e
 }
 
-// forkChild returns in the parent only.
+// childMain is all that the child does.
 //
-//go:noinline
 //go:norace
-func forkChild(p *plan) (pid uintptr, e syscall.Errno) {
-	beforeFork()
-	pid, _, e = syscall.RawSyscall6(syscall.SYS_CLONE, uintptr(syscall.SIGCHLD), 0, 0, 0, 0, 0)
-	if e != 0 || pid != 0 {
-		afterFork()
-		return pid, e
-	}
-	afterForkInChild()
+//go:nosplit
+func childMain(p *plan) {
+	page := p.page // p is kept for a child that is let go, the page for any
+	p.ownSignals()
 	st, e := runChild(p)
-	store(&p.page.failure, uint32(e)|uint32(st)<<16)
+	store(&page.failure, uint32(e)|uint32(st)<<16)
 	for {
 		syscall.RawSyscall(syscall.SYS_EXIT_GROUP, 127, 0, 0)
 	}
 }
 
-// runChild becomes the program; it returns only if that failed. From here on
-// nothing may grow the stack: the runtime forbids it after a fork.
+// signalSetSize is the size of the kernel's sigset_t, and lastSignal the last
+// signal's number.
+const (
+	signalSetSize = 8
+	lastSignal    = 64
+)
+
+// ownSignals takes the runtime's signal handlers off, which are for this process
+// and not for the child, and gives the child the mask that this thread had.
+//
+//go:norace
+//go:nosplit
+func (p *plan) ownSignals() {
+	const ignored = 1      // SIG_IGN, which exec keeps
+	var old, dfl [4]uint64 // struct kernel_sigaction: handler, flags, restorer, mask
+	for sig := uintptr(1); sig <= lastSignal; sig++ {
+		_, _, e := syscall.RawSyscall6(unix.SYS_RT_SIGACTION, sig, 0, uintptr(unsafe.Pointer(&old)), signalSetSize, 0, 0)
+		if e == 0 && old[0] > ignored {
+			syscall.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&dfl)), 0, signalSetSize, 0, 0)
+		}
+	}
+	syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&p.mask)), 0, signalSetSize, 0, 0)
+}
+
+// runChild becomes the program; it returns only if that failed.
 //
 //go:noinline
 //go:norace

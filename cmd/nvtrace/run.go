@@ -178,7 +178,7 @@ type outlet interface {
 func (f *runFlags) run(e *env, args, command []string) int {
 	// Where nobody reads stderr any more, the program goes on: a write then
 	// fails, and does not end nvtrace, and with it the program.
-	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
+	go signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE) // which takes two threads a while
 	s := &tracing{e: e, f: f}
 	e.step("began")
 	if err := s.configure(command); err != nil {

@@ -3,9 +3,11 @@ package main
 import (
 	"bytes"
 	"io"
+	"reflect"
 	"strings"
 
 	"github.com/olekukonko/tablewriter"
+	"github.com/olekukonko/tablewriter/pkg/twcache"
 	"github.com/olekukonko/tablewriter/tw"
 )
 
@@ -29,6 +31,8 @@ func (d *drawer) prepare() {
 		return
 	}
 	d.table = tablewriter.NewTable(&d.lines,
+		// Its cache is 200 KB, made anew for each table, of what there is nothing of in rows of strings.
+		tablewriter.WithStringerCacheCustom(twcache.NewLRU[reflect.Type, reflect.Value](1)),
 		tablewriter.WithHeaderAutoFormat(tw.Off),
 		tablewriter.WithHeaderAutoWrap(tw.WrapNone),
 		tablewriter.WithRowAutoWrap(tw.WrapNone),
