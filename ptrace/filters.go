@@ -11,8 +11,17 @@ func filterCount(tid int) (int, bool) {
 // ownFilters is how many of a process's filters are ours or were inherited from
 // before us.
 func (t *Task) ownFilters() (int, bool) {
-	n, ok := filterCount(t.tr.tid) // the tracing thread's, hence the first child's
+	n, ok := t.tr.countFilters()
 	return n + 1 + len(t.Proc.sets), ok
+}
+
+// countFilters is how many filters the tracing thread has, hence the first child. It
+// gets no others.
+func (tr *tracer) countFilters() (int, bool) {
+	if !tr.filtersKnown {
+		tr.filters, tr.filtersKnown = filterCount(tr.tid)
+	}
+	return tr.filters, tr.filtersKnown
 }
 
 // foreignFilters is how many filters the program installed itself. They might

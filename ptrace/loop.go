@@ -53,6 +53,9 @@ type tracer struct {
 	over  atomic.Bool  // set by this one: the program has ended
 	tid   int
 
+	filters      int // see countFilters
+	filtersKnown bool
+
 	mu       sync.Mutex
 	requests []request     // by any goroutine, guarded by mu
 	work     atomic.Bool   // there are requests
@@ -188,6 +191,7 @@ func (tr *tracer) run(ctx context.Context, sigs *signals) error {
 	if err := child.release(); err != nil {
 		return fmt.Errorf("start %s: %w", child.path, err) // the child ends, as nobody lets it go
 	}
+	tr.countFilters() // while the child is busy
 	tr.loop()
 	tr.res.Wall, tr.res.TracerCPU = time.Since(began), time.Duration(threadCPU()-cpu)
 	return tr.outcome(ctx)

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"nvtrace/ioctl"
 	"nvtrace/ioctl/record"
 	"nvtrace/traces"
 )
@@ -37,24 +38,19 @@ var errOutlet = errors.New("the outputs can't be opened")
 // startOutlet returns where the events of a run go: to a decoding process, or,
 // where none can be started, to this one.
 func startOutlet(e *env, f *runFlags, args []string, h *traces.Header) (outlet, error) {
-	outlives := f.pid != 0 || f.onDeath == deathLive
-	if f.log.value != "" || f.json.value != "" || f.out != "" {
-		// The other process opens the files; the program waits until it has.
-		if d, err := startDecoding(e, args, h, outlives); err == nil {
-			return d, nil
+	// The other process opens the files; the program waits until it has. Without
+	// files, what can be wrong is checked here, and nothing waits.
+	files := f.log.value != "" || f.json.value != "" || f.out != ""
+	if !files {
+		if _, err := ioctl.ParseFilter(f.lines.exprs...); err != nil {
+			return nil, err
 		}
-		return newOutputs(e, f, h)
 	}
-	// Without files, what can be wrong is checked here, and nothing waits.
-	o, err := newOutputs(e, f, h)
-	if err != nil {
-		return nil, err
-	}
-	if d, err := startDecoding(e, args, h, outlives); err == nil {
-		d.checked = true
+	if d, err := startDecoding(e, args, h, f.pid != 0 || f.onDeath == deathLive); err == nil {
+		d.checked = !files
 		return d, nil
 	}
-	return o, nil
+	return newOutputs(e, f, h)
 }
 
 // decoding is the decoding process, seen from the tracing one. It implements

@@ -140,7 +140,7 @@ func (b *failureBook) failures() []*failure {
 }
 
 // write draws the table, and the causes below it. Summaries may use it too.
-func (b *failureBook) write(w io.Writer, d *drawer) error {
+func (b *failureBook) write(w io.Writer) error {
 	list := b.failures()
 	var rows [][]string
 	for _, f := range list {
@@ -153,7 +153,7 @@ func (b *failureBook) write(w io.Writer, d *drawer) error {
 		})
 	}
 	var buf bytes.Buffer
-	if err := d.draw(&buf, "Failed calls", []string{">count", ">first", ">pid", "result", "call", "on"}, rows); err != nil {
+	if err := renderTable(&buf, "Failed calls", []string{">count", ">first", ">pid", "result", "call", "on"}, rows); err != nil {
 		return err
 	}
 	if len(list) == 0 {
@@ -214,5 +214,5 @@ func failuresVerb(e *env, args, command []string) int {
 		e.notice("%s", n)
 	}
 	b.l.caution(e, name)
-	return e.answer(&asJSON, damage, b.failures(), func() error { return b.write(e.stdout, new(drawer)) })
+	return e.answer(&asJSON, damage, b.failures(), func() error { return b.write(e.stdout) })
 }

@@ -156,7 +156,6 @@ type logSink struct {
 	book    *failureBook   // of the summary; nil for none
 	api     *apiTrace      // of library calls; nil: they are left out
 	lines   *bufio.Writer  // nil: no lines
-	drawer  drawer         // of tables
 	live    bool           // leave out the record that ends a recording
 	errs    once
 	buf     []byte

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"runtime"
 
 	"nvtrace/ioctl"
 	"nvtrace/ioctl/record"
@@ -132,18 +131,15 @@ func (o *outputs) finish() {
 	}
 }
 
-// rehearse draws tables for nobody, if a summary will be printed: the first ones take
-// ten milliseconds, for code and memory that is new, which are better spent while the
-// program starts than after its end.
+// rehearse draws a table for nobody, if a summary will be printed: the first one takes
+// long, for code that is new, which is better spent while the program starts than after
+// its end.
 func (o *outputs) rehearse() {
 	if o.log.summary == nil || o.f.quiet || o.f.json.set {
 		return
 	}
-	rows := [][]string{{"1", "a call", "0.1"}, {"2", "another", "0.2"}}
-	t := table{"Rehearsal", []string{">n", "what", ">time"}, rows}
-	_ = writeTables(io.Discard, &o.log.drawer, []table{t, t, t, t, t, t}) // nobody's; as many as a summary has
+	_ = renderTable(io.Discard, "", []string{">n", "what"}, [][]string{{"1", "a call"}, {"2", "another"}}) // nobody's
 	o.log.summary.Report()
-	runtime.GC() // so that the next ones are drawn in the same memory
 }
 
 func (o *outputs) summarise() error {
@@ -154,7 +150,7 @@ func (o *outputs) summarise() error {
 	if o.f.json.set {
 		return writeJSON(o.e.stderr, o.f.json.value, o.log.withAPI(report))
 	}
-	write := func() error { return writeReport(o.e.stderr, &o.log.drawer, report, o.log.book) }
+	write := func() error { return writeReport(o.e.stderr, report, o.log.book) }
 	if noDevices(report) && o.f.sim.chosen(o.f.attach.any()) { // as it should be
 		write = func() error { return writeTail(o.e.stderr, report) }
 	}

@@ -19,25 +19,25 @@ import (
 const maxRows = 40
 
 // writeReport draws a summary; book holds the failed calls.
-func writeReport(w io.Writer, d *drawer, r *ioctl.Report, book *failureBook) error {
+func writeReport(w io.Writer, r *ioctl.Report, book *failureBook) error {
 	if noDevices(r) {
 		if _, err := fmt.Fprintf(w, "nvtrace: no NVIDIA device was used by %s\n", processesText(r)); err != nil {
 			return err
 		}
 		return writeTail(w, r)
 	}
-	if err := writeTables(w, d, []table{
+	if err := writeTables(w, []table{
 		{"Processes", []string{"process", ">pid", ">threads", ">ioctls", ">failed", ">in ioctls", "end"}, processRows(r)},
 		{"Device calls", []string{">calls", ">failed", ">total", ">mean", ">p99", ">%", "call"}, callRows(r)},
 	}); err != nil {
 		return err
 	}
 	if len(book.list) > 0 {
-		if err := book.write(w, d); err != nil {
+		if err := book.write(w); err != nil {
 			return err
 		}
 	}
-	if err := writeTables(w, d, []table{
+	if err := writeTables(w, []table{
 		{"Mapped device memory", []string{"node", "what", ">maps", ">peak", ">at the end"}, mapRows(r)},
 		{"Opened", []string{">opens", "node", "error"}, openRows(r)},
 		{"Not in the tables", []string{">count", "why", ">bytes", "call"}, unknownRows(r)},
@@ -58,10 +58,10 @@ type table struct {
 }
 
 // writeTables draws tables, the first maxRows rows of each.
-func writeTables(w io.Writer, d *drawer, tables []table) error {
+func writeTables(w io.Writer, tables []table) error {
 	for _, t := range tables {
 		rows := t.rows[:min(len(t.rows), maxRows)]
-		if err := d.draw(w, t.title, t.header, rows); err != nil {
+		if err := renderTable(w, t.title, t.header, rows); err != nil {
 			return err
 		}
 		if cut := len(t.rows) - len(rows); cut > 0 {

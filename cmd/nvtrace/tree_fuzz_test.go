@@ -119,7 +119,7 @@ func reportAll(t *testing.T, book *failureBook) {
 			t.Fatalf("%s: depth %d", n.o.Path(), n.depth)
 		}
 	}
-	if err := book.write(io.Discard, new(drawer)); err != nil {
+	if err := book.write(io.Discard); err != nil {
 		t.Fatal(err)
 	}
 }

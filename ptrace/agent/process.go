@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"strconv"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -25,6 +26,7 @@ type Process struct {
 	mapped  bool     // its code and private memory are there
 	started bool     // it records
 	again   bool     // its memory has been another supervisor's
+	timed   bool     // its clock is known to be ours
 	shares  bool     // it lives in another process's memory
 	host    *Process // that one
 	planned bool     // the rules are the current ones
@@ -167,13 +169,23 @@ func (p *Process) suitable(t *ptrace.Task) error {
 	if !is64(r) {
 		return errors.New("it runs no 64-bit code")
 	}
-	ours, err1 := os.Readlink("/proc/self/ns/time")
-	theirs, err2 := os.Readlink("/proc/" + strconv.Itoa(p.PID) + "/ns/time")
+	if p.timed {
+		return nil
+	}
+	ours, err1 := ownTime()
+	theirs, err2 := os.Readlink("/proc/" + strconv.Itoa(p.PID) + timeNamespace)
 	if err1 == nil && err2 == nil && ours != theirs {
 		return errors.New("its clock is another one (time namespace)")
 	}
+	p.timed = true
 	return nil
 }
+
+// ownTime names the time namespace of this process.
+var ownTime = sync.OnceValues(func() (string, error) { return os.Readlink("/proc/self" + timeNamespace) })
+
+// timeNamespace is behind /proc/PID.
+const timeNamespace = "/ns/time"
 
 // call makes a system call in t and wants its result to be want, if that is not 0.
 func call(t *ptrace.Task, name string, want uint64, nr uint64, args ...uint64) (uint64, error) {
@@ -354,7 +366,7 @@ func (p *Process) release() {
 	}
 	if p.first != nil {
 		p.a.owner.disown(p.shared)
-		_ = unix.Munmap(p.first)
+		go unix.Munmap(p.first) // in nobody's way
 	}
 	p.chunks, p.shared, p.first = nil, nil, nil
 }
