@@ -75,7 +75,7 @@ func standing(t *ptrace.Task) (busy []uint64, resume func(), err error) {
 // follows is none of a function's code behind a return or a jump, but padding.
 func body(code []byte) []byte {
 	for i := 0; i < len(code); {
-		in, err := x86asm.Decode(code[i:], 64)
+		in, err := decodeInsn(code[i:])
 		if err != nil || in.Len == 0 {
 			break
 		}

@@ -140,8 +140,8 @@ func function(t *ptrace.Task, addr, size uint64) (at uint64, code []byte) {
 	code = make([]byte, min(max(size, maxPrologue), maxFunction))
 	n, _ := t.ReadText(addr, code)
 	code = code[:n]
-	if len(code) > 4 && string(code[:4]) == "\xf3\x0f\x1e\xfa" {
-		return addr + 4, code[4:]
+	if rest, ok := bytes.CutPrefix(code, endbr64); ok && len(rest) > 0 {
+		return addr + uint64(len(endbr64)), rest
 	}
 	return addr, code
 }

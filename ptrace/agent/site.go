@@ -169,7 +169,7 @@ func findMov(code, mov []byte) (int, error) {
 // is called.
 func harmless(code []byte) bool {
 	for len(code) > 0 {
-		in, err := x86asm.Decode(code, 64)
+		in, err := decodeInsn(code)
 		if err != nil || in.Len > len(code) {
 			return false
 		}

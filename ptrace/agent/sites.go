@@ -116,7 +116,7 @@ func onPath(text []byte, at uint64, starts []uint64, end, mov int) bool {
 	met := false
 	for pos := int(starts[i] - at); pos < end; {
 		met = met || pos == mov
-		in, err := x86asm.Decode(text[pos:], 64)
+		in, err := decodeInsn(text[pos:])
 		if err != nil {
 			return false
 		}

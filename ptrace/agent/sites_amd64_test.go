@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"nvtrace/internal/need"
 	"nvtrace/ptrace"
 )
 
@@ -62,6 +63,32 @@ func TestPatchSite(t *testing.T) {
 	}
 	if stops == 0 {
 		t.Error("no ioctl stopped")
+	}
+}
+
+// TestFindImageTracked: functions of a library for tracked indirect branches begin with
+// an instruction that the decoder does not know.
+func TestFindImageTracked(t *testing.T) {
+	gcc := need.Tool(t, "gcc", "")
+	src, lib := filepath.Join(t.TempDir(), "x.c"), filepath.Join(t.TempDir(), "x.so")
+	const code = `long first(long x) { return x + 1; }
+__attribute__((aligned(64))) long f(int fd) {
+	long r;
+	__asm__ volatile("mov $3, %%eax\n\tsyscall" : "=a"(r) : "D"(fd) : "rcx", "r11", "memory");
+	return r;
+}`
+	if err := os.WriteFile(src, []byte(code), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(gcc, "-O2", "-shared", "-fPIC", "-nostdlib", "-fcf-protection=full", "-o", lib, src).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if b, err := os.ReadFile(lib); err != nil || !bytes.Contains(b, endbr64) {
+		t.Fatalf("gcc made no such library: %v", err)
+	}
+	im, err := New(nil).FindImage(lib)
+	if err != nil || len(im.sites) != 1 || im.sites[0].nr != unix.SYS_CLOSE {
+		t.Errorf("%+v, %v; want the one close", im, err)
 	}
 }
 

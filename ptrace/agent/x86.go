@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -21,6 +22,18 @@ func jump(from, to uint64) []byte {
 
 // fits says whether a distance fits into 32 bits.
 func fits(d int64) bool { return d == int64(int32(d)) }
+
+// decodeInsn is x86asm.Decode with the instruction that functions begin with where indirect
+// branches are tracked (endbr64, of Ubuntu's libraries among others), which it takes for
+// a prefix.
+func decodeInsn(code []byte) (x86asm.Inst, error) {
+	if bytes.HasPrefix(code, endbr64) {
+		return x86asm.Inst{Op: x86asm.NOP, Mode: 64, Len: len(endbr64)}, nil
+	}
+	return x86asm.Decode(code, 64)
+}
+
+var endbr64 = []byte{0xf3, 0x0f, 0x1e, 0xfa}
 
 // moved is code that does at another place what it did at its own.
 type moved struct {
@@ -44,7 +57,7 @@ func moveCode(code []byte, from, to uint64, least int) (m moved, err error) {
 			m.n = least
 			break
 		}
-		in, err := x86asm.Decode(code[m.n:], 64)
+		in, err := decodeInsn(code[m.n:])
 		if err != nil || in.Len == 0 {
 			return m, fmt.Errorf("instruction at +%#x: not known", m.n)
 		}
@@ -68,7 +81,7 @@ func padding(b []byte) bool {
 			b = b[1:]
 			continue
 		}
-		in, err := x86asm.Decode(b, 64)
+		in, err := decodeInsn(b)
 		if err != nil && len(b) < 4 { // cut off
 			return b[0] == 0x66 || b[0] == 0x0f || b[0] == 0x90
 		}
@@ -156,7 +169,7 @@ func intoBeginning(code []byte, from uint64, n int) error {
 	bad := func(target uint64) bool { return target > from && target < from+uint64(n) }
 	i := 0
 	for i < len(code) {
-		in, err := x86asm.Decode(code[i:], 64)
+		in, err := decodeInsn(code[i:])
 		if err != nil || in.Len == 0 {
 			break
 		}
