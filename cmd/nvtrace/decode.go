@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -195,13 +196,14 @@ func decodeVerb(e *env, args, _ []string) int {
 	}
 	sinks := record.Guard(o.sinks(), func(msg string) { e.notice("%s", msg) }, nil)
 	e.step("decoder: outputs opened")
-	in.idle = sinks.Idle
+	in.idle, in.rest = sinks.Idle, o.rehearse
 	tell := os.NewFile(readyFD, "ready")
 	_, err = tell.Write([]byte{1})
 	if err = errors.Join(err, tell.Close()); err != nil {
 		return e.fail(exitFailed, "%v: the verb %s is for nvtrace itself", err, decodeWord)
 	}
 	o.rehearse()
+	in.rested = time.Now()
 	for ev, err := range r.All() {
 		if err != nil {
 			e.notice("the tracing process: %v", err)
@@ -223,16 +225,26 @@ func decodeVerb(e *env, args, _ []string) int {
 
 // idler reads a pipe, and says when there is nothing to read.
 type idler struct {
-	f    *os.File
-	idle func()
+	f      *os.File
+	idle   func()
+	rest   func() // when there has been nothing for a while
+	rested time.Time
 }
+
+// A decoder rests after restAfter without anything to read, and not more often than
+// every restEvery.
+const (
+	restAfter = 10 * time.Millisecond
+	restEvery = 100 * time.Millisecond
+)
 
 // Read implements io.Reader.
 func (r *idler) Read(b []byte) (int, error) {
-	if r.idle != nil {
-		p := []unix.PollFd{{Fd: int32(r.f.Fd()), Events: unix.POLLIN}}
-		if n, err := unix.Poll(p, 0); err == nil && n == 0 {
-			r.idle()
+	if r.idle != nil && r.nothing(0) {
+		r.idle()
+		if time.Since(r.rested) >= restEvery && r.nothing(restAfter) {
+			r.rest()
+			r.rested = time.Now()
 		}
 	}
 	n, err := r.f.Read(b)
@@ -240,4 +252,11 @@ func (r *idler) Read(b []byte) (int, error) {
 		err = io.EOF
 	}
 	return n, err
+}
+
+// nothing says whether there is nothing to read, and for so long.
+func (r *idler) nothing(during time.Duration) bool {
+	p := []unix.PollFd{{Fd: int32(r.f.Fd()), Events: unix.POLLIN}}
+	n, err := unix.Poll(p, int(during.Milliseconds()))
+	return err == nil && n == 0
 }

@@ -131,15 +131,16 @@ func (o *outputs) finish() {
 	}
 }
 
-// rehearse draws a table for nobody, if a summary will be printed: the first one takes
-// long, for code that is new, which is better spent while the program starts than after
-// its end.
+// rehearse draws the summary as it would be now, for nobody, if one will be printed:
+// the first time takes long, for code that is new, and after a pause again, for code that
+// is in no cache any more. Both is better spent while the program is busy than after its
+// end.
 func (o *outputs) rehearse() {
 	if o.log.summary == nil || o.f.quiet || o.f.json.set {
 		return
 	}
 	_ = renderTable(io.Discard, "", []string{">n", "what"}, [][]string{{"1", "a call"}, {"2", "another"}}) // nobody's
-	o.log.summary.Report()
+	_ = writeReport(io.Discard, o.log.summary.Report(), o.log.book)
 }
 
 func (o *outputs) summarise() error {

@@ -74,9 +74,9 @@ type fast struct {
 // Intervals of the looks at the rings. Rings that fill up call by themselves,
 // but then their threads wait: so the next look comes sooner.
 const (
-	tick       = 5 * time.Millisecond
+	tick       = 20 * time.Millisecond
 	shortTick  = 100 * time.Microsecond
-	quietTicks = 20 // without a record: then the next ioctl is made to stop for us instead
+	quietTicks = 5 // without a record: then the next ioctl is made to stop for us instead
 )
 
 // maxStage is how many bytes may wait for the agent's records.
