@@ -203,7 +203,6 @@ func decodeVerb(e *env, args, _ []string) int {
 		return e.fail(exitFailed, "%v: the verb %s is for nvtrace itself", err, decodeWord)
 	}
 	o.rehearse()
-	in.rested = time.Now()
 	for ev, err := range r.All() {
 		if err != nil {
 			e.notice("the tracing process: %v", err)
@@ -225,26 +224,29 @@ func decodeVerb(e *env, args, _ []string) int {
 
 // idler reads a pipe, and says when there is nothing to read.
 type idler struct {
-	f      *os.File
-	idle   func()
-	rest   func() // when there has been nothing for a while
-	rested time.Time
+	f    *os.File
+	idle func()
+	rest func()    // for a time when there has been nothing for a while
+	next time.Time // not before
 }
 
-// A decoder rests after restAfter without anything to read, and not more often than
-// every restEvery.
+// restAfter is a while. Rests are at least restEvery apart, and restShare times as long
+// as one takes.
 const (
 	restAfter = 10 * time.Millisecond
 	restEvery = 100 * time.Millisecond
+	restShare = 100
 )
 
 // Read implements io.Reader.
 func (r *idler) Read(b []byte) (int, error) {
 	if r.idle != nil && r.nothing(0) {
 		r.idle()
-		if time.Since(r.rested) >= restEvery && r.nothing(restAfter) {
+		if time.Now().After(r.next) && r.nothing(restAfter) {
+			began := time.Now()
 			r.rest()
-			r.rested = time.Now()
+			end := time.Now()
+			r.next = end.Add(max(restEvery, restShare*end.Sub(began)))
 		}
 	}
 	n, err := r.f.Read(b)

@@ -139,6 +139,7 @@ func (o *outputs) rehearse() {
 	if o.log.summary == nil || o.f.quiet || o.f.json.set {
 		return
 	}
+	defer func() { _ = recover() }()                                                                       // what is wrong shows at the end, when all is recorded
 	_ = renderTable(io.Discard, "", []string{">n", "what"}, [][]string{{"1", "a call"}, {"2", "another"}}) // nobody's
 	_ = writeReport(io.Discard, o.log.summary.Report(), o.log.book)
 }
