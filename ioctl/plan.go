@@ -29,7 +29,7 @@ type PlainPointer struct{ Ptr, Count, Elem uint32 }
 type PlainRequest struct {
 	UVM     bool   // on nvidia-uvm; otherwise on nvidiactl or a GPU
 	Request uint32 // as in the ioctl
-	Size    uint32 // bytes of the argument
+	Size    uint32 // bytes of the argument; 0: it is not copied
 	// Follow: the argument has a pointer to a second segment at offset Ptr, unless
 	// that is null or of length 0. Its length is in Tables[Table] under the number
 	// at offset Select, or, if it is not there, at offset Len (4 bytes). If any bit of
@@ -65,13 +65,17 @@ func NewPlan(abi *rm.ABI, brief bool) *Plan {
 	for e := range abi.Escapes() {
 		p.escape(abi, e, brief)
 	}
-	if !brief {
-		for r := range abi.UVMs() {
-			// The request is the number itself, without an encoding.
-			if r.Size > 0 && r.Size <= maxPlain {
-				p.Requests = append(p.Requests, PlainRequest{UVM: true, Request: r.Nr, Size: uint32(r.Size)})
+	for r := range abi.UVMs() {
+		// The request is the number itself, without an encoding. It says all that a
+		// brief record has.
+		q := PlainRequest{UVM: true, Request: r.Nr}
+		if !brief {
+			if r.Size == 0 || r.Size > maxPlain {
+				continue
 			}
+			q.Size = uint32(r.Size)
 		}
+		p.Requests = append(p.Requests, q)
 	}
 	return p
 }

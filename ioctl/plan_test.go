@@ -58,7 +58,7 @@ func (x *planner) segments(ev *traces.Event, read func(addr, n uint64) []byte) (
 	if r == nil {
 		return nil, false
 	}
-	if ev.Arg() == 0 {
+	if ev.Arg() == 0 || r.Size == 0 {
 		return nil, true
 	}
 	arg := read(ev.Arg(), uint64(r.Size))
@@ -204,6 +204,9 @@ func TestPlanSynthetic(t *testing.T) {
 	for _, brief := range []bool{false, true} {
 		w.SetBrief(brief)
 		x := newPlanner(NewPlan(abi, brief))
+		if n := len(slices.Collect(abi.UVMs())); brief && len(x.uvm) != n {
+			t.Errorf("%d of %d requests of UVM have a rule, which need no more than their number", len(x.uvm), n)
+		}
 		n := 0
 		try := func(dev string, request uint32, arg []byte, params int) {
 			mem := recorded{{Addr: 0x10000, In: arg}, {Addr: 0x20000, In: bytes.Repeat([]byte{7}, params)}}

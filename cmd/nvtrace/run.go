@@ -56,7 +56,7 @@ func newRunFlags(e *env) *runFlags {
 	f.set.StringVar(&f.out, "o", "", "record to `FILE` (.nvt compressed, .jsonl plain)")
 	f.set.IntVar(&f.pid, "p", 0, "attach to the running process `PID` instead of starting a command")
 	f.set.StringVar(&f.seccomp, "seccomp", "auto", "`MODE` auto: a seccomp filter picks the calls to stop at; off: stop at every call")
-	f.set.BoolVar(&f.counts, "counts", false, "count ioctls only: no results, times or written bytes, at half the cost")
+	f.set.BoolVar(&f.counts, "counts", false, "count ioctls only: no results, times or written bytes; where ioctls stop, at half the cost")
 	f.set.BoolVar(&f.munmap, "munmap", false, "record munmap and mremap of device mappings too")
 	f.set.StringVar(&f.onDeath, "on-tracer-death", "kill", "if the tracing process is killed by SIGKILL, `WHAT` becomes of the program: kill, or live (opening files, and what else nvtrace stops at, then fails with ENOSYS; with --seccomp=off nothing does)")
 	f.set.StringVar(&f.orphans, "orphans", "wait", "processes that outlive the program, `HOW`: wait, kill, or detach (with --seccomp=off)")

@@ -185,7 +185,7 @@ func (r *Rule) check(p *Plan) error {
 	switch {
 	case r.Kind == 0:
 		return fmt.Errorf("no kind of descriptor")
-	case r.Size == 0 || r.Size > MaxArgument:
+	case r.Size > MaxArgument:
 		return fmt.Errorf("%d bytes of argument", r.Size)
 	case !r.Follow:
 		return nil
