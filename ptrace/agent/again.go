@@ -34,9 +34,19 @@ var errOther = errors.New("there is the agent of another version of nvtrace, or 
 
 // present reports whether this agent's code is in the process.
 func (p *Process) present(t *ptrace.Task) bool {
+	if !p.a.begins(t) {
+		return false
+	}
 	code := make([]byte, len(p.a.blob.code))
 	n, _ := t.ReadMem(baseAddr, code)
 	return n == len(code) && bytes.Equal(code, p.a.blob.code)
+}
+
+// begins reports whether there is what the agent's code begins with in t's memory.
+func (a *Agent) begins(t *ptrace.Task) bool {
+	var head [64]byte
+	n, _ := t.ReadMem(baseAddr, head[:])
+	return n == len(head) && bytes.Equal(head[:], a.blob.code[:len(head)])
 }
 
 // takeOver makes the agent of a supervisor that is gone this one's. All threads

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -200,8 +199,7 @@ func (a *Agent) foundling(t *ptrace.Task) {
 	if a.blob == nil || len(a.procs) == 0 && a.stats.Processes == 0 {
 		return
 	}
-	head := make([]byte, 64)
-	if n, _ := t.ReadMem(baseAddr, head); n < len(head) || !bytes.Equal(head, a.blob.code[:len(head)]) {
+	if !a.begins(t) {
 		return
 	}
 	p := &Process{a: a, PID: t.PID, err: fmt.Errorf("%w: process %d: its parent has died", ErrUnsupported, t.PID)}

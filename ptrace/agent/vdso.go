@@ -72,11 +72,14 @@ func findClock(t *ptrace.Task, known *VDSO) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
+	if known != nil {
+		image := make([]byte, len(known.image))
+		if n, _ := t.ReadMem(base, image); n == len(image) && bytes.Equal(known.image, image) {
+			return base + known.clock, nil
+		}
+	}
 	image := make([]byte, maxVDSO)
 	n, _ := t.ReadMem(base, image)
-	if known != nil && bytes.Equal(known.image, image[:n]) {
-		return base + known.clock, nil
-	}
 	v, err := newVDSO(image[:n])
 	if err != nil {
 		return 0, fmt.Errorf("vdso at %#x: %w", base, err)
