@@ -22,7 +22,8 @@ type tracer struct {
 	log *slog.Logger
 	res Result
 
-	base  *matcher // of the base rules, for tasks without a filter
+	prog  Program  // of the base rules
+	base  *matcher // of the same, for tasks without a filter
 	extra *ruleSet // of the extra rules; nil: none
 
 	tasks   map[int]*Task
@@ -94,10 +95,13 @@ func newTracer(o *Options, h Handler) (*tracer, error) {
 			return nil, fmt.Errorf("extra rules: %w", err)
 		}
 	}
-	if _, err := Compile(o.Rules, ActionTrace); err != nil {
+	err := checkClasses(o.Rules)
+	if err == nil {
+		tr.prog, err = compile(tr.baseRules(), ActionTrace, o.ExemptPage)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("rules: %w", err)
 	}
-	var err error
 	tr.base, err = newMatcher(tr.baseRules())
 	return tr, err
 }
@@ -161,10 +165,7 @@ func (tr *tracer) run(ctx context.Context, sigs *signals) error {
 	tr.refused = ctx.Err
 	var prog Program
 	if tr.o.Seccomp == SeccompAuto {
-		var err error
-		if prog, err = compile(tr.baseRules(), ActionTrace, tr.o.ExemptPage); err != nil {
-			return err
-		}
+		prog = tr.prog
 	} else {
 		tr.res.Reason = "switched off"
 	}

@@ -173,9 +173,9 @@ func (d *decoding) finish() {
 
 // decodeVerb is the decoding process.
 func decodeVerb(e *env, args, _ []string) int {
-	// What is meant for the program must not end the record of it.
-	signal.Ignore(unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP)
-	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
+	// What is meant for the program must not end the record of it, nor that nobody reads
+	// stderr any more.
+	signal.Ignore(unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP, unix.SIGPIPE)
 	e.step("decoder: began")
 	f := newRunFlags(e)
 	if status, ok := parse(f.set, args); !ok {
