@@ -179,6 +179,7 @@ func (tr *tracer) run(ctx context.Context, sigs *signals) error {
 	defer child.close()
 	tr.log.Debug("forked", "pid", child.pid)
 	tr.child = child
+	<-sigs.caught // one that came before would have ended this process, and with it the child
 	if tr.o.Forked != nil {
 		tr.o.Forked()
 	}
@@ -188,7 +189,6 @@ func (tr *tracer) run(ctx context.Context, sigs *signals) error {
 	defer tr.threadSetup()()
 	sigs.forward(tr.root)
 	defer tr.watch(ctx, sigs)()
-	<-sigs.caught // one that came before would have ended this process, and with it the child
 	if err := child.release(); err != nil {
 		return fmt.Errorf("start %s: %w", child.path, err) // the child ends, as nobody lets it go
 	}

@@ -1,12 +1,14 @@
+//go:build !race
+
 package ptrace
 
 import "syscall"
 
 // cloneChild makes a child that shares this process's memory until it execs, and calls
-// main(p) in it, the function at that address, on the stack that ends at stack. A fork
-// would copy the page tables, and afterwards each page that this process writes to.
+// childMain(p) in it, on the stack that ends at stack. A fork would copy the page tables,
+// and afterwards each page that this process writes to.
 //
 // Unlike vfork's, the child does not halt this thread, which must let it go.
 //
 //go:noescape
-func cloneChild(stack, main uintptr, p *plan) (pid uintptr, e syscall.Errno)
+func cloneChild(stack uintptr, p *plan) (pid uintptr, e syscall.Errno)

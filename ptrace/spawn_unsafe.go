@@ -13,7 +13,7 @@ import (
 // A child is made by a raw clone, as Go's package syscall does it, since before its
 // exec it must wait until it is being traced and install a filter. These are the
 // runtime's hooks for that. The hook for the child writes to the runtime's memory,
-// which the child shares with this process: [plan.ownSignals] takes its place.
+// which the child shares with this process: dropHandlers takes its place.
 
 //go:linkname beforeFork syscall.runtime_BeforeFork
 func beforeFork()
@@ -121,10 +121,8 @@ func (p Program) bytes(addr uint64) []byte {
 //go:norace
 func (p *plan) fork() (pid int, e unix.Errno) {
 	_, _, _ = syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, 0, uintptr(unsafe.Pointer(&p.mask)), signalSetSize, 0, 0)
-	main := childMain
-	code := **(**uintptr)(unsafe.Pointer(&main))
 	beforeFork() // blocks all signals
-	r, e := cloneChild(p.stack, code, p)
+	r, e := cloneChild(p.stack, p)
 	afterFork()
 	return int(r), e
 }
@@ -135,7 +133,7 @@ func (p *plan) fork() (pid int, e unix.Errno) {
 //go:nosplit
 func childMain(p *plan) {
 	page := p.page // p is kept for a child that is let go, the page for any
-	p.ownSignals()
+	dropHandlers()
 	st, e := runChild(p)
 	store(&page.failure, uint32(e)|uint32(st)<<16)
 	for {
@@ -150,12 +148,12 @@ const (
 	lastSignal    = 64
 )
 
-// ownSignals takes the runtime's signal handlers off, which are for this process
-// and not for the child, and gives the child the mask that this thread had.
+// dropHandlers takes the runtime's signal handlers off, which are for this process
+// and not for the child.
 //
 //go:norace
 //go:nosplit
-func (p *plan) ownSignals() {
+func dropHandlers() {
 	const ignored = 1      // SIG_IGN, which exec keeps
 	var old, dfl [4]uint64 // struct kernel_sigaction: handler, flags, restorer, mask
 	for sig := uintptr(1); sig <= lastSignal; sig++ {
@@ -164,7 +162,6 @@ func (p *plan) ownSignals() {
 			syscall.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&dfl)), 0, signalSetSize, 0, 0)
 		}
 	}
-	syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&p.mask)), 0, signalSetSize, 0, 0)
 }
 
 // runChild becomes the program; it returns only if that failed.
@@ -198,6 +195,9 @@ func runChild(p *plan) (stage, syscall.Errno) {
 	if e := dupFiles(p.fds); e != 0 {
 		return stageDup, e
 	}
+	// Only now: a signal that dumps core would end this process too on kernels before
+	// 5.16, as it shares the memory. Not behind the filter, which might select the call.
+	syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&p.mask)), 0, signalSetSize, 0, 0)
 	if p.prog != nil {
 		if st, e := p.install(); e != 0 {
 			return st, e

@@ -178,7 +178,11 @@ type outlet interface {
 func (f *runFlags) run(e *env, args, command []string) int {
 	// Where nobody reads stderr any more, the program goes on: a write then
 	// fails, and does not end nvtrace, and with it the program.
-	go signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE) // which takes two threads a while
+	piped := make(chan struct{})
+	go func() { // two threads take a while for it
+		signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
+		close(piped)
+	}()
 	s := &tracing{e: e, f: f}
 	e.step("began")
 	if err := s.configure(command); err != nil {
@@ -203,6 +207,7 @@ func (f *runFlags) run(e *env, args, command []string) int {
 		}
 	}
 	s.opts.OnFault = func(msg string) { e.notice("%s", msg) }
+	<-piped
 	var res record.Result
 	if f.shim == shimOnly {
 		res, err = s.shim.run(s)

@@ -31,7 +31,13 @@ func renderTable(w io.Writer, title string, header []string, rows [][]string) er
 	t.SetNoWhiteSpace(true)
 	t.SetColumnAlignment(align)
 	t.Append(names) // as a row: the names of all columns would be aligned alike
-	t.AppendBulk(rows)
+	for _, row := range rows {
+		cells := make([]string, len(row))
+		for i, cell := range row {
+			cells[i] = strings.TrimSpace(printable(cell))
+		}
+		t.Append(cells)
+	}
 	t.Render()
 	if title != "" {
 		out.WriteString(title + "\n")

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"nvtrace/rm"
 )
@@ -326,7 +325,7 @@ func (r *treeReport) write(e *env) error {
 	var rows [][]string
 	for _, t := range r.Totals {
 		rows = append(rows, []string{
-			fmt.Sprint(t.Objects), bytesOrDash(t.Bytes), fmt.Sprint(t.Made), bytesOrDash(t.Peak), peakTime(t), strings.TrimSpace(t.Kind + " " + t.Aperture),
+			fmt.Sprint(t.Objects), bytesOrDash(t.Bytes), fmt.Sprint(t.Made), bytesOrDash(t.Peak), peakTime(t), t.Kind + " " + t.Aperture,
 		})
 	}
 	fmt.Fprintln(&buf)
@@ -346,7 +345,7 @@ func (r *treeReport) write(e *env) error {
 		if t.Ended {
 			how = "freed by the driver at close"
 		}
-		rows = append(rows, []string{fmt.Sprint(t.PID), fmt.Sprint(t.Objects), bytesOrDash(t.Bytes), strings.TrimSpace(t.Kind + " " + t.Aperture), how})
+		rows = append(rows, []string{fmt.Sprint(t.PID), fmt.Sprint(t.Objects), bytesOrDash(t.Bytes), t.Kind + " " + t.Aperture, how})
 	}
 	if len(rows) > 0 {
 		fmt.Fprintln(&buf)
