@@ -12,3 +12,5 @@ import "syscall"
 //
 //go:noescape
 func cloneChild(stack uintptr, p *plan) (pid uintptr, e syscall.Errno)
+
+var _ = childMain // which only assembly calls
