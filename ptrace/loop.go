@@ -95,14 +95,15 @@ func newTracer(o *Options, h Handler) (*tracer, error) {
 			return nil, fmt.Errorf("extra rules: %w", err)
 		}
 	}
+	rules := tr.baseRules()
 	err := checkClasses(o.Rules)
 	if err == nil {
-		tr.prog, err = compile(tr.baseRules(), ActionTrace, o.ExemptPage)
+		tr.prog, err = compile(rules, ActionTrace, o.ExemptPage)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("rules: %w", err)
 	}
-	tr.base, err = newMatcher(tr.baseRules())
+	tr.base, err = newMatcher(rules)
 	return tr, err
 }
 
@@ -163,11 +164,9 @@ func onFreshThread(f func()) {
 func (tr *tracer) run(ctx context.Context, sigs *signals) error {
 	began, cpu := time.Now(), threadCPU()
 	tr.refused = ctx.Err
-	var prog Program
-	if tr.o.Seccomp == SeccompAuto {
-		prog = tr.prog
-	} else {
-		tr.res.Reason = "switched off"
+	prog := tr.prog
+	if tr.o.Seccomp != SeccompAuto {
+		prog, tr.res.Reason = nil, "switched off"
 	}
 	if err := context.Cause(ctx); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 
@@ -49,6 +50,7 @@ func spawn(o *Options, prog Program, flags uintptr, optional bool) (*spawned, er
 		s.close()
 		return nil, err
 	}
+	runtime.KeepAlive(o) // its files must be open at the fork
 	return s, nil
 }
 

@@ -280,7 +280,7 @@ func (s *logSink) writeEnv(w io.Writer) error {
 		value, meaning := "", v.Meaning
 		switch {
 		case v.Value != "":
-			value = printable(v.Value)
+			value = v.Value
 		case v.Set:
 			value = "(set)"
 		}
@@ -290,7 +290,7 @@ func (s *logSink) writeEnv(w io.Writer) error {
 		case v.Known != "" && v.Known != "driver":
 			meaning = v.Known + ": " + meaning
 		}
-		rows = append(rows, []string{printable(v.Name), value, count(v.Reads), printable(strings.Join(v.By, ", ")), meaning})
+		rows = append(rows, []string{v.Name, value, count(v.Reads), strings.Join(v.By, ", "), meaning})
 	}
 	return writeTables(w, []table{{"Environment variables that were asked for", []string{"name", "value", ">reads", "by", "meaning"}, rows}})
 }
@@ -304,7 +304,7 @@ func (s *logSink) writeAPI(w io.Writer) error {
 	var rows [][]string
 	for _, c := range r.Functions {
 		rows = append(rows, []string{
-			count(c.Calls), count(c.Failed), duration(c.Total), duration(c.Self), count(c.Ioctls), duration(c.IoctlTime), printable(c.Library), printable(c.Name),
+			count(c.Calls), count(c.Failed), duration(c.Total), duration(c.Self), count(c.Ioctls), duration(c.IoctlTime), c.Library, c.Name,
 		})
 	}
 	header := []string{">calls", ">failed", ">total", ">self", ">ioctls", ">in ioctls", "library", "call"}

@@ -146,7 +146,7 @@ func (b *failureBook) write(w io.Writer) error {
 	for _, f := range list {
 		about := f.Call
 		if f.About != "" {
-			about += " " + printable(f.About)
+			about += " " + f.About
 		}
 		rows = append(rows, []string{
 			fmt.Sprint(f.Count), fmt.Sprintf("%.6f", float64(f.First)/1e9), fmt.Sprint(f.PID), f.Result, about, f.Object,

@@ -176,7 +176,7 @@ func (r *mapReport) write(e *env) error {
 		title += fmt.Sprintf(": %d mappings, %s, %s", len(p.Maps), sizeText(p.Bytes), r.At)
 		var rows [][]string
 		for _, x := range p.Maps {
-			rows = append(rows, []string{x.Addr, sizeText(x.Size), x.Access, printable(x.Node), fmt.Sprint(x.File), x.What, x.about()})
+			rows = append(rows, []string{x.Addr, sizeText(x.Size), x.Access, x.Node, fmt.Sprint(x.File), x.What, x.about()})
 		}
 		if err := renderTable(&buf, title, []string{"address", ">size", "access", "node", ">file", "what", "object"}, rows); err != nil {
 			return err

@@ -130,7 +130,7 @@ func (r *liveReport) write(e *env) error {
 	}
 	var rows [][]string
 	for _, m := range r.Maps {
-		rows = append(rows, []string{m.Addr, sizeText(m.Size), m.Access, printable(m.Node), m.What})
+		rows = append(rows, []string{m.Addr, sizeText(m.Size), m.Access, m.Node, m.What})
 	}
 	title := fmt.Sprintf("pid %d: %d mappings, %s, now", r.PID, len(r.Maps), sizeText(r.Bytes))
 	if err := renderTable(&buf, title, []string{"address", ">size", "access", "node", "what it can be"}, rows); err != nil {

@@ -139,8 +139,10 @@ func (o *outputs) rehearse() {
 	if o.log.summary == nil || o.f.quiet || o.f.json.set {
 		return
 	}
-	defer func() { _ = recover() }()                                                                       // what is wrong shows at the end, when all is recorded
-	_ = renderTable(io.Discard, "", []string{">n", "what"}, [][]string{{"1", "a call"}, {"2", "another"}}) // nobody's
+	// What is wrong shows at the end, when all is recorded.
+	defer func() { _ = recover() }()
+	// The report has no tables before the program's first call.
+	_ = renderTable(io.Discard, "", []string{">n", "what"}, [][]string{{"1", "a call"}, {"2", "another"}})
 	_ = writeReport(io.Discard, o.log.summary.Report(), o.log.book)
 }
 

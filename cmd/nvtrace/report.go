@@ -123,7 +123,7 @@ func writeTail(w io.Writer, r *ioctl.Report) error {
 
 func processRows(r *ioctl.Report) (rows [][]string) {
 	for _, p := range r.Processes {
-		name := printable(filepath.Base(p.Exe))
+		name := filepath.Base(p.Exe)
 		if p.Exe == "" {
 			name = "?"
 		}
@@ -171,7 +171,7 @@ func callRows(r *ioctl.Report) (rows [][]string) {
 
 func mapRows(r *ioctl.Report) (rows [][]string) {
 	for _, m := range r.Maps {
-		rows = append(rows, []string{printable(m.Node), m.What, count(m.Maps), sizeText(m.Peak), sizeText(m.Live)})
+		rows = append(rows, []string{m.Node, m.What, count(m.Maps), sizeText(m.Peak), sizeText(m.Live)})
 	}
 	if len(rows) > 1 {
 		rows = append(rows, []string{"all", "", "", sizeText(r.MapPeak), sizeText(r.MapLive)})
@@ -181,7 +181,7 @@ func mapRows(r *ioctl.Report) (rows [][]string) {
 
 func openRows(r *ioctl.Report) (rows [][]string) {
 	for _, o := range r.Opens {
-		rows = append(rows, []string{count(o.Count), printable(o.Node), o.Error})
+		rows = append(rows, []string{count(o.Count), o.Node, o.Error})
 	}
 	return rows
 }

@@ -9,7 +9,8 @@ import (
 )
 
 // renderTable draws a titled table without borders. A column whose header
-// starts with '>' is aligned right (and loses the sign).
+// starts with '>' is aligned right (and loses the sign). Cells may have come from the
+// traced program: they are made printable.
 func renderTable(w io.Writer, title string, header []string, rows [][]string) error {
 	if len(rows) == 0 {
 		return nil
