@@ -491,11 +491,16 @@ func (s *Summary) Report() *Report {
 
 // sorted returns the values of a map, each made into a T, in order.
 func sorted[K comparable, V, T any](m map[K]V, make1 func(V) T, compare func(a, b *T) int) []T {
-	list := make([]T, 0, len(m))
+	unsorted, order := make([]T, 0, len(m)), make([]*T, 0, len(m))
 	for _, v := range m {
-		list = append(list, make1(v))
+		unsorted = append(unsorted, make1(v))
+		order = append(order, &unsorted[len(unsorted)-1])
 	}
-	slices.SortFunc(list, func(a, b T) int { return compare(&a, &b) })
+	slices.SortFunc(order, compare)
+	list := make([]T, 0, len(m))
+	for _, p := range order {
+		list = append(list, *p)
+	}
 	return list
 }
 

@@ -1,7 +1,9 @@
 package ptrace
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -201,21 +203,36 @@ func compile(rules []Rule, a Action, exempt bool) (Program, error) {
 	return p, nil
 }
 
-// dispatch jumps to the block of the call's number, or allows the call. Numbers
-// are compared one by one: the kernel runs this part once per number, when the
+// dispatch jumps to the block of the call's number, or allows the call. The number is
+// searched for by halves: the kernel runs this part for every number there is when the
 // filter is installed, and keeps a bitmap of those that are always allowed.
 func dispatch(groups []group, a Action, exempt bool) Program {
-	p := Program{{Code: opLoad, K: offNr}}
+	slices.SortFunc(groups, func(a, b group) int { return cmp.Compare(a.call.nr, b.call.nr) })
 	var blocks Program
-	tail := 2*len(groups) + 1 // from the first comparison to the first block
+	begins := make([]int, len(groups)) // in blocks
 	for i, g := range groups {
-		// The jump is the instruction behind the comparison.
-		at := 2*i + 1
-		p = append(p, Insn{opJeq, 0, 1, g.call.nr}, Insn{opJa, 0, 0, uint32(tail - at - 1 + len(blocks))})
+		begins[i] = len(blocks)
 		blocks = append(blocks, block(g.rules, a, exempt)...)
 	}
-	p = append(p, Insn{opRet, 0, 0, unix.SECCOMP_RET_ALLOW})
-	return append(p, blocks...)
+	return slices.Concat(Program{{Code: opLoad, K: offNr}}, search(groups, begins, 0), blocks)
+}
+
+// search jumps to the block of one of groups, which are in order. after is how many
+// instructions lie between the search and the blocks.
+func search(groups []group, begins []int, after int) Program {
+	const few = 4 // are compared one by one, which takes less room
+	// A jump is the instruction behind its comparison.
+	if n := len(groups); n <= few {
+		var p Program
+		for i, g := range groups {
+			p = append(p, Insn{opJeq, 0, 1, g.call.nr}, Insn{opJa, 0, 0, uint32(2*(n-i-1) + 1 + after + begins[i])})
+		}
+		return append(p, Insn{opRet, 0, 0, unix.SECCOMP_RET_ALLOW})
+	}
+	half := len(groups) / 2
+	high := search(groups[half:], begins[half:], after)
+	low := search(groups[:half], begins[:half], len(high)+after)
+	return slices.Concat(Program{{opJgt, 0, 1, groups[half-1].call.nr}, {opJa, 0, 0, uint32(len(low))}}, low, high)
 }
 
 // block tries the rules of one call in turn.

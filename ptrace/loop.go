@@ -142,20 +142,20 @@ func Run(ctx context.Context, o *Options, h Handler) (*Result, error) {
 	return &tr.res, err
 }
 
-// onFreshThread calls f on a locked OS thread that has no children, and waits
-// for it. A thread that has some is kept locked meanwhile, so that the next try
-// gets another one.
+// onFreshThread calls f on a locked OS thread that has no children: this one, or else
+// one that it waits for. A thread that has some is kept locked meanwhile, so that the
+// next try gets another one.
 func onFreshThread(f func()) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if threadIsFree() {
+		f()
+		return
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		if threadIsFree() {
-			f()
-		} else {
-			onFreshThread(f)
-		}
+		onFreshThread(f)
 	}()
 	<-done
 }

@@ -1,6 +1,9 @@
 package ptrace
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 //go:generate go run ./internal/gen
 
@@ -52,26 +55,26 @@ func (c call) compat() bool { return c.arch != nativeArch || hasX32 && c.nr&x32B
 
 // callsNamed returns the calls of that name. known is false if no ABI has one.
 func callsNamed(name string, compat bool) (calls []call, known bool) {
-	find := func(names []string) (uint32, bool) {
-		i := slices.Index(names, name)
-		if name == "" || i < 0 {
+	find := func(names []string, order []uint16) (uint32, bool) {
+		i, ok := slices.BinarySearchFunc(order, name, func(nr uint16, name string) int { return strings.Compare(names[nr], name) })
+		if !ok {
 			return 0, false
 		}
 		known = true
-		return uint32(i), true
+		return uint32(order[i]), true
 	}
-	n, ok := find(nativeNames[:])
+	n, ok := find(nativeNames[:], nativeOrder[:])
 	if ok {
 		calls = append(calls, call{nativeArch, n})
 	}
 	if hasX32 && compat {
-		if x, own := find(x32Names[:]); own {
-			calls = append(calls, call{nativeArch, x32Bit | x32First + x})
+		if x := slices.Index(x32Names[:], name); x >= 0 {
+			calls, known = append(calls, call{nativeArch, x32Bit | x32First + uint32(x)}), true
 		} else if ok {
 			calls = append(calls, call{nativeArch, x32Bit | n})
 		}
 	}
-	if n, ok := find(compatNames[:]); ok && compat {
+	if n, ok := find(compatNames[:], compatOrder[:]); ok && compat {
 		calls = append(calls, call{compatArch, n})
 	}
 	return calls, known

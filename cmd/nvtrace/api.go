@@ -292,7 +292,7 @@ func (s *logSink) writeEnv(w io.Writer) error {
 		}
 		rows = append(rows, []string{v.Name, value, count(v.Reads), strings.Join(v.By, ", "), meaning})
 	}
-	return writeTables(w, []table{{"Environment variables that were asked for", []string{"name", "value", ">reads", "by", "meaning"}, rows}})
+	return writeTables(w, nil, []table{{"Environment variables that were asked for", []string{"name", "value", ">reads", "by", "meaning"}, rows}})
 }
 
 // writeAPI draws the table of library calls, if there were any.
@@ -308,7 +308,7 @@ func (s *logSink) writeAPI(w io.Writer) error {
 		})
 	}
 	header := []string{">calls", ">failed", ">total", ">self", ">ioctls", ">in ioctls", "library", "call"}
-	if err := writeTables(w, []table{{"API calls by time, with the ioctls they caused", header, rows}}); err != nil {
+	if err := writeTables(w, nil, []table{{"API calls by time, with the ioctls they caused", header, rows}}); err != nil {
 		return err
 	}
 	unfinished := ""

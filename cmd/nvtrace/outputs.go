@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"errors"
 	"io"
 	"os"
@@ -20,6 +21,7 @@ type outputs struct {
 	file   *traces.Writer // nil: not recorded
 	closes []io.Closer
 	gaps   gapNotice
+	drawn  drawnTables // of rehearsals
 	began  bool // an event of the program came
 }
 
@@ -29,7 +31,7 @@ func newOutputs(e *env, f *runFlags, h *traces.Header) (*outputs, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &outputs{e: e, f: f, header: h, gaps: gapNotice{e: e}}
+	o := &outputs{e: e, f: f, header: h, gaps: gapNotice{e: e}, drawn: make(drawnTables)}
 	o.log = &logSink{
 		decoder: ioctl.NewDecoder(h), filter: filter,
 		live: true, notice: func(n string) { e.notice("%s", n) },
@@ -143,7 +145,7 @@ func (o *outputs) rehearse() {
 	defer func() { _ = recover() }()
 	// The report has no tables before the program's first call.
 	_ = renderTable(io.Discard, "", []string{">n", "what"}, [][]string{{"1", "a call"}, {"2", "another"}})
-	_ = writeReport(io.Discard, o.log.summary.Report(), o.log.book)
+	_ = writeReport(io.Discard, o.log.summary.Report(), o.log.book, o.drawn)
 }
 
 func (o *outputs) summarise() error {
@@ -154,9 +156,10 @@ func (o *outputs) summarise() error {
 	if o.f.json.set {
 		return writeJSON(o.e.stderr, o.f.json.value, o.log.withAPI(report))
 	}
-	write := func() error { return writeReport(o.e.stderr, report, o.log.book) }
+	w := bufio.NewWriter(o.e.stderr)
+	write := func() error { return writeReport(w, report, o.log.book, o.drawn) }
 	if noDevices(report) && o.f.sim.chosen(o.f.attach.any()) { // as it should be
-		write = func() error { return writeTail(o.e.stderr, report) }
+		write = func() error { return writeTail(w, report) }
 	}
-	return errors.Join(write(), o.log.writeAPI(o.e.stderr))
+	return errors.Join(write(), o.log.writeAPI(w), w.Flush())
 }

@@ -88,7 +88,7 @@ func reportVerb(e *env, args, command []string) int {
 		if *env {
 			return sink.writeEnv(e.stdout)
 		}
-		return errors.Join(writeReport(e.stdout, report, sink.book), sink.writeAPI(e.stdout))
+		return errors.Join(writeReport(e.stdout, report, sink.book, nil), sink.writeAPI(e.stdout))
 	})
 }
 

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,15 +20,16 @@ import (
 // maxRows bounds the tables of a summary; what is cut is said beneath them.
 const maxRows = 40
 
-// writeReport draws a summary; book holds the failed calls.
-func writeReport(w io.Writer, r *ioctl.Report, book *failureBook) error {
+// writeReport draws a summary; book holds the failed calls, before the tables that were
+// drawn before.
+func writeReport(w io.Writer, r *ioctl.Report, book *failureBook, before drawnTables) error {
 	if noDevices(r) {
 		if _, err := fmt.Fprintf(w, "nvtrace: no NVIDIA device was used by %s\n", processesText(r)); err != nil {
 			return err
 		}
 		return writeTail(w, r)
 	}
-	if err := writeTables(w, []table{
+	if err := writeTables(w, before, []table{
 		{"Processes", []string{"process", ">pid", ">threads", ">ioctls", ">failed", ">in ioctls", "end"}, processRows(r)},
 		{"Device calls", []string{">calls", ">failed", ">total", ">mean", ">p99", ">%", "call"}, callRows(r)},
 	}); err != nil {
@@ -37,7 +40,7 @@ func writeReport(w io.Writer, r *ioctl.Report, book *failureBook) error {
 			return err
 		}
 	}
-	if err := writeTables(w, []table{
+	if err := writeTables(w, before, []table{
 		{"Mapped device memory", []string{"node", "what", ">maps", ">peak", ">at the end"}, mapRows(r)},
 		{"Opened", []string{">opens", "node", "error"}, openRows(r)},
 		{"Not in the tables", []string{">count", "why", ">bytes", "call"}, unknownRows(r)},
@@ -57,11 +60,37 @@ type table struct {
 	rows   [][]string
 }
 
+// drawnTables are tables as they were last drawn, by title: what a rehearsal drew need
+// not be drawn again if it is still the same. nil remembers nothing.
+type drawnTables map[string]drawnTable
+
+type drawnTable struct {
+	rows [][]string
+	text []byte
+}
+
+// draw returns the table with so many rows.
+func (d drawnTables) draw(t *table, rows [][]string) ([]byte, error) {
+	if was, ok := d[t.title]; ok && slices.EqualFunc(was.rows, rows, slices.Equal) {
+		return was.text, nil
+	}
+	var text bytes.Buffer
+	err := renderTable(&text, t.title, t.header, rows)
+	if d != nil && err == nil {
+		d[t.title] = drawnTable{rows, text.Bytes()}
+	}
+	return text.Bytes(), err
+}
+
 // writeTables draws tables, the first maxRows rows of each.
-func writeTables(w io.Writer, tables []table) error {
+func writeTables(w io.Writer, before drawnTables, tables []table) error {
 	for _, t := range tables {
 		rows := t.rows[:min(len(t.rows), maxRows)]
-		if err := renderTable(w, t.title, t.header, rows); err != nil {
+		text, err := before.draw(&t, rows)
+		if err == nil {
+			_, err = w.Write(text)
+		}
+		if err != nil {
 			return err
 		}
 		if cut := len(t.rows) - len(rows); cut > 0 {
@@ -226,14 +255,16 @@ func duration(ns int64) string {
 		return ""
 	}
 	d := time.Duration(ns)
-	for _, unit := range []time.Duration{time.Second, time.Millisecond, time.Microsecond} {
-		if d >= unit {
+	for _, unit := range []struct {
+		time.Duration
+		name string
+	}{{time.Second, "s"}, {time.Millisecond, "ms"}, {time.Microsecond, "µs"}} {
+		if d >= unit.Duration {
 			digits := 2
-			for v := d / unit; v >= 10 && digits > 0; v /= 10 {
+			for v := d / unit.Duration; v >= 10 && digits > 0; v /= 10 {
 				digits--
 			}
-			suffix := map[time.Duration]string{time.Second: "s", time.Millisecond: "ms", time.Microsecond: "µs"}[unit]
-			return strconv.FormatFloat(float64(d)/float64(unit), 'f', digits, 64) + " " + suffix
+			return strconv.FormatFloat(float64(d)/float64(unit.Duration), 'f', digits, 64) + " " + unit.name
 		}
 	}
 	return strconv.FormatInt(ns, 10) + " ns"

@@ -19,8 +19,8 @@ import (
 func BenchmarkIoctl(b *testing.B) {
 	s, self, _ := selfStage()
 	n := 0
-	q := newQueue()
-	go q.consume(func(ev *traces.Event) { n += len(ev.Mem) }, func() {})
+	q := newQueue(func(ev *traces.Event) { n += len(ev.Mem) }, func() {})
+	go q.consume()
 	s.emit = q.put
 	c := newControlCall()
 	call := c.syscall(b, 3)

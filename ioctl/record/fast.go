@@ -45,7 +45,7 @@ func kindOf(f *openFile) uint8 {
 // fast is the part of the recorder that deals with the agent.
 type fast struct {
 	on    bool         // the agent logs ioctls
-	abi   *rm.ABI      // of the plan in force, or being made
+	abi   *rm.ABI      // of the plan in force
 	ahead <-chan ahead // what is being made; nil: nothing
 	// Known when they have been looked into: the vdso, and libraries that the program
 	// most likely has.
@@ -74,6 +74,7 @@ type fast struct {
 // Intervals of the looks at the rings. Rings that fill up call by themselves,
 // but then their threads wait: so the next look comes sooner.
 const (
+	firstTick  = 4 * time.Millisecond // programs begin with a burst
 	tick       = 20 * time.Millisecond
 	shortTick  = 100 * time.Microsecond
 	quietTicks = 5 // without a record: then the next ioctl is made to stop for us instead
@@ -89,6 +90,7 @@ func (r *recorder) newAgent() *agent.Agent {
 
 // ahead is what is made beside the program's start, before it is needed.
 type ahead struct {
+	abi   *rm.ABI
 	plan  *agent.EncodedPlan
 	err   error
 	nodes []openFile // in /dev
@@ -100,14 +102,15 @@ func (r *recorder) lookAhead() {
 	if !f.on {
 		return
 	}
-	abi, brief, name, ag := r.watcher.ABI(), r.opts.CountsOnly, r.opts.NodeName, r.agent
+	driver, brief, name, ag := r.opts.Header.Driver, r.opts.CountsOnly, r.opts.NodeName, r.agent
 	done, images, vdso := make(chan ahead, 1), make(chan []*agent.Image, 1), make(chan *agent.VDSO, 1)
-	f.abi, f.ahead, f.images, f.vdso = abi, done, images, vdso
+	f.ahead, f.images, f.vdso = done, images, vdso
 	go func() {
 		vdso <- agent.OwnVDSO()
 		rehearse()
 		var a ahead
-		a.plan, a.err = plan(ioctl.NewPlan(abi, brief)).Encode()
+		a.abi, _ = ioctl.Tables(driver)
+		a.plan, a.err = plan(ioctl.NewPlan(a.abi, brief)).Encode()
 		a.nodes = findNodes(name)
 		done <- a
 		var list []*agent.Image
@@ -160,13 +163,13 @@ func (r *recorder) replan() {
 	}
 	if f.ahead != nil {
 		a := <-f.ahead
-		f.ahead = nil
+		f.ahead, f.abi = nil, a.abi
 		r.setPlan(a.plan, a.err)
 		for i := range a.nodes {
 			r.learn(a.nodes[i].rdev, &a.nodes[i])
 		}
 	}
-	if abi := r.watcher.ABI(); f.on && f.abi != abi {
+	if abi := r.watcher().ABI(); f.on && f.abi != abi {
 		f.abi = abi
 		r.setPlan(plan(ioctl.NewPlan(abi, r.opts.CountsOnly)).Encode())
 	}
@@ -240,7 +243,9 @@ func (r *recorder) speed(t *ptrace.Task, p *process, c *ptrace.Syscall) {
 	}
 	ap.Update(t)
 	if r.agent.Owns(c.IP) {
-		ap.Relieve(t, c.SP, r.flush)
+		if ap.Relieve(t, c.SP, r.flush) && r.fast.ticks {
+			r.fast.timer.Reset(0)
+		}
 	} else {
 		ap.PatchSite(t, c.IP, c.Nr)
 	}
@@ -326,7 +331,7 @@ func (r *recorder) watch() {
 	if f.ticks || f.task == nil {
 		return
 	}
-	f.ticks, f.quiet, f.pause = true, 0, tick
+	f.ticks, f.quiet, f.pause = true, 0, firstTick
 	r.agent.Wake()
 	r.schedule()
 }
@@ -359,7 +364,7 @@ func (r *recorder) tick() {
 	if n := r.agent.Stats().Full; n != f.full {
 		f.full, f.pause = n, max(f.pause/2, shortTick)
 	} else {
-		f.pause = min(f.pause*9/8, tick)
+		f.pause = min(f.pause*5/4, tick)
 	}
 	n := r.events
 	if f.quiet++; n != f.last || f.pause < tick {

@@ -39,6 +39,17 @@ func findNodes(name func(rdev uint64, path string) (string, bool)) (nodes []open
 	return nodes
 }
 
+// current says whether what the table has of a descriptor is known to hold, whatever the
+// agent has done to others.
+func (r *recorder) current(pid int, fd int32) bool {
+	p := r.procs[pid]
+	if p == nil || p.agent == nil {
+		return false
+	}
+	file := p.agents[fd]
+	return file != 0 && p.agent.File(fd) == file && p.fds[fd] != nil
+}
+
 // sync brings a process's table up to date with what the agent has done to
 // descriptors. The process's thread that matters is stopped.
 func (r *recorder) sync(pid int) {

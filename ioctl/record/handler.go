@@ -25,7 +25,7 @@ const (
 // recorder turns stops into events. All its methods run on the tracing thread.
 type recorder struct {
 	opts    *Options
-	watcher *ioctl.Watcher
+	watcher func() *ioctl.Watcher // the first time takes a while
 	emit    func(*traces.Event)
 	start   int64 // CLOCK_MONOTONIC at time 0
 
@@ -93,7 +93,9 @@ func (r *recorder) Enter(t *ptrace.Task, c *ptrace.Syscall) ptrace.Verdict {
 	}
 	th := r.thread(t)
 	th.class = c.Class
-	r.sync(t.PID)
+	if c.Class != classIoctl || !r.current(t.PID, int32(uint32(c.Args[0]))) {
+		r.sync(t.PID)
+	}
 	why := r.stops.reason(r, t, c)
 	var ok bool
 	switch c.Class {
@@ -170,7 +172,7 @@ func (r *recorder) enterIoctl(t *ptrace.Task, th *thread, c *ptrace.Syscall) boo
 		return false
 	}
 	r.speed(t, r.process(t.PID), c)
-	r.watcher.Enter(&th.ev, r.mem.of(t))
+	r.watcher().Enter(&th.ev, r.mem.of(t))
 	return true
 }
 
@@ -312,7 +314,7 @@ func (r *recorder) Exit(t *ptrace.Task, c *ptrace.Syscall) {
 	}
 	switch th.class {
 	case classIoctl:
-		r.watcher.Exit(ev, r.mem.of(t))
+		r.watcher().Exit(ev, r.mem.of(t))
 		r.replan() // it may have told the version
 	case classOpen:
 		if !r.exitOpen(t, ev) {

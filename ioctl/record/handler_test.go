@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
 	"testing"
 	"unsafe"
 
@@ -36,7 +37,7 @@ func newStage(pids ...int) *stage {
 		MayBeNode: func([]byte) bool { return true },
 	}
 	o.setDefaults(&Nodes{})
-	s.recorder = &recorder{opts: o, procs: map[int]*process{}, devices: map[uint64]string{}, watcher: ioctl.NewWatcher(o.Header.Driver)}
+	s.recorder = &recorder{opts: o, procs: map[int]*process{}, devices: map[uint64]string{}, watcher: sync.OnceValue(func() *ioctl.Watcher { return ioctl.NewWatcher(o.Header.Driver) })}
 	s.agent = s.newAgent()
 	s.emit = func(ev *traces.Event) {
 		implicit := ""

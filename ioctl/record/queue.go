@@ -104,13 +104,17 @@ type queue struct {
 
 	wake   chan struct{} // buffered; tells the consumer that there is something
 	closed chan struct{} // closed when no more events come
-	done   chan struct{} // closed when the consumer has seen everything
+
+	consuming sync.Mutex // held by who calls the following
+	event     func(*traces.Event)
+	idle      func() // there is nothing more for now
+	ended     bool   // all events have been seen
 }
 
-func newQueue() *queue {
+func newQueue(event func(*traces.Event), idle func()) *queue {
 	q := &queue{
-		fill: &batch{}, spare: &batch{},
-		wake: make(chan struct{}, 1), closed: make(chan struct{}), done: make(chan struct{}),
+		fill: &batch{}, spare: &batch{}, event: event, idle: idle,
+		wake: make(chan struct{}, 1), closed: make(chan struct{}),
 	}
 	q.room.L = &q.mu
 	return q
@@ -139,31 +143,35 @@ func (q *queue) notify() {
 	}
 }
 
-// close says that no more events come and waits until the consumer has seen all.
+// close says that no more events come, and sees to the last ones itself: somebody
+// waits, and to wake the consumer takes a while.
 func (q *queue) close() {
 	close(q.closed)
-	<-q.done
+	q.consumeAll(true)
 }
 
-// consume calls f for every event until the queue is closed and empty, and
-// idle whenever there is nothing more to do for now.
-func (q *queue) consume(f func(*traces.Event), idle func()) {
-	defer close(q.done)
+// consumeAll gives out what is pending: the last of all events, or not.
+func (q *queue) consumeAll(last bool) {
+	q.consuming.Lock()
+	defer q.consuming.Unlock()
+	if q.ended {
+		return
+	}
+	for q.drain() > 0 {
+	}
+	q.idle()
+	q.ended = last
+}
+
+// consume gives out events until the queue is closed.
+func (q *queue) consume() {
 	timer := time.NewTimer(latency)
-	for last := false; ; {
-		n := q.drain(f)
-		if n > 0 {
-			continue
-		}
-		idle()
-		if last {
-			return
-		}
+	for {
+		q.consumeAll(false)
 		select {
 		case <-q.wake:
 		case <-q.closed:
-			last = true
-			continue
+			return
 		}
 		// Let a burst gather: one wake-up for many events.
 		timer.Reset(latency)
@@ -171,19 +179,20 @@ func (q *queue) consume(f func(*traces.Event), idle func()) {
 		case <-timer.C:
 		case <-q.wake:
 		case <-q.closed:
+			return
 		}
 	}
 }
 
-// drain calls f for the pending events and returns how many there were.
-func (q *queue) drain(f func(*traces.Event)) int {
+// drain gives out the pending events and returns how many there were.
+func (q *queue) drain() int {
 	q.mu.Lock()
 	b := q.fill
 	q.fill, q.spare = q.spare, nil
 	q.room.Broadcast()
 	q.mu.Unlock()
 	for i := range b.events {
-		f(&b.events[i])
+		q.event(&b.events[i])
 	}
 	n := len(b.events)
 	b.reset()

@@ -11,8 +11,8 @@ import (
 
 // startQueue runs a consumer.
 func startQueue(f func(*traces.Event), idle func()) *queue {
-	q := newQueue()
-	go q.consume(f, idle)
+	q := newQueue(f, idle)
+	go q.consume()
 	return q
 }
 

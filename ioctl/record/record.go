@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"runtime"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -95,8 +96,12 @@ func run(o *Options, trace func(ptrace.Handler, *ptrace.Options) (*ptrace.Result
 	}
 	opts.setDefaults(ReadNodes("/proc/devices"))
 	started := time.Now()
-	r := &recorder{opts: &opts, procs: make(map[int]*process), devices: make(map[uint64]string), watcher: ioctl.NewWatcher(opts.Header.Driver)}
-	r.watcher.SetBrief(opts.CountsOnly)
+	r := &recorder{opts: &opts, procs: make(map[int]*process), devices: make(map[uint64]string)}
+	r.watcher = sync.OnceValue(func() *ioctl.Watcher {
+		w := ioctl.NewWatcher(opts.Header.Driver)
+		w.SetBrief(opts.CountsOnly)
+		return w
+	})
 	r.agent, r.fast.on, r.stops = r.newAgent(), opts.Fast == FastAuto, newStopCounts(opts.Logger)
 	if pid != 0 {
 		r.lookAhead()
@@ -117,10 +122,10 @@ func run(o *Options, trace func(ptrace.Handler, *ptrace.Options) (*ptrace.Result
 		return Result{}, err
 	}
 	r.start = monotonic() - (started.UnixNano() - opts.Header.Start)
-	q := newQueue()
-	r.emit = q.put
 	sinks := Guard(opts.Sinks, opts.OnFault, opts.Logger)
-	go q.consume(sinks.Event, sinks.Idle)
+	q := newQueue(sinks.Event, sinks.Idle)
+	r.emit = q.put
+	go q.consume()
 
 	cpu := processCPU()
 	res, err := trace(handler, &opts.Ptrace)

@@ -69,14 +69,14 @@ func (p *Process) adopt(r *ring) {
 	}
 }
 
-// maxSpare is how many rings a thread can have.
-const maxSpare = 6
+// maxRings is how many rings a thread can have.
+const maxRings = 6
 
-// exchange gives a stopped thread another ring, as its own has no room, and gets
-// none: a record in the making keeps it, which a signal handler that comes in
-// between can't wait for. The thread completes that where it has begun it. Rings
-// stay with their thread until it ends.
-func (p *Process) exchange(t *ptrace.Task, r *ring) bool {
+// exchange gives a stopped thread another ring, of most at most, as its own has no
+// room: its records wait to be read; or a record in the making keeps it, which a signal
+// handler that comes in between can't wait for. The thread completes that where it has
+// begun it. Rings stay with their thread until it ends.
+func (p *Process) exchange(t *ptrace.Task, r *ring, most int) bool {
 	var to *ring
 	n := 0
 	for _, o := range p.rings {
@@ -89,7 +89,7 @@ func (p *Process) exchange(t *ptrace.Task, r *ring) bool {
 		}
 	}
 	if to == nil {
-		if n >= maxSpare {
+		if n >= most {
 			return false
 		}
 		i, err := p.freeSlot(t, 0)

@@ -37,7 +37,7 @@ func (a *Agent) Trap(t *ptrace.Task, c *ptrace.Syscall, flush func()) {
 		}
 		flush()
 		if r := p.byTID[t.TID]; r != nil && why == trapFull {
-			if !r.making() || !p.exchange(t, r) {
+			if !r.making() || !p.exchange(t, r, maxRings) {
 				r.relieve()
 			}
 			flush()
@@ -54,21 +54,25 @@ func (a *Agent) Trap(t *ptrace.Task, c *ptrace.Syscall, flush func()) {
 
 // Relieve makes room in t's ring if it is crowded: the reason, most likely, why
 // the agent has left an ioctl to the supervisor. sp is t's stack pointer; flush is
-// called to give out records, as by [Agent.Trap].
-func (p *Process) Relieve(t *ptrace.Task, sp uint64, flush func()) {
+// called to give out records, as by [Agent.Trap]. It returns true if it had the thread
+// go on in another ring instead, and the records should be given out soon.
+func (p *Process) Relieve(t *ptrace.Task, sp uint64, flush func()) bool {
 	r := p.byTID[t.TID]
 	if r == nil || r.spoil || !r.crowded() {
-		return
+		return false
 	}
 	p.a.stats.Full++
+	if !r.making() && p.exchange(t, r, 2) {
+		return true
+	}
 	flush()
 	if !r.crowded() {
-		return
+		return false
 	}
 	// Something in the making keeps the room of all that came after it. Unless there
 	// is another ring, what looks as if it was left by longjmp is given up.
-	if r.making() && p.exchange(t, r) {
-		return
+	if r.making() && p.exchange(t, r, maxRings) {
+		return true
 	}
 	r.resync()
 	for i := range r.pend {
@@ -82,6 +86,7 @@ func (p *Process) Relieve(t *ptrace.Task, sp uint64, flush func()) {
 		}
 	}
 	flush()
+	return false
 }
 
 // making says whether a record in the making keeps the room in a crowded ring.

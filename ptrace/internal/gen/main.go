@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"go/format"
 	"log"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -44,6 +46,16 @@ func emit(w *bytes.Buffer, name, doc string, t map[int]string) {
 		}
 	}
 	fmt.Fprintln(w, "}")
+	numbers := slices.SortedFunc(maps.Keys(t), func(a, b int) int { return strings.Compare(t[a], t[b]) })
+	order := strings.TrimSuffix(name, "Names") + "Order"
+	fmt.Fprintf(w, "\n// %s are the numbers in %s in the order of the names.\nvar %s = [...]uint16{", order, name, order)
+	for i, nr := range numbers {
+		if i%16 == 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "%d, ", nr)
+	}
+	fmt.Fprintln(w, "\n}")
 }
 
 func run() error {
