@@ -27,6 +27,9 @@ func Attach(ctx context.Context, pid int, o *Options, h Handler) (*Result, error
 		o = &Options{}
 	}
 	tr, err := newTracer(o, h)
+	if err == nil {
+		err = tr.compileExtra()
+	}
 	if err != nil {
 		return nil, err
 	}

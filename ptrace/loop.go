@@ -89,12 +89,6 @@ func newTracer(o *Options, h Handler) (*tracer, error) {
 	if tr.log == nil {
 		tr.log = slog.New(slog.DiscardHandler)
 	}
-	if len(o.ExtraRules) > 0 {
-		var err error
-		if tr.extra, err = tr.newRuleSet(o.ExtraRules); err != nil {
-			return nil, fmt.Errorf("extra rules: %w", err)
-		}
-	}
 	rules := tr.baseRules()
 	err := checkClasses(o.Rules)
 	if err == nil {
@@ -105,6 +99,17 @@ func newTracer(o *Options, h Handler) (*tracer, error) {
 	}
 	tr.base, err = newMatcher(rules)
 	return tr, err
+}
+
+// compileExtra compiles the rules that come into force later.
+func (tr *tracer) compileExtra() (err error) {
+	if len(tr.o.ExtraRules) == 0 {
+		return nil
+	}
+	if tr.extra, err = tr.newRuleSet(tr.o.ExtraRules); err != nil {
+		return fmt.Errorf("extra rules: %w", err)
+	}
+	return nil
 }
 
 // baseRules are in force in every task.
@@ -178,15 +183,19 @@ func (tr *tracer) run(ctx context.Context, sigs *signals) error {
 	defer child.close()
 	tr.log.Debug("forked", "pid", child.pid)
 	tr.child = child
-	<-sigs.caught // one that came before would have ended this process, and with it the child
-	if tr.o.Forked != nil {
-		tr.o.Forked()
-	}
 	if err := tr.seizeChild(); err != nil {
 		return err
 	}
 	defer tr.threadSetup()()
 	sigs.forward(tr.root)
+	if err := tr.compileExtra(); err != nil {
+		tr.abandonChild()
+		return err
+	}
+	<-sigs.caught // one that came before would have ended this process, and with it the child
+	if tr.o.Forked != nil {
+		tr.o.Forked()
+	}
 	defer tr.watch(ctx, sigs)()
 	if err := child.release(); err != nil {
 		return fmt.Errorf("start %s: %w", child.path, err) // the child ends, as nobody lets it go
@@ -207,16 +216,21 @@ func (tr *tracer) seizeChild() error {
 	}
 	if e := ptraceOp(unix.PTRACE_SEIZE, tr.root, opts); e != 0 {
 		why := whyNotOurs(tr.root)
-		tr.child.goW.Close() // it ends
-		var st unix.WaitStatus
-		waitAny(tr.root, &st)
-		tr.root = 0
+		tr.abandonChild()
 		return fmt.Errorf("trace own child: %w: %w%s", ErrPermission, e, why)
 	}
 	t := &Task{TID: tr.root, PID: tr.root, Proc: &Process{PID: tr.root, mem: -1, tasks: 1}, tr: tr, muted: true}
 	new(space).join(t.Proc)
 	tr.tasks[tr.root] = t
 	return nil
+}
+
+// abandonChild has the waiting child end.
+func (tr *tracer) abandonChild() {
+	tr.child.goW.Close()
+	var st unix.WaitStatus
+	waitAny(tr.root, &st)
+	tr.root = 0
 }
 
 // outcome makes the error of Run.
