@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -133,33 +134,43 @@ func inForeground() bool {
 // watch waits for signals and for ctx on another thread, until the returned
 // function is called.
 func (tr *tracer) watch(ctx context.Context, s *signals) (stop func()) {
-	quit, done := make(chan struct{}), make(chan struct{})
+	quit := make(chan struct{})
+	var busy sync.Mutex // with what the function must not return in the middle of
+	do := func(f func()) {
+		busy.Lock()
+		defer busy.Unlock()
+		select {
+		case <-quit:
+		default:
+			f()
+		}
+	}
 	go func() {
-		defer close(done)
 		for {
 			select {
 			case <-quit:
 				return
 			case <-ctx.Done():
-				tr.interrupt(quit)
+				do(func() { tr.interrupt(quit) })
 				return
 			case <-tr.kick:
-				tr.remind(quit)
+				do(func() { tr.remind(quit) })
 			case sig := <-s.ch:
 				s.came.Store(true)
 				if s.detach {
 					// A later one ends this process, which may not get to detaching.
 					time.AfterFunc(together, func() { signal.Stop(s.ch) })
-					tr.interrupt(quit)
+					do(func() { tr.interrupt(quit) })
 					return
 				}
-				tr.deliver(s, sig, quit)
+				do(func() { tr.deliver(s, sig, quit) })
 			}
 		}
 	}()
-	return func() {
+	return func() { // to wait for the goroutine's end would take two threads' wake-ups
 		close(quit)
-		<-done
+		busy.Lock()
+		defer busy.Unlock()
 	}
 }
 

@@ -46,8 +46,19 @@ func (r *recorder) current(pid int, fd int32) bool {
 	if p == nil || p.agent == nil {
 		return false
 	}
-	file := p.agents[fd]
-	return file != 0 && p.agent.File(fd) == file && p.fds[fd] != nil
+	file := p.agent.File(fd)
+	if file == 0 {
+		return false
+	}
+	if p.agents[fd] != file || p.fds[fd] == nil {
+		files, _ := p.agent.Data.(map[uint32]*openFile)
+		f := files[file]
+		if f == nil {
+			return false
+		}
+		p.enter(fd, file, f)
+	}
+	return true
 }
 
 // sync brings a process's table up to date with what the agent has done to
@@ -83,11 +94,16 @@ func (r *recorder) sync(pid int) {
 			}
 			files[file] = f
 		}
-		if p.agents == nil {
-			p.agents = make(map[int32]uint32)
-		}
-		p.fds[fd], p.agents[fd] = f, file
+		p.enter(fd, file, f)
 	}
+}
+
+// enter notes which file a descriptor is of that the agent has opened.
+func (p *process) enter(fd int32, file uint32, f *openFile) {
+	if p.agents == nil {
+		p.agents = make(map[int32]uint32)
+	}
+	p.fds[fd], p.agents[fd] = f, file
 }
 
 // fileOf returns the open file that a record is about, or nil.
