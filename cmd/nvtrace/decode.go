@@ -227,7 +227,7 @@ type idler struct {
 	f    *os.File
 	idle func()
 	rest func()    // for a time when there has been nothing for a while
-	next time.Time // not before
+	next time.Time // when the next may begin
 }
 
 // restAfter is a while. Rests are at least restEvery apart, and restShare times as long
@@ -242,7 +242,7 @@ const (
 func (r *idler) Read(b []byte) (int, error) {
 	if r.idle != nil && r.nothing(0) {
 		r.idle()
-		if time.Now().After(r.next) && r.nothing(restAfter) {
+		if r.nothing(max(restAfter, time.Until(r.next))) {
 			began := time.Now()
 			r.rest()
 			end := time.Now()

@@ -83,8 +83,10 @@ func (p *Process) exchange(t *ptrace.Task, r *ring, most int) bool {
 		if o == nil || o.dead || o.tid != r.tid {
 			continue
 		}
-		n++
-		if o.scan(); o != r && !o.spoil && !o.unwritten && len(o.pend)+len(o.holes) == 0 {
+		if n++; o == r {
+			continue
+		}
+		if o.scan(); !o.spoil && !o.unwritten && len(o.pend)+len(o.holes) == 0 {
 			to = o
 		}
 	}
