@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 
@@ -36,18 +37,19 @@ const (
 
 // FindImage looks into the library at path. It may be called by any goroutine.
 func (a *Agent) FindImage(path string) (*Image, error) {
-	st, err := os.Stat(path)
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	st, err := file.Stat()
 	if err != nil {
 		return nil, err
 	}
 	if st.Size() > maxImage {
 		return nil, fmt.Errorf("%s: %d bytes, at most %d are looked into", path, st.Size(), maxImage)
 	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	f, err := elf.NewFile(bytes.NewReader(b))
+	f, err := elf.NewFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -60,40 +62,63 @@ func (a *Agent) FindImage(path string) (*Image, error) {
 	}
 	im := new(Image)
 	for _, p := range f.Progs {
-		if p.Type != elf.PT_LOAD || p.Flags&elf.PF_X == 0 || p.Off > uint64(len(b)) {
+		if p.Type != elf.PT_LOAD || p.Flags&elf.PF_X == 0 {
 			continue
 		}
-		text := b[p.Off:min(p.Off+min(p.Filesz, maxImage), uint64(len(b)))]
-		im.scan(a, text, p.Vaddr, starts)
+		if err := im.scan(a, &segment{p.ReaderAt, p.Vaddr, starts}); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
 	}
 	return im, nil
 }
 
-// scan finds the sites in code at an address.
-func (im *Image) scan(a *Agent, text []byte, at uint64, starts []uint64) {
-	const before = len5 + between
-	for end := 0; len(im.sites) < maxSites; {
-		i := bytes.Index(text[end:], syscallInsn)
-		if i < 0 {
-			return
+// segment is the code of a file.
+type segment struct {
+	io.ReaderAt
+	at     uint64   // its address
+	starts []uint64 // of functions
+}
+
+// scan finds the sites in code.
+func (im *Image) scan(a *Agent, code *segment) error {
+	// Through a window that the caches hold; the next one begins with what a site at its
+	// beginning needs of this one.
+	const window, site = 1 << 16, len5 + between + 2
+	buf := make([]byte, window)
+	for off := int64(0); ; off += window - (site - 1) {
+		n, err := code.ReadAt(buf, off)
+		if err != nil && err != io.EOF {
+			return err
 		}
-		end += i + len(syscallInsn)
-		if end < before+len(syscallInsn) {
-			continue
-		}
-		code := text[end-before-len(syscallInsn) : end]
-		for mov := before - len5; mov >= 0; mov-- {
-			if code[mov] != movOpcode {
-				continue
-			}
-			nr := uint64(binary.LittleEndian.Uint32(code[mov+1:]))
-			if !a.Passable(nr) {
-				continue
-			}
-			if got, err := findMov(code, movNumber(nr)); err == nil && got == mov && onPath(text, at, starts, end, end-len(code)+mov) {
-				im.sites = append(im.sites, imageSite{at + uint64(end), nr, bytes.Clone(code)})
+		for end := 0; len(im.sites) < maxSites; {
+			i := bytes.Index(buf[end:n], syscallInsn)
+			if i < 0 {
 				break
 			}
+			if end += i + len(syscallInsn); end >= site {
+				im.add(a, code, buf[end-site:end], code.at+uint64(off)+uint64(end))
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+	}
+}
+
+// add enters the system call before address ip if it is one that can be rerouted. b is
+// the code up to there.
+func (im *Image) add(a *Agent, code *segment, b []byte, ip uint64) {
+	for mov := len(b) - len(syscallInsn) - len5; mov >= 0; mov-- {
+		if b[mov] != movOpcode {
+			continue
+		}
+		nr := uint64(binary.LittleEndian.Uint32(b[mov+1:]))
+		if !a.Passable(nr) {
+			continue
+		}
+		if got, err := findMov(b, movNumber(nr)); err == nil && got == mov && code.onPath(ip, ip-uint64(len(b)-mov)) {
+			im.sites = append(im.sites, imageSite{ip, nr, bytes.Clone(b)})
+			return
 		}
 	}
 }
@@ -102,25 +127,30 @@ func (im *Image) scan(a *Agent, text []byte, at uint64, starts []uint64) {
 const movOpcode = 0xb8
 
 // onPath says whether the instructions of the function around a site, one after the
-// other from its beginning, come by mov and end, offsets in text: bytes that look
-// like the two may lie across others.
-func onPath(text []byte, at uint64, starts []uint64, end, mov int) bool {
+// other from its beginning, come by mov and ip, addresses: bytes that look like the
+// system call and what loads its number may lie across others.
+func (s *segment) onPath(ip, mov uint64) bool {
 	const longest = 1 << 14 // of a function, up to there
-	i, exact := slices.BinarySearch(starts, at+uint64(mov))
+	i, exact := slices.BinarySearch(s.starts, mov)
 	if !exact {
 		i--
 	}
-	if i < 0 || starts[i] < at || at+uint64(mov)-starts[i] > longest {
+	if i < 0 || s.starts[i] < s.at || mov-s.starts[i] > longest {
+		return false
+	}
+	from := s.starts[i]
+	text := make([]byte, ip-from)
+	if n, _ := s.ReadAt(text, int64(from-s.at)); n < len(text) {
 		return false
 	}
 	met := false
-	for pos := int(starts[i] - at); pos < end; {
-		met = met || pos == mov
+	for pos := 0; pos < len(text); {
+		met = met || from+uint64(pos) == mov
 		in, err := decodeInsn(text[pos:])
 		if err != nil {
 			return false
 		}
-		if pos += in.Len; pos == end {
+		if pos += in.Len; pos == len(text) {
 			return met && in.Op == x86asm.SYSCALL
 		}
 	}
