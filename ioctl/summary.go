@@ -506,8 +506,9 @@ func sorted[K comparable, V, T any](m map[K]V, make1 func(V) T, compare func(a, 
 
 // histogram counts durations in steps of an eighth of an octave.
 type histogram struct {
-	n       uint64
-	buckets [64 * 8]uint32
+	n           uint64
+	first, last uint16 // bucket in use, if n is not 0
+	buckets     [64 * 8]uint32
 }
 
 // bucketOf returns the bucket of a duration: the place of its highest bit and
@@ -531,8 +532,13 @@ func upper(b int) int64 {
 }
 
 func (h *histogram) add(ns int64) {
+	at := bucketOf(ns)
+	if h.n == 0 {
+		h.first, h.last = uint16(at), uint16(at)
+	}
 	h.n++
-	if b := &h.buckets[bucketOf(ns)]; *b < 1<<32-1 {
+	h.first, h.last = min(h.first, uint16(at)), max(h.last, uint16(at))
+	if b := &h.buckets[at]; *b < 1<<32-1 {
 		*b++
 	}
 }
@@ -541,9 +547,10 @@ func (h *histogram) add(ns int64) {
 func (h *histogram) quantile(percent uint64) int64 {
 	rank := (h.n*percent + 99) / 100
 	seen := uint64(0)
-	for b, n := range h.buckets {
+	for b := h.first; b <= h.last; b++ {
+		n := h.buckets[b]
 		if seen += uint64(n); n > 0 && seen >= rank {
-			return upper(b)
+			return upper(int(b))
 		}
 	}
 	return 0

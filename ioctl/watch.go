@@ -71,18 +71,12 @@ type Watcher struct {
 // version handshake says more.
 func NewWatcher(driver string) *Watcher {
 	w := &Watcher{vecs: make([]Vec, 0, maxSegments)}
-	w.abi, w.known = Tables(driver)
-	return w
-}
-
-// Tables returns the tables for a driver of that version, or, with known false, the
-// newest, if it is empty or malformed.
-func Tables(driver string) (abi *rm.ABI, known bool) {
-	v, err := rm.ParseVersion(driver)
-	if err != nil {
-		return rm.Newest(), false
+	if v, err := rm.ParseVersion(driver); err == nil {
+		w.abi, w.known = rm.Load(v), true
+	} else {
+		w.abi = rm.Newest()
 	}
-	return rm.Load(v), true
+	return w
 }
 
 // SetBrief makes Enter copy only what it takes to name a call, its control

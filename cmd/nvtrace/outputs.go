@@ -22,7 +22,7 @@ type outputs struct {
 	closes []io.Closer
 	gaps   gapNotice
 	drawn  drawnTables // of rehearsals
-	began  bool // an event of the program came
+	began  bool        // an event of the program came
 }
 
 // newOutputs opens what the events go to.

@@ -102,17 +102,19 @@ func (r *recorder) lookAhead() {
 	if !f.on {
 		return
 	}
-	driver, brief, name, ag := r.opts.Header.Driver, r.opts.CountsOnly, r.opts.NodeName, r.agent
+	brief, name, ag := r.opts.CountsOnly, r.opts.NodeName, r.agent
 	done, images, vdso := make(chan ahead, 1), make(chan []*agent.Image, 1), make(chan *agent.VDSO, 1)
 	f.ahead, f.images, f.vdso = done, images, vdso
 	go func() {
-		vdso <- agent.OwnVDSO()
-		rehearse()
-		var a ahead
-		a.abi, _ = ioctl.Tables(driver)
+		r.watcher() // it is the tracing thread's, and may know better by now than at first
+		a := ahead{abi: r.tables}
 		a.plan, a.err = plan(ioctl.NewPlan(a.abi, brief)).Encode()
 		a.nodes = findNodes(name)
 		done <- a
+	}()
+	go func() {
+		vdso <- agent.OwnVDSO()
+		rehearse()
 		var list []*agent.Image
 		for _, path := range libraries() {
 			if im, err := ag.FindImage(path); err == nil {

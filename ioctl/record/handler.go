@@ -12,6 +12,7 @@ import (
 	"nvtrace/ioctl"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
+	"nvtrace/rm"
 	"nvtrace/traces"
 )
 
@@ -26,6 +27,7 @@ const (
 type recorder struct {
 	opts    *Options
 	watcher func() *ioctl.Watcher // the first time takes a while
+	tables  *rm.ABI               // of the driver as it was then known
 	emit    func(*traces.Event)
 	start   int64 // CLOCK_MONOTONIC at time 0
 

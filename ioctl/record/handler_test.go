@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"sync"
 	"testing"
 	"unsafe"
 
@@ -37,7 +36,9 @@ func newStage(pids ...int) *stage {
 		MayBeNode: func([]byte) bool { return true },
 	}
 	o.setDefaults(&Nodes{})
-	s.recorder = &recorder{opts: o, procs: map[int]*process{}, devices: map[uint64]string{}, watcher: sync.OnceValue(func() *ioctl.Watcher { return ioctl.NewWatcher(o.Header.Driver) })}
+	s.recorder = &recorder{opts: o, procs: map[int]*process{}, devices: map[uint64]string{}}
+	w := ioctl.NewWatcher(o.Header.Driver)
+	s.watcher, s.tables = func() *ioctl.Watcher { return w }, w.ABI()
 	s.agent = s.newAgent()
 	s.emit = func(ev *traces.Event) {
 		implicit := ""

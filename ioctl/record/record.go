@@ -100,6 +100,7 @@ func run(o *Options, trace func(ptrace.Handler, *ptrace.Options) (*ptrace.Result
 	r.watcher = sync.OnceValue(func() *ioctl.Watcher {
 		w := ioctl.NewWatcher(opts.Header.Driver)
 		w.SetBrief(opts.CountsOnly)
+		r.tables = w.ABI()
 		return w
 	})
 	r.agent, r.fast.on, r.stops = r.newAgent(), opts.Fast == FastAuto, newStopCounts(opts.Logger)
