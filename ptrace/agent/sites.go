@@ -87,7 +87,7 @@ func (im *Image) scan(a *Agent, code *segment) error {
 	buf := make([]byte, window)
 	for off := int64(0); ; off += window - (site - 1) {
 		n, err := code.ReadAt(buf, off)
-		if err != nil && err != io.EOF {
+		if err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
 		for end := 0; len(im.sites) < maxSites; {
@@ -99,7 +99,7 @@ func (im *Image) scan(a *Agent, code *segment) error {
 				im.add(a, code, buf[end-site:end], code.at+uint64(off)+uint64(end))
 			}
 		}
-		if err == io.EOF {
+		if err != nil { // the end
 			return nil
 		}
 	}
