@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -185,7 +184,7 @@ func decodeVerb(e *env, args, _ []string) int {
 	if f.pid != 0 || f.onDeath == deathLive {
 		executed = take(os.NewFile(aliveFD, "alive"), os.NewFile(journalFD, "journal"))
 	}
-	in := &idler{f: e.stdin}
+	in := newIdler(e.stdin)
 	r, err := traces.NewReader(in)
 	if err != nil {
 		return e.fail(exitFailed, "%v", err)
@@ -222,9 +221,12 @@ func decodeVerb(e *env, args, _ []string) int {
 	return exitOK
 }
 
-// idler reads a pipe, and says when there is nothing to read.
+// idler reads a pipe, and says when there is nothing to read. It waits in Go's poller:
+// in a blocking call, Go would look for some 10 ms, every 20 µs, how it goes on, and what
+// wakes up on one CPU can slow down the program on another.
 type idler struct {
 	f    *os.File
+	fd   int
 	idle func()
 	rest func()    // for a time when there has been nothing for a while
 	next time.Time // when the next may begin
@@ -238,27 +240,36 @@ const (
 	restShare = 100
 )
 
-// Read implements io.Reader.
-func (r *idler) Read(b []byte) (int, error) {
-	if r.idle != nil && r.nothing(0) {
-		r.idle()
-		if r.nothing(max(restAfter, time.Until(r.next))) {
-			began := time.Now()
-			r.rest()
-			end := time.Now()
-			r.next = end.Add(max(restEvery, restShare*end.Sub(began)))
-		}
+func newIdler(f *os.File) *idler {
+	r := &idler{f: f, fd: int(f.Fd())}
+	if unix.SetNonblock(r.fd, true) == nil { // or else there is no poller, and no rests
+		r.f = os.NewFile(uintptr(r.fd), f.Name())
 	}
-	n, err := r.f.Read(b)
-	if errors.Is(err, os.ErrClosed) {
-		err = io.EOF
-	}
-	return n, err
+	return r
 }
 
-// nothing says whether there is nothing to read, and for so long.
-func (r *idler) nothing(during time.Duration) bool {
-	p := []unix.PollFd{{Fd: int32(r.f.Fd()), Events: unix.POLLIN}}
-	n, err := unix.Poll(p, int(during.Milliseconds()))
+// Read implements io.Reader.
+func (r *idler) Read(b []byte) (int, error) {
+	if r.idle == nil || !r.empty() {
+		return r.f.Read(b)
+	}
+	r.idle()
+	_ = r.f.SetReadDeadline(time.Now().Add(max(restAfter, time.Until(r.next))))
+	n, err := r.f.Read(b)
+	_ = r.f.SetReadDeadline(time.Time{})
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		return n, err
+	}
+	began := time.Now()
+	r.rest()
+	end := time.Now()
+	r.next = end.Add(max(restEvery, restShare*end.Sub(began)))
+	return r.f.Read(b)
+}
+
+// empty says that there is nothing to read now.
+func (r *idler) empty() bool {
+	p := []unix.PollFd{{Fd: int32(r.fd), Events: unix.POLLIN}}
+	n, err := unix.Poll(p, 0)
 	return err == nil && n == 0
 }

@@ -77,7 +77,7 @@ const (
 	firstTick  = 4 * time.Millisecond // programs begin with a burst
 	tick       = 20 * time.Millisecond
 	shortTick  = 100 * time.Microsecond
-	quietTicks = 5 // without a record: then the next ioctl is made to stop for us instead
+	quietTicks = 1 // more without a record, and the next ioctl is made to stop for us instead: looks disturb, also on other CPUs
 )
 
 // maxStage is how many bytes may wait for the agent's records.
@@ -368,9 +368,8 @@ func (r *recorder) tick() {
 	} else {
 		f.pause = min(f.pause*5/4, tick)
 	}
-	n := r.events
-	if f.quiet++; n != f.last || f.pause < tick {
-		f.quiet, f.last = 0, n
+	if f.quiet++; r.events != f.last {
+		f.quiet, f.last = 0, r.events
 	}
 	if f.quiet > quietTicks && f.next == len(f.stage.events) && r.agent.Idle(true) {
 		f.ticks = false
