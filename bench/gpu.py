@@ -4,12 +4,14 @@
 Usage: bench/gpu.py [--rounds N] [--nvtrace PATH] [--json FILE] [NAME=COMMAND ...]
 
 Every run's standard output and exit status are compared with the untraced
-program's. Printed are medians and the median of the ratios round by round,
-which holds when the machine's speed drifts. strace is measured beside it where
-it is installed.
+program's. Each round has an order of its own, as a run can feel the one before it.
+Printed are medians, the median of the ratios round by round, which holds when the
+machine's speed drifts, and the ratio of the medians. strace is measured beside it where
+it is installed: also with nothing to trace, which is what it costs to be traced at all.
 """
 import argparse
 import json
+import random
 import shlex
 import shutil
 import statistics
@@ -36,6 +38,7 @@ def contenders(nvtrace):
     }
     if shutil.which("strace"):
         c["strace --seccomp-bpf"] = ["strace", "-f", "--seccomp-bpf", "-e", "trace=ioctl", "-o", f"{tmp}/strace"]
+        c["strace, of nothing"] = ["strace", "-f", "--seccomp-bpf", "-e", "trace=quotactl", "-o", f"{tmp}/strace"]
     return c
 
 
@@ -58,11 +61,10 @@ def main():
         command = shlex.split(line)
         run([], command)  # warm the page cache and the driver
         times = {c: [] for c in contenders(args.nvtrace)}
-        want = None
+        want, order = run([], command)[1:3], list(contenders(args.nvtrace).items())
         for _ in range(args.rounds):
-            for c, prefix in contenders(args.nvtrace).items():
+            for c, prefix in random.sample(order, len(order)):
                 t, out, status, err = run(prefix, command)
-                want = want or (out, status)
                 if (out, status) != want:
                     bad += 1
                     print(f"{name} under {c}: output or status differs ({status})\n{err.decode()[-2000:]}", file=sys.stderr)
@@ -71,7 +73,7 @@ def main():
         print(f"{name}: {line}")
         for c, ts in times.items():
             ratio = statistics.median(a / b for a, b in zip(ts, base))
-            print(f"  {c:24} {statistics.median(ts) * 1e3:9.1f} ms  min {min(ts) * 1e3:9.1f}  {ratio:6.3f}x")
+            print(f"  {c:24} {statistics.median(ts) * 1e3:9.1f} ms  min {min(ts) * 1e3:9.1f}  {ratio:6.3f}x  {statistics.median(ts) / statistics.median(base):6.3f}x")
         results[name] = times
     if args.json:
         with open(args.json, "w") as f:

@@ -86,6 +86,34 @@ func nrOf(t testing.TB, name string) uint64 {
 	return uint64(c[0].nr)
 }
 
+// TestCompileNumbers: of any number of calls each gets its class, and no other.
+func TestCompileNumbers(t *testing.T) {
+	const most, highest = 70, 600
+	for n := 1; n <= most; n++ {
+		class := map[uint32]uint16{}
+		var rules []Rule
+		for len(rules) < n {
+			if nr := rand.Uint32N(highest); class[nr] == 0 {
+				class[nr] = uint16(len(rules) + 1)
+				rules = append(rules, Rule{Nrs: []uint32{nr}, Class: class[nr]})
+			}
+		}
+		p, err := Compile(rules, ActionTrace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for nr := range uint32(highest) {
+			want := uint32(allow)
+			if c, ok := class[nr]; ok {
+				want = trace | uint32(c)
+			}
+			if got := p.run(t, seccompData(&Syscall{Arch: nativeArch, Nr: uint64(nr)})); got != want {
+				t.Fatalf("of %d calls, %d: filter gives %#x, want %#x", n, nr, got, want)
+			}
+		}
+	}
+}
+
 func TestCompile(t *testing.T) {
 	p, err := Compile(deviceRules(), ActionTrace)
 	if err != nil {

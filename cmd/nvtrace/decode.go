@@ -242,9 +242,17 @@ const (
 
 func newIdler(f *os.File) *idler {
 	r := &idler{f: f, fd: int(f.Fd())}
-	if unix.SetNonblock(r.fd, true) == nil { // or else there is no poller, and no rests
-		r.f = os.NewFile(uintptr(r.fd), f.Name())
+	fd, err := unix.FcntlInt(uintptr(r.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil || unix.SetNonblock(fd, true) != nil {
+		return r
 	}
+	p := os.NewFile(uintptr(fd), f.Name())
+	if p.SetReadDeadline(time.Time{}) != nil { // the poller can't have it: it is no pipe
+		_ = unix.SetNonblock(fd, false)
+		p.Close()
+		return r
+	}
+	r.f = p
 	return r
 }
 

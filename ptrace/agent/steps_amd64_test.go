@@ -107,7 +107,7 @@ func TestIoctlSteps(t *testing.T) {
 			}
 			tr.a.SetPlan(plan)
 			var p *Process
-			fd, stopped := ^uint64(0), 0
+			fd, stopped, other := ^uint64(0), 0, 0
 			tr.mark = func(tk *ptrace.Task, c *ptrace.Syscall) {
 				var err error
 				if p, err = tr.a.Process(tk); err != nil {
@@ -122,7 +122,12 @@ func TestIoctlSteps(t *testing.T) {
 				}
 				stopped++
 				if tr.a.Owns(c.IP) {
-					p.Relieve(tk, c.SP, tr.flush)
+					before, read := p.byTID[tk.TID], false
+					if p.Relieve(tk, c.SP, func() { read = true; tr.flush() }) {
+						if other++; read || p.byTID[tk.TID] == before {
+							t.Error("its ring was read, or it got no other")
+						}
+					}
 				} else {
 					p.PatchSite(tk, c.IP, c.Nr)
 				}
@@ -141,6 +146,9 @@ func TestIoctlSteps(t *testing.T) {
 			t.Logf("%d steps, %d ioctls made, %d left; %d recorded, %d stopped", steps, made, left, n, stopped)
 			if n+stopped > made || n+stopped < made-left || steps < 200 || stopped > made/20 {
 				t.Error("not all ioctls were recorded once")
+			}
+			if full := tr.a.Stats().Full > 0; full != (other > 0) {
+				t.Errorf("a ring was full: %v; %d times it was exchanged for another", full, other)
 			}
 		})
 	}

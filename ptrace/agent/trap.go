@@ -54,8 +54,8 @@ func (a *Agent) Trap(t *ptrace.Task, c *ptrace.Syscall, flush func()) {
 
 // Relieve makes room in t's ring if it is crowded: the reason, most likely, why
 // the agent has left an ioctl to the supervisor. sp is t's stack pointer; flush is
-// called to give out records, as by [Agent.Trap]. It returns true if it had the thread
-// go on in another ring instead, and the records should be given out soon.
+// called to give out records, as by [Agent.Trap]. It returns true if it has had the
+// thread go on in another ring instead: then the records should be given out soon.
 func (p *Process) Relieve(t *ptrace.Task, sp uint64, flush func()) bool {
 	r := p.byTID[t.TID]
 	if r == nil || r.spoil || !r.crowded() {
@@ -72,7 +72,7 @@ func (p *Process) Relieve(t *ptrace.Task, sp uint64, flush func()) bool {
 	// Something in the making keeps the room of all that came after it. Unless there
 	// is another ring, what looks as if it was left by longjmp is given up.
 	if r.making() && p.exchange(t, r, maxRings) {
-		return true
+		return false
 	}
 	r.resync()
 	for i := range r.pend {
