@@ -33,7 +33,7 @@ func Attach(ctx context.Context, pid int, o *Options, h Handler) (*Result, error
 	if err != nil {
 		return nil, err
 	}
-	onFreshThread(func() { err = tr.attach(ctx, pid) })
+	onFreeThread(func() { err = tr.attach(ctx, pid) })
 	if err != nil && tr.root == 0 {
 		return nil, err
 	}

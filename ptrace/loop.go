@@ -140,27 +140,27 @@ func Run(ctx context.Context, o *Options, h Handler) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	onFreshThread(func() { err = tr.run(ctx, sigs) })
+	onFreeThread(func() { err = tr.run(ctx, sigs) })
 	if tr.root == 0 {
 		return nil, err
 	}
 	return &tr.res, err
 }
 
-// onFreshThread calls f on a locked OS thread that has no children: this one, or else
-// one that it waits for. A thread that has some is kept locked meanwhile, so that the
-// next try gets another one.
-func onFreshThread(f func()) {
+// onFreeThread calls f on a locked OS thread that has no children and will get none: this
+// one, or else one that it waits for. A thread that has some is kept locked meanwhile,
+// so that the next try gets another one.
+func onFreeThread(f func()) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if threadIsFree() {
+	if !getsOrphans() && threadIsFree() {
 		f()
 		return
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		onFreshThread(f)
+		onFreeThread(f)
 	}()
 	<-done
 }
@@ -183,15 +183,15 @@ func (tr *tracer) run(ctx context.Context, sigs *signals) error {
 	defer child.close()
 	tr.log.Debug("forked", "pid", child.pid)
 	tr.child = child
+	if err := tr.compileExtra(); err != nil {
+		tr.abandonChild()
+		return err
+	}
 	if err := tr.seizeChild(); err != nil {
 		return err
 	}
 	defer tr.threadSetup()()
 	sigs.forward(tr.root)
-	if err := tr.compileExtra(); err != nil {
-		tr.abandonChild()
-		return err
-	}
 	<-sigs.caught // one that came before would have ended this process, and with it the child
 	if tr.o.Forked != nil {
 		tr.o.Forked()
@@ -225,11 +225,11 @@ func (tr *tracer) seizeChild() error {
 	return nil
 }
 
-// abandonChild has the waiting child end.
+// abandonChild has the waiting child end, which is no tracee.
 func (tr *tracer) abandonChild() {
 	tr.child.goW.Close()
 	var st unix.WaitStatus
-	waitAny(tr.root, &st)
+	waitAny(tr.child.pid, &st)
 	tr.root = 0
 }
 

@@ -1,6 +1,7 @@
 package ptrace
 
 import (
+	"os"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -57,6 +58,17 @@ func threadIsFree() bool {
 	_, _, e := unix.RawSyscall6(unix.SYS_WAITID, unix.P_ALL, 0, uintptr(unsafe.Pointer(&info)),
 		unix.WEXITED|unix.WNOHANG|unix.WNOWAIT|unix.WNOTHREAD|unix.WALL, 0, 0)
 	return e == unix.ECHILD
+}
+
+// getsOrphans says whether this thread is the one that the kernel gives the children of
+// processes that have ended.
+func getsOrphans() bool {
+	if unix.Gettid() != os.Getpid() {
+		return false
+	}
+	var reaper int32
+	err := unix.Prctl(unix.PR_GET_CHILD_SUBREAPER, uintptr(unsafe.Pointer(&reaper)), 0, 0, 0)
+	return err != nil || reaper != 0 || os.Getpid() == 1
 }
 
 // syscallInfo is struct ptrace_syscall_info of linux/ptrace.h.

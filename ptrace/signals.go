@@ -64,7 +64,7 @@ func (s *signals) forward(pid int) {
 // stop ends that, soon.
 func (s *signals) stop() {
 	wait := time.Duration(0)
-	if s.came.Load() {
+	if s.came.Load() || len(s.ch) > 0 {
 		wait = together
 	}
 	time.AfterFunc(wait, func() {

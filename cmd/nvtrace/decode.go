@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime/debug"
+	"strconv"
 	"sync"
 	"time"
 
@@ -242,13 +243,12 @@ const (
 
 func newIdler(f *os.File) *idler {
 	r := &idler{f: f, fd: int(f.Fd())}
-	fd, err := unix.FcntlInt(uintptr(r.fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil || unix.SetNonblock(fd, true) != nil {
+	// Opened anew, as others may have the same file, and want it to block.
+	p, err := os.OpenFile("/proc/self/fd/"+strconv.Itoa(r.fd), os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
 		return r
 	}
-	p := os.NewFile(uintptr(fd), f.Name())
 	if p.SetReadDeadline(time.Time{}) != nil { // the poller can't have it: it is no pipe
-		_ = unix.SetNonblock(fd, false)
 		p.Close()
 		return r
 	}
@@ -279,5 +279,5 @@ func (r *idler) Read(b []byte) (int, error) {
 func (r *idler) empty() bool {
 	p := []unix.PollFd{{Fd: int32(r.fd), Events: unix.POLLIN}}
 	n, err := unix.Poll(p, 0)
-	return err == nil && n == 0
+	return err != nil || n == 0
 }

@@ -34,6 +34,11 @@ func TestMain(m *testing.M) {
 			if os.Getenv("TEST_DEVICES") != "" {
 				e.devices = testDevices
 			}
+			if os.Getenv("TEST_SUBREAPER") != "" {
+				if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+					panic(err)
+				}
+			}
 			if what := os.Getenv("TEST_SINK"); what != "" {
 				e.sink = &faultySink{what: what}
 			}

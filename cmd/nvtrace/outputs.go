@@ -156,10 +156,12 @@ func (o *outputs) summarise() error {
 	if o.f.json.set {
 		return writeJSON(o.e.stderr, o.f.json.value, o.log.withAPI(report))
 	}
-	w := bufio.NewWriter(o.e.stderr)
-	write := func() error { return writeReport(w, report, o.log.book, o.drawn) }
+	w := bufio.NewWriter(o.e.stderr) // it keeps the first error
 	if noDevices(report) && o.f.sim.chosen(o.f.attach.any()) { // as it should be
-		write = func() error { return writeTail(w, report) }
+		_ = writeTail(w, report)
+	} else {
+		_ = writeReport(w, report, o.log.book, o.drawn)
 	}
-	return errors.Join(write(), o.log.writeAPI(w), w.Flush())
+	_ = o.log.writeAPI(w)
+	return w.Flush()
 }

@@ -71,8 +71,8 @@ type fast struct {
 	giving bool // events are being given out in order
 }
 
-// Intervals of the looks at the rings. Rings that fill up call by themselves,
-// but then their threads wait: so the next look comes sooner.
+// Intervals of the looks at the rings. Threads whose rings fill up call by themselves,
+// but that stops them: so the next look comes sooner.
 const (
 	firstTick  = 4 * time.Millisecond // programs begin with a burst
 	tick       = 20 * time.Millisecond

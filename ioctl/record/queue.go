@@ -95,7 +95,8 @@ func (b *batch) reset() {
 	b.events, b.segs, b.arena, b.bytes = b.events[:0], b.segs[:0], b.arena[:0], 0
 }
 
-// queue carries events from the tracing thread to one consumer goroutine.
+// queue carries events from the tracing thread to a consumer goroutine; the last ones to
+// who closes it.
 type queue struct {
 	mu    sync.Mutex
 	room  sync.Cond // the consumer took the pending batch

@@ -27,8 +27,8 @@ import (
 	"nvtrace/traces"
 )
 
-// Sink takes the events of a recording, one after the other, on a goroutine of
-// its own. An event is valid only during the call.
+// Sink takes the events of a recording, one after the other, on another goroutine than
+// the tracing thread's, but for the last. An event is valid only during the call.
 type Sink interface {
 	// Event takes one event.
 	Event(ev *traces.Event)

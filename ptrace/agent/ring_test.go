@@ -3,7 +3,10 @@ package agent
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 	"testing"
+
+	"nvtrace/ptrace"
 )
 
 // newRing makes a ring of a process that does not exist, in memory of our own.
@@ -268,4 +271,28 @@ func FuzzRing(f *testing.F) {
 		a.Finish()
 		a.giveAll()
 	})
+}
+
+// TestStoppedSecondRing: a thread stops for a call that lies where its first ring, which
+// waits to be read, has another one.
+func TestStoppedSecondRing(t *testing.T) {
+	a := New(&Options{})
+	first, second := newRing(a, 0), newRing(a, 1)
+	second.tid = first.tid
+	p := first.p
+	p.byTID = map[int]*ring{first.tid: second}
+	var got []uint64
+	p.hooks = []*hookSite{{hook: &Hook{Name: "f", Stop: true, OnStop: func(_ *ptrace.Task, _ *Process, r *Record) { got = append(got, r.Args[0]) }}}}
+	pos := load64(p.shared, second.head)
+	if load64(p.shared, first.head) != pos {
+		t.Fatal("the rings begin at different positions")
+	}
+	for i, r := range []*ring{first, second} {
+		b := end(r.reserve(recordSize, kindCall, stateDone), nanotime())
+		binary.LittleEndian.PutUint64(b[recArgs:], uint64(i+1))
+	}
+	p.stopped(&ptrace.Task{TID: first.tid, PID: 1}, pos)
+	if !slices.Equal(got, []uint64{2}) {
+		t.Errorf("OnStop was called for %v, want [2]", got)
+	}
 }

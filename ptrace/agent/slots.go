@@ -69,6 +69,17 @@ func (p *Process) adopt(r *ring) {
 	}
 }
 
+// roomy says whether so many slots are free that threads may have two.
+func (p *Process) roomy() bool {
+	used := 0
+	for _, r := range p.rings {
+		if r != nil {
+			used++
+		}
+	}
+	return used < maxSlots/2
+}
+
 // maxRings is how many rings a thread can have.
 const maxRings = 6
 

@@ -62,7 +62,7 @@ func (p *Process) Relieve(t *ptrace.Task, sp uint64, flush func()) bool {
 		return false
 	}
 	p.a.stats.Full++
-	if !r.making() && p.exchange(t, r, 2) {
+	if !r.making() && p.roomy() && p.exchange(t, r, 2) { // as far as its records were looked at
 		return true
 	}
 	flush()
@@ -153,8 +153,13 @@ func (r *ring) relieve() {
 
 // stopped calls OnStop for the call that a thread has recorded at pos.
 func (p *Process) stopped(t *ptrace.Task, pos uint64) {
+	// One that it had before may have another record there.
+	now := p.byTID[t.TID]
+	if now != nil && now.stopped(t, pos) {
+		return
+	}
 	for _, r := range p.rings {
-		if r != nil && r.tid == t.TID && r.stopped(t, pos) {
+		if r != nil && r != now && r.tid == t.TID && r.stopped(t, pos) {
 			return
 		}
 	}
