@@ -156,7 +156,8 @@ func (o *outputs) summarise() error {
 	if o.f.json.set {
 		return writeJSON(o.e.stderr, o.f.json.value, o.log.withAPI(report))
 	}
-	w := bufio.NewWriter(o.e.stderr)                           // it keeps the first error
+	// It keeps the first error.
+	w := bufio.NewWriter(o.e.stderr)
 	if noDevices(report) && o.f.sim.chosen(o.f.attach.any()) { // as it should be
 		_ = writeTail(w, report)
 	} else {

@@ -77,7 +77,7 @@ const (
 	firstTick  = 4 * time.Millisecond // programs begin with a burst
 	tick       = 20 * time.Millisecond
 	shortTick  = 100 * time.Microsecond
-	quietTicks = 1 // more without a record, and the next ioctl is made to stop for us instead: looks disturb, also on other CPUs
+	quietTicks = 2 // more without a record, and the next ioctl is made to stop for us instead: looks disturb, also on other CPUs
 )
 
 // maxStage is how many bytes may wait for the agent's records.
@@ -363,9 +363,12 @@ func (r *recorder) schedule() {
 func (r *recorder) tick() {
 	f := &r.fast
 	r.flush()
-	if n := r.agent.Stats().Full; n != f.full {
+	switch n := r.agent.Stats().Full; {
+	case n != f.full:
 		f.full, f.pause = n, max(f.pause/2, shortTick)
-	} else {
+	case r.events == f.last:
+		f.pause = tick
+	default:
 		f.pause = min(f.pause*5/4, tick)
 	}
 	if f.quiet++; r.events != f.last {
