@@ -59,9 +59,9 @@ def main():
     for program in args.programs:
         name, _, line = program.partition("=")
         command = shlex.split(line)
-        run([], command)  # warm the page cache and the driver
-        times = {c: [] for c in contenders(args.nvtrace)}
-        want, order = run([], command)[1:3], list(contenders(args.nvtrace).items())
+        want = run([], command)[1:3]  # warms the page cache and the driver, too
+        order = list(contenders(args.nvtrace).items())
+        times = {c: [] for c, _ in order}
         for _ in range(args.rounds):
             for c, prefix in random.sample(order, len(order)):
                 t, out, status, err = run(prefix, command)

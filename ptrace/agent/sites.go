@@ -35,6 +35,10 @@ const (
 	maxFunctions = 1 << 17
 )
 
+// siteLen is how much of the code Process.patchSite looks at, up to the end of the system
+// call instruction.
+const siteLen = len5 + between + 2
+
 // FindImage looks into the library at path. It may be called by any goroutine.
 func (a *Agent) FindImage(path string) (*Image, error) {
 	file, err := os.Open(path)
@@ -83,9 +87,9 @@ type segment struct {
 func (im *Image) scan(a *Agent, code *segment) error {
 	// Through a window that the caches hold; the next one begins with what a site at its
 	// beginning needs of this one.
-	const window, site = 1 << 16, len5 + between + 2
+	const window = 1 << 16
 	buf := make([]byte, window)
-	for off := int64(0); ; off += window - (site - 1) {
+	for off := int64(0); ; off += window - (siteLen - 1) {
 		n, err := code.ReadAt(buf, off)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return err
@@ -95,8 +99,8 @@ func (im *Image) scan(a *Agent, code *segment) error {
 			if i < 0 {
 				break
 			}
-			if end += i + len(syscallInsn); end >= site {
-				im.add(a, code, buf[end-site:end], code.at+uint64(off)+uint64(end))
+			if end += i + len(syscallInsn); end >= siteLen {
+				im.add(a, code, buf[end-siteLen:end], code.at+uint64(off)+uint64(end))
 			}
 		}
 		if err != nil { // the end
@@ -240,10 +244,9 @@ func (im *Image) find(p *Process, t *ptrace.Task, ip uint64) (base uint64, ok bo
 
 // isAt says whether the file is mapped there, to judge by its sites.
 func (im *Image) isAt(p *Process, t *ptrace.Task, base uint64) bool {
-	const len2 = 2 // of the syscall instruction
 	for i := range im.sites {
 		s := &im.sites[i]
-		var b [len5 + between + len2]byte
+		var b [siteLen]byte
 		from := base + s.ip - uint64(len(b))
 		n, _ := t.ReadText(from, b[:])
 		// What is patched is different now.
