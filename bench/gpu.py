@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Whole programs on a GPU, untraced and under nvtrace, interleaved.
 
-Usage: bench/gpu.py [--rounds N] [--nvtrace PATH] [--json FILE] [NAME=COMMAND ...]
+Usage: bench/gpu.py [--rounds N] [--nvtrace PATH] [--json FILE] [--only NAME ...] [NAME=COMMAND ...]
 
 Every run's standard output and exit status are compared with the untraced
 program's. Each round has an order of its own, as a run can feel the one before it.
@@ -53,6 +53,7 @@ def main():
     ap.add_argument("--rounds", type=int, default=10)
     ap.add_argument("--nvtrace", default="bin/nvtrace")
     ap.add_argument("--json")
+    ap.add_argument("--only", action="append", metavar="NAME", help="a contender to run beside the untraced program, and no other: more rounds in the same time; may be repeated")
     ap.add_argument("programs", nargs="*", default=DEFAULT)
     args = ap.parse_args()
     results, bad = {}, 0
@@ -60,7 +61,7 @@ def main():
         name, _, line = program.partition("=")
         command = shlex.split(line)
         want = run([], command)[1:3]  # warms the page cache and the driver, too
-        order = list(contenders(args.nvtrace).items())
+        order = [(c, prefix) for c, prefix in contenders(args.nvtrace).items() if not args.only or c in ["untraced", *args.only]]
         times = {c: [] for c, _ in order}
         for _ in range(args.rounds):
             for c, prefix in random.sample(order, len(order)):

@@ -66,8 +66,7 @@ func (tr *tracer) attach(ctx context.Context, pid int) error {
 	if tr.o.Started != nil {
 		tr.o.Started(pid)
 	}
-	tr.loop()
-	tr.res.Wall, tr.res.TracerCPU = time.Since(began), time.Duration(threadCPU()-cpu)
+	tr.toTheEnd(began, cpu)
 	if tr.crash != nil {
 		return tr.crash
 	}

@@ -192,18 +192,32 @@ func (tr *tracer) run(ctx context.Context, sigs *signals) error {
 	}
 	defer tr.threadSetup()()
 	sigs.forward(tr.root)
-	<-sigs.caught // one that came before would have ended this process, and with it the child
 	if tr.o.Forked != nil {
 		tr.o.Forked()
 	}
 	defer tr.watch(ctx, sigs)()
+	if tr.outlived {
+		<-sigs.caught
+	}
 	if err := child.release(); err != nil {
 		return fmt.Errorf("start %s: %w", child.path, err) // the child ends, as nobody lets it go
 	}
 	tr.countFilters() // while the child is busy
+	// A signal that came before would end this process, and with it the child, which does
+	// not get past the stop of its exec.
+	<-sigs.caught
+	tr.toTheEnd(began, cpu)
+	return tr.outcome(ctx)
+}
+
+// toTheEnd traces until no tracee is left. It began tracing when the thread's CPU time
+// was cpu.
+func (tr *tracer) toTheEnd(began time.Time, cpu int64) {
 	tr.loop()
 	tr.res.Wall, tr.res.TracerCPU = time.Since(began), time.Duration(threadCPU()-cpu)
-	return tr.outcome(ctx)
+	if tr.o.Ended != nil {
+		tr.o.Ended(&tr.res)
+	}
 }
 
 // seizeChild makes the waiting child a tracee.

@@ -100,6 +100,10 @@ type Options struct {
 	// beside the program's start.
 	Forked func()
 
+	// Ended, if not nil, is called on the tracing thread as soon as no tracee is left, with
+	// what Run or Attach is going to return.
+	Ended func(*Result)
+
 	noCopies bool // for tests: instructions at breakpoints are executed in place
 }
 

@@ -27,6 +27,10 @@ type spawned struct {
 	done *os.File // reads end of file when it has execed or ended
 }
 
+// releaseSpins is how often a child looks whether it may go on before it sleeps: for some
+// 200 µs, which is longer than it has to wait, where to wake it can take as long.
+const releaseSpins = 1 << 17
+
 // spawn forks a child that will run o.Argv under prog (none if empty).
 func spawn(o *Options, prog Program, flags uintptr, optional bool) (*spawned, error) {
 	if len(o.Argv) == 0 {
@@ -41,6 +45,9 @@ func spawn(o *Options, prog Program, flags uintptr, optional bool) (*spawned, er
 		return nil, err
 	}
 	p := &plan{prog: prog.fprog(), flags: flags, optional: optional, page: s.hs, stack: end(s.page)}
+	if runtime.NumCPU() > 1 {
+		p.spins = releaseSpins
+	}
 	s.plan = p
 	if err := s.fill(p, o); err != nil {
 		s.close()
@@ -135,6 +142,9 @@ func highPipe(minFd int) (r, w *os.File, err error) {
 // release lets the child go on.
 func (s *spawned) release() error {
 	_, err := s.goW.Write([]byte{1})
+	if err == nil {
+		store(&s.hs.released, 1)
+	}
 	return err
 }
 

@@ -53,6 +53,7 @@ type handshake struct {
 	nnp      uint32 // 1: no_new_privs was set
 	listener uint32 // the child's descriptor of the listener, plus 1
 	fetched  uint32 // set by the parent when it has its own
+	released uint32 // set by the parent when the child may go on
 }
 
 // sockFprog is struct sock_fprog of linux/filter.h.
@@ -74,6 +75,7 @@ type plan struct {
 	prog     *sockFprog // nil: no filter
 	flags    uintptr    // of seccomp
 	optional bool       // go on without the filter if it is refused
+	spins    int        // looks at the page before it waits for the pipe
 	sync     int        // read end of the pipe that says go
 	syncW    int        // its write end, which the child must not keep open
 	mask     uint64     // its signal mask
@@ -172,7 +174,9 @@ func dropHandlers() {
 func runChild(p *plan) (stage, syscall.Errno) {
 	var b [1]byte
 	syscall.RawSyscall(syscall.SYS_CLOSE, uintptr(p.syncW), 0, 0)
-	for {
+	for n := p.spins; n > 0 && load(&p.page.released) == 0; n-- {
+	}
+	for load(&p.page.released) == 0 {
 		n, _, e := syscall.RawSyscall(syscall.SYS_READ, uintptr(p.sync), uintptr(unsafe.Pointer(&b)), 1)
 		if e == syscall.EINTR {
 			continue

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -24,12 +25,18 @@ import (
 // and reads a recording on stdin.
 const decodeWord = "decode"
 
-// Descriptors of the decoding process: where it tells that its outputs are open,
-// and, where the program outlives the tracing process, what a caretaker has.
+// Descriptors of the decoding process: where it tells how far it is, and, where the
+// program outlives the tracing process, what a caretaker has.
 const (
-	readyFD   = 3
+	tellFD    = 3
 	aliveFD   = 4
 	journalFD = 5
+)
+
+// What the decoding process tells, a byte each.
+const (
+	toldReady byte = 1 + iota // the outputs are open
+	toldDone                  // everything is put out, and the outputs are closed
 )
 
 // errOutlet says that the decoding process could not open its outputs, and has
@@ -64,7 +71,7 @@ type decoding struct {
 	handed  []*os.File // to it
 	pipe    *os.File
 	w       *traces.Writer
-	told    *os.File // readable when the outputs are open, at its end when they can't be
+	told    *os.File // what the process tells; at its end when that has ended
 	checked bool     // what could be wrong with the outputs was looked at before
 	fault   error    // of the outputs
 	will    *will    // nil: the program ends with the tracing process
@@ -145,7 +152,7 @@ func (d *decoding) ready() error {
 	if d.checked {
 		return nil
 	}
-	if n, _ := d.told.Read(make([]byte, 1)); n == 0 {
+	if !d.hears(toldReady) {
 		err := <-d.started
 		d.started <- err
 		if d.fault = errOutlet; err != nil {
@@ -155,14 +162,28 @@ func (d *decoding) ready() error {
 	return d.fault
 }
 
-// finish implements outlet: it waits until everything is put out.
+// hears waits until the process tells that it is so far; false means that it has ended
+// before.
+func (d *decoding) hears(what byte) bool {
+	var b [1]byte
+	for b[0] < what {
+		if n, _ := d.told.Read(b[:]); n == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// finish implements outlet: it waits until everything is put out. It does not wait for
+// the end of a process that has nothing left to do, which takes longer than its last
+// table.
 func (d *decoding) finish() {
 	d.start()
 	err := <-d.started // what it is handed must not be closed before
 	d.will.settle()
 	_ = d.w.Close() // an error means that the process has ended
 	_ = d.pipe.Close()
-	if err == nil {
+	if err == nil && !d.hears(toldDone) {
 		err = d.cmd.Wait()
 	}
 	if err != nil && d.fault == nil {
@@ -197,9 +218,8 @@ func decodeVerb(e *env, args, _ []string) int {
 	sinks := record.Guard(o.sinks(), func(msg string) { e.notice("%s", msg) }, nil)
 	e.step("decoder: outputs opened")
 	in.idle, in.rest = sinks.Idle, o.rehearse
-	tell := os.NewFile(readyFD, "ready")
-	_, err = tell.Write([]byte{1})
-	if err = errors.Join(err, tell.Close()); err != nil {
+	tell := os.NewFile(tellFD, "tell")
+	if _, err = tell.Write([]byte{toldReady}); err != nil {
 		return e.fail(exitFailed, "%v: the verb %s is for nvtrace itself", err, decodeWord)
 	}
 	o.rehearse()
@@ -209,6 +229,9 @@ func decodeVerb(e *env, args, _ []string) int {
 			break
 		}
 		sinks.Event(ev)
+		if r.Complete() {
+			break // what comes is the end of the file, when the tracing process has cleaned up
+		}
 	}
 	sinks.Idle()
 	if !r.Complete() {
@@ -219,6 +242,13 @@ func decodeVerb(e *env, args, _ []string) int {
 	o.finish()
 	executed()
 	e.step("decoder: ended")
+	// Somebody may wait until nobody has them open any more.
+	for _, w := range []io.Writer{e.stdout, e.stderr} {
+		if f, ok := w.(io.Closer); ok {
+			_ = f.Close()
+		}
+	}
+	_, _ = tell.Write([]byte{toldDone}) // an error means that the tracing process has ended
 	return exitOK
 }
 
@@ -229,20 +259,22 @@ type idler struct {
 	f    *os.File
 	fd   int
 	idle func()
-	rest func()    // for a time when there has been nothing for a while
+	rest func() // for a time when there has been nothing for a while
+	born time.Time
 	next time.Time // when the next may begin
 }
 
-// restAfter is a while. Rests are at least restEvery apart, and restShare times as long
-// as one takes.
+// restAfter is a while. Rests are at least restEvery apart, and a restShare of the time
+// since the start: a short program, of which each millisecond counts, has one between its
+// last call and its end, a long one has few.
 const (
 	restAfter = 10 * time.Millisecond
-	restEvery = 100 * time.Millisecond
-	restShare = 100
+	restEvery = 40 * time.Millisecond
+	restShare = 8
 )
 
 func newIdler(f *os.File) *idler {
-	r := &idler{f: f, fd: int(f.Fd())}
+	r := &idler{f: f, fd: int(f.Fd()), born: time.Now()}
 	// Opened anew, as others may have the same file, and want it to block.
 	p, err := os.OpenFile("/proc/self/fd/"+strconv.Itoa(r.fd), os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -268,10 +300,9 @@ func (r *idler) Read(b []byte) (int, error) {
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		return n, err
 	}
-	began := time.Now()
 	r.rest()
 	end := time.Now()
-	r.next = end.Add(max(restEvery, restShare*end.Sub(began)))
+	r.next = end.Add(max(restEvery, end.Sub(r.born)/restShare))
 	return r.f.Read(b)
 }
 

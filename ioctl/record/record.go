@@ -129,10 +129,29 @@ func run(o *Options, trace func(ptrace.Handler, *ptrace.Options) (*ptrace.Result
 	go q.consume()
 
 	cpu := processCPU()
+	var cost *traces.Cost
+	ended := opts.Ptrace.Ended
+	// What waits for the last event need not wait until the tracer has cleaned up.
+	opts.Ptrace.Ended = func(res *ptrace.Result) {
+		if ended != nil {
+			ended(res)
+		}
+		cost = r.conclude(res, started, cpu)
+		q.close()
+	}
 	res, err := trace(handler, &opts.Ptrace)
 	if res == nil {
 		res = new(ptrace.Result)
 	}
+	if cost == nil { // nothing was traced
+		opts.Ptrace.Ended(res)
+	}
+	return Result{res, *cost, r.fast.events, r.agent.Stats()}, err
+}
+
+// conclude records the last events, KindEnd behind all others. Recording began at started,
+// when the process's CPU time was cpu.
+func (r *recorder) conclude(res *ptrace.Result, started time.Time, cpu int64) *traces.Cost {
 	r.finish()
 	if n := r.agent.Stats().Garbage; n > 0 {
 		text := fmt.Sprintf("threads whose records the program has overwritten: %d; calls of theirs are missing", n)
@@ -142,14 +161,13 @@ func run(o *Options, trace func(ptrace.Handler, *ptrace.Options) (*ptrace.Result
 		end()
 	}
 	r.finish() // what they had to say
-	r.stops.log(opts.Logger, res)
-	cost := traces.Cost{
+	r.stops.log(r.opts.Logger, res)
+	cost := &traces.Cost{
 		Stops: res.Stops, Events: r.events, Bytes: r.bytes,
 		TracerCPU: processCPU() - cpu, Wall: time.Since(started).Nanoseconds(),
 	}
-	r.emit(&traces.Event{Kind: traces.KindEnd, Time: r.now(), FD: -1, Cost: &cost})
-	q.close()
-	return Result{res, cost, r.fast.events, r.agent.Stats()}, err
+	r.emit(&traces.Event{Kind: traces.KindEnd, Time: r.now(), FD: -1, Cost: cost})
+	return cost
 }
 
 func (o *Options) setDefaults(n *Nodes) {
