@@ -49,8 +49,8 @@ func (tr *tracer) attach(ctx context.Context, pid int) error {
 	tr.outlived = true
 	defer tr.threadSetup()()
 	// Before the first thread is seized: from here on a signal detaches.
-	sigs := catchSignals(tr.o, true)
-	<-sigs.caught
+	sigs := newSignals(tr.o, true)
+	sigs.catch()
 	defer sigs.stop()
 	proc := newProcess(pid)
 	proc.all = true

@@ -210,7 +210,7 @@ func TestOldKernel(t *testing.T) {
 				t.Fatal(err)
 			}
 			tr.noInfo = true
-			onFreeThread(func() { err = tr.run(t.Context(), catchSignals(tr.o, false)) })
+			onFreeThread(func() { err = tr.run(t.Context(), newSignals(tr.o, false)) })
 			w.Close()
 			<-done
 			r.Close()

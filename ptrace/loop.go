@@ -134,7 +134,8 @@ func Run(ctx context.Context, o *Options, h Handler) (*Result, error) {
 	if o.Orphans == OrphansDetach && o.Seccomp != SeccompOff {
 		return nil, errors.New("orphans can be left alone only if they have no filter (SeccompOff)")
 	}
-	sigs := catchSignals(o, false)
+	sigs := newSignals(o, false)
+	go sigs.catch()
 	defer sigs.stop()
 	tr, err := newTracer(o, h)
 	if err != nil {
@@ -192,20 +193,20 @@ func (tr *tracer) run(ctx context.Context, sigs *signals) error {
 	}
 	defer tr.threadSetup()()
 	sigs.forward(tr.root)
-	if tr.o.Forked != nil {
-		tr.o.Forked()
-	}
-	defer tr.watch(ctx, sigs)()
 	if tr.outlived {
-		<-sigs.caught
+		sigs.catch()
 	}
 	if err := child.release(); err != nil {
 		return fmt.Errorf("start %s: %w", child.path, err) // the child ends, as nobody lets it go
 	}
-	tr.countFilters() // while the child is busy
-	// A signal that came before would end this process, and with it the child, which does
-	// not get past the stop of its exec.
-	<-sigs.caught
+	// While the child is busy. A signal that comes before they are caught ends this process,
+	// and with it the child, which does not get past the stop of its exec.
+	if tr.o.Forked != nil {
+		tr.o.Forked()
+	}
+	tr.countFilters()
+	defer tr.watch(ctx, sigs)()
+	sigs.catch()
 	tr.toTheEnd(began, cpu)
 	return tr.outcome(ctx)
 }

@@ -95,9 +95,9 @@ type Options struct {
 	// context has been cancelled when it returns, the program does not begin.
 	Started func(pid int)
 
-	// Forked, if not nil, is called by Run on the tracing thread as soon as the process
-	// exists that becomes the program: what is done in it on another goroutine goes on
-	// beside the program's start.
+	// Forked, if not nil, is called by Run on the tracing thread as soon as the process that
+	// becomes the program is on its way there: what is done in it goes on beside the
+	// program's start.
 	Forked func()
 
 	// Ended, if not nil, is called on the tracing thread as soon as no tracee is left, with

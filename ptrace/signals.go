@@ -19,19 +19,17 @@ const together = time.Second
 // signals passes this process's signals on to the traced program.
 type signals struct {
 	ch     chan os.Signal
-	caught chan struct{} // closed when all of them are
-	target atomic.Int64  // pidfd of the program, plus 1; below 0: minus its pid
-	detach bool          // Attach: the first one ends tracing
-	came   atomic.Bool   // one has, and what comes with it is still caught after the end
+	catch  func()       // has them collected from now on, once: for each, two threads wake each other
+	target atomic.Int64 // pidfd of the program, plus 1; below 0: minus its pid
+	detach bool         // Attach: the first one ends tracing
+	came   atomic.Bool  // one has, and what comes with it is still caught after the end
 }
 
-// catchSignals starts to collect signals. Those that were ignored when this
-// process started stay so. It does not wait until all are caught: for each, two
-// threads have to wake each other.
-func catchSignals(o *Options, detach bool) *signals {
-	s := &signals{ch: make(chan os.Signal, 16), caught: make(chan struct{}), detach: detach}
+// newSignals returns what is to be collected. Those that were ignored when this
+// process started stay so.
+func newSignals(o *Options, detach bool) *signals {
+	s := &signals{ch: make(chan os.Signal, 16), catch: func() {}, detach: detach}
 	if o.NoSignals {
-		close(s.caught)
 		return s
 	}
 	want := []os.Signal{unix.SIGTERM, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT}
@@ -40,13 +38,12 @@ func catchSignals(o *Options, detach bool) *signals {
 	} else {
 		want = append(want, unix.SIGUSR1, unix.SIGUSR2)
 	}
-	go func() {
-		defer close(s.caught)
+	s.catch = sync.OnceFunc(func() {
 		want = slices.DeleteFunc(want, signal.Ignored)
 		if len(want) > 0 {
 			signal.Notify(s.ch, want...)
 		}
-	}()
+	})
 	return s
 }
 
@@ -68,7 +65,7 @@ func (s *signals) stop() {
 		wait = together
 	}
 	time.AfterFunc(wait, func() {
-		<-s.caught
+		s.catch()
 		signal.Stop(s.ch)
 	})
 	if fd := s.target.Swap(0); fd > 0 {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -176,13 +177,7 @@ type outlet interface {
 }
 
 func (f *runFlags) run(e *env, args, command []string) int {
-	// Where nobody reads stderr any more, the program goes on: a write then
-	// fails, and does not end nvtrace, and with it the program.
-	piped := make(chan struct{})
-	go func() { // two threads take a while for it
-		signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
-		close(piped)
-	}()
+	go catchPipe()
 	s := &tracing{e: e, f: f}
 	e.step("began")
 	if err := s.configure(command); err != nil {
@@ -191,6 +186,7 @@ func (f *runFlags) run(e *env, args, command []string) int {
 	err := s.equip(command)
 	e.step("equipped")
 	if err == nil {
+		s.describe(command)
 		s.out, err = startOutlet(e, f, args, s.opts.Header)
 	}
 	if err != nil {
@@ -207,7 +203,6 @@ func (f *runFlags) run(e *env, args, command []string) int {
 		}
 	}
 	s.opts.OnFault = func(msg string) { e.notice("%s", msg) }
-	<-piped
 	var res record.Result
 	if f.shim == shimOnly {
 		res, err = s.shim.run(s)
@@ -237,6 +232,17 @@ func (f *runFlags) run(e *env, args, command []string) int {
 		return exitOK
 	}
 	return endAs(res.Status)
+}
+
+// describe says what will be traced, and which devices there are: equip may have loaded
+// their driver.
+func (s *tracing) describe(command []string) {
+	nodes := record.MachineNodes()
+	s.opts.Header = record.NewHeader(command, s.f.pid, version, nodes)
+	s.opts.NodeName = nodes.Name
+	if d := s.e.devices; d != nil {
+		s.opts.NodeName, s.opts.MayBeNode, s.opts.Stat = d.nodeName, d.mayBeNode, d.stat
+	}
 }
 
 // equip starts what runs beside the program: the capture of images, probes, a
@@ -332,6 +338,10 @@ func (s *tracing) dismiss() {
 	}
 }
 
+// catchPipe has SIGPIPE caught, once: where nobody reads stderr any more, the program goes
+// on. A write then fails, and does not end nvtrace, and with it the program.
+var catchPipe = sync.OnceFunc(func() { signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE) })
+
 // trace runs or attaches to the program. Where the outputs can't be opened, the
 // program ends before its first instruction.
 func (s *tracing) trace() (record.Result, error) {
@@ -362,6 +372,7 @@ func (s *tracing) trace() (record.Result, error) {
 
 // ready returns when the outputs are open, and what they replace is gone.
 func (s *tracing) ready() error {
+	catchPipe()
 	if err := s.out.ready(); err != nil {
 		return err
 	}
@@ -406,11 +417,7 @@ func (s *tracing) configure(command []string) error {
 	default:
 		return fmt.Errorf("--orphans=%s: want wait, kill or detach", f.orphans)
 	}
-	s.opts.Header = record.NewHeader(command, f.pid, version)
 	s.opts.CountsOnly, s.opts.Munmap = f.counts, f.munmap
-	if d := s.e.devices; d != nil {
-		s.opts.NodeName, s.opts.MayBeNode, s.opts.Stat = d.nodeName, d.mayBeNode, d.stat
-	}
 	s.opts.Logger, po.Logger = s.e.debug, s.e.debug
 	return nil
 }

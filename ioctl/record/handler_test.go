@@ -35,7 +35,7 @@ func newStage(pids ...int) *stage {
 		},
 		MayBeNode: func([]byte) bool { return true },
 	}
-	o.setDefaults(&Nodes{})
+	o.setDefaults(func() *Nodes { return &Nodes{} })
 	s.recorder = &recorder{opts: o, procs: map[int]*process{}, devices: map[uint64]string{}}
 	w := ioctl.NewWatcher(o.Header.Driver)
 	s.watcher, s.tables = func() *ioctl.Watcher { return w }, w.ABI()

@@ -29,6 +29,9 @@ type Nodes struct {
 	majors map[uint32]string // dynamic majors of /proc/devices with an nvidia name
 }
 
+// MachineNodes returns those of this machine, as they are now: to load a driver adds some.
+func MachineNodes() *Nodes { return ReadNodes("/proc/devices") }
+
 // ReadNodes reads the dynamic majors of NVIDIA's drivers from a file in the
 // format of /proc/devices. A missing file is no error: the fixed major is
 // known without it.

@@ -91,10 +91,11 @@ func Attach(ctx context.Context, pid int, o *Options) (Result, error) {
 
 func run(o *Options, trace func(ptrace.Handler, *ptrace.Options) (*ptrace.Result, error), pid int) (Result, error) {
 	opts := *o
+	nodes := sync.OnceValue(MachineNodes)
 	if opts.Header == nil {
-		opts.Header = NewHeader(opts.Ptrace.Argv, pid, "")
+		opts.Header = NewHeader(opts.Ptrace.Argv, pid, "", nodes())
 	}
-	opts.setDefaults(ReadNodes("/proc/devices"))
+	opts.setDefaults(nodes)
 	started := time.Now()
 	r := &recorder{opts: &opts, procs: make(map[int]*process), devices: make(map[uint64]string)}
 	r.watcher = sync.OnceValue(func() *ioctl.Watcher {
@@ -104,17 +105,6 @@ func run(o *Options, trace func(ptrace.Handler, *ptrace.Options) (*ptrace.Result
 		return w
 	})
 	r.agent, r.fast.on, r.stops = r.newAgent(), opts.Fast == FastAuto, newStopCounts(opts.Logger)
-	if pid != 0 {
-		r.lookAhead()
-	} else { // to fork while other threads are busy takes longer
-		forked := opts.Ptrace.Forked
-		opts.Ptrace.Forked = func() {
-			if forked != nil {
-				forked()
-			}
-			r.lookAhead()
-		}
-	}
 	if r.stops != nil {
 		opts.Ptrace.Held = r.stops.held
 	}
@@ -126,7 +116,19 @@ func run(o *Options, trace func(ptrace.Handler, *ptrace.Options) (*ptrace.Result
 	sinks := Guard(opts.Sinks, opts.OnFault, opts.Logger)
 	q := newQueue(sinks.Event, sinks.Idle)
 	r.emit = q.put
-	go q.consume()
+	if pid != 0 {
+		r.lookAhead()
+		go q.consume()
+	} else { // to start threads, and to fork while others are busy, takes a while
+		forked := opts.Ptrace.Forked
+		opts.Ptrace.Forked = func() {
+			if forked != nil {
+				forked()
+			}
+			r.lookAhead()
+			go q.consume()
+		}
+	}
 
 	cpu := processCPU()
 	var cost *traces.Cost
@@ -170,9 +172,9 @@ func (r *recorder) conclude(res *ptrace.Result, started time.Time, cpu int64) *t
 	return cost
 }
 
-func (o *Options) setDefaults(n *Nodes) {
+func (o *Options) setDefaults(nodes func() *Nodes) {
 	if o.NodeName == nil {
-		o.NodeName = n.Name
+		o.NodeName = nodes().Name
 	}
 	if o.MayBeNode == nil && o.NodePaths == nil {
 		o.NodePaths = nodePaths()
@@ -189,11 +191,12 @@ func (o *Options) setDefaults(n *Nodes) {
 }
 
 // NewHeader describes this machine and what is going to be recorded now: the
-// command argv, or the running process pid. tool is nvtrace's version.
-func NewHeader(argv []string, pid int, tool string) *traces.Header {
+// command argv, or the running process pid. tool is nvtrace's version, nodes are the
+// machine's.
+func NewHeader(argv []string, pid int, tool string, nodes *Nodes) *traces.Header {
 	h := &traces.Header{
 		Schema: traces.SchemaVersion, Tool: tool, Start: time.Now().UnixNano(), Arch: runtime.GOARCH,
-		Driver: driverVersion("/proc/driver/nvidia/version"), UVMMajor: ReadNodes("/proc/devices").UVMMajor(),
+		Driver: driverVersion("/proc/driver/nvidia/version"), UVMMajor: nodes.UVMMajor(),
 		Argv: argv, PID: int32(pid),
 	}
 	if pid != 0 {
