@@ -166,6 +166,10 @@ type tracing struct {
 	gpu     *gpu.Tracer      // nil: nothing is attached there
 	loads   *capture.Capture // of images for probes alone
 	cancel  func(error)      // ends the program
+
+	// catchPipe has SIGPIPE caught, once: where nobody reads stderr any more, the program
+	// goes on. A write then fails, and does not end nvtrace, and with it the program.
+	catchPipe func()
 }
 
 // outlet is where the events of a run go. The run starts the program only
@@ -177,8 +181,8 @@ type outlet interface {
 }
 
 func (f *runFlags) run(e *env, args, command []string) int {
-	go catchPipe()
-	s := &tracing{e: e, f: f}
+	s := &tracing{e: e, f: f, catchPipe: sync.OnceFunc(func() { signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE) })}
+	go s.catchPipe() // two threads take a while for it
 	e.step("began")
 	if err := s.configure(command); err != nil {
 		return e.fail(exitFailed, "%v", err)
@@ -338,10 +342,6 @@ func (s *tracing) dismiss() {
 	}
 }
 
-// catchPipe has SIGPIPE caught, once: where nobody reads stderr any more, the program goes
-// on. A write then fails, and does not end nvtrace, and with it the program.
-var catchPipe = sync.OnceFunc(func() { signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE) })
-
 // trace runs or attaches to the program. Where the outputs can't be opened, the
 // program ends before its first instruction.
 func (s *tracing) trace() (record.Result, error) {
@@ -372,7 +372,7 @@ func (s *tracing) trace() (record.Result, error) {
 
 // ready returns when the outputs are open, and what they replace is gone.
 func (s *tracing) ready() error {
-	catchPipe()
+	s.catchPipe()
 	if err := s.out.ready(); err != nil {
 		return err
 	}
