@@ -96,8 +96,10 @@ func TestAttach(t *testing.T) {
 		}
 	}
 	h := &tape{verdict: WantExit}
-	res, err := Attach(context.Background(), v.pid, &Options{Rules: victimRules(), Started: func(int) { v.stdin.Close() }}, h)
-	if err != nil || !res.Ended || res.Status.ExitStatus() != 6 {
+	var end Result
+	o := &Options{Rules: victimRules(), Started: func(int) { v.stdin.Close() }, Ended: func(res *Result) { end = *res }}
+	res, err := Attach(context.Background(), v.pid, o, h)
+	if err != nil || !res.Ended || res.Status.ExitStatus() != 6 || end != *res {
 		t.Fatalf("%+v, %v", res, err)
 	}
 	h.check(t)

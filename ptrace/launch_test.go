@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -279,4 +281,54 @@ func TestAllocs(t *testing.T) {
 			t.Errorf("%d allocations in %d calls", d, n-1000)
 		}
 	})
+}
+
+// TestRelease: a child goes on when it is released, whether it still looks or has gone to
+// sleep, and ends if it is not.
+func TestRelease(t *testing.T) {
+	for _, c := range []struct {
+		spins   int
+		wait    time.Duration
+		release bool
+		want    int
+	}{
+		{0, 0, true, 0},
+		{0, 20 * time.Millisecond, true, 0},
+		{releaseSpins, 0, true, 0},
+		{releaseSpins, 20 * time.Millisecond, true, 0},
+		{math.MaxInt, 20 * time.Millisecond, true, 0},
+		{0, 0, false, 127},
+		{releaseSpins, 0, false, 127},
+	} {
+		s := &spawned{path: "/bin/true"}
+		var err error
+		if s.page, s.hs, err = newHandshake(); err != nil {
+			t.Fatal(err)
+		}
+		p := &plan{page: s.hs, stack: end(s.page), spins: c.spins}
+		s.plan = p
+		if err := s.fill(p, &Options{Argv: []string{s.path}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.start(p, 3); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(c.wait)
+		if c.release {
+			err = s.release()
+		} else {
+			err = s.goW.Close()
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		var st unix.WaitStatus
+		if _, err := unix.Wait4(s.pid, &st, 0, nil); err != nil {
+			t.Error(err)
+		}
+		if !st.Exited() || st.ExitStatus() != c.want {
+			t.Errorf("%+v: ended %#x", c, uint32(st))
+		}
+		s.close()
+	}
 }

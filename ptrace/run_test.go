@@ -397,11 +397,26 @@ func swap(o *Options, h *tape) int {
 	return 0
 }
 
-// TestStarted is called before the program's first instruction.
+// TestStarted: Forked is called before the program executes, Started before its first
+// instruction, and Ended when all is reported.
 func TestStarted(t *testing.T) {
 	pid, exe := 0, ""
+	var ends []Result
 	h := &tape{}
-	o := &Options{Started: func(p int) {
+	o := &Options{Forked: func() {
+		if pid != 0 {
+			t.Error("forked after the start")
+		}
+		pid = -1
+	}, Ended: func(res *Result) {
+		ends = append(ends, *res)
+		if h.count(TaskExit) != 1 {
+			t.Error("ended before the last task")
+		}
+	}, Started: func(p int) {
+		if pid != -1 {
+			t.Error("not forked before")
+		}
 		pid = p
 		exe, _ = Exe(p)
 		if args, err := Cmdline(p); err != nil || !slices.Equal(args, []string{"/bin/sh", "-c", "", ""}) {
@@ -414,6 +429,9 @@ func TestStarted(t *testing.T) {
 	_, res := runTraced(t, o, h, "/bin/sh", "-c", "", "")
 	if want, _ := filepath.EvalSymlinks("/bin/sh"); pid != res.PID || exe != want {
 		t.Errorf("started %d %s, result %d %s", pid, exe, res.PID, want)
+	}
+	if len(ends) != 1 || ends[0] != *res {
+		t.Errorf("ended with %+v, result %+v", ends, *res)
 	}
 }
 
