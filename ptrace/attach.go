@@ -61,12 +61,13 @@ func (tr *tracer) attach(ctx context.Context, pid int) error {
 	}
 	tr.root, tr.res.PID = pid, pid
 	tr.res.Mode, tr.res.Reason = ModeSyscalls, "attached"
-	defer tr.watch(ctx, sigs)()
+	stop := tr.watch(ctx, sigs)
+	defer stop()
 	tr.announceAll()
 	if tr.o.Started != nil {
 		tr.o.Started(pid)
 	}
-	tr.toTheEnd(began, cpu)
+	tr.toTheEnd(began, cpu, stop)
 	if tr.crash != nil {
 		return tr.crash
 	}

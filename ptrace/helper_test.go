@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,6 +29,11 @@ func helper(name string, args []string) int {
 		o.Seccomp = SeccompOff
 	case "survive":
 		o.NoExitKill = true
+	case "lingers":
+		o.Ended = func(*Result) {
+			fmt.Println(os.Getpid())
+			time.Sleep(time.Minute)
+		}
 	}
 	switch name {
 	case "run": // a minimal nvtrace

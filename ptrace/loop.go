@@ -205,17 +205,20 @@ func (tr *tracer) run(ctx context.Context, sigs *signals) error {
 		tr.o.Forked()
 	}
 	tr.countFilters()
-	defer tr.watch(ctx, sigs)()
+	stop := tr.watch(ctx, sigs)
+	defer stop()
 	sigs.catch()
-	tr.toTheEnd(began, cpu)
+	tr.toTheEnd(began, cpu, stop)
 	return tr.outcome(ctx)
 }
 
-// toTheEnd traces until no tracee is left. It began tracing when the thread's CPU time
-// was cpu.
-func (tr *tracer) toTheEnd(began time.Time, cpu int64) {
+// toTheEnd traces until no tracee is left, and then stops the watcher: a signal ends this
+// process again, whatever it waits for. It began tracing when the thread's CPU time was
+// cpu.
+func (tr *tracer) toTheEnd(began time.Time, cpu int64, stop func()) {
 	tr.loop()
 	tr.res.Wall, tr.res.TracerCPU = time.Since(began), time.Duration(threadCPU()-cpu)
+	stop()
 	if tr.o.Ended != nil {
 		tr.o.Ended(&tr.res)
 	}

@@ -101,7 +101,8 @@ type Options struct {
 	Forked func()
 
 	// Ended, if not nil, is called on the tracing thread as soon as no tracee is left, with
-	// what Run or Attach is going to return.
+	// the Result, also of a child that did not get to its program; it is not if nothing was
+	// traced. Run and Attach return after it. Signals end this process again.
 	Ended func(*Result)
 
 	noCopies bool // for tests: instructions at breakpoints are executed in place

@@ -335,3 +335,23 @@ func TestUnprivileged(t *testing.T) {
 		}
 	}
 }
+
+// TestEndedSignals: when no tracee is left, a signal has its own effect again, whatever the
+// tracer still waits for.
+func TestEndedSignals(t *testing.T) {
+	v := startHelper(t, "run-lingers", "/bin/true")
+	over := make(chan error, 1)
+	go func() { over <- v.cmd.Wait() }()
+	for range 1000 {
+		_ = v.cmd.Process.Signal(unix.SIGTERM) // the first may come too early
+		select {
+		case <-over:
+			if st := v.cmd.ProcessState.Sys().(syscall.WaitStatus); !st.Signaled() || st.Signal() != unix.SIGTERM {
+				t.Errorf("ended with %#x", st)
+			}
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	t.Error("signals have no effect")
+}

@@ -20,6 +20,7 @@ const together = time.Second
 type signals struct {
 	ch     chan os.Signal
 	catch  func()       // has them collected from now on, once: for each, two threads wake each other
+	stop   func()       // ends that, soon, once
 	target atomic.Int64 // pidfd of the program, plus 1; below 0: minus its pid
 	detach bool         // Attach: the first one ends tracing
 	came   atomic.Bool  // one has, and what comes with it is still caught after the end
@@ -29,6 +30,7 @@ type signals struct {
 // process started stay so.
 func newSignals(o *Options, detach bool) *signals {
 	s := &signals{ch: make(chan os.Signal, 16), catch: func() {}, detach: detach}
+	s.stop = sync.OnceFunc(s.end)
 	if o.NoSignals {
 		return s
 	}
@@ -58,8 +60,8 @@ func (s *signals) forward(pid int) {
 	s.target.Store(int64(fd) + 1)
 }
 
-// stop ends that, soon.
-func (s *signals) stop() {
+// end ends that, soon.
+func (s *signals) end() {
 	wait := time.Duration(0)
 	if s.came.Load() || len(s.ch) > 0 {
 		wait = together
@@ -164,11 +166,12 @@ func (tr *tracer) watch(ctx context.Context, s *signals) (stop func()) {
 			}
 		}
 	}()
-	return func() { // to wait for the goroutine's end would take two threads' wake-ups
+	return sync.OnceFunc(func() { // to wait for the goroutine's end would take two threads' wake-ups
 		close(quit)
 		busy.Lock()
 		defer busy.Unlock()
-	}
+		s.stop()
+	})
 }
 
 // interrupt tells the tracing thread that it is to end.

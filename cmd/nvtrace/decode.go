@@ -84,6 +84,11 @@ func startDecoding(e *env, args []string, h *traces.Header, outlives bool) (_ *d
 	if _, err := os.Stat(e.self); err != nil {
 		return nil, err
 	}
+	for _, w := range []io.Writer{e.stdout, e.stderr} {
+		if _, ok := w.(*os.File); !ok { // package exec would copy, until somebody waits for the process
+			return nil, errors.New("the outputs are no files")
+		}
+	}
 	var files []*os.File
 	defer func() {
 		if err != nil {
@@ -192,6 +197,15 @@ func (d *decoding) finish() {
 	_ = d.told.Close()
 }
 
+// part lets the kernel reap the process if it ends before this one, which has no other
+// children any more.
+func (d *decoding) part() {
+	setSignal(unix.SIGCHLD, ignoredSignal)
+	if d.cmd.Process != nil {
+		_, _ = unix.Wait4(d.cmd.Process.Pid, nil, unix.WNOHANG, nil) // it may have ended before
+	}
+}
+
 // decodeVerb is the decoding process.
 func decodeVerb(e *env, args, _ []string) int {
 	// What is meant for the program must not end the record of it, nor that nobody reads
@@ -264,9 +278,9 @@ type idler struct {
 	next time.Time // when the next may begin
 }
 
-// restAfter is a while. Rests are at least restEvery apart, and a restShare of the time
-// since the start: a short program, of which each millisecond counts, has one between its
-// last call and its end, a long one has few.
+// restAfter is a while. Rests are at least restEvery apart, restShare times as long as one
+// takes, and a restShare of the time since the start: a short program, of which each
+// millisecond counts, has one between its last call and its end, a long one has few.
 const (
 	restAfter = 10 * time.Millisecond
 	restEvery = 40 * time.Millisecond
@@ -300,9 +314,10 @@ func (r *idler) Read(b []byte) (int, error) {
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		return n, err
 	}
+	began := time.Now()
 	r.rest()
 	end := time.Now()
-	r.next = end.Add(max(restEvery, end.Sub(r.born)/restShare))
+	r.next = end.Add(max(restEvery, restShare*end.Sub(began), end.Sub(r.born)/restShare))
 	return r.f.Read(b)
 }
 

@@ -30,7 +30,7 @@ func endAs(status unix.WaitStatus) int {
 	sig := status.Signal()
 	// The program has dumped its core, if any; a second one would hide it.
 	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
-	defaultSignal(sig)
+	setSignal(sig, defaultSignal)
 	if unix.Kill(os.Getpid(), sig) == nil {
 		time.Sleep(100 * time.Millisecond)
 	}

@@ -185,15 +185,18 @@ func callText(name, sub string) string {
 	return name + " " + sub
 }
 
-func callRows(r *ioctl.Report) (rows [][]string) {
-	for _, c := range r.Calls {
+// callRows returns a row for each call; those that are cut are only counted.
+func callRows(r *ioctl.Report) [][]string {
+	rows := make([][]string, len(r.Calls))
+	for i := range rows[:min(len(rows), maxRows)] {
+		c := &r.Calls[i]
 		share := ""
 		if r.IoctlTime > 0 {
 			share = strconv.FormatFloat(100*float64(c.Total)/float64(r.IoctlTime), 'f', 1, 64)
 		}
-		rows = append(rows, []string{
+		rows[i] = []string{
 			count(c.Calls), count(c.Failed), duration(c.Total), duration(c.Mean), duration(c.P99), share, callText(c.Name, c.Sub),
-		})
+		}
 	}
 	return rows
 }

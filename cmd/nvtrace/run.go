@@ -219,6 +219,9 @@ func (f *runFlags) run(e *env, args, command []string) int {
 		s.probes = nil
 	}
 	s.dismiss()
+	if d, ok := s.out.(*decoding); ok {
+		d.part()
+	}
 	e.step("outputs ended")
 	if errors.Is(err, errOutlet) {
 		return exitFailed // the other process has said why

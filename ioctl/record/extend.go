@@ -26,7 +26,7 @@ type Extension struct {
 	// end after, so that events that the handler emits are in order.
 	Handler ptrace.Handler
 	// Finish, if not nil, is called once, when everything has ended and all records
-	// of hooks were given out. It may still emit events.
+	// of hooks were given out. It may still emit events; nvtrace waits for it.
 	Finish func()
 }
 

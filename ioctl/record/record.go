@@ -132,21 +132,24 @@ func run(o *Options, trace func(ptrace.Handler, *ptrace.Options) (*ptrace.Result
 
 	cpu := processCPU()
 	var cost *traces.Cost
-	ended := opts.Ptrace.Ended
+	conclude := func(res *ptrace.Result) {
+		cost = r.conclude(res, started, cpu)
+		q.close()
+	}
 	// What waits for the last event need not wait until the tracer has cleaned up.
+	ended := opts.Ptrace.Ended
 	opts.Ptrace.Ended = func(res *ptrace.Result) {
 		if ended != nil {
 			ended(res)
 		}
-		cost = r.conclude(res, started, cpu)
-		q.close()
+		conclude(res)
 	}
 	res, err := trace(handler, &opts.Ptrace)
 	if res == nil {
 		res = new(ptrace.Result)
 	}
 	if cost == nil { // nothing was traced
-		opts.Ptrace.Ended(res)
+		conclude(res)
 	}
 	return Result{res, *cost, r.fast.events, r.agent.Stats()}, err
 }
