@@ -300,17 +300,12 @@ func TestRelease(t *testing.T) {
 		{0, 0, false, 127},
 		{releaseSpins, 0, false, 127},
 	} {
-		s := &spawned{path: "/bin/true"}
-		var err error
-		if s.page, s.hs, err = newHandshake(); err != nil {
+		s, err := newSpawned(&Options{Argv: []string{"/bin/true"}}, nil, 0, false)
+		if err != nil {
 			t.Fatal(err)
 		}
-		p := &plan{page: s.hs, stack: end(s.page), spins: c.spins}
-		s.plan = p
-		if err := s.fill(p, &Options{Argv: []string{s.path}}); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.start(p, 3); err != nil {
+		s.plan.spins = c.spins
+		if err := s.start(); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(c.wait)

@@ -33,6 +33,20 @@ const releaseSpins = 1 << 17
 
 // spawn forks a child that will run o.Argv under prog (none if empty).
 func spawn(o *Options, prog Program, flags uintptr, optional bool) (*spawned, error) {
+	s, err := newSpawned(o, prog, flags, optional)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.start(); err != nil {
+		s.close()
+		return nil, err
+	}
+	runtime.KeepAlive(o) // its files must be open at the fork
+	return s, nil
+}
+
+// newSpawned makes all that a child needs.
+func newSpawned(o *Options, prog Program, flags uintptr, optional bool) (*spawned, error) {
 	if len(o.Argv) == 0 {
 		return nil, errors.New("no program to run")
 	}
@@ -53,11 +67,6 @@ func spawn(o *Options, prog Program, flags uintptr, optional bool) (*spawned, er
 		s.close()
 		return nil, err
 	}
-	if err := s.start(p, len(p.fds)+3); err != nil {
-		s.close()
-		return nil, err
-	}
-	runtime.KeepAlive(o) // its files must be open at the fork
 	return s, nil
 }
 
@@ -94,9 +103,10 @@ func (s *spawned) fill(p *plan, o *Options) (err error) {
 	return nil
 }
 
-// start forks. The pipes get descriptors from minFd on, out of the way of the
-// program's files.
-func (s *spawned) start(p *plan, minFd int) error {
+// start forks. The pipes get descriptors out of the way of the program's files.
+func (s *spawned) start() error {
+	p := s.plan
+	minFd := len(p.fds) + 3
 	goR, goW, err := highPipe(minFd)
 	if err != nil {
 		return err

@@ -200,7 +200,8 @@ func (f *runFlags) run(e *env, args, command []string) int {
 	}
 	e.step("outputs begun")
 	s.opts.Sinks = s.out.sinks()
-	if d, ok := s.out.(*decoding); ok {
+	d, apart := s.out.(*decoding)
+	if apart {
 		s.opts.Ptrace.Forked = d.start
 		if d.will != nil {
 			s.opts.Ptrace.Planted = d.will.planted
@@ -219,7 +220,7 @@ func (f *runFlags) run(e *env, args, command []string) int {
 		s.probes = nil
 	}
 	s.dismiss()
-	if d, ok := s.out.(*decoding); ok {
+	if apart {
 		d.part()
 	}
 	e.step("outputs ended")

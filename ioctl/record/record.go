@@ -116,17 +116,19 @@ func run(o *Options, trace func(ptrace.Handler, *ptrace.Options) (*ptrace.Result
 	sinks := Guard(opts.Sinks, opts.OnFault, opts.Logger)
 	q := newQueue(sinks.Event, sinks.Idle)
 	r.emit = q.put
-	if pid != 0 {
+	begin := func() {
 		r.lookAhead()
 		go q.consume()
+	}
+	if pid != 0 {
+		begin()
 	} else { // to start threads, and to fork while others are busy, takes a while
 		forked := opts.Ptrace.Forked
 		opts.Ptrace.Forked = func() {
 			if forked != nil {
 				forked()
 			}
-			r.lookAhead()
-			go q.consume()
+			begin()
 		}
 	}
 
