@@ -182,6 +182,7 @@ type place struct {
 	sites  *ptx.Sites
 	text   string // of the instruction
 	setup  string // code before the program's that puts the access's address and value into registers
+	given  *given // of a Body: what comes as parameters
 }
 
 // specials are the special registers of the fields that are one.
@@ -207,6 +208,8 @@ func (p *place) field(g *bpf.Gen, id int) (ptx.Arg, error) {
 		w := g.Reg(ptx.B64)
 		g.Cvt("", ptx.U64, ptx.U32, w, r)
 		return w, nil
+	case p.given != nil:
+		return p.given.field(id), nil
 	}
 	switch id {
 	case fieldAddr:

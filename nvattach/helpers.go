@@ -110,7 +110,7 @@ func (u *unit) helpers() map[int32]*bpf.Helper {
 		504:        u.triple("get_block_dim", "%ntid"),
 		505:        u.triple("get_thread_idx", "%tid"),
 		506:        {Name: "gpu_membar", Emit: u.membar},
-		507:        {Name: "cuda_exit", Ret: bpf.RetNever, Emit: u.leave},
+		helperExit: {Name: "cuda_exit", Ret: bpf.RetNever, Emit: u.leave},
 		508:        u.triple("get_grid_dim", "%nctaid"),
 		509:        u.special32("get_sm_id", "%smid"),
 		510:        u.special32("get_warp_id", "%warpid"),
@@ -121,8 +121,8 @@ func (u *unit) helpers() map[int32]*bpf.Helper {
 		185:        {Name: "get_func_arg_cnt", Args: []bpf.ArgSpec{argContext}, Pure: true, Emit: u.funcArgCount},
 	}
 	if !u.exit {
-		h[507].Refuse = "cuda_exit ends the kernel's thread, so the program computes something else"
-		h[507].Hint = "--allow-exit allows it"
+		h[helperExit].Refuse = "cuda_exit ends the kernel's thread, so the program computes something else"
+		h[helperExit].Hint = "--allow-exit allows it"
 	}
 	u.mapHelpers(h)
 	u.printHelpers(h)
@@ -176,6 +176,7 @@ const (
 	helperPrint  = 6
 	helperVPrint = 177
 	helperPuts   = 501
+	helperExit   = 507 // bpftime's cuda_exit
 	helperLog2   = 600 // nvtrace's own: the highest bit
 )
 
@@ -475,8 +476,17 @@ func (u *unit) leave(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {
 func (u *unit) funcArg(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	n, _ := c.Args[1].Const()
 	k := u.code(g)
-	params := u.at.sites.Params
 	index, off := n&0xffffffff, n>>32*8
+	if u.at.given != nil {
+		r := u.at.given.arg(k, index, off)
+		if r == "" {
+			c.Args[2].Store(0, 8, ptx.Imm(0))
+			return ptx.Imm(errInval), nil
+		}
+		c.Args[2].Store(0, 8, register64(r))
+		return ptx.Imm(0), nil
+	}
+	params := u.at.sites.Params
 	if index >= uint64(len(params)) || off != 0 && off >= params[index].Size || params[index].Type >= ptx.TexRef {
 		c.Args[2].Store(0, 8, ptx.Imm(0))
 		return ptx.Imm(errInval), nil
@@ -532,6 +542,9 @@ func (c *code) widen(p *ptx.Param) (string, error) {
 }
 
 func (u *unit) funcArgCount(*bpf.Gen, *bpf.Call) (ptx.Arg, error) {
+	if u.at.given != nil {
+		return ptx.Imm(int64(len(u.at.given.kernel))), nil
+	}
 	return ptx.Imm(int64(len(u.at.sites.Params))), nil
 }
 

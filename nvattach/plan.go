@@ -78,6 +78,7 @@ type dialect struct {
 	version ptx.Version
 	target  ptx.Target
 	stem    string // of names that are new in it
+	patch   bool   // it is compiled with --compile-as-tools-patch
 }
 
 // A PlannedProgram is a program with what was found out about it.

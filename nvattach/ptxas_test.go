@@ -11,9 +11,9 @@ import (
 
 // assemble runs NVIDIA's assembler over woven text, if it is there: $NVTRACE_PTXAS, or
 // ptxas in PATH. It returns what it says about the kernels' resources.
-func assemble(tb testing.TB, src, arch string) string {
+func assemble(tb testing.TB, src, arch string, options ...string) string {
 	tb.Helper()
-	out, ok := tryAssemble(tb, src, arch)
+	out, ok := tryAssemble(tb, src, arch, options...)
 	if !ok {
 		tb.Errorf("ptxas: %.2000s\n%s", out, src)
 	}
@@ -22,7 +22,7 @@ func assemble(tb testing.TB, src, arch string) string {
 
 // tryAssemble reports whether ptxas takes a text, and what it says. Without ptxas it
 // says yes and nothing.
-func tryAssemble(tb testing.TB, src, arch string) (string, bool) {
+func tryAssemble(tb testing.TB, src, arch string, options ...string) (string, bool) {
 	tb.Helper()
 	path := os.Getenv("NVTRACE_PTXAS")
 	if path == "" {
@@ -38,6 +38,7 @@ func tryAssemble(tb testing.TB, src, arch string) (string, bool) {
 	if err := os.WriteFile(in, []byte(src), 0o644); err != nil {
 		tb.Fatal(err)
 	}
-	out, err := exec.Command(path, "-v", "-arch="+arch, "-o", os.DevNull, in).CombinedOutput()
+	args := append([]string{"-v", "-arch=" + arch, "-o", os.DevNull, in}, options...)
+	out, err := exec.Command(path, args...).CombinedOutput()
 	return string(out), err == nil
 }

@@ -92,7 +92,7 @@ func (g *weaving) template(q *PlannedProgram, at *place) (*template, error) {
 		Version: g.f.Version, Target: target,
 		Prefix:     g.w.Stem() + "q" + strconv.Itoa(q.counter) + "_",
 		Failed:     func(b *bpf.Gen) error { u.code(b).count(g.maps.slots + q.counter); return nil },
-		Reconverge: q.reconverge(),
+		Reconverge: q.reconverge(), ToolsPatch: g.dialect.patch,
 	}
 	var before weaverSink
 	before.w = g.w

@@ -173,7 +173,7 @@ func newWeaving(p *Plan, f *ptx.File, maps *Maps, o *WeaveOptions) *weaving {
 		p.kept = kept{templates: map[keptKey]*template{}, checked: map[keptCheck]bool{}}
 	}
 	return &weaving{
-		dialect: dialect{f.Version, f.Target(), w.Stem()},
+		dialect: dialect{version: f.Version, target: f.Target(), stem: w.Stem()},
 		p:       p, f: f, w: w, maps: maps, o: o,
 		own: map[*MapDef]string{}, owned: map[ownKey]bool{},
 		texts: map[string]string{}, ended: map[ending]bool{},

@@ -232,7 +232,7 @@ const pieceBits = 27
 // there add to the same address, they add their numbers up first, in pieces, and one of
 // them makes the addition. It reports whether the target can do that.
 func (g *Gen) sum(n *node, at, value ptx.Arg, mods string) bool {
-	if !ptx.Needs("redux.sync.add.u32").Met(g.site.Version, g.site.Target) || !ptx.Needs("match.all.sync.b64").Met(g.site.Version, g.site.Target) {
+	if g.site.ToolsPatch || !ptx.Needs("redux.sync.add.u32").Met(g.site.Version, g.site.Target) || !ptx.Needs("match.all.sync.b64").Met(g.site.Version, g.site.Target) {
 		return false
 	}
 	g.last = nil

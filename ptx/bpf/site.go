@@ -34,6 +34,9 @@ type Site struct {
 	// activemask and bar.warp.sync. Without effect on targets that lack these
 	// and for programs without a branch.
 	Reconverge bool
+	// ToolsPatch: the code is compiled with --compile-as-tools-patch, which refuses
+	// instructions that need uniform registers, such as redux.
+	ToolsPatch bool
 }
 
 // An Addr is an address in global memory: a variable of the module, or a number.

@@ -1,0 +1,224 @@
+package nvattach
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"nvtrace/fatbin"
+	"nvtrace/ptx"
+)
+
+// A Body is a program as a function of its own, for kernels of which there is only
+// machine code. What a place says of itself comes as parameters of the function, so that
+// one compiled body serves all places of a program.
+//
+// The function is declared .noreturn and ends with exit instead of ret: a function that
+// returns saves the registers that its caller may use, on a stack that kernels need not
+// have, while the weaver of machine code chooses free registers anyway. So the compiled
+// function has no RET; it has one EXIT, at its end, in the place of which the kernel's
+// code goes on. Threads that entered together are together there: where the program
+// branches, a bar.warp.sync of the threads that came in stands before it. Only at the
+// kernel's exits, where the thread ends in any case, there may be several EXITs.
+type Body struct {
+	// Text is a PTX module with one function, named [BodyName], for the compiler's
+	// option --compile-as-tools-patch.
+	Text string
+	// Params are the function's parameters in order: first those of 8 bytes, then those
+	// of 4, so that none is aligned by a gap.
+	Params []BodyParam
+}
+
+// BodyName is the name of a Body's function.
+const BodyName = "nvtrace_probe"
+
+// A BodyParam says what a place gives a Body.
+type BodyParam struct {
+	// What it is: a field of the context, or a part of an argument of the kernel.
+	What BodyValue
+	Wide bool // 8 bytes, otherwise 4
+	// Offset and Size are of an argument's part in the kernel's parameters, in bytes.
+	Offset, Size int
+}
+
+// BodyValue names what a parameter of a Body holds.
+type BodyValue uint8
+
+// The values that places give.
+const (
+	BodySite   BodyValue = iota // the place's number in the plan
+	BodyAddr                    // of a memory access: the address
+	BodyStored                  // of a memory access: the value
+	BodySize                    // of a memory access: bytes
+	BodySpace                   // of a memory access: as enum nvtrace_space
+	BodyAccess                  // of a memory access: as enum nvtrace_access
+	BodyInsn                    // instructions of the function before the place
+	BodyBlock                   // number of the basic block
+	BodyLine                    // of the source
+	BodyFile                    // number of the source file
+	BodyCount                   // instructions of the basic block
+	BodyArg                     // bytes of the kernel's parameters
+	BodyActive                  // 1 in threads in which the guard of the instruction holds, 0 in others
+)
+
+// bodyValues are the fields of a context that differ from place to place.
+var bodyValues = map[int]BodyValue{
+	fieldSite: BodySite, fieldAddr: BodyAddr, fieldValue: BodyStored, fieldSize: BodySize, fieldSpace: BodySpace, fieldAccess: BodyAccess,
+	fieldInsn: BodyInsn, fieldBlock: BodyBlock, fieldLine: BodyLine, fieldFile: BodyFile, fieldCount: BodyCount,
+}
+
+// bodyVersion returns the first PTX version that knows an architecture, and has what
+// programs use where it can.
+func bodyVersion(sm uint32) ptx.Version {
+	switch {
+	case sm < 90:
+		return ptx.Version{Major: 7, Minor: 8}
+	case sm == 90:
+		return ptx.Version{Major: 8}
+	case sm <= 101:
+		return ptx.Version{Major: 8, Minor: 6}
+	case sm <= 120:
+		return ptx.Version{Major: 8, Minor: 8}
+	}
+	return ptx.Version{Major: 9}
+}
+
+// bodyText writes a program as a function for an architecture. params are the kernel's,
+// which only programs that ask for arguments depend on. Of a guarded Body, threads that
+// are not active do nothing.
+func (p *Plan) bodyText(q *PlannedProgram, maps *Maps, arch fatbin.Arch, params []fatbin.Param, guarded bool) (*Body, error) {
+	switch {
+	case slices.Contains(q.Report.Helpers, helperExit):
+		return nil, fmt.Errorf("program %s ends threads by cuda_exit, which machine code is not made to do: %w", q.Name, ErrNotWoven)
+	case q.usesOwn():
+		return nil, fmt.Errorf("program %s has variables of each thread, which machine code has no registers for: %w", q.Name, ErrNotWoven)
+	case q.Point.Kind == KindRun:
+		return nil, fmt.Errorf("BUG: program %s is a kernel of its own", q.Name)
+	}
+	src := ".version " + bodyVersion(arch.SM).String() + "\n.target sm_" + strconv.Itoa(int(arch.SM)) + "\n.address_size 64\n\n.visible .func " + BodyName + "() .noreturn\n{\n\texit;\n}\n"
+	f, err := ptx.Parse(q.Name, src, nil)
+	if err != nil {
+		return nil, err
+	}
+	g := newWeaving(p, f, maps, &WeaveOptions{})
+	g.dialect.patch = true
+	st := g.allSites()[0]
+	at := &place{sites: st, given: &given{kernel: params, regs: map[BodyParam]string{}}}
+	code, err := g.code(q, at)
+	if err != nil {
+		return nil, err
+	}
+	active := ""
+	if guarded {
+		active = at.given.reg(BodyParam{What: BodyActive})
+	}
+	b := new(Body)
+	for bp := range at.given.regs {
+		b.Params = append(b.Params, bp)
+	}
+	slices.SortFunc(b.Params, func(x, y BodyParam) int {
+		if x.Wide != y.Wide {
+			return cmp.Compare(btoi(y.Wide), btoi(x.Wide))
+		}
+		return cmp.Or(cmp.Compare(x.What, y.What), cmp.Compare(x.Offset, y.Offset))
+	})
+	var list []string
+	var loads strings.Builder
+	for i, bp := range b.Params {
+		size, reg := 4, at.given.regs[bp]
+		if bp.Wide {
+			size = 8
+		}
+		list = append(list, fmt.Sprintf(".param .b%d nvtrace_p%d", 8*size, i))
+		// A narrow parameter becomes 64 bits with zeros above.
+		fmt.Fprintf(&loads, "\t.reg .b64 %s;\n\tld.param.u%d %s, [nvtrace_p%d];\n", reg, 8*size, reg, i)
+	}
+	if err := g.w.Exit(st, &st.Exits[0], loads.String()+converged(code, active, q.Point.Kind != KindExit)); err != nil {
+		return nil, err
+	}
+	text, err := g.w.Source()
+	if err != nil {
+		return nil, err
+	}
+	b.Text = strings.Replace(text, BodyName+"()", BodyName+"("+strings.Join(list, ", ")+")", 1)
+	return b, nil
+}
+
+// converged has the threads of a warp that come in together leave together, where code
+// may part them; those that are not active run none of it.
+func converged(code, active string, meet bool) string {
+	var before, after string
+	if active != "" {
+		before = "\t.reg .pred %nvtrace_off;\n\tsetp.eq.u64 %nvtrace_off, " + active + ", 0;\n\t@%nvtrace_off bra $nvtrace_end;\n"
+		after = "$nvtrace_end:\n"
+	}
+	if meet && (active != "" || strings.Contains(code, "bra") || strings.Contains(code, "@")) {
+		before = "\t.reg .b32 %nvtrace_mask;\n\tactivemask.b32 %nvtrace_mask;\n" + before
+		after += "\tbar.warp.sync %nvtrace_mask;\n"
+	}
+	return before + "\t{\n" + strings.TrimSuffix(code, "\n") + "\n\t}\n" + after
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// given is what a place of a Body gets by parameters.
+type given struct {
+	kernel []fatbin.Param       // the kernel's parameters
+	regs   map[BodyParam]string // 64-bit registers with the parameters that are used
+}
+
+// reg returns the register of a parameter.
+func (v *given) reg(p BodyParam) string {
+	if v.regs[p] == "" {
+		v.regs[p] = "%nvtrace_v" + strconv.Itoa(len(v.regs))
+	}
+	return v.regs[p]
+}
+
+// field returns a field of the context that a parameter has.
+func (v *given) field(id int) ptx.Arg {
+	what := bodyValues[id]
+	return ptx.TypedReg(ptx.B64, v.reg(BodyParam{What: what, Wide: what == BodyAddr || what == BodyStored}))
+}
+
+// arg returns up to 8 bytes from an offset of a parameter of the kernel on, in a 64-bit
+// register; "" if there are none.
+func (v *given) arg(c *code, index, off uint64) string {
+	if index >= uint64(len(v.kernel)) || off >= uint64(max(v.kernel[index].Size, 1)) {
+		return ""
+	}
+	p := v.kernel[index]
+	size := min(p.Size-int(off), 8)
+	from := p.Offset + int(off)
+	if size > 4 {
+		r := v.reg(BodyParam{What: BodyArg, Wide: true, Offset: from, Size: 8})
+		if size == 8 {
+			return r
+		}
+		return c.masked(r, size)
+	}
+	r := v.reg(BodyParam{What: BodyArg, Offset: from &^ 3, Size: 4})
+	if shift := from & 3; shift != 0 {
+		w := c.reg(ptx.B64)
+		c.f("shr.u64 %s, %s, %d;", w, r, 8*shift)
+		r = w
+	}
+	if size == 4 {
+		return r
+	}
+	return c.masked(r, size)
+}
+
+// masked returns the low bytes of a 64-bit register.
+func (c *code) masked(r string, bytes int) string {
+	w := c.reg(ptx.B64)
+	c.f("and.b64 %s, %s, %s;", w, r, hexMask(bytes))
+	return w
+}

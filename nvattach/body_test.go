@@ -1,0 +1,68 @@
+package nvattach
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"nvtrace/fatbin"
+)
+
+// testObjects reads the objects that tests attach.
+func testObjects(tb testing.TB) []*Object {
+	tb.Helper()
+	names, err := filepath.Glob("testdata/obj/*.bpf.o")
+	if err != nil || len(names) == 0 {
+		tb.Fatal("no objects", err)
+	}
+	var list []*Object
+	for _, name := range names {
+		o, err := OpenObject(name)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		list = append(list, o)
+	}
+	return list
+}
+
+// Every program becomes a function that the assembler takes in the mode for tools, for
+// each generation of GPUs.
+func TestBodiesAssemble(t *testing.T) {
+	params := []fatbin.Param{{Offset: 0, Size: 8}, {Offset: 8, Size: 4}, {Offset: 12, Size: 2}, {Offset: 14, Size: 1}, {Offset: 16, Size: 40}}
+	for _, o := range testObjects(t) {
+		plan, err := NewPlan([]*Object{o}, &PlanOptions{AllowExit: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		maps, err := plan.NewMaps(&MapOptions{SMs: 132})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := maps.Place(0x7f1200000000); err != nil {
+			t.Fatal(err)
+		}
+		for _, q := range plan.Programs {
+			if q.Point.Kind == KindRun || q.Point.Kind == KindCapture {
+				continue
+			}
+			for _, sm := range []uint32{75, 90, 120} {
+				b, err := plan.bodyText(q, maps, fatbin.Arch{SM: sm}, params, q.Point.Kind == KindMem)
+				if err != nil {
+					if errors.Is(err, ErrNotWoven) && (q.usesOwn() || slices.Contains(q.Report.Helpers, helperExit)) {
+						continue
+					}
+					t.Errorf("%s %s: %v", o.Name, q.Name, err)
+					continue
+				}
+				if os.Getenv("DUMP") != "" {
+					os.WriteFile("/tmp/bodies/"+strings.TrimSuffix(filepath.Base(o.Name), ".bpf.o")+"_"+q.Name+"_"+fatbin.Arch{SM: sm}.String()+".ptx", []byte(b.Text), 0o644)
+				}
+				assemble(t, b.Text, fatbin.Arch{SM: sm}.String(), "--compile-as-tools-patch")
+			}
+		}
+	}
+}
