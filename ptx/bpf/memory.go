@@ -246,11 +246,12 @@ func describe(v *val) string {
 
 func (a *analysis) stepAtomic(s *state, i int, fx *effect) error {
 	o := &a.ops[i]
-	for _, r := range []uint8{o.src, 0} {
+	operands := []uint8{o.src}
+	if o.atomic == cmpXchg {
+		operands = append(operands, 0)
+	}
+	for _, r := range operands {
 		v := s.reg(o.depth, r)
-		if r == 0 && o.atomic != cmpXchg {
-			continue
-		}
 		if v.kind == kNone {
 			return a.refuse(i, "", "reads r%d, which was never written", r)
 		}
