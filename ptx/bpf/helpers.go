@@ -213,13 +213,16 @@ func (a *analysis) checkRecord(s *state, i, k int, fx *effect) error {
 	if !held {
 		return a.refuse(i, "", "argument %d of %s is %s, not a record that is to be given back", k+1, o.helper.Name, describe(v))
 	}
+	if v.n != constNum(0) {
+		return a.refuse(i, "keep the pointer that the record came with", "argument %d of %s is a pointer into a record, not to its first byte", k+1, o.helper.Name)
+	}
 	if v.null {
 		fx.args[k].acc.null = true
 	}
 	s.release(v.id)
 	id := v.id
 	s.each(func(w *val) {
-		if w.kind == kRecord && (w.id == id || w.id == -id) {
+		if w.kind == kRecord && w.id == id {
 			*w = val{kind: kMixed}
 		}
 	})

@@ -25,8 +25,12 @@ type Interpreter struct {
 	// MaxSteps ends a program after so many instructions; 0 means 1<<20.
 	MaxSteps int
 
+	// before, if not nil, is called before each instruction.
+	before func(pc int) error
+
 	p       *Program
 	frames  []iframe
+	records []*object // that were handed out
 	symbols map[string]int
 	raw     map[int]int
 	offsets []int
@@ -47,6 +51,9 @@ type Result struct {
 	Early bool   // it was ended: an access out of bounds, no fuel, or a RetNever helper
 	Why   string // for Early
 	Steps int    // instructions
+	// Held are the addresses of the records that the program had not given back when
+	// it was ended early. Compiled code gives them back unused; see [Helper].Release.
+	Held []uint64
 }
 
 // An object is what a pointer may be followed into.
@@ -56,7 +63,10 @@ type object struct {
 	stack      int // frame + 1; 0: no stack
 	context    bool
 	readOnly   bool
-	mapOf      int // handle of map mapOf - 1
+	mapOf      int  // handle of map mapOf - 1
+	valueOf    int  // value of map valueOf - 1
+	record     bool // from a helper that has RetRecord
+	given      bool // a record that was given back
 }
 
 // A word is a register: a number, or a pointer with its object.
@@ -84,7 +94,7 @@ func (e errEarly) Error() string { return string(e) }
 // Run runs p. An error says that the program does what [Verify] refuses, or that
 // a helper or the memory failed.
 func (in *Interpreter) Run(p *Program) (Result, error) {
-	in.p, in.frames, in.mays = p, nil, 0
+	in.p, in.frames, in.records, in.mays = p, nil, nil, 0
 	in.symbols, in.raw, in.offsets = map[string]int{}, map[int]int{}, nil
 	at := 0
 	for i := range p.Insns {
@@ -111,12 +121,17 @@ func (in *Interpreter) Run(p *Program) (Result, error) {
 			return res, fmt.Errorf("program %s: runs off its end", p.Name)
 		}
 		if res.Steps++; res.Steps > limit {
-			res.Early, res.Why = true, "too many instructions"
+			res.Early, res.Why, res.Held = true, "too many instructions", in.held()
 			return res, nil
+		}
+		if in.before != nil {
+			if err := in.before(pc); err != nil {
+				return res, fmt.Errorf("program %s: before instruction %d (%v): %w", p.Name, pc, p.Insns[pc], err)
+			}
 		}
 		next, err := in.step(pc)
 		if early, ok := errors.AsType[errEarly](err); ok {
-			res.Early, res.Why = true, string(early)
+			res.Early, res.Why, res.Held = true, string(early), in.held()
 			return res, nil
 		}
 		if err != nil {
@@ -124,10 +139,24 @@ func (in *Interpreter) Run(p *Program) (Result, error) {
 		}
 		pc = next
 	}
+	if held := in.held(); len(held) > 0 {
+		return res, fmt.Errorf("program %s: ends with %d records that were not given back", p.Name, len(held))
+	}
 	if r0 := in.frames[0].regs[0]; r0.o == nil {
 		res.R0 = r0.v
 	}
 	return res, nil
+}
+
+// held returns the addresses of the records that were not given back.
+func (in *Interpreter) held() []uint64 {
+	var list []uint64
+	for _, o := range in.records {
+		if !o.given {
+			list = append(list, o.base)
+		}
+	}
+	return list
 }
 
 func (in *Interpreter) push(ret int) *iframe {
@@ -190,7 +219,7 @@ func (in *Interpreter) stepConst(ins *asm.Instruction) error {
 		return errors.New("the map's address is not known")
 	}
 	d := &in.Env.Maps[m]
-	o := &object{what: d.Name, base: in.Maps[m], size: uint64(d.ValueSize), readOnly: d.ReadOnly}
+	o := &object{what: d.Name, base: in.Maps[m], size: uint64(d.ValueSize), readOnly: d.ReadOnly, valueOf: m + 1}
 	*dst = word{v: in.Maps[m] + uint64(ins.Constant)>>32, set: true, o: o}
 	return nil
 }

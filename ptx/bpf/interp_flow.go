@@ -137,6 +137,10 @@ func (in *Interpreter) access(w word, off int64, n int, write bool) (uint64, err
 		return 0, errors.New("follows a number")
 	case write && w.o.readOnly:
 		return 0, errors.New("writes what is read-only")
+	case w.o.mapOf > 0:
+		return 0, errors.New("follows a map")
+	case w.o.given:
+		return 0, errors.New("uses a record that was given back")
 	}
 	addr := w.v + uint64(off)
 	if w.o.context && w.o.size == 0 {
@@ -293,17 +297,31 @@ func (in *Interpreter) help(ins *asm.Instruction) error {
 			size = uint64(in.Env.Maps[m].ValueSize)
 		}
 		f.regs[0].null = r == 0
-		if r != 0 {
-			f.regs[0].o = &object{what: h.Name, base: r, size: size}
+		if r == 0 {
+			break
 		}
+		o := &object{what: h.Name, base: r, size: size}
+		if h.Ret == RetRecord {
+			o.record, in.records = true, append(in.records, o)
+		} else {
+			o.valueOf = m + 1
+		}
+		f.regs[0].o = o
 	}
 	return nil
 }
 
-// checkArg checks that the memory of an argument is there.
+// checkArg checks that the memory of an argument is there, and that a record is
+// given back by the pointer that it came with.
 func (in *Interpreter) checkArg(h *Helper, k, m int, f *iframe) error {
 	spec, n := &h.Args[k], 0
 	switch spec.Kind {
+	case ArgScalar, ArgConst:
+		if w := f.regs[k+1]; !w.set || w.o != nil {
+			return fmt.Errorf("argument %d is no number", k+1)
+		}
+	case ArgRecord:
+		return giveBack(f.regs[k+1], k)
 	case ArgKey:
 		n = int(in.Env.Maps[m].KeySize)
 	case ArgValue:
@@ -319,6 +337,22 @@ func (in *Interpreter) checkArg(h *Helper, k, m int, f *iframe) error {
 	}
 	_, err := in.access(f.regs[k+1], 0, n, spec.Kind == ArgWrite)
 	return err
+}
+
+// giveBack takes the record that argument k of a call points to from the program.
+func giveBack(w word, k int) error {
+	switch {
+	case w.null:
+		return errEarly("NULL")
+	case w.o == nil || !w.o.record:
+		return fmt.Errorf("argument %d is no record", k+1)
+	case w.v != w.o.base:
+		return fmt.Errorf("argument %d points to byte %d of a record, not to its first", k+1, int64(w.v-w.o.base))
+	case w.o.given:
+		return fmt.Errorf("argument %d is a record that was given back", k+1)
+	}
+	w.o.given = true
+	return nil
 }
 
 // Map returns the index of the map that a helper's argument stands for.

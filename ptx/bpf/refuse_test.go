@@ -31,6 +31,10 @@ func cat(parts ...asm.Instructions) (all asm.Instructions) {
 var (
 	unknown = asm.LoadMem(asm.R3, asm.R1, 0, asm.DWord) // a number of which nothing is known, from the context
 	end     = asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}
+	// checkedRecord moves what reserve returned to r6 and ends the program if it is NULL.
+	checkedRecord = asm.Instructions{
+		asm.Mov.Reg(asm.R6, asm.R0), asm.JNE.Imm(asm.R0, 0, "record"), asm.Return(), asm.Mov.Imm(asm.R9, 0).WithSymbol("record"),
+	}
 	reserve = asm.Instructions{asm.LoadMapPtr(asm.R1, mapWide), asm.Mov.Imm(asm.R2, 16), asm.BuiltinFunc(131).Call()}
 )
 
@@ -104,6 +108,21 @@ func TestRefused(t *testing.T) {
 			asm.Mov.Reg(asm.R6, asm.R0), asm.JNE.Imm(asm.R0, 0, "x"), asm.Return(), asm.Mov.Reg(asm.R1, asm.R6).WithSymbol("x"), asm.BuiltinFunc(132).Call(),
 			asm.Mov.Reg(asm.R1, asm.R6), asm.BuiltinFunc(132).Call(),
 		}, end), 9, "not a record"},
+		{"record given back by another address", cat(reserve, checkedRecord, asm.Instructions{
+			asm.Add.Imm(asm.R6, 8), asm.Mov.Reg(asm.R1, asm.R6), asm.BuiltinFunc(132).Call(),
+		}, end), 9, "not to its first byte"},
+		{"record given back by an address moved twice", cat(reserve, checkedRecord, asm.Instructions{
+			asm.Add.Imm(asm.R6, 8), asm.Add.Imm(asm.R6, 8), asm.Mov.Reg(asm.R1, asm.R6), asm.BuiltinFunc(132).Call(),
+		}, end), 10, "not to its first byte"},
+		{"record given back by an address that was computed", cat(asm.Instructions{unknown, asm.Mov.Reg(asm.R7, asm.R3)}, reserve, checkedRecord, asm.Instructions{
+			asm.Add.Reg(asm.R6, asm.R7), asm.Add.Reg(asm.R6, asm.R7), asm.Mov.Reg(asm.R1, asm.R6), asm.BuiltinFunc(132).Call(),
+		}, end), 12, "not to its first byte"},
+		{"record used by another address after it was given back", cat(reserve, checkedRecord, asm.Instructions{
+			asm.Mov.Reg(asm.R7, asm.R6), asm.Add.Imm(asm.R7, 8), asm.Mov.Reg(asm.R1, asm.R6), asm.BuiltinFunc(132).Call(), asm.StoreImm(asm.R7, 0, 0, asm.Byte),
+		}, end), 11, "different things"},
+		{"atomic with what was never written", cat(asm.Instructions{direct(asm.R2, mapData, 0), asm.AddAtomic.Mem(asm.R2, asm.R0, asm.DWord, 0)}, end), 1, "reads r0, which was never written"},
+		{"atomic with a pointer in r0", cat(asm.Instructions{direct(asm.R2, mapData, 0), asm.Mov.Reg(asm.R0, asm.R2), asm.AddAtomic.Mem(asm.R2, asm.R0, asm.DWord, 0)}, end), 2, "by an atomic operation"},
+		{"comparing exchange with a pointer in r0", cat(asm.Instructions{direct(asm.R2, mapData, 0), asm.Mov.Reg(asm.R0, asm.R2), asm.Mov.Imm(asm.R3, 0), asm.CmpXchg.Mem(asm.R2, asm.R3, asm.DWord, 0)}, end), 3, "by an atomic operation"},
 		{"record used after", cat(reserve, asm.Instructions{
 			asm.Mov.Reg(asm.R6, asm.R0), asm.JNE.Imm(asm.R0, 0, "x"), asm.Return(), asm.Mov.Reg(asm.R1, asm.R6).WithSymbol("x"), asm.BuiltinFunc(132).Call(),
 			asm.StoreImm(asm.R6, 0, 0, asm.Byte),

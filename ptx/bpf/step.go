@@ -185,10 +185,8 @@ func (a *analysis) stepPointer(s *state, i int, x, y val, fx *effect) error {
 	default:
 		return leak(&y)
 	}
-	if x.kind == kRecord && !y.isNull() {
-		x.id = -x.id // still of that record, but not what gives it back
-	} else if x.kind == kValue {
-		x.id = 0
+	if x.kind == kValue {
+		x.id = 0 // of a record it stays: giving that back ends the use of what points into it
 	}
 	if x.null {
 		fx.null, x.null = true, false

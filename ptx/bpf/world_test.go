@@ -4,7 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/bits"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,9 +20,10 @@ import (
 // variable of the module, the interpreter at addresses of its own.
 type world struct {
 	env  *Env
-	mem  []byte // as it was before the run, for compiled code; while and after it for the interpreter
-	slot int    // number of the world in the variable
-	at   []int  // where each map is
+	mem  []byte   // as it was before the run, for compiled code; while and after it for the interpreter
+	slot int      // number of the world in the variable
+	held []uint64 // addresses of the records that the interpreted program holds
+	at   []int    // where each map is
 }
 
 // Maps of a world.
@@ -90,12 +93,13 @@ func field(i, tid int) uint64 {
 
 func (w *world) helpers() map[int32]*Helper {
 	return map[int32]*Helper{
+		600: {Name: "log2", Args: []ArgSpec{{Kind: ArgScalar}}, Pure: true, Max: 63, Emit: emitLog2, Interpret: log2},
 		1:   {Name: "lookup", Args: []ArgSpec{{Kind: ArgMap}, {Kind: ArgKey}}, Ret: RetValue, Pure: true, Check: w.keyed, NeverNull: w.found, Emit: w.emitLookup, Interpret: w.lookup},
 		2:   {Name: "update", Args: []ArgSpec{{Kind: ArgMap}, {Kind: ArgKey}, {Kind: ArgValue}, {Kind: ArgScalar}}, Check: w.keyed, Emit: w.emitUpdate, Interpret: w.update},
 		5:   {Name: "mix", Args: []ArgSpec{{Kind: ArgScalar}, {Kind: ArgScalar}}, Pure: true, Emit: emitMix, Interpret: mix},
 		505: {Name: "ids", Args: []ArgSpec{{Kind: ArgWrite, Size: 8}, {Kind: ArgWrite, Size: 4}}, Emit: emitIDs, Interpret: ids},
 		25:  {Name: "output", Args: []ArgSpec{{Kind: ArgContext}, {Kind: ArgRead, SizeArg: 2}, {Kind: ArgConst}}, Emit: w.emitOutput, Interpret: w.output},
-		131: {Name: "reserve", Args: []ArgSpec{{Kind: ArgMap}, {Kind: ArgConst}}, Ret: RetRecord, Emit: w.emitReserve, Release: w.emitRelease, Interpret: w.reserve},
+		131: {Name: "reserve", Args: []ArgSpec{{Kind: ArgMap}, {Kind: ArgConst}}, Ret: RetRecord, Check: recordSize, Emit: w.emitReserve, Release: w.emitRelease, Interpret: w.reserve},
 		132: {Name: "submit", Args: []ArgSpec{{Kind: ArgRecord}}, Ret: RetVoid, Emit: w.emitSubmit, Interpret: w.submit},
 		6:   {Name: "print", Args: []ArgSpec{{Kind: ArgString, Size: 64}}, Emit: emitPrint, Interpret: func(*Interpreter, [5]uint64) (uint64, error) { return 0, nil }},
 		507: {Name: "leave", Ret: RetNever, Emit: func(g *Gen, _ *Call) (ptx.Arg, error) { g.Line("exit;"); return ptx.Arg{}, nil }, Interpret: func(*Interpreter, [5]uint64) (uint64, error) { return 0, nil }},
@@ -233,36 +237,83 @@ func (w *world) output(in *Interpreter, a [5]uint64) (uint64, error) {
 	return sum, in.WriteMem((worldBase+uint64(w.at[mapData]))+56, b[:])
 }
 
-// Records are in the map wide: always its first value. .data+48 counts those
-// that are given back, +52 those that are released.
-func (w *world) emitReserve(g *Gen, _ *Call) (ptx.Arg, error) {
-	return g.Address(w.addr(mapWide, 0)), nil
-}
-
-func (w *world) reserve(*Interpreter, [5]uint64) (uint64, error) {
-	return (worldBase + uint64(w.at[mapWide])), nil
-}
-
-func (w *world) emitSubmit(g *Gen, _ *Call) (ptx.Arg, error) {
-	at := g.Address(w.addr(mapData, 48))
-	g.Red("", ptx.SpaceGlobal, "add", ptx.U32, ptx.Addr(at, 0), ptx.Imm(1))
-	return ptx.Arg{}, nil
-}
-
-func (w *world) emitRelease(g *Gen, _ ptx.Arg) error {
-	at := g.Address(w.addr(mapData, 52))
-	g.Red("", ptx.SpaceGlobal, "add", ptx.U32, ptx.Addr(at, 0), ptx.Imm(1))
+// Records lie in the map wide, at a place that their size says, and some sizes are
+// never to be had. Where a record is given back counts, so that compiled code must do
+// it with the same address: .data+48 is the sum of such places plus 1 for each, +52
+// that of the records that are released at an early end.
+func recordSize(c *CallInfo) error {
+	if n := &c.Consts[1]; n.Known && (n.Value == 0 || n.Value > 32) {
+		return fmt.Errorf("a record of %d bytes", n.Value)
+	}
 	return nil
 }
 
-func (w *world) submit(in *Interpreter, _ [5]uint64) (uint64, error) {
-	var b [4]byte
-	if err := in.ReadMem((worldBase+uint64(w.at[mapData]))+48, b[:]); err != nil {
-		return 0, err
+// recordPlace returns where a record of so many bytes is; false if there is none.
+func recordPlace(size uint64) (uint64, bool) { return 32 * (size % 8), size%8 != 7 }
+
+func (w *world) emitReserve(g *Gen, c *Call) (ptx.Arg, error) {
+	size, _ := c.Args[1].Const()
+	at, ok := recordPlace(size)
+	if !ok {
+		return ptx.Imm(0), nil
 	}
-	b[0]++
-	return 0, in.WriteMem((worldBase+uint64(w.at[mapData]))+48, b[:])
+	return g.Address(w.addr(mapWide, int(at))), nil
 }
+
+func (w *world) reserve(_ *Interpreter, a [5]uint64) (uint64, error) {
+	at, ok := recordPlace(a[1])
+	if !ok {
+		return 0, nil
+	}
+	at += worldBase + uint64(w.at[mapWide])
+	w.held = append(w.held, at)
+	return at, nil
+}
+
+func (w *world) emitSubmit(g *Gen, c *Call) (ptx.Arg, error) {
+	w.emitGivenBack(g, c.Args[0].Reg(), 48)
+	return ptx.Arg{}, nil
+}
+
+func (w *world) emitRelease(g *Gen, rec ptx.Arg) error {
+	w.emitGivenBack(g, rec, 52)
+	return nil
+}
+
+func (w *world) emitGivenBack(g *Gen, rec ptx.Arg, to int) {
+	d, half := g.Reg(ptx.U64), g.Reg(ptx.U32)
+	g.Sub(ptx.U64, d, rec, g.Address(w.addr(mapWide, 0)))
+	g.Add(ptx.U64, d, d, ptx.Imm(1))
+	g.Cvt("", ptx.U32, ptx.U64, half, d)
+	g.Red("", ptx.SpaceGlobal, "add", ptx.U32, ptx.Addr(g.Address(w.addr(mapData, to)), 0), half)
+}
+
+// submit takes a record back: one that the program holds, by its own address.
+func (w *world) submit(_ *Interpreter, a [5]uint64) (uint64, error) {
+	i := slices.Index(w.held, a[0])
+	if i < 0 {
+		return 0, fmt.Errorf("%#x is no record that the program holds", a[0])
+	}
+	w.held = slices.Delete(w.held, i, i+1)
+	w.givenBack(a[0], 48)
+	return 0, nil
+}
+
+func (w *world) givenBack(rec uint64, to int) {
+	b := w.mem[w.at[mapData]+to:]
+	at := rec - worldBase - uint64(w.at[mapWide])
+	binary.LittleEndian.PutUint32(b, binary.LittleEndian.Uint32(b)+uint32(at)+1)
+}
+
+func emitLog2(g *Gen, c *Call) (ptx.Arg, error) {
+	x, d, h := g.Reg(ptx.U64), g.Reg(ptx.U64), g.Reg(ptx.U32)
+	g.Or(ptx.B64, x, c.Args[0].Reg(), ptx.Imm(1))
+	g.Line("bfind.u64 " + h.String() + ", " + x.String() + ";")
+	g.Cvt("", ptx.U64, ptx.U32, d, h)
+	return d, nil
+}
+
+func log2(_ *Interpreter, a [5]uint64) (uint64, error) { return uint64(bits.Len64(a[0]|1) - 1), nil }
 
 func emitPrint(g *Gen, c *Call) (ptx.Arg, error) {
 	text, ok := c.Args[0].Bytes()
@@ -336,12 +387,24 @@ func (w *world) interpret(p *Program) (Result, error) {
 	if err != nil {
 		return r, err
 	}
+	return r, w.finish(r)
+}
+
+// finish does what compiled code does at its end.
+func (w *world) finish(r Result) error {
+	if a, b := slices.Sorted(slices.Values(w.held)), slices.Sorted(slices.Values(r.Held)); !slices.Equal(a, b) {
+		return fmt.Errorf("records %#x are held at the end, the interpreter says %#x", a, b)
+	}
 	if r.Early {
+		for _, rec := range r.Held {
+			w.givenBack(rec, 52)
+		}
+		w.held = nil
 		w.mem[worldEarly] = 1
 	} else {
 		binary.LittleEndian.PutUint64(w.mem[worldResult:], r.R0)
 	}
-	return r, nil
+	return nil
 }
 
 // module is a module whose kernel runs pieces of code one after the other.
