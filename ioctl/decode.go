@@ -22,6 +22,10 @@ type Decoder struct {
 	fixed  bool              // abi is the recorded machine's
 	byPID  map[int32]*rm.ABI // from version handshakes
 	notice string
+	// stand is the driver that has no tables of its own, so that a neighbour's stand
+	// in; zero: none. doubted says that a call was met that they do not fit.
+	stand   rm.Version
+	doubted bool
 
 	parts [maxParts]Part
 	n     int
@@ -65,11 +69,28 @@ func (d *Decoder) SetVersion(v rm.Version) {
 	d.judge(d.abi, v)
 }
 
-// judge prepares the notice about tables that do not fit exactly.
+// judge notes the driver whose calls are decoded with another one's tables. As a
+// rule they fit: that is worth a notice only where a size says otherwise.
 func (d *Decoder) judge(abi *rm.ABI, v rm.Version) {
+	d.stand = rm.Version{}
 	if !abi.Exact() && !v.IsZero() {
-		d.notice = fmt.Sprintf("driver %v is not in the tables: names and layouts are those of %v", v, abi.Version())
+		d.stand = v
 	}
+}
+
+// doubt prepares the notice about tables of another driver that do not fit: the
+// parameters of a call have a size that is not theirs.
+func (d *Decoder) doubt(c *Call) {
+	if d.doubted || d.stand.IsZero() || c.Unknown != UnknownSize && c.Other.IsZero() {
+		return
+	}
+	d.doubted = true
+	name := c.AppendName(nil)
+	if c.HasSub {
+		name = c.AppendSub(append(name, ' '), d.abi)
+	}
+	d.notice = fmt.Sprintf("driver %v is not in the tables, and those of %v do not fit: the parameters of %s have another size; names and members may be wrong",
+		d.stand, d.abi.Version(), name)
 }
 
 // Notice returns, once, what the reader of the output should know about how it
@@ -101,6 +122,7 @@ func (d *Decoder) Decode(ev *traces.Event) Call {
 	if ev.Kind == traces.KindIoctl {
 		d.ioctl(ev, &c)
 		c.Parts = d.parts[:d.n]
+		d.doubt(&c)
 	} else {
 		c.Name = kindName(ev)
 	}

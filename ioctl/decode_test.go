@@ -110,10 +110,21 @@ func TestDecoderVersions(t *testing.T) {
 		t.Errorf("notice %q for a known version", s)
 	}
 
+	// Tables of another driver that fit are no news.
 	d = NewDecoder(&traces.Header{Driver: "999.1.2"})
-	if s := d.Notice(); !strings.Contains(s, "driver 999.01.02 is not in the tables") || !strings.Contains(s, rm.Newest().Version().String()) {
+	for _, e := range w.events {
+		d.Decode(e)
+	}
+	if s := d.Notice(); s != "" {
+		t.Errorf("notice %q though all sizes fit", s)
+	}
+	w.control(hSub, 0x20800110, make([]byte, 1234), nil, rm.OK)
+	d.Decode(w.events[len(w.events)-1])
+	if s := d.Notice(); !strings.Contains(s, "driver 999.01.02 is not in the tables, and those of "+rm.Newest().Version().String()+" do not fit") ||
+		!strings.Contains(s, "NV_ESC_RM_CONTROL NV2080_CTRL_CMD_GPU_GET_NAME_STRING have another size") {
 		t.Errorf("notice %q", s)
 	}
+	d.Decode(w.events[len(w.events)-1])
 	if s := d.Notice(); s != "" {
 		t.Errorf("told twice: %q", s)
 	}

@@ -69,6 +69,7 @@ type callCount struct {
 // nanoseconds, sizes in bytes. All lists are in a fixed order.
 type Report struct {
 	Driver    string         `json:"driver,omitempty"`
+	Tables    string         `json:"tables,omitempty"` // driver version whose tables stand in for those of Driver
 	Argv      []string       `json:"argv,omitempty"`
 	Events    uint64         `json:"events"`
 	Ioctls    uint64         `json:"ioctls"`
@@ -183,6 +184,9 @@ func NewSummary(h *traces.Header) *Summary {
 		s.report.Driver, s.report.Argv = h.Driver, h.Argv
 		if v, err := rm.ParseVersion(h.Driver); err == nil {
 			s.abi = rm.Load(v)
+			if !s.abi.Exact() {
+				s.report.Tables = s.abi.Version().String()
+			}
 		}
 		if h.PID != 0 {
 			s.process(h.PID, 0)

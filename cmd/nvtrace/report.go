@@ -124,6 +124,9 @@ func writeTail(w io.Writer, r *ioctl.Report) error {
 		}
 		if r.Driver != "" {
 			fmt.Fprintf(&b, "; driver %s", driverText(r.Driver))
+			if r.Tables != "" {
+				fmt.Fprintf(&b, ", decoded by the tables of %s", r.Tables)
+			}
 		}
 		b.WriteByte('\n')
 	}
