@@ -19,7 +19,7 @@ show() {
 show "gcc -O2 -o bin/vectoradd examples/cuda/vectoradd_driver.c -ldl"
 show "$nvtrace -q --sim --api --modules -o bin/sim.nvt" \
 	"--attach examples/probes/count.bpf.o --attach examples/probes/memory.bpf.o -- bin/vectoradd"
-show "$nvtrace log --api bin/sim.nvt | cut -c 1-160 | grep -v -e Free -e Get"
+show "$nvtrace log bin/sim.nvt | cut -c 1-160 | grep -v -e Free -e Get"
 show "$nvtrace modules bin/sim.nvt"
 
 show "$nvtrace report traces/corpus/vectoradd.nvt | sed -n 1,14p"

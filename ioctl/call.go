@@ -74,6 +74,10 @@ type Call struct {
 
 	Link *Mapping // KindMmap: what is mapped; nil not known
 
+	// Returned is how a library call ended (KindReturn). A Decoder does not know the
+	// libraries' functions: who does sets it.
+	Returned Returned
+
 	abi *rm.ABI // the tables that named it
 }
 
@@ -86,8 +90,20 @@ func (c *Call) StatusName() string {
 	return c.abi.StatusName(c.Status)
 }
 
-// Failed reports whether the system call or the resource manager refused.
-func (c *Call) Failed() bool { return c.Errno != 0 || c.HasStatus && c.Status != rm.OK }
+// Failed reports whether the call failed: the system call or the resource manager
+// refused, or the library's function returned an error.
+func (c *Call) Failed() bool {
+	return c.Errno != 0 || c.HasStatus && c.Status != rm.OK || c.Returned.Failed
+}
+
+// Returned is the status that a library's function returned. The zero value is
+// that of a function which returns none, or that is not known.
+type Returned struct {
+	Known  bool
+	Failed bool   // answers such as "not ready" are no failures
+	Name   string // "CUDA_SUCCESS", "CUDA_ERROR_OUT_OF_MEMORY"; the number where it has no name
+	Code   int32
+}
 
 // Part is one piece of memory of a call and what lies in it.
 type Part struct {

@@ -21,8 +21,9 @@ import (
 //	class    name or number of the class of an allocation (*CHANNEL*, 0xc86f)
 //	call     kind of event (ioctl, open, mmap, …)
 //	pid, tid numbers
-//	status   OK, or the name of an RM status or errno (NV_ERR_*, EINVAL); what
-//	         has no result is not selected, not by status=!OK either
+//	status   OK, or the name of an RM status, errno or library's result
+//	         (NV_ERR_*, EINVAL, CUDA_ERROR_*); what has no result is not selected,
+//	         not by status=!OK either
 //	unknown  what the tables lack (control, class, request, size, any)
 //	api      name of a library's function (cuMemAlloc*): its call and its return
 //
@@ -120,6 +121,10 @@ var unknownWords = map[string][]Unknown{
 	"any":     {UnknownControl, ClosedControl, UnknownClass, UnknownRequest, UnknownSize, UnknownBytes},
 }
 
+// statusPrefixes begin the names of results: the resource manager's, errno's, and
+// those of CUDA's libraries.
+var statusPrefixes = []string{"nv_", "e", "cu", "nccl", "nvrtc_", "nvjitlink_"}
+
 // checkWord refuses values that can't match anything.
 func checkWord(key filterKey, word string, p pattern) error {
 	if word == "" {
@@ -151,8 +156,8 @@ func checkWord(key filterKey, word string, p pattern) error {
 			return fmt.Errorf("%s %q is not a number", filterKeys[key], word)
 		}
 	case keyStatus:
-		if p.text != "ok" && !p.glob && !strings.HasPrefix(p.text, "nv_") && !strings.HasPrefix(p.text, "e") && !p.isNumber {
-			return fmt.Errorf("unknown status %q; it is OK, a name like NV_ERR_INVALID_ARGUMENT, one like EINVAL, or a number", word)
+		if p.text != "ok" && !p.glob && !p.isNumber && !slices.ContainsFunc(statusPrefixes, func(s string) bool { return strings.HasPrefix(p.text, s) }) {
+			return fmt.Errorf("unknown status %q; it is OK, a name like NV_ERR_INVALID_ARGUMENT, EINVAL or CUDA_ERROR_INVALID_VALUE, or a number", word)
 		}
 	case keyUnknown:
 		var names []string
@@ -173,7 +178,7 @@ func (f *Filter) Match(ev *traces.Event, c *Call) bool {
 	}
 	for i := range f.terms {
 		t := &f.terms[i]
-		if t.key == keyStatus && !hasResult(ev) || t.match(ev, c) == t.negate {
+		if t.key == keyStatus && !hasResult(ev, c) || t.match(ev, c) == t.negate {
 			return false
 		}
 	}
@@ -222,13 +227,17 @@ func (c *Call) rmSubject() bool {
 	return c.HasSub && (c.Device == DeviceCtl || c.Device == DeviceGPU)
 }
 
-// hasResult reports whether the event is a call whose result is known.
-func hasResult(ev *traces.Event) bool {
-	return ev.Kind <= traces.KindIoctl && ev.Flags&(traces.FlagNoExit|traces.FlagUnfinished|traces.FlagRestarted) == 0
+// hasResult reports whether the event is a call whose result is known; that of a
+// library call is its return's.
+func hasResult(ev *traces.Event, c *Call) bool {
+	return c.Returned.Known || ev.Kind <= traces.KindIoctl && ev.Flags&(traces.FlagNoExit|traces.FlagUnfinished|traces.FlagRestarted) == 0
 }
 
 // status matches the result of a call that has one.
 func (p *pattern) status(ev *traces.Event, c *Call) bool {
+	if r := &c.Returned; r.Known {
+		return p.named(r.Name, uint64(r.Code)) || !r.Failed && (p.text == "ok" || p.glob && p.name("ok"))
+	}
 	if !c.Failed() {
 		return p.text == "ok" || p.glob && p.name("ok") || p.isNumber && p.number == 0
 	}

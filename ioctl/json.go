@@ -398,6 +398,9 @@ func (j jsonPrinter) tail(ev *traces.Event, c *Call) {
 	if c.HasStatus {
 		j.string("status", c.StatusName())
 	}
+	if c.Returned.Known {
+		j.string("status", c.Returned.Name)
+	}
 	j.dst = append(j.dst, "}\n"...)
 }
 

@@ -14,9 +14,9 @@ import (
 	"nvtrace/traces"
 )
 
-// apiFlag is --api or --api=LIBRARIES.
+// apiFlag is --api, --api=LIBRARIES or --api=none.
 type apiFlag struct {
-	set       bool
+	set, none bool
 	libraries api.Selection
 }
 
@@ -30,6 +30,10 @@ func (f *apiFlag) IsBoolFlag() bool { return true }
 
 // Set implements flag.Value.
 func (f *apiFlag) Set(list string) (err error) {
+	if f.none = list == "none"; f.none {
+		f.set = false
+		return nil
+	}
 	if list == "true" {
 		list = ""
 	}
@@ -44,6 +48,7 @@ type apiTrace struct {
 	current *api.Frame   // what the latest event happened during
 	last    int64        // latest time seen
 	summary *api.Summary // nil: nothing is counted
+	results map[resultKey]string
 	environ *api.Environment
 
 	shown bool          // calls are printed
@@ -52,10 +57,12 @@ type apiTrace struct {
 	text  []byte
 }
 
+func newAPITrace() *apiTrace { return &apiTrace{tracker: api.NewTracker()} }
+
 // traceAPI makes the sink follow library calls.
 func (s *logSink) traceAPI() *apiTrace {
 	if s.api == nil {
-		s.api = &apiTrace{tracker: api.NewTracker()}
+		s.api = newAPITrace()
 	}
 	return s.api
 }
@@ -109,13 +116,15 @@ func (s *logSink) finish() {
 		return
 	}
 	end := traces.Event{Kind: traces.KindEnd, FD: -1}
-	s.api.take(&end)
+	s.api.take(&end, new(ioctl.Call))
 	if s.lines != nil {
 		s.apiLine(&end, false)
 	}
 }
 
-func (a *apiTrace) take(ev *traces.Event) {
+// take follows an event, and completes what is known of it: how a library call
+// ended.
+func (a *apiTrace) take(ev *traces.Event, c *ioctl.Call) {
 	a.current = a.tracker.Add(ev)
 	a.last = max(a.last, ev.Time, ev.Time+ev.Dur)
 	if a.summary != nil {
@@ -124,6 +133,32 @@ func (a *apiTrace) take(ev *traces.Event) {
 	if a.environ != nil {
 		a.environ.Add(ev, a.tracker, a.current)
 	}
+	if f := a.current; ev.Kind == traces.KindReturn && f != nil && f.Function != nil && f.Function.Result.Status && ev.Flags&traces.FlagUnfinished == 0 {
+		c.Returned = ioctl.Returned{Known: true, Failed: f.Function.Failed(ev.Ret), Name: a.resultName(f.Function, ev.Ret), Code: int32(ev.Ret)}
+	}
+}
+
+// resultKey is what a function may return.
+type resultKey struct {
+	t    *api.Type
+	code int32
+}
+
+// maxResults bounds the names that are remembered.
+const maxResults = 1 << 12
+
+// resultName is [api.Function.ResultName] with a memory.
+func (a *apiTrace) resultName(f *api.Function, ret int64) string {
+	k := resultKey{f.Result, int32(ret)}
+	name, ok := a.results[k]
+	if !ok {
+		name = f.ResultName(ret)
+		if a.results == nil || len(a.results) >= maxResults {
+			a.results = make(map[resultKey]string)
+		}
+		a.results[k] = name
+	}
+	return name
 }
 
 // What a frame's Mark holds.
@@ -156,6 +191,9 @@ func (s *logSink) apiLine(ev *traces.Event, wanted bool) (done bool) {
 		s.endCall(e, ev, false)
 	}
 	if ev.Kind == traces.KindReturn && f != nil {
+		if wanted { // by its result
+			f.Mark |= markWanted
+		}
 		s.endCall(f, ev, true)
 		return true
 	}

@@ -93,12 +93,28 @@ func (e *env) profile(rf *readFlags, name string, filter *ioctl.Filter, o *diff.
 	p := diff.NewProfile(&r.Header, o)
 	p.Name = name
 	// A cut-off recording is a note of the result.
+	calls := newAPITrace()
+	library := func(ev *traces.Event, c *ioctl.Call) {
+		for _, f := range calls.tracker.Ended() {
+			if filter.Match(&traces.Event{Kind: traces.KindCall, PID: f.PID, TID: f.TID, Name: f.Name}, &ioctl.Call{Kind: traces.KindCall}) {
+				p.AddLibrary(f.Name, ioctl.Returned{}, false)
+			}
+		}
+		if f := calls.current; ev.Kind == traces.KindReturn && f != nil && filter.Match(ev, c) {
+			p.AddLibrary(f.Name, c.Returned, ev.Flags&traces.FlagUnfinished == 0)
+		}
+	}
 	damage := each(r, func(string, ...any) {}, func(ev *traces.Event) {
 		c := d.Decode(ev)
+		calls.take(ev, &c)
+		library(ev, &c)
 		if isContext(ev.Kind) || filter.Match(ev, &c) {
 			p.Add(ev, &c, d)
 		}
 	})
+	end := traces.Event{Kind: traces.KindEnd}
+	calls.take(&end, new(ioctl.Call))
+	library(&end, new(ioctl.Call))
 	if n := d.Notice(); n != "" {
 		e.notice("%s: %s", name, n)
 	}

@@ -6,19 +6,25 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
+	"unicode/utf8"
 
 	"nvtrace/ioctl"
+	"nvtrace/nvattach/api"
 	"nvtrace/rm"
 	"nvtrace/traces"
 )
 
-// failureBook gathers the failed calls of a recording, with what the object
-// tree and the driver's source say about them.
+// failureBook gathers the failed calls of a recording, of the driver and of CUDA's
+// libraries, with what the object tree and the driver's source say about them.
 type failureBook struct {
 	l    *objectLog
 	rows map[failureKey]*failure
 	list []*failure
 	more uint64
+
+	total uint64   // failed calls
+	first *failure // the earliest; nil: none
 }
 
 type failureKey struct {
@@ -27,17 +33,21 @@ type failureKey struct {
 	errno  int32
 	object rm.Ref
 	node   string // of a failed open
+	// Of a library call.
+	function, result string
 }
 
 // failure is one kind of failure.
 type failure struct {
-	Result string `json:"result"` // NV_ERR_…, or an errno
+	Result string `json:"result"` // NV_ERR_…, an errno, CUDA_ERROR_…
 	Call   string `json:"call"`
+	Args   string `json:"args,omitempty"`   // of a library call, the first
 	About  string `json:"about,omitempty"`  // control command, class, node
 	Object string `json:"object,omitempty"` // "client0/dev0/subdev0"
 	Count  uint64 `json:"count"`
-	First  int64  `json:"first"` // ns since the recording began
-	PID    int32  `json:"pid"`   // of the first
+	First  int64  `json:"first"`            // ns since the recording began
+	PID    int32  `json:"pid"`              // of the first
+	During string `json:"during,omitempty"` // the library call that the first was made in
 	// What the driver's source says; absent where it knows many causes.
 	Cause  string `json:"cause,omitempty"`
 	Advice string `json:"advice,omitempty"`
@@ -51,15 +61,21 @@ func newFailureBook(d *ioctl.Decoder) *failureBook {
 	return &failureBook{l: newObjectLog(d), rows: make(map[failureKey]*failure)}
 }
 
-// add takes in every event, right after it was decoded.
-func (b *failureBook) add(ev *traces.Event, c *ioctl.Call, d *ioctl.Decoder) {
+// add takes in every event, right after it was decoded. in is the library call
+// that it is or happened in, nil if there is none.
+func (b *failureBook) add(ev *traces.Event, c *ioctl.Call, in *api.Frame, d *ioctl.Decoder) {
 	if ev.Flags&(traces.FlagNoExit|traces.FlagUnfinished|traces.FlagRestarted) == 0 && c.Failed() {
-		b.note(ev, c, d)
+		b.note(ev, c, in, d)
 	}
 	b.l.add(ev, c)
 }
 
-func (b *failureBook) note(ev *traces.Event, c *ioctl.Call, d *ioctl.Decoder) {
+func (b *failureBook) note(ev *traces.Event, c *ioctl.Call, in *api.Frame, d *ioctl.Decoder) {
+	b.total++
+	if c.Returned.Failed {
+		b.count(failureKey{function: in.Name, result: c.Returned.Name}, func() *failure { return describeReturn(ev, c, in) })
+		return
+	}
 	o := b.object(c)
 	k := failureKey{call: c.Key(), errno: c.Errno}
 	if c.HasStatus {
@@ -71,17 +87,42 @@ func (b *failureBook) note(ev *traces.Event, c *ioctl.Call, d *ioctl.Decoder) {
 	if ev.Kind == traces.KindOpen {
 		k.node = ev.Path
 	}
+	b.count(k, func() *failure {
+		f := b.describe(ev, c, d, o)
+		if in != nil {
+			f.During = in.Name
+		}
+		return f
+	})
+}
+
+// count counts a failure of one kind; describe describes the first.
+func (b *failureBook) count(k failureKey, describe func() *failure) {
 	f := b.rows[k]
 	if f == nil {
 		if len(b.list) >= maxFailureRows {
 			b.more++
 			return
 		}
-		f = b.describe(ev, c, d, o)
+		f = describe()
 		b.rows[k] = f
 		b.list = append(b.list, f)
+		if b.first == nil || f.First < b.first.First {
+			b.first = f
+		}
 	}
 	f.Count++
+}
+
+// describeReturn describes a library call that returned an error.
+func describeReturn(ev *traces.Event, c *ioctl.Call, f *api.Frame) *failure {
+	args := api.AppendCall(nil, f, ev, nil, nil)
+	x := &failure{Result: c.Returned.Name, Call: f.Name, Object: f.LibraryName(), First: f.Start, PID: ev.PID}
+	x.Args = strings.TrimPrefix(string(args), f.Name)
+	if f.Parent != nil {
+		x.During = f.Parent.Name
+	}
+	return x
 }
 
 // object finds what a failed call was made on: of a failed allocation the
@@ -139,25 +180,55 @@ func (b *failureBook) failures() []*failure {
 	return out
 }
 
-// write draws the table, and the causes below it. Summaries may use it too.
-func (b *failureBook) write(w io.Writer) error {
+// maxArgs is how much of a failed call's arguments a table shows.
+const maxArgs = 60
+
+// text names a failed call, with what it was about.
+func (f *failure) text() string {
+	s := f.Call
+	switch {
+	case f.About != "":
+		s += " " + f.About
+	case utf8.RuneCountInString(f.Args) > maxArgs:
+		s += string([]rune(f.Args)[:maxArgs]) + "…"
+	default:
+		s += f.Args
+	}
+	return s
+}
+
+// write draws the table, and the causes below it: of the first most rows, or of all if
+// most is 0. Summaries use it too.
+func (b *failureBook) write(w io.Writer, most int) error {
 	list := b.failures()
+	cut := 0
+	if most > 0 && len(list) > most {
+		list, cut = list[:most], len(list)-most
+	}
+	header := []string{">count", ">first", ">pid", "result", "call", "on"}
+	during := slices.ContainsFunc(list, func(f *failure) bool { return f.During != "" })
+	if during {
+		header = append(header, "during")
+	}
 	var rows [][]string
 	for _, f := range list {
-		about := f.Call
-		if f.About != "" {
-			about += " " + f.About
+		row := []string{
+			fmt.Sprint(f.Count), fmt.Sprintf("%.6f", float64(f.First)/1e9), fmt.Sprint(f.PID), f.Result, f.text(), f.Object,
 		}
-		rows = append(rows, []string{
-			fmt.Sprint(f.Count), fmt.Sprintf("%.6f", float64(f.First)/1e9), fmt.Sprint(f.PID), f.Result, about, f.Object,
-		})
+		if during {
+			row = append(row, f.During)
+		}
+		rows = append(rows, row)
 	}
 	var buf bytes.Buffer
-	if err := renderTable(&buf, "Failed calls", []string{">count", ">first", ">pid", "result", "call", "on"}, rows); err != nil {
+	if err := renderTable(&buf, "Failed calls", header, rows); err != nil {
 		return err
 	}
 	if len(list) == 0 {
 		fmt.Fprintln(&buf, "No call failed.")
+	}
+	if cut > 0 {
+		fmt.Fprintf(&buf, "  … and %d more rows\n", cut)
 	}
 	if b.more > 0 {
 		fmt.Fprintf(&buf, "  … and %d more failures of other kinds\n", b.more)
@@ -205,14 +276,15 @@ func failuresVerb(e *env, args, command []string) int {
 		return e.fail(exitFailed, "%v", err)
 	}
 	defer r.Close()
-	b := newFailureBook(d)
+	b, calls := newFailureBook(d), newAPITrace()
 	damage := each(r, e.notice, func(ev *traces.Event) {
 		c := d.Decode(ev)
-		b.add(ev, &c, d)
+		calls.take(ev, &c)
+		b.add(ev, &c, calls.current, d)
 	})
 	if n := d.Notice(); n != "" {
 		e.notice("%s", n)
 	}
 	b.l.caution(e, name)
-	return e.answer(&asJSON, damage, b.failures(), func() error { return b.write(e.stdout) })
+	return e.answer(&asJSON, damage, b.failures(), func() error { return b.write(e.stdout, 0) })
 }

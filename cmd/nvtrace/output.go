@@ -165,12 +165,12 @@ type logSink struct {
 // Event implements record.Sink.
 func (s *logSink) Event(ev *traces.Event) {
 	c := s.decoder.Decode(ev)
+	if s.api != nil {
+		s.api.take(ev, &c)
+	}
 	if s.summary != nil {
 		s.summary.Add(ev, &c)
-		s.book.add(ev, &c, s.decoder)
-	}
-	if s.api != nil {
-		s.api.take(ev)
+		s.book.add(ev, &c, s.api.current, s.decoder)
 	}
 	if s.names != nil {
 		s.names.around(ev, &c, func() { s.line(ev, &c) })

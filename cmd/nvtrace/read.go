@@ -10,7 +10,6 @@ import (
 	"os"
 
 	"nvtrace/ioctl"
-	"nvtrace/nvattach/api"
 	"nvtrace/rm"
 	"nvtrace/traces"
 )
@@ -112,7 +111,7 @@ func logVerb(e *env, args, command []string) int {
 	rf.register(fs)
 	lf.register(fs)
 	var af apiFlag
-	af.register(fs, "show library calls with what happens inside them, all or those of `LIBRARIES`: driver,runtime,cublas,…")
+	af.register(fs, "show the recorded calls of CUDA's libraries, with what happens inside them: all (the default), those of `LIBRARIES` (driver,runtime,cublas,…), or none")
 	name, status, ok := e.oneRecording(fs, args, command)
 	if !ok {
 		return status
@@ -133,7 +132,10 @@ func logVerb(e *env, args, command []string) int {
 	if err := sink.printTo(e, e.stdout, &r.Header, &lf); err != nil {
 		return e.fail(exitUsage, "%v", err)
 	}
-	if af.set {
+	if !af.none {
+		if !af.set {
+			_ = af.Set("all") // as the live log of --api
+		}
 		sink.showAPI(af.libraries)
 	}
 	err = each(r, e.notice, sink.Event)
@@ -183,15 +185,13 @@ func exportVerb(e *env, args, command []string) int {
 		_, err = w.Write(traces.AppendHeader(nil, &r.Header))
 	}
 	picture, finish := newView(format, w, &r.Header, d)
-	calls := &apiTrace{tracker: api.NewTracker()}
+	calls := newAPITrace()
 	damage := each(r, e.notice, func(ev *traces.Event) {
 		if err != nil {
 			return
 		}
 		c := d.Decode(ev)
-		if format == "jsonl" {
-			calls.take(ev)
-		}
+		calls.take(ev, &c)
 		wanted := filter.Match(ev, &c)
 		switch {
 		case picture != nil && wanted:

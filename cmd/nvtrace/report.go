@@ -36,7 +36,7 @@ func writeReport(w io.Writer, r *ioctl.Report, book *failureBook, before drawnTa
 		return err
 	}
 	if len(book.list) > 0 {
-		if err := book.write(w); err != nil {
+		if err := book.write(w, maxRows); err != nil {
 			return err
 		}
 	}

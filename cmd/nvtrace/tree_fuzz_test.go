@@ -55,7 +55,7 @@ func FuzzReports(f *testing.F) {
 		for _, ev := range events {
 			call := d.Decode(ev)
 			k.Add(ev, &call, d)
-			book.add(ev, &call, d)
+			book.add(ev, &call, nil, d)
 		}
 		if l := k.Lacks(); len(l) > 0 {
 			t.Fatalf("lacks %s", l[0].LackText())
@@ -119,7 +119,7 @@ func reportAll(t *testing.T, book *failureBook) {
 			t.Fatalf("%s: depth %d", n.o.Path(), n.depth)
 		}
 	}
-	if err := book.write(io.Discard); err != nil {
+	if err := book.write(io.Discard, 0); err != nil {
 		t.Fatal(err)
 	}
 }

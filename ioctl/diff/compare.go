@@ -30,7 +30,8 @@ type Run struct {
 	Driver  string   `json:"driver,omitempty"` // as recorded
 	Tables  string   `json:"tables,omitempty"` // driver version whose names and layouts were used
 	Command []string `json:"command,omitempty"`
-	Calls   uint64   `json:"calls"`
+	Calls   uint64   `json:"calls"` // of the driver
+	Library uint64   `json:"library_calls,omitempty"`
 }
 
 // Change is a call that is new, gone, or made another number of times or with
@@ -111,12 +112,20 @@ func Compare(a, b *Profile) *Result {
 			r.Notes = append(r.Notes, fmt.Sprintf("%s: the order of its last %d calls was not compared", p.Name, p.cut))
 		}
 	}
+	for _, p := range [2][2]*Profile{{a, b}, {b, a}} {
+		if p[0].library > 0 && p[1].library == 0 {
+			r.Notes = append(r.Notes, p[1].Name+": no calls of CUDA's libraries; it may have been recorded without --api")
+		}
+		if p[0].kernels > 0 && p[1].kernels == 0 {
+			r.Notes = append(r.Notes, p[1].Name+": no launched kernels; it may have been recorded without --modules")
+		}
+	}
 	r.Same = len(r.Calls)+len(r.Sizes)+len(r.Layouts)+len(r.Threads)+len(r.Order) == 0
 	return r
 }
 
 func (p *Profile) run() Run {
-	r := Run{Name: p.Name, Driver: p.header.Driver, Command: p.header.Argv, Calls: p.calls}
+	r := Run{Name: p.Name, Driver: p.header.Driver, Command: p.header.Argv, Calls: p.calls, Library: p.library}
 	if p.abi != nil {
 		r.Tables = p.abi.Version().String()
 	}
@@ -213,7 +222,7 @@ func tallies(a, b map[result]uint64) []Tally {
 		}
 	}
 	slices.SortFunc(keys, func(x, y result) int {
-		return cmp.Or(cmp.Compare(x.kind, y.kind), cmp.Compare(x.value, y.value))
+		return cmp.Or(cmp.Compare(x.kind, y.kind), cmp.Compare(x.value, y.value), cmp.Compare(x.name, y.name))
 	})
 	var out []Tally
 	for _, k := range keys {
@@ -234,6 +243,8 @@ func (r result) String() string {
 		return ioctl.ErrnoName(int32(r.value))
 	case resultReturned:
 		return "returned"
+	case resultLibrary:
+		return r.name
 	}
 	return "not seen"
 }

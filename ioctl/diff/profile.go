@@ -44,10 +44,12 @@ const (
 	SectionClass   Section = "class"   // allocations, by class
 	SectionUVM     Section = "uvm"     // requests of nvidia-uvm and nvidia-uvm-tools
 	SectionOther   Section = "other"   // requests of the other nodes
+	SectionLibrary Section = "library" // calls of CUDA's libraries
+	SectionKernel  Section = "kernel"  // kernels that were launched, by mangled name
 )
 
 // sections is their order.
-var sections = [...]Section{SectionNode, SectionMmap, SectionEscape, SectionControl, SectionClass, SectionUVM, SectionOther}
+var sections = [...]Section{SectionNode, SectionMmap, SectionEscape, SectionControl, SectionClass, SectionUVM, SectionOther, SectionLibrary, SectionKernel}
 
 // Key identifies what was called across runs and driver versions: by its name,
 // as numbers are reused for other commands between versions.
@@ -71,6 +73,7 @@ type stat struct {
 type result struct {
 	kind  resultKind
 	value uint32
+	name  string // resultLibrary
 }
 
 type resultKind uint8
@@ -80,6 +83,7 @@ const (
 	resultErrno                      // value is an errno
 	resultReturned                   // the system call succeeded and there is no status
 	resultUnseen                     // the exit was not recorded
+	resultLibrary                    // value is what a library's function returned, name its name
 )
 
 // Profile is what a comparison needs of one recording. It takes memory for the
@@ -94,7 +98,9 @@ type Profile struct {
 	window   int
 	room     int // calls that may still be kept
 	cut      uint64
-	calls    uint64
+	calls    uint64 // of the driver
+	library  uint64 // of CUDA's libraries
+	kernels  uint64 // events of launched kernels
 	lost     uint64
 	complete bool
 
@@ -167,6 +173,11 @@ func (p *Profile) Add(ev *traces.Event, c *ioctl.Call, d *ioctl.Decoder) {
 		p.lost += uint64(max(ev.Ret, 0))
 	case traces.KindEnd:
 		p.complete = true
+	case traces.KindKernel:
+		s := p.entry(Key{SectionKernel, ev.Name})
+		s.count++
+		s.results[result{kind: resultReturned}]++
+		p.kernels++
 	case traces.KindOpen, traces.KindMmap, traces.KindIoctl:
 		if ev.Flags&(traces.FlagRestarted|traces.FlagImplicit) != 0 {
 			return // the repetition counts; an inferred one is not the program's call
@@ -179,6 +190,24 @@ func (p *Profile) Add(ev *traces.Event, c *ioctl.Call, d *ioctl.Decoder) {
 		p.calls++
 		p.note(ev, c, s.key)
 		p.order(ev, s.id)
+	}
+}
+
+// AddLibrary takes in a call of a library's function that has ended, in the
+// order of the ends; r is how, seen false where its return was not recorded.
+func (p *Profile) AddLibrary(function string, r ioctl.Returned, seen bool) {
+	s := p.entry(Key{SectionLibrary, function})
+	s.count++
+	p.library++
+	switch {
+	case !seen:
+		s.results[result{kind: resultUnseen}]++
+	case !r.Known:
+		s.results[result{kind: resultReturned}]++
+	case r.Code == 0:
+		s.results[result{kind: resultStatus, value: uint32(rm.OK)}]++
+	default:
+		s.results[result{resultLibrary, uint32(r.Code), r.Name}]++
 	}
 }
 
@@ -282,13 +311,13 @@ func mapName(c *ioctl.Call) string {
 func resultOf(ev *traces.Event, c *ioctl.Call) result {
 	switch {
 	case ev.Flags&(traces.FlagNoExit|traces.FlagUnfinished) != 0:
-		return result{resultUnseen, 0}
+		return result{kind: resultUnseen}
 	case c.Errno != 0:
-		return result{resultErrno, uint32(c.Errno)}
+		return result{kind: resultErrno, value: uint32(c.Errno)}
 	case c.HasStatus:
-		return result{resultStatus, uint32(c.Status)}
+		return result{kind: resultStatus, value: uint32(c.Status)}
 	}
-	return result{resultReturned, 0}
+	return result{kind: resultReturned}
 }
 
 // exec notes a program's name.

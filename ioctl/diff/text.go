@@ -12,6 +12,7 @@ import (
 var titles = map[Section]string{
 	SectionNode: "device nodes opened", SectionMmap: "mappings", SectionEscape: "ioctls", SectionControl: "control commands",
 	SectionClass: "objects allocated, by class", SectionUVM: "unified memory calls", SectionOther: "other devices' ioctls",
+	SectionLibrary: "calls of CUDA's libraries", SectionKernel: "kernels launched",
 }
 
 // AppendText appends the report for people: a line each, beginning with "-" for
@@ -76,6 +77,9 @@ func safe(s string) string {
 
 func (w *writer) run(sign string, r *Run) {
 	w.f("%s %s: %s", sign, safe(r.Name), count(r.Calls, "call"))
+	if r.Library > 0 {
+		w.f(", %s", count(r.Library, "library call"))
+	}
 	switch {
 	case r.Driver == "" && r.Tables != "":
 		w.f(", driver unknown (tables of %s)", r.Tables)
