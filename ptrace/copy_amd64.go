@@ -6,6 +6,8 @@ import (
 
 	"golang.org/x/arch/x86/x86asm"
 	"golang.org/x/sys/unix"
+
+	"nvtrace/ptrace/proc"
 )
 
 const (
@@ -247,19 +249,19 @@ func (tr *tracer) pageFor(t *Task, st *site) *page {
 // gapNear looks for free address space below the mappings around addr; 0 if
 // there is none nearby.
 func (t *Task) gapNear(addr uint64) uint64 {
-	maps, err := t.mappings()
+	maps, err := proc.Maps(t.TID)
 	if err != nil {
 		return 0
 	}
 	const room, off = 1 << 20, 1 << 16
 	for i := len(maps) - 1; i > 0; i-- {
 		m := maps[i]
-		if m.lo <= addr && addr-m.lo < nearBy/2 && m.lo-maps[i-1].hi >= room && m.name != "[stack]" {
-			return m.lo - off
+		if m.Start <= addr && addr-m.Start < nearBy/2 && m.Start-maps[i-1].End >= room && m.Path != "[stack]" {
+			return m.Start - off
 		}
 	}
-	if len(maps) > 0 && maps[0].lo <= addr && addr-maps[0].lo < nearBy/2 && maps[0].lo >= 2*room {
-		return maps[0].lo - off
+	if len(maps) > 0 && maps[0].Start <= addr && addr-maps[0].Start < nearBy/2 && maps[0].Start >= 2*room {
+		return maps[0].Start - off
 	}
 	return 0
 }

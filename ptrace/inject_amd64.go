@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"nvtrace/ptrace/proc"
 )
 
 // injection makes system calls in a stopped task, and afterwards puts it back
@@ -177,18 +179,18 @@ func (t *Task) findSyscall() (uint64, error) {
 			return s.syscall, nil
 		}
 	}
-	maps, err := t.mappings()
+	maps, err := proc.Maps(t.TID)
 	if err != nil {
 		return 0, fmt.Errorf("system call in %d: %w", t.TID, err)
 	}
 	buf := make([]byte, 1<<16)
 	for _, vdso := range []bool{true, false} {
 		for _, m := range maps {
-			if !m.exec || (m.name == "[vdso]") != vdso || m.name == "[vsyscall]" {
+			if !m.Exec || (m.Path == "[vdso]") != vdso || m.Path == "[vsyscall]" {
 				continue
 			}
-			for at := m.lo; at < m.hi && at-m.lo < 16<<20; at += uint64(len(buf) - 1) {
-				n, _ := t.ReadText(at, buf[:min(uint64(len(buf)), m.hi-at)])
+			for at := m.Start; at < m.End && at-m.Start < 16<<20; at += uint64(len(buf) - 1) {
+				n, _ := t.ReadText(at, buf[:min(uint64(len(buf)), m.End-at)])
 				if i := bytes.Index(buf[:n], syscallInsn[:]); i >= 0 {
 					s.syscall = at + uint64(i)
 					return s.syscall, nil

@@ -1,12 +1,8 @@
 package ptrace
 
 import (
-	"bufio"
 	"bytes"
 	"fmt"
-	"os"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -77,39 +73,4 @@ func (t *Task) textError(addr uint64, e unix.Errno) error {
 		why = " (it is not mapped, or is shared memory that the program can't write itself)"
 	}
 	return fmt.Errorf("write code of %d at %#x: %w%s", t.TID, addr, e, why)
-}
-
-// mapping is a line of /proc/PID/maps.
-type mapping struct {
-	lo, hi uint64
-	exec   bool
-	name   string
-}
-
-// mappings lists the task's memory, in the order of addresses.
-func (t *Task) mappings() ([]mapping, error) {
-	b, err := os.ReadFile(procPath(t.PID, "task/"+strconv.Itoa(t.TID)+"/maps"))
-	if err != nil {
-		return nil, err
-	}
-	var maps []mapping
-	for sc := bufio.NewScanner(bytes.NewReader(b)); sc.Scan(); {
-		f := strings.Fields(sc.Text())
-		if len(f) < 5 {
-			continue
-		}
-		lo, hi, _ := strings.Cut(f[0], "-")
-		m := mapping{exec: strings.Contains(f[1], "x")}
-		if m.lo, err = strconv.ParseUint(lo, 16, 64); err != nil {
-			continue
-		}
-		if m.hi, err = strconv.ParseUint(hi, 16, 64); err != nil {
-			continue
-		}
-		if len(f) > 5 {
-			m.name = f[5]
-		}
-		maps = append(maps, m)
-	}
-	return maps, nil
 }

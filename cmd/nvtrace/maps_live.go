@@ -1,16 +1,12 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
-	"errors"
 	"fmt"
-	"io"
-	"os"
-	"strconv"
 	"strings"
 
 	"nvtrace/ioctl"
+	"nvtrace/ptrace/proc"
 )
 
 // liveMap is a mapping of a device file in a running process.
@@ -36,15 +32,11 @@ const liveNote = "Which object a mapping shows is not in /proc: the driver ties 
 	"Record the program from its start (nvtrace -o run.nvt -- command), then nvtrace maps run.nvt names objects."
 
 func (e *env) liveMaps(pid int, asJSON *optString) int {
-	name := fmt.Sprintf("/proc/%d/maps", pid)
-	f, err := os.Open(name)
+	maps, err := proc.Maps(pid)
 	if err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
-	r, err := parseLive(pid, f)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return e.fail(exitFailed, "%s: %v", name, err)
-	}
+	r := liveReportOf(pid, maps)
 	if asJSON.set {
 		err = writeJSON(e.stdout, asJSON.value, r)
 	} else {
@@ -56,47 +48,27 @@ func (e *env) liveMaps(pid int, asJSON *optString) int {
 	return exitOK
 }
 
-// parseLive reads /proc/PID/maps (proc_pid_maps(5)).
-func parseLive(pid int, in io.Reader) (*liveReport, error) {
+// liveReportOf picks the mappings of device files.
+func liveReportOf(pid int, maps []proc.Mapping) *liveReport {
 	r := &liveReport{PID: pid, Maps: []liveMap{}, Note: liveNote}
-	sc := bufio.NewScanner(in)
-	for sc.Scan() {
-		fields := strings.SplitN(sc.Text(), " ", 6)
-		if len(fields) < 6 {
-			continue
-		}
-		path := strings.TrimSuffix(strings.TrimLeft(fields[5], " "), " (deleted)")
-		node, ok := strings.CutPrefix(path, "/dev/")
+	for i := range maps {
+		m := &maps[i]
+		node, ok := strings.CutPrefix(strings.TrimSuffix(m.Path, " (deleted)"), "/dev/")
 		if !ok {
 			continue
 		}
-		// The number that the line has is that of the file system with the node.
+		// The number that the mapping has is that of the file system with the node.
 		dev := ioctl.DeviceOf(node, 0)
 		if dev == ioctl.DeviceOther {
 			continue
 		}
-		lo, hi, ok := addressRange(fields[0])
-		if !ok {
-			return nil, fmt.Errorf("%q: no range of addresses", fields[0])
-		}
-		off, err := strconv.ParseUint(fields[2], 16, 64)
-		if err != nil {
-			return nil, fmt.Errorf("%q: no offset", fields[2])
-		}
-		r.Bytes += hi - lo
+		r.Bytes += m.End - m.Start
 		r.Maps = append(r.Maps, liveMap{
-			Addr: fmt.Sprintf("%#x", lo), Size: hi - lo, Access: fields[1][:min(3, len(fields[1]))], Offset: fmt.Sprintf("%#x", off),
-			Node: node, What: liveKind(dev, lo, hi, off),
+			Addr: fmt.Sprintf("%#x", m.Start), Size: m.End - m.Start, Access: m.Access(), Offset: fmt.Sprintf("%#x", m.Offset),
+			Node: node, What: liveKind(dev, m.Start, m.End, m.Offset),
 		})
 	}
-	return r, sc.Err()
-}
-
-func addressRange(s string) (lo, hi uint64, ok bool) {
-	a, b, _ := strings.Cut(s, "-")
-	lo, errLo := strconv.ParseUint(a, 16, 64)
-	hi, errHi := strconv.ParseUint(b, 16, 64)
-	return lo, hi, errLo == nil && errHi == nil && lo < hi
+	return r
 }
 
 // liveKind says what a mapping of a node can be (nv-mmap.c, uvm.c).

@@ -231,3 +231,10 @@ func (at *mapping) holds(addr uint64, b []byte) bool {
 	got, err := readRange(at.file, int64(addr-at.start+at.offset), int64(len(b)))
 	return err == nil && bytes.Equal(got, b)
 }
+
+func addressRange(s string) (lo, hi uint64, ok bool) {
+	a, b, _ := strings.Cut(s, "-")
+	lo, errLo := strconv.ParseUint(a, 16, 64)
+	hi, errHi := strconv.ParseUint(b, 16, 64)
+	return lo, hi, errLo == nil && errHi == nil && lo < hi
+}

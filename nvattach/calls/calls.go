@@ -20,6 +20,7 @@ import (
 	"nvtrace/nvattach/api"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
+	"nvtrace/ptrace/proc"
 )
 
 // Classes is how many classes of system calls a Tracer takes.
@@ -137,24 +138,17 @@ func (t *Tracer) Task(task *ptrace.Task, e *ptrace.TaskEvent) {
 // mapped hooks the libraries whose code a process has mapped already, as far as it
 // lies within a range. Their functions may be hooked.
 func (t *Tracer) mapped(task *ptrace.Task, lo, hi uint64) {
-	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", task.PID))
+	maps, err := proc.Maps(task.PID)
 	if err != nil {
 		return
 	}
-	for line := range strings.Lines(string(maps)) {
-		var from, to, off uint64
-		var perm, dev string
-		var ino uint64
-		if n, _ := fmt.Sscanf(line, "%x-%x %s %x %s %d", &from, &to, &perm, &off, &dev, &ino); n < 6 || ino == 0 || !strings.Contains(perm, "x") || from >= hi || to <= lo {
+	for i := range maps {
+		m := &maps[i]
+		if m.Inode == 0 || !m.Exec || m.Start >= hi || m.End <= lo || !strings.HasPrefix(m.Path, "/") {
 			continue
 		}
-		i := strings.IndexByte(line, '/')
-		if i < 0 {
-			continue
-		}
-		path := strings.TrimSuffix(line[i:], "\n")
-		if lib := t.library(fmt.Sprintf("/proc/%d/map_files/%x-%x", task.PID, from, to), path, fmt.Sprintf("/proc/%d/root", task.PID), ino); lib != nil {
-			t.hook(task, lib, from, to, off)
+		if lib := t.library(fmt.Sprintf("/proc/%d/map_files/%x-%x", task.PID, m.Start, m.End), m.Path, fmt.Sprintf("/proc/%d/root", task.PID), m.Inode); lib != nil {
+			t.hook(task, lib, m.Start, m.End, m.Offset)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"nvtrace/fatbin"
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/proc"
 	"nvtrace/traces"
 )
 
@@ -167,8 +168,8 @@ func (c *Capture) onReturn(t *ptrace.Task, th *thread, k *call, f func(t *ptrace
 func (c *Capture) load(t *ptrace.Task, th *thread, k *call) {
 	retry := th.retry != nil
 	th.retry = nil
-	maps := viewMaps(t.PID)
-	defer maps.close()
+	maps := proc.NewView(t.PID)
+	defer maps.Close()
 	k.caller = c.callerOf(t, maps, &k.entry)
 	c.onReturn(t, th, k, c.loaded)
 	if k.err = c.gather(t, k, maps); k.err != nil || len(k.parts) == 0 {
@@ -221,7 +222,7 @@ func (c *Capture) aside(t *ptrace.Task, k *call, work func() []byte, then func(t
 }
 
 // gather finds out which bytes make up the image.
-func (c *Capture) gather(t *ptrace.Task, k *call, maps *mapView) error {
+func (c *Capture) gather(t *ptrace.Task, k *call, maps *proc.View) error {
 	addr := k.arg(t, k.h.fn.image)
 	k.image = addr
 	if addr == 0 {
@@ -276,7 +277,7 @@ func (c *Capture) gather(t *ptrace.Task, k *call, maps *mapView) error {
 const maxList = 1 << 16
 
 // gatherSized is for images whose size is an argument.
-func (c *Capture) gatherSized(t *ptrace.Task, k *call, maps *mapView, addr uint64) error {
+func (c *Capture) gatherSized(t *ptrace.Task, k *call, maps *proc.View, addr uint64) error {
 	size := k.arg(t, k.h.fn.size)
 	if size == 0 {
 		return nil
@@ -330,7 +331,7 @@ func saysVersion(r io.ReaderAt, size int64) bool {
 }
 
 // findPart finds the extent of the image at addr.
-func (c *Capture) findPart(t *ptrace.Task, maps *mapView, addr uint64) (*part, error) {
+func (c *Capture) findPart(t *ptrace.Task, maps *proc.View, addr uint64) (*part, error) {
 	r := offsetReader{taskMemory{t}, addr}
 	format := sniff(r, sniffBytes)
 	if format == fatbin.FormatHost {
@@ -353,13 +354,13 @@ func (c *Capture) findPart(t *ptrace.Task, maps *mapView, addr uint64) (*part, e
 }
 
 // pin finds out whether an image lies in a file and can't be written to.
-func (c *Capture) pin(pid int, maps *mapView, p *part) {
-	m := maps.at(p.addr)
-	if m == nil || m.ino == 0 || !m.contains(p.addr, uint64(p.size)) {
+func (c *Capture) pin(pid int, maps *proc.View, p *part) {
+	m := maps.At(p.addr)
+	if m == nil || m.Inode == 0 || !m.Contains(p.addr, uint64(p.size)) {
 		return
 	}
-	p.file, p.offset = m.path, int64(p.addr-m.start+m.off)
-	p.pinned = m.immutable() && c.pinFile(pid, m)
+	p.file, p.offset = m.Path, int64(p.addr-m.Start+m.Offset)
+	p.pinned = m.Immutable() && c.pinFile(pid, m)
 }
 
 // copyParts hashes and stores the images of a call, and puts copies where the

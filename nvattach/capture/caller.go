@@ -4,12 +4,13 @@ import (
 	"path/filepath"
 
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/proc"
 )
 
 // callerOf names the library that called a function at whose entry the registers
 // are regs. The interposer's call was made for somebody further up, whose return
 // address its frame has.
-func (c *Capture) callerOf(t *ptrace.Task, maps *mapView, regs *ptrace.Regs) string {
+func (c *Capture) callerOf(t *ptrace.Task, maps *proc.View, regs *ptrace.Regs) string {
 	ret, err := readWord(t, regs.SP())
 	if err != nil {
 		return ""
@@ -27,11 +28,11 @@ func (c *Capture) callerOf(t *ptrace.Task, maps *mapView, regs *ptrace.Regs) str
 		if n, _ := t.ReadMem(fp, frame[:]); n < len(frame) {
 			break
 		}
-		m := maps.at(le.Uint64(frame[8:]))
-		if m == nil || !m.exec {
+		m := maps.At(le.Uint64(frame[8:]))
+		if m == nil || !m.Exec {
 			break
 		}
-		if m.path != lib {
+		if m.Path != lib {
 			return libraryAt(maps, le.Uint64(frame[8:]))
 		}
 		fp = le.Uint64(frame[:])
@@ -41,8 +42,8 @@ func (c *Capture) callerOf(t *ptrace.Task, maps *mapView, regs *ptrace.Regs) str
 
 // callerAlone is callerOf where nothing else is asked of the process's mappings.
 func (c *Capture) callerAlone(t *ptrace.Task, k *call) string {
-	maps := viewMaps(t.PID)
-	defer maps.close()
+	maps := proc.NewView(t.PID)
+	defer maps.Close()
 	return c.callerOf(t, maps, &k.entry)
 }
 
@@ -50,9 +51,9 @@ func (c *Capture) callerAlone(t *ptrace.Task, k *call) string {
 const maxShimStack = 64 << 10
 
 // libraryAt names the file that an address lies in, "" if there is none.
-func libraryAt(maps *mapView, addr uint64) string {
-	if m := maps.at(addr); m != nil && filepath.IsAbs(m.path) {
-		return m.path
+func libraryAt(maps *proc.View, addr uint64) string {
+	if m := maps.At(addr); m != nil && filepath.IsAbs(m.Path) {
+		return m.Path
 	}
 	return ""
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/proc"
 	"nvtrace/ptrace/agent"
 	"nvtrace/traces"
 )
@@ -97,7 +98,7 @@ type Capture struct {
 	tables map[uuid]table
 	slots  *slotCache
 
-	objects map[fileKey]*object
+	objects map[proc.FileKey]*object
 	procs   map[*ptrace.Process]*process
 	pids    map[int]*process // by process id, for what comes late
 	threads map[*ptrace.Task]*thread
@@ -138,7 +139,7 @@ const defaultMaxImage = 4 << 30
 func New(o *Options, class uint16) *Capture {
 	c := &Capture{
 		class: class, funcs: make(map[string]function), tables: tables(),
-		images: make(map[string]bool), objects: make(map[fileKey]*object), procs: make(map[*ptrace.Process]*process), pids: make(map[int]*process),
+		images: make(map[string]bool), objects: make(map[proc.FileKey]*object), procs: make(map[*ptrace.Process]*process), pids: make(map[int]*process),
 		threads: make(map[*ptrace.Task]*thread), tasks: make(map[int]*ptrace.Task),
 		gaps: make(map[string]bool), notes: make(map[string]bool), gpu: make(map[string]int64), pinned: make(map[fileID]*pinnedFile),
 		hits: make(map[Note]int), started: make(map[kernelKey]bool),

@@ -137,34 +137,6 @@ func FuzzELF(f *testing.F) {
 	})
 }
 
-func TestParseMaps(t *testing.T) {
-	const text = `55d0c0a00000-55d0c0a21000 r-xp 00002000 fd:01 1234567                    /usr/bin/with space
-7f0000000000-7f0000001000 rw-p 00000000 00:00 0 
-garbage
-7f0000002000-7f0000003000 r--s 00001000 08:02 42                         /lib/x.so (deleted)
-ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]
-`
-	list := parseMaps([]byte(text))
-	if len(list) != 4 {
-		t.Fatalf("%d mappings: %+v", len(list), list)
-	}
-	if m := list[0]; !m.exec || !m.immutable() || m.off != 0x2000 || m.ino != 1234567 || m.path != "/usr/bin/with space" {
-		t.Errorf("%+v", m)
-	}
-	if m := list[1]; m.ino != 0 || !m.write || m.immutable() || m.path != "" {
-		t.Errorf("%+v", m)
-	}
-	if m := list[2]; m.private || m.immutable() || m.path != "/lib/x.so (deleted)" {
-		t.Errorf("%+v", m)
-	}
-	if m := mapAt(list, 0x55d0c0a20fff); m != &list[0] || !m.contains(0x55d0c0a20fff, 1) || m.contains(0x55d0c0a20fff, 2) || m.contains(0x55d0c0a20000, 1<<63) {
-		t.Errorf("%+v", m)
-	}
-	if m := mapAt(list, 0x55d0c0a21000); m != nil {
-		t.Errorf("%+v", m)
-	}
-}
-
 // TestTables: each slot that matters names an argument that exists.
 func TestTables(t *testing.T) {
 	loaders := 0
@@ -192,38 +164,5 @@ func TestTables(t *testing.T) {
 	}
 	if n != 10 {
 		t.Errorf("%d exported loaders", n)
-	}
-}
-
-// TestMapView holds the kernel's answers for single addresses against the list.
-func TestMapView(t *testing.T) {
-	list, err := readMaps(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
-	v := viewMaps(os.Getpid())
-	defer v.close()
-	all := &mapView{pid: os.Getpid()}
-	compared := 0
-	for _, want := range list {
-		if want.ino == 0 {
-			continue // the heap may grow meanwhile
-		}
-		compared++
-		for _, view := range []*mapView{v, all} {
-			got := view.at(want.end - 1)
-			if got == nil || *got != want {
-				t.Errorf("%+v, want %+v", got, want)
-			}
-		}
-	}
-	if compared == 0 {
-		t.Fatal("no mapping has a file")
-	}
-	if m := v.at(1); m != nil {
-		t.Errorf("something is mapped at 1: %+v", m)
-	}
-	if v.listed {
-		t.Log("this kernel can't be asked for single addresses")
 	}
 }

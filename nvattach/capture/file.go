@@ -10,29 +10,32 @@ import (
 
 	"nvtrace/fatbin"
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/proc"
 )
 
 // pathArg is a file that a program names to a loader.
 type pathArg struct {
 	name string // as given
 	file *os.File
-	key  fileKey
+	key  proc.FileKey
 	fd   int64 // descriptor in the program that a replacement is in; -1: none
 }
+
+const pageSize = 4096
 
 // maxPath is PATH_MAX.
 const maxPath = 4096
 
 // openInTask opens the file that the string at addr names as the task would: with
 // its root, working directory and rights.
-func openInTask(t *ptrace.Task, addr uint64) (*os.File, fileKey, string, error) {
+func openInTask(t *ptrace.Task, addr uint64) (*os.File, proc.FileKey, string, error) {
 	at := int64(unix.AT_FDCWD)
 	fd, err := t.Syscall(unix.SYS_OPENAT, uint64(at), addr, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
-		return nil, fileKey{}, "", err
+		return nil, proc.FileKey{}, "", err
 	}
 	link := "/proc/" + strconv.Itoa(t.TID) + "/fd/" + strconv.FormatInt(fd, 10)
-	f, err := openRegular(link)
+	f, err := proc.OpenRegular(link)
 	path, _ := os.Readlink(link)
 	if _, e := t.Syscall(unix.SYS_CLOSE, uint64(fd)); err == nil && e != nil {
 		err = e
@@ -41,14 +44,14 @@ func openInTask(t *ptrace.Task, addr uint64) (*os.File, fileKey, string, error) 
 		if f != nil {
 			f.Close()
 		}
-		return nil, fileKey{}, "", err
+		return nil, proc.FileKey{}, "", err
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		f.Close()
-		return nil, fileKey{}, "", err
+		return nil, proc.FileKey{}, "", err
 	}
-	return f, keyOf(&st), path, nil
+	return f, proc.KeyOf(&st), path, nil
 }
 
 // loadFile captures an image in a file. The driver opens it itself, so that errors
@@ -71,11 +74,11 @@ func (c *Capture) loadFile(t *ptrace.Task, th *thread, k *call) {
 		return
 	}
 	k.path.file, k.path.key, k.watch = f, key, true
-	if key.size > c.o.MaxImage {
-		k.err = fmt.Errorf("%s: %d bytes: %w of %d", path, key.size, fatbin.ErrTooLarge, c.o.MaxImage)
+	if key.Size > c.o.MaxImage {
+		k.err = fmt.Errorf("%s: %d bytes: %w of %d", path, key.Size, fatbin.ErrTooLarge, c.o.MaxImage)
 		return
 	}
-	p := &part{size: key.size, format: sniff(f, key.size), file: path}
+	p := &part{size: key.Size, format: sniff(f, key.Size), file: path}
 	k.parts = []*part{p}
 	replace := c.o.Replace != nil && !retry && !k.nested
 	work := func() []byte {

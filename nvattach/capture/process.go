@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/proc"
 )
 
 // object is a file that was mapped executable.
@@ -102,7 +103,7 @@ func (p *process) fork() *process {
 
 // mapped looks at a file that a task has just mapped executable.
 func (c *Capture) mapped(t *ptrace.Task, addr, size, off uint64, fd int32) {
-	f, err := openRegular("/proc/" + strconv.Itoa(t.TID) + "/fd/" + strconv.Itoa(int(fd)))
+	f, err := proc.OpenRegular("/proc/" + strconv.Itoa(t.TID) + "/fd/" + strconv.Itoa(int(fd)))
 	if err != nil {
 		c.log.Debug("mapped file", "pid", t.PID, "err", err)
 		c.protected(t, addr, size) // the descriptor may be gone, the mapping has a name
@@ -117,11 +118,11 @@ func (c *Capture) mapped(t *ptrace.Task, addr, size, off uint64, fd int32) {
 	path, _ := os.Readlink("/proc/" + strconv.Itoa(t.TID) + "/fd/" + strconv.Itoa(int(fd)))
 	began := time.Now()
 	defer func() { c.log.Debug("looked at", "pid", t.PID, "file", path, "took", time.Since(began)) }()
-	c.watch(t, c.object(f, keyOf(&st), path), span{start: addr, end: addr + size, off: off})
+	c.watch(t, c.object(f, proc.KeyOf(&st), path), span{start: addr, end: addr + size, off: off})
 }
 
 // object reads a file, once for each state of it.
-func (c *Capture) object(f io.ReaderAt, key fileKey, path string) *object {
+func (c *Capture) object(f io.ReaderAt, key proc.FileKey, path string) *object {
 	if o := c.objects[key]; o != nil {
 		return o
 	}
@@ -249,17 +250,17 @@ func (c *Capture) breakAt(t *ptrace.Task, addr uint64, h *hook) {
 // protected looks at memory that was made executable after it was mapped: a part
 // of a file, or what a loader of the program's own has put together.
 func (c *Capture) protected(t *ptrace.Task, addr, size uint64) {
-	maps, err := readMaps(t.PID)
+	maps, err := proc.Maps(t.PID)
 	if err != nil {
 		c.log.Debug("maps", "pid", t.PID, "err", err)
 		return
 	}
 	for i := range maps {
 		m := &maps[i]
-		if !m.exec || m.end <= addr || m.start >= addr+size {
+		if !m.Exec || m.End <= addr || m.Start >= addr+size {
 			continue
 		}
-		if m.ino != 0 {
+		if m.Inode != 0 {
 			c.lookAt(t, m)
 		} else {
 			c.lookAtMemory(t, maps, i)
@@ -269,33 +270,33 @@ func (c *Capture) protected(t *ptrace.Task, addr, size uint64) {
 
 // lookAround looks at everything that is executable.
 func (c *Capture) lookAround(t *ptrace.Task) {
-	maps, err := readMaps(t.PID)
+	maps, err := proc.Maps(t.PID)
 	if err != nil {
 		c.log.Debug("maps", "pid", t.PID, "err", err)
 		return
 	}
 	for i := range maps {
-		if maps[i].exec && maps[i].ino != 0 {
+		if maps[i].Exec && maps[i].Inode != 0 {
 			c.lookAt(t, &maps[i])
 		}
 	}
 }
 
 // lookAt looks at a mapping of a file.
-func (c *Capture) lookAt(t *ptrace.Task, m *mapping) {
+func (c *Capture) lookAt(t *ptrace.Task, m *proc.Mapping) {
 	p := c.process(t)
 	for i := range p.spaces {
-		if s := &p.spaces[i]; s.start <= m.start && m.end <= s.end && s.obj.path == m.path {
+		if s := &p.spaces[i]; s.start <= m.Start && m.End <= s.end && s.obj.path == m.Path {
 			return // protected again
 		}
 	}
-	f, key, err := openMapped(t.PID, m)
+	f, key, err := proc.OpenMapped(t.PID, m)
 	if err != nil {
-		c.log.Debug("mapped file", "pid", t.PID, "file", m.path, "err", err)
+		c.log.Debug("mapped file", "pid", t.PID, "file", m.Path, "err", err)
 		return
 	}
 	defer f.Close()
-	c.watch(t, c.object(f, key, m.path), span{start: m.start, end: m.end, off: m.off})
+	c.watch(t, c.object(f, key, m.Path), span{start: m.Start, end: m.End, off: m.Offset})
 }
 
 // maxPieces is how many adjoining mappings one hand-made library may have.
@@ -303,19 +304,19 @@ const maxPieces = 16
 
 // lookAtMemory looks for a driver that the program itself has laid out in
 // anonymous memory around mapping i.
-func (c *Capture) lookAtMemory(t *ptrace.Task, list []mapping, i int) {
+func (c *Capture) lookAtMemory(t *ptrace.Task, list []proc.Mapping, i int) {
 	first := i
 	for range maxPieces {
 		var magic [4]byte
-		if k, _ := t.ReadMem(list[first].start, magic[:]); k == 4 && string(magic[:]) == "\x7fELF" {
+		if k, _ := t.ReadMem(list[first].Start, magic[:]); k == 4 && string(magic[:]) == "\x7fELF" {
 			break
 		}
-		if first == 0 || list[first-1].end != list[first].start || list[first-1].ino != 0 {
+		if first == 0 || list[first-1].End != list[first].Start || list[first-1].Inode != 0 {
 			return
 		}
 		first--
 	}
-	base := list[first].start
+	base := list[first].Start
 	m, err := openELF(offsetReader{taskMemory{t}, base}, true, base)
 	if err != nil {
 		return
@@ -329,7 +330,7 @@ func (c *Capture) lookAtMemory(t *ptrace.Task, list []mapping, i int) {
 	}
 	o.buildID, m.r = m.buildID(), nil
 	c.note(t, "process %d runs a CUDA driver from memory at %#x that is no mapped file", t.PID, base)
-	c.watch(t, o, span{start: list[i].start, end: list[i].end, off: list[i].start - base})
+	c.watch(t, o, span{start: list[i].Start, end: list[i].End, off: list[i].Start - base})
 }
 
 // verify makes sure that the breakpoints of a process are in place. It is about
@@ -346,7 +347,7 @@ func (c *Capture) overwritten(t *ptrace.Task) (list []uint64) {
 	if len(p.hooks) == 0 {
 		return nil
 	}
-	var mappings []mapping
+	var mappings []proc.Mapping
 	intact := make(map[uint64]bool)
 	for _, b := range t.Breakpoints() {
 		if b.Intact() {
@@ -360,10 +361,10 @@ func (c *Capture) overwritten(t *ptrace.Task) (list []uint64) {
 			continue // unmapped by dlclose, or as it should be
 		}
 		if mappings == nil {
-			mappings, _ = readMaps(t.PID)
+			mappings, _ = proc.Maps(t.PID)
 		}
-		m := mapAt(mappings, addr)
-		if m == nil || !m.exec || m.path != h.lib && m.ino != 0 {
+		m := proc.At(mappings, addr)
+		if m == nil || !m.Exec || m.Path != h.lib && m.Inode != 0 {
 			continue // other memory took its place; what was executable was looked at
 		}
 		list = append(list, addr)

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/proc"
 )
 
 // Note is a call that the interposer saw: of a loader, or the first launch of a
@@ -66,26 +67,26 @@ type fileID struct{ dev, ino uint64 }
 type pinnedFile struct {
 	path string
 	fd   int // names the file without opening it
-	key  fileKey
+	key  proc.FileKey
 }
 
 // pinFile remembers the state of the file behind a mapping, before an image in it
 // is used; false if it can't be found any more.
-func (c *Capture) pinFile(pid int, m *mapping) bool {
-	id := fileID{m.dev, m.ino}
+func (c *Capture) pinFile(pid int, m *proc.Mapping) bool {
+	id := fileID{m.Dev, m.Inode}
 	f := c.pinned[id]
 	if f == nil {
-		fd, err := unix.Open(fmt.Sprintf("/proc/%d/root%s", pid, m.path), unix.O_PATH|unix.O_CLOEXEC, 0)
+		fd, err := unix.Open(fmt.Sprintf("/proc/%d/root%s", pid, m.Path), unix.O_PATH|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return false
 		}
-		f = &pinnedFile{path: m.path, fd: fd}
+		f = &pinnedFile{path: m.Path, fd: fd}
 		var st unix.Stat_t
-		if err := unix.Fstat(fd, &st); err != nil || st.Ino != m.ino || len(c.pinned) >= maxPinned {
+		if err := unix.Fstat(fd, &st); err != nil || st.Ino != m.Inode || len(c.pinned) >= maxPinned {
 			unix.Close(fd)
 			return false
 		}
-		f.key = keyOf(&st)
+		f.key = proc.KeyOf(&st)
 		c.pinned[id] = f
 	}
 	return !f.changed()
@@ -97,7 +98,7 @@ const maxPinned = 256
 // changed reports whether the file was written since it was first seen.
 func (f *pinnedFile) changed() bool {
 	var st unix.Stat_t
-	return unix.Fstat(f.fd, &st) != nil || keyOf(&st) != f.key
+	return unix.Fstat(f.fd, &st) != nil || proc.KeyOf(&st) != f.key
 }
 
 // Finish reconciles what the layers saw, and says what disagrees. It must be called

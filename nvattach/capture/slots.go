@@ -6,6 +6,7 @@ import (
 
 	"nvtrace/fatbin"
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/proc"
 )
 
 // Hidden tables that are not known, and slots that nobody has described: a slot
@@ -50,15 +51,15 @@ func (c *Capture) readSlots(t *ptrace.Task, at uint64) ([]uint64, error) {
 	if sized {
 		count = first / 8
 	}
-	view := viewMaps(t.PID)
-	defer view.close()
+	view := proc.NewView(t.PID)
+	defer view.Close()
 	var list []uint64
 	for i := range count {
 		addr, err := readWord(t, at+8*i)
 		if err != nil {
 			break
 		}
-		if m := view.at(addr); m == nil || !m.exec {
+		if m := view.At(addr); m == nil || !m.Exec {
 			if !sized {
 				break
 			}
@@ -117,8 +118,8 @@ func sniffsAsImage(t *ptrace.Task, addr uint64) bool {
 
 // loadAsIs captures an image that the driver reads where the program has it.
 func (c *Capture) loadAsIs(t *ptrace.Task, th *thread, k *call) {
-	view := viewMaps(t.PID)
-	defer view.close()
+	view := proc.NewView(t.PID)
+	defer view.Close()
 	k.caller, k.watch = c.callerOf(t, view, &k.entry), true
 	c.onReturn(t, th, k, c.loaded)
 	if k.err = c.gather(t, k, view); k.err != nil {

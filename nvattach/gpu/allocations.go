@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/proc"
 )
 
 // To run a launch several times, all memory that it may change must be known: what
@@ -90,7 +91,7 @@ func (tr *Tracer) mapped(t *ptrace.Task, s *ptrace.Syscall) {
 		return
 	}
 	at := uint64(s.Ret)
-	lib, err := openLibrary(t.PID, &mapping{from: at, to: at + s.Args[1], off: s.Args[5], exec: true, path: path})
+	lib, err := openLibrary(t.PID, &proc.Mapping{Start: at, End: at + s.Args[1], Offset: s.Args[5], Exec: true, Path: path})
 	if err != nil {
 		tr.log.Debug("the driver's functions", "path", path, "err", err)
 		return
@@ -296,20 +297,9 @@ func (f *follow) holds(addr uint64) bool {
 }
 
 // writable are the parts of a program's memory that it can write.
-func writable(pid int) []mapping {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
-	if err != nil {
-		return nil
-	}
-	var list []mapping
-	for line := range strings.Lines(string(b)) {
-		var m mapping
-		var perm string
-		if n, _ := fmt.Sscanf(line, "%x-%x %s", &m.from, &m.to, &perm); n == 3 && strings.HasPrefix(perm, "rw") {
-			list = append(list, m)
-		}
-	}
-	return list
+func writable(pid int) []proc.Mapping {
+	list, _ := proc.Maps(pid) // none, if it died
+	return slices.DeleteFunc(list, func(m proc.Mapping) bool { return !m.Read || !m.Write })
 }
 
 // list returns the memory of GPUs, by address.

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/proc"
 )
 
 // Direct is a program of kprobe/__directly_run that is to run as a kernel of its own.
@@ -139,12 +140,12 @@ func (d *direct) work(v *visit) error {
 
 // preloaded finds the driver that was loaded into the process.
 func (v *visit) preloaded() error {
-	maps, err := readMaps(v.p.pid)
+	maps, err := proc.Maps(v.p.pid)
 	if err != nil {
 		return err
 	}
 	for i := range maps {
-		if m := &maps[i]; m.exec && strings.HasPrefix(filepath.Base(m.path), "libcuda.so") {
+		if m := &maps[i]; m.Exec && strings.HasPrefix(filepath.Base(m.Path), "libcuda.so") {
 			if v.p.driver, err = openLibrary(v.p.pid, m); err != nil {
 				return err
 			}

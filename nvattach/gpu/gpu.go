@@ -19,6 +19,7 @@ import (
 	"nvtrace/nvattach/jit"
 	"nvtrace/nvattach/session"
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/proc"
 )
 
 // Options say what to run where.
@@ -52,7 +53,7 @@ type Tracer struct {
 	procs     map[*ptrace.Process]*process
 	follows   map[*ptrace.Process]*follow
 	compilers map[string]*compiler // by the path of the driver
-	files     map[fileKey]*symbolFile
+	files     map[proc.FileKey]*symbolFile
 	said      map[string]bool
 	stats     Stats
 	closed    bool
@@ -131,7 +132,7 @@ type compiler struct {
 func New(o *Options, class uint16) *Tracer {
 	tr := &Tracer{
 		o: *o, class: class, log: o.Logger, quit: make(chan struct{}), threads: make(map[int]*thread),
-		procs: make(map[*ptrace.Process]*process), follows: make(map[*ptrace.Process]*follow), compilers: make(map[string]*compiler), files: make(map[fileKey]*symbolFile), said: make(map[string]bool),
+		procs: make(map[*ptrace.Process]*process), follows: make(map[*ptrace.Process]*follow), compilers: make(map[string]*compiler), files: make(map[proc.FileKey]*symbolFile), said: make(map[string]bool),
 	}
 	if tr.log == nil {
 		tr.log = slog.New(slog.DiscardHandler)
@@ -438,7 +439,7 @@ func (v *visit) findDriver() error {
 		return err
 	}
 	began := time.Now()
-	maps, err := readMaps(v.p.pid)
+	maps, err := proc.Maps(v.p.pid)
 	var lib *library
 	if err == nil {
 		lib, err = v.p.tr.libraryAt(v.p.pid, maps, at)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"nvtrace/nvattach/session"
+	"nvtrace/ptrace/proc"
 )
 
 // trial is the work of running a launch both ways.
@@ -152,7 +153,7 @@ func (v *visit) possible(lc *launchCall, f *follow, k *kernel) error {
 	if err != nil {
 		return err
 	}
-	var host []mapping
+	var host []proc.Mapping
 	if uint32(all) != 0 {
 		host = writable(v.p.pid)
 	}
@@ -163,7 +164,7 @@ func (v *visit) possible(lc *launchCall, f *follow, k *kernel) error {
 			}
 		}
 		for _, m := range host {
-			if w >= m.from && w < m.to && !f.holds(w) {
+			if w >= m.Start && w < m.End && !f.holds(w) {
 				return never("it is given memory of the host, %#x, which the program's threads may use meanwhile", w)
 			}
 		}

@@ -1,17 +1,14 @@
 package agent
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"os"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/proc"
 )
 
 // arena is executable memory near code that is patched, within the reach of a
@@ -89,7 +86,7 @@ func (p *Process) newArena(t *ptrace.Task, addr uint64) (*arena, error) {
 
 // gap finds the free memory for an arena that is nearest to addr.
 func gap(pid int, addr uint64) (uint64, error) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/maps")
+	maps, err := proc.Maps(pid)
 	if err != nil {
 		return 0, err
 	}
@@ -99,25 +96,22 @@ func gap(pid int, addr uint64) (uint64, error) {
 			best = at
 		}
 	}
-	for sc := bufio.NewScanner(bytes.NewReader(b)); sc.Scan(); {
-		span, rest, _ := strings.Cut(sc.Text(), " ")
-		lo, hi, _ := strings.Cut(span, "-")
-		from, err1 := strconv.ParseUint(lo, 16, 64)
-		to, err2 := strconv.ParseUint(hi, 16, 64)
-		if err1 != nil || err2 != nil || from >= 1<<47 {
+	for i := range maps {
+		m := &maps[i]
+		if m.Start >= 1<<47 {
 			break
 		}
 		// The stack grows down, the heap up: not next to these.
-		if from >= end+2*arenaSize {
-			if !strings.HasSuffix(rest, "[stack]") {
-				try(from - arenaSize)
+		if m.Start >= end+2*arenaSize {
+			if m.Path != "[stack]" {
+				try(m.Start - arenaSize)
 			}
 			if end > 1<<20 {
 				try(end + arenaSize)
 			}
 		}
-		end = to
-		if strings.HasSuffix(rest, "[heap]") {
+		end = m.End
+		if m.Path == "[heap]" {
 			end += 1 << 30
 		}
 	}

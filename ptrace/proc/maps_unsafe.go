@@ -1,4 +1,4 @@
-package capture
+package proc
 
 import (
 	"os"
@@ -29,8 +29,8 @@ const (
 
 // queryMap asks for the mapping of an address; f is an open /proc/PID/maps. The
 // error is ENOENT where nothing is mapped, ENOTTY where the kernel can't be asked.
-func queryMap(f *os.File, addr uint64, m *mapping) error {
-	var name [maxPath]byte
+func queryMap(f *os.File, addr uint64, m *Mapping) error {
+	var name [unix.PathMax]byte
 	q := procmapQuery{size: uint64(unsafe.Sizeof(procmapQuery{})), addr: addr, nameSize: uint32(len(name))}
 	q.name = uint64(uintptr(unsafe.Pointer(&name[0])))
 	_, _, e := unix.Syscall(unix.SYS_IOCTL, f.Fd(), ioctlProcmapQuery, uintptr(unsafe.Pointer(&q)))
@@ -38,13 +38,13 @@ func queryMap(f *os.File, addr uint64, m *mapping) error {
 	if e != 0 {
 		return e
 	}
-	*m = mapping{
-		start: q.start, end: q.end, off: q.offset, ino: q.inode, dev: unix.Mkdev(q.major, q.minor),
-		read: q.vmaFlags&vmaReadable != 0, write: q.vmaFlags&vmaWritable != 0, exec: q.vmaFlags&vmaExecutable != 0,
-		private: q.vmaFlags&vmaShared == 0,
+	*m = Mapping{
+		Start: q.start, End: q.end, Offset: q.offset, Inode: q.inode, Dev: unix.Mkdev(q.major, q.minor),
+		Read: q.vmaFlags&vmaReadable != 0, Write: q.vmaFlags&vmaWritable != 0, Exec: q.vmaFlags&vmaExecutable != 0,
+		Private: q.vmaFlags&vmaShared == 0,
 	}
 	if n := int(q.nameSize); n > 0 && n <= len(name) {
-		m.path = unix.ByteSliceToString(name[:n])
+		m.Path = unix.ByteSliceToString(name[:n])
 	}
 	return nil
 }
