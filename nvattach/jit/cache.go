@@ -2,52 +2,103 @@ package jit
 
 import (
 	"bytes"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
-// cache keeps results in files named by the hash of all that they depend on.
-// Several processes may share it: files are written whole and then renamed.
-// Whatever goes wrong with it only means that something is compiled again.
+// cache keeps results in files named by the hash of all that they depend on, in a
+// folder that is nvtrace's user's alone. Several processes may share it: files are
+// written whole and then renamed. Whatever goes wrong with it only means that
+// something is compiled again.
 type cache struct {
-	dir   string
+	dir   *os.Root
 	limit int64
 }
 
-// cacheMagic begins a file of the cache; it changes when the format does.
-const cacheMagic = "nvtrace jit 1\n"
+// A file of the cache begins with cacheMagic, which changes when the format does;
+// then come the hash of its name and of what follows, and that. All formats begin
+// with anyMagic.
+const (
+	anyMagic   = "nvtrace jit "
+	cacheMagic = anyMagic + "2\n"
+)
+
+// tempPrefix begins the names of files that are being written.
+const tempPrefix = "new-"
 
 // tooOld is the age from which a file that is being written counts as left
 // behind by a process that was killed.
 const tooOld = time.Hour
 
+// openCache returns the cache in a folder; "" is the default one, "off" none. An
+// error says why there is none; with the default folder there need not be one.
 func openCache(dir string, limit int64) (*cache, error) {
 	if dir == "off" {
 		return nil, nil
+	}
+	if limit == 0 {
+		limit = 1 << 30
 	}
 	if dir == "" {
 		base, err := os.UserCacheDir()
 		if err != nil {
 			return nil, nil // no home: no cache
 		}
-		dir = filepath.Join(base, "nvtrace", "jit")
-		if os.MkdirAll(dir, 0o700) != nil {
-			return nil, nil
+		c, err := openFolder(filepath.Join(base, "nvtrace", "jit"), limit)
+		if err != nil {
+			return nil, nil // as in another user's home, under sudo
 		}
-	} else if err := os.MkdirAll(dir, 0o700); err != nil {
+		return c, nil
+	}
+	c, err := openFolder(dir, limit)
+	if err != nil {
 		return nil, fmt.Errorf("the cache of compiled PTX: %w", err)
 	}
-	if limit == 0 {
-		limit = 1 << 30
+	return c, nil
+}
+
+func openFolder(dir string, limit int64) (*cache, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
 	}
-	return &cache{dir, limit}, nil
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	st, err := root.Stat(".")
+	if err == nil {
+		err = private(dir, st)
+	}
+	if err != nil {
+		_ = root.Close()
+		return nil, err
+	}
+	return &cache{root, limit}, nil
+}
+
+// private returns an error unless a file or folder belongs to nvtrace's user, and
+// to nobody else.
+func private(name string, st fs.FileInfo) error {
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	switch {
+	case !ok || int(sys.Uid) != os.Geteuid():
+		return fmt.Errorf("%s does not belong to the user that runs nvtrace", name)
+	case st.Mode().Perm()&0o077 != 0:
+		return fmt.Errorf("%s is open to others (mode %#o): chmod go= %[1]s", name, st.Mode().Perm())
+	}
+	return nil
 }
 
 // key is the name under which a result is kept.
@@ -61,19 +112,51 @@ func (c *cache) key(compiler string, args []string, ptx []byte) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
+// isKey says whether a file's name is a key.
+func isKey(name string) bool {
+	return len(name) == 2*sha256.Size && strings.Trim(name, "0123456789abcdef") == ""
+}
+
+// open opens a file of the cache for reading: a regular one that is nobody else's.
+func (c *cache) open(name string) (*os.File, fs.FileInfo, error) {
+	f, err := c.dir.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	st, err := f.Stat()
+	if err == nil && !st.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no regular file", name)
+	}
+	if err == nil {
+		err = private(name, st)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, nil, err
+	}
+	return f, st, nil
+}
+
 // get returns a result, nil if there is none.
 func (c *cache) get(key string) *Result {
 	if c == nil {
 		return nil
 	}
-	name := filepath.Join(c.dir, key)
-	b, err := os.ReadFile(name)
-	if err != nil || len(b) < len(cacheMagic)+sha256.Size+4 || string(b[:len(cacheMagic)]) != cacheMagic {
+	f, st, err := c.open(key)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	if st.Size() < int64(len(cacheMagic)+sha256.Size+4) || st.Size() > maxAnswer {
+		return nil
+	}
+	b := make([]byte, st.Size())
+	if _, err := io.ReadFull(f, b); err != nil || string(b[:len(cacheMagic)]) != cacheMagic {
 		return nil
 	}
 	sum, body := b[len(cacheMagic):][:sha256.Size], b[len(cacheMagic)+sha256.Size:]
-	if want := sha256.Sum256(body); !bytes.Equal(sum, want[:]) {
-		_ = os.Remove(name)
+	if !bytes.Equal(sum, checksum(key, body)) {
+		_ = c.dir.Remove(key)
 		return nil
 	}
 	n := uint64(binary.LittleEndian.Uint32(body))
@@ -81,8 +164,15 @@ func (c *cache) get(key string) *Result {
 		return nil
 	}
 	now := time.Now()
-	_ = os.Chtimes(name, now, now)
+	_ = c.dir.Chtimes(key, now, now)
 	return &Result{Info: string(body[4:][:n]), Cubin: body[4+n:], Cached: true}
+}
+
+func checksum(key string, body []byte) []byte {
+	h := sha256.New()
+	io.WriteString(h, key)
+	h.Write(body)
+	return h.Sum(nil)
 }
 
 // put keeps a result, and drops old ones.
@@ -92,55 +182,71 @@ func (c *cache) put(key string, r *Result) {
 	}
 	body := binary.LittleEndian.AppendUint32(nil, uint32(len(r.Info)))
 	body = append(append(body, r.Info...), r.Cubin...)
-	sum := sha256.Sum256(body)
-	f, err := os.CreateTemp(c.dir, "new-*")
+	name := tempPrefix + rand.Text()
+	f, err := c.dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return
 	}
-	_, err = f.Write(slices.Concat([]byte(cacheMagic), sum[:], body))
+	_, err = f.Write(slices.Concat([]byte(cacheMagic), checksum(key, body), body))
 	if closed := f.Close(); err == nil {
 		err = closed
 	}
 	if err == nil {
-		err = os.Rename(f.Name(), filepath.Join(c.dir, key))
+		err = c.dir.Rename(name, key)
 	}
 	if err != nil {
-		_ = os.Remove(f.Name())
+		_ = c.dir.Remove(name)
 		return
 	}
 	c.trim()
 }
 
 // trim removes the results that were not used for the longest time until the
-// rest fits.
+// rest fits. What is not the cache's it leaves alone.
 func (c *cache) trim() {
-	entries, err := os.ReadDir(c.dir)
+	entries, err := fs.ReadDir(c.dir.FS(), ".")
 	if err != nil {
 		return
 	}
-	var files []os.FileInfo
+	var files []fs.FileInfo
 	var total int64
 	for _, e := range entries {
 		info, err := e.Info()
 		if err != nil || !info.Mode().IsRegular() {
 			continue
 		}
-		if strings.HasPrefix(e.Name(), "new-") {
-			if time.Since(info.ModTime()) > tooOld {
-				_ = os.Remove(filepath.Join(c.dir, e.Name()))
-			}
-			continue
+		switch {
+		case isKey(e.Name()):
+			files = append(files, info)
+			total += info.Size()
+		case strings.HasPrefix(e.Name(), tempPrefix) && time.Since(info.ModTime()) > tooOld:
+			c.remove(e.Name())
 		}
-		files = append(files, info)
-		total += info.Size()
 	}
-	slices.SortFunc(files, func(a, b os.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
+	slices.SortFunc(files, func(a, b fs.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
 	for _, f := range files {
 		if total <= c.limit {
 			return
 		}
-		if os.Remove(filepath.Join(c.dir, f.Name())) == nil {
-			total -= f.Size()
-		}
+		c.remove(f.Name()) // what is not the cache's does not count either
+		total -= f.Size()
+	}
+}
+
+// remove removes a file that begins as those of the cache do, as far as it was
+// written.
+func (c *cache) remove(name string) {
+	f, _, err := c.open(name)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	b := make([]byte, len(anyMagic))
+	n, err := io.ReadFull(f, b)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return
+	}
+	if string(b[:n]) == anyMagic[:n] {
+		_ = c.dir.Remove(name)
 	}
 }

@@ -3,7 +3,9 @@
 // itself would use. It needs no GPU and no toolkit.
 //
 // The library runs in a helper process, so that its crash, or a compile that
-// does not end, costs nothing but the result. Results are cached on disk.
+// does not end, costs nothing but the result. That process has no privileges, no
+// network and nothing that it could write to but its answer. Results are cached on
+// disk.
 package jit
 
 import (
@@ -14,7 +16,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -67,10 +68,9 @@ type Options struct {
 
 // Compiler compiles with one library. It may be used by several goroutines.
 type Compiler struct {
-	library  string
-	identity string // of the library's content, part of the cache's keys
-	opts     Options
-	cache    *cache // nil: none
+	library *library
+	opts    Options
+	cache   *cache // nil: none
 }
 
 // Result is a compiled module.
@@ -81,35 +81,11 @@ type Result struct {
 	Took   time.Duration // of the compile; of the cached one's compile 0
 }
 
-// Find returns the path of the compiler library: beside the libcuda that a
-// program has loaded, if libcuda names it, else where the system's libraries are.
-func Find(libcuda string) (string, error) {
-	var dirs []string
-	if libcuda != "" {
-		dirs = append(dirs, filepath.Dir(libcuda))
-		if real, err := filepath.EvalSymlinks(libcuda); err == nil {
-			dirs = append(dirs, filepath.Dir(real))
-		}
-	}
-	dirs = append(dirs, filepath.SplitList(os.Getenv("LD_LIBRARY_PATH"))...)
-	dirs = append(dirs, "/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/nvidia/lib64",
-		"/usr/lib/wsl/lib", "/run/opengl-driver/lib", "/usr/local/cuda/compat")
-	for _, d := range dirs {
-		if d == "" {
-			continue
-		}
-		name := filepath.Join(d, LibraryName)
-		if st, err := os.Stat(name); err == nil && st.Mode().IsRegular() {
-			return name, nil
-		}
-	}
-	return "", fmt.Errorf("%w in %s", ErrNoLibrary, strings.Join(dirs, ", "))
-}
-
 // Open prepares to compile with a library. It does not load it: what is in the cache
-// needs no library. The error matches [ErrNoLibrary] if there is no such file.
+// needs none that works. The error matches [ErrNoLibrary] if there is no such file;
+// one that others than root and nvtrace's user can change is an error, too.
 func Open(library string, o *Options) (*Compiler, error) {
-	c := &Compiler{library: library}
+	c := new(Compiler)
 	if o != nil {
 		c.opts = *o
 	}
@@ -119,14 +95,13 @@ func Open(library string, o *Options) (*Compiler, error) {
 	if c.opts.MaxBytes == 0 {
 		c.opts.MaxBytes = 16 << 30
 	}
-	st, err := os.Stat(library)
-	if errors.Is(err, os.ErrNotExist) {
+	var err error
+	if c.library, err = openLibrary(library); errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %s", ErrNoLibrary, library)
 	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("the driver's compiler: %w", err)
 	}
-	c.identity = fmt.Sprintf("%s %d %d", filepath.Base(library), st.Size(), st.ModTime().UnixNano())
 	if c.cache, err = openCache(c.opts.Cache, c.opts.CacheBytes); err != nil {
 		return nil, err
 	}
@@ -139,13 +114,13 @@ func Open(library string, o *Options) (*Compiler, error) {
 func (c *Compiler) Version() (major, minor int, err error) {
 	out, err := c.helper(context.Background(), nil)
 	if err != nil {
-		return 0, 0, fmt.Errorf("%s: %w", c.library, err)
+		return 0, 0, fmt.Errorf("%s: %w", c.library.name, err)
 	}
 	return int(out.result >> 16), int(out.result & 0xffff), nil
 }
 
 // Library returns the library's path.
-func (c *Compiler) Library() string { return c.library }
+func (c *Compiler) Library() string { return c.library.name }
 
 // Compile compiles PTX (without or with its final NUL) for a target ("sm_90a").
 // options are those of ptxas that the compiler library takes: "--maxrregcount=64",
@@ -154,7 +129,14 @@ func (c *Compiler) Library() string { return c.library }
 func (c *Compiler) Compile(ctx context.Context, ptx []byte, target string, options ...string) (*Result, error) {
 	args := append([]string{"--gpu-name=" + target}, options...)
 	text := append(bytes.TrimRight(slices.Clip(ptx), "\x00"), 0)
-	key := c.cache.key(c.identity, args, text)
+	var key string
+	if c.cache != nil {
+		identity, err := c.library.identity()
+		if err != nil {
+			return nil, err
+		}
+		key = c.cache.key(identity, args, text)
+	}
 	if r := c.cache.get(key); r != nil {
 		return r, nil
 	}
@@ -195,10 +177,15 @@ func (c *Compiler) helper(ctx context.Context, ptx []byte, options ...string) (*
 	defer file.Close()
 	ctx, cancel := context.WithTimeoutCause(ctx, c.opts.Timeout, ErrTimeout)
 	defer cancel()
-	args := append([]string{c.library, strconv.Itoa(len(ptx))}, options...)
-	cmd := exec.CommandContext(ctx, fmt.Sprintf("/proc/self/fd/%d", file.Fd()), args...)
+	seconds := int64(c.opts.Timeout/time.Second) + 1 // should nvtrace be killed meanwhile
+	args := append([]string{strconv.FormatUint(c.opts.MaxBytes, 10), strconv.FormatInt(seconds, 10), strconv.Itoa(len(ptx))}, options...)
+	cmd := exec.CommandContext(ctx, "/proc/self/fd/3", args...)
 	cmd.Args[0] = "nvtrace-ptxjit"
-	cmd.Env = append(os.Environ(), "LD_PRELOAD=") // what the user preloads is meant for the program
+	// The process is told nothing of the user's: no environment, no folder, and of
+	// descriptors these. It confines itself before it loads the library.
+	cmd.Env = []string{}
+	cmd.Dir = "/"
+	cmd.ExtraFiles = []*os.File{file, c.library.file}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = time.Second
 	cmd.Stdin = bytes.NewReader(ptx)
@@ -208,10 +195,6 @@ func (c *Compiler) helper(ctx context.Context, ptx []byte, options ...string) (*
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("the compiling process can't be started: %w", err)
 	}
-	_ = unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_AS, &unix.Rlimit{Cur: c.opts.MaxBytes, Max: c.opts.MaxBytes}, nil)
-	_ = unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_CORE, &unix.Rlimit{}, nil)
-	seconds := uint64(c.opts.Timeout/time.Second) + 1 // should nvtrace be killed meanwhile
-	_ = unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_CPU, &unix.Rlimit{Cur: seconds, Max: seconds}, nil)
 	err = cmd.Wait()
 	if ctx.Err() != nil {
 		cause := context.Cause(ctx)
@@ -224,7 +207,7 @@ func (c *Compiler) helper(ctx context.Context, ptx []byte, options ...string) (*
 		if ws, ok := status.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 			return nil, fmt.Errorf("%w (%s)", ErrCrashed, unix.SignalName(ws.Signal()))
 		}
-		text := strings.TrimSpace(string(said.b))
+		text := strings.ReplaceAll(strings.TrimSpace(string(said.b)), "/proc/self/fd/4", c.library.name)
 		if status.ExitCode() == statusUnusable {
 			return nil, fmt.Errorf("%w: %s", ErrUnusable, text)
 		}

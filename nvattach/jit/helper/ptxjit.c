@@ -1,9 +1,12 @@
 // ptxjit compiles PTX with the driver's compiler library, in a process of its
 // own: a crash or an endless compile of the library ends this process alone.
 //
-//   ptxjit LIBRARY SIZE OPTION... <ptx >answer
+//   ptxjit MEMORY SECONDS SIZE OPTION... <ptx >answer 4<library
 //
-// SIZE is the number of bytes on stdin, in decimal. The answer is a header of
+// MEMORY is the limit of the address space in bytes, SECONDS that of processor
+// time, SIZE the number of bytes on stdin, all in decimal. Descriptor 3 is this
+// program's file, 4 the library's; the library is loaded after the process has
+// given up its privileges (confine.h). The answer is a header of
 // five little-endian words (magic, result, sizes of program, information log
 // and error log) and then these three. Without options, and SIZE 0, the result
 // is the library's version, major<<16|minor, and nothing follows.
@@ -20,6 +23,7 @@ char *dlerror(void);
 enum { SYS_read = 0, SYS_write = 1, SYS_mmap = 9, SYS_exit_group = 231 };
 enum { RTLD_NOW = 2 };
 enum { MAGIC = 0x4a58544e }; // "NTXJ"
+enum { LIBRARY = 4 };        // the library's descriptor
 
 static long syscall6(long n, long a, long b, long c, long d, long e, long f)
 {
@@ -61,6 +65,8 @@ __attribute__((noreturn)) static void fail(const char *what)
 	put(2, what, n);
 	quit(2);
 }
+
+#include "confine.h"
 
 static char *room(size_t n)
 {
@@ -112,18 +118,25 @@ static char *log_of(void *lib, void *h, const char *size_name, const char *name,
 	return b;
 }
 
+static size_t number(const char *p)
+{
+	size_t n = 0;
+	for (; *p >= '0' && *p <= '9'; p++)
+		n = n * 10 + (size_t)(*p - '0');
+	return n;
+}
+
 __attribute__((used, noreturn)) static void start(long argc, char **argv)
 {
-	if (argc < 3)
-		fail("usage: ptxjit LIBRARY SIZE OPTION... <ptx");
-	size_t size = 0;
-	for (const char *p = argv[2]; *p >= '0' && *p <= '9'; p++)
-		size = size * 10 + (size_t)(*p - '0');
-	void *lib = dlopen(argv[1], RTLD_NOW);
+	if (argc < 4)
+		fail("usage: ptxjit MEMORY SECONDS SIZE OPTION... <ptx 4<library");
+	size_t size = number(argv[3]);
+	confine(LIBRARY, number(argv[1]), number(argv[2]));
+	void *lib = dlopen("/proc/self/fd/4", RTLD_NOW);
 	if (lib == NULL)
 		fail(dlerror());
 	uint32_t head[5] = {MAGIC};
-	if (size == 0 && argc == 3) {
+	if (size == 0 && argc == 4) {
 		int (*version)(unsigned *, unsigned *) = (int (*)(unsigned *, unsigned *))find(lib, "nvPTXCompilerGetVersion");
 		unsigned major = 0, minor = 0;
 		if (version(&major, &minor) != 0)
@@ -140,7 +153,7 @@ __attribute__((used, noreturn)) static void start(long argc, char **argv)
 	char *text[3] = {NULL, NULL, NULL};
 	size_t n[3] = {0, 0, 0};
 	if (result == 0) {
-		result = compile(h, (int)argc - 3, (const char *const *)(argv + 3));
+		result = compile(h, (int)argc - 4, (const char *const *)(argv + 4));
 		if (result == 0)
 			text[0] = log_of(lib, h, "nvPTXCompilerGetCompiledProgramSize", "nvPTXCompilerGetCompiledProgram", &n[0]);
 		text[1] = log_of(lib, h, "nvPTXCompilerGetInfoLogSize", "nvPTXCompilerGetInfoLog", &n[1]);
