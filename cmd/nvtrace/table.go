@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/olekukonko/tablewriter"
+	"github.com/olekukonko/tablewriter/tw"
 )
 
 // renderTable draws a titled table without borders. A column whose header
@@ -16,30 +17,36 @@ func renderTable(w io.Writer, title string, header []string, rows [][]string) er
 		return nil
 	}
 	names := make([]string, len(header))
-	align := make([]int, len(header))
+	align := make([]tw.Align, len(header))
 	for i, h := range header {
-		names[i], align[i] = strings.TrimPrefix(h, ">"), tablewriter.ALIGN_LEFT
+		names[i], align[i] = strings.TrimPrefix(h, ">"), tw.AlignLeft
 		if names[i] != h {
-			align[i] = tablewriter.ALIGN_RIGHT
+			align[i] = tw.AlignRight
 		}
 	}
 	var lines, out bytes.Buffer
-	t := tablewriter.NewWriter(&lines)
-	t.SetAutoWrapText(false)
-	t.SetBorder(false)
-	t.SetColumnSeparator("")
-	t.SetTablePadding("  ")
-	t.SetNoWhiteSpace(true)
-	t.SetColumnAlignment(align)
-	t.Append(names) // as a row: the names of all columns would be aligned alike
+	t := tablewriter.NewTable(&lines,
+		tablewriter.WithRendition(tw.Rendition{
+			Borders: tw.BorderNone, Symbols: tw.NewSymbols(tw.StyleNone),
+			Settings: tw.Settings{Lines: tw.LinesNone, Separators: tw.SeparatorsNone},
+		}),
+		tablewriter.WithPadding(tw.Padding{Right: "  ", Overwrite: true}),
+		tablewriter.WithHeaderAutoFormat(tw.Off), tablewriter.WithHeaderAutoWrap(tw.WrapNone), tablewriter.WithRowAutoWrap(tw.WrapNone),
+		tablewriter.WithAlignment(align),
+	)
+	t.Header(names)
 	for _, row := range rows {
 		cells := make([]string, len(row))
 		for i, cell := range row {
 			cells[i] = strings.TrimSpace(printable(cell))
 		}
-		t.Append(cells)
+		if err := t.Append(cells); err != nil {
+			return err
+		}
 	}
-	t.Render()
+	if err := t.Render(); err != nil {
+		return err
+	}
 	if title != "" {
 		out.WriteString(title + "\n")
 	}
