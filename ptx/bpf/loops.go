@@ -63,7 +63,7 @@ func (a *analysis) countRounds(i int, l *loop) uint64 {
 	best := uint64(0)
 	for b := range l.blocks {
 		o := &a.ops[a.cfg.blocks[b].last]
-		if o.kind != opJump || o.dst == 10 || !a.everyRound(i, b) {
+		if o.kind != opJump || o.dst == 10 || a.in[b] == nil || !a.everyRound(i, b) {
 			continue
 		}
 		succ := a.cfg.blocks[b].succ

@@ -381,3 +381,15 @@ func TestConcurrentEmit(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// TestLoopNeverReached: a loop whose test is never come to is no loop.
+func TestLoopNeverReached(t *testing.T) {
+	ins := asm.Instructions{
+		asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R6, 0), asm.Mov.Imm(asm.R7, 9),
+		asm.JEq.Imm(asm.R0, 0, "x").WithSymbol("l"), asm.Add.Imm(asm.R6, 1), asm.JLT.Reg(asm.R6, asm.R7, "l"),
+		asm.Return().WithSymbol("x"),
+	}
+	if _, err := Verify(&Program{Name: "p", Insns: ins}, newWorld(0).env); err != nil {
+		t.Fatal(err)
+	}
+}
