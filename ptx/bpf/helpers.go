@@ -258,8 +258,10 @@ func (a *analysis) result(s *state, i int, fx *effect) error {
 		s.set(o.depth, r, val{})
 	}
 	switch h.Ret {
-	case RetVoid, RetNever:
+	case RetVoid:
 		s.set(o.depth, 0, val{})
+	case RetNever:
+		return a.checkHeld(s, i)
 	case RetScalar:
 		n := anyNum
 		if h.Max > 0 && h.Max <= math.MaxInt64 {

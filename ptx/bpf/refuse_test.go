@@ -104,6 +104,7 @@ func TestRefused(t *testing.T) {
 		{"size not constant", cat(asm.Instructions{unknown, asm.Mov.Imm(asm.R1, 0), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -8), asm.BuiltinFunc(25).Call()}, end), 4, "no bound"},
 		{"unknown text", cat(asm.Instructions{unknown, asm.StoreMem(asm.R10, -8, asm.R3, asm.DWord), asm.Mov.Reg(asm.R1, asm.R10), asm.Add.Imm(asm.R1, -8), asm.BuiltinFunc(6).Call()}, end), 4, "not known before"},
 		{"record kept", cat(reserve, asm.Instructions{asm.Return()}), 3, "not given back"},
+		{"record kept at the thread's end", cat(reserve, asm.Instructions{asm.BuiltinFunc(507).Call()}, end), 3, "not given back"},
 		{"record given back twice", cat(reserve, asm.Instructions{
 			asm.Mov.Reg(asm.R6, asm.R0), asm.JNE.Imm(asm.R0, 0, "x"), asm.Return(), asm.Mov.Reg(asm.R1, asm.R6).WithSymbol("x"), asm.BuiltinFunc(132).Call(),
 			asm.Mov.Reg(asm.R1, asm.R6), asm.BuiltinFunc(132).Call(),
@@ -123,6 +124,11 @@ func TestRefused(t *testing.T) {
 		{"atomic with what was never written", cat(asm.Instructions{direct(asm.R2, mapData, 0), asm.AddAtomic.Mem(asm.R2, asm.R0, asm.DWord, 0)}, end), 1, "reads r0, which was never written"},
 		{"atomic with a pointer in r0", cat(asm.Instructions{direct(asm.R2, mapData, 0), asm.Mov.Reg(asm.R0, asm.R2), asm.AddAtomic.Mem(asm.R2, asm.R0, asm.DWord, 0)}, end), 2, "by an atomic operation"},
 		{"comparing exchange with a pointer in r0", cat(asm.Instructions{direct(asm.R2, mapData, 0), asm.Mov.Reg(asm.R0, asm.R2), asm.Mov.Imm(asm.R3, 0), asm.CmpXchg.Mem(asm.R2, asm.R3, asm.DWord, 0)}, end), 3, "by an atomic operation"},
+		{"record or NULL, kept on the stack, after it was given back", cat(asm.Instructions{unknown, asm.Mov.Reg(asm.R7, asm.R3)}, reserve, checkedRecord, asm.Instructions{
+			asm.JEq.Imm(asm.R7, 0, "j"), asm.StoreMem(asm.R10, -8, asm.R6, asm.DWord),
+			asm.Mov.Reg(asm.R1, asm.R6).WithSymbol("j"), asm.BuiltinFunc(132).Call(),
+			asm.LoadMem(asm.R0, asm.R10, -8, asm.DWord), asm.JEq.Imm(asm.R0, 0, "x"), asm.StoreImm(asm.R0, 0, 0, asm.Byte), asm.Mov.Imm(asm.R0, 0).WithSymbol("x"), asm.Return(),
+		}), -2, "different things"},
 		{"record used after", cat(reserve, asm.Instructions{
 			asm.Mov.Reg(asm.R6, asm.R0), asm.JNE.Imm(asm.R0, 0, "x"), asm.Return(), asm.Mov.Reg(asm.R1, asm.R6).WithSymbol("x"), asm.BuiltinFunc(132).Call(),
 			asm.StoreImm(asm.R6, 0, 0, asm.Byte),

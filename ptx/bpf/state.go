@@ -52,18 +52,20 @@ func (v *val) equal(w *val) bool {
 		v.size == w.size && v.n == w.n && slices.Equal(v.maps, w.maps)
 }
 
-// join merges what two paths know.
+// join merges what two paths know. A record or NULL is neither: a test of it for NULL
+// does not say whether the program holds the record, and without its id it would
+// outlive the record.
 func (v *val) join(w *val, num func(a, b num) num) val {
 	switch {
 	case v.equal(w):
 		return *v
 	case v.kind == kNone || w.kind == kNone:
 		return val{}
-	case (v.kind == kValue || v.kind == kRecord) && w.isNull():
+	case v.kind == kValue && w.isNull():
 		j := *v
 		j.null, j.id = true, 0
 		return j
-	case (w.kind == kValue || w.kind == kRecord) && v.isNull():
+	case w.kind == kValue && v.isNull():
 		j := *w
 		j.null, j.id = true, 0
 		return j

@@ -96,9 +96,15 @@ func (a *analysis) step(s *state, i int, fx *effect) error {
 	case opLeave:
 		a.leave(s, o)
 	case opExit:
-		if len(s.held) > 0 {
-			return a.refuse(i, "submit or discard it on every path", "the record taken by instruction %d is not given back", a.ops[s.held[0].id-1].at)
-		}
+		return a.checkHeld(s, i)
+	}
+	return nil
+}
+
+// checkHeld refuses an end of the program where it may hold a record.
+func (a *analysis) checkHeld(s *state, i int) error {
+	if len(s.held) > 0 {
+		return a.refuse(i, "submit or discard it on every path", "the record taken by instruction %d is not given back", a.ops[s.held[0].id-1].at)
 	}
 	return nil
 }
