@@ -90,7 +90,7 @@ func hasMay(ins asm.Instructions) bool {
 
 // nullArithmetic reports whether the run ended for a reason that the compiled
 // code sees at another instruction.
-func nullArithmetic(r Result) bool { return r.Early && r.Why == "arithmetic with NULL" }
+func nullArithmetic(r Result) bool { return r.Early && r.Why == nullPointerArithmetic }
 
 // encode writes instructions as an object would have them.
 func encode(ins asm.Instructions) ([]byte, bool) {

@@ -35,6 +35,7 @@ type Interpreter struct {
 	raw     map[int]int
 	offsets []int
 	mays    int
+	nulls   int // calls that returned NULL
 }
 
 // Addresses that the interpreter gives to what has none.
@@ -74,7 +75,7 @@ type word struct {
 	v    uint64
 	o    *object
 	set  bool
-	null bool // the result of a helper that may return NULL, and did
+	null int // not 0: what a call returned that may return NULL, and did; all copies have its number
 }
 
 // An iframe is one active function.
@@ -86,6 +87,9 @@ type iframe struct {
 	obj    *object
 }
 
+// nullPointerArithmetic is why a program is ended early by a calculation with NULL.
+const nullPointerArithmetic = "arithmetic with NULL"
+
 // errEarly ends a run.
 type errEarly string
 
@@ -94,7 +98,7 @@ func (e errEarly) Error() string { return string(e) }
 // Run runs p. An error says that the program does what [Verify] refuses, or that
 // a helper or the memory failed.
 func (in *Interpreter) Run(p *Program) (Result, error) {
-	in.p, in.frames, in.records, in.mays = p, nil, nil, 0
+	in.p, in.frames, in.records, in.mays, in.nulls = p, nil, nil, 0, 0
 	in.symbols, in.raw, in.offsets = map[string]int{}, map[int]int{}, nil
 	at := 0
 	for i := range p.Insns {
@@ -124,12 +128,13 @@ func (in *Interpreter) Run(p *Program) (Result, error) {
 			res.Early, res.Why, res.Held = true, "too many instructions", in.held()
 			return res, nil
 		}
+		next, err := pc, error(nil)
 		if in.before != nil {
-			if err := in.before(pc); err != nil {
-				return res, fmt.Errorf("program %s: before instruction %d (%v): %w", p.Name, pc, p.Insns[pc], err)
-			}
+			err = in.before(pc)
 		}
-		next, err := in.step(pc)
+		if err == nil {
+			next, err = in.step(pc)
+		}
 		if early, ok := errors.AsType[errEarly](err); ok {
 			res.Early, res.Why, res.Held = true, string(early), in.held()
 			return res, nil
@@ -240,7 +245,7 @@ func (in *Interpreter) stepALU(ins *asm.Instruction) error {
 		*dst = y
 		return nil
 	}
-	if y.o != nil || !move && dst.o != nil || y.null || !move && dst.null {
+	if y.o != nil || !move && dst.o != nil || y.null > 0 || !move && dst.null > 0 {
 		return in.pointerALU(op, w32, dst, y)
 	}
 	x := dst.v
@@ -256,7 +261,7 @@ func (in *Interpreter) stepALU(ins *asm.Instruction) error {
 // pointerALU adds to pointers and takes their distance.
 func (in *Interpreter) pointerALU(op asm.ALUOp, w32 bool, dst *word, y word) error {
 	x := *dst
-	if op == asm.Add && x.o == nil && !x.null {
+	if op == asm.Add && x.o == nil && x.null == 0 {
 		x, y = y, x
 	}
 	switch {
@@ -265,8 +270,8 @@ func (in *Interpreter) pointerALU(op asm.ALUOp, w32 bool, dst *word, y word) err
 		return nil
 	case w32 || op != asm.Add && op != asm.Sub:
 		return errors.New("arithmetic with a pointer")
-	case x.null || y.null:
-		return errEarly("arithmetic with NULL")
+	case x.null > 0 || y.null > 0:
+		return errEarly(nullPointerArithmetic)
 	case y.o == nil && op == asm.Add:
 		*dst = word{v: x.v + y.v, o: x.o, set: true}
 	case y.o == nil:

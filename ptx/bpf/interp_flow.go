@@ -44,7 +44,8 @@ func (in *Interpreter) stepJump(pc int, ins *asm.Instruction) (int, error) {
 	if (x.o == nil) != (y.o == nil) && (x.o != nil || x.v != 0) && (y.o != nil || y.v != 0) {
 		return 0, errors.New("compares a pointer with a number")
 	}
-	f.regs[ins.Dst].null = false // the program has looked
+	in.looked(x.null)
+	in.looked(y.null)
 	a, b := x.v, y.v
 	if w32 {
 		a, b = uint64(uint32(a)), uint64(uint32(b))
@@ -83,6 +84,21 @@ func (in *Interpreter) stepJump(pc int, ins *asm.Instruction) (int, error) {
 		return pc + 1, nil
 	}
 	return in.target(pc, ins, int64(ins.Offset))
+}
+
+// looked notes that the program has compared what a call returned that returned NULL.
+func (in *Interpreter) looked(null int) {
+	if null == 0 {
+		return
+	}
+	for i := range in.frames {
+		regs := &in.frames[i].regs
+		for r := range regs {
+			if regs[r].null == null {
+				regs[r].null = 0
+			}
+		}
+	}
 }
 
 // target finds where a jump or call goes.
@@ -256,6 +272,9 @@ func (in *Interpreter) stepAtomic(ins *asm.Instruction) error {
 	return in.WriteMem(addr, b[:n])
 }
 
+// threadEnded is why a program is ended early by a helper that has RetNever.
+const threadEnded = "the thread ended"
+
 // help runs a helper.
 func (in *Interpreter) help(ins *asm.Instruction) error {
 	h := in.Env.Helpers[int32(ins.Constant)]
@@ -291,13 +310,17 @@ func (in *Interpreter) help(ins *asm.Instruction) error {
 	f.regs[0] = word{v: r, set: h.Ret != RetVoid}
 	switch h.Ret {
 	case RetNever:
-		return errEarly("the thread ended")
+		if len(in.held()) > 0 {
+			return errors.New("the thread ends with a record that was not given back")
+		}
+		return errEarly(threadEnded)
 	case RetValue, RetRecord:
 		if h.Ret == RetValue {
 			size = uint64(in.Env.Maps[m].ValueSize)
 		}
-		f.regs[0].null = r == 0
 		if r == 0 {
+			in.nulls++
+			f.regs[0].null = in.nulls
 			break
 		}
 		o := &object{what: h.Name, base: r, size: size}
@@ -342,7 +365,7 @@ func (in *Interpreter) checkArg(h *Helper, k, m int, f *iframe) error {
 // giveBack takes the record that argument k of a call points to from the program.
 func giveBack(w word, k int) error {
 	switch {
-	case w.null:
+	case w.o == nil && w.v == 0:
 		return errEarly("NULL")
 	case w.o == nil || !w.o.record:
 		return fmt.Errorf("argument %d is no record", k+1)
@@ -374,6 +397,9 @@ func (in *Interpreter) stackAt(addr uint64, n int) (*iframe, int, bool) {
 // ReadMem copies memory that the program can read, stack and context included,
 // for helpers.
 func (in *Interpreter) ReadMem(addr uint64, buf []byte) error {
+	if len(buf) == 0 { // wherever that is
+		return nil
+	}
 	if f, off, ok := in.stackAt(addr, len(buf)); ok {
 		copy(buf, f.stack[off:])
 		return nil
@@ -412,6 +438,9 @@ func (in *Interpreter) readContext(off int, buf []byte) error {
 
 // WriteMem copies buf to memory that the program can write, for helpers.
 func (in *Interpreter) WriteMem(addr uint64, buf []byte) error {
+	if len(buf) == 0 {
+		return nil
+	}
 	if f, off, ok := in.stackAt(addr, len(buf)); ok {
 		copy(f.stack[off:], buf)
 		for at := off - 7; at < off+len(buf); at++ {
