@@ -137,6 +137,10 @@ func checkWord(key filterKey, word string, p pattern) error {
 		return fmt.Errorf("unknown %s %q; it is one of %s", filterKeys[key], word, strings.Join(list, ", "))
 	}
 	switch key {
+	case keyIoctl, keyControl, keyClass:
+		if !p.isNumber && !p.known(key) {
+			return unknownName(key, word)
+		}
 	case keyDevice:
 		if deviceByName(p.text) == DeviceOther {
 			var names []string

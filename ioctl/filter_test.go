@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"nvtrace/rm"
 	"nvtrace/traces"
 )
 
@@ -85,8 +86,12 @@ func TestFilterErrors(t *testing.T) {
 		{"pid=x", `pid "x" is not a number`},
 		{"status=BAD", `unknown status "BAD"`},
 		{"unknown=x", `unknown unknown "x"; it is one of any, class`},
-		{"ioctl=a,,b", `an empty value for "ioctl"`},
+		{"ioctl=*a,,b", `an empty value for "ioctl"`},
 		{"ioctl!=!a", "negated twice"},
+		{"ioctl=NV_ESC_RM_ALOC", `no known driver has an ioctl that "NV_ESC_RM_ALOC" matches; did you mean NV_ESC_RM_ALLOC?`},
+		{"ioctl!=NOSUCH*", `no known driver has an ioctl that "NOSUCH*" matches`},
+		{"control=NV2080_CTRL_CMD_BUSS_GET_PCI*", `a control command that "NV2080_CTRL_CMD_BUSS_GET_PCI*" matches; did you mean NV2080_CTRL_CMD_BUS_GET_PCI_`},
+		{"class=*CHANEL_GPFIFO*", `a class that "*CHANEL_GPFIFO*" matches; did you mean NV50_CHANNEL_GPFIFO`},
 	} {
 		if _, err := ParseFilter("device=*", row.expr); err == nil || !strings.Contains(err.Error(), row.want) {
 			t.Errorf("%s: %v, want %s", row.expr, err, row.want)
@@ -112,4 +117,38 @@ func TestGlobMatch(t *testing.T) {
 			t.Errorf("globMatch(%q, %q) = %v", row.pattern, row.s, got)
 		}
 	}
+}
+
+// TestFilterOldNames: a name that an old driver alone has is none that is mistyped.
+func TestFilterOldNames(t *testing.T) {
+	old := oldName(t)
+	if _, err := ParseFilter("ioctl=" + old); err != nil {
+		t.Errorf("%s, which a driver has: %v", old, err)
+	}
+}
+
+// oldName returns an ioctl that the newest driver does not have.
+func oldName(t *testing.T) string {
+	t.Helper()
+	now := make(map[string]bool)
+	namesIn(rm.Newest(), keyIoctl, func(name string) bool {
+		now[name] = true
+		return true
+	})
+	for name := range namesOf(keyIoctl) {
+		if !now[name] && genericNamed(name) == 0 {
+			return name
+		}
+	}
+	t.Fatal("the newest driver has every name")
+	return ""
+}
+
+func genericNamed(name string) uint32 {
+	for _, req := range genericRequests {
+		if genericName(req) == name {
+			return req
+		}
+	}
+	return 0
 }

@@ -43,7 +43,7 @@ var libraryEvents = []struct {
 
 func TestLibraryEvents(t *testing.T) {
 	d := NewDecoder(nil)
-	none, err := ParseFilter("ioctl=nothing")
+	none, err := ParseFilter("ioctl=FIOASYNC")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,6 +40,9 @@ const (
 // file it is made: FIONCLEX, FIOCLEX, FIONBIO, FIOASYNC (asm-generic/ioctls.h).
 func isGeneric(req uint32) bool { return genericName(req) != "" }
 
+// genericRequests are those that genericName knows.
+var genericRequests = []uint32{0x5421, 0x5450, 0x5451, 0x5452}
+
 func genericName(req uint32) string {
 	switch req {
 	case 0x5421:

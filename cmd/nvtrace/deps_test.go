@@ -18,7 +18,8 @@ nvtrace/ptrace/proc          <
 nvtrace/ptrace               < nvtrace/ptrace/proc
 nvtrace/ptrace/agent         < nvtrace/ptrace nvtrace/ptrace/proc
 nvtrace/rm                   <
-nvtrace/ioctl                < nvtrace/rm nvtrace/traces
+nvtrace/ioctl                < nvtrace/ioctl/nearest nvtrace/rm nvtrace/traces
+nvtrace/ioctl/nearest        <
 nvtrace/ioctl/allow          < nvtrace/ioctl nvtrace/rm nvtrace/traces
 nvtrace/ioctl/diff           < nvtrace/ioctl nvtrace/rm nvtrace/traces
 nvtrace/ioctl/diff/testrec   < nvtrace/ioctl nvtrace/rm nvtrace/traces

@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -43,8 +45,32 @@ func mapsVerb(e *env, args, command []string) int {
 	if l == nil {
 		return e.fail(exitFailed, "%v", damage)
 	}
+	err = l.check(m)
+	if _, ok := l.pids[int32(pid)]; pid != 0 && !ok {
+		err = fmt.Errorf("--pid %d: no such process in the recording; it has %s", pid, l.processList())
+	}
+	if err != nil {
+		return e.fail(exitUsage, "%v", errors.Join(err, damage))
+	}
 	r := l.mapReport(l.find(m), all, int32(pid))
 	return e.answer(&asJSON, damage, r, func() error { return r.write(e) })
+}
+
+// processList names the processes of a recording, the first of many.
+func (l *objectLog) processList() string {
+	const most = 8
+	all := slices.Sorted(maps.Keys(l.pids))
+	var list []string
+	for _, pid := range all[:min(len(all), most)] {
+		list = append(list, l.processText(pid))
+	}
+	if more := len(all) - len(list); more > 0 {
+		list = append(list, fmt.Sprintf("%d more", more))
+	}
+	if len(list) == 0 {
+		return "none"
+	}
+	return strings.Join(list, ", ")
 }
 
 // mapReport is the mappings of processes as plain data.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -156,6 +157,7 @@ type logSink struct {
 	book    *failureBook   // of the summary; nil for none
 	api     *apiTrace      // of library calls; nil: they are left out
 	lines   *bufio.Writer  // nil: no lines
+	matched bool           // an event was selected by the filter
 	live    bool           // leave out the record that ends a recording
 	errs    once
 	buf     []byte
@@ -182,12 +184,26 @@ func (s *logSink) Event(ev *traces.Event) {
 	}
 }
 
+// isRemark reports whether a kind of event is about the recording, and no event of
+// the program: filters let those through.
+func isRemark(k traces.Kind) bool {
+	return k == traces.KindNote || k == traces.KindLost || k == traces.KindGap || k == traces.KindEnd
+}
+
+// unmatched says that the filter has selected nothing, if that is so.
+func (s *logSink) unmatched(exprs []string) {
+	if len(exprs) > 0 && !s.matched {
+		s.notice("nothing that happened matches -e " + strings.Join(exprs, " -e "))
+	}
+}
+
 // line prints the event if it is wanted.
 func (s *logSink) line(ev *traces.Event, c *ioctl.Call) {
 	if s.lines == nil {
 		return
 	}
 	wanted := s.filter.Match(ev, c) && (!s.live || ev.Kind != traces.KindEnd)
+	s.matched = s.matched || wanted && !isRemark(ev.Kind)
 	if s.apiLine(ev, wanted) || !wanted {
 		return
 	}

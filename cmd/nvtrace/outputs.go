@@ -121,6 +121,9 @@ func (o *outputs) finish() {
 	if !o.began {
 		return
 	}
+	if o.log.lines != nil {
+		o.log.unmatched(o.f.lines.exprs)
+	}
 	var err error
 	if o.log.summary != nil {
 		err = o.summarise()

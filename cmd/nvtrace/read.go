@@ -141,6 +141,7 @@ func logVerb(e *env, args, command []string) int {
 	err = each(r, e.notice, sink.Event)
 	sink.finish()
 	sink.Idle()
+	sink.unmatched(lf.exprs)
 	if err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}

@@ -227,6 +227,15 @@ func (l *objectLog) lived(m moment, pid int32, born, died int64) bool {
 	return born <= m.at && m.at < died
 }
 
+// check refuses a moment after the end of the recording, where everything would seem
+// to be gone.
+func (l *objectLog) check(m moment) error {
+	if m.word == "" && m.at > l.now {
+		return fmt.Errorf("--at %v: the recording ends at %.6f s", time.Duration(m.at), float64(l.now)/1e9)
+	}
+	return nil
+}
+
 // text says the moment in words.
 func (m moment) text() string {
 	if m.word == "end" {

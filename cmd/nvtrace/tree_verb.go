@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -31,6 +32,9 @@ func treeVerb(e *env, args, command []string) int {
 	l, damage := e.readObjects(&rf, name)
 	if l == nil {
 		return e.fail(exitFailed, "%v", damage)
+	}
+	if err := l.check(m); err != nil {
+		return e.fail(exitUsage, "%v", errors.Join(err, damage))
 	}
 	r := l.report(l.find(m), all)
 	return e.answer(&asJSON, damage, r, func() error { return r.write(e) })

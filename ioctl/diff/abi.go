@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"nvtrace/ioctl"
 	"nvtrace/rm"
 )
 
@@ -52,8 +53,9 @@ var errPattern = errors.New("bad pattern: want names with * and ?, as in *CHANNE
 // commands and classes by name, and layouts. If pattern is not empty, only
 // names that it matches (as path.Match does, letters of either case alike, the
 // name of an entry or of its parameters) are compared. An error means a
-// malformed pattern.
+// malformed pattern, or one that matches nothing in either version.
 func CompareABI(a, b *rm.ABI, pattern string) (*ABI, error) {
+	asked := pattern
 	pattern = strings.ToUpper(pattern)
 	if _, err := path.Match(pattern, ""); err != nil {
 		return nil, fmt.Errorf("%q: %w", pattern, errPattern)
@@ -69,11 +71,10 @@ func CompareABI(a, b *rm.ABI, pattern string) (*ABI, error) {
 	}
 	r := &ABI{A: a.Version().String(), B: b.Version().String()}
 	fa, fb := forms(a), forms(b)
+	matched := pattern == ""
+	var all []string // names that there are
 	for _, k := range entryKeys(fa, fb) {
 		x, y := fa[k], fb[k]
-		if x != nil && y != nil && x.equal(y) {
-			continue
-		}
 		names := []string{k.name}
 		if x != nil {
 			names = append(names, x.Params...)
@@ -81,18 +82,28 @@ func CompareABI(a, b *rm.ABI, pattern string) (*ABI, error) {
 		if y != nil {
 			names = append(names, y.Params...)
 		}
-		if match(names...) {
+		all = append(all, names...)
+		if !match(names...) {
+			continue
+		}
+		matched = true
+		if x == nil || y == nil || !x.equal(y) {
 			r.Entries = append(r.Entries, Entry{k.kind, k.name, x, y})
 		}
 	}
 	sa, sb := layouts(a), layouts(b)
 	for _, name := range union(sa, sb, cmp.Compare[string]) {
+		all = append(all, name)
 		if !match(name) {
 			continue
 		}
+		matched = true
 		if l, differs := CompareLayouts(name, sa[name], sb[name]); differs {
 			r.Layouts = append(r.Layouts, l)
 		}
+	}
+	if !matched {
+		return nil, fmt.Errorf("%q matches nothing in %s or %s%s", asked, r.A, r.B, ioctl.Suggest(pattern, slices.Values(all)))
 	}
 	r.Same = len(r.Entries)+len(r.Layouts) == 0
 	return r, nil

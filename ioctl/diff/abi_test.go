@@ -36,6 +36,10 @@ func TestABISelf(t *testing.T) {
 			t.Errorf("%s: %v %+v", v, err, r)
 		}
 	}
+	if _, err := CompareABI(rm.Newest(), rm.Newest(), "*CHANEL_GPFIFO*"); err == nil ||
+		!strings.Contains(err.Error(), `"*CHANEL_GPFIFO*" matches nothing in 595.45.04 or 595.45.04; did you mean NV50_CHANNEL_GPFIFO`) {
+		t.Errorf("a pattern that matches nothing gives %v", err)
+	}
 	if _, err := CompareABI(rm.Newest(), rm.Newest(), "[x"); !errors.Is(err, errPattern) {
 		t.Errorf("a bad pattern gives %v", err)
 	}
