@@ -26,6 +26,7 @@ const shimOnly = "only"
 // interposer is the preloaded view of a run. Its methods do nothing for nil.
 type interposer struct {
 	server *interpose.Server
+	notice func(format string, args ...any)
 	once   sync.Once
 
 	mu       sync.Mutex
@@ -40,7 +41,7 @@ type interposer struct {
 // sees is held against what the breakpoints saw, or, without ptrace, is all there
 // is. It returns nil where there is none.
 func startInterposer(s *tracing) (*interposer, error) {
-	i := &interposer{start: monotonic()}
+	i := &interposer{start: monotonic(), notice: s.e.notice}
 	// Without ptrace nobody waits for all.
 	o := &interpose.Options{OnGap: i.gap, Outlived: s.f.orphans == "detach" || s.f.shim == shimOnly}
 	switch s.f.shim {
@@ -104,7 +105,12 @@ func (i *interposer) settle() {
 
 func (i *interposer) close() {
 	if i != nil {
-		i.once.Do(func() { _ = i.server.Close() }) // what is left behind is a temporary file
+		i.once.Do(func() {
+			_ = i.server.Close() // what is left behind is a temporary file
+			if n := i.server.Stats().Foreign; n > 0 {
+				i.notice("the interposer refused %d connections of processes that are not of this run", n)
+			}
+		})
 	}
 }
 

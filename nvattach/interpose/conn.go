@@ -2,6 +2,7 @@ package interpose
 
 import (
 	"crypto/sha256"
+	"crypto/subtle"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ type conn struct {
 	raw      syscall.RawConn
 	pid, uid int
 	p        *Process
+	begun    bool // it has said hello, or never will; guarded by s.mu
 	draining atomic.Bool
 	alive    bool // the process had not closed it when the server ended; read after serve
 	buf      [maxMessage]byte
@@ -32,6 +34,9 @@ type conn struct {
 }
 
 var errAgain = errors.New("nothing to read")
+
+// errForeign says that a connection is not of a program of this run.
+var errForeign = errors.New("not of this run")
 
 // drain makes serve return once nothing is left to read.
 func (c *conn) drain() {
@@ -67,7 +72,9 @@ func (c *conn) serve() {
 		}
 	}
 	c.alive = errors.Is(err, errAgain)
-	if errors.Is(err, errWire) {
+	if errors.Is(err, errForeign) || c.p == nil && errors.Is(err, errWire) && !c.s.likely(c.uid) {
+		c.s.refuse(c.pid, "")
+	} else if errors.Is(err, errWire) {
 		c.broken(err)
 	}
 }
@@ -162,6 +169,10 @@ func (c *conn) hello() error {
 	if err != nil {
 		return err
 	}
+	if subtle.ConstantTimeCompare(m.Key[:], c.s.key[:]) != 1 {
+		return errForeign
+	}
+	c.s.welcome(c)
 	w := wireWelcome{Mode: uint32(c.s.o.Mode), WaitMS: uint32(min(c.s.o.Wait.Milliseconds(), 1<<30))}
 	if c.s.o.Replace {
 		w.Flags |= flagReplace

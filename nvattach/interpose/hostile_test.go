@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -29,8 +30,11 @@ func dial(t testing.TB, s *Server, name string) *net.UnixConn {
 	return c
 }
 
-func helloBytes(table uint32) []byte {
+func helloBytes(s *Server, table uint32) []byte {
 	m := wireHello{PID: int32(os.Getpid()), Libc: uint32(LibcGlibc), PathLen: 4, Born: 1, Table: table}
+	if s != nil {
+		m.Key = s.key
+	}
 	m.H = newHeader(typeHello, m)
 	m.H.Length += 4
 	return append(encode(m), "/exe"...)
@@ -40,7 +44,7 @@ func helloBytes(table uint32) []byte {
 func enter(t testing.TB, s *Server) *net.UnixConn {
 	t.Helper()
 	c := dial(t, s, s.sock)
-	if _, err := c.Write(helloBytes(TableSum())); err != nil {
+	if _, err := c.Write(helloBytes(s, TableSum())); err != nil {
 		t.Fatal(err)
 	}
 	b := make([]byte, 100)
@@ -105,7 +109,7 @@ func TestHostile(t *testing.T) {
 		"handles":     callBytes(typeCall, func(m *wireCall) { m.Flags = uint16(FlagHandles) }, "123"),
 		"uuid":        callBytes(typeCall, func(m *wireCall) { m.Flags = uint16(FlagUUID) }, "123"),
 		"no file":     callBytes(typeImage, func(m *wireCall) { m.Size = 1 }, ""),
-		"hello again": helloBytes(TableSum()),
+		"hello again": helloBytes(s, TableSum()),
 	}
 	for what, b := range bad {
 		c := enter(t, s)
@@ -114,7 +118,7 @@ func TestHostile(t *testing.T) {
 		}
 		ended(t, what, c)
 	}
-	for what, b := range map[string][]byte{"no hello": callBytes(typeCall, nil, ""), "other table": helloBytes(TableSum() + 1), "garbage": []byte("GET / HTTP/1.1\r\n\r\n")} {
+	for what, b := range map[string][]byte{"no hello": callBytes(typeCall, nil, ""), "other table": helloBytes(s, TableSum()+1), "garbage": []byte("GET / HTTP/1.1\r\n\r\n")} {
 		c := dial(t, s, "@"+s.sock)
 		if _, err := c.Write(b); err != nil {
 			t.Fatal(err)
@@ -233,7 +237,7 @@ func TestFlood(t *testing.T) {
 					continue // the queue is full
 				}
 				if r.IntN(2) == 0 {
-					_, _ = c.Write(helloBytes(TableSum()))
+					_, _ = c.Write(helloBytes(s, TableSum()))
 				}
 				for range r.IntN(4) {
 					b := make([]byte, r.IntN(300))
@@ -465,7 +469,7 @@ func TestServerDoesNotRead(t *testing.T) {
 
 // FuzzMessage: no packet does more than end its connection.
 func FuzzMessage(f *testing.F) {
-	f.Add(helloBytes(1))
+	f.Add(helloBytes(nil, 1))
 	f.Add(callBytes(typeCall, nil, "name"))
 	f.Add(callBytes(typeCall, func(m *wireCall) { m.Flags = uint16(FlagHandles) }, "12345678"))
 	f.Add(callBytes(typeImage, func(m *wireCall) { m.CallerLen, m.DataLen = 4, 0 }, "/lib"))
@@ -489,4 +493,54 @@ func FuzzMessage(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestForeign: who does not have the run's key is not heard, and makes the run no
+// less complete.
+func TestForeign(t *testing.T) {
+	if name := os.Getenv("NVTRACE_TEST_FOREIGN"); name != "" {
+		forge(t, name)
+		return
+	}
+	l := &log{}
+	s, done := listen(t, l, ModeObserve)
+	want := 40
+	forge(t, s.sock)
+	if os.Geteuid() == 0 {
+		want *= 2
+		// The name after the @ is in /proc/net/unix for everybody.
+		cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestForeign$")
+		cmd.Env = append(os.Environ(), "NVTRACE_TEST_FOREIGN=@"+s.sock)
+		cmd.Dir = "/"
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 12345, Gid: 12345}}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	c := enter(t, s) // the run's own are served
+	if _, err := c.Write(callBytes(typeCall, nil, "")); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close()
+	done()
+	if len(l.notes) != 1 || len(l.gaps) != 0 || len(l.hellos) != 1 {
+		t.Errorf("%d notes, gaps %v, %d hellos, want 1, none and 1", len(l.notes), l.gaps, len(l.hellos))
+	}
+	if st := s.Stats(); st.Foreign != want || st.Refused != want || st.Broken != 0 {
+		t.Errorf("%+v, want %d foreign", st, want)
+	}
+}
+
+// forge tells of calls that were not made, 40 times.
+func forge(t *testing.T, name string) {
+	for i := range 40 {
+		c := dial(t, nil, name)
+		b := helloBytes(nil, TableSum())
+		if i%2 == 1 {
+			b[len(b)-5]++ // a key, but another
+		}
+		_, _ = c.Write(b)
+		_, _ = c.Write(callBytes(typeCall, nil, "")) // it may have been refused already
+		ended(t, "a stranger", c)
+	}
 }

@@ -57,7 +57,7 @@ func TestTransparent(t *testing.T) {
 			}
 			s, done := listen(t, &log{}, ModeObserve)
 			diff(t, "no server", w.run(t, append(w.env(), "LD_PRELOAD="+s.Path()), args...), want)
-			diff(t, "dead server", w.run(t, append(w.env(), "LD_PRELOAD="+s.Path(), "NVTRACE_SHIM=1:/nonexistent/s"), args...), want)
+			diff(t, "dead server", w.run(t, append(w.env(), "LD_PRELOAD="+s.Path(), "NVTRACE_SHIM=2:key:/nonexistent/s"), args...), want)
 			diff(t, "observe", w.run(t, s.Env(w.env()), args...), want)
 			done()
 			diff(t, "capture", w.trace(t, &log{}, ModeCapture, args...), want)

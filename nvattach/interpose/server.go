@@ -2,6 +2,7 @@ package interpose
 
 import (
 	"bytes"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -102,8 +103,12 @@ func (o *Options) withDefaults() Options {
 // It expects them to be hostile. Process ids come from the kernel; packets are
 // whole or end their connection; images are read from memfds that are sealed
 // against changes, so that neither a stalled nor a growing file can hold it up;
-// connections, images and their sum are limited, and a user's processes can
-// connect to that user's server only. What is refused is told to OnGap.
+// connections, images and their sum are limited. What programs of the run lose by
+// that is told to OnGap.
+//
+// Everybody can connect, as a program may change its user. But only what has the
+// run's key is heard: it is in the environment that the program was started with,
+// which other users can't read. All else is refused and counted, and is no gap.
 type Server struct {
 	o         Options
 	functions []Function
@@ -111,6 +116,7 @@ type Server struct {
 	dir       string
 	shim      string
 	sock      string
+	key       [32]byte // a secret of the programs of this run
 	listeners []*net.UnixListener
 	wg        sync.WaitGroup
 
@@ -118,6 +124,8 @@ type Server struct {
 	closing bool
 	conns   map[*conn]bool
 	perPID  map[int]int
+	waiting map[int]int  // connections that have not said hello, by user
+	users   map[int]bool // of programs of this run
 	seen    map[int]*hellos
 	known   map[imageKey]string
 	total   int64
@@ -138,7 +146,8 @@ type imageKey struct {
 // Stats counts what a server has done.
 type Stats struct {
 	Connections int   // accepted
-	Refused     int   // by a limit or for the wrong user
+	Refused     int   // by a limit, or as they are not of this run
+	Foreign     int   // of these, connections that are not of this run
 	Broken      int   // ended by the server for what came through them
 	Notes       int   // calls
 	Images      int   // images
@@ -154,6 +163,7 @@ const (
 	maxBroken  = 1000    // protocol errors that are told
 	helloWait  = 5 * time.Second
 	drainLimit = 5 * time.Second
+	maxWaiting = 4 // a user's connections before hello: this part of all
 )
 
 // ErrUnsupported says that there is no shim for this machine.
@@ -167,8 +177,10 @@ func Listen(o *Options) (*Server, error) {
 	}
 	s := &Server{
 		o: o.withDefaults(), functions: Functions(), table: TableSum(),
-		conns: make(map[*conn]bool), perPID: make(map[int]int), seen: make(map[int]*hellos), known: make(map[imageKey]string),
+		conns: make(map[*conn]bool), perPID: make(map[int]int), waiting: make(map[int]int),
+		users: map[int]bool{os.Geteuid(): true}, seen: make(map[int]*hellos), known: make(map[imageKey]string),
 	}
+	copy(s.key[:], rand.Text())
 	if err := s.place(); err != nil {
 		return nil, fmt.Errorf("interpose: %w", err)
 	}
@@ -182,7 +194,7 @@ func Listen(o *Options) (*Server, error) {
 		}
 		s.listeners = append(s.listeners, l)
 	}
-	if err := os.Chmod(s.sock, 0o666); err != nil { // the peer's user is checked
+	if err := os.Chmod(s.sock, 0o666); err != nil { // the peer's key is checked
 		_ = s.Close()
 		return nil, fmt.Errorf("interpose: %w", err)
 	}
@@ -235,12 +247,12 @@ const (
 func (s *Server) Path() string { return s.shim }
 
 // Env returns env with what makes a program load the shim ([preload.Env]), and the
-// server's address. A shim of an nvtrace around this one is taken out: one program has
+// server's address with the run's key. A shim of an nvtrace around this one is taken out: one program has
 // one.
 func (s *Server) Env(env []string) []string {
 	env = slices.DeleteFunc(slices.Clone(env), func(e string) bool { return strings.HasPrefix(e, envShim+"=") })
 	out := preload.Env(env, []string{s.shim}, func(lib string) bool { return filepath.Base(lib) == shimName })
-	return append(out, envShim+"=1:"+s.sock)
+	return append(out, envShim+"=2:"+strings.TrimRight(string(s.key[:]), "\x00")+":"+s.sock)
 }
 
 // Stats returns what the server has done so far.
@@ -322,35 +334,83 @@ func (s *Server) admit(u *net.UnixConn) *conn {
 		return nil
 	}
 	cred, err := peer(raw)
-	s.mu.Lock()
-	why := ""
-	switch euid := uint32(os.Geteuid()); {
-	case err != nil:
-		why = err.Error()
-	case cred.Uid != euid && euid != 0 && cred.Uid != 0:
-		why = fmt.Sprintf("the interposer's connection of user %d is refused", cred.Uid)
-	case s.closing:
-		why = "too late"
-	case len(s.conns) >= s.o.MaxConnections:
-		why = fmt.Sprintf("more than %d connections of interposers", s.o.MaxConnections)
-	case s.perPID[int(cred.Pid)] >= s.o.MaxPerProcess:
-		why = fmt.Sprintf("more than %d connections of one interposer", s.o.MaxPerProcess)
-	}
-	if why != "" {
-		s.stats.Refused++
-		tell := s.stats.Refused <= maxBroken && !s.closing
-		s.mu.Unlock()
-		if tell && cred != nil {
-			s.o.OnGap(&Gap{PID: int(cred.Pid), Code: GapRefused, Text: why})
-		}
+	if err != nil {
 		return nil
 	}
-	c := &conn{s: s, u: u, raw: raw, pid: int(cred.Pid), uid: int(cred.Uid)}
+	pid, uid, euid := int(cred.Pid), int(cred.Uid), os.Geteuid()
+	s.mu.Lock()
+	why := ""
+	switch {
+	case s.closing:
+		s.mu.Unlock()
+		return nil
+	case uid != euid && euid != 0 && uid != 0:
+		why = "a user whose programs can't be of this run"
+	case len(s.conns) >= s.o.MaxConnections:
+		why = fmt.Sprintf("more than %d connections of interposers", s.o.MaxConnections)
+	case s.perPID[pid] >= s.o.MaxPerProcess:
+		why = fmt.Sprintf("more than %d connections of one interposer", s.o.MaxPerProcess)
+	case s.waiting[uid] >= max(s.o.MaxConnections/maxWaiting, 1):
+		why = fmt.Sprintf("more than %d interposers of user %d begin at the same time", s.o.MaxConnections/maxWaiting, uid)
+	}
+	if why != "" {
+		likely := s.users[uid]
+		s.mu.Unlock()
+		if !likely {
+			why = ""
+		}
+		s.refuse(pid, why)
+		return nil
+	}
+	c := &conn{s: s, u: u, raw: raw, pid: pid, uid: uid}
 	s.conns[c] = true
-	s.perPID[c.pid]++
+	s.perPID[pid]++
+	s.waiting[uid]++
 	s.stats.Connections++
 	s.mu.Unlock()
 	return c
+}
+
+// refuse counts a connection that is refused. why says what a program of this run
+// loses by it; "" is for what is not of this run.
+func (s *Server) refuse(pid int, why string) {
+	s.mu.Lock()
+	s.stats.Refused++
+	if why == "" {
+		s.stats.Foreign++
+	}
+	tell := why != "" && s.stats.Refused-s.stats.Foreign <= maxBroken
+	s.mu.Unlock()
+	if tell {
+		s.o.OnGap(&Gap{PID: pid, Code: GapRefused, Text: why})
+	}
+}
+
+// likely says whether a user has programs in this run, so that a connection which
+// comes to nothing may be one of theirs.
+func (s *Server) likely(uid int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.users[uid]
+}
+
+// welcome says that a connection is of this run.
+func (s *Server) welcome(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.users[c.uid] = true
+	s.begun(c)
+}
+
+// begun says that a connection does not wait for its hello any more.
+func (s *Server) begun(c *conn) {
+	if c.begun {
+		return
+	}
+	c.begun = true
+	if s.waiting[c.uid]--; s.waiting[c.uid] <= 0 {
+		delete(s.waiting, c.uid)
+	}
 }
 
 func (s *Server) leave(c *conn) {
@@ -358,6 +418,7 @@ func (s *Server) leave(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, c)
+	s.begun(c)
 	if s.perPID[c.pid]--; s.perPID[c.pid] <= 0 {
 		delete(s.perPID, c.pid)
 	}

@@ -156,7 +156,7 @@ func TestWire(t *testing.T) {
 		}
 	}
 	for name, v := range map[string]int64{
-		"NVT_MAGIC": wireMagic, "NVT_VERSION": wireVersion, "NVT_MAX_MESSAGE": maxMessage, "NVT_MAX_PATH": maxPath, "NVT_MAX_DATA": maxData,
+		"NVT_MAGIC": wireMagic, "NVT_VERSION": wireVersion, "NVT_MAX_MESSAGE": maxMessage, "NVT_MAX_PATH": maxPath, "NVT_KEY": int64(len(wireHello{}.Key)), "NVT_MAX_DATA": maxData,
 		"NVT_MAX_IMAGE": maxImage, "NVT_HASH_PREFIX": HashPrefix, "NVT_HELLO": typeHello, "NVT_IMAGE": typeImage, "NVT_CALL": typeCall,
 		"NVT_GAP": typeGap, "NVT_WELCOME": typeWelcome, "NVT_VERDICT": typeVerdict, "NVT_REPLACE": flagReplace, "NVT_OFF": int64(ModeOff),
 		"NVT_OBSERVE": int64(ModeObserve), "NVT_CAPTURE": int64(ModeCapture), "NVT_LIBC_OTHER": int64(LibcOther), "NVT_LIBC_GLIBC": int64(LibcGlibc),
@@ -352,7 +352,7 @@ func TestEnv(t *testing.T) {
 	got := s.Env([]string{"A=1", "LD_PRELOAD=libjemalloc.so:/old/libnvtrace.so /x.so", "NVTRACE_SHIM=1:/old/s", "B=LD_PRELOAD=x"})
 	want := []string{
 		"A=1", "B=LD_PRELOAD=x", "LD_PRELOAD=" + s.Path() + ":libjemalloc.so:/x.so",
-		"ASAN_OPTIONS=verify_asan_link_order=0", "NVTRACE_SHIM=1:" + s.sock,
+		"ASAN_OPTIONS=verify_asan_link_order=0", "NVTRACE_SHIM=2:" + strings.TrimRight(string(s.key[:]), "\x00") + ":" + s.sock,
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)

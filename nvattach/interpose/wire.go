@@ -13,7 +13,7 @@ import (
 
 const (
 	wireMagic   = 0x7274766e
-	wireVersion = 1
+	wireVersion = 2
 
 	maxMessage = 8192
 	maxPath    = 1024
@@ -55,6 +55,7 @@ type wireHello struct {
 	Born      uint64     `c:"born"`
 	Table     uint32     `c:"table"`
 	Pad       uint32     `c:"pad"`
+	Key       [32]byte   `c:"key"`
 }
 
 type wireCall struct {

@@ -12,6 +12,7 @@ int nvt_state;
 u64 nvt_born;
 u32 nvt_libc, nvt_libc_major, nvt_libc_minor;
 char nvt_address[128];
+char nvt_key[NVT_KEY];
 
 static u64 real[NVT_DLS];
 static const char real_names[NVT_DLS][8] = {"dlsym", "dlvsym", "dlopen", "dlmopen", "dladdr", "dladdr1"};
@@ -105,13 +106,13 @@ static char **environment(char **envp)
 }
 
 /*
- * Reads the server's address, once. It may run before our constructor: other
+ * Reads the server's address and the run's key, once. It may run before our constructor: other
  * libraries' constructors, and malloc replacements, call dlsym early. Several
  * threads doing it at once write the same.
  */
 static int begin(char **envp)
 {
-	static const char key[] = "NVTRACE_SHIM=1:";
+	static const char key[] = "NVTRACE_SHIM=2:";
 	int state = NVT_SILENT;
 	maps = first_map(environment(envp));
 	envp = environment(envp);
@@ -122,9 +123,15 @@ static int begin(char **envp)
 		u64 i = 0;
 		while (key[i] && (*envp)[i] == key[i])
 			i++;
-		u64 n = key[i] ? 0 : nvt_length(*envp + i, sizeof nvt_address);
-		if (n && n < sizeof nvt_address - 2) {
-			nvt_copy(nvt_address, *envp + i, n);
+		if (key[i])
+			continue;
+		const char *key_end = *envp + i;
+		while (*key_end && *key_end != ':')
+			key_end++;
+		u64 k = (u64)(key_end - (*envp + i)), n = *key_end ? nvt_length(key_end + 1, sizeof nvt_address) : 0;
+		if (k <= sizeof nvt_key && n && n < sizeof nvt_address - 2) {
+			nvt_copy(nvt_key, *envp + i, k);
+			nvt_copy(nvt_address, key_end + 1, n);
 			state = NVT_ON;
 		}
 	}

@@ -98,6 +98,7 @@ void nvt_executable(char *path, u64 n);
 extern u64 nvt_born;
 extern u32 nvt_libc, nvt_libc_major, nvt_libc_minor;
 extern char nvt_address[128];
+extern char nvt_key[NVT_KEY];
 
 /* wrap */
 int nvt_find(const char *name);

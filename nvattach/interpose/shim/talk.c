@@ -82,6 +82,7 @@ static int greet(int fd)
 		.pid = nvt_getpid(), .libc = nvt_libc, .libc_major = (u16)nvt_libc_major, .libc_minor = (u16)nvt_libc_minor,
 		.path_len = (u32)len, .born = nvt_born, .table = NVT_TABLE,
 	};
+	nvt_copy(h.key, nvt_key, sizeof h.key);
 	struct nvt_welcome w;
 	struct iovec out[2] = {{&h, sizeof h}, {path, len}}, in = {&w, sizeof w};
 	struct msghdr m = {.iov = out, .iovlen = len ? 2 : 1};

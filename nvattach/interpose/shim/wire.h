@@ -11,10 +11,11 @@
 #define NVT_WIRE_H
 
 #define NVT_MAGIC 0x7274766e /* "nvtr" */
-#define NVT_VERSION 1
+#define NVT_VERSION 2
 
 #define NVT_MAX_MESSAGE 8192 /* of a whole packet */
 #define NVT_MAX_PATH 1024    /* of a path in a message; a longer one is cut at its front */
+#define NVT_KEY 32	     /* of the run's key, with zeros behind a shorter one */
 #define NVT_MAX_DATA 4096    /* of the name or the handles at the end of a call */
 #define NVT_MAX_IMAGE (4ULL << 30)
 #define NVT_HASH_PREFIX 65536 /* observe mode: how much of an image the hash covers */
@@ -83,6 +84,7 @@ struct nvt_hello {
 	unsigned long long born; /* when the shim was loaded, CLOCK_MONOTONIC, ns */
 	unsigned table;		 /* NVT_TABLE: which table of functions it was built with */
 	unsigned pad;
+	char key[NVT_KEY]; /* from the environment: only programs of the run have it */
 };
 
 struct nvt_call {
