@@ -43,6 +43,7 @@ const (
 	fieldLine
 	fieldFile
 	fieldCount // block
+	fieldISA   // all kinds
 )
 
 // A member is a field of a context with its number above.
@@ -87,7 +88,7 @@ func members(k Kind) []member {
 	case KindBlock:
 		m = append(m, append(place, member{fieldCount, "insns", 4})...)
 	}
-	return m
+	return append(m, member{fieldISA, "isa", 4})
 }
 
 // contextOf returns the context of a kind of point, and the numbers of its
@@ -165,6 +166,12 @@ const (
 	accessAsync  = 4
 )
 
+// Values of the field isa; nvtrace_gpu.bpf.h has them as an enum.
+const (
+	isaPTX  = 1
+	isaSASS = 2
+)
+
 // place is one place of a kernel that gets programs, with what their contexts say
 // of it.
 type place struct {
@@ -208,6 +215,10 @@ func (p *place) field(g *bpf.Gen, id int) (ptx.Arg, error) {
 		w := g.Reg(ptx.B64)
 		g.Cvt("", ptx.U64, ptx.U32, w, r)
 		return w, nil
+	case id == fieldISA && p.given != nil:
+		return ptx.Imm(isaSASS), nil
+	case id == fieldISA:
+		return ptx.Imm(isaPTX), nil
 	case p.given != nil:
 		return p.given.field(id), nil
 	}

@@ -91,12 +91,20 @@ struct nvtrace_thread {
 	__u64 clock; /* cycles of the multiprocessor */
 };
 
+/* What the kernel was given to the driver as, and so what instructions are. */
+enum nvtrace_isa {
+	NVTRACE_PTX = 1,
+	NVTRACE_SASS = 2, /* machine code; its variables of each thread and values of accesses are not there */
+};
+
 /* cuda.entry and cuda.exit */
 struct nvtrace_entry {
 	struct nvtrace_thread t;
+	enum nvtrace_isa isa;
 };
 struct nvtrace_exit {
 	struct nvtrace_thread t;
+	enum nvtrace_isa isa;
 };
 
 enum nvtrace_space {
@@ -128,6 +136,7 @@ struct nvtrace_mem {
 	__u32 block_id; /* basic block */
 	__u32 line;     /* of the source, 0 if the module does not say (-lineinfo) */
 	__u32 file;     /* number of the source file in the module */
+	enum nvtrace_isa isa;
 };
 
 /* cuda.insn */
@@ -137,6 +146,7 @@ struct nvtrace_insn {
 	__u32 block_id;
 	__u32 line;
 	__u32 file;
+	enum nvtrace_isa isa;
 };
 
 /* cuda.block */
@@ -147,6 +157,7 @@ struct nvtrace_block {
 	__u32 line;
 	__u32 file;
 	__u32 insns; /* instructions in the block */
+	enum nvtrace_isa isa;
 };
 
 /* Helpers, by their numbers in the Linux kernel. */
