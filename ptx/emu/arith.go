@@ -306,15 +306,15 @@ func (x *insn) carry(t ptx.Type, it intType, add, in, out bool) error {
 	if err != nil {
 		return err
 	}
-	f := it.subBorrow
-	if add {
-		f = it.addCarry
+	f, none := it.addCarry, uint64(0)
+	if !add {
+		f, none = it.subCarry, 1
 	}
 	return x.step(func(w *warp, m uint32) {
 		r, a, b := &w.regs[d], w.src(s[0]), w.src(s[1])
 		for ; m != 0; m &= m - 1 {
 			i := firstLane(m)
-			w.withCarry(i, in, out, func(c uint64) (v, co uint64) {
+			w.withCarry(i, none, in, out, func(c uint64) (v, co uint64) {
 				v, co = f(a[i], b[i], c)
 				r[i] = v
 				return v, co
@@ -323,9 +323,10 @@ func (x *insn) carry(t ptx.Type, it intType, add, in, out bool) error {
 	})
 }
 
-// withCarry calls f with lane i's carry and keeps the carry out.
-func (w *warp) withCarry(i int, in, out bool, f func(c uint64) (v, carry uint64)) {
-	c := uint64(0)
+// withCarry calls f with lane i's carry flag, which is none where the instruction
+// does not read it, and keeps the flag that f returns if out is set.
+func (w *warp) withCarry(i int, none uint64, in, out bool, f func(c uint64) (v, carry uint64)) {
+	c := none
 	if in {
 		c = uint64(w.frame.carry >> i & 1)
 	}
@@ -401,7 +402,7 @@ func (x *insn) madCarry(t ptx.Type, mul fn2, sum intType, in, out bool) error {
 		r, a, b, c := &w.regs[d], w.src(s[0]), w.src(s[1]), w.src(s[2])
 		for ; m != 0; m &= m - 1 {
 			i := firstLane(m)
-			w.withCarry(i, in, out, func(carry uint64) (uint64, uint64) {
+			w.withCarry(i, 0, in, out, func(carry uint64) (uint64, uint64) {
 				v, co := sum.addCarry(mul(a[i], b[i]), c[i], carry)
 				r[i] = v
 				return v, co

@@ -395,8 +395,10 @@ func (t intType) addCarry(a, b, carry uint64) (sum, out uint64) {
 	return s, c
 }
 
-// subBorrow returns a - b - borrow and the borrow out.
-func (t intType) subBorrow(a, b, borrow uint64) (diff, out uint64) {
-	s, c := bits.Sub64(a&t.mask(), b&t.mask(), borrow)
-	return s & t.mask(), c
+// subCarry returns a - b - (1 - carry) and the carry out. GPUs subtract by adding the
+// complement, so the one flag that additions share means "no borrow": nvcc's 128-bit
+// division writes it with subc.cc and reads it with addc.
+func (t intType) subCarry(a, b, carry uint64) (diff, out uint64) {
+	s, borrow := bits.Sub64(a&t.mask(), b&t.mask(), 1-carry)
+	return s & t.mask(), 1 - borrow
 }

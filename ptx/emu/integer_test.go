@@ -107,14 +107,40 @@ func TestIntegerWide(t *testing.T) {
 			if carry != uint64(exact.Bit(int(it.width))) {
 				t.Fatalf("carry of %#x + %#x + %d = %d", a, b, c&1, carry)
 			}
-			diff, borrow := it.subBorrow(a, b, c&1)
+			diff, carry := it.subCarry(a, b, 1-c&1)
 			exact = new(big.Int).Sub(new(big.Int).SetUint64(a), new(big.Int).SetUint64(b))
 			exact.Sub(exact, new(big.Int).SetUint64(c&1))
 			check("subc", diff, exact)
-			if borrow != boolBit(exact.Sign() < 0) {
-				t.Fatalf("borrow of %#x - %#x - %d = %d", a, b, c&1, borrow)
+			if carry != boolBit(exact.Sign() >= 0) {
+				t.Fatalf("carry of %#x - %#x - %d = %d", a, b, c&1, carry)
 			}
 		}
+	}
+}
+
+// TestCarryMixed: additions and subtractions share one flag, which a subtraction sets
+// where it does not borrow.
+func TestCarryMixed(t *testing.T) {
+	const a, b = 0x80000010, 0x7fffffef
+	for _, tt := range []struct {
+		name, code string
+		want       func(x, y uint32) uint32
+	}{
+		{"sub.cc, addc", "sub.cc.u32 %r4, %r2, %r3; addc.u32 %r2, 0, 0;", func(x, y uint32) uint32 { return uint32(boolBit(x >= y)) }},
+		{"add.cc, subc", "add.cc.u32 %r4, %r2, %r3; subc.u32 %r2, 7, 0;", func(x, y uint32) uint32 { return 6 + uint32(boolBit(x+y < x)) }},
+		{"sub.cc, subc.cc, addc", "sub.cc.u32 %r4, %r2, %r3; subc.cc.u32 %r4, %r3, %r2; addc.u32 %r2, 0, 0;", func(x, y uint32) uint32 {
+			return uint32(boolBit(uint64(y) >= uint64(x)+boolBit(x < y)))
+		}},
+		{"addc.cc, subc, mad", "mad.lo.cc.u32 %r4, %r2, 3, %r3; subc.cc.u32 %r4, %r2, %r3; madc.lo.u32 %r2, 0, 0, 0;", func(x, y uint32) uint32 {
+			return uint32(boolBit(uint64(x) >= uint64(y)+boolBit(x*3+y >= y)))
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			values := func(tid uint32) (x, y uint32) { return a + tid - 32, b + (tid-16)<<1 }
+			expect(t, "add.u32 %r2, %r1, 0x7ffffff0; add.u32 %r3, %r1, %r1; add.u32 %r3, %r3, 0x7fffffcf;"+tt.code, func(tid uint32) uint32 {
+				return tt.want(values(tid))
+			})
+		})
 	}
 }
 

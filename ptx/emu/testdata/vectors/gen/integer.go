@@ -62,6 +62,14 @@ func integers() []*family {
 	f.op("u64", ".reg .b64 e;\nadd.cc.u64 e, a, b;\naddc.u64 d, c, 0;", ".reg .b64 e;\nsub.cc.u64 e, a, b;\nsubc.u64 d, c, 0;",
 		".reg .b64 e;\nmad.lo.cc.u64 e, a, b, c;\nmadc.hi.u64 d, a, b, c;", ".reg .b64 e;\nadd.cc.s64 e, a, b;\naddc.cc.s64 e, b, c;\naddc.s64 d, e, a;")
 
+	f = newFamily("int_carry_mixed", "6.4", "sm_60", 256, "carry chains in which additions and subtractions share the flag").
+		in("a", "u32", "mix 47").in("b", "u32", "mix 48").in("c", "u64", "mix 49").in("e", "u64", "mix 50")
+	all = append(all, f)
+	f.op("u32", ".reg .b32 e;\nsub.cc.u32 e, a, b;\naddc.u32 d, 0, 0;", ".reg .b32 e;\nadd.cc.u32 e, a, b;\nsubc.u32 d, b, a;",
+		".reg .b32 e;\nsub.cc.u32 e, a, b;\naddc.cc.u32 e, e, b;\nsubc.cc.u32 e, e, a;\naddc.u32 d, e, 0;",
+		".reg .b32 e;\nmad.lo.cc.u32 e, a, b, b;\nsubc.cc.u32 e, b, e;\nmadc.hi.u32 d, a, b, e;")
+	f.op("u64", ".reg .b64 f;\nsub.cc.u64 f, c, e;\naddc.u64 d, 0, 0;", ".reg .b64 f;\nadd.cc.u64 f, c, e;\nsubc.u64 d, e, c;")
+
 	f = newFamily("int_dot", "6.4", "sm_61", 256, "sad, dp4a, dp2a").in("a", "u32", "mix 51").in("b", "u32", "mix 52").in("c", "u32", "mix 53").in("e", "u16", "mix 54").in("g", "u64", "mix 55")
 	all = append(all, f)
 	f.op("u32", each([]string{"sad.%s d, a, b, c;"}, "s32", "u32")...)
