@@ -101,6 +101,7 @@ extern u32 nvtrace_sim_used __attribute__((weak)); // CUDA has been initialised;
 extern int pthread_create(u64 *, const void *, void *(*)(void *), void *) __attribute__((weak));
 extern u64 fwrite(const void *, u64, u64, void *) __attribute__((weak));
 extern void *stdout __attribute__((weak));
+extern int __cxa_atexit(void (*)(void *), void *, void *) __attribute__((weak));
 
 // ---- connections ---------------------------------------------------------
 
@@ -294,6 +295,16 @@ static u64 act(struct reply *p, int fd)
 	return -EINVAL;
 }
 
+// CUDA ends with the program: NVIDIA's libraries register a function for exit when they
+// are initialised, and when that has run, all their calls fail.
+static u32 watched, ended;
+
+static void end(void *arg)
+{
+	(void)arg;
+	ended = 1;
+}
+
 // store writes what a call returns through its pointers: address, length and bytes,
 // one after the other.
 static void store(struct reply *p)
@@ -322,6 +333,8 @@ static u64 exchange(int fd, struct request *q, int *ok)
 			store(&p);
 			if (p.a[0] && &nvtrace_sim_used)
 				nvtrace_sim_used = 1;
+			if (p.a[0] && __cxa_atexit && !__atomic_exchange_n(&watched, 1, __ATOMIC_ACQ_REL))
+				__cxa_atexit(end, 0, 0);
 			return p.result;
 		}
 		u64 r = act(&p, got);
@@ -367,6 +380,8 @@ static void *helper(void *arg)
 HIDDEN u64 nvsim_call(struct frame *f)
 {
 	enum { TEXT = 1 << 16 }; // with the index, by mklib
+	if (ended)
+		return f->index & TEXT ? (u64)"driver shutting down" : 4;
 	struct request q = { MAGIC, KIND_CALL, nvsim_lib, f->index & (TEXT - 1) };
 	int ok;
 	memcpy(q.args, f->args, sizeof q.args);

@@ -29,6 +29,7 @@ typedef struct CUkern_st *CUkernel;
 	X(cuDeviceTotalMem_v2, (size_t *, CUdevice))                                                                         \
 	X(cuDevicePrimaryCtxRetain, (CUcontext *, CUdevice))                                                                 \
 	X(cuDevicePrimaryCtxRelease_v2, (CUdevice))                                                                          \
+	X(cuDevicePrimaryCtxReset_v2, (CUdevice))                                                                            \
 	X(cuCtxCreate_v2, (CUcontext *, unsigned, CUdevice))                                                                 \
 	X(cuCtxDestroy_v2, (CUcontext))                                                                                      \
 	X(cuCtxSetCurrent, (CUcontext))                                                                                      \

@@ -115,7 +115,7 @@ func build(l *library, src, dir string) error {
 		"-O2", "-fPIC", "-shared", "-nostdlib", "-ffreestanding", "-fno-stack-protector", "-fvisibility=hidden",
 		"-fno-tree-loop-distribute-patterns", "-ftls-model=initial-exec", "-fcf-protection=branch", "-fno-asynchronous-unwind-tables",
 		"-mno-avx", "-Wall", "-Wextra", "-Wno-missing-field-initializers", "-Werror", "-Wa,--noexecstack",
-		"-Wl,-soname,"+l.soname, "-Wl,--version-script,"+script, "-Wl,-z,now", "-Wl,-z,relro", "-Wl,--build-id=none", "-Wl,--hash-style=both", "-s",
+		"-Wl,-soname,"+l.soname, "-Wl,--version-script,"+script, "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,relro", "-Wl,--build-id=none", "-Wl,--hash-style=both", "-s",
 		"-o", filepath.Join(dir, l.soname), filepath.Join(src, "sim.c"), filepath.Join(src, "common.S"), stubs)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
