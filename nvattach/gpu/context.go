@@ -23,8 +23,9 @@ type context struct {
 	err     error // it can't have maps
 	ended   bool  // its memory is gone, or about to go
 	kept    bool  // its maps were read
-	settled bool  // at the program's exit, when no kernel ran any more
-	lost    error // why they could not be
+	final   bool  // when no kernel ran any more
+	late    uint64 // process.late at that time
+	lost    error // why they could not be read, or what was read is not the last
 	primary bool  // it is its device's primary context
 	// lasting: its memory belongs to the device, and stays when the primary context
 	// is reset. So may libraries with code that knows where it is.
@@ -37,10 +38,18 @@ type context struct {
 	unread   bool          // they were not, at a release
 }
 
-// end ends the session's context; the maps were kept, or are lost.
-func (c *context) end(why error) {
+// end ends the session's context with what was kept of its maps; why says why that
+// could not be read later. over says that nothing was launched since the process began
+// to end, or the context did.
+func (c *context) end(p *process, why error, over bool) {
+	if c.ended {
+		return
+	}
 	c.ended = true
-	if c.lost != nil {
+	switch {
+	case over && c.final && c.late == p.late.Load():
+		why = nil
+	case c.lost != nil:
 		why = c.lost
 	}
 	c.session.Abandon(why)
@@ -154,7 +163,7 @@ func (v *visit) enterAnd(c *context, before []step, behind ...step) (w results, 
 	c.mem.stream = w[wordStream]
 	switch {
 	case errors.Is(err, errGone):
-		c.end(errNoVisit)
+		c.end(v.p, errNoVisit, true)
 		return w, false, errAsleep
 	case err == nil, c.mem.stream != 0:
 		return w, true, err
@@ -371,55 +380,75 @@ func (v *visit) allocLasting(c *context, size uint64, devices int) error {
 // settleTime is how long a program's kernels are waited for at its end.
 const settleTime = 5 * time.Second
 
-// mark records where the context's streams are now: those that wait for the default
-// stream, as all do that are not told otherwise. Its last call fails if kernels run.
-func (v *visit) mark() []step {
+// mark records where the context's streams are now. Its last call fails if kernels run.
+// Drivers before 12.5 record those streams only that wait for the default stream, as
+// all do that are not told otherwise.
+func (v *visit) mark(c *context) []step {
 	return []step{call("cuEventCreate", v.word(wordEvent), eventNoTiming), choose(func(w results) ([]step, error) {
-		return []step{call("cuEventRecord", w[wordEvent], 0), call("cuEventQuery", w[wordEvent])}, nil
+		event := w[wordEvent]
+		return []step{try("cuCtxRecordEvent", c.handle, event), choose(func(results) ([]step, error) {
+			query := call("cuEventQuery", event)
+			if v.code == 0 {
+				return []step{query}, nil
+			}
+			return []step{call("cuEventRecord", event, 0), query}, nil
+		})}, nil
 	})}
 }
+
+// errRunning: kernels did not end in settleTime.
+var errRunning = errors.New("its kernels still ran")
 
 // quiet waits until the kernels before the mark have ended; err is what its calls
 // have returned. Where that takes too long, as with a kernel that never ends, the
 // program ends as it would without us.
-func (v *visit) quiet(event uint64, err error) bool {
+func (v *visit) quiet(event uint64, err error) error {
 	for until, pause := time.Now().Add(settleTime), 50*time.Microsecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		var de *DriverError
 		if err == nil || !errors.As(err, &de) || de.Function != "cuEventQuery" || de.Code != errNotReady {
-			return err == nil
+			return err
 		}
 		if time.Now().After(until) {
-			v.p.tr.report("process %d ends while its kernels still run: its maps are as they were then", v.p.pid)
-			return false
+			return errRunning
 		}
 		time.Sleep(pause)
 		err = v.run(call("cuEventQuery", event))
 	}
 }
 
-// keep reads the context's maps; end does so for the last time. last says that
-// the process ends. The error matches errAsleep if the context is not active.
+// keep reads the context's maps. last says that nothing is to be launched any more in
+// the context, or the process: it waits for the kernels that run. Where it could not,
+// what was read may not be the last, and c.lost says why. The error matches errAsleep
+// if the context is not active.
 func (v *visit) keep(c *context, last bool) error {
 	if err := v.room(); err != nil {
 		return err
 	}
 	var mark []step
 	if last {
-		mark = v.mark()
+		mark = v.mark(c)
 	}
+	late := v.p.late.Load()
 	w, entered, err := v.enterAnd(c, v.reach(c, last), mark...)
 	if !entered {
 		return err
 	}
 	event := w[wordEvent]
-	idle := last && v.quiet(event, err)
+	var lost error
+	if last {
+		lost = v.quiet(event, err)
+	}
+	idle := last && lost == nil
 	c.mem.open(v)
 	err = errors.Join(c.session.Keep(idle), c.mem.close())
 	var unmark []step
 	if event != 0 {
 		unmark = append(unmark, try("cuEventDestroy_v2", event))
 	}
-	return errors.Join(err, v.leave(c, unmark...))
+	if err = errors.Join(err, v.leave(c, unmark...)); err == nil {
+		c.final, c.late, c.lost = idle, late, lost
+	}
+	return err
 }
 
 // look serves the context's rings and intervals, if it is active.

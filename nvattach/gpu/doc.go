@@ -11,10 +11,13 @@
 //
 // # When maps are read
 //
-// At exit, before a context is destroyed or released, and before execve. Rings and
-// --interval are served at calls that synchronise or launch; a program that makes
-// none for a while shows nothing meanwhile. The maps of a process that is killed
-// are what they were when they were last read.
+// At exit, which comes before the driver's own end: when the kernels that run have
+// ended. What is launched after that, by functions that run at exit or by other threads,
+// is followed by another reading as soon as the launch returns. Further before a context
+// is destroyed, reset or released, and before execve. Rings and --interval are served at
+// calls that synchronise or launch; a program that makes none for a while shows nothing
+// meanwhile. At such calls maps are also read every few seconds: for a process that is
+// killed, that is what is shown, with its age.
 //
 // # Trials
 //

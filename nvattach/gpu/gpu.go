@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -35,7 +36,10 @@ type Options struct {
 	// Report is told what keeps probes from running, the same once; nil for nobody.
 	// It may be called from any goroutine.
 	Report func(text string)
-	Logger *slog.Logger // nil discards
+	// KeepEvery is how often maps are read in a program that runs, for the case that it
+	// is killed; 0: every 5 s.
+	KeepEvery time.Duration
+	Logger    *slog.Logger // nil discards
 }
 
 // Tracer runs a session's probes in the programs of a run. Its Replace is for
@@ -71,6 +75,7 @@ type Stats struct {
 	Cached      int           // of these, that were in the cache
 	Visits      int           // of threads that were held to read maps
 	Visiting    time.Duration // they waited so long
+	Kept        int           // times that all maps of a context were read
 	DriverCalls int           // that threads of programs made for us
 }
 
@@ -108,6 +113,8 @@ type process struct {
 	comparers map[uint64][2]uint64 // kernels of ours, by context
 	stuck     bool                 // a function of the driver did not return
 
+	late atomic.Uint64 // counts launches, and returns from them, since exit was reached
+
 	known   sync.Mutex
 	kernels map[uint64]*kernel // that were launched, by handle; guarded by known
 
@@ -116,7 +123,8 @@ type process struct {
 	watched   bool // breakpoints are set
 	exits     bool // at libc's exit, too
 	exiting   bool // it was reached: the driver must not be called any more when exit_group is
-	late      bool // something was launched since
+	rereads   int  // how often maps were read since, as something was launched
+	reread    time.Time
 	armed     []*ptrace.Breakpoint
 	active    bool // there are contexts; guarded by Tracer.mu
 }
@@ -165,6 +173,7 @@ func (tr *Tracer) Enter(t *ptrace.Task, s *ptrace.Syscall) ptrace.Verdict {
 	if p == nil || !tr.isActive(p) || p.exiting || !p.exits || tr.calling(t) {
 		return ptrace.Skip
 	}
+	p.exiting = s.Name() == "exit_group"
 	tr.visitHeld(t, p, func(v *visit) { v.keepAll(true) })
 	return ptrace.Skip
 }
@@ -191,7 +200,7 @@ func (tr *Tracer) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
 		delete(tr.follows, t.Proc)
 		if p := tr.procs[t.Proc]; p != nil {
 			delete(tr.procs, t.Proc)
-			tr.work.Go(func() { p.abandon(errors.New("it ran another program")) })
+			tr.work.Go(func() { p.abandon(errors.New("it ran another program"), true) })
 		}
 	case ptrace.TaskExit, ptrace.TaskDetach:
 		if th := tr.threads[t.TID]; th != nil && th.task == t {
@@ -207,20 +216,25 @@ func (tr *Tracer) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
 		if p := tr.procs[t.Proc]; p != nil && t.TID == t.PID && !e.Replaced {
 			delete(tr.procs, t.Proc)
 			why := errors.New("it ended without calling exit")
-			if e.Status.Signaled() {
+			switch {
+			case e.Kind == ptrace.TaskDetach:
+				why = errors.New("it goes on without nvtrace")
+			case e.Status.Signaled():
 				why = fmt.Errorf("it was killed by %s", cmp.Or(unix.SignalName(e.Status.Signal()), e.Status.Signal().String()))
 			}
-			tr.work.Go(func() { p.abandon(why) })
+			over := p.exiting
+			tr.work.Go(func() { p.abandon(why, over) })
 		}
 	}
 }
 
-// abandon ends what is left of a process that is gone.
-func (p *process) abandon(why error) {
+// abandon ends what is left of a process that is gone. over says that it came to its
+// end by itself.
+func (p *process) abandon(why error, over bool) {
 	p.visits.Lock()
 	defer p.visits.Unlock()
 	for _, c := range p.order {
-		c.end(why)
+		c.end(p, why, over)
 	}
 }
 
@@ -304,7 +318,8 @@ func (tr *Tracer) Replace(im *capture.Captured) (image []byte, ok bool) {
 	if twins {
 		tr.lookAtLaunches(th)
 	}
-	if c.session.Live() && c.attended.CompareAndSwap(false, true) {
+	// Trials hold threads at the same functions.
+	if (c.session.Live() || !tr.o.Session.Verify()) && c.attended.CompareAndSwap(false, true) {
 		tr.work.Go(func() { tr.attend(th.task.Proc, c) })
 	}
 	if err != nil {

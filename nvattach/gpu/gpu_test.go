@@ -2,11 +2,13 @@ package gpu_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -62,6 +64,8 @@ type setup struct {
 	verify   int
 	exits    bool    // programs may end threads
 	model    sim.GPU // the zero value is the default
+	keep     time.Duration
+	until    func(s gpu.Stats) bool // the program is killed then; nil: never
 }
 
 func build(t *testing.T) string { return buildFrom(t, "modes") }
@@ -105,7 +109,7 @@ func run(t *testing.T, s *setup, argv ...string) *result {
 	res := new(result)
 	var mu sync.Mutex
 	tr := gpu.New(&gpu.Options{
-		Session: ses, JIT: &jit.Options{Cache: "off"},
+		Session: ses, JIT: &jit.Options{Cache: "off"}, KeepEvery: cmp.Or(s.keep, time.Hour),
 		Refuse: func(err error) {
 			mu.Lock()
 			res.refused = err
@@ -128,6 +132,14 @@ func run(t *testing.T, s *setup, argv ...string) *result {
 	o.Extend = func(r *record.Recorder) ([]record.Extension, error) {
 		loads = capture.New(&capture.Options{Replace: tr.Replace, Refused: tr.Refused, Mapped: tr.Mapped}, record.ExtensionClass)
 		return []record.Extension{{Rules: tr.Rules(), Handler: tr}, {Rules: loads.Rules(), Handler: loads, Finish: loads.Finish}}, nil
+	}
+	if s.until != nil {
+		go func() {
+			for ctx.Err() == nil && !s.until(tr.Stats()) {
+				time.Sleep(time.Millisecond)
+			}
+			cancel(nil)
+		}()
 	}
 	timer := time.AfterFunc(60*time.Second, func() { cancel(context.DeadlineExceeded) })
 	defer timer.Stop()
@@ -184,6 +196,9 @@ func (r *result) entries(t *testing.T, last bool) (entries, exits uint64) {
 	return entries, exits
 }
 
+// aged matches what is said of maps that were not read at the end.
+var aged = regexp.MustCompile(`the maps of process \d+, device 0, are those of (\d+ ms|\d+\.\d s|\d+ s) before its end: `)
+
 func TestModes(t *testing.T) {
 	t.Parallel()
 	prog := build(t)
@@ -194,6 +209,7 @@ func TestModes(t *testing.T) {
 		code    int
 		killed  bool
 		lost    bool
+		aged    bool
 	}{
 		{mode: "return", threads: block},
 		{mode: "exit", threads: block, code: 4},
@@ -205,6 +221,12 @@ func TestModes(t *testing.T) {
 		{mode: "signals", threads: block},
 		{mode: "threads", threads: 2 * block},
 		{mode: "killed", killed: true, lost: true},
+		// What is done when exit was reached: the driver has ended before, or not yet.
+		{mode: "late release", threads: block},
+		{mode: "late launches", threads: 3 * block},
+		{mode: "release", threads: block},
+		{mode: "reset", threads: block},
+		{mode: "reset, killed", threads: block, killed: true},
 	} {
 		t.Run(c.mode, func(t *testing.T) {
 			t.Parallel()
@@ -220,6 +242,9 @@ func TestModes(t *testing.T) {
 			}
 			if lost := strings.Contains(r.shown, "are lost: it was killed by SIGKILL"); lost != c.lost {
 				t.Errorf("lost: %v, want %v\n%s", lost, c.lost, r.shown)
+			}
+			if aged := aged.MatchString(r.shown); aged != c.aged {
+				t.Errorf("of an earlier moment: %v, want %v\n%s", aged, c.aged, r.shown)
 			}
 			if len(r.reports) > 0 {
 				t.Errorf("reports: %q", r.reports)
@@ -247,6 +272,22 @@ func TestLive(t *testing.T) {
 	}
 	if n := strings.Count(r.shown, "starts on SM"); n < 50 {
 		t.Errorf("%d lines were printed by the probe", n)
+	}
+}
+
+// TestKept: of a program that is killed, what its maps held a while before is shown, with
+// its age.
+func TestKept(t *testing.T) {
+	t.Parallel()
+	r := run(t, &setup{objects: []string{"example_count"}, keep: time.Millisecond, until: func(s gpu.Stats) bool { return s.Kept >= 3 }}, build(t), "endless")
+	if r.stdout != "PASSED\n" || !r.status.Signaled() {
+		t.Fatalf("status %#x, error %v, stdout %q", r.status, r.err, r.stdout)
+	}
+	if in, out := r.entries(t, false); in < 8*128 || in%128 != 0 || out > in {
+		t.Errorf("%d entries, %d exits", in, out)
+	}
+	if !aged.MatchString(r.shown) || !strings.Contains(r.shown, "before its end: it was killed by SIGKILL") {
+		t.Errorf("shown:\n%s", r.shown)
 	}
 }
 

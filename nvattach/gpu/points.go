@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strings"
@@ -66,7 +67,7 @@ func (p *process) watch(t *ptrace.Task, e ends) error {
 		}
 		p.exits = p.exits || slices.Contains(e.exit, addr)
 	}
-	ends := map[string]func(r *ptrace.Regs, c *context) (concerned, gone bool){
+	ends := map[string]func(r *ptrace.Regs, c *context) (e ending, concerned bool){
 		"cuCtxDestroy":                 destroys,
 		"cuCtxDestroy_v2":              destroys,
 		"cuDevicePrimaryCtxReset":      resets,
@@ -88,18 +89,24 @@ func (p *process) watch(t *ptrace.Task, e ends) error {
 	return nil
 }
 
-// What becomes of a context at the functions that end one.
-func destroys(r *ptrace.Regs, c *context) (concerned, gone bool) {
-	return r.Arg(0) == c.handle, r.Arg(0) == c.handle
+// ending is what becomes of a context at a function that ends one.
+type ending struct {
+	gone bool // with its memory
+	last bool // no kernel of it runs any more
 }
 
-func resets(r *ptrace.Regs, c *context) (concerned, gone bool) {
-	same := c.primary && uint32(r.Arg(0)) == c.device
-	return same, same && !c.lasting
+func destroys(r *ptrace.Regs, c *context) (e ending, concerned bool) {
+	return ending{gone: true, last: true}, r.Arg(0) == c.handle
 }
 
-func releases(r *ptrace.Regs, c *context) (concerned, gone bool) {
-	return c.primary && uint32(r.Arg(0)) == c.device, false // it may be retained by others
+func resets(r *ptrace.Regs, c *context) (e ending, concerned bool) {
+	return ending{gone: !c.lasting, last: true}, c.primary && uint32(r.Arg(0)) == c.device
+}
+
+// releases: others may have retained it, so that kernels go on. Memory that lasts is read
+// again at the program's end.
+func releases(r *ptrace.Regs, c *context) (e ending, concerned bool) {
+	return ending{last: !c.lasting}, c.primary && uint32(r.Arg(0)) == c.device
 }
 
 // atExit is called at libc's exit, and at _exit, which comes after it or alone. A forked child has its parent's breakpoints,
@@ -115,8 +122,9 @@ func (p *process) atExit(t *ptrace.Task, _ *ptrace.Breakpoint) {
 	tr.visitHeld(t, q, func(v *visit) { v.keepAll(true) })
 }
 
-// watchLate finds out whether a program that ends launches anything more, as it may
-// in what it does at exit.
+// watchLate has the maps read again where a program launches something after it came to
+// exit, as it may in what it does then, or in other threads: at the return of the launch,
+// while the driver is there for sure.
 func (p *process) watchLate(t *ptrace.Task) {
 	seen := make(map[uint64]bool)
 	for name, addr := range p.driver.syms {
@@ -125,17 +133,47 @@ func (p *process) watchLate(t *ptrace.Task) {
 		}
 		seen[addr] = true
 		if _, err := t.SetBreakpoint(addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) {
-			if p.tr.process(t) == p && !p.tr.calling(t) {
-				p.late = true
+			if p.tr.process(t) != p || p.tr.calling(t) {
+				return
+			}
+			p.late.Add(1)
+			if err := t.OnReturn(func(t *ptrace.Task, _ uint64) { p.launchedLate(t) }); err != nil {
+				p.tr.log.Debug("a late launch's return is not seen", "pid", p.pid, "err", err)
 			}
 		}); err != nil {
-			p.late = true // it can't be told
+			p.tr.log.Debug("late launches are not seen", "function", name, "pid", p.pid, "err", err)
+			p.late.Add(1) // it can't be told what was launched
 		}
 	}
 }
 
+// Reading after each launch is as good as reading at the end, and slow: only a program
+// that does its work after exit launches more often than that.
+const (
+	maxRereads = 1000 // in a row
+	rereadRest = 10   // later ones rest so many times as long as one takes
+)
+
+// launchedLate is called when a launch has returned in a program that ends.
+func (p *process) launchedLate(t *ptrace.Task) {
+	p.late.Add(1)
+	began := time.Now()
+	if p.rereads >= maxRereads && began.Before(p.reread) {
+		return
+	}
+	p.rereads++
+	p.tr.visitHeld(t, p, func(v *visit) {
+		v.keepAll(true)
+		rest := time.Now().Add(rereadRest * time.Since(began))
+		_ = v.do(func(_ *ptrace.Task, done func(error)) {
+			p.reread = rest
+			done(nil)
+		})
+	})
+}
+
 // atEnd is called where a context may end.
-func (tr *Tracer) atEnd(t *ptrace.Task, ends func(r *ptrace.Regs, c *context) (concerned, gone bool)) {
+func (tr *Tracer) atEnd(t *ptrace.Task, ends func(r *ptrace.Regs, c *context) (e ending, concerned bool)) {
 	q := tr.process(t)
 	if q == nil || !tr.isActive(q) || tr.calling(t) {
 		return
@@ -145,22 +183,25 @@ func (tr *Tracer) atEnd(t *ptrace.Task, ends func(r *ptrace.Regs, c *context) (c
 		return
 	}
 	regs := *r
-	over := q.exiting && !q.late
+	over := q.exiting
 	tr.visitHeld(t, q, func(v *visit) {
 		for _, c := range q.order {
-			if over && c.settled { // read at exit: the driver, which has ended perhaps, could say nothing else
+			e, concerned := ends(&regs, c)
+			if !concerned || c.ended {
 				continue
 			}
-			if concerned, gone := ends(&regs, c); concerned && !c.ended {
-				// Some programs retain and release for every thing that they do.
-				if c.lasting && time.Since(c.read) < 10*c.took {
-					c.unread = true
-					continue
-				}
-				v.keepOne(c, gone)
-				if gone {
-					c.end(errNoVisit)
-				}
+			switch {
+			case over && c.final && c.late == q.late.Load():
+				// Read at exit: the driver, which has ended perhaps, could say nothing else.
+			case c.lasting && !e.last && time.Since(c.read) < 10*c.took:
+				c.unread = true // some programs retain and release for every thing that they do
+				continue
+			default:
+				v.keepOne(c, e.last)
+				c.unread = !e.last
+			}
+			if e.gone {
+				c.end(q, errNoVisit, true)
 			}
 		}
 	})
@@ -169,9 +210,7 @@ func (tr *Tracer) atEnd(t *ptrace.Task, ends func(r *ptrace.Regs, c *context) (c
 // keepAll reads the maps of all contexts, keepOne those of one.
 func (v *visit) keepAll(last bool) {
 	for _, c := range v.p.order {
-		if !c.ended {
-			v.keepOne(c, last)
-		}
+		v.keepOne(c, last)
 	}
 }
 
@@ -179,22 +218,20 @@ func (v *visit) keepOne(c *context, last bool) {
 	if c.ended {
 		return
 	}
-	began := time.Now()
+	began, late := time.Now(), v.p.late.Load()
 	err := v.keep(c, last)
 	if errors.Is(err, errAsleep) {
+		c.late = late // nothing is launched in it
 		return
 	}
 	c.read = time.Now()
 	c.took = c.read.Sub(began)
 	if err == nil {
+		v.p.tr.count(func(s *Stats) { s.Kept++ })
 		c.kept, c.unread = true, false
 		return
 	}
-	if c.kept {
-		v.p.tr.report("the maps of process %d, device %d, are those of an earlier moment: %v", v.p.pid, c.device, err)
-		return
-	}
-	c.lost = err // told when the process has ended
+	c.final, c.lost = false, err // told when the context has ended
 }
 
 // stuckTime is how long a function of the driver may take. They wait for nothing
@@ -214,10 +251,18 @@ func moments() []string {
 	}
 }
 
+// keepEvery is how often maps are read in a program that runs: what is shown of one that
+// is killed.
+func (tr *Tracer) keepEvery() time.Duration { return cmp.Or(tr.o.KeepEvery, 5*time.Second) }
+
 // attend has a context looked at from time to time. Between, no breakpoint costs
 // the program anything.
 func (tr *Tracer) attend(proc *ptrace.Process, c *context) {
-	tick := time.NewTicker(c.session.LookEvery())
+	every := tr.keepEvery()
+	if c.session.Live() {
+		every = min(every, c.session.LookEvery())
+	}
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		select {
@@ -276,11 +321,16 @@ func (p *process) atMoment(t *ptrace.Task, _ *ptrace.Breakpoint) {
 		now := time.Now()
 		defer func() { tr.log.Debug("looked", "pid", p.pid, "took", time.Since(now)) }()
 		for _, c := range p.order {
-			if !c.session.Live() || c.ended {
+			if c.ended {
 				continue
 			}
-			if err := v.look(c, now); err != nil {
-				tr.report("the maps of process %d, device %d, can't be read: %v", p.pid, c.device, err)
+			if c.session.Live() {
+				if err := v.look(c, now); err != nil {
+					tr.report("the maps of process %d, device %d, can't be read: %v", p.pid, c.device, err)
+				}
+			}
+			if time.Since(c.read) >= max(tr.keepEvery(), 100*c.took) {
+				v.keepOne(c, false)
 			}
 		}
 	})

@@ -55,16 +55,34 @@ func (c *Context) Keep(idle bool) error {
 	return c.keep()
 }
 
-// Abandon ends a passive context whose memory is gone, with what was kept. Where
-// nothing was, that is said, and why.
+// Abandon ends a passive context whose memory is gone, with what was kept. why, if
+// not nil, says why that may not be what the maps held at the end; then that is shown,
+// and how long before it was.
 func (c *Context) Abandon(why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended {
 		return
 	}
-	if !c.kept {
+	switch {
+	case !c.kept:
 		c.s.out.fault(fmt.Errorf("the maps of process %d, device %d, are lost: %w", c.PID, c.Device, why))
+	case why != nil:
+		c.s.out.fault(fmt.Errorf("the maps of process %d, device %d, are those of %s before its end: %w",
+			c.PID, c.Device, age(time.Since(c.keptAt)), why))
 	}
 	c.finish()
+}
+
+// age writes how long ago something was, in three digits at most.
+func age(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	case d < 10*time.Minute:
+		return fmt.Sprintf("%.0f s", d.Seconds())
+	}
+	return fmt.Sprintf("%.0f minutes", d.Minutes())
 }

@@ -106,8 +106,10 @@ type Context struct {
 	mu    sync.Mutex // of reading the maps
 	shown time.Time  // passive: when they were
 	final []*nvattach.Table
-	kept  bool    // final is what they held when they were last kept
+	kept  bool    // final is what they held when they were last kept, at keptAt
 	lost  []error // that was reported, with final
+
+	keptAt time.Time
 	ended bool
 }
 
@@ -410,7 +412,7 @@ func (c *Context) keep() error {
 	if err != nil && (c.kept || len(tables) == 0) {
 		return err
 	}
-	c.final, c.lost, c.kept = tables, c.losses(), true
+	c.final, c.lost, c.kept, c.keptAt = tables, c.losses(), true, time.Now()
 	return err
 }
 

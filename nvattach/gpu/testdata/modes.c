@@ -49,6 +49,26 @@ static void done(void)
 
 static void nothing(int sig) {}
 
+static void release(void)
+{
+	cuDevicePrimaryCtxRelease_v2(dev);
+}
+
+// primary is setup in the device's primary context.
+static void primary(void)
+{
+	CHECK(cuDevicePrimaryCtxRetain(&ctx, dev));
+	CHECK(cuCtxSetCurrent(ctx));
+	CHECK(cuModuleLoadData(&mod, ptx));
+	CHECK(cuModuleGetFunction(&f, mod, "vectorAdd"));
+}
+
+static void twice(void)
+{
+	launch();
+	launch();
+}
+
 static void *leave(void *arg)
 {
 	exit(3);
@@ -69,6 +89,8 @@ int main(int argc, char **argv)
 {
 	const char *mode = argv[1];
 	loadDriver();
+	if (!strcmp(mode, "late release") || !strcmp(mode, "late launches"))
+		atexit(release); // runs when the driver has ended
 	CHECK(cuInit(0));
 	CHECK(cuDeviceGet(&dev, 0));
 	if (!strcmp(mode, "signals")) {
@@ -77,7 +99,10 @@ int main(int argc, char **argv)
 		sigaction(SIGALRM, &sa, 0);
 		ualarm(500, 500);
 	}
-	setup();
+	if (strstr(mode, "release") || strstr(mode, "reset") || !strcmp(mode, "late launches"))
+		primary();
+	else
+		setup();
 	launch();
 	if (!strcmp(mode, "exit")) {
 		done();
@@ -108,6 +133,23 @@ int main(int argc, char **argv)
 		waitpid(p, 0, 0);
 		launch();
 		done();
+	} else if (!strcmp(mode, "late launches")) {
+		atexit(twice);
+		done();
+	} else if (!strcmp(mode, "release")) {
+		release();
+		done();
+	} else if (!strcmp(mode, "reset")) {
+		CHECK(cuDevicePrimaryCtxReset_v2(dev));
+		done();
+	} else if (!strcmp(mode, "reset, killed")) {
+		CHECK(cuDevicePrimaryCtxReset_v2(dev));
+		done();
+		kill(getpid(), SIGKILL);
+	} else if (!strcmp(mode, "endless")) {
+		done();
+		for (;;)
+			launch();
 	} else if (!strcmp(mode, "live")) {
 		struct timespec ms = {0, 1000000};
 		for (int i = 0; i < 300; i++) {
