@@ -17,8 +17,8 @@ import (
 type PlanOptions struct {
 	// AllowExit allows bpftime's helper 507, which ends the kernel's thread.
 	AllowExit bool
-	// Fuel is how many rounds loops may make that are not proven to end; 0 means
-	// ptx/bpf's default.
+	// Fuel is how many instructions one run of a program may execute; 0 means ptx/bpf's
+	// default, a million.
 	Fuel uint32
 	// Kernels, if there are any, are globs of which one must match as well as a
 	// program's section.

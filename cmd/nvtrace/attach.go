@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"strings"
 	"sync"
@@ -47,7 +48,7 @@ func (f *attachFlags) register(fs *flag.FlagSet) {
 		return nil
 	})
 	fs.DurationVar(&f.interval, "interval", 0, "show maps every `TIME` (1s), not at the end only")
-	fs.UintVar(&f.fuel, "fuel", 0, "rounds that a probe's unproven loops may make, `N` (0: the default)")
+	fs.UintVar(&f.fuel, "fuel", 0, "instructions that one run of a probe may execute, `N` (0: a million, as in Linux)")
 	fs.Uint64Var(&f.threads, "map-threads", 0, "threads of a grid that per-thread maps have values for, `N` (0: 1048576)")
 	fs.BoolVar(&f.allowExit, "allow-exit", false, "allow bpftime's helper 507, by which a probe ends the kernel's thread")
 	fs.Var(&f.verify, "verify", "run each probed kernel's first launch with and without probes on copies of its memory, and compare; =`N`: each N-th launch, too")
@@ -85,7 +86,7 @@ func (f *attachFlags) plan() (*nvattach.Plan, []nvattach.Setting, error) {
 		}
 	}
 	plan, err := nvattach.NewPlan(objs, &nvattach.PlanOptions{
-		AllowExit: f.allowExit, Fuel: uint32(f.fuel), Kernels: f.kernels, Programs: f.programs,
+		AllowExit: f.allowExit, Fuel: uint32(min(f.fuel, math.MaxUint32)), Kernels: f.kernels, Programs: f.programs,
 	})
 	if err != nil {
 		return nil, nil, err

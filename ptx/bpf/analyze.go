@@ -23,19 +23,13 @@ func analyze(p *Program, env *Env, ops []op) (*analysis, error) {
 	if err := a.fixpoint(); err != nil {
 		return nil, err
 	}
-	if len(a.cfg.loops) == 0 {
-		return a, nil
-	}
 	a.proveLoops()
 	if len(a.clamps) > 0 {
-		proven := make([]uint64, len(a.cfg.loops))
-		for i := range a.cfg.loops {
-			proven[i] = a.cfg.loops[i].rounds
-		}
 		if err := a.fixpoint(); err != nil {
 			return nil, err
 		}
 	}
+	a.spend()
 	return a, nil
 }
 

@@ -21,11 +21,14 @@ type block struct {
 type loop struct {
 	head   int
 	blocks map[int]bool
-	back   []int // blocks that jump back to the head
-	outer  int   // the loop around it, -1 for none
-	messy  bool  // entered elsewhere than at its head
-	may    bool  // every round comes by a may_goto, which takes the fuel
-	rounds uint64
+	back   []int  // blocks that jump back to the head
+	outer  int    // the loop around it, -1 for none
+	messy  bool   // entered elsewhere than at its head
+	may    bool   // every round comes by a may_goto of its own, which takes the fuel
+	rounds uint64 // at most, each time that it is entered; 0: not proven
+
+	counted bool   // its rounds take fuel, each cost
+	cost    uint64 // instructions that a round executes at most, apart from counted loops in it
 }
 
 // A cfg is the control flow of the ops.
@@ -229,9 +232,14 @@ func (c *cfg) findLoops(ops []op) {
 		}
 		for b := range l.blocks {
 			c.blocks[b].loop = len(c.loops)
-			l.may = l.may || !l.messy && c.endsWithMay(ops, b) && c.dominatesAll(b, l.back)
 		}
 		c.loops = append(c.loops, l)
+	}
+	for i := range c.loops {
+		l := &c.loops[i]
+		for b := range l.blocks {
+			l.may = l.may || !l.messy && c.blocks[b].loop == i && c.endsWithMay(ops, b) && c.dominatesAll(b, l.back)
+		}
 	}
 }
 

@@ -17,6 +17,9 @@ type conformance struct {
 	in      *Interpreter
 	at      int // op of the instruction before; -1: none
 	steps   int
+	left    uint64         // fuel
+	may     bool           // it has a may_goto, of which the interpreter decides by itself
+	end     End            // what ended the run
 	values  map[int32]word // what ids stand for
 }
 
@@ -30,12 +33,12 @@ func newConformance(p *Program, env *Env) (*conformance, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &conformance{a: a, states: make([]*state, len(ops)), effects: make([]effect, len(ops)), at: -1, values: map[int32]word{}}, nil
+	return &conformance{may: hasMay(p.Insns), a: a, states: make([]*state, len(ops)), effects: make([]effect, len(ops)), at: -1, values: map[int32]word{}}, nil
 }
 
 // watch makes in, which must run the analysed program, be compared.
 func (c *conformance) watch(in *Interpreter) {
-	c.in, c.at, c.steps = in, -1, 0
+	c.in, c.at, c.steps, c.left, c.end = in, -1, 0, uint64(c.a.left), End{}
 	in.before = c.before
 }
 
@@ -80,7 +83,9 @@ func (c *conformance) before(pc int) error {
 	if err := c.follow(pc); err != nil {
 		return err
 	}
-	c.steps++
+	if err := c.fuel(); err != nil {
+		return err
+	}
 	s := c.stateAt(c.at)
 	if s == nil {
 		return errors.New("the analysis says that this is not reached")
@@ -106,36 +111,72 @@ func (c *conformance) before(pc int) error {
 	return c.tests(s)
 }
 
+// ended ends the run.
+func (c *conformance) ended(kind EndKind, op int) error {
+	c.end = End{Kind: kind, Insn: c.a.ops[op].at}
+	c.end.Source, c.end.Position = c.a.p.source(c.end.Insn)
+	return errEarly("a test of the compiled code")
+}
+
+// fuel ends the run as counted loops do, and checks that no run is longer than it may.
+func (c *conformance) fuel() error {
+	if c.may {
+		return nil
+	}
+	b := c.a.cfg.of[c.at]
+	for i := range c.a.cfg.loops {
+		l := &c.a.cfg.loops[i]
+		if l.head != b || !l.counted || c.at != c.a.cfg.blocks[b].first {
+			continue
+		}
+		cost := max(l.cost, 1)
+		if c.left < cost {
+			return c.ended(EndLoop, c.at)
+		}
+		c.left -= cost
+	}
+	c.steps++
+	if most := max(int(c.a.fuel()), len(c.a.ops)); c.steps > most {
+		return fmt.Errorf("%d instructions are executed; %d is the most", c.steps, most)
+	}
+	return nil
+}
+
 // tests ends the run where compiled code does, which tests what the analysis did not
 // prove: of a pointer to one of several objects, against the smallest of them.
 func (c *conformance) tests(s *state) error {
-	o, fx := &c.a.ops[c.at], c.effects[c.at]
-	failed := func(acc *access, r uint8, off int64) bool {
+	o, fx := &c.a.ops[c.at], &c.effects[c.at]
+	test := func(acc *access, r uint8, off int64) error {
 		w := &c.in.top().regs[r]
-		if acc.null && w.v == 0 && w.o == nil {
-			return true
+		switch {
+		case acc.null && w.v == 0 && w.o == nil:
+			return c.ended(EndNull, c.at)
+		case acc.bound && w.o != nil && w.v+uint64(off)-w.o.base > uint64(acc.object-acc.size):
+			return c.ended(EndBound, c.at)
+		case o.kind == opAtomic && acc.kind != kStack && acc.align < acc.size && (w.v+uint64(off))%uint64(acc.size) != 0:
+			return c.ended(EndAlign, c.at)
 		}
-		return acc.bound && w.o != nil && w.v+uint64(off)-w.o.base > uint64(acc.object-acc.size)
+		return nil
 	}
-	ended := false
 	switch o.kind {
 	case opALU:
 		r := o.dst
 		if fx.swap {
 			r = o.src
 		}
-		ended = fx.null && failed(&access{null: true}, r, 0)
+		if fx.null {
+			return test(&access{null: true}, r, 0)
+		}
 	case opLoad:
-		ended = failed(&fx.acc, o.src, int64(o.off))
+		return test(&fx.acc, o.src, int64(o.off))
 	case opStore, opAtomic:
-		ended = failed(&fx.acc, o.dst, int64(o.off))
+		return test(&fx.acc, o.dst, int64(o.off))
 	case opHelper:
 		for k := range o.helper.Args {
-			ended = ended || failed(&fx.args[k].acc, uint8(k+1), 0)
+			if err := test(&fx.args[k].acc, uint8(k+1), 0); err != nil {
+				return err
+			}
 		}
-	}
-	if ended {
-		return errEarly("a test of the compiled code")
 	}
 	return nil
 }

@@ -19,11 +19,11 @@
 //
 // Every access is held against the object that the pointer came from. What
 // interval analysis proves costs nothing; what it does not prove becomes a test
-// that ends the program. Loops whose count is not proven take fuel and end the
-// program when it is spent. The code declares its own registers, reads and
-// writes no memory but that of maps, and has no barrier and no .sync
-// instruction, except a reconvergence of exactly the threads that came in if the
-// caller asks for that.
+// that ends the program, and says why and where ([End]). A run executes no more
+// instructions than its fuel says: loops of which that is not proven, all together,
+// are counted while they run. The code declares its own registers, reads and writes
+// no memory but that of maps, and has no barrier and no .sync instruction, except a
+// reconvergence of exactly the threads that came in if the caller asks for that.
 //
 // # What a program sees
 //

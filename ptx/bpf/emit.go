@@ -138,6 +138,8 @@ func (g *Gen) labelName(n int) string {
 		return "$" + g.prefix + "fail"
 	case n == labelDone:
 		return "$" + g.prefix + "done"
+	case n <= labelEnd:
+		return "$" + g.prefix + "end" + strconv.Itoa(labelEnd-n)
 	}
 	return "$" + g.prefix + "b" + strconv.Itoa(n)
 }
@@ -413,6 +415,10 @@ func (g *Gen) release(n *node) {
 	g.fail(h.Release(g, rec))
 	g.Builder.Label(after)
 }
+
+// Why returns the 32-bit register with the index in [Report.Ends] of what ended the
+// run. It is only set for the code of [Site.Failed].
+func (g *Gen) Why() ptx.Arg { return g.reg(g.v.why) }
 
 // Site returns the site that the code is for.
 func (g *Gen) Site() *Site { return g.site }

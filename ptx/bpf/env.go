@@ -12,8 +12,9 @@ type Env struct {
 	Maps []Map
 	// Helpers by number. What is not here is refused.
 	Helpers map[int32]*Helper
-	// Fuel is how many backward jumps of unproven loops one run of a program
-	// may make before it is ended. 0 means DefaultFuel.
+	// Fuel is how many instructions one run of a program may execute. It is ended
+	// at the head of a loop that would go beyond that; a may_goto leaves its loop
+	// instead. 0 means DefaultFuel.
 	Fuel uint32
 	// MaxInsns limits the instructions of a program, with the bodies of called
 	// functions put in place of the calls. 0 means DefaultMaxInsns.
@@ -22,7 +23,7 @@ type Env struct {
 
 const (
 	// DefaultFuel is Env.Fuel when it is 0.
-	DefaultFuel = 1 << 16
+	DefaultFuel = 1_000_000
 	// DefaultMaxInsns is Env.MaxInsns when it is 0.
 	DefaultMaxInsns = 1 << 14
 	// MaxCallDepth is how many functions may be active at once, as in Linux.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/cilium/ebpf/asm"
 )
@@ -22,7 +23,7 @@ type Interpreter struct {
 	Text []byte
 	// Maps are the addresses of the values of maps that are Direct, by index.
 	Maps []uint64
-	// MaxSteps ends a program after so many instructions; 0 means 1<<20.
+	// MaxSteps ends a program after so many instructions; 0 means what Env.Fuel says.
 	MaxSteps int
 
 	// before, if not nil, is called before each instruction.
@@ -34,7 +35,8 @@ type Interpreter struct {
 	symbols map[string]int
 	raw     map[int]int
 	offsets []int
-	mays    int
+	steps   int // instructions so far
+	limit   int // of them
 	nulls   int // calls that returned NULL
 }
 
@@ -51,6 +53,7 @@ type Result struct {
 	R0    uint64 // what the program returned; 0 if that was no number
 	Early bool   // it was ended: an access out of bounds, no fuel, or a RetNever helper
 	Why   string // for Early
+	At    int    // the last instruction, by index
 	Steps int    // instructions
 	// Held are the addresses of the records that the program had not given back when
 	// it was ended early. Compiled code gives them back unused; see [Helper].Release.
@@ -98,7 +101,7 @@ func (e errEarly) Error() string { return string(e) }
 // Run runs p. An error says that the program does what [Verify] refuses, or that
 // a helper or the memory failed.
 func (in *Interpreter) Run(p *Program) (Result, error) {
-	in.p, in.frames, in.records, in.mays, in.nulls = p, nil, nil, 0, 0
+	in.p, in.frames, in.records, in.nulls = p, nil, nil, 0
 	in.symbols, in.raw, in.offsets = map[string]int{}, map[int]int{}, nil
 	at := 0
 	for i := range p.Insns {
@@ -117,13 +120,18 @@ func (in *Interpreter) Run(p *Program) (Result, error) {
 	}
 	limit := in.MaxSteps
 	if limit <= 0 {
-		limit = 1 << 20
+		limit = DefaultFuel
+		if in.Env.Fuel > 0 {
+			limit = int(min(in.Env.Fuel, math.MaxInt32))
+		}
 	}
+	in.limit = limit
 	pc, res := 0, Result{}
 	for pc >= 0 {
 		if pc >= len(p.Insns) {
 			return res, fmt.Errorf("program %s: runs off its end", p.Name)
 		}
+		res.At, in.steps = pc, res.Steps
 		if res.Steps++; res.Steps > limit {
 			res.Early, res.Why, res.Held = true, "too many instructions", in.held()
 			return res, nil

@@ -29,7 +29,7 @@ func (in *Interpreter) stepJump(pc int, ins *asm.Instruction) (int, error) {
 		}
 		return in.target(pc, ins, int64(ins.Offset))
 	case asm.JCOND:
-		if in.mays++; in.mays > DefaultFuel {
+		if in.steps+len(in.p.Insns) > in.limit {
 			return in.target(pc, ins, int64(ins.Offset))
 		}
 		return pc + 1, nil

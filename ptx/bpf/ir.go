@@ -65,6 +65,7 @@ const (
 const (
 	labelFail = -1 - iota
 	labelDone
+	labelEnd // and below: where a run is ended for a reason
 )
 
 // A node is one PTX instruction, label or helper call.

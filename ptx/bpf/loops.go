@@ -7,9 +7,13 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// maxRounds is how often the body of a loop, those around it included, may run
-// by proof. Longer loops take fuel.
-const maxRounds = 1 << 20
+// mostRounds is how often the body of a loop may run by proof each time that it is
+// entered. Longer loops are counted while the program runs.
+const mostRounds = 1 << 20
+
+// uncounted bounds the instructions of a proven loop that is not counted though the
+// loop around it is: its share is what it may execute, not what it does.
+const uncounted = 64
 
 // A clamp is what a proof says of a register at the head of its loop.
 type clamp struct {
@@ -27,18 +31,69 @@ func (a *analysis) proveLoops() {
 		if l.messy || a.in[l.head] == nil {
 			continue
 		}
-		outer := uint64(1)
-		if l.outer >= 0 {
-			o := &a.cfg.loops[l.outer]
-			if outer = o.rounds; outer == 0 {
-				outer = uint64(a.fuel())
-			}
-		}
-		rounds := a.countRounds(i, l)
-		if hi, all := bits.Mul64(rounds, outer); rounds > 0 && hi == 0 && all <= maxRounds*64 && rounds <= maxRounds {
-			l.rounds = max(all, 1)
+		if rounds := a.countRounds(i, l); rounds <= mostRounds {
+			l.rounds = rounds
 		}
 	}
+}
+
+// spend divides the fuel, the instructions that one run may execute. What is outside of
+// loops takes its share first, then proven loops take what they may execute at most, as
+// long as there is enough. All others are counted: each of their rounds takes what it
+// may execute from what is left then.
+func (a *analysis) spend() {
+	loops, outside := a.cfg.loops, uint64(0)
+	own, worst := make([]uint64, len(loops)), make([]uint64, len(loops))
+	all, messy := uint64(0), false
+	for b := range a.cfg.blocks {
+		blk := &a.cfg.blocks[b]
+		if a.in[b] == nil {
+			continue
+		}
+		n := uint64(blk.last - blk.first + 1)
+		if all += n; blk.loop < 0 {
+			outside += n
+		} else {
+			own[blk.loop] += n
+		}
+	}
+	for i := range loops {
+		messy = messy || loops[i].messy && a.in[loops[i].head] != nil
+		loops[i].cost = own[i]
+	}
+	for i := len(loops) - 1; i >= 0; i-- { // inner ones first
+		l := &loops[i]
+		within := own[i]
+		for k := i + 1; k < len(loops); k++ {
+			if loops[k].outer == i {
+				within = min(within+worst[k], math.MaxInt64)
+			}
+		}
+		hi, lo := bits.Mul64(l.rounds, within)
+		worst[i] = min(lo, math.MaxInt64)
+		if hi > 0 || l.rounds == 0 {
+			worst[i] = math.MaxInt64
+		}
+	}
+	left := uint64(a.fuel())
+	left -= min(left, outside)
+	for i := range loops { // outer ones first
+		l := &loops[i]
+		switch {
+		case messy: // it is not known what is in a loop that is entered in several places
+			l.counted, l.cost = true, all
+		case l.outer < 0 && worst[i] <= left:
+			left -= worst[i]
+		case l.outer < 0:
+			l.counted = true
+		case !loops[l.outer].counted: // part of what that takes
+		case worst[i] <= uncounted:
+			loops[l.outer].cost += worst[i]
+		default:
+			l.counted = true
+		}
+	}
+	a.left = uint32(left)
 }
 
 func (a *analysis) fuel() uint32 {

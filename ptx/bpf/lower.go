@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/cilium/ebpf/asm"
@@ -18,8 +19,10 @@ type lowering struct {
 	recs   map[int32]reg         // by id: address of a record that is held, 0 when not
 	recOf  []int32               // their ids, ascending
 	fuel   reg
-	fails  bool // something branches to labelFail
-	vague  bool // what is returned is a number on some paths only
+	why    reg   // index in ends of what ended the run
+	ends   []End // what may end it
+	fails  bool  // something branches to labelFail
+	vague  bool  // what is returned is a number on some paths only
 	report Report
 	at     int    // the op
 	here   *state // before it
@@ -35,14 +38,20 @@ func lower(a *analysis) *lowering {
 			l.regs[d][r], l.comps[d][r] = l.fresh(c64), l.fresh(c64)
 		}
 	}
-	l.fuel = l.fresh(c32)
+	l.fuel, l.why = l.fresh(c32), l.fresh(c32)
 	l.plan()
 	l.prologue()
 	for b := range a.cfg.blocks {
 		l.block(b)
 	}
+	for k := range l.ends {
+		l.label(labelEnd - k)
+		l.inst("mov.u32", l.why, imm(uint64(k)))
+		l.branch(labelFail, noReg, false)
+	}
 	l.label(labelFail)
 	if l.fails {
+		l.nodes[len(l.nodes)-1].args = []arg{l.why.arg()} // Site.Failed may read it
 		for _, id := range l.recOf {
 			l.release(id)
 		}
@@ -110,8 +119,35 @@ func (l *lowering) label(n int) {
 }
 
 func (l *lowering) branch(label int, guard reg, neg bool) {
-	l.fails = l.fails || label == labelFail
+	l.fails = l.fails || label <= labelEnd
 	l.add(node{kind: nBranch, label: label, guard: guard, neg: neg, dst: noReg})
+}
+
+// end ends the run, where guard is set, for a reason that op at has.
+func (l *lowering) end(kind EndKind, at int, guard reg) {
+	e := End{Kind: kind, Insn: l.a.ops[at].at}
+	e.Source, e.Position = l.a.p.source(e.Insn)
+	k := slices.Index(l.ends, e)
+	if k < 0 {
+		k = len(l.ends)
+		l.ends = append(l.ends, e)
+	}
+	l.branch(labelEnd-k, guard, false)
+	if kind != EndLoop {
+		l.report.Checks++
+	}
+}
+
+// takeFuel takes what loop i executes in a round, none for -1, and sets p where there
+// is not enough.
+func (l *lowering) takeFuel(i int) (p reg, take func()) {
+	cost := uint64(1)
+	if i >= 0 {
+		cost = min(max(l.a.cfg.loops[i].cost, 1), math.MaxUint32)
+	}
+	p = l.fresh(cPred)
+	l.inst("setp.lt.u32", p, l.fuel.arg(), imm(cost))
+	return p, func() { l.inst("sub.u32", l.fuel, l.fuel.arg(), imm(cost)) }
 }
 
 // prologue sets what must have a value before it is read.
@@ -120,24 +156,19 @@ func (l *lowering) prologue() {
 	for _, id := range l.recOf {
 		l.inst("mov.b64", l.recs[id], imm(0))
 	}
+	may := slices.ContainsFunc(l.a.ops, func(o op) bool { return o.kind == opMay })
 	for i := range l.a.cfg.loops {
-		if l.fueled(i) {
-			l.inst("mov.u32", l.fuel, imm(uint64(l.a.fuel())))
-			return
-		}
+		may = may || l.fueled(i)
 	}
-	for i := range l.a.ops {
-		if l.a.ops[i].kind == opMay {
-			l.inst("mov.u32", l.fuel, imm(uint64(l.a.fuel())))
-			return
-		}
+	if may {
+		l.inst("mov.u32", l.fuel, imm(uint64(l.a.left)))
 	}
 }
 
 // fueled reports whether loop i takes fuel.
 func (l *lowering) fueled(i int) bool {
 	lp := &l.a.cfg.loops[i]
-	return lp.rounds == 0 && l.a.in[lp.head] != nil
+	return lp.counted && l.a.in[lp.head] != nil
 }
 
 // clearStack makes the stack at depth d read as 0.
@@ -161,10 +192,9 @@ func (l *lowering) block(b int) {
 	l.label(b)
 	for i := range a.cfg.loops {
 		if a.cfg.loops[i].head == b && l.fueled(i) && !a.cfg.loops[i].may {
-			p := l.fresh(cPred)
-			l.inst("setp.eq.u32", p, l.fuel.arg(), imm(0))
-			l.branch(labelFail, p, false)
-			l.inst("sub.u32", l.fuel, l.fuel.arg(), imm(1))
+			p, take := l.takeFuel(i)
+			l.end(EndLoop, blk.first, p)
+			take()
 		}
 	}
 	s := a.in[b].clone()
@@ -328,15 +358,13 @@ func (l *lowering) check(r uint8, off int64, acc *access) {
 	}
 	p := l.fresh(cPred)
 	l.inst("setp.gt.u64", p, x, imm(uint64(acc.object-acc.size)))
-	l.branch(labelFail, p, false)
-	l.report.Checks++
+	l.end(EndBound, l.at, p)
 }
 
 func (l *lowering) checkNull(v *val, d int8, r uint8) {
 	p := l.fresh(cPred)
 	l.inst("setp.eq.u64", p, l.value(v, d, r), imm(0))
-	l.branch(labelFail, p, false)
-	l.report.Checks++
+	l.end(EndNull, l.at, p)
 }
 
 // release gives record id back if it is held, at the program's early end.
@@ -349,14 +377,18 @@ func (l *lowering) release(id int32) {
 // jump lowers a conditional jump or may_goto.
 func (l *lowering) jump(s *state, o *op, b int) {
 	taken, next := l.a.cfg.blocks[b].succ[0], l.a.cfg.blocks[b].succ[1]
-	p := l.fresh(cPred)
 	if o.kind == opMay {
-		l.inst("setp.eq.u32", p, l.fuel.arg(), imm(0))
+		loop := l.a.cfg.blocks[b].loop
+		if loop >= 0 && !l.a.cfg.loops[loop].may {
+			loop = -1 // its head takes the fuel
+		}
+		p, take := l.takeFuel(loop)
 		l.branch(taken, p, false)
-		l.inst("sub.u32", l.fuel, l.fuel.arg(), imm(1))
+		take()
 		l.goTo(b, next)
 		return
 	}
+	p := l.fresh(cPred)
 	t, n, err := l.a.branch(s.clone(), l.at)
 	switch {
 	case err != nil:

@@ -176,8 +176,7 @@ func (l *lowering) checkAligned(p *place, size int) {
 	}
 	t, q := l.inst64("and.b64", x, imm(uint64(size-1))), l.fresh(cPred)
 	l.inst("setp.ne.u64", q, t, imm(0))
-	l.branch(labelFail, q, false)
-	l.report.Checks++
+	l.end(EndAlign, l.at, q)
 }
 
 // plainAtomic does an atomic operation on what is the thread's own, and returns what was there.

@@ -1,6 +1,10 @@
 package bpf
 
-import "nvtrace/ptx"
+import (
+	"strconv"
+
+	"nvtrace/ptx"
+)
 
 // A Site is one place in a kernel that gets a program.
 type Site struct {
@@ -25,7 +29,7 @@ type Site struct {
 	// numbers follow.
 	Maps []Addr
 	// Failed, if not nil, writes code for threads whose run of the program was
-	// ended early, for instance to count them.
+	// ended early, for instance to count them. [Gen.Why] says what ended it.
 	Failed func(g *Gen) error
 	// Result, if not nil, gets the number that the program returns: 0 from an exit
 	// that some paths come to with a pointer, or with nothing, in r0.
@@ -50,14 +54,49 @@ type Report struct {
 	Insns        int   // instructions, callees in place of the calls
 	Registers    int   // upper bound of 64-bit registers that hold eBPF registers and stack
 	LocalBytes   int   // bytes of local memory; 0 unless the stack is accessed at computed offsets
-	ProvenLoops  int   // loops whose number of rounds is known
-	FueledLoops  int   // loops that take fuel
+	ProvenLoops  int   // loops whose number of rounds is known and fits the fuel
+	FueledLoops  int   // loops that take fuel as they run
 	Branches     int   // conditional jumps that are not decided by the analysis
-	Checks       int   // tests that end the program
+	Checks       int   // tests that end the program, those of loops' fuel not counted
+	Ends         []End // why and where a run may be ended early; [Gen.Why] is an index
 	TextInMemory bool  // the context's text is read at computed offsets
 	Fields       []int // indices of the context's fields that are read, ascending
 	Helpers      []int32
 	Maps         []MapUse // by index of Env.Maps
+}
+
+// An EndKind says why a run of a program is ended early.
+type EndKind uint8
+
+// The kinds of early ends.
+const (
+	EndNull  EndKind = iota // NULL is followed, or calculated with
+	EndBound                // an access outside of its object
+	EndAlign                // an atomic operation at an address that is no multiple of its size
+	EndLoop                 // the fuel is spent
+)
+
+// String returns what happened.
+func (k EndKind) String() string {
+	return [...]string{
+		EndNull: "NULL dereference", EndBound: "access out of bounds", EndAlign: "unaligned atomic operation", EndLoop: "loop bound reached",
+	}[k]
+}
+
+// An End is a test that ends a run: where, and what for.
+type End struct {
+	Kind     EndKind
+	Insn     int    // index of the instruction in Program.Insns; of a loop, its first
+	Source   string // the source line, "" if the object has none
+	Position string // its file and number, "probe.bpf.c:12"; "" if the object does not say
+}
+
+// Where returns the source position, or the instruction's number.
+func (e *End) Where() string {
+	if e.Position != "" {
+		return e.Position
+	}
+	return "instruction " + strconv.Itoa(e.Insn)
 }
 
 // A MapUse says how a program uses a map.

@@ -16,6 +16,7 @@ type analysis struct {
 	limits []uint64 // numbers that widening stops at
 	clamps map[int][]clamp
 	visits int
+	left   uint32 // fuel for loops that are counted
 }
 
 // An effect is what one op needs at run time beyond its operation.

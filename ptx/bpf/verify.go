@@ -17,6 +17,7 @@ type Verified struct {
 	fails  bool
 	never  bool // a helper does not come back
 	vague  bool // what is returned is a number on some paths only
+	why    reg  // index in Report.Ends
 	fields []int
 	report Report
 }
@@ -39,7 +40,7 @@ func Verify(p *Program, env *Env) (*Verified, error) {
 		return nil, err
 	}
 	l := lower(a)
-	v := &Verified{p: p, env: env, nodes: l.nodes, coder: l.coder, fails: l.fails, vague: l.vague, report: l.report}
+	v := &Verified{p: p, env: env, nodes: l.nodes, coder: l.coder, fails: l.fails, vague: l.vague, why: l.why, report: l.report}
 	v.coder.add = nil
 	for i := range ops {
 		if ops[i].kind == opHelper && ops[i].helper.Ret == RetNever {
@@ -138,12 +139,13 @@ func (l *lowering) account() {
 	for i := range a.cfg.loops {
 		switch lp := &a.cfg.loops[i]; {
 		case a.in[lp.head] == nil:
-		case lp.rounds > 0:
-			r.ProvenLoops++
-		default:
+		case lp.counted:
 			r.FueledLoops++
+		default:
+			r.ProvenLoops++
 		}
 	}
+	r.Ends = l.ends
 	slices.Sort(r.Helpers)
 	r.Helpers = slices.Compact(r.Helpers)
 }

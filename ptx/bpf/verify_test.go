@@ -393,3 +393,76 @@ func TestLoopNeverReached(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// nest is two loops that are proven, of outer and inner rounds.
+func nest(outer, inner int32) asm.Instructions {
+	return asm.Instructions{
+		asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R6, outer),
+		asm.Mov.Imm(asm.R7, inner).WithSymbol("o").WithSource(lineAt{"/src/nest.bpf.c", "for (…)"}),
+		asm.Add.Imm(asm.R0, 1).WithSymbol("i").WithSource(lineAt{"/src/nest.bpf.c", "n++"}), asm.Add.Imm(asm.R7, -1), asm.JNE.Imm(asm.R7, 0, "i"),
+		asm.Add.Imm(asm.R6, -1), asm.JNE.Imm(asm.R6, 0, "o"), asm.Return(),
+	}
+}
+
+// TestFuel: all loops together, proven or not, execute no more instructions than the
+// fuel says; and the run's end is named.
+func TestFuel(t *testing.T) {
+	after := func(ins asm.Instructions) asm.Instructions { // one loop behind another
+		second := asm.Instructions{
+			asm.Mov.Imm(asm.R8, 5000), asm.Add.Imm(asm.R0, 1).WithSymbol("s"), asm.Add.Imm(asm.R8, -1), asm.JNE.Imm(asm.R8, 0, "s"), asm.Return(),
+		}
+		return cat(ins[:len(ins)-1], second)
+	}
+	for _, c := range []struct {
+		name   string
+		ins    asm.Instructions
+		fuel   uint32
+		early  bool
+		proven int
+	}{
+		{"a million times sixty", nest(1_000_000, 60), 0, true, 0},
+		{"ten times sixty", nest(10, 60), 0, false, 2},
+		{"ten times sixty, with little", nest(10, 60), 1000, true, 0},
+		{"as much as it takes", nest(10, 60), 2500, false, 2},
+		{"two loops, each of which fits", after(nest(40, 100)), 20_000, true, 2},
+		{"two loops that fit", after(nest(40, 100)), 40_000, false, 3},
+		{"rounds that are not what is proven", cat(index(newWorld(0), 1), asm.Instructions{
+			asm.Mov.Reg(asm.R6, asm.R3), asm.And.Imm(asm.R6, 0xffff), asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R5, 1),
+			asm.Mov.Imm(asm.R7, 0).WithSymbol("o"), asm.Add.Imm(asm.R0, 1).WithSymbol("i"), asm.Add.Imm(asm.R7, 1), asm.JLT.Reg(asm.R7, asm.R6, "i"),
+			asm.LSh.Imm(asm.R5, 1), asm.JLT.Imm(asm.R5, 1<<10, "o"), asm.Return(),
+		}), 0, false, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(0)
+			w.env.Fuel = c.fuel
+			p := &Program{Name: "p", Insns: c.ins}
+			v, err := Verify(p, w.env)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if v.Report().ProvenLoops != c.proven {
+				t.Errorf("%d loops are not counted, want %d", v.Report().ProvenLoops, c.proven)
+			}
+			code, err := v.Emit(w.site())
+			if err != nil {
+				t.Fatal(err)
+			}
+			out := run(t, module(1, code), 1, newWorld(0))
+			if got := out[worldEarly] == 1; got != c.early {
+				t.Fatalf("ended early: %v\n%s", got, code)
+			}
+			res, err := w.interpret(p)
+			if err != nil || !c.early && (res.Early || res.R0 != binary.LittleEndian.Uint64(out)) {
+				t.Errorf("%d, the interpreter %+v, %v", binary.LittleEndian.Uint64(out), res, err)
+			}
+			if err := sameCompiled(t, p, w.env); err != nil {
+				t.Error(err)
+			}
+			for _, e := range v.Report().Ends {
+				if e.Kind != EndLoop || strings.Contains(c.name, "times") && e.Where() != "nest.bpf.c:12" {
+					t.Errorf("%v at %s", e.Kind, e.Where())
+				}
+			}
+		})
+	}
+}
