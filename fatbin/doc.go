@@ -12,7 +12,8 @@
 // Containers can be edited: [Container.Entries] is an ordinary slice, [NewEntry]
 // makes entries, and [Container.Append] writes the container. What was not
 // changed is written as it was read, byte for byte; unknown kinds, flags and
-// attributes are kept as values.
+// attributes are kept as values. A [CubinEditor] changes the code of kernels in a
+// cubin.
 //
 // The package knows nothing of the machine code in cubins, of PTX beyond the
 // names of its entries, and of who loads an image. Input is not trusted: every
