@@ -43,6 +43,7 @@ type Plan struct {
 	Objects  []*Object
 	Programs []*PlannedProgram
 	kernels  []string
+	matched  matched
 
 	mu      sync.Mutex // held while code is written: units know one place at a time
 	kept    kept
@@ -146,7 +147,12 @@ func NewPlan(objs []*Object, o *PlanOptions) (*Plan, error) {
 		return nil, errors.Join(errs...)
 	}
 	if len(p.Programs) == 0 {
-		return nil, noProgram(objs, o)
+		return nil, noProgram(objs, o.Programs)
+	}
+	for _, glob := range o.Programs {
+		if !slices.ContainsFunc(p.Programs, func(q *PlannedProgram) bool { return Glob(glob, q.Name) }) {
+			return nil, noProgram(objs, []string{glob})
+		}
 	}
 	return p, nil
 }
@@ -166,7 +172,7 @@ func together(defs []*MapDef, maps []bpf.Map, programs []*PlannedProgram) bool {
 }
 
 // noProgram says why there is nothing to run.
-func noProgram(objs []*Object, o *PlanOptions) error {
+func noProgram(objs []*Object, names []string) error {
 	var have []string
 	for _, obj := range objs {
 		for _, prog := range obj.Programs {
@@ -174,7 +180,7 @@ func noProgram(objs []*Object, o *PlanOptions) error {
 		}
 	}
 	if len(have) > 0 {
-		return fmt.Errorf("no program is called %s%s: %w", strings.Join(o.Programs, " or "), known("; there are ", have), ErrNoProgram)
+		return fmt.Errorf("no program is called %s%s: %w", strings.Join(names, " or "), known("; there are ", have), ErrNoProgram)
 	}
 	for _, obj := range objs {
 		if len(obj.Ignored) > 0 {
@@ -410,6 +416,7 @@ func (p *Plan) kernelWanted(q *PlannedProgram, name string, fn bool) bool {
 // Wants reports whether a kernel (or with fn set a device function) of that
 // mangled name gets a program. An image without any such needs no rewriting.
 func (p *Plan) Wants(name string, fn bool) bool {
+	p.meet(name, fn)
 	return slices.ContainsFunc(p.Programs, func(q *PlannedProgram) bool { return p.kernelWanted(q, name, fn) })
 }
 

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"nvtrace/fatbin"
+	"nvtrace/ioctl"
 	"nvtrace/ioctl/record"
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/capture"
@@ -32,6 +34,8 @@ type attachFlags struct {
 	allowExit, require         bool
 	json                       bool
 	directSim                  bool // of the verb attach
+
+	planned *nvattach.Plan // of start; nil: none
 }
 
 func (f *attachFlags) register(fs *flag.FlagSet) {
@@ -103,11 +107,15 @@ func (f *attachFlags) start(e *env) (*session.Session, error) {
 	if err != nil {
 		return nil, err
 	}
+	f.planned = plan
 	if err := rehearse(plan, settings, f.threads); err != nil {
 		return nil, err
 	}
 	for _, o := range plan.Objects {
 		for _, i := range o.Ignored {
+			if f.require && f.chosen(i.Name) {
+				return nil, fmt.Errorf("%w: %s: program %s is not run: %s", errRequired, o.Name, i.Name, i.Reason)
+			}
 			e.notice("%s: program %s is not run: %s", o.Name, i.Name, i.Reason)
 		}
 	}
@@ -124,6 +132,56 @@ func (f *attachFlags) start(e *env) (*session.Session, error) {
 		o.Format = session.FormatJSON
 	}
 	return session.New(o), nil
+}
+
+// chosen reports whether --prog, if it is given, chooses a program.
+func (f *attachFlags) chosen(program string) bool {
+	return len(f.programs) == 0 || slices.ContainsFunc(f.programs, func(g string) bool { return nvattach.Glob(g, program) })
+}
+
+// unmatched says which selectors have matched no kernel. With --require, that is an
+// error.
+func (f *attachFlags) unmatched(e *env) error {
+	if f.planned == nil {
+		return nil
+	}
+	met, list := f.planned.Met(), f.planned.Unmatched()
+	if len(met) == 0 && !f.require {
+		return nil // the session has said it
+	}
+	const most = 4
+	for i, u := range list {
+		if i == most {
+			e.notice("%d more selectors match no kernel", len(list)-most)
+			break
+		}
+		what := "--kernel " + u.Pattern
+		if u.Program != nil {
+			what = fmt.Sprintf("program %s, section %s", u.Program.Name, u.Program.Section)
+		}
+		text := what + ": the program loaded no kernel of that name"
+		if len(met) == 0 {
+			text = what + ": the program loaded no kernel"
+		} else if near := ioctl.Suggest(u.Pattern, slices.Values(met)); near != "" {
+			text += near
+		} else {
+			text += "; it loaded " + someOf(met, 5)
+		}
+		if f.require {
+			return fmt.Errorf("%w: %s", errRequired, text)
+		}
+		e.notice("%s", text)
+	}
+	return nil
+}
+
+// someOf lists the first most of some names, and says how many more there are.
+func someOf(names []string, most int) string {
+	text := strings.Join(names[:min(len(names), most)], ", ")
+	if more := len(names) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
 // startGPU prepares to run probes on the machine's GPUs.

@@ -236,6 +236,11 @@ func (f *runFlags) run(e *env, args, command []string) int {
 	if err != nil {
 		e.notice("%v", err)
 	}
+	if s.probes != nil {
+		if err := f.attach.unmatched(e); err != nil {
+			return e.fail(exitFailed, "%v", err)
+		}
+	}
 	if !res.Ended { // detached
 		return exitOK
 	}
