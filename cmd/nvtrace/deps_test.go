@@ -29,6 +29,7 @@ nvtrace/nvattach/preload     <
 nvtrace/nvattach/interpose   < nvtrace/fatbin nvtrace/nvattach/preload
 nvtrace/nvattach/capture     < nvtrace/fatbin nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/proc nvtrace/traces
 nvtrace/fatbin               < github.com/klauspost/compress/zstd github.com/ianlancetaylor/demangle
+nvtrace/fatbin/sass          < nvtrace/fatbin
 nvtrace/nvattach/api         < nvtrace/traces
 nvtrace/ptx                  <
 nvtrace/ptx/emu              < nvtrace/ptx

@@ -1,0 +1,116 @@
+package sass
+
+import "fmt"
+
+// Hazard is a kind of mistake in the control codes.
+type Hazard uint8
+
+// The hazards.
+const (
+	HazardRead     Hazard = iota // reads a register that is still to be written
+	HazardWrite                  // writes a register that is still to be written
+	HazardInFlight               // writes a register that is still to be read
+	HazardStall                  // too few cycles after an instruction of fixed latency
+	HazardReuse                  // relies on the operand cache after a branch
+	HazardBarrier                // sets a scoreboard that it can't set, or lacks one that it needs
+)
+
+var hazardNames = [...]string{
+	"reads what is not written yet", "overwrites what is not written yet", "overwrites what is not read yet",
+	"comes too early", "relies on the operand cache", "has a wrong barrier",
+}
+
+// String says what the hazard is.
+func (h Hazard) String() string {
+	if int(h) < len(hazardNames) {
+		return hazardNames[h]
+	}
+	return "hazard"
+}
+
+// Finding is a hazard at an instruction.
+type Finding struct {
+	Hazard Hazard
+	Index  int // of the instruction
+	From   int // of the instruction that it depends on, -1 if several can be meant
+	Regs   Set
+	Need   int // cycles that have to be between both, for [HazardStall]
+	Have   int
+}
+
+// String describes the finding with offsets.
+func (f Finding) String() string {
+	s := fmt.Sprintf("%#06x %s: %s", f.Index*WordSize, f.Hazard, f.Regs.String())
+	if f.From >= 0 {
+		s += fmt.Sprintf(" of %#06x", f.From*WordSize)
+	}
+	if f.Hazard == HazardStall {
+		s += fmt.Sprintf(", %d cycles after it, needs %d", f.Have, f.Need)
+	}
+	return s
+}
+
+// Check looks for instructions that don't wait for what they depend on. Unmodified
+// code of NVIDIA's compilers has no finding, up to max of which are returned (0:
+// all).
+func (a *Analysis) Check(limit int) []Finding {
+	c := checker{a: a, limit: limit}
+	c.scoreboards()
+	return c.found
+}
+
+// Check analyzes a function and returns the findings.
+func Check(f *Func) ([]Finding, error) {
+	a, err := Analyze(f)
+	if err != nil {
+		return nil, err
+	}
+	return a.Check(0), nil
+}
+
+type checker struct {
+	a     *Analysis
+	limit int
+	found []Finding
+}
+
+func (c *checker) add(f Finding) { c.found = append(c.found, f) }
+
+func (c *checker) full() bool { return c.limit > 0 && len(c.found) >= c.limit }
+
+// scoreboards holds each instruction against what is on its way when it issues.
+func (c *checker) scoreboards() {
+	for i := range c.a.Insts {
+		if c.full() {
+			return
+		}
+		in := &c.a.Insts[i]
+		pr, pw := &c.a.PendRead[i], &c.a.PendWrite[i]
+		if in.op == nil || pr.Empty() && pw.Empty() {
+			continue
+		}
+		var read, write Set
+		in.uses(&read, &write)
+		if x := intersect(&read, pw); !x.Empty() {
+			c.add(Finding{Hazard: HazardRead, Index: i, From: -1, Regs: x})
+		}
+		if x := intersect(&write, pw); !x.Empty() {
+			c.add(Finding{Hazard: HazardWrite, Index: i, From: -1, Regs: x})
+		}
+		if x := intersect(&write, pr); !x.Empty() {
+			c.add(Finding{Hazard: HazardInFlight, Index: i, From: -1, Regs: x})
+		}
+	}
+}
+
+func intersect(a, b *Set) Set {
+	s := *a
+	for i := range s.R {
+		s.R[i] &= b.R[i]
+		s.UR[i] &= b.UR[i]
+	}
+	s.P &= b.P
+	s.UP &= b.UP
+	s.B &= b.B
+	return s
+}

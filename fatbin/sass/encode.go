@@ -1,0 +1,73 @@
+package sass
+
+// Encoders of what has to be written into code. Each word has the control half of
+// [Plain]; a caller sets waits, stalls and barriers with [Word.WithControl].
+// TestEncoders holds them against nvdisasm on each architecture.
+
+// Plain is a control half that waits for nothing and leaves time for any
+// instruction of fixed latency: stall 15, no barrier.
+var Plain = Control{Stall: 15, WriteBar: NoBar, ReadBar: NoBar}
+
+// RZ, PT are the numbers of the registers that are always zero and true.
+const (
+	RZ = 255
+	PT = 7
+)
+
+// URZ returns the number of the uniform register that is always zero.
+func URZ(a Arch) uint8 {
+	if a >= 100 {
+		return 255
+	}
+	return 63
+}
+
+func plain(lo, hi uint64) Word { return Word{lo | PT<<12, hi}.WithControl(Plain) }
+
+// Guarded returns the word with a guard.
+func (w Word) Guarded(pred uint8, negated bool) Word {
+	g := uint64(pred & 7)
+	if negated {
+		g |= 8
+	}
+	return w.SetBits(12, 4, g)
+}
+
+// NOP does nothing.
+func NOP() Word { return plain(opNOP, 0) }
+
+// EXIT ends the thread.
+func EXIT() Word { return plain(opEXIT, guardAlways<<(87-64)) }
+
+// BRA jumps, distance in bytes from the next instruction on. False if it does not
+// fit.
+func BRA(a Arch, distance int64) (Word, bool) {
+	i := Inst{Word: plain(opBRA, guardAlways<<(87-64)), Arch: a}
+	return i.WithTarget(distance)
+}
+
+// MOV copies a register.
+func MOV(dst, src uint8) Word {
+	return plain(0x202|uint64(dst)<<16|uint64(src)<<32, 0xf<<(72-64))
+}
+
+// MOVImm sets a register.
+func MOVImm(dst uint8, v uint32) Word {
+	return plain(0x802|uint64(dst)<<16|uint64(v)<<32, 0xf<<(72-64))
+}
+
+// MOVUR copies a uniform register into a register.
+func MOVUR(dst, src uint8) Word {
+	return plain(0xc02|uint64(dst)<<16|uint64(src)<<32, 0xf<<(72-64)|1<<(91-64))
+}
+
+// P2R copies the predicates of mask into the low bits of a register, and clears
+// its others.
+func P2R(dst, mask uint8) Word {
+	return plain(0x803|uint64(dst)<<16|RZ<<24|uint64(mask&0x7f)<<32, 0)
+}
+
+// R2P sets the predicates of mask from the low bits of a register.
+func R2P(src, mask uint8) Word {
+	return plain(0x804|uint64(src)<<24|uint64(mask&0x7f)<<32, 0)
+}

@@ -1,0 +1,152 @@
+package sass
+
+// FlowKind says how an instruction changes where a warp goes on.
+type FlowKind uint8
+
+// The kinds of flow.
+const (
+	FlowNext     FlowKind = iota // to the next instruction
+	FlowBranch                   // to Target
+	FlowIndirect                 // to an address in a register, or a table
+	FlowCall                     // to Target, or indirect; the callee may come back
+	FlowReturn
+	FlowExit  // the thread ends; what doesn't take part goes on
+	FlowSet   // BSSY: names the place (Target) where threads meet again
+	FlowSync  // BSYNC: waits there for the others
+	FlowBreak // BREAK: takes threads out of the set that will meet
+	FlowWarp  // WARPSYNC, ENDCOLLECTIVE: makes lanes of a warp meet here
+	FlowTrap  // BPT, KILL
+)
+
+// Flow is where control goes.
+type Flow struct {
+	Kind FlowKind
+	// Target is the place that a field names, in bytes from the next instruction
+	// on. HasTarget says whether there is one; it also has to be re-encoded when
+	// the instruction is moved.
+	Target    int64
+	HasTarget bool
+	// Conditional says that the next instruction may run too: there is a guard or
+	// a condition.
+	Conditional bool
+}
+
+// Opcodes that the package itself knows.
+const (
+	opBRA, opBRAU     = 0x947, 0x547
+	opEXIT            = 0x94d
+	opCALLRel         = 0x944
+	opBSSY            = 0x945
+	opNOP             = 0x918
+	opWarpSyncCollect = 0x348
+	opLEPC            = 0x94e
+)
+
+// flowOf classifies an opcode.
+func flowOf(_ uint16, name string) FlowKind {
+	switch name {
+	case "BRA":
+		return FlowBranch
+	case "BRX", "BRXU", "JMP", "JMX", "JMXU":
+		return FlowIndirect
+	case "CALL", "PRET":
+		return FlowCall
+	case "RET", "RTT":
+		return FlowReturn
+	case "EXIT":
+		return FlowExit
+	case "BSSY":
+		return FlowSet
+	case "BSYNC":
+		return FlowSync
+	case "BREAK":
+		return FlowBreak
+	case "WARPSYNC", "ENDCOLLECTIVE":
+		return FlowWarp
+	case "BPT", "KILL":
+		return FlowTrap
+	}
+	return FlowNext
+}
+
+// signed returns the low n bits of v as a number with a sign.
+func signed(v uint64, n uint) int64 { return int64(v<<(64-n)) >> (64 - n) }
+
+// target reads the relative target of a branch: instructions of 4 bytes as its
+// unit, from the next instruction on.
+func (i *Inst) target() (int64, bool) {
+	w := i.Word
+	switch w.Opcode() {
+	case opBRA, opBRAU, opCALLRel:
+		if i.Arch >= 90 {
+			return signed(w.Bits(16, 8)|w.Bits(34, 48)<<8, 56) * 4, true
+		}
+		return signed(w.Bits(34, 48), 48) * 4, true
+	case opBSSY, opWarpSyncCollect:
+		return signed(w.Bits(34, 30), 30) * 4, true
+	}
+	return 0, false
+}
+
+// WithTarget returns the word with another relative target, in bytes from the
+// next instruction on; false if it has none, or the distance does not fit.
+func (i *Inst) WithTarget(t int64) (Word, bool) {
+	w := i.Word
+	if t%4 != 0 {
+		return w, false
+	}
+	t /= 4
+	switch w.Opcode() {
+	case opBRA, opBRAU, opCALLRel:
+		if i.Arch >= 90 {
+			return w.SetBits(16, 8, uint64(t)).SetBits(34, 48, uint64(t>>8)), signed(uint64(t), 56) == t
+		}
+		return w.SetBits(34, 48, uint64(t)), signed(uint64(t), 48) == t
+	case opBSSY, opWarpSyncCollect:
+		return w.SetBits(34, 30, uint64(t)), signed(uint64(t), 30) == t
+	}
+	return w, false
+}
+
+// Flow returns where control goes after the instruction. An unknown word is
+// [FlowIndirect]: it may go anywhere.
+func (i *Inst) Flow() Flow {
+	if i.op == nil {
+		return Flow{Kind: FlowIndirect, Conditional: true}
+	}
+	f := Flow{Kind: i.op.flow}
+	if f.Kind == FlowNext {
+		return f
+	}
+	f.Target, f.HasTarget = i.target()
+	_, _, guarded := i.Guard()
+	f.Conditional = guarded
+	switch f.Kind {
+	case FlowBranch, FlowExit, FlowReturn, FlowIndirect:
+		// They have a second condition of their own, at bits 87 to 90; BRA can
+		// have a uniform predicate at 24 to 27 or diverge (.DIV, .CONV).
+		if i.Word.Bits(87, 4) != guardAlways {
+			f.Conditional = true
+		}
+		for j := range i.ops {
+			if k := i.ops[j].kind; (k == UPred || k == Pred) && i.ops[j].len != 0 && i.Word.Bits(uint(i.ops[j].pos), 3) != guardAlways {
+				f.Conditional = true
+			}
+		}
+	}
+	return f
+}
+
+// PCRelative says whether the word names a place relative to itself, so that it
+// has to be re-encoded when it is moved. If [Inst.WithTarget] can't do that, it
+// must not be moved.
+func (i *Inst) PCRelative() bool {
+	if i.op == nil {
+		return true
+	}
+	switch i.Word.Opcode() {
+	case opBRA, opBRAU, opCALLRel, opBSSY, opWarpSyncCollect, opLEPC:
+		return true
+	}
+	return i.op.flow == FlowIndirect
+}

@@ -1,0 +1,223 @@
+package sass
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Func is the code of one function: of a kernel, or of a device function that was
+// not inlined. Several functions may stand in one section; a section can be given
+// as a whole.
+type Func struct {
+	Arch Arch
+	Name string
+	Code []Word
+
+	// Targets are the offsets in bytes that indirect branches may go to
+	// (.nv.info's EIATTR_INDIRECT_BRANCH_TARGETS). Nil: any instruction, if there
+	// is an indirect branch.
+	Targets []uint32
+	// Entries are offsets in bytes at which others enter the code besides 0: the
+	// functions of the section.
+	Entries []uint32
+	// Registers is the number of registers of the kernel, 0 if unknown.
+	Registers int
+}
+
+// Block is a run of instructions that are executed one after the other, but for
+// those whose threads have left.
+type Block struct {
+	Start, End int   // indices of instructions, End excluded
+	Succ       []int // blocks
+	Pred       []int
+	// Unknown says that control may go on, or come from, anywhere.
+	LeavesAnywhere bool
+	Entry          bool
+}
+
+// Analysis is what is known of a function. Indices are of instructions.
+type Analysis struct {
+	Func   *Func
+	Insts  []Inst // those that the table lacks are not [Inst.Known]
+	Blocks []Block
+	// BlockOf gives the block of each instruction.
+	BlockOf []int32
+	// LiveIn and LiveOut are the registers whose values may still be read, before
+	// and after the instruction.
+	LiveIn, LiveOut []Set
+	// PendRead are registers that instructions before this one may still be
+	// reading, PendWrite those that they may still write, when it issues: what is
+	// not waited for by its own wait mask.
+	PendRead, PendWrite []Set
+	// Unknown is the number of words that the table lacks.
+	Unknown int
+	// MinRegisters is the smallest number that a USETMAXREG in the function sets,
+	// or 0.
+	MinRegisters int
+	// Used are all registers that instructions name.
+	Used Set
+
+	flights []flight // at the beginning of each block
+}
+
+// maxFunc bounds a function: 256 MB of code.
+const maxFunc = 1 << 24
+
+// Analyze decodes a function and finds out how control flows and which registers
+// are live. Only a function that is too large is an error.
+func Analyze(f *Func) (*Analysis, error) {
+	if len(f.Code) > maxFunc {
+		return nil, fmt.Errorf("function %s: %d instructions, at most %d are analyzed", f.Name, len(f.Code), maxFunc)
+	}
+	a := &Analysis{Func: f}
+	a.decode()
+	a.blocks()
+	a.liveness()
+	a.pending()
+	return a, nil
+}
+
+func (a *Analysis) decode() {
+	t := table(a.Func.Arch)
+	a.Insts = make([]Inst, len(a.Func.Code))
+	for i, w := range a.Func.Code {
+		if t == nil {
+			a.Insts[i] = Inst{Word: w, Arch: a.Func.Arch}
+			a.Unknown++
+			continue
+		}
+		in, ok := t.decode(a.Func.Arch, w)
+		if !ok {
+			a.Unknown++
+		} else if in.op.class == classReconfig {
+			if n := int(w.Bits(32, 8)); a.MinRegisters == 0 || n < a.MinRegisters {
+				a.MinRegisters = n
+			}
+		}
+		a.Insts[i] = in
+	}
+}
+
+// index turns the target of instruction i into an index, -1 if it is outside.
+func (a *Analysis) index(i int, target int64) int {
+	t := int64(i+1)*WordSize + target
+	if t < 0 || t%WordSize != 0 || t/WordSize >= int64(len(a.Insts)) {
+		return -1
+	}
+	return int(t / WordSize)
+}
+
+// Target returns the index of the instruction that the one at index i names.
+func (a *Analysis) Target(i int) (int, bool) {
+	f := a.Insts[i].Flow()
+	if !f.HasTarget {
+		return 0, false
+	}
+	t := a.index(i, f.Target)
+	return t, t >= 0
+}
+
+func (a *Analysis) blocks() {
+	n := len(a.Insts)
+	if n == 0 {
+		return
+	}
+	leader := make([]bool, n+1)
+	entry := make(map[int]bool)
+	leader[0], entry[0] = true, true
+	for _, off := range a.Func.Entries {
+		if i := int(off / WordSize); i < n {
+			leader[i], entry[i] = true, true
+		}
+	}
+	for _, off := range a.Func.Targets {
+		if i := int(off / WordSize); i < n {
+			leader[i] = true
+		}
+	}
+	for i := range a.Insts {
+		in := &a.Insts[i]
+		if in.op != nil && in.op.flow == FlowNext {
+			continue
+		}
+		f := in.Flow()
+		if f.HasTarget {
+			if t := a.index(i, f.Target); t >= 0 {
+				leader[t] = true
+				if f.Kind == FlowCall {
+					entry[t] = true
+				}
+			}
+		}
+		leader[i+1] = true
+	}
+	a.BlockOf = make([]int32, n)
+	for i := 0; i < n; {
+		j := i + 1
+		for j < n && !leader[j] {
+			j++
+		}
+		for k := i; k < j; k++ {
+			a.BlockOf[k] = int32(len(a.Blocks))
+		}
+		a.Blocks = append(a.Blocks, Block{Start: i, End: j, Entry: entry[i]})
+		i = j
+	}
+	for b := range a.Blocks {
+		a.edges(b)
+	}
+	for b := range a.Blocks {
+		for _, s := range a.Blocks[b].Succ {
+			a.Blocks[s].Pred = append(a.Blocks[s].Pred, b)
+		}
+	}
+}
+
+// edges fills in where a block goes on.
+func (a *Analysis) edges(b int) {
+	blk := &a.Blocks[b]
+	last := blk.End - 1
+	in := &a.Insts[last]
+	f := in.Flow()
+	add := func(i int) {
+		if i < 0 || i >= len(a.Insts) {
+			blk.LeavesAnywhere = true
+			return
+		}
+		if s := int(a.BlockOf[i]); !slices.Contains(blk.Succ, s) {
+			blk.Succ = append(blk.Succ, s)
+		}
+	}
+	next := true
+	switch f.Kind {
+	case FlowBranch:
+		next = f.Conditional
+		if !f.HasTarget {
+			blk.LeavesAnywhere = true
+		} else {
+			add(a.index(last, f.Target))
+		}
+	case FlowIndirect:
+		next = f.Conditional
+		if in.Known() && a.Func.Targets != nil {
+			for _, off := range a.Func.Targets {
+				add(int(off / WordSize))
+			}
+		} else {
+			blk.LeavesAnywhere = true
+		}
+	case FlowCall:
+		// The callee may use any register: see transfer.
+		blk.LeavesAnywhere = true
+	case FlowReturn, FlowExit:
+		next = f.Conditional
+		blk.LeavesAnywhere = f.Kind == FlowReturn
+	case FlowBreak, FlowTrap, FlowSync, FlowWarp, FlowSet, FlowNext:
+		if f.HasTarget && f.Kind == FlowWarp {
+			add(a.index(last, f.Target))
+		}
+	}
+	if next {
+		add(blk.End)
+	}
+}

@@ -1,0 +1,140 @@
+package sass
+
+// Inst is a decoded instruction.
+type Inst struct {
+	Word Word
+	Arch Arch
+	op   *opInfo
+	ops  []template
+}
+
+// Decode looks a word up. False means that the table lacks it: then nothing is
+// known of what it does, and the word has to be carried as it is.
+func Decode(a Arch, w Word) (Inst, bool) {
+	t := table(a)
+	if t == nil {
+		return Inst{Word: w, Arch: a}, false
+	}
+	return t.decode(a, w)
+}
+
+func (t *archTable) decode(a Arch, w Word) (Inst, bool) {
+	o := t[w.Opcode()]
+	if o == nil {
+		return Inst{Word: w, Arch: a}, false
+	}
+	ops, ok := o.shape(w)
+	if !ok {
+		return Inst{Word: w, Arch: a}, false
+	}
+	return Inst{w, a, o, ops}, true
+}
+
+// Known says whether the table has the instruction.
+func (i *Inst) Known() bool { return i.op != nil }
+
+// Name returns the name without modifiers, "LDG"; "" of an unknown word.
+func (i *Inst) Name() string {
+	if i.op == nil {
+		return ""
+	}
+	return i.op.name
+}
+
+// guardAlways is PT (or UPT), not negated.
+const guardAlways = 7
+
+// Guard returns the predicate that the instruction depends on. False means that
+// it always runs; a guard of !PT (never) is given as register 7.
+func (i *Inst) Guard() (reg uint8, negated, ok bool) {
+	g := i.Word.Bits(12, 4)
+	return uint8(g & 7), g&8 != 0, g != guardAlways
+}
+
+// GuardKind returns [Pred] or, of instructions of the uniform datapath, [UPred].
+func (i *Inst) GuardKind() RegKind {
+	if i.op == nil {
+		return Pred
+	}
+	return i.op.guard
+}
+
+// Operands appends the registers that the instruction reads and writes, its guard
+// included, RZ, URZ, PT and UPT left out. It is never less than what the hardware
+// does. Of an unknown word it appends nothing; see [Inst.Known].
+func (i *Inst) Operands(dst []Operand) []Operand {
+	if g := uint8(i.Word.Lo >> 12 & 7); g != guardAlways && i.op != nil && i.op.guard != NoReg {
+		dst = append(dst, Operand{Kind: i.op.guard, Reg: g, Count: 1, Pos: 12, Len: 3, Read: true, Guard: true})
+	}
+	for j := range i.ops {
+		t := &i.ops[j]
+		reg := t.fixed
+		if t.len != 0 {
+			reg = uint8(i.Word.Bits(uint(t.pos), uint(t.len)))
+			if reg == t.none {
+				continue
+			}
+		}
+		dst = append(dst, Operand{
+			Kind: t.kind, Reg: reg, Count: t.count, Pos: t.pos, Len: t.len,
+			Read: t.flags&readFlag != 0, Write: t.flags&writeFlag != 0,
+		})
+	}
+	return dst
+}
+
+// Fields appends the operands with those that name no register (RZ, PT …), which
+// have Reg 255 or 7, so that a caller can see where one could be put.
+func (i *Inst) Fields(dst []Operand) []Operand {
+	for j := range i.ops {
+		t := &i.ops[j]
+		reg := t.fixed
+		if t.len != 0 {
+			reg = uint8(i.Word.Bits(uint(t.pos), uint(t.len)))
+		}
+		dst = append(dst, Operand{
+			Kind: t.kind, Reg: reg, Count: t.count, Pos: t.pos, Len: t.len,
+			Read: t.flags&readFlag != 0, Write: t.flags&writeFlag != 0,
+		})
+	}
+	return dst
+}
+
+// Uses returns the registers that the instruction reads and those that it may
+// write. An unknown word reads and writes all.
+func (i *Inst) Uses() (read, write Set) {
+	if i.op == nil {
+		return AllRegs(), AllRegs()
+	}
+	i.uses(&read, &write)
+	return read, write
+}
+
+func (i *Inst) uses(read, write *Set) {
+	if g := uint8(i.Word.Lo >> 12 & 7); g != guardAlways {
+		read.Add(i.op.guard, g, 1)
+	}
+	for j := range i.ops {
+		t := &i.ops[j]
+		reg := t.fixed
+		if t.len != 0 {
+			reg = uint8(i.Word.Bits(uint(t.pos), uint(t.len)))
+			if reg == t.none {
+				continue
+			}
+		}
+		if t.flags&readFlag != 0 {
+			read.Add(t.kind, reg, t.count)
+		}
+		if t.flags&writeFlag != 0 {
+			write.Add(t.kind, reg, t.count)
+		}
+	}
+}
+
+// CanWriteBar and CanReadBar say whether the instruction can set a scoreboard when
+// its results are written, or its operands read: whether it has no fixed latency.
+func (i *Inst) CanWriteBar() bool { return i.op == nil || i.op.writeBar }
+
+// CanReadBar is described at [Inst.CanWriteBar].
+func (i *Inst) CanReadBar() bool { return i.op == nil || i.op.readBar }

@@ -1,0 +1,728 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"nvtrace/fatbin/sass"
+)
+
+// field is a bit field that names a register.
+type field struct {
+	pos, len uint8
+	kind     sass.RegKind
+}
+
+type token struct {
+	kind sass.RegKind
+	num  int
+	text string
+}
+
+// regToken reads the name of a register.
+func regToken(a sass.Arch, s string) (sass.RegKind, int) {
+	urz := 63
+	if a >= 100 {
+		urz = 255
+	}
+	switch s {
+	case "RZ":
+		return sass.GPR, 255
+	case "URZ":
+		return sass.UGPR, urz
+	case "PT":
+		return sass.Pred, 7
+	case "UPT":
+		return sass.UPred, 7
+	}
+	for _, k := range []sass.RegKind{sass.UGPR, sass.UPred, sass.GPR, sass.Pred, sass.Barrier} {
+		if d, ok := strings.CutPrefix(s, k.String()); ok {
+			if n, err := strconv.ParseUint(d, 10, 8); err == nil {
+				return k, int(n)
+			}
+		}
+	}
+	return sass.NoReg, 0
+}
+
+func ident(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c == '_'
+}
+
+func tokens(a sass.Arch, text string) []token {
+	var out []token
+	for i := 0; i < len(text); {
+		j := i + 1
+		if ident(text[i]) {
+			for j < len(text) && ident(text[j]) {
+				j++
+			}
+		}
+		t := token{text: text[i:j]}
+		t.kind, t.num = regToken(a, t.text)
+		out = append(out, t)
+		i = j
+	}
+	return out
+}
+
+// regFlip says that flipping bit p changed the number of registers, and nothing else.
+func regFlip(a, b []token, p int) (field, bool) {
+	if len(a) != len(b) {
+		return field{}, false
+	}
+	var f field
+	found := false
+	for i := range a {
+		if a[i].text == b[i].text {
+			continue
+		}
+		if a[i].kind == sass.NoReg || a[i].kind != b[i].kind {
+			return field{}, false
+		}
+		d := a[i].num ^ b[i].num
+		if d&(d-1) != 0 {
+			return field{}, false
+		}
+		k := 0
+		for d>>k != 1 {
+			k++
+		}
+		if p-k < 0 {
+			return field{}, false
+		}
+		g := field{pos: uint8(p - k), kind: a[i].kind}
+		if found && g != f {
+			return field{}, false
+		}
+		f, found = g, true
+	}
+	return f, found
+}
+
+func flip(w sass.Word, p int) sass.Word {
+	return w.SetBits(uint(p), 1, w.Bits(uint(p), 1)^1)
+}
+
+func readSeeds(file string) (map[sass.Arch][]sass.Word, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	out := make(map[sass.Arch][]sass.Word)
+	for sc := bufio.NewScanner(f); sc.Scan(); {
+		var a sass.Arch
+		var w sass.Word
+		if _, err := fmt.Sscanf(sc.Text(), "%d %x %x", &a, &w.Lo, &w.Hi); err != nil {
+			return nil, err
+		}
+		out[a] = append(out[a], w)
+	}
+	return out, nil
+}
+
+// firstBit and lastBit bound what is mutated: behind opcode and guard, before the control half.
+const firstBit, lastBit = 16, 105
+
+func mnemonic(text string) string {
+	if strings.HasPrefix(text, "@") {
+		_, text, _ = strings.Cut(text, " ")
+	}
+	m, _, _ := strings.Cut(strings.TrimSpace(text), " ")
+	return m
+}
+
+func base(text string) string {
+	m, _, _ := strings.Cut(mnemonic(text), ".")
+	return m
+}
+
+// flow are the instructions whose registers are not asked for by life ranges, as
+// they would cut the sequence.
+var flow = map[string]bool{
+	"BRA": true, "BRX": true, "BRXU": true, "JMP": true, "JMX": true, "JMXU": true, "CALL": true, "RET": true, "EXIT": true,
+	"BSSY": true, "BSYNC": true, "BREAK": true, "KILL": true, "RTT": true, "WARPSYNC": true, "BPT": true, "PRET": true, "ENDCOLLECTIVE": true,
+}
+
+// operand is a [sass.Operand] without its register.
+type operand struct {
+	field
+	implicit    uint8 // the register, if len is 0
+	count       uint8
+	read, write bool
+}
+
+func (p operand) String() string {
+	s := ""
+	if p.read {
+		s += "r"
+	}
+	if p.write {
+		s += "w"
+	}
+	if p.len == 0 {
+		return fmt.Sprintf("%s:%s%d*%d", s, p.kind, p.implicit, p.count)
+	}
+	return fmt.Sprintf("%s:%s@%d+%d*%d", s, p.kind, p.pos, p.len, p.count)
+}
+
+// shape is what a word does to registers, as text.
+func shape(ops []operand) string {
+	var b []string
+	for _, p := range ops {
+		b = append(b, p.String())
+	}
+	slices.Sort(b)
+	return strings.Join(b, " ")
+}
+
+// The numbers that fields get, by position, so that life ranges tell which field
+// names a register.
+var numbers = map[uint8]uint8{16: 48, 24: 8, 32: 16, 64: 24, 0: 32}
+
+var predNumbers = map[uint8]uint8{12: 6, 81: 0, 84: 1, 87: 2, 68: 3, 77: 4, 0: 5}
+
+func number(f field) uint8 {
+	m := numbers
+	if f.kind == sass.Pred || f.kind == sass.UPred {
+		m = predNumbers
+	}
+	n, ok := m[f.pos]
+	if !ok {
+		n = m[0]
+	}
+	return n & (1<<f.len - 1)
+}
+
+func assign(w sass.Word, fs []field) sass.Word {
+	for _, f := range fs {
+		w = w.SetBits(uint(f.pos), uint(f.len), uint64(number(f)))
+	}
+	return w
+}
+
+// attribute says which fields name the registers of u; wide if an operand has
+// more registers than the first assignment keeps apart.
+func attribute(fs []field, u use) (ops []operand, wide bool) {
+	for pass, set := range []sass.Set{u.read, u.write} {
+		for _, k := range []sass.RegKind{sass.GPR, sass.UGPR, sass.Pred, sass.UPred} {
+			limit := 255
+			if k == sass.Pred || k == sass.UPred {
+				limit = 7
+			}
+			starts := make(map[int][]field)
+			for _, f := range fs {
+				if f.kind == k {
+					starts[int(number(f))] = append(starts[int(number(f))], f)
+				}
+			}
+			for i := 0; i < limit; i++ {
+				if !set.Has(k, uint8(i)) {
+					continue
+				}
+				j := i + 1
+				for j < limit && set.Has(k, uint8(j)) && starts[j] == nil {
+					j++
+				}
+				if j-i > 8 {
+					wide = true
+				}
+				p := operand{implicit: uint8(i), count: uint8(j - i), read: pass == 0, write: pass == 1}
+				p.kind = k
+				if len(starts[i]) > 0 {
+					for _, f := range starts[i] {
+						p.field, p.implicit = f, 0
+						ops = append(ops, p)
+					}
+				} else {
+					ops = append(ops, p)
+				}
+				i = j - 1
+			}
+		}
+	}
+	return ops, wide
+}
+
+// variant is a word that was asked for, and what it does.
+type variant struct {
+	word  sass.Word
+	text  string
+	shape string
+}
+
+// opFacts is what was found out about an opcode on an architecture.
+type opFacts struct {
+	op       uint16
+	name     string
+	fields   []field
+	variants []variant
+	key      sass.Word // the bits that decide what is done to registers
+
+	guard             sass.RegKind // what names the guard: Pred, UPred or none
+	writeBar, readBar bool         // scoreboards that it may set
+}
+
+func activeFields(a sass.Arch, texts []string) []field {
+	found := make(map[field]uint8)
+	b := tokens(a, texts[0])
+	for p := firstBit; p < lastBit; p++ {
+		x := texts[p-firstBit+1]
+		if x == "" {
+			continue
+		}
+		if f, ok := regFlip(b, tokens(a, x), p); ok {
+			found[f] = max(found[f], uint8(p)-f.pos+1)
+		}
+	}
+	var out []field
+	for f, l := range found {
+		// RZ and PT may not be printed, so that the highest bits can hide.
+		f.len = map[sass.RegKind]uint8{sass.GPR: 8, sass.UGPR: 6, sass.Pred: 3, sass.UPred: 3, sass.Barrier: 4}[f.kind]
+		if f.kind == sass.UGPR && a >= 100 {
+			f.len = 8
+		}
+		if l >= 2 {
+			out = append(out, f)
+		}
+	}
+	slices.SortFunc(out, func(x, y field) int { return int(x.pos) - int(y.pos) })
+	return out
+}
+
+func (o *oracle) flips(a sass.Arch, words []sass.Word) ([][]string, error) {
+	const n = lastBit - firstBit + 1
+	ws := make([]sass.Word, 0, len(words)*n)
+	for _, w := range words {
+		ws = append(ws, w)
+		for p := firstBit; p < lastBit; p++ {
+			ws = append(ws, flip(w, p))
+		}
+	}
+	texts, err := o.texts(a, ws)
+	if err != nil {
+		return nil, err
+	}
+	out := make([][]string, len(words))
+	for i := range out {
+		out[i] = texts[i*n:][:n]
+	}
+	return out, nil
+}
+
+const (
+	sample     = 30
+	maxFlipped = 8
+)
+
+// asked is a word to be asked for.
+type asked struct {
+	facts *opFacts
+	fs    []field
+	word  sass.Word
+	text  string
+	shape string
+	from  int // index of the word of which this one is a flip, or its own
+}
+
+// usable says that nvdisasm has a name for all parts of an instruction.
+func usable(text string) bool {
+	return text != "" && !strings.Contains(text, "INVALID") && !strings.Contains(text, "???")
+}
+
+// measure fills in the shapes.
+func (o *oracle) measure(a sass.Arch, list []asked) error {
+	var words []sass.Word
+	var which []int
+	for i, x := range list {
+		if !flow[x.facts.name] {
+			words = append(words, x.word)
+			which = append(which, i)
+		}
+	}
+	uses, err := o.uses(a, words)
+	if err != nil {
+		return err
+	}
+	firstUses := uses
+	var wide []int
+	for i, u := range uses {
+		x := &list[which[i]]
+		ops, w := attribute(x.facts.fields, u)
+		x.shape = shape(ops)
+		if w {
+			wide = append(wide, which[i])
+		}
+	}
+	// Fields that name more than 8 registers are asked for one by one.
+	var single []sass.Word
+	var of []int
+	var named []field
+	for _, i := range wide {
+		for _, f := range list[i].fs {
+			if f.kind != sass.GPR {
+				continue
+			}
+			w := list[i].word
+			for _, g := range list[i].fs {
+				if g.kind == sass.GPR {
+					w = w.SetBits(uint(g.pos), uint(g.len), 255)
+				}
+			}
+			single = append(single, w.SetBits(uint(f.pos), uint(f.len), 0))
+			of, named = append(of, i), append(named, f)
+		}
+	}
+	texts, err := o.texts(a, single)
+	if err != nil {
+		return err
+	}
+	for i := range single {
+		if texts[i] == "" {
+			single[i] = nopWord
+		}
+	}
+	if uses, err = o.uses(a, single); err != nil {
+		return err
+	}
+	found := make(map[int][]operand)
+	for i, u := range uses {
+		x := &list[of[i]]
+		if texts[i] == "" {
+			fmt.Fprintf(os.Stderr, "%s: %s is illegal with only the register at bit %d\n", a, x.text, named[i].pos)
+			found[of[i]] = append(found[of[i]], operand{field: named[i], count: 128, read: true, write: true})
+			continue
+		}
+		ops, _ := attribute(nil, u)
+		for _, p := range ops {
+			if p.kind == sass.GPR {
+				if p.implicit != 0 {
+					fmt.Fprintf(os.Stderr, "%s: %s: R%d\n", a, x.text, p.implicit)
+				}
+				p.field = named[i]
+				found[of[i]] = append(found[of[i]], p)
+			}
+		}
+	}
+	byWord := make(map[int]use)
+	for j, i := range which {
+		byWord[i] = firstUses[j]
+	}
+	for i, ops := range found {
+		u := byWord[i]
+		u.read.R, u.write.R = [4]uint64{}, [4]uint64{}
+		rest, _ := attribute(list[i].facts.fields, u)
+		list[i].shape = shape(append(ops, rest...))
+	}
+	return nil
+}
+
+var nopWord = sass.Word{Lo: 0x7918, Hi: 0x000fc00000000000}
+
+func ask(o *oracle, a sass.Arch, seeds []sass.Word) ([]opFacts, error) {
+	byOp := make(map[uint16][]sass.Word)
+	for _, w := range seeds {
+		byOp[w.Opcode()] = append(byOp[w.Opcode()], w)
+	}
+	var some []sass.Word
+	for _, ws := range byOp {
+		step := max(1, len(ws)/sample)
+		for i := 0; i < len(ws); i += step {
+			some = append(some, ws[i])
+		}
+	}
+	texts, err := o.flips(a, some)
+	if err != nil {
+		return nil, err
+	}
+	// All fields of an opcode, and of what names predicates the bits: seeds that
+	// differ in nothing else are one.
+	opFields := make(map[uint16][]field)
+	preds := make(map[uint16]sass.Word)
+	for i, w := range some {
+		op := w.Opcode()
+		for _, f := range activeFields(a, texts[i]) {
+			if !slices.Contains(opFields[op], f) {
+				opFields[op] = append(opFields[op], f)
+			}
+			if f.pos >= 64 && f.len == 3 {
+				preds[op] = preds[op].SetBits(uint(f.pos), 3, 7)
+			}
+		}
+	}
+	type key struct {
+		op uint16
+		hi uint64
+	}
+	seen := make(map[key]bool)
+	some = some[:0]
+	for _, w := range seeds {
+		k := key{w.Opcode(), w.Hi >> 8 &^ (preds[w.Opcode()].Hi >> 8)}
+		if !seen[k] {
+			seen[k] = true
+			some = append(some, w.SetBits(12, 4, 7))
+		}
+	}
+	fmt.Fprintf(os.Stderr, "%s: %d opcodes, %d seeds, %d without predicates\n", a, len(byOp), len(seeds), len(some))
+	every := make(map[uint16]int) // of so many seeds of an opcode one has its bits flipped
+	for _, w := range some {
+		every[w.Opcode()]++
+	}
+	for op, n := range every {
+		every[op] = (n + maxFlipped - 1) / maxFlipped
+	}
+	flipped := make(map[uint16]int)
+	facts := make(map[uint16]*opFacts)
+	var list []asked
+	actives := make([][]field, len(some))
+	for at := 0; at < len(some); at += 2000 {
+		part := some[at:min(at+2000, len(some))]
+		texts, err := o.flips(a, part)
+		if err != nil {
+			return nil, err
+		}
+		for i, w := range part {
+			op := w.Opcode()
+			if flow[base(texts[i][0])] {
+				continue
+			}
+			actives[at+i] = activeFields(a, texts[i])
+			for _, f := range actives[at+i] {
+				if !slices.Contains(opFields[op], f) {
+					opFields[op] = append(opFields[op], f)
+				}
+			}
+		}
+	}
+	for at := 0; at < len(some); at += 2000 {
+		part := some[at:min(at+2000, len(some))]
+		active := actives[at:][:len(part)]
+		norm := make([]sass.Word, len(part))
+		var tries []sass.Word
+		for i, w := range part {
+			norm[i] = assign(w, active[i])
+			// A predicate that is PT may not be printed.
+			for _, f := range opFields[w.Opcode()] {
+				if f.len == 3 && w.Bits(uint(f.pos), 3) == 7 {
+					tries = append(tries, assign(norm[i], []field{f}))
+				}
+			}
+		}
+		shown, err := o.texts(a, tries)
+		if err != nil {
+			return nil, err
+		}
+		before, err := o.texts(a, norm)
+		if err != nil {
+			return nil, err
+		}
+		for i, w := range part {
+			all := norm[i]
+			for _, f := range opFields[w.Opcode()] {
+				if f.len == 3 && w.Bits(uint(f.pos), 3) == 7 {
+					if shown[0] != "" && mnemonic(shown[0]) == mnemonic(before[i]) && shown[0] != before[i] && !slices.Contains(active[i], f) {
+						active[i] = append(active[i], f)
+						all = assign(all, []field{f})
+					}
+					shown, tries = shown[1:], tries[1:]
+				}
+			}
+			norm[i] = all
+		}
+		texts, err := o.flips(a, norm)
+		if err != nil {
+			return nil, err
+		}
+		for i, w := range norm {
+			op := w.Opcode()
+			f := facts[op]
+			if f == nil {
+				f = &opFacts{op: op}
+				facts[op] = f
+			}
+			if texts[i][0] == "" {
+				fmt.Fprintf(os.Stderr, "%s: %s: illegal with other registers: %s\n", a, part[i], w)
+				continue
+			}
+			if f.name == "" {
+				f.name = base(texts[i][0])
+			}
+			var in sass.Word
+			for _, x := range active[i] {
+				in = in.SetBits(uint(x.pos), uint(x.len), 1<<x.len-1)
+				if !slices.Contains(f.fields, x) {
+					f.fields = append(f.fields, x)
+				}
+			}
+			first := len(list)
+			flipped[op]++
+			list = append(list, asked{f, active[i], w, texts[i][0], "", first})
+			for p := firstBit; p < lastBit && (flipped[op]-1)%every[op] == 0; p++ {
+				if in.Bits(uint(p), 1) == 0 && usable(texts[i][p-firstBit+1]) {
+					list = append(list, asked{f, active[i], flip(w, p), texts[i][p-firstBit+1], "", first})
+				}
+			}
+		}
+	}
+	if err := o.measure(a, list); err != nil {
+		return nil, err
+	}
+	for _, x := range list {
+		f := x.facts
+		f.variants = append(f.variants, variant{x.word, x.text, x.shape})
+		if base := list[x.from]; base.shape != x.shape {
+			d := sass.Word{Lo: base.word.Lo ^ x.word.Lo, Hi: base.word.Hi ^ x.word.Hi}
+			f.key = sass.Word{Lo: f.key.Lo | d.Lo, Hi: f.key.Hi | d.Hi}
+		}
+	}
+	if err := o.enumerate(a, facts, list); err != nil {
+		return nil, err
+	}
+	if err := o.guards(a, facts); err != nil {
+		return nil, err
+	}
+	var out []opFacts
+	for _, f := range facts {
+		if len(f.variants) > 0 {
+			out = append(out, *f)
+		}
+	}
+	slices.SortFunc(out, func(x, y opFacts) int { return int(x.op) - int(y.op) })
+	return out, nil
+}
+
+// enumerate asks for combinations of key bits that were not seen, as long as each
+// round finds legal ones.
+func (o *oracle) enumerate(a sass.Arch, facts map[uint16]*opFacts, list []asked) error {
+	fs := make(map[*opFacts]map[sass.Word]asked)
+	for _, f := range facts {
+		for f.settle() {
+		}
+		fs[f] = make(map[sass.Word]asked)
+	}
+	for _, x := range list {
+		fs[x.facts][and(x.word, x.facts.key)] = x
+	}
+	tried := make(map[sass.Word]bool)
+	for range 6 {
+		var next []asked
+		var words []sass.Word
+		for f, seen := range fs {
+			if len(seen) > 512 || flow[f.name] {
+				continue
+			}
+			for _, x := range seen {
+				for p := firstBit; p < lastBit; p++ {
+					if f.key.Bits(uint(p), 1) == 0 {
+						continue
+					}
+					y := x
+					y.word = flip(x.word, p)
+					k := and(y.word, f.key).SetBits(0, 12, uint64(f.op))
+					if _, ok := seen[and(y.word, f.key)]; ok || tried[k] {
+						continue
+					}
+					tried[k] = true
+					next = append(next, y)
+					words = append(words, y.word)
+				}
+			}
+		}
+		texts, err := o.texts(a, words)
+		if err != nil {
+			return err
+		}
+		var legal []asked
+		for i := range next {
+			if usable(texts[i]) {
+				next[i].text = texts[i]
+				legal = append(legal, next[i])
+			}
+		}
+		if len(legal) == 0 {
+			return nil
+		}
+		if err := o.measure(a, legal); err != nil {
+			return err
+		}
+		for _, x := range legal {
+			f := x.facts
+			f.variants = append(f.variants, variant{x.word, x.text, x.shape})
+			fs[f][and(x.word, f.key)] = x
+		}
+	}
+	return nil
+}
+
+// guards finds out what the guard is, and which barriers an instruction may set.
+func (o *oracle) guards(a sass.Arch, facts map[uint16]*opFacts) error {
+	var ops []*opFacts
+	var words []sass.Word
+	for _, f := range facts {
+		if len(f.variants) == 0 {
+			continue
+		}
+		w := f.variants[0].word
+		ops = append(ops, f)
+		c := w.Control()
+		wr, rd := c, c
+		wr.WriteBar, rd.ReadBar = 0, 0
+		words = append(words, w.SetBits(12, 3, 3), w.WithControl(wr), w.WithControl(rd))
+	}
+	texts, err := o.texts(a, words)
+	if err != nil {
+		return err
+	}
+	for i, f := range ops {
+		switch t := texts[i*3]; {
+		case strings.HasPrefix(t, "@UP3 "):
+			f.guard = sass.UPred
+		case strings.HasPrefix(t, "@P3 "):
+			f.guard = sass.Pred
+		case t != "":
+			fmt.Fprintf(os.Stderr, "%s: guarded %s is %s\n", a, f.variants[0].text, t)
+		}
+		f.writeBar, f.readBar = texts[i*3+1] != "", texts[i*3+2] != ""
+	}
+	return nil
+}
+
+// settle adds a bit to the key if words that agree in the key differ in shape.
+func (f *opFacts) settle() bool {
+	first := make(map[sass.Word]variant)
+	votes := make(map[int]int)
+	for _, v := range f.variants {
+		k := and(v.word, f.key)
+		w, ok := first[k]
+		if !ok {
+			first[k] = v
+			continue
+		}
+		if w.shape == v.shape {
+			continue
+		}
+		for p := firstBit; p < lastBit; p++ {
+			if v.word.Bits(uint(p), 1) != w.word.Bits(uint(p), 1) {
+				votes[p]++
+			}
+		}
+	}
+	best := -1
+	for p, n := range votes {
+		if best < 0 || n > votes[best] || n == votes[best] && p > best {
+			best = p
+		}
+	}
+	if best < 0 {
+		return false
+	}
+	f.key = f.key.SetBits(uint(best), 1, 1)
+	return true
+}
+
+func and(a, b sass.Word) sass.Word { return sass.Word{Lo: a.Lo & b.Lo, Hi: a.Hi & b.Hi} }

@@ -1,0 +1,83 @@
+// Gen makes the table of package sass.
+//
+//	gen harvest OUT FILE...           words of each kind in libraries
+//	gen ask NVDISASM PTXAS SEEDS FACTS ARCH...
+//	                                  what nvdisasm says of them, merged into a facts file
+//	gen pack FACTS OUT                the table
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+
+	"nvtrace/fatbin/sass"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "gen:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	switch {
+	case len(args) > 2 && args[0] == "harvest":
+		return harvest(args[2:], args[1])
+	case len(args) > 5 && args[0] == "ask":
+		return askAll(args[1], args[2], args[3], args[4], args[5:])
+	case len(args) == 3 && args[0] == "pack":
+		return pack(args[1], args[2])
+	}
+	return errors.New("want harvest, ask or pack; see the source")
+}
+
+func askAll(nvdisasm, ptxas, seedFile, out string, archs []string) error {
+	o, err := newOracle(nvdisasm, ptxas)
+	if err != nil {
+		return err
+	}
+	defer o.close()
+	seeds, err := readSeeds(seedFile)
+	if err != nil {
+		return err
+	}
+	for _, name := range archs {
+		a, err := sass.ParseArch(name)
+		if err != nil {
+			return err
+		}
+		if len(seeds[a]) == 0 {
+			return fmt.Errorf("%s: no word of %s", seedFile, a)
+		}
+		facts, err := ask(o, a, seeds[a])
+		if err != nil {
+			return err
+		}
+		head, blocks, err := readBlocks(out)
+		if errors.Is(err, fs.ErrNotExist) {
+			blocks, err = make(map[string][]sass.Arch), nil
+		}
+		if err != nil {
+			return err
+		}
+		for b, as := range blocks {
+			blocks[b] = slices.DeleteFunc(as, func(x sass.Arch) bool { return x == a })
+			if len(blocks[b]) == 0 {
+				delete(blocks, b)
+			}
+		}
+		for i := range facts {
+			b := facts[i].block()
+			blocks[b] = append(blocks[b], a)
+			slices.Sort(blocks[b])
+		}
+		if err := writeBlocks(out, head, blocks); err != nil {
+			return err
+		}
+	}
+	return nil
+}
