@@ -6,14 +6,14 @@ import "strings"
 type class uint8
 
 const (
-	classOther   class = iota
-	classLoad          // reads memory into registers
-	classStore         // reads registers into memory
-	classAtomic        // both
-	classMMA           // matrix instructions with fixed registers
-	classWGMMA         // matrix instructions that use registers after they have issued
-	classWait          // WARPGROUP.DEPBAR and its like, which wait for those
-	classReconfig      // USETMAXREG
+	classOther    class = iota
+	classLoad           // reads memory into registers
+	classStore          // reads registers into memory
+	classAtomic         // both
+	classMMA            // matrix instructions with fixed registers
+	classWGMMA          // matrix instructions that use registers after they have issued
+	classWait           // WARPGROUP.DEPBAR and its like, which wait for those
+	classReconfig       // USETMAXREG
 )
 
 func classOf(name string) class {

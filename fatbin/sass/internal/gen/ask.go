@@ -63,22 +63,29 @@ func tokens(a sass.Arch, text string) []token {
 			}
 		}
 		t := token{text: text[i:j]}
-		t.kind, t.num = regToken(a, t.text)
+		// ".B1" and its like are parts of a register, not barriers.
+		if i == 0 || text[i-1] != '.' {
+			t.kind, t.num = regToken(a, t.text)
+		}
 		out = append(out, t)
 		i = j
 	}
 	return out
 }
 
-// regFlip says that flipping bit p changed the number of registers, and nothing else.
-func regFlip(a, b []token, p int) (field, bool) {
+// relative are instructions whose text depends on where they stand.
+func relative(name string) bool { return flow[name] || name == "LEPC" }
+
+// regFlip says that flipping bit p changed the number of a register, and nothing
+// else, or that a register came or went that stands for none: PT, RZ, URZ.
+func regFlip(arch sass.Arch, a, b []token, p int, rel bool) (field, bool) {
 	if len(a) != len(b) {
-		return field{}, false
+		return appeared(arch, a, b, p)
 	}
 	var f field
 	found := false
 	for i := range a {
-		if a[i].text == b[i].text {
+		if a[i].text == b[i].text || rel && strings.HasPrefix(a[i].text, "0x") && strings.HasPrefix(b[i].text, "0x") {
 			continue
 		}
 		if a[i].kind == sass.NoReg || a[i].kind != b[i].kind {
@@ -102,6 +109,64 @@ func regFlip(a, b []token, p int) (field, bool) {
 		f, found = g, true
 	}
 	return f, found
+}
+
+// appeared says that b has one register more than a, or one less, whose number is
+// that of no register with one bit flipped.
+func appeared(arch sass.Arch, a, b []token, p int) (field, bool) {
+	if len(a) > len(b) {
+		a, b = b, a
+	}
+	if a[0].text != b[0].text {
+		return field{}, false
+	}
+	counts := make(map[token]int)
+	for _, t := range b {
+		if t.kind != sass.NoReg {
+			counts[t]++
+		}
+	}
+	for _, t := range a {
+		if t.kind != sass.NoReg {
+			counts[t]--
+		}
+	}
+	var more token
+	for t, n := range counts {
+		switch {
+		case n == 0 || t.num == int(noReg(arch, t.kind)):
+		case n == 1 && more.kind == sass.NoReg:
+			more = t
+		default:
+			return field{}, false
+		}
+	}
+	if more.kind == sass.NoReg || more.kind == sass.Barrier {
+		return field{}, false
+	}
+	d := more.num ^ int(noReg(arch, more.kind))
+	if d&(d-1) != 0 || d == 0 {
+		return field{}, false
+	}
+	k := 0
+	for d>>k != 1 {
+		k++
+	}
+	if p < firstBit+k {
+		return field{}, false
+	}
+	return field{pos: uint8(p - k), kind: more.kind}, true
+}
+
+// noReg is the number that stands for no register.
+func noReg(a sass.Arch, k sass.RegKind) uint8 {
+	switch k {
+	case sass.GPR:
+		return 255
+	case sass.UGPR:
+		return sass.URZ(a)
+	}
+	return 7
 }
 
 func flip(w sass.Word, p int) sass.Word {
@@ -269,20 +334,20 @@ type opFacts struct {
 }
 
 func activeFields(a sass.Arch, texts []string) []field {
-	found := make(map[field]uint8)
+	found := make(map[field]int)
 	b := tokens(a, texts[0])
+	rel := relative(base(texts[0]))
 	for p := firstBit; p < lastBit; p++ {
 		x := texts[p-firstBit+1]
 		if x == "" {
 			continue
 		}
-		if f, ok := regFlip(b, tokens(a, x), p); ok {
-			found[f] = max(found[f], uint8(p)-f.pos+1)
+		if f, ok := regFlip(a, b, tokens(a, x), p, rel); ok {
+			found[f]++
 		}
 	}
 	var out []field
 	for f, l := range found {
-		// RZ and PT may not be printed, so that the highest bits can hide.
 		f.len = map[sass.RegKind]uint8{sass.GPR: 8, sass.UGPR: 6, sass.Pred: 3, sass.UPred: 3, sass.Barrier: 4}[f.kind]
 		if f.kind == sass.UGPR && a >= 100 {
 			f.len = 8
@@ -316,8 +381,8 @@ func (o *oracle) flips(a sass.Arch, words []sass.Word) ([][]string, error) {
 }
 
 const (
-	sample     = 30
-	maxFlipped = 8
+	sample     = 8
+	maxFlipped = 6
 )
 
 // asked is a word to be asked for.
@@ -328,6 +393,11 @@ type asked struct {
 	text  string
 	shape string
 	from  int // index of the word of which this one is a flip, or its own
+}
+
+// hidden says that a field of w names no register.
+func hidden(a sass.Arch, f field, w sass.Word) bool {
+	return f.kind != sass.Barrier && w.Bits(uint(f.pos), uint(f.len)) == uint64(noReg(a, f.kind))
 }
 
 // usable says that nvdisasm has a name for all parts of an instruction.
@@ -431,7 +501,7 @@ func ask(o *oracle, a sass.Arch, seeds []sass.Word) ([]opFacts, error) {
 	}
 	var some []sass.Word
 	for _, ws := range byOp {
-		step := max(1, len(ws)/sample)
+		step := max(1, (len(ws)+sample-1)/sample)
 		for i := 0; i < len(ws); i += step {
 			some = append(some, ws[i])
 		}
@@ -488,11 +558,11 @@ func ask(o *oracle, a sass.Arch, seeds []sass.Word) ([]opFacts, error) {
 		}
 		for i, w := range part {
 			op := w.Opcode()
-			if flow[base(texts[i][0])] {
-				continue
+			found := activeFields(a, texts[i])
+			if !flow[base(texts[i][0])] {
+				actives[at+i] = found
 			}
-			actives[at+i] = activeFields(a, texts[i])
-			for _, f := range actives[at+i] {
+			for _, f := range found {
 				if !slices.Contains(opFields[op], f) {
 					opFields[op] = append(opFields[op], f)
 				}
@@ -504,11 +574,18 @@ func ask(o *oracle, a sass.Arch, seeds []sass.Word) ([]opFacts, error) {
 		active := actives[at:][:len(part)]
 		norm := make([]sass.Word, len(part))
 		var tries []sass.Word
+		first, err := o.texts(a, part)
+		if err != nil {
+			return nil, err
+		}
 		for i, w := range part {
 			norm[i] = assign(w, active[i])
-			// A predicate that is PT may not be printed.
+			if flow[base(first[i])] {
+				continue
+			}
+			// A register that is none may not be printed.
 			for _, f := range opFields[w.Opcode()] {
-				if f.len == 3 && w.Bits(uint(f.pos), 3) == 7 {
+				if hidden(a, f, w) {
 					tries = append(tries, assign(norm[i], []field{f}))
 				}
 			}
@@ -523,8 +600,11 @@ func ask(o *oracle, a sass.Arch, seeds []sass.Word) ([]opFacts, error) {
 		}
 		for i, w := range part {
 			all := norm[i]
+			if flow[base(first[i])] {
+				continue
+			}
 			for _, f := range opFields[w.Opcode()] {
-				if f.len == 3 && w.Bits(uint(f.pos), 3) == 7 {
+				if hidden(a, f, w) {
 					if shown[0] != "" && mnemonic(shown[0]) == mnemonic(before[i]) && shown[0] != before[i] && !slices.Contains(active[i], f) {
 						active[i] = append(active[i], f)
 						all = assign(all, []field{f})
@@ -534,9 +614,30 @@ func ask(o *oracle, a sass.Arch, seeds []sass.Word) ([]opFacts, error) {
 			}
 			norm[i] = all
 		}
-		texts, err := o.flips(a, norm)
+		plainTexts, err := o.texts(a, norm)
 		if err != nil {
 			return nil, err
+		}
+		var chosen []sass.Word
+		at := make(map[int]int)
+		for i, w := range norm {
+			if flipped[w.Opcode()]%every[w.Opcode()] == 0 {
+				at[i] = len(chosen)
+				chosen = append(chosen, w)
+			}
+			flipped[w.Opcode()]++
+		}
+		chosenTexts, err := o.flips(a, chosen)
+		if err != nil {
+			return nil, err
+		}
+		texts := make([][]string, len(norm))
+		for i := range norm {
+			if j, ok := at[i]; ok {
+				texts[i] = chosenTexts[j]
+			} else {
+				texts[i] = plainTexts[i : i+1]
+			}
 		}
 		for i, w := range norm {
 			op := w.Opcode()
@@ -551,6 +652,9 @@ func ask(o *oracle, a sass.Arch, seeds []sass.Word) ([]opFacts, error) {
 			}
 			if f.name == "" {
 				f.name = base(texts[i][0])
+				if flow[f.name] {
+					f.fields = opFields[op]
+				}
 			}
 			var in sass.Word
 			for _, x := range active[i] {
@@ -560,9 +664,8 @@ func ask(o *oracle, a sass.Arch, seeds []sass.Word) ([]opFacts, error) {
 				}
 			}
 			first := len(list)
-			flipped[op]++
 			list = append(list, asked{f, active[i], w, texts[i][0], "", first})
-			for p := firstBit; p < lastBit && (flipped[op]-1)%every[op] == 0; p++ {
+			for p := firstBit; p < lastBit && len(texts[i]) > 1; p++ {
 				if in.Bits(uint(p), 1) == 0 && usable(texts[i][p-firstBit+1]) {
 					list = append(list, asked{f, active[i], flip(w, p), texts[i][p-firstBit+1], "", first})
 				}

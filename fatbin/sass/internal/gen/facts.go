@@ -100,6 +100,7 @@ func (f *opFacts) block() string {
 		} else {
 			for _, x := range f.fields {
 				if x.kind == sass.Barrier {
+					// Life ranges don't tell of barriers.
 					s = strings.TrimSpace(fmt.Sprintf("%s rw:B@%d+%d*1", s, x.pos, x.len))
 				}
 			}

@@ -53,14 +53,25 @@ func askAll(nvdisasm, ptxas, seedFile, out string, archs []string) error {
 		if len(seeds[a]) == 0 {
 			return fmt.Errorf("%s: no word of %s", seedFile, a)
 		}
-		facts, err := ask(o, a, seeds[a])
-		if err != nil {
-			return err
-		}
 		head, blocks, err := readBlocks(out)
 		if errors.Is(err, fs.ErrNotExist) {
 			blocks, err = make(map[string][]sass.Arch), nil
 		}
+		if err != nil {
+			return err
+		}
+		var others []string
+		for b, as := range blocks {
+			if len(as) != 1 || as[0] != a {
+				others = append(others, b)
+			}
+		}
+		slices.Sort(others)
+		taken, rest, err := o.adopt(a, seeds[a], others)
+		if err != nil {
+			return err
+		}
+		facts, err := ask(o, a, rest)
 		if err != nil {
 			return err
 		}
@@ -71,7 +82,9 @@ func askAll(nvdisasm, ptxas, seedFile, out string, archs []string) error {
 			}
 		}
 		for i := range facts {
-			b := facts[i].block()
+			taken = append(taken, facts[i].block())
+		}
+		for _, b := range taken {
 			blocks[b] = append(blocks[b], a)
 			slices.Sort(blocks[b])
 		}
