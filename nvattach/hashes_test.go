@@ -86,6 +86,17 @@ func TestHashReplacesValues(t *testing.T) {
 	if x := r.maps.Find("anyway"); !x.Striped() {
 		t.Error("a map that is only counted in has no copies")
 	}
+	// Nor does one with BPF_NOEXIST, also where the map is read, and so has no copies.
+	for _, others := range [][]string{nil, {"look_first"}} {
+		r := newRig(t, &PlanOptions{Programs: append([]string{"count_first"}, others...)}, object(t, "hashes"))
+		r.runAdd(r.weave(vectorAdd).Text, 16, 250)
+		if rows := r.entries(t, "firsts", 1); rows[0].total() != 16*250 {
+			t.Errorf("with %v counted %d of %d", others, rows[0].total(), 16*250)
+		}
+		if x := r.maps.Find("firsts"); x.Striped() != (others == nil) {
+			t.Errorf("with %v it has copies: %v", others, x.Striped())
+		}
+	}
 	racy := newRig(t, &PlanOptions{Programs: []string{"count_anyway"}, Racy: true}, object(t, "hashes"))
 	racy.runAdd(racy.weave(vectorAdd).Text, 16, 250)
 	if x := racy.maps.Find("anyway"); x.Striped() {
@@ -99,7 +110,7 @@ func TestHashReplacesValues(t *testing.T) {
 // TestInsertions: which updates only insert.
 func TestInsertions(t *testing.T) {
 	o := object(t, "hashes")
-	for name, want := range map[string]int{"count_anyway": 1, "count_one": 0, "replace": 0, "live_entry": 0, "full": 0} {
+	for name, want := range map[string]int{"count_anyway": 1, "count_first": 1, "count_one": 0, "replace": 0, "live_entry": 0, "full": 0} {
 		p := o.Program(name)
 		if got := insertions(newFlow(p.Insns, (&unit{obj: o}).helpers()), o); len(got) != want {
 			t.Errorf("%s: %v, want %d", name, got, want)

@@ -293,8 +293,11 @@ func (u *unit) update(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 			value, uniform = k.counted(u.maps.Of(d), key), false
 		}
 	}
-	k.inserts = u.q != nil && u.q.inserts[c.Insn] && len(x.sums) > 0
-	return register64(k.update(x, argBytes{k, &c.Args[1]}, value, c.Args[3].Reg().String(), u.found(&c.CallInfo), uniform, c.Used)), nil
+	flags := c.Args[3].Reg().String()
+	if k.inserts = u.q != nil && u.q.inserts[c.Insn] && len(x.sums) > 0; k.inserts {
+		flags = "0"
+	}
+	return register64(k.update(x, argBytes{k, &c.Args[1]}, value, flags, u.found(&c.CallInfo), uniform, c.Used)), nil
 }
 
 func (u *unit) remove(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {

@@ -83,3 +83,36 @@ func TestEndlessLoop(t *testing.T) {
 		t.Errorf("%d runs were ended, %v; want 32", n, err)
 	}
 }
+
+// TestEndsAreNamed: a test that ends a program says which it was, and in which kernel.
+func TestEndsAreNamed(t *testing.T) {
+	null := slices.Concat(
+		asm.Instructions{asm.StoreImm(asm.R10, -4, 7, asm.Word)},
+		asm.Instructions{asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4), asm.LoadMapPtr(asm.R1, 0).WithReference("m"), asm.FnMapLookupElem.Call()},
+		asm.Instructions{asm.StoreImm(asm.R0, 0, 1, asm.Word).WithSource(sourceLine("*v = 1")), asm.Mov.Imm(asm.R0, 0), asm.Return()},
+	)
+	endless := asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Add.Imm(asm.R0, 1).WithSource(sourceLine("for (;;)")), {OpCode: asm.JNE.Op(asm.ImmSource), Dst: asm.R0, Offset: -2}, asm.Return()}
+	o := &Object{Name: "ends.o", Maps: []*MapDef{{Name: "m", Type: MapHash, KeySize: 4, ValueSize: 8, MaxEntries: 4}}}
+	for name, ins := range map[string]asm.Instructions{"null": null, "endless": endless} {
+		o.Programs = append(o.Programs, &Program{Name: name, Section: "cuda.entry/*", Point: Point{Kind: KindEntry, Kernel: "*"}, Object: o, Insns: ins})
+	}
+	r := newRig(t, &PlanOptions{Fuel: 100}, o)
+	r.runAdd(r.weave(vectorAdd).Text, 2, 16)
+	want := map[string]string{
+		"null":    "32 runs of null were ended: NULL dereference at ends.bpf.c:4 (*v = 1), in ",
+		"endless": "32 runs of endless were ended: loop bound reached at ends.bpf.c:4 (for (;;)), in ",
+	}
+	for _, q := range r.plan.Programs {
+		list, err := r.plan.Ended(r.maps, r.machine, q)
+		if err != nil || len(list) != 1 || !strings.HasPrefix(list[0].String(), want[q.Name]) || list[0].Site.Kernel != r.plan.Sites()[0].Kernel {
+			t.Errorf("%s: %v, %v; want %s", q.Name, list, err, want[q.Name])
+		}
+	}
+}
+
+// sourceLine is a line of a source file, as BTF has it.
+type sourceLine string
+
+func (l sourceLine) String() string   { return string(l) }
+func (sourceLine) FileName() string   { return "/src/ends.bpf.c" }
+func (sourceLine) LineNumber() uint32 { return 4 }

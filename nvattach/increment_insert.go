@@ -4,11 +4,11 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// insertions returns the calls of bpf_map_update_elem with BPF_ANY that only run where a
-// lookup of the same key in the same hash found nothing: "v = lookup(m, k); if (!v)
-// update(m, k, first)". What they mean is an insertion; where another thread inserts the
-// key between the two, its value is the one that counts for the first. The result is by
-// index of the instruction.
+// insertions returns the calls of bpf_map_update_elem that only run where a lookup of the
+// same key in the same hash found nothing: "v = lookup(m, k); if (!v) update(m, k, first)",
+// with BPF_ANY, or with BPF_NOEXIST where nobody looks at the result. What they mean is an
+// insertion; where another thread inserts the key between the two, the value is added to
+// that one's. The result is by index of the instruction.
 func insertions(f *flow, o *Object) map[int]bool {
 	var calls map[int]bool
 	if !stackPointersPass(f.prog) {
@@ -41,7 +41,11 @@ func (f *flow) insertion(i int, o *Object) (call int, ok bool) {
 	if !w.walk(w.null) || !w.same(d.Name) {
 		return 0, false
 	}
-	if flags := w.regs[asm.R4]; flags != (shadow{kind: shadowConst}) {
+	switch flags := w.regs[asm.R4]; {
+	case flags == shadow{kind: shadowConst}:
+	case flags == shadow{kind: shadowConst, n: flagNoExist} && !f.live(w.parts.call+1, asm.R0):
+		// Nobody asks whether the key was there after all: its first value would be lost.
+	default:
 		return 0, false
 	}
 	for k, next := range f.next {

@@ -27,6 +27,10 @@ type MapOptions struct {
 	// read them back. Each multiprocessor then has a copy of its own, which reading
 	// adds up; nil means no map is.
 	AddOnly func(d *MapDef) []AddField
+	// Adds says of a map which parts of its values programs add to, whatever else they do
+	// with them; nil means that it is not known. Where two threads insert a key at once,
+	// the later one's value is added to these.
+	Adds func(d *MapDef) []AddField
 	// Deletes says of a hash whether a program deletes keys of it; nil means that
 	// one may, which makes replacing values dearer.
 	Deletes func(d *MapDef) bool
@@ -81,7 +85,7 @@ type Map struct {
 	threads   uint64 // of a per-thread map
 	hash      hashLayout
 	stable    bool       // of a hash: no program deletes keys
-	sums      []AddField // of a hash: what programs do with values is to add to these
+	sums      []AddField // of a hash: parts of values that programs add to
 	ring      ringLayout
 	counter   int // number of its counter of what was refused
 	base      uint64
@@ -208,11 +212,11 @@ func (x *Map) lay(m *Maps, o *MapOptions) error {
 		x.size = mul(mul(uint64(d.MaxEntries), x.stride), x.threads)
 	case layoutHash:
 		x.stable = o.Deletes != nil && !o.Deletes(d)
-		if o.AddOnly != nil {
-			x.sums = o.AddOnly(d)
+		if o.Adds != nil {
+			x.sums = o.Adds(d)
 		}
-		if !d.PerSM() {
-			x.add = x.sums
+		if o.AddOnly != nil && !d.PerSM() {
+			x.add = o.AddOnly(d)
 		}
 		x.hash = newHashLayout(d, m.SMs, d.PerSM() || len(x.add) > 0)
 		if len(x.add) > 0 && x.hash.size > o.MaxBytes/4 {
@@ -313,6 +317,20 @@ func (m *Maps) Counter(mem Memory, slot int) (uint64, error) {
 		return 0, fmt.Errorf("maps: there is no counter %d of %d", slot, m.nslots)
 	}
 	return m.sum(mem, m.slots+slot)
+}
+
+// highest returns the highest number that a multiprocessor has in one of the programs'
+// counters.
+func (m *Maps) highest(mem Memory, slot int) (uint64, error) {
+	var b [counterBytes]byte
+	most := uint64(0)
+	for sm := range m.SMs {
+		if err := mem.ReadMem(m.counterAddr(m.slots+slot)+uint64(sm)*m.counted, b[:]); err != nil {
+			return 0, fmt.Errorf("maps: counters: %w", err)
+		}
+		most = max(most, le64(b[:]))
+	}
+	return most, nil
 }
 
 // Refused returns how often the map had no room: insertions into a full hash,

@@ -50,6 +50,7 @@ type Plan struct {
 	units   map[*Object]*unit
 	formats formats
 	sites   []Site
+	slots   int // counters of the programs
 }
 
 // kept is code that many modules get alike.
@@ -94,7 +95,8 @@ type PlannedProgram struct {
 	recounts map[int]recount // calls whose value is counted for them
 	inserts  map[int]bool    // calls that only insert; see insertions
 	unit     *unit
-	counter  int // of the runs that were ended early
+	counter  int // number of the program
+	ends     int // number of the first counter of runs that were ended early
 }
 
 // captureText is how much of an instruction's text a program of KindCapture sees.
@@ -153,6 +155,10 @@ func NewPlan(objs []*Object, o *PlanOptions) (*Plan, error) {
 		if !slices.ContainsFunc(p.Programs, func(q *PlannedProgram) bool { return Glob(glob, q.Name) }) {
 			return nil, noProgram(objs, []string{glob})
 		}
+	}
+	for _, q := range p.Programs {
+		q.ends = p.slots
+		p.slots += endSlots * len(q.Report.Ends)
 	}
 	return p, nil
 }
@@ -314,14 +320,15 @@ func (p *Plan) Prints() bool {
 }
 
 // NewMaps lays out the maps of the plan's objects, those that programs only add to
-// as copies for each multiprocessor. o.AddOnly, o.Deletes and o.Slots are the plan's to set;
+// as copies for each multiprocessor. o.AddOnly, o.Adds, o.Deletes and
+// o.Slots are the plan's to set;
 // where no program prints, there is no room for that.
 func (p *Plan) NewMaps(o *MapOptions) (*Maps, error) {
 	var opt MapOptions
 	if o != nil {
 		opt = *o
 	}
-	opt.AddOnly, opt.Deletes, opt.Slots = p.addOnly, p.deletes, len(p.Programs)
+	opt.AddOnly, opt.Adds, opt.Deletes, opt.Slots = p.addOnly, p.adds, p.deletes, p.slots
 	if !p.Prints() {
 		opt.PrintBytes = 1 // as small as it can be
 	}
@@ -330,7 +337,14 @@ func (p *Plan) NewMaps(o *MapOptions) (*Maps, error) {
 
 // addOnly returns the parts of a map's value that programs add to, if they do
 // nothing else with it.
-func (p *Plan) addOnly(d *MapDef) []AddField {
+func (p *Plan) addOnly(d *MapDef) []AddField { return p.added(d, true) }
+
+// adds returns the parts of a map's value that programs add to, whatever else they do.
+func (p *Plan) adds(d *MapDef) []AddField { return p.added(d, false) }
+
+// added returns the parts of a map's value that programs add to; none where these
+// overlap, and with only set none if a program does anything else with the values.
+func (p *Plan) added(d *MapDef, only bool) []AddField {
 	var fields []AddField
 	owner := make([]int32, d.ValueSize) // 1 + index in fields
 	for _, q := range p.Programs {
@@ -339,7 +353,7 @@ func (p *Plan) addOnly(d *MapDef) []AddField {
 			continue
 		}
 		use := &q.Report.Maps[i]
-		if !use.AddOnly() && !(d.layout() == layoutHash && q.addsOrInserts(use)) {
+		if only && !use.AddOnly() && !(d.layout() == layoutHash && q.addsOrInserts(use)) {
 			return nil
 		}
 		for _, r := range use.Adds {
@@ -391,12 +405,6 @@ func (p *Plan) deletes(d *MapDef) bool {
 		}
 	}
 	return false
-}
-
-// EndedEarly returns how many runs of a program were ended by one of its checks:
-// an access out of bounds, or a loop without end.
-func (p *Plan) EndedEarly(maps *Maps, mem Memory, q *PlannedProgram) (uint64, error) {
-	return maps.Counter(mem, q.counter)
 }
 
 // kernelWanted reports whether a program's section, and the plan's kernels, name a

@@ -81,6 +81,11 @@ func (g *weaving) keep(key templateKey, at *place) (*template, error) {
 	return t, err
 }
 
+// prefix begins the names of a program's registers and labels.
+func (g *weaving) prefix(q *PlannedProgram) string {
+	return g.w.Stem() + "q" + strconv.Itoa(q.counter) + "_"
+}
+
 // template writes what is the same at all places like one.
 func (g *weaving) template(q *PlannedProgram, at *place) (*template, error) {
 	u := q.unit
@@ -90,8 +95,11 @@ func (g *weaving) template(q *PlannedProgram, at *place) (*template, error) {
 	u.apart = !ptx.Needs("match.any.sync.b32").Met(g.f.Version, target) || !ptx.Needs("activemask.b32").Met(g.f.Version, target)
 	s := &bpf.Site{
 		Version: g.f.Version, Target: target,
-		Prefix:     g.w.Stem() + "q" + strconv.Itoa(q.counter) + "_",
-		Failed:     func(b *bpf.Gen) error { u.code(b).count(g.maps.slots + q.counter); return nil },
+		Prefix: g.prefix(q),
+		Failed: func(b *bpf.Gen) error {
+			u.code(b).ended(g.maps.slots+q.ends, b.Why().String(), q.where(g.prefix(q)))
+			return nil
+		},
 		Reconverge: q.reconverge(), ToolsPatch: g.dialect.patch,
 	}
 	var before weaverSink

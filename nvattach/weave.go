@@ -404,6 +404,10 @@ func (g *weaving) code(q *PlannedProgram, at *place) (string, error) {
 		kind.opcode = g.f.FullOpcode(s)
 	}
 	text = t.before + text
+	if len(q.Report.Ends) > 0 {
+		where := q.where(g.prefix(q))
+		text = fmt.Sprintf("\t.reg .b32 %s;\n\tmov.u32 %s, %d;\n", where, where, at.number) + text
+	}
 	return text, g.check(kind, at.setup+text)
 }
 

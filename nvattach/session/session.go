@@ -110,7 +110,7 @@ type Context struct {
 	lost  []error // that was reported, with final
 
 	keptAt time.Time
-	ended bool
+	ended  bool
 }
 
 // New begins a session. Close must be called.
@@ -443,8 +443,13 @@ func (c *Context) losses() []error {
 		count(n, err, "records of "+c.rings[i].Name+" found no room")
 	}
 	for _, p := range c.s.opts.Plan.Programs {
-		n, err := c.s.opts.Plan.EndedEarly(c.maps, c.mem, p)
-		count(n, err, "runs of "+p.Name+" were ended by a check: an access out of bounds, or a loop without end")
+		ended, err := c.s.opts.Plan.Ended(c.maps, c.mem, p)
+		if err != nil {
+			continue
+		}
+		for i := range ended {
+			lost = append(lost, errors.New(ended[i].String()))
+		}
 	}
 	return lost
 }

@@ -25,6 +25,7 @@ struct pair {
 HASH(one, 16, __u32, __u64);
 HASH(many, 4096, __u32, struct stats);
 HASH(anyway, 16, __u32, __u64);
+HASH(firsts, 16, __u32, __u64);
 HASH(replaced, 64, __u32, __u64);
 HASH(longer, 64, struct pair, struct stats);
 HASH(live, 1 << 19, __u64, __u64);
@@ -105,6 +106,32 @@ int count_anyway(struct nvtrace_entry *ctx)
 		__sync_fetch_and_add(n, 1);
 	else
 		bpf_map_update_elem(&anyway, &key, &first, BPF_ANY);
+	return 0;
+}
+
+/* The first count with BPF_NOEXIST, as bpftime's examples have it. */
+SEC("cuda.entry/*")
+int count_first(struct nvtrace_entry *ctx)
+{
+	__u32 key = 7;
+	__u64 first = 1, *n = bpf_map_lookup_elem(&firsts, &key);
+
+	if (n)
+		__sync_fetch_and_add(n, 1);
+	else
+		bpf_map_update_elem(&firsts, &key, &first, BPF_NOEXIST);
+	return 0;
+}
+
+/* Another program that reads the same. */
+SEC("cuda.exit/*")
+int look_first(struct nvtrace_exit *ctx)
+{
+	__u32 key = 7, at = 0;
+	__u64 *n = bpf_map_lookup_elem(&firsts, &key);
+
+	if (n && *n > 1 << 30)
+		bpf_map_update_elem(&results, &at, n, BPF_ANY);
 	return 0;
 }
 

@@ -1,0 +1,86 @@
+package nvattach
+
+import (
+	"fmt"
+	"strings"
+
+	"nvtrace/fatbin"
+	"nvtrace/ptx"
+	"nvtrace/ptx/bpf"
+)
+
+// endSlots is how many counters each test of a program takes: of the runs that it ended,
+// and for the number of the place where that was last.
+const endSlots = 2
+
+// Ended says how many runs of a program one of its tests ended.
+type Ended struct {
+	bpf.End
+	Program string
+	Runs    uint64
+	Site    *Site // where the last of them was, nil if that is not known
+}
+
+// String says it in one line.
+func (e *Ended) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d runs of %s were ended: %v at %s", e.Runs, e.Program, e.Kind, e.Where())
+	if src := strings.TrimSpace(e.Source); src != "" {
+		fmt.Fprintf(&b, " (%s)", src)
+	}
+	if e.Site != nil {
+		fmt.Fprintf(&b, ", in %s", fatbin.Demangle(e.Site.Kernel))
+	}
+	return b.String()
+}
+
+// Ended returns which of a program's tests ended runs of it.
+func (p *Plan) Ended(maps *Maps, mem Memory, q *PlannedProgram) ([]Ended, error) {
+	var list []Ended
+	for i := range q.Report.Ends {
+		slot := q.ends + endSlots*i
+		n, err := maps.Counter(mem, slot)
+		if err != nil {
+			return nil, err
+		}
+		if n == 0 {
+			continue
+		}
+		e := Ended{End: q.Report.Ends[i], Program: q.Name, Runs: n}
+		number, err := maps.highest(mem, slot+1)
+		if err != nil {
+			return nil, err
+		}
+		p.mu.Lock()
+		if number > 0 && number <= uint64(len(p.sites)) {
+			s := p.sites[number-1]
+			e.Site = &s
+		}
+		p.mu.Unlock()
+		list = append(list, e)
+	}
+	return list, nil
+}
+
+// EndedEarly returns how many runs of a program were ended by its tests, all together.
+func (p *Plan) EndedEarly(maps *Maps, mem Memory, q *PlannedProgram) (uint64, error) {
+	list, err := p.Ended(maps, mem, q)
+	sum := uint64(0)
+	for i := range list {
+		sum += list[i].Runs
+	}
+	return sum, err
+}
+
+// where is the register with the number of the place that a program's code is at.
+func (q *PlannedProgram) where(prefix string) string { return "%" + prefix + "where" }
+
+// ended counts a run that was ended, and notes where: why and where are registers of 32
+// bits.
+func (c *code) ended(first int, why, where string) {
+	a, t := c.perSM(c.m.counterAddr(first), c.m.counted), c.reg(ptx.U64)
+	c.f("mul.wide.u32 %s, %s, %d;", t, why, endSlots*counterBytes)
+	c.f("add.s64 %s, %s, %s;", a, a, t)
+	c.f("red.global.add.u64 [%s], 1;", a)
+	c.f("st.global.u32 [%s+%d], %s;", a, counterBytes, where)
+}
