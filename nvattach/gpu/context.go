@@ -20,13 +20,13 @@ type context struct {
 	arch    fatbin.Arch
 	mem     *memory
 	session *session.Context
-	err     error // it can't have maps
-	ended   bool  // its memory is gone, or about to go
-	kept    bool  // its maps were read
-	final   bool  // when no kernel ran any more
+	err     error  // it can't have maps
+	ended   bool   // its memory is gone, or about to go
+	kept    bool   // its maps were read
+	final   bool   // when no kernel ran any more
 	late    uint64 // process.late at that time
-	lost    error // why they could not be read, or what was read is not the last
-	primary bool  // it is its device's primary context
+	lost    error  // why they could not be read, or what was read is not the last
+	primary bool   // it is its device's primary context
 	// lasting: its memory belongs to the device, and stays when the primary context
 	// is reset. So may libraries with code that knows where it is.
 	lasting  bool
