@@ -16,10 +16,13 @@ import (
 	"nvtrace/ioctl"
 	"nvtrace/ioctl/record"
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/api"
+	"nvtrace/nvattach/calls"
 	"nvtrace/nvattach/capture"
 	"nvtrace/nvattach/gpu"
 	"nvtrace/nvattach/session"
 	"nvtrace/nvattach/sim"
+	"nvtrace/ptrace/agent"
 )
 
 // attachFlags say which probes run, and how their maps are shown.
@@ -32,7 +35,7 @@ type attachFlags struct {
 	threads                    uint64
 	verify                     verifyFlag
 	allowExit, require         bool
-	json                       bool
+	json, verbose              bool
 	directSim                  bool // of the verb attach
 
 	planned *nvattach.Plan // of start; nil: none
@@ -56,6 +59,7 @@ func (f *attachFlags) register(fs *flag.FlagSet) {
 	fs.Uint64Var(&f.threads, "map-threads", 0, "threads of a grid that per-thread maps have values for, `N` (0: 1048576)")
 	fs.BoolVar(&f.allowExit, "allow-exit", false, "allow bpftime's helper 507, by which a probe ends the kernel's thread")
 	fs.Var(&f.verify, "verify", "run each probed kernel's first launch with and without probes on copies of its memory, and compare; =`N`: each N-th launch, too")
+	fs.BoolVar(&f.verbose, "v", false, "list each kernel that was probed, or was not and why, also those that were not launched")
 	fs.BoolVar(&f.require, "require", false, "refuse an image in which a wanted kernel can't be probed")
 }
 
@@ -126,7 +130,7 @@ func (f *attachFlags) start(e *env) (*session.Session, error) {
 	}
 	o := &session.Options{
 		Plan: plan, Settings: settings, Out: e.stderr, Interval: f.interval, Required: f.require, Verify: int(f.verify),
-		Maps: nvattach.MapOptions{Threads: f.threads},
+		Maps: nvattach.MapOptions{Threads: f.threads}, Verbose: f.verbose,
 	}
 	if f.json {
 		o.Format = session.FormatJSON
@@ -195,7 +199,9 @@ func (s *tracing) startGPU() {
 		Refuse: s.refuse,
 	}, record.ExtensionClass)
 	if s.modules != nil {
-		s.modules.opts.Replace, s.modules.opts.Refused, s.modules.opts.Mapped = s.gpu.Replace, s.gpu.Refused, s.gpu.Mapped
+		o := &s.modules.opts
+		o.Replace, o.Refused, o.Mapped, o.Launched = s.gpu.Replace, s.gpu.Refused, s.gpu.Mapped, s.probes.Ran
+		s.probes.LooksAtLaunches()
 	}
 }
 
@@ -214,14 +220,23 @@ func (s *tracing) refuse(err error) { s.cancel(fmt.Errorf("%w: %w", errRequired,
 var errRequired = errors.New("--require")
 
 // extendGPU adds probes to a recording, and the capture of images that they
-// need, if that is not there for its own sake.
-func (s *tracing) extendGPU(r *record.Recorder) []record.Extension {
+// need, if that is not there for its own sake; hooked are the functions that are
+// recorded beside that.
+func (s *tracing) extendGPU(r *record.Recorder, hooked *calls.Options) []record.Extension {
 	list := []record.Extension{{Rules: s.gpu.Rules(), Handler: s.gpu}}
 	if s.modules == nil {
-		s.loads = capture.New(&capture.Options{
+		o := &capture.Options{
 			Emit: r.Emit, Now: r.Now, Cache: capture.DefaultCache(), Replace: s.gpu.Replace, Refused: s.gpu.Refused,
 			Mapped: s.gpu.Mapped, Logger: s.opts.Logger,
-		}, record.ExtensionClass)
+		}
+		if o.Agent = r.Agent(); o.Agent != nil {
+			o.Audit, o.LaunchesCheap, o.Launched = capture.AuditHooks, true, s.probes.Ran
+			s.probes.LooksAtLaunches()
+			if o.LaunchesShared = hooked.Libraries.Has(api.Driver); o.LaunchesShared {
+				hooked.Launched = func(rec *agent.Record) { s.loads.LaunchRecord(rec) }
+			}
+		}
+		s.loads = capture.New(o, record.ExtensionClass)
 		list = append(list, record.Extension{Rules: s.loads.Rules(), Handler: s.loads, Finish: s.loads.Finish})
 	}
 	return list
@@ -341,6 +356,8 @@ func idleAttach(fs *flag.FlagSet, dry, direct bool) (err error) {
 			err = fmt.Errorf("%s wants --dry-run", dashes+name)
 		case (name == "sim" || name == "maps") && !direct:
 			err = fmt.Errorf("--%s wants --run", name)
+		case name == "v":
+			err = errors.New("-v wants a program: nvtrace -v --attach probe.o -- command [args]")
 		case name == "interval" || name == "verify":
 			err = fmt.Errorf("--%s wants a program: nvtrace --%s --attach probe.o -- command [args]", name, name)
 		case name == "dry-run" && direct:

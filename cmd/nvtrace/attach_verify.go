@@ -43,7 +43,8 @@ const nameOfMaps = "maps of probes"
 // launch is the simulated GPU's hook for kernels: it runs those that are due both
 // ways, on copies of what they look at.
 func (p *simProbes) launch(_ *sim.Process, l *sim.Launch) {
-	if !p.session.HasTwin(l.Kernel) || !p.session.Launched(l.Kernel) {
+	p.session.Ran(l.Kernel)
+	if !p.session.Verify() || !p.session.HasTwin(l.Kernel) || !p.session.Launched(l.Kernel) {
 		return
 	}
 	p.session.Verified(l.Kernel, tryBoth(l))

@@ -326,7 +326,7 @@ func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
 		list = append(list, c.extend(r))
 	}
 	if s.gpu != nil {
-		list = append(list, s.extendGPU(r)...)
+		list = append(list, s.extendGPU(r, o)...)
 	}
 	if o.Libraries != 0 {
 		t := calls.New(o, record.ExtensionClass)

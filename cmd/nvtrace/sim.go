@@ -95,19 +95,17 @@ func startSimulation(e *env, f *simFlags, command []string, probes *session.Sess
 	var hooks sim.Hooks
 	if probes != nil {
 		p := &simProbes{e: e, session: probes, model: gpu, refuse: refuse, of: make(map[*sim.Process]*session.Context)}
-		hooks.Image, hooks.Exit, hooks.Instead = p.image, p.exit, p.instead
-		if probes.Verify() {
-			hooks.Launch = p.launch
-		}
+		hooks.Image, hooks.Exit, hooks.Instead, hooks.Launch = p.image, p.exit, p.instead, p.launch
+		probes.LooksAtLaunches()
 	}
 	if modules != nil {
 		run.modules = newSimModules(modules.f, modules.store)
 		hooks.Loaded = run.modules.loaded
-		verify := hooks.Launch
+		probed := hooks.Launch
 		hooks.Launch = func(p *sim.Process, l *sim.Launch) {
 			run.modules.launch(p, l)
-			if verify != nil {
-				verify(p, l)
+			if probed != nil {
+				probed(p, l)
 			}
 		}
 	}

@@ -226,6 +226,10 @@ func (c *Capture) hookLaunch(t *ptrace.Task, addr, size uint64, h *hook) {
 	if err != nil {
 		c.log.Debug("launches stop the program", "function", h.name(), "pid", t.PID, "err", err)
 		h.early = false
+		if c.o.LaunchesCheap {
+			c.tellLaunched("")
+			return
+		}
 	}
 	if err != nil || h.early {
 		c.breakAt(t, addr, h)
@@ -295,6 +299,11 @@ func (c *Capture) firstLaunch(q question, p *process, o *origin) {
 			p.said[id] = true
 		}
 	}
+	name := ""
+	if o != nil {
+		name = o.name
+	}
+	c.tellLaunched(name)
 	c.stats.Kernels++
 	ev := c.event(nil, traces.KindKernel)
 	ev.PID, ev.TID, ev.Args[0] = int32(q.pid), int32(q.tid), q.handle
@@ -308,5 +317,11 @@ func (c *Capture) firstLaunch(q question, p *process, o *origin) {
 	c.emit(ev)
 	if (o == nil || o.image == nil) && !p.before { // otherwise a gap was told of when nvtrace attached
 		c.gap(nil, "%s", o.explain(&q))
+	}
+}
+
+func (c *Capture) tellLaunched(kernel string) {
+	if c.o.Launched != nil {
+		c.o.Launched(kernel)
 	}
 }

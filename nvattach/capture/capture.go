@@ -8,8 +8,8 @@ import (
 	"sync"
 
 	"nvtrace/ptrace"
-	"nvtrace/ptrace/proc"
 	"nvtrace/ptrace/agent"
+	"nvtrace/ptrace/proc"
 	"nvtrace/traces"
 )
 
@@ -41,6 +41,12 @@ type Options struct {
 	// LaunchesShared: the launching functions that the driver exports are hooked by
 	// somebody else, who passes their records to [Capture.LaunchRecord].
 	LaunchesShared bool
+	// LaunchesCheap leaves launching functions alone where each of their calls would have
+	// to stop the program; Launched is told "" then.
+	LaunchesCheap bool
+	// Launched, if not nil, is told on the tracing thread of the first launch of a kernel
+	// by its mangled name; "" if nobody knows it.
+	Launched func(kernel string)
 	// Shim is the path of the interposer's library, which is not who called a
 	// loader; "" for none.
 	Shim string

@@ -114,43 +114,28 @@ func (o *output) kernels(s *Session, all []Kernel) {
 	defer o.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, k := range all {
-		name := fatbin.Demangle(k.Name)
-		var checked *Verified
-		if s.Verify() && k.Images > 0 && !k.Func {
-			checked = s.verified(k.Name)
-		}
-		if o.format == FormatJSON {
-			line := map[string]any{"kernel": k.Name, "demangled": name, "images": k.Images, "sites": k.Sites, "unprobed": k.Reason}
-			if k.Unprobed > 0 {
-				line["launches_unprobed"], line["unprobed"] = k.Unprobed, k.UnprobedWhy
-			}
-			if checked != nil {
-				line["verify"] = checked.json()
-			}
-			o.object(line)
-			continue
-		}
-		if k.Images > 0 {
-			o.write(fmt.Appendf(nil, "probed %s (%d sites)\n", name, k.Sites))
-		}
-		if k.Reason != "" {
-			o.write(fmt.Appendf(nil, "NOT probed %s: %s\n", name, k.Reason))
-		}
-		for _, n := range k.Notes {
-			o.write(fmt.Appendf(nil, "  %s: %s\n", name, n))
-		}
-		if k.Unprobed > 0 {
-			o.write(fmt.Appendf(nil, "  %s ran without probes: %s\n", plural(k.Unprobed, "launch"), k.UnprobedWhy))
-		}
-		if checked != nil {
-			for _, line := range checked.text(&k) {
-				o.write(fmt.Appendf(nil, "  %s\n", line))
-			}
-		}
-	}
 	if len(all) == 0 {
 		o.say("no kernel that a program wants was loaded")
+	}
+	if o.format != FormatJSON {
+		for _, line := range s.kernelLines(all) {
+			o.write(append([]byte(line), '\n'))
+		}
+		return
+	}
+	for i := range all {
+		k := &all[i]
+		line := map[string]any{"kernel": k.Name, "demangled": fatbin.Demangle(k.Name), "images": k.Images, "sites": k.Sites, "unprobed": k.Reason}
+		if s.seesLaunches() {
+			line["launched"] = k.Ran
+		}
+		if k.Unprobed > 0 {
+			line["launches_unprobed"], line["unprobed"] = k.Unprobed, k.UnprobedWhy
+		}
+		if checked := s.checked(k); checked != nil {
+			line["verify"] = checked.json()
+		}
+		o.object(line)
 	}
 }
 

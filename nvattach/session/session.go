@@ -43,6 +43,9 @@ type Options struct {
 	// Required makes Rewrite fail for an image in which a kernel that a program
 	// wants can't be probed.
 	Required bool
+	// Verbose lists each kernel, where otherwise those that were not launched are counted
+	// and others grouped.
+	Verbose bool
 	// Direct: programs are kernels themselves, and there are no others to tell of.
 	Direct bool
 	// Verify has launches run both ways: 1 each, n each n-th, the first in any case,
@@ -65,6 +68,8 @@ type Session struct {
 	order     []string                       // kernels, in the order in which they were met
 	given     map[[sha256.Size]byte][]string // kernels of the images that were rewritten
 	checks    map[string]*Verified           // by kernel
+	ran       map[string]bool                // kernels that were launched; nil: nobody looks at launches
+	unnamed   bool                           // a kernel was launched that nobody can name
 	out       *output
 	stop      chan struct{}
 	stopped   sync.WaitGroup
@@ -88,6 +93,7 @@ type Kernel struct {
 	// without; UnprobedWhy is why.
 	Unprobed    int
 	UnprobedWhy string
+	Ran         bool // it was launched, for all that is known
 }
 
 // Context is a GPU context of a process: one set of maps.
@@ -296,10 +302,37 @@ func (s *Session) Kernels() []Kernel {
 	defer s.mu.Unlock()
 	var all []Kernel
 	for _, name := range s.order {
-		all = append(all, *s.probed[name])
+		k := *s.probed[name]
+		k.Ran = k.Func || k.Unprobed > 0 || !s.seesLaunches() || s.ran[name]
+		all = append(all, k)
 	}
 	return all
 }
+
+// LooksAtLaunches says that Ran will be called for each kernel that is launched: others
+// were not.
+func (s *Session) LooksAtLaunches() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ran == nil {
+		s.ran = make(map[string]bool)
+	}
+}
+
+// Ran takes note that a kernel was launched; "" stands for one that nobody can name, or
+// for launches that can't be seen.
+func (s *Session) Ran(kernel string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ran == nil {
+		return
+	}
+	s.unnamed = s.unnamed || kernel == ""
+	s.ran[kernel] = true
+}
+
+// seesLaunches reports whether kernels that Ran was not told of were not launched.
+func (s *Session) seesLaunches() bool { return s.ran != nil && !s.unnamed }
 
 // poll drains rings and shows maps until the session is closed.
 func (s *Session) poll() {

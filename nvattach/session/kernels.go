@@ -1,0 +1,142 @@
+package session
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"nvtrace/fatbin"
+)
+
+// What is listed of many kernels, so that it can be read.
+const (
+	maxProbed   = 16 // kernels with probes
+	maxReasons  = 12 // why others have none
+	maxExamples = 3  // kernels of each
+	maxName     = 160
+)
+
+// checked is what came of verifying a kernel's launches; nil if that was not asked for.
+func (s *Session) checked(k *Kernel) *Verified {
+	if !s.Verify() || k.Images == 0 || k.Func {
+		return nil
+	}
+	return s.verified(k.Name)
+}
+
+// kernelLines says which kernels were probed and why others were not. Libraries bring
+// thousands of kernels of which a program launches some: those that it did not are
+// counted, and the others grouped by what is said of them.
+func (s *Session) kernelLines(all []Kernel) []string {
+	var lines []string
+	if s.opts.Verbose {
+		for i := range all {
+			k := &all[i]
+			if k.Images > 0 {
+				lines = append(lines, s.probedLines(k, fatbin.Demangle(k.Name))...)
+			}
+			if k.Reason != "" {
+				lines = append(lines, fmt.Sprintf("NOT probed %s: %s", fatbin.Demangle(k.Name), k.Reason))
+			}
+		}
+		return lines
+	}
+	var probed, first []*Kernel // first: there is something to say of them
+	var reasons []string
+	without := make(map[string][]*Kernel) // by the reason
+	idle, idleProbed := 0, 0
+	for i := range all {
+		k := &all[i]
+		if !k.Ran {
+			idle++
+			if k.Images > 0 {
+				idleProbed++
+			}
+			continue
+		}
+		if v := s.checked(k); k.Unprobed > 0 || v != nil && v.Worst != nil {
+			first = append(first, k)
+		} else if k.Images > 0 {
+			probed = append(probed, k)
+		}
+		if k.Reason != "" {
+			if without[k.Reason] == nil {
+				reasons = append(reasons, k.Reason)
+			}
+			without[k.Reason] = append(without[k.Reason], k)
+		}
+	}
+	probed = slices.Concat(first, probed)
+	for _, k := range probed[:min(len(probed), maxProbed)] {
+		lines = append(lines, s.probedLines(k, shortName(k.Name))...)
+	}
+	if n := len(probed) - maxProbed; n > 0 {
+		lines = append(lines, fmt.Sprintf("probed %s (-v lists them)", plural(n, "more kernel")))
+	}
+	lines = append(lines, unprobedLines(reasons, without)...)
+	switch {
+	case idle == 0:
+	case idleProbed == 0:
+		lines = append(lines, fmt.Sprintf("not launched: %s, none of them with probes", plural(idle, "kernel")))
+	case idleProbed == idle:
+		lines = append(lines, fmt.Sprintf("not launched: %s, with probes", plural(idle, "kernel")))
+	default:
+		lines = append(lines, fmt.Sprintf("not launched: %s, %d of them with probes", plural(idle, "kernel"), idleProbed))
+	}
+	return lines
+}
+
+// probedLines says what came of a kernel with probes.
+func (s *Session) probedLines(k *Kernel, name string) []string {
+	lines := []string{fmt.Sprintf("probed %s (%s)", name, plural(k.Sites, "site"))}
+	for _, n := range k.Notes {
+		lines = append(lines, "  "+n)
+	}
+	if k.Unprobed > 0 {
+		lines = append(lines, fmt.Sprintf("  %s ran without probes: %s", plural(k.Unprobed, "launch"), k.UnprobedWhy))
+	}
+	if v := s.checked(k); v != nil {
+		for _, line := range v.text(k) {
+			lines = append(lines, "  "+line)
+		}
+	}
+	return lines
+}
+
+// unprobedLines says of kernels without probes why, the most frequent reason first.
+func unprobedLines(reasons []string, without map[string][]*Kernel) []string {
+	slices.SortStableFunc(reasons, func(a, b string) int { return len(without[b]) - len(without[a]) })
+	var lines []string
+	more := 0
+	for i, why := range reasons {
+		list := without[why]
+		switch {
+		case i >= maxReasons:
+			more += len(list)
+		case len(list) == 1:
+			lines = append(lines, fmt.Sprintf("NOT probed %s: %s", shortName(list[0].Name), why))
+		default:
+			var names []string
+			for _, k := range list[:min(len(list), maxExamples)] {
+				names = append(names, shortName(k.Name))
+			}
+			if len(list) > maxExamples {
+				names = append(names, "…")
+			}
+			lines = append(lines, fmt.Sprintf("NOT probed %s: %s: %s", plural(len(list), "kernel"), why, strings.Join(names, ", ")))
+		}
+	}
+	if more > 0 {
+		lines = append(lines, fmt.Sprintf("NOT probed %s, for %s (-v lists them)", plural(more, "more kernel"), plural(len(reasons)-maxReasons, "other reason")))
+	}
+	return lines
+}
+
+// shortName is a kernel's name as it is written, or the beginning of a long one.
+func shortName(mangled string) string {
+	name := fatbin.Demangle(mangled)
+	if r := []rune(name); len(r) > maxName {
+		return string(r[:maxName-1]) + "…"
+	}
+	return name
+}

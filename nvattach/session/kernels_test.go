@@ -1,0 +1,99 @@
+package session
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"nvtrace/nvattach"
+)
+
+// TestKernelLines: of the thousands of kernels that a framework loads, those that were
+// launched are told of, and reasons once.
+func TestKernelLines(t *testing.T) {
+	session := func(verbose bool, ran ...string) (*Session, *bytes.Buffer) {
+		var b bytes.Buffer
+		s := New(&Options{Out: &b, Verbose: verbose})
+		var r nvattach.Rewritten
+		for i := range 4000 {
+			r.Unprobed = append(r.Unprobed, nvattach.Unprobed{Kernel: fmt.Sprintf("sass%d", i), Reason: "it is there as machine code only"})
+		}
+		for i := range 40 {
+			r.Unprobed = append(r.Unprobed, nvattach.Unprobed{Kernel: fmt.Sprintf("odd%d", i), Reason: fmt.Sprintf("reason %d", i)})
+		}
+		for i := range 900 {
+			r.Kernels = append(r.Kernels, nvattach.KernelReport{Name: fmt.Sprintf("ptx%d", i)})
+		}
+		s.note(&r)
+		if ran != nil {
+			s.LooksAtLaunches()
+		}
+		for _, k := range ran {
+			s.Ran(k)
+		}
+		return s, &b
+	}
+	var many []string
+	for i := range 900 {
+		many = append(many, fmt.Sprintf("ptx%d", i), fmt.Sprintf("sass%d", i), fmt.Sprintf("odd%d", i))
+	}
+	for _, tt := range []struct {
+		name    string
+		verbose bool
+		ran     []string
+		lines   int
+		want    []string
+	}{
+		{
+			name: "some launched", ran: []string{"ptx7", "sass3", "sass9", "odd1", "of nobody's interest"}, lines: 4,
+			want: []string{
+				"probed ptx7 (0 sites)", "NOT probed 2 kernels: it is there as machine code only: sass3, sass9", "NOT probed odd1: reason 1",
+				"not launched: 4936 kernels, 899 of them with probes",
+			},
+		},
+		{
+			name: "many launched", ran: many, lines: maxProbed + 1 + maxReasons + 1 + 1,
+			want: []string{
+				"probed 884 more kernels (-v lists them)", "NOT probed 900 kernels: it is there as machine code only: sass0, sass1, sass2, …",
+				"NOT probed 29 more kernels, for 29 other reasons (-v lists them)", "not launched: 3100 kernels, none of them with probes",
+			},
+		},
+		{
+			name: "launches not seen", lines: maxProbed + 1 + maxReasons + 1,
+			want: []string{"probed 884 more kernels (-v lists them)", "NOT probed 4000 kernels: it is there as machine code only: sass0, sass1, sass2, …"},
+		},
+		{
+			name: "one of an unknown name", ran: []string{"ptx7", ""}, lines: maxProbed + 1 + maxReasons + 1,
+			want: []string{"probed 884 more kernels (-v lists them)"},
+		},
+		{name: "all", verbose: true, ran: []string{"ptx7"}, lines: 4940, want: []string{"probed ptx8 (0 sites)", "NOT probed sass3999: it is there as machine code only"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s, b := session(tt.verbose, tt.ran...)
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+			if len(lines) != tt.lines {
+				t.Errorf("%d lines, want %d:\n%.3000s", len(lines), tt.lines, b)
+			}
+			for _, w := range tt.want {
+				found := false
+				for _, l := range lines {
+					found = found || l == w
+				}
+				if !found {
+					t.Errorf("no line %q in\n%.3000s", w, b)
+				}
+			}
+		})
+	}
+}
+
+// TestKernelNames: a name of a kilobyte is not a line of a kilobyte.
+func TestKernelNames(t *testing.T) {
+	if got := shortName(strings.Repeat("k", 1000)); len([]rune(got)) != maxName {
+		t.Errorf("%d characters", len([]rune(got)))
+	}
+}
