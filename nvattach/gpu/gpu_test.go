@@ -224,6 +224,7 @@ func TestModes(t *testing.T) {
 		// What is done when exit was reached: the driver has ended before, or not yet.
 		{mode: "late release", threads: block},
 		{mode: "late launches", threads: 3 * block},
+		{mode: "unwaited", threads: block + 2000*128},
 		{mode: "release", threads: block},
 		{mode: "reset", threads: block},
 		{mode: "reset, killed", threads: block, killed: true},

@@ -62,6 +62,17 @@ func drvStreams() map[string]handler {
 		"cuEventCreate":           func(c *call) result { return c.createEvent(c.arg(0), uint64(c.u32(1))) },
 		"cuEventDestroy":          destroyEvent, "cuEventDestroy_v2": destroyEvent,
 		"cuEventRecord": record, "cuEventRecordWithFlags": record,
+		"cuCtxRecordEvent": func(c *call) result {
+			x, found := object[*cudaContext](c.p, c.arg(0))
+			if !found {
+				return errInvalidContext
+			}
+			e, r := lookup[*event](c, c.arg(1))
+			if r != success {
+				return r
+			}
+			return c.recordContext(x, e)
+		},
 		"cuEventQuery":       withObject(0, func(_ *call, e *event) result { return e.query() }),
 		"cuEventSynchronize": withObject(0, (*call).eventSynchronize),
 		"cuEventElapsedTime": elapsed, "cuEventElapsedTime_v2": elapsed,

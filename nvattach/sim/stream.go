@@ -304,6 +304,27 @@ func (c *call) record(e *event, s *stream) result {
 	return success
 }
 
+// recordContext records what all streams of a context are at.
+func (c *call) recordContext(x *cudaContext, e *event) result {
+	switch {
+	case e.ctx != x:
+		return errInvalidContext
+	case c.p.capturing(x):
+		return errCaptureUnsupported
+	case x.status() != success:
+		return x.status()
+	}
+	var waits []*operation
+	for _, o := range x.all() {
+		if o != nil && !o.over() {
+			waits = append(waits, o)
+		}
+	}
+	e.cap = nil
+	e.last = c.p.enqueue(&stream{ctx: x, nonblocking: true}, waits, nil)
+	return success
+}
+
 // waitEvent makes a stream wait for an event.
 func (c *call) waitEvent(s *stream, e *event) result {
 	if e.cap != nil {

@@ -69,6 +69,18 @@ static void twice(void)
 	launch();
 }
 
+// unwaited launches in a stream that the default stream does not wait for, and does not
+// wait itself.
+static void unwaited(void)
+{
+	CUdeviceptr d = 0;
+	CUstream s;
+	int n = 0;
+	void *args[] = {&d, &d, &d, &n};
+	CHECK(cuStreamCreate(&s, 1));
+	CHECK(cuLaunchKernel(f, 2000, 1, 1, 128, 1, 1, 0, s, args, 0));
+}
+
 static void *leave(void *arg)
 {
 	exit(3);
@@ -135,6 +147,9 @@ int main(int argc, char **argv)
 		done();
 	} else if (!strcmp(mode, "late launches")) {
 		atexit(twice);
+		done();
+	} else if (!strcmp(mode, "unwaited")) {
+		unwaited();
 		done();
 	} else if (!strcmp(mode, "release")) {
 		release();
