@@ -297,13 +297,14 @@ func (s *logSink) variables() []api.Variable {
 // summaryJSON is a summary with its library calls.
 type summaryJSON struct {
 	*ioctl.Report
+	Verdict   *verdict       `json:"verdict"`
 	API       *api.Report    `json:"api,omitempty"`
 	Variables []api.Variable `json:"variables,omitempty"`
 }
 
 // withAPI adds the library calls, if there were any, to a summary for JSON.
 func (s *logSink) withAPI(r *ioctl.Report) any {
-	return summaryJSON{r, s.apiReport(), s.variables()}
+	return summaryJSON{r, s.verdict(r), s.apiReport(), s.variables()}
 }
 
 // writeEnv draws the table of environment variables.
@@ -330,11 +331,11 @@ func (s *logSink) writeEnv(w io.Writer) error {
 		}
 		rows = append(rows, []string{v.Name, value, count(v.Reads), strings.Join(v.By, ", "), meaning})
 	}
-	return writeTables(w, nil, []table{{"Environment variables that were asked for", []string{"name", "value", ">reads", "by", "meaning"}, rows}})
+	return new(layout).write(w, []table{{"Environment variables that were asked for", []string{"name", "value", ">reads", "by", "meaning"}, rows}})
 }
 
 // writeAPI draws the table of library calls, if there were any.
-func (s *logSink) writeAPI(w io.Writer) error {
+func (s *logSink) writeAPI(w io.Writer, l *layout) error {
 	r := s.apiReport()
 	if r == nil {
 		return nil
@@ -346,7 +347,7 @@ func (s *logSink) writeAPI(w io.Writer) error {
 		})
 	}
 	header := []string{">calls", ">failed", ">total", ">self", ">ioctls", ">in ioctls", "library", "call"}
-	if err := writeTables(w, nil, []table{{"API calls by time, with the ioctls they caused", header, rows}}); err != nil {
+	if err := l.write(w, []table{{"API calls by time, with the ioctls they caused", header, rows}}); err != nil {
 		return err
 	}
 	unfinished := ""

@@ -48,15 +48,16 @@ func TestIdler(t *testing.T) {
 // has come, and else looks the same.
 func TestDrawnTables(t *testing.T) {
 	before := make(drawnTables)
+	sink := &logSink{book: newFailureBook(ioctl.NewDecoder(nil))}
 	for _, calls := range [][]ioctl.CallCount{
 		{{Name: "A", Calls: 1}}, {{Name: "A", Calls: 1}}, {{Name: "A", Calls: 2}}, {{Name: "A", Calls: 2}, {Name: "B", Calls: 1}},
 	} {
 		r := &ioctl.Report{Ioctls: 1, Calls: calls}
 		var fresh, again bytes.Buffer
-		if err := writeReport(&fresh, r, new(failureBook), nil); err != nil {
+		if err := sink.writeReport(&fresh, r, new(layout)); err != nil {
 			t.Fatal(err)
 		}
-		if err := writeReport(&again, r, new(failureBook), before); err != nil {
+		if err := sink.writeReport(&again, r, &layout{before: before}); err != nil {
 			t.Fatal(err)
 		}
 		if fresh.String() != again.String() || !bytes.Contains(fresh.Bytes(), []byte(calls[len(calls)-1].Name)) {

@@ -197,14 +197,11 @@ func (f *failure) text() string {
 	return s
 }
 
-// write draws the table, and the causes below it: of the first most rows, or of all if
-// most is 0. Summaries use it too.
-func (b *failureBook) write(w io.Writer, most int) error {
+// write draws the table, and the causes below it. Summaries use it too.
+func (b *failureBook) write(w io.Writer, l *layout) error {
 	list := b.failures()
-	cut := 0
-	if most > 0 && len(list) > most {
-		list, cut = list[:most], len(list)-most
-	}
+	cut := len(list) - l.cut(len(list))
+	list = list[:l.cut(len(list))]
 	header := []string{">count", ">first", ">pid", "result", "call", "on"}
 	during := slices.ContainsFunc(list, func(f *failure) bool { return f.During != "" })
 	if during {
@@ -228,7 +225,7 @@ func (b *failureBook) write(w io.Writer, most int) error {
 		fmt.Fprintln(&buf, "No call failed.")
 	}
 	if cut > 0 {
-		fmt.Fprintf(&buf, "  … and %d more rows\n", cut)
+		fmt.Fprintf(&buf, "  … and %d more (%s)\n", cut, l.all)
 	}
 	if b.more > 0 {
 		fmt.Fprintf(&buf, "  … and %d more failures of other kinds\n", b.more)
@@ -286,5 +283,5 @@ func failuresVerb(e *env, args, command []string) int {
 		e.notice("%s", n)
 	}
 	b.l.caution(e, name)
-	return e.answer(&asJSON, damage, b.failures(), func() error { return b.write(e.stdout, 0) })
+	return e.answer(&asJSON, damage, b.failures(), func() error { return b.write(e.stdout, new(layout)) })
 }

@@ -51,7 +51,7 @@ func (v *modulesView) write(w io.Writer, r *modulesReport) (missing bool, err er
 		}
 	}
 	for _, n := range r.Notes {
-		fmt.Fprintln(&b, printable(n))
+		writeNote(&b, "", n)
 	}
 	_, err = w.Write(b.Bytes())
 	return false, err

@@ -149,19 +149,20 @@ func (g *gapNotice) finish() {
 
 // logSink prints a line for each event that the filter selects.
 type logSink struct {
-	decoder *ioctl.Decoder
-	filter  *ioctl.Filter
-	opts    *ioctl.LineOptions
-	names   *lineNames     // nil: handles stay numbers
-	summary *ioctl.Summary // fed from the same decoding; nil for none
-	book    *failureBook   // of the summary; nil for none
-	api     *apiTrace      // of library calls; nil: they are left out
-	lines   *bufio.Writer  // nil: no lines
-	matched bool           // an event was selected by the filter
-	live    bool           // leave out the record that ends a recording
-	errs    once
-	buf     []byte
-	notice  func(string)
+	decoder  *ioctl.Decoder
+	filter   *ioctl.Filter
+	opts     *ioctl.LineOptions
+	names    *lineNames     // nil: handles stay numbers
+	summary  *ioctl.Summary // fed from the same decoding; nil for none
+	book     *failureBook   // of the summary; nil for none
+	observer observer       // of the summary
+	api      *apiTrace      // of library calls; nil: they are left out
+	lines    *bufio.Writer  // nil: no lines
+	matched  bool           // an event was selected by the filter
+	live     bool           // leave out the record that ends a recording
+	errs     once
+	buf      []byte
+	notice   func(string)
 }
 
 // Event implements record.Sink.
@@ -173,6 +174,7 @@ func (s *logSink) Event(ev *traces.Event) {
 	if s.summary != nil {
 		s.summary.Add(ev, &c)
 		s.book.add(ev, &c, s.api.current, s.decoder)
+		s.observer.add(ev, s.api.current)
 	}
 	if s.names != nil {
 		s.names.around(ev, &c, func() { s.line(ev, &c) })

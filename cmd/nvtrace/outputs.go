@@ -148,7 +148,7 @@ func (o *outputs) rehearse() {
 	defer func() { _ = recover() }()
 	// The report has no tables before the program's first call.
 	_ = renderTable(io.Discard, "", []string{">n", "what"}, [][]string{{"1", "a call"}, {"2", "another"}})
-	_ = writeReport(io.Discard, o.log.summary.Report(), o.log.book, o.drawn)
+	_ = o.log.writeReport(io.Discard, o.log.summary.Report(), liveLayout(o.drawn))
 }
 
 func (o *outputs) summarise() error {
@@ -161,11 +161,10 @@ func (o *outputs) summarise() error {
 	}
 	// It keeps the first error.
 	w := bufio.NewWriter(o.e.stderr)
-	if noDevices(report) && o.f.sim.chosen(o.f.attach.any()) { // as it should be
+	if noDevices(report) && o.log.apiReport() == nil && o.f.sim.chosen(o.f.attach.any()) { // as it should be
 		_ = writeTail(w, report)
 	} else {
-		_ = writeReport(w, report, o.log.book, o.drawn)
+		_ = o.log.writeReport(w, report, liveLayout(o.drawn))
 	}
-	_ = o.log.writeAPI(w)
 	return w.Flush()
 }

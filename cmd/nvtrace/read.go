@@ -66,9 +66,13 @@ func reportVerb(e *env, args, command []string) int {
 	rf.register(fs)
 	asJSON.registerJSON(fs)
 	env := fs.Bool("env", false, "list the environment variables that CUDA's libraries asked for, if that was recorded")
+	rows := fs.Int("rows", defaultRows, "`N` rows of each table at most (0: all)")
 	name, status, ok := e.oneRecording(fs, args, command)
 	if !ok {
 		return status
+	}
+	if *rows < 0 {
+		return e.fail(exitUsage, "--rows %d: want a number of rows, or 0 for all", *rows)
 	}
 	r, d, err := rf.open(name)
 	if err != nil {
@@ -87,7 +91,7 @@ func reportVerb(e *env, args, command []string) int {
 		if *env {
 			return sink.writeEnv(e.stdout)
 		}
-		return errors.Join(writeReport(e.stdout, report, sink.book, nil), sink.writeAPI(e.stdout))
+		return sink.writeReport(e.stdout, report, reportLayout(*rows))
 	})
 }
 

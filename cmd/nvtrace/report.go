@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -15,39 +16,66 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/ioctl"
+	"nvtrace/nvattach/capture"
 )
 
-// maxRows bounds the tables of a summary; what is cut is said beneath them.
-const maxRows = 40
+// defaultRows is how many rows the tables of a summary have; what is cut is said beneath
+// them.
+const defaultRows = 10
 
-// writeReport draws a summary; book holds the failed calls, before the tables that were
-// drawn before.
-func writeReport(w io.Writer, r *ioctl.Report, book *failureBook, before drawnTables) error {
-	if noDevices(r) {
+// layout is how a summary's tables are drawn.
+type layout struct {
+	rows   int         // at most; 0: all
+	all    string      // how to get all of them, said where rows are cut
+	before drawnTables // that were drawn before
+}
+
+// reportLayout is that of a recording's summary, liveLayout that at the end of a run.
+func reportLayout(rows int) *layout { return &layout{rows: rows, all: "--rows 0 shows all"} }
+
+func liveLayout(before drawnTables) *layout {
+	return &layout{rows: defaultRows, all: "--json has all", before: before}
+}
+
+// cut returns how many of n rows are drawn.
+func (l *layout) cut(n int) int {
+	if l.rows > 0 {
+		return min(n, l.rows)
+	}
+	return n
+}
+
+// writeReport draws a summary: what the run comes to, then the tables.
+func (s *logSink) writeReport(w io.Writer, r *ioctl.Report, l *layout) error {
+	if noDevices(r) && s.apiReport() == nil {
 		if _, err := fmt.Fprintf(w, "nvtrace: no NVIDIA device was used by %s\n", processesText(r)); err != nil {
 			return err
 		}
 		return writeTail(w, r)
 	}
-	if err := writeTables(w, before, []table{
-		{"Processes", []string{"process", ">pid", ">threads", ">ioctls", ">failed", ">in ioctls", "end"}, processRows(r)},
-		{"Device calls", []string{">calls", ">failed", ">total", ">mean", ">p99", ">%", "call"}, callRows(r)},
-	}); err != nil {
+	if err := s.verdict(r).write(w); err != nil {
 		return err
 	}
-	if len(book.list) > 0 {
-		if err := book.write(w, maxRows); err != nil {
+	var tables []table
+	if len(r.Processes) > 1 {
+		tables = []table{{"Processes", []string{"process", ">pid", ">threads", ">ioctls", ">failed", ">in ioctls", "end"}, processRows(r)}}
+	}
+	tables = append(tables, table{"Device calls", []string{">calls", ">failed", ">total", ">mean", ">p99", ">%", "call"}, callRows(r, l)})
+	if err := l.write(w, tables); err != nil {
+		return err
+	}
+	if len(s.book.list) > 0 {
+		if err := s.book.write(w, l); err != nil {
 			return err
 		}
 	}
-	if err := writeTables(w, before, []table{
+	if err := l.write(w, []table{
 		{"Mapped device memory", []string{"node", "what", ">maps", ">peak", ">at the end"}, mapRows(r)},
-		{"Opened", []string{">opens", "node", "error"}, openRows(r)},
 		{"Not in the tables", []string{">count", "why", ">bytes", "call"}, unknownRows(r)},
 	}); err != nil {
 		return err
 	}
-	return writeTail(w, r)
+	return errors.Join(s.writeAPI(w, l), writeTail(w, r))
 }
 
 // noDevices reports whether no device of NVIDIA's was touched.
@@ -82,11 +110,11 @@ func (d drawnTables) draw(t *table, rows [][]string) ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// writeTables draws tables, the first maxRows rows of each.
-func writeTables(w io.Writer, before drawnTables, tables []table) error {
+// write draws tables, the first rows of each.
+func (l *layout) write(w io.Writer, tables []table) error {
 	for _, t := range tables {
-		rows := t.rows[:min(len(t.rows), maxRows)]
-		text, err := before.draw(&t, rows)
+		rows := t.rows[:l.cut(len(t.rows))]
+		text, err := l.before.draw(&t, rows)
 		if err == nil {
 			_, err = w.Write(text)
 		}
@@ -94,7 +122,7 @@ func writeTables(w io.Writer, before drawnTables, tables []table) error {
 			return err
 		}
 		if cut := len(t.rows) - len(rows); cut > 0 {
-			if _, err := fmt.Fprintf(w, "  … and %d more (--json has all)\n", cut); err != nil {
+			if _, err := fmt.Fprintf(w, "  … and %d more (%s)\n", cut, l.all); err != nil {
 				return err
 			}
 		}
@@ -143,7 +171,7 @@ func writeTail(w io.Writer, r *ioctl.Report) error {
 		fmt.Fprintf(&b, "incomplete: %s\n", printable(g))
 	}
 	for _, n := range r.Notes {
-		fmt.Fprintf(&b, "note: %s\n", printable(n))
+		writeNote(&b, "note: ", n)
 	}
 	if c := r.Cost; c != nil && r.Ioctls > 0 {
 		fmt.Fprintf(&b, "nvtrace itself: %d stops, %s of CPU time in %s, %s copied\n",
@@ -151,6 +179,29 @@ func writeTail(w io.Writer, r *ioctl.Report) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// maxFiles is how many files with GPU code a note names.
+const maxFiles = 8
+
+// writeNote prints a remark of the recording, a long list of files a line each, and cut.
+func writeNote(w io.Writer, head, text string) {
+	list, ok := strings.CutPrefix(text, capture.NoteFiles)
+	files := strings.Split(list, "), ")
+	if !ok || len(files) == 1 {
+		fmt.Fprintf(w, "%s%s\n", head, printable(text))
+		return
+	}
+	fmt.Fprintf(w, "%s%s%d\n", head, capture.NoteFiles, len(files))
+	for i, file := range files[:min(len(files), maxFiles)] {
+		if i < len(files)-1 {
+			file += ")"
+		}
+		fmt.Fprintf(w, "  %s\n", printable(file))
+	}
+	if more := len(files) - maxFiles; more > 0 {
+		fmt.Fprintf(w, "  … and %d more\n", more)
+	}
 }
 
 func processRows(r *ioctl.Report) (rows [][]string) {
@@ -189,9 +240,9 @@ func callText(name, sub string) string {
 }
 
 // callRows returns a row for each call; those that are cut are only counted.
-func callRows(r *ioctl.Report) [][]string {
+func callRows(r *ioctl.Report, l *layout) [][]string {
 	rows := make([][]string, len(r.Calls))
-	for i := range rows[:min(len(rows), maxRows)] {
+	for i := range rows[:l.cut(len(rows))] {
 		c := &r.Calls[i]
 		share := ""
 		if r.IoctlTime > 0 {
@@ -210,13 +261,6 @@ func mapRows(r *ioctl.Report) (rows [][]string) {
 	}
 	if len(rows) > 1 {
 		rows = append(rows, []string{"all", "", "", sizeText(r.MapPeak), sizeText(r.MapLive)})
-	}
-	return rows
-}
-
-func openRows(r *ioctl.Report) (rows [][]string) {
-	for _, o := range r.Opens {
-		rows = append(rows, []string{count(o.Count), o.Node, o.Error})
 	}
 	return rows
 }

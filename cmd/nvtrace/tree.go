@@ -165,8 +165,9 @@ func valueText(f *rm.Field, v uint64) string {
 
 // moment is a point of a recording that a tree or a list of mappings is shown at.
 type moment struct {
-	word string // "end" or "peak"; else at holds
-	at   int64
+	word  string // "end" or "peak"; else at holds
+	at    int64
+	since int64 // what was there by then is left out; 0: nothing is
 }
 
 // parseMoment reads "1.5s", "250ms", "end" or "peak"; a number without a unit
@@ -238,6 +239,10 @@ func (l *objectLog) check(m moment) error {
 
 // text says the moment in words.
 func (m moment) text() string {
+	if since := m.since; since != 0 {
+		m.since = 0
+		return fmt.Sprintf("made after %.6f s that lived %s", float64(since)/1e9, m.text())
+	}
 	if m.word == "end" {
 		return "at the end of each process"
 	}
@@ -253,7 +258,7 @@ func (l *objectLog) visible(m moment, all bool) []node {
 		if !all && !l.objectLived(m, o) {
 			continue
 		}
-		if o.Parent == nil {
+		if o.Parent == nil || m.since > 0 && o.Parent.Born <= m.since {
 			roots = append(roots, o)
 		} else {
 			under[o.Parent] = append(under[o.Parent], o)
@@ -284,6 +289,9 @@ type node struct {
 // objectLived is lived for objects: what the program freed itself, even just
 // before it ended, was gone at the end.
 func (l *objectLog) objectLived(m moment, o *rm.Object) bool {
+	if o.Born <= m.since && m.since > 0 {
+		return false
+	}
 	if m.word == "end" {
 		return !l.freed(o)
 	}

@@ -119,7 +119,7 @@ func reportAll(t *testing.T, book *failureBook) {
 			t.Fatalf("%s: depth %d", n.o.Path(), n.depth)
 		}
 	}
-	if err := book.write(io.Discard, 0); err != nil {
+	if err := book.write(io.Discard, new(layout)); err != nil {
 		t.Fatal(err)
 	}
 }

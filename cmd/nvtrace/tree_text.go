@@ -215,6 +215,12 @@ func (f *facts) links(b []byte, o *rm.Object) []byte {
 		}
 		b = fmt.Appendf(b, ", GPU %#x", s.Base)
 	}
+	if f.m.since > 0 {
+		b = fmt.Appendf(b, ", made at %.6f s", float64(o.Born)/1e9)
+		if o.Parent != nil && o.Parent.Born <= f.m.since {
+			b = fmt.Appendf(b, " in %s", o.Parent.Path())
+		}
+	}
 	if f.all {
 		b = fmt.Appendf(b, ", %.6f", float64(o.Born)/1e9)
 		if o.Died != rm.Alive {

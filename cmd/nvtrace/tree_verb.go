@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"nvtrace/rm"
 )
@@ -14,12 +15,13 @@ import (
 func treeVerb(e *env, args, command []string) int {
 	var rf readFlags
 	var asJSON optString
-	var at string
+	var at, since string
 	var all bool
 	fs := newFlagSet(e, "tree", "[flags] run.nvt")
 	rf.register(fs)
 	asJSON.registerJSON(fs)
 	fs.StringVar(&at, "at", "end", "show the objects that lived at `TIME` since the beginning (1.5s), at the end of each process, or at the peak of memory")
+	fs.StringVar(&since, "since", "", "only what was made after `TIME` and still lives at --at: what a program at work leaks")
 	fs.BoolVar(&all, "all", false, "show all objects that ever lived, and how they ended")
 	name, status, ok := e.oneRecording(fs, args, command)
 	if !ok {
@@ -29,14 +31,28 @@ func treeVerb(e *env, args, command []string) int {
 	if err != nil {
 		return e.fail(exitUsage, "%v", err)
 	}
+	if since != "" {
+		from, err := parseMoment(since)
+		switch {
+		case err != nil || from.word != "":
+			return e.fail(exitUsage, "--since %s: want a time since the recording began such as 1.5s", since)
+		case m.word == "" && from.at >= m.at:
+			return e.fail(exitUsage, "--since %s is not before --at %s", since, at)
+		case all:
+			return e.fail(exitUsage, "--since and --all exclude each other")
+		}
+		m.since = from.at
+	}
 	l, damage := e.readObjects(&rf, name)
 	if l == nil {
 		return e.fail(exitFailed, "%v", damage)
 	}
-	if err := l.check(m); err != nil {
+	if err := errors.Join(l.check(m), l.check(moment{at: m.since})); err != nil {
 		return e.fail(exitUsage, "%v", errors.Join(err, damage))
 	}
-	r := l.report(l.find(m), all)
+	found := l.find(m)
+	found.since = m.since
+	r := l.report(found, all)
 	return e.answer(&asJSON, damage, r, func() error { return r.write(e) })
 }
 
@@ -47,9 +63,10 @@ type treeReport struct {
 	Objects []treeObject `json:"objects"`
 	Totals  []treeTotal  `json:"totals"`
 	Memory  []treeMemory `json:"gpu_memory"` // by process
-	Left    []treeLeft   `json:"left"`       // what programs did not free
+	Left    []treeLeft   `json:"left"`       // what programs did not free; not of --since
 	UVM     []treeUVM    `json:"uvm"`
 	text    []byte
+	since   int64
 }
 
 // treeObject is an object. Times are in ns since the recording began.
@@ -142,7 +159,13 @@ func (l *objectLog) report(m moment, all bool) *treeReport {
 	}
 	r.Totals = l.totals(nodes)
 	r.Memory = l.gpuMemory(nodes)
-	r.Left = l.left()
+	if m.since == 0 {
+		r.Left = l.left()
+		return r
+	}
+	r.since = m.since
+	r.Totals = slices.DeleteFunc(r.Totals, func(t treeTotal) bool { return t.Objects == 0 })
+	r.Memory = slices.DeleteFunc(r.Memory, func(m treeMemory) bool { return m.Bytes == 0 })
 	return r
 }
 
@@ -302,13 +325,16 @@ func (l *objectLog) uvmReport(m moment, all bool) []treeUVM {
 			}
 		}
 		for _, r := range l.ranges {
-			if r.File == id && (all || l.lived(m, r.PID, r.Born, r.Died)) {
+			if r.File == id && (all || r.Born > m.since && l.lived(m, r.PID, r.Born, r.Died)) {
 				u.Ranges = append(u.Ranges, treeRange{r.Kind.String(), fmt.Sprintf("%#x", r.Base), r.Length, in[r.UVMRange]})
 			}
 		}
 		slices.SortStableFunc(u.Ranges, func(a, b treeRange) int {
 			return cmp.Or(cmp.Compare(len(a.Base), len(b.Base)), cmp.Compare(a.Base, b.Base))
 		})
+		if m.since > 0 && len(u.Ranges) == 0 {
+			continue
+		}
 		out = append(out, u)
 	}
 	return out
@@ -332,7 +358,9 @@ func (r *treeReport) write(e *env) error {
 			fmt.Sprint(t.Objects), bytesOrDash(t.Bytes), fmt.Sprint(t.Made), bytesOrDash(t.Peak), peakTime(t), t.Kind + " " + t.Aperture,
 		})
 	}
-	fmt.Fprintln(&buf)
+	if len(rows) > 0 {
+		fmt.Fprintln(&buf)
+	}
 	if err := renderTable(&buf, "Totals by kind and place", []string{">objects", ">bytes", ">made", ">peak", ">at", "kind"}, rows); err != nil {
 		return err
 	}
@@ -340,25 +368,41 @@ func (r *treeReport) write(e *env) error {
 		if i == 0 {
 			fmt.Fprintln(&buf)
 		}
+		if r.since > 0 {
+			fmt.Fprintf(&buf, "GPU memory of pid %d allocated since %.6f s: %s\n", m.PID, float64(r.since)/1e9, memoryText(m.Bytes))
+			continue
+		}
 		fmt.Fprintf(&buf, "GPU memory of pid %d: %s, at most %s at %.6f s\n", m.PID, memoryText(m.Bytes), memoryText(m.Peak), float64(m.PeakTime)/1e9)
 	}
 	r.writeUVM(&buf)
-	rows = nil
-	for _, t := range r.Left {
-		how := "lives on"
-		if t.Ended {
-			how = "freed by the driver at close"
-		}
-		rows = append(rows, []string{fmt.Sprint(t.PID), fmt.Sprint(t.Objects), bytesOrDash(t.Bytes), t.Kind + " " + t.Aperture, how})
-	}
-	if len(rows) > 0 {
-		fmt.Fprintln(&buf)
-	}
-	if err := renderTable(&buf, "Not freed by the program", []string{">pid", ">objects", ">bytes", "kind", "what became of it"}, rows); err != nil {
-		return err
-	}
+	r.writeLeft(&buf)
 	_, err := e.stdout.Write(buf.Bytes())
 	return err
+}
+
+// writeLeft says what processes did not free themselves, in a line each: a healthy program
+// leaves its contexts to the driver.
+func (r *treeReport) writeLeft(buf *bytes.Buffer) {
+	if len(r.Left) > 0 {
+		fmt.Fprintln(buf)
+	}
+	for i := 0; i < len(r.Left); {
+		pid, ended, objects, sizes := r.Left[i].PID, true, 0, []string(nil)
+		for ; i < len(r.Left) && r.Left[i].PID == pid; i++ {
+			t := &r.Left[i]
+			ended = ended && t.Ended
+			objects += t.Objects
+			if t.Bytes > 0 && t.Aperture != rm.ApertureVirtual.String() {
+				sizes = append(sizes, memoryText(t.Bytes)+" "+t.Aperture)
+			}
+		}
+		how := "freed by the driver when it closed its files"
+		if !ended {
+			how = "some of them live on"
+		}
+		fmt.Fprintf(buf, "Not freed by pid %d itself: %s; %s\n", pid,
+			strings.Join(append([]string{counted(uint64(objects), "object")}, sizes...), ", "), how)
+	}
 }
 
 func (r *treeReport) writeUVM(buf *bytes.Buffer) {

@@ -31,6 +31,15 @@ func TestCorpus(t *testing.T) {
 			x := export(t, h, slices.Values(events))
 			x.compareCalls(t)
 			x.compareMemory(t)
+			ran := int64(0)
+			for _, e := range events {
+				if e.Kind == traces.KindExit {
+					ran = e.Time - events[0].Time
+				}
+			}
+			if x.prof.DurationNanos < ran || x.prof.DurationNanos > x.report.Last {
+				t.Errorf("the profile is of %d ns, the program ran %d ns", x.prof.DurationNanos, ran)
+			}
 			if x.drawn.async != 0 {
 				t.Errorf("%d calls overlap", x.drawn.async)
 			}

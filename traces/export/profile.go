@@ -118,12 +118,11 @@ func (p *Profile) Add(ev *traces.Event, c *ioctl.Call) {
 		p.skip(ev, c, true)
 		return
 	}
+	p.span(ev)
 	kind := p.kindOf(ev, c) // what the call is about may not outlive it
 	p.take(ev, c)
 	p.library(ev, true)
 	p.ledger.settle()
-	p.first = min(p.first, ev.Time)
-	p.last = max(p.last, ev.Time, ev.Time+ev.Dur)
 	s := p.sample(ev, c, kind)
 	s.Value[valueCalls]++
 	if ev.Flags&untimed == 0 {
@@ -137,9 +136,21 @@ func (p *Profile) Add(ev *traces.Event, c *ioctl.Call) {
 func (p *Profile) Skip(ev *traces.Event, c *ioctl.Call) { p.skip(ev, c, false) }
 
 func (p *Profile) skip(ev *traces.Event, c *ioctl.Call, wanted bool) {
+	p.span(ev)
 	p.take(ev, c)
 	p.library(ev, wanted)
 	p.ledger.settle()
+}
+
+// span takes in when something of the run happened: a profile is of the whole run, not
+// of the time between its first and last call.
+func (p *Profile) span(ev *traces.Event) {
+	switch ev.Kind {
+	case traces.KindNote, traces.KindLost, traces.KindGap, traces.KindEnd:
+		return
+	}
+	p.first = min(p.first, ev.Time)
+	p.last = max(p.last, ev.Time, ev.Time+ev.Dur)
 }
 
 // addBytes adds, and stays where a sum leaves what a profile can hold.

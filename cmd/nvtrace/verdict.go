@@ -1,0 +1,298 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"nvtrace/ioctl"
+	"nvtrace/nvattach/api"
+	"nvtrace/nvattach/capture"
+	"nvtrace/rm"
+	"nvtrace/traces"
+)
+
+// observer gathers what the first lines of a summary say and its tables do not: how
+// much of the time was spent in the driver and in CUDA's libraries, and which code
+// came to the GPU.
+type observer struct {
+	driver, library busy
+	images          map[string]struct{}
+	kernels         int
+}
+
+// maxImageNames bounds what a hostile recording may have us remember.
+const maxImageNames = 1 << 16
+
+// add takes in an event; f is the library call that it is or happened in.
+func (o *observer) add(ev *traces.Event, f *api.Frame) {
+	timed := ev.Flags&(traces.FlagNoExit|traces.FlagUnfinished) == 0
+	switch ev.Kind {
+	case traces.KindOpen, traces.KindClose, traces.KindMmap, traces.KindMunmap, traces.KindMremap, traces.KindIoctl:
+		if timed {
+			o.driver.add(ev.Time, ev.Time+ev.Dur)
+		}
+	case traces.KindReturn:
+		if timed && f != nil && f.Parent == nil {
+			o.library.add(f.Start, f.End)
+		}
+	case traces.KindImage:
+		if ev.Image != nil && len(o.images) < maxImageNames {
+			if o.images == nil {
+				o.images = make(map[string]struct{})
+			}
+			o.images[ev.Image.SHA256] = struct{}{}
+		}
+	case traces.KindKernel:
+		o.kernels++
+	}
+}
+
+// busy adds up the time that is covered by spans, which may overlap: how long at least
+// one thread was at something. Spans come about in the order of their ends.
+type busy struct {
+	total int64 // of spans that are no longer in open
+	spans []timeSpan
+}
+
+type timeSpan struct{ from, to int64 }
+
+// maxSpans is how many spans are kept for what may still overlap them.
+const maxSpans = 1 << 12
+
+func (b *busy) add(from, to int64) {
+	if to <= from {
+		return
+	}
+	at := len(b.spans)
+	for at > 0 && b.spans[at-1].from > to {
+		at--
+	}
+	first := at
+	for first > 0 && b.spans[first-1].to >= from {
+		first--
+		from, to = min(from, b.spans[first].from), max(to, b.spans[first].to)
+	}
+	if first < at {
+		b.spans[first] = timeSpan{from, to}
+		b.spans = slices.Delete(b.spans, first+1, at)
+		return
+	}
+	b.spans = slices.Insert(b.spans, at, timeSpan{from, to})
+	if len(b.spans) < maxSpans {
+		return
+	}
+	for _, s := range b.spans[:maxSpans/2] {
+		b.total += s.to - s.from
+	}
+	b.spans = append(b.spans[:0], b.spans[maxSpans/2:]...)
+}
+
+// time returns how long it was in all.
+func (b *busy) time() int64 {
+	t := b.total
+	for _, s := range b.spans {
+		t += s.to - s.from
+	}
+	return t
+}
+
+// verdict is the first thing that a summary says. Times are in nanoseconds.
+type verdict struct {
+	Wall    int64        `json:"wall"`             // from the program's start to its end, or as long as it was traced
+	Driver  int64        `json:"driver_time"`      // in which at least one thread was in a call of the driver
+	Library int64        `json:"library_time"`     // in a call of CUDA's libraries, likewise
+	Memory  []memoryPeak `json:"gpu_memory"`       // by process, the largest first
+	Failed  uint64       `json:"failed"`           // calls of the driver and of CUDA's libraries
+	First   *failure     `json:"first,omitempty"`  // that failed
+	Images  int          `json:"images,omitempty"` // captured code images
+	Kernels int          `json:"kernels,omitempty"`
+
+	program    string
+	who        string // of one process: " (process 12, 3 threads)"
+	end        string // how the program ended, "" if that was not seen
+	attached   bool
+	processes  int
+	library    *api.Report // nil: no calls of CUDA's libraries were recorded
+	ioctls     uint64
+	untimed    uint64
+	gaps       []string
+	captured   bool // code images were recorded
+	memoryLess bool // what was allocated is not known
+}
+
+// memoryPeak is the GPU memory of a process, as nvidia-smi counts it.
+type memoryPeak struct {
+	PID  int32  `json:"pid"`
+	Name string `json:"name,omitempty"`
+	Peak uint64 `json:"peak"`
+	Time int64  `json:"peak_time"`
+}
+
+// verdict says what a run comes to, from all that was gathered of it.
+func (s *logSink) verdict(r *ioctl.Report) *verdict {
+	o := &s.observer
+	v := &verdict{
+		Driver: o.driver.time(), Library: o.library.time(), Failed: s.book.total, First: s.book.first,
+		Images: len(o.images), Kernels: o.kernels, library: s.apiReport(), ioctls: r.Ioctls, untimed: r.Untimed, gaps: r.Gaps,
+		Memory: []memoryPeak{}, processes: len(r.Processes), memoryLess: s.book.l.unseen > 0,
+	}
+	v.captured = v.Images+v.Kernels > 0 || captured(r)
+	v.time(r)
+	l := s.book.l
+	for pid := range l.pids {
+		for _, t := range l.tree.Totals(pid) {
+			if t.Kind == rm.Memory && t.Aperture == rm.ApertureVidmem && t.PeakBytes > 0 {
+				m := memoryPeak{PID: pid, Peak: t.PeakBytes, Time: t.PeakTime}
+				if task := l.tree.Task(pid); task != nil && task.Name != "." {
+					m.Name = task.Name
+				}
+				v.Memory = append(v.Memory, m)
+			}
+		}
+	}
+	slices.SortFunc(v.Memory, func(a, b memoryPeak) int { return cmp.Or(cmp.Compare(b.Peak, a.Peak), cmp.Compare(a.PID, b.PID)) })
+	return v
+}
+
+// time finds out which program it was, how long it ran and how it ended.
+func (v *verdict) time(r *ioctl.Report) {
+	v.program = "the program"
+	from, to := r.First, r.Last
+	ended := len(r.Processes) > 0
+	end := int64(0)
+	for i := range r.Processes {
+		p := &r.Processes[i]
+		v.attached = v.attached || p.Attached
+		ended = ended && p.Exited
+		end = max(end, p.End)
+	}
+	if ended {
+		to = end
+	}
+	v.Wall = max(to-from, 0)
+	if len(r.Processes) > 0 {
+		p := &r.Processes[0]
+		v.program, v.end = filepath.Base(p.Exe), endText(p)
+		if p.Exe == "" {
+			v.program = "process " + fmt.Sprint(p.PID)
+		}
+	}
+	if len(r.Argv) > 0 && !v.attached {
+		v.program = filepath.Base(r.Argv[0])
+	}
+	if len(r.Processes) == 1 {
+		p := &r.Processes[0]
+		v.who = fmt.Sprintf(" (process %d, %s)", p.PID, counted(uint64(p.Threads), "thread"))
+	}
+}
+
+// share says a time with its part of the whole: "198 ms (5.5 %)".
+func (v *verdict) share(ns int64) string {
+	s := orZero(duration(ns))
+	if v.Wall > 0 {
+		s += fmt.Sprintf(" (%.1f %%)", 100*float64(ns)/float64(v.Wall))
+	}
+	return s
+}
+
+// counted is "1 call", "5 calls".
+func counted(n uint64, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// maxPeaks is how many processes' memory is said one by one.
+const maxPeaks = 4
+
+// write prints the verdict: a line for each question.
+func (v *verdict) write(w io.Writer) error {
+	var b strings.Builder
+	line := func(what, format string, args ...any) {
+		fmt.Fprintf(&b, "  %-19s  %s\n", what, printable(fmt.Sprintf(format, args...)))
+	}
+	verb := "ran"
+	if v.attached {
+		verb = "was traced for"
+	}
+	fmt.Fprintf(&b, "%s%s %s %s", printable(v.program), v.who, verb, orZero(duration(v.Wall)))
+	if v.end != "" {
+		fmt.Fprintf(&b, ", %s", v.end)
+	}
+	if v.processes > 1 {
+		fmt.Fprintf(&b, "; %d processes", v.processes)
+	}
+	b.WriteByte('\n')
+	switch {
+	case v.ioctls == 0 && v.Driver == 0:
+		line("in the driver", "never, no NVIDIA device was used")
+	case v.untimed == v.ioctls && v.ioctls > 0:
+		line("in the driver", "%s, without their times", counted(v.ioctls, "ioctl"))
+	default:
+		line("in the driver", "%s, %s", v.share(v.Driver), counted(v.ioctls, "ioctl"))
+	}
+	if r := v.library; r != nil {
+		line("in CUDA's libraries", "%s, %s", v.share(v.Library), counted(r.Calls, "call"))
+	} else {
+		line("in CUDA's libraries", "not recorded (--api)")
+	}
+	v.writeMemory(line)
+	switch f := v.First; {
+	case f == nil:
+		line("failed calls", "none")
+	default:
+		line("failed calls", "%d, the first at %.6f s in process %d: %s = %s", v.Failed, float64(f.First)/1e9, f.PID, f.text(), f.Result)
+	}
+	switch images := fmt.Sprintf("%s, %s launched", counted(uint64(v.Images), "image"), counted(uint64(v.Kernels), "kernel")); {
+	case len(v.gaps) == 1:
+		line("GPU code", "INCOMPLETE: %s; 1 gap: %s", images, v.gaps[0])
+	case len(v.gaps) > 1:
+		line("GPU code", "INCOMPLETE: %s; %d gaps, the first: %s", images, len(v.gaps), v.gaps[0])
+	case v.captured:
+		line("GPU code", "%s, nothing escaped", images)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (v *verdict) writeMemory(line func(what, format string, args ...any)) {
+	if v.memoryLess {
+		line("GPU memory", "not known: calls were recorded without their results (--counts)")
+		return
+	}
+	name := func(m *memoryPeak) string {
+		if m.Name == "" {
+			return fmt.Sprint(m.PID)
+		}
+		return fmt.Sprintf("%d (%s)", m.PID, m.Name)
+	}
+	for i := range v.Memory[:min(len(v.Memory), maxPeaks)] {
+		m := &v.Memory[i]
+		what := ""
+		if i == 0 {
+			what = "GPU memory"
+		}
+		line(what, "%s at most in process %s, at %.3f s", memoryText(m.Peak), name(m), float64(m.Time)/1e9)
+	}
+	if more := len(v.Memory) - maxPeaks; more > 0 {
+		line("", "less in %s", countedAs(uint64(more), "other process", "other processes"))
+	}
+}
+
+// countedAs is counted for words whose plural is not made by an s.
+func countedAs(n uint64, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// captured reports whether code images were captured up to the end.
+func captured(r *ioctl.Report) bool {
+	return slices.ContainsFunc(r.Notes, func(n string) bool { return strings.HasPrefix(n, capture.NoteDone) })
+}
