@@ -6,13 +6,15 @@ import (
 	"strings"
 
 	"github.com/ianlancetaylor/demangle"
+
+	"nvtrace/traces/escape"
 )
 
 // Demangle returns a C++ function's name as it is written in the source, with
 // its parameters; names that are not mangled are returned as they are. What
 // would be longer than 4 KiB is cut.
 func Demangle(name string) string {
-	return demangle.Filter(name, demangle.NoClones, demangle.MaxLength(12))
+	return escape.String(demangle.Filter(name, demangle.NoClones, demangle.MaxLength(12)))
 }
 
 // Namer names the files that a file's entries are extracted to, as cuobjdump

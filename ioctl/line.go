@@ -238,6 +238,12 @@ func (p *printer) device(ev *traces.Event) {
 	p.dst = append(p.dst, ' ')
 }
 
+// Colors returns the sequences that colour lines ([LineOptions]); no text of a
+// program's brings one of them in.
+func Colors() []string {
+	return []string{colorOff, colorDim, colorName, colorSub, colorError, colorNote}
+}
+
 // appendSafe appends a string of the traced program's without what could act on
 // a terminal.
 func appendSafe(dst []byte, s string) []byte {

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf/btf"
+
+	"nvtrace/traces/escape"
 )
 
 // Bounds of printing a value, whatever its type says.
@@ -281,7 +283,7 @@ func (f *formatter) name(dst []byte, name string) []byte {
 	if f.style == styleJSON {
 		return append(appendJSONString(dst, name), ": "...)
 	}
-	return append(append(dst, name...), " = "...)
+	return append(escape.Append(dst, name), " = "...)
 }
 
 func (f *formatter) member(dst []byte, m *btf.Member, data []byte, depth int) []byte {
@@ -331,8 +333,8 @@ func appendJSONString(dst []byte, s string) []byte {
 			dst = append(dst, '\\', byte(r))
 		case r == '\n':
 			dst = append(dst, `\n`...)
-		case r < ' ' || r == 0x7f:
-			dst = fmt.Appendf(dst, `\u%04x`, r)
+		case escape.Acts(r):
+			dst = escape.AppendRune(dst, r)
 		default:
 			dst = append(dst, string(r)...)
 		}

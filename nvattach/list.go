@@ -4,30 +4,32 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"nvtrace/traces/escape"
 )
 
 // List writes what is in an object for a reader: programs with their points, maps,
 // variables that can be set, and what is not run.
 func (o *Object) List(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n", o.Name)
+	b.WriteString(escape.Line("%s", o.Name))
 	for _, p := range o.Programs {
-		fmt.Fprintf(&b, "  program  %-24s %s, %d instructions\n", p.Name, p.Point, len(p.Insns))
+		b.WriteString(escape.Line("  program  %-24s %s, %d instructions", p.Name, p.Point, len(p.Insns)))
 	}
 	for _, i := range o.Ignored {
-		fmt.Fprintf(&b, "  ignored  %-24s %s: %s\n", i.Name, i.Section, i.Reason)
+		b.WriteString(escape.Line("  ignored  %-24s %s: %s", i.Name, i.Section, i.Reason))
 	}
 	for _, m := range o.Maps {
 		switch {
 		case m.Data:
 			continue
 		case m.Ring():
-			fmt.Fprintf(&b, "  map      %-24s %s\n", m.Name, m.Type)
+			b.WriteString(escape.Line("  map      %-24s %s", m.Name, m.Type))
 		default:
-			fmt.Fprintf(&b, "  map      %-24s %s of %d: key %d bytes, value %d bytes\n", m.Name, m.Type, m.MaxEntries, m.KeySize, m.ValueSize)
+			b.WriteString(escape.Line("  map      %-24s %s of %d: key %d bytes, value %d bytes", m.Name, m.Type, m.MaxEntries, m.KeySize, m.ValueSize))
 		}
 		if !m.Supported() {
-			fmt.Fprintf(&b, "           %-24s can't be had on a GPU\n", "")
+			b.WriteString(escape.Line("           %-24s can't be had on a GPU", ""))
 		}
 	}
 	for i := range o.Vars {
@@ -36,7 +38,7 @@ func (o *Object) List(w io.Writer) error {
 		if end := uint64(v.Offset) + uint64(v.Size); end <= uint64(len(v.Map.Initial)) {
 			value = v.Map.Initial[v.Offset:end] // what --set has changed, too
 		}
-		fmt.Fprintf(&b, "  variable %-24s %s: %s\n", v.Name, v.Map.Name, AppendValue(nil, v.Type, value))
+		b.WriteString(escape.Line("  variable %-24s %s: %s", v.Name, v.Map.Name, AppendValue(nil, v.Type, value)))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -47,7 +49,7 @@ func (p *Plan) List(w io.Writer) error {
 	var b strings.Builder
 	for _, q := range p.Programs {
 		r := &q.Report
-		fmt.Fprintf(&b, "%s (%s): %d instructions, up to %d registers", q.Name, q.Point, r.Insns, r.Registers)
+		fmt.Fprintf(&b, "%s (%s): %d instructions, up to %d registers", escape.String(q.Name), escape.String(q.Point.String()), r.Insns, r.Registers)
 		if r.LocalBytes > 0 {
 			fmt.Fprintf(&b, ", %d bytes of local memory", r.LocalBytes)
 		}
@@ -63,7 +65,7 @@ func (p *Plan) List(w io.Writer) error {
 		b.WriteByte('\n')
 		for i := range r.Maps {
 			if u := &r.Maps[i]; u.Used {
-				fmt.Fprintf(&b, "  %s %s: %s\n", q.unit.defs[i].Type, q.unit.defs[i].Name, usage(u.Lookups, u.Helpers, u.Loads, u.Stores, u.Atomics, u.AddOnly()))
+				b.WriteString(escape.Line("  %s %s: %s", q.unit.defs[i].Type, q.unit.defs[i].Name, usage(u.Lookups, u.Helpers, u.Loads, u.Stores, u.Atomics, u.AddOnly())))
 			}
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf/btf"
+
+	"nvtrace/traces/escape"
 )
 
 // PrintOptions say how maps are printed. Nil is the zero value.
@@ -54,7 +56,7 @@ func (t *Table) Print(w io.Writer, o *PrintOptions) error {
 
 func (t *Table) heading(b *bytes.Buffer) {
 	d := t.Map.Def
-	fmt.Fprintf(b, "%s (%s", t.Map.Name, d.Type)
+	fmt.Fprintf(b, "%s (%s", escape.String(t.Map.Name), d.Type)
 	if d.layout() == layoutHash {
 		fmt.Fprintf(b, ", %d of %d entries", len(t.Rows), d.MaxEntries)
 	}
@@ -191,7 +193,7 @@ func (t *Table) variables(b *bytes.Buffer) {
 		if uint64(s.Offset)+uint64(s.Size) > uint64(len(v)) {
 			continue
 		}
-		fmt.Fprintf(b, "  %s = %s\n", s.Type.TypeName(), AppendValue(nil, s.Type, v[s.Offset:s.Offset+s.Size]))
+		fmt.Fprintf(b, "  %s = %s\n", escape.String(s.Type.TypeName()), AppendValue(nil, s.Type, v[s.Offset:s.Offset+s.Size]))
 	}
 }
 

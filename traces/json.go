@@ -3,6 +3,8 @@ package traces
 import (
 	"strconv"
 	"unicode/utf8"
+
+	"nvtrace/traces/escape"
 )
 
 // SchemaVersion is the version of the file format that this package writes and
@@ -299,7 +301,7 @@ func appendString(dst []byte, s string) []byte {
 		if c >= utf8.RuneSelf {
 			r, size := utf8.DecodeRuneInString(s[i:])
 			bad := r == utf8.RuneError && size == 1
-			if !bad && !needsEscape(r) {
+			if !bad && !escape.Acts(r) {
 				i += size
 				continue
 			}
@@ -307,7 +309,7 @@ func appendString(dst []byte, s string) []byte {
 			if bad {
 				r = 0xdc00 | rune(c)
 			}
-			dst = appendEscape(dst, r)
+			dst = escape.AppendRune(dst, r)
 			i += size
 			start = i
 			continue
@@ -321,22 +323,11 @@ func appendString(dst []byte, s string) []byte {
 		case '\t':
 			dst = append(dst, `\t`...)
 		default:
-			dst = appendEscape(dst, rune(c))
+			dst = escape.AppendRune(dst, rune(c))
 		}
 		i++
 		start = i
 	}
 	dst = append(dst, s[start:]...)
 	return append(dst, '"')
-}
-
-// needsEscape reports whether r, above ASCII, could break or reorder a line of
-// text: C1 controls, line separators, bidirectional controls, the byte order mark.
-func needsEscape(r rune) bool {
-	return r < 0xa0 || r >= 0x2028 && r <= 0x202e || r >= 0x2066 && r <= 0x2069 || r == 0xfeff
-}
-
-// appendEscape appends \uXXXX for a code point below U+10000.
-func appendEscape(dst []byte, r rune) []byte {
-	return append(dst, '\\', 'u', hexDigits[r>>12&15], hexDigits[r>>8&15], hexDigits[r>>4&15], hexDigits[r&15])
 }

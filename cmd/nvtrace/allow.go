@@ -9,6 +9,7 @@ import (
 	"nvtrace/ioctl"
 	"nvtrace/ioctl/allow"
 	"nvtrace/traces"
+	"nvtrace/traces/escape"
 )
 
 func allowlistVerb(e *env, args, command []string) int {
@@ -76,7 +77,7 @@ func (e *env) writeOut(name string, b []byte) error {
 	if err != nil {
 		return err
 	}
-	_, err = w.Write(b)
+	_, err = w.Write(escape.Lines(b))
 	return errors.Join(err, closeOut())
 }
 

@@ -15,6 +15,7 @@ import (
 	"nvtrace/fatbin"
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/sim"
+	"nvtrace/traces/escape"
 )
 
 // dryFlags are those of attach --dry-run.
@@ -140,7 +141,7 @@ func (d *dryRun) file(name string) error {
 		case images == 0 && len(errs) == 0:
 			return errors.New("no code for GPUs is in it")
 		case !d.said && len(errs) == 0:
-			fmt.Fprintf(&d.out, "%s: no kernel that a program wants; images: %d\n", name, images)
+			d.out.WriteString(escape.Line("%s: no kernel that a program wants; images: %d", name, images))
 		}
 		return errors.Join(errs...)
 	})
@@ -177,10 +178,10 @@ func (d *dryRun) image(name string, number int, c *fatbin.Container) error {
 	if c.Offset >= 0 {
 		where = fmt.Sprintf("at offset %#x", c.Offset)
 	}
-	fmt.Fprintf(&d.out, "%s: image %d, %s, on sm_%d\n", name, number, where, arch.SM)
+	d.out.WriteString(escape.Line("%s: image %d, %s, on sm_%d", name, number, where, arch.SM))
 	d.failed = d.failed || d.f.require && len(r.Unprobed) > 0
 	for _, u := range r.Unprobed {
-		fmt.Fprintf(&d.out, "  %s\n    not probed: %s\n", demangled(u.Kernel), u.Reason)
+		fmt.Fprintf(&d.out, "  %s\n    not probed: %s\n", demangled(u.Kernel), printable(u.Reason))
 	}
 	if !r.Changed {
 		return nil
@@ -188,7 +189,7 @@ func (d *dryRun) image(name string, number int, c *fatbin.Container) error {
 	d.modules++
 	before, after, err := d.resources(r, arch)
 	if err != nil {
-		fmt.Fprintf(&d.out, "  registers, stack and occupancy are not known: %v\n", err)
+		d.out.WriteString(escape.Line("  registers, stack and occupancy are not known: %v", err))
 	}
 	all := d.plan.Sites()[sites:]
 	for i := range r.Kernels {
@@ -252,7 +253,7 @@ func (d *dryRun) kernel(k *nvattach.KernelReport, sites []nvattach.Site) {
 	if k.Func {
 		what = " (device function)"
 	}
-	fmt.Fprintf(&d.out, "  %s%s\n", demangled(k.Name), what)
+	d.out.WriteString(escape.Line("  %s%s", demangled(k.Name), what))
 	for i := range sites {
 		s := &sites[i]
 		if s.Kernel != k.Name {
@@ -269,7 +270,7 @@ func (d *dryRun) kernel(k *nvattach.KernelReport, sites []nvattach.Site) {
 		d.out.WriteByte('\n')
 	}
 	for _, n := range k.Notes {
-		fmt.Fprintf(&d.out, "    note: %s\n", n)
+		d.out.WriteString(escape.Line("    note: %s", n))
 	}
 }
 
@@ -308,13 +309,14 @@ func (d *dryRun) write(text string) error {
 	if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
 		return err
 	}
-	fmt.Fprintf(&d.out, "  written to %s: %d bytes of PTX\n", name, len(text))
+	d.out.WriteString(escape.Line("  written to %s: %d bytes of PTX", name, len(text)))
 	return nil
 }
 
 // demangled returns a kernel's name for people, and what the driver calls it.
 func demangled(name string) string {
 	s := fatbin.Demangle(name)
+	name = printable(name)
 	if s == name {
 		return name
 	}

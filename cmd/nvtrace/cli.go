@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"nvtrace/ioctl/record"
+	"nvtrace/traces/escape"
 )
 
 // Exit statuses of nvtrace itself, those of env(1) and timeout(1). A traced
@@ -72,6 +73,34 @@ func splitArgs(words []string) (args, command []string, cut bool) {
 
 // main1 runs the command line and returns the exit status.
 func main1(e *env, words []string) int {
+	// The last that text goes through, whoever made it.
+	out, errs := escape.NewWriter(e.stdout), escape.NewWriter(e.stderr)
+	e.stdout, e.stderr = out, errs
+	status := main2(e, words)
+	_, _ = out.Flush(), errs.Flush() // halves of characters, at most
+	return status
+}
+
+// beneath returns what is below an output: for bytes that are no text, and what only
+// nvtrace writes.
+func beneath(w io.Writer) io.Writer {
+	if e, ok := w.(*escape.Writer); ok {
+		return e.Unwrap()
+	}
+	return w
+}
+
+// content returns where a verb's result goes that is not nvtrace's text but the file's
+// or the kernel's own, byte for byte, unless a terminal shows it.
+func (e *env) content() io.Writer {
+	if isTerminal(e.stdout) {
+		return e.stdout
+	}
+	return beneath(e.stdout)
+}
+
+// main2 runs the command line with outputs that are safe to write to.
+func main2(e *env, words []string) int {
 	e.debug = debugLogger(e)
 	args, command, cut := splitArgs(words)
 	if len(args) > 0 && (args[0] == "help" || args[0] == "-h" || args[0] == "-help" || args[0] == "--help") {

@@ -85,7 +85,7 @@ func startDecoding(e *env, args []string, h *traces.Header, outlives bool) (_ *d
 		return nil, err
 	}
 	for _, w := range []io.Writer{e.stdout, e.stderr} {
-		if _, ok := w.(*os.File); !ok { // package exec would copy, until somebody waits for the process
+		if _, ok := beneath(w).(*os.File); !ok { // package exec would copy, until somebody waits for the process
 			return nil, errors.New("the outputs are no files")
 		}
 	}
@@ -108,7 +108,7 @@ func startDecoding(e *env, args []string, h *traces.Header, outlives bool) (_ *d
 	_, _ = unix.FcntlInt(pipe.Fd(), unix.F_SETPIPE_SZ, 1<<20) // more room, where it is to be had
 	cmd := &exec.Cmd{
 		Path: e.self, Args: append([]string{os.Args[0], decodeWord}, args...),
-		Env: append([]string{"GOMAXPROCS=2"}, os.Environ()...), Stdin: stream, Stdout: e.stdout, Stderr: e.stderr, ExtraFiles: []*os.File{tell},
+		Env: append([]string{"GOMAXPROCS=2"}, os.Environ()...), Stdin: stream, Stdout: beneath(e.stdout), Stderr: beneath(e.stderr), ExtraFiles: []*os.File{tell},
 	}
 	d := &decoding{e: e, cmd: cmd, started: make(chan error, 1), pipe: pipe, told: told}
 	handed := []*os.File{stream, tell}
@@ -258,7 +258,7 @@ func decodeVerb(e *env, args, _ []string) int {
 	e.step("decoder: ended")
 	// Somebody may wait until nobody has them open any more.
 	for _, w := range []io.Writer{e.stdout, e.stderr} {
-		if f, ok := w.(io.Closer); ok {
+		if f, ok := beneath(w).(io.Closer); ok {
 			_ = f.Close()
 		}
 	}

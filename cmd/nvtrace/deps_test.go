@@ -12,8 +12,9 @@ import (
 // What is below a package's internal folder is part of it: it may import what
 // the package may, the package itself, its like, and what generators share.
 const policy = `
-nvtrace/traces               < github.com/klauspost/compress/zstd
-nvtrace/traces/export        < nvtrace/ioctl nvtrace/nvattach/api nvtrace/rm nvtrace/traces github.com/google/pprof/profile
+nvtrace/traces/escape        <
+nvtrace/traces               < nvtrace/traces/escape github.com/klauspost/compress/zstd
+nvtrace/traces/export        < nvtrace/ioctl nvtrace/nvattach/api nvtrace/rm nvtrace/traces nvtrace/traces/escape github.com/google/pprof/profile
 nvtrace/ptrace/proc          <
 nvtrace/ptrace               < nvtrace/ptrace/proc
 nvtrace/ptrace/agent         < nvtrace/ptrace nvtrace/ptrace/proc
@@ -28,20 +29,20 @@ nvtrace/ioctl/replay         < nvtrace/ptrace nvtrace/ioctl nvtrace/rm nvtrace/t
 nvtrace/nvattach/preload     <
 nvtrace/nvattach/interpose   < nvtrace/fatbin nvtrace/nvattach/preload
 nvtrace/nvattach/capture     < nvtrace/fatbin nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/proc nvtrace/traces
-nvtrace/fatbin               < github.com/klauspost/compress/zstd github.com/ianlancetaylor/demangle
+nvtrace/fatbin               < nvtrace/traces/escape github.com/klauspost/compress/zstd github.com/ianlancetaylor/demangle
 nvtrace/fatbin/sass          < nvtrace/fatbin
 nvtrace/nvattach/api         < nvtrace/traces
 nvtrace/ptx                  <
 nvtrace/ptx/emu              < nvtrace/ptx
 nvtrace/ptx/bpf              < nvtrace/ptx github.com/cilium/ebpf/asm
-nvtrace/nvattach/sim         < nvtrace/fatbin nvtrace/nvattach/preload nvtrace/ptx nvtrace/ptx/emu
-nvtrace/nvattach             < nvtrace/fatbin nvtrace/ptx nvtrace/ptx/bpf github.com/cilium/ebpf github.com/cilium/ebpf/asm github.com/cilium/ebpf/btf
-nvtrace/nvattach/session     < nvtrace/fatbin nvtrace/nvattach
+nvtrace/nvattach/sim         < nvtrace/traces/escape nvtrace/fatbin nvtrace/nvattach/preload nvtrace/ptx nvtrace/ptx/emu
+nvtrace/nvattach             < nvtrace/fatbin nvtrace/ptx nvtrace/ptx/bpf nvtrace/traces/escape github.com/cilium/ebpf github.com/cilium/ebpf/asm github.com/cilium/ebpf/btf
+nvtrace/nvattach/session     < nvtrace/fatbin nvtrace/nvattach nvtrace/traces/escape
 nvtrace/nvattach/gpu         < nvtrace/fatbin nvtrace/nvattach nvtrace/nvattach/capture nvtrace/nvattach/jit nvtrace/nvattach/session nvtrace/ptrace nvtrace/ptrace/proc
 nvtrace/nvattach/calls       < nvtrace/nvattach/api nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/proc
 nvtrace/nvattach/jit         <
 nvtrace/examples/rminfo      < nvtrace/rm
-nvtrace/cmd/nvtrace          < nvtrace/traces nvtrace/traces/export nvtrace/ptrace nvtrace/rm nvtrace/ioctl nvtrace/ioctl/record nvtrace/ioctl/replay nvtrace/ioctl/diff nvtrace/ioctl/allow nvtrace/fatbin nvtrace/ptx nvtrace/ptx/emu nvtrace/nvattach nvtrace/nvattach/jit nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/nvattach/api nvtrace/nvattach/calls nvtrace/ptrace/agent nvtrace/ptrace/proc nvtrace/nvattach/capture nvtrace/nvattach/gpu nvtrace/nvattach/interpose github.com/olekukonko/tablewriter
+nvtrace/cmd/nvtrace          < nvtrace/traces nvtrace/traces/escape nvtrace/traces/export nvtrace/ptrace nvtrace/rm nvtrace/ioctl nvtrace/ioctl/record nvtrace/ioctl/replay nvtrace/ioctl/diff nvtrace/ioctl/allow nvtrace/fatbin nvtrace/ptx nvtrace/ptx/emu nvtrace/nvattach nvtrace/nvattach/jit nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/nvattach/api nvtrace/nvattach/calls nvtrace/ptrace/agent nvtrace/ptrace/proc nvtrace/nvattach/capture nvtrace/nvattach/gpu nvtrace/nvattach/interpose github.com/olekukonko/tablewriter
 `
 
 // What is below shared imports nothing of ours, and nothing that becomes part of

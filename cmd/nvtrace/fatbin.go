@@ -248,14 +248,14 @@ func (p *progress) at(done int64) {
 	if now := time.Now(); now.After(p.next) {
 		p.next = now.Add(200 * time.Millisecond)
 		p.shown = true
-		fmt.Fprintf(p.e.stderr, "\r%s: %d %% of %d %s ", printable(filepath.Base(p.name)), 100*done/p.total, p.total, p.unit)
+		fmt.Fprintf(beneath(p.e.stderr), "\r%s: %d %% of %d %s ", printable(filepath.Base(p.name)), 100*done/p.total, p.total, p.unit)
 	}
 }
 
 // clear wipes the line.
 func (p *progress) clear() {
 	if p.shown {
-		fmt.Fprint(p.e.stderr, "\r\x1b[K")
+		fmt.Fprint(beneath(p.e.stderr), "\r\x1b[K")
 		p.shown = false
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"nvtrace/ioctl"
 	"nvtrace/nvattach/api"
 	"nvtrace/traces"
+	"nvtrace/traces/escape"
 )
 
 // lineFlags are the flags that choose lines and how they look, the same for a
@@ -70,7 +71,7 @@ func (f *lineFlags) options(e *env, h *traces.Header, w io.Writer) (*ioctl.LineO
 }
 
 func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+	f, ok := beneath(w).(*os.File)
 	if !ok {
 		return false
 	}
@@ -218,6 +219,12 @@ func (s *logSink) line(ev *traces.Event, c *ioctl.Call) {
 func (s *logSink) printTo(e *env, w io.Writer, h *traces.Header, f *lineFlags) (err error) {
 	if s.opts, err = f.options(e, h, w); err != nil {
 		return err
+	}
+	w = beneath(w)
+	if s.opts.Color {
+		w = escape.NewWriter(w, ioctl.Colors()...)
+	} else {
+		w = escape.NewWriter(w)
 	}
 	s.lines = bufio.NewWriterSize(w, 64<<10)
 	if !f.handles {

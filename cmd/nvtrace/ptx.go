@@ -34,7 +34,7 @@ func ptxVerb(e *env, args, command []string) int {
 	switch args[0] {
 	case "fmt":
 		return ptxEach(e, "fmt", args[1:], func(f *ptx.File, _ *ptxOptions) (bool, error) {
-			return true, ptx.Format(e.stdout, f)
+			return true, ptx.Format(e.content(), f)
 		})
 	case "check":
 		return ptxEach(e, "check", args[1:], func(f *ptx.File, o *ptxOptions) (bool, error) {

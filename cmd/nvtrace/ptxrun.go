@@ -28,7 +28,7 @@ func (f *dimFlag) Set(s string) (err error) {
 }
 
 func ptxRun(e *env, args []string) int {
-	run := emu.Run{Grid: emu.Dim3{X: 1, Y: 1, Z: 1}, Block: emu.Dim3{X: 1, Y: 1, Z: 1}, Options: &emu.Options{Printf: e.stdout}}
+	run := emu.Run{Grid: emu.Dim3{X: 1, Y: 1, Z: 1}, Block: emu.Dim3{X: 1, Y: 1, Z: 1}, Options: &emu.Options{Printf: e.content()}}
 	var texts stringList
 	var shared uint
 	var timeout time.Duration

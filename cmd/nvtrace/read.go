@@ -12,6 +12,7 @@ import (
 	"nvtrace/ioctl"
 	"nvtrace/rm"
 	"nvtrace/traces"
+	"nvtrace/traces/escape"
 )
 
 // readFlags are the flags of verbs that read a recording.
@@ -184,6 +185,9 @@ func exportVerb(e *env, args, command []string) int {
 	if err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
+	if dst = beneath(dst); format != "pprof" { // which is no text
+		dst = escape.NewWriter(dst)
+	}
 	w := bufio.NewWriterSize(dst, 64<<10)
 	var buf []byte
 	if format == "raw" {
@@ -249,7 +253,7 @@ func writeJSON(def io.Writer, name string, v any) error {
 	}
 	b = append(b, '\n')
 	if name != "" {
-		return os.WriteFile(name, b, 0o666)
+		return os.WriteFile(name, escape.Lines(b), 0o666)
 	}
 	_, err = def.Write(b)
 	return err

@@ -10,13 +10,12 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
 	"nvtrace/ioctl"
 	"nvtrace/nvattach/capture"
+	"nvtrace/traces/escape"
 )
 
 // defaultRows is how many rows the tables of a summary have; what is cut is said beneath
@@ -272,24 +271,9 @@ func unknownRows(r *ioctl.Report) (rows [][]string) {
 	return rows
 }
 
-// printable returns a string that came from the traced program without what
-// could steer a terminal.
-func printable(s string) string {
-	if utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return s
-	}
-	var b strings.Builder
-	for i, r := range s {
-		_, n := utf8.DecodeRuneInString(s[i:])
-		if r == utf8.RuneError && n == 1 || !unicode.IsPrint(r) {
-			q := strconv.Quote(s[i : i+n])
-			b.WriteString(q[1 : len(q)-1])
-			continue
-		}
-		b.WriteRune(r)
-	}
-	return b.String()
-}
+// printable returns a string that came from the traced program, a recording or an
+// object without what could steer a terminal or look like a line of nvtrace's.
+func printable(s string) string { return escape.String(s) }
 
 // count prints a number; zero is left out, so that what happened stands out.
 func count(n uint64) string {

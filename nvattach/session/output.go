@@ -11,6 +11,7 @@ import (
 
 	"nvtrace/fatbin"
 	"nvtrace/nvattach"
+	"nvtrace/traces/escape"
 )
 
 // output writes what a session shows, whole lines at a time.
@@ -56,7 +57,7 @@ func (o *output) record(m *nvattach.Map, r nvattach.Record) {
 		o.write(append(m.AppendRecordJSON(b, r.Data), "}\n"...))
 		return
 	}
-	b := fmt.Appendf(nil, "%s[sm %d] ", m.Name, r.SM)
+	b := fmt.Appendf(nil, "%s[sm %d] ", escape.String(m.Name), r.SM)
 	o.write(append(m.AppendRecord(b, r.Data), '\n'))
 }
 
@@ -119,7 +120,7 @@ func (o *output) kernels(s *Session, all []Kernel) {
 	}
 	if o.format != FormatJSON {
 		for _, line := range s.kernelLines(all) {
-			o.write(append([]byte(line), '\n'))
+			o.write([]byte(escape.Line("%s", line)))
 		}
 		return
 	}
@@ -151,5 +152,7 @@ func (o *output) say(text string) {
 		o.object(map[string]any{"notice": text})
 		return
 	}
-	o.write([]byte("nvtrace: " + text + "\n"))
+	for line := range strings.SplitSeq(text, "\n") {
+		o.write([]byte(escape.Line("nvtrace: %s", line)))
+	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"nvtrace/fatbin"
 	"nvtrace/ptx/emu"
+	"nvtrace/traces/escape"
 )
 
 // A Report says what happened in a simulation.
@@ -62,21 +63,20 @@ func (f *Fault) String() string {
 // what went wrong first, then what ran.
 func (r *Report) AppendText(dst []byte) []byte {
 	for _, h := range r.Hints {
-		dst = fmt.Appendf(dst, "simulated GPU: %s\n", h)
+		dst = append(dst, escape.Line("simulated GPU: %s", h)...)
 	}
 	for i := range r.Faults {
-		dst = fmt.Appendf(dst, "simulated GPU: %v\n", &r.Faults[i])
+		dst = append(dst, escape.Line("simulated GPU: %v", &r.Faults[i])...)
 	}
 	for _, m := range r.Missing {
-		dst = fmt.Appendf(dst, "simulated GPU: %s is not implemented and was called %d times; it returned 801, not supported\n", m.Name, m.Calls)
+		dst = append(dst, escape.Line("simulated GPU: %s is not implemented and was called %d times; it returned 801, not supported", m.Name, m.Calls)...)
 	}
 	if r.Processes == 0 {
 		return dst
 	}
-	dst = fmt.Appendf(dst, "simulated GPU: %d × %s, processes: %d, kernels: %d\n", r.Count, r.GPU, r.Processes, len(r.Kernels))
+	dst = append(dst, escape.Line("simulated GPU: %d × %s, processes: %d, kernels: %d", r.Count, r.GPU, r.Processes, len(r.Kernels))...)
 	for _, k := range r.Kernels {
-		dst = fmt.Appendf(dst, "  %-10v %6d launches %10d threads %12d instructions  %s\n",
-			k.Time.Round(time.Microsecond), k.Launches, k.Threads, k.Instructions, fatbin.Demangle(k.Name))
+		dst = append(dst, escape.Line("  %-10v %6d launches %10d threads %12d instructions  %s", k.Time.Round(time.Microsecond), k.Launches, k.Threads, k.Instructions, fatbin.Demangle(k.Name))...)
 	}
 	return dst
 }

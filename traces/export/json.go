@@ -3,6 +3,8 @@ package export
 import (
 	"strconv"
 	"unicode/utf8"
+
+	"nvtrace/traces/escape"
 )
 
 // jsonText is JSON that is being written. Its methods put commas where they
@@ -85,8 +87,8 @@ func appendString[T string | []byte](dst []byte, v T) []byte {
 		switch {
 		case r == '"' || r == '\\':
 			dst = append(dst, '\\', c)
-		case risky(r):
-			dst = append(dst, '\\', 'u', hexDigits[r>>12&15], hexDigits[r>>8&15], hexDigits[r>>4&15], hexDigits[r&15])
+		case escape.Acts(r):
+			dst = escape.AppendRune(dst, r)
 		default:
 			dst = utf8.AppendRune(dst, r)
 		}
@@ -95,10 +97,4 @@ func appendString[T string | []byte](dst []byte, v T) []byte {
 	}
 	dst = append(dst, v[from:]...)
 	return append(dst, '"')
-}
-
-// risky reports whether a terminal or a script could take a character for
-// something else than text: controls, line separators, bidirectional controls.
-func risky(r rune) bool {
-	return r < 0x20 || r >= 0x7f && r < 0xa0 || r >= 0x2028 && r <= 0x202e || r >= 0x2066 && r <= 0x2069
 }

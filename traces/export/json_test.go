@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"nvtrace/traces/escape"
 )
 
 func checkString(t *testing.T, s string) {
@@ -18,7 +20,7 @@ func checkString(t *testing.T, s string) {
 		t.Errorf("%q became %q, want %q", s, back, want)
 	}
 	for _, r := range string(got) {
-		if risky(r) {
+		if escape.Acts(r) {
 			t.Errorf("%q holds %U", got, r)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"nvtrace/ioctl"
 	"nvtrace/rm"
 	"nvtrace/traces"
+	"nvtrace/traces/escape"
 )
 
 // Profile gathers a recording's calls as a profile for pprof. A sample's stack
@@ -104,7 +105,7 @@ func NewProfile(h *traces.Header, d *ioctl.Decoder) *Profile {
 // terminal on which pprof prints it as it is.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
-		if risky(r) {
+		if escape.Acts(r) {
 			return utf8.RuneError
 		}
 		return r
