@@ -60,6 +60,7 @@ var gpuCases = []struct {
 	{"array_replace", "hashes", []string{"array_replace"}, nil},
 	{"hash_anyway", "hashes", []string{"count_anyway"}, map[string]uint64{"anyway": 1}},
 	{"hash_first", "hashes", []string{"count_first"}, map[string]uint64{"firsts": 1}},
+	{"changes", "races", []string{"change", "used"}, map[string]uint64{"half": 1}},
 	{"hash_replace", "hashes", []string{"replace"}, nil},
 	{"tell_count", "hashes", []string{"tell_count"}, map[string]uint64{"counted": 1}},
 	{"hash_same", "hashes", []string{"replace_same"}, nil},

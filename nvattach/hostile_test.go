@@ -97,7 +97,9 @@ func TestEndsAreNamed(t *testing.T) {
 		o.Programs = append(o.Programs, &Program{Name: name, Section: "cuda.entry/*", Point: Point{Kind: KindEntry, Kernel: "*"}, Object: o, Insns: ins})
 	}
 	r := newRig(t, &PlanOptions{Fuel: 100}, o)
-	r.runAdd(r.weave(vectorAdd).Text, 2, 16)
+	text := r.weave(vectorAdd).Text
+	assemble(t, text, "sm_90")
+	r.runAdd(text, 2, 16)
 	want := map[string]string{
 		"null":    "32 runs of null were ended: NULL dereference at ends.bpf.c:4 (*v = 1), in ",
 		"endless": "32 runs of endless were ended: loop bound reached at ends.bpf.c:4 (for (;;)), in ",

@@ -8,61 +8,165 @@ import (
 	"nvtrace/ptx/bpf"
 )
 
-// atomicIncrements returns a program in which "*p += n" on shared memory is one
-// atomic addition: a load, an addition and a store to the same place, one behind the
-// other, whose register nobody reads afterwards. What threads then see is one of the
-// things that they could have seen before, and no addition is lost. It reports how
-// many there were; with none, the same instructions are returned.
+// atomicIncrements returns a program in which "*p += n" on shared memory is one atomic
+// addition, and likewise with -=, |=, &= and ^=, of 1 to 8 bytes: a load, operations of
+// one kind, and a store to the same place, whose register nobody reads afterwards. What
+// threads then see is one of the things that they could have seen before, and nothing is
+// lost. Stores in skip are left alone. It reports which stores became atomic; with none,
+// the same instructions are returned.
 //
 // Values of per-thread maps are left alone, as far as it can be seen that they are
 // some: nobody else adds to them.
-func atomicIncrements(prog asm.Instructions, o *Object, helpers map[int32]*bpf.Helper) (asm.Instructions, int) {
+func atomicIncrements(prog asm.Instructions, o *Object, helpers map[int32]*bpf.Helper, skip map[int]bool) (asm.Instructions, []int) {
 	f := newFlow(prog, helpers)
 	var out asm.Instructions
-	n := 0
-	for i := 0; i+2 < len(prog); i++ {
-		if !increment(prog[i:i+3]) || f.target[i+1] || f.target[i+2] || ownValue(prog[:i], o) {
+	var stores []int
+	for i := range prog {
+		u, ok := f.modification(i)
+		if !ok || skip[u.store] || ownValue(prog[:i], o) {
 			continue
 		}
-		load, add, store := prog[i], prog[i+1], prog[i+2]
-		if f.live(i+3, load.Dst) {
+		used := f.live(u.store+1, prog[i].Dst)
+		if used && !f.canFetch(i, u) {
 			continue
 		}
 		if out == nil {
 			out = slices.Clone(prog)
 		}
-		addend := load.Dst
-		value := add.Constant
-		if add.OpCode.Source() == asm.RegSource {
-			addend, value = add.Src, 0
+		stores = append(stores, u.store)
+		load, store := &prog[i], &prog[u.store]
+		r := load.Dst
+		if used { // what was there is fetched, and the operation done again
+			op := prog[u.op]
+			out[i] = operandOf(&op, r).WithMetadata(load.Metadata)
+			x := (u.kind | fetching).Mem(store.Dst, r, store.OpCode.Size(), store.Offset)
+			out[u.op], out[u.store] = x.WithMetadata(op.Metadata), op.WithMetadata(store.Metadata)
+			continue
 		}
-		// Jumps count instructions, so there must be as many as before.
-		fill := asm.Mov.Imm(load.Dst, int32(value))
-		out[i] = fill.WithMetadata(load.Metadata)
-		out[i+1] = fill.WithMetadata(add.Metadata)
-		x := asm.StoreXAdd(store.Dst, addend, store.OpCode.Size())
-		x.Offset = store.Offset
-		out[i+2] = x.WithMetadata(store.Metadata)
-		n++
-		i += 2
+		// Jumps count instructions, so there must be as many as before: the operations
+		// stay, and begin with what changes nothing.
+		first := int32(0)
+		if u.kind == asm.AndAtomic {
+			first = -1
+		}
+		out[i] = asm.Mov.Imm(r, first).WithMetadata(load.Metadata)
+		addend := r
+		if op := &prog[i+1]; u.store == i+2 && op.OpCode.ALUOp() == asm.Add {
+			fill := asm.Mov.Imm(r, int32(op.Constant))
+			if op.OpCode.Source() == asm.RegSource {
+				fill, addend = asm.Mov.Imm(r, 0), op.Src
+			}
+			out[i], out[i+1] = fill.WithMetadata(load.Metadata), fill.WithMetadata(op.Metadata)
+		}
+		x := u.kind.Mem(store.Dst, addend, asm.Word, store.Offset)
+		x.OpCode = x.OpCode.SetSize(store.OpCode.Size())
+		out[u.store] = x.WithMetadata(store.Metadata)
 	}
-	if n == 0 {
-		return prog, 0
+	if stores == nil {
+		return prog, nil
 	}
-	return out, n
+	return out, stores
 }
 
-// increment reports whether three instructions are r = *(p+o); r += x; *(p+o) = r.
-func increment(s asm.Instructions) bool {
-	load, add, store := &s[0], &s[1], &s[2]
-	size := load.OpCode.Size()
-	return load.OpCode.Class() == asm.LdXClass && load.OpCode.Mode() == asm.MemMode && (size == asm.DWord || size == asm.Word) &&
-		load.Src != asm.RFP && load.Src != load.Dst &&
-		add.OpCode.Class().IsALU() && add.OpCode.ALUOp() == asm.Add && add.Dst == load.Dst && add.Offset == 0 &&
-		(add.OpCode.Class() == asm.ALU64Class || size == asm.Word) &&
-		(add.OpCode.Source() == asm.ImmSource || add.Src != load.Dst) &&
-		store.OpCode.Class() == asm.StXClass && store.OpCode.Mode() == asm.MemMode && store.OpCode.Size() == size &&
-		store.Dst == load.Src && store.Src == load.Dst && store.Offset == load.Offset
+// fetching is the part of an atomic operation's code that says that it returns what was
+// there.
+const fetching = asm.FetchAdd &^ asm.AddAtomic
+
+// canFetch reports whether a modification whose result is read can be made atomic: it has
+// one operation, in front of the store, with a number that can be put in its register.
+func (f *flow) canFetch(i int, u modification) bool {
+	op := &f.prog[u.op]
+	reg := op.OpCode.Source() == asm.RegSource
+	for k := i + 1; reg && k < u.op; k++ { // it must be known where the load was
+		if _, gone := f.touches(&f.prog[k], op.Src); gone {
+			return false
+		}
+	}
+	return u.ops == 1 && u.op == u.store-1 && f.prog[i].OpCode.Size().Sizeof() >= 4 && (!reg || op.OpCode.ALUOp() != asm.Sub)
+}
+
+// operandOf puts what an operation takes into r; of a subtraction what is added.
+func operandOf(op *asm.Instruction, r asm.Register) asm.Instruction {
+	switch {
+	case op.OpCode.Source() == asm.RegSource:
+		return asm.Mov.Reg(r, op.Src)
+	case op.OpCode.ALUOp() == asm.Sub:
+		return asm.Mov.Imm(r, int32(-op.Constant))
+	}
+	return asm.Mov.Imm(r, int32(op.Constant))
+}
+
+// mostBetween bounds the instructions from a load to its store.
+const mostBetween = 64
+
+// A modification is "*p op= n": a load, operations, a store.
+type modification struct {
+	store int
+	op    int // the last operation
+	ops   int
+	kind  asm.AtomicOp
+}
+
+// modification looks for one that begins with a load at i.
+func (f *flow) modification(i int) (u modification, ok bool) {
+	load := &f.prog[i]
+	op, r, p, found := load.OpCode, load.Dst, load.Src, false
+	if op.Class() != asm.LdXClass || op.Mode() != asm.MemMode || p == asm.RFP || p == r {
+		return u, false
+	}
+	for k := i + 1; k < len(f.prog) && k < i+mostBetween; k++ {
+		in := &f.prog[k]
+		class := in.OpCode.Class()
+		if f.target[k] || class.IsJump() {
+			return u, false
+		}
+		if class.IsALU() && in.Dst == r {
+			kind, known := atomicOf(in, r, op.Size())
+			if !known || found && u.kind != kind {
+				return u, false
+			}
+			u.kind, u.op, u.ops, found = kind, k, u.ops+1, true
+			continue
+		}
+		if class == asm.StXClass && in.Src == r && in.Dst == p {
+			u.store = k
+			return u, found && in.OpCode.Mode() == asm.MemMode && in.OpCode.Size() == op.Size() && in.Offset == load.Offset
+		}
+		reads, _ := f.touches(in, r)
+		memory := class == asm.StXClass || class == asm.StClass
+		elsewhere := in.Dst == asm.RFP || in.Dst == p && apart(in, load)
+		if reads || !memory && (in.Dst == r || in.Dst == p) || memory && (!elsewhere || in.OpCode.Mode() != asm.MemMode) {
+			return u, false
+		}
+	}
+	return u, false
+}
+
+// apart reports whether two accesses behind one pointer touch no byte together.
+func apart(x, y *asm.Instruction) bool {
+	xo, yo := int(x.Offset), int(y.Offset)
+	return xo+x.OpCode.Size().Sizeof() <= yo || yo+y.OpCode.Size().Sizeof() <= xo
+}
+
+// atomicOf returns the atomic operation that an operation on what was loaded to r is a
+// part of.
+func atomicOf(in *asm.Instruction, r asm.Register, size asm.Size) (kind asm.AtomicOp, ok bool) {
+	if in.Offset != 0 || in.OpCode.Source() == asm.RegSource && in.Src == r {
+		return 0, false
+	}
+	// Of 64 bits, one of 32 clears the upper half, as a conjunction may.
+	cut := size == asm.DWord && in.OpCode.Class() == asm.ALUClass
+	switch in.OpCode.ALUOp() {
+	case asm.And:
+		return asm.AndAtomic, true
+	case asm.Add, asm.Sub:
+		return asm.AddAtomic, !cut
+	case asm.Or:
+		return asm.OrAtomic, !cut
+	case asm.Xor:
+		return asm.XorAtomic, !cut
+	}
+	return 0, false
 }
 
 // ownValue reports whether the last lookup before an instruction was in a

@@ -63,6 +63,12 @@ func (p *Plan) List(w io.Writer) error {
 			fmt.Fprintf(&b, ", %d increments made atomic", q.Increments)
 		}
 		b.WriteByte('\n')
+		for _, e := range r.Ends {
+			fmt.Fprintf(&b, "  tested at run time: %v at %s\n", e.Kind, e.Where())
+		}
+		for _, w := range q.Warnings() {
+			fmt.Fprintf(&b, "  warning: %s\n", w)
+		}
 		for i := range r.Maps {
 			if u := &r.Maps[i]; u.Used {
 				b.WriteString(escape.Line("  %s %s: %s", q.unit.defs[i].Type, q.unit.defs[i].Name, usage(u.Lookups, u.Helpers, u.Loads, u.Stores, u.Atomics, u.AddOnly())))

@@ -32,6 +32,9 @@ type PlanOptions struct {
 	// "if (!lookup(m, k)) update(m, k, first)" on a hash that is only counted in as it
 	// is: where two threads do so at once, only one of their values counts.
 	Racy bool
+	// Strict refuses programs that need tests at run time, and those that write back
+	// what they read from a map when that could not be made atomic.
+	Strict bool
 }
 
 // ErrNoProgram is in the chain of the error about objects without a program to run.
@@ -143,6 +146,11 @@ func NewPlan(objs []*Object, o *PlanOptions) (*Plan, error) {
 					p.Programs[first+i] = again
 				}
 			}
+		}
+	}
+	if o.Strict {
+		for _, q := range p.Programs {
+			errs = append(errs, q.strict()...)
 		}
 	}
 	if len(errs) > 0 {
@@ -272,29 +280,40 @@ func strange(in asm.Instruction) bool { return in.Dst > asm.RFP || in.Src > asm.
 func (u *unit) prepare(prog *Program, env *bpf.Env, racy, later bool) (*PlannedProgram, error) {
 	q := &PlannedProgram{Program: prog, unit: u}
 	env.Context, q.fields = contextOf(prog.Point.Kind, captureText)
-	insns, n := prog.Insns, 0
-	if !racy && !slices.ContainsFunc(insns, strange) {
-		var m int
-		insns, n = atomicIncrements(prog.Insns, u.obj, env.Helpers)
-		insns, m, q.recounts = atomicUpdates(insns, u.obj, env.Helpers, later)
-		n += m
-		q.inserts = insertions(newFlow(insns, env.Helpers), u.obj)
-	}
+	env.Narrow = !racy
+	insns, skip := prog.Insns, map[int]bool{}
 	var err error
-	q.verified, err = prove(prog.Name, insns, env)
-	if err != nil && n > 0 {
-		// An increment that may not be atomic, of a context for instance, is
-		// refused for what the program says itself.
-		insns, n, q.recounts = prog.Insns, 0, nil
+	for again := true; again; {
+		again = false
+		var stores []int
+		if !racy && !slices.ContainsFunc(prog.Insns, strange) {
+			insns, stores = atomicIncrements(prog.Insns, u.obj, env.Helpers, skip)
+			insns, q.Increments, q.recounts = atomicUpdates(insns, u.obj, env.Helpers, later)
+			q.Increments += len(stores)
+			q.inserts = insertions(newFlow(insns, env.Helpers), u.obj)
+		}
 		q.verified, err = prove(prog.Name, insns, env)
+		if why, ok := errors.AsType[*bpf.RefusedError](err); ok && slices.Contains(stores, why.Insn) && len(skip) < mostSkipped {
+			// What may not be atomic, at an address that is not aligned for instance,
+			// stays as it was.
+			skip[why.Insn], again = true, true
+		}
 	}
-	q.Increments = n
+	if err != nil && q.Increments > 0 {
+		// It is refused for what the program says itself.
+		q.Increments, q.recounts = 0, nil
+		q.verified, err = prove(prog.Name, prog.Insns, env)
+	}
 	if err != nil {
 		return nil, err
 	}
 	q.Report = *q.verified.Report()
 	return q, nil
 }
+
+// mostSkipped bounds how often a program is proven again for increments that may not be
+// atomic.
+const mostSkipped = 32
 
 // Formats returns the formats of bpf_printk that are known so far, for
 // [Maps.NewPrinter].

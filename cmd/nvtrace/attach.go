@@ -32,6 +32,7 @@ type attachFlags struct {
 	vars                       stringList
 	interval                   time.Duration
 	fuel                       uint
+	strict                     bool
 	threads                    uint64
 	verify                     verifyFlag
 	allowExit, require         bool
@@ -55,6 +56,7 @@ func (f *attachFlags) register(fs *flag.FlagSet) {
 		return nil
 	})
 	fs.DurationVar(&f.interval, "interval", 0, "show maps every `TIME` (1s), not at the end only")
+	fs.BoolVar(&f.strict, "strict", false, "refuse probes that need checks at run time, or change a map's value in a way that loses other threads' changes")
 	fs.UintVar(&f.fuel, "fuel", 0, "instructions that one run of a probe may execute, `N` (0: a million, as in Linux)")
 	fs.Uint64Var(&f.threads, "map-threads", 0, "threads of a grid that per-thread maps have values for, `N` (0: 1048576)")
 	fs.BoolVar(&f.allowExit, "allow-exit", false, "allow bpftime's helper 507, by which a probe ends the kernel's thread")
@@ -94,7 +96,7 @@ func (f *attachFlags) plan() (*nvattach.Plan, []nvattach.Setting, error) {
 		}
 	}
 	plan, err := nvattach.NewPlan(objs, &nvattach.PlanOptions{
-		AllowExit: f.allowExit, Fuel: uint32(min(f.fuel, math.MaxUint32)), Kernels: f.kernels, Programs: f.programs,
+		AllowExit: f.allowExit, Fuel: uint32(min(f.fuel, math.MaxUint32)), Kernels: f.kernels, Programs: f.programs, Strict: f.strict,
 	})
 	if err != nil {
 		return nil, nil, err
@@ -114,6 +116,11 @@ func (f *attachFlags) start(e *env) (*session.Session, error) {
 	f.planned = plan
 	if err := rehearse(plan, settings, f.threads); err != nil {
 		return nil, err
+	}
+	for _, q := range plan.Programs {
+		for _, w := range q.Warnings() {
+			e.notice("%s", w)
+		}
 	}
 	for _, o := range plan.Objects {
 		for _, i := range o.Ignored {

@@ -346,7 +346,12 @@ func (g *Gen) atomic(n *node) {
 	for i, x := range n.args {
 		args[i] = g.operand(x)
 	}
-	at, mods := g.memory(n), g.semantics(n)
+	mods := g.semantics(n)
+	if strings.HasPrefix(n.op, narrowOp) {
+		g.narrow(n, args[0], mods)
+		return
+	}
+	at := g.memory(n)
 	fenced := n.mods == "acq_rel" && !g.modern
 	if fenced {
 		g.Line("membar.gl;")

@@ -12,6 +12,10 @@ type Env struct {
 	Maps []Map
 	// Helpers by number. What is not here is refused.
 	Helpers map[int32]*Helper
+	// Narrow allows atomic additions, ands, ors and xors of 1 and 2 bytes that return
+	// nothing. No compiler writes them; a caller that makes atomic operations of loads
+	// and stores may.
+	Narrow bool
 	// Fuel is how many instructions one run of a program may execute. It is ended
 	// at the head of a loop that would go beyond that; a may_goto leaves its loop
 	// instead. 0 means DefaultFuel.

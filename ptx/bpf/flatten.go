@@ -461,7 +461,7 @@ func (f *flattener) decodeMemory(i int, o *op) error {
 		switch o.atomic {
 		case asm.AddAtomic, asm.FetchAdd, asm.AndAtomic, asm.FetchAnd, asm.OrAtomic, asm.FetchOr,
 			asm.XorAtomic, asm.FetchXor, asm.Xchg, asm.CmpXchg:
-			if o.size < 4 {
+			if _, fetch := o.fetches(); o.size < 4 && (fetch || !f.env.Narrow) {
 				return f.p.refuse(i, "use a field of 4 or 8 bytes", "an atomic operation on %d bytes", o.size)
 			}
 			if r, ok := o.fetches(); ok && r == 10 {

@@ -72,6 +72,7 @@ func newGrower(seed uint64) *grower {
 	if seed%8 == 7 {
 		g.w.env.Context = &Context{Text: 24}
 	}
+	g.w.env.Narrow = seed%2 == 0
 	if seed%5 > 1 {
 		g.w.env.Fuel = uint32(seed % 5 * 100)
 	}
@@ -172,7 +173,7 @@ func sameCompiled(tb testing.TB, p *Program, env *Env) error {
 		return nil // the two leave such a loop at different times
 	}
 	w := newWorld(0)
-	w.env.Helpers[1].NeverNull, w.env.Fuel = env.Helpers[1].NeverNull, env.Fuel
+	w.env.Helpers[1].NeverNull, w.env.Fuel, w.env.Narrow = env.Helpers[1].NeverNull, env.Fuel, env.Narrow
 	c, err := newConformance(p, w.env)
 	if err != nil {
 		return err

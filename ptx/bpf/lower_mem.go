@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"math/bits"
+	"strconv"
 
 	"github.com/cilium/ebpf/asm"
 )
@@ -139,15 +140,18 @@ func (l *lowering) atomic(o *op, acc *access) {
 	if acc.align < acc.size {
 		l.checkAligned(&p, acc.size)
 	}
-	width, k := "64", c64
-	if acc.size == 4 {
-		width, k = "32", c32
+	name, k := atomicNames[o.atomic]+"64", c64
+	if acc.size <= 4 {
+		name, k = atomicNames[o.atomic]+"32", c32
 		for i := range args {
 			args[i] = l.half(args[i])
 		}
 	}
+	if acc.size < 4 {
+		name = narrowOp + name + "." + strconv.Itoa(8*acc.size)
+	}
 	n := node{
-		kind: nAtomic, op: atomicNames[o.atomic] + width, mods: "relaxed", sys: l.system(acc.maps), guard: noReg, dst: noReg,
+		kind: nAtomic, op: name, mods: "relaxed", sys: l.system(acc.maps), guard: noReg, dst: noReg,
 		base: p.base, off: p.boff, args: args, maps: acc.maps, lo: acc.lo, hi: acc.hi, bits: bits.Len64(v.n.umax),
 	}
 	if o.atomic == asm.Xchg || o.atomic == asm.CmpXchg {

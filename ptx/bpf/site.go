@@ -51,16 +51,17 @@ type Addr struct {
 
 // A Report says what a program does and needs, however it is put into a kernel.
 type Report struct {
-	Insns        int   // instructions, callees in place of the calls
-	Registers    int   // upper bound of 64-bit registers that hold eBPF registers and stack
-	LocalBytes   int   // bytes of local memory; 0 unless the stack is accessed at computed offsets
-	ProvenLoops  int   // loops whose number of rounds is known and fits the fuel
-	FueledLoops  int   // loops that take fuel as they run
-	Branches     int   // conditional jumps that are not decided by the analysis
-	Checks       int   // tests that end the program, those of loops' fuel not counted
-	Ends         []End // why and where a run may be ended early; [Gen.Why] is an index
-	TextInMemory bool  // the context's text is read at computed offsets
-	Fields       []int // indices of the context's fields that are read, ascending
+	Insns        int    // instructions, callees in place of the calls
+	Registers    int    // upper bound of 64-bit registers that hold eBPF registers and stack
+	LocalBytes   int    // bytes of local memory; 0 unless the stack is accessed at computed offsets
+	ProvenLoops  int    // loops whose number of rounds is known and fits the fuel
+	FueledLoops  int    // loops that take fuel as they run
+	Branches     int    // conditional jumps that are not decided by the analysis
+	Checks       int    // tests that end the program, those of loops' fuel not counted
+	Ends         []End  // why and where a run may be ended early; [Gen.Why] is an index
+	Races        []Race // ascending by instruction
+	TextInMemory bool   // the context's text is read at computed offsets
+	Fields       []int  // indices of the context's fields that are read, ascending
 	Helpers      []int32
 	Maps         []MapUse // by index of Env.Maps
 }

@@ -47,6 +47,7 @@ func Verify(p *Program, env *Env) (*Verified, error) {
 			v.never = true
 		}
 	}
+	v.report.Races = a.races()
 	v.fields = l.report.Fields
 	v.number()
 	return v, nil

@@ -1,0 +1,71 @@
+package nvattach
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestChangesAreAtomic: what all threads change at once loses nothing.
+func TestChangesAreAtomic(t *testing.T) {
+	const blocks, threads = 16, 250
+	r := newRig(t, &PlanOptions{Programs: []string{"change", "used"}}, object(t, "races"))
+	for _, q := range r.plan.Programs {
+		if w := q.Warnings(); len(w) > 0 {
+			t.Errorf("%s: %v", q.Name, w)
+		}
+	}
+	if n := r.plan.Programs[0].Increments; n != 11 {
+		t.Errorf("%d changes became atomic, want 11", n)
+	}
+	text := r.weave(vectorAdd).Text
+	assemble(t, text, "sm_90")
+	r.runAdd(text, blocks, threads)
+	v := r.table("values").Rows[0].Value
+	const all, sum = blocks * threads, blocks * threads * (threads - 1) / 2
+	for _, x := range []struct {
+		name      string
+		got, want uint64
+	}{
+		{"sum", le64(v), 3*all + sum},
+		{"less", le64(v[8:]), 1<<64 - 2*all},
+		{"ors", uint64(le32(v[16:])), 1<<32 - 1},
+		{"xors", uint64(le32(v[20:])), 0},
+		{"ands", le64(v[24:]), 0},
+		{"half", uint64(v[32]) | uint64(v[33])<<8, all},
+		{"byte", uint64(v[34]), all % 256},
+		{"bits", uint64(v[35]), 255},
+		{"small", uint64(le32(v[36:])), (1<<32 - sum) % (1 << 32)},
+		{"half", r.value("half", 0), all},
+	} {
+		if x.got != x.want {
+			t.Errorf("%s: %d, want %d", x.name, x.got, x.want)
+		}
+	}
+}
+
+// TestWarnings: what can't be made atomic is warned of, and strictly refused.
+func TestWarnings(t *testing.T) {
+	o := object(t, "races")
+	p, err := NewPlan([]*Object{o}, &PlanOptions{Programs: []string{"multiply"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "races.bpf.c:63"
+	w := p.Programs[0].Warnings()
+	if len(w) != 1 || !strings.Contains(w[0], want) || !strings.Contains(w[0], "product") || !strings.Contains(w[0], "__sync_val_compare_and_swap") {
+		t.Errorf("%q, want one at %s", w, want)
+	}
+	if _, err := NewPlan([]*Object{o}, &PlanOptions{Programs: []string{"multiply"}, Strict: true}); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("not refused: %v", err)
+	}
+	if _, err := NewPlan([]*Object{o}, &PlanOptions{Programs: []string{"change", "used"}, Strict: true}); err != nil {
+		t.Error(err)
+	}
+	racy, err := NewPlan([]*Object{object(t, "races")}, &PlanOptions{Programs: []string{"change", "used"}, Racy: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := len(racy.Programs[0].Warnings()), len(racy.Programs[1].Warnings()); a != 11 || b != 1 {
+		t.Errorf("%d and %d warnings without atomics, want 11 and 1", a, b)
+	}
+}
