@@ -394,6 +394,12 @@ func (p *printer) remarkEvent(ev *traces.Event) {
 		p.mark(colorNote, "--- nvtrace: ")
 		p.dst = appendSafe(p.dst, ev.Text)
 		p.mark(colorOff, " ---")
+	case traces.KindCaptured:
+		p.mark(colorNote, "--- nvtrace: captured: ")
+		if c := ev.Captured; c != nil {
+			p.dst = appendSafe(p.dst, c.String())
+		}
+		p.mark(colorOff, " ---")
 	case traces.KindGap:
 		p.mark(colorError, "--- nvtrace: incomplete: ")
 		p.dst = appendSafe(p.dst, ev.Text)

@@ -177,7 +177,11 @@ func checkWord(key filterKey, word string, p pattern) error {
 // Match reports whether the event and its decoded call are selected. A nil
 // Filter selects everything.
 func (f *Filter) Match(ev *traces.Event, c *Call) bool {
-	if f == nil || ev.Kind == traces.KindNote || ev.Kind == traces.KindLost || ev.Kind == traces.KindGap {
+	if f == nil {
+		return true
+	}
+	switch ev.Kind { // what says how far the recording can be believed
+	case traces.KindNote, traces.KindLost, traces.KindGap, traces.KindCaptured:
 		return true
 	}
 	for i := range f.terms {

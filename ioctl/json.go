@@ -386,6 +386,25 @@ func (j jsonPrinter) tail(ev *traces.Event, c *Call) {
 		j.int("cpu", ev.Cost.TracerCPU)
 		j.int("wall", ev.Cost.Wall)
 		j.dst = append(j.dst, '}')
+	case ev.Kind == traces.KindCaptured && ev.Captured != nil:
+		j.key("captured")
+		j.dst = append(j.dst, '{')
+		j.string("mode", ev.Captured.Mode)
+		for _, f := range []struct {
+			name  string
+			value uint64
+		}{
+			{"images", ev.Captured.Images},
+			{"loads", ev.Captured.Loads},
+			{"bytes", ev.Captured.Bytes},
+			{"drivers", ev.Captured.Drivers},
+			{"kernels", ev.Captured.Kernels},
+			{"gaps", ev.Captured.Gaps},
+		} {
+			j.key(f.name)
+			j.dst = strconv.AppendUint(j.dst, f.value, 10)
+		}
+		j.dst = append(j.dst, '}')
 	case ev.Flags&(traces.FlagNoExit|traces.FlagUnfinished) != 0 || !returns(ev.Kind):
 	case c.Errno != 0:
 		j.int("ret", -1)
@@ -407,7 +426,7 @@ func (j jsonPrinter) tail(ev *traces.Event, c *Call) {
 // returns reports whether an event of the kind has a result.
 func returns(k traces.Kind) bool {
 	switch k {
-	case traces.KindNote, traces.KindCall, traces.KindImage, traces.KindKernel, traces.KindGap, traces.KindEnd, traces.KindOther:
+	case traces.KindNote, traces.KindCall, traces.KindImage, traces.KindKernel, traces.KindGap, traces.KindCaptured, traces.KindEnd, traces.KindOther:
 		return false
 	}
 	return true

@@ -68,34 +68,35 @@ type callCount struct {
 // Report is a Summary's result as plain data, for tables and JSON. Times are in
 // nanoseconds, sizes in bytes. All lists are in a fixed order.
 type Report struct {
-	Driver    string         `json:"driver,omitempty"`
-	Tables    string         `json:"tables,omitempty"` // driver version whose tables stand in for those of Driver
-	Argv      []string       `json:"argv,omitempty"`
-	Events    uint64         `json:"events"`
-	Ioctls    uint64         `json:"ioctls"`
-	Failed    uint64         `json:"failed"`         // ioctls that the system call or the resource manager refused
-	Unknown   uint64         `json:"unknown"`        // ioctls that the tables do not know, or whose parameters have another size
-	Closed    uint64         `json:"closed"`         // control commands of the closed parts of the driver
-	Opaque    uint64         `json:"opaque"`         // named ioctls whose parameters have no public layout, or were not read
-	IoctlTime int64          `json:"ioctl_time"`     // in all ioctls together
-	First     int64          `json:"first"`          // time of the first event
-	Last      int64          `json:"last"`           // end of the last one
-	Lost      uint64         `json:"lost"`           // events that could not be recorded
-	Truncated uint64         `json:"truncated"`      // calls whose memory was not copied whole
-	Untimed   uint64         `json:"untimed"`        // ioctls without exit: counted, but not in times and failures
-	Complete  bool           `json:"complete"`       // the record that ends a recording was there
-	Processes []Process      `json:"processes"`      // by start
-	Calls     []CallCount    `json:"calls"`          // by total time, then number, then name
-	Failures  []FailureCount `json:"failures"`       // by number, then first time
-	Unknowns  []UnknownCount `json:"unknowns"`       // all three kinds, by number, then name
-	Opens     []OpenCount    `json:"opens"`          // by node
-	Maps      []MapCount     `json:"maps"`           // by peak, then node
-	MapLive   uint64         `json:"map_live"`       // bytes of device memory mapped at the end
-	MapPeak   uint64         `json:"map_peak"`       // at most
-	Notes     []string       `json:"notes"`          // in order
-	Gaps      []string       `json:"gaps,omitempty"` // what the recording lacks, in order
-	Cost      *traces.Cost   `json:"cost"`           // nvtrace's own, if the recording is complete
-	Other     uint64         `json:"other_calls"`    // ioctls beyond the number of distinct calls that are kept apart
+	Driver    string           `json:"driver,omitempty"`
+	Tables    string           `json:"tables,omitempty"` // driver version whose tables stand in for those of Driver
+	Argv      []string         `json:"argv,omitempty"`
+	Events    uint64           `json:"events"`
+	Ioctls    uint64           `json:"ioctls"`
+	Failed    uint64           `json:"failed"`             // ioctls that the system call or the resource manager refused
+	Unknown   uint64           `json:"unknown"`            // ioctls that the tables do not know, or whose parameters have another size
+	Closed    uint64           `json:"closed"`             // control commands of the closed parts of the driver
+	Opaque    uint64           `json:"opaque"`             // named ioctls whose parameters have no public layout, or were not read
+	IoctlTime int64            `json:"ioctl_time"`         // in all ioctls together
+	First     int64            `json:"first"`              // time of the first event
+	Last      int64            `json:"last"`               // end of the last one
+	Lost      uint64           `json:"lost"`               // events that could not be recorded
+	Truncated uint64           `json:"truncated"`          // calls whose memory was not copied whole
+	Untimed   uint64           `json:"untimed"`            // ioctls without exit: counted, but not in times and failures
+	Complete  bool             `json:"complete"`           // the record that ends a recording was there
+	Processes []Process        `json:"processes"`          // by start
+	Calls     []CallCount      `json:"calls"`              // by total time, then number, then name
+	Failures  []FailureCount   `json:"failures"`           // by number, then first time
+	Unknowns  []UnknownCount   `json:"unknowns"`           // all three kinds, by number, then name
+	Opens     []OpenCount      `json:"opens"`              // by node
+	Maps      []MapCount       `json:"maps"`               // by peak, then node
+	MapLive   uint64           `json:"map_live"`           // bytes of device memory mapped at the end
+	MapPeak   uint64           `json:"map_peak"`           // at most
+	Notes     []string         `json:"notes"`              // in order
+	Gaps      []string         `json:"gaps,omitempty"`     // what the recording lacks, in order
+	Captured  *traces.Captured `json:"captured,omitempty"` // what capturing code images came to
+	Cost      *traces.Cost     `json:"cost"`               // nvtrace's own, if the recording is complete
+	Other     uint64           `json:"other_calls"`        // ioctls beyond the number of distinct calls that are kept apart
 }
 
 // Process is one process of the recording.
@@ -240,6 +241,11 @@ func (s *Summary) Add(ev *traces.Event, c *Call) {
 	case traces.KindNote:
 		if len(r.Notes) < maxUnknowns {
 			r.Notes = append(r.Notes, ev.Text)
+		}
+	case traces.KindCaptured:
+		if ev.Captured != nil {
+			captured := *ev.Captured
+			r.Captured = &captured
 		}
 	case traces.KindGap:
 		if len(r.Gaps) < maxUnknowns {

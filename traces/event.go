@@ -9,6 +9,7 @@ package traces
 
 import (
 	"bytes"
+	"fmt"
 	"strconv"
 )
 
@@ -18,27 +19,28 @@ type Kind uint8
 // The kinds. Their numbers are internal; the file format uses the names that
 // [Kind.String] gives.
 const (
-	KindInvalid Kind = iota
-	KindOpen         // open, openat, openat2, creat of a device node
-	KindClose        // close or close_range of a device descriptor, also by exec (FlagImplicit)
-	KindDup          // dup, dup2, dup3, fcntl(F_DUPFD*); also a descriptor first seen without its open (FlagImplicit)
-	KindMmap         // mmap of a device descriptor
-	KindMunmap       // munmap of a range that a device mapping lies in
-	KindMremap       // mremap of a device mapping
-	KindIoctl        // ioctl on a device descriptor
-	KindFork         // a new process or thread; Child holds its id
-	KindExec         // a program was started; Path and Argv
-	KindExit         // a thread ended; Ret holds the wait status
-	KindSignal       // a signal that ended or stopped a process; Ret holds its number
-	KindNote         // nvtrace has something to say about the recording; Text
-	KindLost         // events could not be recorded; Ret holds how many
-	KindCall         // a library function was entered: Name, Path (its library), Args (integer registers), Mem
-	KindReturn       // it returned: Name, Ret, Dur (since the entry), Mem; calls of a thread nest
-	KindImage        // a code image was given to the CUDA driver; Name (the loader called) and Image
-	KindKernel       // first launch of a kernel: Name (mangled), Image (where it came from; nil: unknown)
-	KindGap          // something escaped the guarantee that all is captured: the recording is incomplete; Text
-	KindEnd          // the last record: nvtrace's own cost; Cost
-	KindOther        // a kind that this version does not know; Name holds what the file calls it
+	KindInvalid  Kind = iota
+	KindOpen          // open, openat, openat2, creat of a device node
+	KindClose         // close or close_range of a device descriptor, also by exec (FlagImplicit)
+	KindDup           // dup, dup2, dup3, fcntl(F_DUPFD*); also a descriptor first seen without its open (FlagImplicit)
+	KindMmap          // mmap of a device descriptor
+	KindMunmap        // munmap of a range that a device mapping lies in
+	KindMremap        // mremap of a device mapping
+	KindIoctl         // ioctl on a device descriptor
+	KindFork          // a new process or thread; Child holds its id
+	KindExec          // a program was started; Path and Argv
+	KindExit          // a thread ended; Ret holds the wait status
+	KindSignal        // a signal that ended or stopped a process; Ret holds its number
+	KindNote          // nvtrace has something to say about the recording; Text
+	KindLost          // events could not be recorded; Ret holds how many
+	KindCall          // a library function was entered: Name, Path (its library), Args (integer registers), Mem
+	KindReturn        // it returned: Name, Ret, Dur (since the entry), Mem; calls of a thread nest
+	KindImage         // a code image was given to the CUDA driver; Name (the loader called) and Image
+	KindKernel        // first launch of a kernel: Name (mangled), Image (where it came from; nil: unknown)
+	KindGap           // something escaped the guarantee that all is captured: the recording is incomplete; Text
+	KindCaptured      // capturing code images came to its end: what it came to; Captured
+	KindEnd           // the last record: nvtrace's own cost; Cost
+	KindOther         // a kind that this version does not know; Name holds what the file calls it
 )
 
 // Flags qualify an [Event].
@@ -83,6 +85,8 @@ type Event struct {
 	Mem   []Seg    // copied memory, outermost first
 	Image *Image   // KindImage, KindKernel
 	Cost  *Cost    // KindEnd
+	// Captured is what capturing code images came to: KindCaptured.
+	Captured *Captured
 
 	arena []byte // what Alloc hands out; reused by Reset
 }
@@ -108,10 +112,51 @@ type Image struct {
 	File   string `json:"file,omitempty"`
 	Offset int64  `json:"offset,omitempty"`
 	Handle uint64 `json:"handle,omitempty"` // the module, library or link state that came of it; 0 unknown
-	// Origin says who saw the load: "breakpoint", "interposer".
+	// Origin says who saw the load: "breakpoint", "interposer", "simulated GPU".
 	Origin string `json:"origin,omitempty"`
 	// Replaced is the hash of the image that the driver was given in its place; "" none.
 	Replaced string `json:"replaced,omitempty"`
+}
+
+// How images were captured: the values of [Captured.Mode].
+const (
+	CaptureBreakpoints = "breakpoints" // at the entry points of the CUDA driver, in each traced process
+	CaptureSimulator   = "simulator"   // by the simulated GPU, which is the driver itself
+	CaptureInterposer  = "interposer"  // by a preloaded library alone: what goes past it is not seen
+)
+
+// Captured is what capturing code images came to, as [KindCaptured] reports it when
+// the program has ended. A recording without it holds no images, or was cut off.
+type Captured struct {
+	Mode    string `json:"mode"`    // [CaptureBreakpoints], …; other words are of later versions
+	Images  uint64 `json:"images"`  // different images
+	Loads   uint64 `json:"loads"`   // calls of loaders with them
+	Bytes   uint64 `json:"bytes"`   // of the images in these calls
+	Drivers uint64 `json:"drivers"` // mappings of CUDA drivers that were watched
+	Kernels uint64 `json:"kernels"` // launched
+	Gaps    uint64 `json:"gaps"`    // what may have escaped: each is a KindGap before
+}
+
+// Complete reports whether nothing can have escaped: in a mode that sees all there is,
+// and without a gap.
+func (c *Captured) Complete() bool {
+	return c != nil && (c.Mode == CaptureBreakpoints || c.Mode == CaptureSimulator) && c.Gaps == 0
+}
+
+// String says it in words.
+func (c *Captured) String() string {
+	s := fmt.Sprintf("images: %d, loads: %d, bytes: %d; ", c.Images, c.Loads, c.Bytes)
+	switch c.Mode {
+	case CaptureBreakpoints:
+		s += fmt.Sprintf("drivers watched: %d, kernels launched: %d", c.Drivers, c.Kernels)
+	case CaptureSimulator:
+		s += fmt.Sprintf("kernels launched: %d; told by the simulated GPU", c.Kernels)
+	case CaptureInterposer:
+		s += "seen by the interposer alone, so that what went past it is missing"
+	default:
+		s += "captured by " + c.Mode
+	}
+	return s + fmt.Sprintf(", gaps: %d", c.Gaps)
 }
 
 // Cost is what recording cost, as [KindEnd] reports it.
@@ -130,10 +175,19 @@ type Header struct {
 	Start    int64    // wall clock at time 0, ns since the Unix epoch
 	Arch     string   // GOARCH of the recorder
 	Kernel   string   // uname -r
+	Host     string   // uname -n
+	Boot     string   // /proc/sys/kernel/random/boot_id: with it and CLOCK_MONOTONIC, recordings of one machine can be put on one time axis
 	Driver   string   // kernel module's version from /proc/driver/nvidia/version, "" unknown
+	GPUs     []string // UUIDs of the machine's GPUs, as far as the driver tells them
 	Argv     []string // the traced command
 	PID      int32    // its first process
 	UVMMajor uint32   // major number of nvidia-uvm, from /proc/devices
+	// Container is the id of the container that the program runs in, "" for none, or
+	// if that can't be seen from inside.
+	Container string
+	// Rank has the environment variables by which launchers (mpirun, srun, torchrun) tell
+	// a process its place among others, by name: RANK, WORLD_SIZE, SLURM_PROCID, …
+	Rank map[string]string
 }
 
 // FDOf returns the descriptor argument of an ioctl, close or dup event.
@@ -215,6 +269,10 @@ func (e *Event) Clone() *Event {
 		cost := *e.Cost
 		c.Cost = &cost
 	}
+	if e.Captured != nil {
+		captured := *e.Captured
+		c.Captured = &captured
+	}
 	return &c
 }
 
@@ -242,27 +300,28 @@ func cloneBytes(b []byte) []byte {
 
 // kindNames are the names of the kinds in the file format.
 var kindNames = [...]string{
-	KindInvalid: "invalid",
-	KindOpen:    "open",
-	KindClose:   "close",
-	KindDup:     "dup",
-	KindMmap:    "mmap",
-	KindMunmap:  "munmap",
-	KindMremap:  "mremap",
-	KindIoctl:   "ioctl",
-	KindFork:    "fork",
-	KindExec:    "exec",
-	KindExit:    "exit",
-	KindSignal:  "signal",
-	KindNote:    "note",
-	KindLost:    "lost",
-	KindCall:    "call",
-	KindReturn:  "return",
-	KindImage:   "image",
-	KindKernel:  "kernel",
-	KindGap:     "gap",
-	KindEnd:     "end",
-	KindOther:   "other",
+	KindInvalid:  "invalid",
+	KindOpen:     "open",
+	KindClose:    "close",
+	KindDup:      "dup",
+	KindMmap:     "mmap",
+	KindMunmap:   "munmap",
+	KindMremap:   "mremap",
+	KindIoctl:    "ioctl",
+	KindFork:     "fork",
+	KindExec:     "exec",
+	KindExit:     "exit",
+	KindSignal:   "signal",
+	KindNote:     "note",
+	KindLost:     "lost",
+	KindCall:     "call",
+	KindReturn:   "return",
+	KindImage:    "image",
+	KindKernel:   "kernel",
+	KindGap:      "gap",
+	KindEnd:      "end",
+	KindCaptured: "captured",
+	KindOther:    "other",
 }
 
 // String returns the kind's name as the file format spells it.

@@ -1,6 +1,8 @@
 package traces
 
 import (
+	"maps"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 
@@ -26,9 +28,14 @@ func AppendHeader(dst []byte, h *Header) []byte {
 	dst = appendStringKey(dst, `,"arch":`, h.Arch)
 	dst = appendStringKey(dst, `,"kernel":`, h.Kernel)
 	dst = appendStringKey(dst, `,"driver":`, h.Driver)
-	dst, _ = appendArgv(dst, h.Argv)
+	dst, _ = appendStrings(dst, `,"argv":[`, h.Argv)
 	dst = appendIntKey(dst, `,"pid":`, int64(h.PID))
 	dst = appendIntKey(dst, `,"uvm":`, int64(h.UVMMajor))
+	dst = appendStringKey(dst, `,"host":`, h.Host)
+	dst = appendStringKey(dst, `,"boot":`, h.Boot)
+	dst, _ = appendStrings(dst, `,"gpus":[`, h.GPUs)
+	dst = appendStringKey(dst, `,"container":`, h.Container)
+	dst = appendRank(dst, h.Rank)
 	return append(dst, "}\n"...)
 }
 
@@ -74,13 +81,16 @@ func AppendEvent(dst []byte, e *Event) []byte {
 		dst = appendStringKey(dst, `,"name":`, e.Name)
 	}
 	dst = appendStringKey(dst, `,"path":`, e.Path)
-	dst, _ = appendArgv(dst, e.Argv)
+	dst, _ = appendStrings(dst, `,"argv":[`, e.Argv)
 	dst = appendStringKey(dst, `,"text":`, e.Text)
 	if len(e.Mem) > 0 {
 		dst = appendMem(dst, e.Mem)
 	}
 	if e.Image != nil {
 		dst = appendImage(dst, e.Image)
+	}
+	if e.Captured != nil {
+		dst = appendCaptured(dst, e.Captured)
 	}
 	if e.Cost != nil {
 		dst = appendCost(dst, e.Cost)
@@ -161,14 +171,14 @@ func appendArgs(dst []byte, args *[6]uint64) []byte {
 	return append(dst, ']')
 }
 
-// appendArgv appends argv as far as MaxText allows; false means that it was cut.
-func appendArgv(dst []byte, argv []string) ([]byte, bool) {
-	if len(argv) == 0 {
+// appendStrings appends a list as far as MaxText allows; false means that it was cut.
+func appendStrings(dst []byte, key string, list []string) ([]byte, bool) {
+	if len(list) == 0 {
 		return dst, true
 	}
-	dst = append(dst, `,"argv":[`...)
+	dst = append(dst, key...)
 	left := MaxText
-	for i, a := range argv {
+	for i, a := range list {
 		if left -= len(a) + 1; left < 0 {
 			return append(dst, ']'), false
 		}
@@ -178,6 +188,30 @@ func appendArgv(dst []byte, argv []string) ([]byte, bool) {
 		dst = appendString(dst, a)
 	}
 	return append(dst, ']'), true
+}
+
+// appendRank appends the variables in the order of their names, as far as MaxText
+// allows.
+func appendRank(dst []byte, rank map[string]string) []byte {
+	if len(rank) == 0 {
+		return dst
+	}
+	dst = append(dst, `,"rank":{`...)
+	left, sep := MaxText, false
+	for _, name := range slices.Sorted(maps.Keys(rank)) {
+		value := rank[name]
+		if left -= len(name) + len(value); left < 0 {
+			break
+		}
+		if sep {
+			dst = append(dst, ',')
+		}
+		sep = true
+		dst = appendString(dst, name)
+		dst = append(dst, ':')
+		dst = appendString(dst, value)
+	}
+	return append(dst, '}')
 }
 
 func appendMem(dst []byte, mem []Seg) []byte {
@@ -267,6 +301,26 @@ func appendImage(dst []byte, m *Image) []byte {
 	dst = appendHexKey(dst, `,"handle":`, m.Handle)
 	dst = appendStringKey(dst, `,"origin":`, m.Origin)
 	dst = appendStringKey(dst, `,"replaced":`, m.Replaced)
+	return append(dst, '}')
+}
+
+func appendCaptured(dst []byte, c *Captured) []byte {
+	dst = append(dst, `,"captured":{"mode":`...)
+	dst = appendString(dst, c.Mode)
+	for _, f := range [...]struct {
+		key   string
+		value uint64
+	}{
+		{`,"images":`, c.Images},
+		{`,"loads":`, c.Loads},
+		{`,"bytes":`, c.Bytes},
+		{`,"drivers":`, c.Drivers},
+		{`,"kernels":`, c.Kernels},
+		{`,"gaps":`, c.Gaps},
+	} {
+		dst = append(dst, f.key...)
+		dst = strconv.AppendUint(dst, f.value, 10)
+	}
 	return append(dst, '}')
 }
 

@@ -49,6 +49,10 @@ func oracleEvent(t *testing.T, line []byte) *Event {
 			SHA256, Format, File, Handle, Origin, Replaced string
 			Size, Offset                                   int64
 		} `json:"image"`
+		Captured *struct {
+			Mode                                         string
+			Images, Loads, Bytes, Drivers, Kernels, Gaps uint64
+		} `json:"captured"`
 		Cost *struct {
 			Stops, Events, Bytes uint64
 			CPU, Wall            int64
@@ -125,6 +129,9 @@ func oracleEvent(t *testing.T, line []byte) *Event {
 		}
 		e.Mem = append(e.Mem, s)
 	}
+	if c := raw.Captured; c != nil {
+		e.Captured = &Captured{c.Mode, c.Images, c.Loads, c.Bytes, c.Drivers, c.Kernels, c.Gaps}
+	}
 	if c := raw.Cost; c != nil {
 		e.Cost = &Cost{c.Stops, c.Events, c.Bytes, c.CPU, c.Wall}
 	}
@@ -156,12 +163,48 @@ func TestAgainstEncodingJSON(t *testing.T) {
 		if want.Image != nil {
 			want.Image.File, want.Image.Replaced = valid(want.Image.File), valid(want.Image.Replaced)
 		}
+		if want.Captured != nil {
+			want.Captured.Mode = valid(want.Captured.Mode)
+		}
 		for i := range want.Argv {
 			want.Argv[i] = valid(want.Argv[i])
 		}
 		if d := diffEvents(want, oracleEvent(t, line)); d != "" {
 			t.Fatalf("encoding/json (-written +read):\n%s\n%s", d, line)
 		}
+	}
+}
+
+// TestCaptured: only ways of capturing that see everything can be complete.
+func TestCaptured(t *testing.T) {
+	for _, tt := range []struct {
+		c    *Captured
+		want bool
+	}{
+		{nil, false},
+		{&Captured{}, false},
+		{&Captured{Mode: CaptureBreakpoints}, true},
+		{&Captured{Mode: CaptureBreakpoints, Gaps: 1}, false},
+		{&Captured{Mode: CaptureSimulator}, true},
+		{&Captured{Mode: CaptureInterposer}, false},
+		{&Captured{Mode: "a later way"}, false},
+	} {
+		if got := tt.c.Complete(); got != tt.want {
+			t.Errorf("%+v: complete %v, want %v", tt.c, got, tt.want)
+		}
+	}
+}
+
+// TestOldHeader: recordings made before a header said where they were made stay readable.
+func TestOldHeader(t *testing.T) {
+	r, err := NewReader(strings.NewReader(`{"k":"header","schema":1,"tool":"v0.1","start":5,"pid":7}` + "\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	want := Header{Schema: 1, Tool: "v0.1", Start: 5, PID: 7}
+	if d := cmp.Diff(want, r.Header); d != "" {
+		t.Errorf("header (-want +got):\n%s", d)
 	}
 }
 
@@ -311,6 +354,7 @@ func TestGolden(t *testing.T) {
 		{Kind: KindOther, Name: "later", PID: 1, TID: 1, Time: 13_300_000_000, FD: -1},
 		{Kind: KindNote, Time: 13_400_000_000, FD: -1, Text: "a note \u202ethat tries \u009b31m tricks"},
 		{Kind: KindExit, PID: 4711, TID: 4711, Time: 13_500_000_000, FD: -1, Ret: 256},
+		{Kind: KindCaptured, Time: 13_550_000_000, FD: -1, Captured: &Captured{Mode: CaptureBreakpoints, Images: 2, Loads: 3, Bytes: 4096, Drivers: 1, Kernels: 5}},
 		{Kind: KindEnd, Time: 13_600_000_000, FD: -1, Cost: &Cost{Stops: 900, Events: 9, Bytes: 336, TracerCPU: 1e6, Wall: 13.6e9}},
 	}
 	got := AppendHeader(nil, testHeader)

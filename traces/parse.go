@@ -67,6 +67,16 @@ func (p *parser) header(line []byte, h *Header) error {
 			var v int64
 			v, err = p.rangedInt(0, math.MaxUint32)
 			h.UVMMajor = uint32(v)
+		case "host":
+			h.Host, err = p.str()
+		case "boot":
+			h.Boot, err = p.str()
+		case "gpus":
+			h.GPUs, err = p.strs(nil)
+		case "container":
+			h.Container, err = p.str()
+		case "rank":
+			h.Rank, err = p.rank()
 		default:
 			err = p.skip(0)
 		}
@@ -162,6 +172,8 @@ func (p *parser) rareKey(key string, e *Event) (err error) {
 		}
 	case "image":
 		e.Image, err = p.image()
+	case "captured":
+		e.Captured, err = p.captured()
 	case "cost":
 		e.Cost, err = p.cost()
 	default:
@@ -473,6 +485,51 @@ func (p *parser) image() (*Image, error) {
 		return err
 	})
 	return m, err
+}
+
+func (p *parser) captured() (*Captured, error) {
+	c := new(Captured)
+	err := p.object(func(key []byte) (err error) {
+		switch string(key) {
+		case "mode":
+			c.Mode, err = p.shared()
+		case "images":
+			c.Images, err = p.uint()
+		case "loads":
+			c.Loads, err = p.uint()
+		case "bytes":
+			c.Bytes, err = p.uint()
+		case "drivers":
+			c.Drivers, err = p.uint()
+		case "kernels":
+			c.Kernels, err = p.uint()
+		case "gaps":
+			c.Gaps, err = p.uint()
+		default:
+			err = p.skip(0)
+		}
+		return err
+	})
+	return c, err
+}
+
+// rank parses the header's variables of launchers.
+func (p *parser) rank() (map[string]string, error) {
+	vars := make(map[string]string)
+	left := MaxText
+	err := p.object(func(key []byte) error {
+		name := string(key)
+		value, err := p.str()
+		if err != nil {
+			return err
+		}
+		if left -= len(name) + len(value); left < 0 {
+			return p.errorf("the variables are longer than %d bytes together", MaxText)
+		}
+		vars[name] = value
+		return nil
+	})
+	return vars, err
 }
 
 func (p *parser) cost() (*Cost, error) {

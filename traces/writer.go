@@ -13,8 +13,8 @@ import (
 
 // WriterOptions tune a [Writer]. The zero value, and nil, are good defaults.
 type WriterOptions struct {
-	// Compress writes zstd frames, as .nvt files have them. Create sets it by
-	// the file's name.
+	// Compress writes zstd frames, as .nvt files have them. Create and NewFileWriter
+	// set it by the file's name.
 	Compress bool
 	// FlushBytes is how much text is gathered before it is written; 0 means 128 KiB.
 	FlushBytes int
@@ -86,33 +86,49 @@ func NewWriter(w io.Writer, h *Header, o *WriterOptions) (*Writer, error) {
 	return wr, nil
 }
 
+// CheckName refuses names that say nothing of a recording's form: it is compressed
+// where the name ends in .nvt, plain JSON lines where it ends in .jsonl.
+func CheckName(name string) error {
+	switch filepath.Ext(name) {
+	case ".nvt", ".jsonl":
+		return nil
+	}
+	return fmt.Errorf("recording %s: the name must end in .nvt (compressed) or .jsonl (text)", name)
+}
+
 // Create makes the file name, replacing an existing one, and starts a recording
-// in it: compressed where the name ends in .nvt, plain JSON lines where it ends
-// in .jsonl. Other names are refused.
+// in it. A new file is for its owner alone: recordings hold the memory of programs.
+// Names that [CheckName] refuses are refused.
 func Create(name string, h *Header, o *WriterOptions) (*Writer, error) {
+	if err := CheckName(name); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("recording: %w", err)
+	}
+	return NewFileWriter(f, h, o)
+}
+
+// NewFileWriter starts a recording in the open file f, in the form that f's name asks
+// for. f is closed by [Writer.Close], and also if there is an error.
+func NewFileWriter(f *os.File, h *Header, o *WriterOptions) (*Writer, error) {
 	var opts WriterOptions
 	if o != nil {
 		opts = *o
 	}
-	switch ext := filepath.Ext(name); ext {
-	case ".nvt":
-		opts.Compress = true
-	case ".jsonl":
-		opts.Compress = false
-	default:
-		return nil, fmt.Errorf("recording %s: the name must end in .nvt (compressed) or .jsonl (text)", name)
+	name := f.Name()
+	if err := CheckName(name); err != nil {
+		return nil, errors.Join(err, f.Close())
 	}
-	f, err := os.Create(name)
-	if err != nil {
-		return nil, fmt.Errorf("recording: %w", err)
-	}
+	opts.Compress = filepath.Ext(name) == ".nvt"
 	w, err := NewWriter(f, h, &opts)
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	w.closer, w.name = f, "recording "+name
 	// The header goes out at once, so that even an empty run leaves a file that
-	// says what it is, and an unwritable disk is noticed before the program starts.
+	// says what it is, and an unwritable disk is noticed before the program runs.
 	if err := w.Flush(); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
@@ -176,7 +192,7 @@ func (w *Writer) Written() uint64 { return w.written }
 // Err returns the first error, nil if there was none.
 func (w *Writer) Err() error { return w.err }
 
-// Close flushes, and closes the file if Create made it. It does not write
+// Close flushes, and closes the file of Create or NewFileWriter. It does not write
 // KindEnd: its figures are the caller's. It returns the sticky error.
 func (w *Writer) Close() error {
 	if w.closed {

@@ -204,6 +204,9 @@ func TestCreateOpen(t *testing.T) {
 		} else if isZstd(data) != (name == "a.nvt") {
 			t.Errorf("%s: starts % x", name, data[:4])
 		}
+		if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
+			t.Errorf("%s: its mode is %v (%v); it holds a program's memory", name, st.Mode(), err)
+		}
 		w.Write(&Event{Kind: KindEnd, FD: -1, Cost: &Cost{Events: 1}})
 		if err := w.Close(); err != nil {
 			t.Fatal(err)

@@ -14,8 +14,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -94,6 +96,7 @@ func run(o *Options, trace func(ptrace.Handler, *ptrace.Options) (*ptrace.Result
 	nodes := sync.OnceValue(MachineNodes)
 	if opts.Header == nil {
 		opts.Header = NewHeader(opts.Ptrace.Argv, pid, "", nodes())
+		DescribeMachine(opts.Header, pid)
 	}
 	opts.setDefaults(nodes)
 	started := time.Now()
@@ -197,19 +200,22 @@ func (o *Options) setDefaults(nodes func() *Nodes) {
 
 // NewHeader describes this machine and what is going to be recorded now: the
 // command argv, or the running process pid. tool is nvtrace's version, nodes are the
-// machine's.
+// machine's. [DescribeMachine] adds the rest.
 func NewHeader(argv []string, pid int, tool string, nodes *Nodes) *traces.Header {
 	h := &traces.Header{
 		Schema: traces.SchemaVersion, Tool: tool, Start: time.Now().UnixNano(), Arch: runtime.GOARCH,
 		Driver: driverVersion("/proc/driver/nvidia/version"), UVMMajor: nodes.UVMMajor(),
-		Argv: argv, PID: int32(pid),
+		Argv: argv, PID: int32(pid), Rank: rankOf(environ(pid)),
 	}
 	if pid != 0 {
 		h.Argv = cmdline(pid)
 	}
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {
-		h.Kernel = unix.ByteSliceToString(u.Release[:])
+		h.Kernel, h.Host = unix.ByteSliceToString(u.Release[:]), unix.ByteSliceToString(u.Nodename[:])
+	}
+	if b, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
+		h.Boot = strings.TrimSpace(string(b))
 	}
 	return h
 }

@@ -544,6 +544,11 @@ func (t *Timeline) remarkName(ev *traces.Event) (name, scope string) {
 		return "image " + imageName(ev.Image), "t"
 	case traces.KindKernel:
 		return "first launch of " + clip(t.kernelName(ev.Name), maxName), "t"
+	case traces.KindCaptured:
+		if ev.Captured == nil {
+			return "captured", "g"
+		}
+		return "captured: " + clip(ev.Captured.String(), maxName), "g"
 	case traces.KindGap:
 		return "incomplete: " + clip(ev.Text, maxName), "g"
 	case traces.KindEnd:

@@ -1,0 +1,145 @@
+package record
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"nvtrace/traces"
+)
+
+// rankVars are the environment variables by which launchers tell a process which of
+// several it is, with those that say of how many and in which job.
+var rankVars = []string{
+	// torchrun, and what follows its convention (DeepSpeed, Accelerate, Lightning)
+	"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK",
+	// Open MPI, PMIx, MPICH and Intel MPI, MVAPICH
+	"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+	"PMIX_RANK", "PMIX_NAMESPACE",
+	"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
+	"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
+	// Cray PALS and ALPS, IBM JSM, Flux
+	"PALS_RANKID", "PALS_LOCAL_RANKID", "ALPS_APP_PE", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE",
+	"FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_JOB_ID",
+	// Slurm, PBS, LSF
+	"SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_JOB_ID", "SLURM_STEP_ID",
+	"PBS_JOBID", "LSB_JOBID",
+}
+
+// ranks are those of rankVars that hold a rank among all processes, the ones that a
+// program itself uses first: under srun, torchrun's RANK is the finer one.
+var ranks = []string{
+	"RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID", "ALPS_APP_PE",
+	"JSM_NAMESPACE_RANK", "FLUX_TASK_RANK", "SLURM_PROCID",
+}
+
+// Rank returns the rank that a recording's header tells, and whether it tells one.
+func Rank(h *traces.Header) (string, bool) {
+	for _, name := range ranks {
+		if v := h.Rank[name]; v != "" {
+			return v, true
+		}
+	}
+	return "", false
+}
+
+// maxRankVar bounds the value of a variable that goes into a header.
+const maxRankVar = 256
+
+// rankOf picks the variables of launchers from an environment; nil if there are none.
+func rankOf(environ []string) map[string]string {
+	var vars map[string]string
+	for _, s := range environ {
+		name, value, ok := strings.Cut(s, "=")
+		if !ok || value == "" || len(value) > maxRankVar || !slices.Contains(rankVars, name) {
+			continue
+		}
+		if vars == nil {
+			vars = make(map[string]string)
+		}
+		vars[name] = value
+	}
+	return vars
+}
+
+// environ returns the environment that a process began with, or nvtrace's own for 0.
+func environ(pid int) []string {
+	if pid == 0 {
+		return os.Environ()
+	}
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	if err != nil {
+		return nil
+	}
+	return strings.Split(string(b), "\x00")
+}
+
+// DescribeMachine adds to a header what takes a moment to ask for: the UUIDs of the
+// GPUs, and the container that the process runs in, 0 being this one.
+func DescribeMachine(h *traces.Header, pid int) {
+	h.GPUs = gpuUUIDs("/proc/driver/nvidia/gpus")
+	self := "self"
+	if pid != 0 {
+		self = strconv.Itoa(pid)
+	}
+	h.Container = containerOf("/proc/" + self)
+}
+
+// gpuUUIDs reads the UUIDs of the GPUs below a folder like /proc/driver/nvidia/gpus. The
+// driver writes question marks for a GPU that nobody has used yet.
+func gpuUUIDs(dir string) (list []string) {
+	files, _ := filepath.Glob(filepath.Join(dir, "*", "information")) // the pattern is good
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(b)) {
+			name, value, _ := strings.Cut(line, ":")
+			if value = strings.TrimSpace(value); strings.TrimSpace(name) == "GPU UUID" && value != "" && !strings.Contains(value, "?") {
+				list = append(list, value)
+			}
+		}
+	}
+	return list
+}
+
+// What the ids of containers look like: 64 hexadecimal digits (Docker, Podman, containerd,
+// CRI-O), on AWS Fargate 32 and a number; LXC has names.
+var (
+	cgroupID = regexp.MustCompile(`[0-9a-f]{64}|[0-9a-f]{32}-[0-9]{6,}`)
+	lxcName  = regexp.MustCompile(`/lxc(?:\.payload\.|/)([^/]+)`)
+	mountID  = regexp.MustCompile(`/(?:containers|overlay-containers|sandboxes)/([0-9a-f]{64})/`)
+)
+
+// containerOf returns the id of the container that a process runs in, by its folder in
+// /proc: from its control group, or, where a namespace hides that, from the files that
+// container runtimes mount over /etc.
+func containerOf(proc string) string {
+	b, _ := os.ReadFile(filepath.Join(proc, "cgroup")) // none: no id
+	for line := range bytes.Lines(b) {
+		path := string(bytes.TrimSpace(line))
+		if ids := cgroupID.FindAllString(path, -1); ids != nil {
+			return ids[len(ids)-1] // the innermost
+		}
+		if m := lxcName.FindStringSubmatch(path); m != nil {
+			return m[1]
+		}
+	}
+	b, _ = os.ReadFile(filepath.Join(proc, "mountinfo"))
+	for line := range bytes.Lines(b) {
+		// proc_pid_mountinfo(5): id, parent, device, root, mount point, …
+		f := strings.Fields(string(line))
+		if len(f) < 5 || f[4] != "/etc/hostname" && f[4] != "/etc/hosts" && f[4] != "/etc/resolv.conf" {
+			continue
+		}
+		if m := mountID.FindStringSubmatch(f[3]); m != nil {
+			return m[1]
+		}
+	}
+	return ""
+}

@@ -1,0 +1,123 @@
+package record
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"nvtrace/traces"
+)
+
+func TestRank(t *testing.T) {
+	got := rankOf([]string{"HOME=/root", "SLURM_PROCID=0", "RANK=3", "WORLD_SIZE=8", "PMI_RANK=", "OMPI_COMM_WORLD_RANK=" + strings.Repeat("9", 300), "RANKS"})
+	want := map[string]string{"SLURM_PROCID": "0", "RANK": "3", "WORLD_SIZE": "8"}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if r, ok := Rank(&traces.Header{Rank: got}); r != "3" || !ok {
+		t.Errorf("rank %q, %v", r, ok)
+	}
+	delete(got, "RANK")
+	if r, ok := Rank(&traces.Header{Rank: got}); r != "0" || !ok {
+		t.Errorf("rank %q, %v", r, ok)
+	}
+	if r, ok := Rank(&traces.Header{Rank: map[string]string{"WORLD_SIZE": "8"}}); ok {
+		t.Errorf("rank %q of a size", r)
+	}
+	if got := rankOf([]string{"HOME=/root"}); got != nil {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestRankVars: what holds a rank is in the header.
+func TestRankVars(t *testing.T) {
+	for _, name := range ranks {
+		if !slices.Contains(rankVars, name) {
+			t.Errorf("%s is not recorded", name)
+		}
+	}
+}
+
+func TestGPUUUIDs(t *testing.T) {
+	dir := t.TempDir()
+	for bus, text := range map[string]string{
+		"0000:19:00.0": "Model: \t\t NVIDIA H200\nIRQ:   \t\t 18\nGPU UUID: \t GPU-51a0a5ad-3d4d-0f0e-8f5e-7c0b3c1d2e3f\nVideo BIOS: \t 96.00\n",
+		"0000:3b:00.0": "Model: \t\t NVIDIA H200\nGPU UUID: \t GPU-????????-????-????-????-????????????\n",
+		"0000:4c:00.0": "GPU UUID: \t GPU-00000000-0000-0000-0000-000000000001\n",
+	} {
+		put(t, filepath.Join(dir, bus, "information"), text)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "0000:5d:00.0"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"GPU-51a0a5ad-3d4d-0f0e-8f5e-7c0b3c1d2e3f", "GPU-00000000-0000-0000-0000-000000000001"}
+	if got := gpuUUIDs(dir); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := gpuUUIDs(filepath.Join(dir, "none")); got != nil {
+		t.Errorf("without a driver: %q", got)
+	}
+}
+
+func TestContainer(t *testing.T) {
+	id, other := strings.Repeat("0a", 32), strings.Repeat("b1", 32)
+	for _, tt := range []struct{ name, cgroup, mounts, want string }{
+		{"none", "0::/user.slice/user-1000.slice/session-2.scope\n", "30 1 8:1 / / rw - ext4 /dev/sda1 rw\n", ""},
+		{"Docker, cgroup 2", "0::/system.slice/docker-" + id + ".scope\n", "", id},
+		{"Docker, cgroup 1", "12:devices:/docker/" + id + "\n1:name=systemd:/docker/" + id + "\n", "", id},
+		{"Docker in Docker", "0::/docker/" + other + "/docker/" + id + "\n", "", id},
+		{"Kubernetes", "0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-" + id + ".scope\n", "", id},
+		{"Fargate", "1:name=systemd:/ecs/" + id[:32] + "/" + id[:32] + "-1234567890\n", "", id[:32] + "-1234567890"},
+		{"LXC", "0::/lxc.payload.web1/system.slice\n", "", "web1"},
+		{"Docker with a namespace", "0::/\n", "700 690 0:50 / / rw - overlay overlay rw\n710 700 8:1 /var/lib/docker/containers/" + id + "/hostname /etc/hostname rw - ext4 /dev/sda1 rw\n", id},
+		{"Podman with a namespace", "0::/\n", "710 700 0:40 /home/u/.local/share/containers/storage/overlay-containers/" + id + "/userdata/hosts /etc/hosts rw - btrfs /dev/sda1 rw\n", id},
+		// The machine beneath sees what it mounts for its containers.
+		{"the host", "0::/\n", "90 30 0:60 / /var/lib/docker/containers/" + id + "/mounts/shm rw - tmpfs shm rw\n", ""},
+		{"damaged", "\xff\n:::\n", "1\n\n", ""},
+	} {
+		dir := t.TempDir()
+		put(t, filepath.Join(dir, "cgroup"), tt.cgroup)
+		put(t, filepath.Join(dir, "mountinfo"), tt.mounts)
+		if got := containerOf(dir); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+	if got := containerOf(t.TempDir()); got != "" {
+		t.Errorf("of a process that is gone: %q", got)
+	}
+}
+
+func put(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestNewHeader(t *testing.T) {
+	t.Setenv("RANK", "4711")
+	h := NewHeader([]string{"app"}, 0, "v1", MachineNodes())
+	DescribeMachine(h, 0)
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h.Host != host || h.Boot != strings.TrimSpace(string(boot)) || h.Rank["RANK"] != "4711" || h.Tool != "v1" {
+		t.Errorf("%+v", h)
+	}
+	// Of a running process, its own.
+	h = NewHeader(nil, os.Getpid(), "v1", MachineNodes())
+	if h.Rank["RANK"] == "4711" {
+		t.Errorf("the variables %q are not those that the process began with", h.Rank)
+	}
+}
