@@ -73,12 +73,11 @@ func formatList(l *allow.List, format string, runs []allow.Run) ([]byte, error) 
 
 // writeOut writes to a file, or to stdout where name is empty.
 func (e *env) writeOut(name string, b []byte) error {
-	w, closeOut, err := e.create(name)
-	if err != nil {
-		return err
+	if name != "" {
+		return e.writeFile(name, escape.Lines(b), modeFile)
 	}
-	_, err = w.Write(escape.Lines(b))
-	return errors.Join(err, closeOut())
+	_, err := e.stdout.Write(b)
+	return err
 }
 
 // lackReport is what check finds in one recording.
@@ -114,7 +113,7 @@ func checkVerb(e *env, args, command []string) int {
 	if len(names) == 0 || command != nil || file == "" {
 		return e.fail(exitUsage, "check wants --allow FILE and recordings")
 	}
-	list, err := readList(file)
+	list, err := e.readList(file)
 	if err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
@@ -132,7 +131,7 @@ func checkVerb(e *env, args, command []string) int {
 		reports = append(reports, r)
 	}
 	if asJSON.set {
-		err = writeJSON(e.stdout, asJSON.value, reports)
+		err = e.writeJSON(e.stdout, asJSON.value, reports)
 	} else {
 		err = e.writeLacks(reports)
 	}
@@ -145,7 +144,8 @@ func checkVerb(e *env, args, command []string) int {
 	return exitOK
 }
 
-func readList(file string) (*allow.List, error) {
+func (e *env) readList(file string) (*allow.List, error) {
+	e.reads(file)
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err

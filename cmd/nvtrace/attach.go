@@ -69,9 +69,10 @@ func (f *attachFlags) register(fs *flag.FlagSet) {
 func (f *attachFlags) any() bool { return len(f.objects) > 0 }
 
 // plan loads the objects and proves their programs safe.
-func (f *attachFlags) plan() (*nvattach.Plan, []nvattach.Setting, error) {
+func (f *attachFlags) plan(e *env) (*nvattach.Plan, []nvattach.Setting, error) {
 	var objs []*nvattach.Object
 	for _, name := range f.objects {
+		e.reads(name)
 		o, err := nvattach.OpenObject(name)
 		if err != nil {
 			return nil, nil, err
@@ -109,7 +110,7 @@ func (f *attachFlags) start(e *env) (*session.Session, error) {
 	if !f.any() {
 		return nil, nil
 	}
-	plan, settings, err := f.plan()
+	plan, settings, err := f.plan(e)
 	if err != nil {
 		return nil, err
 	}
@@ -412,7 +413,7 @@ func attachVerb(e *env, args, command []string) int {
 	if err := idleAttach(fs, dry.on, len(direct) > 0); err != nil {
 		return e.fail(exitUsage, "attach: %v", err)
 	}
-	plan, settings, err := f.plan()
+	plan, settings, err := f.plan(e)
 	if err == nil {
 		err = rehearse(plan, settings, f.threads)
 	}

@@ -93,6 +93,9 @@ func (f *dryFlags) run(e *env, plan *nvattach.Plan, o *nvattach.MapOptions, imag
 		d.why = err.Error()
 	}
 	for _, name := range images {
+		e.reads(name)
+	}
+	for _, name := range images {
 		if err := d.file(name); err != nil {
 			e.notice("%s: %v", name, err)
 			d.failed = true
@@ -306,7 +309,7 @@ func (d *dryRun) write(text string) error {
 	if d.modules > 1 {
 		name = fmt.Sprintf("%s.%d", name, d.modules)
 	}
-	if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
+	if err := d.e.writeFile(name, []byte(text), modeFile); err != nil {
 		return err
 	}
 	d.out.WriteString(escape.Line("  written to %s: %d bytes of PTX", name, len(text)))

@@ -32,6 +32,7 @@ type env struct {
 	self           string       // the file to execute for another nvtrace; "" none
 	sink           record.Sink  // gets each event that is decoded, too; for tests, which plant faults
 	debug          *slog.Logger // of debugVar; nil: nothing is wanted
+	inputs         []input      // files that the verb reads
 }
 
 // verb is a word of the command line and what it does.

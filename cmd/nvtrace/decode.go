@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -35,7 +36,8 @@ const (
 
 // What the decoding process tells, a byte each.
 const (
-	toldReady byte = 1 + iota // the outputs are open
+	toldUp    byte = 1 + iota // it runs
+	toldReady                 // the outputs are open
 	toldDone                  // everything is put out, and the outputs are closed
 )
 
@@ -46,19 +48,28 @@ var errOutlet = errors.New("the outputs can't be opened")
 // startOutlet returns where the events of a run go: to a decoding process, or,
 // where none can be started, to this one.
 func startOutlet(e *env, f *runFlags, args []string, h *traces.Header) (outlet, error) {
-	// The other process opens the files; the program waits until it has. Without
-	// files, what can be wrong is checked here, and nothing waits.
-	files := f.log.value != "" || f.json.value != "" || f.out != ""
-	if !files {
-		if _, err := ioctl.ParseFilter(f.lines.exprs...); err != nil {
-			return nil, err
-		}
+	if _, err := ioctl.ParseFilter(f.lines.exprs...); err != nil {
+		return nil, err
 	}
+	if err := f.checkNames(e, h); err != nil {
+		return nil, err
+	}
+	// The other process opens the files when the program has begun, which waits until it
+	// has. Without files nothing can go wrong, and nothing waits.
+	files := f.log.value != "" || f.json.value != "" || f.out != ""
 	if d, err := startDecoding(e, args, h, f.pid != 0 || f.onDeath == deathLive); err == nil {
 		d.checked = !files
 		return d, nil
 	}
 	return newOutputs(e, f, h)
+}
+
+// checkNames refuses names that can't become those of files, before anything is started.
+func (f *runFlags) checkNames(e *env, h *traces.Header) error {
+	guess := *h
+	guess.PID = max(guess.PID, 1)
+	_, err := f.names(&guess, e.getenv)
+	return err
 }
 
 // decoding is the decoding process, seen from the tracing one. It implements
@@ -70,11 +81,13 @@ type decoding struct {
 	started chan error // of starting the process
 	handed  []*os.File // to it
 	pipe    *os.File
-	w       *traces.Writer
-	told    *os.File // what the process tells; at its end when that has ended
-	checked bool     // what could be wrong with the outputs was looked at before
-	fault   error    // of the outputs
-	will    *will    // nil: the program ends with the tracing process
+	header  *traces.Header
+	gate    gate
+	w       *traces.Writer // nil before the program has begun
+	told    *os.File       // what the process tells; at its end when that has ended
+	checked bool           // what could be wrong with the outputs was looked at before
+	fault   error          // of the outputs
+	will    *will          // nil: the program ends with the tracing process
 }
 
 func startDecoding(e *env, args []string, h *traces.Header, outlives bool) (_ *decoding, err error) {
@@ -110,7 +123,7 @@ func startDecoding(e *env, args []string, h *traces.Header, outlives bool) (_ *d
 		Path: e.self, Args: append([]string{os.Args[0], decodeWord}, args...),
 		Env: append([]string{"GOMAXPROCS=2"}, os.Environ()...), Stdin: stream, Stdout: beneath(e.stdout), Stderr: beneath(e.stderr), ExtraFiles: []*os.File{tell},
 	}
-	d := &decoding{e: e, cmd: cmd, started: make(chan error, 1), pipe: pipe, told: told}
+	d := &decoding{e: e, cmd: cmd, started: make(chan error, 1), pipe: pipe, header: h, told: told}
 	handed := []*os.File{stream, tell}
 	if outlives {
 		w, alive, err := newWill()
@@ -122,10 +135,6 @@ func startDecoding(e *env, args []string, h *traces.Header, outlives bool) (_ *d
 		cmd.ExtraFiles = append(cmd.ExtraFiles, alive, w.journal)
 	}
 	d.handed = handed
-	if d.w, err = traces.NewWriter(pipe, h, nil); err != nil {
-		return nil, err
-	}
-	_ = d.w.Flush() // the process begins with the header
 	return d, nil
 }
 
@@ -149,11 +158,18 @@ func closeAll(files []*os.File) {
 }
 
 // sinks implements outlet.
-func (d *decoding) sinks() []record.Sink { return []record.Sink{&fileSink{d.w}} }
+func (d *decoding) sinks() []record.Sink { return []record.Sink{&d.gate} }
 
-// ready implements outlet.
+// ready implements outlet. The header tells the process that the program has begun.
 func (d *decoding) ready() error {
 	d.start()
+	w, err := traces.NewWriter(d.pipe, d.header, nil)
+	if err != nil {
+		return err
+	}
+	_ = w.Flush() // an error means that the process has ended
+	d.w = w
+	d.gate.open(&fileSink{w})
 	if d.checked {
 		return nil
 	}
@@ -165,6 +181,13 @@ func (d *decoding) ready() error {
 		}
 	}
 	return d.fault
+}
+
+// prepare starts the process and waits until it runs, so that a program that is being
+// attached to need not wait for it.
+func (d *decoding) prepare() {
+	d.start()
+	_ = d.hears(toldUp) // ready says what is wrong
 }
 
 // hears waits until the process tells that it is so far; false means that it has ended
@@ -186,7 +209,9 @@ func (d *decoding) finish() {
 	d.start()
 	err := <-d.started // what it is handed must not be closed before
 	d.will.settle()
-	_ = d.w.Close() // an error means that the process has ended
+	if d.w != nil {
+		_ = d.w.Close() // an error means that the process has ended
+	}
 	_ = d.pipe.Close()
 	if err == nil && !d.hears(toldDone) {
 		err = d.cmd.Wait()
@@ -220,19 +245,27 @@ func decodeVerb(e *env, args, _ []string) int {
 	if f.pid != 0 || f.onDeath == deathLive {
 		executed = take(os.NewFile(aliveFD, "alive"), os.NewFile(journalFD, "journal"))
 	}
-	in := newIdler(e.stdin)
-	r, err := traces.NewReader(in)
+	in, tell := newIdler(e.stdin), os.NewFile(tellFD, "tell")
+	_, _ = tell.Write([]byte{toldUp}) // an error shows below
+	first := make([]byte, 1)
+	if n, _ := in.Read(first); n == 0 { // the program has not begun: no file is touched
+		_, _ = tell.Write([]byte{toldDone})
+		return exitOK
+	}
+	r, err := traces.NewReader(io.MultiReader(bytes.NewReader(first), in))
 	if err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
 	o, err := newOutputs(e, f, &r.Header)
+	if err == nil {
+		err = o.open()
+	}
 	if err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
-	sinks := record.Guard(o.sinks(), func(msg string) { e.notice("%s", msg) }, nil)
+	sinks := record.Guard(o.each(), func(msg string) { e.notice("%s", msg) }, nil)
 	e.step("decoder: outputs opened")
 	in.idle, in.rest = sinks.Idle, o.rehearse
-	tell := os.NewFile(tellFD, "tell")
 	if _, err = tell.Write([]byte{toldReady}); err != nil {
 		return e.fail(exitFailed, "%v: the verb %s is for nvtrace itself", err, decodeWord)
 	}

@@ -11,7 +11,7 @@ import (
 
 // pass decodes a recording and gives every event to f, once.
 func (e *env) pass(rf *readFlags, name string, f func(*traces.Event, *ioctl.Call, *ioctl.Decoder)) error {
-	r, d, err := rf.open(name)
+	r, d, err := rf.open(e, name)
 	if err != nil {
 		return err
 	}
@@ -31,7 +31,7 @@ type texter interface{ AppendText([]byte) []byte }
 // show prints a result: as text to stdout, or as JSON where the flag says.
 func (e *env) show(asJSON *optString, r texter) error {
 	if asJSON.set {
-		return writeJSON(e.stdout, asJSON.value, r)
+		return e.writeJSON(e.stdout, asJSON.value, r)
 	}
 	_, err := e.stdout.Write(r.AppendText(nil))
 	return err
@@ -86,7 +86,7 @@ func diffVerb(e *env, args, command []string) int {
 // profile reads one side of a comparison. With a profile, an error means that
 // the rest of the recording could not be read.
 func (e *env) profile(rf *readFlags, name string, filter *ioctl.Filter, o *diff.Options) (*diff.Profile, error) {
-	r, d, err := rf.open(name)
+	r, d, err := rf.open(e, name)
 	if err != nil {
 		return nil, err
 	}

@@ -268,7 +268,7 @@ func failuresVerb(e *env, args, command []string) int {
 	if !ok {
 		return status
 	}
-	r, d, err := rf.open(name)
+	r, d, err := rf.open(e, name)
 	if err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}

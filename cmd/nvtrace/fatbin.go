@@ -120,6 +120,9 @@ func fatbinExtract(e *env, args []string) int {
 	}
 	x := extraction{e: e, dir: out, sel: sel, taken: make(map[string]bool)}
 	for _, name := range fs.Args() {
+		e.reads(name)
+	}
+	for _, name := range fs.Args() {
 		if err := x.file(name, &ff.opts); err != nil {
 			e.notice("%v", err)
 			x.failed = true
@@ -201,28 +204,11 @@ func (x *extraction) write(inflater *fatbin.Inflater, en *fatbin.Entry, name str
 		name = fmt.Sprintf("%s.%d%s", strings.TrimSuffix(name, ext), n, ext)
 	}
 	x.taken[name] = true
-	if err := writeWhole(filepath.Join(x.dir, name), data); err != nil {
+	if err := x.e.writeFile(filepath.Join(x.dir, name), data, modeFile); err != nil {
 		return err
 	}
 	fmt.Fprintln(x.e.stdout, name)
 	return nil
-}
-
-// writeWhole writes a file, and leaves none where it can't write all of it: half
-// an image looks like one.
-func writeWhole(name string, data []byte) error {
-	f, err := os.Create(name)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Close()); err == nil {
-		return nil
-	}
-	if st, e := os.Lstat(name); e == nil && st.Mode().IsRegular() {
-		err = errors.Join(err, os.Remove(name))
-	}
-	return err
 }
 
 // progress shows how far a long run is, where someone is watching.

@@ -114,7 +114,7 @@ func fatbinList(e *env, args []string) int {
 		}
 	}
 	if asJSON.set {
-		if err := writeJSON(e.stdout, asJSON.value, reports); err != nil {
+		if err := e.writeJSON(e.stdout, asJSON.value, reports); err != nil {
 			return e.fail(exitFailed, "%v", err)
 		}
 	}
@@ -123,6 +123,7 @@ func fatbinList(e *env, args []string) int {
 
 // listFile reads a file's containers. With an error comes what was read before.
 func listFile(e *env, name string, o *fatbin.Options, sel entryFilter, kernels bool) (*fatbinReport, error) {
+	e.reads(name)
 	f, err := fatbin.Open(name, o)
 	if err != nil {
 		return nil, err

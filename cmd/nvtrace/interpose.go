@@ -34,14 +34,17 @@ type interposer struct {
 	recorder *record.Recorder // nil without ptrace
 	emit     func(*traces.Event)
 	store    *capture.Store
-	start    int64 // CLOCK_MONOTONIC at time 0
+	ready    chan struct{}   // closed when the outputs are open
+	seen     map[string]bool // images, by SHA-256
+	stats    capture.Stats   // without ptrace
+	start    int64           // CLOCK_MONOTONIC at time 0
 }
 
 // startInterposer has the interposer preloaded where images are captured: what it
 // sees is held against what the breakpoints saw, or, without ptrace, is all there
 // is. It returns nil where there is none.
 func startInterposer(s *tracing) (*interposer, error) {
-	i := &interposer{start: monotonic(), notice: s.e.notice}
+	i := &interposer{start: monotonic(), notice: s.e.notice, ready: make(chan struct{}), seen: make(map[string]bool)}
 	// Without ptrace nobody waits for all.
 	o := &interpose.Options{OnGap: i.gap, Outlived: s.f.orphans == "detach" || s.f.shim == shimOnly}
 	switch s.f.shim {
@@ -126,6 +129,7 @@ func (i *interposer) image(im *interpose.Image) ([]byte, bool) {
 	}
 	if i.store != nil {
 		b := make([]byte, im.Size)
+		<-i.ready // the program waits for the answer
 		_, err := im.ReadAt(b, 0)
 		if err == nil || errors.Is(err, io.EOF) {
 			_, err = i.store.Put(b)
@@ -138,6 +142,12 @@ func (i *interposer) image(im *interpose.Image) ([]byte, bool) {
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	if !i.seen[im.SHA256] {
+		i.seen[im.SHA256] = true
+		i.stats.Images++
+	}
+	i.stats.Loads++
+	i.stats.Bytes += uint64(im.Size)
 	i.emit(&ev)
 	return nil, false
 }
@@ -147,9 +157,8 @@ func (i *interposer) run(s *tracing) (record.Result, error) {
 	sink := record.Guard(s.opts.Sinks, s.opts.OnFault, s.opts.Logger)
 	i.emit = func(ev *traces.Event) { sink.Event(ev); sink.Idle() }
 	res := record.Result{Result: new(ptrace.Result)}
-	if err := s.ready(); err != nil {
-		return res, err
-	}
+	letImages := sync.OnceFunc(func() { close(i.ready) })
+	defer letImages()
 	defer func() { i.put(&traces.Event{Kind: traces.KindEnd, Cost: &traces.Cost{Wall: monotonic() - i.start}}) }()
 	argv := s.opts.Ptrace.Argv
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -163,6 +172,12 @@ func (i *interposer) run(s *tracing) (record.Result, error) {
 		return res, err
 	}
 	pid := cmd.Process.Pid
+	if err := s.ready(pid); err != nil {
+		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Wait()
+		return res, err
+	}
+	letImages()
 	i.put(&traces.Event{Kind: traces.KindExec, PID: int32(pid), TID: int32(pid), Path: cmd.Path, Argv: argv})
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2)
@@ -186,7 +201,8 @@ func (i *interposer) run(s *tracing) (record.Result, error) {
 	for _, g := range i.gaps {
 		i.put(&traces.Event{Kind: traces.KindGap, Text: g})
 	}
-	i.put(&traces.Event{Kind: traces.KindNote, Text: capture.NoteDone + "by the interposer alone, without a supervisor: images that went past it are not here"})
+	i.stats.Gaps = len(i.gaps)
+	i.put(i.stats.Captured(traces.CaptureInterposer))
 	return res, nil
 }
 

@@ -38,7 +38,7 @@ func (e *env) liveMaps(pid int, asJSON *optString) int {
 	}
 	r := liveReportOf(pid, maps)
 	if asJSON.set {
-		err = writeJSON(e.stdout, asJSON.value, r)
+		err = e.writeJSON(e.stdout, asJSON.value, r)
 	} else {
 		err = r.write(e)
 	}

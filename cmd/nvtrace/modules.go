@@ -23,17 +23,20 @@ func modulesVerb(e *env, args, command []string) int {
 	fl.BoolVar(&v.kernels, "v", false, "list the kernels of each image")
 	fl.StringVar(&v.extract, "extract", "", "write the images into `DIR`, which is made")
 	fl.StringVar(&v.why, "why", "", "say where a `KERNEL` comes from and whether it can be probed (a name, mangled or not, a part of one, or a pattern with *)")
+	fl.BoolVar(&v.files, "files", false, "read images that are not beside the recording from the files that it names; only for a recording that you trust")
 	fl.BoolVar(&required, "require-complete", false, "exit with status 1 if something escaped, or nothing says that all was captured")
 	name, status, ok := e.oneRecording(fl, args, command)
 	if !ok {
 		return status
 	}
-	r, damage := readModules(e, name)
+	r, damage := readModules(e, name, v.files)
 	if r == nil {
 		return e.fail(exitFailed, "%v", damage)
 	}
+	extracted := true
 	if v.extract != "" {
-		if err := r.extract(e, v.extract); err != nil {
+		var err error
+		if extracted, err = r.extract(e, v.extract); err != nil {
 			return e.fail(exitFailed, "%v", err)
 		}
 	}
@@ -42,7 +45,7 @@ func modulesVerb(e *env, args, command []string) int {
 		missing, err = v.write(e.stdout, r)
 		return err
 	})
-	if status == exitOK && (missing || required && !r.Complete) {
+	if status == exitOK && (missing || !extracted || required && !r.Complete) {
 		return exitDiffers
 	}
 	return status
@@ -50,15 +53,16 @@ func modulesVerb(e *env, args, command []string) int {
 
 // modulesReport is what a recording and its module store say of code images.
 type modulesReport struct {
-	// Complete: capture was on up to the end, and nothing escaped.
-	Complete bool           `json:"complete"`
-	Captured bool           `json:"captured"` // capture was on up to the end
-	Gaps     []string       `json:"gaps"`     // what escaped
-	Notes    []string       `json:"notes"`    // of capturing
-	Images   []*moduleImage `json:"images"`
+	// Complete: all images are here, see traces.Captured.
+	Complete bool             `json:"complete"`
+	Captured *traces.Captured `json:"captured"` // what capturing came to; nil: it did not come to its end, or was off
+	Gaps     []string         `json:"gaps"`     // what escaped
+	Notes    []string         `json:"notes"`    // of capturing
+	Images   []*moduleImage   `json:"images"`
 
 	recording string
 	store     *capture.Store
+	files     bool // images that the store lacks are read where the recording says that they lay
 }
 
 // moduleImage is a code image that the driver was given, once or more often.
@@ -72,7 +76,7 @@ type moduleImage struct {
 	Loads    []*moduleLoad `json:"loads"`
 	Launched []string      `json:"launched"` // kernels, mangled
 
-	data []byte
+	readable bool // its bytes are to be had
 }
 
 // moduleLoad is one way by which an image was loaded.
@@ -96,28 +100,29 @@ const maxImages = 1 << 20
 
 // readModules reads a recording and the images beside it. The report is nil if
 // there is nothing to read; else the error says what is damaged.
-func readModules(e *env, name string) (*modulesReport, error) {
+func readModules(e *env, name string, files bool) (*modulesReport, error) {
 	if name == "-" {
 		name = "/dev/stdin"
 	}
+	e.reads(name)
 	rd, err := traces.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer rd.Close()
 	g := &moduleGatherer{
-		r:      &modulesReport{Gaps: []string{}, Notes: []string{}, Images: []*moduleImage{}, recording: name},
+		r:      &modulesReport{Gaps: []string{}, Notes: []string{}, Images: []*moduleImage{}, recording: name, files: files},
 		images: make(map[string]*moduleImage), exes: make(map[int32]string), loads: make(map[loadKey]*moduleLoad),
 	}
 	damage := each(rd, e.notice, g.add)
-	g.r.Complete = g.r.Captured && len(g.r.Gaps) == 0 && rd.Complete() && damage == nil
+	g.r.Complete = g.r.Captured.Complete() && len(g.r.Gaps) == 0 && !g.lost && rd.Complete() && damage == nil
 	g.r.store, err = capture.OpenStore(name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		damage = errors.Join(damage, err)
 	}
 	p := newProgress(e, name, int64(len(g.r.Images)), "images")
 	for i, m := range g.r.Images {
-		m.inspect(g.r.store)
+		m.inspect(g.r)
 		p.at(int64(i))
 	}
 	p.clear()
@@ -130,6 +135,7 @@ type moduleGatherer struct {
 	images map[string]*moduleImage
 	loads  map[loadKey]*moduleLoad
 	exes   map[int32]string // executable of each process
+	lost   bool             // events could not be recorded
 }
 
 // loadKey tells ways to load an image apart.
@@ -148,11 +154,17 @@ func (g *moduleGatherer) add(ev *traces.Event) {
 		}
 	case traces.KindGap:
 		g.r.Gaps = append(g.r.Gaps, ev.Text)
-	case traces.KindNote:
-		if strings.HasPrefix(ev.Text, capture.NoteDone) {
-			g.r.Captured = true
+	case traces.KindLost:
+		g.lost = true
+	case traces.KindCaptured:
+		if ev.Captured != nil {
+			captured := *ev.Captured
+			g.r.Captured = &captured
 		}
-		if strings.HasPrefix(ev.Text, capture.NoteDone) || strings.HasPrefix(ev.Text, capture.NoteFiles) {
+	case traces.KindNote:
+		if c := capture.OldNote(ev.Text); c != nil {
+			g.r.Captured = c
+		} else if strings.HasPrefix(ev.Text, capture.NoteFiles) {
 			g.r.Notes = append(g.r.Notes, ev.Text)
 		}
 	case traces.KindImage:
@@ -222,21 +234,45 @@ func (g *moduleGatherer) load(ev *traces.Event) {
 	}
 }
 
-// extract writes the images, named by their hash and what they are.
-func (r *modulesReport) extract(e *env, dir string) error {
+// extract writes the images, named by their hash and what they are. Where not all can be
+// written, it says why, and returns false.
+func (r *modulesReport) extract(e *env, dir string) (all bool, err error) {
+	if len(r.Images) == 0 {
+		why := "the programs gave the CUDA driver no code"
+		if r.Captured == nil {
+			why = "images were not captured (nvtrace --modules -o run.nvt -- command captures them), or the recording was cut off"
+		}
+		e.notice("%s: no image to extract: %s", r.recording, why)
+		return false, nil
+	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return err
+		return false, err
 	}
+	n := 0
 	for _, m := range r.Images {
-		if m.data == nil {
-			e.notice("%.12s: %s", m.SHA256, m.Missing)
-			continue
-		}
-		if err := writeWhole(filepath.Join(dir, m.file()), m.data); err != nil {
-			return err
+		name := filepath.Join(dir, m.file())
+		var failed error
+		err := m.read(r, func(data []byte) error {
+			failed = e.writeFile(name, data, modePrivate)
+			return nil
+		})
+		switch {
+		case failed != nil:
+			return false, failed
+		case err != nil:
+			e.notice("%.12s: %v", m.SHA256, err)
+		default:
+			n++
 		}
 	}
-	return nil
+	if n == len(r.Images) {
+		return true, nil
+	}
+	if r.store == nil {
+		e.notice("images are kept in the folder %s: it must be beside the recording", capture.StoreDir(r.recording))
+	}
+	e.notice("%s: extracted %d of %d images", r.recording, n, len(r.Images))
+	return false, nil
 }
 
 // file names the image: "0123456789abcdef.cubin".

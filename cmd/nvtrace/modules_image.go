@@ -3,79 +3,111 @@ package main
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"math"
 	"os"
+	"path/filepath"
 	"slices"
+
+	"golang.org/x/sys/unix"
 
 	"nvtrace/fatbin"
 	"nvtrace/nvattach/capture"
 )
 
-// inspect reads the image's bytes and what is in them.
-func (m *moduleImage) inspect(store *capture.Store) {
-	if m.data = m.read(store); m.data == nil {
-		return
-	}
-	f := fatbin.NewFile(m.SHA256, m.data, nil)
-	x := fatbin.NewInflater(nil)
-	defer x.Close()
-	var buf []byte
-	for c, err := range f.Containers() {
-		if err != nil && m.Missing == "" {
-			m.Missing = err.Error()
+// inspect reads what is in the image.
+func (m *moduleImage) inspect(r *modulesReport) {
+	err := m.read(r, func(data []byte) error {
+		f := fatbin.NewFile(m.SHA256, data, nil)
+		x := fatbin.NewInflater(nil)
+		defer x.Close()
+		var buf []byte
+		for c, err := range f.Containers() {
+			if err != nil && m.Missing == "" {
+				m.Missing = err.Error()
+			}
+			if c == nil {
+				continue
+			}
+			for i := range c.Entries {
+				en := newEntryReport(len(m.Entries)+1, &c.Entries[i])
+				buf = en.inspect(x, &c.Entries[i], buf)
+				m.Entries = append(m.Entries, en)
+			}
 		}
-		if c == nil {
-			continue
-		}
-		for i := range c.Entries {
-			en := newEntryReport(len(m.Entries)+1, &c.Entries[i])
-			buf = en.inspect(x, &c.Entries[i], buf)
-			m.Entries = append(m.Entries, en)
-		}
+		return nil
+	})
+	if m.readable = err == nil; err != nil {
+		m.Missing = err.Error()
 	}
 }
 
-// read returns the bytes: from the store, or from the file where they lay; nil,
-// and Missing, if they are not to be had.
-func (m *moduleImage) read(store *capture.Store) []byte {
-	if store != nil {
-		b, err := store.Read(m.SHA256)
+// read gives the image's bytes to fn, when it is sure that they have the image's hash. They
+// are valid during the call: an image takes no memory of its own. The recording and what is
+// beside it may be a stranger's.
+func (m *moduleImage) read(r *modulesReport, fn func(data []byte) error) error {
+	if r.store != nil {
+		f, err := r.store.Open(m.SHA256, m.Size)
 		if err == nil {
-			return b
+			return m.readFile(f, 0, fn)
 		}
-		if !os.IsNotExist(unwrapAll(err)) {
-			m.Missing = err.Error()
-			return nil
-		}
-	}
-	for _, l := range m.Loads {
-		if l.File == "" {
-			continue
-		}
-		if b, err := readRange(l.File, l.Offset, m.Size); err == nil && hashOf(b) == m.SHA256 {
-			return b
-		}
-	}
-	m.Missing = "not in the module store beside the recording"
-	if store == nil {
-		m.Missing = "the recording has no module store beside it"
-	}
-	if i := slices.IndexFunc(m.Loads, func(l *moduleLoad) bool { return l.File != "" }); i >= 0 {
-		m.Missing += fmt.Sprintf(", and %s does not hold it any more", m.Loads[i].File)
-	}
-	return nil
-}
-
-// unwrapAll returns the innermost error.
-func unwrapAll(err error) error {
-	for {
-		u, ok := err.(interface{ Unwrap() error })
-		if !ok || u.Unwrap() == nil {
+		if !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		err = u.Unwrap()
 	}
+	missing := "not in the module store beside the recording"
+	if r.store == nil {
+		missing = "the recording has no module store beside it"
+		if r.Captured != nil {
+			missing += " (" + capture.StoreDir(filepath.Base(r.recording)) + ")"
+		}
+	}
+	i := slices.IndexFunc(m.Loads, func(l *moduleLoad) bool { return l.File != "" })
+	switch {
+	case i < 0:
+		return errors.New(missing)
+	case !r.files:
+		return fmt.Errorf("%s; it lay in %s, which --files reads", missing, m.Loads[i].File)
+	}
+	var last error
+	for _, l := range m.Loads {
+		if l.File == "" || l.Offset < 0 || l.Offset > math.MaxInt64-m.Size {
+			continue
+		}
+		f, err := capture.OpenImage(l.File, l.Offset+m.Size, 0)
+		if err == nil {
+			err = m.readFile(f, l.Offset, fn)
+		}
+		if err == nil {
+			return nil
+		}
+		last = err
+	}
+	return fmt.Errorf("%s, and %s does not hold it any more: %w", missing, m.Loads[i].File, last)
+}
+
+// readFile gives fn the image that lies in a file, which it closes.
+func (m *moduleImage) readFile(f *os.File, off int64, fn func(data []byte) error) error {
+	defer f.Close()
+	var data []byte
+	if m.Size > 0 {
+		skip := off % int64(os.Getpagesize())
+		mapped, err := unix.Mmap(int(f.Fd()), off-skip, int(m.Size+skip), unix.PROT_READ, unix.MAP_PRIVATE)
+		if err != nil {
+			return fmt.Errorf("%s: mmap: %w", f.Name(), err)
+		}
+		defer func() { _ = unix.Munmap(mapped) }()
+		data = mapped[skip:]
+	}
+	return fatbin.NewFile(f.Name(), data, nil).Guard(func() error {
+		if got := hashOf(data); got != m.SHA256 {
+			return fmt.Errorf("%s was changed: its SHA-256 is %s", f.Name(), got)
+		}
+		return fn(data)
+	})
 }
 
 func hashOf(b []byte) string {
@@ -85,18 +117,14 @@ func hashOf(b []byte) string {
 
 // readRange reads a part of a regular file.
 func readRange(name string, off, size int64) ([]byte, error) {
-	f, err := os.Open(name)
+	if off < 0 || size < 0 || off > math.MaxInt64-size {
+		return nil, fmt.Errorf("%s: +%#x: %d bytes: %w", name, off, size, io.ErrUnexpectedEOF)
+	}
+	f, err := capture.OpenImage(name, off+size, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !st.Mode().IsRegular() || off < 0 || size < 0 || off > st.Size() || size > st.Size()-off {
-		return nil, fmt.Errorf("%s: +%#x: %d bytes: %w", name, off, size, io.ErrUnexpectedEOF)
-	}
 	b := make([]byte, size)
 	_, err = f.ReadAt(b, off)
 	return b, err

@@ -60,9 +60,7 @@ func (f *moduleFlags) start(e *env, recording string) (*moduleCapture, error) {
 		return nil, fmt.Errorf("--modules-limit: %w", err)
 	}
 	if recording != "" && recording != "-" && f.modules.value != "hash" {
-		if c.store, err = capture.CreateStore(recording, limit); err != nil {
-			return nil, err
-		}
+		c.store = capture.NewStore(limit)
 	}
 	if err := capture.PrepareNodes(context.Background(), nil); err != nil {
 		e.notice("device nodes: %v", err)
@@ -72,13 +70,13 @@ func (f *moduleFlags) start(e *env, recording string) (*moduleCapture, error) {
 	return c, nil
 }
 
-// begin is called when the recording has been replaced: the images of the one before
-// go, too.
-func (c *moduleCapture) begin() error {
+// begin is called when the recording of that name has begun, and has replaced an earlier
+// one: its images go, too.
+func (c *moduleCapture) begin(recording string) error {
 	if c == nil || c.store == nil {
 		return nil
 	}
-	return c.store.Clear()
+	return c.store.Begin(recording)
 }
 
 // extend adds capturing to a recording. The caller may have set more of c.opts.

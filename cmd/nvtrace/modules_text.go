@@ -10,11 +10,13 @@ import (
 	"strings"
 
 	"nvtrace/fatbin"
+	"nvtrace/traces"
 )
 
 // modulesView is what the verb modules shows.
 type modulesView struct {
 	kernels      bool
+	files        bool
 	why, extract string
 }
 
@@ -50,6 +52,9 @@ func (v *modulesView) write(w io.Writer, r *modulesReport) (missing bool, err er
 			}
 		}
 	}
+	if r.Captured != nil {
+		fmt.Fprintf(&b, "captured: %s\n", printable(r.Captured.String()))
+	}
 	for _, n := range r.Notes {
 		writeNote(&b, "", n)
 	}
@@ -65,10 +70,14 @@ func (r *modulesReport) writeState(b *bytes.Buffer) {
 		for _, g := range r.Gaps {
 			fmt.Fprintf(b, "  %s\n", printable(g))
 		}
-	case !r.Captured && len(r.Images) == 0:
+	case r.Captured == nil && len(r.Images) == 0:
 		b.WriteString("no images: they were not captured, or the recording was cut off\n")
-	case !r.Captured:
+	case r.Captured == nil:
 		b.WriteString("INCOMPLETE: capturing did not come to its end\n")
+	case r.Captured.Mode == traces.CaptureInterposer:
+		b.WriteString("INCOMPLETE: seen by the interposer alone; programs can load images past it (--interpose=only)\n")
+	case !r.Complete:
+		b.WriteString("INCOMPLETE: the recording is cut off, damaged or lacks events\n")
 	case len(r.Images) == 0:
 		b.WriteString("the programs gave the CUDA driver no code\n")
 	}
@@ -148,7 +157,7 @@ func codeName(en *entryReport) string {
 func (r *modulesReport) writeWhy(b *bytes.Buffer, word string) bool {
 	found, unread := false, 0
 	for _, m := range r.Images {
-		if m.data == nil {
+		if !m.readable {
 			unread++
 		}
 		var names []string

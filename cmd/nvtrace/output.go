@@ -8,10 +8,13 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
 	"nvtrace/ioctl"
+	"nvtrace/ioctl/record"
 	"nvtrace/nvattach/api"
 	"nvtrace/traces"
 	"nvtrace/traces/escape"
@@ -260,6 +263,51 @@ func (s *fileSink) Event(ev *traces.Event) { s.w.Write(ev) }
 func (s *fileSink) Idle() {
 	if s.w.Pending() > 0 {
 		_ = s.w.Flush() // the error sticks, and OnError has told it
+	}
+}
+
+// gate holds the events back that come before the outputs are open, and drops them if
+// that never happens: then nothing of the program has begun. It implements record.Sink.
+type gate struct {
+	opened atomic.Bool
+	mu     sync.Mutex
+	next   record.Sink     // nil before open
+	held   []*traces.Event // by then
+}
+
+// open gives next all events, those that came before too. It may be called on another
+// goroutine than Event.
+func (g *gate) open(next record.Sink) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.next = next
+	for _, ev := range g.held {
+		next.Event(ev)
+	}
+	g.held = nil
+	next.Idle() // when the last of them came, nobody could put it out
+	g.opened.Store(true)
+}
+
+// Event implements record.Sink.
+func (g *gate) Event(ev *traces.Event) {
+	if g.opened.Load() {
+		g.next.Event(ev)
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.next != nil {
+		g.next.Event(ev)
+	} else {
+		g.held = append(g.held, ev.Clone())
+	}
+}
+
+// Idle implements record.Sink.
+func (g *gate) Idle() {
+	if g.opened.Load() {
+		g.next.Idle()
 	}
 }
 

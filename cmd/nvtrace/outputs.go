@@ -19,13 +19,15 @@ type outputs struct {
 	header *traces.Header
 	log    *logSink
 	file   *traces.Writer // nil: not recorded
+	names  outputNames
 	closes []io.Closer
+	gate   gate
 	gaps   gapNotice
 	drawn  drawnTables // of rehearsals
 	began  bool        // an event of the program came
 }
 
-// newOutputs opens what the events go to.
+// newOutputs prepares what the events go to. No file is touched before ready.
 func newOutputs(e *env, f *runFlags, h *traces.Header) (*outputs, error) {
 	filter, err := ioctl.ParseFilter(f.lines.exprs...)
 	if err != nil {
@@ -37,44 +39,96 @@ func newOutputs(e *env, f *runFlags, h *traces.Header) (*outputs, error) {
 		live: true, notice: func(n string) { e.notice("%s", n) },
 		errs: once{e: e, what: "log: ", live: true},
 	}
-	// Library calls are shown as lines, unless something else was asked for.
-	lines := f.log.set || f.api.set && !f.summary && !f.json.set && f.out == ""
-	if !lines || f.summary || f.json.set {
+	if !f.printsLines() || f.summary || f.json.set {
 		o.log.summarise(h)
 	}
 	if f.env {
 		o.log.traceEnv()
 	}
-	if lines {
-		to := e.stderr
-		if f.log.value != "" {
-			w, err := os.Create(f.log.value)
-			if err != nil {
-				return nil, err
-			}
-			to, o.closes = w, append(o.closes, w)
-		}
-		if err := o.log.printTo(e, to, h, &f.lines); err != nil {
-			return nil, err
-		}
-		if f.api.set {
-			o.log.showAPI(f.api.libraries)
-		}
-	}
-	if f.out != "" {
-		errs := once{e: e, live: true, said: true} // the first error is Create's own
-		o.file, err = traces.Create(f.out, h, &traces.WriterOptions{OnError: errs.report})
-		if err != nil {
-			return nil, err
-		}
-		errs.said = false
-	}
 	return o, nil
 }
 
-// sinks implements outlet. The recording comes first: whatever happens in
+// printsLines reports whether calls are shown as they happen. Library calls are, unless
+// something else was asked for.
+func (f *runFlags) printsLines() bool {
+	return f.log.set || f.api.set && !f.summary && !f.json.set && f.out == ""
+}
+
+// open opens the files, when the program has begun: only now what was in them may go.
+func (o *outputs) open() (err error) {
+	if o.names, err = o.f.names(o.header, o.e.getenv); err != nil {
+		return err
+	}
+	for _, name := range o.f.attach.objects {
+		o.e.reads(name)
+	}
+	var files []*grownFile
+	defer func() {
+		if err != nil {
+			for _, g := range files {
+				g.abandon()
+			}
+		}
+	}()
+	add := func(name string, mode os.FileMode) (*grownFile, error) {
+		if err := o.e.refuseInput(name); err != nil {
+			return nil, err
+		}
+		g, err := openGrown(name, mode)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, g)
+		return g, nil
+	}
+	var log, recording *grownFile
+	if o.names.log != "" {
+		if log, err = add(o.names.log, modeFile); err != nil {
+			return err
+		}
+	}
+	if o.names.json != "" { // it is written at the end; until then nobody else may
+		g, err := add(o.names.json, modeFile)
+		if err != nil {
+			return err
+		}
+		o.closes = append(o.closes, g)
+	}
+	if o.names.recording != "" {
+		if recording, err = add(o.names.recording, modePrivate); err != nil {
+			return err
+		}
+		if err := recording.begin(); err != nil {
+			return err
+		}
+		errs := once{e: o.e, live: true, said: true} // the first error is NewFileWriter's own
+		if o.file, err = traces.NewFileWriter(recording.File, o.header, &traces.WriterOptions{OnError: errs.report}); err != nil {
+			return err
+		}
+		errs.said = false
+	}
+	to := o.e.stderr
+	if log != nil {
+		if err := log.begin(); err != nil {
+			return err
+		}
+		to, o.closes = log, append(o.closes, log)
+	}
+	if !o.f.printsLines() {
+		return nil
+	}
+	if o.f.api.set {
+		o.log.showAPI(o.f.api.libraries)
+	}
+	return o.log.printTo(o.e, to, o.header, &o.f.lines)
+}
+
+// sinks implements outlet.
+func (o *outputs) sinks() []record.Sink { return []record.Sink{&o.gate} }
+
+// each returns the outputs, which are open. The recording comes first: whatever happens in
 // decoding an event, it is in the file.
-func (o *outputs) sinks() []record.Sink {
+func (o *outputs) each() []record.Sink {
 	var sinks []record.Sink
 	if o.file != nil {
 		sinks = append(sinks, &fileSink{o.file})
@@ -103,7 +157,13 @@ func (b *beginning) Event(ev *traces.Event) { b.o.began = b.o.began || ev.Kind !
 func (b *beginning) Idle() {}
 
 // ready implements outlet.
-func (o *outputs) ready() error { return nil }
+func (o *outputs) ready() error {
+	if err := o.open(); err != nil {
+		return err
+	}
+	o.gate.open(record.Guard(o.each(), func(msg string) { o.e.notice("%s", msg) }, nil))
+	return nil
+}
 
 // finish puts out what is pending, and prints the summary of a program that
 // has begun. An output that failed has been reported, and does not change how
@@ -114,13 +174,17 @@ func (o *outputs) finish() {
 	}
 	o.log.finish()
 	o.log.Idle()
-	for _, c := range o.closes {
+	o.gaps.finish()
+	if o.began {
+		o.conclude()
+	}
+	for _, c := range o.closes { // their locks end
 		o.log.errs.report(c.Close())
 	}
-	o.gaps.finish()
-	if !o.began {
-		return
-	}
+}
+
+// conclude prints what is printed at the end of a program.
+func (o *outputs) conclude() {
 	if o.log.lines != nil {
 		o.log.unmatched(o.f.lines.exprs)
 	}
@@ -157,7 +221,7 @@ func (o *outputs) summarise() error {
 	}
 	report := o.log.summary.Report()
 	if o.f.json.set {
-		return writeJSON(o.e.stderr, o.f.json.value, o.log.withAPI(report))
+		return o.e.writeJSON(o.e.stderr, o.names.json, o.log.withAPI(report))
 	}
 	// It keeps the first error.
 	w := bufio.NewWriter(o.e.stderr)

@@ -114,6 +114,7 @@ func parsePTX(e *env, path string) (*ptx.File, error) {
 		path = "<stdin>"
 		src, err = io.ReadAll(e.stdin)
 	} else {
+		e.reads(path)
 		src, err = os.ReadFile(path)
 	}
 	if err != nil {

@@ -78,6 +78,7 @@ func ptxRun(e *env, args []string) int {
 // finishRun launches the kernel and reports.
 func (e *env) finishRun(run *emu.Run, ctx context.Context, stats bool) int {
 	start := time.Now()
+	run.WriteFile = func(name string, data []byte) error { return e.writeFile(name, data, modeFile) }
 	res, err := run.Do(ctx)
 	if res != nil {
 		for i := range res.Races {

@@ -7,7 +7,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
+	"strings"
 
 	"nvtrace/ioctl"
 	"nvtrace/rm"
@@ -29,10 +32,11 @@ func (f *readFlags) register(fs *flag.FlagSet) {
 }
 
 // open opens a recording, "-" being stdin, and makes a decoder for it.
-func (f *readFlags) open(name string) (*traces.Reader, *ioctl.Decoder, error) {
+func (f *readFlags) open(e *env, name string) (*traces.Reader, *ioctl.Decoder, error) {
 	if name == "-" {
 		name = "/dev/stdin"
 	}
+	e.reads(name)
 	r, err := traces.Open(name)
 	if err != nil {
 		return nil, nil, err
@@ -75,7 +79,7 @@ func reportVerb(e *env, args, command []string) int {
 	if *rows < 0 {
 		return e.fail(exitUsage, "--rows %d: want a number of rows, or 0 for all", *rows)
 	}
-	r, d, err := rf.open(name)
+	r, d, err := rf.open(e, name)
 	if err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
@@ -101,7 +105,7 @@ func reportVerb(e *env, args, command []string) int {
 func (e *env) answer(asJSON *optString, damage error, result any, text func() error) int {
 	write := text
 	if asJSON.set {
-		write = func() error { return writeJSON(e.stdout, asJSON.value, result) }
+		write = func() error { return e.writeJSON(e.stdout, asJSON.value, result) }
 	}
 	if err := errors.Join(damage, write()); err != nil {
 		return e.fail(exitFailed, "%v", err)
@@ -125,7 +129,7 @@ func logVerb(e *env, args, command []string) int {
 	if err != nil {
 		return e.fail(exitUsage, "%v", err)
 	}
-	r, d, err := rf.open(name)
+	r, d, err := rf.open(e, name)
 	if err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
@@ -176,12 +180,16 @@ func exportVerb(e *env, args, command []string) int {
 	if err != nil {
 		return e.fail(exitUsage, "%v", err)
 	}
-	r, d, err := rf.open(name)
+	r, d, err := rf.open(e, name)
 	if err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
 	defer r.Close()
-	dst, closeOut, err := e.create(out)
+	mode := os.FileMode(modeFile)
+	if format == "raw" {
+		mode = modePrivate // it is a recording
+	}
+	dst, finishOut, err := e.create(out, mode)
 	if err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
@@ -224,7 +232,8 @@ func exportVerb(e *env, args, command []string) int {
 	if err == nil {
 		err = w.Flush()
 	}
-	if err := errors.Join(damage, err, closeOut()); err != nil {
+	// What could be read of a damaged recording is kept.
+	if err := errors.Join(damage, finishOut(err)); err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
 	if n := d.Notice(); n != "" {
@@ -233,27 +242,15 @@ func exportVerb(e *env, args, command []string) int {
 	return exitOK
 }
 
-// create opens a verb's output: the file, or stdout where name is empty.
-func (e *env) create(name string) (io.Writer, func() error, error) {
-	if name == "" {
-		return e.stdout, func() error { return nil }, nil
-	}
-	f, err := os.Create(name)
-	if err != nil {
-		return nil, nil, err
-	}
-	return f, f.Close, nil
-}
-
 // writeJSON prints v to a file, or to def where name is empty.
-func writeJSON(def io.Writer, name string, v any) error {
+func (e *env) writeJSON(def io.Writer, name string, v any) error {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return err
 	}
 	b = append(b, '\n')
 	if name != "" {
-		return os.WriteFile(name, escape.Lines(b), 0o666)
+		return e.writeFile(name, escape.Lines(b), modeFile)
 	}
 	_, err = def.Write(b)
 	return err
@@ -278,11 +275,34 @@ func versionVerb(e *env, args, _ []string) int {
 			driver = driverText(r.Header.Driver)
 		}
 		fmt.Fprintf(e.stdout, "%s: recorded by nvtrace %s, driver %s\n", name, printable(r.Header.Tool), driver)
+		writePlace(e.stdout, &r.Header)
 		if err := r.Close(); err != nil {
 			return e.fail(exitFailed, "%v", err)
 		}
 	}
 	return exitOK
+}
+
+// writePlace prints where a recording was made, as far as it says so.
+func writePlace(w io.Writer, h *traces.Header) {
+	var where, ranks []string
+	for _, f := range []struct{ what, value string }{{"host", h.Host}, {"boot", h.Boot}, {"container", h.Container}} {
+		if f.value != "" {
+			where = append(where, f.what+" "+printable(f.value))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(h.Rank)) {
+		ranks = append(ranks, printable(name+"="+h.Rank[name]))
+	}
+	if where != nil {
+		fmt.Fprintf(w, "  on %s\n", strings.Join(where, ", "))
+	}
+	if h.GPUs != nil {
+		fmt.Fprintf(w, "  GPUs: %s\n", printable(strings.Join(h.GPUs, ", ")))
+	}
+	if ranks != nil {
+		fmt.Fprintf(w, "  ranks: %s\n", strings.Join(ranks, ", "))
+	}
 }
 
 // driverText is a driver's version, with that of CUDA that its user libraries

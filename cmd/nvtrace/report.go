@@ -169,6 +169,9 @@ func writeTail(w io.Writer, r *ioctl.Report) error {
 	for _, g := range r.Gaps {
 		fmt.Fprintf(&b, "incomplete: %s\n", printable(g))
 	}
+	if r.Captured != nil {
+		fmt.Fprintf(&b, "captured: %s\n", printable(r.Captured.String()))
+	}
 	for _, n := range r.Notes {
 		writeNote(&b, "note: ", n)
 	}

@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,6 +21,7 @@ import (
 	"nvtrace/nvattach/session"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
+	"nvtrace/traces"
 )
 
 // devices lets tests record calls on files that are no device nodes.
@@ -54,7 +56,7 @@ func newRunFlags(e *env) *runFlags {
 	f.set.BoolVar(&f.summary, "summary", false, "print the summary also with --ioctl-log")
 	f.set.BoolVar(&f.quiet, "q", false, "print no summary")
 	f.set.Var(&f.json, "json", "print the summary as JSON, to stderr or with =`FILE` to a file")
-	f.set.StringVar(&f.out, "o", "", "record to `FILE` (.nvt compressed, .jsonl plain)")
+	f.set.StringVar(&f.out, "o", "", "record to `FILE` (.nvt compressed, .jsonl plain); %p in its name: the process id; %h: host; %r: rank; %t: start; %q{NAME}: environment")
 	f.set.IntVar(&f.pid, "p", 0, "attach to the running process `PID` instead of starting a command")
 	f.set.StringVar(&f.seccomp, "seccomp", "auto", "`MODE` auto: a seccomp filter picks the calls to stop at; off: stop at every call")
 	f.set.BoolVar(&f.counts, "counts", false, "count ioctls only: no results, times or written bytes; where ioctls stop, at half the cost")
@@ -159,21 +161,22 @@ type tracing struct {
 	opts record.Options
 	out  outlet
 
-	modules *moduleCapture   // nil: images are not captured
-	shim    *interposer      // nil: nothing is preloaded
-	probes  *session.Session // nil: nothing is attached
-	sim     *simulation      // nil: the machine's own GPUs
-	gpu     *gpu.Tracer      // nil: nothing is attached there
-	loads   *capture.Capture // of images for probes alone
-	cancel  func(error)      // ends the program
+	modules *moduleCapture      // nil: images are not captured
+	shim    *interposer         // nil: nothing is preloaded
+	probes  *session.Session    // nil: nothing is attached
+	sim     *simulation         // nil: the machine's own GPUs
+	gpu     *gpu.Tracer         // nil: nothing is attached there
+	loads   *capture.Capture    // of images for probes alone
+	cancel  func(error)         // ends the program
+	machine chan *traces.Header // what DescribeMachine says
 
 	// catchPipe has SIGPIPE caught, once: where nobody reads stderr any more, the program
 	// goes on. A write then fails, and does not end nvtrace, and with it the program.
 	catchPipe func()
 }
 
-// outlet is where the events of a run go. The run starts the program only
-// when ready has returned nil.
+// outlet is where the events of a run go. ready is called when the program has begun, which
+// gets to its first instruction only if it returns nil; before, no file is touched.
 type outlet interface {
 	sinks() []record.Sink
 	ready() error
@@ -253,6 +256,12 @@ func (s *tracing) describe(command []string) {
 	nodes := record.MachineNodes()
 	s.opts.Header = record.NewHeader(command, s.f.pid, version, nodes)
 	s.opts.NodeName = nodes.Name
+	s.machine = make(chan *traces.Header, 1)
+	go func() {
+		h := new(traces.Header)
+		record.DescribeMachine(h, s.f.pid)
+		s.machine <- h
+	}()
 	if d := s.e.devices; d != nil {
 		s.opts.NodeName, s.opts.MayBeNode, s.opts.Stat = d.nodeName, d.mayBeNode, d.stat
 	}
@@ -358,9 +367,9 @@ func (s *tracing) trace() (record.Result, error) {
 	defer cancel(nil)
 	s.cancel = cancel
 	if s.f.pid == 0 {
-		s.opts.Ptrace.Started = func(int) {
+		s.opts.Ptrace.Started = func(pid int) {
 			s.e.step("program executed")
-			if err := s.ready(); err != nil {
+			if err := s.ready(pid); err != nil {
 				cancel(err)
 			}
 			s.e.step("program let go")
@@ -371,22 +380,49 @@ func (s *tracing) trace() (record.Result, error) {
 		}
 		return res, err
 	}
-	if err := s.ready(); err != nil {
-		return record.Result{Result: new(ptrace.Result)}, err
+	if d, ok := s.out.(*decoding); ok {
+		d.prepare()
+	}
+	var failed error
+	s.opts.Ptrace.Started = func(pid int) {
+		if failed = s.ready(pid); failed != nil {
+			cancel(failed)
+		}
 	}
 	// The first SIGINT, SIGTERM or SIGHUP detaches; a second one ends nvtrace, as
 	// it must where a thread sleeps in a driver and can't be detached.
-	return record.Attach(ctx, s.f.pid, &s.opts)
+	res, err := record.Attach(ctx, s.f.pid, &s.opts)
+	if failed != nil {
+		res.Result, err = new(ptrace.Result), failed
+	}
+	return res, err
 }
 
-// ready returns when the outputs are open, and what they replace is gone.
-func (s *tracing) ready() error {
+// ready is called when the program has begun, or nvtrace has attached to it. It returns
+// when the outputs are open, and what they replace is gone.
+func (s *tracing) ready(pid int) error {
 	s.catchPipe()
+	h := s.opts.Header
+	h.PID = int32(pid)
+	select {
+	case machine := <-s.machine:
+		h.GPUs, h.Container = machine.GPUs, machine.Container
+	case <-time.After(maxAsking):
+		s.e.step("the driver does not tell about its GPUs")
+	}
 	if err := s.out.ready(); err != nil {
 		return err
 	}
-	return s.modules.begin()
+	names, err := s.f.names(h, s.e.getenv)
+	if err != nil {
+		return err
+	}
+	return s.modules.begin(names.recording)
 }
+
+// maxAsking is how long a program waits for what the driver tells of its GPUs. A driver
+// that hangs may never tell.
+const maxAsking = time.Second
 
 // configure checks the flags that concern tracing.
 func (s *tracing) configure(command []string) error {

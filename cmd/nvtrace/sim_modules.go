@@ -33,8 +33,8 @@ type simModules struct {
 	pending  []simEvent           // in order
 	images   map[[32]byte]*kept   // by hash
 	launched map[launchedKey]bool // kernels
-	loads    int
-	bytes    int64
+	loads    uint64
+	bytes    uint64   // of the images in these loads
 	lost     []string // what could not be kept
 }
 
@@ -88,7 +88,6 @@ func (m *simModules) loaded(p *sim.Process, im *sim.Image) {
 	if k == nil {
 		k = &kept{Image: *ev.Image}
 		m.images[im.Hash] = k
-		m.bytes += k.Size
 	}
 	if inFile := m.f.modules.value == "refs" && ev.Image.File != ""; m.store != nil && !k.stored && !inFile {
 		k.stored = true
@@ -97,6 +96,7 @@ func (m *simModules) loaded(p *sim.Process, im *sim.Image) {
 		}
 	}
 	m.loads++
+	m.bytes += uint64(k.Size)
 	m.add(&ev)
 }
 
@@ -162,8 +162,12 @@ func (m *simModules) finish() {
 	for _, text := range m.lost {
 		m.recorder.Emit(&traces.Event{Kind: traces.KindGap, Time: m.recorder.Now(), FD: -1, Text: text})
 	}
-	m.recorder.Note(nil, fmt.Sprintf("%simages: %d, loads: %d, bytes: %d; kernels launched: %d; told by the simulated GPU, gaps: %d",
-		capture.NoteDone, len(m.images), m.loads, m.bytes, len(m.launched), len(m.lost)))
+	s := capture.Stats{
+		Images: uint64(len(m.images)), Loads: m.loads, Bytes: m.bytes, Kernels: uint64(len(m.launched)), Gaps: len(m.lost),
+	}
+	ev := s.Captured(traces.CaptureSimulator)
+	ev.Time = m.recorder.Now()
+	m.recorder.Emit(ev)
 }
 
 // Enter implements ptrace.Handler.

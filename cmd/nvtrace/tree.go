@@ -306,7 +306,7 @@ func (l *objectLog) freed(o *rm.Object) bool {
 // readObjects makes an objectLog of a recording. With a log, an error means that
 // the rest of the recording could not be read.
 func (e *env) readObjects(rf *readFlags, name string) (*objectLog, error) {
-	r, d, err := rf.open(name)
+	r, d, err := rf.open(e, name)
 	if err != nil {
 		return nil, err
 	}

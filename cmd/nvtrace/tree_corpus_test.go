@@ -30,7 +30,7 @@ func title(file string) string { return strings.TrimSuffix(filepath.Base(file), 
 func TestCorpusObjects(t *testing.T) {
 	for _, file := range corpus(t) {
 		t.Run(title(file), func(t *testing.T) {
-			r, d, err := (&readFlags{}).open(file)
+			r, d, err := (&readFlags{}).open(new(env), file)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -120,8 +120,9 @@ type verdict struct {
 	ioctls     uint64
 	untimed    uint64
 	gaps       []string
-	captured   bool // code images were recorded
-	memoryLess bool // what was allocated is not known
+	images     bool             // code images were recorded
+	captured   *traces.Captured // what that came to; nil: it did not come to its end
+	memoryLess bool             // what was allocated is not known
 }
 
 // memoryPeak is the GPU memory of a process, as nvidia-smi counts it.
@@ -140,7 +141,8 @@ func (s *logSink) verdict(r *ioctl.Report) *verdict {
 		Images: len(o.images), Kernels: o.kernels, library: s.apiReport(), ioctls: r.Ioctls, untimed: r.Untimed, gaps: r.Gaps,
 		Memory: []memoryPeak{}, processes: len(r.Processes), memoryLess: s.book.l.unseen > 0,
 	}
-	v.captured = v.Images+v.Kernels > 0 || captured(r)
+	v.captured = captured(r)
+	v.images = v.Images+v.Kernels > 0 || v.captured != nil
 	v.time(r)
 	l := s.book.l
 	for pid := range l.pids {
@@ -253,7 +255,11 @@ func (v *verdict) write(w io.Writer) error {
 		line("GPU code", "INCOMPLETE: %s; 1 gap: %s", images, v.gaps[0])
 	case len(v.gaps) > 1:
 		line("GPU code", "INCOMPLETE: %s; %d gaps, the first: %s", images, len(v.gaps), v.gaps[0])
-	case v.captured:
+	case v.images && v.captured == nil:
+		line("GPU code", "INCOMPLETE: %s; capturing did not come to its end", images)
+	case v.images && !v.captured.Complete():
+		line("GPU code", "INCOMPLETE: %s; %s", images, v.captured)
+	case v.images:
 		line("GPU code", "%s, nothing escaped", images)
 	}
 	_, err := io.WriteString(w, b.String())
@@ -292,7 +298,12 @@ func countedAs(n uint64, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// captured reports whether code images were captured up to the end.
-func captured(r *ioctl.Report) bool {
-	return slices.ContainsFunc(r.Notes, func(n string) bool { return strings.HasPrefix(n, capture.NoteDone) })
+// captured returns what capturing code images came to, nil if it did not come to its end,
+// or was off. Older recordings say it in a note.
+func captured(r *ioctl.Report) *traces.Captured {
+	c := r.Captured
+	for _, n := range r.Notes {
+		c = cmp.Or(c, capture.OldNote(n))
+	}
+	return c
 }

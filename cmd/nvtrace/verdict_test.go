@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -79,5 +80,30 @@ func TestVerdict(t *testing.T) {
 `
 	if got.String() != want {
 		t.Errorf("%s\nwant\n%s", &got, want)
+	}
+}
+
+// TestVerdictCaptured: that nothing escaped is said only where it is known.
+func TestVerdictCaptured(t *testing.T) {
+	old := "captured: by the interposer alone, without a supervisor: images that went past it are not here"
+	for _, tt := range []struct {
+		r    *ioctl.Report
+		want string
+	}{
+		{&ioctl.Report{Captured: &traces.Captured{Mode: traces.CaptureBreakpoints}}, "0 images, 0 kernels launched, nothing escaped\n"},
+		{&ioctl.Report{Captured: &traces.Captured{Mode: traces.CaptureInterposer}}, "INCOMPLETE: 0 images, 0 kernels launched; images: 0, loads: 0, bytes: 0; seen by the interposer alone"},
+		{&ioctl.Report{Notes: []string{old}}, "INCOMPLETE"},
+		{&ioctl.Report{Notes: []string{"captured: images: 1, loads: 1, bytes: 9; drivers watched: 1, kernels launched: 1, gaps: 0"}}, "nothing escaped\n"},
+	} {
+		v := &verdict{captured: captured(tt.r), images: true}
+		var b bytes.Buffer
+		if err := v.write(&b); err != nil || !strings.Contains(b.String(), tt.want) {
+			t.Errorf("%+v: %v\n%s", tt.r, err, &b)
+		}
+	}
+	v := &verdict{images: true}
+	var b bytes.Buffer
+	if err := v.write(&b); err != nil || !strings.Contains(b.String(), "capturing did not come to its end") {
+		t.Errorf("cut off: %v\n%s", err, &b)
 	}
 }

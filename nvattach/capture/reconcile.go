@@ -11,6 +11,7 @@ import (
 
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/proc"
+	"nvtrace/traces"
 )
 
 // Note is a call that the interposer saw: of a loader, or the first launch of a
@@ -127,17 +128,48 @@ func (c *Capture) Finish() {
 		}
 		c.note(nil, "%s%s", NoteFiles, strings.Join(list, ", "))
 	}
-	s := c.Stats()
-	c.note(nil, "%simages: %d, loads: %d, bytes: %d; drivers watched: %d, kernels launched: %d, gaps: %d", NoteDone,
-		s.Images, s.Loads, s.Bytes, s.Drivers, s.Kernels, s.Gaps)
+	ev := c.Stats().Captured(traces.CaptureBreakpoints)
+	ev.Time = c.now()
+	c.emit(ev)
 }
 
-// What the notes begin with by which a reader of a recording knows that images
-// were captured in it.
-const (
-	NoteDone  = "captured: "                   // capturing came to its end
-	NoteFiles = "mapped files with GPU code: " // lists them
-)
+// NoteFiles begins the note that lists the files with GPU code that were mapped.
+const NoteFiles = "mapped files with GPU code: "
+
+// Captured makes the event that says what capturing came to: by breakpoints, by the
+// simulated GPU or by the interposer alone, as mode says.
+func (s Stats) Captured(mode string) *traces.Event {
+	return &traces.Event{Kind: traces.KindCaptured, FD: -1, Captured: &traces.Captured{
+		Mode: mode, Images: s.Images, Loads: s.Loads, Bytes: s.Bytes, Drivers: uint64(s.Drivers), Kernels: s.Kernels, Gaps: uint64(s.Gaps),
+	}}
+}
+
+// oldNote begins the note that older recordings have in place of a KindCaptured.
+const oldNote = "captured: "
+
+// OldNote reads the note by which an older recording says what capturing came to. It
+// returns nil for other notes.
+func OldNote(text string) *traces.Captured {
+	text, ok := strings.CutPrefix(text, oldNote)
+	if !ok {
+		return nil
+	}
+	if strings.HasPrefix(text, "by the interposer alone") { // it gave no numbers
+		return &traces.Captured{Mode: traces.CaptureInterposer}
+	}
+	c := &traces.Captured{Mode: traces.CaptureBreakpoints}
+	const begins = "images: %d, loads: %d, bytes: %d; "
+	if n, err := fmt.Sscanf(text, begins+"drivers watched: %d, kernels launched: %d, gaps: %d",
+		&c.Images, &c.Loads, &c.Bytes, &c.Drivers, &c.Kernels, &c.Gaps); err == nil && n == 6 {
+		return c
+	}
+	c.Mode = traces.CaptureSimulator
+	if n, err := fmt.Sscanf(text, begins+"kernels launched: %d; told by the simulated GPU, gaps: %d",
+		&c.Images, &c.Loads, &c.Bytes, &c.Kernels, &c.Gaps); err == nil && n == 5 {
+		return c
+	}
+	return nil
+}
 
 // Close waits for copies that are still being made when the program is gone.
 func (c *Capture) Close() { c.work.Wait() }

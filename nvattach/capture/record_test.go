@@ -84,8 +84,9 @@ func TestRoutesHooked(t *testing.T) {
 			if last.Kind != traces.KindEnd {
 				t.Errorf("the recording ends with %v", last.Kind)
 			}
-			if notes := out.texts(traces.KindNote); !slices.ContainsFunc(notes, func(s string) bool { return strings.HasPrefix(s, capture.NoteDone) }) {
-				t.Errorf("nothing says that capturing came to its end: %q", notes)
+			i := slices.IndexFunc(out.events, func(ev *traces.Event) bool { return ev.Kind == traces.KindCaptured })
+			if i < 0 || !out.events[i].Captured.Complete() {
+				t.Error("nothing says that capturing came to its end, and that all was captured")
 			}
 		})
 	}

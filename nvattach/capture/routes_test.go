@@ -297,7 +297,7 @@ func checkComplete(t *testing.T, out *outcome, store *capture.Store) {
 		t.Errorf("gaps: %q", gaps)
 	}
 	for sum := range out.driver {
-		if _, err := store.Read(sum); err != nil {
+		if _, err := readImage(store, sum); err != nil {
 			t.Error(err)
 		}
 	}

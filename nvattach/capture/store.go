@@ -26,10 +26,10 @@ var ErrStoreFull = errors.New("the module store's limit is reached")
 // by the SHA-256 of what is in them. A file appears whole or not at all. Its
 // methods may be called by several goroutines.
 type Store struct {
-	dir   string // of the images
-	limit int64  // bytes, 0: none
+	limit int64 // bytes, 0: none
 
 	mu    sync.Mutex
+	dir   string          // of the images, "" before Begin
 	bytes int64           // kept by this Store
 	has   map[string]bool // known to be there
 }
@@ -37,34 +37,52 @@ type Store struct {
 // StoreDir returns the folder of the module store of a recording.
 func StoreDir(recording string) string { return recording + ".d" }
 
-// CreateStore makes the module store of a recording that is about to be
-// written. Images left by an earlier recording of that name stay until
-// [Store.Clear]. limit, unless it is 0, bounds the bytes that are kept; what would
-// exceed it gives [ErrStoreFull].
-func CreateStore(recording string, limit int64) (*Store, error) {
-	s := &Store{dir: filepath.Join(StoreDir(recording), "images"), limit: limit, has: make(map[string]bool)}
-	if err := os.MkdirAll(s.dir, 0o777); err != nil {
-		return nil, fmt.Errorf("module store: %w", err)
-	}
-	return s, nil
+// NewStore returns a module store that [Store.Begin] makes. limit, unless it is 0,
+// bounds the bytes that are kept; what would exceed it gives [ErrStoreFull].
+func NewStore(limit int64) *Store {
+	return &Store{limit: limit, has: make(map[string]bool)}
 }
 
-// Clear removes the images that an earlier recording has left. It is for when that
-// recording has been replaced, and nothing was put yet.
-func (s *Store) Clear() error {
-	old, err := os.ReadDir(s.dir)
+// CreateStore makes the module store of a recording, as NewStore and Begin do.
+func CreateStore(recording string, limit int64) (*Store, error) {
+	s := NewStore(limit)
+	return s, s.Begin(recording)
+}
+
+// Begin makes the store of a recording that has begun, for its owner alone, and removes
+// the images that an earlier recording of that name has left. It must be called before
+// anything is put.
+func (s *Store) Begin(recording string) error {
+	dir := filepath.Join(StoreDir(recording), "images")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("module store: %w", err)
+	}
+	old, err := os.ReadDir(dir)
 	if err != nil {
 		return fmt.Errorf("module store: %w", err)
 	}
 	for _, f := range old {
 		// Only what a store wrote: the folder may hold what is the user's.
 		if isHash(f.Name()) || strings.HasPrefix(f.Name(), tmpPrefix) {
-			if err := os.Remove(filepath.Join(s.dir, f.Name())); err != nil {
+			if err := os.Remove(filepath.Join(dir, f.Name())); err != nil {
 				return fmt.Errorf("module store: %w", err)
 			}
 		}
 	}
+	s.mu.Lock()
+	s.dir = dir
+	s.mu.Unlock()
 	return nil
+}
+
+// folder returns the folder of the images.
+func (s *Store) folder() (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dir == "" {
+		return "", errors.New("module store: it has not begun")
+	}
+	return s.dir, nil
 }
 
 // OpenStore opens the module store of a recording for reading. The error is
@@ -91,20 +109,46 @@ func (s *Store) Path(sum string) (string, error) {
 	return filepath.Join(s.dir, sum), nil
 }
 
-// Read returns an image, after making sure that it is what its name says.
-func (s *Store) Read(sum string) ([]byte, error) {
+// Open opens an image of which a recording says that it has size bytes. The store may
+// be a stranger's: what is no regular file of that size is refused, and nothing in it is
+// followed elsewhere. The caller must make sure that the bytes have the hash. The error
+// is fs.ErrNotExist where the image is not there.
+func (s *Store) Open(sum string, size int64) (*os.File, error) {
 	name, err := s.Path(sum)
 	if err != nil {
 		return nil, err
 	}
-	b, err := os.ReadFile(name)
+	f, err := OpenImage(name, size, unix.O_NOFOLLOW)
 	if err != nil {
 		return nil, fmt.Errorf("module store: %w", err)
 	}
-	if got := sha256.Sum256(b); hex.EncodeToString(got[:]) != sum {
-		return nil, fmt.Errorf("module store: %s was changed: its SHA-256 is %x", name, got)
+	return f, nil
+}
+
+// OpenImage opens a file that holds at least an image of size bytes, without waiting for
+// anything. flags are for open(2).
+func OpenImage(name string, size int64, flags int) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|flags, 0)
+	if flags&unix.O_NOFOLLOW != 0 && errors.Is(err, unix.ELOOP) {
+		return nil, fmt.Errorf("%s is a link, which is not followed", name)
 	}
-	return b, nil
+	if err != nil {
+		return nil, err
+	}
+	st, err := f.Stat()
+	switch {
+	case err != nil:
+	case !st.Mode().IsRegular():
+		err = fmt.Errorf("%s: not a regular file", name)
+	case size < 0 || size > defaultMaxImage:
+		err = fmt.Errorf("%s: %d bytes are no image's size", name, size)
+	case st.Size() < size || flags&unix.O_NOFOLLOW != 0 && st.Size() != size:
+		err = fmt.Errorf("%s was changed: it has %d bytes, the image %d", name, st.Size(), size)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 // Put keeps an image and returns its hash, which is valid also with an error.
@@ -179,7 +223,12 @@ func (e *entry) spill(b []byte) {
 		return
 	}
 	if e.tmp == nil {
-		if e.tmp, e.err = os.CreateTemp(e.s.dir, tmpPrefix+"*"); e.err != nil {
+		dir, err := e.s.folder()
+		if err != nil {
+			e.err = err
+			return
+		}
+		if e.tmp, e.err = os.CreateTemp(dir, tmpPrefix+"*"); e.err != nil { // mode 0600
 			e.err = fmt.Errorf("module store: %w", e.err)
 			return
 		}
@@ -218,13 +267,10 @@ func (e *entry) close() (sum string, err error) {
 			return sum, e.err
 		}
 	}
-	if err := e.tmp.Chmod(0o644); err != nil {
-		return sum, fmt.Errorf("module store: %w", err)
-	}
 	if err := e.tmp.Close(); err != nil {
 		return sum, fmt.Errorf("module store: %w", err)
 	}
-	if err := os.Rename(e.tmp.Name(), filepath.Join(e.s.dir, sum)); err != nil {
+	if err := os.Rename(e.tmp.Name(), filepath.Join(filepath.Dir(e.tmp.Name()), sum)); err != nil {
 		return sum, fmt.Errorf("module store: %w", err)
 	}
 	e.tmp, e.size = nil, 0

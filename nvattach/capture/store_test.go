@@ -3,12 +3,19 @@ package capture
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"nvtrace/traces"
 )
 
 func TestStore(t *testing.T) {
@@ -41,14 +48,22 @@ func TestStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b, err := r.Read(sum); err != nil || !bytes.Equal(b, image) {
+	f, err := r.Open(sum, int64(len(image)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if b, err := io.ReadAll(f); err != nil || !bytes.Equal(b, image) {
 		t.Errorf("read %d bytes: %v", len(b), err)
 	}
-	if _, err := r.Read(full); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("read what was refused: %v", err)
+	if st, err := f.Stat(); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("others may read the image: %v, %v", st.Mode(), err)
+	}
+	if _, err := r.Open(full, int64(len(other))); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("open what was refused: %v", err)
 	}
 	for _, bad := range []string{"", "..", "../../etc/passwd", strings.Repeat("A", 64), strings.Repeat("a", 63)} {
-		if _, err := r.Read(bad); err == nil || errors.Is(err, fs.ErrNotExist) {
+		if _, err := r.Open(bad, 1); err == nil || errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("read %q: %v", bad, err)
 		}
 	}
@@ -66,14 +81,14 @@ func TestStore(t *testing.T) {
 	if err := os.WriteFile(keep, []byte("mine"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	s, err = CreateStore(run, 0)
-	if err != nil {
-		t.Fatal(err)
+	s = NewStore(0)
+	if _, err := s.Put(image); err == nil {
+		t.Error("an image was put before the recording began")
 	}
-	if list, err := s.Images(); err != nil || len(list) == 0 {
+	if list, err := r.Images(); err != nil || len(list) == 0 {
 		t.Errorf("no old images %v before it is known that they are not wanted: %v", list, err)
 	}
-	if err := s.Clear(); err != nil {
+	if err := s.Begin(run); err != nil {
 		t.Fatal(err)
 	}
 	if list, err := s.Images(); err != nil || len(list) != 0 {
@@ -81,6 +96,74 @@ func TestStore(t *testing.T) {
 	}
 	if _, err := os.Stat(keep); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestOpenStranger: what a stranger has laid into a store neither blocks nor leads
+// elsewhere, and is no longer than the recording says.
+func TestOpenStranger(t *testing.T) {
+	run := filepath.Join(t.TempDir(), "run.nvt")
+	s, err := CreateStore(run, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("12345678"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lay := map[string]func(name string) error{
+		"a named pipe": func(name string) error { return unix.Mkfifo(name, 0o600) },
+		"a link":       func(name string) error { return os.Symlink(secret, name) },
+		"/dev/zero":    func(name string) error { return os.Symlink("/dev/zero", name) },
+		"a folder":     func(name string) error { return os.Mkdir(name, 0o700) },
+		"a sparse file": func(name string) error {
+			return errors.Join(os.WriteFile(name, nil, 0o600), os.Truncate(name, 6<<30))
+		},
+		"a short file": func(name string) error { return os.WriteFile(name, []byte("1234"), 0o600) },
+	}
+	n := 0
+	for what, f := range lay {
+		n++
+		sum := fmt.Sprintf("%064x", n)
+		name, err := s.Path(sum)
+		if err == nil {
+			err = f(name)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f, err := s.Open(sum, 8); err == nil {
+			f.Close()
+			t.Errorf("%s was opened as an image", what)
+		} else if errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	// Nor is a size believed that no image has.
+	huge, err := s.Path(strings.Repeat("f", 64))
+	if err == nil {
+		err = errors.Join(os.WriteFile(huge, nil, 0o600), os.Truncate(huge, 1<<40))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f, err := s.Open(strings.Repeat("f", 64), 1<<40); err == nil {
+		f.Close()
+		t.Error("an image of 1 TiB was opened")
+	}
+}
+
+func TestOldNote(t *testing.T) {
+	for text, want := range map[string]*traces.Captured{
+		"captured: images: 1, loads: 2, bytes: 384; drivers watched: 3, kernels launched: 4, gaps: 5":        {Mode: traces.CaptureBreakpoints, Images: 1, Loads: 2, Bytes: 384, Drivers: 3, Kernels: 4, Gaps: 5},
+		"captured: images: 1, loads: 1, bytes: 676; kernels launched: 1; told by the simulated GPU, gaps: 0": {Mode: traces.CaptureSimulator, Images: 1, Loads: 1, Bytes: 676, Kernels: 1},
+		"captured: by the interposer alone, without a supervisor: images that went past it are not here":     {Mode: traces.CaptureInterposer},
+		"captured: 3 images": nil,
+		"a note":             nil,
+	} {
+		if got := OldNote(text); !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: %+v, want %+v", text, got, want)
+		}
 	}
 }
 

@@ -1,0 +1,380 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"nvtrace/ioctl/record"
+	"nvtrace/traces"
+)
+
+// Every file that nvtrace writes is made here, by one of two ways. What grows while a
+// program runs (a recording, a log) is written in place, under a lock. All else is
+// written beside its place, and takes it when it is whole.
+
+// Modes of new files, before the umask. Recordings, and what is taken out of them as it
+// is, hold the memory of programs.
+const (
+	modeFile    = 0o666
+	modePrivate = 0o600
+)
+
+// errBusy is in the chain of errors about a file that another nvtrace is writing.
+var errBusy = errors.New("another nvtrace is writing it")
+
+// grownFile is a file that grows in place. What was in it before stays until begin.
+type grownFile struct {
+	*os.File
+	info    fs.FileInfo
+	made    bool // by this run
+	private bool // nobody else is to read it
+}
+
+// openGrown opens a file to grow in place, and makes it if need be. A regular one is
+// locked until it is closed, so that two runs can't mix what they write.
+func openGrown(name string, mode fs.FileMode) (*grownFile, error) {
+	for {
+		f, made, err := openOrMake(name, mode)
+		if err != nil {
+			return nil, err
+		}
+		st, err := f.Stat()
+		if err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		g := &grownFile{f, st, made, mode == modePrivate}
+		if !st.Mode().IsRegular() { // a terminal, a pipe, /dev/null
+			g.made = false
+			return g, nil
+		}
+		if err := g.lock(); err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		// Between opening and locking it may have been replaced.
+		if now, err := os.Stat(name); err != nil || !os.SameFile(st, now) {
+			_ = f.Close() // nothing was written
+			continue
+		}
+		return g, nil
+	}
+}
+
+// openOrMake opens a file for writing as it is. O_CREATE is set also for one that is there,
+// for then the kernel refuses what others have laid in /tmp.
+func openOrMake(name string, mode fs.FileMode) (f *os.File, made bool, err error) {
+	if f, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode); err == nil {
+		return f, true, nil
+	}
+	if !errors.Is(err, fs.ErrExist) {
+		return nil, false, err
+	}
+	flags := os.O_WRONLY | os.O_CREATE
+	if st, err := os.Stat(name); err == nil && st.Mode()&fs.ModeNamedPipe != 0 {
+		flags |= unix.O_NONBLOCK // a program that is held meanwhile can't wait for a reader
+	}
+	f, err = os.OpenFile(name, flags, mode)
+	if errors.Is(err, unix.ENXIO) {
+		err = fmt.Errorf("%s: nobody reads this pipe: start its reader first", name)
+	}
+	return f, false, err
+}
+
+// lock takes the file's lock, which ends with the file's last descriptor. Some network
+// file systems have no locks: files there are taken as they are.
+func (g *grownFile) lock() error {
+	err := unix.Flock(int(g.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return fmt.Errorf("%s: %w; give each run a name of its own: in names, %%p stands for the process id, %%h for the host, %%r for the rank", g.Name(), errBusy)
+	}
+	return nil
+}
+
+// begin takes away what was in the file before.
+func (g *grownFile) begin() error {
+	if !g.info.Mode().IsRegular() {
+		return nil
+	}
+	if g.private && g.info.Mode().Perm()&^modePrivate != 0 {
+		err := g.Chmod(modePrivate)
+		if sys, ok := g.info.Sys().(*syscall.Stat_t); ok && errors.Is(err, fs.ErrPermission) && int(sys.Uid) != os.Geteuid() {
+			return fmt.Errorf("%s: it belongs to user %d, and others may read it: take another name, or remove it", g.Name(), sys.Uid)
+		}
+		// Else a file system without modes, where no file is better.
+	}
+	return g.Truncate(0)
+}
+
+// abandon closes a file that was not begun, and leaves things as they were.
+func (g *grownFile) abandon() {
+	if g.made {
+		_ = os.Remove(g.Name()) // before the lock ends; it is empty
+	}
+	_ = g.Close()
+}
+
+// reads notes that a file is an input of this run: no output may be the same file.
+func (e *env) reads(name string) {
+	if st, err := os.Stat(name); err == nil && st.Mode().IsRegular() {
+		e.inputs = append(e.inputs, input{name, st})
+	}
+}
+
+// input is a file that a verb reads.
+type input struct {
+	name string
+	info fs.FileInfo
+}
+
+// refuseInput refuses an output that is a file which is read, by any name.
+func (e *env) refuseInput(name string) error {
+	st, err := os.Stat(name)
+	if err != nil {
+		return nil // there is none yet
+	}
+	for _, in := range e.inputs {
+		if os.SameFile(st, in.info) {
+			if in.name == name {
+				return fmt.Errorf("%s is read by this command: write to another file", name)
+			}
+			return fmt.Errorf("%s is the file %s, which this command reads: write to another file", name, in.name)
+		}
+	}
+	return nil
+}
+
+// wholeFile is a file that takes its place when it is complete. Until then an earlier
+// one of that name stays; if this process is killed, nothing is left behind.
+type wholeFile struct {
+	*os.File
+	to    string // its place, links followed; "" if it is written in place
+	named string // beside to; "" if it has no name yet
+}
+
+// create makes a verb's output: the file, or stdout where name is empty.
+func (e *env) create(name string, mode fs.FileMode) (w io.Writer, finish func(error) error, err error) {
+	if name == "" {
+		return e.stdout, func(err error) error { return err }, nil
+	}
+	f, err := e.createWhole(name, mode)
+	if err != nil {
+		return nil, nil, err
+	}
+	return f, f.finish, nil
+}
+
+// writeFile writes a whole file.
+func (e *env) writeFile(name string, data []byte, mode fs.FileMode) error {
+	f, err := e.createWhole(name, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return f.finish(err)
+}
+
+func (e *env) createWhole(name string, mode fs.FileMode) (*wholeFile, error) {
+	if err := e.refuseInput(name); err != nil {
+		return nil, err
+	}
+	st, err := os.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(name); err == nil { // a link to a file that is not there
+			return inPlace(name, mode)
+		}
+		return beside(name, mode)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if path := filepath.Clean(name); !st.Mode().IsRegular() || strings.HasPrefix(path, "/dev/") || strings.HasPrefix(path, "/proc/") {
+		return inPlace(name, mode) // a pipe, or what somebody else has open, too
+	}
+	// It is opened first: whether it may be written is the kernel's to say, which has rules
+	// of its own for links in /tmp.
+	old, err := os.OpenFile(name, os.O_WRONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer old.Close()
+	to, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(old.Fd())))
+	if err != nil {
+		return inPlace(name, mode)
+	}
+	f, err := beside(to, mode)
+	if err != nil { // a folder that can't be written to
+		return inPlace(name, mode)
+	}
+	if sys, ok := st.Sys().(*syscall.Stat_t); ok && int(sys.Uid) == os.Geteuid() && mode != modePrivate {
+		_ = f.Chmod(st.Mode().Perm()) // as its owner has set it, where there are modes
+	}
+	return f, nil
+}
+
+// inPlace opens a file that can't be replaced as a whole.
+func inPlace(name string, mode fs.FileMode) (*wholeFile, error) {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	if err != nil {
+		return nil, err
+	}
+	return &wholeFile{File: f}, nil
+}
+
+// beside makes a file without a name in the folder of to, or, where a file system has no
+// such files, with another name.
+func beside(to string, mode fs.FileMode) (*wholeFile, error) {
+	dir := filepath.Dir(to)
+	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, uint32(mode))
+	if err == nil {
+		return &wholeFile{File: os.NewFile(uintptr(fd), to), to: to}, nil
+	}
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.EROFS) {
+		return nil, &fs.PathError{Op: "open", Path: to, Err: err}
+	}
+	for {
+		name := besideName(to)
+		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+		if err == nil {
+			return &wholeFile{File: f, to: to, named: name}, nil
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return nil, err
+		}
+	}
+}
+
+// besideName makes up a name in the same folder.
+func besideName(to string) string {
+	dir, base := filepath.Split(to)
+	return filepath.Join(dir, "."+base[:min(len(base), 200)]+"."+strconv.FormatUint(rand.Uint64(), 36))
+}
+
+// finish closes the file, which takes its place unless err, or closing it, says that it is
+// not whole.
+func (f *wholeFile) finish(err error) error {
+	if err == nil && f.to != "" && f.named == "" {
+		err = f.link()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil && f.to != "" {
+		err = os.Rename(f.named, f.to)
+	}
+	if err != nil && f.named != "" {
+		_ = os.Remove(f.named) // the error is told
+	}
+	return err
+}
+
+// link gives the file a name.
+func (f *wholeFile) link() error {
+	for {
+		name := besideName(f.to)
+		err := unix.Linkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(int(f.Fd())), unix.AT_FDCWD, name, unix.AT_SYMLINK_FOLLOW)
+		if err == nil {
+			f.named = name
+			return nil
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return &fs.PathError{Op: "link", Path: f.to, Err: err}
+		}
+	}
+}
+
+// outputNames are the files of a run, "" for those that are not written.
+type outputNames struct{ recording, log, json string }
+
+// names returns the names of a run's outputs. The header says what their patterns stand for.
+func (f *runFlags) names(h *traces.Header, getenv func(string) string) (n outputNames, err error) {
+	for _, o := range []struct {
+		to         *string
+		flag, name string
+	}{{&n.recording, "-o", f.out}, {&n.log, "--ioctl-log", f.log.value}, {&n.json, "--json", f.json.value}} {
+		if *o.to, err = expandName(o.name, h, getenv); err != nil {
+			return n, fmt.Errorf("%s=%w", o.flag, err)
+		}
+	}
+	if n.recording != "" {
+		if err := traces.CheckName(n.recording); err != nil {
+			return n, err
+		}
+	}
+	for _, pair := range [][2]string{{n.recording, n.log}, {n.recording, n.json}, {n.log, n.json}} {
+		if pair[0] != "" && sameFile(pair[0], pair[1]) {
+			return n, fmt.Errorf("%s: two outputs have this name", pair[1])
+		}
+	}
+	return n, nil
+}
+
+// sameFile reports whether two names are those of one regular file.
+func sameFile(a, b string) bool {
+	x, err1 := os.Stat(a)
+	y, err2 := os.Stat(b)
+	if err1 != nil || err2 != nil {
+		return b != "" && filepath.Clean(a) == filepath.Clean(b)
+	}
+	return x.Mode().IsRegular() && os.SameFile(x, y)
+}
+
+// expandName puts what a recording's header tells into the name of a run's output: %p is
+// the program's process id, %h the host, %r the rank, %t the start in UTC, %q{NAME} an
+// environment variable of nvtrace, %% a percent sign.
+func expandName(name string, h *traces.Header, getenv func(string) string) (string, error) {
+	var b strings.Builder
+	rest := name
+	for {
+		text, verb, found := strings.Cut(rest, "%")
+		b.WriteString(text)
+		if !found {
+			return b.String(), nil
+		}
+		if verb == "" {
+			return "", fmt.Errorf("%s: a %% at the end: write %%%% for a percent sign", name)
+		}
+		value := ""
+		switch verb[0] {
+		case '%':
+			b.WriteByte('%')
+			rest = verb[1:]
+			continue
+		case 'p':
+			value = strconv.Itoa(int(h.PID))
+		case 'h':
+			value = h.Host
+		case 't':
+			value = time.Unix(0, h.Start).UTC().Format("20060102T150405.000Z")
+		case 'r':
+			var ok bool
+			if value, ok = record.Rank(h); !ok {
+				return "", fmt.Errorf("%s: %%r: there is no rank: no launcher has set RANK, OMPI_COMM_WORLD_RANK, PMIX_RANK, PMI_RANK, SLURM_PROCID or the like", name)
+			}
+		case 'q':
+			inside, after, ok := strings.Cut(verb[1:], "}")
+			if !ok || !strings.HasPrefix(inside, "{") || inside == "{" {
+				return "", fmt.Errorf("%s: %%q: want %%q{NAME}, with the name of an environment variable", name)
+			}
+			if value = getenv(inside[1:]); value == "" {
+				return "", fmt.Errorf("%s: %%q{%s}: the environment variable is not set", name, inside[1:])
+			}
+			verb = "q" + after
+		default:
+			return "", fmt.Errorf("%s: %%%c: want %%p (process id), %%h (host), %%r (rank), %%t (time), %%q{NAME} (environment) or %%%%", name, verb[0])
+		}
+		if value == "" {
+			return "", fmt.Errorf("%s: %%%c is not known here", name, verb[0])
+		}
+		// A value is a part of a name, and can't lead to another folder.
+		b.WriteString(strings.ReplaceAll(value, "/", "_"))
+		rest = verb[1:]
+	}
+}
