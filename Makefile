@@ -14,11 +14,16 @@ BENCHSTAT   := golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4d
 PTXAS_WHEEL := nvidia-cuda-nvcc==13.0.88
 PTXAS       := $(CURDIR)/.cache/ptxas/nvidia/cu13/bin/ptxas
 
-VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-GOFLAGS_BUILD := -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
+NFPM        := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.2
+
+# Binaries take their version from the repository's tags by themselves (go build -buildvcs).
+# That of packages is the last tag's, or 0.1.0~dev before there is one.
+VERSION ?= $(patsubst v%,%,$(shell git describe --tags --exact-match 2>/dev/null || echo v0.1.0~dev))
+GOFLAGS_BUILD := -trimpath -ldflags '-s -w'
+ARCHES := amd64 arm64
 FUZZTIME ?= 30s # or a number of runs: 3000x
 
-.PHONY: all test race lint fmt generate rm-facts api-facts fuzz bench cuda check-gpu bench-gpu demo check ci deps-ptxas deps-cuda testdata-cuda cross clean help
+.PHONY: all dist test race lint fmt generate rm-facts api-facts fuzz bench cuda check-gpu bench-gpu demo check ci deps-ptxas deps-cuda testdata-cuda cross clean help
 
 all: ## build bin/nvtrace and bin/rminfo
 	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o bin/nvtrace ./cmd/nvtrace
@@ -109,8 +114,23 @@ ci: deps-ptxas testdata-cuda ## what continuous integration runs
 	NVTRACE_REQUIRE=gcc $(MAKE) demo
 	$(MAKE) fuzz FUZZTIME=1000x
 
+dist: ## build the release in dist/: static binaries, deb and rpm packages, man page, completions, SBOM, checksums
+	rm -rf dist
+	mkdir -p dist/completion
+	for a in $(ARCHES); do CGO_ENABLED=0 GOARCH=$$a go build $(GOFLAGS_BUILD) -o dist/nvtrace-linux-$$a ./cmd/nvtrace; done
+	go run ./cmd/nvtrace version --man | gzip -n9 > dist/nvtrace.1.gz
+	go run ./cmd/nvtrace version --completion bash > dist/completion/nvtrace.bash
+	go run ./cmd/nvtrace version --completion zsh > dist/completion/_nvtrace
+	for a in $(ARCHES); do \
+	  go run ./internal/sbom dist/nvtrace-linux-$$a $(VERSION) > dist/nvtrace-linux-$$a.spdx.json; \
+	  cp dist/nvtrace-linux-$$a dist/nvtrace; \
+	  for p in deb rpm; do DIST=dist ARCH=$$a VERSION=$(VERSION) go run $(NFPM) package --config packaging/nfpm.yaml --packager $$p --target dist/; done; \
+	done
+	rm dist/nvtrace
+	cd dist && sha256sum nvtrace* completion/* > SHA256SUMS
+
 clean: ## remove what was built
-	rm -rf bin
+	rm -rf bin dist
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -28,11 +29,12 @@ type env struct {
 	stdin          *os.File
 	stdout, stderr io.Writer
 	getenv         func(string) string
-	devices        *devices     // nil: the machine's own; tests set others
-	self           string       // the file to execute for another nvtrace; "" none
-	sink           record.Sink  // gets each event that is decoded, too; for tests, which plant faults
-	debug          *slog.Logger // of debugVar; nil: nothing is wanted
-	inputs         []input      // files that the verb reads
+	devices        *devices            // nil: the machine's own; tests set others
+	self           string              // the file to execute for another nvtrace; "" none
+	sink           record.Sink         // gets each event that is decoded, too; for tests, which plant faults
+	debug          *slog.Logger        // of debugVar; nil: nothing is wanted
+	inputs         []input             // files that the verb reads
+	help           func(*flag.FlagSet) // gets a verb's flags instead of their being printed; nil: none
 }
 
 // verb is a word of the command line and what it does.

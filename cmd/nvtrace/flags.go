@@ -16,7 +16,11 @@ func newFlagSet(e *env, verb, args string) *flag.FlagSet {
 	line := &flagError{e: e, verb: verb, set: fs}
 	fs.SetOutput(line)
 	fs.Usage = func() {
-		if !line.said {
+		switch {
+		case line.said:
+		case e.help != nil:
+			e.help(fs)
+		default:
 			fmt.Fprintf(e.stdout, "usage: nvtrace %s %s\n", verb, args)
 			writeFlags(e.stdout, fs)
 		}

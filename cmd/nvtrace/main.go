@@ -7,8 +7,16 @@ import (
 	"time"
 )
 
-// version is set by the linker (Makefile).
-var version = "unknown"
+// version is what the Go tool wrote into the binary: the tag of the commit, or a version
+// made of its date and hash; "(devel)" where it was built outside of a repository.
+var version = buildVersion()
+
+func buildVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "unknown"
+}
 
 func main() {
 	postponeGC()

@@ -257,9 +257,22 @@ func (e *env) writeJSON(def io.Writer, name string, v any) error {
 }
 
 func versionVerb(e *env, args, _ []string) int {
-	names, status, ok := parseAnywhere(newFlagSet(e, "version", "[run.nvt...]"), args)
+	fs := newFlagSet(e, "version", "[run.nvt...]")
+	man := fs.Bool("man", false, "print the manual page, for man -l -")
+	shell := fs.String("completion", "", "print the completion for a `SHELL`: bash or zsh")
+	names, status, ok := parseAnywhere(fs, args)
 	if !ok {
 		return status
+	}
+	if *man || *shell != "" {
+		write := writeMan
+		if *shell != "" {
+			write = func(w io.Writer) error { return writeCompletion(w, *shell) }
+		}
+		if err := write(e.stdout); err != nil {
+			return e.fail(exitUsage, "%v", err)
+		}
+		return exitOK
 	}
 	known := rm.Versions()
 	if _, err := fmt.Fprintf(e.stdout, "nvtrace %s\ndriver versions known: %d, %s to %s\n", version, len(known), known[0], known[len(known)-1]); err != nil {
