@@ -1,6 +1,7 @@
 package nvattach
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"testing"
@@ -104,6 +105,23 @@ func TestHashReplacesValues(t *testing.T) {
 	}
 	if rows := racy.entries(t, "anyway", 1); rows[0].total() == 0 || rows[0].total() > 16*250 {
 		t.Errorf("counted %d of %d", rows[0].total(), 16*250)
+	}
+}
+
+// TestKeysAreSorted: of a hash, as text and as JSON.
+func TestKeysAreSorted(t *testing.T) {
+	r := hashRig(t, 16, 250, "replace", "replace_longer")
+	for _, name := range []string{"replaced", "longer"} {
+		rows := r.table(name).Rows
+		less := func(a, b Row) int {
+			return cmp.Or(cmp.Compare(unsigned(a.Key[:min(len(a.Key), 8)]), unsigned(b.Key[:min(len(b.Key), 8)])), cmp.Compare(le32(a.Key[len(a.Key)-8:]), le32(b.Key[len(b.Key)-8:])))
+		}
+		if name == "replaced" {
+			less = func(a, b Row) int { return cmp.Compare(le32(a.Key), le32(b.Key)) }
+		}
+		if len(rows) != 64 || !slices.IsSortedFunc(rows, less) {
+			t.Errorf("%s: %d rows, not in the order of their keys", name, len(rows))
+		}
 	}
 }
 

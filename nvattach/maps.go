@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/bits"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -130,15 +131,23 @@ func NewMaps(objs []*Object, o *MapOptions) (*Maps, error) {
 	}
 	opt.MaxBytes = min(opt.MaxBytes, maxArena)
 	m := &Maps{SMs: opt.SMs, byDef: make(map[*MapDef]*Map), cookie: ringCookie}
-	names := map[string]int{}
+	many, names := map[string]int{}, map[string]int{}
+	for _, obj := range objs {
+		for _, d := range obj.Maps {
+			many[d.Name]++
+		}
+	}
 	for _, obj := range objs {
 		for _, d := range obj.Maps {
 			if !d.Supported() || d.Thread {
 				continue
 			}
 			x := &Map{Def: d, Name: d.Name, Object: obj, kind: d.layout(), counter: counterFixed + len(m.All)}
-			if names[d.Name]++; names[d.Name] > 1 {
-				x.Name = fmt.Sprintf("%s#%d", d.Name, names[d.Name])
+			if many[d.Name] > 1 {
+				x.Name = obj.short() + ":" + d.Name
+			}
+			if names[x.Name]++; names[x.Name] > 1 { // objects of one name, too
+				x.Name = fmt.Sprintf("%s#%d", x.Name, names[x.Name])
 			}
 			m.All = append(m.All, x)
 			m.byDef[d] = x
@@ -266,16 +275,27 @@ func (m *Maps) Placed() bool { return m.base != 0 }
 // Of returns the map of a definition, or nil if it has no place.
 func (m *Maps) Of(d *MapDef) *Map { return m.byDef[d] }
 
-// Find returns the map of that name: Map.Name, or "object:name" where several
-// objects have one. nil if there is none.
+// Find returns the map of that name: Map.Name, or the first that its object calls so, or
+// "object:name" where several objects have one. nil if there is none.
 func (m *Maps) Find(name string) *Map {
 	obj, short, qualified := strings.Cut(name, ":")
 	for _, x := range m.All {
-		if x.Name == name || qualified && x.Def.Name == short && x.Object != nil && strings.HasSuffix(x.Object.Name, obj) {
+		if x.Name == name {
+			return x
+		}
+	}
+	for _, x := range m.All {
+		if x.Def.Name == name || qualified && x.Def.Name == short && x.Object != nil && strings.HasSuffix(x.Object.Name, obj) {
 			return x
 		}
 	}
 	return nil
+}
+
+// short returns the object's name without folder and extension.
+func (o *Object) short() string {
+	name := filepath.Base(o.Name)
+	return strings.TrimSuffix(strings.TrimSuffix(name, ".o"), ".bpf")
 }
 
 // Addr returns the address of the map's memory.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math/bits"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -206,10 +205,6 @@ func (t *Table) rows(b *bytes.Buffer, o *PrintOptions) {
 	d := t.Map.Def
 	rows := t.Rows
 	hash := d.layout() == layoutHash
-	if hash {
-		rows = slices.Clone(rows)
-		slices.SortFunc(rows, func(a, b Row) int { return compareKeys(d, a.Key, b.Key) })
-	}
 	shown, hidden, zero := 0, 0, 0
 	for i := range rows {
 		r := &rows[i]
@@ -239,14 +234,33 @@ func (t *Table) rows(b *bytes.Buffer, o *PrintOptions) {
 // keyType returns the type to print keys with.
 func keyType(d *MapDef) btf.Type { return d.Key }
 
+// compareKeys orders keys: numbers by value, structures by their members.
 func compareKeys(d *MapDef, a, b []byte) int {
-	if len(a) > 8 {
-		return bytes.Compare(a, b)
-	}
-	if t, ok := d.Key, d.Key != nil; ok {
-		if i, isInt := btf.UnderlyingType(t).(*btf.Int); isInt && i.Encoding == btf.Signed {
+	return cmp.Or(compareTyped(d.Key, a, b), bytes.Compare(a, b))
+}
+
+// compareTyped compares two values of a type, which may be nil.
+func compareTyped(t btf.Type, a, b []byte) int {
+	switch t := btf.UnderlyingType(t).(type) {
+	case *btf.Struct:
+		for _, m := range t.Members {
+			from := m.Offset.Bytes()
+			size, err := btf.Sizeof(m.Type)
+			if err != nil || m.BitfieldSize > 0 || size < 0 || uint64(from)+uint64(size) > uint64(min(len(a), len(b))) {
+				break
+			}
+			if c := compareTyped(m.Type, a[from:][:size], b[from:][:size]); c != 0 {
+				return c
+			}
+		}
+		return 0
+	case *btf.Int:
+		if t.Encoding == btf.Signed && len(a) <= 8 {
 			return cmp.Compare(signed(a), signed(b))
 		}
+	}
+	if len(a) > 8 {
+		return bytes.Compare(a, b)
 	}
 	return cmp.Compare(unsigned(a), unsigned(b))
 }

@@ -154,8 +154,11 @@ func TestSettings(t *testing.T) {
 	if got := printed(t, m, mem, ".rodata", nil); !strings.Contains(got, "wanted = 7\n") {
 		t.Errorf("the first object's .rodata: %s", got)
 	}
-	if got := printed(t, m, mem, ".rodata#2", nil); !strings.Contains(got, "wanted = 32\n") {
+	if got := printed(t, m, mem, "params:.rodata#2", nil); !strings.Contains(got, "wanted = 32\n") {
 		t.Errorf("the second object's .rodata: %s", got)
+	}
+	if got := printed(t, m, mem, "bpftime:.rodata", nil); !strings.HasPrefix(got, "bpftime:.rodata (") {
+		t.Errorf("the third object's .rodata: %s", got)
 	}
 	apply(t, m, mem, "vec[3]=9")
 	s, err := ParseMapSetting("vec=@x")

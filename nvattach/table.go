@@ -3,9 +3,10 @@ package nvattach
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 )
 
-// A Table is what a map held when it was read. Ring buffers have none, see
+// A Table is what a map held when it was read, in the order of its keys. Ring buffers have none, see
 // [Reader].
 type Table struct {
 	Map  *Map
@@ -165,6 +166,7 @@ func (m *Maps) readHash(mem Memory, t *Table) error {
 		}
 		slots = slots[:0]
 	}
+	slices.SortFunc(t.Rows, func(a, b Row) int { return compareKeys(x.Def, a.Key, b.Key) })
 	return nil
 }
 

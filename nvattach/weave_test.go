@@ -276,7 +276,7 @@ func TestBusyKernel(t *testing.T) {
 		for i := range objs {
 			name := "threads"
 			if i == 1 && objs[1] == objs[0] {
-				name = "threads#2"
+				name = "example_count:threads#2"
 			} else if i > 0 {
 				continue
 			}

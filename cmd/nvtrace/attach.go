@@ -37,7 +37,9 @@ type attachFlags struct {
 	verify                     verifyFlag
 	allowExit, require         bool
 	json, verbose              bool
-	directSim                  bool // of the verb attach
+	mapsFile                   string    // that maps are written to; "": standard error
+	mapsTo                     *mapsFile // it, opened
+	directSim                  bool      // of the verb attach
 
 	planned *nvattach.Plan // of start; nil: none
 }
@@ -48,10 +50,12 @@ func (f *attachFlags) register(fs *flag.FlagSet) {
 	fs.Var(&f.programs, "prog", "only the programs whose name matches `GLOB` (repeated)")
 	fs.Var(&f.settings, "map", "set entries of a map before the first kernel: `NAME[KEY]=VALUE`, NAME=@FILE (repeated)")
 	fs.Var(&f.vars, "set", "set a global variable of a probe: `VAR=VALUE` (repeated)")
-	fs.Func("maps", "show maps as `FORMAT` text or json", func(s string) error {
-		f.json = s == "json"
-		if s != "json" && s != "text" {
-			return errors.New("want text or json")
+	fs.Func("maps", "show maps as `FORMAT` text or json, or write them to a file: FILE.json, or another name with a . or /", func(s string) error {
+		f.json, f.mapsFile = s == "json" || strings.HasSuffix(s, ".json"), ""
+		if strings.ContainsAny(s, "./") {
+			f.mapsFile = s
+		} else if s != "json" && s != "text" {
+			return errors.New("want text, json, or the name of a file with a . or / in it")
 		}
 		return nil
 	})
@@ -142,6 +146,12 @@ func (f *attachFlags) start(e *env) (*session.Session, error) {
 	}
 	if f.json {
 		o.Format = session.FormatJSON
+	}
+	if f.mapsFile != "" {
+		if f.mapsTo, err = createMaps(f.mapsFile); err != nil {
+			return nil, err
+		}
+		o.Out, o.Notices = f.mapsTo.file, e.stderr
 	}
 	return session.New(o), nil
 }

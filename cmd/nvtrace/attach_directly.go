@@ -75,13 +75,25 @@ func (f *attachFlags) directly(e *env, plan *nvattach.Plan, settings []nvattach.
 	if f.json {
 		so.Format = session.FormatJSON
 	}
+	if f.mapsFile != "" {
+		var err error
+		if f.mapsTo, err = createMaps(f.mapsFile); err != nil {
+			return e.fail(exitFailed, "%v", err)
+		}
+		f.begin()
+		so.Out, so.Notices = f.mapsTo.file, e.stderr
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
 	run := f.directlyOnGPU
 	if e.getenv(simDriverProbes) == "" && (f.directSim || !hasDriver()) {
 		run = f.directlyOnMachine
 	}
-	if err := run(ctx, e, so, runs); err != nil {
+	err := run(ctx, e, so, runs)
+	if err := f.mapsTo.close(); err != nil {
+		return e.fail(exitFailed, "%v", err)
+	}
+	if err != nil {
 		return e.fail(exitFailed, "--run %v", err)
 	}
 	return exitOK

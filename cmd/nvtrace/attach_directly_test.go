@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"runtime"
 	"strings"
 	"testing"
@@ -15,8 +16,11 @@ func TestDirectRun(t *testing.T) {
 	if status != exitOK || errs != "" {
 		t.Fatalf("status %d, %s", status, errs)
 	}
+	if !json.Valid([]byte(out)) {
+		t.Errorf("no JSON document:\n%s", out)
+	}
 	for line := range strings.Lines(out) {
-		if !strings.HasPrefix(line, `{"map": "vec"`) {
+		if !strings.HasPrefix(line[1:], `{"map": "vec"`) {
 			continue
 		}
 		// 8 threads, each twice: 3, 9, 81; the others are as they were.

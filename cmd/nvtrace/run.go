@@ -354,6 +354,9 @@ func (s *tracing) dismiss() {
 		if err := s.probes.Close(); err != nil {
 			s.e.notice("probes: %v", err)
 		}
+		if err := s.f.attach.mapsTo.close(); err != nil {
+			s.e.notice("%v", err)
+		}
 	}
 	if s.sim != nil {
 		s.sim.finish(s.f.quiet)
@@ -372,6 +375,7 @@ func (s *tracing) trace() (record.Result, error) {
 			if err := s.ready(pid); err != nil {
 				cancel(err)
 			}
+			s.f.attach.begin()
 			s.e.step("program let go")
 		}
 		res, err := record.Run(ctx, &s.opts)
@@ -389,6 +393,7 @@ func (s *tracing) trace() (record.Result, error) {
 			cancel(failed)
 		}
 	}
+	s.f.attach.begin()
 	// The first SIGINT, SIGTERM or SIGHUP detaches; a second one ends nvtrace, as
 	// it must where a thread sleeps in a driver and can't be detached.
 	res, err := record.Attach(ctx, s.f.pid, &s.opts)

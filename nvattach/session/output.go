@@ -20,6 +20,8 @@ type output struct {
 	w      io.Writer
 	format Format
 	print  *nvattach.PrintOptions
+	said   io.Writer // for what is no contents of maps; nil: w
+	begun  bool      // FormatJSON: the array is
 	err    error
 }
 
@@ -54,7 +56,7 @@ func (o *output) record(m *nvattach.Map, r nvattach.Record) {
 		b := []byte(`{"record": `)
 		b = quoted(b, m.Name)
 		b = fmt.Appendf(b, `, "sm": %d, "value": `, r.SM)
-		o.write(append(m.AppendRecordJSON(b, r.Data), "}\n"...))
+		o.element(append(m.AppendRecordJSON(b, r.Data), '}'))
 		return
 	}
 	b := fmt.Appendf(nil, "%s[sm %d] ", escape.String(m.Name), r.SM)
@@ -68,7 +70,30 @@ func quoted(b []byte, s string) []byte {
 
 func (o *output) object(v any) {
 	b, _ := json.Marshal(v) // of strings and numbers only
-	o.write(append(b, '\n'))
+	o.element(b)
+}
+
+// element writes an element of the array that a FormatJSON document is, in a line of
+// its own.
+func (o *output) element(b []byte) {
+	lead := byte(',')
+	if !o.begun {
+		o.begun, lead = true, '['
+	}
+	o.write(append(append([]byte{lead}, b...), '\n'))
+}
+
+// end completes the document.
+func (o *output) end() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.format != FormatJSON:
+	case o.begun:
+		o.write([]byte("]\n"))
+	default:
+		o.write([]byte("[]\n"))
+	}
 }
 
 // moment begins a look at the maps while the program runs.
@@ -95,7 +120,7 @@ func (o *output) tables(c *Context, several bool, tables []*nvattach.Table, err 
 	}
 	for _, t := range tables {
 		if o.format == FormatJSON {
-			o.write(append(t.AppendJSON(nil), '\n'))
+			o.element(t.AppendJSON(nil))
 			continue
 		}
 		var b bytes.Buffer
@@ -118,10 +143,12 @@ func (o *output) kernels(s *Session, all []Kernel) {
 	if len(all) == 0 {
 		o.say("no kernel that a program wants was loaded")
 	}
-	if o.format != FormatJSON {
+	if o.format != FormatJSON || o.said != nil {
 		for _, line := range s.kernelLines(all) {
-			o.write([]byte(escape.Line("%s", line)))
+			o.tell([]byte(escape.Line("%s", line)))
 		}
+	}
+	if o.format != FormatJSON {
 		return
 	}
 	for i := range all {
@@ -150,9 +177,20 @@ func (o *output) fault(err error) {
 func (o *output) say(text string) {
 	if o.format == FormatJSON {
 		o.object(map[string]any{"notice": text})
-		return
+		if o.said == nil {
+			return
+		}
 	}
 	for line := range strings.SplitSeq(text, "\n") {
-		o.write([]byte(escape.Line("nvtrace: %s", line)))
+		o.tell([]byte(escape.Line("nvtrace: %s", line)))
 	}
+}
+
+// tell writes what is no contents of maps.
+func (o *output) tell(b []byte) {
+	if o.said == nil {
+		o.write(b)
+		return
+	}
+	o.said.Write(b) // to who reads along
 }

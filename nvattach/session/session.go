@@ -28,7 +28,7 @@ type Format uint8
 // The formats.
 const (
 	FormatText Format = iota
-	FormatJSON        // one JSON object a line
+	FormatJSON        // one JSON array, with an object a line
 )
 
 // Options say what to run and how to show it.
@@ -39,6 +39,7 @@ type Options struct {
 	Print    nvattach.PrintOptions
 	Format   Format
 	Out      io.Writer     // where everything is shown
+	Notices  io.Writer     // where all but the contents of maps is told; nil: Out
 	Interval time.Duration // between two looks at the maps; 0 shows them at the end only
 	// Required makes Rewrite fail for an image in which a kernel that a program
 	// wants can't be probed.
@@ -122,7 +123,7 @@ type Context struct {
 // New begins a session. Close must be called.
 func New(o *Options) *Session {
 	s := &Session{opts: *o, probed: make(map[string]*Kernel), given: make(map[[sha256.Size]byte][]string), checks: make(map[string]*Verified), stop: make(chan struct{})}
-	s.out = &output{w: o.Out, format: o.Format, print: &s.opts.Print}
+	s.out = &output{w: o.Out, said: o.Notices, format: o.Format, print: &s.opts.Print}
 	s.stopped.Add(1)
 	go s.poll()
 	return s
@@ -507,6 +508,7 @@ func (s *Session) Close() error {
 	if !s.opts.Direct {
 		s.out.kernels(s, s.Kernels())
 	}
+	s.out.end()
 	return errors.Join(errs, s.out.err)
 }
 

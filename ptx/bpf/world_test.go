@@ -101,7 +101,7 @@ func (w *world) helpers() map[int32]*Helper {
 		25:  {Name: "output", Args: []ArgSpec{{Kind: ArgContext}, {Kind: ArgRead, SizeArg: 2}, {Kind: ArgConst}}, Emit: w.emitOutput, Interpret: w.output},
 		131: {Name: "reserve", Args: []ArgSpec{{Kind: ArgMap}, {Kind: ArgConst}}, Ret: RetRecord, Check: recordSize, Emit: w.emitReserve, Release: w.emitRelease, Interpret: w.reserve},
 		132: {Name: "submit", Args: []ArgSpec{{Kind: ArgRecord}}, Ret: RetVoid, Emit: w.emitSubmit, Interpret: w.submit},
-		6:   {Name: "print", Args: []ArgSpec{{Kind: ArgString, Size: 64}}, Emit: emitPrint, Interpret: func(*Interpreter, [5]uint64) (uint64, error) { return 0, nil }},
+		6:   {Name: "print", Args: []ArgSpec{{Kind: ArgString, Size: 64}}, Emit: emitPrint, Interpret: printed},
 		507: {Name: "leave", Ret: RetNever, Emit: func(g *Gen, _ *Call) (ptx.Arg, error) { g.Line("exit;"); return ptx.Arg{}, nil }, Interpret: func(*Interpreter, [5]uint64) (uint64, error) { return 0, nil }},
 	}
 }
@@ -303,6 +303,20 @@ func (w *world) givenBack(rec uint64, to int) {
 	b := w.mem[w.at[mapData]+to:]
 	at := rec - worldBase - uint64(w.at[mapWide])
 	binary.LittleEndian.PutUint32(b, binary.LittleEndian.Uint32(b)+uint32(at)+1)
+}
+
+// printed returns the length of a text, up to its NUL.
+func printed(in *Interpreter, a [5]uint64) (uint64, error) {
+	for n := range uint64(64) {
+		var b [1]byte
+		if err := in.ReadMem(a[0]+n, b[:]); err != nil {
+			return 0, err
+		}
+		if b[0] == 0 {
+			return n, nil
+		}
+	}
+	return 64, nil
 }
 
 func emitLog2(g *Gen, c *Call) (ptx.Arg, error) {

@@ -66,12 +66,12 @@ class Run:
         return found
 
     def sums(self, name, last=False):
-        """key -> the sum of the map's entries in all contexts; of a map named name, name#2, ...
+        """key -> the sum of the map's entries in all contexts; of a map named name, or object:name
 
         With last, the map is shown several times, and only the last one counts."""
         total = {}
         for o in self.objects():
-            if o.get("map", "").split("#")[0] != name:
+            if o.get("map", "").split("#")[0].split(":")[-1] != name:
                 continue
             if last:
                 total = {}
