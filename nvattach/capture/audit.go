@@ -1,6 +1,8 @@
 package capture
 
 import (
+	"strings"
+
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
 	"nvtrace/traces"
@@ -226,7 +228,7 @@ func (c *Capture) hookLaunch(t *ptrace.Task, addr, size uint64, h *hook) {
 	if err != nil {
 		c.log.Debug("launches stop the program", "function", h.name(), "pid", t.PID, "err", err)
 		h.early = false
-		if c.o.LaunchesCheap {
+		if c.o.LaunchesCheap && frequent(fn.name) {
 			c.tellLaunched("")
 			return
 		}
@@ -234,6 +236,12 @@ func (c *Capture) hookLaunch(t *ptrace.Task, addr, size uint64, h *hook) {
 	if err != nil || h.early {
 		c.breakAt(t, addr, h)
 	}
+}
+
+// frequent reports whether a launching function is what programs launch most kernels by:
+// a stop at each of its calls would be felt.
+func frequent(name string) bool {
+	return strings.HasPrefix(name, "cuLaunchKernel")
 }
 
 // LaunchRecord takes the record of a call of a launching function from whoever
