@@ -100,6 +100,7 @@ func (s *spawned) fill(p *plan, o *Options) (err error) {
 	if r, ok := early.NoFile(); ok {
 		p.limit = &r
 	}
+	p.mask, _ = early.Mask()
 	return nil
 }
 

@@ -122,7 +122,6 @@ func (p Program) bytes(addr uint64) []byte {
 //
 //go:norace
 func (p *plan) fork() (pid int, e unix.Errno) {
-	_, _, _ = syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, 0, uintptr(unsafe.Pointer(&p.mask)), signalSetSize, 0, 0)
 	beforeFork() // blocks all signals
 	r, e := cloneChild(p.stack, p)
 	afterFork()

@@ -706,10 +706,9 @@ static char **rest;
 static int blocked(void)
 {
 	sigset_t m;
-	sigemptyset(&m);
-	sigaddset(&m, SIGUSR1);
-	sigaddset(&m, SIGWINCH);
-	sigaddset(&m, SIGRTMIN + 3);
+	sigfillset(&m);
+	sigdelset(&m, SIGUSR2);
+	sigdelset(&m, SIGRTMIN + 3);
 	sigprocmask(SIG_BLOCK, &m, 0);
 	close(dev);
 	execv(rest[0], rest);

@@ -1,7 +1,7 @@
-// Package early remembers the soft limit of open files that this process was
-// started with.
+// Package early remembers what this process was started with, and what Go changes: the
+// soft limit of open files, and the signal mask.
 //
-// Package os raises that limit to the hard one when a Go program starts, and the
+// Package os raises the limit to the hard one when a Go program starts, and the
 // original is kept where only package syscall's own exec can see it. A program
 // that is started by a raw fork would inherit the raised limit. Variables of a
 // package that imports nothing are initialised in the order of import paths,
