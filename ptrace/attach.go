@@ -160,7 +160,7 @@ func (r *reaper) reap() {
 	r.tids = slices.DeleteFunc(r.tids, func(tid int) bool {
 		st, ok := reapDead(tid)
 		if ok {
-			r.dead = append(r.dead, waited{tid, st})
+			r.dead = append(r.dead, waited{tid: tid, status: st})
 		}
 		return ok
 	})

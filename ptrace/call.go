@@ -15,7 +15,9 @@ import (
 // The task's registers, the call that it is about to make or to return from, and
 // its signals are as before; those that arrive meanwhile are delivered later. No
 // handler sees the call, and no filter of this package stops it. A filter of the
-// program's own may forbid it.
+// program's own may forbid it. That holds also if this process is killed meanwhile and
+// the program is not: some code that sees to it is then put into the unused end of
+// a page of the program's code.
 //
 // The error matches ErrState where that is not possible, and ErrGone if the task
 // died. A call that the kernel refuses returns its negative errno, and an error
@@ -43,36 +45,55 @@ var uncallable = []string{
 // when the others' ends have been, and an execve of another thread waits for
 // those, too.
 func (t *Task) await() (unix.WaitStatus, error) {
-	for {
-		var st unix.WaitStatus
-		tid, e := waitAny(-1, &st)
+	tr := t.tr
+	for looks := 0; ; looks++ {
+		var w waited
+		var e unix.Errno
 		switch {
-		case e == unix.EINTR:
+		case !tr.outlived:
+			w.tid, e = waitAny(-1, &w.status)
+		case !tr.keeping():
+			w, e = tr.look(-1, true)
+		case looks%1000 == 999 && isZombie(t.PID, t.TID): // as above
+			w.tid, e = waitAny(-1, &w.status)
+		default:
+			if w.tid, e = waitNow(t.TID, &w.status); w.tid == 0 && e == 0 {
+				yield()
+				continue
+			}
+		}
+		switch {
+		case e == unix.EINTR || e == 0 && w.tid == 0:
 			continue
 		case e != 0:
 			return 0, fmt.Errorf("wait for %d: %w (%w)", t.TID, ErrGone, e)
-		case tid != t.TID:
-			t.tr.queue(tid, st)
+		case w.tid != t.TID:
+			if w.kept || !tr.keptNoMore(w.tid) || classify(w.status).ended() {
+				tr.queue(w)
+			}
 			continue
 		}
+		if w.kept { // whoever waits for it deals with it
+			waitNow(w.tid, &w.status)
+		}
 		// An execve here is another thread's, which has killed t and taken its id.
-		if s := classify(st); s.ended() || s.kind == stopExec {
-			t.tr.queue(tid, st)
+		if s := classify(w.status); s.ended() || s.kind == stopExec {
+			tr.queue(waited{tid: w.tid, status: w.status})
 			t.dead = true
 			return 0, fmt.Errorf("wait for %d: %w", t.TID, ErrGone)
 		}
-		t.tr.res.Stops++
-		return st, nil
+		tr.res.Stops++
+		return w.status, nil
 	}
 }
 
 // queue keeps a stop or an end for the main loop. The task stays as it is until
 // then.
-func (tr *tracer) queue(tid int, st unix.WaitStatus) {
-	if t := tr.tasks[tid]; t != nil {
-		t.queued, t.dead = true, classify(st).ended()
+func (tr *tracer) queue(w waited) {
+	if t := tr.tasks[w.tid]; t != nil {
+		t.queued, t.dead = true, classify(w.status).ended()
 	}
-	tr.pending = append(tr.pending, waited{tid, st})
+	tr.pending = append(tr.pending, w)
 }
 
 // unqueue takes back what is kept about a task.

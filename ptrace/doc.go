@@ -47,14 +47,15 @@
 // programs lose their privilege, as they do under any tracer without root.
 // Go's runtime replaces inherited ignored signals, SIGHUP and SIGINT and those of
 // job control excepted, before this package can see them; the program gets the
-// default for the others (SIGPIPE, SIGQUIT). Likewise it unblocks those whose
-// default is to end a Go program (SIGTERM, SIGABRT).
+// default for the others (SIGPIPE, SIGQUIT).
 //
 // A child made by clone with CLONE_UNTRACED is traced nevertheless; one made
 // so by clone3, whose flags no filter can see, escapes, and its matched calls
 // fail. What io_uring does is no system call of its own and not seen.
 //
-// Breakpoints are in the program's memory. If the tracer is killed and the program
-// is not (NoExitKill, Attach), the first thread that comes to one dies of SIGTRAP,
-// unless another process has taken it away ([Options.Planted]).
+// If the tracer is killed and the program is not (NoExitKill, Attach), each thread goes
+// on with its registers, its signals and its signal mask, whatever it was being made to do:
+// see [Task.Syscall]. But breakpoint instructions are in the program's memory: the first
+// thread that comes to one dies of SIGTRAP, unless another process has taken it away
+// ([Options.Planted]).
 package ptrace

@@ -210,7 +210,7 @@ func (tr *tracer) await(tid int) *Task {
 	s := classify(st)
 	child := &Task{TID: tid, tr: tr, first: s, held: true}
 	if s.ended() {
-		tr.pending = append(tr.pending, waited{tid, st})
+		tr.pending = append(tr.pending, waited{tid: tid, status: st})
 	} else {
 		tr.res.Stops++
 	}

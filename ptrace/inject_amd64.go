@@ -2,7 +2,6 @@ package ptrace
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -18,13 +17,19 @@ import (
 // the instruction pointer, or the vDSO's. Signals are blocked meanwhile, so that
 // the task can't run off into a handler; they stay pending in the kernel.
 // Nothing of the program's memory is written.
+//
+// In a program that outlives this process it is the relay's instruction, and each
+// step leaves the task in a state from which it goes on by itself: before its
+// registers are changed, the relay knows them, and before they are its own again,
+// so is its signal mask.
 type injection struct {
 	t       *Task
 	saved   Regs
 	mask    uint64
 	insn    uint64 // address of a syscall instruction
 	atEntry bool   // a call is about to be executed
-	relay   uint64 // code with a syscall instruction that puts the task back by itself; 0: none
+	relay   uint64 // see Task.relay; 0: the program does not outlive this process
+	begun   bool   // the task has had other registers than its own
 	stopped bool   // job control wanted to stop the task meanwhile
 	stopSig bool   // a SIGSTOP was held back
 }
@@ -57,7 +62,9 @@ func (t *Task) borrow(f func(in *injection) error) error {
 	if err != nil && t.getRegs(&r) == unix.ESRCH { // killed, and its memory gone: that is the reason
 		return in.fail("stop", unix.ESRCH)
 	}
-	sigmask(unix.PTRACE_SETSIGMASK, t.TID, &in.mask)
+	if in.relay == 0 {
+		sigmask(unix.PTRACE_SETSIGMASK, t.TID, &in.mask)
+	}
 	if t.brk != nil {
 		t.tr.bequeath(t)
 	}
@@ -76,17 +83,19 @@ func (in *injection) block() error {
 	return nil
 }
 
-// findRelay arranges for this process's death: then the task goes on as if
-// nothing had been. See Options.Relay.
-func (in *injection) findRelay() {
+// unblock is the opposite, while the task is in the relay.
+func (in *injection) unblock() error {
+	if e := sigmask(unix.PTRACE_SETSIGMASK, in.t.TID, &in.mask); e != 0 {
+		return in.fail("restore signal mask", e)
+	}
+	return nil
+}
+
+// outlive arranges for this process's death: then the task goes on as if
+// nothing had been.
+func (in *injection) outlive() error {
 	t := in.t
-	if !t.tr.outlived || t.tr.o.Relay == nil {
-		return
-	}
-	code, save := t.tr.o.Relay(t)
-	if code == 0 {
-		return
-	}
+	relay := t.relay()
 	r := in.saved
 	switch {
 	case t.brk != nil:
@@ -102,16 +111,14 @@ func (in *injection) findRelay() {
 			r.Rax = r.Orig_rax
 		}
 	}
-	var b []byte
-	for _, v := range []uint64{
-		in.mask, r.Eflags, r.Rax, r.Rbx, r.Rcx, r.Rdx, r.Rsi, r.Rdi, r.Rbp,
-		r.R8, r.R9, r.R10, r.R11, r.R12, r.R13, r.R14, r.R15, r.Rsp, r.Rip,
-	} {
-		b = binary.LittleEndian.AppendUint64(b, v)
+	if relay == 0 || !t.armRelay(relay, in.mask, &r) {
+		if t.getRegs(&r) == unix.ESRCH {
+			return in.fail("write the relay", unix.ESRCH)
+		}
+		return fmt.Errorf("system call in %d: there is no room for code that would put it back if this process were killed", t.TID)
 	}
-	if n, _ := t.WriteMem(save, b); n == len(b) {
-		in.relay = code
-	}
+	in.relay = relay
+	return nil
 }
 
 // restartBlock is ERESTART_RESTARTBLOCK of linux/errno.h.
@@ -120,10 +127,7 @@ const restartBlock = 516
 // begin saves the registers and finds an instruction to borrow.
 func (in *injection) begin() error {
 	t := in.t
-	if t.at == placeExec { // the call that made the stop must end first
-		if err := in.block(); err != nil {
-			return err
-		}
+	if t.at == placeExec { // the call that made the stop must end first; signals come behind its exit
 		if err := in.step(unix.PTRACE_SYSCALL, stopSyscall); err != nil {
 			return err
 		}
@@ -140,27 +144,24 @@ func (in *injection) begin() error {
 	if in.saved.Cs != userCS {
 		return fmt.Errorf("system call in %d: %w: it runs no 64-bit code", t.TID, ErrState)
 	}
-	if in.findRelay(); in.relay == 0 {
-		if err := in.block(); err != nil {
+	if t.at != placeBreak {
+		var code [2]byte
+		if n, _ := t.ReadMem(in.saved.Rip-2, code[:]); n == 2 && code == syscallInsn {
+			in.insn = in.saved.Rip - 2
+		}
+	}
+	switch {
+	case in.atEntry && in.insn == 0:
+		return fmt.Errorf("system call in %d: %w: its call is not one of 64-bit code", t.TID, ErrState)
+	case t.tr.outlived:
+		return in.outlive()
+	case in.insn == 0:
+		var err error
+		if in.insn, err = t.findSyscall(); err != nil {
 			return err
 		}
 	}
-	var code [2]byte
-	if t.at != placeBreak {
-		if n, _ := t.ReadMem(in.saved.Rip-2, code[:]); n == 2 && code == syscallInsn {
-			in.insn = in.saved.Rip - 2
-			return nil
-		}
-	}
-	if in.relay != 0 && !in.atEntry {
-		return nil
-	}
-	if in.atEntry {
-		return fmt.Errorf("system call in %d: %w: its call is not one of 64-bit code", t.TID, ErrState)
-	}
-	var err error
-	in.insn, err = t.findSyscall()
-	return err
+	return in.block()
 }
 
 // syscallInsn is the instruction.
@@ -218,13 +219,14 @@ func (in *injection) call(nr uint64, args ...uint64) (int64, error) {
 	}
 	stops := 1 // the exit
 	switch {
-	case in.relay != 0:
-		r.Rip, r.Rax, r.Orig_rax = in.relay, nr, noCall
-		if stops = 2; in.atEntry {
-			stops = 3 // the exit of the call that is not made
-		}
 	case in.atEntry:
 		r.Orig_rax = nr
+		if in.relay != 0 {
+			r.Rip = in.relay + uint64(len(syscallInsn))
+		}
+	case in.relay != 0:
+		r.Rip, r.Rax, r.Orig_rax = in.relay, nr, noCall
+		stops = 2
 	default:
 		r.Rip, r.Rax, r.Orig_rax = in.insn, nr, noCall
 		stops = 2
@@ -233,11 +235,12 @@ func (in *injection) call(nr uint64, args ...uint64) (int64, error) {
 	if e := in.t.setRegs(&r); e != 0 {
 		return 0, in.fail("set registers", e)
 	}
-	if in.relay != 0 { // only now: its code ends that, too
+	if in.relay != 0 && !in.begun { // only now: the relay ends that, too
 		if err := in.block(); err != nil {
 			return 0, err
 		}
 	}
+	in.begun = true
 	for range stops {
 		if err := in.step(unix.PTRACE_SYSCALL, stopSyscall); err != nil {
 			return 0, err
@@ -291,25 +294,35 @@ func (in *injection) step(req int, want stopKind) error {
 // restore puts the task back: at an entry by making it enter its call again,
 // elsewhere by its registers.
 func (in *injection) restore() error {
-	r := in.saved
-	if at := in.t.at; at != placeEntry && at != placeCall || in.atEntry {
-		if in.relay != 0 { // it does the rest, should we not get that far
-			sigmask(unix.PTRACE_SETSIGMASK, in.t.TID, &in.mask)
-			if isRestart(int64(r.Rax)) && r.Orig_rax != noCall {
-				ptraceOp(unix.PTRACE_INTERRUPT, in.t.TID, 0)
-			}
+	if at := in.t.at; (at == placeEntry || at == placeCall) && !in.atEntry {
+		if in.relay != 0 {
+			return in.exchange()
 		}
-		if e := in.t.setRegs(&r); e != 0 {
-			return in.fail("restore registers", e)
-		}
-		if isRestart(int64(r.Rax)) && r.Orig_rax != noCall {
-			// An interrupted call. The kernel turns its result into a restart or
-			// EINTR on the way through its signal code, where nothing might send
-			// the task any more.
-			in.stopped = true
-		}
-		return nil
+		return in.enterAgain()
 	}
+	r := in.saved
+	restarts := isRestart(int64(r.Rax)) && r.Orig_rax != noCall
+	if in.relay != 0 && in.begun {
+		if err := in.unblock(); err != nil {
+			return err
+		}
+		if restarts { // now, should this process be killed behind the next step
+			ptraceOp(unix.PTRACE_INTERRUPT, in.t.TID, 0)
+		}
+	}
+	if e := in.t.setRegs(&r); e != 0 {
+		return in.fail("restore registers", e)
+	}
+	// An interrupted call. The kernel turns its result into a restart or
+	// EINTR on the way through its signal code, where nothing might send
+	// the task any more.
+	in.stopped = in.stopped || restarts
+	return nil
+}
+
+// enterAgain has the task execute the instruction of its call once more.
+func (in *injection) enterAgain() error {
+	r := in.saved
 	r.Rip, r.Rax, r.Orig_rax = in.insn, r.Orig_rax, noCall
 	if e := in.t.setRegs(&r); e != 0 {
 		return in.fail("restore registers", e)
@@ -318,6 +331,26 @@ func (in *injection) restore() error {
 		return in.step(unix.PTRACE_SYSCALL, stopSyscall)
 	}
 	return in.step(unix.PTRACE_CONT, stopSeccomp)
+}
+
+// exchange has the relay come to its own system call, and exchanges that for the call
+// at whose entry the task was. The task does not leave the kernel in between, where a
+// signal could come first.
+func (in *injection) exchange() error {
+	if err := in.step(unix.PTRACE_SYSCALL, stopSyscall); err != nil {
+		return err
+	}
+	if err := in.unblock(); err != nil {
+		return err
+	}
+	r := in.saved
+	if e := in.t.setRegs(&r); e != 0 {
+		return in.fail("restore registers", e)
+	}
+	if in.t.at == placeCall {
+		return nil
+	}
+	return in.step(unix.PTRACE_CONT, stopSeccomp) // a filter looks at a call behind this stop
 }
 
 // rejoin makes the task notice a stop by job control that came meanwhile.

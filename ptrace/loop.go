@@ -36,6 +36,7 @@ type tracer struct {
 	cur       *Task // the task that is being dispatched
 	born      *Task // a new task that the handler is being told of
 	pending   []waited
+	kept      int // the task that is being dispatched, if its stop is kept; see keeps
 	detaching bool
 	killing   bool
 	outlived  bool // tasks live on if this process is killed
@@ -67,6 +68,7 @@ type tracer struct {
 type waited struct {
 	tid    int
 	status unix.WaitStatus
+	kept   bool // see tracer.keeps
 }
 
 // seizeOptions are what every tracee gets. PTRACE_O_TRACEEXIT is not among
@@ -354,12 +356,18 @@ func (tr *tracer) next() waited {
 	}
 	var w waited
 	var e unix.Errno
-	if w.tid, e = waitAny(-1, &w.status); e == unix.EINTR {
-		return waited{}
-	} else if e != 0 {
-		return waited{tid: -1}
+	if tr.outlived {
+		w, e = tr.look(-1, true)
+	} else {
+		w.tid, e = waitAny(-1, &w.status)
 	}
-	return w
+	switch e {
+	case 0:
+		return w
+	case unix.EINTR:
+		return waited{}
+	}
+	return waited{tid: -1}
 }
 
 // dispatch deals with one stop or end, and returns false after the last.
@@ -384,7 +392,16 @@ func (tr *tracer) dispatch(w waited) bool {
 	if tr.o.Held != nil {
 		began = nanotime()
 	}
+	if w.kept {
+		tr.kept = w.tid
+	}
 	tr.react(w)
+	if w.kept {
+		if t := tr.tasks[w.tid]; tr.kept != 0 && t != nil && t.parked {
+			waitNow(w.tid, &w.status) // it may stay there for long
+		}
+		tr.kept = 0
+	}
 	if tr.o.Held != nil {
 		tr.o.Held(time.Duration(nanotime() - began))
 	}

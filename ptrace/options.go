@@ -55,12 +55,6 @@ type Options struct {
 	Detour func(t *Task, addr uint64) (Detour, error)
 	// Stubs are what Detour provides for returns, see [Task.Returned].
 	Stubs ReturnStubs
-	// Relay, if not nil, names code in a task's process for programs that live on when
-	// this process is killed: a syscall instruction, by which calls are made in
-	// the task ([Task.Syscall]), and behind it what restores the registers from the words at
-	// save: signal mask, flags, rax, rbx, rcx, rdx, rsi, rdi, rbp, r8 to r15, rsp and rip. 0: there
-	// is none yet.
-	Relay func(t *Task) (code, save uint64)
 	// Orphans says what Run does when the program has ended, but not all of the
 	// processes that it left behind.
 	Orphans OrphanPolicy

@@ -171,6 +171,38 @@ func waitNow(tid int, status *unix.WaitStatus) (int, unix.Errno) {
 	return int(r), e
 }
 
+// peekStop is waitAny, but what it returns stays to be waited for. Without block it
+// returns 0 if nothing has happened.
+func peekStop(tid int, block bool, status *unix.WaitStatus) (int, unix.Errno) {
+	var info struct { // siginfo_t of SIGCHLD
+		signo, errno, code, _ int32
+		pid, uid, status      int32
+		_                     [100]byte
+	}
+	which, options := unix.P_ALL, uintptr(unix.WEXITED|unix.WSTOPPED|unix.WNOWAIT|unix.WALL|unix.WNOTHREAD)
+	if tid > 0 {
+		which = unix.P_PID
+	}
+	wait := unix.Syscall6
+	if !block {
+		wait = unix.RawSyscall6
+		options |= unix.WNOHANG
+	}
+	_, _, e := wait(unix.SYS_WAITID, uintptr(which), uintptr(tid), uintptr(unsafe.Pointer(&info)), options, 0, 0)
+	const exited, killed, dumped = 1, 2, 3 // asm-generic/siginfo.h: CLD_*; a stop has a higher one
+	switch st := unix.WaitStatus(uint32(info.status)); info.code {
+	case exited:
+		*status = st << 8
+	case killed:
+		*status = st
+	case dumped:
+		*status = st | 0x80
+	default:
+		*status = st<<8 | 0x7f
+	}
+	return int(info.pid), e
+}
+
 // yield lets other threads of the machine run.
 func yield() { unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 

@@ -23,6 +23,7 @@ type space struct {
 	stubs map[uint64]uint64 // return stubs in use, and where they return to
 
 	syscall uint64 // a syscall instruction; 0: not looked for yet
+	relay   uint64 // this tracer's relay; 0: not looked for yet
 	pages   []page // for copies of instructions
 	noPages bool   // none can be had
 	skips   bool   // some task's skip was set
@@ -234,7 +235,7 @@ func (s *space) clear() {
 // inherit makes p's space, a copy of s as it was when t was forked by one of s's
 // threads. Sites may have been planted and removed since.
 func (s *space) inherit(t *Task, p *Process, returns []oneShot) {
-	c := &space{tr: s.tr, syscall: s.syscall, noPages: s.noPages}
+	c := &space{tr: s.tr, syscall: s.syscall, relay: s.relay, noPages: s.noPages}
 	c.join(p)
 	s.inheritDetours(c)
 	for _, e := range returns {

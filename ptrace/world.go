@@ -67,15 +67,20 @@ const (
 // kernel where it can't. Then it will stop before it executes any of its program.
 func (tr *tracer) settle(o *Task) {
 	for try, began := 0, nanotime(); ; try++ {
-		var st unix.WaitStatus
-		tid, e := waitNow(o.TID, &st)
+		var w waited
+		var e unix.Errno
+		if tr.outlived {
+			w, e = tr.look(o.TID, false)
+		} else {
+			w.tid, e = waitNow(o.TID, &w.status)
+		}
 		switch {
 		case e == unix.EINTR:
 			continue
 		case e != 0:
 			return // gone
-		case tid != 0:
-			tr.iceOrQueue(o, st)
+		case w.tid != 0:
+			tr.iceOrQueue(o, w)
 			return
 		case try != looks && nanotime()-began < wakeUp:
 			yield()
@@ -98,8 +103,8 @@ func (tr *tracer) settle(o *Task) {
 
 // iceOrQueue deals with the first stop of an interrupted task: the interruption
 // itself, or something that is for the main loop.
-func (tr *tracer) iceOrQueue(o *Task, st unix.WaitStatus) {
-	s := classify(st)
+func (tr *tracer) iceOrQueue(o *Task, w waited) {
+	s := classify(w.status)
 	if s.kind == stopTrap {
 		o.listening = false
 	}
@@ -109,7 +114,7 @@ func (tr *tracer) iceOrQueue(o *Task, st unix.WaitStatus) {
 		o.frozen = true
 		tr.iced = append(tr.iced, o)
 	default:
-		tr.queue(o.TID, st)
+		tr.queue(w)
 	}
 }
 

@@ -76,7 +76,7 @@ func (r *recorder) extend() (ptrace.Handler, error) {
 	o := r.opts
 	o.Ptrace.Rules, o.Ptrace.ExtraRules = append(r.agent.Rules(), baseRules()...), deviceRules(o.Munmap)
 	o.Ptrace.ExemptPage, o.Ptrace.Fault = true, r.agent.Fault
-	o.Ptrace.Detour, o.Ptrace.Stubs, o.Ptrace.Relay = r.agent.Detour, r.agent.Stubs(), r.agent.Relay
+	o.Ptrace.Detour, o.Ptrace.Stubs = r.agent.Detour, r.agent.Stubs()
 	if o.Extend == nil {
 		return r, nil
 	}

@@ -52,7 +52,7 @@ func (a *Agent) begins(t *ptrace.Task) bool {
 // takeOver makes the agent of a supervisor that is gone this one's. All threads
 // are stopped, and may be anywhere in its code. What they are just recording goes
 // nowhere.
-func (p *Process) takeOver(t *ptrace.Task, others []*ptrace.Task) error {
+func (p *Process) takeOver(t *ptrace.Task) error {
 	clock, err := findClock(t, p.a.vdso)
 	if err != nil {
 		return err
@@ -75,9 +75,6 @@ func (p *Process) takeOver(t *ptrace.Task, others []*ptrace.Task) error {
 	}
 	p.number = le.Uint64(b[:])/2 + 1
 	if err := p.write64(confAddr+confDead, 2*p.number); err != nil {
-		return err
-	}
-	if err := p.takeRelay(t, append(others, t)); err != nil {
 		return err
 	}
 	table := make([]byte, maxHooks*hookSize)
@@ -109,33 +106,6 @@ func (p *Process) takeOver(t *ptrace.Task, others []*ptrace.Task) error {
 		}
 	}
 	return nil
-}
-
-// takeRelay chooses a copy of the relay: of those that no task is executing the one
-// that has not been used for longest, as a signal handler may have interrupted it.
-func (p *Process) takeRelay(t *ptrace.Task, tasks []*ptrace.Task) error {
-	saves := make([]byte, numSaves*saveSize)
-	if n, _ := t.ReadMem(saveAddr, saves); n < len(saves) {
-		return errOther
-	}
-	var busy [numSaves]bool
-	for _, o := range tasks {
-		if pc, err := o.PC(); err == nil && pc-p.a.blob.relay < numSaves*saveSize {
-			busy[(pc-p.a.blob.relay)/saveSize] = true
-		}
-	}
-	best, oldest := 0, ^uint64(0)
-	for i := range numSaves { // the first supervisor has had copy 0
-		turn := binary.LittleEndian.Uint64(saves[i*saveSize+saveTurn:])
-		if !busy[i] && (turn < oldest || turn == oldest && best == 0) {
-			best, oldest = i, turn
-		}
-	}
-	if busy[best] {
-		return errBusy
-	}
-	p.save = best
-	return p.write64(uint64(saveAddr+best*saveSize+saveTurn), p.number)
 }
 
 // ringTurn is how far ahead of the last supervisor's the positions in rings begin: what a

@@ -7,7 +7,7 @@ type program struct {
 	code []byte
 
 	callEntry, hookEntry, returnEntry uint64
-	breakEntry, breakStubs, relay     uint64
+	breakEntry, breakStubs            uint64
 	copyInsn, tpInsn                  uint64
 }
 
@@ -17,7 +17,7 @@ func embedded() *program { return newProgram(blobCode, blobSymbols) }
 func newProgram(code []byte, symbols map[string]uint64) *program {
 	return &program{
 		code: code, callEntry: symbols["call_entry"], hookEntry: symbols["hook_entry"],
-		returnEntry: symbols["return_entry"], breakEntry: symbols["break_entry"], breakStubs: symbols["break_stubs"], relay: symbols["relay"], copyInsn: symbols["copy_insn"], tpInsn: symbols["tp_insn"],
+		returnEntry: symbols["return_entry"], breakEntry: symbols["break_entry"], breakStubs: symbols["break_stubs"], copyInsn: symbols["copy_insn"], tpInsn: symbols["tp_insn"],
 	}
 }
 

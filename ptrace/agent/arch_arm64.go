@@ -7,7 +7,7 @@ type program struct {
 	code []byte
 
 	callEntry, hookEntry, returnEntry uint64
-	breakEntry, breakStubs, relay     uint64
+	breakEntry, breakStubs            uint64
 	copyInsn, tpInsn                  uint64
 }
 

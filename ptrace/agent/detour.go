@@ -108,15 +108,6 @@ func (a *Agent) Stubs() ptrace.ReturnStubs {
 	}
 }
 
-// Relay is for [ptrace.Options.Relay].
-func (a *Agent) Relay(t *ptrace.Task) (code, save uint64) {
-	if p := a.Mapped(t); p != nil {
-		at := uint64(p.save * saveSize)
-		return a.blob.relay + at, saveAddr + at
-	}
-	return 0, 0
-}
-
 // A stub is a call of 5 bytes, whose return address says which one it is.
 const (
 	stubSize = 8

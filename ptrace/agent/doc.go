@@ -47,11 +47,10 @@
 // whether it is there; only for what has gone since, a supervisor repairs the fault.
 // Functions whose calls shall stop have jumps to code of the agent's, too ([Agent.Detour]):
 // the system call that stops fails then.
-// A forked child finds no rings, since a page of the agent's is zero in it. System
-// calls that the supervisor has threads make are made by code that puts the registers
-// back itself ([Agent.Relay]), a copy of it for each supervisor, as a thread may be late;
-// only those that map this code are not. Jumps stay; each costs a few nanoseconds. The
-// next supervisor takes all of this over, if it is of the same version.
+// A forked child finds no rings, since a page of the agent's is zero in it. A supervisor
+// that is killed while it maps memory may leave that, or a descriptor that is closed on
+// exec. Jumps stay; each costs a few nanoseconds. The next supervisor takes all of this
+// over, if it is of the same version.
 //
 // # Trust
 //

@@ -97,7 +97,7 @@ func TestKilledSupervisor(t *testing.T) {
 	}
 	a := New(nil)
 	_, err = ptrace.Attach(context.Background(), pid, &ptrace.Options{
-		Rules: a.Rules(), ExemptPage: true, Fault: a.Fault, Detour: a.Detour, Stubs: a.Stubs(), Relay: a.Relay,
+		Rules: a.Rules(), ExemptPage: true, Fault: a.Fault, Detour: a.Detour, Stubs: a.Stubs(),
 	}, &restless{a: a, addr: addr})
 	fmt.Println("ended:", err)
 }
@@ -188,7 +188,7 @@ func TestEarly(t *testing.T) {
 	defer end()
 	a := New(nil)
 	e := &early{a: a, end: end}
-	_, err := ptrace.Attach(ctx, victim.Process.Pid, &ptrace.Options{Rules: a.Rules(), ExemptPage: true, Fault: a.Fault, Detour: a.Detour, Stubs: a.Stubs(), Relay: a.Relay}, e)
+	_, err := ptrace.Attach(ctx, victim.Process.Pid, &ptrace.Options{Rules: a.Rules(), ExemptPage: true, Fault: a.Fault, Detour: a.Detour, Stubs: a.Stubs()}, e)
 	if !errors.Is(e.before, ptrace.ErrState) || e.then != nil {
 		t.Errorf("ended: %v; before it stopped: %v; then: %v", err, e.before, e.then)
 	}

@@ -10,7 +10,6 @@ const (
 	gateAddr   = 0x70028000
 	stubsAddr  = 0x70029000
 	pagesAddr  = 0x7002b000
-	saveAddr   = 0x7002f000
 	planAddr   = 0x70030000
 	hookAddr   = 0x70100000
 	onceAddr   = 0x70300000
@@ -24,7 +23,6 @@ const (
 	maxHooks = 8192
 	numStubs = 256
 	numPages = 2048
-	numSaves = 16
 	maxFD    = 16384
 	ringSize = 0x20000
 	numOnce  = 8192
@@ -46,8 +44,6 @@ const (
 	pathBase   = 63 // of base
 
 	confSize   = 64
-	saveSize   = 256
-	saveTurn   = saveSize - 8
 	keySize    = 16
 	openSize   = 96
 	slotSize   = 8128
@@ -195,6 +191,6 @@ func layout() []uint64 {
 		recordSize, segSize,
 		trapFD, trapRequest, pathSize, maxPaths, pathsAddr, maxDevices,
 		numNested, maxPointers, maxNested, nestedSize,
-		gateAddr, stubsAddr, numStubs, pagesAddr, numPages, saveAddr, numSaves, saveSize,
+		gateAddr, stubsAddr, numStubs, pagesAddr, numPages,
 	}
 }

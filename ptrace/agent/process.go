@@ -55,7 +55,6 @@ type Process struct {
 	// be open in them.
 	inherited map[uint64]int
 	number    uint64 // of this supervisor, of those that the process has had
-	save      int    // which copy of the relay is this supervisor's
 }
 
 // errBusy is an obstacle that may go away.
@@ -113,7 +112,7 @@ func (p *Process) prepare(t *ptrace.Task) (tasks []*ptrace.Task, resume func(), 
 	}
 	if err == nil && !p.mapped {
 		if p.again = p.present(t); p.again {
-			err = p.takeOver(t, tasks)
+			err = p.takeOver(t)
 			p.mapped = err == nil
 		} else {
 			err = p.mapPrivate(t)
@@ -377,7 +376,7 @@ func (p *Process) fork(t *ptrace.Task) *Process {
 	c := &Process{
 		a: p.a, PID: t.PID, mapped: true, arenas: cloneArenas(p.arenas), hooks: cloneHooks(p.hooks),
 		onces: p.onces, sites: maps.Clone(p.sites), turn: p.turn, inherited: maps.Clone(p.inherited),
-		number: p.number, save: p.save,
+		number: p.number,
 	}
 	if c.inherited == nil {
 		c.inherited = make(map[uint64]int)

@@ -8,7 +8,7 @@ import _ "embed"
 var blobCode []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "4308beca37f864780546bea31ab72ea943aeced735948a0d92a0f77ad4a03e6c"
+const blobStamp = "203f383f08e4c9c5b3a5c03dd2befde3462eec57da382454a3725ab6ad464f3c"
 
 // blobSymbols are addresses in the code.
 var blobSymbols = map[string]uint64{
@@ -17,7 +17,6 @@ var blobSymbols = map[string]uint64{
 	"return_entry": 0x7000009b,
 	"break_entry":  0x700000d1,
 	"break_stubs":  0x70000150,
-	"relay":        0x70004100,
 	"copy_insn":    0x7000099b,
 	"tp_insn":      0x700009a3,
 	"sys_in":       0x70000000,
@@ -73,7 +72,4 @@ var blobLayout = []uint64{
 	0x100,
 	0x7002b000,
 	0x800,
-	0x7002f000,
-	0x10,
-	0x100,
 }

@@ -33,7 +33,7 @@ type Blob struct {
 }
 
 // Names are the symbols that the Go side needs.
-var Names = []string{"call_entry", "hook_entry", "return_entry", "break_entry", "break_stubs", "relay", "copy_insn", "tp_insn", "sys_in", "sys_out"}
+var Names = []string{"call_entry", "hook_entry", "return_entry", "break_entry", "break_stubs", "copy_insn", "tp_insn", "sys_in", "sys_out"}
 
 // Stamp identifies the sources in dir.
 func Stamp(dir string) (string, error) {

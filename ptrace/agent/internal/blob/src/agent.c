@@ -11,8 +11,6 @@
 #define HOOKS_AT 0x70100000
 #define STUBS_AT 0x70029000
 #define STUBS_N 256
-#define SAVE_AT 0x7002f000
-#define SAVES_N 16
 #define TRAP_REQ 0x4e565452
 #define WHY_BREAK 7
 #define WHY_RETURN 8
@@ -35,28 +33,6 @@ __asm__(
 	"	mov 24(%r11),%rdx\n	mov 32(%r11),%rsi\n	mov 40(%r11),%rdi\n"
 	"	syscall\n	ret\n"
 
-	// Makes a system call for the supervisor. If that is killed meanwhile, the task goes
-	// on behind it, and restores what it was. Signals are blocked up to the last system
-	// call. Copy i has the words at SAVE_ADDR + 256*i: the next supervisor takes another,
-	// as the task may not have got far by then.
-	".balign 256\n"
-	".globl relay\n"
-	"relay:\n"
-	"	.set at," STR(SAVE_AT) "\n"
-	".rept " STR(SAVES_N) "\n"
-	"	.balign 256\n"
-	"	syscall\n"
-	"	mov $at+8,%esp\n	popf\n"
-	"	mov at+136,%rsp\n"
-	"	mov $14,%eax\n	mov $2,%edi\n	mov $at,%esi\n	mov $0,%edx\n	mov $8,%r10d\n" // rt_sigprocmask, SIG_SETMASK
-	"	syscall\n"
-	"	mov at+16,%rax\n	mov at+24,%rbx\n	mov at+32,%rcx\n	mov at+40,%rdx\n"
-	"	mov at+48,%rsi\n	mov at+56,%rdi\n	mov at+64,%rbp\n	mov at+72,%r8\n"
-	"	mov at+80,%r9\n	mov at+88,%r10\n	mov at+96,%r11\n	mov at+104,%r12\n"
-	"	mov at+112,%r13\n	mov at+120,%r14\n	mov at+128,%r15\n"
-	"	jmp *at+144\n"
-	"	.set at,at+256\n"
-	".endr\n"
 	".section .text.entry,\"ax\",@progbits\n"
 
 	// In place of `syscall`, with the number in eax: changes what syscall does, rax,
@@ -435,13 +411,12 @@ __attribute__((used, section(".layout"))) const u64 layout[] = {
 	sizeof(struct record), sizeof(struct seg),
 	TRAP_FD, TRAP_REQUEST, sizeof(struct path), NPATHS, PATHS_ADDR, NDEVICES,
 	NNESTED, NPOINTERS, NESTED_SIZE, sizeof(struct nested),
-	GATE_ADDR, STUBS_ADDR, NSTUBS, PAGES_ADDR, NPAGES, SAVE_ADDR, NSAVES, SAVE_SIZE,
+	GATE_ADDR, STUBS_ADDR, NSTUBS, PAGES_ADDR, NPAGES,
 };
 
 _Static_assert(HOOKS_AT == HOOK_ADDR && STUBS_AT == STUBS_ADDR && STUBS_N == NSTUBS && TRAP_REQ == TRAP_REQUEST, "assembler");
 _Static_assert(WHY_BREAK == TRAP_BREAK && WHY_RETURN == TRAP_RETURN && HOOK_BREAK == 8 && sizeof(struct hook) == 256, "assembler");
-_Static_assert(STUBS_ADDR + NSTUBS * 8 <= PAGES_ADDR && PAGES_ADDR + NPAGES * 8 <= SAVE_ADDR && SAVE_ADDR + NSAVES * SAVE_SIZE <= PLAN_ADDR, "stubs");
-_Static_assert(SAVE_AT == SAVE_ADDR && SAVES_N == NSAVES && SAVE_SIZE == 256, "assembler");
+_Static_assert(STUBS_ADDR + NSTUBS * 8 <= PAGES_ADDR && PAGES_ADDR + NPAGES * 8 <= PLAN_ADDR, "stubs");
 
 _Static_assert(__builtin_offsetof(struct record, args) == SHORT_RECORD && sizeof(struct record) == 128, "record");
 _Static_assert(PATHS_ADDR + NPATHS * sizeof(struct path) <= KEYS_ADDR, "paths");

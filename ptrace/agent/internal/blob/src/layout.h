@@ -13,7 +13,6 @@ typedef unsigned char u8;
 #define GATE_ADDR 0x70028000ul // a page with one number, zero in a forked child: whether there are rings
 #define STUBS_ADDR 0x70029000ul // u64[NSTUBS]: where stubs return to
 #define PAGES_ADDR 0x7002b000ul // u64[NPAGES]: 1 + number of a page that can be read
-#define SAVE_ADDR 0x7002f000ul // NSAVES times: registers of a task that makes a system call for the supervisor
 #define PLAN_ADDR 0x70030000ul // two struct plan
 #define HOOK_ADDR 0x70100000ul // struct hook[NHOOKS]
 #define ONCE_ADDR 0x70300000ul // sets of seen arguments
@@ -26,8 +25,6 @@ typedef unsigned char u8;
 #define NKEYS 8192u
 #define NSTUBS 256u
 #define NPAGES 2048u
-#define NSAVES 16u
-#define SAVE_SIZE 256u // as much code uses it; its last number is for supervisors
 #define NHOOKS 8192u
 #define NFDS 16384u
 #define RING_SIZE 0x20000u

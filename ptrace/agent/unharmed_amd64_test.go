@@ -1,0 +1,265 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"nvtrace/internal/need"
+	"nvtrace/internal/stepkill"
+	"nvtrace/ptrace"
+)
+
+// meddler is a supervisor that does all that it can do to the tasks of a program, a few
+// times.
+type meddler struct {
+	a      *Agent
+	addr   uint64 // of a function of the program's; 0: it is not known
+	ready  bool   // what is done once is done
+	left   int
+	first  int  // which of the first tasks to begin with
+	execed bool // begin when the program has executed another
+	cancel context.CancelFunc
+}
+
+func (m *meddler) Enter(t *ptrace.Task, c *ptrace.Syscall) ptrace.Verdict {
+	if c.Class == Class {
+		m.a.Trap(t, c, func() {})
+		return ptrace.Skip
+	}
+	m.meddle(t)
+	return ptrace.WantExit
+}
+
+func (m *meddler) Exit(t *ptrace.Task, _ *ptrace.Syscall) { m.meddle(t) }
+
+func (m *meddler) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
+	m.a.Task(t, e)
+	switch {
+	case e.Kind == ptrace.TaskNew && e.Attached:
+		t.Interrupt(m.meddle)
+	case e.Kind == ptrace.TaskExec:
+		m.execed, m.ready = false, false
+		m.meddle(t)
+	case e.Kind == ptrace.TaskNew:
+		m.meddle(t)
+	}
+}
+
+// meddle makes the task make system calls.
+func (m *meddler) meddle(t *ptrace.Task) {
+	if m.first--; m.first >= 0 || m.execed || m.left == 0 {
+		return
+	}
+	if m.left--; m.left == 0 {
+		stepkill.Done()
+		m.cancel()
+		return
+	}
+	check := func(what string, err error) {
+		if err != nil && !strings.Contains(err.Error(), "gone") {
+			fmt.Fprintln(os.Stderr, "meddler:", what, err)
+			os.Exit(1)
+		}
+	}
+	if !m.ready {
+		m.ready = true
+		p, err := m.a.Process(t)
+		check("agent:", err)
+		if m.addr != 0 && err == nil {
+			check("hook:", p.Hook(t, m.addr, 0, &Hook{Name: "call"}))
+			_, err = t.SetBreakpoint(m.addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) {
+				check("return:", t.OnReturn(func(t *ptrace.Task, _ uint64) { m.meddle(t) }))
+				m.meddle(t)
+			})
+			check("breakpoint:", err)
+		}
+		return
+	}
+	for range 2 {
+		pid, err := t.Syscall(unix.SYS_GETPID)
+		check("getpid:", err)
+		if err == nil && pid != int64(t.PID) {
+			check("getpid:", fmt.Errorf("%d", pid))
+		}
+	}
+}
+
+// TestMeddler is, with a scenario in the environment, the supervisor that TestUnharmed
+// kills.
+func TestMeddler(t *testing.T) {
+	what := os.Getenv("TEST_MEDDLE")
+	if what == "" {
+		t.Skip("is for TestUnharmed")
+	}
+	runtime.LockOSThread()
+	m := &meddler{a: New(nil), left: 14}
+	ctx, cancel := context.WithCancel(context.Background())
+	m.cancel = cancel
+	m.addr, _ = strconv.ParseUint(os.Getenv("TEST_FUNCTION"), 0, 64)
+	m.first, _ = strconv.Atoi(os.Getenv("TEST_FIRST"))
+	o := &ptrace.Options{
+		Rules: append(m.a.Rules(), ptrace.Rule{Names: []string{"ioctl", "lseek"}, Class: 1}), ExtraRules: []ptrace.Rule{{Names: []string{"munmap"}, Class: 2}},
+		ExemptPage: true, Fault: m.a.Fault, Detour: m.a.Detour, Stubs: m.a.Stubs(), NoSignals: true,
+	}
+	var err error
+	if what == "run" {
+		m.cancel = func() {} // the program goes on as it was
+		m.left, m.execed = 24, true
+		o.NoExitKill, o.Argv = true, []string{os.Getenv("TEST_VICTIM")}
+		o.Rules[len(o.Rules)-1].Names = []string{"ioctl"} // what fails afterwards
+		_, err = ptrace.Run(ctx, o, m)
+	} else {
+		m.execed = what == "exec"
+		pid, _ := strconv.Atoi(os.Getenv("TEST_SUPERVISE"))
+		_, err = ptrace.Attach(ctx, pid, o, m)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "meddler:", err)
+		os.Exit(1)
+	}
+}
+
+// unharmed is a program that finds out whether it was harmed.
+type unharmed struct {
+	in  *os.File
+	out *bufio.Reader
+	err *os.File
+	cmd *exec.Cmd // nil: the tracer's child
+}
+
+func (u *unharmed) end(t *testing.T) bool {
+	t.Helper()
+	defer u.in.Close()
+	watchdog := time.AfterFunc(2*time.Minute, func() { panic("the program hangs") })
+	defer watchdog.Stop()
+	_, _ = io.WriteString(u.in, "\n") // it may be dead
+	said, err := u.out.ReadString('\n')
+	if said == "bad 0\n" {
+		return true
+	}
+	text, _ := os.ReadFile(u.err.Name())
+	how := "still there"
+	if u.cmd != nil && err != nil {
+		how = fmt.Sprint(u.cmd.Wait())
+	}
+	t.Errorf("%q, %v; %s\n%s", said, err, how, text)
+	return false
+}
+
+// TestUnharmed: a supervisor is killed at each of its steps, from the first one on, in a
+// program that outlives it. All threads have their registers, results of system calls,
+// signals and signal masks, as if nothing had been.
+func TestUnharmed(t *testing.T) {
+	bin := compile(t, "../testdata/unharmed.c")
+	for _, c := range []struct{ name, what string }{
+		{"attach", "attach"}, {"exec", "exec"}, {"run", "run"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			step, stride := 1, 1
+			if n, err := strconv.Atoi(os.Getenv("TEST_STEP")); err == nil { // to look for a cause
+				step = n
+			}
+			if !need.Required("stepkill") { // all of them take minutes
+				stride = 7
+			}
+			for ; ; step += stride {
+				killed, ok := killAt(t, bin, c.what, step)
+				if !ok {
+					t.Fatalf("killed at step %d", step)
+				}
+				if !killed {
+					break
+				}
+			}
+			t.Logf("killed at each %d. of %d steps", stride, step)
+			if step < 100 {
+				t.Error("these are too few")
+			}
+		})
+	}
+}
+
+// killAt has a program supervised in a way, and the supervisor killed at one step.
+func killAt(t *testing.T, bin, what string, step int) (killed, ok bool) {
+	t.Helper()
+	dir := t.TempDir()
+	stderr, err := os.Create(dir + "/stderr")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stderr.Close()
+	inR, inW, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inR.Close()
+	outR, outW, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer outR.Close()
+	defer outW.Close()
+	u := &unharmed{in: inW, out: bufio.NewReader(outR), err: stderr}
+	s := exec.Command(os.Args[0], "-test.run=^TestMeddler$")
+	s.Env = append(os.Environ(), "TEST_MEDDLE="+what, "TEST_VICTIM="+bin, "TEST_FIRST="+strconv.Itoa(step%11))
+	said, err := os.Create(dir + "/meddler")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer said.Close()
+	s.Stderr = said
+	if what == "run" {
+		s.Stdin, s.Stdout, s.Stderr = inR, outW, stderr
+	} else {
+		v := exec.Command(bin)
+		if what == "exec" {
+			v.Args = []string{bin, "exec", "0", "0", "0"}
+		}
+		v.Stdin, v.Stdout, v.Stderr = inR, outW, stderr
+		if err := v.Start(); err != nil {
+			t.Fatal(err)
+		}
+		u.cmd = v
+		outW.Close()
+		defer func() {
+			_ = v.Process.Kill()
+			_ = v.Wait()
+		}()
+		line, err := u.out.ReadString('\n')
+		if err != nil {
+			t.Fatal(line, err)
+		}
+		pid, addr, _ := strings.Cut(strings.TrimSpace(line), " ")
+		s.Env = append(s.Env, "TEST_SUPERVISE="+pid, "TEST_FUNCTION="+addr)
+	}
+	if killed, err = stepkill.Run(s, step); err != nil {
+		t.Fatal(err)
+	}
+	if text, _ := os.ReadFile(said.Name()); strings.Contains(string(text), "meddler:") {
+		t.Errorf("%s", text)
+		return killed, false
+	}
+	if what == "run" {
+		outW.Close()
+		if line, err := u.out.ReadString('\n'); err != nil {
+			if step < 40 { // killed before the program began
+				return killed, true
+			}
+			text, _ := os.ReadFile(stderr.Name())
+			t.Errorf("%q, %v\n%s", line, err, text)
+			return killed, false
+		}
+	}
+	return killed, u.end(t)
+}
