@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/proc"
 )
 
 // Process is a process with the agent in it.
@@ -209,24 +210,42 @@ func (p *Process) mapPrivate(t *ptrace.Task) error {
 	if err != nil {
 		return err
 	}
+	flags := uint64(unix.MAP_FIXED_NOREPLACE)
+	if leftover(p.PID) {
+		flags = unix.MAP_FIXED
+	}
 	_, err = call(t, "mmap", baseAddr, unix.SYS_MMAP, baseAddr, sharedAddr-baseAddr, unix.PROT_READ|unix.PROT_WRITE,
-		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE|unix.MAP_FIXED_NOREPLACE, noFD, 0)
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE|flags, noFD, 0)
 	if err != nil {
 		return err
 	}
 	err = p.writePrivate(clock)
 	if err == nil {
-		_, err = call(t, "mprotect", 0, unix.SYS_MPROTECT, baseAddr, confAddr-baseAddr, unix.PROT_READ|unix.PROT_EXEC)
+		err = p.protect(t)
 	}
 	if err != nil {
 		_, _ = t.Syscall(unix.SYS_MUNMAP, baseAddr, sharedAddr-baseAddr)
 		return err
 	}
 	p.mapped = true
+	return nil
+}
+
+// protect makes the code code, and has a forked child find no rings.
+func (p *Process) protect(t *ptrace.Task) error {
+	_, err := call(t, "mprotect", 0, unix.SYS_MPROTECT, baseAddr, confAddr-baseAddr, unix.PROT_READ|unix.PROT_EXEC)
 	// A kernel before 4.14 does not know it: then there must be a supervisor when
 	// the process forks.
 	_, _ = t.Syscall(unix.SYS_MADVISE, gateAddr, uint64(os.Getpagesize()), unix.MADV_WIPEONFORK)
-	return nil
+	return err
+}
+
+// leftover says whether a supervisor was killed in a process just after it had mapped the
+// memory for the code: nothing executes that.
+func leftover(pid int) bool {
+	maps, err := proc.Maps(pid)
+	m := proc.At(maps, baseAddr)
+	return err == nil && m != nil && m.Start == baseAddr && m.End == sharedAddr && m.Inode == 0 && m.Write && !m.Exec
 }
 
 func (p *Process) writePrivate(clock uint64) error {
@@ -313,19 +332,16 @@ func (p *Process) mapShared(t *ptrace.Task) error {
 // have it, and it is not dumped.
 func (p *Process) share(t *ptrace.Task, addr uint64, size int) (m []byte, err error) {
 	n := uint64(size)
-	fd, err := call(t, "memfd_create", 0, unix.SYS_MEMFD_CREATE, nameAddr, unix.MFD_CLOEXEC)
+	fd, err := call(t, "memfd_create", 0, unix.SYS_MEMFD_CREATE, nameAddr, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _, _ = t.Syscall(unix.SYS_CLOSE, fd) }()
-	f, err := os.OpenFile("/proc/"+strconv.Itoa(t.PID)+"/fd/"+strconv.FormatUint(fd, 10), os.O_RDWR, 0)
+	f, err := openMemory(t.PID, fd, int64(size))
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	if err := f.Truncate(int64(size)); err != nil { // here, out of reach of the program's limits
-		return nil, err
-	}
 	if m, err = unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
 		return nil, os.NewSyscallError("mmap", err)
 	}
@@ -342,6 +358,47 @@ func (p *Process) share(t *ptrace.Task, addr uint64, size int) (m []byte, err er
 	}
 	_, _ = t.Syscall(unix.SYS_MADVISE, addr, n, unix.MADV_DONTDUMP)
 	return m, nil
+}
+
+// openMemory opens memory that a process has made by memfd_create, and gives it its size
+// for good: whoever could shorten it would end this process, which reads it, by SIGBUS.
+func openMemory(pid int, fd uint64, size int64) (*os.File, error) {
+	link := "/proc/" + strconv.Itoa(pid) + "/fd/" + strconv.FormatUint(fd, 10)
+	at, err := unix.Open(link, unix.O_PATH|unix.O_CLOEXEC, 0) // another process could have put something else there
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: link, Err: err}
+	}
+	defer unix.Close(at)
+	var st unix.Stat_t
+	if err := unix.Fstat(at, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, fmt.Errorf("%s: no memory that it has just made: mode %#o, %v", link, st.Mode, err)
+	}
+	f, err := os.OpenFile("/proc/self/fd/"+strconv.Itoa(at), os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	seal := func() error {
+		have, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0) // of memory only
+		if err != nil || have != 0 {
+			return fmt.Errorf("%s: no memory that it has just made: seals %#x, %v", link, have, err)
+		}
+		if err := f.Truncate(size); err != nil { // here, out of reach of the program's limits
+			return err
+		}
+		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+		if err != nil {
+			return fmt.Errorf("seal %s: %w", link, err)
+		}
+		if err := unix.Fstat(int(f.Fd()), &st); err != nil || st.Size != size {
+			return fmt.Errorf("%s: %d bytes instead of %d, %v", link, st.Size, size, err)
+		}
+		return nil
+	}
+	if err := seal(); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 // release gives this process's own mappings back, once all records are given out.
