@@ -5,9 +5,11 @@
 // ends with status 7.
 #include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -26,6 +28,14 @@ static double now(void) {
   return t.tv_sec + t.tv_nsec * 1e-9;
 }
 
+static sigset_t mask; // of all threads
+
+static int mask_changed(void) {
+  sigset_t now;
+  pthread_sigmask(0, 0, &now);
+  return memcmp(&now, &mask, 8) != 0;
+}
+
 static void *work(void *number) {
   char image[64];
   void *module;
@@ -35,6 +45,7 @@ static void *work(void *number) {
     loads++;
     for (int k = 0; k < CALLS; k++) failed += init(0) != 0;
     inits += CALLS;
+    failed += mask_changed();
   }
   return 0;
 }
@@ -48,6 +59,8 @@ int main(int argc, char **argv) {
   rename("pid", "ready");
   while (access("go", F_OK)) usleep(2000);
   least = atol(argv[1]);
+  sigaddset(&mask, SIGUSR2);
+  pthread_sigmask(SIG_SETMASK, &mask, 0);
   end = now() + atof(argv[2]);
   pthread_t t[THREADS];
   for (long i = 0; i < THREADS; i++) pthread_create(&t[i], 0, work, (void *)i);
@@ -58,8 +71,7 @@ int main(int argc, char **argv) {
       _exit((load(&module, "// PTX\n.version 7.0\n.target sm_80\n") != 0) + (init(0) != 0));
     }
     int status = -1;
-    waitpid(child, &status, 0);
-    failed += status != 0;
+    failed += waitpid(child, &status, 0) != child || status != 0 || mask_changed();
     loads++;
     inits++;
     usleep(1000);
