@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 
+	"nvtrace/internal/need"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -206,4 +208,24 @@ func TestEnvironment(t *testing.T) {
 	if got != want {
 		t.Errorf("traced %q\nuntraced %q", got.output, want.output)
 	}
+}
+
+// TestNamespaceInit: the first process of a pid namespace dies of its own faults as it does
+// untraced.
+func TestNamespaceInit(t *testing.T) {
+	victim := build(t, "victim")
+	if out := runPlain(t, victim, "new_pid_ns"); strings.Contains(out.output, "no namespace") {
+		need.Missing(t, "root", "needs the right to make a pid namespace")
+	}
+	modes(t, func(t *testing.T, mode SeccompMode) {
+		for _, how := range []string{"segv", "abort", "trap", "ill", "blocked", "sys", "thread", "sent", "handled"} {
+			want := runPlain(t, victim, "new_pid_ns", how)
+			h := &tape{verdict: WantExit}
+			got, _ := runTraced(t, &Options{Seccomp: mode}, h, victim, "new_pid_ns", how)
+			if got != want {
+				t.Errorf("%s: %+v, untraced %+v", how, got, want)
+			}
+			h.check(t)
+		}
+	})
 }

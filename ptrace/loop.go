@@ -459,6 +459,10 @@ func (tr *tracer) stopped(t *Task, s stop) {
 		if t.announced {
 			tr.event(t, TaskEvent{Kind: TaskSignal, Signal: s.sig})
 		}
+		if tr.doomed(t, s.sig) {
+			tr.letDie(t, s.sig)
+			return
+		}
 		tr.resume(t, s.sig)
 	case stopGroup:
 		t.stopAt(placeGroup)

@@ -77,6 +77,8 @@ type Process struct {
 	PID  int
 	Data any // the handler's own
 
+	nsInit tristate // the first of its pid namespace
+
 	tasks int        // how many threads are known
 	mem   int        // /proc/PID/mem, -1: could not be opened
 	all   bool       // stops at every call; rules are applied here

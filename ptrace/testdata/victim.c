@@ -663,6 +663,38 @@ static int fork_tree(void)
 	return 0;
 }
 
+static int install_trap(void);
+
+
+static void *fault(void *how)
+{
+	if (!strcmp(how, "segv")) *(volatile int *)8 = 1;
+	if (!strcmp(how, "abort")) abort();
+#ifdef __x86_64__
+	if (!strcmp(how, "trap")) asm volatile("int3");
+#endif
+	if (!strcmp(how, "ill")) __builtin_trap();
+	if (!strcmp(how, "blocked")) {
+		sigset_t all;
+		sigfillset(&all);
+		sigprocmask(SIG_BLOCK, &all, 0);
+		*(volatile int *)8 = 1;
+	}
+	if (!strcmp(how, "sys")) {
+		install_trap();
+		getppid();
+	}
+	if (!strcmp(how, "sent")) { // by itself: it gets no signal that it does not handle
+		kill(getpid(), SIGSEGV);
+		raise(SIGTERM);
+	}
+	if (!strcmp(how, "handled")) {
+		signal(SIGSEGV, on_fault);
+		if (!sigsetjmp(escape, 1)) *(volatile int *)8 = 1;
+	}
+	return 0;
+}
+
 static int new_pid_ns(void)
 {
 	if (unshare(CLONE_NEWPID)) {
@@ -672,6 +704,13 @@ static int new_pid_ns(void)
 	pid_t p = fork();
 	if (!p) {
 		out("pid=%d F=%d\n", getpid(), F());
+		if (arg && !strcmp(arg, "thread")) {
+			pthread_t t;
+			pthread_create(&t, 0, fault, "segv");
+			pthread_join(t, 0);
+		} else if (arg) {
+			fault((void *)arg);
+		}
 		_exit(0);
 	}
 	out("status=%x\n", status_of(p));
@@ -685,6 +724,20 @@ static int install_filter(void)
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getppid, 0, 1),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EDOM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog p = {4, f};
+	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &p);
+}
+
+// install_trap makes getppid raise SIGSYS.
+static int install_trap(void)
+{
+	struct sock_filter f[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getppid, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
 	struct sock_fprog p = {4, f};

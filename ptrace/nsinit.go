@@ -1,0 +1,90 @@
+package ptrace
+
+import (
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// The first process of a pid namespace gets no signals that it has no handler for, except
+// from outside. A fault of its own ends it nevertheless, since the kernel makes an exception
+// then; but not while it is traced: it would come to the fault again and again. Such a
+// task is let go, and comes to it once more, alone.
+
+// doomed says whether a signal is a fault that t, were it not traced, would die of, and
+// does not as it is.
+func (tr *tracer) doomed(t *Task, sig unix.Signal) bool {
+	if faults>>(sig-1)&1 == 0 && sig != unix.SIGSYS || t.Proc == nil {
+		return false
+	}
+	var si siginfo
+	if getSiginfo(t.TID, &si) != 0 || si.code <= 0 { // sent by somebody
+		return false
+	}
+	p := t.Proc
+	if p.nsInit == unknown {
+		p.nsInit = isNSInit(p.PID)
+	}
+	if p.nsInit != yes {
+		return false
+	}
+	caught, ok := signalSet(t.TID, "SigCgt")
+	return ok && caught&signalBit(sig) == 0
+}
+
+// tristate is an answer that may not have been looked for yet.
+type tristate uint8
+
+const (
+	unknown tristate = iota
+	no
+	yes
+)
+
+// isNSInit says whether a process is the first one of its pid namespace.
+func isNSInit(pid int) tristate {
+	b, err := os.ReadFile(procPath(pid, "status"))
+	if err != nil {
+		return unknown
+	}
+	for line := range strings.Lines(string(b)) {
+		if ids, ok := strings.CutPrefix(line, "NSpid:"); ok { // in each namespace, the innermost last
+			if f := strings.Fields(ids); len(f) > 0 && f[len(f)-1] == "1" {
+				return yes
+			}
+		}
+	}
+	return no
+}
+
+// signalSet reads a set of signals from /proc/PID/status.
+func signalSet(tid int, name string) (set uint64, ok bool) {
+	b, err := os.ReadFile(procPath(tid, "status"))
+	if err != nil {
+		return 0, false
+	}
+	for line := range strings.Lines(string(b)) {
+		if v, ok := strings.CutPrefix(line, name+":"); ok {
+			set, err = strconv.ParseUint(strings.TrimSpace(v), 16, 64)
+			return set, err == nil
+		}
+	}
+	return 0, false
+}
+
+// letDie lets go a task that is doomed.
+func (tr *tracer) letDie(t *Task, sig unix.Signal) {
+	var si siginfo
+	var r Regs
+	if getSiginfo(t.TID, &si) == 0 && t.getRegs(&r) == 0 && r.repeat(sig, si.code) {
+		t.setRegs(&r)
+	}
+	ptraceOp(unix.PTRACE_DETACH, t.TID, 0)
+	tr.forget(t)
+	if t.announced {
+		tr.unfinished(t)
+		tr.event(t, TaskEvent{Kind: TaskDetach})
+	}
+}
