@@ -135,12 +135,14 @@ func (t *Task) Returned(r *Regs) {
 		due = append(due, e)
 		return true
 	})
+	// Should this process be killed now, the stub is not asked where to go on: its own frame
+	// lies where the return address was.
+	t.setRegs(&t.brk.regs)
 	// A call that is made again by setting the registers finds its return address.
 	_, _ = t.WriteMem(r.SP()-retSize, binary.NativeEndian.AppendUint64(nil, ret))
 	if len(due) == 0 {
 		return // of another thread, that has begun the call: it may have others
 	}
-	t.setRegs(&t.brk.regs) // should this process be killed now, the stub is not asked where to go on
 	s.freeStub(&tr.o.Stubs, stub)
 	tr.res.Hits++
 	for _, e := range slices.Backward(due) {
