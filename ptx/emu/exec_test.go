@@ -557,3 +557,49 @@ func TestEnvironmentRegisters(t *testing.T) {
 		t.Errorf("environment registers 1, 2, 4 = %#x", got[:3])
 	}
 }
+
+// TestOperandForms: a displacement is added at the register's width, as ptxas does; a
+// form that means nothing where it stands is an error and not dropped.
+func TestOperandForms(t *testing.T) {
+	tid := func(f func(tid uint32) uint32) func(uint32) uint32 { return f }
+	for _, tt := range []struct {
+		code string
+		want func(tid uint32) uint32
+	}{
+		{"mov.u32 %r2, %r1+5;", tid(func(tid uint32) uint32 { return tid + 5 })},
+		{"mov.b32 %r2, %r1+5+1;", tid(func(tid uint32) uint32 { return tid + 6 })},
+		{"add.u32 %r2, %r1+0xffffffffffffffff, %r1 + 2;", tid(func(tid uint32) uint32 { return 2*tid + 1 })},
+		{"cvt.u16.u32 %h1, %r1; cvt.u32.u16 %r2, %h1+65535;", tid(func(tid uint32) uint32 { return uint32(uint16(tid - 1)) })},
+		{"cvt.u64.u32 %rd4, %r1; cvt.u32.u64 %r2, %rd4+7;", tid(func(tid uint32) uint32 { return tid + 7 })},
+		{"setp.eq.u32 %p1, %r1+1, 8; selp.u32 %r2, %r1+3, 1, %p1;", tid(func(tid uint32) uint32 {
+			if tid == 7 {
+				return 10
+			}
+			return 1
+		})},
+		{"mov.u32 %r2, 9; @!%p1 mov.u32 %r2, %r2+1;", tid(func(uint32) uint32 { return 10 })},
+		{".local .b64 l; cvt.u64.u32 %rd4, %r1; st.local.u64 [l], %rd4 + 0x100000001; ld.local.u32 %r2, [l]; ld.local.u32 %r3, [l+4]; add.u32 %r2, %r2, %r3;",
+			tid(func(tid uint32) uint32 { return tid + 2 })},
+	} {
+		t.Run(tt.code, func(t *testing.T) { expect(t, tt.code, tt.want) })
+	}
+	for _, code := range []string{
+		"mov.f32 %f1, %f2+1;", "add.f64 %fd1, %fd2+1, %fd2;", "mov.u32 %r2, -%r1;", "add.u32 %r2, !%r1, 1;", "mov.u32 %r2+4, %r1;",
+		"mov.u32 %r2, %tid.x+1;", "setp.eq.u32 %p1+1, %r1, 2;", "selp.u32 %r2, 1, 2, %p1+1;", "bra E+4; E:", "mov.u32 %r2, %r1.b0;",
+		"add.u32 %r2.h1, %r1, 1;", "bra !E; E:", "mov.b64 %rd4, {-%r1, %r2};",
+	} {
+		t.Run(code, func(t *testing.T) {
+			f, err := ptx.Parse("t.ptx", wrapBody(code), nil)
+			if err != nil {
+				return // no PTX at all
+			}
+			mod, err := New(nil).Load(f)
+			if err == nil {
+				var k *Kernel
+				if k, err = mod.Kernel("k"); err == nil && len(k.Missing()) == 0 {
+					t.Errorf("%s runs", code)
+				}
+			}
+		})
+	}
+}

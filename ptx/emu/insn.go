@@ -18,6 +18,7 @@ type insn struct {
 	used  []bool
 	args  []ptx.Operand
 	types []ptx.Type // the type modifiers in order
+	forms []ptx.Pos  // of operands whose signs, displacements or selectors were understood
 }
 
 // A builder compiles one kind of instruction.
@@ -72,6 +73,28 @@ func (x *insn) build() error {
 	for i, m := range x.mods {
 		if !x.used[i] {
 			return errf(ErrNotImplemented, "modifier %s of %s", m, x.op)
+		}
+	}
+	return x.checkForms(x.args)
+}
+
+// understood marks an operand's sign, displacement or selector as taken.
+func (x *insn) understood(a *ptx.Operand) { x.forms = append(x.forms, a.Pos) }
+
+// checkForms fails for an operand that is more than a name, and whose builder has not
+// looked at what more it is.
+func (x *insn) checkForms(args []ptx.Operand) error {
+	for i := range args {
+		a := &args[i]
+		more := a.Flags & (ptx.Not | ptx.Minus)
+		if a.Kind == ptx.OperandName {
+			more |= a.Flags & ptx.HasOffset
+		}
+		if (more != 0 || a.Sel == ptx.SelOther) && !slices.Contains(x.forms, a.Pos) {
+			return errf(ErrNotImplemented, "operand %s of %s", x.text(a.Span()), x.op)
+		}
+		if err := x.checkForms(x.file.Kids(a)); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -244,26 +267,54 @@ func (x *insn) srcName(a *ptx.Operand, t ptx.Type) (int32, error) {
 	name := x.text(a.Name)
 	sym, ok := x.find(name)
 	if !ok {
-		if name == "WARP_SZ" {
+		if name == "WARP_SZ" && a.Flags == 0 {
 			return x.constant(warpSize), nil
 		}
 		return x.special(a, name)
-	}
-	if a.Has(ptx.Minus) {
-		return 0, errf(ErrNotImplemented, "negated operand %s", x.text(a.Span()))
 	}
 	switch sym.kind {
 	case symReg:
 		if (t == ptx.B128) != (sym.typ == ptx.B128) {
 			return 0, errf(ErrInvalid, "register %s of %d bits in a %v instruction", name, sym.typ.Size()*8, t)
 		}
-		return x.component(a, &sym)
+		slot, err := x.component(a, &sym)
+		if err != nil || !a.Has(ptx.HasOffset) {
+			return slot, err
+		}
+		return x.displaced(a, slot, sym.typ)
 	case symConstant:
+		x.understoodOffset(a)
 		return x.constant(sym.addr + a.Bits), nil
 	case symLocal:
+		x.understoodOffset(a)
 		return x.localAddress(sym.addr + a.Bits), nil
 	}
 	return 0, errf(ErrInvalid, "operand %s is no value", name)
+}
+
+// understoodOffset is understood for an operand that may have a displacement and nothing
+// else.
+func (x *insn) understoodOffset(a *ptx.Operand) {
+	if a.Flags&(ptx.Not|ptx.Minus) == 0 {
+		x.understood(a)
+	}
+}
+
+// displaced is the value of %r+5. ptxas adds at the width of the register, whatever the
+// instruction's type; registers of floating-point types it does not take.
+func (x *insn) displaced(a *ptx.Operand, slot int32, t ptx.Type) (int32, error) {
+	if t.Float() || t == ptx.B128 {
+		return 0, errf(ErrNotImplemented, "operand %s", x.text(a.Span()))
+	}
+	x.understoodOffset(a)
+	d, off, mask := x.temp(), a.Bits, typeMask(t)
+	x.hidden(func(w *warp, m uint32) {
+		r, v := &w.regs[d], w.src(slot)
+		for i := range r {
+			r[i] = (v[i] + off) & mask
+		}
+	})
+	return d, nil
 }
 
 // component picks the slot of v or v.x.
@@ -329,6 +380,9 @@ func (x *insn) dst(a *ptx.Operand) (int32, uint64, error) {
 
 // pred returns the slot of a predicate operand and whether it is negated.
 func (x *insn) pred(a *ptx.Operand) (int32, bool, error) {
+	if a.Flags&(ptx.Minus|ptx.HasOffset) == 0 {
+		x.understood(a)
+	}
 	if a.Kind == ptx.OperandInt {
 		return 0, (a.Bits != 0) != a.Has(ptx.Not), nil
 	}

@@ -52,6 +52,7 @@ func (x *insn) selector(a *ptx.Operand) string {
 	if a.Sel != ptx.SelOther {
 		return ""
 	}
+	x.understood(a)
 	return x.text(ptx.Span{Pos: a.Name.End, End: a.End})
 }
 
@@ -223,6 +224,7 @@ func buildVideoMad(x *insn) error {
 	var neg [4]bool
 	for i := range args {
 		neg[i] = args[i].Has(ptx.Minus)
+		x.understood(&args[i])
 		args[i].Flags &^= ptx.Minus
 	}
 	x.args = args
