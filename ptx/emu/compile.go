@@ -335,35 +335,41 @@ func (c *compiler) declareParamList(decls []ptx.Decl) ([]paramVar, error) {
 			if err != nil {
 				return nil, err
 			}
-			vars = append(vars, v)
+			vars = append(vars, v...)
 		}
 	}
 	return vars, nil
 }
 
-func (c *compiler) declareParam(d *ptx.Decl, n *ptx.Declarator) (paramVar, error) {
+// declareParam declares a parameter. One that is a vector of registers, or one of 128
+// bits, is passed as so many, one a slot.
+func (c *compiler) declareParam(d *ptx.Decl, n *ptx.Declarator) ([]paramVar, error) {
 	name := c.file.Text(n.Name)
 	if d.Space == ptx.SpaceReg {
 		if err := c.declareReg(d, n, name); err != nil {
-			return paramVar{}, err
+			return nil, err
 		}
 		sym, _ := c.scope.lookup(name)
-		return paramVar{reg: sym.slot, pred: sym.kind == symPred, size: uint64(d.Type.Size())}, nil
+		var vars []paramVar
+		for i := range passedSlots(&sym) {
+			vars = append(vars, paramVar{reg: sym.slot + int32(i), pred: sym.kind == symPred, size: min(uint64(d.Type.Size()), 8)})
+		}
+		return vars, nil
 	}
 	size, err := declSize(d, n)
 	if err != nil {
-		return paramVar{}, err
+		return nil, err
 	}
 	off, err := c.allocLocal(size, declAlign(d))
 	if err != nil {
-		return paramVar{}, err
+		return nil, err
 	}
 	sym := symbol{kind: symLocal, space: ptx.SpaceParam, typ: d.Type, addr: off, size: size}
 	if c.out.entry {
 		sym.kind = symConstant
 	}
 	c.scope.define(name, sym)
-	return paramVar{off: off, size: size, reg: -1}, nil
+	return []paramVar{{off: off, size: size, reg: -1}}, nil
 }
 
 // constant returns the operand of a constant value.

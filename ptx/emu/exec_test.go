@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -601,5 +602,34 @@ func TestOperandForms(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestVectorRegisters: a register of several elements as a value.
+func TestVectorRegisters(t *testing.T) {
+	const src = header + `
+.func (.reg .v2 .b32 o, .reg .b32 n) swap(.reg .v2 .b32 i, .reg .b32 by) { add.u32 o.x, i.y, by; mov.b32 o.y, i.x; mov.u32 n, 100; ret; }
+.func (.reg .b128 o) same(.reg .b128 i) { mov.b128 o, i; ret; }
+.visible .entry k(.param .u64 p) {
+	.reg .b32 %r<8>; .reg .b64 %rd<8>; .reg .v2 .b32 v, u; .reg .v4 .b32 w; .reg .v2 .b16 h; .reg .v4 .b8 c; .reg .v2 .b64 z; .reg .b128 q, q2;
+	ld.param.u64 %rd1, [p]; mov.u32 %r1, %tid.x;
+	mov.b64 v, 0x200000001;
+	add.u32 v.x, v.x, %r1;
+	mov.b64 %rd2, v; mov.b64 {%r2, %r3}, %rd2; st.global.v2.u32 [%rd1], {%r2, %r3};
+	mov.b32 h, 0x00050004; mov.b32 %r4, h; st.global.u32 [%rd1+8], %r4;
+	mov.b32 c, 0x04030201; mov.b32 %r4, c; st.global.u32 [%rd1+12], %r4;
+	call (u, %r5), swap, (v, 10); st.global.v2.b32 [%rd1+16], u; st.global.u32 [%rd1+24], %r5;
+	mov.v4.b32 w, {7, 8, %r1, 9}; mov.v2.b32 v, u; st.global.u32 [%rd1+28], w.w;
+	mov.b64 %rd4, 0x1111; mov.b64 %rd5, 0x2222; mov.b128 q, {%rd4, %rd5}; call (q2), same, (q); mov.b128 {%rd6, %rd7}, q2;
+	st.global.v2.u64 [%rd1+32], {%rd6, %rd7};
+	mov.v2.b64 z, {%rd7, %rd6}; mov.b128 q, z; mov.b128 z, q; st.global.v2.u64 [%rd1+48], z;
+	ret;
+}`
+	mod := mustModule(t, "v.ptx", src, nil)
+	r := mustAlloc(t, mod.machine, make([]byte, 64))
+	mustLaunch(t, mod, "k", &LaunchConfig{Block: Dim3{X: 1}, Params: params(r.Base)})
+	want := []uint32{1, 2, 0x00050004, 0x04030201, 12, 1, 100, 9, 0x1111, 0, 0x2222, 0, 0x2222, 0, 0x1111, 0}
+	if got := u32s(r.Data); !slices.Equal(got, want) {
+		t.Errorf("got  %#x\nwant %#x", got, want)
 	}
 }

@@ -172,22 +172,38 @@ func (x *insn) arguments(group *ptx.Operand, dst bool) ([]argument, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, a)
+		out = append(out, a...)
 	}
 	return out, nil
 }
 
-func (x *insn) argument(a *ptx.Operand, dst bool) (argument, error) {
+// passedSlots is how many registers of the machine a register is.
+func passedSlots(sym *symbol) int {
+	if sym.kind == symPred {
+		return 1
+	}
+	return sym.vec * slots(sym.typ)
+}
+
+func (x *insn) argument(a *ptx.Operand, dst bool) ([]argument, error) {
 	arg := argument{slot: noSlot, pred: -1, size: 8}
 	if a.Kind == ptx.OperandName {
 		sym, ok := x.find(x.text(a.Name))
 		switch {
 		case ok && sym.kind == symLocal && sym.space == ptx.SpaceParam:
 			arg.off, arg.size = sym.addr, sym.size
-			return arg, nil
+			return []argument{arg}, nil
 		case ok && sym.kind == symPred:
 			arg.pred = sym.slot
-			return arg, nil
+			return []argument{arg}, nil
+		case ok && sym.kind == symReg && a.Sel == ptx.SelNone && passedSlots(&sym) > 1:
+			arg.size = min(uint64(sym.typ.Size()), 8)
+			var list []argument
+			for i := range passedSlots(&sym) {
+				arg.slot = sym.slot + int32(i)
+				list = append(list, arg)
+			}
+			return list, nil
 		case ok && sym.kind == symReg:
 			arg.size = uint64(sym.typ.Size())
 		}
@@ -198,7 +214,7 @@ func (x *insn) argument(a *ptx.Operand, dst bool) (argument, error) {
 	} else {
 		arg.slot, err = x.src(a, ptx.B64)
 	}
-	return arg, err
+	return []argument{arg}, err
 }
 
 // control executes the call.

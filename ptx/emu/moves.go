@@ -18,7 +18,7 @@ func buildMov(x *insn) error {
 	switch {
 	case t == ptx.Pred:
 		return x.predOp(1, func(s []uint32) uint32 { return s[0] })
-	case d.Kind == ptx.OperandVector || s.Kind == ptx.OperandVector || x.vectorReg(d):
+	case d.Kind == ptx.OperandVector || s.Kind == ptx.OperandVector || x.vectorReg(d) || x.vectorReg(s):
 		return x.movVector(t, d, s)
 	case t == ptx.B128:
 		return x.movWide(d, s)
@@ -43,6 +43,18 @@ func (x *insn) vectorReg(a *ptx.Operand) bool {
 	}
 	sym, ok := x.find(x.text(a.Name))
 	return ok && sym.kind == symReg && sym.vec > 1
+}
+
+// vectorLen is how many elements {a,b} or a vector register has; 0 for others.
+func (x *insn) vectorLen(a *ptx.Operand) int {
+	if x.vectorReg(a) {
+		sym, _ := x.find(x.text(a.Name))
+		return sym.vec
+	}
+	if a.Kind == ptx.OperandVector {
+		return len(x.file.Kids(a))
+	}
+	return 0
 }
 
 // elements lists the registers or values of a vector operand: {a,b}, a vector
@@ -88,19 +100,19 @@ func (x *insn) elements(a *ptx.Operand, t ptx.Type, dst bool) ([]int32, error) {
 }
 
 // movVector packs, unpacks or copies: mov.b32 d, {a,b}; mov.b64 {a,b}, d;
-// mov.v2.u32 v, {a,b}.
+// mov.v2.u32 v, {a,b}. A vector register stands for its elements.
 func (x *insn) movVector(t ptx.Type, d, s *ptx.Operand) error {
-	if x.takeOne(".v2", ".v4") != "" || x.vectorReg(d) {
+	if x.takeOne(".v2", ".v4") != "" {
 		return x.movEach(t, d, s)
 	}
-	dv, sv := d.Kind == ptx.OperandVector, s.Kind == ptx.OperandVector
-	if dv && sv {
+	dn, sn := x.vectorLen(d), x.vectorLen(s)
+	if dn > 0 && sn > 0 {
 		return x.movEach(t, d, s)
 	}
 	size := uint(t.Size()) * 8
-	if dv {
-		n := uint(len(x.file.Kids(d)))
-		parts, err := x.elements(d, packElem(t, int(n)), true)
+	if dn > 0 {
+		n := uint(dn)
+		parts, err := x.elements(d, packElem(t, dn), true)
 		if err != nil {
 			return err
 		}
@@ -116,7 +128,7 @@ func (x *insn) movVector(t ptx.Type, d, s *ptx.Operand) error {
 		}
 		return x.step(unpackStep(parts, v, size/n))
 	}
-	parts, err := x.elements(s, packElem(t, len(x.file.Kids(s))), false)
+	parts, err := x.elements(s, packElem(t, sn), false)
 	if err != nil {
 		return err
 	}
