@@ -118,12 +118,16 @@ type FeatureError struct {
 	Version Version // of the file
 	Target  Target  // of the file
 	Gone    bool    // the other way round: what Need describes no longer has the feature
+	Never   bool    // no version has it, for any target
 }
 
 // Error returns "file:line:col: cp.async.bulk needs PTX ISA 8.0, sm_90; the
 // file says 7.8, sm_80".
 func (e *FeatureError) Error() string {
-	if e.Gone {
+	switch {
+	case e.Never:
+		return fmt.Sprintf("%s: there is no %s", e.At, e.Feature)
+	case e.Gone:
 		return fmt.Sprintf("%s: %s is gone from %s on; the file says %s, %s", e.At, e.Feature, e.Need, e.Version, e.Target)
 	}
 	return fmt.Sprintf("%s: %s needs %s; the file says %s, %s", e.At, e.Feature, e.Need, e.Version, e.Target)
@@ -135,6 +139,7 @@ type feature struct {
 	mods []string
 	args int // exact number of operands; 0 for any
 	need Need
+	none bool // no version has it
 }
 
 // featureIndex finds the rows of an opcode.
@@ -151,6 +156,10 @@ var features = sync.OnceValue(func() *featureIndex {
 			continue
 		}
 		var need Need
+		if cols[1] == "-" {
+			x.add(cols[0], need, true)
+			continue
+		}
 		major, minor, _ := strings.Cut(cols[1], ".")
 		a, err1 := strconv.Atoi(major)
 		b, err2 := strconv.Atoi(minor)
@@ -166,17 +175,17 @@ var features = sync.OnceValue(func() *featureIndex {
 			need.SM = uint16(n)
 		}
 		need.Only = strings.Join(cols[min(3, len(cols)):], " ")
-		x.add(cols[0], need)
+		x.add(cols[0], need, false)
 	}
 	return x
 })
 
-func (x *featureIndex) add(pattern string, need Need) {
+func (x *featureIndex) add(pattern string, need Need, none bool) {
 	if pattern[0] == '.' || pattern[0] == '%' {
 		x.words[pattern] = need
 		return
 	}
-	row := feature{need: need}
+	row := feature{need: need, none: none}
 	pattern, n, _ := strings.Cut(pattern, "/")
 	row.args, _ = strconv.Atoi(n)
 	word, mods, _ := strings.Cut(pattern, ".")
@@ -247,7 +256,7 @@ func Needs(opcode string) Need {
 func needOf(op Op, mods []string, args int) (need Need, name string) {
 	rows := features().byOp[op]
 	for i := range rows {
-		if rows[i].matches(mods, args) {
+		if !rows[i].none && rows[i].matches(mods, args) {
 			old := need
 			need = need.and(rows[i].need)
 			if need != old {
@@ -274,6 +283,9 @@ func (f *File) CheckFeatures() []*FeatureError {
 		case StmtDecl:
 			c.decl(f.Decl(s))
 		case StmtFunc:
+			for _, d := range f.Params(f.Func(s)) {
+				c.decl(&d)
+			}
 			attrs := f.Attrs(f.Func(s))
 			for j := range attrs {
 				c.word(attrs[j].Pos, f.Text(attrs[j].Name))
@@ -309,6 +321,10 @@ func (c *featureCheck) decl(d *Decl) {
 	if d.Type == B128 {
 		c.word(d.Pos, ".b128")
 	}
+	opaque := d.Type == TexRef || d.Type == SamplerRef || d.Type == SurfRef
+	if d.Ptr && opaque && strings.Contains(c.f.Text(Span{d.Pos, d.TypeWord.Pos}), ".ptr") { // pointers to others are older
+		c.word(d.Pos, ".ptr")
+	}
 	if d.Linkage&Managed != 0 {
 		c.word(d.Pos, ".managed")
 	}
@@ -327,7 +343,16 @@ func (c *featureCheck) instr(s *Stmt) {
 		c.need(s.Pos, name, n)
 	}
 	if (s.Op == OpShfl || s.Op == OpVote) && noSync.Met(c.f.Version, c.target) && !slices.Contains(c.mods, ".sync") {
-		c.errs = append(c.errs, &FeatureError{c.f.Position(s.Pos), s.Op.String() + " without .sync", noSync, c.f.Version, c.target, true})
+		c.errs = append(c.errs, &FeatureError{At: c.f.Position(s.Pos), Feature: s.Op.String() + " without .sync", Need: noSync, Version: c.f.Version, Target: c.target, Gone: true})
+	}
+	rows := features().byOp[s.Op]
+	for i := range rows {
+		if r := &rows[i]; r.none && r.matches(c.mods, len(args)) {
+			c.never(s.Pos, c.f.FullOpcode(s))
+		}
+	}
+	if s.Op == OpApplypriority || s.Op == OpDiscard {
+		c.size(s, args)
 	}
 	if s.Op != OpMov {
 		return
@@ -344,4 +369,16 @@ func (c *featureCheck) instr(s *Stmt) {
 			c.word(args[i].Pos, strings.TrimRight(name, "0123456789"))
 		}
 	}
+}
+
+func (c *featureCheck) never(at Pos, what string) {
+	c.errs = append(c.errs, &FeatureError{At: c.f.Position(at), Feature: what, Version: c.f.Version, Target: c.target, Never: true})
+}
+
+// size checks how many bytes applypriority and discard are of: 128 (PTX ISA §9.7.9).
+func (c *featureCheck) size(s *Stmt, args []Operand) {
+	if len(args) != 2 || args[1].Kind == OperandInt && args[1].Bits == 128 {
+		return
+	}
+	c.never(args[1].Pos, fmt.Sprintf("%s of %s bytes, only of 128", s.Op, c.f.Text(args[1].Span())))
 }

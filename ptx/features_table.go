@@ -5,7 +5,8 @@ package ptx
 // architecture, f for it and the later ones of its family). A pattern is an
 // opcode with modifiers that must all be there, in any order; op|op stands for
 // either, .x* for every modifier that begins so, /n for n operands. All rows
-// that match an instruction count together.
+// that match an instruction count together. A - instead of a version is what no
+// version has. The row .ptr is of pointers to textures, samplers and surfaces.
 //
 // Sources: the "PTX ISA Notes" and "Target ISA Notes" of every instruction in
 // NVIDIA's PTX ISA document; rows from ISA 2.3 on were compared with what ptxas
@@ -22,6 +23,9 @@ add|sub|mul|fma.f16            4.2 53
 add|sub|mul|fma.f16x2          4.2 53
 add|sub|mul.bf16*              7.8 90
 fma.bf16*                      7.0 80
+add|sub|mul|fma.ftz.bf16*      -
+add|sub|mul|fma.sat.bf16*      -
+abs|neg|min|max.ftz.bf16*      -
 fma.relu                       7.0 80
 fma.oob                        8.1 90
 add|sub|mul|fma.f32x2          8.6 100
@@ -136,6 +140,7 @@ ld.L2::128B                    7.4 75
 ld.L2::256B                    7.4 80
 ld|st.L2::evict_*              8.8 100
 ld|st.b128                     8.3 70
+atom|ld|st.sys.b128            8.4 70
 mov.b128                       8.3 70
 ld|st.v8                       8.8 100
 ld|st.v4.b64                   8.8 100
@@ -244,6 +249,7 @@ rsqrt.approx.ftz.f64           4.0 20
 .calltargets                   2.1
 .callprototype                 2.1
 .common                        5.0
+.ptr                           4.3
 .managed                       4.0 30
 .unified                       8.0 90
 .maxnreg                       1.3

@@ -98,6 +98,68 @@ var (
 	errorLine    = regexp.MustCompile(`(?m)^ptxas \S+, line (\d+); error\s*: (.*)$`)
 )
 
+// checked are modules and what is said of them; the last line of each is what ptxas says,
+// "" if it takes the module.
+var checked = []struct{ name, head, params, code, want, ptxas string }{
+	{"128 bits, system, 8.3", ".version 8.3\n.target sm_90", "", ".reg .b128 q; atom.sys.exch.b128 q, [d], q;", "atom.sys.b128 needs PTX ISA 8.4", "'.b128 with .sys' requires PTX ISA .version 8.4"},
+	{"128 bits, system, 8.4", ".version 8.4\n.target sm_90", "", ".reg .b128 q; ld.acquire.sys.b128 q, [d];", "", ""},
+	{"128 bits, GPU, 8.3", ".version 8.3\n.target sm_90", "", ".reg .b128 q; ld.relaxed.gpu.b128 q, [d];", "", ""},
+	{"pointer to a texture, 4.2", ".version 4.2\n.target sm_30", ", .param .u64 .ptr .texref t", "", ".ptr needs PTX ISA 4.3", "'kernel parameter pointers to opaque types' requires PTX ISA .version 4.3"},
+	{"pointer to a surface, 4.3", ".version 4.3\n.target sm_30", ", .param .u64 .ptr .surfref t", "", "", ""},
+	{"pointer to memory, 4.2", ".version 4.2\n.target sm_30", ", .param .u64 .ptr .global .align 8 t", "", "", ""},
+	{"bf16x2 with ftz", ".version 8.6\n.target sm_90", "", "fma.rn.ftz.bf16x2 r, r, r, r;", "there is no fma.rn.ftz.bf16x2", "Illegal modifier '.ftz'"},
+	{"bf16x2 with sat", ".version 8.6\n.target sm_90", "", "fma.rn.sat.bf16x2 r, r, r, r;", "there is no fma.rn.sat.bf16x2", "Illegal modifier '.sat'"},
+	{"f16x2 with ftz", ".version 8.6\n.target sm_90", "", "fma.rn.ftz.sat.f16x2 r, r, r, r;", "", ""},
+	{"bf16x2", ".version 8.6\n.target sm_90", "", "fma.rn.relu.bf16x2 r, r, r, r;", "", ""},
+	{"64 bytes", ".version 8.0\n.target sm_90", "", "applypriority.global.L2::evict_normal [d], 64;", "there is no applypriority of 64 bytes, only of 128", "unexpected value '64'"},
+	{"128 bytes", ".version 8.0\n.target sm_90", "", "applypriority.global.L2::evict_normal [d], 128; discard.global.L2 [d], 128;", "", ""},
+}
+
+func checkedModule(head, params, code string) string {
+	return head + "\n.address_size 64\n.visible .entry k(.param .u64 a" + params + ")\n{\n\t.reg .b32 r; .reg .b64 d;\n\tld.param.u64 d, [a];\n\t" + code + "\n\tret;\n}\n"
+}
+
+// TestChecked: what depends on more than one modifier, or on operands.
+func TestChecked(t *testing.T) {
+	for _, c := range checked {
+		t.Run(c.name, func(t *testing.T) {
+			var got []string
+			for _, e := range mustParse(t, "m.ptx", checkedModule(c.head, c.params, c.code)).CheckFeatures() {
+				got = append(got, e.Error())
+			}
+			if c.want == "" && len(got) > 0 || c.want != "" && (len(got) != 1 || !strings.Contains(got[0], c.want)) {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// TestCheckedOracle asks ptxas the same.
+func TestCheckedOracle(t *testing.T) {
+	as := ptxas(t)
+	for _, c := range checked {
+		t.Run(c.name, func(t *testing.T) {
+			out, ok := assemble(t, as, checkedModule(c.head, c.params, c.code), "sm_90a")
+			if ok != (c.ptxas == "") || !strings.Contains(out, c.ptxas) {
+				t.Errorf("ptxas: %v, %s", ok, out)
+			}
+		})
+	}
+}
+
+// TestCheckPositions: what a module lacks has a line.
+func TestCheckPositions(t *testing.T) {
+	for _, c := range []struct{ src, want string }{
+		{"\n\n.target sm_90\n", "m.ptx:3:1: no .version directive before this"},
+		{"\n.version 8.0\n.func f() { ret; }\n", "m.ptx:2:1: no .target sm_NN directive here"},
+		{".version 8.0\n .target gx_9\n", "m.ptx:2:2: unknown target gx_9"},
+	} {
+		if got := mustParse(t, "m.ptx", c.src).Check().Errors; len(got) != 1 || got[0] != c.want {
+			t.Errorf("%q: %q, want %q", c.src, got, c.want)
+		}
+	}
+}
+
 // TestFeatureOracle asks ptxas again. It may know more than the file's ptxas,
 // never less.
 func TestFeatureOracle(t *testing.T) {

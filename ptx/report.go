@@ -325,14 +325,14 @@ type CheckReport struct {
 func (f *File) Check() *CheckReport {
 	r := &CheckReport{Version: f.Version.String(), Target: f.Target().String(), Errors: []string{}, Warnings: []string{}}
 	if f.Version == (Version{}) {
-		r.Errors = append(r.Errors, f.Name+": no .version directive")
+		r.Errors = append(r.Errors, f.where("")+": no .version directive before this")
 	}
 	switch {
 	case f.Target().SM != 0:
 	case len(f.Targets) != 0:
-		r.Errors = append(r.Errors, f.Name+": unknown target "+strings.Join(f.Targets, ", "))
+		r.Errors = append(r.Errors, f.where(".target")+": unknown target "+strings.Join(f.Targets, ", "))
 	default:
-		r.Errors = append(r.Errors, f.Name+": no .target sm_NN directive")
+		r.Errors = append(r.Errors, f.where(".version")+": no .target sm_NN directive here")
 	}
 	for i := range f.Funcs {
 		switch f.Funcs[i].Kind {
@@ -368,6 +368,22 @@ func (f *File) Check() *CheckReport {
 		unknown(&f.attrs[i])
 	}
 	return r
+}
+
+// where returns the position of the directive; of the first statement if it is not there.
+func (f *File) where(directive string) string {
+	var at Pos
+	for i := range f.Stmts {
+		s := &f.Stmts[i]
+		if i == 0 {
+			at = s.Pos
+		}
+		if s.Kind == StmtDirective && f.Text(s.Name) == directive {
+			at = s.Pos
+			break
+		}
+	}
+	return f.Position(at).String()
 }
 
 // WriteCheck writes the result of [File.Check] as [CheckReport.Write] does.

@@ -251,8 +251,8 @@ func (k *Kernel) LocalBytes() uint64 { return k.prog.entry.localSize + k.mod.loc
 // it calls that the machine cannot execute; a launch fails if it gets to one.
 func (k *Kernel) Missing() []error { return k.prog.missing }
 
-// Missing says what keeps the machine from executing the kernels of f: a
-// declaration that has no place in it, or every instruction that it lacks, each
+// Missing says what keeps the machine from executing the kernels of f, or its functions
+// if it has none: a declaration that has no place in it, or every instruction that it lacks, each
 // once. nil if nothing does.
 func Missing(f *ptx.File) []string {
 	mod, err := New(nil).Load(f)
@@ -268,14 +268,25 @@ func Missing(f *ptx.File) []string {
 			list = append(list, text)
 		}
 	}
-	for _, name := range mod.Kernels() {
-		k, err := mod.Kernel(name)
+	note := func(k *Kernel, err error) {
 		if err != nil {
 			add(err)
-			continue
+			return
 		}
 		for _, err := range k.Missing() {
 			add(err)
+		}
+	}
+	kernels := mod.Kernels()
+	for _, name := range kernels {
+		note(mod.Kernel(name))
+	}
+	for _, u := range mod.units {
+		for i := range u.file.Funcs {
+			if fn := &u.file.Funcs[i]; len(kernels) == 0 && fn.HasBody() {
+				p, err := compileProgram(mod, u, fn)
+				note(&Kernel{prog: p}, err)
+			}
 		}
 	}
 	return list

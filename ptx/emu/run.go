@@ -222,6 +222,12 @@ func (r *Run) params(m *Machine, k *Kernel, res *RunResult) ([]byte, error) {
 			copy(reg.Data, a.Bytes)
 			res.Buffers[i] = reg.Data
 			val = binary.LittleEndian.AppendUint64(nil, reg.Base)
+			if p.Size == 4 { // of a 32-bit module
+				if reg.Base+uint64(len(reg.Data)) > 1<<32 {
+					return nil, fmt.Errorf("argument %d (%s): its %d bytes end beyond what a parameter of 4 bytes can point to", i+1, a.Kind, len(reg.Data))
+				}
+				val = val[:4]
+			}
 		}
 		if uint64(len(val)) != p.Size {
 			return nil, fmt.Errorf("argument %d (%s) has %d bytes, the parameter has %d", i+1, a.Kind, len(val), p.Size)
