@@ -331,6 +331,32 @@ func (p *Plan) Sites() []Site {
 	return slices.Clone(p.sites)
 }
 
+// A NumberedSite is a place whose number a program reads.
+type NumberedSite struct {
+	Number int // ctx->site
+	Site
+}
+
+// NumberedSites returns the places of those programs that read the number of theirs.
+func (p *Plan) NumberedSites() []NumberedSite {
+	if p == nil {
+		return nil
+	}
+	reads := map[string]bool{}
+	for _, q := range p.Programs {
+		if slices.ContainsFunc(q.Report.Fields, func(i int) bool { return q.fields[i] == fieldSite }) {
+			reads[q.Name] = true
+		}
+	}
+	var list []NumberedSite
+	for i, s := range p.Sites() {
+		if reads[s.Program] {
+			list = append(list, NumberedSite{i + 1, s})
+		}
+	}
+	return list
+}
+
 // Prints reports whether a program may print, by bpf_printk or ebpf_puts.
 func (p *Plan) Prints() bool {
 	return slices.ContainsFunc(p.Programs, func(q *PlannedProgram) bool {

@@ -69,3 +69,22 @@ func TestWarnings(t *testing.T) {
 		t.Errorf("%d and %d warnings without atomics, want 11 and 1", a, b)
 	}
 }
+
+// TestNumberedSites: each number that a program counts by is one of a place that is told.
+func TestNumberedSites(t *testing.T) {
+	r := newRig(t, &PlanOptions{Programs: []string{"place"}}, object(t, "races"))
+	r.runAdd(r.weave(vectorAdd).Text, 4, 64)
+	sites := r.plan.NumberedSites()
+	rows := r.table("places").Rows
+	if len(rows) != len(sites) || len(sites) != 3 {
+		t.Fatalf("%d keys, %d places; want 3", len(rows), len(sites))
+	}
+	for i, want := range []string{": ld.global.f32 ", ": ld.global.f32 ", ": st.global.f32 "} {
+		if n := le32(rows[i].Key); int(n) != sites[i].Number || le64(rows[i].Value) != 4*64 || !strings.Contains(sites[i].Site.String(), want) {
+			t.Errorf("[%d] = %d, place %d is %v, want one with %q", n, le64(rows[i].Value), sites[i].Number, &sites[i].Site, want)
+		}
+	}
+	if other := newRig(t, &PlanOptions{Programs: []string{"change"}}, object(t, "races")); other.weave(vectorAdd).Text == "" || len(other.plan.NumberedSites()) > 0 {
+		t.Error("places are told that no program asks for")
+	}
+}

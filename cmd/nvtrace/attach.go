@@ -148,10 +148,10 @@ func (f *attachFlags) start(e *env) (*session.Session, error) {
 		o.Format = session.FormatJSON
 	}
 	if f.mapsFile != "" {
-		if f.mapsTo, err = createMaps(f.mapsFile); err != nil {
+		if err := f.createMaps(e); err != nil {
 			return nil, err
 		}
-		o.Out, o.Notices = f.mapsTo.file, e.stderr
+		o.Out, o.Notices = f.mapsTo, e.stderr
 	}
 	return session.New(o), nil
 }

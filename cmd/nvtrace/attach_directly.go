@@ -76,12 +76,11 @@ func (f *attachFlags) directly(e *env, plan *nvattach.Plan, settings []nvattach.
 		so.Format = session.FormatJSON
 	}
 	if f.mapsFile != "" {
-		var err error
-		if f.mapsTo, err = createMaps(f.mapsFile); err != nil {
+		if err := f.createMaps(e); err != nil {
 			return e.fail(exitFailed, "%v", err)
 		}
 		f.begin()
-		so.Out, so.Notices = f.mapsTo.file, e.stderr
+		so.Out, so.Notices = f.mapsTo, e.stderr
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()

@@ -86,7 +86,7 @@ struct nvtrace_thread {
 	__u32 sm;   /* multiprocessor */
 	__u32 warp; /* slot of the warp on it; may change while a kernel runs */
 	__u32 lane; /* 0 to 31 */
-	__u32 site; /* number of the place: nvtrace prints what it is */
+	__u32 site; /* number of the place, from 1 on: nvtrace lists what they are behind the maps */
 	__u64 time;  /* nanoseconds, the GPU's global timer */
 	__u64 clock; /* cycles of the multiprocessor */
 };
@@ -139,7 +139,8 @@ struct nvtrace_mem {
 	enum nvtrace_isa isa;
 };
 
-/* cuda.insn */
+/* cuda.insn. A program at an instruction with a guard (@%p) runs in the threads in which
+ * that holds only: it counts what is executed. */
 struct nvtrace_insn {
 	struct nvtrace_thread t;
 	__u32 insn;
@@ -156,7 +157,7 @@ struct nvtrace_block {
 	__u32 block_id;
 	__u32 line;
 	__u32 file;
-	__u32 insns; /* instructions in the block */
+	__u32 insns; /* instructions in the block, those with a guard that may not hold counted too */
 	enum nvtrace_isa isa;
 };
 

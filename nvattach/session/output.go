@@ -167,6 +167,33 @@ func (o *output) kernels(s *Session, all []Kernel) {
 	}
 }
 
+// mostSites bounds the places that are listed for a reader; a document has all.
+const mostSites = 64
+
+// sites says what the numbers are that programs read as ctx->site.
+func (o *output) sites(all []nvattach.NumberedSite) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(all) > 0 && o.format != FormatJSON {
+		o.write([]byte("sites\n"))
+	}
+	for i := range all {
+		s := &all[i]
+		if o.format == FormatJSON {
+			o.object(map[string]any{
+				"site": s.Number, "program": s.Program, "kernel": s.Kernel, "kind": s.Kind.String(), "insn": s.Insn,
+				"instruction": s.Text, "file": s.File, "line": s.Line,
+			})
+			continue
+		}
+		if i == mostSites {
+			o.write(fmt.Appendf(nil, "  … and %d more; --maps json lists all\n", len(all)-i))
+			return
+		}
+		o.write([]byte(escape.Line("  %d: %s", s.Number, s.Site.String())))
+	}
+}
+
 // fault shows that something is missing.
 func (o *output) fault(err error) {
 	o.mu.Lock()

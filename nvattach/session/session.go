@@ -506,6 +506,7 @@ func (s *Session) Close() error {
 		s.out.tables(c, len(all) > 1, c.final, nil)
 	}
 	if !s.opts.Direct {
+		s.out.sites(s.opts.Plan.NumberedSites())
 		s.out.kernels(s, s.Kernels())
 	}
 	s.out.end()

@@ -75,3 +75,24 @@ int used(struct nvtrace_entry *ctx)
 		bpf_printk("seven");
 	return 0;
 }
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 64);
+	__type(key, __u32);
+	__type(value, __u64);
+} places SEC(".maps");
+
+/* Counts by place. */
+SEC("cuda.mem/*")
+int place(struct nvtrace_mem *ctx)
+{
+	__u32 key = ctx->t.site;
+	__u64 first = 1, *n = bpf_map_lookup_elem(&places, &key);
+
+	if (n)
+		*n += 1;
+	else
+		bpf_map_update_elem(&places, &key, &first, BPF_NOEXIST);
+	return 0;
+}
