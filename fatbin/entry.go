@@ -172,13 +172,20 @@ func (e *Entry) Data(o *Options) ([]byte, error) {
 // Inflater decompresses entries one after another and keeps what it needs for
 // that. It may not be used by two goroutines at once.
 type Inflater struct {
-	max  uint64
-	zstd *zstd.Decoder
+	max    uint64
+	budget *Budget // nil: one for each entry
+	zstd   *zstd.Decoder
 }
 
-// NewInflater returns an Inflater that refuses content above o's limit. Close
+// NewInflater returns an Inflater that refuses content above o's limits. Close
 // it after use.
-func NewInflater(o *Options) *Inflater { return &Inflater{max: o.maxEntry()} }
+func NewInflater(o *Options) *Inflater {
+	x := &Inflater{max: o.maxEntry()}
+	if o != nil {
+		x.budget = o.Budget
+	}
+	return x
+}
 
 // Close frees the Inflater's memory.
 func (x *Inflater) Close() {
@@ -234,6 +241,13 @@ func (x *Inflater) inflate(dst, src []byte, size uint64, how Compression) ([]byt
 	}
 	if size/ratio > uint64(len(src)) {
 		return nil, formatError("entry", 56, "%d bytes of content can't be in %d bytes of %s", size, len(src), how)
+	}
+	budget := x.budget
+	if budget == nil {
+		budget = NewBudget(DefaultBudget(int64(len(src))))
+	}
+	if err := budget.take(size); err != nil {
+		return nil, fmt.Errorf("entry: %w", err)
 	}
 	var err error
 	if how == LZ4 {

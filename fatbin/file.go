@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"fmt"
 	"iter"
+	"math"
 	"os"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,6 +17,9 @@ import (
 type Options struct {
 	// MaxEntry bounds the content of one entry, in bytes; 0: 1 GiB.
 	MaxEntry int64
+	// Budget bounds the content of all entries that are decompressed with it, by as
+	// many goroutines as there are; nil: each entry has one of its own.
+	Budget *Budget
 	// Everywhere looks for containers in all of a host file, and not just in
 	// the sections that are made for them. Files without such sections are
 	// searched anyway.
@@ -26,6 +31,41 @@ func (o *Options) maxEntry() uint64 {
 		return 1 << 30
 	}
 	return uint64(o.MaxEntry)
+}
+
+// ErrBudget says that the content of a file's entries is larger than so few bytes
+// hold but for the purpose: a KiB of zstd can make 32 MiB. [ErrTooLarge] is in the
+// chain, too.
+var ErrBudget = fmt.Errorf("more content than such a file should hold: %w", ErrTooLarge)
+
+// Budget bounds how much is decompressed.
+type Budget struct {
+	total int64
+	left  atomic.Int64
+}
+
+// NewBudget returns a Budget of total bytes.
+func NewBudget(total int64) *Budget {
+	b := &Budget{total: total}
+	b.left.Store(total)
+	return b
+}
+
+// DefaultBudget returns how many bytes the entries in so many stored ones may
+// decompress to: what compilers make has a tenth of that, at most.
+func DefaultBudget(stored int64) int64 {
+	const slack, ratio = 16 << 20, 256
+	if stored > (math.MaxInt64-slack)/ratio {
+		return math.MaxInt64
+	}
+	return slack + ratio*max(stored, 0)
+}
+
+func (b *Budget) take(n uint64) error {
+	if n > math.MaxInt64 || b.left.Add(-int64(n)) < 0 {
+		return fmt.Errorf("%d bytes: %w (limit %d)", n, ErrBudget, b.total)
+	}
+	return nil
 }
 
 // File is a file that holds code for GPUs, or may. It holds no more memory than

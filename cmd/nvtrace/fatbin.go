@@ -42,6 +42,7 @@ func fatbinVerb(e *env, args, command []string) int {
 // fatbinFlags are those of both verbs.
 type fatbinFlags struct {
 	opts       fatbin.Options
+	content    int64 // of a file, in bytes; 0: by the file's size
 	kind, arch string
 }
 
@@ -63,6 +64,28 @@ func (f *fatbinFlags) register(fs interface {
 	fs.StringVar(&f.arch, "arch", "", "only entries for this `ARCH`, e.g. sm_90a")
 	fs.BoolVar(&f.opts.Everywhere, "everywhere", false, "search the whole file, not just the sections that nvcc makes")
 	fs.Int64Var(&f.opts.MaxEntry, "max-entry", 0, "refuse to decompress entries above this many `BYTES` (0: 1 GiB)")
+	fs.Int64Var(&f.content, "max-content", 0, "decompress at most this many `BYTES` of a file (0: 16 MiB and 256 times the file's size)")
+}
+
+// open opens a file, and returns it with what may be decompressed of it.
+func (f *fatbinFlags) open(name string) (*fatbin.File, *fatbin.Options, error) {
+	o := f.opts
+	file, err := fatbin.Open(name, &o)
+	if err != nil {
+		return nil, nil, err
+	}
+	if o.Budget = fatbin.NewBudget(f.content); f.content == 0 {
+		o.Budget = fatbin.NewBudget(fatbin.DefaultBudget(file.Size()))
+	}
+	return file, &o, nil
+}
+
+// contentHint says what to do about an error.
+func contentHint(err error) string {
+	if errors.Is(err, fatbin.ErrBudget) {
+		return "; --max-content raises the limit"
+	}
+	return ""
 }
 
 func (f *fatbinFlags) filter() (entryFilter, error) {
@@ -123,7 +146,7 @@ func fatbinExtract(e *env, args []string) int {
 		e.reads(name)
 	}
 	for _, name := range fs.Args() {
-		if err := x.file(name, &ff.opts); err != nil {
+		if err := x.file(name, &ff); err != nil {
 			e.notice("%v", err)
 			x.failed = true
 		}
@@ -144,8 +167,8 @@ type extraction struct {
 	buf    []byte
 }
 
-func (x *extraction) file(name string, o *fatbin.Options) error {
-	f, err := fatbin.Open(name, o)
+func (x *extraction) file(name string, ff *fatbinFlags) error {
+	f, o, err := ff.open(name)
 	if err != nil {
 		return err
 	}
@@ -192,7 +215,7 @@ func (x *extraction) write(inflater *fatbin.Inflater, en *fatbin.Entry, name str
 	case errors.Is(err, fatbin.ErrOpaque):
 		data = en.Raw()
 	case err != nil:
-		x.e.notice("%s: %v", name, err)
+		x.e.notice("%s: %v%s", name, err, contentHint(err))
 		x.failed = true
 		return nil
 	case en.Compression() != fatbin.Stored:

@@ -95,7 +95,7 @@ func fatbinList(e *env, args []string) int {
 	status := exitOK
 	reports := []*fatbinReport{}
 	for _, name := range fs.Args() {
-		r, err := listFile(e, name, &ff.opts, sel, kernels)
+		r, err := listFile(e, name, &ff, sel, kernels)
 		if err != nil {
 			e.notice("%v", err)
 			status = exitFailed
@@ -122,9 +122,9 @@ func fatbinList(e *env, args []string) int {
 }
 
 // listFile reads a file's containers. With an error comes what was read before.
-func listFile(e *env, name string, o *fatbin.Options, sel entryFilter, kernels bool) (*fatbinReport, error) {
+func listFile(e *env, name string, ff *fatbinFlags, sel entryFilter, kernels bool) (*fatbinReport, error) {
 	e.reads(name)
-	f, err := fatbin.Open(name, o)
+	f, o, err := ff.open(name)
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +185,12 @@ type inspection struct {
 	opts    *fatbin.Options
 	entries []*fatbin.Entry
 	reports []*entryReport // of the same entries
+	kernels atomic.Int64   // that are listed
 }
+
+// maxKernels returns how many kernels of a file are listed: names take little room
+// once they are compressed.
+func maxKernels(size int64) int64 { return 1<<16 + size/64 }
 
 // run returns when all is done; p counts entries.
 func (w *inspection) run(p *progress) error {
@@ -202,7 +207,12 @@ func (w *inspection) run(p *progress) error {
 				defer x.Close()
 				var buf []byte
 				for n := next.Add(1) - 1; n < int64(len(w.entries)); n = next.Add(1) - 1 {
-					buf = w.reports[n].inspect(x, w.entries[n], buf)
+					r := w.reports[n]
+					buf = r.inspect(x, w.entries[n], buf)
+					if limit := maxKernels(w.file.Size()); w.kernels.Add(int64(len(r.Kernels))) > limit && len(r.Kernels) > 0 {
+						r.Error = fmt.Sprintf("%d kernels, which are not listed: the file has more than %d", len(r.Kernels), limit)
+						r.Kernels = nil
+					}
 					mu.Lock()
 					p.at(n)
 					mu.Unlock()
@@ -230,7 +240,7 @@ func (r *entryReport) inspect(x *fatbin.Inflater, en *fatbin.Entry, buf []byte) 
 	case errors.Is(err, fatbin.ErrOpaque):
 		return buf // as it should be
 	case err != nil:
-		r.Error = err.Error()
+		r.Error = err.Error() + contentHint(err)
 		return buf
 	}
 	switch en.Kind() {

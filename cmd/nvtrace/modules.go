@@ -7,7 +7,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"nvtrace/nvattach/capture"
@@ -55,9 +54,10 @@ func modulesVerb(e *env, args, command []string) int {
 type modulesReport struct {
 	// Complete: all images are here, see traces.Captured.
 	Complete bool             `json:"complete"`
-	Captured *traces.Captured `json:"captured"` // what capturing came to; nil: it did not come to its end, or was off
-	Gaps     []string         `json:"gaps"`     // what escaped
-	Notes    []string         `json:"notes"`    // of capturing
+	Captured *traces.Captured `json:"captured"`            // what capturing came to; nil: it did not come to its end, or was off
+	Gaps     []string         `json:"gaps"`                // what escaped
+	MoreGaps int              `json:"more_gaps,omitempty"` // that are not among Gaps
+	Notes    []string         `json:"notes"`               // of capturing
 	Images   []*moduleImage   `json:"images"`
 
 	recording string
@@ -95,8 +95,12 @@ type moduleLoad struct {
 	Origin   string `json:"origin"` // who saw it
 }
 
-// maxImages bounds what a recording may make the report hold.
-const maxImages = 1 << 20
+// What a recording may make the report hold; what is beyond that is counted.
+const (
+	maxImages    = 1 << 20
+	maxTexts     = 1 << 12 // gaps; notes
+	maxTextBytes = 1 << 20 // of the gaps; of the notes
+)
 
 // readModules reads a recording and the images beside it. The report is nil if
 // there is nothing to read; else the error says what is damaged.
@@ -112,7 +116,7 @@ func readModules(e *env, name string, files bool) (*modulesReport, error) {
 	defer rd.Close()
 	g := &moduleGatherer{
 		r:      &modulesReport{Gaps: []string{}, Notes: []string{}, Images: []*moduleImage{}, recording: name, files: files},
-		images: make(map[string]*moduleImage), exes: make(map[int32]string), loads: make(map[loadKey]*moduleLoad),
+		images: make(map[string]*moduleImage), exes: make(map[int32]string), loads: make(map[loadKey]*moduleLoad), known: make(map[[3]string]bool),
 	}
 	damage := each(rd, e.notice, g.add)
 	g.r.Complete = g.r.Captured.Complete() && len(g.r.Gaps) == 0 && !g.lost && rd.Complete() && damage == nil
@@ -134,8 +138,11 @@ type moduleGatherer struct {
 	r      *modulesReport
 	images map[string]*moduleImage
 	loads  map[loadKey]*moduleLoad
-	exes   map[int32]string // executable of each process
-	lost   bool             // events could not be recorded
+	known  map[[3]string]bool // what first has been asked for
+	texts  int                // bytes of the gaps
+	notes  int                // of the notes
+	exes   map[int32]string   // executable of each process
+	lost   bool               // events could not be recorded
 }
 
 // loadKey tells ways to load an image apart.
@@ -153,7 +160,7 @@ func (g *moduleGatherer) add(ev *traces.Event) {
 			g.exes[ev.Child] = g.exes[ev.PID]
 		}
 	case traces.KindGap:
-		g.r.Gaps = append(g.r.Gaps, ev.Text)
+		g.gap(ev.Text)
 	case traces.KindLost:
 		g.lost = true
 	case traces.KindCaptured:
@@ -165,7 +172,7 @@ func (g *moduleGatherer) add(ev *traces.Event) {
 		if c := capture.OldNote(ev.Text); c != nil {
 			g.r.Captured = c
 		} else if strings.HasPrefix(ev.Text, capture.NoteFiles) {
-			g.r.Notes = append(g.r.Notes, ev.Text)
+			g.note(ev.Text)
 		}
 	case traces.KindImage:
 		switch {
@@ -178,11 +185,37 @@ func (g *moduleGatherer) add(ev *traces.Event) {
 	case traces.KindKernel:
 		if ev.Image != nil && ev.Name != "" {
 			m := g.image(ev.Image)
-			if m != nil && !slices.Contains(m.Launched, ev.Name) {
+			if m != nil && g.first(m.SHA256, "launched", ev.Name) {
 				m.Launched = append(m.Launched, ev.Name)
 			}
 		}
 	}
+}
+
+// gap notes what escaped.
+func (g *moduleGatherer) gap(text string) {
+	if g.texts += len(text); len(g.r.Gaps) >= maxTexts || g.texts > maxTextBytes {
+		g.r.MoreGaps++
+		return
+	}
+	g.r.Gaps = append(g.r.Gaps, text)
+}
+
+// note keeps a remark about capturing.
+func (g *moduleGatherer) note(text string) {
+	if g.notes += len(text); len(g.r.Notes) < maxTexts && g.notes <= maxTextBytes {
+		g.r.Notes = append(g.r.Notes, text)
+	}
+}
+
+// first says whether something is new for an image.
+func (g *moduleGatherer) first(image, what, name string) bool {
+	key := [3]string{image, what, name}
+	if g.known[key] {
+		return false
+	}
+	g.known[key] = true
+	return true
 }
 
 func (g *moduleGatherer) image(i *traces.Image) *moduleImage {
@@ -201,8 +234,8 @@ func (g *moduleGatherer) unknown(ev *traces.Event) {
 	if ev.Ret != 0 {
 		text += fmt.Sprintf("; the driver refused it (error %d)", ev.Ret)
 	}
-	if len(g.r.Notes) < maxImages && !slices.Contains(g.r.Notes, text) {
-		g.r.Notes = append(g.r.Notes, text)
+	if g.first("", "note", text) {
+		g.note(text)
 	}
 }
 
@@ -211,7 +244,7 @@ func (g *moduleGatherer) load(ev *traces.Event) {
 	if m == nil {
 		return
 	}
-	if s := ev.Image.Replaced; s != "" && !slices.Contains(m.Replaced, s) {
+	if s := ev.Image.Replaced; s != "" && g.first(m.SHA256, "replaced", s) {
 		m.Replaced = append(m.Replaced, s)
 	}
 	key := loadKey{m.SHA256, ev.Path, ev.Name, ev.PID}

@@ -22,7 +22,7 @@ import (
 func (m *moduleImage) inspect(r *modulesReport) {
 	err := m.read(r, func(data []byte) error {
 		f := fatbin.NewFile(m.SHA256, data, nil)
-		x := fatbin.NewInflater(nil)
+		x := fatbin.NewInflater(&fatbin.Options{Budget: fatbin.NewBudget(fatbin.DefaultBudget(int64(len(data))))})
 		defer x.Close()
 		var buf []byte
 		for c, err := range f.Containers() {

@@ -66,7 +66,7 @@ func (v *modulesView) write(w io.Writer, r *modulesReport) (missing bool, err er
 func (r *modulesReport) writeState(b *bytes.Buffer) {
 	switch {
 	case len(r.Gaps) > 0:
-		fmt.Fprintf(b, "INCOMPLETE: what escaped: %d\n", len(r.Gaps))
+		fmt.Fprintf(b, "INCOMPLETE: what escaped: %d\n", len(r.Gaps)+r.MoreGaps)
 		for _, g := range r.Gaps {
 			fmt.Fprintf(b, "  %s\n", printable(g))
 		}
