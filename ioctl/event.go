@@ -1,7 +1,9 @@
 package ioctl
 
 import (
+	"cmp"
 	"strconv"
+	"strings"
 
 	"nvtrace/rm"
 	"nvtrace/traces"
@@ -370,6 +372,25 @@ func (p *printer) image(ev *traces.Event) {
 // shortHash appends the beginning of a hash, which is enough to find it.
 func (p *printer) shortHash(h string) { p.dst = appendSafe(p.dst, h[:min(len(h), 12)]) }
 
+// probe appends what became of a kernel that probes were to run in.
+func (p *printer) probe(ev *traces.Event) {
+	p.mark(colorNote, "--- ")
+	b := cmp.Or(ev.Probe, new(traces.Probe))
+	if b.Images > 0 {
+		p.text("probes at ")
+		p.dst = strconv.AppendInt(p.dst, int64(b.Sites), 10)
+		p.text(" places of ")
+	} else {
+		p.text("no probes in ")
+	}
+	p.dst = appendSafe(p.dst, ev.Name)
+	if b.Reason != "" {
+		p.text(": ")
+		p.dst = appendSafe(p.dst, b.Reason)
+	}
+	p.mark(colorOff, " ---")
+}
+
 // remarkEvent appends events that are no calls.
 func (p *printer) remarkEvent(ev *traces.Event) {
 	switch ev.Kind {
@@ -403,6 +424,19 @@ func (p *printer) remarkEvent(ev *traces.Event) {
 	case traces.KindGap:
 		p.mark(colorError, "--- nvtrace: incomplete: ")
 		p.dst = appendSafe(p.dst, ev.Text)
+		p.mark(colorOff, " ---")
+	case traces.KindFault:
+		p.mark(colorError, "--- kernel ")
+		p.dst = appendSafe(p.dst, ev.Name)
+		p.text(" failed: ")
+		p.dst = appendSafe(p.dst, ev.Text)
+		p.mark(colorOff, " ---")
+	case traces.KindProbe:
+		p.probe(ev)
+	case traces.KindMap:
+		p.mark(colorNote, "--- map of the probes: ")
+		heading, _, _ := strings.Cut(ev.Text, "\n")
+		p.dst = appendSafe(p.dst, cmp.Or(heading, ev.Name))
 		p.mark(colorOff, " ---")
 	case traces.KindLost:
 		p.mark(colorError, "--- nvtrace: ")

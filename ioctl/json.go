@@ -31,7 +31,7 @@ func (d *Decoder) AppendJSON(dst []byte, ev *traces.Event, c *Call) []byte {
 		j.call(ev, c)
 	case ev.Kind == traces.KindMmap && c.Link != nil:
 		j.link(c.Link)
-	case ev.Kind >= traces.KindCall && ev.Kind <= traces.KindKernel:
+	case ev.Kind >= traces.KindCall && ev.Kind <= traces.KindKernel || ev.Kind == traces.KindFault || ev.Kind == traces.KindProbe || ev.Kind == traces.KindMap:
 		j.library(ev)
 	}
 	j.tail(ev, c)
@@ -426,7 +426,7 @@ func (j jsonPrinter) tail(ev *traces.Event, c *Call) {
 // returns reports whether an event of the kind has a result.
 func returns(k traces.Kind) bool {
 	switch k {
-	case traces.KindNote, traces.KindCall, traces.KindImage, traces.KindKernel, traces.KindGap, traces.KindCaptured, traces.KindEnd, traces.KindOther:
+	case traces.KindNote, traces.KindCall, traces.KindImage, traces.KindKernel, traces.KindGap, traces.KindFault, traces.KindProbe, traces.KindMap, traces.KindCaptured, traces.KindEnd, traces.KindOther:
 		return false
 	}
 	return true
@@ -446,6 +446,21 @@ func (j jsonPrinter) library(ev *traces.Event) {
 		}
 		j.dst = append(j.dst, ']')
 	}
+	if b := ev.Probe; b != nil {
+		j.key("probe")
+		j.dst = append(j.dst, '{')
+		j.int("images", int64(b.Images))
+		j.int("sites", int64(b.Sites))
+		j.key("launched")
+		j.dst = strconv.AppendBool(j.dst, b.Launched)
+		j.string("reason", b.Reason)
+		if b.Unprobed > 0 {
+			j.int("unprobed", int64(b.Unprobed))
+		}
+		j.string("unprobed_why", b.UnprobedWhy)
+		j.dst = append(j.dst, '}')
+	}
+	j.string("data", ev.Data)
 	if im := ev.Image; im != nil {
 		j.key("image")
 		j.dst = append(j.dst, '{')

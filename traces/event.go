@@ -38,6 +38,9 @@ const (
 	KindImage         // a code image was given to the CUDA driver; Name (the loader called) and Image
 	KindKernel        // first launch of a kernel: Name (mangled), Image (where it came from; nil: unknown)
 	KindGap           // something escaped the guarantee that all is captured: the recording is incomplete; Text
+	KindFault         // a kernel on the simulated GPU failed: Name (mangled), Text (where, and why)
+	KindProbe         // what became of a kernel that probes were to run in: Name (mangled), Probe
+	KindMap           // what a map of the probes held at the end: Name, Text (as it is printed), Data (as JSON)
 	KindCaptured      // capturing code images came to its end: what it came to; Captured
 	KindEnd           // the last record: nvtrace's own cost; Cost
 	KindOther         // a kind that this version does not know; Name holds what the file calls it
@@ -81,9 +84,11 @@ type Event struct {
 	Name  string   // KindCall, KindReturn, KindImage: the function; KindKernel: the kernel; KindOther: the kind's name in the file
 	Path  string   // KindOpen: the path as given; KindExec: the executable; KindCall: the library; KindImage: the library that called the loader
 	Argv  []string // KindExec
-	Text  string   // KindNote, KindGap
+	Text  string   // KindNote, KindGap, KindFault, KindMap
+	Data  string   // KindMap: a JSON object
 	Mem   []Seg    // copied memory, outermost first
 	Image *Image   // KindImage, KindKernel
+	Probe *Probe   // KindProbe
 	Cost  *Cost    // KindEnd
 	// Captured is what capturing code images came to: KindCaptured.
 	Captured *Captured
@@ -157,6 +162,18 @@ func (c *Captured) String() string {
 		s += "captured by " + c.Mode
 	}
 	return s + fmt.Sprintf(", gaps: %d", c.Gaps)
+}
+
+// Probe is what became of a kernel that probes were to run in.
+type Probe struct {
+	Images   int    `json:"images"`             // that were loaded with probes in the kernel
+	Sites    int    `json:"sites"`              // places of probes in the last of them
+	Launched bool   `json:"launched,omitempty"` // the kernel, with or without probes
+	Reason   string `json:"reason,omitempty"`   // why it has no probes in some image; "": it has in all
+	// Unprobed are launches that were made without probes although the kernel has
+	// them, and UnprobedWhy is why.
+	Unprobed    int    `json:"unprobed,omitempty"`
+	UnprobedWhy string `json:"unprobed_why,omitempty"`
 }
 
 // Cost is what recording cost, as [KindEnd] reports it.
@@ -265,6 +282,10 @@ func (e *Event) Clone() *Event {
 		image := *e.Image
 		c.Image = &image
 	}
+	if e.Probe != nil {
+		probe := *e.Probe
+		c.Probe = &probe
+	}
 	if e.Cost != nil {
 		cost := *e.Cost
 		c.Cost = &cost
@@ -319,6 +340,9 @@ var kindNames = [...]string{
 	KindImage:    "image",
 	KindKernel:   "kernel",
 	KindGap:      "gap",
+	KindFault:    "fault",
+	KindProbe:    "probe",
+	KindMap:      "map",
 	KindEnd:      "end",
 	KindCaptured: "captured",
 	KindOther:    "other",

@@ -83,6 +83,7 @@ func AppendEvent(dst []byte, e *Event) []byte {
 	dst = appendStringKey(dst, `,"path":`, e.Path)
 	dst, _ = appendStrings(dst, `,"argv":[`, e.Argv)
 	dst = appendStringKey(dst, `,"text":`, e.Text)
+	dst = appendStringKey(dst, `,"data":`, e.Data)
 	if len(e.Mem) > 0 {
 		dst = appendMem(dst, e.Mem)
 	}
@@ -91,6 +92,9 @@ func AppendEvent(dst []byte, e *Event) []byte {
 	}
 	if e.Captured != nil {
 		dst = appendCaptured(dst, e.Captured)
+	}
+	if e.Probe != nil {
+		dst = appendProbe(dst, e.Probe)
 	}
 	if e.Cost != nil {
 		dst = appendCost(dst, e.Cost)
@@ -103,7 +107,10 @@ func exceeds(e *Event) bool {
 	if i := e.Image; i != nil && (len(i.File) > MaxText || len(i.SHA256) > MaxText || len(i.Format) > MaxText || len(i.Origin) > MaxText || len(i.Replaced) > MaxText) {
 		return true
 	}
-	if len(e.Mem) > MaxSegs || len(e.Path) > MaxText || len(e.Text) > MaxText || len(e.Dev) > MaxText || len(e.Name) > MaxText {
+	if p := e.Probe; p != nil && (len(p.Reason) > MaxText || len(p.UnprobedWhy) > MaxText) {
+		return true
+	}
+	if len(e.Mem) > MaxSegs || len(e.Data) > MaxText || len(e.Path) > MaxText || len(e.Text) > MaxText || len(e.Dev) > MaxText || len(e.Name) > MaxText {
 		return true
 	}
 	n := 0
@@ -321,6 +328,19 @@ func appendCaptured(dst []byte, c *Captured) []byte {
 		dst = append(dst, f.key...)
 		dst = strconv.AppendUint(dst, f.value, 10)
 	}
+	return append(dst, '}')
+}
+
+func appendProbe(dst []byte, p *Probe) []byte {
+	dst = append(dst, `,"probe":{"images":`...)
+	dst = strconv.AppendInt(dst, int64(p.Images), 10)
+	dst = appendIntKey(dst, `,"sites":`, int64(p.Sites))
+	if p.Launched {
+		dst = append(dst, `,"launched":1`...)
+	}
+	dst = appendStringKey(dst, `,"reason":`, p.Reason)
+	dst = appendIntKey(dst, `,"unprobed":`, int64(p.Unprobed))
+	dst = appendStringKey(dst, `,"unprobed_why":`, p.UnprobedWhy)
 	return append(dst, '}')
 }
 

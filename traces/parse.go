@@ -170,10 +170,14 @@ func (p *parser) rareKey(key string, e *Event) (err error) {
 		if name, err = p.shared(); e.Kind != KindOther {
 			e.Name = name
 		}
+	case "data":
+		e.Data, err = p.str()
 	case "image":
 		e.Image, err = p.image()
 	case "captured":
 		e.Captured, err = p.captured()
+	case "probe":
+		e.Probe, err = p.probe()
 	case "cost":
 		e.Cost, err = p.cost()
 	default:
@@ -479,6 +483,35 @@ func (p *parser) image() (*Image, error) {
 			m.Origin, err = p.shared()
 		case "replaced":
 			m.Replaced, err = p.shared()
+		default:
+			err = p.skip(0)
+		}
+		return err
+	})
+	return m, err
+}
+
+func (p *parser) probe() (*Probe, error) {
+	m := new(Probe)
+	err := p.object(func(key []byte) (err error) {
+		var n int32
+		switch string(key) {
+		case "images":
+			n, err = p.int32()
+			m.Images = int(n)
+		case "sites":
+			n, err = p.int32()
+			m.Sites = int(n)
+		case "launched":
+			n, err = p.int32()
+			m.Launched = n != 0
+		case "reason":
+			m.Reason, err = p.shared()
+		case "unprobed":
+			n, err = p.int32()
+			m.Unprobed = int(n)
+		case "unprobed_why":
+			m.UnprobedWhy, err = p.shared()
 		default:
 			err = p.skip(0)
 		}

@@ -299,12 +299,13 @@ type summaryJSON struct {
 	*ioctl.Report
 	Verdict   *verdict       `json:"verdict"`
 	API       *api.Report    `json:"api,omitempty"`
+	Probes    *foundJSON     `json:"probes,omitempty"`
 	Variables []api.Variable `json:"variables,omitempty"`
 }
 
 // withAPI adds the library calls, if there were any, to a summary for JSON.
 func (s *logSink) withAPI(r *ioctl.Report) any {
-	return summaryJSON{r, s.verdict(r), s.apiReport(), s.variables()}
+	return summaryJSON{r, s.verdict(r), s.apiReport(), s.observer.found.json(), s.variables()}
 }
 
 // writeEnv draws the table of environment variables.

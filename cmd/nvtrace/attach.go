@@ -391,7 +391,7 @@ func attachVerb(e *env, args, command []string) int {
 	var dry dryFlags
 	var direct stringList
 	var list bool
-	fs := newFlagSet(e, "attach", "[--list] [flags] probe.o... | --dry-run [flags] probe.o... IMAGE...")
+	fs := newFlagSet(e, "attach", "[--list] [flags] probe.o... | --dry-run [flags] probe.o... IMAGE... | [--maps json] run.nvt")
 	fs.BoolVar(&list, "list", true, "list the programs, their places in kernels, and the maps")
 	f.register(fs)
 	dry.register(fs)
@@ -400,6 +400,9 @@ func attachVerb(e *env, args, command []string) int {
 	names, status, ok := parseAnywhere(fs, args)
 	if !ok {
 		return status
+	}
+	if len(names) == 1 && command == nil && isRecording(names[0]) {
+		return attachedVerb(e, names[0], &optString{set: f.json})
 	}
 	var images []string
 	for _, name := range names {

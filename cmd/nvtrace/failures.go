@@ -9,6 +9,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"nvtrace/fatbin"
 	"nvtrace/ioctl"
 	"nvtrace/nvattach/api"
 	"nvtrace/rm"
@@ -52,6 +53,8 @@ type failure struct {
 	Cause  string `json:"cause,omitempty"`
 	Advice string `json:"advice,omitempty"`
 	Source string `json:"source,omitempty"`
+	// Diagnosis is where and why a kernel failed on the simulated GPU.
+	Diagnosis string `json:"diagnosis,omitempty"`
 }
 
 // maxFailureRows bounds what a hostile run may make the book remember.
@@ -112,6 +115,14 @@ func (b *failureBook) count(k failureKey, describe func() *failure) {
 		}
 	}
 	f.Count++
+}
+
+// fault takes in a kernel that failed on the simulated GPU.
+func (b *failureBook) fault(ev *traces.Event) {
+	result, text, _ := strings.Cut(ev.Text, ": ")
+	b.count(failureKey{function: ev.Name, result: ev.Text}, func() *failure {
+		return &failure{Result: result, Call: "kernel " + fatbin.Demangle(ev.Name), First: ev.Time, PID: ev.PID, Diagnosis: text}
+	})
 }
 
 // describeReturn describes a library call that returned an error.
@@ -242,6 +253,11 @@ func (b *failureBook) write(w io.Writer, l *layout) error {
 		said[text] = true
 		fmt.Fprintf(&buf, "  %s\n", text)
 	}
+	for _, f := range list {
+		if f.Diagnosis != "" {
+			fmt.Fprintf(&buf, "\n%s in process %d: %s\n", f.Result, f.PID, printable(f.Diagnosis))
+		}
+	}
 	_, err := w.Write(buf.Bytes())
 	return err
 }
@@ -278,6 +294,9 @@ func failuresVerb(e *env, args, command []string) int {
 		c := d.Decode(ev)
 		calls.take(ev, &c)
 		b.add(ev, &c, calls.current, d)
+		if ev.Kind == traces.KindFault {
+			b.fault(ev)
+		}
 	})
 	if n := d.Notice(); n != "" {
 		e.notice("%s", n)

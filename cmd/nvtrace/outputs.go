@@ -223,9 +223,10 @@ func (o *outputs) summarise() error {
 	if o.f.json.set {
 		return o.e.writeJSON(o.e.stderr, o.names.json, o.log.withAPI(report))
 	}
+	dropResults(report)
 	// It keeps the first error.
 	w := bufio.NewWriter(o.e.stderr)
-	if noDevices(report) && o.log.apiReport() == nil && o.f.sim.chosen(o.f.attach.any()) { // as it should be
+	if noDevices(report) && o.log.apiReport() == nil && o.log.observer.found.json() == nil && o.f.sim.chosen(o.f.attach.any()) { // as it should be
 		_ = writeTail(w, report)
 	} else {
 		_ = o.log.writeReport(w, report, liveLayout(o.drawn))

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -46,7 +45,7 @@ func (l *layout) cut(n int) int {
 
 // writeReport draws a summary: what the run comes to, then the tables.
 func (s *logSink) writeReport(w io.Writer, r *ioctl.Report, l *layout) error {
-	if noDevices(r) && s.apiReport() == nil {
+	if noDevices(r) && s.apiReport() == nil && s.observer.found.json() == nil {
 		if _, err := fmt.Fprintf(w, "nvtrace: no NVIDIA device was used by %s\n", processesText(r)); err != nil {
 			return err
 		}
@@ -74,7 +73,18 @@ func (s *logSink) writeReport(w io.Writer, r *ioctl.Report, l *layout) error {
 	}); err != nil {
 		return err
 	}
-	return errors.Join(s.writeAPI(w, l), writeTail(w, r))
+	if err := s.writeAPI(w, l); err != nil {
+		return err
+	}
+	if maps := s.observer.found.maps; len(maps) > 0 && !s.live { // live, the session shows them
+		if _, err := fmt.Fprintln(w, "Maps of the probes at the end"); err != nil {
+			return err
+		}
+		if err := s.observer.found.writeMaps(w, l.rows); err != nil {
+			return err
+		}
+	}
+	return writeTail(w, r)
 }
 
 // noDevices reports whether no device of NVIDIA's was touched.

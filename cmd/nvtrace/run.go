@@ -299,7 +299,7 @@ func (s *tracing) equip(command []string) (err error) {
 	if s.probes != nil && (s.sim == nil || s.e.getenv(simDriverProbes) != "") {
 		s.startGPU()
 	}
-	if s.modules != nil || s.gpu != nil || f.recorded() != 0 {
+	if s.modules != nil || s.gpu != nil || s.sim != nil || s.probes != nil || f.recorded() != 0 {
 		s.opts.Extend = s.extend
 	}
 	return nil
@@ -340,6 +340,10 @@ func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
 	if o.Libraries != 0 {
 		t := calls.New(o, record.ExtensionClass)
 		list = append(list, record.Extension{Rules: t.Rules(), Handler: t})
+	}
+	if s.sim != nil || s.probes != nil { // the last, when the others have ended
+		end := &results{recorder: r, tracing: s}
+		list = append(list, record.Extension{Handler: end, Finish: end.finish})
 	}
 	return list, nil
 }

@@ -151,11 +151,16 @@ func (m *simModules) flush() {
 // simulated GPU: their kernels are being stopped.
 const simEnds = 10 * time.Second
 
-// finish says what came of it.
-func (m *simModules) finish() {
-	for end := time.Now().Add(simEnds); len(m.sim.Processes()) > 0 && time.Now().Before(end); {
+// waitGone waits for programs to leave the simulated GPU.
+func waitGone(s *sim.Sim) {
+	for end := time.Now().Add(simEnds); len(s.Processes()) > 0 && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
+}
+
+// finish says what came of it.
+func (m *simModules) finish() {
+	waitGone(m.sim)
 	m.flush()
 	m.mu.Lock()
 	defer m.mu.Unlock()

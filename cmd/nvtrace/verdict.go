@@ -22,6 +22,7 @@ type observer struct {
 	driver, library busy
 	images          map[string]struct{}
 	kernels         int
+	found           found
 }
 
 // maxImageNames bounds what a hostile recording may have us remember.
@@ -48,6 +49,8 @@ func (o *observer) add(ev *traces.Event, f *api.Frame) {
 		}
 	case traces.KindKernel:
 		o.kernels++
+	default:
+		o.found.add(ev)
 	}
 }
 
@@ -123,6 +126,7 @@ type verdict struct {
 	images     bool             // code images were recorded
 	captured   *traces.Captured // what that came to; nil: it did not come to its end
 	memoryLess bool             // what was allocated is not known
+	found      found
 }
 
 // memoryPeak is the GPU memory of a process, as nvidia-smi counts it.
@@ -143,6 +147,7 @@ func (s *logSink) verdict(r *ioctl.Report) *verdict {
 	}
 	v.captured = captured(r)
 	v.images = v.Images+v.Kernels > 0 || v.captured != nil
+	v.found = o.found
 	v.time(r)
 	l := s.book.l
 	for pid := range l.pids {
@@ -261,6 +266,16 @@ func (v *verdict) write(w io.Writer) error {
 		line("GPU code", "INCOMPLETE: %s; %s", images, v.captured)
 	case v.images:
 		line("GPU code", "%s, nothing escaped", images)
+	}
+	for i, f := range v.found.faults {
+		if i == maxPeaks {
+			line("", "and %d more kernels failed", v.found.failed-i)
+			break
+		}
+		line("kernel failed", "%s", f.Text)
+	}
+	if text := v.found.summary(); text != "" {
+		line("probes", "%s", text)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

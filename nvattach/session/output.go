@@ -23,6 +23,8 @@ type output struct {
 	said   io.Writer // for what is no contents of maps; nil: w
 	begun  bool      // FormatJSON: the array is
 	err    error
+	// notices are those so far, the first of many.
+	notices []string
 }
 
 func (o *output) write(b []byte) {
@@ -202,6 +204,9 @@ func (o *output) fault(err error) {
 }
 
 func (o *output) say(text string) {
+	if len(o.notices) < maxNotices {
+		o.notices = append(o.notices, text)
+	}
 	if o.format == FormatJSON {
 		o.object(map[string]any{"notice": text})
 		if o.said == nil {

@@ -72,6 +72,8 @@ type Session struct {
 	ran       map[string]bool                // kernels that were launched; nil: nobody looks at launches
 	unnamed   bool                           // a kernel was launched that nobody can name
 	out       *output
+	end       sync.Once
+	ended     error // of End
 	stop      chan struct{}
 	stopped   sync.WaitGroup
 	lastShown time.Time
@@ -488,20 +490,27 @@ func (c *Context) losses() []error {
 	return lost
 }
 
-// Close ends the session: it reads what has not ended, and shows the maps and
-// the kernels.
-func (s *Session) Close() error {
-	close(s.stop)
-	s.stopped.Wait()
-	var errs error
-	all := s.all()
-	for _, c := range all {
-		if c.passive {
-			c.Abandon(errors.New("its end was not seen"))
-			continue
+// End ends the session's work, once: it reads what has not ended. Nothing that the
+// session is about runs any more.
+func (s *Session) End() error {
+	s.end.Do(func() {
+		close(s.stop)
+		s.stopped.Wait()
+		for _, c := range s.all() {
+			if c.passive {
+				c.Abandon(errors.New("its end was not seen"))
+				continue
+			}
+			s.ended = errors.Join(s.ended, c.End())
 		}
-		errs = errors.Join(errs, c.End())
-	}
+	})
+	return s.ended
+}
+
+// Close ends the session, and shows the maps and the kernels.
+func (s *Session) Close() error {
+	errs := s.End()
+	all := s.all()
 	for _, c := range all {
 		s.out.tables(c, len(all) > 1, c.final, nil)
 	}

@@ -59,6 +59,25 @@ func (f *Fault) String() string {
 	return fmt.Sprintf("process %d: %s: %s", f.PID, f.Result, text)
 }
 
+// Diagnosis returns where and why the kernel failed: "CUDA_ERROR_ILLEGAL_ADDRESS: …".
+func (f *Fault) Diagnosis() string {
+	_, text, _ := strings.Cut(f.String(), ": ")
+	return text
+}
+
+// Remarks returns, a line each, which GPU was simulated, and what went wrong beside
+// kernels that failed.
+func (r *Report) Remarks() []string {
+	var lines []string
+	for line := range strings.Lines(string((&Report{Hints: r.Hints, Missing: r.Missing}).AppendText(nil))) {
+		lines = append(lines, strings.TrimSuffix(line, "\n"))
+	}
+	if r.Processes > 0 {
+		lines = append(lines, fmt.Sprintf("simulated GPUs: %d of %s, processes: %d, kernels: %d", r.Count, r.GPU, r.Processes, len(r.Kernels)))
+	}
+	return lines
+}
+
 // AppendText appends the report as lines of text, for a person at the end of a run:
 // what went wrong first, then what ran.
 func (r *Report) AppendText(dst []byte) []byte {

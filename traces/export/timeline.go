@@ -551,6 +551,8 @@ func (t *Timeline) remarkName(ev *traces.Event) (name, scope string) {
 		return "captured: " + clip(ev.Captured.String(), maxName), "g"
 	case traces.KindGap:
 		return "incomplete: " + clip(ev.Text, maxName), "g"
+	case traces.KindFault:
+		return clip(t.kernelName(ev.Name), maxName) + " failed", "p"
 	case traces.KindEnd:
 		return "end of the recording", "g"
 	}

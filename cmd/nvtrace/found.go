@@ -1,0 +1,224 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"nvtrace/fatbin"
+	"nvtrace/traces"
+)
+
+// found is what a recording holds beside the program's calls: what became of the probes,
+// their maps, and the kernels that failed on the simulated GPU.
+type found struct {
+	probes []traces.Event // KindProbe
+	maps   []traces.Event // KindMap
+	faults []traces.Event // KindFault, the first of many
+	failed int            // how many there were
+	bytes  int            // in maps
+}
+
+// Bounds of what is kept of a hostile recording.
+const (
+	maxFaults   = 64
+	maxProbed   = 1 << 16
+	maxMapBytes = 64 << 20
+)
+
+// add takes in an event.
+func (f *found) add(ev *traces.Event) {
+	switch ev.Kind {
+	case traces.KindFault:
+		if f.failed++; len(f.faults) < maxFaults {
+			f.faults = append(f.faults, *ev.Clone())
+		}
+	case traces.KindProbe:
+		if ev.Probe != nil && len(f.probes) < maxProbed {
+			f.probes = append(f.probes, *ev.Clone())
+		}
+	case traces.KindMap:
+		if f.bytes += len(ev.Text) + len(ev.Data) + len(ev.Name) + 64; f.bytes <= maxMapBytes {
+			f.maps = append(f.maps, *ev.Clone())
+		}
+	}
+}
+
+// summary says in a line which kernels were probed and which were not, "" if there were
+// no probes.
+func (f *found) summary() string {
+	if len(f.probes) == 0 {
+		return ""
+	}
+	probed, sites, idle, unprobed := 0, 0, 0, 0
+	var reasons []string
+	without := make(map[string]int)
+	for i := range f.probes {
+		p := f.probes[i].Probe
+		if !p.Launched {
+			idle++
+			continue
+		}
+		if p.Images > 0 {
+			probed++
+			sites += p.Sites
+		}
+		unprobed += p.Unprobed
+		if p.Reason != "" {
+			if without[p.Reason]++; without[p.Reason] == 1 {
+				reasons = append(reasons, p.Reason)
+			}
+		}
+	}
+	text := fmt.Sprintf("in %s at %s", counted(uint64(probed), "kernel"), counted(uint64(sites), "place"))
+	slices.SortStableFunc(reasons, func(a, b string) int { return without[b] - without[a] })
+	for i, r := range reasons {
+		if i == 2 {
+			text += fmt.Sprintf("; NOT for %s", countedAs(uint64(len(reasons)-i), "other reason", "other reasons"))
+			break
+		}
+		text += fmt.Sprintf("; NOT in %s: %s", counted(uint64(without[r]), "kernel"), r)
+	}
+	if unprobed > 0 {
+		text += fmt.Sprintf("; %s without them", countedAs(uint64(unprobed), "launch", "launches"))
+	}
+	if idle > 0 {
+		text += fmt.Sprintf("; not launched: %s", counted(uint64(idle), "kernel"))
+	}
+	return text
+}
+
+// writeMaps prints the maps as they were at the end, the first lines of each; lines 0
+// stands for all.
+func (f *found) writeMaps(w io.Writer, lines int) error {
+	var b strings.Builder
+	of := int32(0)
+	for i := range f.maps {
+		m := &f.maps[i]
+		if several := f.maps[0].PID != f.maps[len(f.maps)-1].PID; several && m.PID != of {
+			fmt.Fprintf(&b, "process %d, device %d:\n", m.PID, m.Args[0])
+			of = m.PID
+		}
+		n, cut := 0, 0
+		for line := range strings.Lines(m.Text) {
+			if n++; lines > 0 && n > lines+1 {
+				cut++
+				continue
+			}
+			b.WriteString(printable(strings.TrimSuffix(line, "\n")) + "\n")
+		}
+		if cut > 0 {
+			fmt.Fprintf(&b, "  … and %d more lines\n", cut)
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// writeProbes prints what became of each kernel that probes were to run in.
+func (f *found) writeProbes(w io.Writer) error {
+	var b strings.Builder
+	for i := range f.probes {
+		p := f.probes[i].Probe
+		name := printable(fatbin.Demangle(f.probes[i].Name))
+		idle := ""
+		if !p.Launched {
+			idle = ", not launched"
+		}
+		if p.Images > 0 {
+			fmt.Fprintf(&b, "probed %s (%d sites%s)\n", name, p.Sites, idle)
+		}
+		if p.Reason != "" {
+			fmt.Fprintf(&b, "NOT probed %s%s: %s\n", name, idle, printable(p.Reason))
+		}
+		if p.Unprobed > 0 {
+			fmt.Fprintf(&b, "  %s ran without probes: %s\n", countedAs(uint64(p.Unprobed), "launch", "launches"), printable(p.UnprobedWhy))
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// foundJSON is found for machines.
+type foundJSON struct {
+	Kernels []probedJSON `json:"kernels,omitempty"`
+	Maps    []mapJSON    `json:"maps,omitempty"`
+	Faults  []faultJSON  `json:"faults,omitempty"`
+}
+
+type probedJSON struct {
+	Kernel    string `json:"kernel"`
+	Demangled string `json:"demangled"`
+	*traces.Probe
+}
+
+type mapJSON struct {
+	PID    int32           `json:"pid"`
+	Device uint64          `json:"device"`
+	Name   string          `json:"name"`
+	Map    json.RawMessage `json:"map,omitempty"` // absent: too large for the recording
+}
+
+type faultJSON struct {
+	PID    int32  `json:"pid"`
+	Kernel string `json:"kernel"`
+	Text   string `json:"text"`
+}
+
+// json returns it as plain data, nil if there is nothing.
+func (f *found) json() *foundJSON {
+	if len(f.probes)+len(f.maps)+len(f.faults) == 0 {
+		return nil
+	}
+	j := new(foundJSON)
+	for i := range f.probes {
+		j.Kernels = append(j.Kernels, probedJSON{f.probes[i].Name, fatbin.Demangle(f.probes[i].Name), f.probes[i].Probe})
+	}
+	for i := range f.maps {
+		m := &f.maps[i]
+		x := mapJSON{PID: m.PID, Device: m.Args[0], Name: m.Name}
+		if json.Valid([]byte(m.Data)) {
+			x.Map = json.RawMessage(m.Data)
+		}
+		j.Maps = append(j.Maps, x)
+	}
+	for i := range f.faults {
+		j.Faults = append(j.Faults, faultJSON{f.faults[i].PID, f.faults[i].Name, f.faults[i].Text})
+	}
+	return j
+}
+
+// isRecording reports whether a file is, or is meant to be, a recording.
+func isRecording(name string) bool {
+	if strings.HasSuffix(name, ".nvt") {
+		return true
+	}
+	r, err := traces.Open(name)
+	if err == nil {
+		_ = r.Close()
+	}
+	return err == nil
+}
+
+// attachedVerb shows what the probes of a recorded run found.
+func attachedVerb(e *env, name string, asJSON *optString) int {
+	var rf readFlags
+	r, _, err := rf.open(e, name)
+	if err != nil {
+		return e.fail(exitFailed, "%v", err)
+	}
+	defer r.Close()
+	var f found
+	damage := each(r, e.notice, f.add)
+	if len(f.probes)+len(f.maps) == 0 && damage == nil {
+		return e.fail(exitFailed, "%s: no probes were attached in this recording", name)
+	}
+	return e.answer(asJSON, damage, f.json(), func() error {
+		if err := f.writeMaps(e.stdout, 0); err != nil {
+			return err
+		}
+		return f.writeProbes(e.stdout)
+	})
+}

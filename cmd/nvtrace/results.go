@@ -1,0 +1,109 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"nvtrace/ioctl"
+	"nvtrace/ioctl/record"
+	"nvtrace/nvattach/sim"
+	"nvtrace/ptrace"
+	"nvtrace/traces"
+)
+
+// results records, when the program has ended, what nvtrace found out beside it: what
+// the probes counted, where they are, and why the simulated GPU stopped a kernel. It is
+// a ptrace.Handler that selects no calls.
+type results struct {
+	recorder *record.Recorder
+	tracing  *tracing
+	began    bool // there was a program
+}
+
+// Enter implements ptrace.Handler.
+func (*results) Enter(*ptrace.Task, *ptrace.Syscall) ptrace.Verdict { return ptrace.Skip }
+
+// Exit implements ptrace.Handler.
+func (*results) Exit(*ptrace.Task, *ptrace.Syscall) {}
+
+// Task implements ptrace.Handler.
+func (r *results) Task(*ptrace.Task, *ptrace.TaskEvent) { r.began = true }
+
+// What notes of results begin with. They are in recordings for those who read these; at
+// the end of a live run, the session and the simulated GPU speak for themselves.
+const (
+	noteProbes = "probes: "
+	noteSim    = "simulated GPU"
+)
+
+// dropResults leaves such notes out of a live summary.
+func dropResults(r *ioctl.Report) {
+	r.Notes = slices.DeleteFunc(r.Notes, func(n string) bool {
+		return strings.HasPrefix(n, noteProbes) || strings.HasPrefix(n, noteSim)
+	})
+}
+
+// finish records it all.
+func (r *results) finish() {
+	s := r.tracing
+	if !r.began {
+		return
+	}
+	if s.sim != nil {
+		waitGone(s.sim.sim)
+		r.simulated(s.sim.sim.Report())
+	}
+	if s.probes != nil {
+		r.probes()
+	}
+}
+
+func (r *results) emit(ev *traces.Event) {
+	ev.Time, ev.TID, ev.FD = r.recorder.Now(), ev.PID, -1
+	r.recorder.Emit(ev)
+}
+
+// simulated records what the simulated GPU has to say.
+func (r *results) simulated(report *sim.Report) {
+	for _, line := range report.Remarks() {
+		r.recorder.Note(nil, line)
+	}
+	for i := range report.Faults {
+		f := &report.Faults[i]
+		r.emit(&traces.Event{Kind: traces.KindFault, PID: int32(f.PID), Name: f.Kernel, Text: f.Diagnosis()})
+	}
+}
+
+// probes records what the probes came to.
+func (r *results) probes() {
+	s := r.tracing.probes
+	if err := s.End(); err != nil {
+		r.recorder.Note(nil, noteProbes+err.Error())
+	}
+	result, err := s.Result()
+	if err != nil {
+		r.recorder.Note(nil, noteProbes+err.Error())
+		return
+	}
+	for _, text := range result.Notices {
+		r.recorder.Note(nil, noteProbes+text)
+	}
+	if len(result.Kernels) == 0 {
+		r.recorder.Note(nil, noteProbes+"no kernel that a program wants was loaded")
+	}
+	for i := range result.Kernels {
+		k := &result.Kernels[i]
+		r.emit(&traces.Event{Kind: traces.KindProbe, Name: k.Name, Probe: &traces.Probe{
+			Images: k.Images, Sites: k.Sites, Launched: k.Ran, Reason: k.Reason, Unprobed: k.Unprobed, UnprobedWhy: k.UnprobedWhy,
+		}})
+	}
+	for i := range result.Maps {
+		m := &result.Maps[i]
+		ev := traces.Event{Kind: traces.KindMap, PID: int32(m.PID), Name: m.Name, Text: m.Text, Data: m.JSON}
+		ev.Args[0] = uint64(m.Device)
+		if len(ev.Data) > traces.MaxText { // it would be no JSON any more
+			ev.Data, ev.Flags = "", traces.FlagTruncated
+		}
+		r.emit(&ev)
+	}
+}
