@@ -165,7 +165,8 @@ func TestLineOptions(t *testing.T) {
 		{"delta", &LineOptions{Clock: ClockDelta, NoPID: true}, "    0.001234 nvidiactl "},
 		{"no time", &LineOptions{Clock: ClockNone, NoPID: true}, "nvidiactl      NV_ESC_RM_CONTROL("},
 		{"no process", &LineOptions{NoPID: true}, "    0.002234 nvidiactl"},
-		{"width", &LineOptions{Width: 40}, "[ 4711  4711]     0.002234 nvidiactl   …"},
+		{"width", &LineOptions{Width: 40}, "[ 4711] 0.002234 NV_ESC_RM_CONTROL(NV20…"},
+		{"wide", &LineOptions{Width: 101}, "[ 4711  4711]     0.002234 nvidiactl      NV_ESC_RM_CONTROL(NV20"},
 		{"short strings", &LineOptions{Elems: 2}, `.ascii → "H200 H20"…`},
 		{"zeros", &LineOptions{Zeros: true}, "{gpuNameStringFlags=0, gpu"},
 		{"names", &LineOptions{Name: func(dst []byte, c, h uint32) []byte {
@@ -175,7 +176,7 @@ func TestLineOptions(t *testing.T) {
 			return dst
 		}}, "NAME_STRING, subdev0) {"},
 		{"colour", &LineOptions{Color: true}, "\x1b[1mNV_ESC_RM_CONTROL\x1b[0m(\x1b[36mNV2080_"},
-		{"colour and width", &LineOptions{Color: true, Width: 30}, "nv…\x1b[0m"},
+		{"colour and width", &LineOptions{Color: true, Width: 30}, "NV_ESC_RM_CO…\x1b[0m"},
 	} {
 		if got := last(row.o); !strings.Contains(got, row.want) {
 			t.Errorf("%s:\n\tgot  %q\n\twant %q in it", row.name, got, row.want)

@@ -23,7 +23,7 @@ import (
 //	pid, tid numbers
 //	status   OK, or the name of an RM status, errno or library's result
 //	         (NV_ERR_*, EINVAL, CUDA_ERROR_*); what has no result is not selected,
-//	         not by status=!OK either
+//	         not by status!=OK either
 //	unknown  what the tables lack (control, class, request, size, any)
 //	api      name of a library's function (cuMemAlloc*): its call and its return
 //

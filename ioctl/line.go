@@ -29,7 +29,7 @@ type LineOptions struct {
 	Clock    Clock
 	Start    int64                      // ClockWall: the header's Start, ns since the Unix epoch
 	Duration bool                       // append the call's duration in seconds, <0.000021>
-	Width    int                        // longest line in characters, cut with "…"; 0 no limit
+	Width    int                        // longest line in characters, cut with "…"; 0 no limit. At most 100: what stands before the call is shortened
 	Elems    int                        // elements of an array that are shown, and a quarter of the characters of a string; 0 means 32, negative all
 	Zeros    bool                       // show members that are zero too
 	Hex      bool                       // follow the line with a dump of the call's memory
@@ -75,7 +75,9 @@ func (d *Decoder) AppendCall(dst []byte, ev *traces.Event, c *Call, o *LineOptio
 	p.spaces(o.Indent)
 	d.last = ev.Time
 	if ev.Kind == traces.KindIoctl {
-		p.device(ev)
+		if !o.narrow() || c.Name == "" { // else the name says it
+			p.device(ev)
+		}
 		p.ioctl(ev)
 		p.result(ev)
 	} else {
@@ -165,24 +167,38 @@ func (p *printer) pad(start, width int) {
 	}
 }
 
+// narrowWidth is the widest line in which the call would have too little room behind all
+// that stands before it.
+const narrowWidth = 100
+
+// narrow reports whether lines are so short that they leave out what can be told from the
+// rest: the process, of which the thread's id is enough, and the device of a named ioctl.
+func (o *LineOptions) narrow() bool { return o.Width > 0 && o.Width <= narrowWidth }
+
 // prefix appends process, thread and time.
 func (p *printer) prefix(ev *traces.Event, o *LineOptions, delta int64) {
+	seconds := 12
+	if o.narrow() {
+		seconds = 8
+	}
 	if !o.NoPID {
 		p.dst = append(p.dst, '[')
-		p.padded(int64(ev.PID), 5)
-		p.dst = append(p.dst, ' ')
+		if !o.narrow() {
+			p.padded(int64(ev.PID), 5)
+			p.dst = append(p.dst, ' ')
+		}
 		p.padded(int64(ev.TID), 5)
 		p.dst = append(p.dst, ']', ' ')
 	}
 	switch o.Clock {
 	case ClockRelative:
 		p.mark(colorDim, "")
-		p.seconds(ev.Time, 12)
+		p.seconds(ev.Time, seconds)
 		p.mark(colorOff, "")
 		p.dst = append(p.dst, ' ')
 	case ClockDelta:
 		p.mark(colorDim, "")
-		p.seconds(delta, 12)
+		p.seconds(delta, seconds)
 		p.mark(colorOff, "")
 		p.dst = append(p.dst, ' ')
 	case ClockWall:

@@ -164,23 +164,32 @@ func mistyped(word, name string) bool {
 
 func usage(w io.Writer) error {
 	var b strings.Builder
-	b.WriteString(`nvtrace shows what a process does with an NVIDIA GPU.
-
-  nvtrace -- ./app args                 run a program, print a summary of its driver calls at exit
-  nvtrace --ioctl-log -- ./app args     print each call on /dev/nvidia*, decoded, as it happens
-  nvtrace --api -- ./app args           print the calls of CUDA's libraries, with the ioctls they cause
-  nvtrace --modules -- ./app args       capture every code image that the driver is given
-  nvtrace --attach probe.o -- ./app     run eBPF programs in the program's kernels
-  nvtrace --sim -- ./app args           run it on a simulated GPU
-  nvtrace -o run.nvt -- ./app args      record; read the recording with the verbs below
-  nvtrace -p PID                        attach to a running process
-
-Verbs:
-`)
-	for _, v := range verbs() {
-		fmt.Fprintf(&b, "  %-10s %-38s %s\n", v.name, v.args, v.short)
+	b.WriteString("nvtrace shows what a process does with an NVIDIA GPU.\n\n" +
+		"usage: nvtrace [flags] -- command [args]    nvtrace VERB ...\n" + examples + "\nFlags (nvtrace run -h explains them):\n")
+	for _, g := range runGroups {
+		var names []string
+		for _, name := range g.names {
+			dashes := "--"
+			if len(name) == 1 {
+				dashes = "-"
+			}
+			names = append(names, dashes+name)
+		}
+		head := fmt.Sprintf("  %-10s ", g.title)
+		for _, line := range wrap(strings.Join(names, " "), helpWidth-len(head)) {
+			b.WriteString(head + line + "\n")
+			head = strings.Repeat(" ", len(head))
+		}
 	}
-	b.WriteString("\nnvtrace VERB -h lists a verb's flags. The exit status is the program's; 125: nvtrace failed,\n126: the program can't be executed, 127: it was not found.\n")
+	b.WriteString("\nVerbs:\n")
+	for _, v := range verbs() {
+		head := fmt.Sprintf("  %-10s ", v.name)
+		for _, line := range wrap(v.short, helpWidth-len(head)) {
+			b.WriteString(head + line + "\n")
+			head = strings.Repeat(" ", len(head))
+		}
+	}
+	b.WriteString("\nnvtrace VERB -h lists a verb's arguments and flags. The exit status is the\nprogram's; 125: nvtrace failed, 126: the program can't be executed, 127: it was\nnot found.\n")
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -11,10 +11,11 @@ import (
 	"nvtrace/fatbin"
 )
 
-const fatbinUsage = `usage: nvtrace fatbin ls [flags] FILE...             list the GPU code in executables, libraries, archives,
-                                                  objects, .fatbin, .cubin and .ptx files
+const fatbinUsage = `usage: nvtrace fatbin ls [flags] FILE...
+           list the GPU code in executables, libraries, archives, objects,
+           .fatbin, .cubin and .ptx files
        nvtrace fatbin extract [flags] --out DIR FILE...
-                                                  write each piece to a file of its own
+           write each piece to a file of its own
 nvtrace fatbin ls -h and nvtrace fatbin extract -h list the flags.
 `
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // newFlagSet makes a verb's flags. Help that was asked for goes to stdout; a
@@ -21,7 +22,16 @@ func newFlagSet(e *env, verb, args string) *flag.FlagSet {
 		case e.help != nil:
 			e.help(fs)
 		default:
-			fmt.Fprintf(e.stdout, "usage: nvtrace %s %s\n", verb, args)
+			head := "usage: nvtrace " + verb
+			for _, line := range wrap(args, helpWidth-len(head)-1) {
+				fmt.Fprintf(e.stdout, "%s %s\n", head, line)
+				head = strings.Repeat(" ", len(head))
+			}
+			if verb == "run" {
+				fmt.Fprint(e.stdout, examples)
+				writeGroups(e.stdout, fs, runGroups)
+				return
+			}
 			writeFlags(e.stdout, fs)
 		}
 		line.said = false
@@ -97,33 +107,82 @@ func (f *flagError) wanted(name string) string {
 // flagColumn is where the description of a flag begins.
 const flagColumn = 20
 
-// writeFlags lists flags, those of one letter with one dash, as they are
-// documented.
-func writeFlags(w io.Writer, fs *flag.FlagSet) {
+// flagGroup is a part of a verb's help.
+type flagGroup struct {
+	title string
+	names []string
+}
+
+// writeGroups lists flags by group, then those that are in none.
+func writeGroups(w io.Writer, fs *flag.FlagSet, groups []flagGroup) {
+	rest := flag.NewFlagSet("", flag.ContinueOnError)
+	grouped := make(map[string]bool)
+	for _, g := range groups {
+		fmt.Fprintf(w, "\n%s:\n", g.title)
+		for _, name := range g.names {
+			grouped[name] = true
+			writeFlag(w, fs.Lookup(name))
+		}
+	}
 	fs.VisitAll(func(f *flag.Flag) {
-		value, text := flag.UnquoteUsage(f)
-		name := "--" + f.Name
-		if len(f.Name) == 1 {
-			name = "-" + f.Name
+		if !grouped[f.Name] {
+			rest.Var(f.Value, f.Name, f.Usage)
 		}
-		alone, ok := f.Value.(interface{ IsBoolFlag() bool })
-		switch {
-		case ok && alone.IsBoolFlag() && value != "":
-			name += "[=" + value + "]"
-		case value != "":
-			name += " " + strings.ToUpper(value)
-		}
-		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "0" && f.DefValue != "0s" {
-			text += " (default " + f.DefValue + ")"
-		}
-		sep := " "
-		if len(name) >= flagColumn-2 {
-			sep = "\n" + strings.Repeat(" ", flagColumn)
-		} else {
-			name = fmt.Sprintf("%-*s", flagColumn-3, name)
-		}
-		fmt.Fprintf(w, "  %s%s%s\n", name, sep, text)
 	})
+	writeFlags(w, rest)
+}
+
+// writeFlags lists flags, in the order of their names.
+func writeFlags(w io.Writer, fs *flag.FlagSet) {
+	fs.VisitAll(func(f *flag.Flag) { writeFlag(w, f) })
+}
+
+// writeFlag describes a flag, with one dash if it has one letter, as flags are documented.
+func writeFlag(w io.Writer, f *flag.Flag) {
+	value, text := flag.UnquoteUsage(f)
+	name := "--" + f.Name
+	if len(f.Name) == 1 {
+		name = "-" + f.Name
+	}
+	alone, ok := f.Value.(interface{ IsBoolFlag() bool })
+	switch {
+	case ok && alone.IsBoolFlag() && value != "":
+		name += "[=" + value + "]"
+	case value != "":
+		name += " " + strings.ToUpper(value)
+	}
+	if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "0" && f.DefValue != "0s" {
+		text += " (default " + f.DefValue + ")"
+	}
+	head := fmt.Sprintf("  %-*s ", flagColumn-3, name)
+	if len(head) > flagColumn {
+		fmt.Fprintf(w, "  %s\n", name)
+		head = strings.Repeat(" ", flagColumn)
+	}
+	for _, line := range wrap(text, helpWidth-flagColumn) {
+		fmt.Fprintf(w, "%s%s\n", head, line)
+		head = strings.Repeat(" ", flagColumn)
+	}
+}
+
+// helpWidth is how wide help is at most: a terminal's usual width.
+const helpWidth = 80
+
+// wrap breaks a text into lines of at most so many characters, where it has spaces.
+func wrap(text string, width int) (lines []string) {
+	line := ""
+	for word := range strings.FieldsSeq(text) {
+		switch {
+		case line == "":
+			line = word
+		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) <= width:
+			line += " " + word
+		default:
+			lines = append(lines, line)
+			line = word
+		}
+	}
+	return append(lines, line)
 }
 
 // parse parses a verb's flags; ok is false where the verb must return status.

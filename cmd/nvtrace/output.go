@@ -31,7 +31,7 @@ type lineFlags struct {
 }
 
 func (f *lineFlags) register(fs *flag.FlagSet) {
-	fs.Var(&f.exprs, "e", "show only what matches `EXPR`: device=nvidia-uvm, ioctl=NV_ESC_RM_*, control=*GPU*, class=*CHANNEL*, status=!OK, pid=N (repeated, all must hold)")
+	fs.Var(&f.exprs, "e", "show only what matches `EXPR`: device=nvidia-uvm, ioctl=NV_ESC_RM_*, control=*GPU*, class=*CHANNEL*, status!=OK, api=cuMem*, pid=N; globs and comma lists, != negates (repeated, all must hold)")
 	fs.BoolVar(&f.wall, "t", false, "show the time of day")
 	fs.BoolVar(&f.delta, "r", false, "show the time since the previous line")
 	fs.BoolVar(&f.took, "T", false, "show how long each call took")

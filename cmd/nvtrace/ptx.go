@@ -11,12 +11,14 @@ import (
 	"nvtrace/ptx/emu"
 )
 
-const ptxUsage = `usage: nvtrace ptx fmt FILE               print a PTX module in one layout
+const ptxUsage = `usage: nvtrace ptx fmt FILE
+           print a PTX module in one layout
        nvtrace ptx check [--json] [--run] FILE...
-                                          parse; report features that the file's version or target lacks
+           parse; report features that the file's version or target lacks
        nvtrace ptx sites [--json] [--func NAME] FILE
-                                          list exits, memory accesses, calls, barriers and blocks
-       nvtrace ptx run [flags] FILE       execute a kernel on the CPU (nvtrace ptx run -h)
+           list exits, memory accesses, calls, barriers and blocks
+       nvtrace ptx run [flags] FILE
+           execute a kernel on the CPU (nvtrace ptx run -h)
 "-" reads standard input.
 `
 
