@@ -50,7 +50,9 @@ func (tr *tracer) attach(ctx context.Context, pid int) error {
 	defer tr.threadSetup()()
 	// Before the first thread is seized: from here on a signal detaches.
 	sigs := newSignals(tr.o, true)
-	sigs.catch()
+	if err := sigs.catch(); err != nil {
+		return err
+	}
 	defer sigs.stop()
 	proc := newProcess(pid)
 	proc.all = true

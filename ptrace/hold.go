@@ -7,6 +7,7 @@ type request struct {
 	t         *Task
 	fn        func(*Task)
 	interrupt bool
+	signal    bool // of Task nil: to be done in any case
 }
 
 // Hold keeps the task stopped where it is when the handler (or the function of a
@@ -56,7 +57,7 @@ func (tr *tracer) serve() {
 	tr.mu.Unlock()
 	t := q.t
 	if t == nil { // of Task.Post
-		if !tr.detaching && tr.crash == nil {
+		if q.signal || !tr.detaching && tr.crash == nil {
 			q.fn(nil)
 		}
 		return

@@ -49,11 +49,14 @@ type tracer struct {
 	info syscallInfo
 	ev   TaskEvent
 
-	wake  atomic.Bool  // set by other threads: cancelled
-	seen  atomic.Bool  // set by this one: it knows
-	stray atomic.Int32 // set by other threads: a signal for all; 0: none
-	over  atomic.Bool  // set by this one: the program has ended
-	tid   int
+	wake atomic.Bool // set by other threads: cancelled
+	seen atomic.Bool // set by this one: it knows
+	over atomic.Bool // set by this one: the program has ended
+	tid  int
+
+	sigs     *signals  // that are passed on; nil: none
+	arrived  []arrival // signals that processes have got lately
+	expected []arrival // signals that they are about to get, and that were dealt with
 
 	filters      int // see countFilters
 	filtersKnown bool
@@ -137,7 +140,9 @@ func Run(ctx context.Context, o *Options, h Handler) (*Result, error) {
 		return nil, errors.New("orphans can be left alone only if they have no filter (SeccompOff)")
 	}
 	sigs := newSignals(o, false)
-	go sigs.catch()
+	if err := sigs.catch(); err != nil { // one that comes before ends this process
+		return nil, err
+	}
 	defer sigs.stop()
 	tr, err := newTracer(o, h)
 	if err != nil {
@@ -194,22 +199,17 @@ func (tr *tracer) run(ctx context.Context, sigs *signals) error {
 		return err
 	}
 	defer tr.threadSetup()()
-	sigs.forward(tr.root)
-	if tr.outlived {
-		sigs.catch()
-	}
+	tr.sigs = sigs
 	if err := child.release(); err != nil {
 		return fmt.Errorf("start %s: %w", child.path, err) // the child ends, as nobody lets it go
 	}
-	// While the child is busy. A signal that comes before they are caught ends this process,
-	// and with it the child, which does not get past the stop of its exec.
+	// While the child is busy.
 	if tr.o.Forked != nil {
 		tr.o.Forked()
 	}
 	tr.countFilters()
 	stop := tr.watch(ctx, sigs)
 	defer stop()
-	sigs.catch()
 	tr.toTheEnd(began, cpu, stop)
 	return tr.outcome(ctx)
 }
@@ -351,7 +351,7 @@ func (tr *tracer) next() waited {
 		tr.pending = tr.pending[1:]
 		return w
 	}
-	if tr.wake.Load() && !tr.seen.Load() || tr.stray.Load() != 0 || tr.work.Load() {
+	if tr.wake.Load() && !tr.seen.Load() || tr.work.Load() {
 		return waited{}
 	}
 	var w waited
@@ -379,9 +379,6 @@ func (tr *tracer) dispatch(w waited) bool {
 	case 0:
 		if tr.wake.Load() && !tr.seen.Load() {
 			tr.cancelled()
-		}
-		if sig := tr.stray.Swap(0); sig != 0 {
-			tr.signalAll(unix.Signal(sig))
 		}
 		if tr.work.Load() {
 			tr.serve()
@@ -455,6 +452,7 @@ func (tr *tracer) stopped(t *Task, s stop) {
 			return
 		}
 		t.signalInCopy()
+		tr.arrives(t, s.sig)
 		tr.res.Signals++
 		if t.announced {
 			tr.event(t, TaskEvent{Kind: TaskSignal, Signal: s.sig})

@@ -59,13 +59,14 @@ type Options struct {
 	// processes that it left behind.
 	Orphans OrphanPolicy
 	// NoSignals keeps Run and Attach from handling signals sent to this
-	// process. By default Run forwards SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 to
-	// the program. SIGINT and SIGQUIT are forwarded only if this process is not
-	// in the terminal's foreground group, where the program gets its own; they
-	// never end the tracer, however often they come: a program that survives
-	// Ctrl-C survives it here. When the program has ended, signals but SIGUSR1 and
-	// SIGUSR2 go to all that it left behind. In Attach the first SIGINT, SIGTERM or SIGHUP
-	// detaches; one that comes a second later ends this process, whereupon the kernel
+	// process. By default those that end a program by default reach the traced one once,
+	// whether they were sent to this process or to the group that both are in, and do
+	// nothing else; but for SIGKILL, timers' signals and real-time signals. SIGINT and
+	// SIGQUIT of a terminal are for those in the group only. SIGUSR1 and SIGUSR2 sent to
+	// this process alone are not passed on to a program that knows nothing of them and
+	// would end. When the program has ended, they go to all that it left behind.
+	// In Attach the first signal detaches, but for SIGUSR1 and SIGUSR2, which do nothing;
+	// one that comes a second later ends this process, whereupon the kernel
 	// detaches what could not be stopped (a thread that sleeps uninterruptibly in a
 	// driver). Where signals came, this process is deaf to them for a second after
 	// Run or Attach has returned: timeout(1) sends each twice.

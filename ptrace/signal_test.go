@@ -43,7 +43,7 @@ func gone(t *testing.T, pid int) bool {
 // reported.
 func TestForward(t *testing.T) {
 	victim := build(t, "victim")
-	for _, sig := range []syscall.Signal{unix.SIGTERM, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1} {
+	for _, sig := range []syscall.Signal{unix.SIGTERM, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGABRT, unix.SIGSEGV} {
 		v := startHelper(t, "run", victim, "forever")
 		v.cmd.Process.Signal(sig)
 		v.cmd.Wait()
@@ -354,4 +354,109 @@ func TestEndedSignals(t *testing.T) {
 		}
 	}
 	t.Error("signals have no effect")
+}
+
+// inGroup starts a helper, or argv itself, in a process group of its own.
+func inGroup(t *testing.T, helper string, argv ...string) (*exec.Cmd, *bufio.Reader) {
+	t.Helper()
+	c := exec.Command(argv[0], argv[1:]...)
+	if helper != "" {
+		c = exec.Command(os.Args[0], argv...)
+		c.Env = append(os.Environ(), "PTRACE_HELPER="+helper)
+	}
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	c.Stderr = os.Stderr
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	})
+	return c, bufio.NewReader(out)
+}
+
+// sentSignals are those that are passed on.
+var sentSignals = append([]unix.Signal{unix.SIGUSR1, unix.SIGUSR2}, fatal...)
+
+// TestGroupSignals: a signal that is sent to the process group of the tracer and its
+// program reaches the program once, and one that is sent to the tracer alone, too.
+func TestGroupSignals(t *testing.T) {
+	victim := build(t, "victim")
+	for _, sig := range sentSignals {
+		t.Run(unix.SignalName(sig), func(t *testing.T) {
+			c, r := inGroup(t, "run", victim, "tally", strconv.Itoa(int(sig)))
+			expect := func(want string) {
+				t.Helper()
+				if line, err := r.ReadString('\n'); line != want+"\n" {
+					t.Fatalf("%q, %v; want %q", line, err, want)
+				}
+			}
+			expect("ready")
+			const times = 30
+			for i := range times {
+				if err := unix.Kill(-c.Process.Pid, sig); err != nil {
+					t.Fatal(err)
+				}
+				expect(fmt.Sprint("got ", i+1))
+			}
+			// What was passed on before, though it should not, would have come before this.
+			if err := unix.Kill(c.Process.Pid, sig); err != nil {
+				t.Fatal(err)
+			}
+			expect(fmt.Sprintf("others %d parent 1", times))
+			if err := c.Wait(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestTellGroup: a program sends a signal to its group, which is the tracer's.
+func TestTellGroup(t *testing.T) {
+	victim := build(t, "victim")
+	for _, sig := range sentSignals {
+		for range 5 {
+			c, r := inGroup(t, "run", victim, "tell_group", strconv.Itoa(int(sig)))
+			if line, err := r.ReadString('\n'); line != "traps 1\n" {
+				t.Errorf("%v: %q, %v", sig, line, err)
+			}
+			if err := c.Wait(); err != nil {
+				t.Errorf("%v: %v", sig, err)
+			}
+		}
+	}
+}
+
+// TestUserSignals: SIGUSR1 and SIGUSR2 that are sent to the tracer alone don't end a
+// program that knows nothing of them.
+func TestUserSignals(t *testing.T) {
+	v := startHelper(t, "run", build(t, "victim"), "forever")
+	for _, sig := range []syscall.Signal{unix.SIGUSR1, unix.SIGUSR2, unix.SIGTERM} {
+		_ = v.cmd.Process.Signal(sig)
+	}
+	_ = v.cmd.Wait()
+	if code := v.cmd.ProcessState.ExitCode(); code != 128+int(unix.SIGTERM) {
+		t.Errorf("tracer ended with %d", code)
+	}
+}
+
+// TestAttachSignals: a signal lets go what was attached to, also one by which a Go program
+// would say where it crashed.
+func TestAttachSignals(t *testing.T) {
+	v := start(t, build(t, "victim"), "forever")
+	for _, sig := range fatal {
+		a := startHelper(t, "attach", strconv.Itoa(v.pid))
+		_ = a.cmd.Process.Signal(sig)
+		if err := a.cmd.Wait(); err != nil {
+			t.Errorf("%v: %v", sig, err)
+		}
+		if p, err := statusField(v.pid, "TracerPid"); err != nil || p != 0 {
+			t.Errorf("%v: still traced by %d (%v)", sig, p, err)
+		}
+	}
 }

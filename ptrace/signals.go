@@ -3,7 +3,6 @@ package ptrace
 import (
 	"context"
 	"os"
-	"os/signal"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -16,118 +15,232 @@ import (
 // own to the process, and then to the group.
 const together = time.Second
 
-// signals passes this process's signals on to the traced program.
-type signals struct {
-	ch     chan os.Signal
-	catch  func()       // has them collected from now on, once: for each, two threads wake each other
-	stop   func()       // ends that, soon, once
-	target atomic.Int64 // pidfd of the program, plus 1; below 0: minus its pid
-	detach bool         // Attach: the first one ends tracing
-	came   atomic.Bool  // one has, and what comes with it is still caught after the end
+// recent is for how long a signal that the program has got itself may be what this
+// process gets, too: as long as it can take to look at it.
+const recent = 10 * time.Second
+
+// fatal are the signals that mean that a program is to end, or that it is at its end,
+// whoever sends them.
+var fatal = []unix.Signal{
+	unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGILL, unix.SIGTRAP, unix.SIGABRT, unix.SIGBUS,
+	unix.SIGFPE, unix.SIGSEGV, unix.SIGSTKFLT, unix.SIGSYS,
 }
 
-// newSignals returns what is to be collected. Those that were ignored when this
-// process started stay so.
+// signals passes this process's signals on to the traced program.
+type signals struct {
+	ch     chan unix.Signal // that has come
+	want   []unix.Signal
+	batch  []sent      // what was not looked at yet; guarded by catcher.mu
+	stop   func()      // ends that, soon, once
+	detach bool        // Attach: the first one ends tracing
+	came   atomic.Bool // one has, and what comes with it is still caught after the end
+}
+
+// newSignals returns what is to be collected.
 func newSignals(o *Options, detach bool) *signals {
-	s := &signals{ch: make(chan os.Signal, 16), catch: func() {}, detach: detach}
+	s := &signals{ch: make(chan unix.Signal, 64), detach: detach}
 	s.stop = sync.OnceFunc(s.end)
-	if o.NoSignals {
-		return s
+	switch {
+	case o.NoSignals:
+	case detach:
+		s.want = fatal
+	default:
+		s.want = append(slices.Clip(fatal), unix.SIGUSR1, unix.SIGUSR2)
 	}
-	want := []os.Signal{unix.SIGTERM, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT}
-	if detach {
-		want = want[:3]
-	} else {
-		want = append(want, unix.SIGUSR1, unix.SIGUSR2)
-	}
-	s.catch = sync.OnceFunc(func() {
-		want = slices.DeleteFunc(want, signal.Ignored)
-		if len(want) > 0 {
-			signal.Notify(s.ch, want...)
-		}
-	})
 	return s
 }
 
-// forward says which process the signals are for. A pidfd can't hit another
-// process after this one is gone. Kernels before 5.3 lack it.
-func (s *signals) forward(pid int) {
-	fd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		s.target.Store(-int64(pid))
-		return
+// catch has them collected from now on.
+func (s *signals) catch() error {
+	if len(s.want) == 0 {
+		return nil
 	}
-	s.target.Store(int64(fd) + 1)
+	return s.add()
 }
 
 // end ends that, soon.
 func (s *signals) end() {
-	wait := time.Duration(0)
 	if s.came.Load() || len(s.ch) > 0 {
-		wait = together
+		time.AfterFunc(together, s.remove)
+		return
 	}
-	time.AfterFunc(wait, func() {
-		s.catch()
-		signal.Stop(s.ch)
-	})
-	if fd := s.target.Swap(0); fd > 0 {
-		unix.Close(int(fd) - 1)
+	s.remove()
+}
+
+// settleGroup returns when whoever is sending a signal to this process's group has sent
+// it to all of it: that happens under a lock of the kernel's which this call takes, too.
+func settleGroup() { _ = unix.Setpgid(0, unix.Getpgrp()) }
+
+// passOn sees to it that the program gets a signal that this process has got, unless it
+// has got it itself: it may have been sent to the group, by a terminal or by a process.
+// When the program has ended, all that it left behind is meant, or nothing but SIGKILL
+// could end this process.
+func (tr *tracer) passOn(sig unix.Signal) {
+	pids := []int{tr.root}
+	if tr.over.Load() {
+		pids = pids[:0]
+		for _, t := range tr.tasks {
+			if !slices.Contains(pids, t.PID) {
+				pids = append(pids, t.PID)
+			}
+		}
+	}
+	got, waits := tr.account(sig, pids)
+	for _, pid := range pids {
+		if tr.lacks(pid, sig, got, waits[pid]) {
+			tr.send(pid, sig)
+		}
+	}
+	tr.arrived = slices.DeleteFunc(tr.arrived, func(a arrival) bool { return a.sig == sig })
+}
+
+// account finds out how often this process, and others, have got a signal: all that was
+// sent to a group before is known of all who are in it.
+// waits are those in which it waits.
+func (tr *tracer) account(sig unix.Signal, pids []int) (got []sent, waits map[int]bool) {
+	const tries = 2000 // can't be: a thread that is about to write does so
+	for try := range tries {
+		settleGroup()
+		list, all := tr.sigs.collect(sig)
+		got = append(got, list...)
+		if !all && try < tries-1 {
+			yield()
+			continue
+		}
+		waits = make(map[int]bool)
+		for _, pid := range pids {
+			waits[pid] = tr.noteStops(pid, sig)
+		}
+		settleGroup()
+		if list, all = tr.sigs.collect(sig); len(list) == 0 && all {
+			break
+		}
+		got = append(got, list...)
+	}
+	return got, waits
+}
+
+// noteStops notes a signal for which tasks have stopped that were not looked at yet. It
+// returns whether one waits for the process.
+func (tr *tracer) noteStops(pid int, sig unix.Signal) (waits bool) {
+	pending := func() bool {
+		set, _ := signalSet(pid, "ShdPnd")
+		return set&signalBit(sig) != 0
+	}
+	for was := pending(); ; was = waits {
+		for _, t := range tr.tasks {
+			if t.PID != pid || t.queued || t.parked || t.frozen || t.held {
+				continue
+			}
+			if w, e := tr.look(t.TID, false); e == 0 && w.tid != 0 {
+				tr.queue(w)
+			}
+		}
+		for _, w := range tr.pending {
+			if t := tr.tasks[w.tid]; t != nil && t.PID == pid && !t.noted {
+				if stop := classify(w.status); stop.kind == stopSignal && stop.sig == sig {
+					tr.arrives(t, sig)
+					t.noted = true
+				}
+			}
+		}
+		// The kernel takes a signal from those that wait, and stops the task, at once.
+		if waits = pending(); waits == was {
+			return waits
+		}
 	}
 }
 
-// deliver passes one signal on: to the program, or, when that has ended, to
-// everything that it left behind, or nothing but SIGKILL could end this process.
-func (tr *tracer) deliver(s *signals, sig os.Signal, quit chan struct{}) {
-	n, ok := sig.(unix.Signal)
-	if !ok {
+// lacks says whether this process has got a signal once more than another one.
+func (tr *tracer) lacks(pid int, sig unix.Signal, got []sent, waits bool) bool {
+	group, err := unix.Getpgid(pid)
+	inGroup := err == nil && group == unix.Getpgrp()
+	if waits = waits && inGroup; waits {
+		same := func(a arrival) bool { return a.pid == pid && a.sig == sig }
+		tr.expected = append(slices.DeleteFunc(tr.expected, same), arrival{sent: sent{sig: sig}, pid: pid})
+	}
+	balance := map[sent]int{}
+	for _, s := range got {
+		if s.from == 0 && (sig == unix.SIGINT || sig == unix.SIGQUIT) {
+			continue // by a terminal: it was for the group, and nobody else
+		}
+		balance[s]++
+	}
+	for _, a := range tr.arrived {
+		if a.pid == pid && inGroup {
+			balance[a.sent]--
+		}
+	}
+	for _, n := range balance {
+		if n > 1 || n == 1 && !waits {
+			return true
+		}
+	}
+	return false
+}
+
+// send sends a signal.
+func (tr *tracer) send(pid int, sig unix.Signal) {
+	if (sig == unix.SIGUSR1 || sig == unix.SIGUSR2) && wouldDie(pid, sig) {
+		tr.log.Warn("signal not passed on: the program does not handle it, and would end", "signal", sig.String(), "pid", pid)
 		return
 	}
-	if !tr.over.Load() {
-		if (n == unix.SIGINT || n == unix.SIGQUIT) && inForeground() {
-			return // the terminal sent it to the whole group, the program included
+	_ = unix.Kill(pid, sig) // ESRCH: just ended
+}
+
+// wouldDie says whether a process has made no arrangements for a signal.
+func wouldDie(pid int, sig unix.Signal) bool {
+	for _, name := range []string{"SigCgt", "SigIgn", "SigBlk"} {
+		if set, ok := signalSet(pid, name); !ok || set&signalBit(sig) != 0 {
+			return false
 		}
-		var err error
-		switch target := s.target.Load(); {
-		case target > 0:
-			err = unix.PidfdSendSignal(int(target)-1, n, nil, 0)
-		case target < 0:
-			err = unix.Kill(int(-target), n)
+	}
+	return true
+}
+
+// arrival is a signal that a process has got.
+type arrival struct {
+	sent
+	pid  int
+	when int64
+}
+
+// arrives notes a signal that is about to be delivered, if this process may have got it,
+// too.
+func (tr *tracer) arrives(t *Task, sig unix.Signal) {
+	if t.noted {
+		t.noted = false
+		return
+	}
+	if tr.sigs == nil || !slices.Contains(tr.sigs.want, sig) {
+		return
+	}
+	var si siginfo
+	if getSiginfo(t.TID, &si) != 0 {
+		return
+	}
+	s := sent{sig: sig, code: si.code}
+	switch {
+	case si.code == siUser:
+		if s.from = int32(si.addr); int(s.from) == os.Getpid() {
+			return
 		}
-		if err != unix.ESRCH {
+	case si.code != siKernel:
+		return
+	}
+	for i, a := range tr.expected {
+		if a.pid == t.PID && a.sig == sig {
+			tr.expected = slices.Delete(tr.expected, i, i+1)
 			return
 		}
 	}
-	tr.stray.Store(int32(n))
-	tr.poke(quit, func() bool { return tr.stray.Load() == 0 })
-}
-
-// signalAll sends a signal to all that is traced, but for what has got it from
-// the terminal.
-func (tr *tracer) signalAll(sig unix.Signal) {
-	got := 0
-	if (sig == unix.SIGINT || sig == unix.SIGQUIT) && inForeground() {
-		got = unix.Getpgrp()
+	now := nanotime()
+	tr.arrived = slices.DeleteFunc(tr.arrived, func(a arrival) bool { return now-a.when > int64(recent) })
+	const most = 100
+	if len(tr.arrived) == most {
+		tr.arrived = slices.Delete(tr.arrived, 0, 1)
 	}
-	sent := map[int]bool{}
-	for _, t := range tr.tasks {
-		if group, err := unix.Getpgid(t.PID); err != nil || group == got || sent[t.PID] {
-			continue
-		}
-		sent[t.PID] = true
-		_ = unix.Kill(t.PID, sig) // ESRCH: just ended
-	}
-}
-
-// inForeground says whether this process is in the foreground group of its
-// terminal.
-func inForeground() bool {
-	tty, err := unix.Open("/dev/tty", unix.O_RDONLY|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return false
-	}
-	defer unix.Close(tty)
-	group, err := unix.IoctlGetInt(tty, unix.TIOCGPGRP)
-	return err == nil && group == unix.Getpgrp()
+	tr.arrived = append(tr.arrived, arrival{s, t.PID, now})
 }
 
 // watch waits for signals and for ctx on another thread, until the returned
@@ -158,11 +271,12 @@ func (tr *tracer) watch(ctx context.Context, s *signals) (stop func()) {
 				s.came.Store(true)
 				if s.detach {
 					// A later one ends this process, which may not get to detaching.
-					time.AfterFunc(together, func() { signal.Stop(s.ch) })
+					time.AfterFunc(together, s.remove)
 					do(func() { tr.interrupt(quit) })
 					return
 				}
-				do(func() { tr.deliver(s, sig, quit) })
+				settleGroup()
+				tr.request(request{fn: func(*Task) { tr.passOn(sig) }, signal: true})
 			}
 		}
 	}()

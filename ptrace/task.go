@@ -31,6 +31,7 @@ type Task struct {
 
 	dead      bool // it has died, or lost its id to an execve; that is still to be reported
 	queued    bool // its last stop or its end waits in tracer.pending
+	noted     bool // the signal of that stop has been noted, see tracer.arrives
 	frozen    bool // by StopWorld
 	listening bool // in a stop by job control
 	execed    bool // at TaskExec it was let run to the exit of execve

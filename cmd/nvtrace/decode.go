@@ -7,9 +7,11 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -143,12 +145,37 @@ func startDecoding(e *env, args []string, h *traces.Header, outlives bool) (_ *d
 func (d *decoding) start() {
 	d.once.Do(func() {
 		go func() {
-			err := d.cmd.Start()
+			err := startApart(d.cmd)
 			d.e.step("decoder started")
 			closeAll(d.handed)
 			d.started <- err
 		}()
 	})
+}
+
+// startApart starts a process that no signal ends that is meant for the program: not one to
+// the program's group, of which it is none, nor one that comes before that is so.
+func startApart(cmd *exec.Cmd) error {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var all, mine unix.Sigset_t
+	for i := range all.Val {
+		all.Val[i] = ^uint64(0)
+	}
+	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &all, &mine); err != nil {
+		return os.NewSyscallError("rt_sigprocmask", err)
+	}
+	defer func() { _ = unix.PthreadSigmask(unix.SIG_SETMASK, &mine, nil) }()
+	return cmd.Start()
+}
+
+// meantForOthers are the signals that do not end the decoding process: those that have been
+// sent to the program, of which some mean that it is to end, and that nobody reads stderr
+// any more. In a group of its own, it may be stopped for writing to a terminal.
+var meantForOthers = []os.Signal{
+	unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2, unix.SIGABRT, unix.SIGILL, unix.SIGTRAP,
+	unix.SIGBUS, unix.SIGFPE, unix.SIGSEGV, unix.SIGSTKFLT, unix.SIGSYS, unix.SIGPIPE, unix.SIGTTOU,
 }
 
 func closeAll(files []*os.File) {
@@ -233,9 +260,7 @@ func (d *decoding) part() {
 
 // decodeVerb is the decoding process.
 func decodeVerb(e *env, args, _ []string) int {
-	// What is meant for the program must not end the record of it, nor that nobody reads
-	// stderr any more.
-	signal.Ignore(unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP, unix.SIGPIPE)
+	signal.Ignore(meantForOthers...)
 	e.step("decoder: began")
 	f := newRunFlags(e)
 	if status, ok := parse(f.set, args); !ok {

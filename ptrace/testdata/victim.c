@@ -768,6 +768,47 @@ static int blocked(void)
 	return 98;
 }
 
+// tally counts a signal that comes from others, and says so each time, until it comes from
+// its parent.
+static volatile int tally_parent, tally_others, tally_said;
+static void on_tally(int sig, siginfo_t *si, void *context)
+{
+	if (si->si_pid == getppid())
+		tally_parent++;
+	else
+		tally_others++;
+}
+
+static int tally(void)
+{
+	struct sigaction sa = {.sa_sigaction = on_tally, .sa_flags = SA_SIGINFO};
+	int sig = atoi(arg);
+	sigset_t block, open;
+	sigemptyset(&block);
+	sigaddset(&block, sig);
+	sigprocmask(SIG_BLOCK, &block, &open);
+	sigaction(sig, &sa, 0);
+	out("ready\n");
+	while (!tally_parent) {
+		sigsuspend(&open);
+		while (tally_said < tally_others)
+			out("got %d\n", ++tally_said);
+	}
+	out("others %d parent %d\n", tally_others, tally_parent);
+	return 0;
+}
+
+// tell_group sends a signal to its group, and says how often it came.
+static int tell_group(void)
+{
+	struct sigaction sa = {.sa_sigaction = on_tally, .sa_flags = SA_SIGINFO};
+	int sig = atoi(arg);
+	sigaction(sig, &sa, 0);
+	kill(0, sig);
+	out("traps %d\n", tally_others + tally_parent);
+	return 0;
+}
+
 // environment: what a program inherits.
 static int environment(void)
 {
@@ -982,7 +1023,7 @@ static const struct {
 	{"nanosleep_stop", nanosleep_stop}, {"untraced", untraced}, {"int80", int80}, {"bad_pointer", bad_pointer},
 	{"trace_me", trace_me}, {"undumpable", undumpable}, {"set_uid", set_uid}, {"orphan", orphan}, {"orphan_forever", orphan_forever},
 	{"kill_self", kill_self}, {"sig_mask", sig_mask}, {"many_forks", many_forks}, {"fork_tree", fork_tree},
-	{"new_pid_ns", new_pid_ns}, {"own_filter", own_filter}, {"environment", environment}, {"blocked", blocked}, {"forever", forever}, {"count_keys", count_keys},
+	{"new_pid_ns", new_pid_ns}, {"own_filter", own_filter}, {"environment", environment}, {"blocked", blocked}, {"tally", tally}, {"tell_group", tell_group}, {"forever", forever}, {"count_keys", count_keys},
 	{"sleeper", sleeper}, {"calls", calls}, {"others", others}, {"attachee", attachee}, {"inject", inject},
 };
 
