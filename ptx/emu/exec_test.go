@@ -579,8 +579,10 @@ func TestOperandForms(t *testing.T) {
 			return 1
 		})},
 		{"mov.u32 %r2, 9; @!%p1 mov.u32 %r2, %r2+1;", tid(func(uint32) uint32 { return 10 })},
-		{".local .b64 l; cvt.u64.u32 %rd4, %r1; st.local.u64 [l], %rd4 + 0x100000001; ld.local.u32 %r2, [l]; ld.local.u32 %r3, [l+4]; add.u32 %r2, %r2, %r3;",
-			tid(func(tid uint32) uint32 { return tid + 2 })},
+		{
+			".local .b64 l; cvt.u64.u32 %rd4, %r1; st.local.u64 [l], %rd4 + 0x100000001; ld.local.u32 %r2, [l]; ld.local.u32 %r3, [l+4]; add.u32 %r2, %r2, %r3;",
+			tid(func(tid uint32) uint32 { return tid + 2 }),
+		},
 	} {
 		t.Run(tt.code, func(t *testing.T) { expect(t, tt.code, tt.want) })
 	}
