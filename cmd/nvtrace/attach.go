@@ -38,7 +38,7 @@ type attachFlags struct {
 	allowExit, require         bool
 	json, verbose              bool
 	mapsFile                   string    // that maps are written to; "": standard error
-	mapsTo                     *mapsFile // it, opened
+	mapsTo                     *mapsFile // it
 	directSim                  bool      // of the verb attach
 
 	planned *nvattach.Plan // of start; nil: none
@@ -148,9 +148,7 @@ func (f *attachFlags) start(e *env) (*session.Session, error) {
 		o.Format = session.FormatJSON
 	}
 	if f.mapsFile != "" {
-		if err := f.createMaps(e); err != nil {
-			return nil, err
-		}
+		f.mapsTo = new(mapsFile)
 		o.Out, o.Notices = f.mapsTo, e.stderr
 	}
 	return session.New(o), nil

@@ -76,10 +76,10 @@ func (f *attachFlags) directly(e *env, plan *nvattach.Plan, settings []nvattach.
 		so.Format = session.FormatJSON
 	}
 	if f.mapsFile != "" {
-		if err := f.createMaps(e); err != nil {
+		f.mapsTo = new(mapsFile)
+		if err := f.beginMaps(e, f.mapsFile); err != nil {
 			return e.fail(exitFailed, "%v", err)
 		}
-		f.begin()
 		so.Out, so.Notices = f.mapsTo, e.stderr
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -291,27 +292,33 @@ func (f *wholeFile) link() error {
 }
 
 // outputNames are the files of a run, "" for those that are not written.
-type outputNames struct{ recording, log, json string }
+type outputNames struct{ recording, log, json, maps string }
 
 // names returns the names of a run's outputs. The header says what their patterns stand for.
 func (f *runFlags) names(h *traces.Header, getenv func(string) string) (n outputNames, err error) {
+	var taken []string
 	for _, o := range []struct {
 		to         *string
 		flag, name string
-	}{{&n.recording, "-o", f.out}, {&n.log, "--ioctl-log", f.log.value}, {&n.json, "--json", f.json.value}} {
+	}{
+		{&n.recording, "-o", f.out},
+		{&n.log, "--ioctl-log", f.log.value},
+		{&n.json, "--json", f.json.value},
+		{&n.maps, "--maps", f.attach.mapsFile},
+	} {
 		if *o.to, err = expandName(o.name, h, getenv); err != nil {
 			return n, fmt.Errorf("%s=%w", o.flag, err)
 		}
+		if *o.to == "" {
+			continue
+		}
+		if slices.ContainsFunc(taken, func(other string) bool { return sameFile(other, *o.to) }) {
+			return n, fmt.Errorf("%s=%s: another output has this name", o.flag, *o.to)
+		}
+		taken = append(taken, *o.to)
 	}
 	if n.recording != "" {
-		if err := traces.CheckName(n.recording); err != nil {
-			return n, err
-		}
-	}
-	for _, pair := range [][2]string{{n.recording, n.log}, {n.recording, n.json}, {n.log, n.json}} {
-		if pair[0] != "" && sameFile(pair[0], pair[1]) {
-			return n, fmt.Errorf("%s: two outputs have this name", pair[1])
-		}
+		return n, traces.CheckName(n.recording)
 	}
 	return n, nil
 }

@@ -331,6 +331,45 @@ func TestExpandName(t *testing.T) {
 	}
 }
 
+// TestMapsFile: maps are written to a file from the program's beginning on, by one run.
+func TestMapsFile(t *testing.T) {
+	e, _, _ := quietEnv()
+	dir := t.TempDir()
+	name := filepath.Join(dir, "maps.json")
+	writeText(t, name, "old", 0o644)
+	var runs [2]attachFlags
+	for i := range runs {
+		runs[i].mapsTo = new(mapsFile)
+		if _, err := runs[i].mapsTo.Write([]byte("too early")); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := runs[0].beginMaps(e, name); err != nil {
+		t.Fatal(err)
+	}
+	if err := runs[1].beginMaps(e, name); !errors.Is(err, errBusy) {
+		t.Errorf("two runs write one file: %v", err)
+	}
+	runs[0].mapsTo.abandon() // another output was refused
+	if err := errors.Join(runs[0].mapsTo.close(), runs[1].mapsTo.close()); err != nil || readText(t, name) != "old" {
+		t.Errorf("runs that did not begin: %v", err)
+	}
+	if err := runs[1].beginMaps(e, name); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := runs[1].mapsTo.Write([]byte("maps")); err != nil {
+		t.Error(err)
+	}
+	if err := runs[1].mapsTo.close(); err != nil || readText(t, name) != "maps" {
+		t.Error(err)
+	}
+	onlyFiles(t, dir, "maps.json")
+	e.reads(name)
+	if err := runs[0].beginMaps(e, name); err == nil || !strings.Contains(err.Error(), "write to another file") {
+		t.Errorf("an input: %v", err)
+	}
+}
+
 // heldSink notes the events that come, by their times.
 type heldSink struct {
 	times []int64

@@ -34,6 +34,9 @@ func TestMain(m *testing.M) {
 			if os.Getenv("TEST_DEVICES") != "" {
 				e.devices = testDevices
 			}
+			if os.Getenv("TEST_ALONE") != "" { // without a decoding process
+				e.self = ""
+			}
 			if os.Getenv("TEST_SUBREAPER") != "" {
 				if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 					panic(err)

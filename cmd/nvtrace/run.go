@@ -373,16 +373,19 @@ func (s *tracing) trace() (record.Result, error) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	s.cancel = cancel
-	if s.f.pid == 0 {
-		s.opts.Ptrace.Started = func(pid int) {
-			s.e.step("program executed")
-			if err := s.ready(pid); err != nil {
-				cancel(err)
-			}
-			s.f.attach.begin()
-			s.e.step("program let go")
+	var failed error // of opening the outputs
+	s.opts.Ptrace.Started = func(pid int) {
+		s.e.step("program executed")
+		if failed = s.ready(pid); failed != nil {
+			cancel(failed)
 		}
+		s.e.step("program let go")
+	}
+	if s.f.pid == 0 {
 		res, err := record.Run(ctx, &s.opts)
+		if failed != nil { // how the program was ended is not how it ends
+			return record.Result{Result: new(ptrace.Result)}, failed
+		}
 		if cause := context.Cause(ctx); errors.Is(cause, errRequired) {
 			err = cause // also if the program ended before it was ended
 		}
@@ -391,18 +394,11 @@ func (s *tracing) trace() (record.Result, error) {
 	if d, ok := s.out.(*decoding); ok {
 		d.prepare()
 	}
-	var failed error
-	s.opts.Ptrace.Started = func(pid int) {
-		if failed = s.ready(pid); failed != nil {
-			cancel(failed)
-		}
-	}
-	s.f.attach.begin()
 	// The first SIGINT, SIGTERM or SIGHUP detaches; a second one ends nvtrace, as
 	// it must where a thread sleeps in a driver and can't be detached.
 	res, err := record.Attach(ctx, s.f.pid, &s.opts)
 	if failed != nil {
-		res.Result, err = new(ptrace.Result), failed
+		return record.Result{Result: new(ptrace.Result)}, failed
 	}
 	return res, err
 }
@@ -419,11 +415,15 @@ func (s *tracing) ready(pid int) error {
 	case <-time.After(maxAsking):
 		s.e.step("the driver does not tell about its GPUs")
 	}
-	if err := s.out.ready(); err != nil {
-		return err
-	}
 	names, err := s.f.names(h, s.e.getenv)
 	if err != nil {
+		return err
+	}
+	if err := s.f.attach.beginMaps(s.e, names.maps); err != nil {
+		return err
+	}
+	if err := s.out.ready(); err != nil {
+		s.f.attach.mapsTo.abandon()
 		return err
 	}
 	return s.modules.begin(names.recording)
