@@ -13,6 +13,7 @@ import (
 
 	"nvtrace/fatbin"
 	"nvtrace/nvattach/jit"
+	"nvtrace/nvattach/preload"
 )
 
 // resources are what a thread, or of shared memory a block, of a kernel takes.
@@ -73,12 +74,12 @@ func (d driverCompiler) resources(text, target string) (map[string]*resources, e
 type ptxas string
 
 func (p ptxas) resources(text, target string) (map[string]*resources, error) {
-	dir, err := os.MkdirTemp("", "nvtrace-ptxas")
+	own, err := preload.NewFolder(os.TempDir(), "nvtrace-ptxas-")
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
-	in, out := filepath.Join(dir, "module.ptx"), filepath.Join(dir, "module.cubin")
+	defer own.Remove()
+	in, out := filepath.Join(own.Path, "module.ptx"), filepath.Join(own.Path, "module.cubin")
 	if err := os.WriteFile(in, []byte(text), 0o600); err != nil {
 		return nil, err
 	}

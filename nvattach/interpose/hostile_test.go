@@ -368,7 +368,7 @@ func TestServerEnds(t *testing.T) {
 		if got := len(l.of("cuModuleLoadData")); got != 2 {
 			t.Errorf("%s: %d loads told", mode, got)
 		}
-		_ = os.RemoveAll(s.dir)
+		_ = os.RemoveAll(s.dir.Path)
 	}
 }
 

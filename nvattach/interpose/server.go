@@ -1,7 +1,6 @@
 package interpose
 
 import (
-	"bytes"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -113,7 +112,7 @@ type Server struct {
 	o         Options
 	functions []Function
 	table     uint32
-	dir       string
+	dir       *preload.Folder
 	shim      string
 	sock      string
 	key       [32]byte // a secret of the programs of this run
@@ -218,11 +217,12 @@ func (s *Server) place() error {
 }
 
 func (s *Server) placeIn(dir string) error {
-	tmp, err := os.MkdirTemp(dir, "nvtrace-")
+	own, err := preload.NewFolder(dir, "nvtrace-")
 	if err != nil {
 		return err
 	}
-	s.dir, s.shim, s.sock = tmp, filepath.Join(tmp, shimName), filepath.Join(tmp, "s")
+	tmp := own.Path
+	s.dir, s.shim, s.sock = own, filepath.Join(tmp, shimName), filepath.Join(tmp, "s")
 	if len(s.sock) > 100 {
 		err = fmt.Errorf("%s: too long for a socket's address", s.sock)
 	}
@@ -233,7 +233,7 @@ func (s *Server) placeIn(dir string) error {
 		err = errors.Join(os.Chmod(s.shim, 0o555), os.Chmod(tmp, 0o711))
 	}
 	if err != nil {
-		_ = os.RemoveAll(tmp)
+		_ = own.Remove()
 	}
 	return err
 }
@@ -282,21 +282,12 @@ func (s *Server) Close() error {
 		c.drain()
 	}
 	s.wg.Wait()
-	if slices.ContainsFunc(conns, func(c *conn) bool { return c.alive }) || s.o.Outlived && mapped(s.shim) {
-		errs = append(errs, removeIfThere(s.sock))
+	if slices.ContainsFunc(conns, func(c *conn) bool { return c.alive }) || s.o.Outlived && s.dir.Mapped() {
+		errs = append(errs, removeIfThere(s.sock), s.dir.Leave())
 	} else {
-		errs = append(errs, os.RemoveAll(s.dir))
+		errs = append(errs, s.dir.Remove())
 	}
 	return errors.Join(errs...)
-}
-
-// mapped says whether a process that can be looked at has mapped a file.
-func mapped(file string) bool {
-	list, _ := filepath.Glob("/proc/[0-9]*/maps")
-	return slices.ContainsFunc(list, func(name string) bool {
-		b, _ := os.ReadFile(name) // of processes that have ended, and others' users
-		return bytes.Contains(b, []byte(" "+file+"\n"))
-	})
 }
 
 func removeIfThere(path string) error {

@@ -408,7 +408,7 @@ func TestOutlived(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = os.RemoveAll(s.dir) })
+		t.Cleanup(func() { _ = os.RemoveAll(s.dir.Path) })
 		cmd := exec.Command("sh", "-c", "echo begun; read line; env true; exit 4")
 		cmd.Env = s.Env(w.env())
 		var stderr strings.Builder

@@ -75,6 +75,7 @@ func (s *Sim) serve(uc *net.UnixConn) {
 	f, err := uc.File() // blocking: a goroutine of its own waits faster than the poller
 	_ = uc.Close()
 	if err != nil {
+		s.hint(fmt.Sprintf("a program runs without the simulated GPU: %v", err))
 		return
 	}
 	defer f.Close()

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -83,9 +82,8 @@ func (h *hostile) value() uint64 {
 	return v
 }
 
-var errSlow = errors.New("no answer in time")
-
-// exchange sends a request and answers what is asked, until the result comes.
+// exchange sends a request and answers what is asked, until the result comes. It waits
+// as long as that takes: a call without an answer ends with the test's own time.
 func (h *hostile) exchange(q *request) error {
 	var b [requestSize]byte
 	for range 100 {
@@ -97,8 +95,6 @@ func (h *hostile) exchange(q *request) error {
 		oob := make([]byte, 64)
 		n, on, _, _, err := unix.Recvmsg(h.fd, in, oob, unix.MSG_CMSG_CLOEXEC)
 		switch {
-		case err == unix.EAGAIN:
-			return errSlow
 		case err != nil || n < replyHeader:
 			return errGone
 		}
@@ -138,9 +134,6 @@ func newHostile(tb testing.TB, s *Sim, random uint64, data []byte) *hostile {
 		tb.Fatal(err)
 	}
 	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: s.dir + "/s"}); err != nil {
-		tb.Fatal(err)
-	}
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 5}); err != nil {
 		tb.Fatal(err)
 	}
 	h := &hostile{tb: tb, fd: fd, in: data}
@@ -215,10 +208,7 @@ func FuzzHostile(f *testing.F) {
 			for i := range q.args {
 				q.args[i] = h.value()
 			}
-			if err := h.exchange(q); err != nil {
-				if errors.Is(err, errSlow) {
-					t.Fatalf("%d calls: no answer to entry %d of library %d", calls, q.index, q.lib)
-				}
+			if h.exchange(q) != nil {
 				return
 			}
 		}

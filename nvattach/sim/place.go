@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"os"
 
 	"nvtrace/nvattach/preload"
 )
@@ -18,13 +17,13 @@ func (s *Sim) place() error {
 
 // placeIn prepares the simulation in a folder of its own in dir.
 func (s *Sim) placeIn(dir string) error {
-	own, err := os.MkdirTemp(dir, "nvtrace-sim-")
+	own, err := preload.NewFolder(dir, "nvtrace-sim-")
 	if err != nil {
 		return err
 	}
-	s.dir, s.libs = own, s.opts.LibDir
+	s.own, s.dir, s.libs = own, own.Path, s.opts.LibDir
 	if err := s.prepare(); err != nil {
-		_ = os.RemoveAll(own)
+		_ = own.Remove()
 		return err
 	}
 	return nil

@@ -112,6 +112,7 @@ type Sim struct {
 	opts Options
 	gpu  GPU
 	cat  *catalog
+	own  *preload.Folder
 	dir  string // of the socket, and of the libraries if they are ours
 	libs string
 	ln   *net.UnixListener
@@ -224,16 +225,42 @@ func (s *Sim) Env(env []string) []string {
 func (s *Sim) Serve(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, s.shut)
 	defer stop()
+	spare, _ := os.Open(os.DevNull) // given up to refuse a program
+	defer func() { _ = spare.Close() }()
+	raw, err := s.ln.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("simulated GPU: %w", err)
+	}
 	for {
 		c, err := s.ln.AcceptUnix()
-		if err != nil {
+		switch {
+		case err == nil:
+			s.wg.Go(func() { s.serve(c) })
+			continue
+		case errors.Is(err, net.ErrClosed):
 			s.wg.Wait()
-			if errors.Is(err, net.ErrClosed) {
-				return nil
-			}
-			return fmt.Errorf("simulated GPU: %w", err)
+			return nil
 		}
-		s.wg.Go(func() { s.serve(c) })
+		// A program that connects would wait for ever if nobody went on accepting.
+		if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
+			_ = spare.Close()
+			if cerr := raw.Control(func(fd uintptr) { // there may be none: the kernel looks for a descriptor first
+				var n int
+				if n, _, err = unix.Accept4(int(fd), unix.SOCK_CLOEXEC); err == nil {
+					err = unix.Close(n)
+					s.hint("no descriptor was left for a program, which runs without the simulated GPU: raise the limit (ulimit -n)")
+				}
+			}); cerr != nil {
+				err = cerr
+			}
+			spare, _ = os.Open(os.DevNull)
+			if err == nil {
+				continue
+			}
+		} else {
+			s.hint(fmt.Sprintf("a program could not be served: %v", err))
+		}
+		time.Sleep(10 * time.Millisecond) // until others give back what the kernel lacks
 	}
 }
 
@@ -256,7 +283,7 @@ func (s *Sim) shut() {
 func (s *Sim) Close() error {
 	s.shut()
 	s.wg.Wait()
-	return os.RemoveAll(s.dir)
+	return s.own.Remove()
 }
 
 // GPU returns the device that programs see.
