@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 	"strings"
 )
 
@@ -25,6 +26,17 @@ type CubinEditor struct {
 	data    []byte
 	o       CubinEditOptions
 	changes map[string]*CodeChange // by kernel
+	byName  map[string]int         // kernels; -1 where several have the name
+	holds   map[uint32]int         // how many kernels a section holds
+	relocs  map[uint32][]int       // sections of relocations, by the section that they are of
+	infos   map[string]uint32      // sections of attributes, by kernel
+	numbers map[symbolAttr][]uint64
+}
+
+// A symbolAttr is a number that .nv.info gives a symbol.
+type symbolAttr struct {
+	id     AttrID
+	symbol uint32
 }
 
 // CubinEditOptions say how a cubin is edited; nil is the zero value.
@@ -47,6 +59,9 @@ type KernelCode struct {
 	// Listed are the offsets of other instructions that attributes or relocations
 	// name, sorted: the driver and tools expect these instructions where they are.
 	Listed []uint32
+	// Targets are the offsets that jumps through tables and registers go to; nil if the
+	// file does not list them.
+	Targets []uint32
 	// Special says why the kernel's entry or exits are not ordinary ones; "" if
 	// they are.
 	Special string
@@ -79,6 +94,7 @@ func NewCubinEditor(data []byte, o *CubinEditOptions) (*CubinEditor, error) {
 	if o != nil {
 		e.o = *o
 	}
+	e.index()
 	if c.Relocatable {
 		return nil, fmt.Errorf("cubin: to be linked, and the linker may change it: %w", ErrNotEditable)
 	}
@@ -108,17 +124,16 @@ func (e *CubinEditor) Code(kernel string) (*KernelCode, error) {
 		switch a.ID {
 		case AttrExitOffsets:
 			kc.Exits = append(kc.Exits, a.Words()...)
+		case attrIndirectTargets:
+			kc.Targets = append(kc.Targets, jumpTargets(a.Value)...)
 		case attrErrbarAtExit, attrEntryFragments:
 			kc.Special = "attribute " + a.ID.String()
 		default:
 			kc.Listed = a.appendOffsets(kc.Listed, len(code))
 		}
 	}
-	for i := range e.file.sections {
+	for _, i := range e.relocs[k.Section] {
 		s := &e.file.sections[i]
-		if (s.Type != shtRela && s.Type != shtRel) || s.Info != k.Section {
-			continue
-		}
 		size := elfRelaSize
 		if s.Type == shtRel {
 			size = elfRelSize
@@ -134,17 +149,79 @@ func (e *CubinEditor) Code(kernel string) (*KernelCode, error) {
 	return kc, nil
 }
 
+// index notes where things are, so that editing thousands of kernels stays cheap.
+func (e *CubinEditor) index() {
+	e.byName, e.holds = make(map[string]int), make(map[uint32]int)
+	for i := range e.cubin.Kernels {
+		k := &e.cubin.Kernels[i]
+		if _, ok := e.byName[k.Name]; ok {
+			e.byName[k.Name] = -1
+		} else {
+			e.byName[k.Name] = i
+		}
+		e.holds[k.Section]++
+	}
+	e.relocs, e.infos, e.numbers = make(map[uint32][]int), make(map[string]uint32), make(map[symbolAttr][]uint64)
+	for i := range e.file.sections {
+		s := &e.file.sections[i]
+		kernel, isInfo := hasPrefixName(s.Name, ".nv.info.")
+		switch {
+		case s.Type == shtRela || s.Type == shtRel:
+			e.relocs[s.Info] = append(e.relocs[s.Info], i)
+		case s.Type == shtNVInfo && isInfo:
+			e.infos[kernel] = uint32(i)
+		case s.Type == shtNVInfo && s.Name == ".nv.info":
+			e.indexNumbers(s.Offset, e.file.bytes(uint32(i)))
+		}
+	}
+}
+
+// indexNumbers notes where .nv.info, at an offset of the file, has its numbers.
+func (e *CubinEditor) indexNumbers(off uint64, b []byte) {
+	for p := uint64(0); p+4 <= uint64(len(b)); {
+		n := uint64(4)
+		if AttrFormat(b[p]) == AttrSized {
+			n += uint64(u16(b[p+2:]))
+			if p+n > uint64(len(b)) {
+				return // ParseCubin has reported it
+			}
+			if n >= 12 {
+				key := symbolAttr{AttrID(b[p+1]), u32(b[p+4:])}
+				e.numbers[key] = append(e.numbers[key], off+p+8)
+			}
+		}
+		p += n
+	}
+}
+
+// jumpTargets reads INDIRECT_BRANCH_TARGETS: for each jump its offset, two half words,
+// the number of targets and the targets.
+func jumpTargets(b []byte) (list []uint32) {
+	for len(b) >= 12 {
+		n := uint64(u32(b[8:]))
+		if n > uint64(len(b)-12)/4 {
+			return nil
+		}
+		for i := range n {
+			list = append(list, u32(b[12+4*i:]))
+		}
+		b = b[12+4*n:]
+	}
+	return list
+}
+
 // kernel finds a kernel that can be edited.
 func (e *CubinEditor) kernel(name string) (*Kernel, error) {
-	i := slices.IndexFunc(e.cubin.Kernels, func(k Kernel) bool { return k.Name == name })
-	if i < 0 {
+	i, ok := e.byName[name]
+	if !ok {
 		return nil, fmt.Errorf("cubin: no kernel %s", name)
+	}
+	if i < 0 {
+		return nil, fmt.Errorf("cubin: several kernels are called %s: %w", name, ErrFormat)
 	}
 	k := &e.cubin.Kernels[i]
 	code := e.file.bytes(k.Section)
 	switch {
-	case slices.ContainsFunc(e.cubin.Kernels[i+1:], func(k Kernel) bool { return k.Name == name }):
-		return nil, fmt.Errorf("cubin: two kernels are called %s: %w", name, ErrFormat)
 	case len(code) == 0:
 		return nil, fmt.Errorf("cubin: kernel %s has no code: %w", name, ErrFormat)
 	case len(code)%instructionSize != 0 || len(code) > math.MaxInt32/2:
@@ -154,10 +231,8 @@ func (e *CubinEditor) kernel(name string) (*Kernel, error) {
 	case e.cubin.Sections[k.Section].Addr != 0:
 		return nil, fmt.Errorf("cubin: kernel %s has an address already: %w", name, ErrNotEditable)
 	}
-	for j := range e.cubin.Kernels {
-		if j != i && e.cubin.Kernels[j].Section == k.Section {
-			return nil, fmt.Errorf("cubin: kernels %s and %s share a section: %w", name, e.cubin.Kernels[j].Name, ErrNotEditable)
-		}
+	if e.holds[k.Section] > 1 {
+		return nil, fmt.Errorf("cubin: kernel %s shares its section with another: %w", name, ErrNotEditable)
 	}
 	return k, nil
 }
@@ -238,7 +313,8 @@ func (e *CubinEditor) Bytes() ([]byte, error) {
 		return nil, err
 	}
 	if err := e.check(w); err != nil {
-		return nil, fmt.Errorf("BUG: %w", err)
+		// Of a file whose parts overlap, some change with others.
+		return nil, fmt.Errorf("cubin: parts of it overlap: %w: %w", ErrFormat, err)
 	}
 	return w, nil
 }
@@ -255,7 +331,7 @@ func (e *CubinEditor) splice(section uint32, data []byte) splice {
 // exits returns the kernel's attributes with another list of exits; nil if that
 // changes nothing.
 func (e *CubinEditor) exits(k *Kernel, ch *CodeChange) *splice {
-	index, ok := e.file.section(".nv.info." + k.Name)
+	index, ok := e.infos[k.Name]
 	if !ok || ch.Exits == nil {
 		return nil
 	}
@@ -336,28 +412,12 @@ func (e *CubinEditor) patch(out []byte, k *Kernel, ch *CodeChange) error {
 // setAttr changes the number that attributes of .nv.info give a symbol, and
 // reports whether there is one.
 func (e *CubinEditor) setAttr(out []byte, id AttrID, symbol uint32, value func(uint32) uint32) bool {
-	found := false
-	for i := range e.file.sections {
-		s := &e.file.sections[i]
-		if s.Type != shtNVInfo || s.Name != ".nv.info" {
-			continue
-		}
-		for b, _ := cut(out, s.Offset, s.Size); len(b) >= 4; {
-			n := 4
-			if AttrFormat(b[0]) == AttrSized {
-				n += int(u16(b[2:]))
-			}
-			if n > len(b) {
-				break // ParseCubin has reported it
-			}
-			if AttrID(b[1]) == id && AttrFormat(b[0]) == AttrSized && n >= 12 && u32(b[4:]) == symbol {
-				binary.LittleEndian.PutUint32(b[8:], value(u32(b[8:])))
-				found = true
-			}
-			b = b[n:]
-		}
+	places := e.numbers[symbolAttr{id, symbol}]
+	for _, at := range places {
+		b := out[at:]
+		binary.LittleEndian.PutUint32(b, value(u32(b)))
 	}
-	return found
+	return len(places) > 0
 }
 
 // move writes the file with spliced sections.
@@ -373,27 +433,29 @@ func (e *CubinEditor) move(out []byte, list []splice) ([]byte, error) {
 	if total > math.MaxInt32 {
 		return nil, fmt.Errorf("cubin: %d bytes: %w", total, ErrTooLarge)
 	}
-	// to returns where an offset lies now. What begins where a spliced section
-	// ends begins behind the growth.
-	to := func(x uint64) uint64 {
-		y := x
-		for _, s := range list {
-			if s.off+s.size <= x {
-				y += s.grown
-			}
-		}
-		return y
+	// before returns how many spliced sections end at or before an offset; moved[n] is
+	// by how much n of them move what follows.
+	before := func(x uint64) int {
+		return sort.Search(len(list), func(i int) bool { return list[i].off+list[i].size > x })
+	}
+	moved := make([]uint64, len(list)+1)
+	for i, s := range list {
+		moved[i+1] = moved[i] + s.grown
+	}
+	// to returns where an offset lies now. What begins where a spliced section ends
+	// begins behind the growth.
+	to := func(x uint64) uint64 { return x + moved[before(x)] }
+	// within reports whether an offset is inside of a spliced section, not at its ends.
+	within := func(x uint64) bool {
+		i := before(x)
+		return i < len(list) && list[i].off < x
 	}
 	// cutBy reports whether a spliced section lies partly within something, overlaps
 	// whether it shares bytes with it.
-	cutBy := func(off, size uint64) bool {
-		return slices.ContainsFunc(list, func(s splice) bool {
-			end := s.off + s.size
-			return off > s.off && off < end || off+size > s.off && off+size < end
-		})
-	}
+	cutBy := func(off, size uint64) bool { return within(off) || within(off+size) }
 	overlaps := func(off, size uint64) bool {
-		return slices.ContainsFunc(list, func(s splice) bool { return size > 0 && off < s.off+s.size && off+size > s.off })
+		i := before(off)
+		return size > 0 && i < len(list) && list[i].off < off+size && list[i].size > 0
 	}
 	phoff, shoff, phes, phn := u64(e.data[32:]), u64(e.data[40:]), uint64(u16(e.data[54:])), uint64(u16(e.data[56:]))
 	spliced := make(map[uint32]*splice, len(list))
@@ -494,8 +556,9 @@ const (
 	shtRel     = 9
 	elfRelSize = 16
 
-	attrErrbarAtExit   AttrID = 0x53
-	attrEntryFragments AttrID = 0x4f
+	attrErrbarAtExit    AttrID = 0x53
+	attrEntryFragments  AttrID = 0x4f
+	attrIndirectTargets AttrID = 0x34
 
 	shtMercuryUserConst = 0x7000007c
 	shtMercuryPicConst  = 0x7000007d
@@ -567,7 +630,6 @@ var plainAttrs = map[AttrID]bool{
 	0x29:            true, // COOP_GROUP_MASK_REGIDS
 	0x2b:            true, // WMMA_USED
 	0x33:            true, // STATISTICS
-	0x34:            true, // INDIRECT_BRANCH_TARGETS: targets keep their offsets
 	0x36:            true, // SW_WAR
 	0x38:            true, // NUM_MBARRIERS
 	0x3e:            true, // EXPLICIT_CLUSTER
