@@ -73,7 +73,7 @@ func OpenObject(name string) (*Object, error) {
 		return nil, err
 	}
 	if !st.Mode().IsRegular() || st.Size() > maxObjectBytes {
-		return nil, fmt.Errorf("object %s: %d bytes and mode %v, but it must be a regular file of at most %d bytes: %w", name, st.Size(), st.Mode(), maxObjectBytes, ErrObject)
+		return nil, markf(ErrObject, "%s: %d bytes and mode %v, but it must be a regular file of at most %d bytes", name, st.Size(), st.Mode(), maxObjectBytes)
 	}
 	data, err := os.ReadFile(name)
 	if err != nil {
@@ -89,22 +89,22 @@ func LoadObject(name string, data []byte) (o *Object, err error) {
 	defer func() {
 		// debug/elf and the BTF reader index what a file says in places.
 		if r := recover(); r != nil {
-			o, err = nil, fmt.Errorf("object %s: damaged (%v): %w", name, r, ErrObject)
+			o, err = nil, markf(ErrObject, "%s: damaged (%v)", name, r)
 		}
 	}()
 	if err := checkELF(data); err != nil {
-		return nil, fmt.Errorf("object %s: %s: %w", name, oneLine(err), ErrObject)
+		return nil, markf(ErrObject, "%s: %s", name, oneLine(err))
 	}
 	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(data))
 	if err != nil && strings.Contains(err.Error(), "missing BTF") {
 		err = fmt.Errorf("%w; maps are described by types: build it with clang -g", err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("object %s: %s: %w", name, oneLine(err), ErrObject)
+		return nil, markf(ErrObject, "%s: %s", name, oneLine(err))
 	}
 	o = &Object{Name: name}
 	if err := o.fill(spec); err != nil {
-		return nil, fmt.Errorf("object %s: %s: %w", name, oneLine(err), ErrObject)
+		return nil, markf(ErrObject, "%s: %s", name, oneLine(err))
 	}
 	return o, nil
 }

@@ -175,7 +175,7 @@ func TestBadObjects(t *testing.T) {
 		{"big-endian", big, ""},
 	} {
 		_, err := LoadObject(tt.name, tt.data)
-		if !errors.Is(err, ErrObject) || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") || !strings.HasPrefix(err.Error(), "object "+tt.name) {
+		if !errors.Is(err, ErrObject) || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") || !strings.HasPrefix(err.Error(), tt.name+": ") || strings.Contains(err.Error(), ErrObject.Error()) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 	}
@@ -270,5 +270,14 @@ func TestList(t *testing.T) {
 		"  program  on_entry                 cuda.entry/*, "
 	if !strings.HasPrefix(b.String(), want) || !strings.Contains(b.String(), "  map      events                   ringbuf\n") || !strings.Contains(b.String(), "  variable print                    .rodata: 1\n") {
 		t.Error(b.String())
+	}
+}
+
+// TestParsePointPlaceless: a section that names no place in a kernel is not taken for a
+// host program's.
+func TestParsePointPlaceless(t *testing.T) {
+	_, err := ParsePoint("cuda/vadd", "p")
+	if err == nil || !strings.Contains(err.Error(), "the place in the kernel is missing; write cuda.entry/vadd") {
+		t.Errorf("%v", err)
 	}
 }

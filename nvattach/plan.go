@@ -194,15 +194,15 @@ func noProgram(objs []*Object, names []string) error {
 		}
 	}
 	if len(have) > 0 {
-		return fmt.Errorf("no program is called %s%s: %w", strings.Join(names, " or "), known("; there are ", have), ErrNoProgram)
+		return markf(ErrNoProgram, "no program is called %s%s", strings.Join(names, " or "), known("; there are ", have))
 	}
 	for _, obj := range objs {
 		if len(obj.Ignored) > 0 {
 			i := obj.Ignored[0]
-			return fmt.Errorf("object %s: program %s in section %q is %s: %w", obj.Name, i.Name, i.Section, i.Reason, ErrNoProgram)
+			return markf(ErrNoProgram, "%s has no program for a GPU: %s in section %q is %s", obj.Name, i.Name, i.Section, i.Reason)
 		}
 	}
-	return fmt.Errorf("the objects have no program: %w", ErrNoProgram)
+	return markf(ErrNoProgram, "the objects have no program")
 }
 
 func wanted(globs []string, name string) bool {

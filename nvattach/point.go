@@ -1,6 +1,7 @@
 package nvattach
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -105,6 +106,9 @@ func ParsePoint(section, program string) (Point, error) {
 		return Point{}, fmt.Errorf("section %q: a kernel is missing; write %s/NAME, or %s/* for all", section, section, section)
 	}
 	kind, kernel, ok := strings.Cut(section, "/")
+	if kind == "cuda" {
+		return Point{}, fmt.Errorf("section %q: the place in the kernel is missing; write cuda.entry/%s, or cuda.exit, cuda.mem, cuda.insn or cuda.block", section, cmp.Or(kernel, "KERNEL"))
+	}
 	if !ok || !strings.HasPrefix(program, gpuProgram) {
 		return Point{}, nil
 	}

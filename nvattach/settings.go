@@ -30,12 +30,12 @@ func ParseMapSetting(s string) (Setting, error) {
 	if at := strings.IndexByte(s, '['); at >= 0 && at < len(name) {
 		end := strings.Index(s, "]=")
 		if end < 0 || end < at {
-			return Setting{}, fmt.Errorf("--map %s: write name[key]=value: %w", s, ErrSetting)
+			return Setting{}, markf(ErrSetting, "--map %s: write name[key]=value", s)
 		}
 		return Setting{Name: strings.TrimSpace(s[:at]), Key: strings.TrimSpace(s[at+1 : end]), Value: strings.TrimSpace(s[end+2:]), text: "--map " + s}, nil
 	}
 	if !ok || name == "" || !strings.HasPrefix(value, "@") {
-		return Setting{}, fmt.Errorf("--map %s: write name[key]=value, or name=@FILE: %w", s, ErrSetting)
+		return Setting{}, markf(ErrSetting, "--map %s: write name[key]=value, or name=@FILE", s)
 	}
 	return Setting{Name: strings.TrimSpace(name), Value: value, text: "--map " + s}, nil
 }
@@ -44,7 +44,7 @@ func ParseMapSetting(s string) (Setting, error) {
 func ParseVarSetting(s string) (Setting, error) {
 	name, value, ok := strings.Cut(s, "=")
 	if name = strings.TrimSpace(name); !ok || name == "" {
-		return Setting{}, fmt.Errorf("--set %s: write variable=value: %w", s, ErrSetting)
+		return Setting{}, markf(ErrSetting, "--set %s: write variable=value", s)
 	}
 	return Setting{Name: name, Value: strings.TrimSpace(value), text: "--set " + s}, nil
 }
@@ -63,16 +63,16 @@ func SetVar(objs []*Object, s Setting) error {
 			found = true
 			b, err := parseValue(s.Value, v.Type, int(v.Size))
 			if err != nil {
-				return fmt.Errorf("%s: %w: %w", s.text, err, ErrSetting)
+				return markf(ErrSetting, "%s: %w", s.text, err)
 			}
 			if uint64(v.Offset)+uint64(v.Size) > uint64(len(v.Map.Initial)) {
-				return fmt.Errorf("%s: the variable is outside its section: %w", s.text, ErrSetting)
+				return markf(ErrSetting, "%s: the variable is outside its section", s.text)
 			}
 			copy(v.Map.Initial[v.Offset:], b)
 		}
 	}
 	if !found {
-		return fmt.Errorf("%s: there is no global variable %s%s: %w", s.text, s.Name, known("; there are ", varNames(objs)), ErrSetting)
+		return markf(ErrSetting, "%s: there is no global variable %s%s", s.text, s.Name, known("; there are ", varNames(objs)))
 	}
 	return nil
 }
@@ -107,7 +107,7 @@ func (m *Maps) Apply(mem Memory, s Setting, readFile func(string) ([]byte, error
 		for _, y := range m.All {
 			names = append(names, y.Name)
 		}
-		return fmt.Errorf("%s: there is no map %s%s: %w", s.text, s.Name, known("; there are ", names), ErrSetting)
+		return markf(ErrSetting, "%s: there is no map %s%s", s.text, s.Name, known("; there are ", names))
 	}
 	if readFile == nil {
 		readFile = func(name string) ([]byte, error) {
@@ -140,7 +140,7 @@ func readUpTo(name string, limit uint64) ([]byte, error) {
 // fill writes a file's bytes over an array's values.
 func (m *Maps) fill(mem Memory, x *Map, file string, readFile func(string) ([]byte, error)) error {
 	if x.kind != layoutArray {
-		return fmt.Errorf("only an array can be filled from a file: %w", ErrSetting)
+		return markf(ErrSetting, "only an array can be filled from a file")
 	}
 	data, err := readFile(file)
 	if err != nil {
@@ -149,9 +149,9 @@ func (m *Maps) fill(mem Memory, x *Map, file string, readFile func(string) ([]by
 	size := int(x.Def.ValueSize)
 	switch room := uint64(x.Def.MaxEntries) * uint64(size); {
 	case uint64(len(data)) > room:
-		return fmt.Errorf("%s has more than the %d bytes of %d values: %w", file, room, x.Def.MaxEntries, ErrSetting)
+		return markf(ErrSetting, "%s has more than the %d bytes of %d values", file, room, x.Def.MaxEntries)
 	case len(data)%size != 0:
-		return fmt.Errorf("%s has %d bytes; up to %d values of %d bytes are wanted: %w", file, len(data), x.Def.MaxEntries, size, ErrSetting)
+		return markf(ErrSetting, "%s has %d bytes; up to %d values of %d bytes are wanted", file, len(data), x.Def.MaxEntries, size)
 	}
 	for i := 0; i*size < len(data); i++ {
 		if err := m.update(mem, x, indexKey(uint64(i)), data[i*size:(i+1)*size]); err != nil {
@@ -164,13 +164,13 @@ func (m *Maps) fill(mem Memory, x *Map, file string, readFile func(string) ([]by
 func (m *Maps) set(mem Memory, x *Map, s Setting) error {
 	value, err := parseValue(s.Value, x.Def.Value, int(x.Def.ValueSize))
 	if err != nil {
-		return fmt.Errorf("%w: %w", err, ErrSetting)
+		return markf(ErrSetting, "%w", err)
 	}
 	if from, to, ok := strings.Cut(s.Key, ".."); ok && x.kind != layoutHash {
 		first, err1 := strconv.ParseUint(from, 0, 32)
 		last, err2 := strconv.ParseUint(to, 0, 32)
 		if err1 != nil || err2 != nil || last < first || last >= uint64(x.Def.MaxEntries) {
-			return fmt.Errorf("no indices %s of %d: %w", s.Key, x.Def.MaxEntries, ErrSetting)
+			return markf(ErrSetting, "no indices %s of %d", s.Key, x.Def.MaxEntries)
 		}
 		for i := first; i <= last; i++ {
 			if err := m.update(mem, x, indexKey(i), value); err != nil {
@@ -181,7 +181,7 @@ func (m *Maps) set(mem Memory, x *Map, s Setting) error {
 	}
 	key, err := parseValue(s.Key, x.Def.Key, int(x.Def.KeySize))
 	if err != nil {
-		return fmt.Errorf("%w: %w", err, ErrSetting)
+		return markf(ErrSetting, "%w", err)
 	}
 	return m.update(mem, x, key, value)
 }

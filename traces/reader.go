@@ -73,7 +73,7 @@ type Reader struct {
 func Open(name string) (*Reader, error) {
 	f, err := os.Open(name)
 	if err != nil {
-		return nil, fmt.Errorf("recording: %w", err)
+		return nil, err
 	}
 	r, err := newReader(f, name)
 	if err != nil {

@@ -118,7 +118,7 @@ func (d *dryRun) file(name string) error {
 	}
 	defer f.Close()
 	return f.Guard(func() error {
-		if err := knownFormat(f, false); err != nil {
+		if err := knownFormat(f, false, ""); err != nil {
 			return err
 		}
 		images := 0

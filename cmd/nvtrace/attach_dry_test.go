@@ -201,3 +201,16 @@ func TestDryRunRefusals(t *testing.T) {
 		holds(t, out, "compiling the module with probes for sm_90a: ", "k bad")
 	})
 }
+
+// TestDryNoImage: a file without GPU code is named once, and advice is the verb's own.
+func TestDryNoImage(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "text")
+	if err := os.WriteFile(file, []byte("hello, world"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	status, out, errs := attach(t, "--dry-run", "../../examples/probes/count.bpf.o", file)
+	want := "nvtrace: " + file + ": neither an ELF file, an archive, a fat binary, a cubin nor PTX\n"
+	if status != exitFailed || out != "" || errs != want {
+		t.Errorf("%d %q %q, want %q", status, out, errs, want)
+	}
+}

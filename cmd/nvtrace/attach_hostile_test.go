@@ -123,10 +123,10 @@ func TestHostileObjects(t *testing.T) {
 		runs   bool
 	}{
 		{name: "not there", file: "testdata/none.o", want: "none.o: no such file"},
-		{name: "empty", object: []byte{}, want: "not a usable eBPF object"},
-		{name: "text", object: []byte("eBPF"), want: "not a usable eBPF object"},
-		{name: "truncated", object: count[:len(count)/2], want: "not a usable eBPF object"},
-		{name: "bad relocation", object: makeObject(code(0x1801000000000000, 0, insnZero, insnExit), rel), want: "not a usable eBPF object"},
+		{name: "empty", object: []byte{}, want: "no ELF file"},
+		{name: "text", object: []byte("eBPF"), want: "no ELF file"},
+		{name: "truncated", object: count[:len(count)/2], want: "truncated?"},
+		{name: "bad relocation", object: makeObject(code(0x1801000000000000, 0, insnZero, insnExit), rel), want: "relocation"},
 		{name: "unknown helper", object: makeObject(code(0x850000000f270000, insnZero, insnExit), nil), want: "helper 9999"},
 		{name: "beyond the stack", object: makeObject(code(0x7a0af8fd01000000, insnZero, insnExit), nil), want: "program prog: "},
 		{name: "a jump nowhere", object: makeObject(code(0x0500ff7f00000000, insnZero, insnExit), nil), want: "program prog: "},

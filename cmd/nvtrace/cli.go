@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"nvtrace/ioctl"
 	"nvtrace/ioctl/record"
 	"nvtrace/traces/escape"
 )
@@ -133,33 +134,19 @@ func main2(e *env, words []string) int {
 // noVerb says what may have been meant by a first word that is no verb. The
 // status is that of a program which could not be traced, as one may stand there.
 func (e *env) noVerb(word string, words []string) int {
-	hint := ""
+	var names []string
 	for _, v := range verbs() {
-		if hint == "" && mistyped(word, v.name) {
-			hint = " (did you mean " + v.name + "?)"
-		}
+		names = append(names, v.name)
+	}
+	hint := ""
+	if near := ioctl.Suggest(word, slices.Values(names)); near != "" && !strings.Contains(word, "/") {
+		hint = " (" + strings.TrimPrefix(near, "; ") + ")"
 	}
 	if strings.HasSuffix(word, ".nvt") {
 		hint = " (to read a recording: nvtrace report " + word + ")"
 	}
 	return e.fail(exitFailed, "%q is not a verb of nvtrace%s; to trace a program, type: nvtrace -- %s",
 		word, hint, strings.Join(words, " "))
-}
-
-// mistyped reports whether word is name with one letter too many, too few,
-// wrong, or two exchanged.
-func mistyped(word, name string) bool {
-	i := 0
-	for i < len(word) && i < len(name) && word[i] == name[i] {
-		i++
-	}
-	a, b := word[i:], name[i:]
-	if len(name) < 3 || a == "" && b == "" {
-		return false
-	}
-	return len(a) > 0 && a[1:] == b || len(b) > 0 && a == b[1:] ||
-		len(a) > 0 && len(b) > 0 && a[1:] == b[1:] ||
-		len(a) > 1 && len(b) > 1 && a[0] == b[1] && a[1] == b[0] && a[2:] == b[2:]
 }
 
 func usage(w io.Writer) error {

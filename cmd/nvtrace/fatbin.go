@@ -105,8 +105,11 @@ func (s *entryFilter) match(en *fatbin.Entry) bool {
 	return (s.anyKind || s.kind == en.Kind()) && (s.anyArch || s.arch == en.Arch())
 }
 
-// knownFormat reports a file that can't hold GPU code.
-func knownFormat(f *fatbin.File, everywhere bool) error {
+// searchAny is what to do with a file of no known format.
+const searchAny = "; --everywhere searches any file"
+
+// knownFormat reports a file that can't hold GPU code, with advice.
+func knownFormat(f *fatbin.File, everywhere bool, advice string) error {
 	switch f.Format() {
 	case fatbin.FormatUnknown, fatbin.FormatWrapper, fatbin.FormatLTOIR:
 		if everywhere {
@@ -118,7 +121,7 @@ func knownFormat(f *fatbin.File, everywhere bool) error {
 		} else if f.Format() != fatbin.FormatUnknown {
 			begins = fmt.Sprintf(" (it begins as: %s)", f.Format())
 		}
-		return fmt.Errorf("%s: neither an ELF file, an archive, a fat binary, a cubin nor PTX%s; --everywhere searches any file", f.Name(), begins)
+		return fmt.Errorf("neither an ELF file, an archive, a fat binary, a cubin nor PTX%s%s", begins, advice)
 	}
 	return nil
 }
@@ -174,8 +177,8 @@ func (x *extraction) file(name string, ff *fatbinFlags) error {
 		return err
 	}
 	defer f.Close()
-	if err := knownFormat(f, o.Everywhere); err != nil {
-		return err
+	if err := knownFormat(f, o.Everywhere, searchAny); err != nil {
+		return fmt.Errorf("%s: %w", f.Name(), err)
 	}
 	return f.Guard(func() error {
 		inflater := fatbin.NewInflater(o)

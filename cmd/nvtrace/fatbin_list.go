@@ -129,8 +129,8 @@ func listFile(e *env, name string, ff *fatbinFlags, sel entryFilter, kernels boo
 		return nil, err
 	}
 	defer f.Close()
-	if err := knownFormat(f, o.Everywhere); err != nil {
-		return nil, err
+	if err := knownFormat(f, o.Everywhere, searchAny); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	r := &fatbinReport{File: name, Format: f.Format().String(), Bytes: f.Size(), Containers: []containerReport{}}
 	work := inspection{file: f, opts: o}

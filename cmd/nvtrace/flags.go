@@ -5,9 +5,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"nvtrace/ioctl"
 )
 
 // newFlagSet makes a verb's flags. Help that was asked for goes to stdout; a
@@ -50,7 +53,12 @@ type flagError struct {
 // Write implements io.Writer.
 func (f *flagError) Write(b []byte) (int, error) {
 	f.said = true
-	f.e.notice("%s; nvtrace %s -h lists the flags", f.reword(strings.TrimSuffix(string(b), "\n")), f.verb)
+	text := f.reword(strings.TrimSuffix(string(b), "\n"))
+	if strings.HasSuffix(text, "?") {
+		f.e.notice("%s (nvtrace %s -h lists the flags)", text, f.verb)
+	} else {
+		f.e.notice("%s; nvtrace %s -h lists the flags", text, f.verb)
+	}
 	return len(b), nil
 }
 
@@ -58,6 +66,9 @@ func (f *flagError) Write(b []byte) (int, error) {
 // than a letter have two dashes, and a value that can't be parsed is said with
 // what it should be.
 func (f *flagError) reword(text string) string {
+	if name, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
+		return f.undefined(strings.TrimPrefix(name, "-"))
+	}
 	// Package flag takes what can stand alone for a boolean.
 	text = strings.Replace(text, "invalid boolean value", "invalid value", 1)
 	head, rest, ok := strings.Cut(text, " -")
@@ -81,6 +92,41 @@ func (f *flagError) reword(text string) string {
 		}
 	}
 	return head + dashes + rest
+}
+
+// dashed is a flag as it is typed.
+func dashed(name string) string {
+	if len(name) == 1 {
+		return "-" + name
+	}
+	return "--" + name
+}
+
+// otherNames are what flags of a run are called elsewhere, and what nvtrace does instead
+// of strace's.
+var otherNames = map[string]string{
+	"f": "all processes and threads are followed: leave it out", "ff": "all processes and threads are followed: leave it out",
+	"c": "a summary is printed at the end: leave it out (with --ioctl-log: --summary)", "C": "with --ioctl-log, --summary prints the summary too",
+	"tt": "-t shows the time of day", "ttt": "-t shows the time of day",
+	"y": "descriptors are shown with their devices: leave it out", "yy": "descriptors are shown with their devices: leave it out",
+	"k": "stacks are not recorded; --api shows the library calls around an ioctl",
+	"E": "set the variable for nvtrace itself: env NAME=VALUE nvtrace …", "u": "run nvtrace itself as that user",
+	"output": "it is -o FILE", "pid": "it is -p PID", "quiet": "it is -q", "follow": "all processes and threads are followed: leave it out",
+	"help": "it is -h",
+}
+
+// undefined says what may have been meant by a flag that there is not.
+func (f *flagError) undefined(name string) string {
+	text := "there is no flag " + dashed(name)
+	if hint := otherNames[name]; hint != "" && f.verb == "run" {
+		return text + ": " + hint
+	}
+	var names []string
+	f.set.VisitAll(func(fl *flag.Flag) { names = append(names, dashed(fl.Name)) })
+	if len(name) == 1 {
+		return text
+	}
+	return text + ioctl.Suggest(dashed(name), slices.Values(names))
 }
 
 // wanted says what the value of a flag must be.

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -19,6 +21,7 @@ import (
 	"nvtrace/nvattach/capture"
 	"nvtrace/nvattach/gpu"
 	"nvtrace/nvattach/session"
+	"nvtrace/nvattach/sim"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
 	"nvtrace/traces"
@@ -133,15 +136,47 @@ func programStatus(status int) int {
 
 // misplaced says how to type a command line that has a word before the "--".
 func (f *runFlags) misplaced(args, command []string) string {
-	word, before := f.set.Arg(0), args[:len(args)-f.set.NArg()]
-	if n := len(before); n > 0 {
-		name := strings.TrimLeft(before[n-1], "-")
-		if fl := f.set.Lookup(name); fl != nil && (name == "ioctl-log" || name == "json") {
-			return fmt.Sprintf("%q: a file for --%s is joined to it: --%s=%s", word, name, name, word)
+	word, before, after := f.set.Arg(0), args[:len(args)-f.set.NArg()], f.set.Args()[1:]
+	if n := len(before); n > 0 && f.takes(before[n-1], word, command != nil) {
+		joined := before[n-1] + "=" + word
+		if command == nil {
+			after, command = nil, append(after, command...)
 		}
+		if len(command) == 0 {
+			command = []string{"command"}
+		}
+		words := append(append(slices.Clone(before[:n-1]), joined), after...)
+		return fmt.Sprintf("%q: the value of %s is joined to it: nvtrace %s -- %s", word, before[n-1],
+			strings.Join(words, " "), strings.Join(command, " "))
 	}
 	return fmt.Sprintf("%q: put -- before the command: nvtrace %s-- %s", word, flagText(args, f.set.NArg()),
 		strings.Join(append(f.set.Args(), command...), " "))
+}
+
+// takes reports whether a word that follows a flag was meant for its value, which must be
+// joined to it, as the flag may stand alone. cut says that the command line has a "--".
+func (f *runFlags) takes(typed, word string, cut bool) bool {
+	name := strings.TrimLeft(typed, "-")
+	fl := f.set.Lookup(name)
+	if fl == nil || strings.HasPrefix(word, "-") {
+		return false
+	}
+	switch name {
+	case "ioctl-log", "json":
+		return cut // else the word is the command
+	case "sim":
+		_, err := sim.FindGPU(word)
+		return err == nil
+	case "api":
+		_, err := api.ParseSelection(word)
+		return err == nil
+	case "modules":
+		return word == "hash" || word == "refs"
+	case "verify":
+		_, err := strconv.Atoi(word)
+		return err == nil
+	}
+	return false
 }
 
 // flagText returns the flags as they were typed, with a space behind, for an

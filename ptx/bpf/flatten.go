@@ -5,6 +5,7 @@ import (
 	"math"
 	"path"
 	"slices"
+	"strings"
 
 	"github.com/cilium/ebpf/asm"
 )
@@ -72,6 +73,9 @@ func (p *Program) refuse(i int, hint, format string, args ...any) *RefusedError 
 	e := &RefusedError{Program: p.Name, Insn: i, Reason: fmt.Sprintf(format, args...), Hint: hint}
 	if i >= 0 && i < len(p.Insns) {
 		e.Text = fmt.Sprintf("%v", p.Insns[i])
+		if name, ok := strings.CutPrefix(e.Text, "Call Fn"); ok {
+			e.Text = "Call " + cName("Fn"+name)
+		}
 		e.Source, e.Position = p.source(i)
 	}
 	return e
@@ -387,7 +391,7 @@ func (f *flattener) decodeCall(i int, o *op) error {
 	o.kind, o.id = opHelper, int32(ins.Constant)
 	h, ok := f.env.Helpers[o.id]
 	if !ok || h == nil {
-		return p.refuse(i, "", "helper %d (%v) is not known here", o.id, asm.BuiltinFunc(ins.Constant))
+		return p.refuse(i, "", "helper %d (%s) is not known here", o.id, helperName(ins.Constant))
 	}
 	if h.Refuse != "" {
 		return p.refuse(i, h.Hint, "helper %d (%s): %s", o.id, h.Name, h.Refuse)
@@ -498,4 +502,24 @@ func (o *op) fetches() (reg uint8, ok bool) {
 		return o.src, true
 	}
 	return 0, false
+}
+
+// helperName is what bpf.h calls a helper: bpf_get_current_comm.
+func helperName(n int64) string { return cName(asm.BuiltinFunc(n).String()) }
+
+// cName turns "FnGetCurrentComm", as package asm prints a helper, into bpf.h's name.
+func cName(name string) string {
+	name, ok := strings.CutPrefix(name, "Fn")
+	if !ok {
+		return "no known name"
+	}
+	b := []byte("bpf")
+	for _, c := range []byte(name) {
+		if c >= 'A' && c <= 'Z' {
+			b = append(b, '_', c+'a'-'A')
+		} else {
+			b = append(b, c)
+		}
+	}
+	return string(b)
 }
