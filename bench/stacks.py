@@ -72,7 +72,7 @@ def main():
                     print(f"  modules: {p.stdout[:200]} {p.stderr[:200]}")
                 os.remove(nvt)
             for line in lines:
-                if any(w in line for w in ("earlier moment", "NOT ", "incomplete", "gap")):
+                if any(w in line for w in ("before its end", "are lost", "NOT ", "incomplete", "gap")):
                     print("   ", line[:200])
     return bad != 0
 

@@ -54,6 +54,9 @@ func (r *results) finish() {
 		r.simulated(s.sim.sim.Report())
 	}
 	if s.probes != nil {
+		if s.gpu != nil {
+			s.gpu.Close() // what became of processes' maps is told by goroutines
+		}
 		r.probes()
 	}
 }
