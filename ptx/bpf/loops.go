@@ -31,9 +31,7 @@ func (a *analysis) proveLoops() {
 		if l.messy || a.in[l.head] == nil {
 			continue
 		}
-		if rounds := a.countRounds(i, l); rounds <= mostRounds {
-			l.rounds = rounds
-		}
+		l.rounds = a.countRounds(i, l)
 	}
 }
 
@@ -196,7 +194,12 @@ func rounds(stays asm.JumpOp, start, limit num, step int64, w32 bool) uint64 {
 	if size > 1<<20 {
 		return 0
 	}
-	span := func(from, to uint64) uint64 { return (to-from)/size + 2 }
+	span := func(from, to uint64) uint64 {
+		if n := (to - from) / size; n < mostRounds {
+			return n + 2
+		}
+		return 0 // too long, or even beyond 64 bits
+	}
 	switch stays {
 	case asm.JNE:
 		if !start.isConst() || !limit.isConst() {

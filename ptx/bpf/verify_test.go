@@ -158,6 +158,8 @@ func TestLoops(t *testing.T) {
 		{"goes the other way", count(1, asm.Add.Imm(asm.R6, -1), asm.JLT.Imm(asm.R6, 100, "l")), 0, 1, false},
 		{"wraps below", count(0, asm.Add.Imm(asm.R6, -1), asm.JGE.Imm(asm.R6, 5, "l")), 0, 1, true},
 		{"too long to be proven", count(0, asm.Add.Imm(asm.R6, 1), asm.JNE.Imm(asm.R6, 1<<30, "l")), 0, 1, true},
+		{"as far as it goes", count(0, asm.Add.Imm(asm.R6, 1), asm.JNE.Imm(asm.R6, -1, "l")), 0, 1, true},
+		{"as far as it goes, down", count(-1, asm.Add.Imm(asm.R6, -1), asm.JNE.Imm(asm.R6, 0, "l")), 0, 1, true},
 		{"multiplies", count(1, asm.Mul.Imm(asm.R6, 2), asm.JLT.Imm(asm.R6, 1<<20, "l")), 0, 1, false},
 		{"for ever", asm.Instructions{asm.Mov.Imm(asm.R0, 1).WithSymbol("l"), asm.Ja.Label("l"), asm.Return()}, 0, 1, true},
 	} {
