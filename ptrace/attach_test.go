@@ -249,7 +249,9 @@ func TestAttachBusy(t *testing.T) {
 		if _, err := fmt.Fscan(out, &pid); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * time.Millisecond)
+		for tids, err := threadsOf(pid); len(tids) < 2 && err == nil; tids, err = threadsOf(pid) { // until they come and go
+			yield()
+		}
 		h := &tape{verdict: WantExit}
 		_, err = Attach(context.Background(), pid, &Options{Rules: victimRules()}, h)
 		if err != nil && !errors.Is(err, ErrNoProcess) && !errors.Is(err, ErrPermission) {

@@ -413,26 +413,22 @@ func TestBreakPanic(t *testing.T) {
 func TestBreakStopped(t *testing.T) {
 	ways(t, func(t *testing.T, o *Options) {
 		b := newBreaker(t, "f_load")
-		quit, done := make(chan bool), make(chan int)
-		o.Started = func(pid int) {
-			go func() {
-				for n := 0; ; n++ {
-					select {
-					case <-quit:
-						done <- n
-						return
-					default:
-						unix.Kill(pid, unix.SIGSTOP)
-						time.Sleep(200 * time.Microsecond)
-						unix.Kill(pid, unix.SIGCONT)
-						time.Sleep(500 * time.Microsecond)
-					}
-				}
-			}()
+		n := 0
+		b.fn = func(task *Task, _ *Breakpoint) {
+			if b.hits["f_load"]%200 == 0 {
+				unix.Kill(task.PID, unix.SIGSTOP)
+			}
+		}
+		place := b.onTask
+		b.onTask = func(task *Task, e *TaskEvent) {
+			place(task, e)
+			if e.Kind == TaskStop {
+				n++
+				unix.Kill(task.PID, unix.SIGCONT)
+			}
 		}
 		got, _ := b.run(t, o, "hammer", "4", "1000", "f_load")
-		close(quit)
-		if n := <-done; !strings.HasSuffix(got.output, " 0 bad\n") || b.hits["f_load"] != 4000 || n < 3 {
+		if !strings.HasSuffix(got.output, " 0 bad\n") || b.hits["f_load"] != 4000 || n < 3 {
 			t.Errorf("%+v, %v, %d stops", got, b.hits, n)
 		}
 	})

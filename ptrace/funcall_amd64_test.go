@@ -6,7 +6,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -112,7 +111,7 @@ func TestCallSignals(t *testing.T) {
 			}
 			task.Release(nil)
 		}, 10)
-		time.AfterFunc(3*time.Millisecond, func() { _ = unix.Tgkill(pid, tid, unix.SIGUSR1) })
+		_ = unix.Tgkill(pid, tid, unix.SIGUSR1) // it runs, or sleeps, in the function
 	})
 	got, _ := runTraced(t, &Options{}, c, c.path)
 	if got.output != "ticks 20, during calls 0\n" {
@@ -171,7 +170,7 @@ func TestCallDies(t *testing.T) {
 	c = newCaller(t, func(c *caller, task *Task) {
 		pid := task.PID
 		c.call(task, "never", func(_ *Task, _ uint64, err error) { lost = err })
-		time.AfterFunc(10*time.Millisecond, func() { _ = unix.Kill(pid, unix.SIGKILL) })
+		_ = unix.Kill(pid, unix.SIGKILL)
 	})
 	got, _ = runTraced(t, &Options{}, c, c.path)
 	if !got.status.Signaled() || got.status.Signal() != unix.SIGKILL || !errors.Is(lost, ErrGone) {
@@ -189,12 +188,10 @@ func TestCallCancelled(t *testing.T) {
 			}
 			task.Release(nil)
 		})
-		time.AfterFunc(5*time.Millisecond, func() {
-			task.Interrupt(func(task *Task) {
-				if err := task.CancelCall(); err != nil {
-					c.t.Error(err)
-				}
-			})
+		task.Interrupt(func(task *Task) {
+			if err := task.CancelCall(); err != nil {
+				c.t.Error(err)
+			}
 		})
 	})
 	got, _ := runTraced(t, &Options{}, c, c.path)

@@ -191,18 +191,23 @@ func TestInterrupt(t *testing.T) {
 				tasks = append(tasks, task)
 			}
 		}
-		b.onEnter = func(*Task, *Syscall) {
+		b.onEnter = func(main *Task, _ *Syscall) {
 			all := slices.Clone(tasks)
 			go func() {
 				for range 10 {
+					done := make(chan bool, len(all))
 					for _, task := range all {
 						task.Interrupt(func(task *Task) {
 							ran[task.TID]++
 							probe(t, task)
+							done <- true
 						})
 					}
-					time.Sleep(5 * time.Millisecond)
+					for range all {
+						<-done
+					}
 				}
+				_ = unix.Kill(main.PID, unix.SIGUSR1)
 			}()
 		}
 		if got, _ := b.run(t, &Options{Seccomp: mode}, "sleepers"); got.output != "0 bad\n" {

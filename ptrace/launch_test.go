@@ -11,7 +11,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -288,17 +287,17 @@ func TestAllocs(t *testing.T) {
 func TestRelease(t *testing.T) {
 	for _, c := range []struct {
 		spins   int
-		wait    time.Duration
+		asleep  bool // it is waited for
 		release bool
 		want    int
 	}{
-		{0, 0, true, 0},
-		{0, 20 * time.Millisecond, true, 0},
-		{releaseSpins, 0, true, 0},
-		{releaseSpins, 20 * time.Millisecond, true, 0},
-		{math.MaxInt, 20 * time.Millisecond, true, 0},
-		{0, 0, false, 127},
-		{releaseSpins, 0, false, 127},
+		{0, false, true, 0},
+		{0, true, true, 0},
+		{releaseSpins, false, true, 0},
+		{releaseSpins, true, true, 0},
+		{math.MaxInt, false, true, 0},
+		{0, false, false, 127},
+		{releaseSpins, false, false, 127},
 	} {
 		s, err := newSpawned(&Options{Argv: []string{"/bin/true"}}, nil, 0, false)
 		if err != nil {
@@ -308,7 +307,9 @@ func TestRelease(t *testing.T) {
 		if err := s.start(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(c.wait)
+		for c.asleep && threadState(s.pid, s.pid) != 'S' {
+			yield()
+		}
 		if c.release {
 			err = s.release()
 		} else {

@@ -59,7 +59,6 @@ func TestForward(t *testing.T) {
 	for range 3 {
 		v.cmd.Process.Signal(unix.SIGINT)
 		v.cmd.Process.Signal(unix.SIGTERM)
-		time.Sleep(10 * time.Millisecond)
 	}
 	io.WriteString(v.stdin, "\n")
 	if s, err := v.out.ReadString('\n'); s != "done\n" {
@@ -103,16 +102,15 @@ func TestTracerKilled(t *testing.T) {
 	v := startHelper(t, "run-survive", victim, "forever")
 	v.cmd.Process.Kill()
 	v.cmd.Wait()
-	time.Sleep(50 * time.Millisecond)
-	if err := unix.Kill(v.pid, unix.SIGKILL); err != nil {
-		t.Errorf("the program died with its tracer: %v", err)
+	if p, err := statusField(v.pid, "TracerPid"); err != nil || p != 0 || isZombie(v.pid, v.pid) {
+		t.Errorf("the program died with its tracer: tracer %d, %v", p, err)
 	}
+	unix.Kill(v.pid, unix.SIGKILL)
 	// One that was attached to goes on.
 	s := start(t, victim, "forever")
 	a := startHelper(t, "attach", strconv.Itoa(s.pid))
 	a.cmd.Process.Kill()
 	a.cmd.Wait()
-	time.Sleep(50 * time.Millisecond)
 	if p, err := statusField(s.pid, "TracerPid"); err != nil || p != 0 {
 		t.Errorf("attached program: tracer %d, %v", p, err)
 	}
@@ -124,7 +122,9 @@ func TestSignalInStop(t *testing.T) {
 	victim := build(t, "victim")
 	kill := func(task *Task) {
 		unix.Kill(task.PID, unix.SIGKILL)
-		time.Sleep(time.Millisecond)
+		for threadState(task.PID, task.TID) == 't' { // until it has left the stop
+			yield()
+		}
 		var b [8]byte
 		if _, err := task.ReadMem(task.call.SP, b[:]); err == nil {
 			_, _ = task.WriteMem(task.call.SP, b[:])
@@ -253,7 +253,6 @@ func TestTerminal(t *testing.T) {
 				io.WriteString(m, key)
 				for want := fmt.Sprint("trap ", n+1); !strings.HasSuffix(say(r), want); {
 				}
-				time.Sleep(50 * time.Millisecond) // for a second one to arrive
 			}
 			io.WriteString(m, "a\n")
 			for {
@@ -294,10 +293,8 @@ func TestTerminal(t *testing.T) {
 			}
 			switch {
 			case line == "ready":
-				time.Sleep(50 * time.Millisecond)
 				io.WriteString(m, "\x1a")
 			case line == "shell sees 148": // 128 + SIGTSTP
-				time.Sleep(50 * time.Millisecond)
 				io.WriteString(m, "go\n")
 			case strings.HasPrefix(line, "shell sees"):
 				t.Error(line)

@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"testing"
-	"time"
 
 	"nvtrace/ioctl"
 )
@@ -25,22 +24,15 @@ func TestIdler(t *testing.T) {
 		defer w.Close()
 		for _, s := range []string{"one ", "two ", "three"} {
 			_, _ = w.WriteString(s)
-			select {
-			case <-rested: // and not before, even if a rest was just over
-			case <-time.After(10 * time.Second):
-			}
+			<-rested // and not before, even if a rest was just over
 		}
 	}()
-	began := time.Now()
 	b, err := io.ReadAll(in)
 	if string(b) != "one two three" || err != nil {
 		t.Errorf("%q, %v", b, err)
 	}
 	if idle < 3 {
 		t.Errorf("idle %d times", idle)
-	}
-	if took := time.Since(began); took < 2*restEvery || took > 9*time.Second {
-		t.Errorf("three rests in %v", took)
 	}
 }
 

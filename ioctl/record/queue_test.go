@@ -2,10 +2,11 @@ package record
 
 import (
 	"bytes"
+	"runtime"
 	"sync"
 	"testing"
-	"time"
 
+	"nvtrace/ptrace"
 	"nvtrace/traces"
 )
 
@@ -77,9 +78,6 @@ func TestQueueWakes(t *testing.T) {
 			t.Fatalf("event %d instead of %d", got, i)
 		}
 		<-flushed
-		if i%10 == 0 {
-			time.Sleep(2 * latency) // the consumer sleeps
-		}
 	}
 	q.close()
 }
@@ -113,7 +111,7 @@ func TestQueueBounded(t *testing.T) {
 		close(done)
 	}()
 	<-first
-	for full := false; !full; time.Sleep(time.Millisecond) {
+	for full := false; !full; runtime.Gosched() {
 		q.mu.Lock()
 		full = q.fill.bytes > maxPending
 		q.mu.Unlock()
@@ -176,20 +174,23 @@ func TestSinkPanics(t *testing.T) {
 	}
 }
 
-// slow is a sink that takes its time.
-type slow struct{ collect }
+// slow is a sink that begins when the program has ended.
+type slow struct {
+	collect
+	ended chan bool
+}
 
 func (s *slow) Event(ev *traces.Event) {
-	if len(s.events) == 0 {
-		time.Sleep(50 * time.Millisecond)
-	}
+	<-s.ended
 	s.collect.Event(ev)
 }
 
 // TestSlowSink: what is pending when the program ends is not lost.
 func TestSlowSink(t *testing.T) {
-	late := new(slow)
-	_, events, _ := runRecorded(t, Options{Sinks: []Sink{late}}, compile(t, "testdata/fds.c"))
+	late := &slow{ended: make(chan bool)}
+	o := Options{Sinks: []Sink{late}}
+	o.Ptrace.Ended = func(*ptrace.Result) { close(late.ended) }
+	_, events, _ := runRecorded(t, o, compile(t, "testdata/fds.c"))
 	if len(events) == 0 || len(late.events) != len(events) {
 		t.Errorf("%d events, the slow sink got %d", len(events), len(late.events))
 	}

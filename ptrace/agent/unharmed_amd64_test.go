@@ -132,15 +132,94 @@ func TestMeddler(t *testing.T) {
 
 // unharmed is a program that finds out whether it was harmed.
 type unharmed struct {
-	in  *os.File
-	out *bufio.Reader
-	err *os.File
-	cmd *exec.Cmd // nil: the tracer's child
+	bin, what string
+	in, inR   *os.File
+	out       *bufio.Reader
+	outW      *os.File
+	err       *os.File
+	cmd       *exec.Cmd // nil: it is its tracer's child
+	pid, addr string
 }
 
+// startUnharmed starts it for a scenario, but where its tracer does that.
+func startUnharmed(t *testing.T, bin, what string) *unharmed {
+	t.Helper()
+	u := &unharmed{bin: bin, what: what}
+	var err error
+	if u.err, err = os.Create(t.TempDir() + "/stderr"); err != nil {
+		t.Fatal(err)
+	}
+	if u.inR, u.in, err = os.Pipe(); err != nil {
+		t.Fatal(err)
+	}
+	outR, outW, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.out, u.outW = bufio.NewReader(outR), outW
+	t.Cleanup(func() {
+		for _, f := range []*os.File{u.err, u.inR, u.in, outR, outW} {
+			_ = f.Close() // a second time, perhaps
+		}
+		if u.cmd != nil {
+			_ = u.cmd.Process.Kill()
+			_ = u.cmd.Wait()
+		}
+	})
+	if what == "run" {
+		return u
+	}
+	u.cmd = exec.Command(bin)
+	if what == "exec" {
+		u.cmd.Args = []string{bin, "exec", "0", "0", "0"}
+	}
+	u.cmd.Stdin, u.cmd.Stdout, u.cmd.Stderr = u.inR, outW, u.err
+	if err := u.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	outW.Close()
+	u.begun(t)
+	return u
+}
+
+// begun waits until it has begun, and says whether it has.
+func (u *unharmed) begun(t *testing.T) bool {
+	t.Helper()
+	line, err := u.out.ReadString('\n')
+	u.pid, u.addr, _ = strings.Cut(strings.TrimSpace(line), " ")
+	return err == nil
+}
+
+// kill has the program supervised, and the supervisor killed at a step. ok is false if
+// something went wrong.
+func (u *unharmed) kill(t *testing.T, step int) (killed, ok bool) {
+	t.Helper()
+	s := exec.Command(os.Args[0], "-test.run=^TestMeddler$")
+	s.Env = append(os.Environ(), "TEST_MEDDLE="+u.what, "TEST_VICTIM="+u.bin, "TEST_FIRST="+strconv.Itoa(step%11),
+		"TEST_SUPERVISE="+u.pid, "TEST_FUNCTION="+u.addr)
+	said, err := os.Create(t.TempDir() + "/meddler")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer said.Close()
+	s.Stderr = said
+	if u.what == "run" {
+		s.Stdin, s.Stdout, s.Stderr = u.inR, u.outW, u.err
+	}
+	if killed, err = stepkill.Run(s, step); err != nil {
+		t.Fatal(err)
+	}
+	text, _ := os.ReadFile(said.Name())
+	if strings.Contains(string(text), "meddler:") {
+		t.Errorf("%s", text)
+		return killed, false
+	}
+	return killed, true
+}
+
+// end has the program say whether it was harmed.
 func (u *unharmed) end(t *testing.T) bool {
 	t.Helper()
-	defer u.in.Close()
 	watchdog := time.AfterFunc(2*time.Minute, func() { panic("the program hangs") })
 	defer watchdog.Stop()
 	_, _ = io.WriteString(u.in, "\n") // it may be dead
@@ -161,11 +240,9 @@ func (u *unharmed) end(t *testing.T) bool {
 // program that outlives it. All threads have their registers, results of system calls,
 // signals and signal masks, as if nothing had been.
 func TestUnharmed(t *testing.T) {
-	bin := compile(t, "../testdata/unharmed.c")
-	for _, c := range []struct{ name, what string }{
-		{"attach", "attach"}, {"exec", "exec"}, {"run", "run"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
+	bin := compile(t, "../testdata/unharmed.c", "-ldl")
+	for _, what := range []string{"attach", "exec", "run"} {
+		t.Run(what, func(t *testing.T) {
 			step, stride := 1, 1
 			if n, err := strconv.Atoi(os.Getenv("TEST_STEP")); err == nil { // to look for a cause
 				step = n
@@ -174,7 +251,7 @@ func TestUnharmed(t *testing.T) {
 				stride = 7
 			}
 			for ; ; step += stride {
-				killed, ok := killAt(t, bin, c.what, step)
+				killed, ok := killOne(t, bin, what, step)
 				if !ok {
 					t.Fatalf("killed at step %d", step)
 				}
@@ -190,75 +267,18 @@ func TestUnharmed(t *testing.T) {
 	}
 }
 
-// killAt has a program supervised in a way, and the supervisor killed at one step.
-func killAt(t *testing.T, bin, what string, step int) (killed, ok bool) {
+// killOne has a program supervised, and the supervisor killed at one step.
+func killOne(t *testing.T, bin, what string, step int) (killed, ok bool) {
 	t.Helper()
-	dir := t.TempDir()
-	stderr, err := os.Create(dir + "/stderr")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stderr.Close()
-	inR, inW, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer inR.Close()
-	outR, outW, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer outR.Close()
-	defer outW.Close()
-	u := &unharmed{in: inW, out: bufio.NewReader(outR), err: stderr}
-	s := exec.Command(os.Args[0], "-test.run=^TestMeddler$")
-	s.Env = append(os.Environ(), "TEST_MEDDLE="+what, "TEST_VICTIM="+bin, "TEST_FIRST="+strconv.Itoa(step%11))
-	said, err := os.Create(dir + "/meddler")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer said.Close()
-	s.Stderr = said
-	if what == "run" {
-		s.Stdin, s.Stdout, s.Stderr = inR, outW, stderr
-	} else {
-		v := exec.Command(bin)
-		if what == "exec" {
-			v.Args = []string{bin, "exec", "0", "0", "0"}
-		}
-		v.Stdin, v.Stdout, v.Stderr = inR, outW, stderr
-		if err := v.Start(); err != nil {
-			t.Fatal(err)
-		}
-		u.cmd = v
-		outW.Close()
-		defer func() {
-			_ = v.Process.Kill()
-			_ = v.Wait()
-		}()
-		line, err := u.out.ReadString('\n')
-		if err != nil {
-			t.Fatal(line, err)
-		}
-		pid, addr, _ := strings.Cut(strings.TrimSpace(line), " ")
-		s.Env = append(s.Env, "TEST_SUPERVISE="+pid, "TEST_FUNCTION="+addr)
-	}
-	if killed, err = stepkill.Run(s, step); err != nil {
-		t.Fatal(err)
-	}
-	if text, _ := os.ReadFile(said.Name()); strings.Contains(string(text), "meddler:") {
-		t.Errorf("%s", text)
+	u := startUnharmed(t, bin, what)
+	if killed, ok = u.kill(t, step); !ok {
 		return killed, false
 	}
 	if what == "run" {
-		outW.Close()
-		if line, err := u.out.ReadString('\n'); err != nil {
-			if step < 40 { // killed before the program began
-				return killed, true
-			}
-			text, _ := os.ReadFile(stderr.Name())
-			t.Errorf("%q, %v\n%s", line, err, text)
-			return killed, false
+		u.outW.Close()
+		const beforeExec = 40
+		if !u.begun(t) && step < beforeExec {
+			return killed, true // the program never began
 		}
 	}
 	return killed, u.end(t)

@@ -520,16 +520,19 @@ static void *napper(void *p)
 static int sleepers(void)
 {
 	sigset_t set;
+	int s;
 	sigemptyset(&set);
 	sigaddset(&set, SIGUSR2);
+	sigaddset(&set, SIGUSR1);
 	pthread_sigmask(SIG_BLOCK, &set, 0);
+	sigdelset(&set, SIGUSR2);
 	pipe(pipes);
 	pthread_t t[2];
 	pthread_create(&t[0], 0, sleeper, 0);
 	pthread_create(&t[1], 0, napper, 0);
-	usleep(50000);
 	device();
-	usleep(400000);
+	if (sigwait(&set, &s)) // until they have been interrupted
+		bad++;
 	pthread_kill(t[1], SIGUSR2);
 	write(pipes[1], "x", 1);
 	pthread_join(t[0], 0);

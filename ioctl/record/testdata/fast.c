@@ -271,8 +271,10 @@ int main(int argc, char **argv)
 		printf("went on\n");
 	} else if (!strcmp(how, "idle")) {
 		for (int i = 0; i < 50; i++) {
+			char c;
 			control(ctl, 7, 8);
-			usleep(i == 25 ? 400000 : 10);
+			if (read(0, &c, 1) != 1) // it was seen
+				return 1;
 		}
 	} else if (!strcmp(how, "many")) { // threads at once, of which not all get a ring
 		enum { many = 1900 };
