@@ -194,6 +194,7 @@ func (tr *tracer) announceAll() {
 		}
 	}()
 	tids := make([]int, 0, len(tr.tasks))
+	tr.running = len(tr.tasks)
 	for tid := range tr.tasks {
 		tids = append(tids, tid)
 		ptraceOp(unix.PTRACE_INTERRUPT, tid, 0)
@@ -203,6 +204,18 @@ func (tr *tracer) announceAll() {
 		t.announced = true
 		tr.res.Tasks++
 		tr.event(t, TaskEvent{Kind: TaskNew, Thread: tid != t.PID, Attached: true})
+	}
+}
+
+// settled notes that a thread that was found running has stopped, and has done what it was
+// wanted for then; or has ended.
+func (tr *tracer) settled(t *Task) {
+	if !t.attached {
+		return
+	}
+	t.attached = false
+	if tr.running--; tr.running == 0 {
+		tr.log.Debug("all threads have stopped")
 	}
 }
 

@@ -449,6 +449,7 @@ func (tr *tracer) unfinished(t *Task) {
 // forget takes a task out of the tables.
 func (tr *tracer) forget(t *Task) {
 	delete(tr.tasks, t.TID)
+	tr.settled(t)
 	t.callLost()
 	if tr.last == t {
 		tr.last = nil

@@ -56,6 +56,7 @@ type tracer struct {
 
 	sigs     *signals  // that are passed on; nil: none
 	arrived  []arrival // signals that processes have got lately
+	running  int       // threads that Attach has found, and that have not stopped yet
 	expected []arrival // signals that they are about to get, and that were dealt with
 
 	filters      int // see countFilters
@@ -428,6 +429,7 @@ func (tr *tracer) react(w waited) {
 		return
 	}
 	tr.stopped(t, s)
+	tr.settled(t)
 }
 
 // stopped reacts to a stop of a known task.

@@ -26,7 +26,7 @@ type Task struct {
 	announced bool // the handler knows the task
 	held      bool // stopped since it was born, not adopted yet
 	muted     bool // before the first exec: our own code runs in it
-	attached  bool
+	attached  bool // Attach has found it, and it has not stopped yet
 	first     stop // held: what it stopped with
 
 	dead      bool // it has died, or lost its id to an execve; that is still to be reported
