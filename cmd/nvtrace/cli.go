@@ -63,6 +63,7 @@ func verbs() []verb {
 		{"ptx", "fmt|check|sites|run FILE", "work with PTX: format, check, list probe sites, execute on the CPU", ptxVerb},
 		{"modules", "[flags] run.nvt", "list the code images that were loaded, by whom, and their kernels", modulesVerb},
 		{"fatbin", "ls|extract FILE...", "list and extract the GPU code in executables, libraries, fat binaries", fatbinVerb},
+		{"sass", "dis|sites|check FILE...", "print machine code with live registers, find probe sites, check control codes", sassVerb},
 		{"version", "[run.nvt...]", "print the versions of nvtrace and the drivers it knows, or of recordings", versionVerb},
 	}
 }

@@ -12,12 +12,12 @@ const (
 	HazardInFlight               // writes a register that is still to be read
 	HazardStall                  // too few cycles after an instruction of fixed latency
 	HazardReuse                  // relies on the operand cache after a branch
-	HazardBarrier                // sets a scoreboard that it can't set, or lacks one that it needs
+	HazardRange                  // names a register that the kernel doesn't have
 )
 
 var hazardNames = [...]string{
 	"reads what is not written yet", "overwrites what is not written yet", "overwrites what is not read yet",
-	"comes too early", "relies on the operand cache", "has a wrong barrier",
+	"comes too early", "relies on the operand cache behind a jump", "names a register above the kernel's",
 }
 
 // String says what the hazard is.
@@ -56,6 +56,9 @@ func (f Finding) String() string {
 func (a *Analysis) Check(limit int) []Finding {
 	c := checker{a: a, limit: limit}
 	c.scoreboards()
+	c.stalls()
+	c.reuse()
+	c.ranges()
 	return c.found
 }
 
@@ -85,7 +88,7 @@ func (c *checker) scoreboards() {
 			return
 		}
 		in := &c.a.Insts[i]
-		pr, pw := &c.a.PendRead[i], &c.a.PendWrite[i]
+		pr, pw := &c.a.PendRead[i], &c.a.pendOwn[i]
 		if in.op == nil || pr.Empty() && pw.Empty() {
 			continue
 		}
@@ -94,11 +97,64 @@ func (c *checker) scoreboards() {
 		if x := intersect(&read, pw); !x.Empty() {
 			c.add(Finding{Hazard: HazardRead, Index: i, From: -1, Regs: x})
 		}
-		if x := intersect(&write, pw); !x.Empty() {
+		_, _, guarded := in.Guard()
+		woven := c.a.Func.Woven != nil && c.a.Func.Woven(i)
+		// Two guarded instructions can exclude each other.
+		if x := intersect(&write, pw); !x.Empty() && (woven || !guarded) {
 			c.add(Finding{Hazard: HazardWrite, Index: i, From: -1, Regs: x})
+		}
+		if !woven {
+			// The compiler knows when operands are read that no scoreboard tells of,
+			// and that an instruction without a fixed latency writes later than those
+			// before it read.
+			pr = &c.a.pendTold[i]
+			if in.op.writeBar {
+				continue
+			}
 		}
 		if x := intersect(&write, pr); !x.Empty() {
 			c.add(Finding{Hazard: HazardInFlight, Index: i, From: -1, Regs: x})
+		}
+	}
+}
+
+// reuse looks for operands that are kept for an instruction that doesn't come
+// next.
+func (c *checker) reuse() {
+	for i := range c.a.Insts {
+		if c.full() {
+			return
+		}
+		if c.a.Insts[i].Word.Control().Reuse == 0 || c.a.Insts[i].op == nil {
+			continue
+		}
+		if k := c.a.Insts[i].op.flow; k != FlowNext || i+1 < len(c.a.Insts) && c.a.Insts[i+1].op != nil && c.a.Insts[i+1].op.flow == FlowBranch {
+			c.add(Finding{Hazard: HazardReuse, Index: i, From: -1})
+		}
+	}
+}
+
+// ranges looks for registers that the kernel doesn't have, or may have given away.
+func (c *checker) ranges() {
+	top := c.a.Func.Registers
+	if top <= 0 || top >= RZ {
+		return
+	}
+	for i := range c.a.Insts {
+		if c.full() {
+			return
+		}
+		in := &c.a.Insts[i]
+		if in.op == nil {
+			continue
+		}
+		var read, write Set
+		in.uses(&read, &write)
+		read.Union(&write)
+		if h := read.Highest(GPR); h >= top {
+			f := Finding{Hazard: HazardRange, Index: i, From: -1}
+			f.Regs.Add(GPR, uint8(h), 1)
+			c.add(f)
 		}
 	}
 }

@@ -6,14 +6,15 @@ import "strings"
 type class uint8
 
 const (
-	classOther    class = iota
-	classLoad           // reads memory into registers
-	classStore          // reads registers into memory
-	classAtomic         // both
-	classMMA            // matrix instructions with fixed registers
-	classWGMMA          // matrix instructions that use registers after they have issued
-	classWait           // WARPGROUP.DEPBAR and its like, which wait for those
-	classReconfig       // USETMAXREG
+	classOther      class = iota
+	classLoad             // reads memory into registers
+	classStore            // reads registers into memory
+	classAtomic           // both
+	classMMA              // matrix instructions with fixed registers
+	classWGMMA            // matrix instructions that use registers after they have issued
+	classWait             // WARPGROUP.DEPBAR and its like, which wait for those
+	classReconfig         // USETMAXREG
+	classPredicates       // copies predicates from a register, by a mask
 )
 
 func classOf(name string) class {
@@ -28,6 +29,8 @@ func classOf(name string) class {
 		return classWGMMA
 	case "WARPGROUP":
 		return classWait
+	case "R2P", "UR2UP":
+		return classPredicates
 	case "USETMAXREG":
 		return classReconfig
 	}
@@ -35,4 +38,38 @@ func classOf(name string) class {
 		return classMMA
 	}
 	return classOther
+}
+
+// unit is the part of the machine that instructions without a fixed latency go to,
+// in order: one that has done what a later one waits for has done it for the
+// earlier ones too. 0 is none.
+func unitOf(name string) uint8 {
+	switch name {
+	case "LDS", "STS", "LDSM", "STSM", "ATOMS":
+		return 1
+	case "LDG", "STG", "LD", "ST", "LDL", "STL", "ATOM", "ATOMG", "RED", "REDG", "LDGSTS", "SUST", "SULD", "REDUX":
+		return 2
+	}
+	return 0
+}
+
+// readsUniformEarly says that uniform registers are read as the instruction issues,
+// even if the others are read later: all but what works on memory by descriptor.
+func readsUniformEarly(name string) bool {
+	for _, p := range elected {
+		if strings.HasPrefix(name, p) {
+			return false
+		}
+	}
+	return name != "SYNCS"
+}
+
+// warpgroupArrive and warpgroupWait recognise WARPGROUP.ARRIVE, before matrix
+// instructions, and WARPGROUP.DEPBAR for all that are on their way.
+func (i *Inst) warpgroupArrive() bool {
+	return i.op.class == classWait && i.Word.Bits(80, 1) == 0
+}
+
+func (i *Inst) warpgroupWait() bool {
+	return i.op.class == classWait && i.Word.Bits(80, 1) == 1 && i.Word.Bits(72, 8) == 0
 }

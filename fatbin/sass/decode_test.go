@@ -36,7 +36,7 @@ func TestDecode(t *testing.T) {
 			if o.Write {
 				w.AddOperand(&o)
 			}
-			if o.Len > 0 && uint8(tc.word.Bits(uint(o.Pos), uint(o.Len))) != o.Reg {
+			if o.Len > 0 && in.Set(&o, o.Reg) != tc.word {
 				t.Errorf("%v: operand %v is not in bits %d+%d", tc.word, o, o.Pos, o.Len)
 			}
 		}

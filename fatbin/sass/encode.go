@@ -71,3 +71,13 @@ func P2R(dst, mask uint8) Word {
 func R2P(src, mask uint8) Word {
 	return plain(0x804|uint64(src)<<24|uint64(mask&0x7f)<<32, 0)
 }
+
+// LDC loads size (4 or 8) bytes of a constant bank, at an offset below 0x8000, into a
+// register, or a pair.
+func LDC(_ Arch, dst, bank uint8, offset uint16, size int) Word {
+	kind := uint64(4)
+	if size == 8 {
+		kind = 5
+	}
+	return plain(0xb82|uint64(dst)<<16|RZ<<24|uint64(offset)<<38|uint64(bank&0x1f)<<54, kind<<(73-64))
+}

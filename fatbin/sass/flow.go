@@ -33,14 +33,18 @@ type Flow struct {
 
 // Opcodes that the package itself knows.
 const (
-	opBRA, opBRAU     = 0x947, 0x547
-	opEXIT            = 0x94d
-	opCALLRel         = 0x944
-	opBSSY            = 0x945
-	opNOP             = 0x918
-	opWarpSyncCollect = 0x348
-	opLEPC            = 0x94e
+	opBRA, opBRAU = 0x947, 0x547
+	opEXIT        = 0x94d
+	opCALLRel     = 0x944
+	opBSSY        = 0x945
+	opNOP         = 0x918
+	opWarpSync    = 0x348
+	opWarpSyncImm = 0x948
+	opLEPC        = 0x94e
 )
+
+// collectiveBit of a WARPSYNC says that it names a place: WARPSYNC.COLLECTIVE.
+const collectiveBit = 86
 
 // flowOf classifies an opcode.
 func flowOf(_ uint16, name string) FlowKind {
@@ -77,12 +81,17 @@ func signed(v uint64, n uint) int64 { return int64(v<<(64-n)) >> (64 - n) }
 func (i *Inst) target() (int64, bool) {
 	w := i.Word
 	switch w.Opcode() {
+	case opWarpSync, opWarpSyncImm:
+		if w.Bits(collectiveBit, 1) == 0 {
+			return 0, false
+		}
+		fallthrough
 	case opBRA, opBRAU, opCALLRel:
 		if i.Arch >= 90 {
 			return signed(w.Bits(16, 8)|w.Bits(34, 48)<<8, 56) * 4, true
 		}
 		return signed(w.Bits(34, 48), 48) * 4, true
-	case opBSSY, opWarpSyncCollect:
+	case opBSSY:
 		return signed(w.Bits(34, 30), 30) * 4, true
 	}
 	return 0, false
@@ -97,12 +106,17 @@ func (i *Inst) WithTarget(t int64) (Word, bool) {
 	}
 	t /= 4
 	switch w.Opcode() {
+	case opWarpSync, opWarpSyncImm:
+		if w.Bits(collectiveBit, 1) == 0 {
+			return w, false
+		}
+		fallthrough
 	case opBRA, opBRAU, opCALLRel:
 		if i.Arch >= 90 {
 			return w.SetBits(16, 8, uint64(t)).SetBits(34, 48, uint64(t>>8)), signed(uint64(t), 56) == t
 		}
 		return w.SetBits(34, 48, uint64(t)), signed(uint64(t), 48) == t
-	case opBSSY, opWarpSyncCollect:
+	case opBSSY:
 		return w.SetBits(34, 30, uint64(t)), signed(uint64(t), 30) == t
 	}
 	return w, false
@@ -128,9 +142,15 @@ func (i *Inst) Flow() Flow {
 		if i.Word.Bits(87, 4) != guardAlways {
 			f.Conditional = true
 		}
+		// BRA.DIV, BRA.CONV, BRA.U.ANY depend on what other threads do.
+		if f.Kind == FlowBranch && (i.Word.Bits(84, 3) != 0 || i.Word.Bits(91, 1) != 0) {
+			f.Conditional = true
+		}
 		for j := range i.ops {
-			if k := i.ops[j].kind; (k == UPred || k == Pred) && i.ops[j].len != 0 && i.Word.Bits(uint(i.ops[j].pos), 3) != guardAlways {
-				f.Conditional = true
+			if k := i.ops[j].kind; (k == UPred || k == Pred) && i.ops[j].len != 0 {
+				if _, named := i.ops[j].reg(i.Word); named {
+					f.Conditional = true
+				}
 			}
 		}
 	}
@@ -145,8 +165,10 @@ func (i *Inst) PCRelative() bool {
 		return true
 	}
 	switch i.Word.Opcode() {
-	case opBRA, opBRAU, opCALLRel, opBSSY, opWarpSyncCollect, opLEPC:
+	case opBRA, opBRAU, opCALLRel, opBSSY, opLEPC:
 		return true
+	case opWarpSync, opWarpSyncImm:
+		return i.Word.Bits(collectiveBit, 1) != 0
 	}
 	return i.op.flow == FlowIndirect
 }

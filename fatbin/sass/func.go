@@ -20,6 +20,13 @@ type Func struct {
 	// Entries are offsets in bytes at which others enter the code besides 0: the
 	// functions of the section.
 	Entries []uint32
+	// Callable says that code outside calls functions in it: where they return to is
+	// not known. Not so for kernels: what they call is in their section, or far.
+	Callable bool
+	// Woven says of an instruction, by index, that it is not the compiler's: it has
+	// to keep clear of operands that only the compiler knows when they are read.
+	// Nil: all are the compiler's. Only [Analysis.Check] asks.
+	Woven func(index int) bool
 	// Registers is the number of registers of the kernel, 0 if unknown.
 	Registers int
 }
@@ -30,9 +37,12 @@ type Block struct {
 	Start, End int   // indices of instructions, End excluded
 	Succ       []int // blocks
 	Pred       []int
-	// Unknown says that control may go on, or come from, anywhere.
+	// LeavesAnywhere says that control may go on anywhere. Entry says that it may
+	// come from outside, or by a call.
 	LeavesAnywhere bool
 	Entry          bool
+
+	returns []int // blocks behind the calls that come back from here
 }
 
 // Analysis is what is known of a function. Indices are of instructions.
@@ -57,7 +67,11 @@ type Analysis struct {
 	// Used are all registers that instructions name.
 	Used Set
 
-	flights []flight // at the beginning of each block
+	pendTold   []Set    // of PendRead what a read barrier tells of
+	pendOwn    []Set    // PendWrite without what callers began
+	flights    []flight // at the beginning of each block
+	returns    []int    // the instructions behind calls
+	localCalls bool
 }
 
 // maxFunc bounds a function: 256 MB of code.
@@ -66,14 +80,24 @@ const maxFunc = 1 << 24
 // Analyze decodes a function and finds out how control flows and which registers
 // are live. Only a function that is too large is an error.
 func Analyze(f *Func) (*Analysis, error) {
+	a, err := Outline(f)
+	if err != nil {
+		return nil, err
+	}
+	a.liveness()
+	a.pending()
+	return a, nil
+}
+
+// Outline decodes a function and finds its blocks, nothing else: what is live and
+// what is pending is left empty.
+func Outline(f *Func) (*Analysis, error) {
 	if len(f.Code) > maxFunc {
 		return nil, fmt.Errorf("function %s: %d instructions, at most %d are analyzed", f.Name, len(f.Code), maxFunc)
 	}
 	a := &Analysis{Func: f}
 	a.decode()
 	a.blocks()
-	a.liveness()
-	a.pending()
 	return a, nil
 }
 
@@ -90,7 +114,7 @@ func (a *Analysis) decode() {
 		if !ok {
 			a.Unknown++
 		} else if in.op.class == classReconfig {
-			if n := int(w.Bits(32, 8)); a.MinRegisters == 0 || n < a.MinRegisters {
+			if n := int(w.Bits(32, 9)); a.MinRegisters == 0 || n < a.MinRegisters {
 				a.MinRegisters = n
 			}
 		}
@@ -163,12 +187,83 @@ func (a *Analysis) blocks() {
 		a.Blocks = append(a.Blocks, Block{Start: i, End: j, Entry: entry[i]})
 		i = j
 	}
+	a.calls()
 	for b := range a.Blocks {
 		a.edges(b)
 	}
+	a.returnEdges()
 	for b := range a.Blocks {
 		for _, s := range a.Blocks[b].Succ {
 			a.Blocks[s].Pred = append(a.Blocks[s].Pred, b)
+		}
+	}
+}
+
+// calls finds out whether all calls are direct ones of functions in the code.
+func (a *Analysis) calls() {
+	for i := range a.Insts {
+		if a.Insts[i].op == nil {
+			return
+		}
+		if a.Insts[i].op.flow != FlowCall {
+			continue
+		}
+		f := a.Insts[i].Flow()
+		if !f.HasTarget || a.index(i, f.Target) < 0 || i+1 >= len(a.Insts) {
+			return
+		}
+		a.returns = append(a.returns, i+1)
+	}
+	a.localCalls = len(a.returns) > 0 && !a.Func.Callable
+}
+
+// returnEdges connects the ends of each function that is called with what is behind
+// its calls.
+func (a *Analysis) returnEdges() {
+	if !a.localCalls {
+		return
+	}
+	behind := make(map[int][]int) // by block of the callee
+	for _, i := range a.returns {
+		if t, ok := a.Target(i - 1); ok {
+			e := int(a.BlockOf[t])
+			behind[e] = append(behind[e], int(a.BlockOf[i]))
+		}
+	}
+	found := make([]bool, len(a.Blocks))
+	for e, to := range behind {
+		seen := make([]bool, len(a.Blocks))
+		work := []int{e}
+		for len(work) > 0 {
+			b := work[len(work)-1]
+			work = work[:len(work)-1]
+			if seen[b] {
+				continue
+			}
+			seen[b] = true
+			blk := &a.Blocks[b]
+			if a.Insts[blk.End-1].op.flow != FlowReturn {
+				work = append(work, a.passes(b)...)
+				continue
+			}
+			found[b] = true
+			work = append(work, blk.Succ...) // it may be conditional
+			for _, t := range to {
+				if !slices.Contains(blk.returns, t) {
+					blk.returns = append(blk.returns, t)
+				}
+			}
+		}
+	}
+	for b := range a.Blocks {
+		blk := &a.Blocks[b]
+		for _, t := range blk.returns {
+			if !slices.Contains(blk.Succ, t) {
+				blk.Succ = append(blk.Succ, t)
+			}
+		}
+		if a.Insts[blk.End-1].op.flow == FlowReturn && !found[b] {
+			blk.LeavesAnywhere = true
 		}
 	}
 }
@@ -207,11 +302,23 @@ func (a *Analysis) edges(b int) {
 			blk.LeavesAnywhere = true
 		}
 	case FlowCall:
-		// The callee may use any register: see transfer.
-		blk.LeavesAnywhere = true
-	case FlowReturn, FlowExit:
+		// Where all calls stay in the code, a call goes to the callee, and the
+		// returns of all callees to behind all calls.
+		if !a.localCalls || !f.HasTarget {
+			blk.LeavesAnywhere = true
+			break
+		}
 		next = f.Conditional
-		blk.LeavesAnywhere = f.Kind == FlowReturn
+		add(a.index(last, f.Target))
+	case FlowReturn:
+		next = f.Conditional
+		if !a.localCalls {
+			blk.LeavesAnywhere = true
+			break
+		}
+		// See returnEdges.
+	case FlowExit:
+		next = f.Conditional
 	case FlowBreak, FlowTrap, FlowSync, FlowWarp, FlowSet, FlowNext:
 		if f.HasTarget && f.Kind == FlowWarp {
 			add(a.index(last, f.Target))

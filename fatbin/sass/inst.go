@@ -68,16 +68,13 @@ func (i *Inst) Operands(dst []Operand) []Operand {
 	}
 	for j := range i.ops {
 		t := &i.ops[j]
-		reg := t.fixed
-		if t.len != 0 {
-			reg = uint8(i.Word.Bits(uint(t.pos), uint(t.len)))
-			if reg == t.none {
-				continue
-			}
+		reg, ok := t.reg(i.Word)
+		if !ok {
+			continue
 		}
 		dst = append(dst, Operand{
 			Kind: t.kind, Reg: reg, Count: t.count, Pos: t.pos, Len: t.len,
-			Read: t.flags&readFlag != 0, Write: t.flags&writeFlag != 0,
+			Read: t.flags&readFlag != 0, Write: t.flags&writeFlag != 0, Inverted: t.invert != 0,
 		})
 	}
 	return dst
@@ -88,16 +85,23 @@ func (i *Inst) Operands(dst []Operand) []Operand {
 func (i *Inst) Fields(dst []Operand) []Operand {
 	for j := range i.ops {
 		t := &i.ops[j]
-		reg := t.fixed
-		if t.len != 0 {
-			reg = uint8(i.Word.Bits(uint(t.pos), uint(t.len)))
-		}
+		reg, _ := t.reg(i.Word)
 		dst = append(dst, Operand{
 			Kind: t.kind, Reg: reg, Count: t.count, Pos: t.pos, Len: t.len,
-			Read: t.flags&readFlag != 0, Write: t.flags&writeFlag != 0,
+			Read: t.flags&readFlag != 0, Write: t.flags&writeFlag != 0, Inverted: t.invert != 0,
 		})
 	}
 	return dst
+}
+
+// Set returns the word with another register in an operand's field. The operand
+// must have one.
+func (i *Inst) Set(o *Operand, reg uint8) Word {
+	v := uint64(reg)
+	if o.Inverted {
+		v = ^v
+	}
+	return i.Word.SetBits(uint(o.Pos), uint(o.Len), v)
 }
 
 // Uses returns the registers that the instruction reads and those that it may
@@ -110,18 +114,24 @@ func (i *Inst) Uses() (read, write Set) {
 	return read, write
 }
 
+// mayWrite is what an instruction need not write, although it runs: R2P writes the
+// predicates of a mask.
+func (i *Inst) mayWrite() uint8 {
+	if i.op.class == classPredicates {
+		return 0x7f
+	}
+	return 0
+}
+
 func (i *Inst) uses(read, write *Set) {
 	if g := uint8(i.Word.Lo >> 12 & 7); g != guardAlways {
 		read.Add(i.op.guard, g, 1)
 	}
 	for j := range i.ops {
 		t := &i.ops[j]
-		reg := t.fixed
-		if t.len != 0 {
-			reg = uint8(i.Word.Bits(uint(t.pos), uint(t.len)))
-			if reg == t.none {
-				continue
-			}
+		reg, ok := t.reg(i.Word)
+		if !ok {
+			continue
 		}
 		if t.flags&readFlag != 0 {
 			read.Add(t.kind, reg, t.count)

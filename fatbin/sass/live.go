@@ -4,6 +4,9 @@ package sass
 // guard ends nothing. What a call or a return hands on, and what an unknown word
 // does, may be any register.
 
+// stackPointer is R1.
+const stackPointer = 1
+
 // effect is what an instruction does to the live set: reads, and what it surely
 // overwrites.
 func (i *Inst) effect(read, kill *Set) {
@@ -12,12 +15,18 @@ func (i *Inst) effect(read, kill *Set) {
 		return
 	}
 	i.uses(read, kill)
+	if f := i.op.flow; f == FlowExit || f == FlowReturn || f == FlowCall {
+		// The stack pointer stays in use as long as there is code.
+		read.Add(GPR, stackPointer, 1)
+	}
 	if i.Word.Lo>>12&15 != guardAlways {
 		*kill = Set{}
 		return
 	}
 	// Masks of threads that meet are changed lane by lane.
 	kill.B = 0
+	kill.P &^= i.mayWrite()
+	kill.UP &^= i.mayWrite()
 }
 
 func (a *Analysis) liveness() {

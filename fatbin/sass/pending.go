@@ -7,21 +7,35 @@ import "math/bits"
 // instruction names one that is busy until its operands are read, and one that is
 // busy until its results are written; later ones wait.
 
-// unguarded is the index, behind the scoreboards, of operands that nothing will
-// tell about: of a store, say, whose registers the code doesn't use again.
-const unguarded = 6
+// unguarded is the first index, behind the scoreboards, of what nothing will tell
+// about: of a store, say, whose registers the code doesn't use again, or of a load
+// that a later one of the same unit stands for. Units are counted from 1.
+const (
+	unguarded = 6
+	units     = 2
+)
 
 // flight is what is on its way, by scoreboard.
 type flight struct {
-	read  [7]Set
-	write [7]Set
-	used  uint8 // scoreboards (and unguarded) with anything in read or write
+	read  [unguarded + units]Set // operands
+	write [unguarded + units]Set
+	// told are the operands for which the scoreboard is a read barrier, and both the
+	// operands of those whose results the scoreboard is for: when these are waited
+	// for, the operands have been read.
+	told, both [unguarded]Set
+	used       uint8 // bits of the indices with anything in read or write
 }
 
 func (f *flight) wait(mask uint8) {
 	for m := mask & f.used & 0x3f; m != 0; m &= m - 1 {
 		i := bits.TrailingZeros8(m)
-		f.read[i], f.write[i] = Set{}, Set{}
+		f.read[i], f.write[i], f.told[i] = Set{}, Set{}, Set{}
+		if !f.both[i].Empty() {
+			for j := range f.told {
+				f.told[j].Minus(&f.both[i])
+			}
+			f.both[i] = Set{}
+		}
 	}
 	f.used &^= mask & 0x3f
 }
@@ -38,15 +52,24 @@ func (f *flight) union(g *flight) bool {
 		if f.write[i].Union(&g.write[i]) {
 			grew = true
 		}
+		if i < unguarded && f.told[i].Union(&g.told[i]) {
+			grew = true
+		}
+		if i < unguarded && f.both[i].Union(&g.both[i]) {
+			grew = true
+		}
 	}
 	return grew
 }
 
 // totals returns everything that is on its way.
-func (f *flight) totals(read, write *Set) {
-	*read, *write = Set{}, Set{}
+func (f *flight) totals(read, told, write *Set) {
+	*read, *told, *write = Set{}, Set{}, Set{}
 	for m := f.used; m != 0; m &= m - 1 {
 		i := bits.TrailingZeros8(m)
+		if i < unguarded {
+			told.Union(&f.told[i])
+		}
 		read.Union(&f.read[i])
 		write.Union(&f.write[i])
 	}
@@ -54,32 +77,64 @@ func (f *flight) totals(read, write *Set) {
 
 // issue adds what an instruction sets out to do, after its wait.
 func (f *flight) issue(in *Inst, c Control, read, write *Set) {
-	if f.used&(1<<unguarded) != 0 {
+	for u := unguarded; u < unguarded+units; u++ {
+		if f.used&(1<<u) == 0 {
+			continue
+		}
 		// Code that uses a register again knew that it may.
-		f.read[unguarded].Minus(write)
-		if f.read[unguarded].Empty() {
-			f.used &^= 1 << unguarded
+		f.read[u].Minus(write)
+		f.write[u].Minus(write)
+		f.write[u].Minus(read)
+		if f.read[u].Empty() && f.write[u].Empty() {
+			f.used &^= 1 << u
 		}
 	}
 	if in.op == nil {
 		return
 	}
-	rb := c.ReadBar
-	if c.WriteBar < unguarded {
-		f.write[c.WriteBar].Union(write)
-		f.used |= 1 << c.WriteBar
+	rb, wb := c.ReadBar, c.WriteBar
+	if wb < unguarded {
+		f.write[wb].Union(write)
+		f.used |= 1 << wb
 		if rb >= unguarded {
-			// Whoever waits for the results has waited for the operands too.
-			rb = c.WriteBar
+			// Whoever waits for the results has waited for the operands too. Uniform
+			// registers are read as it issues.
+			rb = wb
+			read.UR = [4]uint64{}
+			f.read[rb].Union(read)
 		}
 	}
-	switch {
-	case rb < unguarded:
+	if in.op.earlyUR {
+		read.UR = [4]uint64{}
+	}
+	if c.ReadBar < unguarded {
+		f.told[rb].Union(read)
 		f.read[rb].Union(read)
 		f.used |= 1 << rb
-	case in.op.readBar && c.WriteBar >= unguarded && in.op.flow == FlowNext:
-		f.read[unguarded].Union(read)
-		f.used |= 1 << unguarded
+		if wb < unguarded {
+			f.both[wb].Union(read)
+		}
+	}
+	if in.op.unit == 0 {
+		return
+	}
+	u := unguarded + in.op.unit - 1
+	if rb >= unguarded {
+		read.UR = [4]uint64{}
+		f.read[u].Union(read)
+		f.write[u].Union(write)
+		f.used |= 1 << u
+		return
+	}
+	// The unit works in order: earlier instructions have read when this one has.
+	f.read[rb].Union(&f.read[u])
+	f.read[u] = Set{}
+	if wb < unguarded {
+		f.write[wb].Union(&f.write[u])
+		f.write[u] = Set{}
+	}
+	if f.write[u].Empty() {
+		f.used &^= 1 << u
 	}
 }
 
@@ -89,12 +144,9 @@ func (i *Inst) operandSets(read, write *Set) {
 	*read, *write = Set{}, Set{}
 	for j := range i.ops {
 		t := &i.ops[j]
-		reg := t.fixed
-		if t.len != 0 {
-			reg = uint8(i.Word.Bits(uint(t.pos), uint(t.len)))
-			if reg == t.none {
-				continue
-			}
+		reg, ok := t.reg(i.Word)
+		if !ok {
+			continue
 		}
 		if t.flags&readFlag != 0 {
 			read.Add(t.kind, reg, t.count)
@@ -108,7 +160,7 @@ func (i *Inst) operandSets(read, write *Set) {
 // pending fills in PendRead and PendWrite, forwards over the blocks.
 func (a *Analysis) pending() {
 	n := len(a.Insts)
-	a.PendRead, a.PendWrite = make([]Set, n), make([]Set, n)
+	a.PendRead, a.PendWrite, a.pendTold, a.pendOwn = make([]Set, n), make([]Set, n), make([]Set, n), make([]Set, n)
 	a.flights = make([]flight, len(a.Blocks))
 	queued := make([]bool, len(a.Blocks))
 	work := make([]int, 0, len(a.Blocks))
@@ -124,7 +176,7 @@ func (a *Analysis) pending() {
 		f = a.flights[b]
 		blk := &a.Blocks[b]
 		changed := true
-		var pr, pw, read, write Set
+		var pr, pt, pw, read, write Set
 		for i := blk.Start; i < blk.End; i++ {
 			in := &a.Insts[i]
 			c := in.Word.Control()
@@ -133,21 +185,68 @@ func (a *Analysis) pending() {
 				changed = true
 			}
 			if changed {
-				f.totals(&pr, &pw)
+				f.totals(&pr, &pt, &pw)
 				changed = false
 			}
-			a.PendRead[i], a.PendWrite[i] = pr, pw
+			a.PendRead[i], a.pendTold[i], a.PendWrite[i], a.pendOwn[i] = pr, pt, pw, pw
 			in.operandSets(&read, &write)
-			if c.WriteBar < unguarded || c.ReadBar < unguarded || f.used&(1<<unguarded) != 0 || in.op != nil && in.op.readBar {
+			if c.WriteBar < unguarded || c.ReadBar < unguarded || f.used>>unguarded != 0 || in.op != nil && in.op.unit != 0 {
 				f.issue(in, c, &read, &write)
 				changed = true
 			}
 		}
-		for _, s := range blk.Succ {
+		for _, s := range a.passes(b) {
 			if a.flights[s].union(&f) && !queued[s] {
 				queued[s] = true
 				work = append(work, s)
 			}
+		}
+	}
+	a.callers()
+}
+
+// passes are the blocks that get what is on its way at the end of one: those it
+// goes on to, but behind a call instead of in the callee. What a callee begins
+// goes to behind all calls; what its callers began is added by callers.
+func (a *Analysis) passes(b int) []int {
+	blk := &a.Blocks[b]
+	last := blk.End - 1
+	if a.localCalls && a.Insts[last].op.flow == FlowCall && blk.End < len(a.Insts) {
+		return []int{int(a.BlockOf[blk.End])}
+	}
+	return blk.Succ
+}
+
+// callers adds, to the instructions of functions that are called, what can be on
+// its way at the calls.
+func (a *Analysis) callers() {
+	if !a.localCalls {
+		return
+	}
+	var read, write Set
+	var work []int
+	inside := make([]bool, len(a.Blocks))
+	for _, i := range a.returns {
+		read.Union(&a.PendRead[i-1])
+		write.Union(&a.PendWrite[i-1])
+		if t, ok := a.Target(i - 1); ok {
+			work = append(work, int(a.BlockOf[t]))
+		}
+	}
+	for len(work) > 0 {
+		b := work[len(work)-1]
+		work = work[:len(work)-1]
+		if inside[b] {
+			continue
+		}
+		inside[b] = true
+		blk := &a.Blocks[b]
+		for i := blk.Start; i < blk.End; i++ {
+			a.PendRead[i].Union(&read)
+			a.PendWrite[i].Union(&write)
+		}
+		if a.Insts[blk.End-1].op.flow != FlowReturn {
+			work = append(work, blk.Succ...)
 		}
 	}
 }

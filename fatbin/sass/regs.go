@@ -40,7 +40,7 @@ type Operand struct {
 	Pos, Len    uint8 // the bits of the word that name the first
 	Read, Write bool
 	Guard       bool // it is the guard, bits 12 to 14
-	Async       bool // read or written after the instruction has issued, see [Inst.Async]
+	Inverted    bool // the field holds the number's complement (7 - Reg)
 }
 
 // String returns "R4", "R4..R7", "UR6".

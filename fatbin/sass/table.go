@@ -7,12 +7,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
-	"math/bits"
 	"slices"
 	"sync"
 )
 
-//go:generate go run ./internal/gen pack facts/registers.txt ztable.bin
+//go:generate go run ./internal/gen pack facts/registers.txt facts/scoreboards.txt ztable.bin
 
 //go:embed ztable.bin
 var packed []byte
@@ -24,13 +23,24 @@ type template struct {
 	fixed    uint8
 	count    uint8
 	none     uint8 // the number that names no register: RZ, PT …
+	invert   uint8 // bits of the number that the word holds the other way
 	flags    uint8
 }
 
 const (
-	readFlag  = 1
-	writeFlag = 2
+	readFlag     = 1
+	writeFlag    = 2
+	invertedFlag = 4
 )
+
+// reg returns the number of the register, and false if it names none.
+func (t *template) reg(w Word) (uint8, bool) {
+	if t.len == 0 {
+		return t.fixed, true
+	}
+	n := uint8(w.Bits(uint(t.pos), uint(t.len))) ^ t.invert
+	return n, n != t.none
+}
 
 // bitRun is a run of key bits: n bits from pos on, put at bit at.
 type bitRun struct{ pos, n, at uint8 }
@@ -43,6 +53,8 @@ type opInfo struct {
 	readBar  bool
 	flow     FlowKind
 	class    class
+	unit     uint8
+	earlyUR  bool
 	key      []bitRun
 	ones     Word // bits that are set in all words known
 	zeros    Word // and those that are clear
@@ -83,7 +95,8 @@ func load() {
 	}
 	tables = make(map[Arch]*archTable)
 	r := unpacker{b: b}
-	for range r.uint() {
+	n := r.uint()
+	for range n {
 		archs := make([]Arch, r.uint())
 		for i := range archs {
 			archs[i] = Arch(r.uint())
@@ -96,10 +109,16 @@ func load() {
 				tables[a] = t
 				archList = append(archList, a)
 			}
-			t[op&0xfff] = info
+			// Which scoreboards it sets differs.
+			own := *info
+			t[op&0xfff] = &own
 		}
-		// All architectures of a block have fields of the same width, so the
-		// same number stands for no register.
+	}
+	for range r.uint() {
+		t, op, flags := tables[Arch(r.uint())], r.uint(), r.uint()
+		if t != nil && t[op&0xfff] != nil {
+			t[op&0xfff].writeBar, t[op&0xfff].readBar = flags&1 != 0, flags&2 != 0
+		}
 	}
 	if r.err != nil {
 		panic("BUG: sass table: " + r.err.Error())
@@ -150,7 +169,8 @@ func (r *unpacker) op() (uint16, *opInfo) {
 	o.guard = RegKind(r.bytes(1)[0])
 	flags := r.bytes(1)[0]
 	o.writeBar, o.readBar = flags&1 != 0, flags&2 != 0
-	o.flow, o.class = flowOf(op, o.name), classOf(o.name)
+	o.flow, o.class, o.unit = flowOf(op, o.name), classOf(o.name), unitOf(o.name)
+	o.earlyUR = readsUniformEarly(o.name)
 	key := r.bits()
 	for i, p := range key {
 		if n := len(o.key); n > 0 && o.key[n-1].pos+o.key[n-1].n == p {
@@ -172,11 +192,14 @@ func (r *unpacker) op() (uint16, *opInfo) {
 			f := r.bytes(6)
 			ops[j] = template{flags: f[0], kind: RegKind(f[1]), pos: f[2], len: f[3], fixed: f[4], count: f[5]}
 			ops[j].none = uint8(1<<f[3] - 1)
+			if f[0]&invertedFlag != 0 {
+				ops[j].invert = 7
+			}
 			if RegKind(f[1]) == Barrier || f[3] == 0 {
 				ops[j].none = 255
 			}
 		}
-		o.shapes = append(o.shapes, ops)
+		o.shapes = append(o.shapes, append(ops, implicit(o.name)...))
 		last := uint64(0)
 		for range r.uint() {
 			lo := last + r.uint()
@@ -191,7 +214,43 @@ func (r *unpacker) op() (uint16, *opInfo) {
 			last = hi
 		}
 	}
+	if op == opBRA && len(o.shapes) == 1 {
+		o.divergent()
+	}
 	return op, o
+}
+
+// divergent makes two shapes of BRA's: only BRA.DIV and its like, with bit 91 set,
+// have a uniform register.
+func (o *opInfo) divergent() {
+	var without, with []template
+	for _, t := range o.shapes[0] {
+		if t.kind == UGPR {
+			t.count = 1
+		} else {
+			without = append(without, t)
+		}
+		with = append(with, t)
+	}
+	o.shapes = [][]template{without, with}
+	o.key = []bitRun{{pos: 91, n: 1}}
+	o.dense, o.sparse = []uint16{1, 2}, nil
+}
+
+// implicit are operands that nvdisasm prints as PR or UPR, all predicates, and that
+// its life ranges leave out.
+func implicit(name string) []template {
+	switch name {
+	case "P2R":
+		return []template{{kind: Pred, count: 7, none: 255, flags: readFlag}}
+	case "UP2UR":
+		return []template{{kind: UPred, count: 7, none: 255, flags: readFlag}}
+	case "R2P":
+		return []template{{kind: Pred, count: 7, none: 255, flags: writeFlag}}
+	case "UR2UP":
+		return []template{{kind: UPred, count: 7, none: 255, flags: writeFlag}}
+	}
+	return nil
 }
 
 // shape finds the operands of a word; false if the table lacks it.
@@ -213,8 +272,4 @@ func (o *opInfo) shape(w Word) ([]template, bool) {
 		return nil, false
 	}
 	return o.shapes[i-1], true
-}
-
-func popcount(w *[4]uint64) int {
-	return bits.OnesCount64(w[0]) + bits.OnesCount64(w[1]) + bits.OnesCount64(w[2]) + bits.OnesCount64(w[3])
 }

@@ -3,7 +3,6 @@ package sass
 import (
 	"encoding/binary"
 	"fmt"
-	"math/bits"
 	"strconv"
 	"strings"
 )
@@ -84,11 +83,6 @@ func (w Word) SetBits(pos, n uint, v uint64) Word {
 	}
 	return w
 }
-
-// and keeps the bits that are set in m.
-func (w Word) and(m Word) Word { return Word{w.Lo & m.Lo, w.Hi & m.Hi} }
-
-func (w Word) ones() int { return bits.OnesCount64(w.Lo) + bits.OnesCount64(w.Hi) }
 
 // Control is the part of a word that schedules it: bits 105 to 125.
 type Control struct {

@@ -59,7 +59,7 @@ func parseKnown(block string) (*known, error) {
 				return nil, err
 			}
 			p := operand{implicit: b[4], count: b[5], read: b[0]&1 != 0, write: b[0]&2 != 0}
-			p.kind, p.pos, p.len = sass.RegKind(b[1]), b[2], b[3]
+			p.kind, p.pos, p.len, p.inverted = sass.RegKind(b[1]), b[2], b[3], b[0]&4 != 0
 			ops = append(ops, p)
 		}
 		for v := range strings.SplitSeq(vals, ",") {

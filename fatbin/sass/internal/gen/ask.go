@@ -15,6 +15,7 @@ import (
 type field struct {
 	pos, len uint8
 	kind     sass.RegKind
+	inverted bool // the word holds the complement: 0 is PT
 }
 
 type token struct {
@@ -233,6 +234,9 @@ func (p operand) String() string {
 	if p.len == 0 {
 		return fmt.Sprintf("%s:%s%d*%d", s, p.kind, p.implicit, p.count)
 	}
+	if p.inverted {
+		return fmt.Sprintf("%s:%s~@%d+%d*%d", s, p.kind, p.pos, p.len, p.count)
+	}
 	return fmt.Sprintf("%s:%s@%d+%d*%d", s, p.kind, p.pos, p.len, p.count)
 }
 
@@ -266,14 +270,31 @@ func number(f field) uint8 {
 
 func assign(w sass.Word, fs []field) sass.Word {
 	for _, f := range fs {
-		w = w.SetBits(uint(f.pos), uint(f.len), uint64(number(f)))
+		n := uint64(number(f))
+		if f.inverted {
+			n = ^n
+		}
+		w = w.SetBits(uint(f.pos), uint(f.len), n)
 	}
 	return w
 }
 
 // attribute says which fields name the registers of u; wide if an operand has
 // more registers than the first assignment keeps apart.
-func attribute(fs []field, u use) (ops []operand, wide bool) {
+func attribute(all []field, w sass.Word, u use) (ops []operand, wide bool) {
+	// Of fields at the same bits that hold a number or its complement, one has the
+	// number that was given.
+	var fs []field
+	for _, f := range all {
+		v := uint8(w.Bits(uint(f.pos), uint(f.len)))
+		if f.inverted {
+			v = ^v & (1<<f.len - 1)
+		}
+		other := slices.ContainsFunc(all, func(g field) bool { return g.pos == f.pos && g.kind == f.kind && g.inverted != f.inverted })
+		if !other || v == number(f) {
+			fs = append(fs, f)
+		}
+	}
 	for pass, set := range []sass.Set{u.read, u.write} {
 		for _, k := range []sass.RegKind{sass.GPR, sass.UGPR, sass.Pred, sass.UPred} {
 			limit := 255
@@ -305,6 +326,16 @@ func attribute(fs []field, u use) (ops []operand, wide bool) {
 						ops = append(ops, p)
 					}
 				} else {
+					// A flipped bit of a field that the text didn't show.
+					var near []field
+					for _, f := range fs {
+						if d := int(number(f)) ^ i; f.kind == k && d&(d-1) == 0 {
+							near = append(near, f)
+						}
+					}
+					if len(near) == 1 {
+						p.field, p.implicit = near[0], 0
+					}
 					ops = append(ops, p)
 				}
 				i = j - 1
@@ -325,7 +356,8 @@ type variant struct {
 type opFacts struct {
 	op       uint16
 	name     string
-	fields   []field
+	fields   []field // those that words were found to use
+	all      []field // those that any word was
 	variants []variant
 	key      sass.Word // the bits that decide what is done to registers
 
@@ -333,7 +365,7 @@ type opFacts struct {
 	writeBar, readBar bool         // scoreboards that it may set
 }
 
-func activeFields(a sass.Arch, texts []string) []field {
+func activeFields(a sass.Arch, w sass.Word, texts []string) []field {
 	found := make(map[field]int)
 	b := tokens(a, texts[0])
 	rel := relative(base(texts[0]))
@@ -351,6 +383,20 @@ func activeFields(a sass.Arch, texts []string) []field {
 		f.len = map[sass.RegKind]uint8{sass.GPR: 8, sass.UGPR: 6, sass.Pred: 3, sass.UPred: 3, sass.Barrier: 4}[f.kind]
 		if f.kind == sass.UGPR && a >= 100 {
 			f.len = 8
+		}
+		if f.kind == sass.Pred || f.kind == sass.UPred {
+			// The number that is shown is what the word holds, or its complement.
+			v := int(w.Bits(uint(f.pos), 3))
+			same, other := false, false
+			shown := slices.ContainsFunc(b, func(t token) bool { return t.kind == f.kind && t.num == v })
+			shownInverted := slices.ContainsFunc(b, func(t token) bool { return t.kind == f.kind && t.num == 7-v })
+			for k := range 3 {
+				x := tokens(a, texts[int(f.pos)+k-firstBit+1])
+				n := v ^ 1<<k
+				same = same || slices.ContainsFunc(x, func(t token) bool { return t.kind == f.kind && t.num == n && n != 7 })
+				other = other || slices.ContainsFunc(x, func(t token) bool { return t.kind == f.kind && t.num == 7-n && n != 0 })
+			}
+			f.inverted = other && !same || other && shownInverted && !shown || other && v == 0 && !shown
 		}
 		if l >= 2 {
 			out = append(out, f)
@@ -395,9 +441,43 @@ type asked struct {
 	from  int // index of the word of which this one is a flip, or its own
 }
 
+// x0 is the name of the instruction at index i of which.
+func x0(list []asked, which []int, i int) string { return base(list[which[i]].text) }
+
+// more are the fields of the opcode that the word's own don't overlap.
+func (x *asked) more() []field {
+	var in sass.Word
+	for _, f := range x.fs {
+		in = in.SetBits(uint(f.pos), uint(f.len), 1<<f.len-1)
+	}
+	var out []field
+	for _, f := range x.facts.all {
+		if in.Bits(uint(f.pos), uint(f.len)) == 0 && f.kind != sass.Barrier {
+			in = in.SetBits(uint(f.pos), uint(f.len), 1<<f.len-1)
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
 // hidden says that a field of w names no register.
 func hidden(a sass.Arch, f field, w sass.Word) bool {
-	return f.kind != sass.Barrier && w.Bits(uint(f.pos), uint(f.len)) == uint64(noReg(a, f.kind))
+	v := w.Bits(uint(f.pos), uint(f.len))
+	if f.inverted {
+		return v == 0
+	}
+	return f.kind != sass.Barrier && v == uint64(noReg(a, f.kind))
+}
+
+// names counts how often a text names the register that f gets.
+func names(a sass.Arch, text string, f field) int {
+	n := 0
+	for _, t := range tokens(a, text) {
+		if t.kind == f.kind && t.num == int(number(f)) {
+			n++
+		}
+	}
+	return n
 }
 
 // usable says that nvdisasm has a name for all parts of an instruction.
@@ -420,13 +500,40 @@ func (o *oracle) measure(a sass.Arch, list []asked) error {
 		return err
 	}
 	firstUses := uses
-	var wide []int
+	var wide, unnamed []int
+	var again []sass.Word
 	for i, u := range uses {
 		x := &list[which[i]]
-		ops, w := attribute(x.facts.fields, u)
+		ops, w := attribute(x.facts.fields, x.word, u)
 		x.shape = shape(ops)
 		if w {
 			wide = append(wide, which[i])
+		} else if slices.ContainsFunc(ops, func(p operand) bool { return p.len == 0 }) {
+			unnamed = append(unnamed, i)
+			again = append(again, assign(x.word, x.more()))
+		}
+	}
+	// A flipped bit may have made use of another field: number them all.
+	shown, err := o.texts(a, again)
+	if err != nil {
+		return err
+	}
+	n := 0
+	for i := range unnamed {
+		if usable(shown[i]) && base(shown[i]) == x0(list, which, unnamed[i]) {
+			unnamed[n], again[n] = unnamed[i], again[i]
+			n++
+		}
+	}
+	second, err := o.uses(a, again[:n])
+	if err != nil {
+		return err
+	}
+	for i, u := range second {
+		x := &list[which[unnamed[i]]]
+		ops, w := attribute(append(x.facts.fields[:len(x.facts.fields):len(x.facts.fields)], x.facts.all...), again[i], u)
+		if !w && !slices.ContainsFunc(ops, func(p operand) bool { return p.len == 0 }) {
+			x.shape = shape(ops)
 		}
 	}
 	// Fields that name more than 8 registers are asked for one by one.
@@ -468,7 +575,7 @@ func (o *oracle) measure(a sass.Arch, list []asked) error {
 			found[of[i]] = append(found[of[i]], operand{field: named[i], count: 128, read: true, write: true})
 			continue
 		}
-		ops, _ := attribute(nil, u)
+		ops, _ := attribute(nil, x.word, u)
 		for _, p := range ops {
 			if p.kind == sass.GPR {
 				if p.implicit != 0 {
@@ -486,7 +593,7 @@ func (o *oracle) measure(a sass.Arch, list []asked) error {
 	for i, ops := range found {
 		u := byWord[i]
 		u.read.R, u.write.R = [4]uint64{}, [4]uint64{}
-		rest, _ := attribute(list[i].facts.fields, u)
+		rest, _ := attribute(list[i].facts.fields, list[i].word, u)
 		list[i].shape = shape(append(ops, rest...))
 	}
 	return nil
@@ -516,7 +623,7 @@ func ask(o *oracle, a sass.Arch, seeds []sass.Word) ([]opFacts, error) {
 	preds := make(map[uint16]sass.Word)
 	for i, w := range some {
 		op := w.Opcode()
-		for _, f := range activeFields(a, texts[i]) {
+		for _, f := range activeFields(a, w, texts[i]) {
 			if !slices.Contains(opFields[op], f) {
 				opFields[op] = append(opFields[op], f)
 			}
@@ -558,7 +665,7 @@ func ask(o *oracle, a sass.Arch, seeds []sass.Word) ([]opFacts, error) {
 		}
 		for i, w := range part {
 			op := w.Opcode()
-			found := activeFields(a, texts[i])
+			found := activeFields(a, w, texts[i])
 			if !flow[base(texts[i][0])] {
 				actives[at+i] = found
 			}
@@ -605,7 +712,7 @@ func ask(o *oracle, a sass.Arch, seeds []sass.Word) ([]opFacts, error) {
 			}
 			for _, f := range opFields[w.Opcode()] {
 				if hidden(a, f, w) {
-					if shown[0] != "" && mnemonic(shown[0]) == mnemonic(before[i]) && shown[0] != before[i] && !slices.Contains(active[i], f) {
+					if usable(shown[0]) && base(shown[0]) == base(before[i]) && names(a, shown[0], f) > names(a, before[i], f) && !slices.Contains(active[i], f) {
 						active[i] = append(active[i], f)
 						all = assign(all, []field{f})
 					}
@@ -643,7 +750,7 @@ func ask(o *oracle, a sass.Arch, seeds []sass.Word) ([]opFacts, error) {
 			op := w.Opcode()
 			f := facts[op]
 			if f == nil {
-				f = &opFacts{op: op}
+				f = &opFacts{op: op, all: opFields[op]}
 				facts[op] = f
 			}
 			if texts[i][0] == "" {

@@ -16,7 +16,11 @@ import (
 
 // pack writes the table: for each block of the facts the architectures, the
 // opcode and what [sass] reads in table.go, compressed.
-func pack(facts, out string) error {
+func pack(facts, scoreboards, out string) error {
+	seen, err := readScoreboards(scoreboards)
+	if err != nil {
+		return err
+	}
 	_, blocks, err := readBlocks(facts)
 	if err != nil {
 		return err
@@ -33,6 +37,33 @@ func pack(facts, out string) error {
 			return fmt.Errorf("%s: %q: %w", facts, strings.SplitN(block, "\n", 2)[0], err)
 		}
 	}
+	// What compilers let set scoreboards: an instruction that never does has a fixed
+	// latency. What was not seen often keeps what nvdisasm accepts.
+	var often []barKey
+	for k, c := range seen {
+		if c.all >= 100 {
+			often = append(often, k)
+		}
+	}
+	slices.SortFunc(often, func(x, y barKey) int {
+		if x.arch != y.arch {
+			return int(x.arch) - int(y.arch)
+		}
+		return int(x.op) - int(y.op)
+	})
+	b = binary.AppendUvarint(b, uint64(len(often)))
+	for _, k := range often {
+		flags := uint64(0)
+		if seen[k].write > 0 {
+			flags |= 1
+		}
+		if seen[k].write > 0 || seen[k].read > 0 {
+			flags |= 2
+		}
+		b = binary.AppendUvarint(b, uint64(k.arch))
+		b = binary.AppendUvarint(b, uint64(k.op))
+		b = binary.AppendUvarint(b, flags)
+	}
 	var z bytes.Buffer
 	w, err := flate.NewWriter(&z, flate.BestCompression)
 	if err != nil {
@@ -45,6 +76,28 @@ func pack(facts, out string) error {
 		return err
 	}
 	return os.WriteFile(out, z.Bytes(), 0o666)
+}
+
+// readScoreboards reads what bars writes.
+func readScoreboards(file string) (map[barKey]barCount, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[barKey]barCount)
+	for line := range strings.Lines(string(b)) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		var op uint16
+		var arch int
+		var c barCount
+		if _, err := fmt.Sscanf(line, "%x %d seen %d write %d read %d", &op, &arch, &c.all, &c.write, &c.read); err != nil {
+			return nil, fmt.Errorf("%s: %q: %w", file, line, err)
+		}
+		out[barKey{sass.Arch(arch), op}] = c
+	}
+	return out, nil
 }
 
 func parseBits(s string) ([]int, error) {
@@ -183,6 +236,10 @@ func packOperand(b []byte, s string) ([]byte, error) {
 		flags |= 2
 	}
 	name, at, field := strings.Cut(reg, "@")
+	if n, ok := strings.CutSuffix(name, "~"); ok {
+		name = n
+		flags |= 4
+	}
 	var pos, length, fixed uint64
 	if field {
 		p, l, _ := strings.Cut(at, "+")

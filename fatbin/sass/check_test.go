@@ -1,0 +1,110 @@
+package sass
+
+import (
+	"slices"
+	"testing"
+)
+
+// Words of sm_90 from ptxas, put together by hand below.
+var (
+	wordLDG  = Word{0x0000000402007981, 0x000ea4000c1e1900} // LDG.E R0, desc[UR4][R2.64], scoreboard 2
+	wordIADD = Word{0x0000000600057c10, 0x004fca000fffe0ff} // IADD3 R5, R0, UR6, RZ, waits for 2
+	wordSTG  = Word{0x0000000502007986, 0x000fe2000c101904} // STG.E desc[UR4][R2.64], R5, no scoreboard
+)
+
+func control(w Word, set func(*Control)) Word {
+	c := w.Control()
+	set(&c)
+	return w.WithControl(c)
+}
+
+// Each hazard that a splice can make is found, and what ptxas writes is not one.
+func TestPlanted(t *testing.T) {
+	wait := func(mask uint8) func(*Control) { return func(c *Control) { c.Wait = mask } }
+	stall := func(n uint8) func(*Control) { return func(c *Control) { c.Stall = n } }
+	bra := func(d int64) Word {
+		w, ok := BRA(90, d)
+		if !ok {
+			t.Fatal("no BRA")
+		}
+		return w
+	}
+	for _, tc := range []struct {
+		name string
+		code []Word
+		regs int
+		want []Hazard
+	}{
+		{"as ptxas wrote it", []Word{wordLDG, wordIADD, wordSTG, EXIT()}, 8, nil},
+		{"a load's result is read without waiting", []Word{wordLDG, control(wordIADD, wait(0)), wordSTG, EXIT()}, 0, []Hazard{HazardRead}},
+		{"a load's result is read after waiting for another scoreboard", []Word{wordLDG, control(wordIADD, wait(1)), wordSTG, EXIT()}, 0, []Hazard{HazardRead}},
+		{"a load's destination is written before it arrives", []Word{wordLDG, MOVImm(0, 1), EXIT()}, 0, []Hazard{HazardWrite}},
+		{"a load's address is written before it is read", []Word{wordLDG, MOVImm(3, 1), EXIT()}, 0, []Hazard{HazardInFlight}},
+		{"a store's data is written, which no scoreboard tells of", []Word{wordSTG, MOVImm(5, 1), EXIT()}, 0, []Hazard{HazardInFlight}},
+		{"a store's data is written, its read barrier not waited for", []Word{control(wordSTG, func(c *Control) { c.ReadBar = 5 }), MOVImm(5, 1), EXIT()}, 0, []Hazard{HazardInFlight}},
+		{"a store's data is written after its read barrier", []Word{control(wordSTG, func(c *Control) { c.ReadBar = 5 }), control(MOVImm(5, 1), wait(1<<5)), EXIT()}, 0, nil},
+		{"the hazard is behind a jump", []Word{wordLDG, bra(16), NOP(), control(wordIADD, wait(0)), EXIT()}, 0, []Hazard{HazardRead}},
+		{"a wait before the jump is enough", []Word{wordLDG, control(bra(16), wait(1<<2)), NOP(), control(wordIADD, wait(0)), EXIT()}, 0, nil},
+		{"the wait is on one of two ways", []Word{wordLDG, bra(16).Guarded(0, false), control(NOP(), wait(1<<2)), control(wordIADD, wait(0)), EXIT()}, 0, []Hazard{HazardRead}},
+		{"a sum is stored before it is there", []Word{control(wordIADD, stall(1)), wordSTG, EXIT()}, 0, []Hazard{HazardStall}},
+		{"a sum is stored before it is there, a jump between", []Word{control(wordIADD, stall(1)), control(bra(0), stall(1)), wordSTG, EXIT()}, 0, []Hazard{HazardStall}},
+		{"a loaded value without a scoreboard", []Word{control(wordLDG, func(c *Control) { c.WriteBar = NoBar; c.Stall = 15 }), wordIADD, EXIT()}, 0, []Hazard{HazardRead}},
+		{"predicates are read back before they are set", []Word{control(R2P(5, 0x7f), stall(1)), EXIT().Guarded(1, false), EXIT()}, 0, []Hazard{HazardStall}},
+		{"an operand is kept across a jump", []Word{control(wordIADD, func(c *Control) { c.Reuse = 1 }), bra(0), wordSTG, EXIT()}, 0, []Hazard{HazardReuse}},
+		{"a register that the kernel lacks", []Word{MOVImm(8, 1), EXIT()}, 8, []Hazard{HazardRange}},
+	} {
+		found, err := Check(&Func{Arch: 90, Code: tc.code, Registers: tc.regs, Woven: func(i int) bool { return i > 0 }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []Hazard
+		for _, f := range found {
+			got = append(got, f.Hazard)
+		}
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%s: found %v, want %v", tc.name, found, tc.want)
+		}
+	}
+}
+
+// Code of ptxas, on each architecture, has no hazard.
+func TestUnmodified(t *testing.T) {
+	for _, file := range cubins(t) {
+		arch, secs := readCubin(t, file)
+		for name, code := range secs {
+			found, err := Check(&Func{Arch: arch, Name: name, Code: Words(code)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range found {
+				t.Errorf("%s %s: %s", file, name, f)
+			}
+		}
+	}
+}
+
+// All instructions of the fixtures are in the table, and come back as they were.
+func TestKnown(t *testing.T) {
+	for _, file := range cubins(t) {
+		arch, secs := readCubin(t, file)
+		for name, code := range secs {
+			var back []byte
+			for i, w := range Words(code) {
+				in, ok := Decode(arch, w)
+				if !ok {
+					t.Errorf("%s %s %#x: %v is unknown", file, name, i*WordSize, w)
+				}
+				back = in.Word.Append(back)
+				// Putting each register back where it was found changes nothing.
+				for _, o := range in.Operands(nil) {
+					if in.Set(&o, o.Reg) != w {
+						t.Errorf("%s %s %#x: %v: operand %v is not where it is said to be", file, name, i*WordSize, w, o)
+					}
+				}
+			}
+			if !slices.Equal(back, code) {
+				t.Errorf("%s %s: not the same after decoding", file, name)
+			}
+		}
+	}
+}
