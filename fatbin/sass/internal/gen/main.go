@@ -3,6 +3,7 @@
 //	gen harvest OUT FILE...           words of each kind in libraries
 //	gen ask NVDISASM PTXAS SEEDS FACTS ARCH...
 //	                                  what nvdisasm says of them, merged into a facts file
+//	gen known FILE...                 counts what the table lacks
 //	gen bars OUT FILE...              how often opcodes set scoreboards
 //	gen stalls OUT FILE...            the fewest cycles between results and uses
 //	gen squeeze FACTS OUT             a facts file, compressed
@@ -31,6 +32,8 @@ func run(args []string) error {
 	switch {
 	case len(args) > 2 && args[0] == "harvest":
 		return harvest(args[2:], args[1])
+	case len(args) > 1 && args[0] == "known":
+		return tallyFiles(args[1:])
 	case len(args) > 2 && args[0] == "bars":
 		return bars(args[1], args[2:])
 	case len(args) > 2 && args[0] == "stalls":
