@@ -112,7 +112,7 @@ func (s *sassRun) file(name string, sel entryFilter, show func(*sassCode) error)
 		return err
 	}
 	defer f.Close()
-	if err := knownFormat(f, s.ff.opts.Everywhere); err != nil {
+	if err := knownFormat(f, s.ff.opts.Everywhere, searchAny); err != nil {
 		return err
 	}
 	return f.Guard(func() error {
