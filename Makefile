@@ -10,8 +10,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOLANGCI    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 BENCHSTAT   := golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 
-# ptxas, the oracle of the PTX tests, comes from NVIDIA's wheel on PyPI into .cache.
-PTXAS_WHEEL := nvidia-cuda-nvcc==13.0.88
+# ptxas, the oracle of the PTX tests, comes from NVIDIA's wheel on PyPI into .cache (ptx/testdata/ptxas.txt).
 PTXAS       := $(CURDIR)/.cache/ptxas/nvidia/cu13/bin/ptxas
 
 NFPM        := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.2
@@ -93,13 +92,13 @@ cross: ## everything builds for arm64 too
 
 deps-ptxas: $(PTXAS) ## fetch ptxas, the oracle of the PTX tests
 $(PTXAS):
-	python3 -m pip install --quiet --disable-pip-version-check --no-deps --target .cache/ptxas $(PTXAS_WHEEL)
+	python3 -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary=:all: --no-deps --target .cache/ptxas -r ptx/testdata/ptxas.txt
 	test -x $@
 
 CUDA := .cache/cuda
 
 deps-cuda: $(CUDA)/bin/nvcc ## fetch nvcc and the runtimes of CUDA 13 and 12 from PyPI: for the tests' programs
-$(CUDA)/bin/nvcc: nvattach/sim/testdata/deps.sh
+$(CUDA)/bin/nvcc: nvattach/sim/testdata/deps.sh $(wildcard nvattach/sim/testdata/cuda1?.txt)
 	bash $< .cache/cuda .cache/cuda12
 	touch $@
 

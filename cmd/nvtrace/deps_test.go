@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -123,5 +124,41 @@ func TestImportGraph(t *testing.T) {
 	}
 	if got := violations(allowed, planted); !slices.Equal(got, want) {
 		t.Errorf("planted violations: got %q, want %q", got, want)
+	}
+}
+
+// TestPinned: what the build and the tests fetch is told by its hash: Go's modules in
+// go.sum, tools that are run by their version (Go's checksum database), wheels by
+// --require-hashes.
+func TestPinned(t *testing.T) {
+	out, err := exec.Command("git", "-C", "../..", "ls-files", "-z", "Makefile", ".ci", "*.sh", "*.py", "*.mk", "*/Makefile").Output()
+	if err != nil {
+		t.Skipf("git: %v", err)
+	}
+	seen := 0
+	for name := range strings.SplitSeq(strings.Trim(string(out), "\x00"), "\x00") {
+		b, err := os.ReadFile("../../" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := strings.ReplaceAll(string(b), "\\\n", " ")
+		for line := range strings.Lines(text) {
+			line = strings.TrimSpace(line)
+			if strings.HasPrefix(line, "#") {
+				continue
+			}
+			if strings.Contains(line, "pip install") || strings.Contains(line, "pip download") {
+				seen++
+				if !strings.Contains(line, "--require-hashes") {
+					t.Errorf("%s: without --require-hashes: %s", name, line)
+				}
+			}
+			if strings.Contains(line, "curl ") || strings.Contains(line, "wget ") || strings.Contains(line, "@latest") {
+				t.Errorf("%s: fetches what no hash tells: %s", name, line)
+			}
+		}
+	}
+	if seen < 2 {
+		t.Errorf("%d lines fetch wheels: the test looks in the wrong place", seen)
 	}
 }

@@ -7,12 +7,13 @@ set -euo pipefail
 dir=${1:?usage: deps.sh DIR [DIR12]}
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-python3 -m pip install -q --disable-pip-version-check --root-user-action=ignore --no-deps --target "$tmp/13" nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 \
-	nvidia-cuda-crt==13.0.88 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85
+here=$(dirname "$0")
+get="python3 -m pip install -q --disable-pip-version-check --root-user-action=ignore --require-hashes --only-binary=:all: --no-deps"
+$get --target "$tmp/13" -r "$here/cuda13.txt"
 mkdir -p "$dir"
 cp -a "$tmp/13/nvidia/cu13/." "$dir/"
 if [ $# -gt 1 ]; then
-	python3 -m pip install -q --disable-pip-version-check --root-user-action=ignore --no-deps --target "$tmp/12" nvidia-cuda-runtime-cu12==12.9.79
+	$get --target "$tmp/12" -r "$here/cuda12.txt"
 	mkdir -p "$2"
 	cp -a "$tmp/12/nvidia/cuda_runtime/." "$2/"
 fi
