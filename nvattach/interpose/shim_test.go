@@ -25,6 +25,16 @@ func TestStamp(t *testing.T) {
 	}
 }
 
+// TestReproducible: the committed shim is what the committed sources make.
+func TestReproducible(t *testing.T) {
+	if why, ok := built.Reproducible("shim/zstamp.txt"); !ok {
+		t.Skip(why)
+	}
+	if made, err := rebuilt(); err != nil || !bytes.Equal(made, shimBytes) {
+		t.Errorf("%d bytes are made, %d are committed, and they differ (%v)", len(made), len(shimBytes), err)
+	}
+}
+
 // TestTable: the shim's table of functions is this package's.
 func TestTable(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "zfunctions.h")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -521,6 +522,30 @@ func TestCacheTrim(t *testing.T) {
 func TestHelperCurrent(t *testing.T) {
 	if err := built.Check("helper/zstamp.txt"); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestHelperReproducible: the compiled helper is what these sources make.
+func TestHelperReproducible(t *testing.T) {
+	if why, ok := built.Reproducible("helper/zstamp.txt"); !ok {
+		t.Skip(why)
+	}
+	out := filepath.Join(t.TempDir(), "ptxjit")
+	if b, err := exec.Command("sh", "helper/build.sh", out).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, b)
+	}
+	made, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := helperFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	committed, err := io.ReadAll(f)
+	if err != nil || !bytes.Equal(made, committed) {
+		t.Errorf("%d bytes are made, %d are committed, and they differ (%v)", len(made), len(committed), err)
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -28,6 +30,26 @@ func gpu(t *testing.T, key string) *GPU {
 func TestStamp(t *testing.T) {
 	if err := built.Check("lib/zstamp.txt"); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestReproducible: the embedded libraries are what the sources make.
+func TestReproducible(t *testing.T) {
+	if why, ok := built.Reproducible("lib/zstamp.txt"); !ok {
+		t.Skip(why)
+	}
+	dir := t.TempDir()
+	if out, err := exec.Command("go", "run", "./internal/mklib", "-raw", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for lib, soname := range libraryNames {
+		committed, err := library(lib)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if made, err := os.ReadFile(filepath.Join(dir, soname)); err != nil || !bytes.Equal(made, committed) {
+			t.Errorf("%s: %d bytes are made, %d are committed, and they differ (%v)", soname, len(made), len(committed), err)
+		}
 	}
 }
 

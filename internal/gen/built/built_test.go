@@ -25,12 +25,13 @@ func TestMake(t *testing.T) {
 	compile := func() error {
 		runs++
 		write(t, "made.h", "table") // a source that the generator writes
+		write(t, "made.bin", "binary")
 		return nil
 	}
 	patterns := []string{"*.c", "*.h"}
 	expect := func(patterns []string, want int) {
 		t.Helper()
-		if err := Make("stamp.txt", patterns, compile); err != nil {
+		if err := Make("stamp.txt", patterns, []string{"made.bin"}, compile); err != nil {
 			t.Fatal(err)
 		}
 		if runs != want {
@@ -64,14 +65,31 @@ func TestMake(t *testing.T) {
 	expect(patterns, 4)
 	expect([]string{"*.c"}, 5)
 
+	write(t, "made.bin", "another")
+	if err := Check("stamp.txt"); err == nil || !strings.Contains(err.Error(), "is of another made.bin") {
+		t.Errorf("another output: %v", err)
+	}
+	expect([]string{"*.c"}, 6)
+	if why, ok := Reproducible("stamp.txt"); !ok {
+		t.Errorf("not reproducible where it was made: %s", why)
+	}
+	b, err := os.ReadFile("stamp.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, "stamp.txt", strings.Replace(string(b), Tools(), "gcc 1.0", 1))
+	if why, ok := Reproducible("stamp.txt"); ok || !strings.Contains(why, "made with gcc 1.0") {
+		t.Errorf("another compiler: %v, %q", ok, why)
+	}
+
 	write(t, "a.c", "a")
 	failed := errors.New("no compiler")
-	if err := Make("stamp.txt", patterns, func() error { return failed }); !errors.Is(err, failed) {
+	if err := Make("stamp.txt", patterns, []string{"made.bin"}, func() error { return failed }); !errors.Is(err, failed) {
 		t.Errorf("got %v", err)
 	}
 	changed("a.c")
 	for _, p := range []string{"*.none", "["} {
-		if err := Make("stamp.txt", []string{p}, compile); err == nil {
+		if err := Make("stamp.txt", []string{p}, []string{"made.bin"}, compile); err == nil {
 			t.Errorf("%s: no error", p)
 		}
 	}

@@ -33,7 +33,7 @@ func run(header string) error {
 	if err := os.WriteFile("shim/zfunctions.h", table(), 0o644); err != nil {
 		return err
 	}
-	return built.Make("shim/zstamp.txt", []string{"shim/*.[chS]", "internal/build/build.go"}, func() error {
+	return built.Make("shim/zstamp.txt", []string{"shim/*.[chS]", "internal/build/build.go"}, []string{"shim/zlibnvtrace_amd64.so"}, func() error {
 		return build.Shim("shim", "shim/zlibnvtrace_amd64.so")
 	})
 }

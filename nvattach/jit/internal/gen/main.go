@@ -11,7 +11,7 @@ import (
 )
 
 func main() {
-	if err := built.Make("helper/zstamp.txt", []string{"helper/*.c", "helper/*.h", "helper/*.sh"}, compile); err != nil {
+	if err := built.Make("helper/zstamp.txt", []string{"helper/*.c", "helper/*.h", "helper/*.sh"}, []string{"zptxjit_amd64.gz"}, compile); err != nil {
 		fmt.Fprintln(os.Stderr, "gen:", err)
 		os.Exit(1)
 	}

@@ -63,7 +63,7 @@ func run(raw string) error {
 		})
 	}
 	sources := []string{"lib/*.c", "lib/*.S", "lib/*.names", "internal/mklib/main.go"}
-	return built.Make("lib/zstamp.txt", sources, func() error {
+	return built.Make("lib/zstamp.txt", sources, []string{"lib/*.gz"}, func() error {
 		return libraries(func(soname string, b []byte) error {
 			z, err := built.Gzip(b)
 			if err != nil {
