@@ -161,8 +161,22 @@ func run(t *testing.T, s *setup, argv ...string) *result {
 	if err != nil {
 		t.Fatal(err)
 	}
-	res.stdout, res.shown = string(text), shown.String()
+	res.stdout, res.shown = string(text), objects(t, shown.String())
 	return res
+}
+
+// objects returns the objects of a JSON array, a line each.
+func objects(t *testing.T, document string) string {
+	t.Helper()
+	var list []json.RawMessage
+	if err := json.Unmarshal([]byte(document), &list); err != nil && document != "" {
+		t.Errorf("%v in\n%s", err, document)
+	}
+	var b strings.Builder
+	for _, o := range list {
+		b.Write(append(o, '\n'))
+	}
+	return b.String()
 }
 
 // last returns the values of the map "threads" as they were shown last, summed up
