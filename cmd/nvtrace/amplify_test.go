@@ -195,3 +195,24 @@ func TestKernelsBounded(t *testing.T) {
 		t.Errorf("status %d: %.300s", status, out.String())
 	}
 }
+
+// TestSecurityNumbers: what SECURITY.md promises is what the code does.
+func TestSecurityNumbers(t *testing.T) {
+	b, err := os.ReadFile("../../SECURITY.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	slack := fatbin.DefaultBudget(0)
+	for _, want := range []string{
+		fmt.Sprintf("at most %d MiB + %d *n*", slack>>20, fatbin.DefaultBudget(1)-slack),
+		fmt.Sprintf("at most %s + *n*/%d kernels", thousands(maxKernels(0)), 6400/(maxKernels(6400)-maxKernels(0))),
+		fmt.Sprintf("at most %d MiB as text", traces.MaxLine>>20),
+		fmt.Sprintf("remarks up to %d MiB", maxTextBytes>>20),
+	} {
+		if !strings.Contains(string(b), want) {
+			t.Errorf("SECURITY.md does not say %q", want)
+		}
+	}
+}
+
+func thousands(n int64) string { return fmt.Sprintf("%d,%03d", n/1000, n%1000) }
