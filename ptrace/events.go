@@ -425,6 +425,13 @@ func (tr *tracer) ended(tid int, status unix.WaitStatus) {
 		tr.killAll()
 	case OrphansDetach:
 		tr.detachAll()
+	case OrphansAuto:
+		if tr.res.Mode == ModeSyscalls {
+			tr.detachAll()
+		}
+	}
+	if tr.o.Waiting != nil && !tr.detaching && !tr.killing && len(tr.tasks) > 0 {
+		tr.o.Waiting(tr.processes())
 	}
 }
 

@@ -58,6 +58,9 @@ type Options struct {
 	// Orphans says what Run does when the program has ended, but not all of the
 	// processes that it left behind.
 	Orphans OrphanPolicy
+	// Waiting, if not nil, is called on the tracing thread when the program has ended, and
+	// Run goes on for the processes that it left behind.
+	Waiting func(pids []int)
 	// NoSignals keeps Run and Attach from handling signals sent to this
 	// process. By default those that end a program by default reach the traced one once,
 	// whether they were sent to this process or to the group that both are in, and do
@@ -120,6 +123,7 @@ const (
 	OrphansWait   OrphanPolicy = iota // trace them until the last has ended, as strace does
 	OrphansKill                       // kill them when the program has ended
 	OrphansDetach                     // let them go. Needs SeccompOff: under a filter they could not live without a tracer
+	OrphansAuto                       // let them go if they have no filter, otherwise wait; see Options.Waiting
 )
 
 // Result is the outcome of a run.

@@ -492,6 +492,8 @@ func TestOrphans(t *testing.T) {
 		{"wait, no filter", Options{Seccomp: SeccompOff}, "orphan", said, true},
 		{"kill", Options{Orphans: OrphansKill}, "orphan_forever", "", true},
 		{"detach", Options{Orphans: OrphansDetach, Seccomp: SeccompOff}, "orphan", said, false},
+		{"auto", Options{Orphans: OrphansAuto}, "orphan", said, true},
+		{"auto, no filter", Options{Orphans: OrphansAuto, Seccomp: SeccompOff}, "orphan", said, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r, w, err := os.Pipe()
@@ -501,7 +503,12 @@ func TestOrphans(t *testing.T) {
 			defer r.Close()
 			h := &tape{verdict: WantExit}
 			c.o.Argv, c.o.Rules, c.o.Stdout = []string{victim, c.victim}, victimRules(), w
+			told := 0
+			c.o.Waiting = func(pids []int) { told += len(pids) }
 			res, err := Run(context.Background(), &c.o, h)
+			if wants := c.o.Orphans == OrphansWait || c.o.Orphans == OrphansAuto && c.o.Seccomp == SeccompAuto; wants != (told > 0) {
+				t.Errorf("it waited for %d processes", told)
+			}
 			w.Close()
 			if err != nil || res.Status.ExitStatus() != 4 {
 				t.Errorf("%v, %v", res, err)

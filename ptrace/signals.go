@@ -78,12 +78,7 @@ func settleGroup() { _ = unix.Setpgid(0, unix.Getpgrp()) }
 func (tr *tracer) passOn(sig unix.Signal) {
 	pids := []int{tr.root}
 	if tr.over.Load() {
-		pids = pids[:0]
-		for _, t := range tr.tasks {
-			if !slices.Contains(pids, t.PID) {
-				pids = append(pids, t.PID)
-			}
-		}
+		pids = tr.processes()
 	}
 	got, waits := tr.account(sig, pids)
 	for _, pid := range pids {
@@ -92,6 +87,17 @@ func (tr *tracer) passOn(sig unix.Signal) {
 		}
 	}
 	tr.arrived = slices.DeleteFunc(tr.arrived, func(a arrival) bool { return a.sig == sig })
+}
+
+// processes lists those that are traced.
+func (tr *tracer) processes() (pids []int) {
+	for _, t := range tr.tasks {
+		if !t.held && !slices.Contains(pids, t.PID) {
+			pids = append(pids, t.PID)
+		}
+	}
+	slices.Sort(pids)
+	return pids
 }
 
 // account finds out how often this process, and others, have got a signal: all that was

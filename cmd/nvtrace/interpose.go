@@ -46,7 +46,7 @@ type interposer struct {
 func startInterposer(s *tracing) (*interposer, error) {
 	i := &interposer{start: monotonic(), notice: s.e.notice, ready: make(chan struct{}), seen: make(map[string]bool)}
 	// Without ptrace nobody waits for all.
-	o := &interpose.Options{OnGap: i.gap, Outlived: s.f.orphans == "detach" || s.f.shim == shimOnly}
+	o := &interpose.Options{OnGap: i.gap, Outlived: s.f.orphans == "detach" || s.f.orphans == "auto" && s.f.seccomp == "off" || s.f.shim == shimOnly}
 	switch s.f.shim {
 	case "off":
 		return nil, nil

@@ -65,7 +65,7 @@ func newRunFlags(e *env) *runFlags {
 	f.set.BoolVar(&f.counts, "counts", false, "count ioctls only: no results, times or written bytes; where ioctls stop, at half the cost")
 	f.set.BoolVar(&f.munmap, "munmap", false, "record munmap and mremap of device mappings too")
 	f.set.StringVar(&f.onDeath, "on-tracer-death", "kill", "if the tracing process is killed by SIGKILL, `WHAT` becomes of the program: kill, or live (opening files, and what else nvtrace stops at, then fails with ENOSYS; with --seccomp=off nothing does)")
-	f.set.StringVar(&f.orphans, "orphans", "wait", "processes that outlive the program, `HOW`: wait, kill, or detach (with --seccomp=off)")
+	f.set.StringVar(&f.orphans, "orphans", "auto", "processes that outlive the program, `HOW`: wait, kill, detach (with --seccomp=off), or auto: detach with --seccomp=off, otherwise wait and say so")
 	f.set.StringVar(&f.fast, "fast", "auto", "record ioctls inside the program, without stops, `WHEN` auto: where it can be done; off: never")
 	f.api.register(f.set, "record the calls of CUDA's libraries, and show them with the ioctls they cause; =`LIBRARIES` driver,runtime,cublas,… (all)")
 	f.set.BoolVar(&f.env, "env", false, "list the environment variables that CUDA's libraries ask for")
@@ -204,6 +204,7 @@ type tracing struct {
 	loads   *capture.Capture    // of images for probes alone
 	cancel  func(error)         // ends the program
 	machine chan *traces.Header // what DescribeMachine says
+	waiting *time.Timer         // until it is told for what; nil: for nothing
 
 	// catchPipe has SIGPIPE caught, once: where nobody reads stderr any more, the program
 	// goes on. A write then fails, and does not end nvtrace, and with it the program.
@@ -251,6 +252,9 @@ func (f *runFlags) run(e *env, args, command []string) int {
 		res, err = s.shim.run(s)
 	} else {
 		res, err = s.trace()
+	}
+	if s.waiting != nil {
+		s.waiting.Stop()
 	}
 	e.step("program ended, all is given out")
 	s.out.finish()
@@ -438,6 +442,28 @@ func (s *tracing) trace() (record.Result, error) {
 	return res, err
 }
 
+// waits says, if that lasts, what nvtrace waits for though the program has ended: processes
+// under a filter can't go on without it.
+func (s *tracing) waits(pids []int) {
+	const patience, most = time.Second, 4
+	s.waiting = time.AfterFunc(patience, func() {
+		var names []string
+		for _, pid := range pids {
+			b, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+			if err == nil && len(names) == most {
+				names = append(names, "…")
+				break
+			}
+			if err == nil {
+				names = append(names, fmt.Sprintf("%d (%s)", pid, strings.TrimSpace(string(b))))
+			}
+		}
+		if len(names) > 0 {
+			s.e.notice("the program has ended; waiting for what it left behind: %s; see --orphans", strings.Join(names, ", "))
+		}
+	})
+}
+
 // ready is called when the program has begun, or nvtrace has attached to it. It returns
 // when the outputs are open, and what they replace is gone.
 func (s *tracing) ready(pid int) error {
@@ -495,6 +521,8 @@ func (s *tracing) configure(command []string) error {
 		return fmt.Errorf("--seccomp=%s: want auto or off", f.seccomp)
 	}
 	switch f.orphans {
+	case "auto":
+		po.Orphans, po.Waiting = ptrace.OrphansAuto, s.waits
 	case "wait":
 	case "kill":
 		po.Orphans = ptrace.OrphansKill
@@ -504,7 +532,7 @@ func (s *tracing) configure(command []string) error {
 		}
 		po.Orphans = ptrace.OrphansDetach
 	default:
-		return fmt.Errorf("--orphans=%s: want wait, kill or detach", f.orphans)
+		return fmt.Errorf("--orphans=%s: want auto, wait, kill or detach", f.orphans)
 	}
 	s.opts.CountsOnly, s.opts.Munmap = f.counts, f.munmap
 	s.opts.Logger, po.Logger = s.e.debug, s.e.debug
