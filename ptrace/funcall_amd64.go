@@ -40,11 +40,14 @@ const badFlags = 1<<8 | 1<<10
 // registers, those of floating point included, are as before afterwards. Signals
 // wait until the function has returned, but for those that it causes itself.
 // There is no limit of time.
+//
+// In a program that lives on if this process is killed (Attach, Options.NoExitKill), no
+// function can be called: there would be nobody to whom it could return.
 func (t *Task) Call(addr, stack uint64, args []uint64, fn func(t *Task, ret uint64, err error)) error {
 	fail := func(err error) error { return fmt.Errorf("call of %#x in %d: %w", addr, t.TID, err) }
 	tr := t.tr
 	switch {
-	case tr.child == nil || !t.parked || t.after != stopNone || t.afterSig != 0 || t.fcall != nil || t.wantExit,
+	case tr.outlived || !t.parked || t.after != stopNone || t.afterSig != 0 || t.fcall != nil || t.wantExit,
 		t.at != placeBreak && t.at != placeEntry, t.at == placeBreak && t.brk == nil:
 		return fail(ErrState)
 	case len(args) > 64:

@@ -224,6 +224,25 @@ func TestCallState(t *testing.T) {
 	}
 }
 
+// TestCallOutlived: no function is called in a program that would have to return from it
+// without this process.
+func TestCallOutlived(t *testing.T) {
+	var errs []error
+	c := newCaller(t, func(c *caller, task *Task) {
+		errs = append(errs, task.Call(c.at["nine"], 0, nineArgs, func(*Task, uint64, error) {}))
+		task.Release(nil)
+	})
+	got, _ := runTraced(t, &Options{NoExitKill: true}, c, c.path)
+	if !strings.HasPrefix(got.output, "ticks 0") || len(errs) != 20 {
+		t.Errorf("%q, %d errors", got.output, len(errs))
+	}
+	for _, err := range errs {
+		if !errors.Is(err, ErrState) {
+			t.Error(err)
+		}
+	}
+}
+
 // BenchmarkFunctionCall: one call of a function in a chain of them.
 func BenchmarkFunctionCall(b *testing.B) {
 	c := newCaller(b, func(c *caller, task *Task) {

@@ -336,6 +336,9 @@ func (s *tracing) equip(command []string) (err error) {
 		s.sim.prepare(&s.opts)
 	}
 	if s.probes != nil && (s.sim == nil || s.e.getenv(simDriverProbes) != "") {
+		if f.onDeath == deathLive {
+			return errors.New("--attach has the program call its driver, and would leave it in the midst of that if nvtrace were killed; leave --on-tracer-death=live out")
+		}
 		s.startGPU()
 	}
 	if s.modules != nil || s.gpu != nil || s.sim != nil || s.probes != nil || f.recorded() != 0 {
