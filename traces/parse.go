@@ -159,7 +159,7 @@ func (p *parser) rareKey(key string, e *Event) (err error) {
 	case "child":
 		e.Child, err = p.int32()
 	case "path":
-		e.Path, err = p.str()
+		e.Path, err = p.shared()
 	case "argv":
 		e.Argv, err = p.strs(e.Argv[:0])
 	case "text":
@@ -261,16 +261,23 @@ func (p *parser) strs(dst []string) ([]string, error) {
 	}
 }
 
+// kindByName are the kinds that a file may have.
+var kindByName = func() map[string]Kind {
+	m := make(map[string]Kind)
+	for k := KindOpen; k < KindOther; k++ {
+		m[kindNames[k]] = k
+	}
+	return m
+}()
+
 func (p *parser) kind(e *Event) error {
 	b, err := p.rawString()
 	if err != nil {
 		return err
 	}
-	for k := KindOpen; k < KindOther; k++ {
-		if string(b) == kindNames[k] {
-			e.Kind = k
-			return nil
-		}
+	if k, ok := kindByName[string(b)]; ok {
+		e.Kind = k
+		return nil
 	}
 	if len(b) == 0 || len(b) > 64 {
 		return p.errorf("a kind of %d bytes", len(b))

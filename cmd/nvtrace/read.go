@@ -49,21 +49,6 @@ func (f *readFlags) open(e *env, name string) (*traces.Reader, *ioctl.Decoder, e
 	return r, ioctl.NewDecoder(&h), nil
 }
 
-// each gives every event of a recording to f. A damaged recording yields its
-// error after what could be read; one that was cut off is told to notice.
-func each(r *traces.Reader, notice func(string, ...any), f func(*traces.Event)) error {
-	for ev, err := range r.All() {
-		if err != nil {
-			return err
-		}
-		f(ev)
-	}
-	if !r.Complete() {
-		notice("the recording was cut off after %d events: nvtrace or the machine stopped before the program ended", r.Events())
-	}
-	return nil
-}
-
 func reportVerb(e *env, args, command []string) int {
 	var rf readFlags
 	var asJSON optString

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"io"
+
+	"nvtrace/traces"
+)
+
+// Recordings are read ahead, on a goroutine of their own: to read an event takes about as
+// long as to make something of it. These bound what lies between.
+const (
+	batchEvents = 64
+	batchBytes  = 1 << 20
+	batches     = 3
+)
+
+// batch is events that were read; err is why they are the last: io.EOF, or damage.
+type batch struct {
+	events [batchEvents]traces.Event
+	n      int
+	err    error
+}
+
+// fill reads events until there are enough.
+func (b *batch) fill(r *traces.Reader) {
+	b.n = 0
+	for bytes := 0; b.n < batchEvents && bytes < batchBytes; b.n++ {
+		ev := &b.events[b.n]
+		if b.err = r.Next(ev); b.err != nil {
+			return
+		}
+		for i := range ev.Mem {
+			bytes += len(ev.Mem[i].In) + len(ev.Mem[i].Out)
+		}
+	}
+}
+
+// each gives every event of a recording to f. A damaged recording yields its
+// error after what could be read; one that was cut off is told to notice.
+func each(r *traces.Reader, notice func(string, ...any), f func(*traces.Event)) error {
+	full, free := make(chan *batch, batches), make(chan *batch, batches)
+	for range batches {
+		free <- new(batch)
+	}
+	go func() {
+		defer close(full)
+		for b := range free {
+			b.fill(r)
+			full <- b
+			if b.err != nil {
+				return
+			}
+		}
+	}()
+	var err error
+	for b := range full {
+		for i := range b.events[:b.n] {
+			f(&b.events[i])
+		}
+		if err = b.err; err == nil {
+			free <- b
+		}
+	}
+	if err != io.EOF { //nolint:errorlint // Next returns it bare; damage may wrap it
+		return err
+	}
+	if !r.Complete() {
+		notice("the recording was cut off after %d events: nvtrace or the machine stopped before the program ended", r.Events())
+	}
+	return nil
+}
