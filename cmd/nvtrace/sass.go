@@ -107,16 +107,16 @@ func (s *sassRun) run(args []string, show func(*sassCode) error) int {
 }
 
 func (s *sassRun) file(name string, sel entryFilter, show func(*sassCode) error) error {
-	f, err := fatbin.Open(name, &s.ff.opts)
+	f, o, err := s.ff.open(name)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if err := knownFormat(f, s.ff.opts.Everywhere, searchAny); err != nil {
-		return err
+	if err := knownFormat(f, o.Everywhere, searchAny); err != nil {
+		return fmt.Errorf("%s: %w", f.Name(), err)
 	}
 	return f.Guard(func() error {
-		x := fatbin.NewInflater(&s.ff.opts)
+		x := fatbin.NewInflater(o)
 		defer x.Close()
 		var buf []byte
 		var failed []error
