@@ -42,6 +42,9 @@ var (
 	faultSet  = uint64(1<<unix.SIGSEGV | 1<<unix.SIGBUS | 1<<unix.SIGILL | 1<<unix.SIGFPE | 1<<unix.SIGTRAP | 1<<unix.SIGSYS)
 )
 
+// Assembly reads them, which the linters don't see.
+var _, _ = &goHandler, &faultSet
+
 // add has the signals that s wants caught. Those that were ignored when this process
 // started stay so.
 func (s *signals) add() error {

@@ -69,8 +69,6 @@ func (j *jsonText) micros(name string, ns int64) {
 	}
 }
 
-const hexDigits = "0123456789abcdef"
-
 // appendString appends a JSON string. Bytes that are not UTF-8 become U+FFFD,
 // what a terminal or a script could take for something else is escaped.
 func appendString[T string | []byte](dst []byte, v T) []byte {
