@@ -19,13 +19,15 @@ NFPM        := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.2
 # That of packages is the last tag's, or 0.1.0~dev before there is one.
 VERSION ?= $(patsubst v%,%,$(shell git describe --tags --exact-match 2>/dev/null || echo v0.1.0~dev))
 GOFLAGS_BUILD := -trimpath -ldflags '-s -w'
+# On amd64, nvtrace begins with a look at the limit of its address space (cmd/nvtrace/entry_amd64.s).
+nvtrace_flags = -trimpath -ldflags '-s -w $(if $(filter amd64,$(1)),-E main.entry)'
 ARCHES := amd64 arm64
 FUZZTIME ?= 30s # or a number of runs: 3000x
 
 .PHONY: all dist test race lint fmt generate rm-facts api-facts fuzz bench cuda check-gpu bench-gpu demo check ci deps-ptxas deps-cuda testdata-cuda cross clean help
 
 all: ## build bin/nvtrace and bin/rminfo
-	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o bin/nvtrace ./cmd/nvtrace
+	CGO_ENABLED=0 go build $(call nvtrace_flags,$(shell go env GOARCH)) -o bin/nvtrace ./cmd/nvtrace
 	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o bin/rminfo ./examples/rminfo
 
 test: ## run the tests (Go and gcc are enough; tests that need more say so when they skip)
@@ -117,7 +119,7 @@ ci: deps-ptxas testdata-cuda ## what continuous integration runs
 dist: ## build the release in dist/: static binaries, deb and rpm packages, man page, completions, SBOM, checksums
 	rm -rf dist
 	mkdir -p dist/completion
-	for a in $(ARCHES); do CGO_ENABLED=0 GOARCH=$$a go build $(GOFLAGS_BUILD) -o dist/nvtrace-linux-$$a ./cmd/nvtrace; done
+	$(foreach a,$(ARCHES),CGO_ENABLED=0 GOARCH=$(a) go build $(call nvtrace_flags,$(a)) -o dist/nvtrace-linux-$(a) ./cmd/nvtrace &&) true
 	go run ./cmd/nvtrace version --man | gzip -n9 > dist/nvtrace.1.gz
 	go run ./cmd/nvtrace version --completion bash > dist/completion/nvtrace.bash
 	go run ./cmd/nvtrace version --completion zsh > dist/completion/_nvtrace

@@ -106,6 +106,9 @@ func (e *env) content() io.Writer {
 
 // main2 runs the command line with outputs that are safe to write to.
 func main2(e *env, words []string) int {
+	if why := noThreads(); why != "" && (len(words) == 0 || words[0] != decodeWord) {
+		return e.fail(exitFailed, "%s", why)
+	}
 	e.debug = debugLogger(e)
 	args, command, cut := splitArgs(words)
 	if len(args) > 0 && (args[0] == "help" || args[0] == "-h" || args[0] == "-help" || args[0] == "--help") {

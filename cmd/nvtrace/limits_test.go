@@ -1,0 +1,83 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// checkRefused runs a shell command whose limits are too low for nvtrace, which must
+// say so in a line.
+func checkRefused(t *testing.T, cmd *exec.Cmd, want string) {
+	t.Helper()
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	if cmd.ProcessState.ExitCode() != exitFailed || !strings.Contains(string(out), want) || strings.Count(string(out), "\n") != 1 {
+		t.Errorf("status %d, want %d and a line with %q:\n%.500s", cmd.ProcessState.ExitCode(), exitFailed, want, out)
+	}
+}
+
+// TestFewThreads: where nvtrace could not start the threads that it needs, it says so,
+// and starts no program.
+func TestFewThreads(t *testing.T) {
+	for _, x := range []struct {
+		limit, used uint64
+		want        string
+	}{{1000, 900, ""}, {100, 68, ""}, {100, 69, "31 are left"}, {100, 200, "0 are left"}} {
+		if got := fewThreads(x.limit, x.used); got != "" != (x.want != "") || !strings.Contains(got, x.want) {
+			t.Errorf("%d of %d: %q, want %q", x.used, x.limit, got, x.want)
+		}
+	}
+	if n := tasks(os.Getuid()); n < uint64(runtime.NumGoroutine())/100+1 {
+		t.Errorf("%d tasks of this user", n)
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to become a user that has no other processes")
+	}
+	// The test binary is nvtrace where it is called so; its folder is not for others.
+	dir, err := os.MkdirTemp("", "nvtrace-limits")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	nvtrace := filepath.Join(dir, "nvtrace")
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(nvtrace, self, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/bin/bash", "-c", "ulimit -u 16; exec "+nvtrace+" -- /bin/echo started")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 23456, Gid: 23456}}
+	cmd.Dir = "/"
+	checkRefused(t, cmd, "ulimit -u 16")
+}
+
+// TestLittleAddressSpace: Go's runtime needs some; before it begins, nvtrace says so.
+func TestLittleAddressSpace(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("the entry is for amd64")
+	}
+	bin := filepath.Join(t.TempDir(), "nvtrace")
+	build := exec.Command("go", "build", "-ldflags", "-E main.entry", "-o", bin, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, kib := range []string{"60000", "400000", "1000000"} {
+		checkRefused(t, exec.Command("/bin/bash", "-c", "ulimit -v "+kib+"; exec "+bin+" version"), "ulimit -v")
+	}
+	if out, err := exec.Command("/bin/bash", "-c", "ulimit -v 4000000; exec "+bin+" version").CombinedOutput(); err != nil || !strings.HasPrefix(string(out), "nvtrace ") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
