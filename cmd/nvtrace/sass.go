@@ -12,9 +12,12 @@ import (
 	"nvtrace/fatbin/sass"
 )
 
-const sassUsage = `usage: nvtrace sass dis [flags] FILE...     print machine code with live registers and scoreboards
-       nvtrace sass sites [flags] FILE...   count the instructions that a probe can take the place of
-       nvtrace sass check [flags] FILE...   look for instructions that don't wait for what they depend on
+const sassUsage = `usage: nvtrace sass dis [flags] FILE...
+           print machine code with live registers and scoreboards
+       nvtrace sass sites [flags] FILE...
+           count the instructions that a probe can take the place of
+       nvtrace sass check [flags] FILE...
+           look for instructions that don't wait for what they depend on
 FILE is a cubin, a fat binary, or an executable or library that holds some.
 nvtrace sass dis -h, sites -h and check -h list the flags.
 `
