@@ -83,7 +83,7 @@ func TestAppendText(t *testing.T) {
 	ev.Time += 2_000_000
 	o := &LineOptions{Clock: ClockDelta, Indent: 1 << 30, Width: 40}
 	got := string(d.AppendText(nil, ev, []byte("words"), o))
-	if want := "[    1    22]     0.002000 " + strings.Repeat(" ", 12) + "…\n"; got != want {
+	if want := "[   22] 0.002000 " + strings.Repeat(" ", 22) + "…\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
