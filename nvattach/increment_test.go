@@ -1,6 +1,7 @@
 package nvattach
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/cilium/ebpf/asm"
@@ -65,7 +66,7 @@ func TestAtomicIncrements(t *testing.T) {
 	}
 }
 
-func join2(a, b asm.Instructions) asm.Instructions { return append(a[:len(a):len(a)], b...) }
+func join2(a, b asm.Instructions) asm.Instructions { return slices.Concat(a, b) }
 
 func TestSplitPaths(t *testing.T) {
 	r := newRig(t, nil, object(t, "paths"))

@@ -74,12 +74,11 @@ func (f *found) summary() string {
 	}
 	text := fmt.Sprintf("in %s at %s", counted(uint64(probed), "kernel"), counted(uint64(sites), "place"))
 	slices.SortStableFunc(reasons, func(a, b string) int { return without[b] - without[a] })
-	for i, r := range reasons {
-		if i == 2 {
-			text += fmt.Sprintf("; NOT for %s", countedAs(uint64(len(reasons)-i), "other reason", "other reasons"))
-			break
-		}
+	for _, r := range reasons[:min(2, len(reasons))] {
 		text += fmt.Sprintf("; NOT in %s: %s", counted(uint64(without[r]), "kernel"), r)
+	}
+	if more := len(reasons) - 2; more > 0 {
+		text += fmt.Sprintf("; NOT for %s", countedAs(uint64(more), "other reason", "other reasons"))
 	}
 	if unprobed > 0 {
 		text += fmt.Sprintf("; %s without them", countedAs(uint64(unprobed), "launch", "launches"))

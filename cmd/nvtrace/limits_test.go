@@ -41,7 +41,7 @@ func TestFewThreads(t *testing.T) {
 		t.Skip("needs root, to become a user that has no other processes")
 	}
 	// The test binary is nvtrace where it is called so; its folder is not for others.
-	dir, err := os.MkdirTemp("", "nvtrace-limits")
+	dir, err := os.MkdirTemp("", "nvtrace-limits") //nolint:usetesting // above t.TempDir() no other user may look
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -370,8 +370,11 @@ func openMemory(pid int, fd uint64, size int64) (*os.File, error) {
 	}
 	defer unix.Close(at)
 	var st unix.Stat_t
-	if err := unix.Fstat(at, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, fmt.Errorf("%s: no memory that it has just made: mode %#o, %v", link, st.Mode, err)
+	if err := unix.Fstat(at, &st); err != nil {
+		return nil, &os.PathError{Op: "stat", Path: link, Err: err}
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, fmt.Errorf("%s: no memory that it has just made: mode %#o", link, st.Mode)
 	}
 	f, err := os.OpenFile("/proc/self/fd/"+strconv.Itoa(at), os.O_RDWR, 0)
 	if err != nil {
@@ -379,8 +382,11 @@ func openMemory(pid int, fd uint64, size int64) (*os.File, error) {
 	}
 	seal := func() error {
 		have, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0) // of memory only
-		if err != nil || have != 0 {
-			return fmt.Errorf("%s: no memory that it has just made: seals %#x, %v", link, have, err)
+		if err != nil {
+			return fmt.Errorf("%s: no memory that it has just made: %w", link, err)
+		}
+		if have != 0 {
+			return fmt.Errorf("%s: no memory that it has just made: seals %#x", link, have)
 		}
 		if err := f.Truncate(size); err != nil { // here, out of reach of the program's limits
 			return err
@@ -389,8 +395,11 @@ func openMemory(pid int, fd uint64, size int64) (*os.File, error) {
 		if err != nil {
 			return fmt.Errorf("seal %s: %w", link, err)
 		}
-		if err := unix.Fstat(int(f.Fd()), &st); err != nil || st.Size != size {
-			return fmt.Errorf("%s: %d bytes instead of %d, %v", link, st.Size, size, err)
+		if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+			return &os.PathError{Op: "stat", Path: link, Err: err}
+		}
+		if st.Size != size {
+			return fmt.Errorf("%s: %d bytes instead of %d", link, st.Size, size)
 		}
 		return nil
 	}

@@ -228,7 +228,7 @@ func sameCompiled(tb testing.TB, p *Program, env *Env) error {
 func (g *grower) reduced(tb testing.TB, lines []line, found error) error {
 	for again := true; again; {
 		again = false
-		for i := len(lines) - 1; i >= 0; i-- {
+		for i := range slices.Backward(lines) {
 			fewer := remove(slices.Clone(lines), i)
 			for range 30 { // values are random
 				if _, err := g.check(tb, fewer); err != nil {

@@ -50,7 +50,7 @@ func parseKnown(block string) (*known, error) {
 		}
 		names, vals, _ := strings.Cut(l, " = ")
 		var ops []operand
-		for _, s := range strings.Fields(names) {
+		for s := range strings.FieldsSeq(names) {
 			if s == "none" {
 				continue
 			}

@@ -531,7 +531,7 @@ func (o *oracle) measure(a sass.Arch, list []asked) error {
 	}
 	for i, u := range second {
 		x := &list[which[unnamed[i]]]
-		ops, w := attribute(append(x.facts.fields[:len(x.facts.fields):len(x.facts.fields)], x.facts.all...), again[i], u)
+		ops, w := attribute(slices.Concat(x.facts.fields, x.facts.all), again[i], u)
 		if !w && !slices.ContainsFunc(ops, func(p operand) bool { return p.len == 0 }) {
 			x.shape = shape(ops)
 		}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -180,7 +181,7 @@ func (o *oracle) uses(a sass.Arch, words []sass.Word) ([]use, error) {
 	out := make([]use, 0, len(words))
 	for at := 0; at < len(words); at += batch {
 		part := words[at:min(at+batch, len(words))]
-		img, err := o.cubin(a, append(part[:len(part):len(part)], exitWord))
+		img, err := o.cubin(a, append(slices.Clip(part), exitWord))
 		if err != nil {
 			return nil, err
 		}
