@@ -4,10 +4,14 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"nvtrace/ptrace"
 )
@@ -160,10 +164,7 @@ func (s *slotCache) load() {
 		return
 	}
 	s.loaded = true
-	if st, err := os.Stat(s.file); err != nil || st.Size() > maxCacheFile {
-		return
-	}
-	b, err := os.ReadFile(s.file)
+	b, err := readOwn(s.file)
 	if err != nil {
 		return
 	}
@@ -171,6 +172,25 @@ func (s *slotCache) load() {
 	if json.Unmarshal(b, &data) == nil && data != nil {
 		s.data = data
 	}
+}
+
+// readOwn reads a file that nobody but this user can have written. It waits for none:
+// a home may be another user's, as under sudo.
+func readOwn(name string) ([]byte, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	if !ok || int(sys.Uid) != os.Geteuid() || !st.Mode().IsRegular() || st.Mode().Perm()&0o022 != 0 || st.Size() > maxCacheFile {
+		return nil, fmt.Errorf("%s is not a file that only this user can write to", name)
+	}
+	return io.ReadAll(io.LimitReader(f, maxCacheFile))
 }
 
 // put remembers a place, and keeps what other runs have written meanwhile.
@@ -188,8 +208,16 @@ func (s *slotCache) put(buildID string, id slotID, at slotPlace) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(s.file), 0o777); err != nil {
+	dir := filepath.Dir(s.file)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
+	}
+	st, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	if sys, ok := st.Sys().(*syscall.Stat_t); !ok || int(sys.Uid) != os.Geteuid() || !st.IsDir() || st.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf("%s is not a folder that only this user can write to", dir)
 	}
 	tmp, err := os.CreateTemp(filepath.Dir(s.file), tmpPrefix+"*")
 	if err != nil {
