@@ -1,11 +1,16 @@
 package agent
 
 import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"maps"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 
+	"nvtrace/internal/gen/built"
 	"nvtrace/ptrace/agent/internal/blob"
 )
 
@@ -19,6 +24,24 @@ func TestBlobStamp(t *testing.T) {
 	}
 	if stamp != blobStamp {
 		t.Error("internal/blob/src has changed: go generate ./ptrace/agent")
+	}
+	if sum := fmt.Sprintf("%x", sha256.Sum256(blobCode)); sum != blobSum {
+		t.Errorf("zblob_amd64.bin has the hash %s, and %s was made of the source", sum, blobSum)
+	}
+}
+
+// TestBlobReproducible: the committed code is what the source makes.
+func TestBlobReproducible(t *testing.T) {
+	if tools := built.Tools(); tools != blobTools {
+		t.Skipf("made with %s, here is %s", blobTools, tools)
+	}
+	b, err := blob.Build(blobSource)
+	if err != nil {
+		t.Fatal(err)
+	}
+	maps.DeleteFunc(b.Symbols, func(name string, _ uint64) bool { return !slices.Contains(blob.Names, name) })
+	if !bytes.Equal(b.Code, blobCode) || !maps.Equal(b.Symbols, blobSymbols) || !slices.Equal(b.Layout, blobLayout) {
+		t.Errorf("%d bytes are made, %d are committed, and they or their symbols differ", len(b.Code), len(blobCode))
 	}
 }
 

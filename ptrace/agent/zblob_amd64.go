@@ -10,6 +10,12 @@ var blobCode []byte
 // blobStamp is the hash of the sources.
 const blobStamp = "203f383f08e4c9c5b3a5c03dd2befde3462eec57da382454a3725ab6ad464f3c"
 
+// blobSum is the hash of the code, blobTools what it was compiled with.
+const (
+	blobSum   = "37e9506829885dad11953405ce4868416a296ddca4d29045ef4d73eda52bbe87"
+	blobTools = "gcc (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40"
+)
+
 // blobSymbols are addresses in the code.
 var blobSymbols = map[string]uint64{
 	"call_entry":   0x70000020,
