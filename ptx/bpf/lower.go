@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/cilium/ebpf/asm"
 )
@@ -434,7 +435,11 @@ func (l *lowering) condition(p reg, o *op) {
 		l.inst("and.b"+bits, t, xa, ya)
 		xa, ya = t.arg(), imm(0)
 	}
-	l.inst("setp."+setps[o.jump]+bits, p, xa, ya)
+	cmp := setps[o.jump]
+	if x.kind == kCtx || x.kind == kText || x.kind == kStack { // offsets, which may be negative
+		cmp = strings.Replace(cmp, ".u", ".s", 1)
+	}
+	l.inst("setp."+cmp+bits, p, xa, ya)
 }
 
 // half returns the low half of x as a 32-bit operand.

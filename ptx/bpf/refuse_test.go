@@ -65,6 +65,7 @@ func TestRefused(t *testing.T) {
 		{"pointer stored", cat(asm.Instructions{direct(asm.R2, mapData, 0), asm.StoreMem(asm.R2, 0, asm.R10, asm.DWord)}, end), 1, "stores a pointer to the stack"},
 		{"pointer swapped in", cat(asm.Instructions{direct(asm.R2, mapData, 0), asm.Xchg.Mem(asm.R2, asm.R1, asm.DWord, 0)}, end), 1, "by an atomic operation"},
 		{"pointer compared", cat(asm.Instructions{unknown, asm.JEq.Reg(asm.R1, asm.R3, "x"), asm.Mov.Imm(asm.R0, 0).WithSymbol("x"), asm.Return()}), 1, "compares"},
+		{"bits of a pointer tested", cat(asm.Instructions{asm.JSet.Reg(asm.R1, asm.R1, "x"), asm.Mov.Imm(asm.R0, 0).WithSymbol("x"), asm.Return()}), 0, "compares"},
 		{"half a pointer", cat(asm.Instructions{asm.StoreMem(asm.R10, -8, asm.R1, asm.DWord), asm.LoadMem(asm.R0, asm.R10, -8, asm.Word), asm.Return()}), 1, "part of a pointer"},
 		{"one of two objects", cat(asm.Instructions{
 			unknown, asm.Mov.Reg(asm.R4, asm.R10), asm.JEq.Imm(asm.R3, 0, "j"), direct(asm.R4, mapData, 0),

@@ -422,7 +422,7 @@ func (a *analysis) branchPointer(s *state, i int, x, y val) (taken, next *state,
 			return null, set, nil
 		}
 		return set, null, nil
-	case !o.w32 && sameObject(&x, &y):
+	case !o.w32 && o.jump != asm.JSet && sameObject(&x, &y): // the bits of an address mean nothing
 		return s.clone(), s, nil
 	case x.kind == kMixed || y.kind == kMixed:
 		return nil, nil, a.refuse(i, "use one variable for each", "compares %s", kMixed)

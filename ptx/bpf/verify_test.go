@@ -468,3 +468,23 @@ func TestFuel(t *testing.T) {
 		})
 	}
 }
+
+// TestPointerOrder: pointers into one object have the order of their addresses, also in
+// front of it.
+func TestPointerOrder(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		jump asm.JumpOp
+		want uint64
+	}{{"lower", asm.JLT, 1}, {"higher", asm.JGT, 0}, {"lower, signed", asm.JSLT, 1}} {
+		for object, base := range map[string]asm.Register{"the context": asm.R1, "the stack": asm.R10} {
+			_, res, _ := both(t, newWorld(0), asm.Instructions{
+				asm.Mov.Reg(asm.R2, base), asm.Add.Imm(asm.R2, -600), asm.Mov.Imm(asm.R0, 1), asm.Mov.Reg(asm.R3, base), c.jump.Reg(asm.R2, asm.R3, "x"),
+				asm.Mov.Imm(asm.R0, 0), asm.Return().WithSymbol("x"),
+			})
+			if res.R0 != c.want {
+				t.Errorf("%s, %s: %d, want %d", c.name, object, res.R0, c.want)
+			}
+		}
+	}
+}
