@@ -141,6 +141,9 @@ func (in *injection) begin() error {
 	} else if e := t.getRegs(&in.saved); e != 0 {
 		return in.fail("read registers", e)
 	}
+	if t.at == placeStop {
+		t.abortSequence(&in.saved)
+	}
 	if in.saved.Cs != userCS {
 		return fmt.Errorf("system call in %d: %w: it runs no 64-bit code", t.TID, ErrState)
 	}

@@ -220,6 +220,18 @@ func sigmask(req, tid int, mask *uint64) unix.Errno {
 	return e
 }
 
+// rseqConfig is struct ptrace_rseq_configuration of linux/ptrace.h.
+type rseqConfig struct {
+	abi                    uint64 // address of the task's struct rseq; 0: it has none
+	size, signature, flags uint32
+	_                      uint32
+}
+
+func getRseq(tid int, c *rseqConfig) unix.Errno {
+	_, _, e := unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_GET_RSEQ_CONFIGURATION, uintptr(tid), unsafe.Sizeof(*c), uintptr(unsafe.Pointer(c)), 0, 0)
+	return e
+}
+
 // sigaction is the kernel's struct sigaction, the same on amd64 and arm64.
 type sigaction struct {
 	handler  uintptr

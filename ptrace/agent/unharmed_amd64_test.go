@@ -103,7 +103,7 @@ func TestMeddler(t *testing.T) {
 		t.Skip("is for TestUnharmed")
 	}
 	runtime.LockOSThread()
-	m := &meddler{a: New(nil), left: 14}
+	m := &meddler{a: New(nil), left: 16}
 	ctx, cancel := context.WithCancel(context.Background())
 	m.cancel = cancel
 	m.addr, _ = strconv.ParseUint(os.Getenv("TEST_FUNCTION"), 0, 64)
@@ -195,7 +195,7 @@ func (u *unharmed) begun(t *testing.T) bool {
 func (u *unharmed) kill(t *testing.T, step int) (killed, ok bool) {
 	t.Helper()
 	s := exec.Command(os.Args[0], "-test.run=^TestMeddler$")
-	s.Env = append(os.Environ(), "TEST_MEDDLE="+u.what, "TEST_VICTIM="+u.bin, "TEST_FIRST="+strconv.Itoa(step%11),
+	s.Env = append(os.Environ(), "TEST_MEDDLE="+u.what, "TEST_VICTIM="+u.bin, "TEST_FIRST="+strconv.Itoa(step%12),
 		"TEST_SUPERVISE="+u.pid, "TEST_FUNCTION="+u.addr)
 	said, err := os.Create(t.TempDir() + "/meddler")
 	if err != nil {

@@ -21,6 +21,9 @@
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#if __has_include(<sys/rseq.h>)
+#include <sys/rseq.h>
+#endif
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -209,13 +212,38 @@ static void do_call(void) {
   CHECK(r == x + 1, "call: %ld\n", r);
 }
 
+// A restartable sequence: whatever interrupts it must lead to its abort handler, and not
+// back into it when the kernel has forgotten it.
+static void do_sequence(void) {
+#if __has_include(<sys/rseq.h>)
+  int lost = 0;
+  if (!__rseq_size) return;
+  char *rseq = (char *)__builtin_thread_pointer() + __rseq_offset;
+  asm volatile(
+      ".pushsection __rseq_cs, \"aw\"\n .balign 32\n"
+      "3: .long 0, 0\n .quad 1f, 2f-1f, 4f\n .popsection\n"
+      "lea 3b(%%rip), %%rax\n mov %%rax, 8(%[rseq])\n"
+      "1: mov $1000000, %%ecx\n"
+      "5: dec %%ecx\n jnz 5b\n"
+      "cmpq $0, 8(%[rseq])\n sete %b[lost]\n"
+      "2: jmp 6f\n"
+      ".byte 0x0f, 0xb9, 0x3d\n .long %c[signature]\n"
+      "4: xor %[lost], %[lost]\n"
+      "6: movq $0, 8(%[rseq])\n"
+      : [lost] "+q"(lost)
+      : [rseq] "r"(rseq), [signature] "i"(RSEQ_SIG)
+      : "rax", "rcx", "memory", "cc");
+  CHECK(!lost, "a restartable sequence went on\n");
+#endif
+}
+
 static const struct {
   const char *name;
   void (*f)(void);
 } all[] = {
     {"registers", do_registers}, {"a system call", do_number}, {"results", do_results}, {"ioctl", do_ioctl},
     {"waitpid", do_child},       {"nanosleep", do_sleep},      {"futex", do_futex},     {"sigsuspend", do_suspend},
-    {"sigqueue", do_queue},      {"call", do_call},
+    {"sigqueue", do_queue},      {"call", do_call},            {"a sequence", do_sequence},
 };
 enum { N = sizeof all / sizeof *all };
 
