@@ -210,7 +210,7 @@ func TestInterrupt(t *testing.T) {
 				_ = unix.Kill(main.PID, unix.SIGUSR1)
 			}()
 		}
-		if got, _ := b.run(t, &Options{Seccomp: mode}, "sleepers"); got.output != "0 bad\n" {
+		if got, _ := b.run(t, &Options{Seccomp: mode}, "told_sleepers"); got.output != "0 bad\n" {
 			t.Errorf("%+v", got)
 		}
 		for _, task := range tasks {

@@ -517,7 +517,7 @@ static void *napper(void *p)
 		bad++;
 	return 0;
 }
-static int sleepers(void)
+static int sleep_until(int told)
 {
 	sigset_t set;
 	int s;
@@ -531,6 +531,8 @@ static int sleepers(void)
 	pthread_create(&t[0], 0, sleeper, 0);
 	pthread_create(&t[1], 0, napper, 0);
 	device();
+	if (!told)
+		kill(getpid(), SIGUSR1);
 	if (sigwait(&set, &s)) // until they have been interrupted
 		bad++;
 	pthread_kill(t[1], SIGUSR2);
@@ -540,6 +542,8 @@ static int sleepers(void)
 	printf("%d bad\n", bad);
 	return 0;
 }
+static int sleepers(void) { return sleep_until(0); }
+static int told_sleepers(void) { return sleep_until(1); }
 
 // for attaching
 static volatile int over;
@@ -628,7 +632,7 @@ static const struct {
 #define MODE(f) {#f, f},
 	MODE(insns) MODE(hammer) MODE(recurse) MODE(tails) MODE(forks) MODE(vforks) MODE(clones) MODE(fork_inside)
 	MODE(one) MODE(thread_exec) MODE(killed) MODE(storm) MODE(signals) MODE(longjmps) MODE(own) MODE(segv) MODE(die)
-	MODE(unmap) MODE(stacks) MODE(masked) MODE(places) MODE(sleepers) MODE(attachee) MODE(exempt) MODE(maps)
+	MODE(unmap) MODE(stacks) MODE(masked) MODE(places) MODE(sleepers) MODE(told_sleepers) MODE(attachee) MODE(exempt) MODE(maps)
 };
 
 int main(int argc, char **argv)
