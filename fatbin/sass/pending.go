@@ -93,6 +93,12 @@ func (f *flight) issue(in *Inst, c Control, read, write *Set) {
 		return
 	}
 	rb, wb := c.ReadBar, c.WriteBar
+	if rb < unguarded && in.op.name == "ATOM" {
+		// Whether the address is in shared memory is known with the operands.
+		f.write[rb].Union(&Set{P: write.P})
+		f.used |= 1 << rb
+		write.P = 0
+	}
 	if wb < unguarded {
 		f.write[wb].Union(write)
 		f.used |= 1 << wb
