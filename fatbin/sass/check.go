@@ -92,13 +92,19 @@ func (c *checker) scoreboards() {
 		if in.op == nil || pr.Empty() && pw.Empty() {
 			continue
 		}
+		woven := c.a.Func.Woven != nil && c.a.Func.Woven(i)
+		switch {
+		case woven:
+			pw = &c.a.PendWrite[i]
+		case doubles(in.op.name):
+			continue
+		}
 		var read, write Set
 		in.uses(&read, &write)
 		if x := intersect(&read, pw); !x.Empty() {
 			c.add(Finding{Hazard: HazardRead, Index: i, From: -1, Regs: x})
 		}
 		_, _, guarded := in.Guard()
-		woven := c.a.Func.Woven != nil && c.a.Func.Woven(i)
 		// Two guarded instructions can exclude each other.
 		if x := intersect(&write, pw); !x.Empty() && (woven || !guarded) {
 			c.add(Finding{Hazard: HazardWrite, Index: i, From: -1, Regs: x})
@@ -108,7 +114,7 @@ func (c *checker) scoreboards() {
 			// and that an instruction without a fixed latency writes later than those
 			// before it read.
 			pr = &c.a.pendTold[i]
-			if in.op.writeBar {
+			if in.op.writeBar || guarded {
 				continue
 			}
 		}

@@ -45,12 +45,22 @@ func classOf(name string) class {
 // earlier ones too. 0 is none.
 func unitOf(name string) uint8 {
 	switch name {
-	case "LDS", "STS", "LDSM", "STSM", "ATOMS":
+	case "LDS", "STS", "LDSM", "STSM", "ATOMS", "SHFL":
 		return 1
 	case "LDG", "STG", "LD", "ST", "LDL", "STL", "ATOM", "ATOMG", "RED", "REDG", "LDGSTS", "SUST", "SULD", "REDUX":
 		return 2
 	}
 	return 0
+}
+
+// doubles are the instructions of the double precision unit, which keeps the order
+// of its own.
+func doubles(name string) bool {
+	switch name {
+	case "DADD", "DMUL", "DFMA", "DSETP", "DMNMX", "DMMA":
+		return true
+	}
+	return false
 }
 
 // readsUniformEarly says that uniform registers are read as the instruction issues,
@@ -61,7 +71,7 @@ func readsUniformEarly(name string) bool {
 			return false
 		}
 	}
-	return name != "SYNCS"
+	return true
 }
 
 // warpgroupArrive and warpgroupWait recognise WARPGROUP.ARRIVE, before matrix

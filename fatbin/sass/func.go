@@ -68,7 +68,7 @@ type Analysis struct {
 	Used Set
 
 	pendTold   []Set    // of PendRead what a read barrier tells of
-	pendOwn    []Set    // PendWrite without what callers began
+	pendOwn    []Set    // of PendWrite what a scoreboard tells of, without what callers began
 	flights    []flight // at the beginning of each block
 	returns    []int    // the instructions behind calls
 	localCalls bool

@@ -140,6 +140,9 @@ func (i *Inst) uses(read, write *Set) {
 			write.Add(t.kind, reg, t.count)
 		}
 	}
+	if i.Word.Opcode() == opR2P && i.op != nil {
+		write.P &= uint8(i.Word.Bits(32, 7))
+	}
 }
 
 // CanWriteBar and CanReadBar say whether the instruction can set a scoreboard when

@@ -62,13 +62,15 @@ func (f *flight) union(g *flight) bool {
 	return grew
 }
 
-// totals returns everything that is on its way.
-func (f *flight) totals(read, told, write *Set) {
-	*read, *told, *write = Set{}, Set{}, Set{}
+// totals returns everything that is on its way, and apart what a scoreboard tells
+// of: operands by a read barrier, results.
+func (f *flight) totals(read, told, write, named *Set) {
+	*read, *told, *write, *named = Set{}, Set{}, Set{}, Set{}
 	for m := f.used; m != 0; m &= m - 1 {
 		i := bits.TrailingZeros8(m)
 		if i < unguarded {
 			told.Union(&f.told[i])
+			named.Union(&f.write[i])
 		}
 		read.Union(&f.read[i])
 		write.Union(&f.write[i])
@@ -92,6 +94,10 @@ func (f *flight) issue(in *Inst, c Control, read, write *Set) {
 	if in.op == nil {
 		return
 	}
+	// Predicates are read as it issues, and masks of threads have no scoreboard.
+	// A predicate of a load that is read and written decides what it does.
+	write.P &^= read.P
+	read.P, read.UP, read.B, write.B = 0, 0, 0, 0
 	rb, wb := c.ReadBar, c.WriteBar
 	if rb < unguarded && in.op.name == "ATOM" {
 		// Whether the address is in shared memory is known with the operands.
@@ -161,6 +167,9 @@ func (i *Inst) operandSets(read, write *Set) {
 			write.Add(t.kind, reg, t.count)
 		}
 	}
+	if i.Word.Opcode() == opR2P && i.op != nil {
+		write.P &= uint8(i.Word.Bits(32, 7))
+	}
 }
 
 // pending fills in PendRead and PendWrite, forwards over the blocks.
@@ -182,7 +191,7 @@ func (a *Analysis) pending() {
 		f = a.flights[b]
 		blk := &a.Blocks[b]
 		changed := true
-		var pr, pt, pw, read, write Set
+		var pr, pt, pw, pn, read, write Set
 		for i := blk.Start; i < blk.End; i++ {
 			in := &a.Insts[i]
 			c := in.Word.Control()
@@ -191,10 +200,10 @@ func (a *Analysis) pending() {
 				changed = true
 			}
 			if changed {
-				f.totals(&pr, &pt, &pw)
+				f.totals(&pr, &pt, &pw, &pn)
 				changed = false
 			}
-			a.PendRead[i], a.pendTold[i], a.PendWrite[i], a.pendOwn[i] = pr, pt, pw, pw
+			a.PendRead[i], a.pendTold[i], a.PendWrite[i], a.pendOwn[i] = pr, pt, pw, pn
 			in.operandSets(&read, &write)
 			if c.WriteBar < unguarded || c.ReadBar < unguarded || f.used>>unguarded != 0 || in.op != nil && in.op.unit != 0 {
 				f.issue(in, c, &read, &write)
