@@ -72,21 +72,22 @@ func (f *found) summary() string {
 			}
 		}
 	}
-	text := fmt.Sprintf("in %s at %s", counted(uint64(probed), "kernel"), counted(uint64(sites), "place"))
+	var text strings.Builder
+	fmt.Fprintf(&text, "in %s at %s", counted(uint64(probed), "kernel"), counted(uint64(sites), "place"))
 	slices.SortStableFunc(reasons, func(a, b string) int { return without[b] - without[a] })
 	for _, r := range reasons[:min(2, len(reasons))] {
-		text += fmt.Sprintf("; NOT in %s: %s", counted(uint64(without[r]), "kernel"), r)
+		fmt.Fprintf(&text, "; NOT in %s: %s", counted(uint64(without[r]), "kernel"), r)
 	}
 	if more := len(reasons) - 2; more > 0 {
-		text += fmt.Sprintf("; NOT for %s", countedAs(uint64(more), "other reason", "other reasons"))
+		fmt.Fprintf(&text, "; NOT for %s", countedAs(uint64(more), "other reason", "other reasons"))
 	}
 	if unprobed > 0 {
-		text += fmt.Sprintf("; %s without them", countedAs(uint64(unprobed), "launch", "launches"))
+		fmt.Fprintf(&text, "; %s without them", countedAs(uint64(unprobed), "launch", "launches"))
 	}
 	if idle > 0 {
-		text += fmt.Sprintf("; not launched: %s", counted(uint64(idle), "kernel"))
+		fmt.Fprintf(&text, "; not launched: %s", counted(uint64(idle), "kernel"))
 	}
-	return text
+	return text.String()
 }
 
 // writeMaps prints the maps as they were at the end, the first lines of each; lines 0
