@@ -1,10 +1,12 @@
-// Package bpf compiles eBPF programs to PTX that stands inside a kernel.
+// Package bpf compiles eBPF programs to PTX that stands inside a kernel, and to machine
+// code of x86-64.
 //
 // [Verify] proves that a program can do no harm and knows afterwards what every
 // register and every byte of the stack may hold. [Verified.Emit] writes the
 // program as statements for one place in a kernel, as often as there are places.
-// [Interpreter] runs the same program on the CPU; it shares nothing with the
-// compiler but the meaning of the instructions, and is its oracle.
+// [Assemble] proves the same and makes machine code of the program, for the host.
+// [Interpreter] runs the program one instruction after the other; it shares nothing with
+// the compilers but the meaning of the instructions, and is their oracle.
 //
 // # What it knows
 //

@@ -64,6 +64,7 @@ type grower struct {
 	runs     int
 	steps    int
 	compiled int
+	machine  func(p *Program) error // compares it as machine code; nil: that is not done
 }
 
 func newGrower(seed uint64) *grower {
@@ -158,6 +159,10 @@ func (g *grower) check(tb testing.TB, lines []line) (ok bool, err error) {
 		if err != nil {
 			return true, err
 		}
+	}
+	if g.machine != nil && g.r.IntN(3) == 0 {
+		g.compiled++
+		return true, g.machine(p)
 	}
 	if g.r.IntN(150) == 0 && g.w.env.Context.Text == 0 {
 		g.compiled++
