@@ -1,0 +1,331 @@
+package sass
+
+// An Arg says what a probe's function gets as a parameter.
+type Arg struct {
+	kind   argKind
+	value  uint64
+	bank   int
+	offset int
+}
+
+type argKind uint8
+
+const (
+	argImm argKind = iota
+	argImmWide
+	argConst
+	argConstWide
+	argAddress
+	argValue
+	argActive
+)
+
+// Imm is a number, for a parameter of 32 bits.
+func Imm(v uint32) Arg { return Arg{kind: argImm, value: uint64(v)} }
+
+// ImmWide is a number, for a parameter of 64 bits.
+func ImmWide(v uint64) Arg { return Arg{kind: argImmWide, value: v} }
+
+// ConstWord is what is in a constant bank at an offset in bytes, for a parameter of 32
+// bits. Bank 0 holds the kernel's parameters, from fatbin.Kernel.ParamBase on.
+func ConstWord(bank, offset int) Arg { return Arg{kind: argConst, bank: bank, offset: offset} }
+
+// ConstWide is the same for a parameter of 64 bits. The offset need be a multiple of 4
+// only.
+func ConstWide(bank, offset int) Arg { return Arg{kind: argConstWide, bank: bank, offset: offset} }
+
+// SiteAddress is the address that a memory instruction accesses, for a parameter of 64
+// bits. In shared and local memory it is the offset in that.
+func SiteAddress() Arg { return Arg{kind: argAddress} }
+
+// SiteValue is what a memory instruction stores, or an atomic one operates with: the
+// first 8 bytes of it, and zeros where there is less; for a parameter of 64 bits. Of
+// loads it is 0.
+func SiteValue() Arg { return Arg{kind: argValue} }
+
+// Active is 1 in threads in which the guard of the instruction holds and 0 in others,
+// for a parameter of 32 bits.
+func Active() Arg { return Arg{kind: argActive} }
+
+// wide reports whether the parameter has 64 bits.
+func (a Arg) wide() bool {
+	switch a.kind {
+	case argImmWide, argConstWide, argAddress, argValue:
+		return true
+	}
+	return false
+}
+
+// params returns the register of the body that each argument comes in; false if there
+// are not enough.
+func params(args []Arg) ([]uint8, bool) {
+	r := firstParam
+	regs := make([]uint8, len(args))
+	for i, a := range args {
+		n := 1
+		if a.wide() {
+			r, n = (r+1)&^1, 2
+		}
+		if r+n-1 > lastParam {
+			return nil, false
+		}
+		regs[i] = uint8(r)
+		r += n
+	}
+	return regs, true
+}
+
+// checkArgs says why arguments can't be had at the instruction at index i, -1 for the
+// exits.
+func (w *Weaver) checkArgs(i int, p *probe) error {
+	regs, ok := params(p.args)
+	if !ok {
+		return siteError(i, "%d parameters do not fit in registers", len(p.args))
+	}
+	var given Set
+	for j, a := range p.args {
+		n := uint8(1)
+		if a.wide() {
+			n = 2
+		}
+		given.Add(GPR, regs[j], n)
+		switch a.kind {
+		case argConst, argConstWide:
+			if a.bank < 0 || a.bank > 17 || a.offset < 0 || a.offset > 0x7ff8 || a.offset%4 != 0 {
+				return siteError(i, "constant bank %d has no word at 0x%x", a.bank, a.offset)
+			}
+		case argAddress, argValue:
+			if i < 0 {
+				return siteError(i, "exits access no memory")
+			}
+			if _, err := w.access(i); err != nil {
+				return err
+			}
+		case argActive:
+			if i >= 0 && w.a.Insts[i].GuardKind() != Pred {
+				return siteError(i, "its guard is a uniform predicate")
+			}
+		}
+	}
+	more := p.body.live
+	more.Minus(&given)
+	if more.Len(GPR) > 0 || more.P != 0 {
+		return siteError(i, "the probe reads %s, which no parameter gives it", more.String())
+	}
+	return nil
+}
+
+// give appends the instructions that put a probe's arguments into its registers,
+// before the instruction at index i.
+func (e *emitter) give(i int, p *probe) {
+	regs, _ := params(p.args)
+	start := len(e.out.Code)
+	var loads uint8
+	for j, a := range p.args {
+		lo, hi := regs[j], regs[j]+1
+		useLo, useHi := p.body.live.Has(GPR, lo), a.wide() && p.body.live.Has(GPR, hi)
+		if !useLo && !useHi {
+			continue // the body doesn't look at it
+		}
+		to, toHi := p.regs.r[lo], p.regs.r[hi]
+		if !useLo {
+			to = RZ
+		}
+		if !useHi {
+			toHi = RZ
+		}
+		switch a.kind {
+		case argImm:
+			e.fixed(MOVImm(to, uint32(a.value)))
+		case argImmWide:
+			e.set(to, uint32(a.value))
+			e.set(toHi, uint32(a.value>>32))
+		case argConst, argConstWide:
+			put := func(load Word) {
+				c := load.Control()
+				c.Stall, c.WriteBar = 2, 0
+				e.put(load.WithControl(c))
+				loads |= 1
+			}
+			switch {
+			case a.kind == argConst:
+				put(e.ldc(to, a, 0, 4))
+			case useLo && useHi && to%2 == 0 && toHi == to+1 && a.offset%8 == 0:
+				put(e.ldc(to, a, 0, 8))
+			default:
+				if useLo {
+					put(e.ldc(to, a, 0, 4))
+				}
+				if useHi {
+					put(e.ldc(toHi, a, 4, 4))
+				}
+			}
+		case argAddress:
+			e.address(i, to, toHi, p)
+		case argValue:
+			e.value(i, to, toHi)
+		case argActive:
+			e.active(i, to)
+		}
+	}
+	e.loads = loads
+	if n := len(e.out.Code); n > start {
+		c := e.out.Code[n-1].Control()
+		c.Stall = settle
+		e.out.Code[n-1] = e.out.Code[n-1].WithControl(c)
+	}
+}
+
+func (e *emitter) ldc(dst uint8, a Arg, plus, size int) Word {
+	return LDC(e.w.arch, dst, uint8(a.bank), uint16(a.offset+plus), size)
+}
+
+// settle is a stall after which the results of fixed latency of the instructions used
+// here are there, but for predicates, which take longer.
+const settle = 8
+
+// set puts a number into a register, RZ for none.
+func (e *emitter) set(r uint8, v uint32) {
+	if r != RZ {
+		e.fixed(MOVImm(r, v))
+	}
+}
+
+func (e *emitter) copy(r, from uint8) {
+	if r != RZ {
+		e.fixed(MOV(r, from))
+	}
+}
+
+// active sets a register to 1 in threads in which the guard of the instruction at
+// index i holds.
+func (e *emitter) active(i int, r uint8) {
+	if i < 0 {
+		e.set(r, 1) // at exits all are
+		return
+	}
+	pred, negated, ok := e.w.a.Insts[i].Guard()
+	if !ok {
+		e.set(r, 1)
+		return
+	}
+	// SEL: the first operand if the predicate holds, so that is the negated guard.
+	e.fixed(selZero(r, 1, pred, !negated))
+}
+
+// address computes the address that the instruction at index i accesses.
+func (e *emitter) address(i int, lo, hi uint8, p *probe) {
+	m, err := e.w.access(i)
+	if err != nil {
+		panic("BUG: the access was checked: " + err.Error())
+	}
+	if !m.wide {
+		if lo != RZ {
+			e.sum32(lo, m)
+		}
+		e.set(hi, 0)
+		return
+	}
+	switch {
+	case m.uniform >= 0:
+		for k, r := range []uint8{lo, hi} {
+			if r != RZ {
+				e.stall(MOVUR(r, uint8(m.uniform+k)), settle)
+			}
+		}
+	case m.reg == RZ:
+		e.set(lo, uint32(m.imm))
+		e.set(hi, uint32(int64(m.imm)>>32))
+	case m.imm == 0:
+		e.copy(lo, m.reg)
+		e.copy(hi, m.reg+1)
+	default:
+		// The pair is needed as a whole: the body's registers for it are one, as
+		// parameters of 64 bits are aligned.
+		pair := p.regs.r[paramOf(p, argAddress)]
+		e.stall(MOVImm(pair, 1), settle)
+		// 64 bits of a product and a sum need no carry in a predicate.
+		e.stall(imadWide(pair, pair, uint32(m.imm), m.reg), settle)
+	}
+}
+
+// paramOf returns the body's register of the first argument of a kind.
+func paramOf(p *probe, kind argKind) uint8 {
+	regs, _ := params(p.args)
+	for j, a := range p.args {
+		if a.kind == kind {
+			return regs[j]
+		}
+	}
+	panic("BUG: no such argument")
+}
+
+// sum32 adds up an address of 32 bits.
+func (e *emitter) sum32(r uint8, m *access) {
+	from := m.reg
+	if m.uniform >= 0 {
+		e.stall(MOVUR(r, uint8(m.uniform)), settle)
+		if from != RZ {
+			e.stall(iadd3(r, from, r), settle)
+		}
+		from = r
+	}
+	switch {
+	case from == RZ:
+		e.set(r, uint32(m.imm))
+	case m.imm == 0:
+		if from != r {
+			e.copy(r, from)
+		}
+	default:
+		e.fixed(iadd3Imm(r, from, uint32(m.imm)))
+	}
+}
+
+// value copies what is stored.
+func (e *emitter) value(i int, lo, hi uint8) {
+	m, err := e.w.access(i)
+	if err != nil {
+		panic("BUG: the access was checked: " + err.Error())
+	}
+	if m.data < 0 || m.words == 0 {
+		e.set(lo, 0)
+		e.set(hi, 0)
+		return
+	}
+	e.copy(lo, uint8(m.data))
+	if m.words > 1 {
+		e.copy(hi, uint8(m.data)+1)
+	} else {
+		e.set(hi, 0)
+	}
+}
+
+// Words that only weaving needs.
+
+const opEndCollective = 0x91b
+
+// selZero sets a register to 0 if a predicate holds, else to v.
+func selZero(dst uint8, v uint32, pred uint8, negated bool) Word {
+	w := plain(0x807|uint64(dst)<<16|RZ<<24|uint64(v)<<32, uint64(pred&7)<<(87-64))
+	if negated {
+		w.Hi |= 1 << (90 - 64)
+	}
+	return w
+}
+
+// aluPreds are the predicates of an arithmetic instruction that uses none.
+const aluPreds = 0x07ffe000
+
+func iadd3(dst, a, b uint8) Word {
+	return plain(0x210|uint64(dst)<<16|uint64(a)<<24|uint64(b)<<32, aluPreds|RZ)
+}
+
+func iadd3Imm(dst, a uint8, v uint32) Word {
+	return plain(0x810|uint64(dst)<<16|uint64(a)<<24|uint64(v)<<32, aluPreds|RZ)
+}
+
+// imadWide is the pair dst = a × v + pair c, where a and v have a sign.
+func imadWide(dst, a uint8, v uint32, c uint8) Word {
+	return plain(0x825|uint64(dst)<<16|uint64(a)<<24|uint64(v)<<32, 0x078e0200|uint64(c))
+}

@@ -1,0 +1,250 @@
+package sass
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"nvtrace/fatbin"
+)
+
+// A Body is the compiled code of a probe: a PTX function with parameters, declared
+// .noreturn and compiled with the option --compile-as-tools-patch, in which the
+// compiler uses no uniform registers. It begins with its parameters in registers from
+// R4 on, 64 bits in two of which the first is even, and ends with EXIT.
+type Body struct {
+	Arch Arch
+
+	code []Word
+	// insts are code, decoded.
+	insts []Inst
+	// returns is the index of the only EXIT, in the place of which the kernel's code
+	// goes on; -1 if there are several, or one that is guarded.
+	returns int
+	used    Set
+	ops     []Operand
+	groups  []group
+	// live are the registers that the code reads before it writes them.
+	live Set
+	// boards are the scoreboards that it sets.
+	boards uint8
+}
+
+// ErrBody is in the chain of errors about code that can't serve as a [Body].
+var ErrBody = errors.New("not usable as a probe")
+
+// The registers that parameters are in.
+const (
+	firstParam = 4
+	lastParam  = 15
+)
+
+// BodyFromCubin finds a function in a cubin and makes a Body of it.
+func BodyFromCubin(image []byte, name string) (*Body, error) {
+	c, err := fatbin.ParseCubin(image)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(c.Functions, func(f fatbin.Function) bool { return f.Name == name })
+	if i < 0 {
+		return nil, fmt.Errorf("cubin: no function %s: %w", name, ErrBody)
+	}
+	f := &c.Functions[i]
+	if uint64(f.Section) >= uint64(len(c.Sections)) {
+		return nil, fmt.Errorf("cubin: function %s has no code: %w", name, ErrBody)
+	}
+	s := &c.Sections[f.Section]
+	size := uint64(len(image))
+	if s.Type == 8 || s.Offset > size || s.Size > size-s.Offset || f.Offset > s.Size || f.Size > s.Size-f.Offset {
+		return nil, fmt.Errorf("cubin: function %s has no code: %w", name, ErrBody)
+	}
+	if f.Frame > 0 {
+		return nil, fmt.Errorf("function %s needs %d bytes of stack: %w", name, f.Frame, ErrBody)
+	}
+	const rela, rel = 4, 9
+	for j := range c.Sections {
+		if r := &c.Sections[j]; (r.Type == rela || r.Type == rel) && r.Info&0xffffff == f.Section && r.Size > 0 {
+			return nil, fmt.Errorf("function %s has relocations: %w", name, ErrBody)
+		}
+	}
+	return NewBody(Arch(c.Arch.SM), name, Words(image[s.Offset+f.Offset:s.Offset+f.Offset+f.Size]))
+}
+
+// NewBody makes a Body of a function's code. An error, with [ErrBody] in its chain,
+// says what a weaver can't move elsewhere.
+func NewBody(arch Arch, name string, code []Word) (*Body, error) {
+	a, err := Analyze(&Func{Arch: arch, Name: name, Code: code})
+	if err != nil {
+		return nil, err
+	}
+	bad := func(i int, format string, args ...any) error {
+		return fmt.Errorf("function %s+0x%x: %s: %w", name, i*WordSize, fmt.Sprintf(format, args...), ErrBody)
+	}
+	if len(a.Insts) == 0 {
+		return nil, bad(0, "no code")
+	}
+	b := &Body{Arch: arch, returns: -1}
+	n := reachable(a)
+	b.code = slices.Clone(code[:n])
+	b.insts = a.Insts[:n]
+	exits := 0
+	for i := range b.insts {
+		in := &b.insts[i]
+		if !in.Known() {
+			return nil, bad(i, "an unknown instruction, %s", in.Word)
+		}
+		if i >= maxBody {
+			return nil, bad(i, "it has more than %d instructions", maxBody)
+		}
+		switch f := in.Flow(); f.Kind {
+		case FlowNext, FlowSync, FlowBreak, FlowWarp:
+		case FlowBranch, FlowSet:
+			if t, ok := a.Target(i); !ok || t >= n || in.Word.Opcode() != opBRA && in.Word.Opcode() != opBSSY {
+				return nil, bad(i, "%s to an unknown place", in.Name())
+			}
+		case FlowExit:
+			exits++
+			if b.returns = i; f.Conditional || exits > 1 {
+				b.returns = -2
+			}
+		default:
+			return nil, bad(i, "%s leaves it", in.Name())
+		}
+		switch in.Name() {
+		case "LDL", "STL", "BAR", "BMOV", "USETMAXREG", "LEPC", "DEPBAR":
+			return nil, bad(i, "%s is of the kernel", in.Name())
+		}
+		for _, o := range bodyOperands(in) {
+			switch {
+			case o.Len == 0:
+				return nil, bad(i, "%s names a register that it can't be told", in.Name())
+			case o.Kind == UGPR, o.Kind == UPred:
+				return nil, bad(i, "a uniform register, %s", o)
+			case o.Kind == GPR && o.Reg <= 1 && o.Reg+o.Count > 1:
+				return nil, bad(i, "the stack, %s", o)
+			}
+			b.used.AddOperand(&o)
+			b.ops = append(b.ops, o)
+		}
+	}
+	if b.returns < 0 {
+		b.returns = -1
+	}
+	if exits == 0 {
+		return nil, bad(0, "no EXIT")
+	}
+	b.live = a.LiveIn[0]
+	// The stack pointer, which the body does not use, counts as live where a function
+	// ends, and barriers everywhere.
+	b.live.B = 0
+	var stack Set
+	stack.Add(GPR, 1, 1)
+	b.live.Minus(&stack)
+	b.guardReads()
+	b.groups = groupsOf(b.ops, &b.used)
+	return b, nil
+}
+
+// maxBody bounds a body, of which each place has a copy.
+const maxBody = 4096
+
+// reachable returns how many instructions there are up to the last that control comes
+// to; behind it are a jump to itself and padding.
+func reachable(a *Analysis) int {
+	n := 0
+	seen := make([]bool, len(a.Blocks))
+	work := []int{0}
+	for len(work) > 0 {
+		b := work[len(work)-1]
+		work = work[:len(work)-1]
+		if seen[b] {
+			continue
+		}
+		seen[b] = true
+		n = max(n, a.Blocks[b].End)
+		work = append(work, a.Blocks[b].Succ...)
+	}
+	return n
+}
+
+// bodyOperands returns the registers of an instruction.
+func bodyOperands(in *Inst) []Operand {
+	ops := in.Operands(nil)
+	if in.Word.Opcode() == opWarpSync && !slices.ContainsFunc(ops, func(o Operand) bool { return o.Pos == 24 }) {
+		// The mask of lanes, which the disassembler doesn't count.
+		if r := uint8(in.Word.Bits(24, 8)); r != RZ {
+			ops = append(ops, Operand{Kind: GPR, Reg: r, Count: 1, Pos: 24, Len: 8, Read: true})
+		}
+	}
+	return ops
+}
+
+// guardReads lets each instruction that may read its registers late, and says so to
+// nobody because no code followed it, set a scoreboard; what comes behind the body
+// then can wait for that. It also notes all scoreboards in use.
+func (b *Body) guardReads() {
+	var inUse [6]int
+	for _, w := range b.code {
+		c := w.Control()
+		for _, bar := range []uint8{c.WriteBar, c.ReadBar} {
+			if bar < 6 {
+				inUse[bar]++
+				b.boards |= 1 << bar
+			}
+		}
+	}
+	free := uint8(0)
+	for i := range uint8(6) {
+		if inUse[i] <= inUse[free] {
+			free = i
+		}
+	}
+	for i := range b.insts {
+		in := &b.insts[i]
+		c := b.code[i].Control()
+		if !readsLate(in) || c.WriteBar != NoBar || c.ReadBar != NoBar {
+			continue
+		}
+		c.ReadBar = free
+		b.code[i] = b.code[i].WithControl(c)
+		b.boards |= 1 << free
+	}
+}
+
+// readsLate reports whether an instruction reads registers after it has issued.
+func readsLate(in *Inst) bool {
+	switch in.op.class {
+	case classStore, classAtomic, classLoad:
+		return true
+	}
+	return false
+}
+
+// Instructions returns how many instructions the body has.
+func (b *Body) Instructions() int { return len(b.code) }
+
+// Uses returns the registers that the body uses, before they are renamed.
+func (b *Body) Uses() Set { return b.used }
+
+// Returns reports whether the body goes on behind its end, so that it can run
+// elsewhere than at exits.
+func (b *Body) Returns() bool { return b.returns >= 0 }
+
+// renamed returns an instruction of the body with the registers of a placement.
+func (b *Body) renamed(i int, pl *placement) Word {
+	in := b.insts[i]
+	in.Word = b.code[i]
+	for _, o := range bodyOperands(&b.insts[i]) {
+		to := o.Reg
+		switch o.Kind {
+		case GPR:
+			to = pl.r[o.Reg]
+		case Pred:
+			to = pl.p[o.Reg]
+		case Barrier:
+			to = pl.b[o.Reg]
+		}
+		in.Word = in.Set(&o, to)
+	}
+	return in.Word
+}

@@ -1,0 +1,118 @@
+package sass
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// check analyzes the result: no instruction may come before what it needs is there,
+// and at every instruction that was there the same registers must be live as before,
+// so that the probes overwrite none of them.
+func (w *Weaver) check(out *Woven, e *emitter) error {
+	fn := *w.a.Func
+	fn.Code, fn.Registers = out.Code, out.Registers
+	fn.Woven = func(index int) bool {
+		_, moved := e.moved[index]
+		return index >= len(w.a.Insts) && !moved
+	}
+	a, err := Analyze(&fn)
+	if err != nil {
+		return err
+	}
+	last := len(w.a.Insts) // padding behind it goes on elsewhere than before
+	for last > 0 && w.a.Insts[last-1].Word.Opcode() == opNOP {
+		last--
+	}
+	for i := range last {
+		if !w.reachable[w.a.BlockOf[i]] || i == 0 && w.atEntry {
+			continue
+		}
+		got, want := a.LiveIn[i], w.a.LiveIn[i]
+		// Bits of barriers are set and taken lane by lane, so that those of probes
+		// are live everywhere. The kernel has none of these.
+		got.B &= w.a.Used.B
+		want.B &= w.a.Used.B
+		if out.Stack > 0 {
+			// The stack pointer is checked for by stackPointer.
+			got.Add(GPR, 1, 1)
+			want.Add(GPR, 1, 1)
+		}
+		if got != want {
+			lost, more := want, got
+			lost.Minus(&got)
+			more.Minus(&want)
+			return fmt.Errorf("+0x%x: registers %s are overwritten, %s read", i*WordSize, lost.String(), more.String())
+		}
+	}
+	for _, b := range e.blocks {
+		if err := w.checkBlock(a, b); err != nil {
+			return err
+		}
+	}
+	old := w.a.Check(0)
+	for _, f := range a.Check(0) {
+		// What the checker says of the kernel as it was is not the probes' fault.
+		at := f.Index
+		if i, ok := e.moved[at]; ok {
+			at = i
+		}
+		// Nor that it uses registers again which stores have read, for reasons that only
+		// its compiler knows.
+		if w.tell && f.Hazard == HazardInFlight && at < len(w.a.Insts) {
+			continue
+		}
+		if !slices.ContainsFunc(old, func(o Finding) bool { return o.Index == at && o.Hazard == f.Hazard }) {
+			return errors.New(f.String())
+		}
+	}
+	return nil
+}
+
+// checkBlock looks for registers that are live at a place and that its block changes
+// without restoring them: liveness alone says nothing of those that the block reads
+// first.
+func (w *Weaver) checkBlock(a *Analysis, b block) error {
+	var changed Set
+	slots := make(map[uint8]Word) // where registers were saved
+	var kept Word                 // how predicates were
+	for i := b.start; i < b.end; i++ {
+		in := &a.Insts[i]
+		if !in.Known() {
+			return fmt.Errorf("+0x%x: an unknown instruction, %s", i*WordSize, in.Word)
+		}
+		_, write := in.Uses()
+		switch in.Word.Opcode() {
+		case opSTL:
+			r := uint8(in.Word.Bits(32, 8))
+			if !changed.Has(GPR, r) {
+				slots[r] = in.Word
+			}
+		case opLDL:
+			r := uint8(in.Word.Bits(16, 8))
+			if w, ok := slots[r]; ok && w.Bits(40, 24) == in.Word.Bits(40, 24) && w.Bits(24, 8) == in.Word.Bits(24, 8) {
+				changed.Minus(&write)
+				continue
+			}
+		case opP2R:
+			if changed.P == 0 {
+				kept = in.Word
+			}
+		case opR2P:
+			if kept.Bits(16, 8) == in.Word.Bits(24, 8) && kept.Opcode() == opP2R {
+				changed.P &^= uint8(kept.Bits(32, 7)) & uint8(in.Word.Bits(32, 7))
+				continue
+			}
+		}
+		changed.Union(&write)
+	}
+	if b.site == 0 && w.atEntry {
+		return nil
+	}
+	live := w.a.LiveIn[b.site]
+	live.B &= w.a.Used.B
+	if x := intersect(&changed, &live); !x.Empty() {
+		return fmt.Errorf("+0x%x: registers %s are overwritten", b.site*WordSize, x.String())
+	}
+	return nil
+}

@@ -1,0 +1,261 @@
+package sass
+
+import (
+	"errors"
+	"maps"
+	"slices"
+)
+
+// An emitter writes the new code.
+type emitter struct {
+	w     *Weaver
+	out   *Woven
+	loads uint8 // scoreboards of what the present arguments are loaded from
+	// moved gives the index of an instruction that is run elsewhere by that of its copy.
+	moved map[int]int
+	// blocks are what is appended for places, the displaced instruction excluded.
+	blocks []block
+}
+
+// A block is code that is appended for a place, by indices.
+type block struct{ site, start, end int }
+
+var errTooFar = errors.New("the code is too large for a jump")
+
+func (e *emitter) put(w Word) { e.out.Code = append(e.out.Code, w) }
+
+// fixed puts an instruction of fixed latency on the result of which nothing waits that
+// follows soon.
+func (e *emitter) fixed(w Word) { e.stall(w, 2) }
+
+func (e *emitter) stall(w Word, cycles uint8) {
+	c := w.Control()
+	c.Stall = cycles
+	e.put(w.WithControl(c))
+}
+
+// wait puts an instruction that waits for scoreboards, then lets cycles go by.
+func (e *emitter) wait(boards, cycles uint8) {
+	w := NOP()
+	c := w.Control()
+	c.Wait, c.Stall = boards, cycles
+	e.put(w.WithControl(c))
+}
+
+// jump makes a jump from one index to another.
+func (e *emitter) jump(from, to int) (Word, error) {
+	w, ok := BRA(e.w.arch, int64(to-from-1)*WordSize)
+	if !ok {
+		return w, errTooFar
+	}
+	c := w.Control()
+	c.Stall = branchStall
+	return w.WithControl(c), nil
+}
+
+// branchStall is the stall that the compilers give a jump.
+const branchStall = 5
+
+// tellBoard is the scoreboard for what told nobody when it had read its registers.
+const tellBoard = 5
+
+func (e *emitter) emit() error {
+	e.awaitStackPointer()
+	for i := range e.w.a.Insts {
+		if e.w.tell && e.w.silentReader(i) && readsLate(&e.w.a.Insts[i]) {
+			c := e.out.Code[i].Control()
+			c.ReadBar = tellBoard
+			e.out.Code[i] = e.out.Code[i].WithControl(c)
+		}
+	}
+	// The exits' common code first: other blocks may jump to it.
+	exit := -1
+	if len(e.w.exits) > 0 {
+		exit = len(e.out.Code)
+		if err := e.exitBlock(); err != nil {
+			return err
+		}
+		for i := range e.w.a.Insts {
+			if e.w.a.Insts[i].Word.Opcode() != opEXIT || e.w.sites[i] != nil {
+				continue
+			}
+			w, err := e.exitJump(e.w.a.Insts[i].Word, i, exit)
+			if err != nil {
+				return err
+			}
+			e.replace(i, w)
+		}
+	}
+	for _, i := range slices.Sorted(maps.Keys(e.w.sites)) {
+		if err := e.site(e.w.sites[i], exit); err != nil {
+			return err
+		}
+	}
+	for len(e.out.Code)%(sectionAlign/WordSize) != 0 {
+		e.put(NOP())
+	}
+	e.listExits()
+	return nil
+}
+
+// sectionAlign is what the size of code is a multiple of.
+const sectionAlign = 128
+
+// listExits notes the offsets of all exits.
+func (e *emitter) listExits() {
+	for i, w := range e.out.Code {
+		if w.Opcode() == opEXIT {
+			e.out.Exits = append(e.out.Exits, uint32(i*WordSize))
+		}
+	}
+}
+
+// replace puts a jump at an instruction that is run elsewhere. It waits for what the
+// instruction waited for, which is what its operands need. The operand cache of the
+// instruction before does not outlive a jump.
+func (e *emitter) replace(i int, jump Word) {
+	c := jump.Control()
+	c.Wait = e.w.a.Insts[i].Word.Control().Wait
+	e.out.Code[i] = jump.WithControl(c)
+	if i > 0 {
+		b := e.out.Code[i-1].Control()
+		b.Reuse = 0
+		e.out.Code[i-1] = e.out.Code[i-1].WithControl(b)
+	}
+}
+
+// exitJump makes a jump of an exit: by its guard, and by its condition, which both
+// have at the same bits.
+func (e *emitter) exitJump(exit Word, from, to int) (Word, error) {
+	w, err := e.jump(from, to)
+	if err != nil {
+		return w, err
+	}
+	w = w.SetBits(12, 4, exit.Bits(12, 4)).SetBits(87, 4, exit.Bits(87, 4))
+	// Threads that stay go on as behind the exit.
+	c, old := w.Control(), exit.Control()
+	c.Wait = old.Wait
+	if old.Stall > c.Stall {
+		c.Stall, c.Yield = old.Stall, old.Yield
+	}
+	return w.WithControl(c), nil
+}
+
+// exitBlock writes the probes that run at exits.
+func (e *emitter) exitBlock() error {
+	for k := range e.w.exits {
+		p := &e.w.exits[k]
+		if err := e.probe(-1, p, k == len(e.w.exits)-1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// site writes a block for a place.
+func (e *emitter) site(s *site, exit int) error {
+	i := s.index
+	start := len(e.out.Code)
+	jump, err := e.jump(i, start)
+	if err != nil {
+		return err
+	}
+	report := SiteReport{Offset: i * WordSize, Block: start * WordSize}
+	for k := range s.probes {
+		p := &s.probes[k]
+		if err := e.probe(i, p, false); err != nil {
+			return err
+		}
+		for r := e.w.fresh; r <= p.regs.high; r++ {
+			if p.regs.used.Has(GPR, uint8(r)) {
+				report.Fresh++
+			}
+		}
+		report.Spilled += len(p.regs.spilled)
+		for m := p.regs.save; m != 0; m &= m - 1 {
+			report.Saved++
+		}
+	}
+	in := e.w.a.Insts[i]
+	word := e.out.Code[i]
+	c := word.Control()
+	c.Reuse = 0
+	word = word.WithControl(c)
+	here := len(e.out.Code)
+	switch f := in.Flow(); {
+	case f.Kind == FlowExit && exit >= 0:
+		if word, err = e.exitJump(word, here, exit); err != nil {
+			return err
+		}
+	case f.HasTarget:
+		t, _ := e.w.a.Target(i)
+		in.Word = word
+		var ok bool
+		if word, ok = in.WithTarget(int64(t-here-1) * WordSize); !ok {
+			return errTooFar
+		}
+	}
+	e.moved[here] = i
+	e.blocks = append(e.blocks, block{i, start, here})
+	e.put(word)
+	if f := in.Flow(); (f.Kind == FlowNext || f.Kind == FlowSet) || f.Conditional {
+		back, err := e.jump(len(e.out.Code), i+1)
+		if err != nil {
+			return err
+		}
+		e.put(back)
+	}
+	e.replace(i, jump)
+	report.Instructions = len(e.out.Code) - start
+	e.out.Sites = append(e.out.Sites, report)
+	return nil
+}
+
+// probe writes a probe before the instruction at index i, or for the exits if that is
+// -1; the last of these ends the thread.
+func (e *emitter) probe(i int, p *probe, last bool) error {
+	pl := &p.regs
+	// What instructions of fixed latency still write must be there before it is saved
+	// or overwritten.
+	e.wait(p.wait, 15)
+	e.save(pl)
+	if pl.save != 0 {
+		e.fixed(P2R(pl.keep, pl.save))
+	}
+	e.give(i, p)
+
+	base := len(e.out.Code)
+	end := base + len(p.body.code)
+	for k := range p.body.code {
+		w := p.body.renamed(k, pl)
+		if k == 0 {
+			c := w.Control()
+			c.Wait |= e.loads
+			w = w.WithControl(c)
+		}
+		if k == p.body.returns && !last {
+			// Here the kernel's code goes on, when all is done that the body began.
+			c := w.Control()
+			c.Wait |= p.body.boards
+			c.Stall, c.Yield = settle, false
+			c.WriteBar, c.ReadBar, c.Reuse = NoBar, NoBar, 0
+			w = NOP()
+			if k != len(p.body.code)-1 {
+				var err error
+				if w, err = e.jump(base+k, end); err != nil {
+					return err
+				}
+			}
+			w = w.WithControl(c)
+		}
+		e.put(w)
+	}
+	if pl.save != 0 && !last {
+		e.wait(0, 2)
+		e.stall(R2P(pl.keep, pl.save), 15)
+	}
+	if !last {
+		e.restore(pl)
+	}
+	return nil
+}

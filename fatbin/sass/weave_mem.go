@@ -1,0 +1,133 @@
+package sass
+
+// An access is where a memory instruction finds its operands.
+type access struct {
+	wide    bool  // the address has 64 bits
+	reg     uint8 // the address, the first of two registers where it is wide; RZ for none
+	uniform int   // uniform register (two where wide) to be added; -1 for none
+	imm     int32 // to be added
+	data    int   // first register of what is stored; -1 for none
+	words   int   // registers of it
+}
+
+// Access says what a memory instruction does.
+type Access struct {
+	Space  Space
+	Load   bool
+	Store  bool
+	Atomic bool // reads and writes at once; Load says whether the old value is returned
+	Size   int  // bytes of a thread
+}
+
+// Space is a kind of memory.
+type Space uint8
+
+// The kinds of memory that instructions name.
+const (
+	Generic Space = iota
+	Global
+	SharedMemory
+	LocalMemory
+)
+
+// Access says what a memory instruction does; false if it is none that accesses memory
+// thread by thread, at an address in a register: loads, stores, atomic operations and
+// copies from global to shared memory.
+func (i *Inst) Access() (Access, bool) {
+	var a Access
+	switch i.Name() {
+	case "LD":
+		a = Access{Space: Generic, Load: true}
+	case "LDG":
+		a = Access{Space: Global, Load: true}
+	case "LDS":
+		a = Access{Space: SharedMemory, Load: true}
+	case "LDL":
+		a = Access{Space: LocalMemory, Load: true}
+	case "ST":
+		a = Access{Space: Generic, Store: true}
+	case "STG":
+		a = Access{Space: Global, Store: true}
+	case "STS":
+		a = Access{Space: SharedMemory, Store: true}
+	case "STL":
+		a = Access{Space: LocalMemory, Store: true}
+	case "ATOM":
+		a = Access{Space: Generic, Load: true, Store: true, Atomic: true}
+	case "ATOMG":
+		a = Access{Space: Global, Load: true, Store: true, Atomic: true}
+	case "ATOMS":
+		a = Access{Space: SharedMemory, Load: true, Store: true, Atomic: true}
+	case "RED", "REDG":
+		a = Access{Space: Global, Store: true, Atomic: true}
+	case "LDGSTS":
+		// From global memory; where it goes to in shared memory is another address.
+		a = Access{Space: Global, Load: true}
+	default:
+		return a, false
+	}
+	sizes := [8]int{1, 1, 2, 2, 4, 8, 16, 16}
+	a.Size = sizes[i.Word.Bits(73, 3)]
+	if a.Atomic {
+		a.Size = i.atomicSize()
+	}
+	return a, a.Size != 0
+}
+
+// atomicSize takes the size from the registers of the data: its type is coded in other
+// ways from operation to operation.
+func (i *Inst) atomicSize() int {
+	for _, o := range i.Operands(nil) {
+		if o.Kind == GPR && o.Pos == 32 {
+			return 4 * int(o.Count)
+		}
+	}
+	return 4 // of RZ
+}
+
+// access finds the operands of the memory instruction at index i.
+func (w *Weaver) access(i int) (*access, error) {
+	in := &w.a.Insts[i]
+	a, ok := in.Access()
+	if !ok {
+		return nil, siteError(i, "%s accesses no memory at an address in a register", in.Name())
+	}
+	m := &access{reg: RZ, uniform: -1, data: -1, imm: int32(signed(in.Word.Bits(40, 24), 24))}
+	m.wide = a.Space == Generic || a.Space == Global
+	var uniforms []Operand
+	addressWords := 0
+	for _, o := range in.Operands(nil) {
+		switch {
+		case o.Guard || !o.Read:
+		case o.Kind == UGPR:
+			uniforms = append(uniforms, o)
+		case o.Kind == GPR && o.Pos == 24:
+			m.reg, addressWords = o.Reg, int(o.Count)
+		case o.Kind == GPR && o.Pos == 32 && a.Store:
+			m.data, m.words = int(o.Reg), int(o.Count)
+		}
+	}
+	unusual := func() (*access, error) { return nil, siteError(i, "an address of %s that is not handled", in.Name()) }
+	switch {
+	case m.wide && addressWords == 2:
+		// From sm_80 on there is a descriptor in uniform registers, which is no part of
+		// the address.
+		if len(uniforms) > 1 || len(uniforms) == 1 && w.arch < 80 {
+			return unusual()
+		}
+	case m.wide && addressWords == 0 && len(uniforms) == 0:
+	case m.wide && addressWords == 0 && len(uniforms) == 1 && w.arch < 80 && m.imm == 0:
+		m.uniform = int(uniforms[0].Reg)
+	case m.wide:
+		return unusual()
+	default:
+		// Shared and local memory: a register that may be scaled, and a uniform one.
+		if addressWords > 1 || len(uniforms) > 1 || in.Word.Bits(78, 2) != 0 && addressWords == 1 && a.Space == SharedMemory && !a.Atomic {
+			return unusual()
+		}
+		if len(uniforms) == 1 {
+			m.uniform = int(uniforms[0].Reg)
+		}
+	}
+	return m, nil
+}

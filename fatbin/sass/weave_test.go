@@ -1,0 +1,515 @@
+package sass
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"nvtrace/fatbin"
+)
+
+func readFile(tb testing.TB, name string) []byte {
+	tb.Helper()
+	b, err := os.ReadFile(filepath.Join("testdata", "weave", name))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return b
+}
+
+func testBody(tb testing.TB, name string, arch Arch) *Body {
+	tb.Helper()
+	b, err := BodyFromCubin(readFile(tb, name+"."+arch.String()+".cubin"), name)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return b
+}
+
+func openEditor(tb testing.TB, image []byte) *fatbin.CubinEditor {
+	tb.Helper()
+	e, err := fatbin.NewCubinEditor(image, &fatbin.CubinEditOptions{DropMercury: true})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return e
+}
+
+// openWeaver makes a weaver for a kernel as an editor of its cubin shows it.
+func openWeaver(tb testing.TB, e *fatbin.CubinEditor, kernel string) *Weaver {
+	tb.Helper()
+	kc, err := e.Code(kernel)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	fn := &Func{Arch: Arch(e.Cubin().Arch.SM), Name: kernel, Code: Words(kc.Code), Targets: kc.Targets, Registers: kc.Registers}
+	w, err := NewWeaver(fn, &KernelFacts{Registers: kc.Registers, Listed: kc.Listed, Special: kc.Special})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return w
+}
+
+// finish ends a weaving and puts the result into the editor.
+func finish(tb testing.TB, e *fatbin.CubinEditor, kernel string, w *Weaver) *Woven {
+	tb.Helper()
+	res, err := w.Finish()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var code []byte
+	for _, w := range res.Code {
+		code = w.Append(code)
+	}
+	if err := e.Set(kernel, &fatbin.CodeChange{Code: code, Registers: res.Registers, Exits: res.Exits, Stack: res.Stack}); err != nil {
+		tb.Fatal(err)
+	}
+	return res
+}
+
+// A weaving is a way to weave the kernels of testdata. They have the address of the
+// counters as their last parameter, which is in the constant bank at at: those of
+// threads that begin, that end, of accesses to global memory, the sum of their
+// addresses, and of instructions.
+type weaving struct {
+	name                     string
+	entries, exits, accesses bool
+	weave                    func(w *Weaver, b *bodies, at int) []error
+}
+
+type bodies struct{ count, access, address *Body }
+
+var weavings = []weaving{
+	{"entry", true, false, false, func(w *Weaver, b *bodies, at int) []error {
+		return []error{w.Entry(b.count, ConstWide(0, at), Imm(0))}
+	}},
+	{"exit", false, true, false, func(w *Weaver, b *bodies, at int) []error {
+		return []error{w.Exits(b.count, ConstWide(0, at), Imm(1))}
+	}},
+	{"address", false, false, true, func(w *Weaver, b *bodies, at int) []error { return weaveAccesses(w, b.address, at) }},
+	{"instructions", false, false, false, func(w *Weaver, b *bodies, at int) []error { return weaveInstructions(w, b, at) }},
+	{"access", false, false, true, func(w *Weaver, b *bodies, at int) []error { return weaveAccesses(w, b.access, at) }},
+	{"all", true, true, true, func(w *Weaver, b *bodies, at int) []error {
+		errs := weaveAccesses(w, b.access, at)
+		errs = append(errs, w.Entry(b.count, ConstWide(0, at), Imm(0)))
+		return append(errs, w.Exits(b.count, ConstWide(0, at), Imm(1)))
+	}},
+	{"everywhere", true, true, true, func(w *Weaver, b *bodies, at int) []error {
+		errs := weaveAccesses(w, b.access, at)
+		errs = append(errs, w.Entry(b.count, ConstWide(0, at), Imm(0)))
+		errs = append(errs, weaveInstructions(w, b, at)...)
+		return append(errs, w.Exits(b.count, ConstWide(0, at), Imm(1)))
+	}},
+}
+
+func weaveInstructions(w *Weaver, b *bodies, at int) []error {
+	n := 0
+	for i := range w.Analysis().Insts {
+		// Not every place takes one.
+		if w.Before(i*WordSize, b.count, ConstWide(0, at), Imm(4)) == nil {
+			n++
+		}
+	}
+	if n == 0 {
+		return []error{errors.New("no instruction can be probed")}
+	}
+	return nil
+}
+
+func weaveAccesses(w *Weaver, b *Body, at int) (errs []error) {
+	for i := range w.Analysis().Insts {
+		if a, ok := w.Analysis().Insts[i].Access(); ok && a.Space == Global {
+			errs = append(errs, w.Before(i*WordSize, b, ConstWide(0, at), SiteAddress(), Imm(2), Active()))
+		}
+	}
+	return errs
+}
+
+// weave weaves the kernels of an image in one way. It also returns the offsets of the
+// instructions that are replaced, by kernel.
+func weave(tb testing.TB, image []byte, how *weaving) ([]byte, map[string]map[int]bool) {
+	tb.Helper()
+	e := openEditor(tb, image)
+	arch := Arch(e.Cubin().Arch.SM)
+	b := &bodies{count: testBody(tb, "count", arch), address: testBody(tb, "address", arch)}
+	if arch >= 90 {
+		b.access = testBody(tb, "access", arch)
+	}
+	sites := make(map[string]map[int]bool)
+	for i := range e.Cubin().Kernels {
+		k := &e.Cubin().Kernels[i]
+		w := openWeaver(tb, e, k.Name)
+		for _, err := range how.weave(w, b, k.ParamBase+k.Params[len(k.Params)-1].Offset) {
+			switch {
+			case err == nil:
+			case arch < 90 && strings.Contains(err.Error(), "that is not handled"):
+				tb.Logf("%s, %s, %s: %v", arch, k.Name, how.name, err) // [UR6+0x10]
+			default:
+				tb.Errorf("%s, %s, %s: %v", arch, k.Name, how.name, err)
+			}
+		}
+		res := finish(tb, e, k.Name, w)
+		tb.Logf("%s, %s: %d places, registers %d, now %d, %d bytes more", k.Name, how.name, len(res.Sites), k.Registers, res.Registers, res.Growth)
+		sites[k.Name] = make(map[int]bool)
+		for i, w := range res.Code[:k.Size/WordSize] {
+			if w.Opcode() == opBRA && w != WordAt(code(tb, e, k.Name)[i*WordSize:]) {
+				sites[k.Name][i*WordSize] = true
+			}
+		}
+	}
+	out, err := e.Bytes()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return out, sites
+}
+
+func code(tb testing.TB, e *fatbin.CubinEditor, kernel string) []byte {
+	tb.Helper()
+	kc, err := e.Code(kernel)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return kc.Code
+}
+
+// sets are the cubins with kernels.
+var sets = []string{"kernels", "calls"}
+
+// TestWriteGPUFiles writes what testdata/weave/gpurun runs on a GPU.
+func TestWriteGPUFiles(t *testing.T) {
+	dir := os.Getenv("NVTRACE_SASS_GPU_FILES")
+	if dir == "" {
+		t.Skip("NVTRACE_SASS_GPU_FILES names no folder")
+	}
+	var cases []byte
+	files := make(map[string][]byte)
+	yes := map[bool]int{true: 1}
+	for _, set := range sets {
+		image := readFile(t, set+".sm_90.cubin")
+		files[set+".cubin"], files[set+".truth.cubin"] = image, readFile(t, set+".truth.sm_90.cubin")
+		c, err := fatbin.ParseCubin(image)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range weavings {
+			how := &weavings[i]
+			files[set+"."+how.name+".cubin"], _ = weave(t, image, how)
+			for _, k := range c.Kernels {
+				cases = fmt.Appendf(cases, "%s %s %s %d %d %d\n", set, k.Name, how.name, yes[how.entries], yes[how.exits], yes[how.accesses])
+			}
+		}
+	}
+	files["cases"] = cases
+	for name, b := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Every place takes its probe, and the result passes the weaver's own check.
+func TestWeave(t *testing.T) {
+	for _, set := range sets {
+		for i := range weavings {
+			t.Run(set+" "+weavings[i].name, func(t *testing.T) { weave(t, readFile(t, set+".sm_90.cubin"), &weavings[i]) })
+		}
+	}
+}
+
+// woven returns a kernel with probes before the check, and what the check needs.
+func woven(tb testing.TB, kernel string, how func(w *Weaver, b *bodies, at int) []error) (*Weaver, *emitter) {
+	tb.Helper()
+	e := openEditor(tb, readFile(tb, "kernels.sm_90.cubin"))
+	w := openWeaver(tb, e, kernel)
+	kc, err := e.Code(kernel)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	arch := Arch(e.Cubin().Arch.SM)
+	b := &bodies{testBody(tb, "count", arch), testBody(tb, "access", arch), testBody(tb, "address", arch)}
+	if err := errors.Join(how(w, b, kc.ParamBase+kc.Params[len(kc.Params)-1].Offset)...); err != nil {
+		tb.Fatal(err)
+	}
+	out := &Woven{Code: slices.Clone(w.a.Func.Code), Registers: 255}
+	em := &emitter{w: w, out: out, moved: make(map[int]int)}
+	if err := em.emit(); err != nil {
+		tb.Fatal(err)
+	}
+	if err := w.check(out, em); err != nil {
+		tb.Fatal(err)
+	}
+	return w, em
+}
+
+// The check finds mistakes that a weaver could make.
+func TestCheckFindsMistakes(t *testing.T) {
+	accesses := func(w *Weaver, b *bodies, at int) []error { return weaveAccesses(w, b.access, at) }
+	exits := func(w *Weaver, b *bodies, at int) []error { return []error{w.Exits(b.count, ConstWide(0, at), Imm(1))} }
+	for name, c := range map[string]struct {
+		how  func(w *Weaver, b *bodies, at int) []error
+		plan func(w *Weaver, e *emitter) bool
+	}{
+		"a register of the kernel is overwritten": {accesses, func(w *Weaver, e *emitter) bool {
+			// The first instruction of a block becomes a MOV to a register that is live.
+			for at, i := range e.moved {
+				for r := range uint8(200) {
+					if r != 1 && w.a.LiveOut[i].Has(GPR, r) && w.a.LiveIn[i].Has(GPR, r) {
+						for e.out.Code[at-1].Opcode() != opNOP {
+							at--
+						}
+						e.out.Code[at-1] = MOVImm(r, 1)
+						return true
+					}
+				}
+			}
+			return false
+		}},
+		"loaded arguments are not waited for": {accesses, func(w *Weaver, e *emitter) bool {
+			n := len(w.a.Func.Code)
+			return unwait(e, n, func(k int) bool { return e.out.Code[k].Opcode() == 0x20c || e.out.Code[k].Opcode() == 0x80c })
+		}},
+		"the body's stores are not waited for": {accesses, func(w *Weaver, e *emitter) bool {
+			// Nor where the threads meet: then the next instruction overwrites what is read.
+			for k := len(w.a.Func.Code); k < len(e.out.Code); k++ {
+				if e.out.Code[k].Opcode() == 0x98e {
+					r := uint8(e.out.Code[k].Bits(32, 8))
+					for j := k + 1; j < len(e.out.Code); j++ {
+						c := e.out.Code[j].Control()
+						c.Wait = 0
+						e.out.Code[j] = e.out.Code[j].WithControl(c)
+						if e.out.Code[j].Opcode() == opNOP {
+							e.out.Code[j] = MOVImm(r, 0)
+							return true
+						}
+					}
+				}
+			}
+			return false
+		}},
+		"an exit's registers are still being read": {exits, func(w *Weaver, e *emitter) bool {
+			// The probe uses the registers of a store that stands before an exit.
+			n := len(w.a.Func.Code)
+			for i := range w.a.Insts {
+				if w.a.Insts[i].Name() == "STG" && w.silentReader(i) {
+					e.out.Code[n] = MOVImm(uint8(w.a.Insts[i].Word.Bits(32, 8)), 0)
+					return true
+				}
+			}
+			return false
+		}},
+		"a register that the kernel doesn't have": {exits, func(w *Weaver, e *emitter) bool {
+			e.out.Registers = w.facts.Registers
+			e.out.Code[len(w.a.Func.Code)] = MOVImm(uint8(w.facts.Registers), 0)
+			return true
+		}},
+	} {
+		found := false
+		for _, kernel := range []string{"vadd", "diverge", "gather", "dense"} {
+			w, e := woven(t, kernel, c.how)
+			if !c.plan(w, e) {
+				continue
+			}
+			found = true
+			if err := w.check(e.out, e); err == nil {
+				t.Errorf("%s: %s: not found", kernel, name)
+			} else {
+				t.Logf("%s: %s: %v", kernel, name, err)
+			}
+		}
+		if !found {
+			t.Errorf("%s: no kernel to try it with", name)
+		}
+	}
+}
+
+// unwait clears the wait of the first appended instruction of a kind.
+func unwait(e *emitter, from int, is func(int) bool) bool {
+	for k := from; k < len(e.out.Code); k++ {
+		if c := e.out.Code[k].Control(); is(k) && c.Wait != 0 {
+			c.Wait = 0
+			e.out.Code[k] = e.out.Code[k].WithControl(c)
+			return true
+		}
+	}
+	return false
+}
+
+// What is not probed is said with its reason.
+func TestRefusals(t *testing.T) {
+	e := openEditor(t, readFile(t, "kernels.sm_90.cubin"))
+	count := testBody(t, "count", 90)
+	refused := func(name string, err error, want string) {
+		t.Helper()
+		if se, ok := errors.AsType[*SiteError](err); !ok || !strings.Contains(se.Reason, want) {
+			t.Errorf("%s: %v, want %q", name, err, want)
+		}
+	}
+	w := openWeaver(t, e, "reduce")
+	for i := range w.a.Insts {
+		if w.a.Insts[i].Name() == "BAR" {
+			refused("barrier", w.Before(i*WordSize, count, ConstWide(0, 0x230), Imm(0)), string(ReasonSync))
+		}
+	}
+	refused("no offset", w.Before(8, count), "no instruction is there")
+	refused("behind the end", w.Before(len(w.a.Insts)*WordSize, count), "no instruction is there")
+	refused("padding", w.Before((len(w.a.Insts)-1)*WordSize, count), string(ReasonPadding))
+	refused("too few arguments", w.Before(0x10, count, ConstWide(0, 0x230)), "reads R6")
+	refused("no access", w.Before(0x10, count, SiteAddress(), Imm(0)), "accesses no memory")
+	refused("address at exits", w.Exits(count, SiteAddress(), Imm(0)), "exits access no memory")
+	refused("constant", w.Before(0x10, count, ConstWide(0, 3), Imm(0)), "has no word at")
+	many := make([]Arg, 7)
+	for i := range many {
+		many[i] = ImmWide(1)
+	}
+	refused("many arguments", w.Before(0x10, count, many...), "do not fit")
+	kc, err := e.Code("reduce")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fn := &Func{Arch: 90, Name: "reduce", Code: Words(kc.Code)}
+	w, err = NewWeaver(fn, &KernelFacts{Registers: kc.Registers, Listed: []uint32{0x10}, Special: "something"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused("listed", w.Before(0x10, count, ConstWide(0, 0x230), Imm(0)), string(ReasonListed))
+	refused("special", w.Exits(count, ConstWide(0, 0x230), Imm(0)), "something")
+	refused("special", w.Entry(count, ConstWide(0, 0x230), Imm(0)), "something")
+	_, err = NewWeaver(fn, nil)
+	refused("no registers", err, "the number of registers is 0")
+	fn.Arch = 75
+	if w, err = NewWeaver(fn, &KernelFacts{Registers: 32}); err == nil {
+		refused("architecture", w.Before(0x10, count, ConstWide(0, 0x230), Imm(0)), "sm_90")
+	}
+}
+
+// Kernels of every architecture take probes.
+func TestWeaveArchs(t *testing.T) {
+	for _, arch := range Archs() {
+		if arch == 89 {
+			continue // the table lacks RED without a descriptor, which the bodies have
+		}
+		image, err := os.ReadFile(filepath.Join("testdata", "kernels_"+arch.String()+".cubin"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range weavings {
+			switch weavings[i].name {
+			case "access", "all", "everywhere":
+				if arch < 90 {
+					continue // there bar.warp.sync is a call
+				}
+			}
+			t.Run(arch.String()+" "+weavings[i].name, func(t *testing.T) { weave(t, image, &weavings[i]) })
+		}
+	}
+}
+
+func TestBodyRefused(t *testing.T) {
+	if _, err := BodyFromCubin(readFile(t, "access.sm_75.cubin"), "access"); !errors.Is(err, ErrBody) {
+		t.Errorf("a body that calls: %v", err)
+	}
+	if _, err := BodyFromCubin(readFile(t, "count.sm_75.cubin"), "nothing"); !errors.Is(err, ErrBody) {
+		t.Errorf("a body that isn't there: %v", err)
+	}
+	for what, code := range map[string][]Word{
+		"no code":            nil,
+		"no exit":            {NOP()},
+		"unknown":            {{Lo: 0xfff}, EXIT()},
+		"a uniform register": {MOVUR(4, 3), EXIT()},
+		"the stack":          {MOV(4, 1), EXIT()},
+		"local memory":       {local(opSTL, 4, 0), EXIT()},
+		"a jump out":         {must(BRA(90, 0x100)), EXIT()},
+	} {
+		if _, err := NewBody(90, what, code); !errors.Is(err, ErrBody) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+func must(w Word, ok bool) Word {
+	if !ok {
+		panic("does not fit")
+	}
+	return w
+}
+
+// A weaver without probes changes nothing.
+func TestWeaveNothing(t *testing.T) {
+	e := openEditor(t, readFile(t, "kernels.sm_90.cubin"))
+	w := openWeaver(t, e, "vadd")
+	res, err := w.Finish()
+	kc, _ := e.Code("vadd")
+	if err != nil || !slices.Equal(res.Code, Words(kc.Code)) || !slices.Equal(res.Exits, kc.Exits) {
+		t.Errorf("%v, exits %x", err, res.Exits)
+	}
+}
+
+func TestOccupancyLimit(t *testing.T) {
+	for _, c := range []struct {
+		arch Arch
+		n    int
+		want int
+	}{{90, 12, 32}, {90, 32, 32}, {90, 33, 40}, {90, 110, 128}, {90, 168, 168}, {90, 200, 255}, {75, 12, 64}, {86, 12, 40}, {120, 40, 40}} {
+		if got := occupancyLimit(c.arch, c.n); got != c.want {
+			t.Errorf("%s: %d registers may become %d, want %d", c.arch, c.n, got, c.want)
+		}
+	}
+}
+
+// FuzzWeave weaves kernels with words that were changed, at any places: it may refuse,
+// and its result passes its own check or is not given.
+func FuzzWeave(f *testing.F) {
+	f.Add([]byte{1, 2, 3, 4, 5, 6, 7, 8}, uint16(3), uint8(255))
+	e := openEditor(f, readFile(f, "kernels.sm_90.cubin"))
+	b := &bodies{testBody(f, "count", 90), testBody(f, "access", 90), testBody(f, "address", 90)}
+	kernels := e.Cubin().Kernels
+	f.Fuzz(func(t *testing.T, change []byte, seed uint16, which uint8) {
+		k := &kernels[int(seed)%len(kernels)]
+		kc, err := e.Code(k.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		code := slices.Clone(kc.Code)
+		for i := 0; i+3 <= len(change); i += 3 {
+			code[(int(change[i])<<8|int(change[i+1]))%len(code)] ^= change[i+2]
+		}
+		w, err := NewWeaver(&Func{Arch: 90, Name: k.Name, Code: Words(code), Targets: kc.Targets, Registers: k.Registers}, &KernelFacts{Registers: int(seed>>3) % 257})
+		if err != nil {
+			return
+		}
+		if which&1 != 0 {
+			_ = w.Entry(b.count, ConstWide(0, 0x230), Imm(0))
+		}
+		if which&2 != 0 {
+			_ = w.Exits(b.count, ConstWide(0, 0x230), Imm(0))
+		}
+		for i := range w.a.Insts {
+			switch {
+			case which&4 != 0 && (i+int(seed))%7 == 0:
+				_ = w.Before(i*WordSize, b.access, ConstWide(0, 0x230), SiteAddress(), Imm(2), Active())
+			case which&8 != 0 && i%3 == 0:
+				_ = w.Before(i*WordSize, b.count, ConstWide(0, 0x230), Imm(2))
+			}
+		}
+		if _, err := w.Finish(); err != nil && !errors.Is(err, ErrUnsafe) {
+			t.Fatal(err)
+		}
+	})
+}
+
+func FuzzBody(f *testing.F) {
+	for _, name := range []string{"count", "access", "address"} {
+		f.Add(readFile(f, name+".sm_90.cubin"), name)
+	}
+	f.Fuzz(func(t *testing.T, image []byte, name string) {
+		b, err := BodyFromCubin(image, name)
+		if err == nil && b.Instructions() == 0 {
+			t.Fatal("a body without instructions")
+		}
+	})
+}
