@@ -60,6 +60,7 @@ type Plan struct {
 type kept struct {
 	templates map[keptKey]*template
 	checked   map[keptCheck]bool
+	bodies    map[bodyKey]*compiledBody
 }
 
 // mostKept bounds the templates that are kept.

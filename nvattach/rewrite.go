@@ -16,6 +16,10 @@ type RewriteOptions struct {
 	// Compile makes a cubin of a module's text for Arch, as the driver would. Nil, and
 	// an empty result, leave that to the driver: the image gets the woven text.
 	Compile func(text string) ([]byte, error)
+	// CompileBody makes a cubin of a [Body] with --compile-as-tools-patch. Nil: programs
+	// are put into kernels of which there is PTX alone. An empty result means that
+	// nothing can compile here.
+	CompileBody func(text string) ([]byte, error)
 	// Registers says how many registers a thread of a kernel takes without
 	// programs, where the image has no machine code that says it; see
 	// WeaveOptions. May be nil.
@@ -193,13 +197,24 @@ func (r *rewriting) compile(text string) ([]byte, error) {
 	return b, nil
 }
 
-// cubin notes the kernels of an image that has nothing but machine code.
+// cubin rewrites bare machine code.
 func (r *rewriting) cubin(image []byte) error {
 	c, err := fatbin.ParseCubin(image)
 	if err != nil {
 		return err
 	}
-	r.unprobed(kernelNames(c), reasonSASS)
+	names := kernelNames(c)
+	switch {
+	case !r.p.wantsAny(names):
+	case r.o.CompileBody == nil:
+		r.unprobed(names, reasonSASS)
+	default:
+		out, kernels, unprobed := r.cubinCode(image)
+		r.out.Unprobed = unprobed
+		if out != nil {
+			r.out.Image, r.out.Changed, r.out.Kernels = out, true, kernels
+		}
+	}
 	return nil
 }
 
@@ -264,6 +279,9 @@ func (r *rewriting) container(image []byte) error {
 	if len(names) > 0 && !r.p.wantsAny(names) {
 		return nil // its PTX, which is the same module, need not be looked at
 	}
+	if text < 0 && elf >= 0 && r.o.CompileBody != nil {
+		return r.entryCode(image, n, c, elf, fo)
+	}
 	if text < 0 {
 		r.unprobed(names, reasonSASS)
 		if elf < 0 {
@@ -281,6 +299,27 @@ func (r *rewriting) container(image []byte) error {
 		return nil
 	}
 	return r.replace(image, n, c, text, string(src), f, w)
+}
+
+// entryCode rewrites the machine code in an entry.
+func (r *rewriting) entryCode(image []byte, n int, c *fatbin.Container, elf int, fo *fatbin.Options) error {
+	old := &c.Entries[elf]
+	data, err := old.Data(fo)
+	if err != nil {
+		return err
+	}
+	out, kernels, unprobed := r.cubinCode(data)
+	r.out.Unprobed = append(r.out.Unprobed, unprobed...)
+	if out == nil {
+		return nil
+	}
+	ours, err := fatbin.NewEntry(fatbin.KindELF, old.Arch(), out, &fatbin.EntryOptions{Ident: old.Ident(), Options: old.Options()})
+	if err != nil {
+		return err
+	}
+	c.Entries[elf] = ours
+	r.out.Image, r.out.Changed, r.out.Kernels = append(c.Append(nil), image[n:]...), true, kernels
+	return nil
 }
 
 // machineCode returns the kernels of an entry and where it says how many registers

@@ -62,6 +62,7 @@ type Woven struct {
 type KernelReport struct {
 	Name     string // mangled
 	Func     bool
+	Machine  bool // its machine code got the programs, not its PTX
 	Programs []ProgramReport
 	// Notes say what is not as one might expect: places that could not be had.
 	Notes []string

@@ -40,6 +40,7 @@ type attachFlags struct {
 	mapsFile                   string    // that maps are written to; "": standard error
 	mapsTo                     *mapsFile // it
 	directSim                  bool      // of the verb attach
+	machineCode                bool
 
 	planned *nvattach.Plan // of start; nil: none
 }
@@ -66,6 +67,7 @@ func (f *attachFlags) register(fs *flag.FlagSet) {
 	fs.BoolVar(&f.allowExit, "allow-exit", false, "allow bpftime's helper 507, by which a probe ends the kernel's thread")
 	fs.Var(&f.verify, "verify", "run each probed kernel's first launch with and without probes on copies of its memory, and compare; =`N`: each N-th launch, too")
 	fs.BoolVar(&f.verbose, "v", false, "list each kernel that was probed, or was not and why, also those that were not launched")
+	fs.BoolVar(&f.machineCode, "machine-code", false, "EXPERIMENTAL: put probes into kernels that ship as machine code, too; some kernels fail with them")
 	fs.BoolVar(&f.require, "require", false, "refuse an image in which a wanted kernel can't be probed")
 }
 
@@ -210,7 +212,7 @@ func (s *tracing) startGPU() {
 		s.e.notice("device nodes: %v", err)
 	}
 	s.gpu = gpu.New(&gpu.Options{
-		Session: s.probes, Logger: s.opts.Logger, InProgram: s.e.getenv(driverCompiles) != "",
+		Session: s.probes, Logger: s.opts.Logger, InProgram: s.e.getenv(driverCompiles) != "", MachineCode: s.f.attach.machineCode,
 		Report: func(text string) { s.e.notice("probes: %s", text) },
 		Refuse: s.refuse,
 	}, record.ExtensionClass)

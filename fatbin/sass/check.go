@@ -13,11 +13,13 @@ const (
 	HazardStall                  // too few cycles after an instruction of fixed latency
 	HazardReuse                  // relies on the operand cache after a branch
 	HazardRange                  // names a register that the kernel doesn't have
+	HazardBoard                  // waits for a scoreboard before that is busy
 )
 
 var hazardNames = [...]string{
 	"reads what is not written yet", "overwrites what is not written yet", "overwrites what is not read yet",
 	"comes too early", "relies on the operand cache behind a jump", "names a register above the kernel's",
+	"waits for a scoreboard too early",
 }
 
 // String says what the hazard is.
@@ -34,17 +36,20 @@ type Finding struct {
 	Index  int // of the instruction
 	From   int // of the instruction that it depends on, -1 if several can be meant
 	Regs   Set
-	Need   int // cycles that have to be between both, for [HazardStall]
+	Need   int // cycles that have to be between both, for [HazardStall] and [HazardBoard]
 	Have   int
 }
 
 // String describes the finding with offsets.
 func (f Finding) String() string {
 	s := fmt.Sprintf("%#06x %s: %s", f.Index*WordSize, f.Hazard, f.Regs.String())
+	if f.Hazard == HazardBoard {
+		s = fmt.Sprintf("%#06x %s", f.Index*WordSize, f.Hazard)
+	}
 	if f.From >= 0 {
 		s += fmt.Sprintf(" of %#06x", f.From*WordSize)
 	}
-	if f.Hazard == HazardStall {
+	if f.Hazard == HazardStall || f.Hazard == HazardBoard {
 		s += fmt.Sprintf(", %d cycles after it, needs %d", f.Have, f.Need)
 	}
 	return s
@@ -56,6 +61,7 @@ func (f Finding) String() string {
 func (a *Analysis) Check(limit int) []Finding {
 	c := checker{a: a, limit: limit}
 	c.scoreboards()
+	c.boards()
 	c.stalls()
 	c.reuse()
 	c.ranges()
@@ -120,6 +126,23 @@ func (c *checker) scoreboards() {
 		}
 		if x := intersect(&write, pr); !x.Empty() {
 			c.add(Finding{Hazard: HazardInFlight, Index: i, From: -1, Regs: x})
+		}
+	}
+}
+
+// boardStall is how many cycles after an instruction its scoreboards are busy: one that
+// issues before does not wait for them.
+const boardStall = 2
+
+// boards looks for instructions that would not wait for the one before them.
+func (c *checker) boards() {
+	for i := range max(0, len(c.a.Insts)-1) {
+		if c.full() {
+			return
+		}
+		from, to := c.a.Insts[i].Word.Control(), c.a.Insts[i+1].Word.Control()
+		if from.Stall < boardStall && from.boards()&to.Wait != 0 {
+			c.add(Finding{Hazard: HazardBoard, Index: i + 1, From: i, Need: boardStall, Have: int(from.Stall)})
 		}
 	}
 }

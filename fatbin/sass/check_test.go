@@ -42,7 +42,7 @@ func TestPlanted(t *testing.T) {
 		{"a load's address is written before it is read", []Word{wordLDG, MOVImm(3, 1), EXIT()}, 0, []Hazard{HazardInFlight}},
 		{"a store's data is written, which no scoreboard tells of", []Word{wordSTG, MOVImm(5, 1), EXIT()}, 0, []Hazard{HazardInFlight}},
 		{"a store's data is written, its read barrier not waited for", []Word{control(wordSTG, func(c *Control) { c.ReadBar = 5 }), MOVImm(5, 1), EXIT()}, 0, []Hazard{HazardInFlight}},
-		{"a store's data is written after its read barrier", []Word{control(wordSTG, func(c *Control) { c.ReadBar = 5 }), control(MOVImm(5, 1), wait(1<<5)), EXIT()}, 0, nil},
+		{"a store's data is written after its read barrier", []Word{control(wordSTG, func(c *Control) { c.ReadBar, c.Stall = 5, 2 }), control(MOVImm(5, 1), wait(1<<5)), EXIT()}, 0, nil},
 		{"the hazard is behind a jump", []Word{wordLDG, bra(16), NOP(), control(wordIADD, wait(0)), EXIT()}, 0, []Hazard{HazardRead}},
 		{"a wait before the jump is enough", []Word{wordLDG, control(bra(16), wait(1<<2)), NOP(), control(wordIADD, wait(0)), EXIT()}, 0, nil},
 		{"the wait is on one of two ways", []Word{wordLDG, bra(16).Guarded(0, false), control(NOP(), wait(1<<2)), control(wordIADD, wait(0)), EXIT()}, 0, []Hazard{HazardRead}},
@@ -52,6 +52,7 @@ func TestPlanted(t *testing.T) {
 		{"predicates are read back before they are set", []Word{control(R2P(5, 0x7f), stall(1)), EXIT().Guarded(1, false), EXIT()}, 0, []Hazard{HazardStall}},
 		{"an operand is kept across a jump", []Word{control(wordIADD, func(c *Control) { c.Reuse = 1 }), bra(0), wordSTG, EXIT()}, 0, []Hazard{HazardReuse}},
 		{"a register that the kernel lacks", []Word{MOVImm(8, 1), EXIT()}, 8, []Hazard{HazardRange}},
+		{"a read barrier is waited for before it is busy", []Word{control(wordSTG, func(c *Control) { c.ReadBar, c.Stall = 5, 1 }), control(MOVImm(5, 1), wait(1<<5)), EXIT()}, 0, []Hazard{HazardBoard}},
 	} {
 		found, err := Check(&Func{Arch: 90, Code: tc.code, Registers: tc.regs, Woven: func(i int) bool { return i > 0 }})
 		if err != nil {

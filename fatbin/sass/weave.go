@@ -364,7 +364,7 @@ func (w *Weaver) lowest() int {
 func (w *Weaver) silent(i int) (busy Set, boards uint8) {
 	blk := w.a.BlockOf[i]
 	f := w.a.flights[blk]
-	var read, write, told Set
+	var read, write, told, named Set
 	for j := w.a.Blocks[blk].Start; j <= i; j++ {
 		in := &w.a.Insts[j]
 		c := in.Word.Control()
@@ -377,12 +377,12 @@ func (w *Weaver) silent(i int) (busy Set, boards uint8) {
 	// What the callers of a function began is not in its flights.
 	busy = w.a.PendRead[i]
 	busy.Union(&w.a.PendWrite[i])
-	f.totals(&read, &told, &write)
+	f.totals(&read, &told, &write, &named)
 	busy.Minus(&read)
 	busy.Minus(&write)
 	boards = uint8(f.used) & allBoards
 	f.wait(boards)
-	f.totals(&read, &told, &write)
+	f.totals(&read, &told, &write, &named)
 	busy.Union(&w.never)
 	busy.Union(&read)
 	busy.Union(&write)

@@ -205,8 +205,7 @@ func (b *Body) guardReads() {
 		if !readsLate(in) || c.WriteBar != NoBar || c.ReadBar != NoBar {
 			continue
 		}
-		c.ReadBar = free
-		b.code[i] = b.code[i].WithControl(c)
+		b.code[i] = b.code[i].WithControl(c.tells(free))
 		b.boards |= 1 << free
 	}
 }

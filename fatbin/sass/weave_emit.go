@@ -63,9 +63,7 @@ func (e *emitter) emit() error {
 	e.awaitStackPointer()
 	for i := range e.w.a.Insts {
 		if e.w.tell && e.w.silentReader(i) && readsLate(&e.w.a.Insts[i]) {
-			c := e.out.Code[i].Control()
-			c.ReadBar = tellBoard
-			e.out.Code[i] = e.out.Code[i].WithControl(c)
+			e.out.Code[i] = e.out.Code[i].WithControl(e.out.Code[i].Control().tells(tellBoard))
 		}
 	}
 	// The exits' common code first: other blocks may jump to it.
@@ -215,12 +213,16 @@ func (e *emitter) site(s *site, exit int) error {
 // -1; the last of these ends the thread.
 func (e *emitter) probe(i int, p *probe, last bool) error {
 	pl := &p.regs
+	save := pl.save
+	if i < 0 {
+		save = 0 // nobody needs them any more
+	}
 	// What instructions of fixed latency still write must be there before it is saved
 	// or overwritten.
 	e.wait(p.wait, 15)
 	e.save(pl)
-	if pl.save != 0 {
-		e.fixed(P2R(pl.keep, pl.save))
+	if save != 0 {
+		e.fixed(P2R(pl.keep, save))
 	}
 	e.give(i, p)
 
@@ -250,9 +252,9 @@ func (e *emitter) probe(i int, p *probe, last bool) error {
 		}
 		e.put(w)
 	}
-	if pl.save != 0 && !last {
+	if save != 0 {
 		e.wait(0, 2)
-		e.stall(R2P(pl.keep, pl.save), 15)
+		e.stall(R2P(pl.keep, save), 15)
 	}
 	if !last {
 		e.restore(pl)

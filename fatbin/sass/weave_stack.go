@@ -89,7 +89,6 @@ const (
 	opSTL = 0x387
 	opLDL = 0x983
 	opP2R = 0x803
-	opR2P = 0x804
 )
 
 // save stores the registers of a probe's place.
@@ -130,7 +129,7 @@ func (e *emitter) awaitStackPointer() {
 	i := e.w.stack
 	c := e.w.a.Insts[i].Word.Control()
 	if e.w.a.Insts[i].Word.Opcode() == 0xb82 && c.WriteBar == NoBar {
-		c.WriteBar = stackBoard
+		c.WriteBar, c.Stall = stackBoard, max(c.Stall, boardStall)
 		e.out.Code[i] = e.out.Code[i].WithControl(c)
 	}
 	for _, p := range e.w.probes() {

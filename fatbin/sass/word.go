@@ -97,6 +97,24 @@ type Control struct {
 // NoBar is a [Control.WriteBar] or ReadBar that stands for no scoreboard.
 const NoBar = 7
 
+// boards is the mask of the scoreboards that the instruction sets.
+func (c Control) boards() uint8 {
+	var m uint8
+	for _, b := range []uint8{c.WriteBar, c.ReadBar} {
+		if b < unguarded {
+			m |= 1 << b
+		}
+	}
+	return m
+}
+
+// tells returns the control half with a read barrier, which the next instruction can
+// wait for.
+func (c Control) tells(board uint8) Control {
+	c.ReadBar, c.Stall = board, max(c.Stall, boardStall)
+	return c
+}
+
 // Bits of the control half.
 const (
 	stallPos, yieldPos, writeBarPos, readBarPos, waitPos, reusePos = 105, 109, 110, 113, 116, 122

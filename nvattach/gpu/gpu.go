@@ -30,6 +30,8 @@ type Options struct {
 	JIT *jit.Options
 	// InProgram leaves compiling to the driver, in the program.
 	InProgram bool
+	// MachineCode puts programs into machine code, too, where a kernel has no PTX.
+	MachineCode bool
 	// Refuse is told, once, of an image that the session refuses: the program is to
 	// be ended before it can go on. It may be called from any goroutine.
 	Refuse func(err error)
@@ -310,11 +312,15 @@ func (tr *Tracer) Replace(im *capture.Captured) (image []byte, ok bool) {
 		return nil, false
 	}
 	compile := tr.compileFor(lib, c.arch, c.mem.addr)
+	var body func(text string) ([]byte, error)
+	if tr.o.MachineCode {
+		body = tr.compileFor(lib, c.arch, c.mem.addr, "--compile-as-tools-patch")
+	}
 	if strings.HasPrefix(im.Function, "cuLinkAdd") {
-		compile = nil // what is to be linked may lack what other inputs have: the driver's linker compiles it
+		compile, body = nil, nil // what is to be linked may lack what other inputs have: the driver's linker compiles it
 	}
 	tr.log.Debug("compiler found", "pid", im.PID, "took", time.Since(began))
-	out, twins, err := c.session.Rewrite(im.Data, &session.RewriteOptions{Arch: c.arch, Compile: compile, Twins: nvattach.TwinsNeeded})
+	out, twins, err := c.session.Rewrite(im.Data, &session.RewriteOptions{Arch: c.arch, Compile: compile, CompileBody: body, Twins: nvattach.TwinsNeeded})
 	if twins {
 		tr.lookAtLaunches(th)
 	}
@@ -473,8 +479,8 @@ func (v *visit) findDriver() error {
 // compileFor returns what compiles for the program's driver; nil, or nothing as a
 // result, leaves that to the driver itself.
 //
-// base is where the maps are that the code uses.
-func (tr *Tracer) compileFor(lib *library, arch fatbin.Arch, base uint64) func(text string) ([]byte, error) {
+// base is where the maps are that the code uses; options are the compiler's.
+func (tr *Tracer) compileFor(lib *library, arch fatbin.Arch, base uint64, options ...string) func(text string) ([]byte, error) {
 	if tr.o.InProgram {
 		return nil
 	}
@@ -494,7 +500,7 @@ func (tr *Tracer) compileFor(lib *library, arch fatbin.Arch, base uint64) func(t
 			}
 		}()
 		compile := func(text string) (*jit.Result, error) {
-			return c.c.Compile(ctx, []byte(text), target(text, arch))
+			return c.c.Compile(ctx, []byte(text), target(text, arch), options...)
 		}
 		r, moved, err := compileMoved(compile, text, base)
 		if !moved {

@@ -74,6 +74,9 @@ func (s *Session) kernelLines(all []Kernel) []string {
 		lines = append(lines, fmt.Sprintf("probed %s (-v lists them)", plural(n, "more kernel")))
 	}
 	lines = append(lines, unprobedLines(reasons, without)...)
+	if ran := len(all) - idle; len(reasons) > 0 && len(probed) > 0 {
+		lines = append(lines, fmt.Sprintf("probed %d of %d launched kernels", len(probed), ran))
+	}
 	switch {
 	case idle == 0:
 	case idleProbed == 0:
@@ -88,7 +91,11 @@ func (s *Session) kernelLines(all []Kernel) []string {
 
 // probedLines says what came of a kernel with probes.
 func (s *Session) probedLines(k *Kernel, name string) []string {
-	lines := []string{fmt.Sprintf("probed %s (%s)", name, plural(k.Sites, "site"))}
+	where := ""
+	if k.Machine {
+		where = ", machine code"
+	}
+	lines := []string{fmt.Sprintf("probed %s (%s%s)", name, plural(k.Sites, "site"), where)}
 	for _, n := range k.Notes {
 		lines = append(lines, "  "+n)
 	}

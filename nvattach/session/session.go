@@ -87,7 +87,9 @@ type Kernel struct {
 	Reason string // why it is not probed in some image; "" if it is in all
 	Notes  []string
 	Func   bool // a device function
-	Twin   bool // there is a copy without programs in some image
+	// Machine: its machine code got the programs, not its PTX.
+	Machine bool
+	Twin    bool // there is a copy without programs in some image
 	// Of kernels with copies: see nvattach.KernelReport.
 	Globals []string
 	Effect  string
@@ -239,7 +241,7 @@ func (s *Session) note(r *nvattach.Rewritten) {
 	for i := range r.Kernels {
 		k := s.kernel(r.Kernels[i].Name)
 		k.Images++
-		k.Sites = r.Kernels[i].Sites()
+		k.Sites, k.Machine = r.Kernels[i].Sites(), r.Kernels[i].Machine
 		k.Notes, k.NoTwin, k.Func = r.Kernels[i].Notes, r.Kernels[i].NoTwin, r.Kernels[i].Func
 		if q := &r.Kernels[i]; q.Twin {
 			k.Twin, k.Effect = true, cmp.Or(k.Effect, q.Effect)

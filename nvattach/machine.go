@@ -1,0 +1,321 @@
+package nvattach
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"nvtrace/fatbin"
+	"nvtrace/fatbin/sass"
+)
+
+// machine puts the plan's programs into the machine code of a cubin.
+type machine struct {
+	r      *rewriting
+	editor *fatbin.CubinEditor
+	arch   fatbin.Arch
+
+	// Of the kernel at hand.
+	kernel *fatbin.KernelCode
+	weaver *sass.Weaver
+	report KernelReport
+	sites  []Site
+}
+
+// A bodyKey is what a compiled program depends on.
+type bodyKey struct {
+	q       *PlannedProgram
+	maps    *Maps
+	sm      uint32
+	guarded bool
+	params  string // of the kernel, for a program that asks for its arguments
+}
+
+// compiledBody is a program as machine code, or why there is none.
+type compiledBody struct {
+	params []BodyParam
+	code   *sass.Body
+	err    error
+}
+
+// cubinCode puts programs into the kernels of a cubin and returns the new one; nil if no
+// kernel got one. Kernels that don't get their programs are noted.
+func (r *rewriting) cubinCode(data []byte) ([]byte, []KernelReport, []Unprobed) {
+	fail := func(err error) ([]byte, []KernelReport, []Unprobed) {
+		var list []Unprobed
+		if c, e := fatbin.ParseCubin(data); e == nil {
+			for _, n := range kernelNames(c) {
+				if r.p.Wants(n, false) {
+					list = append(list, Unprobed{n, err.Error()})
+				}
+			}
+		}
+		return nil, nil, list
+	}
+	editor, err := fatbin.NewCubinEditor(data, nil)
+	if err != nil {
+		return fail(err)
+	}
+	m := &machine{r: r, editor: editor, arch: editor.Cubin().Arch}
+	var reports []KernelReport
+	var unprobed []Unprobed
+	r.p.mu.Lock()
+	defer r.p.mu.Unlock()
+	for _, name := range kernelNames(editor.Cubin()) {
+		if !r.p.Wants(name, false) {
+			continue
+		}
+		if err := m.function(name); err != nil {
+			unprobed = append(unprobed, Unprobed{name, err.Error()})
+			continue
+		}
+		r.p.sites = append(r.p.sites, m.sites...)
+		reports = append(reports, m.report)
+	}
+	if len(reports) == 0 {
+		return nil, nil, unprobed
+	}
+	out, err := editor.Bytes()
+	if err != nil {
+		return fail(err)
+	}
+	return out, reports, unprobed
+}
+
+// function puts all programs that want a kernel into it.
+func (m *machine) function(name string) error {
+	k, err := m.editor.Code(name)
+	if err != nil {
+		return err
+	}
+	m.kernel, m.sites, m.report = k, nil, KernelReport{Name: name, Machine: true, Bounded: true}
+	fn := &sass.Func{Arch: sass.Arch(m.arch.SM), Name: name, Code: sass.Words(k.Code), Registers: k.Registers}
+	m.weaver, err = sass.NewWeaver(fn, &sass.KernelFacts{Registers: k.Registers, Listed: k.Listed, Special: k.Special})
+	if err != nil {
+		return err
+	}
+	for _, q := range m.r.p.Programs {
+		if !m.r.p.kernelWanted(q, name, false) {
+			continue
+		}
+		n, err := m.program(q)
+		if err != nil {
+			return fmt.Errorf("program %s: %w", q.Name, err)
+		}
+		m.report.Programs = append(m.report.Programs, ProgramReport{Program: q.Name, Object: q.Object.Name, Kind: q.Point.Kind, Sites: n})
+	}
+	if m.report.Sites() == 0 && len(m.report.Notes) > 0 {
+		return errors.New(strings.Join(m.report.Notes, "; "))
+	}
+	woven, err := m.weaver.Finish()
+	if err != nil {
+		return err
+	}
+	code := make([]byte, 0, len(woven.Code)*sass.WordSize)
+	for _, w := range woven.Code {
+		code = w.Append(code)
+	}
+	return m.editor.Set(name, &fatbin.CodeChange{Code: code, Registers: woven.Registers, Exits: woven.Exits, Stack: woven.Stack})
+}
+
+// program puts one program at all its places and returns how many these are.
+func (m *machine) program(q *PlannedProgram) (int, error) {
+	a := m.weaver.Analysis()
+	n := 0
+	before := func(i, block, insns int) error {
+		ok, err := m.before(q, i, block, insns)
+		if ok {
+			n++
+		}
+		return err
+	}
+	switch q.Point.Kind {
+	case KindEntry:
+		b, err := m.body(q, false)
+		if err == nil {
+			err = m.weaver.Entry(b.code, m.args(b, m.site(q, 0, 0, 0), nil)...)
+		}
+		// A kernel whose threads were not all counted would be a wrong answer.
+		return 1, err
+	case KindExit:
+		b, err := m.body(q, false)
+		if err != nil {
+			return 0, err
+		}
+		for i := range a.Insts {
+			if a.Insts[i].Flow().Kind == sass.FlowExit {
+				n++
+			}
+		}
+		return n, m.weaver.Exits(b.code, m.args(b, m.site(q, 0, 0, 0), nil)...)
+	case KindMem:
+		for i := range a.Insts {
+			if _, ok := a.Insts[i].Access(); ok {
+				if err := before(i, int(a.BlockOf[i]), 0); err != nil {
+					return n, err
+				}
+			}
+		}
+	case KindInsn:
+		for i := range a.Insts {
+			if a.Insts[i].Known() && Glob(q.Point.Opcode, a.Insts[i].Name()) {
+				if err := before(i, int(a.BlockOf[i]), 0); err != nil {
+					return n, err
+				}
+			}
+		}
+	case KindBlock:
+		for b := range a.Blocks {
+			if blk := &a.Blocks[b]; b == 0 || len(blk.Pred) > 0 || blk.Entry {
+				if err := before(blk.Start, b, blk.End-blk.Start); err != nil {
+					return n, err
+				}
+			}
+		}
+	default:
+		return 0, fmt.Errorf("it is of kind %s, which PTX alone has", q.Point.Kind)
+	}
+	return n, nil
+}
+
+// before puts a program before instruction i. A place that can't be had is noted.
+func (m *machine) before(q *PlannedProgram, i, block, insns int) (bool, error) {
+	in := &m.weaver.Analysis().Insts[i]
+	_, _, guarded := in.Guard()
+	guarded = guarded && q.Point.Kind != KindBlock // a guard keeps no thread from the block
+	b, err := m.body(q, guarded)
+	if err != nil {
+		return false, err
+	}
+	sites := len(m.sites)
+	err = m.weaver.Before(i*sass.WordSize, b.code, m.args(b, m.site(q, i, block, insns), in)...)
+	if se, ok := errors.AsType[*sass.SiteError](err); ok {
+		m.sites = m.sites[:sites]
+		m.note("%s at %v", in.Name(), se)
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// site describes a place.
+func (m *machine) site(q *PlannedProgram, i, block, insns int) *place {
+	at := &place{number: uint32(len(m.r.p.sites) + len(m.sites) + 1), insn: uint32(i), block: uint32(block), insns: uint32(insns)}
+	s := Site{Kernel: m.report.Name, Program: q.Name, Kind: q.Point.Kind, Insn: uint32(i)}
+	if q.Point.Kind != KindEntry && q.Point.Kind != KindExit {
+		s.Text = m.weaver.Analysis().Insts[i].Name()
+	}
+	m.sites = append(m.sites, s)
+	return at
+}
+
+// args returns what a place gives a body; in is nil at entry and exits.
+func (m *machine) args(b *compiledBody, at *place, in *sass.Inst) []sass.Arg {
+	var access sass.Access
+	if in != nil {
+		access, _ = in.Access()
+	}
+	list := make([]sass.Arg, len(b.params))
+	for i, p := range b.params {
+		switch p.What {
+		case BodyAddr:
+			list[i] = sass.SiteAddress()
+		case BodyStored:
+			list[i] = sass.SiteValue()
+		case BodyActive:
+			list[i] = sass.Active()
+		case BodyArg:
+			list[i] = sass.ConstWord(0, m.kernel.ParamBase+p.Offset)
+			if p.Wide {
+				list[i] = sass.ConstWide(0, m.kernel.ParamBase+p.Offset)
+			}
+		case BodySite:
+			list[i] = sass.Imm(at.number)
+		case BodySize:
+			list[i] = sass.Imm(uint32(access.Size))
+		case BodySpace:
+			list[i] = sass.Imm(spaces[access.Space])
+		case BodyAccess:
+			list[i] = sass.Imm(kindOf(access))
+		case BodyInsn:
+			list[i] = sass.Imm(at.insn)
+		case BodyBlock:
+			list[i] = sass.Imm(at.block)
+		case BodyCount:
+			list[i] = sass.Imm(at.insns)
+		default: // a line or file, which machine code is not asked for
+			list[i] = sass.Imm(0)
+		}
+	}
+	return list
+}
+
+// note remembers why a place has no program; equal ones once.
+func (m *machine) note(format string, args ...any) {
+	s := fmt.Sprintf(format, args...)
+	if !slices.Contains(m.report.Notes, s) && len(m.report.Notes) < 32 {
+		m.report.Notes = append(m.report.Notes, s)
+	}
+}
+
+// paramsKey is a kernel's parameters as text.
+func paramsKey(params []fatbin.Param) string {
+	var b strings.Builder
+	for _, p := range params {
+		b.WriteString(strconv.Itoa(p.Offset) + ":" + strconv.Itoa(p.Size) + " ")
+	}
+	return b.String()
+}
+
+// asksForArguments reports whether a program calls bpf_get_func_arg or its like.
+func (q *PlannedProgram) asksForArguments() bool {
+	return slices.Contains(q.Report.Helpers, 183) || slices.Contains(q.Report.Helpers, 185)
+}
+
+// body returns a program's machine code, which is compiled once.
+func (m *machine) body(q *PlannedProgram, guarded bool) (*compiledBody, error) {
+	key := bodyKey{q: q, maps: m.r.maps, sm: m.arch.SM, guarded: guarded}
+	if q.asksForArguments() {
+		key.params = paramsKey(m.kernel.Params)
+	}
+	b := m.r.p.kept.bodies[key]
+	if b == nil {
+		b = m.compile(q, guarded)
+		if m.r.p.kept.bodies == nil || len(m.r.p.kept.bodies) >= mostKept {
+			m.r.p.kept.bodies = make(map[bodyKey]*compiledBody)
+		}
+		m.r.p.kept.bodies[key] = b
+	}
+	return b, b.err
+}
+
+func (m *machine) compile(q *PlannedProgram, guarded bool) *compiledBody {
+	b, err := m.r.p.bodyText(q, m.r.maps, m.arch, m.kernel.Params, guarded)
+	if err != nil {
+		return &compiledBody{err: err}
+	}
+	cubin, err := m.r.o.CompileBody(b.Text)
+	if err != nil {
+		return &compiledBody{err: fmt.Errorf("compiling: %w", err)}
+	}
+	if len(cubin) == 0 {
+		return &compiledBody{err: errors.New("the driver's compiler can't be used here, and machine code needs it")}
+	}
+	code, err := sass.BodyFromCubin(cubin, BodyName)
+	return &compiledBody{params: b.Params, code: code, err: err}
+}
+
+// spaces are the values of a context's field for state spaces.
+var spaces = map[sass.Space]uint32{sass.Generic: spaceGeneric, sass.Global: spaceGlobal, sass.SharedMemory: spaceShared, sass.LocalMemory: spaceLocal}
+
+// kindOf returns the value of a context's field for what an access does.
+func kindOf(a sass.Access) uint32 {
+	switch {
+	case a.Atomic:
+		return accessAtomic
+	case a.Store:
+		return accessStore
+	}
+	return accessLoad
+}

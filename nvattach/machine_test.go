@@ -1,0 +1,111 @@
+package nvattach
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"nvtrace/fatbin"
+	"nvtrace/fatbin/sass"
+	"nvtrace/internal/need"
+)
+
+// compileBody returns what compiles bodies by NVIDIA's assembler, which stands in for the
+// driver's compiler: both take the same options.
+func compileBody(tb testing.TB, arch string) func(text string) ([]byte, error) {
+	tb.Helper()
+	path := os.Getenv("NVTRACE_PTXAS")
+	if path == "" {
+		path, _ = exec.LookPath("ptxas")
+	}
+	if path == "" {
+		if need.Required("ptxas") {
+			tb.Fatal("no ptxas: set NVTRACE_PTXAS or PATH")
+		}
+		tb.Skip("no ptxas: set NVTRACE_PTXAS or PATH")
+	}
+	dir := tb.TempDir()
+	return func(text string) ([]byte, error) {
+		in, out := filepath.Join(dir, "body.ptx"), filepath.Join(dir, "body.cubin")
+		if err := os.WriteFile(in, []byte(text), 0o644); err != nil {
+			return nil, err
+		}
+		if msg, err := exec.Command(path, "--compile-as-tools-patch", "-arch="+arch, "-o", out, in).CombinedOutput(); err != nil {
+			tb.Errorf("ptxas: %s\n%s", msg, text)
+			return nil, err
+		}
+		return os.ReadFile(out)
+	}
+}
+
+// Programs are put into machine code: what was there stays where it was, exits and
+// registers are as the new code needs them.
+func TestMachineCode(t *testing.T) {
+	image, err := os.ReadFile("../fatbin/testdata/kernels.13.0.sm_90a.cubin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := fatbin.ParseCubin(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	compile := compileBody(t, "sm_90")
+	for _, o := range testObjects(t) {
+		plan, err := NewPlan([]*Object{o}, &PlanOptions{AllowExit: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		maps, err := plan.NewMaps(&MapOptions{SMs: 132})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := maps.Place(0x7f1200000000); err != nil {
+			t.Fatal(err)
+		}
+		r, err := plan.Rewrite(image, maps, &RewriteOptions{Arch: fatbin.Arch{SM: 90, Suffix: 'a'}, CompileBody: compile})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, u := range r.Unprobed {
+			t.Logf("%s: %s: %s", o.Name, u.Kernel, u.Reason)
+		}
+		if !r.Changed {
+			continue
+		}
+		after, err := fatbin.ParseCubin(r.Image)
+		if err != nil {
+			t.Fatalf("%s: %v", o.Name, err)
+		}
+		for _, k := range r.Kernels {
+			t.Logf("%s: %s: %d sites, notes %v", o.Name, k.Name, k.Sites(), k.Notes)
+			if !k.Machine || k.Sites() == 0 {
+				t.Errorf("%s: %+v", o.Name, k)
+			}
+			was, is := kernelNamed(t, before, k.Name), kernelNamed(t, after, k.Name)
+			if is.Size <= was.Size || is.Registers < was.Registers || is.Offset != was.Offset {
+				t.Errorf("%s: %s: size %d -> %d, registers %d -> %d", o.Name, k.Name, was.Size, is.Size, was.Registers, is.Registers)
+			}
+		}
+		if dir := os.Getenv("NVTRACE_KEEP"); dir != "" {
+			name := filepath.Join(dir, strings.TrimSuffix(filepath.Base(o.Name), ".bpf.o")+".cubin")
+			if err := os.WriteFile(name, r.Image, 0o644); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+func kernelNamed(t *testing.T, c *fatbin.Cubin, name string) *fatbin.Kernel {
+	t.Helper()
+	for i := range c.Kernels {
+		if c.Kernels[i].Name == name {
+			return &c.Kernels[i]
+		}
+	}
+	t.Fatalf("no kernel %s", name)
+	return nil
+}
+
+var _ = sass.WordSize
