@@ -29,25 +29,30 @@ func terminal(t *testing.T) *os.File {
 	return f
 }
 
-// TestExportTerminal exports to a terminal: text may go there, a profile not.
+// TestExportTerminal exports to a terminal: text may go there, what is binary not.
 func TestExportTerminal(t *testing.T) {
 	const file = "../../traces/corpus/rminfo.nvt"
-	tty := terminal(t)
-	if !isTerminal(tty) {
-		t.Fatal("the terminal is none")
-	}
-	var stderr bytes.Buffer
-	e := &env{stdout: tty, stderr: &stderr, getenv: func(string) string { return "" }}
-	if status := main1(e, []string{"export", "--format", "pprof", file}); status != exitUsage {
-		t.Errorf("status %d", status)
-	}
-	for _, want := range []string{"terminal", "-o run.pb.gz", "go tool pprof"} {
-		if !strings.Contains(stderr.String(), want) {
-			t.Errorf("no %q in %s", want, &stderr)
+	for format, wants := range map[string][]string{
+		"pprof":    {"-o run.pb.gz", "go tool pprof"},
+		"perfetto": {"-o run.perfetto-trace", "ui.perfetto.dev"},
+	} {
+		tty := terminal(t)
+		if !isTerminal(tty) {
+			t.Fatal("the terminal is none")
 		}
-	}
-	out := t.TempDir() + "/run.pb.gz"
-	if status := main1(e, []string{"export", "--format", "pprof", "-o", out, file}); status != exitOK {
-		t.Errorf("to a file: status %d: %s", status, &stderr)
+		var stderr bytes.Buffer
+		e := &env{stdout: tty, stderr: &stderr, getenv: func(string) string { return "" }}
+		if status := main1(e, []string{"export", "--format", format, file}); status != exitUsage {
+			t.Errorf("%s: status %d", format, status)
+		}
+		for _, want := range append(wants, "terminal") {
+			if !strings.Contains(stderr.String(), want) {
+				t.Errorf("no %q in %s", want, &stderr)
+			}
+		}
+		out := t.TempDir() + "/run." + format
+		if status := main1(e, []string{"export", "--format", format, "-o", out, file}); status != exitOK {
+			t.Errorf("%s to a file: status %d: %s", format, status, &stderr)
+		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"nvtrace/rm"
 	"nvtrace/traces"
 	"nvtrace/traces/escape"
+	"nvtrace/traces/export"
 )
 
 // readFlags are the flags of verbs that read a recording.
@@ -147,11 +148,12 @@ func logVerb(e *env, args, command []string) int {
 
 func exportVerb(e *env, args, command []string) int {
 	var rf readFlags
-	var format, out string
+	var format, out, size string
 	var exprs stringList
 	fs := newFlagSet(e, "export", "--format FORMAT [flags] run.nvt")
 	rf.register(fs)
 	fs.StringVar(&format, "format", "jsonl", "`FORMAT` jsonl: decoded calls; raw: the recording's own lines; perfetto: a timeline for ui.perfetto.dev; pprof: a profile")
+	fs.StringVar(&size, "max-size", "256M", "perfetto: make a timeline of `SIZE` at most, drawing short calls together where it must be; 0: no limit")
 	fs.StringVar(&out, "o", "", "write to `FILE` instead of stdout")
 	fs.Var(&exprs, "e", "export only what matches `EXPR`, as in nvtrace log")
 	name, status, ok := e.oneRecording(fs, args, command)
@@ -164,6 +166,14 @@ func exportVerb(e *env, args, command []string) int {
 	filter, err := ioctl.ParseFilter(exprs...)
 	if err != nil {
 		return e.fail(exitUsage, "%v", err)
+	}
+	limit, err := parseSize(size)
+	if err != nil {
+		return e.fail(exitUsage, "--max-size: %v", err)
+	}
+	var before *export.Survey
+	if format == "perfetto" && limit > 0 {
+		before = e.survey(name)
 	}
 	r, d, err := rf.open(e, name)
 	if err != nil {
@@ -178,7 +188,7 @@ func exportVerb(e *env, args, command []string) int {
 	if err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
-	if dst = beneath(dst); format != "pprof" { // which is no text
+	if dst = beneath(dst); format == "jsonl" || format == "raw" { // which are text
 		dst = escape.NewWriter(dst)
 	}
 	w := bufio.NewWriterSize(dst, 64<<10)
@@ -186,7 +196,7 @@ func exportVerb(e *env, args, command []string) int {
 	if format == "raw" {
 		_, err = w.Write(traces.AppendHeader(nil, &r.Header))
 	}
-	picture, finish := newView(format, w, &r.Header, d)
+	picture, finish := newView(format, w, &r.Header, d, limit, before, e.notice)
 	calls := newAPITrace()
 	damage := each(r, e.notice, func(ev *traces.Event) {
 		if err != nil {

@@ -150,7 +150,6 @@ func TestTerminalRecording(t *testing.T) {
 			{"log", "--color=never", "-w", "80"},
 			{"export", "--format", "jsonl"},
 			{"export", "--format", "raw"},
-			{"export", "--format", "perfetto"},
 			{"export", "--format", "raw", "-o", out("raw")},
 			{"tree"},
 			{"tree", "--all"},

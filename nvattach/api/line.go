@@ -200,6 +200,12 @@ func AppendReturn(dst []byte, f *Frame, ev *traces.Event, s *Style) []byte {
 	if ev.Flags&traces.FlagUnfinished != 0 {
 		return AppendUnfinished(dst, s)
 	}
+	return appendDuration(AppendResult(dst, f, ev, s), ev.Dur, s)
+}
+
+// AppendResult appends what AppendReturn does for a call that is not unfinished, without
+// how long it took.
+func AppendResult(dst []byte, f *Frame, ev *traces.Event, s *Style) []byte {
 	fn := f.Function
 	switch {
 	case fn == nil:
@@ -218,7 +224,7 @@ func AppendReturn(dst []byte, f *Frame, ev *traces.Event, s *Style) []byte {
 		dst = appendScalar(dst, fn.Result, uint64(ev.Ret))
 		dst = f.appendOut(dst, ev)
 	}
-	return appendDuration(dst, ev.Dur, s)
+	return dst
 }
 
 // AppendUnfinished appends what stands in the place of a result that was not

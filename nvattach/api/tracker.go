@@ -43,8 +43,9 @@ type Frame struct {
 	// Mark is the user's own; a new frame's is 0.
 	Mark int
 
-	text   []byte // the name that a lookup asks for
-	caller string // the file that a call of the C library came from, where that is known
+	launches bool   // a kernel
+	text     []byte // the name that a lookup asks for
+	caller   string // the file that a call of the C library came from, where that is known
 }
 
 // Self is the time in the call itself: without the calls directly inside of it,
@@ -78,8 +79,9 @@ type threadKey struct{ pid, tid int32 }
 type lookupKey struct{ path, name string }
 
 type lookup struct {
-	module Module
-	f      *Function
+	module   Module
+	f        *Function
+	launches bool // a kernel
 }
 
 // callStack is a thread's open calls.
@@ -147,6 +149,7 @@ func (t *Tracker) lookup(path, name string) lookup {
 			l.module.Library = MatchSymbol(name)
 		}
 		l.f = l.module.Lookup(name)
+		l.launches = launches(l.f)
 		if len(t.found) >= maxLookups {
 			clear(t.found)
 		}
@@ -231,7 +234,7 @@ func (t *Tracker) lone(key threadKey, ev *traces.Event) *Frame {
 func (t *Tracker) enter(key threadKey, ev *traces.Event) *Frame {
 	f := t.frame()
 	l := t.lookup(ev.Path, ev.Name)
-	f.Function, f.Module, f.Name, f.Path = l.f, l.module, ev.Name, ev.Path
+	f.Function, f.Module, f.Name, f.Path, f.launches = l.f, l.module, ev.Name, ev.Path, l.launches
 	f.PID, f.TID, f.Args, f.Start = key.pid, key.tid, ev.Args, ev.Time
 	if l.f != nil && l.f.Stack > 0 && len(ev.Mem) > 0 && ev.Mem[0].Len == uint32(8*l.f.Stack) {
 		for b := ev.Mem[0].In; len(b) >= 8 && len(f.Stack) < maxStack; b = b[8:] {

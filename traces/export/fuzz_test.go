@@ -81,11 +81,3 @@ func FuzzEvents(f *testing.F) {
 		export(t, h, slices.Values(spoil(events, data)))
 	})
 }
-
-// FuzzString holds the escaping against the standard library's reader.
-func FuzzString(f *testing.F) {
-	for _, s := range []string{"", "a", "\"\\\x00\x1f\x7f", "\xff\xfeé\u2028\u202e𝄞", "\xed\xb2\x80", "\xe2\x80"} {
-		f.Add(s)
-	}
-	f.Fuzz(checkString)
-}

@@ -2,12 +2,12 @@ package export
 
 import (
 	"bytes"
-	"encoding/json"
+	"cmp"
+	"encoding/binary"
 	"fmt"
-	"io"
+	"maps"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -18,88 +18,367 @@ import (
 	"nvtrace/nvattach/api"
 	"nvtrace/rm"
 	"nvtrace/traces"
+	"nvtrace/traces/escape"
 )
 
-// traceFile is the trace event format's JSON object form, with the members that
-// a Timeline uses and no others.
+// traceFile is a trace of Perfetto's, with the fields that a Timeline writes and no others.
 type traceFile struct {
-	OtherData   map[string]string `json:"otherData"`
-	TraceEvents []traceEvent      `json:"traceEvents"`
+	Tracks map[uint64]*traceTrack
+	Events []*traceEvent // in the order of their time, then of the file
+}
+
+type traceTrack struct {
+	Name     string
+	Parent   uint64
+	PID, TID int64 // 0 none
+	Unit     uint64
+	Rank     int32
 }
 
 type traceEvent struct {
-	Phase   string         `json:"ph"`
-	PID     *int64         `json:"pid"`
-	TID     *int64         `json:"tid"`
-	Time    json.Number    `json:"ts"`
-	Dur     json.Number    `json:"dur"`
-	Name    string         `json:"name"`
-	Cat     string         `json:"cat"`
-	Color   string         `json:"cname"`
-	Scope   string         `json:"s"`
-	ID      string         `json:"id"`
-	BindID  string         `json:"bind_id"`
-	FlowIn  bool           `json:"flow_in"`
-	FlowOut bool           `json:"flow_out"`
-	Args    map[string]any `json:"args"`
-
-	ns, dur int64
+	Type     uint64
+	Track    uint64
+	NS       int64
+	Name     string
+	Cats     []string
+	Args     map[string]any
+	Counter  uint64
+	From, To []uint64
 }
 
-// nanos reads microseconds with at most three digits of a fraction.
-func nanos(n json.Number) (int64, error) {
-	whole, fraction, _ := strings.Cut(string(n), ".")
-	if len(fraction) > 3 {
-		return 0, fmt.Errorf("%s: finer than a nanosecond", n)
-	}
-	return strconv.ParseInt(whole+fraction+"000"[len(fraction):], 10, 64)
+// field is one of a message's.
+type field struct {
+	num, wire int
+	v         uint64
+	b         []byte
 }
 
-// parseTimeline reads a timeline strictly.
-func parseTimeline(data []byte) (*traceFile, error) {
-	if !utf8.Valid(data) {
-		return nil, fmt.Errorf("not UTF-8")
-	}
-	for _, c := range data {
-		if c < 0x20 && c != '\n' {
-			return nil, fmt.Errorf("control character %#x", c)
+// fields takes a message apart.
+func fields(b []byte) ([]field, error) {
+	var list []field
+	for len(b) > 0 {
+		tag, n := binary.Uvarint(b)
+		if n <= 0 {
+			return nil, fmt.Errorf("bad tag")
 		}
-	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	d.UseNumber()
-	var f traceFile
-	if err := d.Decode(&f); err != nil {
-		return nil, err
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return nil, fmt.Errorf("something follows the value")
-	}
-	for i := range f.TraceEvents {
-		e := &f.TraceEvents[i]
-		if e.PID == nil || e.TID == nil {
-			return nil, fmt.Errorf("event %d has no pid or tid", i)
+		b = b[n:]
+		f := field{num: int(tag >> 3), wire: int(tag & 7)}
+		switch f.wire {
+		case 0:
+			if f.v, n = binary.Uvarint(b); n <= 0 {
+				return nil, fmt.Errorf("bad number")
+			}
+		case 1:
+			if n = 8; len(b) < n {
+				return nil, fmt.Errorf("cut short")
+			}
+			f.v = binary.LittleEndian.Uint64(b)
+		case 2:
+			size, m := binary.Uvarint(b)
+			if m <= 0 || size > uint64(len(b)-m) {
+				return nil, fmt.Errorf("bad length")
+			}
+			f.b = b[m : m+int(size)]
+			n = m + int(size)
+		default:
+			return nil, fmt.Errorf("wire type %d", f.wire)
 		}
-		var err error
-		if e.ns, err = nanos(e.Time); err != nil {
-			return nil, err
-		}
-		if e.Dur != "" {
-			if e.dur, err = nanos(e.Dur); err != nil {
-				return nil, err
+		b = b[n:]
+		list = append(list, f)
+	}
+	return list, nil
+}
+
+// takers are functions for the fields of a message, by their numbers.
+type takers []struct {
+	num  int
+	take func(field) error
+}
+
+// message gives each field of a message to its function; one without is an error.
+func message(b []byte, what string, of takers) error {
+	list, err := fields(b)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+next:
+	for _, f := range list {
+		for i := range of {
+			if of[i].num == f.num {
+				if err := of[i].take(f); err != nil {
+					return fmt.Errorf("%s: %w", what, err)
+				}
+				continue next
 			}
 		}
+		return fmt.Errorf("%s has a field %d", what, f.num)
 	}
-	return &f, nil
+	return nil
 }
 
-// track names a thread in a timeline.
-type track struct{ pid, tid int64 }
+func number(to *uint64) func(field) error {
+	return func(f field) error {
+		if f.wire != 0 {
+			return fmt.Errorf("field %d is no number", f.num)
+		}
+		*to = f.v
+		return nil
+	}
+}
 
-// slice is a range on a track.
-type slice struct {
-	from, to int64
-	name     string
+func text(to *string) func(field) error {
+	return func(f field) error {
+		*to = string(f.b)
+		if f.wire != 2 || !utf8.Valid(f.b) {
+			return fmt.Errorf("field %d is no text: %q", f.num, f.b)
+		}
+		for _, r := range *to {
+			if escape.Acts(r) {
+				return fmt.Errorf("%q holds %U", f.b, r)
+			}
+		}
+		return nil
+	}
+}
+
+// seqState is what a reader keeps of a sequence.
+type seqState struct {
+	texts map[int]map[uint64]string
+	clock int64
+	track uint64
+}
+
+type traceParser struct {
+	file *traceFile
+	seqs map[uint64]*seqState
+}
+
+// parseTimeline reads a trace strictly.
+func parseTimeline(data []byte) (*traceFile, error) {
+	p := &traceParser{file: &traceFile{Tracks: map[uint64]*traceTrack{}}, seqs: map[uint64]*seqState{}}
+	n := 0
+	err := message(data, "trace", takers{
+		{1, func(f field) error {
+			if err := p.packet(f.b); err != nil {
+				return fmt.Errorf("packet %d: %w", n, err)
+			}
+			n++
+			return nil
+		}},
+	})
+	slices.SortStableFunc(p.file.Events, func(a, b *traceEvent) int { return cmp.Compare(a.NS, b.NS) })
+	return p.file, err
+}
+
+func (p *traceParser) packet(b []byte) error {
+	var seq, flags, clock, time uint64
+	var event, interned, defaults, descriptor []byte
+	var snapshots [][]byte
+	keep := func(to *[]byte) func(field) error {
+		return func(f field) error { *to = f.b; return nil }
+	}
+	if err := message(b, "packet", takers{
+		{6, func(f field) error { snapshots = append(snapshots, f.b); return nil }},
+		{8, number(&time)},
+		{10, number(&seq)},
+		{11, keep(&event)},
+		{12, keep(&interned)},
+		{13, number(&flags)},
+		{58, number(&clock)},
+		{59, keep(&defaults)},
+		{60, keep(&descriptor)},
+	}); err != nil {
+		return err
+	}
+	if descriptor != nil {
+		return p.descriptor(descriptor)
+	}
+	s := p.seqs[seq]
+	if flags&1 != 0 {
+		s = &seqState{texts: map[int]map[uint64]string{}, clock: -1}
+		p.seqs[seq] = s
+	}
+	for _, snap := range snapshots {
+		if err := p.snapshot(snap, s); err != nil {
+			return err
+		}
+	}
+	if defaults != nil {
+		var id uint64
+		if err := message(defaults, "defaults", takers{
+			{58, number(&id)}, {11, func(f field) error {
+				return message(f.b, "event defaults", takers{{11, number(&s.track)}})
+			}},
+		}); err != nil || id != 64 {
+			return fmt.Errorf("clock %d: %w", id, err)
+		}
+	}
+	if event == nil {
+		return nil
+	}
+	if s == nil || flags != 2 || s.clock < 0 {
+		return fmt.Errorf("an event in a sequence without its state")
+	}
+	if interned != nil {
+		var of takers
+		for _, kind := range []int{1, 2, 3, 29} {
+			of = append(of, takers{{kind, func(f field) error {
+				var id uint64
+				var str string
+				err := message(f.b, "interned", takers{{1, number(&id)}, {2, text(&str)}})
+				if s.texts[kind] == nil {
+					s.texts[kind] = map[uint64]string{}
+				}
+				if _, again := s.texts[kind][id]; again || id == 0 {
+					return fmt.Errorf("number %d of %d again", id, kind)
+				}
+				s.texts[kind][id] = str
+				return err
+			}}}...)
+		}
+		if err := message(interned, "interned data", of); err != nil {
+			return err
+		}
+	}
+	ev := &traceEvent{Track: s.track, Args: map[string]any{}}
+	switch clock {
+	case 0:
+		s.clock += int64(time)
+		ev.NS = s.clock
+	case 6:
+		ev.NS = int64(time)
+	default:
+		return fmt.Errorf("clock %d", clock)
+	}
+	if ev.NS < 0 {
+		return fmt.Errorf("time %d", ev.NS)
+	}
+	p.file.Events = append(p.file.Events, ev)
+	return p.event(event, s, ev)
+}
+
+func (p *traceParser) snapshot(b []byte, s *seqState) error {
+	return message(b, "snapshot", takers{
+		{1, func(f field) error {
+			var id, time, incremental uint64
+			err := message(f.b, "clock", takers{{1, number(&id)}, {2, number(&time)}, {3, number(&incremental)}})
+			if id == 64 {
+				s.clock = int64(time)
+			}
+			if (id == 64) != (incremental == 1) {
+				return fmt.Errorf("clock %d: incremental %d", id, incremental)
+			}
+			return err
+		}},
+	})
+}
+
+func (p *traceParser) descriptor(b []byte) error {
+	var uuid, order, rank, pid, tid uint64
+	tr := &traceTrack{}
+	err := message(b, "descriptor", takers{
+		{1, number(&uuid)},
+		{2, text(&tr.Name)},
+		{5, number(&tr.Parent)},
+		{11, number(&order)},
+		{12, number(&rank)},
+		{3, func(f field) error {
+			return message(f.b, "process", takers{{1, number(&pid)}, {6, text(&tr.Name)}})
+		}},
+		{4, func(f field) error {
+			return message(f.b, "thread", takers{{1, number(&pid)}, {2, number(&tid)}, {5, text(&tr.Name)}})
+		}},
+		{8, func(f field) error {
+			return message(f.b, "counter", takers{{3, number(&tr.Unit)}})
+		}},
+	})
+	tr.PID, tr.TID, tr.Rank = int64(pid), int64(tid), int32(rank)
+	if tr.Name == "" || uuid == 0 || p.file.Tracks[tr.Parent] == nil && tr.Parent != 0 {
+		return fmt.Errorf("track %d: %+v", uuid, tr)
+	}
+	p.file.Tracks[uuid] = tr
+	return err
+}
+
+func (p *traceParser) event(b []byte, s *seqState, ev *traceEvent) error {
+	lookup := func(kind int, to *string) func(field) error {
+		return func(f field) (err error) {
+			var ok bool
+			if *to, ok = s.texts[kind][f.v]; !ok {
+				return fmt.Errorf("no text %d of %d", f.v, kind)
+			}
+			return nil
+		}
+	}
+	flow := func(to *[]uint64) func(field) error {
+		return func(f field) error { *to = append(*to, f.v); return nil }
+	}
+	err := message(b, "event", takers{
+		{9, number(&ev.Type)},
+		{10, lookup(2, &ev.Name)},
+		{11, number(&ev.Track)},
+		{30, number(&ev.Counter)},
+		{47, flow(&ev.From)},
+		{48, flow(&ev.To)},
+		{3, func(f field) error {
+			var cat string
+			err := lookup(1, &cat)(f)
+			ev.Cats = append(ev.Cats, cat)
+			return err
+		}},
+		{4, func(f field) error {
+			var key, str string
+			var value any
+			err := message(f.b, "annotation", takers{
+				{1, lookup(3, &key)},
+				{3, func(f field) error { value = f.v; return nil }},
+				{4, func(f field) error { value = int64(f.v); return nil }},
+				{7, func(f field) error { value = fmt.Sprintf("%#x", f.v); return nil }},
+				{17, func(f field) error { err := lookup(29, &str)(f); value = str; return err }},
+			})
+			if _, again := ev.Args[key]; again || value == nil {
+				return fmt.Errorf("argument %q: %v", key, value)
+			}
+			ev.Args[key] = value
+			return err
+		}},
+	})
+	if p.file.Tracks[ev.Track] == nil {
+		return fmt.Errorf("event on track %d, which is none", ev.Track)
+	}
+	return err
+}
+
+// dump prints a trace for people.
+func (f *traceFile) dump() string {
+	var b strings.Builder
+	for _, id := range slices.Sorted(maps.Keys(f.Tracks)) {
+		fmt.Fprintf(&b, "track %d: %+v\n", id, *f.Tracks[id])
+	}
+	for _, e := range f.Events {
+		fmt.Fprintf(&b, "%d: track %d ", e.NS, e.Track)
+		switch e.Type {
+		case typeBegin:
+			b.WriteString("begin")
+		case typeEnd:
+			b.WriteString("end")
+		case typeInstant:
+			b.WriteString("instant")
+		case typeCounter:
+			fmt.Fprintf(&b, "= %d", e.Counter)
+		}
+		if e.Name != "" {
+			fmt.Fprintf(&b, " %q %v", e.Name, e.Cats)
+		}
+		for _, k := range slices.Sorted(maps.Keys(e.Args)) {
+			fmt.Fprintf(&b, " %s=%v", k, e.Args[k])
+		}
+		if e.From != nil || e.To != nil {
+			fmt.Fprintf(&b, " flows %v -> %v", e.From, e.To)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
 }
 
 // drawn is what a timeline shows, as far as it can be summed up.
@@ -115,6 +394,7 @@ type drawn struct {
 	failures int64
 	async    int
 	api      map[string]apiFigures // library calls that returned, "library name"
+	merged   map[string]int64      // calls that were drawn together, by name
 }
 
 // apiFigures are what views and summary must agree on.
@@ -122,48 +402,43 @@ type apiFigures struct {
 	Calls, Time, Ioctls, IoctlTime int64
 }
 
-func isAPI(e *traceEvent) bool { return strings.HasPrefix(e.Cat, "api,") }
+func isAPI(e *traceEvent) bool { return len(e.Cats) == 2 && e.Cats[0] == "api" }
+
+func isMerged(e *traceEvent) bool { return len(e.Cats) == 1 && strings.HasSuffix(e.Cats[0], ",merged") }
 
 // endAPI counts a library call.
-func (c *checker) endAPI(b, e *traceEvent) {
+func (d *drawn) endAPI(b, e *traceEvent) {
 	if e.Args["flags"] == "unfinished" {
 		return
 	}
-	key := strings.TrimPrefix(b.Cat, "api,") + " " + b.Name
-	f := c.api[key]
-	number := func(name string) (n int64) {
-		if v, ok := e.Args[name].(json.Number); ok {
-			n, _ = v.Int64()
-		}
-		return n
-	}
+	key := b.Cats[1] + " " + b.Name
+	f := d.api[key]
 	f.Calls++
-	f.Time += e.ns - b.ns
-	f.Ioctls += number("ioctls")
-	f.IoctlTime += number("ioctl_ns")
-	c.api[key] = f
+	f.Time += e.NS - b.NS
+	if n, ok := e.Args["ioctls"].(uint64); ok {
+		f.Ioctls += int64(n)
+		f.IoctlTime += e.Args["ioctl_ns"].(int64)
+	}
+	d.api[key] = f
 }
 
 // checkTimeline holds a timeline against what the format and its viewers want.
 func checkTimeline(f *traceFile) (*drawn, error) {
-	d := &drawn{api: map[string]apiFigures{}, calls: map[string]int64{}, time: map[string]int64{}, latest: map[string]uint64{}, peak: map[string]uint64{}}
-	c := &checker{drawn: d, procs: map[int64]bool{}, threads: map[track]bool{}, slices: map[track][]slice{}, open: map[track][]*traceEvent{}, async: map[string]*traceEvent{}, flows: map[string]int{}, clock: map[string]int64{}}
-	for i := range f.TraceEvents {
-		if err := c.event(&f.TraceEvents[i]); err != nil {
-			return nil, fmt.Errorf("event %d: %w: %+v", i, err, f.TraceEvents[i])
+	d := &drawn{api: map[string]apiFigures{}, calls: map[string]int64{}, time: map[string]int64{}, latest: map[string]uint64{}, peak: map[string]uint64{}, merged: map[string]int64{}}
+	c := &checker{drawn: d, file: f, open: map[uint64][]*traceEvent{}, from: map[uint64]*traceEvent{}, to: map[uint64]bool{}}
+	for _, e := range f.Events {
+		if err := c.event(e); err != nil {
+			return nil, fmt.Errorf("%w: %+v on %+v", err, e, f.Tracks[e.Track])
 		}
 	}
-	if len(c.async) != 0 {
-		return nil, fmt.Errorf("asynchronous slices do not end: %v", c.async)
-	}
-	for id, n := range c.flows {
-		if n != 11 {
-			return nil, fmt.Errorf("flow %s has no two ends: %d", id, n)
+	for id, e := range c.from {
+		if e.Cats[0] == "process" && !c.to[id] {
+			return nil, fmt.Errorf("flow %d has one end", id)
 		}
 	}
-	for k, s := range c.slices {
-		if err := nested(s); err != nil {
-			return nil, fmt.Errorf("%v: %w", k, err)
+	for id := range c.to {
+		if c.from[id] == nil {
+			return nil, fmt.Errorf("flow %d comes from nowhere", id)
 		}
 	}
 	return d, nil
@@ -171,159 +446,97 @@ func checkTimeline(f *traceFile) (*drawn, error) {
 
 type checker struct {
 	*drawn
-	procs   map[int64]bool
-	threads map[track]bool
-	slices  map[track][]slice
-	open    map[track][]*traceEvent
-	async   map[string]*traceEvent
-	flows   map[string]int // 1 for an end, 10 for a beginning
-	clock   map[string]int64
+	file *traceFile
+	open map[uint64][]*traceEvent // by track
+	from map[uint64]*traceEvent   // flows
+	to   map[uint64]bool
 }
 
 func (c *checker) event(e *traceEvent) error {
-	k := track{*e.PID, *e.TID}
-	if e.Phase == "M" {
-		name, _ := e.Args["name"].(string)
-		switch {
-		case name == "" || len(e.Args) != 1:
-			return fmt.Errorf("no name")
-		case e.Name == "process_name":
-			c.procs[k.pid] = true
-		case e.Name == "thread_name":
-			c.threads[k] = true
-		default:
-			return fmt.Errorf("unknown metadata")
-		}
-		return nil
+	tr := c.file.Tracks[e.Track]
+	if (e.Type == typeCounter) != (tr.Unit != 0) {
+		return fmt.Errorf("a counter's value, or another event, on a track of the other kind")
 	}
-	if !c.procs[k.pid] || !c.threads[k] {
-		return fmt.Errorf("process or thread has no name")
-	}
-	if (e.Name == "" || e.Cat == "") && e.Phase != "E" && e.Phase != "C" {
+	if (e.Name == "" || len(e.Cats) == 0) && e.Type != typeEnd && e.Type != typeCounter && tr.Name != "recording" {
 		return fmt.Errorf("no name or category")
 	}
-	ioctl := strings.HasPrefix(e.Cat, "ioctl")
-	if e.BindID != "" {
-		c.flows[e.BindID] += map[bool]int{true: 1}[e.FlowIn] + map[bool]int{true: 10}[e.FlowOut]
-	}
-	if v, ok := e.Args["dur_ns"]; ok && ioctl && !strings.Contains(fmt.Sprint(e.Args["flags"]), "unfinished") && !strings.Contains(fmt.Sprint(e.Args["flags"]), "noexit") {
-		n, err := v.(json.Number).Int64()
-		if err != nil {
-			return err
+	for _, id := range e.From {
+		if c.from[id] != nil {
+			return fmt.Errorf("flow %d begins twice", id)
 		}
-		c.total += n
+		c.from[id] = e
 	}
-	if ioctl && e.Phase != "e" {
+	for _, id := range e.To {
+		c.to[id] = true
+	}
+	ioctl := len(e.Cats) > 0 && e.Cats[0] == "ioctl"
+	if ioctl {
 		c.ioctls++
-	}
-	if strings.Contains(e.Cat, ",failed") && e.Phase != "e" {
-		if c.failures++; e.Color == "" {
-			return fmt.Errorf("a failed call without colour")
+		flags := fmt.Sprint(e.Args["flags"])
+		if n, ok := e.Args["dur_ns"].(int64); ok && !strings.Contains(flags, "unfinished") && !strings.Contains(flags, "noexit") {
+			c.total += n
 		}
 	}
-	return c.phase(e, k, ioctl)
-}
-
-func (c *checker) phase(e *traceEvent, k track, ioctl bool) error {
-	count := func(dur int64) {
-		c.calls[e.Name]++
-		c.time[e.Name] += dur
-		if ioctl {
-			c.total += dur
-		}
+	if len(e.Cats) > 1 && slices.Contains(e.Cats, "failed") {
+		c.failures++
 	}
-	switch e.Phase {
-	case "X":
-		if e.Dur == "" || e.dur < 0 {
-			return fmt.Errorf("no duration")
+	switch e.Type {
+	case typeBegin:
+		c.open[e.Track] = append(c.open[e.Track], e)
+		if strings.HasPrefix(tr.Name, "calls that overlap") {
+			c.async++
 		}
-		c.slices[k] = append(c.slices[k], slice{e.ns, e.ns + e.dur, e.Name})
-		count(e.dur)
-	case "B":
-		open := c.open[k]
-		if n := len(open); n > 0 && !isAPI(open[n-1]) {
-			return fmt.Errorf("B within B")
+	case typeEnd:
+		open := c.open[e.Track]
+		if len(open) == 0 {
+			return fmt.Errorf("an end without a beginning")
 		}
-		c.open[k] = append(open, e)
-	case "E":
-		open := c.open[k]
-		if len(open) == 0 || e.ns < open[len(open)-1].ns {
-			return fmt.Errorf("E without B")
-		}
-		b := open[len(open)-1]
-		c.slices[k] = append(c.slices[k], slice{b.ns, e.ns, b.Name})
-		c.open[k] = open[:len(open)-1]
-		if isAPI(b) {
-			c.endAPI(b, e)
-		}
-	case "b":
-		if e.ID == "" || c.async[e.ID] != nil {
-			return fmt.Errorf("id is missing or used")
-		}
-		c.async[e.ID] = e
-		c.drawn.async++
-	case "e":
-		b := c.async[e.ID]
-		if b == nil || b.Name != e.Name || b.Cat != e.Cat || e.ns < b.ns {
-			return fmt.Errorf("e without b")
-		}
-		delete(c.async, e.ID)
-		count(e.ns - b.ns)
-	case "i":
-		if !slices.Contains([]string{"t", "p", "g"}, e.Scope) {
-			return fmt.Errorf("bad scope")
-		}
-	case "C":
-		return c.counter(e)
+		c.end(open[len(open)-1], e)
+		c.open[e.Track] = open[:len(open)-1]
+	case typeInstant:
+	case typeCounter:
+		return c.counter(e, tr)
 	default:
-		return fmt.Errorf("unknown phase")
+		return fmt.Errorf("unknown type")
 	}
 	return nil
 }
 
-func (c *checker) counter(e *traceEvent) error {
-	key := fmt.Sprint(*e.PID, " ", e.Name)
-	if old, ok := c.clock[key]; ok && e.ns < old {
-		return fmt.Errorf("goes back in time")
-	}
-	c.clock[key] = e.ns
-	if len(e.Args) != 1 {
-		return fmt.Errorf("%d values", len(e.Args))
-	}
-	for _, v := range e.Args {
-		n, err := strconv.ParseUint(string(v.(json.Number)), 10, 64)
-		if err != nil {
-			return err
+func (c *checker) end(b, e *traceEvent) {
+	switch {
+	case isMerged(b):
+		if b.Args["calls"] == nil {
+			c.merged[b.Name]++
 		}
-		if e.Name == "mapped device memory" {
-			c.mapped += n - c.latest[key]
-			c.mapPeak = max(c.mapPeak, c.mapped)
+		for k, v := range b.Args {
+			if n, ok := v.(uint64); ok && k != "calls" {
+				c.merged[k] += int64(n)
+			}
 		}
-		c.latest[key] = n
-		c.peak[key] = max(c.peak[key], n)
+	case isAPI(b):
+		c.endAPI(b, e)
+	case b.Args["flags"] == "unfinished":
+	default:
+		c.calls[b.Name]++
+		c.time[b.Name] += e.NS - b.NS
+		if b.Cats[0] == "ioctl" && b.Args["dur_ns"] == nil {
+			c.total += e.NS - b.NS
+		}
 	}
-	return nil
 }
 
-// nested reports slices of a track of which one begins in another and ends
-// after it: viewers drop such.
-func nested(s []slice) error {
-	slices.SortStableFunc(s, func(a, b slice) int {
-		if a.from != b.from {
-			return map[bool]int{true: -1, false: 1}[a.from < b.from]
-		}
-		return map[bool]int{true: -1, false: 1}[a.to > b.to] * map[bool]int{true: 1}[a.to != b.to]
-	})
-	var stack []slice
-	for _, x := range s {
-		for len(stack) > 0 && stack[len(stack)-1].to <= x.from {
-			stack = stack[:len(stack)-1]
-		}
-		if len(stack) > 0 && stack[len(stack)-1].to < x.to {
-			return fmt.Errorf("%+v overlaps %+v", x, stack[len(stack)-1])
-		}
-		stack = append(stack, x)
+func (c *checker) counter(e *traceEvent, tr *traceTrack) error {
+	parent := c.file.Tracks[tr.Parent]
+	if parent == nil {
+		return fmt.Errorf("a counter of no process")
 	}
+	key := fmt.Sprint(parent.PID, " ", tr.Name)
+	if tr.Name == "mapped device memory" {
+		c.mapped += e.Counter - c.latest[key]
+		c.mapPeak = max(c.mapPeak, c.mapped)
+	}
+	c.latest[key] = e.Counter
+	c.peak[key] = max(c.peak[key], e.Counter)
 	return nil
 }
 

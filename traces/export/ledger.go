@@ -13,22 +13,24 @@ type quantity uint8
 
 // The quantities.
 const (
-	quantityMapped  quantity = iota // bytes of device mappings in its address space
-	quantityVidmem                  // bytes of GPU memory that it allocated from the resource manager
+	quantityVidmem  quantity = iota // bytes of GPU memory that it allocated from the resource manager
 	quantitySysmem                  // bytes of pinned host memory, likewise
 	quantityFabric                  // bytes of memory on the NVLink fabric, likewise
+	quantityMapped                  // bytes of device mappings in its address space
 	quantityObjects                 // objects of the resource manager that it made and that live
 	quantities
 )
 
-// quantityNames are the quantities' names and units in a timeline, which shows
-// "vidmem allocated bytes".
-var quantityNames = [quantities]struct{ name, unit string }{
-	quantityMapped:  {"mapped device memory", "bytes"},
-	quantityVidmem:  {"vidmem allocated", "bytes"},
-	quantitySysmem:  {"sysmem allocated", "bytes"},
-	quantityFabric:  {"fabric memory allocated", "bytes"},
-	quantityObjects: {"live driver objects", "count"},
+// quantityNames are the quantities' names and units in a timeline.
+var quantityNames = [quantities]struct {
+	name string
+	unit uint64
+}{
+	quantityVidmem:  {"vidmem allocated", unitBytes},
+	quantitySysmem:  {"sysmem allocated", unitBytes},
+	quantityFabric:  {"fabric memory allocated", unitBytes},
+	quantityMapped:  {"mapped device memory", unitBytes},
+	quantityObjects: {"live driver objects", unitCount},
 }
 
 // account is what a process has.
@@ -109,7 +111,7 @@ func (l *ledger) born(o *rm.Object) {
 		l.backs[o] = b
 		return
 	}
-	b := &backing{account: a, refs: 1}
+	b := &backing{account: a, refs: 1, what: quantityMapped}
 	if o.Kind == rm.Memory || o.Kind == rm.Fabric {
 		switch o.Attr.Aperture {
 		case rm.ApertureVidmem:

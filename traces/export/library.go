@@ -29,21 +29,79 @@ func (t *Timeline) library(ev *traces.Event, wanted bool) {
 	}
 }
 
-// openCall draws the beginning of a library call.
+// openCall begins a library call: it is drawn at once, unless it may turn out to be short.
 func (t *Timeline) openCall(ev *traces.Event, f *api.Frame) {
-	key := taskKey{f.PID, f.TID}
-	th := t.thread(key)
-	t.finish(key, th, ev.Time)
+	th := t.thread(taskKey{f.PID, f.TID})
+	t.finish(th, ev.Time)
 	th.end = max(th.end, ev.Time)
-	t.begin('B', key, th.end)
-	t.j.str("name", callName(f))
-	t.j.str("cat", "api,"+libraryName(f))
-	t.args()
-	t.text = api.AppendCall(t.text[:0], f, ev, &t.tracker.Names, &api.Style{Demangle: t.Demangle})
-	t.j.str("call", clip(string(t.text), maxText))
-	t.j.opt("file", clip(f.Path, maxText))
-	t.endArgs()
-	th.calls = append(th.calls, f)
+	t.age(th, th.end)
+	n := len(th.calls)
+	if n < cap(th.calls) {
+		th.calls = th.calls[:n+1] // with the memory of a call that has ended
+	} else {
+		th.calls = append(th.calls, slice{})
+	}
+	s := &th.calls[n]
+	s.frame, s.begun, s.start, s.run = f, false, th.end, run{}
+	if s.launch = t.launchOf(f, ev); s.launch.is {
+		t.flows++
+		s.launch.flow = t.flows
+		for i := range th.calls[:n] {
+			th.calls[i].launch.inner = true
+		}
+	}
+	if t.least == 0 {
+		t.draw(th, s, ev)
+		return
+	}
+	copyCall(&s.ev, ev)
+}
+
+// copyCall copies what of a call's event is needed to draw it.
+func copyCall(dst, ev *traces.Event) {
+	dst.Reset()
+	dst.Kind, dst.PID, dst.TID, dst.Args, dst.Time = ev.Kind, ev.PID, ev.TID, ev.Args, ev.Time
+	for i := range ev.Mem {
+		seg := ev.Mem[i]
+		if seg.In != nil {
+			in := dst.Alloc(len(seg.In))
+			copy(in, seg.In)
+			seg.In = in
+		}
+		seg.Out = nil
+		dst.Mem = append(dst.Mem, seg)
+	}
+}
+
+// begin draws the beginning of a call that was held back; those around it have begun.
+func (t *Timeline) begin(th *thread, i int) {
+	if i == 0 {
+		t.endRun(th, &th.run)
+	} else {
+		t.endRun(th, &th.calls[i-1].run)
+	}
+	s := &th.calls[i]
+	t.draw(th, s, &s.ev)
+}
+
+// draw draws the beginning of a call, whose event is ev.
+func (t *Timeline) draw(th *thread, s *slice, ev *traces.Event) {
+	f := s.frame
+	s.begun = true
+	o := &t.out
+	o.start(th.seq, s.start, typeBegin)
+	o.name(callName(f))
+	o.category("api")
+	o.category(libraryName(f))
+	if s.launch.is {
+		o.flowFrom(s.launch.flow)
+	}
+	t.text = api.AppendCall(t.text[:0], f, ev, &t.tracker.Names, &t.style)
+	if len(t.text) > maxText {
+		t.text = append(t.text[:maxText], "…"...)
+	}
+	o.text("call", t.text)
+	o.finish(s.start)
 }
 
 // callName and libraryName are what a call and its library are called in both views.
@@ -56,7 +114,7 @@ func libraryName(f *api.Frame) string { return cmp.Or(clip(f.LibraryName(), maxN
 func (t *Timeline) endCall(f *api.Frame, ev *traces.Event, returned bool) {
 	key := taskKey{f.PID, f.TID}
 	th := t.threads[key]
-	if th == nil || len(th.calls) == 0 || th.calls[len(th.calls)-1] != f {
+	if th == nil || len(th.calls) == 0 || th.calls[len(th.calls)-1].frame != f {
 		return
 	}
 	at := f.End
@@ -66,49 +124,81 @@ func (t *Timeline) endCall(f *api.Frame, ev *traces.Event, returned bool) {
 			at = max(th.end, f.Start)
 		}
 	}
-	t.finish(key, th, at)
-	n := len(th.calls) - 1
-	th.calls[n] = nil
-	th.calls = th.calls[:n]
-	th.end = max(th.end, at)
-	t.begin('E', key, th.end)
-	t.args()
-	if !returned || ev.Flags&traces.FlagUnfinished != 0 {
-		t.j.str("flags", "unfinished")
-	} else {
-		t.text = api.AppendReturn(t.text[:0], f, ev, nil)
-		t.j.str("result", clip(strings.TrimLeft(string(t.text), " ="), maxText))
-	}
-	if f.Ioctls > 0 {
-		t.j.uint("ioctls", f.Ioctls)
-		t.j.int("ioctl_ns", f.IoctlTime)
-	}
-	t.endArgs()
-	if returned && f.End >= 0 && f.Function.Failed(ev.Ret) {
-		t.begin('i', key, th.end)
-		t.j.str("s", "t")
-		t.j.str("name", f.Function.ResultName(ev.Ret))
-		t.j.str("cat", "failed")
-		t.end()
+	t.finish(th, at)
+	failed := returned && f.End >= 0 && f.Function.Failed(ev.Ret)
+	l := th.calls[len(th.calls)-1].launch
+	alone := t.closeCall(th, at, failed, func() {
+		o := &t.out
+		if !returned || ev.Flags&traces.FlagUnfinished != 0 {
+			o.str("flags", "unfinished")
+		} else if t.text = api.AppendResult(t.text[:0], f, ev, nil); !succeeded(t.text, f.Function) {
+			o.str("result", clip(strings.TrimLeft(string(t.text), " ="), maxText))
+		}
+		if f.Ioctls > 0 {
+			o.uint("ioctls", f.Ioctls)
+			o.int("ioctl_ns", f.IoctlTime)
+		}
+	})
+	switch {
+	case failed:
+		t.failure(key, th.end, f.Function.ResultName(ev.Ret), []byte(callName(f)))
+	case l.is && !l.inner:
+		t.launched(f.PID, &l, th.end, alone)
 	}
 }
 
-// closeCall ends the drawing of a thread's innermost call, which goes on.
-func (t *Timeline) closeCall(key taskKey, th *thread, ns int64) {
+// closeCall ends the drawing of a thread's innermost call, and reports whether it is drawn
+// alone: a short one that has not failed is drawn with its neighbours. args writes what its
+// end shows.
+func (t *Timeline) closeCall(th *thread, ns int64, failed bool, args func()) (alone bool) {
 	n := len(th.calls) - 1
-	th.calls[n] = nil
-	th.calls = th.calls[:n]
+	s := &th.calls[n]
 	th.end = max(th.end, ns)
-	t.begin('E', key, th.end)
-	t.end()
+	if !s.begun && !failed && th.end-s.start < t.least {
+		th.calls = th.calls[:n]
+		t.mergeWith(th, callName(s.frame), s.start, th.end, &s.run)
+		s.frame = nil
+		return false
+	}
+	t.beginAll(th)
+	t.endRun(th, &s.run)
+	t.out.start(th.seq, th.end, typeEnd)
+	args()
+	t.out.finish(th.end)
+	s.frame = nil
+	th.calls = th.calls[:n]
+	return true
+}
+
+// succeeded reports whether a result says that the call succeeded, and nothing else.
+func succeeded(result []byte, f *api.Function) bool {
+	const before = " = "
+	return f != nil && f.Result.Status && len(result) > len(before) && string(result[len(before):]) == f.Result.ValueName(0)
+}
+
+// launchOf says what a call launches.
+func (t *Timeline) launchOf(f *api.Frame, ev *traces.Event) launch {
+	kernel, stream, ok := f.Launch(ev, &t.tracker.Names)
+	if !ok {
+		return launch{}
+	}
+	return launch{is: true, kernel: clip(t.kernelName(kernel), maxName), stream: stream}
 }
 
 // kernelName is a kernel's name for people.
 func (t *Timeline) kernelName(name string) string {
-	if t.Demangle != nil {
-		return t.Demangle(name)
+	if t.Demangle == nil {
+		return name
 	}
-	return name
+	known, ok := t.kernels[name]
+	if !ok {
+		known = t.Demangle(name)
+		if t.kernels == nil || len(t.kernels) >= maxFrames {
+			t.kernels = make(map[string]string)
+		}
+		t.kernels[name] = known
+	}
+	return known
 }
 
 // imageName is what a code image is called in a view: the beginning of its
@@ -123,23 +213,23 @@ func imageName(im *traces.Image) string {
 // imageArgs writes what a click on a loaded image, or on a first launch, shows.
 func (t *Timeline) imageArgs(ev *traces.Event) {
 	if ev.Kind == traces.KindKernel {
-		t.j.opt("kernel", clip(ev.Name, maxText))
+		t.out.opt("kernel", clip(ev.Name, maxText))
 	} else {
-		t.j.opt("via", clip(ev.Name, maxText))
-		t.j.opt("library", clip(ev.Path, maxText))
+		t.out.opt("via", clip(ev.Name, maxText))
+		t.out.opt("library", clip(ev.Path, maxText))
 	}
 	im := ev.Image
 	if im == nil {
 		return
 	}
-	t.j.opt("sha256", clip(im.SHA256, maxName))
-	t.j.opt("format", clip(im.Format, maxName))
-	t.j.int("bytes", im.Size)
-	t.j.opt("file", clip(im.File, maxText))
+	t.out.opt("sha256", clip(im.SHA256, maxName))
+	t.out.opt("format", clip(im.Format, maxName))
+	t.out.int("bytes", im.Size)
+	t.out.opt("file", clip(im.File, maxText))
 	if im.Handle != 0 {
-		t.j.hex("handle", im.Handle)
+		t.out.hex("handle", im.Handle)
 	}
-	t.j.opt("replaced", clip(im.Replaced, maxName))
+	t.out.opt("replaced", clip(im.Replaced, maxName))
 }
 
 // apiNode is a stack of library calls in a profile.

@@ -69,7 +69,7 @@ func TestLibraryTimeline(t *testing.T) {
 	var out bytes.Buffer
 	d := ioctl.NewDecoder(h)
 	tl := NewTimeline(&out, h, d)
-	tl.Demangle = func(s string) string { return strings.ReplaceAll(s, "_Z9vectorAddPKfS0_Pfi", "vectorAdd(…)") }
+	tl.Demangle = func(s string) string { return strings.ReplaceAll(s, "_Z9vectorAddPKfS0_Pfi", "vectorAdd(...)") }
 	for _, ev := range events {
 		c := d.Decode(ev)
 		tl.Add(ev, &c)
@@ -77,18 +77,22 @@ func TestLibraryTimeline(t *testing.T) {
 	if err := tl.Close(); err != nil {
 		t.Fatal(err)
 	}
+	f, err := parseTimeline(out.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := f.dump()
 	for _, want := range []string{
-		`{"ph":"B","pid":100,"tid":100,"ts":80,"name":"cublasSgemm_v2","cat":"api,cublas","args":{"call":"cublasSgemm_v2(handle=0xc0de, `,
-		`{"ph":"B","pid":100,"tid":100,"ts":90,"name":"cuLaunchKernel","cat":"api,driver","args":{"call":"cuLaunchKernel(f=0x5570 vectorAdd`,
-		`{"ph":"E","pid":100,"tid":100,"ts":110,"args":{"result":"CUDA_SUCCESS <20.0`,
-		`{"ph":"E","pid":100,"tid":100,"ts":120,"args":{"result":"CUBLAS_STATUS_SUCCESS <40.0`,
-		`{"ph":"i","pid":100,"tid":100,"ts":162.345,"s":"t","name":"CUDA_ERROR_OUT_OF_MEMORY","cat":"failed"}`,
-		`{"ph":"i","pid":100,"tid":100,"ts":72,"s":"t","name":"image aabbccddeeff (fatbin)","cat":"image","args":{"via":"cuModuleLoadData","library":"/opt/cuda/libcudart.so.13","sha256":"aabb`,
-		`"name":"first launch of vectorAdd(…)","cat":"kernel","args":{"kernel":"_Z9vectorAddPKfS0_Pfi"`,
-		`"s":"g","name":"incomplete: a test","cat":"gap"`,
+		`80000: track 3 begin "cublasSgemm_v2" [api cublas] call=cublasSgemm_v2(handle=0xc0de, `,
+		`90000: track 3 begin "cuLaunchKernel" [api driver] call=cuLaunchKernel(f=0x5570 vectorAdd`,
+		`instant "CUDA_ERROR_OUT_OF_MEMORY" [failed] call=`,
+		`72000: track 3 instant "image aabbccddeeff (fatbin)" [image] bytes=`,
+		`instant "first launch of vectorAdd(...)" [kernel] `,
+		`instant "vectorAdd(...)" [launch] flows [] -> [`,
+		`instant "incomplete: a test" [gap]`,
 	} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("no %s in\n%s", want, &out)
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s in\n%s", want, text)
 		}
 	}
 }
@@ -113,7 +117,11 @@ func TestLibraryFilter(t *testing.T) {
 	if err := tl.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if s := out.String(); strings.Contains(s, `"cat":"api`) || strings.Contains(s, `"ph":"E"`) || strings.Count(s, `"cat":"ioctl`) != 4 {
+	f, err := parseTimeline(out.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := f.dump(); strings.Contains(s, "[api") || strings.Contains(s, "[launch") || strings.Count(s, "[ioctl") != 4 {
 		t.Errorf("%s", s)
 	}
 	deep := false

@@ -8,7 +8,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"time"
 
 	"nvtrace/ioctl"
 	"nvtrace/nvattach/api"
@@ -16,51 +15,56 @@ import (
 	"nvtrace/traces"
 )
 
-// flushBytes is how much text a Timeline gathers before it writes.
+// flushBytes is how much a view gathers before it writes.
 const flushBytes = 64 << 10
 
 // errClosed is what Close leaves, so that a second one writes nothing.
 var errClosed = errors.New("the timeline is closed")
 
-// Timeline writes a recording in the trace event format, JSON that
-// ui.perfetto.dev and chrome://tracing show as one timeline: a track for each
-// thread with its calls, tracks for what each process has of memory and
-// objects, arrows from who forks to what is forked.
+// Timeline writes a recording as a trace for ui.perfetto.dev: TrackEvents of
+// Perfetto's protobuf. There are
 //
-// Events of the format are written as follows. Times are microseconds since the
-// recording began, with nanoseconds as fraction.
+//	a track for each thread with its calls, which nest: those of CUDA's libraries (category
+//	    api, then the library), the device calls in them (ioctl, mmap, open, …), with their
+//	    arguments; instants for exec, exit, signals, code images, first launches of
+//	    kernels, remarks
+//	a track for each stream of a process: an instant for each launch, to which an arrow leads
+//	    from the call that made it
+//	a track for each process with the calls that failed (category failed)
+//	counters of each process: bytes mapped and allocated, objects
+//	arrows from who forks to what is forked
 //
-//	X  a call, with its duration. Category: the call (ioctl, mmap, open, …),
-//	   then, separated by commas, "failed" and "unknown" where it is so.
-//	   Also a fork and the start of what it made, of no duration, joined by a flow
-//	B  a call that had not returned when its thread ended (then with E) or the recording did.
-//	   With E also a call of a library (category api, then the library), which what
-//	   happens during it is drawn in
-//	i  a call whose duration is not known, or that was inferred; the status of a
-//	   failed call, at its start, of a library's at its end (category failed); exec, exit,
-//	   signals, code images, first launches of kernels, remarks
-//	b, e  a call that overlaps the thread's previous one: that is damage, but no reason to hide it
-//	C  counters of a process: bytes mapped and allocated, objects
-//	M  names of processes and threads, each before its first use
+// A call that had not returned when its thread ended ends there; one that had not at the
+// end of the recording has no end. A call whose duration is not known, or that was
+// inferred, is an instant. A call that overlaps the thread's previous one (that is
+// damage, but no reason to hide it) has a track of its own.
 //
-// It is written as events come in, in memory that is bounded by what is alive.
-// A Timeline is for one goroutine.
+// Calls shorter than what detail says are drawn together with their neighbours: a slice
+// named by the most frequent of them, whose arguments say how often each was made. Failed
+// calls never are.
+//
+// It is written as events come in, in memory that is bounded by what is alive. A Timeline
+// is for one goroutine.
 type Timeline struct {
 	// Demangle, if not nil, names kernels for people. It may be set before the first event.
 	Demangle func(name string) string
 
 	scene
-	w       io.Writer
-	j       jsonText
-	err     error
+	detail
+	out     packets
+	style   api.Style
 	name    []byte
 	text    []byte
 	threads map[taskKey]*thread
-	said    map[int32]string // names of processes that were written
-	floor   int64            // no forgotten thread has a call that ends later
-	home    int32            // process that remarks without one are shown with: the first
+	procs   map[int32]*process
+	streams map[streamKey]*stream
+	common  map[string]string // names of calls, shared
+	kernels map[string]string // names of kernels for people
+	floor   int64             // no forgotten thread has a call that ends later
+	home    int32             // process that remarks without one are shown with: the first
 	flows   uint64
-	events  uint64
+	last    int64 // time of the latest event that is drawn
+	closed  bool
 }
 
 // taskKey names a thread.
@@ -69,36 +73,62 @@ type taskKey struct{ pid, tid int32 }
 // thread is a track of the timeline.
 type thread struct {
 	name  string
-	end   int64        // of its latest call, or beginning of its innermost library call
-	open  bool         // that has a B without an E
-	calls []*api.Frame // library calls that are drawn and open, the outermost first
+	seq   *sequence
+	track uint64
+	end   int64   // of its latest call, or beginning of its innermost library call
+	open  bool    // that has a beginning without an end
+	calls []slice // library calls that are drawn and open, the outermost first
+	run   run     // of short outermost calls
+}
+
+// process is the tracks that a process has beside its threads'.
+type process struct {
+	name     string
+	track    uint64
+	counters [quantities]uint64 // their tracks, 0 none yet
+	failures uint64             // likewise
 }
 
 // NewTimeline returns a Timeline that writes to w. The events that it will be
 // given are decoded by d; h, which may be nil, is the recording's header.
 // Writing begins with the first event, so that no error is returned here.
 func NewTimeline(w io.Writer, h *traces.Header, d *ioctl.Decoder) *Timeline {
-	t := &Timeline{w: w, threads: make(map[taskKey]*thread), said: make(map[int32]string), floor: math.MinInt64}
-	t.init(h, d)
-	// No displayTimeUnit: it is about how times are shown, but Perfetto used to
-	// take it for the unit of ts (google/perfetto#106).
-	t.j.b = append(t.j.b, `{"otherData":`...)
-	t.j.open()
-	t.j.str("producer", "nvtrace")
-	if h != nil {
-		t.home = h.PID
-		t.j.opt("version", h.Tool)
-		t.j.opt("driver", h.Driver)
-		t.j.opt("kernel", h.Kernel)
-		t.j.opt("arch", h.Arch)
-		t.j.opt("command", commandLine(h.Argv))
-		if h.Start != 0 {
-			t.j.str("start", time.Unix(0, h.Start).UTC().Format(time.RFC3339Nano))
-		}
+	t := &Timeline{
+		threads: make(map[taskKey]*thread), procs: make(map[int32]*process), streams: make(map[streamKey]*stream),
+		common: make(map[string]string), floor: math.MinInt64,
 	}
-	t.j.close()
-	t.j.b = append(t.j.b, `,"traceEvents":[`...)
+	t.init(h, d)
+	t.out.init(w)
+	t.style.Demangle = t.kernelName
+	if h == nil {
+		return t
+	}
+	t.home = h.PID
+	if h.Start > 0 {
+		t.out.wallClock(h.Start)
+	}
+	t.recording(h)
 	return t
+}
+
+// recording writes what is known of the whole as an instant at its beginning.
+func (t *Timeline) recording(h *traces.Header) {
+	track := t.out.uuid()
+	t.out.descriptor(track, func(b []byte) []byte {
+		b = appendBytes(b, descriptorName, "recording")
+		return appendUint(b, descriptorOrder, childrenExplicit)
+	})
+	o := &t.out
+	o.start(o.main, 0, typeInstant)
+	o.on(track)
+	o.name("recording")
+	for _, a := range [][2]string{{"producer", "nvtrace"}, {"version", h.Tool}, {"driver", h.Driver}, {"kernel", h.Kernel}, {"arch", h.Arch}, {"host", h.Host}, {"command", commandLine(h.Argv)}} {
+		o.opt(a[0], a[1])
+	}
+	for _, name := range slices.Sorted(maps.Keys(h.Rank)) {
+		o.opt(clip(name, maxName), h.Rank[name])
+	}
+	o.finish(0)
 }
 
 // commandLine joins arguments for people to read.
@@ -122,13 +152,14 @@ func (t *Timeline) Add(ev *traces.Event, c *ioctl.Call) {
 	if t.home == 0 {
 		t.home = ev.PID
 	}
-	if t.err == nil {
+	if t.out.err == nil && !t.full(t.out.size()) {
+		t.last = max(t.last, ev.Time)
 		t.account(ev.PID).seen = true
 		t.library(ev, true)
 		t.event(ev, c)
 		t.counters(ev)
 	}
-	t.settle(false)
+	t.ledger.settle()
 }
 
 // Skip takes in an event that is not to be shown: what it says about objects,
@@ -136,38 +167,58 @@ func (t *Timeline) Add(ev *traces.Event, c *ioctl.Call) {
 // too, in processes of which something is shown.
 func (t *Timeline) Skip(ev *traces.Event, c *ioctl.Call) {
 	t.take(ev, c)
-	if t.err == nil {
+	if t.out.err == nil && !t.full(t.out.size()) {
 		t.library(ev, false)
 		t.counters(ev)
 	}
-	t.settle(false)
+	t.ledger.settle()
 }
 
 // Close ends the timeline and returns the first error that writing met. It
 // does not close the writer.
 func (t *Timeline) Close() error {
-	if t.err == nil {
-		t.j.b = append(t.j.b, "\n]}\n"...)
+	if !t.closed {
+		t.closed = true
+		if t.least != stop {
+			t.pending()
+		}
+		t.remaining()
+		t.out.flush(true)
 	}
-	t.settle(true)
-	err := t.err
+	err := t.out.err
 	if err == nil {
-		t.err = errClosed
+		t.out.err = errClosed
 	}
 	return err
 }
 
-func (t *Timeline) account(pid int32) *account { return t.ledger.account(pid) }
+// pending writes what is held back.
+func (t *Timeline) pending() {
+	for _, k := range t.sortedThreads() {
+		th := t.threads[k]
+		t.beginAll(th)
+		t.endRun(th, &th.run)
+		for i := range th.calls {
+			t.endRun(th, &th.calls[i].run)
+		}
+	}
+	t.endStreams()
+}
 
-// settle ends an event: what has gathered is written if it is enough.
-func (t *Timeline) settle(all bool) {
-	t.ledger.settle()
-	if t.err != nil || !all && len(t.j.b) < flushBytes {
+// remaining writes that events found no room, if so.
+func (t *Timeline) remaining() {
+	if t.left == 0 || t.out.err != nil {
 		return
 	}
-	_, t.err = t.w.Write(t.j.b)
-	t.j.b = t.j.b[:0]
+	o := &t.out
+	o.start(t.thread(taskKey{t.home, t.home}).seq, t.last, typeInstant)
+	o.name("the trace ends here, for its size")
+	o.category("note")
+	o.uint("events left out", t.left)
+	o.finish(t.last)
 }
+
+func (t *Timeline) account(pid int32) *account { return t.ledger.account(pid) }
 
 func (t *Timeline) event(ev *traces.Event, c *ioctl.Call) {
 	switch {
@@ -181,44 +232,6 @@ func (t *Timeline) event(ev *traces.Event, c *ioctl.Call) {
 	}
 }
 
-// begin starts an event of the format, on a thread's track. What the caller
-// adds ends with a call of end. The numbers that viewers sort by come first:
-// some look for them in the text without parsing all of it.
-func (t *Timeline) begin(phase byte, key taskKey, ns int64) {
-	if t.events++; t.events > 1 {
-		t.j.b = append(t.j.b, ',')
-	}
-	t.j.b = append(t.j.b, '\n')
-	t.j.open()
-	t.j.key("ph")
-	t.j.b = append(t.j.b, '"', phase, '"')
-	t.j.int("pid", int64(key.pid))
-	t.j.int("tid", int64(key.tid))
-	t.j.micros("ts", ns)
-}
-
-func (t *Timeline) end() { t.j.close() }
-
-// args starts the arguments of an event; endArgs ends both.
-func (t *Timeline) args() {
-	t.j.key("args")
-	t.j.open()
-}
-
-func (t *Timeline) endArgs() {
-	t.j.close()
-	t.end()
-}
-
-// metadata writes a name.
-func (t *Timeline) metadata(what string, key taskKey, name string) {
-	t.begin('M', key, 0)
-	t.j.str("name", what)
-	t.args()
-	t.j.str("name", name)
-	t.endArgs()
-}
-
 // processName returns the name that a process is shown with.
 func (t *Timeline) processName(pid int32) string {
 	if n := t.names[pid]; n != "" {
@@ -228,6 +241,56 @@ func (t *Timeline) processName(pid int32) string {
 		return "nvtrace"
 	}
 	return "process " + strconv.Itoa(int(pid))
+}
+
+// process returns the tracks of a process, naming it if it is new or its program is.
+func (t *Timeline) process(pid int32) *process {
+	name := t.processName(pid)
+	p := t.procs[pid]
+	switch {
+	case p == nil:
+		if len(t.procs) >= maxTasks {
+			t.endStreams()
+			clear(t.procs)
+		}
+		p = &process{track: t.out.uuid()}
+		t.procs[pid] = p
+	case p.name == name:
+		return p
+	}
+	p.name = name
+	t.out.descriptor(p.track, func(b []byte) []byte {
+		b = appendUint(b, descriptorOrder, childrenExplicit)
+		if pid <= 0 { // 0 is the idle process of a machine for Perfetto
+			return appendBytes(b, descriptorName, clean(name))
+		}
+		b, at := begin(b, descriptorProcess)
+		b = appendUint(b, processPID, uint64(pid))
+		return end(appendBytes(b, processName, clean(name)), at)
+	})
+	return p
+}
+
+// Where the tracks of a process stand, from above.
+const (
+	rankCounters = -1000 // what it has of memory, then of objects
+	rankFailures = -500
+	rankStreams  = -100
+)
+
+// below writes what a track below a process's is.
+func (t *Timeline) below(p *process, name string, rank int, f func(b []byte) []byte) uint64 {
+	track := t.out.uuid()
+	t.out.descriptor(track, func(b []byte) []byte {
+		b = appendBytes(b, descriptorName, name)
+		b = appendUint(b, descriptorParent, p.track)
+		b = appendUint(b, descriptorRank, uint64(rank))
+		if f != nil {
+			b = f(b)
+		}
+		return b
+	})
+	return track
 }
 
 // thread returns the track of a thread, naming it if it is new or its program is.
@@ -241,48 +304,59 @@ func (t *Timeline) thread(key taskKey) *thread {
 		if len(t.threads) >= maxTasks {
 			t.forget()
 		}
-		th = &thread{end: t.floor}
+		t.process(key.pid)
+		track := t.out.uuid()
+		th = &thread{end: t.floor, track: track, seq: t.out.sequence(track)}
 		t.threads[key] = th
 	}
 	th.name = name
-	full := t.processName(key.pid)
-	if t.said[key.pid] != full {
-		if len(t.said) >= maxTasks {
-			clear(t.said)
-		}
-		t.said[key.pid] = full
-		t.metadata("process_name", taskKey{key.pid, key.pid}, full)
-	}
+	p := t.process(key.pid)
+	full := p.name
 	if key.tid != key.pid {
 		full = "thread " + strconv.Itoa(int(key.tid))
 	}
-	t.metadata("thread_name", key, full)
+	t.out.descriptor(th.track, func(b []byte) []byte {
+		if key.pid <= 0 || key.tid <= 0 {
+			b = appendUint(b, descriptorParent, p.track)
+			return appendBytes(b, descriptorName, clean(full))
+		}
+		b, at := begin(b, descriptorThread)
+		b = appendUint(b, threadPID, uint64(key.pid))
+		b = appendUint(b, threadTID, uint64(key.tid))
+		return end(appendBytes(b, threadName, clean(full)), at)
+	})
 	return th
+}
+
+// sortedThreads returns the threads in the order of their ids.
+func (t *Timeline) sortedThreads() []taskKey {
+	return slices.SortedFunc(maps.Keys(t.threads), func(a, b taskKey) int {
+		return cmp.Or(cmp.Compare(a.pid, b.pid), cmp.Compare(a.tid, b.tid))
+	})
 }
 
 // forget drops all threads, of which there are too many. A call that began
 // before the latest end of theirs could overlap one of the same thread.
 func (t *Timeline) forget() {
-	keys := slices.SortedFunc(maps.Keys(t.threads), func(a, b taskKey) int {
-		return cmp.Or(cmp.Compare(a.pid, b.pid), cmp.Compare(a.tid, b.tid))
-	})
-	for _, k := range keys {
+	for _, k := range t.sortedThreads() {
 		th := t.threads[k]
-		t.finish(k, th, th.end)
+		t.finish(th, th.end)
 		for len(th.calls) > 0 {
-			t.closeCall(k, th, th.end)
+			t.closeCall(th, th.end, false, func() {})
 		}
+		t.endRun(th, &th.run)
+		t.out.drop(th.seq)
 		t.floor = max(t.floor, th.end)
 	}
 	clear(t.threads)
 }
 
 // finish ends a thread's call that was not seen to return.
-func (t *Timeline) finish(key taskKey, th *thread, ns int64) {
+func (t *Timeline) finish(th *thread, ns int64) {
 	if th.open {
 		th.open, th.end = false, max(ns, th.end)
-		t.begin('E', key, th.end)
-		t.end()
+		t.out.start(th.seq, th.end, typeEnd)
+		t.out.finish(th.end)
 	}
 }
 
@@ -290,116 +364,150 @@ func (t *Timeline) finish(key taskKey, th *thread, ns int64) {
 func (t *Timeline) call(ev *traces.Event, c *ioctl.Call) {
 	key := taskKey{ev.PID, ev.TID}
 	th := t.thread(key)
-	t.finish(key, th, ev.Time)
+	t.finish(th, ev.Time)
 	t.name = t.appendCallName(t.name[:0], ev, c)
 	end := ev.Time + ev.Dur
-	sane := ev.Dur >= 0 && end >= ev.Time
-	overlaps := false
+	sane := ev.Time >= 0 && ev.Dur >= 0 && end >= ev.Time
+	o := &t.out
+	track := uint64(0)
 	switch {
 	case ev.Flags&traces.FlagUnfinished != 0 && ev.Time >= th.end:
-		t.begin('B', key, ev.Time)
+		t.beginAll(th)
+		o.start(th.seq, ev.Time, typeBegin)
 		th.open, th.end = true, ev.Time
+		sane = sane && ev.Dur == 0
+		end = math.MinInt64 // it has none
 	case ev.Flags&untimed != 0 || inferred(ev) || !sane:
-		t.begin('i', key, ev.Time)
-		t.j.str("s", "t")
+		o.start(th.seq, ev.Time, typeInstant)
+		end = math.MinInt64
 	case ev.Time < th.end:
-		overlaps = true
-		t.begin('b', key, ev.Time)
-		t.flows++
-		t.j.hex("id", t.flows)
+		track = o.uuid()
+		p := t.process(key.pid)
+		o.descriptor(track, func(b []byte) []byte {
+			b = appendBytes(b, descriptorName, "calls that overlap others of thread "+strconv.Itoa(int(key.tid)))
+			return appendUint(b, descriptorParent, p.track)
+		})
+		o.start(th.seq, ev.Time, typeBegin)
+		o.on(track)
 	default:
-		t.begin('X', key, ev.Time)
-		t.j.micros("dur", ev.Dur)
 		th.end = end
+		t.age(th, ev.Time)
+		if ev.Dur < t.least && !failed(ev, c) {
+			t.merge(th, t.callName(t.name), ev.Time, end)
+			return
+		}
+		t.beginAll(th)
+		t.endRun(th, th.within())
+		o.start(th.seq, ev.Time, typeBegin)
 	}
 	t.label(ev, c)
-	if failed(ev, c) {
-		t.j.str("cname", "terrible") // chrome://tracing's red
-	}
-	t.args()
 	if !sane {
-		t.j.int("dur_ns", ev.Dur)
+		o.int("dur_ns", ev.Dur)
 	}
 	t.callArgs(ev, c)
-	t.endArgs()
-	if overlaps {
-		t.begin('e', key, end)
-		t.j.hex("id", t.flows)
-		t.label(ev, c)
-		t.end()
+	o.finish(ev.Time)
+	if end != math.MinInt64 {
+		o.start(th.seq, end, typeEnd)
+		if track != 0 {
+			o.on(track)
+		}
+		o.finish(end)
 	}
 	if failed(ev, c) {
-		t.begin('i', key, ev.Time)
-		t.j.str("s", "t")
-		t.j.str("name", result(c))
-		t.j.str("cat", "failed")
-		t.end()
+		t.failure(key, ev.Time, result(c), t.name)
 	}
 }
 
-// label writes the name and the category of a call.
+// callName returns a name that lives on, of which there is one copy.
+func (t *Timeline) callName(name []byte) string {
+	s, ok := t.common[string(name)]
+	if !ok {
+		if len(t.common) >= maxFrames {
+			return "(other)"
+		}
+		s = string(name)
+		t.common[s] = s
+	}
+	return s
+}
+
+// failure writes that a call failed, on its process's track of failures.
+func (t *Timeline) failure(key taskKey, ns int64, status string, call []byte) {
+	p := t.process(key.pid)
+	if p.failures == 0 {
+		p.failures = t.below(p, "failed calls", rankFailures, nil)
+	}
+	o := &t.out
+	o.start(o.main, ns, typeInstant)
+	o.on(p.failures)
+	o.name(status)
+	o.category("failed")
+	o.text("call", call)
+	o.int("thread", int64(key.tid))
+	o.finish(ns)
+}
+
+// label writes the name and the categories of a call.
 func (t *Timeline) label(ev *traces.Event, c *ioctl.Call) {
-	t.j.key("name")
-	t.j.b = appendString(t.j.b, t.name)
-	t.text = append(t.text[:0], ev.Kind.String()...)
+	o := &t.out
+	o.nameBytes(t.name)
+	o.category(ev.Kind.String())
 	if failed(ev, c) {
-		t.text = append(t.text, ",failed"...)
+		o.category("failed")
 	}
 	if c.Unknown != ioctl.Known {
-		t.text = append(t.text, ",unknown"...)
+		o.category("unknown")
 	}
-	t.j.key("cat")
-	t.j.b = appendString(t.j.b, t.text)
 }
 
 // callArgs writes what a click on a call shows.
 func (t *Timeline) callArgs(ev *traces.Event, c *ioctl.Call) {
 	if ev.Flags&untimed == 0 {
-		t.j.str("status", result(c))
+		t.out.str("status", result(c))
 	}
 	if n := node(ev); n != "" {
-		t.j.str("node", n)
+		t.out.str("node", n)
 	}
 	if ev.FD >= 0 {
-		t.j.int("fd", int64(ev.FD))
+		t.out.int("fd", int64(ev.FD))
 	}
 	switch ev.Kind {
 	case traces.KindIoctl:
 		t.ioctlArgs(ev, c)
 	case traces.KindOpen:
-		t.j.opt("path", ev.Path)
+		t.out.opt("path", ev.Path)
 	case traces.KindDup:
 		if c.Errno == 0 {
-			t.j.int("new_fd", ev.Ret)
+			t.out.int("new_fd", ev.Ret)
 		}
 	case traces.KindMmap:
 		if c.Errno == 0 && ev.Flags&untimed == 0 {
-			t.j.hex("address", uint64(ev.Ret))
+			t.out.hex("address", uint64(ev.Ret))
 		}
-		t.j.uint("length", ev.Args[1])
-		t.j.str("maps", mapped(c))
+		t.out.uint("length", ev.Args[1])
+		t.out.str("maps", mapped(c))
 		if l := c.Link; l != nil && !l.Managed {
 			t.object("object", l.Client, l.Memory)
 			if l.Class != nil {
-				t.j.str("class", l.Class.Name)
+				t.out.str("class", l.Class.Name)
 			}
 		}
 	case traces.KindMunmap, traces.KindMremap:
-		t.j.hex("address", ev.Args[0])
-		t.j.uint("length", ev.Args[1])
+		t.out.hex("address", ev.Args[0])
+		t.out.uint("length", ev.Args[1])
 	}
 	if ev.Flags != 0 {
-		t.j.str("flags", ev.Flags.String())
+		t.out.str("flags", ev.Flags.String())
 	}
 }
 
 func (t *Timeline) ioctlArgs(ev *traces.Event, c *ioctl.Call) {
 	if c.Unknown != ioctl.Known {
-		t.j.str("unknown", c.Unknown.String())
+		t.out.str("unknown", c.Unknown.String())
 	}
-	t.j.hex("request", uint64(ev.Request()))
+	t.out.hex("request", uint64(ev.Request()))
 	if c.HasSub {
-		t.j.hex("number", uint64(c.SubNr))
+		t.out.hex("number", uint64(c.SubNr))
 	}
 	t.object("client", c.Client, c.Client)
 	t.object("parent", c.Client, c.Parent)
@@ -408,17 +516,17 @@ func (t *Timeline) ioctlArgs(ev *traces.Event, c *ioctl.Call) {
 		t.object("new", c.Client, c.New)
 	}
 	if t.ledger.made != 0 {
-		t.j.uint("allocated", t.ledger.made)
+		t.out.uint("allocated", t.ledger.made)
 	}
 	size := 0
 	for i := range c.Parts {
 		size += c.Parts[i].Len
 	}
 	if size != 0 {
-		t.j.uint("parameter_bytes", uint64(size))
+		t.out.uint("parameter_bytes", uint64(size))
 	}
 	if !c.Other.IsZero() {
-		t.j.str("layout_of", c.Other.String())
+		t.out.str("layout_of", c.Other.String())
 	}
 }
 
@@ -434,46 +542,42 @@ func (t *Timeline) object(key string, client, handle uint32) {
 		t.text = t.namer(t.text, client, handle) // knows what the call freed
 	}
 	if len(t.text) == 0 {
-		t.j.hex(key, uint64(handle))
+		t.out.hex(key, uint64(handle))
 		return
 	}
-	t.j.key(key)
-	t.j.b = appendString(t.j.b, t.text)
+	t.out.text(key, t.text)
 }
 
-// fork writes who forks and what is forked as slices without duration, which a
-// flow can join; instants take none.
+// fork writes who forks and what is forked, joined by an arrow.
 func (t *Timeline) fork(ev *traces.Event) {
 	parent, child := taskKey{ev.PID, ev.TID}, taskKey{ev.PID, ev.Child}
 	from, to := "clone", "thread start"
 	if ev.Flags&traces.FlagThread == 0 {
 		child.pid, from, to = ev.Child, "fork", "process start"
 	}
+	o := &t.out
 	if ev.Flags&traces.FlagAttached != 0 {
-		t.thread(child)
-		t.begin('i', child, ev.Time)
-		t.j.str("s", "t")
-		t.j.str("name", "attached")
-		t.j.str("cat", "process")
-		t.end()
+		o.start(t.thread(child).seq, ev.Time, typeInstant)
+		o.name("attached")
+		o.category("process")
+		o.finish(ev.Time)
 		return
 	}
 	t.flows++
 	for _, side := range [2]struct {
-		key        taskKey
-		name, flow string
-	}{{parent, from, "flow_out"}, {child, to, "flow_in"}} {
-		t.thread(side.key)
-		t.begin('X', side.key, ev.Time)
-		t.j.int("dur", 0)
-		t.j.str("name", side.name)
-		t.j.str("cat", "process")
-		t.j.hex("bind_id", t.flows)
-		t.j.key(side.flow)
-		t.j.b = append(t.j.b, "true"...)
-		t.args()
-		t.j.int("child", int64(ev.Child))
-		t.endArgs()
+		key  taskKey
+		name string
+	}{{parent, from}, {child, to}} {
+		o.start(t.thread(side.key).seq, ev.Time, typeInstant)
+		o.name(side.name)
+		o.category("process")
+		if side.key == parent {
+			o.flowFrom(t.flows)
+		} else {
+			o.flowTo(t.flows)
+		}
+		o.int("child", int64(ev.Child))
+		o.finish(ev.Time)
 	}
 	t.account(child.pid).seen = true
 }
@@ -486,77 +590,69 @@ func (t *Timeline) remark(ev *traces.Event) {
 	}
 	th := t.thread(key)
 	if ev.Kind == traces.KindExit {
-		t.finish(key, th, ev.Time)
+		t.finish(th, ev.Time)
 	}
-	name, scope := t.remarkName(ev)
-	t.begin('i', key, ev.Time)
-	t.j.str("s", scope)
-	t.j.str("name", name)
-	t.j.str("cat", ev.Kind.String())
-	t.args()
+	t.out.start(th.seq, ev.Time, typeInstant)
+	t.out.name(t.remarkName(ev))
+	t.out.category(ev.Kind.String())
 	switch ev.Kind {
 	case traces.KindExec:
-		t.j.opt("path", ev.Path)
-		t.j.opt("command", commandLine(ev.Argv))
+		t.out.opt("path", ev.Path)
+		t.out.opt("command", commandLine(ev.Argv))
 	case traces.KindExit, traces.KindSignal, traces.KindLost:
-		t.j.int("value", ev.Ret)
+		t.out.int("value", ev.Ret)
 	case traces.KindEnd:
 		if k := ev.Cost; k != nil {
-			t.j.uint("stops", k.Stops)
-			t.j.uint("events", k.Events)
-			t.j.uint("bytes_copied", k.Bytes)
-			t.j.int("tracer_cpu_ns", k.TracerCPU)
-			t.j.int("wall_ns", k.Wall)
+			t.out.uint("stops", k.Stops)
+			t.out.uint("events", k.Events)
+			t.out.uint("bytes_copied", k.Bytes)
+			t.out.int("tracer_cpu_ns", k.TracerCPU)
+			t.out.int("wall_ns", k.Wall)
 		}
 	case traces.KindImage, traces.KindKernel:
 		t.imageArgs(ev)
 	default:
-		t.j.opt("text", ev.Text)
+		t.out.opt("text", ev.Text)
 	}
 	if ev.Flags != 0 {
-		t.j.str("flags", ev.Flags.String())
+		t.out.str("flags", ev.Flags.String())
 	}
-	t.endArgs()
+	t.out.finish(ev.Time)
 }
 
-// remarkName says what a remark is about, and whether it concerns a thread, a
-// process or all (the format's "t", "p" and "g").
-func (t *Timeline) remarkName(ev *traces.Event) (name, scope string) {
+// remarkName says what a remark is about.
+func (t *Timeline) remarkName(ev *traces.Event) string {
 	switch ev.Kind {
 	case traces.KindExec:
-		return "exec " + programName(ev.Path), "p"
+		return "exec " + programName(ev.Path)
 	case traces.KindExit:
-		scope = "t"
-		if ev.TID == ev.PID {
-			scope = "p"
-		}
 		if sig := ev.Ret & 0x7f; sig != 0 { // as waitpid(2) has it
-			return "killed by signal " + strconv.FormatInt(sig, 10), scope
+			return "killed by signal " + strconv.FormatInt(sig, 10)
 		}
-		return "exit " + strconv.FormatInt(ev.Ret>>8&0xff, 10), scope
+		return "exit " + strconv.FormatInt(ev.Ret>>8&0xff, 10)
 	case traces.KindSignal:
-		return "signal " + strconv.FormatInt(ev.Ret, 10), "p"
+		return "signal " + strconv.FormatInt(ev.Ret, 10)
 	case traces.KindNote:
-		return "note: " + clip(ev.Text, maxName), "g"
+		return "note: " + clip(ev.Text, maxName)
 	case traces.KindLost:
-		return strconv.FormatInt(ev.Ret, 10) + " events were lost", "g"
+		return strconv.FormatInt(ev.Ret, 10) + " events were lost"
 	case traces.KindImage:
-		return "image " + imageName(ev.Image), "t"
+		return "image " + imageName(ev.Image)
 	case traces.KindKernel:
-		return "first launch of " + clip(t.kernelName(ev.Name), maxName), "t"
+		return "first launch of " + clip(t.kernelName(ev.Name), maxName)
 	case traces.KindCaptured:
 		if ev.Captured == nil {
-			return "captured", "g"
+			return "captured"
 		}
-		return "captured: " + clip(ev.Captured.String(), maxName), "g"
+		return "captured: " + clip(ev.Captured.String(), maxName)
 	case traces.KindGap:
-		return "incomplete: " + clip(ev.Text, maxName), "g"
+		return "incomplete: " + clip(ev.Text, maxName)
 	case traces.KindFault:
-		return clip(t.kernelName(ev.Name), maxName) + " failed", "p"
+		return clip(t.kernelName(ev.Name), maxName) + " failed"
 	case traces.KindEnd:
-		return "end of the recording", "g"
+		return "end of the recording"
 	}
-	return cmp.Or(clip(ev.Name, maxName), ev.Kind.String()), "t"
+	return cmp.Or(clip(ev.Name, maxName), ev.Kind.String())
 }
 
 // counters writes what changed of the processes' quantities. The times of one
@@ -582,17 +678,22 @@ func (t *Timeline) counter(a *account, ns int64) {
 		return
 	}
 	a.time = max(a.time, ns)
-	key := taskKey{a.pid, a.pid}
-	t.thread(key)
+	p := t.process(a.pid)
+	o := &t.out
 	for q, n := range a.have {
 		if n == a.shown[q] {
 			continue
 		}
-		t.begin('C', key, a.time)
-		t.j.str("name", quantityNames[q].name)
-		t.args()
-		t.j.uint(quantityNames[q].unit, n)
-		t.endArgs()
+		if p.counters[q] == 0 {
+			p.counters[q] = t.below(p, quantityNames[q].name, rankCounters+q, func(b []byte) []byte {
+				b, at := begin(b, descriptorCounter)
+				return end(appendUint(b, counterUnit, quantityNames[q].unit), at)
+			})
+		}
+		o.start(o.main, a.time, typeCounter)
+		o.on(p.counters[q])
+		o.counter(n)
+		o.finish(a.time)
 	}
 	a.shown = a.have
 }
