@@ -222,3 +222,10 @@ func readBlocks(file string) (head string, archs map[string][]sass.Arch, err err
 	end()
 	return head, archs, nil
 }
+
+// blockOpcode returns the opcode that a block is about.
+func blockOpcode(block string) (uint16, error) {
+	name, _, _ := strings.Cut(block, " ")
+	op, err := strconv.ParseUint(name, 16, 16)
+	return uint16(op), err
+}

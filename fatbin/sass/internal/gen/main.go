@@ -70,6 +70,10 @@ func askAll(nvdisasm, ptxas, seedFile, out string, archs []string) error {
 		if err != nil {
 			return err
 		}
+		asked := make(map[uint16]bool)
+		for _, w := range words {
+			asked[w.Opcode()] = true
+		}
 		head, blocks, err := readBlocks(out)
 		if errors.Is(err, fs.ErrNotExist) {
 			blocks, err = make(map[string][]sass.Arch), nil
@@ -93,6 +97,9 @@ func askAll(nvdisasm, ptxas, seedFile, out string, archs []string) error {
 			return err
 		}
 		for b, as := range blocks {
+			if op, err := blockOpcode(b); err != nil || !asked[op] {
+				continue // what is known of opcodes that were not asked for stays
+			}
 			blocks[b] = slices.DeleteFunc(as, func(x sass.Arch) bool { return x == a })
 			if len(blocks[b]) == 0 {
 				delete(blocks, b)
