@@ -117,6 +117,24 @@ func contextOf(k Kind, text int) (*bpf.Context, []int) {
 	return ctx, ids
 }
 
+// A ContextField is a field of the context that programs of a kind of point find.
+type ContextField struct {
+	Name         string // as include/nvtrace_gpu.bpf.h has it, without the "t." of a thread's
+	Offset, Size int
+}
+
+// ContextFields returns the fields of the context of a kind of point.
+func ContextFields(k Kind) []ContextField {
+	c, ids := contextOf(k, 0)
+	var list []ContextField
+	for i, f := range c.Fields {
+		if ids != nil && ids[i] < fieldPair {
+			list = append(list, ContextField{f.Name, f.Offset, f.Size})
+		}
+	}
+	return list
+}
+
 // uniform reports whether all threads of a warp at a place see the same in a field.
 func uniform(id int) bool {
 	switch id {

@@ -131,7 +131,7 @@ func (f *flow) extent(w *updateWalk, call *asm.Instruction, r asm.Register, o *O
 			return int64(d.KeySize), spec.Kind
 		}
 		return int64(d.ValueSize), spec.Kind
-	case bpf.ArgRead, bpf.ArgWrite, bpf.ArgString:
+	case bpf.ArgRead, bpf.ArgWrite, bpf.ArgString, bpf.ArgShared:
 		if spec.Size > 0 {
 			return int64(spec.Size), spec.Kind
 		}

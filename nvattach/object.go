@@ -39,6 +39,9 @@ type Object struct {
 	Ignored  []Ignored  // those that are not
 	Maps     []*MapDef  // data sections included, in the order of their names
 	Vars     []Var      // global variables that can be set
+	// NamesSites says that who shows the maps shows sites by what they are, so that nobody
+	// needs a list of their numbers.
+	NamesSites bool
 }
 
 // A Program is one that runs on a GPU.
@@ -103,6 +106,16 @@ func LoadObject(name string, data []byte) (o *Object, err error) {
 		return nil, markf(ErrObject, "%s: %s", name, oneLine(err))
 	}
 	o = &Object{Name: name}
+	if err := o.fill(spec); err != nil {
+		return nil, markf(ErrObject, "%s: %s", name, oneLine(err))
+	}
+	return o, nil
+}
+
+// NewObject makes an object of programs and maps that come from no file, as
+// [LoadObject] does of those of one; name is for messages.
+func NewObject(name string, spec *ebpf.CollectionSpec) (*Object, error) {
+	o := &Object{Name: name}
 	if err := o.fill(spec); err != nil {
 		return nil, markf(ErrObject, "%s: %s", name, oneLine(err))
 	}

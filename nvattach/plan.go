@@ -345,7 +345,7 @@ func (p *Plan) NumberedSites() []NumberedSite {
 	}
 	reads := map[string]bool{}
 	for _, q := range p.Programs {
-		if slices.ContainsFunc(q.Report.Fields, func(i int) bool { return q.fields[i] == fieldSite }) {
+		if !q.Object.NamesSites && slices.ContainsFunc(q.Report.Fields, func(i int) bool { return q.fields[i] == fieldSite }) {
 			reads[q.Name] = true
 		}
 	}

@@ -28,6 +28,7 @@ import (
 // attachFlags say which probes run, and how their maps are shown.
 type attachFlags struct {
 	objects, kernels, programs stringList
+	scripts                    scriptFlags
 	settings                   stringList // of maps: name[key]=value, or how they are shown
 	vars                       stringList
 	interval                   time.Duration
@@ -47,6 +48,7 @@ type attachFlags struct {
 
 func (f *attachFlags) register(fs *flag.FlagSet) {
 	fs.Var(&f.objects, "attach", "run the eBPF programs of `OBJECT` in the program's kernels (repeated)")
+	f.scripts.register(fs)
 	fs.Var(&f.kernels, "kernel", "only in kernels whose name, mangled or demangled, matches `GLOB` (repeated)")
 	fs.Var(&f.programs, "prog", "only the programs whose name matches `GLOB` (repeated)")
 	fs.Var(&f.settings, "map", "set entries of a map before the first kernel: `NAME[KEY]=VALUE`, NAME=@FILE (repeated)")
@@ -72,7 +74,7 @@ func (f *attachFlags) register(fs *flag.FlagSet) {
 }
 
 // any reports whether there is something to attach.
-func (f *attachFlags) any() bool { return len(f.objects) > 0 }
+func (f *attachFlags) any() bool { return len(f.objects) > 0 || f.scripts.given() }
 
 // plan loads the objects and proves their programs safe.
 func (f *attachFlags) plan(e *env) (*nvattach.Plan, []nvattach.Setting, error) {
@@ -85,7 +87,13 @@ func (f *attachFlags) plan(e *env) (*nvattach.Plan, []nvattach.Setting, error) {
 		}
 		objs = append(objs, o)
 	}
-	var settings []nvattach.Setting
+	settings, err := f.scripts.compile(e)
+	if err != nil {
+		return nil, nil, err
+	}
+	if o := f.scripts.object(); o != nil {
+		objs = append(objs, o)
+	}
 	for _, text := range f.settings {
 		s, err := nvattach.ParseMapSetting(text)
 		if err != nil {
@@ -108,6 +116,7 @@ func (f *attachFlags) plan(e *env) (*nvattach.Plan, []nvattach.Setting, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	f.scripts.planned(plan)
 	return plan, settings, nil
 }
 
@@ -144,7 +153,7 @@ func (f *attachFlags) start(e *env) (*session.Session, error) {
 	}
 	o := &session.Options{
 		Plan: plan, Settings: settings, Out: e.stderr, Interval: f.interval, Required: f.require, Verify: int(f.verify),
-		Maps: nvattach.MapOptions{Threads: f.threads}, Verbose: f.verbose,
+		Maps: nvattach.MapOptions{Threads: f.threads}, Verbose: f.verbose, Script: f.scripts.program, Began: f.scripts.began,
 	}
 	if f.json {
 		o.Format = session.FormatJSON
@@ -394,6 +403,7 @@ func attachVerb(e *env, args, command []string) int {
 	fs := newFlagSet(e, "attach", "[--list] [flags] probe.o... | --dry-run [flags] probe.o... IMAGE... | [--maps json] run.nvt")
 	fs.BoolVar(&list, "list", true, "list the programs, their places in kernels, and the maps")
 	f.register(fs)
+	fs.Var(&f.scripts.texts, "e", "look into `PROGRAM`, as nvtrace -e runs it")
 	dry.register(fs)
 	fs.Var(&direct, "run", "run a program of kprobe/__directly_run on the GPU, or on the PTX machine where there is none, and show the maps: `PROG[:COUNT[:GRID:BLOCK]]` (repeated)")
 	fs.BoolVar(&f.directSim, "sim", false, "with --run, take the PTX machine even where there is a GPU")
@@ -420,7 +430,7 @@ func attachVerb(e *env, args, command []string) int {
 		}
 		return e.fail(exitUsage, "attach --dry-run wants probe objects and images: PTX, fat binaries, executables or libraries")
 	}
-	if len(f.objects) == 0 || command != nil {
+	if !f.any() || command != nil {
 		return e.fail(exitUsage, "attach wants probe objects; to run them, type: nvtrace --attach probe.o -- command [args]")
 	}
 	if err := idleAttach(fs, dry.on, len(direct) > 0); err != nil {

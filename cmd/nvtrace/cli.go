@@ -132,6 +132,10 @@ func main2(e *env, words []string) int {
 	if args[0] == decodeWord {
 		return decodeVerb(e, args[1:], command)
 	}
+	if scriptFile(args[0]) {
+		args, command = scriptCommand(words)
+		return runVerb(e, args, command)
+	}
 	return e.noVerb(args[0], words)
 }
 

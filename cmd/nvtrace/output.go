@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -24,14 +25,40 @@ import (
 // live log and for a recording's.
 type lineFlags struct {
 	exprs             stringList
+	programs          *stringList // where -e 'PROGRAM' goes; nil: nowhere
 	wall, delta, took bool
 	hex, all, handles bool
 	width, elems      int
 	color             string
 }
 
+// about says what else than a filter -e may be.
+func (f *lineFlags) about() string {
+	if f.programs == nil {
+		return ""
+	}
+	return "with braces, run a program in kernels: -e 'kernel:* { @[kernel] = count(); }'; otherwise "
+}
+
+// An exprFlag is -e: a filter, or with braces a program for probes.
+type exprFlag struct{ exprs, programs *stringList }
+
+// String implements flag.Value.
+func (f *exprFlag) String() string { return "" }
+
+// Set implements flag.Value.
+func (f *exprFlag) Set(s string) error {
+	switch {
+	case !isProgram(s):
+		return f.exprs.Set(s)
+	case f.programs == nil:
+		return errors.New("a program for probes wants a program to run: nvtrace -e 'PROGRAM' -- command [args]")
+	}
+	return f.programs.Set(s)
+}
+
 func (f *lineFlags) register(fs *flag.FlagSet) {
-	fs.Var(&f.exprs, "e", "show only what matches `EXPR`: device=nvidia-uvm, ioctl=NV_ESC_RM_*, control=*GPU*, class=*CHANNEL*, status!=OK, api=cuMem*, pid=N; globs and comma lists, != negates (repeated, all must hold)")
+	fs.Var(&exprFlag{&f.exprs, f.programs}, "e", f.about()+"show only what matches `EXPR`: device=nvidia-uvm, ioctl=NV_ESC_RM_*, control=*GPU*, class=*CHANNEL*, status!=OK, api=cuMem*, pid=N; globs and comma lists, != negates (repeated, all must hold)")
 	fs.BoolVar(&f.wall, "t", false, "show the time of day")
 	fs.BoolVar(&f.delta, "r", false, "show the time since the previous line")
 	fs.BoolVar(&f.took, "T", false, "show how long each call took")

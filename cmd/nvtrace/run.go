@@ -73,6 +73,7 @@ func newRunFlags(e *env) *runFlags {
 	f.set.StringVar(&f.shim, "interpose", "auto", "preload the interposer, a second view of what is loaded, `WHEN` auto: with --modules; off: never; only: instead of ptrace, which records images and nothing else")
 	f.attach.register(f.set)
 	f.sim.register(f.set)
+	f.lines.programs = &f.attach.scripts.texts
 	f.lines.register(f.set)
 	return f
 }
@@ -114,7 +115,7 @@ func (f *runFlags) idle() (err error) {
 	f.set.Visit(func(fl *flag.Flag) {
 		switch {
 		case probes.Lookup(fl.Name) != nil && !f.attach.any():
-			err = fmt.Errorf("--%s wants --attach", fl.Name)
+			err = fmt.Errorf("--%s wants --attach, --script or -e 'PROGRAM'", fl.Name)
 		case gpu.Lookup(fl.Name) != nil && fl.Name != "no-sim" && !f.sim.gpu.set && !f.attach.any():
 			err = fmt.Errorf("--%s wants --sim", fl.Name)
 		}

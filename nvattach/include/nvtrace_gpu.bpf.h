@@ -185,6 +185,9 @@ static long (*bpf_get_func_arg_cnt)(void *ctx) = (void *)185;
 /* nvtrace's own: the position of the highest bit, 0 for 0: the entry of a log2 histogram
  * for v. One instruction. */
 static __u32 (*nvtrace_log2)(__u64 v) = (void *)600;
+/* A number in a map's value becomes n, if that is higher; they have no sign. For the lowest,
+ * keep the highest of ~n. */
+static void (*nvtrace_max)(__u64 *p, __u64 n) = (void *)601;
 
 /* Prints without waiting: the host formats the text later. At most 3 arguments. %s takes
  * text of a map or a global variable, not of the stack. */

@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"nvtrace/fatbin"
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/script"
 	"nvtrace/traces/escape"
 )
 
@@ -20,6 +22,7 @@ type output struct {
 	w      io.Writer
 	format Format
 	print  *nvattach.PrintOptions
+	script *script.Program
 	said   io.Writer // for what is no contents of maps; nil: w
 	begun  bool      // FormatJSON: the array is
 	err    error
@@ -54,6 +57,10 @@ func (o *output) text(sm int, text string) {
 func (o *output) record(m *nvattach.Map, r nvattach.Record) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.owned(m) {
+		o.printed(o.script.Record(r.Data))
+		return
+	}
 	if o.format == FormatJSON {
 		b := []byte(`{"record": `)
 		b = quoted(b, m.Name)
@@ -63,6 +70,50 @@ func (o *output) record(m *nvattach.Map, r nvattach.Record) {
 	}
 	b := fmt.Appendf(nil, "%s[sm %d] ", escape.String(m.Name), r.SM)
 	o.write(append(m.AppendRecord(b, r.Data), '\n'))
+}
+
+// owned reports whether a map is the script's, which shows it.
+func (o *output) owned(m *nvattach.Map) bool { return o.script != nil && o.script.Owns(m) }
+
+// printed shows what the script printed.
+func (o *output) printed(text string) {
+	if o.format == FormatJSON {
+		o.object(map[string]any{"printf": text})
+		return
+	}
+	o.write([]byte(text))
+}
+
+// scriptBegan shows what the script's BEGIN printed.
+func (o *output) scriptBegan(list []script.Shown) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for i := range list {
+		o.printed(list[i].Text)
+	}
+}
+
+// scripted shows the script's maps, which are those of all processes and GPUs together;
+// at the end of the run, after its END.
+func (o *output) scripted(tables []*nvattach.Table, end bool) {
+	if o.script == nil {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for i, s := range o.script.Show(tables, end) {
+		switch {
+		case s.Name == "":
+			o.printed(s.Text)
+		case o.format == FormatJSON:
+			o.element([]byte(s.JSON))
+		default:
+			if i > 0 {
+				o.write([]byte("\n"))
+			}
+			o.write([]byte(s.Text))
+		}
+	}
 }
 
 func quoted(b []byte, s string) []byte {
@@ -113,6 +164,7 @@ func (o *output) moment(now time.Time) {
 func (o *output) tables(c *Context, several bool, tables []*nvattach.Table, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	tables = slices.DeleteFunc(slices.Clone(tables), func(t *nvattach.Table) bool { return o.owned(t.Map) })
 	if several && len(tables) > 0 {
 		if o.format == FormatJSON {
 			o.object(map[string]any{"process": c.PID, "device": c.Device})

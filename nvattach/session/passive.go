@@ -40,6 +40,7 @@ func (c *Context) Look(now time.Time) {
 	tables, err := c.read()
 	c.s.out.moment(now)
 	c.s.out.tables(c, len(c.s.all()) > 1, tables, err)
+	c.s.out.scripted(tables, false)
 }
 
 // Keep reads a passive context's maps and what is in its rings: it may be the

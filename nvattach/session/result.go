@@ -3,6 +3,8 @@ package session
 import (
 	"bytes"
 	"slices"
+
+	"nvtrace/nvattach"
 )
 
 // Result is what a session's probes came to, for a recording.
@@ -26,16 +28,26 @@ const maxNotices = 256
 // Result returns what the probes came to. End must have been called.
 func (s *Session) Result() (*Result, error) {
 	r := &Result{Kernels: s.Kernels()}
+	var all []*nvattach.Table
 	for _, c := range s.all() {
 		c.mu.Lock()
 		tables := c.final
 		c.mu.Unlock()
+		all = append(all, tables...)
 		for _, t := range tables {
+			if s.out.owned(t.Map) {
+				continue
+			}
 			var text bytes.Buffer
 			if err := t.Print(&text, s.out.print); err != nil {
 				return nil, err
 			}
 			r.Maps = append(r.Maps, MapResult{c.PID, c.Device, t.Map.Name, text.String(), string(t.AppendJSON(nil))})
+		}
+	}
+	if s.opts.Script != nil {
+		for _, x := range s.opts.Script.Show(all, true) {
+			r.Maps = append(r.Maps, MapResult{Name: x.Name, Text: x.Text, JSON: x.JSON})
 		}
 	}
 	s.out.mu.Lock()

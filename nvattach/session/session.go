@@ -20,6 +20,7 @@ import (
 
 	"nvtrace/fatbin"
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/script"
 )
 
 // Format says how maps are shown.
@@ -37,6 +38,8 @@ type Options struct {
 	Maps     nvattach.MapOptions // their sizes; SMs is set for each GPU
 	Settings []nvattach.Setting  // of --map, applied to every new set of maps
 	Print    nvattach.PrintOptions
+	Script   *script.Program // shows its maps itself; nil: there is none
+	Began    []script.Shown  // what its BEGIN printed
 	Format   Format
 	Out      io.Writer     // where everything is shown
 	Notices  io.Writer     // where all but the contents of maps is told; nil: Out
@@ -127,7 +130,10 @@ type Context struct {
 // New begins a session. Close must be called.
 func New(o *Options) *Session {
 	s := &Session{opts: *o, probed: make(map[string]*Kernel), given: make(map[[sha256.Size]byte][]string), checks: make(map[string]*Verified), stop: make(chan struct{})}
-	s.out = &output{w: o.Out, said: o.Notices, format: o.Format, print: &s.opts.Print}
+	s.out = &output{w: o.Out, said: o.Notices, format: o.Format, print: &s.opts.Print, script: o.Script}
+	if o.Script != nil {
+		s.out.scriptBegan(o.Began)
+	}
 	s.stopped.Add(1)
 	go s.poll()
 	return s
@@ -375,13 +381,16 @@ func (s *Session) all() []*Context {
 func (s *Session) show(now time.Time) {
 	all := s.all()
 	s.out.moment(now)
+	var shown []*nvattach.Table
 	for _, c := range all {
 		if c.passive {
 			continue
 		}
 		tables, err := c.read()
 		s.out.tables(c, len(all) > 1, tables, err)
+		shown = append(shown, tables...)
 	}
+	s.out.scripted(shown, false)
 }
 
 // drain prints what came in the context's rings since the last time.
@@ -513,9 +522,12 @@ func (s *Session) End() error {
 func (s *Session) Close() error {
 	errs := s.End()
 	all := s.all()
+	var tables []*nvattach.Table
 	for _, c := range all {
 		s.out.tables(c, len(all) > 1, c.final, nil)
+		tables = append(tables, c.final...)
 	}
+	s.out.scripted(tables, true)
 	if !s.opts.Direct {
 		s.out.sites(s.opts.Plan.NumberedSites())
 		s.out.kernels(s, s.Kernels())

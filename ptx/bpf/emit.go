@@ -484,7 +484,7 @@ func (v *Value) number() bool {
 func (v *Value) Range() (lo, hi uint64) { return v.a.n.umin, v.a.n.umax }
 
 // Reg returns the number, the address of a record, or that of a map's value for an
-// ArgAny: a 64-bit register, which must not be written, or an integer constant. For
+// ArgAny or ArgShared: a 64-bit register, which must not be written, or an integer constant. For
 // other pointers it is 0, since what they point at is not memory that others could use.
 func (v *Value) Reg() ptx.Arg { return v.g.operand(v.a.value) }
 

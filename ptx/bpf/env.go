@@ -106,12 +106,13 @@ const (
 	ArgContext                // the context, or NULL
 	ArgString                 // pointer to at most Size bytes that are the same on every path: [Value.Bytes] knows those before the NUL
 	ArgRecord                 // what a helper returned that has RetRecord; the call gives it back
+	ArgShared                 // pointer to Size bytes of a map's value, aligned so, which the helper changes atomically; [Value.Reg] gives their address
 )
 
 // An ArgSpec describes one argument.
 type ArgSpec struct {
 	Kind ArgKind
-	// Size in bytes for ArgRead, ArgWrite and ArgString; 0: the argument SizeArg
+	// Size in bytes for ArgRead, ArgWrite, ArgShared and ArgString; 0: the argument SizeArg
 	// has it, whose highest possible value counts.
 	Size int
 	// SizeArg is the index of the argument (0 to 4) with the size. A constant

@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"bytes"
+	"fmt"
 	"math"
 	"slices"
 )
@@ -109,9 +110,13 @@ func (a *analysis) checkArg(s *state, i, k int, fx *effect) error {
 	if arg.spec.Kind == ArgString {
 		return a.checkString(s, i, k, size, fx)
 	}
-	arg.acc, err = a.access(s, i, uint8(k+1), 0, size, arg.spec.Kind == ArgWrite)
+	shared := arg.spec.Kind == ArgShared
+	arg.acc, err = a.access(s, i, uint8(k+1), 0, size, shared || arg.spec.Kind == ArgWrite)
 	if err != nil {
 		return err
+	}
+	if shared && (v.kind != kValue || a.env.ownOf(v.maps) || arg.acc.align < size) {
+		return wrong(fmt.Sprintf("a pointer to %d aligned bytes of a map's value", size))
 	}
 	arg.v = s.reg(o.depth, uint8(k+1))
 	return a.readArg(s, i, k, arg)

@@ -349,7 +349,7 @@ func (in *Interpreter) checkArg(h *Helper, k, m int, f *iframe) error {
 		n = int(in.Env.Maps[m].KeySize)
 	case ArgValue:
 		n = int(in.Env.Maps[m].ValueSize)
-	case ArgRead, ArgWrite:
+	case ArgRead, ArgWrite, ArgShared:
 		n = spec.Size
 		if n == 0 {
 			n = int(min(f.regs[spec.SizeArg+1].v, maxHelperBytes))
@@ -358,7 +358,7 @@ func (in *Interpreter) checkArg(h *Helper, k, m int, f *iframe) error {
 	if n == 0 {
 		return nil
 	}
-	_, err := in.access(f.regs[k+1], 0, n, spec.Kind == ArgWrite)
+	_, err := in.access(f.regs[k+1], 0, n, spec.Kind == ArgWrite || spec.Kind == ArgShared)
 	return err
 }
 

@@ -215,7 +215,7 @@ func (l *lowering) helper(o *op, fx *effect) {
 		before := l.here.reg(o.depth, r)
 		c.args[k] = callArg{spec: a.spec, n: before.n, bytes: a.bytes, known: a.known}
 		out := &c.args[k]
-		if before.kind == kScalar || a.spec.Kind == ArgAny && before.kind == kValue && !l.a.env.ownOf(before.maps) {
+		if before.kind == kScalar || (a.spec.Kind == ArgAny || a.spec.Kind == ArgShared) && before.kind == kValue && !l.a.env.ownOf(before.maps) {
 			out.value = l.value(&before, o.depth, r)
 		}
 		if a.spec.Kind == ArgRecord {

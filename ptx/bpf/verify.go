@@ -197,6 +197,7 @@ func (l *lowering) accountMaps(n *node) {
 			u := &l.report.Maps[m]
 			u.Used = true
 			u.Stores = u.Stores || a.spec.Kind == ArgWrite
+			u.Atomics = u.Atomics || a.spec.Kind == ArgShared
 			u.Loads = u.Loads || a.spec.Kind != ArgWrite
 		}
 	}

@@ -1,0 +1,164 @@
+package script
+
+// A probe is places and what happens there.
+type probe struct {
+	span
+	points []point
+	filter expr // nil: none
+	body   *block
+	host   bool // BEGIN or END
+}
+
+// A point is one of a probe's places.
+type point struct {
+	span
+	kind    *Kind
+	host    string // "BEGIN" or "END"
+	section string
+}
+
+// An expr is a part of the program with a value. Its type is known when it has been checked.
+type expr interface {
+	pos() span
+	typ() *Type
+}
+
+// A value is what all expressions have.
+type value struct {
+	span
+	t *Type
+}
+
+func (v *value) typ() *Type { return v.t }
+
+type (
+	intLit struct {
+		value
+		n int64
+	}
+	strLit struct {
+		value
+		s string
+		n int64 // its number
+	}
+	// A nameRef is a built-in.
+	nameRef struct {
+		value
+		name string
+		def  *Builtin // nil: arg is set
+		arg  int
+	}
+	varRef struct {
+		value
+		name string
+	}
+	mapRef struct {
+		value
+		name string
+		keys []expr
+		m    *mapInfo
+	}
+	unary struct {
+		value
+		op string
+		x  expr
+	}
+	binExpr struct {
+		value
+		op   string
+		x, y expr
+	}
+	choice struct {
+		value
+		c, x, y expr
+	}
+	call struct {
+		value
+		name span
+		fn   *Function
+		args []expr
+		fmt  *format // of printf
+	}
+	tuple struct {
+		value
+		elems []expr
+	}
+)
+
+// A stmt is a statement.
+type stmt interface{ pos() span }
+
+type (
+	block struct {
+		span
+		list []stmt
+	}
+	callStmt struct {
+		span
+		call *call
+	}
+	// An assign is "to = x", or with an operator "to += x". "to++" is one of 1.
+	assign struct {
+		span
+		to expr // *varRef or *mapRef
+		op string
+		x  expr
+	}
+	ifStmt struct {
+		span
+		c         expr
+		then, els *block // els may be nil
+	}
+	whileStmt struct {
+		span
+		c    expr
+		body *block
+	}
+	unrollStmt struct {
+		span
+		n    int
+		body *block
+	}
+	jump struct {
+		span
+		word string // break, continue or return
+	}
+)
+
+// A mapInfo is what is known of a map from all its uses.
+type mapInfo struct {
+	name  string
+	first span    // where it is first used
+	keyAt span    // where it is known which keys it has
+	keys  []*Type // nil: it is one value
+	keyed bool    // keys are known
+	agg   aggregation
+	aggAt span
+	value *Type // of aggNone, nil until it is known
+	lhist [3]int64
+	// How its values are changed in kernels.
+	assigned, added, ored, deleted bool
+	read                           span // where a kernel reads it; end 0: nowhere
+}
+
+// array reports whether the map has no keys of the program's, and so is an array.
+func (m *mapInfo) array() bool { return len(m.keys) == 0 }
+
+// buckets returns the number of a histogram's, 1 for what is none.
+func (m *mapInfo) buckets() int {
+	switch m.agg {
+	case aggHist:
+		return histBuckets
+	case aggLhist:
+		return int((m.lhist[1]-m.lhist[0])/m.lhist[2]) + 2
+	}
+	return 1
+}
+
+// words returns how many numbers a value has.
+func (m *mapInfo) words() int {
+	if m.agg == aggAvg || m.agg == aggStats {
+		return 2
+	}
+	return 1
+}

@@ -1,0 +1,483 @@
+package script
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A checker finds the types of everything, and what maps are.
+type checker struct {
+	*parser
+	maps  map[string]*mapInfo
+	order []*mapInfo
+	vars  map[string]*Type // of the probe at hand
+	probe *probe
+	final bool // every map is known: the second time
+}
+
+// check checks the probes twice: what a map holds may be said behind where it is read.
+func (p *parser) check(probes []*probe) []*mapInfo {
+	c := &checker{parser: p, maps: make(map[string]*mapInfo)}
+	for _, c.final = range []bool{false, true} {
+		for _, m := range c.order {
+			m.keys, m.keyed = nil, false
+		}
+		for _, b := range probes {
+			c.probe, c.vars = b, make(map[string]*Type)
+			if b.filter != nil {
+				if b.points[0].host == "BEGIN" {
+					c.fail(b.filter.pos(), "BEGIN runs once, and has no filter")
+				}
+				c.truth(b.filter)
+			}
+			c.block(b.body)
+		}
+	}
+	for _, m := range c.order {
+		c.conflicts(m)
+	}
+	return c.order
+}
+
+// conflicts refuses maps whose values could not be put together.
+func (c *checker) conflicts(m *mapInfo) {
+	switch {
+	case m.agg == aggNone && m.value == nil:
+		c.fail(m.first, "nothing is ever put into %s%s", m.name, like(m.name, names(c.order, func(x **mapInfo) string {
+			if (*x).value == nil && (*x).agg == aggNone {
+				return ""
+			}
+			return (*x).name
+		})))
+	case m.agg != aggNone && m.read.end > 0:
+		c.fail(m.read, "%s is %s, whose value is known at the end only: print it in END; what a kernel reads must be assigned", m.name, m.agg)
+	case m.agg != aggNone && m.deleted:
+		c.fail(m.first, "%s is %s, of which nothing can be deleted", m.name, m.agg)
+	case m.ored && m.added:
+		c.fail(m.first, "%s has |= and +=; of a map that has both, the values of several GPUs can't be put together", m.name)
+	}
+	const most = 1000
+	if n := m.buckets(); m.agg == aggLhist && (n < 3 || n > most+2) {
+		c.fail(m.aggAt, "lhist has %d steps; 1 to %d can be had", n-2, most)
+	}
+}
+
+// String names an aggregation as it is written.
+func (a aggregation) String() string {
+	for i := range Functions {
+		if f := &Functions[i]; f.agg == a && a != aggNone {
+			return f.Name + "()"
+		}
+	}
+	return "assigned"
+}
+
+func (c *checker) block(b *block) {
+	for _, s := range b.list {
+		c.stmt(s)
+	}
+}
+
+func (c *checker) stmt(s stmt) {
+	switch s := s.(type) {
+	case *block:
+		c.block(s)
+	case *callStmt:
+		c.call(s.call)
+	case *assign:
+		c.assign(s)
+	case *ifStmt:
+		c.truth(s.c)
+		c.block(s.then)
+		if s.els != nil {
+			c.block(s.els)
+		}
+	case *whileStmt:
+		c.truth(s.c)
+		c.block(s.body)
+	case *unrollStmt:
+		c.block(s.body)
+	case *jump:
+	default:
+		panic(fmt.Sprintf("BUG: statement %T", s))
+	}
+}
+
+// call checks a call that is a statement.
+func (c *checker) call(x *call) {
+	if x.fn.hostOnly && !c.probe.host {
+		c.fail(x.span, "%s runs on the host: put it into END { … }", x.fn.Name)
+	}
+	switch x.fn.Name {
+	case "printf":
+		c.printf(x)
+	case "delete":
+		m, ok := x.args[0].(*mapRef)
+		if !ok || len(m.keys) == 0 {
+			c.fail(x.args[0].pos(), "delete wants a key of a map: delete(@x[key])")
+		}
+		c.mapRef(m)
+		m.m.deleted = m.m.deleted || !c.probe.host
+	default: // print, clear, zero
+		m, ok := x.args[0].(*mapRef)
+		if !ok || len(m.keys) > 0 {
+			c.fail(x.args[0].pos(), "%s wants a map: %s(@x)", x.fn.Name, x.fn.Name)
+		}
+		if c.probe.points[0].host == "BEGIN" {
+			c.fail(x.span, "in BEGIN there is nothing to %s yet: put it into END { … }", x.fn.Name)
+		}
+		m.m = c.info(m)
+		for _, a := range x.args[1:] {
+			if n, ok := a.(*intLit); !ok || n.n < 1 {
+				c.fail(a.pos(), "%s wants numbers of 1 or more: %s", x.fn.Name, x.fn.Args)
+			}
+		}
+	}
+}
+
+// info returns what is known of a map.
+func (c *checker) info(m *mapRef) *mapInfo {
+	x := c.maps[m.name]
+	if x == nil {
+		x = &mapInfo{name: m.name, first: m.span}
+		c.maps[m.name] = x
+		c.order = append(c.order, x)
+	}
+	return x
+}
+
+// mapRef checks the keys of a value of a map.
+func (c *checker) mapRef(m *mapRef) *mapInfo {
+	x := c.info(m)
+	m.m = x
+	var keys []*Type
+	for _, k := range m.keys {
+		if _, nested := k.(*tuple); nested {
+			c.fail(k.pos(), "a tuple can't be a part of a key: write its parts, @[a, b]")
+		}
+		keys = append(keys, c.expr(k))
+	}
+	if !x.keyed {
+		x.keys, x.keyed, x.keyAt = keys, true, m.span
+		if n := 8 * len(keys); n > maxKeyBytes {
+			c.fail(m.span, "a key has %d parts; %d are the most", len(keys), maxKeyBytes/8)
+		}
+		return x
+	}
+	if len(keys) != len(x.keys) {
+		c.fail(m.span, "%s has %s here, but %s at %s", m.name, parts(len(keys)), parts(len(x.keys)), c.where(x.keyAt))
+	}
+	for i, k := range keys {
+		if k != x.keys[i] && !(c.probe.host && k == typeStr) {
+			c.fail(m.keys[i].pos(), "part %d of the key is a %s here, but a %s at %s", i+1, k.Name, x.keys[i].Name, c.where(x.keyAt))
+		}
+	}
+	return x
+}
+
+func parts(n int) string {
+	if n == 0 {
+		return "no key"
+	}
+	return fmt.Sprintf("a key of %d %s", n, plural(n, "part"))
+}
+
+// where is the line and column of a part of the text.
+func (c *checker) where(s span) string {
+	e := c.errorAt(s, "")
+	return fmt.Sprintf("%d:%d", e.Line, e.Col)
+}
+
+func (c *checker) assign(s *assign) {
+	if v, ok := s.to.(*varRef); ok {
+		c.assignVar(s, v)
+		return
+	}
+	m, ok := s.to.(*mapRef)
+	if !ok {
+		c.fail(s.to.pos(), "only a map or a variable can be assigned to")
+	}
+	if x, ok := s.x.(*call); ok && x.fn.agg != aggNone {
+		c.aggregate(s, m, x)
+		return
+	}
+	x := c.mapRef(m)
+	t := c.expr(s.x)
+	if b, ok := s.x.(*binExpr); ok && s.op == "" && (b.op == "+" || b.op == "-" || b.op == "|") && c.same(m, b.x) {
+		// Threads would lose each other's changes of "@x = @x + 1".
+		s.op, s.x = b.op, b.y
+	}
+	if x.agg != aggNone {
+		c.fail(s.span, "%s is %s at %s; it can't be assigned to, too", x.name, x.agg, c.where(x.aggAt))
+	}
+	if x.value != nil && x.value != t {
+		c.fail(s.x.pos(), "%s is a %s at %s, but a %s here", x.name, x.value.Name, c.where(x.aggAt), t.Name)
+	}
+	if x.value == nil {
+		x.value, x.aggAt = t, s.span
+	}
+	switch {
+	case s.op == "":
+		x.assigned = true
+	case t != typeInt:
+		c.fail(s.span, "%s= wants numbers", s.op)
+	case s.op == "+" || s.op == "-":
+		x.added = true
+	case s.op == "|":
+		x.ored = true
+	case !c.probe.host:
+		c.fail(s.span, "%s= on a map that all threads share would lose changes; there are +=, -=, |=, ++ and --, and variables", s.op)
+	}
+}
+
+// same reports whether an expression reads the value that is assigned to.
+func (c *checker) same(m *mapRef, x expr) bool {
+	y, ok := x.(*mapRef)
+	return ok && m.name == y.name && c.text[m.at:m.end] == c.text[y.at:y.end]
+}
+
+func (c *checker) assignVar(s *assign, v *varRef) {
+	t := c.expr(s.x)
+	if x, ok := s.x.(*call); ok {
+		c.fail(x.span, "%s is kept in maps: @x = %s", x.fn.Name, x.fn.Args)
+	}
+	old := c.vars[v.name]
+	switch {
+	case s.op != "" && old == nil:
+		c.fail(v.span, "%s has no value yet: assign one before", v.name)
+	case s.op != "" && (t != typeInt || old != typeInt):
+		c.fail(s.span, "%s= wants numbers", s.op)
+	case old != nil && old != t:
+		c.fail(s.x.pos(), "%s is a %s, and can't become a %s", v.name, old.Name, t.Name)
+	}
+	v.t = t
+	c.vars[v.name] = t
+}
+
+// aggregate checks @x = count() and the like.
+func (c *checker) aggregate(s *assign, m *mapRef, x *call) {
+	if s.op != "" {
+		c.fail(s.span, "%s is assigned with =", x.fn.Args)
+	}
+	if c.probe.points[0].host == "BEGIN" {
+		c.fail(s.span, "BEGIN can assign values, but nothing is counted there")
+	}
+	info := c.mapRef(m)
+	for _, a := range x.args {
+		if t := c.expr(a); t != typeInt {
+			c.fail(a.pos(), "%s wants a number, and this is a %s", x.fn.Name, t.Name)
+		}
+	}
+	var l [3]int64
+	if x.fn.agg == aggLhist {
+		for i := range l {
+			n, ok := x.args[i+1].(*intLit)
+			if !ok {
+				c.fail(x.args[i+1].pos(), "the bounds and the step of lhist are literals")
+			}
+			l[i] = n.n
+		}
+		const bound = 1 << 40
+		if l[2] < 1 || l[0] >= l[1] || l[0] < -bound || l[1] > bound || (l[1]-l[0])%l[2] != 0 {
+			c.fail(x.span, "lhist(n, min, max, step) wants min below max, and steps that fit between")
+		}
+	}
+	switch {
+	case info.agg == aggNone && info.value != nil:
+		c.fail(s.span, "%s is assigned to at %s; it can't be %s, too", info.name, c.where(info.aggAt), x.fn.Args)
+	case info.agg != aggNone && info.agg != x.fn.agg:
+		c.fail(s.span, "%s is %s at %s; it can't be %s, too", info.name, info.agg, c.where(info.aggAt), x.fn.Args)
+	case info.agg == aggLhist && info.lhist != l:
+		c.fail(x.span, "%s has other steps at %s", info.name, c.where(info.aggAt))
+	}
+	if info.agg == aggNone {
+		info.agg, info.aggAt, info.lhist = x.fn.agg, s.span, l
+	}
+}
+
+// truth checks a condition.
+func (c *checker) truth(x expr) {
+	if t := c.expr(x); t != typeInt {
+		c.fail(x.pos(), "a condition is a number, and this is a %s; compare it", t.Name)
+	}
+}
+
+func (c *checker) number(x expr) {
+	if t := c.expr(x); t != typeInt {
+		c.fail(x.pos(), "a number is wanted, and this is a %s", t.Name)
+	}
+}
+
+// expr finds the type of an expression.
+func (c *checker) expr(x expr) *Type {
+	switch x := x.(type) {
+	case *intLit, *strLit:
+	case *nameRef:
+		c.name(x)
+	case *varRef:
+		if x.t = c.vars[x.name]; x.t == nil {
+			known := slices.Sorted(maps.Keys(c.vars))
+			hint := "; assign it before"
+			if len(known) > 0 {
+				hint = like(x.name, known)
+			}
+			c.fail(x.span, "%s has no value yet%s", x.name, hint)
+		}
+	case *mapRef:
+		c.readMap(x)
+	case *unary:
+		c.number(x.x)
+		x.t = typeInt
+	case *binExpr:
+		c.binary(x)
+	case *choice:
+		c.truth(x.c)
+		x.t = c.expr(x.x)
+		if t := c.expr(x.y); t != x.t {
+			c.fail(x.y.pos(), "the values of ? are a %s and a %s", x.t.Name, t.Name)
+		}
+	case *call:
+		if x.fn.agg != aggNone {
+			c.fail(x.span, "%s is kept in maps, and is no value: @x = %s", x.fn.Name, x.fn.Args)
+		}
+		c.fail(x.span, "%s is a statement, and has no value", x.fn.Name)
+	case *tuple:
+		c.fail(x.span, "a tuple can only be a key: @[a, b]")
+	default:
+		panic(fmt.Sprintf("BUG: expression %T", x))
+	}
+	return x.typ()
+}
+
+func (c *checker) readMap(x *mapRef) {
+	m := c.mapRef(x)
+	if !c.probe.host && m.read.end == 0 {
+		m.read = x.span
+	}
+	switch {
+	case m.agg == aggHist || m.agg == aggLhist || m.agg == aggStats:
+		if c.probe.host {
+			c.fail(x.span, "%s is %s, and no number: print(%s) shows it", m.name, m.agg, m.name)
+		}
+		x.t = typeInt
+	case m.value == nil: // of an aggregation, or not known yet
+		x.t = typeInt
+	default:
+		x.t = m.value
+	}
+}
+
+func (c *checker) name(x *nameRef) {
+	if c.probe.host {
+		if _, isArg := argument(x.name); builtin(x.name) != nil || isArg {
+			c.fail(x.span, "%s is known in kernels only, not in %s", x.name, c.probe.points[0].host)
+		}
+	}
+	if n, ok := argument(x.name); ok {
+		x.arg, x.t = n, typeInt
+		return
+	}
+	x.def = builtin(x.name)
+	if x.def == nil {
+		stem, axis, dotted := strings.Cut(x.name, ".")
+		if why := absent[stem]; why != "" {
+			c.fail(x.span, "there is no %s: %s", stem, why)
+		}
+		if b := builtin(stem); dotted && b != nil {
+			c.fail(x.span, "%s has no member %s; tid, ctaid, ntid and nctaid have .x .y .z", stem, axis)
+		}
+		if function(x.name) != nil {
+			c.fail(x.span, "%s is a function: %s", x.name, function(x.name).Args)
+		}
+		c.fail(x.span, "there is no %s%s", x.name, c.alike(x.name))
+	}
+	for i := range c.probe.points {
+		if k := c.probe.points[i].kind; k != nil && !x.def.there(k.Point) {
+			var have []string
+			for j := range Kinds {
+				if x.def.there(Kinds[j].Point) {
+					have = append(have, Kinds[j].Name)
+				}
+			}
+			c.fail(x.span, "%s is not known at %s, but at %s", x.name, k.Name, list(have))
+		}
+	}
+	x.t = x.def.Type
+}
+
+// alike is like for built-ins, of which those that can't be had here are left out.
+func (c *checker) alike(name string) string {
+	var have []string
+	for i := range Builtins {
+		b := &Builtins[i]
+		if k := c.probe.points[0].kind; k != nil && b.there(k.Point) && b.Doc != "" {
+			have = append(have, b.Name)
+		}
+	}
+	if len(have) == 0 {
+		return ""
+	}
+	return like(name, have)
+}
+
+// maxArg bounds the kernel's parameters.
+const maxArg = 4095
+
+// argument reads arg0, arg1 ….
+func argument(name string) (int, bool) {
+	digits, ok := strings.CutPrefix(name, "arg")
+	n, err := strconv.Atoi(digits)
+	return n, ok && err == nil && n >= 0 && n <= maxArg && strconv.Itoa(n) == digits
+}
+
+func (c *checker) binary(x *binExpr) {
+	x.t = typeInt
+	tx, ty := c.expr(x.x), c.expr(x.y)
+	if tx == typeInt && ty == typeInt {
+		return
+	}
+	if x.op != "==" && x.op != "!=" {
+		for _, o := range []expr{x.x, x.y} {
+			if o.typ() != typeInt {
+				c.fail(o.pos(), "%s wants numbers, and this is a %s", x.op, o.typ().Name)
+			}
+		}
+	}
+	for _, o := range []expr{x.x, x.y} {
+		if o.typ().site != nil {
+			hint := "name it in the probe"
+			switch o.typ() {
+			case typeKernel:
+				hint = "name the kernel in the probe, as in kernel:NAME"
+			case typeOpcode:
+				hint = "name the opcode in the probe, as in insn:ld.global*"
+			}
+			c.fail(x.span, "a %s is a name that is known when it is shown; it can't be compared: %s", o.typ().Name, hint)
+		}
+	}
+	if tx == ty {
+		return
+	}
+	x.x, x.y = c.named2(x.x, ty), c.named2(x.y, tx)
+	if x.x.typ() != x.y.typ() {
+		c.fail(x.span, "a %s is compared with a %s", tx.Name, ty.Name)
+	}
+}
+
+// named2 makes a string that names a value of an enumeration that value.
+func (c *checker) named2(x expr, t *Type) expr {
+	s, ok := x.(*strLit)
+	if !ok || t.names == nil {
+		return x
+	}
+	for n, name := range t.names {
+		if name == s.s {
+			return &intLit{value{s.span, t}, n}
+		}
+	}
+	c.fail(s.span, "no %s is called %q%s", t.Name, s.s, like(s.s, slices.Sorted(maps.Values(t.names))))
+	return nil
+}

@@ -1,0 +1,96 @@
+package script
+
+import (
+	"strings"
+
+	"nvtrace/nvattach"
+)
+
+// maxPrintArgs bounds the values of a printf, as bpf_trace_vprintk does.
+const maxPrintArgs = 12
+
+// A format is that of a printf.
+type format struct {
+	text  string // with every number's size said
+	types []*Type
+}
+
+// printf checks the format of a call against its values.
+func (c *checker) printf(x *call) {
+	lit, ok := x.args[0].(*strLit)
+	if !ok {
+		c.fail(x.args[0].pos(), "printf begins with a format: printf(\"%%d\\n\", n)")
+	}
+	f := &format{}
+	for _, a := range x.args[1:] {
+		f.types = append(f.types, c.expr(a))
+	}
+	var out strings.Builder
+	n := 0
+	for i := 0; i < len(lit.s); {
+		if lit.s[i] != '%' {
+			out.WriteByte(lit.s[i])
+			i++
+			continue
+		}
+		end := i + 1
+		for end < len(lit.s) && strings.IndexByte("-+ #0123456789.", lit.s[end]) >= 0 {
+			end++
+		}
+		flags := lit.s[i+1 : end]
+		for end < len(lit.s) && strings.IndexByte("lzthj", lit.s[end]) >= 0 {
+			end++
+		}
+		if end == len(lit.s) {
+			c.fail(lit.span, "the format ends in the midst of a conversion; a percent sign is %%%%")
+		}
+		verb := lit.s[end]
+		i = end + 1
+		if verb == '%' {
+			out.WriteString("%%")
+			continue
+		}
+		if strings.IndexByte("diuxXocps", verb) < 0 {
+			c.fail(lit.span, "there is no conversion %%%c; there are %%d %%u %%x %%o %%c %%p of numbers, %%s of names and strings", verb)
+		}
+		if n == len(f.types) {
+			c.fail(x.span, "the format wants more than the %d %s behind it", n, plural(n, "value"))
+		}
+		isText := f.types[n] != typeInt
+		if isText != (verb == 's') {
+			want := "%d"
+			if isText {
+				want = "%s"
+			}
+			c.fail(x.args[n+1].pos(), "this is a %s, which %%%c does not take: write %s", f.types[n].Name, verb, want)
+		}
+		n++
+		out.WriteString("%" + flags)
+		if verb != 's' && verb != 'c' && verb != 'p' {
+			out.WriteString("ll")
+		}
+		out.WriteByte(verb)
+	}
+	if n < len(f.types) {
+		c.fail(x.args[n+1].pos(), "the format has no conversion for this; it has %d", n)
+	}
+	f.text = out.String()
+	x.fmt = f
+}
+
+// sprintf writes a format with its values.
+func (f *format) sprintf(values []Value) string {
+	args := make([]uint64, len(values))
+	for i, v := range values {
+		args[i] = uint64(v.N)
+		if f.types[i] != typeInt {
+			args[i] = uint64(i)
+		}
+	}
+	return nvattach.Sprintf(f.text, args, func(i uint64) string {
+		if i < uint64(len(values)) {
+			return values[i].Text
+		}
+		return ""
+	})
+}

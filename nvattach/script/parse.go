@@ -1,0 +1,576 @@
+package script
+
+import (
+	"slices"
+	"strings"
+
+	"nvtrace/nvattach"
+)
+
+// A parser reads a program. Its first error ends the work, by a panic with an *Error.
+type parser struct {
+	lexer
+	tok   token
+	depth int
+	// filter is set while a filter is read, which ends with a slash in front of a brace.
+	filter  bool
+	strings []string // literals by number, from 1 on
+	config  config
+	loops   int // around the statement
+}
+
+// config is what a config block sets.
+type config struct{ maxKeys int64 }
+
+func (p *parser) advance() { p.tok = p.next() }
+
+func (p *parser) deeper(s span) {
+	if p.depth++; p.depth > maxDepth {
+		p.fail(s, "nested too deeply: %d levels are the most", maxDepth)
+	}
+}
+
+// want takes a token that must come now; open is what it closes or continues.
+func (p *parser) want(text, why string) token {
+	t := p.tok
+	if !t.is(text) {
+		p.fail(p.here(), "%s is missing %s, not %s", "'"+text+"'", why, t.describe())
+	}
+	p.advance()
+	return t
+}
+
+// here is where something is missing.
+func (p *parser) here() span { return p.tok.span }
+
+func (p *parser) accept(text string) bool {
+	if !p.tok.is(text) {
+		return false
+	}
+	p.advance()
+	return true
+}
+
+// program reads all probes.
+func (p *parser) program() []*probe {
+	var list []*probe
+	p.space()
+	if strings.HasPrefix(p.text[p.at:], "config") {
+		p.configBlock()
+	}
+	for p.space(); p.at < len(p.text); p.space() {
+		list = append(list, p.probe())
+	}
+	if len(list) == 0 {
+		p.fail(span{len(p.text), len(p.text)}, "there is no probe; write for example kernel:* { @[kernel] = count(); }")
+	}
+	return list
+}
+
+// configBlock reads config = { max_map_keys = 1000; }.
+func (p *parser) configBlock() {
+	p.advance()
+	p.advance()
+	p.want("=", "behind config")
+	p.want("{", "before the settings")
+	for !p.tok.is("}") {
+		name := p.tok
+		if name.kind != tokName || name.text != "max_map_keys" {
+			p.fail(name.span, "%s is no setting; there is max_map_keys", name.describe())
+		}
+		p.advance()
+		p.want("=", "behind the setting")
+		if p.tok.kind != tokInt || p.tok.n < 1 || p.tok.n > maxMapKeys {
+			p.fail(p.tok.span, "max_map_keys is a number from 1 to %d", maxMapKeys)
+		}
+		p.config.maxKeys = p.tok.n
+		p.advance()
+		if !p.accept(";") && !p.accept(",") {
+			break
+		}
+	}
+	if !p.tok.is("}") {
+		p.fail(p.tok.span, "'}' is missing behind the settings, not %s", p.tok.describe())
+	}
+}
+
+func (p *parser) probe() *probe {
+	b := &probe{span: span{at: p.at}}
+	for {
+		pt := p.point()
+		b.points = append(b.points, pt)
+		if pt.host != "" {
+			b.host = true
+		}
+		p.space()
+		if p.at == len(p.text) || p.text[p.at] != ',' {
+			break
+		}
+		p.at++
+		p.space()
+	}
+	if i := slices.IndexFunc(b.points, func(x point) bool { return x.host != "" }); i >= 0 && len(b.points) > 1 {
+		p.fail(b.points[i].span, "%s runs on the host, and can't share its statements with other probes", b.points[i].host)
+	}
+	p.advance()
+	if p.tok.is("/") {
+		open := p.tok.span
+		p.filter = true
+		p.advance()
+		b.filter = p.expr()
+		p.filter = false
+		if !p.tok.is("/") {
+			p.fail(open.to(p.tok.span), "this filter has no end: write /%s/ before the '{'", "condition")
+		}
+		p.advance()
+	}
+	if !p.tok.is("{") {
+		p.fail(p.tok.span, "'{' is missing before the statements of the probe, not %s", p.tok.describe())
+	}
+	b.body = p.blockBody()
+	b.end = b.body.end
+	return b
+}
+
+// point reads where a probe is. What follows its colon is no token, but raw text.
+func (p *parser) point() point {
+	p.space()
+	from := p.at
+	if p.at == len(p.text) || !isLetter(p.text[p.at]) {
+		t := p.next()
+		p.fail(t.span, "a probe is expected, not %s; write for example kernel:* { @[kernel] = count(); }", t.describe())
+	}
+	name := p.word(0)
+	pt := point{span: span{from, p.at}}
+	if name == "BEGIN" || name == "END" {
+		pt.host = name
+		return pt
+	}
+	i := slices.IndexFunc(Kinds, func(k Kind) bool { return k.Name == name })
+	if i < 0 {
+		if why := hostProbe(name); why != "" {
+			p.fail(pt.span, "%s: %s", name, why)
+		}
+		kinds := append(names(Kinds, func(k *Kind) string { return k.Name }), "BEGIN", "END")
+		p.fail(pt.span, "there is no probe %s%s", name, like(name, kinds))
+	}
+	pt.kind = &Kinds[i]
+	if p.at == len(p.text) || p.text[p.at] != ':' {
+		p.fail(span{from, p.at}, "%s needs a name: %s:%s, or %s:* for all", name, name, pt.kind.Of, name)
+	}
+	p.at++
+	stops := " \t\r\n,{/:"
+	if !pt.kind.opcode {
+		stops = " \t\r\n,{/"
+	}
+	first := p.point1(stops, pt.kind)
+	fn, kernel, opcode := "", first.text, ""
+	if pt.kind.fn {
+		fn = "func:"
+	}
+	if pt.kind.opcode {
+		kernel, opcode = "*", first.text
+		if p.at < len(p.text) && p.text[p.at] == ':' {
+			p.at++
+			kernel, opcode = first.text, p.point1(" \t\r\n,{/", pt.kind).text
+		}
+	}
+	pt.end = p.at
+	pt.section = "cuda." + pt.kind.Point.String() + "/" + fn + kernel
+	if pt.kind.opcode {
+		pt.section += ":" + opcode
+	}
+	got, err := nvattach.ParsePoint(pt.section, "")
+	if err != nil || got.Kernel != kernel || got.Opcode != opcode {
+		p.fail(pt.span, "a name can't have a colon of its own there: write a * instead of it")
+	}
+	return pt
+}
+
+// point1 reads one pattern of a point. "::" is part of names and opcodes.
+func (p *parser) point1(stops string, k *Kind) token {
+	t := p.glob(stops)
+	for strings.IndexByte(stops, ':') >= 0 && strings.HasPrefix(p.text[p.at:], "::") {
+		p.at += 2
+		more := p.glob(stops)
+		t.text, t.end = t.text+"::"+more.text, more.end
+	}
+	if t.text == "" {
+		p.fail(t.span, "a name is missing: %s:%s, or %s:* for all", k.Name, k.Of, k.Name)
+	}
+	return t
+}
+
+// blockBody reads statements between braces, the first of which is the current token. The
+// last is not followed by a look at the next token: what comes behind it may be a point.
+func (p *parser) blockBody() *block {
+	b := &block{span: p.tok.span}
+	p.deeper(b.span)
+	open := p.tok.span
+	p.advance()
+	for !p.tok.is("}") {
+		if p.tok.kind == tokEOF {
+			p.fail(open, "this '{' has no '}'")
+		}
+		if p.accept(";") {
+			continue
+		}
+		s, braced := p.stmt()
+		b.list = append(b.list, s)
+		switch {
+		case p.tok.is("}"), braced, p.accept(";"):
+		case p.tok.kind == tokEOF:
+			p.fail(open, "this '{' has no '}'")
+		default:
+			p.fail(p.tok.span, "';' is missing before %s", p.tok.describe())
+		}
+	}
+	b.end = p.tok.end
+	p.depth--
+	return b
+}
+
+// body reads a block within another.
+func (p *parser) body(of string) *block {
+	if !p.tok.is("{") {
+		p.fail(p.tok.span, "'{' is missing behind %s, not %s", of, p.tok.describe())
+	}
+	b := p.blockBody()
+	p.advance()
+	return b
+}
+
+// stmt reads a statement; braced says that it ends with a brace and needs no semicolon.
+func (p *parser) stmt() (s stmt, braced bool) {
+	at := p.tok.span
+	switch {
+	case p.tok.kind == tokName && p.tok.text == "if":
+		return p.ifStmt(), true
+	case p.tok.is("while"):
+		p.advance()
+		c := p.condition("while")
+		p.loops++
+		b := p.body("the condition")
+		p.loops--
+		return &whileStmt{at.to(b.span), c, b}, true
+	case p.tok.is("unroll"):
+		return p.unroll(), true
+	case p.tok.is("for"):
+		p.fail(at, "there is no for; write while (condition) { … }")
+	case p.tok.is("break") || p.tok.is("continue") || p.tok.is("return"):
+		word := p.tok.text
+		if word != "return" && p.loops == 0 {
+			p.fail(at, "%s is in no while", word)
+		}
+		p.advance()
+		return &jump{at, word}, false
+	case p.tok.is("else"):
+		p.fail(at, "this else follows no if")
+	case p.tok.is("++") || p.tok.is("--"):
+		op := p.tok.text
+		p.advance()
+		x := p.primary()
+		return p.step(at.to(x.pos()), x, op), false
+	}
+	if p.tok.kind == tokName {
+		name := p.tok
+		x := p.primary()
+		if c, ok := x.(*call); ok {
+			if c.fn.agg != aggNone {
+				p.fail(c.span, "the result of %s is not kept: assign it to a map, @ = %s", c.fn.Name, c.fn.Args)
+			}
+			return &callStmt{c.span, c}, false
+		}
+		if p.tok.is("=") {
+			p.fail(name.span.to(x.pos()), "%s can't be assigned to; $%s is a variable, @%s a map", p.text[name.at:x.pos().end], name.text, name.text)
+		}
+		p.fail(x.pos(), "this does nothing; a statement is an assignment, a call, if or while")
+	}
+	if p.tok.kind != tokMap && p.tok.kind != tokVar {
+		p.fail(at, "a statement is expected, not %s", p.tok.describe())
+	}
+	to := p.primary()
+	switch op := p.tok.text; {
+	case p.tok.is("++") || p.tok.is("--"):
+		end := p.tok.span
+		p.advance()
+		return p.step(at.to(end), to, op), false
+	case p.tok.kind == tokPunct && (op == "=" || len(op) > 1 && strings.HasSuffix(op, "=") && !slices.Contains([]string{"==", "!=", "<=", ">="}, op)):
+		p.advance()
+		x := p.expr()
+		return &assign{at.to(x.pos()), to, strings.TrimSuffix(op, "="), x}, false
+	case p.tok.is("==") || p.tok.is("["):
+		p.fail(p.tok.span, "this is no statement; to assign, write %s = …", p.text[at.at:to.pos().end])
+	}
+	p.fail(at.to(to.pos()), "this does nothing; write %s = …, or %s++", p.text[at.at:to.pos().end], p.text[at.at:to.pos().end])
+	return nil, false
+}
+
+// step is x++ or x--.
+func (p *parser) step(s span, x expr, op string) stmt {
+	switch x.(type) {
+	case *varRef, *mapRef:
+		return &assign{s, x, op[:1], &intLit{value{s, typeInt}, 1}}
+	}
+	p.fail(x.pos(), "%s wants a map or a variable", op)
+	return nil
+}
+
+func (p *parser) condition(of string) expr {
+	p.want("(", "behind "+of)
+	c := p.expr()
+	p.want(")", "behind the condition of "+of)
+	return c
+}
+
+func (p *parser) ifStmt() stmt {
+	s := &ifStmt{span: p.tok.span}
+	p.deeper(s.span)
+	p.advance()
+	s.c = p.condition("if")
+	s.then = p.body("the condition")
+	s.end = s.then.end
+	if p.tok.is("else") {
+		p.advance()
+		if p.tok.is("if") {
+			more := p.ifStmt()
+			s.els = &block{more.pos(), []stmt{more}}
+		} else {
+			s.els = p.body("else")
+		}
+		s.end = s.els.end
+	}
+	p.depth--
+	return s
+}
+
+// maxUnroll bounds unroll, as bpftrace does.
+const maxUnroll = 100
+
+func (p *parser) unroll() stmt {
+	at := p.tok.span
+	p.advance()
+	p.want("(", "behind unroll")
+	n := p.tok
+	if n.kind != tokInt || n.n < 1 || n.n > maxUnroll {
+		p.fail(n.span, "unroll wants a number from 1 to %d; a loop of a computed length is while", maxUnroll)
+	}
+	p.advance()
+	p.want(")", "behind the number of unroll")
+	loops := p.loops
+	p.loops = 0
+	b := p.body("unroll")
+	p.loops = loops
+	return &unrollStmt{at.to(b.span), int(n.n), b}
+}
+
+// levels are the operators of two operands, those that bind least first.
+var levels = [][]string{
+	{"||"},
+	{"&&"},
+	{"|"},
+	{"^"},
+	{"&"},
+	{"==", "!="},
+	{"<", "<=", ">", ">="},
+	{"<<", ">>"},
+	{"+", "-"},
+	{"*", "/", "%"},
+}
+
+func (p *parser) expr() expr {
+	p.deeper(p.tok.span)
+	defer func() { p.depth-- }()
+	c := p.operators(0)
+	if !p.tok.is("?") {
+		if p.tok.is("=") {
+			p.fail(p.tok.span, "a value is compared with ==; = assigns, and is a statement")
+		}
+		return c
+	}
+	p.advance()
+	x := p.expr()
+	p.want(":", "between the two values of ?")
+	y := p.expr()
+	return &choice{value{c.pos().to(y.pos()), nil}, c, x, y}
+}
+
+// ends reports whether the current token is the slash behind a filter.
+func (p *parser) ends() bool {
+	if !p.filter || !p.tok.is("/") {
+		return false
+	}
+	l := p.lexer
+	l.space()
+	return l.at == len(l.text) || l.text[l.at] == '{'
+}
+
+func (p *parser) operators(level int) expr {
+	if level == len(levels) {
+		return p.unary()
+	}
+	x := p.operators(level + 1)
+	for p.tok.kind == tokPunct && slices.Contains(levels[level], p.tok.text) && !p.ends() {
+		op := p.tok.text
+		p.advance()
+		y := p.operators(level + 1)
+		x = &binExpr{value{x.pos().to(y.pos()), nil}, op, x, y}
+	}
+	return x
+}
+
+func (p *parser) unary() expr {
+	t := p.tok
+	if t.kind != tokPunct || !slices.Contains([]string{"!", "-", "~", "+"}, t.text) {
+		return p.primary()
+	}
+	p.deeper(t.span)
+	defer func() { p.depth-- }()
+	p.advance()
+	x := p.unary()
+	if t.text == "+" {
+		return x
+	}
+	if n, ok := x.(*intLit); ok && t.text == "-" {
+		return &intLit{value{t.span.to(n.span), typeInt}, -n.n}
+	}
+	return &unary{value{t.span.to(x.pos()), nil}, t.text, x}
+}
+
+// list reads expressions up to a closing token.
+func (p *parser) list(open span, closing string) ([]expr, span) {
+	var l []expr
+	for !p.tok.is(closing) {
+		l = append(l, p.expr())
+		if !p.accept(",") {
+			break
+		}
+		if p.tok.is(closing) {
+			p.fail(p.tok.span, "a value is missing behind the comma")
+		}
+	}
+	end := p.tok.span
+	if !p.tok.is(closing) {
+		if p.tok.kind == tokEOF {
+			p.fail(open, "this '%s' has no '%s'", p.text[open.at:open.end], closing)
+		}
+		p.fail(end, "',' or '%s' is missing before %s", closing, p.tok.describe())
+	}
+	p.advance()
+	return l, end
+}
+
+func (p *parser) primary() expr {
+	t := p.tok
+	switch t.kind {
+	case tokInt:
+		p.advance()
+		return &intLit{value{t.span, typeInt}, t.n}
+	case tokString:
+		p.advance()
+		return &strLit{value{t.span, typeStr}, t.text, p.number1(t.text)}
+	case tokVar:
+		p.advance()
+		return &varRef{value{t.span, nil}, t.text}
+	case tokMap:
+		p.advance()
+		m := &mapRef{value: value{t.span, nil}, name: t.text}
+		if p.tok.is("[") && p.tok.at == t.end {
+			open := p.tok.span
+			p.advance()
+			var end span
+			m.keys, end = p.list(open, "]")
+			m.span = t.span.to(end)
+			if len(m.keys) == 0 {
+				p.fail(open.to(end), "a key is missing between the brackets")
+			}
+			if len(m.keys) == 1 {
+				if tu, ok := m.keys[0].(*tuple); ok { // @[(a, b)] is @[a, b]
+					m.keys = tu.elems
+				}
+			}
+		}
+		return m
+	case tokName:
+		return p.named()
+	}
+	if t.is("(") {
+		p.advance()
+		filter := p.filter
+		p.filter = false
+		l, end := p.list(t.span, ")")
+		p.filter = filter
+		switch len(l) {
+		case 0:
+			p.fail(t.span.to(end), "a value is missing between the parentheses")
+		case 1:
+			return l[0]
+		}
+		return &tuple{value{t.span.to(end), nil}, l}
+	}
+	if t.kind == tokEOF {
+		p.fail(t.span, "a value is missing at the end of the program")
+	}
+	p.fail(t.span, "a value is expected, not %s", t.describe())
+	return nil
+}
+
+// number1 returns the number of a string.
+func (p *parser) number1(s string) int64 {
+	i := slices.Index(p.strings, s)
+	if i < 0 {
+		i = len(p.strings)
+		p.strings = append(p.strings, s)
+	}
+	return int64(i + 1)
+}
+
+// named reads a built-in or a call.
+func (p *parser) named() expr {
+	t := p.tok
+	p.advance()
+	if p.tok.is("(") {
+		return p.call(t)
+	}
+	n := &nameRef{value: value{t.span, nil}, name: t.text}
+	if p.tok.is(".") {
+		p.advance()
+		if p.tok.kind != tokName {
+			p.fail(p.tok.span, "a member is missing behind the dot: tid.x")
+		}
+		n.name, n.end = t.text+"."+p.tok.text, p.tok.end
+		p.advance()
+	}
+	return n
+}
+
+func (p *parser) call(name token) expr {
+	fn := function(name.text)
+	if fn == nil {
+		if why := noFunction[name.text]; why != "" {
+			p.fail(name.span, "there is no %s: %s", name.text, why)
+		}
+		if builtin(name.text) != nil {
+			p.fail(name.span, "%s is no function; leave the parentheses out", name.text)
+		}
+		p.fail(name.span, "there is no function %s%s", name.text, like(name.text, names(Functions, func(f *Function) string { return f.Name })))
+	}
+	open := p.tok.span
+	p.advance()
+	filter := p.filter
+	p.filter = false
+	args, end := p.list(open, ")")
+	p.filter = filter
+	c := &call{value: value{name.span.to(end), nil}, name: name.span, fn: fn, args: args}
+	if len(args) < fn.least || len(args) > fn.most {
+		p.fail(c.span, "%s has %d %s; it is %s", fn.Name, len(args), plural(len(args), "argument"), fn.Args)
+	}
+	return c
+}
+
+func plural(n int, word string) string {
+	if n == 1 {
+		return word
+	}
+	return word + "s"
+}

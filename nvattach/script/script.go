@@ -1,0 +1,103 @@
+package script
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/cilium/ebpf"
+
+	"nvtrace/nvattach"
+)
+
+// Sizes of maps.
+const (
+	defaultKeys = 16384
+	maxMapKeys  = 1 << 24
+	maxKeyBytes = 128
+	histBuckets = 66       // below 0, 0, and a power of two each
+	ringBytes   = 1 << 16  // of printf, on each multiprocessor
+	ringName    = "printf" // no name of a map, which begins with "@"
+)
+
+// A Program is one that was compiled.
+type Program struct {
+	// Object is what goes into kernels; nil if the program has BEGIN and END only.
+	Object *nvattach.Object
+	// Sites returns the places that programs were put at, as [nvattach.Plan.Sites] does.
+	// It must be set before anything is shown that names them.
+	Sites func() []nvattach.Site
+
+	probes  []*probe
+	maps    []*mapInfo
+	strings []string
+	formats []*call // printf of kernels, by number
+	maxKeys int64
+	lexer   *lexer
+}
+
+// Compile compiles a program; name is for messages, "-e" or that of a file. An error is
+// an *[Error].
+func Compile(name, text string) (prog *Program, err error) {
+	p := &parser{lexer: lexer{name: name, text: text}, config: config{maxKeys: defaultKeys}}
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case *Error:
+			prog, err = nil, r
+		default:
+			panic(r)
+		}
+	}()
+	if len(text) > maxSource {
+		p.fail(span{}, "a program of %d bytes; %d are the most", len(text), maxSource)
+	}
+	prog = &Program{lexer: &p.lexer, maxKeys: p.config.maxKeys}
+	prog.probes = p.program()
+	prog.maps = p.check(prog.probes)
+	prog.strings, prog.maxKeys = p.strings, p.config.maxKeys
+	spec := &ebpf.CollectionSpec{Programs: make(map[string]*ebpf.ProgramSpec), Maps: make(map[string]*ebpf.MapSpec)}
+	for _, b := range prog.probes {
+		for i := range b.points {
+			if b.host {
+				continue
+			}
+			name := "probe" + strconv.Itoa(len(spec.Programs)+1)
+			g := newGen(prog, b, &b.points[i])
+			insns := g.program(name)
+			spec.Programs[name] = &ebpf.ProgramSpec{Name: name, SectionName: b.points[i].section, Instructions: insns}
+		}
+	}
+	if len(spec.Programs) == 0 {
+		return prog, nil
+	}
+	prog.describeMaps(spec)
+	prog.Object, err = nvattach.NewObject(name, spec)
+	if err != nil {
+		return nil, fmt.Errorf("BUG: %w", err)
+	}
+	prog.Object.NamesSites = true
+	return prog, nil
+}
+
+// describeMaps adds the definitions of the maps. What has no keys is an array, whose
+// counters cost least.
+func (p *Program) describeMaps(spec *ebpf.CollectionSpec) {
+	for _, m := range p.maps {
+		s := &ebpf.MapSpec{Name: m.name, ValueSize: uint32(8 * m.words())}
+		if m.array() {
+			s.Type, s.KeySize, s.MaxEntries = ebpf.Array, 4, uint32(m.buckets())
+		} else {
+			s.Type, s.KeySize, s.MaxEntries = ebpf.Hash, uint32(8*len(m.keys)), uint32(p.maxKeys)
+			if m.buckets() > 1 {
+				s.KeySize += 8
+			}
+		}
+		spec.Maps[m.name] = s
+	}
+	if len(p.formats) > 0 {
+		spec.Maps[ringName] = &ebpf.MapSpec{Name: ringName, Type: ebpf.RingBuf, MaxEntries: ringBytes}
+	}
+}
+
+// Owns reports whether a map is the program's, which then shows it.
+func (p *Program) Owns(m *nvattach.Map) bool { return p.Object != nil && m.Object == p.Object }

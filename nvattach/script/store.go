@@ -1,0 +1,269 @@
+package script
+
+import (
+	"cmp"
+	"encoding/binary"
+	"math/bits"
+	"slices"
+	"strconv"
+	"strings"
+
+	"nvtrace/nvattach"
+)
+
+// A Value is a number, or a text.
+type Value struct {
+	N      int64
+	Text   string
+	IsText bool
+}
+
+func number(n int64) Value { return Value{N: n} }
+
+func text(s string) Value { return Value{Text: s, IsText: true} }
+
+// String returns the value as it is shown.
+func (v Value) String() string {
+	if v.IsText {
+		return v.Text
+	}
+	return strconv.FormatInt(v.N, 10)
+}
+
+func (v Value) compare(w Value) int {
+	return cmp.Or(cmp.Compare(v.N, w.N), strings.Compare(v.Text, w.Text))
+}
+
+// An entry is a value of a map, of all processes and GPUs together.
+type entry struct {
+	key     []Value
+	n       int64   // of an average its sum; of a minimum and a maximum as it is in memory
+	count   int64   // of an average
+	text    Value   // of what was assigned and is no number
+	buckets []int64 // of a histogram
+}
+
+// A table is a map.
+type table struct {
+	m       *mapInfo
+	entries map[string]*entry
+	refused uint64
+}
+
+// A store is all maps of a program.
+type store struct {
+	p      *Program
+	sites  []nvattach.Site
+	tables map[string]*table
+	first  map[string]map[string]int64 // what BEGIN put into maps that kernels add to
+}
+
+func newStore(p *Program) *store {
+	s := &store{p: p, tables: make(map[string]*table), first: make(map[string]map[string]int64)}
+	for _, m := range p.maps {
+		s.tables[m.name] = &table{m: m, entries: make(map[string]*entry)}
+	}
+	if p.Sites != nil {
+		s.sites = p.Sites()
+	}
+	return s
+}
+
+// value returns what a number of a type stands for.
+func (s *store) value(n int64, t *Type) Value {
+	switch {
+	case t == typeStr:
+		if n < 1 || n > int64(len(s.p.strings)) {
+			return text("")
+		}
+		return text(s.p.strings[n-1])
+	case t.site != nil:
+		if n < 1 || n > int64(len(s.sites)) {
+			return text("")
+		}
+		return text(t.site(&s.sites[n-1]))
+	case t.names != nil:
+		if name := t.names[n]; name != "" {
+			return text(name)
+		}
+	}
+	return number(n)
+}
+
+func keyText(key []Value) string {
+	var b strings.Builder
+	for _, k := range key {
+		b.WriteString(k.String())
+		b.WriteByte(0)
+	}
+	return b.String()
+}
+
+// entry returns the entry of a key, a new one if it is not there.
+func (t *table) entry(key []Value) *entry {
+	k := keyText(key)
+	e := t.entries[k]
+	if e == nil {
+		e = &entry{key: key}
+		if n := t.m.buckets(); n > 1 {
+			e.buckets = make([]int64, n)
+		}
+		t.entries[k] = e
+	}
+	return e
+}
+
+// load adds what a process's maps on a GPU held. Maps of others are left out.
+func (s *store) load(tables []*nvattach.Table) {
+	for _, raw := range tables {
+		t := s.tables[raw.Map.Def.Name]
+		if t == nil || !s.p.Owns(raw.Map) {
+			continue
+		}
+		t.refused += raw.Refused
+		for i := range raw.Rows {
+			s.row(t, &raw.Rows[i])
+		}
+	}
+}
+
+// row adds a row of a map.
+func (s *store) row(t *table, r *nvattach.Row) {
+	m := t.m
+	var key []Value
+	bucket := 0
+	if m.array() {
+		bucket = int(binary.LittleEndian.Uint32(r.Key))
+	} else {
+		for i, k := range m.keys {
+			key = append(key, s.value(int64(binary.LittleEndian.Uint64(r.Key[8*i:])), k))
+		}
+		if m.buckets() > 1 {
+			bucket = int(binary.LittleEndian.Uint64(r.Key[8*len(m.keys):]))
+		}
+	}
+	n, count := int64(binary.LittleEndian.Uint64(r.Value)), int64(0)
+	if m.words() > 1 {
+		count = int64(binary.LittleEndian.Uint64(r.Value[8:]))
+	}
+	never := false // an array has its values from the start
+	switch m.agg {
+	case aggHist, aggLhist, aggMin, aggMax:
+		never = n == 0
+	case aggAvg, aggStats:
+		never = count == 0
+	case aggNone:
+		never = m.value != typeInt && n == 0
+	}
+	if never && m.array() || bucket >= m.buckets() {
+		return
+	}
+	e := t.entry(key)
+	switch m.agg {
+	case aggCount, aggSum, aggAvg, aggStats:
+		e.n += n
+		e.count += count
+	case aggMin, aggMax:
+		if uint64(n) > uint64(e.n) {
+			e.n = n
+		}
+	case aggHist, aggLhist:
+		e.buckets[bucket] += n
+	default:
+		switch {
+		case m.assigned:
+			e.n, e.text = n, s.value(n, m.value)
+		case m.ored:
+			e.n |= n
+		default:
+			e.n += n - s.first[m.name][keyText(key)]
+		}
+		if m.value == typeInt {
+			e.text = number(e.n)
+		}
+	}
+}
+
+// shown is the number that an entry is sorted by and shown as.
+func (t *table) shown(e *entry) int64 {
+	switch t.m.agg {
+	case aggMin:
+		return ^int64(uint64(e.n) ^ 1<<63)
+	case aggMax:
+		return int64(uint64(e.n) ^ 1<<63)
+	case aggAvg, aggStats:
+		if e.count == 0 {
+			return 0
+		}
+		return e.n / e.count
+	case aggHist, aggLhist:
+		sum := int64(0)
+		for _, n := range e.buckets {
+			sum += n
+		}
+		return sum
+	}
+	return e.n
+}
+
+// sorted returns the entries as they are shown: by value, then by key.
+func (t *table) sorted() []*entry {
+	list := make([]*entry, 0, len(t.entries))
+	for _, e := range t.entries {
+		list = append(list, e)
+	}
+	slices.SortFunc(list, func(a, b *entry) int {
+		return cmp.Or(cmp.Compare(t.shown(a), t.shown(b)), a.text.compare(b.text), slices.CompareFunc(a.key, b.key, Value.compare))
+	})
+	return list
+}
+
+// add does to an entry what count() and the like do to a map in a kernel.
+func (t *table) add(e *entry, n int64) {
+	switch t.m.agg {
+	case aggCount:
+		e.n++
+	case aggSum:
+		e.n += n
+	case aggAvg, aggStats:
+		e.n += n
+		e.count++
+	case aggMin:
+		e.n = highest(e.n, int64(uint64(^n)^1<<63))
+	case aggMax:
+		e.n = highest(e.n, int64(uint64(n)^1<<63))
+	case aggHist:
+		e.buckets[histBucket(n)]++
+	case aggLhist:
+		e.buckets[lhistBucket(n, t.m.lhist)]++
+	}
+}
+
+func highest(a, b int64) int64 {
+	if uint64(b) > uint64(a) {
+		return b
+	}
+	return a
+}
+
+// histBucket is the bucket of a number: below 0, 0, then powers of two.
+func histBucket(n int64) int {
+	switch {
+	case n < 0:
+		return 0
+	case n == 0:
+		return 1
+	}
+	return 1 + bits.Len64(uint64(n))
+}
+
+// lhistBucket is that of equal steps: below, the steps, above.
+func lhistBucket(n int64, l [3]int64) int {
+	switch {
+	case n < l[0]:
+		return 0
+	case n >= l[1]:
+		return int((l[1]-l[0])/l[2]) + 1
+	}
+	return int((n-l[0])/l[2]) + 1
+}

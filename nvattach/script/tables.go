@@ -1,0 +1,266 @@
+package script
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"nvtrace/fatbin"
+	"nvtrace/nvattach"
+)
+
+// A Type says what a number stands for, and so how it is shown.
+type Type struct {
+	Name  string
+	names map[int64]string              // of an enumeration
+	site  func(s *nvattach.Site) string // of the number of a place: what is shown of it
+}
+
+// The types of expressions. A string is the number of a literal of the program.
+var (
+	typeInt   = &Type{Name: "number"}
+	typeStr   = &Type{Name: "string"}
+	typeKind  = &Type{Name: "kind", names: map[int64]string{1: "load", 2: "store", 3: "atomic", 4: "async"}}
+	typeSpace = &Type{Name: "space", names: map[int64]string{0: "generic", 1: "global", 2: "shared", 3: "local", 4: "const", 5: "param"}}
+
+	typeKernel = &Type{Name: "kernel", site: func(s *nvattach.Site) string { return kernelName(s.Kernel) }}
+	typeSite   = &Type{Name: "site", site: (*nvattach.Site).String}
+	typeOpcode = &Type{Name: "opcode", site: opcodeOf}
+	typeSource = &Type{Name: "source", site: sourceOf}
+)
+
+// kernelName is a demangled name without its parameters.
+func kernelName(mangled string) string {
+	name := fatbin.Demangle(mangled)
+	depth, cut := 0, len(name)
+	for i := len(name) - 1; i >= 0 && strings.HasSuffix(name, ")"); i-- {
+		switch name[i] {
+		case ')':
+			depth++
+		case '(':
+			if depth--; depth == 0 {
+				cut = i
+			}
+		}
+		if cut < len(name) {
+			break
+		}
+	}
+	return strings.TrimPrefix(name[:cut], "void ")
+}
+
+// opcodeOf returns the opcode of a place's instruction, without its guard.
+func opcodeOf(s *nvattach.Site) string {
+	words := strings.Fields(s.Text)
+	if len(words) > 0 && strings.HasPrefix(words[0], "@") {
+		words = words[1:]
+	}
+	if len(words) == 0 {
+		return "(" + s.Kind.String() + ")"
+	}
+	return strings.TrimSuffix(words[0], ";")
+}
+
+// sourceOf returns the file and line that a place was compiled from.
+func sourceOf(s *nvattach.Site) string {
+	if s.File == "" || s.Line == 0 {
+		return "(no line: compile with -lineinfo)"
+	}
+	return fmt.Sprintf("%s:%d", path.Base(s.File), s.Line)
+}
+
+// A Kind is a kind of probes.
+type Kind struct {
+	Name   string
+	Of     string // what stands behind the colon
+	Doc    string
+	Point  nvattach.Kind
+	fn     bool // of device functions
+	opcode bool // a glob of opcodes follows
+}
+
+// Kinds are the probes that run in kernels.
+var Kinds = []Kind{
+	{Name: "kernel", Of: "KERNEL", Point: nvattach.KindEntry, Doc: "every thread, before the kernel's first instruction"},
+	{Name: "kernret", Of: "KERNEL", Point: nvattach.KindExit, Doc: "every thread, where it leaves the kernel"},
+	{Name: "mem", Of: "KERNEL", Point: nvattach.KindMem, Doc: "every access to memory, before it"},
+	{Name: "insn", Of: "OPCODE or insn:KERNEL:OPCODE", Point: nvattach.KindInsn, opcode: true, Doc: "every instruction whose opcode matches, where its guard holds"},
+	{Name: "block", Of: "KERNEL", Point: nvattach.KindBlock, Doc: "every basic block, at its start"},
+	{Name: "func", Of: "FUNCTION", Point: nvattach.KindEntry, fn: true, Doc: "every thread, where it enters a device function"},
+	{Name: "funcret", Of: "FUNCTION", Point: nvattach.KindExit, fn: true, Doc: "every thread, where it leaves a device function"},
+}
+
+// elsewhere says of probes that people know from bpftrace, or that nvtrace has in another
+// way, what to do.
+var elsewhere = map[string]string{
+	"ioctl":     "device calls are no probes of a program yet: nvtrace --ioctl-log -e ioctl=NAME shows them, nvtrace report counts them",
+	"api":       "calls of CUDA's libraries are no probes of a program yet: nvtrace --api -e api=NAME shows them, nvtrace report counts them",
+	"apiret":    "calls of CUDA's libraries are no probes of a program yet: nvtrace --api -T -e api=NAME shows them with their times",
+	"launch":    "launches are no probes of a program yet: nvtrace --api=driver -e 'api=cuLaunchKernel*' shows them with grid and block",
+	"image":     "code images are no probes of a program yet: nvtrace --modules lists them",
+	"interval":  "nothing runs at intervals: --interval 1s shows the maps while the program runs",
+	"profile":   "a GPU's threads can't be sampled: count at block:* instead",
+	"kretfunc":  "it is kernret:KERNEL",
+	"kernelret": "it is kernret:KERNEL",
+	"exit":      "it is kernret:KERNEL, or END",
+	"entry":     "it is kernel:KERNEL",
+}
+
+func hostProbe(name string) string {
+	switch name {
+	case "kprobe", "kretprobe", "kfunc", "fentry", "fexit", "tracepoint", "t", "k", "kr", "rawtracepoint", "software", "hardware", "uprobe", "uretprobe", "u", "ur", "usdt", "U", "watchpoint", "iter":
+		return "it is a probe on the host, which bpftrace has; here programs run in kernels of the GPU"
+	}
+	return elsewhere[name]
+}
+
+// A Builtin is a value that a program finds where it runs.
+type Builtin struct {
+	Name  string
+	Doc   string
+	Type  *Type
+	field string // of the context; "" where linear, helper or arg say what it is
+	at    []nvattach.Kind
+	// compute calculates it from fields; see (*gen).linear.
+	linear []string
+	helper int32
+	shift  int32 // of what the helper returns
+}
+
+var (
+	atMem    = []nvattach.Kind{nvattach.KindMem}
+	atPlaces = []nvattach.Kind{nvattach.KindMem, nvattach.KindInsn, nvattach.KindBlock}
+	atInsns  = []nvattach.Kind{nvattach.KindMem, nvattach.KindInsn}
+	atBlock  = []nvattach.Kind{nvattach.KindBlock}
+)
+
+// Builtins are in the order of the documentation. arg0, arg1 … are beside them.
+var Builtins = slices.Concat([]Builtin{
+	{Name: "kernel", Type: typeKernel, field: "site", Doc: "name of the kernel, or of the device function"},
+	{Name: "tid", Type: typeInt, linear: []string{"ctaid", "tid"}, Doc: "number of the thread in its grid; tid.x tid.y tid.z: in its block"},
+	{Name: "ctaid", Type: typeInt, linear: []string{"ctaid"}, Doc: "number of the block in its grid; ctaid.x ctaid.y ctaid.z"},
+	{Name: "ntid", Type: typeInt, linear: []string{"ntid"}, Doc: "threads of a block; ntid.x ntid.y ntid.z"},
+	{Name: "nctaid", Type: typeInt, linear: []string{"nctaid"}, Doc: "blocks of the grid; nctaid.x nctaid.y nctaid.z"},
+}, axes("tid", "thread"), axes("ctaid", "block"), axes("ntid", "block_dim"), axes("nctaid", "grid"), []Builtin{
+	{Name: "smid", Type: typeInt, field: "sm", Doc: "multiprocessor"},
+	{Name: "warpid", Type: typeInt, field: "warp", Doc: "slot of the warp on the multiprocessor; it may change"},
+	{Name: "laneid", Type: typeInt, field: "lane", Doc: "0 to 31"},
+	{Name: "nsecs", Type: typeInt, field: "time", Doc: "the GPU's global timer, in nanoseconds"},
+	{Name: "cycles", Type: typeInt, field: "clock", Doc: "cycles of the multiprocessor"},
+	{Name: "pid", Type: typeInt, helper: 14, shift: 32, Doc: "the process that launched the kernel"},
+	{Name: "device", Type: typeInt, helper: 512, Doc: "ordinal of the GPU"},
+	{Name: "rand", Type: typeInt, helper: 7, Doc: "a random number of 32 bits"},
+	{Name: "site", Type: typeSite, field: "site", Doc: "the place: kernel, line of the source, instruction"},
+	{Name: "addr", Type: typeInt, field: "addr", at: atMem, Doc: "address of the access, in its space"},
+	{Name: "size", Type: typeInt, field: "size", at: atMem, Doc: "bytes of the access; 0 if only the machine knows"},
+	{Name: "kind", Type: typeKind, field: "kind", at: atMem, Doc: "\"load\", \"store\", \"atomic\" or \"async\""},
+	{Name: "space", Type: typeSpace, field: "space", at: atMem, Doc: "\"global\", \"shared\", \"local\", \"const\", or \"generic\" where only the address says"},
+	{Name: "value", Type: typeInt, field: "value", at: atMem, Doc: "what is stored, was loaded, or what an atomic gave; 0 for vectors"},
+	{Name: "opcode", Type: typeOpcode, field: "site", at: atInsns, Doc: "the instruction's opcode"},
+	{Name: "source", Type: typeSource, field: "site", at: atPlaces, Doc: "file and line, if compiled with -lineinfo"},
+	{Name: "line", Type: typeInt, field: "line", at: atPlaces, Doc: "line of the source, 0 if it is not known"},
+	{Name: "insn", Type: typeInt, field: "insn", at: atPlaces, Doc: "instructions of the kernel before the place"},
+	{Name: "block", Type: typeInt, field: "block_id", at: atPlaces, Doc: "number of the basic block"},
+	{Name: "insns", Type: typeInt, field: "insns", at: atBlock, Doc: "instructions in the basic block"},
+})
+
+func axes(name, field string) []Builtin {
+	var list []Builtin
+	for _, axis := range []string{".x", ".y", ".z"} {
+		list = append(list, Builtin{Name: name + axis, Type: typeInt, field: field + axis})
+	}
+	return list
+}
+
+func builtin(name string) *Builtin {
+	for i := range Builtins {
+		if Builtins[i].Name == name {
+			return &Builtins[i]
+		}
+	}
+	return nil
+}
+
+// there reports whether the built-in can be had at a kind of places.
+func (b *Builtin) there(k nvattach.Kind) bool { return b.at == nil || slices.Contains(b.at, k) }
+
+// absent says of names that people know from bpftrace or CUDA what they are here.
+var absent = map[string]string{
+	"cpu": "the multiprocessor is smid", "threadIdx": "it is tid.x", "blockIdx": "it is ctaid.x", "blockDim": "it is ntid.x", "gridDim": "it is nctaid.x",
+	"sm": "it is smid", "warp": "it is warpid", "lane": "it is laneid", "thread": "it is tid", "time": "it is nsecs", "clock": "it is cycles", "grid": "it is nctaid",
+	"comm": "a kernel has no command; pid is the process", "retval": "a kernel returns nothing; its results are in memory: mem:KERNEL sees the stores",
+	"ustack": "a kernel's stack is not known; site names the place", "kstack": "a kernel's stack is not known; site names the place",
+	"pystack": "a kernel's stack is not known; site names the place", "probe": "it is kernel, or site", "func": "it is kernel, or site",
+	"args": "a kernel's parameters are arg0, arg1 …", "elapsed": "subtract two nsecs", "uid": "pid is the process", "gid": "pid is the process",
+	"stream": "a thread does not know its stream", "rank": "a thread does not know its rank; pid is the process",
+}
+
+// A Function is called in a statement, or, if it is an aggregation, assigned to a map.
+type Function struct {
+	Name     string
+	Args     string // as it is written
+	Doc      string
+	least    int // arguments
+	most     int
+	agg      aggregation
+	hostOnly bool
+}
+
+// An aggregation is what becomes of the values that are given to a map.
+type aggregation uint8
+
+const (
+	aggNone aggregation = iota // the value that was assigned last
+	aggCount
+	aggSum
+	aggMin
+	aggMax
+	aggAvg
+	aggStats
+	aggHist
+	aggLhist
+)
+
+// Functions are in the order of the documentation.
+var Functions = []Function{
+	{Name: "count", Args: "count()", agg: aggCount, Doc: "counts"},
+	{Name: "sum", Args: "sum(n)", least: 1, most: 1, agg: aggSum, Doc: "adds up"},
+	{Name: "min", Args: "min(n)", least: 1, most: 1, agg: aggMin, Doc: "keeps the lowest"},
+	{Name: "max", Args: "max(n)", least: 1, most: 1, agg: aggMax, Doc: "keeps the highest"},
+	{Name: "avg", Args: "avg(n)", least: 1, most: 1, agg: aggAvg, Doc: "the average"},
+	{Name: "stats", Args: "stats(n)", least: 1, most: 1, agg: aggStats, Doc: "count, average and total"},
+	{Name: "hist", Args: "hist(n)", least: 1, most: 1, agg: aggHist, Doc: "a histogram of powers of two"},
+	{Name: "lhist", Args: "lhist(n, min, max, step)", least: 4, most: 4, agg: aggLhist, Doc: "a histogram of equal steps"},
+	{Name: "printf", Args: "printf(format, …)", least: 1, most: 1 + maxPrintArgs, Doc: "prints: %d %u %x %o %c %p of numbers, %s of names and strings"},
+	{Name: "delete", Args: "delete(@x[key])", least: 1, most: 1, Doc: "takes a key out of a map whose values are assigned"},
+	{Name: "print", Args: "print(@x), print(@x, top), print(@x, top, div)", least: 1, most: 3, hostOnly: true, Doc: "prints a map, of it the highest, divided"},
+	{Name: "clear", Args: "clear(@x)", least: 1, most: 1, hostOnly: true, Doc: "empties a map, so that it is not shown"},
+	{Name: "zero", Args: "zero(@x)", least: 1, most: 1, hostOnly: true, Doc: "sets all values of a map to 0"},
+}
+
+func function(name string) *Function {
+	for i := range Functions {
+		if Functions[i].Name == name {
+			return &Functions[i]
+		}
+	}
+	return nil
+}
+
+// noFunction says of functions that people know from bpftrace why they are not here.
+var noFunction = map[string]string{
+	"exit":     "a program that is traced is not ended; nvtrace returns when it does",
+	"quantize": "it is hist(n)", "lquantize": "it is lhist(n, min, max, step)", "trace": "it is printf(format, …)",
+	"str": "memory of the GPU can't be read as text", "kstack": "a kernel's stack is not known", "ustack": "a kernel's stack is not known",
+	"time": "BEGIN and END may take nothing but what they are given; -t and --interval show times", "system": "programs start no others", "join": "there are no arrays of strings",
+	"has_key": "a key that is not there reads as 0", "len": "print(@x) shows what is in a map",
+}
+
+func names[T any](all []T, name func(*T) string) []string {
+	list := make([]string, 0, len(all))
+	for i := range all {
+		list = append(list, name(&all[i]))
+	}
+	return list
+}
