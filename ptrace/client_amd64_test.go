@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"nvtrace/internal/need"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -395,9 +397,7 @@ func TestBreakPanic(t *testing.T) {
 			go func() { io.Copy(&buf, r); close(done) }()
 			o := *o
 			o.Argv, o.Stdout = []string{b.path, "hammer", "8", "300", "f_load"}, w
-			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-			res, err := Run(ctx, &o, b)
-			cancel()
+			res, err := Run(need.Limit(t), &o, b)
 			w.Close()
 			<-done
 			r.Close()

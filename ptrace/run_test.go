@@ -16,7 +16,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"nvtrace/internal/need"
 
@@ -457,13 +456,11 @@ func TestPanic(t *testing.T) {
 		t.Run(where, func(t *testing.T) {
 			modes(t, func(t *testing.T, mode SeccompMode) {
 				for _, name := range []string{"fork", "threads", "sig_queue", "vfork"} {
-					ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 					h := &tape{verdict: WantExit}
 					fired := 0
 					set(h, func() { fired++; panic("planted") })
 					o := &Options{Argv: []string{victim, name}, Rules: victimRules(), Seccomp: mode, Stdout: devNull(t)}
-					res, err := Run(ctx, o, h)
-					cancel()
+					res, err := Run(need.Limit(t), o, h)
 					var he *HandlerError
 					if fired > 1 || (fired == 1) != errors.As(err, &he) || he != nil && (he.Value != "planted" || len(he.Stack) == 0) {
 						t.Errorf("%s: %v, %d panics", name, err, fired)
@@ -614,7 +611,7 @@ func TestParallel(t *testing.T) {
 		if !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-need.Limit(t).Done():
 		t.Error("not cancelled")
 	}
 }

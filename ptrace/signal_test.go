@@ -160,9 +160,7 @@ func TestSignalInStop(t *testing.T) {
 				name = "hammer"
 			}
 			o := &Options{Argv: []string{victim, name}, Rules: victimRules(), Seccomp: mode, Stdout: devNull(t)}
-			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-			res, err := Run(ctx, o, h)
-			cancel()
+			res, err := Run(need.Limit(t), o, h)
 			if err != nil || !res.Status.Signaled() || res.Status.Signal() != unix.SIGKILL {
 				t.Errorf("%s: %+v, %v", where, res, err)
 			}
@@ -280,8 +278,7 @@ func TestTerminal(t *testing.T) {
 		s.Close()
 		defer c.Wait()
 		defer c.Process.Kill()
-		timer := time.AfterFunc(20*time.Second, func() { c.Process.Kill() })
-		defer timer.Stop()
+		defer context.AfterFunc(need.Limit(t), func() { c.Process.Kill() })()
 		r := bufio.NewReader(m)
 		var log []string
 		for {

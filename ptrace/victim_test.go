@@ -2,7 +2,6 @@ package ptrace
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"os"
@@ -12,7 +11,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"nvtrace/internal/need"
 
@@ -210,8 +208,7 @@ type outcome struct {
 // runTraced runs argv under h.
 func runTraced(t *testing.T, o *Options, h Handler, argv ...string) (outcome, *Result) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := need.Limit(t)
 	o.Argv = argv
 	if o.Rules == nil {
 		o.Rules = victimRules()
@@ -243,8 +240,7 @@ func runTraced(t *testing.T, o *Options, h Handler, argv ...string) (outcome, *R
 // runPlain runs argv untraced.
 func runPlain(t *testing.T, argv ...string) outcome {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := need.Limit(t)
 	var buf bytes.Buffer
 	c := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	c.Stdin, c.Stdout, c.Stderr = os.Stdin, &buf, &buf

@@ -2,13 +2,11 @@ package ptx
 
 import (
 	"bytes"
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"nvtrace/internal/need"
 )
@@ -28,8 +26,7 @@ func assemble(tb testing.TB, as, src, arch string, args ...string) (string, bool
 	if err := os.WriteFile(file, []byte(src), 0o600); err != nil {
 		tb.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(tb.Context(), 2*time.Minute)
-	defer cancel()
+	ctx := need.Limit(tb)
 	level := "-O1"
 	if strings.Contains(src, ", debug") {
 		level = "-O0" // ptxas does not optimise what it can debug

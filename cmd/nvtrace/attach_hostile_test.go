@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"debug/elf"
 	"encoding/binary"
 	"os"
@@ -12,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"nvtrace/internal/need"
 )
@@ -152,9 +150,7 @@ func TestHostileObjects(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-			defer cancel()
-			cmd := exec.CommandContext(ctx, nvtrace, slices.Concat([]string{"-q", "--sim", "--attach", file}, tt.flags, []string{"--", app})...)
+			cmd := exec.CommandContext(need.Limit(t), nvtrace, slices.Concat([]string{"-q", "--sim", "--attach", file}, tt.flags, []string{"--", app})...)
 			var out, errs bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &out, &errs
 			err := cmd.Run()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"io"
 	"os"
 	"os/exec"
@@ -10,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"nvtrace/internal/need"
 	"nvtrace/internal/stepkill"
@@ -83,8 +83,7 @@ func killNvtrace(t *testing.T, dir string, step int) {
 		text, _ := os.ReadFile(stderr.Name())
 		t.Errorf("nvtrace was killed: %v, %v\n%s", killed, err, text)
 	}
-	watchdog := time.AfterFunc(2*time.Minute, func() { panic("the program hangs") })
-	defer watchdog.Stop()
+	defer context.AfterFunc(need.Limit(t), func() { panic("the program hangs") })()
 	_, _ = io.WriteString(in, "\n") // it may be dead
 	last, err := lines.ReadString('\n')
 	end := victim.Wait()

@@ -1,12 +1,15 @@
 package need
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 )
 
 // recorder notes how a test would end.
@@ -68,5 +71,28 @@ func TestTool(t *testing.T) {
 	}
 	if !Required("gcc") || Required("g") || Required("") != strings.Contains(",gcc,absent,", ",,") {
 		t.Error("Required is wrong")
+	}
+}
+
+// limited is a test that has a limit.
+type limited struct {
+	testing.TB
+	end time.Time
+}
+
+func (l *limited) Deadline() (time.Time, bool) { return l.end, !l.end.IsZero() }
+
+func TestLimit(t *testing.T) {
+	now := time.Now()
+	for _, end := range []time.Time{{}, now.Add(time.Minute), now.Add(time.Hour)} {
+		got, ok := Limit(&limited{t, end}).Deadline()
+		if !ok || !end.IsZero() && !got.Before(end) || got.After(time.Now().Add(hang)) || end.IsZero() && got.Before(now.Add(hang)) {
+			t.Errorf("limit %v: %v, %v", end, got, ok)
+		}
+	}
+	var ctx context.Context
+	t.Run("ended", func(t *testing.T) { ctx = Limit(t) })
+	if !errors.Is(ctx.Err(), context.Canceled) {
+		t.Errorf("after the test: %v", ctx.Err())
 	}
 }

@@ -2,7 +2,6 @@ package replay
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -10,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"nvtrace/internal/need"
 	"nvtrace/ptrace"
@@ -42,9 +40,7 @@ func replay(t testing.TB, rec []byte, o *Options, argv ...string) outcome {
 	}
 	opts.Stdout, opts.Stderr = files[0], files[1]
 	opts.NoSignals = true
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	res, err := Run(ctx, bytes.NewReader(rec), argv, &opts)
+	res, err := Run(need.Limit(t), bytes.NewReader(rec), argv, &opts)
 	skipUnsupported(t, err)
 	out := outcome{Result: res, err: err}
 	for i, to := range []*string{&out.stdout, &out.stderr} {

@@ -7,10 +7,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -126,6 +124,7 @@ int main(int argc, char **argv) {
 	void *lib = dlopen(argv[1], RTLD_NOW), *p;
 	int (*init)(unsigned) = dlsym(lib, "cuInit"), (*address)(const char *, void **, int, unsigned long long, int *), status;
 	address = dlsym(lib, "cuGetProcAddress_v2");
+	if (argc > 2) write(1, "r", 1);
 	while (argc > 2 && access(argv[2], F_OK)) usleep(1000);
 	init(0);
 	address("cuInit", &p, 12000, 0, &status);
@@ -141,7 +140,6 @@ type sink struct {
 	t     *testing.T
 	calls []string
 	open  int
-	begin func()
 }
 
 // Event implements record.Sink.
@@ -156,10 +154,6 @@ func (s *sink) Event(ev *traces.Event) {
 		s.calls = append(s.calls, call)
 	case traces.KindReturn:
 		s.open--
-	case traces.KindExec:
-		if s.begin != nil && ev.Flags&traces.FlagAttached != 0 {
-			s.begin()
-		}
 	}
 }
 
@@ -302,32 +296,47 @@ int main(int argc, char **argv) {
 	}
 }
 
+// interrupted calls then when a process that was there before has been interrupted, by
+// which the handlers before it have hooked its libraries.
+type interrupted struct{ then func() }
+
+func (h *interrupted) Enter(*ptrace.Task, *ptrace.Syscall) ptrace.Verdict { return ptrace.Skip }
+func (h *interrupted) Exit(*ptrace.Task, *ptrace.Syscall)                 {}
+
+func (h *interrupted) Task(task *ptrace.Task, e *ptrace.TaskEvent) {
+	if e.Kind == ptrace.TaskNew && e.Attached && task.TID == task.PID {
+		task.Interrupt(func(*ptrace.Task) { h.then() })
+	}
+}
+
 // TestAttach records a program whose libraries are there already.
 func TestAttach(t *testing.T) {
 	bin, lib := compileProgram(t)
 	flag := filepath.Join(t.TempDir(), "go")
 	cmd := exec.Command(bin, lib, flag)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = cmd.Wait() }()
-	for range 500 {
-		if b, _ := os.ReadFile("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/maps"); strings.Contains(string(b), lib) {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
+	if _, err := out.Read(make([]byte, 1)); err != nil { // it has what it will call
+		t.Fatal(err)
 	}
-	time.Sleep(20 * time.Millisecond) // the loader is through
 	s := &sink{t: t}
-	s.begin = func() {
-		time.Sleep(100 * time.Millisecond) // hooks are set when the process is interrupted
-		if err := os.WriteFile(flag, nil, 0o600); err != nil {
-			t.Error(err)
-		}
+	o := options(s)
+	extend := o.Extend
+	o.Extend = func(r *record.Recorder) ([]record.Extension, error) {
+		list, err := extend(r)
+		return append(list, record.Extension{Handler: &interrupted{then: func() {
+			if err := os.WriteFile(flag, nil, 0o600); err != nil {
+				t.Error(err)
+			}
+		}}}), err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	if _, err := record.Attach(ctx, cmd.Process.Pid, options(s)); err != nil {
+	if _, err := record.Attach(need.Limit(t), cmd.Process.Pid, o); err != nil {
 		t.Fatal(err)
 	}
 	s.check()

@@ -2,7 +2,6 @@ package capture_test
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -14,10 +13,10 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"nvtrace/internal/need"
 	"nvtrace/nvattach/capture"
 	"nvtrace/ptrace"
 	"nvtrace/traces"
@@ -317,9 +316,7 @@ func TestAttach(t *testing.T) {
 	out := new(outcome)
 	c := capture.New(&capture.Options{Emit: func(ev *traces.Event) { out.events = append(out.events, ev.Clone()) }}, 1)
 	attached := &once{Handler: c, then: func() { in.Close() }}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	res, err := ptrace.Attach(ctx, cmd.Process.Pid, &ptrace.Options{Rules: c.Rules(), NoSignals: true}, attached)
+	res, err := ptrace.Attach(need.Limit(t), cmd.Process.Pid, &ptrace.Options{Rules: c.Rules(), NoSignals: true}, attached)
 	if err != nil {
 		t.Fatal(err)
 	}

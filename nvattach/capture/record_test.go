@@ -1,7 +1,6 @@
 package capture_test
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"nvtrace/internal/need"
 	"nvtrace/ioctl/record"
 	"nvtrace/nvattach/capture"
 	"nvtrace/ptrace"
@@ -39,9 +39,7 @@ func traceRecorded(t *testing.T, p *programs, o *capture.Options, argv ...string
 	events := new(sink)
 	var c *capture.Capture
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	res, err := record.Run(ctx, &record.Options{
+	res, err := record.Run(need.Limit(t), &record.Options{
 		Ptrace: ptrace.Options{Argv: argv, Env: append(os.Environ(), "LD_LIBRARY_PATH="+p.dir), Dir: p.dir, NoSignals: true},
 		Sinks:  []record.Sink{events},
 		Extend: func(r *record.Recorder) ([]record.Extension, error) {

@@ -3,7 +3,6 @@ package capture_test
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -148,10 +147,8 @@ func traceWith(t *testing.T, p *programs, o *capture.Options, made func(*capture
 	c := capture.New(&opts, 1)
 	defer c.Close()
 	made(c)
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
 	env := append(os.Environ(), "LD_LIBRARY_PATH="+p.dir)
-	res, err := ptrace.Run(ctx, &ptrace.Options{Argv: argv, Env: env, Dir: p.dir, Rules: c.Rules(), NoSignals: true}, c)
+	res, err := ptrace.Run(need.Limit(t), &ptrace.Options{Argv: argv, Env: env, Dir: p.dir, Rules: c.Rules(), NoSignals: true}, c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"nvtrace/internal/need"
 	"nvtrace/ioctl/record"
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/capture"
@@ -141,8 +142,7 @@ func run(t *testing.T, s *setup, argv ...string) *result {
 			cancel(nil)
 		}()
 	}
-	timer := time.AfterFunc(60*time.Second, func() { cancel(context.DeadlineExceeded) })
-	defer timer.Stop()
+	defer context.AfterFunc(need.Limit(t), func() { cancel(context.DeadlineExceeded) })()
 	r, err := record.Run(ctx, o)
 	res.err = err
 	if r.Result != nil {

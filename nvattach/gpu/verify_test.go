@@ -10,8 +10,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
+	"nvtrace/internal/need"
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/gpu"
 	"nvtrace/nvattach/jit"
@@ -167,8 +167,7 @@ func TestRunDirect(t *testing.T) {
 	}
 	defer sm.Close()
 	go sm.Serve(context.Background()) //nolint:errcheck // ended by Close
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
+	ctx := need.Limit(t)
 	direct := func(program string) (string, error) {
 		var shown bytes.Buffer
 		s := session.New(&session.Options{Plan: plan, Settings: []nvattach.Setting{set}, Out: &shown, Format: session.FormatJSON, Direct: true})

@@ -2,7 +2,6 @@ package interpose
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"nvtrace/internal/need"
 	"nvtrace/nvattach/interpose/internal/build"
 )
 
@@ -109,8 +109,7 @@ type result struct {
 
 func (w *world) run(t testing.TB, env []string, args ...string) result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := need.Limit(t)
 	name := args[0]
 	if !strings.Contains(name, "/") {
 		if p, err := exec.LookPath(name); err == nil && !fileExists(filepath.Join(w.dir, name)) {

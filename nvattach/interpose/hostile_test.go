@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"nvtrace/internal/need"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -48,7 +50,8 @@ func enter(t testing.TB, s *Server) *net.UnixConn {
 		t.Fatal(err)
 	}
 	b := make([]byte, 100)
-	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	limit, _ := need.Limit(t).Deadline()
+	_ = c.SetReadDeadline(limit)
 	n, err := c.Read(b)
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +75,8 @@ func callBytes(kind uint16, change func(m *wireCall), tail string) []byte {
 // ended waits for the server to end the connection.
 func ended(t *testing.T, what string, c *net.UnixConn) {
 	t.Helper()
-	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	limit, _ := need.Limit(t).Deadline()
+	_ = c.SetReadDeadline(limit)
 	if n, err := c.Read(make([]byte, 100)); err == nil {
 		t.Errorf("%s: %d bytes came", what, n)
 	} else if ne, ok := errors.AsType[net.Error](err); ok && ne.Timeout() {
@@ -261,8 +265,7 @@ func TestFlood(t *testing.T) {
 			idle = append(idle, c)
 		}
 	}
-	deadline := time.Now().Add(10 * time.Second)
-	for s.Stats().Refused < 42 && time.Now().Before(deadline) {
+	for limit := need.Limit(t); s.Stats().Refused < 42 && limit.Err() == nil; {
 		time.Sleep(time.Millisecond)
 	}
 	s.mu.Lock()
@@ -378,19 +381,23 @@ func TestServerStalls(t *testing.T) {
 	release := make(chan struct{})
 	l := &log{replace: func(*Image) ([]byte, bool) { <-release; return []byte(".version 1.0 // late"), true }}
 	o := l.options(ModeCapture)
-	o.Wait = 300 * time.Millisecond
+	o.Wait = time.Second
 	s, err := Listen(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := startSlow(t, w, s.Env(w.env()))
-	if d := p.load(t); d < 290*time.Millisecond || d > 5*time.Second {
-		t.Errorf("a load took %s with a server that does not answer", d)
+	if d := p.load(t); d < o.Wait*9/10 {
+		t.Errorf("the first load waited for %s", d)
 	}
 	p.load(t)
-	p.load(t)
-	if d := p.load(t); d > 250*time.Millisecond {
-		t.Errorf("the fourth load took %s with a server that does not answer", d)
+	loads := 2
+	// The later ones wait less. What one takes on a busy machine says nothing.
+	for short := false; !short; loads++ {
+		if loads == 50 {
+			t.Fatalf("each of %d loads took half of what one may wait", loads)
+		}
+		short = p.load(t) < o.Wait/2
 	}
 	close(release)
 	p.end(t)
@@ -403,8 +410,8 @@ func TestServerStalls(t *testing.T) {
 			timeouts++
 		}
 	}
-	if timeouts != 4 || len(l.images) != 4 {
-		t.Errorf("%d timeouts told, %d images, want 4 and 4: %v", timeouts, len(l.images), l.gaps)
+	if timeouts != loads || len(l.images) != loads {
+		t.Errorf("%d timeouts told, %d images, want %d of both: %v", timeouts, len(l.images), loads, l.gaps)
 	}
 }
 
@@ -423,10 +430,9 @@ func TestServerStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // the first takes the queue's one place
-		start := time.Now()
 		r := w.run(t, append(w.env(), "LD_PRELOAD="+s.Path(), envShim+"=1:"+path), "prog", "dlsym")
-		if d := time.Since(start); !strings.HasPrefix(r.out, "load = 0") || d > 20*time.Second {
-			t.Errorf("%s: %+v", d, r)
+		if !strings.HasPrefix(r.out, "load = 0") {
+			t.Errorf("%+v", r)
 		}
 		keep, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 		if err != nil {
@@ -450,10 +456,9 @@ func TestServerDoesNotRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	start := time.Now()
 	r := w.run(t, s.Env(w.env()), "prog", "threads")
-	if r.out != "0 failed of 16000\n" || time.Since(start) > 30*time.Second {
-		t.Errorf("%s: %q", time.Since(start), r.out)
+	if r.out != "0 failed of 16000\n" {
+		t.Errorf("%q", r.out)
 	}
 	p := startSlow(t, w, s.Env(w.env()))
 	close(release)

@@ -7,8 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"testing"
-	"time"
 
+	"nvtrace/internal/need"
 	"nvtrace/nvattach/sim"
 )
 
@@ -29,9 +29,7 @@ func run(t testing.TB, o *sim.Options, env []string, argv ...string) *ran {
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ctx) }()
-	limit, stop := context.WithTimeout(ctx, 2*time.Minute)
-	defer stop()
-	cmd := exec.CommandContext(limit, argv[0], argv[1:]...)
+	cmd := exec.CommandContext(need.Limit(t), argv[0], argv[1:]...)
 	cmd.Env = s.Env(append(os.Environ(), env...))
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"nvtrace/fatbin"
+	"nvtrace/internal/need"
 	"nvtrace/nvattach/sim"
 	"nvtrace/ptx"
 )
@@ -60,7 +61,7 @@ func TestCancel(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(30 * time.Second):
+	case <-need.Limit(t).Done():
 		t.Fatal("Serve does not end")
 	}
 	n, _ = out.Read(b)
@@ -101,8 +102,8 @@ func TestKilled(t *testing.T) {
 	}
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
-	for end := time.Now().Add(20 * time.Second); len(s.Processes()) != 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
+	for limit := need.Limit(t); len(s.Processes()) != 0; time.Sleep(10 * time.Millisecond) {
+		if limit.Err() != nil {
 			t.Fatal("the process is still served")
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -220,8 +219,7 @@ func (u *unharmed) kill(t *testing.T, step int) (killed, ok bool) {
 // end has the program say whether it was harmed.
 func (u *unharmed) end(t *testing.T) bool {
 	t.Helper()
-	watchdog := time.AfterFunc(2*time.Minute, func() { panic("the program hangs") })
-	defer watchdog.Stop()
+	defer context.AfterFunc(need.Limit(t), func() { panic("the program hangs") })()
 	_, _ = io.WriteString(u.in, "\n") // it may be dead
 	said, err := u.out.ReadString('\n')
 	if said == "bad 0\n" {
