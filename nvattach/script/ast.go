@@ -6,7 +6,8 @@ type probe struct {
 	points []point
 	filter expr // nil: none
 	body   *block
-	host   bool // BEGIN or END
+	host   bool     // BEGIN or END
+	vars   []string // its variables, when it has been checked
 }
 
 // A point is one of a probe's places.
@@ -157,8 +158,13 @@ func (m *mapInfo) buckets() int {
 
 // words returns how many numbers a value has.
 func (m *mapInfo) words() int {
-	if m.agg == aggAvg || m.agg == aggStats {
+	switch m.agg {
+	case aggAvg, aggStats:
 		return 2
+	case aggMin, aggMax: // in an array, with a 1 where there is a value
+		if m.array() {
+			return 2
+		}
 	}
 	return 1
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"nvtrace/ioctl/nearest"
 )
 
 // A checker finds the types of everything, and what maps are.
@@ -34,6 +36,7 @@ func (p *parser) check(probes []*probe) []*mapInfo {
 				c.truth(b.filter)
 			}
 			c.block(b.body)
+			b.vars = slices.Sorted(maps.Keys(c.vars))
 		}
 	}
 	for _, m := range c.order {
@@ -46,12 +49,17 @@ func (p *parser) check(probes []*probe) []*mapInfo {
 func (c *checker) conflicts(m *mapInfo) {
 	switch {
 	case m.agg == aggNone && m.value == nil:
-		c.fail(m.first, "nothing is ever put into %s%s", m.name, like(m.name, names(c.order, func(x **mapInfo) string {
-			if (*x).value == nil && (*x).agg == aggNone {
-				return ""
+		var filled []string
+		for _, x := range c.order {
+			if x.value != nil || x.agg != aggNone {
+				filled = append(filled, x.name)
 			}
-			return (*x).name
-		})))
+		}
+		hint := ""
+		if near := nearest.Names(m.name, slices.Values(filled), 1); len(near) > 0 && len(m.name) > 1 {
+			hint = "; did you mean " + near[0] + "?"
+		}
+		c.fail(m.first, "nothing is ever put into %s%s", m.name, hint)
 	case m.agg != aggNone && m.read.end > 0:
 		c.fail(m.read, "%s is %s, whose value is known at the end only: print it in END; what a kernel reads must be assigned", m.name, m.agg)
 	case m.agg != aggNone && m.deleted:

@@ -70,6 +70,10 @@ func newGen(p *Program, b *probe, pt *point) *gen {
 func (g *gen) program(name string) asm.Instructions {
 	g.at(g.probe.span)
 	g.end = g.label()
+	// Nothing else is ever where variables are, so they are 0 before they are assigned.
+	for _, name := range g.probe.vars {
+		g.vars[name] = g.alloc(1, g.probe.span)
+	}
 	g.add(asm.Mov.Reg(ctx, asm.R1))
 	if g.probe.filter != nil {
 		g.at(g.probe.filter.pos())
@@ -78,6 +82,9 @@ func (g *gen) program(name string) asm.Instructions {
 	g.block(g.probe.body)
 	g.place(g.end)
 	g.add(asm.Mov.Imm(asm.R0, 0), asm.Return())
+	if len(g.insns) > maxInsns {
+		g.p.lexer.fail(g.probe.span, "the probe becomes %d instructions; %d are the most", len(g.insns), maxInsns)
+	}
 	// Offsets of jumps count slots, of which a load of 64 bits takes two.
 	slots := make([]int, len(g.insns)+1)
 	for i := range g.insns {
@@ -178,11 +185,6 @@ func (g *gen) block(b *block) {
 }
 
 func (g *gen) stmt(s stmt) {
-	if v, ok := s.(*assign); ok {
-		if to, ok := v.to.(*varRef); ok {
-			g.variable(to) // lives longer than the statement
-		}
-	}
 	switch s := s.(type) {
 	case *block:
 		g.block(s)
@@ -234,18 +236,8 @@ func (g *gen) stmt(s stmt) {
 	}
 }
 
-// maxInsns bounds what unroll makes of a probe.
+// maxInsns bounds what a probe becomes, also by unroll.
 const maxInsns = 1 << 13
-
-// variable returns where a variable is. Before it is assigned, it is 0.
-func (g *gen) variable(v *varRef) int16 {
-	off, ok := g.vars[v.name]
-	if !ok {
-		off = g.alloc(1, v.span)
-		g.vars[v.name] = off
-	}
-	return off
-}
 
 // cond jumps to a label if a condition is what is wanted, and goes on otherwise.
 func (g *gen) cond(x expr, label int, want bool) {
@@ -324,7 +316,7 @@ func (g *gen) expr(x expr) {
 	case *nameRef:
 		g.name(x)
 	case *varRef:
-		g.load(asm.R0, g.variable(x))
+		g.load(asm.R0, g.vars[x.name])
 	case *mapRef:
 		g.lookup(x)
 		out := g.label()

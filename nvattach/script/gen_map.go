@@ -86,7 +86,7 @@ func (g *gen) assign(s *assign) {
 			x = &binExpr{value{s.span, typeInt}, s.op, s.to, s.x}
 		}
 		g.expr(x)
-		g.store(g.variable(v), asm.R0)
+		g.store(g.vars[v.name], asm.R0)
 		return
 	}
 	to := s.to.(*mapRef)
@@ -157,6 +157,10 @@ func (g *gen) aggregate(to *mapRef, c *call) {
 		// A value that was never set is 0, the least that there is: with the sign
 		// turned around, numbers are in the order of those without.
 		g.load(asm.R2, val)
+		if m.array() {
+			g.constant(asm.R1, 1)
+			g.add(asm.StoreMem(asm.R0, 8, asm.R1, asm.DWord))
+		}
 		g.constant(asm.R1, math.MinInt64)
 		g.add(asm.Xor.Reg(asm.R2, asm.R1), asm.Mov.Reg(asm.R1, asm.R0))
 		g.call(nvattach.HelperMax)

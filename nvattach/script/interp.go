@@ -177,7 +177,7 @@ func (in *interp) expr(x expr) Value {
 	}
 	switch x := x.(type) {
 	case *intLit:
-		return number(x.n)
+		return in.s.value(x.n, x.t)
 	case *strLit:
 		return Value{N: x.n, Text: x.s, IsText: true}
 	case *nameRef:

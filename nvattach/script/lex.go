@@ -253,5 +253,9 @@ func (l *lexer) glob(stops string) token {
 		l.at++
 	}
 	t.end, t.text = l.at, l.text[t.at:l.at]
+	if i := strings.IndexAny(t.text, "“”„'"); i >= 0 {
+		l.at = t.at + i
+		l.strange(l.text[l.at:])
+	}
 	return t
 }

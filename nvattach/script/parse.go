@@ -17,6 +17,7 @@ type parser struct {
 	strings []string // literals by number, from 1 on
 	config  config
 	loops   int // around the statement
+	copies  int // of it, by unroll
 }
 
 // config is what a config block sets.
@@ -118,6 +119,7 @@ func (p *parser) probe() *probe {
 		p.filter = true
 		p.advance()
 		b.filter = p.expr()
+		p.compared()
 		p.filter = false
 		if !p.tok.is("/") {
 			p.fail(open.to(p.tok.span), "this filter has no end: write /%s/ before the '{'", "condition")
@@ -181,7 +183,7 @@ func (p *parser) point() point {
 		pt.section += ":" + opcode
 	}
 	got, err := nvattach.ParsePoint(pt.section, "")
-	if err != nil || got.Kernel != kernel || got.Opcode != opcode {
+	if err != nil || got.Kernel != kernel || got.Opcode != opcode || strings.Contains(strings.ReplaceAll(opcode, "::", ""), ":") {
 		p.fail(pt.span, "a name can't have a colon of its own there: write a * instead of it")
 	}
 	return pt
@@ -316,9 +318,17 @@ func (p *parser) step(s span, x expr, op string) stmt {
 	return nil
 }
 
+// compared refuses an "=" behind a condition.
+func (p *parser) compared() {
+	if p.tok.is("=") {
+		p.fail(p.tok.span, "a value is compared with ==; = assigns, and is a statement")
+	}
+}
+
 func (p *parser) condition(of string) expr {
 	p.want("(", "behind "+of)
 	c := p.expr()
+	p.compared()
 	p.want(")", "behind the condition of "+of)
 	return c
 }
@@ -347,6 +357,9 @@ func (p *parser) ifStmt() stmt {
 // maxUnroll bounds unroll, as bpftrace does.
 const maxUnroll = 100
 
+// maxCopies bounds what several in one another repeat.
+const maxCopies = 1000
+
 func (p *parser) unroll() stmt {
 	at := p.tok.span
 	p.advance()
@@ -357,10 +370,13 @@ func (p *parser) unroll() stmt {
 	}
 	p.advance()
 	p.want(")", "behind the number of unroll")
-	loops := p.loops
-	p.loops = 0
+	loops, copies := p.loops, p.copies
+	p.loops, p.copies = 0, max(copies, 1)*int(n.n)
+	if p.copies > maxCopies {
+		p.fail(at, "these unroll in one another would repeat their statements %d times; %d are the most", p.copies, maxCopies)
+	}
 	b := p.body("unroll")
-	p.loops = loops
+	p.loops, p.copies = loops, copies
 	return &unrollStmt{at.to(b.span), int(n.n), b}
 }
 
@@ -383,9 +399,6 @@ func (p *parser) expr() expr {
 	defer func() { p.depth-- }()
 	c := p.operators(0)
 	if !p.tok.is("?") {
-		if p.tok.is("=") {
-			p.fail(p.tok.span, "a value is compared with ==; = assigns, and is a statement")
-		}
 		return c
 	}
 	p.advance()

@@ -105,7 +105,7 @@ func (p *Program) Show(tables []*nvattach.Table, end bool) []Shown {
 		t.print(&b, printOptions{div: 1})
 		if t.refused > 0 {
 			fmt.Fprintf(&b, "%s: %d insertions found no room for their key; to have more than %d, begin with config = { max_map_keys = %d }\n",
-				m.name, t.refused, p.maxKeys, 8*p.maxKeys)
+				m.name, t.refused, p.keys(m), min(8*p.keys(m), maxMapKeys))
 		}
 		list = append(list, Shown{m.name, b.String(), t.json()})
 	}

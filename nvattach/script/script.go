@@ -11,12 +11,13 @@ import (
 
 // Sizes of maps.
 const (
-	defaultKeys = 16384
-	maxMapKeys  = 1 << 24
-	maxKeyBytes = 128
-	histBuckets = 66       // below 0, 0, and a power of two each
-	ringBytes   = 1 << 16  // of printf, on each multiprocessor
-	ringName    = "printf" // no name of a map, which begins with "@"
+	defaultKeys  = 16384
+	fleetingKeys = 1 << 19 // of a map from which keys are deleted: one for each thread that a GPU runs at a time
+	maxMapKeys   = 1 << 24
+	maxKeyBytes  = 128
+	histBuckets  = 66       // below 0, 0, and a power of two each
+	ringBytes    = 1 << 16  // of printf, on each multiprocessor
+	ringName     = "printf" // no name of a map, which begins with "@"
 )
 
 // A Program is one that was compiled.
@@ -31,14 +32,14 @@ type Program struct {
 	maps    []*mapInfo
 	strings []string
 	formats []*call // printf of kernels, by number
-	maxKeys int64
+	maxKeys int64   // of config, 0: not set
 	lexer   *lexer
 }
 
 // Compile compiles a program; name is for messages, "-e" or that of a file. An error is
 // an *[Error].
 func Compile(name, text string) (prog *Program, err error) {
-	p := &parser{lexer: lexer{name: name, text: text}, config: config{maxKeys: defaultKeys}}
+	p := &parser{lexer: lexer{name: name, text: text}}
 	defer func() {
 		switch r := recover().(type) {
 		case nil:
@@ -51,7 +52,7 @@ func Compile(name, text string) (prog *Program, err error) {
 	if len(text) > maxSource {
 		p.fail(span{}, "a program of %d bytes; %d are the most", len(text), maxSource)
 	}
-	prog = &Program{lexer: &p.lexer, maxKeys: p.config.maxKeys}
+	prog = &Program{lexer: &p.lexer}
 	prog.probes = p.program()
 	prog.maps = p.check(prog.probes)
 	prog.strings, prog.maxKeys = p.strings, p.config.maxKeys
@@ -87,7 +88,7 @@ func (p *Program) describeMaps(spec *ebpf.CollectionSpec) {
 		if m.array() {
 			s.Type, s.KeySize, s.MaxEntries = ebpf.Array, 4, uint32(m.buckets())
 		} else {
-			s.Type, s.KeySize, s.MaxEntries = ebpf.Hash, uint32(8*len(m.keys)), uint32(p.maxKeys)
+			s.Type, s.KeySize, s.MaxEntries = ebpf.Hash, uint32(8*len(m.keys)), uint32(p.keys(m))
 			if m.buckets() > 1 {
 				s.KeySize += 8
 			}
@@ -97,6 +98,17 @@ func (p *Program) describeMaps(spec *ebpf.CollectionSpec) {
 	if len(p.formats) > 0 {
 		spec.Maps[ringName] = &ebpf.MapSpec{Name: ringName, Type: ebpf.RingBuf, MaxEntries: ringBytes}
 	}
+}
+
+// keys returns how many keys a map has room for.
+func (p *Program) keys(m *mapInfo) int64 {
+	switch {
+	case p.maxKeys > 0:
+		return p.maxKeys
+	case m.deleted:
+		return fleetingKeys
+	}
+	return defaultKeys
 }
 
 // Owns reports whether a map is the program's, which then shows it.

@@ -148,9 +148,9 @@ func (s *store) row(t *table, r *nvattach.Row) {
 	}
 	never := false // an array has its values from the start
 	switch m.agg {
-	case aggHist, aggLhist, aggMin, aggMax:
+	case aggHist, aggLhist:
 		never = n == 0
-	case aggAvg, aggStats:
+	case aggAvg, aggStats, aggMin, aggMax:
 		never = count == 0
 	case aggNone:
 		never = m.value != typeInt && n == 0

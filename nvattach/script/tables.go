@@ -253,7 +253,7 @@ var noFunction = map[string]string{
 	"exit":     "a program that is traced is not ended; nvtrace returns when it does",
 	"quantize": "it is hist(n)", "lquantize": "it is lhist(n, min, max, step)", "trace": "it is printf(format, …)",
 	"str": "memory of the GPU can't be read as text", "kstack": "a kernel's stack is not known", "ustack": "a kernel's stack is not known",
-	"time": "BEGIN and END may take nothing but what they are given; -t and --interval show times", "system": "programs start no others", "join": "there are no arrays of strings",
+	"time": "nsecs is the GPU's clock; --interval shows the maps with the time of day", "system": "programs start no others", "join": "there are no arrays of strings",
 	"has_key": "a key that is not there reads as 0", "len": "print(@x) shows what is in a map",
 }
 

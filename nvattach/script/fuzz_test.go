@@ -1,0 +1,79 @@
+package script
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"nvtrace/nvattach"
+)
+
+// FuzzCompile: whatever the text, there is an error that says where, or a program that
+// the checker accepts, and that can be shown.
+func FuzzCompile(f *testing.F) {
+	mistakes, err := os.ReadFile("testdata/mistakes.txt")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for line := range strings.Lines(string(mistakes)) {
+		if text, ok := strings.CutPrefix(line, "> "); ok {
+			f.Add(strings.TrimSpace(text))
+		}
+	}
+	for _, text := range []string{
+		"#!/usr/bin/env nvtrace\nconfig = { max_map_keys = 10 }\nBEGIN { @x = 1; @y[1, \"a\"] = 2; printf(\"%d %s\\n\", 3, \"b\"); }",
+		"mem:*, kernret:k /tid.x % 2 == 0 && (smid / 2 > 1 || !pid)/ { $a = addr0; unroll(3) { $a++; } while ($a) { $a--; break; } }",
+		"mem:* { @[kind, space, site, opcode] = hist(size); @l[source] = lhist(value, -10, 10, 5); @ = stats(-value); delete(@s[1]); @s[1] = nsecs; }",
+		"kernel:func:f, func:g* { @[arg0, device, rand] = count(); } insn:a::b*:ld.global* { @x |= insn << 3 ? ~line : -block; } END { print(@x, 3, 2); clear(@x); zero(@x); if (@x) { return; } else if (1) { @z = @x + 1; } }",
+		"kernel:* { @a[tid] = 1; if (@a[tid] == 1) { printf(\"%-5s|%05d|%x%%\\n\", kernel, tid, 0xff); @m = min(1e3); @n = max(10ms); @v = avg(1_000); return; } }",
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		p, err := Compile("-e", text)
+		if err != nil {
+			if _, ours := errors.AsType[*Error](err); !ours {
+				t.Fatalf("%v", err)
+			}
+			_ = err.Error()
+			return
+		}
+		p.Sites = func() []nvattach.Site { return nil }
+		_, settings, err := p.Begin()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = p.Show(nil, true)
+		if p.Object == nil {
+			return
+		}
+		plan, err := nvattach.NewPlan([]*nvattach.Object{p.Object}, nil)
+		if err != nil {
+			t.Fatalf("%s\n%v", text, err)
+		}
+		maps, err := plan.NewMaps(&nvattach.MapOptions{SMs: 1})
+		if err != nil {
+			return // too large, as it says
+		}
+		if maps.Size() > 1<<24 {
+			return
+		}
+		mem := &nvattach.Buffer{Base: 1 << 32, Data: make([]byte, maps.Size())}
+		if err := errors.Join(maps.Place(mem.Base), maps.Init(mem, 0, 0)); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range settings {
+			if err := maps.Apply(mem, s, nil); err != nil && !errors.Is(err, nvattach.ErrFull) {
+				t.Fatal(err)
+			}
+		}
+		var tables []*nvattach.Table
+		for _, m := range maps.All {
+			if x, err := maps.Read(mem, m); err == nil && !m.Def.Ring() {
+				tables = append(tables, x)
+			}
+		}
+		_ = p.Show(tables, true)
+	})
+}
