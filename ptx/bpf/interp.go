@@ -99,20 +99,12 @@ type errEarly string
 func (e errEarly) Error() string { return string(e) }
 
 // Run runs p. An error says that the program does what [Verify] refuses, or that
-// a helper or the memory failed.
+// a helper or the memory failed. A program that was run must not be changed.
 func (in *Interpreter) Run(p *Program) (Result, error) {
-	in.p, in.frames, in.records, in.nulls = p, nil, nil, 0
-	in.symbols, in.raw, in.offsets = map[string]int{}, map[int]int{}, nil
-	at := 0
-	for i := range p.Insns {
-		if s := p.Insns[i].Symbol(); s != "" {
-			in.symbols[s] = i
-		}
-		in.raw[at] = i
-		in.offsets = append(in.offsets, at)
-		at += int(p.Insns[i].Width())
+	in.frames, in.records, in.nulls = nil, nil, 0
+	if in.p != p {
+		in.prepare(p)
 	}
-	in.offsets = append(in.offsets, at)
 	in.push(-1)
 	in.frames[0].regs[1] = word{v: contextBase, set: true, o: &object{what: "context", base: contextBase, context: true, readOnly: true}}
 	if c := in.Env.Context; c != nil && c.Text > 0 {
@@ -159,6 +151,22 @@ func (in *Interpreter) Run(p *Program) (Result, error) {
 		res.R0 = r0.v
 	}
 	return res, nil
+}
+
+// prepare finds where jumps and calls of a program go.
+func (in *Interpreter) prepare(p *Program) {
+	in.p = p
+	in.symbols, in.raw, in.offsets = map[string]int{}, map[int]int{}, nil
+	at := 0
+	for i := range p.Insns {
+		if s := p.Insns[i].Symbol(); s != "" {
+			in.symbols[s] = i
+		}
+		in.raw[at] = i
+		in.offsets = append(in.offsets, at)
+		at += int(p.Insns[i].Width())
+	}
+	in.offsets = append(in.offsets, at)
 }
 
 // held returns the addresses of the records that were not given back.
