@@ -16,6 +16,9 @@ func (o *Object) List(w io.Writer) error {
 	for _, p := range o.Programs {
 		b.WriteString(escape.Line("  program  %-24s %s, %d instructions", p.Name, p.Point, len(p.Insns)))
 	}
+	for _, p := range o.Host {
+		b.WriteString(escape.Line("  program  %-24s %s, %d instructions, on the host", p.Name, p.Point, len(p.Insns)))
+	}
 	for _, i := range o.Ignored {
 		b.WriteString(escape.Line("  ignored  %-24s %s: %s", i.Name, i.Section, i.Reason))
 	}
@@ -73,6 +76,13 @@ func (p *Plan) List(w io.Writer) error {
 			if u := &r.Maps[i]; u.Used {
 				b.WriteString(escape.Line("  %s %s: %s", q.unit.defs[i].Type, q.unit.defs[i].Name, usage(u.Lookups, u.Helpers, u.Loads, u.Stores, u.Atomics, u.AddOnly())))
 			}
+		}
+	}
+	for _, q := range p.Host {
+		b.WriteString(escape.Line("%s (%s): on the host, %d bytes of machine code", q.Name, q.Point, len(q.Machine.Code)))
+		for i := range q.Machine.Ends {
+			e := &q.Machine.Ends[i]
+			b.WriteString(escape.Line("  tested at run time: %v at %s", e.Kind, e.Where()))
 		}
 	}
 	_, err := io.WriteString(w, b.String())

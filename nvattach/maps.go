@@ -101,6 +101,7 @@ type Map struct {
 type Maps struct {
 	All   []*Map // in the objects' order
 	SMs   int
+	Host  bool // they are the host's, where CPUs take the place of multiprocessors
 	Print *Map // the ring of bpf_printk
 
 	byDef    map[*MapDef]*Map
@@ -117,6 +118,11 @@ type Maps struct {
 // GPU gets no place; programs that use it are refused later. An error says which
 // map is too large.
 func NewMaps(objs []*Object, o *MapOptions) (*Maps, error) {
+	return newMaps(objs, o, func(*MapDef) bool { return true })
+}
+
+// newMaps lays out those maps that are wanted.
+func newMaps(objs []*Object, o *MapOptions, wanted func(*MapDef) bool) (*Maps, error) {
 	if o == nil {
 		o = &MapOptions{}
 	}
@@ -139,7 +145,7 @@ func NewMaps(objs []*Object, o *MapOptions) (*Maps, error) {
 	}
 	for _, obj := range objs {
 		for _, d := range obj.Maps {
-			if !d.Supported() || d.Thread {
+			if !d.Supported() || d.Thread || !wanted(d) {
 				continue
 			}
 			x := &Map{Def: d, Name: d.Name, Object: obj, kind: d.layout(), counter: counterFixed + len(m.All)}

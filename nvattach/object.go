@@ -34,11 +34,12 @@ var ErrObject = errors.New("not a usable eBPF object")
 
 // An Object is an ELF file with eBPF programs and maps, as clang makes it.
 type Object struct {
-	Name     string     // as given to LoadObject
-	Programs []*Program // for a GPU, in the order of their names
-	Ignored  []Ignored  // those that are not
-	Maps     []*MapDef  // data sections included, in the order of their names
-	Vars     []Var      // global variables that can be set
+	Name     string         // as given to LoadObject
+	Programs []*Program     // for a GPU, in the order of their names
+	Host     []*HostProgram // for the host, likewise
+	Ignored  []Ignored      // those that are not run
+	Maps     []*MapDef      // data sections included, in the order of their names
+	Vars     []Var          // global variables that can be set
 	// NamesSites says that who shows the maps shows sites by what they are, so that nobody
 	// needs a list of their numbers.
 	NamesSites bool
@@ -192,7 +193,7 @@ func (o *Object) fill(spec *ebpf.CollectionSpec) error {
 			return fmt.Errorf("program %s: %w", name, err)
 		}
 		if pt.Kind == KindNone {
-			o.Ignored = append(o.Ignored, Ignored{Name: name, Section: p.SectionName, Reason: ignoredReason(p.SectionName)})
+			o.addHost(name, p)
 			continue
 		}
 		o.Programs = append(o.Programs, &Program{Name: name, Section: p.SectionName, Point: pt, Insns: p.Instructions, Object: o})
@@ -219,6 +220,19 @@ func (o *Object) fill(spec *ebpf.CollectionSpec) error {
 	return nil
 }
 
+// addHost adds a program that is none for a GPU.
+func (o *Object) addHost(name string, p *ebpf.ProgramSpec) {
+	at, err := ParseHostPoint(p.SectionName)
+	switch {
+	case err != nil:
+		o.Ignored = append(o.Ignored, Ignored{Name: name, Section: p.SectionName, Reason: err.Error()})
+	case at.Kind == HostNone:
+		o.Ignored = append(o.Ignored, Ignored{Name: name, Section: p.SectionName, Reason: ignoredReason(p.SectionName)})
+	default:
+		o.Host = append(o.Host, &HostProgram{Name: name, Section: p.SectionName, Point: at, Insns: p.Instructions, Object: o})
+	}
+}
+
 func sortedKeys[V any](m map[string]V) []string {
 	names := make([]string, 0, len(m))
 	for n := range m {
@@ -228,14 +242,14 @@ func sortedKeys[V any](m map[string]V) []string {
 	return names
 }
 
-// ignoredReason says why a program is none for a GPU.
+// ignoredReason says why a program is neither for a GPU nor for the host.
 func ignoredReason(section string) string {
 	kind, _, _ := strings.Cut(section, "/")
 	switch kind {
 	case "kprobe", "kretprobe":
 		return "a program for the kernel: one for a GPU in such a section has a name that begins with " + gpuProgram + ", or is in a section cuda.…"
 	}
-	return fmt.Sprintf("a host program of kind %s: not supported yet", kind)
+	return fmt.Sprintf("programs of kind %s are not supported; on the host there are uprobe, uretprobe, tracepoint/syscalls and tracepoint/raw_syscalls", kind)
 }
 
 // Map returns the map of that name, or nil.

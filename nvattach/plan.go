@@ -45,6 +45,7 @@ var ErrNoProgram = errors.New("no program to run")
 type Plan struct {
 	Objects  []*Object
 	Programs []*PlannedProgram
+	Host     []*PlannedHost // programs that run on the host
 	kernels  []string
 	matched  matched
 
@@ -137,6 +138,17 @@ func NewPlan(objs []*Object, o *PlanOptions) (*Plan, error) {
 				p.Programs = append(p.Programs, q)
 			}
 		}
+		for _, prog := range obj.Host {
+			if !wanted(o.Programs, prog.Name) {
+				continue
+			}
+			q, err := u.verifyHost(prog, maps, o.Fuel)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", obj.Name, err))
+				continue
+			}
+			p.Host = append(p.Host, q)
+		}
 		if len(errs) == 0 && together(u.defs, maps, p.Programs[first:]) {
 			for i, q := range p.Programs[first:] {
 				if !q.usesOwn() {
@@ -157,11 +169,12 @@ func NewPlan(objs []*Object, o *PlanOptions) (*Plan, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	if len(p.Programs) == 0 {
+	if len(p.Programs)+len(p.Host) == 0 {
 		return nil, noProgram(objs, o.Programs)
 	}
 	for _, glob := range o.Programs {
-		if !slices.ContainsFunc(p.Programs, func(q *PlannedProgram) bool { return Glob(glob, q.Name) }) {
+		if !slices.ContainsFunc(p.Programs, func(q *PlannedProgram) bool { return Glob(glob, q.Name) }) &&
+			!slices.ContainsFunc(p.Host, func(q *PlannedHost) bool { return Glob(glob, q.Name) }) {
 			return nil, noProgram(objs, []string{glob})
 		}
 	}
@@ -193,6 +206,9 @@ func noProgram(objs []*Object, names []string) error {
 		for _, prog := range obj.Programs {
 			have = append(have, prog.Name)
 		}
+		for _, prog := range obj.Host {
+			have = append(have, prog.Name)
+		}
 	}
 	if len(have) > 0 {
 		return markf(ErrNoProgram, "no program is called %s%s", strings.Join(names, " or "), known("; there are ", have))
@@ -200,7 +216,7 @@ func noProgram(objs []*Object, names []string) error {
 	for _, obj := range objs {
 		if len(obj.Ignored) > 0 {
 			i := obj.Ignored[0]
-			return markf(ErrNoProgram, "%s has no program for a GPU: %s in section %q is %s", obj.Name, i.Name, i.Section, i.Reason)
+			return markf(ErrNoProgram, "%s has no program to run: %s in section %q: %s", obj.Name, i.Name, i.Section, i.Reason)
 		}
 	}
 	return markf(ErrNoProgram, "the objects have no program")

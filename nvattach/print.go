@@ -274,6 +274,9 @@ func (t *Table) row(b *bytes.Buffer, r *Row) {
 	what := "thread"
 	if d.PerSM() {
 		what = "SM"
+		if t.Host {
+			what = "CPU"
+		}
 	}
 	if _, ok := numeric(d); ok {
 		t.summary(b, r, what)

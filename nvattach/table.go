@@ -11,6 +11,7 @@ import (
 type Table struct {
 	Map  *Map
 	Rows []Row
+	Host bool // its values are apart by CPU, not by multiprocessor
 	// Refused is how often the map had no room; see [Maps.Refused].
 	Refused uint64
 }
@@ -36,7 +37,7 @@ const readChunk = 4 << 20
 // Read reads a map as it is now; kernels may run. Values of at most 8 bytes that
 // are aligned are never torn.
 func (m *Maps) Read(mem Memory, x *Map) (*Table, error) {
-	t := &Table{Map: x}
+	t := &Table{Map: x, Host: m.Host}
 	var err error
 	switch x.kind {
 	case layoutArray:

@@ -20,6 +20,7 @@ import (
 	"nvtrace/nvattach/calls"
 	"nvtrace/nvattach/capture"
 	"nvtrace/nvattach/gpu"
+	"nvtrace/nvattach/host"
 	"nvtrace/nvattach/session"
 	"nvtrace/nvattach/sim"
 	"nvtrace/ptrace/agent"
@@ -47,7 +48,7 @@ type attachFlags struct {
 }
 
 func (f *attachFlags) register(fs *flag.FlagSet) {
-	fs.Var(&f.objects, "attach", "run the eBPF programs of `OBJECT` in the program's kernels (repeated)")
+	fs.Var(&f.objects, "attach", "run the eBPF programs of `OBJECT` in the program's kernels and functions (repeated)")
 	f.scripts.register(fs)
 	fs.Var(&f.kernels, "kernel", "only in kernels whose name, mangled or demangled, matches `GLOB` (repeated)")
 	fs.Var(&f.programs, "prog", "only the programs whose name matches `GLOB` (repeated)")
@@ -151,6 +152,9 @@ func (f *attachFlags) start(e *env) (*session.Session, error) {
 			e.notice("%s: program %s is not run: it is a kernel of its own; nvtrace attach --run %s runs it", p.Object.Name, p.Name, p.Name)
 		}
 	}
+	if shared := plan.SharedMaps(); len(shared) > 0 {
+		e.notice("programs in kernels and on the host both use %s: each side sees its own contents, which are shown apart", strings.Join(shared, ", "))
+	}
 	o := &session.Options{
 		Plan: plan, Settings: settings, Out: e.stderr, Interval: f.interval, Required: f.require, Verify: int(f.verify),
 		Maps: nvattach.MapOptions{Threads: f.threads}, Verbose: f.verbose, Script: f.scripts.program, Began: f.scripts.began,
@@ -165,6 +169,29 @@ func (f *attachFlags) start(e *env) (*session.Session, error) {
 	return session.New(o), nil
 }
 
+// kernelProbes reports whether programs run in kernels.
+func (f *attachFlags) kernelProbes() bool { return f.planned != nil && len(f.planned.Programs) > 0 }
+
+// extendHost adds the probes on the host, if there are any, to a recording.
+func (s *tracing) extendHost(list *[]record.Extension) error {
+	runner, err := s.probes.AddHost()
+	if err != nil || runner == nil {
+		return err
+	}
+	t, err := host.New(&host.Options{
+		Plan: s.f.attach.planned, Runner: runner, Report: s.probes.Report, Logger: s.opts.Logger,
+	}, record.ExtensionClass)
+	if err != nil {
+		return err
+	}
+	*list = append(*list, record.Extension{Rules: t.Rules(), Handler: t, Finish: func() {
+		for _, text := range t.Unmatched() {
+			s.probes.Report(text)
+		}
+	}})
+	return nil
+}
+
 // chosen reports whether --prog, if it is given, chooses a program.
 func (f *attachFlags) chosen(program string) bool {
 	return len(f.programs) == 0 || slices.ContainsFunc(f.programs, func(g string) bool { return nvattach.Glob(g, program) })
@@ -173,7 +200,7 @@ func (f *attachFlags) chosen(program string) bool {
 // unmatched says which selectors have matched no kernel. With --require, that is an
 // error.
 func (f *attachFlags) unmatched(e *env) error {
-	if f.planned == nil {
+	if !f.kernelProbes() {
 		return nil
 	}
 	met, list := f.planned.Met(), f.planned.Unmatched()

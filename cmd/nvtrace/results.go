@@ -91,7 +91,7 @@ func (r *results) probes() {
 	for _, text := range result.Notices {
 		r.recorder.Note(nil, noteProbes+text)
 	}
-	if len(result.Kernels) == 0 {
+	if len(result.Kernels) == 0 && r.tracing.f.attach.kernelProbes() {
 		r.recorder.Note(nil, noteProbes+"no kernel that a program wants was loaded")
 	}
 	for i := range result.Kernels {

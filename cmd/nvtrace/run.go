@@ -314,16 +314,16 @@ func (s *tracing) equip(command []string) (err error) {
 	if f.pid != 0 && (f.attach.any() || f.sim.gpu.set) {
 		return errors.New("-p: --attach and --sim need a program that nvtrace starts")
 	}
-	if err := f.sim.decide(s.e, f.attach.any()); err != nil {
+	if s.probes, err = f.attach.start(s.e); err != nil {
+		return err
+	}
+	if err := f.sim.decide(s.e, f.attach.kernelProbes()); err != nil {
 		return err
 	}
 	if s.modules, err = f.modules.start(s.e, f.out); err != nil {
 		return err
 	}
 	if s.shim, err = startInterposer(s); err != nil {
-		return err
-	}
-	if s.probes, err = f.attach.start(s.e); err != nil {
 		return err
 	}
 	if f.sim.gpu.set {
@@ -336,7 +336,7 @@ func (s *tracing) equip(command []string) (err error) {
 		}
 		s.sim.prepare(&s.opts)
 	}
-	if s.probes != nil && (s.sim == nil || s.e.getenv(simDriverProbes) != "") {
+	if f.attach.kernelProbes() && (s.sim == nil || s.e.getenv(simDriverProbes) != "") {
 		if f.onDeath == deathLive {
 			return errors.New("--attach has the program call its driver, and would leave it in the midst of that if nvtrace were killed; leave --on-tracer-death=live out")
 		}
@@ -379,6 +379,11 @@ func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
 	}
 	if s.gpu != nil {
 		list = append(list, s.extendGPU(r, o)...)
+	}
+	if s.probes != nil {
+		if err := s.extendHost(&list); err != nil {
+			return nil, err
+		}
 	}
 	if o.Libraries != 0 {
 		t := calls.New(o, record.ExtensionClass)

@@ -39,12 +39,12 @@ func (o *output) write(b []byte) {
 	}
 }
 
-// text shows what a program printed.
-func (o *output) text(sm int, text string) {
+// text shows what a program printed, where: "sm" n or "cpu" n.
+func (o *output) text(where string, n int, text string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.format == FormatJSON {
-		o.object(map[string]any{"printk": strings.TrimSuffix(text, "\n"), "sm": sm})
+		o.object(map[string]any{"printk": strings.TrimSuffix(text, "\n"), where: n})
 		return
 	}
 	if !strings.HasSuffix(text, "\n") {
@@ -54,7 +54,7 @@ func (o *output) text(sm int, text string) {
 }
 
 // record shows a record of a ring.
-func (o *output) record(m *nvattach.Map, r nvattach.Record) {
+func (o *output) record(where string, m *nvattach.Map, r nvattach.Record) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.owned(m) {
@@ -64,11 +64,11 @@ func (o *output) record(m *nvattach.Map, r nvattach.Record) {
 	if o.format == FormatJSON {
 		b := []byte(`{"record": `)
 		b = quoted(b, m.Name)
-		b = fmt.Appendf(b, `, "sm": %d, "value": `, r.SM)
+		b = fmt.Appendf(b, `, "%s": %d, "value": `, where, r.SM)
 		o.element(append(m.AppendRecordJSON(b, r.Data), '}'))
 		return
 	}
-	b := fmt.Appendf(nil, "%s[sm %d] ", escape.String(m.Name), r.SM)
+	b := fmt.Appendf(nil, "%s[%s %d] ", escape.String(m.Name), where, r.SM)
 	o.write(append(m.AppendRecord(b, r.Data), '\n'))
 }
 
@@ -166,9 +166,14 @@ func (o *output) tables(c *Context, several bool, tables []*nvattach.Table, err 
 	defer o.mu.Unlock()
 	tables = slices.DeleteFunc(slices.Clone(tables), func(t *nvattach.Table) bool { return o.owned(t.Map) })
 	if several && len(tables) > 0 {
-		if o.format == FormatJSON {
+		switch {
+		case c.host != nil && o.format == FormatJSON:
+			o.object(map[string]any{"host": true})
+		case c.host != nil:
+			o.write([]byte("host:\n"))
+		case o.format == FormatJSON:
 			o.object(map[string]any{"process": c.PID, "device": c.Device})
-		} else {
+		default:
 			o.write(fmt.Appendf(nil, "process %d, device %d:\n", c.PID, c.Device))
 		}
 	}

@@ -116,6 +116,7 @@ type Context struct {
 	readers []*nvattach.Reader
 	rings   []*nvattach.Map
 	passive bool
+	host    *nvattach.HostRunner // of the programs on the host; nil: this is a GPU's
 
 	mu    sync.Mutex // of reading the maps
 	shown time.Time  // passive: when they were
@@ -186,6 +187,37 @@ func (s *Session) Add(t *Target) (*Context, error) {
 	s.mu.Unlock()
 	return c, nil
 }
+
+// AddHost gives the programs on the host, of all processes, their maps, and returns what
+// runs them; nil if there are none.
+func (s *Session) AddHost() (*nvattach.HostRunner, error) {
+	if len(s.opts.Plan.Host) == 0 {
+		return nil, nil
+	}
+	maps, mem, err := s.opts.Plan.NewHostMaps(&s.opts.Maps)
+	if err != nil {
+		return nil, fmt.Errorf("maps on the host: %w", err)
+	}
+	for _, set := range s.opts.Settings {
+		if maps.Find(set.Name) == nil {
+			continue // of programs in kernels alone
+		}
+		if err := maps.Apply(mem, set, nil); err != nil {
+			return nil, err
+		}
+	}
+	c := &Context{s: s, mem: mem, maps: maps, shown: time.Now()}
+	c.host = nvattach.NewHostRunner(maps, mem,
+		func(cpu int, text string) { s.out.text("cpu", cpu, text) },
+		func(m *nvattach.Map, r nvattach.Record) { s.out.record("cpu", m, r) })
+	s.mu.Lock()
+	s.contexts = append(s.contexts, c)
+	s.mu.Unlock()
+	return c.host, nil
+}
+
+// Report tells something about the probes beside the contents of maps.
+func (s *Session) Report(text string) { s.out.fault(errors.New(text)) }
 
 // Rewrite puts the programs into an image that is about to be loaded in the
 // context. It returns image itself where there is nothing to do. twins says that
@@ -402,10 +434,10 @@ func (c *Context) drain(idle bool) {
 	}
 	var err error
 	if c.printer != nil {
-		err = c.printer.Drain(c.mem, idle, c.s.out.text)
+		err = c.printer.Drain(c.mem, idle, func(sm int, text string) { c.s.out.text("sm", sm, text) })
 	}
 	for i, r := range c.readers {
-		err = errors.Join(err, r.Drain(c.mem, idle, func(rec nvattach.Record) { c.s.out.record(c.rings[i], rec) }))
+		err = errors.Join(err, r.Drain(c.mem, idle, func(rec nvattach.Record) { c.s.out.record("sm", c.rings[i], rec) }))
 	}
 	if err != nil && idle {
 		c.s.out.fault(fmt.Errorf("rings of process %d: %w", c.PID, err))
@@ -426,7 +458,7 @@ func (c *Context) tables() ([]*nvattach.Table, error) {
 	var tables []*nvattach.Table
 	var errs error
 	for _, m := range c.maps.All {
-		if m == c.maps.Print || m.Def.Ring() || m.Def.ReadOnly {
+		if m == c.maps.Print || m.Def.Ring() || m.Def.ReadOnly || !c.s.opts.Plan.Shows(m, c.host != nil) {
 			continue
 		}
 		t, err := c.maps.Read(c.mem, m)
@@ -481,6 +513,9 @@ func (c *Context) losses() []error {
 			lost = append(lost, fmt.Errorf("%d %s", n, what))
 		}
 	}
+	if c.host != nil {
+		return c.host.Losses()
+	}
 	if c.printer != nil {
 		n, err := c.printer.Dropped(c.mem)
 		count(n, err, "texts of bpf_printk found no room")
@@ -528,7 +563,7 @@ func (s *Session) Close() error {
 		tables = append(tables, c.final...)
 	}
 	s.out.scripted(tables, true)
-	if !s.opts.Direct {
+	if p := s.opts.Plan; !s.opts.Direct && (p == nil || len(p.Programs) > 0) {
 		s.out.sites(s.opts.Plan.NumberedSites())
 		s.out.kernels(s, s.Kernels())
 	}

@@ -1,0 +1,300 @@
+package nvattach
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/cilium/ebpf/asm"
+
+	"nvtrace/ptx/bpf"
+)
+
+// A HostProgram is one that runs on the host.
+type HostProgram struct {
+	Name    string
+	Section string
+	Point   HostPoint
+	Insns   asm.Instructions
+	Object  *Object
+}
+
+// A PlannedHost is a program for the host that was proven safe.
+type PlannedHost struct {
+	*HostProgram
+	// Machine is the program as machine code.
+	Machine *bpf.Machine
+
+	unit *unit
+	uses []bool // by unit.defs: maps that it refers to
+	fuel uint32
+	code *bpf.Program
+}
+
+// verifyHost proves a program for the host safe.
+func (u *unit) verifyHost(prog *HostProgram, maps []bpf.Map, fuel uint32) (*PlannedHost, error) {
+	if prog.Point.Function() && runtime.GOARCH != "amd64" {
+		return nil, fmt.Errorf("program %s: functions on the host have probes on x86-64 only", prog.Name)
+	}
+	q := &PlannedHost{HostProgram: prog, unit: u, uses: make([]bool, len(u.defs)), fuel: fuel}
+	for i := range prog.Insns {
+		in := &prog.Insns[i]
+		if !in.IsLoadFromMap() {
+			continue
+		}
+		d := u.obj.Map(in.Reference())
+		if d == nil {
+			continue
+		}
+		if !d.Supported() || d.PerThread() || d.Thread {
+			return nil, fmt.Errorf("program %s: map %s has type %s, which can't be had on the host; there are hash, array, percpu_hash, percpu_array, ringbuf and perf_event_array", prog.Name, d.Name, d.Type)
+		}
+		if k := slices.Index(u.defs, d); k >= 0 {
+			q.uses[k] = true
+		}
+	}
+	var err error
+	q.code = &bpf.Program{Name: prog.Name, Insns: prog.Insns}
+	q.Machine, err = bpf.Assemble(q.code, q.env(maps, nil))
+	if err != nil {
+		return nil, err
+	}
+	return q, nil
+}
+
+// env is what the program finds around it.
+func (q *PlannedHost) env(maps []bpf.Map, r *HostRunner) *bpf.Env {
+	kind := q.Point.of()
+	return &bpf.Env{Maps: maps, Context: kind.context, Helpers: q.unit.hostHelpers(kind, r), Fuel: q.fuel}
+}
+
+// onHost reports whether a program on the host uses a map.
+func (p *Plan) onHost(d *MapDef) bool {
+	return slices.ContainsFunc(p.Host, func(q *PlannedHost) bool {
+		i := slices.Index(q.unit.defs, d)
+		return i >= 0 && q.uses[i]
+	})
+}
+
+// onGPU reports whether a program in kernels uses a map, or nobody does.
+func (p *Plan) onGPU(d *MapDef) bool {
+	return !p.onHost(d) || slices.ContainsFunc(p.Programs, func(q *PlannedProgram) bool {
+		i := slices.Index(q.unit.defs, d)
+		return i >= 0 && i < len(q.Report.Maps) && q.Report.Maps[i].Used
+	})
+}
+
+// SharedMaps returns the names of maps that programs in kernels and on the host use: each
+// side has contents of its own.
+func (p *Plan) SharedMaps() []string {
+	var names []string
+	for _, o := range p.Objects {
+		for _, d := range o.Maps {
+			if p.onHost(d) && p.onGPU(d) && !d.ReadOnly {
+				names = append(names, d.Name)
+			}
+		}
+	}
+	return names
+}
+
+// Shows reports whether the contents of a map are of interest on the host, or on a GPU.
+func (p *Plan) Shows(x *Map, host bool) bool {
+	if len(p.Host) == 0 || x.Object == nil {
+		return true
+	}
+	if host {
+		return p.onHost(x.Def)
+	}
+	return p.onGPU(x.Def)
+}
+
+// A HostMemory is memory of this process's that maps on the host lie in.
+type HostMemory struct {
+	mu sync.Mutex
+	b  Buffer
+}
+
+// hostBase is the address that maps on the host begin at, for their programs, and
+// recordBase that of the records that these write.
+const (
+	hostBase     = 1 << 44
+	recordBase   = 1 << 45
+	recordStride = 1 << 32
+)
+
+// ReadMem implements [Memory].
+func (m *HostMemory) ReadMem(addr uint64, buf []byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.b.ReadMem(addr, buf)
+}
+
+// WriteMem implements [Memory].
+func (m *HostMemory) WriteMem(addr uint64, buf []byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.b.WriteMem(addr, buf)
+}
+
+// NewHostMaps lays out the maps of the plan's objects on the host, all processes' together,
+// with a value for each CPU where they have that.
+func (p *Plan) NewHostMaps(o *MapOptions) (*Maps, *HostMemory, error) {
+	opt := MapOptions{SMs: possibleCPUs(), PrintBytes: 1, RingBytes: 1} // records do not go through rings
+	if o != nil {
+		opt.MaxBytes = o.MaxBytes
+	}
+	m, err := newMaps(p.Objects, &opt, p.onHost)
+	if err != nil {
+		return nil, nil, err
+	}
+	m.Host = true
+	mem := &HostMemory{b: Buffer{Base: hostBase, Data: make([]byte, m.Size())}}
+	if err := errors.Join(m.Place(hostBase), m.Init(mem, os.Getpid(), 0)); err != nil {
+		return nil, nil, err
+	}
+	return m, mem, nil
+}
+
+// possibleCPUs is how many CPUs the machine may have: 1 more than the highest number.
+func possibleCPUs() int {
+	n := runtime.NumCPU()
+	if b, err := os.ReadFile("/sys/devices/system/cpu/possible"); err == nil {
+		text := strings.TrimSpace(string(b))
+		if last, err := strconv.Atoi(text[strings.LastIndexAny(text, "-,")+1:]); err == nil && last+1 > n {
+			n = last + 1
+		}
+	}
+	return min(n, maxSMs)
+}
+
+// A HostThread is a thread that a program runs for. It is stopped meanwhile.
+type HostThread interface {
+	IDs() (pid, tid int)
+	// Comm returns the thread's name.
+	Comm() string
+	// User returns the thread's user and group.
+	User() (uid, gid uint32)
+	CPU() int
+	// Read reads memory; n is how much could be read.
+	Read(addr uint64, buf []byte) (n int)
+	Now() (monotonic uint64)
+}
+
+// A HostCall is one run of a program.
+type HostCall struct {
+	Thread HostThread
+	// Fields are the context's, in its order.
+	Fields []uint64
+	FuncIP uint64 // the address of the function
+	// Override is what the function or the call shall return instead, if Overridden is set:
+	// the program's answer.
+	Override   uint64
+	Overridden bool
+}
+
+// A HostRunner runs programs on the host, one at a time, by the interpreter.
+type HostRunner struct {
+	maps   *Maps
+	mem    *HostMemory
+	print  func(cpu int, text string)
+	record func(x *Map, r Record)
+
+	interpreters map[*PlannedHost]*bpf.Interpreter
+	cpuIs        int // of the thread; -1: it was not asked for yet
+	call         *HostCall
+	unit         *unit
+	held         [][]byte // records in the making, by their place
+	random       uint64
+
+	mu    sync.Mutex
+	early map[hostEnd]uint64 // runs that were ended early
+	full  map[*Map]uint64    // insertions that found no room
+}
+
+// hostEnd is why and where runs of a program were ended early.
+type hostEnd struct {
+	q   *PlannedHost
+	why string
+	at  int
+}
+
+// NewHostRunner returns a runner. print takes what programs print, record what they write to
+// ring buffers.
+func NewHostRunner(m *Maps, mem *HostMemory, print func(cpu int, text string), record func(x *Map, r Record)) *HostRunner {
+	return &HostRunner{
+		maps: m, mem: mem, print: print, record: record, interpreters: make(map[*PlannedHost]*bpf.Interpreter),
+		early: make(map[hostEnd]uint64), full: make(map[*Map]uint64), random: 0x9e3779b97f4a7c15,
+	}
+}
+
+// Run runs a program. An error says that it did what its proof excludes.
+func (r *HostRunner) Run(q *PlannedHost, c *HostCall) error {
+	in := r.interpreters[q]
+	if in == nil {
+		u := *q.unit
+		u.defs = nil
+		in = &bpf.Interpreter{Env: q.env(u.envMaps(), r), Read: r.read, Write: r.write, Field: func(i int) uint64 { return r.call.Fields[i] }}
+		for _, d := range u.defs {
+			base := uint64(0)
+			if x := r.maps.Of(d); x != nil {
+				base = x.base
+			}
+			in.Maps = append(in.Maps, base)
+		}
+		r.interpreters[q] = in
+	}
+	r.call, r.unit, r.held, r.cpuIs = c, q.unit, r.held[:0], -1
+	res, err := in.Run(q.code)
+	if err == nil && res.Early {
+		r.mu.Lock()
+		r.early[hostEnd{q, res.Why, res.At}]++
+		r.mu.Unlock()
+	}
+	return err
+}
+
+// Losses tells of runs that were ended early, and of insertions without room.
+func (r *HostRunner) Losses() []error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var list []error
+	for e, n := range r.early {
+		list = append(list, fmt.Errorf("program %s: %d runs were ended at instruction %d: %s", e.q.Name, n, e.at, e.why))
+	}
+	for x, n := range r.full {
+		list = append(list, fmt.Errorf("map %s: %d insertions found no room", x.Name, n))
+	}
+	slices.SortFunc(list, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return list
+}
+
+// recordAt returns the memory of a record in the making.
+func (r *HostRunner) recordAt(addr uint64, n int) ([]byte, bool) {
+	i, off := (addr-recordBase)/recordStride, (addr-recordBase)%recordStride
+	if addr < recordBase || i >= uint64(len(r.held)) || off > uint64(len(r.held[i])) || uint64(len(r.held[i]))-off < uint64(n) {
+		return nil, false
+	}
+	return r.held[i][off : off+uint64(n)], true
+}
+
+func (r *HostRunner) read(addr uint64, buf []byte) error {
+	if b, ok := r.recordAt(addr, len(buf)); ok {
+		copy(buf, b)
+		return nil
+	}
+	return r.mem.ReadMem(addr, buf)
+}
+
+func (r *HostRunner) write(addr uint64, buf []byte) error {
+	if b, ok := r.recordAt(addr, len(buf)); ok {
+		copy(b, buf)
+		return nil
+	}
+	return r.mem.WriteMem(addr, buf)
+}

@@ -1,0 +1,491 @@
+// Package host runs probes on the host: programs at functions of the traced program and of
+// its libraries, and at system calls.
+//
+// The thread stops where a program is to run: at a breakpoint, or by the filter of system
+// calls. The program is run by the interpreter in this process, with maps that all traced
+// processes share; the thread goes on afterwards as if nothing had been. So everything that
+// can be reached is seen, however short a function is, and a stop costs some ten
+// microseconds.
+package host
+
+import (
+	"debug/elf"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"sort"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"nvtrace/nvattach"
+	"nvtrace/ptrace"
+	"nvtrace/ptrace/proc"
+)
+
+// Options say what runs.
+type Options struct {
+	Plan   *nvattach.Plan
+	Runner *nvattach.HostRunner
+	// Report is told, once each, what can't be done.
+	Report func(text string)
+	Logger *slog.Logger // nil discards
+}
+
+// mostTargets bounds the functions that one program's glob finds in a file.
+const mostTargets = 4096
+
+// Tracer sets breakpoints in all processes of a run, and runs programs where they are hit. It
+// is a [ptrace.Handler] for the calls that [Tracer.Rules] select.
+type Tracer struct {
+	opts    Options
+	class   uint16
+	files   map[fileKey][]*target
+	procs   map[*ptrace.Process]*process
+	enters  map[uint64][]*nvattach.PlannedHost // by number of the system call
+	exits   map[uint64][]*nvattach.PlannedHost
+	found   map[*nvattach.PlannedHost]bool // whether its function was found
+	inFile  map[*nvattach.PlannedHost]bool // whether its file was
+	skipped map[int]int64                  // by thread: what a call returns that is not made
+	told    map[string]bool
+}
+
+// fileKey is a file's identity.
+type fileKey struct {
+	dev, ino uint64
+	size     int64
+	mtime    unix.Timespec
+}
+
+// A target is a place in a file that programs run at.
+type target struct {
+	offset  uint64 // in the file
+	name    string
+	entries []*nvattach.PlannedHost
+	returns []*nvattach.PlannedHost
+}
+
+// process is what is known of a process's memory.
+type process struct {
+	at map[uint64]*target
+}
+
+// New makes a Tracer whose system calls have the class. The error names a system call that
+// there is not.
+func New(o *Options, class uint16) (*Tracer, error) {
+	t := &Tracer{
+		opts: *o, class: class, files: make(map[fileKey][]*target), procs: make(map[*ptrace.Process]*process),
+		enters: make(map[uint64][]*nvattach.PlannedHost), exits: make(map[uint64][]*nvattach.PlannedHost),
+		found: make(map[*nvattach.PlannedHost]bool), inFile: make(map[*nvattach.PlannedHost]bool),
+		skipped: make(map[int]int64), told: make(map[string]bool),
+	}
+	if t.opts.Logger == nil {
+		t.opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	numbers := systemCalls()
+	for _, q := range o.Plan.Host {
+		var list []uint64
+		switch q.Point.Kind {
+		case nvattach.HostSysEnter, nvattach.HostSysExit:
+			nr, ok := numbers[q.Point.Call]
+			if !ok {
+				return nil, fmt.Errorf("program %s, section %s: there is no system call %s on this machine", q.Name, q.Section, q.Point.Call)
+			}
+			list = []uint64{nr}
+		case nvattach.HostSysEnters, nvattach.HostSysExits:
+			for _, nr := range numbers {
+				list = append(list, nr)
+			}
+		}
+		for _, nr := range list {
+			if q.Point.Kind == nvattach.HostSysEnter || q.Point.Kind == nvattach.HostSysEnters {
+				t.enters[nr] = append(t.enters[nr], q)
+			} else {
+				t.exits[nr] = append(t.exits[nr], q)
+			}
+		}
+	}
+	return t, nil
+}
+
+// mostCalls is above the number of every system call.
+const mostCalls = 1024
+
+// systemCalls returns the numbers of the machine's system calls by name.
+func systemCalls() map[string]uint64 {
+	list := make(map[string]uint64)
+	for nr := range uint64(mostCalls) {
+		if name := ptrace.SyscallName(nativeArch, nr); name != "" {
+			list[name] = nr
+		}
+	}
+	return list
+}
+
+// functions reports whether a program runs at a function.
+func (t *Tracer) functions() bool {
+	return slices.ContainsFunc(t.opts.Plan.Host, func(q *nvattach.PlannedHost) bool { return q.Point.Function() })
+}
+
+// unseen are system calls that do not return as others do: what would be run at their exit
+// can't be.
+var unseen = []string{"rt_sigreturn", "exit", "exit_group", "restart_syscall"}
+
+// Rules select the calls that map code, and those that programs run at.
+func (t *Tracer) Rules() []ptrace.Rule {
+	var rules []ptrace.Rule
+	var nrs []uint32
+	for nr := range uint64(mostCalls) {
+		if len(t.enters[nr])+len(t.exits[nr]) > 0 {
+			nrs = append(nrs, uint32(nr))
+		}
+	}
+	if len(nrs) > 0 {
+		rules = append(rules, ptrace.Rule{Nrs: nrs, Class: t.class})
+	}
+	if t.functions() {
+		exec := []ptrace.ArgMatch{{Arg: 2, Mask: unix.PROT_EXEC, Value: unix.PROT_EXEC}}
+		rules = append(rules, ptrace.Rule{Names: []string{"mmap", "mprotect", "pkey_mprotect"}, Class: t.class, Args: exec})
+	}
+	return rules
+}
+
+// maps reports whether a call makes memory of the program executable.
+func (t *Tracer) maps(s *ptrace.Syscall) bool {
+	if !t.functions() || s.Args[2]&unix.PROT_EXEC == 0 {
+		return false
+	}
+	switch s.Nr {
+	case unix.SYS_MMAP:
+		return int32(uint32(s.Args[4])) >= 0
+	case unix.SYS_MPROTECT, unix.SYS_PKEY_MPROTECT:
+		return true
+	}
+	return false
+}
+
+// Enter implements [ptrace.Handler].
+func (t *Tracer) Enter(task *ptrace.Task, s *ptrace.Syscall) ptrace.Verdict {
+	if s.Compat {
+		return ptrace.Skip
+	}
+	verdict := ptrace.Skip
+	if t.maps(s) || len(t.exits[s.Nr]) > 0 && !slices.Contains(unseen, s.Name()) {
+		verdict = ptrace.WantExit
+	}
+	for _, q := range t.enters[s.Nr] {
+		call := &nvattach.HostCall{Thread: &thread{task}, Fields: sysFields(task, s, s.Args[:]...)}
+		t.run(q, call)
+		if call.Overridden && t.skip(task, call.Override) {
+			verdict = ptrace.WantExit
+		}
+	}
+	return verdict
+}
+
+// skip has a system call not made, and return something else.
+func (t *Tracer) skip(task *ptrace.Task, result uint64) bool {
+	r, err := task.Regs()
+	if err != nil || !noCall(r) || task.SetRegs(r) != nil {
+		t.report("system calls can't be kept from being made here; bpf_override_return had no effect")
+		return false
+	}
+	t.skipped[task.TID] = int64(result)
+	return true
+}
+
+// Exit implements [ptrace.Handler].
+func (t *Tracer) Exit(task *ptrace.Task, s *ptrace.Syscall) {
+	if result, ok := t.skipped[task.TID]; ok {
+		delete(t.skipped, task.TID)
+		if r, err := task.Regs(); err == nil {
+			r.SetRet(uint64(result))
+			_ = task.SetRegs(r) // fails if it has died
+		}
+		s.Ret = result
+	} else if t.maps(s) && s.Ret >= 0 {
+		lo := s.Args[0]
+		if s.Nr == unix.SYS_MMAP {
+			lo = uint64(s.Ret)
+		}
+		t.mapped(task, lo, lo+s.Args[1])
+	}
+	for _, q := range t.exits[s.Nr] {
+		t.run(q, &nvattach.HostCall{Thread: &thread{task}, Fields: sysFields(task, s, uint64(s.Ret))})
+	}
+}
+
+// sysFields are the fields of the context of a system call's program.
+func sysFields(task *ptrace.Task, s *ptrace.Syscall, more ...uint64) []uint64 {
+	return append([]uint64{0, 0, 0, uint64(uint32(task.TID)), s.Nr}, more...)
+}
+
+// Task implements [ptrace.Handler].
+func (t *Tracer) Task(task *ptrace.Task, e *ptrace.TaskEvent) {
+	switch e.Kind {
+	case ptrace.TaskNew:
+		if e.Thread || t.procs[task.Proc] != nil {
+			return
+		}
+		p := &process{at: make(map[uint64]*target)}
+		if e.Parent != nil {
+			if from := t.procs[e.Parent.Proc]; from != nil {
+				if e.Vfork {
+					p = from // one memory, until it executes a program
+				} else {
+					p.at = maps.Clone(from.at)
+				}
+			}
+		}
+		t.procs[task.Proc] = p
+	case ptrace.TaskExec:
+		t.procs[task.Proc] = &process{at: make(map[uint64]*target)}
+		if t.functions() {
+			t.mapped(task, 0, ^uint64(0))
+		}
+	case ptrace.TaskExit, ptrace.TaskDetach:
+		delete(t.skipped, task.TID)
+		if task.TID == task.PID && !e.Replaced {
+			delete(t.procs, task.Proc)
+		}
+	}
+}
+
+// run runs a program.
+func (t *Tracer) run(q *nvattach.PlannedHost, c *nvattach.HostCall) {
+	if err := t.opts.Runner.Run(q, c); err != nil {
+		t.report(fmt.Sprintf("program %s: %v", q.Name, err))
+	}
+}
+
+func (t *Tracer) report(text string) {
+	if !t.told[text] && len(t.told) < 1000 {
+		t.told[text] = true
+		t.opts.Report(text)
+	}
+}
+
+// mapped sets the breakpoints in files whose code lies within a range.
+func (t *Tracer) mapped(task *ptrace.Task, lo, hi uint64) {
+	list, err := proc.Maps(task.PID)
+	if err != nil {
+		return
+	}
+	p := t.procs[task.Proc]
+	if p == nil {
+		p = &process{at: make(map[uint64]*target)}
+		t.procs[task.Proc] = p
+	}
+	for i := range list {
+		m := &list[i]
+		if m.Inode == 0 || !m.Exec || m.Start >= hi || m.End <= lo || !strings.HasPrefix(m.Path, "/") || !t.wants(m.Path) {
+			continue
+		}
+		for _, x := range t.targets(task, m) {
+			if x.offset >= m.Offset && x.offset-m.Offset < m.End-m.Start {
+				t.plant(task, p, m.Start+x.offset-m.Offset, x)
+			}
+		}
+	}
+}
+
+// wants reports whether a program's point is in a file of that path.
+func (t *Tracer) wants(path string) bool {
+	return slices.ContainsFunc(t.opts.Plan.Host, func(q *nvattach.PlannedHost) bool { return q.Point.Function() && q.Point.InFile(path) })
+}
+
+// plant sets a breakpoint.
+func (t *Tracer) plant(task *ptrace.Task, p *process, addr uint64, x *target) {
+	again := p.at[addr] != nil
+	b, err := task.SetBreakpoint(addr, t.hit)
+	if err != nil {
+		t.report(fmt.Sprintf("%s can't be probed: %v", x.name, err))
+		return
+	}
+	p.at[addr] = x
+	if again { // there was one, which is back with its page now
+		if err := b.Remove(); err != nil {
+			t.opts.Logger.Debug("breakpoint", "address", addr, "error", err)
+		}
+	}
+}
+
+// hit runs the programs at a breakpoint.
+func (t *Tracer) hit(task *ptrace.Task, b *ptrace.Breakpoint) {
+	p := t.procs[task.Proc]
+	if p == nil || p.at[b.Addr] == nil {
+		return
+	}
+	x := p.at[b.Addr]
+	regs, err := task.Regs()
+	if err != nil {
+		return // it has died
+	}
+	for _, q := range x.returns {
+		err := task.OnReturn(func(task *ptrace.Task, _ uint64) {
+			r, err := task.Regs()
+			if err != nil {
+				return
+			}
+			t.run(q, &nvattach.HostCall{Thread: &thread{task}, Fields: registers(r), FuncIP: b.Addr})
+		})
+		if err != nil {
+			t.report(fmt.Sprintf("returns of %s can't be seen: %v", x.name, err))
+		}
+	}
+	for _, q := range x.entries {
+		call := &nvattach.HostCall{Thread: &thread{task}, Fields: registers(regs), FuncIP: b.Addr}
+		t.run(q, call)
+		if call.Overridden && !t.override(task, x, call.Override) {
+			return
+		}
+	}
+}
+
+// override has the function that a task is at the entry of return at once.
+func (t *Tracer) override(task *ptrace.Task, x *target, result uint64) bool {
+	r, err := task.Regs()
+	if err != nil {
+		return false
+	}
+	if err := returnNow(task, r, result); err != nil {
+		t.report(fmt.Sprintf("%s can't be made to return: %v", x.name, err))
+		return false
+	}
+	return task.SetRegs(r) == nil
+}
+
+// targets returns the places in a mapped file that programs want.
+func (t *Tracer) targets(task *ptrace.Task, m *proc.Mapping) []*target {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/map_files/%x-%x", task.PID, m.Start, m.End))
+	direct := err == nil
+	if err != nil {
+		f, err = os.Open(fmt.Sprintf("/proc/%d/root%s", task.PID, m.Path)) // map_files is root's
+	}
+	if err != nil {
+		t.report(fmt.Sprintf("%s has no probes: %v", m.Path, err))
+		return nil
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil
+	}
+	if !direct && st.Ino != m.Inode {
+		t.report(m.Path + " has no probes: the file is not the one that is mapped")
+		return nil
+	}
+	key := fileKey{st.Dev, st.Ino, st.Size, st.Mtim}
+	list, ok := t.files[key]
+	if !ok {
+		if list, err = t.read(f, m.Path); err != nil {
+			t.report(fmt.Sprintf("%s has no probes: %v", m.Path, err))
+		}
+		t.files[key] = list
+	}
+	return list
+}
+
+// read finds what programs want in a file.
+func (t *Tracer) read(r io.ReaderAt, path string) (list []*target, err error) {
+	defer func() {
+		if p := recover(); p != nil { // debug/elf trusts what a file says in places
+			list, err = nil, fmt.Errorf("damaged (%v)", p)
+		}
+	}()
+	e, err := elf.NewFile(r)
+	if err != nil {
+		return nil, err
+	}
+	defer e.Close()
+	if e.Machine != elfMachine {
+		return nil, fmt.Errorf("it is for %v", e.Machine)
+	}
+	symbols, _ := e.Symbols() // it may have been stripped of them
+	dynamic, _ := e.DynamicSymbols()
+	symbols = append(symbols, dynamic...)
+	places := map[uint64]*target{}
+	for _, q := range t.opts.Plan.Host {
+		if !q.Point.Function() || !q.Point.InFile(path) {
+			continue
+		}
+		t.inFile[q] = true
+		if q.Point.Func == "" {
+			t.add(places, q, q.Point.Offset, fmt.Sprintf("%s+%#x", path, q.Point.Offset))
+			continue
+		}
+		n := 0
+		for i := range symbols {
+			s := &symbols[i]
+			if s.Section == elf.SHN_UNDEF || s.Value == 0 || !q.Point.Matches(s.Name) {
+				continue
+			}
+			if kind := elf.ST_TYPE(s.Info); kind == elf.STT_LOOS { // GNU_IFUNC
+				t.found[q] = true
+				t.report(fmt.Sprintf("%s in %s has no probe: it is a function that chooses another when the program starts; name that", s.Name, path))
+				continue
+			} else if kind != elf.STT_FUNC && kind != elf.STT_NOTYPE {
+				continue
+			}
+			off, ok := offsetOf(e, s.Value+q.Point.Offset)
+			if !ok {
+				continue
+			}
+			if n++; n > mostTargets {
+				t.report(fmt.Sprintf("program %s: more than %d functions of %s; the rest have no probes", q.Name, mostTargets, path))
+				break
+			}
+			t.add(places, q, off, s.Name+" in "+path)
+		}
+	}
+	for _, x := range places {
+		list = append(list, x)
+	}
+	sort.Slice(list, func(i, k int) bool { return list[i].offset < list[k].offset })
+	return list, nil
+}
+
+// add notes that a program runs at a place of a file, once.
+func (t *Tracer) add(places map[uint64]*target, q *nvattach.PlannedHost, off uint64, name string) {
+	t.found[q] = true
+	x := places[off]
+	if x == nil {
+		x = &target{offset: off, name: name}
+		places[off] = x
+	}
+	programs := &x.entries
+	if q.Point.Kind == nvattach.HostReturn {
+		programs = &x.returns
+	}
+	if !slices.Contains(*programs, q) { // of a function with two names
+		*programs = append(*programs, q)
+	}
+}
+
+// offsetOf returns where in a file the code at an address is.
+func offsetOf(e *elf.File, addr uint64) (uint64, bool) {
+	for _, p := range e.Progs {
+		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 && addr >= p.Vaddr && addr-p.Vaddr < p.Filesz {
+			return addr - p.Vaddr + p.Off, true
+		}
+	}
+	return 0, false
+}
+
+// Unmatched says which programs' functions were never there.
+func (t *Tracer) Unmatched() []string {
+	var list []string
+	for _, q := range t.opts.Plan.Host {
+		switch {
+		case !q.Point.Function() || t.found[q]:
+		case t.inFile[q]:
+			list = append(list, fmt.Sprintf("program %s, section %s: %s has no function %s", q.Name, q.Section, q.Point.Binary, q.Point.Func))
+		default:
+			list = append(list, fmt.Sprintf("program %s, section %s: the program has mapped no file %s", q.Name, q.Section, q.Point.Binary))
+		}
+	}
+	return list
+}

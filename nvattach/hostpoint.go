@@ -1,0 +1,262 @@
+package nvattach
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"nvtrace/fatbin"
+	"nvtrace/ptx/bpf"
+)
+
+// HostKind says at which places on the host a program runs.
+type HostKind uint8
+
+// The kinds of points on the host.
+const (
+	HostNone      HostKind = iota
+	HostEntry              // where a function begins, or an instruction behind that
+	HostReturn             // where a function returns
+	HostSysEnter           // before a system call
+	HostSysExit            // after a system call
+	HostSysEnters          // before every system call
+	HostSysExits           // after every system call
+)
+
+// A HostPoint is what a section's name says of a place on the host.
+type HostPoint struct {
+	Kind HostKind
+	// Binary is the file that the function is in: a path, or the last part of one, with
+	// or without what follows ".so" there.
+	Binary string
+	// Func is the function: a glob that a symbol must match, mangled or demangled; "" where
+	// Offset alone says the place, in the file's code.
+	Func   string
+	Offset uint64 // behind the function's first byte
+	Call   string // the system call
+}
+
+// hostKind is a kind of place on the host: how the rest of a section's name is read, what r1
+// points to, and what programs may do that is not common to all.
+type hostKind struct {
+	parse    func(kind HostKind, rest string) (HostPoint, error)
+	kind     HostKind
+	context  *bpf.Context
+	override bool // the program may have the function or the call return something else
+}
+
+// hostKinds are the kinds by the first part of a section's name, without ".s" or ".multi"
+// behind it.
+var hostKinds = map[string]*hostKind{
+	"uprobe":    {parse: parseFunction, kind: HostEntry, context: &ptRegs, override: true},
+	"uretprobe": {parse: parseFunction, kind: HostReturn, context: &ptRegs},
+}
+
+// syscallKinds are the kinds of sections tracepoint/syscalls/ and tracepoint/raw_syscalls/,
+// or tp/.
+var syscallKinds = map[string]*hostKind{
+	"syscalls/sys_enter_":    {parse: parseCall, kind: HostSysEnter, context: &sysEnter, override: true},
+	"syscalls/sys_exit_":     {parse: parseCall, kind: HostSysExit, context: &sysExit},
+	"raw_syscalls/sys_enter": {parse: parseCalls, kind: HostSysEnters, context: &sysEnter, override: true},
+	"raw_syscalls/sys_exit":  {parse: parseCalls, kind: HostSysExits, context: &sysExit},
+}
+
+// of returns the description of the point's kind.
+func (p *HostPoint) of() *hostKind {
+	for _, kinds := range []map[string]*hostKind{hostKinds, syscallKinds} {
+		for _, k := range kinds {
+			if k.kind == p.Kind {
+				return k
+			}
+		}
+	}
+	return nil
+}
+
+// String returns the section's name.
+func (p HostPoint) String() string {
+	switch p.Kind {
+	case HostEntry, HostReturn:
+		s := "uprobe/"
+		if p.Kind == HostReturn {
+			s = "uretprobe/"
+		}
+		s += p.Binary + ":"
+		if p.Func == "" {
+			return s + fmt.Sprintf("%#x", p.Offset)
+		}
+		if s += p.Func; p.Offset > 0 {
+			s += fmt.Sprintf("+%#x", p.Offset)
+		}
+		return s
+	case HostSysEnter:
+		return "tracepoint/syscalls/sys_enter_" + p.Call
+	case HostSysExit:
+		return "tracepoint/syscalls/sys_exit_" + p.Call
+	case HostSysEnters:
+		return "tracepoint/raw_syscalls/sys_enter"
+	case HostSysExits:
+		return "tracepoint/raw_syscalls/sys_exit"
+	}
+	return "none"
+}
+
+// errNoTarget is said of sections that leave the place to a loader of their own.
+var errNoTarget = errors.New("its section names no function, which its own loader would; write it as uprobe/FILE:FUNCTION")
+
+// ParseHostPoint reads a section's name:
+//
+//	uprobe/FILE:FUNCTION   uprobe/FILE:FUNCTION+OFFSET   uprobe/FILE:OFFSET
+//	uretprobe/FILE:FUNCTION
+//	tracepoint/syscalls/sys_enter_NAME   tracepoint/syscalls/sys_exit_NAME
+//	tracepoint/raw_syscalls/sys_enter    tracepoint/raw_syscalls/sys_exit
+//
+// uprobe.s, uprobe.multi and the like are read as uprobe, tp as tracepoint. FILE is a
+// path, or the name of a file without a folder; FUNCTION may be a glob. A section that is
+// something else is no error and gives HostNone.
+func ParseHostPoint(section string) (HostPoint, error) {
+	kind, rest, _ := strings.Cut(section, "/")
+	if kind == "tracepoint" || kind == "tp" {
+		for prefix, k := range syscallKinds {
+			if name, ok := strings.CutPrefix(rest, prefix); ok {
+				return k.parse(k.kind, name)
+			}
+		}
+		return HostPoint{}, nil
+	}
+	kind = strings.TrimSuffix(strings.TrimSuffix(kind, ".s"), ".multi")
+	if k := hostKinds[kind]; k != nil {
+		return k.parse(k.kind, rest)
+	}
+	return HostPoint{}, nil
+}
+
+// parseFunction reads FILE:FUNCTION+OFFSET.
+func parseFunction(kind HostKind, rest string) (HostPoint, error) {
+	if rest == "" {
+		return HostPoint{}, errNoTarget
+	}
+	p := HostPoint{Kind: kind}
+	at := fileEnd(rest)
+	if at < 0 {
+		return p, fmt.Errorf("the function is missing behind %q; write FILE:FUNCTION", rest)
+	}
+	p.Binary, p.Func = rest[:at], rest[at+1:]
+	name, offset, plus := strings.Cut(p.Func, "+")
+	if n, err := strconv.ParseUint(offset, 0, 64); plus && err == nil && !strings.HasPrefix(name, "operator") {
+		p.Func, p.Offset = name, n
+	}
+	if n, err := strconv.ParseUint(p.Func, 0, 64); err == nil && p.Offset == 0 {
+		p.Func, p.Offset = "", n
+	}
+	switch {
+	case p.Binary == "":
+		return p, fmt.Errorf("the file is missing before %q; write FILE:FUNCTION", rest)
+	case p.Func == "" && p.Offset == 0:
+		return p, fmt.Errorf("the function is missing behind %q; write FILE:FUNCTION", rest)
+	case kind == HostReturn && p.Func != "" && p.Offset > 0:
+		return p, errors.New("an offset into a function that is to return; leave it out")
+	}
+	return p, nil
+}
+
+// fileEnd returns where the colon behind the file is: a C++ name has colons, too.
+func fileEnd(s string) int {
+	slash := strings.LastIndexByte(s, '/')
+	if at := strings.IndexByte(s, ':'); at < slash { // of the folder's name
+		if at := strings.IndexByte(s[slash+1:], ':'); at >= 0 {
+			return slash + 1 + at
+		}
+	}
+	return strings.IndexByte(s, ':')
+}
+
+func parseCall(kind HostKind, rest string) (HostPoint, error) {
+	if rest == "" {
+		return HostPoint{}, errors.New("the system call is missing; write tracepoint/syscalls/sys_enter_openat, for example")
+	}
+	return HostPoint{Kind: kind, Call: rest}, nil
+}
+
+func parseCalls(kind HostKind, rest string) (HostPoint, error) {
+	if rest != "" {
+		return HostPoint{}, nil
+	}
+	return HostPoint{Kind: kind}, nil
+}
+
+// Function reports whether the point is of a function, and not of a system call.
+func (p *HostPoint) Function() bool { return p.Kind == HostEntry || p.Kind == HostReturn }
+
+// InFile reports whether a file of that path is meant.
+func (p *HostPoint) InFile(path string) bool {
+	if strings.HasPrefix(p.Binary, "/") {
+		return path == p.Binary
+	}
+	if strings.Contains(p.Binary, "/") {
+		return strings.HasSuffix(path, "/"+strings.TrimPrefix(p.Binary, "./"))
+	}
+	base := path[strings.LastIndexByte(path, '/')+1:]
+	if base == p.Binary {
+		return true
+	}
+	// libc means libc.so.6, and libc.so does.
+	rest, ok := strings.CutPrefix(base, p.Binary)
+	return ok && (strings.HasPrefix(rest, ".so") || strings.HasSuffix(p.Binary, ".so") && strings.HasPrefix(rest, "."))
+}
+
+// Matches reports whether a function of that symbol is meant.
+func (p *HostPoint) Matches(symbol string) bool {
+	if p.Func == "" {
+		return false
+	}
+	if Glob(p.Func, symbol) {
+		return true
+	}
+	if !strings.HasPrefix(symbol, "_Z") && !strings.HasPrefix(symbol, "_R") {
+		return false
+	}
+	d := fatbin.Demangle(symbol)
+	if d == symbol {
+		return false
+	}
+	name, _, _ := strings.Cut(d, "(")
+	return Glob(p.Func, d) || Glob(p.Func, name[strings.LastIndexByte(name, ' ')+1:])
+}
+
+// ptRegs is struct pt_regs of x86-64, in the order of [HostRegs].
+var ptRegs = words("r15", "r14", "r13", "r12", "bp", "bx", "r11", "r10", "r9", "r8", "ax", "cx", "dx", "si", "di", "orig_ax", "ip", "cs", "flags", "sp", "ss")
+
+// words is a context of numbers of 8 bytes.
+func words(names ...string) bpf.Context {
+	var c bpf.Context
+	for i, name := range names {
+		c.Fields = append(c.Fields, bpf.Field{Name: name, Offset: 8 * i, Size: 8})
+	}
+	return c
+}
+
+// HostRegs is how many registers the context of a function's program has.
+const HostRegs = 21
+
+// syscallContext is struct trace_event_raw_sys_enter or _exit: a head that says little, the
+// number of the call, and what follows.
+func syscallContext(names ...string) bpf.Context {
+	c := bpf.Context{Fields: []bpf.Field{
+		{Name: "common_type", Offset: 0, Size: 2},
+		{Name: "common_flags", Offset: 2, Size: 1},
+		{Name: "common_preempt_count", Offset: 3, Size: 1},
+		{Name: "common_pid", Offset: 4, Size: 4},
+		{Name: "id", Offset: 8, Size: 8},
+	}}
+	for i, name := range names {
+		c.Fields = append(c.Fields, bpf.Field{Name: name, Offset: 16 + 8*i, Size: 8})
+	}
+	return c
+}
+
+var (
+	sysEnter = syscallContext("args[0]", "args[1]", "args[2]", "args[3]", "args[4]", "args[5]")
+	sysExit  = syscallContext("ret")
+)
