@@ -254,7 +254,7 @@ func (t *Timeline) launched(pid int32, l *launch, ns int64, alone bool) {
 		case l.stream != 0:
 			name = "launches on stream 0x" + strconv.FormatUint(l.stream, 16)
 		}
-		s = &stream{seq: t.out.sequence(t.below(t.process(pid), name, rankStreams, nil))}
+		s = &stream{seq: t.out.sequence(t.below(t.process(pid).track, name, rankStreams, nil))}
 		t.streams[k] = s
 	}
 	name := cmp.Or(l.kernel, "(unknown kernel)")

@@ -530,7 +530,7 @@ func (c *checker) counter(e *traceEvent, tr *traceTrack) error {
 	if parent == nil {
 		return fmt.Errorf("a counter of no process")
 	}
-	key := fmt.Sprint(parent.PID, " ", tr.Name)
+	key := parent.Name[strings.LastIndexByte(parent.Name, ' ')+1:] + " " + tr.Name
 	if tr.Name == "mapped device memory" {
 		c.mapped += e.Counter - c.latest[key]
 		c.mapPeak = max(c.mapPeak, c.mapped)

@@ -31,7 +31,7 @@ var errClosed = errors.New("the timeline is closed")
 //	a track for each stream of a process: an instant for each launch, to which an arrow leads
 //	    from the call that made it
 //	a track for each process with the calls that failed (category failed)
-//	counters of each process: bytes mapped and allocated, objects
+//	counters of each process, above all of these: bytes mapped and allocated, objects
 //	arrows from who forks to what is forked
 //
 // A call that had not returned when its thread ended ends there; one that had not at the
@@ -58,6 +58,7 @@ type Timeline struct {
 	threads map[taskKey]*thread
 	procs   map[int32]*process
 	streams map[streamKey]*stream
+	memory  uint64            // the track above all counters; 0 none yet
 	common  map[string]string // names of calls, shared
 	kernels map[string]string // names of kernels for people
 	floor   int64             // no forgotten thread has a call that ends later
@@ -85,7 +86,8 @@ type thread struct {
 type process struct {
 	name     string
 	track    uint64
-	counters [quantities]uint64 // their tracks, 0 none yet
+	memory   uint64             // what is above its counters; 0 none yet
+	counters [quantities]uint64 // likewise
 	failures uint64             // likewise
 }
 
@@ -273,17 +275,16 @@ func (t *Timeline) process(pid int32) *process {
 
 // Where the tracks of a process stand, from above.
 const (
-	rankCounters = -1000 // what it has of memory, then of objects
-	rankFailures = -500
-	rankStreams  = -100
+	rankFailures = -2
+	rankStreams  = -1
 )
 
-// below writes what a track below a process's is.
-func (t *Timeline) below(p *process, name string, rank int, f func(b []byte) []byte) uint64 {
+// below writes what a track below another is.
+func (t *Timeline) below(parent uint64, name string, rank int, f func(b []byte) []byte) uint64 {
 	track := t.out.uuid()
 	t.out.descriptor(track, func(b []byte) []byte {
 		b = appendBytes(b, descriptorName, name)
-		b = appendUint(b, descriptorParent, p.track)
+		b = appendUint(b, descriptorParent, parent)
 		b = appendUint(b, descriptorRank, uint64(rank))
 		if f != nil {
 			b = f(b)
@@ -435,7 +436,7 @@ func (t *Timeline) callName(name []byte) string {
 func (t *Timeline) failure(key taskKey, ns int64, status string, call []byte) {
 	p := t.process(key.pid)
 	if p.failures == 0 {
-		p.failures = t.below(p, "failed calls", rankFailures, nil)
+		p.failures = t.below(p.track, "failed calls", rankFailures, nil)
 	}
 	o := &t.out
 	o.start(o.main, ns, typeInstant)
@@ -673,6 +674,24 @@ func (t *Timeline) counters(ev *traces.Event) {
 	}
 }
 
+// memoryOf returns the track above the counters of a process. They have a place of their
+// own, as viewers put what is below a process beneath all of its threads.
+func (t *Timeline) memoryOf(p *process, pid int32) uint64 {
+	if t.memory == 0 {
+		t.memory = t.out.uuid()
+		t.out.descriptor(t.memory, func(b []byte) []byte {
+			b = appendBytes(b, descriptorName, "memory and objects")
+			return appendUint(b, descriptorRank, 1)
+		})
+	}
+	if p.memory == 0 {
+		p.memory = t.below(t.memory, clean(p.name)+" "+strconv.Itoa(int(pid)), 0, func(b []byte) []byte {
+			return appendUint(b, descriptorOrder, childrenExplicit)
+		})
+	}
+	return p.memory
+}
+
 func (t *Timeline) counter(a *account, ns int64) {
 	if a.have == a.shown {
 		return
@@ -685,7 +704,7 @@ func (t *Timeline) counter(a *account, ns int64) {
 			continue
 		}
 		if p.counters[q] == 0 {
-			p.counters[q] = t.below(p, quantityNames[q].name, rankCounters+q, func(b []byte) []byte {
+			p.counters[q] = t.below(t.memoryOf(p, a.pid), quantityNames[q].name, q, func(b []byte) []byte {
 				b, at := begin(b, descriptorCounter)
 				return end(appendUint(b, counterUnit, quantityNames[q].unit), at)
 			})
