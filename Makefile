@@ -24,7 +24,7 @@ nvtrace_flags = -trimpath -ldflags '-s -w $(if $(filter amd64,$(1)),-E main.entr
 ARCHES := amd64 arm64
 FUZZTIME ?= 30s # or a number of runs: 3000x
 
-.PHONY: all dist test race lint fmt generate rm-facts api-facts fuzz bench cuda check-gpu bench-gpu demo check ci deps-ptxas deps-cuda testdata-cuda cross clean help
+.PHONY: all dist test race lint fmt generate rm-facts api-facts fuzz bench cuda check-gpu bench-gpu demo check ci deps-ptxas deps-cuda testdata-cuda cross clean help deps-duckdb
 
 all: ## build bin/nvtrace and bin/rminfo
 	CGO_ENABLED=0 go build $(call nvtrace_flags,$(shell go env GOARCH)) -o bin/nvtrace ./cmd/nvtrace
@@ -96,6 +96,13 @@ deps-ptxas: $(PTXAS) ## fetch ptxas, the oracle of the PTX tests
 $(PTXAS):
 	python3 -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary=:all: --no-deps --target .cache/ptxas -r ptx/testdata/ptxas.txt
 	test -x $@
+
+DUCKDB := .cache/duckdb/duckdb/__init__.py
+
+deps-duckdb: $(DUCKDB) ## fetch DuckDB, which the test of Parquet's tables asks; PYTHONPATH=.cache/duckdb finds it
+$(DUCKDB):
+	python3 -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary=:all: --no-deps --target .cache/duckdb -r cmd/nvtrace/testdata/duckdb.txt
+	test -f $@
 
 CUDA := .cache/cuda
 

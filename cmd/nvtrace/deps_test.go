@@ -15,7 +15,7 @@ import (
 const policy = `
 nvtrace/traces/escape        <
 nvtrace/traces               < nvtrace/traces/escape github.com/klauspost/compress/zstd
-nvtrace/traces/export        < nvtrace/ioctl nvtrace/nvattach/api nvtrace/rm nvtrace/traces nvtrace/traces/escape github.com/google/pprof/profile
+nvtrace/traces/export        < nvtrace/ioctl nvtrace/nvattach/api nvtrace/rm nvtrace/traces nvtrace/traces/escape github.com/google/pprof/profile github.com/klauspost/compress/zstd
 nvtrace/ptrace/proc          <
 nvtrace/ptrace               < nvtrace/ptrace/proc
 nvtrace/ptrace/agent         < nvtrace/ptrace nvtrace/ptrace/proc

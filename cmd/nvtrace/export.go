@@ -1,13 +1,20 @@
 package main
 
 import (
+	"bufio"
+	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"nvtrace/fatbin"
 	"nvtrace/ioctl"
+	"nvtrace/ioctl/record"
 	"nvtrace/traces"
+	"nvtrace/traces/escape"
 	"nvtrace/traces/export"
 )
 
@@ -17,33 +24,188 @@ type view interface {
 	Skip(ev *traces.Event, c *ioctl.Call)
 }
 
-// newView returns the view that a format names, and what writes the rest of it;
-// nil for a format that is none. limit and survey are for a timeline: its size, and what
-// was seen of the recording before.
-func newView(format string, w io.Writer, h *traces.Header, d *ioctl.Decoder, limit int64, survey *export.Survey, notice func(string, ...any)) (view, func() error) {
-	switch format {
+// exporter is the flags of nvtrace export.
+type exporter struct {
+	e           *env
+	name        string // of the recording
+	format, out string
+	size        string
+	limit       int64
+	run, rank   string
+	exprs       stringList
+	filter      *ioctl.Filter
+	parquet     *tablesOf // nil for another format
+}
+
+func exportVerb(e *env, args, command []string) int {
+	var rf readFlags
+	x := &exporter{e: e}
+	fs := newFlagSet(e, "export", "--format FORMAT [flags] run.nvt")
+	rf.register(fs)
+	fs.StringVar(&x.format, "format", "jsonl", "`FORMAT` jsonl: decoded calls; raw: the recording's own lines; perfetto: a timeline for ui.perfetto.dev; pprof: a profile; parquet: tables")
+	fs.StringVar(&x.size, "max-size", "256M", "perfetto: make a timeline of `SIZE` at most, drawing short calls together where it must be; 0: no limit")
+	fs.StringVar(&x.run, "run", "", "parquet: the tables are of the run `NAME` (default: the launcher's job, or the recording's name)")
+	fs.StringVar(&x.rank, "rank", "", "parquet: the tables are of rank `N` (default: what the launcher said, or 0)")
+	fs.StringVar(&x.out, "o", "", "write to `FILE` instead of stdout; parquet: the folder")
+	fs.Var(&x.exprs, "e", "export only what matches `EXPR`, as in nvtrace log")
+	name, status, ok := e.oneRecording(fs, args, command)
+	if !ok {
+		return status
+	}
+	x.name = name
+	err := x.check()
+	if err != nil {
+		return e.fail(exitUsage, "%v", err)
+	}
+	var before *export.Survey
+	if x.format == "perfetto" && x.limit > 0 {
+		before = e.survey(name)
+	}
+	r, d, err := rf.open(e, name)
+	if err != nil {
+		return e.fail(exitFailed, "%v", err)
+	}
+	defer r.Close()
+	// What could be read of a damaged recording is kept.
+	if err := x.write(r, d, before); err != nil {
+		return e.fail(exitFailed, "%v", err)
+	}
+	if n := d.Notice(); n != "" {
+		e.notice("%s", n)
+	}
+	return exitOK
+}
+
+// check refuses what flags can't mean.
+func (x *exporter) check() (err error) {
+	if err := checkFormat(x.format, x.out == "" && isTerminal(x.e.stdout)); err != nil {
+		return err
+	}
+	if x.filter, err = ioctl.ParseFilter(x.exprs...); err != nil {
+		return err
+	}
+	if x.limit, err = parseSize(x.size); err != nil {
+		return fmt.Errorf("--max-size: %w", err)
+	}
+	switch {
+	case x.format != "parquet" && (x.run != "" || x.rank != ""):
+		return fmt.Errorf("--run and --rank are for --format=parquet, whose folders they name")
+	case x.format == "parquet" && x.out == "":
+		return fmt.Errorf("--format=parquet writes a folder of files: say which by -o DIR")
+	}
+	return nil
+}
+
+// write writes the recording, and returns what was wrong with it, or with the output.
+func (x *exporter) write(r *traces.Reader, d *ioctl.Decoder, before *export.Survey) error {
+	mode := os.FileMode(modeFile)
+	if x.format == "raw" {
+		mode = modePrivate // it is a recording
+	}
+	var dst io.Writer
+	var finishOut func(error) error
+	var err error
+	if x.format == "parquet" {
+		x.parquet = &tablesOf{e: x.e, dir: x.out, run: x.run, rank: x.rank}
+		x.parquet.place(x.name, &r.Header)
+		dst, finishOut = io.Discard, x.parquet.finish
+	} else if dst, finishOut, err = x.e.create(x.out, mode); err != nil {
+		return err
+	}
+	if dst = beneath(dst); x.format == "jsonl" || x.format == "raw" { // which are text
+		dst = escape.NewWriter(dst)
+	}
+	w := bufio.NewWriterSize(dst, 64<<10)
+	damage, err := x.all(w, r, d, before)
+	if err == nil {
+		err = w.Flush()
+	}
+	return errors.Join(damage, finishOut(err))
+}
+
+// all gives each event to what is made of the recording.
+func (x *exporter) all(w *bufio.Writer, r *traces.Reader, d *ioctl.Decoder, before *export.Survey) (damage, err error) {
+	var buf []byte
+	if x.format == "raw" {
+		if _, err := w.Write(traces.AppendHeader(nil, &r.Header)); err != nil {
+			return nil, err
+		}
+	}
+	picture, finish, err := x.view(w, &r.Header, d, before)
+	if err != nil {
+		return nil, err
+	}
+	calls := newAPITrace()
+	filtered := len(x.exprs) > 0
+	damage = each(r, x.e.notice, func(ev *traces.Event) {
+		if err != nil {
+			return
+		}
+		c := d.Decode(ev)
+		if filtered || picture == nil { // a filter may ask how a library call ended
+			calls.take(ev, &c)
+		}
+		wanted := !filtered || x.filter.Match(ev, &c)
+		switch {
+		case picture != nil && wanted:
+			picture.Add(ev, &c)
+			return
+		case picture != nil:
+			picture.Skip(ev, &c)
+			return
+		case !wanted:
+			return
+		case x.format == "raw":
+			buf = traces.AppendEvent(buf[:0], ev)
+		default:
+			buf = calls.appendJSON(d.AppendJSON(buf[:0], ev, &c), ev)
+		}
+		_, err = w.Write(buf)
+	})
+	if err == nil {
+		err = finish()
+	}
+	return damage, err
+}
+
+// view returns what draws or counts the events, and what writes the rest of it; nil for a
+// format whose lines are written one by one. before is what was seen of the recording
+// before.
+func (x *exporter) view(w io.Writer, h *traces.Header, d *ioctl.Decoder, before *export.Survey) (view, func() error, error) {
+	switch x.format {
 	case "perfetto":
 		t := export.NewTimeline(w, h, d)
 		t.Demangle = fatbin.Demangle
-		if limit > 0 {
-			t.Limit(limit, survey)
+		if x.limit > 0 {
+			t.Limit(x.limit, before)
 		}
-		return t, func() error {
-			err := t.Close()
-			switch least, left := t.Merged(); {
-			case err != nil:
-			case left > 0:
-				notice("%d events found no room in the trace: --max-size makes it larger", left)
-			case least > 0:
-				notice("calls shorter than %s are drawn together, so that the trace can be opened: --max-size sets how large it becomes", duration(least))
-			}
-			return err
-		}
+		return t, func() error { return x.told(t) }, nil
 	case "pprof":
 		p := export.NewProfile(h, d)
-		return p, func() error { return p.Write(w) }
+		return p, func() error { return p.Write(w) }, nil
+	case "parquet":
+		t, err := export.NewTables(x.parquet.open, h, d)
+		if err != nil {
+			return nil, nil, err
+		}
+		t.Demangle = fatbin.Demangle
+		return t, t.Close, nil
 	}
-	return nil, func() error { return nil }
+	return nil, func() error { return nil }, nil
+}
+
+// told ends a timeline, and says what it leaves out.
+func (x *exporter) told(t *export.Timeline) error {
+	if err := t.Close(); err != nil {
+		return err
+	}
+	switch least, left := t.Merged(); {
+	case left > 0:
+		x.e.notice("%d events found no room in the trace: --max-size makes it larger", left)
+	case least > 0:
+		x.e.notice("calls shorter than %s are drawn together, so that the trace can be opened: --max-size sets how large it becomes", duration(least))
+	}
+	return nil
 }
 
 // checkFormat refuses formats that there are not, and binary ones on a terminal.
@@ -56,13 +218,15 @@ func checkFormat(format string, terminal bool) error {
 			return fmt.Errorf("--format=perfetto is binary and would garble the terminal: add -o run.perfetto-trace, then open it in https://ui.perfetto.dev")
 		}
 		return nil
+	case "parquet":
+		return nil
 	case "pprof":
 		if terminal {
 			return fmt.Errorf("--format=pprof is binary and would garble the terminal: add -o run.pb.gz, then look at it with: go tool pprof -top -cum run.pb.gz")
 		}
 		return nil
 	}
-	return fmt.Errorf("--format=%s: want jsonl, raw, perfetto or pprof", format)
+	return fmt.Errorf("--format=%s: want jsonl, raw, perfetto, pprof or parquet", format)
 }
 
 // surveyed is the size of a recording from which on it is read twice for a timeline: to see
@@ -83,4 +247,79 @@ func (e *env) survey(name string) *export.Survey {
 	s := export.NewSurvey()
 	_ = each(r, func(string, ...any) {}, s.Add)
 	return s
+}
+
+// tablesOf writes a recording as tables: a file for each in dir, below folders that say of
+// which run and rank it is.
+type tablesOf struct {
+	e         *env
+	dir       string
+	run, rank string
+	files     []*partFile
+}
+
+// partFile is a table's file that is not whole yet.
+type partFile struct {
+	*bufio.Writer
+	finish func(error) error
+}
+
+// place says which run and rank a recording is of, where the user has not.
+func (p *tablesOf) place(name string, h *traces.Header) {
+	if p.rank == "" {
+		p.rank, _ = record.Rank(h)
+		p.rank = cmp.Or(p.rank, "0")
+	}
+	for _, job := range []string{"SLURM_JOB_ID", "FLUX_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PMIX_NAMESPACE"} {
+		p.run = cmp.Or(p.run, h.Rank[job])
+	}
+	if p.run == "" {
+		base := filepath.Base(name)
+		p.run = strings.TrimSuffix(base, filepath.Ext(base))
+	}
+}
+
+// open makes the file of a table.
+func (p *tablesOf) open(table string) (io.Writer, error) {
+	dir := filepath.Join(p.dir, table, "run="+partition(p.run), "rank="+partition(p.rank))
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, err
+	}
+	w, finish, err := p.e.create(filepath.Join(dir, "part.parquet"), modeFile)
+	if err != nil {
+		return nil, err
+	}
+	f := &partFile{bufio.NewWriterSize(beneath(w), 256<<10), finish}
+	p.files = append(p.files, f)
+	return f, nil
+}
+
+// finish ends the files, which take their places unless err says that they are not whole.
+func (p *tablesOf) finish(err error) error {
+	for _, f := range p.files {
+		if err == nil {
+			err = f.Flush()
+		}
+	}
+	errs := []error{err}
+	for _, f := range p.files {
+		if e := f.finish(err); e != nil && !errors.Is(e, err) {
+			errs = append(errs, e)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// partition is the value of a column in a folder's name, as Hive has it.
+func partition(v string) string {
+	var b strings.Builder
+	for i := range len(v) {
+		switch c := v[i]; {
+		case c >= '0' && c <= '9', c >= 'A' && c <= 'Z', c >= 'a' && c <= 'z', c == '-', c == '_', c == '.':
+			b.WriteByte(c)
+		default:
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
 }

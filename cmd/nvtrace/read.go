@@ -1,14 +1,12 @@
 package main
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
@@ -16,7 +14,6 @@ import (
 	"nvtrace/rm"
 	"nvtrace/traces"
 	"nvtrace/traces/escape"
-	"nvtrace/traces/export"
 )
 
 // readFlags are the flags of verbs that read a recording.
@@ -142,97 +139,6 @@ func logVerb(e *env, args, command []string) int {
 	}
 	if sink.errs.said {
 		return exitFailed
-	}
-	return exitOK
-}
-
-func exportVerb(e *env, args, command []string) int {
-	var rf readFlags
-	var format, out, size string
-	var exprs stringList
-	fs := newFlagSet(e, "export", "--format FORMAT [flags] run.nvt")
-	rf.register(fs)
-	fs.StringVar(&format, "format", "jsonl", "`FORMAT` jsonl: decoded calls; raw: the recording's own lines; perfetto: a timeline for ui.perfetto.dev; pprof: a profile")
-	fs.StringVar(&size, "max-size", "256M", "perfetto: make a timeline of `SIZE` at most, drawing short calls together where it must be; 0: no limit")
-	fs.StringVar(&out, "o", "", "write to `FILE` instead of stdout")
-	fs.Var(&exprs, "e", "export only what matches `EXPR`, as in nvtrace log")
-	name, status, ok := e.oneRecording(fs, args, command)
-	if !ok {
-		return status
-	}
-	if err := checkFormat(format, out == "" && isTerminal(e.stdout)); err != nil {
-		return e.fail(exitUsage, "%v", err)
-	}
-	filter, err := ioctl.ParseFilter(exprs...)
-	if err != nil {
-		return e.fail(exitUsage, "%v", err)
-	}
-	limit, err := parseSize(size)
-	if err != nil {
-		return e.fail(exitUsage, "--max-size: %v", err)
-	}
-	var before *export.Survey
-	if format == "perfetto" && limit > 0 {
-		before = e.survey(name)
-	}
-	r, d, err := rf.open(e, name)
-	if err != nil {
-		return e.fail(exitFailed, "%v", err)
-	}
-	defer r.Close()
-	mode := os.FileMode(modeFile)
-	if format == "raw" {
-		mode = modePrivate // it is a recording
-	}
-	dst, finishOut, err := e.create(out, mode)
-	if err != nil {
-		return e.fail(exitFailed, "%v", err)
-	}
-	if dst = beneath(dst); format == "jsonl" || format == "raw" { // which are text
-		dst = escape.NewWriter(dst)
-	}
-	w := bufio.NewWriterSize(dst, 64<<10)
-	var buf []byte
-	if format == "raw" {
-		_, err = w.Write(traces.AppendHeader(nil, &r.Header))
-	}
-	picture, finish := newView(format, w, &r.Header, d, limit, before, e.notice)
-	calls := newAPITrace()
-	damage := each(r, e.notice, func(ev *traces.Event) {
-		if err != nil {
-			return
-		}
-		c := d.Decode(ev)
-		calls.take(ev, &c)
-		wanted := filter.Match(ev, &c)
-		switch {
-		case picture != nil && wanted:
-			picture.Add(ev, &c)
-			return
-		case picture != nil:
-			picture.Skip(ev, &c)
-			return
-		case !wanted:
-			return
-		case format == "raw":
-			buf = traces.AppendEvent(buf[:0], ev)
-		default:
-			buf = calls.appendJSON(d.AppendJSON(buf[:0], ev, &c), ev)
-		}
-		_, err = w.Write(buf)
-	})
-	if err == nil {
-		err = finish()
-	}
-	if err == nil {
-		err = w.Flush()
-	}
-	// What could be read of a damaged recording is kept.
-	if err := errors.Join(damage, finishOut(err)); err != nil {
-		return e.fail(exitFailed, "%v", err)
-	}
-	if n := d.Notice(); n != "" {
-		e.notice("%s", n)
 	}
 	return exitOK
 }

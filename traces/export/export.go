@@ -1,11 +1,11 @@
 // Package export writes views of a recording for other programs: a timeline
-// for Perfetto and chrome://tracing ([Timeline]), and a profile for pprof
-// ([Profile]).
+// for Perfetto ([Timeline]), a profile for pprof ([Profile]), and tables in Parquet files
+// ([Tables]).
 //
-// Both take decoded events one by one and know nothing of where these come
+// All take decoded events one by one and know nothing of where these come
 // from: a recording that is read, or a program that still runs. What a call
 // means is package ioctl's business, what the driver's objects are package
-// rm's; this package knows the two formats, and which figures belong into them.
+// rm's; this package knows the formats, and which figures belong into them.
 package export
 
 import (
@@ -29,7 +29,7 @@ const (
 	maxText    = 4096    // bytes of another text of the program's
 )
 
-// scene is what both views follow while they are fed.
+// scene is what all views follow while they are fed.
 type scene struct {
 	dec     *ioctl.Decoder
 	objects *ioctl.Objects

@@ -78,6 +78,8 @@ func FuzzEvents(f *testing.F) {
 		if len(data) > 600 {
 			return
 		}
-		export(t, h, slices.Values(spoil(events, data)))
+		spoiled := spoil(events, data)
+		export(t, h, slices.Values(spoiled))
+		exportTables(t, h, slices.Values(spoiled))
 	})
 }

@@ -104,6 +104,13 @@ func NewProfile(h *traces.Header, d *ioctl.Decoder) *Profile {
 // clean makes a text fit for protobuf, whose strings are UTF-8, and for the
 // terminal on which pprof prints it as it is.
 func clean(s string) string {
+	plain := true
+	for i := 0; i < len(s) && plain; i++ {
+		plain = s[i] >= 0x20 && s[i] < 0x7f
+	}
+	if plain {
+		return s
+	}
 	return strings.Map(func(r rune) rune {
 		if escape.Acts(r) {
 			return utf8.RuneError

@@ -1,0 +1,250 @@
+package export
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
+	"github.com/parquet-go/parquet-go"
+
+	"nvtrace/ioctl"
+	"nvtrace/nvattach/api"
+	"nvtrace/traces"
+)
+
+// exportTables makes tables of events, and reads them with a library that has nothing to do
+// with how they were written.
+func exportTables(t testing.TB, h *traces.Header, events func(yield func(*traces.Event) bool)) map[string][]map[string]any {
+	t.Helper()
+	files := map[string]*bytes.Buffer{}
+	d := ioctl.NewDecoder(h)
+	tables, err := NewTables(func(name string) (io.Writer, error) {
+		files[name] = new(bytes.Buffer)
+		return files[name], nil
+	}, h, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ev := range events {
+		c := d.Decode(ev)
+		tables.Add(ev, &c)
+	}
+	if err := tables.Close(); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string][]map[string]any{}
+	for name, b := range files {
+		got[name] = readParquet(t, name, b.Bytes())
+	}
+	if len(got) != 8 || len(got["runs"]) != 1 {
+		t.Fatalf("%d tables, %d runs", len(got), len(got["runs"]))
+	}
+	return got
+}
+
+func readParquet(t testing.TB, name string, b []byte) []map[string]any {
+	t.Helper()
+	f, err := parquet.OpenFile(bytes.NewReader(b), int64(len(b)))
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	columns := f.Schema().Columns()
+	var rows []map[string]any
+	for _, g := range f.RowGroups() {
+		r := g.Rows()
+		buf := make([]parquet.Row, 100)
+		last := int64(math.MinInt64)
+		for {
+			n, err := r.ReadRows(buf)
+			for _, row := range buf[:n] {
+				m := map[string]any{}
+				for _, v := range row {
+					key := columns[v.Column()][0]
+					switch {
+					case v.IsNull():
+					case v.Kind() == parquet.ByteArray:
+						m[key] = v.String()
+					case v.Kind() == parquet.Boolean:
+						m[key] = v.Boolean()
+					case v.Kind() == parquet.Int32:
+						m[key] = int64(v.Int32())
+					default:
+						m[key] = v.Int64()
+					}
+				}
+				if at, ok := m["t"].(int64); ok {
+					if at < last {
+						t.Fatalf("%s: %d after %d", name, at, last)
+					}
+					last = at
+				}
+				rows = append(rows, m)
+			}
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return rows
+}
+
+// TestTables holds the tables of real programs' recordings against their summaries.
+func TestTables(t *testing.T) {
+	for _, file := range append(corpus(t), "testdata/api.jsonl", "testdata/small.jsonl") {
+		h, events := recording(t, file)
+		for _, ev := range events {
+			ev.Dur = max(ev.Dur, 0) // a table has no value for what can't be
+		}
+		compareTables(t, file, h, events)
+	}
+}
+
+type tableFigures struct{ Calls, Failed, Time int64 }
+
+func compareTables(t *testing.T, file string, h *traces.Header, events []*traces.Event) {
+	t.Helper()
+	d := ioctl.NewDecoder(h)
+	sum, tracker, calls := ioctl.NewSummary(h), api.NewTracker(), api.NewSummary()
+	others := map[string]int64{}
+	for _, ev := range events {
+		c := d.Decode(ev)
+		sum.Add(ev, &c)
+		calls.Add(ev, tracker, tracker.Add(ev))
+		switch ev.Kind {
+		case traces.KindIoctl, traces.KindCall, traces.KindReturn, traces.KindImage:
+		default:
+			others[ev.Kind.String()]++
+		}
+	}
+	want, got := map[string]tableFigures{}, map[string]tableFigures{}
+	add := func(key string, calls, failed, time int64) {
+		f := got[key]
+		got[key] = tableFigures{f.Calls + calls, f.Failed + failed, f.Time + time}
+	}
+	r := sum.Report()
+	for _, c := range r.Calls {
+		key := c.Name + " " + c.Sub
+		f := want[key]
+		want[key] = tableFigures{f.Calls + int64(c.Calls), f.Failed + int64(c.Failed), f.Time + c.Total}
+	}
+	tables := exportTables(t, h, slices.Values(events))
+	b2i := func(b any) int64 { return map[any]int64{true: 1}[b] }
+	for _, row := range tables["ioctls"] {
+		dur, _ := row["dur"].(int64)
+		sub, _ := row["sub"].(string)
+		add(row["name"].(string)+" "+sub, 1, b2i(row["failed"]), dur)
+	}
+	for _, c := range calls.Report().Functions {
+		want["api "+c.Library+" "+c.Name] = tableFigures{int64(c.Calls), int64(c.Failed), c.Self}
+	}
+	for _, row := range tables["api"] {
+		self, _ := row["self"].(int64)
+		add(fmt.Sprint("api ", row["library"], " ", row["name"]), 1, b2i(row["failed"]), self)
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("%s (-summary +tables):\n%s", file, d)
+	}
+	for _, row := range tables["events"] {
+		others[row["kind"].(string)]--
+	}
+	for kind, n := range others {
+		if n != 0 {
+			t.Errorf("%s: %d events of kind %s are missing", file, n, kind)
+		}
+	}
+	run := tables["runs"][0]
+	complete, _ := run["complete"].(bool)
+	if run["events"] != int64(len(events)) || run["start"] != h.Start || !complete {
+		t.Errorf("%s: %d events: %v", file, len(events), run)
+	}
+}
+
+// TestTableForms writes rows in numbers and lengths at which the format takes another form.
+func TestTableForms(t *testing.T) {
+	type row struct {
+		t          int64
+		same, many string
+		maybe      string
+		dur        int64
+		flag       bool
+		small      int32
+	}
+	columns := []column[row]{
+		int64s("t", func(r *row) int64 { return r.t }),
+		texts("same", func(r *row) string { return r.same }),
+		texts("many", func(r *row) string { return r.many }),
+		maybeTexts("maybe", func(r *row) string { return r.maybe }),
+		times("dur", func(r *row) int64 { return r.dur }),
+		bools("flag", func(r *row) bool { return r.flag }),
+		int32s("small", func(r *row) int32 { return r.small }),
+	}
+	enc, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{0, 1, 7, 8, 9, 129, 1025, 3000, groupRows + 5} {
+		var out bytes.Buffer
+		tab := newTable(&out, enc, columns, func(a, b *row) int { return int(a.t - b.t) })
+		for i := range n {
+			r := row{t: int64((i * 7919) % (n + 1)), same: fmt.Sprint(i % 3), many: fmt.Sprint("text ", i), dur: int64(i%5) - 1, flag: i%3 == 0, small: int32(-i)}
+			if i%4 > 1 {
+				r.maybe = fmt.Sprint(i % 200)
+			}
+			tab.add(&r, len(r.many))
+		}
+		if err := tab.close(); err != nil {
+			t.Fatal(err)
+		}
+		got := readParquet(t, fmt.Sprint(n), out.Bytes())
+		if len(got) != n {
+			t.Fatalf("%d rows of %d", len(got), n)
+		}
+		seen := make([]bool, n)
+		for _, m := range got {
+			i := -int(m["small"].(int64))
+			want := map[string]any{"t": int64((i * 7919) % (n + 1)), "same": fmt.Sprint(i % 3), "many": fmt.Sprint("text ", i), "flag": i%3 == 0, "small": int64(-i)}
+			if i%4 > 1 {
+				want["maybe"] = fmt.Sprint(i % 200)
+			}
+			if i%5 > 0 {
+				want["dur"] = int64(i%5) - 1
+			}
+			if d := cmp.Diff(want, m); d != "" || seen[i] {
+				t.Fatalf("%d rows, row %d, again %v:\n%s", n, i, seen[i], d)
+			}
+			seen[i] = true
+		}
+	}
+}
+
+// TestTablesFull has a disk on which there is no room.
+func TestTablesFull(t *testing.T) {
+	h, events := recording(t, "../corpus/matmul.nvt")
+	d := ioctl.NewDecoder(h)
+	tables, err := NewTables(func(string) (io.Writer, error) { return &fullDisk{n: 1000}, nil }, h, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ev := range events {
+		c := d.Decode(ev)
+		tables.Add(ev, &c)
+	}
+	if err := tables.Close(); !errors.Is(err, errFull) {
+		t.Errorf("%v", err)
+	}
+	if _, err := NewTables(func(string) (io.Writer, error) { return nil, errFull }, h, d); !errors.Is(err, errFull) {
+		t.Errorf("%v", err)
+	}
+}
