@@ -332,7 +332,7 @@ func (s *logSink) writeEnv(w io.Writer) error {
 		}
 		rows = append(rows, []string{v.Name, value, count(v.Reads), strings.Join(v.By, ", "), meaning})
 	}
-	return new(layout).write(w, []table{{"Environment variables that were asked for", []string{"name", "value", ">reads", "by", "meaning"}, rows}})
+	return new(layout).write(w, []table{{"Environment variables that were asked for", []string{"name", "value", ">reads", "by", "meaning"}, rows, 0}})
 }
 
 // writeAPI draws the table of library calls, if there were any.
@@ -348,7 +348,7 @@ func (s *logSink) writeAPI(w io.Writer, l *layout) error {
 		})
 	}
 	header := []string{">calls", ">failed", ">total", ">self", ">ioctls", ">in ioctls", "library", "call"}
-	if err := l.write(w, []table{{"API calls by time, with the ioctls they caused", header, rows}}); err != nil {
+	if err := l.write(w, []table{{"API calls by time, with the ioctls they caused", header, rows, fewAPI}}); err != nil {
 		return err
 	}
 	unfinished := ""

@@ -211,8 +211,8 @@ func (f *failure) text() string {
 // write draws the table, and the causes below it. Summaries use it too.
 func (b *failureBook) write(w io.Writer, l *layout) error {
 	list := b.failures()
-	cut := len(list) - l.cut(len(list))
-	list = list[:l.cut(len(list))]
+	cut := len(list) - l.cut(len(list), fewFailures)
+	list = list[:len(list)-cut]
 	header := []string{">count", ">first", ">pid", "result", "call", "on"}
 	during := slices.ContainsFunc(list, func(f *failure) bool { return f.During != "" })
 	if during {

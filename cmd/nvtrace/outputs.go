@@ -212,8 +212,11 @@ func (o *outputs) rehearse() {
 	defer func() { _ = recover() }()
 	// The report has no tables before the program's first call.
 	_ = renderTable(io.Discard, "", []string{">n", "what"}, [][]string{{"1", "a call"}, {"2", "another"}})
-	_ = o.log.writeReport(io.Discard, o.log.summary.Report(), liveLayout(o.drawn))
+	_ = o.log.writeReport(io.Discard, o.log.summary.Report(), o.layout())
 }
+
+// layout is how the summary is drawn.
+func (o *outputs) layout() *layout { return liveLayout(o.drawn, o.names.recording) }
 
 func (o *outputs) summarise() error {
 	if o.f.quiet && !o.f.json.set {
@@ -227,9 +230,9 @@ func (o *outputs) summarise() error {
 	// It keeps the first error.
 	w := bufio.NewWriter(o.e.stderr)
 	if noDevices(report) && o.log.apiReport() == nil && o.log.observer.found.json() == nil && o.f.sim.chosen(o.f.attach.any()) { // as it should be
-		_ = writeTail(w, report)
+		_ = o.layout().writeTail(w, report)
 	} else {
-		_ = o.log.writeReport(w, report, liveLayout(o.drawn))
+		_ = o.log.writeReport(w, report, o.layout())
 	}
 	return w.Flush()
 }

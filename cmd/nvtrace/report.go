@@ -21,9 +21,23 @@ import (
 // them.
 const defaultRows = 10
 
+// At the end of a run, when the program's own last lines are to stay in sight, tables
+// have fewer rows, so that with all of them the summary of most runs takes at most 60
+// lines with what is said of probes.
+const (
+	fewProcesses = 4
+	fewCalls     = 6
+	fewFailures  = 3
+	fewMaps      = 4
+	fewUnknown   = 2
+	fewAPI       = 8
+	fewFiles     = 3
+)
+
 // layout is how a summary's tables are drawn.
 type layout struct {
 	rows   int         // at most; 0: all
+	few    bool        // as at the end of a run, whatever rows says
 	all    string      // how to get all of them, said where rows are cut
 	before drawnTables // that were drawn before
 }
@@ -31,13 +45,21 @@ type layout struct {
 // reportLayout is that of a recording's summary, liveLayout that at the end of a run.
 func reportLayout(rows int) *layout { return &layout{rows: rows, all: "--rows 0 shows all"} }
 
-func liveLayout(before drawnTables) *layout {
-	return &layout{rows: defaultRows, all: "--json has all", before: before}
+// It says where all is to be found: in the recording, if there is one.
+func liveLayout(before drawnTables, recording string) *layout {
+	all := "--json has all"
+	if recording != "" {
+		all = "nvtrace report --rows 0 " + printable(recording) + " shows all"
+	}
+	return &layout{few: true, all: all, before: before}
 }
 
-// cut returns how many of n rows are drawn.
-func (l *layout) cut(n int) int {
-	if l.rows > 0 {
+// cut returns how many of n rows are drawn; few is how many at the end of a run.
+func (l *layout) cut(n, few int) int {
+	switch {
+	case l.few:
+		return min(n, few)
+	case l.rows > 0:
 		return min(n, l.rows)
 	}
 	return n
@@ -49,16 +71,16 @@ func (s *logSink) writeReport(w io.Writer, r *ioctl.Report, l *layout) error {
 		if _, err := fmt.Fprintf(w, "nvtrace: no NVIDIA device was used by %s\n", processesText(r)); err != nil {
 			return err
 		}
-		return writeTail(w, r)
+		return l.writeTail(w, r)
 	}
 	if err := s.verdict(r).write(w); err != nil {
 		return err
 	}
 	var tables []table
 	if len(r.Processes) > 1 {
-		tables = []table{{"Processes", []string{"process", ">pid", ">threads", ">ioctls", ">failed", ">in ioctls", "end"}, processRows(r)}}
+		tables = []table{{"Processes", []string{"process", ">pid", ">threads", ">ioctls", ">failed", ">in ioctls", "end"}, processRows(r), fewProcesses}}
 	}
-	tables = append(tables, table{"Device calls", []string{">calls", ">failed", ">total", ">mean", ">p99", ">%", "call"}, callRows(r, l)})
+	tables = append(tables, table{"Device calls", []string{">calls", ">failed", ">total", ">mean", ">p99", ">%", "call"}, callRows(r, l), fewCalls})
 	if err := l.write(w, tables); err != nil {
 		return err
 	}
@@ -68,8 +90,8 @@ func (s *logSink) writeReport(w io.Writer, r *ioctl.Report, l *layout) error {
 		}
 	}
 	if err := l.write(w, []table{
-		{"Mapped device memory", []string{"node", "what", ">maps", ">peak", ">at the end"}, mapRows(r)},
-		{"Not in the tables", []string{">count", "why", ">bytes", "call"}, unknownRows(r)},
+		{"Mapped device memory", []string{"node", "what", ">maps", ">peak", ">at the end"}, mapRows(r, l), fewMaps},
+		{"Not in the tables", []string{">count", "why", ">bytes", "call"}, unknownRows(r), fewUnknown},
 	}); err != nil {
 		return err
 	}
@@ -84,7 +106,7 @@ func (s *logSink) writeReport(w io.Writer, r *ioctl.Report, l *layout) error {
 			return err
 		}
 	}
-	return writeTail(w, r)
+	return l.writeTail(w, r)
 }
 
 // noDevices reports whether no device of NVIDIA's was touched.
@@ -95,6 +117,7 @@ type table struct {
 	title  string
 	header []string
 	rows   [][]string
+	few    int // rows at the end of a run
 }
 
 // drawnTables are tables as they were last drawn, by title: what a rehearsal drew need
@@ -122,7 +145,7 @@ func (d drawnTables) draw(t *table, rows [][]string) ([]byte, error) {
 // write draws tables, the first rows of each.
 func (l *layout) write(w io.Writer, tables []table) error {
 	for _, t := range tables {
-		rows := t.rows[:l.cut(len(t.rows))]
+		rows := t.rows[:l.cut(len(t.rows), t.few)]
 		text, err := l.before.draw(&t, rows)
 		if err == nil {
 			_, err = w.Write(text)
@@ -148,7 +171,7 @@ func processesText(r *ioctl.Report) string {
 }
 
 // writeTail prints what needs no table.
-func writeTail(w io.Writer, r *ioctl.Report) error {
+func (l *layout) writeTail(w io.Writer, r *ioctl.Report) error {
 	var b strings.Builder
 	if r.Ioctls > 0 {
 		fmt.Fprintf(&b, "%d ioctls", r.Ioctls)
@@ -183,7 +206,7 @@ func writeTail(w io.Writer, r *ioctl.Report) error {
 		fmt.Fprintf(&b, "captured: %s\n", printable(r.Captured.String()))
 	}
 	for _, n := range r.Notes {
-		writeNote(&b, "note: ", n)
+		l.writeNote(&b, "note: ", n)
 	}
 	if c := r.Cost; c != nil && r.Ioctls > 0 {
 		fmt.Fprintf(&b, "nvtrace itself: %d stops, %s of CPU time in %s, %s copied\n",
@@ -197,7 +220,7 @@ func writeTail(w io.Writer, r *ioctl.Report) error {
 const maxFiles = 8
 
 // writeNote prints a remark of the recording, a long list of files a line each, and cut.
-func writeNote(w io.Writer, head, text string) {
+func (l *layout) writeNote(w io.Writer, head, text string) {
 	list, ok := strings.CutPrefix(text, capture.NoteFiles)
 	files := strings.Split(list, "), ")
 	if !ok || len(files) == 1 {
@@ -205,13 +228,17 @@ func writeNote(w io.Writer, head, text string) {
 		return
 	}
 	fmt.Fprintf(w, "%s%s%d\n", head, capture.NoteFiles, len(files))
-	for i, file := range files[:min(len(files), maxFiles)] {
+	shown := min(len(files), maxFiles)
+	if l.few {
+		shown = min(shown, fewFiles)
+	}
+	for i, file := range files[:shown] {
 		if i < len(files)-1 {
 			file += ")"
 		}
 		fmt.Fprintf(w, "  %s\n", printable(file))
 	}
-	if more := len(files) - maxFiles; more > 0 {
+	if more := len(files) - shown; more > 0 {
 		fmt.Fprintf(w, "  … and %d more\n", more)
 	}
 }
@@ -254,7 +281,7 @@ func callText(name, sub string) string {
 // callRows returns a row for each call; those that are cut are only counted.
 func callRows(r *ioctl.Report, l *layout) [][]string {
 	rows := make([][]string, len(r.Calls))
-	for i := range rows[:l.cut(len(rows))] {
+	for i := range rows[:l.cut(len(rows), fewCalls)] {
 		c := &r.Calls[i]
 		share := ""
 		if r.IoctlTime > 0 {
@@ -267,12 +294,18 @@ func callRows(r *ioctl.Report, l *layout) [][]string {
 	return rows
 }
 
-func mapRows(r *ioctl.Report) (rows [][]string) {
+// mapRows returns a row for each kind of memory, and one for all, which is no row that
+// may be cut.
+func mapRows(r *ioctl.Report, l *layout) (rows [][]string) {
 	for _, m := range r.Maps {
 		rows = append(rows, []string{m.Node, m.What, count(m.Maps), sizeText(m.Peak), sizeText(m.Live)})
 	}
 	if len(rows) > 1 {
-		rows = append(rows, []string{"all", "", "", sizeText(r.MapPeak), sizeText(r.MapLive)})
+		all := []string{"all", "", "", sizeText(r.MapPeak), sizeText(r.MapLive)}
+		if at := l.cut(len(rows)+1, fewMaps) - 1; at < len(rows) {
+			return slices.Insert(rows, at, all)
+		}
+		rows = append(rows, all)
 	}
 	return rows
 }

@@ -10,9 +10,9 @@ import (
 
 // What is listed of many kernels, so that it can be read.
 const (
-	maxProbed   = 16 // kernels with probes
-	maxReasons  = 12 // why others have none
-	maxExamples = 3  // kernels of each
+	maxProbed   = 8 // kernels with probes
+	maxReasons  = 4 // why others have none
+	maxExamples = 3 // kernels of each
 	maxName     = 160
 )
 

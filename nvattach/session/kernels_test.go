@@ -46,26 +46,27 @@ func TestKernelLines(t *testing.T) {
 		want    []string
 	}{
 		{
-			name: "some launched", ran: []string{"ptx7", "sass3", "sass9", "odd1", "of nobody's interest"}, lines: 4,
+			name: "some launched", ran: []string{"ptx7", "sass3", "sass9", "odd1", "of nobody's interest"}, lines: 5,
 			want: []string{
 				"probed ptx7 (0 sites)", "NOT probed 2 kernels: it is there as machine code only: sass3, sass9", "NOT probed odd1: reason 1",
 				"not launched: 4936 kernels, 899 of them with probes",
 			},
 		},
 		{
-			name: "many launched", ran: many, lines: maxProbed + 1 + maxReasons + 1 + 1,
+			name: "many launched", ran: many, lines: maxProbed + 1 + maxReasons + 1 + 1 + 1,
 			want: []string{
-				"probed 884 more kernels (-v lists them)", "NOT probed 900 kernels: it is there as machine code only: sass0, sass1, sass2, …",
-				"NOT probed 29 more kernels, for 29 other reasons (-v lists them)", "not launched: 3100 kernels, none of them with probes",
+				"probed 892 more kernels (-v lists them)", "NOT probed 900 kernels: it is there as machine code only: sass0, sass1, sass2, …",
+				"probed 900 of 1840 launched kernels",
+				"NOT probed 37 more kernels, for 37 other reasons (-v lists them)", "not launched: 3100 kernels, none of them with probes",
 			},
 		},
 		{
-			name: "launches not seen", lines: maxProbed + 1 + maxReasons + 1,
-			want: []string{"probed 884 more kernels (-v lists them)", "NOT probed 4000 kernels: it is there as machine code only: sass0, sass1, sass2, …"},
+			name: "launches not seen", lines: maxProbed + 1 + maxReasons + 1 + 1,
+			want: []string{"probed 892 more kernels (-v lists them)", "NOT probed 4000 kernels: it is there as machine code only: sass0, sass1, sass2, …"},
 		},
 		{
-			name: "one of an unknown name", ran: []string{"ptx7", ""}, lines: maxProbed + 1 + maxReasons + 1,
-			want: []string{"probed 884 more kernels (-v lists them)"},
+			name: "one of an unknown name", ran: []string{"ptx7", ""}, lines: maxProbed + 1 + maxReasons + 1 + 1,
+			want: []string{"probed 892 more kernels (-v lists them)"},
 		},
 		{name: "all", verbose: true, ran: []string{"ptx7"}, lines: 4940, want: []string{"probed ptx8 (0 sites)", "NOT probed sass3999: it is there as machine code only"}},
 	} {

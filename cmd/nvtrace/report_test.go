@@ -1,0 +1,58 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"nvtrace/ioctl"
+	"nvtrace/nvattach/capture"
+	"nvtrace/traces"
+)
+
+// TestSummaryLength: what is printed at the end of a run that did a bit of everything
+// fits on a screen, and says how much is left out and where it is.
+func TestSummaryLength(t *testing.T) {
+	r := &ioctl.Report{Ioctls: 400, Opens: []ioctl.OpenCount{{}}, MapPeak: 1 << 30, Cost: &traces.Cost{}}
+	var files []string
+	for i := range 20 {
+		name := fmt.Sprint("name", i)
+		r.Processes = append(r.Processes, ioctl.Process{PID: int32(i + 1), Exe: name})
+		r.Calls = append(r.Calls, ioctl.CallCount{Name: name, Calls: 20})
+		r.Maps = append(r.Maps, ioctl.MapCount{Node: name, What: "vidmem", Maps: 1, Peak: 1 << 20})
+		r.Unknowns = append(r.Unknowns, ioctl.UnknownCount{Name: name, Why: "closed control"})
+		files = append(files, name+" (fatbin)")
+	}
+	r.Notes = []string{capture.NoteFiles + strings.Join(files, ", ")}
+	sink := &logSink{live: true, book: newFailureBook(ioctl.NewDecoder(nil))}
+	for i := range 20 {
+		sink.book.list = append(sink.book.list, &failure{Call: fmt.Sprint("CALL_", i), Count: 1, Result: "NV_ERR_GENERIC"})
+	}
+	text := func(l *layout) string {
+		var b bytes.Buffer
+		if err := sink.writeReport(&b, r, l); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	const api = fewAPI + 4 // title, header, what was cut, sum
+	short := text(liveLayout(nil, "run.nvt"))
+	if n := strings.Count(short, "\n") + api; n > 60 {
+		t.Errorf("%d lines:\n%s", n, short)
+	}
+	for _, cut := range []int{20 - fewProcesses, 20 - fewCalls, 20 - fewFailures, 21 - fewMaps, 20 - fewUnknown} {
+		if line := fmt.Sprintf("  … and %d more (nvtrace report --rows 0 run.nvt shows all)\n", cut); !strings.Contains(short, line) {
+			t.Errorf("no line %q in\n%s", line, short)
+		}
+	}
+	if !strings.Contains(short, "  … and 17 more\n") || !strings.Contains(short, "\n  all ") {
+		t.Errorf("files or the sum of the maps are not as they should be in\n%s", short)
+	}
+	if all := text(liveLayout(nil, "")); !strings.Contains(all, "(--json has all)") {
+		t.Errorf("without a recording:\n%s", all)
+	}
+	if all := text(reportLayout(0)); strings.Contains(all, "more (") || strings.Count(all, "name19") < 4 {
+		t.Errorf("report --rows 0 is cut:\n%s", all)
+	}
+}
