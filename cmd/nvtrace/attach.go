@@ -74,8 +74,8 @@ func (f *attachFlags) register(fs *flag.FlagSet) {
 	fs.BoolVar(&f.require, "require", false, "refuse an image in which a wanted kernel can't be probed")
 }
 
-// any reports whether there is something to attach.
-func (f *attachFlags) any() bool { return len(f.objects) > 0 || f.scripts.given() }
+// any reports whether there is something to attach; programs have been compiled.
+func (f *attachFlags) any() bool { return len(f.objects) > 0 || f.scripts.object() != nil }
 
 // plan loads the objects and proves their programs safe.
 func (f *attachFlags) plan(e *env) (*nvattach.Plan, []nvattach.Setting, error) {
@@ -88,7 +88,7 @@ func (f *attachFlags) plan(e *env) (*nvattach.Plan, []nvattach.Setting, error) {
 		}
 		objs = append(objs, o)
 	}
-	settings, err := f.scripts.compile(e)
+	settings, err := f.scripts.begin()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -157,7 +157,7 @@ func (f *attachFlags) start(e *env) (*session.Session, error) {
 	}
 	o := &session.Options{
 		Plan: plan, Settings: settings, Out: e.stderr, Interval: f.interval, Required: f.require, Verify: int(f.verify),
-		Maps: nvattach.MapOptions{Threads: f.threads}, Verbose: f.verbose, Script: f.scripts.program, Began: f.scripts.began,
+		Maps: nvattach.MapOptions{Threads: f.threads}, Verbose: f.verbose, Script: f.scripts.inKernels(), Began: f.scripts.began,
 	}
 	if f.json {
 		o.Format = session.FormatJSON
@@ -456,6 +456,9 @@ func attachVerb(e *env, args, command []string) int {
 			}
 		}
 		return e.fail(exitUsage, "attach --dry-run wants probe objects and images: PTX, fat binaries, executables or libraries")
+	}
+	if err := f.scripts.load(e); err != nil {
+		return e.fail(exitFailed, "%v", err)
 	}
 	if !f.any() || command != nil {
 		return e.fail(exitUsage, "attach wants probe objects; to run them, type: nvtrace --attach probe.o -- command [args]")

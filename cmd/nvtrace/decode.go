@@ -266,6 +266,9 @@ func decodeVerb(e *env, args, _ []string) int {
 	if status, ok := parse(f.set, args); !ok {
 		return programStatus(status)
 	}
+	if err := f.attach.scripts.load(e); err != nil {
+		return e.fail(exitFailed, "%v", err)
+	}
 	executed := func() {}
 	if f.pid != 0 || f.onDeath == deathLive {
 		executed = take(os.NewFile(aliveFD, "alive"), os.NewFile(journalFD, "journal"))

@@ -37,7 +37,7 @@ func (f *lineFlags) about() string {
 	if f.programs == nil {
 		return ""
 	}
-	return "with braces, run a program in kernels: -e 'kernel:* { @[kernel] = count(); }'; otherwise "
+	return "with braces, run a program: 'kernel:* { @[kernel] = count(); }'; otherwise "
 }
 
 // An exprFlag is -e: a filter, or with braces a program for probes.
@@ -189,6 +189,7 @@ type logSink struct {
 	observer observer       // of the summary
 	api      *apiTrace      // of library calls; nil: they are left out
 	lines    *bufio.Writer  // nil: no lines
+	script   *hostScript    // nil: there is no program with probes on the host
 	matched  bool           // an event was selected by the filter
 	live     bool           // leave out the record that ends a recording
 	errs     once
@@ -201,6 +202,9 @@ func (s *logSink) Event(ev *traces.Event) {
 	c := s.decoder.Decode(ev)
 	if s.api != nil {
 		s.api.take(ev, &c)
+	}
+	if s.script != nil {
+		s.script.event(ev, &c, s.decoder, s.api)
 	}
 	if s.summary != nil {
 		s.summary.Add(ev, &c)

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 
@@ -44,6 +45,9 @@ func newOutputs(e *env, f *runFlags, h *traces.Header) (*outputs, error) {
 	}
 	if f.env {
 		o.log.traceEnv()
+	}
+	if p := f.attach.scripts.program; p != nil && p.OnHost() {
+		o.log.onHost(p, func(text string) { fmt.Fprint(e.stderr, text) })
 	}
 	return o, nil
 }
@@ -187,6 +191,9 @@ func (o *outputs) finish() {
 func (o *outputs) conclude() {
 	if o.log.lines != nil {
 		o.log.unmatched(o.f.lines.exprs)
+	}
+	if o.log.script != nil {
+		o.log.script.finish()
 	}
 	var err error
 	if o.log.summary != nil {

@@ -101,7 +101,10 @@ func logVerb(e *env, args, command []string) int {
 	var lf lineFlags
 	fs := newFlagSet(e, "log", "[flags] run.nvt")
 	rf.register(fs)
+	var sf scriptFlags
+	lf.programs = &sf.texts
 	lf.register(fs)
+	sf.register(fs)
 	var af apiFlag
 	af.register(fs, "show the recorded calls of CUDA's libraries, with what happens inside them: all (the default), those of `LIBRARIES` (driver,runtime,cublas,…), or none")
 	name, status, ok := e.oneRecording(fs, args, command)
@@ -121,8 +124,18 @@ func logVerb(e *env, args, command []string) int {
 		decoder: d, filter: filter,
 		errs: once{e: e}, notice: func(n string) { e.notice("%s", n) },
 	}
-	if err := sink.printTo(e, e.stdout, &r.Header, &lf); err != nil {
+	switch err := sf.load(e); {
+	case err != nil:
 		return e.fail(exitUsage, "%v", err)
+	case sf.object() != nil:
+		return e.fail(exitUsage, "log: a recording has no kernels that run: only ioctl, api, apiret, launch, BEGIN and END can be probed in one")
+	case sf.program != nil:
+		sink.onHost(sf.program, func(text string) { fmt.Fprint(e.stdout, text) })
+		af.none = true
+	default:
+		if err := sink.printTo(e, e.stdout, &r.Header, &lf); err != nil {
+			return e.fail(exitUsage, "%v", err)
+		}
 	}
 	if !af.none {
 		if !af.set {
@@ -133,7 +146,11 @@ func logVerb(e *env, args, command []string) int {
 	err = each(r, e.notice, sink.Event)
 	sink.finish()
 	sink.Idle()
-	sink.unmatched(lf.exprs)
+	if sink.script != nil {
+		sink.script.finish()
+	} else {
+		sink.unmatched(lf.exprs)
+	}
 	if err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}

@@ -97,6 +97,9 @@ func runVerb(e *env, args, command []string) int {
 	case !attach && len(command) == 0:
 		return e.fail(exitFailed, "no command; type: nvtrace -- command [args]")
 	}
+	if err := f.attach.scripts.load(e); err != nil {
+		return e.fail(exitFailed, "%v", err)
+	}
 	if err := f.idle(); err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
@@ -114,13 +117,13 @@ func (f *runFlags) idle() (err error) {
 	new(simFlags).register(gpu)
 	f.set.Visit(func(fl *flag.Flag) {
 		switch {
-		case probes.Lookup(fl.Name) != nil && !f.attach.any():
-			err = fmt.Errorf("--%s wants --attach, --script or -e 'PROGRAM'", fl.Name)
+		case probes.Lookup(fl.Name) != nil && fl.Name != "script" && !f.attach.any():
+			err = fmt.Errorf("--%s wants probes in kernels: --attach, or a program such as -e 'kernel:* { … }'", fl.Name)
 		case gpu.Lookup(fl.Name) != nil && fl.Name != "no-sim" && !f.sim.gpu.set && !f.attach.any():
 			err = fmt.Errorf("--%s wants --sim", fl.Name)
 		}
 	})
-	if f.shim == shimOnly && (f.attach.any() || f.api.set || f.log.set || f.env) {
+	if f.shim == shimOnly && (f.attach.any() || f.attach.scripts.given() || f.api.set || f.log.set || f.env) {
 		err = errors.New("--interpose=only records images and nothing else; --attach, --api, --ioctl-log and --env need ptrace")
 	}
 	return err
@@ -352,6 +355,11 @@ func (s *tracing) equip(command []string) (err error) {
 func (f *runFlags) recorded() (libraries api.Selection) {
 	if f.api.set {
 		libraries = f.api.libraries
+	}
+	for _, l := range api.Libraries() {
+		if f.attach.scripts.libraries.Has(l) {
+			libraries = libraries.With(l)
+		}
 	}
 	if f.env {
 		libraries = libraries.With(api.Driver).With(api.LibC)

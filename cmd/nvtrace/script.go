@@ -6,10 +6,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
+	"nvtrace/ioctl"
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/api"
 	"nvtrace/nvattach/script"
+	"nvtrace/traces"
 )
 
 // scriptFlags are a program in nvtrace's own language for probes.
@@ -18,10 +22,12 @@ type scriptFlags struct {
 	file    string     // of --script
 	program *script.Program
 	began   []script.Shown
+	// libraries are those whose calls the program has probes at.
+	libraries api.Selection
 }
 
 func (f *scriptFlags) register(fs *flag.FlagSet) {
-	fs.StringVar(&f.file, "script", "", "run the program for probes in `FILE`, as -e 'PROGRAM' does")
+	fs.StringVar(&f.file, "script", "", "run the program in `FILE`, as -e 'PROGRAM' does")
 }
 
 // given reports whether there is a program.
@@ -33,35 +39,64 @@ func isProgram(s string) bool { return strings.ContainsRune(s, '{') }
 // maxScript bounds what is read of a file.
 const maxScript = 1 << 20
 
-// compile compiles the program, if there is one, and returns what its maps begin with.
-func (f *scriptFlags) compile(e *env) ([]nvattach.Setting, error) {
+// load compiles the program, if there is one.
+func (f *scriptFlags) load(e *env) (err error) {
 	name, text := "-e", strings.Join(f.texts, "\n")
 	switch {
 	case !f.given():
-		return nil, nil
+		return nil
 	case f.file != "":
 		e.reads(f.file)
 		in, err := os.Open(f.file)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		defer in.Close()
 		b, err := io.ReadAll(io.LimitReader(in, maxScript))
 		if err != nil {
-			return nil, err
+			return err
 		}
 		name, text = f.file, string(b)+"\n"+text
 	}
-	p, err := script.Compile(name, text)
-	if err != nil {
-		return nil, err
+	if f.program, err = script.Compile(name, text); err != nil {
+		return err
 	}
-	if p.Object == nil {
-		return nil, fmt.Errorf("%s: there is no probe in a kernel, such as kernel:*", name)
+	if f.program.Object == nil && !f.program.OnHost() {
+		return fmt.Errorf("%s: there is no probe but BEGIN and END; write for example kernel:* { @[kernel] = count(); }", name)
 	}
-	began, settings, err := p.Begin()
-	f.program, f.began = p, began
+	f.libraries, err = wantedLibraries(f.program)
+	return err
+}
+
+// begin returns what the maps in kernels begin with.
+func (f *scriptFlags) begin() (settings []nvattach.Setting, err error) {
+	if f.object() != nil {
+		f.began, settings, err = f.program.Begin()
+	}
 	return settings, err
+}
+
+// wantedLibraries returns the libraries whose functions a program has probes at.
+func wantedLibraries(p *script.Program) (libs api.Selection, err error) {
+	if len(p.Wants("launch")) > 0 {
+		libs = libs.With(api.Driver)
+	}
+	for _, glob := range append(p.Wants("api"), p.Wants("apiret")...) {
+		var all []string
+		found := false
+		for _, l := range api.Libraries() {
+			for f := range api.Functions(l) {
+				all = append(all, f.Name)
+				if nvattach.Glob(glob, f.Name) {
+					libs, found = libs.With(l), true
+				}
+			}
+		}
+		if !found {
+			return 0, fmt.Errorf("api:%s: CUDA's libraries have no function of that name%s", glob, ioctl.Suggest(glob, slices.Values(all)))
+		}
+	}
+	return libs, nil
 }
 
 // object returns what goes into kernels, nil if there is nothing.
@@ -70,6 +105,14 @@ func (f *scriptFlags) object() *nvattach.Object {
 		return nil
 	}
 	return f.program.Object
+}
+
+// inKernels returns the program if a part of it runs in kernels.
+func (f *scriptFlags) inKernels() *script.Program {
+	if f.object() == nil {
+		return nil
+	}
+	return f.program
 }
 
 // planned tells the program where its probes are.
@@ -105,3 +148,60 @@ func scriptCommand(words []string) (args, command []string) {
 	}
 	return append([]string{"--script", words[0]}, rest...), command
 }
+
+// A hostScript runs a program's probes on the host.
+type hostScript struct {
+	runner                    *script.Runner
+	ioctls, calls, rets, runs bool // what there are probes at
+	show                      func(text string)
+	name, sub                 []byte
+}
+
+// onHost makes the sink run a program's probes on the host; show puts out what they print.
+func (s *logSink) onHost(p *script.Program, show func(text string)) {
+	wants := func(kind string) bool { return len(p.Wants(kind)) > 0 }
+	h := &hostScript{ioctls: wants("ioctl"), calls: wants("api"), rets: wants("apiret"), runs: wants("launch"), show: show}
+	var began []script.Shown
+	h.runner, began = p.NewRunner()
+	h.put(began)
+	s.script = h
+	s.traceAPI()
+}
+
+func (h *hostScript) put(list []script.Shown) {
+	for i := range list {
+		if i > 0 && list[i].Name != "" {
+			h.show("\n")
+		}
+		h.show(list[i].Text)
+	}
+}
+
+// event runs the probes on an event that was decoded as c.
+func (h *hostScript) event(ev *traces.Event, c *ioctl.Call, d *ioctl.Decoder, a *apiTrace) {
+	x := script.Event{PID: ev.PID, TID: ev.TID, Time: ev.Time, Duration: ev.Dur, Ret: ev.Ret}
+	switch f := a.current; {
+	case ev.Kind == traces.KindIoctl && h.ioctls:
+		h.name = c.AppendName(h.name[:0])
+		h.sub = c.AppendSub(h.sub[:0], d.ABI(ev.PID))
+		x.Kind, x.Name, x.Sub, x.Device = "ioctl", string(h.name), string(h.sub), d.FDName(ev.PID, ev.FD)
+		x.Status, x.Failed = c.StatusName(), c.Failed()
+		h.put(h.runner.Event(&x))
+	case ev.Kind == traces.KindCall && f != nil && (h.calls || h.runs):
+		x.Kind, x.Name, x.Library, x.Args = "api", f.Name, f.LibraryName(), f.Args
+		if h.calls {
+			h.put(h.runner.Event(&x))
+		}
+		if kernel, stream, ok := f.Launch(ev, &a.tracker.Names); ok && h.runs {
+			x.Kind, x.Kernel, x.Stream = "launch", kernel, stream
+			h.put(h.runner.Event(&x))
+		}
+	case ev.Kind == traces.KindReturn && f != nil && h.rets:
+		x.Kind, x.Name, x.Library = "apiret", f.Name, f.LibraryName()
+		x.Status, x.Failed = c.Returned.Name, c.Returned.Failed
+		h.put(h.runner.Event(&x))
+	}
+}
+
+// finish runs END and shows the maps.
+func (h *hostScript) finish() { h.put(h.runner.End()) }

@@ -6,16 +6,39 @@ type probe struct {
 	points []point
 	filter expr // nil: none
 	body   *block
-	host   bool     // BEGIN or END
+	side   side
 	vars   []string // its variables, when it has been checked
 }
+
+// A side is where a probe runs.
+type side uint8
+
+const (
+	sideNone   side = iota
+	sideKernel      // in the threads of kernels
+	sideEvents      // in nvtrace, on what the program does on the host
+	sideEnds        // there, before and after all: BEGIN and END
+)
 
 // A point is one of a probe's places.
 type point struct {
 	span
-	kind    *Kind
+	kind    *Kind  // of sideKernel
+	section string // of an object, for it
+	event   *HostKind
+	glob    string // of names, for it
 	host    string // "BEGIN" or "END"
-	section string
+}
+
+// side is where the point is.
+func (p *point) side() side {
+	switch {
+	case p.kind != nil:
+		return sideKernel
+	case p.event != nil:
+		return sideEvents
+	}
+	return sideEnds
 }
 
 // An expr is a part of the program with a value. Its type is known when it has been checked.
@@ -46,7 +69,8 @@ type (
 	nameRef struct {
 		value
 		name string
-		def  *Builtin // nil: arg is set
+		def  *Builtin // nil: arg is set, or host
+		host *HostBuiltin
 		arg  int
 	}
 	varRef struct {
@@ -129,6 +153,8 @@ type (
 // A mapInfo is what is known of a map from all its uses.
 type mapInfo struct {
 	name  string
+	side  side    // whose it is: of kernels, or of events
+	sided span    // where it is known
 	first span    // where it is first used
 	keyAt span    // where it is known which keys it has
 	keys  []*Type // nil: it is one value

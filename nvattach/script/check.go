@@ -42,7 +42,20 @@ func (p *parser) check(probes []*probe) []*mapInfo {
 	for _, m := range c.order {
 		c.conflicts(m)
 	}
+	c.ends(probes)
 	return c.order
+}
+
+// ends refuses BEGIN and END in programs of which a part runs on the host, where that is
+// another process than the one that has the kernels' maps.
+func (c *checker) ends(probes []*probe) {
+	has := map[side]*probe{}
+	for _, b := range probes {
+		has[b.side] = b
+	}
+	if b := has[sideEnds]; b != nil && has[sideKernel] != nil && has[sideEvents] != nil {
+		c.fail(b.points[0].span, "%s can't stand in a program with probes both in kernels and on the host: use two programs", b.points[0].host)
+	}
 }
 
 // conflicts refuses maps whose values could not be put together.
@@ -116,7 +129,7 @@ func (c *checker) stmt(s stmt) {
 
 // call checks a call that is a statement.
 func (c *checker) call(x *call) {
-	if x.fn.hostOnly && !c.probe.host {
+	if x.fn.hostOnly && c.probe.side == sideKernel {
 		c.fail(x.span, "%s runs on the host: put it into END { … }", x.fn.Name)
 	}
 	switch x.fn.Name {
@@ -128,7 +141,7 @@ func (c *checker) call(x *call) {
 			c.fail(x.args[0].pos(), "delete wants a key of a map: delete(@x[key])")
 		}
 		c.mapRef(m)
-		m.m.deleted = m.m.deleted || !c.probe.host
+		m.m.deleted = m.m.deleted || c.probe.side == sideKernel
 	default: // print, clear, zero
 		m, ok := x.args[0].(*mapRef)
 		if !ok || len(m.keys) > 0 {
@@ -154,8 +167,17 @@ func (c *checker) info(m *mapRef) *mapInfo {
 		c.maps[m.name] = x
 		c.order = append(c.order, x)
 	}
+	if s := c.probe.side; s != sideEnds {
+		if x.side == sideNone {
+			x.side, x.sided = s, m.span
+		} else if x.side != s {
+			c.fail(m.span, "%s is of %s at %s; kernels and the host have maps of their own: give this one another name", m.name, sideNames[x.side], c.where(x.sided))
+		}
+	}
 	return x
 }
+
+var sideNames = map[side]string{sideKernel: "kernels", sideEvents: "the host"}
 
 // mapRef checks the keys of a value of a map.
 func (c *checker) mapRef(m *mapRef) *mapInfo {
@@ -179,7 +201,7 @@ func (c *checker) mapRef(m *mapRef) *mapInfo {
 		c.fail(m.span, "%s has %s here, but %s at %s", m.name, parts(len(keys)), parts(len(x.keys)), c.where(x.keyAt))
 	}
 	for i, k := range keys {
-		if k != x.keys[i] && !(c.probe.host && k == typeStr) {
+		if k != x.keys[i] && !(c.probe.side != sideKernel && alikeTexts(k, x.keys[i])) {
 			c.fail(m.keys[i].pos(), "part %d of the key is a %s here, but a %s at %s", i+1, k.Name, x.keys[i].Name, c.where(x.keyAt))
 		}
 	}
@@ -236,7 +258,7 @@ func (c *checker) assign(s *assign) {
 		x.added = true
 	case s.op == "|":
 		x.ored = true
-	case !c.probe.host:
+	case c.probe.side == sideKernel:
 		c.fail(s.span, "%s= on a map that all threads share would lose changes; there are +=, -=, |=, ++ and --, and variables", s.op)
 	}
 }
@@ -322,7 +344,11 @@ func (c *checker) number(x expr) {
 // expr finds the type of an expression.
 func (c *checker) expr(x expr) *Type {
 	switch x := x.(type) {
-	case *intLit, *strLit:
+	case *intLit:
+	case *strLit:
+		if c.probe.side == sideEvents {
+			x.t = typeText
+		}
 	case *nameRef:
 		c.name(x)
 	case *varRef:
@@ -362,12 +388,12 @@ func (c *checker) expr(x expr) *Type {
 
 func (c *checker) readMap(x *mapRef) {
 	m := c.mapRef(x)
-	if !c.probe.host && m.read.end == 0 {
+	if c.probe.side == sideKernel && m.read.end == 0 {
 		m.read = x.span
 	}
 	switch {
 	case m.agg == aggHist || m.agg == aggLhist || m.agg == aggStats:
-		if c.probe.host {
+		if c.probe.side != sideKernel {
 			c.fail(x.span, "%s is %s, and no number: print(%s) shows it", m.name, m.agg, m.name)
 		}
 		x.t = typeInt
@@ -379,9 +405,13 @@ func (c *checker) readMap(x *mapRef) {
 }
 
 func (c *checker) name(x *nameRef) {
-	if c.probe.host {
-		if _, isArg := argument(x.name); builtin(x.name) != nil || isArg {
-			c.fail(x.span, "%s is known in kernels only, not in %s", x.name, c.probe.points[0].host)
+	switch c.probe.side {
+	case sideEvents:
+		c.hostName(x)
+		return
+	case sideEnds:
+		if _, isArg := argument(x.name); builtin(x.name) != nil || hostBuiltin(x.name) != nil || isArg {
+			c.fail(x.span, "%s is known at probes only, not in %s", x.name, c.probe.points[0].host)
 		}
 	}
 	if n, ok := argument(x.name); ok {
@@ -414,6 +444,46 @@ func (c *checker) name(x *nameRef) {
 		}
 	}
 	x.t = x.def.Type
+}
+
+// alikeTexts reports whether two types are both shown as text, so that on the host one can
+// stand for the other.
+func alikeTexts(a, b *Type) bool { return a != typeInt && b != typeInt }
+
+// hostName checks a built-in of a probe on the host.
+func (c *checker) hostName(x *nameRef) {
+	have := func(k string) (list []string) {
+		for i := range HostBuiltins {
+			if HostBuiltins[i].there(k) {
+				list = append(list, HostBuiltins[i].Name)
+			}
+		}
+		return list
+	}
+	const most = 5 // of the arguments in registers
+	n, isArg := argument(x.name)
+	x.host = hostBuiltin(x.name)
+	if isArg && n > most {
+		c.fail(x.span, "there are arg0 to arg%d, the arguments in registers", most)
+	}
+	for i := range c.probe.points {
+		k := c.probe.points[i].event.Name
+		switch {
+		case isArg && (k == "ioctl" || k == "apiret"):
+			c.fail(x.span, "%s is not known at %s, but at api and launch", x.name, k)
+		case isArg:
+		case x.host == nil:
+			if b := builtin(x.name); b != nil {
+				c.fail(x.span, "%s is known in kernels only, not at %s", x.name, k)
+			}
+			c.fail(x.span, "there is no %s%s", x.name, like(x.name, have(k)))
+		case !x.host.there(k):
+			c.fail(x.span, "%s is not known at %s, but at %s", x.name, k, list(x.host.at))
+		}
+	}
+	if x.arg, x.t = n, typeInt; x.host != nil {
+		x.t = x.host.Type
+	}
 }
 
 // alike is like for built-ins, of which those that can't be had here are left out.
@@ -466,7 +536,7 @@ func (c *checker) binary(x *binExpr) {
 			c.fail(x.span, "a %s is a name that is known when it is shown; it can't be compared: %s", o.typ().Name, hint)
 		}
 	}
-	if tx == ty {
+	if tx == ty || alikeTexts(tx, ty) && tx.names == nil && ty.names == nil {
 		return
 	}
 	x.x, x.y = c.named2(x.x, ty), c.named2(x.y, tx)

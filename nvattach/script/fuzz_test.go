@@ -23,6 +23,7 @@ func FuzzCompile(f *testing.F) {
 	}
 	for _, text := range []string{
 		"#!/usr/bin/env nvtrace\nconfig = { max_map_keys = 10 }\nBEGIN { @x = 1; @y[1, \"a\"] = 2; printf(\"%d %s\\n\", 3, \"b\"); }",
+		"ioctl:*, api:cu* /pid > 3/ { @[name, tid] = hist(nsecs); $x = name == \"a\" ? 1 : 2; @s[$x]++; print(@s); } launch:k* { @k[kernel, stream] = name; } apiret:* /failed/ { @f[status, retval] = max(duration); delete(@k[\"a\", 1]); } END { if (@f[\"a\", 1] > 3) { clear(@f); } }",
 		"mem:*, kernret:k /tid.x % 2 == 0 && (smid / 2 > 1 || !pid)/ { $a = addr0; unroll(3) { $a++; } while ($a) { $a--; break; } }",
 		"mem:* { @[kind, space, site, opcode] = hist(size); @l[source] = lhist(value, -10, 10, 5); @ = stats(-value); delete(@s[1]); @s[1] = nsecs; }",
 		"kernel:func:f, func:g* { @[arg0, device, rand] = count(); } insn:a::b*:ld.global* { @x |= insn << 3 ? ~line : -block; } END { print(@x, 3, 2); clear(@x); zero(@x); if (@x) { return; } else if (1) { @z = @x + 1; } }",
@@ -45,6 +46,11 @@ func FuzzCompile(f *testing.F) {
 			t.Fatal(err)
 		}
 		_ = p.Show(nil, true)
+		r, _ := p.NewRunner()
+		for _, e := range someEvents {
+			_ = r.Event(&e)
+		}
+		_ = r.End()
 		if p.Object == nil {
 			return
 		}

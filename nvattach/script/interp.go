@@ -114,15 +114,29 @@ func (in *interp) assign(s *assign) {
 		if len(c.args) > 0 {
 			n = in.expr(c.args[0]).N
 		}
-		t.add(t.entry(in.key(to)), n)
+		if e := in.insert(t, in.key(to)); e != nil {
+			t.add(e, n)
+		}
 		return
 	}
 	x := in.expr(s.x)
-	e := t.entry(in.key(to))
+	e := in.insert(t, in.key(to))
+	if e == nil {
+		return
+	}
 	if s.op != "" {
 		x = number(operate(s.op, e.n, x.N))
 	}
 	e.n, e.text = x.N, x
+}
+
+// insert returns the entry of a key, nil if there is no room for one more.
+func (in *interp) insert(t *table, key []Value) *entry {
+	if int64(len(t.entries)) >= in.s.p.keys(t.m) && t.entries[keyText(key)] == nil {
+		t.refused++
+		return nil
+	}
+	return t.entry(key)
 }
 
 func (in *interp) key(x *mapRef) []Value {

@@ -100,8 +100,9 @@ func (p *parser) probe() *probe {
 	for {
 		pt := p.point()
 		b.points = append(b.points, pt)
-		if pt.host != "" {
-			b.host = true
+		b.side = b.points[0].side()
+		if b.side != pt.side() && pt.host == "" && b.side != sideEnds {
+			p.fail(pt.span, "kernels and the host can't share statements: write two probes")
 		}
 		p.space()
 		if p.at == len(p.text) || p.text[p.at] != ',' {
@@ -149,32 +150,31 @@ func (p *parser) point() point {
 		return pt
 	}
 	i := slices.IndexFunc(Kinds, func(k Kind) bool { return k.Name == name })
+	if k := slices.IndexFunc(HostKinds, func(k HostKind) bool { return k.Name == name }); k >= 0 {
+		pt.event = &HostKinds[k]
+		pt.glob = p.target(name, pt.event.Of, false)
+		pt.end = p.at
+		return pt
+	}
 	if i < 0 {
 		if why := hostProbe(name); why != "" {
 			p.fail(pt.span, "%s: %s", name, why)
 		}
-		kinds := append(names(Kinds, func(k *Kind) string { return k.Name }), "BEGIN", "END")
+		kinds := append(names(Kinds, func(k *Kind) string { return k.Name }), names(HostKinds, func(k *HostKind) string { return k.Name })...)
+		kinds = append(kinds, "BEGIN", "END")
 		p.fail(pt.span, "there is no probe %s%s", name, like(name, kinds))
 	}
 	pt.kind = &Kinds[i]
-	if p.at == len(p.text) || p.text[p.at] != ':' {
-		p.fail(span{from, p.at}, "%s needs a name: %s:%s, or %s:* for all", name, name, pt.kind.Of, name)
-	}
-	p.at++
-	stops := " \t\r\n,{/:"
-	if !pt.kind.opcode {
-		stops = " \t\r\n,{/"
-	}
-	first := p.point1(stops, pt.kind)
-	fn, kernel, opcode := "", first.text, ""
+	first := p.target(name, pt.kind.Of, pt.kind.opcode)
+	fn, kernel, opcode := "", first, ""
 	if pt.kind.fn {
 		fn = "func:"
 	}
 	if pt.kind.opcode {
-		kernel, opcode = "*", first.text
+		kernel, opcode = "*", first
 		if p.at < len(p.text) && p.text[p.at] == ':' {
 			p.at++
-			kernel, opcode = first.text, p.point1(" \t\r\n,{/", pt.kind).text
+			kernel, opcode = first, p.pattern(name, pt.kind.Of, false)
 		}
 	}
 	pt.end = p.at
@@ -189,18 +189,32 @@ func (p *parser) point() point {
 	return pt
 }
 
-// point1 reads one pattern of a point. "::" is part of names and opcodes.
-func (p *parser) point1(stops string, k *Kind) token {
+// target reads the colon behind the name of a kind of probes, and the pattern behind it.
+func (p *parser) target(name, of string, cut bool) string {
+	if p.at == len(p.text) || p.text[p.at] != ':' {
+		p.fail(span{p.at - len(name), p.at}, "%s needs a name: %s:%s, or %s:* for all", name, name, of, name)
+	}
+	p.at++
+	return p.pattern(name, of, cut)
+}
+
+// pattern reads a pattern; with cut it ends at a colon, but for "::", which is part of
+// names and opcodes.
+func (p *parser) pattern(name, of string, cut bool) string {
+	stops := " \t\r\n,{/"
+	if cut {
+		stops += ":"
+	}
 	t := p.glob(stops)
-	for strings.IndexByte(stops, ':') >= 0 && strings.HasPrefix(p.text[p.at:], "::") {
+	for cut && strings.HasPrefix(p.text[p.at:], "::") {
 		p.at += 2
 		more := p.glob(stops)
 		t.text, t.end = t.text+"::"+more.text, more.end
 	}
 	if t.text == "" {
-		p.fail(t.span, "a name is missing: %s:%s, or %s:* for all", k.Name, k.Of, k.Name)
+		p.fail(t.span, "a name is missing: %s:%s, or %s:* for all", name, of, name)
 	}
-	return t
+	return t.text
 }
 
 // blockBody reads statements between braces, the first of which is the current token. The

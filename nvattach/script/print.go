@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/bits"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -96,16 +97,21 @@ func (p *Program) Show(tables []*nvattach.Table, end bool) []Shown {
 	if end {
 		list = in.all(p, "END")
 	}
-	for _, m := range p.maps {
-		t := in.s.tables[m.name]
-		if len(t.entries) == 0 && t.refused == 0 {
+	return append(list, in.s.shown(sideEvents)...)
+}
+
+// shown returns the maps as they are shown, but for those of some sides.
+func (s *store) shown(but ...side) (list []Shown) {
+	for _, m := range s.p.maps {
+		t := s.tables[m.name]
+		if slices.Contains(but, m.side) || len(t.entries) == 0 && t.refused == 0 {
 			continue
 		}
 		var b strings.Builder
 		t.print(&b, printOptions{div: 1})
 		if t.refused > 0 {
 			fmt.Fprintf(&b, "%s: %d insertions found no room for their key; to have more than %d, begin with config = { max_map_keys = %d }\n",
-				m.name, t.refused, p.keys(m), min(8*p.keys(m), maxMapKeys))
+				m.name, t.refused, s.p.keys(m), min(8*s.p.keys(m), maxMapKeys))
 		}
 		list = append(list, Shown{m.name, b.String(), t.json()})
 	}

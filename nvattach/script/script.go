@@ -59,7 +59,7 @@ func Compile(name, text string) (prog *Program, err error) {
 	spec := &ebpf.CollectionSpec{Programs: make(map[string]*ebpf.ProgramSpec), Maps: make(map[string]*ebpf.MapSpec)}
 	for _, b := range prog.probes {
 		for i := range b.points {
-			if b.host {
+			if b.side != sideKernel {
 				continue
 			}
 			name := "probe" + strconv.Itoa(len(spec.Programs)+1)
@@ -84,6 +84,9 @@ func Compile(name, text string) (prog *Program, err error) {
 // counters cost least.
 func (p *Program) describeMaps(spec *ebpf.CollectionSpec) {
 	for _, m := range p.maps {
+		if m.side == sideEvents {
+			continue
+		}
 		s := &ebpf.MapSpec{Name: m.name, ValueSize: uint32(8 * m.words())}
 		if m.array() {
 			s.Type, s.KeySize, s.MaxEntries = ebpf.Array, 4, uint32(m.buckets())

@@ -72,6 +72,8 @@ func newStore(p *Program) *store {
 // value returns what a number of a type stands for.
 func (s *store) value(n int64, t *Type) Value {
 	switch {
+	case t == typeText:
+		return text("")
 	case t == typeStr:
 		if n < 1 || n > int64(len(s.p.strings)) {
 			return text("")

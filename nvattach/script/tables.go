@@ -28,6 +28,8 @@ var (
 	typeSite   = &Type{Name: "site", site: (*nvattach.Site).String}
 	typeOpcode = &Type{Name: "opcode", site: opcodeOf}
 	typeSource = &Type{Name: "source", site: sourceOf}
+
+	typeText = &Type{Name: "string"} // of an event
 )
 
 // kernelName is a demangled name without its parameters.
@@ -91,13 +93,92 @@ var Kinds = []Kind{
 	{Name: "funcret", Of: "FUNCTION", Point: nvattach.KindExit, fn: true, Doc: "every thread, where it leaves a device function"},
 }
 
+// A HostKind is a kind of probes on what the program does on the host, as nvtrace records
+// it: in nvtrace, when it is known how it went.
+type HostKind struct {
+	Name string
+	Of   string
+	Doc  string
+}
+
+// HostKinds are the probes on the host.
+var HostKinds = []HostKind{
+	{Name: "ioctl", Of: "NAME", Doc: "device calls whose name, control command or class matches, when they have returned"},
+	{Name: "api", Of: "FUNCTION", Doc: "calls of functions of CUDA's libraries, when they are entered"},
+	{Name: "apiret", Of: "FUNCTION", Doc: "the same, when they have returned"},
+	{Name: "launch", Of: "KERNEL", Doc: "launches of kernels, when the call is entered"},
+}
+
+// An Event is something that a host's probe runs on.
+type Event struct {
+	Kind       string // of HostKinds
+	Name       string // of the call
+	Sub        string // what it is about: control command, class
+	Device     string // the node that an ioctl is made on
+	Library    string
+	Kernel     string // mangled
+	Stream     uint64
+	Status     string
+	Failed     bool
+	PID, TID   int32
+	Time       int64 // since the start
+	Duration   int64
+	Ret        int64
+	Args       [6]uint64
+	demangled  string
+	demangling bool // it was done
+}
+
+// kernel is the demangled name of what is launched.
+func (e *Event) kernel() string {
+	if !e.demangling {
+		e.demangled, e.demangling = kernelName(e.Kernel), true
+	}
+	return e.demangled
+}
+
+// A HostBuiltin is a value that a host's probe finds.
+type HostBuiltin struct {
+	Name string
+	Doc  string
+	Type *Type
+	at   []string
+	of   func(e *Event) Value
+}
+
+// there reports whether the built-in can be had at a kind of probes.
+func (b *HostBuiltin) there(k string) bool { return b.at == nil || slices.Contains(b.at, k) }
+
+// HostBuiltins are in the order of the documentation. arg0 to arg5 are beside them, at
+// api and launch.
+var HostBuiltins = []HostBuiltin{
+	{Name: "name", Type: typeText, Doc: "of the call", of: func(e *Event) Value { return text(e.Name) }},
+	{Name: "sub", Type: typeText, at: []string{"ioctl"}, Doc: "what it is about: control command, class; may be empty", of: func(e *Event) Value { return text(e.Sub) }},
+	{Name: "node", Type: typeText, at: []string{"ioctl"}, Doc: "the device: \"nvidiactl\"", of: func(e *Event) Value { return text(e.Device) }},
+	{Name: "library", Type: typeText, at: []string{"api", "apiret", "launch"}, Doc: "that the function is of", of: func(e *Event) Value { return text(e.Library) }},
+	{Name: "kernel", Type: typeText, at: []string{"launch"}, Doc: "name of the kernel", of: func(e *Event) Value { return text(e.kernel()) }},
+	{Name: "stream", Type: typeInt, at: []string{"launch"}, Doc: "handle of the stream", of: func(e *Event) Value { return number(int64(e.Stream)) }},
+	{Name: "status", Type: typeText, at: []string{"ioctl", "apiret"}, Doc: "\"NV_OK\", \"CUDA_SUCCESS\", …", of: func(e *Event) Value { return text(e.Status) }},
+	{Name: "failed", Type: typeInt, at: []string{"ioctl", "apiret"}, Doc: "1 if it failed", of: func(e *Event) Value { return truthOf(e.Failed) }},
+	{Name: "retval", Type: typeInt, at: []string{"ioctl", "apiret"}, Doc: "what it returned", of: func(e *Event) Value { return number(e.Ret) }},
+	{Name: "duration", Type: typeInt, at: []string{"ioctl", "apiret"}, Doc: "nanoseconds that it took", of: func(e *Event) Value { return number(e.Duration) }},
+	{Name: "nsecs", Type: typeInt, Doc: "nanoseconds since the start", of: func(e *Event) Value { return number(e.Time) }},
+	{Name: "pid", Type: typeInt, Doc: "process", of: func(e *Event) Value { return number(int64(e.PID)) }},
+	{Name: "tid", Type: typeInt, Doc: "thread", of: func(e *Event) Value { return number(int64(e.TID)) }},
+}
+
+func hostBuiltin(name string) *HostBuiltin {
+	for i := range HostBuiltins {
+		if HostBuiltins[i].Name == name {
+			return &HostBuiltins[i]
+		}
+	}
+	return nil
+}
+
 // elsewhere says of probes that people know from bpftrace, or that nvtrace has in another
 // way, what to do.
 var elsewhere = map[string]string{
-	"ioctl":     "device calls are no probes of a program yet: nvtrace --ioctl-log -e ioctl=NAME shows them, nvtrace report counts them",
-	"api":       "calls of CUDA's libraries are no probes of a program yet: nvtrace --api -e api=NAME shows them, nvtrace report counts them",
-	"apiret":    "calls of CUDA's libraries are no probes of a program yet: nvtrace --api -T -e api=NAME shows them with their times",
-	"launch":    "launches are no probes of a program yet: nvtrace --api=driver -e 'api=cuLaunchKernel*' shows them with grid and block",
 	"image":     "code images are no probes of a program yet: nvtrace --modules lists them",
 	"interval":  "nothing runs at intervals: --interval 1s shows the maps while the program runs",
 	"profile":   "a GPU's threads can't be sampled: count at block:* instead",
@@ -110,7 +191,7 @@ var elsewhere = map[string]string{
 func hostProbe(name string) string {
 	switch name {
 	case "kprobe", "kretprobe", "kfunc", "fentry", "fexit", "tracepoint", "t", "k", "kr", "rawtracepoint", "software", "hardware", "uprobe", "uretprobe", "u", "ur", "usdt", "U", "watchpoint", "iter":
-		return "it is a probe on the host, which bpftrace has; here programs run in kernels of the GPU"
+		return "bpftrace has it; here there are kernel, mem, insn, block and others in kernels, and ioctl, api, apiret and launch on the host"
 	}
 	return elsewhere[name]
 }

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestScriptOnRecordings asks the recordings of the corpus questions, and holds the
+// answers to what the same recordings come to as JSON lines.
+func TestScriptOnRecordings(t *testing.T) {
+	names, err := filepath.Glob("../../traces/corpus/*.nvt")
+	if err != nil || len(names) == 0 {
+		t.Fatal(err)
+	}
+	const program = `ioctl:* { @calls[node, name, sub] = count(); @ns[name] = sum(duration); @longest = max(duration); @shortest = min(duration); }
+		ioctl:NV2080_CTRL_* /status != "NV_OK"/ { @bad[sub, status] = count(); }`
+	failures := 0
+	for _, name := range names {
+		status, lines, stderr := runVerbFunc(t, exportVerb, "--format", "jsonl", name)
+		if status != exitOK {
+			t.Fatal(stderr)
+		}
+		calls, ns, bad := map[string]int64{}, map[string]int64{}, map[string]int64{}
+		longest, shortest := int64(0), int64(1)<<62
+		for line := range strings.Lines(lines) {
+			var c struct {
+				Call, Device, Name, Sub, Number, Status string
+				D                                       int64
+			}
+			if err := json.Unmarshal([]byte(line), &c); err != nil {
+				t.Fatal(err)
+			}
+			if c.Call != "ioctl" {
+				continue
+			}
+			calls[fmt.Sprintf("@calls[%s, %s, %s]", c.Device, c.Name, c.Sub)]++
+			ns[fmt.Sprintf("@ns[%s]", c.Name)] += c.D
+			longest, shortest = max(longest, c.D), min(shortest, c.D)
+			if strings.HasPrefix(c.Sub, "NV2080_CTRL_") && c.Status != "" && c.Status != "NV_OK" {
+				bad[fmt.Sprintf("@bad[%s, %s]", c.Sub, c.Status)]++
+				failures++
+			}
+		}
+		var want []string
+		for _, m := range []map[string]int64{calls, ns, bad} {
+			for k, n := range m {
+				want = append(want, fmt.Sprintf("%s: %d", k, n))
+			}
+		}
+		want = append(want, fmt.Sprintf("@longest: %d", longest), fmt.Sprintf("@shortest: %d", shortest))
+		status, out, stderr := runVerbFunc(t, logVerb, "-e", program, name)
+		if status != exitOK {
+			t.Fatal(stderr)
+		}
+		got := slices.DeleteFunc(strings.Split(out, "\n"), func(s string) bool { return s == "" })
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s\ngot  %s\nwant %s", name, strings.Join(got, "\n     "), strings.Join(want, "\n     "))
+		}
+	}
+	if failures == 0 {
+		t.Error("no recording has a call that failed")
+	}
+}

@@ -1,0 +1,93 @@
+package script
+
+import (
+	"slices"
+
+	"nvtrace/nvattach"
+)
+
+// A Runner runs a program's probes on the host.
+type Runner struct {
+	p  *Program
+	in *interp
+}
+
+// Wants returns the patterns of a kind of probes on the host.
+func (p *Program) Wants(kind string) (globs []string) {
+	for _, b := range p.probes {
+		for i := range b.points {
+			if pt := &b.points[i]; pt.event != nil && pt.event.Name == kind {
+				globs = append(globs, pt.glob)
+			}
+		}
+	}
+	return globs
+}
+
+// OnHost reports whether the program has probes on the host.
+func (p *Program) OnHost() bool {
+	return slices.ContainsFunc(p.probes, func(b *probe) bool { return b.side == sideEvents })
+}
+
+// NewRunner returns a Runner, and what BEGIN printed, if that is not the kernels'.
+func (p *Program) NewRunner() (*Runner, []Shown) {
+	r := &Runner{p: p, in: &interp{s: newStore(p)}}
+	if p.Object != nil {
+		return r, nil
+	}
+	return r, r.in.all(p, "BEGIN")
+}
+
+// Event runs the probes on an event, and returns what they print.
+func (r *Runner) Event(e *Event) []Shown {
+	var ran bool
+	for _, b := range r.p.probes {
+		for i := range b.points {
+			pt := &b.points[i]
+			if pt.event == nil || pt.event.Name != e.Kind || !e.matches(pt.glob) {
+				continue
+			}
+			if !ran {
+				ran = true
+				r.in.out.Reset()
+				r.in.name = e.value
+			}
+			r.in.steps = 0
+			if why := r.in.run(b); why != "" {
+				r.in.out.WriteString("nvtrace: " + pt.event.Name + why + "\n")
+			}
+		}
+	}
+	if !ran {
+		return nil
+	}
+	return printed(r.in.out.String())
+}
+
+// End runs END, if that is not the kernels', and returns what it printed, and the maps.
+func (r *Runner) End() []Shown {
+	r.in.out.Reset()
+	r.in.steps = 0
+	var list []Shown
+	if r.p.Object == nil {
+		list = r.in.all(r.p, "END")
+		return append(list, r.in.s.shown()...)
+	}
+	return r.in.s.shown(sideKernel, sideNone)
+}
+
+// matches reports whether a pattern names the event.
+func (e *Event) matches(glob string) bool {
+	if e.Kind == "launch" {
+		return nvattach.Point{Kind: nvattach.KindEntry, Kernel: glob}.Matches(e.Kernel, false)
+	}
+	return nvattach.Glob(glob, e.Name) || e.Sub != "" && nvattach.Glob(glob, e.Sub)
+}
+
+// value returns a built-in.
+func (e *Event) value(x *nameRef) Value {
+	if x.host != nil {
+		return x.host.of(e)
+	}
+	return number(int64(e.Args[x.arg]))
+}

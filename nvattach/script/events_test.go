@@ -1,0 +1,52 @@
+package script
+
+import "testing"
+
+// someEvents are what a program does on the host.
+var someEvents = []Event{
+	{Kind: "api", Name: "cuMemAlloc_v2", Library: "driver", PID: 7, TID: 8, Time: 100, Args: [6]uint64{1, 4096}},
+	{Kind: "ioctl", Name: "NV_ESC_RM_ALLOC", Sub: "NV01_MEMORY_LOCAL_USER", Device: "nvidiactl", Status: "NV_OK", PID: 7, TID: 8, Time: 110, Duration: 40},
+	{Kind: "ioctl", Name: "NV_ESC_RM_CONTROL", Sub: "NV2080_CTRL_CMD_GPU_GET_INFO", Device: "nvidiactl", Status: "NV_ERR_INVALID_ARGUMENT", Failed: true, PID: 7, TID: 8, Time: 160, Duration: 5},
+	{Kind: "apiret", Name: "cuMemAlloc_v2", Library: "driver", Status: "CUDA_ERROR_OUT_OF_MEMORY", Failed: true, Ret: 2, PID: 7, TID: 8, Time: 200, Duration: 100},
+	{Kind: "api", Name: "cuLaunchKernel", Library: "driver", PID: 7, TID: 9, Time: 300},
+	{Kind: "launch", Name: "cuLaunchKernel", Library: "driver", Kernel: "_Z6addOnePji", Stream: 0x55, PID: 7, TID: 9, Time: 300},
+	{Kind: "apiret", Name: "cuLaunchKernel", Library: "driver", Status: "CUDA_SUCCESS", PID: 7, TID: 9, Time: 310, Duration: 10},
+	{Kind: "launch", Name: "cuLaunchKernel", Library: "driver", Kernel: "other", PID: 7, TID: 9, Time: 320},
+}
+
+// TestEvents: what probes on the host make of someEvents.
+func TestEvents(t *testing.T) {
+	for _, tt := range []struct{ text, want string }{
+		{`ioctl:* { @[name, sub, node] = sum(duration); }`, "@[NV_ESC_RM_CONTROL, NV2080_CTRL_CMD_GPU_GET_INFO, nvidiactl]: 5\n@[NV_ESC_RM_ALLOC, NV01_MEMORY_LOCAL_USER, nvidiactl]: 40\n"},
+		{`ioctl:NV2080_* /failed/ { @[status] = count(); }`, "@[NV_ERR_INVALID_ARGUMENT]: 1\n"},
+		{`ioctl:* /status != "NV_OK" && sub != ""/ { @[sub] = count(); }`, "@[NV2080_CTRL_CMD_GPU_GET_INFO]: 1\n"},
+		{`api:cu* { @[name, library] = max(nsecs); }`, "@[cuMemAlloc_v2, driver]: 100\n@[cuLaunchKernel, driver]: 300\n"},
+		{`api:cuMemAlloc* { @bytes = sum(arg1); @[pid, tid]++; }`, "@bytes: 4096\n@[7, 8]: 1\n"},
+		{`apiret:cu* { @[failed ? status : "fine"] = avg(duration); @last = name; }`, "@[fine]: 10\n@[CUDA_ERROR_OUT_OF_MEMORY]: 100\n@last: cuLaunchKernel\n"},
+		{`launch:addOne { printf("%s %x\n", kernel, stream); }`, "addOne 55\n"},
+		{`launch:* { @[kernel] = count(); } END { printf("%d\n", @["addOne"]); clear(@); }`, "1\n"},
+		{`api:* { @t[tid] = nsecs; } apiret:* /@t[tid]/ { @ = hist(nsecs - @t[tid]); delete(@t[tid]); }`, "@: \n" +
+			"[8, 16)                 1 |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@|\n" +
+			"[16, 32)                0 |                                                    |\n" +
+			"[32, 64)                0 |                                                    |\n" +
+			"[64, 128)               1 |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@|\n"},
+		{`BEGIN { @limit = 20; printf("above %d\n", @limit); } ioctl:* /duration > @limit/ { @ = count(); } END { clear(@limit); }`, "above 20\n@: 1\n"},
+		{`config = { max_map_keys = 1 } api:* { @[name] = count(); }`, "@[cuMemAlloc_v2]: 1\n@: 1 insertions found no room for their key; to have more than 1, begin with config = { max_map_keys = 8 }\n"},
+		{`ioctl:* { while (1) { } } apiret:* { @ = count(); }`, "nvtrace: ioctl: ended after 1000000 steps\nnvtrace: ioctl: ended after 1000000 steps\n@: 2\n"},
+		{`api:* { @a *= 2; @a ^= 3; } ioctl:* { @b = count(); print(@b); } END { clear(@b); }`, "@b: 1\n@b: 2\n@a: 5\n"},
+	} {
+		p, err := Compile("-e", tt.text)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		r, list := p.NewRunner()
+		got := shownOf(list)
+		for _, e := range someEvents {
+			got += shownOf(r.Event(&e))
+		}
+		if got += shownOf(r.End()); got != tt.want {
+			t.Errorf("%s\ngot:\n%s\nwant:\n%s", tt.text, got, tt.want)
+		}
+	}
+}
