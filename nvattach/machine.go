@@ -3,25 +3,29 @@ package nvattach
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"nvtrace/fatbin"
 	"nvtrace/fatbin/sass"
 )
 
-// machine puts the plan's programs into the machine code of a cubin.
+// machine puts the plan's programs into the machine code of a kernel.
 type machine struct {
 	r      *rewriting
 	editor *fatbin.CubinEditor
 	arch   fatbin.Arch
+	name   string
 
-	// Of the kernel at hand.
 	kernel *fatbin.KernelCode
 	weaver *sass.Weaver
 	report KernelReport
 	sites  []Site
+	change *fatbin.CodeChange
+	err    error // why it gets none
 }
 
 // A bodyKey is what a compiled program depends on.
@@ -58,24 +62,43 @@ func (r *rewriting) cubinCode(data []byte) ([]byte, []KernelReport, []Unprobed) 
 	if err != nil {
 		return fail(err)
 	}
-	m := &machine{r: r, editor: editor, arch: editor.Cubin().Arch}
 	var reports []KernelReport
 	var unprobed []Unprobed
+	changed := false
 	r.p.mu.Lock()
 	defer r.p.mu.Unlock()
+	var wanted []string
 	for _, name := range kernelNames(editor.Cubin()) {
-		if !r.p.Wants(name, false) {
-			continue
+		if r.p.Wants(name, false) {
+			wanted = append(wanted, name)
 		}
-		if err := m.function(name); err != nil {
-			unprobed = append(unprobed, Unprobed{name, err.Error()})
-			continue
-		}
-		r.p.sites = append(r.p.sites, m.sites...)
-		reports = append(reports, m.report)
 	}
-	if len(reports) == 0 {
-		return nil, nil, unprobed
+	// What an analysis takes is a multiple of the code, so that not all kernels are at
+	// hand at once.
+	for batch := range slices.Chunk(wanted, 2*runtime.GOMAXPROCS(0)) {
+		kernels := make([]*machine, len(batch))
+		for i, name := range batch {
+			kernels[i] = &machine{r: r, editor: editor, arch: editor.Cubin().Arch, name: name}
+		}
+		parallel(kernels, (*machine).analyze)
+		for _, m := range kernels {
+			m.programs()
+		}
+		parallel(kernels, (*machine).finish)
+		for _, m := range kernels {
+			if m.change != nil {
+				changed = true
+				m.err = editor.Set(m.name, m.change)
+			}
+			if m.err != nil {
+				unprobed = append(unprobed, Unprobed{m.name, m.err.Error()})
+				continue
+			}
+			reports = append(reports, m.report)
+		}
+	}
+	if !changed {
+		return nil, reports, unprobed
 	}
 	out, err := editor.Bytes()
 	if err != nil {
@@ -84,40 +107,79 @@ func (r *rewriting) cubinCode(data []byte) ([]byte, []KernelReport, []Unprobed) 
 	return out, reports, unprobed
 }
 
-// function puts all programs that want a kernel into it.
-func (m *machine) function(name string) error {
-	k, err := m.editor.Code(name)
-	if err != nil {
-		return err
+// parallel has f called for each kernel, by as many threads as there are processors.
+func parallel(kernels []*machine, f func(*machine)) {
+	var wait sync.WaitGroup
+	next := make(chan *machine)
+	for range min(len(kernels), runtime.GOMAXPROCS(0)) {
+		wait.Go(func() {
+			for m := range next {
+				f(m)
+			}
+		})
 	}
-	m.kernel, m.sites, m.report = k, nil, KernelReport{Name: name, Machine: true, Bounded: true}
-	fn := &sass.Func{Arch: sass.Arch(m.arch.SM), Name: name, Code: sass.Words(k.Code), Registers: k.Registers}
-	m.weaver, err = sass.NewWeaver(fn, &sass.KernelFacts{Registers: k.Registers, Listed: k.Listed, Special: k.Special})
+	for _, m := range kernels {
+		next <- m
+	}
+	close(next)
+	wait.Wait()
+}
+
+// analyze reads the kernel's code.
+func (m *machine) analyze() {
+	k, err := m.editor.Code(m.name)
 	if err != nil {
-		return err
+		m.err = err
+		return
+	}
+	m.kernel, m.report = k, KernelReport{Name: m.name, Machine: true, Bounded: true}
+	fn := &sass.Func{Arch: sass.Arch(m.arch.SM), Name: m.name, Code: sass.Words(k.Code), Registers: k.Registers}
+	m.weaver, m.err = sass.NewWeaver(fn, &sass.KernelFacts{Registers: k.Registers, Listed: k.Listed, Special: k.Special})
+}
+
+// programs puts all programs that want the kernel at their places. It is for one kernel
+// at a time: places are numbered, and programs compiled.
+func (m *machine) programs() {
+	if m.err != nil {
+		return
 	}
 	for _, q := range m.r.p.Programs {
-		if !m.r.p.kernelWanted(q, name, false) {
+		if !m.r.p.kernelWanted(q, m.name, false) {
 			continue
 		}
 		n, err := m.program(q)
 		if err != nil {
-			return fmt.Errorf("program %s: %w", q.Name, err)
+			m.err = fmt.Errorf("program %s: %w", q.Name, err)
+			return
 		}
 		m.report.Programs = append(m.report.Programs, ProgramReport{Program: q.Name, Object: q.Object.Name, Kind: q.Point.Kind, Sites: n})
 	}
-	if m.report.Sites() == 0 && len(m.report.Notes) > 0 {
-		return errors.New(strings.Join(m.report.Notes, "; "))
+	if m.report.Sites() == 0 {
+		// A kernel that has no such place at all is as it should be.
+		if m.weaver = nil; len(m.report.Notes) > 0 {
+			m.err = errors.New(strings.Join(m.report.Notes, "; "))
+		}
+		return
+	}
+	m.r.p.sites = append(m.r.p.sites, m.sites...)
+}
+
+// finish writes the kernel's new code.
+func (m *machine) finish() {
+	if m.err != nil || m.weaver == nil {
+		return
 	}
 	woven, err := m.weaver.Finish()
+	m.weaver = nil // it is large
 	if err != nil {
-		return err
+		m.err = err
+		return
 	}
 	code := make([]byte, 0, len(woven.Code)*sass.WordSize)
 	for _, w := range woven.Code {
 		code = w.Append(code)
 	}
-	return m.editor.Set(name, &fatbin.CodeChange{Code: code, Registers: woven.Registers, Exits: woven.Exits, Stack: woven.Stack})
+	m.change = &fatbin.CodeChange{Code: code, Registers: woven.Registers, Exits: woven.Exits, Stack: woven.Stack}
 }
 
 // program puts one program at all its places and returns how many these are.
@@ -193,7 +255,9 @@ func (m *machine) before(q *PlannedProgram, i, block, insns int) (bool, error) {
 	err = m.weaver.Before(i*sass.WordSize, b.code, m.args(b, m.site(q, i, block, insns), in)...)
 	if se, ok := errors.AsType[*sass.SiteError](err); ok {
 		m.sites = m.sites[:sites]
-		m.note("%s at %v", in.Name(), se)
+		if !strings.HasSuffix(se.Reason, string(sass.ReasonUnreached)) {
+			m.note("%s at %v", in.Name(), se)
+		}
 		return false, nil
 	}
 	return err == nil, err

@@ -20,6 +20,8 @@ type RewriteOptions struct {
 	// are put into kernels of which there is PTX alone. An empty result means that
 	// nothing can compile here.
 	CompileBody func(text string) ([]byte, error)
+	// NoBody says why CompileBody is nil; "" stands for no reason but that.
+	NoBody string
 	// Registers says how many registers a thread of a kernel takes without
 	// programs, where the image has no machine code that says it; see
 	// WeaveOptions. May be nil.
@@ -49,6 +51,14 @@ type Unprobed struct{ Kernel, Reason string }
 
 // reasonSASS is said of kernels of which there is only machine code.
 const reasonSASS = "only machine code for this GPU is in the image, and no PTX"
+
+// noBody says why kernels of which there is only machine code get no programs.
+func (r *rewriting) noBody() string {
+	if r.o.NoBody == "" {
+		return reasonSASS
+	}
+	return reasonSASS + ": " + r.o.NoBody
+}
 
 // Rewrite puts the plan's programs into an image as the driver's loaders take it: a
 // fat binary container, a cubin or PTX. Images without a kernel that a program
@@ -207,12 +217,12 @@ func (r *rewriting) cubin(image []byte) error {
 	switch {
 	case !r.p.wantsAny(names):
 	case r.o.CompileBody == nil:
-		r.unprobed(names, reasonSASS)
+		r.unprobed(names, r.noBody())
 	default:
 		out, kernels, unprobed := r.cubinCode(image)
-		r.out.Unprobed = unprobed
+		r.out.Unprobed, r.out.Kernels = unprobed, kernels
 		if out != nil {
-			r.out.Image, r.out.Changed, r.out.Kernels = out, true, kernels
+			r.out.Image, r.out.Changed = out, true
 		}
 	}
 	return nil
@@ -283,7 +293,7 @@ func (r *rewriting) container(image []byte) error {
 		return r.entryCode(image, n, c, elf, fo)
 	}
 	if text < 0 {
-		r.unprobed(names, reasonSASS)
+		r.unprobed(names, r.noBody())
 		if elf < 0 {
 			return fmt.Errorf("no entry for %v: %w", r.o.Arch, ErrNotWoven)
 		}
@@ -309,7 +319,7 @@ func (r *rewriting) entryCode(image []byte, n int, c *fatbin.Container, elf int,
 		return err
 	}
 	out, kernels, unprobed := r.cubinCode(data)
-	r.out.Unprobed = append(r.out.Unprobed, unprobed...)
+	r.out.Unprobed, r.out.Kernels = append(r.out.Unprobed, unprobed...), kernels
 	if out == nil {
 		return nil
 	}
@@ -318,7 +328,7 @@ func (r *rewriting) entryCode(image []byte, n int, c *fatbin.Container, elf int,
 		return err
 	}
 	c.Entries[elf] = ours
-	r.out.Image, r.out.Changed, r.out.Kernels = append(c.Append(nil), image[n:]...), true, kernels
+	r.out.Image, r.out.Changed = append(c.Append(nil), image[n:]...), true
 	return nil
 }
 

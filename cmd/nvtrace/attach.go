@@ -42,7 +42,8 @@ type attachFlags struct {
 	mapsFile                   string    // that maps are written to; "": standard error
 	mapsTo                     *mapsFile // it
 	directSim                  bool      // of the verb attach
-	machineCode                bool
+	inMachineCode              bool
+	untestedArch               bool
 
 	planned *nvattach.Plan // of start; nil: none
 }
@@ -70,8 +71,20 @@ func (f *attachFlags) register(fs *flag.FlagSet) {
 	fs.BoolVar(&f.allowExit, "allow-exit", false, "allow bpftime's helper 507, by which a probe ends the kernel's thread")
 	fs.Var(&f.verify, "verify", "run each probed kernel's first launch with and without probes on copies of its memory, and compare; =`N`: each N-th launch, too")
 	fs.BoolVar(&f.verbose, "v", false, "list each kernel that was probed, or was not and why, also those that were not launched")
-	fs.BoolVar(&f.machineCode, "machine-code", false, "EXPERIMENTAL: put probes into kernels that ship as machine code, too; some kernels fail with them")
+	fs.BoolVar(&f.inMachineCode, "machine-code", false, "put probes into kernels that ship without PTX, too (GPUs of sm_90)")
+	fs.BoolVar(&f.untestedArch, "untested-arch", false, "with --machine-code: on GPUs on which that was never tried, too")
 	fs.BoolVar(&f.require, "require", false, "refuse an image in which a wanted kernel can't be probed")
+}
+
+// machineCode says into which machine code the probes are put.
+func (f *attachFlags) machineCode() gpu.MachineCode {
+	switch {
+	case !f.inMachineCode:
+		return gpu.NoMachineCode
+	case f.untestedArch:
+		return gpu.AnyMachineCode
+	}
+	return gpu.TestedMachineCode
 }
 
 // any reports whether there is something to attach; programs have been compiled.
@@ -248,7 +261,7 @@ func (s *tracing) startGPU() {
 		s.e.notice("device nodes: %v", err)
 	}
 	s.gpu = gpu.New(&gpu.Options{
-		Session: s.probes, Logger: s.opts.Logger, InProgram: s.e.getenv(driverCompiles) != "", MachineCode: s.f.attach.machineCode,
+		Session: s.probes, Logger: s.opts.Logger, InProgram: s.e.getenv(driverCompiles) != "", MachineCode: s.f.attach.machineCode(),
 		Report: func(text string) { s.e.notice("probes: %s", text) },
 		Refuse: s.refuse,
 	}, record.ExtensionClass)

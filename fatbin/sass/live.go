@@ -11,9 +11,10 @@ const stackPointer = 1
 // overwrites.
 func (i *Inst) effect(read, kill *Set) {
 	if i.op == nil {
-		*read = AllRegs()
+		*read, *kill = AllRegs(), Set{}
 		return
 	}
+	*read, *kill = Set{}, Set{}
 	i.uses(read, kill)
 	if f := i.op.flow; f == FlowExit || f == FlowReturn || f == FlowCall {
 		// The stack pointer stays in use as long as there is code.
@@ -33,41 +34,60 @@ func (a *Analysis) liveness() {
 	n := len(a.Insts)
 	a.LiveIn, a.LiveOut = make([]Set, n), make([]Set, n)
 	all := AllRegs()
+	// What each block reads before it writes it, and what it surely overwrites.
+	reads, kills := make([]Set, len(a.Blocks)), make([]Set, len(a.Blocks))
 	in := make([]Set, len(a.Blocks))
 	queued := make([]bool, len(a.Blocks))
-	work := make([]int, 0, len(a.Blocks))
+	var read, kill Set
 	for b := range a.Blocks {
-		work = append(work, b)
+		blk := &a.Blocks[b]
+		for i := blk.End - 1; i >= blk.Start; i-- {
+			a.Insts[i].effect(&read, &kill)
+			reads[b].Minus(&kill)
+			reads[b].Union(&read)
+			kills[b].Union(&kill)
+		}
 		queued[b] = true
 	}
-	for len(work) > 0 {
-		b := work[len(work)-1]
-		work = work[:len(work)-1]
-		queued[b] = false
-		blk := &a.Blocks[b]
-		var live Set
-		if blk.LeavesAnywhere {
-			live = all
+	out := func(b int) Set {
+		if a.Blocks[b].LeavesAnywhere {
+			return all
 		}
-		for _, s := range blk.Succ {
+		var live Set
+		for _, s := range a.Blocks[b].Succ {
 			live.Union(&in[s])
 		}
+		return live
+	}
+	// From the end on: most of what a block needs to know is in later ones.
+	for again := true; again; {
+		again = false
+		for b := len(a.Blocks) - 1; b >= 0; b-- {
+			if !queued[b] {
+				continue
+			}
+			queued[b] = false
+			live := out(b)
+			live.Minus(&kills[b])
+			live.Union(&reads[b])
+			if !in[b].Union(&live) {
+				continue
+			}
+			for _, p := range a.Blocks[b].Pred {
+				queued[p] = true
+				again = again || p >= b
+			}
+		}
+	}
+	for b := range a.Blocks {
+		blk := &a.Blocks[b]
+		live := out(b)
 		for i := blk.End - 1; i >= blk.Start; i-- {
 			a.LiveOut[i] = live
-			var read, kill Set
 			a.Insts[i].effect(&read, &kill)
 			live.Minus(&kill)
 			live.Union(&read)
 			a.LiveIn[i] = live
-		}
-		if live != in[b] {
-			in[b] = live
-			for _, p := range blk.Pred {
-				if !queued[p] {
-					queued[p] = true
-					work = append(work, p)
-				}
-			}
 		}
 	}
 	for i := range a.Insts {

@@ -178,15 +178,17 @@ func (a *Analysis) pending() {
 	a.PendRead, a.PendWrite, a.pendTold, a.pendOwn = make([]Set, n), make([]Set, n), make([]Set, n), make([]Set, n)
 	a.flights = make([]flight, len(a.Blocks))
 	queued := make([]bool, len(a.Blocks))
-	work := make([]int, 0, len(a.Blocks))
-	for b := len(a.Blocks) - 1; b >= 0; b-- {
-		work = append(work, b)
+	for b := range queued {
 		queued[b] = true
 	}
 	var f flight
-	for len(work) > 0 {
-		b := work[len(work)-1]
-		work = work[:len(work)-1]
+	for b, again := 0, false; b < len(a.Blocks) || again; b++ {
+		if b == len(a.Blocks) {
+			b, again = 0, false
+		}
+		if !queued[b] {
+			continue
+		}
 		queued[b] = false
 		f = a.flights[b]
 		blk := &a.Blocks[b]
@@ -213,7 +215,7 @@ func (a *Analysis) pending() {
 		for _, s := range a.passes(b) {
 			if a.flights[s].union(&f) && !queued[s] {
 				queued[s] = true
-				work = append(work, s)
+				again = again || s <= b
 			}
 		}
 	}

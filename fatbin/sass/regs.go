@@ -119,15 +119,17 @@ func (s *Set) Has(k RegKind, reg uint8) bool {
 
 // Union adds t and says whether s grew.
 func (s *Set) Union(t *Set) bool {
-	old := *s
+	var grown uint64
 	for i := range s.R {
+		grown |= t.R[i]&^s.R[i] | t.UR[i]&^s.UR[i]
 		s.R[i] |= t.R[i]
 		s.UR[i] |= t.UR[i]
 	}
+	grown |= uint64(t.P&^s.P) | uint64(t.UP&^s.UP) | uint64(t.B&^s.B)
 	s.P |= t.P
 	s.UP |= t.UP
 	s.B |= t.B
-	return *s != old
+	return grown != 0
 }
 
 // Minus removes what is in t.
@@ -151,7 +153,13 @@ func (s *Set) Intersects(t *Set) bool {
 }
 
 // Empty says whether no register is in the set.
-func (s *Set) Empty() bool { return *s == Set{} }
+func (s *Set) Empty() bool {
+	var x uint64
+	for i := range s.R {
+		x |= s.R[i] | s.UR[i]
+	}
+	return x|uint64(s.P)|uint64(s.UP)|uint64(s.B) == 0
+}
 
 // Len returns how many registers of a kind are in the set.
 func (s *Set) Len(k RegKind) int {

@@ -120,6 +120,9 @@ type probe struct {
 	args []Arg
 	regs placement
 	wait uint8 // scoreboards to wait for first, so that registers become free
+	// unset are registers that the body reads on some way before it has set them,
+	// although no argument is in them.
+	unset Set
 	// spill are registers that may be used although they are not free, if they are
 	// saved in local memory.
 	spill Set

@@ -107,10 +107,10 @@ func (w *Weaver) checkArgs(i int, p *probe) error {
 			}
 		}
 	}
-	more := p.body.live
-	more.Minus(&given)
-	if more.Len(GPR) > 0 || more.P != 0 {
-		return siteError(i, "the probe reads %s, which no parameter gives it", more.String())
+	p.unset = p.body.live
+	p.unset.Minus(&given)
+	if p.unset.P != 0 {
+		return siteError(i, "the probe reads %s before it sets it", p.unset.String())
 	}
 	return nil
 }
@@ -121,6 +121,13 @@ func (e *emitter) give(i int, p *probe) {
 	regs, _ := params(p.args)
 	start := len(e.out.Code)
 	var loads uint8
+	// What the compiler has read before it is written does not matter, but must not be
+	// what the kernel keeps there.
+	each(&p.unset, func(k RegKind, r int) {
+		if k == GPR {
+			e.set(p.regs.r[r], 0)
+		}
+	})
 	for j, a := range p.args {
 		lo, hi := regs[j], regs[j]+1
 		useLo, useHi := p.body.live.Has(GPR, lo), a.wide() && p.body.live.Has(GPR, hi)

@@ -28,6 +28,9 @@ type Body struct {
 	live Set
 	// boards are the scoreboards that it sets.
 	boards uint8
+	// late are the registers that an instruction, by index, overwrites although nothing
+	// tells that earlier ones have read them.
+	late map[int]Set
 }
 
 // ErrBody is in the chain of errors about code that can't serve as a [Body].
@@ -141,6 +144,7 @@ func NewBody(arch Arch, name string, code []Word) (*Body, error) {
 	stack.Add(GPR, 1, 1)
 	b.live.Minus(&stack)
 	b.guardReads()
+	b.knowLate(name)
 	b.groups = groupsOf(b.ops, &b.used)
 	return b, nil
 }
@@ -207,6 +211,22 @@ func (b *Body) guardReads() {
 		}
 		b.code[i] = b.code[i].WithControl(c.tells(free))
 		b.boards |= 1 << free
+	}
+}
+
+// knowLate fills in late. The registers that the body uses are its own.
+func (b *Body) knowLate(name string) {
+	b.late = make(map[int]Set)
+	a, err := Analyze(&Func{Arch: b.Arch, Name: name, Code: b.code, Woven: func(int) bool { return true }})
+	if err != nil {
+		return // nothing is known then, which is safe
+	}
+	for _, f := range a.Check(0) {
+		if f.Hazard == HazardInFlight {
+			regs := b.late[f.Index]
+			regs.Union(&f.Regs)
+			b.late[f.Index] = regs
+		}
 	}
 }
 

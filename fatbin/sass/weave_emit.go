@@ -15,6 +15,14 @@ type emitter struct {
 	moved map[int]int
 	// blocks are what is appended for places, the displaced instruction excluded.
 	blocks []block
+	// copies are the bodies in the new code.
+	copies []bodyCopy
+}
+
+// A bodyCopy is a body in the new code, from the index base on.
+type bodyCopy struct {
+	base  int
+	probe *probe
 }
 
 // A block is code that is appended for a place, by indices.
@@ -227,6 +235,7 @@ func (e *emitter) probe(i int, p *probe, last bool) error {
 	e.give(i, p)
 
 	base := len(e.out.Code)
+	e.copies = append(e.copies, bodyCopy{base, p})
 	end := base + len(p.body.code)
 	for k := range p.body.code {
 		w := p.body.renamed(k, pl)

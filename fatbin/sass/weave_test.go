@@ -358,7 +358,6 @@ func TestRefusals(t *testing.T) {
 	refused("no offset", w.Before(8, count), "no instruction is there")
 	refused("behind the end", w.Before(len(w.a.Insts)*WordSize, count), "no instruction is there")
 	refused("padding", w.Before((len(w.a.Insts)-1)*WordSize, count), string(ReasonPadding))
-	refused("too few arguments", w.Before(0x10, count, ConstWide(0, 0x230)), "reads R6")
 	refused("no access", w.Before(0x10, count, SiteAddress(), Imm(0)), "accesses no memory")
 	refused("address at exits", w.Exits(count, SiteAddress(), Imm(0)), "exits access no memory")
 	refused("constant", w.Before(0x10, count, ConstWide(0, 3), Imm(0)), "has no word at")

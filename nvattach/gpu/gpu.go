@@ -30,8 +30,9 @@ type Options struct {
 	JIT *jit.Options
 	// InProgram leaves compiling to the driver, in the program.
 	InProgram bool
-	// MachineCode puts programs into machine code, too, where a kernel has no PTX.
-	MachineCode bool
+	// MachineCode says whether programs go into machine code, too, where a kernel has no
+	// PTX.
+	MachineCode MachineCode
 	// Refuse is told, once, of an image that the session refuses: the program is to
 	// be ended before it can go on. It may be called from any goroutine.
 	Refuse func(err error)
@@ -289,6 +290,34 @@ func (tr *Tracer) report(format string, args ...any) {
 	}
 }
 
+// MachineCode says into which machine code programs are put.
+type MachineCode uint8
+
+// The values.
+const (
+	// NoMachineCode leaves machine code alone.
+	NoMachineCode MachineCode = iota
+	// TestedMachineCode is that of architectures on which this was seen to work.
+	TestedMachineCode
+	// AnyMachineCode is that of all architectures whose instructions are known.
+	AnyMachineCode
+)
+
+// testedArch is the architecture of the GPUs (H100, H200) on which woven machine code was
+// run against counts by other means.
+const testedArch = 90
+
+// without says why the machine code of an architecture gets no programs, "" if it does.
+func (m MachineCode) without(arch fatbin.Arch) string {
+	switch {
+	case m == NoMachineCode:
+		return "--machine-code puts probes there"
+	case m == TestedMachineCode && arch.SM != testedArch:
+		return fmt.Sprintf("probes in the machine code of sm_%d were never run on such a GPU; --untested-arch tries them", arch.SM)
+	}
+	return ""
+}
+
 // Replace is for [capture.Options]: it rewrites an image that a program is about
 // to load, for the context that is current in the thread.
 func (tr *Tracer) Replace(im *capture.Captured) (image []byte, ok bool) {
@@ -312,15 +341,16 @@ func (tr *Tracer) Replace(im *capture.Captured) (image []byte, ok bool) {
 		return nil, false
 	}
 	compile := tr.compileFor(lib, c.arch, c.mem.addr)
+	noBody := tr.o.MachineCode.without(c.arch)
 	var body func(text string) ([]byte, error)
-	if tr.o.MachineCode {
+	if noBody == "" {
 		body = tr.compileFor(lib, c.arch, c.mem.addr, "--compile-as-tools-patch")
 	}
 	if strings.HasPrefix(im.Function, "cuLinkAdd") {
-		compile, body = nil, nil // what is to be linked may lack what other inputs have: the driver's linker compiles it
+		compile, body, noBody = nil, nil, "it is to be linked with others" // what is to be linked may lack what other inputs have: the driver's linker compiles it
 	}
 	tr.log.Debug("compiler found", "pid", im.PID, "took", time.Since(began))
-	out, twins, err := c.session.Rewrite(im.Data, &session.RewriteOptions{Arch: c.arch, Compile: compile, CompileBody: body, Twins: nvattach.TwinsNeeded})
+	out, twins, err := c.session.Rewrite(im.Data, &session.RewriteOptions{Arch: c.arch, Compile: compile, CompileBody: body, NoBody: noBody, Twins: nvattach.TwinsNeeded})
 	if twins {
 		tr.lookAtLaunches(th)
 	}

@@ -75,7 +75,11 @@ func (s *Session) kernelLines(all []Kernel) []string {
 	}
 	lines = append(lines, unprobedLines(reasons, without)...)
 	if ran := len(all) - idle; len(reasons) > 0 && len(probed) > 0 {
-		lines = append(lines, fmt.Sprintf("probed %d of %d launched kernels", len(probed), ran))
+		which := "loaded"
+		if idle > 0 || s.seesLaunches() {
+			which = "launched"
+		}
+		lines = append(lines, fmt.Sprintf("probed %d of %d %s kernels", len(probed), ran, which))
 	}
 	switch {
 	case idle == 0:
