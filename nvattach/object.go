@@ -40,9 +40,9 @@ type Object struct {
 	Ignored  []Ignored      // those that are not run
 	Maps     []*MapDef      // data sections included, in the order of their names
 	Vars     []Var          // global variables that can be set
-	// NamesSites says that who shows the maps shows sites by what they are, so that nobody
-	// needs a list of their numbers.
-	NamesSites bool
+	// Script says that it is made of a program of package script: that shows sites by what
+	// they are, so that nobody needs a list of their numbers, and its author writes no C.
+	Script bool
 }
 
 // A Program is one that runs on a GPU.

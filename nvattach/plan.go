@@ -361,7 +361,7 @@ func (p *Plan) NumberedSites() []NumberedSite {
 	}
 	reads := map[string]bool{}
 	for _, q := range p.Programs {
-		if !q.Object.NamesSites && slices.ContainsFunc(q.Report.Fields, func(i int) bool { return q.fields[i] == fieldSite }) {
+		if !q.Object.Script && slices.ContainsFunc(q.Report.Fields, func(i int) bool { return q.fields[i] == fieldSite }) {
 			reads[q.Name] = true
 		}
 	}

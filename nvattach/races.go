@@ -18,7 +18,7 @@ func (q *PlannedProgram) Warnings() []string {
 		r := &q.Report.Races[i]
 		if d := q.unit.defs[r.Map]; !d.PerThread() && !d.Thread {
 			list = append(list, fmt.Sprintf("%s: program %s, %s: other threads' changes of %s between its read and its write are lost; %s",
-				q.Object.Name, q.Name, placeOf(r.Insn, r.Position, r.Source), d.Name, instead(r)))
+				q.Object.Name, q.Name, placeOf(r.Insn, r.Position, r.Source), d.Name, q.instead(r)))
 		}
 	}
 	return list
@@ -35,7 +35,10 @@ func placeOf(insn int, position, source string) string {
 }
 
 // instead says what to write instead.
-func instead(r *bpf.Race) string {
+func (q *PlannedProgram) instead(r *bpf.Race) string {
+	if q.Object.Script {
+		return "write +=, -=, |=, or an aggregation such as sum(), min() or max(), unless each thread has a key of its own"
+	}
 	size := ""
 	if r.Size < 4 {
 		size = ", in a field of 4 or 8 bytes"

@@ -61,6 +61,27 @@ func TestCompiled(t *testing.T) {
 	}
 }
 
+// TestWarnings: of a value that is read and written back, people are told in the words of
+// the language; an addition needs no warning.
+func TestWarnings(t *testing.T) {
+	for text, want := range map[string]string{
+		`kernel:* { @x = @x * 2; }`:         "-e: program probe1, -e:1 (@x = @x * 2): other threads' changes of @x between its read and its write are lost; write +=, -=, |=, or an aggregation such as sum(), min() or max(), unless each thread has a key of its own",
+		`kernel:* { @x = @x + 2; @y = 1; }`: "",
+	} {
+		p, err := Compile("-e", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan, err := nvattach.NewPlan([]*nvattach.Object{p.Object}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(plan.Programs[0].Warnings(), "\n"); got != want {
+			t.Errorf("%s\ngot  %s\nwant %s", text, got, want)
+		}
+	}
+}
+
 // A writer makes random programs.
 type writer struct {
 	*rand.Rand
@@ -141,6 +162,36 @@ func TestRandom(t *testing.T) {
 		_, want := p.interpret(world.buf.Base)
 		if got := shownOf(p.Show(tables, true)); got != want {
 			t.Errorf("seed %d: %s\nin the kernel:\n%s\non the host:\n%s", seed, text, got, want)
+		}
+	}
+}
+
+// TestCopies: what is only counted or added up has a copy on each multiprocessor, also
+// where several probes and keys do it, and costs no more than in a probe that was written
+// with care; what else is done with a map takes that away.
+func TestCopies(t *testing.T) {
+	for _, tt := range []struct {
+		text string
+		want bool
+	}{
+		{`kernel:* { @ = count(); }`, true},
+		{`kernel:* { @[kernel, smid] = count(); } kernret:* { @[kernel, smid] = count(); }`, true},
+		{`kernel:* { @ = avg(tid); }`, true},
+		{`mem:* { @[kind] = stats(size); @[kind] = stats(addr); }`, true},
+		{`kernel:* { @ = hist(tid); }`, true},
+		{`kernel:* { @[laneid] = lhist(tid, 0, 10, 1); }`, true},
+		{`kernel:* { @ += tid; @++; } END { print(@); }`, true},
+		{`kernel:* { @[tid] -= 3; }`, true},
+		{`kernel:* /@ < 10/ { @++; }`, false},
+		{`kernel:* { @ = max(tid); }`, false},
+		{`kernel:* { @[laneid] = tid; }`, false},
+	} {
+		p, err := Compile("-e", tt.text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := launch(t, p, nil).maps.Find("@").Striped(); got != tt.want {
+			t.Errorf("%s: copies %v, want %v", tt.text, got, tt.want)
 		}
 	}
 }

@@ -76,7 +76,7 @@ func Compile(name, text string) (prog *Program, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("BUG: %w", err)
 	}
-	prog.Object.NamesSites = true
+	prog.Object.Script = true
 	return prog, nil
 }
 
