@@ -383,7 +383,7 @@ func (w *Weaver) silent(i int) (busy Set, boards uint8) {
 	f.totals(&read, &told, &write, &named)
 	busy.Minus(&read)
 	busy.Minus(&write)
-	boards = uint8(f.used) & allBoards
+	boards = f.used & allBoards
 	f.wait(boards)
 	f.totals(&read, &told, &write, &named)
 	busy.Union(&w.never)

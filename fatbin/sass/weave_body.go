@@ -64,9 +64,9 @@ func BodyFromCubin(image []byte, name string) (*Body, error) {
 	if f.Frame > 0 {
 		return nil, fmt.Errorf("function %s needs %d bytes of stack: %w", name, f.Frame, ErrBody)
 	}
-	const rela, rel = 4, 9
+	const typeRela, typeRel = 4, 9
 	for j := range c.Sections {
-		if r := &c.Sections[j]; (r.Type == rela || r.Type == rel) && r.Info&0xffffff == f.Section && r.Size > 0 {
+		if r := &c.Sections[j]; (r.Type == typeRela || r.Type == typeRel) && r.Info&0xffffff == f.Section && r.Size > 0 {
 			return nil, fmt.Errorf("function %s has relocations: %w", name, ErrBody)
 		}
 	}

@@ -144,18 +144,6 @@ func (f *opFacts) block() string {
 	return b.String()
 }
 
-// writeFacts merges what architectures have in common.
-func writeFacts(file string, head string, all map[sass.Arch][]opFacts) error {
-	archs := make(map[string][]sass.Arch)
-	for _, a := range slices.Sorted(maps.Keys(all)) {
-		for i := range all[a] {
-			b := all[a][i].block()
-			archs[b] = append(archs[b], a)
-		}
-	}
-	return writeBlocks(file, head, archs)
-}
-
 func writeBlocks(file, head string, archs map[string][]sass.Arch) error {
 	blocks := slices.SortedFunc(maps.Keys(archs), func(x, y string) int {
 		if x[:3] != y[:3] {
