@@ -320,3 +320,46 @@ func TestHostEnded(t *testing.T) {
 		t.Errorf("lost %v", lost)
 	}
 }
+
+// TestPlaceProgram: who runs a program may say where.
+func TestPlaceProgram(t *testing.T) {
+	load := func() []*Object {
+		o, err := OpenObject("testdata/obj/host.bpf.o")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []*Object{o}
+	}
+	objs := load()
+	before := len(objs[0].Host)
+	for _, text := range []string{"no_target=./app:f", "add_return=libx.so:g"} {
+		if err := PlaceProgram(objs, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	points := map[string]string{}
+	for _, p := range objs[0].Host {
+		points[p.Name] = p.Point.String()
+	}
+	if len(objs[0].Host) != before+1 || points["no_target"] != "uprobe/./app:f" || points["add_return"] != "uretprobe/libx.so:g" || points["add_enter"] != "uprobe/./victim:add" {
+		t.Errorf("%d programs: %v", len(objs[0].Host), points)
+	}
+	for _, i := range objs[0].Ignored {
+		if i.Name == "no_target" {
+			t.Errorf("it is ignored still: %v", i)
+		}
+	}
+	for text, want := range map[string]string{
+		"no_target":            "want PROGRAM=FILE:FUNCTION",
+		"=a:b":                 "want PROGRAM=FILE:FUNCTION",
+		"no_target=app":        "the function is missing",
+		"nothing=app:f":        "is called nothing; there are",
+		"write_enter=app:f":    "runs at system calls",
+		"add_return=app:f+0x5": "an offset",
+		"usdt_point=app:f":     "is called usdt_point",
+	} {
+		if err := PlaceProgram(load(), text); !errors.Is(err, ErrSetting) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}

@@ -103,7 +103,7 @@ func (p HostPoint) String() string {
 }
 
 // errNoTarget is said of sections that leave the place to a loader of their own.
-var errNoTarget = errors.New("its section names no function, which its own loader would; write it as uprobe/FILE:FUNCTION")
+var errNoTarget = errors.New("its section names no function, which its own loader would; write uprobe/FILE:FUNCTION there, or give --at PROGRAM=FILE:FUNCTION")
 
 // ParseHostPoint reads a section's name:
 //
@@ -125,11 +125,16 @@ func ParseHostPoint(section string) (HostPoint, error) {
 		}
 		return HostPoint{}, nil
 	}
-	kind = strings.TrimSuffix(strings.TrimSuffix(kind, ".s"), ".multi")
-	if k := hostKinds[kind]; k != nil {
+	if k := hostKinds[sectionKind(section)]; k != nil {
 		return k.parse(k.kind, rest)
 	}
 	return HostPoint{}, nil
+}
+
+// sectionKind is the first part of a section's name, without ".s" or ".multi" behind it.
+func sectionKind(section string) string {
+	kind, _, _ := strings.Cut(section, "/")
+	return strings.TrimSuffix(strings.TrimSuffix(kind, ".s"), ".multi")
 }
 
 // parseFunction reads FILE:FUNCTION+OFFSET.

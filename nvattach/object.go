@@ -38,6 +38,7 @@ type Object struct {
 	Programs []*Program     // for a GPU, in the order of their names
 	Host     []*HostProgram // for the host, likewise
 	Ignored  []Ignored      // those that are not run
+	loose    []*HostProgram // of these, the ones that only need a place; see PlaceProgram
 	Maps     []*MapDef      // data sections included, in the order of their names
 	Vars     []Var          // global variables that can be set
 	// Script says that it is made of a program of package script: that shows sites by what
@@ -226,11 +227,58 @@ func (o *Object) addHost(name string, p *ebpf.ProgramSpec) {
 	switch {
 	case err != nil:
 		o.Ignored = append(o.Ignored, Ignored{Name: name, Section: p.SectionName, Reason: err.Error()})
+		o.loosen(name, p)
 	case at.Kind == HostNone:
 		o.Ignored = append(o.Ignored, Ignored{Name: name, Section: p.SectionName, Reason: ignoredReason(p.SectionName)})
+		o.loosen(name, p)
 	default:
 		o.Host = append(o.Host, &HostProgram{Name: name, Section: p.SectionName, Point: at, Insns: p.Instructions, Object: o})
 	}
+}
+
+// looseKinds are the kinds of sections whose programs a loader of their own may put at a
+// function.
+var looseKinds = map[string]HostKind{"uprobe": HostEntry, "uretprobe": HostReturn, "kprobe": HostEntry, "kretprobe": HostReturn}
+
+// loosen keeps a program that could run if somebody said where.
+func (o *Object) loosen(name string, p *ebpf.ProgramSpec) {
+	if kind := looseKinds[sectionKind(p.SectionName)]; kind != HostNone {
+		o.loose = append(o.loose, &HostProgram{Name: name, Section: p.SectionName, Point: HostPoint{Kind: kind}, Insns: p.Instructions, Object: o})
+	}
+}
+
+// PlaceProgram says where a program runs, "PROGRAM=FILE:FUNCTION", as a section would: one
+// whose section does not, or another place than that says. ErrSetting is in the chain of
+// the error.
+func PlaceProgram(objs []*Object, text string) error {
+	name, target, ok := strings.Cut(text, "=")
+	if !ok || name == "" {
+		return markf(ErrSetting, "%s: want PROGRAM=FILE:FUNCTION", text)
+	}
+	var names []string
+	for _, o := range objs {
+		for _, p := range slices.Concat(o.Host, o.loose) {
+			if p.Name != name {
+				names = append(names, p.Name)
+				continue
+			}
+			if !p.Point.Function() {
+				return markf(ErrSetting, "%s: %s in section %q runs at system calls", text, name, p.Section)
+			}
+			at, err := parseFunction(p.Point.Kind, target)
+			if err != nil {
+				return markf(ErrSetting, "%s: %v", text, err)
+			}
+			p.Point = at
+			if !slices.Contains(o.Host, p) {
+				o.Host = append(o.Host, p)
+				slices.SortFunc(o.Host, func(a, b *HostProgram) int { return cmp.Compare(a.Name, b.Name) })
+				o.Ignored = slices.DeleteFunc(o.Ignored, func(i Ignored) bool { return i.Name == name })
+			}
+			return nil
+		}
+	}
+	return markf(ErrSetting, "%s: no program for functions on the host is called %s%s", text, name, known("; there are ", names))
 }
 
 func sortedKeys[V any](m map[string]V) []string {

@@ -29,6 +29,7 @@ import (
 // attachFlags say which probes run, and how their maps are shown.
 type attachFlags struct {
 	objects, kernels, programs stringList
+	places                     stringList // of programs on the host: program=file:function
 	scripts                    scriptFlags
 	settings                   stringList // of maps: name[key]=value, or how they are shown
 	vars                       stringList
@@ -45,7 +46,8 @@ type attachFlags struct {
 	inMachineCode              bool
 	untestedArch               bool
 
-	planned *nvattach.Plan // of start; nil: none
+	planned  *nvattach.Plan // of start; nil: none
+	unplaced []string       // host programs whose functions were not there
 }
 
 func (f *attachFlags) register(fs *flag.FlagSet) {
@@ -53,6 +55,7 @@ func (f *attachFlags) register(fs *flag.FlagSet) {
 	f.scripts.register(fs)
 	fs.Var(&f.kernels, "kernel", "only in kernels whose name, mangled or demangled, matches `GLOB` (repeated)")
 	fs.Var(&f.programs, "prog", "only the programs whose name matches `GLOB` (repeated)")
+	fs.Var(&f.places, "at", "run a host program at another function than its section says, or one whose section says none: `PROGRAM=FILE:FUNCTION` (repeated)")
 	fs.Var(&f.settings, "map", "set entries of a map before the first kernel: `NAME[KEY]=VALUE`, NAME=@FILE (repeated)")
 	fs.Var(&f.vars, "set", "set a global variable of a probe: `VAR=VALUE` (repeated)")
 	fs.Func("maps", "show maps as `FORMAT` text or json, or write them to a file: FILE.json, or another name with a . or /", func(s string) error {
@@ -101,6 +104,11 @@ func (f *attachFlags) plan(e *env) (*nvattach.Plan, []nvattach.Setting, error) {
 		}
 		objs = append(objs, o)
 	}
+	for _, text := range f.places {
+		if err := nvattach.PlaceProgram(objs, text); err != nil {
+			return nil, nil, err
+		}
+	}
 	settings, err := f.scripts.begin()
 	if err != nil {
 		return nil, nil, err
@@ -144,6 +152,9 @@ func (f *attachFlags) start(e *env) (*session.Session, error) {
 		return nil, err
 	}
 	f.planned = plan
+	if err := host.Check(plan); err != nil {
+		return nil, err
+	}
 	if err := rehearse(plan, settings, f.threads); err != nil {
 		return nil, err
 	}
@@ -198,7 +209,8 @@ func (s *tracing) extendHost(list *[]record.Extension) error {
 		return err
 	}
 	*list = append(*list, record.Extension{Rules: t.Rules(), Handler: t, Finish: func() {
-		for _, text := range t.Unmatched() {
+		s.f.attach.unplaced = t.Unmatched()
+		for _, text := range s.f.attach.unplaced {
 			s.probes.Report(text)
 		}
 	}})
@@ -213,6 +225,9 @@ func (f *attachFlags) chosen(program string) bool {
 // unmatched says which selectors have matched no kernel. With --require, that is an
 // error.
 func (f *attachFlags) unmatched(e *env) error {
+	if len(f.unplaced) > 0 && f.require {
+		return fmt.Errorf("%w: %s", errRequired, f.unplaced[0])
+	}
 	if !f.kernelProbes() {
 		return nil
 	}

@@ -138,7 +138,7 @@ func TestExtensionRefused(t *testing.T) {
 	mine := errors.New("mine")
 	o := &Options{Extend: func(*Recorder) ([]Extension, error) { return nil, mine }}
 	o.Ptrace.Argv = []string{"/bin/true"}
-	if _, err := Run(t.Context(), o); !errors.Is(err, mine) {
+	if res, err := Run(t.Context(), o); !errors.Is(err, mine) || res.Ended {
 		t.Errorf("error %v", err)
 	}
 }

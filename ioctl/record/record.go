@@ -113,7 +113,7 @@ func run(o *Options, trace func(ptrace.Handler, *ptrace.Options) (*ptrace.Result
 	}
 	handler, err := r.extend()
 	if err != nil {
-		return Result{}, err
+		return Result{Result: new(ptrace.Result)}, err
 	}
 	r.start = monotonic() - (started.UnixNano() - opts.Header.Start)
 	sinks := Guard(opts.Sinks, opts.OnFault, opts.Logger)

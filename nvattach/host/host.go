@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"sort"
 	"strings"
@@ -51,6 +52,7 @@ type Tracer struct {
 	inFile  map[*nvattach.PlannedHost]bool // whether its file was
 	skipped map[int]int64                  // by thread: what a call returns that is not made
 	told    map[string]bool
+	real    map[*nvattach.PlannedHost]string // the path of its file, without symbolic links
 }
 
 // fileKey is a file's identity.
@@ -80,25 +82,18 @@ func New(o *Options, class uint16) (*Tracer, error) {
 		opts: *o, class: class, files: make(map[fileKey][]*target), procs: make(map[*ptrace.Process]*process),
 		enters: make(map[uint64][]*nvattach.PlannedHost), exits: make(map[uint64][]*nvattach.PlannedHost),
 		found: make(map[*nvattach.PlannedHost]bool), inFile: make(map[*nvattach.PlannedHost]bool),
-		skipped: make(map[int]int64), told: make(map[string]bool),
+		skipped: make(map[int]int64), told: make(map[string]bool), real: make(map[*nvattach.PlannedHost]string),
 	}
 	if t.opts.Logger == nil {
 		t.opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	numbers := systemCalls()
 	for _, q := range o.Plan.Host {
-		var list []uint64
-		switch q.Point.Kind {
-		case nvattach.HostSysEnter, nvattach.HostSysExit:
-			nr, ok := numbers[q.Point.Call]
-			if !ok {
-				return nil, fmt.Errorf("program %s, section %s: there is no system call %s on this machine", q.Name, q.Section, q.Point.Call)
-			}
-			list = []uint64{nr}
-		case nvattach.HostSysEnters, nvattach.HostSysExits:
-			for _, nr := range numbers {
-				list = append(list, nr)
-			}
+		if real, err := filepath.EvalSymlinks(q.Point.Binary); q.Point.Function() && strings.Contains(q.Point.Binary, "/") && err == nil {
+			t.real[q], _ = filepath.Abs(real) // "" where there is no folder any more
+		}
+		list, err := calls(q)
+		if err != nil {
+			return nil, err
 		}
 		for _, nr := range list {
 			if q.Point.Kind == nvattach.HostSysEnter || q.Point.Kind == nvattach.HostSysEnters {
@@ -109,6 +104,46 @@ func New(o *Options, class uint16) (*Tracer, error) {
 		}
 	}
 	return t, nil
+}
+
+// isIn reports whether a program's point is in a file of that path.
+func (t *Tracer) isIn(q *nvattach.PlannedHost, path string) bool {
+	return q.Point.Function() && (q.Point.InFile(path) || t.real[q] != "" && t.real[q] == path)
+}
+
+// Check reports a system call that a program names and that there is not.
+func Check(p *nvattach.Plan) error {
+	for _, q := range p.Host {
+		if _, err := calls(q); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tracepoints are names of system calls' tracepoints that are not the calls' own: the kernel
+// names them after its functions.
+var tracepoints = map[string]string{
+	"umount": "umount2", "newstat": "stat", "newlstat": "lstat", "newfstat": "fstat", "newuname": "uname", "sendfile64": "sendfile",
+}
+
+// calls returns the numbers of the system calls that a program runs at.
+func calls(q *nvattach.PlannedHost) ([]uint64, error) {
+	numbers := systemCalls()
+	switch q.Point.Kind {
+	case nvattach.HostSysEnter, nvattach.HostSysExit:
+		nr, ok := numbers[q.Point.Call]
+		if !ok {
+			nr, ok = numbers[tracepoints[q.Point.Call]]
+		}
+		if !ok {
+			return nil, fmt.Errorf("program %s, section %s: there is no system call %s on this machine", q.Name, q.Section, q.Point.Call)
+		}
+		return []uint64{nr}, nil
+	case nvattach.HostSysEnters, nvattach.HostSysExits:
+		return slices.Collect(maps.Values(numbers)), nil
+	}
+	return nil, nil
 }
 
 // mostCalls is above the number of every system call.
@@ -294,7 +329,7 @@ func (t *Tracer) mapped(task *ptrace.Task, lo, hi uint64) {
 
 // wants reports whether a program's point is in a file of that path.
 func (t *Tracer) wants(path string) bool {
-	return slices.ContainsFunc(t.opts.Plan.Host, func(q *nvattach.PlannedHost) bool { return q.Point.Function() && q.Point.InFile(path) })
+	return slices.ContainsFunc(t.opts.Plan.Host, func(q *nvattach.PlannedHost) bool { return t.isIn(q, path) })
 }
 
 // plant sets a breakpoint.
@@ -409,7 +444,7 @@ func (t *Tracer) read(r io.ReaderAt, path string) (list []*target, err error) {
 	symbols = append(symbols, dynamic...)
 	places := map[uint64]*target{}
 	for _, q := range t.opts.Plan.Host {
-		if !q.Point.Function() || !q.Point.InFile(path) {
+		if !t.isIn(q, path) {
 			continue
 		}
 		t.inFile[q] = true

@@ -315,12 +315,36 @@ func TestStripped(t *testing.T) {
 	r.counts(map[uint32]uint64{1: wantCalls[1]})
 }
 
+// TestLinked: a path that is a symbolic link means the file that is mapped.
+func TestLinked(t *testing.T) {
+	bin := victim(t)
+	link := filepath.Join(t.TempDir(), "other")
+	if err := os.Symlink(bin, link); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, "tiny_enter")
+	r.plan.Host[0].Point.Binary = link
+	var err error
+	if r.tracer, err = New(&r.tracer.opts, 1); err != nil {
+		t.Fatal(err)
+	}
+	r.run(bin)
+	r.counts(map[uint32]uint64{5: 3})
+}
+
 // TestNoSuchCall: a system call that there is not is told before the program starts.
 func TestNoSuchCall(t *testing.T) {
 	r := newRig(t, "write_enter")
 	r.plan.Host[0].Point.Call = "frobnicate"
 	if _, err := New(&Options{Plan: r.plan}, 1); err == nil || !strings.Contains(err.Error(), "no system call frobnicate") {
 		t.Errorf("error %v", err)
+	}
+	if err := Check(r.plan); err == nil {
+		t.Error("it is not found before")
+	}
+	r.plan.Host[0].Point.Call = "umount" // as the kernel names umount2
+	if err := Check(r.plan); err != nil {
+		t.Error(err)
 	}
 }
 
