@@ -262,13 +262,16 @@ func (tr *Tracer) attend(proc *ptrace.Process, c *context) {
 	if c.session.Live() {
 		every = min(every, c.session.LookEvery())
 	}
-	tick := time.NewTicker(every)
-	defer tick.Stop()
+	// The interval begins when the last request is done: where the machine is too busy
+	// for it, the tracing thread still comes to something else.
+	wait := time.NewTimer(every)
+	defer wait.Stop()
+	done := make(chan struct{}, 1)
 	for {
 		select {
 		case <-tr.quit:
 			return
-		case <-tick.C:
+		case <-wait.C:
 		}
 		tr.mu.Lock()
 		var any *thread
@@ -283,7 +286,16 @@ func (tr *Tracer) attend(proc *ptrace.Process, c *context) {
 		if any == nil || p == nil {
 			return
 		}
-		any.task.Post(func() { p.arm(any.task) })
+		any.task.Post(func() {
+			p.arm(any.task)
+			done <- struct{}{}
+		})
+		select {
+		case <-tr.quit:
+			return
+		case <-done:
+			wait.Reset(every)
+		}
 	}
 }
 
