@@ -19,6 +19,7 @@ import (
 	"nvtrace/nvattach/api"
 	"nvtrace/traces"
 	"nvtrace/traces/escape"
+	"nvtrace/traces/export"
 )
 
 // lineFlags are the flags that choose lines and how they look, the same for a
@@ -186,6 +187,7 @@ type logSink struct {
 	names    *lineNames     // nil: handles stay numbers
 	summary  *ioctl.Summary // fed from the same decoding; nil for none
 	book     *failureBook   // of the summary; nil for none
+	page     *export.Page   // likewise
 	observer observer       // of the summary
 	api      *apiTrace      // of library calls; nil: they are left out
 	lines    *bufio.Writer  // nil: no lines
@@ -210,6 +212,9 @@ func (s *logSink) Event(ev *traces.Event) {
 		s.summary.Add(ev, &c)
 		s.book.add(ev, &c, s.api.current, s.decoder)
 		s.observer.add(ev, s.api.current)
+	}
+	if s.page != nil {
+		s.page.Add(ev, &c)
 	}
 	if s.names != nil {
 		s.names.around(ev, &c, func() { s.line(ev, &c) })

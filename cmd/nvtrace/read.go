@@ -14,6 +14,7 @@ import (
 	"nvtrace/rm"
 	"nvtrace/traces"
 	"nvtrace/traces/escape"
+	"nvtrace/traces/export"
 )
 
 // readFlags are the flags of verbs that read a recording.
@@ -54,10 +55,14 @@ func reportVerb(e *env, args, command []string) int {
 	rf.register(fs)
 	asJSON.registerJSON(fs)
 	env := fs.Bool("env", false, "list the environment variables that CUDA's libraries asked for, if that was recorded")
+	page := fs.String("html", "", "write a page with tables, timeline, flame graph and memory over time to `FILE`, and print nothing")
 	rows := fs.Int("rows", defaultRows, "`N` rows of each table at most (0: all)")
 	name, status, ok := e.oneRecording(fs, args, command)
 	if !ok {
 		return status
+	}
+	if *page != "" && (asJSON.set || *env) {
+		return e.fail(exitUsage, "--html, --json and --env exclude each other")
 	}
 	if *rows < 0 {
 		return e.fail(exitUsage, "--rows %d: want a number of rows, or 0 for all", *rows)
@@ -72,9 +77,18 @@ func reportVerb(e *env, args, command []string) int {
 	if *env || asJSON.set {
 		sink.traceEnv()
 	}
+	if *page != "" {
+		sink.page = export.NewPage(&r.Header, d)
+	}
 	damage := each(r, e.notice, sink.Event)
 	sink.finish()
 	report := sink.summary.Report()
+	if *page != "" {
+		if err := errors.Join(damage, sink.writePage(e, *page, report)); err != nil {
+			return e.fail(exitFailed, "%v", err)
+		}
+		return exitOK
+	}
 	return e.answer(&asJSON, damage, sink.withAPI(report), func() error {
 		if *env {
 			return sink.writeEnv(e.stdout)

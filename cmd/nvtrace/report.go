@@ -40,6 +40,7 @@ type layout struct {
 	few    bool        // as at the end of a run, whatever rows says
 	all    string      // how to get all of them, said where rows are cut
 	before drawnTables // that were drawn before
+	taken  func(table) // gets the tables in place of the text; nil: they are text
 }
 
 // reportLayout is that of a recording's summary, liveLayout that at the end of a run.
@@ -146,6 +147,14 @@ func (d drawnTables) draw(t *table, rows [][]string) ([]byte, error) {
 func (l *layout) write(w io.Writer, tables []table) error {
 	for _, t := range tables {
 		rows := t.rows[:l.cut(len(t.rows), t.few)]
+		if l.taken != nil {
+			if len(rows) < len(t.rows) {
+				t.title += fmt.Sprintf(" (%d of %d)", len(rows), len(t.rows))
+			}
+			t.rows = rows
+			l.taken(t)
+			continue
+		}
 		text, err := l.before.draw(&t, rows)
 		if err == nil {
 			_, err = w.Write(text)

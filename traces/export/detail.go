@@ -293,7 +293,7 @@ func (t *Timeline) endStreams() {
 }
 
 // levels of a survey: calls shorter than these are merged.
-var levels = [...]int64{0, 250, 1e3, 4e3, 16e3, 64e3, 256e3, 1e6, 4e6, 16e6, 64e6, 256e6, 1e9, 4e9}
+var levels = [...]int64{0, 250, 500, 1e3, 2e3, 4e3, 8e3, 16e3, 32e3, 64e3, 256e3, 1e6, 4e6, 16e6, 64e6, 256e6, 1e9, 4e9}
 
 // Bytes that things take in a timeline, by experience.
 const (

@@ -1,6 +1,6 @@
 // Package export writes views of a recording for other programs: a timeline
-// for Perfetto ([Timeline]), a profile for pprof ([Profile]), and tables in Parquet files
-// ([Tables]).
+// for Perfetto ([Timeline]), a profile for pprof ([Profile]), tables in Parquet files
+// ([Tables]), and a page of HTML ([Page]).
 //
 // All take decoded events one by one and know nothing of where these come
 // from: a recording that is read, or a program that still runs. What a call

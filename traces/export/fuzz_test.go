@@ -81,5 +81,6 @@ func FuzzEvents(f *testing.F) {
 		spoiled := spoil(events, data)
 		export(t, h, slices.Values(spoiled))
 		exportTables(t, h, slices.Values(spoiled))
+		page(t, h, slices.Values(spoiled))
 	})
 }

@@ -1,0 +1,29 @@
+package main
+
+import (
+	"bytes"
+
+	"nvtrace/ioctl"
+	"nvtrace/traces/export"
+)
+
+// pageRows is how many rows the tables of a page have.
+const pageRows = 50
+
+// writePage writes what the sink has gathered as a page of HTML.
+func (s *logSink) writePage(e *env, name string, r *ioctl.Report) error {
+	var summary bytes.Buffer
+	var tables []export.PageTable
+	l := reportLayout(pageRows)
+	l.taken = func(t table) {
+		tables = append(tables, export.PageTable{Title: t.title, Header: t.header, Rows: t.rows})
+	}
+	if err := s.writeReport(&summary, r, l); err != nil {
+		return err
+	}
+	var page bytes.Buffer
+	if err := s.page.Write(&page, summary.String(), tables); err != nil {
+		return err
+	}
+	return e.writeFile(name, page.Bytes(), modeFile)
+}
