@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""Probes in kernels that ship as machine code only, held against other counts.
+
+Usage: bench/machine_code.py [--nvtrace PATH] [--out DIR] [--steps N] [--only NAME ...]
+
+For each program of bench/stacks: its output and exit status must be the same with the
+probes of count.bpf.o and memory.bpf.o, and as many threads must leave kernels as enter
+them. For the training, that number must be what PyTorch's profiler (CUPTI) says of the launches:
+the sum of grid x block. Prints a line for each as it comes; exit status 1 if something differs.
+"""
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PROBES = os.path.join(HERE, "..", "examples", "probes")
+PROGRAMS = ["train", "triton_ops", "cupy_ops", "jax_ops", "inductor"]
+
+
+def run(argv, limit):
+    begin = time.perf_counter()
+    try:
+        p = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=limit)
+    except subprocess.TimeoutExpired as e:
+        return "timeout", e.stdout or b"", (e.stderr or b"").decode(errors="replace"), limit
+    return p.returncode, p.stdout, p.stderr.decode(errors="replace"), time.perf_counter() - begin
+
+
+def counters(err):
+    """The values of the array that count.bpf.o shows."""
+    part = err.partition("threads (array)\n")[2]
+    return [int(n) for n in re.findall(r"^\s+\[\d+\] = (\d+)", part, re.M)]
+
+
+def main():
+    ap = argparse.ArgumentParser()
+    ap.add_argument("--nvtrace", default="bin/nvtrace")
+    ap.add_argument("--out", default=".")
+    ap.add_argument("--steps", type=int, default=20, help="of the training")
+    ap.add_argument("--limit", type=float, default=60, help="seconds for each run")
+    ap.add_argument("--only", action="append")
+    args = ap.parse_args()
+    bad = 0
+
+    def say(name, what, good, more=""):
+        nonlocal bad
+        bad += not good
+        print(f"{name:12} {what:30} {'good' if good else 'BAD'}  {more}", flush=True)
+
+    for name in args.only or PROGRAMS:
+        command = ["python3", os.path.join(HERE, "stacks", name + ".py")]
+        truth = None
+        if name == "train":
+            command.append(str(args.steps))
+            profile = os.path.join(args.out, "kernels.json")
+            run(command + ["--profile", profile], args.limit)
+            with open(profile) as f:
+                truth = sum(v[1] for v in json.load(f).values())
+        status, want, err, took = run(command, args.limit)
+        say(name, "alone", status == 0, f"{took:.1f} s")
+        for probe in ["count", "memory"]:
+            s, out, err, took = run([args.nvtrace, "--machine-code", "--attach", os.path.join(PROBES, probe + ".bpf.o"), "--", *command], args.limit)
+            with open(os.path.join(args.out, f"{name}.{probe}.err"), "w") as f:
+                f.write(err)
+            say(name, probe + ": output and status", (s, out) == (status, want), f"status {s}, {took:.1f} s")
+            if probe == "count":
+                n = counters(err)
+                say(name, "threads in = threads out", len(n) == 2 and n[0] == n[1] > 0, str(n))
+                if truth is not None:
+                    say(name, "threads as CUPTI says", n[:1] == [truth], str(truth))
+            for line in err.splitlines():
+                if re.match(r"NOT probed|probed \d+ of", line) or "images rewritten" in line:
+                    print("   ", line[:200], flush=True)
+    return bad != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
