@@ -65,6 +65,7 @@ type tracer struct {
 	mu       sync.Mutex
 	requests []request     // by any goroutine, guarded by mu
 	work     atomic.Bool   // there are requests
+	served   bool          // one was done: stops come first now
 	kick     chan struct{} // tells the watcher to interrupt the wait
 }
 
@@ -352,11 +353,27 @@ func (tr *tracer) next() waited {
 		tr.pending = tr.pending[1:]
 		return w
 	}
-	if tr.wake.Load() && !tr.seen.Load() || tr.work.Load() {
-		return waited{}
-	}
 	var w waited
 	var e unix.Errno
+	if tr.wake.Load() && !tr.seen.Load() {
+		return waited{}
+	}
+	if tr.work.Load() {
+		// Requests may come faster than they are done, but a task that has stopped or
+		// ended must not wait for the last of them.
+		if tr.served {
+			tr.served = false
+			if tr.outlived {
+				w, e = tr.look(-1, false)
+			} else {
+				w.tid, e = waitNow(-1, &w.status)
+			}
+			if e == 0 && w.tid > 0 {
+				return w
+			}
+		}
+		return waited{}
+	}
 	if tr.outlived {
 		w, e = tr.look(-1, true)
 	} else {
@@ -383,6 +400,7 @@ func (tr *tracer) dispatch(w waited) bool {
 		}
 		if tr.work.Load() {
 			tr.serve()
+			tr.served = true
 		}
 		return true
 	}
