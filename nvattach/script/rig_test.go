@@ -67,7 +67,11 @@ func launch(tb testing.TB, p *Program, o *nvattach.PlanOptions) *world {
 		tb.Fatal(err)
 	}
 	p.Sites = plan.Sites
-	w := &world{machine: emu.New(nil), plan: plan}
+	machine := &emu.Options{}
+	if raceEnabled {
+		machine.Workers = 1
+	}
+	w := &world{machine: emu.New(machine), plan: plan}
 	if w.maps, err = plan.NewMaps(&nvattach.MapOptions{SMs: w.machine.Device().SMs}); err != nil {
 		tb.Fatal(err)
 	}
