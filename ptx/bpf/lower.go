@@ -81,37 +81,24 @@ func (l *lowering) plan() {
 		}
 	}
 	var fx effect
-	for b := range a.cfg.blocks {
-		if a.in[b] == nil {
-			continue
+	for i, s := range a.states() {
+		l.a.replay(s, i, &fx)
+		o := &a.ops[i]
+		note(&fx.acc, true)
+		for k := range fx.args {
+			note(&fx.args[k].acc, false)
 		}
-		s := a.in[b].clone()
-		for i := a.cfg.blocks[b].first; i <= a.cfg.blocks[b].last; i++ {
-			l.step(s, i, &fx)
-			o := &a.ops[i]
-			note(&fx.acc, true)
-			for k := range fx.args {
-				note(&fx.args[k].acc, false)
-			}
-			if o.kind == opHelper && o.helper.Ret == RetRecord {
-				l.recs[int32(i)+1] = l.fresh(c64)
-			}
-			if o.kind == opLoad && fx.acc.kind == kCtx {
-				l.fields[a.env.Context.field(int64(fx.acc.off), fx.acc.size)] = true
-			}
+		if o.kind == opHelper && o.helper.Ret == RetRecord {
+			l.recs[int32(i)+1] = l.fresh(c64)
+		}
+		if o.kind == opLoad && fx.acc.kind == kCtx {
+			l.fields[a.env.Context.field(int64(fx.acc.off), fx.acc.size)] = true
 		}
 	}
 	l.recOf = slices.Sorted(maps.Keys(l.recs))
 	for d := range l.layouts {
 		l.layouts[d].comps = map[int]reg{}
 		l.layouts[d].settle(accesses[d], func() reg { return l.fresh(c64) })
-	}
-}
-
-// step repeats a step of the analysis, which went well before.
-func (l *lowering) step(s *state, i int, fx *effect) {
-	if err := l.a.step(s, i, fx); err != nil {
-		panic("BUG: a step of the analysis that went well fails: " + err.Error())
 	}
 }
 
@@ -215,15 +202,9 @@ func (l *lowering) block(b int) {
 
 // goTo branches to block t unless it is the next that is lowered.
 func (l *lowering) goTo(b, t int) {
-	for n := b + 1; n <= t; n++ {
-		if n == t {
-			return
-		}
-		if l.a.in[n] != nil {
-			break
-		}
+	if !l.a.follows(b, t) {
+		l.branch(t, noReg, false)
 	}
-	l.branch(t, noReg, false)
 }
 
 // op lowers op l.at, in front of which s holds, and moves s behind it.
@@ -231,7 +212,7 @@ func (l *lowering) op(s *state) {
 	o := &l.a.ops[l.at]
 	l.here = &state{frames: slices.Clone(s.frames)} // its registers are looked at, not its cells
 	var fx effect
-	l.step(s, l.at, &fx)
+	l.a.replay(s, l.at, &fx)
 	d := o.depth
 	b := l.a.cfg.of[l.at]
 	switch o.kind {

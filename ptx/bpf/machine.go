@@ -52,13 +52,7 @@ type Slot struct {
 // Assemble checks that p is safe in env, as [Verify] does, and compiles it to machine
 // code of x86-64. Maps that are Thread and helpers that do not return are not possible.
 func Assemble(p *Program, env *Env) (*Machine, error) {
-	if env == nil {
-		env = &Env{}
-	}
-	if err := env.check(); err != nil {
-		return nil, err
-	}
-	ops, err := flatten(p, env)
+	env, ops, err := read(p, env)
 	if err != nil {
 		return nil, err
 	}
@@ -246,22 +240,16 @@ func (m *assembly) plan() {
 		}
 	}
 	var fx effect
-	for b := range a.cfg.blocks {
-		if a.in[b] == nil {
-			continue
+	for i, s := range a.states() {
+		m.a.replay(s, i, &fx)
+		o := &a.ops[i]
+		depth = max(depth, int(o.depth))
+		note(&fx.acc)
+		for k := range fx.args {
+			note(&fx.args[k].acc)
 		}
-		s := a.in[b].clone()
-		for i := a.cfg.blocks[b].first; i <= a.cfg.blocks[b].last; i++ {
-			m.step(s, i, &fx)
-			o := &a.ops[i]
-			depth = max(depth, int(o.depth))
-			note(&fx.acc)
-			for k := range fx.args {
-				note(&fx.args[k].acc)
-			}
-			if o.kind == opHelper && o.helper.Ret == RetRecord {
-				m.order = append(m.order, int32(i)+1)
-			}
+		if o.kind == opHelper && o.helper.Ret == RetRecord {
+			m.order = append(m.order, int32(i)+1)
 		}
 	}
 	slices.Sort(m.order)
@@ -279,7 +267,7 @@ func (m *assembly) written() {
 	s := m.a.in[0].clone()
 	var fx effect
 	for i := m.a.cfg.blocks[0].first; i <= m.a.cfg.blocks[0].last; i++ {
-		m.step(s, i, &fx)
+		m.a.replay(s, i, &fx)
 		if acc := &fx.acc; acc.kind == kStack && acc.depth == 0 {
 			lo, hi := acc.lo, acc.hi
 			if acc.fixed {
@@ -304,13 +292,6 @@ func (m *assembly) written() {
 				}
 			}
 		}
-	}
-}
-
-// step repeats a step of the analysis, which went well before.
-func (m *assembly) step(s *state, i int, fx *effect) {
-	if err := m.a.step(s, i, fx); err != nil {
-		panic("BUG: a step of the analysis that went well fails: " + err.Error())
 	}
 }
 
@@ -412,15 +393,9 @@ func (m *assembly) block(b int) {
 
 // goTo jumps to block t unless it is the next that is compiled.
 func (m *assembly) goTo(b, t int) {
-	for n := b + 1; n <= t; n++ {
-		if n == t {
-			return
-		}
-		if m.a.in[n] != nil {
-			break
-		}
+	if !m.a.follows(b, t) {
+		m.Jmp(m.blocks[t])
 	}
-	m.Jmp(m.blocks[t])
 }
 
 // end ends the run if a condition holds, for a reason that op at has.
@@ -440,7 +415,7 @@ func (m *assembly) op(s *state) {
 	o := &m.a.ops[m.at]
 	m.here = &state{frames: slices.Clone(s.frames)} // its registers are looked at, not its cells
 	var fx effect
-	m.step(s, m.at, &fx)
+	m.a.replay(s, m.at, &fx)
 	d, b := o.depth, m.a.cfg.of[m.at]
 	switch o.kind {
 	case opConst:

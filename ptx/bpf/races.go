@@ -40,28 +40,22 @@ func (a *analysis) races() []Race {
 	r := &racer{a: a, accesses: make([]access, len(a.ops)), args: map[int]*[5]argument{}}
 	depths, stores := 0, false
 	var fx effect
-	for b := range a.cfg.blocks {
-		if a.in[b] == nil {
-			continue
+	for i, s := range a.states() {
+		o := &a.ops[i]
+		depths = max(depths, int(o.depth)+1)
+		if err := a.step(s, i, &fx); err != nil {
+			return nil
 		}
-		s := a.in[b].clone()
-		for i := a.cfg.blocks[b].first; i <= a.cfg.blocks[b].last; i++ {
-			o := &a.ops[i]
-			depths = max(depths, int(o.depth)+1)
-			if err := a.step(s, i, &fx); err != nil {
-				return nil
-			}
-			r.accesses[i] = fx.acc
-			shared := fx.acc.kind == kValue && !a.env.ownOf(fx.acc.maps)
-			switch {
-			case o.kind == opLoad && shared && !fx.acc.readOnly:
-				r.loads = append(r.loads, i)
-			case o.kind == opStore && shared:
-				stores = true
-			case o.kind == opHelper:
-				args := fx.args
-				r.args[i], stores = &args, true
-			}
+		r.accesses[i] = fx.acc
+		shared := fx.acc.kind == kValue && !a.env.ownOf(fx.acc.maps)
+		switch {
+		case o.kind == opLoad && shared && !fx.acc.readOnly:
+			r.loads = append(r.loads, i)
+		case o.kind == opStore && shared:
+			stores = true
+		case o.kind == opHelper:
+			args := fx.args
+			r.args[i], stores = &args, true
 		}
 	}
 	if !stores {

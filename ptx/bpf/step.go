@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"iter"
 	"math"
 
 	"github.com/cilium/ebpf/asm"
@@ -17,6 +18,44 @@ type analysis struct {
 	clamps map[int][]clamp
 	visits int
 	left   uint32 // fuel for loops that are counted
+}
+
+// states goes through the ops that are reached, each with the state in front of it, which
+// the caller moves on by step or replay.
+func (a *analysis) states() iter.Seq2[int, *state] {
+	return func(yield func(int, *state) bool) {
+		for b := range a.cfg.blocks {
+			if a.in[b] == nil {
+				continue
+			}
+			s := a.in[b].clone()
+			for i := a.cfg.blocks[b].first; i <= a.cfg.blocks[b].last; i++ {
+				if !yield(i, s) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// replay does a step of the analysis that went well.
+func (a *analysis) replay(s *state, i int, fx *effect) {
+	if err := a.step(s, i, fx); err != nil {
+		panic("BUG: a step of the analysis that went well fails: " + err.Error())
+	}
+}
+
+// follows reports whether block t is the next behind b that is reached.
+func (a *analysis) follows(b, t int) bool {
+	for n := b + 1; n <= t; n++ {
+		if n == t {
+			return true
+		}
+		if a.in[n] != nil {
+			return false
+		}
+	}
+	return false
 }
 
 // An effect is what one op needs at run time beyond its operation.

@@ -22,16 +22,22 @@ type Verified struct {
 	report Report
 }
 
-// Verify checks that p is safe in env and prepares it for [Verified.Emit]. The
-// error is a *RefusedError if the program is at fault, otherwise env is.
-func Verify(p *Program, env *Env) (*Verified, error) {
+// read returns the operations of p, and env or, if that is nil, an empty one.
+func read(p *Program, env *Env) (*Env, []op, error) {
 	if env == nil {
 		env = &Env{}
 	}
 	if err := env.check(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	ops, err := flatten(p, env)
+	return env, ops, err
+}
+
+// Verify checks that p is safe in env and prepares it for [Verified.Emit]. The
+// error is a *RefusedError if the program is at fault, otherwise env is.
+func Verify(p *Program, env *Env) (*Verified, error) {
+	env, ops, err := read(p, env)
 	if err != nil {
 		return nil, err
 	}
