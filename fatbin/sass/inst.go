@@ -124,24 +124,9 @@ func (i *Inst) mayWrite() uint8 {
 }
 
 func (i *Inst) uses(read, write *Set) {
+	i.operandSets(read, write)
 	if g := uint8(i.Word.Lo >> 12 & 7); g != guardAlways {
 		read.Add(i.op.guard, g, 1)
-	}
-	for j := range i.ops {
-		t := &i.ops[j]
-		reg, ok := t.reg(i.Word)
-		if !ok {
-			continue
-		}
-		if t.flags&readFlag != 0 {
-			read.Add(t.kind, reg, t.count)
-		}
-		if t.flags&writeFlag != 0 {
-			write.Add(t.kind, reg, t.count)
-		}
-	}
-	if i.Word.Opcode() == opR2P && i.op != nil {
-		write.P &= uint8(i.Word.Bits(32, 7))
 	}
 }
 

@@ -14,7 +14,6 @@ func (i *Inst) effect(read, kill *Set) {
 		*read, *kill = AllRegs(), Set{}
 		return
 	}
-	*read, *kill = Set{}, Set{}
 	i.uses(read, kill)
 	if f := i.op.flow; f == FlowExit || f == FlowReturn || f == FlowCall {
 		// The stack pointer stays in use as long as there is code.

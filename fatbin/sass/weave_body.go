@@ -156,17 +156,10 @@ const maxBody = 4096
 // to; behind it are a jump to itself and padding.
 func reachable(a *Analysis) int {
 	n := 0
-	seen := make([]bool, len(a.Blocks))
-	work := []int{0}
-	for len(work) > 0 {
-		b := work[len(work)-1]
-		work = work[:len(work)-1]
-		if seen[b] {
-			continue
+	for b, ok := range a.reached() {
+		if ok {
+			n = max(n, a.Blocks[b].End)
 		}
-		seen[b] = true
-		n = max(n, a.Blocks[b].End)
-		work = append(work, a.Blocks[b].Succ...)
 	}
 	return n
 }

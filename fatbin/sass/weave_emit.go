@@ -3,6 +3,7 @@ package sass
 import (
 	"errors"
 	"maps"
+	"math/bits"
 	"slices"
 )
 
@@ -178,9 +179,7 @@ func (e *emitter) site(s *site, exit int) error {
 			}
 		}
 		report.Spilled += len(p.regs.spilled)
-		for m := p.regs.save; m != 0; m &= m - 1 {
-			report.Saved++
-		}
+		report.Saved += bits.OnesCount8(p.regs.save)
 	}
 	in := e.w.a.Insts[i]
 	word := e.out.Code[i]

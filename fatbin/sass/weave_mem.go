@@ -30,40 +30,31 @@ const (
 	LocalMemory
 )
 
+// accesses are what memory instructions do, by name.
+var accesses = map[string]Access{
+	"LD":    {Space: Generic, Load: true},
+	"LDG":   {Space: Global, Load: true},
+	"LDS":   {Space: SharedMemory, Load: true},
+	"LDL":   {Space: LocalMemory, Load: true},
+	"ST":    {Space: Generic, Store: true},
+	"STG":   {Space: Global, Store: true},
+	"STS":   {Space: SharedMemory, Store: true},
+	"STL":   {Space: LocalMemory, Store: true},
+	"ATOM":  {Space: Generic, Load: true, Store: true, Atomic: true},
+	"ATOMG": {Space: Global, Load: true, Store: true, Atomic: true},
+	"ATOMS": {Space: SharedMemory, Load: true, Store: true, Atomic: true},
+	"RED":   {Space: Global, Store: true, Atomic: true},
+	"REDG":  {Space: Global, Store: true, Atomic: true},
+	// From global memory; where it goes to in shared memory is another address.
+	"LDGSTS": {Space: Global, Load: true},
+}
+
 // Access says what a memory instruction does; false if it is none that accesses memory
 // thread by thread, at an address in a register: loads, stores, atomic operations and
 // copies from global to shared memory.
 func (i *Inst) Access() (Access, bool) {
-	var a Access
-	switch i.Name() {
-	case "LD":
-		a = Access{Space: Generic, Load: true}
-	case "LDG":
-		a = Access{Space: Global, Load: true}
-	case "LDS":
-		a = Access{Space: SharedMemory, Load: true}
-	case "LDL":
-		a = Access{Space: LocalMemory, Load: true}
-	case "ST":
-		a = Access{Space: Generic, Store: true}
-	case "STG":
-		a = Access{Space: Global, Store: true}
-	case "STS":
-		a = Access{Space: SharedMemory, Store: true}
-	case "STL":
-		a = Access{Space: LocalMemory, Store: true}
-	case "ATOM":
-		a = Access{Space: Generic, Load: true, Store: true, Atomic: true}
-	case "ATOMG":
-		a = Access{Space: Global, Load: true, Store: true, Atomic: true}
-	case "ATOMS":
-		a = Access{Space: SharedMemory, Load: true, Store: true, Atomic: true}
-	case "RED", "REDG":
-		a = Access{Space: Global, Store: true, Atomic: true}
-	case "LDGSTS":
-		// From global memory; where it goes to in shared memory is another address.
-		a = Access{Space: Global, Load: true}
-	default:
+	a, ok := accesses[i.Name()]
+	if !ok {
 		return a, false
 	}
 	sizes := [8]int{1, 1, 2, 2, 4, 8, 16, 16}

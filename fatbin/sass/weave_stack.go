@@ -93,28 +93,28 @@ const (
 
 // save stores the registers of a probe's place.
 func (e *emitter) save(pl *placement) {
-	if len(pl.spilled) == 0 {
-		return
+	e.spill(pl, opSTL, func(c *Control) { c.ReadBar = 0 })
+	if n := len(pl.spilled); n > 0 {
+		e.out.Stack = max(e.out.Stack, (4*n+15)&^15)
 	}
-	for k, r := range pl.spilled {
-		w := local(opSTL, r, k)
-		c := w.Control()
-		c.Stall, c.ReadBar = 2, 0
-		e.put(w.WithControl(c))
-	}
-	e.wait(1, 2)
-	e.out.Stack = max(e.out.Stack, (4*len(pl.spilled)+15)&^15)
 }
 
 // restore loads them.
 func (e *emitter) restore(pl *placement) {
+	e.spill(pl, opLDL, func(c *Control) { c.WriteBar = 0 })
+}
+
+// spill moves the registers of a probe's place to or from local memory, and waits until
+// that is done, for scoreboard 0.
+func (e *emitter) spill(pl *placement, opcode uint64, board func(*Control)) {
 	if len(pl.spilled) == 0 {
 		return
 	}
 	for k, r := range pl.spilled {
-		w := local(opLDL, r, k)
+		w := local(opcode, r, k)
 		c := w.Control()
-		c.Stall, c.WriteBar = 2, 0
+		c.Stall = boardStall
+		board(&c)
 		e.put(w.WithControl(c))
 	}
 	e.wait(1, 2)
