@@ -2,10 +2,8 @@ package nvattach
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"nvtrace/fatbin"
@@ -29,22 +27,29 @@ func testObjects(tb testing.TB) []*Object {
 	return list
 }
 
+// placedPlan plans an object's programs, and places their maps.
+func placedPlan(tb testing.TB, o *Object) (*Plan, *Maps) {
+	tb.Helper()
+	plan, err := NewPlan([]*Object{o}, &PlanOptions{AllowExit: true})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	maps, err := plan.NewMaps(&MapOptions{SMs: 132})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := maps.Place(0x7f1200000000); err != nil {
+		tb.Fatal(err)
+	}
+	return plan, maps
+}
+
 // Every program becomes a function that the assembler takes in the mode for tools, for
 // each generation of GPUs.
 func TestBodiesAssemble(t *testing.T) {
 	params := []fatbin.Param{{Offset: 0, Size: 8}, {Offset: 8, Size: 4}, {Offset: 12, Size: 2}, {Offset: 14, Size: 1}, {Offset: 16, Size: 40}}
 	for _, o := range testObjects(t) {
-		plan, err := NewPlan([]*Object{o}, &PlanOptions{AllowExit: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		maps, err := plan.NewMaps(&MapOptions{SMs: 132})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := maps.Place(0x7f1200000000); err != nil {
-			t.Fatal(err)
-		}
+		plan, maps := placedPlan(t, o)
 		for _, q := range plan.Programs {
 			if q.Point.Kind == KindRun || q.Point.Kind == KindCapture {
 				continue
@@ -57,9 +62,6 @@ func TestBodiesAssemble(t *testing.T) {
 					}
 					t.Errorf("%s %s: %v", o.Name, q.Name, err)
 					continue
-				}
-				if os.Getenv("DUMP") != "" {
-					os.WriteFile("/tmp/bodies/"+strings.TrimSuffix(filepath.Base(o.Name), ".bpf.o")+"_"+q.Name+"_"+fatbin.Arch{SM: sm}.String()+".ptx", []byte(b.Text), 0o644)
 				}
 				assemble(t, b.Text, fatbin.Arch{SM: sm}.String(), "--compile-as-tools-patch")
 			}

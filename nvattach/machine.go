@@ -44,23 +44,13 @@ type compiledBody struct {
 	err    error
 }
 
-// cubinCode puts programs into the kernels of a cubin and returns the new one; nil if no
-// kernel got one. Kernels that don't get their programs are noted.
-func (r *rewriting) cubinCode(data []byte) ([]byte, []KernelReport, []Unprobed) {
-	fail := func(err error) ([]byte, []KernelReport, []Unprobed) {
-		var list []Unprobed
-		if c, e := fatbin.ParseCubin(data); e == nil {
-			for _, n := range kernelNames(c) {
-				if r.p.Wants(n, false) {
-					list = append(list, Unprobed{n, err.Error()})
-				}
-			}
-		}
-		return nil, nil, list
-	}
+// cubinCode puts programs into the kernels of a cubin, whose names are given, and returns
+// the new one; nil if no kernel got one. What came of each kernel is noted.
+func (r *rewriting) cubinCode(data []byte, names []string) []byte {
 	editor, err := fatbin.NewCubinEditor(data, nil)
 	if err != nil {
-		return fail(err)
+		r.unprobed(names, err.Error())
+		return nil
 	}
 	var reports []KernelReport
 	var unprobed []Unprobed
@@ -68,7 +58,7 @@ func (r *rewriting) cubinCode(data []byte) ([]byte, []KernelReport, []Unprobed) 
 	r.p.mu.Lock()
 	defer r.p.mu.Unlock()
 	var wanted []string
-	for _, name := range kernelNames(editor.Cubin()) {
+	for _, name := range names {
 		if r.p.Wants(name, false) {
 			wanted = append(wanted, name)
 		}
@@ -97,14 +87,15 @@ func (r *rewriting) cubinCode(data []byte) ([]byte, []KernelReport, []Unprobed) 
 			reports = append(reports, m.report)
 		}
 	}
-	if !changed {
-		return nil, reports, unprobed
+	var out []byte
+	if changed {
+		if out, err = editor.Bytes(); err != nil {
+			r.unprobed(names, err.Error())
+			return nil
+		}
 	}
-	out, err := editor.Bytes()
-	if err != nil {
-		return fail(err)
-	}
-	return out, reports, unprobed
+	r.out.Kernels, r.out.Unprobed = reports, append(r.out.Unprobed, unprobed...)
+	return out
 }
 
 // parallel has f called for each kernel, by as many threads as there are processors.

@@ -4,11 +4,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"nvtrace/fatbin"
-	"nvtrace/fatbin/sass"
 	"nvtrace/internal/need"
 )
 
@@ -16,16 +14,7 @@ import (
 // driver's compiler: both take the same options.
 func compileBody(tb testing.TB, arch string) func(text string) ([]byte, error) {
 	tb.Helper()
-	path := os.Getenv("NVTRACE_PTXAS")
-	if path == "" {
-		path, _ = exec.LookPath("ptxas")
-	}
-	if path == "" {
-		if need.Required("ptxas") {
-			tb.Fatal("no ptxas: set NVTRACE_PTXAS or PATH")
-		}
-		tb.Skip("no ptxas: set NVTRACE_PTXAS or PATH")
-	}
+	path := need.Tool(tb, "ptxas", "NVTRACE_PTXAS")
 	dir := tb.TempDir()
 	return func(text string) ([]byte, error) {
 		in, out := filepath.Join(dir, "body.ptx"), filepath.Join(dir, "body.cubin")
@@ -53,17 +42,7 @@ func TestMachineCode(t *testing.T) {
 	}
 	compile := compileBody(t, "sm_90")
 	for _, o := range testObjects(t) {
-		plan, err := NewPlan([]*Object{o}, &PlanOptions{AllowExit: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		maps, err := plan.NewMaps(&MapOptions{SMs: 132})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := maps.Place(0x7f1200000000); err != nil {
-			t.Fatal(err)
-		}
+		plan, maps := placedPlan(t, o)
 		r, err := plan.Rewrite(image, maps, &RewriteOptions{Arch: fatbin.Arch{SM: 90, Suffix: 'a'}, CompileBody: compile})
 		if err != nil {
 			t.Fatal(err)
@@ -91,12 +70,6 @@ func TestMachineCode(t *testing.T) {
 				t.Errorf("%s: %s: size %d -> %d, registers %d -> %d", o.Name, k.Name, was.Size, is.Size, was.Registers, is.Registers)
 			}
 		}
-		if dir := os.Getenv("NVTRACE_KEEP"); dir != "" {
-			name := filepath.Join(dir, strings.TrimSuffix(filepath.Base(o.Name), ".bpf.o")+".cubin")
-			if err := os.WriteFile(name, r.Image, 0o644); err != nil {
-				t.Error(err)
-			}
-		}
 	}
 }
 
@@ -110,5 +83,3 @@ func kernelNamed(t *testing.T, c *fatbin.Cubin, name string) *fatbin.Kernel {
 	t.Fatalf("no kernel %s", name)
 	return nil
 }
-
-var _ = sass.WordSize

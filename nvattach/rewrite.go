@@ -219,9 +219,7 @@ func (r *rewriting) cubin(image []byte) error {
 	case r.o.CompileBody == nil:
 		r.unprobed(names, r.noBody())
 	default:
-		out, kernels, unprobed := r.cubinCode(image)
-		r.out.Unprobed, r.out.Kernels = unprobed, kernels
-		if out != nil {
+		if out := r.cubinCode(image, names); out != nil {
 			r.out.Image, r.out.Changed = out, true
 		}
 	}
@@ -290,7 +288,7 @@ func (r *rewriting) container(image []byte) error {
 		return nil // its PTX, which is the same module, need not be looked at
 	}
 	if text < 0 && elf >= 0 && r.o.CompileBody != nil {
-		return r.entryCode(image, n, c, elf, fo)
+		return r.entryCode(image, n, c, elf, names, fo)
 	}
 	if text < 0 {
 		r.unprobed(names, r.noBody())
@@ -312,14 +310,13 @@ func (r *rewriting) container(image []byte) error {
 }
 
 // entryCode rewrites the machine code in an entry.
-func (r *rewriting) entryCode(image []byte, n int, c *fatbin.Container, elf int, fo *fatbin.Options) error {
+func (r *rewriting) entryCode(image []byte, n int, c *fatbin.Container, elf int, names []string, fo *fatbin.Options) error {
 	old := &c.Entries[elf]
 	data, err := old.Data(fo)
 	if err != nil {
 		return err
 	}
-	out, kernels, unprobed := r.cubinCode(data)
-	r.out.Unprobed, r.out.Kernels = append(r.out.Unprobed, unprobed...), kernels
+	out := r.cubinCode(data, names)
 	if out == nil {
 		return nil
 	}
