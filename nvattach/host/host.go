@@ -14,7 +14,6 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"sort"
@@ -44,7 +43,7 @@ const mostTargets = 4096
 type Tracer struct {
 	opts    Options
 	class   uint16
-	files   map[fileKey][]*target
+	files   map[proc.FileKey][]*target
 	procs   map[*ptrace.Process]*process
 	enters  map[uint64][]*nvattach.PlannedHost // by number of the system call
 	exits   map[uint64][]*nvattach.PlannedHost
@@ -53,13 +52,6 @@ type Tracer struct {
 	skipped map[int]int64                  // by thread: what a call returns that is not made
 	told    map[string]bool
 	real    map[*nvattach.PlannedHost]string // the path of its file, without symbolic links
-}
-
-// fileKey is a file's identity.
-type fileKey struct {
-	dev, ino uint64
-	size     int64
-	mtime    unix.Timespec
 }
 
 // A target is a place in a file that programs run at.
@@ -79,7 +71,7 @@ type process struct {
 // there is not.
 func New(o *Options, class uint16) (*Tracer, error) {
 	t := &Tracer{
-		opts: *o, class: class, files: make(map[fileKey][]*target), procs: make(map[*ptrace.Process]*process),
+		opts: *o, class: class, files: make(map[proc.FileKey][]*target), procs: make(map[*ptrace.Process]*process),
 		enters: make(map[uint64][]*nvattach.PlannedHost), exits: make(map[uint64][]*nvattach.PlannedHost),
 		found: make(map[*nvattach.PlannedHost]bool), inFile: make(map[*nvattach.PlannedHost]bool),
 		skipped: make(map[int]int64), told: make(map[string]bool), real: make(map[*nvattach.PlannedHost]string),
@@ -395,25 +387,12 @@ func (t *Tracer) override(task *ptrace.Task, x *target, result uint64) bool {
 
 // targets returns the places in a mapped file that programs want.
 func (t *Tracer) targets(task *ptrace.Task, m *proc.Mapping) []*target {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/map_files/%x-%x", task.PID, m.Start, m.End))
-	direct := err == nil
-	if err != nil {
-		f, err = os.Open(fmt.Sprintf("/proc/%d/root%s", task.PID, m.Path)) // map_files is root's
-	}
+	f, key, err := proc.OpenMapped(task.PID, m)
 	if err != nil {
 		t.report(fmt.Sprintf("%s has no probes: %v", m.Path, err))
 		return nil
 	}
 	defer f.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil
-	}
-	if !direct && st.Ino != m.Inode {
-		t.report(m.Path + " has no probes: the file is not the one that is mapped")
-		return nil
-	}
-	key := fileKey{st.Dev, st.Ino, st.Size, st.Mtim}
 	list, ok := t.files[key]
 	if !ok {
 		if list, err = t.read(f, m.Path); err != nil {
