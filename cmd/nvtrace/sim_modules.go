@@ -1,12 +1,9 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/hex"
 	"fmt"
-	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -16,6 +13,7 @@ import (
 	"nvtrace/nvattach/capture"
 	"nvtrace/nvattach/sim"
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/proc"
 	"nvtrace/traces"
 )
 
@@ -71,13 +69,13 @@ func (m *simModules) loaded(p *sim.Process, im *sim.Image) {
 			File: im.File, Handle: im.Handle, Origin: "simulated GPU",
 		},
 	}
-	maps := readMappings(p.PID())
-	if at, ok := maps.find(im.Addr); ok && at.holds(im.Addr, im.Data) {
-		ev.Image.File, ev.Image.Offset = at.file, int64(im.Addr-at.start+at.offset)
-		ev.Path = at.file // a guess: functions that are hooked return to the hook
+	maps, _ := proc.Maps(p.PID()) // none if it is gone
+	if at := mappedFile(maps, im.Addr); at != nil && fileHolds(at, im.Addr, im.Data) {
+		ev.Image.File, ev.Image.Offset = at.Path, int64(im.Addr-at.Start+at.Offset)
+		ev.Path = at.Path // a guess: functions that are hooked return to the hook
 	}
-	if at, ok := maps.find(im.Caller); ok {
-		ev.Path = at.file
+	if at := mappedFile(maps, im.Caller); at != nil {
+		ev.Path = at.Path
 	}
 	if im.Replacement != nil {
 		ev.Image.Replaced = hashOf(im.Replacement)
@@ -190,60 +188,20 @@ func (m *simModules) Task(t *ptrace.Task, _ *ptrace.TaskEvent) {
 	}
 }
 
-// mapping is a part of a file in the address space of a process.
-type mapping struct {
-	start, end, offset uint64
-	file               string
+// mappedFile returns the mapping of a file that an address lies in; nil: none.
+func mappedFile(maps []proc.Mapping, addr uint64) *proc.Mapping {
+	if at := proc.At(maps, addr); at != nil && strings.HasPrefix(at.Path, "/") {
+		return at
+	}
+	return nil
 }
 
-// mappings are those of a process, in order.
-type mappings []mapping
-
-// readMappings reads /proc/PID/maps; there are none if the process is gone.
-func readMappings(pid int) (list mappings) {
-	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/maps")
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	for sc := bufio.NewScanner(f); sc.Scan(); {
-		fields := strings.SplitN(sc.Text(), " ", 6)
-		if len(fields) < 6 {
-			continue
-		}
-		file := strings.TrimLeft(fields[5], " ")
-		lo, hi, ok := addressRange(fields[0])
-		offset, err := strconv.ParseUint(fields[2], 16, 64)
-		if ok && err == nil && strings.HasPrefix(file, "/") {
-			list = append(list, mapping{lo, hi, offset, file})
-		}
-	}
-	return list
-}
-
-// find returns the mapping that an address lies in.
-func (l mappings) find(addr uint64) (mapping, bool) {
-	for _, at := range l {
-		if at.start <= addr && addr < at.end {
-			return at, true
-		}
-	}
-	return mapping{}, false
-}
-
-// holds reports whether the file has these bytes where the mapping shows them at
-// an address.
-func (at *mapping) holds(addr uint64, b []byte) bool {
-	if uint64(len(b)) > at.end-addr {
+// fileHolds reports whether a mapping's file has these bytes where it shows them at an
+// address.
+func fileHolds(at *proc.Mapping, addr uint64, b []byte) bool {
+	if !at.Contains(addr, uint64(len(b))) {
 		return false
 	}
-	got, err := readRange(at.file, int64(addr-at.start+at.offset), int64(len(b)))
+	got, err := readRange(at.Path, int64(addr-at.Start+at.Offset), int64(len(b)))
 	return err == nil && bytes.Equal(got, b)
-}
-
-func addressRange(s string) (lo, hi uint64, ok bool) {
-	a, b, _ := strings.Cut(s, "-")
-	lo, errLo := strconv.ParseUint(a, 16, 64)
-	hi, errHi := strconv.ParseUint(b, 16, 64)
-	return lo, hi, errLo == nil && errHi == nil && lo < hi
 }

@@ -1,32 +1,29 @@
 package agent
 
 import (
-	"bufio"
 	"debug/elf"
 	"fmt"
-	"os"
 	"os/exec"
 	"strings"
 	"testing"
 
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/proc"
 )
 
 // exports lists the functions of a mapped library by their run-time addresses.
 func exports(t testing.TB, pid int, part string) []Target {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
+	maps, err := proc.Maps(pid)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	for sc := bufio.NewScanner(f); sc.Scan(); {
-		fields := strings.Fields(sc.Text())
-		if len(fields) < 6 || !strings.Contains(fields[5], part) {
+	for i := range maps {
+		m := &maps[i]
+		if !strings.Contains(m.Path, part) {
 			continue
 		}
-		var base uint64
-		fmt.Sscanf(fields[0], "%x-", &base) // the first is that of offset 0
-		e, err := elf.Open(fields[5])
+		base := m.Start // the first is that of offset 0
+		e, err := elf.Open(m.Path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,7 +39,7 @@ func exports(t testing.TB, pid int, part string) []Target {
 				continue
 			}
 			seen[s.Value] = true
-			list = append(list, Target{Addr: base + s.Value, Size: s.Size, Hook: &Hook{Name: s.Name, Library: fields[5]}})
+			list = append(list, Target{Addr: base + s.Value, Size: s.Size, Hook: &Hook{Name: s.Name, Library: m.Path}})
 		}
 		return list
 	}

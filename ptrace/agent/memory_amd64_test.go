@@ -1,14 +1,12 @@
 package agent
 
 import (
-	"os"
-	"strconv"
-	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/proc"
 )
 
 // strict is /proc/PID/mem of a kernel that lets nobody override the protection of
@@ -20,19 +18,13 @@ type strict struct {
 }
 
 func (m *strict) WriteAt(b []byte, addr int64) (int, error) {
-	maps, err := os.ReadFile("/proc/" + strconv.Itoa(m.pid) + "/maps")
+	maps, err := proc.Maps(m.pid)
 	if err != nil {
 		return 0, err
 	}
-	for line := range strings.Lines(string(maps)) {
-		span, rest, _ := strings.Cut(line, " ")
-		lo, hi, _ := strings.Cut(span, "-")
-		from, _ := strconv.ParseInt(lo, 16, 64)
-		to, _ := strconv.ParseInt(hi, 16, 64)
-		if from <= addr && addr < to && rest[1] != 'w' {
-			m.refused++
-			return 0, unix.EIO
-		}
+	if at := proc.At(maps, uint64(addr)); at != nil && !at.Write {
+		m.refused++
+		return 0, unix.EIO
 	}
 	return m.memory.WriteAt(b, addr)
 }

@@ -13,6 +13,7 @@ import (
 
 	"nvtrace/internal/need"
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/proc"
 )
 
 // TestSealed: nobody can shorten the memory that the program shares with this process,
@@ -30,18 +31,18 @@ func TestSealed(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", task.PID))
+		maps, err := proc.Maps(task.PID)
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		for line := range strings.Lines(string(maps)) {
-			f := strings.Fields(line)
-			if len(f) < 6 || !strings.Contains(f[5], "memfd:nvtrace") {
+		for i := range maps {
+			m := &maps[i]
+			if !strings.Contains(m.Path, "memfd:nvtrace") {
 				continue
 			}
 			shared++
-			file, err := os.OpenFile(filepath.Join("/proc", fmt.Sprint(task.PID), "map_files", f[0]), os.O_RDWR, 0)
+			file, err := os.OpenFile(fmt.Sprintf("/proc/%d/map_files/%x-%x", task.PID, m.Start, m.End), os.O_RDWR, 0)
 			if errors.Is(err, fs.ErrPermission) {
 				continue
 			}
@@ -51,7 +52,7 @@ func TestSealed(t *testing.T) {
 			}
 			tried++
 			if err := file.Truncate(0); !errors.Is(err, unix.EPERM) {
-				t.Errorf("shared memory at %s was cut off: %v", f[0], err)
+				t.Errorf("shared memory at %#x was cut off: %v", m.Start, err)
 			}
 			file.Close()
 		}
