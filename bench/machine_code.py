@@ -12,22 +12,11 @@ import argparse
 import json
 import os
 import re
-import subprocess
 import sys
-import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+from stacks import HERE, PROGRAMS, run
+
 PROBES = os.path.join(HERE, "..", "examples", "probes")
-PROGRAMS = ["train", "triton_ops", "cupy_ops", "jax_ops", "inductor"]
-
-
-def run(argv, limit):
-    begin = time.perf_counter()
-    try:
-        p = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=limit)
-    except subprocess.TimeoutExpired as e:
-        return "timeout", e.stdout or b"", (e.stderr or b"").decode(errors="replace"), limit
-    return p.returncode, p.stdout, p.stderr.decode(errors="replace"), time.perf_counter() - begin
 
 
 def counters(err):
@@ -51,7 +40,7 @@ def main():
         bad += not good
         print(f"{name:12} {what:30} {'good' if good else 'BAD'}  {more}", flush=True)
 
-    for name in args.only or PROGRAMS:
+    for name in args.only or [p.removesuffix(".py") for p in PROGRAMS]:
         command = ["python3", os.path.join(HERE, "stacks", name + ".py")]
         truth = None
         if name == "train":
