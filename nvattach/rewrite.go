@@ -16,9 +16,9 @@ type RewriteOptions struct {
 	// Compile makes a cubin of a module's text for Arch, as the driver would. Nil, and
 	// an empty result, leave that to the driver: the image gets the woven text.
 	Compile func(text string) ([]byte, error)
-	// CompileBody makes a cubin of a [Body] with --compile-as-tools-patch. Nil: programs
-	// are put into kernels of which there is PTX alone. An empty result means that
-	// nothing can compile here.
+	// CompileBody makes a cubin of a [Body] with --compile-as-tools-patch: where the driver
+	// would take machine code, programs are put there. Nil: they are put into PTX alone. An
+	// empty result means that nothing can compile here.
 	CompileBody func(text string) ([]byte, error)
 	// NoBody says why CompileBody is nil; "" stands for no reason but that.
 	NoBody string
@@ -287,8 +287,21 @@ func (r *rewriting) container(image []byte) error {
 	if len(names) > 0 && !r.p.wantsAny(names) {
 		return nil // its PTX, which is the same module, need not be looked at
 	}
-	if text < 0 && elf >= 0 && r.o.CompileBody != nil {
-		return r.entryCode(image, n, c, elf, names, fo)
+	if elf >= 0 && r.o.CompileBody != nil && (text < 0 || r.o.Twins != TwinsAll) {
+		err := r.entryCode(image, n, c, elf, names, fo)
+		if text < 0 || err == nil && len(names) > 0 && r.complete() {
+			return err
+		}
+		// Its PTX may get what its machine code can't.
+		machine := r.out
+		r.out = &Rewritten{Image: image}
+		if c, n, err = fatbin.ParseContainer(image); err != nil {
+			return err
+		}
+		if err := r.containerText(image, n, c, text, names, fo, &wo); err != nil || len(r.out.Unprobed) > len(machine.Unprobed) {
+			r.out = machine
+		}
+		return nil
 	}
 	if text < 0 {
 		r.unprobed(names, r.noBody())
@@ -297,12 +310,31 @@ func (r *rewriting) container(image []byte) error {
 		}
 		return nil
 	}
+	return r.containerText(image, n, c, text, names, fo, &wo)
+}
+
+// complete reports whether machine code got all programs that want it.
+func (r *rewriting) complete() bool {
+	if len(r.out.Unprobed) > 0 || slices.ContainsFunc(r.p.Programs, func(q *PlannedProgram) bool { return q.Point.Func }) {
+		return false
+	}
+	for i := range r.out.Kernels {
+		// Of an opcode that machine code does not have, there may be PTX's.
+		if slices.ContainsFunc(r.out.Kernels[i].Programs, func(p ProgramReport) bool { return p.Kind == KindInsn && p.Sites == 0 }) {
+			return false
+		}
+	}
+	return true
+}
+
+// containerText rewrites the PTX in an entry.
+func (r *rewriting) containerText(image []byte, n int, c *fatbin.Container, text int, names []string, fo *fatbin.Options, wo *WeaveOptions) error {
 	src, err := c.Entries[text].Data(fo)
 	if err != nil {
 		r.unprobed(names, err.Error())
 		return nil
 	}
-	f, w := r.weave(string(src), &wo)
+	f, w := r.weave(string(src), wo)
 	if w == nil {
 		return nil
 	}

@@ -255,6 +255,58 @@ func TestRegisterLimit(t *testing.T) {
 	}
 }
 
+// Where the driver would take machine code, programs go there; into the PTX beside it where
+// machine code can't have them all.
+func TestRewriteBoth(t *testing.T) {
+	image, err := os.ReadFile("../fatbin/testdata/kernels.13.0.fatbin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	compile := compileBody(t, "sm_90")
+	gpu := arch(t, "sm_90a")
+	none := func(string) ([]byte, error) { return nil, nil }
+	refused := func(string) ([]byte, error) { return nil, errors.New("no registers") }
+	for _, tt := range []struct {
+		name    string
+		o       RewriteOptions
+		machine bool
+	}{
+		{"no bodies", RewriteOptions{}, false},
+		{"bodies", RewriteOptions{CompileBody: compile}, true},
+		{"nothing compiles", RewriteOptions{CompileBody: none}, false},
+		{"a body is refused", RewriteOptions{CompileBody: refused}, false},
+		{"neither is possible", RewriteOptions{CompileBody: refused, Compile: refused}, true},
+	} {
+		tt.o.Arch = gpu
+		r := newRig(t, nil, object(t, "example_count"))
+		out, err := r.plan.Rewrite(image, r.maps, &tt.o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(out.Kernels) == 0 {
+			if tt.o.Compile == nil || len(out.Unprobed) == 0 || out.Changed {
+				t.Errorf("%s: changed %v, not probed %v", tt.name, out.Changed, out.Unprobed)
+			}
+			continue
+		}
+		if len(out.Unprobed) > 0 || !out.Changed {
+			t.Errorf("%s: changed %v, not probed %v", tt.name, out.Changed, out.Unprobed)
+		}
+		for _, k := range out.Kernels {
+			if k.Machine != tt.machine {
+				t.Errorf("%s: %s: in machine code %v", tt.name, k.Name, k.Machine)
+			}
+		}
+		is, _, err := fatbin.ParseContainer(out.Image)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if elf := Prefers(is.Entries, fatbin.KindELF, gpu); (elf >= 0) != tt.machine {
+			t.Errorf("%s: the driver would take entry %d", tt.name, elf)
+		}
+	}
+}
+
 // A module none of whose kernels is wanted, as its machine code shows, is left alone
 // without a look at its PTX, unless a program may want a device function.
 func TestRewriteUnwanted(t *testing.T) {

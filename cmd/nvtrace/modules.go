@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"nvtrace/fatbin"
+	"nvtrace/ioctl"
 	"nvtrace/nvattach/capture"
 	"nvtrace/traces"
 )
@@ -17,18 +19,28 @@ func modulesVerb(e *env, args, command []string) int {
 	var asJSON optString
 	var v modulesView
 	var required bool
+	var arch string
 	fl := newFlagSet(e, "modules", "[flags] run.nvt")
 	asJSON.registerJSON(fl)
 	fl.BoolVar(&v.kernels, "v", false, "list the kernels of each image")
 	fl.StringVar(&v.extract, "extract", "", "write the images into `DIR`, which is made")
-	fl.StringVar(&v.why, "why", "", "say where a `KERNEL` comes from and whether it can be probed (a name, mangled or not, a part of one, or a pattern with *)")
+	fl.StringVar(&v.why, "why", "", "say where a `KERNEL` comes from, which code of it the driver takes, and whether that can be probed (a name, mangled or not, a part of one, or a pattern with *)")
+	fl.StringVar(&arch, "arch", "", "say what the driver takes on a GPU of this `ARCH`, e.g. sm_90 (default: the recorded GPU's, or all)")
 	fl.BoolVar(&v.files, "files", false, "read images that are not beside the recording from the files that it names; only for a recording that you trust")
 	fl.BoolVar(&required, "require-complete", false, "exit with status 1 if something escaped, or nothing says that all was captured")
 	name, status, ok := e.oneRecording(fl, args, command)
 	if !ok {
 		return status
 	}
-	r, damage := readModules(e, name, v.files)
+	var gpus []uint32
+	if arch != "" {
+		a, err := fatbin.ParseArch(arch)
+		if err != nil {
+			return e.fail(exitUsage, "--arch: %v", err)
+		}
+		gpus = []uint32{a.SM}
+	}
+	r, damage := readModules(e, name, v.files, gpus)
 	if r == nil {
 		return e.fail(exitFailed, "%v", damage)
 	}
@@ -60,6 +72,7 @@ type modulesReport struct {
 	Notes    []string         `json:"notes"`               // of capturing
 	Images   []*moduleImage   `json:"images"`
 
+	gpus      []uint32 // architectures of the run's GPUs; none: not known
 	recording string
 	store     *capture.Store
 	files     bool // images that the store lacks are read where the recording says that they lay
@@ -73,8 +86,11 @@ type moduleImage struct {
 	Replaced []string      `json:"replaced,omitempty"` // hashes of what the driver was given instead
 	Missing  string        `json:"missing,omitempty"`  // why its bytes can't be looked at
 	Entries  []entryReport `json:"entries"`
-	Loads    []*moduleLoad `json:"loads"`
-	Launched []string      `json:"launched"` // kernels, mangled
+	// Takes says what the driver takes of the image on the run's GPUs, or, where these are
+	// not known, on all.
+	Takes    []driverChoice `json:"driver_takes"`
+	Loads    []*moduleLoad  `json:"loads"`
+	Launched []string       `json:"launched"` // kernels, mangled
 
 	readable bool // its bytes are to be had
 }
@@ -103,20 +119,20 @@ const (
 )
 
 // readModules reads a recording and the images beside it. The report is nil if
-// there is nothing to read; else the error says what is damaged.
-func readModules(e *env, name string, files bool) (*modulesReport, error) {
-	if name == "-" {
-		name = "/dev/stdin"
-	}
-	e.reads(name)
-	rd, err := traces.Open(name)
+// there is nothing to read; else the error says what is damaged. Without gpus, which are
+// architectures, the recording's are looked for.
+func readModules(e *env, name string, files bool, gpus []uint32) (*modulesReport, error) {
+	rd, d, err := new(readFlags).open(e, name)
 	if err != nil {
 		return nil, err
 	}
 	defer rd.Close()
 	g := &moduleGatherer{
-		r:      &modulesReport{Gaps: []string{}, Notes: []string{}, Images: []*moduleImage{}, recording: name, files: files},
+		r:      &modulesReport{Gaps: []string{}, Notes: []string{}, Images: []*moduleImage{}, recording: name, files: files, gpus: gpus},
 		images: make(map[string]*moduleImage), exes: make(map[int32]string), loads: make(map[loadKey]*moduleLoad), known: make(map[[3]string]bool),
+	}
+	if gpus == nil {
+		g.decoder = d
 	}
 	damage := each(rd, e.notice, g.add)
 	g.r.Complete = g.r.Captured.Complete() && len(g.r.Gaps) == 0 && !g.lost && rd.Complete() && damage == nil
@@ -143,6 +159,8 @@ type moduleGatherer struct {
 	notes  int                // of the notes
 	exes   map[int32]string   // executable of each process
 	lost   bool               // events could not be recorded
+	// decoder is for calls that tell what GPUs there are; nil: that is known.
+	decoder *ioctl.Decoder
 }
 
 // loadKey tells ways to load an image apart.
@@ -153,6 +171,11 @@ type loadKey struct {
 
 func (g *moduleGatherer) add(ev *traces.Event) {
 	switch ev.Kind {
+	case traces.KindIoctl:
+		if g.decoder != nil {
+			c := g.decoder.Decode(ev)
+			g.r.seesGPU(&c)
+		}
 	case traces.KindExec:
 		g.exes[ev.PID] = ev.Path
 	case traces.KindFork:
@@ -221,7 +244,7 @@ func (g *moduleGatherer) first(image, what, name string) bool {
 func (g *moduleGatherer) image(i *traces.Image) *moduleImage {
 	m := g.images[i.SHA256]
 	if m == nil && len(g.r.Images) < maxImages {
-		m = &moduleImage{SHA256: i.SHA256, Format: i.Format, Size: i.Size, Entries: []entryReport{}, Loads: []*moduleLoad{}, Launched: []string{}}
+		m = &moduleImage{SHA256: i.SHA256, Format: i.Format, Size: i.Size, Entries: []entryReport{}, Takes: []driverChoice{}, Loads: []*moduleLoad{}, Launched: []string{}}
 		g.images[i.SHA256] = m
 		g.r.Images = append(g.r.Images, m)
 	}

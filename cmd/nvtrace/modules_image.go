@@ -20,6 +20,10 @@ import (
 
 // inspect reads what is in the image.
 func (m *moduleImage) inspect(r *modulesReport) {
+	gpus := r.gpus
+	if len(gpus) == 0 {
+		gpus = gpuArchs
+	}
 	err := m.read(r, func(data []byte) error {
 		f := fatbin.NewFile(m.SHA256, data, nil)
 		x := fatbin.NewInflater(&fatbin.Options{Budget: fatbin.NewBudget(fatbin.DefaultBudget(int64(len(data))))})
@@ -32,6 +36,7 @@ func (m *moduleImage) inspect(r *modulesReport) {
 			if c == nil {
 				continue
 			}
+			m.Takes = append(m.Takes, choices(c, len(m.Entries), gpus)...)
 			for i := range c.Entries {
 				en := newEntryReport(len(m.Entries)+1, &c.Entries[i])
 				buf = en.inspect(x, &c.Entries[i], buf)

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -125,18 +126,36 @@ func TestModulesWhy(t *testing.T) {
 	name := moduleRecording(t)
 	_, out, _ := runModules("--why", "shapes::reduce", name)
 	wantText(t, out, "void shapes::reduce<float, 64>(float*, float const*, Pair)\n  symbol: _ZN6shapes6reduce",
-		"probeable: PTX for compute_90a, which takes the place of SASS for sm_90a, sm_100f",
+		"  on sm_90: the driver takes the machine code for sm_90a: probes go there with --machine-code, else into the PTX for compute_90a in its place\n",
+		"  on sm_100, sm_103: the driver takes the machine code for sm_100f, there is no PTX: it can't be probed: cubin: section .nv.capmerc.text.",
+		"(Mercury)",
 		"loaded by libcublas.so.13 through cuLibraryLoadData, in process python3 100, 2 times\n  launched\n",
-		"SASS only for sm_80; no PTX in this image", "loaded by libtriton.so through cuModuleLoadData, in process python3 102")
+		"  on sm_80, sm_86, sm_87, sm_89: the driver takes the machine code for sm_80, there is no PTX: probes go there with --machine-code --untested-arch\n", "loaded by libtriton.so through cuModuleLoadData, in process python3 102")
 	_, star, _ := runModules("--why", "*reduce*", name)
 	if star != out {
 		t.Errorf("a pattern gives another answer:\n%s", star)
+	}
+	_, out, _ = runModules("--why", "reduce", "--arch", "sm_103", name)
+	wantText(t, out, "  on sm_103: the driver takes the machine code for sm_100f", "  no GPU that is looked at can load it\n")
+	if strings.Contains(out, "on sm_90") || strings.Contains(out, "on sm_80") {
+		t.Errorf("GPUs that were not asked for:\n%s", out)
+	}
+	if status, _, errs := runModules("--why", "reduce", "--arch", "nine", name); status != exitUsage || !strings.Contains(errs, "--arch") {
+		t.Errorf("status %d: %s", status, errs)
 	}
 	status, out, _ := runModules("--why", "nosuch", name)
 	if status != exitDiffers {
 		t.Errorf("status %d for a kernel that is not there", status)
 	}
 	wantText(t, out, `no image has a kernel that "nosuch" means; images: 3, not readable: 1`)
+}
+
+// The recording of a run tells what its GPU is.
+func TestModulesGPU(t *testing.T) {
+	r, err := readModules(&env{stdout: io.Discard, stderr: io.Discard, getenv: func(string) string { return "" }}, "../../traces/corpus/vectoradd.nvt", false, nil)
+	if err != nil || !slices.Equal(r.gpus, []uint32{90}) {
+		t.Errorf("GPUs %v, %v", r.gpus, err)
+	}
 }
 
 // TestModulesComplete: what escaped comes first, and is the status if one asks.

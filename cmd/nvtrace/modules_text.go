@@ -26,7 +26,7 @@ func (v *modulesView) write(w io.Writer, r *modulesReport) (missing bool, err er
 	var b bytes.Buffer
 	r.writeState(&b)
 	if v.why != "" {
-		missing = !r.writeWhy(&b, v.why)
+		missing = !r.writeWhy(&b, v)
 		_, err := w.Write(b.Bytes())
 		return missing, err
 	}
@@ -151,79 +151,4 @@ func codeName(en *entryReport) string {
 		return "SASS " + en.Arch
 	}
 	return en.Kind + " " + en.Arch
-}
-
-// writeWhy explains the kernels that a word means; false if there are none.
-func (r *modulesReport) writeWhy(b *bytes.Buffer, word string) bool {
-	found, unread := false, 0
-	for _, m := range r.Images {
-		if !m.readable {
-			unread++
-		}
-		var names []string
-		kernels := make(map[string]*kernelReport)
-		for i := range m.Entries {
-			for j := range m.Entries[i].Kernels {
-				k := &m.Entries[i].Kernels[j]
-				if matchKernel(word, k) && kernels[k.Name] == nil {
-					kernels[k.Name] = k
-					names = append(names, k.Name)
-				}
-			}
-		}
-		for _, name := range names {
-			found = true
-			m.writeKernel(b, kernels[name])
-		}
-	}
-	if !found {
-		fmt.Fprintf(b, "no image has a kernel that %q means; images: %d", printable(word), len(r.Images))
-		if unread > 0 {
-			fmt.Fprintf(b, ", not readable: %d", unread)
-		}
-		b.WriteByte('\n')
-	}
-	return found
-}
-
-// writeKernel explains one kernel of an image.
-func (m *moduleImage) writeKernel(b *bytes.Buffer, k *kernelReport) {
-	fmt.Fprintf(b, "%s\n", printable(k.Demangled))
-	if k.Demangled != k.Name {
-		fmt.Fprintf(b, "  symbol: %s\n", printable(k.Name))
-	}
-	fmt.Fprintf(b, "  image: %.12s, %s, %s\n", m.SHA256, m.Format, sizeText(uint64(m.Size)))
-	var ptx, sass []string
-	for i := range m.Entries {
-		en := &m.Entries[i]
-		if !slices.ContainsFunc(en.Kernels, func(o kernelReport) bool { return o.Name == k.Name }) {
-			continue
-		}
-		if en.Kind == fatbin.KindPTX.String() {
-			ptx = append(ptx, strings.Replace(en.Arch, "sm_", "compute_", 1))
-		} else if en.Kind == fatbin.KindELF.String() {
-			sass = append(sass, en.Arch)
-		}
-	}
-	switch {
-	case len(ptx) == 0:
-		fmt.Fprintf(b, "  SASS only for %s; no PTX in this image: its instructions can't be probed through PTX\n", strings.Join(sass, ", "))
-	case len(sass) == 0:
-		fmt.Fprintf(b, "  probeable: PTX for %s, which the driver compiles\n", strings.Join(ptx, ", "))
-	default:
-		fmt.Fprintf(b, "  probeable: PTX for %s, which takes the place of SASS for %s\n", strings.Join(ptx, ", "), strings.Join(sass, ", "))
-	}
-	for _, l := range m.Loads {
-		fmt.Fprintf(b, "  loaded by %s through %s, in process %s", l.libraryName(), printable(l.Function), l.processName())
-		if l.Count > 1 {
-			fmt.Fprintf(b, ", %d times", l.Count)
-		}
-		if l.Failed == l.Count {
-			fmt.Fprintf(b, "; the driver refused it (error %d)", l.Error)
-		}
-		b.WriteByte('\n')
-	}
-	if slices.Contains(m.Launched, k.Name) {
-		b.WriteString("  launched\n")
-	}
 }

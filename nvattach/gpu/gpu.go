@@ -307,8 +307,8 @@ const (
 // run against counts by other means.
 const testedArch = 90
 
-// without says why the machine code of an architecture gets no programs, "" if it does.
-func (m MachineCode) without(arch fatbin.Arch) string {
+// Without says why the machine code of an architecture gets no programs, "" if it does.
+func (m MachineCode) Without(arch fatbin.Arch) string {
 	switch {
 	case m == NoMachineCode:
 		return "--machine-code puts probes there"
@@ -341,7 +341,7 @@ func (tr *Tracer) Replace(im *capture.Captured) (image []byte, ok bool) {
 		return nil, false
 	}
 	compile := tr.compileFor(lib, c.arch, c.mem.addr)
-	noBody := tr.o.MachineCode.without(c.arch)
+	noBody := tr.o.MachineCode.Without(c.arch)
 	var body func(text string) ([]byte, error)
 	if noBody == "" {
 		body = tr.compileFor(lib, c.arch, c.mem.addr, "--compile-as-tools-patch")

@@ -1,0 +1,240 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+
+	"nvtrace/fatbin"
+	"nvtrace/ioctl"
+	"nvtrace/nvattach"
+	"nvtrace/nvattach/gpu"
+	"nvtrace/traces"
+)
+
+// gpuArchs are the architectures that there are GPUs of.
+var gpuArchs = []uint32{75, 80, 86, 87, 89, 90, 100, 103, 110, 120, 121}
+
+// computeArchs are the architectures of which it is known as soon as a process makes an
+// object of a compute class (the driver's src/common/sdk/nvidia/inc/class). Others share
+// theirs.
+var computeArchs = map[string]uint32{
+	"VOLTA_COMPUTE_A": 70, "TURING_COMPUTE_A": 75, "AMPERE_COMPUTE_A": 80, "ADA_COMPUTE_A": 89, "HOPPER_COMPUTE_A": 90,
+}
+
+// seesGPU notes the GPU's architecture where a call tells it.
+func (r *modulesReport) seesGPU(c *ioctl.Call) {
+	if c.Class == nil || c.New == 0 || c.Failed() {
+		return
+	}
+	if sm := computeArchs[c.Class.Name]; sm != 0 && !slices.Contains(r.gpus, sm) {
+		r.gpus = append(r.gpus, sm)
+	}
+}
+
+// A driverChoice is what the driver takes of an image on some GPUs.
+type driverChoice struct {
+	GPUs []string `json:"gpus"`
+	SASS string   `json:"sass,omitempty"` // whose machine code; "": it has none for them
+	PTX  string   `json:"ptx,omitempty"`  // which PTX could be compiled
+
+	sm      uint32 // of the first
+	machine int    // index of the entry with machine code in the image, -1: none
+	text    int
+}
+
+// choices says what the driver takes of a container on GPUs; first is the index of its
+// first entry in the image. GPUs that can't load it are left out.
+func choices(c *fatbin.Container, first int, gpus []uint32) []driverChoice {
+	var list []driverChoice
+	for _, sm := range gpus {
+		arch := fatbin.Arch{SM: sm}
+		if sm >= 90 {
+			arch.Suffix = 'a' // a GPU runs what is for it alone
+		}
+		ch := driverChoice{sm: sm, machine: -1, text: -1}
+		if i := nvattach.Prefers(c.Entries, fatbin.KindELF, arch); i >= 0 {
+			ch.machine, ch.SASS = first+i, c.Entries[i].Arch().String()
+		}
+		if i := nvattach.Prefers(c.Entries, fatbin.KindPTX, arch); i >= 0 {
+			ch.text, ch.PTX = first+i, strings.Replace(c.Entries[i].Arch().String(), "sm_", "compute_", 1)
+		}
+		if ch.machine < 0 && ch.text < 0 {
+			continue
+		}
+		name := fmt.Sprintf("sm_%d", sm)
+		if n := len(list); n > 0 && list[n-1].machine == ch.machine && list[n-1].text == ch.text && (ch.machine < 0 || without(list[n-1].sm) == without(sm)) {
+			list[n-1].GPUs = append(list[n-1].GPUs, name)
+			continue
+		}
+		ch.GPUs = []string{name}
+		list = append(list, ch)
+	}
+	return list
+}
+
+// without says which flag the machine code of a GPU needs beside --machine-code, "": none.
+func without(sm uint32) string {
+	if gpu.TestedMachineCode.Without(fatbin.Arch{SM: sm}) != "" {
+		return " --untested-arch"
+	}
+	return ""
+}
+
+// writeWhy explains the kernels that a word means; false if there are none.
+func (r *modulesReport) writeWhy(b *bytes.Buffer, v *modulesView) bool {
+	found, unread := false, 0
+	for _, m := range r.Images {
+		if !m.readable {
+			unread++
+		}
+		var names []string
+		kernels := make(map[string]*kernelReport)
+		for i := range m.Entries {
+			for j := range m.Entries[i].Kernels {
+				k := &m.Entries[i].Kernels[j]
+				if matchKernel(v.why, k) && kernels[k.Name] == nil {
+					kernels[k.Name] = k
+					names = append(names, k.Name)
+				}
+			}
+		}
+		if len(names) == 0 {
+			continue
+		}
+		found = true
+		var refused map[machineKernel]string
+		if !r.simulated() {
+			refused = m.refused(r, names)
+		}
+		for _, name := range names {
+			m.writeKernel(b, r, kernels[name], refused)
+		}
+	}
+	if !found {
+		fmt.Fprintf(b, "no image has a kernel that %q means; images: %d", printable(v.why), len(r.Images))
+		if unread > 0 {
+			fmt.Fprintf(b, ", not readable: %d", unread)
+		}
+		b.WriteByte('\n')
+	}
+	return found
+}
+
+// A machineKernel is a kernel in an entry with machine code.
+type machineKernel struct {
+	entry  int
+	kernel string
+}
+
+// refused says why kernels of the image can't be probed in the machine code that the
+// driver takes.
+func (m *moduleImage) refused(r *modulesReport, names []string) map[machineKernel]string {
+	why := make(map[machineKernel]string)
+	taken := make(map[int]bool)
+	for i := range m.Takes {
+		taken[m.Takes[i].machine] = true
+	}
+	_ = m.read(r, func(data []byte) error { // what can't be read is said elsewhere
+		first := 0
+		for c, err := range fatbin.NewFile(m.SHA256, data, nil).Containers() {
+			if c == nil || err != nil {
+				continue
+			}
+			for i := range c.Entries {
+				if taken[first+i] {
+					entryRefused(&c.Entries[i], first+i, names, why)
+				}
+			}
+			first += len(c.Entries)
+		}
+		return nil
+	})
+	return why
+}
+
+// entryRefused is refused for one entry.
+func entryRefused(en *fatbin.Entry, index int, names []string, why map[machineKernel]string) {
+	var editor *fatbin.CubinEditor
+	code, err := en.Data(nil)
+	if err == nil {
+		editor, err = fatbin.NewCubinEditor(code, nil)
+	}
+	for _, name := range names {
+		failed := err
+		if failed == nil {
+			failed = nvattach.Weavable(editor, name)
+		}
+		if failed != nil {
+			why[machineKernel{index, name}] = failed.Error()
+		}
+	}
+}
+
+// has reports whether a kernel is in an entry of the image.
+func (m *moduleImage) has(entry int, kernel string) bool {
+	return entry >= 0 && slices.ContainsFunc(m.Entries[entry].Kernels, func(k kernelReport) bool { return k.Name == kernel })
+}
+
+// simulated reports whether the driver was that of the simulated GPU, which runs PTX alone.
+func (r *modulesReport) simulated() bool {
+	return r.Captured != nil && r.Captured.Mode == traces.CaptureSimulator
+}
+
+// writeKernel explains one kernel of an image.
+func (m *moduleImage) writeKernel(b *bytes.Buffer, r *modulesReport, k *kernelReport, refused map[machineKernel]string) {
+	fmt.Fprintf(b, "%s\n", printable(k.Demangled))
+	if k.Demangled != k.Name {
+		fmt.Fprintf(b, "  symbol: %s\n", printable(k.Name))
+	}
+	fmt.Fprintf(b, "  image: %.12s, %s, %s\n", m.SHA256, m.Format, sizeText(uint64(m.Size)))
+	if len(m.Takes) == 0 {
+		b.WriteString("  no GPU that is looked at can load it\n")
+	}
+	for i := range m.Takes {
+		t := &m.Takes[i]
+		if r.simulated() {
+			if m.has(t.text, k.Name) {
+				fmt.Fprintf(b, "  the simulated GPU runs the PTX for %s: probes go there\n", printable(t.PTX))
+			}
+			break
+		}
+		fmt.Fprintf(b, "  on %s: %s\n", strings.Join(t.GPUs, ", "), printable(m.way(t, k.Name, refused)))
+	}
+	for _, l := range m.Loads {
+		fmt.Fprintf(b, "  loaded by %s through %s, in process %s", l.libraryName(), printable(l.Function), l.processName())
+		if l.Count > 1 {
+			fmt.Fprintf(b, ", %d times", l.Count)
+		}
+		if l.Failed == l.Count {
+			fmt.Fprintf(b, "; the driver refused it (error %d)", l.Error)
+		}
+		b.WriteByte('\n')
+	}
+	if slices.Contains(m.Launched, k.Name) {
+		b.WriteString("  launched\n")
+	}
+}
+
+// way says which code of a kernel the driver takes on a GPU, and where probes go.
+func (m *moduleImage) way(t *driverChoice, kernel string, refused map[machineKernel]string) string {
+	machine, text := m.has(t.machine, kernel), m.has(t.text, kernel)
+	flags := "--machine-code" + without(t.sm)
+	why := refused[machineKernel{t.machine, kernel}]
+	switch {
+	case t.machine < 0 && text:
+		return "the driver compiles the PTX for " + t.PTX + ": probes go there"
+	case !machine && !text:
+		return "the driver takes code without this kernel"
+	case !machine:
+		return "the driver takes the machine code for " + t.SASS + ", which lacks this kernel"
+	case why != "" && text:
+		return fmt.Sprintf("the driver takes the machine code for %s, which can't be probed (%s): probes go into the PTX for %s in its place", t.SASS, why, t.PTX)
+	case why != "":
+		return fmt.Sprintf("the driver takes the machine code for %s, there is no PTX: it can't be probed: %s", t.SASS, why)
+	case text:
+		return fmt.Sprintf("the driver takes the machine code for %s: probes go there with %s, else into the PTX for %s in its place", t.SASS, flags, t.PTX)
+	}
+	return fmt.Sprintf("the driver takes the machine code for %s, there is no PTX: probes go there with %s", t.SASS, flags)
+}
