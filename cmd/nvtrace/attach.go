@@ -14,7 +14,6 @@ import (
 
 	"nvtrace/fatbin"
 	"nvtrace/ioctl"
-	"nvtrace/ioctl/record"
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/api"
 	"nvtrace/nvattach/calls"
@@ -24,6 +23,7 @@ import (
 	"nvtrace/nvattach/session"
 	"nvtrace/nvattach/sim"
 	"nvtrace/ptrace/agent"
+	"nvtrace/traces/record"
 )
 
 // attachFlags say which probes run, and how their maps are shown.

@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"nvtrace/ioctl"
-	"nvtrace/ioctl/record"
 	"nvtrace/traces/escape"
+	"nvtrace/traces/record"
 )
 
 // Exit statuses of nvtrace itself, those of env(1) and timeout(1). A traced

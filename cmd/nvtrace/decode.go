@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/ioctl"
-	"nvtrace/ioctl/record"
 	"nvtrace/traces"
+	"nvtrace/traces/record"
 )
 
 // Decoding has a process of its own: if it runs out of memory, panics or is

@@ -12,10 +12,10 @@ import (
 
 	"nvtrace/fatbin"
 	"nvtrace/ioctl"
-	"nvtrace/ioctl/record"
 	"nvtrace/traces"
 	"nvtrace/traces/escape"
 	"nvtrace/traces/export"
+	"nvtrace/traces/record"
 )
 
 // view is a picture of a recording that is made event by event.

@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"nvtrace/ioctl/record"
 	"nvtrace/traces"
+	"nvtrace/traces/record"
 )
 
 // Every file that nvtrace writes is made here, by one of two ways. What grows while a

@@ -13,11 +13,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"nvtrace/ioctl/record"
 	"nvtrace/nvattach/capture"
 	"nvtrace/nvattach/interpose"
 	"nvtrace/ptrace"
 	"nvtrace/traces"
+	"nvtrace/traces/record"
 )
 
 // shimOnly is the value of --interpose for running without ptrace.

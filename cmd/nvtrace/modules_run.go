@@ -9,9 +9,9 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"nvtrace/ioctl/record"
 	"nvtrace/nvattach/capture"
 	"nvtrace/nvattach/interpose"
+	"nvtrace/traces/record"
 )
 
 // moduleFlags are the flags of capturing images while a program runs.

@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/ioctl"
-	"nvtrace/ioctl/record"
 	"nvtrace/nvattach/api"
 	"nvtrace/traces"
 	"nvtrace/traces/escape"
 	"nvtrace/traces/export"
+	"nvtrace/traces/record"
 )
 
 // lineFlags are the flags that choose lines and how they look, the same for a

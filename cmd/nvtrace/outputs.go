@@ -8,8 +8,8 @@ import (
 	"os"
 
 	"nvtrace/ioctl"
-	"nvtrace/ioctl/record"
 	"nvtrace/traces"
+	"nvtrace/traces/record"
 )
 
 // outputs decodes the events of a run in this process: lines, a recording, a

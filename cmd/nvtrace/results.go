@@ -5,10 +5,10 @@ import (
 	"strings"
 
 	"nvtrace/ioctl"
-	"nvtrace/ioctl/record"
 	"nvtrace/nvattach/sim"
 	"nvtrace/ptrace"
 	"nvtrace/traces"
+	"nvtrace/traces/record"
 )
 
 // results records, when the program has ended, what nvtrace found out beside it: what

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"nvtrace/ioctl/record"
+	ioctls "nvtrace/ioctl/record"
 	"nvtrace/nvattach/api"
 	"nvtrace/nvattach/calls"
 	"nvtrace/nvattach/capture"
@@ -25,6 +25,7 @@ import (
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
 	"nvtrace/traces"
+	"nvtrace/traces/record"
 )
 
 // devices lets tests record calls on files that are no device nodes.
@@ -200,6 +201,8 @@ type tracing struct {
 	opts record.Options
 	out  outlet
 
+	ioctls ioctls.Options
+
 	modules *moduleCapture      // nil: images are not captured
 	shim    *interposer         // nil: nothing is preloaded
 	probes  *session.Session    // nil: nothing is attached
@@ -207,7 +210,7 @@ type tracing struct {
 	gpu     *gpu.Tracer         // nil: nothing is attached there
 	loads   *capture.Capture    // of images for probes alone
 	cancel  func(error)         // ends the program
-	machine chan *traces.Header // what DescribeMachine says
+	machine chan *traces.Header // what takes a moment to ask for
 	waiting *time.Timer         // until it is told for what; nil: for nothing
 
 	// catchPipe has SIGPIPE caught, once: where nobody reads stderr any more, the program
@@ -296,17 +299,16 @@ func (f *runFlags) run(e *env, args, command []string) int {
 // describe says what will be traced, and which devices there are: equip may have loaded
 // their driver.
 func (s *tracing) describe(command []string) {
-	nodes := record.MachineNodes()
-	s.opts.Header = record.NewHeader(command, s.f.pid, version, nodes)
-	s.opts.NodeName = nodes.Name
+	nodes := ioctls.MachineNodes()
+	s.opts.Header = record.NewHeader(command, s.f.pid, version)
+	ioctls.DescribeDriver(s.opts.Header, nodes)
+	s.ioctls.NodeName = nodes.Name
 	s.machine = make(chan *traces.Header, 1)
 	go func() {
-		h := new(traces.Header)
-		record.DescribeMachine(h, s.f.pid)
-		s.machine <- h
+		s.machine <- &traces.Header{GPUs: ioctls.GPUs(), Container: record.Container(s.f.pid)}
 	}()
 	if d := s.e.devices; d != nil {
-		s.opts.NodeName, s.opts.MayBeNode, s.opts.Stat = d.nodeName, d.mayBeNode, d.stat
+		s.ioctls.NodeName, s.ioctls.MayBeNode, s.ioctls.Stat = d.nodeName, d.mayBeNode, d.stat
 	}
 }
 
@@ -345,9 +347,7 @@ func (s *tracing) equip(command []string) (err error) {
 		}
 		s.startGPU()
 	}
-	if s.modules != nil || s.gpu != nil || s.sim != nil || s.probes != nil || f.recorded() != 0 {
-		s.opts.Extend = s.extend
-	}
+	s.opts.Extend = s.extend
 	return nil
 }
 
@@ -367,10 +367,9 @@ func (f *runFlags) recorded() (libraries api.Selection) {
 	return libraries
 }
 
-// extend adds the capture of images and the record of library calls to the
-// recording.
+// extend says what is recorded: ioctls, and what flags ask for beside them.
 func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
-	var list []record.Extension
+	list := []record.Extension{ioctls.New(r, &s.ioctls).Extension()}
 	s.shim.noteTo(r)
 	o := &calls.Options{
 		Libraries: s.f.recorded(), Agent: r.Agent(), Logger: s.opts.Logger,
@@ -526,7 +525,7 @@ func (s *tracing) configure(command []string) error {
 	switch f.fast {
 	case "auto":
 	case "off":
-		s.opts.Fast = record.FastOff
+		s.ioctls.Fast = ioctls.FastOff
 	default:
 		return fmt.Errorf("--fast=%s: want auto or off", f.fast)
 	}
@@ -551,7 +550,7 @@ func (s *tracing) configure(command []string) error {
 	default:
 		return fmt.Errorf("--orphans=%s: want auto, wait, kill or detach", f.orphans)
 	}
-	s.opts.CountsOnly, s.opts.Munmap = f.counts, f.munmap
-	s.opts.Logger, po.Logger = s.e.debug, s.e.debug
+	s.ioctls.CountsOnly, s.ioctls.Munmap = f.counts, f.munmap
+	s.opts.Logger, s.ioctls.Logger, po.Logger = s.e.debug, s.e.debug, s.e.debug
 	return nil
 }

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"nvtrace/ioctl/record"
 	"nvtrace/nvattach/session"
 	"nvtrace/nvattach/sim"
+	"nvtrace/traces/record"
 )
 
 // simFlags say whether and how a program gets a simulated GPU.

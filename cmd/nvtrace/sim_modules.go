@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"nvtrace/fatbin"
-	"nvtrace/ioctl/record"
 	"nvtrace/nvattach/capture"
 	"nvtrace/nvattach/sim"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/proc"
 	"nvtrace/traces"
+	"nvtrace/traces/record"
 )
 
 // simModules records the images and kernels of a program on the simulated GPU,

@@ -11,17 +11,16 @@ import (
 	"nvtrace/internal/need"
 	"nvtrace/ptrace"
 	"nvtrace/traces"
+	"nvtrace/traces/record"
 )
 
 // BenchmarkIoctl is what recording adds to the two stops of an ioctl: reading the
 // argument and its parameters at entry and exit, and handing over the event. The
 // ratio is to the bare reading of the same memory.
 func BenchmarkIoctl(b *testing.B) {
-	s, self, _ := selfStage()
+	s, self := selfStage(b)
 	n := 0
-	q := newQueue(func(ev *traces.Event) { n += len(ev.Mem) }, func() {})
-	go q.consume()
-	s.emit = q.put
+	s.emit = func(ev *traces.Event) { n += len(ev.Mem) }
 	c := newControlCall()
 	call := c.syscall(b, 3)
 	arg := make([]byte, len(c.arg))
@@ -44,7 +43,6 @@ func BenchmarkIoctl(b *testing.B) {
 		record, read = record+t1.Sub(t0), read+time.Since(t1)
 		i += 64
 	}
-	q.close()
 	if n != 2*i {
 		b.Fatalf("%d segments of %d calls", n, i)
 	}
@@ -82,7 +80,7 @@ func BenchmarkFast(b *testing.B) {
 	}
 	run := func(mode FastMode, n int) (mean, median float64) {
 		sink := new(discard)
-		printed, res := runDiscarded(b, Options{Fast: mode, Sinks: []Sink{sink}}, bin, "bench", strconv.Itoa(n))
+		printed, res := runDiscarded(b, options{Options: Options{Fast: mode}, sinks: []record.Sink{sink}}, bin, "bench", strconv.Itoa(n))
 		if sink.ioctls != n+1 || mode == FastAuto && res.FastIoctls < uint64(n)*9/10 {
 			b.Fatalf("%d of %d ioctls, %d by the agent", sink.ioctls, n+1, res.FastIoctls)
 		}
@@ -133,7 +131,7 @@ func BenchmarkProgram(b *testing.B) {
 	var recorded, bareTime time.Duration
 	for b.Loop() {
 		t0 := time.Now()
-		_, events, res := runRecorded(b, Options{}, bin)
+		_, events, res := runRecorded(b, options{}, bin)
 		recorded += time.Since(t0)
 		n := 0
 		for _, ev := range events {

@@ -1,7 +1,6 @@
 package record
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -11,19 +10,20 @@ import (
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
 	"nvtrace/traces"
+	"nvtrace/traces/record"
 )
 
 // hooker is an extension that hooks a function and watches executable mappings,
 // which the recorder watches too.
 type hooker struct {
 	t     *testing.T
-	r     *Recorder
+	r     *record.Recorder
 	tasks map[*ptrace.Task]bool
 	mmaps int
 }
 
 const (
-	classMark = ExtensionClass + iota
+	classMark = record.ExtensionClass + iota
 	classExec
 )
 
@@ -83,11 +83,11 @@ func TestExtension(t *testing.T) {
 	}{{FastAuto, ptrace.SeccompAuto}, {FastOff, ptrace.SeccompAuto}, {FastAuto, ptrace.SeccompOff}} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
 			h := &hooker{t: t, tasks: map[*ptrace.Task]bool{}}
-			o := Options{Fast: c.fast, Extend: func(r *Recorder) ([]Extension, error) {
+			o := options{Options: Options{Fast: c.fast}, extend: func(r *record.Recorder) record.Extension {
 				h.r = r
-				return []Extension{{Rules: h.rules(), Handler: h}}, nil
+				return record.Extension{Rules: h.rules(), Handler: h}
 			}}
-			o.Ptrace.Seccomp = c.seccomp
+			o.ptrace.Seccomp = c.seccomp
 			_, events, res := runRecorded(t, o, bin)
 			threads := map[int32]string{}
 			mmaps, hooked := 0, false
@@ -121,24 +121,5 @@ func TestExtension(t *testing.T) {
 			}
 			t.Logf("%d ioctls by the agent, %+v", res.FastIoctls, res.Agent)
 		})
-	}
-}
-
-// TestExtensionRefused: classes that are taken, and errors.
-func TestExtensionRefused(t *testing.T) {
-	for _, class := range []uint16{classIoctl, agent.Class, ptrace.ClassInternal} {
-		o := &Options{Extend: func(*Recorder) ([]Extension, error) {
-			return []Extension{{Rules: []ptrace.Rule{{Names: []string{"getpid"}, Class: class}}}}, nil
-		}}
-		o.Ptrace.Argv = []string{"/bin/true"}
-		if _, err := Run(t.Context(), o); err == nil {
-			t.Errorf("class %#x was taken", class)
-		}
-	}
-	mine := errors.New("mine")
-	o := &Options{Extend: func(*Recorder) ([]Extension, error) { return nil, mine }}
-	o.Ptrace.Argv = []string{"/bin/true"}
-	if res, err := Run(t.Context(), o); !errors.Is(err, mine) || res.Ended {
-		t.Errorf("error %v", err)
 	}
 }

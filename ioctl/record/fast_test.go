@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/ptrace"
-	"nvtrace/ptrace/agent"
 	"nvtrace/traces"
+	"nvtrace/traces/record"
 )
 
 // compileFast builds the victim, at fixed addresses.
@@ -69,11 +69,11 @@ func TestFastSame(t *testing.T) {
 	for _, how := range []string{"some", "family", "filter", "sandbox", "taken", "idle"} {
 		for _, counts := range []bool{false, true} {
 			t.Run(fmt.Sprint(how, "/counts=", counts), func(t *testing.T) {
-				_, slow, res := runRecorded(t, Options{Fast: FastOff, CountsOnly: counts}, bin, how)
+				_, slow, res := runRecorded(t, options{Options: Options{Fast: FastOff, CountsOnly: counts}}, bin, how)
 				if res.FastIoctls != 0 || res.Agent.Processes != 0 {
 					t.Fatalf("switched off, but %d ioctls came by the agent", res.FastIoctls)
 				}
-				_, fast, res := runRecorded(t, Options{CountsOnly: counts}, bin, how)
+				_, fast, res := runRecorded(t, options{Options: Options{CountsOnly: counts}}, bin, how)
 				compareEvents(t, lines(slow), lines(fast))
 				n := 0
 				for _, ev := range fast {
@@ -135,7 +135,7 @@ func TestFastThreads(t *testing.T) {
 	bin := compileFast(t)
 	for _, how := range []string{"threads", "storm", "many"} {
 		t.Run(how, func(t *testing.T) {
-			printed, events, res := runRecorded(t, Options{}, bin, how)
+			printed, events, res := runRecorded(t, options{}, bin, how)
 			have, want := map[int32]int{}, map[int32]int{}
 			for _, ev := range events {
 				if ev.Kind == traces.KindIoctl && ev.TID != ev.PID {
@@ -175,7 +175,7 @@ func TestFastSignals(t *testing.T) {
 	bin := compileFast(t)
 	for _, how := range []string{"signals", "longjmp"} {
 		t.Run(how, func(t *testing.T) {
-			printed, events, res := runRecorded(t, Options{}, bin, how)
+			printed, events, res := runRecorded(t, options{}, bin, how)
 			var calls, done, made int
 			if _, err := fmt.Sscanf(printed, "calls %d done %d made %d", &calls, &done, &made); err != nil {
 				t.Fatalf("%q: %v", printed, err)
@@ -206,7 +206,7 @@ func TestFastSignals(t *testing.T) {
 // TestFastDescriptors: threads open, close and replace descriptors whose numbers
 // come back as other files. Each ioctl says by its command on which device it is.
 func TestFastDescriptors(t *testing.T) {
-	_, events, res := runRecorded(t, Options{}, compileFast(t), "churn")
+	_, events, res := runRecorded(t, options{}, compileFast(t), "churn")
 	n := 0
 	files := map[int32]uint32{} // as the events tell, in their order
 	for i, ev := range events {
@@ -252,7 +252,7 @@ func TestFastDescriptors(t *testing.T) {
 // TestFastGarbage: a program that writes garbage into the memory that it shares
 // with the tracer harms its own records only.
 func TestFastGarbage(t *testing.T) {
-	printed, events, res := runRecorded(t, Options{}, compileFast(t), "garbage")
+	printed, events, res := runRecorded(t, options{}, compileFast(t), "garbage")
 	if n := strings.Count(printed, "calls 3000"); n != 4 || res.Status != 0 {
 		t.Errorf("%d threads came through, status %v", n, res.Status)
 	}
@@ -273,9 +273,9 @@ func TestFastOrphan(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := &Options{NodeName: fakeNodes, NodePaths: []agent.Path{{Prefix: "/dev/"}}}
-		o.Ptrace = ptrace.Options{Argv: []string{filepath.Join(dir, "fast"), "orphan", filepath.Join(dir, "go")}, Stdout: out, NoExitKill: true}
-		_, err = Run(context.Background(), o)
+		o := new(options)
+		o.ptrace = ptrace.Options{Argv: []string{filepath.Join(dir, "fast"), "orphan", filepath.Join(dir, "go")}, Stdout: out, NoExitKill: true}
+		_, err = o.run(context.Background())
 		t.Fatal("the tracer lives", err)
 	}
 	bin := compileFast(t)
@@ -320,9 +320,9 @@ func TestFastLive(t *testing.T) {
 	defer in.Close()
 	defer tell.Close()
 	sink := &arrivals{tell: tell}
-	o := Options{Sinks: []Sink{sink}, NodeName: fakeNodes, NodePaths: []agent.Path{{Prefix: "/dev/"}}}
-	o.Ptrace = ptrace.Options{Argv: []string{compileFast(t), "idle"}, Stdin: in, NoSignals: true}
-	res, err := Run(t.Context(), &o)
+	o := &options{sinks: []record.Sink{sink}}
+	o.ptrace = ptrace.Options{Argv: []string{compileFast(t), "idle"}, Stdin: in, NoSignals: true}
+	res, err := o.run(t.Context())
 	if err != nil || res.Status != 0 || sink.n != 50 {
 		t.Errorf("%d ioctls, status %#x, %v", sink.n, uint32(res.Status), err)
 	}

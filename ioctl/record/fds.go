@@ -3,10 +3,8 @@ package record
 import (
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -136,44 +134,10 @@ func statFD(pid int, fd int32) (rdev uint64, path string, ok bool) {
 	return st.Rdev, path, true
 }
 
-// listFDs returns the open descriptors of a process, ascending.
-func listFDs(pid int) []int32 {
-	ents, err := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/fd")
-	if err != nil {
-		return nil
-	}
-	var fds []int32
-	for _, e := range ents {
-		if n, err := strconv.ParseInt(e.Name(), 10, 32); err == nil {
-			fds = append(fds, int32(n))
-		}
-	}
-	slices.Sort(fds)
-	return fds
-}
-
 // kcmpFile asks the kernel whether two descriptors are the same open file
 // description (kcmp(2), KCMP_FILE). false where it can't tell.
 func kcmpFile(pid1 int, fd1 int32, pid2 int, fd2 int32) bool {
 	const kcmpFile = 0
 	r, _, e := unix.RawSyscall6(unix.SYS_KCMP, uintptr(pid1), uintptr(pid2), kcmpFile, uintptr(uint32(fd1)), uintptr(uint32(fd2)), 0)
 	return e == 0 && r == 0
-}
-
-// exePath returns the executable of a process, "" if unknown.
-func exePath(pid int) string {
-	p, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/exe")
-	if err != nil {
-		return ""
-	}
-	return filepath.Clean(strings.TrimSuffix(p, " (deleted)"))
-}
-
-// cmdline returns the argument vector of a process, nil if unknown.
-func cmdline(pid int) []string {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
-	if err != nil || len(b) == 0 {
-		return nil
-	}
-	return strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00")
 }

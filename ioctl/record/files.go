@@ -16,7 +16,7 @@ import (
 
 // learn tells the agent of a device that was seen: from now on it may open it. Only
 // of those whose name follows from their number.
-func (r *recorder) learn(rdev uint64, f *openFile) {
+func (r *Recorder) learn(rdev uint64, f *openFile) {
 	if name, ok := r.opts.NodeName(rdev, ""); r.fast.on && ok && name == f.name {
 		r.devices[rdev] = name
 		r.agent.AddDevice(rdev, kindOf(f))
@@ -41,7 +41,7 @@ func findNodes(name func(rdev uint64, path string) (string, bool)) (nodes []open
 
 // current says whether what the table has of a descriptor is known to hold, whatever the
 // agent has done to others.
-func (r *recorder) current(pid int, fd int32) bool {
+func (r *Recorder) current(pid int, fd int32) bool {
 	p := r.procs[pid]
 	if p == nil || p.agent == nil {
 		return false
@@ -63,7 +63,7 @@ func (r *recorder) current(pid int, fd int32) bool {
 
 // sync brings a process's table up to date with what the agent has done to
 // descriptors. The process's thread that matters is stopped.
-func (r *recorder) sync(pid int) {
+func (r *Recorder) sync(pid int) {
 	p := r.procs[pid]
 	if p == nil || p.agent == nil {
 		return
@@ -73,7 +73,7 @@ func (r *recorder) sync(pid int) {
 		return
 	}
 	p.changes = n
-	r.flush() // files are numbered in the order of events
+	r.rec.Flush() // files are numbered in the order of events
 	files, _ := p.agent.Data.(map[uint32]*openFile)
 	now := make(map[int32]uint32)
 	p.agent.Files(func(fd int32, file uint32) { now[fd] = file })
@@ -107,7 +107,7 @@ func (p *process) enter(fd int32, file uint32, f *openFile) {
 }
 
 // fileOf returns the open file that a record is about, or nil.
-func (r *recorder) fileOf(ap *agent.Process, rec *agent.Record) *openFile {
+func (r *Recorder) fileOf(ap *agent.Process, rec *agent.Record) *openFile {
 	if rec.File == 0 {
 		f, _ := rec.Tag.(*openFile)
 		return f
@@ -125,7 +125,7 @@ func (r *recorder) fileOf(ap *agent.Process, rec *agent.Record) *openFile {
 }
 
 // agentSyscall completes the event of a call about a device other than an ioctl.
-func (r *recorder) agentSyscall(ev *traces.Event, rec *agent.Record, f *openFile) {
+func (r *Recorder) agentSyscall(ev *traces.Event, rec *agent.Record, f *openFile) {
 	if rec.Unfinished {
 		ev.Flags |= traces.FlagUnfinished
 		ev.Dur = 0
@@ -148,11 +148,11 @@ func (r *recorder) agentSyscall(ev *traces.Event, rec *agent.Record, f *openFile
 	if p := r.procs[rec.PID]; p != nil && ev.Kind == traces.KindDup && rec.Ret >= 0 {
 		r.reused(p, int32(rec.Ret), ev.Time+ev.Dur)
 	}
-	r.put(ev)
+	r.rec.Emit(ev)
 }
 
 // agentOpen completes the event of an open.
-func (r *recorder) agentOpen(ev *traces.Event, rec *agent.Record, f *openFile) {
+func (r *Recorder) agentOpen(ev *traces.Event, rec *agent.Record, f *openFile) {
 	ev.Kind = traces.KindOpen
 	if len(rec.Segs) > 0 {
 		path, _, _ := bytes.Cut(rec.Segs[0].In, []byte{0})
@@ -173,11 +173,11 @@ func (r *recorder) agentOpen(ev *traces.Event, rec *agent.Record, f *openFile) {
 			r.reused(p, ev.FD, ev.Time+ev.Dur)
 		}
 	}
-	r.put(ev)
+	r.rec.Emit(ev)
 }
 
-// syncFor is sync for what a task's event needs.
-func (r *recorder) syncFor(t *ptrace.Task, e *ptrace.TaskEvent) {
+// before is sync for what a task's event needs, which makes the agent forget.
+func (r *Recorder) before(t *ptrace.Task, e *ptrace.TaskEvent) {
 	switch e.Kind {
 	case ptrace.TaskNew:
 		if e.Parent != nil && !e.Thread {

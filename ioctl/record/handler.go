@@ -7,13 +7,12 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"nvtrace/ioctl"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
 	"nvtrace/rm"
 	"nvtrace/traces"
+	"nvtrace/traces/record"
 )
 
 // maxPath bounds the path that is read of an open (PATH_MAX); nearly all fit
@@ -23,29 +22,23 @@ const (
 	shortPath = 256
 )
 
-// recorder turns stops into events. All its methods run on the tracing thread.
-type recorder struct {
+// Recorder turns stops into events. All its methods run on the tracing thread.
+type Recorder struct {
 	opts    *Options
+	rec     *record.Recorder
+	agent   *agent.Agent
+	threads record.Slot[thread]
 	watcher func() *ioctl.Watcher // the first time takes a while
 	tables  *rm.ABI               // of the driver as it was then known
-	emit    func(*traces.Event)
-	start   int64 // CLOCK_MONOTONIC at time 0
 
 	procs    map[int]*process
-	started  bool            // the program's first exec was seen
-	atExec   bool            // nothing can be injected now; the next call on a device does it
-	lacking  map[string]bool // programs that lack rights under us; told of
+	started  bool // the program's first exec was seen
+	atExec   bool // nothing can be injected now; the next call on a device does it
 	nextFile uint32
-	events   uint64
-	bytes    uint64
-	ends     []func() // of extensions
 	path     [maxPath]byte
 	scratch  traces.Event
 	mem      memory
-
-	agent *agent.Agent
-	fast  fast
-	stops *stopCounts
+	fast     fast
 	// devices are the names of the device numbers that the agent may open.
 	devices map[uint64]string
 }
@@ -58,7 +51,6 @@ type thread struct {
 	active bool
 	file   *openFile  // behind ev.FD; nil: not a device's
 	ends   []closedFD // what a call of close or close_range closes
-	want   uint32     // who wants the exit of the call: bit 0 the recorder, then extensions
 }
 
 // closedFD is a descriptor that a call closes.
@@ -67,16 +59,7 @@ type closedFD struct {
 	file *openFile
 }
 
-func (r *recorder) thread(t *ptrace.Task) *thread {
-	if th, ok := t.Data.(*thread); ok {
-		return th
-	}
-	th := new(thread)
-	t.Data = th
-	return th
-}
-
-func (r *recorder) process(pid int) *process {
+func (r *Recorder) process(pid int) *process {
 	p := r.procs[pid]
 	if p == nil {
 		p = &process{pid: pid, fds: make(map[int32]*openFile)}
@@ -86,19 +69,16 @@ func (r *recorder) process(pid int) *process {
 }
 
 // Enter implements ptrace.Handler.
-func (r *recorder) Enter(t *ptrace.Task, c *ptrace.Syscall) ptrace.Verdict {
-	if c.Class == agent.Class {
-		r.stops.entry(r, t, c, false, "")
-		r.agent.Trap(t, c, r.flush)
-		r.watch()
-		return ptrace.Skip
-	}
-	th := r.thread(t)
+func (r *Recorder) Enter(t *ptrace.Task, c *ptrace.Syscall) ptrace.Verdict {
+	th := r.threads.Of(t)
 	th.class = c.Class
 	if c.Class != classIoctl || !r.current(t.PID, int32(uint32(c.Args[0]))) {
 		r.sync(t.PID)
 	}
-	why := r.stops.reason(r, t, c)
+	why := ""
+	if r.rec.Explains() {
+		why = r.reason(t, c)
+	}
 	var ok bool
 	switch c.Class {
 	case classIoctl:
@@ -117,11 +97,11 @@ func (r *recorder) Enter(t *ptrace.Task, c *ptrace.Syscall) ptrace.Verdict {
 	case classMunmap, classMremap:
 		ok = r.enterUnmap(t, th, c)
 	}
-	if r.stops != nil {
-		if ok && c.Class == classIoctl {
+	if ok && r.rec.Explains() {
+		if c.Class == classIoctl {
 			why += request(&th.ev)
 		}
-		r.stops.entry(r, t, c, ok, why)
+		r.rec.Explain("device" + why)
 	}
 	th.active = ok
 	if !ok {
@@ -134,19 +114,19 @@ func (r *recorder) Enter(t *ptrace.Task, c *ptrace.Syscall) ptrace.Verdict {
 	if c.Class == classIoctl && r.opts.CountsOnly {
 		th.active = false
 		th.ev.Flags |= traces.FlagNoExit
-		r.put(&th.ev)
+		r.rec.Emit(&th.ev)
 		return ptrace.Skip
 	}
 	return ptrace.WantExit
 }
 
 // fill starts th's event with what every call has.
-func (r *recorder) fill(t *ptrace.Task, th *thread, c *ptrace.Syscall, kind traces.Kind) {
+func (r *Recorder) fill(t *ptrace.Task, th *thread, c *ptrace.Syscall, kind traces.Kind) {
 	ev := &th.ev
 	ev.Reset()
 	th.file = nil
 	ev.Kind, ev.PID, ev.TID = kind, int32(t.PID), int32(t.TID)
-	ev.Time, ev.Args = c.Enter-r.start, c.Args
+	ev.Time, ev.Args = r.rec.Time(c.Enter), c.Args
 	if c.Compat {
 		ev.Flags |= traces.FlagCompat
 	}
@@ -154,7 +134,7 @@ func (r *recorder) fill(t *ptrace.Task, th *thread, c *ptrace.Syscall, kind trac
 
 // begin starts the event of a call on a descriptor; false where the descriptor
 // is not a device's.
-func (r *recorder) begin(t *ptrace.Task, th *thread, c *ptrace.Syscall, kind traces.Kind, fd int32) bool {
+func (r *Recorder) begin(t *ptrace.Task, th *thread, c *ptrace.Syscall, kind traces.Kind, fd int32) bool {
 	f := r.lookup(t, fd)
 	if f == nil {
 		return false
@@ -169,7 +149,7 @@ func setFile(ev *traces.Event, f *openFile) {
 	ev.File, ev.Dev, ev.Rdev = f.id, f.name, f.rdev
 }
 
-func (r *recorder) enterIoctl(t *ptrace.Task, th *thread, c *ptrace.Syscall) bool {
+func (r *Recorder) enterIoctl(t *ptrace.Task, th *thread, c *ptrace.Syscall) bool {
 	if !r.begin(t, th, c, traces.KindIoctl, int32(uint32(c.Args[0]))) {
 		return false
 	}
@@ -178,7 +158,7 @@ func (r *recorder) enterIoctl(t *ptrace.Task, th *thread, c *ptrace.Syscall) boo
 	return true
 }
 
-func (r *recorder) enterOpen(t *ptrace.Task, th *thread, c *ptrace.Syscall) bool {
+func (r *Recorder) enterOpen(t *ptrace.Task, th *thread, c *ptrace.Syscall) bool {
 	at := c.Args[0]
 	if name := c.Name(); name == "openat" || name == "openat2" {
 		at = c.Args[1]
@@ -197,7 +177,7 @@ func (r *recorder) enterOpen(t *ptrace.Task, th *thread, c *ptrace.Syscall) bool
 	return true
 }
 
-func (r *recorder) enterClose(t *ptrace.Task, th *thread, c *ptrace.Syscall) bool {
+func (r *Recorder) enterClose(t *ptrace.Task, th *thread, c *ptrace.Syscall) bool {
 	const closeRangeCloexec = 1 << 2 // include/uapi/linux/close_range.h
 	p := r.process(t.PID)
 	first, last := uint32(c.Args[0]), uint32(c.Args[0])
@@ -229,10 +209,10 @@ func (r *recorder) enterClose(t *ptrace.Task, th *thread, c *ptrace.Syscall) boo
 
 // exitClose records what a call closed; also one that will not be seen to
 // return.
-func (r *recorder) exitClose(t *ptrace.Task, th *thread) {
+func (r *Recorder) exitClose(t *ptrace.Task, th *thread) {
 	p := r.process(t.PID)
 	if p.agent != nil {
-		r.flush() // what got a number meanwhile makes the end known before
+		r.rec.Flush() // what got a number meanwhile makes the end known before
 	}
 	for _, e := range th.ends {
 		if p.closing[e.fd] == th {
@@ -240,7 +220,7 @@ func (r *recorder) exitClose(t *ptrace.Task, th *thread) {
 		}
 		th.ev.FD = e.fd
 		setFile(&th.ev, e.file)
-		r.put(&th.ev)
+		r.rec.Emit(&th.ev)
 	}
 	th.ends = th.ends[:0]
 }
@@ -249,7 +229,7 @@ func (r *recorder) exitClose(t *ptrace.Task, th *thread) {
 // means something else: the call that closed it may be seen to return later than
 // the one that got the number, by a call that returned at a time. One that began
 // later closes what that call opened.
-func (r *recorder) reused(p *process, fd int32, when int64) {
+func (r *Recorder) reused(p *process, fd int32, when int64) {
 	by := p.closing[fd]
 	if by == nil || by.ev.Time > when {
 		return
@@ -258,9 +238,9 @@ func (r *recorder) reused(p *process, fd int32, when int64) {
 	for i, e := range by.ends {
 		if e.fd == fd {
 			ev := by.ev
-			ev.FD, ev.Dur = fd, r.now()-ev.Time
+			ev.FD, ev.Dur = fd, r.rec.Now()-ev.Time
 			setFile(&ev, e.file)
-			r.put(&ev)
+			r.rec.Emit(&ev)
 			by.ends = slices.Delete(by.ends, i, i+1)
 			return
 		}
@@ -269,7 +249,7 @@ func (r *recorder) reused(p *process, fd int32, when int64) {
 
 // enterDup also wants to see a dup2 that puts something else in the place of a
 // device descriptor.
-func (r *recorder) enterDup(t *ptrace.Task, th *thread, c *ptrace.Syscall) bool {
+func (r *Recorder) enterDup(t *ptrace.Task, th *thread, c *ptrace.Syscall) bool {
 	r.withdrawTarget(t, c)
 	if r.begin(t, th, c, traces.KindDup, int32(uint32(c.Args[0]))) {
 		return true
@@ -282,7 +262,7 @@ func (r *recorder) enterDup(t *ptrace.Task, th *thread, c *ptrace.Syscall) bool 
 	return true
 }
 
-func (r *recorder) enterUnmap(t *ptrace.Task, th *thread, c *ptrace.Syscall) bool {
+func (r *Recorder) enterUnmap(t *ptrace.Task, th *thread, c *ptrace.Syscall) bool {
 	kind := traces.KindMunmap
 	if c.Class == classMremap {
 		kind = traces.KindMremap
@@ -302,9 +282,8 @@ func (r *recorder) enterUnmap(t *ptrace.Task, th *thread, c *ptrace.Syscall) boo
 func failed(ret int64) bool { return ret < 0 && ret >= -4095 }
 
 // Exit implements ptrace.Handler.
-func (r *recorder) Exit(t *ptrace.Task, c *ptrace.Syscall) {
-	th := r.thread(t)
-	r.stops.exit(th.class)
+func (r *Recorder) Exit(t *ptrace.Task, c *ptrace.Syscall) {
+	th := r.threads.Of(t)
 	if !th.active {
 		return
 	}
@@ -338,12 +317,12 @@ func (r *recorder) Exit(t *ptrace.Task, c *ptrace.Syscall) {
 			r.process(t.PID).addMap(uint64(ev.Ret), ev.Args[2])
 		}
 	}
-	r.put(ev)
+	r.rec.Emit(ev)
 }
 
 // exitOpen enters the new descriptor into the table; false where it is not a
 // device's. A failed open is recorded by its path alone.
-func (r *recorder) exitOpen(t *ptrace.Task, ev *traces.Event) bool {
+func (r *Recorder) exitOpen(t *ptrace.Task, ev *traces.Event) bool {
 	if ev.Ret < 0 {
 		return failedOpen(ev.Path)
 	}
@@ -367,7 +346,7 @@ func failedOpen(path string) bool {
 
 // exitDup enters the new descriptor into the table. It reports whether the call
 // was about a device's descriptor.
-func (r *recorder) exitDup(t *ptrace.Task, th *thread) bool {
+func (r *Recorder) exitDup(t *ptrace.Task, th *thread) bool {
 	ev := &th.ev
 	if ev.Ret < 0 {
 		r.restoreTarget(r.process(t.PID), ev)
@@ -386,36 +365,36 @@ func (r *recorder) exitDup(t *ptrace.Task, th *thread) bool {
 }
 
 // implicitClose records that a descriptor ended without a close call of its own.
-func (r *recorder) implicitClose(at *traces.Event, fd int32, f *openFile) {
+func (r *Recorder) implicitClose(at *traces.Event, fd int32, f *openFile) {
 	r.scratch = traces.Event{
 		Kind: traces.KindClose, Flags: traces.FlagImplicit, PID: at.PID, TID: at.TID,
 		Time: at.Time, FD: fd, Args: [6]uint64{uint64(uint32(fd))},
 	}
 	setFile(&r.scratch, f)
-	r.put(&r.scratch)
+	r.rec.Emit(&r.scratch)
 }
 
 // hold notes that a process holds a device descriptor and, at its first one,
 // makes the calls that matter from then on visible.
-func (r *recorder) hold(t *ptrace.Task, fd int32, f *openFile) {
+func (r *Recorder) hold(t *ptrace.Task, fd int32, f *openFile) {
 	r.setFD(r.process(t.PID), fd, f)
 	r.narrow(t)
 }
 
 // narrow makes the calls that change descriptors visible.
-func (r *recorder) narrow(t *ptrace.Task) {
+func (r *Recorder) narrow(t *ptrace.Task) {
 	p := r.process(t.PID)
 	if p.narrow || p.refused || r.atExec {
 		return
 	}
 	err := t.InjectFilter(nil)
 	if errors.Is(err, ptrace.ErrInject) {
-		r.note(t, fmt.Sprintf("process %d: every system call stops from here on: %v", t.PID, err))
+		r.rec.Note(t, fmt.Sprintf("process %d: every system call stops from here on: %v", t.PID, err))
 		err = t.TraceAll(nil)
 	}
 	if err != nil {
 		p.refused = true
-		r.note(t, fmt.Sprintf("process %d: close, dup and mmap of device files can't be followed: %v", t.PID, err))
+		r.rec.Note(t, fmt.Sprintf("process %d: close, dup and mmap of device files can't be followed: %v", t.PID, err))
 		return
 	}
 	p.narrow = true
@@ -425,7 +404,7 @@ func (r *recorder) narrow(t *ptrace.Task) {
 // lookup returns the open file behind a descriptor, nil if it is not a device's.
 // A descriptor that came in unseen (inherited, SCM_RIGHTS, pidfd_getfd,
 // io_uring) is found out here, and recorded as such.
-func (r *recorder) lookup(t *ptrace.Task, fd int32) *openFile {
+func (r *Recorder) lookup(t *ptrace.Task, fd int32) *openFile {
 	p := r.process(t.PID)
 	f := p.fds[fd]
 	if f != nil && p.narrow {
@@ -452,7 +431,7 @@ func (r *recorder) lookup(t *ptrace.Task, fd int32) *openFile {
 	if f == nil {
 		f = r.newFile(name, rdev)
 	}
-	r.reused(p, fd, r.now())
+	r.reused(p, fd, r.rec.Now())
 	r.implicitDup(t, fd, f)
 	r.hold(t, fd, f)
 	return f
@@ -460,7 +439,7 @@ func (r *recorder) lookup(t *ptrace.Task, fd int32) *openFile {
 
 // identify returns the open file of a descriptor that was just opened, nil if
 // it is not a device's.
-func (r *recorder) identify(pid int, fd int32) *openFile {
+func (r *Recorder) identify(pid int, fd int32) *openFile {
 	rdev, path, ok := r.opts.Stat(pid, fd)
 	if !ok {
 		return nil
@@ -472,14 +451,14 @@ func (r *recorder) identify(pid int, fd int32) *openFile {
 	return r.newFile(name, rdev)
 }
 
-func (r *recorder) newFile(name string, rdev uint64) *openFile {
+func (r *Recorder) newFile(name string, rdev uint64) *openFile {
 	r.nextFile++
 	return &openFile{id: r.nextFile, name: name, rdev: rdev}
 }
 
 // known finds the open file that a descriptor shares with one that was seen
 // before, nil if none.
-func (r *recorder) known(pid int, fd int32, rdev uint64) *openFile {
+func (r *Recorder) known(pid int, fd int32, rdev uint64) *openFile {
 	for _, p := range r.procs {
 		r.sync(p.pid)
 		for other, f := range p.fds {
@@ -492,27 +471,11 @@ func (r *recorder) known(pid int, fd int32, rdev uint64) *openFile {
 }
 
 // implicitDup records a descriptor that appeared without an open or dup.
-func (r *recorder) implicitDup(t *ptrace.Task, fd int32, f *openFile) {
+func (r *Recorder) implicitDup(t *ptrace.Task, fd int32, f *openFile) {
 	r.scratch = traces.Event{
 		Kind: traces.KindDup, Flags: traces.FlagImplicit, PID: int32(t.PID), TID: int32(t.TID),
-		Time: r.now(), FD: fd, Ret: int64(fd), Args: [6]uint64{uint64(uint32(fd))},
+		Time: r.rec.Now(), FD: fd, Ret: int64(fd), Args: [6]uint64{uint64(uint32(fd))},
 	}
 	setFile(&r.scratch, f)
-	r.put(&r.scratch)
-}
-
-func (r *recorder) note(t *ptrace.Task, text string) {
-	r.scratch = traces.Event{Kind: traces.KindNote, Time: r.now(), FD: -1, Text: text}
-	if t != nil {
-		r.scratch.PID, r.scratch.TID = int32(t.PID), int32(t.TID)
-	}
-	r.put(&r.scratch)
-}
-
-func (r *recorder) now() int64 { return monotonic() - r.start }
-
-func monotonic() int64 {
-	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // can't fail for this clock
-	return ts.Nano()
+	r.rec.Emit(&r.scratch)
 }

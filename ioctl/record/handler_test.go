@@ -10,42 +10,54 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"nvtrace/ioctl"
 	"nvtrace/ptrace"
 	"nvtrace/traces"
+	"nvtrace/traces/record"
 )
 
-// stage is a recorder that is given stops by hand, in an order that a test
+// stage is a recording that is given stops by hand, in an order that a test
 // chooses. Its "process" is the test's own, so that memory can be read.
 type stage struct {
-	*recorder
-	got   []string
-	files map[string]uint64 // what the kernel has: "PID FD" to device number
+	*Recorder
+	handler ptrace.Handler
+	emit    func(*traces.Event)
+	got     []string
+	files   map[string]uint64 // what the kernel has: "PID FD" to device number
 }
 
 const testMinor = 7
 
-func newStage(pids ...int) *stage {
+func newStage(t testing.TB, pids ...int) *stage {
+	t.Helper()
+	return stageWith(t, Options{}, pids...)
+}
+
+// stageWith makes a stage that records what options say.
+func stageWith(t testing.TB, opts Options, pids ...int) *stage {
+	t.Helper()
 	s := &stage{files: map[string]uint64{}}
-	o := &Options{
-		Header: &traces.Header{Driver: "580.159.04"},
-		Stat: func(pid int, fd int32) (uint64, string, bool) {
+	o := &record.Options{Header: &traces.Header{Driver: "580.159.04"}}
+	o.Extend = func(rec *record.Recorder) ([]record.Extension, error) {
+		opts.Fast = FastOff
+		opts.Stat = func(pid int, fd int32) (uint64, string, bool) {
 			rdev, ok := s.files[fmt.Sprint(pid, " ", fd)]
 			return rdev, "", ok
-		},
-		MayBeNode: func([]byte) bool { return true },
+		}
+		opts.MayBeNode = func([]byte) bool { return true }
+		opts.NodeName = (&Nodes{}).Name
+		s.Recorder = New(rec, &opts)
+		return []record.Extension{s.Extension()}, nil
 	}
-	o.setDefaults(func() *Nodes { return &Nodes{} })
-	s.recorder = &recorder{opts: o, procs: map[int]*process{}, devices: map[uint64]string{}}
-	w := ioctl.NewWatcher(o.Header.Driver)
-	s.watcher, s.tables = func() *ioctl.Watcher { return w }, w.ABI()
-	s.agent = s.newAgent()
 	s.emit = func(ev *traces.Event) {
 		implicit := ""
 		if ev.Flags != 0 {
 			implicit = " " + ev.Flags.String()
 		}
 		s.got = append(s.got, fmt.Sprintf("%d %v %d file %d = %d%s", ev.TID, ev.Kind, ev.FD, ev.File, ev.Ret, implicit))
+	}
+	var err error
+	if s.handler, err = record.Handler(o, func(ev *traces.Event) { s.emit(ev) }); err != nil {
+		t.Fatal(err)
 	}
 	for _, pid := range pids {
 		s.process(pid).narrow = true // there is nothing to inject into
@@ -90,9 +102,9 @@ func nativeArch(t testing.TB) uint32 {
 
 // whole makes a call that nothing comes between.
 func (s *stage) whole(t *ptrace.Task, c *ptrace.Syscall, ret int64) {
-	if s.Enter(t, c) == ptrace.WantExit {
+	if s.handler.Enter(t, c) == ptrace.WantExit {
 		c.Ret = ret
-		s.Exit(t, c)
+		s.handler.Exit(t, c)
 	}
 }
 
@@ -108,7 +120,7 @@ func (s *stage) want(t *testing.T, want ...string) {
 // third gets the same number, whose open is seen to return first.
 func TestCloseRace(t *testing.T) {
 	const pid = 10
-	s := newStage(pid)
+	s := newStage(t, pid)
 	closer, user, opener := task(pid, 10), task(pid, 11), task(pid, 12)
 	open := func(th *ptrace.Task) {
 		s.has(pid, 5, true)
@@ -118,7 +130,7 @@ func TestCloseRace(t *testing.T) {
 	s.want(t, "10 open 5 file 1 = 5")
 
 	cl := nativeCall(t, classClose, "close", 5)
-	if s.Enter(closer, cl) != ptrace.WantExit {
+	if s.handler.Enter(closer, cl) != ptrace.WantExit {
 		t.Fatal("close is not followed")
 	}
 	s.whole(user, nativeCall(t, classIoctl, "ioctl", 5, 0x4600), 0)
@@ -128,7 +140,7 @@ func TestCloseRace(t *testing.T) {
 	s.want(t)
 	open(opener)
 	s.want(t, "10 close 5 file 1 = 0", "12 open 5 file 2 = 5")
-	s.Exit(closer, cl)
+	s.handler.Exit(closer, cl)
 	s.want(t)
 	s.whole(user, nativeCall(t, classIoctl, "ioctl", 5, 0x4600), 0)
 	s.want(t, "11 ioctl 5 file 2 = 0")
@@ -140,7 +152,7 @@ func TestCloseRace(t *testing.T) {
 // TestCloseUnfinished: a thread that is killed in close has closed it.
 func TestCloseUnfinished(t *testing.T) {
 	const pid = 10
-	s := newStage(pid)
+	s := newStage(t, pid)
 	th := task(pid, 11)
 	for _, fd := range []int{3, 4, 9} {
 		s.has(pid, fd, true)
@@ -148,8 +160,8 @@ func TestCloseUnfinished(t *testing.T) {
 	}
 	s.got = nil
 	cl := nativeCall(t, classClose, "close_range", 4, 0xffffffff)
-	s.Enter(th, cl)
-	s.Task(th, &ptrace.TaskEvent{Kind: ptrace.TaskUnfinished, Call: cl})
+	s.handler.Enter(th, cl)
+	s.handler.Task(th, &ptrace.TaskEvent{Kind: ptrace.TaskUnfinished, Call: cl})
 	s.want(t, "11 close 4 file 2 = 0 unfinished", "11 close 9 file 3 = 0 unfinished")
 	if p := s.process(pid); len(p.fds) != 1 || len(p.closing) != 0 {
 		t.Errorf("left: %v, %v", p.fds, p.closing)
@@ -162,23 +174,23 @@ func TestCloseUnfinished(t *testing.T) {
 // return; and dup2 takes the place of a number that is being closed.
 func TestDupRace(t *testing.T) {
 	const pid = 10
-	s := newStage(pid)
+	s := newStage(t, pid)
 	a, b := task(pid, 10), task(pid, 11)
 	s.has(pid, 5, true)
 	s.whole(a, nativeCall(t, classOpen, "openat"), 5)
 	dup := nativeCall(t, classDup, "dup", 5)
-	s.Enter(a, dup)
+	s.handler.Enter(a, dup)
 	s.whole(b, nativeCall(t, classClose, "close", 5), 0)
 	dup.Ret = 6
-	s.Exit(a, dup)
+	s.handler.Exit(a, dup)
 	s.want(t, "10 open 5 file 1 = 5", "11 close 5 file 1 = 0", "10 dup 5 file 1 = 6")
 
 	cl := nativeCall(t, classClose, "close", 6)
-	s.Enter(b, cl)
+	s.handler.Enter(b, cl)
 	s.has(pid, 7, true)
 	s.whole(a, nativeCall(t, classOpen, "openat"), 7)
 	s.whole(a, nativeCall(t, classDup, "dup3", 7, 6), 6)
-	s.Exit(b, cl)
+	s.handler.Exit(b, cl)
 	s.want(t, "10 open 7 file 2 = 7", "11 close 6 file 1 = 0", "10 dup 7 file 2 = 6")
 
 	// Something that is no device takes its place.
@@ -191,19 +203,19 @@ func TestDupRace(t *testing.T) {
 // TestForkRace: the table of a process with threads is newer than the fork.
 func TestForkRace(t *testing.T) {
 	const pid, kid = 10, 20
-	s := newStage(pid)
+	s := newStage(t, pid)
 	a, b := task(pid, 10), task(pid, 11)
 	for _, fd := range []int{3, 4} {
 		s.has(pid, fd, true)
 		s.whole(a, nativeCall(t, classOpen, "openat"), int64(fd))
 	}
 	cl := nativeCall(t, classClose, "close", 3)
-	s.Enter(b, cl)
+	s.handler.Enter(b, cl)
 	s.has(kid, 3, true) // copied before it was closed, but 4 was opened later
 	s.got = nil
 	child := task(kid, kid)
-	s.Task(child, &ptrace.TaskEvent{Kind: ptrace.TaskNew, Parent: a})
-	s.Exit(b, cl)
+	s.handler.Task(child, &ptrace.TaskEvent{Kind: ptrace.TaskNew, Parent: a})
+	s.handler.Exit(b, cl)
 	s.whole(child, nativeCall(t, classIoctl, "ioctl", 3, 0x4600), 0)
 	s.whole(child, nativeCall(t, classIoctl, "ioctl", 4, 0x4600), 0)
 	s.want(t, "10 fork -1 file 0 = 0", "20 close 4 file 2 = 0 implicit", "11 close 3 file 1 = 0", "20 ioctl 3 file 1 = 0")
@@ -212,7 +224,7 @@ func TestForkRace(t *testing.T) {
 // TestMemoryBounded: nothing is kept of what has ended.
 func TestMemoryBounded(t *testing.T) {
 	const pid = 10
-	s := newStage(pid)
+	s := newStage(t, pid)
 	a := task(pid, pid)
 	s.has(pid, 3, true)
 	s.whole(a, nativeCall(t, classOpen, "openat"), 3)
@@ -220,14 +232,14 @@ func TestMemoryBounded(t *testing.T) {
 		kid := 100 + i
 		s.has(kid, 3, true)
 		child, thread := task(kid, kid), task(kid, 5000+i)
-		s.Task(child, &ptrace.TaskEvent{Kind: ptrace.TaskNew, Parent: a})
-		s.Task(thread, &ptrace.TaskEvent{Kind: ptrace.TaskNew, Parent: child, Thread: true})
+		s.handler.Task(child, &ptrace.TaskEvent{Kind: ptrace.TaskNew, Parent: a})
+		s.handler.Task(thread, &ptrace.TaskEvent{Kind: ptrace.TaskNew, Parent: child, Thread: true})
 		s.whole(thread, nativeCall(t, classClose, "close", 3), 0)
 		s.whole(a, nativeCall(t, classMmap, "mmap", 0, 4096, 0, 0, 3), int64(i)<<12)
-		s.Task(child, &ptrace.TaskEvent{Kind: ptrace.TaskExit, Replaced: true})
+		s.handler.Task(child, &ptrace.TaskEvent{Kind: ptrace.TaskExit, Replaced: true})
 		thread.TID = kid
-		s.Task(thread, &ptrace.TaskEvent{Kind: ptrace.TaskExec, OldTID: 5000 + i})
-		s.Task(thread, &ptrace.TaskEvent{Kind: ptrace.TaskExit})
+		s.handler.Task(thread, &ptrace.TaskEvent{Kind: ptrace.TaskExec, OldTID: 5000 + i})
+		s.handler.Task(thread, &ptrace.TaskEvent{Kind: ptrace.TaskExit})
 	}
 	if p := s.process(pid); len(s.procs) != 1 || len(p.fds) != 1 || len(p.maps) != 0 || len(p.closing) != 0 {
 		t.Errorf("%d processes, %d descriptors, %d mappings", len(s.procs), len(p.fds), len(p.maps))
@@ -237,8 +249,7 @@ func TestMemoryBounded(t *testing.T) {
 // TestMappings follows mappings with Options.Munmap.
 func TestMappings(t *testing.T) {
 	const pid = 10
-	s := newStage(pid)
-	s.opts.Munmap = true
+	s := stageWith(t, Options{Munmap: true}, pid)
 	a := task(pid, pid)
 	s.has(pid, 3, true)
 	s.whole(a, nativeCall(t, classOpen, "openat"), 3)
@@ -277,24 +288,19 @@ func (c *controlCall) syscall(t testing.TB, fd int) *ptrace.Syscall {
 	return nativeCall(t, classIoctl, "ioctl", uint64(fd), request, addr(c.arg))
 }
 
-// selfStage is a stage whose process is this one, with one descriptor; its
-// events go into a batch that is emptied when it is full, as the queue's are.
-func selfStage() (*stage, *ptrace.Task, *batch) {
+// selfStage is a stage whose process is this one, with one descriptor.
+func selfStage(t testing.TB) (*stage, *ptrace.Task) {
 	pid := os.Getpid()
-	s, b := newStage(pid), new(batch)
+	s := newStage(t, pid)
 	s.process(pid).fds[3] = s.newFile("nvidiactl", unix.Mkdev(nvidiaMajor, minorControl))
-	s.emit = func(ev *traces.Event) {
-		b.add(ev)
-		if len(b.events) == 500 {
-			b.reset()
-		}
-	}
-	return s, task(pid, pid), b
+	return s, task(pid, pid)
 }
 
 // TestAllocs: recording an ioctl, up to the queue, allocates nothing.
 func TestAllocs(t *testing.T) {
-	s, self, b := selfStage()
+	s, self := selfStage(t)
+	var last traces.Event
+	s.emit = func(ev *traces.Event) { last = *ev }
 	c := newControlCall()
 	call := c.syscall(t, 3)
 	for range 2000 {
@@ -303,7 +309,7 @@ func TestAllocs(t *testing.T) {
 	if n := testing.AllocsPerRun(2000, func() { s.whole(self, call, 0) }); n != 0 {
 		t.Errorf("%v allocations per ioctl", n)
 	}
-	if ev := &b.events[0]; len(ev.Mem) != 2 || len(ev.Mem[1].In) != 64 || len(ev.Mem[1].Out) != 64 {
+	if ev := &last; len(ev.Mem) != 2 || len(ev.Mem[1].In) != 64 || len(ev.Mem[1].Out) != 64 {
 		t.Errorf("recorded: %+v", ev)
 	}
 }

@@ -3,6 +3,7 @@ package record
 import (
 	"bufio"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -140,4 +141,23 @@ func driverVersion(file string) string {
 		return m[1]
 	}
 	return ""
+}
+
+// gpuUUIDs reads the UUIDs of the GPUs below a folder like /proc/driver/nvidia/gpus. The
+// driver writes question marks for a GPU that nobody has used yet.
+func gpuUUIDs(dir string) (list []string) {
+	files, _ := filepath.Glob(filepath.Join(dir, "*", "information")) // the pattern is good
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(b)) {
+			name, value, _ := strings.Cut(line, ":")
+			if value = strings.TrimSpace(value); strings.TrimSpace(name) == "GPU UUID" && value != "" && !strings.Contains(value, "?") {
+				list = append(list, value)
+			}
+		}
+	}
+	return list
 }

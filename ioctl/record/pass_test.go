@@ -36,7 +36,7 @@ func TestPass(t *testing.T) {
 	}
 	for _, paths := range [][]agent.Path{nil, {{Prefix: "/dev/"}}, nodePaths(), {{Part: "nvidia"}, {Prefix: "/", Part: "zero"}}} {
 		t.Run(fmt.Sprint(paths), func(t *testing.T) {
-			o := Options{NodePaths: paths}
+			o := options{Options: Options{NodePaths: paths}}
 			if paths == nil {
 				o.MayBeNode = func([]byte) bool { return true }
 			}
@@ -79,7 +79,7 @@ func BenchmarkPass(b *testing.B) {
 		}
 		open, mmap := times(string(out))
 		was[0], was[1] = was[0]+open, was[1]+mmap
-		printed, res := runDiscarded(b, Options{}, bin, "bench", strconv.Itoa(calls))
+		printed, res := runDiscarded(b, options{}, bin, "bench", strconv.Itoa(calls))
 		if res.Stops > 200 {
 			b.Fatalf("%d stops", res.Stops)
 		}

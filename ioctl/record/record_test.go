@@ -17,6 +17,7 @@ import (
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
 	"nvtrace/traces"
+	"nvtrace/traces/record"
 )
 
 // collect is a sink that keeps everything.
@@ -44,17 +45,51 @@ func compile(t testing.TB, source string, flags ...string) string {
 	return bin
 }
 
+// options say what to record, as the program is to be run.
+type options struct {
+	Options
+	ptrace ptrace.Options
+	extend func(r *record.Recorder) record.Extension // nil: ioctls alone
+	sinks  []record.Sink
+}
+
+// result is what a recording came to.
+type result struct {
+	record.Result
+	FastIoctls uint64
+}
+
+// run records a program that takes memory devices for NVIDIA's.
+func (o *options) run(ctx context.Context) (res result, err error) {
+	var rec *Recorder
+	o.NodeName = fakeNodes
+	if o.NodePaths == nil && o.MayBeNode == nil {
+		o.NodePaths = []agent.Path{{Prefix: "/dev/"}}
+	}
+	ro := &record.Options{Ptrace: o.ptrace, Sinks: o.sinks, Extend: func(r *record.Recorder) ([]record.Extension, error) {
+		rec = New(r, &o.Options)
+		list := []record.Extension{rec.Extension()}
+		if o.extend != nil {
+			list = append(list, o.extend(r))
+		}
+		return list, nil
+	}}
+	res.Result, err = record.Run(ctx, ro)
+	res.FastIoctls = rec.FastIoctls()
+	return res, err
+}
+
 // runRecorded records a program and returns what it printed and the events.
-func runRecorded(t testing.TB, o Options, argv ...string) (string, []*traces.Event, Result) {
+func runRecorded(t testing.TB, o options, argv ...string) (string, []*traces.Event, result) {
 	t.Helper()
 	sink := new(collect)
-	o.Sinks = append(o.Sinks, sink)
+	o.sinks = append(o.sinks, sink)
 	printed, res := runDiscarded(t, o, argv...)
 	return printed, sink.events, res
 }
 
 // runDiscarded records a program for the sinks of o alone.
-func runDiscarded(t testing.TB, o Options, argv ...string) (string, Result) {
+func runDiscarded(t testing.TB, o options, argv ...string) (string, result) {
 	t.Helper()
 	out, err := os.Create(filepath.Join(t.TempDir(), "stdout"))
 	if err != nil {
@@ -66,12 +101,8 @@ func runDiscarded(t testing.TB, o Options, argv ...string) (string, Result) {
 		t.Fatal(err)
 	}
 	defer in.Close()
-	o.NodeName = fakeNodes
-	if o.NodePaths == nil && o.MayBeNode == nil {
-		o.NodePaths = []agent.Path{{Prefix: "/dev/"}}
-	}
-	o.Ptrace.Argv, o.Ptrace.Stdout, o.Ptrace.Stdin, o.Ptrace.NoSignals = argv, out, in, true
-	res, err := Run(context.Background(), &o)
+	o.ptrace.Argv, o.ptrace.Stdout, o.ptrace.Stdin, o.ptrace.NoSignals = argv, out, in, true
+	res, err := o.run(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,8 +172,8 @@ func testDescriptors(t *testing.T, source string, check func(*testing.T, []*trac
 	bin := compile(t, source)
 	for _, mode := range []ptrace.SeccompMode{ptrace.SeccompAuto, ptrace.SeccompOff} {
 		t.Run("seccomp="+strconv.Itoa(int(mode)), func(t *testing.T) {
-			var o Options
-			o.Ptrace.Seccomp = mode
+			var o options
+			o.ptrace.Seccomp = mode
 			printed, events, res := runRecorded(t, o, bin)
 			if !res.Status.Exited() || res.Status.ExitStatus() != 7 {
 				t.Fatalf("status %v, want exit 7", res.Status)
@@ -198,8 +229,8 @@ func checkFiles(t *testing.T, events []*traces.Event, want map[string]int) {
 func TestHammer(t *testing.T) {
 	bin := compile(t, "testdata/hammer.c")
 	for _, mode := range []ptrace.SeccompMode{ptrace.SeccompAuto, ptrace.SeccompOff} {
-		var o Options
-		o.Ptrace.Seccomp = mode
+		var o options
+		o.ptrace.Seccomp = mode
 		printed, events, _ := runRecorded(t, o, bin)
 		type tally struct{ calls, whole, sum, missing int }
 		seen := make(map[int32]tally)

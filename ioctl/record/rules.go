@@ -2,11 +2,12 @@ package record
 
 import (
 	"nvtrace/ptrace"
+	"nvtrace/traces/record"
 )
 
 // Classes of calls, as the filter tells them apart.
 const (
-	classIoctl uint16 = iota + 1
+	classIoctl uint16 = record.ExtensionClass + iota
 	classOpen
 	classClose
 	classDup

@@ -13,10 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/internal/need"
-	"nvtrace/ioctl/record"
+	ioctls "nvtrace/ioctl/record"
 	"nvtrace/nvattach/api"
 	"nvtrace/ptrace"
 	"nvtrace/traces"
+	"nvtrace/traces/record"
 )
 
 // driver compiles the driver that runs nothing, under a name.
@@ -167,7 +168,7 @@ func options(s *sink) *record.Options {
 		t := New(&Options{
 			Libraries: api.Selection(0).With(api.Driver), Agent: r.Agent(), Report: func(text string) { s.t.Error(text) },
 		}, record.ExtensionClass)
-		return []record.Extension{{Rules: t.Rules(), Handler: t}}, nil
+		return []record.Extension{ioctls.New(r, nil).Extension(), {Rules: t.Rules(), Handler: t}}, nil
 	}
 	return o
 }

@@ -10,11 +10,12 @@ import (
 	"time"
 
 	"nvtrace/internal/need"
-	"nvtrace/ioctl/record"
+	ioctls "nvtrace/ioctl/record"
 	"nvtrace/nvattach/capture"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
 	"nvtrace/traces"
+	"nvtrace/traces/record"
 )
 
 // sink keeps the events of a recording.
@@ -46,7 +47,7 @@ func traceRecorded(t *testing.T, p *programs, o *capture.Options, argv ...string
 			opts := *o
 			opts.Emit, opts.Now, opts.Agent = r.Emit, r.Now, r.Agent()
 			c = capture.New(&opts, record.ExtensionClass)
-			return []record.Extension{{Rules: c.Rules(), Handler: c, Finish: c.Finish}}, nil
+			return []record.Extension{ioctls.New(r, nil).Extension(), {Rules: c.Rules(), Handler: c, Finish: c.Finish}}, nil
 		},
 	})
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/internal/need"
-	"nvtrace/ioctl/record"
+	ioctls "nvtrace/ioctl/record"
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/capture"
 	"nvtrace/nvattach/gpu"
@@ -26,6 +26,7 @@ import (
 	"nvtrace/nvattach/session"
 	"nvtrace/nvattach/sim"
 	"nvtrace/ptrace"
+	"nvtrace/traces/record"
 )
 
 // sync buffer
@@ -132,7 +133,7 @@ func run(t *testing.T, s *setup, argv ...string) *result {
 	o := &record.Options{Ptrace: ptrace.Options{Argv: argv, Env: sm.Env(os.Environ()), Stdout: stdout, NoSignals: true}}
 	o.Extend = func(r *record.Recorder) ([]record.Extension, error) {
 		loads = capture.New(&capture.Options{Replace: tr.Replace, Refused: tr.Refused, Mapped: tr.Mapped}, record.ExtensionClass)
-		return []record.Extension{{Rules: tr.Rules(), Handler: tr}, {Rules: loads.Rules(), Handler: loads, Finish: loads.Finish}}, nil
+		return []record.Extension{ioctls.New(r, nil).Extension(), {Rules: tr.Rules(), Handler: tr}, {Rules: loads.Rules(), Handler: loads, Finish: loads.Finish}}, nil
 	}
 	if s.until != nil {
 		go func() {

@@ -19,7 +19,8 @@ type Agent struct {
 	blob    *program
 	plan    []byte          // the rules, as the processes have them
 	rules   map[uint32]bool // the requests that they are about
-	paths   []byte          // Options.Paths, likewise
+	calls   Calls           // of SetCalls
+	paths   []byte          // Calls.Paths, likewise
 	vdso    *VDSO           // of SetVDSO
 	images  []*Image        // of SetImages
 	devices []uint64        // of AddDevice: number and kind of each
@@ -45,9 +46,12 @@ func New(o *Options) *Agent {
 	if a.o.Logger == nil {
 		a.o.Logger = slog.New(slog.DiscardHandler)
 	}
-	a.paths = encodePaths(a.o.Paths)
 	return a
 }
+
+// SetCalls says what the agent records of other system calls than ioctls, in processes
+// that it is put into from now on.
+func (a *Agent) SetCalls(c Calls) { a.calls, a.paths = c, encodePaths(c.Paths) }
 
 // Rules select the system calls by which the agent calls for the supervisor.
 // They must be among the rules of the trace, before all others.

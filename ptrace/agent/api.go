@@ -31,6 +31,11 @@ type Options struct {
 	// Record takes the records, in the order of Record.End. It must not keep
 	// the record, nor memory that it refers to.
 	Record func(p *Process, r *Record)
+	Logger *slog.Logger // nil discards
+}
+
+// Calls says which system calls other than ioctls the agent records.
+type Calls struct {
 	// Maps has the agent record mappings of descriptors that were announced by
 	// Process.SetHeld, but for mappings of code. Without it they stop.
 	Maps bool
@@ -41,8 +46,7 @@ type Options struct {
 	// Paths are those whose opening the supervisor wants to see, wherever
 	// Process.PatchSite lets the agent make such calls; without any, and if there are too
 	// many or too long ones, that is all paths.
-	Paths  []Path
-	Logger *slog.Logger // nil discards
+	Paths []Path
 }
 
 // Path selects paths: those that begin with Prefix and have Part in them. Either

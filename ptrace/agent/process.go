@@ -269,7 +269,7 @@ func (p *Process) writePrivate(clock uint64) error {
 	for _, f := range []struct {
 		on bool
 		at uint64
-	}{{p.a.o.Maps, confMaps}, {p.a.o.Files, confFiles}} {
+	}{{p.a.calls.Maps, confMaps}, {p.a.calls.Files, confFiles}} {
 		if f.on {
 			if err := p.write64(confAddr+f.at, 1); err != nil {
 				return err

@@ -15,7 +15,7 @@ const maxRights = 100
 
 // checkRights notes a program that gets rights from its file when it is executed, but
 // not under a tracer without privileges (ptrace(2)). Each file is told of once.
-func (r *recorder) checkRights(t *ptrace.Task, path string) {
+func (r *Recorder) checkRights(t *ptrace.Task, path string) {
 	uid, gid := os.Geteuid(), os.Getegid()
 	if uid == 0 || r.lacking[path] || len(r.lacking) >= maxRights {
 		return
@@ -31,7 +31,7 @@ func (r *recorder) checkRights(t *ptrace.Task, path string) {
 		r.lacking = make(map[string]bool)
 	}
 	r.lacking[path] = true
-	r.note(t, fmt.Sprintf("process %d executes %s, which is %s: under a tracer without privileges it runs without these rights; if it needs them, run nvtrace as root", t.PID, path, what))
+	r.Note(t, fmt.Sprintf("process %d executes %s, which is %s: under a tracer without privileges it runs without these rights; if it needs them, run nvtrace as root", t.PID, path, what))
 }
 
 // rights says by what a program's file gives rights to a user who has neither; "": it

@@ -66,48 +66,6 @@ func rankOf(environ []string) map[string]string {
 	return vars
 }
 
-// environ returns the environment that a process began with, or nvtrace's own for 0.
-func environ(pid int) []string {
-	if pid == 0 {
-		return os.Environ()
-	}
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
-	if err != nil {
-		return nil
-	}
-	return strings.Split(string(b), "\x00")
-}
-
-// DescribeMachine adds to a header what takes a moment to ask for: the UUIDs of the
-// GPUs, and the container that the process runs in, 0 being this one.
-func DescribeMachine(h *traces.Header, pid int) {
-	h.GPUs = gpuUUIDs("/proc/driver/nvidia/gpus")
-	self := "self"
-	if pid != 0 {
-		self = strconv.Itoa(pid)
-	}
-	h.Container = containerOf("/proc/" + self)
-}
-
-// gpuUUIDs reads the UUIDs of the GPUs below a folder like /proc/driver/nvidia/gpus. The
-// driver writes question marks for a GPU that nobody has used yet.
-func gpuUUIDs(dir string) (list []string) {
-	files, _ := filepath.Glob(filepath.Join(dir, "*", "information")) // the pattern is good
-	for _, file := range files {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			continue
-		}
-		for line := range strings.Lines(string(b)) {
-			name, value, _ := strings.Cut(line, ":")
-			if value = strings.TrimSpace(value); strings.TrimSpace(name) == "GPU UUID" && value != "" && !strings.Contains(value, "?") {
-				list = append(list, value)
-			}
-		}
-	}
-	return list
-}
-
 // What the ids of containers look like: 64 hexadecimal digits (Docker, Podman, containerd,
 // CRI-O), on AWS Fargate 32 and a number; LXC has names.
 var (
@@ -115,6 +73,15 @@ var (
 	lxcName  = regexp.MustCompile(`/lxc(?:\.payload\.|/)([^/]+)`)
 	mountID  = regexp.MustCompile(`/(?:containers|overlay-containers|sandboxes)/([0-9a-f]{64})/`)
 )
+
+// Container returns the id of the container that a process runs in, "" if none is known;
+// 0 is this process.
+func Container(pid int) string {
+	if pid == 0 {
+		return containerOf("/proc/self")
+	}
+	return containerOf("/proc/" + strconv.Itoa(pid))
+}
 
 // containerOf returns the id of the container that a process runs in, by its folder in
 // /proc: from its control group, or, where a namespace hides that, from the files that

@@ -142,6 +142,25 @@ func TestQueueCountsStrings(t *testing.T) {
 	}
 }
 
+// collect is a sink that keeps everything.
+type collect struct{ events []*traces.Event }
+
+func (c *collect) Event(ev *traces.Event) { c.events = append(c.events, ev.Clone()) }
+func (c *collect) Idle()                  {}
+
+// runRecorded records a shell that has children and exits with 7.
+func runRecorded(t *testing.T, o Options) ([]*traces.Event, Result) {
+	t.Helper()
+	sink := new(collect)
+	o.Sinks = append(o.Sinks, sink)
+	o.Ptrace.Argv, o.Ptrace.NoSignals = []string{"/bin/sh", "-c", "(exit 3); (exit 4); exit 7"}, true
+	res, err := Run(t.Context(), &o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sink.events, res
+}
+
 // panics is a sink with a fault.
 type panics struct{ in string }
 
@@ -160,11 +179,10 @@ func (p *panics) Idle() {
 // TestSinkPanics: the program and the other sinks must not suffer for a faulty
 // one, which is reported once.
 func TestSinkPanics(t *testing.T) {
-	bin := compile(t, "testdata/fds.c")
 	for _, where := range []string{"event", "idle"} {
 		var faults []string
 		o := Options{Sinks: []Sink{&panics{where}}, OnFault: func(s string) { faults = append(faults, s) }}
-		_, events, res := runRecorded(t, o, bin)
+		events, res := runRecorded(t, o)
 		if len(faults) != 1 || res.Status.ExitStatus() != 7 {
 			t.Errorf("%s: faults %q, status %#x", where, faults, uint32(res.Status))
 		}
@@ -190,7 +208,7 @@ func TestSlowSink(t *testing.T) {
 	late := &slow{ended: make(chan bool)}
 	o := Options{Sinks: []Sink{late}}
 	o.Ptrace.Ended = func(*ptrace.Result) { close(late.ended) }
-	_, events, _ := runRecorded(t, o, compile(t, "testdata/fds.c"))
+	events, _ := runRecorded(t, o)
 	if len(events) == 0 || len(late.events) != len(events) {
 		t.Errorf("%d events, the slow sink got %d", len(events), len(late.events))
 	}

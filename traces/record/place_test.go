@@ -41,27 +41,6 @@ func TestRankVars(t *testing.T) {
 	}
 }
 
-func TestGPUUUIDs(t *testing.T) {
-	dir := t.TempDir()
-	for bus, text := range map[string]string{
-		"0000:19:00.0": "Model: \t\t NVIDIA H200\nIRQ:   \t\t 18\nGPU UUID: \t GPU-51a0a5ad-3d4d-0f0e-8f5e-7c0b3c1d2e3f\nVideo BIOS: \t 96.00\n",
-		"0000:3b:00.0": "Model: \t\t NVIDIA H200\nGPU UUID: \t GPU-????????-????-????-????-????????????\n",
-		"0000:4c:00.0": "GPU UUID: \t GPU-00000000-0000-0000-0000-000000000001\n",
-	} {
-		put(t, filepath.Join(dir, bus, "information"), text)
-	}
-	if err := os.Mkdir(filepath.Join(dir, "0000:5d:00.0"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	want := []string{"GPU-51a0a5ad-3d4d-0f0e-8f5e-7c0b3c1d2e3f", "GPU-00000000-0000-0000-0000-000000000001"}
-	if got := gpuUUIDs(dir); !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if got := gpuUUIDs(filepath.Join(dir, "none")); got != nil {
-		t.Errorf("without a driver: %q", got)
-	}
-}
-
 func TestContainer(t *testing.T) {
 	id, other := strings.Repeat("0a", 32), strings.Repeat("b1", 32)
 	for _, tt := range []struct{ name, cgroup, mounts, want string }{
@@ -102,8 +81,7 @@ func put(t *testing.T, name, text string) {
 
 func TestNewHeader(t *testing.T) {
 	t.Setenv("RANK", "4711")
-	h := NewHeader([]string{"app"}, 0, "v1", MachineNodes())
-	DescribeMachine(h, 0)
+	h := NewHeader([]string{"app"}, 0, "v1")
 	host, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +94,7 @@ func TestNewHeader(t *testing.T) {
 		t.Errorf("%+v", h)
 	}
 	// Of a running process, its own.
-	h = NewHeader(nil, os.Getpid(), "v1", MachineNodes())
+	h = NewHeader(nil, os.Getpid(), "v1")
 	if h.Rank["RANK"] == "4711" {
 		t.Errorf("the variables %q are not those that the process began with", h.Rank)
 	}

@@ -1,0 +1,49 @@
+package proc
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Exe returns the executable of a process, "" if unknown.
+func Exe(pid int) string {
+	p, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/exe")
+	if err != nil {
+		return ""
+	}
+	return filepath.Clean(strings.TrimSuffix(p, " (deleted)"))
+}
+
+// Cmdline returns the argument vector of a process, nil if unknown.
+func Cmdline(pid int) []string { return stringsOf(pid, "cmdline") }
+
+// Environ returns the environment that a process began with, nil if unknown.
+func Environ(pid int) []string { return stringsOf(pid, "environ") }
+
+// stringsOf returns the strings, each ended by a zero, of a file of a process.
+func stringsOf(pid int, file string) []string {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/" + file)
+	if err != nil || len(b) == 0 {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00")
+}
+
+// FDs returns the open descriptors of a process, ascending.
+func FDs(pid int) []int32 {
+	ents, err := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/fd")
+	if err != nil {
+		return nil
+	}
+	var fds []int32
+	for _, e := range ents {
+		if n, err := strconv.ParseInt(e.Name(), 10, 32); err == nil {
+			fds = append(fds, int32(n))
+		}
+	}
+	slices.Sort(fds)
+	return fds
+}
