@@ -128,6 +128,7 @@ func (u *unit) helpers() map[int32]*bpf.Helper {
 	}
 	u.mapHelpers(h)
 	u.printHelpers(h)
+	u.warpHelpers(h)
 	return h
 }
 
@@ -187,6 +188,13 @@ const (
 const (
 	HelperLog2 = 600 // nvtrace_log2(n): the position of the highest bit
 	HelperMax  = 601 // nvtrace_max(p, n): *p becomes n if that is higher, without a sign
+
+	HelperActive     = 602 // nvtrace_activemask(): the threads of the warp that run this now
+	HelperMatch      = 603 // nvtrace_match(v): those of them with the same v
+	HelperFirst      = 604 // nvtrace_first(v): 1 in the lowest of these
+	HelperPopc       = 605 // nvtrace_popc(v): the bits of v that are 1
+	HelperWavefronts = 606 // nvtrace_wavefronts(addr, size): passes of shared memory for the warp's accesses
+	HelperLaunch     = 607 // nvtrace_launch_id(): number of the launch
 )
 
 // mapOf returns the map of a call.

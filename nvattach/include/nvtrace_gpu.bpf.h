@@ -189,6 +189,23 @@ static __u32 (*nvtrace_log2)(__u64 v) = (void *)600;
  * keep the highest of ~n. */
 static void (*nvtrace_max)(__u64 *p, __u64 n) = (void *)601;
 
+/*
+ * What the threads of a warp do together. They see those threads of the warp that run them
+ * at that moment, and wait for no others. Before sm_70 each thread is alone.
+ */
+static __u32 (*nvtrace_activemask)(void) = (void *)602;
+/* Those with the same v, as a mask; 1 in the lowest of them, 0 in the others. Added up over
+ * the warp, the latter is how many values there are: nvtrace_first(addr >> 5) counts the
+ * sectors of memory that an access touches. */
+static __u32 (*nvtrace_match)(__u64 v) = (void *)603;
+static __u32 (*nvtrace_first)(__u64 v) = (void *)604;
+static __u32 (*nvtrace_popc)(__u64 v) = (void *)605;
+/* In how many passes shared memory serves the warp, each of whose threads accesses size bytes
+ * at addr: 1 where no two of them want different words of a bank. */
+static __u32 (*nvtrace_wavefronts)(__u64 addr, __u32 size) = (void *)606;
+/* A number that all threads of a launch have, and those of no other in this context. */
+static __u64 (*nvtrace_launch_id)(void) = (void *)607;
+
 /* Prints without waiting: the host formats the text later. At most 3 arguments. %s takes
  * text of a map or a global variable, not of the stack. */
 #define bpf_printk(fmt, args...)                                        \
