@@ -10,6 +10,14 @@ type probe struct {
 	vars   []string // its variables, when it has been checked
 }
 
+// last is 1 for what is checked last.
+func (b *probe) last() int {
+	if b.points[0].host == "END" {
+		return 1
+	}
+	return 0
+}
+
 // A side is where a probe runs.
 type side uint8
 
@@ -102,11 +110,18 @@ type (
 		name span
 		fn   *Function
 		args []expr
-		fmt  *format // of printf
+		fmt  *format // of printf and time
 	}
 	tuple struct {
 		value
 		elems []expr
+	}
+	// A member is $kv.0, a key, or $kv.1, a value, of what for goes through; $kv.0.1 is a
+	// part of a key of several.
+	member struct {
+		value
+		name string
+		path []int
 	}
 )
 
@@ -137,6 +152,13 @@ type (
 	whileStmt struct {
 		span
 		c    expr
+		body *block
+	}
+	// A forStmt goes through a map.
+	forStmt struct {
+		span
+		name string
+		over *mapRef
 		body *block
 	}
 	unrollStmt struct {

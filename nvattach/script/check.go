@@ -1,6 +1,7 @@
 package script
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -8,27 +9,31 @@ import (
 	"strings"
 
 	"nvtrace/ioctl/nearest"
+	"nvtrace/nvattach"
 )
 
 // A checker finds the types of everything, and what maps are.
 type checker struct {
 	*parser
-	maps  map[string]*mapInfo
-	order []*mapInfo
-	vars  map[string]*Type // of the probe at hand
-	probe *probe
-	final bool // every map is known: the second time
+	maps   map[string]*mapInfo
+	order  []*mapInfo
+	vars   map[string]*Type    // of the probe at hand
+	walked map[string]*mapInfo // what for goes through, by the name of its variable
+	probe  *probe
+	final  bool // every map is known: the second time
 }
 
 // check checks the probes twice: what a map holds may be said behind where it is read.
 func (p *parser) check(probes []*probe) []*mapInfo {
 	c := &checker{parser: p, maps: make(map[string]*mapInfo)}
+	// What END reads, the others have filled, wherever it stands.
+	inOrder := slices.SortedStableFunc(slices.Values(probes), func(a, b *probe) int { return cmp.Compare(a.last(), b.last()) })
 	for _, c.final = range []bool{false, true} {
 		for _, m := range c.order {
 			m.keys, m.keyed = nil, false
 		}
-		for _, b := range probes {
-			c.probe, c.vars = b, make(map[string]*Type)
+		for _, b := range inOrder {
+			c.probe, c.vars, c.walked = b, make(map[string]*Type), make(map[string]*mapInfo)
 			if b.filter != nil {
 				if b.points[0].host == "BEGIN" {
 					c.fail(b.filter.pos(), "BEGIN runs once, and has no filter")
@@ -121,10 +126,64 @@ func (c *checker) stmt(s stmt) {
 		c.block(s.body)
 	case *unrollStmt:
 		c.block(s.body)
+	case *forStmt:
+		c.forStmt(s)
 	case *jump:
 	default:
 		panic(fmt.Sprintf("BUG: statement %T", s))
 	}
+}
+
+// forStmt checks a walk through a map, which kernels can't make: other threads change it.
+func (c *checker) forStmt(s *forStmt) {
+	if c.probe.side == sideKernel {
+		c.fail(s.span, "for goes through a map on the host: put it into END { … }")
+	}
+	if len(s.over.keys) > 0 {
+		c.fail(s.over.span, "for goes through a whole map: for ($kv : %s)", s.over.name)
+	}
+	if c.walked[s.name] != nil || c.vars[s.name] != nil {
+		c.fail(s.span, "%s is in use already", s.name)
+	}
+	x := c.info(s.over)
+	s.over.m = x
+	c.walked[s.name] = x
+	c.block(s.body)
+	delete(c.walked, s.name)
+}
+
+// member checks $kv.0 and $kv.1.
+func (c *checker) member(x *member) {
+	m := c.walked[x.name]
+	if m == nil {
+		c.fail(x.span, "%s has no members; those of for ($kv : @x) have: $kv.0 is the key, $kv.1 the value", x.name)
+	}
+	x.t = typeInt
+	switch {
+	case x.path[0] == 1 && len(x.path) == 1:
+		if m.agg == aggHist || m.agg == aggLhist {
+			c.fail(x.span, "%s is %s, and no number: print(%s) shows it", m.name, m.agg, m.name)
+		}
+		if m.agg == aggNone && m.value != nil {
+			x.t = m.value
+		}
+		return
+	case x.path[0] != 0 || len(x.path) > 2:
+		c.fail(x.span, "$kv.0 is the key, $kv.1 the value; $kv.0.1 a part of a key")
+	case !m.keyed:
+		return
+	case len(m.keys) == 0:
+		c.fail(x.span, "%s has no key", m.name)
+	case len(x.path) == 1 && len(m.keys) > 1:
+		c.fail(x.span, "the key of %s has %d parts: %s.0.0, %s.0.1 …", m.name, len(m.keys), x.name, x.name)
+	case len(x.path) == 2 && x.path[1] >= len(m.keys):
+		c.fail(x.span, "the key of %s has %d %s", m.name, len(m.keys), plural(len(m.keys), "part"))
+	}
+	part := 0
+	if len(x.path) == 2 {
+		part = x.path[1]
+	}
+	x.t = m.keys[part]
 }
 
 // call checks a call that is a statement.
@@ -135,6 +194,8 @@ func (c *checker) call(x *call) {
 	switch x.fn.Name {
 	case "printf":
 		c.printf(x)
+	case "time":
+		c.time(x)
 	case "delete":
 		m, ok := x.args[0].(*mapRef)
 		if !ok || len(m.keys) == 0 {
@@ -270,8 +331,11 @@ func (c *checker) same(m *mapRef, x expr) bool {
 }
 
 func (c *checker) assignVar(s *assign, v *varRef) {
+	if c.walked[v.name] != nil {
+		c.fail(v.span, "%s is what for goes through, and can't be assigned to", v.name)
+	}
 	t := c.expr(s.x)
-	if x, ok := s.x.(*call); ok {
+	if x, ok := s.x.(*call); ok && x.fn.result == nil {
 		c.fail(x.span, "%s is kept in maps: @x = %s", x.fn.Name, x.fn.Args)
 	}
 	old := c.vars[v.name]
@@ -377,13 +441,54 @@ func (c *checker) expr(x expr) *Type {
 		if x.fn.agg != aggNone {
 			c.fail(x.span, "%s is kept in maps, and is no value: @x = %s", x.fn.Name, x.fn.Args)
 		}
-		c.fail(x.span, "%s is a statement, and has no value", x.fn.Name)
+		if x.fn.result == nil {
+			c.fail(x.span, "%s is a statement, and has no value", x.fn.Name)
+		}
+		c.valued(x)
+	case *member:
+		c.member(x)
 	case *tuple:
 		c.fail(x.span, "a tuple can only be a key: @[a, b]")
 	default:
 		panic(fmt.Sprintf("BUG: expression %T", x))
 	}
 	return x.typ()
+}
+
+// valued checks a call that has a value.
+func (c *checker) valued(x *call) {
+	x.t = x.fn.result
+	if x.fn.Name == "str" {
+		n, ok := x.args[0].(*nameRef)
+		if _, named := argName(n, ok); !named {
+			c.fail(x.args[0].pos(), "str wants a parameter of a function: str(args.NAME)")
+		}
+		c.expr(n)
+		if c.probe.side != sideEvents {
+			c.fail(x.span, "str is for probes on the host: api and apiret")
+		}
+		return
+	}
+	if x.fn.Name == "len" {
+		m, ok := x.args[0].(*mapRef)
+		if !ok || len(m.keys) > 0 || c.probe.side == sideKernel {
+			c.fail(x.span, "len wants a map, and is known on the host: len(@x)")
+		}
+		m.m = c.info(m)
+		return
+	}
+	if c.probe.side != sideKernel && x.fn.helper != nvattach.HelperPopc {
+		c.fail(x.span, "%s is known in kernels only", x.fn.Name)
+	}
+	c.number(x.args[0])
+}
+
+// argName returns the name of args.NAME.
+func argName(x *nameRef, ok bool) (string, bool) {
+	if !ok {
+		return "", false
+	}
+	return strings.CutPrefix(x.name, "args.")
 }
 
 func (c *checker) readMap(x *mapRef) {
@@ -463,6 +568,22 @@ func (c *checker) hostName(x *nameRef) {
 	const most = 5 // of the arguments in registers
 	n, isArg := argument(x.name)
 	x.host = hostBuiltin(x.name)
+	if x.name == "args" {
+		c.fail(x.span, "a parameter is missing: args.NAME")
+	}
+	if name, ok := argName(x, true); ok {
+		x.t = typeInt
+		for i := range c.probe.points {
+			pt := &c.probe.points[i]
+			if k := pt.event.Name; k != "api" && k != "apiret" {
+				c.fail(x.span, "args is not known at %s, but at api and apiret", k)
+			}
+			if c.final {
+				c.argUses = append(c.argUses, ArgUse{Glob: pt.glob, Name: name, at: x.span, l: &c.lexer})
+			}
+		}
+		return
+	}
 	if isArg && n > most {
 		c.fail(x.span, "there are arg0 to arg%d, the arguments in registers", most)
 	}

@@ -24,6 +24,20 @@ func (p *Program) Wants(kind string) (globs []string) {
 	return globs
 }
 
+// An ArgUse is a place where a program asks for args.NAME.
+type ArgUse struct {
+	Glob string // of the functions
+	Name string
+	at   span
+	l    *lexer
+}
+
+// Error returns an error about the place.
+func (u *ArgUse) Error(reason string) error { return u.l.errorAt(u.at, "%s", reason) }
+
+// ArgUses returns the parameters of functions that the program names.
+func (p *Program) ArgUses() []ArgUse { return p.argUses }
+
 // OnHost reports whether the program has probes on the host.
 func (p *Program) OnHost() bool {
 	return slices.ContainsFunc(p.probes, func(b *probe) bool { return b.side == sideEvents })
@@ -50,7 +64,7 @@ func (r *Runner) Event(e *Event) []Shown {
 			if !ran {
 				ran = true
 				r.in.out.Reset()
-				r.in.name = e.value
+				r.in.name, r.in.text = e.value, e.Text
 			}
 			r.in.steps = 0
 			if why := r.in.run(b); why != "" {
@@ -88,6 +102,13 @@ func (e *Event) matches(glob string) bool {
 func (e *Event) value(x *nameRef) Value {
 	if x.host != nil {
 		return x.host.of(e)
+	}
+	if name, ok := argName(x, true); ok {
+		if e.Arg == nil {
+			return number(0)
+		}
+		n, _ := e.Arg(name)
+		return number(int64(n))
 	}
 	return number(int64(e.Args[x.arg]))
 }

@@ -336,6 +336,10 @@ func (g *gen) expr(x expr) {
 		}
 	case *binExpr:
 		g.binary(x)
+	case *call:
+		g.expr(x.args[0])
+		g.add(asm.Mov.Reg(asm.R1, asm.R0))
+		g.call(x.fn.helper)
 	case *choice:
 		other, out := g.label(), g.label()
 		g.cond(x.c, other, false)
@@ -397,6 +401,9 @@ func (g *gen) name(x *nameRef) {
 	case b.linear != nil:
 		g.linear(b.linear)
 	case b.helper != 0:
+		for i, name := range b.args {
+			g.field(asm.R1+asm.Register(i), name)
+		}
 		g.call(b.helper)
 		if b.shift > 0 {
 			g.add(asm.RSh.Imm(asm.R0, b.shift))

@@ -2,7 +2,11 @@ package script
 
 import (
 	"fmt"
+	"math/bits"
 	"strings"
+	"time"
+
+	"nvtrace/nvattach"
 )
 
 // maxSteps bounds BEGIN and END.
@@ -16,6 +20,17 @@ type interp struct {
 	steps int
 	// name returns a built-in; nil: there are none.
 	name func(x *nameRef) Value
+	text func(name string) (string, bool) // of parameters; may be nil
+	at   map[string]walk                  // where for is, by the name of its variable
+}
+
+// stepsOfEntry are those that each entry of a map may take beside maxSteps.
+const stepsOfEntry = 1000
+
+// A walk is what for has come to.
+type walk struct {
+	t *table
+	e *entry
 }
 
 // errSteps ends a run that takes too long.
@@ -86,6 +101,8 @@ func (in *interp) stmt(s stmt) flow {
 				return f
 			}
 		}
+	case *forStmt:
+		return in.forStmt(s)
 	case *unrollStmt:
 		for range s.n {
 			if f := in.block(s.body); f != onward {
@@ -96,6 +113,40 @@ func (in *interp) stmt(s stmt) flow {
 		return map[string]flow{"break": broken, "continue": continued, "return": returned}[s.word]
 	}
 	return onward
+}
+
+// forStmt goes through a map, in the order in which it is printed. What is put into it
+// meanwhile is not gone through.
+func (in *interp) forStmt(s *forStmt) flow {
+	t := in.s.tables[s.over.m.name]
+	if in.at == nil {
+		in.at = make(map[string]walk)
+	}
+	defer delete(in.at, s.name)
+	for _, e := range t.sorted() {
+		in.steps = max(in.steps-stepsOfEntry, 0) // the map's size bounds the walk
+		in.at[s.name] = walk{t, e}
+		if f := in.block(s.body); f == broken {
+			break
+		} else if f == returned {
+			return f
+		}
+	}
+	return onward
+}
+
+// member is a part of the entry that for has come to.
+func (in *interp) member(x *member) Value {
+	w := in.at[x.name]
+	switch {
+	case x.path[0] == 1 && w.t.m.agg != aggNone:
+		return number(w.t.shown(w.e))
+	case x.path[0] == 1:
+		return w.e.text
+	case len(x.path) == 1:
+		return w.e.key[0]
+	}
+	return w.e.key[x.path[1]]
 }
 
 func (in *interp) assign(s *assign) {
@@ -154,6 +205,10 @@ func (in *interp) call(c *call) {
 			values = append(values, in.expr(a))
 		}
 		in.out.WriteString(c.fmt.sprintf(values))
+		return
+	}
+	if c.fn.Name == "time" {
+		in.out.WriteString(strftime(c.fmt.text, time.Now()))
 		return
 	}
 	x := c.args[0].(*mapRef)
@@ -224,6 +279,21 @@ func (in *interp) expr(x expr) Value {
 			return in.expr(x.x)
 		}
 		return in.expr(x.y)
+	case *member:
+		return in.member(x)
+	case *call:
+		if x.fn.helper == nvattach.HelperPopc {
+			return number(int64(bits.OnesCount64(uint64(in.expr(x.args[0]).N))))
+		}
+		if m, ok := x.args[0].(*mapRef); ok {
+			return number(int64(len(in.s.tables[m.m.name].entries)))
+		}
+		name, _ := argName(x.args[0].(*nameRef), true)
+		s := ""
+		if in.text != nil {
+			s, _ = in.text(name)
+		}
+		return text(s)
 	}
 	panic(fmt.Sprintf("BUG: expression %T", x))
 }

@@ -2,6 +2,7 @@ package script
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"nvtrace/nvattach"
@@ -15,6 +16,8 @@ type parser struct {
 	// filter is set while a filter is read, which ends with a slash in front of a brace.
 	filter  bool
 	strings []string // literals by number, from 1 on
+	params  []int64  // $1, $2 …
+	argUses []ArgUse
 	config  config
 	loops   int // around the statement
 	copies  int // of it, by unroll
@@ -272,7 +275,7 @@ func (p *parser) stmt() (s stmt, braced bool) {
 	case p.tok.is("unroll"):
 		return p.unroll(), true
 	case p.tok.is("for"):
-		p.fail(at, "there is no for; write while (condition) { … }")
+		return p.forStmt(), true
 	case p.tok.is("break") || p.tok.is("continue") || p.tok.is("return"):
 		word := p.tok.text
 		if word != "return" && p.loops == 0 {
@@ -294,6 +297,9 @@ func (p *parser) stmt() (s stmt, braced bool) {
 		if c, ok := x.(*call); ok {
 			if c.fn.agg != aggNone {
 				p.fail(c.span, "the result of %s is not kept: assign it to a map, @ = %s", c.fn.Name, c.fn.Args)
+			}
+			if c.fn.result != nil {
+				p.fail(c.span, "the result of %s is not kept: assign it, $x = %s", c.fn.Name, c.fn.Args)
 			}
 			return &callStmt{c.span, c}, false
 		}
@@ -365,6 +371,28 @@ func (p *parser) ifStmt() stmt {
 		s.end = s.els.end
 	}
 	p.depth--
+	return s
+}
+
+// forStmt reads for ($kv : @map) { … }.
+func (p *parser) forStmt() stmt {
+	at := p.tok.span
+	p.advance()
+	const form = "for goes through a map: for ($kv : @x) { … }; a loop with a condition is while"
+	if !p.accept("(") || p.tok.kind != tokVar {
+		p.fail(p.tok.span, form)
+	}
+	s := &forStmt{name: p.tok.text}
+	p.advance()
+	if !p.accept(":") || p.tok.kind != tokMap {
+		p.fail(p.tok.span, form)
+	}
+	s.over = p.primary().(*mapRef)
+	p.want(")", "behind the map")
+	p.loops++
+	s.body = p.body("the map")
+	p.loops--
+	s.span = at.to(s.body.span)
 	return s
 }
 
@@ -498,6 +526,16 @@ func (p *parser) primary() expr {
 		return &strLit{value{t.span, typeStr}, t.text, p.number1(t.text)}
 	case tokVar:
 		p.advance()
+		if n, err := strconv.Atoi(t.text[1:]); err == nil {
+			x := &intLit{value: value{t.span, typeInt}}
+			if n >= 1 && n <= len(p.params) {
+				x.n = p.params[n-1]
+			}
+			return x
+		}
+		if p.tok.is(".") {
+			return p.member(t)
+		}
 		return &varRef{value{t.span, nil}, t.text}
 	case tokMap:
 		p.advance()
@@ -540,6 +578,20 @@ func (p *parser) primary() expr {
 	}
 	p.fail(t.span, "a value is expected, not %s", t.describe())
 	return nil
+}
+
+// member reads the numbers behind $kv.
+func (p *parser) member(v token) expr {
+	x := &member{value: value{v.span, nil}, name: v.text}
+	for p.accept(".") {
+		n := p.tok
+		if n.kind != tokInt || n.n < 0 || n.n > maxKeyBytes {
+			p.fail(n.span, "a number is missing behind the dot: %s.0 is the key, %s.1 the value", v.text, v.text)
+		}
+		x.path, x.end = append(x.path, int(n.n)), n.end
+		p.advance()
+	}
+	return x
 }
 
 // number1 returns the number of a string.

@@ -30,6 +30,9 @@ type printOptions struct {
 func (p *Program) Begin() (printed []Shown, settings []nvattach.Setting, err error) {
 	in, out := p.begun()
 	for _, t := range in.s.tables {
+		if t.m.side != sideKernel {
+			continue // of BEGIN and END alone
+		}
 		for _, e := range t.entries {
 			key, val := []byte{0, 0, 0, 0}, binary.LittleEndian.AppendUint64(nil, uint64(e.n))
 			if len(t.m.keys) > 0 {

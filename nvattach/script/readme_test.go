@@ -29,6 +29,7 @@ func readmeTables() map[string]string {
 		}
 		fmt.Fprintf(&hostBuiltins, "| `%s` | %s | %s |\n", b.Name, where, b.Doc)
 	}
+	hostBuiltins.WriteString("| `args.NAME` | api, apiret | the function's parameter of that name; at apiret of what the function writes, what it wrote |\n")
 	hostBuiltins.WriteString("| `arg0` to `arg5` | api, launch | the arguments in registers |\n")
 	builtins.WriteString("| built-in | where | is |\n|---|---|---|\n")
 	for i := range Builtins {
@@ -56,6 +57,8 @@ func readmeTables() map[string]string {
 		switch {
 		case f.hostOnly:
 			where = "END, host"
+		case f.helper == nvattach.HelperFirst || f.helper == nvattach.HelperMatch:
+			where = "in kernels"
 		case f.agg != aggNone:
 			where = "`@ = `"
 		}

@@ -33,13 +33,14 @@ type Program struct {
 	strings []string
 	formats []*call // printf of kernels, by number
 	maxKeys int64   // of config, 0: not set
+	argUses []ArgUse
 	lexer   *lexer
 }
 
 // Compile compiles a program; name is for messages, "-e" or that of a file. An error is
-// an *[Error].
-func Compile(name, text string) (prog *Program, err error) {
-	p := &parser{lexer: lexer{name: name, text: text}}
+// an *[Error]. params are $1, $2 … of the program; those that are not given are 0.
+func Compile(name, text string, params ...int64) (prog *Program, err error) {
+	p := &parser{lexer: lexer{name: name, text: text}, params: params}
 	defer func() {
 		switch r := recover().(type) {
 		case nil:
@@ -55,7 +56,7 @@ func Compile(name, text string) (prog *Program, err error) {
 	prog = &Program{lexer: &p.lexer}
 	prog.probes = p.program()
 	prog.maps = p.check(prog.probes)
-	prog.strings, prog.maxKeys = p.strings, p.config.maxKeys
+	prog.strings, prog.maxKeys, prog.argUses = p.strings, p.config.maxKeys, p.argUses
 	spec := &ebpf.CollectionSpec{Programs: make(map[string]*ebpf.ProgramSpec), Maps: make(map[string]*ebpf.MapSpec)}
 	for _, b := range prog.probes {
 		for i := range b.points {
@@ -84,7 +85,7 @@ func Compile(name, text string) (prog *Program, err error) {
 // counters cost least.
 func (p *Program) describeMaps(spec *ebpf.CollectionSpec) {
 	for _, m := range p.maps {
-		if m.side == sideEvents {
+		if m.side != sideKernel {
 			continue
 		}
 		s := &ebpf.MapSpec{Name: m.name, ValueSize: uint32(8 * m.words())}

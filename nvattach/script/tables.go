@@ -111,20 +111,26 @@ var HostKinds = []HostKind{
 
 // An Event is something that a host's probe runs on.
 type Event struct {
-	Kind       string // of HostKinds
-	Name       string // of the call
-	Sub        string // what it is about: control command, class
-	Device     string // the node that an ioctl is made on
-	Library    string
-	Kernel     string // mangled
-	Stream     uint64
-	Status     string
-	Failed     bool
-	PID, TID   int32
-	Time       int64 // since the start
-	Duration   int64
-	Ret        int64
-	Args       [6]uint64
+	Kind     string // of HostKinds
+	Name     string // of the call
+	Sub      string // what it is about: control command, class
+	Device   string // the node that an ioctl is made on
+	Library  string
+	Kernel   string // mangled
+	Stream   uint64
+	Status   string
+	Failed   bool
+	PID, TID int32
+	Time     int64 // since the start
+	Duration int64
+	Ret      int64
+	Args     [6]uint64
+	// Arg returns a parameter by its name: at apiret, of what the function writes, what it
+	// wrote; Text what it points to. Both may be nil.
+	Arg        func(name string) (n uint64, ok bool)
+	Text       func(name string) (text string, ok bool)
+	Grid       [3]uint32 // of a launch
+	Block      [3]uint32
 	demangled  string
 	demangling bool // it was done
 }
@@ -158,16 +164,39 @@ var HostBuiltins = []HostBuiltin{
 	{Name: "library", Type: typeText, at: []string{"api", "apiret", "launch"}, Doc: "that the function is of", of: func(e *Event) Value { return text(e.Library) }},
 	{Name: "kernel", Type: typeText, at: []string{"launch"}, Doc: "name of the kernel", of: func(e *Event) Value { return text(e.kernel()) }},
 	{Name: "stream", Type: typeInt, at: []string{"launch"}, Doc: "handle of the stream", of: func(e *Event) Value { return number(int64(e.Stream)) }},
+	{Name: "nctaid", Type: typeInt, at: atLaunch, Doc: "blocks of the grid; nctaid.x nctaid.y nctaid.z", of: func(e *Event) Value { return product(e.Grid) }},
+	{Name: "ntid", Type: typeInt, at: atLaunch, Doc: "threads of a block; ntid.x ntid.y ntid.z", of: func(e *Event) Value { return product(e.Block) }},
 	{Name: "status", Type: typeText, at: []string{"ioctl", "apiret"}, Doc: "\"NV_OK\", \"CUDA_SUCCESS\", …", of: func(e *Event) Value { return text(e.Status) }},
 	{Name: "failed", Type: typeInt, at: []string{"ioctl", "apiret"}, Doc: "1 if it failed", of: func(e *Event) Value { return truthOf(e.Failed) }},
 	{Name: "retval", Type: typeInt, at: []string{"ioctl", "apiret"}, Doc: "what it returned", of: func(e *Event) Value { return number(e.Ret) }},
 	{Name: "duration", Type: typeInt, at: []string{"ioctl", "apiret"}, Doc: "nanoseconds that it took", of: func(e *Event) Value { return number(e.Duration) }},
-	{Name: "nsecs", Type: typeInt, Doc: "nanoseconds since the start", of: func(e *Event) Value { return number(e.Time) }},
+	{Name: "nsecs", Type: typeInt, Doc: "nanoseconds since the start; elapsed is the same", of: func(e *Event) Value { return number(e.Time) }},
 	{Name: "pid", Type: typeInt, Doc: "process", of: func(e *Event) Value { return number(int64(e.PID)) }},
 	{Name: "tid", Type: typeInt, Doc: "thread", of: func(e *Event) Value { return number(int64(e.TID)) }},
 }
 
+var atLaunch = []string{"launch"}
+
+func product(d [3]uint32) Value { return number(int64(d[0]) * int64(d[1]) * int64(d[2])) }
+
+// hostAxes are the parts of nctaid and ntid, and names that mean the same as others.
+var hostAxes = slices.Concat([]HostBuiltin{
+	{Name: "elapsed", Type: typeInt, of: func(e *Event) Value { return number(e.Time) }},
+}, hostAxis("nctaid", func(e *Event) *[3]uint32 { return &e.Grid }), hostAxis("ntid", func(e *Event) *[3]uint32 { return &e.Block }))
+
+func hostAxis(name string, of func(e *Event) *[3]uint32) (list []HostBuiltin) {
+	for i, axis := range []string{".x", ".y", ".z"} {
+		list = append(list, HostBuiltin{Name: name + axis, Type: typeInt, at: atLaunch, of: func(e *Event) Value { return number(int64(of(e)[i])) }})
+	}
+	return list
+}
+
 func hostBuiltin(name string) *HostBuiltin {
+	for i := range hostAxes {
+		if hostAxes[i].Name == name {
+			return &hostAxes[i]
+		}
+	}
 	for i := range HostBuiltins {
 		if HostBuiltins[i].Name == name {
 			return &HostBuiltins[i]
@@ -206,7 +235,8 @@ type Builtin struct {
 	// compute calculates it from fields; see (*gen).linear.
 	linear []string
 	helper int32
-	shift  int32 // of what the helper returns
+	args   []string // fields that it is given
+	shift  int32    // of what it returns
 }
 
 var (
@@ -229,6 +259,9 @@ var Builtins = slices.Concat([]Builtin{
 	{Name: "laneid", Type: typeInt, field: "lane", Doc: "0 to 31"},
 	{Name: "nsecs", Type: typeInt, field: "time", Doc: "the GPU's global timer, in nanoseconds"},
 	{Name: "cycles", Type: typeInt, field: "clock", Doc: "cycles of the multiprocessor"},
+	{Name: "launch", Type: typeInt, helper: nvattach.HelperLaunch, Doc: "a number that no other launch has"},
+	{Name: "activemask", Type: typeInt, helper: nvattach.HelperActive, Doc: "the warp's threads that run the probe now, a bit each"},
+	{Name: "wavefronts", Type: typeInt, helper: nvattach.HelperWavefronts, args: []string{"addr", "size"}, at: atMem, Doc: "passes in which shared memory serves the warp's threads that are here: 1 without bank conflicts"},
 	{Name: "pid", Type: typeInt, helper: 14, shift: 32, Doc: "the process that launched the kernel"},
 	{Name: "device", Type: typeInt, helper: 512, Doc: "ordinal of the GPU"},
 	{Name: "rand", Type: typeInt, helper: 7, Doc: "a random number of 32 bits"},
@@ -273,7 +306,7 @@ var absent = map[string]string{
 	"comm": "a kernel has no command; pid is the process", "retval": "a kernel returns nothing; its results are in memory: mem:KERNEL sees the stores",
 	"ustack": "a kernel's stack is not known; site names the place", "kstack": "a kernel's stack is not known; site names the place",
 	"pystack": "a kernel's stack is not known; site names the place", "probe": "it is kernel, or site", "func": "it is kernel, or site",
-	"args": "a kernel's parameters are arg0, arg1 …", "elapsed": "subtract two nsecs", "uid": "pid is the process", "gid": "pid is the process",
+	"args": "a kernel's parameters have no names: they are arg0, arg1 …", "elapsed": "subtract two nsecs", "uid": "pid is the process", "gid": "pid is the process",
 	"stream": "a thread does not know its stream", "rank": "a thread does not know its rank; pid is the process",
 }
 
@@ -286,6 +319,8 @@ type Function struct {
 	most     int
 	agg      aggregation
 	hostOnly bool
+	result   *Type // of what has a value
+	helper   int32 // that calculates it in kernels; 0: it can't be had there
 }
 
 // An aggregation is what becomes of the values that are given to a map.
@@ -314,6 +349,12 @@ var Functions = []Function{
 	{Name: "hist", Args: "hist(n)", least: 1, most: 1, agg: aggHist, Doc: "a histogram of powers of two"},
 	{Name: "lhist", Args: "lhist(n, min, max, step)", least: 4, most: 4, agg: aggLhist, Doc: "a histogram of equal steps"},
 	{Name: "printf", Args: "printf(format, …)", least: 1, most: 1 + maxPrintArgs, Doc: "prints: %d %u %x %o %c %p of numbers, %s of names and strings"},
+	{Name: "first", Args: "first(n)", least: 1, most: 1, result: typeInt, helper: nvattach.HelperFirst, Doc: "1 in one thread of those of the warp that are here with the same n, 0 in the others: added up, how many different n there are"},
+	{Name: "match", Args: "match(n)", least: 1, most: 1, result: typeInt, helper: nvattach.HelperMatch, Doc: "the mask of the warp's threads that are here with the same n"},
+	{Name: "popc", Args: "popc(n)", least: 1, most: 1, result: typeInt, helper: nvattach.HelperPopc, Doc: "how many bits of n are 1"},
+	{Name: "len", Args: "len(@x)", least: 1, most: 1, hostOnly: true, result: typeInt, Doc: "how many keys are in a map"},
+	{Name: "str", Args: "str(args.NAME)", least: 1, most: 1, hostOnly: true, result: typeText, Doc: "the text that a parameter points to, as far as it was recorded"},
+	{Name: "time", Args: "time(format)", most: 1, hostOnly: true, Doc: "prints the time of day, as strftime does: %H:%M:%S"},
 	{Name: "delete", Args: "delete(@x[key])", least: 1, most: 1, Doc: "takes a key out of a map whose values are assigned"},
 	{Name: "print", Args: "print(@x), print(@x, top), print(@x, top, div)", least: 1, most: 3, hostOnly: true, Doc: "prints a map, of it the highest, divided"},
 	{Name: "clear", Args: "clear(@x)", least: 1, most: 1, hostOnly: true, Doc: "empties a map, so that it is not shown"},
@@ -333,9 +374,9 @@ func function(name string) *Function {
 var noFunction = map[string]string{
 	"exit":     "a program that is traced is not ended; nvtrace returns when it does",
 	"quantize": "it is hist(n)", "lquantize": "it is lhist(n, min, max, step)", "trace": "it is printf(format, …)",
-	"str": "memory of the GPU can't be read as text", "kstack": "a kernel's stack is not known", "ustack": "a kernel's stack is not known",
-	"time": "nsecs is the GPU's clock; --interval shows the maps with the time of day", "system": "programs start no others", "join": "there are no arrays of strings",
-	"has_key": "a key that is not there reads as 0", "len": "print(@x) shows what is in a map",
+	"kstack": "a kernel's stack is not known", "ustack": "a kernel's stack is not known",
+	"system": "programs start no others", "join": "there are no arrays of strings",
+	"has_key": "a key that is not there reads as 0",
 }
 
 func names[T any](all []T, name func(*T) string) []string {
