@@ -48,6 +48,7 @@ type verb struct {
 func verbs() []verb {
 	return []verb{
 		{"run", "[flags] -- command [args]", "trace a program (the default)", runVerb},
+		{"tool", "[NAME [PARAMETER...] [flags] -- command [args]] | --source NAME", "answer a common question by a ready-made program; alone: list them", toolVerb},
 		{"report", "[flags] run.nvt", "print the summary of a recording", reportVerb},
 		{"log", "[flags] run.nvt", "print a recording's calls, a line each", logVerb},
 		{"export", "--format FORMAT [flags] run.nvt", "convert a recording", exportVerb},

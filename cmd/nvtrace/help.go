@@ -16,7 +16,7 @@ var runGroups = []flagGroup{
 		"o", "p", "modules", "modules-limit", "modules-watch", "interpose", "counts", "munmap", "fast", "seccomp", "orphans", "on-tracer-death",
 	}},
 	{"Probes", []string{
-		"attach", "script", "kernel", "prog", "at", "set", "map", "maps", "interval", "v", "verify", "require", "machine-code", "untested-arch", "strict", "fuel", "map-threads", "allow-exit",
+		"attach", "script", "tool", "kernel", "prog", "at", "set", "map", "maps", "interval", "v", "verify", "require", "machine-code", "untested-arch", "strict", "fuel", "map-threads", "allow-exit",
 	}},
 	{"Simulator", []string{"sim", "no-sim", "sim-gpus", "sim-memory", "sim-timeout"}},
 }

@@ -118,7 +118,7 @@ func (f *runFlags) idle() (err error) {
 	new(simFlags).register(gpu)
 	f.set.Visit(func(fl *flag.Flag) {
 		switch {
-		case probes.Lookup(fl.Name) != nil && fl.Name != "script" && !f.attach.any():
+		case probes.Lookup(fl.Name) != nil && fl.Name != "script" && fl.Name != "tool" && !f.attach.any():
 			err = fmt.Errorf("--%s wants probes in kernels: --attach, or a program such as -e 'kernel:* { … }'", fl.Name)
 		case gpu.Lookup(fl.Name) != nil && fl.Name != "no-sim" && !f.sim.gpu.set && !f.attach.any():
 			err = fmt.Errorf("--%s wants --sim", fl.Name)

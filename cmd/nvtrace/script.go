@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -20,6 +21,7 @@ import (
 type scriptFlags struct {
 	texts   stringList // of -e
 	file    string     // of --script
+	tool    string     // of --tool: its name, and behind commas its parameters
 	program *script.Program
 	began   []script.Shown
 	// libraries are those whose calls the program has probes at.
@@ -28,10 +30,11 @@ type scriptFlags struct {
 
 func (f *scriptFlags) register(fs *flag.FlagSet) {
 	fs.StringVar(&f.file, "script", "", "run the program in `FILE`, as -e 'PROGRAM' does")
+	fs.StringVar(&f.tool, "tool", "", "run a program that nvtrace has, `NAME[,PARAMETER...]`; nvtrace tool lists them")
 }
 
 // given reports whether there is a program.
-func (f *scriptFlags) given() bool { return len(f.texts) > 0 || f.file != "" }
+func (f *scriptFlags) given() bool { return len(f.texts) > 0 || f.file != "" || f.tool != "" }
 
 // isProgram reports whether the value of -e is a program: filters have no braces.
 func isProgram(s string) bool { return strings.ContainsRune(s, '{') }
@@ -42,9 +45,16 @@ const maxScript = 1 << 20
 // load compiles the program, if there is one.
 func (f *scriptFlags) load(e *env) (err error) {
 	name, text := "-e", strings.Join(f.texts, "\n")
+	var params []int64
 	switch {
 	case !f.given():
 		return nil
+	case f.tool != "" && (f.file != "" || len(f.texts) > 0):
+		return errors.New("--tool, --script and -e with a program exclude each other")
+	case f.tool != "":
+		if name, text, params, err = toolProgram(f.tool); err != nil {
+			return err
+		}
 	case f.file != "":
 		e.reads(f.file)
 		in, err := os.Open(f.file)
@@ -58,14 +68,47 @@ func (f *scriptFlags) load(e *env) (err error) {
 		}
 		name, text = f.file, string(b)+"\n"+text
 	}
-	if f.program, err = script.Compile(name, text); err != nil {
+	if f.program, err = script.Compile(name, text, params...); err != nil {
 		return err
 	}
 	if f.program.Object == nil && !f.program.OnHost() {
 		return fmt.Errorf("%s: there is no probe but BEGIN and END; write for example kernel:* { @[kernel] = count(); }", name)
 	}
-	f.libraries, err = wantedLibraries(f.program)
-	return err
+	if f.libraries, err = wantedLibraries(f.program); err != nil {
+		return err
+	}
+	return checkArgs(f.program)
+}
+
+// checkArgs refuses args.NAME where none of the functions has such a parameter.
+func checkArgs(p *script.Program) error {
+	for _, u := range p.ArgUses() {
+		var have []string
+		found := false
+		for _, l := range api.Libraries() {
+			for f := range api.Functions(l) {
+				if !nvattach.Glob(u.Glob, f.Name) {
+					continue
+				}
+				found = found || f.Param(u.Name) != nil
+				for i := range f.Params {
+					if !slices.Contains(have, f.Params[i].Name) {
+						have = append(have, f.Params[i].Name)
+					}
+				}
+			}
+		}
+		if found {
+			continue
+		}
+		slices.Sort(have)
+		hint := ioctl.Suggest(u.Name, slices.Values(have))
+		if hint == "" && len(have) > 0 {
+			hint = "; there are " + someOf(have, 8)
+		}
+		return u.Error(fmt.Sprintf("%s has no parameter %s%s", u.Glob, u.Name, hint))
+	}
+	return nil
 }
 
 // begin returns what the maps in kernels begin with.
@@ -189,18 +232,26 @@ func (h *hostScript) event(ev *traces.Event, c *ioctl.Call, d *ioctl.Decoder, a 
 		h.put(h.runner.Event(&x))
 	case ev.Kind == traces.KindCall && f != nil && (h.calls || h.runs):
 		x.Kind, x.Name, x.Library, x.Args = "api", f.Name, f.LibraryName(), f.Args
+		x.Arg, x.Text = argsOf(f, ev)
 		if h.calls {
 			h.put(h.runner.Event(&x))
 		}
 		if kernel, stream, ok := f.Launch(ev, &a.tracker.Names); ok && h.runs {
 			x.Kind, x.Kernel, x.Stream = "launch", kernel, stream
+			x.Grid, x.Block = f.Shape(ev)
 			h.put(h.runner.Event(&x))
 		}
 	case ev.Kind == traces.KindReturn && f != nil && h.rets:
 		x.Kind, x.Name, x.Library = "apiret", f.Name, f.LibraryName()
 		x.Status, x.Failed = c.Returned.Name, c.Returned.Failed
+		x.Arg, x.Text = argsOf(f, ev)
 		h.put(h.runner.Event(&x))
 	}
+}
+
+// argsOf returns the parameters of a call, as ev has them.
+func argsOf(f *api.Frame, ev *traces.Event) (arg func(string) (uint64, bool), text func(string) (string, bool)) {
+	return func(name string) (uint64, bool) { return f.Arg(name, ev) }, func(name string) (string, bool) { return f.Text(name, ev) }
 }
 
 // finish runs END and shows the maps.

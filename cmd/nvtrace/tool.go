@@ -1,0 +1,138 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"nvtrace/ioctl"
+	"nvtrace/nvattach/script"
+)
+
+// findTool returns a program that comes with nvtrace.
+func findTool(name string) (*script.Tool, error) {
+	tools := script.Tools()
+	var names []string
+	for i := range tools {
+		if tools[i].Name == name {
+			return &tools[i], nil
+		}
+		names = append(names, tools[i].Name)
+	}
+	return nil, fmt.Errorf("there is no tool %q%s; nvtrace tool lists them", name, ioctl.Suggest(name, slices.Values(names)))
+}
+
+// toolProgram returns the program that a value of --tool names.
+func toolProgram(value string) (name, text string, params []int64, err error) {
+	words := strings.Split(value, ",")
+	t, err := findTool(words[0])
+	if err != nil {
+		return "", "", nil, err
+	}
+	for _, w := range words[1:] {
+		n, err := toolParameter(w)
+		if err != nil {
+			return "", "", nil, fmt.Errorf("%s: %w", t.Name, err)
+		}
+		params = append(params, n)
+	}
+	return t.Name, t.Source, params, nil
+}
+
+// toolParameter reads a number, or a time, which is one of nanoseconds.
+func toolParameter(s string) (int64, error) {
+	if n, err := strconv.ParseInt(s, 0, 64); err == nil {
+		return n, nil
+	}
+	if d, err := time.ParseDuration(s); err == nil {
+		return int64(d), nil
+	}
+	return 0, fmt.Errorf("%q: a parameter is a number, or a time such as 10s", s)
+}
+
+// toolVerb runs one of the programs that come with nvtrace.
+func toolVerb(e *env, args, command []string) int {
+	var parameters []string
+	name := ""
+	for len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		if name == "" {
+			name = args[0]
+		} else {
+			parameters = append(parameters, args[0])
+		}
+		args = args[1:]
+	}
+	if name != "" && command != nil || slices.Contains(args, "-p") {
+		return runTool(e, name, parameters, args, command)
+	}
+	fs := newFlagSet(e, "tool", "[NAME [PARAMETER...] [flags of run] -- command [args]] | --source NAME")
+	source := fs.Bool("source", false, "print the program of NAME, to read or to change")
+	names, status, ok := parseAnywhere(fs, args)
+	if !ok {
+		return status
+	}
+	if name != "" {
+		names = append([]string{name}, names...)
+	}
+	switch {
+	case *source && len(names) == 1:
+		t, err := findTool(names[0])
+		if err == nil {
+			_, err = fmt.Fprint(e.stdout, t.Source)
+		}
+		if err != nil {
+			return e.fail(exitFailed, "%v", err)
+		}
+		return exitOK
+	case *source:
+		return e.fail(exitUsage, "tool --source wants the name of a tool")
+	case len(names) > 0:
+		if _, err := findTool(names[0]); err != nil {
+			return e.fail(exitFailed, "%v", err)
+		}
+		return e.fail(exitFailed, "no command; type: nvtrace tool %s -- command [args]", names[0])
+	}
+	return e.listTools()
+}
+
+// runTool runs a program of ours on a command. Its answer is all that is shown.
+func runTool(e *env, name string, parameters, args, command []string) int {
+	if name == "" {
+		return e.fail(exitFailed, "no tool; nvtrace tool lists them")
+	}
+	if _, err := findTool(name); err != nil {
+		return e.fail(exitFailed, "%v", err)
+	}
+	if i := slices.IndexFunc(parameters, func(s string) bool { _, err := toolParameter(s); return err != nil }); i >= 0 {
+		return e.fail(exitFailed, "%q: put -- before the command: nvtrace tool %s -- %s", parameters[i], name,
+			strings.Join(append(parameters[i:], command...), " "))
+	}
+	words := []string{"--tool", strings.Join(append([]string{name}, parameters...), ",")}
+	if !slices.Contains(args, "--summary") {
+		words = append(words, "-q")
+	}
+	return runVerb(e, append(words, args...), command)
+}
+
+func (e *env) listTools() int {
+	tools := script.Tools()
+	width := 0
+	for i := range tools {
+		width = max(width, len(tools[i].Name))
+	}
+	var b strings.Builder
+	for i := range tools {
+		head := fmt.Sprintf("%-*s  ", width, tools[i].Name)
+		for _, line := range wrap(tools[i].Doc, helpWidth-len(head)) {
+			b.WriteString(head + line + "\n")
+			head = strings.Repeat(" ", len(head))
+		}
+	}
+	b.WriteString("\nnvtrace tool NAME -- ./app runs one; nvtrace tool --source NAME prints its program.\n")
+	if _, err := fmt.Fprint(e.stdout, b.String()); err != nil {
+		return e.fail(exitFailed, "%v", err)
+	}
+	return exitOK
+}
