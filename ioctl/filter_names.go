@@ -101,3 +101,15 @@ func Suggest(word string, names iter.Seq[string]) string {
 		return "; did you mean " + strings.Join(list[:n-1], ", ") + " or " + list[n-1] + "?"
 	}
 }
+
+// Names yields the names that values of a filter's key can match, the key being "ioctl",
+// "control" or "class": those of the newest driver first, some several times.
+func Names(key string) iter.Seq[string] {
+	switch key {
+	case "control":
+		return namesOf(keyControl)
+	case "class":
+		return namesOf(keyClass)
+	}
+	return namesOf(keyIoctl)
+}

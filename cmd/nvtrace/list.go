@@ -1,0 +1,311 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"debug/elf"
+
+	"nvtrace/fatbin"
+	"nvtrace/ioctl"
+	"nvtrace/nvattach"
+	"nvtrace/nvattach/api"
+	"nvtrace/nvattach/script"
+)
+
+// listVerb lists what a probe of the language can be at.
+func listVerb(e *env, args, command []string) int {
+	fs := newFlagSet(e, "list", "[-v] [KIND:GLOB [FILE...] [-- command]]")
+	verbose := fs.Bool("v", false, "list the parameters of functions, too; for code, the files that it is in")
+	names, status, ok := parseAnywhere(fs, args)
+	if !ok {
+		return status
+	}
+	if len(names) == 0 {
+		return e.listKinds()
+	}
+	kind, glob, ok := strings.Cut(names[0], ":")
+	if !ok || glob == "" {
+		glob = "*"
+	}
+	files := names[1:]
+	if len(command) > 0 {
+		exe, err := exec.LookPath(command[0])
+		if err != nil {
+			return e.fail(exitFailed, "%v", err)
+		}
+		files = append(files, exe)
+	}
+	l := &listing{e: e, kind: kind, glob: glob, verbose: *verbose}
+	var err error
+	switch kind {
+	case "kernel", "kernret", "mem", "block", "launch":
+		err = l.kernels(files)
+	case "api", "apiret":
+		l.functions()
+	case "ioctl":
+		l.ioctls()
+	case "insn":
+		err = errors.New("which opcodes a program executes shows nvtrace tool opcodes -- command; those in PTX nvtrace ptx sites FILE")
+	case "func", "funcret":
+		err = errors.New("device functions are in PTX only, and not listed yet; nvtrace ptx sites FILE shows them")
+	default:
+		var kinds []string
+		for _, k := range script.Kinds {
+			kinds = append(kinds, k.Name)
+		}
+		for _, k := range script.HostKinds {
+			kinds = append(kinds, k.Name)
+		}
+		return e.fail(exitUsage, "there is no probe %s%s; nvtrace list lists them", kind, ioctl.Suggest(kind, slices.Values(kinds)))
+	}
+	if err == nil && len(l.lines) == 0 {
+		err = l.nothing()
+	}
+	var b bytes.Buffer
+	for _, line := range l.lines {
+		b.WriteString(line + "\n")
+	}
+	if _, werr := e.stdout.Write(b.Bytes()); werr != nil {
+		return e.fail(exitFailed, "%v", werr)
+	}
+	if err != nil {
+		return e.fail(exitFailed, "%v", err)
+	}
+	return exitOK
+}
+
+// listKinds lists the kinds of probes.
+func (e *env) listKinds() int {
+	var b strings.Builder
+	add := func(name, doc string) {
+		head := fmt.Sprintf("%-16s ", name)
+		for _, line := range wrap(doc, helpWidth-len(head)) {
+			b.WriteString(head + line + "\n")
+			head = strings.Repeat(" ", len(head))
+		}
+	}
+	for _, k := range script.Kinds {
+		of, _, _ := strings.Cut(k.Of, " ")
+		add(k.Name+":"+of, k.Doc)
+	}
+	for _, k := range script.HostKinds {
+		add(k.Name+":"+k.Of, k.Doc)
+	}
+	b.WriteString("\nnvtrace list 'kernel:*' -- ./app lists the kernels in a program and its libraries;\nnvtrace list 'api:cuMem*' and 'ioctl:*' what there is to probe on the host.\n")
+	if _, err := fmt.Fprint(e.stdout, b.String()); err != nil {
+		return e.fail(exitFailed, "%v", err)
+	}
+	return exitOK
+}
+
+// listing is what was found.
+type listing struct {
+	e          *env
+	kind, glob string
+	verbose    bool
+	lines      []string
+	looked     int // files
+	all        []string
+}
+
+// nothing says that nothing matches.
+func (l *listing) nothing() error {
+	if near := ioctl.Suggest(l.glob, slices.Values(l.all)); near != "" {
+		return fmt.Errorf("nothing matches %s:%s%s", l.kind, l.glob, near)
+	}
+	if l.looked > 0 && len(l.all) == 0 {
+		return fmt.Errorf("no GPU code in %s; what a program loads or compiles while it runs shows nvtrace --modules -o run.nvt -- command, and then nvtrace modules -v run.nvt",
+			countOf(l.looked, "file"))
+	}
+	return fmt.Errorf("nothing matches %s:%s", l.kind, l.glob)
+}
+
+func countOf(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// functions lists those of CUDA's libraries.
+func (l *listing) functions() {
+	for _, lib := range api.Libraries() {
+		for f := range api.Functions(lib) {
+			l.all = append(l.all, f.Name)
+			if !nvattach.Glob(l.glob, f.Name) {
+				continue
+			}
+			line := l.kind + ":" + f.Name
+			if l.verbose {
+				var params []string
+				for i := range f.Params {
+					params = append(params, "args."+f.Params[i].Name)
+				}
+				line = fmt.Sprintf("%s (%s) %s", line, lib, strings.Join(params, " "))
+			}
+			l.lines = append(l.lines, line)
+		}
+	}
+}
+
+// ioctls lists requests, control commands and classes.
+func (l *listing) ioctls() {
+	seen := make(map[string]bool)
+	for _, key := range []string{"ioctl", "control", "class"} {
+		for name := range ioctl.Names(key) {
+			if name == "" || seen[name] {
+				continue
+			}
+			seen[name] = true
+			l.all = append(l.all, name)
+			if nvattach.Glob(l.glob, name) {
+				l.lines = append(l.lines, "ioctl:"+name)
+			}
+		}
+	}
+}
+
+// kernels lists those in files, and in the libraries that they are linked with.
+func (l *listing) kernels(files []string) error {
+	if len(files) == 0 {
+		return fmt.Errorf("%s wants a program: nvtrace list '%s:%s' FILE..., or -- command", l.kind, l.kind, l.glob)
+	}
+	point := nvattach.Point{Kind: nvattach.KindEntry, Kernel: l.glob}
+	seen := make(map[string]bool)
+	done := make(map[string]bool)
+	for len(files) > 0 {
+		name := files[0]
+		files = files[1:]
+		if done[name] {
+			continue
+		}
+		done[name] = true
+		l.looked++
+		kernels, err := kernelsIn(l.e, name)
+		if err != nil {
+			return err
+		}
+		files = append(files, linkedWith(name)...)
+		for _, k := range kernels {
+			if seen[k] {
+				continue
+			}
+			seen[k] = true
+			l.all = append(l.all, fatbin.Demangle(k))
+			if !point.Matches(k, false) {
+				continue
+			}
+			line := l.kind + ":" + fatbin.Demangle(k)
+			if l.verbose {
+				line += "  " + name
+			}
+			l.lines = append(l.lines, line)
+		}
+	}
+	slices.Sort(l.lines)
+	return nil
+}
+
+// kernelsIn returns the mangled names of the kernels in a file: of its fat binaries, and of
+// PTX that it holds as text.
+func kernelsIn(e *env, name string) ([]string, error) {
+	r, err := listFile(e, name, &fatbinFlags{opts: fatbin.Options{Everywhere: true}}, entryFilter{anyKind: true, anyArch: true}, true)
+	if err != nil && r == nil {
+		return nil, err
+	}
+	var list []string
+	for i := range r.Containers {
+		for j := range r.Containers[i].Entries {
+			for k := range r.Containers[i].Entries[j].Kernels {
+				list = append(list, r.Containers[i].Entries[j].Kernels[k].Name)
+			}
+		}
+	}
+	if len(r.Containers) == 0 {
+		list, err = ptxTexts(name)
+	}
+	return list, err
+}
+
+// maxTextFile bounds the files in which PTX is looked for as text.
+const maxTextFile = 64 << 20
+
+// ptxTexts returns the kernels of PTX that a file holds as text.
+func ptxTexts(name string) (list []string, err error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err != nil || st.Size() > maxTextFile {
+		return nil, err
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxTextFile))
+	if err != nil {
+		return nil, err
+	}
+	for {
+		i := bytes.Index(b, []byte(".version "))
+		if i < 0 {
+			return list, nil
+		}
+		text, rest, _ := bytes.Cut(b[i:], []byte{0})
+		list = append(list, fatbin.ScanPTX(text).Entries...)
+		b = rest
+	}
+}
+
+// libraryFolders are where the loader looks for libraries on most systems.
+var libraryFolders = []string{
+	"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu",
+	"/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib", "/usr/local/cuda/lib64",
+}
+
+// linkedWith returns the libraries that a file is linked with, as the loader would find
+// them, but those of the system that hold no GPU code.
+func linkedWith(name string) (list []string) {
+	f, err := elf.Open(name)
+	if err != nil {
+		return nil // no program: PTX, a fat binary
+	}
+	defer f.Close()
+	libs, err := f.ImportedLibraries()
+	if err != nil {
+		return nil
+	}
+	var folders []string
+	for _, tag := range []elf.DynTag{elf.DT_RPATH, elf.DT_RUNPATH} {
+		paths, err := f.DynString(tag)
+		if err != nil {
+			continue
+		}
+		for _, p := range paths {
+			p = strings.NewReplacer("$ORIGIN", filepath.Dir(name), "${ORIGIN}", filepath.Dir(name)).Replace(p)
+			folders = append(folders, filepath.SplitList(p)...)
+		}
+	}
+	folders = append(append(folders, filepath.SplitList(os.Getenv("LD_LIBRARY_PATH"))...), libraryFolders...)
+	for _, lib := range libs {
+		if stem, _, _ := strings.Cut(lib, ".so"); slices.Contains(withoutCode, stem) {
+			continue
+		}
+		for _, folder := range folders {
+			if st, err := os.Stat(filepath.Join(folder, lib)); err == nil && st.Mode().IsRegular() {
+				list = append(list, filepath.Join(folder, lib))
+				break
+			}
+		}
+	}
+	return list
+}
+
+// withoutCode are libraries that most programs have and that hold no GPU code.
+var withoutCode = []string{"libc", "libm", "libdl", "libpthread", "librt", "libgcc_s", "libstdc++", "ld-linux-x86-64", "libcuda"}
