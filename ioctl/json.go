@@ -458,6 +458,13 @@ func (j jsonPrinter) library(ev *traces.Event) {
 			j.int("unprobed", int64(b.Unprobed))
 		}
 		j.string("unprobed_why", b.UnprobedWhy)
+		if b.Launches > 0 {
+			j.int("launches", int64(b.Launches))
+		}
+		if b.Machine {
+			j.key("machine")
+			j.dst = append(j.dst, "true"...)
+		}
 		j.dst = append(j.dst, '}')
 	}
 	j.string("data", ev.Data)

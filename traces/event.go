@@ -174,6 +174,9 @@ type Probe struct {
 	// them, and UnprobedWhy is why.
 	Unprobed    int    `json:"unprobed,omitempty"`
 	UnprobedWhy string `json:"unprobed_why,omitempty"`
+	// Launches is how many launches were counted, with probes or without; 0: nobody did.
+	Launches uint64 `json:"launches,omitempty"`
+	Machine  bool   `json:"machine,omitempty"` // the probes are in machine code, not in PTX
 }
 
 // Cost is what recording cost, as [KindEnd] reports it.

@@ -341,6 +341,10 @@ func appendProbe(dst []byte, p *Probe) []byte {
 	dst = appendStringKey(dst, `,"reason":`, p.Reason)
 	dst = appendIntKey(dst, `,"unprobed":`, int64(p.Unprobed))
 	dst = appendStringKey(dst, `,"unprobed_why":`, p.UnprobedWhy)
+	dst = appendIntKey(dst, `,"launches":`, int64(p.Launches))
+	if p.Machine {
+		dst = append(dst, `,"machine":1`...)
+	}
 	return append(dst, '}')
 }
 

@@ -519,6 +519,11 @@ func (p *parser) probe() (*Probe, error) {
 			m.Unprobed = int(n)
 		case "unprobed_why":
 			m.UnprobedWhy, err = p.shared()
+		case "launches":
+			m.Launches, err = p.uint()
+		case "machine":
+			n, err = p.int32()
+			m.Machine = n != 0
 		default:
 			err = p.skip(0)
 		}

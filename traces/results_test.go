@@ -13,7 +13,7 @@ import (
 func TestResultEvents(t *testing.T) {
 	events := []*Event{
 		{Kind: KindFault, PID: 7, TID: 7, Time: 1, FD: -1, Name: "_Z1kv", Text: "CUDA_ERROR_ILLEGAL_ADDRESS: \x1b[2J\n"},
-		{Kind: KindProbe, Time: 2, FD: -1, Name: "_Z1kv", Probe: &Probe{Images: 2, Sites: 5, Launched: true, Reason: "no PTX", Unprobed: 3, UnprobedWhy: "registers"}},
+		{Kind: KindProbe, Time: 2, FD: -1, Name: "_Z1kv", Probe: &Probe{Images: 2, Sites: 5, Launched: true, Reason: "no PTX", Unprobed: 3, UnprobedWhy: "registers", Launches: 1475, Machine: true}},
 		{Kind: KindProbe, Time: 2, FD: -1, Name: "_Z1lv", Probe: &Probe{}},
 		{Kind: KindMap, PID: 7, TID: 7, Time: 3, FD: -1, Name: "m", Text: "m (array)\n  [0] = 1\n", Data: `{"map": "m", "entries": [{"key": 0, "value": 1}]}`},
 	}

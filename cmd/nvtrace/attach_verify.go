@@ -44,6 +44,7 @@ const nameOfMaps = "maps of probes"
 // ways, on copies of what they look at.
 func (p *simProbes) launch(_ *sim.Process, l *sim.Launch) {
 	p.session.Ran(l.Kernel)
+	p.session.CountLaunches(l.Kernel, 1)
 	if !p.session.Verify() || !p.session.HasTwin(l.Kernel) || !p.session.Launched(l.Kernel) {
 		return
 	}

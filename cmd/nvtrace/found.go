@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"nvtrace/fatbin"
+	"nvtrace/nvattach/session"
 	"nvtrace/traces"
 )
 
@@ -52,7 +53,8 @@ func (f *found) summary() string {
 	if len(f.probes) == 0 {
 		return ""
 	}
-	probed, sites, idle, unprobed := 0, 0, 0, 0
+	full, ran, sites, idle, unprobed := 0, 0, 0, 0, 0
+	var with, launches uint64
 	var reasons []string
 	without := make(map[string]int)
 	for i := range f.probes {
@@ -61,8 +63,13 @@ func (f *found) summary() string {
 			idle++
 			continue
 		}
+		ran++
+		launches += p.Launches
+		if p.Images > 0 && p.Reason == "" {
+			full++
+			with += p.Launches - min(p.Launches, uint64(max(p.Unprobed, 0)))
+		}
 		if p.Images > 0 {
-			probed++
 			sites += p.Sites
 		}
 		unprobed += p.Unprobed
@@ -73,7 +80,15 @@ func (f *found) summary() string {
 		}
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "in %s at %s", counted(uint64(probed), "kernel"), counted(uint64(sites), "place"))
+	if full == ran {
+		text.WriteString("in " + counted(uint64(ran), "kernel"))
+	} else {
+		fmt.Fprintf(&text, "in %d of %d launched kernels", full, ran)
+	}
+	if with < launches {
+		text.WriteString(", " + session.Share(with, launches) + ",")
+	}
+	text.WriteString(" at " + counted(uint64(sites), "place"))
 	slices.SortStableFunc(reasons, func(a, b string) int { return without[b] - without[a] })
 	for _, r := range reasons[:min(2, len(reasons))] {
 		fmt.Fprintf(&text, "; NOT in %s: %s", counted(uint64(without[r]), "kernel"), r)

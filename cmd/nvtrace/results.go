@@ -98,6 +98,7 @@ func (r *results) probes() {
 		k := &result.Kernels[i]
 		r.emit(&traces.Event{Kind: traces.KindProbe, Name: k.Name, Probe: &traces.Probe{
 			Images: k.Images, Sites: k.Sites, Launched: k.Ran, Reason: k.Reason, Unprobed: k.Unprobed, UnprobedWhy: k.UnprobedWhy,
+			Launches: k.Launches, Machine: k.Machine,
 		}})
 	}
 	for i := range result.Maps {

@@ -67,7 +67,7 @@ func TestVerdict(t *testing.T) {
 	s.Event(&traces.Event{Kind: traces.KindGap, PID: 7, TID: 7, Time: 6000, FD: -1, Text: "lost\x1b[2J"})
 	s.Event(&traces.Event{Kind: traces.KindFault, PID: 7, TID: 7, Time: 6000, FD: -1, Name: "k", Text: "CUDA_ERROR_ILLEGAL_ADDRESS: kernel k: k.ptx:3:1"})
 	for _, p := range []traces.Probe{
-		{Images: 1, Sites: 2, Launched: true}, {Images: 2, Sites: 1, Launched: true, Unprobed: 3}, {Reason: "no PTX"}, {Launched: true, Reason: "no PTX"},
+		{Images: 1, Sites: 2, Launched: true, Launches: 1470}, {Images: 2, Sites: 1, Launched: true, Unprobed: 3, Launches: 5}, {Reason: "no PTX"}, {Launched: true, Reason: "no PTX"},
 	} {
 		s.Event(&traces.Event{Kind: traces.KindProbe, Time: 6000, FD: -1, Name: "k", Probe: &p})
 	}
@@ -84,7 +84,7 @@ func TestVerdict(t *testing.T) {
   failed calls         1, the first at 0.000001 s in process 7: cuCtxSynchronize() = CUDA_ERROR_ILLEGAL_ADDRESS
   GPU code             INCOMPLETE: 1 image, 1 kernel launched; 1 gap: lost\x1b[2J
   kernel failed        CUDA_ERROR_ILLEGAL_ADDRESS: kernel k: k.ptx:3:1
-  probes               in 2 kernels at 3 places; NOT in 1 kernel: no PTX; 3 launches without them; not launched: 1 kernel
+  probes               in 2 of 3 launched kernels, 99.8% of 1,475 launches, at 3 places; NOT in 1 kernel: no PTX; 3 launches without them; not launched: 1 kernel
 `
 	if got.String() != want {
 		t.Errorf("%s\nwant\n%s", &got, want)

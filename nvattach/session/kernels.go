@@ -2,6 +2,7 @@ package session
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -74,12 +75,8 @@ func (s *Session) kernelLines(all []Kernel) []string {
 		lines = append(lines, fmt.Sprintf("probed %s (-v lists them)", plural(n, "more kernel")))
 	}
 	lines = append(lines, unprobedLines(reasons, without)...)
-	if ran := len(all) - idle; len(reasons) > 0 && len(probed) > 0 {
-		which := "loaded"
-		if idle > 0 || s.seesLaunches() {
-			which = "launched"
-		}
-		lines = append(lines, fmt.Sprintf("probed %d of %d %s kernels", len(probed), ran, which))
+	if len(reasons) > 0 || len(probed) > maxProbed {
+		lines = append(lines, s.total(all))
 	}
 	switch {
 	case idle == 0:
@@ -91,6 +88,62 @@ func (s *Session) kernelLines(all []Kernel) []string {
 		lines = append(lines, fmt.Sprintf("not launched: %s, %d of them with probes", plural(idle, "kernel"), idleProbed))
 	}
 	return lines
+}
+
+// total says how many of the kernels that were launched had programs, and how many of
+// their launches, as far as these were counted.
+func (s *Session) total(all []Kernel) string {
+	probed, ran, uncounted := 0, 0, 0
+	var with, launches uint64
+	for i := range all {
+		k := &all[i]
+		if !k.Ran {
+			continue
+		}
+		ran++
+		launches += k.Launches
+		if k.Launches == 0 {
+			uncounted++
+		}
+		if k.Probed() {
+			probed++
+			with += k.Launches - min(k.Launches, uint64(k.Unprobed))
+		}
+	}
+	if !s.seesLaunches() {
+		return fmt.Sprintf("probed %d of %d loaded kernels", probed, ran)
+	}
+	text := fmt.Sprintf("probed %d of %d launched kernels", probed, ran)
+	if launches > 0 {
+		text += ", " + Share(with, launches)
+		if uncounted > 0 {
+			text += fmt.Sprintf("; those of %s, in graphs, were not counted", plural(uncounted, "kernel"))
+		}
+	}
+	return text
+}
+
+// Share says which part of some launches had programs: "99.8% of 1,475 launches". Only all
+// of them are 100%, and only none 0%.
+func Share(with, launches uint64) string {
+	permille := uint64(math.Round(float64(with) / float64(launches) * 1000))
+	if with < launches {
+		permille = min(permille, 999)
+	}
+	if with > 0 {
+		permille = max(permille, 1)
+	}
+	percent := fmt.Sprintf("%d.%d%%", permille/10, permille%10)
+	if permille%10 == 0 {
+		percent = fmt.Sprintf("%d%%", permille/10)
+	}
+	return fmt.Sprintf("%s of %s", percent, counted(launches, "launch"))
+}
+
+// counted is plural with commas.
+func counted(n uint64, what string) string {
+	s := plural(int(min(n, 2)), what)
+	return thousands(n) + s[1:]
 }
 
 // probedLines says what came of a kernel with probes.

@@ -48,6 +48,7 @@ func TestKernelLines(t *testing.T) {
 		{
 			name: "some launched", ran: []string{"ptx7", "sass3", "sass9", "odd1", "of nobody's interest"}, lines: 5,
 			want: []string{
+				"probed 1 of 4 launched kernels",
 				"probed ptx7 (0 sites)", "NOT probed 2 kernels: it is there as machine code only: sass3, sass9", "NOT probed odd1: reason 1",
 				"not launched: 4936 kernels, 899 of them with probes",
 			},
@@ -89,6 +90,43 @@ func TestKernelLines(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestKernelTotal: the last word says of how many launches there are counts.
+func TestKernelTotal(t *testing.T) {
+	for _, tt := range []struct {
+		launches map[string]uint64
+		refused  int
+		want     string
+	}{
+		{nil, 0, "probed 1 of 3 launched kernels"},
+		{map[string]uint64{"in": 1472, "out": 2, "half": 1}, 0, "probed 1 of 3 launched kernels, 99.8% of 1,475 launches"},
+		{map[string]uint64{"in": 9999, "out": 1}, 0, "probed 1 of 3 launched kernels, 99.9% of 10,000 launches; those of 1 kernel, in graphs, were not counted"},
+		{map[string]uint64{"in": 4, "out": 3, "half": 1}, 2, "probed 1 of 3 launched kernels, 25% of 8 launches"},
+		{map[string]uint64{"in": 1, "out": 1, "half": 999998}, 0, "probed 1 of 3 launched kernels, 0.1% of 1,000,000 launches"},
+		{map[string]uint64{"in": 0, "out": 1, "half": 0}, 0, "probed 1 of 3 launched kernels, 0% of 1 launch; those of 2 kernels, in graphs, were not counted"},
+	} {
+		var b bytes.Buffer
+		s := New(&Options{Out: &b})
+		s.LooksAtLaunches()
+		s.note(&nvattach.Rewritten{
+			Kernels:  []nvattach.KernelReport{{Name: "in"}, {Name: "half"}, {Name: "idle"}},
+			Unprobed: []nvattach.Unprobed{{Kernel: "out", Reason: "no registers"}, {Kernel: "half", Reason: "no registers"}},
+		})
+		for _, k := range []string{"in", "out", "half"} {
+			s.Ran(k)
+			s.CountLaunches(k, tt.launches[k])
+		}
+		for range tt.refused {
+			s.RanUnprobed("in", TooManyRegisters)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(b.String(), "\n"+tt.want+"\n") {
+			t.Errorf("no line %q in\n%s", tt.want, &b)
+		}
 	}
 }
 

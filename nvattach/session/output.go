@@ -216,6 +216,9 @@ func (o *output) kernels(s *Session, all []Kernel) {
 		if s.seesLaunches() {
 			line["launched"] = k.Ran
 		}
+		if k.Launches > 0 {
+			line["launches"] = k.Launches
+		}
 		if k.Unprobed > 0 {
 			line["launches_unprobed"], line["unprobed"] = k.Unprobed, k.UnprobedWhy
 		}

@@ -74,6 +74,7 @@ type Session struct {
 	checks    map[string]*Verified           // by kernel
 	ran       map[string]bool                // kernels that were launched; nil: nobody looks at launches
 	unnamed   bool                           // a kernel was launched that nobody can name
+	launches  map[string]uint64              // that were counted, by kernel
 	out       *output
 	end       sync.Once
 	ended     error // of End
@@ -102,7 +103,13 @@ type Kernel struct {
 	Unprobed    int
 	UnprobedWhy string
 	Ran         bool // it was launched, for all that is known
+	// Launches is how many launches were counted, with programs or without; 0 if nobody
+	// counts them.
+	Launches uint64
 }
+
+// Probed reports whether all of a kernel's launches but those in Unprobed had programs.
+func (k *Kernel) Probed() bool { return k.Images > 0 && k.Reason == "" }
 
 // Context is a GPU context of a process: one set of maps.
 type Context struct {
@@ -130,7 +137,7 @@ type Context struct {
 
 // New begins a session. Close must be called.
 func New(o *Options) *Session {
-	s := &Session{opts: *o, probed: make(map[string]*Kernel), given: make(map[[sha256.Size]byte][]string), checks: make(map[string]*Verified), stop: make(chan struct{})}
+	s := &Session{opts: *o, probed: make(map[string]*Kernel), given: make(map[[sha256.Size]byte][]string), checks: make(map[string]*Verified), launches: make(map[string]uint64), stop: make(chan struct{})}
 	s.out = &output{w: o.Out, said: o.Notices, format: o.Format, print: &s.opts.Print, script: o.Script}
 	if o.Script != nil {
 		s.out.scriptBegan(o.Began)
@@ -347,6 +354,7 @@ func (s *Session) Kernels() []Kernel {
 	for _, name := range s.order {
 		k := *s.probed[name]
 		k.Ran = k.Func || k.Unprobed > 0 || !s.seesLaunches() || s.ran[name]
+		k.Launches = s.launches[name]
 		all = append(all, k)
 	}
 	return all
@@ -372,6 +380,13 @@ func (s *Session) Ran(kernel string) {
 	}
 	s.unnamed = s.unnamed || kernel == ""
 	s.ran[kernel] = true
+}
+
+// CountLaunches takes note of n launches of a kernel, with programs or without.
+func (s *Session) CountLaunches(kernel string, n uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.launches[kernel] += n
 }
 
 // seesLaunches reports whether kernels that Ran was not told of were not launched.
