@@ -505,7 +505,7 @@ func attachVerb(e *env, args, command []string) int {
 		return f.directly(e, plan, settings, direct)
 	}
 	if dry.on {
-		dry.require = f.require
+		dry.require, dry.machine = f.require, f.machineCode()
 		return dry.run(e, plan, &nvattach.MapOptions{Threads: f.threads}, images)
 	}
 	var b strings.Builder

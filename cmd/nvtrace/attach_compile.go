@@ -21,6 +21,7 @@ type resources struct {
 	registers int
 	stack     int    // bytes of local memory in its frame
 	spilled   int    // bytes stored and loaded for want of registers
+	code      uint64 // bytes of instructions, 0: not asked for
 	shared    uint64 // bytes of static shared memory
 }
 
@@ -28,7 +29,12 @@ type resources struct {
 // names.
 type resourceCompiler interface {
 	resources(text, target string) (map[string]*resources, error)
+	// body makes a cubin of a program that is to go into machine code.
+	body(text, target string) ([]byte, error)
 }
+
+// toolsPatch has a compiler make what can be put into other code.
+const toolsPatch = "--compile-as-tools-patch"
 
 // openCompiler returns the compiler that the flags name, else the driver's.
 func (f *dryFlags) openCompiler() (resourceCompiler, error) {
@@ -70,29 +76,48 @@ func (d driverCompiler) resources(text, target string) (map[string]*resources, e
 	return kernelResources(r.Info, r.Cubin)
 }
 
+func (d driverCompiler) body(text, target string) ([]byte, error) {
+	r, err := d.c.Compile(context.Background(), []byte(text), target, toolsPatch)
+	if err != nil {
+		return nil, err
+	}
+	return r.Cubin, nil
+}
+
 // ptxas is the path of the toolkit's assembler.
 type ptxas string
 
 func (p ptxas) resources(text, target string) (map[string]*resources, error) {
-	own, err := preload.NewFolder(os.TempDir(), "nvtrace-ptxas-")
+	info, cubin, err := p.run(text, target, "-v")
 	if err != nil {
 		return nil, err
+	}
+	return kernelResources(info, cubin)
+}
+
+func (p ptxas) body(text, target string) ([]byte, error) {
+	_, cubin, err := p.run(text, target, toolsPatch)
+	return cubin, err
+}
+
+// run returns what ptxas says and makes.
+func (p ptxas) run(text, target, option string) (info string, cubin []byte, err error) {
+	own, err := preload.NewFolder(os.TempDir(), "nvtrace-ptxas-")
+	if err != nil {
+		return "", nil, err
 	}
 	defer own.Remove()
 	in, out := filepath.Join(own.Path, "module.ptx"), filepath.Join(own.Path, "module.cubin")
 	if err := os.WriteFile(in, []byte(text), 0o600); err != nil {
-		return nil, err
+		return "", nil, err
 	}
-	info, err := exec.Command(string(p), "-v", "-arch="+target, "-o", out, in).CombinedOutput()
+	said, err := exec.Command(string(p), option, "-arch="+target, "-o", out, in).CombinedOutput()
 	if err != nil {
-		first, _, _ := strings.Cut(strings.TrimSpace(string(info)), "\n")
-		return nil, fmt.Errorf("%s: %w: %s", string(p), err, first)
+		first, _, _ := strings.Cut(strings.TrimSpace(string(said)), "\n")
+		return "", nil, fmt.Errorf("%s: %w: %s", string(p), err, first)
 	}
-	cubin, err := os.ReadFile(out)
-	if err != nil {
-		return nil, err
-	}
-	return kernelResources(string(info), cubin)
+	cubin, err = os.ReadFile(out)
+	return string(said), cubin, err
 }
 
 // kernelResources takes from the compiler's own words what they say, and the rest

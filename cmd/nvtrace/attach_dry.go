@@ -14,6 +14,7 @@ import (
 
 	"nvtrace/fatbin"
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/gpu"
 	"nvtrace/nvattach/sim"
 	"nvtrace/traces/escape"
 )
@@ -22,6 +23,7 @@ import (
 type dryFlags struct {
 	on         bool
 	require    bool // that a wanted kernel can't be probed is a failure
+	machine    gpu.MachineCode
 	out        string
 	arch       string
 	ptxas, jit string
@@ -30,7 +32,7 @@ type dryFlags struct {
 
 func (f *dryFlags) register(fs *flag.FlagSet) {
 	fs.BoolVar(&f.on, "dry-run", false, "show what attaching the probes to images (PTX, fat binaries, executables, libraries) would do, without running anything")
-	fs.StringVar(&f.out, "o", "", "with --dry-run, write the PTX with probes to `FILE` (-: standard output; of further modules to FILE.2, …)")
+	fs.StringVar(&f.out, "o", "", "with --dry-run, write the PTX with probes, of machine code its disassembly, to `FILE` (-: standard output; of further modules to FILE.2, …)")
 	fs.StringVar(&f.arch, "arch", "", "with --dry-run, the GPU's `ARCH`, e.g. sm_90 (default: the newest that the image has PTX, or else machine code, for)")
 	fs.StringVar(&f.ptxas, "ptxas", "", "with --dry-run, compile with the ptxas at `PATH` and not with the driver's compiler")
 	fs.StringVar(&f.jit, "jit", "", "with --dry-run, the driver's compiler library is at `PATH`")
@@ -169,7 +171,17 @@ func (d *dryRun) image(name string, number int, c *fatbin.Container) error {
 		return fmt.Errorf("image %d %w%s", number, errNoCode, forArch(arch))
 	}
 	sites := len(d.plan.Sites())
-	r, err := d.plan.Rewrite(c.Append(nil), d.maps, &nvattach.RewriteOptions{Arch: arch})
+	image := c.Append(nil)
+	o := &nvattach.RewriteOptions{Arch: arch, NoBody: d.f.machine.Without(arch)}
+	if o.NoBody == "" {
+		o.CompileBody = func(text string) ([]byte, error) {
+			if d.compiler == nil {
+				return nil, errors.New(d.why + "; name one with --ptxas or --jit")
+			}
+			return d.compiler.body(text, fatbin.Arch{SM: arch.SM}.String())
+		}
+	}
+	r, err := d.plan.Rewrite(image, d.maps, o)
 	if err != nil {
 		return err
 	}
@@ -190,11 +202,14 @@ func (d *dryRun) image(name string, number int, c *fatbin.Container) error {
 		return nil
 	}
 	d.modules++
+	all := d.plan.Sites()[sites:]
+	if len(r.Kernels) > 0 && r.Kernels[0].Machine {
+		return d.machineCode(image, r, arch, all)
+	}
 	before, after, err := d.resources(r, arch)
 	if err != nil {
 		d.out.WriteString(escape.Line("  registers, stack and occupancy are not known: %v", err))
 	}
-	all := d.plan.Sites()[sites:]
 	for i := range r.Kernels {
 		d.kernel(&r.Kernels[i], all)
 		name := r.Kernels[i].Name
@@ -202,7 +217,7 @@ func (d *dryRun) image(name string, number int, c *fatbin.Container) error {
 			d.change(a, b, arch)
 		}
 	}
-	return d.write(r.Text)
+	return d.write(r.Text, "PTX")
 }
 
 // errNoCode: an image that a GPU can't load; others of the file may be for it.
@@ -279,7 +294,12 @@ func (d *dryRun) kernel(k *nvattach.KernelReport, sites []nvattach.Site) {
 
 // change writes what becomes of a kernel's resources.
 func (d *dryRun) change(a, b *resources, arch fatbin.Arch) {
-	fmt.Fprintf(&d.out, "    registers %d -> %d, stack %d -> %d bytes, spilled %d -> %d bytes", a.registers, b.registers, a.stack, b.stack, a.spilled, b.spilled)
+	fmt.Fprintf(&d.out, "    registers %d -> %d, stack %d -> %d bytes", a.registers, b.registers, a.stack, b.stack)
+	if a.code > 0 {
+		fmt.Fprintf(&d.out, ", code %d -> %d bytes", a.code, b.code)
+	} else {
+		fmt.Fprintf(&d.out, ", spilled %d -> %d bytes", a.spilled, b.spilled)
+	}
 	for _, g := range sim.GPUs() {
 		if uint32(g.Major*10+g.Minor) != arch.SM || d.f.block == 0 {
 			continue
@@ -297,7 +317,7 @@ func (d *dryRun) change(a, b *resources, arch fatbin.Arch) {
 }
 
 // write writes the module with probes to where it is wanted.
-func (d *dryRun) write(text string) error {
+func (d *dryRun) write(text, what string) error {
 	switch {
 	case d.f.out == "":
 		return nil
@@ -312,7 +332,7 @@ func (d *dryRun) write(text string) error {
 	if err := d.e.writeFile(name, []byte(text), modeFile); err != nil {
 		return err
 	}
-	d.out.WriteString(escape.Line("  written to %s: %d bytes of PTX", name, len(text)))
+	d.out.WriteString(escape.Line("  written to %s: %d bytes of %s", name, len(text), what))
 	return nil
 }
 

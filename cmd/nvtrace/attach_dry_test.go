@@ -113,6 +113,51 @@ while [ $# -gt 1 ]; do [ "$1" = -o ] && echo none > "$2"; shift; done
 	holds(t, out, "registers 20 -> 21, ")
 }
 
+// TestDryRunMachineCode: programs in machine code are shown as that, with what they cost.
+func TestDryRunMachineCode(t *testing.T) {
+	assembler := need.Tool(t, "ptxas", "NVTRACE_PTXAS")
+	for _, image := range []string{"kernels.13.0.sm_90a.cubin", "kernels.13.0.fatbin"} {
+		woven := filepath.Join(t.TempDir(), "woven.sass")
+		run := func(flags ...string) (int, string, string) {
+			args := append([]string{"--dry-run", "--ptxas", assembler, "--kernel", "add", "--arch", "sm_90", "-o", woven}, flags...)
+			return attach(t, append(args, countObject, "../../fatbin/testdata/"+image)...)
+		}
+		status, out, errs := run("--machine-code")
+		if status != exitOK || errs != "" {
+			t.Fatalf("%s: status %d, %s", image, status, errs)
+		}
+		holds(t, out, "on sm_90\n  add\n", "on_entry             entry   at instruction 0     entry",
+			"    registers 12 -> ", ", stack 0 -> 0 bytes, code 512 -> ", "occupancy 100% -> 100%\n", "bytes of disassembly\n")
+		if strings.Contains(out, "spilled") {
+			t.Errorf("%s: %s", image, out)
+		}
+		text, err := os.ReadFile(woven)
+		if err != nil {
+			t.Fatal(err)
+		}
+		holds(t, string(text), "sm_90 add: ", "\n+ 00000  ", "BRA PT -> ", "\n  00010  ", " S2R R0 ", "  live R")
+		kept, changed := 0, 0
+		for line := range strings.Lines(string(text)) {
+			switch {
+			case strings.HasPrefix(line, "+ "):
+				changed++
+			case strings.HasPrefix(line, "  0"):
+				kept++
+			}
+		}
+		if kept < 28 || kept > 31 || changed < 10 { // the first instruction, an exit or two, and what is behind
+			t.Errorf("%s: %d lines as before, %d others", image, kept, changed)
+		}
+	}
+	// Without the flag, and for GPUs on which that was never run, it says what is missing.
+	_, out, _ := attach(t, "--dry-run", "--ptxas", assembler, countObject, "../../fatbin/testdata/kernels.13.0.sm_90a.cubin")
+	holds(t, out, "not probed: only machine code", "--machine-code puts probes there")
+	_, out, _ = attach(t, "--dry-run", "--machine-code", "--ptxas", assembler, countObject, "../../fatbin/testdata/kernels.11.8.sm_80.cubin")
+	holds(t, out, "not probed: only machine code", "--untested-arch tries them")
+	_, out, _ = attach(t, "--dry-run", "--machine-code", "--untested-arch", "--ptxas", assembler, countObject, "../../fatbin/testdata/kernels.11.8.sm_80.cubin")
+	holds(t, out, "on sm_80\n", "occupancy ")
+}
+
 // TestDryRunFiles: images as nvcc leaves them beside the one with the kernels, without
 // entries, or with machine code and no kernel, are nothing to tell of.
 func TestDryRunFiles(t *testing.T) {

@@ -231,32 +231,38 @@ func (s *sassRun) dis(k *sassCode) error {
 		if blk := &a.Blocks[a.BlockOf[i]]; blk.Start == i && i > 0 {
 			fmt.Fprintln(s.out)
 		}
-		in := &a.Insts[i]
-		b = fmt.Appendf(b[:0], "  %05x  %s  ", i*sass.WordSize, in.Word.Control())
-		at := len(b)
-		b = in.AppendText(b)
-		if t, ok := a.Target(i); ok {
-			b = fmt.Appendf(b, " -> %05x", t*sass.WordSize)
-		}
-		for len(b) < at+44 {
-			b = append(b, ' ')
-		}
-		b = append(b, "  live "...)
-		b = a.LiveIn[i].Append(b)
-		if !a.PendWrite[i].Empty() {
-			b = append(b, "  to be written "...)
-			b = a.PendWrite[i].Append(b)
-		}
-		if !a.PendRead[i].Empty() {
-			b = append(b, "  to be read "...)
-			b = a.PendRead[i].Append(b)
-		}
-		b = append(b, '\n')
+		b = appendInst(append(b[:0], ' '), a, i)
 		if _, err := s.out.Write(b); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// appendInst appends an instruction's line: where it is, its control half, its text, what is
+// live before it and what is on its way.
+func appendInst(b []byte, a *sass.Analysis, i int) []byte {
+	in := &a.Insts[i]
+	b = fmt.Appendf(b, " %05x  %s  ", i*sass.WordSize, in.Word.Control())
+	at := len(b)
+	b = in.AppendText(b)
+	if t, ok := a.Target(i); ok {
+		b = fmt.Appendf(b, " -> %05x", t*sass.WordSize)
+	}
+	for len(b) < at+44 {
+		b = append(b, ' ')
+	}
+	b = append(b, "  live "...)
+	b = a.LiveIn[i].Append(b)
+	if !a.PendWrite[i].Empty() {
+		b = append(b, "  to be written "...)
+		b = a.PendWrite[i].Append(b)
+	}
+	if !a.PendRead[i].Empty() {
+		b = append(b, "  to be read "...)
+		b = a.PendRead[i].Append(b)
+	}
+	return append(b, '\n')
 }
 
 func (s *sassRun) sites(k *sassCode) error {
