@@ -50,6 +50,7 @@ func verbs() []verb {
 		{"run", "[flags] -- command [args]", "trace a program (the default)", runVerb},
 		{"tool", "[NAME [PARAMETER...] [flags] -- command [args]] | --source NAME", "answer a common question by a ready-made program; alone: list them", toolVerb},
 		{"list", "[KIND:GLOB [FILE...] [-- command]]", "list what can be probed: kernels of a program, functions, device calls", listVerb},
+		{"doctor", "[FILE...] [-- command]", "say what works on this machine, and what to type for the rest", doctorVerb},
 		{"report", "[flags] run.nvt", "print the summary of a recording", reportVerb},
 		{"log", "[flags] run.nvt", "print a recording's calls, a line each", logVerb},
 		{"export", "--format FORMAT [flags] run.nvt", "convert a recording", exportVerb},
