@@ -51,7 +51,7 @@ type attachFlags struct {
 }
 
 func (f *attachFlags) register(fs *flag.FlagSet) {
-	fs.Var(&f.objects, "attach", "run the eBPF programs of `OBJECT` in the program's kernels and functions (repeated)")
+	fs.Var(&f.objects, "attach", "run the eBPF programs of `OBJECT`, or of its source FILE.bpf.c, which clang compiles, in the program's kernels and functions (repeated)")
 	f.scripts.register(fs)
 	fs.Var(&f.kernels, "kernel", "only in kernels whose name, mangled or demangled, matches `GLOB` (repeated)")
 	fs.Var(&f.programs, "prog", "only the programs whose name matches `GLOB` (repeated)")
@@ -97,8 +97,7 @@ func (f *attachFlags) any() bool { return len(f.objects) > 0 || f.scripts.object
 func (f *attachFlags) plan(e *env) (*nvattach.Plan, []nvattach.Setting, error) {
 	var objs []*nvattach.Object
 	for _, name := range f.objects {
-		e.reads(name)
-		o, err := nvattach.OpenObject(name)
+		o, err := e.openProbes(name)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -454,9 +453,10 @@ func attachVerb(e *env, args, command []string) int {
 	var f attachFlags
 	var dry dryFlags
 	var direct stringList
-	var list bool
+	var list, header bool
 	fs := newFlagSet(e, "attach", "[--list] [flags] probe.o... | --dry-run [flags] probe.o... IMAGE... | [--maps json] run.nvt")
 	fs.BoolVar(&list, "list", true, "list the programs, their places in kernels, and the maps")
+	fs.BoolVar(&header, "header", false, "print the header that sources of probes include, "+nvattach.HeaderName)
 	f.register(fs)
 	fs.Var(&f.scripts.texts, "e", "look into `PROGRAM`, as nvtrace -e runs it")
 	dry.register(fs)
@@ -465,6 +465,12 @@ func attachVerb(e *env, args, command []string) int {
 	names, status, ok := parseAnywhere(fs, args)
 	if !ok {
 		return status
+	}
+	if header {
+		if _, err := fmt.Fprint(e.stdout, nvattach.Header); err != nil {
+			return e.fail(exitFailed, "%v", err)
+		}
+		return exitOK
 	}
 	if len(names) == 1 && command == nil && isRecording(names[0]) {
 		return attachedVerb(e, names[0], &optString{set: f.json})

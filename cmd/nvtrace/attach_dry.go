@@ -39,8 +39,11 @@ func (f *dryFlags) register(fs *flag.FlagSet) {
 	fs.Uint64Var(&f.block, "block", 256, "with --dry-run, `THREADS` of a block, for the occupancy")
 }
 
-// isProbeObject reports whether a file is an eBPF object: an ELF file for EM_BPF.
+// isProbeObject reports whether a file is an eBPF object, an ELF file for EM_BPF, or the source of one.
 func isProbeObject(name string) bool {
+	if isSource(name) {
+		return true
+	}
 	f, err := os.Open(name)
 	if err != nil {
 		return true // who opens it as an object says why it can't be read
