@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"sort"
@@ -192,6 +193,44 @@ func (e *CubinEditor) indexNumbers(off uint64, b []byte) {
 		}
 		p += n
 	}
+}
+
+// Externs names what a kernel, and the device functions of its file, refer to and the file
+// does not define: functions of the driver such as vprintf.
+func (e *CubinEditor) Externs(kernel string) []string {
+	i, ok := e.byName[kernel]
+	if !ok || i < 0 {
+		return nil
+	}
+	sections := []uint32{e.cubin.Kernels[i].Section}
+	for j := range e.cubin.Functions {
+		sections = append(sections, e.cubin.Functions[j].Section)
+	}
+	slices.Sort(sections)
+	table := slices.IndexFunc(e.file.sections, func(s Section) bool { return s.Type == shtSymtab })
+	if table < 0 {
+		return nil
+	}
+	symbols, strs := e.file.symbols(uint32(table))
+	found := make(map[string]bool)
+	for _, section := range slices.Compact(sections) {
+		for _, i := range e.relocs[section] {
+			size := elfRelaSize
+			if e.file.sections[i].Type == shtRel {
+				size = elfRelSize
+			}
+			for b := e.file.bytes(uint32(i)); len(b) >= size; b = b[size:] {
+				s, ok := symbolAt(symbols, u64(b[8:])>>32)
+				if !ok || s.section != 0 {
+					continue
+				}
+				if name, ok := cstring(strs, uint64(s.name)); ok && len(name) > 0 {
+					found[string(name)] = true
+				}
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
 }
 
 // jumpTargets reads INDIRECT_BRANCH_TARGETS: for each jump its offset, two half words,

@@ -93,6 +93,7 @@ func (r *rewriting) cubinCode(data []byte, names []string) []byte {
 			r.unprobed(names, err.Error())
 			return nil
 		}
+		r.besideCode(data, editor, reports)
 	}
 	r.out.Kernels, r.out.Unprobed = reports, append(r.out.Unprobed, unprobed...)
 	return out

@@ -1,9 +1,11 @@
 package nvattach
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"nvtrace/fatbin"
@@ -68,6 +70,91 @@ func TestMachineCode(t *testing.T) {
 			was, is := kernelNamed(t, before, k.Name), kernelNamed(t, after, k.Name)
 			if is.Size <= was.Size || is.Registers < was.Registers || is.Offset != was.Offset {
 				t.Errorf("%s: %s: size %d -> %d, registers %d -> %d", o.Name, k.Name, was.Size, is.Size, was.Registers, is.Registers)
+			}
+		}
+	}
+}
+
+// For comparisons there is the image as it was, with the names of its variables, and what
+// its kernels do that can't be done twice is known.
+func TestMachineOriginal(t *testing.T) {
+	const module = `.version 8.0
+.target sm_90
+.address_size 64
+.extern .func (.param .b32 r) vprintf (.param .b64 a, .param .b64 b);
+.visible .const .align 4 .u32 factor;
+.visible .global .align 4 .u32 calls;
+.global .align 1 .b8 $str[3] = {104, 105, 0};
+.visible .entry plain(.param .u64 p)
+{
+	.reg .b32 %r<3>;
+	.reg .b64 %rd<2>;
+	ld.param.u64 %rd1, [p];
+	ld.const.u32 %r1, [factor];
+	st.global.u32 [%rd1], %r1;
+	red.global.add.u32 [calls], 1;
+	ret;
+}
+.visible .entry prints(.param .u64 p)
+{
+	.reg .b32 %r<2>;
+	.reg .b64 %rd<3>;
+	ld.param.u64 %rd2, [p];
+	mov.u64 %rd1, $str;
+	{
+	.param .b64 a;
+	.param .b64 b;
+	.param .b32 r;
+	st.param.b64 [a], %rd1;
+	st.param.b64 [b], %rd2;
+	call (r), vprintf, (a, b);
+	ld.param.b32 %r1, [r];
+	}
+	ret;
+}
+.visible .entry draws(.param .u64 s)
+{
+	.reg .b32 %r<2>;
+	.reg .b64 %rd<2>;
+	ld.param.u64 %rd1, [s];
+	mov.u32 %r1, 0;
+	sust.b.1d.b32.trap [%rd1, {%r1}], {%r1};
+	ret;
+}
+`
+	path, dir := need.Tool(t, "ptxas", "NVTRACE_PTXAS"), t.TempDir()
+	in, out := filepath.Join(dir, "m.ptx"), filepath.Join(dir, "m.cubin")
+	if err := os.WriteFile(in, []byte(module), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if msg, err := exec.Command(path, "-arch=sm_90", "-o", out, in).CombinedOutput(); err != nil {
+		t.Fatalf("ptxas: %v\n%s", err, msg)
+	}
+	image, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, nil, object(t, "example_count"))
+	compile := compileBody(t, "sm_90")
+	for _, twins := range []Twins{TwinsNeeded, TwinsAll} {
+		got, err := r.plan.Rewrite(image, r.maps, &RewriteOptions{Arch: arch(t, "sm_90a"), CompileBody: compile, Twins: twins})
+		if err != nil || len(got.Kernels) != 3 {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		if twins == TwinsNeeded {
+			if got.Original != nil || got.Kernels[0].Twin {
+				t.Errorf("copies that nobody asked for: %+v", got.Kernels[0])
+			}
+			continue
+		}
+		o := got.Original
+		if o == nil || !bytes.Equal(o.Image, image) || !slices.Equal(o.Globals, []string{"calls"}) || !slices.Equal(o.Constants, []string{"factor"}) {
+			t.Fatalf("original %+v", o)
+		}
+		want := map[string]string{"plain": "", "prints": "it prints", "draws": "it writes surfaces"}
+		for _, k := range got.Kernels {
+			if !k.Twin || k.Effect != want[k.Name] || !slices.Equal(k.Globals, []string{"calls"}) {
+				t.Errorf("%+v", k)
 			}
 		}
 	}

@@ -42,8 +42,11 @@ type Rewritten struct {
 	Kernels []KernelReport
 	// Unprobed are those that should have, and why they don't.
 	Unprobed []Unprobed
-	// Original and Text are the module before and after, "" if nothing changed.
-	Original, Text string
+	// Source and Text are the module's PTX before and after, "" if that did not change.
+	Source, Text string
+	// Original is for comparisons of kernels of which Image has no copies; nil if there are
+	// none, or that was not asked for.
+	Original *Original
 }
 
 // An Unprobed is a kernel that a program wants and does not get.
@@ -156,7 +159,7 @@ func (r *rewriting) text(image []byte) error {
 
 func (r *rewriting) done(image []byte, src string, w *Woven) {
 	r.out.Image, r.out.Changed, r.out.Kernels = image, true, w.Kernels
-	r.out.Original, r.out.Text = src, w.Text
+	r.out.Source, r.out.Text = src, w.Text
 }
 
 func entriesOf(w *Woven) []string {
@@ -287,7 +290,7 @@ func (r *rewriting) container(image []byte) error {
 	if len(names) > 0 && !r.p.wantsAny(names) {
 		return nil // its PTX, which is the same module, need not be looked at
 	}
-	if elf >= 0 && r.o.CompileBody != nil && (text < 0 || r.o.Twins != TwinsAll) {
+	if elf >= 0 && r.o.CompileBody != nil {
 		err := r.entryCode(image, n, c, elf, names, fo)
 		if text < 0 || err == nil && len(names) > 0 && r.complete() {
 			return err

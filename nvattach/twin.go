@@ -18,7 +18,8 @@ type Twins uint8
 const (
 	TwinsNone   Twins = iota
 	TwinsNeeded       // of kernels that may need more registers than a launch with as many threads as before has
-	TwinsAll          // for comparisons
+	TwinsAll          // for comparisons; where machine code gets the programs, see Original
+	TwinsAside        // for comparisons, of PTX too by an Original
 )
 
 // TwinName is the name of a kernel's copy without programs.
@@ -89,6 +90,9 @@ func (r *rewriting) compileWoven(f *ptx.File, w *Woven) (cubin []byte, err error
 		for i := range w.Kernels {
 			w.Kernels[i].NoTwin = reason
 		}
+	}
+	if r.o.Twins == TwinsAside {
+		r.besideText(f, f.Src, w)
 	}
 	cubin, err = r.compile(w.Text)
 	if err != nil || r.o.Twins != TwinsNeeded {
@@ -195,20 +199,27 @@ func (w *Woven) keep(f *ptx.File, text string, kernels []string) {
 // constants are how compilers call variables that hold texts.
 var constants = []string{"$str", "__unnamed_", "__func__", "__FUNCTION__", "__PRETTY_FUNCTION__"}
 
+// isText reports whether a variable is a constant text of a compiler's.
+func isText(name string) bool {
+	return slices.ContainsFunc(constants, func(c string) bool { return strings.Contains(name, c) })
+}
+
 // globalsOf names the variables of a module that its kernels may write.
-func globalsOf(f *ptx.File) []string {
+func globalsOf(f *ptx.File) []string { return variablesOf(f, ptx.SpaceGlobal) }
+
+// variablesOf names the variables of a module in a state space.
+func variablesOf(f *ptx.File, space ptx.Space) []string {
 	var list []string
 	for i := range f.Stmts {
 		if f.Stmts[i].Kind != ptx.StmtDecl {
 			continue
 		}
 		d := f.Decl(&f.Stmts[i])
-		if d.Space != ptx.SpaceGlobal || d.Linkage&ptx.Extern != 0 {
+		if d.Space != space || d.Linkage&ptx.Extern != 0 {
 			continue
 		}
 		for _, n := range f.Names(d) {
-			name := f.Text(n.Name)
-			if !slices.ContainsFunc(constants, func(c string) bool { return strings.Contains(name, c) }) {
+			if name := f.Text(n.Name); !isText(name) {
 				list = append(list, name)
 			}
 		}

@@ -250,7 +250,7 @@ func (d *dryRun) resources(r *nvattach.Rewritten, arch fatbin.Arch) (before, aft
 		return nil, nil, errors.New(d.why + "; name one with --ptxas or --jit")
 	}
 	target := compileTarget(r.Text, arch)
-	if before, err = d.compiler.resources(r.Original, target); err != nil {
+	if before, err = d.compiler.resources(r.Source, target); err != nil {
 		return nil, nil, fmt.Errorf("compiling the module without probes for %s: %w", target, err)
 	}
 	if after, err = d.compiler.resources(r.Text, target); err != nil {

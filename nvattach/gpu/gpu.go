@@ -119,7 +119,8 @@ type process struct {
 	late atomic.Uint64 // counts launches, and returns from them, since exit was reached
 
 	known   sync.Mutex
-	kernels map[uint64]*kernel // that were launched, by handle; guarded by known
+	kernels map[uint64]*kernel  // that were launched, by handle; guarded by known
+	asides  map[asideKey]uint64 // modules without programs; guarded by known
 
 	// Of the tracing thread.
 	launching bool // launches are looked at
@@ -470,7 +471,7 @@ func (tr *Tracer) enroll(th *thread) (*process, error) {
 	}
 	p := tr.procs[th.task.Proc]
 	if p == nil {
-		p = &process{tr: tr, pid: th.task.PID, contexts: make(map[uint64]*context), kernels: make(map[uint64]*kernel), comparers: make(map[uint64][2]uint64)}
+		p = &process{tr: tr, pid: th.task.PID, contexts: make(map[uint64]*context), kernels: make(map[uint64]*kernel), comparers: make(map[uint64][2]uint64), asides: make(map[asideKey]uint64)}
 		tr.procs[th.task.Proc] = p
 	}
 	return p, nil

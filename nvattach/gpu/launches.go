@@ -3,6 +3,7 @@ package gpu
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -44,6 +45,7 @@ type kernel struct {
 	name   string // "" if it does not say
 	module uint64 // CUmodule
 	twin   uint64 // CUfunction without programs; 0: there is none
+	aside  uint64 // its CUmodule, if that is another
 }
 
 // readCall reads the arguments of a call at whose entry the task is.
@@ -118,6 +120,7 @@ func (tr *Tracer) atUnload(t *ptrace.Task, context bool) {
 	clear(q.kernels)
 	if context {
 		clear(q.comparers)
+		clear(q.asides)
 	}
 	q.known.Unlock()
 	tr.follow(t).stale = true
@@ -283,14 +286,27 @@ func (v *visit) findTwin(k *kernel, handle uint64, function bool) error {
 	if !ok || !have.Twin {
 		return nil
 	}
-	if err := v.poke(v.stage(), append([]byte(nvattach.TwinName(k.name)), 0)); err != nil {
+	original := handle
+	name, err := nvattach.TwinName(k.name), error(nil)
+	if have.Original != nil {
+		name = k.name
+		if k.aside, err = v.loadAside(have.Original); err != nil {
+			return v.noTwin(k, err)
+		}
+	}
+	if err := v.poke(v.stage(), append([]byte(name), 0)); err != nil {
 		return err
 	}
-	original := handle
-	var err error
-	if function {
+	switch {
+	case k.aside != 0:
+		if k.twin, err = v.ask("cuModuleGetFunction", k.aside, v.stage()); err == nil && !function {
+			if original, err = v.ask("cuKernelGetFunction", handle); err == nil {
+				k.module, err = v.ask("cuFuncGetModule", original)
+			}
+		}
+	case function:
 		k.twin, err = v.ask("cuModuleGetFunction", k.module, v.stage())
-	} else {
+	default:
 		var library, twin uint64
 		if library, err = v.ask("cuKernelGetLibrary", handle); err == nil {
 			twin, err = v.ask("cuLibraryGetKernel", library, v.stage())
@@ -306,12 +322,7 @@ func (v *visit) findTwin(k *kernel, handle uint64, function bool) error {
 		}
 	}
 	if err != nil {
-		k.twin = 0
-		if isDriverError(err) {
-			v.p.tr.log.Debug("no copy without programs", "kernel", k.name, "err", err)
-			return nil
-		}
-		return err
+		return v.noTwin(k, err)
 	}
 	// Shared memory and clusters, as the program has set them.
 	for _, attr := range []uint64{8, 9, 11, 12, 13, 14, 15} { // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES to …CLUSTER_SCHEDULING_POLICY_PREFERENCE
@@ -323,6 +334,16 @@ func (v *visit) findTwin(k *kernel, handle uint64, function bool) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// noTwin leaves a kernel without a copy if it was the driver that would not have one.
+func (v *visit) noTwin(k *kernel, err error) error {
+	if k.twin = 0; !isDriverError(err) {
+		return err
+	}
+	v.p.tr.log.Debug("no copy without programs", "kernel", k.name, "err", err)
+	v.p.tr.o.Session.Verified(k.name, &session.Verification{Reason: fmt.Sprintf("there is no kernel without probes: %v", err), Final: true})
 	return nil
 }
 
@@ -375,7 +396,7 @@ func (p *process) refused(t *ptrace.Task, lc *launchCall) {
 			k, err = v.identify(lc.argv[lc.kernel])
 			return err
 		})
-		if err != nil || k.twin == 0 {
+		if err != nil || k.twin == 0 || k.aside != 0 { // whose variables are not the program's
 			return nil
 		}
 		if err := v.run(lc.with(k.twin)); err != nil {

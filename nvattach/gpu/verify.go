@@ -25,6 +25,8 @@ type trial struct {
 
 	compare, wait uint64 // kernels
 
+	globals, constants []aside // of a kernel whose copy is in another module
+
 	regions []region
 	maps    region   // of the probes: restored, not compared
 	scratch []uint64 // what was allocated
@@ -250,18 +252,13 @@ func (t *trial) prepare(f *follow) error {
 	}
 	have, _ := t.p.tr.o.Session.Kernel(t.k.name)
 	for _, name := range have.Globals {
-		if err := t.poke(t.stage(), append([]byte(name), 0)); err != nil {
-			return err
-		}
-		var got [16]byte
-		err := t.exchange(got[:], t.word(wordOut), []step{call("cuModuleGetGlobal_v2", t.word(wordOut), t.word(wordOut)+8, t.k.module, t.stage())}, t.word(wordOut), got[:])
+		base, size, err := t.variable(t.k.module, name)
 		if isDriverError(err) && have.Images > 1 {
 			continue // of another image with a kernel of that name
 		}
 		if err != nil {
 			return never("the variable %s of its module can't be reached: %v", name, err)
 		}
-		base, size := binary.LittleEndian.Uint64(got[:]), binary.LittleEndian.Uint64(got[8:])
 		if _, known := f.device[base]; !known { // managed ones are both
 			t.regions = append(t.regions, region{what: fmt.Sprintf("%s, %d bytes at %#x", name, size, base), base: base, size: size})
 		}
@@ -271,6 +268,11 @@ func (t *trial) prepare(f *follow) error {
 			_, err := t.ask("cuPointerGetAttribute", attrMemoryType, r.base)
 			return isDriverError(err)
 		})
+	}
+	if t.k.aside != 0 && have.Original != nil {
+		if err := t.findAsides(have.Original); err != nil {
+			return err
+		}
 	}
 	t.maps = region{what: "maps", base: t.c.mem.addr, size: t.c.mem.size}
 	return nil
@@ -464,6 +466,9 @@ const leadTime = 3 * time.Millisecond
 
 // without runs the launch without programs.
 func (t *trial) without(timed bool) (time.Duration, error) {
+	if err := t.lend(); err != nil {
+		return 0, err
+	}
 	took, err := t.launch(t.k.twin, timed)
 	switch {
 	case errors.Is(err, errNoEnd):
@@ -472,8 +477,10 @@ func (t *trial) without(timed bool) (time.Duration, error) {
 	case isDriverError(err):
 		t.failed = true
 		return 0, never("without probes it fails: %v", err)
+	case err != nil:
+		return 0, err
 	}
-	return took, err
+	return took, t.take()
 }
 
 // runs makes the runs, and compares.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -59,38 +60,41 @@ func TestVerify(t *testing.T) {
 	}{
 		{mode: "inplace", kernel: "scale", every: session.VerifyFirst, entries: 768, want: verified{Launches: 3, Runs: 1, Equal: true, Buffers: 3, Bytes: 1024 + 1028 + 4}},
 		{mode: "inplace", kernel: "scale", every: 2, entries: 768, want: verified{Launches: 3, Runs: 2, Equal: true, Buffers: 3, Bytes: 2056}},
-		{mode: "chase", kernel: "chase", every: 1, entries: 256, want: verified{Launches: 1, Runs: 1, Equal: true, Buffers: 2, Bytes: 1032}},
-		{mode: "clock", kernel: "clock", every: 1, entries: 1, want: verified{Launches: 1, Runs: 1, Equal: true, Buffers: 1, Bytes: 1016, Unstable: 8}},
+		{mode: "factor", kernel: "factor", every: 1, entries: 512, want: verified{Launches: 2, Runs: 2, Equal: true, Buffers: 3, Bytes: 1024 + 8 + 4}},
+		{mode: "chase", kernel: "chase", every: 1, entries: 256, want: verified{Launches: 1, Runs: 1, Equal: true, Buffers: 3, Bytes: 1024 + 8 + 8}},
+		{mode: "clock", kernel: "clock", every: 1, entries: 1, want: verified{Launches: 1, Runs: 1, Equal: true, Buffers: 2, Bytes: 1016 + 8, Unstable: 8}},
 		{mode: "pinned", kernel: "scale", every: 1, entries: 256, want: verified{Launches: 1}, reason: `^it is given page-locked memory`},
 		{mode: "capture", kernel: "scale", every: 1, entries: 256, want: verified{Launches: 1}, reason: `^it was launched while a stream was captured`},
 		{mode: "threads", kernel: "scale", every: 1, entries: 18 * 256, want: verified{Launches: 18, Runs: 18, Equal: true}},
 		{mode: "atexit", kernel: "scale", every: 1, entries: 512, want: verified{Launches: 2, Runs: 2, Equal: true, Buffers: 3, Bytes: 2052}},
 		{mode: "released", kernel: "vectorAdd", every: 1, entries: 256, want: verified{}},
 	} {
-		t.Run(c.mode, func(t *testing.T) {
-			t.Parallel()
-			r := run(t, &setup{objects: []string{"example_count"}, verify: c.every}, prog, c.mode)
-			if r.err != nil || r.stdout != "PASSED\n" || len(r.reports) > 0 {
-				t.Fatalf("error %v, stdout %q, reports %q, shown:\n%s", r.err, r.stdout, r.reports, r.shown)
-			}
-			if in, out := r.entries(t, false); in != c.entries || out != c.entries {
-				t.Errorf("%d entries, %d exits, want %d", in, out, c.entries)
-			}
-			got := r.verified(t, c.kernel)
-			if !regexp.MustCompile(c.reason).MatchString(got.Reason) || c.reason == "" && got.Reason != "" {
-				t.Errorf("reason %q, want %s", got.Reason, c.reason)
-			}
-			if got.Runs > 0 && got.UnprobedNS > 0 != (got.ProbedNS > 0) {
-				t.Errorf("times %v, %v", got.ProbedNS, got.UnprobedNS)
-			}
-			if c.mode == "threads" { // the memory that there is differs from time to time
-				got.Buffers, got.Bytes = 0, 0
-			}
-			got.Reason, got.ProbedNS, got.UnprobedNS = "", 0, 0
-			if got != c.want {
-				t.Errorf("%+v, want %+v", got, c.want)
-			}
-		})
+		for _, aside := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s,aside=%v", c.mode, aside), func(t *testing.T) {
+				t.Parallel()
+				r := run(t, &setup{objects: []string{"example_count"}, verify: c.every, aside: aside}, prog, c.mode)
+				if r.err != nil || r.stdout != "PASSED\n" || len(r.reports) > 0 {
+					t.Fatalf("error %v, stdout %q, reports %q, shown:\n%s", r.err, r.stdout, r.reports, r.shown)
+				}
+				if in, out := r.entries(t, false); in != c.entries || out != c.entries {
+					t.Errorf("%d entries, %d exits, want %d", in, out, c.entries)
+				}
+				got := r.verified(t, c.kernel)
+				if !regexp.MustCompile(c.reason).MatchString(got.Reason) || c.reason == "" && got.Reason != "" {
+					t.Errorf("reason %q, want %s", got.Reason, c.reason)
+				}
+				if got.Runs > 0 && got.UnprobedNS > 0 != (got.ProbedNS > 0) {
+					t.Errorf("times %v, %v", got.ProbedNS, got.UnprobedNS)
+				}
+				if c.mode == "threads" { // the memory that there is differs from time to time
+					got.Buffers, got.Bytes = 0, 0
+				}
+				got.Reason, got.ProbedNS, got.UnprobedNS = "", 0, 0
+				if got != c.want {
+					t.Errorf("%+v, want %+v", got, c.want)
+				}
+			})
+		}
 	}
 }
 
@@ -114,10 +118,13 @@ func TestVerifyNoEnd(t *testing.T) {
 // is found.
 func TestVerifyDiffers(t *testing.T) {
 	t.Parallel()
-	r := run(t, &setup{objects: []string{"leave"}, exits: true, verify: session.VerifyFirst}, buildFrom(t, "verify"), "inplace")
-	got := r.verified(t, "scale")
-	if got.Equal || got.Differ < 100 || !strings.HasPrefix(got.Buffer, "allocation, 1028 bytes at 0x") {
-		t.Errorf("%+v", got)
+	prog := buildFrom(t, "verify")
+	for _, aside := range []bool{false, true} {
+		r := run(t, &setup{objects: []string{"leave"}, exits: true, verify: session.VerifyFirst, aside: aside}, prog, "inplace")
+		got := r.verified(t, "scale")
+		if got.Equal || got.Differ < 100 || !strings.HasPrefix(got.Buffer, "allocation, 1028 bytes at 0x") {
+			t.Errorf("aside %v: %+v", aside, got)
+		}
 	}
 }
 

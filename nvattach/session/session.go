@@ -55,6 +55,9 @@ type Options struct {
 	// Verify has launches run both ways: 1 each, n each n-th, the first in any case,
 	// VerifyFirst that alone. 0: none.
 	Verify int
+	// Aside has launches compared with kernels of images that are loaded beside, also
+	// where the image with programs could have copies: for tests.
+	Aside bool
 }
 
 // drainEvery is how often rings are emptied: several times before a ring of the
@@ -75,12 +78,15 @@ type Session struct {
 	ran       map[string]bool                // kernels that were launched; nil: nobody looks at launches
 	unnamed   bool                           // a kernel was launched that nobody can name
 	launches  map[string]uint64              // that were counted, by kernel
-	out       *output
-	end       sync.Once
-	ended     error // of End
-	stop      chan struct{}
-	stopped   sync.WaitGroup
-	lastShown time.Time
+	originals map[[sha256.Size]byte]*nvattach.Original
+	// originalBytes is the size of their images.
+	originalBytes int
+	out           *output
+	end           sync.Once
+	ended         error // of End
+	stop          chan struct{}
+	stopped       sync.WaitGroup
+	lastShown     time.Time
 }
 
 // Kernel is what became of a kernel that a program wants, in all its images.
@@ -98,6 +104,8 @@ type Kernel struct {
 	Globals []string
 	Effect  string
 	NoTwin  string // why it can't be verified; "" if that was not asked for, or it can
+	// Original has it without programs, where its image has no copy; nil: that has one.
+	Original *nvattach.Original
 	// Unprobed are launches that the driver refused with programs, and that were made
 	// without; UnprobedWhy is why.
 	Unprobed    int
@@ -233,6 +241,9 @@ func (c *Context) Rewrite(image []byte, o *RewriteOptions) (out []byte, twins bo
 	wanted := *o
 	if c.s.Verify() {
 		wanted.Twins = nvattach.TwinsAll
+		if c.s.opts.Aside {
+			wanted.Twins = nvattach.TwinsAside
+		}
 	}
 	r, err := c.s.opts.Plan.Rewrite(image, c.maps, &wanted)
 	if errors.Is(err, nvattach.ErrNotWoven) {
@@ -290,6 +301,7 @@ func (s *Session) note(r *nvattach.Rewritten) {
 		k.Notes, k.NoTwin, k.Func = r.Kernels[i].Notes, r.Kernels[i].NoTwin, r.Kernels[i].Func
 		if q := &r.Kernels[i]; q.Twin {
 			k.Twin, k.Effect = true, cmp.Or(k.Effect, q.Effect)
+			s.noteOriginal(k, r.Original)
 			for _, g := range q.Globals {
 				if !slices.Contains(k.Globals, g) {
 					k.Globals = append(k.Globals, g)

@@ -2,6 +2,7 @@ package session
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"fmt"
 	"slices"
 	"strconv"
@@ -76,6 +77,36 @@ func (s *Session) Kernel(name string) (k Kernel, ok bool) {
 	k = *p
 	k.Globals = slices.Clone(p.Globals)
 	return k, true
+}
+
+// maxOriginals bounds the bytes of images that are kept to be loaded beside others.
+const maxOriginals = 2 << 30
+
+// noteOriginal keeps the image that has a kernel without programs; nil if the image with
+// programs has it.
+func (s *Session) noteOriginal(k *Kernel, o *nvattach.Original) {
+	switch {
+	case k.Images > 1 && (o == nil) != (k.Original == nil), o != nil && k.Original != nil && o.Sum != k.Original.Sum:
+		// Which image a function is of can't be told.
+		k.Twin, k.Original, k.NoTwin = false, nil, "several images have a kernel of this name"
+		return
+	case o == nil || k.Original != nil:
+		return
+	}
+	if s.originals == nil {
+		s.originals = make(map[[sha256.Size]byte]*nvattach.Original)
+	}
+	kept := s.originals[o.Sum]
+	if kept == nil {
+		if s.originalBytes += len(o.Image); s.originalBytes > maxOriginals {
+			s.originalBytes -= len(o.Image)
+			k.Twin, k.NoTwin = false, "the images without probes, which are loaded for that, take more than 2 GiB"
+			return
+		}
+		o.Image = bytes.Clone(o.Image)
+		s.originals[o.Sum], kept = o, o
+	}
+	k.Original = kept
 }
 
 // TooManyRegisters is why a launch is made without programs.

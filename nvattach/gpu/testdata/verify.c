@@ -29,6 +29,24 @@ static const char *const more = ".version 6.4\n"
 	"	st.global.u32 [%rd3], %r2;\n"
 	"	ret;\n"
 	"}\n"
+	".const .align 8 .u32 by;\n"
+	".global .align 8 .u32 calls[2];\n"
+	// factor(p) multiplies by what is in constant memory, and counts in the module's own.
+	".visible .entry factor(.param .u64 p)\n"
+	"{\n"
+	"	.reg .b32 %r<4>;\n"
+	"	.reg .b64 %rd<4>;\n"
+	"	ld.param.u64 %rd1, [p];\n"
+	"	mov.u32 %r1, %tid.x;\n"
+	"	mul.wide.u32 %rd2, %r1, 4;\n"
+	"	add.u64 %rd3, %rd1, %rd2;\n"
+	"	ld.global.u32 %r2, [%rd3];\n"
+	"	ld.const.u32 %r3, [by];\n"
+	"	mul.lo.u32 %r2, %r2, %r3;\n"
+	"	st.global.u32 [%rd3], %r2;\n"
+	"	red.global.add.u32 [calls], 1;\n"
+	"	ret;\n"
+	"}\n"
 	".visible .entry clock(.param .u64 p)\n"
 	"{\n"
 	"	.reg .b64 %rd<3>;\n"
@@ -53,9 +71,10 @@ static const char *const more = ".version 6.4\n"
 	"	ret;\n"
 	"}\n";
 
+static CUmodule m;
+
 static CUfunction extra(const char *name)
 {
-	static CUmodule m;
 	CUfunction f;
 	if (!m)
 		CHECK(cuModuleLoadData(&m, more));
@@ -137,6 +156,21 @@ int main(int argc, char **argv)
 	} else if (!strcmp(mode, "wide")) {
 		scaled(1024, 1024, 2);
 		counted(2 * 1024);
+	} else if (!strcmp(mode, "factor")) {
+		unsigned v[256], by = 3, calls;
+		size_t size;
+		CUfunction f = extra("factor");
+		for (int i = 0; i < 2; i++, by += 4) {
+			CHECK(cuModuleGetGlobal_v2(&p, &size, m, "by"));
+			CHECK(cuMemcpyHtoD_v2(p, &by, 4));
+			run(f, N, 0, q, 0);
+		}
+		CHECK(cuMemcpyDtoH_v2(v, q, 1024));
+		for (int i = 0; i < 256; i++)
+			EXPECT(v[i] == 5 * 3 * 7);
+		CHECK(cuModuleGetGlobal_v2(&p, &size, m, "calls"));
+		CHECK(cuMemcpyDtoH_v2(&calls, p, 4));
+		EXPECT(calls == 2 * N);
 	} else if (!strcmp(mode, "chase")) {
 		unsigned v[256];
 		CHECK(cuMemAlloc_v2(&p, 8));

@@ -1,0 +1,115 @@
+package gpu
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+
+	"golang.org/x/sys/unix"
+
+	"nvtrace/nvattach"
+	"nvtrace/ptrace"
+)
+
+// asideKey names an image without programs that was loaded beside, into a context.
+type asideKey struct {
+	context uint64
+	image   [sha256.Size]byte
+}
+
+// aside is a variable of a module with programs, and the one that the module without has in
+// its place.
+type aside struct{ addr, other, size uint64 }
+
+// loadAside loads an image without programs into the current context, once, and returns its
+// module.
+func (v *visit) loadAside(o *nvattach.Original) (uint64, error) {
+	context, err := v.ask("cuCtxGetCurrent")
+	if err != nil {
+		return 0, err
+	}
+	key := asideKey{context, o.Sum}
+	v.p.known.Lock()
+	module := v.p.asides[key]
+	v.p.known.Unlock()
+	if module != 0 {
+		return module, nil
+	}
+	// The driver may look at the image later, so that it stays.
+	var at uint64
+	if err := v.do(func(t *ptrace.Task, done func(error)) {
+		addr, err := t.Syscall(unix.SYS_MMAP, 0, uint64(len(o.Image)), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, ^uint64(0), 0)
+		at = uint64(addr)
+		done(err)
+	}); err != nil {
+		return 0, err
+	}
+	if err := v.poke(at, o.Image); err != nil {
+		return 0, err
+	}
+	if module, err = v.ask("cuModuleLoadData", at); err != nil {
+		return 0, err
+	}
+	v.p.known.Lock()
+	v.p.asides[key] = module
+	v.p.known.Unlock()
+	return module, nil
+}
+
+// variable returns where a module has a variable.
+func (v *visit) variable(module uint64, name string) (addr, size uint64, err error) {
+	if err := v.poke(v.stage(), append([]byte(name), 0)); err != nil {
+		return 0, 0, err
+	}
+	var got [16]byte
+	err = v.exchange(got[:], v.word(wordOut), []step{call("cuModuleGetGlobal_v2", v.word(wordOut), v.word(wordOut)+8, module, v.stage())}, v.word(wordOut), got[:])
+	return binary.LittleEndian.Uint64(got[:]), binary.LittleEndian.Uint64(got[8:]), err
+}
+
+// findAsides finds the variables of the kernel's module, and those that its copy beside has
+// in their place.
+func (t *trial) findAsides(o *nvattach.Original) error {
+	for i, name := range append(append([]string(nil), o.Globals...), o.Constants...) {
+		addr, size, err := t.variable(t.k.module, name)
+		var other, n uint64
+		if err == nil {
+			other, n, err = t.variable(t.k.aside, name)
+		}
+		switch {
+		case isDriverError(err):
+			return never("the variable %s of its module can't be reached: %v", name, err)
+		case err != nil:
+			return err
+		case n != size:
+			return never("the variable %s has %d bytes, and without programs %d", name, size, n)
+		}
+		if i < len(o.Globals) {
+			t.globals = append(t.globals, aside{addr, other, size})
+		} else {
+			t.constants = append(t.constants, aside{addr, other, size})
+		}
+	}
+	return nil
+}
+
+// lend gives the kernel without programs the values of the module's variables, take takes
+// back what it has made of them.
+func (t *trial) lend() error {
+	return t.copyAsides(append(append([]aside(nil), t.globals...), t.constants...), false)
+}
+
+func (t *trial) take() error { return t.copyAsides(t.globals, true) }
+
+func (t *trial) copyAsides(list []aside, back bool) error {
+	var steps []step
+	for _, a := range list {
+		to, from := a.other, a.addr
+		if back {
+			to, from = from, to
+		}
+		steps = append(steps, call("cuMemcpyDtoDAsync_v2", to, from, a.size, t.c.mem.stream))
+	}
+	if len(steps) == 0 {
+		return nil
+	}
+	return t.visit.run(append(steps, call("cuStreamSynchronize", t.c.mem.stream))...)
+}
