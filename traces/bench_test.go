@@ -24,11 +24,11 @@ func BenchmarkAppendEvent(b *testing.B) {
 // BenchmarkRecord is the cost of recording one event, flushes included.
 func BenchmarkRecord(b *testing.B) {
 	for _, row := range []struct {
-		name     string
-		compress bool
-	}{{"jsonl", false}, {"nvt", true}} {
+		name string
+		o    WriterOptions
+	}{{"jsonl", forms[0]}, {"jsonl.zst", forms[1]}, {"blocks", forms[2]}, {"nvt", forms[3]}} {
 		b.Run(row.name, func(b *testing.B) {
-			w, err := NewWriter(io.Discard, testHeader, &WriterOptions{Compress: row.compress})
+			w, err := NewWriter(io.Discard, testHeader, &row.o)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -52,12 +52,12 @@ func BenchmarkRecord(b *testing.B) {
 func BenchmarkRead(b *testing.B) {
 	const n = 100_000
 	for _, row := range []struct {
-		name     string
-		compress bool
-	}{{"jsonl", false}, {"nvt", true}} {
+		name string
+		o    WriterOptions
+	}{{"jsonl", forms[0]}, {"jsonl.zst", forms[1]}, {"blocks", forms[2]}, {"nvt", forms[3]}} {
 		b.Run(row.name, func(b *testing.B) {
 			var buf bytes.Buffer
-			w, err := NewWriter(&buf, testHeader, &WriterOptions{Compress: row.compress})
+			w, err := NewWriter(&buf, testHeader, &row.o)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -9,18 +9,18 @@ import (
 	"nvtrace/traces/escape"
 )
 
-// SchemaVersion is the version of the file format that this package writes and
-// the newest that it reads. It grows only when an older reader would
+// SchemaVersion is the newest version of the file format that this package reads, and
+// that of recordings with blocks. It grows only when an older reader would
 // misunderstand a file; new keys and kinds do not count (SCHEMA.md).
-const SchemaVersion = 1
+const SchemaVersion = 2
 
-// AppendHeader appends h's line, newline included. A zero h.Schema is written
-// as SchemaVersion.
-func AppendHeader(dst []byte, h *Header) []byte {
-	schema := h.Schema
-	if schema == 0 {
-		schema = SchemaVersion
-	}
+// schemaText is the version of recordings that are text alone.
+const schemaText = 1
+
+// AppendHeader appends h's line as it begins a recording that is text, newline included.
+func AppendHeader(dst []byte, h *Header) []byte { return appendHeader(dst, h, schemaText) }
+
+func appendHeader(dst []byte, h *Header, schema int) []byte {
 	dst = append(dst, `{"k":"header","schema":`...)
 	dst = strconv.AppendInt(dst, int64(schema), 10)
 	dst = appendStringKey(dst, `,"tool":`, h.Tool)

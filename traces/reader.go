@@ -3,17 +3,23 @@ package traces
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
+	"math"
 	"os"
+	"slices"
 
 	"github.com/klauspost/compress/zstd"
 )
 
 // MaxLine is the longest line that a [Reader] accepts, in bytes.
 const MaxLine = 24 << 20
+
+// rawBuffer is how much of a file is read at once.
+const rawBuffer = 64 << 10
 
 // maxWindow bounds what a zstd frame may make the reader allocate.
 const maxWindow = 32 << 20
@@ -54,19 +60,22 @@ type Reader struct {
 	// Header is the recording's first record.
 	Header Header
 
-	name     string
-	src      *countingReader
-	dec      *zstd.Decoder
-	in       *bufio.Reader
-	closer   io.Closer
-	long     []byte // a line longer than in's buffer
-	p        parser
-	line     int
-	offset   int64 // of the line that is being read
-	next     int64 // of the one after
-	events   uint64
-	complete bool
-	err      error
+	name      string
+	src       *countingReader
+	dec       *zstd.Decoder
+	in        *bufio.Reader
+	closer    io.Closer
+	long      []byte // a line longer than in's buffer
+	p         parser
+	block     blockDecoder
+	blockRoom []byte // what the block is in
+	skipTo    int64  // blocks that end before are left out
+	line      int
+	offset    int64 // of the line that is being read
+	next      int64 // of the one after
+	events    uint64
+	complete  bool
+	err       error
 }
 
 // Open opens the recording in the file of that name.
@@ -90,7 +99,9 @@ func NewReader(src io.Reader) (*Reader, error) { return newReader(src, "") }
 func newReader(src io.Reader, name string) (*Reader, error) {
 	r := &Reader{name: name, src: &countingReader{r: src}}
 	r.p.strings = make(map[string]string)
-	raw := bufio.NewReaderSize(r.src, 64<<10)
+	r.block.p = &r.p
+	r.skipTo = math.MinInt64
+	raw := bufio.NewReaderSize(r.src, rawBuffer)
 	magic, err := raw.Peek(4)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%s: %w", r.label(), err)
@@ -161,6 +172,21 @@ func (r *Reader) Next(e *Event) error {
 		return r.err
 	}
 	for {
+		switch more, err := r.block.next(e); {
+		case err != nil:
+			r.err = r.damage(err)
+			return r.err
+		case more:
+			r.count(e)
+			return nil
+		}
+		if head, _ := r.in.Peek(1); len(head) > 0 && head[0] == blockMagic[0] {
+			if err := r.readBlock(); err != nil {
+				r.err = r.damage(err)
+				return r.err
+			}
+			continue
+		}
 		line, err := r.readLine()
 		if err != nil {
 			if errors.Is(err, io.EOF) && len(line) == 0 {
@@ -168,7 +194,7 @@ func (r *Reader) Next(e *Event) error {
 				return r.err
 			}
 			if errors.Is(err, io.EOF) {
-				err = fmt.Errorf("the line is cut short: %w", io.ErrUnexpectedEOF)
+				err = cutShort("the line", err)
 			}
 			r.err = r.damage(err)
 			return r.err
@@ -180,12 +206,68 @@ func (r *Reader) Next(e *Event) error {
 			r.err = r.damage(err)
 			return r.err
 		}
-		r.events++
-		if e.Kind == KindEnd {
-			r.complete = true
-		}
+		r.count(e)
 		return nil
 	}
+}
+
+func (r *Reader) count(e *Event) {
+	r.events++
+	if e.Kind == KindEnd {
+		r.complete = true
+	}
+}
+
+// readBlock reads a block up to its events.
+func (r *Reader) readBlock() error {
+	r.line++
+	r.offset = r.next
+	var head [blockHead]byte
+	if n, err := io.ReadFull(r.in, head[:]); err != nil {
+		r.next += int64(n)
+		return cutShort("the block", err)
+	}
+	size := binary.LittleEndian.Uint32(head[len(blockMagic):])
+	switch {
+	case string(head[:len(blockMagic)]) != blockMagic:
+		return fmt.Errorf("neither a record nor a block of a version that is known: % x", head[:len(blockMagic)])
+	case size > maxBlock:
+		return fmt.Errorf("a block of %d bytes; %d are possible", size, maxBlock)
+	}
+	if cap(r.blockRoom) > 4*defaultBlockBytes {
+		r.blockRoom = nil // one giant block need not stay in memory
+	}
+	b, err := readN(r.in, r.blockRoom, int(size))
+	r.blockRoom = b
+	r.next += int64(blockHead + len(b))
+	if err != nil {
+		return cutShort("the block", err)
+	}
+	return r.block.begin(b, r.skipTo)
+}
+
+// cutShort says what is missing.
+func cutShort(what string, err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("%s is cut short: %w", what, io.ErrUnexpectedEOF)
+	}
+	return err
+}
+
+// readN reads n bytes into b's memory, and takes more as they come: a file may say what it
+// likes.
+func readN(r io.Reader, b []byte, n int) ([]byte, error) {
+	const step = 1 << 20
+	b = slices.Grow(b[:0], min(n, step))
+	for len(b) < n {
+		at := len(b)
+		b = slices.Grow(b, min(n-at, max(at, step)))[:min(n, at+max(at, step))]
+		m, err := io.ReadFull(r, b[at:])
+		if err != nil {
+			return b[:at+m], err
+		}
+	}
+	return b, nil
 }
 
 // All yields the remaining events. The event is overwritten by the next step:

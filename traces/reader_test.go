@@ -59,8 +59,8 @@ func TestNotRecording(t *testing.T) {
 }
 
 func TestNewer(t *testing.T) {
-	_, _, err := readAll(t, []byte(`{"k":"header","schema":2,"tool":"v9.9"}`+"\n"))
-	if !errors.Is(err, ErrNewer) || !strings.Contains(err.Error(), "format 2") || !strings.Contains(err.Error(), "v9.9") {
+	_, _, err := readAll(t, []byte(`{"k":"header","schema":3,"tool":"v9.9"}`+"\n"))
+	if !errors.Is(err, ErrNewer) || !strings.Contains(err.Error(), "format 3") || !strings.Contains(err.Error(), "v9.9") {
 		t.Errorf("%v", err)
 	}
 }
@@ -94,9 +94,15 @@ func TestDamage(t *testing.T) {
 // TestCorruptFrame flips each byte of a compressed recording. Whatever happens,
 // complete earlier frames are delivered.
 func TestCorruptFrame(t *testing.T) {
+	testCorrupt(t, &WriterOptions{Compress: true, FlushInterval: -1})
+	testCorrupt(t, &WriterOptions{Compress: true, Blocks: true, FlushInterval: -1})
+}
+
+func testCorrupt(t *testing.T, o *WriterOptions) {
+	t.Helper()
 	events := randomEvents(11, 40)
 	var buf bytes.Buffer
-	w, err := NewWriter(&buf, testHeader, &WriterOptions{Compress: true, FlushInterval: -1})
+	w, err := NewWriter(&buf, testHeader, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,6 +192,8 @@ func TestBombs(t *testing.T) {
 func FuzzReader(f *testing.F) {
 	f.Add(record(f, randomEvents(1, 3), nil))
 	f.Add(record(f, randomEvents(2, 3), &WriterOptions{Compress: true}))
+	f.Add(record(f, randomEvents(3, 3), &WriterOptions{Blocks: true}))
+	f.Add(record(f, alike(20), &WriterOptions{Blocks: true}))
 	f.Add([]byte(head + `{"k":"x","m":[{"n":3,"i":"00","o":"="}],"fl":"a|0x8000"}` + "\n"))
 	f.Add([]byte(head + `{"k":"end","cost":{}}` + "\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {

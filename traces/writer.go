@@ -13,10 +13,13 @@ import (
 
 // WriterOptions tune a [Writer]. The zero value, and nil, are good defaults.
 type WriterOptions struct {
-	// Compress writes zstd frames, as .nvt files have them. Create and NewFileWriter
-	// set it by the file's name.
+	// Blocks writes events by columns, many to a block, as .nvt files have them; the other form is
+	// text. Create and NewFileWriter set it and Compress by the file's name.
+	Blocks bool
+	// Compress writes zstd frames, as .nvt files have them.
 	Compress bool
-	// FlushBytes is how much text is gathered before it is written; 0 means 128 KiB.
+	// FlushBytes is how much is gathered before it is written; 0 means 128 KiB of
+	// text, 512 KiB of blocks.
 	FlushBytes int
 	// FlushInterval bounds, by the events' own times, how much recorded time
 	// waits in the buffer; 0 means 200 ms, negative means no bound. No clock is
@@ -28,11 +31,13 @@ type WriterOptions struct {
 
 const (
 	defaultFlushBytes    = 128 << 10
+	defaultBlockBytes    = 512 << 10
 	defaultFlushInterval = 200 * time.Millisecond
 )
 
 // Writer writes a recording. Records gather in a buffer that goes out in one
-// write at flush points; compressed, each flush is a complete zstd frame.
+// write at flush points; compressed, each flush is a complete zstd frame, with blocks
+// one block.
 // Whatever happens later, everything up to the last flush can be read.
 //
 // The first error sticks: it is told to OnError, returned by Err, Flush and
@@ -43,6 +48,7 @@ type Writer struct {
 	closer   io.Closer
 	name     string
 	enc      *zstd.Encoder
+	block    *blockEncoder // nil: events are text
 	buf      []byte
 	frame    []byte
 	flushAt  int
@@ -69,8 +75,14 @@ func NewWriter(w io.Writer, h *Header, o *WriterOptions) (*Writer, error) {
 		onError:  o.OnError,
 		name:     "recording",
 	}
+	if o.Blocks {
+		wr.block = newBlockEncoder()
+	}
 	if wr.flushAt <= 0 {
 		wr.flushAt = defaultFlushBytes
+		if o.Blocks {
+			wr.flushAt = defaultBlockBytes
+		}
 	}
 	if wr.interval == 0 {
 		wr.interval = int64(defaultFlushInterval)
@@ -82,7 +94,11 @@ func NewWriter(w io.Writer, h *Header, o *WriterOptions) (*Writer, error) {
 		}
 		wr.enc = enc
 	}
-	wr.buf = AppendHeader(make([]byte, 0, wr.flushAt+16<<10), h)
+	schema := schemaText
+	if o.Blocks {
+		schema = SchemaVersion
+	}
+	wr.buf = appendHeader(make([]byte, 0, wr.flushAt+16<<10), h, schema)
 	return wr, nil
 }
 
@@ -122,6 +138,7 @@ func NewFileWriter(f *os.File, h *Header, o *WriterOptions) (*Writer, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	opts.Compress = filepath.Ext(name) == ".nvt"
+	opts.Blocks = opts.Compress
 	w, err := NewWriter(f, h, &opts)
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -145,27 +162,45 @@ func (w *Writer) Write(e *Event) {
 		w.fail(errors.New("write after Close"))
 		return
 	}
-	w.buf = AppendEvent(w.buf, e)
+	full := false
+	if w.block != nil {
+		w.block.add(e)
+		full = w.block.events >= maxBlockEvents
+	} else {
+		w.buf = AppendEvent(w.buf, e)
+	}
 	w.events++
 	end := e.Time + e.Dur
 	if !w.waiting {
 		w.first, w.waiting = end, true
 	}
-	if len(w.buf) >= w.flushAt || w.interval > 0 && end-w.first >= w.interval {
+	if full || w.Pending() >= w.flushAt || w.interval > 0 && end-w.first >= w.interval {
 		_ = w.Flush()
 	}
 }
 
 // Flush writes out what has gathered. It returns the sticky error.
 func (w *Writer) Flush() error {
-	if w.err != nil || len(w.buf) == 0 {
+	if w.err != nil || w.Pending() == 0 {
 		return w.err
 	}
-	out := w.buf
-	if w.enc != nil {
-		w.frame = w.enc.EncodeAll(w.buf, w.frame[:0])
-		out = w.frame
+	w.frame = w.frame[:0]
+	if w.block == nil {
+		w.frame = w.appendFrame(w.frame, w.buf)
+	} else {
+		if len(w.buf) > 0 { // the header
+			w.frame = w.appendFrame(w.frame, w.buf)
+		}
+		if w.block.events > 0 {
+			x, at := indexEntry{events: uint32(w.block.events), least: w.block.least, most: w.block.most}, len(w.frame)
+			w.buf = w.block.appendTo(w.buf[:0])
+			if w.frame = w.appendFrame(w.frame, w.buf); w.enc != nil {
+				x.size = uint32(len(w.frame) - at)
+				w.frame = x.appendTo(w.frame)
+			}
+		}
 	}
+	out := w.frame
 	n, err := w.w.Write(out)
 	w.written += uint64(n)
 	if err == nil && n < len(out) {
@@ -180,8 +215,21 @@ func (w *Writer) Flush() error {
 	return nil
 }
 
-// Pending returns how many bytes of text wait for the next flush.
-func (w *Writer) Pending() int { return len(w.buf) }
+// appendFrame appends what goes out of b.
+func (w *Writer) appendFrame(dst, b []byte) []byte {
+	if w.enc == nil {
+		return append(dst, b...)
+	}
+	return w.enc.EncodeAll(b, dst)
+}
+
+// Pending returns about how many bytes wait for the next flush.
+func (w *Writer) Pending() int {
+	if w.block != nil {
+		return len(w.buf) + w.block.size
+	}
+	return len(w.buf)
+}
 
 // Events returns how many events Write took.
 func (w *Writer) Events() uint64 { return w.events }
@@ -208,13 +256,13 @@ func (w *Writer) Close() error {
 	if w.enc != nil {
 		_ = w.enc.Close() // releases its buffers; nothing is pending in EncodeAll's use
 	}
-	w.buf, w.frame = nil, nil
+	w.buf, w.frame, w.block = nil, nil, nil
 	return w.err
 }
 
 func (w *Writer) fail(err error) {
 	w.err = fmt.Errorf("%s: after %d events: %w", w.name, w.events, err)
-	w.buf = w.buf[:0]
+	w.buf, w.block = w.buf[:0], nil
 	if w.onError != nil {
 		w.onError(w.err)
 	}

@@ -13,6 +13,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// forms are the forms of a recording.
+var forms = []WriterOptions{{}, {Compress: true}, {Blocks: true}, {Blocks: true, Compress: true}}
+
 // record writes events with small flushes and returns the recording.
 func record(t testing.TB, events []*Event, o *WriterOptions) []byte {
 	t.Helper()
@@ -44,14 +47,27 @@ func randomEvents(seed uint64, n int) []*Event {
 
 // TestRoundTrip writes random events, plain and compressed, and reads the same ones.
 func TestRoundTrip(t *testing.T) {
-	for _, compress := range []bool{false, true} {
+	for _, o := range forms {
 		events := randomEvents(7, 800)
-		data := record(t, events, &WriterOptions{Compress: compress, FlushBytes: 5000})
+		for i := range events { // groups have more than one
+			if i%3 != 0 {
+				again := *events[i-i%3]
+				again.Time, again.Dur = events[i].Time, again.Dur*int64(i&4)
+				again.Ret *= int64(i & 2)
+				events[i] = &again
+			}
+		}
+		o.FlushBytes = 5000
+		data := record(t, events, &o)
 		h, got, err := readAll(t, data)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := cmp.Diff(testHeader, h); d != "" {
+		want := *testHeader
+		if o.Blocks {
+			want.Schema = SchemaVersion
+		}
+		if d := cmp.Diff(&want, h); d != "" {
 			t.Fatalf("header (-want +got):\n%s", d)
 		}
 		if len(got) != len(events) {
@@ -59,7 +75,7 @@ func TestRoundTrip(t *testing.T) {
 		}
 		for i := range events {
 			if d := diffEvents(normal(events[i]), got[i]); d != "" {
-				t.Fatalf("compress %v, event %d (-written +read):\n%s", compress, i, d)
+				t.Fatalf("%+v, event %d (-written +read):\n%s", o, i, d)
 			}
 		}
 	}
@@ -68,14 +84,18 @@ func TestRoundTrip(t *testing.T) {
 // TestCrash cuts a recording at every length, as a crash or a full disk would:
 // what was flushed before is read, and the rest is told as damage.
 func TestCrash(t *testing.T) {
-	for _, compress := range []bool{false, true} {
+	for _, o := range forms {
 		events := randomEvents(3, 10)
 		var buf bytes.Buffer
-		w, err := NewWriter(&buf, testHeader, &WriterOptions{Compress: compress, FlushBytes: 1 << 20, FlushInterval: -1})
+		o.FlushBytes, o.FlushInterval = 1<<20, -1
+		w, err := NewWriter(&buf, testHeader, &o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		flushed := map[int]int{} // bytes written -> events in them
+		if err := w.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		flushed := map[int]int{buf.Len(): 0} // bytes written -> events in them
 		for i, e := range events {
 			w.Write(e)
 			if i%5 == 4 {
@@ -93,7 +113,7 @@ func TestCrash(t *testing.T) {
 			}
 			_, got, err := readAll(t, data[:n])
 			if len(got) < want {
-				t.Fatalf("compress %v: %d of %d bytes: read %d events, %d were flushed: %v", compress, n, len(data), len(got), want, err)
+				t.Fatalf("%+v: %d of %d bytes: read %d events, %d were flushed: %v", o, n, len(data), len(got), want, err)
 			}
 			for i := range got {
 				if text := AppendEvent(nil, got[i]); !bytes.Equal(text, AppendEvent(nil, events[i])) {
@@ -103,8 +123,10 @@ func TestCrash(t *testing.T) {
 			if n < len(AppendHeader(nil, testHeader)) {
 				continue
 			}
-			if _, whole := flushed[n]; whole != (err == nil) && (compress || data[n-1] != '\n') {
-				t.Fatalf("compress %v: %d bytes, whole %v: %v", compress, n, whole, err)
+			_, whole := flushed[n]
+			whole = whole || o.Blocks && o.Compress && flushed[n+indexFrame] != 0 // a block without what tells where it is
+			if whole != (err == nil) && (o.Compress || data[n-1] != '\n') {
+				t.Fatalf("%+v: %d bytes, whole %v: %v", o, n, whole, err)
 			}
 			var damage *DamageError
 			if err != nil && want > 0 && (!errors.As(err, &damage) || int(damage.Events) != len(got)) {
@@ -115,10 +137,11 @@ func TestCrash(t *testing.T) {
 }
 
 func TestWriterError(t *testing.T) {
-	for _, compress := range []bool{false, true} {
+	for _, o := range forms {
 		out := &errWriter{n: 3000, err: errFull}
 		var told []error
-		w, err := NewWriter(out, testHeader, &WriterOptions{Compress: compress, FlushBytes: 500, OnError: func(err error) { told = append(told, err) }})
+		o.FlushBytes, o.OnError = 500, func(err error) { told = append(told, err) }
+		w, err := NewWriter(out, testHeader, &o)
 		if err != nil {
 			t.Fatal(err)
 		}

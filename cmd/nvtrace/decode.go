@@ -190,7 +190,7 @@ func (d *decoding) sinks() []record.Sink { return []record.Sink{&d.gate} }
 // ready implements outlet. The header tells the process that the program has begun.
 func (d *decoding) ready() error {
 	d.start()
-	w, err := traces.NewWriter(d.pipe, d.header, nil)
+	w, err := traces.NewWriter(d.pipe, d.header, &traces.WriterOptions{Blocks: true})
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"time"
 
 	"nvtrace/traces"
 )
@@ -9,7 +10,7 @@ import (
 // Recordings are read ahead, on a goroutine of their own: to read an event takes about as
 // long as to make something of it. These bound what lies between.
 const (
-	batchEvents = 64
+	batchEvents = 256
 	batchBytes  = 1 << 20
 	batches     = 3
 )
@@ -31,6 +32,20 @@ func (b *batch) fill(r *traces.Reader) {
 		}
 		for i := range ev.Mem {
 			bytes += len(ev.Mem[i].In) + len(ev.Mem[i].Out)
+		}
+	}
+}
+
+// between gives f the events that end in a span of time since the start; until 0 is the
+// end. The reader need not read what comes before it.
+func between(r *traces.Reader, since, until time.Duration, f func(*traces.Event)) func(*traces.Event) {
+	if since == 0 && until == 0 {
+		return f
+	}
+	_ = r.SkipTo(int64(since)) // damage comes again with the first event
+	return func(ev *traces.Event) {
+		if end := ev.Time + ev.Dur; end >= int64(since) && (until == 0 || end <= int64(until)) {
+			f(ev)
 		}
 	}
 }

@@ -121,6 +121,8 @@ func logVerb(e *env, args, command []string) int {
 	sf.register(fs)
 	var af apiFlag
 	af.register(fs, "show the recorded calls of CUDA's libraries, with what happens inside them: all (the default), those of `LIBRARIES` (driver,runtime,cublas,…), or none")
+	since := fs.Duration("since", 0, "begin at `TIME` since the start, such as 90s, and read nothing before: handles made before have no names")
+	until := fs.Duration("until", 0, "end at `TIME` since the start (0: at the end)")
 	name, status, ok := e.oneRecording(fs, args, command)
 	if !ok {
 		return status
@@ -157,7 +159,7 @@ func logVerb(e *env, args, command []string) int {
 		}
 		sink.showAPI(af.libraries)
 	}
-	err = each(r, e.notice, sink.Event)
+	err = each(r, e.notice, between(r, *since, *until, sink.Event))
 	sink.finish()
 	sink.Idle()
 	if sink.script != nil {
