@@ -1,6 +1,9 @@
 package sass
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 // Words that ptxas 13.0 made for sm_90, and what they do.
 func TestDecode(t *testing.T) {
@@ -17,6 +20,10 @@ func TestDecode(t *testing.T) {
 		{Word{0x0000000502007986, 0x000fe2000c101904}, "STG", "R2-R3,R5,UR4-UR5", ""},
 		{Word{0x0000000405027825, 0x001fca00078e0002}, "IMAD", "R2-R3,R5", "R2-R3"},
 		{Word{0x000000000000094d, 0x000fea0003800000}, "EXIT", "P0", ""},
+		// Carries in predicates of all numbers.
+		{Word{0x0000000569437c10, 0x040fe40009fe0448}, "IADD3", "R72,R105,P0,P3,UR5", "R67"},
+		{Word{0x0000000569477c10, 0x000fc4000afe844c}, "IADD3", "R76,R105,P4-P5,UR5", "R71"},
+		{Word{0x0000000569417c10, 0x000fc4000a7ea446}, "IADD3", "R70,R105,P4-P5,UR5", "R65"},
 	} {
 		in, ok := Decode(90, tc.word)
 		if !ok {
@@ -62,4 +69,45 @@ func TestFlow(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The number of a register does not change what an instruction does with registers: the
+// bits of an operand's field are there, whatever their values are.
+func TestShapesKeepOperands(t *testing.T) {
+	for _, a := range Archs() {
+		for code, op := range table(a) {
+			if op == nil {
+				continue
+			}
+			for value, shape := range shapesByKey(op) {
+				for _, o := range op.shapes[shape] {
+					for _, r := range op.key {
+						for b := range r.n {
+							if p := r.pos + b; o.len == 0 || p < o.pos || p >= o.pos+o.len {
+								continue
+							}
+							other, ok := shapesByKey(op)[value^1<<(r.at+b)]
+							if ok && !slices.ContainsFunc(op.shapes[other], func(x template) bool { return x.kind == o.kind && x.pos == o.pos && x.len == o.len }) {
+								t.Errorf("%s: %s (%03x), key %x: bit %d takes the %s at %d away", a, op.name, code, value, r.pos+b, o.kind, o.pos)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// shapesByKey gives the index of a shape by the value of the key.
+func shapesByKey(o *opInfo) map[uint64]int {
+	out := make(map[uint64]int)
+	for v, i := range o.dense {
+		if i > 0 {
+			out[uint64(v)] = int(i) - 1
+		}
+	}
+	for v, i := range o.sparse {
+		out[v] = int(i) - 1
+	}
+	return out
 }

@@ -115,9 +115,10 @@ func (i *Inst) Uses() (read, write Set) {
 }
 
 // mayWrite is what an instruction need not write, although it runs: R2P writes the
-// predicates of a mask.
+// predicates of a mask, and of predicates that no field names it is not sure that they
+// are what nvdisasm had in mind.
 func (i *Inst) mayWrite() uint8 {
-	if i.op.class == classPredicates {
+	if i.op.class == classPredicates || i.op.unnamed {
 		return 0x7f
 	}
 	return 0

@@ -55,6 +55,7 @@ type opInfo struct {
 	class    class
 	unit     uint8
 	earlyUR  bool
+	unnamed  bool // some shape writes a predicate that no field names
 	key      []bitRun
 	ones     Word // bits that are set in all words known
 	zeros    Word // and those that are clear
@@ -197,6 +198,9 @@ func (r *unpacker) op() (uint16, *opInfo) {
 			}
 			if RegKind(f[1]) == Barrier || f[3] == 0 {
 				ops[j].none = 255
+			}
+			if f[3] == 0 && f[0]&writeFlag != 0 && (ops[j].kind == Pred || ops[j].kind == UPred) {
+				o.unnamed = true
 			}
 		}
 		o.shapes = append(o.shapes, append(ops, implicit(o.name)...))

@@ -20,6 +20,11 @@ func (w *Weaver) check(out *Woven, e *emitter) error {
 	if err != nil {
 		return err
 	}
+	// Predicates that are saved and restored are read, whether they have a value or not.
+	var kept Set
+	for _, p := range w.probes() {
+		kept.P |= p.regs.save
+	}
 	last := len(w.a.Insts) // padding behind it goes on elsewhere than before
 	for last > 0 && w.a.Insts[last-1].Word.Opcode() == opNOP {
 		last--
@@ -38,10 +43,11 @@ func (w *Weaver) check(out *Woven, e *emitter) error {
 			got.Add(GPR, 1, 1)
 			want.Add(GPR, 1, 1)
 		}
-		if got != want {
-			lost, more := want, got
-			lost.Minus(&got)
-			more.Minus(&want)
+		lost, more := want, got
+		lost.Minus(&got)
+		more.Minus(&want)
+		more.Minus(&kept)
+		if !lost.Empty() || !more.Empty() {
 			return fmt.Errorf("+0x%x: registers %s are overwritten, %s read", i*WordSize, lost.String(), more.String())
 		}
 	}

@@ -178,6 +178,9 @@ func packBlock(b []byte, block string) ([]byte, error) {
 			return nil, err
 		}
 	}
+	if shapes, err = completeShapes(key, shapes); err != nil {
+		return nil, err
+	}
 	b = binary.AppendUvarint(b, uint64(len(shapes)))
 	for _, l := range shapes {
 		ops, vals, ok := strings.Cut(l, " = ")
