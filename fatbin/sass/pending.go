@@ -167,7 +167,10 @@ func (i *Inst) operandSets(read, write *Set) {
 			write.Add(t.kind, reg, t.count)
 		}
 	}
-	if i.Word.Opcode() == opR2P && i.op != nil {
+	switch i.Word.Opcode() {
+	case opP2R:
+		read.P &= uint8(i.Word.Bits(32, 7))
+	case opR2P:
 		write.P &= uint8(i.Word.Bits(32, 7))
 	}
 }

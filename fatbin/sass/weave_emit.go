@@ -122,7 +122,7 @@ func (e *emitter) listExits() {
 // instruction before does not outlive a jump.
 func (e *emitter) replace(i int, jump Word) {
 	c := jump.Control()
-	c.Wait = e.w.a.Insts[i].Word.Control().Wait
+	c.Wait = e.out.Code[i].Control().Wait
 	e.out.Code[i] = jump.WithControl(c)
 	if i > 0 {
 		b := e.out.Code[i-1].Control()

@@ -27,7 +27,7 @@ func (w *Weaver) stackPointer() int {
 		switch {
 		case guarded:
 			return -1
-		case at < 0 && w.a.BlockOf[i] == 0 && w.loadsStackPointer(word):
+		case at < 0 && w.a.BlockOf[i] == 0 && i+1 < len(w.a.Insts) && w.loadsStackPointer(word):
 			at = i
 		case word.Opcode() == 0x810 && word.Bits(24, 8) == 1 && word.Bits(64, 8) == RZ, word.Opcode() == 0x836 && word.Bits(24, 8) == 1:
 			// IADD3 and VIADD, which make and remove a frame.
@@ -120,23 +120,25 @@ func (e *emitter) spill(pl *placement, opcode uint64, board func(*Control)) {
 	e.wait(1, 2)
 }
 
-// awaitStackPointer lets the load of the stack pointer set a scoreboard, for which the
-// places that use it wait; compilers leave that out where a kernel has no frame.
+// awaitStackPointer has the instruction behind the load of the stack pointer wait for it,
+// where places use it; compilers leave that out where a kernel has no frame.
 func (e *emitter) awaitStackPointer() {
 	if !slices.ContainsFunc(e.w.probes(), func(p *probe) bool { return len(p.regs.spilled) > 0 }) {
 		return
 	}
 	i := e.w.stack
 	c := e.w.a.Insts[i].Word.Control()
-	if e.w.a.Insts[i].Word.Opcode() == 0xb82 && c.WriteBar == NoBar {
-		c.WriteBar, c.Stall = stackBoard, max(c.Stall, boardStall)
-		e.out.Code[i] = e.out.Code[i].WithControl(c)
+	if e.w.a.Insts[i].Word.Opcode() != 0xb82 {
+		return // a move, which has a fixed latency
 	}
-	for _, p := range e.w.probes() {
-		if len(p.regs.spilled) > 0 {
-			p.wait |= 1 << min(c.WriteBar, stackBoard)
-		}
+	if c.WriteBar == NoBar {
+		c.WriteBar = stackBoard
 	}
+	c.Stall = max(c.Stall, boardStall)
+	e.out.Code[i] = e.out.Code[i].WithControl(c)
+	next := e.out.Code[i+1].Control()
+	next.Wait |= 1 << c.WriteBar
+	e.out.Code[i+1] = e.out.Code[i+1].WithControl(next)
 }
 
 // probes returns the probes of all places but the exits.
