@@ -51,6 +51,8 @@ func verbs() []verb {
 		{"tool", "[NAME [PARAMETER...] [flags] -- command [args]] | --source NAME", "answer a common question by a ready-made program; alone: list them", toolVerb},
 		{"list", "[KIND:GLOB [FILE...] [-- command]]", "list what can be probed: kernels of a program, functions, device calls", listVerb},
 		{"doctor", "[FILE...] [-- command]", "say what works on this machine, and what to type for the rest", doctorVerb},
+		{"stat", "[flags] -- command [args]", "count what a program does: launches, copies, waits, memory, failures", statVerb},
+		{"top", "[flags] -- command [args] | -p PID", "show each second what processes do with the GPU", topVerb},
 		{"report", "[flags] run.nvt", "print the summary of a recording", reportVerb},
 		{"log", "[flags] run.nvt", "print a recording's calls, a line each", logVerb},
 		{"export", "--format FORMAT [flags] run.nvt", "convert a recording", exportVerb},

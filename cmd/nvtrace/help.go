@@ -10,7 +10,7 @@ Examples:
 
 // runGroups are the flags of tracing a program, by what they are about.
 var runGroups = []flagGroup{
-	{"Output", []string{"ioctl-log", "api", "env", "summary", "json", "q", "t", "r", "T", "x", "z", "handles", "w", "s", "color"}},
+	{"Output", []string{"ioctl-log", "api", "env", "summary", "stat", "top", "json", "q", "t", "r", "T", "x", "z", "handles", "w", "s", "color"}},
 	{"Selection", []string{"e"}},
 	{"Recording", []string{
 		"o", "p", "modules", "modules-limit", "modules-watch", "interpose", "counts", "munmap", "fast", "seccomp", "orphans", "on-tracer-death",

@@ -192,6 +192,7 @@ type logSink struct {
 	api      *apiTrace      // of library calls; nil: they are left out
 	lines    *bufio.Writer  // nil: no lines
 	script   *hostScript    // nil: there is no program with probes on the host
+	meter    *meter         // of stat and top; nil: nothing is counted
 	matched  bool           // an event was selected by the filter
 	live     bool           // leave out the record that ends a recording
 	errs     once
@@ -212,6 +213,9 @@ func (s *logSink) Event(ev *traces.Event) {
 		s.summary.Add(ev, &c)
 		s.book.add(ev, &c, s.api.current, s.decoder)
 		s.observer.add(ev, s.api.current)
+	}
+	if s.meter != nil {
+		s.meter.add(ev, &c, s.api.current, &s.api.tracker.Names)
 	}
 	if s.page != nil {
 		s.page.Add(ev, &c)

@@ -19,6 +19,7 @@ type outputs struct {
 	f      *runFlags
 	header *traces.Header
 	log    *logSink
+	top    *top           // nil: no table while the program runs
 	file   *traces.Writer // nil: not recorded
 	names  outputNames
 	closes []io.Closer
@@ -40,16 +41,35 @@ func newOutputs(e *env, f *runFlags, h *traces.Header) (*outputs, error) {
 		live: true, notice: func(n string) { e.notice("%s", n) },
 		errs: once{e: e, what: "log: ", live: true},
 	}
-	if !f.printsLines() || f.summary || f.json.set {
+	if !f.printsLines() || f.summary || f.json.set || f.stat || f.top {
 		o.log.summarise(h)
 	}
 	if f.env {
 		o.log.traceEnv()
 	}
+	if f.stat || f.top {
+		o.log.meter = newMeter()
+	}
+	if f.top {
+		o.top = newTop(o.log, e.stderr, f.fullScreen(e))
+	}
 	if p := f.attach.scripts.program; p != nil && p.OnHost() {
 		o.log.onHost(p, func(text string) { fmt.Fprint(e.stderr, text) })
 	}
 	return o, nil
+}
+
+// fullScreen returns the terminal for top, nil where there is none, or where a program
+// that nvtrace starts writes to it.
+func (f *runFlags) fullScreen(e *env) *os.File {
+	if !isTerminal(e.stderr) || f.pid == 0 && isTerminal(e.stdout) || e.getenv("TERM") == "dumb" {
+		return nil
+	}
+	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
+	if err != nil {
+		return nil
+	}
+	return tty
 }
 
 // printsLines reports whether calls are shown as they happen. Library calls are, unless
@@ -148,6 +168,10 @@ func (o *outputs) each() []record.Sink {
 	if !line && !table { // nothing else tells it on stderr
 		sinks = append(sinks, &o.gaps)
 	}
+	if o.top != nil {
+		o.top.begin()
+		return append(sinks, o.top, &beginning{o})
+	}
 	return append(sinks, o.log, &beginning{o})
 }
 
@@ -176,6 +200,9 @@ func (o *outputs) finish() {
 	if o.file != nil {
 		_ = o.file.Close() // the error sticks, and OnError has told it
 	}
+	if o.top != nil && o.began {
+		o.top.end()
+	}
 	o.log.finish()
 	o.log.Idle()
 	o.gaps.finish()
@@ -196,8 +223,11 @@ func (o *outputs) conclude() {
 		o.log.script.finish()
 	}
 	var err error
+	if o.f.stat {
+		err = o.log.writeStat(o.e.stderr, o.header.Argv)
+	}
 	if o.log.summary != nil {
-		err = o.summarise()
+		err = errors.Join(err, o.summarise())
 	}
 	if o.f.env && !o.f.json.set {
 		err = errors.Join(err, o.log.writeEnv(o.e.stderr))

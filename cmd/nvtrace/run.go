@@ -41,6 +41,7 @@ type runFlags struct {
 	log, json      optString
 	out, seccomp   string
 	summary, quiet bool
+	stat, top      bool
 	counts, munmap bool
 	onDeath        string
 	fast, shim     string
@@ -58,6 +59,8 @@ func newRunFlags(e *env) *runFlags {
 	f := &runFlags{set: newFlagSet(e, "run", "[flags] -- command [args]")}
 	f.set.Var(&f.log, "ioctl-log", "print each device call, to stderr or with =`FILE` to a file")
 	f.set.BoolVar(&f.summary, "summary", false, "print the summary also with --ioctl-log")
+	f.set.BoolVar(&f.stat, "stat", false, "count launches, copies, allocations, waits and failures, and print them at the end")
+	f.set.BoolVar(&f.top, "top", false, "show each second what processes do: a table in full screen with -p or where stdout is redirected, else a line")
 	f.set.BoolVar(&f.quiet, "q", false, "print no summary")
 	f.set.Var(&f.json, "json", "print the summary as JSON, to stderr or with =`FILE` to a file")
 	f.set.StringVar(&f.out, "o", "", "record to `FILE` (.nvt compressed, .jsonl plain); %p in its name: the process id; %h: host; %r: rank; %t: start; %q{NAME}: environment")
@@ -360,6 +363,9 @@ func (f *runFlags) recorded() (libraries api.Selection) {
 		if f.attach.scripts.libraries.Has(l) {
 			libraries = libraries.With(l)
 		}
+	}
+	if f.stat || f.top {
+		libraries = libraries.With(api.Driver)
 	}
 	if f.env {
 		libraries = libraries.With(api.Driver).With(api.LibC)

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"maps"
+	"strings"
+
+	"nvtrace/fatbin"
+	"nvtrace/ioctl"
+	"nvtrace/nvattach/api"
+	"nvtrace/rm"
+	"nvtrace/traces"
+)
+
+// counters are what a process has done.
+type counters struct {
+	calls, ioctls, failed       uint64
+	launches, graphs            uint64
+	toGPU, fromGPU, onGPU       copies
+	allocs, frees, loads, syncs uint64
+	callTime, ioctlTime         int64
+	syncTime, loadTime          int64
+}
+
+// copies are those of one direction.
+type copies struct{ n, bytes uint64 }
+
+// sub returns what was counted since.
+func (c counters) sub(o *counters) counters {
+	c.calls -= o.calls
+	c.ioctls -= o.ioctls
+	c.failed -= o.failed
+	c.launches -= o.launches
+	c.graphs -= o.graphs
+	for _, p := range []struct{ a, b *copies }{{&c.toGPU, &o.toGPU}, {&c.fromGPU, &o.fromGPU}, {&c.onGPU, &o.onGPU}} {
+		p.a.n -= p.b.n
+		p.a.bytes -= p.b.bytes
+	}
+	c.allocs -= o.allocs
+	c.frees -= o.frees
+	c.loads -= o.loads
+	c.syncs -= o.syncs
+	c.callTime -= o.callTime
+	c.ioctlTime -= o.ioctlTime
+	c.syncTime -= o.syncTime
+	c.loadTime -= o.loadTime
+	return c
+}
+
+// A meter counts what processes do, for stat and top.
+type meter struct {
+	all     counters
+	of      map[int32]*counters
+	exe     map[int32]string
+	kernels map[kernelKey]uint64 // launches
+	calls   map[kernelKey]uint64 // of functions and device calls, by name
+	gone    []int32              // processes that have ended since forget
+}
+
+type kernelKey struct {
+	pid  int32
+	name string
+}
+
+// Bounds of what a meter keeps of an endless program.
+const (
+	maxMetered = 1 << 12 // processes
+	maxNamed   = 1 << 14 // kernels; calls
+)
+
+func newMeter() *meter {
+	return &meter{of: make(map[int32]*counters), exe: make(map[int32]string), kernels: make(map[kernelKey]uint64), calls: make(map[kernelKey]uint64)}
+}
+
+// named counts under a name, if there is room for it.
+func named(m map[kernelKey]uint64, pid int32, name string) {
+	k := kernelKey{pid, name}
+	if _, ok := m[k]; ok || len(m) < maxNamed {
+		m[k]++
+	}
+}
+
+// add counts an event that was decoded as c; f is the library call that it is or happened in.
+func (m *meter) add(ev *traces.Event, c *ioctl.Call, f *api.Frame, names *api.Names) {
+	p := m.of[ev.PID]
+	if p == nil {
+		if len(m.of) >= maxMetered {
+			p = new(counters)
+		} else {
+			p = new(counters)
+			m.of[ev.PID] = p
+		}
+	}
+	before := *p
+	switch ev.Kind {
+	case traces.KindIoctl:
+		p.ioctls++
+		p.ioctlTime += ev.Dur
+		if c.Failed() {
+			p.failed++
+		}
+		named(m.calls, ev.PID, string(c.AppendName(nil)))
+	case traces.KindCall:
+		if f != nil {
+			m.call(p, ev, f, names)
+		}
+	case traces.KindReturn:
+		if f != nil {
+			m.returned(p, ev, c, f)
+		}
+	case traces.KindExec:
+		m.exe[ev.PID] = ev.Path
+	case traces.KindExit:
+		if ev.TID == ev.PID {
+			m.gone = append(m.gone, ev.PID)
+		}
+	}
+	d := p.sub(&before)
+	m.all = m.all.plus(&d)
+}
+
+// forget drops what is known of processes that have ended.
+func (m *meter) forget() {
+	for _, pid := range m.gone {
+		delete(m.of, pid)
+		delete(m.exe, pid)
+		for _, named := range []map[kernelKey]uint64{m.kernels, m.calls} {
+			maps.DeleteFunc(named, func(k kernelKey, _ uint64) bool { return k.pid == pid })
+		}
+	}
+	m.gone = nil
+}
+
+// plus returns a sum.
+func (c counters) plus(d *counters) counters {
+	zero := counters{}
+	n := zero.sub(d) // what is taken away twice is added
+	return c.sub(&n)
+}
+
+// outermost reports whether a call is the program's own: not one that the library makes of
+// itself on the way.
+func outermost(f *api.Frame) bool {
+	return f.Function != nil && f.Module.Library == api.Driver && (f.Parent == nil || f.Parent.Module.Library != api.Driver)
+}
+
+// call counts a call when it is entered.
+func (m *meter) call(p *counters, ev *traces.Event, f *api.Frame, names *api.Names) {
+	if !outermost(f) {
+		return
+	}
+	if kernel, _, ok := f.Launch(ev, names); ok {
+		if kernel == "(graph)" {
+			p.graphs++
+		} else {
+			p.launches++
+		}
+		named(m.kernels, ev.PID, kernel)
+	}
+}
+
+// returned counts a call that has returned.
+func (m *meter) returned(p *counters, ev *traces.Event, c *ioctl.Call, f *api.Frame) {
+	if !outermost(f) {
+		return
+	}
+	p.calls++
+	p.callTime += ev.Dur
+	named(m.calls, ev.PID, f.Name)
+	if c.Returned.Failed {
+		p.failed++
+		return
+	}
+	switch name := f.Name; {
+	case strings.Contains(name, "Synchronize"):
+		p.syncs++
+		p.syncTime += ev.Dur
+	case strings.HasPrefix(name, "cuMemcpy"):
+		to := &p.onGPU
+		switch {
+		case strings.Contains(name, "HtoD") || strings.Contains(name, "HtoA"):
+			to = &p.toGPU
+		case strings.Contains(name, "DtoH") || strings.Contains(name, "AtoH"):
+			to = &p.fromGPU
+		}
+		to.n++
+		if n, ok := f.Arg("ByteCount", ev); ok {
+			to.bytes += n
+		}
+	case strings.HasPrefix(name, "cuMemAlloc") && name != "cuMemAllocHost_v2", name == "cuMemCreate":
+		p.allocs++
+	case strings.HasPrefix(name, "cuMemFree") && name != "cuMemFreeHost", name == "cuMemRelease":
+		p.frees++
+	case strings.HasPrefix(name, "cuModuleLoad"), strings.HasPrefix(name, "cuLibraryLoad"), name == "cuLinkComplete":
+		p.loads++
+		p.loadTime += ev.Dur
+	}
+}
+
+// memory returns the GPU memory of a process, of all for 0: what lives, and the most that
+// did.
+func (s *logSink) memory(pid int32) (now, peak uint64) {
+	if s.book == nil {
+		return 0, 0
+	}
+	l := s.book.l
+	for id := range l.pids {
+		if pid != 0 && id != pid {
+			continue
+		}
+		for _, t := range l.tree.Totals(id) {
+			if t.Kind == rm.Memory && t.Aperture == rm.ApertureVidmem {
+				now, peak = now+t.Bytes, peak+t.PeakBytes
+			}
+		}
+	}
+	return now, peak
+}
+
+// kernelText is a kernel's name as it is shown.
+func kernelText(name string) string {
+	if name == "" {
+		return "(not known)"
+	}
+	return fatbin.Demangle(name)
+}

@@ -1,0 +1,351 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"nvtrace/ptrace/proc"
+)
+
+// A screen is what top shows, and what keys have changed of it. It knows no terminal.
+type screen struct {
+	rows    []screenRow
+	elapsed time.Duration
+	failed  uint64 // calls of all processes
+	prev    map[int32]counters
+	kernels rates
+	calls   rates
+
+	sort   int    // column
+	filter string // of names of processes
+	typing bool   // the filter is being typed
+	marked int32  // process
+	inside bool   // its kernels and calls are shown
+	help   bool
+	escape int // of a key of several bytes: how many have come
+}
+
+// A screenRow is a process.
+type screenRow struct {
+	pid     int32
+	name    string
+	d       counters // since the last time
+	seconds float64
+	mem     uint64
+	failed  uint64 // in all
+}
+
+// rates are how often things of a name happened since the last time, and in all.
+type rates struct {
+	all   map[kernelKey]uint64
+	since map[kernelKey]uint64
+	took  float64 // seconds
+}
+
+func (r *rates) update(now map[kernelKey]uint64, seconds float64) {
+	r.since, r.took = make(map[kernelKey]uint64, len(now)), seconds
+	for k, n := range now {
+		r.since[k] = n - r.all[k]
+	}
+	r.all = maps.Clone(now)
+}
+
+// A column of the table of processes.
+type column struct {
+	name  string
+	width int
+	value func(r *screenRow) float64 // it is sorted by
+	text  func(r *screenRow) string
+}
+
+func perSecond(of func(d *counters) uint64) column {
+	v := func(r *screenRow) float64 { return float64(of(&r.d)) / r.seconds }
+	return column{width: 8, value: v, text: func(r *screenRow) string { return rateText(v(r)) }}
+}
+
+func bytesPerSecond(of func(d *counters) uint64) column {
+	c := perSecond(of)
+	value := c.value
+	c.width, c.text = 7, func(r *screenRow) string { return shortSize(uint64(value(r))) }
+	return c
+}
+
+func (c column) called(name string) column {
+	c.name = name
+	return c
+}
+
+// columns are those of the table. TO and FROM are bytes that are copied to and from the GPU, WAIT is the part of the time in which threads of the process waited for the GPU.
+var columns = []column{
+	perSecond(func(d *counters) uint64 { return d.launches + d.graphs }).called("KERN/s"),
+	perSecond(func(d *counters) uint64 { return d.calls }).called("CALLS/s"),
+	perSecond(func(d *counters) uint64 { return d.ioctls }).called("IOCTL/s"),
+	{"WAIT%", 6, func(r *screenRow) float64 { return float64(r.d.syncTime) }, func(r *screenRow) string {
+		return fmt.Sprintf("%.0f", 100*float64(r.d.syncTime)/1e9/r.seconds)
+	}},
+	bytesPerSecond(func(d *counters) uint64 { return d.toGPU.bytes }).called("TO/s"),
+	bytesPerSecond(func(d *counters) uint64 { return d.fromGPU.bytes }).called("FROM/s"),
+	{"MEM", 7, func(r *screenRow) float64 { return float64(r.mem) }, func(r *screenRow) string { return shortSize(r.mem) }},
+	{"FAILED", 7, func(r *screenRow) float64 { return float64(r.failed) }, func(r *screenRow) string { return strings.TrimSuffix(rateText(float64(r.failed)), ".0") }},
+}
+
+// rateText is a number in at most 6 characters.
+func rateText(v float64) string {
+	switch {
+	case v >= 1e9:
+		return fmt.Sprintf("%.1fG", v/1e9)
+	case v >= 1e6:
+		return fmt.Sprintf("%.1fM", v/1e6)
+	case v >= 1e5:
+		return fmt.Sprintf("%.0fk", v/1e3)
+	case v > 0 && v < 9.95:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.0f", v)
+}
+
+// shortSize is a number of bytes in at most 6 characters.
+func shortSize(n uint64) string {
+	v, unit := float64(n), 0
+	for ; v >= 999.5 && unit < 4; unit++ {
+		v /= 1024
+	}
+	if unit == 0 || v >= 9.95 {
+		return fmt.Sprintf("%.0f%c", v, "BKMGT"[unit])
+	}
+	return fmt.Sprintf("%.1f%c", v, "BKMGT"[unit])
+}
+
+// update takes what was counted in a period.
+func (s *screen) update(sink *logSink, period, elapsed time.Duration) {
+	m := sink.meter
+	seconds := max(period.Seconds(), 1e-3)
+	s.elapsed, s.failed = elapsed, m.all.failed
+	old := s.prev
+	s.prev, s.rows = make(map[int32]counters), s.rows[:0]
+	for pid, c := range m.of {
+		before := old[pid]
+		mem, _ := sink.memory(pid)
+		s.prev[pid] = *c
+		s.rows = append(s.rows, screenRow{pid: pid, name: m.name(pid), d: c.sub(&before), seconds: seconds, mem: mem, failed: c.failed})
+	}
+	s.kernels.update(m.kernels, seconds)
+	s.calls.update(m.calls, seconds)
+	m.forget() // what has ended is shown once more
+	if !slices.ContainsFunc(s.rows, func(r screenRow) bool { return r.pid == s.marked }) && !s.inside {
+		s.marked = 0
+	}
+}
+
+// name is what a process is called.
+func (m *meter) name(pid int32) string {
+	if m.exe[pid] == "" {
+		m.exe[pid] = cmp.Or(proc.Exe(int(pid)), "?")
+	}
+	return filepath.Base(m.exe[pid])
+}
+
+// visible are the processes that the filter lets through, sorted.
+func (s *screen) visible() []screenRow {
+	var list []screenRow
+	for _, r := range s.rows {
+		if strings.Contains(r.name, s.filter) || strings.Contains(fmt.Sprint(r.pid), s.filter) {
+			list = append(list, r)
+		}
+	}
+	by := columns[s.sort].value
+	slices.SortFunc(list, func(a, b screenRow) int { return cmp.Or(cmp.Compare(by(&b), by(&a)), cmp.Compare(a.pid, b.pid)) })
+	return list
+}
+
+// line is what is shown where there is no terminal.
+func (s *screen) line() string {
+	all := screenRow{seconds: 1}
+	for i := range s.rows {
+		r := &s.rows[i]
+		all.d, all.seconds, all.mem = all.d.plus(&r.d), r.seconds, all.mem+r.mem
+	}
+	all.failed = s.failed
+	var b strings.Builder
+	fmt.Fprintf(&b, "%7.1fs", s.elapsed.Seconds())
+	for _, c := range columns {
+		fmt.Fprintf(&b, "  %s %s", c.name, c.text(&all))
+	}
+	return b.String() + "\n"
+}
+
+// Of ECMA-48: what stands out.
+const (
+	reverse = "\x1b[7m"
+	plain   = "\x1b[0m"
+)
+
+// draw returns the lines of a terminal.
+func (s *screen) draw(width, height int) []string {
+	var lines []string
+	add := func(format string, args ...any) { lines = append(lines, clip(fmt.Sprintf(format, args...), width)) }
+	list := s.visible()
+	add("nvtrace top  %s, %s", s.elapsed.Truncate(time.Second), countedAs(uint64(len(s.rows)), "process", "processes"))
+	switch {
+	case s.help:
+		for _, l := range []string{
+			"",
+			"  KERN/s     launches of kernels and graphs",
+			"  WAIT%      time in which threads waited for the GPU",
+			"  TO, FROM   bytes copied to and from the GPU, a second",
+			"  MEM        GPU memory, as nvidia-smi counts it",
+			"",
+			"  < >        sort by another column", "  up, down   mark a process (also k, j)", "  Enter      its kernels and calls; again, or Esc: back",
+			"  /          show only processes whose name or number has a text", "  h          this help", "  q          end: a program that was attached to goes on",
+		} {
+			add("%s", l)
+		}
+		return lines
+	case s.inside:
+		return s.drawInside(lines, width, height)
+	}
+	if s.typing || s.filter != "" {
+		cursor := ""
+		if s.typing {
+			cursor = "_"
+		}
+		add("filter: %s%s", s.filter, cursor)
+	}
+	head := fmt.Sprintf("%7s ", "PID")
+	for i, c := range columns {
+		name := c.name
+		if i == s.sort {
+			name = "*" + name
+		}
+		head += fmt.Sprintf("%*s", c.width, name)
+	}
+	lines = append(lines, reverse+clip(pad(head+"  NAME", width), width)+plain)
+	if s.marked == 0 && len(list) > 0 {
+		s.marked = list[0].pid
+	}
+	for i := range list {
+		if len(lines) == height-2 && i+1 < len(list) {
+			add("%d more", len(list)-i)
+			break
+		}
+		r := &list[i]
+		text := fmt.Sprintf("%7d ", r.pid)
+		for _, c := range columns {
+			text += fmt.Sprintf("%*s", c.width, c.text(r))
+		}
+		text = clip(text+"  "+printable(r.name), width)
+		if r.pid == s.marked {
+			text = reverse + pad(text, width) + plain
+		}
+		lines = append(lines, text)
+	}
+	for len(lines) < height-1 {
+		lines = append(lines, "")
+	}
+	return append(lines, clip("q quit  < > sort  / filter  Enter kernels and calls  h help", width))
+}
+
+// drawInside draws what the marked process launches and calls most.
+func (s *screen) drawInside(lines []string, width, height int) []string {
+	room := max((height-len(lines)-4)/2, 1)
+	part := func(title string, r *rates, name func(string) string) {
+		lines = append(lines, reverse+clip(pad(fmt.Sprintf("%9s %12s  %s of process %d", "PER s", "IN ALL", title, s.marked), width), width)+plain)
+		var keys []kernelKey
+		for k := range r.all {
+			if k.pid == s.marked {
+				keys = append(keys, k)
+			}
+		}
+		slices.SortFunc(keys, func(a, b kernelKey) int {
+			return cmp.Or(cmp.Compare(r.since[b], r.since[a]), cmp.Compare(r.all[b], r.all[a]), strings.Compare(a.name, b.name))
+		})
+		for _, k := range keys[:min(len(keys), room)] {
+			lines = append(lines, clip(fmt.Sprintf("%9s %12s  %s", rateText(float64(r.since[k])/max(r.took, 1e-3)), grouped(r.all[k]), printable(name(k.name))), width))
+		}
+	}
+	part("KERNELS", &s.kernels, kernelText)
+	part("CALLS", &s.calls, func(s string) string { return s })
+	return append(lines, clip("Enter or Esc back  q quit", width))
+}
+
+func clip(s string, width int) string {
+	if utf8.RuneCountInString(s) <= width {
+		return s
+	}
+	r := []rune(s)
+	return string(r[:max(width-1, 0)]) + "…"
+}
+
+func pad(s string, width int) string {
+	return s + strings.Repeat(" ", max(0, width-utf8.RuneCountInString(s)))
+}
+
+// key does what a key says; true ends the work. Keys with arrows are three bytes: ESC [ A.
+func (s *screen) key(k byte) bool {
+	const esc, del, backspace = 0x1b, 0x7f, 0x08
+	switch {
+	case s.escape == 1 && k == '[':
+		s.escape = 2
+		return false
+	case s.escape == 2:
+		s.escape = 0
+		switch k {
+		case 'A':
+			s.move(-1)
+		case 'B':
+			s.move(1)
+		}
+		return false
+	}
+	s.escape = 0
+	if k == esc {
+		s.escape = 1
+		s.typing, s.help, s.inside = false, false, false
+		return false
+	}
+	if s.typing {
+		switch {
+		case k == '\n' || k == '\r':
+			s.typing = false
+		case k == del || k == backspace:
+			s.filter = s.filter[:max(len(s.filter)-1, 0)]
+		case k >= ' ' && k < del:
+			s.filter += string(rune(k))
+		}
+		return false
+	}
+	switch k {
+	case 'q':
+		return true
+	case '<':
+		s.sort = max(s.sort-1, 0)
+	case '>':
+		s.sort = min(s.sort+1, len(columns)-1)
+	case 'j':
+		s.move(1)
+	case 'k':
+		s.move(-1)
+	case '/':
+		s.typing, s.filter = true, ""
+	case 'h', '?':
+		s.help = !s.help
+	case '\n', '\r':
+		s.inside = !s.inside
+	}
+	return false
+}
+
+// move marks another process.
+func (s *screen) move(by int) {
+	list := s.visible()
+	at := slices.IndexFunc(list, func(r screenRow) bool { return r.pid == s.marked })
+	if len(list) > 0 {
+		s.marked = list[min(max(at+by, 0), len(list)-1)].pid
+	}
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"nvtrace/ioctl"
+	"nvtrace/nvattach/api"
+	"nvtrace/traces"
+)
+
+// meteredSink has counted what 30 processes did in a second.
+func meteredSink() *logSink {
+	m := newMeter()
+	for i := range int32(30) {
+		pid := 100 + i
+		m.of[pid] = &counters{calls: uint64(i) * 1000, launches: uint64(i), ioctls: 3, syncTime: int64(i) * 1e7, toGPU: copies{1, uint64(i) << 20}, failed: uint64(i % 2)}
+		m.exe[pid] = fmt.Sprintf("/usr/bin/prog%d", i)
+		m.all = m.all.plus(m.of[pid])
+	}
+	m.exe[129] = "/a/very/long/path/of-a-program-whose-name-is-long\x1b[31m"
+	m.kernels[kernelKey{129, "_Z4axpyfPfS_"}] = 29
+	m.kernels[kernelKey{129, ""}] = 1
+	m.calls[kernelKey{129, "cuLaunchKernel"}] = 30
+	m.calls[kernelKey{100, "cuInit"}] = 1
+	return &logSink{meter: m}
+}
+
+// TestScreen: tables of top at the sizes of terminals, after keys.
+func TestScreen(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		keys          string
+		width, height int
+	}{
+		{"80x24", "", 80, 24},
+		{"200x50", "", 200, 50},
+		{"sorted by waits", ">>>jj", 80, 24},
+		{"filtered", "/prog2\n", 80, 10},
+		{"typing a filter", "/prog2\x7f1", 80, 10},
+		{"kernels", "\r", 80, 24},
+		{"and back", "\r\x1b", 80, 6},
+		{"arrows", "\x1b[B\x1b[B\x1b[A", 80, 6},
+		{"help", "h", 80, 24},
+		{"narrow", "", 20, 4},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s, sink := new(screen), meteredSink()
+			s.update(sink, time.Second, 90*time.Second)
+			s.draw(tt.width, tt.height)
+			for i := range len(tt.keys) {
+				if s.key(tt.keys[i]) {
+					t.Fatal("it ends")
+				}
+				s.draw(tt.width, tt.height)
+			}
+			lines := s.draw(tt.width, tt.height)
+			marks := regexp.MustCompile("\x1b\\[[07]m")
+			for _, l := range lines {
+				if n := utf8.RuneCountInString(marks.ReplaceAllString(l, "")); n > tt.width {
+					t.Errorf("a line of %d columns: %s", n, l)
+				}
+				if strings.Contains(marks.ReplaceAllString(l, ""), "\x1b") {
+					t.Errorf("a name steers the terminal: %q", l)
+				}
+			}
+			if len(lines) > tt.height {
+				t.Errorf("%d lines", len(lines))
+			}
+			got := strings.NewReplacer(reverse, "[", plain, "]").Replace(strings.Join(lines, "\n")) + "\n"
+			golden := filepath.Join("testdata/screen", strings.ReplaceAll(tt.name, " ", "-"))
+			if *update {
+				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil || got != string(want) {
+				t.Errorf("%v\ngot\n%swant\n%s", err, got, want)
+			}
+		})
+	}
+	if !new(screen).key('q') {
+		t.Error("q does not end it")
+	}
+}
+
+// TestScreenRates: what is shown is of the latest period alone, and what has ended goes
+// after it was shown once more.
+func TestScreenRates(t *testing.T) {
+	s, sink := new(screen), meteredSink()
+	s.update(sink, time.Second, time.Second)
+	sink.meter.of[129].launches += 100
+	sink.meter.gone = []int32{100, 101}
+	s.update(sink, 2*time.Second, 3*time.Second)
+	if r := s.visible()[0]; r.pid != 129 || columns[0].text(&r) != "50" || len(s.rows) != 30 {
+		t.Errorf("%+v, %d rows", r, len(s.rows))
+	}
+	if want := "    3.0s  KERN/s 50  CALLS/s 0  IOCTL/s 0  WAIT% 0  TO/s 0B  FROM/s 0B  MEM 0B  FAILED 15\n"; s.line() != want {
+		t.Errorf("%q", s.line())
+	}
+	s.update(sink, time.Second, 4*time.Second)
+	if len(s.rows) != 28 || len(s.calls.all) != 1 {
+		t.Errorf("%d rows, %d calls", len(s.rows), len(s.calls.all))
+	}
+}
+
+// TestTopLines: without a terminal there is a line for each period, and one at the end.
+func TestTopLines(t *testing.T) {
+	var out bytes.Buffer
+	sink := meteredSink()
+	sink.api = &apiTrace{tracker: api.NewTracker()}
+	top := newTop(sink, &out, nil)
+	at := top.start
+	top.now = func() time.Time { at = at.Add(time.Second); return at }
+	top.begin()
+	top.show(true)
+	top.end()
+	if lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n"); len(lines) < 2 || !strings.HasPrefix(lines[0], "    1.0s  KERN/s 435 ") || !strings.Contains(lines[1], "KERN/s 0 ") {
+		t.Errorf("%s", out.String())
+	}
+}
+
+// TestMeterAddsUp: what is counted by process is what is counted in all.
+func TestMeterAddsUp(t *testing.T) {
+	sum := counters{}
+	m := newMeter()
+	tracker := api.NewTracker()
+	for i := range int64(100) {
+		ev := &traces.Event{Kind: traces.KindCall, PID: int32(1 + i%3), TID: 1, Time: 10 * i, FD: -1, Name: "cuMemcpyHtoD_v2", Path: "/usr/lib/libcuda.so.1", Args: [6]uint64{1, 2, uint64(i)}}
+		f := tracker.Add(ev)
+		m.add(ev, new(ioctl.Call), f, &tracker.Names)
+		ev = &traces.Event{Kind: traces.KindReturn, PID: ev.PID, TID: 1, Time: 10*i + 5, Dur: 5, FD: -1, Name: ev.Name, Path: ev.Path}
+		f = tracker.Add(ev)
+		m.add(ev, new(ioctl.Call), f, &tracker.Names)
+	}
+	for _, c := range m.of {
+		sum = sum.plus(c)
+	}
+	if want := (counters{calls: 100, callTime: 500, toGPU: copies{100, 99 * 100 / 2}}); sum != want || m.all != want {
+		t.Errorf("%+v and %+v, want %+v", sum, m.all, want)
+	}
+}
