@@ -165,7 +165,7 @@ func (e *env) noVerb(word string, words []string) int {
 func usage(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("nvtrace shows what a process does with an NVIDIA GPU.\n\n" +
-		"usage: nvtrace [flags] -- command [args]    nvtrace VERB ...\n" + examples + "\nFlags (nvtrace run -h explains them):\n")
+		"usage: nvtrace [flags] -- command [args]    nvtrace VERB ...\n" + whatToType + examples + "\nFlags (nvtrace run -h explains them):\n")
 	for _, g := range runGroups {
 		var names []string
 		for _, name := range g.names {
@@ -189,6 +189,14 @@ func usage(w io.Writer) error {
 			head = strings.Repeat(" ", len(head))
 		}
 	}
+	b.WriteString("\nTopics (nvtrace help TOPIC):\n")
+	for _, t := range topics {
+		head := fmt.Sprintf("  %-10s ", t.name)
+		for _, line := range wrap(t.short, helpWidth-len(head)) {
+			b.WriteString(head + line + "\n")
+			head = strings.Repeat(" ", len(head))
+		}
+	}
 	b.WriteString("\nnvtrace VERB -h lists a verb's arguments and flags. The exit status is the\nprogram's; 125: nvtrace failed, 126: the program can't be executed, 127: it was\nnot found.\n")
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -201,7 +209,15 @@ func helpVerb(e *env, args []string) int {
 				return v.run(e, []string{"-h"}, nil)
 			}
 		}
-		return e.fail(exitUsage, "no verb %q; nvtrace help lists them", args[0])
+		for _, t := range topics {
+			if t.name == args[0] {
+				if _, err := io.WriteString(e.stdout, t.text()); err != nil {
+					return e.fail(exitFailed, "%v", err)
+				}
+				return exitOK
+			}
+		}
+		return e.fail(exitUsage, "no verb or topic %q; nvtrace help lists them", args[0])
 	}
 	if err := usage(e.stdout); err != nil {
 		return e.fail(exitFailed, "%v", err)

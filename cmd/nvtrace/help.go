@@ -1,11 +1,40 @@
 package main
 
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"nvtrace/nvattach"
+	"nvtrace/nvattach/script"
+)
+
 // examples are what most people want, as help shows it.
 const examples = `
 Examples:
   nvtrace -- ./app args                        a summary at the end
   nvtrace --api --modules -o run.nvt -- ./app  record; nvtrace report reads it
   nvtrace --attach probe.o -- ./app            run eBPF programs in its kernels
+`
+
+// whatToType is what people come with, and what to type for it.
+const whatToType = `
+What do you want to know?
+  does nvtrace work here?         nvtrace doctor
+  my job is slow: where?          nvtrace stat -- ./app, nvtrace top -p PID,
+                                  nvtrace tool synccost -- ./app
+  which kernels, how long?        nvtrace tool kernels -- ./app
+  why is a kernel slow?           nvtrace tool coalesce -- ./app (also divergence,
+                                  bankconflict, imbalance, occupancy, hotlines)
+  it leaks, or runs out of memory nvtrace tool leaks 10s 60s -- ./app,
+                                  nvtrace tool oom -- ./app
+  it fails                        nvtrace tool failures -- ./app
+  it hangs                        nvtrace -p PID --api, nvtrace top -p PID
+  what does it load and compile?  nvtrace tool jit -- ./app, nvtrace --modules -o
+                                  run.nvt -- ./app, nvtrace modules run.nvt
+  count something of my own       nvtrace -e 'kernel:* { @[kernel] = count(); }'
+                                  -- ./app; nvtrace list, nvtrace help probes
+  what changed since last week?   nvtrace diff old.nvt new.nvt
 `
 
 // runGroups are the flags of tracing a program, by what they are about.
@@ -19,4 +48,97 @@ var runGroups = []flagGroup{
 		"attach", "script", "tool", "kernel", "prog", "at", "set", "map", "maps", "interval", "v", "verify", "require", "machine-code", "untested-arch", "strict", "fuel", "map-threads", "allow-exit",
 	}},
 	{"Simulator", []string{"sim", "no-sim", "sim-gpus", "sim-memory", "sim-timeout"}},
+}
+
+// topics are what help explains beside the verbs, as Markdown, of which the site is made.
+var topics = []struct {
+	name, short string
+	text        func() string
+}{
+	{"probes", "sections, contexts, helpers and maps of eBPF programs in kernels; the language of -e", probesText},
+	{"tools", "the ready-made programs, with their source", toolsText},
+}
+
+// sectionDocs say where programs of a kind run.
+var sectionDocs = map[nvattach.Kind]string{
+	nvattach.KindEntry: "every thread, before the kernel's first instruction",
+	nvattach.KindExit:  "every thread, where it leaves the kernel",
+	nvattach.KindMem:   "every access to memory; of a load whose value is read, behind it",
+	nvattach.KindInsn:  "each instruction whose opcode matches, where its guard holds",
+	nvattach.KindBlock: "each basic block, at its start",
+}
+
+// probesText is the reference of probes.
+func probesText() string {
+	var b strings.Builder
+	b.WriteString("# Probes\n\n## Sections of eBPF programs\n\n| section | runs at |\n|---|---|\n")
+	for _, k := range nvattach.Kinds() {
+		of := "KERNEL"
+		if k == nvattach.KindInsn {
+			of = "KERNEL:OPCODE"
+		}
+		fmt.Fprintf(&b, "| `cuda.%s/%s` | %s |\n", k, of, sectionDocs[k])
+	}
+	b.WriteString("\nKERNEL and OPCODE are globs; `func:NAME` is a device function. `nvtrace attach --header` prints the header for C.\n\n## Contexts\n\n" +
+		"A program is given the address of its context. Fields cost nothing unless they are read.\n\n| section | fields, with their offsets |\n|---|---|\n")
+	first := nvattach.ContextFields(nvattach.KindEntry)
+	shared := slices.DeleteFunc(slices.Clone(first), func(f nvattach.ContextField) bool {
+		return !slices.Contains(nvattach.ContextFields(nvattach.KindMem), f)
+	})
+	put := func(section string, fields []nvattach.ContextField) {
+		var names []string
+		for _, f := range fields {
+			names = append(names, fmt.Sprintf("%s (%d)", f.Name, f.Offset))
+		}
+		fmt.Fprintf(&b, "| %s | %s |\n", section, strings.Join(names, ", "))
+	}
+	put("all", shared)
+	for _, k := range nvattach.Kinds() {
+		put("`cuda."+k.String()+"`", slices.DeleteFunc(nvattach.ContextFields(k), func(f nvattach.ContextField) bool { return slices.Contains(shared, f) }))
+	}
+	b.WriteString("\n## Helpers\n\n| number | helper | takes |\n|---|---|---|\n")
+	for _, h := range nvattach.Helpers() {
+		note := strings.Join(h.Args, ", ")
+		if h.Never {
+			note = "wants `--allow-exit`"
+		}
+		fmt.Fprintf(&b, "| %d | %s | %s |\n", h.Number, h.Name, note)
+	}
+	b.WriteString("\n## Maps\n\n| number | type |\n|---|---|\n")
+	for _, t := range nvattach.MapTypes() {
+		fmt.Fprintf(&b, "| %d | %s |\n", uint32(t), t)
+	}
+	b.WriteString("\n# The language of -e\n\n## Probes in kernels\n\n| probe | runs at |\n|---|---|\n")
+	for _, k := range script.Kinds {
+		fmt.Fprintf(&b, "| `%s:%s` | %s |\n", k.Name, strings.ReplaceAll(k.Of, " or ", "` or `"), k.Doc)
+	}
+	b.WriteString("\n## Probes on the host\n\n| probe | runs at |\n|---|---|\n")
+	for _, k := range script.HostKinds {
+		fmt.Fprintf(&b, "| `%s:%s` | %s |\n", k.Name, k.Of, k.Doc)
+	}
+	b.WriteString("\n## Built-ins in kernels\n\n| built-in | is |\n|---|---|\n")
+	for i := range script.Builtins {
+		if x := &script.Builtins[i]; x.Doc != "" {
+			fmt.Fprintf(&b, "| `%s` | %s |\n", x.Name, x.Doc)
+		}
+	}
+	b.WriteString("\n## Built-ins on the host\n\n| built-in | is |\n|---|---|\n")
+	for i := range script.HostBuiltins {
+		fmt.Fprintf(&b, "| `%s` | %s |\n", script.HostBuiltins[i].Name, script.HostBuiltins[i].Doc)
+	}
+	b.WriteString("| `args.NAME` | a function's parameter; at apiret of what it writes, what it wrote |\n\n## Functions\n\n| function | does |\n|---|---|\n")
+	for i := range script.Functions {
+		fmt.Fprintf(&b, "| `%s` | %s |\n", script.Functions[i].Args, script.Functions[i].Doc)
+	}
+	return b.String()
+}
+
+// toolsText is the reference of the tools.
+func toolsText() string {
+	var b strings.Builder
+	b.WriteString("# Tools\n\n`nvtrace tool NAME -- ./app` runs one.\n")
+	for _, t := range script.Tools() {
+		fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n    nvtrace tool %s -- ./app\n\n```\n%s```\n", t.Name, t.Doc, t.Name, t.Source)
+	}
+	return b.String()
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"flag"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -22,6 +24,15 @@ func TestHelp(t *testing.T) {
 			}
 		}
 	}
+	var all bytes.Buffer
+	if err := usage(&all); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(all.String()) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > helpWidth {
+			t.Errorf("nvtrace help has a line of %d columns: %s", n, line)
+		}
+	}
 	grouped := make(map[string]int)
 	set := newRunFlags(&env{}).set
 	for _, g := range runGroups {
@@ -36,4 +47,45 @@ func TestHelp(t *testing.T) {
 			t.Errorf("flag %s is in %d groups", f.Name, grouped[f.Name])
 		}
 	})
+}
+
+// TestHelpCommands: what help says to type is there.
+func TestHelpCommands(t *testing.T) {
+	var names []string
+	for _, v := range verbs() {
+		names = append(names, v.name)
+	}
+	commands := regexp.MustCompile(`nvtrace ([a-z]+)( [a-z0-9]+)?`).FindAllStringSubmatch(whatToType, -1)
+	for _, m := range commands {
+		if m[1] == "help" {
+			continue
+		}
+		if !slices.Contains(names, m[1]) {
+			t.Errorf("there is no verb %s", m[1])
+		}
+		if m[1] == "tool" {
+			if _, err := findTool(strings.TrimSpace(m[2])); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	for _, name := range []string{"divergence", "bankconflict", "imbalance", "occupancy", "hotlines"} {
+		if _, err := findTool(name); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(commands) < 12 {
+		t.Errorf("%d commands", len(commands))
+	}
+	for _, topic := range topics {
+		status, out, stderr := runVerbFunc(t, func(e *env, args, _ []string) int { return helpVerb(e, args) }, topic.name)
+		if status != exitOK || stderr != "" || !strings.HasPrefix(out, "# ") {
+			t.Errorf("help %s: %d %s", topic.name, status, stderr)
+		}
+		for line := range strings.Lines(out) {
+			if strings.HasPrefix(line, "|") && strings.Count(strings.ReplaceAll(line, `\|`, ""), "|") < 3 {
+				t.Errorf("help %s: a row without cells: %s", topic.name, line)
+			}
+		}
+	}
 }
