@@ -24,8 +24,8 @@ What do you want to know?
   my job is slow: where?          nvtrace stat -- ./app, nvtrace top -p PID,
                                   nvtrace tool synccost -- ./app
   which kernels, how long?        nvtrace tool kernels -- ./app
-  why is a kernel slow?           nvtrace tool coalesce -- ./app (also divergence,
-                                  bankconflict, imbalance, occupancy, hotlines)
+  why is a kernel slow?           nvtrace tool coalesce -- ./app; divergence,
+                                  bankconflict, imbalance, occupancy, hotlines
   it leaks, or runs out of memory nvtrace tool leaks 10s 60s -- ./app,
                                   nvtrace tool oom -- ./app
   it fails                        nvtrace tool failures -- ./app
