@@ -217,7 +217,7 @@ func helpVerb(e *env, args []string) int {
 				return exitOK
 			}
 		}
-		return e.fail(exitUsage, "no verb or topic %q; nvtrace help lists them", args[0])
+		return e.fail(exitUsage, "no verb %q, and no topic; nvtrace help lists them", args[0])
 	}
 	if err := usage(e.stdout); err != nil {
 		return e.fail(exitFailed, "%v", err)

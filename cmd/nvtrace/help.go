@@ -20,7 +20,7 @@ Examples:
 // whatToType is what people come with, and what to type for it.
 const whatToType = `
 What do you want to know?
-  does nvtrace work here?         nvtrace doctor
+  does it work on this machine?   nvtrace doctor
   my job is slow: where?          nvtrace stat -- ./app, nvtrace top -p PID,
                                   nvtrace tool synccost -- ./app
   which kernels, how long?        nvtrace tool kernels -- ./app
@@ -30,8 +30,8 @@ What do you want to know?
                                   nvtrace tool oom -- ./app
   it fails                        nvtrace tool failures -- ./app
   it hangs                        nvtrace -p PID --api, nvtrace top -p PID
-  what does it load and compile?  nvtrace tool jit -- ./app, nvtrace --modules -o
-                                  run.nvt -- ./app, nvtrace modules run.nvt
+  what does it load and compile?  nvtrace tool jit -- ./app,
+                                  nvtrace --modules -o run.nvt -- ./app
   count something of my own       nvtrace -e 'kernel:* { @[kernel] = count(); }'
                                   -- ./app; nvtrace list, nvtrace help probes
   what changed since last week?   nvtrace diff old.nvt new.nvt
