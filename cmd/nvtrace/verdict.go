@@ -6,6 +6,7 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strings"
 
 	"nvtrace/ioctl"
@@ -64,15 +65,15 @@ type busy struct {
 type timeSpan struct{ from, to int64 }
 
 // maxSpans is how many spans are kept for what may still overlap them.
-const maxSpans = 1 << 12
+const maxSpans = 1 << 10
 
 func (b *busy) add(from, to int64) {
 	if to <= from {
 		return
 	}
 	at := len(b.spans)
-	for at > 0 && b.spans[at-1].from > to {
-		at--
+	if at > 0 && b.spans[at-1].from > to { // as a rule it is the last
+		at = sort.Search(at, func(i int) bool { return b.spans[i].from > to })
 	}
 	first := at
 	for first > 0 && b.spans[first-1].to >= from {
