@@ -137,11 +137,12 @@ func (x *exporter) all(w *bufio.Writer, r *traces.Reader, d *ioctl.Decoder, befo
 	}
 	calls := newAPITrace()
 	filtered := len(x.exprs) > 0
+	var c ioctl.Call // of the event at hand; one for all, as it is large
 	damage = each(r, x.e.notice, func(ev *traces.Event) {
 		if err != nil {
 			return
 		}
-		c := d.Decode(ev)
+		c = d.Decode(ev)
 		if filtered || picture == nil { // a filter may ask how a library call ended
 			calls.take(ev, &c)
 		}

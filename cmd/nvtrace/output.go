@@ -197,33 +197,35 @@ type logSink struct {
 	live     bool           // leave out the record that ends a recording
 	errs     once
 	buf      []byte
+	call     ioctl.Call // of the event at hand; one for all, as it is large
 	notice   func(string)
 }
 
 // Event implements record.Sink.
 func (s *logSink) Event(ev *traces.Event) {
-	c := s.decoder.Decode(ev)
+	s.call = s.decoder.Decode(ev)
+	c := &s.call
 	if s.api != nil {
-		s.api.take(ev, &c)
+		s.api.take(ev, c)
 	}
 	if s.script != nil {
-		s.script.event(ev, &c, s.decoder, s.api)
+		s.script.event(ev, c, s.decoder, s.api)
 	}
 	if s.summary != nil {
-		s.summary.Add(ev, &c)
-		s.book.add(ev, &c, s.api.current, s.decoder)
+		s.summary.Add(ev, c)
+		s.book.add(ev, c, s.api.current, s.decoder)
 		s.observer.add(ev, s.api.current)
 	}
 	if s.meter != nil {
 		s.meter.add(ev, &c, s.api.current, &s.api.tracker.Names)
 	}
 	if s.page != nil {
-		s.page.Add(ev, &c)
+		s.page.Add(ev, c)
 	}
 	if s.names != nil {
-		s.names.around(ev, &c, func() { s.line(ev, &c) })
+		s.names.around(ev, c, func() { s.line(ev, c) })
 	} else {
-		s.line(ev, &c)
+		s.line(ev, c)
 	}
 	if n := s.decoder.Notice(); n != "" {
 		s.notice(n)

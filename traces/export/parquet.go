@@ -87,9 +87,12 @@ type table[T any] struct {
 	w       io.Writer
 	columns []column[T]
 	before  func(a, b *T) int // the order of rows; nil: as they come
-	rows    []T
-	order   []int32 // of the rows that are written: to sort numbers is cheaper
-	text    int     // bytes of the rows' texts
+	rows    []T               // that wait
+	text    int               // bytes of their texts
+
+	writing chan struct{} // closed when what follows can be touched again; nil: it can
+	out     []T           // that are written
+	order   []int32       // of them: to sort numbers is cheaper
 	at      int64
 	total   int64
 	groups  []byte // RowGroup of each, in Thrift's compact protocol
@@ -123,19 +126,41 @@ func (t *table[T]) add(row *T, text int) {
 	}
 }
 
-// flush writes the rows that wait as a group.
+// flush has the rows that wait written as a group, on a goroutine of its own: that takes
+// about as long as to gather them. They are written when settle returns.
 func (t *table[T]) flush() {
+	t.settle()
+	t.text = 0
 	if len(t.rows) == 0 || t.err != nil {
 		t.rows = t.rows[:0]
 		return
 	}
+	t.out, t.rows = t.rows, t.out[:0]
+	done := make(chan struct{})
+	t.writing = done
+	go func() {
+		defer close(done)
+		t.group()
+	}()
+}
+
+// settle waits until nothing is being written.
+func (t *table[T]) settle() {
+	if t.writing != nil {
+		<-t.writing
+		t.writing = nil
+	}
+}
+
+// group writes the rows of out.
+func (t *table[T]) group() {
 	t.order = t.order[:0]
-	for i := range t.rows {
+	for i := range t.out {
 		t.order = append(t.order, int32(i))
 	}
 	if t.before != nil {
 		slices.SortFunc(t.order, func(a, b int32) int {
-			return cmp.Or(t.before(&t.rows[a], &t.rows[b]), cmp.Compare(a, b))
+			return cmp.Or(t.before(&t.out[a], &t.out[b]), cmp.Compare(a, b))
 		})
 	}
 	start := t.at
@@ -146,7 +171,7 @@ func (t *table[T]) flush() {
 		t.chunk(&g, &t.columns[i])
 	}
 	g.i64(2, t.at-start)
-	g.i64(3, int64(len(t.rows)))
+	g.i64(3, int64(len(t.out)))
 	if t.before != nil {
 		g.list(4, thriftStruct, 1)
 		g.open()
@@ -158,13 +183,12 @@ func (t *table[T]) flush() {
 	g.close()
 	t.groups = g.b
 	t.ngroups++
-	t.total += int64(len(t.rows))
-	clear(t.rows)
-	t.rows, t.text = t.rows[:0], 0
+	t.total += int64(len(t.out))
+	clear(t.out)
 }
 
 // row returns the i-th of the rows that wait, in their order.
-func (t *table[T]) row(i int) *T { return &t.rows[t.order[i]] }
+func (t *table[T]) row(i int) *T { return &t.out[t.order[i]] }
 
 // chunk writes a column of the rows that wait, and appends its ColumnChunk.
 func (t *table[T]) chunk(g *thrift, c *column[T]) {
@@ -175,11 +199,11 @@ func (t *table[T]) chunk(g *thrift, c *column[T]) {
 	b := t.page[:0]
 	if c.optional() {
 		b = append(b, 0, 0, 0, 0)
-		b = appendLevels(b, len(t.rows), func(i int) bool { return !c.null(t.row(i)) })
+		b = appendLevels(b, len(t.out), func(i int) bool { return !c.null(t.row(i)) })
 		binary.LittleEndian.PutUint32(b, uint32(len(b)-4))
 	}
 	each := func(f func(r *T)) {
-		for i := range t.rows {
+		for i := range t.out {
 			if r := t.row(i); c.null == nil || !c.null(r) {
 				values++
 				f(r)
@@ -226,7 +250,7 @@ func (t *table[T]) chunk(g *thrift, c *column[T]) {
 		})
 	}
 	data := t.at
-	plain += t.writePage(parquetDataPage, len(t.rows), b, encoding)
+	plain += t.writePage(parquetDataPage, len(t.out), b, encoding)
 	t.page = b[:0]
 
 	g.open()
@@ -241,7 +265,7 @@ func (t *table[T]) chunk(g *thrift, c *column[T]) {
 	g.list(3, thriftBinary, 1)
 	g.bytes(c.name)
 	g.i32(4, parquetZstd)
-	g.i64(5, int64(len(t.rows)))
+	g.i64(5, int64(len(t.out)))
 	g.i64(6, plain)
 	g.i64(7, t.at-start)
 	g.i64(9, data)
@@ -250,7 +274,7 @@ func (t *table[T]) chunk(g *thrift, c *column[T]) {
 	}
 	g.field(12, thriftStruct)
 	g.open()
-	g.i64(3, int64(len(t.rows)-values))
+	g.i64(3, int64(len(t.out)-values))
 	if c.number != nil && values > 0 {
 		g.text(5, bound(hi, c.narrow))
 		g.text(6, bound(lo, c.narrow))
@@ -274,7 +298,7 @@ func bound(v int64, narrow bool) string {
 func (t *table[T]) dictionary(c *column[T]) (dict []byte, n int) {
 	ids := make(map[string]uint32)
 	t.ids = t.ids[:0]
-	for i := range t.rows {
+	for i := range t.out {
 		r := t.row(i)
 		if c.null != nil && c.null(r) {
 			continue
@@ -324,6 +348,7 @@ func (t *table[T]) writePage(kind int64, values int, b []byte, encoding int64) i
 // close writes the rest, and the footer. It does not close the writer.
 func (t *table[T]) close() error {
 	t.flush()
+	t.settle()
 	f := thrift{}
 	f.open()
 	f.i32(1, 1) // version
