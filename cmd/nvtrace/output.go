@@ -217,7 +217,7 @@ func (s *logSink) Event(ev *traces.Event) {
 		s.observer.add(ev, s.api.current)
 	}
 	if s.meter != nil {
-		s.meter.add(ev, &c, s.api.current, &s.api.tracker.Names)
+		s.meter.add(ev, c, s.api.current, &s.api.tracker.Names)
 	}
 	if s.page != nil {
 		s.page.Add(ev, c)
