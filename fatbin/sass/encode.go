@@ -46,6 +46,13 @@ func BRA(a Arch, distance int64) (Word, bool) {
 	return i.WithTarget(distance)
 }
 
+// RETRel is RET.REL.NODEC: it jumps to a place whose offset from the one at distance, in
+// bytes from the next instruction on, is in a pair of registers.
+func RETRel(a Arch, pair uint8, distance int64) (Word, bool) {
+	i := Inst{Word: plain(opRET|uint64(pair)<<24, guardAlways<<(87-64)|1<<(86-64)), Arch: a}
+	return i.WithTarget(distance)
+}
+
 // MOV copies a register.
 func MOV(dst, src uint8) Word {
 	return plain(0x202|uint64(dst)<<16|uint64(src)<<32, 0xf<<(72-64))

@@ -36,6 +36,7 @@ const (
 	opBRA, opBRAU = 0x947, 0x547
 	opEXIT        = 0x94d
 	opCALLRel     = 0x944
+	opRET         = 0x950 // RET.REL
 	opBSSY        = 0x945
 	opNOP         = 0x918
 	opWarpSync    = 0x348
@@ -112,7 +113,7 @@ func (i *Inst) WithTarget(t int64) (Word, bool) {
 			return w, false
 		}
 		fallthrough
-	case opBRA, opBRAU, opCALLRel:
+	case opBRA, opBRAU, opCALLRel, opRET:
 		if i.Arch >= 90 {
 			return w.SetBits(16, 8, uint64(t)).SetBits(34, 48, uint64(t>>8)), signed(uint64(t), 56) == t
 		}

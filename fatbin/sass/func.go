@@ -29,6 +29,24 @@ type Func struct {
 	Woven func(index int) bool
 	// Registers is the number of registers of the kernel, 0 if unknown.
 	Registers int
+	// Shared are pieces of the code that jumps go to as if they were one instruction:
+	// they come back to behind the jump. Calls gives, by the index of such a jump, the
+	// index in Shared.
+	Shared []Shared
+	Calls  map[int]int
+}
+
+// Shared is a piece of code that comes back to where it is jumped to from.
+type Shared struct {
+	Start, End int // indices of instructions, End excluded
+	// Reads are the registers that must have a value when it begins, Uses all that it
+	// may change.
+	Reads, Uses Set
+}
+
+// comesBack reports whether an instruction is the return of a shared piece.
+func (f *Func) comesBack(i int) bool {
+	return slices.ContainsFunc(f.Shared, func(s Shared) bool { return i >= s.Start && i < s.End })
 }
 
 // Block is a run of instructions that are executed one after the other, but for
@@ -159,6 +177,10 @@ func (a *Analysis) blocks() {
 			leader[i] = true
 		}
 	}
+	for i := range a.Func.Shared {
+		s := a.Func.Shared[i].Start
+		leader[s], entry[s] = true, true
+	}
 	for i := range a.Insts {
 		in := &a.Insts[i]
 		if in.op != nil && in.op.flow == FlowNext {
@@ -262,7 +284,7 @@ func (a *Analysis) returnEdges() {
 				blk.Succ = append(blk.Succ, t)
 			}
 		}
-		if a.Insts[blk.End-1].op.flow == FlowReturn && !found[b] {
+		if a.Insts[blk.End-1].op.flow == FlowReturn && !found[b] && !a.Func.comesBack(blk.End-1) {
 			blk.LeavesAnywhere = true
 		}
 	}
@@ -284,6 +306,10 @@ func (a *Analysis) edges(b int) {
 		}
 	}
 	next := true
+	if _, ok := a.Func.Calls[last]; ok {
+		add(blk.End)
+		return
+	}
 	switch f.Kind {
 	case FlowBranch:
 		next = f.Conditional
@@ -312,6 +338,9 @@ func (a *Analysis) edges(b int) {
 		add(a.index(last, f.Target))
 	case FlowReturn:
 		next = f.Conditional
+		if a.Func.comesBack(last) {
+			break
+		}
 		if !a.localCalls {
 			blk.LeavesAnywhere = true
 			break

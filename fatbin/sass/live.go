@@ -29,6 +29,15 @@ func (i *Inst) effect(read, kill *Set) {
 	kill.UP &^= i.mayWrite()
 }
 
+// effect is that of the instruction at index i with the piece of code that it jumps to
+// and that comes back.
+func (a *Analysis) effect(i int, read, kill *Set) {
+	a.Insts[i].effect(read, kill)
+	if s, ok := a.Func.Calls[i]; ok {
+		read.Union(&a.Func.Shared[s].Reads)
+	}
+}
+
 func (a *Analysis) liveness() {
 	n := len(a.Insts)
 	a.LiveIn, a.LiveOut = make([]Set, n), make([]Set, n)
@@ -41,7 +50,7 @@ func (a *Analysis) liveness() {
 	for b := range a.Blocks {
 		blk := &a.Blocks[b]
 		for i := blk.End - 1; i >= blk.Start; i-- {
-			a.Insts[i].effect(&read, &kill)
+			a.effect(i, &read, &kill)
 			reads[b].Minus(&kill)
 			reads[b].Union(&read)
 			kills[b].Union(&kill)
@@ -83,7 +92,7 @@ func (a *Analysis) liveness() {
 		live := out(b)
 		for i := blk.End - 1; i >= blk.Start; i-- {
 			a.LiveOut[i] = live
-			a.Insts[i].effect(&read, &kill)
+			a.effect(i, &read, &kill)
 			live.Minus(&kill)
 			live.Union(&read)
 			a.LiveIn[i] = live

@@ -49,6 +49,15 @@ func disassemble(t testing.TB, a Arch, words []Word) []string {
 	return text
 }
 
+func retTo(t *testing.T, a Arch, pair uint8, distance int64) Word {
+	t.Helper()
+	w, ok := RETRel(a, pair, distance)
+	if !ok {
+		t.Errorf("%s: no RET.REL by %d", a, distance)
+	}
+	return w
+}
+
 // What the encoders write is what nvdisasm reads, on each architecture.
 func TestEncoders(t *testing.T) {
 	for _, a := range Archs() {
@@ -67,6 +76,7 @@ func TestEncoders(t *testing.T) {
 			{P2R(5, 0x7f), "P2R R5, PR, RZ, 0x7f"},
 			{R2P(5, 0x7f), "R2P PR, R5, 0x7f"},
 			{LDC(a, 8, 0, 0x160, 4), "LDC R8, c[0x0][0x160]"},
+			{retTo(t, a, 20, -16*11), "RET.REL.NODEC R20 0x0"},
 			{LDC(a, 8, 3, 0x7ff8, 8), "LDC.64 R8, c[0x3][0x7ff8]"},
 		}
 		for _, d := range []int64{0, -16, 0x1230, -0x40} {

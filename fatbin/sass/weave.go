@@ -68,6 +68,10 @@ type Weaver struct {
 
 	sites map[int]*site
 	exits []probe
+	// shared are the copies of bodies that several places jump to, those of long
+	// instructions and more.
+	shared []*sharedCopy
+	long   int
 	// atEntry: a probe is before the first instruction, where nothing is live.
 	atEntry bool
 	top     int // highest register in use by probes, -1 if none
@@ -126,6 +130,8 @@ type probe struct {
 	// spill are registers that may be used although they are not free, if they are
 	// saved in local memory.
 	spill Set
+	// shared is the copy of the body that the place jumps to; nil if it has its own.
+	shared *sharedCopy
 }
 
 // A site is an instruction that is replaced.
@@ -160,7 +166,7 @@ func NewWeaver(fn *Func, facts *KernelFacts) (*Weaver, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Weaver{a: a, arch: fn.Arch, sites: make(map[int]*site), listed: make(map[int]bool), top: -1}
+	w := &Weaver{a: a, arch: fn.Arch, sites: make(map[int]*site), listed: make(map[int]bool), top: -1, long: longBody}
 	if facts != nil {
 		w.facts = *facts
 	}
@@ -323,20 +329,14 @@ func (w *Weaver) before(i int, body *Body, args []Arg) error {
 	if err := w.checkArgs(i, &p); err != nil {
 		return err
 	}
-	busy := w.busy(i)
-	busy.Union(&w.a.LiveIn[i])
-	if err := w.place(i, &p, &busy, w.lowest()); err != nil {
-		// What is on its way can be waited for.
-		busy, p.wait = w.silent(i)
-		never := busy
-		busy.Union(&w.a.LiveIn[i])
-		if w.place(i, &p, &busy, w.lowest()) != nil {
-			// What else there is can be saved.
-			var ok bool
-			if p.spill, ok = w.spillable(i, &p, &never); !ok || w.place(i, &p, &busy, w.lowest()) != nil {
-				return err
-			}
+	var err error
+	for _, copies := range []int{mostCopies, maxBody} {
+		if err = w.placeBefore(i, &p, copies); err == nil {
+			break
 		}
+	}
+	if err != nil {
+		return err
 	}
 	w.add(i, &p)
 	return nil
@@ -523,7 +523,7 @@ func (w *Weaver) rewritable(in *Inst) bool {
 // Finish writes the code. It may be called once.
 func (w *Weaver) Finish() (*Woven, error) {
 	out := &Woven{Code: slices.Clone(w.a.Func.Code), Registers: w.facts.Registers}
-	e := emitter{w: w, out: out, moved: make(map[int]int)}
+	e := emitter{w: w, out: out, moved: make(map[int]int), calls: make(map[int]*sharedCopy)}
 	if len(w.sites) == 0 && len(w.exits) == 0 {
 		e.listExits()
 		return out, nil

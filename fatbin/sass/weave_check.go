@@ -16,9 +16,17 @@ func (w *Weaver) check(out *Woven, e *emitter) error {
 		_, moved := e.moved[index]
 		return index >= len(w.a.Insts) && !moved
 	}
+	e.describe(&fn)
 	a, err := Analyze(&fn)
 	if err != nil {
 		return err
+	}
+	for at, s := range fn.Calls {
+		busy := a.PendRead[at]
+		busy.Union(&a.PendWrite[at])
+		if x := intersect(&busy, &fn.Shared[s].Uses); !x.Empty() {
+			return fmt.Errorf("%#06x: registers %s of a shared probe are on their way", at*WordSize, x.String())
+		}
 	}
 	// Predicates that are saved and restored are read, whether they have a value or not.
 	var kept Set
@@ -91,6 +99,9 @@ func (w *Weaver) checkBlock(a *Analysis, b block) error {
 			return fmt.Errorf("+0x%x: an unknown instruction, %s", i*WordSize, in.Word)
 		}
 		_, write := in.Uses()
+		if s, ok := a.Func.Calls[i]; ok {
+			write.Union(&a.Func.Shared[s].Uses)
+		}
 		switch in.Word.Opcode() {
 		case opSTL:
 			r := uint8(in.Word.Bits(32, 8))

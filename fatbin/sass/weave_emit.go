@@ -16,8 +16,9 @@ type emitter struct {
 	moved map[int]int
 	// blocks are what is appended for places, the displaced instruction excluded.
 	blocks []block
-	// copies are the bodies in the new code.
+	// copies are the bodies in the new code, calls the jumps to shared ones, by index.
 	copies []bodyCopy
+	calls  map[int]*sharedCopy
 }
 
 // A bodyCopy is a body in the new code, from the index base on.
@@ -91,6 +92,11 @@ func (e *emitter) emit() error {
 				return err
 			}
 			e.replace(i, w)
+		}
+	}
+	for _, s := range e.w.shared {
+		if err := e.sharedCopy(s); err != nil {
+			return err
 		}
 	}
 	for _, i := range slices.Sorted(maps.Keys(e.w.sites)) {
@@ -232,15 +238,36 @@ func (e *emitter) probe(i int, p *probe, last bool) error {
 		e.fixed(P2R(pl.keep, save))
 	}
 	e.give(i, p)
+	var err error
+	if p.shared != nil {
+		err = e.call(p)
+	} else {
+		err = e.body(p, e.loads, last)
+	}
+	if err != nil {
+		return err
+	}
+	if save != 0 {
+		e.wait(0, 2)
+		e.stall(R2P(pl.keep, save), 15)
+	}
+	if !last {
+		e.restore(pl)
+	}
+	return nil
+}
 
+// body writes the instructions of a probe, the first of which waits for scoreboards.
+// Unless it is the last thing that a thread does, control goes on behind them.
+func (e *emitter) body(p *probe, boards uint8, last bool) error {
 	base := len(e.out.Code)
 	e.copies = append(e.copies, bodyCopy{base, p})
 	end := base + len(p.body.code)
 	for k := range p.body.code {
-		w := p.body.renamed(k, pl)
+		w := p.body.renamed(k, &p.regs)
 		if k == 0 {
 			c := w.Control()
-			c.Wait |= e.loads
+			c.Wait |= boards
 			w = w.WithControl(c)
 		}
 		if k == p.body.returns && !last {
@@ -259,13 +286,6 @@ func (e *emitter) probe(i int, p *probe, last bool) error {
 			w = w.WithControl(c)
 		}
 		e.put(w)
-	}
-	if save != 0 {
-		e.wait(0, 2)
-		e.stall(R2P(pl.keep, save), 15)
-	}
-	if !last {
-		e.restore(pl)
 	}
 	return nil
 }

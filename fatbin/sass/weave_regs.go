@@ -194,18 +194,26 @@ func (w *Weaver) noRegisters(i int, body *Body, busy *Set, from int) error {
 }
 
 // groups returns the body's groups of registers. An address is computed in a pair, also
-// where the body looks at its halves one by one.
+// where the body looks at its halves one by one, and a shared copy returns by a pair.
 func (p *probe) groups() []group {
 	regs, _ := params(p.args)
-	for j, a := range p.args {
-		if a.kind != argAddress || !p.body.live.Has(GPR, regs[j]) && !p.body.live.Has(GPR, regs[j]+1) {
-			continue
-		}
-		used := p.body.used
-		used.Add(GPR, regs[j], 2)
-		return groupsOf(append(slices.Clip(p.body.ops), Operand{Kind: GPR, Reg: regs[j], Count: 2}), &used)
+	ops, used := slices.Clip(p.body.ops), p.body.used
+	pair := func(r uint8) {
+		used.Add(GPR, r, 2)
+		ops = append(ops, Operand{Kind: GPR, Reg: r, Count: 2})
 	}
-	return p.body.groups
+	for j, a := range p.args {
+		if a.kind == argAddress && (p.body.live.Has(GPR, regs[j]) || p.body.live.Has(GPR, regs[j]+1)) {
+			pair(regs[j])
+		}
+	}
+	if p.shared != nil {
+		pair(returnPair)
+	}
+	if len(ops) == len(p.body.ops) {
+		return p.body.groups
+	}
+	return groupsOf(ops, &used)
 }
 
 // A group is a run of a body's registers that some instruction wants side by side.

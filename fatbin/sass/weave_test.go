@@ -133,6 +133,12 @@ func weaveAccesses(w *Weaver, b *Body, at int) (errs []error) {
 // instructions that are replaced, by kernel.
 func weave(tb testing.TB, image []byte, how *weaving) ([]byte, map[string]map[int]bool) {
 	tb.Helper()
+	return weaveSharing(tb, image, how, longBody)
+}
+
+// weaveSharing does it with shared copies of bodies of long instructions and more.
+func weaveSharing(tb testing.TB, image []byte, how *weaving, long int) ([]byte, map[string]map[int]bool) {
+	tb.Helper()
 	e := openEditor(tb, image)
 	arch := Arch(e.Cubin().Arch.SM)
 	b := &bodies{count: testBody(tb, "count", arch), address: testBody(tb, "address", arch)}
@@ -143,6 +149,7 @@ func weave(tb testing.TB, image []byte, how *weaving) ([]byte, map[string]map[in
 	for i := range e.Cubin().Kernels {
 		k := &e.Cubin().Kernels[i]
 		w := openWeaver(tb, e, k.Name)
+		w.long = long
 		for _, err := range how.weave(w, b, k.ParamBase+k.Params[len(k.Params)-1].Offset) {
 			switch {
 			case err == nil:
@@ -198,9 +205,11 @@ func TestWriteGPUFiles(t *testing.T) {
 		}
 		for i := range weavings {
 			how := &weavings[i]
-			files[set+"."+how.name+".cubin"], _ = weave(t, image, how)
-			for _, k := range c.Kernels {
-				cases = fmt.Appendf(cases, "%s %s %s %d %d %d\n", set, k.Name, how.name, yes[how.entries], yes[how.exits], yes[how.accesses])
+			for suffix, long := range map[string]int{"": longBody, ".shared": 0} {
+				files[set+"."+how.name+suffix+".cubin"], _ = weaveSharing(t, image, how, long)
+				for _, k := range c.Kernels {
+					cases = fmt.Appendf(cases, "%s %s %s %d %d %d\n", set, k.Name, how.name+suffix, yes[how.entries], yes[how.exits], yes[how.accesses])
+				}
 			}
 		}
 	}
@@ -212,11 +221,14 @@ func TestWriteGPUFiles(t *testing.T) {
 	}
 }
 
-// Every place takes its probe, and the result passes the weaver's own check.
+// Every place takes its probe, and the result passes the weaver's own check; also where
+// several places share a copy of the body.
 func TestWeave(t *testing.T) {
 	for _, set := range sets {
 		for i := range weavings {
-			t.Run(set+" "+weavings[i].name, func(t *testing.T) { weave(t, readFile(t, set+".sm_90.cubin"), &weavings[i]) })
+			image := readFile(t, set+".sm_90.cubin")
+			t.Run(set+" "+weavings[i].name, func(t *testing.T) { weave(t, image, &weavings[i]) })
+			t.Run(set+" "+weavings[i].name+" shared", func(t *testing.T) { weaveSharing(t, image, &weavings[i], 0) })
 		}
 	}
 }
@@ -236,7 +248,7 @@ func woven(tb testing.TB, kernel string, how func(w *Weaver, b *bodies, at int) 
 		tb.Fatal(err)
 	}
 	out := &Woven{Code: slices.Clone(w.a.Func.Code), Registers: 255}
-	em := &emitter{w: w, out: out, moved: make(map[int]int)}
+	em := &emitter{w: w, out: out, moved: make(map[int]int), calls: make(map[int]*sharedCopy)}
 	if err := em.emit(); err != nil {
 		tb.Fatal(err)
 	}
@@ -249,6 +261,10 @@ func woven(tb testing.TB, kernel string, how func(w *Weaver, b *bodies, at int) 
 // The check finds mistakes that a weaver could make.
 func TestCheckFindsMistakes(t *testing.T) {
 	accesses := func(w *Weaver, b *bodies, at int) []error { return weaveAccesses(w, b.access, at) }
+	sharing := func(w *Weaver, b *bodies, at int) []error {
+		w.long = 0
+		return weaveAccesses(w, b.access, at)
+	}
 	exits := func(w *Weaver, b *bodies, at int) []error { return []error{w.Exits(b.count, ConstWide(0, at), Imm(1))} }
 	for name, c := range map[string]struct {
 		how  func(w *Weaver, b *bodies, at int) []error
@@ -299,6 +315,27 @@ func TestCheckFindsMistakes(t *testing.T) {
 					e.out.Code[n] = MOVImm(uint8(w.a.Insts[i].Word.Bits(32, 8)), 0)
 					return true
 				}
+			}
+			return false
+		}},
+		"a shared copy overwrites a register of the kernel": {sharing, func(w *Weaver, e *emitter) bool {
+			for at, s := range e.calls {
+				for r := range uint8(200) {
+					i := slices.IndexFunc(e.blocks, func(b block) bool { return b.start < at && at < b.end })
+					if r != 1 && w.a.LiveIn[e.blocks[i].site].Has(GPR, r) && !s.regs.used.Has(GPR, r) {
+						e.out.Code[s.base+1] = MOVImm(r, 1)
+						return true
+					}
+				}
+			}
+			return false
+		}},
+		"arguments of a shared copy are not waited for": {sharing, func(w *Weaver, e *emitter) bool {
+			for at := range e.calls {
+				c := e.out.Code[at].Control()
+				c.Wait = 0
+				e.out.Code[at] = e.out.Code[at].WithControl(c)
+				return true
 			}
 			return false
 		}},
