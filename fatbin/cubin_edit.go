@@ -195,8 +195,9 @@ func (e *CubinEditor) indexNumbers(off uint64, b []byte) {
 	}
 }
 
-// Externs names what a kernel, and the device functions of its file, refer to and the file
-// does not define: functions of the driver such as vprintf.
+// Externs names what a kernel, and the device functions and constants of its file, refer
+// to and the file does not define: functions of the driver such as vprintf, whose addresses
+// are constants that all kernels have.
 func (e *CubinEditor) Externs(kernel string) []string {
 	i, ok := e.byName[kernel]
 	if !ok || i < 0 {
@@ -205,6 +206,11 @@ func (e *CubinEditor) Externs(kernel string) []string {
 	sections := []uint32{e.cubin.Kernels[i].Section}
 	for j := range e.cubin.Functions {
 		sections = append(sections, e.cubin.Functions[j].Section)
+	}
+	for j := range e.file.sections {
+		if strings.HasPrefix(e.file.sections[j].Name, ".nv.constant") {
+			sections = append(sections, uint32(j))
+		}
 	}
 	slices.Sort(sections)
 	table := slices.IndexFunc(e.file.sections, func(s Section) bool { return s.Type == shtSymtab })

@@ -51,19 +51,24 @@ func (r *rewriting) besideCode(data []byte, e *fatbin.CubinEditor, reports []Ker
 
 // codeEffect is effectOf for machine code.
 func codeEffect(e *fatbin.CubinEditor, kernel string) string {
-	for _, name := range e.Externs(kernel) {
-		if why := effects[name]; why != "" {
-			return why
-		}
-	}
 	code, err := e.Code(kernel)
 	if err != nil {
-		return ""
+		return "its code can't be read"
 	}
+	calls := false
 	for _, w := range sass.Words(code.Code) {
 		in, ok := sass.Decode(sass.Arch(e.Cubin().Arch.SM), w)
-		if ok && (strings.HasPrefix(in.Name(), "SUST") || strings.HasPrefix(in.Name(), "SURED") || strings.HasPrefix(in.Name(), "SUATOM")) {
+		switch {
+		case !ok:
+			return "it has an instruction that is not known, such as those that write surfaces"
+		case strings.HasPrefix(in.Name(), "SUST"), strings.HasPrefix(in.Name(), "SURED"), strings.HasPrefix(in.Name(), "SUATOM"):
 			return effects["sust"]
+		}
+		calls = calls || in.Flow().Kind == sass.FlowCall
+	}
+	for _, name := range e.Externs(kernel) {
+		if why := effects[name]; why != "" && calls {
+			return why
 		}
 	}
 	return ""

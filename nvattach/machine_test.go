@@ -151,7 +151,7 @@ func TestMachineOriginal(t *testing.T) {
 		if o == nil || !bytes.Equal(o.Image, image) || !slices.Equal(o.Globals, []string{"calls"}) || !slices.Equal(o.Constants, []string{"factor"}) {
 			t.Fatalf("original %+v", o)
 		}
-		want := map[string]string{"plain": "", "prints": "it prints", "draws": "it writes surfaces"}
+		want := map[string]string{"plain": "", "prints": "it prints", "draws": "it has an instruction that is not known, such as those that write surfaces"}
 		for _, k := range got.Kernels {
 			if !k.Twin || k.Effect != want[k.Name] || !slices.Equal(k.Globals, []string{"calls"}) {
 				t.Errorf("%+v", k)
