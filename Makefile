@@ -24,7 +24,7 @@ nvtrace_flags = -trimpath -ldflags '-s -w $(if $(filter amd64,$(1)),-E main.entr
 ARCHES := amd64 arm64
 FUZZTIME ?= 30s # or a number of runs: 3000x
 
-.PHONY: all dist test race lint fmt generate rm-facts api-facts fuzz bench cuda check-gpu bench-gpu demo check ci deps-ptxas deps-cuda testdata-cuda cross clean help deps-duckdb
+.PHONY: all dist test race lint fmt generate rm-facts api-facts fuzz bench cuda check-gpu bench-gpu demo check ci deps-ptxas deps-cuda testdata-cuda cross clean help docs deps-duckdb
 
 all: ## build bin/nvtrace and bin/rminfo
 	CGO_ENABLED=0 go build $(call nvtrace_flags,$(shell go env GOARCH)) -o bin/nvtrace ./cmd/nvtrace
@@ -120,8 +120,12 @@ check: generate lint test race cross ## what a change must pass
 ci: deps-ptxas testdata-cuda ## what continuous integration runs
 	$(MAKE) all
 	NVTRACE_REQUIRE=gcc,ptxas,replay,nvcc NVTRACE_PTXAS=$(PTXAS) NVTRACE_NVCC=$(CURDIR)/.cache/cuda/bin/nvcc $(MAKE) check
-	NVTRACE_REQUIRE=gcc $(MAKE) demo
+	NVTRACE_REQUIRE=gcc $(MAKE) demo docs
 	$(MAKE) fuzz FUZZTIME=1000x
+
+docs: all ## make the site of docs/ in bin/site, with the reference and the tools as bin/nvtrace has them
+	rm -rf bin/site
+	go run ./internal/site -nvtrace bin/nvtrace -o bin/site docs
 
 dist: ## build the release in dist/: static binaries, deb and rpm packages, man page, completions, SBOM, checksums
 	rm -rf dist

@@ -82,13 +82,9 @@ func named(m map[kernelKey]uint64, pid int32, name string) {
 // add counts an event that was decoded as c; f is the library call that it is or happened in.
 func (m *meter) add(ev *traces.Event, c *ioctl.Call, f *api.Frame, names *api.Names) {
 	p := m.of[ev.PID]
-	if p == nil {
-		if len(m.of) >= maxMetered {
-			p = new(counters)
-		} else {
-			p = new(counters)
-			m.of[ev.PID] = p
-		}
+	isNew := p == nil
+	if isNew {
+		p = new(counters)
 	}
 	before := *p
 	switch ev.Kind {
@@ -113,6 +109,9 @@ func (m *meter) add(ev *traces.Event, c *ioctl.Call, f *api.Frame, names *api.Na
 		if ev.TID == ev.PID {
 			m.gone = append(m.gone, ev.PID)
 		}
+	}
+	if isNew && *p != before && len(m.of) < maxMetered { // what has nothing to do with a GPU is left out
+		m.of[ev.PID] = p
 	}
 	d := p.sub(&before)
 	m.all = m.all.plus(&d)

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+
+	"nvtrace/nvattach/script"
+)
+
+// shellWords takes apart a command whose quotes are single.
+func shellWords(line string) (words []string) {
+	for _, m := range regexp.MustCompile(`'([^']*)'|(\S+)`).FindAllStringSubmatch(line, -1) {
+		words = append(words, m[1]+m[2])
+	}
+	return words
+}
+
+// TestOneLinersOfDocs runs each command of docs/one-liners.md on the simulated GPU. It must
+// show what stands below it, but for …, which is any text.
+func TestOneLinersOfDocs(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("programs on the simulated GPU are of amd64")
+	}
+	page, err := os.ReadFile("../../docs/one-liners.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	nvtrace := filepath.Join(dir, "nvtrace")
+	if !compileVictim(t, "../../examples/cuda/vectoradd_driver.c", filepath.Join(dir, "vectoradd")) {
+		t.Skip("no gcc")
+	}
+	build(t, nvtrace, ".")
+	ran := 0
+	for _, block := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
+		for example := range strings.SplitSeq("\n"+block[1], "\n$ ") {
+			line, want, _ := strings.Cut(example, "\n")
+			if line == "" {
+				continue
+			}
+			ran++
+			words := shellWords(line)
+			if words[0] != "nvtrace" {
+				t.Fatalf("not a command of nvtrace: %s", line)
+			}
+			var stderr strings.Builder
+			cmd := exec.Command(nvtrace, append([]string{"-q", "--sim"}, words[1:]...)...)
+			cmd.Dir, cmd.Stderr = dir, &stderr
+			if err := cmd.Run(); err != nil {
+				t.Errorf("%s: %v: %s", line, err, &stderr)
+				continue
+			}
+			var got strings.Builder
+			for l := range strings.Lines(stderr.String()) {
+				if !strings.HasPrefix(l, "probed ") {
+					got.WriteString(l)
+				}
+			}
+			rx := strings.ReplaceAll(regexp.QuoteMeta(strings.TrimSuffix(want, "\n")), "…", ".+")
+			if !regexp.MustCompile(`^` + rx + `\n*$`).MatchString(got.String()) {
+				t.Errorf("$ %s\n%swant\n%s", line, got.String(), want)
+			}
+		}
+	}
+	if ran < 20 {
+		t.Errorf("%d one-liners", ran)
+	}
+}
+
+// TestDocs: the pages have what they must, and no more lines than they may.
+func TestDocs(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(readme), "\n"); n > 200 {
+		t.Errorf("README.md has %d lines; 200 are the most", n)
+	}
+	for _, tool := range script.Tools() {
+		b, err := os.ReadFile(filepath.Join("../../docs/samples", tool.Name+".txt"))
+		if err != nil || len(b) == 0 {
+			t.Errorf("tool %s has no sample: %v", tool.Name, err)
+		}
+	}
+}
