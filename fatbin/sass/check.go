@@ -56,8 +56,10 @@ func (f Finding) String() string {
 }
 
 // Check looks for instructions that don't wait for what they depend on. Unmodified
-// code of NVIDIA's compilers has no finding, up to max of which are returned (0:
-// all).
+// code of NVIDIA's compilers has no finding, up to limit of which are returned (0:
+// all). Kernels that were written in machine code by hand, such as cuDNN's
+// _5x_cudnn_volta_*, _turing_* and _ampere_*, have some: one adds to the result of a load
+// that it waits for only to read its address.
 func (a *Analysis) Check(limit int) []Finding {
 	c := checker{a: a, limit: limit}
 	c.scoreboards()
@@ -107,12 +109,15 @@ func (c *checker) scoreboards() {
 		}
 		var read, write Set
 		in.uses(&read, &write)
-		if x := intersect(&read, pw); !x.Empty() {
+		if in.Word.Opcode() == opP2R {
+			read.P &= uint8(in.Word.Bits(32, 7)) // its mask; for liveness it reads all
+		}
+		if x := intersect(&read, pw); !x.Empty() && (woven || !c.apart(i, x)) {
 			c.add(Finding{Hazard: HazardRead, Index: i, From: -1, Regs: x})
 		}
 		_, _, guarded := in.Guard()
 		// Two guarded instructions can exclude each other.
-		if x := intersect(&write, pw); !x.Empty() && (woven || !guarded) {
+		if x := intersect(&write, pw); !x.Empty() && (woven || !guarded && !c.inOrder(i, x)) {
 			c.add(Finding{Hazard: HazardWrite, Index: i, From: -1, Regs: x})
 		}
 		if !woven {
@@ -130,6 +135,66 @@ func (c *checker) scoreboards() {
 	}
 }
 
+// apart reports whether all that registers are still to be written by is guarded by the
+// opposite of an instruction's own guard: no thread runs both.
+func (c *checker) apart(i int, x Set) bool {
+	if _, _, guarded := c.a.Insts[i].Guard(); !guarded {
+		return false
+	}
+	return c.begun(i, x, func(j int) bool { return c.a.exclusive(j, i) })
+}
+
+// inOrder reports whether all that registers are still to be written by went to the unit
+// that an instruction goes to, which writes in order.
+func (c *checker) inOrder(i int, x Set) bool {
+	unit := c.a.Insts[i].op.unit
+	return unit != 0 && c.begun(i, x, func(j int) bool { return c.a.Insts[j].op.unit == unit })
+}
+
+// begun reports whether the instructions that are on their way to write registers are all
+// in the block, before the one at index i, and fit.
+func (c *checker) begun(i int, x Set, fit func(j int) bool) bool {
+	a := c.a
+	var read, write Set
+	for j := i - 1; j >= a.Blocks[a.BlockOf[i]].Start; j-- {
+		if a.Insts[j].op == nil {
+			return false
+		}
+		a.Insts[j].operandSets(&read, &write)
+		late := a.Insts[j].Word.Control().WriteBar < unguarded || a.Insts[j].op.unit != 0
+		if y := intersect(&write, &x); late && !y.Empty() && !fit(j) {
+			return false
+		}
+		if y := intersect(&x, &a.pendOwn[j]); y.Empty() {
+			return true // what is on its way has begun behind it
+		}
+	}
+	return false
+}
+
+// exclusive reports whether of two instructions of a block, of which j comes first, no
+// thread runs both, since their guards are opposite.
+func (a *Analysis) exclusive(j, i int) bool {
+	p, neg, ok := a.Insts[i].Guard()
+	q, other, ok2 := a.Insts[j].Guard()
+	kind := a.Insts[i].GuardKind()
+	if !ok || !ok2 || p != q || neg == other || kind != a.Insts[j].GuardKind() || a.BlockOf[i] != a.BlockOf[j] {
+		return false
+	}
+	var read, write, guard Set
+	guard.Add(kind, p, 1)
+	for k := j; k < i; k++ {
+		if a.Insts[k].op == nil {
+			return false
+		}
+		a.Insts[k].operandSets(&read, &write)
+		if y := intersect(&write, &guard); !y.Empty() {
+			return false
+		}
+	}
+	return true
+}
+
 // boardStall is how many cycles after an instruction its scoreboards are busy: one that
 // issues before does not wait for them.
 const boardStall = 2
@@ -141,6 +206,9 @@ func (c *checker) boards() {
 			return
 		}
 		from, to := c.a.Insts[i].Word.Control(), c.a.Insts[i+1].Word.Control()
+		if op := c.a.Insts[i].op; op != nil && op.class == classReconfig {
+			continue // nothing issues before the registers are there
+		}
 		if from.Stall < boardStall && from.boards()&to.Wait != 0 {
 			c.add(Finding{Hazard: HazardBoard, Index: i + 1, From: i, Need: boardStall, Have: int(from.Stall)})
 		}
@@ -157,6 +225,11 @@ func (c *checker) reuse() {
 		if c.a.Insts[i].Word.Control().Reuse == 0 || c.a.Insts[i].op == nil {
 			continue
 		}
+		var read, write Set
+		c.a.Insts[i].operandSets(&read, &write)
+		if read.R == [4]uint64{} {
+			continue // jumps of older compilers have the bits, too
+		}
 		if k := c.a.Insts[i].op.flow; k != FlowNext || i+1 < len(c.a.Insts) && c.a.Insts[i+1].op != nil && c.a.Insts[i+1].op.flow == FlowBranch {
 			c.add(Finding{Hazard: HazardReuse, Index: i, From: -1})
 		}
@@ -166,7 +239,10 @@ func (c *checker) reuse() {
 // ranges looks for registers that the kernel doesn't have, or may have given away.
 func (c *checker) ranges() {
 	top := c.a.Func.Registers
-	if top <= 0 || top >= RZ {
+	if top <= 0 {
+		return
+	}
+	if top = max(top, c.a.mostRegisters); top >= RZ {
 		return
 	}
 	for i := range c.a.Insts {

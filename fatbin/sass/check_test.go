@@ -68,6 +68,54 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
+// What compilers do and no splice does: instructions that exclude each other, waits for a
+// part of a scoreboard, units that keep an order, numbers of registers that change.
+func TestCompilers(t *testing.T) {
+	wait := func(mask uint8) func(*Control) { return func(c *Control) { c.Wait = mask } }
+	early := control(wordIADD, wait(0)) // reads R0
+	depbar := func(board uint8, most uint64) Word {
+		return control(Word{Lo: opDEPBAR | guardAlways<<12}.SetBits(depbarLE, 1, 1).SetBits(depbarBoard, 3, uint64(board)).SetBits(depbarMost, 6, most), func(c *Control) {
+			*c = Control{Stall: 4, WriteBar: NoBar, ReadBar: NoBar}
+		})
+	}
+	setp := Word{0x000000040600720c, 0x000fda0003f06070} // ISETP.GE.U32.AND P0, PT, R6, R4, PT
+	lds := func(reg uint64, board uint8) Word {
+		return control(Word{0x0000000005007984, 0x000ea20000000800}.SetBits(16, 8, reg), func(c *Control) { c.WriteBar, c.Stall = board, 2 })
+	}
+	maxreg := Word{0x000000e8000079c8, 0x000e2200080e0500} // USETMAXREG.TRY_ALLOC.CTAPOOL UP0, 0xe8
+	for _, tc := range []struct {
+		name string
+		code []Word
+		want []Hazard
+	}{
+		{"the load and what reads its result exclude each other", []Word{wordLDG.Guarded(0, true), early.Guarded(0, false), EXIT()}, nil},
+		{"they don't", []Word{wordLDG.Guarded(0, true), early.Guarded(0, true), EXIT()}, []Hazard{HazardRead}},
+		{"they depend on different predicates", []Word{wordLDG.Guarded(0, true), early.Guarded(1, false), EXIT()}, []Hazard{HazardRead}},
+		{"the predicate changes between", []Word{wordLDG.Guarded(0, true), setp, early.Guarded(0, false), EXIT()}, []Hazard{HazardRead}},
+		{"a load before has no guard", []Word{wordLDG, wordLDG.Guarded(0, true), early.Guarded(0, false), EXIT()}, []Hazard{HazardRead}},
+		{"all but one of a scoreboard", []Word{wordLDG, depbar(2, 1), early, EXIT()}, nil},
+		{"all of a scoreboard", []Word{wordLDG, depbar(2, 0), early, EXIT()}, nil},
+		{"of another scoreboard", []Word{wordLDG, depbar(3, 0), early, EXIT()}, []Hazard{HazardRead}},
+		{"a load behind the wait", []Word{depbar(2, 1), wordLDG, early, EXIT()}, []Hazard{HazardRead}},
+		{"loads from shared memory come in order", []Word{lds(8, 2), lds(8, 1), control(EXIT(), wait(0x3f))}, nil},
+		{"a sum is written before a load from shared memory comes", []Word{lds(8, 2), MOVImm(8, 1), control(EXIT(), wait(0x3f))}, []Hazard{HazardWrite}},
+		{"a register that the kernel gets later", []Word{maxreg, MOVImm(200, 1), EXIT()}, nil},
+		{"a register that it never gets", []Word{maxreg, MOVImm(233, 1), EXIT()}, []Hazard{HazardRange}},
+	} {
+		found, err := Check(&Func{Arch: 90, Code: tc.code, Registers: 168})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []Hazard
+		for _, f := range found {
+			got = append(got, f.Hazard)
+		}
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%s: found %v, want %v", tc.name, found, tc.want)
+		}
+	}
+}
+
 // Code of ptxas, on each architecture, has no hazard.
 func TestUnmodified(t *testing.T) {
 	for _, file := range cubins(t) {

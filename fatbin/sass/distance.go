@@ -82,7 +82,7 @@ func (a *Analysis) walk(b int, c *clock, saved map[int]*clock, fn func(Dependenc
 		use := func(k RegKind, reg int, guard, write bool) {
 			s := slot(k, reg)
 			if from := c.at[s]; from > 0 {
-				if d := c.time - c.now[s]; d <= maxDistance {
+				if d := c.time - c.now[s]; d <= maxDistance && !a.exclusive(int(from)-1, i) {
 					fn(Dependence{int(from) - 1, i, k, uint8(reg), int(d), guard, write})
 				}
 			}
@@ -95,7 +95,10 @@ func (a *Analysis) walk(b int, c *clock, saved map[int]*clock, fn func(Dependenc
 		each(&read, func(k RegKind, reg int) { use(k, reg, false, false) })
 		fixed := ctl.WriteBar >= unguarded && in.op.class != classWGMMA
 		each(&write, func(k RegKind, reg int) {
-			use(k, reg, false, true)
+			// What reads a result as well gets it before it writes another.
+			if !read.Has(k, uint8(reg)) {
+				use(k, reg, false, true)
+			}
 			s := slot(k, reg)
 			if fixed {
 				c.at[s], c.now[s] = int32(i+1), c.time

@@ -41,6 +41,7 @@ const (
 	opNOP         = 0x918
 	opWarpSync    = 0x348
 	opWarpSyncImm = 0x948
+	opDEPBAR      = 0x91a
 	opR2P         = 0x804 // with the mask of predicates at bits 32 to 38
 	opLEPC        = 0x94e
 )

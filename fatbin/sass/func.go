@@ -81,7 +81,8 @@ type Analysis struct {
 	Unknown int
 	// MinRegisters is the smallest number that a USETMAXREG in the function sets,
 	// or 0.
-	MinRegisters int
+	MinRegisters  int
+	mostRegisters int // the largest
 	// Used are all registers that instructions name.
 	Used Set
 
@@ -132,7 +133,8 @@ func (a *Analysis) decode() {
 		if !ok {
 			a.Unknown++
 		} else if in.op.class == classReconfig {
-			if n := int(w.Bits(32, 9)); a.MinRegisters == 0 || n < a.MinRegisters {
+			n := int(w.Bits(32, 9))
+			if a.mostRegisters = max(a.mostRegisters, n); a.MinRegisters == 0 || n < a.MinRegisters {
 				a.MinRegisters = n
 			}
 		}

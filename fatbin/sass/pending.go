@@ -23,13 +23,16 @@ type flight struct {
 	// operands of those whose results the scoreboard is for: when these are waited
 	// for, the operands have been read.
 	told, both [unguarded]Set
-	used       uint8 // bits of the indices with anything in read or write
+	// named are the results that no instruction has waited for: a DEPBAR that lets some
+	// of a scoreboard be busy leaves open which.
+	named [unguarded]Set
+	used  uint8 // bits of the indices with anything in read or write
 }
 
 func (f *flight) wait(mask uint8) {
 	for m := mask & f.used & 0x3f; m != 0; m &= m - 1 {
 		i := bits.TrailingZeros8(m)
-		f.read[i], f.write[i], f.told[i] = Set{}, Set{}, Set{}
+		f.read[i], f.write[i], f.told[i], f.named[i] = Set{}, Set{}, Set{}, Set{}
 		if !f.both[i].Empty() {
 			for j := range f.told {
 				f.told[j].Minus(&f.both[i])
@@ -39,6 +42,33 @@ func (f *flight) wait(mask uint8) {
 	}
 	f.used &^= mask & 0x3f
 }
+
+// depbar has a DEPBAR wait.
+func (f *flight) depbar(in *Inst) {
+	board, most := uint8(in.Word.Bits(depbarBoard, 3)), in.Word.Bits(depbarMost, 6)
+	if board >= unguarded {
+		return
+	}
+	if _, _, guarded := in.Guard(); !guarded {
+		mask := uint8(in.Word.Bits(depbarMask, 6))
+		if in.Word.Bits(depbarLE, 1) != 0 && most == 0 {
+			mask |= 1 << board
+		}
+		f.wait(mask)
+	}
+	if in.Word.Bits(depbarLE, 1) != 0 {
+		f.told[board], f.named[board] = Set{}, Set{}
+	}
+}
+
+// Fields of DEPBAR: scoreboards to wait for, and with LE one of which so many
+// instructions may still be on their way.
+const (
+	depbarMask  = 32
+	depbarMost  = 38
+	depbarBoard = 44
+	depbarLE    = 47
+)
 
 // union adds g and says whether f grew.
 func (f *flight) union(g *flight) bool {
@@ -58,6 +88,9 @@ func (f *flight) union(g *flight) bool {
 		if i < unguarded && f.both[i].Union(&g.both[i]) {
 			grew = true
 		}
+		if i < unguarded && f.named[i].Union(&g.named[i]) {
+			grew = true
+		}
 	}
 	return grew
 }
@@ -70,7 +103,7 @@ func (f *flight) totals(read, told, write, named *Set) {
 		i := bits.TrailingZeros8(m)
 		if i < unguarded {
 			told.Union(&f.told[i])
-			named.Union(&f.write[i])
+			named.Union(&f.named[i])
 		}
 		read.Union(&f.read[i])
 		write.Union(&f.write[i])
@@ -102,11 +135,13 @@ func (f *flight) issue(in *Inst, c Control, read, write *Set) {
 	if rb < unguarded && in.op.name == "ATOM" {
 		// Whether the address is in shared memory is known with the operands.
 		f.write[rb].Union(&Set{P: write.P})
+		f.named[rb].Union(&Set{P: write.P})
 		f.used |= 1 << rb
 		write.P = 0
 	}
 	if wb < unguarded {
 		f.write[wb].Union(write)
+		f.named[wb].Union(write)
 		f.used |= 1 << wb
 		if rb >= unguarded {
 			// Whoever waits for the results has waited for the operands too. Uniform
@@ -143,6 +178,7 @@ func (f *flight) issue(in *Inst, c Control, read, write *Set) {
 	f.read[u] = Set{}
 	if wb < unguarded {
 		f.write[wb].Union(&f.write[u])
+		f.named[wb].Union(&f.write[u])
 		f.write[u] = Set{}
 	}
 	if f.write[u].Empty() {
@@ -209,6 +245,10 @@ func (a *Analysis) pending() {
 				changed = false
 			}
 			a.PendRead[i], a.pendTold[i], a.PendWrite[i], a.pendOwn[i] = pr, pt, pw, pn
+			if in.op != nil && in.Word.Opcode() == opDEPBAR {
+				f.depbar(in)
+				changed = true
+			}
 			in.operandSets(&read, &write)
 			if c.WriteBar < unguarded || c.ReadBar < unguarded || f.used>>unguarded != 0 || in.op != nil && in.op.unit != 0 {
 				f.issue(in, c, &read, &write)
