@@ -1,12 +1,12 @@
 package nvattach
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -34,6 +34,9 @@ type PlannedHost struct {
 	uses []bool // by unit.defs: maps that it refers to
 	fuel uint32
 	code *bpf.Program
+	// slot is the first of its counters on the host: of returns that could not be seen, and
+	// of runs that were ended by Machine.Ends[0], [1] ...
+	slot int
 }
 
 // verifyHost proves a program for the host safe.
@@ -58,19 +61,42 @@ func (u *unit) verifyHost(prog *HostProgram, maps []bpf.Map, fuel uint32) (*Plan
 			q.uses[k] = true
 		}
 	}
-	var err error
-	q.code = &bpf.Program{Name: prog.Name, Insns: prog.Insns}
-	q.Machine, err = bpf.Assemble(q.code, q.env(maps, nil))
-	if err != nil {
+	if err := q.assemble(maps); err != nil {
 		return nil, err
 	}
 	return q, nil
 }
 
+// assemble compiles the program, with what it adds to values of maps made atomic: threads
+// of all processes do that at once.
+func (q *PlannedHost) assemble(maps []bpf.Map) (err error) {
+	env := q.env(maps, nil)
+	skip := map[int]bool{}
+	for {
+		insns, stores := q.Insns, []int(nil)
+		if !slices.ContainsFunc(q.Insns, strange) {
+			insns, stores = atomicIncrements(q.Insns, q.unit.obj, env.Helpers, skip)
+		}
+		q.code = &bpf.Program{Name: q.Name, Insns: insns}
+		q.Machine, err = bpf.Assemble(q.code, env)
+		why, ok := errors.AsType[*bpf.RefusedError](err)
+		if !ok || !slices.Contains(stores, why.Insn) || len(skip) >= mostSkipped {
+			break
+		}
+		skip[why.Insn] = true // at an address that is not aligned, for instance
+	}
+	if err == nil {
+		return nil
+	}
+	q.code = &bpf.Program{Name: q.Name, Insns: q.Insns}
+	q.Machine, err = bpf.Assemble(q.code, env) // refused for what it says itself, if at all
+	return err
+}
+
 // env is what the program finds around it.
 func (q *PlannedHost) env(maps []bpf.Map, r *HostRunner) *bpf.Env {
 	kind := q.Point.of()
-	return &bpf.Env{Maps: maps, Context: kind.context, Helpers: q.unit.hostHelpers(kind, r), Fuel: q.fuel}
+	return &bpf.Env{Maps: maps, Context: kind.context, Narrow: true, Helpers: q.unit.hostHelpers(kind, r), Fuel: q.fuel}
 }
 
 // onHost reports whether a program on the host uses a map.
@@ -114,63 +140,48 @@ func (p *Plan) Shows(x *Map, host bool) bool {
 	return p.onGPU(x.Def)
 }
 
-// A HostMemory is memory of this process's that maps on the host lie in.
-type HostMemory struct {
-	mu sync.Mutex
-	b  Buffer
-}
-
-// hostBase is the address that maps on the host begin at, for their programs, and
-// recordBase that of the records that these write.
-const (
-	hostBase     = 1 << 44
-	recordBase   = 1 << 45
-	recordStride = 1 << 32
-)
-
-// ReadMem implements [Memory].
-func (m *HostMemory) ReadMem(addr uint64, buf []byte) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.b.ReadMem(addr, buf)
-}
-
-// WriteMem implements [Memory].
-func (m *HostMemory) WriteMem(addr uint64, buf []byte) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.b.WriteMem(addr, buf)
-}
-
 // NewHostMaps lays out the maps of the plan's objects on the host, all processes' together,
-// with a value for each CPU where they have that.
-func (p *Plan) NewHostMaps(o *MapOptions) (*Maps, *HostMemory, error) {
-	opt := MapOptions{SMs: possibleCPUs(), PrintBytes: 1, RingBytes: 1} // records do not go through rings
+// with a value for each CPU where they have that. alloc makes the memory, all zero; nil:
+// programs run in this process alone.
+func (p *Plan) NewHostMaps(o *MapOptions, alloc func(size uint64) ([]byte, error)) (*Maps, *HostMemory, error) {
+	opt := MapOptions{SMs: possibleCPUs(), PrintBytes: 1, Deletes: p.hostDeletes, Slots: p.hostSlots, host: true}
 	if o != nil {
 		opt.MaxBytes = o.MaxBytes
+	}
+	if slices.ContainsFunc(p.Host, (*PlannedHost).prints) {
+		opt.PrintBytes = 0
 	}
 	m, err := newMaps(p.Objects, &opt, p.onHost)
 	if err != nil {
 		return nil, nil, err
 	}
-	m.Host = true
-	mem := &HostMemory{b: Buffer{Base: hostBase, Data: make([]byte, m.Size())}}
-	if err := errors.Join(m.Place(hostBase), m.Init(mem, os.Getpid(), 0)); err != nil {
+	if alloc == nil {
+		alloc = func(size uint64) ([]byte, error) { return make([]byte, size), nil }
+	}
+	data, err := alloc(m.Size())
+	if err != nil {
+		return nil, nil, err
+	}
+	mem := &HostMemory{b: Buffer{Base: HostBase, Data: data}}
+	if err := errors.Join(m.Place(HostBase), m.Init(mem, os.Getpid(), 0)); err != nil {
 		return nil, nil, err
 	}
 	return m, mem, nil
 }
 
-// possibleCPUs is how many CPUs the machine may have: 1 more than the highest number.
-func possibleCPUs() int {
-	n := runtime.NumCPU()
-	if b, err := os.ReadFile("/sys/devices/system/cpu/possible"); err == nil {
-		text := strings.TrimSpace(string(b))
-		if last, err := strconv.Atoi(text[strings.LastIndexAny(text, "-,")+1:]); err == nil && last+1 > n {
-			n = last + 1
-		}
-	}
-	return min(n, maxSMs)
+// calls reports whether the program calls a helper.
+func (q *PlannedHost) calls(helper int32) bool {
+	return slices.ContainsFunc(q.code.Insns, func(in asm.Instruction) bool { return in.IsBuiltinCall() && int32(in.Constant) == helper })
+}
+
+func (q *PlannedHost) prints() bool { return q.calls(helperPrint) || q.calls(helperVPrint) }
+
+// hostDeletes reports whether a program on the host may delete keys of a map.
+func (p *Plan) hostDeletes(d *MapDef) bool {
+	return slices.ContainsFunc(p.Host, func(q *PlannedHost) bool {
+		i := slices.Index(q.unit.defs, d)
+		return i >= 0 && q.uses[i] && q.calls(helperDelete)
+	})
 }
 
 // A HostThread is a thread that a program runs for. It is stopped meanwhile.
@@ -200,10 +211,11 @@ type HostCall struct {
 
 // A HostRunner runs programs on the host, one at a time, by the interpreter.
 type HostRunner struct {
-	maps   *Maps
-	mem    *HostMemory
-	print  func(cpu int, text string)
-	record func(x *Map, r Record)
+	programs []*PlannedHost
+	maps     *Maps
+	mem      *HostMemory
+	print    func(cpu int, text string)
+	record   func(x *Map, r Record)
 
 	interpreters map[*PlannedHost]*bpf.Interpreter
 	cpuIs        int // of the thread; -1: it was not asked for yet
@@ -214,7 +226,6 @@ type HostRunner struct {
 
 	mu    sync.Mutex
 	early map[hostEnd]uint64 // runs that were ended early
-	full  map[*Map]uint64    // insertions that found no room
 }
 
 // hostEnd is why and where runs of a program were ended early.
@@ -226,10 +237,10 @@ type hostEnd struct {
 
 // NewHostRunner returns a runner. print takes what programs print, record what they write to
 // ring buffers.
-func NewHostRunner(m *Maps, mem *HostMemory, print func(cpu int, text string), record func(x *Map, r Record)) *HostRunner {
+func (p *Plan) NewHostRunner(m *Maps, mem *HostMemory, print func(cpu int, text string), record func(x *Map, r Record)) *HostRunner {
 	return &HostRunner{
-		maps: m, mem: mem, print: print, record: record, interpreters: make(map[*PlannedHost]*bpf.Interpreter),
-		early: make(map[hostEnd]uint64), full: make(map[*Map]uint64), random: 0x9e3779b97f4a7c15,
+		programs: p.Host, maps: m, mem: mem, print: print, record: record, interpreters: make(map[*PlannedHost]*bpf.Interpreter),
+		early: make(map[hostEnd]uint64), random: 0x9e3779b97f4a7c15,
 	}
 }
 
@@ -239,7 +250,7 @@ func (r *HostRunner) Run(q *PlannedHost, c *HostCall) error {
 	if in == nil {
 		u := *q.unit
 		u.defs = nil
-		in = &bpf.Interpreter{Env: q.env(u.envMaps(), r), Read: r.read, Write: r.write, Field: func(i int) uint64 { return r.call.Fields[i] }}
+		in = &bpf.Interpreter{Env: q.env(u.envMaps(), r), Read: r.read, Write: r.write, Field: func(i int) uint64 { return r.call.Fields[i] }, Atomic: r.atomic}
 		for _, d := range u.defs {
 			base := uint64(0)
 			if x := r.maps.Of(d); x != nil {
@@ -267,10 +278,33 @@ func (r *HostRunner) Losses() []error {
 	for e, n := range r.early {
 		list = append(list, fmt.Errorf("program %s: %d runs were ended at instruction %d: %s", e.q.Name, n, e.at, e.why))
 	}
-	for x, n := range r.full {
-		list = append(list, fmt.Errorf("map %s: %d insertions found no room", x.Name, n))
-	}
+	list = append(list, r.counted()...)
 	slices.SortFunc(list, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return list
+}
+
+// counted tells of what was counted in the maps' memory.
+func (r *HostRunner) counted() (list []error) {
+	tell := func(n uint64, err error, format string, args ...any) {
+		if err == nil && n > 0 {
+			list = append(list, fmt.Errorf(format, append(args, n)...))
+		}
+	}
+	for _, x := range r.maps.All {
+		n, err := r.maps.Refused(r.mem, x)
+		tell(n, err, "map %s: %d insertions found no room", x.Name)
+	}
+	n, err := r.maps.Counter(r.mem, slotBusyHomes)
+	tell(n, err, "%d changes of maps were not made: another one was not finished")
+	for _, q := range r.programs {
+		n, err := r.maps.Counter(r.mem, q.slot)
+		tell(n, err, "program %s: %d returns could not be seen", q.Name)
+		for i := range q.Machine.Ends {
+			n, err := r.maps.Counter(r.mem, q.slot+1+i)
+			e := &q.Machine.Ends[i]
+			tell(n, err, "program %[1]s: %[4]d runs were ended at %[2]s: %[3]v", q.Name, e.Where(), e.Kind)
+		}
+	}
 	return list
 }
 
@@ -298,3 +332,29 @@ func (r *HostRunner) write(addr uint64, buf []byte) error {
 	}
 	return r.mem.WriteMem(addr, buf)
 }
+
+func (r *HostRunner) atomic(addr uint64, n int, change func(old uint64) uint64) (uint64, error) {
+	if b, ok := r.recordAt(addr, n); ok {
+		var w [8]byte
+		copy(w[:], b)
+		old := le64(w[:])
+		copy(b, binary.LittleEndian.AppendUint64(nil, change(old)))
+		return old, nil
+	}
+	return r.mem.change(addr, n, change)
+}
+
+// MapAt returns the map of that index in a program's code, nil if it has no place.
+func (r *HostRunner) MapAt(q *PlannedHost, i int32) *Map {
+	if i < 0 || int(i) >= len(q.unit.defs) {
+		return nil
+	}
+	return r.maps.Of(q.unit.defs[i])
+}
+
+// Maps returns the maps of the programs.
+func (r *HostRunner) Maps() *Maps { return r.maps }
+
+// Counts returns the address of a program's counters: of returns that could not be seen, and
+// of runs that were ended by the first of Machine.Ends, the second ...
+func (r *HostRunner) Counts(q *PlannedHost) uint64 { return r.maps.counterAddr(r.maps.slots + q.slot) }

@@ -121,11 +121,11 @@ func hostRun(t *testing.T, kind HostKind, maps []*MapDef, th HostThread, ins asm
 	if err != nil {
 		return out, nil, nil, err
 	}
-	m, mem, err := plan.NewHostMaps(nil)
+	m, mem, err := plan.NewHostMaps(nil, nil)
 	if err != nil {
 		return out, nil, nil, err
 	}
-	r = NewHostRunner(m, mem, func(int, string) {}, func(*Map, Record) {})
+	r = plan.NewHostRunner(m, mem, func(int, string) {}, func(*Map, Record) {})
 	call = &HostCall{Thread: th, Fields: make([]uint64, HostRegs), FuncIP: 0x4000}
 	if err := r.Run(plan.Host[0], call); err != nil {
 		return out, nil, nil, err
@@ -205,34 +205,38 @@ func TestHostMaps(t *testing.T) {
 // TestHostMapsReused: a hash that is filled and emptied again and again holds what it should.
 func TestHostMapsReused(t *testing.T) {
 	o := &Object{Name: "test.o", Maps: []*MapDef{def("hash", MapHash, 8, 8, 16)}}
-	m, err := NewMaps([]*Object{o}, &MapOptions{SMs: 1})
+	m, err := NewMaps([]*Object{o}, &MapOptions{SMs: 1, Slots: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	mem := &Buffer{Base: hostBase, Data: make([]byte, m.Size())}
-	if err := m.Place(hostBase); err != nil {
+	mem := &HostMemory{b: Buffer{Base: HostBase, Data: make([]byte, m.Size())}}
+	if err := m.Place(HostBase); err != nil {
 		t.Fatal(err)
 	}
+	r := &HostRunner{maps: m, mem: mem}
 	x, want := m.Find("hash"), map[uint64]uint64{}
 	key := func(k uint64) []byte { return binary.LittleEndian.AppendUint64(nil, k) }
 	for i := range uint64(3000) {
 		k := i * i % 40
 		if _, there := want[k]; there && i%3 != 0 {
-			if found, err := x.hashDelete(mem, key(k)); !found || err != nil {
-				t.Fatalf("key %d: %v, %v", k, found, err)
+			if result, err := r.remove(x, key(k)); result != 0 || err != nil {
+				t.Fatalf("key %d: %d, %v", k, int64(result), err)
 			}
 			delete(want, k)
 			continue
 		}
-		err := m.Update(mem, x, key(k), key(i))
+		result, err := r.replaceOrInsert(x, key(k), key(i), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
 		if _, there := want[k]; !there && len(want) == 16 {
-			if !errors.Is(err, ErrFull) {
-				t.Fatalf("full, but %v", err)
+			if result != hostTooBig {
+				t.Fatalf("full, but %d", int64(result))
 			}
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
+		if result != 0 {
+			t.Fatal(int64(result))
 		}
 		want[k] = i
 	}

@@ -2,7 +2,6 @@ package nvattach
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -174,6 +173,7 @@ func (r *HostRunner) lookup(x *Map, key []byte) (uint64, error) {
 const (
 	hostNoEntry = 1<<64 - 2  // -ENOENT
 	hostTooBig  = 1<<64 - 7  // -E2BIG
+	hostBusy    = 1<<64 - 16 // -EBUSY
 	hostExists  = 1<<64 - 17 // -EEXIST
 	hostInvalid = 1<<64 - 22 // -EINVAL
 )
@@ -199,11 +199,7 @@ func (r *HostRunner) mapOps(h map[int32]*bpf.Helper) {
 		if x.kind != layoutHash {
 			return hostInvalid, nil
 		}
-		found, err := x.hashDelete(r.mem, key)
-		if !found {
-			return hostNoEntry, err
-		}
-		return 0, err
+		return r.remove(x, key)
 	})
 	output := func(in *bpf.Interpreter, m, data, size uint64) (uint64, error) {
 		x, err := r.mapOf(in, m)
@@ -251,52 +247,22 @@ func (r *HostRunner) update(in *bpf.Interpreter, x *Map, key []byte, a [5]uint64
 	if err := in.ReadMem(a[2], value); err != nil {
 		return 0, err
 	}
+	if a[3] > flagExist {
+		return hostInvalid, nil
+	}
+	if x.kind == layoutHash {
+		return r.replaceOrInsert(x, key, value, a[3])
+	}
 	at, err := r.lookup(x, key)
 	switch {
 	case err != nil:
 		return 0, err
-	case a[3] > flagExist:
-		return hostInvalid, nil
-	case at != 0 && a[3] == flagNoExist:
+	case at == 0:
+		return hostTooBig, nil
+	case a[3] == flagNoExist:
 		return hostExists, nil
-	case at != 0:
-		return 0, r.mem.WriteMem(at, value)
-	case x.kind != layoutHash:
-		return hostTooBig, nil
-	case a[3] == flagExist:
-		return hostNoEntry, nil
-	}
-	err = r.maps.hashUpdate(r.mem, x, key, make([]byte, len(value)))
-	if errors.Is(err, ErrFull) {
-		r.mu.Lock()
-		r.full[x]++
-		r.mu.Unlock()
-		return hostTooBig, nil
-	}
-	if err == nil {
-		at, err = r.lookup(x, key)
-	}
-	if err != nil {
-		return 0, err
 	}
 	return 0, r.mem.WriteMem(at, value)
-}
-
-// hashDelete takes a key out; nobody else may change the map meanwhile.
-func (x *Map) hashDelete(mem Memory, key []byte) (found bool, err error) {
-	slot, found, err := x.find(mem, key)
-	if err != nil || !found {
-		return false, err
-	}
-	var w [4]byte
-	if err := mem.ReadMem(x.base, w[:]); err != nil {
-		return false, err
-	}
-	if err := mem.WriteMem(x.slotAddr(slot), make([]byte, 4)); err != nil {
-		return false, err
-	}
-	binary.LittleEndian.PutUint32(w[:], le32(w[:])-1)
-	return true, mem.WriteMem(x.base, w[:])
 }
 
 // printOps gives bpf_printk its meaning.

@@ -37,6 +37,7 @@ type MapOptions struct {
 	Deletes func(d *MapDef) bool
 	// Slots is how many counters of their own programs need; see [Maps.Counter].
 	Slots int
+	host  bool // the maps are the host's
 }
 
 // An AddField is a part of a map's value that programs only add to.
@@ -136,7 +137,7 @@ func newMaps(objs []*Object, o *MapOptions, wanted func(*MapDef) bool) (*Maps, e
 		return nil, fmt.Errorf("maps: %d multiprocessors; 1 to %d can be", opt.SMs, maxSMs)
 	}
 	opt.MaxBytes = min(opt.MaxBytes, maxArena)
-	m := &Maps{SMs: opt.SMs, byDef: make(map[*MapDef]*Map), cookie: ringCookie}
+	m := &Maps{SMs: opt.SMs, Host: opt.host, byDef: make(map[*MapDef]*Map), cookie: ringCookie}
 	many, names := map[string]int{}, map[string]int{}
 	for _, obj := range objs {
 		for _, d := range obj.Maps {
@@ -253,9 +254,14 @@ func (x *Map) layRing(m *Maps, o *MapOptions) {
 	if want == 0 {
 		want = limit
 	}
-	x.ring = newRingLayout(want, limit/uint64(m.SMs), record)
+	parts := m.SMs
+	if m.Host {
+		want, parts = max(want, hostRing), 1
+	}
+	x.ring = newRingLayout(want, limit/uint64(parts), record)
+	x.ring.parts = parts
 	x.copyBytes = x.ring.size
-	x.size = mul(x.ring.size, uint64(m.SMs))
+	x.size = mul(x.ring.size, uint64(parts))
 }
 
 // Size returns the bytes of memory that the maps need.

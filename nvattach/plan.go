@@ -49,12 +49,13 @@ type Plan struct {
 	kernels  []string
 	matched  matched
 
-	mu      sync.Mutex // held while code is written: units know one place at a time
-	kept    kept
-	units   map[*Object]*unit
-	formats formats
-	sites   []Site
-	slots   int // counters of the programs
+	mu        sync.Mutex // held while code is written: units know one place at a time
+	kept      kept
+	units     map[*Object]*unit
+	formats   formats
+	sites     []Site
+	slots     int // counters of the programs
+	hostSlots int // those on the host
 }
 
 // kept is code that many modules get alike.
@@ -181,6 +182,11 @@ func NewPlan(objs []*Object, o *PlanOptions) (*Plan, error) {
 	for _, q := range p.Programs {
 		q.ends = p.slots
 		p.slots += endSlots * len(q.Report.Ends)
+	}
+	p.hostSlots = slotBusyHomes + 1
+	for _, q := range p.Host {
+		q.slot = p.hostSlots
+		p.hostSlots += 1 + len(q.Machine.Ends)
 	}
 	return p, nil
 }

@@ -14,12 +14,18 @@ import (
 //	8   arguments of 8 bytes
 //	..  the format, up to the record's end or a NUL
 //
+// On the host the number is printTexts, and the strings are in the record, as they were:
+//
+//	..  u32 bytes of the format, the format, up to a multiple of 4 bytes
+//	..  for each %s: u32 bytes of its string with the NUL, maxString bytes of room for it
+//
 // The GPU copies numbers and never waits; formatting is the host's.
 const (
 	printHead    = 8
 	printNewline = 1 << 31 // end the line: ebpf_puts
 	maxPrintArgs = 12      // as the kernel's bpf_trace_vprintk
 	maxFormat    = 1000
+	printTexts   = 1<<32 - 1
 )
 
 // A Printer reads what programs printed.
@@ -33,6 +39,9 @@ type Printer struct {
 // returns those that are known so far, as the plan does that weaves the programs
 // ([Plan.Formats]).
 func (m *Maps) NewPrinter(formats func() []string) *Printer {
+	if formats == nil {
+		formats = func() []string { return nil }
+	}
 	return &Printer{formats: formats, reader: m.NewReader(m.Print), maps: m}
 }
 
@@ -61,8 +70,12 @@ func (p *Printer) text(mem Memory, b []byte) string {
 	for i := range args {
 		args[i] = le64(b[printHead+8*i:])
 	}
+	rest := b[printHead+8*int(n):]
+	if id == printTexts {
+		return hostText(rest, args)
+	}
 	format, formats := "", p.formats()
-	switch rest := b[printHead+8*int(n):]; {
+	switch {
 	case id == 0:
 		format, _, _ = strings.Cut(string(rest), "\x00")
 	case uint64(id) <= uint64(len(formats)):
@@ -74,6 +87,32 @@ func (p *Printer) text(mem Memory, b []byte) string {
 		return format + "\n"
 	}
 	return Sprintf(format, args, func(addr uint64) string { return p.maps.cString(mem, addr) })
+}
+
+// hostText is the text of a record of the host's.
+func hostText(b []byte, args []uint64) string {
+	size := uint64(0)
+	if len(b) >= 4 {
+		size = uint64(le32(b))
+		b = b[4:]
+	}
+	if uint64(len(b)) < roundUp(size, 4) {
+		return fmt.Sprintf("(damaged record with a format of %d bytes)\n", size)
+	}
+	format, _, _ := strings.Cut(string(b[:size]), "\x00")
+	b = b[roundUp(size, 4):]
+	return Sprintf(format, args, func(addr uint64) string {
+		if len(b) < 4+maxString {
+			return fmt.Sprintf("(unreadable %#x)", addr)
+		}
+		n := min(le32(b), maxString)
+		text, _, _ := strings.Cut(string(b[4:4+n]), "\x00")
+		b = b[4+maxString:]
+		if n == 0 {
+			return fmt.Sprintf("(unreadable %#x)", addr)
+		}
+		return text
+	})
 }
 
 // maxString is how much is printed of what %s points at.

@@ -21,6 +21,7 @@ import (
 //
 //	0    u64 cookie + k when the record is complete; its complement before
 //	8    u32 bytes of data, recordDiscarded added when the program discarded it
+//	12   u32 the CPU, on the host, where there is one part for all
 //	16   data
 //
 // Who gets units for which there is no room (k+n beyond what was read plus the
@@ -32,6 +33,7 @@ import (
 type ringLayout struct {
 	units     uint64
 	maxRecord uint64 // bytes of data
+	parts     int    // one for each multiprocessor, or one for all
 	size      uint64 // of a part
 }
 
@@ -95,7 +97,7 @@ func (m *Maps) NewReader(x *Map) *Reader {
 	if x == nil || x.kind != layoutRing {
 		return nil
 	}
-	return &Reader{m: m, x: x, pos: make([]uint64, m.SMs), skipped: make([]uint64, m.SMs)}
+	return &Reader{m: m, x: x, pos: make([]uint64, x.ring.parts), skipped: make([]uint64, x.ring.parts)}
 }
 
 // Drain gives fn every complete record that was not given before, in the order
@@ -117,7 +119,7 @@ func (r *Reader) Dropped(mem Memory) (uint64, error) { return r.m.ringDropped(me
 // prefetchHeads says that the counters of a ring's parts will be read.
 func (m *Maps) prefetchHeads(mem Memory, x *Map) {
 	if p, ok := mem.(Prefetcher); ok {
-		p.Prefetch(x.base, x.copyBytes, ringHead/4, m.SMs)
+		p.Prefetch(x.base, x.copyBytes, ringHead/4, x.ring.parts)
 	}
 }
 
@@ -125,7 +127,7 @@ func (m *Maps) ringDropped(mem Memory, x *Map) (uint64, error) {
 	m.prefetchHeads(mem, x)
 	var b [8]byte
 	sum := uint64(0)
-	for sm := range m.SMs {
+	for sm := range x.ring.parts {
 		if err := mem.ReadMem(x.base+uint64(sm)*x.copyBytes+ringDropped, b[:]); err != nil {
 			return 0, fmt.Errorf("ring %s: %w", x.Name, err)
 		}
@@ -234,6 +236,9 @@ func (r *Reader) record(k uint64, fn func(Record), sm int) uint64 {
 	n := uint64(size &^ recordDiscarded)
 	if n > r.x.ring.maxRecord {
 		return 0 // not what any program of ours wrote
+	}
+	if r.m.Host {
+		sm = int(le32(r.first[at+12:]))
 	}
 	if fn != nil && size&recordDiscarded == 0 {
 		fn(Record{SM: sm, Data: r.second[at+recordHead : at+recordHead+n]})

@@ -471,6 +471,9 @@ func (tr *tracer) stopped(t *Task, s stop) {
 		if (s.sig == unix.SIGSEGV || s.sig == unix.SIGBUS) && tr.fault(t, s.sig) {
 			return
 		}
+		if tr.o.Uninterrupted != nil && !tr.stepOut(t, s.sig) {
+			return
+		}
 		t.signalInCopy()
 		tr.arrives(t, s.sig)
 		tr.res.Signals++
@@ -530,6 +533,46 @@ func (tr *tracer) resume(t *Task, sig unix.Signal) {
 	}
 	t.at = placeNone
 	t.cont(sig)
+}
+
+// mostSteps bounds the instructions that a signal waits for.
+const mostSteps = 4096
+
+// stepOut has a task that a signal is about to be delivered to execute the instructions that
+// Options.Uninterrupted wants to be executed first, and returns false if it has died, or
+// must get another signal first.
+func (tr *tracer) stepOut(t *Task, sig unix.Signal) bool {
+	var si siginfo
+	if getSiginfo(t.TID, &si) != 0 {
+		return true // which the next request will find out, too
+	}
+	if faults&signalBit(sig) != 0 && si.code > 0 {
+		return true
+	}
+	stepped := false
+	for range mostSteps {
+		if !tr.o.Uninterrupted(t) {
+			break
+		}
+		pc, err := t.PC()
+		if err != nil {
+			return true
+		}
+		if !tr.singleStep(t, pc) {
+			return false
+		}
+		stepped = true
+		if t.fault != 0 { // its own; the other one is lost unless it is sent again
+			_ = unix.Tgkill(t.PID, t.TID, sig)
+			sig, t.fault = t.fault, 0
+			tr.resume(t, sig)
+			return false
+		}
+	}
+	if stepped {
+		setSiginfo(t.TID, &si) // of the stop of the last step; fails if it has died
+	}
+	return true
 }
 
 // replaced says whether t is gone. A main thread in a stop can be killed by

@@ -80,6 +80,11 @@ type Options struct {
 	// is wrong, usually by [Task.SetRegs], the signal is not delivered.
 	Fault func(t *Task, sig unix.Signal) bool
 
+	// Uninterrupted, if not nil, is asked on the tracing thread about each signal that is
+	// about to be delivered, but for those that the thread's own instruction causes. While
+	// it returns true, the thread executes an instruction first; a few thousand at most.
+	Uninterrupted func(t *Task) bool
+
 	// Held, if not nil, is told on the tracing thread for how long it has dealt with
 	// each stop, all that it made the task do there included. What it takes to wake
 	// this thread, and then the task, is not known here.

@@ -196,13 +196,21 @@ func (f *attachFlags) start(e *env) (*session.Session, error) {
 func (f *attachFlags) kernelProbes() bool { return f.planned != nil && len(f.planned.Programs) > 0 }
 
 // extendHost adds the probes on the host, if there are any, to a recording.
-func (s *tracing) extendHost(list *[]record.Extension) error {
-	runner, err := s.probes.AddHost()
+func (s *tracing) extendHost(a *agent.Agent, list *[]record.Extension) error {
+	var shared *agent.Programs
+	runner, err := s.probes.AddHost(func(size uint64) ([]byte, error) {
+		var err error
+		if shared, err = agent.NewPrograms(nvattach.HostBase, size); err != nil {
+			s.opts.Logger.Debug("programs do not run in processes", "error", err)
+			return make([]byte, size), nil
+		}
+		return shared.Data(), nil
+	})
 	if err != nil || runner == nil {
 		return err
 	}
 	t, err := host.New(&host.Options{
-		Plan: s.f.attach.planned, Runner: runner, Report: s.probes.Report, Logger: s.opts.Logger,
+		Plan: s.f.attach.planned, Runner: runner, Report: s.probes.Report, Logger: s.opts.Logger, Agent: a, Programs: shared,
 	}, record.ExtensionClass)
 	if err != nil {
 		return err
@@ -211,6 +219,9 @@ func (s *tracing) extendHost(list *[]record.Extension) error {
 		s.f.attach.unplaced = t.Unmatched()
 		for _, text := range s.f.attach.unplaced {
 			s.probes.Report(text)
+		}
+		if slow := t.Slow(); slow != "" {
+			s.probes.Report(slow)
 		}
 	}})
 	return nil

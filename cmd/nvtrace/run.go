@@ -394,7 +394,7 @@ func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
 		list = append(list, s.extendGPU(r, o)...)
 	}
 	if s.probes != nil {
-		if err := s.extendHost(&list); err != nil {
+		if err := s.extendHost(r.Agent(), &list); err != nil {
 			return nil, err
 		}
 	}

@@ -1,11 +1,12 @@
 // Package host runs probes on the host: programs at functions of the traced program and of
 // its libraries, and at system calls.
 //
-// The thread stops where a program is to run: at a breakpoint, or by the filter of system
-// calls. The program is run by the interpreter in this process, with maps that all traced
-// processes share; the thread goes on afterwards as if nothing had been. So everything that
-// can be reached is seen, however short a function is, and a stop costs some ten
-// microseconds.
+// Where a function's beginning has room for a jump, its programs run in the traced process,
+// as machine code, and the thread does not stop. Elsewhere the thread stops where a program
+// is to run: at a breakpoint, or by the filter of system calls. The program is run by the
+// interpreter in this process then, with the same maps, which all traced processes share;
+// the thread goes on afterwards as if nothing had been. So everything that can be reached
+// is seen, however short a function is, and a stop costs some ten microseconds.
 package host
 
 import (
@@ -23,6 +24,7 @@ import (
 
 	"nvtrace/nvattach"
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/agent"
 	"nvtrace/ptrace/proc"
 )
 
@@ -32,7 +34,11 @@ type Options struct {
 	Runner *nvattach.HostRunner
 	// Report is told, once each, what can't be done.
 	Report func(text string)
-	Logger *slog.Logger // nil discards
+	// Agent and Programs, where they are not nil, have programs run in the processes.
+	// Programs has the memory that Runner's maps lie in.
+	Agent    *agent.Agent
+	Programs *agent.Programs
+	Logger   *slog.Logger // nil discards
 }
 
 // mostTargets bounds the functions that one program's glob finds in a file.
@@ -52,6 +58,8 @@ type Tracer struct {
 	skipped map[int]int64                  // by thread: what a call returns that is not made
 	told    map[string]bool
 	real    map[*nvattach.PlannedHost]string // the path of its file, without symbolic links
+	fast    *fast                            // nil: all programs run here
+	slow    map[string]error                 // why functions' programs do not run in the processes, by name
 }
 
 // A target is a place in a file that programs run at.
@@ -60,6 +68,11 @@ type target struct {
 	name    string
 	entries []*nvattach.PlannedHost
 	returns []*nvattach.PlannedHost
+	size    uint64 // of the function; 0: it is not known
+	begins  bool   // it is where a function begins
+
+	hook *agent.Hook // nil: not yet, or never
+	slow error       // why its programs do not run in the processes
 }
 
 // process is what is known of a process's memory.
@@ -78,6 +91,13 @@ func New(o *Options, class uint16) (*Tracer, error) {
 	}
 	if t.opts.Logger == nil {
 		t.opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	t.slow = make(map[string]error)
+	if o.Programs != nil && o.Agent != nil {
+		var err error
+		if t.fast, err = newFast(o); err != nil {
+			return nil, err
+		}
 	}
 	for _, q := range o.Plan.Host {
 		if real, err := filepath.EvalSymlinks(q.Point.Binary); q.Point.Function() && strings.Contains(q.Point.Binary, "/") && err == nil {
@@ -254,6 +274,9 @@ func sysFields(task *ptrace.Task, s *ptrace.Syscall, more ...uint64) []uint64 {
 func (t *Tracer) Task(task *ptrace.Task, e *ptrace.TaskEvent) {
 	switch e.Kind {
 	case ptrace.TaskNew:
+		if e.Attached && task.TID == task.PID && t.functions() {
+			task.Interrupt(func(task *ptrace.Task) { t.mapped(task, 0, ^uint64(0)) })
+		}
 		if e.Thread || t.procs[task.Proc] != nil {
 			return
 		}
@@ -306,17 +329,57 @@ func (t *Tracer) mapped(task *ptrace.Task, lo, hi uint64) {
 		p = &process{at: make(map[uint64]*target)}
 		t.procs[task.Proc] = p
 	}
+	var places []place
 	for i := range list {
 		m := &list[i]
-		if m.Inode == 0 || !m.Exec || m.Start >= hi || m.End <= lo || !strings.HasPrefix(m.Path, "/") || !t.wants(m.Path) {
+		if m.Inode == 0 || !m.Exec || m.Start >= hi || m.End <= lo || !strings.HasPrefix(m.Path, "/") {
 			continue
 		}
-		for _, x := range t.targets(task, m) {
+		var wanted []*target
+		if t.wants(m.Path) {
+			wanted = t.targets(task, m)
+		}
+		if t.fast != nil && t.returns() {
+			if x := t.fast.unwinder(task, m); x != nil {
+				wanted = append(slices.Clip(wanted), x)
+			}
+		}
+		for _, x := range wanted {
 			if x.offset >= m.Offset && x.offset-m.Offset < m.End-m.Start {
-				t.plant(task, p, m.Start+x.offset-m.Offset, x)
+				places = append(places, place{m.Start + x.offset - m.Offset, x})
 			}
 		}
 	}
+	if t.fast != nil && len(places) > 0 {
+		var why []error
+		places, why = t.fast.run(task, places)
+		for i, at := range places {
+			if len(at.x.entries)+len(at.x.returns) > 0 {
+				t.slow[at.x.name] = why[i]
+				continue
+			}
+			t.report(fmt.Sprintf("exceptions that come through a function whose return is probed end the program: %v", why[i]))
+		}
+	}
+	for _, at := range places {
+		if len(at.x.entries)+len(at.x.returns) > 0 {
+			t.plant(task, p, at.addr, at.x)
+		}
+	}
+}
+
+// Slow tells of functions at which threads stop, in a run in which programs run in the
+// processes otherwise; "" if there are none.
+func (t *Tracer) Slow() string {
+	if len(t.slow) == 0 {
+		return ""
+	}
+	names := slices.Sorted(maps.Keys(t.slow))
+	text := fmt.Sprintf("threads stop at each call of %s: %v", names[0], t.slow[names[0]])
+	if more := len(names) - 1; more > 0 {
+		text += fmt.Sprintf("; and of %d more functions", more)
+	}
+	return text
 }
 
 // wants reports whether a program's point is in a file of that path.
@@ -422,19 +485,21 @@ func (t *Tracer) read(r io.ReaderAt, path string) (list []*target, err error) {
 	dynamic, _ := e.DynamicSymbols()
 	symbols = append(symbols, dynamic...)
 	places := map[uint64]*target{}
+	begins := beginnings(e, symbols)
 	for _, q := range t.opts.Plan.Host {
 		if !t.isIn(q, path) {
 			continue
 		}
 		t.inFile[q] = true
 		if q.Point.Func == "" {
-			t.add(places, q, q.Point.Offset, fmt.Sprintf("%s+%#x", path, q.Point.Offset))
+			size, begin := begins[q.Point.Offset]
+			t.add(places, q, q.Point.Offset, fmt.Sprintf("%s+%#x", path, q.Point.Offset)).is(size, begin)
 			continue
 		}
 		n := 0
 		for i := range symbols {
 			s := &symbols[i]
-			if s.Section == elf.SHN_UNDEF || s.Value == 0 || !q.Point.Matches(s.Name) {
+			if s.Section == elf.SHN_UNDEF || s.Value == 0 || part(s.Name) || !q.Point.Matches(s.Name) {
 				continue
 			}
 			if kind := elf.ST_TYPE(s.Info); kind == elf.STT_LOOS { // GNU_IFUNC
@@ -452,18 +517,28 @@ func (t *Tracer) read(r io.ReaderAt, path string) (list []*target, err error) {
 				t.report(fmt.Sprintf("program %s: more than %d functions of %s; the rest have no probes", q.Name, mostTargets, path))
 				break
 			}
-			t.add(places, q, off, s.Name+" in "+path)
+			t.add(places, q, off, s.Name+" in "+path).is(s.Size, q.Point.Offset == 0)
 		}
 	}
 	for _, x := range places {
+		if e.Section(".gopclntab") != nil {
+			x.slow = errGo
+		}
 		list = append(list, x)
 	}
 	sort.Slice(list, func(i, k int) bool { return list[i].offset < list[k].offset })
 	return list, nil
 }
 
+// part reports whether a symbol is of a part of a function that the compiler has put
+// elsewhere, with jumps to it: nothing returns from there.
+func part(symbol string) bool {
+	i := strings.LastIndex(symbol, ".cold")
+	return i > 0 && (i+len(".cold") == len(symbol) || symbol[i+len(".cold")] == '.')
+}
+
 // add notes that a program runs at a place of a file, once.
-func (t *Tracer) add(places map[uint64]*target, q *nvattach.PlannedHost, off uint64, name string) {
+func (t *Tracer) add(places map[uint64]*target, q *nvattach.PlannedHost, off uint64, name string) *target {
 	t.found[q] = true
 	x := places[off]
 	if x == nil {
@@ -477,6 +552,40 @@ func (t *Tracer) add(places map[uint64]*target, q *nvattach.PlannedHost, off uin
 	if !slices.Contains(*programs, q) { // of a function with two names
 		*programs = append(*programs, q)
 	}
+	return x
+}
+
+// is notes how long the function is that the target begins, if it does.
+func (x *target) is(size uint64, begins bool) {
+	x.begins = x.begins || begins
+	x.size = max(x.size, size)
+}
+
+// beginnings returns the sizes of functions, 0 where that is not known, by where in the file
+// they begin: those that have symbols, and those in the table for unwinding stacks.
+func beginnings(e *elf.File, symbols []elf.Symbol) map[uint64]uint64 {
+	list := make(map[uint64]uint64)
+	starts, _ := agent.Functions(e) // there may be no table
+	for i, at := range starts {
+		if off, ok := offsetOf(e, at); ok {
+			list[off] = 0
+			if i+1 < len(starts) {
+				list[off] = starts[i+1] - at
+			}
+		}
+	}
+	for i := range symbols {
+		s := &symbols[i]
+		off, ok := offsetOf(e, s.Value)
+		switch {
+		case !ok || elf.ST_TYPE(s.Info) != elf.STT_FUNC || s.Section == elf.SHN_UNDEF:
+		case part(s.Name):
+			delete(list, off)
+		case s.Size > 0:
+			list[off] = s.Size
+		}
+	}
+	return list
 }
 
 // offsetOf returns where in a file the code at an address is.

@@ -15,6 +15,7 @@ import (
 	"nvtrace/internal/need"
 	"nvtrace/nvattach"
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/agent"
 )
 
 func compile(t *testing.T, args ...string) {
@@ -45,27 +46,52 @@ type rig struct {
 	printed []string
 	records []string
 	stdout  bytes.Buffer
+	agent   *agent.Agent // nil: all programs run in this process
 }
 
-func newRig(t *testing.T, programs ...string) *rig {
+// both runs a test with programs that run in the traced process where they can, and with
+// programs that run here.
+func both(t *testing.T, test func(t *testing.T, inside bool)) {
+	t.Run("inside", func(t *testing.T) { test(t, true) })
+	t.Run("stops", func(t *testing.T) { test(t, false) })
+}
+
+func newRig(t *testing.T, inside bool, programs ...string) *rig {
+	t.Helper()
+	return rigOf(t, "../testdata/obj/host.bpf.o", inside, programs...)
+}
+
+func rigOf(t *testing.T, object string, inside bool, programs ...string) *rig {
 	t.Helper()
 	r := &rig{t: t}
-	obj, err := nvattach.OpenObject("../testdata/obj/host.bpf.o")
+	obj, err := nvattach.OpenObject(object)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if r.plan, err = nvattach.NewPlan([]*nvattach.Object{obj}, &nvattach.PlanOptions{Programs: programs}); err != nil {
 		t.Fatal(err)
 	}
-	if r.maps, r.mem, err = r.plan.NewHostMaps(nil); err != nil {
+	var memory *agent.Programs
+	var alloc func(uint64) ([]byte, error)
+	if inside {
+		r.agent = agent.New(nil)
+		alloc = func(size uint64) ([]byte, error) {
+			if memory, err = agent.NewPrograms(nvattach.HostBase, size); err != nil {
+				return nil, err
+			}
+			t.Cleanup(memory.Close)
+			return memory.Data(), nil
+		}
+	}
+	if r.maps, r.mem, err = r.plan.NewHostMaps(nil, alloc); err != nil {
 		t.Fatal(err)
 	}
-	r.runner = nvattach.NewHostRunner(r.maps, r.mem,
+	r.runner = r.plan.NewHostRunner(r.maps, r.mem,
 		func(_ int, text string) { r.printed = append(r.printed, text) },
 		func(m *nvattach.Map, rec nvattach.Record) {
 			r.records = append(r.records, m.Name+" "+string(rec.Data))
 		})
-	if r.tracer, err = New(&Options{Plan: r.plan, Runner: r.runner, Report: func(s string) { r.said = append(r.said, s) }}, 1); err != nil {
+	if r.tracer, err = New(&Options{Plan: r.plan, Runner: r.runner, Report: func(s string) { r.said = append(r.said, s) }, Agent: r.agent, Programs: memory}, 1); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -79,16 +105,56 @@ func (r *rig) run(argv ...string) int {
 		r.t.Fatal(err)
 	}
 	defer out.Close()
-	res, err := ptrace.Run(context.Background(), &ptrace.Options{Argv: argv, Rules: r.tracer.Rules(), Stdout: out}, r.tracer)
+	o := &ptrace.Options{Argv: argv, Rules: r.tracer.Rules(), Stdout: out}
+	if r.agent != nil {
+		o.Rules = append(r.agent.Rules(), o.Rules...)
+		o.ExemptPage, o.Fault, o.Uninterrupted = true, r.agent.Fault, r.agent.Uninterrupted
+	}
+	res, err := ptrace.Run(context.Background(), o, r)
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	r.drain()
 	b, err := os.ReadFile(out.Name())
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	r.stdout.Write(b)
 	return res.Status.ExitStatus()
+}
+
+// drain takes what programs in the process have written.
+func (r *rig) drain() {
+	r.t.Helper()
+	err := r.maps.NewPrinter(nil).Drain(r.mem, true, func(_ int, text string) { r.printed = append(r.printed, text) })
+	for _, x := range r.maps.All {
+		if reader := r.maps.NewReader(x); reader != nil && x != r.maps.Print && err == nil {
+			err = reader.Drain(r.mem, true, func(rec nvattach.Record) { r.records = append(r.records, x.Name+" "+string(rec.Data)) })
+		}
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// Enter implements ptrace.Handler.
+func (r *rig) Enter(t *ptrace.Task, s *ptrace.Syscall) ptrace.Verdict {
+	if s.Class == agent.Class {
+		r.agent.Trap(t, s, func() {})
+		return ptrace.Skip
+	}
+	return r.tracer.Enter(t, s)
+}
+
+// Exit implements ptrace.Handler.
+func (r *rig) Exit(t *ptrace.Task, s *ptrace.Syscall) { r.tracer.Exit(t, s) }
+
+// Task implements ptrace.Handler.
+func (r *rig) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
+	if r.agent != nil {
+		r.agent.Task(t, e)
+	}
+	r.tracer.Task(t, e)
 }
 
 // count returns what a program has counted under a number.
@@ -164,24 +230,42 @@ var functionPrograms = []string{
 func TestFunctions(t *testing.T) {
 	for name, args := range map[string][]string{"dynamic": {"-pie", "-fPIE"}, "no pie": {"-no-pie"}, "static": {"-static"}, "static pie": {"-static-pie", "-fPIE"}} {
 		t.Run(name, func(t *testing.T) {
-			bin := victim(t, args...)
-			want, status := untraced(t, bin)
-			r := newRig(t, functionPrograms...)
-			if got := r.run(bin); got != status || r.stdout.String() != want {
-				t.Errorf("exit %d, %q; without probes %d, %q", got, r.stdout.String(), status, want)
-			}
-			r.counts(wantCalls)
-			if len(r.said) > 0 || len(r.tracer.Unmatched()) > 0 || len(r.runner.Losses()) > 0 {
-				t.Errorf("said %q, unmatched %q, lost %v", r.said, r.tracer.Unmatched(), r.runner.Losses())
-			}
-			arguments := int64(45 - 3 + 4*44850 + 40)
-			results := arguments + 10 + 4 + 300*(0+1+2+3) + 2
-			if a, b, c, d := r.variable("arguments"), r.variable("results"), r.variable("highest"), r.variable("took"); a != arguments || b != results || c != 720 || d != int64(wantCalls[2]) {
-				t.Errorf("arguments %d, results %d, highest %d, took %d; want %d, %d, 720, %d", a, b, c, d, arguments, results, wantCalls[2])
-			}
-			r.checkSaid()
-			r.checkCPUs()
+			both(t, func(t *testing.T, inside bool) {
+				bin := victim(t, args...)
+				want, status := untraced(t, bin)
+				r := newRig(t, inside, functionPrograms...)
+				if got := r.run(bin); got != status || r.stdout.String() != want {
+					t.Errorf("exit %d, %q; without probes %d, %q", got, r.stdout.String(), status, want)
+				}
+				r.counts(wantCalls)
+				if len(r.said) > 0 || len(r.tracer.Unmatched()) > 0 || len(r.runner.Losses()) > 0 {
+					t.Errorf("said %q, unmatched %q, lost %v", r.said, r.tracer.Unmatched(), r.runner.Losses())
+				}
+				arguments := int64(45 - 3 + 4*44850 + 40)
+				results := arguments + 10 + 4 + 300*(0+1+2+3) + 2
+				if a, b, c, d := r.variable("arguments"), r.variable("results"), r.variable("highest"), r.variable("took"); a != arguments || b != results || c != 720 || d != int64(wantCalls[2]) {
+					t.Errorf("arguments %d, results %d, highest %d, took %d; want %d, %d, 720, %d", a, b, c, d, arguments, results, wantCalls[2])
+				}
+				r.checkSaid()
+				r.checkCPUs()
+				r.checkInside()
+			})
 		})
+	}
+}
+
+// checkInside checks that programs ran where they should.
+func (r *rig) checkInside() {
+	r.t.Helper()
+	slow := r.tracer.Slow()
+	if r.agent == nil {
+		if slow != "" {
+			r.t.Error(slow)
+		}
+		return
+	}
+	if n := r.agent.Stats().Probes; n < 4 || !strings.Contains(slow, "too short") {
+		r.t.Errorf("programs run in the process at %d functions; %s", n, slow)
 	}
 }
 
@@ -231,8 +315,13 @@ func (r *rig) checkCPUs() {
 
 // TestOverride: a function and a system call return what a program says, and are not made.
 func TestOverride(t *testing.T) {
+	both(t, func(t *testing.T, inside bool) { testOverride(t, inside) })
+}
+
+func testOverride(t *testing.T, inside bool) {
+	t.Helper()
 	bin := victim(t)
-	r := newRig(t, "never_*", "getppid_*")
+	r := newRig(t, inside, "never_*", "getppid_*")
 	r.run(bin, "change")
 	if out := r.stdout.String(); !strings.Contains(out, "never 77\n") || !strings.Contains(out, "parent 4242\n") || !strings.HasSuffix(out, "end 3\n") {
 		t.Errorf("the program printed %q", out)
@@ -247,7 +336,7 @@ func TestOverride(t *testing.T) {
 func TestSystemCalls(t *testing.T) {
 	bin := victim(t)
 	want, status := untraced(t, bin)
-	r := newRig(t, "write_*", "any_*")
+	r := newRig(t, false, "write_*", "any_*")
 	if got := r.run(bin); got != status || r.stdout.String() != want {
 		t.Errorf("exit %d, %q; without probes %d, %q", got, r.stdout.String(), status, want)
 	}
@@ -271,19 +360,21 @@ func TestReopened(t *testing.T) {
 	}
 	compile(t, "-shared", "-fPIC", "-o", lib, filepath.Join(dir, "lib.c"))
 	compile(t, "-o", bin, "testdata/reopen.c", "-ldl")
-	r := newRig(t, "library_enter")
-	if status := r.run(bin, lib); status != 0 || r.stdout.String() != "30 0\n" {
-		t.Errorf("exit %d, %q", status, r.stdout.String())
-	}
-	r.counts(map[uint32]uint64{11: 7})
-	if len(r.said) > 0 || len(r.tracer.Unmatched()) > 0 {
-		t.Errorf("said %q, unmatched %q", r.said, r.tracer.Unmatched())
-	}
+	both(t, func(t *testing.T, inside bool) {
+		r := newRig(t, inside, "library_enter")
+		if status := r.run(bin, lib); status != 0 || r.stdout.String() != "30 0\n" {
+			t.Errorf("exit %d, %q", status, r.stdout.String())
+		}
+		r.counts(map[uint32]uint64{11: 7})
+		if len(r.said) > 0 || len(r.tracer.Unmatched()) > 0 {
+			t.Errorf("said %q, unmatched %q", r.said, r.tracer.Unmatched())
+		}
+	})
 }
 
 // TestUnmatched: what was not found is told.
 func TestUnmatched(t *testing.T) {
-	r := newRig(t, "missing_enter", "library_enter", "add_enter")
+	r := newRig(t, false, "missing_enter", "library_enter", "add_enter")
 	r.run(victim(t))
 	if got := r.tracer.Unmatched(); len(got) != 2 || !strings.Contains(got[0], "has mapped no file libvictim.so") || !strings.Contains(got[1], "victim has no function not_there") {
 		t.Errorf("unmatched %q", got)
@@ -293,13 +384,13 @@ func TestUnmatched(t *testing.T) {
 // TestStripped: a function without a symbol has its probe by its place in the file.
 func TestStripped(t *testing.T) {
 	bin := victim(t, "-s")
-	r := newRig(t, "add_enter")
+	r := newRig(t, true, "add_enter")
 	r.run(bin)
 	if got := r.tracer.Unmatched(); len(got) != 1 {
 		t.Errorf("unmatched %q", got)
 	}
 	whole := victim(t)
-	find := newRig(t, "add_enter")
+	find := newRig(t, true, "add_enter")
 	f, err := os.Open(whole)
 	if err != nil {
 		t.Fatal(err)
@@ -309,7 +400,7 @@ func TestStripped(t *testing.T) {
 	if err != nil || len(list) != 1 {
 		t.Fatalf("%d places, %v", len(list), err)
 	}
-	r = newRig(t, "add_enter")
+	r = newRig(t, true, "add_enter")
 	r.plan.Host[0].Point = nvattach.HostPoint{Kind: nvattach.HostEntry, Binary: "victim", Offset: list[0].offset}
 	r.run(bin)
 	r.counts(map[uint32]uint64{1: wantCalls[1]})
@@ -322,7 +413,7 @@ func TestLinked(t *testing.T) {
 	if err := os.Symlink(bin, link); err != nil {
 		t.Fatal(err)
 	}
-	r := newRig(t, "tiny_enter")
+	r := newRig(t, false, "tiny_enter")
 	r.plan.Host[0].Point.Binary = link
 	var err error
 	if r.tracer, err = New(&r.tracer.opts, 1); err != nil {
@@ -334,7 +425,7 @@ func TestLinked(t *testing.T) {
 
 // TestNoSuchCall: a system call that there is not is told before the program starts.
 func TestNoSuchCall(t *testing.T) {
-	r := newRig(t, "write_enter")
+	r := newRig(t, false, "write_enter")
 	r.plan.Host[0].Point.Call = "frobnicate"
 	if _, err := New(&Options{Plan: r.plan}, 1); err == nil || !strings.Contains(err.Error(), "no system call frobnicate") {
 		t.Errorf("error %v", err)
@@ -350,7 +441,7 @@ func TestNoSuchCall(t *testing.T) {
 
 // TestDamagedFiles: what is no ELF file, or a broken one, is an error.
 func TestDamagedFiles(t *testing.T) {
-	r := newRig(t, "add_enter")
+	r := newRig(t, true, "add_enter")
 	good, err := os.ReadFile(victim(t))
 	if err != nil {
 		t.Fatal(err)

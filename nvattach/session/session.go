@@ -192,24 +192,37 @@ func (s *Session) Add(t *Target) (*Context, error) {
 	if s.opts.Plan.Prints() {
 		c.printer = maps.NewPrinter(s.opts.Plan.Formats)
 	}
-	for _, m := range maps.All {
-		if r := maps.NewReader(m); r != nil && m != maps.Print {
-			c.readers, c.rings = append(c.readers, r), append(c.rings, m)
-		}
-	}
+	c.addReaders()
 	s.mu.Lock()
 	s.contexts = append(s.contexts, c)
 	s.mu.Unlock()
 	return c, nil
 }
 
-// AddHost gives the programs on the host, of all processes, their maps, and returns what
-// runs them; nil if there are none.
-func (s *Session) AddHost() (*nvattach.HostRunner, error) {
+// addReaders makes readers of the context's rings.
+func (c *Context) addReaders() {
+	for _, m := range c.maps.All {
+		if r := c.maps.NewReader(m); r != nil && m != c.maps.Print {
+			c.readers, c.rings = append(c.readers, r), append(c.rings, m)
+		}
+	}
+}
+
+// unit is what has a part of the context's maps.
+func (c *Context) unit() string {
+	if c.host != nil {
+		return "cpu"
+	}
+	return "sm"
+}
+
+// AddHost gives the programs on the host, of all processes, their maps, in memory that alloc
+// makes, and returns what runs them; nil if there are none.
+func (s *Session) AddHost(alloc func(size uint64) ([]byte, error)) (*nvattach.HostRunner, error) {
 	if len(s.opts.Plan.Host) == 0 {
 		return nil, nil
 	}
-	maps, mem, err := s.opts.Plan.NewHostMaps(&s.opts.Maps)
+	maps, mem, err := s.opts.Plan.NewHostMaps(&s.opts.Maps, alloc)
 	if err != nil {
 		return nil, fmt.Errorf("maps on the host: %w", err)
 	}
@@ -222,9 +235,12 @@ func (s *Session) AddHost() (*nvattach.HostRunner, error) {
 		}
 	}
 	c := &Context{s: s, mem: mem, maps: maps, shown: time.Now()}
-	c.host = nvattach.NewHostRunner(maps, mem,
-		func(cpu int, text string) { s.out.text("cpu", cpu, text) },
-		func(m *nvattach.Map, r nvattach.Record) { s.out.record("cpu", m, r) })
+	// What is in the rings came before what a program does in this process.
+	c.host = s.opts.Plan.NewHostRunner(maps, mem,
+		func(cpu int, text string) { c.drain(false); s.out.text(c.unit(), cpu, text) },
+		func(m *nvattach.Map, r nvattach.Record) { c.drain(false); s.out.record(c.unit(), m, r) })
+	c.printer = maps.NewPrinter(nil)
+	c.addReaders()
 	s.mu.Lock()
 	s.contexts = append(s.contexts, c)
 	s.mu.Unlock()
@@ -461,10 +477,10 @@ func (c *Context) drain(idle bool) {
 	}
 	var err error
 	if c.printer != nil {
-		err = c.printer.Drain(c.mem, idle, func(sm int, text string) { c.s.out.text("sm", sm, text) })
+		err = c.printer.Drain(c.mem, idle, func(sm int, text string) { c.s.out.text(c.unit(), sm, text) })
 	}
 	for i, r := range c.readers {
-		err = errors.Join(err, r.Drain(c.mem, idle, func(rec nvattach.Record) { c.s.out.record("sm", c.rings[i], rec) }))
+		err = errors.Join(err, r.Drain(c.mem, idle, func(rec nvattach.Record) { c.s.out.record(c.unit(), c.rings[i], rec) }))
 	}
 	if err != nil && idle {
 		c.s.out.fault(fmt.Errorf("rings of process %d: %w", c.PID, err))
@@ -541,7 +557,7 @@ func (c *Context) losses() []error {
 		}
 	}
 	if c.host != nil {
-		return c.host.Losses()
+		lost = c.host.Losses()
 	}
 	if c.printer != nil {
 		n, err := c.printer.Dropped(c.mem)
@@ -550,6 +566,9 @@ func (c *Context) losses() []error {
 	for i, r := range c.readers {
 		n, err := r.Dropped(c.mem)
 		count(n, err, "records of "+c.rings[i].Name+" found no room")
+	}
+	if c.host != nil {
+		return lost
 	}
 	for _, p := range c.s.opts.Plan.Programs {
 		ended, err := c.s.opts.Plan.Ended(c.maps, c.mem, p)

@@ -29,6 +29,8 @@ type Agent struct {
 	stats   Stats
 	owner   owner
 
+	programs *Programs // of SetPrograms
+
 	ready []ready // in order of time, from next on
 	next  int
 	limit int64 // up to which records were given out
@@ -279,6 +281,16 @@ func (a *Agent) Fault(t *ptrace.Task, _ unix.Signal) bool {
 		return false
 	}
 	return t.SetRegs(r) == nil
+}
+
+// Uninterrupted is for [ptrace.Options].Uninterrupted: a helper of eBPF must not be
+// interrupted where it has locked something, since a signal handler may want the same.
+func (a *Agent) Uninterrupted(t *ptrace.Task) bool {
+	if a.programs == nil {
+		return false
+	}
+	ip, err := t.PC()
+	return err == nil && critical(ip)
 }
 
 // SetPlan sets the rules for ioctls, in all processes.

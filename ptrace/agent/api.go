@@ -187,6 +187,11 @@ type Hook struct {
 	// their order is known.
 	Stop   bool
 	OnStop func(t *ptrace.Task, p *Process, r *Record)
+	// Probe, if not 0, is what Programs.Probe has returned: calls run programs, and nothing
+	// is recorded. Nothing else but Name, Library and Data counts then.
+	Probe uint64
+	// Returns: some of the programs run at the return.
+	Returns bool
 	// OnRecord, if not nil, takes the records of this hook, in order with all others.
 	OnRecord func(p *Process, r *Record)
 }
@@ -206,6 +211,7 @@ type Stats struct {
 	Refused     int    // in which it could not be
 	Sites       int    // system call instructions that were rerouted
 	Hooks       int    // functions that were hooked by a jump
+	Probes      int    // of them, those that run programs
 	Breakpoints int    // by breakpoints
 	Detours     int    // functions that stop by a jump, see Agent.Detour
 	Ioctls      uint64 // ioctl records

@@ -1,6 +1,10 @@
 package agent
 
-import "nvtrace/ptrace"
+import (
+	"strconv"
+
+	"nvtrace/ptrace"
+)
 
 // program is the agent's code.
 type program struct {
@@ -8,6 +12,7 @@ type program struct {
 
 	callEntry, hookEntry, returnEntry uint64
 	breakEntry, breakStubs            uint64
+	probeEntry, probeWatch            uint64
 	copyInsn, tpInsn                  uint64
 }
 
@@ -17,9 +22,27 @@ func embedded() *program { return newProgram(blobCode, blobSymbols) }
 func newProgram(code []byte, symbols map[string]uint64) *program {
 	return &program{
 		code: code, callEntry: symbols["call_entry"], hookEntry: symbols["hook_entry"],
-		returnEntry: symbols["return_entry"], breakEntry: symbols["break_entry"], breakStubs: symbols["break_stubs"], copyInsn: symbols["copy_insn"], tpInsn: symbols["tp_insn"],
+		returnEntry: symbols["return_entry"], breakEntry: symbols["break_entry"], breakStubs: symbols["break_stubs"], probeEntry: symbols["probe_entry"], probeWatch: symbols["probe_watch"], copyInsn: symbols["copy_insn"], tpInsn: symbols["tp_insn"],
 	}
 }
+
+// Helper returns the address of a helper of eBPF, which programs in processes can call.
+func Helper(number int32) (addr uint64, ok bool) {
+	addr, ok = blobSymbols["helper_"+strconv.Itoa(int(number))]
+	return addr, ok
+}
+
+// ReleaseHelper returns that of the one that gives a record back unused.
+func ReleaseHelper() uint64 { return blobSymbols["helper_release"] }
+
+// unwindProgram is the address of the program at _Unwind_Find_FDE.
+func unwindProgram() uint64 { return blobSymbols["program_unwind"] }
+
+// critical is the code of helpers that must not be interrupted.
+func critical(ip uint64) bool { return ip >= blobSymbols["crit_begin"] && ip < blobSymbols["crit_end"] }
+
+// helpers is the code of all of them.
+func helpers() []byte { return blobProgram }
 
 // frameRegs sets the registers that hook_entry and the like save, in the order in
 // which they lie in memory.

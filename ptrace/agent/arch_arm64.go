@@ -8,10 +8,23 @@ type program struct {
 
 	callEntry, hookEntry, returnEntry uint64
 	breakEntry, breakStubs            uint64
+	probeEntry, probeWatch            uint64
 	copyInsn, tpInsn                  uint64
 }
 
 func embedded() *program { return nil }
+
+// Helper returns the address of a helper of eBPF; there are none here.
+func Helper(int32) (addr uint64, ok bool) { return 0, false }
+
+// ReleaseHelper returns 0.
+func ReleaseHelper() uint64 { return 0 }
+
+func unwindProgram() uint64 { return 0 }
+
+func critical(uint64) bool { return false }
+
+func helpers() []byte { return nil }
 
 func frameRegs(*ptrace.Regs, []uint64) {}
 

@@ -75,6 +75,9 @@ func (p *Process) HookAll(t *ptrace.Task, list []Target) error {
 		x := &list[i]
 		if x.Err = p.hook(t, x, busy); x.Err == nil {
 			p.a.stats.Hooks++
+			if x.Hook.Probe != 0 {
+				p.a.stats.Probes++
+			}
 		}
 	}
 	return nil
@@ -103,16 +106,16 @@ func (p *Process) hook(t *ptrace.Task, x *Target, busy []uint64) error {
 		return fail(errors.New("its code can't be read"))
 	}
 	size := x.Size
-	var behind *hookSite
+	var behind *hookSite // the last of those that are there
 	for i, s := range p.hooks {
 		if s.at == at && s.jump == nil && behind == nil {
-			s.gone = true // with the detour that it was behind
+			s.gone = true // with what it was behind
 		}
 		switch {
 		case s.at != at || !s.there(code):
-		case s.free && !s.stop:
+		case s.free && !s.stop && s.hook.Probe == 0 && x.Hook.Probe == 0:
 			return p.claim(s, i, x.Hook)
-		case !s.stop:
+		case !s.stop && !s.free && (s.hook.Probe == 0) == (x.Hook.Probe == 0):
 			return fail(fmt.Errorf("is hooked already (%s)", s.hook.Name))
 		default:
 			behind = s
@@ -165,27 +168,59 @@ func (s *hookSite) there(code []byte) bool {
 // trampoline: push the hook's number; jmp *hook_entry.
 const trampolineLen = 5 + 6
 
+// stub makes what the jump of a hook leads to, which lies at room. The function's moved
+// beginning may come behind it.
+func (s *hookSite) stub(room uint64, number int, ar *arena) []byte {
+	switch {
+	case s.stop:
+		return trampoline(room, number, ar.base+arenaStop)
+	case s.hook.Probe == 0:
+		return trampoline(room, number, ar.base+arenaHook)
+	case s.hook.Returns:
+		return trampoline(room, number, ar.base+arenaWatch)
+	}
+	// A call, so that the processor knows where it returns to.
+	b := trampoline(room, number, ar.base+arenaProbe)[:trampolineLen]
+	b[trampolineLen-5] = 0x15                         // call *entry(%rip)
+	b = append(b, 0x48, 0x8d, 0x64, 0x24, 0x08)       // lea 8(%rsp),%rsp
+	return padded(appendJumpTo(b, number), probeRoom) // jmp *orig
+}
+
+// probeRoom is the room of such a stub.
+const probeRoom = 32
+
+// appendJumpTo appends a jump to where a hook goes on.
+func appendJumpTo(b []byte, number int) []byte {
+	b = append(b, 0xff, 0x24, 0x25) // jmp *orig
+	return binary.LittleEndian.AppendUint32(b, uint32(hookAddr+number*hookSize))
+}
+
+// padded fills code up with what must not be executed.
+func padded(b []byte, n int) []byte {
+	for len(b) < n {
+		b = append(b, 0xcc)
+	}
+	return b
+}
+
 // trampoline makes one.
 func trampoline(room uint64, number int, entry uint64) []byte {
 	stub := []byte{0x68} // push $number
 	stub = binary.LittleEndian.AppendUint32(stub, uint32(number))
 	stub = append(stub, 0xff, 0x25) // jmp *entry(%rip)
 	stub = binary.LittleEndian.AppendUint32(stub, uint32(entry-(room+trampolineLen)))
-	for len(stub) < 16 {
-		stub = append(stub, 0xcc)
-	}
-	return stub
+	return padded(stub, 16)
 }
 
-// append hooks a function that begins with a detour: behind that, so that it is
-// what the detour goes on with.
+// append hooks a function that begins with a jump of ours: behind that, so that it is
+// what that goes on with.
 func (p *Process) append(t *ptrace.Task, s, to *hookSite) error {
-	room, ar, err := p.near(t, s.at, 16)
+	room, ar, err := p.near(t, s.at, probeRoom)
 	if err != nil {
 		return err
 	}
 	s.orig, s.size = to.orig, to.size
-	if err := p.enter(t, s, room, trampoline(room, len(p.hooks), ar.base+arenaHook), ar); err != nil {
+	if err := p.enter(t, s, room, s.stub(room, len(p.hooks), ar), ar); err != nil {
 		return err
 	}
 	to.orig = room
@@ -216,11 +251,13 @@ func (p *Process) install(t *ptrace.Task, s *hookSite, code []byte, size uint64,
 	if err != nil {
 		return err
 	}
-	entry, head := ar.base+arenaHook, uint64(16)
+	number := len(p.hooks)
+	stub := s.stub(room, number, ar)
 	if s.stop {
-		entry, head = ar.base+arenaStop, 32
+		s.back = room + uint64(len(stub))
+		stub = padded(appendJumpTo(stub, number), 32)
 	}
-	s.orig = room + head
+	s.orig = room + uint64(len(stub))
 	m, err := moveCode(code[:min(len(code), maxPrologue)], s.at, s.orig, jumpLen)
 	if err != nil {
 		return err
@@ -240,17 +277,7 @@ func (p *Process) install(t *ptrace.Task, s *hookSite, code []byte, size uint64,
 		}
 	}
 	s.size = uint64(m.n)
-	number := len(p.hooks)
-	stub := trampoline(room, number, entry)
 	s.jump = jump(s.at, room)
-	if s.stop {
-		s.back = room + uint64(len(stub))
-		stub = append(stub, 0xff, 0x24, 0x25) // jmp *orig
-		stub = binary.LittleEndian.AppendUint32(stub, uint32(hookAddr+number*hookSize))
-		for uint64(len(stub)) < head {
-			stub = append(stub, 0xcc)
-		}
-	}
 	stub = append(stub, m.code...)
 	if !m.ends {
 		stub = append(stub, jump(room+uint64(len(stub)), s.at+s.size)...)
@@ -295,9 +322,12 @@ func (h *Hook) encode(s *hookSite) []byte {
 	le.PutUint64(b, s.orig)
 	le.PutUint64(b[8:], s.once)
 	flags := uint32(hookOn)
-	if s.stop {
+	switch {
+	case s.stop:
 		flags = hookBreak
-	} else if !h.NoReturn {
+	case h.Probe != 0:
+		flags |= hookProbe
+	case !h.NoReturn:
 		flags |= hookReturn
 	}
 	if h.Once {
@@ -329,10 +359,14 @@ func (h *Hook) encode(s *hookSite) []byte {
 	switch {
 	case s.stop:
 		kind = kindDetour
+	case h.Probe != 0 && s.jump == nil:
+		kind = kindProbeBehind
+	case h.Probe != 0:
+		kind = kindProbe
 	case s.jump == nil:
 		kind = kindBehind
 	}
-	for at, v := range map[int]uint64{hookAt: s.at, hookFunc: s.addr, hookBack: s.back, hookLen: s.size, hookKind: kind} {
+	for at, v := range map[int]uint64{hookAt: s.at, hookFunc: s.addr, hookBack: s.back, hookLen: s.size, hookKind: kind, hookPrograms: h.Probe, hookEntry: s.addr} {
 		le.PutUint64(b[at:], v)
 	}
 	return b
@@ -382,7 +416,7 @@ func (p *Process) Unmapped(addr, size uint64) {
 		}
 		b := make([]byte, len(s.jump))
 		switch n, _ := p.mem.ReadAt(b, int64(s.at)); {
-		case s.jump == nil: // behind a detour's
+		case s.jump == nil: // behind another
 			s.gone = !there[s.at]
 		case n == len(b) && bytes.Equal(b, s.jump):
 			there[s.at] = true
@@ -392,14 +426,16 @@ func (p *Process) Unmapped(addr, size uint64) {
 	}
 }
 
-// Hooked reports whether the function at addr is hooked, by a jump.
-func (p *Process) Hooked(addr uint64) bool {
-	for _, s := range p.hooks {
-		if s.addr == addr && !s.gone && !s.stop {
-			return true
-		}
-	}
-	return false
+// Hooked reports whether the function at addr is hooked, by a jump, for records.
+func (p *Process) Hooked(addr uint64) bool { return p.has(addr, false) }
+
+// Probed reports whether programs run at the function at addr.
+func (p *Process) Probed(addr uint64) bool { return p.has(addr, true) }
+
+func (p *Process) has(addr uint64, programs bool) bool {
+	return slices.ContainsFunc(p.hooks, func(s *hookSite) bool {
+		return s.addr == addr && !s.gone && !s.free && !s.stop && (s.hook.Probe != 0) == programs
+	})
 }
 
 // HookOrBreak hooks a function by a jump, or, where that can't be, by

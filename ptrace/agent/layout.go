@@ -18,6 +18,9 @@ const (
 	ringAddr   = 0x71300000
 	endAddr    = 0x7f300000
 
+	programAddr = 0x440000000000
+	retsAddr    = 0x43f000000000
+
 	maxSlots = 1792
 	numKeys  = 8192
 	maxHooks = 8192
@@ -43,7 +46,7 @@ const (
 	pathPart   = 32 // offset in struct path of part
 	pathBase   = 63 // of base
 
-	confSize   = 64
+	confSize   = 72
 	keySize    = 16
 	openSize   = 96
 	slotSize   = 8128
@@ -57,6 +60,11 @@ const (
 	recordSize = 128
 	shortSize  = 64 // of a return that refers to no memory
 	segSize    = 32
+
+	retsSize    = 0x20000
+	programSize = 32
+	mapSize     = 136
+	textsAt     = 0x8000 // in the memory of programs: behind the helpers
 
 	trapFD      = 0xffffffff
 	trapRequest = 0x4e565452
@@ -72,6 +80,7 @@ const (
 	confPaths = 40
 	confMaps  = 48
 	confFiles = 56
+	confCPU   = 64
 )
 
 // Offsets in struct slot.
@@ -80,6 +89,7 @@ const (
 	slotHead  = 8
 	slotDepth = 16
 	slotOff   = 24
+	slotIDs   = 32
 	slotOpen  = 64
 )
 
@@ -119,6 +129,7 @@ const (
 	hookStop   = 4
 	hookBreak  = 8
 	hookOn     = 16
+	hookProbe  = 32
 
 	derefString = 1
 	derefIn     = 2
@@ -179,6 +190,7 @@ const (
 	trapWake
 	trapBreak
 	trapReturn
+	trapLock
 )
 
 // layout is the table that the code was compiled with, by name.
@@ -192,5 +204,6 @@ func layout() []uint64 {
 		trapFD, trapRequest, pathSize, maxPaths, pathsAddr, maxDevices,
 		numNested, maxPointers, maxNested, nestedSize,
 		gateAddr, stubsAddr, numStubs, pagesAddr, numPages,
+		programAddr, retsAddr, retsSize, programSize, mapSize, hookPrograms, slotIDs,
 	}
 }

@@ -20,11 +20,13 @@ type arena struct {
 
 // Sizes of an arena, and where it holds what.
 const (
-	arenaSize = 64 << 10
-	arenaCall = 0  // address of call_entry
-	arenaHook = 8  // of hook_entry
-	arenaStop = 16 // of break_entry
-	arenaHead = 32
+	arenaSize  = 64 << 10
+	arenaCall  = 0  // address of call_entry
+	arenaHook  = 8  // of hook_entry
+	arenaStop  = 16 // of break_entry
+	arenaProbe = 24 // of probe_entry
+	arenaWatch = 32 // of probe_watch
+	arenaHead  = 48
 )
 
 // reach is how far a jump goes, with a margin for what is near its ends.
@@ -76,6 +78,7 @@ func (p *Process) newArena(t *ptrace.Task, addr uint64) (*arena, error) {
 	a := &arena{base: base, used: arenaHead}
 	for at, entry := range map[uint64]uint64{
 		arenaCall: p.a.blob.callEntry, arenaHook: p.a.blob.hookEntry, arenaStop: p.a.blob.breakEntry,
+		arenaProbe: p.a.blob.probeEntry, arenaWatch: p.a.blob.probeWatch,
 	} {
 		if err := p.writeCode(t, base+at, binary.LittleEndian.AppendUint64(nil, entry)); err != nil {
 			return nil, err

@@ -31,6 +31,8 @@ type Process struct {
 	shares  bool     // it lives in another process's memory
 	host    *Process // that one
 	planned bool     // the rules are the current ones
+	runs    bool     // the memory of programs is mapped
+	runsErr error    // why it can't be
 	gone    bool     // the process has ended
 
 	first  []byte         // mapped at once: shared, and the first of chunks
@@ -248,7 +250,7 @@ func leftover(pid int) bool {
 	return err == nil && m != nil && m.Start == baseAddr && m.End == sharedAddr && m.Inode == 0 && m.Write && !m.Exec
 }
 
-func (p *Process) writePrivate(clock uint64) error {
+func (p *Process) writePrivate(clock vdsoCode) error {
 	if !p.again {
 		if err := p.write(baseAddr, p.a.blob.code); err != nil {
 			return err
@@ -276,7 +278,10 @@ func (p *Process) writePrivate(clock uint64) error {
 			}
 		}
 	}
-	return p.write64(confAddr+confClock, clock)
+	if err := p.write64(confAddr+confCPU, clock.cpu); err != nil {
+		return err
+	}
+	return p.write64(confAddr+confClock, clock.clock)
 }
 
 // nameAddr is where the name of shared memory is, behind the code.
@@ -442,7 +447,7 @@ func (p *Process) fork(t *ptrace.Task) *Process {
 	c := &Process{
 		a: p.a, PID: t.PID, mapped: true, arenas: cloneArenas(p.arenas), hooks: cloneHooks(p.hooks),
 		onces: p.onces, sites: maps.Clone(p.sites), turn: p.turn, inherited: maps.Clone(p.inherited),
-		number: p.number,
+		number: p.number, runs: p.runs, runsErr: p.runsErr,
 	}
 	if c.inherited == nil {
 		c.inherited = make(map[uint64]int)

@@ -60,7 +60,7 @@ func (a *Agent) FindImage(path string) (*Image, error) {
 	if f.Machine != elf.EM_X86_64 {
 		return nil, fmt.Errorf("%s: not of this architecture", path)
 	}
-	starts, err := functions(f)
+	starts, err := Functions(f)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -161,9 +161,9 @@ func (s *segment) onPath(ip, mov uint64) bool {
 	return false
 }
 
-// functions returns where functions begin, ascending, from the table for unwinding
+// Functions returns the addresses at which functions begin, ascending, from the table for unwinding
 // stacks, which stripped files have too (the Linux Standard Base's .eh_frame_hdr).
-func functions(f *elf.File) ([]uint64, error) {
+func Functions(f *elf.File) ([]uint64, error) {
 	const (
 		version  = 1
 		udata4   = 0x03

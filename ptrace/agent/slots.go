@@ -129,7 +129,13 @@ func (p *Process) writeSlot(r *ring) error {
 	var b [slotOpen]byte
 	binary.LittleEndian.PutUint64(b[slotRing:], ringAddr+uint64(r.slot)*ringSize)
 	binary.LittleEndian.PutUint64(b[slotHead:], uint64(sharedAddr+r.head))
+	binary.LittleEndian.PutUint64(b[slotIDs:], uint64(p.PID)<<32|uint64(uint32(r.tid)))
 	addr := uint64(slotAddr + r.slot*slotSize)
+	if _, ok := p.inherited[r.tp]; p.runs && !ok { // what another thread has left
+		if err := p.write64(retsAddr+uint64(r.slot)*retsSize, 0); err != nil {
+			return err
+		}
+	}
 	if depth := p.openCalls(r); depth > 0 {
 		// It has calls open from the process that it was forked from.
 		binary.LittleEndian.PutUint64(b[slotDepth:], depth)

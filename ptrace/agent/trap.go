@@ -47,6 +47,10 @@ func (a *Agent) Trap(t *ptrace.Task, c *ptrace.Syscall, flush func()) {
 		flush()
 	case trapCall:
 		p.called(t, what)
+	case trapLock:
+		if g := a.programs; g != nil && g.OnLock != nil {
+			g.OnLock(what)
+		}
 	case trapBreak, trapReturn:
 		p.detoured(t, what, why == trapReturn)
 	}

@@ -17,6 +17,7 @@ import (
 type VDSO struct {
 	image []byte
 	clock uint64 // offset in image
+	cpu   uint64 // of getcpu; 0: it has none
 }
 
 // maxVDSO is more than any is long: 2 pages in the kernels of today.
@@ -53,38 +54,57 @@ func newVDSO(image []byte) (*VDSO, error) {
 	if err != nil {
 		return nil, err
 	}
+	v := &VDSO{image: image}
 	for _, s := range syms {
-		if s.Name == "__vdso_clock_gettime" && s.Value < uint64(len(image)) {
-			return &VDSO{image, s.Value}, nil
+		switch {
+		case s.Value >= uint64(len(image)):
+		case s.Name == "__vdso_clock_gettime":
+			v.clock = s.Value
+		case s.Name == "__vdso_getcpu":
+			v.cpu = s.Value
 		}
 	}
-	return nil, errors.New("it has no clock_gettime")
+	if v.clock == 0 {
+		return nil, errors.New("it has no clock_gettime")
+	}
+	return v, nil
 }
 
 // SetVDSO says what the vdso of the processes most likely is, which saves the time to
 // look into it while one waits.
 func (a *Agent) SetVDSO(v *VDSO) { a.vdso = v }
 
-// findClock returns the address of clock_gettime in the vdso of t's process. known is
+// A vdsoCode is where functions of the vdso are in a process.
+type vdsoCode struct{ clock, cpu uint64 }
+
+func (v *VDSO) at(base uint64) vdsoCode {
+	c := vdsoCode{clock: base + v.clock}
+	if v.cpu > 0 {
+		c.cpu = base + v.cpu
+	}
+	return c
+}
+
+// findClock returns the addresses of functions in the vdso of t's process. known is
 // what the vdso most likely is, or nil.
-func findClock(t *ptrace.Task, known *VDSO) (uint64, error) {
+func findClock(t *ptrace.Task, known *VDSO) (c vdsoCode, err error) {
 	base, err := auxValue(t.PID, auxVDSO)
 	if err != nil {
-		return 0, err
+		return c, err
 	}
 	if known != nil {
 		image := make([]byte, len(known.image))
 		if n, _ := t.ReadMem(base, image); n == len(image) && bytes.Equal(known.image, image) {
-			return base + known.clock, nil
+			return known.at(base), nil
 		}
 	}
 	image := make([]byte, maxVDSO)
 	n, _ := t.ReadMem(base, image)
 	v, err := newVDSO(image[:n])
 	if err != nil {
-		return 0, fmt.Errorf("vdso at %#x: %w", base, err)
+		return c, fmt.Errorf("vdso at %#x: %w", base, err)
 	}
-	return base + v.clock, nil
+	return v.at(base), nil
 }
 
 // auxVDSO is AT_SYSINFO_EHDR of linux/auxvec.h.

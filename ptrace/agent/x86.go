@@ -69,7 +69,7 @@ func moveCode(code []byte, from, to uint64, least int) (m moved, err error) {
 		m.code = append(m.code, b...)
 		m.n += in.Len
 		m.call = in.Op == x86asm.CALL
-		m.ends = in.Op == x86asm.JMP || in.Op == x86asm.RET || in.Op == x86asm.UD2 || in.Op == x86asm.HLT
+		m.ends = m.call || in.Op == x86asm.JMP || in.Op == x86asm.RET || in.Op == x86asm.UD2 || in.Op == x86asm.HLT
 	}
 	return m, nil
 }
@@ -96,6 +96,9 @@ func padding(b []byte) bool {
 // moveInstruction moves one instruction. entry and least say where moved code
 // begins and what of it will be gone.
 func moveInstruction(raw []byte, in *x86asm.Inst, from, to, entry uint64, least int) ([]byte, error) {
+	if in.Op == x86asm.CALL {
+		return moveCall(raw, in, from, to)
+	}
 	if in.PCRel == 0 {
 		switch in.Op {
 		case x86asm.JCXZ, x86asm.JECXZ, x86asm.JRCXZ, x86asm.LOOP, x86asm.LOOPE, x86asm.LOOPNE, x86asm.XBEGIN:
@@ -123,6 +126,46 @@ func moveInstruction(raw []byte, in *x86asm.Inst, from, to, entry uint64, least 
 	return b, nil
 }
 
+// moveCall moves a call: the function returns to where it did, which is what exceptions and
+// backtraces know.
+func moveCall(raw []byte, in *x86asm.Inst, from, to uint64) ([]byte, error) {
+	back := from + uint64(in.Len)
+	const pushLen = 6
+	var jmp []byte
+	if target, ok := branchTarget(in, from); ok {
+		if target == back {
+			return nil, errors.New("it reads its own address")
+		}
+		d := int64(target) - int64(to) - pushLen - jumpLen
+		if !fits(d) {
+			return nil, errors.New("its target would be out of reach")
+		}
+		jmp = jump(to+pushLen, target)
+	} else {
+		if m, ok := in.Args[0].(x86asm.Mem); ok && (m.Base == x86asm.RSP || m.Index == x86asm.RSP || m.Segment != 0) {
+			return nil, errors.New("a call through the stack can't be moved")
+		}
+		jmp = append(jmp, raw...)
+		op := bytes.IndexByte(jmp, 0xff) // behind prefixes, of which none is that
+		if op < 0 || op+1 >= len(jmp) || jmp[op+1]>>3&7 != 2 {
+			return nil, fmt.Errorf("%v can't be moved", in)
+		}
+		jmp[op+1] ^= (2 ^ 4) << 3 // jmp in place of call
+		if in.PCRel == 4 {
+			d := int64(int32(binary.LittleEndian.Uint32(jmp[in.PCRelOff:]))) + int64(from) - int64(to) - pushLen
+			if !fits(d) {
+				return nil, errors.New("its operand would be out of reach")
+			}
+			binary.LittleEndian.PutUint32(jmp[in.PCRelOff:], uint32(int32(d)))
+		} else if in.PCRel != 0 {
+			return nil, errors.New("a short distance in memory")
+		}
+	}
+	code := []byte{0xff, 0x35} // push back(%rip)
+	code = binary.LittleEndian.AppendUint32(code, uint32(len(jmp)))
+	return binary.LittleEndian.AppendUint64(append(code, jmp...), back), nil
+}
+
 // branchTarget returns where a direct branch goes.
 func branchTarget(in *x86asm.Inst, at uint64) (uint64, bool) {
 	if in.PCRel == 0 {
@@ -142,11 +185,6 @@ func moveBranch(in *x86asm.Inst, target, to, from uint64) ([]byte, error) {
 	switch {
 	case in.Op == x86asm.JMP:
 		op = []byte{0xe9}
-	case in.Op == x86asm.CALL:
-		if target == from+uint64(in.Len) {
-			return nil, errors.New("it reads its own address")
-		}
-		op = []byte{0xe8}
 	case in.Opcode>>24&0xf0 == 0x70:
 		op = []byte{0x0f, byte(in.Opcode>>24)&0x0f | 0x80}
 	case in.Opcode>>24 == 0x0f && in.Opcode>>16&0xf0 == 0x80:

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"debug/elf"
+	"encoding/binary"
 	"os"
 	"testing"
 
@@ -41,7 +42,11 @@ func checkMove(t testing.TB, code []byte, from, to uint64) bool {
 	if m.n < jumpLen || m.n > jumpLen+16 {
 		t.Fatalf("% x: %d bytes moved", code[:16], m.n)
 	}
-	now, targets := decode(t, m.code, to)
+	last := len(m.code)
+	if m.call {
+		last = checkCall(t, code, &m, from, to)
+	}
+	now, targets := decode(t, m.code[:last], to)
 	n := 0
 	at := from
 	for i := range now {
@@ -57,6 +62,53 @@ func checkMove(t testing.TB, code []byte, from, to uint64) bool {
 		at += uint64(was.Len)
 	}
 	return true
+}
+
+// checkCall checks the call that moved code ends with, which has become a push of what it
+// returned to and a jump, and returns where that is.
+func checkCall(t testing.TB, code []byte, m *moved, from, to uint64) int {
+	n := 0 // of the call in code
+	for {
+		in, err := x86asm.Decode(code[n:], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n+in.Len == m.n {
+			break
+		}
+		n += in.Len
+	}
+	back := binary.LittleEndian.Uint64(m.code[len(m.code)-8:])
+	was, wasTo := decode(t, code[n:m.n], from+uint64(n))
+	last := len(m.code) - 8 - 6 - jumpLen
+	if was[0].PCRel == 0 || wasTo[0] == 0 || code[n] != 0xe8 {
+		last = len(m.code) - 8 - 6 - was[0].Len
+	}
+	now, nowTo := decode(t, m.code[last:len(m.code)-8], to+uint64(last))
+	if len(now) != 2 || now[0].Op != x86asm.PUSH || now[1].Op != x86asm.JMP || nowTo[0] != to+uint64(len(m.code)-8) || nowTo[1] != wasTo[0] || back != from+uint64(m.n) {
+		t.Fatalf("% x: %v to %#x became %v to %#x, back to %#x", code[:16], was, wasTo, now, nowTo, back)
+	}
+	return last
+}
+
+// TestMovedCalls: calls of all kinds.
+func TestMovedCalls(t *testing.T) {
+	pad := func(b ...byte) []byte { return append(b, make([]byte, 32)...) }
+	for _, code := range [][]byte{
+		pad(0xe8, 1, 2, 3, 4), pad(0x53, 0xe8, 1, 2, 3, 4), pad(0xff, 0x15, 1, 2, 3, 4), pad(0x53, 0x53, 0x53, 0xff, 0xd0), pad(0x53, 0x53, 0x41, 0xff, 0xd3),
+		pad(0x53, 0x53, 0xff, 0x53, 0x10), pad(0x41, 0xff, 0x94, 0xc8, 1, 2, 3, 0),
+	} {
+		if !checkMove(t, code, 0x40_0000, 0x4000_0000) {
+			t.Errorf("% x is not moved", code[:8])
+		}
+	}
+	for _, code := range [][]byte{
+		pad(0xe8, 0, 0, 0, 0), pad(0xff, 0x54, 0x24, 0x10, 0x90), pad(0xff, 0xd0, 0x90, 0x90, 0x90), pad(0x53, 0x53, 0x64, 0xff, 0x10),
+	} {
+		if m, err := moveCode(code, 0x40_0000, 0x4000_0000, jumpLen); err == nil {
+			t.Errorf("% x became % x", code[:8], m.code)
+		}
+	}
 }
 
 // TestMoveCode moves the beginnings of all functions of this machine's C library.

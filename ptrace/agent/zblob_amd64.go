@@ -7,26 +7,64 @@ import _ "embed"
 //go:embed zblob_amd64.bin
 var blobCode []byte
 
+//go:embed zhelpers_amd64.bin
+var blobProgram []byte
+
 // blobStamp is the hash of the sources.
-const blobStamp = "203f383f08e4c9c5b3a5c03dd2befde3462eec57da382454a3725ab6ad464f3c"
+const blobStamp = "1df2e40cabefbcc40b4a7ac3c7de585403d4d83d98a25af02798ec4e85e570b6"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (
-	blobSum   = "37e9506829885dad11953405ce4868416a296ddca4d29045ef4d73eda52bbe87"
+	blobSum   = "c87500628543a3c13a992489a937bd7d745decaa6d2f697ca32a9986eea5a3b0"
 	blobTools = "gcc (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40"
 )
 
 // blobSymbols are addresses in the code.
 var blobSymbols = map[string]uint64{
-	"call_entry":   0x70000020,
-	"hook_entry":   0x70000049,
-	"return_entry": 0x7000009b,
-	"break_entry":  0x700000d1,
-	"break_stubs":  0x70000150,
-	"copy_insn":    0x7000099b,
-	"tp_insn":      0x700009a3,
-	"sys_in":       0x70000000,
-	"sys_out":      0x70004000,
+	"call_entry":     0x70000020,
+	"hook_entry":     0x70000049,
+	"return_entry":   0x7000009b,
+	"break_entry":    0x700000d1,
+	"break_stubs":    0x70000150,
+	"copy_insn":      0x7000099b,
+	"tp_insn":        0x700009a3,
+	"sys_in":         0x70000000,
+	"sys_out":        0x70005000,
+	"probe_entry":    0x700009ad,
+	"probe_watch":    0x70000acb,
+	"probe_return":   0x70000c48,
+	"helper_release": 0x440000000104,
+	"program_unwind": 0x4400000000fc,
+	"crit_begin":     0x440000001891,
+	"crit_end":       0x440000001cbd,
+	"helper_1":       0x440000000000,
+	"helper_2":       0x440000000009,
+	"helper_3":       0x440000000012,
+	"helper_4":       0x44000000001b,
+	"helper_5":       0x440000000051,
+	"helper_6":       0x440000000090,
+	"helper_7":       0x440000000063,
+	"helper_8":       0x44000000006c,
+	"helper_14":      0x440000000075,
+	"helper_15":      0x44000000007e,
+	"helper_16":      0x440000000087,
+	"helper_25":      0x4400000000a2,
+	"helper_45":      0x440000000036,
+	"helper_58":      0x4400000000cf,
+	"helper_112":     0x440000000024,
+	"helper_113":     0x44000000002d,
+	"helper_114":     0x44000000003f,
+	"helper_115":     0x440000000048,
+	"helper_125":     0x44000000005a,
+	"helper_130":     0x4400000000ab,
+	"helper_131":     0x4400000000b4,
+	"helper_132":     0x4400000000bd,
+	"helper_133":     0x4400000000c6,
+	"helper_173":     0x4400000000e1,
+	"helper_174":     0x4400000000ea,
+	"helper_177":     0x440000000099,
+	"helper_182":     0x4400000000f3,
+	"helper_187":     0x4400000000d8,
 }
 
 // blobLayout is the layout that the code was compiled with.
@@ -51,7 +89,7 @@ var blobLayout = []uint64{
 	0x200,
 	0x3,
 	0x800,
-	0x40,
+	0x48,
 	0x10,
 	0x60,
 	0x1fc0,
@@ -78,4 +116,11 @@ var blobLayout = []uint64{
 	0x100,
 	0x7002b000,
 	0x800,
+	0x440000000000,
+	0x43f000000000,
+	0x20000,
+	0x20,
+	0x88,
+	0xc0,
+	0x20,
 }

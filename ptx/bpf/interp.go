@@ -17,6 +17,9 @@ type Interpreter struct {
 	Env *Env
 	// Read and Write access the memory that maps and records are in.
 	Read, Write func(addr uint64, buf []byte) error
+	// Atomic, if not nil, changes n bytes of that memory to what change makes of them, at
+	// once, and returns what was there. Others may change them meanwhile.
+	Atomic func(addr uint64, n int, change func(old uint64) uint64) (old uint64, err error)
 	// Field returns field i of the context.
 	Field func(i int) uint64
 	// Text is the context's string.

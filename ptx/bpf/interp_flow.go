@@ -237,39 +237,61 @@ func (in *Interpreter) stepAtomic(ins *asm.Instruction) error {
 	if w.o.stack == 0 && addr%uint64(n) != 0 {
 		return errEarly("an atomic operation at an address that is no multiple of its size")
 	}
-	var b [8]byte
-	if err := in.ReadMem(addr, b[:n]); err != nil {
-		return err
-	}
-	old := binary.LittleEndian.Uint64(b[:])
-	v, fetch := old, &f.regs[ins.Src]
-	switch op {
-	case asm.AddAtomic, asm.FetchAdd:
-		v += src.v
-	case asm.AndAtomic, asm.FetchAnd:
-		v &= src.v
-	case asm.OrAtomic, asm.FetchOr:
-		v |= src.v
-	case asm.XorAtomic, asm.FetchXor:
-		v ^= src.v
-	case asm.Xchg:
-		v = src.v
-	case asm.CmpXchg:
-		fetch = &f.regs[0]
-		if !fetch.set || fetch.o != nil {
+	fetch := &f.regs[ins.Src]
+	if op == asm.CmpXchg {
+		if fetch = &f.regs[0]; !fetch.set || fetch.o != nil {
 			return errors.New("an atomic operation with a pointer")
 		}
-		if old == fetch.v&(^uint64(0)>>(64-8*n)) {
-			v = src.v
-		}
-	default:
-		return errors.New("unknown instruction")
 	}
+	change, err := atomicChange(op, src.v, fetch.v&(^uint64(0)>>(64-8*n)))
+	if err != nil {
+		return err
+	}
+	atomic := in.Atomic
+	if atomic == nil || w.o.stack > 0 {
+		atomic = in.change
+	}
+	old, err := atomic(addr, n, change)
 	if op&0x100 != 0 {
 		*fetch = word{v: old, set: true}
 	}
-	binary.LittleEndian.PutUint64(b[:], v)
-	return in.WriteMem(addr, b[:n])
+	return err
+}
+
+// atomicChange returns what an atomic operation makes of what is in memory; expected is
+// what a compare and exchange wants to find.
+func atomicChange(op asm.AtomicOp, v, expected uint64) (func(old uint64) uint64, error) {
+	switch op {
+	case asm.AddAtomic, asm.FetchAdd:
+		return func(old uint64) uint64 { return old + v }, nil
+	case asm.AndAtomic, asm.FetchAnd:
+		return func(old uint64) uint64 { return old & v }, nil
+	case asm.OrAtomic, asm.FetchOr:
+		return func(old uint64) uint64 { return old | v }, nil
+	case asm.XorAtomic, asm.FetchXor:
+		return func(old uint64) uint64 { return old ^ v }, nil
+	case asm.Xchg:
+		return func(uint64) uint64 { return v }, nil
+	case asm.CmpXchg:
+		return func(old uint64) uint64 {
+			if old == expected {
+				return v
+			}
+			return old
+		}, nil
+	}
+	return nil, errors.New("unknown instruction")
+}
+
+// change is Interpreter.Atomic of memory that nobody else changes meanwhile.
+func (in *Interpreter) change(addr uint64, n int, change func(old uint64) uint64) (uint64, error) {
+	var b [8]byte
+	if err := in.ReadMem(addr, b[:n]); err != nil {
+		return 0, err
+	}
+	old := binary.LittleEndian.Uint64(b[:])
+	binary.LittleEndian.PutUint64(b[:], change(old))
+	return old, in.WriteMem(addr, b[:n])
 }
 
 // threadEnded is why a program is ended early by a helper that has RetNever.

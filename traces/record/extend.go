@@ -191,7 +191,7 @@ func newMux(o *Options, emit func(*traces.Event)) (*mux, error) {
 	m := &mux{Recorder: r}
 	o.Ptrace.Rules, o.Ptrace.ExtraRules = r.agent.Rules(), nil
 	o.Ptrace.ExemptPage, o.Ptrace.Fault = true, r.agent.Fault
-	o.Ptrace.Detour, o.Ptrace.Stubs = r.agent.Detour, r.agent.Stubs()
+	o.Ptrace.Detour, o.Ptrace.Stubs, o.Ptrace.Uninterrupted = r.agent.Detour, r.agent.Stubs(), r.agent.Uninterrupted
 	if r.stops != nil {
 		o.Ptrace.Held = r.stops.held
 	}

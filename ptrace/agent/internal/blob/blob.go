@@ -12,10 +12,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 )
 
 // Sources are the files that the code is made from, in the folder src.
-var sources = []string{"agent.c", "calls.c", "pass.c", "agent.h", "layout.h", "agent.ld"}
+var sources = []string{"agent.c", "calls.c", "pass.c", "probes.c", "helpers.c", "agent.h", "layout.h", "agent.ld"}
 
 // Flags are what the compiler is given. The code may use no vector registers,
 // since those of a hooked function's caller are not saved, and no library.
@@ -28,12 +30,26 @@ var flags = []string{
 // Blob is the code and where in it things are.
 type Blob struct {
 	Code    []byte
+	Program []byte            // what lies in the memory of programs: their helpers
 	Symbols map[string]uint64 // of functions, absolute
 	Layout  []uint64          // the table `layout` of agent.c
 }
 
 // Names are the symbols that the Go side needs.
-var Names = []string{"call_entry", "hook_entry", "return_entry", "break_entry", "break_stubs", "copy_insn", "tp_insn", "sys_in", "sys_out"}
+var Names = []string{"call_entry", "hook_entry", "return_entry", "break_entry", "break_stubs", "copy_insn", "tp_insn", "sys_in", "sys_out", "probe_entry", "probe_watch", "probe_return"}
+
+// Helpers are the numbers of those that programs may call; their symbols are helper_ and the
+// number.
+var Helpers = []int{1, 2, 3, 4, 5, 6, 7, 8, 14, 15, 16, 25, 45, 58, 112, 113, 114, 115, 125, 130, 131, 132, 133, 173, 174, 177, 182, 187}
+
+// AllNames are Names, those of Helpers, and the others that lie there.
+func AllNames() []string {
+	list := append(slices.Clone(Names), "helper_release", "program_unwind", "crit_begin", "crit_end")
+	for _, n := range Helpers {
+		list = append(list, "helper_"+strconv.Itoa(n))
+	}
+	return list
+}
 
 // Stamp identifies the sources in dir.
 func Stamp(dir string) (string, error) {
@@ -59,7 +75,7 @@ func Build(dir string) (*Blob, error) {
 	out := filepath.Join(tmp, "agent.elf")
 	args := append([]string{}, flags...)
 	args = append(args, "-Wl,-T,"+filepath.Join(dir, "agent.ld"), "-o", out,
-		filepath.Join(dir, "agent.c"), filepath.Join(dir, "calls.c"), filepath.Join(dir, "pass.c"))
+		filepath.Join(dir, "agent.c"), filepath.Join(dir, "calls.c"), filepath.Join(dir, "pass.c"), filepath.Join(dir, "probes.c"), filepath.Join(dir, "helpers.c"))
 	if msg, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("gcc: %w\n%s", err, msg)
 	}
@@ -79,12 +95,15 @@ func read(file string) (*Blob, error) {
 			return nil, fmt.Errorf("section %s: the code needs relocations", s.Name)
 		}
 	}
-	text, layout := f.Section(".text"), f.Section(".layout")
-	if text == nil || layout == nil {
+	text, layout, prog := f.Section(".text"), f.Section(".layout"), f.Section(".prog")
+	if text == nil || layout == nil || prog == nil {
 		return nil, errors.New("sections are missing")
 	}
 	b := &Blob{Symbols: make(map[string]uint64)}
 	if b.Code, err = io.ReadAll(text.Open()); err != nil {
+		return nil, err
+	}
+	if b.Program, err = io.ReadAll(prog.Open()); err != nil {
 		return nil, err
 	}
 	table, err := io.ReadAll(layout.Open())
@@ -101,7 +120,7 @@ func read(file string) (*Blob, error) {
 	for _, s := range syms {
 		b.Symbols[s.Name] = s.Value
 	}
-	for _, name := range Names {
+	for _, name := range AllNames() {
 		if b.Symbols[name] == 0 {
 			return nil, fmt.Errorf("symbol %s is missing", name)
 		}

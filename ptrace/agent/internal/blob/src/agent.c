@@ -412,6 +412,8 @@ __attribute__((used, section(".layout"))) const u64 layout[] = {
 	TRAP_FD, TRAP_REQUEST, sizeof(struct path), NPATHS, PATHS_ADDR, NDEVICES,
 	NNESTED, NPOINTERS, NESTED_SIZE, sizeof(struct nested),
 	GATE_ADDR, STUBS_ADDR, NSTUBS, PAGES_ADDR, NPAGES,
+	PROGRAM_ADDR, RETS_ADDR, sizeof(struct rets), sizeof(struct program), sizeof(struct map),
+	__builtin_offsetof(struct hook, probe), __builtin_offsetof(struct slot, ids),
 };
 
 _Static_assert(HOOKS_AT == HOOK_ADDR && STUBS_AT == STUBS_ADDR && STUBS_N == NSTUBS && TRAP_REQ == TRAP_REQUEST, "assembler");

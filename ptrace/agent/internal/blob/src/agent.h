@@ -26,9 +26,15 @@ static inline int killed(void) { return unlikely(*(volatile u32 *)&S->owner & OW
 #define NR_MMAP 9u
 #define NR_SIGPROCMASK 14u
 #define NR_IOCTL 16u
+#define NR_SCHED_YIELD 24u
 #define NR_DUP 32u
 #define NR_DUP2 33u
+#define NR_GETPID 39u
 #define NR_FCNTL 72u
+#define NR_GETUID 102u
+#define NR_GETGID 104u
+#define NR_PRCTL 157u
+#define NR_GETTID 186u
 #define NR_OPENAT 257u
 #define NR_NEWFSTATAT 262u
 #define NR_DUP3 292u
@@ -51,10 +57,13 @@ struct rframe { // of its return
 extern long sys_in(const struct regs *r, u64 nr);
 extern long sys_out(const struct regs *r, u64 nr);
 extern u64 thread_pointer(void);
-extern char return_entry[];
+extern char return_entry[], probe_return[];
 
 // Copies what can be read, and returns how much is left.
 extern u64 copy(void *to, u64 from, u64 n);
+
+// Copies a string up to its end, never from a page that it does not reach.
+extern u32 copy_string(u8 *to, u64 from, u32 n);
 
 // The supervisor stops at this call, and writes that it did. Returns whether there is
 // one.
@@ -89,6 +98,16 @@ static inline struct slot *find_slot(void)
 			return (struct slot *)s;
 	}
 	return 0;
+}
+
+// What a program returns: end is 0, or which of its ends has ended it.
+struct result {
+	u64 r0, end;
+};
+
+static inline struct rets *rets_of(const struct slot *sl)
+{
+	return (struct rets *)(RETS_ADDR + ((u64)sl - SLOT_ADDR) / sizeof *sl * sizeof(struct rets));
 }
 
 static inline void cpy(void *to, const void *from, u64 n)

@@ -60,8 +60,7 @@ static inline u32 deref_length(const struct frame *f, const struct deref *d)
 	return n < d->len ? n : d->len;
 }
 
-// Copies a string up to its end, never from a page that it does not reach.
-static u32 copy_string(u8 *to, u64 from, u32 n)
+u32 copy_string(u8 *to, u64 from, u32 n)
 {
 	u32 got = 0;
 	while (got < n) {
@@ -150,11 +149,12 @@ static void shrink(struct slot *sl)
 
 // Whether the return address of an open call is still in its place. It is the
 // proof that the call has not been left by longjmp, or as good as: what lies there
-// otherwise is somebody else's, and this word is in no other.
+// otherwise is somebody else's, and this word is in no other. Programs may wait for the
+// return, too.
 static int in_place(const struct open *o)
 {
 	u64 v;
-	return !copy(&v, o->sp, 8) && v == (u64)return_entry;
+	return !copy(&v, o->sp, 8) && (v == (u64)return_entry || v == (u64)probe_return);
 }
 
 // Forgets calls that will not return, as far as a call at sp tells.

@@ -20,6 +20,8 @@ typedef unsigned char u8;
 #define SHARED_ADDR 0x71200000ul // struct shared; from here on memory is shared with the supervisor
 #define RING_ADDR 0x71300000ul // NSLOTS rings
 #define END_ADDR 0x7f300000ul
+#define PROGRAM_ADDR 0x440000000000ul // code and data of programs, which only the supervisor writes
+#define RETS_ADDR 0x43f000000000ul // struct rets[NSLOTS]: private
 
 #define NSLOTS 1792u
 #define NKEYS 8192u
@@ -40,6 +42,7 @@ struct conf {
 	u64 paths; // how many struct path there are; 0: all opens are the supervisor's
 	u64 maps;  // mappings of devices are recorded; 0: they are the supervisor's
 	u64 files; // so are calls that open, duplicate and close them
+	u64 cpu;   // the vdso's getcpu
 };
 
 // Paths that begin with prefix and have part in them, or, with base, in the
@@ -76,7 +79,8 @@ struct slot {
 	u64 head; // address of its struct rhead
 	u64 depth;
 	u64 off; // nothing is recorded: another task with the same thread pointer lives
-	u64 pad[4];
+	u64 ids; // of the process, in the upper half, and of the thread
+	u64 pad[3];
 	struct open open[NOPEN];
 };
 
@@ -161,6 +165,7 @@ enum { HELD_NOT, HELD_DEVICE, HELD_BUSY };
 #define HOOK_STOP 4u
 #define HOOK_BREAK 8u // of a hook that only stops: it does
 #define HOOK_ON 16u   // calls are recorded
+#define HOOK_PROBE 32u // calls run programs
 
 #define DEREF_STRING 1u
 #define DEREF_IN 2u
@@ -177,8 +182,69 @@ struct hook {
 	u32 flags;
 	u8 words, nderef, pad[2];
 	struct deref deref[8];
-	u64 spare[13]; // the supervisor's
+	u64 spare[5]; // the supervisor's
+	u64 probe;    // address of its struct probe; 0: none
+	u64 entry;    // address of the function
+	u64 spare2[6];
 };
+
+// Programs at a function. Those at the entry come first, then those at the return.
+struct probe {
+	u32 entries, returns;
+	struct program {
+		u64 code, table;
+		u64 counts; // address of numbers: of runs that were ended by end 1, 2 ...; the first of those that could not be
+		u64 on;	    // 0: it is not run
+	} list[];
+};
+
+// A call that programs wait for the return of.
+struct ret {
+	u64 sp; // where its return address lies; 0: free
+	u64 ret;
+	u64 hook;
+	u64 pad;
+};
+
+#define NRETS 4088u
+
+// Those of a thread.
+struct rets {
+	u64 depth;
+	u64 described; // fde is there
+	u8 fde[208];   // what tells unwinders where calls in the list return to
+	u64 none[4];   // an entry in front of the first, always 0
+	struct ret list[NRETS];
+};
+
+// The registers as programs see them: struct pt_regs of the kernel.
+struct pt_regs {
+	u64 r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip, cs, flags, sp, ss;
+};
+
+// What a run of programs knows.
+struct run {
+	struct pt_regs *regs;
+	u64 func;  // address of the function
+	u64 value; // what it shall return, if that is overridden
+	u64 overridden;
+	u64 ids; // 0: not looked for
+};
+
+// A map as helpers know it. What it holds is in memory that programs share; this is not,
+// since nobody but the supervisor may write to it.
+struct map {
+	u32 kind, key, value, entries; // bytes of a key and of a value
+	u64 base, stride;
+	u64 copy, cpus;			     // bytes from CPU to CPU, 0: there is one value for all
+	u64 slots, homes, at, keyoff, slotsize, values; // of a hash
+	u64 stable;			     // of a hash: no program deletes keys
+	u64 units, largest;		     // of a ring
+	u64 refused;			     // address of the number of what found no room
+	u64 busy;			     // address of the number of what gave up waiting
+};
+
+enum { MAP_HASH = 1, MAP_ARRAY, MAP_RING };
 
 #define SHORT_RECORD 64u // bytes of such a return
 
@@ -209,6 +275,6 @@ enum { K_IOCTL = 1, K_CALL, K_RETURN, K_SYSCALL, K_PAD };
 enum { F_NORETURN = 1, F_UNFINISHED = 2 };
 
 // Why the agent calls for the supervisor.
-enum { TRAP_PROBE, TRAP_START, TRAP_SLOT, TRAP_FULL, TRAP_STOP, TRAP_CALL, TRAP_WAKE, TRAP_BREAK, TRAP_RETURN };
+enum { TRAP_PROBE, TRAP_START, TRAP_SLOT, TRAP_FULL, TRAP_STOP, TRAP_CALL, TRAP_WAKE, TRAP_BREAK, TRAP_RETURN, TRAP_LOCK };
 #define TRAP_FD 0xffffffffu
 #define TRAP_REQUEST 0x4e565452u

@@ -1,0 +1,242 @@
+package host
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"nvtrace/nvattach"
+	"nvtrace/ptrace"
+	"nvtrace/ptrace/agent"
+	"nvtrace/ptrace/proc"
+	"nvtrace/ptx/bpf"
+)
+
+// fast runs programs in the traced processes: the agent's jumps lead to their machine code,
+// which finds helpers and maps in memory that all processes share with this one.
+type fast struct {
+	agent    *agent.Agent
+	programs *agent.Programs
+	runner   *nvattach.HostRunner
+	maps     map[*nvattach.Map]uint64 // as helpers have them
+	added    map[*nvattach.PlannedHost]*added
+	// unwinders are the places in files that must be known for exceptions; nil: there is none.
+	unwinders map[proc.FileKey]*target
+}
+
+// added is a program in the memory of programs.
+type added struct {
+	ref agent.ProgramRef
+	err error
+}
+
+func newFast(o *Options) (*fast, error) {
+	f := &fast{
+		agent: o.Agent, programs: o.Programs, runner: o.Runner,
+		maps: make(map[*nvattach.Map]uint64), added: make(map[*nvattach.PlannedHost]*added),
+		unwinders: make(map[proc.FileKey]*target),
+	}
+	f.programs.OnLock = func(addr uint64) { f.runner.Unlock(addr) }
+	texts := agent.MapLayout(f.runner.Maps().HostMap(f.runner.Maps().Print))
+	if err := f.programs.SetTexts(&texts); err != nil {
+		return nil, err
+	}
+	f.agent.SetPrograms(f.programs)
+	return f, nil
+}
+
+// add puts a program into the memory of programs.
+func (f *fast) add(q *nvattach.PlannedHost) (agent.ProgramRef, error) {
+	a := f.added[q]
+	if a == nil {
+		a = new(added)
+		a.ref, a.err = f.compile(q)
+		f.added[q] = a
+	}
+	return a.ref, a.err
+}
+
+func (f *fast) compile(q *nvattach.PlannedHost) (r agent.ProgramRef, err error) {
+	c := &agent.Code{Code: q.Machine.Code, Counts: f.runner.Counts(q)}
+	for _, s := range q.Machine.Slots {
+		v := uint64(0)
+		switch s.Kind {
+		case bpf.SlotHelper:
+			var ok bool
+			if v, ok = agent.Helper(s.N); !ok {
+				return r, fmt.Errorf("helper %d is for stopped threads only", s.N)
+			}
+		case bpf.SlotRelease:
+			v = agent.ReleaseHelper()
+		default:
+			x := f.runner.MapAt(q, s.N)
+			if x == nil {
+				return r, fmt.Errorf("map %d has no place", s.N)
+			}
+			if v = x.Addr(); s.Kind == bpf.SlotMap {
+				if v, err = f.mapOf(x); err != nil {
+					return r, err
+				}
+			}
+		}
+		c.Table = append(c.Table, v)
+	}
+	return f.programs.Add(c)
+}
+
+// mapOf returns what helpers take for a map.
+func (f *fast) mapOf(x *nvattach.Map) (uint64, error) {
+	if f.maps[x] == 0 {
+		layout := agent.MapLayout(f.runner.Maps().HostMap(x))
+		at, err := f.programs.Map(&layout)
+		if err != nil {
+			return 0, err
+		}
+		f.maps[x] = at
+	}
+	return f.maps[x], nil
+}
+
+// errInside: a jump needs room that only a function's beginning is known to have.
+var errInside = errors.New("it is no function's beginning")
+
+// hook describes what the agent is to do at a target.
+func (f *fast) hook(x *target) (*agent.Hook, error) {
+	if x.hook != nil || x.slow != nil {
+		return x.hook, x.slow
+	}
+	x.slow = func() error {
+		if !x.begins {
+			return errInside
+		}
+		var lists [2][]agent.ProgramRef
+		for i, programs := range [][]*nvattach.PlannedHost{x.entries, x.returns} {
+			for _, q := range programs {
+				r, err := f.add(q)
+				if err != nil {
+					return fmt.Errorf("program %s: %w", q.Name, err)
+				}
+				lists[i] = append(lists[i], r)
+			}
+		}
+		probe, err := f.programs.Probe(lists[0], lists[1])
+		if err != nil {
+			return err
+		}
+		x.hook = &agent.Hook{Name: x.name, Probe: probe, Returns: len(x.returns) > 0}
+		return nil
+	}()
+	return x.hook, x.slow
+}
+
+// returns reports whether a program waits for the return of a function.
+func (t *Tracer) returns() bool {
+	return slices.ContainsFunc(t.opts.Plan.Host, func(q *nvattach.PlannedHost) bool { return q.Point.Kind == nvattach.HostReturn })
+}
+
+// unwinder returns the place of the function in a mapped file by which exceptions and
+// backtraces find out about functions, nil if it has none.
+func (f *fast) unwinder(task *ptrace.Task, m *proc.Mapping) *target {
+	exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", task.PID)) // "" when it has died
+	if m.Path != exe && !strings.HasPrefix(filepath.Base(m.Path), "libgcc_s") {
+		return nil
+	}
+	file, key, err := proc.OpenMapped(task.PID, m)
+	if err != nil {
+		return nil
+	}
+	defer file.Close()
+	x, known := f.unwinders[key]
+	if !known {
+		x = findUnwinder(file)
+		if probe, err := f.programs.Unwind(); x != nil && err == nil {
+			x.hook = &agent.Hook{Name: x.name, Probe: probe}
+		}
+		f.unwinders[key] = x
+	}
+	return x
+}
+
+func findUnwinder(r io.ReaderAt) (x *target) {
+	defer func() {
+		if recover() != nil { // debug/elf trusts what a file says in places
+			x = nil
+		}
+	}()
+	e, err := elf.NewFile(r)
+	if err != nil {
+		return nil
+	}
+	defer e.Close()
+	symbols, _ := e.DynamicSymbols()
+	if !slices.ContainsFunc(e.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+		all, _ := e.Symbols() // of a static program, unless it is stripped
+		symbols = append(symbols, all...)
+	}
+	for i := range symbols {
+		s := &symbols[i]
+		if s.Name != agent.Unwinder || s.Section == elf.SHN_UNDEF {
+			continue
+		}
+		if off, ok := offsetOf(e, s.Value); ok {
+			return &target{offset: off, name: s.Name, size: s.Size, begins: true}
+		}
+	}
+	return nil
+}
+
+// errGo: code in a process runs on the thread's stack, and Go has its own.
+var errGo = errors.New("it is Go's, whose stacks are too small and are moved")
+
+// A place is a target in a process's memory.
+type place struct {
+	addr uint64
+	x    *target
+}
+
+// run has programs run in the process at those places of a list where that can be, and
+// returns the others.
+func (f *fast) run(task *ptrace.Task, list []place) (rest []place, why []error) {
+	all := func(err error) ([]place, []error) {
+		return list, slices.Repeat([]error{err}, len(list))
+	}
+	p, err := f.agent.Process(task)
+	if err != nil {
+		return all(err)
+	}
+	if err := p.Runs(task); err != nil {
+		return all(err)
+	}
+	var hooks []agent.Target
+	var places []place
+	for _, at := range list {
+		p.Unmapped(at.addr, 1) // what was there before is gone
+		if p.Probed(at.addr) {
+			continue
+		}
+		h, err := f.hook(at.x)
+		if err != nil {
+			rest, why = append(rest, at), append(why, err)
+			continue
+		}
+		hooks, places = append(hooks, agent.Target{Addr: at.addr, Size: at.x.size, Hook: h}), append(places, at)
+	}
+	if len(hooks) == 0 {
+		return rest, why
+	}
+	err = p.HookAll(task, hooks)
+	for i := range hooks {
+		if err != nil {
+			hooks[i].Err = err
+		}
+		if hooks[i].Err != nil {
+			rest, why = append(rest, places[i]), append(why, hooks[i].Err)
+		}
+	}
+	return rest, why
+}

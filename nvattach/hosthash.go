@@ -1,0 +1,181 @@
+package nvattach
+
+import (
+	"os"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// On the host, programs in traced processes change hashes at the same time as those that
+// are run here. The lock of a home has its owner's thread in place of the version, so that
+// one whose owner has been killed can be given back. A slot that is being filled has it,
+// too.
+
+// changeWait bounds how long a change waits for another one: its thread may be stopped, and
+// wait for us.
+const changeWait = 2 * time.Millisecond
+
+// hostOwner is this process, as an owner.
+func hostOwner() uint64 { return uint64(uint32(os.Getpid())) }
+
+// locked calls change with the home of a key locked, unless refuse returns a result when
+// it is told whether the key is there. change returns the home's new reach, and the result.
+func (r *HostRunner) locked(x *Map, key []byte, refuse func(found bool) uint64, change func(slot uint64, found bool, reach uint64) (uint64, uint64)) (uint64, error) {
+	h := &x.hash
+	home := x.homeAddr(uint64(hashKey(key)) & (h.slots - 1))
+	b := r.mem.b.Data
+	off := home - r.mem.b.Base
+	var until time.Time
+	for {
+		seen := load64(b, off)
+		slot, found, err := x.find(r.mem, key)
+		if err != nil {
+			return 0, err
+		}
+		if result := refuse(found); result != 0 {
+			return result, nil
+		}
+		if seen&homeLock != 0 {
+			switch now := time.Now(); {
+			case until.IsZero():
+				until = now.Add(changeWait)
+			case now.After(until):
+				if !r.Unlock(home) {
+					_, err := r.mem.change(r.maps.counterAddr(r.maps.slots+slotBusyHomes), 8, func(n uint64) uint64 { return n + 1 })
+					return hostBusy, err
+				}
+			}
+			runtime.Gosched()
+			continue
+		}
+		if !swap64(b, off, seen, hostOwner()<<32|homeLock|seen&homeReach) {
+			continue
+		}
+		reach, result := change(slot, found, seen&homeReach)
+		store64(b, off, (seen>>32+1)<<32|reach)
+		return result, nil
+	}
+}
+
+// replaceOrInsert sets a key's value, for the CPU that the thread is on.
+func (r *HostRunner) replaceOrInsert(x *Map, key, value []byte, flags uint64) (uint64, error) {
+	var failed error
+	result, err := r.locked(x, key, func(found bool) uint64 {
+		switch {
+		case found && flags == flagNoExist:
+			return hostExists
+		case !found && flags == flagExist:
+			return hostNoEntry
+		}
+		return 0
+	}, func(slot uint64, found bool, reach uint64) (uint64, uint64) {
+		if !found {
+			n, ok := r.takeSlot(x, key)
+			if !ok {
+				return reach, hostTooBig
+			}
+			first := uint64(hashKey(key)) & (x.hash.slots - 1)
+			slot, reach = (first+n)&(x.hash.slots-1), max(reach, n+1)
+			for cpu := range x.hash.copies {
+				failed = r.mem.WriteMem(x.valueAddr(slot, cpu), make([]byte, len(value)))
+			}
+		}
+		if failed == nil {
+			failed = r.mem.WriteMem(x.valueAddr(slot, r.cpu()), value)
+		}
+		if !found {
+			store32(r.mem.b.Data, x.slotAddr(slot)-r.mem.b.Base, hashKey(key)|slotValid)
+		}
+		return reach, 0
+	})
+	if err == nil {
+		err = failed
+	}
+	return result, err
+}
+
+// takeSlot finds a free slot for a key, whose home is locked, writes the key, and returns
+// how far it is from its home.
+func (r *HostRunner) takeSlot(x *Map, key []byte) (uint64, bool) {
+	h, b := &x.hash, r.mem.b.Data
+	refuse := func() (uint64, bool) {
+		_, _ = r.mem.change(x.base, 4, func(n uint64) uint64 { return n - 1 })
+		_, _ = r.mem.change(r.maps.counterAddr(x.counter), 8, func(n uint64) uint64 { return n + 1 })
+		return 0, false
+	}
+	if n, err := r.mem.change(x.base, 4, func(n uint64) uint64 { return n + 1 }); err != nil || n >= uint64(x.Def.MaxEntries) {
+		return refuse()
+	}
+	first := uint64(hashKey(key)) & (h.slots - 1)
+	for n := range h.slots {
+		at := x.slotAddr((first+n)&(h.slots-1)) - r.mem.b.Base
+		if load32(b, at) == slotEmpty && swap32(b, at, slotEmpty, busySlot(hostOwner())) {
+			copy(b[at+h.keyOff:at+h.slotSize], key)
+			return n, true
+		}
+	}
+	return refuse()
+}
+
+// busySlot is the state of a slot that a thread is filling.
+func busySlot(owner uint64) uint32 { return (uint32(owner)<<1 | slotBusy) &^ slotValid }
+
+// remove is bpf_map_delete_elem of a hash.
+func (r *HostRunner) remove(x *Map, key []byte) (uint64, error) {
+	return r.locked(x, key, func(found bool) uint64 {
+		if !found {
+			return hostNoEntry
+		}
+		return 0
+	}, func(slot uint64, _ bool, reach uint64) (uint64, uint64) {
+		_, _ = r.mem.change(x.base, 4, func(n uint64) uint64 { return n - 1 })
+		store32(r.mem.b.Data, x.slotAddr(slot)-r.mem.b.Base, slotEmpty)
+		return reach, 0
+	})
+}
+
+// Unlock gives the lock of a hash back that is at an address, if its owner is no more, and
+// reports whether it is free.
+func (r *HostRunner) Unlock(home uint64) bool {
+	for _, x := range r.maps.All {
+		if x.kind == layoutHash && home >= x.homeAddr(0) && home < x.homeAddr(x.hash.slots) && home%8 == 0 {
+			return r.unlock(x, (home-x.homeAddr(0))/8)
+		}
+	}
+	return false
+}
+
+func (r *HostRunner) unlock(x *Map, first uint64) bool {
+	h, b := &x.hash, r.mem.b.Data
+	off := x.homeAddr(first) - r.mem.b.Base
+	was := load64(b, off)
+	if was&homeLock == 0 {
+		return true
+	}
+	owner := was >> 32
+	if owner != 0 && threadLives(int(int32(uint32(owner)))) {
+		return false
+	}
+	// What it was about to insert is there, perhaps, and out of reach, or its slot is
+	// still being filled.
+	reach := min(was&homeReach, h.slots)
+	for n := range h.slots {
+		at := x.slotAddr((first+n)&(h.slots-1)) - r.mem.b.Base
+		switch state := load32(b, at); {
+		case state == busySlot(owner):
+			if swap32(b, at, state, slotEmpty) {
+				_, _ = r.mem.change(x.base, 4, func(n uint64) uint64 { return n - 1 })
+			}
+		case state&slotValid != 0 && uint64(hashKey(b[at+h.keyOff:at+h.keyOff+uint64(x.Def.KeySize)]))&(h.slots-1) == first:
+			reach = max(reach, n+1)
+		}
+	}
+	return swap64(b, off, was, uint64(uint32(time.Now().UnixNano()))<<32|reach)
+}
+
+// threadLives reports whether there is a thread of that number.
+func threadLives(tid int) bool {
+	return tid > 0 && unix.Kill(tid, 0) != unix.ESRCH
+}

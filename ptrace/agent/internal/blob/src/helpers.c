@@ -1,0 +1,697 @@
+// What programs call: the helpers of eBPF, by their numbers. They lie in the memory that
+// programs do. A map's contents can be written by every process that has it, so nothing
+// there is trusted further than its own memory. See agent.c for the rules.
+
+#include "agent.h"
+
+#define HELPER __attribute__((section(".prog"), used))
+
+#define EPERM 1
+#define ENOENT 2
+#define E2BIG 7
+#define EFAULT 14
+#define EBUSY 16
+#define EEXIST 17
+
+#define THUNK(id, f)                                                                                                  \
+	".globl helper_" #id "\n"                                                                                       \
+	"helper_" #id ":	mov (%rbp),%r9\n	jmp " #f "\n"
+
+// A program's frame pointer leads to where the one of run_program was: the run. It is a
+// helper's sixth argument.
+__asm__(
+	".section .prog,\"ax\",@progbits\n"
+	THUNK(1, map_lookup) THUNK(2, map_update) THUNK(3, map_delete)
+	THUNK(4, probe_read) THUNK(112, probe_read) THUNK(113, probe_read)
+	THUNK(45, probe_read_str) THUNK(114, probe_read_str) THUNK(115, probe_read_str)
+	THUNK(5, ktime) THUNK(125, ktime) THUNK(7, random32) THUNK(8, cpu_number)
+	THUNK(14, pid_tgid) THUNK(15, uid_gid) THUNK(16, comm)
+	THUNK(6, print) THUNK(177, vprint)
+	THUNK(25, perf_output) THUNK(130, ring_output) THUNK(131, ring_reserve) THUNK(132, ring_submit) THUNK(133, ring_discard)
+	THUNK(58, override_return) THUNK(187, set_retval) THUNK(173, func_ip) THUNK(174, cookie) THUNK(182, compare)
+	".globl program_unwind\n" // is called as a program
+	"program_unwind:	mov %rbp,%rdx\n	jmp find_fde\n"
+	".globl helper_release\n" // what a program that is ended early has not given back
+	"helper_release:	mov (%rbp),%r9\n	jmp ring_discard\n"
+	".text\n");
+
+// --- who and when
+
+HELPER u64 ids_of(struct run *run)
+{
+	struct slot *sl;
+	struct regs r = {0};
+	if (run->ids)
+		return run->ids;
+	sl = find_slot();
+	if (unlikely(!GATE || !sl || !sl->ids || sl->off)) { // in a forked child, perhaps
+		run->ids = sys_in(&r, NR_GETPID) << 32 | (u32)sys_in(&r, NR_GETTID);
+		return run->ids;
+	}
+	return run->ids = sl->ids;
+}
+
+HELPER u64 pid_tgid(u64 a, u64 b, u64 c, u64 d, u64 e, struct run *run)
+{
+	(void)a, (void)b, (void)c, (void)d, (void)e;
+	return ids_of(run);
+}
+
+HELPER u64 uid_gid(void)
+{
+	struct regs r = {0};
+	u64 gid = sys_in(&r, NR_GETGID);
+	return gid << 32 | (u32)sys_in(&r, NR_GETUID);
+}
+
+HELPER u64 ktime(void) { return now(); }
+
+HELPER u64 cpu_number(void)
+{
+	u32 cpu = 0;
+	if (C->cpu)
+		((long (*)(u32 *, u32 *, void *))C->cpu)(&cpu, 0, 0);
+	return cpu;
+}
+
+HELPER u64 random32(void)
+{
+	u32 lo, hi;
+	u64 v;
+	__asm__ volatile("rdtsc" : "=a"(lo), "=d"(hi));
+	v = (u64)hi << 32 | lo; // what splitmix64 makes of it
+	v = (v ^ v >> 30) * 0xbf58476d1ce4e5b9ul;
+	v = (v ^ v >> 27) * 0x94d049bb133111ebul;
+	return (u32)(v ^ v >> 31);
+}
+
+HELPER long comm(u8 *to, u64 size)
+{
+	u8 name[16] __attribute__((aligned(8)));
+	struct regs r = {.rdi = 16 /* PR_GET_NAME */, .rsi = (u64)name};
+	u64 i;
+	if (!size)
+		return 0;
+	if (sys_in(&r, NR_PRCTL))
+		name[0] = 0;
+	for (i = 0; i < size - 1 && i < 15 && name[i]; i++)
+		to[i] = name[i];
+	for (; i < size; i++)
+		to[i] = 0;
+	return 0;
+}
+
+HELPER u64 func_ip(u64 a, u64 b, u64 c, u64 d, u64 e, struct run *run)
+{
+	(void)a, (void)b, (void)c, (void)d, (void)e;
+	return run->func;
+}
+
+HELPER u64 cookie(void) { return 0; }
+
+HELPER u64 override_return(u64 ctx, u64 value, u64 c, u64 d, u64 e, struct run *run)
+{
+	(void)ctx, (void)c, (void)d, (void)e;
+	run->value = value;
+	run->overridden = 1;
+	return 0;
+}
+
+HELPER u64 set_retval(u64 value, u64 b, u64 c, u64 d, u64 e, struct run *run)
+{
+	(void)b;
+	return override_return(0, value, c, d, e, run);
+}
+
+// --- memory
+
+HELPER void zero(void *to, u64 n) { __asm__ volatile("rep stosb" : "+D"(to), "+c"(n) : "a"(0) : "memory"); }
+
+HELPER long probe_read(u8 *to, u64 size, u64 from)
+{
+	if (!size || !copy(to, from, size))
+		return 0;
+	zero(to, size);
+	return -EFAULT;
+}
+
+HELPER long probe_read_str(u8 *to, u64 size, u64 from)
+{
+	u8 part[64] __attribute__((aligned(8)));
+	u64 got, n, i;
+	if (!size)
+		return 0;
+	for (got = 0; got < size; got += n) { // behind the string nothing is written
+		u64 want = size - got < sizeof part ? size - got : sizeof part;
+		n = copy_string(part, from + got, want);
+		for (i = 0; i < n; i++)
+			to[got + i] = part[i];
+		if (n && !part[n - 1])
+			return got + n;
+		if (n < want) {
+			zero(to, size);
+			return -EFAULT;
+		}
+	}
+	to[size - 1] = 0; // cut off
+	return size;
+}
+
+HELPER long compare(const u8 *a, u64 n, const u8 *b)
+{
+	u64 i;
+	for (i = 0; i < n; i++)
+		if (a[i] != b[i] || !a[i])
+			return (long)a[i] - b[i];
+	return 0;
+}
+
+// Copies a key or a value.
+static inline __attribute__((always_inline)) void put(u8 *to, const u8 *from, u64 n)
+{
+	for (; n >= 8; n -= 8, to += 8, from += 8)
+		*(volatile u64 *)to = *(const u64 *)from;
+	for (; n; n--)
+		*to++ = *from++;
+}
+
+// --- maps; the layout of a hash is told in nvattach/hashmap.go
+
+#define SLOT_VALID 0x80000000u
+#define HOME_LOCK 0x80000000ul
+#define HOME_REACH 0x7ffffffful
+
+static inline __attribute__((always_inline)) u32 word(const u8 *key, u32 left)
+{
+	u32 w = 0, i;
+	if (likely(left >= 4))
+		return *(const u32 *)key;
+	for (i = 0; i < left; i++)
+		w |= (u32)key[i] << 8 * i;
+	return w;
+}
+
+static inline __attribute__((always_inline)) u32 hash_of(const u8 *key, u32 n)
+{
+	u32 h = 0x9747b28c, i;
+	for (i = 0; i < n; i += 4) {
+		h = (h ^ word(key + i, n - i)) * 0x85ebca6bu;
+		h ^= h >> 13;
+	}
+	h *= 0xc2b2ae35u;
+	return h ^ h >> 16;
+}
+
+static inline __attribute__((always_inline)) int same(const u8 *a, const u8 *b, u32 n)
+{
+	for (; n >= 8; n -= 8, a += 8, b += 8)
+		if (*(const u64 *)a != *(const u64 *)b)
+			return 0;
+	for (; n >= 4; n -= 4, a += 4, b += 4)
+		if (*(const u32 *)a != *(const u32 *)b)
+			return 0;
+	for (; n; n--)
+		if (*a++ != *b++)
+			return 0;
+	return 1;
+}
+
+static inline u64 home_of(const struct map *m, u32 hash) { return m->base + m->homes + 8 * (hash & (m->slots - 1)); }
+static inline u64 slot_at(const struct map *m, u64 i) { return m->base + m->at + (i & (m->slots - 1)) * m->slotsize; }
+
+static inline u64 cpu_of(const struct map *m) { return m->copy ? cpu_number() % m->cpus : 0; }
+
+// Returns 1 + the slot of a key, or 0, and what the home was.
+static inline __attribute__((always_inline)) u64 find(const struct map *m, const u8 *key, u32 hash, u64 *home)
+{
+	u64 n, reach;
+	*home = *(volatile u64 *)home_of(m, hash);
+	reach = *home & HOME_REACH;
+	for (n = 0; n < reach && n < m->slots; n++) {
+		u64 at = slot_at(m, hash + n);
+		if (*(volatile u32 *)at == (hash | SLOT_VALID) && same(key, (const u8 *)(at + m->keyoff), m->key))
+			return 1 + ((hash + n) & (m->slots - 1));
+	}
+	return 0;
+}
+
+static inline u64 value_at(const struct map *m, u64 slot, u64 cpu)
+{
+	return m->base + m->values + cpu * m->copy + slot * m->stride;
+}
+
+HELPER u64 map_lookup(const struct map *m, const u8 *key)
+{
+	u64 i, home;
+	if (m->kind == MAP_ARRAY) {
+		i = *(const u32 *)key;
+		return i < m->entries ? m->base + cpu_of(m) * m->copy + i * m->stride : 0;
+	}
+	i = find(m, key, hash_of(key, m->key), &home);
+	return i ? value_at(m, i - 1, cpu_of(m)) : 0;
+}
+
+static inline void count(u64 addr) { __atomic_fetch_add((u64 *)addr, 1, __ATOMIC_RELAXED); }
+
+// Waits for a home that is locked. Returns whether that makes sense: not for this thread
+// itself, in a signal handler, nor for ever.
+HELPER int wait_for(const struct map *m, u64 home, u64 seen, struct run *run, u32 *tries)
+{
+	struct regs r = {0};
+	u32 i;
+	if (seen >> 32 != (u32)ids_of(run)) {
+		for (i = 0; i < 100; i++) {
+			if (*(volatile u64 *)home != seen)
+				return 1;
+			__asm__ volatile("pause");
+		}
+		if (++*tries < 22000) {
+			if (*tries < 20000 || *tries % 64 || !trap(TRAP_LOCK, home)) // the supervisor knows whether its owner lives
+				sys_in(&r, NR_SCHED_YIELD);
+			return 1;
+		}
+	}
+	count(m->busy);
+	return 0;
+}
+
+// What follows runs with a home locked, for a few dozen instructions. The supervisor lets no
+// signal be delivered meanwhile, whose handler could wait for the lock of its own thread:
+// it has the thread execute what is left of CRITICAL first, so nothing else is called there.
+#define CRITICAL __attribute__((section(".crit"), noinline, used))
+
+// The home was not as it was seen.
+#define AGAIN 1
+
+// Locks a home that is as it was seen.
+static inline __attribute__((always_inline)) int lock(u64 home, u64 seen, u64 owner)
+{
+	return __sync_bool_compare_and_swap((u64 *)home, seen, owner << 32 | HOME_LOCK | (seen & HOME_REACH));
+}
+
+// Gives it back, of another version.
+static inline __attribute__((always_inline)) void unlock(u64 home, u64 seen, u64 reach)
+{
+	barrier();
+	*(volatile u64 *)home = ((seen >> 32) + 1) << 32 | reach;
+}
+
+// What a change of a hash is about.
+struct change {
+	const struct map *m;
+	const u8 *key, *value;
+	u64 home, seen, owner, slot, cpu;
+	u32 hash;
+};
+
+// Inserts a key.
+CRITICAL long insert(const struct change *c)
+{
+	const struct map *m = c->m;
+	u64 n, k, w, reach = c->seen & HOME_REACH, mask = m->slots - 1;
+	u32 busy = ((u32)c->owner << 1 | 1) & ~SLOT_VALID;
+	if (!lock(c->home, c->seen, c->owner))
+		return AGAIN;
+	if (__atomic_fetch_add((u32 *)m->base, 1, __ATOMIC_RELAXED) < m->entries) {
+		for (n = 0; n < m->slots; n++) {
+			u64 slot = (c->hash + n) & mask, at = m->base + m->at + slot * m->slotsize, value = m->base + m->values + slot * m->stride;
+			if (*(volatile u32 *)at || !__sync_bool_compare_and_swap((u32 *)at, 0, busy))
+				continue;
+			put((u8 *)(at + m->keyoff), c->key, m->key);
+			for (k = 0; m->copy && k < m->cpus; k++)
+				for (w = 0; w < m->stride; w += 8)
+					*(volatile u64 *)(value + k * m->copy + w) = 0;
+			put((u8 *)(value + c->cpu * m->copy), c->value, m->value);
+			barrier();
+			*(volatile u32 *)at = c->hash | SLOT_VALID;
+			unlock(c->home, c->seen, n + 1 > reach ? n + 1 : reach);
+			return 0;
+		}
+	}
+	__atomic_fetch_add((u32 *)m->base, -1, __ATOMIC_RELAXED);
+	unlock(c->home, c->seen, reach);
+	__atomic_fetch_add((u64 *)m->refused, 1, __ATOMIC_RELAXED);
+	return -E2BIG;
+}
+
+// Replaces the value of a key, which another thread could delete otherwise.
+CRITICAL long replace(const struct change *c)
+{
+	const struct map *m = c->m;
+	if (!lock(c->home, c->seen, c->owner))
+		return AGAIN;
+	put((u8 *)(m->base + m->values + c->cpu * m->copy + c->slot * m->stride), c->value, m->value);
+	barrier();
+	*(volatile u64 *)c->home = c->seen;
+	return 0;
+}
+
+CRITICAL long delete(const struct change *c)
+{
+	const struct map *m = c->m;
+	if (!lock(c->home, c->seen, c->owner))
+		return AGAIN;
+	__atomic_fetch_add((u32 *)m->base, -1, __ATOMIC_RELAXED);
+	*(volatile u32 *)(m->base + m->at + c->slot * m->slotsize) = 0;
+	unlock(c->home, c->seen, c->seen & HOME_REACH);
+	return 0;
+}
+
+HELPER long map_update(const struct map *m, const u8 *key, const u8 *value, u64 flags, u64 e, struct run *run)
+{
+	struct change c;
+	u64 i;
+	u32 tries = 0;
+	long r;
+	(void)e;
+	if (flags > 2)
+		return -EINVAL;
+	if (m->kind == MAP_ARRAY) {
+		i = *(const u32 *)key;
+		if (i >= m->entries)
+			return -E2BIG;
+		if (flags == 1)
+			return -EEXIST;
+		put((u8 *)(m->base + cpu_of(m) * m->copy + i * m->stride), value, m->value);
+		return 0;
+	}
+	c.hash = hash_of(key, m->key);
+	c.home = home_of(m, c.hash);
+	c.cpu = cpu_of(m);
+	for (;;) {
+		i = find(m, key, c.hash, &c.seen);
+		if (i && flags == 1)
+			return -EEXIST;
+		if (i && m->stable) {
+			put((u8 *)value_at(m, i - 1, c.cpu), value, m->value);
+			return 0;
+		}
+		if (!i && flags == 2)
+			return -ENOENT;
+		if (unlikely(c.seen & HOME_LOCK)) {
+			if (!wait_for(m, c.home, c.seen, run, &tries))
+				return -EBUSY;
+			continue;
+		}
+		c.m = m;
+		c.key = key;
+		c.value = value;
+		c.owner = (u32)ids_of(run);
+		c.slot = i - 1;
+		r = i ? replace(&c) : insert(&c);
+		if (likely(r != AGAIN))
+			return r;
+	}
+}
+
+HELPER long map_delete(const struct map *m, const u8 *key, u64 d, u64 e, u64 f, struct run *run)
+{
+	struct change c;
+	u64 i;
+	u32 tries = 0;
+	(void)d, (void)e, (void)f;
+	if (m->kind != MAP_HASH)
+		return -EINVAL;
+	c.hash = hash_of(key, m->key);
+	c.home = home_of(m, c.hash);
+	for (;;) {
+		i = find(m, key, c.hash, &c.seen);
+		if (!i)
+			return -ENOENT;
+		if (unlikely(c.seen & HOME_LOCK)) {
+			if (!wait_for(m, c.home, c.seen, run, &tries))
+				return -EBUSY;
+			continue;
+		}
+		c.m = m;
+		c.owner = (u32)ids_of(run);
+		c.slot = i - 1;
+		if (likely(delete(&c) != AGAIN))
+			return 0;
+	}
+}
+
+// --- records; the layout of a ring is told in nvattach/ring.go
+
+#define RING_COOKIE 0x9e3a61c75bd4f20dul
+#define RECORD_DISCARDED 0x80000000u
+
+struct ring {
+	u64 handed, read, dropped, dropped_units;
+	u64 pad[12];
+	u8 units[];
+};
+
+struct head {
+	u64 cookie;
+	u32 size, cpu;
+	u8 data[];
+};
+
+HELPER struct head *take(const struct map *m, u64 size)
+{
+	struct ring *ring = (struct ring *)m->base;
+	u64 n = (sizeof(struct head) + size + 31) / 32, k;
+	struct head *h;
+	if (size > m->largest)
+		return 0;
+	k = __atomic_fetch_add(&ring->handed, n, __ATOMIC_SEQ_CST);
+	if (unlikely(k + n - *(volatile u64 *)&ring->read > m->units)) {
+		__atomic_fetch_add(&ring->dropped, 1, __ATOMIC_RELAXED);
+		__atomic_fetch_add(&ring->dropped_units, n, __ATOMIC_SEQ_CST);
+		return 0;
+	}
+	h = (struct head *)(ring->units + (k & (m->units - 1)) * 32);
+	*(volatile u64 *)&h->cookie = ~(RING_COOKIE + k);
+	h->size = size;
+	h->cpu = cpu_number();
+	return h;
+}
+
+HELPER void give(struct head *h)
+{
+	barrier();
+	*(volatile u64 *)&h->cookie = ~h->cookie;
+}
+
+HELPER u64 ring_reserve(const struct map *m, u64 size)
+{
+	struct head *h = take(m, size);
+	return h ? (u64)h->data : 0;
+}
+
+static inline struct head *head_of(u64 data) { return (struct head *)(data - sizeof(struct head)); }
+
+HELPER void ring_submit(u64 data) { give(head_of(data)); }
+
+HELPER void ring_discard(u64 data)
+{
+	head_of(data)->size |= RECORD_DISCARDED;
+	give(head_of(data));
+}
+
+HELPER long ring_output(const struct map *m, const u8 *data, u64 size)
+{
+	struct head *h = take(m, size);
+	if (!h)
+		return -E2BIG;
+	put(h->data, data, size);
+	give(h);
+	return 0;
+}
+
+HELPER long perf_output(u64 ctx, const struct map *m, u64 flags, const u8 *data, u64 size)
+{
+	(void)ctx, (void)flags;
+	return ring_output(m, data, size);
+}
+
+// --- text; a record of it is told in nvattach/printk.go
+
+#define PRINT_TEXTS 0xffffffffu
+#define PRINT_STRING 256u
+
+// The i-th argument of a format that is a string, by its bit.
+HELPER u64 strings_in(const u8 *format, u64 size)
+{
+	u64 i, found = 0, arg = 0;
+	for (i = 0; i < size && format[i]; i++) {
+		if (format[i] != '%')
+			continue;
+		for (i++; i < size && format[i]; i++) {
+			u8 c = format[i];
+			if (c == '-' || c == '+' || c == ' ' || c == '#' || c == '.' || (c >= '0' && c <= '9') || c == 'h' || c == 'l' ||
+			    c == 'z' || c == 't' || c == 'j')
+				continue;
+			if (c == 's')
+				found |= 1ul << (arg & 63);
+			if (c != '%')
+				arg++;
+			break;
+		}
+	}
+	return found;
+}
+
+HELPER long text(const struct map *m, const u8 *format, u64 size, const u64 *args, u64 n)
+{
+	u64 i, strings = strings_in(format, size), room = 12 + 8 * n + ((size + 3) & ~3ul);
+	struct head *h;
+	u8 *to;
+	for (i = 0; i < n; i++)
+		if (strings >> i & 1)
+			room += 4 + PRINT_STRING;
+	h = take(m, room);
+	if (!h)
+		return -E2BIG;
+	to = h->data;
+	((u32 *)to)[0] = PRINT_TEXTS;
+	((u32 *)to)[1] = n;
+	to += 8;
+	for (i = 0; i < n; i++, to += 8)
+		*(u64 *)to = args[i];
+	*(u32 *)to = size;
+	put(to + 4, format, size);
+	to += 4 + ((size + 3) & ~3ul);
+	for (i = 0; i < n; i++) {
+		if (!(strings >> i & 1))
+			continue;
+		*(u32 *)to = copy_string(to + 4, args[i], PRINT_STRING);
+		to += 4 + PRINT_STRING;
+	}
+	give(h);
+	return size;
+}
+
+// The first map that the supervisor lays out is the one of texts.
+#define TEXTS ((const struct map *)(PROGRAM_ADDR + 0x8000))
+
+HELPER long print(const u8 *format, u64 size, u64 a, u64 b, u64 c)
+{
+	u64 args[3] = {a, b, c};
+	return text(TEXTS, format, size, args, 3);
+}
+
+HELPER long vprint(const u8 *format, u64 size, const u64 *args, u64 n)
+{
+	if (n % 8 || n / 8 > 12)
+		return -EINVAL;
+	return text(TEXTS, format, size, args, n / 8);
+}
+
+// --- unwinding
+
+// An exception, and whoever lists the callers, comes to functions whose return is watched,
+// and finds probe_return for their return address. This is a program at the entry of
+// libgcc's _Unwind_Find_FDE(pc, bases), which looks for the description of a function: that
+// of probe_return says that a thread's list of calls has the address.
+
+// Opcodes of DWARF.
+enum {
+	OP_DEREF = 0x06, OP_CONST1U = 0x08, OP_CONST4U = 0x0c, OP_CONST8U = 0x0e, OP_DUP = 0x12, OP_OVER = 0x14, OP_AND = 0x1a,
+	OP_MINUS = 0x1c, OP_OR = 0x21, OP_PLUS = 0x22, OP_PLUS_UCONST = 0x23, OP_SHL = 0x24, OP_BRA = 0x28, OP_EQ = 0x29, OP_GE = 0x2a,
+	OP_NE = 0x2e, OP_LIT0 = 0x30, OP_BREG7 = 0x77,
+	CFA_DEF_CFA_EXPRESSION = 0x0f, CFA_VAL_EXPRESSION = 0x16,
+};
+
+static inline u8 *put8(u8 *p, u64 v)
+{
+	*(u64 *)p = v;
+	return p + 8;
+}
+
+static inline u8 *put4(u8 *p, u32 v)
+{
+	*(u32 *)p = v;
+	return p + 4;
+}
+
+HELPER void describe(struct rets *l)
+{
+	u8 *p = l->fde, *cie = p, *fde, *length, *loop;
+	p = put4(p + 4, 0);
+	*p++ = 1;    // version
+	*p++ = 0;    // augmentation
+	*p++ = 1;    // code alignment
+	*p++ = 0x78; // data alignment: -8
+	*p++ = 16;   // the register of the return address
+	put4(cie, p - cie - 4);
+	fde = p;
+	p = put4(p + 4, p + 4 - cie);
+	p = put8(p, (u64)probe_return - 1);
+	p = put8(p, 2);
+	// No function has this address of its frame: unwinders tell frames apart by it.
+	*p++ = CFA_DEF_CFA_EXPRESSION;
+	*p++ = 2;
+	*p++ = OP_BREG7;
+	*p++ = 0x7f; // -1
+	*p++ = CFA_VAL_EXPRESSION;
+	*p++ = 7; // rsp
+	*p++ = 2;
+	*p++ = OP_BREG7;
+	*p++ = 0;
+	*p++ = CFA_VAL_EXPRESSION;
+	*p++ = 16;
+	length = p++;
+	*p++ = OP_CONST8U;
+	p = put8(p, (u64)&l->depth);
+	*p++ = OP_DEREF;
+	*p++ = OP_LIT0 + 5; // sizeof(struct ret) = 1 << 5
+	*p++ = OP_SHL;
+	*p++ = OP_CONST8U;
+	p = put8(p, (u64)l->list);
+	*p++ = OP_PLUS;
+	loop = p; // an entry more
+	*p++ = OP_CONST1U;
+	*p++ = sizeof(struct ret);
+	*p++ = OP_MINUS;
+	*p++ = OP_DUP;
+	*p++ = OP_DEREF;
+	*p++ = OP_BREG7;
+	*p++ = 0x78; // -8
+	*p++ = OP_NE;
+	*p++ = OP_OVER; // of a function that another has jumped to, whose return is watched, too
+	*p++ = OP_PLUS_UCONST;
+	*p++ = 8;
+	*p++ = OP_DEREF;
+	*p++ = OP_CONST4U;
+	p = put4(p, (u32)(u64)probe_return);
+	*p++ = OP_EQ;
+	*p++ = OP_OR;
+	*p++ = OP_OVER;
+	*p++ = OP_CONST8U;
+	p = put8(p, (u64)l->list);
+	*p++ = OP_GE;
+	*p++ = OP_AND;
+	*p++ = OP_BRA;
+	*p = (u8)(loop - (p + 2));
+	p[1] = 0xff;
+	p += 2;
+	*p++ = OP_PLUS_UCONST;
+	*p++ = 8;
+	*p++ = OP_DEREF;
+	*length = p - length - 1;
+	put4(fde, p - fde - 4);
+	put4(p, 0);
+	barrier();
+	l->described = fde - cie;
+}
+
+HELPER struct result find_fde(struct pt_regs *r, u64 table, struct run *run)
+{
+	struct slot *sl;
+	(void)table;
+	if (r->di + 1 - (u64)probe_return < 2 && (sl = find_slot())) {
+		struct rets *l = rets_of(sl);
+		u64 *bases = (u64 *)r->si;
+		if (!l->described)
+			describe(l);
+		bases[0] = bases[1] = 0;
+		bases[2] = (u64)probe_return - 1;
+		run->value = (u64)l->fde + l->described;
+		run->overridden = 1;
+	}
+	return (struct result){0, 0};
+}
+
+_Static_assert(sizeof(struct ret) == 1 << 5, "unwinding");

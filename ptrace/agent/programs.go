@@ -1,0 +1,346 @@
+package agent
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"nvtrace/ptrace"
+)
+
+// Programs is memory of code that runs in traced processes, and of the data that it
+// shares: all processes have the same. They can execute the code, with what helpers know of
+// maps, and nobody but this process can write it; the data is everybody's.
+//
+// A program is a function
+//
+//	struct { uint64_t r0, end; } program(const struct pt_regs *, const uint64_t table[]);
+//
+// that keeps rbp for a frame pointer, and calls nothing but helpers (see [Helper]) through
+// its table. end is 0, or which of its ends has ended it early.
+type Programs struct {
+	// OnLock is told where a lock is that a thread has waited for in vain.
+	OnLock func(addr uint64)
+
+	data     []byte
+	dataAddr uint64
+	code     []byte
+	used     uint64 // of code
+	files    []*os.File
+}
+
+// codeSize is the room for code.
+const codeSize = 64 << 20
+
+// NewPrograms makes the memory, with size bytes of data for the address at, a multiple of a
+// page's size.
+func NewPrograms(at, size uint64) (g *Programs, err error) {
+	if len(helpers()) == 0 {
+		return nil, fmt.Errorf("%w: not on this architecture", ErrUnsupported)
+	}
+	page := uint64(os.Getpagesize())
+	g = &Programs{dataAddr: at, used: textsAt}
+	defer func() {
+		if err != nil {
+			g.Close()
+		}
+	}()
+	code, err := g.file("nvtrace-code", codeSize)
+	if err != nil {
+		return nil, err
+	}
+	if g.code, err = unix.Mmap(int(code.Fd()), 0, codeSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+		return nil, os.NewSyscallError("mmap", err)
+	}
+	// Nobody writes by another mapping; before 5.1 that can't be said, but the descriptor
+	// that processes get can't write anyway.
+	_, _ = unix.FcntlInt(code.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_FUTURE_WRITE)
+	only, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", code.Fd()))
+	if err != nil {
+		return nil, err
+	}
+	g.files[0] = only
+	code.Close()
+	size = (max(size, 1) + page - 1) &^ (page - 1)
+	data, err := g.file("nvtrace-data", int64(size))
+	if err != nil {
+		return nil, err
+	}
+	if g.data, err = unix.Mmap(int(data.Fd()), 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+		return nil, os.NewSyscallError("mmap", err)
+	}
+	copy(g.code, helpers())
+	return g, nil
+}
+
+// file makes memory whose size is for good: a process that made it shorter would end this
+// one.
+func (g *Programs) file(name string, size int64) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	g.files = append(g.files, f)
+	if err := f.Truncate(size); err != nil {
+		return nil, err
+	}
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW); err != nil {
+		return nil, os.NewSyscallError("fcntl(F_ADD_SEALS)", err)
+	}
+	return f, nil
+}
+
+// Data is the shared data.
+func (g *Programs) Data() []byte { return g.data }
+
+// Close gives the memory back. Processes keep theirs.
+func (g *Programs) Close() {
+	for _, f := range g.files {
+		_ = f.Close()
+	}
+	if g.code != nil {
+		_ = unix.Munmap(g.code)
+	}
+	if g.data != nil {
+		_ = unix.Munmap(g.data)
+	}
+	g.code, g.data, g.files = nil, nil, nil
+}
+
+// errRoom: there is too much code.
+var errRoom = errors.New("no room for more programs")
+
+// put adds to the code, and returns its address there.
+func (g *Programs) put(b []byte) (uint64, error) {
+	at := (g.used + 15) &^ 15
+	if uint64(len(b)) > uint64(len(g.code))-at {
+		return 0, errRoom
+	}
+	copy(g.code[at:], b)
+	g.used = at + uint64(len(b))
+	return programAddr + at, nil
+}
+
+// A MapLayout is what helpers know of a map.
+type MapLayout struct {
+	Kind             uint32 // 1: hash, 2: array, 3: ring of records
+	Key, Value       uint32 // bytes
+	Entries          uint32 // at most
+	Base, Stride     uint64 // from value to value
+	Copy, CPUs       uint64 // bytes from CPU to CPU, 0: one value for all
+	Slots, Homes     uint64 // of a hash
+	Keys, KeyOff     uint64
+	SlotSize, Values uint64
+	Stable           uint64 // 1: no program deletes keys
+	Units, Largest   uint64 // of a ring
+	Refused          uint64 // address of the number of insertions without room
+	Busy             uint64 // and of those that gave up waiting
+}
+
+// The kinds of maps.
+const (
+	LayoutHash = 1 + iota
+	LayoutArray
+	LayoutRing
+)
+
+// SetTexts says which ring helpers print to. It must be called before all other methods.
+func (g *Programs) SetTexts(m *MapLayout) error { _, err := g.Map(m); return err }
+
+// Map adds a map, and returns what helpers take for it.
+func (g *Programs) Map(m *MapLayout) (uint64, error) {
+	b, err := binary.Append(make([]byte, 0, mapSize), binary.LittleEndian, m)
+	if err != nil {
+		return 0, err
+	}
+	return g.put(b)
+}
+
+// A Code is a program.
+type Code struct {
+	Code  []byte
+	Table []uint64
+	// Counts is the address of numbers: of calls whose return could not be seen, and of runs
+	// that were ended by its first end, its second ...
+	Counts uint64
+}
+
+// A ProgramRef is a program in the memory of Programs, as struct program has it but for
+// whether it is on.
+type ProgramRef struct{ code, table, counts uint64 }
+
+// Add adds a program.
+func (g *Programs) Add(c *Code) (r ProgramRef, err error) {
+	if r.code, err = g.put(c.Code); err != nil {
+		return r, err
+	}
+	table := make([]byte, 0, 8*len(c.Table))
+	for _, v := range c.Table {
+		table = binary.LittleEndian.AppendUint64(table, v)
+	}
+	r.table, err = g.put(table)
+	r.counts = c.Counts
+	return r, err
+}
+
+// Probe adds what runs at a function, for Hook.Probe.
+func (g *Programs) Probe(entries, returns []ProgramRef) (uint64, error) {
+	b := binary.LittleEndian.AppendUint32(nil, uint32(len(entries)))
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(returns)))
+	for _, r := range slices.Concat(entries, returns) {
+		for _, v := range []uint64{r.code, r.table, r.counts, 1} {
+			b = binary.LittleEndian.AppendUint64(b, v)
+		}
+	}
+	return g.put(b)
+}
+
+// Unwinder is the name of the function of libgcc that Unwind is for.
+const Unwinder = "_Unwind_Find_FDE"
+
+// Unwind returns what must run at the function Unwinder of a process, for Hook.Probe: else
+// exceptions end the program that come through a function with Hook.Returns, since nobody
+// knows where such functions return to.
+func (g *Programs) Unwind() (uint64, error) {
+	return g.Probe([]ProgramRef{{code: unwindProgram()}}, nil)
+}
+
+// Enable says whether program i of a probe, those at the return behind those at the
+// entry, is run.
+func (g *Programs) Enable(probe uint64, i int, on bool) {
+	v := uint64(0)
+	if on {
+		v = 1
+	}
+	store64(g.code, int(probe-programAddr)+8+i*programSize+24, v)
+}
+
+// SetPrograms says which programs Hook.Probe is about.
+func (a *Agent) SetPrograms(g *Programs) { a.programs = g }
+
+// Runs sees to it that programs can run in t's process; t must be stopped as
+// [ptrace.Task.Syscall] wants. The error stays the same until the process execs.
+func (p *Process) Runs(t *ptrace.Task) error {
+	if p.runs || p.runsErr != nil {
+		return p.runsErr
+	}
+	if p.a.programs == nil {
+		return errors.New("there are no programs")
+	}
+	err := p.mapPrograms(t, p.a.programs)
+	if err != nil {
+		err = fmt.Errorf("%w: process %d: %w", ErrUnsupported, p.PID, err)
+	}
+	if err == nil || !errors.Is(err, ptrace.ErrState) {
+		p.runs, p.runsErr = err == nil, err
+	}
+	return err
+}
+
+// mapPrograms maps the memory of programs, which forked children have, too.
+func (p *Process) mapPrograms(t *ptrace.Task, g *Programs) error {
+	fds, err := p.send(t, g.files)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		for _, fd := range fds {
+			_, _ = t.Syscall(unix.SYS_CLOSE, fd)
+		}
+	}()
+	for _, m := range []struct {
+		addr, size, prot, flags, fd uint64
+	}{
+		{programAddr, codeSize, unix.PROT_READ | unix.PROT_EXEC, unix.MAP_SHARED, fds[0]},
+		{g.dataAddr, uint64(len(g.data)), unix.PROT_READ | unix.PROT_WRITE, unix.MAP_SHARED, fds[1]},
+		{retsAddr, uint64(maxSlots * retsSize), unix.PROT_READ | unix.PROT_WRITE, unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_NORESERVE, noFD},
+	} {
+		_, err := call(t, "mmap", m.addr, unix.SYS_MMAP, m.addr, m.size, m.prot, m.flags|unix.MAP_FIXED_NOREPLACE, m.fd, 0)
+		if err != nil {
+			return err
+		}
+		_, _ = t.Syscall(unix.SYS_MADVISE, m.addr, m.size, unix.MADV_DONTDUMP)
+	}
+	return nil
+}
+
+// Where the messages of send are, in the page of struct conf.
+const (
+	sendPair    = confAddr + 0x800 // two descriptors
+	sendVec     = confAddr + 0x810 // struct iovec
+	sendByte    = confAddr + 0x820
+	sendMsg     = confAddr + 0x840 // struct msghdr
+	sendControl = confAddr + 0x880
+	sendRoom    = 64
+)
+
+// send gives t's process descriptors of files, and returns their numbers there. Paths need
+// not lead to them: the process may have another file system, or other rights.
+func (p *Process) send(t *ptrace.Task, files []*os.File) ([]uint64, error) {
+	if _, err := call(t, "socketpair", 0, unix.SYS_SOCKETPAIR, unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0, sendPair); err != nil {
+		return nil, err
+	}
+	le := binary.LittleEndian
+	var pair [8]byte
+	if n, err := p.mem.ReadAt(pair[:], sendPair); n < len(pair) {
+		return nil, err
+	}
+	ours, theirs := uint64(le.Uint32(pair[:])), uint64(le.Uint32(pair[4:]))
+	defer func() {
+		_, _ = t.Syscall(unix.SYS_CLOSE, ours)
+		_, _ = t.Syscall(unix.SYS_CLOSE, theirs)
+	}()
+	var list []int
+	for _, f := range files {
+		list = append(list, int(f.Fd()))
+	}
+	if err := sendThrough(p.PID, int(ours), list); err != nil {
+		return nil, err
+	}
+	put := func(at uint64, words ...uint64) error {
+		var b []byte
+		for _, w := range words {
+			b = le.AppendUint64(b, w)
+		}
+		return p.write(at, b)
+	}
+	if err := errors.Join(put(sendVec, sendByte, 1), put(sendMsg, 0, 0, sendVec, 1, sendControl, sendRoom, 0)); err != nil {
+		return nil, err
+	}
+	if _, err := call(t, "recvmsg", 0, unix.SYS_RECVMSG, theirs, sendMsg, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC); err != nil {
+		return nil, err
+	}
+	control := make([]byte, sendRoom)
+	if n, err := p.mem.ReadAt(control, sendControl); n < len(control) {
+		return nil, err
+	}
+	want := unix.CmsgLen(4 * len(files))
+	if le.Uint64(control) != uint64(want) {
+		return nil, fmt.Errorf("recvmsg: %d bytes of descriptors instead of %d", le.Uint64(control), want)
+	}
+	var fds []uint64
+	for i := range files {
+		fds = append(fds, uint64(le.Uint32(control[unix.CmsgLen(0)+4*i:])))
+	}
+	return fds, nil
+}
+
+// sendThrough sends descriptors through a socket of another process.
+func sendThrough(pid, fd int, files []int) error {
+	process, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return os.NewSyscallError("pidfd_open", err)
+	}
+	defer unix.Close(process)
+	s, err := unix.PidfdGetfd(process, fd, 0)
+	if err != nil {
+		return os.NewSyscallError("pidfd_getfd", err)
+	}
+	defer unix.Close(s)
+	return os.NewSyscallError("sendmsg", unix.Sendmsg(s, []byte{0}, unix.UnixRights(files...), nil, unix.MSG_DONTWAIT))
+}
