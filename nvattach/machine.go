@@ -47,7 +47,7 @@ type compiledBody struct {
 // cubinCode puts programs into the kernels of a cubin, whose names are given, and returns
 // the new one; nil if no kernel got one. What came of each kernel is noted.
 func (r *rewriting) cubinCode(data []byte, names []string) []byte {
-	editor, err := fatbin.NewCubinEditor(data, nil)
+	editor, err := EditCode(data, r.o.Arch)
 	if err != nil {
 		r.unprobed(names, err.Error())
 		return nil

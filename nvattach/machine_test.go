@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"nvtrace/fatbin"
@@ -155,6 +156,40 @@ func TestMachineOriginal(t *testing.T) {
 		for _, k := range got.Kernels {
 			if !k.Twin || k.Effect != want[k.Name] || !slices.Equal(k.Globals, []string{"calls"}) {
 				t.Errorf("%+v", k)
+			}
+		}
+	}
+}
+
+// The second form of code that cubins for sm_100 and later have is never left beside code
+// with programs, and where a driver needs it the kernels are named.
+func TestMachineMercury(t *testing.T) {
+	image, err := os.ReadFile("../fatbin/testdata/kernels.13.0.sm_100f.cubin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	compile := compileBody(t, "sm_100")
+	for _, tt := range []struct {
+		gpu     string
+		changed bool
+	}{{"sm_100a", true}, {"sm_103a", false}} {
+		r := newRig(t, nil, object(t, "example_count"))
+		got, err := r.plan.Rewrite(image, r.maps, &RewriteOptions{Arch: arch(t, tt.gpu), CompileBody: compile})
+		if err != nil || got.Changed != tt.changed || (len(got.Unprobed) == 0) != tt.changed || (len(got.Kernels) > 0) != tt.changed {
+			t.Fatalf("%s: changed %v, unprobed %v, %v", tt.gpu, got.Changed, got.Unprobed, err)
+		}
+		for _, u := range got.Unprobed {
+			if !strings.Contains(u.Reason, "Mercury") {
+				t.Errorf("%s: %s: %s", tt.gpu, u.Kernel, u.Reason)
+			}
+		}
+		c, err := fatbin.ParseCubin(got.Image)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range c.Sections {
+			if tt.changed && (strings.HasPrefix(s.Name, ".nv.merc.") || strings.HasPrefix(s.Name, ".nv.capmerc.")) {
+				t.Errorf("%s: section %s is still there", tt.gpu, s.Name)
 			}
 		}
 	}

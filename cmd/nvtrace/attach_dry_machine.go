@@ -42,7 +42,7 @@ func (d *dryRun) machineCode(image []byte, r *nvattach.Rewritten, arch fatbin.Ar
 // cubinFor returns the machine code that a GPU takes of an image.
 func cubinFor(image []byte, arch fatbin.Arch) (*fatbin.CubinEditor, error) {
 	if fatbin.Sniff(image) != fatbin.FormatContainer {
-		return fatbin.NewCubinEditor(image, nil)
+		return nvattach.EditCode(image, arch)
 	}
 	c, _, err := fatbin.ParseContainer(image)
 	if err != nil {
@@ -56,7 +56,7 @@ func cubinFor(image []byte, arch fatbin.Arch) (*fatbin.CubinEditor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return fatbin.NewCubinEditor(data, nil)
+	return nvattach.EditCode(data, arch)
 }
 
 // takes are the resources that a cubin says of a kernel.

@@ -64,7 +64,7 @@ func choices(c *fatbin.Container, first int, gpus []uint32) []driverChoice {
 			continue
 		}
 		name := fmt.Sprintf("sm_%d", sm)
-		if n := len(list); n > 0 && list[n-1].machine == ch.machine && list[n-1].text == ch.text && (ch.machine < 0 || without(list[n-1].sm) == without(sm)) {
+		if n := len(list); n > 0 && list[n-1].machine == ch.machine && list[n-1].text == ch.text && (ch.machine < 0 || alike(&c.Entries[ch.machine-first], list[n-1].sm, sm)) {
 			list[n-1].GPUs = append(list[n-1].GPUs, name)
 			continue
 		}
@@ -72,6 +72,14 @@ func choices(c *fatbin.Container, first int, gpus []uint32) []driverChoice {
 		list = append(list, ch)
 	}
 	return list
+}
+
+// alike reports whether machine code can be probed on one GPU as on another: with the same
+// flags, and, where there may be a second form of it, for both or neither it is the code
+// for the very GPU.
+func alike(e *fatbin.Entry, a, b uint32) bool {
+	sm := e.Arch().SM
+	return without(a) == without(b) && (sm < 100 || (sm == a) == (sm == b))
 }
 
 // without says which flag the machine code of a GPU needs beside --machine-code, "": none.
@@ -122,9 +130,10 @@ func (r *modulesReport) writeWhy(b *bytes.Buffer, v *modulesView) bool {
 	return found
 }
 
-// A machineKernel is a kernel in an entry with machine code.
+// A machineKernel is a kernel in an entry with machine code that GPUs take.
 type machineKernel struct {
 	entry  int
+	sm     uint32
 	kernel string
 }
 
@@ -132,9 +141,10 @@ type machineKernel struct {
 // driver takes.
 func (m *moduleImage) refused(r *modulesReport, names []string) map[machineKernel]string {
 	why := make(map[machineKernel]string)
-	taken := make(map[int]bool)
+	taken := make(map[int][]uint32) // on which GPUs
 	for i := range m.Takes {
-		taken[m.Takes[i].machine] = true
+		t := &m.Takes[i]
+		taken[t.machine] = append(taken[t.machine], t.sm)
 	}
 	_ = m.read(r, func(data []byte) error { // what can't be read is said elsewhere
 		first := 0
@@ -143,8 +153,8 @@ func (m *moduleImage) refused(r *modulesReport, names []string) map[machineKerne
 				continue
 			}
 			for i := range c.Entries {
-				if taken[first+i] {
-					entryRefused(&c.Entries[i], first+i, names, why)
+				for _, sm := range taken[first+i] {
+					entryRefused(&c.Entries[i], machineKernel{entry: first + i, sm: sm}, names, why)
 				}
 			}
 			first += len(c.Entries)
@@ -155,11 +165,11 @@ func (m *moduleImage) refused(r *modulesReport, names []string) map[machineKerne
 }
 
 // entryRefused is refused for one entry.
-func entryRefused(en *fatbin.Entry, index int, names []string, why map[machineKernel]string) {
+func entryRefused(en *fatbin.Entry, key machineKernel, names []string, why map[machineKernel]string) {
 	var editor *fatbin.CubinEditor
 	code, err := en.Data(nil)
 	if err == nil {
-		editor, err = fatbin.NewCubinEditor(code, nil)
+		editor, err = nvattach.EditCode(code, fatbin.Arch{SM: key.sm})
 	}
 	for _, name := range names {
 		failed := err
@@ -167,7 +177,8 @@ func entryRefused(en *fatbin.Entry, index int, names []string, why map[machineKe
 			failed = nvattach.Weavable(editor, name)
 		}
 		if failed != nil {
-			why[machineKernel{index, name}] = failed.Error()
+			key.kernel = name
+			why[key] = failed.Error()
 		}
 	}
 }
@@ -221,7 +232,7 @@ func (m *moduleImage) writeKernel(b *bytes.Buffer, r *modulesReport, k *kernelRe
 func (m *moduleImage) way(t *driverChoice, kernel string, refused map[machineKernel]string) string {
 	machine, text := m.has(t.machine, kernel), m.has(t.text, kernel)
 	flags := "--machine-code" + without(t.sm)
-	why := refused[machineKernel{t.machine, kernel}]
+	why := refused[machineKernel{t.machine, t.sm, kernel}]
 	switch {
 	case t.machine < 0 && text:
 		return "the driver compiles the PTX for " + t.PTX + ": probes go there"
