@@ -20,6 +20,9 @@ func (u *unit) hostHelpers(kind *hostKind, r *HostRunner) map[int32]*bpf.Helper 
 	h := map[int32]*bpf.Helper{}
 	u.mapHelpers(h)
 	u.printHelpers(h)
+	h[helperLog2] = &bpf.Helper{Name: "nvtrace_log2", Args: []bpf.ArgSpec{argScalar}, Pure: true, Max: 63, Interpret: log2}
+	h[helperMax] = &bpf.Helper{Name: "nvtrace_max", Args: []bpf.ArgSpec{{Kind: bpf.ArgShared, Size: 8}, argScalar}, Ret: bpf.RetVoid, Interpret: interpretMax}
+	h[HelperPopc] = &bpf.Helper{Name: "nvtrace_popc", Args: []bpf.ArgSpec{argScalar}, Pure: true, Max: 64, Interpret: popc}
 	delete(h, helperPuts)
 	delete(h, 134) // ringbuf_query: there is no ring
 	number := func(id int32, name string, f func() uint64) {

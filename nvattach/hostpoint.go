@@ -191,6 +191,15 @@ func parseCalls(kind HostKind, rest string) (HostPoint, error) {
 	return HostPoint{Kind: kind}, nil
 }
 
+// HostContextFields returns the fields of the context of a kind of point.
+func HostContextFields(k HostKind) (list []ContextField) {
+	p := HostPoint{Kind: k}
+	for _, f := range p.of().context.Fields {
+		list = append(list, ContextField{f.Name, f.Offset, f.Size})
+	}
+	return list
+}
+
 // Function reports whether the point is of a function, and not of a system call.
 func (p *HostPoint) Function() bool { return p.Kind == HostEntry || p.Kind == HostReturn }
 

@@ -116,6 +116,10 @@ func probesText() string {
 	for _, k := range script.HostKinds {
 		fmt.Fprintf(&b, "| `%s:%s` | %s |\n", k.Name, k.Of, k.Doc)
 	}
+	b.WriteString("\n## Probes at functions and system calls\n\n| probe | runs at |\n|---|---|\n")
+	for _, k := range script.CallKinds {
+		fmt.Fprintf(&b, "| `%s:%s` | %s |\n", k.Name, k.Of, k.Doc)
+	}
 	b.WriteString("\n## Built-ins in kernels\n\n| built-in | is |\n|---|---|\n")
 	for i := range script.Builtins {
 		if x := &script.Builtins[i]; x.Doc != "" {
@@ -126,7 +130,11 @@ func probesText() string {
 	for i := range script.HostBuiltins {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", script.HostBuiltins[i].Name, script.HostBuiltins[i].Doc)
 	}
-	b.WriteString("| `args.NAME` | a function's parameter; at apiret of what it writes, what it wrote |\n\n## Functions\n\n| function | does |\n|---|---|\n")
+	b.WriteString("| `args.NAME` | a function's parameter; at apiret of what it writes, what it wrote |\n\n## Built-ins at functions and system calls\n\n| built-in | is |\n|---|---|\n")
+	for i := range script.CallBuiltins {
+		fmt.Fprintf(&b, "| `%s` | %s |\n", script.CallBuiltins[i].Name, script.CallBuiltins[i].Doc)
+	}
+	b.WriteString("| `arg0` to `arg5` | the arguments in registers, where it begins |\n\n## Functions\n\n| function | does |\n|---|---|\n")
 	for i := range script.Functions {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", script.Functions[i].Args, script.Functions[i].Doc)
 	}

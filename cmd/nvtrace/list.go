@@ -52,6 +52,10 @@ func listVerb(e *env, args, command []string) int {
 		l.functions()
 	case "ioctl":
 		l.ioctls()
+	case "uprobe", "uretprobe":
+		err = l.symbols()
+	case "syscall", "sysret":
+		err = errors.New("system calls are named as in man 2 syscalls: syscall:openat; * is all of them")
 	case "insn":
 		err = errors.New("which opcodes a program executes shows nvtrace tool opcodes -- command; those in PTX nvtrace ptx sites FILE")
 	case "func", "funcret":
@@ -62,6 +66,9 @@ func listVerb(e *env, args, command []string) int {
 			kinds = append(kinds, k.Name)
 		}
 		for _, k := range script.HostKinds {
+			kinds = append(kinds, k.Name)
+		}
+		for _, k := range script.CallKinds {
 			kinds = append(kinds, k.Name)
 		}
 		return e.fail(exitUsage, "there is no probe %s%s; nvtrace list lists them", kind, ioctl.Suggest(kind, slices.Values(kinds)))
@@ -97,6 +104,9 @@ func (e *env) listKinds() int {
 		add(k.Name+":"+of, k.Doc)
 	}
 	for _, k := range script.HostKinds {
+		add(k.Name+":"+k.Of, k.Doc)
+	}
+	for _, k := range script.CallKinds {
 		add(k.Name+":"+k.Of, k.Doc)
 	}
 	b.WriteString("\nnvtrace list 'kernel:*' -- ./app lists the kernels in a program and its libraries;\nnvtrace list 'api:cuMem*' and 'ioctl:*' what there is to probe on the host.\n")
@@ -154,6 +164,36 @@ func (l *listing) functions() {
 			l.lines = append(l.lines, line)
 		}
 	}
+}
+
+// symbols lists the functions of a file: "FILE:GLOB".
+func (l *listing) symbols() error {
+	at := strings.LastIndexByte(l.glob, ':')
+	if at < 0 {
+		return fmt.Errorf("%s wants a file and a function: nvtrace list '%s:/path/of/file:GLOB'", l.kind, l.kind)
+	}
+	name, glob := l.glob[:at], l.glob[at+1:]
+	f, err := elf.Open(name)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	defer f.Close()
+	static, _ := f.Symbols() // a file may have none
+	dynamic, _ := f.DynamicSymbols()
+	seen := make(map[string]bool)
+	for _, s := range append(static, dynamic...) {
+		if elf.ST_TYPE(s.Info) != elf.STT_FUNC || s.Section == elf.SHN_UNDEF || seen[s.Name] {
+			continue
+		}
+		seen[s.Name] = true
+		l.all = append(l.all, s.Name)
+		if nvattach.Glob(glob, s.Name) {
+			l.lines = append(l.lines, fmt.Sprintf("%s:%s:%s", l.kind, name, s.Name))
+		}
+	}
+	l.glob = glob
+	slices.Sort(l.lines)
+	return nil
 }
 
 // ioctls lists requests, control commands and classes.

@@ -1,5 +1,7 @@
 package script
 
+import "nvtrace/nvattach"
+
 // A probe is places and what happens there.
 type probe struct {
 	span
@@ -24,14 +26,18 @@ type side uint8
 const (
 	sideNone   side = iota
 	sideKernel      // in the threads of kernels
+	sideCalls       // at functions and system calls of the program
 	sideEvents      // in nvtrace, on what the program does on the host
 	sideEnds        // there, before and after all: BEGIN and END
 )
 
+// compiled reports whether probes there become eBPF.
+func (s side) compiled() bool { return s == sideKernel || s == sideCalls }
+
 // A point is one of a probe's places.
 type point struct {
 	span
-	kind    *Kind  // of sideKernel
+	kind    *Kind  // of sideKernel and sideCalls
 	section string // of an object, for it
 	event   *HostKind
 	glob    string // of names, for it
@@ -41,6 +47,8 @@ type point struct {
 // side is where the point is.
 func (p *point) side() side {
 	switch {
+	case p.kind != nil && p.kind.host != nvattach.HostNone:
+		return sideCalls
 	case p.kind != nil:
 		return sideKernel
 	case p.event != nil:

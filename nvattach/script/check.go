@@ -58,7 +58,7 @@ func (c *checker) ends(probes []*probe) {
 	for _, b := range probes {
 		has[b.side] = b
 	}
-	if b := has[sideEnds]; b != nil && has[sideKernel] != nil && has[sideEvents] != nil {
+	if b := has[sideEnds]; b != nil && (has[sideKernel] != nil || has[sideCalls] != nil) && has[sideEvents] != nil {
 		c.fail(b.points[0].span, "%s can't stand in a program with probes both in kernels and on the host: use two programs", b.points[0].host)
 	}
 }
@@ -136,7 +136,7 @@ func (c *checker) stmt(s stmt) {
 
 // forStmt checks a walk through a map, which kernels can't make: other threads change it.
 func (c *checker) forStmt(s *forStmt) {
-	if c.probe.side == sideKernel {
+	if c.probe.side.compiled() {
 		c.fail(s.span, "for goes through a map on the host: put it into END { … }")
 	}
 	if len(s.over.keys) > 0 {
@@ -188,7 +188,7 @@ func (c *checker) member(x *member) {
 
 // call checks a call that is a statement.
 func (c *checker) call(x *call) {
-	if x.fn.hostOnly && c.probe.side == sideKernel {
+	if x.fn.hostOnly && c.probe.side.compiled() {
 		c.fail(x.span, "%s runs on the host: put it into END { … }", x.fn.Name)
 	}
 	switch x.fn.Name {
@@ -202,7 +202,7 @@ func (c *checker) call(x *call) {
 			c.fail(x.args[0].pos(), "delete wants a key of a map: delete(@x[key])")
 		}
 		c.mapRef(m)
-		m.m.deleted = m.m.deleted || c.probe.side == sideKernel
+		m.m.deleted = m.m.deleted || c.probe.side.compiled()
 	default: // print, clear, zero
 		m, ok := x.args[0].(*mapRef)
 		if !ok || len(m.keys) > 0 {
@@ -238,7 +238,7 @@ func (c *checker) info(m *mapRef) *mapInfo {
 	return x
 }
 
-var sideNames = map[side]string{sideKernel: "kernels", sideEvents: "the host"}
+var sideNames = map[side]string{sideKernel: "kernels", sideCalls: "functions and system calls", sideEvents: "the host"}
 
 // mapRef checks the keys of a value of a map.
 func (c *checker) mapRef(m *mapRef) *mapInfo {
@@ -262,7 +262,7 @@ func (c *checker) mapRef(m *mapRef) *mapInfo {
 		c.fail(m.span, "%s has %s here, but %s at %s", m.name, parts(len(keys)), parts(len(x.keys)), c.where(x.keyAt))
 	}
 	for i, k := range keys {
-		if k != x.keys[i] && !(c.probe.side != sideKernel && alikeTexts(k, x.keys[i])) {
+		if k != x.keys[i] && !(!c.probe.side.compiled() && alikeTexts(k, x.keys[i])) {
 			c.fail(m.keys[i].pos(), "part %d of the key is a %s here, but a %s at %s", i+1, k.Name, x.keys[i].Name, c.where(x.keyAt))
 		}
 	}
@@ -319,7 +319,7 @@ func (c *checker) assign(s *assign) {
 		x.added = true
 	case s.op == "|":
 		x.ored = true
-	case c.probe.side == sideKernel:
+	case c.probe.side.compiled():
 		c.fail(s.span, "%s= on a map that all threads share would lose changes; there are +=, -=, |=, ++ and --, and variables", s.op)
 	}
 }
@@ -471,7 +471,7 @@ func (c *checker) valued(x *call) {
 	}
 	if x.fn.Name == "len" {
 		m, ok := x.args[0].(*mapRef)
-		if !ok || len(m.keys) > 0 || c.probe.side == sideKernel {
+		if !ok || len(m.keys) > 0 || c.probe.side.compiled() {
 			c.fail(x.span, "len wants a map, and is known on the host: len(@x)")
 		}
 		m.m = c.info(m)
@@ -493,12 +493,12 @@ func argName(x *nameRef, ok bool) (string, bool) {
 
 func (c *checker) readMap(x *mapRef) {
 	m := c.mapRef(x)
-	if c.probe.side == sideKernel && m.read.end == 0 {
+	if c.probe.side.compiled() && m.read.end == 0 {
 		m.read = x.span
 	}
 	switch {
 	case m.agg == aggHist || m.agg == aggLhist || m.agg == aggStats:
-		if c.probe.side != sideKernel {
+		if !c.probe.side.compiled() {
 			c.fail(x.span, "%s is %s, and no number: print(%s) shows it", m.name, m.agg, m.name)
 		}
 		x.t = typeInt
@@ -513,6 +513,9 @@ func (c *checker) name(x *nameRef) {
 	switch c.probe.side {
 	case sideEvents:
 		c.hostName(x)
+		return
+	case sideCalls:
+		c.callName(x)
 		return
 	case sideEnds:
 		if _, isArg := argument(x.name); builtin(x.name) != nil || hostBuiltin(x.name) != nil || isArg {
@@ -549,6 +552,40 @@ func (c *checker) name(x *nameRef) {
 		}
 	}
 	x.t = x.def.Type
+}
+
+// callName checks a built-in of a probe at functions and system calls.
+func (c *checker) callName(x *nameRef) {
+	var have []string
+	for i := range CallBuiltins {
+		have = append(have, CallBuiltins[i].Name)
+		if CallBuiltins[i].Name == x.name {
+			x.def = &CallBuiltins[i]
+		}
+	}
+	for i := range c.probe.points {
+		k := c.probe.points[i].kind
+		if n, ok := argument(x.name); ok {
+			args := callArgs[k.host]
+			if n >= len(args) {
+				if len(args) == 0 {
+					c.fail(x.span, "%s is not known at %s, where the function has returned: keep it at %s, by tid", x.name, k.Name, strings.Replace(k.Name, "ret", "", 1))
+				}
+				c.fail(x.span, "there are arg0 to arg%d, the arguments in registers", len(args)-1)
+			}
+			x.arg = n
+			continue
+		}
+		switch {
+		case x.def == nil:
+			c.fail(x.span, "there is no %s at %s%s", x.name, k.Name, like(x.name, have))
+		case x.name == "retval" && callResult[k.host] == "":
+			c.fail(x.span, "retval is not known at %s, but where it returns", k.Name)
+		case x.name == "nr" && !strings.HasPrefix(k.Name, "sys"):
+			c.fail(x.span, "nr is not known at %s, but at syscall and sysret", k.Name)
+		}
+	}
+	x.t = typeInt
 }
 
 // alikeTexts reports whether two types are both shown as text, so that on the host one can

@@ -87,7 +87,7 @@ func (r *Runner) End() []Shown {
 		list = r.in.all(r.p, "END")
 		return append(list, r.in.s.shown()...)
 	}
-	return r.in.s.shown(sideKernel, sideNone)
+	return r.in.s.shown(sideKernel, sideCalls, sideNone)
 }
 
 // matches reports whether a pattern names the event.

@@ -60,7 +60,11 @@ func (s sourceLine) LineNumber() uint32 { return uint32(s.line) }
 
 func newGen(p *Program, b *probe, pt *point) *gen {
 	g := &gen{p: p, probe: b, point: pt, fields: make(map[string]nvattach.ContextField), vars: make(map[string]int16)}
-	for _, f := range nvattach.ContextFields(pt.kind.Point) {
+	fields := nvattach.ContextFields(pt.kind.Point)
+	if pt.kind.host != nvattach.HostNone {
+		fields = nvattach.HostContextFields(pt.kind.host)
+	}
+	for _, f := range fields {
 		g.fields[f.Name] = f
 	}
 	return g
@@ -390,6 +394,8 @@ func (g *gen) truth(x expr) {
 
 func (g *gen) name(x *nameRef) {
 	switch b := x.def; {
+	case b == nil && g.point.kind.host != nvattach.HostNone:
+		g.field(asm.R0, callArgs[g.point.kind.host][x.arg])
 	case b == nil:
 		defer g.scope()()
 		out := g.alloc(1, x.span)
@@ -398,6 +404,8 @@ func (g *gen) name(x *nameRef) {
 		g.address(asm.R3, out)
 		g.call(helperArg)
 		g.load(asm.R0, out)
+	case b.Name == "retval":
+		g.field(asm.R0, callResult[g.point.kind.host])
 	case b.linear != nil:
 		g.linear(b.linear)
 	case b.helper != 0:
@@ -407,6 +415,9 @@ func (g *gen) name(x *nameRef) {
 		g.call(b.helper)
 		if b.shift > 0 {
 			g.add(asm.RSh.Imm(asm.R0, b.shift))
+		}
+		if b.low {
+			g.add(asm.LSh.Imm(asm.R0, 32), asm.RSh.Imm(asm.R0, 32))
 		}
 	default:
 		g.field(asm.R0, b.field)

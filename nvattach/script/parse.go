@@ -152,6 +152,9 @@ func (p *parser) point() point {
 		pt.host = name
 		return pt
 	}
+	if k := slices.IndexFunc(CallKinds, func(k Kind) bool { return k.Name == name }); k >= 0 {
+		return p.callPoint(pt, &CallKinds[k])
+	}
 	i := slices.IndexFunc(Kinds, func(k Kind) bool { return k.Name == name })
 	if k := slices.IndexFunc(HostKinds, func(k HostKind) bool { return k.Name == name }); k >= 0 {
 		pt.event = &HostKinds[k]
@@ -164,6 +167,7 @@ func (p *parser) point() point {
 			p.fail(pt.span, "%s: %s", name, why)
 		}
 		kinds := append(names(Kinds, func(k *Kind) string { return k.Name }), names(HostKinds, func(k *HostKind) string { return k.Name })...)
+		kinds = append(kinds, names(CallKinds, func(k *Kind) string { return k.Name })...)
 		kinds = append(kinds, "BEGIN", "END")
 		p.fail(pt.span, "there is no probe %s%s", name, like(name, kinds))
 	}
@@ -188,6 +192,42 @@ func (p *parser) point() point {
 	got, err := nvattach.ParsePoint(pt.section, "")
 	if err != nil || got.Kernel != kernel || got.Opcode != opcode || strings.Contains(strings.ReplaceAll(opcode, "::", ""), ":") {
 		p.fail(pt.span, "a name can't have a colon of its own there: write a * instead of it")
+	}
+	return pt
+}
+
+// callPoint reads the function or system call of a probe. The path of a file has slashes:
+// a filter stands behind a space.
+func (p *parser) callPoint(pt point, kind *Kind) point {
+	pt.kind = kind
+	if p.at == len(p.text) || p.text[p.at] != ':' {
+		p.fail(pt.span, "%s needs a name: %s:%s", kind.Name, kind.Name, kind.Of)
+	}
+	p.at++
+	t := p.glob(" \t\r\n,{")
+	pt.end = p.at
+	all := t.text == "*"
+	switch kind.host {
+	case nvattach.HostEntry:
+		pt.section = "uprobe/" + t.text
+	case nvattach.HostReturn:
+		pt.section = "uretprobe/" + t.text
+	case nvattach.HostSysEnter, nvattach.HostSysExit:
+		way := map[nvattach.HostKind]string{nvattach.HostSysEnter: "sys_enter", nvattach.HostSysExit: "sys_exit"}[kind.host]
+		pt.section = "tracepoint/syscalls/" + way + "_" + t.text
+		if all {
+			pt.section = "tracepoint/raw_syscalls/" + way
+		} else if strings.ContainsAny(t.text, "*?[]") {
+			p.fail(t.span, "a system call is named in full, or * for all; several stand behind commas: %s:read,%s:write", kind.Name, kind.Name)
+		}
+	}
+	if t.text == "" {
+		p.fail(t.span, "a name is missing: %s:%s", kind.Name, kind.Of)
+	}
+	if at, err := nvattach.ParseHostPoint(pt.section); err != nil {
+		p.fail(pt.span, "%v", err)
+	} else if at.Kind == nvattach.HostNone {
+		p.fail(pt.span, "%s is no place on the host: %s:%s", t.text, kind.Name, kind.Of)
 	}
 	return pt
 }

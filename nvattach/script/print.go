@@ -30,7 +30,7 @@ type printOptions struct {
 func (p *Program) Begin() (printed []Shown, settings []nvattach.Setting, err error) {
 	in, out := p.begun()
 	for _, t := range in.s.tables {
-		if t.m.side != sideKernel {
+		if !t.m.side.compiled() {
 			continue // of BEGIN and END alone
 		}
 		for _, e := range t.entries {

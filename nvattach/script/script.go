@@ -60,7 +60,7 @@ func Compile(name, text string, params ...int64) (prog *Program, err error) {
 	spec := &ebpf.CollectionSpec{Programs: make(map[string]*ebpf.ProgramSpec), Maps: make(map[string]*ebpf.MapSpec)}
 	for _, b := range prog.probes {
 		for i := range b.points {
-			if b.side != sideKernel {
+			if !b.side.compiled() {
 				continue
 			}
 			name := "probe" + strconv.Itoa(len(spec.Programs)+1)
@@ -85,7 +85,7 @@ func Compile(name, text string, params ...int64) (prog *Program, err error) {
 // counters cost least.
 func (p *Program) describeMaps(spec *ebpf.CollectionSpec) {
 	for _, m := range p.maps {
-		if m.side != sideKernel {
+		if !m.side.compiled() {
 			continue
 		}
 		s := &ebpf.MapSpec{Name: m.name, ValueSize: uint32(8 * m.words())}

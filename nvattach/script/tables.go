@@ -80,6 +80,7 @@ type Kind struct {
 	Point  nvattach.Kind
 	fn     bool // of device functions
 	opcode bool // a glob of opcodes follows
+	host   nvattach.HostKind
 }
 
 // Kinds are the probes that run in kernels.
@@ -92,6 +93,36 @@ var Kinds = []Kind{
 	{Name: "func", Of: "FUNCTION", Point: nvattach.KindEntry, fn: true, Doc: "every thread, where it enters a device function"},
 	{Name: "funcret", Of: "FUNCTION", Point: nvattach.KindExit, fn: true, Doc: "every thread, where it leaves a device function"},
 }
+
+// CallKinds are the probes at functions and system calls of the program.
+var CallKinds = []Kind{
+	{Name: "uprobe", Of: "FILE:FUNCTION", host: nvattach.HostEntry, Doc: "functions of the program and its libraries, when they are entered"},
+	{Name: "uretprobe", Of: "FILE:FUNCTION", host: nvattach.HostReturn, Doc: "the same, when they return"},
+	{Name: "syscall", Of: "NAME", host: nvattach.HostSysEnter, Doc: "system calls, when they are made; * for all"},
+	{Name: "sysret", Of: "NAME", host: nvattach.HostSysExit, Doc: "the same, when they have returned"},
+}
+
+// CallBuiltins are what these find, beside arg0 to arg5 where the function or call begins.
+var CallBuiltins = []Builtin{
+	{Name: "retval", Type: typeInt, Doc: "what it returned, at uretprobe and sysret"},
+	{Name: "nr", Type: typeInt, field: "id", Doc: "number of the system call"},
+	{Name: "pid", Type: typeInt, helper: 14, shift: 32, Doc: "process"},
+	{Name: "tid", Type: typeInt, helper: 14, low: true, Doc: "thread"},
+	{Name: "uid", Type: typeInt, helper: 15, low: true, Doc: "user"},
+	{Name: "cpu", Type: typeInt, helper: 8, Doc: "processor"},
+	{Name: "nsecs", Type: typeInt, helper: 5, Doc: "nanoseconds"},
+	{Name: "rand", Type: typeInt, helper: 7, Doc: "a random number of 32 bits"},
+}
+
+// callArgs are the fields of a context that arguments are in, and callResult the result.
+var (
+	callArgs = map[nvattach.HostKind][]string{
+		nvattach.HostEntry:     {"di", "si", "dx", "cx", "r8", "r9"},
+		nvattach.HostSysEnter:  {"args[0]", "args[1]", "args[2]", "args[3]", "args[4]", "args[5]"},
+		nvattach.HostSysEnters: {"args[0]", "args[1]", "args[2]", "args[3]", "args[4]", "args[5]"},
+	}
+	callResult = map[nvattach.HostKind]string{nvattach.HostReturn: "ax", nvattach.HostSysExit: "ret", nvattach.HostSysExits: "ret"}
+)
 
 // A HostKind is a kind of probes on what the program does on the host, as nvtrace records
 // it: in nvtrace, when it is known how it went.
@@ -208,19 +239,23 @@ func hostBuiltin(name string) *HostBuiltin {
 // elsewhere says of probes that people know from bpftrace, or that nvtrace has in another
 // way, what to do.
 var elsewhere = map[string]string{
-	"image":     "code images are no probes of a program yet: nvtrace --modules lists them",
-	"interval":  "nothing runs at intervals: --interval 1s shows the maps while the program runs",
-	"profile":   "a GPU's threads can't be sampled: count at block:* instead",
-	"kretfunc":  "it is kernret:KERNEL",
-	"kernelret": "it is kernret:KERNEL",
-	"exit":      "it is kernret:KERNEL, or END",
-	"entry":     "it is kernel:KERNEL",
+	"image":      "code images are no probes of a program yet: nvtrace --modules lists them",
+	"interval":   "nothing runs at intervals: --interval 1s shows the maps while the program runs",
+	"tracepoint": "of the system calls there are syscall:NAME and sysret:NAME",
+	"t":          "of the system calls there are syscall:NAME and sysret:NAME",
+	"u":          "it is uprobe:FILE:FUNCTION",
+	"ur":         "it is uretprobe:FILE:FUNCTION",
+	"profile":    "a GPU's threads can't be sampled: count at block:* instead",
+	"kretfunc":   "it is kernret:KERNEL",
+	"kernelret":  "it is kernret:KERNEL",
+	"exit":       "it is kernret:KERNEL, or END",
+	"entry":      "it is kernel:KERNEL",
 }
 
 func hostProbe(name string) string {
 	switch name {
-	case "kprobe", "kretprobe", "kfunc", "fentry", "fexit", "tracepoint", "t", "k", "kr", "rawtracepoint", "software", "hardware", "uprobe", "uretprobe", "u", "ur", "usdt", "U", "watchpoint", "iter":
-		return "bpftrace has it; here there are kernel, mem, insn, block and others in kernels, and ioctl, api, apiret and launch on the host"
+	case "kprobe", "kretprobe", "kfunc", "fentry", "fexit", "k", "kr", "rawtracepoint", "software", "hardware", "usdt", "U", "watchpoint", "iter":
+		return "bpftrace has it; here there are kernel, mem, insn, block and others in kernels, and ioctl, api, apiret, launch, uprobe and syscall on the host"
 	}
 	return elsewhere[name]
 }
@@ -237,6 +272,7 @@ type Builtin struct {
 	helper int32
 	args   []string // fields that it is given
 	shift  int32    // of what it returns
+	low    bool     // its low 32 bits count
 }
 
 var (
