@@ -110,6 +110,9 @@ func (f *fast) hook(x *target) (*agent.Hook, error) {
 	if x.hook != nil || x.slow != nil {
 		return x.hook, x.slow
 	}
+	if x.sizes != nil {
+		return nil, errors.New("it chooses another function")
+	}
 	x.slow = func() error {
 		if !x.begins {
 			return errInside

@@ -71,6 +71,11 @@ type target struct {
 	size    uint64 // of the function; 0: it is not known
 	begins  bool   // it is where a function begins
 
+	// sizes is not nil if the function returns the address of the one that programs run at, as
+	// the loader does for functions of which there are several (GNU_IFUNC). It has the
+	// sizes of the file's functions by where they begin.
+	sizes map[uint64]uint64
+
 	hook *agent.Hook // nil: not yet, or never
 	slow error       // why its programs do not run in the processes
 }
@@ -350,15 +355,22 @@ func (t *Tracer) mapped(task *ptrace.Task, lo, hi uint64) {
 			}
 		}
 	}
+	t.place(task, p, places)
+}
+
+// place has programs run at places of a process's memory: in the process where that can be.
+func (t *Tracer) place(task *ptrace.Task, p *process, places []place) {
 	if t.fast != nil && len(places) > 0 {
 		var why []error
 		places, why = t.fast.run(task, places)
 		for i, at := range places {
-			if len(at.x.entries)+len(at.x.returns) > 0 {
+			switch {
+			case at.x.sizes != nil: // it is the one that it chooses
+			case len(at.x.entries)+len(at.x.returns) > 0:
 				t.slow[at.x.name] = why[i]
-				continue
+			default:
+				t.report(fmt.Sprintf("exceptions that come through a function whose return is probed end the program: %v", why[i]))
 			}
-			t.report(fmt.Sprintf("exceptions that come through a function whose return is probed end the program: %v", why[i]))
 		}
 	}
 	for _, at := range places {
@@ -410,6 +422,13 @@ func (t *Tracer) hit(task *ptrace.Task, b *ptrace.Breakpoint) {
 		return
 	}
 	x := p.at[b.Addr]
+	if x.sizes != nil {
+		err := task.OnReturn(func(task *ptrace.Task, chosen uint64) { t.chosen(task, x, chosen) })
+		if err != nil {
+			t.report(fmt.Sprintf("what %s chooses can't be seen: %v", x.name, err))
+		}
+		return
+	}
 	regs, err := task.Regs()
 	if err != nil {
 		return // it has died
@@ -432,6 +451,21 @@ func (t *Tracer) hit(task *ptrace.Task, b *ptrace.Breakpoint) {
 		if call.Overridden && !t.override(task, x, call.Override) {
 			return
 		}
+	}
+}
+
+// chosen has programs run at the function that x has chosen.
+func (t *Tracer) chosen(task *ptrace.Task, x *target, addr uint64) {
+	list, err := proc.Maps(task.PID)
+	m := proc.At(list, addr)
+	if err != nil || m == nil || !m.Exec {
+		return
+	}
+	size, begins := x.sizes[addr-m.Start+m.Offset]
+	c := &target{offset: addr - m.Start + m.Offset, name: x.name, entries: x.entries, returns: x.returns, slow: x.slow}
+	c.is(size, begins)
+	if p := t.procs[task.Proc]; p != nil && p.at[addr] == nil {
+		t.place(task, p, []place{{addr, c}})
 	}
 }
 
@@ -502,11 +536,9 @@ func (t *Tracer) read(r io.ReaderAt, path string) (list []*target, err error) {
 			if s.Section == elf.SHN_UNDEF || s.Value == 0 || part(s.Name) || !q.Point.Matches(s.Name) {
 				continue
 			}
-			if kind := elf.ST_TYPE(s.Info); kind == elf.STT_LOOS { // GNU_IFUNC
-				t.found[q] = true
-				t.report(fmt.Sprintf("%s in %s has no probe: it is a function that chooses another when the program starts; name that", s.Name, path))
-				continue
-			} else if kind != elf.STT_FUNC && kind != elf.STT_NOTYPE {
+			kind := elf.ST_TYPE(s.Info)
+			chooses := kind == elf.STT_LOOS // GNU_IFUNC
+			if kind != elf.STT_FUNC && kind != elf.STT_NOTYPE && !chooses || chooses && q.Point.Offset > 0 {
 				continue
 			}
 			off, ok := offsetOf(e, s.Value+q.Point.Offset)
@@ -517,7 +549,12 @@ func (t *Tracer) read(r io.ReaderAt, path string) (list []*target, err error) {
 				t.report(fmt.Sprintf("program %s: more than %d functions of %s; the rest have no probes", q.Name, mostTargets, path))
 				break
 			}
-			t.add(places, q, off, s.Name+" in "+path).is(s.Size, q.Point.Offset == 0)
+			x := t.add(places, q, off, s.Name+" in "+path)
+			if chooses {
+				x.sizes = begins
+				continue
+			}
+			x.is(s.Size, q.Point.Offset == 0)
 		}
 	}
 	for _, x := range places {

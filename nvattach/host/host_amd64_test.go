@@ -18,7 +18,7 @@ import (
 	"nvtrace/ptrace/agent"
 )
 
-func compile(t *testing.T, args ...string) {
+func compile(t testing.TB, args ...string) {
 	t.Helper()
 	need.Tool(t, "gcc", "")
 	if b, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
@@ -36,7 +36,7 @@ func victim(t *testing.T, args ...string) string {
 
 // rig is a run with probes.
 type rig struct {
-	t       *testing.T
+	t       testing.TB
 	plan    *nvattach.Plan
 	maps    *nvattach.Maps
 	mem     *nvattach.HostMemory
@@ -61,7 +61,7 @@ func newRig(t *testing.T, inside bool, programs ...string) *rig {
 	return rigOf(t, "../testdata/obj/host.bpf.o", inside, programs...)
 }
 
-func rigOf(t *testing.T, object string, inside bool, programs ...string) *rig {
+func rigOf(t testing.TB, object string, inside bool, programs ...string) *rig {
 	t.Helper()
 	r := &rig{t: t}
 	obj, err := nvattach.OpenObject(object)

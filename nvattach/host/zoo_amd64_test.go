@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -96,4 +97,72 @@ func (r *rig) byFunction(bin, name string) map[string]uint64 {
 		}
 	}
 	return counts
+}
+
+// hits compiles testdata/hits.c, under the name that the probes of the zoo are for.
+func hits(t testing.TB, args ...string) string {
+	t.Helper()
+	bin := filepath.Join(t.TempDir(), "zoo")
+	compile(t, append([]string{"-O1", "-w", "-no-pie", "-o", bin, "testdata/hits.c", "-lpthread"}, args...)...)
+	return bin
+}
+
+// TestExact: nothing is lost of what 16 threads do at once, nor at a function that is
+// chosen when the program starts, nor in children that share memory.
+func TestExact(t *testing.T) {
+	const threads, times = 16, 100_000
+	for _, args := range [][]string{nil, {"-static"}} {
+		r := rigOf(t, "../testdata/obj/zoo.bpf.o", true)
+		bin := hits(t, args...)
+		want, _ := untraced(t, bin, strconv.Itoa(threads), strconv.Itoa(times))
+		if status := r.run(bin, strconv.Itoa(threads), strconv.Itoa(times)); status != 0 || r.stdout.String() != want {
+			t.Errorf("exit %d, %q, want %q", status, r.stdout.String(), want)
+		}
+		entries, returns := r.byFunction(bin, "entries"), r.byFunction(bin, "returns")
+		if n := uint64(threads * times); entries["p_hit"] != n || returns["p_hit"] != n {
+			t.Errorf("%d entries, %d returns, want %d", entries["p_hit"], returns["p_hit"], n)
+		}
+		if entries["chosen_one"] != 5 || returns["chosen_one"] != 5 || entries["p_child"] != 3 || returns["p_child"] != 3 {
+			t.Errorf("entries %v, returns %v", entries, returns)
+		}
+		if all := r.variable("all_entries"); all != threads*times+8 {
+			t.Errorf("%d entries in all", all)
+		}
+		if slow, lost := r.tracer.Slow(), r.runner.Losses(); slow != "" && !strings.Contains(slow, "p_hit") || len(lost) > 0 || len(r.said) > 0 {
+			t.Errorf("%s; lost %v; said %q", slow, lost, r.said)
+		}
+	}
+}
+
+// TestKilledOwner: threads that wait for the lock of one that is gone get it.
+func TestKilledOwner(t *testing.T) {
+	r := rigOf(t, "../testdata/obj/zoo.bpf.o", true)
+	gone := exec.Command("true")
+	if err := gone.Run(); err != nil {
+		t.Skip(err)
+	}
+	layout := r.maps.HostMap(r.maps.Find("entries"))
+	for i := range layout.Slots { // each home of keys is locked by it
+		locked := binary.LittleEndian.AppendUint64(nil, uint64(gone.Process.Pid)<<32|1<<31)
+		if err := r.mem.WriteMem(layout.Base+layout.Homes+8*i, locked); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bin := hits(t)
+	r.run(bin, "4", "10")
+	if entries := r.byFunction(bin, "entries"); entries["p_hit"] != 40 || entries["chosen_one"] != 5 {
+		t.Errorf("entries %v", entries)
+	}
+	if lost := r.runner.Losses(); len(lost) > 0 {
+		t.Error(lost)
+	}
+}
+
+// BenchmarkInside is what a call costs whose programs count in a hash at the entry and the
+// return, change another one, and ask for the thread.
+func BenchmarkInside(b *testing.B) {
+	r := rigOf(b, "../testdata/obj/zoo.bpf.o", true)
+	bin := hits(b)
+	b.ResetTimer()
+	r.run(bin, "1", strconv.Itoa(b.N))
 }

@@ -193,6 +193,9 @@ func (a *Agent) newTask(t *ptrace.Task, e *ptrace.TaskEvent) {
 	}
 	if same {
 		a.procs[t.PID] = &Process{a: a, PID: t.PID, shares: true, host: parent, err: fmt.Errorf("%w: process %d shares its memory with another", ErrUnsupported, t.PID)}
+		if parent.started {
+			parent.addThread(e.Parent, e.Parent) // whose thread pointer and stack the child has
+		}
 		parent.borrow(t)
 		return
 	}
