@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -165,4 +166,67 @@ func BenchmarkInside(b *testing.B) {
 	bin := hits(b)
 	b.ResetTimer()
 	r.run(bin, "1", strconv.Itoa(b.N))
+}
+
+// TestHelpers: helpers do the same in the process as in this one.
+func TestHelpers(t *testing.T) {
+	bin := filepath.Join(t.TempDir(), "calls")
+	compile(t, "-O1", "-w", "-o", bin, "testdata/calls.c")
+	both := func(inside bool) *rig {
+		r := rigOf(t, "../testdata/obj/costs.bpf.o", inside, "helpers")
+		if r.run(bin); len(r.said) > 0 || r.tracer.Slow() != "" {
+			t.Errorf("said %q; %s", r.said, r.tracer.Slow())
+		}
+		return r
+	}
+	in, out := both(true), both(false)
+	a, b := in.results(), out.results()
+	for i := range a {
+		if a[i] != b[i] {
+			t.Errorf("result %d is %#x in the process, %#x in this one", i, a[i], b[i])
+		}
+	}
+	for i, v := range map[int]int64{0: -2, 1: -2, 2: 0, 3: -17, 5: -7, 8: -22, 10: 7, 13: '9', 15: 7, 16: -17, 18: -22, 19: -7, 25: 4, 27: 13, 29: 7, 30: -14, 32: int64(','), 38: 1, 43: 1, 44: 1, 45: 1} {
+		if a[i] != v {
+			t.Errorf("result %d is %d, want %d", i, a[i], v)
+		}
+	}
+	if !slices.Equal(in.printed, out.printed) || len(in.printed) != 2 || !strings.HasSuffix(in.printed[1], "1 hello, world|  abc|y% at end\n") {
+		t.Errorf("printed %q in the process, %q in this one", in.printed, out.printed)
+	}
+	slices.Sort(in.records)
+	slices.Sort(out.records)
+	if !slices.Equal(in.records, out.records) || len(in.records) != 2 {
+		t.Errorf("records %q in the process, %q in this one", in.records, out.records)
+	}
+}
+
+// results returns what is in the map of that name.
+func (r *rig) results() (list [64]int64) {
+	r.t.Helper()
+	for i := range list {
+		v, err := r.maps.Lookup(r.mem, r.maps.Find("results"), binary.LittleEndian.AppendUint32(nil, uint32(i)))
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		list[i] = int64(binary.LittleEndian.Uint64(v))
+	}
+	return list
+}
+
+// BenchmarkCosts measures calls of functions with programs against one without.
+func BenchmarkCosts(b *testing.B) {
+	bin := filepath.Join(b.TempDir(), "costs")
+	compile(b, "-O1", "-w", "-o", bin, "testdata/costs.c")
+	r := rigOf(b, "../testdata/obj/costs.bpf.o", true, "empty", "update", "empty_return", "override")
+	b.ResetTimer()
+	r.run(bin, strconv.Itoa(min(max(b.N, 100_000), 1_000_000)))
+	for line := range strings.Lines(r.stdout.String()) {
+		name, text, _ := strings.Cut(strings.TrimSpace(line), " ")
+		ns, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(ns, name+"-ns")
+	}
 }

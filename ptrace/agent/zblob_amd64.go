@@ -11,11 +11,11 @@ var blobCode []byte
 var blobProgram []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "1df2e40cabefbcc40b4a7ac3c7de585403d4d83d98a25af02798ec4e85e570b6"
+const blobStamp = "276038c39dccd48b649e22400c06dddc9d7aaa783a023c4496e86828b6d4002f"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (
-	blobSum   = "c87500628543a3c13a992489a937bd7d745decaa6d2f697ca32a9986eea5a3b0"
+	blobSum   = "49da01cf6c25ae182b328794bf76fc688c8fb980402f42c076bccd76a267fa91"
 	blobTools = "gcc (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40"
 )
 
@@ -35,8 +35,8 @@ var blobSymbols = map[string]uint64{
 	"probe_return":   0x70000c48,
 	"helper_release": 0x440000000104,
 	"program_unwind": 0x4400000000fc,
-	"crit_begin":     0x440000001891,
-	"crit_end":       0x440000001cbd,
+	"crit_begin":     0x4400000018b1,
+	"crit_end":       0x440000001cdd,
 	"helper_1":       0x440000000000,
 	"helper_2":       0x440000000009,
 	"helper_3":       0x440000000012,

@@ -560,7 +560,9 @@ HELPER long text(const struct map *m, const u8 *format, u64 size, const u64 *arg
 		to += 4 + PRINT_STRING;
 	}
 	give(h);
-	return size;
+	for (i = 0; i < size && format[i]; i++)
+		;
+	return i;
 }
 
 // The first map that the supervisor lays out is the one of texts.
