@@ -22,6 +22,9 @@ import (
 // code goes on. Threads that entered together are together there: where the program
 // branches, a bar.warp.sync of the threads that came in stands before it. Only at the
 // kernel's exits, where the thread ends in any case, there may be several EXITs.
+//
+// Variables of the thread are in registers of the kernel, which the function takes for
+// words of local memory at addresses of their own: see sass.VariableAddress.
 type Body struct {
 	// Text is a PTX module with one function, named [BodyName], for the compiler's
 	// option --compile-as-tools-patch.
@@ -92,8 +95,6 @@ func (p *Plan) bodyText(q *PlannedProgram, maps *Maps, arch fatbin.Arch, params 
 	switch {
 	case slices.Contains(q.Report.Helpers, helperExit):
 		return nil, fmt.Errorf("program %s ends threads by cuda_exit, which machine code is not made to do: %w", q.Name, ErrNotWoven)
-	case q.usesOwn():
-		return nil, fmt.Errorf("program %s has variables of each thread, which machine code has no registers for: %w", q.Name, ErrNotWoven)
 	case q.Point.Kind == KindRun:
 		return nil, fmt.Errorf("BUG: program %s is a kernel of its own", q.Name)
 	}
@@ -110,6 +111,7 @@ func (p *Plan) bodyText(q *PlannedProgram, maps *Maps, arch fatbin.Arch, params 
 	if err != nil {
 		return nil, err
 	}
+	code += g.keepOwn(q)
 	active := ""
 	if guarded {
 		active = at.given.reg(BodyParam{What: BodyActive})

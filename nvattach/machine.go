@@ -25,6 +25,7 @@ type machine struct {
 	report KernelReport
 	sites  []Site
 	change *fatbin.CodeChange
+	own    map[*Object]sass.Variables
 	err    error // why it gets none
 }
 
@@ -135,10 +136,16 @@ func (m *machine) programs() {
 	if m.err != nil {
 		return
 	}
+	var wanted []*PlannedProgram
 	for _, q := range m.r.p.Programs {
-		if !m.r.p.kernelWanted(q, m.name, false) {
-			continue
+		if m.r.p.kernelWanted(q, m.name, false) {
+			wanted = append(wanted, q)
 		}
+	}
+	if m.err = m.reserve(wanted); m.err != nil {
+		return
+	}
+	for _, q := range wanted {
 		n, err := m.program(q)
 		if err != nil {
 			m.err = fmt.Errorf("program %s: %w", q.Name, err)
@@ -154,6 +161,24 @@ func (m *machine) programs() {
 		return
 	}
 	m.r.p.sites = append(m.r.p.sites, m.sites...)
+}
+
+// reserve gives the variables of each thread registers that are theirs in all of the
+// kernel: those of an object, which its programs share.
+func (m *machine) reserve(programs []*PlannedProgram) error {
+	m.own = make(map[*Object]sass.Variables)
+	for _, q := range programs {
+		words := q.ownWords()
+		if _, ok := m.own[q.Object]; ok || len(words) == 0 {
+			continue
+		}
+		v, err := m.weaver.Reserve(words)
+		if err != nil {
+			return fmt.Errorf("program %s: %w", q.Name, err)
+		}
+		m.own[q.Object] = v
+	}
+	return nil
 }
 
 // finish writes the kernel's new code.
@@ -189,7 +214,7 @@ func (m *machine) program(q *PlannedProgram) (int, error) {
 	case KindEntry:
 		b, err := m.body(q, false)
 		if err == nil {
-			err = m.weaver.Entry(b.code, m.args(b, m.site(q, 0, 0, 0), nil)...)
+			err = m.weaver.Entry(b.code, m.args(q, b, m.site(q, 0, 0, 0), nil)...)
 		}
 		// A kernel whose threads were not all counted would be a wrong answer.
 		return 1, err
@@ -203,7 +228,7 @@ func (m *machine) program(q *PlannedProgram) (int, error) {
 				n++
 			}
 		}
-		return n, m.weaver.Exits(b.code, m.args(b, m.site(q, 0, 0, 0), nil)...)
+		return n, m.weaver.Exits(b.code, m.args(q, b, m.site(q, 0, 0, 0), nil)...)
 	case KindMem:
 		for i := range a.Insts {
 			if _, ok := a.Insts[i].Access(); ok {
@@ -244,7 +269,7 @@ func (m *machine) before(q *PlannedProgram, i, block, insns int) (bool, error) {
 		return false, err
 	}
 	sites := len(m.sites)
-	err = m.weaver.Before(i*sass.WordSize, b.code, m.args(b, m.site(q, i, block, insns), in)...)
+	err = m.weaver.Before(i*sass.WordSize, b.code, m.args(q, b, m.site(q, i, block, insns), in)...)
 	if se, ok := errors.AsType[*sass.SiteError](err); ok {
 		m.sites = m.sites[:sites]
 		if !strings.HasSuffix(se.Reason, string(sass.ReasonUnreached)) {
@@ -267,12 +292,12 @@ func (m *machine) site(q *PlannedProgram, i, block, insns int) *place {
 }
 
 // args returns what a place gives a body; in is nil at entry and exits.
-func (m *machine) args(b *compiledBody, at *place, in *sass.Inst) []sass.Arg {
+func (m *machine) args(q *PlannedProgram, b *compiledBody, at *place, in *sass.Inst) []sass.Arg {
 	var access sass.Access
 	if in != nil {
 		access, _ = in.Access()
 	}
-	list := make([]sass.Arg, len(b.params))
+	list := make([]sass.Arg, len(b.params), len(b.params)+1)
 	for i, p := range b.params {
 		switch p.What {
 		case BodyAddr:
@@ -303,6 +328,9 @@ func (m *machine) args(b *compiledBody, at *place, in *sass.Inst) []sass.Arg {
 		default: // a line or file, which machine code is not asked for
 			list[i] = sass.Imm(0)
 		}
+	}
+	if v, ok := m.own[q.Object]; ok {
+		list = append(list, v.Arg())
 	}
 	return list
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"nvtrace/fatbin/sass"
 	"nvtrace/ptx"
 	"nvtrace/ptx/bpf"
 )
@@ -34,6 +35,14 @@ func (g *weaving) declare(q *PlannedProgram, fn *ptx.Func) {
 		name, words := g.ownName(q, d), (len(d.Initial)+7)/8
 		var b strings.Builder
 		fmt.Fprintf(&b, ".reg .b64 %s<%d>;", name, words)
+		if g.dialect.patch {
+			// The registers are the kernel's; see Body.
+			for w := range words {
+				fmt.Fprintf(&b, "\n\t{\n\t.reg .b32 %%lo, %%hi;\n\tld.local.u32 %%lo, [%#x];\n\tld.local.u32 %%hi, [%#x];\n\tmov.b64 %s%d, {%%lo, %%hi};\n\t}", sass.VariableAddress(2*w), sass.VariableAddress(2*w+1), name, w)
+			}
+			g.w.Declare(fn, b.String())
+			continue
+		}
 		for w := range words {
 			var v [8]byte
 			copy(v[:], d.Initial[8*w:])
@@ -41,6 +50,36 @@ func (g *weaving) declare(q *PlannedProgram, fn *ptx.Func) {
 		}
 		g.w.Declare(fn, b.String())
 	}
+}
+
+// keepOwn is what a Body puts behind its program: the variables of the thread go back to
+// the registers of the kernel that they came from.
+func (g *weaving) keepOwn(q *PlannedProgram) string {
+	var b strings.Builder
+	for i, d := range q.unit.defs {
+		if !d.Thread || !q.Report.Maps[i].Used {
+			continue
+		}
+		for w := range (len(d.Initial) + 7) / 8 {
+			fmt.Fprintf(&b, "\t{\n\t.reg .b32 %%lo, %%hi;\n\tmov.b64 {%%lo, %%hi}, %s%d;\n\tst.local.u32 [%#x], %%lo;\n\tst.local.u32 [%#x], %%hi;\n\t}\n", g.ownName(q, d), w, sass.VariableAddress(2*w), sass.VariableAddress(2*w+1))
+		}
+	}
+	return b.String()
+}
+
+// ownWords are the initial values of the variables of each thread that a program uses.
+func (q *PlannedProgram) ownWords() (list []uint32) {
+	for i, d := range q.unit.defs {
+		if !d.Thread || !q.Report.Maps[i].Used {
+			continue
+		}
+		for b := d.Initial; len(b) > 0; b = b[min(8, len(b)):] {
+			var v [8]byte
+			copy(v[:], b)
+			list = append(list, uint32(le64(v[:])), uint32(le64(v[:])>>32))
+		}
+	}
+	return list
 }
 
 // ownName returns what the names of registers with a section's variables begin with.

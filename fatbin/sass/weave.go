@@ -66,6 +66,14 @@ type Weaver struct {
 	// collective marks instructions between WARPSYNC.COLLECTIVE and ENDCOLLECTIVE.
 	collective []bool
 
+	// own are variables of each thread, of which slots are in local memory.
+	own   []ownWord
+	slots int
+	// lowered is by how much the stack pointer is lower at each instruction than where it
+	// is loaded, mostLowered the most; see frames.
+	lowered     []int
+	mostLowered int
+
 	sites map[int]*site
 	exits []probe
 	// shared are the copies of bodies that several places jump to, those of long
@@ -138,6 +146,7 @@ type probe struct {
 type site struct {
 	index  int
 	probes []probe
+	begins bool // variables get their first values
 }
 
 // Woven is a kernel with probes.
@@ -269,32 +278,48 @@ func (w *Weaver) Entry(body *Body, args ...Arg) error {
 	if w.facts.Special != "" {
 		return siteError(0, "the kernel begins or ends in a way of its own: %s", w.facts.Special)
 	}
+	i, err := w.first()
+	switch {
+	case err != nil:
+		return err
+	case i > 0:
+		return w.before(i, body, args)
+	}
+	// Before the first instruction no register has a value yet.
+	p := probe{body: body, args: args}
+	if err := errors.Join(w.fits(0, body, true), w.checkArgs(0, &p)); err != nil {
+		return err
+	}
+	busy := w.never
+	if err := w.place(0, &p, &busy, 0); err != nil {
+		return err
+	}
+	w.add(0, &p)
+	w.atEntry = true
+	return nil
+}
+
+// first returns the index of the first instruction that can be replaced, to which all
+// threads come once.
+func (w *Weaver) first() (int, error) {
 	first := &w.a.Blocks[0]
 	if len(first.Pred) > 0 {
-		return siteError(0, "the first instruction is the target of a jump")
+		return 0, siteError(0, "the first instruction is the target of a jump")
+	}
+	begin := first.Start
+	if w.slots > 0 {
+		begin = w.stack + 1 // variables are in local memory
 	}
 	var why error
-	for i := first.Start; i < first.End; i++ {
-		if why = w.displaceable(i); why != nil {
-			continue
+	for i := begin; i < first.End; i++ {
+		if why = w.displaceable(i); why == nil {
+			return i, nil
 		}
-		if i > 0 {
-			return w.before(i, body, args)
-		}
-		// Before the first instruction no register has a value yet.
-		p := probe{body: body, args: args}
-		if err := errors.Join(w.fits(0, body, true), w.checkArgs(0, &p)); err != nil {
-			return err
-		}
-		busy := w.never
-		if err := w.place(0, &p, &busy, 0); err != nil {
-			return err
-		}
-		w.add(0, &p)
-		w.atEntry = true
-		return nil
 	}
-	return why
+	if why == nil {
+		why = siteError(first.End-1, "no instruction can be replaced where the kernel begins")
+	}
+	return 0, why
 }
 
 // add notes a probe at a place.
@@ -415,6 +440,9 @@ func (w *Weaver) Exits(body *Body, args ...Arg) error {
 		if n == 0 {
 			first = i
 		}
+		if w.lowered != nil && w.lowered[i] != w.lowered[first] {
+			return siteError(i, "the stack pointer is not the same at all exits")
+		}
 		n++
 		// Of a thread that ends here nothing is live.
 		b := w.busy(i)
@@ -527,6 +555,17 @@ func (w *Weaver) Finish() (*Woven, error) {
 	if len(w.sites) == 0 && len(w.exits) == 0 {
 		e.listExits()
 		return out, nil
+	}
+	if len(w.own) > 0 {
+		// Variables get their first values, also where no probe is.
+		i, err := w.first()
+		if err != nil {
+			return nil, fmt.Errorf("function %s: %w", w.a.Func.Name, err)
+		}
+		if w.sites[i] == nil {
+			w.sites[i] = &site{index: i}
+		}
+		w.sites[i].begins = true
 	}
 	if err := e.emit(); err != nil {
 		return nil, fmt.Errorf("function %s: %w", w.a.Func.Name, err)

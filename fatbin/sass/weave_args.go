@@ -18,6 +18,7 @@ const (
 	argAddress
 	argValue
 	argActive
+	argOwn
 )
 
 // Imm is a number, for a parameter of 32 bits.
@@ -63,6 +64,9 @@ func params(args []Arg) ([]uint8, bool) {
 	regs := make([]uint8, len(args))
 	for i, a := range args {
 		n := 1
+		if a.kind == argOwn {
+			continue
+		}
 		if a.wide() {
 			r, n = (r+1)&^1, 2
 		}
@@ -83,10 +87,15 @@ func (w *Weaver) checkArgs(i int, p *probe) error {
 		return siteError(i, "%d parameters do not fit in registers", len(p.args))
 	}
 	var given Set
+	words := 0
 	for j, a := range p.args {
 		n := uint8(1)
 		if a.wide() {
 			n = 2
+		}
+		if a.kind == argOwn {
+			words = int(a.value)
+			continue
 		}
 		given.Add(GPR, regs[j], n)
 		switch a.kind {
@@ -106,6 +115,9 @@ func (w *Weaver) checkArgs(i int, p *probe) error {
 				return siteError(i, "its guard is a uniform predicate")
 			}
 		}
+	}
+	if n := p.body.own.Highest(GPR) - firstVariable; n >= words {
+		return siteError(i, "the probe uses %d words of the thread, and %d are reserved", n+1, words)
 	}
 	p.unset = p.body.live
 	p.unset.Minus(&given)
@@ -129,6 +141,9 @@ func (e *emitter) give(i int, p *probe) {
 		}
 	})
 	for j, a := range p.args {
+		if a.kind == argOwn {
+			continue
+		}
 		lo, hi := regs[j], regs[j]+1
 		useLo, useHi := p.body.live.Has(GPR, lo), a.wide() && p.body.live.Has(GPR, hi)
 		if !useLo && !useHi {

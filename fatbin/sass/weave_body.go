@@ -26,6 +26,10 @@ type Body struct {
 	groups  []group
 	// live are the registers that the code reads before it writes them.
 	live Set
+	// own are registers that stand for variables of the thread.
+	own Set
+	// accesses are the instructions that access them, as they were, by index.
+	accesses map[int]Inst
 	// boards are the scoreboards that it sets.
 	boards uint8
 	// late are the registers that an instruction, by index, overwrites although nothing
@@ -76,6 +80,8 @@ func BodyFromCubin(image []byte, name string) (*Body, error) {
 // NewBody makes a Body of a function's code. An error, with [ErrBody] in its chain,
 // says what a weaver can't move elsewhere.
 func NewBody(arch Arch, name string, code []Word) (*Body, error) {
+	code = slices.Clone(code)
+	own, accesses := moveVariables(arch, code)
 	a, err := Analyze(&Func{Arch: arch, Name: name, Code: code})
 	if err != nil {
 		return nil, err
@@ -86,7 +92,7 @@ func NewBody(arch Arch, name string, code []Word) (*Body, error) {
 	if len(a.Insts) == 0 {
 		return nil, bad(0, "no code")
 	}
-	b := &Body{Arch: arch, returns: -1}
+	b := &Body{Arch: arch, returns: -1, own: own, accesses: accesses}
 	n := reachable(a)
 	b.code = slices.Clone(code[:n])
 	b.insts = a.Insts[:n]
@@ -125,6 +131,13 @@ func NewBody(arch Arch, name string, code []Word) (*Body, error) {
 				return nil, bad(i, "a uniform register, %s", o)
 			case o.Kind == GPR && o.Reg <= 1 && o.Reg+o.Count > 1:
 				return nil, bad(i, "the stack, %s", o)
+			case o.Kind == GPR && own.Has(GPR, o.Reg):
+				if n := in.Word.Opcode(); n != 0x202 {
+					return nil, bad(i, "a register that stands for a variable, %s", o)
+				}
+				continue // not of the probe's place
+			case o.Kind == GPR && int(o.Reg)+int(o.Count) > firstVariable:
+				return nil, bad(i, "more than %d registers, %s", firstVariable, o)
 			}
 			b.used.AddOperand(&o)
 			b.ops = append(b.ops, o)
@@ -143,6 +156,7 @@ func NewBody(arch Arch, name string, code []Word) (*Body, error) {
 	var stack Set
 	stack.Add(GPR, 1, 1)
 	b.live.Minus(&stack)
+	b.live.Minus(&own)
 	b.guardReads()
 	b.knowLate(name)
 	b.groups = groupsOf(b.ops, &b.used)
@@ -195,6 +209,14 @@ func (b *Body) guardReads() {
 		if inUse[i] <= inUse[free] {
 			free = i
 		}
+	}
+	for i, in := range b.accesses {
+		c := in.Word.Control()
+		if c.WriteBar == NoBar && c.ReadBar == NoBar {
+			in.Word = in.Word.WithControl(c.tells(free))
+			b.accesses[i] = in
+		}
+		b.boards |= in.Word.Control().boards()
 	}
 	for i := range b.insts {
 		in := &b.insts[i]

@@ -33,6 +33,9 @@ func (w *Weaver) check(out *Woven, e *emitter) error {
 	for _, p := range w.probes() {
 		kept.P |= p.regs.save
 	}
+	// Variables are live from where they begin to where the last is read.
+	own := w.ownRegs()
+	kept.Union(&own)
 	last := len(w.a.Insts) // padding behind it goes on elsewhere than before
 	for last > 0 && w.a.Insts[last-1].Word.Opcode() == opNOP {
 		last--

@@ -19,6 +19,7 @@ type emitter struct {
 	// copies are the bodies in the new code, calls the jumps to shared ones, by index.
 	copies []bodyCopy
 	calls  map[int]*sharedCopy
+	saved  int // bytes of local memory in which places save registers
 }
 
 // A bodyCopy is a body in the new code, from the index base on.
@@ -70,6 +71,7 @@ const branchStall = 5
 const tellBoard = 5
 
 func (e *emitter) emit() error {
+	e.stack()
 	e.awaitStackPointer()
 	for i := range e.w.a.Insts {
 		if e.w.tell && e.w.silentReader(i) && readsLate(&e.w.a.Insts[i]) {
@@ -174,6 +176,9 @@ func (e *emitter) site(s *site, exit int) error {
 		return err
 	}
 	report := SiteReport{Offset: i * WordSize, Block: start * WordSize}
+	if s.begins {
+		e.begin(i)
+	}
 	for k := range s.probes {
 		p := &s.probes[k]
 		if err := e.probe(i, p, false); err != nil {
@@ -265,6 +270,9 @@ func (e *emitter) body(p *probe, boards uint8, last bool) error {
 	end := base + len(p.body.code)
 	for k := range p.body.code {
 		w := p.body.renamed(k, &p.regs)
+		if in, ok := p.body.accesses[k]; ok && p.regs.local != nil {
+			w = e.atVariable(in, &p.regs)
+		}
 		if k == 0 {
 			c := w.Control()
 			c.Wait |= boards

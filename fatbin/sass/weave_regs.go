@@ -58,6 +58,10 @@ type placement struct {
 	high int   // highest register
 	// spilled are registers that are saved in local memory.
 	spilled []uint8
+	// local are the slots of variables in local memory, lowered is by how much the stack
+	// pointer is lower than it began.
+	local   []int
+	lowered int
 }
 
 // place chooses registers from the one called from on for a probe at a place where busy
@@ -166,6 +170,9 @@ func (w *Weaver) place(i int, p *probe, busy *Set, from int) error {
 		pl.used.Add(GPR, uint8(r), 1)
 	}
 	pl.high = pl.used.Highest(GPR)
+	if err := w.variables(i, p, pl); err != nil {
+		return err
+	}
 	p.regs = *pl
 	w.top = max(w.top, pl.high)
 	return nil

@@ -75,14 +75,17 @@ func (w *Weaver) spillable(i int, p *probe, busy *Set) (Set, bool) {
 	return s, true
 }
 
-// local makes a store to or a load from local memory below the stack pointer.
-func local(opcode uint64, reg uint8, slot int) Word {
+// local makes a store to or a load from a word of local memory below the stack pointer.
+func local(opcode uint64, reg uint8, slot int) Word { return stackWord(opcode, reg, -4*(slot+1)) }
+
+// stackWord does that at an offset from the stack pointer.
+func stackWord(opcode uint64, reg uint8, offset int) Word {
 	at := uint64(24) // address; the register is at 32 in a store and at 16 in a load
 	pos := uint64(32)
 	if opcode == opLDL {
 		pos = 16
 	}
-	return plain(opcode|1<<at|uint64(reg)<<pos|uint64(-4*(slot+1))<<40, 4<<(73-64)|1<<(84-64))
+	return plain(opcode|1<<at|uint64(reg)<<pos|uint64(offset)<<40, 4<<(73-64)|1<<(84-64))
 }
 
 const (
@@ -94,9 +97,14 @@ const (
 // save stores the registers of a probe's place.
 func (e *emitter) save(pl *placement) {
 	e.spill(pl, opSTL, func(c *Control) { c.ReadBar = 0 })
-	if n := len(pl.spilled); n > 0 {
-		e.out.Stack = max(e.out.Stack, (4*n+15)&^15)
+}
+
+// stack finds out how many bytes of local memory a thread needs more.
+func (e *emitter) stack() {
+	for _, p := range e.w.probes() {
+		e.saved = max(e.saved, 4*len(p.regs.spilled))
 	}
+	e.out.Stack = (e.saved + 4*e.w.slots + 15) &^ 15
 }
 
 // restore loads them.
@@ -123,13 +131,15 @@ func (e *emitter) spill(pl *placement, opcode uint64, board func(*Control)) {
 // awaitStackPointer has the instruction behind the load of the stack pointer wait for it,
 // where places use it; compilers leave that out where a kernel has no frame.
 func (e *emitter) awaitStackPointer() {
-	if !slices.ContainsFunc(e.w.probes(), func(p *probe) bool { return len(p.regs.spilled) > 0 }) {
+	if e.out.Stack == 0 {
 		return
 	}
 	i := e.w.stack
 	c := e.w.a.Insts[i].Word.Control()
-	if e.w.a.Insts[i].Word.Opcode() != 0xb82 {
-		return // a move, which has a fixed latency
+	if e.w.a.Insts[i].Word.Opcode() != 0xb82 { // a move, which has a fixed latency
+		c.Stall, c.Yield = Plain.Stall, false
+		e.out.Code[i] = e.out.Code[i].WithControl(c)
+		return
 	}
 	if c.WriteBar == NoBar {
 		c.WriteBar = stackBoard

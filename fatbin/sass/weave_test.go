@@ -81,7 +81,16 @@ type weaving struct {
 	weave                    func(w *Weaver, b *bodies, at int) []error
 }
 
-type bodies struct{ count, access, address *Body }
+type bodies struct{ count, access, address, tally, flush *Body }
+
+func testBodies(tb testing.TB, arch Arch) *bodies {
+	tb.Helper()
+	b := &bodies{count: testBody(tb, "count", arch), address: testBody(tb, "address", arch), tally: testBody(tb, "tally", arch), flush: testBody(tb, "flush", arch)}
+	if arch >= 90 {
+		b.access = testBody(tb, "access", arch)
+	}
+	return b
+}
 
 var weavings = []weaving{
 	{"entry", true, false, false, func(w *Weaver, b *bodies, at int) []error {
@@ -89,6 +98,11 @@ var weavings = []weaving{
 	}},
 	{"exit", false, true, false, func(w *Weaver, b *bodies, at int) []error {
 		return []error{w.Exits(b.count, ConstWide(0, at), Imm(1))}
+	}},
+	{"variables", false, true, false, func(w *Weaver, b *bodies, at int) []error { return weaveVariables(w, b, at) }},
+	{"variables in memory", false, true, false, func(w *Weaver, b *bodies, at int) []error {
+		w.usable = min(w.usable, w.fresh+1)
+		return weaveVariables(w, b, at)
 	}},
 	{"address", false, false, true, func(w *Weaver, b *bodies, at int) []error { return weaveAccesses(w, b.address, at) }},
 	{"instructions", false, false, false, func(w *Weaver, b *bodies, at int) []error { return weaveInstructions(w, b, at) }},
@@ -104,6 +118,18 @@ var weavings = []weaving{
 		errs = append(errs, weaveInstructions(w, b, at)...)
 		return append(errs, w.Exits(b.count, ConstWide(0, at), Imm(1)))
 	}},
+}
+
+// weaveVariables has each thread count in a variable of its own how often it begins.
+func weaveVariables(w *Weaver, b *bodies, at int) []error {
+	v, err := w.Reserve([]uint32{0, 0})
+	switch {
+	case err != nil && strings.Contains(err.Error(), "the kernel calls functions"):
+		return []error{w.Exits(b.count, ConstWide(0, at), Imm(1))}
+	case err != nil:
+		return []error{err}
+	}
+	return []error{w.Entry(b.tally, v.Arg()), w.Exits(b.flush, ConstWide(0, at), Imm(1), v.Arg())}
 }
 
 func weaveInstructions(w *Weaver, b *bodies, at int) []error {
@@ -141,10 +167,7 @@ func weaveSharing(tb testing.TB, image []byte, how *weaving, long int) ([]byte, 
 	tb.Helper()
 	e := openEditor(tb, image)
 	arch := Arch(e.Cubin().Arch.SM)
-	b := &bodies{count: testBody(tb, "count", arch), address: testBody(tb, "address", arch)}
-	if arch >= 90 {
-		b.access = testBody(tb, "access", arch)
-	}
+	b := testBodies(tb, arch)
 	sites := make(map[string]map[int]bool)
 	for i := range e.Cubin().Kernels {
 		k := &e.Cubin().Kernels[i]
@@ -243,7 +266,7 @@ func woven(tb testing.TB, kernel string, how func(w *Weaver, b *bodies, at int) 
 		tb.Fatal(err)
 	}
 	arch := Arch(e.Cubin().Arch.SM)
-	b := &bodies{testBody(tb, "count", arch), testBody(tb, "access", arch), testBody(tb, "address", arch)}
+	b := testBodies(tb, arch)
 	if err := errors.Join(how(w, b, kc.ParamBase+kc.Params[len(kc.Params)-1].Offset)...); err != nil {
 		tb.Fatal(err)
 	}
@@ -502,7 +525,7 @@ func TestOccupancyLimit(t *testing.T) {
 func FuzzWeave(f *testing.F) {
 	f.Add([]byte{1, 2, 3, 4, 5, 6, 7, 8}, uint16(3), uint8(255))
 	e := openEditor(f, readFile(f, "kernels.sm_90.cubin"))
-	b := &bodies{testBody(f, "count", 90), testBody(f, "access", 90), testBody(f, "address", 90)}
+	b := testBodies(f, 90)
 	kernels := e.Cubin().Kernels
 	f.Fuzz(func(t *testing.T, change []byte, seed uint16, which uint8) {
 		k := &kernels[int(seed)%len(kernels)]
@@ -517,6 +540,15 @@ func FuzzWeave(f *testing.F) {
 		w, err := NewWeaver(&Func{Arch: 90, Name: k.Name, Code: Words(code), Targets: kc.Targets, Registers: k.Registers}, &KernelFacts{Registers: int(seed>>3) % 257})
 		if err != nil {
 			return
+		}
+		if which&16 != 0 {
+			w.long = 0
+		}
+		if which&32 != 0 {
+			if v, err := w.Reserve([]uint32{0}); err == nil {
+				_ = w.Entry(b.tally, v.Arg())
+				_ = w.Exits(b.flush, ConstWide(0, 0x230), Imm(1), v.Arg())
+			}
 		}
 		if which&1 != 0 {
 			_ = w.Entry(b.count, ConstWide(0, 0x230), Imm(0))

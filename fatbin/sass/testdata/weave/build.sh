@@ -9,7 +9,7 @@ nvcc=${NVCC:-nvcc} ptxas=${PTXAS:-ptxas}
 "$nvcc" -arch=sm_90 -cubin -DCALLS -o calls.sm_90.cubin kernels.cu
 "$nvcc" -arch=sm_90 -cubin -DCALLS -DTRUTH -o calls.truth.sm_90.cubin kernels.cu
 for sm in 75 80 86 89 90 100 103 110 120 121; do
-	for probe in count access address; do
+	for probe in count access address tally flush; do
 		[ $probe$sm != access80 ] && [ $probe$sm != access86 ] && [ $probe$sm != access89 ] || continue # as for sm_75
 		sed "s/sm_75/sm_$sm/; s/version 7.8/version 9.0/" $probe.ptx >$probe.tmp
 		"$ptxas" -arch=sm_$sm --compile-as-tools-patch -o $probe.sm_$sm.cubin $probe.tmp
