@@ -182,6 +182,9 @@ func (f *attachFlags) start(e *env) (*session.Session, error) {
 		Plan: plan, Settings: settings, Out: e.stderr, Interval: f.interval, Required: f.require, Verify: int(f.verify),
 		Maps: nvattach.MapOptions{Threads: f.threads}, Verbose: f.verbose, Script: f.scripts.inKernels(), Began: f.scripts.began,
 	}
+	if p := f.scripts.inKernels(); p != nil && f.interval == 0 {
+		o.Interval = time.Duration(p.Every())
+	}
 	if f.json {
 		o.Format = session.FormatJSON
 	}

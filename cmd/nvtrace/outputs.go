@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"nvtrace/ioctl"
 	"nvtrace/traces"
@@ -20,6 +21,7 @@ type outputs struct {
 	header *traces.Header
 	log    *logSink
 	top    *top           // nil: no table while the program runs
+	ticker *ticker        // nil: no intervals
 	file   *traces.Writer // nil: not recorded
 	names  outputNames
 	closes []io.Closer
@@ -172,6 +174,10 @@ func (o *outputs) each() []record.Sink {
 		o.top.begin()
 		return append(sinks, o.top, &beginning{o})
 	}
+	if s := o.f.attach.scripts.program; o.log.script != nil && s.Every() > 0 && s.Object == nil {
+		o.ticker = startTicker(o.log, time.Duration(s.Every()))
+		return append(sinks, o.ticker, &beginning{o})
+	}
 	return append(sinks, o.log, &beginning{o})
 }
 
@@ -202,6 +208,9 @@ func (o *outputs) finish() {
 	}
 	if o.top != nil && o.began {
 		o.top.end()
+	}
+	if o.ticker != nil {
+		o.ticker.end()
 	}
 	o.log.finish()
 	o.log.Idle()

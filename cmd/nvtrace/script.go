@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"nvtrace/ioctl"
 	"nvtrace/nvattach"
@@ -197,6 +198,8 @@ type hostScript struct {
 	runner                    *script.Runner
 	ioctls, calls, rets, runs bool // what there are probes at
 	show                      func(text string)
+	last                      int64     // when the latest event was
+	came                      time.Time // when it came here
 	name, sub                 []byte
 }
 
@@ -222,6 +225,8 @@ func (h *hostScript) put(list []script.Shown) {
 
 // event runs the probes on an event that was decoded as c.
 func (h *hostScript) event(ev *traces.Event, c *ioctl.Call, d *ioctl.Decoder, a *apiTrace) {
+	h.put(h.runner.Tick(ev.Time))
+	h.last, h.came = ev.Time, time.Now()
 	x := script.Event{PID: ev.PID, TID: ev.TID, Time: ev.Time, Duration: ev.Dur, Ret: ev.Ret}
 	switch f := a.current; {
 	case ev.Kind == traces.KindIoctl && h.ioctls:
@@ -252,6 +257,13 @@ func (h *hostScript) event(ev *traces.Event, c *ioctl.Call, d *ioctl.Decoder, a 
 // argsOf returns the parameters of a call, as ev has them.
 func argsOf(f *api.Frame, ev *traces.Event) (arg func(string) (uint64, bool), text func(string) (string, bool)) {
 	return func(name string) (uint64, bool) { return f.Arg(name, ev) }, func(name string) (string, bool) { return f.Text(name, ev) }
+}
+
+// tick runs intervals while nothing happens.
+func (h *hostScript) tick(now time.Time) {
+	if !h.came.IsZero() {
+		h.put(h.runner.Tick(h.last + now.Sub(h.came).Nanoseconds()))
+	}
 }
 
 // finish runs END and shows the maps.

@@ -67,3 +67,34 @@ func TestScriptOnRecordings(t *testing.T) {
 		t.Error("no recording has a call that failed")
 	}
 }
+
+// TestIntervalsOfRecording: what intervals and the end show of a recording is all of it.
+func TestIntervalsOfRecording(t *testing.T) {
+	names, err := filepath.Glob("../../traces/corpus/*.nvt")
+	if err != nil || len(names) == 0 {
+		t.Fatal(err)
+	}
+	most := 0
+	for _, name := range names {
+		status, out, stderr := runVerbFunc(t, logVerb, "-e", `ioctl:* { @n = count(); @total = count(); } interval:20ms { printf("part %d\n", @n); clear(@n); } END { printf("part %d\n", @n); clear(@n); }`, name)
+		if status != exitOK {
+			t.Fatal(stderr)
+		}
+		sum, total, parts := 0, 0, 0
+		for line := range strings.Lines(out) {
+			var n int
+			if _, err := fmt.Sscanf(line, "part %d", &n); err == nil {
+				sum, parts = sum+n, parts+1
+			} else if _, err := fmt.Sscanf(line, "@total: %d", &n); err == nil {
+				total = n
+			}
+		}
+		if sum != total || total == 0 {
+			t.Errorf("%s: %d in %d parts, %d in all", name, sum, parts, total)
+		}
+		most = max(most, parts)
+	}
+	if most < 5 {
+		t.Errorf("at most %d parts", most)
+	}
+}

@@ -14,7 +14,7 @@ type probe struct {
 
 // last is 1 for what is checked last.
 func (b *probe) last() int {
-	if b.points[0].host == "END" {
+	if h := b.points[0].host; h == "END" || h == "interval" {
 		return 1
 	}
 	return 0
@@ -28,7 +28,7 @@ const (
 	sideKernel      // in the threads of kernels
 	sideCalls       // at functions and system calls of the program
 	sideEvents      // in nvtrace, on what the program does on the host
-	sideEnds        // there, before and after all: BEGIN and END
+	sideEnds        // there, before and after all, and meanwhile: BEGIN, END and interval
 )
 
 // compiled reports whether probes there become eBPF.
@@ -41,7 +41,8 @@ type point struct {
 	section string // of an object, for it
 	event   *HostKind
 	glob    string // of names, for it
-	host    string // "BEGIN" or "END"
+	host    string // "BEGIN", "END" or "interval"
+	every   int64  // of an interval, in nanoseconds
 }
 
 // side is where the point is.

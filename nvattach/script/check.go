@@ -202,6 +202,7 @@ func (c *checker) call(x *call) {
 			c.fail(x.args[0].pos(), "delete wants a key of a map: delete(@x[key])")
 		}
 		c.mapRef(m)
+		c.unchanged(m)
 		m.m.deleted = m.m.deleted || c.probe.side.compiled()
 	default: // print, clear, zero
 		m, ok := x.args[0].(*mapRef)
@@ -212,11 +213,22 @@ func (c *checker) call(x *call) {
 			c.fail(x.span, "in BEGIN there is nothing to %s yet: put it into END { … }", x.fn.Name)
 		}
 		m.m = c.info(m)
+		if x.fn.Name != "print" {
+			c.unchanged(m)
+		}
 		for _, a := range x.args[1:] {
 			if n, ok := a.(*intLit); !ok || n.n < 1 {
 				c.fail(a.pos(), "%s wants numbers of 1 or more: %s", x.fn.Name, x.fn.Args)
 			}
 		}
+	}
+}
+
+// unchanged refuses to change a map of kernels in an interval: it would change what was
+// read, not what kernels go on with.
+func (c *checker) unchanged(m *mapRef) {
+	if c.probe.points[0].host == "interval" && m.m.side.compiled() {
+		c.fail(m.span, "%s is of %s, which go on with it: an interval can print it only", m.name, sideNames[m.m.side])
 	}
 }
 
@@ -296,6 +308,7 @@ func (c *checker) assign(s *assign) {
 		return
 	}
 	x := c.mapRef(m)
+	c.unchanged(m)
 	t := c.expr(s.x)
 	if b, ok := s.x.(*binExpr); ok && s.op == "" && (b.op == "+" || b.op == "-" || b.op == "|") && c.same(m, b.x) {
 		// Threads would lose each other's changes of "@x = @x + 1".
@@ -360,6 +373,7 @@ func (c *checker) aggregate(s *assign, m *mapRef, x *call) {
 		c.fail(s.span, "BEGIN can assign values, but nothing is counted there")
 	}
 	info := c.mapRef(m)
+	c.unchanged(m)
 	for _, a := range x.args {
 		if t := c.expr(a); t != typeInt {
 			c.fail(a.pos(), "%s wants a number, and this is a %s", x.fn.Name, t.Name)

@@ -8,8 +8,9 @@ import (
 
 // A Runner runs a program's probes on the host.
 type Runner struct {
-	p  *Program
-	in *interp
+	p    *Program
+	in   *interp
+	next map[*probe]int64 // when intervals run
 }
 
 // Wants returns the patterns of a kind of probes on the host.
@@ -50,6 +51,48 @@ func (p *Program) NewRunner() (*Runner, []Shown) {
 		return r, nil
 	}
 	return r, r.in.all(p, "BEGIN")
+}
+
+// Every returns the shortest interval of the program, 0 where there is none.
+func (p *Program) Every() (every int64) {
+	for _, b := range p.probes {
+		if e := b.points[0].every; e > 0 && (every == 0 || e < every) {
+			every = e
+		}
+	}
+	return every
+}
+
+// Tick runs the intervals that have come to their ends until now, in nanoseconds since the
+// start, each once, and returns what they print.
+func (r *Runner) Tick(now int64) []Shown {
+	if r.p.Object != nil {
+		return nil // they are the session's
+	}
+	var list []Shown
+	for _, b := range r.p.probes {
+		every := b.points[0].every
+		if every == 0 {
+			continue
+		}
+		if r.next == nil {
+			r.next = make(map[*probe]int64)
+		}
+		if r.next[b] == 0 {
+			r.next[b] = every
+		}
+		if now < r.next[b] {
+			continue
+		}
+		r.next[b] = now - now%every + every
+		r.in.out.Reset()
+		r.in.steps = 0
+		if why := r.in.run(b); why != "" {
+			r.in.out.WriteString("nvtrace: " + why + "\n")
+		}
+		list = append(list, printed(r.in.out.String())...)
+	}
+	return list
 }
 
 // Event runs the probes on an event, and returns what they print.

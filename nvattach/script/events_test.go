@@ -50,3 +50,46 @@ func TestEvents(t *testing.T) {
 		}
 	}
 }
+
+// TestIntervals: intervals run once for each of theirs that has passed something, with what
+// was counted until then, and not before.
+func TestIntervals(t *testing.T) {
+	const ms = 1_000_000
+	p, err := Compile("-e", `api:* { @n = count(); @all = count(); } interval:1ms { printf("1ms: %d\n", @n); clear(@n); } interval:ms:3 { printf("3ms: %d\n", @all); }`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Every() != ms {
+		t.Errorf("every %d", p.Every())
+	}
+	r, _ := p.NewRunner()
+	got := ""
+	for _, tt := range []struct {
+		at    int64
+		event bool
+	}{{0, true}, {10, true}, {ms - 1, false}, {ms, false}, {ms + 5, true}, {2*ms + 1, true}, {2*ms + 2, false}, {9 * ms, false}, {9*ms + 1, false}, {10 * ms, false}} {
+		got += shownOf(r.Tick(tt.at))
+		if tt.event {
+			got += shownOf(r.Event(&Event{Kind: "api", Name: "cuInit", Time: tt.at}))
+		}
+	}
+	if want := "1ms: 2\n1ms: 1\n1ms: 1\n3ms: 4\n1ms: 0\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got, want := shownOf(r.End()), "@all: 4\n"; got != want {
+		t.Errorf("at the end %q", got)
+	}
+
+	// Of kernels' maps, what was read is shown.
+	if p, err = Compile("-e", `kernel:* { @ = count(); } interval:1s { printf("so far %d\n", @); }`); err != nil {
+		t.Fatal(err)
+	}
+	w := launch(t, p, nil)
+	tables, _ := w.tables(t, p)
+	if got := shownOf(p.Show(tables, false)); got != "so far 144\n" {
+		t.Errorf("%q", got)
+	}
+	if got := shownOf(p.Show(tables, true)); got != "@: 144\n" {
+		t.Errorf("%q", got)
+	}
+}

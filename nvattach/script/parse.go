@@ -155,6 +155,9 @@ func (p *parser) point() point {
 	if k := slices.IndexFunc(CallKinds, func(k Kind) bool { return k.Name == name }); k >= 0 {
 		return p.callPoint(pt, &CallKinds[k])
 	}
+	if name == "interval" {
+		return p.interval(pt)
+	}
 	i := slices.IndexFunc(Kinds, func(k Kind) bool { return k.Name == name })
 	if k := slices.IndexFunc(HostKinds, func(k HostKind) bool { return k.Name == name }); k >= 0 {
 		pt.event = &HostKinds[k]
@@ -168,7 +171,7 @@ func (p *parser) point() point {
 		}
 		kinds := append(names(Kinds, func(k *Kind) string { return k.Name }), names(HostKinds, func(k *HostKind) string { return k.Name })...)
 		kinds = append(kinds, names(CallKinds, func(k *Kind) string { return k.Name })...)
-		kinds = append(kinds, "BEGIN", "END")
+		kinds = append(kinds, "interval", "BEGIN", "END")
 		p.fail(pt.span, "there is no probe %s%s", name, like(name, kinds))
 	}
 	pt.kind = &Kinds[i]
@@ -192,6 +195,39 @@ func (p *parser) point() point {
 	got, err := nvattach.ParsePoint(pt.section, "")
 	if err != nil || got.Kernel != kernel || got.Opcode != opcode || strings.Contains(strings.ReplaceAll(opcode, "::", ""), ":") {
 		p.fail(pt.span, "a name can't have a colon of its own there: write a * instead of it")
+	}
+	return pt
+}
+
+// minInterval is the shortest time between two runs of an interval.
+const minInterval = 1e6
+
+// interval reads interval:1s, or as bpftrace has it interval:s:1.
+func (p *parser) interval(pt point) point {
+	const form = "an interval is interval:1s, interval:100ms or interval:s:1"
+	if p.at == len(p.text) || p.text[p.at] != ':' {
+		p.fail(pt.span, form)
+	}
+	p.at++
+	t := p.glob(" \t\r\n,{/")
+	pt.host, pt.end = "interval", p.at
+	unit, n, ok := strings.Cut(t.text, ":")
+	if !ok {
+		if t.text == "" || t.text[0] < '0' || t.text[0] > '9' {
+			p.fail(t.span, form)
+		}
+		pt.every = p.number(t.span, t.text)
+	} else {
+		every, err := strconv.ParseInt(n, 10, 64)
+		if units[unit] == 0 || err != nil || every < 1 {
+			p.fail(t.span, form)
+		}
+		if pt.every, err = times(every, units[unit]); err != nil {
+			p.fail(t.span, form)
+		}
+	}
+	if pt.every < minInterval {
+		p.fail(t.span, "%s is too short: a millisecond is the least", t.text)
 	}
 	return pt
 }

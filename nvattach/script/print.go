@@ -70,6 +70,19 @@ func (in *interp) all(p *Program, host string) []Shown {
 	return printed(in.out.String())
 }
 
+// intervals runs those that have come to their ends when the shortest has once more.
+func (in *interp) intervals(p *Program) []Shown {
+	p.elapsed += p.Every()
+	for _, b := range p.probes {
+		if every := b.points[0].every; every > 0 && p.elapsed%every < p.Every() {
+			if why := in.run(b); why != "" {
+				fmt.Fprintf(&in.out, "nvtrace: %s\n", why)
+			}
+		}
+	}
+	return printed(in.out.String())
+}
+
 func printed(s string) []Shown {
 	if s == "" {
 		return nil
@@ -96,11 +109,13 @@ func (p *Program) Show(tables []*nvattach.Table, end bool) []Shown {
 		}
 	}
 	in.s.load(tables)
-	var list []Shown
-	if end {
-		list = in.all(p, "END")
+	switch {
+	case end:
+		return append(in.all(p, "END"), in.s.shown(sideEvents)...)
+	case p.Every() > 0: // what is shown meanwhile, intervals say
+		return in.intervals(p)
 	}
-	return append(list, in.s.shown(sideEvents)...)
+	return in.s.shown(sideEvents)
 }
 
 // shown returns the maps as they are shown, but for those of some sides.

@@ -34,6 +34,7 @@ type Program struct {
 	formats []*call // printf of kernels, by number
 	maxKeys int64   // of config, 0: not set
 	argUses []ArgUse
+	elapsed int64 // of intervals, as far as maps of kernels were shown
 	lexer   *lexer
 }
 

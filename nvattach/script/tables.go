@@ -240,7 +240,6 @@ func hostBuiltin(name string) *HostBuiltin {
 // way, what to do.
 var elsewhere = map[string]string{
 	"image":      "code images are no probes of a program yet: nvtrace --modules lists them",
-	"interval":   "nothing runs at intervals: --interval 1s shows the maps while the program runs",
 	"tracepoint": "of the system calls there are syscall:NAME and sysret:NAME",
 	"t":          "of the system calls there are syscall:NAME and sysret:NAME",
 	"u":          "it is uprobe:FILE:FUNCTION",

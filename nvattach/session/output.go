@@ -153,6 +153,9 @@ func (o *output) end() {
 func (o *output) moment(now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.script != nil && o.script.Every() > 0 {
+		return // the program says what is shown
+	}
 	if o.format == FormatJSON {
 		o.object(map[string]any{"time": now.UTC().Format(time.RFC3339Nano)})
 		return
