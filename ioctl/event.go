@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"strconv"
 	"strings"
+	"time"
 
 	"nvtrace/rm"
 	"nvtrace/traces"
@@ -437,6 +438,14 @@ func (p *printer) remarkEvent(ev *traces.Event) {
 		p.mark(colorNote, "--- map of the probes: ")
 		heading, _, _ := strings.Cut(ev.Text, "\n")
 		p.dst = appendSafe(p.dst, cmp.Or(heading, ev.Name))
+		p.mark(colorOff, " ---")
+	case traces.KindCount:
+		p.mark(colorNote, "--- counted: ")
+		p.dst = appendSafe(p.dst, ev.Name)
+		p.text(", ")
+		p.dst = strconv.AppendUint(p.dst, ev.Args[0], 10)
+		p.text(" calls in ")
+		p.text(time.Duration(ev.Args[2] &^ (1 << 63)).String())
 		p.mark(colorOff, " ---")
 	case traces.KindLost:
 		p.mark(colorError, "--- nvtrace: ")

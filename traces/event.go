@@ -42,6 +42,7 @@ const (
 	KindProbe         // what became of a kernel that probes were to run in: Name (mangled), Probe
 	KindMap           // what a map of the probes held at the end: Name, Text (as it is printed), Data (as JSON)
 	KindCaptured      // capturing code images came to its end: what it came to; Captured
+	KindCount         // calls of a library function that were counted in a thread: Name, Path, Args (calls, returned, ns, non-zero results), Data
 	KindEnd           // the last record: nvtrace's own cost; Cost
 	KindOther         // a kind that this version does not know; Name holds what the file calls it
 )
@@ -85,7 +86,7 @@ type Event struct {
 	Path  string   // KindOpen: the path as given; KindExec: the executable; KindCall: the library; KindImage: the library that called the loader
 	Argv  []string // KindExec
 	Text  string   // KindNote, KindGap, KindFault, KindMap
-	Data  string   // KindMap: a JSON object
+	Data  string   // KindMap: a JSON object; KindCount: an array
 	Mem   []Seg    // copied memory, outermost first
 	Image *Image   // KindImage, KindKernel
 	Probe *Probe   // KindProbe
@@ -346,6 +347,7 @@ var kindNames = [...]string{
 	KindFault:    "fault",
 	KindProbe:    "probe",
 	KindMap:      "map",
+	KindCount:    "count",
 	KindEnd:      "end",
 	KindCaptured: "captured",
 	KindOther:    "other",

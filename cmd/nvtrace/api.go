@@ -14,10 +14,13 @@ import (
 	"nvtrace/traces"
 )
 
-// apiFlag is --api, --api=LIBRARIES or --api=none.
+// apiFlag is --api, --api=LIBRARIES or --api=none. Among the libraries may stand "all" and
+// "count", which also say how.
 type apiFlag struct {
 	set, none bool
 	libraries api.Selection
+	all       bool // calls are recorded that tell little, too
+	count     bool // no calls are recorded, but counted
 }
 
 func (f *apiFlag) register(fs *flag.FlagSet, usage string) { fs.Var(f, "api", usage) }
@@ -38,8 +41,31 @@ func (f *apiFlag) Set(list string) (err error) {
 		list = ""
 	}
 	f.set = true
-	f.libraries, err = api.ParseSelection(list)
+	var names []string
+	for word := range strings.SplitSeq(list, ",") {
+		switch word = strings.TrimSpace(word); {
+		case strings.EqualFold(word, "count"):
+			f.count = true
+			continue
+		case strings.EqualFold(word, "all"):
+			f.all = true
+		}
+		names = append(names, word)
+	}
+	f.libraries, err = api.ParseSelection(strings.Join(names, ","))
 	return err
+}
+
+// counts says which functions are counted in the program and not recorded, and whether those
+// of them that fail are; nil: none.
+func (f *apiFlag) counts() func(name string) (count, failed bool) {
+	switch {
+	case f.count:
+		return func(string) (bool, bool) { return true, false }
+	case !f.set || f.all:
+		return nil
+	}
+	return func(name string) (bool, bool) { return api.Query(name), true }
 }
 
 // apiTrace follows library calls for a log or a summary.
@@ -354,6 +380,9 @@ func (s *logSink) writeAPI(w io.Writer, l *layout) error {
 	unfinished := ""
 	if r.Unfinished > 0 {
 		unfinished = fmt.Sprintf(", %d of them not seen to return", r.Unfinished)
+	}
+	if r.Counted > 0 {
+		unfinished += fmt.Sprintf(", %d counted in the program, whose times are not in the sum", r.Counted)
 	}
 	_, err := fmt.Fprintf(w, "%d API calls in %s, %d failed%s; %d ioctls in %s were made during them\n",
 		r.Calls, orZero(duration(r.Time)), r.Failed, unfinished, r.Ioctls, orZero(duration(r.IoctlTime)))

@@ -71,7 +71,7 @@ func newRunFlags(e *env) *runFlags {
 	f.set.StringVar(&f.onDeath, "on-tracer-death", "kill", "if the tracing process is killed by SIGKILL, `WHAT` becomes of the program: kill, or live (opening files, and what else nvtrace stops at, then fails with ENOSYS; with --seccomp=off nothing does)")
 	f.set.StringVar(&f.orphans, "orphans", "auto", "processes that outlive the program, `HOW`: wait, kill, detach (with --seccomp=off), or auto: detach with --seccomp=off, otherwise wait and say so")
 	f.set.StringVar(&f.fast, "fast", "auto", "record ioctls inside the program, without stops, `WHEN` auto: where it can be done; off: never")
-	f.api.register(f.set, "record the calls of CUDA's libraries, and show them with the ioctls they cause; =`LIBRARIES` driver,runtime,cublas,… (all)")
+	f.api.register(f.set, "record the calls of CUDA's libraries, and show them with the ioctls they cause; =`LIBRARIES` driver,runtime,cublas,…; queries such as cudaGetDevice are only counted, with =all they are recorded, with =count every call is only counted")
 	f.set.BoolVar(&f.env, "env", false, "list the environment variables that CUDA's libraries ask for")
 	f.modules.register(f.set)
 	f.set.StringVar(&f.shim, "interpose", "auto", "preload the interposer, a second view of what is loaded, `WHEN` auto: with --modules; off: never; only: instead of ptrace, which records images and nothing else")
@@ -354,6 +354,15 @@ func (s *tracing) equip(command []string) (err error) {
 	return nil
 }
 
+// countedOnly says which library functions are only counted: none where a program of -e or --env
+// wants to see calls.
+func (f *runFlags) countedOnly() func(name string) (count, failed bool) {
+	if f.attach.scripts.libraries != 0 || f.env {
+		return nil
+	}
+	return f.api.counts()
+}
+
 // recorded returns the libraries whose calls are recorded.
 func (f *runFlags) recorded() (libraries api.Selection) {
 	if f.api.set {
@@ -378,7 +387,7 @@ func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
 	list := []record.Extension{ioctls.New(r, &s.ioctls).Extension()}
 	s.shim.noteTo(r)
 	o := &calls.Options{
-		Libraries: s.f.recorded(), Agent: r.Agent(), Logger: s.opts.Logger,
+		Libraries: s.f.recorded(), Agent: r.Agent(), Counts: s.f.countedOnly(), Logger: s.opts.Logger,
 		Report: func(text string) { r.Note(nil, text) },
 	}
 	if s.sim != nil && s.sim.modules != nil {

@@ -2,6 +2,7 @@ package api
 
 import (
 	"cmp"
+	"encoding/json"
 	"slices"
 	"strings"
 
@@ -24,6 +25,11 @@ type CallCount struct {
 	Max        int64  `json:"max"`
 	Ioctls     uint64 `json:"ioctls"`     // made during the calls, also in calls inside of them
 	IoctlTime  int64  `json:"ioctl_time"` // in them
+	// Counted is how many of the calls were counted in the program: of those, Self and Max
+	// are not known, and Total has calls inside of others of the same function twice.
+	Counted uint64 `json:"counted,omitempty"`
+	// Buckets are the counted calls by time: below 32 ns, below 64 ns, …
+	Buckets []uint64 `json:"buckets,omitempty"`
 }
 
 // Report is a Summary's result.
@@ -31,10 +37,11 @@ type Report struct {
 	Calls      uint64      `json:"calls"`
 	Failed     uint64      `json:"failed"`
 	Unfinished uint64      `json:"unfinished"`
-	Time       int64       `json:"time"`       // in outermost calls
-	Ioctls     uint64      `json:"ioctls"`     // during calls
-	IoctlTime  int64       `json:"ioctl_time"` // in them
-	Functions  []CallCount `json:"functions"`  // by total time, then calls, then library and name
+	Counted    uint64      `json:"counted,omitempty"` // calls that were counted in the program; they are not in Time
+	Time       int64       `json:"time"`              // in outermost calls
+	Ioctls     uint64      `json:"ioctls"`            // during calls
+	IoctlTime  int64       `json:"ioctl_time"`        // in them
+	Functions  []CallCount `json:"functions"`         // by total time, then calls, then library and name
 }
 
 type countKey struct{ library, name string }
@@ -56,6 +63,8 @@ func (s *Summary) Add(ev *traces.Event, t *Tracker, f *Frame) {
 		s.end(e, nil)
 	}
 	switch {
+	case ev.Kind == traces.KindCount:
+		s.counted(ev, t)
 	case f == nil:
 	case ev.Kind == traces.KindReturn:
 		s.end(f, ev)
@@ -75,6 +84,33 @@ func (f *Frame) LibraryName() string {
 	}
 	return f.Path[strings.LastIndexByte(f.Path, '/')+1:]
 }
+
+// counted adds calls that were counted in the program.
+func (s *Summary) counted(ev *traces.Event, t *Tracker) {
+	l := t.lookup(ev.Path, ev.Name)
+	c := s.count(&Frame{Module: l.module, Name: ev.Name, Path: ev.Path})
+	calls, returned, nonzero := ev.Args[0], ev.Args[1], ev.Args[3]
+	unfinished := calls - min(returned, calls)
+	c.Calls, c.Counted, c.Unfinished = c.Calls+calls, c.Counted+calls, c.Unfinished+unfinished
+	c.Total += int64(ev.Args[2] &^ (1 << 63))
+	s.report.Calls, s.report.Counted, s.report.Unfinished = s.report.Calls+calls, s.report.Counted+calls, s.report.Unfinished+unfinished
+	if l.f != nil && l.f.Result.Status {
+		c.Failed, s.report.Failed = c.Failed+nonzero, s.report.Failed+nonzero
+	}
+	var buckets []uint64
+	if json.Unmarshal([]byte(ev.Data), &buckets) != nil || len(buckets) > maxBuckets {
+		return
+	}
+	for i, n := range buckets {
+		if i == len(c.Buckets) {
+			c.Buckets = append(c.Buckets, 0)
+		}
+		c.Buckets[i] += n
+	}
+}
+
+// maxBuckets bounds what a recording may have us remember of a function.
+const maxBuckets = 64
 
 func (s *Summary) count(f *Frame) *CallCount {
 	k := countKey{f.LibraryName(), f.Name}

@@ -37,6 +37,9 @@ type Options struct {
 	// Libraries are those whose functions are hooked.
 	Libraries api.Selection
 	Agent     *agent.Agent
+	// Counts selects functions, by name, whose calls are counted and not recorded; nil: none. With
+	// failed those that fail are recorded, without arguments.
+	Counts func(name string) (count, failed bool)
 	// Launched, if not nil, is given the records of the driver's launching
 	// functions, for whoever audits launches.
 	Launched func(r *agent.Record)
@@ -250,6 +253,11 @@ func (t *Tracer) newHook(path, name string, module api.Module, spec *api.HookSpe
 	if t.opts.Launched != nil && module.Library == api.Driver && (strings.Contains(name, "Launch") || strings.HasPrefix(name, "cuGraph")) {
 		launched := t.opts.Launched
 		h.OnRecord = func(_ *agent.Process, r *agent.Record) { launched(r) }
+	}
+	if t.opts.Counts != nil && h.OnRecord == nil {
+		f := module.Lookup(name)
+		h.Count, h.Failed = t.opts.Counts(name)
+		h.Failed = h.Failed && f != nil && f.Result.Status
 	}
 	return h
 }

@@ -240,6 +240,7 @@ func (a *Agent) endProcess(pid int, when int64) {
 		return
 	}
 	delete(a.procs, pid)
+	p.counts() // while the memory is there
 	p.gone = true
 	for _, r := range p.rings {
 		if r != nil {

@@ -31,7 +31,10 @@ type Options struct {
 	// Record takes the records, in the order of Record.End. It must not keep
 	// the record, nor memory that it refers to.
 	Record func(p *Process, r *Record)
-	Logger *slog.Logger // nil discards
+	// Counted takes what was counted of a process's calls, where Hook.Count asks for it: when
+	// the process ends, begins another program, or is left.
+	Counted func(p *Process, c *Count)
+	Logger  *slog.Logger // nil discards
 }
 
 // Calls says which system calls other than ioctls the agent records.
@@ -113,6 +116,7 @@ type Record struct {
 	// Unfinished: the ioctl, or the function, was not seen to return, since
 	// the thread ended or left it by longjmp. End is when that was noticed.
 	Unfinished bool
+	Alone      bool // KindReturn: of a call that was counted, see Hook.Failed
 	// NoReturn: KindCall, and no KindReturn will follow: Hook.NoReturn, or the
 	// thread has too many hooked calls open, or no ring.
 	NoReturn bool
@@ -176,6 +180,13 @@ type Hook struct {
 	StackWords uint8 // words of the stack above the return address to be copied, from argument 6 on
 	Derefs     []Deref
 	NoReturn   bool // do not watch the return
+	// Count has calls counted in the program and not recorded; nothing is copied of them. In a
+	// process with so many functions and threads that there is no room to count, they are
+	// recorded, without memory.
+	Count bool
+	// Failed has calls that Count would count recorded at their return, which then comes without its
+	// call, if the low 32 bits of their result are not 0.
+	Failed bool
 	// Once records only the first call with each value of the first argument;
 	// others cost a few nanoseconds. See Process.Forget.
 	Once bool
@@ -196,6 +207,19 @@ type Hook struct {
 	OnRecord func(p *Process, r *Record)
 }
 
+// Count is what was counted of a thread's calls of a function.
+type Count struct {
+	Hook     *Hook
+	TID      int
+	Calls    uint64
+	Returned uint64 // of the calls; what follows is of these
+	Time     int64  // in them, ns
+	Nonzero  uint64 // those with a result whose low 32 bits are not 0
+	// Buckets has the calls by time: the first those below 32 ns, each other one those
+	// below twice the bound of the one before, the last what is left.
+	Buckets [numBuckets]uint32
+}
+
 // Target is a function to be hooked.
 type Target struct {
 	Addr uint64 // of its first instruction
@@ -209,6 +233,7 @@ type Target struct {
 type Stats struct {
 	Processes   int    // in which it was set up
 	Refused     int    // in which it could not be
+	Counted     uint64 // calls of hooked functions that were counted, see Hook.Count
 	Sites       int    // system call instructions that were rerouted
 	Hooks       int    // functions that were hooked by a jump
 	Probes      int    // of them, those that run programs

@@ -336,9 +336,19 @@ func (h *Hook) encode(s *hookSite) []byte {
 	if h.Stop {
 		flags |= hookStop
 	}
+	if h.Count {
+		flags |= hookCount
+		if h.Failed {
+			flags |= hookFailed
+		}
+	}
 	le.PutUint32(b[16:], flags)
-	b[20], b[21] = h.StackWords, byte(len(h.Derefs))
-	for i := range h.Derefs {
+	derefs := h.Derefs
+	if h.Count {
+		derefs = nil
+	}
+	b[20], b[21] = h.StackWords, byte(len(derefs))
+	for i := range derefs {
 		d := &h.Derefs[i]
 		e := b[24+i*derefSize:]
 		e[0] = d.Arg

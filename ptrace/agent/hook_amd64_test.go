@@ -423,3 +423,83 @@ func TestHookAndBreakpoint(t *testing.T) {
 		}
 	}
 }
+
+// TestHookCount: calls are counted by thread, with their times and results, and nothing is
+// recorded; the program computes the same. longjmp leaves calls that have not returned.
+func TestHookCount(t *testing.T) {
+	bin := compile(t, "testdata/hooks.c")
+	for how, names := range map[string][]string{
+		"plain": {"six", "give", "dbl", "va", "mem"}, "fib": {"fib"}, "threads": {"add"}, "longjmp": {"call"}, "fibers": {"call"},
+		"fork": {"call", "add"}, "exit": {"call", "add"}, "signals": {"add"},
+	} {
+		t.Run(how, func(t *testing.T) {
+			run := func(count bool, counted func(*Process, *Count)) (string, *tracer) {
+				tr := newTracer(t)
+				tr.a.o.Counted = counted
+				var hooks []*Hook
+				for _, name := range names {
+					hooks = append(hooks, &Hook{Name: name, Count: count, Derefs: []Deref{{Arg: 0, Len: 8, Out: true}}})
+				}
+				tr.hooks(hooks...)
+				return tr.run(bin, how), tr
+			}
+			printed, tr := run(false, func(_ *Process, c *Count) { t.Errorf("counted %+v", c) })
+			want, returned := map[string]uint64{}, uint64(0)
+			for i := range tr.records {
+				switch g := &tr.records[i]; {
+				case g.Kind == KindCall:
+					want[g.name]++
+				case !g.Unfinished:
+					returned++
+				}
+			}
+			got, threads, done := map[string]uint64{}, map[int]bool{}, uint64(0)
+			again, tr := run(true, func(p *Process, c *Count) {
+				got[c.Hook.Name] += c.Calls
+				threads[c.TID] = true
+				done += c.Returned
+				if c.Returned > c.Calls || c.Nonzero > c.Returned || c.Returned > 0 && c.Time <= 0 {
+					t.Errorf("%d: %+v", p.PID, c)
+				}
+			})
+			if len(tr.records) > 0 {
+				t.Errorf("recorded %v", &tr.records[0])
+			}
+			if how == "signals" || how == "exit" { // as many as there is time for, or in the child of a fork, too
+				if len(got) == 0 {
+					t.Error("nothing was counted")
+				}
+				return
+			}
+			if how == "threads" {
+				again = printed // it prints thread ids
+			}
+			if again != printed || fmt.Sprint(got) != fmt.Sprint(want) || done != returned {
+				t.Errorf("counted %v, %d returned; recorded %v, %d; printed %q and %q", got, done, want, returned, again, printed)
+			}
+			if how == "threads" && len(threads) < 2 {
+				t.Errorf("%d threads", len(threads))
+			}
+		})
+	}
+}
+
+// TestHookCountFailed: calls with a result are recorded at their return, the others are counted.
+func TestHookCountFailed(t *testing.T) {
+	counted := uint64(0)
+	tr := newTracer(t)
+	tr.a.o.Counted = func(_ *Process, c *Count) { counted += c.Calls }
+	tr.hooks(&Hook{Name: "fib", Count: true, Failed: true})
+	if out := tr.run(compile(t, "testdata/hooks.c"), "fib"); out != "fib 987\n" {
+		t.Errorf("printed %q", out)
+	}
+	for i := range tr.records {
+		if g := &tr.records[i]; g.Kind != KindReturn || !g.Alone || g.Ret == 0 || g.Begin == 0 || g.Begin > g.End {
+			t.Fatalf("recorded %+v", g.Record)
+		}
+	}
+	const zeros = 610 // as often as fib(0) is called for fib(16)
+	if n := len(tr.records); counted+uint64(n) != 3193 || counted != zeros {
+		t.Errorf("%d calls counted, %d recorded", counted, n)
+	}
+}

@@ -15,6 +15,7 @@ const (
 	onceAddr   = 0x70300000
 	slotAddr   = 0x70400000
 	sharedAddr = 0x71200000
+	countAddr  = 0x71260000
 	ringAddr   = 0x71300000
 	endAddr    = 0x7f300000
 
@@ -30,6 +31,10 @@ const (
 	ringSize = 0x20000
 	numOnce  = 8192
 	maxOpen  = 84
+
+	numCounts  = 4096
+	numBuckets = 24
+	countSize  = 32 + 4*numBuckets
 
 	numRules   = 512
 	numTables  = 3
@@ -130,6 +135,8 @@ const (
 	hookBreak  = 8
 	hookOn     = 16
 	hookProbe  = 32
+	hookCount  = 64
+	hookFailed = 128
 
 	derefString = 1
 	derefIn     = 2
@@ -158,6 +165,7 @@ const (
 const (
 	flagNoReturn   = 1
 	flagUnfinished = 2
+	flagAlone      = 4
 )
 
 // Offsets in struct record.
@@ -205,5 +213,6 @@ func layout() []uint64 {
 		numNested, maxPointers, maxNested, nestedSize,
 		gateAddr, stubsAddr, numStubs, pagesAddr, numPages,
 		programAddr, retsAddr, retsSize, programSize, mapSize, hookPrograms, slotIDs,
+		countAddr, numCounts, numBuckets, countSize,
 	}
 }

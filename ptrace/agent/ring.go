@@ -491,6 +491,7 @@ func (r *ring) parse(n *pending, end int64) *Record {
 		rec.Caller, rec.SP = 0, 0
 	} else {
 		rec.Unfinished = head[recFlags]&flagUnfinished != 0 && n.kind == kindReturn
+		rec.Alone = head[recFlags]&flagAlone != 0 && n.kind == kindReturn
 		site := le.Uint64(head[recHook:])
 		if site >= uint64(len(r.p.hooks)) {
 			return nil

@@ -11,11 +11,11 @@ var blobCode []byte
 var blobProgram []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "276038c39dccd48b649e22400c06dddc9d7aaa783a023c4496e86828b6d4002f"
+const blobStamp = "174c711926d3434eee0adf46f9dc9b7383738ed08690cb6c9286887813a92208"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (
-	blobSum   = "49da01cf6c25ae182b328794bf76fc688c8fb980402f42c076bccd76a267fa91"
+	blobSum   = "07c03b259bfbe04ea356890b9e02cdc9b48940f6763944ed46122a5df7d6620d"
 	blobTools = "gcc (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40"
 )
 
@@ -123,4 +123,8 @@ var blobLayout = []uint64{
 	0x88,
 	0xc0,
 	0x20,
+	0x71260000,
+	0x1000,
+	0x18,
+	0x80,
 }

@@ -187,7 +187,7 @@ func Handler(o *Options, emit func(*traces.Event)) (ptrace.Handler, error) {
 // newMux asks for the extensions and sets the rules.
 func newMux(o *Options, emit func(*traces.Event)) (*mux, error) {
 	r := &Recorder{opts: o, emit: emit, stops: newStopCounts(o.Logger)}
-	r.agent = agent.New(&agent.Options{Bind: r.bind, Record: r.record, Logger: o.Logger})
+	r.agent = agent.New(&agent.Options{Bind: r.bind, Record: r.record, Counted: r.counted, Logger: o.Logger})
 	m := &mux{Recorder: r}
 	o.Ptrace.Rules, o.Ptrace.ExtraRules = r.agent.Rules(), nil
 	o.Ptrace.ExemptPage, o.Ptrace.Fault = true, r.agent.Fault

@@ -3,6 +3,7 @@ package record
 import (
 	"os"
 	"slices"
+	"strconv"
 	"time"
 
 	"nvtrace/ptrace"
@@ -259,8 +260,40 @@ func (r *Recorder) record(p *agent.Process, rec *agent.Record) {
 		ev := &r.merge.ev
 		CallEvent(ev, rec)
 		ev.Time -= r.start
+		if rec.Alone && rec.Hook != nil {
+			// What it was called with was not kept.
+			call := traces.Event{
+				Kind: traces.KindCall, Flags: traces.FlagTruncated, PID: ev.PID, TID: ev.TID, Time: ev.Time, FD: -1,
+				Name: rec.Hook.Name, Path: rec.Hook.Library,
+			}
+			r.put(&call)
+		}
 		r.put(ev)
 	}
+}
+
+// counted implements agent.Options.Counted.
+func (r *Recorder) counted(p *agent.Process, c *agent.Count) {
+	r.put(&traces.Event{
+		Kind: traces.KindCount, PID: int32(p.PID), TID: int32(c.TID), Time: r.Now(), FD: -1,
+		Name: c.Hook.Name, Path: c.Hook.Library, Args: [6]uint64{c.Calls, c.Returned, uint64(c.Time), c.Nonzero},
+		Data: appendBuckets(c.Buckets[:]),
+	})
+}
+
+// appendBuckets returns a histogram as JSON, without trailing zeros.
+func appendBuckets(buckets []uint32) string {
+	for len(buckets) > 0 && buckets[len(buckets)-1] == 0 {
+		buckets = buckets[:len(buckets)-1]
+	}
+	b := []byte{'['}
+	for i, n := range buckets {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendUint(b, uint64(n), 10)
+	}
+	return string(append(b, ']'))
 }
 
 // CallEvent makes the event of a record of a hooked function: KindCall or

@@ -414,7 +414,11 @@ __attribute__((used, section(".layout"))) const u64 layout[] = {
 	GATE_ADDR, STUBS_ADDR, NSTUBS, PAGES_ADDR, NPAGES,
 	PROGRAM_ADDR, RETS_ADDR, sizeof(struct rets), sizeof(struct program), sizeof(struct map),
 	__builtin_offsetof(struct hook, probe), __builtin_offsetof(struct slot, ids),
+	COUNT_ADDR, NCOUNTS, NBUCKETS, sizeof(struct count),
 };
+
+_Static_assert(SHARED_ADDR + sizeof(struct shared) <= COUNT_ADDR && COUNT_ADDR + NCOUNTS * sizeof(struct count) <= RING_ADDR, "counts");
+_Static_assert(NCOUNTS == 1 << (64 - 52), "counter");
 
 _Static_assert(HOOKS_AT == HOOK_ADDR && STUBS_AT == STUBS_ADDR && STUBS_N == NSTUBS && TRAP_REQ == TRAP_REQUEST, "assembler");
 _Static_assert(WHY_BREAK == TRAP_BREAK && WHY_RETURN == TRAP_RETURN && HOOK_BREAK == 8 && sizeof(struct hook) == 256, "assembler");

@@ -95,6 +95,43 @@ static inline struct record *reserve_call(struct slot *sl, u32 size, u32 kind, u
 	return r;
 }
 
+// The counters of a thread's calls of a function; 0: there is no room for them, and the
+// calls are recorded.
+static struct count *counter(const struct slot *sl, u64 hook)
+{
+	u64 key = sl->ids << 32 | (hook + 1); // by the thread
+	u32 i = (u32)(key * 0x9e3779b97f4a7c15ul >> 52), n;
+	for (n = 0; n < 16; n++, i = (i + 1) % NCOUNTS) {
+		struct count *c = (struct count *)COUNT_ADDR + i;
+		u64 old = *(volatile u64 *)&c->key;
+		if (likely(old == key))
+			return c;
+		if (old)
+			continue;
+		old = __sync_val_compare_and_swap(&c->key, 0, key);
+		if (!old || old == key)
+			return c;
+	}
+	return 0;
+}
+
+// Adds in one instruction, which a signal handler of the thread can't divide.
+static inline void add64(u64 *p, u64 v) { __asm__ volatile("addq %1,%0" : "+m"(*p) : "r"(v) : "cc"); }
+static inline void inc32(u32 *p) { __asm__ volatile("incl %0" : "+m"(*p) : : "cc"); }
+
+static void count_return(struct count *c, u64 ns, u64 ret)
+{
+	int b = 63 - __builtin_clzl(ns | 1) - 4;
+	if (b < 0)
+		b = 0;
+	if (b >= (int)NBUCKETS)
+		b = NBUCKETS - 1;
+	add64(&c->time, ns);
+	if ((u32)ret)
+		add64(&c->nonzero, 1);
+	inc32(&c->bucket[b]);
+}
+
 static void write_return(struct slot *sl, const struct open *o, u64 ret, u32 flags)
 {
 	u32 n = 0, data = 0, i, at;
@@ -169,7 +206,7 @@ static void prune(struct slot *sl, u64 sp, int all)
 		cpy(&was, o, sizeof was);
 		if (was.sp != at || in_place(&was) || !__sync_bool_compare_and_swap(&o->sp, at, 0))
 			continue;
-		if (GATE && sl->ring && !sl->off)
+		if (GATE && sl->ring && !sl->off && !(HOOKS[was.hook % NHOOKS].flags & HOOK_COUNT))
 			write_return(sl, &was, 0, F_UNFINISHED);
 	}
 	shrink(sl);
@@ -279,6 +316,16 @@ static void write_call(struct slot *sl, struct frame *f, const struct hook *h)
 		trap(TRAP_WAKE, 0);
 }
 
+static void count_call(struct slot *sl, struct frame *f, const struct hook *h, struct count *c)
+{
+	add64(&c->calls, 1);
+	if (!(h->flags & HOOK_RETURN))
+		return;
+	if (sl->depth)
+		prune(sl, (u64)&f->ret, 0);
+	watch(sl, f, h, now());
+}
+
 // At the entry of a hooked function. Returns where to go on.
 __attribute__((used)) u64 agent_enter(struct frame *f)
 {
@@ -305,6 +352,13 @@ __attribute__((used)) u64 agent_enter(struct frame *f)
 	if (unlikely(!sl || !sl->ring || sl->off)) {
 		trap(TRAP_CALL, (u64)f);
 		return h->orig;
+	}
+	if (h->flags & HOOK_COUNT) {
+		struct count *c = counter(sl, f->hook);
+		if (likely(c)) {
+			count_call(sl, f, h, c);
+			return h->orig;
+		}
 	}
 	write_call(sl, f, h);
 	return h->orig;
@@ -343,6 +397,16 @@ __attribute__((used)) void agent_leave(struct rframe *f)
 	*(volatile u64 *)&o->sp = 0;
 	shrink(sl);
 	f->ret = was.ret;
-	if (GATE && !killed() && !(C->dead & 1) && own && own->ring && !own->off)
-		write_return(own, &was, f->rax, 0);
+	if (GATE && !killed() && !(C->dead & 1) && own && own->ring && !own->off) {
+		struct count *c = 0;
+		if (HOOKS[was.hook % NHOOKS].flags & HOOK_COUNT)
+			c = counter(own, was.hook);
+		if (c && (HOOKS[was.hook % NHOOKS].flags & HOOK_FAILED) && (u32)f->rax) {
+			add64(&c->calls, -1ul);
+			write_return(own, &was, f->rax, F_ALONE);
+		} else if (c)
+			count_return(c, now() - was.begin, f->rax);
+		else
+			write_return(own, &was, f->rax, 0);
+	}
 }

@@ -18,6 +18,7 @@ typedef unsigned char u8;
 #define ONCE_ADDR 0x70300000ul // sets of seen arguments
 #define SLOT_ADDR 0x70400000ul // struct slot[NSLOTS]
 #define SHARED_ADDR 0x71200000ul // struct shared; from here on memory is shared with the supervisor
+#define COUNT_ADDR 0x71260000ul // struct count[NCOUNTS], in the same mapping as struct shared
 #define RING_ADDR 0x71300000ul // NSLOTS rings
 #define END_ADDR 0x7f300000ul
 #define PROGRAM_ADDR 0x440000000000ul // code and data of programs, which only the supervisor writes
@@ -166,6 +167,8 @@ enum { HELD_NOT, HELD_DEVICE, HELD_BUSY };
 #define HOOK_BREAK 8u // of a hook that only stops: it does
 #define HOOK_ON 16u   // calls are recorded
 #define HOOK_PROBE 32u // calls run programs
+#define HOOK_COUNT 64u // or counted, in struct count
+#define HOOK_FAILED 128u // but for those with a result whose low half is not 0: their return is recorded
 
 #define DEREF_STRING 1u
 #define DEREF_IN 2u
@@ -246,6 +249,19 @@ struct map {
 
 enum { MAP_HASH = 1, MAP_ARRAY, MAP_RING };
 
+#define NCOUNTS 4096u
+#define NBUCKETS 24u
+
+// What is counted of a thread's calls of a function. Only that thread changes it, but for
+// the key.
+struct count {
+	u64 key; // thread id << 32 | number of the hook + 1; 0: free
+	u64 calls;
+	u64 time;   // in those that have returned, ns
+	u64 nonzero; // of them with a result whose low half is not 0
+	u32 bucket[NBUCKETS]; // of them by time: 0 below 32 ns, i below 32 << i, the last without end
+};
+
 #define SHORT_RECORD 64u // bytes of such a return
 
 // A record. Its place in the ring is a multiple of 64, and so is its size.
@@ -272,7 +288,7 @@ struct seg {
 
 enum { FILLING = 1, INCALL, DONE, ENDING, VOID };
 enum { K_IOCTL = 1, K_CALL, K_RETURN, K_SYSCALL, K_PAD };
-enum { F_NORETURN = 1, F_UNFINISHED = 2 };
+enum { F_NORETURN = 1, F_UNFINISHED = 2, F_ALONE = 4 };
 
 // Why the agent calls for the supervisor.
 enum { TRAP_PROBE, TRAP_START, TRAP_SLOT, TRAP_FULL, TRAP_STOP, TRAP_CALL, TRAP_WAKE, TRAP_BREAK, TRAP_RETURN, TRAP_LOCK };
