@@ -107,6 +107,12 @@ func runVerb(e *env, args, command []string) int {
 	if err := f.idle(); err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
+	if p := f.attach.scripts.program; p != nil && len(p.Wants("image")) > 0 && !f.modules.modules.set {
+		_ = f.modules.modules.Set("hash") // nothing but a probe wants them
+		if f.shim == "auto" {
+			f.shim = "off"
+		}
+	}
 	if _, err := f.lines.options(e, nil, e.stderr); err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}

@@ -197,6 +197,7 @@ func scriptCommand(words []string) (args, command []string) {
 type hostScript struct {
 	runner                    *script.Runner
 	ioctls, calls, rets, runs bool // what there are probes at
+	images                    bool
 	show                      func(text string)
 	last                      int64     // when the latest event was
 	came                      time.Time // when it came here
@@ -206,7 +207,7 @@ type hostScript struct {
 // onHost makes the sink run a program's probes on the host; show puts out what they print.
 func (s *logSink) onHost(p *script.Program, show func(text string)) {
 	wants := func(kind string) bool { return len(p.Wants(kind)) > 0 }
-	h := &hostScript{ioctls: wants("ioctl"), calls: wants("api"), rets: wants("apiret"), runs: wants("launch"), show: show}
+	h := &hostScript{ioctls: wants("ioctl"), calls: wants("api"), rets: wants("apiret"), runs: wants("launch"), images: wants("image"), show: show}
 	var began []script.Shown
 	h.runner, began = p.NewRunner()
 	h.put(began)
@@ -246,6 +247,10 @@ func (h *hostScript) event(ev *traces.Event, c *ioctl.Call, d *ioctl.Decoder, a 
 			x.Grid, x.Block = f.Shape(ev)
 			h.put(h.runner.Event(&x))
 		}
+	case ev.Kind == traces.KindImage && ev.Image != nil && h.images:
+		x.Kind, x.Name, x.Library = "image", ev.Name, ev.Path
+		x.Format, x.Size, x.File = ev.Image.Format, ev.Image.Size, ev.Image.File
+		h.put(h.runner.Event(&x))
 	case ev.Kind == traces.KindReturn && f != nil && h.rets:
 		x.Kind, x.Name, x.Library = "apiret", f.Name, f.LibraryName()
 		x.Status, x.Failed = c.Returned.Name, c.Returned.Failed

@@ -126,7 +126,7 @@ func wantOfTools() map[string][]string {
 		},
 		"leaks":    {`4096 \d+ 0x[0-9a-f]+ of process \d+`, `12288 \d+ 0x[0-9a-f]+ of process \d+`, `20480 bytes in 3 allocations`, `@not_freed\[4096\]: 2`},
 		"h2d":      {`@bytes\[cuMemcpyHtoD_v2, pinned\]: 65536`, `@bytes\[cuMemcpyHtoD_v2, pageable\]: 1049576`, `\[64K, 128K\) 1 .*`, `\[1M, 2M\) 1 .*`},
-		"jit":      {`1 \d+ \d+ cuModuleLoadData`},
+		"jit":      {`1 \d+ \d+ cuModuleLoadData`, `@images\[ptx, cuModuleLoadData, .*patterns\]: 1`, `@bytes\[ptx\]: \d+`},
 		"ioctltop": {`CALLS TOTAL us LONGEST us CALL`}, // the simulated GPU has no device; see TestToolOnRecording
 		"failures": {`1 \d+ cuMemAlloc_v2, driver, CUDA_ERROR_OUT_OF_MEMORY`},
 		"oom":      {`\d+ ms: process \d+: cuMemAlloc_v2 of 35184372088832 bytes: CUDA_ERROR_OUT_OF_MEMORY, with 1069056 bytes in 4 allocations`},

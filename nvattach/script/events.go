@@ -138,6 +138,9 @@ func (e *Event) matches(glob string) bool {
 	if e.Kind == "launch" {
 		return nvattach.Point{Kind: nvattach.KindEntry, Kernel: glob}.Matches(e.Kernel, false)
 	}
+	if e.Kind == "image" {
+		return nvattach.Glob(glob, e.Format)
+	}
 	return nvattach.Glob(glob, e.Name) || e.Sub != "" && nvattach.Glob(glob, e.Sub)
 }
 

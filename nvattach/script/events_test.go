@@ -11,6 +11,7 @@ var someEvents = []Event{
 	{Kind: "api", Name: "cuLaunchKernel", Library: "driver", PID: 7, TID: 9, Time: 300},
 	{Kind: "launch", Name: "cuLaunchKernel", Library: "driver", Kernel: "_Z6addOnePji", Stream: 0x55, PID: 7, TID: 9, Time: 300},
 	{Kind: "apiret", Name: "cuLaunchKernel", Library: "driver", Status: "CUDA_SUCCESS", PID: 7, TID: 9, Time: 310, Duration: 10},
+	{Kind: "image", Name: "cuModuleLoadData", Library: "/lib/app", Format: "ptx", Size: 77, File: "/f", PID: 7, TID: 9, Time: 315},
 	{Kind: "launch", Name: "cuLaunchKernel", Library: "driver", Kernel: "other", PID: 7, TID: 9, Time: 320},
 }
 
@@ -20,6 +21,7 @@ func TestEvents(t *testing.T) {
 		{`ioctl:* { @[name, sub, node] = sum(duration); }`, "@[NV_ESC_RM_CONTROL, NV2080_CTRL_CMD_GPU_GET_INFO, nvidiactl]: 5\n@[NV_ESC_RM_ALLOC, NV01_MEMORY_LOCAL_USER, nvidiactl]: 40\n"},
 		{`ioctl:NV2080_* /failed/ { @[status] = count(); }`, "@[NV_ERR_INVALID_ARGUMENT]: 1\n"},
 		{`ioctl:* /status != "NV_OK" && sub != ""/ { @[sub] = count(); }`, "@[NV2080_CTRL_CMD_GPU_GET_INFO]: 1\n"},
+		{`image:ptx { @[format, name, library, file] = sum(size); } image:cubin { @no = count(); }`, "@[ptx, cuModuleLoadData, /lib/app, /f]: 77\n"},
 		{`api:cu* { @[name, library] = max(nsecs); }`, "@[cuMemAlloc_v2, driver]: 100\n@[cuLaunchKernel, driver]: 300\n"},
 		{`api:cuMemAlloc* { @bytes = sum(arg1); @[pid, tid]++; }`, "@bytes: 4096\n@[7, 8]: 1\n"},
 		{`apiret:cu* { @[failed ? status : "fine"] = avg(duration); @last = name; }`, "@[fine]: 10\n@[CUDA_ERROR_OUT_OF_MEMORY]: 100\n@last: cuLaunchKernel\n"},

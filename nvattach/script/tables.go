@@ -138,6 +138,7 @@ var HostKinds = []HostKind{
 	{Name: "api", Of: "FUNCTION", Doc: "calls of functions of CUDA's libraries, when they are entered"},
 	{Name: "apiret", Of: "FUNCTION", Doc: "the same, when they have returned"},
 	{Name: "launch", Of: "KERNEL", Doc: "launches of kernels, when the call is entered"},
+	{Name: "image", Of: "FORMAT", Doc: "code images that are given to the driver: fatbin, cubin, ptx, archive, nvvm"},
 }
 
 // An Event is something that a host's probe runs on.
@@ -160,6 +161,9 @@ type Event struct {
 	// wrote; Text what it points to. Both may be nil.
 	Arg        func(name string) (n uint64, ok bool)
 	Text       func(name string) (text string, ok bool)
+	Format     string // of an image
+	Size       int64
+	File       string    // that its bytes are in
 	Grid       [3]uint32 // of a launch
 	Block      [3]uint32
 	demangled  string
@@ -192,7 +196,10 @@ var HostBuiltins = []HostBuiltin{
 	{Name: "name", Type: typeText, Doc: "of the call", of: func(e *Event) Value { return text(e.Name) }},
 	{Name: "sub", Type: typeText, at: []string{"ioctl"}, Doc: "what it is about: control command, class; may be empty", of: func(e *Event) Value { return text(e.Sub) }},
 	{Name: "node", Type: typeText, at: []string{"ioctl"}, Doc: "the device: \"nvidiactl\"", of: func(e *Event) Value { return text(e.Device) }},
-	{Name: "library", Type: typeText, at: []string{"api", "apiret", "launch"}, Doc: "that the function is of", of: func(e *Event) Value { return text(e.Library) }},
+	{Name: "library", Type: typeText, at: []string{"api", "apiret", "launch", "image"}, Doc: "that the function is of; of an image, the file that called the loader", of: func(e *Event) Value { return text(e.Library) }},
+	{Name: "format", Type: typeText, at: atImage, Doc: "of the image: \"ptx\", \"fatbin\", …", of: func(e *Event) Value { return text(e.Format) }},
+	{Name: "size", Type: typeInt, at: atImage, Doc: "bytes of the image", of: func(e *Event) Value { return number(e.Size) }},
+	{Name: "file", Type: typeText, at: atImage, Doc: "file that its bytes are in; may be empty", of: func(e *Event) Value { return text(e.File) }},
 	{Name: "kernel", Type: typeText, at: []string{"launch"}, Doc: "name of the kernel", of: func(e *Event) Value { return text(e.kernel()) }},
 	{Name: "stream", Type: typeInt, at: []string{"launch"}, Doc: "handle of the stream", of: func(e *Event) Value { return number(int64(e.Stream)) }},
 	{Name: "nctaid", Type: typeInt, at: atLaunch, Doc: "blocks of the grid; nctaid.x nctaid.y nctaid.z", of: func(e *Event) Value { return product(e.Grid) }},
@@ -206,7 +213,10 @@ var HostBuiltins = []HostBuiltin{
 	{Name: "tid", Type: typeInt, Doc: "thread", of: func(e *Event) Value { return number(int64(e.TID)) }},
 }
 
-var atLaunch = []string{"launch"}
+var (
+	atLaunch = []string{"launch"}
+	atImage  = []string{"image"}
+)
 
 func product(d [3]uint32) Value { return number(int64(d[0]) * int64(d[1]) * int64(d[2])) }
 
@@ -239,7 +249,6 @@ func hostBuiltin(name string) *HostBuiltin {
 // elsewhere says of probes that people know from bpftrace, or that nvtrace has in another
 // way, what to do.
 var elsewhere = map[string]string{
-	"image":      "code images are no probes of a program yet: nvtrace --modules lists them",
 	"tracepoint": "of the system calls there are syscall:NAME and sysret:NAME",
 	"t":          "of the system calls there are syscall:NAME and sysret:NAME",
 	"u":          "it is uprobe:FILE:FUNCTION",
