@@ -218,7 +218,9 @@ func (s *tracing) extendHost(a *agent.Agent, list *[]record.Extension) error {
 	if err != nil {
 		return err
 	}
+	s.control(t)
 	*list = append(*list, record.Extension{Rules: t.Rules(), Handler: t, Finish: func() {
+		s.controlled.end()
 		s.f.attach.unplaced = t.Unmatched()
 		for _, text := range s.f.attach.unplaced {
 			s.probes.Report(text)
@@ -468,17 +470,22 @@ func attachVerb(e *env, args, command []string) int {
 	var dry dryFlags
 	var direct stringList
 	var list, header bool
-	fs := newFlagSet(e, "attach", "[--list] [flags] probe.o... | --dry-run [flags] probe.o... IMAGE... | [--maps json] run.nvt")
-	fs.BoolVar(&list, "list", true, "list the programs, their places in kernels, and the maps")
+	fs := newFlagSet(e, "attach", "[--list] [flags] [probe.o...] | --dry-run [flags] probe.o... IMAGE... | [--maps json] run.nvt")
+	fs.BoolVar(&list, "list", true, "list the programs, their places in kernels, and the maps; without objects those that run now, with their IDs")
 	fs.BoolVar(&header, "header", false, "print the header that sources of probes include, "+nvattach.HeaderName)
 	f.register(fs)
 	fs.Var(&f.scripts.texts, "e", "look into `PROGRAM`, as nvtrace -e runs it")
 	dry.register(fs)
 	fs.Var(&direct, "run", "run a program of kprobe/__directly_run on the GPU, or on the PTX machine where there is none, and show the maps: `PROG[:COUNT[:GRID:BLOCK]]` (repeated)")
 	fs.BoolVar(&f.directSim, "sim", false, "with --run, take the PTX machine even where there is a GPU")
+	var run controlFlags
+	run.register(fs)
 	names, status, ok := parseAnywhere(fs, args)
 	if !ok {
 		return status
+	}
+	if run.what != "" || list && len(names) == 0 && command == nil && !f.any() && given(fs, "list") {
+		return run.do(e, names)
 	}
 	if header {
 		if _, err := fmt.Fprint(e.stdout, nvattach.Header); err != nil {

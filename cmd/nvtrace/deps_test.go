@@ -42,11 +42,12 @@ nvtrace/nvattach             < nvtrace/fatbin nvtrace/fatbin/sass nvtrace/ptx nv
 nvtrace/nvattach/script      < nvtrace/fatbin nvtrace/ioctl/nearest nvtrace/nvattach github.com/cilium/ebpf github.com/cilium/ebpf/asm
 nvtrace/nvattach/session     < nvtrace/fatbin nvtrace/nvattach nvtrace/nvattach/script nvtrace/traces/escape
 nvtrace/nvattach/gpu         < nvtrace/fatbin nvtrace/nvattach nvtrace/nvattach/capture nvtrace/nvattach/jit nvtrace/nvattach/preload nvtrace/nvattach/session nvtrace/ptrace nvtrace/ptrace/proc
-nvtrace/nvattach/host        < nvtrace/nvattach nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/proc nvtrace/ptx/bpf
+nvtrace/nvattach/control     <
+nvtrace/nvattach/host        < nvtrace/nvattach nvtrace/nvattach/control nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/proc nvtrace/ptx/bpf
 nvtrace/nvattach/calls       < nvtrace/nvattach/api nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/proc
 nvtrace/nvattach/jit         <
 nvtrace/examples/rminfo      < nvtrace/rm
-nvtrace/cmd/nvtrace          < nvtrace/fatbin/sass nvtrace/traces nvtrace/traces/escape nvtrace/traces/export nvtrace/ptrace nvtrace/rm nvtrace/ioctl nvtrace/ioctl/record nvtrace/traces/record nvtrace/ioctl/replay nvtrace/ioctl/diff nvtrace/ioctl/allow nvtrace/fatbin nvtrace/ptx nvtrace/ptx/emu nvtrace/nvattach nvtrace/nvattach/jit nvtrace/nvattach/preload nvtrace/nvattach/script nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/nvattach/api nvtrace/nvattach/calls nvtrace/ptrace/agent nvtrace/ptrace/proc nvtrace/nvattach/capture nvtrace/nvattach/gpu nvtrace/nvattach/host nvtrace/nvattach/interpose github.com/olekukonko/tablewriter github.com/olekukonko/tablewriter/tw
+nvtrace/cmd/nvtrace          < nvtrace/fatbin/sass nvtrace/traces nvtrace/traces/escape nvtrace/traces/export nvtrace/ptrace nvtrace/rm nvtrace/ioctl nvtrace/ioctl/record nvtrace/traces/record nvtrace/ioctl/replay nvtrace/ioctl/diff nvtrace/ioctl/allow nvtrace/fatbin nvtrace/ptx nvtrace/ptx/emu nvtrace/nvattach nvtrace/nvattach/jit nvtrace/nvattach/preload nvtrace/nvattach/script nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/nvattach/api nvtrace/nvattach/calls nvtrace/ptrace/agent nvtrace/ptrace/proc nvtrace/nvattach/capture nvtrace/nvattach/control nvtrace/nvattach/gpu nvtrace/nvattach/host nvtrace/nvattach/interpose github.com/olekukonko/tablewriter github.com/olekukonko/tablewriter/tw
 `
 
 // What is below shared imports nothing of ours, and nothing that becomes part of

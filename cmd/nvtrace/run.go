@@ -212,15 +212,16 @@ type tracing struct {
 
 	ioctls ioctls.Options
 
-	modules *moduleCapture      // nil: images are not captured
-	shim    *interposer         // nil: nothing is preloaded
-	probes  *session.Session    // nil: nothing is attached
-	sim     *simulation         // nil: the machine's own GPUs
-	gpu     *gpu.Tracer         // nil: nothing is attached there
-	loads   *capture.Capture    // of images for probes alone
-	cancel  func(error)         // ends the program
-	machine chan *traces.Header // what takes a moment to ask for
-	waiting *time.Timer         // until it is told for what; nil: for nothing
+	modules    *moduleCapture      // nil: images are not captured
+	shim       *interposer         // nil: nothing is preloaded
+	probes     *session.Session    // nil: nothing is attached
+	sim        *simulation         // nil: the machine's own GPUs
+	controlled *controlled         // nil: nobody can switch the probes
+	gpu        *gpu.Tracer         // nil: nothing is attached there
+	loads      *capture.Capture    // of images for probes alone
+	cancel     func(error)         // ends the program
+	machine    chan *traces.Header // what takes a moment to ask for
+	waiting    *time.Timer         // until it is told for what; nil: for nothing
 
 	// catchPipe has SIGPIPE caught, once: where nobody reads stderr any more, the program
 	// goes on. A write then fails, and does not end nvtrace, and with it the program.

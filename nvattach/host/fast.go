@@ -106,7 +106,7 @@ func (f *fast) mapOf(x *nvattach.Map) (uint64, error) {
 var errInside = errors.New("it is no function's beginning")
 
 // hook describes what the agent is to do at a target.
-func (f *fast) hook(x *target) (*agent.Hook, error) {
+func (f *fast) hook(x *target, a *attachments) (*agent.Hook, error) {
 	if x.hook != nil || x.slow != nil {
 		return x.hook, x.slow
 	}
@@ -132,6 +132,7 @@ func (f *fast) hook(x *target) (*agent.Hook, error) {
 			return err
 		}
 		x.hook = &agent.Hook{Name: x.name, Probe: probe, Returns: len(x.returns) > 0}
+		a.used(f, probe, slices.Concat(x.entries, x.returns))
 		return nil
 	}()
 	return x.hook, x.slow
@@ -204,7 +205,7 @@ type place struct {
 
 // run has programs run in the process at those places of a list where that can be, and
 // returns the others.
-func (f *fast) run(task *ptrace.Task, list []place) (rest []place, why []error) {
+func (f *fast) run(task *ptrace.Task, list []place, a *attachments) (rest []place, why []error) {
 	all := func(err error) ([]place, []error) {
 		return list, slices.Repeat([]error{err}, len(list))
 	}
@@ -222,7 +223,7 @@ func (f *fast) run(task *ptrace.Task, list []place) (rest []place, why []error) 
 		if p.Probed(at.addr) {
 			continue
 		}
-		h, err := f.hook(at.x)
+		h, err := f.hook(at.x, a)
 		if err != nil {
 			rest, why = append(rest, at), append(why, err)
 			continue
@@ -239,7 +240,9 @@ func (f *fast) run(task *ptrace.Task, list []place) (rest []place, why []error) 
 		}
 		if hooks[i].Err != nil {
 			rest, why = append(rest, places[i]), append(why, hooks[i].Err)
+			continue
 		}
+		a.at(places[i].x)
 	}
 	return rest, why
 }

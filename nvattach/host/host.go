@@ -60,6 +60,8 @@ type Tracer struct {
 	real    map[*nvattach.PlannedHost]string // the path of its file, without symbolic links
 	fast    *fast                            // nil: all programs run here
 	slow    map[string]error                 // why functions' programs do not run in the processes, by name
+
+	attached *attachments
 }
 
 // A target is a place in a file that programs run at.
@@ -97,7 +99,7 @@ func New(o *Options, class uint16) (*Tracer, error) {
 	if t.opts.Logger == nil {
 		t.opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	t.slow = make(map[string]error)
+	t.slow, t.attached = make(map[string]error), newAttachments(o.Plan)
 	if o.Programs != nil && o.Agent != nil {
 		var err error
 		if t.fast, err = newFast(o); err != nil {
@@ -311,6 +313,9 @@ func (t *Tracer) Task(task *ptrace.Task, e *ptrace.TaskEvent) {
 
 // run runs a program.
 func (t *Tracer) run(q *nvattach.PlannedHost, c *nvattach.HostCall) {
+	if !t.attached.runs(q) {
+		return
+	}
 	if err := t.opts.Runner.Run(q, c); err != nil {
 		t.report(fmt.Sprintf("program %s: %v", q.Name, err))
 	}
@@ -362,7 +367,7 @@ func (t *Tracer) mapped(task *ptrace.Task, lo, hi uint64) {
 func (t *Tracer) place(task *ptrace.Task, p *process, places []place) {
 	if t.fast != nil && len(places) > 0 {
 		var why []error
-		places, why = t.fast.run(task, places)
+		places, why = t.fast.run(task, places, t.attached)
 		for i, at := range places {
 			switch {
 			case at.x.sizes != nil: // it is the one that it chooses
@@ -408,6 +413,9 @@ func (t *Tracer) plant(task *ptrace.Task, p *process, addr uint64, x *target) {
 		return
 	}
 	p.at[addr] = x
+	if x.sizes == nil {
+		t.attached.at(x)
+	}
 	if again { // there was one, which is back with its page now
 		if err := b.Remove(); err != nil {
 			t.opts.Logger.Debug("breakpoint", "address", addr, "error", err)
@@ -429,11 +437,20 @@ func (t *Tracer) hit(task *ptrace.Task, b *ptrace.Breakpoint) {
 		}
 		return
 	}
+	if t.attached.over(x.entries, x.returns) {
+		if err := b.Remove(); err != nil {
+			t.opts.Logger.Debug("breakpoint", "address", b.Addr, "error", err)
+		}
+		return
+	}
 	regs, err := task.Regs()
 	if err != nil {
 		return // it has died
 	}
 	for _, q := range x.returns {
+		if !t.attached.runs(q) {
+			continue
+		}
 		err := task.OnReturn(func(task *ptrace.Task, _ uint64) {
 			r, err := task.Regs()
 			if err != nil {

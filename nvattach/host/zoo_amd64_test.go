@@ -3,6 +3,7 @@ package host
 import (
 	"debug/elf"
 	"encoding/binary"
+	"errors"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"nvtrace/internal/need"
+	"nvtrace/nvattach/control"
 )
 
 // zoo compiles testdata/zoo.cc.
@@ -228,5 +230,63 @@ func BenchmarkCosts(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.ReportMetric(ns, name+"-ns")
+	}
+}
+
+// TestSwitched: programs are switched off and on a thousand times while threads come to them,
+// and are detached for good.
+func TestSwitched(t *testing.T) {
+	const threads, times = 4, 300_000
+	bin := hits(t)
+	args := []string{strconv.Itoa(threads), strconv.Itoa(times)}
+	want, _ := untraced(t, append([]string{bin}, args...)...)
+	r := rigOf(t, "../testdata/obj/zoo.bpf.o", true)
+	stop, done := make(chan struct{}), make(chan int)
+	go func() {
+		n := 0
+		for ; ; n++ {
+			select {
+			case <-stop:
+				done <- n
+				return
+			default:
+			}
+			for _, what := range []string{control.DoDisable, control.DoEnable} {
+				for id := range 2 {
+					if err := r.tracer.Do(what, id+1); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		}
+	}()
+	status := r.run(append([]string{bin}, args...)...)
+	close(stop)
+	if n := <-done; status != 0 || r.stdout.String() != want || n < 1000 {
+		t.Errorf("exit %d, %q, want %q; switched %d times", status, r.stdout.String(), want, n)
+	}
+	entries := r.byFunction(bin, "entries")["p_hit"]
+	if entries == 0 || entries >= threads*times {
+		t.Errorf("%d entries", entries)
+	}
+	list := r.tracer.Attachments()
+	if len(list) != 2 || list[0].State != control.On || !slices.Contains(list[0].Places, "p_hit in "+bin) || !slices.Contains(list[0].Places, "p_chosen in "+bin) {
+		t.Errorf("attached %+v", list)
+	}
+
+	for _, inside := range []bool{true, false} {
+		r = rigOf(t, "../testdata/obj/zoo.bpf.o", inside)
+		if err := errors.Join(r.tracer.Do(control.DoDetach, 1), r.tracer.Do(control.DoDetach, 2)); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.tracer.Do(control.DoEnable, 1); err == nil {
+			t.Error("what is detached is enabled")
+		}
+		if r.run(bin, "2", "100"); r.variable("all_entries") != 0 || r.tracer.Attachments()[0].State != control.Detached {
+			t.Errorf("%d entries though detached", r.variable("all_entries"))
+		}
+	}
+	if err := r.tracer.Do(control.DoDetach, 3); err == nil {
+		t.Error("there are only two")
 	}
 }
