@@ -95,6 +95,65 @@ func FuzzCubin(f *testing.F) {
 	})
 }
 
+// FuzzInfo gives a cubin other attributes, in records of any kind.
+func FuzzInfo(f *testing.F) {
+	image := read(f, "testdata/kernels.13.0.sm_90a.cubin")
+	file, err := parseELF("cubin", image)
+	if err != nil {
+		f.Fatal(err)
+	}
+	for i := range file.sections {
+		if file.sections[i].Type == shtNVInfo {
+			f.Add(file.bytes(uint32(i)), uint8(i))
+		}
+	}
+	f.Fuzz(func(t *testing.T, info []byte, which uint8) {
+		b := bytes.Clone(image)
+		left := info
+		for i := range file.sections {
+			s := &file.sections[(i+int(which))%len(file.sections)]
+			if s.Type != shtNVInfo || len(left) == 0 {
+				continue
+			}
+			n := copy(b[s.Offset:s.Offset+s.Size], left)
+			left = left[n:]
+		}
+		bounded(t, len(b), 1<<17, func() {
+			c, err := ParseCubin(b)
+			if err != nil && !errors.Is(err, ErrFormat) {
+				t.Fatalf("error %v", err)
+			}
+			if c == nil {
+				return
+			}
+			for _, a := range c.Attrs {
+				a.Words()
+				_ = a.ID.String()
+			}
+		})
+		e, err := NewCubinEditor(b, nil)
+		if err != nil {
+			return
+		}
+		for i := range e.Cubin().Kernels {
+			kc, err := e.Code(e.Cubin().Kernels[i].Name)
+			if err != nil {
+				continue
+			}
+			for _, off := range kc.Listed {
+				if off%instructionSize != 0 || uint64(off) >= uint64(len(kc.Code)) {
+					t.Fatalf("%#x is no instruction of %s", off, kc.Name)
+				}
+			}
+			e.Externs(kc.Name)
+			_ = e.Set(kc.Name, &CodeChange{Code: grown(kc.Code, 3), Registers: 64, Exits: []uint32{0x10}, Stack: 16})
+		}
+		if _, err := e.Bytes(); err != nil && !errors.Is(err, ErrFormat) && !errors.Is(err, ErrNotEditable) {
+			t.Fatal(err)
+		}
+	})
+}
+
 func FuzzHostELF(f *testing.F) {
 	for _, name := range []string{"two.13.0.o", "libtwo.13.0.so", "libtwo.13.0.a", "two.13.0.lto.fatbin"} {
 		f.Add(read(f, "testdata/"+name), false)
