@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"nvtrace/fatbin"
+	"nvtrace/fatbin/sass"
 	"nvtrace/internal/need"
 )
 
@@ -52,6 +53,9 @@ func TestMachineCode(t *testing.T) {
 		}
 		for _, u := range r.Unprobed {
 			t.Logf("%s: %s: %s", o.Name, u.Kernel, u.Reason)
+			if strings.Contains(u.Reason, sass.ErrUnsafe.Error()) {
+				t.Errorf("%s: %s: %s", o.Name, u.Kernel, u.Reason)
+			}
 		}
 		if !r.Changed {
 			continue
