@@ -306,7 +306,7 @@ func (f *runFlags) names(h *traces.Header, getenv func(string) string) (n output
 		{&n.json, "--json", f.json.value},
 		{&n.maps, "--maps", f.attach.mapsFile},
 	} {
-		if *o.to, err = expandName(o.name, h, getenv); err != nil {
+		if *o.to, err = expandName(o.name, h, 1, getenv); err != nil {
 			return n, fmt.Errorf("%s=%w", o.flag, err)
 		}
 		if *o.to == "" {
@@ -334,9 +334,9 @@ func sameFile(a, b string) bool {
 }
 
 // expandName puts what a recording's header tells into the name of a run's output: %p is
-// the program's process id, %h the host, %r the rank, %t the start in UTC, %q{NAME} an
+// the program's process id, %n the number of the file with --rotate, %h the host, %r the rank, %t the start in UTC, %q{NAME} an
 // environment variable of nvtrace, %% a percent sign.
-func expandName(name string, h *traces.Header, getenv func(string) string) (string, error) {
+func expandName(name string, h *traces.Header, part int, getenv func(string) string) (string, error) {
 	var b strings.Builder
 	rest := name
 	for {
@@ -356,6 +356,8 @@ func expandName(name string, h *traces.Header, getenv func(string) string) (stri
 			continue
 		case 'p':
 			value = strconv.Itoa(int(h.PID))
+		case 'n':
+			value = strconv.Itoa(part)
 		case 'h':
 			value = h.Host
 		case 't':
@@ -375,7 +377,7 @@ func expandName(name string, h *traces.Header, getenv func(string) string) (stri
 			}
 			verb = "q" + after
 		default:
-			return "", fmt.Errorf("%s: %%%c: want %%p (process id), %%h (host), %%r (rank), %%t (time), %%q{NAME} (environment) or %%%%", name, verb[0])
+			return "", fmt.Errorf("%s: %%%c: want %%p (process id), %%n (number with --rotate), %%h (host), %%r (rank), %%t (time), %%q{NAME} (environment) or %%%%", name, verb[0])
 		}
 		if value == "" {
 			return "", fmt.Errorf("%s: %%%c is not known here", name, verb[0])

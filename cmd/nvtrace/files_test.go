@@ -309,8 +309,9 @@ func TestExpandName(t *testing.T) {
 		"%h/%r.nvt":             "node7/2.nvt",
 		"%q{JOB}%q{SET}-%t.nvt": "a_bx-20251009T085320.123Z.nvt",
 		"100%%.nvt":             "100%.nvt",
+		"run.%n.nvt":            "run.3.nvt",
 	} {
-		if got, err := expandName(name, h, getenv); err != nil || got != want {
+		if got, err := expandName(name, h, 3, getenv); err != nil || got != want {
 			t.Errorf("%s: %q, %v; want %q", name, got, err, want)
 		}
 	}
@@ -322,11 +323,11 @@ func TestExpandName(t *testing.T) {
 		"%q{}.nvt":      "want %q{NAME}",
 		"%q{JOB.nvt":    "want %q{NAME}",
 	} {
-		if got, err := expandName(name, h, getenv); err == nil || !strings.Contains(err.Error(), want) {
+		if got, err := expandName(name, h, 3, getenv); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}
-	if got, err := expandName("%r.nvt", &traces.Header{}, getenv); err == nil || !strings.Contains(err.Error(), "there is no rank") {
+	if got, err := expandName("%r.nvt", &traces.Header{}, 1, getenv); err == nil || !strings.Contains(err.Error(), "there is no rank") {
 		t.Errorf("without a rank: %q, %v", got, err)
 	}
 }

@@ -20,9 +20,9 @@ type outputs struct {
 	f      *runFlags
 	header *traces.Header
 	log    *logSink
-	top    *top           // nil: no table while the program runs
-	ticker *ticker        // nil: no intervals
-	file   *traces.Writer // nil: not recorded
+	top    *top    // nil: no table while the program runs
+	ticker *ticker // nil: no intervals
+	file   *parts  // nil: not recorded
 	names  outputNames
 	closes []io.Closer
 	gate   gate
@@ -127,11 +127,14 @@ func (o *outputs) open() (err error) {
 		if err := recording.begin(); err != nil {
 			return err
 		}
-		errs := once{e: o.e, live: true, said: true} // the first error is NewFileWriter's own
-		if o.file, err = traces.NewFileWriter(recording.File, o.header, &traces.WriterOptions{OnError: errs.report}); err != nil {
+		file := &parts{
+			rotation: o.f.rotate, e: o.e, header: o.header, errs: once{e: o.e, live: true},
+			name: func(part int) (string, error) { return expandName(o.f.out, o.header, part, o.e.getenv) },
+		}
+		if err := file.open(recording, 1); err != nil {
 			return err
 		}
-		errs.said = false
+		o.file = file
 	}
 	to := o.e.stderr
 	if log != nil {
@@ -157,7 +160,7 @@ func (o *outputs) sinks() []record.Sink { return []record.Sink{&o.gate} }
 func (o *outputs) each() []record.Sink {
 	var sinks []record.Sink
 	if o.file != nil {
-		sinks = append(sinks, &fileSink{o.file})
+		sinks = append(sinks, o.file)
 	}
 	if o.f.pid != 0 {
 		sinks = append(sinks, &attachNotice{e: o.e, pid: o.f.pid})
@@ -204,7 +207,7 @@ func (o *outputs) ready() error {
 // the program ended.
 func (o *outputs) finish() {
 	if o.file != nil {
-		_ = o.file.Close() // the error sticks, and OnError has told it
+		o.file.close()
 	}
 	if o.top != nil && o.began {
 		o.top.end()

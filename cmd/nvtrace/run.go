@@ -52,6 +52,9 @@ type runFlags struct {
 	sim            simFlags
 	orphans        string
 	pid            int
+	rotate         rotation
+	delay          time.Duration
+	duration       time.Duration
 	set            *flag.FlagSet
 }
 
@@ -64,6 +67,9 @@ func newRunFlags(e *env) *runFlags {
 	f.set.BoolVar(&f.quiet, "q", false, "print no summary")
 	f.set.Var(&f.json, "json", "print the summary as JSON, to stderr or with =`FILE` to a file")
 	f.set.StringVar(&f.out, "o", "", "record to `FILE` (.nvt compressed, .jsonl plain); %p in its name: the process id; %h: host; %r: rank; %t: start; %q{NAME}: environment")
+	f.set.Var(&f.rotate, "rotate", "go on in another file when one has `SIZE`, such as 1G; =1G,5 keeps the last 5; %n in the name of -o is the file's number")
+	f.set.DurationVar(&f.delay, "delay", 0, "record library calls from `TIME` after the start on (device calls always: later ones refer to them)")
+	f.set.DurationVar(&f.duration, "duration", 0, "record library calls for `TIME`; with -p detach then")
 	f.set.IntVar(&f.pid, "p", 0, "attach to the running process `PID` instead of starting a command")
 	f.set.StringVar(&f.seccomp, "seccomp", "auto", "`MODE` auto: a seccomp filter picks the calls to stop at; off: stop at every call")
 	f.set.BoolVar(&f.counts, "counts", false, "count ioctls only: no results, times or written bytes; where ioctls stop, at half the cost")
@@ -104,6 +110,9 @@ func runVerb(e *env, args, command []string) int {
 	if err := f.attach.scripts.load(e); err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
+	if err := f.span(); err != nil {
+		return e.fail(exitFailed, "%v", err)
+	}
 	if err := f.idle(); err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
@@ -137,6 +146,17 @@ func (f *runFlags) idle() (err error) {
 		err = errors.New("--interpose=only records images and nothing else; --attach, --api, --ioctl-log and --env need ptrace")
 	}
 	return err
+}
+
+// span checks what says when and into which files is recorded.
+func (f *runFlags) span() error {
+	switch {
+	case f.rotate.size > 0 && !strings.Contains(strings.ReplaceAll(f.out, "%%", ""), "%n"):
+		return errors.New("--rotate wants -o with %n in the name, which becomes the number of the file: -o run.%n.nvt")
+	case f.pid == 0 && (f.delay != 0 || f.duration != 0) && !f.api.set:
+		return errors.New("--delay and --duration are for library calls: add --api")
+	}
+	return nil
 }
 
 // programStatus turns the status of a bad command line into one that can't be
@@ -471,6 +491,11 @@ func (s *tracing) trace() (record.Result, error) {
 	if d, ok := s.out.(*decoding); ok {
 		d.prepare()
 	}
+	if s.f.duration > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, s.f.delay+s.f.duration)
+		defer stop()
+	}
 	// The first SIGINT, SIGTERM or SIGHUP detaches; a second one ends nvtrace, as
 	// it must where a thread sleeps in a driver and can't be detached.
 	res, err := record.Attach(ctx, s.f.pid, &s.opts)
@@ -573,6 +598,7 @@ func (s *tracing) configure(command []string) error {
 		return fmt.Errorf("--orphans=%s: want auto, wait, kill or detach", f.orphans)
 	}
 	s.ioctls.CountsOnly, s.ioctls.Munmap = f.counts, f.munmap
+	s.opts.Delay, s.opts.Duration = f.delay, f.duration
 	s.opts.Logger, s.ioctls.Logger, po.Logger = s.e.debug, s.e.debug, s.e.debug
 	return nil
 }

@@ -256,6 +256,7 @@ func (r *Recorder) record(p *agent.Process, rec *agent.Record) {
 			r.program.Record(p, rec)
 		}
 	case rec.Caller == ptrace.CallReturn: // a call that nvtrace had the program make
+	case !r.wanted(r.Time(rec.Begin)):
 	default:
 		ev := &r.merge.ev
 		CallEvent(ev, rec)
@@ -270,6 +271,12 @@ func (r *Recorder) record(p *agent.Process, rec *agent.Record) {
 		}
 		r.put(ev)
 	}
+}
+
+// wanted reports whether a library call that began at a time is recorded.
+func (r *Recorder) wanted(began int64) bool {
+	o := r.opts
+	return began >= int64(o.Delay) && (o.Duration == 0 || began < int64(o.Delay+o.Duration))
 }
 
 // counted implements agent.Options.Counted.

@@ -38,6 +38,10 @@ type Options struct {
 	// The Recorder can be kept. nil: the life of processes alone is recorded.
 	Extend func(r *Recorder) ([]Extension, error)
 
+	// Library calls that begin before Delay, or after Duration more, if that is not 0, are not
+	// recorded. What else happens is: what comes later refers to it.
+	Delay, Duration time.Duration
+
 	Header *traces.Header // nil makes one by [NewHeader]
 	Sinks  []Sink
 	// OnFault is told when a sink panicked and was stopped, nil for none.
