@@ -35,6 +35,9 @@ type Body struct {
 	// late are the registers that an instruction, by index, overwrites although nothing
 	// tells that earlier ones have read them.
 	late map[int]Set
+	// early are instructions that come sooner after another of the body than compilers
+	// were seen to put them: this one did.
+	early map[int]bool
 }
 
 // ErrBody is in the chain of errors about code that can't serve as a [Body].
@@ -229,9 +232,9 @@ func (b *Body) guardReads() {
 	}
 }
 
-// knowLate fills in late. The registers that the body uses are its own.
+// knowLate fills in late and early. The registers that the body uses are its own.
 func (b *Body) knowLate(name string) {
-	b.late = make(map[int]Set)
+	b.late, b.early = make(map[int]Set), make(map[int]bool)
 	a, err := Analyze(&Func{Arch: b.Arch, Name: name, Code: b.code, Woven: func(int) bool { return true }})
 	if err != nil {
 		return // nothing is known then, which is safe
@@ -242,6 +245,7 @@ func (b *Body) knowLate(name string) {
 			regs.Union(&f.Regs)
 			b.late[f.Index] = regs
 		}
+		b.early[f.Index] = b.early[f.Index] || f.Hazard == HazardStall
 	}
 }
 

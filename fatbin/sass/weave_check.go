@@ -143,7 +143,7 @@ func (w *Weaver) checkBlock(a *Analysis, b block) error {
 // ownTiming reports whether a finding is about registers of a body alone, of which its
 // compiler knows when they are read: it has the same finding by itself.
 func (e *emitter) ownTiming(f *Finding) bool {
-	if f.Hazard != HazardInFlight {
+	if f.Hazard != HazardInFlight && f.Hazard != HazardStall {
 		return false
 	}
 	for i := range e.copies {
@@ -151,6 +151,9 @@ func (e *emitter) ownTiming(f *Finding) bool {
 		k := f.Index - c.base
 		if k < 0 || k >= len(c.probe.body.code) {
 			continue
+		}
+		if f.Hazard == HazardStall {
+			return c.probe.body.early[k] && f.From >= c.base && f.From < f.Index
 		}
 		var own Set
 		late := c.probe.body.late[k]
