@@ -173,9 +173,22 @@ func (all pages) names() (list []string) {
 
 // menu are the pages that every page leads to.
 var menu = []struct{ title, name string }{
-	{"nvtrace", "index.md"}, {"slow", "slow.md"}, {"kernels", "kernels.md"}, {"memory", "memory.md"}, {"failures", "failing.md"}, {"hangs", "hanging.md"},
-	{"one-liners", "one-liners.md"}, {"tools", "tools.md"}, {"tracing", "tracing.md"}, {"probes", "probes.md"}, {"reference", "reference.md"},
-	{"recordings", "recordings.md"}, {"files", "files.md"}, {"cost", "cost.md"}, {"limits", "limits.md"}, {"comparison", "comparison.md"},
+	{"nvtrace", "index.md"},
+	{"slow", "slow.md"},
+	{"kernels", "kernels.md"},
+	{"memory", "memory.md"},
+	{"failures", "failing.md"},
+	{"hangs", "hanging.md"},
+	{"one-liners", "one-liners.md"},
+	{"tools", "tools.md"},
+	{"tracing", "tracing.md"},
+	{"probes", "probes.md"},
+	{"reference", "reference.md"},
+	{"recordings", "recordings.md"},
+	{"files", "files.md"},
+	{"cost", "cost.md"},
+	{"limits", "limits.md"},
+	{"comparison", "comparison.md"},
 }
 
 const style = `body{font:16px/1.5 system-ui,sans-serif;margin:0 auto;max-width:60rem;padding:1rem;color:#222;background:#fff}
