@@ -217,15 +217,16 @@ func (s *screen) draw(width, height int) []string {
 		}
 		add("filter: %s%s", s.filter, cursor)
 	}
-	head := fmt.Sprintf("%7s ", "PID")
+	var head strings.Builder
+	fmt.Fprintf(&head, "%7s ", "PID")
 	for i, c := range columns {
 		name := c.name
 		if i == s.sort {
 			name = "*" + name
 		}
-		head += fmt.Sprintf("%*s", c.width, name)
+		fmt.Fprintf(&head, "%*s", c.width, name)
 	}
-	lines = append(lines, reverse+clip(pad(head+"  NAME", width), width)+plain)
+	lines = append(lines, reverse+clip(pad(head.String()+"  NAME", width), width)+plain)
 	if s.marked == 0 && len(list) > 0 {
 		s.marked = list[0].pid
 	}

@@ -68,9 +68,7 @@ func (t *top) begin() {
 	if t.tty != nil {
 		keys = t.enter()
 	}
-	t.ended.Add(1)
-	go func() {
-		defer t.ended.Done()
+	t.ended.Go(func() {
 		tick := time.NewTicker(topEvery)
 		defer tick.Stop()
 		for {
@@ -86,7 +84,7 @@ func (t *top) begin() {
 				t.show(false)
 			}
 		}
-	}()
+	})
 }
 
 // end shows the last table, and leaves the terminal as it was.
@@ -112,9 +110,7 @@ func (t *top) enter() chan byte {
 		}
 	}
 	fmt.Fprint(t.out, "\x1b[?1049h\x1b[?25l")
-	t.ended.Add(1)
-	go func() {
-		defer t.ended.Done()
+	t.ended.Go(func() {
 		const patience = 100 // milliseconds, after which it looks whether the work has ended
 		fd := int(t.tty.Fd())
 		for b := make([]byte, 1); ; {
@@ -136,7 +132,7 @@ func (t *top) enter() chan byte {
 				return
 			}
 		}
-	}()
+	})
 	return keys
 }
 

@@ -107,7 +107,8 @@ func (all pages) generate(docs string, help func(topic string) (string, error)) 
 	if !ok {
 		return errors.New("nvtrace help tools: no tools")
 	}
-	index := head + "\n| tool | answers |\n|---|---|\n"
+	var index strings.Builder
+	index.WriteString(head + "\n| tool | answers |\n|---|---|\n")
 	for part := range strings.SplitSeq(rest, "\n## ") {
 		name, text, _ := strings.Cut(part, "\n")
 		sample, err := os.ReadFile(filepath.Join(docs, "samples", name+".txt"))
@@ -115,12 +116,12 @@ func (all pages) generate(docs string, help func(topic string) (string, error)) 
 			return err
 		}
 		doc, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
-		index += fmt.Sprintf("| [%s](tool-%s.md) | %s |\n", name, name, doc)
+		fmt.Fprintf(&index, "| [%s](tool-%s.md) | %s |\n", name, name, doc)
 		page := "# nvtrace tool " + name + "\n" + text
 		page = strings.Replace(page, "\n```\n", "\n## What it shows\n\n```\n"+strings.TrimRight(string(sample), "\n")+"\n```\n\n## Its program\n\n```\n", 1)
 		all["tool-"+name+".md"] = page
 	}
-	all["tools.md"] = index
+	all["tools.md"] = index.String()
 	return nil
 }
 

@@ -151,11 +151,11 @@ func (r *renderer) list() {
 		if m == nil {
 			break
 		}
-		text := m[2]
+		lines := []string{m[2]}
 		for r.at++; r.at < len(r.lines) && strings.HasPrefix(r.lines[r.at], "  ") && !itemRE.MatchString(r.lines[r.at]); r.at++ {
-			text += "\n" + strings.TrimSpace(r.lines[r.at])
+			lines = append(lines, strings.TrimSpace(r.lines[r.at]))
 		}
-		fmt.Fprintf(&r.out, "<li>%s</li>\n", r.inline(text))
+		fmt.Fprintf(&r.out, "<li>%s</li>\n", r.inline(strings.Join(lines, "\n")))
 	}
 	fmt.Fprintf(&r.out, "</%s>\n", tag)
 }
