@@ -278,7 +278,7 @@ func (w *Weaver) Entry(body *Body, args ...Arg) error {
 	if w.facts.Special != "" {
 		return siteError(0, "the kernel begins or ends in a way of its own: %s", w.facts.Special)
 	}
-	i, err := w.first()
+	i, err := w.first(w.slots > 0 || body.frame > 0)
 	switch {
 	case err != nil:
 		return err
@@ -300,15 +300,15 @@ func (w *Weaver) Entry(body *Body, args ...Arg) error {
 }
 
 // first returns the index of the first instruction that can be replaced, to which all
-// threads come once.
-func (w *Weaver) first() (int, error) {
+// threads come once; with a stack, the first behind where the stack pointer is loaded.
+func (w *Weaver) first(stack bool) (int, error) {
 	first := &w.a.Blocks[0]
 	if len(first.Pred) > 0 {
 		return 0, siteError(0, "the first instruction is the target of a jump")
 	}
 	begin := first.Start
-	if w.slots > 0 {
-		begin = w.stack + 1 // variables are in local memory
+	if stack {
+		begin = w.stack + 1
 	}
 	var why error
 	for i := begin; i < first.End; i++ {
@@ -440,7 +440,7 @@ func (w *Weaver) Exits(body *Body, args ...Arg) error {
 		if n == 0 {
 			first = i
 		}
-		if w.lowered != nil && w.lowered[i] != w.lowered[first] {
+		if (w.slots > 0 || body.frame > 0) && w.frames() == "" && w.lowered[i] != w.lowered[first] {
 			return siteError(i, "the stack pointer is not the same at all exits")
 		}
 		n++
@@ -558,7 +558,7 @@ func (w *Weaver) Finish() (*Woven, error) {
 	}
 	if len(w.own) > 0 {
 		// Variables get their first values, also where no probe is.
-		i, err := w.first()
+		i, err := w.first(w.slots > 0)
 		if err != nil {
 			return nil, fmt.Errorf("function %s: %w", w.a.Func.Name, err)
 		}

@@ -30,14 +30,18 @@ type Body struct {
 	own Set
 	// accesses are the instructions that access them, as they were, by index.
 	accesses map[int]Inst
+	// frame is how many bytes of stack the code needs, onStack are the instructions that
+	// access them, by index.
+	frame   int
+	onStack map[int]bool
 	// boards are the scoreboards that it sets.
 	boards uint8
 	// late are the registers that an instruction, by index, overwrites although nothing
 	// tells that earlier ones have read them.
 	late map[int]Set
-	// early are instructions that come sooner after another of the body than compilers
-	// were seen to put them: this one did.
-	early map[int]bool
+	// early are pairs of instructions, by index, of which the compiler has the second follow
+	// sooner than was seen elsewhere.
+	early map[[2]int]bool
 }
 
 // ErrBody is in the chain of errors about code that can't serve as a [Body].
@@ -68,9 +72,6 @@ func BodyFromCubin(image []byte, name string) (*Body, error) {
 	if s.Type == 8 || s.Offset > size || s.Size > size-s.Offset || f.Offset > s.Size || f.Size > s.Size-f.Offset {
 		return nil, fmt.Errorf("cubin: function %s has no code: %w", name, ErrBody)
 	}
-	if f.Frame > 0 {
-		return nil, fmt.Errorf("function %s needs %d bytes of stack: %w", name, f.Frame, ErrBody)
-	}
 	const typeRela, typeRel = 4, 9
 	for j := range c.Sections {
 		if r := &c.Sections[j]; (r.Type == typeRela || r.Type == typeRel) && r.Info&0xffffff == f.Section && r.Size > 0 {
@@ -83,8 +84,10 @@ func BodyFromCubin(image []byte, name string) (*Body, error) {
 // NewBody makes a Body of a function's code. An error, with [ErrBody] in its chain,
 // says what a weaver can't move elsewhere.
 func NewBody(arch Arch, name string, code []Word) (*Body, error) {
+	compiled := code
 	code = slices.Clone(code)
 	own, accesses := moveVariables(arch, code)
+	frame, onStack := findStack(arch, code)
 	a, err := Analyze(&Func{Arch: arch, Name: name, Code: code})
 	if err != nil {
 		return nil, err
@@ -95,7 +98,7 @@ func NewBody(arch Arch, name string, code []Word) (*Body, error) {
 	if len(a.Insts) == 0 {
 		return nil, bad(0, "no code")
 	}
-	b := &Body{Arch: arch, returns: -1, own: own, accesses: accesses}
+	b := &Body{Arch: arch, returns: -1, own: own, accesses: accesses, frame: frame, onStack: onStack}
 	n := reachable(a)
 	b.code = slices.Clone(code[:n])
 	b.insts = a.Insts[:n]
@@ -123,7 +126,11 @@ func NewBody(arch Arch, name string, code []Word) (*Body, error) {
 			return nil, bad(i, "%s leaves it", in.Name())
 		}
 		switch in.Name() {
-		case "LDL", "STL", "BAR", "BMOV", "USETMAXREG", "LEPC", "DEPBAR":
+		case "LDL", "STL":
+			if !onStack[i] {
+				return nil, bad(i, "%s is of the kernel", in.Name())
+			}
+		case "BAR", "BMOV", "USETMAXREG", "LEPC", "DEPBAR":
 			return nil, bad(i, "%s is of the kernel", in.Name())
 		}
 		for _, o := range bodyOperands(in) {
@@ -132,6 +139,8 @@ func NewBody(arch Arch, name string, code []Word) (*Body, error) {
 				return nil, bad(i, "%s names a register that it can't be told", in.Name())
 			case o.Kind == UGPR, o.Kind == UPred:
 				return nil, bad(i, "a uniform register, %s", o)
+			case o.Kind == GPR && o.Reg == stackPointer && onStack[i]:
+				continue
 			case o.Kind == GPR && o.Reg <= 1 && o.Reg+o.Count > 1:
 				return nil, bad(i, "the stack, %s", o)
 			case o.Kind == GPR && own.Has(GPR, o.Reg):
@@ -162,6 +171,7 @@ func NewBody(arch Arch, name string, code []Word) (*Body, error) {
 	b.live.Minus(&own)
 	b.guardReads()
 	b.knowLate(name)
+	b.knowEarly(name, compiled[:n])
 	b.groups = groupsOf(b.ops, &b.used)
 	return b, nil
 }
@@ -232,9 +242,9 @@ func (b *Body) guardReads() {
 	}
 }
 
-// knowLate fills in late and early. The registers that the body uses are its own.
+// knowLate fills in late. The registers that the body uses are its own.
 func (b *Body) knowLate(name string) {
-	b.late, b.early = make(map[int]Set), make(map[int]bool)
+	b.late = make(map[int]Set)
 	a, err := Analyze(&Func{Arch: b.Arch, Name: name, Code: b.code, Woven: func(int) bool { return true }})
 	if err != nil {
 		return // nothing is known then, which is safe
@@ -245,7 +255,20 @@ func (b *Body) knowLate(name string) {
 			regs.Union(&f.Regs)
 			b.late[f.Index] = regs
 		}
-		b.early[f.Index] = b.early[f.Index] || f.Hazard == HazardStall
+	}
+}
+
+// knowEarly fills in early, from the code as it was compiled.
+func (b *Body) knowEarly(name string, code []Word) {
+	b.early = make(map[[2]int]bool)
+	a, err := Analyze(&Func{Arch: b.Arch, Name: name, Code: code})
+	if err != nil {
+		return
+	}
+	for _, f := range a.Check(0) {
+		if f.Hazard == HazardStall {
+			b.early[[2]int{f.From, f.Index}] = true
+		}
 	}
 }
 

@@ -108,13 +108,14 @@ func (w *Weaver) checkBlock(a *Analysis, b block) error {
 		switch in.Word.Opcode() {
 		case opSTL:
 			r := uint8(in.Word.Bits(32, 8))
-			if !changed.Has(GPR, r) {
+			if _, ok := slots[r]; !ok && !changed.Has(GPR, r) {
 				slots[r] = in.Word
 			}
 		case opLDL:
 			r := uint8(in.Word.Bits(16, 8))
 			if w, ok := slots[r]; ok && w.Bits(40, 24) == in.Word.Bits(40, 24) && w.Bits(24, 8) == in.Word.Bits(24, 8) {
 				changed.Minus(&write)
+				delete(slots, r)
 				continue
 			}
 		case opP2R:
@@ -141,7 +142,7 @@ func (w *Weaver) checkBlock(a *Analysis, b block) error {
 }
 
 // ownTiming reports whether a finding is about registers of a body alone, of which its
-// compiler knows when they are read: it has the same finding by itself.
+// compiler knows when they are read or written: it has the same finding by itself.
 func (e *emitter) ownTiming(f *Finding) bool {
 	if f.Hazard != HazardInFlight && f.Hazard != HazardStall {
 		return false
@@ -153,7 +154,7 @@ func (e *emitter) ownTiming(f *Finding) bool {
 			continue
 		}
 		if f.Hazard == HazardStall {
-			return c.probe.body.early[k] && f.From >= c.base && f.From < f.Index
+			return c.probe.body.early[[2]int{f.From - c.base, k}]
 		}
 		var own Set
 		late := c.probe.body.late[k]

@@ -273,6 +273,10 @@ func (e *emitter) body(p *probe, boards uint8, last bool) error {
 		if in, ok := p.body.accesses[k]; ok && p.regs.local != nil {
 			w = e.atVariable(in, &p.regs)
 		}
+		if p.body.onStack[k] {
+			at := e.frameOffset(p.regs.lowered, p.body.frame) + int(p.body.code[k].Bits(40, 24))
+			w = w.SetBits(40, 24, uint64(at))
+		}
 		if k == 0 {
 			c := w.Control()
 			c.Wait |= boards

@@ -93,12 +93,28 @@ func moveVariables(arch Arch, code []Word) (own Set, were map[int]Inst) {
 	return own, were
 }
 
+// findStack finds the instructions with which a body makes a frame on the stack, which do
+// nothing from then on, and those that access the frame.
+func findStack(arch Arch, code []Word) (frame int, onStack map[int]bool) {
+	onStack = make(map[int]bool)
+	for i, w := range code {
+		switch op := w.Opcode(); {
+		case (op == 0x810 && w.Bits(64, 8) == RZ || op == 0x836) && w.Bits(16, 8) == stackPointer && w.Bits(24, 8) == stackPointer && w.Bits(12, 4) == guardAlways:
+			frame = max(frame, -int(int32(w.Bits(32, 32))))
+			code[i] = NOP().WithControl(w.Control())
+		case (op == opLDL || op == opSTL) && w.Bits(24, 8) == stackPointer && w.Bits(91, 1) == 0 && int32(signed(w.Bits(40, 24), 24)) >= 0:
+			onStack[i] = true
+		}
+	}
+	return frame, onStack
+}
+
 // Reserve gives words of each thread, with what they hold when it begins, registers in all
 // of the kernel or, where these are not enough, local memory. It has to be called before
 // places get probes. A [*SiteError] says that there is neither.
 func (w *Weaver) Reserve(words []uint32) (Variables, error) {
 	v := Variables{len(w.own), len(words)}
-	_, err := w.first()
+	_, err := w.first(w.slots > 0)
 	switch {
 	case err != nil:
 		return v, err
@@ -197,7 +213,16 @@ func (w *Weaver) frames() string {
 // variables notes where a body's variables are before the instruction at index i, at exits
 // the one of any of them.
 func (w *Weaver) variables(i int, p *probe, pl *placement) error {
-	pl.local = nil
+	pl.local, pl.lowered = nil, 0
+	if p.body.frame > 0 {
+		if why := w.frames(); why != "" {
+			return siteError(i, "the probe needs %d bytes of stack: %s", p.body.frame, why)
+		}
+		if w.lowered[i] < 0 {
+			return siteError(i, "the probe needs a stack, and the stack pointer has no value there")
+		}
+		pl.lowered = w.lowered[i]
+	}
 	for _, a := range p.args {
 		if a.kind != argOwn {
 			continue
@@ -221,6 +246,11 @@ func (w *Weaver) variables(i int, p *probe, pl *placement) error {
 // kernel has there at most, and what probes save.
 func (e *emitter) localOffset(lowered, slot int) int {
 	return -(e.w.mostLowered - lowered) - e.saved - 4*(slot+1)
+}
+
+// frameOffset is where the frame of a body is: below the variables, and aligned.
+func (e *emitter) frameOffset(lowered, frame int) int {
+	return lowered - (e.w.mostLowered+e.saved+4*e.w.slots+frame+15)&^15
 }
 
 // begin gives variables their first values, before the instruction at index i.

@@ -95,7 +95,7 @@ func (w *Weaver) choose(i int, p *probe, busy *Set, copies int) error {
 func (w *Weaver) reuse(i int, p *probe, busy *Set, from int) bool {
 	var best *sharedCopy
 	for _, s := range w.shared {
-		if s.body != p.body || s.regs.local != nil && s.regs.lowered != w.lowered[i] {
+		if s.body != p.body || (s.regs.local != nil || s.body.frame > 0) && s.regs.lowered != w.lowered[i] {
 			continue
 		}
 		pl, ok := w.fitsAt(i, &s.regs, busy, &p.spill, from)

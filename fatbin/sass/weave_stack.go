@@ -101,10 +101,14 @@ func (e *emitter) save(pl *placement) {
 
 // stack finds out how many bytes of local memory a thread needs more.
 func (e *emitter) stack() {
-	for _, p := range e.w.probes() {
+	frame := 0
+	for _, p := range slices.Concat(e.w.probes(), e.w.atExits()) {
 		e.saved = max(e.saved, 4*len(p.regs.spilled))
+		frame = max(frame, p.body.frame)
 	}
-	e.out.Stack = (e.saved + 4*e.w.slots + 15) &^ 15
+	if e.saved+e.w.slots+frame > 0 {
+		e.out.Stack = (-e.frameOffset(0, frame) - e.w.mostLowered + 15) &^ 15
+	}
 }
 
 // restore loads them.
@@ -149,6 +153,14 @@ func (e *emitter) awaitStackPointer() {
 	next := e.out.Code[i+1].Control()
 	next.Wait |= 1 << c.WriteBar
 	e.out.Code[i+1] = e.out.Code[i+1].WithControl(next)
+}
+
+// atExits returns the probes of the exits.
+func (w *Weaver) atExits() (list []*probe) {
+	for k := range w.exits {
+		list = append(list, &w.exits[k])
+	}
+	return list
 }
 
 // probes returns the probes of all places but the exits.
