@@ -272,7 +272,7 @@ func (m *machine) before(q *PlannedProgram, i, block, insns int) (bool, error) {
 	err = m.weaver.Before(i*sass.WordSize, b.code, m.args(q, b, m.site(q, i, block, insns), in)...)
 	if se, ok := errors.AsType[*sass.SiteError](err); ok {
 		m.sites = m.sites[:sites]
-		if !strings.HasSuffix(se.Reason, string(sass.ReasonUnreached)) {
+		if !strings.HasSuffix(se.Reason, string(sass.ReasonUnreached)) && !strings.HasSuffix(se.Reason, string(sass.ReasonPadding)) {
 			m.note("%s at %v", in.Name(), se)
 		}
 		return false, nil
