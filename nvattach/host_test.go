@@ -30,7 +30,10 @@ func TestParseHostPoint(t *testing.T) {
 		{"tracepoint/raw_syscalls/sys_exit", "tracepoint/raw_syscalls/sys_exit", ""},
 		{"tracepoint/sched/sched_switch", "none", ""},
 		{"kprobe/do_exit", "none", ""},
-		{"usdt/app:a:b", "none", ""},
+		{"usdt/app:a:b", "usdt/app:a:b", ""},
+		{"usdt/./lib.so:a:b*", "usdt/./lib.so:a:b*", ""},
+		{"cuda.api/cuLaunchKernel", "cuda.api/cuLaunchKernel", ""},
+		{"cuda.apiret/cudaMalloc*", "cuda.apiret/cudaMalloc*", ""},
 		{"", "none", ""},
 		{"uprobe", "", "names no function"},
 		{"uprobe/", "", "names no function"},
@@ -38,6 +41,10 @@ func TestParseHostPoint(t *testing.T) {
 		{"uprobe/app:", "", "the function is missing"},
 		{"uprobe/:f", "", "the file is missing"},
 		{"uretprobe/app:f+4", "", "an offset"},
+		{"usdt/app:a", "", "write usdt/"},
+		{"usdt", "", "write usdt/"},
+		{"usdt/app::b", "", "write usdt/"},
+		{"cuda.api/", "", "the function is missing"},
 		{"tracepoint/syscalls/sys_enter_", "", "the system call is missing"},
 	} {
 		p, err := ParseHostPoint(tt.section)
@@ -360,7 +367,7 @@ func TestPlaceProgram(t *testing.T) {
 		"nothing=app:f":        "is called nothing; there are",
 		"write_enter=app:f":    "runs at system calls",
 		"add_return=app:f+0x5": "an offset",
-		"usdt_point=app:f":     "is called usdt_point",
+		"usdt_point=app:f":     "runs at no function of a file",
 	} {
 		if err := PlaceProgram(load(), text); !errors.Is(err, ErrSetting) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)

@@ -2,6 +2,7 @@ package nvattach
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -12,6 +13,8 @@ import (
 const (
 	helperOverride  = 58  // bpf_override_return
 	helperSetRetval = 187 // bpf_set_retval, as bpftime has it
+	helperFuncArg   = 183
+	helperFuncRet   = 184
 )
 
 // hostHelpers returns the helpers of programs at a kind of place, which r runs; nil while
@@ -51,9 +54,10 @@ func (u *unit) hostHelpers(kind *hostKind, r *HostRunner) map[int32]*bpf.Helper 
 	r.readHelpers(h)
 	r.mapOps(h)
 	r.printOps(h)
-	if kind.parse != nil && (kind.kind == HostEntry || kind.kind == HostReturn) {
+	if point := (HostPoint{Kind: kind.kind}); point.Function() {
 		h[173] = &bpf.Helper{Name: "get_func_ip", Args: []bpf.ArgSpec{argContext}, Pure: true, Interpret: func(*bpf.Interpreter, [5]uint64) (uint64, error) { return r.call.FuncIP, nil }}
 	}
+	r.argHelpers(h, kind)
 	h[174] = &bpf.Helper{Name: "get_attach_cookie", Args: []bpf.ArgSpec{argContext}, Pure: true, Interpret: func(*bpf.Interpreter, [5]uint64) (uint64, error) { return 0, nil }}
 	override := func(v uint64) (uint64, error) {
 		r.call.Override, r.call.Overridden = v, true
@@ -69,6 +73,57 @@ func (u *unit) hostHelpers(kind *hostKind, r *HostRunner) map[int32]*bpf.Helper 
 	}
 	return h
 }
+
+// argHelpers are those that know arguments and results of the function.
+func (r *HostRunner) argHelpers(h map[int32]*bpf.Helper, kind *hostKind) {
+	value := func(f func(n uint64) (uint64, uint64)) func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
+		return func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
+			v, result := f(a[1])
+			return result, in.WriteMem(a[2], binary.LittleEndian.AppendUint64(nil, v))
+		}
+	}
+	args := []bpf.ArgSpec{argContext, argScalar, argOut64}
+	switch kind.kind {
+	case HostEntry, HostAPI:
+		h[helperFuncArg] = &bpf.Helper{Name: "get_func_arg", Args: args, Interpret: value(func(n uint64) (uint64, uint64) {
+			if n < uint64(len(argRegs)) {
+				return r.call.Fields[argRegs[n]], 0
+			}
+			var b [8]byte
+			if n >= maxFuncArgs {
+				return 0, hostInvalid
+			}
+			if r.call.Thread.Read(r.call.Fields[regSP]+8+8*(n-uint64(len(argRegs))), b[:]) < len(b) {
+				return 0, 1<<64 + errFault
+			}
+			return le64(b[:]), 0
+		})}
+	case HostUSDT:
+		h[HelperUSDTArg] = &bpf.Helper{Name: "nvtrace_usdt_arg", Args: args, Interpret: value(func(n uint64) (uint64, uint64) {
+			if r.call.Arg != nil {
+				if v, ok := r.call.Arg(n); ok {
+					return v, 0
+				}
+			}
+			return 0, hostNoEntry
+		})}
+	case HostReturn, HostAPIReturn:
+		h[helperFuncRet] = &bpf.Helper{Name: "get_func_ret", Args: []bpf.ArgSpec{argContext, argOut64}, Interpret: func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
+			return 0, in.WriteMem(a[1], binary.LittleEndian.AppendUint64(nil, r.call.Fields[regAX]))
+		}}
+	}
+}
+
+// Places of registers in ptRegs, and maxFuncArgs: how many words of arguments a function may
+// have.
+const (
+	regAX       = 10
+	regSP       = 19
+	maxFuncArgs = 32
+)
+
+// argRegs are those that arguments are passed in.
+var argRegs = [...]int{14, 13, 12, 11, 9, 8}
 
 // errFault is -EFAULT, what reading memory that is not there returns.
 const errFault = -14

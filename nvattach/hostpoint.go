@@ -3,6 +3,7 @@ package nvattach
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -22,6 +23,9 @@ const (
 	HostSysExit            // after a system call
 	HostSysEnters          // before every system call
 	HostSysExits           // after every system call
+	HostAPI                // where a function of CUDA's libraries begins
+	HostAPIReturn          // where one returns
+	HostUSDT               // at a probe that a program has been compiled with
 )
 
 // A HostPoint is what a section's name says of a place on the host.
@@ -35,6 +39,8 @@ type HostPoint struct {
 	Func   string
 	Offset uint64 // behind the function's first byte
 	Call   string // the system call
+	// Provider and Probe name a HostUSDT.
+	Provider, Probe string
 }
 
 // hostKind is a kind of place on the host: how the rest of a section's name is read, what r1
@@ -49,9 +55,18 @@ type hostKind struct {
 // hostKinds are the kinds by the first part of a section's name, without ".s" or ".multi"
 // behind it.
 var hostKinds = map[string]*hostKind{
-	"uprobe":    {parse: parseFunction, kind: HostEntry, context: &ptRegs, override: true},
-	"uretprobe": {parse: parseFunction, kind: HostReturn, context: &ptRegs},
+	"uprobe":      {parse: parseFunction, kind: HostEntry, context: &ptRegs, override: true},
+	"uretprobe":   {parse: parseFunction, kind: HostReturn, context: &ptRegs},
+	sectionAPI:    {parse: parseAPI, kind: HostAPI, context: &apiCall, override: true},
+	sectionReturn: {parse: parseAPI, kind: HostAPIReturn, context: &apiCall},
+	"usdt":        {parse: parseUSDT, kind: HostUSDT, context: &ptRegs},
 }
+
+// Sections at calls of CUDA's libraries.
+const (
+	sectionAPI    = "cuda.api"
+	sectionReturn = "cuda.apiret"
+)
 
 // syscallKinds are the kinds of sections tracepoint/syscalls/ and tracepoint/raw_syscalls/,
 // or tp/.
@@ -90,6 +105,12 @@ func (p HostPoint) String() string {
 			s += fmt.Sprintf("+%#x", p.Offset)
 		}
 		return s
+	case HostAPI:
+		return sectionAPI + "/" + p.Func
+	case HostAPIReturn:
+		return sectionReturn + "/" + p.Func
+	case HostUSDT:
+		return "usdt/" + p.Binary + ":" + p.Provider + ":" + p.Probe
 	case HostSysEnter:
 		return "tracepoint/syscalls/sys_enter_" + p.Call
 	case HostSysExit:
@@ -109,6 +130,8 @@ var errNoTarget = errors.New("its section names no function, which its own loade
 //
 //	uprobe/FILE:FUNCTION   uprobe/FILE:FUNCTION+OFFSET   uprobe/FILE:OFFSET
 //	uretprobe/FILE:FUNCTION
+//	cuda.api/FUNCTION                    cuda.apiret/FUNCTION
+//	usdt/FILE:PROVIDER:PROBE
 //	tracepoint/syscalls/sys_enter_NAME   tracepoint/syscalls/sys_exit_NAME
 //	tracepoint/raw_syscalls/sys_enter    tracepoint/raw_syscalls/sys_exit
 //
@@ -177,6 +200,24 @@ func fileEnd(s string) int {
 	return strings.IndexByte(s, ':')
 }
 
+// parseAPI reads the name of a function of CUDA's libraries.
+func parseAPI(kind HostKind, rest string) (HostPoint, error) {
+	if rest == "" {
+		return HostPoint{}, fmt.Errorf("the function is missing; write %s/cuLaunchKernel, for example", sectionAPI)
+	}
+	return HostPoint{Kind: kind, Func: rest}, nil
+}
+
+// parseUSDT reads FILE:PROVIDER:PROBE. Provider and probe may be globs.
+func parseUSDT(kind HostKind, rest string) (HostPoint, error) {
+	at := fileEnd(rest)
+	provider, probe, ok := strings.Cut(rest[at+1:], ":")
+	if at <= 0 || !ok || provider == "" || probe == "" {
+		return HostPoint{}, fmt.Errorf("%q: write usdt/FILE:PROVIDER:PROBE", rest)
+	}
+	return HostPoint{Kind: kind, Binary: rest[:at], Provider: provider, Probe: probe}, nil
+}
+
 func parseCall(kind HostKind, rest string) (HostPoint, error) {
 	if rest == "" {
 		return HostPoint{}, errors.New("the system call is missing; write tracepoint/syscalls/sys_enter_openat, for example")
@@ -200,8 +241,20 @@ func HostContextFields(k HostKind) (list []ContextField) {
 	return list
 }
 
-// Function reports whether the point is of a function, and not of a system call.
-func (p *HostPoint) Function() bool { return p.Kind == HostEntry || p.Kind == HostReturn }
+// Function reports whether the point is in code, and not at a system call.
+func (p *HostPoint) Function() bool {
+	switch p.Kind {
+	case HostEntry, HostReturn, HostAPI, HostAPIReturn, HostUSDT:
+		return true
+	}
+	return false
+}
+
+// API reports whether the function is any of CUDA's libraries.
+func (p *HostPoint) API() bool { return p.Kind == HostAPI || p.Kind == HostAPIReturn }
+
+// Returns reports whether the point is where a function returns.
+func (p *HostPoint) Returns() bool { return p.Kind == HostReturn || p.Kind == HostAPIReturn }
 
 // InFile reports whether a file of that path is meant.
 func (p *HostPoint) InFile(path string) bool {
@@ -228,6 +281,9 @@ func (p *HostPoint) Matches(symbol string) bool {
 	if Glob(p.Func, symbol) {
 		return true
 	}
+	if p.API() {
+		return Glob(p.Func, versioned.ReplaceAllString(symbol, ""))
+	}
 	if !strings.HasPrefix(symbol, "_Z") && !strings.HasPrefix(symbol, "_R") {
 		return false
 	}
@@ -241,6 +297,15 @@ func (p *HostPoint) Matches(symbol string) bool {
 
 // ptRegs is struct pt_regs of x86-64, in the order of [HostRegs].
 var ptRegs = words("r15", "r14", "r13", "r12", "bp", "bx", "r11", "r10", "r9", "r8", "ax", "cx", "dx", "si", "di", "orig_ax", "ip", "cs", "flags", "sp", "ss")
+
+// versioned is what stands behind the names of functions of which there are several: by
+// cuda.h's and cuda_runtime_api.h's definitions, programs that say cuMemAlloc call
+// cuMemAlloc_v2.
+var versioned = regexp.MustCompile(`(_v[0-9]+)?(_ptsz|_ptds)?$`)
+
+// apiCall is ptRegs with the names of arguments and results in place of those registers';
+// see struct nvtrace_api.
+var apiCall = words("r15", "r14", "r13", "r12", "bp", "bx", "r11", "r10", "arg5", "arg4", "ret", "arg3", "arg2", "arg1", "arg0", "orig_ax", "ip", "cs", "flags", "sp", "ss")
 
 // words is a context of numbers of 8 bytes.
 func words(names ...string) bpf.Context {

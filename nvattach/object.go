@@ -265,6 +265,9 @@ func PlaceProgram(objs []*Object, text string) error {
 			if !p.Point.Function() {
 				return markf(ErrSetting, "%s: %s in section %q runs at system calls", text, name, p.Section)
 			}
+			if k := p.Point.Kind; k != HostEntry && k != HostReturn {
+				return markf(ErrSetting, "%s: %s in section %q runs at no function of a file", text, name, p.Section)
+			}
 			at, err := parseFunction(p.Point.Kind, target)
 			if err != nil {
 				return markf(ErrSetting, "%s: %v", text, err)

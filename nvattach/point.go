@@ -99,6 +99,9 @@ const (
 // section that is something else (a program for the host) is no error and gives
 // KindNone.
 func ParsePoint(section, program string) (Point, error) {
+	if kind, _, _ := strings.Cut(section, "/"); kind == sectionAPI || kind == sectionReturn {
+		return Point{}, nil // on the host
+	}
 	if kind, rest, ok := strings.Cut(section, "/"); ok && strings.HasPrefix(kind, "cuda.") {
 		return parseCUDA(section, kind[len("cuda."):], rest)
 	}

@@ -140,7 +140,7 @@ func (f *fast) hook(x *target, a *attachments) (*agent.Hook, error) {
 
 // returns reports whether a program waits for the return of a function.
 func (t *Tracer) returns() bool {
-	return slices.ContainsFunc(t.opts.Plan.Host, func(q *nvattach.PlannedHost) bool { return q.Point.Kind == nvattach.HostReturn })
+	return slices.ContainsFunc(t.opts.Plan.Host, func(q *nvattach.PlannedHost) bool { return q.Point.Returns() })
 }
 
 // unwinder returns the place of the function in a mapped file by which exceptions and

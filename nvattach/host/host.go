@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/api"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
 	"nvtrace/ptrace/proc"
@@ -78,6 +79,9 @@ type target struct {
 	// sizes of the file's functions by where they begin.
 	sizes map[uint64]uint64
 
+	usdt  *usdt  // nil: it is none
+	vaddr uint64 // its address, as the file has it
+
 	hook *agent.Hook // nil: not yet, or never
 	slow error       // why its programs do not run in the processes
 }
@@ -85,6 +89,8 @@ type target struct {
 // process is what is known of a process's memory.
 type process struct {
 	at map[uint64]*target
+	// semaphores are counters that are to be changed, once their memory is mapped.
+	semaphores []uint64
 }
 
 // New makes a Tracer whose system calls have the class. The error names a system call that
@@ -127,6 +133,9 @@ func New(o *Options, class uint16) (*Tracer, error) {
 
 // isIn reports whether a program's point is in a file of that path.
 func (t *Tracer) isIn(q *nvattach.PlannedHost, path string) bool {
+	if q.Point.API() {
+		return api.Match(path).Library != api.Unknown
+	}
 	return q.Point.Function() && (q.Point.InFile(path) || t.real[q] != "" && t.real[q] == path)
 }
 
@@ -184,6 +193,11 @@ func (t *Tracer) functions() bool {
 	return slices.ContainsFunc(t.opts.Plan.Host, func(q *nvattach.PlannedHost) bool { return q.Point.Function() })
 }
 
+// usdt reports whether a program runs at probes that programs have been compiled with.
+func (t *Tracer) usdt() bool {
+	return slices.ContainsFunc(t.opts.Plan.Host, func(q *nvattach.PlannedHost) bool { return q.Point.Kind == nvattach.HostUSDT })
+}
+
 // unseen are system calls that do not return as others do: what would be run at their exit
 // can't be.
 var unseen = []string{"rt_sigreturn", "exit", "exit_group", "restart_syscall"}
@@ -204,11 +218,18 @@ func (t *Tracer) Rules() []ptrace.Rule {
 		exec := []ptrace.ArgMatch{{Arg: 2, Mask: unix.PROT_EXEC, Value: unix.PROT_EXEC}}
 		rules = append(rules, ptrace.Rule{Names: []string{"mmap", "mprotect", "pkey_mprotect"}, Class: t.class, Args: exec})
 	}
+	if t.usdt() {
+		fixed := []ptrace.ArgMatch{{Arg: 3, Mask: unix.MAP_FIXED, Value: unix.MAP_FIXED}}
+		rules = append(rules, ptrace.Rule{Names: []string{"mmap"}, Class: t.class, Args: fixed})
+	}
 	return rules
 }
 
 // maps reports whether a call makes memory of the program executable.
 func (t *Tracer) maps(s *ptrace.Syscall) bool {
+	if t.usdt() && s.Nr == unix.SYS_MMAP && s.Args[2]&unix.PROT_EXEC == 0 {
+		return s.Args[3]&unix.MAP_FIXED != 0 // a library's data, which a probe's counter may be in
+	}
 	if !t.functions() || s.Args[2]&unix.PROT_EXEC == 0 {
 		return false
 	}
@@ -265,7 +286,12 @@ func (t *Tracer) Exit(task *ptrace.Task, s *ptrace.Syscall) {
 		if s.Nr == unix.SYS_MMAP {
 			lo = uint64(s.Ret)
 		}
-		t.mapped(task, lo, lo+s.Args[1])
+		if s.Args[2]&unix.PROT_EXEC != 0 {
+			t.mapped(task, lo, lo+s.Args[1])
+		}
+	}
+	if p := t.procs[task.Proc]; p != nil && len(p.semaphores) > 0 && s.Nr == unix.SYS_MMAP {
+		t.arm(task, p)
 	}
 	for _, q := range t.exits[s.Nr] {
 		t.run(q, &nvattach.HostCall{Thread: &thread{task}, Fields: sysFields(task, s, uint64(s.Ret))})
@@ -382,7 +408,11 @@ func (t *Tracer) place(task *ptrace.Task, p *process, places []place) {
 		if len(at.x.entries)+len(at.x.returns) > 0 {
 			t.plant(task, p, at.addr, at.x)
 		}
+		if u := at.x.usdt; u != nil && u.semaphore != 0 {
+			p.semaphores = append(p.semaphores, at.addr+u.semaphore-at.x.vaddr)
+		}
 	}
+	t.arm(task, p)
 }
 
 // Slow tells of functions at which threads stop, in a run in which programs run in the
@@ -464,6 +494,14 @@ func (t *Tracer) hit(task *ptrace.Task, b *ptrace.Breakpoint) {
 	}
 	for _, q := range x.entries {
 		call := &nvattach.HostCall{Thread: &thread{task}, Fields: registers(regs), FuncIP: b.Addr}
+		if x.usdt != nil {
+			call.Arg = func(n uint64) (uint64, bool) {
+				if n >= uint64(len(x.usdt.args)) {
+					return 0, false
+				}
+				return x.usdt.args[n].value(call.Fields, call.Thread.Read)
+			}
+		}
 		t.run(q, call)
 		if call.Overridden && !t.override(task, x, call.Override) {
 			return
@@ -542,6 +580,12 @@ func (t *Tracer) read(r io.ReaderAt, path string) (list []*target, err error) {
 			continue
 		}
 		t.inFile[q] = true
+		if q.Point.Kind == nvattach.HostUSDT {
+			if err := t.addUSDT(e, places, q, path); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		if q.Point.Func == "" {
 			size, begin := begins[q.Point.Offset]
 			t.add(places, q, q.Point.Offset, fmt.Sprintf("%s+%#x", path, q.Point.Offset)).is(size, begin)
@@ -600,7 +644,7 @@ func (t *Tracer) add(places map[uint64]*target, q *nvattach.PlannedHost, off uin
 		places[off] = x
 	}
 	programs := &x.entries
-	if q.Point.Kind == nvattach.HostReturn {
+	if q.Point.Returns() {
 		programs = &x.returns
 	}
 	if !slices.Contains(*programs, q) { // of a function with two names
@@ -658,6 +702,12 @@ func (t *Tracer) Unmatched() []string {
 	for _, q := range t.opts.Plan.Host {
 		switch {
 		case !q.Point.Function() || t.found[q]:
+		case q.Point.API() && t.inFile[q]:
+			list = append(list, fmt.Sprintf("program %s, section %s: CUDA's libraries that the program has mapped have no function %s", q.Name, q.Section, q.Point.Func))
+		case q.Point.API():
+			list = append(list, fmt.Sprintf("program %s, section %s: the program has mapped none of CUDA's libraries", q.Name, q.Section))
+		case q.Point.Kind == nvattach.HostUSDT && t.inFile[q]:
+			list = append(list, fmt.Sprintf("program %s, section %s: %s has no probe %s:%s", q.Name, q.Section, q.Point.Binary, q.Point.Provider, q.Point.Probe))
 		case t.inFile[q]:
 			list = append(list, fmt.Sprintf("program %s, section %s: %s has no function %s", q.Name, q.Section, q.Point.Binary, q.Point.Func))
 		default:

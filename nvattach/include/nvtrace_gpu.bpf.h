@@ -161,6 +161,17 @@ struct nvtrace_block {
 	enum nvtrace_isa isa;
 };
 
+/*
+ * On the host, a call of a function of CUDA's libraries: SEC("cuda.api/cuMemAlloc") before
+ * it, SEC("cuda.apiret/cuMemAlloc") where it returns. arg0 to arg5 are of its entry, what more
+ * there are bpf_get_func_arg has; ret is of its return.
+ */
+struct nvtrace_api {
+	__u64 saved[8];
+	__u64 arg5, arg4, ret, arg3, arg2, arg1, arg0;
+	__u64 saved2, ip, saved3[2], sp, saved4;
+};
+
 /* Helpers, by their numbers in the Linux kernel. */
 static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static long (*bpf_map_update_elem)(void *map, const void *key, const void *value, __u64 flags) = (void *)2;
@@ -179,6 +190,8 @@ static __u64 (*bpf_ringbuf_query)(void *ringbuf, __u64 flags) = (void *)134;
 static long (*bpf_trace_vprintk)(const char *fmt, __u32 fmt_size, const void *data, __u32 data_len) = (void *)177;
 /* Parameter n of the kernel, up to 8 bytes of it. The upper half of n is an offset
  * in 8 bytes, for structures. */
+static long (*nvtrace_usdt_arg)(void *ctx, __u64 n, __u64 *value) = (void *)620; /* SEC("usdt/FILE:PROVIDER:PROBE") */
+static long (*bpf_get_func_ret)(void *ctx, __u64 *value) = (void *)184; /* on the host */
 static long (*bpf_get_func_arg)(void *ctx, __u64 n, __u64 *value) = (void *)183;
 static long (*bpf_get_func_arg_cnt)(void *ctx) = (void *)185;
 

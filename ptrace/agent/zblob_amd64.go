@@ -11,11 +11,11 @@ var blobCode []byte
 var blobProgram []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "174c711926d3434eee0adf46f9dc9b7383738ed08690cb6c9286887813a92208"
+const blobStamp = "38fbae84babef46bc030d0fcf2f633acd123a03c21ddfcad84bb7188fe3c6f25"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (
-	blobSum   = "07c03b259bfbe04ea356890b9e02cdc9b48940f6763944ed46122a5df7d6620d"
+	blobSum   = "8e95e9580d435cd61fd24f6cf7f0b06bb24f023b9be93c319eaecc7a5b9ebe42"
 	blobTools = "gcc (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40"
 )
 
@@ -33,10 +33,10 @@ var blobSymbols = map[string]uint64{
 	"probe_entry":    0x700009ad,
 	"probe_watch":    0x70000acb,
 	"probe_return":   0x70000c48,
-	"helper_release": 0x440000000104,
-	"program_unwind": 0x4400000000fc,
-	"crit_begin":     0x4400000018b1,
-	"crit_end":       0x440000001cdd,
+	"helper_release": 0x440000000116,
+	"program_unwind": 0x44000000010e,
+	"crit_begin":     0x4400000019a1,
+	"crit_end":       0x440000001dcd,
 	"helper_1":       0x440000000000,
 	"helper_2":       0x440000000009,
 	"helper_3":       0x440000000012,
@@ -64,6 +64,8 @@ var blobSymbols = map[string]uint64{
 	"helper_174":     0x4400000000ea,
 	"helper_177":     0x440000000099,
 	"helper_182":     0x4400000000f3,
+	"helper_183":     0x4400000000fc,
+	"helper_184":     0x440000000105,
 	"helper_187":     0x4400000000d8,
 }
 

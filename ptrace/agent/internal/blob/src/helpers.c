@@ -29,6 +29,7 @@ __asm__(
 	THUNK(6, print) THUNK(177, vprint)
 	THUNK(25, perf_output) THUNK(130, ring_output) THUNK(131, ring_reserve) THUNK(132, ring_submit) THUNK(133, ring_discard)
 	THUNK(58, override_return) THUNK(187, set_retval) THUNK(173, func_ip) THUNK(174, cookie) THUNK(182, compare)
+	THUNK(183, func_arg) THUNK(184, func_ret)
 	".globl program_unwind\n" // is called as a program
 	"program_unwind:	mov %rbp,%rdx\n	jmp find_fde\n"
 	".globl helper_release\n" // what a program that is ended early has not given back
@@ -108,6 +109,47 @@ HELPER u64 func_ip(u64 a, u64 b, u64 c, u64 d, u64 e, struct run *run)
 }
 
 HELPER u64 cookie(void) { return 0; }
+
+// Only programs at a function's entry may call it.
+HELPER long func_arg(u64 ctx, u64 n, u64 *to, u64 d, u64 e, struct run *run)
+{
+	const struct pt_regs *r = run->regs;
+	(void)ctx, (void)d, (void)e;
+	*to = 0;
+	switch (n) {
+	case 0:
+		*to = r->di;
+		return 0;
+	case 1:
+		*to = r->si;
+		return 0;
+	case 2:
+		*to = r->dx;
+		return 0;
+	case 3:
+		*to = r->cx;
+		return 0;
+	case 4:
+		*to = r->r8;
+		return 0;
+	case 5:
+		*to = r->r9;
+		return 0;
+	}
+	if (n >= 32)
+		return -EINVAL;
+	if (!copy(to, r->sp + 8 + 8 * (n - 6), 8))
+		return 0;
+	*to = 0;
+	return -EFAULT;
+}
+
+HELPER long func_ret(u64 ctx, u64 *to, u64 c, u64 d, u64 e, struct run *run)
+{
+	(void)ctx, (void)c, (void)d, (void)e;
+	*to = run->regs->ax;
+	return 0;
+}
 
 HELPER u64 override_return(u64 ctx, u64 value, u64 c, u64 d, u64 e, struct run *run)
 {
