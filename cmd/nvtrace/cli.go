@@ -55,6 +55,7 @@ func verbs() []verb {
 		{"top", "[flags] -- command [args] | -p PID", "show each second what processes do with the GPU", topVerb},
 		{"report", "[flags] run.nvt", "print the summary of a recording", reportVerb},
 		{"log", "[flags] run.nvt", "print a recording's calls, a line each", logVerb},
+		{"dump", "PID", "have nvtrace --flight write what it keeps of a program", dumpVerb},
 		{"export", "--format FORMAT [flags] run.nvt", "convert a recording", exportVerb},
 		{"tree", "[flags] run.nvt", "draw the driver's objects, their memory, what was not freed", treeVerb},
 		{"maps", "[flags] run.nvt | --live PID", "list the device memory that processes map, and what it is", mapsVerb},

@@ -23,6 +23,7 @@ type outputs struct {
 	top    *top    // nil: no table while the program runs
 	ticker *ticker // nil: no intervals
 	file   *parts  // nil: not recorded
+	flight *flight // nil: nothing is kept in memory
 	names  outputNames
 	closes []io.Closer
 	gate   gate
@@ -120,7 +121,13 @@ func (o *outputs) open() (err error) {
 		}
 		o.closes = append(o.closes, g)
 	}
-	if o.names.recording != "" {
+	if o.f.flight > 0 {
+		o.flight = &flight{
+			e: o.e, window: time.Duration(o.f.flight), hang: time.Duration(o.f.hang), header: o.header,
+			name: func(dump int) (string, error) { return expandName(o.f.out, o.header, dump, o.e.getenv) },
+		}
+		o.flight.begin(int(o.header.PID))
+	} else if o.names.recording != "" {
 		if recording, err = add(o.names.recording, modePrivate); err != nil {
 			return err
 		}
@@ -161,6 +168,9 @@ func (o *outputs) each() []record.Sink {
 	var sinks []record.Sink
 	if o.file != nil {
 		sinks = append(sinks, o.file)
+	}
+	if o.flight != nil {
+		sinks = append(sinks, o.flight)
 	}
 	if o.f.pid != 0 {
 		sinks = append(sinks, &attachNotice{e: o.e, pid: o.f.pid})
@@ -208,6 +218,9 @@ func (o *outputs) ready() error {
 func (o *outputs) finish() {
 	if o.file != nil {
 		o.file.close()
+	}
+	if o.flight != nil {
+		o.flight.close()
 	}
 	if o.top != nil && o.began {
 		o.top.end()

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"nvtrace/traces"
 )
@@ -37,6 +38,30 @@ func (r *rotation) Set(s string) (err error) {
 
 // String implements flag.Value.
 func (r *rotation) String() string { return "" }
+
+// secondsFlag is a span of time: seconds, or with a unit.
+type secondsFlag time.Duration
+
+// Set implements flag.Value.
+func (f *secondsFlag) Set(s string) error {
+	d, err := time.ParseDuration(s)
+	if n, bad := strconv.ParseFloat(s, 64); bad == nil {
+		d, err = time.Duration(n*float64(time.Second)), nil
+	}
+	if err != nil || d < 0 {
+		return errors.New("want seconds, or a time with its unit, such as 200ms")
+	}
+	*f = secondsFlag(d)
+	return nil
+}
+
+// String implements flag.Value.
+func (f *secondsFlag) String() string {
+	if f == nil || *f == 0 {
+		return ""
+	}
+	return time.Duration(*f).String()
+}
 
 // maxPrograms bounds what is kept of a program with very many processes.
 const maxPrograms = 1 << 16

@@ -53,6 +53,7 @@ type runFlags struct {
 	orphans        string
 	pid            int
 	rotate         rotation
+	flight, hang   secondsFlag
 	delay          time.Duration
 	duration       time.Duration
 	set            *flag.FlagSet
@@ -68,6 +69,9 @@ func newRunFlags(e *env) *runFlags {
 	f.set.Var(&f.json, "json", "print the summary as JSON, to stderr or with =`FILE` to a file")
 	f.set.StringVar(&f.out, "o", "", "record to `FILE` (.nvt compressed, .jsonl plain); %p in its name: the process id; %h: host; %r: rank; %t: start; %q{NAME}: environment")
 	f.set.Var(&f.rotate, "rotate", "go on in another file when one has `SIZE`, such as 1G; =1G,5 keeps the last 5; %n in the name of -o is the file's number")
+	f.set.Var(&f.flight, "flight", "keep the library calls of the last `SECONDS` in memory, and write the -o file only when the program fails or hangs, or on nvtrace dump PID")
+	f.hang = secondsFlag(time.Minute)
+	f.set.Var(&f.hang, "hang", "with --flight: no library call returning for `SECONDS`, while one has not, is a hang; 0: never")
 	f.set.DurationVar(&f.delay, "delay", 0, "record library calls from `TIME` after the start on (device calls always: later ones refer to them)")
 	f.set.DurationVar(&f.duration, "duration", 0, "record library calls for `TIME`; with -p detach then")
 	f.set.IntVar(&f.pid, "p", 0, "attach to the running process `PID` instead of starting a command")
@@ -153,6 +157,8 @@ func (f *runFlags) span() error {
 	switch {
 	case f.rotate.size > 0 && !strings.Contains(strings.ReplaceAll(f.out, "%%", ""), "%n"):
 		return errors.New("--rotate wants -o with %n in the name, which becomes the number of the file: -o run.%n.nvt")
+	case f.flight > 0 && (f.out == "" || !f.api.set || f.rotate.size > 0):
+		return errors.New("--flight keeps library calls for a file: add --api and -o FILE, and not --rotate")
 	case f.pid == 0 && (f.delay != 0 || f.duration != 0) && !f.api.set:
 		return errors.New("--delay and --duration are for library calls: add --api")
 	}
