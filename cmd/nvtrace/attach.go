@@ -259,6 +259,9 @@ func (f *attachFlags) unmatched(e *env) error {
 		what := "--kernel " + u.Pattern
 		if u.Program != nil {
 			what = fmt.Sprintf("program %s, section %s", u.Program.Name, u.Program.Section)
+			if u.Program.Object == f.scripts.object() {
+				what = f.scripts.program.Place(u.Program.Name)
+			}
 		}
 		text := what + ": the program loaded no kernel of that name"
 		if len(met) == 0 {

@@ -245,7 +245,7 @@ func (o *outputs) conclude() {
 		o.log.unmatched(o.f.lines.exprs)
 	}
 	if o.log.script != nil {
-		o.log.script.finish()
+		o.log.script.finish(o.log.notice)
 	}
 	var err error
 	if o.f.stat {

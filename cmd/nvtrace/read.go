@@ -163,7 +163,7 @@ func logVerb(e *env, args, command []string) int {
 	sink.finish()
 	sink.Idle()
 	if sink.script != nil {
-		sink.script.finish()
+		sink.script.finish(sink.notice)
 	} else {
 		sink.unmatched(lf.exprs)
 	}

@@ -190,7 +190,7 @@ func (f *runFlags) misplaced(args, command []string) string {
 			strings.Join(words, " "), strings.Join(command, " "))
 	}
 	return fmt.Sprintf("%q: put -- before the command: nvtrace %s-- %s", word, flagText(args, f.set.NArg()),
-		strings.Join(append(f.set.Args(), command...), " "))
+		shellText(append(f.set.Args(), command...)))
 }
 
 // takes reports whether a word that follows a flag was meant for its value, which must be
@@ -226,7 +226,19 @@ func flagText(args []string, rest int) string {
 	if len(flags) == 0 {
 		return ""
 	}
-	return strings.Join(flags, " ") + " "
+	return shellText(flags) + " "
+}
+
+// shellText joins words as a shell takes them.
+func shellText(words []string) string {
+	list := make([]string, 0, len(words))
+	for _, w := range words {
+		if strings.ContainsAny(w, " \t\n'\"*?[]{}()<>|&;$`\\!#~") || w == "" {
+			w = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+		}
+		list = append(list, w)
+	}
+	return strings.Join(list, " ")
 }
 
 // tracing is one run of the verb.

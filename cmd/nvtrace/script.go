@@ -85,13 +85,15 @@ func (f *scriptFlags) load(e *env) (err error) {
 func checkArgs(p *script.Program) error {
 	for _, u := range p.ArgUses() {
 		var have []string
-		found := false
+		found, isText := false, false
 		for _, l := range api.Libraries() {
 			for f := range api.Functions(l) {
 				if !nvattach.Glob(u.Glob, f.Name) {
 					continue
 				}
-				found = found || f.Param(u.Name) != nil
+				if p := f.Param(u.Name); p != nil {
+					found, isText = true, isText || p.IsText()
+				}
 				for i := range f.Params {
 					if !slices.Contains(have, f.Params[i].Name) {
 						have = append(have, f.Params[i].Name)
@@ -99,7 +101,10 @@ func checkArgs(p *script.Program) error {
 				}
 			}
 		}
-		if found {
+		switch {
+		case found && u.Text && !isText:
+			return u.Error(fmt.Sprintf("%s of %s points to no text; it is a number: args.%s", u.Name, u.Glob, u.Name))
+		case found:
 			continue
 		}
 		slices.Sort(have)
@@ -198,6 +203,7 @@ type hostScript struct {
 	runner                    *script.Runner
 	ioctls, calls, rets, runs bool // what there are probes at
 	images                    bool
+	places                    []string // that probes are at
 	show                      func(text string)
 	last                      int64     // when the latest event was
 	came                      time.Time // when it came here
@@ -207,7 +213,7 @@ type hostScript struct {
 // onHost makes the sink run a program's probes on the host; show puts out what they print.
 func (s *logSink) onHost(p *script.Program, show func(text string)) {
 	wants := func(kind string) bool { return len(p.Wants(kind)) > 0 }
-	h := &hostScript{ioctls: wants("ioctl"), calls: wants("api"), rets: wants("apiret"), runs: wants("launch"), images: wants("image"), show: show}
+	h := &hostScript{ioctls: wants("ioctl"), calls: wants("api"), rets: wants("apiret"), runs: wants("launch"), images: wants("image"), places: p.HostPlaces(), show: show}
 	var began []script.Shown
 	h.runner, began = p.NewRunner()
 	h.put(began)
@@ -271,5 +277,10 @@ func (h *hostScript) tick(now time.Time) {
 	}
 }
 
-// finish runs END and shows the maps.
-func (h *hostScript) finish() { h.put(h.runner.End()) }
+// finish runs END and shows the maps, and tells if there was nothing that probes are at.
+func (h *hostScript) finish(notice func(string)) {
+	h.put(h.runner.End())
+	if !h.runner.Ran() {
+		notice("nothing happened that these probes are at: " + someOf(h.places, 4))
+	}
+}

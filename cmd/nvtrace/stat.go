@@ -25,6 +25,9 @@ func runAs(e *env, verb string, own []string, usage string, args, command []stri
 		return exitOK
 	}
 	if command == nil && !slices.ContainsFunc(args, func(a string) bool { return strings.TrimLeft(a, "-") == "p" || strings.HasPrefix(a, "-p=") }) {
+		if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+			return e.fail(exitFailed, "%q: put -- before the command: nvtrace %s -- %s", args[0], verb, shellText(args))
+		}
 		return e.fail(exitFailed, "no command; type: nvtrace %s -- command [args]", verb)
 	}
 	return runVerb(e, append(own, args...), command)

@@ -55,10 +55,13 @@ func (t *Type) number(v uint64) uint64 {
 	return v
 }
 
+// IsText reports whether a parameter points to a text.
+func (p *Param) IsText() bool { return p.Type.Elem != nil && p.Type.Elem.Kind == KindChar }
+
 // Text returns the text that a parameter points to, as far as it was recorded.
 func (f *Frame) Text(name string, ev *traces.Event) (text string, ok bool) {
 	p := f.Function.Param(name)
-	if p == nil || p.Type.Elem == nil || p.Type.Elem.Kind != KindChar {
+	if p == nil || !p.IsText() {
 		return "", false
 	}
 	v, ok := f.word(p, 0)

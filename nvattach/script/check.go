@@ -21,6 +21,7 @@ type checker struct {
 	walked map[string]*mapInfo // what for goes through, by the name of its variable
 	probe  *probe
 	final  bool // every map is known: the second time
+	inStr  bool // in the argument of str
 }
 
 // check checks the probes twice: what a map holds may be said behind where it is read.
@@ -473,6 +474,8 @@ func (c *checker) expr(x expr) *Type {
 func (c *checker) valued(x *call) {
 	x.t = x.fn.result
 	if x.fn.Name == "str" {
+		c.inStr = true
+		defer func() { c.inStr = false }()
 		n, ok := x.args[0].(*nameRef)
 		if _, named := argName(n, ok); !named {
 			c.fail(x.args[0].pos(), "str wants a parameter of a function: str(args.NAME)")
@@ -630,7 +633,7 @@ func (c *checker) hostName(x *nameRef) {
 				c.fail(x.span, "args is not known at %s, but at api and apiret", k)
 			}
 			if c.final {
-				c.argUses = append(c.argUses, ArgUse{Glob: pt.glob, Name: name, at: x.span, l: &c.lexer})
+				c.argUses = append(c.argUses, ArgUse{Glob: pt.glob, Name: name, Text: c.inStr, at: x.span, l: &c.lexer})
 			}
 		}
 		return

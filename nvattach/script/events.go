@@ -11,6 +11,7 @@ type Runner struct {
 	p    *Program
 	in   *interp
 	next map[*probe]int64 // when intervals run
+	ran  bool             // a probe at an event
 }
 
 // Wants returns the patterns of a kind of probes on the host.
@@ -29,6 +30,7 @@ func (p *Program) Wants(kind string) (globs []string) {
 type ArgUse struct {
 	Glob string // of the functions
 	Name string
+	Text bool // str(args.NAME)
 	at   span
 	l    *lexer
 }
@@ -105,7 +107,7 @@ func (r *Runner) Event(e *Event) []Shown {
 				continue
 			}
 			if !ran {
-				ran = true
+				ran, r.ran = true, true
 				r.in.out.Reset()
 				r.in.name, r.in.text = e.value, e.Text
 			}
@@ -119,6 +121,21 @@ func (r *Runner) Event(e *Event) []Shown {
 		return nil
 	}
 	return printed(r.in.out.String())
+}
+
+// Ran reports whether any event was one that a probe is at, whatever its filter said.
+func (r *Runner) Ran() bool { return r.ran }
+
+// HostPlaces returns the probes on the host, as they are written.
+func (p *Program) HostPlaces() (list []string) {
+	for _, b := range p.probes {
+		for i := range b.points {
+			if pt := &b.points[i]; pt.event != nil {
+				list = append(list, p.lexer.text[pt.at:pt.end])
+			}
+		}
+	}
+	return list
 }
 
 // End runs END, if that is not the kernels', and returns what it printed, and the maps.

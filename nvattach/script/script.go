@@ -34,7 +34,8 @@ type Program struct {
 	formats []*call // printf of kernels, by number
 	maxKeys int64   // of config, 0: not set
 	argUses []ArgUse
-	elapsed int64 // of intervals, as far as maps of kernels were shown
+	places  map[string]string // of eBPF programs: the probe as it is written
+	elapsed int64             // of intervals, as far as maps of kernels were shown
 	lexer   *lexer
 }
 
@@ -54,7 +55,7 @@ func Compile(name, text string, params ...int64) (prog *Program, err error) {
 	if len(text) > maxSource {
 		p.fail(span{}, "a program of %d bytes; %d are the most", len(text), maxSource)
 	}
-	prog = &Program{lexer: &p.lexer}
+	prog = &Program{lexer: &p.lexer, places: make(map[string]string)}
 	prog.probes = p.program()
 	prog.maps = p.check(prog.probes)
 	prog.strings, prog.maxKeys, prog.argUses = p.strings, p.config.maxKeys, p.argUses
@@ -65,6 +66,7 @@ func Compile(name, text string, params ...int64) (prog *Program, err error) {
 				continue
 			}
 			name := "probe" + strconv.Itoa(len(spec.Programs)+1)
+			prog.places[name] = text[b.points[i].at:b.points[i].end]
 			g := newGen(prog, b, &b.points[i])
 			insns := g.program(name)
 			spec.Programs[name] = &ebpf.ProgramSpec{Name: name, SectionName: b.points[i].section, Instructions: insns}
@@ -115,6 +117,9 @@ func (p *Program) keys(m *mapInfo) int64 {
 	}
 	return defaultKeys
 }
+
+// Place returns the probe that one of the object's programs is of, as it is written.
+func (p *Program) Place(program string) string { return p.places[program] }
 
 // Owns reports whether a map is the program's, which then shows it.
 func (p *Program) Owns(m *nvattach.Map) bool { return p.Object != nil && m.Object == p.Object }
