@@ -588,7 +588,7 @@ func (c *checker) callName(x *nameRef) {
 				if len(args) == 0 {
 					c.fail(x.span, "%s is not known at %s, where the function has returned: keep it at %s, by tid", x.name, k.Name, strings.Replace(k.Name, "ret", "", 1))
 				}
-				c.fail(x.span, "there are arg0 to arg%d, the arguments in registers", len(args)-1)
+				c.fail(x.span, "there are arg0 to arg%d", len(args)-1)
 			}
 			x.arg = n
 			continue

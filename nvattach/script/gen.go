@@ -394,16 +394,12 @@ func (g *gen) truth(x expr) {
 
 func (g *gen) name(x *nameRef) {
 	switch b := x.def; {
+	case b == nil && g.point.kind.host == nvattach.HostUSDT:
+		g.argument(x, nvattach.HelperUSDTArg)
 	case b == nil && g.point.kind.host != nvattach.HostNone:
 		g.field(asm.R0, callArgs[g.point.kind.host][x.arg])
 	case b == nil:
-		defer g.scope()()
-		out := g.alloc(1, x.span)
-		g.add(asm.Mov.Reg(asm.R1, ctx))
-		g.constant(asm.R2, int64(x.arg))
-		g.address(asm.R3, out)
-		g.call(helperArg)
-		g.load(asm.R0, out)
+		g.argument(x, helperArg)
 	case b.Name == "retval":
 		g.field(asm.R0, callResult[g.point.kind.host])
 	case b.linear != nil:
@@ -422,6 +418,18 @@ func (g *gen) name(x *nameRef) {
 	default:
 		g.field(asm.R0, b.field)
 	}
+}
+
+// argument has a helper write an argument, and puts that into R0.
+func (g *gen) argument(x *nameRef, helper int32) {
+	defer g.scope()()
+	out := g.alloc(1, x.span)
+	g.set(out, 0)
+	g.add(asm.Mov.Reg(asm.R1, ctx))
+	g.constant(asm.R2, int64(x.arg))
+	g.address(asm.R3, out)
+	g.call(helper)
+	g.load(asm.R0, out)
 }
 
 func (g *gen) field(r asm.Register, name string) {

@@ -248,6 +248,8 @@ func (p *parser) callPoint(pt point, kind *Kind) point {
 		pt.section = "uprobe/" + t.text
 	case nvattach.HostReturn:
 		pt.section = "uretprobe/" + t.text
+	case nvattach.HostUSDT:
+		pt.section = "usdt/" + t.text
 	case nvattach.HostSysEnter, nvattach.HostSysExit:
 		way := map[nvattach.HostKind]string{nvattach.HostSysEnter: "sys_enter", nvattach.HostSysExit: "sys_exit"}[kind.host]
 		pt.section = "tracepoint/syscalls/" + way + "_" + t.text
@@ -260,7 +262,9 @@ func (p *parser) callPoint(pt point, kind *Kind) point {
 	if t.text == "" {
 		p.fail(t.span, "a name is missing: %s:%s", kind.Name, kind.Of)
 	}
-	if at, err := nvattach.ParseHostPoint(pt.section); err != nil {
+	if at, err := nvattach.ParseHostPoint(pt.section); err != nil && kind.host == nvattach.HostUSDT {
+		p.fail(t.span, "%q: write %s:%s", t.text, kind.Name, kind.Of)
+	} else if err != nil {
 		p.fail(pt.span, "%v", err)
 	} else if at.Kind == nvattach.HostNone {
 		p.fail(pt.span, "%s is no place on the host: %s:%s", t.text, kind.Name, kind.Of)

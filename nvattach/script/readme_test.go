@@ -29,7 +29,7 @@ func readmeTables() map[string]string {
 	for i := range CallBuiltins {
 		fmt.Fprintf(&callBuiltins, "| `%s` | %s |\n", CallBuiltins[i].Name, CallBuiltins[i].Doc)
 	}
-	callBuiltins.WriteString("| `arg0` to `arg5` | the arguments in registers, at uprobe and syscall |\n")
+	callBuiltins.WriteString("| `arg0` to `arg5` | the arguments in registers, at uprobe and syscall; at usdt arg0 to arg11, where the probe says |\n")
 	hostBuiltins.WriteString("| built-in | where | is |\n|---|---|---|\n")
 	for i := range HostBuiltins {
 		b, where := &HostBuiltins[i], "everywhere"

@@ -98,6 +98,7 @@ var Kinds = []Kind{
 var CallKinds = []Kind{
 	{Name: "uprobe", Of: "FILE:FUNCTION", host: nvattach.HostEntry, Doc: "functions of the program and its libraries, when they are entered"},
 	{Name: "uretprobe", Of: "FILE:FUNCTION", host: nvattach.HostReturn, Doc: "the same, when they return"},
+	{Name: "usdt", Of: "FILE:PROVIDER:NAME", host: nvattach.HostUSDT, Doc: "probes that a program was compiled with (sys/sdt.h)"},
 	{Name: "syscall", Of: "NAME", host: nvattach.HostSysEnter, Doc: "system calls, when they are made; * for all"},
 	{Name: "sysret", Of: "NAME", host: nvattach.HostSysExit, Doc: "the same, when they have returned"},
 }
@@ -118,6 +119,7 @@ var CallBuiltins = []Builtin{
 var (
 	callArgs = map[nvattach.HostKind][]string{
 		nvattach.HostEntry:     {"di", "si", "dx", "cx", "r8", "r9"},
+		nvattach.HostUSDT:      make([]string, 12), // they are where the probe says
 		nvattach.HostSysEnter:  {"args[0]", "args[1]", "args[2]", "args[3]", "args[4]", "args[5]"},
 		nvattach.HostSysEnters: {"args[0]", "args[1]", "args[2]", "args[3]", "args[4]", "args[5]"},
 	}
@@ -251,6 +253,7 @@ func hostBuiltin(name string) *HostBuiltin {
 var elsewhere = map[string]string{
 	"tracepoint": "of the system calls there are syscall:NAME and sysret:NAME",
 	"t":          "of the system calls there are syscall:NAME and sysret:NAME",
+	"U":          "it is usdt:FILE:PROVIDER:NAME",
 	"u":          "it is uprobe:FILE:FUNCTION",
 	"ur":         "it is uretprobe:FILE:FUNCTION",
 	"profile":    "a GPU's threads can't be sampled: count at block:* instead",
@@ -262,7 +265,7 @@ var elsewhere = map[string]string{
 
 func hostProbe(name string) string {
 	switch name {
-	case "kprobe", "kretprobe", "kfunc", "fentry", "fexit", "k", "kr", "rawtracepoint", "software", "hardware", "usdt", "U", "watchpoint", "iter":
+	case "kprobe", "kretprobe", "kfunc", "fentry", "fexit", "k", "kr", "rawtracepoint", "software", "hardware", "watchpoint", "iter":
 		return "bpftrace has it; here there are kernel, mem, insn, block and others in kernels, and ioctl, api, apiret, launch, uprobe and syscall on the host"
 	}
 	return elsewhere[name]
