@@ -30,6 +30,11 @@ func testObjects(tb testing.TB) []*Object {
 // placedPlan plans an object's programs, and places their maps.
 func placedPlan(tb testing.TB, o *Object) (*Plan, *Maps) {
 	tb.Helper()
+	return placedPlanAt(tb, o, 0x7f1200000000)
+}
+
+func placedPlanAt(tb testing.TB, o *Object, base uint64) (*Plan, *Maps) {
+	tb.Helper()
 	plan, err := NewPlan([]*Object{o}, &PlanOptions{AllowExit: true})
 	if err != nil {
 		tb.Fatal(err)
@@ -38,7 +43,7 @@ func placedPlan(tb testing.TB, o *Object) (*Plan, *Maps) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if err := maps.Place(0x7f1200000000); err != nil {
+	if err := maps.Place(base); err != nil {
 		tb.Fatal(err)
 	}
 	return plan, maps

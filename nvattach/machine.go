@@ -25,6 +25,7 @@ type machine struct {
 	report KernelReport
 	sites  []Site
 	change *fatbin.CodeChange
+	halves []int // offsets in it; see sass.Woven
 	own    map[*Object]sass.Variables
 	err    error // why it gets none
 }
@@ -43,6 +44,7 @@ type compiledBody struct {
 	params []BodyParam
 	code   *sass.Body
 	err    error
+	fixed  bool // for the memory of this run
 }
 
 // cubinCode puts programs into the kernels of a cubin, whose names are given, and returns
@@ -58,6 +60,12 @@ func (r *rewriting) cubinCode(data []byte, names []string) []byte {
 	changed := false
 	r.p.mu.Lock()
 	defer r.p.mu.Unlock()
+	parts := r.storeParts(data, names, editor.Cubin().Arch)
+	if out, ok := r.stored(parts); ok {
+		return out
+	}
+	firstSite, firstUnprobed := len(r.p.sites), len(r.out.Unprobed)
+	halves := make(map[string][]int)
 	var wanted []string
 	for _, name := range names {
 		if r.p.Wants(name, false) {
@@ -80,6 +88,7 @@ func (r *rewriting) cubinCode(data []byte, names []string) []byte {
 			if m.change != nil {
 				changed = true
 				m.err = editor.Set(m.name, m.change)
+				halves[m.name] = m.halves
 			}
 			if m.err != nil {
 				unprobed = append(unprobed, Unprobed{m.name, m.err.Error()})
@@ -97,6 +106,9 @@ func (r *rewriting) cubinCode(data []byte, names []string) []byte {
 		r.besideCode(data, editor, reports)
 	}
 	r.out.Kernels, r.out.Unprobed = reports, append(r.out.Unprobed, unprobed...)
+	if changed && !r.fixed {
+		r.store(parts, &storedCode{Kernels: reports, Unprobed: r.out.Unprobed[firstUnprobed:], Sites: r.p.sites[firstSite:]}, out, halves)
+	}
 	return out
 }
 
@@ -196,6 +208,7 @@ func (m *machine) finish() {
 	for _, w := range woven.Code {
 		code = w.Append(code)
 	}
+	m.halves = woven.Halves
 	m.change = &fatbin.CodeChange{Code: code, Registers: woven.Registers, Exits: woven.Exits, Stack: woven.Stack}
 }
 
@@ -371,6 +384,7 @@ func (m *machine) body(q *PlannedProgram, guarded bool) (*compiledBody, error) {
 		}
 		m.r.p.kept.bodies[key] = b
 	}
+	m.r.fixed = m.r.fixed || b.fixed
 	return b, b.err
 }
 
@@ -379,15 +393,41 @@ func (m *machine) compile(q *PlannedProgram, guarded bool) *compiledBody {
 	if err != nil {
 		return &compiledBody{err: err}
 	}
-	cubin, err := m.r.o.CompileBody(b.Text)
+	if m.r.o.Places != nil {
+		if placeA, placeB, ok := m.r.o.Places(b.Text); ok {
+			if code, ok := m.movable(placeA, placeB); ok {
+				return &compiledBody{params: b.Params, code: code}
+			}
+		}
+	}
+	code, err := m.compileText(b.Text)
+	return &compiledBody{params: b.Params, code: code, err: err, fixed: true}
+}
+
+// movable compiles a program for two places at which its memory is not; false if what
+// comes of it differs by more than the places.
+func (m *machine) movable(placeA, placeB string) (*sass.Body, bool) {
+	var b *sass.Body
+	var errB error
+	var wait sync.WaitGroup
+	wait.Go(func() { b, errB = m.compileText(placeB) })
+	a, errA := m.compileText(placeA)
+	wait.Wait()
+	if errA != nil || errB != nil {
+		return nil, false // the text as it is gives the message
+	}
+	return sass.Movable(a, b, m.r.o.High)
+}
+
+func (m *machine) compileText(text string) (*sass.Body, error) {
+	cubin, err := m.r.o.CompileBody(text)
 	if err != nil {
-		return &compiledBody{err: fmt.Errorf("compiling: %w", err)}
+		return nil, fmt.Errorf("compiling: %w", err)
 	}
 	if len(cubin) == 0 {
-		return &compiledBody{err: errors.New("the driver's compiler can't be used here, and machine code needs it")}
+		return nil, errors.New("the driver's compiler can't be used here, and machine code needs it")
 	}
-	code, err := sass.BodyFromCubin(cubin, BodyName)
-	return &compiledBody{params: b.Params, code: code, err: err}
+	return sass.BodyFromCubin(cubin, BodyName)
 }
 
 // spaces are the values of a context's field for state spaces.

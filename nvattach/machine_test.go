@@ -6,7 +6,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"nvtrace/fatbin"
@@ -20,8 +22,10 @@ func compileBody(tb testing.TB, arch string) func(text string) ([]byte, error) {
 	tb.Helper()
 	path := need.Tool(tb, "ptxas", "NVTRACE_PTXAS")
 	dir := tb.TempDir()
+	var calls atomic.Int64 // which may overlap
 	return func(text string) ([]byte, error) {
-		in, out := filepath.Join(dir, "body.ptx"), filepath.Join(dir, "body.cubin")
+		name := filepath.Join(dir, strconv.FormatInt(calls.Add(1), 10))
+		in, out := name+".ptx", name+".cubin"
 		if err := os.WriteFile(in, []byte(text), 0o644); err != nil {
 			return nil, err
 		}

@@ -20,6 +20,13 @@ type RewriteOptions struct {
 	// would take machine code, programs are put there. Nil: they are put into PTX alone. An
 	// empty result means that nothing can compile here.
 	CompileBody func(text string) ([]byte, error)
+	// Places gives a Body's text with the memory of maps at the upper halves of addresses
+	// sass.PlaceA and sass.PlaceB; false if that can't be. High is the half that it has. What
+	// is made of such bodies can be kept for other runs. May be nil.
+	Places func(text string) (a, b string, ok bool)
+	High   uint16
+	// Store keeps machine code with programs; may be nil.
+	Store Store
 	// NoBody says why CompileBody is nil; "" stands for no reason but that.
 	NoBody string
 	// Registers says how many registers a thread of a kernel takes without
@@ -30,6 +37,12 @@ type RewriteOptions struct {
 	Twins Twins
 	// MaxEntry bounds the content of an entry; see fatbin.Options.
 	MaxEntry int64
+}
+
+// A Store keeps what depends on nothing but parts, and on nvtrace.
+type Store interface {
+	Kept(parts []string) (info string, data []byte, ok bool)
+	Keep(parts []string, info string, data []byte)
 }
 
 // A Rewritten is an image with programs.
@@ -125,6 +138,8 @@ type rewriting struct {
 	maps *Maps
 	o    *RewriteOptions
 	out  *Rewritten
+	// fixed: a Body was compiled for the memory of this run.
+	fixed bool
 	// registers says how many registers the kernels of what was compiled take.
 	registers func(cubin []byte) map[string]int
 }

@@ -157,6 +157,9 @@ type Woven struct {
 	Stack     int      // bytes of local memory that a thread needs more
 	Growth    int      // of the code, in bytes
 	Sites     []SiteReport
+	// Halves are the offsets at which upper halves of addresses of memory stand, in bodies
+	// that are [Movable].
+	Halves []int
 }
 
 // SiteReport is what was done at a place.

@@ -34,6 +34,9 @@ type Body struct {
 	// access them, by index.
 	frame   int
 	onStack map[int]bool
+	// halves are the offsets in the code at which upper halves of addresses stand; see
+	// Movable.
+	halves []int
 	// boards are the scoreboards that it sets.
 	boards uint8
 	// late are the registers that an instruction, by index, overwrites although nothing

@@ -267,6 +267,9 @@ func (e *emitter) probe(i int, p *probe, last bool) error {
 func (e *emitter) body(p *probe, boards uint8, last bool) error {
 	base := len(e.out.Code)
 	e.copies = append(e.copies, bodyCopy{base, p})
+	for _, at := range p.body.halves {
+		e.out.Halves = append(e.out.Halves, base*WordSize+at)
+	}
 	end := base + len(p.body.code)
 	for k := range p.body.code {
 		w := p.body.renamed(k, &p.regs)

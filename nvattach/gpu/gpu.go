@@ -343,15 +343,16 @@ func (tr *Tracer) Replace(im *capture.Captured) (image []byte, ok bool) {
 	}
 	compile := tr.compileFor(lib, c.arch, c.mem.addr)
 	noBody := tr.o.MachineCode.Without(c.arch)
-	var body func(text string) ([]byte, error)
+	o := &session.RewriteOptions{Arch: c.arch, Twins: nvattach.TwinsNeeded}
 	if noBody == "" {
-		body = tr.compileFor(lib, c.arch, c.mem.addr, "--compile-as-tools-patch")
+		tr.machineCode(o, lib, c.mem.addr)
 	}
 	if strings.HasPrefix(im.Function, "cuLinkAdd") {
-		compile, body, noBody = nil, nil, "it is to be linked with others" // what is to be linked may lack what other inputs have: the driver's linker compiles it
+		compile, o.CompileBody, noBody = nil, nil, "it is to be linked with others" // what is to be linked may lack what other inputs have: the driver's linker compiles it
 	}
 	tr.log.Debug("compiler found", "pid", im.PID, "took", time.Since(began))
-	out, twins, err := c.session.Rewrite(im.Data, &session.RewriteOptions{Arch: c.arch, Compile: compile, CompileBody: body, NoBody: noBody, Twins: nvattach.TwinsNeeded})
+	o.Compile, o.NoBody = compile, noBody
+	out, twins, err := c.session.Rewrite(im.Data, o)
 	if twins {
 		tr.lookAtLaunches(th)
 	}
@@ -372,6 +373,23 @@ func (tr *Tracer) Replace(im *capture.Captured) (image []byte, ok bool) {
 		s.Rewriting += time.Since(began)
 	})
 	return out, true
+}
+
+// machineCode has programs put into machine code, for maps in memory at base.
+func (tr *Tracer) machineCode(o *session.RewriteOptions, lib *library, base uint64) {
+	o.CompileBody = tr.compileFor(lib, o.Arch, 0, "--compile-as-tools-patch")
+	o.High = uint16(base >> 32)
+	o.Places = func(text string) (a, b string, ok bool) {
+		if !strings.Contains(text, fmt.Sprintf("%#x", base>>32)) {
+			return text, text, true
+		}
+		a, okA := placed(text, base, placeA)
+		b, okB := placed(text, base, placeB)
+		return a, b, okA && okB
+	}
+	if c := tr.compiler(lib.path); c.c != nil {
+		o.Store = c.c
+	}
 }
 
 // lookAtLaunches has the launches of a held thread's process looked at.

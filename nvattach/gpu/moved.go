@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"nvtrace/fatbin/sass"
 	"nvtrace/nvattach/jit"
 )
 
@@ -20,8 +21,8 @@ import (
 
 const (
 	mapsAlign = 4 << 30
-	placeA    = 0x5555 // upper halves of addresses
-	placeB    = 0x2aaa
+	placeA    = sass.PlaceA // upper halves of addresses
+	placeB    = sass.PlaceB
 )
 
 // placed returns the text with addresses of memory at base elsewhere; ok is false if

@@ -11,14 +11,19 @@ package jit
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -152,6 +157,46 @@ func (c *Compiler) Compile(ctx context.Context, ptx []byte, target string, optio
 	c.cache.put(key, r)
 	return r, nil
 }
+
+// Kept returns what [Compiler.Keep] kept that depends on the same things, by the same
+// nvtrace; false if there is nothing.
+func (c *Compiler) Kept(parts []string) (info string, data []byte, ok bool) {
+	if c.cache == nil {
+		return "", nil, false
+	}
+	r := c.cache.get(c.cache.key(keptName+ownHash(), parts, nil))
+	if r == nil {
+		return "", nil, false
+	}
+	return r.Info, r.Cubin, true
+}
+
+// Keep keeps what was made of compiled code beside it. parts are all that it depends on,
+// but for nvtrace itself.
+func (c *Compiler) Keep(parts []string, info string, data []byte) {
+	if len(data) < mostKept {
+		c.cache.put(c.cache.key(keptName+ownHash(), parts, nil), &Result{Info: info, Cubin: data})
+	}
+}
+
+const (
+	keptName = "made by nvtrace " // for keys
+	mostKept = 256 << 20
+)
+
+// ownHash is that of the program that runs.
+var ownHash = sync.OnceValue(func() string {
+	h := sha256.New()
+	f, err := os.Open("/proc/self/exe")
+	if err == nil {
+		defer f.Close()
+		_, err = io.Copy(h, f)
+	}
+	if err != nil {
+		return rand.Text() // nothing is found again
+	}
+	return hex.EncodeToString(h.Sum(nil))
+})
 
 // answer is what the helper prints; see helper/ptxjit.c.
 type answer struct {

@@ -373,6 +373,29 @@ func TestCacheFolder(t *testing.T) {
 	}
 }
 
+// What was kept is found again by all that it depends on, and by nothing else.
+func TestKept(t *testing.T) {
+	cache, err := openCache(privateDir(t), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Compiler{cache: cache}
+	c.Keep([]string{"a", "bc"}, "info", []byte("data"))
+	if info, data, ok := c.Kept([]string{"a", "bc"}); !ok || info != "info" || string(data) != "data" {
+		t.Errorf("%q, %q, %v", info, data, ok)
+	}
+	for _, parts := range [][]string{{"ab", "c"}, {"a"}, nil} {
+		if _, _, ok := c.Kept(parts); ok {
+			t.Errorf("%q is found", parts)
+		}
+	}
+	none := new(Compiler)
+	none.Keep([]string{"a"}, "", nil)
+	if _, _, ok := none.Kept([]string{"a"}); ok {
+		t.Error("found without a cache")
+	}
+}
+
 // TestCacheEntries: an entry that is no file, is another's, or is that of another
 // key is not taken, and nothing waits for it.
 func TestCacheEntries(t *testing.T) {
