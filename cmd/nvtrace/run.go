@@ -364,11 +364,11 @@ func (s *tracing) describe(command []string) {
 // simulated GPU.
 func (s *tracing) equip(command []string) (err error) {
 	f := s.f
-	if f.pid != 0 && (f.attach.any() || f.sim.gpu.set) {
-		return errors.New("-p: --attach and --sim need a program that nvtrace starts")
-	}
 	if s.probes, err = f.attach.start(s.e); err != nil {
 		return err
+	}
+	if f.pid != 0 && (f.attach.kernelProbes() || f.sim.gpu.set) {
+		return errors.New("-p: programs in kernels, and --sim, need a program that nvtrace starts")
 	}
 	if err := f.sim.decide(s.e, f.attach.kernelProbes()); err != nil {
 		return err

@@ -105,11 +105,8 @@ func (r *rig) run(argv ...string) int {
 		r.t.Fatal(err)
 	}
 	defer out.Close()
-	o := &ptrace.Options{Argv: argv, Rules: r.tracer.Rules(), Stdout: out}
-	if r.agent != nil {
-		o.Rules = append(r.agent.Rules(), o.Rules...)
-		o.ExemptPage, o.Fault, o.Uninterrupted = true, r.agent.Fault, r.agent.Uninterrupted
-	}
+	o := r.options()
+	o.Argv, o.Stdout = argv, out
 	res, err := ptrace.Run(context.Background(), o, r)
 	if err != nil {
 		r.t.Fatal(err)
@@ -121,6 +118,17 @@ func (r *rig) run(argv ...string) int {
 	}
 	r.stdout.Write(b)
 	return res.Status.ExitStatus()
+}
+
+// options are those of a trace.
+func (r *rig) options() *ptrace.Options {
+	o := &ptrace.Options{Rules: r.tracer.Rules()}
+	if r.agent != nil {
+		o.Rules = append(r.agent.Rules(), o.Rules...)
+		o.ExemptPage, o.Fault, o.Uninterrupted = true, r.agent.Fault, r.agent.Uninterrupted
+		o.Detour, o.Stubs = r.agent.Detour, r.agent.Stubs()
+	}
+	return o
 }
 
 // drain takes what programs in the process have written.

@@ -1,11 +1,14 @@
 package host
 
 import (
+	"bytes"
+	"context"
 	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +16,7 @@ import (
 
 	"nvtrace/internal/need"
 	"nvtrace/nvattach/control"
+	"nvtrace/ptrace"
 )
 
 // zoo compiles testdata/zoo.cc.
@@ -158,6 +162,45 @@ func TestKilledOwner(t *testing.T) {
 	}
 	if lost := r.runner.Losses(); len(lost) > 0 {
 		t.Error(lost)
+	}
+}
+
+// TestAttached: programs run in a process that was there before, whose threads are busy with
+// the functions, again and again; the process goes on without.
+func TestAttached(t *testing.T) {
+	bin := hits(t)
+	cmd := exec.Command(bin, "3", "-1")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for range 4 {
+		r := rigOf(t, "../testdata/obj/zoo.bpf.o", true)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			for r.variable("all_returns") < 1000 && ctx.Err() == nil {
+				runtime.Gosched()
+			}
+			cancel()
+		}()
+		if _, err := ptrace.Attach(ctx, cmd.Process.Pid, r.options(), r); err != nil {
+			t.Error(err)
+		}
+		cancel()
+		if slow := r.tracer.Slow(); slow != "" && !strings.Contains(slow, "p_chosen") || r.agent.Stats().Probes == 0 {
+			t.Error(slow)
+		}
+		if lost := r.runner.Losses(); len(lost) > 0 {
+			t.Error(lost)
+		}
+	}
+	if err := errors.Join(in.Close(), cmd.Wait()); err != nil || out.String() != "56\n" {
+		t.Errorf("%v, %q", err, out.String())
 	}
 }
 

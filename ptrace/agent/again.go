@@ -20,7 +20,7 @@ const (
 	hookFunc = hookAt + 8               // address of the function
 	hookBack = hookAt + 16
 	hookLen  = hookAt + 24 // of what was replaced
-	hookKind = hookAt + 32 // 1: of hooks, 2: of detours, 3: of hooks behind one, 4, 5: of probes
+	hookKind = hookAt + 32 // 1: of hooks, 2: of detours, 3: of hooks behind one, 4, 5: of probes, 6, 7: with returns
 
 	// And of what a probe has.
 	hookPrograms = hookAt + 40
@@ -33,6 +33,8 @@ const (
 	kindBehind
 	kindProbe
 	kindProbeBehind
+	kindWatch
+	kindWatchBehind
 )
 
 // errOther says that there is somebody else's code.
@@ -100,10 +102,10 @@ func (p *Process) takeOver(t *ptrace.Task) error {
 			at: le.Uint64(b[hookAt:]), addr: le.Uint64(b[hookFunc:]), back: le.Uint64(b[hookBack:]), size: le.Uint64(b[hookLen:]),
 			orig: le.Uint64(b), once: le.Uint64(b[8:]), stop: kind == kindDetour, hook: &Hook{Quiet: true}, free: true,
 		}
-		if kind == kindProbe || kind == kindProbeBehind {
-			s.hook.Probe = le.Uint64(b[hookPrograms:])
+		if kind >= kindProbe {
+			s.hook.Probe, s.hook.Returns = le.Uint64(b[hookPrograms:]), kind >= kindWatch
 		}
-		if kind != kindBehind && kind != kindProbeBehind {
+		if kind != kindBehind && kind != kindProbeBehind && kind != kindWatchBehind {
 			s.jump = make([]byte, jumpLen)
 			if n, _ := t.ReadText(s.at, s.jump); n < jumpLen || s.jump[0] != 0xe9 {
 				s.gone = true

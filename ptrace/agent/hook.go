@@ -113,7 +113,7 @@ func (p *Process) hook(t *ptrace.Task, x *Target, busy []uint64) error {
 		}
 		switch {
 		case s.at != at || !s.there(code):
-		case s.free && !s.stop && s.hook.Probe == 0 && x.Hook.Probe == 0:
+		case s.free && !s.stop && (s.hook.Probe == 0) == (x.Hook.Probe == 0) && (x.Hook.Probe == 0 || s.hook.Returns == x.Hook.Returns):
 			return p.claim(s, i, x.Hook)
 		case !s.stop && !s.free && (s.hook.Probe == 0) == (x.Hook.Probe == 0):
 			return fail(fmt.Errorf("is hooked already (%s)", s.hook.Name))
@@ -369,10 +369,13 @@ func (h *Hook) encode(s *hookSite) []byte {
 	switch {
 	case s.stop:
 		kind = kindDetour
-	case h.Probe != 0 && s.jump == nil:
-		kind = kindProbeBehind
 	case h.Probe != 0:
-		kind = kindProbe
+		if kind = kindProbe; h.Returns {
+			kind = kindWatch
+		}
+		if s.jump == nil {
+			kind++ // behind another
+		}
 	case s.jump == nil:
 		kind = kindBehind
 	}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/proc"
 )
 
 // Programs is memory of code that runs in traced processes, and of the data that it
@@ -233,6 +234,10 @@ func (p *Process) Runs(t *ptrace.Task) error {
 		return errors.New("there are no programs")
 	}
 	err := p.mapPrograms(t, p.a.programs)
+	for try := 1; errors.Is(err, errRunning) && try < mostTries; try++ {
+		yield()
+		err = p.mapPrograms(t, p.a.programs)
+	}
 	if err != nil {
 		err = fmt.Errorf("%w: process %d: %w", ErrUnsupported, p.PID, err)
 	}
@@ -242,8 +247,28 @@ func (p *Process) Runs(t *ptrace.Task) error {
 	return err
 }
 
-// mapPrograms maps the memory of programs, which forked children have, too.
+// mapPrograms maps the memory of programs, which forked children have, too. That of another
+// supervisor makes room, unless a thread is in one of its programs still; the calls whose
+// returns that one has watched stay.
 func (p *Process) mapPrograms(t *ptrace.Task, g *Programs) error {
+	where := uint64(unix.MAP_FIXED_NOREPLACE)
+	if p.again {
+		left, err := proc.Maps(p.PID)
+		if err != nil {
+			return err
+		}
+		if proc.At(left, programAddr) != nil {
+			tasks, resume, err := t.StopWorld()
+			if err != nil {
+				return err
+			}
+			defer resume()
+			if err := inPrograms(append(tasks, t)); err != nil {
+				return err
+			}
+			where = unix.MAP_FIXED
+		}
+	}
 	fds, err := p.send(t, g.files)
 	if err != nil {
 		return err
@@ -260,7 +285,10 @@ func (p *Process) mapPrograms(t *ptrace.Task, g *Programs) error {
 		{g.dataAddr, uint64(len(g.data)), unix.PROT_READ | unix.PROT_WRITE, unix.MAP_SHARED, fds[1]},
 		{retsAddr, uint64(maxSlots * retsSize), unix.PROT_READ | unix.PROT_WRITE, unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_NORESERVE, noFD},
 	} {
-		_, err := call(t, "mmap", m.addr, unix.SYS_MMAP, m.addr, m.size, m.prot, m.flags|unix.MAP_FIXED_NOREPLACE, m.fd, 0)
+		if m.addr == retsAddr && where == unix.MAP_FIXED {
+			continue
+		}
+		_, err := call(t, "mmap", m.addr, unix.SYS_MMAP, m.addr, m.size, m.prot, m.flags|where, m.fd, 0)
 		if err != nil {
 			return err
 		}
@@ -268,6 +296,35 @@ func (p *Process) mapPrograms(t *ptrace.Task, g *Programs) error {
 	}
 	return nil
 }
+
+// inPrograms returns an error if a thread is in a program, or in what that has called: there
+// is an address of its code on the stack then, near the top.
+func inPrograms(tasks []*ptrace.Task) error {
+	const most = 16 << 10 // bytes: what a program and its helpers need, several times
+	inside := func(addr uint64) bool { return addr >= programAddr && addr < programAddr+codeSize }
+	stack := make([]byte, most)
+	for _, t := range tasks {
+		r, err := t.Regs()
+		if err != nil {
+			continue // it ended
+		}
+		found := inside(r.IP())
+		n, _ := t.ReadMem(r.SP(), stack)
+		for b := stack[:n]; len(b) >= 8; b = b[8:] {
+			found = found || inside(binary.LittleEndian.Uint64(b))
+		}
+		if found {
+			return errRunning
+		}
+	}
+	return nil
+}
+
+// errRunning: the memory of programs is in use.
+var errRunning = errors.New("a thread runs a program of another supervisor")
+
+// mostTries bounds how often it is looked whether one still does.
+const mostTries = 20
 
 // Where the messages of send are, in the page of struct conf.
 const (

@@ -15,13 +15,17 @@ KEEP static int chosen_one(int n) { __asm__ volatile("" ::: "memory"); return 3 
 static int (*choose(void))(int) { return chosen_one; }
 int p_chosen(int) __attribute__((ifunc("choose")));
 
-static long times;
+static long times; // negative: until standard input ends
+static volatile int over;
 
 static void *work(void *arg)
 {
 	long n = 0;
-	for (long i = 0; i < times; i++)
-		n = p_hit(n);
+	for (long i = 0; times < 0 ? !over : i < times; i++)
+		if (p_hit(n) != ++n)
+			return 0;
+	if (times < 0)
+		n = 7;
 	return (void *)n;
 }
 
@@ -33,6 +37,10 @@ int main(int argc, char **argv)
 	long sum = 0;
 	for (int i = 0; i < threads; i++)
 		pthread_create(&t[i], 0, work, 0);
+	char c;
+	while (times < 0 && read(0, &c, 1) > 0)
+		;
+	over = 1;
 	for (int i = 0; i < threads; i++) {
 		void *n;
 		pthread_join(t[i], &n);
