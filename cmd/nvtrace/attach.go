@@ -22,6 +22,7 @@ import (
 	"nvtrace/nvattach/host"
 	"nvtrace/nvattach/session"
 	"nvtrace/nvattach/sim"
+	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
 	"nvtrace/traces/record"
 )
@@ -296,12 +297,31 @@ func (s *tracing) startGPU() {
 	s.gpu = gpu.New(&gpu.Options{
 		Session: s.probes, Logger: s.opts.Logger, InProgram: s.e.getenv(driverCompiles) != "", MachineCode: s.f.attach.machineCode(),
 		Report: func(text string) { s.e.notice("probes: %s", text) },
-		Refuse: s.refuse,
+		Refuse: s.refuse, Ending: s.ending,
 	}, record.ExtensionClass)
 	if s.modules != nil {
 		o := &s.modules.opts
-		o.Replace, o.Refused, o.Mapped, o.Launched = s.gpu.Replace, s.gpu.Refused, s.gpu.Mapped, s.probes.Ran
+		o.Replace, o.Refused, o.Mapped, o.Launched, o.Counted = s.gpu.Replace, s.gpu.Refused, s.gpu.Mapped, s.probes.Ran, s.counted()
 		s.probes.LooksAtLaunches()
+	}
+}
+
+// counted returns what is told of launches that were counted; nil where trials would be
+// among them.
+func (s *tracing) counted() func(kernel string, n uint64) {
+	if s.probes.Verify() {
+		return nil
+	}
+	return s.probes.CountLaunches
+}
+
+// ending has the launches of a process told that is about to end.
+func (s *tracing) ending(t *ptrace.Task, last bool) {
+	switch {
+	case s.loads != nil:
+		s.loads.Ending(t, last)
+	case s.modules != nil && s.modules.capture.Load() != nil:
+		s.modules.capture.Load().Ending(t, last)
 	}
 }
 
@@ -330,7 +350,7 @@ func (s *tracing) extendGPU(r *record.Recorder, hooked *calls.Options) []record.
 			Mapped: s.gpu.Mapped, Logger: s.opts.Logger,
 		}
 		if o.Agent = r.Agent(); o.Agent != nil {
-			o.Audit, o.LaunchesCheap, o.Launched = capture.AuditHooks, true, s.probes.Ran
+			o.Audit, o.LaunchesCheap, o.Launched, o.Counted = capture.AuditHooks, true, s.probes.Ran, s.counted()
 			s.probes.LooksAtLaunches()
 			if o.LaunchesShared = hooked.Libraries.Has(api.Driver); o.LaunchesShared {
 				hooked.Launched = func(rec *agent.Record) { s.loads.LaunchRecord(rec) }

@@ -262,15 +262,15 @@ func (p *process) retire(module uint64) {
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 		return // can't be
 	}
+	for _, f := range p.renewed {
+		f()
+	}
 	for _, h := range list {
 		delete(p.kernels, h)
 		delete(p.launched, h)
 		if len(p.retired) < maxHandles {
 			p.retired[h] = now.Nano()
 		}
-	}
-	for _, f := range p.renewed {
-		f()
 	}
 }
 

@@ -223,9 +223,14 @@ func (c *Capture) hookLaunch(t *ptrace.Task, addr, size uint64, h *hook) {
 	}
 	if err == nil && k.Once {
 		s := c.process(t)
-		s.renewed = append(s.renewed, func() { p.Forget(k) })
+		s.counters = append(s.counters, counter{p, k})
+		s.renewed = append(s.renewed, func() {
+			c.tally(s)
+			p.Forget(k)
+		})
 	}
 	if err != nil {
+		c.tellCounted("", 0)
 		c.log.Debug("launches stop the program", "function", h.name(), "pid", t.PID, "err", err)
 		h.early = false
 		if c.o.LaunchesCheap && frequent(fn.name) {
@@ -267,7 +272,84 @@ func (c *Capture) launchedLate(r *agent.Record, handle uint64, name string) {
 		if when, ok := p.retired[handle]; ok && r.Begin < when {
 			return // of a kernel that is gone; its first launch was looked at
 		}
+		if c.o.Counted != nil {
+			p.counts[handle]++
+		}
 		c.launched(r.PID, r.TID, p, handle, name)
+	}
+}
+
+// A counter counts launches in a process.
+type counter struct {
+	p *agent.Process
+	h *agent.Hook
+}
+
+// tally tells of the launches that were counted so far, while handles mean what they did.
+func (c *Capture) tally(p *process) {
+	if c.o.Counted == nil {
+		return
+	}
+	for _, k := range p.counters {
+		list, err := k.p.Repeated(k.h)
+		if err != nil {
+			c.tellCounted("", 0)
+			continue
+		}
+		k.p.Forget(k.h)
+		for handle, n := range list {
+			p.counts[handle] += n
+		}
+	}
+	c.tellCounts(p, false)
+}
+
+// tellCounts tells of the launches in p.counts, with last also of those of kernels that
+// nobody could name.
+func (c *Capture) tellCounts(p *process, last bool) {
+	for handle, n := range p.counts {
+		o := p.launched[handle]
+		if o == nil {
+			o = p.kernels[handle]
+		}
+		switch {
+		case o != nil:
+			c.tellCounted(o.name, n)
+		case last:
+			c.tellCounted("", n)
+		default:
+			continue
+		}
+		delete(p.counts, handle)
+	}
+}
+
+// Ending tells of a process's launches. It must be called when a thread of it, which is
+// stopped, is about to end the process, or, if it is not the last that happens to it, to run
+// another program there.
+func (c *Capture) Ending(t *ptrace.Task, last bool) {
+	if p := c.procs[t.Proc]; p != nil {
+		c.tally(p)
+		if last {
+			p.counters = nil
+		}
+	}
+}
+
+// uncounted says that launches of a process that is gone were not counted.
+func (c *Capture) uncounted(p *process) {
+	if p == nil || c.o.Counted == nil {
+		return
+	}
+	if len(p.counters) > 0 && len(p.launched) > 0 {
+		c.tellCounted("", 0)
+	}
+	p.counters = nil
+}
+
+func (c *Capture) tellCounted(kernel string, n uint64) {
+	if c.o.Counted != nil {
+		c.o.Counted(kernel, n)
 	}
 }
 

@@ -47,6 +47,10 @@ type Options struct {
 	// Launched, if not nil, is told on the tracing thread of the first launch of a kernel
 	// by its mangled name; "" if nobody knows it.
 	Launched func(kernel string)
+	// Counted, if not nil, is told on the tracing thread of n launches of a kernel by its
+	// mangled name, "" if nobody knows it; n 0 says that some were not counted. Launches of
+	// graphs are not. Ending must be called.
+	Counted func(kernel string, n uint64)
 	// Shim is the path of the interposer's library, which is not who called a
 	// loader; "" for none.
 	Shim string
@@ -306,6 +310,7 @@ func (c *Capture) ended(t *ptrace.Task) {
 // driver may have launches that are reported late.
 func (c *Capture) buried(t *ptrace.Task) {
 	p := c.procs[t.Proc]
+	c.uncounted(p)
 	if p != nil && len(p.spaces) == 0 && c.pids[t.PID] == p {
 		delete(c.pids, t.PID)
 	}

@@ -60,6 +60,8 @@ type process struct {
 	kernels  map[uint64]*origin // kernels and functions by handle
 	launched map[uint64]*origin // what was launched, with where it came from then
 	renewed  []func()           // called when a handle gets another meaning
+	counts   map[uint64]uint64  // launches by handle that Options.Counted was not told of
+	counters []counter          // where others are counted
 	said     map[string]bool    // kernels of images that an event told of
 	kept     map[uint64][]*placement
 	arena    *chunk
@@ -84,7 +86,7 @@ func newProcess() *process {
 	return &process{
 		hooks: make(map[uint64]*hook), modules: make(map[uint64]*origin), kernels: make(map[uint64]*origin),
 		launched: make(map[uint64]*origin), said: make(map[string]bool), kept: make(map[uint64][]*placement),
-		libraries: make(map[uint64]bool), told: make(map[uint64][]uint64), retired: make(map[uint64]int64),
+		counts: make(map[uint64]uint64), libraries: make(map[uint64]bool), told: make(map[uint64][]uint64), retired: make(map[uint64]int64),
 	}
 }
 
@@ -94,6 +96,7 @@ func (p *process) fork() *process {
 	f := &process{
 		hooks: maps.Clone(p.hooks), spaces: slices.Clone(p.spaces), modules: maps.Clone(p.modules),
 		kernels: maps.Clone(p.kernels), launched: maps.Clone(p.launched), said: make(map[string]bool), kept: make(map[uint64][]*placement),
+		counts:    make(map[uint64]uint64),
 		libraries: maps.Clone(p.libraries), told: maps.Clone(p.told), retired: maps.Clone(p.retired), scratch: p.scratch, before: p.before,
 	}
 	// Copies of our buffers stay in the child for good: it is the parent that

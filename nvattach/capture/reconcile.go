@@ -111,6 +111,9 @@ func (c *Capture) Finish() {
 	for _, p := range c.procs {
 		c.giveUp(p)
 	}
+	for _, p := range c.pids {
+		c.tellCounts(p, true)
+	}
 	c.checkFiles()
 	c.mu.Lock()
 	seen := c.seen

@@ -39,6 +39,9 @@ type Options struct {
 	// Report is told what keeps probes from running, the same once; nil for nobody.
 	// It may be called from any goroutine.
 	Report func(text string)
+	// Ending, if not nil, is told on the tracing thread of a thread that is about to end its
+	// process, or to run another program there.
+	Ending func(t *ptrace.Task, last bool)
 	// KeepEvery is how often maps are read in a program that runs, for the case that it
 	// is killed; 0: every 5 s.
 	KeepEvery time.Duration
@@ -173,11 +176,15 @@ func (tr *Tracer) Enter(t *ptrace.Task, s *ptrace.Syscall) ptrace.Verdict {
 	if s.Class != tr.class || s.Compat {
 		return ptrace.Skip
 	}
+	last := s.Name() == "exit_group"
+	if tr.o.Ending != nil {
+		tr.o.Ending(t, last)
+	}
 	p := tr.process(t)
 	if p == nil || !tr.isActive(p) || p.exiting || !p.exits || tr.calling(t) {
 		return ptrace.Skip
 	}
-	p.exiting = s.Name() == "exit_group"
+	p.exiting = last
 	tr.visitHeld(t, p, func(v *visit) { v.keepAll(true) })
 	return ptrace.Skip
 }

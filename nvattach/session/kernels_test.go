@@ -99,13 +99,15 @@ func TestKernelTotal(t *testing.T) {
 		launches map[string]uint64
 		refused  int
 		want     string
+		lost     bool
 	}{
-		{nil, 0, "probed 1 of 3 launched kernels"},
-		{map[string]uint64{"in": 1472, "out": 2, "half": 1}, 0, "probed 1 of 3 launched kernels, 99.8% of 1,475 launches"},
-		{map[string]uint64{"in": 9999, "out": 1}, 0, "probed 1 of 3 launched kernels, 99.9% of 10,000 launches; those of 1 kernel, in graphs, were not counted"},
-		{map[string]uint64{"in": 4, "out": 3, "half": 1}, 2, "probed 1 of 3 launched kernels, 25% of 8 launches"},
-		{map[string]uint64{"in": 1, "out": 1, "half": 999998}, 0, "probed 1 of 3 launched kernels, 0.1% of 1,000,000 launches"},
-		{map[string]uint64{"in": 0, "out": 1, "half": 0}, 0, "probed 1 of 3 launched kernels, 0% of 1 launch; those of 2 kernels, in graphs, were not counted"},
+		{want: "probed 1 of 3 launched kernels", launches: map[string]uint64{"in": 5, "out": 1, "half": 1}, lost: true},
+		{nil, 0, "probed 1 of 3 launched kernels", false},
+		{map[string]uint64{"in": 1472, "out": 2, "half": 1}, 0, "probed 1 of 3 launched kernels, 99.8% of 1,475 launches", false},
+		{map[string]uint64{"in": 9999, "out": 1}, 0, "probed 1 of 3 launched kernels, 99.9% of 10,000 launches; those of 1 kernel, in graphs, were not counted", false},
+		{map[string]uint64{"in": 4, "out": 3, "half": 1}, 2, "probed 1 of 3 launched kernels, 25% of 8 launches", false},
+		{map[string]uint64{"in": 1, "out": 1, "half": 999998}, 0, "probed 1 of 3 launched kernels, 0.1% of 1,000,000 launches", false},
+		{map[string]uint64{"in": 0, "out": 1, "half": 0}, 0, "probed 1 of 3 launched kernels, 0% of 1 launch; those of 2 kernels, in graphs, were not counted", false},
 	} {
 		var b bytes.Buffer
 		s := New(&Options{Out: &b})
@@ -116,7 +118,12 @@ func TestKernelTotal(t *testing.T) {
 		})
 		for _, k := range []string{"in", "out", "half"} {
 			s.Ran(k)
-			s.CountLaunches(k, tt.launches[k])
+			if n := tt.launches[k]; n > 0 {
+				s.CountLaunches(k, n)
+			}
+		}
+		if tt.lost {
+			s.CountLaunches("", 0)
 		}
 		for range tt.refused {
 			s.RanUnprobed("in", TooManyRegisters)

@@ -78,6 +78,7 @@ type Session struct {
 	ran       map[string]bool                // kernels that were launched; nil: nobody looks at launches
 	unnamed   bool                           // a kernel was launched that nobody can name
 	launches  map[string]uint64              // that were counted, by kernel
+	uncounted bool                           // there were others
 	originals map[[sha256.Size]byte]*nvattach.Original
 	// originalBytes is the size of their images.
 	originalBytes int
@@ -382,7 +383,9 @@ func (s *Session) Kernels() []Kernel {
 	for _, name := range s.order {
 		k := *s.probed[name]
 		k.Ran = k.Func || k.Unprobed > 0 || !s.seesLaunches() || s.ran[name]
-		k.Launches = s.launches[name]
+		if !s.uncounted {
+			k.Launches = s.launches[name]
+		}
 		all = append(all, k)
 	}
 	return all
@@ -410,10 +413,14 @@ func (s *Session) Ran(kernel string) {
 	s.ran[kernel] = true
 }
 
-// CountLaunches takes note of n launches of a kernel, with programs or without.
+// CountLaunches takes note of n launches of a kernel, with programs or without. Launches of
+// a kernel "", and none, say that some were not counted: how many there are is not told then.
 func (s *Session) CountLaunches(kernel string, n uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if kernel == "" || n == 0 {
+		s.uncounted = true
+	}
 	s.launches[kernel] += n
 }
 

@@ -188,7 +188,8 @@ type Hook struct {
 	// call, if the low 32 bits of their result are not 0.
 	Failed bool
 	// Once records only the first call with each value of the first argument;
-	// others cost a few nanoseconds. See Process.Forget.
+	// others cost a few nanoseconds, and are counted. See Process.Forget and
+	// Process.Repeated.
 	Once bool
 	// Quiet keeps the records from Options.Record; they only go to OnRecord.
 	Quiet bool

@@ -399,12 +399,12 @@ func (p *Process) claim(s *hookSite, number int, h *Hook) (err error) {
 
 // newOnce finds room for a set of seen arguments.
 func (p *Process) newOnce() (uint64, error) {
-	const room = (slotAddr - onceAddr) / (8 * numOnce)
+	const room = (slotAddr - onceAddr) / (seenSize * numOnce)
 	if p.onces >= room {
 		return 0, fmt.Errorf("%d hooks of first calls only, at most %d are possible", p.onces, room)
 	}
 	p.onces++
-	return uint64(onceAddr + (p.onces-1)*8*numOnce), nil
+	return uint64(onceAddr + (p.onces-1)*seenSize*numOnce), nil
 }
 
 // Forget makes a hook with Once record the next call with each argument again:
@@ -412,9 +412,36 @@ func (p *Process) newOnce() (uint64, error) {
 func (p *Process) Forget(h *Hook) {
 	for _, s := range p.hooks {
 		if s.hook == h && s.once != 0 && !s.gone {
-			_ = p.write(s.once, make([]byte, 8*numOnce)) // fails if the process has ended
+			_ = p.write(s.once, make([]byte, seenSize*numOnce)) // fails if the process has ended
 		}
 	}
+}
+
+// Repeated returns how many calls of a function with a hook with Once came after the first
+// with the same first argument, by that argument, since Forget was called. They are not
+// known of one that has a breakpoint instead of a hook, nor when the process has ended.
+func (p *Process) Repeated(h *Hook) (map[uint64]uint64, error) {
+	list := make(map[uint64]uint64)
+	found := false
+	for _, s := range p.hooks {
+		if s.hook != h || s.once == 0 {
+			continue
+		}
+		found = true
+		table := make([]byte, seenSize*numOnce)
+		if _, err := p.mem.ReadAt(table, int64(s.once)); err != nil {
+			return nil, err
+		}
+		for ; len(table) > 0; table = table[seenSize:] {
+			if v, n := binary.LittleEndian.Uint64(table), binary.LittleEndian.Uint64(table[8:]); n > 0 {
+				list[v] += n
+			}
+		}
+	}
+	if !found {
+		return nil, fmt.Errorf("no hook of %s counts", h.Name)
+	}
+	return list, nil
 }
 
 // Unmapped must be called when memory with hooked functions was unmapped, or

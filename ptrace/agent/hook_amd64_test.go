@@ -297,10 +297,42 @@ func TestHookStill(t *testing.T) {
 
 func TestHookOnce(t *testing.T) {
 	tr := newTracer(t)
-	tr.hooks(&Hook{Name: "add", Once: true})
+	h := &Hook{Name: "add", Once: true}
+	tr.hooks(h)
+	mark := tr.mark
+	var counted []map[uint64]uint64
+	tr.mark = func(tk *ptrace.Task, c *ptrace.Syscall) {
+		if int64(c.Args[2]) != -2 {
+			mark(tk, c)
+			return
+		}
+		p, err := tr.a.Process(tk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			n, err := p.Repeated(h)
+			if err != nil {
+				t.Fatal(err)
+			}
+			counted = append(counted, n)
+			p.Forget(h)
+		}
+		if _, err := p.Repeated(&Hook{Name: "other"}); err == nil {
+			t.Error("counts of a hook that is not there")
+		}
+	}
 	tr.run(compile(t, "testdata/hooks.c"), "once")
 	if calls, returns, _ := tr.nesting(); calls != 105 || returns != 105 {
 		t.Errorf("%d calls, %d returns, want 105", calls, returns)
+	}
+	if len(counted) != 2 || len(counted[0]) != 100 || len(counted[1]) != 0 {
+		t.Fatalf("counted %v", counted)
+	}
+	for arg, n := range counted[0] {
+		if n != 999 {
+			t.Errorf("%d calls with %d after the first, want 999", n, arg)
+		}
 	}
 }
 

@@ -29,7 +29,7 @@ const (
 	numPages = 2048
 	maxFD    = 16384
 	ringSize = 0x20000
-	numOnce  = 8192
+	numOnce  = 4096
 	maxOpen  = 84
 
 	numCounts  = 4096
@@ -65,6 +65,7 @@ const (
 	recordSize = 128
 	shortSize  = 64 // of a return that refers to no memory
 	segSize    = 32
+	seenSize   = 16
 
 	retsSize    = 0x20000
 	programSize = 32
@@ -213,6 +214,6 @@ func layout() []uint64 {
 		numNested, maxPointers, maxNested, nestedSize,
 		gateAddr, stubsAddr, numStubs, pagesAddr, numPages,
 		programAddr, retsAddr, retsSize, programSize, mapSize, hookPrograms, slotIDs,
-		countAddr, numCounts, numBuckets, countSize,
+		countAddr, numCounts, numBuckets, countSize, seenSize,
 	}
 }

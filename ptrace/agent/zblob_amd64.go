@@ -11,11 +11,11 @@ var blobCode []byte
 var blobProgram []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "38fbae84babef46bc030d0fcf2f633acd123a03c21ddfcad84bb7188fe3c6f25"
+const blobStamp = "e55e41810e9588c493290c99d210daab6e845a0e336ee193feb4e4d65a4de5b3"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (
-	blobSum   = "8e95e9580d435cd61fd24f6cf7f0b06bb24f023b9be93c319eaecc7a5b9ebe42"
+	blobSum   = "6b700b510a340d067193c91dc167d0f73542b3aea42728c0fba39503f7014068"
 	blobTools = "gcc (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40"
 )
 
@@ -86,7 +86,7 @@ var blobLayout = []uint64{
 	0x2000,
 	0x4000,
 	0x20000,
-	0x2000,
+	0x1000,
 	0x54,
 	0x200,
 	0x3,
@@ -129,4 +129,5 @@ var blobLayout = []uint64{
 	0x1000,
 	0x18,
 	0x80,
+	0x10,
 }

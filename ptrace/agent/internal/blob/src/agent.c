@@ -414,7 +414,7 @@ __attribute__((used, section(".layout"))) const u64 layout[] = {
 	GATE_ADDR, STUBS_ADDR, NSTUBS, PAGES_ADDR, NPAGES,
 	PROGRAM_ADDR, RETS_ADDR, sizeof(struct rets), sizeof(struct program), sizeof(struct map),
 	__builtin_offsetof(struct hook, probe), __builtin_offsetof(struct slot, ids),
-	COUNT_ADDR, NCOUNTS, NBUCKETS, sizeof(struct count),
+	COUNT_ADDR, NCOUNTS, NBUCKETS, sizeof(struct count), sizeof(struct seen),
 };
 
 _Static_assert(SHARED_ADDR + sizeof(struct shared) <= COUNT_ADDR && COUNT_ADDR + NCOUNTS * sizeof(struct count) <= RING_ADDR, "counts");

@@ -3,25 +3,24 @@
 
 #include "agent.h"
 
-// Whether v was in the set; adds it. A full set forgets nothing, and takes
-// nothing more.
+// Whether v was in the set, where it is counted then; adds it. A full set forgets nothing,
+// and takes nothing more.
 static inline int seen(u64 set, u64 v)
 {
-	u64 *s = (u64 *)set;
-	u32 i = (u32)((v >> 4) * 0x9e3779b97f4a7c15ul >> 51), n;
+	struct seen *s = (struct seen *)set;
+	u32 i = (u32)((v >> 4) * 0x9e3779b97f4a7c15ul >> 52), n;
 	if (!v)
 		v = ~0ul;
 	for (n = 0; n < 64; n++, i = (i + 1) % NONCE) {
-		u64 old = *(volatile u64 *)&s[i];
-		if (likely(old == v))
+		u64 old = *(volatile u64 *)&s[i].v;
+		if (!old)
+			old = __sync_val_compare_and_swap(&s[i].v, 0, v);
+		if (likely(old == v)) {
+			__sync_fetch_and_add(&s[i].n, 1);
 			return 1;
-		if (old)
-			continue;
-		old = __sync_val_compare_and_swap(&s[i], 0, v);
+		}
 		if (!old)
 			return 0;
-		if (old == v)
-			return 1;
 	}
 	return 0;
 }

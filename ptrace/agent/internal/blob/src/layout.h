@@ -31,7 +31,7 @@ typedef unsigned char u8;
 #define NHOOKS 8192u
 #define NFDS 16384u
 #define RING_SIZE 0x20000u
-#define NONCE 8192u // arguments in a set
+#define NONCE 4096u // arguments in a set: 1 << (64 - 52), see seen()
 
 // What is the same for all threads, private: a forked child has a copy.
 struct conf {
@@ -173,6 +173,11 @@ enum { HELD_NOT, HELD_DEVICE, HELD_BUSY };
 #define DEREF_STRING 1u
 #define DEREF_IN 2u
 #define DEREF_OUT 4u
+
+// An argument in a set, and how many calls with it came after the first.
+struct seen {
+	u64 v, n;
+};
 
 struct deref {
 	u8 arg, flags, lenarg, pad;
