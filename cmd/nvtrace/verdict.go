@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
 	"slices"
 	"sort"
@@ -21,6 +22,7 @@ import (
 // came to the GPU.
 type observer struct {
 	driver, library busy
+	purposes        [api.Purposes]purpose
 	images          map[string]struct{}
 	kernels         int
 	found           found
@@ -41,6 +43,11 @@ func (o *observer) add(ev *traces.Event, f *api.Frame) {
 		if timed && f != nil && f.Parent == nil {
 			o.library.add(f.Start, f.End)
 		}
+		if timed && f != nil {
+			if p := f.Purpose(); p != api.NoPurpose {
+				o.purposes[p].add(f)
+			}
+		}
 	case traces.KindImage:
 		if ev.Image != nil && len(o.images) < maxImageNames {
 			if o.images == nil {
@@ -53,6 +60,52 @@ func (o *observer) add(ev *traces.Event, f *api.Frame) {
 	default:
 		o.found.add(ev)
 	}
+}
+
+// purpose is the time of calls that were made for something.
+type purpose struct {
+	busy
+	calls uint64
+	by    map[string]int64 // time of each function
+}
+
+// add takes in a call that has returned.
+func (p *purpose) add(f *api.Frame) {
+	p.busy.add(f.Start, f.End)
+	p.calls++
+	if p.by == nil {
+		p.by = make(map[string]int64)
+	}
+	p.by[f.Name] += f.Dur() // the names are those of functions that are known
+}
+
+// most returns the function that took most of the time.
+func (p *purpose) most() (name string) {
+	for _, n := range slices.Sorted(maps.Keys(p.by)) {
+		if name == "" || p.by[n] > p.by[name] {
+			name = n
+		}
+	}
+	return name
+}
+
+// spent is a line of where the time went.
+type spent struct {
+	Purpose string `json:"purpose"`
+	Time    int64  `json:"time"` // in which at least one thread was at it
+	Calls   uint64 `json:"calls"`
+	Most    string `json:"most"` // the function that took most of it
+}
+
+// spent returns what calls of the driver and the runtime were made for, what took longest first.
+func (o *observer) spent() (list []spent) {
+	for i := range o.purposes {
+		if p := &o.purposes[i]; p.calls > 0 {
+			list = append(list, spent{api.Purpose(i).String(), p.time(), p.calls, p.most()})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b spent) int { return cmp.Compare(b.Time, a.Time) })
+	return list
 }
 
 // busy adds up the time that is covered by spans, which may overlap: how long at least
@@ -109,6 +162,7 @@ type verdict struct {
 	Wall    int64        `json:"wall"`             // from the program's start to its end, or as long as it was traced
 	Driver  int64        `json:"driver_time"`      // in which at least one thread was in a call of the driver
 	Library int64        `json:"library_time"`     // in a call of CUDA's libraries, likewise
+	Spent   []spent      `json:"spent,omitempty"`  // what for, the longest first
 	Memory  []memoryPeak `json:"gpu_memory"`       // by process, the largest first
 	Failed  uint64       `json:"failed"`           // calls of the driver and of CUDA's libraries
 	First   *failure     `json:"first,omitempty"`  // that failed
@@ -144,7 +198,7 @@ func (s *logSink) verdict(r *ioctl.Report) *verdict {
 	v := &verdict{
 		Driver: o.driver.time(), Library: o.library.time(), Failed: s.book.total, First: s.book.first,
 		Images: len(o.images), Kernels: o.kernels, library: s.apiReport(), ioctls: r.Ioctls, untimed: r.Untimed, gaps: r.Gaps,
-		Memory: []memoryPeak{}, processes: len(r.Processes), memoryLess: s.book.l.unseen > 0,
+		Spent: o.spent(), Memory: []memoryPeak{}, processes: len(r.Processes), memoryLess: s.book.l.unseen > 0,
 	}
 	v.captured = captured(r)
 	v.images = v.Images+v.Kernels > 0 || v.captured != nil
@@ -246,6 +300,7 @@ func (v *verdict) write(w io.Writer) error {
 	}
 	if r := v.library; r != nil {
 		line("in CUDA's libraries", "%s, %s", v.share(v.Library), counted(r.Calls, "call"))
+		v.writeSpent(line)
 	} else {
 		line("in CUDA's libraries", "not recorded (--api)")
 	}
@@ -280,6 +335,15 @@ func (v *verdict) write(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// writeSpent says what for the time in the libraries went, as far as that is much of the run.
+func (v *verdict) writeSpent(line func(what, format string, args ...any)) {
+	for _, s := range v.Spent {
+		if s.Time > 0 && s.Time >= v.Wall/100 {
+			line("  "+s.Purpose, "%s, %s, most in %s", v.share(s.Time), counted(s.Calls, "call"), s.Most)
+		}
+	}
 }
 
 func (v *verdict) writeMemory(line func(what, format string, args ...any)) {

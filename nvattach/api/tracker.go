@@ -43,6 +43,7 @@ type Frame struct {
 	// Mark is the user's own; a new frame's is 0.
 	Mark int
 
+	purpose  Purpose
 	launches bool   // a kernel
 	text     []byte // the name that a lookup asks for
 	caller   string // the file that a call of the C library came from, where that is known
@@ -55,6 +56,21 @@ func (f *Frame) Self() int64 {
 		return 0
 	}
 	return max(f.End-f.Start-f.innerCalls-f.innerSys, 0)
+}
+
+// Purpose is what the call was made for: that of the outermost call that has one, so that what
+// a library does on the way counts as what the program asked for. It is NoPurpose for
+// calls inside of such a call.
+func (f *Frame) Purpose() Purpose {
+	if f.purpose == NoPurpose {
+		return NoPurpose
+	}
+	for p := f.Parent; p != nil; p = p.Parent {
+		if p.purpose != NoPurpose {
+			return NoPurpose
+		}
+	}
+	return f.purpose
 }
 
 // Dur is the duration of an ended call, 0 where it was not seen to return.
@@ -81,6 +97,7 @@ type lookupKey struct{ path, name string }
 type lookup struct {
 	module   Module
 	f        *Function
+	purpose  Purpose
 	launches bool // a kernel
 }
 
@@ -149,7 +166,9 @@ func (t *Tracker) lookup(path, name string) lookup {
 			l.module.Library = MatchSymbol(name)
 		}
 		l.f = l.module.Lookup(name)
-		l.launches = launches(l.f)
+		if l.f != nil {
+			l.launches, l.purpose = launches(l.f), purposeOf(l.module, name)
+		}
 		if len(t.found) >= maxLookups {
 			clear(t.found)
 		}
@@ -234,7 +253,7 @@ func (t *Tracker) lone(key threadKey, ev *traces.Event) *Frame {
 func (t *Tracker) enter(key threadKey, ev *traces.Event) *Frame {
 	f := t.frame()
 	l := t.lookup(ev.Path, ev.Name)
-	f.Function, f.Module, f.Name, f.Path, f.launches = l.f, l.module, ev.Name, ev.Path, l.launches
+	f.Function, f.Module, f.Name, f.Path, f.launches, f.purpose = l.f, l.module, ev.Name, ev.Path, l.launches, l.purpose
 	f.PID, f.TID, f.Args, f.Start = key.pid, key.tid, ev.Args, ev.Time
 	if l.f != nil && l.f.Stack > 0 && len(ev.Mem) > 0 && ev.Mem[0].Len == uint32(8*l.f.Stack) {
 		for b := ev.Mem[0].In; len(b) >= 8 && len(f.Stack) < maxStack; b = b[8:] {
