@@ -5,10 +5,12 @@ Usage: bench/machine_code.py [--nvtrace PATH] [--out DIR] [--steps N] [--only NA
 
 For each program of bench/stacks: its output and exit status must be the same with the
 probes of count.bpf.o and memory.bpf.o, and as many threads must leave kernels as enter
-them. For the training, that number must be what PyTorch's profiler (CUPTI) says of the launches:
+them; with --verify, each kernel's first launch must leave the same memory with and without
+probes. For the training, that number must be what PyTorch's profiler (CUPTI) says of the launches:
 the sum of grid x block. Prints a line for each as it comes; exit status 1 if something differs.
 """
 import argparse
+import collections
 import json
 import os
 import re
@@ -23,6 +25,22 @@ def counters(err):
     """The values of the array that count.bpf.o shows."""
     part = err.partition("threads (array)\n")[2]
     return [int(n) for n in re.findall(r"^\s+\[\d+\] = (\d+)", part, re.M)]
+
+
+def verified(shown):
+    """What came of each launched kernel's verification, counted, and the kernels that differ."""
+    got, differ = collections.Counter(), []
+    try:
+        with open(shown) as f:
+            lines = [o for o in json.load(f) if o.get("launched") and o.get("sites")]
+    except (OSError, ValueError) as e:
+        return {str(e): 1}, ["?"]
+    for o in lines:
+        verify = o.get("verify", {})
+        got["equal" if verify.get("equal") else verify.get("reason") or "differs"] += 1
+        if verify.get("equal") is False:
+            differ.append(o["kernel"])
+    return dict(got.most_common()), differ
 
 
 def main():
@@ -59,6 +77,10 @@ def main():
             if probe == "count":
                 n = counters(err)
                 say(name, "threads in = threads out", len(n) == 2 and n[0] == n[1] > 0, str(n))
+                shown = os.path.join(args.out, f"{name}.verify.json")
+                s, out, _, took = run([args.nvtrace, "--machine-code", "--verify", "--maps", shown, "--attach", os.path.join(PROBES, "count.bpf.o"), "--", *command], 5 * args.limit)
+                got, differ = verified(shown)
+                say(name, "--verify", (s, out) == (status, want) and not differ and got.get("equal", 0) > 0, f"{got} {differ[:3]} {took:.1f} s")
                 if truth is not None:
                     say(name, "threads as CUPTI says", n[:1] == [truth], str(truth))
             for line in err.splitlines():
