@@ -449,9 +449,6 @@ func TestRefusals(t *testing.T) {
 // Kernels of every architecture take probes.
 func TestWeaveArchs(t *testing.T) {
 	for _, arch := range Archs() {
-		if arch == 89 {
-			continue // the table lacks RED without a descriptor, which the bodies have
-		}
 		image, err := os.ReadFile(filepath.Join("testdata", "kernels_"+arch.String()+".cubin"))
 		if err != nil {
 			t.Fatal(err)
