@@ -275,7 +275,10 @@ func (m *machine) program(q *PlannedProgram) (int, error) {
 // before puts a program before instruction i. A place that can't be had is noted.
 func (m *machine) before(q *PlannedProgram, i, block, insns int) (bool, error) {
 	in := &m.weaver.Analysis().Insts[i]
-	_, _, guarded := in.Guard()
+	pred, negated, guarded := in.Guard()
+	if guarded && pred == sass.PT && negated && q.Point.Kind != KindBlock {
+		return false, nil // it never runs: compilers put such loads before others
+	}
 	guarded = guarded && q.Point.Kind != KindBlock // a guard keeps no thread from the block
 	b, err := m.body(q, guarded)
 	if err != nil {

@@ -213,3 +213,57 @@ func kernelNamed(t *testing.T, c *fatbin.Cubin, name string) *fatbin.Kernel {
 	t.Fatalf("no kernel %s", name)
 	return nil
 }
+
+// Compilers put loads that never run before fences; they are no accesses.
+func TestMachineCodeNeverRun(t *testing.T) {
+	const module = `.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry fenced(.param .u64 p)
+{
+	.reg .b64 %p;
+	.reg .b32 %v;
+	ld.param.u64 %p, [p];
+	ld.global.u32 %v, [%p];
+	fence.sc.gpu;
+	st.global.u32 [%p+4], %v;
+	ret;
+}
+`
+	path, dir := need.Tool(t, "ptxas", "NVTRACE_PTXAS"), t.TempDir()
+	in, out := filepath.Join(dir, "m.ptx"), filepath.Join(dir, "m.cubin")
+	if err := os.WriteFile(in, []byte(module), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if msg, err := exec.Command(path, "-arch=sm_90", "-o", out, in).CombinedOutput(); err != nil {
+		t.Fatalf("ptxas: %v\n%s", err, msg)
+	}
+	image, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := fatbin.ParseCubin(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	never := 0
+	k := kernelNamed(t, c, "fenced")
+	for _, w := range sass.Words(image[c.Sections[k.Section].Offset+k.Offset:][:k.Size]) {
+		if in, ok := sass.Decode(90, w); ok {
+			if reg, negated, _ := in.Guard(); reg == sass.PT && negated {
+				never++
+			}
+		}
+	}
+	if never == 0 {
+		t.Fatal("the kernel has no instruction that never runs")
+	}
+	r := newRig(t, nil, object(t, "example_memory"))
+	got, err := r.plan.Rewrite(image, r.maps, &RewriteOptions{Arch: arch(t, "sm_90a"), CompileBody: compileBody(t, "sm_90")})
+	if err != nil || len(got.Kernels) != 1 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if n := got.Kernels[0].Sites(); n != 2 {
+		t.Errorf("%d accesses, want 2", n)
+	}
+}
