@@ -12,6 +12,7 @@ BENCHSTAT   := golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4d
 
 # ptxas, the oracle of the PTX tests, comes from NVIDIA's wheel on PyPI into .cache (ptx/testdata/ptxas.txt).
 PTXAS       := $(CURDIR)/.cache/ptxas/nvidia/cu13/bin/ptxas
+NVDISASM    := $(CURDIR)/.cache/nvdisasm/nvidia/cu13/bin/nvdisasm
 
 NFPM        := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.2
 
@@ -24,7 +25,7 @@ nvtrace_flags = -trimpath -ldflags '-s -w $(if $(filter amd64,$(1)),-E main.entr
 ARCHES := amd64 arm64
 FUZZTIME ?= 30s # or a number of runs: 3000x
 
-.PHONY: all dist test race lint fmt generate rm-facts api-facts fuzz bench cuda check-gpu bench-gpu demo check ci deps-ptxas deps-cuda testdata-cuda cross clean help docs deps-duckdb
+.PHONY: all dist test race lint fmt generate rm-facts api-facts fuzz bench cuda check-gpu bench-gpu demo check ci deps-ptxas deps-nvdisasm deps-cuda testdata-cuda cross clean help docs deps-duckdb
 
 all: ## build bin/nvtrace and bin/rminfo
 	CGO_ENABLED=0 go build $(call nvtrace_flags,$(shell go env GOARCH)) -o bin/nvtrace ./cmd/nvtrace
@@ -97,6 +98,11 @@ $(PTXAS):
 	python3 -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary=:all: --no-deps --target .cache/ptxas -r ptx/testdata/ptxas.txt
 	test -x $@
 
+deps-nvdisasm: $(NVDISASM) ## fetch nvdisasm, the oracle of the tests of machine code
+$(NVDISASM):
+	python3 -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary=:all: --no-deps --target .cache/nvdisasm -r fatbin/sass/testdata/nvdisasm.txt
+	test -x $@
+
 DUCKDB := .cache/duckdb/duckdb/__init__.py
 
 deps-duckdb: $(DUCKDB) ## fetch DuckDB, which the test of Parquet's tables asks; PYTHONPATH=.cache/duckdb finds it
@@ -117,9 +123,9 @@ testdata-cuda: deps-cuda ## build the CUDA programs of the tests (what has chang
 check: generate lint test race cross ## what a change must pass
 	@test -z "$$(git status --porcelain)" || { echo "the tree is not clean after generate:"; git status --short; git diff | head -50; exit 1; }
 
-ci: deps-ptxas testdata-cuda ## what continuous integration runs
+ci: deps-ptxas deps-nvdisasm testdata-cuda ## what continuous integration runs
 	$(MAKE) all
-	NVTRACE_REQUIRE=gcc,ptxas,replay,nvcc NVTRACE_PTXAS=$(PTXAS) NVTRACE_NVCC=$(CURDIR)/.cache/cuda/bin/nvcc $(MAKE) check
+	NVTRACE_REQUIRE=gcc,ptxas,nvdisasm,replay,nvcc NVTRACE_PTXAS=$(PTXAS) NVTRACE_NVDISASM=$(NVDISASM) NVTRACE_NVCC=$(CURDIR)/.cache/cuda/bin/nvcc $(MAKE) check
 	NVTRACE_REQUIRE=gcc $(MAKE) demo docs
 	$(MAKE) fuzz FUZZTIME=1000x
 
