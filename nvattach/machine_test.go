@@ -214,19 +214,21 @@ func kernelNamed(t *testing.T, c *fatbin.Cubin, name string) *fatbin.Kernel {
 	return nil
 }
 
-// Compilers put loads that never run before fences; they are no accesses.
+// Compilers put loads that never run before copies to shared memory; they are no accesses.
 func TestMachineCodeNeverRun(t *testing.T) {
 	const module = `.version 8.0
 .target sm_90
 .address_size 64
-.visible .entry fenced(.param .u64 p)
+.visible .entry copies(.param .u64 p)
 {
 	.reg .b64 %p;
-	.reg .b32 %v;
+	.reg .b32 %s;
+	.shared .align 16 .b8 buf[64];
 	ld.param.u64 %p, [p];
-	ld.global.u32 %v, [%p];
-	fence.sc.gpu;
-	st.global.u32 [%p+4], %v;
+	mov.u32 %s, buf;
+	st.shared.u32 [%s+32], %s;
+	cp.async.cg.shared.global [%s], [%p], 16;
+	cp.async.wait_all;
 	ret;
 }
 `
@@ -247,7 +249,7 @@ func TestMachineCodeNeverRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	never := 0
-	k := kernelNamed(t, c, "fenced")
+	k := kernelNamed(t, c, "copies")
 	for _, w := range sass.Words(image[c.Sections[k.Section].Offset+k.Offset:][:k.Size]) {
 		if in, ok := sass.Decode(90, w); ok {
 			if reg, negated, _ := in.Guard(); reg == sass.PT && negated {
