@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Probes in kernels that ship as machine code only, held against other counts.
 
-Usage: bench/machine_code.py [--nvtrace PATH] [--out DIR] [--steps N] [--only NAME ...]
+Usage: bench/machine_code.py [--nvtrace PATH] [--out DIR] [--steps N] [--only NAME ...] [--probe KIND ...]
 
-For each program of bench/stacks: its output and exit status must be the same with the
-probes of count.bpf.o and memory.bpf.o, and as many threads must leave kernels as enter
+For each program of bench/stacks: its output and exit status must be the same with
+probes of each kind, and as many threads must leave kernels as enter
 them; with --verify, each kernel's first launch must leave the same memory with and without
 probes. For the training, that number must be what PyTorch's profiler (CUPTI) says of the launches:
 the sum of grid x block. Prints a line for each as it comes; exit status 1 if something differs.
@@ -25,6 +25,21 @@ def counters(err):
     """The values of the array that count.bpf.o shows."""
     part = err.partition("threads (array)\n")[2]
     return [int(n) for n in re.findall(r"^\s+\[\d+\] = (\d+)", part, re.M)]
+
+
+def attach(name):
+    return ["--attach", os.path.join(PROBES, name + ".bpf.o")]
+
+
+# What is run in the kernels, by name.
+KINDS = {
+    "count": attach("count"),
+    "duration": attach("duration"),
+    "blocks": attach("blocks"),
+    "accesses": ["-e", "mem:* { @ = count(); }"],
+    "instructions": ["-e", "insn:*:* { @ = count(); }"],
+    "memory": attach("memory"),
+}
 
 
 def verified(shown):
@@ -50,6 +65,7 @@ def main():
     ap.add_argument("--steps", type=int, default=20, help="of the training")
     ap.add_argument("--limit", type=float, default=60, help="seconds for each run")
     ap.add_argument("--only", action="append")
+    ap.add_argument("--probe", action="append", help="of " + ", ".join(KINDS))
     args = ap.parse_args()
     bad = 0
 
@@ -69,8 +85,8 @@ def main():
                 truth = sum(v[1] for v in json.load(f).values())
         status, want, err, took = run(command, args.limit)
         say(name, "alone", status == 0, f"{took:.1f} s")
-        for probe in ["count", "memory"]:
-            s, out, err, took = run([args.nvtrace, "--machine-code", "--attach", os.path.join(PROBES, probe + ".bpf.o"), "--", *command], args.limit)
+        for probe in args.probe or KINDS:
+            s, out, err, took = run([args.nvtrace, "--machine-code", *KINDS[probe], "--", *command], args.limit)
             with open(os.path.join(args.out, f"{name}.{probe}.err"), "w") as f:
                 f.write(err)
             say(name, probe + ": output and status", (s, out) == (status, want), f"status {s}, {took:.1f} s")
