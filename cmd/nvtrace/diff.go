@@ -15,7 +15,7 @@ func (e *env) pass(rf *readFlags, name string, f func(*traces.Event, *ioctl.Call
 	if err != nil {
 		return err
 	}
-	err = each(r, func(format string, args ...any) { e.notice(name+": "+format, args...) }, func(ev *traces.Event) {
+	err = e.each(r, name, func(format string, args ...any) { e.notice(name+": "+format, args...) }, func(ev *traces.Event) {
 		c := d.Decode(ev)
 		f(ev, &c, d)
 	})

@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"os"
 	"time"
 
 	"nvtrace/traces"
@@ -19,6 +20,7 @@ const (
 type batch struct {
 	events [batchEvents]traces.Event
 	n      int
+	read   int64 // bytes of the file so far
 	err    error
 }
 
@@ -34,6 +36,7 @@ func (b *batch) fill(r *traces.Reader) {
 			bytes += len(ev.Mem[i].In) + len(ev.Mem[i].Out)
 		}
 	}
+	b.read = r.InputBytes()
 }
 
 // between gives f the events that end in a span of time since the start; until 0 is the
@@ -53,6 +56,24 @@ func between(r *traces.Reader, since, until time.Duration, f func(*traces.Event)
 // each gives every event of a recording to f. A damaged recording yields its
 // error after what could be read; one that was cut off is told to notice.
 func each(r *traces.Reader, notice func(string, ...any), f func(*traces.Event)) error {
+	return watchedEach(r, new(progress), notice, f)
+}
+
+// each is each of a recording of that name, with a line that says how far it is where
+// somebody waits at a terminal.
+func (e *env) each(r *traces.Reader, name string, notice func(string, ...any), f func(*traces.Event)) error {
+	p := newProgress(e, name, 0, "bytes")
+	if st, err := os.Stat(name); err == nil && st.Mode().IsRegular() {
+		p.total, p.off = st.Size(), !isTerminal(e.stderr)
+	}
+	defer p.clear()
+	return watchedEach(r, p, func(format string, args ...any) {
+		p.clear()
+		notice(format, args...)
+	}, f)
+}
+
+func watchedEach(r *traces.Reader, p *progress, notice func(string, ...any), f func(*traces.Event)) error {
 	full, free := make(chan *batch, batches), make(chan *batch, batches)
 	for range batches {
 		free <- new(batch)
@@ -72,6 +93,7 @@ func each(r *traces.Reader, notice func(string, ...any), f func(*traces.Event)) 
 		for i := range b.events[:b.n] {
 			f(&b.events[i])
 		}
+		p.at(min(b.read, p.total))
 		if err = b.err; err == nil {
 			free <- b
 		}

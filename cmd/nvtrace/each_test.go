@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -51,5 +53,36 @@ func TestEach(t *testing.T) {
 		if !strings.Contains(said, c.want) || err == nil && n != events || n == 0 {
 			t.Errorf("%s: %d events, %s", c.name, n, said)
 		}
+	}
+}
+
+// TestProgress: who waits at a terminal for a long recording sees how far it is, and
+// nothing of that in the end.
+func TestProgress(t *testing.T) {
+	const name = "../../traces/corpus/matmul.nvt"
+	r, err := traces.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	st, err := os.Stat(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var shown bytes.Buffer
+	p := &progress{e: &env{stderr: &shown}, name: name, total: st.Size(), unit: "bytes"} // from the first moment on
+	n := 0
+	if err := watchedEach(r, p, func(string, ...any) {}, func(*traces.Event) { n++ }); err != nil {
+		t.Fatal(err)
+	}
+	p.clear()
+	want := regexp.MustCompile(fmt.Sprintf("^\rmatmul.nvt: [0-9]+ %% of %d bytes .*\r\x1b\\[K$", st.Size()))
+	if n == 0 || !want.MatchString(shown.String()) {
+		t.Errorf("%d events, %q", n, shown.String())
+	}
+	// Without a terminal there is nothing.
+	status, _, stderr := runVerbFunc(t, reportVerb, name)
+	if status != exitOK || strings.Contains(stderr, "% of") {
+		t.Errorf("%d %s", status, stderr)
 	}
 }

@@ -138,7 +138,7 @@ func (x *exporter) all(w *bufio.Writer, r *traces.Reader, d *ioctl.Decoder, befo
 	calls := newAPITrace()
 	filtered := len(x.exprs) > 0
 	var c ioctl.Call // of the event at hand; one for all, as it is large
-	damage = each(r, x.e.notice, func(ev *traces.Event) {
+	damage = x.e.each(r, x.name, x.e.notice, func(ev *traces.Event) {
 		if err != nil {
 			return
 		}

@@ -290,7 +290,7 @@ func failuresVerb(e *env, args, command []string) int {
 	}
 	defer r.Close()
 	b, calls := newFailureBook(d), newAPITrace()
-	damage := each(r, e.notice, func(ev *traces.Event) {
+	damage := e.each(r, name, e.notice, func(ev *traces.Event) {
 		c := d.Decode(ev)
 		calls.take(ev, &c)
 		b.add(ev, &c, calls.current, d)

@@ -226,7 +226,7 @@ func attachedVerb(e *env, name string, asJSON *optString) int {
 	}
 	defer r.Close()
 	var f found
-	damage := each(r, e.notice, f.add)
+	damage := e.each(r, name, e.notice, f.add)
 	if len(f.probes)+len(f.maps) == 0 && damage == nil {
 		return e.fail(exitFailed, "%s: no probes were attached in this recording", name)
 	}

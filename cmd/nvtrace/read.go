@@ -80,7 +80,7 @@ func reportVerb(e *env, args, command []string) int {
 	if *page != "" {
 		sink.page = export.NewPage(&r.Header, d)
 	}
-	damage := each(r, e.notice, sink.Event)
+	damage := e.each(r, name, e.notice, sink.Event)
 	sink.finish()
 	report := sink.summary.Report()
 	if *page != "" {

@@ -42,7 +42,7 @@ func (e *env) statOf(name string) int {
 	defer r.Close()
 	sink := &logSink{decoder: d, notice: func(n string) { e.notice("%s", n) }, meter: newMeter()}
 	sink.summarise(&r.Header)
-	damage := each(r, e.notice, sink.Event)
+	damage := e.each(r, name, e.notice, sink.Event)
 	sink.finish()
 	if err := errors.Join(damage, sink.writeStat(e.stdout, r.Header.Argv)); err != nil {
 		return e.fail(exitFailed, "%v", err)

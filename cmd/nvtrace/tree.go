@@ -311,7 +311,7 @@ func (e *env) readObjects(rf *readFlags, name string) (*objectLog, error) {
 		return nil, err
 	}
 	l := newObjectLog(d)
-	err = each(r, func(format string, args ...any) { e.notice(name+": "+format, args...) }, func(ev *traces.Event) {
+	err = e.each(r, name, func(format string, args ...any) { e.notice(name+": "+format, args...) }, func(ev *traces.Event) {
 		c := d.Decode(ev)
 		l.add(ev, &c)
 	})
