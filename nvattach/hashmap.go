@@ -67,7 +67,7 @@ func newHashLayout(d *MapDef, sms int, apart bool) hashLayout {
 	h := hashLayout{slots: 1 << bits.Len64(max(entries+entries/2, 8)-1), homeOff: lineBytes}
 	h.slotOff = roundUp(h.homeOff+8*h.slots, lineBytes)
 	h.keyOff = 4
-	if d.KeySize > 4 {
+	if d.KeySize > 4 || d.lru() { // of those that may be dropped, 4 bytes say whether they are in use
 		h.keyOff = 8
 	}
 	h.slotSize = roundUp(h.keyOff+roundUp(uint64(d.KeySize), 4), 8)

@@ -71,8 +71,9 @@ func (r *HostRunner) replaceOrInsert(x *Map, key, value []byte, flags uint64) (u
 		}
 		return 0
 	}, func(slot uint64, found bool, reach uint64) (uint64, uint64) {
+		home := uint64(hashKey(key)) & (x.hash.slots - 1)
 		if !found {
-			n, ok := r.takeSlot(x, key)
+			n, ok := r.takeSlot(x, key, home)
 			if !ok {
 				return reach, hostTooBig
 			}
@@ -98,8 +99,11 @@ func (r *HostRunner) replaceOrInsert(x *Map, key, value []byte, flags uint64) (u
 
 // takeSlot finds a free slot for a key, whose home is locked, writes the key, and returns
 // how far it is from its home.
-func (r *HostRunner) takeSlot(x *Map, key []byte) (uint64, bool) {
+func (r *HostRunner) takeSlot(x *Map, key []byte, home uint64) (uint64, bool) {
 	h, b := &x.hash, r.mem.b.Data
+	if x.Def.lru() && load32(b, x.base-r.mem.b.Base) >= x.Def.MaxEntries {
+		r.evict(x, home)
+	}
 	refuse := func() (uint64, bool) {
 		_, _ = r.mem.change(x.base, 4, func(n uint64) uint64 { return n - 1 })
 		_, _ = r.mem.change(r.maps.counterAddr(x.counter), 8, func(n uint64) uint64 { return n + 1 })
@@ -112,11 +116,52 @@ func (r *HostRunner) takeSlot(x *Map, key []byte) (uint64, bool) {
 	for n := range h.slots {
 		at := x.slotAddr((first+n)&(h.slots-1)) - r.mem.b.Base
 		if load32(b, at) == slotEmpty && swap32(b, at, slotEmpty, busySlot(hostOwner())) {
+			if x.Def.lru() {
+				store32(b, at+4, 0)
+			}
 			copy(b[at+h.keyOff:at+h.slotSize], key)
 			return n, true
 		}
 	}
 	return refuse()
+}
+
+// evict drops a key that was not used of late from a hash: the next one whose home nobody
+// changes, or that has the home mine, which is locked by this process.
+func (r *HostRunner) evict(x *Map, mine uint64) {
+	h, b := &x.hash, r.mem.b.Data
+	for range 2 * h.slots {
+		hand, err := r.mem.change(x.base+8, 8, func(n uint64) uint64 { return n + 1 })
+		if err != nil {
+			return
+		}
+		at := x.slotAddr(hand&(h.slots-1)) - r.mem.b.Base
+		state := load32(b, at)
+		if state&slotValid == 0 {
+			continue
+		}
+		if load32(b, at+4) != 0 {
+			store32(b, at+4, 0)
+			continue
+		}
+		first := uint64(state) & (h.slots - 1)
+		off := x.homeAddr(first) - r.mem.b.Base
+		seen := load64(b, off)
+		if first != mine && (seen&homeLock != 0 || !swap64(b, off, seen, hostOwner()<<32|homeLock|seen&homeReach)) {
+			continue
+		}
+		done := load32(b, at) == state
+		if done {
+			_, _ = r.mem.change(x.base, 4, func(n uint64) uint64 { return n - 1 })
+			store32(b, at, slotEmpty)
+		}
+		if first != mine {
+			store64(b, off, (seen>>32+1)<<32|seen&homeReach)
+		}
+		if done {
+			return
+		}
+	}
 }
 
 // busySlot is the state of a slot that a thread is filling.

@@ -24,7 +24,10 @@ func (u *unit) hostHelpers(kind *hostKind, r *HostRunner) map[int32]*bpf.Helper 
 	u.mapHelpers(h)
 	u.printHelpers(h)
 	h[helperLog2] = &bpf.Helper{Name: "nvtrace_log2", Args: []bpf.ArgSpec{argScalar}, Pure: true, Max: 63, Interpret: log2}
-	h[helperMax] = &bpf.Helper{Name: "nvtrace_max", Args: []bpf.ArgSpec{{Kind: bpf.ArgShared, Size: 8}, argScalar}, Ret: bpf.RetVoid, Interpret: interpretMax}
+	h[helperMax] = &bpf.Helper{Name: "nvtrace_max", Args: []bpf.ArgSpec{{Kind: bpf.ArgShared, Size: 8}, argScalar}, Ret: bpf.RetVoid, Interpret: func(_ *bpf.Interpreter, a [5]uint64) (uint64, error) {
+		_, err := r.atomic(a[0], 8, func(old uint64) uint64 { return max(old, a[1]) })
+		return 0, err
+	}}
 	h[HelperPopc] = &bpf.Helper{Name: "nvtrace_popc", Args: []bpf.ArgSpec{argScalar}, Pure: true, Max: 64, Interpret: popc}
 	delete(h, helperPuts)
 	delete(h, 134) // ringbuf_query: there is no ring
@@ -58,6 +61,9 @@ func (u *unit) hostHelpers(kind *hostKind, r *HostRunner) map[int32]*bpf.Helper 
 		h[173] = &bpf.Helper{Name: "get_func_ip", Args: []bpf.ArgSpec{argContext}, Pure: true, Interpret: func(*bpf.Interpreter, [5]uint64) (uint64, error) { return r.call.FuncIP, nil }}
 	}
 	r.argHelpers(h, kind)
+	if point := (HostPoint{Kind: kind.kind}); point.Function() {
+		u.stackHelpers(h, r, kind.kind == HostEntry || kind.kind == HostAPI)
+	}
 	h[174] = &bpf.Helper{Name: "get_attach_cookie", Args: []bpf.ArgSpec{argContext}, Pure: true, Interpret: func(*bpf.Interpreter, [5]uint64) (uint64, error) { return 0, nil }}
 	override := func(v uint64) (uint64, error) {
 		r.call.Override, r.call.Overridden = v, true
@@ -117,7 +123,9 @@ func (r *HostRunner) argHelpers(h map[int32]*bpf.Helper, kind *hostKind) {
 // Places of registers in ptRegs, and maxFuncArgs: how many words of arguments a function may
 // have.
 const (
+	regBP       = 4
 	regAX       = 10
+	regIP       = 16
 	regSP       = 19
 	maxFuncArgs = 32
 )
@@ -214,6 +222,9 @@ func (r *HostRunner) lookup(x *Map, key []byte) (uint64, error) {
 		slot, found, err := x.find(r.mem, key)
 		if err != nil || !found {
 			return 0, err
+		}
+		if x.Def.lru() {
+			store32(r.mem.b.Data, x.slotAddr(slot)+4-r.mem.b.Base, 1)
 		}
 		return x.valueAddr(slot, r.cpu()), nil
 	}

@@ -120,6 +120,7 @@ type HostMap struct {
 	Keys, KeyOff     uint64
 	SlotSize, Values uint64
 	Stable           uint64
+	LRU              uint64
 	Units, Largest   uint64
 	Refused, Busy    uint64 // addresses of counters
 }
@@ -139,6 +140,9 @@ func (m *Maps) HostMap(x *Map) HostMap {
 		}
 		if x.stable {
 			h.Stable = 1
+		}
+		if x.Def.lru() {
+			h.LRU = 1
 		}
 	case layoutRing:
 		h.Kind, h.Units, h.Largest = 3, x.ring.units, x.ring.maxRecord

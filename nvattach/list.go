@@ -31,7 +31,7 @@ func (o *Object) List(w io.Writer) error {
 		default:
 			b.WriteString(escape.Line("  map      %-24s %s of %d: key %d bytes, value %d bytes", m.Name, m.Type, m.MaxEntries, m.KeySize, m.ValueSize))
 		}
-		if !m.Supported() {
+		if !m.Supported() || m.HostOnly() {
 			b.WriteString(escape.Line("           %-24s can't be had on a GPU", ""))
 		}
 	}

@@ -34,6 +34,11 @@ const (
 	MapGPURingbuf       MapType = 1527
 	bpfFlagReadOnlyProg         = 1 << 7 // BPF_F_RDONLY_PROG
 
+	// Those that only the host has.
+	MapStackTrace    MapType = 7
+	MapLRUHash       MapType = 9
+	MapLRUPerCPUHash MapType = 10
+
 	mapProgArray MapType = 3 // of programs, for tail calls: can't be had
 )
 
@@ -121,7 +126,11 @@ func (m *MapDef) check() error {
 		if m.KeySize != 4 {
 			return fmt.Errorf("a key of %d bytes; that of an array has 4", m.KeySize)
 		}
-	case MapHash, MapPerCPUHash, MapGPUHash:
+	case MapStackTrace:
+		if m.KeySize != 4 || m.ValueSize%8 != 0 || m.ValueSize > 8*maxStack {
+			return fmt.Errorf("keys of %d and values of %d bytes; those of stacks have 4, and 8 for each of up to %d callers", m.KeySize, m.ValueSize, maxStack)
+		}
+	case MapHash, MapPerCPUHash, MapGPUHash, MapLRUHash, MapLRUPerCPUHash:
 		if m.KeySize == 0 || m.KeySize > maxKeyBytes {
 			return fmt.Errorf("a key of %d bytes; 1 to %d can be had", m.KeySize, maxKeyBytes)
 		}
@@ -138,7 +147,16 @@ func (m *MapDef) check() error {
 	return nil
 }
 
-// Supported reports whether maps of this type can be had on a GPU.
+// maxStack is how many callers a stack has, at most, as in Linux.
+const maxStack = 127
+
+// HostOnly reports whether maps of this type can be had on the host alone.
+func (m *MapDef) HostOnly() bool { return m.Type == MapStackTrace || m.lru() }
+
+// lru reports whether the map drops entries that were not used of late when it is full.
+func (m *MapDef) lru() bool { return m.Type == MapLRUHash || m.Type == MapLRUPerCPUHash }
+
+// Supported reports whether maps of this type can be had, on a GPU or, see HostOnly, on the host.
 func (m *MapDef) Supported() bool { return m.layout() != layoutNone }
 
 // layoutKind says how a map lies in memory.
@@ -154,11 +172,11 @@ const (
 
 func (m *MapDef) layout() layoutKind {
 	switch m.Type {
-	case MapArray, MapPerCPUArray, MapGPUArray, MapGPUSharedArray, MapGPUArrayHost:
+	case MapArray, MapPerCPUArray, MapGPUArray, MapGPUSharedArray, MapGPUArrayHost, MapStackTrace:
 		return layoutArray
 	case MapGPUThreadArray, MapGPUThreadHost:
 		return layoutThread
-	case MapHash, MapPerCPUHash, MapGPUHash:
+	case MapHash, MapPerCPUHash, MapGPUHash, MapLRUHash, MapLRUPerCPUHash:
 		return layoutHash
 	case MapRingbuf, MapPerfEventArray, MapGPURingbuf:
 		return layoutRing
@@ -168,7 +186,9 @@ func (m *MapDef) layout() layoutKind {
 
 // PerSM reports whether each multiprocessor has values of its own: what is a CPU
 // for the kernel's per-CPU maps is a multiprocessor here.
-func (m *MapDef) PerSM() bool { return m.Type == MapPerCPUArray || m.Type == MapPerCPUHash }
+func (m *MapDef) PerSM() bool {
+	return m.Type == MapPerCPUArray || m.Type == MapPerCPUHash || m.Type == MapLRUPerCPUHash
+}
 
 // PerThread reports whether each thread of a grid has a value of its own.
 func (m *MapDef) PerThread() bool { return m.layout() == layoutThread }

@@ -146,7 +146,7 @@ func newMaps(objs []*Object, o *MapOptions, wanted func(*MapDef) bool) (*Maps, e
 	}
 	for _, obj := range objs {
 		for _, d := range obj.Maps {
-			if !d.Supported() || d.Thread || !wanted(d) {
+			if !d.Supported() || d.Thread || d.HostOnly() && !opt.host || !wanted(d) {
 				continue
 			}
 			x := &Map{Def: d, Name: d.Name, Object: obj, kind: d.layout(), counter: counterFixed + len(m.All)}

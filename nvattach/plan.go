@@ -260,7 +260,7 @@ func (u *unit) verify(prog *Program, env *bpf.Env, racy bool) (*PlannedProgram, 
 		if d != nil && d.Type == mapProgArray {
 			return nil, fmt.Errorf("program %s: map %s has type %s: tail calls can't be had on a GPU; call a function instead, it is put in place", prog.Name, d.Name, d.Type)
 		}
-		if d != nil && !d.Supported() {
+		if d != nil && (!d.Supported() || d.HostOnly()) {
 			return nil, fmt.Errorf("program %s: map %s has type %s, which can't be had on a GPU; there are hash, array, percpu_hash, percpu_array, ringbuf, perf_event_array and bpftime's", prog.Name, d.Name, d.Type)
 		}
 	}

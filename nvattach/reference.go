@@ -42,7 +42,7 @@ func Kinds() []Kind { return []Kind{KindEntry, KindExit, KindMem, KindInsn, Kind
 // MapTypes returns the types of maps that programs in kernels can have, by number.
 func MapTypes() (list []MapType) {
 	for _, t := range slices.Sorted(maps.Keys(mapTypeNames)) {
-		if (&MapDef{Type: t}).Supported() {
+		if d := (&MapDef{Type: t}); d.Supported() && !d.HostOnly() {
 			list = append(list, t)
 		}
 	}

@@ -41,7 +41,9 @@ func (m *Maps) Read(mem Memory, x *Map) (*Table, error) {
 	var err error
 	switch x.kind {
 	case layoutArray:
-		err = m.readArray(mem, t)
+		if err = m.readArray(mem, t); x.Def.Type == MapStackTrace { // those that were not taken
+			t.Rows = slices.DeleteFunc(t.Rows, func(r Row) bool { return len(r.Value) < 8 || le64(r.Value) == 0 })
+		}
 	case layoutThread:
 		err = m.readThreads(mem, t)
 	case layoutHash:

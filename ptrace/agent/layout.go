@@ -69,7 +69,7 @@ const (
 
 	retsSize    = 0x20000
 	programSize = 32
-	mapSize     = 136
+	mapSize     = 144
 	textsAt     = 0x8000 // in the memory of programs: behind the helpers
 
 	trapFD      = 0xffffffff

@@ -138,6 +138,7 @@ type MapLayout struct {
 	Keys, KeyOff     uint64
 	SlotSize, Values uint64
 	Stable           uint64 // 1: no program deletes keys
+	LRU              uint64 // 1: it makes room by itself
 	Units, Largest   uint64 // of a ring
 	Refused          uint64 // address of the number of insertions without room
 	Busy             uint64 // and of those that gave up waiting

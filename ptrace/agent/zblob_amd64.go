@@ -11,11 +11,11 @@ var blobCode []byte
 var blobProgram []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "e55e41810e9588c493290c99d210daab6e845a0e336ee193feb4e4d65a4de5b3"
+const blobStamp = "e54f65e8a49cf7fe1196c8535c2d3543a99a25cfbb7a9c6e63caa111da4d2f39"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (
-	blobSum   = "6b700b510a340d067193c91dc167d0f73542b3aea42728c0fba39503f7014068"
+	blobSum   = "1e16f46af5f18735b06d22bebeedaeed1fe5bfb50d88e831240a8df3f518b571"
 	blobTools = "gcc (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40"
 )
 
@@ -33,10 +33,10 @@ var blobSymbols = map[string]uint64{
 	"probe_entry":    0x700009ad,
 	"probe_watch":    0x70000acb,
 	"probe_return":   0x70000c48,
-	"helper_release": 0x440000000116,
-	"program_unwind": 0x44000000010e,
-	"crit_begin":     0x4400000019a1,
-	"crit_end":       0x440000001dcd,
+	"helper_release": 0x440000000143,
+	"program_unwind": 0x44000000013b,
+	"crit_begin":     0x440000002014,
+	"crit_end":       0x4400000024cd,
 	"helper_1":       0x440000000000,
 	"helper_2":       0x440000000009,
 	"helper_3":       0x440000000012,
@@ -49,8 +49,10 @@ var blobSymbols = map[string]uint64{
 	"helper_15":      0x44000000007e,
 	"helper_16":      0x440000000087,
 	"helper_25":      0x4400000000a2,
+	"helper_27":      0x44000000010e,
 	"helper_45":      0x440000000036,
 	"helper_58":      0x4400000000cf,
+	"helper_67":      0x440000000117,
 	"helper_112":     0x440000000024,
 	"helper_113":     0x44000000002d,
 	"helper_114":     0x44000000003f,
@@ -67,6 +69,9 @@ var blobSymbols = map[string]uint64{
 	"helper_183":     0x4400000000fc,
 	"helper_184":     0x440000000105,
 	"helper_187":     0x4400000000d8,
+	"helper_600":     0x440000000120,
+	"helper_601":     0x440000000129,
+	"helper_605":     0x440000000132,
 }
 
 // blobLayout is the layout that the code was compiled with.
@@ -122,7 +127,7 @@ var blobLayout = []uint64{
 	0x43f000000000,
 	0x20000,
 	0x20,
-	0x88,
+	0x90,
 	0xc0,
 	0x20,
 	0x71260000,

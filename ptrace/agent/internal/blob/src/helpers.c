@@ -29,7 +29,8 @@ __asm__(
 	THUNK(6, print) THUNK(177, vprint)
 	THUNK(25, perf_output) THUNK(130, ring_output) THUNK(131, ring_reserve) THUNK(132, ring_submit) THUNK(133, ring_discard)
 	THUNK(58, override_return) THUNK(187, set_retval) THUNK(173, func_ip) THUNK(174, cookie) THUNK(182, compare)
-	THUNK(183, func_arg) THUNK(184, func_ret)
+	THUNK(183, func_arg) THUNK(184, func_ret) THUNK(27, stack_id) THUNK(67, stack)
+	THUNK(600, log2_of) THUNK(601, raise) THUNK(605, bits)
 	".globl program_unwind\n" // is called as a program
 	"program_unwind:	mov %rbp,%rdx\n	jmp find_fde\n"
 	".globl helper_release\n" // what a program that is ended early has not given back
@@ -165,6 +166,31 @@ HELPER u64 set_retval(u64 value, u64 b, u64 c, u64 d, u64 e, struct run *run)
 	return override_return(0, value, c, d, e, run);
 }
 
+// --- nvtrace's own: the highest bit, a number that becomes the higher one, bits that are set
+
+HELPER u64 log2_of(u64 v)
+{
+	u64 n = 0;
+	if (v)
+		__asm__("bsr %1,%0" : "=r"(n) : "r"(v) : "cc");
+	return n;
+}
+
+HELPER void raise(u64 *p, u64 v)
+{
+	u64 was = *(volatile u64 *)p;
+	while (was < v && !__atomic_compare_exchange_n(p, &was, v, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
+}
+
+HELPER u64 bits(u64 v)
+{
+	u64 n = 0;
+	for (; v; v &= v - 1)
+		n++;
+	return n;
+}
+
 // --- memory
 
 HELPER void zero(void *to, u64 n) { __asm__ volatile("rep stosb" : "+D"(to), "+c"(n) : "a"(0) : "memory"); }
@@ -271,8 +297,11 @@ static inline __attribute__((always_inline)) u64 find(const struct map *m, const
 	reach = *home & HOME_REACH;
 	for (n = 0; n < reach && n < m->slots; n++) {
 		u64 at = slot_at(m, hash + n);
-		if (*(volatile u32 *)at == (hash | SLOT_VALID) && same(key, (const u8 *)(at + m->keyoff), m->key))
+		if (*(volatile u32 *)at == (hash | SLOT_VALID) && same(key, (const u8 *)(at + m->keyoff), m->key)) {
+			if (m->lru)
+				*(volatile u32 *)(at + 4) = 1; // it is in use
 			return 1 + ((hash + n) & (m->slots - 1));
+		}
 	}
 	return 0;
 }
@@ -338,12 +367,45 @@ static inline __attribute__((always_inline)) void unlock(u64 home, u64 seen, u64
 	*(volatile u64 *)home = ((seen >> 32) + 1) << 32 | reach;
 }
 
+// Takes a key out of a hash to make room for another, if nobody else changes its home.
+CRITICAL int drop(const struct map *m, u64 at, u32 state, u64 home, u64 owner)
+{
+	u64 seen = *(volatile u64 *)home;
+	int done;
+	if ((seen & HOME_LOCK) || !lock(home, seen, owner))
+		return 0;
+	done = *(volatile u32 *)at == state;
+	if (done) {
+		__atomic_fetch_add((u32 *)m->base, -1, __ATOMIC_RELAXED);
+		*(volatile u32 *)at = 0;
+	}
+	unlock(home, seen, seen & HOME_REACH);
+	return done;
+}
+
+// Drops the next key, in the order of the slots, that was not used since the last time that
+// this came by.
+HELPER void evict(const struct map *m, u64 owner)
+{
+	u64 n;
+	for (n = 0; n < 2 * m->slots; n++) {
+		u64 at = slot_at(m, __atomic_fetch_add((u64 *)(m->base + 8), 1, __ATOMIC_RELAXED));
+		u32 state = *(volatile u32 *)at;
+		if (!(state & SLOT_VALID))
+			continue;
+		if (*(volatile u32 *)(at + 4))
+			*(volatile u32 *)(at + 4) = 0;
+		else if (drop(m, at, state, home_of(m, state), owner))
+			return;
+	}
+}
+
 // What a change of a hash is about.
 struct change {
 	const struct map *m;
 	const u8 *key, *value;
 	u64 home, seen, owner, slot, cpu;
-	u32 hash;
+	u32 hash, quiet; // quiet: want of room is not counted
 };
 
 // Inserts a key.
@@ -359,6 +421,8 @@ CRITICAL long insert(const struct change *c)
 			u64 slot = (c->hash + n) & mask, at = m->base + m->at + slot * m->slotsize, value = m->base + m->values + slot * m->stride;
 			if (*(volatile u32 *)at || !__sync_bool_compare_and_swap((u32 *)at, 0, busy))
 				continue;
+			if (m->lru)
+				*(volatile u32 *)(at + 4) = 0;
 			put((u8 *)(at + m->keyoff), c->key, m->key);
 			for (k = 0; m->copy && k < m->cpus; k++)
 				for (w = 0; w < m->stride; w += 8)
@@ -372,7 +436,8 @@ CRITICAL long insert(const struct change *c)
 	}
 	__atomic_fetch_add((u32 *)m->base, -1, __ATOMIC_RELAXED);
 	unlock(c->home, c->seen, reach);
-	__atomic_fetch_add((u64 *)m->refused, 1, __ATOMIC_RELAXED);
+	if (!c->quiet)
+		__atomic_fetch_add((u64 *)m->refused, 1, __ATOMIC_RELAXED);
 	return -E2BIG;
 }
 
@@ -440,8 +505,11 @@ HELPER long map_update(const struct map *m, const u8 *key, const u8 *value, u64 
 		c.value = value;
 		c.owner = (u32)ids_of(run);
 		c.slot = i - 1;
+		c.quiet = m->lru && ++tries < 1000;
+		if (!i && m->lru && *(volatile u32 *)m->base >= m->entries)
+			evict(m, c.owner);
 		r = i ? replace(&c) : insert(&c);
-		if (likely(r != AGAIN))
+		if (likely(r != AGAIN && !(r == -E2BIG && c.quiet)))
 			return r;
 	}
 }
@@ -739,3 +807,87 @@ HELPER struct result find_fde(struct pt_regs *r, u64 table, struct run *run)
 }
 
 _Static_assert(sizeof(struct ret) == 1 << 5, "unwinding");
+
+// --- stacks
+
+#define STACK_MOST 127u
+
+// What a return address is that may be ours.
+HELPER u64 real_return(u64 at, u64 v)
+{
+	struct slot *sl;
+	struct rets *l;
+	u64 k;
+	if (v != (u64)probe_return || !(sl = find_slot()))
+		return v;
+	l = rets_of(sl);
+	for (k = l->depth; k-- > 0;)
+		if (k < NRETS && l->list[k].sp == at && l->list[k].ret != (u64)probe_return)
+			return l->list[k].ret;
+	return v;
+}
+
+// Lists the callers by their frame pointers, n at most but for the first skip.
+HELPER u64 walk(struct run *run, u64 *to, u64 n, u64 skip)
+{
+	u64 fp = run->regs->bp, got = 0, v[2], at = 0;
+	u64 ip = run->regs->ip;
+	u32 i;
+	for (i = 0; i < STACK_MOST + 256 && got < n; i++) {
+		if (skip)
+			skip--;
+		else
+			to[got++] = ip;
+		if (!i && run->entered) { // the caller's frame pointer is in place still
+			at = run->regs->sp;
+			if (copy(&v[1], at, 8))
+				break;
+		} else {
+			if (fp <= at || (fp & 7) || copy(v, fp, 16))
+				break;
+			at = fp + 8;
+			fp = v[0];
+		}
+		ip = real_return(at, v[1]);
+		if (!ip)
+			break;
+	}
+	return got;
+}
+
+HELPER long stack(u64 ctx, u64 *to, u64 size, u64 flags, u64 e, struct run *run)
+{
+	u64 n = size / 8;
+	(void)ctx, (void)e;
+	if (size % 8)
+		return -EINVAL;
+	zero(to, size);
+	return 8 * walk(run, to, n, flags & 0xff);
+}
+
+HELPER long stack_id(u64 ctx, const struct map *m, u64 flags, u64 d, u64 e, struct run *run)
+{
+	u64 list[STACK_MOST], n, i, most = m->value / 8;
+	u32 hash;
+	u64 *slot, was;
+	(void)ctx, (void)d, (void)e;
+	n = walk(run, list, most < STACK_MOST ? most : STACK_MOST, flags & 0xff);
+	if (!n)
+		return -EFAULT;
+	hash = hash_of((const u8 *)list, 8 * n) % m->entries;
+	slot = (u64 *)(m->base + hash * m->stride);
+	was = *(volatile u64 *)slot;
+	if (was) {
+		for (i = 0; i < n && ((volatile u64 *)slot)[i] == list[i]; i++)
+			;
+		if (i == n && (n == most || !((volatile u64 *)slot)[n]))
+			return hash;
+		if (!(flags & 1 << 10)) // BPF_F_REUSE_STACKID
+			return -EEXIST;
+	}
+	for (i = n; i < most; i++)
+		((volatile u64 *)slot)[i] = 0;
+	for (i = n; i-- > 0;)
+		((volatile u64 *)slot)[i] = list[i];
+	return hash;
+}

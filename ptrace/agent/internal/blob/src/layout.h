@@ -237,6 +237,7 @@ struct run {
 	u64 value; // what it shall return, if that is overridden
 	u64 overridden;
 	u64 ids; // 0: not looked for
+	u64 entered; // at a function's entry: its return address is on top of the stack
 };
 
 // A map as helpers know it. What it holds is in memory that programs share; this is not,
@@ -247,6 +248,7 @@ struct map {
 	u64 copy, cpus;			     // bytes from CPU to CPU, 0: there is one value for all
 	u64 slots, homes, at, keyoff, slotsize, values; // of a hash
 	u64 stable;			     // of a hash: no program deletes keys
+	u64 lru;			     // of a hash: it makes room by itself
 	u64 units, largest;		     // of a ring
 	u64 refused;			     // address of the number of what found no room
 	u64 busy;			     // address of the number of what gave up waiting

@@ -182,7 +182,7 @@ __attribute__((used)) u32 agent_probe(struct pt_regs *r, u64 number)
 {
 	const struct hook *h = &HOOKS[number % NHOOKS];
 	const struct probe *p = (const struct probe *)*(volatile u64 *)&h->probe;
-	struct run run = {.regs = r, .func = h->entry};
+	struct run run = {.regs = r, .func = h->entry, .entered = 1};
 	u32 does = 0;
 	if (unlikely(!p || !(h->flags & HOOK_ON) || over()))
 		return 0;
