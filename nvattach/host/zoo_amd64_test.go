@@ -333,3 +333,23 @@ func TestSwitched(t *testing.T) {
 		t.Error("there are only two")
 	}
 }
+
+// TestHostile: a program that spoils what is in its memory harms itself alone; nvtrace reads
+// what is left, and the code of programs can't be written.
+func TestHostile(t *testing.T) {
+	bin := filepath.Join(t.TempDir(), "zoo")
+	compile(t, "-O1", "-w", "-o", bin, "testdata/hostile.c")
+	for _, what := range []string{"code", "maps", "lists"} {
+		r := rigOf(t, "../testdata/obj/zoo.bpf.o", true)
+		status := r.run(bin, what)
+		if what == "code" && (status != 0 || r.stdout.String() != "20\n" || r.variable("all_returns") != 20) {
+			t.Errorf("%s: exit %d, %q, %d returns", what, status, r.stdout.String(), r.variable("all_returns"))
+		}
+		for _, x := range r.maps.All {
+			if _, err := r.maps.Read(r.mem, x); err != nil {
+				t.Logf("%s: %s: %v", what, x.Name, err)
+			}
+		}
+		_ = r.runner.Losses()
+	}
+}
