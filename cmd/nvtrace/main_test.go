@@ -81,6 +81,10 @@ func TestScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	nvattach, err := filepath.Abs("../../nvattach")
+	if err != nil {
+		t.Fatal(err)
+	}
 	tools := t.TempDir()
 	build(t, filepath.Join(tools, "rminfo"), "../../examples/rminfo")
 	haveGCC := compileVictim(t, "testdata/victim.c", filepath.Join(tools, "victim"))
@@ -90,6 +94,7 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("CORPUS", corpus)
+			env.Setenv("NVATTACH", nvattach)
 			env.Setenv("PATH", tools+string(os.PathListSeparator)+env.Getenv("PATH"))
 			env.Setenv("NO_COLOR", "1")
 			return nil

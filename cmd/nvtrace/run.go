@@ -447,14 +447,14 @@ func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
 	if s.gpu != nil {
 		list = append(list, s.extendGPU(r, o)...)
 	}
-	if s.probes != nil {
-		if err := s.extendHost(r.Agent(), &list); err != nil {
-			return nil, err
-		}
-	}
 	if o.Libraries != 0 {
 		t := calls.New(o, record.ExtensionClass)
 		list = append(list, record.Extension{Rules: t.Rules(), Handler: t})
+	}
+	if s.probes != nil { // behind the hooks of calls, which see what programs have functions return
+		if err := s.extendHost(r.Agent(), &list); err != nil {
+			return nil, err
+		}
 	}
 	if s.sim != nil || s.probes != nil { // the last, when the others have ended
 		end := &results{recorder: r, tracing: s}
