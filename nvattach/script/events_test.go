@@ -1,6 +1,9 @@
 package script
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // someEvents are what a program does on the host.
 var someEvents = []Event{
@@ -93,5 +96,28 @@ func TestIntervals(t *testing.T) {
 	}
 	if got := shownOf(p.Show(tables, true)); got != "@: 144\n" {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestWalks: a walk through a map may take as long as the map is large; walks within one
+// another end.
+func TestWalks(t *testing.T) {
+	for text, want := range map[string]bool{
+		`api:* { $i = 0; while ($i < 3000) { @x[$i] = $i; $i++; } } END { for ($a : @x) { @sum = sum($a.1); @n = count(); } clear(@x); }`: true,
+		`api:* { $i = 0; while ($i < 3000) { @x[$i] = $i; $i++; } } END { for ($a : @x) { for ($b : @x) { @n = count(); } } clear(@x); }`: false,
+	} {
+		p, err := Compile("-e", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, _ := p.NewRunner()
+		r.Event(&Event{Kind: "api", Name: "cuInit"})
+		got := shownOf(r.End())
+		if whole := !strings.Contains(got, "END: ended after"); whole != want {
+			t.Errorf("%s\n%.300s", text, got)
+		}
+		if want && got != "@sum: 4498500\n@n: 3000\n" {
+			t.Errorf("%q", got)
+		}
 	}
 }

@@ -123,8 +123,14 @@ func (in *interp) forStmt(s *forStmt) flow {
 		in.at = make(map[string]walk)
 	}
 	defer delete(in.at, s.name)
+	outermost := len(in.at) == 0
 	for _, e := range t.sorted() {
-		in.steps = max(in.steps-stepsOfEntry, 0) // the map's size bounds the walk
+		if in.steps++; outermost { // the map's size bounds the walk; one within another takes its steps from it
+			in.steps = max(in.steps-stepsOfEntry, 0)
+		}
+		if in.steps > maxSteps {
+			panic(errSteps{})
+		}
 		in.at[s.name] = walk{t, e}
 		if f := in.block(s.body); f == broken {
 			break
