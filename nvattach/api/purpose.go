@@ -32,11 +32,30 @@ func purposeOf(m Module, name string) Purpose {
 		purpose Purpose
 		part    string // anywhere; with ^ at the beginning
 	}{
-		{Waiting, "Synchronize"}, {Waiting, "^StreamWaitValue"},
-		{Launching, "Launch"}, {NoPurpose, "^MemPrefetch"}, {Copying, "^Memcpy"}, {Copying, "^Memset"}, {NoPurpose, "^MemGet"},
-		{Allocating, "^Malloc"}, {Allocating, "^Free"}, {Allocating, "^Mem"}, {Allocating, "^Host"},
-		{Loading, "^ModuleLoad"}, {Loading, "^ModuleUnload"}, {Loading, "^Library"}, {Loading, "^Link"}, {Loading, "^RegisterFatBinary"}, {Loading, "^RegisterFunction"}, {Loading, "^KernelGetFunction"},
-		{Starting, "^Init"}, {Starting, "^DevicePrimaryCtx"}, {Starting, "^CtxCreate"}, {Starting, "^CtxDestroy"}, {Starting, "^SetDevice"}, {Starting, "^DeviceReset"},
+		{Waiting, "Synchronize"},
+		{Waiting, "^StreamWaitValue"},
+		{Launching, "Launch"},
+		{NoPurpose, "^MemPrefetch"},
+		{Copying, "^Memcpy"},
+		{Copying, "^Memset"},
+		{NoPurpose, "^MemGet"},
+		{Allocating, "^Malloc"},
+		{Allocating, "^Free"},
+		{Allocating, "^Mem"},
+		{Allocating, "^Host"},
+		{Loading, "^ModuleLoad"},
+		{Loading, "^ModuleUnload"},
+		{Loading, "^Library"},
+		{Loading, "^Link"},
+		{Loading, "^RegisterFatBinary"},
+		{Loading, "^RegisterFunction"},
+		{Loading, "^KernelGetFunction"},
+		{Starting, "^Init"},
+		{Starting, "^DevicePrimaryCtx"},
+		{Starting, "^CtxCreate"},
+		{Starting, "^CtxDestroy"},
+		{Starting, "^SetDevice"},
+		{Starting, "^DeviceReset"},
 	} {
 		if part, first := strings.CutPrefix(r.part, "^"); first && strings.HasPrefix(stem, part) || !first && strings.Contains(stem, part) {
 			return r.purpose
