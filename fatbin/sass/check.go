@@ -110,9 +110,6 @@ func (c *checker) scoreboards() {
 		}
 		var read, write Set
 		in.uses(&read, &write)
-		if in.Word.Opcode() == opP2R {
-			read.P &= uint8(in.Word.Bits(32, 7)) // its mask; for liveness it reads all
-		}
 		if x := intersect(&read, pw); !x.Empty() && (woven || !c.apart(i, x)) {
 			c.add(Finding{Hazard: HazardRead, Index: i, From: -1, Regs: x})
 		}

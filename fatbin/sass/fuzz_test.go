@@ -24,8 +24,8 @@ func FuzzDecode(f *testing.F) {
 		for _, o := range in.Operands(nil) {
 			var s Set
 			s.AddOperand(&o)
-			if w.Opcode() == opR2P {
-				s.P &= uint8(w.Bits(32, 7)) // it writes those of its mask
+			if op := w.Opcode(); op == opP2R || op == opR2P {
+				s.P &= uint8(w.Bits(32, 7)) // those of its mask
 			}
 			if o.Read && intersect(&s, &read) != s || o.Write && intersect(&s, &write) != s {
 				t.Fatalf("%v: operand %v is not among its registers", w, o)
