@@ -54,6 +54,8 @@ type runFlags struct {
 	pid            int
 	rotate         rotation
 	flight, hang   secondsFlag
+	overflow       string
+	buffer         string
 	delay          time.Duration
 	duration       time.Duration
 	set            *flag.FlagSet
@@ -72,6 +74,8 @@ func newRunFlags(e *env) *runFlags {
 	f.set.Var(&f.flight, "flight", "keep the library calls of the last `SECONDS` in memory, and write the -o file only when the program fails or hangs, or on nvtrace dump PID")
 	f.hang = secondsFlag(time.Minute)
 	f.set.Var(&f.hang, "hang", "with --flight: no library call returning for `SECONDS`, while one has not, is a hang; 0: never")
+	f.set.StringVar(&f.overflow, "overflow", "wait", "when events come faster than they can be written, `WHAT` happens: wait, the program waits; drop, library calls are left out and counted")
+	f.set.StringVar(&f.buffer, "buffer", "64M", "how much may wait in memory before that, as a `SIZE`")
 	f.set.DurationVar(&f.delay, "delay", 0, "record library calls from `TIME` after the start on (device calls always: later ones refer to them)")
 	f.set.DurationVar(&f.duration, "duration", 0, "record library calls for `TIME`; with -p detach then")
 	f.set.IntVar(&f.pid, "p", 0, "attach to the running process `PID` instead of starting a command")
@@ -617,6 +621,14 @@ func (s *tracing) configure(command []string) error {
 	}
 	s.ioctls.CountsOnly, s.ioctls.Munmap = f.counts, f.munmap
 	s.opts.Delay, s.opts.Duration = f.delay, f.duration
+	if s.opts.Drop = f.overflow == "drop"; !s.opts.Drop && f.overflow != "wait" {
+		return fmt.Errorf("--overflow=%s: want wait or drop", f.overflow)
+	}
+	const least, most = 1 << 20, 1 << 40
+	var err error
+	if s.opts.Buffer, err = parseSize(f.buffer); err != nil || s.opts.Buffer < least || s.opts.Buffer > most {
+		return fmt.Errorf("--buffer=%s: want a size from 1M on, such as 1G", f.buffer)
+	}
 	s.opts.Logger, s.ioctls.Logger, po.Logger = s.e.debug, s.e.debug, s.e.debug
 	return nil
 }

@@ -9,8 +9,8 @@ import (
 
 // Bounds of the queue between the tracing thread and the sinks.
 const (
-	// maxPending is how many payload bytes may wait before the tracing thread
-	// waits for the sinks: nothing is ever dropped, and memory stays bounded.
+	// maxPending is how many bytes may wait, unless Options say otherwise, before the tracing
+	// thread waits for the sinks: nothing is dropped, and memory stays bounded.
 	maxPending = 64 << 20
 	// wakeAfter is how many events make a sleeping consumer wake at once; fewer
 	// are picked up after latency. A wake-up costs the tracing thread more than
@@ -98,6 +98,9 @@ func (b *batch) reset() {
 // queue carries events from the tracing thread to a consumer goroutine; the last ones to
 // who closes it.
 type queue struct {
+	max  int      // bytes that may wait
+	drop *dropper // nil: who puts more waits
+
 	mu    sync.Mutex
 	room  sync.Cond // the consumer took the pending batch
 	fill  *batch
@@ -114,19 +117,31 @@ type queue struct {
 
 func newQueue(event func(*traces.Event), idle func()) *queue {
 	q := &queue{
-		fill: &batch{}, spare: &batch{}, event: event, idle: idle,
+		max: maxPending, fill: &batch{}, spare: &batch{}, event: event, idle: idle,
 		wake: make(chan struct{}, 1), closed: make(chan struct{}),
 	}
 	q.room.L = &q.mu
 	return q
 }
 
-// put hands over a copy of ev. It waits while maxPending bytes are pending.
+// put hands over a copy of ev. While too many bytes are pending it waits, or drops the
+// event, if it may.
 func (q *queue) put(ev *traces.Event) {
+	if q.drop.goesOn(ev) {
+		return
+	}
 	q.mu.Lock()
-	for q.fill.bytes > maxPending {
+	for q.fill.bytes > q.max {
 		q.notify() // it may be letting a burst gather
+		if q.drop.begins(ev) {
+			q.mu.Unlock()
+			return
+		}
 		q.room.Wait()
+	}
+	if q.drop != nil && q.drop.lost > 0 && (ev.Kind == traces.KindEnd || q.fill.bytes < q.max/2) {
+		q.fill.add(&traces.Event{Kind: traces.KindLost, Time: ev.Time, FD: -1, Ret: q.drop.lost})
+		q.drop.lost = 0
 	}
 	q.fill.add(ev)
 	n := len(q.fill.events)
@@ -201,4 +216,47 @@ func (q *queue) drain() int {
 	q.spare = b
 	q.mu.Unlock()
 	return n
+}
+
+// dropper drops library calls, with all that they call, where there is no room for them. A nil
+// one drops nothing.
+type dropper struct {
+	depth map[int32]int // calls of threads that are being dropped and have not returned
+	lost  int64         // events that were dropped and not reported yet
+}
+
+// goesOn reports whether an event belongs to a call that is being dropped.
+func (d *dropper) goesOn(ev *traces.Event) bool {
+	if d == nil || d.depth[ev.TID] == 0 {
+		return false
+	}
+	switch ev.Kind {
+	case traces.KindCall:
+		if ev.Flags&traces.FlagNoExit == 0 {
+			d.depth[ev.TID]++
+		}
+	case traces.KindReturn:
+		if d.depth[ev.TID]--; d.depth[ev.TID] == 0 {
+			delete(d.depth, ev.TID)
+		}
+	case traces.KindExit:
+		delete(d.depth, ev.TID)
+		return false
+	default: // what is no library call is kept
+		return false
+	}
+	d.lost++
+	return true
+}
+
+// begins reports whether an event is to be dropped: a library call is, its return with it.
+func (d *dropper) begins(ev *traces.Event) bool {
+	if d == nil || ev.Kind != traces.KindCall {
+		return false
+	}
+	if ev.Flags&traces.FlagNoExit == 0 {
+		d.depth[ev.TID] = 1
+	}
+	d.lost++
+	return true
 }

@@ -133,6 +133,55 @@ func TestQueueBounded(t *testing.T) {
 	}
 }
 
+// TestQueueDrops: where there is no room, calls are dropped with their returns and the calls
+// inside, by the thread; what else there is comes, and how many are lost is told.
+func TestQueueDrops(t *testing.T) {
+	var got []traces.Event
+	q := newQueue(func(ev *traces.Event) { got = append(got, *ev) }, func() {})
+	// Nobody takes anything at first: there is room up to a call, which need not wait.
+	q.max, q.drop = 15*eventSize, &dropper{depth: make(map[int32]int)}
+	const n = 1000
+	put := 0
+	for i := range n {
+		for tid := range int32(2) {
+			at := int64(i)
+			for _, ev := range []traces.Event{
+				{Kind: traces.KindCall, TID: tid, Time: at, Name: "outer"}, {Kind: traces.KindCall, TID: tid, Time: at, Name: "inner"},
+				{Kind: traces.KindReturn, TID: tid, Time: at, Name: "inner"}, {Kind: traces.KindReturn, TID: tid, Time: at, Name: "outer"},
+			} {
+				q.put(&ev)
+				put++
+			}
+		}
+		if i == 10 {
+			go q.consume() // from here on it is a race
+		}
+	}
+	q.put(&traces.Event{Kind: traces.KindEnd})
+	q.close()
+	calls, lost := 0, int64(0)
+	open := map[int32][]string{}
+	for _, ev := range got {
+		s := open[ev.TID]
+		switch ev.Kind {
+		case traces.KindCall:
+			calls++
+			open[ev.TID] = append(s, ev.Name)
+		case traces.KindReturn:
+			calls++
+			if len(s) == 0 || s[len(s)-1] != ev.Name {
+				t.Fatalf("%s of thread %d returns where %q are open", ev.Name, ev.TID, s)
+			}
+			open[ev.TID] = s[:len(s)-1]
+		case traces.KindLost:
+			lost += ev.Ret
+		}
+	}
+	if calls+int(lost) != put || lost == 0 || len(open[0])+len(open[1]) > 0 || got[len(got)-1].Kind != traces.KindEnd {
+		t.Errorf("%d of %d events came, %d were lost; open: %v", calls, put, lost, open)
+	}
+}
+
 // TestQueueCountsStrings: arguments of programs are payload, too.
 func TestQueueCountsStrings(t *testing.T) {
 	var b batch

@@ -42,6 +42,11 @@ type Options struct {
 	// recorded. What else happens is: what comes later refers to it.
 	Delay, Duration time.Duration
 
+	// Buffer is how many bytes of events may wait for the sinks, 0 for 64 MiB. Then the program
+	// waits; with Drop, library calls are dropped instead, and counted by KindLost.
+	Buffer int64
+	Drop   bool
+
 	Header *traces.Header // nil makes one by [NewHeader]
 	Sinks  []Sink
 	// OnFault is told when a sink panicked and was stopped, nil for none.
@@ -76,6 +81,12 @@ func run(o *Options, trace func(ptrace.Handler, *ptrace.Options) (*ptrace.Result
 	started := time.Now()
 	sinks := Guard(opts.Sinks, opts.OnFault, opts.Logger)
 	q := newQueue(sinks.Event, sinks.Idle)
+	if opts.Buffer > 0 {
+		q.max = int(opts.Buffer)
+	}
+	if opts.Drop {
+		q.drop = &dropper{depth: make(map[int32]int)}
+	}
 	m, err := newMux(&opts, q.put)
 	if err != nil {
 		return Result{Result: new(ptrace.Result)}, err
