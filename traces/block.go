@@ -440,8 +440,6 @@ type blockDecoder struct {
 	ends   column
 	end    int64
 	groups []group
-	least  int64
-	most   int64
 }
 
 // begin reads what stands before the events. b is the block behind its head, and must
