@@ -146,8 +146,10 @@ func TestQueueDrops(t *testing.T) {
 		for tid := range int32(2) {
 			at := int64(i)
 			for _, ev := range []traces.Event{
-				{Kind: traces.KindCall, TID: tid, Time: at, Name: "outer"}, {Kind: traces.KindCall, TID: tid, Time: at, Name: "inner"},
-				{Kind: traces.KindReturn, TID: tid, Time: at, Name: "inner"}, {Kind: traces.KindReturn, TID: tid, Time: at, Name: "outer"},
+				{Kind: traces.KindCall, TID: tid, Time: at, Name: "outer"},
+				{Kind: traces.KindCall, TID: tid, Time: at, Name: "inner"},
+				{Kind: traces.KindReturn, TID: tid, Time: at, Name: "inner"},
+				{Kind: traces.KindReturn, TID: tid, Time: at, Name: "outer"},
 			} {
 				q.put(&ev)
 				put++
