@@ -482,7 +482,15 @@ func (w *Weaver) Exits(body *Body, args ...Arg) error {
 			w.tell = true
 		}
 	}
-	w.exits = append(w.exits, p)
+	// What ends at several places is the last: nothing comes behind it.
+	end := len(w.exits)
+	if end > 0 && w.exits[end-1].body.returns < 0 {
+		if body.returns < 0 {
+			return siteError(-1, "two probes end threads at several places")
+		}
+		end--
+	}
+	w.exits = slices.Insert(w.exits, end, p)
 	return nil
 }
 

@@ -578,3 +578,44 @@ func FuzzBody(f *testing.F) {
 		}
 	})
 }
+
+// A probe that ends threads at several places comes behind one that does not, in
+// whatever order they are given; two of them can't be had.
+func TestExitsAtSeveralPlaces(t *testing.T) {
+	e := openEditor(t, readFile(t, "kernels.sm_90.cubin"))
+	count := testBody(t, "count", 90)
+	setp := Word{Lo: 0x00000000ff00720c | 0xff<<32, Hi: 0x000fe40003f05270} // ISETP.NE.AND P0, PT, RZ, RZ, PT
+	ends, err := NewBody(90, "ends", []Word{setp, EXIT().Guarded(0, false), EXIT()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ends.Returns() {
+		t.Fatal("it returns")
+	}
+	for _, first := range []bool{true, false} {
+		w := openWeaver(t, e, "vadd")
+		add := []func() error{
+			func() error { return w.Exits(ends) },
+			func() error { return w.Exits(count, ConstWide(0, 0x230), Imm(1)) },
+		}
+		if !first {
+			slices.Reverse(add)
+		}
+		for _, f := range add {
+			if err := f(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Exits(ends); err == nil || !strings.Contains(err.Error(), "several places") {
+			t.Errorf("a second one: %v", err)
+		}
+		// The counter's addition comes before the first exit of what is appended.
+		res := finish(t, e, "vadd", w)
+		n := len(w.a.Func.Code)
+		red := slices.IndexFunc(res.Code[n:], func(w Word) bool { return w.Opcode() == 0x98e })
+		exit := slices.IndexFunc(res.Code[n:], func(w Word) bool { return w.Opcode() == opEXIT })
+		if red < 0 || red > exit {
+			t.Errorf("addition at %d, exit at %d", red, exit)
+		}
+	}
+}
