@@ -146,7 +146,7 @@ type probe struct {
 type site struct {
 	index  int
 	probes []probe
-	begins bool // variables get their first values
+	begins []ownWord // variables that get their first values
 }
 
 // Woven is a kernel with probes.
@@ -569,14 +569,16 @@ func (w *Weaver) Finish() (*Woven, error) {
 	}
 	if len(w.own) > 0 {
 		// Variables get their first values, also where no probe is.
-		i, err := w.first(w.slots > 0)
-		if err != nil {
-			return nil, fmt.Errorf("function %s: %w", w.a.Func.Name, err)
+		for _, o := range w.own {
+			i, err := w.first(o.local)
+			if err != nil {
+				return nil, fmt.Errorf("function %s: %w", w.a.Func.Name, err)
+			}
+			if w.sites[i] == nil {
+				w.sites[i] = &site{index: i}
+			}
+			w.sites[i].begins = append(w.sites[i].begins, o)
 		}
-		if w.sites[i] == nil {
-			w.sites[i] = &site{index: i}
-		}
-		w.sites[i].begins = true
 	}
 	if err := e.emit(); err != nil {
 		return nil, fmt.Errorf("function %s: %w", w.a.Func.Name, err)

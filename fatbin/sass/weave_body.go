@@ -130,8 +130,12 @@ func NewBody(arch Arch, name string, code []Word) (*Body, error) {
 		}
 		switch in.Name() {
 		case "LDL", "STL":
-			if !onStack[i] {
+			a, _ := in.Access()
+			switch at := int(in.Word.Bits(40, 24)); {
+			case !onStack[i]:
 				return nil, bad(i, "%s is of the kernel", in.Name())
+			case at+a.Size > frame:
+				return nil, bad(i, "%s beyond its stack of %d bytes", in.Name(), frame)
 			}
 		case "BAR", "BMOV", "USETMAXREG", "LEPC", "DEPBAR":
 			return nil, bad(i, "%s is of the kernel", in.Name())
@@ -243,6 +247,16 @@ func (b *Body) guardReads() {
 		b.code[i] = b.code[i].WithControl(c.tells(free))
 		b.boards |= 1 << free
 	}
+	// A load writes later than what comes before it reads; a move in its place has to wait.
+	var before uint8
+	for i, w := range b.code {
+		if in, ok := b.accesses[i]; ok && in.Word.Opcode() == opLDL {
+			c := w.Control()
+			c.Wait |= before
+			b.code[i] = w.WithControl(c)
+		}
+		before |= b.code[i].Control().boards()
+	}
 }
 
 // knowLate fills in late. The registers that the body uses are its own.
@@ -253,7 +267,7 @@ func (b *Body) knowLate(name string) {
 		return // nothing is known then, which is safe
 	}
 	for _, f := range a.Check(0) {
-		if f.Hazard == HazardInFlight {
+		if _, moved := b.accesses[f.Index]; f.Hazard == HazardInFlight && !moved {
 			regs := b.late[f.Index]
 			regs.Union(&f.Regs)
 			b.late[f.Index] = regs

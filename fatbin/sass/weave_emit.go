@@ -176,9 +176,7 @@ func (e *emitter) site(s *site, exit int) error {
 		return err
 	}
 	report := SiteReport{Offset: i * WordSize, Block: start * WordSize}
-	if s.begins {
-		e.begin(i)
-	}
+	e.begin(s)
 	for k := range s.probes {
 		p := &s.probes[k]
 		if err := e.probe(i, p, false); err != nil {

@@ -253,14 +253,14 @@ func (e *emitter) frameOffset(lowered, frame int) int {
 	return lowered - (e.w.mostLowered+e.saved+4*e.w.slots+frame+15)&^15
 }
 
-// begin gives variables their first values, before the instruction at index i.
-func (e *emitter) begin(i int) {
-	for _, o := range e.w.own {
+// begin gives variables their first values.
+func (e *emitter) begin(s *site) {
+	for _, o := range s.begins {
 		if !o.local {
 			e.stall(MOVImm(o.reg, o.value), settle)
 			continue
 		}
-		e.stall(stackWord(opSTL, RZ, e.localOffset(e.w.lowered[i], o.slot)), 2)
+		e.stall(stackWord(opSTL, RZ, e.localOffset(e.w.lowered[s.index], o.slot)), 2)
 	}
 }
 
