@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -80,10 +81,10 @@ func (r *rewriting) stored(parts []string) ([]byte, bool) {
 	if err := json.Unmarshal([]byte(info), &s); err != nil {
 		return nil, false
 	}
+	if slices.ContainsFunc(s.Halves, func(at int) bool { return at < 0 || at > len(out)-2 }) {
+		return nil, false
+	}
 	for _, at := range s.Halves {
-		if at < 0 || at+2 > len(out) {
-			return nil, false
-		}
 		binary.LittleEndian.PutUint16(out[at:], r.o.High)
 	}
 	r.out.Kernels, r.out.Unprobed = s.Kernels, append(r.out.Unprobed, s.Unprobed...)

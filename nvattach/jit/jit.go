@@ -159,12 +159,13 @@ func (c *Compiler) Compile(ctx context.Context, ptx []byte, target string, optio
 }
 
 // Kept returns what [Compiler.Keep] kept that depends on the same things, by the same
-// nvtrace; false if there is nothing.
+// nvtrace and compiler; false if there is nothing.
 func (c *Compiler) Kept(parts []string) (info string, data []byte, ok bool) {
-	if c.cache == nil {
+	key, ok := c.keptKey(parts)
+	if !ok {
 		return "", nil, false
 	}
-	r := c.cache.get(c.cache.key(keptName+ownHash(), parts, nil))
+	r := c.cache.get(key)
 	if r == nil {
 		return "", nil, false
 	}
@@ -172,11 +173,23 @@ func (c *Compiler) Kept(parts []string) (info string, data []byte, ok bool) {
 }
 
 // Keep keeps what was made of compiled code beside it. parts are all that it depends on,
-// but for nvtrace itself.
+// but for nvtrace and the compiler.
 func (c *Compiler) Keep(parts []string, info string, data []byte) {
-	if len(data) < mostKept {
-		c.cache.put(c.cache.key(keptName+ownHash(), parts, nil), &Result{Info: info, Cubin: data})
+	if key, ok := c.keptKey(parts); ok && len(data) < mostKept {
+		c.cache.put(key, &Result{Info: info, Cubin: data})
 	}
+}
+
+// keptKey is the name under which something is kept that this compiler has a part in.
+func (c *Compiler) keptKey(parts []string) (string, bool) {
+	if c.cache == nil {
+		return "", false
+	}
+	identity, err := c.library.identity()
+	if err != nil {
+		return "", false
+	}
+	return c.cache.key(keptName+ownHash()+" "+identity, parts, nil), true
 }
 
 const (

@@ -375,11 +375,11 @@ func TestCacheFolder(t *testing.T) {
 
 // What was kept is found again by all that it depends on, and by nothing else.
 func TestKept(t *testing.T) {
-	cache, err := openCache(privateDir(t), 0)
+	dir := privateDir(t)
+	c, err := Open(fakeLibrary(t), &Options{Cache: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Compiler{cache: cache}
 	c.Keep([]string{"a", "bc"}, "info", []byte("data"))
 	if info, data, ok := c.Kept([]string{"a", "bc"}); !ok || info != "info" || string(data) != "data" {
 		t.Errorf("%q, %q, %v", info, data, ok)
@@ -389,10 +389,18 @@ func TestKept(t *testing.T) {
 			t.Errorf("%q is found", parts)
 		}
 	}
-	none := new(Compiler)
-	none.Keep([]string{"a"}, "", nil)
-	if _, _, ok := none.Kept([]string{"a"}); ok {
-		t.Error("found without a cache")
+	other := filepath.Join(privateDir(t), "other.so")
+	if err := os.WriteFile(other, []byte("another compiler"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range []*Options{{Cache: dir}, {Cache: "off"}} {
+		c, err := Open(other, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, ok := c.Kept([]string{"a", "bc"}); ok {
+			t.Errorf("found with %+v and another compiler", o)
+		}
 	}
 }
 
