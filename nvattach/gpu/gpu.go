@@ -390,9 +390,7 @@ func (tr *Tracer) machineCode(o *session.RewriteOptions, lib *library, base uint
 		if !strings.Contains(text, fmt.Sprintf("%#x", base>>32)) {
 			return text, text, true
 		}
-		a, okA := placed(text, base, placeA)
-		b, okB := placed(text, base, placeB)
-		return a, b, okA && okB
+		return bothPlaces(text, base)
 	}
 	if c := tr.compiler(lib.path); c.c != nil {
 		o.Store = c.c

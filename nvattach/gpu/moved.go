@@ -56,6 +56,13 @@ func placed(text string, base, place uint64) (moved string, ok bool) {
 	return b.String(), true
 }
 
+// bothPlaces returns the text for both places.
+func bothPlaces(text string, base uint64) (a, b string, ok bool) {
+	a, okA := placed(text, base, placeA)
+	b, okB := placed(text, base, placeB)
+	return a, b, okA && okB
+}
+
 // hexDigits counts those that s begins with.
 func hexDigits(s string) int {
 	for i := range len(s) {
@@ -96,9 +103,8 @@ func settled(a, b []byte, base uint64) (code []byte, ok bool) {
 // compileMoved compiles text whose maps are at base; ok is false if it is to be compiled
 // as it is.
 func compileMoved(compile func(text string) (*jit.Result, error), text string, base uint64) (r *jit.Result, ok bool, err error) {
-	a, okA := placed(text, base, placeA)
-	b, okB := placed(text, base, placeB)
-	if !okA || !okB {
+	a, b, ok := bothPlaces(text, base)
+	if !ok {
 		return nil, false, nil
 	}
 	type result struct {
