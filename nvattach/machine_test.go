@@ -20,6 +20,12 @@ import (
 // driver's compiler: both take the same options.
 func compileBody(tb testing.TB, arch string) func(text string) ([]byte, error) {
 	tb.Helper()
+	return compiler(tb, arch, "--compile-as-tools-patch")
+}
+
+// compiler returns what makes a cubin of a module's text by NVIDIA's assembler.
+func compiler(tb testing.TB, arch string, options ...string) func(text string) ([]byte, error) {
+	tb.Helper()
 	path := need.Tool(tb, "ptxas", "NVTRACE_PTXAS")
 	dir := tb.TempDir()
 	var calls atomic.Int64 // which may overlap
@@ -29,7 +35,7 @@ func compileBody(tb testing.TB, arch string) func(text string) ([]byte, error) {
 		if err := os.WriteFile(in, []byte(text), 0o644); err != nil {
 			return nil, err
 		}
-		if msg, err := exec.Command(path, "--compile-as-tools-patch", "-arch="+arch, "-o", out, in).CombinedOutput(); err != nil {
+		if msg, err := exec.Command(path, slices.Concat(options, []string{"-arch=" + arch, "-o", out, in})...).CombinedOutput(); err != nil {
 			tb.Errorf("ptxas: %s\n%s", msg, text)
 			return nil, err
 		}
@@ -131,15 +137,7 @@ func TestMachineOriginal(t *testing.T) {
 	ret;
 }
 `
-	path, dir := need.Tool(t, "ptxas", "NVTRACE_PTXAS"), t.TempDir()
-	in, out := filepath.Join(dir, "m.ptx"), filepath.Join(dir, "m.cubin")
-	if err := os.WriteFile(in, []byte(module), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if msg, err := exec.Command(path, "-arch=sm_90", "-o", out, in).CombinedOutput(); err != nil {
-		t.Fatalf("ptxas: %v\n%s", err, msg)
-	}
-	image, err := os.ReadFile(out)
+	image, err := compiler(t, "sm_90")(module)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,15 +230,7 @@ func TestMachineCodeNeverRun(t *testing.T) {
 	ret;
 }
 `
-	path, dir := need.Tool(t, "ptxas", "NVTRACE_PTXAS"), t.TempDir()
-	in, out := filepath.Join(dir, "m.ptx"), filepath.Join(dir, "m.cubin")
-	if err := os.WriteFile(in, []byte(module), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if msg, err := exec.Command(path, "-arch=sm_90", "-o", out, in).CombinedOutput(); err != nil {
-		t.Fatalf("ptxas: %v\n%s", err, msg)
-	}
-	image, err := os.ReadFile(out)
+	image, err := compiler(t, "sm_90")(module)
 	if err != nil {
 		t.Fatal(err)
 	}

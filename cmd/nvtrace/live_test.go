@@ -78,12 +78,7 @@ func (a *liveApp) rounds(t *testing.T, n int) {
 // They count exactly what it does meanwhile, and it
 // computes what it does alone; a hundred times.
 func TestLiveProbes(t *testing.T) {
-	if _, err := exec.LookPath("gcc"); err != nil {
-		if need.Required("gcc") {
-			t.Fatal("gcc is required")
-		}
-		t.Skip("no gcc")
-	}
+	need.Tool(t, "gcc", "")
 	dir := t.TempDir()
 	nvtrace := filepath.Join(dir, "nvtrace")
 	build(t, nvtrace, ".")
