@@ -45,7 +45,7 @@ type Breakpoint struct {
 //
 // When tracing ends while the program goes on, all breakpoints are removed. In a
 // program that lives on if this process is killed ([Options].NoExitKill, [Attach]), and if
-// Options.Detour is set, the breakpoint is a jump that may stay; t must be stopped
+// there is an Injector, the breakpoint is a jump that may stay; t must be stopped
 // then, and addr must be the beginning of a function.
 // The error matches ErrBreakpoint if the address is not suitable.
 func (t *Task) SetBreakpoint(addr uint64, fn func(t *Task, b *Breakpoint)) (*Breakpoint, error) {

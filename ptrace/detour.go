@@ -14,7 +14,7 @@ import (
 // goes on in the function. And the return from a call is seen by a return address
 // that names such code. Without a tracer the system call fails, and that is all.
 //
-// The code, and the jump, are the business of whoever sets Options.Detour.
+// The code, and the jump, are the business of the Injector.
 
 // Detour is a jump in place of a breakpoint.
 type Detour struct {
@@ -47,7 +47,7 @@ func (l *ReturnStubs) stubOf(addr uint64) (int, bool) {
 var errDetour = errors.New("none that does no harm when nvtrace is killed")
 
 // detours says whether breakpoints in the traced programs are detours.
-func (tr *tracer) detours() bool { return tr.outlived && tr.o.Detour != nil }
+func (tr *tracer) detours() bool { return tr.outlived && tr.o.Injector != nil }
 
 // detour makes a site of a jump at addr, or finds it.
 func (s *space) detour(t *Task, addr uint64) (*site, error) {
@@ -55,7 +55,7 @@ func (s *space) detour(t *Task, addr uint64) (*site, error) {
 		s.enable(st)
 		return st, nil
 	}
-	d, err := t.tr.o.Detour(t, addr)
+	d, err := t.tr.o.Injector.Detour(t, addr)
 	if err != nil {
 		return nil, breakError(addr, fmt.Errorf("%w: %w", errDetour, err))
 	}
@@ -143,7 +143,7 @@ func (t *Task) Returned(r *Regs) {
 	if len(due) == 0 {
 		return // of another thread, that has begun the call: it may have others
 	}
-	s.freeStub(&tr.o.Stubs, stub)
+	s.freeStub(&tr.stubs, stub)
 	tr.res.Hits++
 	for _, e := range slices.Backward(due) {
 		e.fn(t, t.brk.regs.Ret())
@@ -153,7 +153,7 @@ func (t *Task) Returned(r *Regs) {
 // viaStub makes the call at whose entry t is return to a stub, and returns that
 // and where the call returns to indeed.
 func (t *Task) viaStub(r *Regs) (stub, ret uint64, err error) {
-	s, l := t.Proc.space, &t.tr.o.Stubs
+	s, l := t.Proc.space, &t.tr.stubs
 	if ret, err = t.returnAddress(r); err != nil {
 		return 0, 0, err
 	}
@@ -213,7 +213,7 @@ func (t *Task) gone(e *oneShot) bool {
 	var b [retSize]byte
 	n, _ := t.ReadMem(e.slot(), b[:])
 	v := binary.NativeEndian.Uint64(b[:])
-	switch l := &t.tr.o.Stubs; {
+	switch l := &t.tr.stubs; {
 	case n != len(b):
 		return true
 	case e.stub != 0:
@@ -229,7 +229,7 @@ func (t *Task) dropStub(s *space, stub uint64) {
 			return
 		}
 	}
-	s.freeStub(&t.tr.o.Stubs, stub)
+	s.freeStub(&t.tr.stubs, stub)
 }
 
 // inheritDetours gives c, a copy of s's memory, what s has of detours.

@@ -83,7 +83,7 @@ func (tr *tracer) onSyscall(t *Task) {
 // selected does a filter's work.
 func (tr *tracer) selected(t *Task) (class uint16, ok bool) {
 	class, ok = tr.chosen(t)
-	if tr.o.ExemptPage && t.call.IP-ExemptPage < pageSize && class != ClassInternal {
+	if tr.o.Injector != nil && t.call.IP-ExemptPage < pageSize && class != ClassInternal {
 		return 0, false
 	}
 	return class, ok

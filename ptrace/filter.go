@@ -164,7 +164,7 @@ func checkClasses(rules []Rule) error {
 	return nil
 }
 
-// ExemptPage is the address of a page: with [Options.ExemptPage], calls made by
+// ExemptPage is the address of a page: with an [Injector], calls made by
 // an instruction in it are nobody's business. Any code can be mapped there. It
 // lies low, out of the way of the addresses that the kernel hands out.
 const ExemptPage = 0x70000000

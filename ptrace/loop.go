@@ -25,6 +25,7 @@ type tracer struct {
 	prog  Program  // of the base rules
 	base  *matcher // of the same, for tasks without a filter
 	extra *ruleSet // of the extra rules; nil: none
+	stubs ReturnStubs
 
 	tasks   map[int]*Task
 	last    *Task // the one looked up last
@@ -96,10 +97,13 @@ func newTracer(o *Options, h Handler) (*tracer, error) {
 	if tr.log == nil {
 		tr.log = slog.New(slog.DiscardHandler)
 	}
+	if o.Injector != nil {
+		tr.stubs = o.Injector.Stubs()
+	}
 	rules := tr.baseRules()
 	err := checkClasses(o.Rules)
 	if err == nil {
-		tr.prog, err = compile(rules, ActionTrace, o.ExemptPage)
+		tr.prog, err = compile(rules, ActionTrace, o.Injector != nil)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("rules: %w", err)
@@ -471,7 +475,7 @@ func (tr *tracer) stopped(t *Task, s stop) {
 		if (s.sig == unix.SIGSEGV || s.sig == unix.SIGBUS) && tr.fault(t, s.sig) {
 			return
 		}
-		if tr.o.Uninterrupted != nil && !tr.stepOut(t, s.sig) {
+		if tr.o.Injector != nil && !tr.stepOut(t, s.sig) {
 			return
 		}
 		t.signalInCopy()
@@ -539,7 +543,7 @@ func (tr *tracer) resume(t *Task, sig unix.Signal) {
 const mostSteps = 4096
 
 // stepOut has a task that a signal is about to be delivered to execute the instructions that
-// Options.Uninterrupted wants to be executed first, and returns false if it has died, or
+// the Injector wants to be executed first, and returns false if it has died, or
 // must get another signal first.
 func (tr *tracer) stepOut(t *Task, sig unix.Signal) bool {
 	var si siginfo
@@ -551,7 +555,7 @@ func (tr *tracer) stepOut(t *Task, sig unix.Signal) bool {
 	}
 	stepped := false
 	for range mostSteps {
-		if !tr.o.Uninterrupted(t) {
+		if !tr.o.Injector.Uninterrupted(t) {
 			break
 		}
 		pc, err := t.PC()

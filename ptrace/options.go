@@ -33,15 +33,13 @@ type Options struct {
 	// more stops. For machines where InjectFilter can't work.
 	ExtraInBase bool
 
-	// ExemptPage lets the calls pass that are made from the page at [ExemptPage],
-	// whatever the rules say: for code that the tracer itself puts into a program.
-	// A program that has code of its own there is not traced in it.
-	ExemptPage bool
+	// Injector, if not nil, has code of its own in the traced processes.
+	Injector Injector
 
 	Seccomp SeccompMode
 	// NoExitKill lets the program live on when the tracing process is killed.
 	// Its matched calls fail with ENOSYS from then on, and breakpoints that are
-	// set end it when it comes to one, unless they are detours; see Detour and Planted.
+	// set end it when it comes to one, unless they are an Injector's detours; see Planted.
 	NoExitKill bool
 	// Planted, if not nil, is told on the tracing thread of each place in a process's
 	// memory where a breakpoint instruction is about to be written, and of the code
@@ -49,12 +47,6 @@ type Options struct {
 	// away if this one is killed. It is not told of their removal. code is valid
 	// during the call only.
 	Planted func(pid int, addr uint64, code []byte)
-	// Detour, if not nil, is asked to make breakpoints in programs that live on when this
-	// process is killed: in place of a breakpoint instruction, a jump is put at addr,
-	// the beginning of a function. See [Task.Detoured]. Where it is nil, they are instructions.
-	Detour func(t *Task, addr uint64) (Detour, error)
-	// Stubs are what Detour provides for returns, see [Task.Returned].
-	Stubs ReturnStubs
 	// Orphans says what Run does when the program has ended, but not all of the
 	// processes that it left behind.
 	Orphans OrphanPolicy
@@ -74,16 +66,6 @@ type Options struct {
 	// driver). Where signals came, this process is deaf to them for a second after
 	// Run or Attach has returned: timeout(1) sends each twice.
 	NoSignals bool
-
-	// Fault, if not nil, is asked on the tracing thread about each SIGSEGV and
-	// SIGBUS that is about to be delivered. If it returns true, having repaired what
-	// is wrong, usually by [Task.SetRegs], the signal is not delivered.
-	Fault func(t *Task, sig unix.Signal) bool
-
-	// Uninterrupted, if not nil, is asked on the tracing thread about each signal that is
-	// about to be delivered, but for those that the thread's own instruction causes. While
-	// it returns true, the thread executes an instruction first; a few thousand at most.
-	Uninterrupted func(t *Task) bool
 
 	// Held, if not nil, is told on the tracing thread for how long it has dealt with
 	// each stop, all that it made the task do there included. What it takes to wake

@@ -1,9 +1,6 @@
 package ptrace
 
-import "golang.org/x/sys/unix"
-
-// What a handler needs that serves several parties, or puts code of its own into
-// processes.
+// What a handler needs that serves several parties.
 
 // Matcher applies rules to a call in Go, as a filter made of them would. It is
 // for handlers that stop for several parties, whose rules overlap: a filter gives
@@ -39,16 +36,6 @@ func (t *Task) Filtered() bool {
 // do. It may be called from any goroutine, also when t has ended, and does not
 // wait. When tracing ends, or a handler panics, fn may not be called at all.
 func (t *Task) Post(fn func()) { t.tr.request(request{fn: func(*Task) { fn() }}) }
-
-// fault asks Options.Fault about a signal, and lets the task go on without it if
-// that was dealt with.
-func (tr *tracer) fault(t *Task, sig unix.Signal) bool {
-	if tr.o.Fault == nil || !t.announced || tr.crash != nil || !tr.o.Fault(t, sig) {
-		return false
-	}
-	tr.resume(t, 0)
-	return true
-}
 
 // StopsAtAll reports whether t's process stops at every system call, whatever
 // the rules say (see [ModeSyscalls]): a call that rules do not select costs as much.

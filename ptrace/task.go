@@ -99,7 +99,7 @@ func (tr *tracer) newRuleSet(rules []Rule) (*ruleSet, error) {
 	if err := checkClasses(rules); err != nil {
 		return nil, err
 	}
-	prog, err := compile(rules, ActionTrace, tr.o.ExemptPage)
+	prog, err := compile(rules, ActionTrace, tr.o.Injector != nil)
 	if err != nil {
 		return nil, err
 	}

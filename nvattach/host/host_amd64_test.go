@@ -125,8 +125,7 @@ func (r *rig) options() *ptrace.Options {
 	o := &ptrace.Options{Rules: r.tracer.Rules()}
 	if r.agent != nil {
 		o.Rules = append(r.agent.Rules(), o.Rules...)
-		o.ExemptPage, o.Fault, o.Uninterrupted = true, r.agent.Fault, r.agent.Uninterrupted
-		o.Detour, o.Stubs = r.agent.Detour, r.agent.Stubs()
+		o.Injector = r.agent
 	}
 	return o
 }

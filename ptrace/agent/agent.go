@@ -265,7 +265,7 @@ func (a *Agent) Settle(pid int) {
 	}
 }
 
-// Fault is for [ptrace.Options.Fault]: it repairs faults of the agent at memory
+// Fault implements [ptrace.Injector]: it repairs faults of the agent at memory
 // that the program named and that is not there.
 func (a *Agent) Fault(t *ptrace.Task, _ unix.Signal) bool {
 	p := a.procs[t.PID]
@@ -287,7 +287,7 @@ func (a *Agent) Fault(t *ptrace.Task, _ unix.Signal) bool {
 	return t.SetRegs(r) == nil
 }
 
-// Uninterrupted is for [ptrace.Options].Uninterrupted: a helper of eBPF must not be
+// Uninterrupted implements [ptrace.Injector]: a helper of eBPF must not be
 // interrupted where it has locked something, since a signal handler may want the same.
 func (a *Agent) Uninterrupted(t *ptrace.Task) bool {
 	if a.programs == nil {

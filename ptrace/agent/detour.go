@@ -10,7 +10,7 @@ import (
 	"nvtrace/ptrace"
 )
 
-// Detour is for [ptrace.Options.Detour]: it makes the beginning of a function a
+// Detour implements [ptrace.Injector]: it makes the beginning of a function a
 // jump to code that stops for the supervisor. The agent's code is put into the process if
 // it is not there. Where functions are hooked, too, that is behind it.
 //
@@ -98,7 +98,7 @@ func (s *hookSite) detour(number int) ptrace.Detour {
 	}
 }
 
-// Stubs is for [ptrace.Options.Stubs].
+// Stubs implements [ptrace.Injector].
 func (a *Agent) Stubs() ptrace.ReturnStubs {
 	if a.blob == nil {
 		return ptrace.ReturnStubs{}

@@ -133,10 +133,10 @@ func (tr *tracer) run(argv ...string) string {
 		h = tr.wrap(h)
 	}
 	o := &ptrace.Options{
-		Argv: argv, Stdout: out, NoSignals: true, Rules: rules, ExemptPage: true, Fault: tr.a.Fault,
+		Argv: argv, Stdout: out, NoSignals: true, Rules: rules, Injector: tr.a,
 	}
 	if tr.live {
-		o.NoExitKill, o.Detour, o.Stubs = true, tr.a.Detour, tr.a.Stubs()
+		o.NoExitKill = true
 	}
 	if tr.all {
 		o.Seccomp = ptrace.SeccompOff

@@ -59,7 +59,7 @@ func TestEarly(t *testing.T) {
 	defer end()
 	a := New(nil)
 	e := &early{a: a, end: end}
-	_, err := ptrace.Attach(ctx, victim.Process.Pid, &ptrace.Options{Rules: a.Rules(), ExemptPage: true, Fault: a.Fault, Detour: a.Detour, Stubs: a.Stubs()}, e)
+	_, err := ptrace.Attach(ctx, victim.Process.Pid, &ptrace.Options{Rules: a.Rules(), Injector: a}, e)
 	if !errors.Is(e.before, ptrace.ErrState) || e.then != nil {
 		t.Errorf("ended: %v; before it stopped: %v; then: %v", err, e.before, e.then)
 	}

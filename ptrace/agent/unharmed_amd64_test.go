@@ -109,7 +109,7 @@ func TestMeddler(t *testing.T) {
 	m.first, _ = strconv.Atoi(os.Getenv("TEST_FIRST"))
 	o := &ptrace.Options{
 		Rules: append(m.a.Rules(), ptrace.Rule{Names: []string{"ioctl", "lseek"}, Class: 1}), ExtraRules: []ptrace.Rule{{Names: []string{"munmap"}, Class: 2}},
-		ExemptPage: true, Fault: m.a.Fault, Detour: m.a.Detour, Stubs: m.a.Stubs(), NoSignals: true,
+		Injector: m.a, NoSignals: true,
 	}
 	var err error
 	if what == "run" {

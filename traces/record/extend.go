@@ -190,8 +190,7 @@ func newMux(o *Options, emit func(*traces.Event)) (*mux, error) {
 	r.agent = agent.New(&agent.Options{Bind: r.bind, Record: r.record, Counted: r.counted, Logger: o.Logger})
 	m := &mux{Recorder: r}
 	o.Ptrace.Rules, o.Ptrace.ExtraRules = r.agent.Rules(), nil
-	o.Ptrace.ExemptPage, o.Ptrace.Fault = true, r.agent.Fault
-	o.Ptrace.Detour, o.Ptrace.Stubs, o.Ptrace.Uninterrupted = r.agent.Detour, r.agent.Stubs(), r.agent.Uninterrupted
+	o.Ptrace.Injector = r.agent
 	if r.stops != nil {
 		o.Ptrace.Held = r.stops.held
 	}
