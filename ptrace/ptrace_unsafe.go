@@ -14,6 +14,10 @@ import (
 //go:linkname nanotime runtime.nanotime
 func nanotime() int64
 
+// Now returns the time of the clock that [Syscall] and [TaskEvent] have: CLOCK_MONOTONIC,
+// in ns.
+func Now() int64 { return nanotime() }
+
 // ptraceOp makes a ptrace request whose data is a number. ESRCH means that the
 // task has died, or isn't stopped.
 func ptraceOp(req, tid int, data uintptr) unix.Errno {

@@ -9,10 +9,8 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
-	"nvtrace/fatbin"
 	"nvtrace/ioctl"
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/api"
@@ -21,7 +19,6 @@ import (
 	"nvtrace/nvattach/gpu"
 	"nvtrace/nvattach/host"
 	"nvtrace/nvattach/session"
-	"nvtrace/nvattach/sim"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
 	"nvtrace/traces/record"
@@ -375,90 +372,6 @@ func (s *tracing) closeGPU() {
 	if s.loads != nil {
 		s.loads.Close()
 	}
-}
-
-// simProbes puts probes into what programs load on the simulated GPU.
-type simProbes struct {
-	e       *env
-	session *session.Session
-	model   sim.GPU
-	refuse  func(error) // --require: ends the program
-	once    sync.Once   // for what keeps probes from running
-	mu      sync.Mutex
-	of      map[*sim.Process]*session.Context
-}
-
-// image is the simulated GPU's hook for images.
-func (p *simProbes) image(proc *sim.Process, im *sim.Image) ([]byte, error) {
-	if !im.Runs { // refused by the simulated GPU, or without code for one of several that are linked
-		return im.Data, nil
-	}
-	if im.Linked {
-		return im.Data, p.refused(p.session.Pass(im.Data, reasonLinked))
-	}
-	c, err := p.context(proc)
-	if err != nil && p.session.Required() {
-		return nil, p.refused(err)
-	}
-	if err != nil {
-		p.once.Do(func() { p.e.notice("process %d runs without probes: %v", proc.PID(), err) })
-		return im.Data, nil
-	}
-	arch := fatbin.Arch{SM: uint32(p.model.Major*10 + p.model.Minor)}
-	if p.model.Major >= 9 {
-		arch.Suffix = 'a'
-	}
-	o := &session.RewriteOptions{Arch: arch}
-	if p.model.RegistersPerBlock > 0 {
-		o.Twins = nvattach.TwinsNeeded
-	}
-	image, _, err := c.Rewrite(im.Data, o)
-	return image, p.refused(err)
-}
-
-// reasonLinked is said of kernels in relocatable device code.
-const reasonLinked = "it is in relocatable device code, which the driver links when it is loaded"
-
-// refused ends the program if there is an error, which is returned.
-func (p *simProbes) refused(err error) error {
-	if err != nil && p.session.Required() {
-		p.refuse(err)
-	}
-	return err
-}
-
-// exit is the simulated GPU's hook for the end of a program.
-func (p *simProbes) exit(proc *sim.Process) {
-	p.mu.Lock()
-	c := p.of[proc]
-	delete(p.of, proc)
-	p.mu.Unlock()
-	if c == nil {
-		return
-	}
-	if err := c.End(); err != nil {
-		p.e.notice("probes: %v", err)
-	}
-}
-
-// context returns the probes of a process; all its devices share their maps.
-func (p *simProbes) context(proc *sim.Process) (*session.Context, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if c := p.of[proc]; c != nil {
-		return c, nil
-	}
-	c, err := p.session.Add(&session.Target{
-		PID: proc.PID(), SMs: p.model.SMs,
-		Alloc: func(size uint64) (uint64, nvattach.Memory, error) {
-			addr, data, err := proc.Alloc(size, nameOfMaps)
-			return addr, &nvattach.Buffer{Base: addr, Data: data}, err
-		},
-	})
-	if err == nil {
-		p.of[proc] = c
-	}
-	return c, err
 }
 
 // idleAttach refuses flags of the verb that would do nothing: those that say something

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 
-	"golang.org/x/sys/unix"
+	"nvtrace/ptrace"
 )
 
 // debugVar is the environment variable that, when it is not empty, has nvtrace tell
@@ -24,9 +24,8 @@ func debugLogger(e *env) *slog.Logger {
 		Level: slog.LevelDebug,
 		ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
 			if len(groups) == 0 && a.Key == slog.TimeKey {
-				var ts unix.Timespec
-				_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // can't fail for this clock
-				return slog.String(slog.TimeKey, fmt.Sprintf("%d.%06d", ts.Sec, ts.Nsec/1000))
+				now := ptrace.Now()
+				return slog.String(slog.TimeKey, fmt.Sprintf("%d.%06d", now/1e9, now%1e9/1000))
 			}
 			return a
 		},

@@ -41,7 +41,7 @@ nvtrace/nvattach/sim         < nvtrace/traces/escape nvtrace/fatbin nvtrace/nvat
 nvtrace/nvattach             < nvtrace/fatbin nvtrace/fatbin/sass nvtrace/ptx nvtrace/ptx/bpf nvtrace/traces/escape github.com/cilium/ebpf github.com/cilium/ebpf/asm github.com/cilium/ebpf/btf
 nvtrace/nvattach/script      < nvtrace/fatbin nvtrace/ioctl/nearest nvtrace/nvattach github.com/cilium/ebpf github.com/cilium/ebpf/asm
 nvtrace/nvattach/session     < nvtrace/fatbin nvtrace/nvattach nvtrace/nvattach/script nvtrace/traces/escape
-nvtrace/nvattach/gpu         < nvtrace/fatbin nvtrace/fatbin/sass nvtrace/nvattach nvtrace/nvattach/capture nvtrace/nvattach/jit nvtrace/nvattach/preload nvtrace/nvattach/session nvtrace/ptrace nvtrace/ptrace/proc
+nvtrace/nvattach/gpu         < nvtrace/fatbin nvtrace/fatbin/sass nvtrace/nvattach nvtrace/nvattach/capture nvtrace/nvattach/jit nvtrace/nvattach/preload nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/ptrace nvtrace/ptrace/proc nvtrace/ptx nvtrace/ptx/emu
 nvtrace/nvattach/control     <
 nvtrace/nvattach/host        < nvtrace/nvattach nvtrace/nvattach/api nvtrace/nvattach/control nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/proc nvtrace/ptx/bpf
 nvtrace/nvattach/calls       < nvtrace/nvattach/api nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/proc

@@ -5,17 +5,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"os/signal"
 	"sync"
-	"syscall"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"nvtrace/nvattach/capture"
 	"nvtrace/nvattach/interpose"
-	"nvtrace/ptrace"
 	"nvtrace/traces"
 	"nvtrace/traces/record"
 )
@@ -32,19 +25,18 @@ type interposer struct {
 	mu       sync.Mutex
 	gaps     []string
 	recorder *record.Recorder // nil without ptrace
-	emit     func(*traces.Event)
-	store    *capture.Store
-	ready    chan struct{}   // closed when the outputs are open
-	seen     map[string]bool // images, by SHA-256
-	stats    capture.Stats   // without ptrace
-	start    int64           // CLOCK_MONOTONIC at time 0
+
+	// Without ptrace:
+	ready    chan struct{} // closed when the outputs are open
+	program  *record.Untraced
+	captured *capture.Feed
 }
 
 // startInterposer has the interposer preloaded where images are captured: what it
 // sees is held against what the breakpoints saw, or, without ptrace, is all there
 // is. It returns nil where there is none.
 func startInterposer(s *tracing) (*interposer, error) {
-	i := &interposer{start: monotonic(), notice: s.e.notice, ready: make(chan struct{}), seen: make(map[string]bool)}
+	i := &interposer{notice: s.e.notice, ready: make(chan struct{})}
 	// Without ptrace nobody waits for all.
 	o := &interpose.Options{OnGap: i.gap, Outlived: s.f.orphans == "detach" || s.f.orphans == "auto" && s.f.seccomp == "off" || s.f.shim == shimOnly}
 	switch s.f.shim {
@@ -63,7 +55,7 @@ func startInterposer(s *tracing) (*interposer, error) {
 		if s.f.sim.gpu.set {
 			return nil, errors.New("--interpose=only records what the GPU's own driver is given, and --sim takes its place")
 		}
-		o.Mode, o.OnImage, i.store = interpose.ModeCapture, i.image, s.modules.store
+		o.Mode, o.OnImage = interpose.ModeCapture, i.image
 	default:
 		return nil, fmt.Errorf("--interpose=%s: want auto, off or only", s.f.shim)
 	}
@@ -117,108 +109,47 @@ func (i *interposer) close() {
 	}
 }
 
-// image keeps an image that a program is about to give to the driver.
+// image records an image that a program is about to give to the driver.
 func (i *interposer) image(im *interpose.Image) ([]byte, bool) {
-	ev := traces.Event{
-		Kind: traces.KindImage, PID: int32(im.PID), TID: int32(im.TID), Time: im.Time - i.start, FD: -1,
-		Name: im.Function.Name, Path: im.Library, Args: im.Args,
-		Image: &traces.Image{SHA256: im.SHA256, Size: im.Size, Format: im.Format.Word(), File: im.Text, Origin: "interposer"},
+	l := &capture.Load{
+		PID: im.PID, TID: im.TID, Time: im.Time, Function: im.Function.Name, Library: im.Library, Args: im.Args,
+		Image: traces.Image{SHA256: im.SHA256, Size: im.Size, Format: im.Format.Word()},
+		Data: func() ([]byte, error) {
+			<-i.ready // the program waits for the answer
+			b := make([]byte, im.Size)
+			if _, err := im.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
+				return nil, err
+			}
+			return b, nil
+		},
 	}
-	if im.Flags&interpose.FlagFile == 0 {
-		ev.Image.File = ""
+	if im.Flags&interpose.FlagFile != 0 {
+		l.Image.File = im.Text
 	}
-	if i.store != nil {
-		b := make([]byte, im.Size)
-		<-i.ready // the program waits for the answer
-		_, err := im.ReadAt(b, 0)
-		if err == nil || errors.Is(err, io.EOF) {
-			_, err = i.store.Put(b)
-		}
-		if err != nil {
-			i.mu.Lock()
-			i.gaps = append(i.gaps, fmt.Sprintf("image %.12s could not be kept: %v", im.SHA256, err))
-			i.mu.Unlock()
-		}
-	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if !i.seen[im.SHA256] {
-		i.seen[im.SHA256] = true
-		i.stats.Images++
-	}
-	i.stats.Loads++
-	i.stats.Bytes += uint64(im.Size)
-	i.emit(&ev)
+	i.captured.Loaded(l)
 	return nil, false
 }
 
 // run runs the program without tracing it.
 func (i *interposer) run(s *tracing) (record.Result, error) {
-	sink := record.Guard(s.opts.Sinks, s.opts.OnFault, s.opts.Logger)
-	i.emit = func(ev *traces.Event) { sink.Event(ev); sink.Idle() }
-	res := record.Result{Result: new(ptrace.Result)}
+	i.program = record.NewUntraced(&s.opts)
+	i.captured = capture.NewFeed(&capture.FeedOptions{
+		Mode: traces.CaptureInterposer, Origin: "interposer", Emit: i.program.Send, Store: s.modules.opts.Store, Files: true,
+	})
 	letImages := sync.OnceFunc(func() { close(i.ready) })
 	defer letImages()
-	defer func() { i.put(&traces.Event{Kind: traces.KindEnd, Cost: &traces.Cost{Wall: monotonic() - i.start}}) }()
-	argv := s.opts.Ptrace.Argv
-	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = s.opts.Ptrace.Env, os.Stdin, os.Stdout, os.Stderr
-	if err := cmd.Start(); err != nil {
-		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
-			err = fmt.Errorf("%s: %w", argv[0], ptrace.ErrNotFound)
-		} else if errors.Is(err, os.ErrPermission) {
-			err = fmt.Errorf("%s: %w", argv[0], ptrace.ErrNotExecutable)
+	begun := func(pid int) error {
+		if err := s.ready(pid); err != nil {
+			return err
 		}
-		return res, err
+		letImages()
+		return nil
 	}
-	pid := cmd.Process.Pid
-	if err := s.ready(pid); err != nil {
-		_ = cmd.Process.Kill() // it may have ended
-		_ = cmd.Wait()
-		return res, err
-	}
-	letImages()
-	i.put(&traces.Event{Kind: traces.KindExec, PID: int32(pid), TID: int32(pid), Path: cmd.Path, Argv: argv})
-	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, unix.SIGTERM, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2)
-	go func() {
-		for sig := range signals {
-			// A terminal sends its signals to the program, too.
-			if pg, err := unix.IoctlGetInt(0, unix.TIOCGPGRP); err != nil || pg != unix.Getpgrp() || sig != unix.SIGINT && sig != unix.SIGQUIT {
-				_ = cmd.Process.Signal(sig) // it may have ended
-			}
+	return i.program.Run(begun, func() {
+		i.close()
+		for _, g := range i.gaps {
+			i.captured.Gap(g)
 		}
-	}()
-	_ = cmd.Wait() // the status tells
-	signal.Stop(signals)
-	close(signals)
-	res.PID, res.Ended = pid, true
-	if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok {
-		res.Status = unix.WaitStatus(ws)
-	}
-	i.close()
-	i.put(&traces.Event{Kind: traces.KindExit, PID: int32(pid), TID: int32(pid), Ret: int64(res.Status)})
-	for _, g := range i.gaps {
-		i.put(&traces.Event{Kind: traces.KindGap, Text: g})
-	}
-	i.stats.Gaps = len(i.gaps)
-	i.put(i.stats.Captured(traces.CaptureInterposer))
-	return res, nil
-}
-
-// put emits an event that happens now.
-func (i *interposer) put(ev *traces.Event) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	ev.FD, ev.Time = -1, monotonic()-i.start
-	i.emit(ev)
-}
-
-// monotonic returns CLOCK_MONOTONIC in ns.
-func monotonic() int64 {
-	var ts unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) != nil {
-		return time.Now().UnixNano()
-	}
-	return ts.Nano()
+		i.captured.Finish()
+	})
 }

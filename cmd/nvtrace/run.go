@@ -439,8 +439,8 @@ func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
 		Libraries: s.f.recorded(), Agent: r.Agent(), Counts: s.f.countedOnly(), Logger: s.opts.Logger,
 		Report: func(text string) { r.Note(nil, text) },
 	}
-	if s.sim != nil && s.sim.modules != nil {
-		list = append(list, s.sim.modules.extend(r))
+	if s.sim != nil && s.sim.captured != nil {
+		list = append(list, s.sim.extend(r))
 	} else if c := s.modules; c != nil {
 		if o.Libraries.Has(api.Driver) {
 			c.opts.LaunchesShared = true

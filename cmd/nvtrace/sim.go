@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"flag"
 	"fmt"
@@ -11,8 +12,12 @@ import (
 	"strings"
 	"time"
 
+	"nvtrace/fatbin"
+	"nvtrace/nvattach/capture"
+	"nvtrace/nvattach/gpu"
 	"nvtrace/nvattach/session"
 	"nvtrace/nvattach/sim"
+	"nvtrace/traces"
 	"nvtrace/traces/record"
 )
 
@@ -71,18 +76,19 @@ func hasDriver() bool {
 
 // simulation is the simulated GPU of a run.
 type simulation struct {
-	e       *env
-	sim     *sim.Sim
-	modules *simModules // nil: images are not recorded
-	cancel  context.CancelFunc
-	served  chan error
+	e        *env
+	sim      *sim.Sim
+	captured *capture.Feed    // nil: images are not recorded
+	recorder *record.Recorder // set before the program begins
+	cancel   context.CancelFunc
+	served   chan error
 }
 
 // startSimulation prepares the simulated GPU for a program. Probes, if there are
 // any, are woven into what it loads, and images recorded, if that was asked for. refuse
 // ends the program where a kernel must have probes and can't.
 func startSimulation(e *env, f *simFlags, command []string, probes *session.Session, refuse func(error), modules *moduleCapture) (*simulation, error) {
-	gpu, err := sim.FindGPU(f.gpu.value)
+	model, err := sim.FindGPU(f.gpu.value)
 	if err != nil {
 		return nil, err
 	}
@@ -94,32 +100,66 @@ func startSimulation(e *env, f *simFlags, command []string, probes *session.Sess
 	run := &simulation{e: e, served: make(chan error, 1)}
 	var hooks sim.Hooks
 	if probes != nil {
-		p := &simProbes{e: e, session: probes, model: gpu, refuse: refuse, of: make(map[*sim.Process]*session.Context)}
-		hooks.Image, hooks.Exit, hooks.Instead, hooks.Launch = p.image, p.exit, p.instead, p.launch
-		probes.LooksAtLaunches()
+		gpu.NewSimulated(&gpu.SimulatedOptions{
+			Session: probes, Model: model, Refuse: refuse, Report: func(text string) { e.notice("%s", text) },
+		}).Hook(&hooks)
 	}
 	if modules != nil {
-		run.modules = newSimModules(modules.f, modules.store)
-		hooks.Loaded = run.modules.loaded
-		probed := hooks.Launch
-		hooks.Launch = func(p *sim.Process, l *sim.Launch) {
-			run.modules.launch(p, l)
-			if probed != nil {
-				probed(p, l)
-			}
-		}
+		run.capture(modules, &hooks)
 	}
-	run.sim, err = sim.New(&sim.Options{GPU: gpu, Count: f.count, MemoryLimit: f.memory << 20, Timeout: f.timeout, Hooks: &hooks})
+	run.sim, err = sim.New(&sim.Options{GPU: model, Count: f.count, MemoryLimit: f.memory << 20, Timeout: f.timeout, Hooks: &hooks})
 	if err != nil {
 		return nil, err
-	}
-	if run.modules != nil {
-		run.modules.sim = run.sim
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	run.cancel = cancel
 	go func() { run.served <- run.sim.Serve(ctx) }()
 	return run, nil
+}
+
+// capture has the images that are loaded and the kernels that are launched recorded.
+func (s *simulation) capture(modules *moduleCapture, hooks *sim.Hooks) {
+	s.captured = capture.NewFeed(&capture.FeedOptions{
+		Mode: traces.CaptureSimulator, Origin: "simulated GPU", Store: modules.opts.Store, Files: modules.opts.Files,
+		Emit: func(ev *traces.Event) { s.recorder.Send(ev) },
+	})
+	hooks.Loaded = func(p *sim.Process, im *sim.Image) {
+		s.captured.Loaded(&capture.Load{
+			PID: p.PID(), TID: im.TID, Function: im.Call, Caller: im.Caller, Addr: im.Addr, Result: int32(im.Result),
+			Image: traces.Image{
+				SHA256: hex.EncodeToString(im.Hash[:]), Size: int64(len(im.Data)), Format: fatbin.Sniff(im.Data).Word(),
+				File: im.File, Handle: im.Handle,
+			},
+			Data: func() ([]byte, error) { return im.Data, nil }, Replaced: im.Replacement,
+		})
+	}
+	probed := hooks.Launch
+	hooks.Launch = func(p *sim.Process, l *sim.Launch) {
+		s.captured.Launched(capture.Launch{PID: p.PID(), Kernel: l.Kernel, SHA256: hex.EncodeToString(l.Image[:])}, l.TID)
+		if probed != nil {
+			probed(p, l)
+		}
+	}
+}
+
+// extend adds what is captured on the simulated GPU to a recording.
+func (s *simulation) extend(r *record.Recorder) record.Extension {
+	s.recorder = r
+	return record.Extension{Finish: func() {
+		waitGone(s.sim)
+		s.captured.Finish()
+	}}
+}
+
+// simEnds is how long the end of the recording waits for programs to leave the
+// simulated GPU: their kernels are being stopped.
+const simEnds = 10 * time.Second
+
+// waitGone waits for programs to leave the simulated GPU.
+func waitGone(s *sim.Sim) {
+	for end := time.Now().Add(simEnds); len(s.Processes()) > 0 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // prepare gives the program what it needs to find the simulated GPU.

@@ -258,10 +258,7 @@ func (p *process) retire(module uint64) {
 		return
 	}
 	delete(p.told, module)
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		return // can't be
-	}
+	now := ptrace.Now()
 	for _, f := range p.renewed {
 		f()
 	}
@@ -269,7 +266,7 @@ func (p *process) retire(module uint64) {
 		delete(p.kernels, h)
 		delete(p.launched, h)
 		if len(p.retired) < maxHandles {
-			p.retired[h] = now.Nano()
+			p.retired[h] = now
 		}
 	}
 }

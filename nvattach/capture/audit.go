@@ -394,7 +394,6 @@ func (c *Capture) firstLaunch(q question, p *process, o *origin) {
 		name = o.name
 	}
 	c.tellLaunched(name)
-	c.stats.Kernels++
 	ev := c.event(nil, traces.KindKernel)
 	ev.PID, ev.TID, ev.Args[0] = int32(q.pid), int32(q.tid), q.handle
 	if o != nil {
@@ -404,7 +403,7 @@ func (c *Capture) firstLaunch(q question, p *process, o *origin) {
 		image := *o.image
 		ev.Image = &image
 	}
-	c.emit(ev)
+	c.author.kernel(ev)
 	if (o == nil || o.image == nil) && !p.before { // otherwise a gap was told of when nvtrace attached
 		c.gap(nil, "%s", o.explain(&q))
 	}

@@ -98,7 +98,7 @@ func (c *Capture) hit(t *ptrace.Task, b *ptrace.Breakpoint) {
 	if ret, err := readWord(t, regs.SP()); err == nil && ret == ptrace.CallReturn {
 		return // called for nvtrace, which knows what it loads
 	}
-	c.stats.Hits++
+	c.author.stats.Hits++
 	if c.debug {
 		began := time.Now()
 		defer func() { c.log.Debug("hit", "tid", t.TID, "function", h.name(), "took", time.Since(began)) }()
@@ -494,7 +494,7 @@ func (c *Capture) report(t *ptrace.Task, k *call, flags traces.Flags, result int
 	if errors.Is(k.err, errUnknown) {
 		ev := c.imageEvent(t, k, flags, result)
 		ev.Image = &traces.Image{Format: fatbin.FormatUnknown.Word(), Handle: handle, Origin: "breakpoint"}
-		c.emit(ev)
+		c.author.image(ev)
 	}
 	if k.err != nil {
 		if flags != 0 {
@@ -506,14 +506,12 @@ func (c *Capture) report(t *ptrace.Task, k *call, flags traces.Flags, result int
 		return
 	}
 	if len(k.parts) > 0 {
-		c.stats.Loads++
+		c.author.load()
 	}
 	for _, p := range k.parts {
-		c.images[p.sum] = true
-		c.stats.Bytes += uint64(p.kept)
 		ev := c.imageEvent(t, k, flags, result)
 		ev.Image = p.image(k, handle)
-		c.emit(ev)
+		c.author.image(ev)
 		if p.stored != nil {
 			c.gap(t, "images are missing in the module store: %v", cause(p.stored))
 		}

@@ -119,8 +119,7 @@ type Capture struct {
 	notes  map[string]bool
 	gpu    map[string]int64       // files with GPU code that were mapped
 	pinned map[fileID]*pinnedFile // files that images were left in
-	stats  Stats
-	images map[string]bool // SHA-256 of what was captured
+	author author
 
 	work sync.WaitGroup // copies under way
 
@@ -149,7 +148,7 @@ const defaultMaxImage = 4 << 30
 func New(o *Options, class uint16) *Capture {
 	c := &Capture{
 		class: class, funcs: make(map[string]function), tables: tables(),
-		images: make(map[string]bool), objects: make(map[proc.FileKey]*object), procs: make(map[*ptrace.Process]*process), pids: make(map[int]*process),
+		objects: make(map[proc.FileKey]*object), procs: make(map[*ptrace.Process]*process), pids: make(map[int]*process),
 		threads: make(map[*ptrace.Task]*thread), tasks: make(map[int]*ptrace.Task),
 		gaps: make(map[string]bool), notes: make(map[string]bool), gpu: make(map[string]int64), pinned: make(map[fileID]*pinnedFile),
 		hits: make(map[Note]int), started: make(map[kernelKey]bool),
@@ -169,14 +168,13 @@ func New(o *Options, class uint16) *Capture {
 		c.names = append(c.names, f.name)
 	}
 	c.slots = newSlotCache(c.o.Cache)
+	c.author = author{emit: c.emit, images: make(map[string]bool)}
 	return c
 }
 
 // Stats returns what was done so far.
 func (c *Capture) Stats() Stats {
-	s := c.stats
-	s.Images, s.Gaps = uint64(len(c.images)), len(c.gaps)
-	return s
+	return c.author.total(len(c.gaps))
 }
 
 // Classes of the calls.

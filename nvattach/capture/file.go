@@ -131,7 +131,7 @@ func (c *Capture) replaceFile(t *ptrace.Task, k *call, image []byte) error {
 	if err := place.write(place.memory(t), 0, []byte(name)); err != nil {
 		return err
 	}
-	c.stats.Replaced++
+	c.author.stats.Replaced++
 	return c.pass(t, k, place.base)
 }
 

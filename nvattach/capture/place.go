@@ -305,7 +305,7 @@ func (c *Capture) replace(t *ptrace.Task, k *call, image []byte) error {
 		k.given = ""
 		return err
 	}
-	c.stats.Replaced++
+	c.author.stats.Replaced++
 	if k.h.fn.size == none {
 		return nil
 	}

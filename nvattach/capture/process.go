@@ -166,7 +166,7 @@ func (c *Capture) watch(t *ptrace.Task, o *object, s span) {
 		}
 		return
 	}
-	c.stats.Drivers++
+	c.author.stats.Drivers++
 	if c.o.Mapped != nil {
 		c.o.Mapped(t.PID, o.path, s.start, s.end-s.start, s.off)
 	}

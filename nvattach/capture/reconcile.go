@@ -131,21 +131,11 @@ func (c *Capture) Finish() {
 		}
 		c.note(nil, "%s%s", NoteFiles, strings.Join(list, ", "))
 	}
-	ev := c.Stats().Captured(traces.CaptureBreakpoints)
-	ev.Time = c.now()
-	c.emit(ev)
+	c.author.captured(traces.CaptureBreakpoints, c.now(), len(c.gaps))
 }
 
 // NoteFiles begins the note that lists the files with GPU code that were mapped.
 const NoteFiles = "mapped files with GPU code: "
-
-// Captured makes the event that says what capturing came to: by breakpoints, by the
-// simulated GPU or by the interposer alone, as mode says.
-func (s Stats) Captured(mode string) *traces.Event {
-	return &traces.Event{Kind: traces.KindCaptured, FD: -1, Captured: &traces.Captured{
-		Mode: mode, Images: s.Images, Loads: s.Loads, Bytes: s.Bytes, Drivers: uint64(s.Drivers), Kernels: s.Kernels, Gaps: uint64(s.Gaps),
-	}}
-}
 
 // oldNote begins the note that older recordings have in place of a KindCaptured.
 const oldNote = "captured: "

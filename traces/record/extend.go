@@ -1,6 +1,7 @@
 package record
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -29,7 +30,7 @@ type Extension struct {
 	ExtraRules []ptrace.Rule
 	// Handler is called as any [ptrace.Handler], but Task.Data and Process.Data are
 	// taken. A task's beginning, exec and stops are recorded before extensions are told, its
-	// end after, so that events that the handlers emit are in order.
+	// end after, so that events that the handlers emit are in order. nil: it sees no stops.
 	Handler ptrace.Handler
 	// Before, if not nil, is called of each event of a task before Handler is, and
 	// before the agent forgets what it has done in a process that execs.
@@ -66,6 +67,7 @@ type Recorder struct {
 	program *InProgram // of the extension that has one; nil: none has
 	ahead   ahead
 	merge   merge
+	sent    mailbox
 	stops   *stopCounts
 	shared  []string // calls that extensions want to see without InProgram
 
@@ -83,7 +85,7 @@ type Recorder struct {
 func (r *Recorder) Emit(ev *traces.Event) { r.put(ev) }
 
 // Now returns the time for an event that happens now.
-func (r *Recorder) Now() int64 { return monotonic() - r.start }
+func (r *Recorder) Now() int64 { return ptrace.Now() - r.start }
 
 // Time converts CLOCK_MONOTONIC in ns, as in [ptrace.Syscall], [ptrace.TaskEvent]
 // and [agent.Record], to the time of events.
@@ -215,6 +217,9 @@ func newMux(o *Options, emit func(*traces.Event)) (*mux, error) {
 // add checks an extension and puts it to work.
 func (m *mux) add(e Extension) error {
 	rules := slices.Concat(e.Rules, e.ExtraRules)
+	if e.Handler == nil && len(rules) > 0 {
+		return errors.New("it has rules and no handler")
+	}
 	for _, rule := range rules {
 		if rule.Class < ExtensionClass || rule.Class >= agent.Class {
 			return fmt.Errorf("class %#x is taken", rule.Class)
@@ -299,6 +304,7 @@ func (m *mux) eachWaiting(t *ptrace.Task, c *ptrace.Syscall, f func(ptrace.Handl
 // Task implements ptrace.Handler.
 func (m *mux) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
 	m.merge.task = t
+	m.reachable(t)
 	m.stops.add("task " + e.Kind.String())
 	for i := range m.exts {
 		if f := m.exts[i].Before; f != nil {
@@ -321,6 +327,8 @@ func (m *mux) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
 
 func (m *mux) eachTask(t *ptrace.Task, e *ptrace.TaskEvent) {
 	for i := range m.exts {
-		m.exts[i].Handler.Task(t, e)
+		if h := m.exts[i].Handler; h != nil {
+			h.Task(t, e)
+		}
 	}
 }

@@ -16,15 +16,22 @@ import (
 func TestExtensionRefused(t *testing.T) {
 	for _, class := range []uint16{ExtensionClass - 1, agent.Class, ptrace.ClassInternal} {
 		o := &Options{Extend: func(*Recorder) ([]Extension, error) {
-			return []Extension{{Rules: []ptrace.Rule{{Names: []string{"getpid"}, Class: class}}}}, nil
+			return []Extension{{Handler: new(idle), Rules: []ptrace.Rule{{Names: []string{"getpid"}, Class: class}}}}, nil
 		}}
 		o.Ptrace.Argv = []string{"/bin/true"}
 		if _, err := Run(t.Context(), o); err == nil {
 			t.Errorf("class %#x was taken", class)
 		}
 	}
+	o := &Options{Extend: func(*Recorder) ([]Extension, error) {
+		return []Extension{{Rules: []ptrace.Rule{{Names: []string{"getpid"}, Class: ExtensionClass}}}}, nil
+	}}
+	o.Ptrace.Argv = []string{"/bin/true"}
+	if _, err := Run(t.Context(), o); err == nil {
+		t.Error("rules without a handler were taken")
+	}
 	mine := errors.New("mine")
-	o := &Options{Extend: func(*Recorder) ([]Extension, error) { return nil, mine }}
+	o = &Options{Extend: func(*Recorder) ([]Extension, error) { return nil, mine }}
 	o.Ptrace.Argv = []string{"/bin/true"}
 	if res, err := Run(t.Context(), o); !errors.Is(err, mine) || res.Ended {
 		t.Errorf("error %v", err)

@@ -181,7 +181,7 @@ func (r *Recorder) put(ev *traces.Event) {
 		f.insert(ev.Time + r.start) // before all that may get the number
 	} else {
 		// The order of the tracing thread is kept.
-		end := min(ev.Time+ev.Dur+r.start, monotonic())
+		end := min(ev.Time+ev.Dur+r.start, ptrace.Now())
 		if n := len(f.times); n > 0 {
 			end = max(end, f.times[n-1])
 		}
@@ -237,6 +237,7 @@ func (r *Recorder) finish() {
 	if r.merge.timer != nil {
 		r.merge.timer.Stop()
 	}
+	r.receive()
 	r.giveOut(r.agent.Finish())
 }
 

@@ -92,7 +92,7 @@ func run(o *Options, trace func(ptrace.Handler, *ptrace.Options) (*ptrace.Result
 		return Result{Result: new(ptrace.Result)}, err
 	}
 	r := m.Recorder
-	r.start = monotonic() - (started.UnixNano() - opts.Header.Start)
+	r.start = ptrace.Now() - (started.UnixNano() - opts.Header.Start)
 	begin := func() {
 		m.begin()
 		go q.consume()
@@ -156,6 +156,7 @@ func (m *mux) conclude(res *ptrace.Result, started time.Time, cpu int64) *traces
 	for i := range m.exts {
 		if end := m.exts[i].Finish; end != nil {
 			end()
+			r.receive()
 		}
 	}
 	r.finish() // what they had to say

@@ -1,8 +1,6 @@
 package record
 
 import (
-	"golang.org/x/sys/unix"
-
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/proc"
 	"nvtrace/traces"
@@ -84,10 +82,4 @@ func (r *Recorder) taskEnds(t *ptrace.Task, e *ptrace.TaskEvent) {
 		ev.Flags |= traces.FlagThread
 	}
 	r.put(ev)
-}
-
-func monotonic() int64 {
-	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // can't fail for this clock
-	return ts.Nano()
 }
