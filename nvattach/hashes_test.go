@@ -128,9 +128,9 @@ func TestKeysAreSorted(t *testing.T) {
 // TestInsertions: which updates only insert.
 func TestInsertions(t *testing.T) {
 	o := object(t, "hashes")
-	for name, want := range map[string]int{"count_anyway": 1, "count_first": 1, "count_one": 0, "replace": 0, "live_entry": 0, "full": 0} {
+	for name, want := range map[string]int{"count_anyway": 1, "count_first": 1, "count_after": 1, "count_one": 1, "replace": 0, "live_entry": 0, "full": 0} {
 		p := o.Program(name)
-		if got := insertions(newFlow(p.Insns, (&unit{obj: o}).helpers()), o); len(got) != want {
+		if got, _ := insertions(newFlow(p.Insns, (&unit{obj: o}).helpers()), o); len(got) != want {
 			t.Errorf("%s: %v, want %d", name, got, want)
 		}
 	}

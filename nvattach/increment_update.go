@@ -149,6 +149,9 @@ func (f *flow) newWalk(i int, o *Object) (*updateWalk, *MapDef) {
 	}
 	w := &updateWalk{f: f, seen: map[int]bool{i: true}, parts: updateIncrement{load: -1, add: -1, call: -1}}
 	w.regs[asm.RFP] = shadow{kind: shadowStack}
+	for r := asm.R6; r <= asm.R9; r++ {
+		w.regs[r] = f.keptPointer(r)
+	}
 	from := i
 	for from > 0 && !f.target[from] && !f.prog[from-1].OpCode.Class().IsJump() {
 		from--
@@ -170,6 +173,27 @@ func (f *flow) newWalk(i int, o *Object) (*updateWalk, *MapDef) {
 	}
 	w.regs[asm.R0] = shadow{kind: shadowValue}
 	return w, d
+}
+
+// keptPointer returns what a register holds that is only ever given one pointer to the
+// stack, "r = r10; r += n": wherever it is read, if the program is accepted.
+func (f *flow) keptPointer(r asm.Register) (pointer shadow) {
+	for i := 0; i < len(f.prog); i++ {
+		in := &f.prog[i]
+		if _, writes := f.touches(in, r); !writes || in.OpCode.Class().IsJump() {
+			continue
+		}
+		if pointer.kind != shadowOther || i+1 == len(f.prog) || f.target[i+1] || in.OpCode != asm.Mov.Op(asm.RegSource) || in.Src != asm.RFP {
+			return shadow{}
+		}
+		i++
+		add := &f.prog[i]
+		if add.OpCode != asm.Add.Op(asm.ImmSource) || add.Dst != r {
+			return shadow{}
+		}
+		pointer = shadow{kind: shadowStack, n: add.Constant}
+	}
+	return pointer
 }
 
 func calls(in *asm.Instruction, id int64) bool { return in.IsBuiltinCall() && in.Constant == id }

@@ -304,34 +304,73 @@ func (u *unit) prepare(prog *Program, env *bpf.Env, racy, later bool) (*PlannedP
 	q := &PlannedProgram{Program: prog, unit: u}
 	env.Context, q.fields = contextOf(prog.Point.Kind, captureText)
 	env.Narrow = !racy
-	insns, skip := prog.Insns, map[int]bool{}
-	var err error
-	for again := true; again; {
-		again = false
-		var stores []int
-		if !racy && !slices.ContainsFunc(prog.Insns, strange) {
-			insns, stores = atomicIncrements(prog.Insns, u.obj, env.Helpers, skip)
-			insns, q.Increments, q.recounts = atomicUpdates(insns, u.obj, env.Helpers, later)
-			q.Increments += len(stores)
-			q.inserts = insertions(newFlow(insns, env.Helpers), u.obj)
-		}
-		q.verified, err = prove(prog.Name, insns, env)
-		if why, ok := errors.AsType[*bpf.RefusedError](err); ok && slices.Contains(stores, why.Insn) && len(skip) < mostSkipped {
-			// What may not be atomic, at an address that is not aligned for instance,
-			// stays as it was.
-			skip[why.Insn], again = true, true
-		}
-	}
-	if err != nil && q.Increments > 0 {
+	rewrite := !racy && !slices.ContainsFunc(prog.Insns, strange)
+	err := q.prove(env, rewrite, later)
+	if err != nil && rewrite {
 		// It is refused for what the program says itself.
-		q.Increments, q.recounts = 0, nil
-		q.verified, err = prove(prog.Name, prog.Insns, env)
+		q.Increments, q.recounts, q.inserts = 0, nil, nil
+		err = q.prove(env, false, later)
 	}
 	if err != nil {
 		return nil, err
 	}
 	q.Report = *q.verified.Report()
 	return q, nil
+}
+
+// prove verifies a program, rewritten if asked for so that threads lose nothing of what
+// others change. Compilers let several paths share code in which a register points to
+// different things, a map's value and the stack for instance. The verifier, which looks at
+// all paths together, refuses that; so the code that is shared is given to each path on
+// its own, a few times, as is an insertion's call that other paths share.
+func (q *PlannedProgram) prove(env *bpf.Env, rewrite, later bool) (first error) {
+	insns, skip, splits := q.Insns, map[int]bool{}, 0
+	split := func(at int) (ok bool) {
+		if splits++; splits <= maxSplits {
+			insns, ok = splitPaths(insns, at)
+		}
+		return ok
+	}
+	for {
+		ready, stores := insns, []int(nil)
+		if rewrite {
+			var shared []int
+			ready, stores, shared = q.rewrite(insns, env, skip, later)
+			if len(shared) > 0 && split(shared[0]) {
+				continue
+			}
+		}
+		var err error
+		if q.verified, err = bpf.Verify(&bpf.Program{Name: q.Name, Insns: ready}, env); err == nil {
+			return nil
+		}
+		why, refused := errors.AsType[*bpf.RefusedError](err)
+		if refused && slices.Contains(stores, why.Insn) && len(skip) < mostSkipped {
+			// What may not be atomic, at an address that is not aligned for instance,
+			// stays as it was.
+			skip[why.Insn] = true
+			continue
+		}
+		if first == nil {
+			first = err // about the program as it is in the file
+		}
+		if !refused || why.Insn < 0 || !split(why.Insn) {
+			return first
+		}
+	}
+}
+
+// rewrite returns the program with as many instructions, in which what is changed in
+// memory that threads share is changed atomically where that can be done; at which stores,
+// and the calls of insertions that other paths share.
+func (q *PlannedProgram) rewrite(insns asm.Instructions, env *bpf.Env, skip map[int]bool, later bool) (out asm.Instructions, stores, shared []int) {
+	o := q.unit.obj
+	out, stores = atomicIncrements(insns, o, env.Helpers, skip)
+	out, q.Increments, q.recounts = atomicUpdates(out, o, env.Helpers, later)
+	out = withoutCopies(out, o, env.Helpers)
+	q.Increments += len(stores)
+	q.inserts, shared = insertions(newFlow(out, env.Helpers), o)
+	return out, stores, shared
 }
 
 // mostSkipped bounds how often a program is proven again for increments that may not be

@@ -43,6 +43,16 @@ func TestChangesAreAtomic(t *testing.T) {
 	}
 }
 
+// TestTotal: a value that is written over itself by the call that also inserts the first
+// one, as in bpftime's cuda-counter, loses nothing.
+func TestTotal(t *testing.T) {
+	r := newRig(t, &PlanOptions{Programs: []string{"total"}, Strict: true}, object(t, "races"))
+	r.runAdd(r.weave(vectorAdd).Text, 16, 250)
+	if rows := r.table("totals").Rows; len(rows) != 1 || le64(rows[0].Value) != 16*250*249/2 {
+		t.Errorf("%v, want %d", rows, 16*250*249/2)
+	}
+}
+
 // TestWarnings: what can't be made atomic is warned of, and strictly refused.
 func TestWarnings(t *testing.T) {
 	o := object(t, "races")
@@ -54,6 +64,12 @@ func TestWarnings(t *testing.T) {
 	w := p.Programs[0].Warnings()
 	if len(w) != 1 || !strings.Contains(w[0], want) || !strings.Contains(w[0], "product") || !strings.Contains(w[0], "__sync_val_compare_and_swap") {
 		t.Errorf("%q, want one at %s", w, want)
+	}
+	if p, err = NewPlan([]*Object{o}, &PlanOptions{Programs: []string{"again"}}); err != nil {
+		t.Fatal(err)
+	}
+	if w := p.Programs[0].Warnings(); len(w) != 1 || !strings.Contains(w[0], "races.bpf.c:132") || !strings.Contains(w[0], "totals") {
+		t.Errorf("%q, want one of the value that is written over itself", w)
 	}
 	if _, err := NewPlan([]*Object{o}, &PlanOptions{Programs: []string{"multiply"}, Strict: true}); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("not refused: %v", err)

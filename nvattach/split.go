@@ -1,12 +1,10 @@
 package nvattach
 
 import (
-	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/cilium/ebpf/asm"
-
-	"nvtrace/ptx/bpf"
 )
 
 // Bounds of splitting paths.
@@ -14,29 +12,6 @@ const (
 	maxSplits     = 8
 	maxSplitInsns = 1 << 12
 )
-
-// prove verifies a program. Compilers let several paths share code in which a
-// register points to different things, a map's value and the stack for instance. The
-// verifier, which looks at all paths together, refuses that; so the code that is
-// shared is given to each path on its own, a few times.
-func prove(name string, insns asm.Instructions, env *bpf.Env) (*bpf.Verified, error) {
-	v, err := bpf.Verify(&bpf.Program{Name: name, Insns: insns}, env)
-	first := err
-	for range maxSplits {
-		refused, ok := errors.AsType[*bpf.RefusedError](err)
-		if !ok || refused.Insn < 0 {
-			break
-		}
-		if insns, ok = splitPaths(insns, refused.Insn); !ok {
-			break
-		}
-		v, err = bpf.Verify(&bpf.Program{Name: name, Insns: insns}, env)
-	}
-	if err != nil {
-		return nil, first // about the program as it is in the file
-	}
-	return v, nil
-}
 
 // splitPaths returns the program with a copy of all that follows the last place
 // before instruction at where paths meet, one copy for each jump to that place. It
@@ -82,6 +57,9 @@ func splitPaths(prog asm.Instructions, at int) (asm.Instructions, bool) {
 		}
 		for i := join; i < len(prog); i++ {
 			in := prog[i]
+			if i == join {
+				in = in.WithSource(sourceOf(prog, i))
+			}
 			if jumps(&in) {
 				// Jumps within the copy stay; those back out of it go further.
 				if to := slots[i+1] + int64(in.Offset); to < slots[join] && !redirect(&in, int64(in.Offset)-moved) {
@@ -93,6 +71,17 @@ func splitPaths(prog asm.Instructions, at int) (asm.Instructions, bool) {
 		end += slots[len(prog)] - slots[join]
 	}
 	return out, true
+}
+
+// sourceOf returns the source line of an instruction, which is that of the nearest one
+// before it that names one.
+func sourceOf(prog asm.Instructions, i int) fmt.Stringer {
+	for ; i >= 0; i-- {
+		if s := prog[i].Source(); s != nil {
+			return s
+		}
+	}
+	return nil
 }
 
 // redirect sets a jump's distance, in slots, if it fits and is a plain one.

@@ -56,6 +56,7 @@ func (a *analysis) races() []Race {
 		case o.kind == opHelper:
 			args := fx.args
 			r.args[i], stores = &args, true
+			r.overItself(i)
 		}
 	}
 	if !stores {
@@ -180,12 +181,9 @@ func (r *racer) step(i int, t bitset, part []int) {
 // call looks at a call that stores a value.
 func (r *racer) call(i int, t bitset, part []int) {
 	o := &r.a.ops[i]
-	m := int32(-1)
+	m := r.mapOf(i)
 	for k := range o.helper.Args {
 		arg := &r.args[i][k]
-		if o.helper.Args[k].Kind == ArgMap && arg.v.kind == kMap {
-			m = arg.v.maps[0]
-		}
 		if o.helper.Args[k].Kind != ArgValue || part == nil || m < 0 || arg.acc.kind != kStack {
 			continue
 		}
@@ -195,6 +193,36 @@ func (r *racer) call(i int, t bitset, part []int) {
 		}
 	}
 	clear(t[r.reg(o.depth, 0):][:6])
+}
+
+// overItself notes a call whose value is in the very map that it goes to: what the helper
+// reads it writes back.
+func (r *racer) overItself(i int) {
+	m := r.mapOf(i)
+	for k := range r.a.ops[i].helper.Args {
+		acc := &r.args[i][k].acc
+		if r.a.ops[i].helper.Args[k].Kind == ArgValue && acc.kind == kValue && slices.Contains(acc.maps, m) && !r.a.env.ownOf(acc.maps) {
+			r.found = append(r.found, r.race(i, m, acc.size))
+		}
+	}
+}
+
+// mapOf returns a call's map, -1 for none.
+func (r *racer) mapOf(i int) int32 {
+	for k := range r.a.ops[i].helper.Args {
+		if v := &r.args[i][k].v; r.a.ops[i].helper.Args[k].Kind == ArgMap && v.kind == kMap {
+			return v.maps[0]
+		}
+	}
+	return -1
+}
+
+// race returns one whose value op i writes.
+func (r *racer) race(i int, m int32, size int) Race {
+	o := &r.a.ops[i]
+	x := Race{Map: int(m), Insn: o.at, Call: o.kind == opHelper, Size: size, Op: r.by(i)}
+	x.Source, x.Position = r.a.p.source(o.at)
+	return x
 }
 
 // note notes a race if bytes lo to hi of a value of one of the maps are among those that
@@ -212,10 +240,7 @@ func (r *racer) note(i int, from uint64, maps []int32, lo, hi int, part []int) {
 			if !slices.Contains(acc.maps, m) {
 				continue
 			}
-			o := &r.a.ops[i]
-			x := Race{Map: int(m), Insn: o.at, Call: o.kind == opHelper, Size: acc.size, Op: r.by(i)}
-			x.Source, x.Position = r.a.p.source(o.at)
-			r.found = append(r.found, x)
+			r.found = append(r.found, r.race(i, m, acc.size))
 			return
 		}
 	}

@@ -123,6 +123,23 @@ int count_first(struct nvtrace_entry *ctx)
 	return 0;
 }
 
+/* The same behind calls that were given one pointer to the stack, as cuda-counter is. */
+SEC("cuda.entry/*")
+int count_after(struct nvtrace_entry *ctx)
+{
+	__u32 key = 7, thread = ctx->t.thread.x % 64;
+	__u64 first = 1, *n;
+
+	bpf_map_update_elem(&replaced, &thread, &first, BPF_ANY);
+	bpf_map_delete_elem(&replaced, &thread);
+	n = bpf_map_lookup_elem(&firsts, &key);
+	if (n)
+		__sync_fetch_and_add(n, 1);
+	else
+		bpf_map_update_elem(&firsts, &key, &first, BPF_NOEXIST);
+	return 0;
+}
+
 /* Another program that reads the same. */
 SEC("cuda.exit/*")
 int look_first(struct nvtrace_exit *ctx)

@@ -96,3 +96,41 @@ int place(struct nvtrace_mem *ctx)
 		bpf_map_update_elem(&places, &key, &first, BPF_NOEXIST);
 	return 0;
 }
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4);
+	__type(key, __u32);
+	__type(value, __u64);
+} totals SEC(".maps");
+
+/* A value that is written over itself, by the call that also inserts the first. */
+SEC("cuda.entry/*")
+int total(struct nvtrace_entry *ctx)
+{
+	__u32 key = 0;
+	__u64 n = ctx->t.thread.x, *p = bpf_map_lookup_elem(&totals, &key);
+
+	if (p) {
+		*p += n;
+		bpf_map_update_elem(&totals, &key, p, BPF_EXIST);
+	} else {
+		bpf_map_update_elem(&totals, &key, &n, BPF_NOEXIST);
+	}
+	return 0;
+}
+
+/* The same, where the result is looked at. */
+SEC("cuda.entry/*")
+int again(struct nvtrace_entry *ctx)
+{
+	__u32 key = 0;
+	__u64 *p = bpf_map_lookup_elem(&totals, &key);
+
+	if (p) {
+		*p += 1;
+		if (bpf_map_update_elem(&totals, &key, p, BPF_EXIST)) /* over itself */
+			bpf_printk("gone");
+	}
+	return 0;
+}
