@@ -23,6 +23,9 @@ var x32Names = [...]string{
 // x32First is the number of x32Names[0].
 const x32First = 512
 
+// NativeSyscallName returns the name of call nr of the machine's own ABI, "" if it is not known.
+func NativeSyscallName(nr uint64) string { return SyscallName(nativeArch, nr) }
+
 // SyscallName returns the name of call nr of the ABI arch (AUDIT_ARCH_*), "" if
 // it is not known.
 func SyscallName(arch uint32, nr uint64) string {

@@ -210,8 +210,10 @@ func (s *tracing) extendHost(a *agent.Agent, list *[]record.Extension) error {
 	if err != nil || runner == nil {
 		return err
 	}
+	others := slices.Clone(*list)
 	t, err := host.New(&host.Options{
 		Plan: s.f.attach.planned, Runner: runner, Report: s.probes.Report, Logger: s.opts.Logger, Agent: a, Programs: shared,
+		Asked: func(nr uint64) (all, code bool) { return record.Wanted(others, nr) },
 	}, record.ExtensionClass)
 	if err != nil {
 		return err

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"nvtrace/nvattach"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
@@ -25,6 +27,7 @@ type fast struct {
 	runner   *nvattach.HostRunner
 	maps     map[*nvattach.Map]uint64 // as helpers have them
 	added    map[*nvattach.PlannedHost]*added
+	calls    bool // programs run at system calls
 	// unwinders are the places in files that must be known for exceptions; nil: there is none.
 	unwinders map[proc.FileKey]*target
 }
@@ -89,6 +92,60 @@ func (f *fast) compile(q *nvattach.PlannedHost) (r agent.ProgramRef, err error) 
 	return f.programs.Add(c)
 }
 
+// startCalls has programs run at system calls in processes that come.
+func (t *Tracer) startCalls() {
+	f := t.fast
+	var list []agent.CallProbe
+	for nr := range uint64(mostCalls) {
+		name := ptrace.SyscallName(nativeArch, nr)
+		entries, returns := t.enters[nr], t.exits[nr]
+		if slices.Contains(unseen, name) {
+			returns = nil
+		}
+		if len(entries)+len(returns) == 0 {
+			continue
+		}
+		probe, err := f.probe(entries, returns)
+		if err != nil {
+			t.slow[name] = err
+			continue
+		}
+		t.attached.used(f, probe, slices.Concat(entries, returns))
+		list = append(list, agent.CallProbe{Nr: nr, Probe: probe})
+	}
+	if len(list) == 0 {
+		return
+	}
+	f.calls = true
+	f.agent.SetCallProbes(list, func(nr uint64) (all, code bool) {
+		all, code = t.opts.Asked(nr)
+		switch nr {
+		case unix.SYS_MMAP:
+			all, code = all || t.usdt(), code || t.code()
+		case unix.SYS_MPROTECT, unix.SYS_PKEY_MPROTECT:
+			code = code || t.code()
+		}
+		return all, code
+	})
+}
+
+// reroute has calls like the one that t is stopped at run their programs in the process from
+// now on, where that can be.
+func (f *fast) reroute(task *ptrace.Task, s *ptrace.Syscall) {
+	if task.StopsAtAll() || f.agent.Owns(s.IP) {
+		return
+	}
+	if p, err := f.agent.Process(task); err == nil {
+		p.Update(task) // a program's first calls come before it has a thread pointer
+		p.PatchSite(task, s.IP, s.Nr)
+	}
+}
+
+// ran reports whether programs have run in the process at a call that stops nevertheless.
+func (f *fast) ran(task *ptrace.Task, s *ptrace.Syscall) bool {
+	return f.calls && f.agent.Owns(s.IP) && !task.StopsAtAll() && f.agent.RunsCalls(task)
+}
+
 // mapOf returns what helpers take for a map.
 func (f *fast) mapOf(x *nvattach.Map) (uint64, error) {
 	if f.maps[x] == 0 {
@@ -100,6 +157,21 @@ func (f *fast) mapOf(x *nvattach.Map) (uint64, error) {
 		f.maps[x] = at
 	}
 	return f.maps[x], nil
+}
+
+// probe adds what runs at one place.
+func (f *fast) probe(entries, returns []*nvattach.PlannedHost) (uint64, error) {
+	var lists [2][]agent.ProgramRef
+	for i, programs := range [][]*nvattach.PlannedHost{entries, returns} {
+		for _, q := range programs {
+			r, err := f.add(q)
+			if err != nil {
+				return 0, fmt.Errorf("program %s: %w", q.Name, err)
+			}
+			lists[i] = append(lists[i], r)
+		}
+	}
+	return f.programs.Probe(lists[0], lists[1])
 }
 
 // errInside: a jump needs room that only a function's beginning is known to have.
@@ -117,17 +189,7 @@ func (f *fast) hook(x *target, a *attachments) (*agent.Hook, error) {
 		if !x.begins {
 			return errInside
 		}
-		var lists [2][]agent.ProgramRef
-		for i, programs := range [][]*nvattach.PlannedHost{x.entries, x.returns} {
-			for _, q := range programs {
-				r, err := f.add(q)
-				if err != nil {
-					return fmt.Errorf("program %s: %w", q.Name, err)
-				}
-				lists[i] = append(lists[i], r)
-			}
-		}
-		probe, err := f.programs.Probe(lists[0], lists[1])
+		probe, err := f.probe(x.entries, x.returns)
 		if err != nil {
 			return err
 		}
@@ -138,9 +200,10 @@ func (f *fast) hook(x *target, a *attachments) (*agent.Hook, error) {
 	return x.hook, x.slow
 }
 
-// returns reports whether a program waits for the return of a function.
-func (t *Tracer) returns() bool {
-	return slices.ContainsFunc(t.opts.Plan.Host, func(q *nvattach.PlannedHost) bool { return q.Point.Returns() })
+// unwinds reports whether exceptions may come through code of the agent's: to functions whose return
+// is watched, or from a system call.
+func (t *Tracer) unwinds() bool {
+	return t.fast != nil && t.fast.calls || slices.ContainsFunc(t.opts.Plan.Host, func(q *nvattach.PlannedHost) bool { return q.Point.Returns() })
 }
 
 // unwinder returns the place of the function in a mapped file by which exceptions and

@@ -2,7 +2,8 @@
 // its libraries, and at system calls.
 //
 // Where a function's beginning has room for a jump, its programs run in the traced process,
-// as machine code, and the thread does not stop. Elsewhere the thread stops where a program
+// as machine code, and the thread does not stop; so they do at system calls, once an
+// instruction that makes them has stopped. Elsewhere the thread stops where a program
 // is to run: at a breakpoint, or by the filter of system calls. The program is run by the
 // interpreter in this process then, with the same maps, which all traced processes share;
 // the thread goes on afterwards as if nothing had been. So everything that can be reached
@@ -39,7 +40,10 @@ type Options struct {
 	// Programs has the memory that Runner's maps lie in.
 	Agent    *agent.Agent
 	Programs *agent.Programs
-	Logger   *slog.Logger // nil discards
+	// Asked says who else wants to see system calls of a number: all of them, or those about
+	// memory that is to be executed; nil: nobody does.
+	Asked  func(nr uint64) (all, code bool)
+	Logger *slog.Logger // nil discards
 }
 
 // mostTargets bounds the functions that one program's glob finds in a file.
@@ -105,6 +109,9 @@ func New(o *Options, class uint16) (*Tracer, error) {
 	if t.opts.Logger == nil {
 		t.opts.Logger = slog.New(slog.DiscardHandler)
 	}
+	if t.opts.Asked == nil {
+		t.opts.Asked = func(uint64) (all, code bool) { return false, false }
+	}
 	t.slow, t.attached = make(map[string]error), newAttachments(o.Plan)
 	if o.Programs != nil && o.Agent != nil {
 		var err error
@@ -127,6 +134,9 @@ func New(o *Options, class uint16) (*Tracer, error) {
 				t.exits[nr] = append(t.exits[nr], q)
 			}
 		}
+	}
+	if t.fast != nil {
+		t.startCalls()
 	}
 	return t, nil
 }
@@ -193,6 +203,9 @@ func (t *Tracer) functions() bool {
 	return slices.ContainsFunc(t.opts.Plan.Host, func(q *nvattach.PlannedHost) bool { return q.Point.Function() })
 }
 
+// code reports whether it must be known what code is mapped.
+func (t *Tracer) code() bool { return t.functions() || t.fast != nil && t.fast.calls }
+
 // usdt reports whether a program runs at probes that programs have been compiled with.
 func (t *Tracer) usdt() bool {
 	return slices.ContainsFunc(t.opts.Plan.Host, func(q *nvattach.PlannedHost) bool { return q.Point.Kind == nvattach.HostUSDT })
@@ -214,7 +227,7 @@ func (t *Tracer) Rules() []ptrace.Rule {
 	if len(nrs) > 0 {
 		rules = append(rules, ptrace.Rule{Nrs: nrs, Class: t.class})
 	}
-	if t.functions() {
+	if t.code() {
 		exec := []ptrace.ArgMatch{{Arg: 2, Mask: unix.PROT_EXEC, Value: unix.PROT_EXEC}}
 		rules = append(rules, ptrace.Rule{Names: []string{"mmap", "mprotect", "pkey_mprotect"}, Class: t.class, Args: exec})
 	}
@@ -230,7 +243,7 @@ func (t *Tracer) maps(s *ptrace.Syscall) bool {
 	if t.usdt() && s.Nr == unix.SYS_MMAP && s.Args[2]&unix.PROT_EXEC == 0 {
 		return s.Args[3]&unix.MAP_FIXED != 0 // a library's data, which a probe's counter may be in
 	}
-	if !t.functions() || s.Args[2]&unix.PROT_EXEC == 0 {
+	if !t.code() || s.Args[2]&unix.PROT_EXEC == 0 {
 		return false
 	}
 	switch s.Nr {
@@ -248,7 +261,16 @@ func (t *Tracer) Enter(task *ptrace.Task, s *ptrace.Syscall) ptrace.Verdict {
 		return ptrace.Skip
 	}
 	verdict := ptrace.Skip
-	if t.maps(s) || len(t.exits[s.Nr]) > 0 && !slices.Contains(unseen, s.Name()) {
+	if t.maps(s) {
+		verdict = ptrace.WantExit
+	}
+	if t.fast != nil && t.fast.calls && len(t.enters[s.Nr])+len(t.exits[s.Nr]) > 0 {
+		if t.fast.ran(task, s) {
+			return verdict
+		}
+		t.fast.reroute(task, s)
+	}
+	if len(t.exits[s.Nr]) > 0 && !slices.Contains(unseen, s.Name()) {
 		verdict = ptrace.WantExit
 	}
 	for _, q := range t.enters[s.Nr] {
@@ -293,6 +315,9 @@ func (t *Tracer) Exit(task *ptrace.Task, s *ptrace.Syscall) {
 	if p := t.procs[task.Proc]; p != nil && len(p.semaphores) > 0 && s.Nr == unix.SYS_MMAP {
 		t.arm(task, p)
 	}
+	if t.fast != nil && t.fast.ran(task, s) {
+		return
+	}
 	for _, q := range t.exits[s.Nr] {
 		t.run(q, &nvattach.HostCall{Thread: &thread{task}, Fields: sysFields(task, s, uint64(s.Ret))})
 	}
@@ -307,7 +332,7 @@ func sysFields(task *ptrace.Task, s *ptrace.Syscall, more ...uint64) []uint64 {
 func (t *Tracer) Task(task *ptrace.Task, e *ptrace.TaskEvent) {
 	switch e.Kind {
 	case ptrace.TaskNew:
-		if e.Attached && task.TID == task.PID && t.functions() {
+		if e.Attached && task.TID == task.PID && t.code() {
 			task.Interrupt(func(task *ptrace.Task) { t.mapped(task, 0, ^uint64(0)) })
 		}
 		if e.Thread || t.procs[task.Proc] != nil {
@@ -326,7 +351,7 @@ func (t *Tracer) Task(task *ptrace.Task, e *ptrace.TaskEvent) {
 		t.procs[task.Proc] = p
 	case ptrace.TaskExec:
 		t.procs[task.Proc] = &process{at: make(map[uint64]*target)}
-		if t.functions() {
+		if t.code() {
 			t.mapped(task, 0, ^uint64(0))
 		}
 	case ptrace.TaskExit, ptrace.TaskDetach:
@@ -375,7 +400,7 @@ func (t *Tracer) mapped(task *ptrace.Task, lo, hi uint64) {
 		if t.wants(m.Path) {
 			wanted = t.targets(task, m)
 		}
-		if t.fast != nil && t.returns() {
+		if t.fast != nil && t.unwinds() {
 			if x := t.fast.unwinder(task, m); x != nil {
 				wanted = append(slices.Clip(wanted), x)
 			}

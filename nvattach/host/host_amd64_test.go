@@ -340,10 +340,12 @@ func testOverride(t *testing.T, inside bool) {
 }
 
 // TestSystemCalls: one system call, and all.
-func TestSystemCalls(t *testing.T) {
+func TestSystemCalls(t *testing.T) { both(t, testSystemCalls) }
+
+func testSystemCalls(t *testing.T, inside bool) {
 	bin := victim(t)
 	want, status := untraced(t, bin)
-	r := newRig(t, false, "write_*", "any_*")
+	r := newRig(t, inside, "write_*", "any_*")
 	if got := r.run(bin); got != status || r.stdout.String() != want {
 		t.Errorf("exit %d, %q; without probes %d, %q", got, r.stdout.String(), status, want)
 	}

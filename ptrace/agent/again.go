@@ -84,6 +84,9 @@ func (p *Process) takeOver(t *ptrace.Task) error {
 	if n, _ := t.ReadMem(confAddr+confDead, b[:]); n < len(b) {
 		return errOther
 	}
+	if err := p.write(callsAddr, make([]byte, 8*numCalls)); err != nil {
+		return err
+	}
 	p.number = le.Uint64(b[:])/2 + 1
 	if err := p.write64(confAddr+confDead, 2*p.number); err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/proc"
 )
 
 // Agent puts agents into processes and reads what they record. All methods are
@@ -29,7 +30,10 @@ type Agent struct {
 	stats   Stats
 	owner   owner
 
-	programs *Programs // of SetPrograms
+	programs *Programs    // of SetPrograms
+	called   []*CallProbe // of SetCallProbes, by number
+	asked    func(nr uint64) (all, code bool)
+	code     map[proc.FileKey]*codeFile
 
 	ready []ready // in order of time, from next on
 	next  int
@@ -95,6 +99,7 @@ func (a *Agent) Process(t *ptrace.Task) (*Process, error) {
 	if err := p.start(t); err != nil {
 		return nil, p.refuse(err)
 	}
+	p.probeCalls(t)
 	a.o.Logger.Debug("agent at work", "pid", p.PID, "took", time.Duration(nanotime()-began))
 	a.stats.Processes++
 	return p, nil

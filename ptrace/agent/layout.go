@@ -10,6 +10,7 @@ const (
 	gateAddr   = 0x70028000
 	stubsAddr  = 0x70029000
 	pagesAddr  = 0x7002b000
+	callsAddr  = 0x7002f000
 	planAddr   = 0x70030000
 	hookAddr   = 0x70100000
 	onceAddr   = 0x70300000
@@ -27,6 +28,7 @@ const (
 	maxHooks = 8192
 	numStubs = 256
 	numPages = 2048
+	numCalls = 512
 	maxFD    = 16384
 	ringSize = 0x20000
 	numOnce  = 4096
@@ -144,6 +146,12 @@ const (
 	derefOut    = 4
 )
 
+// Flags of entries at callsAddr.
+const (
+	callAsked = 1
+	callCode  = 2
+)
+
 // States of a record.
 const (
 	stateFilling = 1 + iota // its time will be taken later
@@ -214,6 +222,6 @@ func layout() []uint64 {
 		numNested, maxPointers, maxNested, nestedSize,
 		gateAddr, stubsAddr, numStubs, pagesAddr, numPages,
 		programAddr, retsAddr, retsSize, programSize, mapSize, hookPrograms, slotIDs,
-		countAddr, numCounts, numBuckets, countSize, seenSize,
+		countAddr, numCounts, numBuckets, countSize, seenSize, callsAddr, numCalls,
 	}
 }

@@ -33,6 +33,7 @@ type Process struct {
 	planned bool     // the rules are the current ones
 	runs    bool     // the memory of programs is mapped
 	runsErr error    // why it can't be
+	onCalls bool     // programs run at its system calls
 	gone    bool     // the process has ended
 
 	first  []byte         // mapped at once: shared, and the first of chunks
@@ -447,7 +448,7 @@ func (p *Process) fork(t *ptrace.Task) *Process {
 	c := &Process{
 		a: p.a, PID: t.PID, mapped: true, arenas: cloneArenas(p.arenas), hooks: cloneHooks(p.hooks),
 		onces: p.onces, sites: maps.Clone(p.sites), turn: p.turn, inherited: maps.Clone(p.inherited),
-		number: p.number, runs: p.runs, runsErr: p.runsErr,
+		number: p.number, runs: p.runs, runsErr: p.runsErr, onCalls: p.onCalls,
 	}
 	if c.inherited == nil {
 		c.inherited = make(map[uint64]int)

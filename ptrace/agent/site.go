@@ -24,13 +24,16 @@ const between = 24
 
 // maxSites bounds the system call instructions that are looked at in a process:
 // more would be code that is made as it runs.
-const maxSites = 128
+const maxSites = 1024
 
 // Passable says whether the agent knows what to do with system calls of a number:
-// ioctls, which it records, and calls that make, end and map descriptors, which
-// it makes without a stop if they are about no device. See Options.Paths and
-// Process.SetHeld.
+// ioctls, which it records, calls that make, end and map descriptors, which
+// it makes without a stop if they are about no device (see Options.Paths and
+// Process.SetHeld), and those of SetCallProbes.
 func (a *Agent) Passable(nr uint64) bool {
+	if a.calledAt(nr) != nil {
+		return true
+	}
 	switch nr {
 	case unix.SYS_IOCTL, unix.SYS_CLOSE, unix.SYS_MMAP, unix.SYS_DUP, sysDup2, unix.SYS_DUP3, unix.SYS_FCNTL:
 		return true
@@ -54,7 +57,7 @@ const (
 // Agent.SetImages.
 // Code that does not look like libc's is left alone, silently.
 func (p *Process) PatchSite(t *ptrace.Task, ip, nr uint64) {
-	if !p.mapped || !p.a.Passable(nr) || p.a.Owns(ip) || len(p.sites) >= maxSites {
+	if !p.mapped || !p.passable(nr) || p.a.Owns(ip) || len(p.sites) >= maxSites {
 		return
 	}
 	if _, known := p.sites[ip]; known {
@@ -115,27 +118,32 @@ func (p *Process) patchSites(t *ptrace.Task, list []place) {
 // makeStub writes what the call at ip is to jump to, at room, from the instruction at
 // mov.
 func (p *Process) makeStub(t *ptrace.Task, ip, nr uint64) (mov, room uint64, err error) {
+	if err := p.allowed(t, ip, nr); err != nil {
+		return 0, 0, err
+	}
 	var code [len5 + between + 2]byte
 	from := ip - uint64(len(code))
 	if n, _ := t.ReadText(from, code[:]); n < len(code) {
 		return 0, 0, fmt.Errorf("%d bytes of code in front of %#x", n, ip)
 	}
 	at, err := findMov(code[:], movNumber(nr))
+	if err != nil && nr == 0 {
+		at, err = p.findXor(t, ip, code[:])
+	}
 	if err != nil {
 		return 0, 0, err
 	}
 	mov = from + uint64(at)
-	middle := code[at+len5 : len(code)-2]
+	middle := code[at : len(code)-2]
 	room, ar, err := p.near(t, mov, 64+4*len(middle))
 	if err != nil {
 		return 0, 0, err
 	}
-	stub := movNumber(nr)
-	m, err := moveCode(middle, mov+len5, room+len5, len(middle))
+	m, err := moveCode(middle, mov, room, len(middle))
 	if err != nil {
 		return 0, 0, err
 	}
-	stub = append(stub, m.code...)
+	stub := m.code
 	stub = append(stub, 0x48, 0x8d, 0x64, 0x24, 0x80) // lea -128(%rsp),%rsp: there may be something below
 	stub = append(stub, 0xff, 0x15)                   // call *entry(%rip)
 	stub = binary.LittleEndian.AppendUint32(stub, uint32(ar.base+arenaCall-(room+uint64(len(stub))+4)))

@@ -223,7 +223,7 @@ func (p *Process) others(t *ptrace.Task, ip uint64) (list []place) {
 		p.imaged[im] = true
 		for i := range im.sites {
 			at := base + im.sites[i].ip
-			if _, known := p.sites[at]; !known && at != ip {
+			if _, known := p.sites[at]; !known && at != ip && p.passable(im.sites[i].nr) {
 				list = append(list, place{at, im.sites[i].nr})
 			}
 		}

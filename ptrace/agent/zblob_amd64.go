@@ -11,32 +11,32 @@ var blobCode []byte
 var blobProgram []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "e54f65e8a49cf7fe1196c8535c2d3543a99a25cfbb7a9c6e63caa111da4d2f39"
+const blobStamp = "e84a23c54d410fb560faaae471b6331f0b4afea7de2a2c9bd30b2a6e144b80b2"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (
-	blobSum   = "1e16f46af5f18735b06d22bebeedaeed1fe5bfb50d88e831240a8df3f518b571"
+	blobSum   = "df53672d3b5167cca15df22600c59f80ae0f386d077c4a3f42077cf7f67467d7"
 	blobTools = "gcc (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40"
 )
 
 // blobSymbols are addresses in the code.
 var blobSymbols = map[string]uint64{
 	"call_entry":     0x70000020,
-	"hook_entry":     0x70000049,
-	"return_entry":   0x7000009b,
-	"break_entry":    0x700000d1,
-	"break_stubs":    0x70000150,
-	"copy_insn":      0x7000099b,
-	"tp_insn":        0x700009a3,
+	"hook_entry":     0x70000088,
+	"return_entry":   0x700000da,
+	"break_entry":    0x70000110,
+	"break_stubs":    0x70000190,
+	"copy_insn":      0x700009db,
+	"tp_insn":        0x700009e3,
 	"sys_in":         0x70000000,
 	"sys_out":        0x70005000,
-	"probe_entry":    0x700009ad,
-	"probe_watch":    0x70000acb,
-	"probe_return":   0x70000c48,
+	"probe_entry":    0x700009ed,
+	"probe_watch":    0x70000b0b,
+	"probe_return":   0x70000c88,
 	"helper_release": 0x440000000143,
 	"program_unwind": 0x44000000013b,
-	"crit_begin":     0x440000002014,
-	"crit_end":       0x4400000024cd,
+	"crit_begin":     0x440000002094,
+	"crit_end":       0x44000000254d,
 	"helper_1":       0x440000000000,
 	"helper_2":       0x440000000009,
 	"helper_3":       0x440000000012,
@@ -135,4 +135,6 @@ var blobLayout = []uint64{
 	0x18,
 	0x80,
 	0x10,
+	0x7002f000,
+	0x200,
 }

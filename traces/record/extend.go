@@ -114,15 +114,39 @@ func (r *Recorder) Shared(call string) bool { return slices.Contains(r.shared, c
 
 func (r *Recorder) share(rules []ptrace.Rule) {
 	for i := range rules {
-		for _, name := range rules[i].Names {
-			code := name == "mmap" && slices.ContainsFunc(rules[i].Args, func(m ptrace.ArgMatch) bool {
-				return m.Arg == 2 && m.Op == ptrace.Equal && m.Mask == unix.PROT_EXEC && m.Value == unix.PROT_EXEC
-			})
-			if !code {
-				r.shared = append(r.shared, name)
+		if ofCode(&rules[i]) {
+			continue
+		}
+		r.shared = append(r.shared, rules[i].Names...)
+		for _, nr := range rules[i].Nrs {
+			r.shared = append(r.shared, ptrace.NativeSyscallName(uint64(nr)))
+		}
+	}
+}
+
+// ofCode reports whether a rule selects calls about memory that is to be executed alone.
+func ofCode(rule *ptrace.Rule) bool {
+	return slices.ContainsFunc(rule.Args, func(m ptrace.ArgMatch) bool {
+		return m.Arg == 2 && m.Op == ptrace.Equal && m.Mask == unix.PROT_EXEC && m.Value == unix.PROT_EXEC
+	})
+}
+
+// Wanted says whether extensions select calls of a number: all of them, or those about memory that
+// is to be executed.
+func Wanted(list []Extension, nr uint64) (all, code bool) {
+	name := ptrace.NativeSyscallName(nr)
+	for i := range list {
+		for _, rule := range slices.Concat(list[i].Rules, list[i].ExtraRules) {
+			switch {
+			case !slices.Contains(rule.Names, name) && !slices.Contains(rule.Nrs, uint32(nr)):
+			case ofCode(&rule):
+				code = true
+			default:
+				all = true
 			}
 		}
 	}
+	return all, code
 }
 
 // Slot is an extension's own place for what it keeps of a task: of each task a T, which

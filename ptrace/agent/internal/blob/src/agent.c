@@ -15,8 +15,8 @@
 #define WHY_BREAK 7
 #define WHY_RETURN 8
 
-// Entry points. The first syscall instruction lies in the exempt page, the
-// second outside of it.
+// Entry points. The syscall instructions of sys_in and call_entry lie in the exempt page,
+// that of sys_out outside of it.
 __asm__(
 	".section .text.in,\"ax\",@progbits\n"
 	".globl sys_in\n"
@@ -33,19 +33,36 @@ __asm__(
 	"	mov 24(%r11),%rdx\n	mov 32(%r11),%rsi\n	mov 40(%r11),%rdi\n"
 	"	syscall\n	ret\n"
 
-	".section .text.entry,\"ax\",@progbits\n"
-
 	// In place of `syscall`, with the number in eax: changes what syscall does, rax,
-	// rcx and r11.
+	// rcx and r11, and the flags. At call_insn the stack and all registers are as described
+	// in call_fde, where a thread may be for long.
+	".section .text.in,\"ax\",@progbits\n"
 	".globl call_entry\n"
+	".globl call_insn\n"
 	"call_entry:\n"
 	"	push %rdi\n	push %rsi\n	push %rdx\n	push %r8\n	push %r9\n	push %r10\n"
 	"	mov %rsp,%rdi\n	mov %eax,%esi\n"
 	"	push %rbp\n	mov %rsp,%rbp\n	and $-16,%rsp\n"
 	"	call agent_call\n"
 	"	mov %rbp,%rsp\n	pop %rbp\n"
-	"	pop %r10\n	pop %r9\n	pop %r8\n	pop %rdx\n	pop %rsi\n	pop %rdi\n"
+	"	pop %r10\n	pop %r9\n	pop %r8\n"
+	"	test %edx,%edx\n"
+	"	pop %rdx\n	pop %rsi\n	pop %rdi\n"
+	"	jnz 1f\n"
 	"	ret\n"
+	"1:	push %rax\n" // the number
+	"call_insn:\n"
+	"	syscall\n"
+	"	push %rdi\n	push %rsi\n	push %rdx\n	push %r8\n	push %r9\n	push %r10\n"
+	"	mov %rsp,%rdi\n	mov 48(%rsp),%rsi\n	mov %rax,%rdx\n"
+	"	push %rbp\n	mov %rsp,%rbp\n	and $-16,%rsp\n"
+	"	call agent_called\n"
+	"	mov %rbp,%rsp\n	pop %rbp\n"
+	"	pop %r10\n	pop %r9\n	pop %r8\n	pop %rdx\n	pop %rsi\n	pop %rdi\n"
+	"	lea 8(%rsp),%rsp\n"
+	"	ret\n"
+
+	".section .text.entry,\"ax\",@progbits\n"
 
 	// At a hooked function's entry, with the number of the hook pushed, in whose
 	// place the address to go on at is put. No register changes: within one library
@@ -392,8 +409,7 @@ no:
 	return plain(g, NR_IOCTL);
 }
 
-// In place of a system call.
-__attribute__((used)) long agent_call(struct regs *g, u64 nr)
+long recorded_call(struct regs *g, u64 nr)
 {
 	if (unlikely(C->stops))
 		return plain(g, nr);
@@ -414,7 +430,7 @@ __attribute__((used, section(".layout"))) const u64 layout[] = {
 	GATE_ADDR, STUBS_ADDR, NSTUBS, PAGES_ADDR, NPAGES,
 	PROGRAM_ADDR, RETS_ADDR, sizeof(struct rets), sizeof(struct program), sizeof(struct map),
 	__builtin_offsetof(struct hook, probe), __builtin_offsetof(struct slot, ids),
-	COUNT_ADDR, NCOUNTS, NBUCKETS, sizeof(struct count), sizeof(struct seen),
+	COUNT_ADDR, NCOUNTS, NBUCKETS, sizeof(struct count), sizeof(struct seen), CALLS_ADDR, NCALLS,
 };
 
 _Static_assert(SHARED_ADDR + sizeof(struct shared) <= COUNT_ADDR && COUNT_ADDR + NCOUNTS * sizeof(struct count) <= RING_ADDR, "counts");
@@ -422,7 +438,8 @@ _Static_assert(NCOUNTS == 1 << (64 - 52), "counter");
 
 _Static_assert(HOOKS_AT == HOOK_ADDR && STUBS_AT == STUBS_ADDR && STUBS_N == NSTUBS && TRAP_REQ == TRAP_REQUEST, "assembler");
 _Static_assert(WHY_BREAK == TRAP_BREAK && WHY_RETURN == TRAP_RETURN && HOOK_BREAK == 8 && sizeof(struct hook) == 256, "assembler");
-_Static_assert(STUBS_ADDR + NSTUBS * 8 <= PAGES_ADDR && PAGES_ADDR + NPAGES * 8 <= PLAN_ADDR, "stubs");
+_Static_assert(STUBS_ADDR + NSTUBS * 8 <= PAGES_ADDR && PAGES_ADDR + NPAGES * 8 <= CALLS_ADDR, "stubs");
+_Static_assert(CALLS_ADDR + NCALLS * 8 <= PLAN_ADDR, "calls");
 
 _Static_assert(__builtin_offsetof(struct record, args) == SHORT_RECORD && sizeof(struct record) == 128, "record");
 _Static_assert(PATHS_ADDR + NPATHS * sizeof(struct path) <= KEYS_ADDR, "paths");

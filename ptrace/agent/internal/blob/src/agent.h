@@ -6,6 +6,7 @@
 #define GATE (*(volatile u64 *)GATE_ADDR)
 #define KEYS ((struct key *)KEYS_ADDR)
 #define HOOKS ((struct hook *)HOOK_ADDR)
+#define CALLS ((volatile u64 *)CALLS_ADDR)
 #define S ((struct shared *)SHARED_ADDR)
 
 #define likely(x) __builtin_expect(!!(x), 1)
@@ -71,6 +72,12 @@ extern int trap(u64 why, u64 what);
 
 // The call as it would be without the agent: the filter sees it.
 extern long plain(const struct regs *r, u64 nr);
+
+// The process and the thread, as bpf_get_current_pid_tgid has them.
+extern u64 ids_of(struct run *run);
+
+// Makes a call, and records it if it is of interest.
+extern long recorded_call(struct regs *g, u64 nr);
 
 // Makes a call that opens a file, or is about a descriptor.
 extern long file_call(const struct regs *g, u64 nr);

@@ -789,10 +789,39 @@ HELPER void describe(struct rets *l)
 	l->described = fde - cie;
 }
 
+// A thread that is cancelled in a system call, or has a signal handler that throws, is
+// at call_insn: on its stack are the number, where the stub goes on, and what is not to be
+// touched below the program's stack pointer. The stub ends in `lea 128(%rsp),%rsp; jmp`, to where
+// the program's own instruction would have returned to.
+__asm__(
+	".section .prog,\"ax\",@progbits\n"
+	"call_fde:\n"
+	"	.long 2f-1f\n"
+	"1:	.long 0\n	.byte 1, 0, 1, 0x78, 16\n"
+	"2:	.long 6f-3f\n"
+	"3:	.long 3b-call_fde\n	.quad call_insn\n	.quad 3\n"
+	"	.byte 0x0c, 7, 0x90, 0x01\n" // DW_CFA_def_cfa: rsp + 144
+	"	.byte 0x16, 16, 5f-4f\n"     // DW_CFA_val_expression: the return address
+	"4:	.byte 0x77, 8, 0x06\n"       // the stub's address
+	"	.byte 0x12, 0x23, 9, 0x94, 4, 0x08, 32, 0x24, 0x08, 32, 0x26, 0x22\n" // and how far its jump goes
+	"	.byte 0x23, 13\n"
+	"5:\n"
+	"6:	.long 0\n"
+	".text\n");
+extern const u8 call_fde[], call_insn[];
+#define CALL_CIE 13u // bytes of it in front of the description
+
 HELPER struct result find_fde(struct pt_regs *r, u64 table, struct run *run)
 {
 	struct slot *sl;
 	(void)table;
+	if (r->di - (u64)call_insn < 3) {
+		u64 *bases = (u64 *)r->si;
+		bases[0] = bases[1] = 0;
+		bases[2] = (u64)call_insn;
+		run->value = (u64)call_fde + CALL_CIE;
+		run->overridden = 1;
+	}
 	if (r->di + 1 - (u64)probe_return < 2 && (sl = find_slot())) {
 		struct rets *l = rets_of(sl);
 		u64 *bases = (u64 *)r->si;

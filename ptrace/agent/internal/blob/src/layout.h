@@ -13,6 +13,7 @@ typedef unsigned char u8;
 #define GATE_ADDR 0x70028000ul // a page with one number, zero in a forked child: whether there are rings
 #define STUBS_ADDR 0x70029000ul // u64[NSTUBS]: where stubs return to
 #define PAGES_ADDR 0x7002b000ul // u64[NPAGES]: 1 + number of a page that can be read
+#define CALLS_ADDR 0x7002f000ul // u64[NCALLS]: programs at system calls, by number
 #define PLAN_ADDR 0x70030000ul // two struct plan
 #define HOOK_ADDR 0x70100000ul // struct hook[NHOOKS]
 #define ONCE_ADDR 0x70300000ul // sets of seen arguments
@@ -28,6 +29,7 @@ typedef unsigned char u8;
 #define NKEYS 8192u
 #define NSTUBS 256u
 #define NPAGES 2048u
+#define NCALLS 512u
 #define NHOOKS 8192u
 #define NFDS 16384u
 #define RING_SIZE 0x20000u
@@ -206,6 +208,20 @@ struct probe {
 	} list[];
 };
 
+// What an entry of CALLS_ADDR is: the address of a struct probe, whose returns are the exits of
+// the call, or 0, and who else wants the call.
+#define CALL_ASKED 1u // the supervisor, too
+#define CALL_CODE 2u  // the supervisor, if it is about memory that is to be executed
+#define CALL_FLAGS 15ul
+
+// What programs at system calls are given: struct trace_event_raw_sys_enter or, with ret for
+// the first argument, _sys_exit.
+struct call {
+	u32 common, tid;
+	u64 nr;
+	u64 args[6];
+};
+
 // A call that programs wait for the return of.
 struct ret {
 	u64 sp; // where its return address lies; 0: free
@@ -232,7 +248,7 @@ struct pt_regs {
 
 // What a run of programs knows.
 struct run {
-	struct pt_regs *regs;
+	struct pt_regs *regs; // of a function
 	u64 func;  // address of the function
 	u64 value; // what it shall return, if that is overridden
 	u64 overridden;

@@ -87,7 +87,7 @@ __asm__(
 
 extern struct result run_program(void *context, u64 table, struct run *run, u64 code);
 
-static inline void run_all(const struct program *list, u32 n, struct run *run)
+static inline void run_all(const struct program *list, u32 n, void *context, struct run *run)
 {
 	u32 i;
 	for (i = 0; i < n; i++) {
@@ -95,7 +95,7 @@ static inline void run_all(const struct program *list, u32 n, struct run *run)
 		struct result r;
 		if (unlikely(!*(volatile u64 *)&p->on))
 			continue;
-		r = run_program(run->regs, p->table, run, p->code);
+		r = run_program(context, p->table, run, p->code);
 		if (unlikely(r.end))
 			__atomic_fetch_add((u64 *)p->counts + r.end, 1, __ATOMIC_RELAXED);
 	}
@@ -194,7 +194,7 @@ __attribute__((used)) u32 agent_probe(struct pt_regs *r, u64 number)
 		else
 			__atomic_fetch_add((u64 *)p->list[p->entries].counts, 1, __ATOMIC_RELAXED);
 	}
-	run_all(p->list, p->entries, &run);
+	run_all(p->list, p->entries, r, &run);
 	if (unlikely(run.overridden)) {
 		r->ax = run.value;
 		does |= 1;
@@ -246,7 +246,57 @@ __attribute__((used)) void agent_returned(struct pt_regs *r)
 		return;
 	r->ip = was.ret;
 	run.func = h->entry;
-	run_all(p->list + p->entries, p->returns, &run);
+	run_all(p->list + p->entries, p->returns, r, &run);
+}
+
+// --- system calls
+
+static inline void describe_call(struct call *c, u64 nr, struct run *run)
+{
+	c->common = 0;
+	c->tid = ids_of(run);
+	c->nr = nr;
+}
+
+// After a system call. Returns its result.
+__attribute__((used)) long agent_called(const struct regs *g, u64 nr, long ret)
+{
+	const struct probe *p = (const struct probe *)(CALLS[nr % NCALLS] & ~CALL_FLAGS);
+	struct run run = {0};
+	struct call c;
+	(void)g;
+	if (!p || !p->returns || over())
+		return ret;
+	describe_call(&c, nr, &run);
+	c.args[0] = ret;
+	run_all(p->list + p->entries, p->returns, &c, &run);
+	return ret;
+}
+
+// A call's result; or its number, if it is to be made, and agent_called is to be told.
+struct made {
+	long ret;
+	u64 make;
+};
+
+// In place of a system call.
+__attribute__((used)) struct made agent_call(struct regs *g, u64 nr)
+{
+	u64 wanted = nr < NCALLS ? CALLS[nr] : 0;
+	const struct probe *p = (const struct probe *)(wanted & ~CALL_FLAGS);
+	struct run run = {0};
+	if (likely(!p) || C->stops || over())
+		return (struct made){recorded_call(g, nr), 0};
+	if (p->entries) {
+		struct call c = {.args = {g->rdi, g->rsi, g->rdx, g->r10, g->r8, g->r9}};
+		describe_call(&c, nr, &run);
+		run_all(p->list, p->entries, &c, &run);
+		if (unlikely(run.overridden))
+			return (struct made){agent_called(g, nr, run.value), 0};
+	}
+	if (!(wanted & CALL_ASKED) && !((wanted & CALL_CODE) && (g->rdx & 4 /* PROT_EXEC */)))
+		return (struct made){nr, 1};
+	return (struct made){agent_called(g, nr, recorded_call(g, nr)), 0};
 }
 
 _Static_assert(sizeof(struct rets) == 4096 * sizeof(struct ret), "rets");

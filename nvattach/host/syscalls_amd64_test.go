@@ -1,0 +1,72 @@
+package host
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// callCount returns what a map has counted of system calls of a number.
+func (r *rig) callCount(name string, nr uint32) uint64 {
+	r.t.Helper()
+	v, err := r.maps.Lookup(r.mem, r.maps.Find(name), binary.LittleEndian.AppendUint32(nil, nr))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return binary.LittleEndian.Uint64(v)
+}
+
+// TestRerouted: system calls run their programs in the process, once each, wherever they are made;
+// the program does what it does without.
+func TestRerouted(t *testing.T) {
+	bin := filepath.Join(t.TempDir(), "calls")
+	compile(t, "-O1", "-w", "-o", bin, "testdata/syscalls.cc", "-lstdc++", "-lpthread")
+	want, _ := untraced(t, bin)
+	if text := fmt.Sprintf("uid %d, of syscall() %[1]d\nok\n", os.Getuid()); want != text {
+		t.Fatalf("by itself it prints %q", want)
+	}
+	both(t, func(t *testing.T, inside bool) {
+		for name, programs := range map[string][]string{"some": {"read_*", "ppid_*"}, "all": {"all_*"}, "override": {"uid_*"}} {
+			t.Run(name, func(t *testing.T) {
+				r := rigOf(t, "../testdata/obj/syscalls.bpf.o", inside, programs...)
+				text := want
+				if name == "override" {
+					text = "uid 4321, of syscall() 4321\nok\n"
+				}
+				if status := r.run(bin); status != 0 || r.stdout.String() != text {
+					t.Errorf("exit %d, %q; want %q", status, r.stdout.String(), text)
+				}
+				if n := r.variable("wrong"); n != 0 || len(r.said) > 0 || len(r.runner.Losses()) > 0 {
+					t.Errorf("%d threads are wrong; said %q, lost %v", n, r.said, r.runner.Losses())
+				}
+				if inside && r.agent.Stats().Sites == 0 {
+					t.Error("no system call was rerouted")
+				}
+				if name == "override" {
+					if n := r.callCount("enters", unix.SYS_GETUID); n != 2 {
+						t.Errorf("%d calls of getuid", n)
+					}
+					return
+				}
+				const ppids = 5*2000 + 1
+				if a, b := r.callCount("enters", unix.SYS_GETPPID), r.callCount("exits", unix.SYS_GETPPID); a != ppids || b != ppids {
+					t.Errorf("%d calls of getppid, %d returns; want %d", a, b, ppids)
+				}
+				// Beside those of the loader: the handlers', the interrupted, the restarted and the
+				// cancelled one, which does not return.
+				const reads = 5*2*2000 + 2 + 1 + 1 + 1
+				a, b := r.callCount("enters", unix.SYS_READ), r.callCount("exits", unix.SYS_READ)
+				if a < reads || a > reads+20 || b != a-1 && b != a {
+					t.Errorf("%d calls of read, %d returns; want %d and one less", a, b, reads)
+				}
+				if n := r.variable("bytes"); name == "some" && n < 5*2000*10 {
+					t.Errorf("%d bytes read", n)
+				}
+			})
+		}
+	})
+}
