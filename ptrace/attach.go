@@ -8,11 +8,12 @@ import (
 	"os"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"nvtrace/ptrace/proc"
 )
 
 // Attach traces the running process pid (and what it starts from now on), in
@@ -87,7 +88,7 @@ func (tr *tracer) seizeAll(p *Process) error {
 	dead := newReaper()
 	defer dead.stop()
 	for {
-		tids, err := threadsOf(p.PID)
+		tids, err := proc.Threads(p.PID)
 		if err != nil {
 			tr.pending = append(tr.pending, dead.stop()...)
 			tr.letGo()
@@ -350,28 +351,13 @@ func (tr *tracer) lastExit(t *Task) {
 	tr.h.Exit(t, c)
 }
 
-// threadsOf lists the threads of a process.
-func threadsOf(pid int) ([]int, error) {
-	ents, err := os.ReadDir(procPath(pid, "task"))
-	if err != nil {
-		return nil, err
-	}
-	tids := make([]int, 0, len(ents))
-	for _, e := range ents {
-		if tid, err := strconv.Atoi(e.Name()); err == nil {
-			tids = append(tids, tid)
-		}
-	}
-	return tids, nil
-}
-
 // threadState is the state of a thread as in /proc/PID/stat; '?' if it is gone.
 func threadState(pid, tid int) byte {
-	b, err := os.ReadFile(procPath(pid, "task/"+strconv.Itoa(tid)+"/stat"))
-	if err != nil {
+	s := proc.Stat(pid, tid, proc.StatState)
+	if len(s) != 1 {
 		return '?'
 	}
-	return stateOf(b)
+	return s[0]
 }
 
 // isZombie says whether a thread has ended but is still listed, as a main
@@ -387,8 +373,8 @@ func isZombie(pid, tid int) bool {
 // isOwnTracee says whether a thread is traced by this process already: it was
 // born by a thread that is.
 func isOwnTracee(tid int) bool {
-	tracer, err := statusField(tid, "TracerPid")
-	return err == nil && tracer != 0 && tgidOf(tracer) == os.Getpid()
+	tracer, ok := proc.StatusNumber(tid, "TracerPid")
+	return ok && tracer != 0 && tgidOf(tracer) == os.Getpid()
 }
 
 // attachError says why a process can't be traced.
@@ -404,13 +390,12 @@ func attachError(pid int, err error) error {
 
 // whoTraces names the tracer of a process that has one already.
 func whoTraces(pid int) string {
-	tracer, err := statusField(pid, "TracerPid")
-	if err != nil || tracer == 0 {
+	tracer, ok := proc.StatusNumber(pid, "TracerPid")
+	if !ok || tracer == 0 {
 		return ""
 	}
 	tracer = tgidOf(tracer) // it is the tracing thread's id
-	name, _ := os.ReadFile(procPath(tracer, "comm"))
-	return fmt.Sprintf(" (it is traced by process %d, %s)", tracer, trimLine(name))
+	return fmt.Sprintf(" (it is traced by process %d, %s)", tracer, proc.Comm(tracer))
 }
 
 // whyNotOurs looks for the reason why a child of ours can't be traced: who
@@ -430,7 +415,7 @@ func whyNotAttach(pid int) string {
 	if why := whoTraces(pid); why != "" {
 		return why
 	}
-	if uid, err := statusField(pid, "Uid"); err == nil && os.Geteuid() != 0 && uid != os.Geteuid() {
+	if uid, ok := proc.StatusNumber(pid, "Uid"); ok && os.Geteuid() != 0 && uid != os.Geteuid() {
 		return fmt.Sprintf(" (it belongs to user %d; use sudo)", uid)
 	}
 	if why := whyNoPtrace(); why != "" {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"nvtrace/internal/need"
+	"nvtrace/ptrace/proc"
 
 	"golang.org/x/sys/unix"
 )
@@ -72,7 +73,7 @@ func TestAttach(t *testing.T) {
 				cancel()
 			}
 		}
-		threads, err := threadsOf(v.pid)
+		threads, err := proc.Threads(v.pid)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +91,7 @@ func TestAttach(t *testing.T) {
 			t.Errorf("round %d: %d calls, %d tasks found, %d let go", round, h.enters, h.count(TaskNew), h.count(TaskDetach))
 		}
 		for _, tid := range threads {
-			if tracer, err := statusField(tid, "TracerPid"); err != nil || tracer != 0 {
+			if tracer, ok := proc.StatusNumber(tid, "TracerPid"); !ok || tracer != 0 {
 				t.Errorf("round %d: thread %d is traced by %d (%v)", round, tid, tracer, err)
 			}
 		}
@@ -121,11 +122,7 @@ func TestAttachStopped(t *testing.T) {
 	state := func(want byte) {
 		t.Helper()
 		for range 2000 {
-			b, err := os.ReadFile(procPath(v.pid, "stat"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if stateOf(b) == want {
+			if threadState(v.pid, v.pid) == want {
 				return
 			}
 			time.Sleep(5 * time.Millisecond)
@@ -249,7 +246,7 @@ func TestAttachBusy(t *testing.T) {
 		if _, err := fmt.Fscan(out, &pid); err != nil {
 			t.Fatal(err)
 		}
-		for tids, err := threadsOf(pid); len(tids) < 2 && err == nil; tids, err = threadsOf(pid) { // until they come and go
+		for tids, err := proc.Threads(pid); len(tids) < 2 && err == nil; tids, err = proc.Threads(pid) { // until they come and go
 			yield()
 		}
 		h := &tape{verdict: WantExit}
@@ -310,7 +307,7 @@ func TestAttachErrors(t *testing.T) {
 	if err := tracer.Wait(); err != nil {
 		t.Errorf("tracer after SIGINT: %v", err)
 	}
-	if p, err := statusField(v.pid, "TracerPid"); err != nil || p != 0 {
+	if p, ok := proc.StatusNumber(v.pid, "TracerPid"); !ok || p != 0 {
 		t.Errorf("still traced by %d (%v)", p, err)
 	}
 	if os.Getuid() == 0 {

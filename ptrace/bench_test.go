@@ -9,6 +9,8 @@ import (
 	"slices"
 	"testing"
 
+	"nvtrace/ptrace/proc"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -185,7 +187,7 @@ func BenchmarkCallOneCPU(b *testing.B) {
 // setAll moves all threads of this process.
 func setAll(b *testing.B, set *unix.CPUSet) {
 	b.Helper()
-	tids, err := threadsOf(os.Getpid())
+	tids, err := proc.Threads(os.Getpid())
 	if err != nil {
 		b.Fatal(err)
 	}

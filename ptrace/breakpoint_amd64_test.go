@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 
+	"nvtrace/ptrace/proc"
+
 	"golang.org/x/arch/x86/x86asm"
 	"golang.org/x/sys/unix"
 )
@@ -52,7 +54,7 @@ var symbols = func() func(t testing.TB, path string) (map[string]uint64, uint64)
 func address(t testing.TB, pid int, path, name string) uint64 {
 	t.Helper()
 	syms, entry := symbols(t, path)
-	auxv, err := os.ReadFile(procPath(pid, "auxv"))
+	auxv, err := os.ReadFile(proc.Path(pid, "auxv"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,8 +101,8 @@ func (b *breaker) place(task *Task) {
 	if len(task.Breakpoints()) != 0 {
 		b.t.Error("breakpoints in a new program")
 	}
-	if exe, err := Exe(task.PID); err != nil || exe != b.path {
-		b.t.Errorf("%s, %v", exe, err)
+	if exe := proc.Exe(task.PID); exe != b.path {
+		b.t.Error(exe)
 		return
 	}
 	if b.set != nil {

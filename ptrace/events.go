@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"nvtrace/ptrace/proc"
 )
 
 // entry fills t.call from a task that is stopped at the entry of a call.
@@ -302,7 +304,7 @@ func (tr *tracer) adopt(t, parent *Task, kind stopKind) {
 func (tr *tracer) guessParent(t *Task) (parent *Task, thread bool) {
 	pid := tgidOf(t.TID)
 	if thread = pid != t.TID; !thread {
-		pid, _ = statusField(t.TID, "PPid")
+		pid, _ = proc.StatusNumber(t.TID, "PPid")
 	}
 	if p := tr.tasks[pid]; p != nil && p != t && !p.held {
 		return p, thread

@@ -1,11 +1,12 @@
 package ptrace
 
+import "nvtrace/ptrace/proc"
+
 // Which seccomp filters a process has, by /proc/PID/status (since Linux 5.9).
 
 // filterCount is the number of filters on a task.
 func filterCount(tid int) (int, bool) {
-	n, err := statusField(tid, "Seccomp_filters")
-	return n, err == nil
+	return proc.StatusNumber(tid, "Seccomp_filters")
 }
 
 // ownFilters is how many of a process's filters are ours or were inherited from

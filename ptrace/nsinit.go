@@ -1,9 +1,10 @@
 package ptrace
 
 import (
-	"os"
 	"strconv"
 	"strings"
+
+	"nvtrace/ptrace/proc"
 
 	"golang.org/x/sys/unix"
 )
@@ -45,33 +46,21 @@ const (
 
 // isNSInit says whether a process is the first one of its pid namespace.
 func isNSInit(pid int) tristate {
-	b, err := os.ReadFile(procPath(pid, "status"))
-	if err != nil {
+	ids, ok := proc.Status(pid, "NSpid") // in each namespace, the innermost last
+	if !ok {
 		return unknown
 	}
-	for line := range strings.Lines(string(b)) {
-		if ids, ok := strings.CutPrefix(line, "NSpid:"); ok { // in each namespace, the innermost last
-			if f := strings.Fields(ids); len(f) > 0 && f[len(f)-1] == "1" {
-				return yes
-			}
-		}
+	if f := strings.Fields(ids); len(f) > 0 && f[len(f)-1] == "1" {
+		return yes
 	}
 	return no
 }
 
 // signalSet reads a set of signals from /proc/PID/status.
 func signalSet(tid int, name string) (set uint64, ok bool) {
-	b, err := os.ReadFile(procPath(tid, "status"))
-	if err != nil {
-		return 0, false
-	}
-	for line := range strings.Lines(string(b)) {
-		if v, ok := strings.CutPrefix(line, name+":"); ok {
-			set, err = strconv.ParseUint(strings.TrimSpace(v), 16, 64)
-			return set, err == nil
-		}
-	}
-	return 0, false
+	v, _ := proc.Status(tid, name)
+	set, err := strconv.ParseUint(v, 16, 64)
+	return set, err == nil
 }
 
 // letDie lets go a task that is doomed.

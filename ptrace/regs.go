@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"nvtrace/ptrace/proc"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -57,7 +59,7 @@ func (t *Task) PC() (uint64, error) {
 		return 0, err
 	}
 	// The line ends in the stack pointer and the instruction pointer.
-	b, err := os.ReadFile(procPath(t.PID, "task/"+strconv.Itoa(t.TID)+"/syscall"))
+	b, err := os.ReadFile(proc.Path(t.PID, "task/"+strconv.Itoa(t.TID)+"/syscall"))
 	if err != nil {
 		return 0, fmt.Errorf("instruction pointer of %d: %w", t.TID, err)
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 
+	"nvtrace/ptrace/proc"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -156,7 +158,7 @@ func (s *signals) collect(sig unix.Signal) (list []sent, all bool) {
 // all signals are blocked.
 func handling() bool {
 	const all = ^uint64(1<<(unix.SIGKILL-1) | 1<<(unix.SIGSTOP-1))
-	tids, err := threadsOf(os.Getpid())
+	tids, err := proc.Threads(os.Getpid())
 	if err != nil {
 		return true
 	}

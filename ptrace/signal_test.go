@@ -3,7 +3,6 @@ package ptrace
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"nvtrace/internal/need"
+	"nvtrace/ptrace/proc"
 
 	"golang.org/x/sys/unix"
 )
@@ -30,8 +30,7 @@ func startHelper(t *testing.T, name string, argv ...string) *running {
 func gone(t *testing.T, pid int) bool {
 	t.Helper()
 	for range 4000 {
-		b, err := os.ReadFile(procPath(pid, "stat"))
-		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) || err == nil && stateOf(b) == 'Z' {
+		if isZombie(pid, pid) {
 			return true
 		}
 		time.Sleep(5 * time.Millisecond)
@@ -102,8 +101,8 @@ func TestTracerKilled(t *testing.T) {
 	v := startHelper(t, "run-survive", victim, "forever")
 	v.cmd.Process.Kill()
 	v.cmd.Wait()
-	if p, err := statusField(v.pid, "TracerPid"); err != nil || p != 0 || isZombie(v.pid, v.pid) {
-		t.Errorf("the program died with its tracer: tracer %d, %v", p, err)
+	if p, ok := proc.StatusNumber(v.pid, "TracerPid"); !ok || p != 0 || isZombie(v.pid, v.pid) {
+		t.Errorf("the program died with its tracer: tracer %d, %t", p, ok)
 	}
 	unix.Kill(v.pid, unix.SIGKILL)
 	// One that was attached to goes on.
@@ -111,8 +110,8 @@ func TestTracerKilled(t *testing.T) {
 	a := startHelper(t, "attach", strconv.Itoa(s.pid))
 	a.cmd.Process.Kill()
 	a.cmd.Wait()
-	if p, err := statusField(s.pid, "TracerPid"); err != nil || p != 0 {
-		t.Errorf("attached program: tracer %d, %v", p, err)
+	if p, ok := proc.StatusNumber(s.pid, "TracerPid"); !ok || p != 0 {
+		t.Errorf("attached program: tracer %d, %t", p, ok)
 	}
 }
 
@@ -449,8 +448,8 @@ func TestAttachSignals(t *testing.T) {
 		if err := a.cmd.Wait(); err != nil {
 			t.Errorf("%v: %v", sig, err)
 		}
-		if p, err := statusField(v.pid, "TracerPid"); err != nil || p != 0 {
-			t.Errorf("%v: still traced by %d (%v)", sig, p, err)
+		if p, ok := proc.StatusNumber(v.pid, "TracerPid"); !ok || p != 0 {
+			t.Errorf("%v: still traced by %d (%t)", sig, p, ok)
 		}
 	}
 }

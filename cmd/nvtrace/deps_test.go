@@ -27,8 +27,8 @@ nvtrace/ioctl/diff           < nvtrace/ioctl nvtrace/rm nvtrace/traces
 nvtrace/ioctl/diff/testrec   < nvtrace/ioctl nvtrace/rm nvtrace/traces
 nvtrace/traces/record        < nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/proc nvtrace/traces
 nvtrace/ioctl/record         < nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/proc nvtrace/ioctl nvtrace/rm nvtrace/traces nvtrace/traces/record
-nvtrace/ioctl/replay         < nvtrace/ptrace nvtrace/ioctl nvtrace/rm nvtrace/traces
-nvtrace/nvattach/preload     <
+nvtrace/ioctl/replay         < nvtrace/ptrace nvtrace/ptrace/proc nvtrace/ioctl nvtrace/rm nvtrace/traces
+nvtrace/nvattach/preload     < nvtrace/ptrace/proc
 nvtrace/nvattach/interpose   < nvtrace/fatbin nvtrace/nvattach/preload
 nvtrace/nvattach/capture     < nvtrace/fatbin nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/proc nvtrace/traces
 nvtrace/fatbin               < nvtrace/traces/escape github.com/klauspost/compress/zstd github.com/ianlancetaylor/demangle
@@ -37,7 +37,7 @@ nvtrace/nvattach/api         < nvtrace/traces
 nvtrace/ptx                  <
 nvtrace/ptx/emu              < nvtrace/ptx
 nvtrace/ptx/bpf              < nvtrace/ptx github.com/cilium/ebpf/asm
-nvtrace/nvattach/sim         < nvtrace/traces/escape nvtrace/fatbin nvtrace/nvattach/preload nvtrace/ptx nvtrace/ptx/emu
+nvtrace/nvattach/sim         < nvtrace/traces/escape nvtrace/fatbin nvtrace/nvattach/preload nvtrace/ptrace/proc nvtrace/ptx nvtrace/ptx/emu
 nvtrace/nvattach             < nvtrace/fatbin nvtrace/fatbin/sass nvtrace/ptx nvtrace/ptx/bpf nvtrace/traces/escape github.com/cilium/ebpf github.com/cilium/ebpf/asm github.com/cilium/ebpf/btf
 nvtrace/nvattach/script      < nvtrace/fatbin nvtrace/ioctl/nearest nvtrace/nvattach github.com/cilium/ebpf github.com/cilium/ebpf/asm
 nvtrace/nvattach/session     < nvtrace/fatbin nvtrace/nvattach nvtrace/nvattach/script nvtrace/traces/escape

@@ -2,11 +2,10 @@ package main
 
 import (
 	"fmt"
-	"math"
 	"os"
-	"strconv"
-	"strings"
 	"syscall"
+
+	"nvtrace/ptrace/proc"
 
 	"golang.org/x/sys/unix"
 )
@@ -40,28 +39,13 @@ func fewThreads(limit, used uint64) string {
 
 // tasks counts the threads of a user that can be seen.
 func tasks(uid int) (n uint64) {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return 0
-	}
-	for _, e := range entries {
-		if _, err := strconv.ParseUint(e.Name(), 10, 32); err != nil {
-			continue
-		}
+	for _, pid := range proc.All() {
 		var st syscall.Stat_t
-		if syscall.Stat("/proc/"+e.Name(), &st) != nil || int(st.Uid) != uid {
+		if syscall.Stat(proc.Path(pid, ""), &st) != nil || int(st.Uid) != uid {
 			continue
 		}
-		b, err := os.ReadFile("/proc/" + e.Name() + "/status")
-		if err != nil {
-			continue // it has ended
-		}
-		for line := range strings.Lines(string(b)) {
-			if v, ok := strings.CutPrefix(line, "Threads:"); ok {
-				k, _ := strconv.ParseUint(strings.TrimSpace(v), 10, 32)
-				n += min(k, math.MaxUint32)
-			}
-		}
+		k, _ := proc.StatusNumber(pid, "Threads") // none if it has ended
+		n += uint64(max(k, 0))
 	}
 	return n
 }

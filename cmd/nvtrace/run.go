@@ -24,6 +24,7 @@ import (
 	"nvtrace/nvattach/sim"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
+	"nvtrace/ptrace/proc"
 	"nvtrace/traces"
 	"nvtrace/traces/record"
 )
@@ -534,13 +535,13 @@ func (s *tracing) waits(pids []int) {
 	s.waiting = time.AfterFunc(patience, func() {
 		var names []string
 		for _, pid := range pids {
-			b, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-			if err == nil && len(names) == most {
+			comm := proc.Comm(pid)
+			if comm != "" && len(names) == most {
 				names = append(names, "…")
 				break
 			}
-			if err == nil {
-				names = append(names, fmt.Sprintf("%d (%s)", pid, strings.TrimSpace(string(b))))
+			if comm != "" {
+				names = append(names, fmt.Sprintf("%d (%s)", pid, comm))
 			}
 		}
 		if len(names) > 0 {

@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 
+	"nvtrace/ptrace/proc"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -100,7 +102,7 @@ func executeWill(journal io.ReaderAt) {
 	mem := make(map[int32]*os.File)
 	for at := range last {
 		if _, ok := mem[at.pid]; !ok {
-			mem[at.pid], _ = os.OpenFile(fmt.Sprintf("/proc/%d/mem", at.pid), os.O_RDWR, 0)
+			mem[at.pid], _ = os.OpenFile(proc.Path(int(at.pid), "mem"), os.O_RDWR, 0)
 		}
 	}
 	for at, b := range last {

@@ -4,11 +4,11 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 
 	"nvtrace/ptrace/agent"
+	"nvtrace/ptrace/proc"
 )
 
 // openFile is an open file description of a device node.
@@ -125,7 +125,7 @@ func (p *process) inRange(first, last uint32) []int32 {
 // statFD returns the device number and the path of a descriptor. ok is false
 // when it is closed or no character device.
 func statFD(pid int, fd int32) (rdev uint64, path string, ok bool) {
-	link := "/proc/" + strconv.Itoa(pid) + "/fd/" + strconv.Itoa(int(fd))
+	link := proc.FD(pid, fd)
 	var st unix.Stat_t
 	if err := unix.Stat(link, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR {
 		return 0, "", false

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"nvtrace/ptrace/proc"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -25,7 +27,7 @@ func (s *server) fileOf(t *task, fd int32) *openFile {
 		return nil
 	}
 	var st unix.Stat_t
-	if unix.Stat("/proc/"+strconv.Itoa(t.tid)+"/fd/"+strconv.Itoa(int(fd)), &st) != nil {
+	if unix.Stat(proc.FD(t.tid, int32(fd)), &st) != nil {
 		return nil
 	}
 	return s.files[inode{st.Dev, st.Ino}]
@@ -180,9 +182,9 @@ func (t *task) absolute(dir int32, file string) string {
 	if strings.HasPrefix(file, "/") {
 		return path.Clean(file)
 	}
-	link := "/proc/" + strconv.Itoa(t.tid) + "/cwd"
+	link := proc.Path(t.tid, "cwd")
 	if dir != unix.AT_FDCWD {
-		link = "/proc/" + strconv.Itoa(t.tid) + "/fd/" + strconv.Itoa(int(dir))
+		link = proc.FD(t.tid, int32(dir))
 	}
 	base, err := os.Readlink(link)
 	if err != nil {

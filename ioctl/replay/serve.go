@@ -9,12 +9,12 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 
 	"nvtrace/ioctl"
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/proc"
 	"nvtrace/rm"
 )
 
@@ -214,12 +214,8 @@ type task struct {
 func (t *task) process() int {
 	if t.pid == 0 {
 		t.pid = t.tid
-		b, err := os.ReadFile("/proc/" + strconv.Itoa(t.tid) + "/status")
-		if _, rest, ok := bytes.Cut(b, []byte("\nTgid:\t")); err == nil && ok {
-			line, _, _ := bytes.Cut(rest, []byte("\n"))
-			if n, err := strconv.Atoi(string(line)); err == nil {
-				t.pid = n
-			}
+		if pid, ok := proc.StatusNumber(t.tid, "Tgid"); ok {
+			t.pid = pid
 		}
 	}
 	return t.pid

@@ -117,7 +117,7 @@ func (t *Tracer) Exit(task *ptrace.Task, s *ptrace.Syscall) {
 	case s.Class != t.class+classMap:
 		return
 	}
-	link := fmt.Sprintf("/proc/%d/fd/%d", task.TID, int32(uint32(s.Args[4])))
+	link := proc.FD(task.TID, int32(uint32(s.Args[4])))
 	path, err := os.Readlink(link)
 	if err != nil {
 		return

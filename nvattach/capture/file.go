@@ -34,7 +34,7 @@ func openInTask(t *ptrace.Task, addr uint64) (*os.File, proc.FileKey, string, er
 	if err != nil {
 		return nil, proc.FileKey{}, "", err
 	}
-	link := "/proc/" + strconv.Itoa(t.TID) + "/fd/" + strconv.FormatInt(fd, 10)
+	link := proc.FD(t.TID, int32(fd))
 	f, err := proc.OpenRegular(link)
 	path, _ := os.Readlink(link)
 	if _, e := t.Syscall(unix.SYS_CLOSE, uint64(fd)); err == nil && e != nil {
@@ -119,7 +119,7 @@ func (c *Capture) replaceFile(t *ptrace.Task, k *call, image []byte) error {
 		return fmt.Errorf("memfd_create in %d: %w", t.PID, err)
 	}
 	k.path.fd = fd
-	out, err := os.OpenFile("/proc/"+strconv.Itoa(t.TID)+"/fd/"+strconv.FormatInt(fd, 10), os.O_WRONLY, 0)
+	out, err := os.OpenFile(proc.FD(t.TID, int32(fd)), os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}

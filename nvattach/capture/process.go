@@ -6,7 +6,6 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -106,7 +105,7 @@ func (p *process) fork() *process {
 
 // mapped looks at a file that a task has just mapped executable.
 func (c *Capture) mapped(t *ptrace.Task, addr, size, off uint64, fd int32) {
-	f, err := proc.OpenRegular("/proc/" + strconv.Itoa(t.TID) + "/fd/" + strconv.Itoa(int(fd)))
+	f, err := proc.OpenRegular(proc.FD(t.TID, int32(fd)))
 	if err != nil {
 		c.log.Debug("mapped file", "pid", t.PID, "err", err)
 		c.protected(t, addr, size) // the descriptor may be gone, the mapping has a name
@@ -118,7 +117,7 @@ func (c *Capture) mapped(t *ptrace.Task, addr, size, off uint64, fd int32) {
 		c.log.Debug("mapped file", "pid", t.PID, "err", err)
 		return
 	}
-	path, _ := os.Readlink("/proc/" + strconv.Itoa(t.TID) + "/fd/" + strconv.Itoa(int(fd)))
+	path, _ := os.Readlink(proc.FD(t.TID, int32(fd)))
 	began := time.Now()
 	defer func() { c.log.Debug("looked at", "pid", t.PID, "file", path, "took", time.Since(began)) }()
 	c.watch(t, c.object(f, proc.KeyOf(&st), path), span{start: addr, end: addr + size, off: off})

@@ -1,7 +1,6 @@
 package gpu
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -85,7 +84,7 @@ const classMap = 1
 // mapped is called when a process has mapped code: of a driver, perhaps, before any
 // of it was executed.
 func (tr *Tracer) mapped(t *ptrace.Task, s *ptrace.Syscall) {
-	link := fmt.Sprintf("/proc/%d/fd/%d", t.TID, int32(uint32(s.Args[4])))
+	link := proc.FD(t.TID, int32(uint32(s.Args[4])))
 	path, err := os.Readlink(link)
 	if err != nil || !strings.HasPrefix(filepath.Base(path), "libcuda.so") {
 		return

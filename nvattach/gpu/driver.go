@@ -149,7 +149,7 @@ type ends struct {
 
 func findEnds(pid int, maps []proc.Mapping) ends {
 	var e ends
-	exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	exe, _ := os.Readlink(proc.Path(pid, "exe"))
 	seen := make(map[string]bool)
 	for i := range maps {
 		m := &maps[i]

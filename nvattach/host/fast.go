@@ -209,7 +209,7 @@ func (t *Tracer) unwinds() bool {
 // unwinder returns the place of the function in a mapped file by which exceptions and
 // backtraces find out about functions, nil if it has none.
 func (f *fast) unwinder(task *ptrace.Task, m *proc.Mapping) *target {
-	exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", task.PID)) // "" when it has died
+	exe, _ := os.Readlink(proc.Path(task.PID, "exe")) // "" when it has died
 	if m.Path != exe && !strings.HasPrefix(filepath.Base(m.Path), "libgcc_s") {
 		return nil
 	}

@@ -1,14 +1,14 @@
 package preload
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
+
+	"nvtrace/ptrace/proc"
 
 	"golang.org/x/sys/unix"
 )
@@ -94,9 +94,9 @@ func sweep(dir, prefix string) {
 	if len(stale) == 0 {
 		return
 	}
-	used := mappings()
+	used := mapped()
 	for _, f := range stale {
-		if slices.ContainsFunc(used, func(maps []byte) bool { return bytes.Contains(maps, []byte(" "+f.Path+"/")) }) {
+		if f.among(used) {
 			_ = f.lock.Close()
 			continue
 		}
@@ -104,22 +104,30 @@ func sweep(dir, prefix string) {
 	}
 }
 
-// mappings returns what the processes have mapped that can be looked at.
-func mappings() [][]byte {
-	names, _ := filepath.Glob("/proc/[0-9]*/maps")
-	var all [][]byte
-	for _, name := range names {
-		if b, err := os.ReadFile(name); err == nil { // some have ended, or are others' users'
-			all = append(all, b)
+// mapped returns the files that those processes have mapped that can be looked at.
+func mapped() map[string]bool {
+	files := make(map[string]bool)
+	for _, pid := range proc.All() {
+		maps, _ := proc.Maps(pid) // some have ended, or are others' users'
+		for i := range maps {
+			files[maps[i].Path] = true
 		}
 	}
-	return all
+	return files
+}
+
+// among says whether one of some files is in the folder.
+func (f *Folder) among(files map[string]bool) bool {
+	for name := range files {
+		if strings.HasPrefix(name, f.Path+"/") {
+			return true
+		}
+	}
+	return false
 }
 
 // Mapped says whether a process that can be looked at has mapped a file of the folder.
-func (f *Folder) Mapped() bool {
-	return slices.ContainsFunc(mappings(), func(maps []byte) bool { return bytes.Contains(maps, []byte(" "+f.Path+"/")) })
-}
+func (f *Folder) Mapped() bool { return f.among(mapped()) }
 
 // Remove removes the folder with all that is in it.
 func (f *Folder) Remove() error { return errors.Join(os.RemoveAll(f.Path), f.lock.Close()) }

@@ -4,9 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
-	"strconv"
-	"strings"
+
+	"nvtrace/ptrace/proc"
 
 	"golang.org/x/sys/unix"
 )
@@ -136,17 +135,11 @@ func (s *Sim) serve(uc *net.UnixConn) {
 
 // startTime tells processes apart that had the same id one after the other.
 func startTime(pid int) (string, error) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return "", err
+	start := proc.Stat(pid, pid, proc.StatStart)
+	if start == "" {
+		return "", fmt.Errorf("process %d is gone, or /proc does not show it", pid)
 	}
-	// The name in parentheses may have anything in it.
-	text := string(b)
-	f := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
-	if len(f) < 20 {
-		return "", fmt.Errorf("/proc/%d/stat has %d fields", pid, len(f))
-	}
-	return f[19], nil
+	return start, nil
 }
 
 // hello finds or makes the process of a connection.

@@ -10,6 +10,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"nvtrace/ptrace/proc"
 )
 
 // ErrRuntime marks a program whose CUDA runtime can't be served.
@@ -124,7 +126,7 @@ func (p *Process) redirect(c *conn, q *request) error {
 	if q.lib != libCudart12 && q.lib != libCudart13 {
 		return fmt.Errorf("library %d has no functions of the runtime", q.lib)
 	}
-	f, err := os.Open(fmt.Sprintf("/proc/%d/exe", p.pid))
+	f, err := os.Open(proc.Path(p.pid, "exe"))
 	if err != nil {
 		return nil // gone, or not ours to read: its calls will show
 	}
@@ -138,12 +140,12 @@ func (p *Process) redirect(c *conn, q *request) error {
 		return nil
 	}
 	if !ex.redirectable() {
-		name, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", p.pid))
+		name, _ := os.Readlink(proc.Path(p.pid, "exe"))
 		p.sim.hint(fmt.Sprintf("%s: %v", name, ErrRuntime))
 		_, err := c.do(&reply{action: actExit, a: [5]uint64{127}, data: fmt.Appendf(nil, "nvtrace: %.1500s: %v\n", name, ErrRuntime)})
 		return err
 	}
-	mem, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", p.pid), os.O_WRONLY, 0)
+	mem, err := os.OpenFile(proc.Path(p.pid, "mem"), os.O_WRONLY, 0)
 	if err != nil {
 		p.sim.hint(fmt.Sprintf("the runtime in process %d can't be redirected: %v", p.pid, err))
 		return nil

@@ -5,12 +5,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/proc"
 )
 
 // hookSite is a function that is hooked. Its place in Process.hooks is its
@@ -605,14 +604,6 @@ func returnRecord(t *ptrace.Task, h *Hook, call *Record, begin int64, ret uint64
 // shadowStack says whether the processor checks where functions return to, in a
 // process (/proc/PID/status: x86_Thread_features).
 func shadowStack(pid int) bool {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
-	if err != nil {
-		return false
-	}
-	for line := range strings.Lines(string(b)) {
-		if key, v, _ := strings.Cut(line, ":"); key == "x86_Thread_features" {
-			return strings.Contains(v, "shstk")
-		}
-	}
-	return false
+	features, _ := proc.Status(pid, "x86_Thread_features")
+	return strings.Contains(features, "shstk")
 }

@@ -132,7 +132,7 @@ func (p *Process) prepare(t *ptrace.Task) (tasks []*ptrace.Task, resume func(), 
 // open opens the process's memory.
 func (p *Process) open() (err error) {
 	if p.mem == nil {
-		f, err := os.OpenFile("/proc/"+strconv.Itoa(p.PID)+"/mem", os.O_RDWR, 0)
+		f, err := os.OpenFile(proc.Path(p.PID, "mem"), os.O_RDWR, 0)
 		if err != nil {
 			return fmt.Errorf("its memory can't be opened: %w%s", err, ptrace.WhyRefused(p.PID, err))
 		}
@@ -369,7 +369,7 @@ func (p *Process) share(t *ptrace.Task, addr uint64, size int) (m []byte, err er
 // openMemory opens memory that a process has made by memfd_create, and gives it its size
 // for good: whoever could shorten it would end this process, which reads it, by SIGBUS.
 func openMemory(pid int, fd uint64, size int64) (*os.File, error) {
-	link := "/proc/" + strconv.Itoa(pid) + "/fd/" + strconv.FormatUint(fd, 10)
+	link := proc.FD(pid, int32(fd))
 	at, err := unix.Open(link, unix.O_PATH|unix.O_CLOEXEC, 0) // another process could have put something else there
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: link, Err: err}

@@ -1,13 +1,12 @@
 package agent
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
-	"os"
 	"strconv"
 
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/proc"
 )
 
 // errFull says that there are too many threads.
@@ -229,19 +228,7 @@ func (p *Process) retire(t *ptrace.Task, tp uint64) bool {
 // in /proc/PID/task/TID/stat.
 func exiting(pid, tid int) bool {
 	const flagExiting = 4
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/task/" + strconv.Itoa(tid) + "/stat")
-	if err != nil {
-		return true
-	}
-	i := bytes.LastIndexByte(b, ')')
-	if i < 0 {
-		return true
-	}
-	f := bytes.Fields(b[i+1:]) // state ppid pgrp session tty tpgid flags
-	if len(f) < 7 {
-		return true
-	}
-	flags, err := strconv.ParseUint(string(f[6]), 10, 64)
+	flags, err := strconv.ParseUint(proc.Stat(pid, tid, proc.StatFlags), 10, 64)
 	return err != nil || flags&flagExiting != 0
 }
 

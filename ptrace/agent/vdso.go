@@ -7,9 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/proc"
 )
 
 // VDSO is the code that the kernel maps into processes, and where clock_gettime is in
@@ -112,7 +112,7 @@ const auxVDSO = 33
 
 // auxValue returns a value of a process's auxiliary vector.
 func auxValue(pid int, key uint64) (uint64, error) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/auxv")
+	b, err := os.ReadFile(proc.Path(pid, "auxv"))
 	if err != nil {
 		return 0, err
 	}

@@ -47,7 +47,7 @@ func (m *Mapping) Access() string {
 
 // Maps returns the mappings of a process in ascending order.
 func Maps(pid int) ([]Mapping, error) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/maps")
+	b, err := os.ReadFile(Path(pid, "maps"))
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ type View struct {
 // NewView makes a View of a process.
 func NewView(pid int) *View {
 	v := &View{pid: pid}
-	if f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/maps"); err == nil {
+	if f, err := os.Open(Path(pid, "maps")); err == nil {
 		v.f = f
 	}
 	return v

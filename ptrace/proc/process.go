@@ -4,13 +4,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 )
 
 // Exe returns the executable of a process, "" if unknown.
 func Exe(pid int) string {
-	p, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/exe")
+	p, err := os.Readlink(Path(pid, "exe"))
 	if err != nil {
 		return ""
 	}
@@ -25,7 +24,7 @@ func Environ(pid int) []string { return stringsOf(pid, "environ") }
 
 // stringsOf returns the strings, each ended by a zero, of a file of a process.
 func stringsOf(pid int, file string) []string {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/" + file)
+	b, err := os.ReadFile(Path(pid, file))
 	if err != nil || len(b) == 0 {
 		return nil
 	}
@@ -34,15 +33,9 @@ func stringsOf(pid int, file string) []string {
 
 // FDs returns the open descriptors of a process, ascending.
 func FDs(pid int) []int32 {
-	ents, err := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/fd")
-	if err != nil {
-		return nil
-	}
 	var fds []int32
-	for _, e := range ents {
-		if n, err := strconv.ParseInt(e.Name(), 10, 32); err == nil {
-			fds = append(fds, int32(n))
-		}
+	for _, n := range numbers(Path(pid, "fd")) {
+		fds = append(fds, int32(n))
 	}
 	slices.Sort(fds)
 	return fds

@@ -1,9 +1,16 @@
 package proc
 
 import (
+	"errors"
+	"io/fs"
 	"os"
+	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestProcess(t *testing.T) {
@@ -33,5 +40,65 @@ func TestProcess(t *testing.T) {
 	const none = 1 << 30 // above any pid_max
 	if Exe(none) != "" || Cmdline(none) != nil || FDs(none) != nil {
 		t.Error("a process that does not exist has properties")
+	}
+}
+
+// TestStatus: what /proc says of a thread, and of one that is not there.
+func TestStatus(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	pid, tid := os.Getpid(), unix.Gettid()
+	if n, ok := StatusNumber(tid, "Tgid"); !ok || n != pid {
+		t.Errorf("Tgid %d, %t", n, ok)
+	}
+	if n, ok := StatusNumber(tid, "Uid"); !ok || n != os.Getuid() {
+		t.Errorf("Uid %d, %t", n, ok)
+	}
+	if v, ok := Status(tid, "SigBlk"); !ok || len(v) != 16 {
+		t.Errorf("SigBlk %q, %t", v, ok)
+	}
+	if _, ok := Status(tid, "Tg"); ok {
+		t.Error("a key's beginning is one")
+	}
+	if s := Stat(pid, tid, StatState); s != "R" {
+		t.Errorf("state %q", s)
+	}
+	if cpu, err := strconv.Atoi(Stat(pid, tid, StatCPU)); err != nil || cpu < 0 || cpu > 1<<13 {
+		t.Errorf("CPU %d, %v", cpu, err)
+	}
+	if Stat(pid, tid, 1) != "" || Stat(pid, tid, 1000) != "" {
+		t.Error("fields that there are not")
+	}
+	if name := Comm(tid); name == "" || strings.ContainsAny(name, "\n") {
+		t.Errorf("name %q", name)
+	}
+	if tids, err := Threads(pid); err != nil || !slices.Contains(tids, tid) {
+		t.Errorf("threads %v, %v", tids, err)
+	}
+	if !slices.Contains(All(), pid) {
+		t.Error("this process is not there")
+	}
+	const none = 1 << 30
+	if _, err := Threads(none); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("error %v", err)
+	}
+	if _, ok := StatusNumber(none, "Tgid"); ok || Comm(none) != "" || Stat(none, none, StatState) != "" {
+		t.Error("a process that is not there says something")
+	}
+}
+
+// TestStatName: what a thread calls itself is not taken for fields.
+func TestStatName(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	tid := unix.Gettid()
+	old := Comm(tid)
+	file := Path(tid, "comm")
+	if err := os.WriteFile(file, []byte("a) Z 1 (b"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	defer os.WriteFile(file, []byte(old), 0o600)
+	if s := Stat(os.Getpid(), tid, StatState); s != "R" {
+		t.Errorf("state %q", s)
 	}
 }

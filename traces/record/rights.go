@@ -3,11 +3,11 @@ package record
 import (
 	"fmt"
 	"os"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/proc"
 )
 
 // maxRights is of how many programs it is told that they lack rights.
@@ -20,7 +20,7 @@ func (r *Recorder) checkRights(t *ptrace.Task, path string) {
 	if uid == 0 || r.lacking[path] || len(r.lacking) >= maxRights {
 		return
 	}
-	what := rights("/proc/"+strconv.Itoa(t.PID)+"/exe", uid, gid)
+	what := rights(proc.Path(t.PID, "exe"), uid, gid)
 	if what == "" {
 		return
 	}
