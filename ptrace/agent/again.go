@@ -25,6 +25,7 @@ const (
 	// And of what a probe has.
 	hookPrograms = hookAt + 40
 	hookEntry    = hookAt + 48
+	hookSubject  = hookAt + 56
 )
 
 const (

@@ -246,6 +246,7 @@ func (a *Agent) endProcess(pid int, when int64) {
 	}
 	delete(a.procs, pid)
 	p.counts() // while the memory is there
+	p.untimed()
 	p.gone = true
 	for _, r := range p.rings {
 		if r != nil {

@@ -102,6 +102,7 @@ const (
 	KindCall                    // a hooked function was entered
 	KindReturn                  // it returned
 	KindSyscall                 // another system call was made: a device was opened, closed, duplicated or mapped
+	KindTime                    // what a call of a hooked function had the GPU do is over, see Hook.Work
 )
 
 // Record is one thing that a thread did. It is valid during the call that gives
@@ -137,7 +138,21 @@ type Record struct {
 	Caller uint64 // KindCall, KindReturn: the address that the function returns to
 	SP     uint64 // KindCall: the address of the return address; the return of the call has the same
 
+	// Work, of KindTime: TID is the thread that made the call, Begin and End are when it was
+	// noticed that the work is over.
+	Work GPUWork
+
 	Tag any // what Options.Bind returned
+}
+
+// GPUWork is what a GPU did for a call. Times are the program's word.
+type GPUWork struct {
+	Call            int64  // Begin of the call
+	Start           int64  // of the work on the GPU, by the host's clock
+	Dur             int64  // of it, by the GPU's, ns
+	Margin          int64  // Start may be off by so much either way, ns
+	Stream, Context uint64 // handles
+	Subject         uint64 // the argument that Work.Subject names
 }
 
 // Seg is a run of memory that a record refers to.
@@ -204,8 +219,24 @@ type Hook struct {
 	Probe uint64
 	// Returns: some of the programs run at the return.
 	Returns bool
+	// Work has what calls put on a GPU's stream timed, in processes that Process.Time was called
+	// for, where the calls are recorded and their return is watched.
+	Work *Work
+	// Waits: when the function returns, the GPU has done something.
+	Waits bool
+	// Ends, if not nil: the function ends the context that is argument *Ends - 1, or, with 0, any
+	// context. What Work needs in it is given back before.
+	Ends *uint8
 	// OnRecord, if not nil, takes the records of this hook, in order with all others.
 	OnRecord func(p *Process, r *Record)
+}
+
+// Work says of a function of the CUDA driver which stream it has a GPU do something on.
+type Work struct {
+	Stream    uint8 // 1 + the argument (counted as Deref.Arg) that is the stream; 0: it is the default one
+	StreamAt  uint8 // if not 0, that argument points to a structure which has the stream there, a multiple of 8
+	Subject   uint8 // 1 + the argument that GPUWork.Subject is; 0: none
+	PerThread bool  // the default stream is the thread's own
 }
 
 // Count is what was counted of a thread's calls of a function.
@@ -247,4 +278,14 @@ type Stats struct {
 	Full        uint64 // stops because a ring was full
 	Traps       uint64 // stops that the agent asked for
 	Garbage     uint64 // rings that the program spoiled
+	Times       uint64 // records of what a GPU did
+	Untimed     Untimed
+}
+
+// Untimed counts what was not timed of the calls of functions with Hook.Work, and why.
+type Untimed struct {
+	Captured uint64 // it was put into a graph, not onto the GPU
+	Full     uint64 // too much of the thread's was on its way
+	Failed   uint64 // the driver refused
+	Pending  uint64 // nobody has asked the GPU for its end before the process's own
 }

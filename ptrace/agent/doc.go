@@ -1,7 +1,7 @@
 // Package agent puts a small piece of code, the agent, into traced processes, so
 // that things that happen there often are recorded without a stop.
 //
-// It has three jobs. System calls of ioctl(2) on descriptors that the supervisor
+// It has four jobs. System calls of ioctl(2) on descriptors that the supervisor
 // named, with requests that a [Plan] describes, are made and logged by the agent:
 // the `mov $16,%eax` in front of libc's syscall instruction becomes a jump.
 //
@@ -13,14 +13,17 @@
 // opens, and says in each record which one it is about, since the supervisor may
 // come to see a record when the descriptor has long been something else.
 //
-// And calls of functions that [Process.Hook] names are logged at entry and return.
+// Calls of functions that [Process.Hook] names are logged at entry and return.
+//
+// And what such calls have a GPU do is timed, by events that the agent has the CUDA driver
+// record, if [Process.Time] says where the driver's functions are.
 //
 // Everything that is not plain and expected takes the way through the
 // supervisor as before: a process without the agent, a thread without a ring, a
 // request without a rule, a ring that is full, memory that can't be read.
 //
 // The package knows code, rings and records. It knows nothing of what the
-// requests and functions mean, and nothing of NVIDIA.
+// requests and functions mean, and of NVIDIA only how the driver is asked for events.
 //
 // # In the process
 //

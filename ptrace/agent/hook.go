@@ -341,12 +341,29 @@ func (h *Hook) encode(s *hookSite) []byte {
 			flags |= hookFailed
 		}
 	}
+	if w := h.Work; w != nil && !h.Count {
+		flags |= hookTimed
+		if w.PerThread {
+			flags |= hookThread
+		}
+	}
+	if h.Waits {
+		flags |= hookWaits
+	}
+	if h.Ends != nil {
+		flags |= hookEnds
+		b[22] = *h.Ends
+	}
 	le.PutUint32(b[16:], flags)
 	derefs := h.Derefs
 	if h.Count {
 		derefs = nil
 	}
 	b[20], b[21] = h.StackWords, byte(len(derefs))
+	if w := h.Work; w != nil && !h.Count {
+		b[22], b[23] = w.Stream, w.StreamAt/8
+		le.PutUint64(b[hookSubject:], uint64(w.Subject))
+	}
 	for i := range derefs {
 		d := &h.Derefs[i]
 		e := b[24+i*derefSize:]

@@ -22,6 +22,7 @@ const (
 
 	programAddr = 0x440000000000
 	retsAddr    = 0x43f000000000
+	timesAddr   = 0x43e000000000
 
 	maxSlots = 1792
 	numKeys  = 8192
@@ -53,7 +54,7 @@ const (
 	pathPart   = 32 // offset in struct path of part
 	pathBase   = 63 // of base
 
-	confSize   = 72
+	confSize   = 80
 	keySize    = 16
 	openSize   = 96
 	slotSize   = 8128
@@ -68,6 +69,8 @@ const (
 	shortSize  = 64 // of a return that refers to no memory
 	segSize    = 32
 	seenSize   = 16
+	timesSize  = 0xee8
+	timerSize  = 0x2c040
 
 	retsSize    = 0x20000
 	programSize = 32
@@ -89,6 +92,7 @@ const (
 	confMaps  = 48
 	confFiles = 56
 	confCPU   = 64
+	confTimes = 72
 )
 
 // Offsets in struct slot.
@@ -113,7 +117,14 @@ const (
 	sharedNext    = 24
 	sharedOwner   = 32
 	sharedDevices = 64
+	sharedUntimed = sharedDevices + maxDevices*16
 	rheadTail     = 64
+)
+
+// Offsets in struct times.
+const (
+	timesOn     = 0
+	timesDriver = 8 // the driver's functions, as driverFunctions has them
 )
 
 // The rings are mapped in pieces.
@@ -140,6 +151,10 @@ const (
 	hookProbe  = 32
 	hookCount  = 64
 	hookFailed = 128
+	hookTimed  = 256
+	hookWaits  = 512
+	hookThread = 1024
+	hookEnds   = 2048
 
 	derefString = 1
 	derefIn     = 2
@@ -167,6 +182,7 @@ const (
 	kindCall
 	kindReturn
 	kindSyscall
+	kindTime
 	kindPad
 )
 
@@ -223,5 +239,6 @@ func layout() []uint64 {
 		gateAddr, stubsAddr, numStubs, pagesAddr, numPages,
 		programAddr, retsAddr, retsSize, programSize, mapSize, hookPrograms, slotIDs,
 		countAddr, numCounts, numBuckets, countSize, seenSize, callsAddr, numCalls,
+		timesAddr, timesSize, timerSize, sharedUntimed, confTimes, hookSubject,
 	}
 }

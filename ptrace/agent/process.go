@@ -35,6 +35,8 @@ type Process struct {
 	runsErr error    // why it can't be
 	onCalls bool     // programs run at its system calls
 	gone    bool     // the process has ended
+	times   bool     // the memory of struct times is mapped
+	driver  Driver   // of Time
 
 	first  []byte         // mapped at once: shared, and the first of chunks
 	shared []byte         // struct shared
@@ -88,6 +90,9 @@ func (p *Process) start(t *ptrace.Task) error {
 		p.inherited = nil
 	}
 	err = p.writePlan()
+	if err == nil && p.times { // in a forked child: the parent's is wiped
+		err = p.writeDriver()
+	}
 	if err == nil {
 		err = p.write64(gateAddr, 1)
 	}
@@ -448,7 +453,7 @@ func (p *Process) fork(t *ptrace.Task) *Process {
 	c := &Process{
 		a: p.a, PID: t.PID, mapped: true, arenas: cloneArenas(p.arenas), hooks: cloneHooks(p.hooks),
 		onces: p.onces, sites: maps.Clone(p.sites), turn: p.turn, inherited: maps.Clone(p.inherited),
-		number: p.number, runs: p.runs, runsErr: p.runsErr, onCalls: p.onCalls,
+		number: p.number, runs: p.runs, runsErr: p.runsErr, onCalls: p.onCalls, times: p.times, driver: p.driver,
 	}
 	if c.inherited == nil {
 		c.inherited = make(map[uint64]int)

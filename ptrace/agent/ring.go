@@ -440,12 +440,14 @@ func (a *Agent) give(p *Process, rec *Record) {
 		a.stats.Syscalls++
 	case KindCall:
 		a.stats.Calls++
+	case KindTime:
+		a.stats.Times++
 	}
 	for i := range rec.Segs {
 		a.stats.Bytes += uint64(len(rec.Segs[i].In) + len(rec.Segs[i].Out))
 	}
 	if h := rec.Hook; h != nil {
-		if h.OnRecord != nil {
+		if h.OnRecord != nil && rec.Kind != KindTime {
 			h.OnRecord(p, rec)
 		}
 		if h.Quiet {
@@ -497,6 +499,13 @@ func (r *ring) parse(n *pending, end int64) *Record {
 			return nil
 		}
 		rec.Hook = r.p.hooks[site].hook
+	}
+	if n.kind == kindTime {
+		rec.TID = int(uint32(le.Uint64(head[recFile:])))
+		rec.Work = GPUWork{
+			Call: int64(rec.Args[0]), Start: int64(rec.Args[1]), Dur: max(int64(rec.Args[2]), 0), Margin: rec.Ret,
+			Stream: rec.Args[3], Context: rec.Args[4], Subject: rec.Args[5],
+		}
 	}
 	if rec.Nr == unix.SYS_CLOSE { // it had its place in the order at its beginning
 		rec.End, rec.Rdev = max(end, min(int64(rec.Rdev), nanotime())), 0

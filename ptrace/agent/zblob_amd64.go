@@ -11,11 +11,11 @@ var blobCode []byte
 var blobProgram []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "e84a23c54d410fb560faaae471b6331f0b4afea7de2a2c9bd30b2a6e144b80b2"
+const blobStamp = "5700b04b25d4d1fd935e9552881bd6a06ccbdf8d34ae6f0a4a047f8108f3f8e5"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (
-	blobSum   = "df53672d3b5167cca15df22600c59f80ae0f386d077c4a3f42077cf7f67467d7"
+	blobSum   = "c4e1549ca11070592356acd61c1c2337746fe96b6f24d623f890640a52666c4b"
 	blobTools = "gcc (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40"
 )
 
@@ -29,7 +29,7 @@ var blobSymbols = map[string]uint64{
 	"copy_insn":      0x700009db,
 	"tp_insn":        0x700009e3,
 	"sys_in":         0x70000000,
-	"sys_out":        0x70005000,
+	"sys_out":        0x70005f1a,
 	"probe_entry":    0x700009ed,
 	"probe_watch":    0x70000b0b,
 	"probe_return":   0x70000c88,
@@ -96,7 +96,7 @@ var blobLayout = []uint64{
 	0x200,
 	0x3,
 	0x800,
-	0x48,
+	0x50,
 	0x10,
 	0x60,
 	0x1fc0,
@@ -137,4 +137,10 @@ var blobLayout = []uint64{
 	0x10,
 	0x7002f000,
 	0x200,
+	0x43e000000000,
+	0xee8,
+	0x2c040,
+	0x840,
+	0x48,
+	0xd0,
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // Sources are the files that the code is made from, in the folder src.
-var sources = []string{"agent.c", "calls.c", "pass.c", "probes.c", "helpers.c", "agent.h", "layout.h", "agent.ld"}
+var sources = []string{"agent.c", "calls.c", "pass.c", "probes.c", "times.c", "helpers.c", "agent.h", "layout.h", "agent.ld"}
 
 // Flags are what the compiler is given. The code may use no vector registers,
 // since those of a hooked function's caller are not saved, and no library.
@@ -75,7 +75,7 @@ func Build(dir string) (*Blob, error) {
 	out := filepath.Join(tmp, "agent.elf")
 	args := append([]string{}, flags...)
 	args = append(args, "-Wl,-T,"+filepath.Join(dir, "agent.ld"), "-o", out,
-		filepath.Join(dir, "agent.c"), filepath.Join(dir, "calls.c"), filepath.Join(dir, "pass.c"), filepath.Join(dir, "probes.c"), filepath.Join(dir, "helpers.c"))
+		filepath.Join(dir, "agent.c"), filepath.Join(dir, "calls.c"), filepath.Join(dir, "pass.c"), filepath.Join(dir, "probes.c"), filepath.Join(dir, "times.c"), filepath.Join(dir, "helpers.c"))
 	if msg, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("gcc: %w\n%s", err, msg)
 	}

@@ -82,6 +82,22 @@ extern long recorded_call(struct regs *g, u64 nr);
 // Makes a call that opens a file, or is about a descriptor.
 extern long file_call(const struct regs *g, u64 nr);
 
+// An argument of a hooked call, counted as struct deref does.
+extern u64 argument(const struct frame *f, u32 i);
+
+// A hooked call that returns.
+struct leaving {
+	u64 sp, hook;
+	u64 ret; // 0: it has succeeded
+};
+
+// Of calls that have the GPU do something: see times.c.
+extern int times_busy(const struct slot *sl, u64 sp); // the agent calls the driver
+extern void times_enter(struct slot *sl, struct frame *f);
+extern void times_began(const struct slot *sl, u64 sp, u64 begin);
+extern void times_ends(struct slot *sl, struct frame *f); // a context
+extern void times_leave(struct slot *sl, struct leaving *l);
+
 static inline u64 now(void)
 {
 	u64 ts[2];

@@ -25,7 +25,7 @@ static inline int seen(u64 set, u64 v)
 	return 0;
 }
 
-static inline u64 argument(const struct frame *f, u32 i)
+u64 argument(const struct frame *f, u32 i)
 {
 	u64 v;
 	switch (i) {
@@ -248,9 +248,10 @@ static struct open *watch(struct slot *sl, struct frame *f, const struct hook *h
 	return o;
 }
 
-static void write_call(struct slot *sl, struct frame *f, const struct hook *h)
+// Returns when the call began, 0 where its return will not be seen.
+static u64 write_call(struct slot *sl, struct frame *f, const struct hook *h)
 {
-	u64 addr[8], caller = f->ret, pos;
+	u64 addr[8], caller = f->ret, pos, begin;
 	u32 len[8], n = 0, data = 0, at, i, words = h->words * 8, derefs = h->nderef; // another supervisor may change them
 	struct record *r;
 	struct open *o = 0;
@@ -273,10 +274,10 @@ static void write_call(struct slot *sl, struct frame *f, const struct hook *h)
 	at = sizeof *r + (n + !!words) * sizeof *seg;
 	r = reserve_call(sl, at + words + data, K_CALL, n + !!words);
 	if (!r)
-		return;
-	r->begin = r->end = now();
+		return 0;
+	r->begin = r->end = begin = now();
 	if (h->flags & HOOK_RETURN)
-		o = watch(sl, f, h, r->begin);
+		o = watch(sl, f, h, begin);
 	r->flags = o ? 0 : F_NORETURN;
 	r->args[0] = f->rdi;
 	r->args[1] = f->rsi;
@@ -313,6 +314,7 @@ static void write_call(struct slot *sl, struct frame *f, const struct hook *h)
 		trap(TRAP_STOP, pos);
 	else if (unlikely(*(volatile u64 *)&S->armed))
 		trap(TRAP_WAKE, 0);
+	return o ? begin : 0;
 }
 
 static void count_call(struct slot *sl, struct frame *f, const struct hook *h, struct count *c)
@@ -352,6 +354,10 @@ __attribute__((used)) u64 agent_enter(struct frame *f)
 		trap(TRAP_CALL, (u64)f);
 		return h->orig;
 	}
+	if (unlikely(C->times) && times_busy(sl, (u64)&f->ret))
+		return h->orig;
+	if (unlikely(h->flags & HOOK_ENDS) && C->times)
+		times_ends(sl, f);
 	if (h->flags & HOOK_COUNT) {
 		struct count *c = counter(sl, f->hook);
 		if (likely(c)) {
@@ -359,7 +365,12 @@ __attribute__((used)) u64 agent_enter(struct frame *f)
 			return h->orig;
 		}
 	}
-	write_call(sl, f, h);
+	if (unlikely(h->flags & HOOK_TIMED) && C->times) {
+		u64 sp = (u64)&f->ret;
+		times_enter(sl, f);
+		times_began(sl, sp, write_call(sl, f, h));
+	} else
+		write_call(sl, f, h);
 	return h->orig;
 }
 
@@ -397,15 +408,20 @@ __attribute__((used)) void agent_leave(struct rframe *f)
 	shrink(sl);
 	f->ret = was.ret;
 	if (GATE && !killed() && !(C->dead & 1) && own && own->ring && !own->off) {
+		u32 flags = HOOKS[was.hook % NHOOKS].flags;
 		struct count *c = 0;
-		if (HOOKS[was.hook % NHOOKS].flags & HOOK_COUNT)
+		if (flags & HOOK_COUNT)
 			c = counter(own, was.hook);
-		if (c && (HOOKS[was.hook % NHOOKS].flags & HOOK_FAILED) && (u32)f->rax) {
+		if (c && (flags & HOOK_FAILED) && (u32)f->rax) {
 			add64(&c->calls, -1ul);
 			write_return(own, &was, f->rax, F_ALONE);
 		} else if (c)
 			count_return(c, now() - was.begin, f->rax);
 		else
 			write_return(own, &was, f->rax, 0);
+		if (unlikely(flags & (HOOK_TIMED | HOOK_WAITS)) && C->times) {
+			struct leaving l = {sp, was.hook, (u32)f->rax};
+			times_leave(own, &l);
+		}
 	}
 }

@@ -24,6 +24,7 @@ typedef unsigned char u8;
 #define END_ADDR 0x7f300000ul
 #define PROGRAM_ADDR 0x440000000000ul // code and data of programs, which only the supervisor writes
 #define RETS_ADDR 0x43f000000000ul // struct rets[NSLOTS]: private
+#define TIMES_ADDR 0x43e000000000ul // struct times, struct timer[NSLOTS]: private, zero in a forked child
 
 #define NSLOTS 1792u
 #define NKEYS 8192u
@@ -46,6 +47,7 @@ struct conf {
 	u64 maps;  // mappings of devices are recorded; 0: they are the supervisor's
 	u64 files; // so are calls that open, duplicate and close them
 	u64 cpu;   // the vdso's getcpu
+	u64 times; // the memory of struct times is there
 };
 
 // Paths that begin with prefix and have part in them, or, with base, in the
@@ -95,6 +97,7 @@ struct rhead {
 };
 
 #define NDEVICES 128u
+#define NUNTIMED 4u // UNTIMED_*
 #define OWNER_DIED 0x40000000u // FUTEX_OWNER_DIED
 
 struct shared {
@@ -108,7 +111,8 @@ struct shared {
 	struct {
 		u64 rdev, kind;	    // rdev 0: none from here on
 	} devices[NDEVICES]; // that the supervisor knows
-	u64 pad1[248];
+	u64 untimed[NUNTIMED]; // calls with HOOK_TIMED whose work is not timed, by why
+	u64 pad1[248 - NUNTIMED];
 	u8 kinds[NFDS]; // what descriptors are, as the plan counts kinds; 0: not for us
 	u8 held[NFDS];  // whose the descriptor is: HELD_*
 	u8 pad2[0x10000 - 4096 - 2 * NFDS];
@@ -172,6 +176,11 @@ enum { HELD_NOT, HELD_DEVICE, HELD_BUSY };
 #define HOOK_COUNT 64u // or counted, in struct count
 #define HOOK_FAILED 128u // but for those with a result whose low half is not 0: their return is recorded
 
+#define HOOK_TIMED 256u // what calls have the GPU do is timed, in struct timer
+#define HOOK_WAITS 512u // when it returns, the GPU has done something
+#define HOOK_PER_THREAD 1024u // without a stream, it is the thread's own
+#define HOOK_ENDS 2048u // it ends the context that argument `stream` is, or any
+
 #define DEREF_STRING 1u
 #define DEREF_IN 2u
 #define DEREF_OUT 4u
@@ -190,12 +199,14 @@ struct hook {
 	u64 orig; // the function's beginning, moved
 	u64 once; // address of its set
 	u32 flags;
-	u8 words, nderef, pad[2];
+	u8 words, nderef;
+	u8 stream, streamat; // of a timed call: 1 + the argument that is the stream, 0: none; or, if streamat is not 0, points to what has it 8 * streamat bytes further
 	struct deref deref[8];
 	u64 spare[5]; // the supervisor's
 	u64 probe;    // address of its struct probe; 0: none
 	u64 entry;    // address of the function
-	u64 spare2[6];
+	u64 subject;  // of a timed call: 1 + the argument that is kept, 0: none
+	u64 spare2[5];
 };
 
 // Programs at a function. Those at the entry come first, then those at the return.
@@ -285,6 +296,58 @@ struct count {
 	u32 bucket[NBUCKETS]; // of them by time: 0 below 32 ns, i below 32 << i, the last without end
 };
 
+#define NGPUS 16u
+#define NREFS 8u
+#define NPAIRS 2048u
+
+// Two events of the driver's, around what a call had the GPU do.
+struct pair {
+	u64 state; // PAIR_*
+	u64 start, end;
+	u64 context, stream;
+	u64 hook, begin, ids; // of the call: when it began, and whose it is
+	u64 issued; // when the first event was
+	u64 what; // an argument
+	u64 refs; // number of the struct ref that is the latest at the start
+};
+
+enum { PAIR_FREE, PAIR_TAKEN, PAIR_ENDED };
+
+// Those of a thread, used one after another. Only it takes them; whoever has times.lock reads
+// them, and frees them.
+struct timer {
+	u64 inside; // where the stack was when the agent called the driver; 0: it does not
+	u64 sp;	    // where the return address of the call lies that is timed; 0: none is
+	struct pair *pair; // of that
+	u64 first, next; // number of the oldest that is not read, and of the next to take
+	u64 last;	 // when this thread has read some
+	u64 pad[2];
+	struct pair list[NPAIRS];
+};
+
+// What a GPU has in a context.
+struct gpu {
+	u64 context; // 0: free
+	u64 stream;  // for the events below
+	u64 refs;    // how many there ever were
+	u64 other;   // an event
+	u64 tried;   // when the clocks were last compared
+	struct ref {
+		u64 event, at, margin; // when it was, by the host's clock, and by how much it may have been earlier or later
+	} ref[NREFS];
+};
+
+// Why something is not timed; pending: it may yet be.
+enum { UNTIMED_CAPTURED, UNTIMED_FULL, UNTIMED_FAILED, UNTIMED_PENDING };
+
+struct times {
+	u64 on; // the functions are there
+	u64 current, capturing, mode, create, destroy, record, query, elapsed, stream, close; // functions of the driver
+	u64 lock;   // 1: a thread reads events
+	u64 timers; // as many may be in use
+	struct gpu gpu[NGPUS];
+};
+
 #define SHORT_RECORD 64u // bytes of such a return
 
 // A record. Its place in the ring is a multiple of 64, and so is its size.
@@ -310,7 +373,7 @@ struct seg {
 };
 
 enum { FILLING = 1, INCALL, DONE, ENDING, VOID };
-enum { K_IOCTL = 1, K_CALL, K_RETURN, K_SYSCALL, K_PAD };
+enum { K_IOCTL = 1, K_CALL, K_RETURN, K_SYSCALL, K_TIME, K_PAD };
 enum { F_NORETURN = 1, F_UNFINISHED = 2, F_ALONE = 4 };
 
 // Why the agent calls for the supervisor.

@@ -186,6 +186,11 @@ __attribute__((used)) u32 agent_probe(struct pt_regs *r, u64 number)
 	u32 does = 0;
 	if (unlikely(!p || !(h->flags & HOOK_ON) || over()))
 		return 0;
+	if (unlikely(C->times)) {
+		const struct slot *sl = find_slot();
+		if (sl && times_busy(sl, r->sp))
+			return 0;
+	}
 	r->ip = run.func;
 	if (p->returns) {
 		struct slot *sl = slot_for_probe();

@@ -1,0 +1,438 @@
+// The part of the agent that times what the program has the GPU do: around each call that
+// puts work on a stream it has the driver record two events, whose times it reads when the
+// GPU has passed them. See agent.c for the rules; here the driver's functions are called,
+// which keep to none of them: the vector registers are saved for them, and what they
+// call is not recorded.
+
+#include "agent.h"
+
+#pragma GCC optimize("Os") // the room is small, and the driver takes longer
+
+#define T ((struct times *)TIMES_ADDR)
+
+#define NOT_READY 600
+#define RELAXED 2u      // CU_STREAM_CAPTURE_MODE_RELAXED
+#define NON_BLOCKING 1u // CU_STREAM_NON_BLOCKING
+
+#define NEW_REF 250000000ul // ns after which the clocks are compared anew: the GPU's drifts by some µs a second
+#define READ 1000000ul	    // ns after which events are looked at
+#define TRIES 12u	    // to compare the clocks
+#define LONGEST 200000ul    // ns that one of them may take
+#define FIRST 50000000ul    // and the first of a context
+#define BUSY 16u	    // events of a thread that are seen not to be over before the others are left for later
+
+__asm__(
+	// with_vectors(a, b, f) calls f(a, b), which may change all vector registers: those of a
+	// hooked function's caller are put back.
+	".globl with_vectors\n"
+	"with_vectors:\n"
+	"	push %rbp\n	mov %rsp,%rbp\n"
+	"	sub $2816,%rsp\n	and $-64,%rsp\n"
+	"	mov %rdx,%r11\n"
+	"	xor %eax,%eax\n" // the header of the area
+	"	mov %rax,512(%rsp)\n	mov %rax,520(%rsp)\n	mov %rax,528(%rsp)\n	mov %rax,536(%rsp)\n"
+	"	mov %rax,544(%rsp)\n	mov %rax,552(%rsp)\n	mov %rax,560(%rsp)\n	mov %rax,568(%rsp)\n"
+	"	mov $0xe7,%eax\n	xor %edx,%edx\n" // x87, SSE, AVX, AVX-512
+	"	xsave64 (%rsp)\n"
+	"	call *%r11\n"
+	"	mov $0xe7,%eax\n	xor %edx,%edx\n"
+	"	xrstor64 (%rsp)\n"
+	"	mov %rbp,%rsp\n	pop %rbp\n	ret\n");
+
+extern void with_vectors(void *a, void *b, void (*f)(void *, void *));
+
+// A function of the driver; what it returns is 0 where it succeeded.
+#define CALL(f, a, b, c) (((int (*)(u64, u64, u64))T->f)((u64)(a), (u64)(b), (u64)(c)))
+
+static inline struct timer *timer_of(const struct slot *sl)
+{
+	return (struct timer *)(TIMES_ADDR + sizeof(struct times)) + ((u64)sl - SLOT_ADDR) / sizeof *sl;
+}
+
+static inline void untimed(u32 why, u64 n) { __sync_fetch_and_add(&S->untimed[why], n); }
+
+int times_busy(const struct slot *sl, u64 sp)
+{
+	struct timer *t;
+	if (!T->on)
+		return 0;
+	t = timer_of(sl);
+	if (likely(!t->inside))
+		return 0;
+	if (sp < t->inside)
+		return 1;
+	t->inside = 0; // it was left by longjmp
+	return 0;
+}
+
+// What a float of milliseconds is in ns.
+static long nanoseconds(u32 f)
+{
+	long m = ((f & 0x7fffff) | 0x800000) * 1000000l;
+	int e = (int)(f >> 23 & 0xff) - 150;
+	if (!(f & 0x7fffffff) || e < -63 || e > 0)
+		return 0; // 0, or hours
+	if (e < 0)
+		m = (m + (1l << (-e - 1))) >> -e;
+	return f >> 31 ? -m : m;
+}
+
+// Compares the clocks of the GPU and of the host: an event on a stream where nothing else
+// happens is recorded between two looks at the host's. The best of some tries counts; the
+// first time, one that takes long is better than none.
+static void compare(struct gpu *g)
+{
+	struct ref *r = &g->ref[g->refs % NREFS];
+	u64 least = ~0ul, longest = LONGEST, i;
+	g->tried = now();
+	if ((!g->stream && CALL(stream, &g->stream, NON_BLOCKING, 0)) || (!r->event && CALL(create, &r->event, 0, 0)) ||
+	    (!g->other && CALL(create, &g->other, 0, 0)))
+		return;
+	for (i = 0; i < TRIES; i++) {
+		u64 t0 = now(), t1 = t0;
+		int ret;
+		if (CALL(record, g->other, g->stream, 0))
+			return;
+		do {
+			ret = CALL(query, g->other, 0, 0);
+			t1 = now();
+		} while (ret == NOT_READY && t1 - t0 < longest);
+		if (!ret && t1 - t0 < least) {
+			u64 event = r->event;
+			least = t1 - t0;
+			r->event = g->other;
+			g->other = event;
+			r->at = t0 + least / 2;
+			r->margin = least / 2;
+		} else if (ret && ret != NOT_READY)
+			return;
+		if (t1 - g->tried > 4 * LONGEST) { // the GPU has no time for that
+			if (g->refs || least != ~0ul || longest != LONGEST)
+				break;
+			longest = FIRST;
+		}
+	}
+	barrier();
+	if (least != ~0ul)
+		g->refs++;
+}
+
+// The GPU of a context; 0: its clock is not known.
+static struct gpu *gpu_of(u64 context)
+{
+	u32 i;
+	for (i = 0; i < NGPUS; i++)
+		if (T->gpu[i].context == context)
+			return T->gpu[i].refs ? &T->gpu[i] : 0;
+	return 0;
+}
+
+// Sees to it that the clock of a context's GPU is known, and not from long ago.
+static void renew(u64 context)
+{
+	struct gpu *g = 0;
+	u32 i;
+	for (i = 0; i < NGPUS && T->gpu[i].context != context; i++)
+		if (!T->gpu[i].context && !g)
+			g = &T->gpu[i];
+	if (i < NGPUS)
+		g = &T->gpu[i];
+	if (!g)
+		return;
+	g->context = context;
+	if (!g->tried || now() - g->tried > NEW_REF)
+		compare(g);
+}
+
+static void write_time(struct slot *sl, const struct pair *p, u64 start, u64 dur, u64 margin)
+{
+	struct record *r = reserve(sl, sizeof *r, ENDING, K_TIME, 0, 0, 0);
+	while (!r && trap(TRAP_FULL, 0) && GATE && !(C->dead & 1))
+		r = reserve(sl, sizeof *r, ENDING, K_TIME, 0, 0, 0);
+	if (!r)
+		return;
+	r->flags = 0;
+	r->begin = r->end = now();
+	r->ret = margin;
+	r->hook = p->hook;
+	r->caller = r->sp = 0;
+	r->args[0] = p->begin;
+	r->args[1] = start;
+	r->args[2] = dur;
+	r->args[3] = p->stream;
+	r->args[4] = p->context;
+	r->args[5] = p->what;
+	r->file = p->ids;
+	set_state(r, DONE);
+}
+
+// Reads the times of a pair of events; 0: the GPU has not passed them.
+static int read_pair(struct slot *sl, struct gpu *g, struct pair *p)
+{
+	u64 n = g->refs - p->refs - 1 < NREFS - 1 ? p->refs : g->refs - 1;
+	struct ref *r = &g->ref[n % NREFS];
+	u32 since = 0, dur = 0;
+	int ret = CALL(elapsed, &dur, p->start, p->end);
+	if (ret == NOT_READY)
+		return 0;
+	if (!ret)
+		ret = CALL(elapsed, &since, r->event, p->start);
+	if (ret)
+		untimed(UNTIMED_FAILED, 1);
+	else {
+		long early = p->issued - r->at - nanoseconds(since);
+		if (early > 0) { // it was not before it was issued: the clock is later by that
+			r->at += early;
+			r->margin -= (u64)early < r->margin ? (u64)early : r->margin;
+		}
+		write_time(sl, p, r->at + nanoseconds(since), nanoseconds(dur), r->margin);
+	}
+	untimed(UNTIMED_PENDING, -1ul);
+	barrier();
+	p->state = PAIR_FREE;
+	return 1;
+}
+
+static void read_timer(struct slot *sl, struct gpu *g, struct timer *t)
+{
+	u64 i, next = *(volatile u64 *)&t->next;
+	u32 busy = 0;
+	for (i = t->first; i != next && busy < BUSY; i++) {
+		struct pair *p = &t->list[i % NPAIRS];
+		if (*(volatile u64 *)&p->state == PAIR_ENDED && p->context == g->context && !read_pair(sl, g, p))
+			busy++;
+	}
+	while (t->first != next && *(volatile u64 *)&t->list[t->first % NPAIRS].state == PAIR_FREE)
+		t->first++;
+}
+
+// Reads the times of what the GPU has done. A thread that finds another one at it
+// goes on. Nothing here makes a capture of streams fail, whatever its mode.
+static void read_all(struct slot *sl)
+{
+	u64 context = 0, i;
+	u32 mode = RELAXED;
+	struct gpu *g;
+	if (CALL(current, &context, 0, 0) || !context || !__sync_bool_compare_and_swap(&T->lock, 0, 1))
+		return;
+	if (!CALL(mode, &mode, 0, 0)) {
+		g = gpu_of(context);
+		for (i = 0; g && i < T->timers; i++)
+			read_timer(sl, g, (struct timer *)(TIMES_ADDR + sizeof(struct times)) + i);
+		renew(context);
+		CALL(mode, &mode, 0, 0);
+	}
+	__sync_lock_release(&T->lock);
+}
+
+// Gives a thread's next pair of events to a call.
+static struct pair *take_pair(struct timer *t, u64 context)
+{
+	u64 n = t->next;
+	struct pair *p = &t->list[n % NPAIRS];
+	u32 mode = RELAXED;
+	int failed;
+	if (n - *(volatile u64 *)&t->first >= NPAIRS) {
+		untimed(UNTIMED_FULL, 1);
+		return 0;
+	}
+	p->state = PAIR_TAKEN;
+	barrier();
+	t->next = n + 1;
+	if (p->start && p->context == context)
+		return p;
+	if (p->start && p->context) { // of another one
+		CALL(destroy, p->start, 0, 0);
+		CALL(destroy, p->end, 0, 0);
+	}
+	p->start = p->end = 0;
+	p->context = context;
+	if (CALL(mode, &mode, 0, 0))
+		failed = 1;
+	else {
+		failed = CALL(create, &p->start, 0, 0) || CALL(create, &p->end, 0, 0);
+		CALL(mode, &mode, 0, 0);
+	}
+	if (!failed)
+		return p;
+	p->start = p->end = 0;
+	p->state = PAIR_FREE;
+	untimed(UNTIMED_FAILED, 1);
+	return 0;
+}
+
+static u64 stream_of(const struct frame *f, const struct hook *h)
+{
+	u64 v = 0;
+	if (h->stream) {
+		v = argument(f, h->stream - 1);
+		if (h->streamat && (!v || copy(&v, v + 8 * h->streamat, 8)))
+			v = 0;
+	}
+	if (!v && (h->flags & HOOK_PER_THREAD))
+		v = 2; // CU_STREAM_PER_THREAD
+	return v;
+}
+
+static void start(void *slot, void *frame)
+{
+	struct slot *sl = slot;
+	struct frame *f = frame;
+	const struct hook *h = &HOOKS[f->hook % NHOOKS];
+	struct timer *t = timer_of(sl);
+	u64 context = 0, stream = stream_of(f, h), i = ((u64)sl - SLOT_ADDR) / sizeof *sl + 1, had;
+	u32 capturing = 0;
+	struct pair *p;
+	struct gpu *g;
+	if (CALL(current, &context, 0, 0) || !context)
+		return; // the call will fail
+	if (CALL(capturing, stream, &capturing, 0) || capturing) {
+		untimed(UNTIMED_CAPTURED, 1); // nothing is done now
+		return;
+	}
+	while ((had = *(volatile u64 *)&T->timers) < i)
+		__sync_bool_compare_and_swap(&T->timers, had, i);
+	g = gpu_of(context);
+	if (unlikely(!g)) { // another thread may be at it
+		read_all(sl);
+		g = gpu_of(context);
+	}
+	p = take_pair(t, context);
+	if (!p)
+		return;
+	p->stream = stream;
+	p->hook = f->hook;
+	p->what = h->subject ? argument(f, h->subject - 1) : 0;
+	p->ids = sl->ids;
+	p->refs = g ? g->refs - 1 : 0;
+	p->issued = now();
+	if (CALL(record, p->start, stream, 0)) { // it is of another context than is current, perhaps
+		p->state = PAIR_FREE;
+		untimed(UNTIMED_FAILED, 1);
+		return;
+	}
+	t->pair = p;
+	barrier();
+	t->sp = (u64)&f->ret;
+}
+
+void times_enter(struct slot *sl, struct frame *f)
+{
+	struct timer *t = timer_of(sl);
+	u64 sp = (u64)&f->ret;
+	if (!T->on)
+		return;
+	if (t->sp) {
+		if (t->sp > sp)
+			return; // it is part of what is timed
+		t->sp = 0; // left by longjmp
+		t->pair->state = PAIR_FREE;
+	}
+	t->inside = sp;
+	with_vectors(sl, f, start);
+	t->inside = 0;
+}
+
+void times_began(const struct slot *sl, u64 sp, u64 begin)
+{
+	struct timer *t = timer_of(sl);
+	if (!T->on || t->sp != sp)
+		return;
+	t->pair->begin = begin;
+	if (!begin) { // nobody will see the return
+		t->sp = 0;
+		t->pair->state = PAIR_FREE;
+	}
+}
+
+static void leave(void *slot, void *open)
+{
+	struct slot *sl = slot;
+	struct leaving *l = open;
+	struct timer *t = timer_of(sl);
+	struct pair *p = t->pair;
+	u32 flags = HOOKS[l->hook % NHOOKS].flags;
+	u64 at;
+	if (t->sp == l->sp) {
+		t->sp = 0;
+		if (!l->ret && CALL(record, p->end, p->stream, 0)) {
+			l->ret = 1;
+			untimed(UNTIMED_FAILED, 1);
+		}
+		if (!l->ret)
+			untimed(UNTIMED_PENDING, 1);
+		barrier();
+		p->state = l->ret ? PAIR_FREE : PAIR_ENDED;
+	}
+	at = now();
+	if ((flags & HOOK_WAITS) || at - t->last > READ || t->next - t->first > NPAIRS / 2) {
+		t->last = at;
+		read_all(sl);
+	}
+}
+
+void times_leave(struct slot *sl, struct leaving *l)
+{
+	struct timer *t = timer_of(sl);
+	if (!T->on || (t->sp != l->sp && (l->ret || t->sp)))
+		return;
+	t->inside = l->sp;
+	with_vectors(sl, l, leave);
+	t->inside = 0;
+}
+
+// What is not read by now of a context that is about to end never will be.
+static void forget(void *slot, void *frame)
+{
+	const struct frame *f = frame;
+	const struct hook *h = &HOOKS[f->hook % NHOOKS];
+	u64 context = h->stream ? argument(f, h->stream - 1) : 0, i, k;
+	struct regs none = {0};
+	read_all(slot);
+	for (i = 0; !__sync_bool_compare_and_swap(&T->lock, 0, 1); i++) {
+		if (i == 1000)
+			return;
+		sys_in(&none, NR_SCHED_YIELD);
+	}
+	for (i = 0; i < T->timers; i++) {
+		struct timer *t = (struct timer *)(TIMES_ADDR + sizeof(struct times)) + i;
+		for (k = 0; k < NPAIRS && t->list[k].start; k++) {
+			struct pair *p = &t->list[k];
+			if ((context && p->context != context) || p->state == PAIR_TAKEN)
+				continue;
+			CALL(destroy, p->start, 0, 0);
+			CALL(destroy, p->end, 0, 0);
+			p->context = 0; // new ones are made
+			if (p->state == PAIR_ENDED) {
+				untimed(UNTIMED_PENDING, -1ul);
+				untimed(UNTIMED_FAILED, 1);
+				p->state = PAIR_FREE;
+			}
+		}
+	}
+	for (i = 0; i < NGPUS; i++) {
+		struct gpu *g = &T->gpu[i];
+		if (!g->context || (context && g->context != context))
+			continue;
+		for (k = 0; k < NREFS && g->ref[k].event; k++) {
+			CALL(destroy, g->ref[k].event, 0, 0);
+			g->ref[k].event = 0;
+		}
+		CALL(destroy, g->other, 0, 0);
+		CALL(close, g->stream, 0, 0);
+		g->other = g->stream = g->refs = g->tried = g->context = 0;
+	}
+	__sync_lock_release(&T->lock);
+}
+
+void times_ends(struct slot *sl, struct frame *f)
+{
+	struct timer *t = timer_of(sl);
+	if (!T->on)
+		return;
+	t->inside = (u64)&f->ret;
+	with_vectors(sl, f, forget);
+	t->inside = 0;
+}
+
+_Static_assert(TIMES_ADDR + sizeof(struct times) + NSLOTS * sizeof(struct timer) <= RETS_ADDR, "times");

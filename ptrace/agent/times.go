@@ -1,0 +1,95 @@
+package agent
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/cpu"
+	"golang.org/x/sys/unix"
+
+	"nvtrace/ptrace"
+	"nvtrace/ptrace/proc"
+)
+
+// Driver has the addresses of functions of the CUDA driver in a process, which the agent calls
+// there to time what calls put on the GPU, see Process.Time.
+type Driver struct {
+	CtxGetCurrent, StreamIsCapturing, ThreadExchangeStreamCaptureMode    uint64
+	EventCreate, EventDestroy, EventRecord, EventQuery, EventElapsedTime uint64
+	StreamCreate, StreamDestroy                                          uint64
+}
+
+// list has them in the order of struct times.
+func (d *Driver) list() []uint64 {
+	return []uint64{
+		d.CtxGetCurrent, d.StreamIsCapturing, d.ThreadExchangeStreamCaptureMode, d.EventCreate, d.EventDestroy, d.EventRecord,
+		d.EventQuery, d.EventElapsedTime, d.StreamCreate, d.StreamDestroy,
+	}
+}
+
+// Time has what hooked calls with Hook.Work put on the GPU timed from now on, by events of the
+// driver d around it. t must be stopped as [ptrace.Task.Syscall] wants. The agent calls the
+// driver where the program does, on its threads and stacks, and never waits for the GPU: a time
+// is noticed at a later call of a function with Work, or at the return of one that Waits. The
+// program sees none of that, but that kernels which could begin before the one before them has
+// ended (programmatic dependent launches) no longer do.
+func (p *Process) Time(t *ptrace.Task, d *Driver) error {
+	if !p.started {
+		return fmt.Errorf("%w: process %d has no agent", ErrUnsupported, p.PID)
+	}
+	if !cpu.X86.HasOSXSAVE {
+		return fmt.Errorf("%w: the processor has no XSAVE", ErrUnsupported)
+	}
+	for _, addr := range d.list() {
+		if addr == 0 {
+			return errors.New("the driver lacks functions for events")
+		}
+	}
+	if left, err := proc.Maps(p.PID); err == nil && p.again && proc.At(left, timesAddr) != nil {
+		p.times = true // another supervisor's: a thread may be using it
+	}
+	if !p.times {
+		size := uint64(timesSize + maxSlots*timerSize)
+		_, err := call(t, "mmap", timesAddr, unix.SYS_MMAP, timesAddr, size, unix.PROT_READ|unix.PROT_WRITE,
+			unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE|unix.MAP_FIXED_NOREPLACE, noFD, 0)
+		if err != nil {
+			return fmt.Errorf("memory for times: %w", err)
+		}
+		// A forked child must not use its parent's events.
+		if _, err := call(t, "madvise", 0, unix.SYS_MADVISE, timesAddr, size, unix.MADV_WIPEONFORK); err != nil {
+			_, _ = t.Syscall(unix.SYS_MUNMAP, timesAddr, size)
+			return fmt.Errorf("memory for times: %w", err)
+		}
+		_, _ = t.Syscall(unix.SYS_MADVISE, timesAddr, size, unix.MADV_DONTDUMP)
+		p.times = true
+	}
+	if err := p.write64(confAddr+confTimes, 1); err != nil {
+		return err
+	}
+	p.driver = *d
+	return p.writeDriver()
+}
+
+// writeDriver has the agent call the driver.
+func (p *Process) writeDriver() error {
+	var b []byte
+	for _, addr := range p.driver.list() {
+		b = binary.LittleEndian.AppendUint64(b, addr)
+	}
+	if err := p.write(timesAddr+timesDriver, b); err != nil {
+		return err
+	}
+	return p.write64(timesAddr+timesOn, 1)
+}
+
+// untimed adds up what was not timed in a process that is ending.
+func (p *Process) untimed() {
+	if !p.times || p.shared == nil {
+		return
+	}
+	u := &p.a.stats.Untimed
+	for i, n := range []*uint64{&u.Captured, &u.Full, &u.Failed, &u.Pending} {
+		*n += load64(p.shared, sharedUntimed+8*i)
+	}
+}
