@@ -47,6 +47,35 @@ func (n *Names) Set(pid int32, handle uint64, name string) {
 	}
 }
 
+// inherit takes in a launch inside of another, of the driver by the runtime: both are of one
+// kernel, and the driver's handle of it may come from a call that the library keeps to itself.
+func (n *Names) inherit(f *Frame) {
+	handle := f.kernelHandle()
+	if handle == 0 || n.Kernel(f.PID, handle) != "" {
+		return
+	}
+	for p := f.Parent; p != nil; p = p.Parent {
+		if name := n.Kernel(p.PID, p.kernelHandle()); name != "" {
+			n.Set(f.PID, handle, name)
+			return
+		}
+	}
+}
+
+// kernelHandle returns the handle of the kernel that a call launches, 0 if there is none.
+func (f *Frame) kernelHandle() uint64 {
+	if !f.launches {
+		return 0
+	}
+	for i := range f.Function.Params {
+		if p := &f.Function.Params[i]; isKernel(p) {
+			v, _ := f.word(p, 0)
+			return v
+		}
+	}
+	return 0
+}
+
 // add follows what events do to processes: a forked one has its parent's
 // addresses, a started program none.
 func (n *Names) add(ev *traces.Event) {

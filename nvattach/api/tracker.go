@@ -229,6 +229,9 @@ func (t *Tracker) call(key threadKey, ev *traces.Event) *Frame {
 		for p := f.Parent; p != nil; p = p.Parent {
 			p.Calls++
 		}
+		if f.launches {
+			t.Names.inherit(f)
+		}
 	}
 	if ev.Flags&traces.FlagNoExit != 0 { // its return will not be seen
 		f.End = -1
