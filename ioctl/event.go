@@ -447,6 +447,17 @@ func (p *printer) remarkEvent(ev *traces.Event) {
 		p.text(" calls in ")
 		p.text(time.Duration(ev.Args[2] &^ (1 << 63)).String())
 		p.mark(colorOff, " ---")
+	case traces.KindGPU:
+		w := ev.Work()
+		p.mark(colorNote, "--- GPU: ")
+		p.dst = appendSafe(p.dst, ev.Name)
+		p.text(" from ")
+		p.dst = strconv.AppendFloat(p.dst, float64(w.Start)/1e9, 'f', 6, 64)
+		p.text(" s on, for ")
+		p.text(time.Duration(w.Dur).String())
+		p.text(", on stream 0x")
+		p.dst = strconv.AppendUint(p.dst, w.Stream, 16)
+		p.mark(colorOff, " ---")
 	case traces.KindLost:
 		p.mark(colorError, "--- nvtrace: ")
 		p.dst = strconv.AppendInt(p.dst, ev.Ret, 10)

@@ -31,7 +31,7 @@ func (d *Decoder) AppendJSON(dst []byte, ev *traces.Event, c *Call) []byte {
 		j.call(ev, c)
 	case ev.Kind == traces.KindMmap && c.Link != nil:
 		j.link(c.Link)
-	case ev.Kind >= traces.KindCall && ev.Kind <= traces.KindKernel || ev.Kind == traces.KindFault || ev.Kind == traces.KindProbe || ev.Kind == traces.KindMap || ev.Kind == traces.KindCount:
+	case ev.Kind >= traces.KindCall && ev.Kind <= traces.KindKernel || ev.Kind == traces.KindFault || ev.Kind == traces.KindProbe || ev.Kind == traces.KindMap || ev.Kind == traces.KindCount || ev.Kind == traces.KindGPU:
 		j.library(ev)
 	}
 	j.tail(ev, c)
@@ -426,7 +426,7 @@ func (j jsonPrinter) tail(ev *traces.Event, c *Call) {
 // returns reports whether an event of the kind has a result.
 func returns(k traces.Kind) bool {
 	switch k {
-	case traces.KindNote, traces.KindCall, traces.KindImage, traces.KindKernel, traces.KindGap, traces.KindFault, traces.KindProbe, traces.KindMap, traces.KindCount, traces.KindCaptured, traces.KindEnd, traces.KindOther:
+	case traces.KindNote, traces.KindCall, traces.KindImage, traces.KindKernel, traces.KindGap, traces.KindFault, traces.KindProbe, traces.KindMap, traces.KindCount, traces.KindGPU, traces.KindCaptured, traces.KindEnd, traces.KindOther:
 		return false
 	}
 	return true
@@ -445,6 +445,19 @@ func (j jsonPrinter) library(ev *traces.Event) {
 			j.quotedHex(v)
 		}
 		j.dst = append(j.dst, ']')
+	}
+	if ev.Kind == traces.KindGPU {
+		w := ev.Work()
+		j.key("gpu")
+		j.dst = append(j.dst, '{')
+		j.int("call", w.Call)
+		j.int("start", w.Start)
+		j.int("dur", w.Dur)
+		j.int("margin", w.Margin)
+		j.hex("stream", w.Stream)
+		j.hex("context", w.Context)
+		j.hex("subject", w.Subject)
+		j.dst = append(j.dst, '}')
 	}
 	if b := ev.Probe; b != nil {
 		j.key("probe")

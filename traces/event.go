@@ -43,6 +43,7 @@ const (
 	KindMap           // what a map of the probes held at the end: Name, Text (as it is printed), Data (as JSON)
 	KindCaptured      // capturing code images came to its end: what it came to; Captured
 	KindCount         // calls of a library function that were counted in a thread: Name, Path, Args (calls, returned, ns, non-zero results), Data
+	KindGPU           // a GPU did what a call had it do: Name and Path (of the function), Args, Ret; Time is when that was noticed, see [Event.Work]
 	KindEnd           // the last record: nvtrace's own cost; Cost
 	KindOther         // a kind that this version does not know; Name holds what the file calls it
 )
@@ -211,6 +212,23 @@ type Header struct {
 	Rank map[string]string
 }
 
+// Work is what a GPU did for a library call.
+type Work struct {
+	Call            int64  // when the call began, that is its Time; the thread is the event's
+	Start, Dur      int64  // when the GPU began, ns since [Header.Start], and how long it took
+	Stream, Context uint64 // handles
+	Subject         uint64 // the function or graph that was launched, or bytes that were copied; 0: neither is known
+	Margin          int64  // Start may be off by so much either way, as the clocks of the GPU and the host were compared
+}
+
+// Work returns what an event of KindGPU says.
+func (e *Event) Work() Work {
+	return Work{
+		Call: int64(e.Args[0]), Start: int64(e.Args[1]), Dur: int64(e.Args[2]),
+		Stream: e.Args[3], Context: e.Args[4], Subject: e.Args[5], Margin: e.Ret,
+	}
+}
+
 // FDOf returns the descriptor argument of an ioctl, close or dup event.
 func (e *Event) FDOf() int32 { return int32(uint32(e.Args[0])) }
 
@@ -348,6 +366,7 @@ var kindNames = [...]string{
 	KindProbe:    "probe",
 	KindMap:      "map",
 	KindCount:    "count",
+	KindGPU:      "gpu",
 	KindEnd:      "end",
 	KindCaptured: "captured",
 	KindOther:    "other",

@@ -214,7 +214,7 @@ func (s *logSink) Event(ev *traces.Event) {
 	if s.summary != nil {
 		s.summary.Add(ev, c)
 		s.book.add(ev, c, s.api.current, s.decoder)
-		s.observer.add(ev, s.api.current)
+		s.observer.add(ev, s.api.tracker, s.api.current)
 	}
 	if s.meter != nil {
 		s.meter.add(ev, c, s.api.current, &s.api.tracker.Names)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"nvtrace/fatbin"
 	"nvtrace/ioctl"
 	"nvtrace/nvattach/capture"
 	"nvtrace/traces/escape"
@@ -32,6 +34,7 @@ const (
 	fewUnknown   = 2
 	fewAPI       = 8
 	fewFiles     = 3
+	fewWorks     = 6
 )
 
 // layout is how a summary's tables are drawn.
@@ -76,6 +79,11 @@ func (s *logSink) writeReport(w io.Writer, r *ioctl.Report, l *layout) error {
 	}
 	if err := s.verdict(r).write(w); err != nil {
 		return err
+	}
+	if g := s.observer.gpuTimes(); g != nil {
+		if err := l.write(w, []table{{"What GPUs did", []string{">times", ">total", ">mean", ">longest", ">%", "kernel or copy"}, workRows(g), fewWorks}}); err != nil {
+			return err
+		}
 	}
 	var tables []table
 	if len(r.Processes) > 1 {
@@ -315,6 +323,25 @@ func mapRows(r *ioctl.Report, l *layout) (rows [][]string) {
 			return slices.Insert(rows, at, all)
 		}
 		rows = append(rows, all)
+	}
+	return rows
+}
+
+// workRows returns a row for each kernel, and for each kind of copies.
+func workRows(g *gpuTimes) (rows [][]string) {
+	all := int64(0)
+	for i := range g.Works {
+		all += g.Works[i].Total
+	}
+	for i := range g.Works {
+		k := &g.Works[i]
+		name := cmp.Or(k.Name, "(unknown kernel)")
+		if k.Kernel {
+			name = fatbin.Demangle(name)
+		}
+		rows = append(rows, []string{
+			count(k.Works), duration(k.Total), duration(k.Total / int64(max(k.Works, 1))), duration(k.Max), strings.TrimSuffix(percentText(k.Total, all), " %"), name,
+		})
 	}
 	return rows
 }

@@ -47,6 +47,7 @@ type runFlags struct {
 	onDeath        string
 	fast, shim     string
 	api            apiFlag
+	gpuTimes       string
 	env            bool
 	modules        moduleFlags
 	attach         attachFlags
@@ -87,6 +88,7 @@ func newRunFlags(e *env) *runFlags {
 	f.set.StringVar(&f.orphans, "orphans", "auto", "processes that outlive the program, `HOW`: wait, kill, detach (with --seccomp=off), or auto: detach with --seccomp=off, otherwise wait and say so")
 	f.set.StringVar(&f.fast, "fast", "auto", "record ioctls inside the program, without stops, `WHEN` auto: where it can be done; off: never")
 	f.api.register(f.set, "record the calls of CUDA's libraries, and show them with the ioctls they cause; =`LIBRARIES` driver,runtime,cublas,…; queries such as cudaGetDevice are only counted, with =all they are recorded, with =count every call is only counted")
+	f.set.StringVar(&f.gpuTimes, "gpu-times", "off", "record when GPUs ran kernels, graphs, copies and sets, `HOW`: events, by events of the driver around each; auto: in the best way there is; off. Implies --api")
 	f.set.BoolVar(&f.env, "env", false, "list the environment variables that CUDA's libraries ask for")
 	f.modules.register(f.set)
 	f.set.StringVar(&f.shim, "interpose", "auto", "preload the interposer, a second view of what is loaded, `WHEN` auto: with --modules; off: never; only: instead of ptrace, which records images and nothing else")
@@ -117,6 +119,9 @@ func runVerb(e *env, args, command []string) int {
 		return e.fail(exitFailed, "no command; type: nvtrace -- command [args]")
 	}
 	if err := f.attach.scripts.load(e); err != nil {
+		return e.fail(exitFailed, "%v", err)
+	}
+	if err := f.times(); err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
 	if err := f.span(); err != nil {
@@ -155,6 +160,24 @@ func (f *runFlags) idle() (err error) {
 		err = errors.New("--interpose=only records images and nothing else; --attach, --api, --ioctl-log and --env need ptrace")
 	}
 	return err
+}
+
+// times checks how GPU times are wanted: they belong to calls that are recorded.
+func (f *runFlags) times() error {
+	switch f.gpuTimes {
+	case "off":
+		return nil
+	case "auto", "events":
+	default:
+		return fmt.Errorf("--gpu-times=%s: want auto, events or off", f.gpuTimes)
+	}
+	if f.api.none {
+		return errors.New("--gpu-times belong to calls of the driver: leave --api=none out")
+	}
+	if !f.api.set {
+		return f.api.Set("")
+	}
+	return nil
 }
 
 // span checks what says when and into which files is recorded.
@@ -423,7 +446,7 @@ func (f *runFlags) recorded() (libraries api.Selection) {
 			libraries = libraries.With(l)
 		}
 	}
-	if f.stat || f.top {
+	if f.stat || f.top || f.gpuTimes != "off" {
 		libraries = libraries.With(api.Driver)
 	}
 	if f.env {
@@ -437,7 +460,7 @@ func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
 	list := []record.Extension{ioctls.New(r, &s.ioctls).Extension()}
 	s.shim.noteTo(r)
 	o := &calls.Options{
-		Libraries: s.f.recorded(), Agent: r.Agent(), Counts: s.f.countedOnly(), Logger: s.opts.Logger,
+		Libraries: s.f.recorded(), Agent: r.Agent(), Counts: s.f.countedOnly(), Times: s.f.gpuTimes != "off", Logger: s.opts.Logger,
 		Report: func(text string) { r.Note(nil, text) },
 	}
 	if s.sim != nil && s.sim.captured != nil {
@@ -454,7 +477,11 @@ func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
 	}
 	if o.Libraries != 0 {
 		t := calls.New(o, record.ExtensionClass)
-		list = append(list, record.Extension{Rules: t.Rules(), Handler: t})
+		list = append(list, record.Extension{Rules: t.Rules(), Handler: t, Finish: func() {
+			if text := t.Untimed(); text != "" {
+				r.Note(nil, text)
+			}
+		}})
 	}
 	if s.probes != nil { // behind the hooks of calls, which see what programs have functions return
 		if err := s.extendHost(r.Agent(), &list); err != nil {

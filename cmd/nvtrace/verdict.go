@@ -26,13 +26,37 @@ type observer struct {
 	images          map[string]struct{}
 	kernels         int
 	found           found
+	gpus            *api.GPUTimes
+	times           *gpuTimes // what gpus came to, once there is nothing to come
+}
+
+// gpuTimes is what GPUs did.
+type gpuTimes struct {
+	Contexts []api.GPUTime  `json:"contexts"`
+	Works    []api.WorkTime `json:"works"`
+}
+
+// gpuTimes returns what GPUs did, nil where that was not recorded. Nothing may be added afterwards.
+func (o *observer) gpuTimes() *gpuTimes {
+	if o.times == nil && o.gpus != nil {
+		o.times = new(gpuTimes)
+		o.times.Contexts, o.times.Works = o.gpus.Report()
+	}
+	if o.times == nil || len(o.times.Works) == 0 {
+		return nil
+	}
+	return o.times
 }
 
 // maxImageNames bounds what a hostile recording may have us remember.
 const maxImageNames = 1 << 16
 
-// add takes in an event; f is the library call that it is or happened in.
-func (o *observer) add(ev *traces.Event, f *api.Frame) {
+// add takes in an event; f is the library call that it is or happened in, and t what knows.
+func (o *observer) add(ev *traces.Event, t *api.Tracker, f *api.Frame) {
+	if o.gpus == nil {
+		o.gpus = api.NewGPUTimes()
+	}
+	o.gpus.Add(ev, t, f)
 	timed := ev.Flags&(traces.FlagNoExit|traces.FlagUnfinished) == 0
 	switch ev.Kind {
 	case traces.KindOpen, traces.KindClose, traces.KindMmap, traces.KindMunmap, traces.KindMremap, traces.KindIoctl:
@@ -57,6 +81,7 @@ func (o *observer) add(ev *traces.Event, f *api.Frame) {
 		}
 	case traces.KindKernel:
 		o.kernels++
+	case traces.KindGPU:
 	default:
 		o.found.add(ev)
 	}
@@ -166,6 +191,7 @@ type verdict struct {
 	Memory  []memoryPeak `json:"gpu_memory"`       // by process, the largest first
 	Failed  uint64       `json:"failed"`           // calls of the driver and of CUDA's libraries
 	First   *failure     `json:"first,omitempty"`  // that failed
+	GPU     *gpuTimes    `json:"gpu,omitempty"`    // what GPUs did, where that was timed
 	Images  int          `json:"images,omitempty"` // captured code images
 	Kernels int          `json:"kernels,omitempty"`
 
@@ -198,7 +224,7 @@ func (s *logSink) verdict(r *ioctl.Report) *verdict {
 	v := &verdict{
 		Driver: o.driver.time(), Library: o.library.time(), Failed: s.book.total, First: s.book.first,
 		Images: len(o.images), Kernels: o.kernels, library: s.apiReport(), ioctls: r.Ioctls, untimed: r.Untimed, gaps: r.Gaps,
-		Spent: o.spent(), Memory: []memoryPeak{}, processes: len(r.Processes), memoryLess: s.book.l.unseen > 0,
+		Spent: o.spent(), GPU: o.gpuTimes(), Memory: []memoryPeak{}, processes: len(r.Processes), memoryLess: s.book.l.unseen > 0,
 	}
 	v.captured = captured(r)
 	v.images = v.Images+v.Kernels > 0 || v.captured != nil
@@ -304,6 +330,7 @@ func (v *verdict) write(w io.Writer) error {
 	} else {
 		line("in CUDA's libraries", "not recorded (--api)")
 	}
+	v.writeGPU(line)
 	v.writeMemory(line)
 	switch f := v.First; {
 	case f == nil:
@@ -344,6 +371,50 @@ func (v *verdict) writeSpent(line func(what, format string, args ...any)) {
 			line("  "+s.Purpose, "%s, %s, most in %s", v.share(s.Time), counted(s.Calls, "call"), s.Most)
 		}
 	}
+}
+
+// maxIdle is how many reasons of an idle GPU are said.
+const maxIdle = 4
+
+// writeGPU says how busy GPUs were, and what they waited for.
+func (v *verdict) writeGPU(line func(what, format string, args ...any)) {
+	if v.GPU == nil {
+		return
+	}
+	for i := range v.GPU.Contexts[:min(len(v.GPU.Contexts), maxPeaks)] {
+		c := &v.GPU.Contexts[i]
+		who, span := "", c.Last-c.First
+		if len(v.GPU.Contexts) > 1 {
+			who = fmt.Sprintf(" of process %d", c.PID)
+		}
+		line("GPU busy"+who, "%s of the %s from its first work to its last; %s on %s", percentText(c.Busy, span), orZero(duration(span)),
+			countedAs(c.Works, "kernel or copy", "kernels and copies"), counted(uint64(c.Streams), "stream"))
+		var reasons []string
+		for k, idle := range c.Idle {
+			if k == maxIdle || idle.Time*100 < span {
+				break
+			}
+			in := "outside of CUDA's libraries"
+			if idle.In != "" {
+				in = "in " + idle.In
+			}
+			reasons = append(reasons, duration(idle.Time)+" "+in)
+		}
+		if len(reasons) > 0 {
+			line("  idle", "%s, while the thread with its next work was %s", orZero(duration(span-c.Busy)), strings.Join(reasons, ", "))
+		}
+	}
+	if more := len(v.GPU.Contexts) - maxPeaks; more > 0 {
+		line("", "and %s", countedAs(uint64(more), "other context", "other contexts"))
+	}
+}
+
+// percentText is a part of a whole: "83.1 %".
+func percentText(part, whole int64) string {
+	if whole <= 0 {
+		return "100 %"
+	}
+	return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(whole))
 }
 
 func (v *verdict) writeMemory(line func(what, format string, args ...any)) {

@@ -40,6 +40,9 @@ type Options struct {
 	// Counts selects functions, by name, whose calls are counted and not recorded; nil: none. With
 	// failed those that fail are recorded, without arguments.
 	Counts func(name string) (count, failed bool)
+	// Times has what functions of the driver have a GPU do timed, by events around it. They are
+	// recorded, whatever Counts says.
+	Times bool
 	// Launched, if not nil, is given the records of the driver's launching
 	// functions, for whoever audits launches.
 	Launched func(r *agent.Record)
@@ -70,6 +73,8 @@ type library struct {
 	loads []elf.ProgHeader // executable ones
 	funcs []function
 	said  bool
+	// driver has functions that events are made with, by address in the file.
+	driver map[string]uint64
 }
 
 type function struct {
@@ -224,6 +229,12 @@ func (t *Tracer) read(f *os.File, path string, module api.Module) (*library, err
 		if elf.ST_TYPE(s.Info) != elf.STT_FUNC || s.Section == elf.SHN_UNDEF || s.Size == 0 {
 			continue
 		}
+		if t.opts.Times && module.Library == api.Driver && eventFunction(s.Name) {
+			if lib.driver == nil {
+				lib.driver = make(map[string]uint64)
+			}
+			lib.driver[s.Name] = s.Value
+		}
 		spec, ok := module.HookFor(s.Name)
 		if !ok || at[s.Value] {
 			continue // of two names of one function the first in the table serves
@@ -254,12 +265,81 @@ func (t *Tracer) newHook(path, name string, module api.Module, spec *api.HookSpe
 		launched := t.opts.Launched
 		h.OnRecord = func(_ *agent.Process, r *agent.Record) { launched(r) }
 	}
-	if t.opts.Counts != nil && h.OnRecord == nil {
-		f := module.Lookup(name)
+	f := module.Lookup(name)
+	if t.opts.Times && module.Library == api.Driver {
+		h.Waits = f.Waits()
+		if arg, ok := f.EndsContext(); ok {
+			h.Ends = &arg
+		}
+		if w, ok := f.Work(); ok {
+			h.Work = &agent.Work{Stream: w.Stream, StreamAt: w.StreamAt, Subject: w.Subject, PerThread: w.PerThread}
+		}
+	}
+	if t.opts.Counts != nil && h.OnRecord == nil && h.Work == nil {
 		h.Count, h.Failed = t.opts.Counts(name)
 		h.Failed = h.Failed && f != nil && f.Result.Status
 	}
 	return h
+}
+
+// eventFunctions are those of the driver that agent.Driver has.
+func eventFunctions(d *agent.Driver) map[string]*uint64 {
+	return map[string]*uint64{
+		"cuCtxGetCurrent": &d.CtxGetCurrent, "cuStreamIsCapturing": &d.StreamIsCapturing,
+		"cuThreadExchangeStreamCaptureMode": &d.ThreadExchangeStreamCaptureMode,
+		"cuEventCreate":                     &d.EventCreate, "cuEventDestroy_v2": &d.EventDestroy, "cuEventRecord": &d.EventRecord,
+		"cuEventQuery": &d.EventQuery, "cuEventElapsedTime": &d.EventElapsedTime,
+		"cuStreamCreate": &d.StreamCreate, "cuStreamDestroy_v2": &d.StreamDestroy,
+	}
+}
+
+func eventFunction(name string) bool { return eventFunctions(new(agent.Driver))[name] != nil }
+
+// time has what the program puts on its GPUs timed, if the part of the driver that is mapped
+// from from up to to has the functions for that.
+func (t *Tracer) time(task *ptrace.Task, lib *library, from, to, off uint64) {
+	process := t.opts.Agent.Find(task)
+	if process == nil {
+		t.report("%s: what it has the GPU do is not timed: its process has no agent", lib.path)
+		return
+	}
+	var d agent.Driver
+	for name, at := range eventFunctions(&d) {
+		for _, p := range lib.loads {
+			if addr := lib.driver[name]; addr != 0 && addr-p.Vaddr < p.Filesz {
+				if inFile := addr - p.Vaddr + p.Off; inFile >= off && inFile-off < to-from {
+					*at = from + inFile - off
+				}
+			}
+		}
+	}
+	if d.EventRecord == 0 {
+		return // they are in another part
+	}
+	if err := process.Time(task, &d); err != nil {
+		t.report("%s: what it has the GPU do is not timed: %v", lib.path, err)
+	}
+}
+
+// Untimed says what was not timed of what GPUs did, "" for nothing.
+func (t *Tracer) Untimed() string {
+	u := t.opts.Agent.Stats().Untimed
+	var list []string
+	for _, c := range []struct {
+		n   uint64
+		why string
+	}{
+		{u.Captured, "captured into graphs, which are timed as a whole"}, {u.Full, "with too many before them on their way"},
+		{u.Failed, "for which the driver had no events"}, {u.Pending, "not over when the program was last seen to wait for the GPU"},
+	} {
+		if c.n > 0 {
+			list = append(list, fmt.Sprintf("%d %s", c.n, c.why))
+		}
+	}
+	if len(list) == 0 {
+		return ""
+	}
+	return "launches, copies and sets without a time on the GPU: " + strings.Join(list, "; ")
 }
 
 // hook hooks the functions of a library whose file is mapped from off on, at from up
@@ -295,5 +375,8 @@ func (t *Tracer) hook(task *ptrace.Task, lib *library, from, to, off uint64) {
 			lib.said = true
 			t.report("%s: %d of %d functions are not recorded, among them %s", lib.path, len(failed), len(list), failed[0])
 		}
+	}
+	if lib.driver != nil {
+		t.time(task, lib, from, to, off)
 	}
 }

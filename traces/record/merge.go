@@ -257,6 +257,14 @@ func (r *Recorder) record(p *agent.Process, rec *agent.Record) {
 			r.program.Record(p, rec)
 		}
 	case rec.Caller == ptrace.CallReturn: // a call that nvtrace had the program make
+	case rec.Kind == agent.KindTime:
+		if w := &rec.Work; r.wanted(r.Time(w.Call)) {
+			r.put(&traces.Event{
+				Kind: traces.KindGPU, PID: int32(rec.PID), TID: int32(rec.TID), Time: r.Time(rec.End), FD: -1,
+				Name: rec.Hook.Name, Path: rec.Hook.Library, Ret: w.Margin,
+				Args: [6]uint64{uint64(r.Time(w.Call)), uint64(r.Time(w.Start)), uint64(w.Dur), w.Stream, w.Context, w.Subject},
+			})
+		}
 	case !r.wanted(r.Time(rec.Begin)):
 	default:
 		ev := &r.merge.ev

@@ -64,6 +64,12 @@ typedef struct CUkern_st *CUkernel;
 	X(cuEventRecord, (CUevent, CUstream))                                                                                \
 	X(cuEventSynchronize, (CUevent))                                                                                     \
 	X(cuEventElapsedTime, (float *, CUevent, CUevent))                                                                   \
+	X(cuEventQuery, (CUevent))                                                                                           \
+	X(cuStreamQuery, (CUstream))                                                                                         \
+	X(cuStreamBeginCapture_v2, (CUstream, int))                                                                          \
+	X(cuStreamEndCapture, (CUstream, CUgraph *))                                                                         \
+	X(cuStreamIsCapturing, (CUstream, int *))                                                                            \
+	X(cuThreadExchangeStreamCaptureMode, (int *))                                                                        \
 	X(cuLaunchKernel, (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **)) \
 	X(cuGraphCreate, (CUgraph *, unsigned))                                                                              \
 	X(cuGraphAddKernelNode_v2, (CUgraphNode *, CUgraph, const CUgraphNode *, size_t, const void *))                      \
