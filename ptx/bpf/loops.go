@@ -214,7 +214,8 @@ func rounds(stays asm.JumpOp, start, limit num, step int64, w32 bool) uint64 {
 		}
 		return span(from, to)
 	case asm.JLT, asm.JLE, asm.JSLT, asm.JSLE:
-		if step < 0 || start.umax > top || limit.umax > top-2*size || int64(start.umax) < 0 || int64(limit.umax) < 0 {
+		// The step may come before the first test, and must not lead past the top there.
+		if step < 0 || start.umax > top-size || limit.umax > top-2*size || int64(start.umax) < 0 || int64(limit.umax) < 0 {
 			return 0
 		}
 		return span(min(start.umin, limit.umax), limit.umax)
