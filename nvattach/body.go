@@ -18,10 +18,8 @@ import (
 // The function is declared .noreturn and ends with exit instead of ret: a function that
 // returns saves the registers that its caller may use, on a stack that kernels need not
 // have, while the weaver of machine code chooses free registers anyway. So the compiled
-// function has no RET; it has one EXIT, at its end, in the place of which the kernel's
-// code goes on. Threads that entered together are together there: where the program
-// branches, a bar.warp.sync of the threads that came in stands before it. Only at the
-// kernel's exits, where the thread ends in any case, there may be several EXITs.
+// function has no RET but EXITs, in the place of which the kernel's code goes on. The weaver
+// has the threads of a warp that come in together meet there.
 //
 // Variables of the thread are in registers of the kernel, which the function takes for
 // words of local memory at addresses of their own: see sass.VariableAddress.
@@ -137,7 +135,7 @@ func (p *Plan) bodyText(q *PlannedProgram, maps *Maps, arch fatbin.Arch, params 
 		// A narrow parameter becomes 64 bits with zeros above.
 		fmt.Fprintf(&loads, "\t.reg .b64 %s;\n\tld.param.u%d %s, [nvtrace_p%d];\n", reg, 8*size, reg, i)
 	}
-	if err := g.w.Exit(st, &st.Exits[0], loads.String()+converged(code, active, q.Point.Kind != KindExit)); err != nil {
+	if err := g.w.Exit(st, &st.Exits[0], loads.String()+whereActive(code, active)); err != nil {
 		return nil, err
 	}
 	text, err := g.w.Source()
@@ -148,17 +146,12 @@ func (p *Plan) bodyText(q *PlannedProgram, maps *Maps, arch fatbin.Arch, params 
 	return b, nil
 }
 
-// converged has the threads of a warp that come in together leave together, where code
-// may part them; those that are not active run none of it.
-func converged(code, active string, meet bool) string {
+// whereActive is code that threads which are not active run nothing of.
+func whereActive(code, active string) string {
 	var before, after string
 	if active != "" {
 		before = "\t.reg .pred %nvtrace_off;\n\tsetp.eq.u64 %nvtrace_off, " + active + ", 0;\n\t@%nvtrace_off bra $nvtrace_end;\n"
 		after = "$nvtrace_end:\n"
-	}
-	if meet && (active != "" || strings.Contains(code, "bra") || strings.Contains(code, "@")) {
-		before = "\t.reg .b32 %nvtrace_mask;\n\tactivemask.b32 %nvtrace_mask;\n" + before
-		after += "\tbar.warp.sync %nvtrace_mask;\n"
 	}
 	return before + "\t{\n" + strings.TrimSuffix(code, "\n") + "\n\t}\n" + after
 }

@@ -53,6 +53,24 @@ func RETRel(a Arch, pair uint8, distance int64) (Word, bool) {
 	return i.WithTarget(distance)
 }
 
+// BSSY has the threads that run it meet again at the BSYNC that names the same convergence
+// barrier, distance in bytes from the next instruction on. False if it does not fit.
+func BSSY(a Arch, barrier uint8, distance int64) (Word, bool) {
+	i := Inst{Word: onBarrier(a, opBSSY, barrier), Arch: a}
+	return i.WithTarget(distance)
+}
+
+// BSYNC waits for the threads that ran the BSSY.
+func BSYNC(a Arch, barrier uint8) Word { return onBarrier(a, opBSYNC, barrier) }
+
+func onBarrier(a Arch, op uint64, barrier uint8) Word {
+	w := plain(op|uint64(barrier&15)<<16, guardAlways<<(87-64))
+	if a >= 100 {
+		w = w.SetBits(73, 1, 1) // .RECONVERGENT
+	}
+	return w
+}
+
 // MOV copies a register.
 func MOV(dst, src uint8) Word {
 	return plain(0x202|uint64(dst)<<16|uint64(src)<<32, 0xf<<(72-64))

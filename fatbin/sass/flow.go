@@ -33,17 +33,19 @@ type Flow struct {
 
 // Opcodes that the package itself knows.
 const (
-	opBRA, opBRAU = 0x947, 0x547
-	opEXIT        = 0x94d
-	opCALLRel     = 0x944
-	opRET         = 0x950 // RET.REL
-	opBSSY        = 0x945
-	opNOP         = 0x918
-	opWarpSync    = 0x348
-	opWarpSyncImm = 0x948
-	opDEPBAR      = 0x91a
-	opR2P         = 0x804 // with the mask of predicates at bits 32 to 38
-	opLEPC        = 0x94e
+	opBRA, opBRAU   = 0x947, 0x547
+	opEXIT          = 0x94d
+	opCALLRel       = 0x944
+	opRET           = 0x950 // RET.REL
+	opBSSY          = 0x945
+	opBSYNC         = 0x941
+	opNOP           = 0x918
+	opWarpSync      = 0x348
+	opWarpSyncImm   = 0x948
+	opDEPBAR        = 0x91a
+	opENDCOLLECTIVE = 0x91b
+	opR2P           = 0x804 // with the mask of predicates at bits 32 to 38
+	opLEPC          = 0x94e
 )
 
 // collectiveBit of a WARPSYNC says that it names a place: WARPSYNC.COLLECTIVE.

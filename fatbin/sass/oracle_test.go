@@ -79,6 +79,18 @@ func TestEncoders(t *testing.T) {
 			{retTo(t, a, 20, -16*11), "RET.REL.NODEC R20 0x0"},
 			{LDC(a, 8, 3, 0x7ff8, 8), "LDC.64 R8, c[0x3][0x7ff8]"},
 		}
+		reconvergent := ""
+		if a >= 100 {
+			reconvergent = ".RECONVERGENT"
+		}
+		rows = append(rows, row{BSYNC(a, 15), "BSYNC" + reconvergent + " B15"})
+		for _, d := range []int64{0, 0x1230} {
+			w, ok := BSSY(a, 9, d)
+			if !ok {
+				t.Errorf("%s: no BSSY by %d", a, d)
+			}
+			rows = append(rows, row{w, fmt.Sprintf("BSSY%s B9, %#x", reconvergent, int64(len(rows)+1)*WordSize+d)})
+		}
 		for _, d := range []int64{0, -16, 0x1230, -0x40} {
 			at := int64(len(rows)+1) * WordSize
 			if at+d < 0 {

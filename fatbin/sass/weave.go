@@ -140,6 +140,7 @@ type probe struct {
 	spill Set
 	// shared is the copy of the body that the place jumps to; nil if it has its own.
 	shared *sharedCopy
+	atExit bool // the thread ends behind it
 }
 
 // A site is an instruction that is replaced.
@@ -426,7 +427,7 @@ func (w *Weaver) Exits(body *Body, args ...Arg) error {
 	if w.facts.Special != "" {
 		return siteError(-1, "the kernel begins or ends in a way of its own: %s", w.facts.Special)
 	}
-	p := probe{body: body, args: args}
+	p := probe{body: body, args: args, atExit: true}
 	var busy, silent Set
 	var boards uint8
 	n, first := 0, -1
@@ -482,15 +483,7 @@ func (w *Weaver) Exits(body *Body, args ...Arg) error {
 			w.tell = true
 		}
 	}
-	// What ends at several places is the last: nothing comes behind it.
-	end := len(w.exits)
-	if end > 0 && w.exits[end-1].body.returns < 0 {
-		if body.returns < 0 {
-			return siteError(-1, "two probes end threads at several places")
-		}
-		end--
-	}
-	w.exits = slices.Insert(w.exits, end, p)
+	w.exits = append(w.exits, p)
 	return nil
 }
 
@@ -511,15 +504,15 @@ func (w *Weaver) exitable(i int) error {
 
 // fits says why a body can't run at a place for what it is.
 func (w *Weaver) fits(i int, body *Body, goesOn bool) error {
+	barriers := body.used.B != 0 || goesOn && body.parts
 	switch {
 	case body.Arch != w.arch:
 		return siteError(i, "the probe is for %s, the kernel for %s", body.Arch, w.arch)
-	case goesOn && body.returns < 0:
-		return siteError(i, "the probe ends at several places")
-	case body.used.B != 0 && w.callsOut:
+	case !barriers:
+	case w.callsOut:
 		// Threads of a warp may be there while others are here.
 		return siteError(i, "the probe needs a convergence barrier, and the kernel calls functions of which it is not known which they use")
-	case body.used.B != 0 && !w.foreseen:
+	case !w.foreseen:
 		return siteError(i, "the probe needs a convergence barrier, and which ones the kernel uses is not known: %s", w.uncertain)
 	}
 	return nil

@@ -11,19 +11,20 @@ import (
 // A Body is the compiled code of a probe: a PTX function with parameters, declared
 // .noreturn and compiled with the option --compile-as-tools-patch, in which the
 // compiler uses no uniform registers. It begins with its parameters in registers from
-// R4 on, 64 bits in two of which the first is even, and ends with EXIT.
+// R4 on, 64 bits in two of which the first is even. In the place of each EXIT the kernel's
+// code goes on.
 type Body struct {
 	Arch Arch
 
 	code []Word
 	// insts are code, decoded.
 	insts []Inst
-	// returns is the index of the only EXIT, in the place of which the kernel's code
-	// goes on; -1 if there are several, or one that is guarded.
-	returns int
-	used    Set
-	ops     []Operand
-	groups  []group
+	// parts says that threads that come in together may leave one by one: the code jumps
+	// or ends under a condition.
+	parts  bool
+	used   Set
+	ops    []Operand
+	groups []group
 	// live are the registers that the code reads before it writes them.
 	live Set
 	// own are registers that stand for variables of the thread.
@@ -89,6 +90,8 @@ func BodyFromCubin(image []byte, name string) (*Body, error) {
 func NewBody(arch Arch, name string, code []Word) (*Body, error) {
 	compiled := code
 	code = slices.Clone(code)
+	openCollectives(arch, code)
+	stayTogether(arch, code)
 	own, accesses := moveVariables(arch, code)
 	frame, onStack := findStack(arch, code)
 	a, err := Analyze(&Func{Arch: arch, Name: name, Code: code})
@@ -101,7 +104,7 @@ func NewBody(arch Arch, name string, code []Word) (*Body, error) {
 	if len(a.Insts) == 0 {
 		return nil, bad(0, "no code")
 	}
-	b := &Body{Arch: arch, returns: -1, own: own, accesses: accesses, frame: frame, onStack: onStack}
+	b := &Body{Arch: arch, own: own, accesses: accesses, frame: frame, onStack: onStack}
 	n := reachable(a)
 	b.code = slices.Clone(code[:n])
 	b.insts = a.Insts[:n]
@@ -114,7 +117,9 @@ func NewBody(arch Arch, name string, code []Word) (*Body, error) {
 		if i >= maxBody {
 			return nil, bad(i, "it has more than %d instructions", maxBody)
 		}
-		switch f := in.Flow(); f.Kind {
+		f := in.Flow()
+		b.parts = b.parts || (f.Kind == FlowBranch || f.Kind == FlowExit) && f.Conditional
+		switch f.Kind {
 		case FlowNext, FlowSync, FlowBreak, FlowWarp:
 		case FlowBranch, FlowSet:
 			if t, ok := a.Target(i); !ok || t >= n || in.Word.Opcode() != opBRA && in.Word.Opcode() != opBSSY {
@@ -122,9 +127,6 @@ func NewBody(arch Arch, name string, code []Word) (*Body, error) {
 			}
 		case FlowExit:
 			exits++
-			if b.returns = i; f.Conditional || exits > 1 {
-				b.returns = -2
-			}
 		default:
 			return nil, bad(i, "%s leaves it", in.Name())
 		}
@@ -137,6 +139,8 @@ func NewBody(arch Arch, name string, code []Word) (*Body, error) {
 			case at+a.Size > frame:
 				return nil, bad(i, "%s beyond its stack of %d bytes", in.Name(), frame)
 			}
+		case "ENDCOLLECTIVE":
+			return nil, bad(i, "a collective of an unknown form")
 		case "BAR", "BMOV", "USETMAXREG", "LEPC", "DEPBAR":
 			return nil, bad(i, "%s is of the kernel", in.Name())
 		}
@@ -162,9 +166,6 @@ func NewBody(arch Arch, name string, code []Word) (*Body, error) {
 			b.ops = append(b.ops, o)
 		}
 	}
-	if b.returns < 0 {
-		b.returns = -1
-	}
 	if exits == 0 {
 		return nil, bad(0, "no EXIT")
 	}
@@ -181,6 +182,36 @@ func NewBody(arch Arch, name string, code []Word) (*Body, error) {
 	b.knowEarly(name, compiled[:n])
 	b.groups = groupsOf(b.ops, &b.used)
 	return b, nil
+}
+
+// openCollectives makes instructions as they stand in kernels of those that compilers write
+// in functions from sm_90 on, as WARPSYNC.COLLECTIVE R, X; MATCH.ANY; ENDCOLLECTIVE, before X:
+// threads of the warp that wait at a convergence barrier meanwhile do not meet the others
+// behind that (seen on sm_90).
+func openCollectives(arch Arch, code []Word) {
+	for i := range code {
+		in, ok := Decode(arch, code[i])
+		if t, has := in.target(); !ok || !has || in.Word.Opcode() != opWarpSync || t <= 0 || t%WordSize != 0 {
+			continue
+		} else if end := i + int(t/WordSize); end < len(code) && code[end].Opcode() == opENDCOLLECTIVE {
+			w, _ := in.WithTarget(0)
+			code[i] = w.SetBits(collectiveBit, 1, 0)
+			code[end] = NOP().WithControl(code[end].Control())
+		}
+	}
+}
+
+// stayTogether takes out of a body what lets threads of the warp go on that wait at a
+// convergence barrier, of the kernel or of the body, without those that run the YIELD (seen
+// on sm_90). Compilers put it into loops that may wait for another thread of the warp. In
+// those of probes threads that have to try again meet the others first; see again in
+// package nvattach.
+func stayTogether(arch Arch, code []Word) {
+	for i, w := range code {
+		if in, ok := Decode(arch, w); ok && in.Name() == "YIELD" {
+			code[i] = NOP().WithControl(w.Control())
+		}
+	}
 }
 
 // maxBody bounds a body, of which each place has a copy.
@@ -303,10 +334,6 @@ func (b *Body) Instructions() int { return len(b.code) }
 
 // Uses returns the registers that the body uses, before they are renamed.
 func (b *Body) Uses() Set { return b.used }
-
-// Returns reports whether the body goes on behind its end, so that it can run
-// elsewhere than at exits.
-func (b *Body) Returns() bool { return b.returns >= 0 }
 
 // renamed returns an instruction of the body with the registers of a placement.
 func (b *Body) renamed(i int, pl *placement) Word {

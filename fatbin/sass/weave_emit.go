@@ -261,21 +261,35 @@ func (e *emitter) probe(i int, p *probe, last bool) error {
 }
 
 // body writes the instructions of a probe, the first of which waits for scoreboards.
-// Unless it is the last thing that a thread does, control goes on behind them.
+// Unless it is the last thing that a thread does, control goes on behind them, with the
+// threads together that came in together: the kernel may use uniform registers there,
+// which are one for all threads of a warp.
 func (e *emitter) body(p *probe, boards uint8, last bool) error {
+	code, end := p.body.code, NOP()
+	n := len(code)
+	if in := &p.body.insts[n-1]; !last && in.Word.Opcode() == opEXIT && !in.Flow().Conditional {
+		n-- // what comes behind stands in its place
+	}
+	if meet := p.regs.meet; meet != noBarrier && !last {
+		end = BSYNC(e.w.arch, meet)
+		w, ok := BSSY(e.w.arch, meet, int64(n+1)*WordSize)
+		if !ok {
+			return errTooFar
+		}
+		e.stall(w, settle)
+	}
 	base := len(e.out.Code)
 	e.copies = append(e.copies, bodyCopy{base, p})
 	for _, at := range p.body.halves {
 		e.out.Halves = append(e.out.Halves, base*WordSize+at)
 	}
-	end := base + len(p.body.code)
-	for k := range p.body.code {
+	for k := range n {
 		w := p.body.renamed(k, &p.regs)
 		if in, ok := p.body.accesses[k]; ok && p.regs.local != nil {
 			w = e.atVariable(in, &p.regs)
 		}
 		if p.body.onStack[k] {
-			at := e.frameOffset(p.regs.lowered, p.body.frame) + int(p.body.code[k].Bits(40, 24))
+			at := e.frameOffset(p.regs.lowered, p.body.frame) + int(code[k].Bits(40, 24))
 			w = w.SetBits(40, 24, uint64(at))
 		}
 		if k == 0 {
@@ -283,22 +297,19 @@ func (e *emitter) body(p *probe, boards uint8, last bool) error {
 			c.Wait |= boards
 			w = w.WithControl(c)
 		}
-		if k == p.body.returns && !last {
-			// Here the kernel's code goes on, when all is done that the body began.
-			c := w.Control()
-			c.Wait |= p.body.boards
-			c.Stall, c.Yield = settle, false
-			c.WriteBar, c.ReadBar, c.Reuse = NoBar, NoBar, 0
-			w = NOP()
-			if k != len(p.body.code)-1 {
-				var err error
-				if w, err = e.jump(base+k, end); err != nil {
-					return err
-				}
+		if w.Opcode() == opEXIT && !last {
+			var err error
+			if w, err = e.exitJump(w, base+k, base+n); err != nil {
+				return err
 			}
-			w = w.WithControl(c)
 		}
 		e.put(w)
+	}
+	if !last {
+		// All is done then that the body began.
+		c := end.Control()
+		c.Wait, c.Stall = p.body.boards, settle
+		e.put(end.WithControl(c))
 	}
 	return nil
 }

@@ -47,11 +47,15 @@ func (w *Weaver) registerRoom() {
 	}
 }
 
+// noBarrier is one more than the highest number of a convergence barrier.
+const noBarrier = 16
+
 // A placement says which registers of the kernel a body uses.
 type placement struct {
 	r    [256]uint8 // by register of the body
 	p    [8]uint8
 	b    [16]uint8
+	meet uint8 // convergence barrier at which threads meet behind the body; noBarrier if they need not
 	used Set   // all of them
 	save uint8 // mask of predicates that are saved and restored
 	keep uint8 // the register that they are saved in
@@ -69,7 +73,7 @@ type placement struct {
 func (w *Weaver) place(i int, p *probe, busy *Set, from int) error {
 	body := p.body
 	groups := p.groups()
-	pl := &placement{high: -1}
+	pl := &placement{high: -1, meet: noBarrier}
 	for j := range pl.r {
 		pl.r[j] = uint8(j)
 	}
@@ -83,16 +87,21 @@ func (w *Weaver) place(i int, p *probe, busy *Set, from int) error {
 	// Convergence barriers are of a warp, so that those which the kernel uses
 	// anywhere may be in use by other threads of it.
 	b := uint8(0)
-	for j := range uint8(16) {
-		if !body.used.Has(Barrier, j) {
+	for j := range uint8(noBarrier + 1) {
+		// The last round is for the barrier behind the body.
+		if j < noBarrier && !body.used.Has(Barrier, j) || j == noBarrier && (!body.parts || p.atExit) {
 			continue
 		}
-		for ; b < 16 && w.a.Used.Has(Barrier, b); b++ {
+		for ; b < noBarrier && w.a.Used.Has(Barrier, b); b++ {
 		}
-		if b == 16 {
+		switch {
+		case b == noBarrier:
 			return siteError(i, "no convergence barrier is free for the probe")
+		case j == noBarrier:
+			pl.meet = b
+		default:
+			pl.b[j] = b
 		}
-		pl.b[j] = b
 		pl.used.Add(Barrier, b, 1)
 		b++
 	}

@@ -579,43 +579,63 @@ func FuzzBody(f *testing.F) {
 	})
 }
 
-// A probe that ends threads at several places comes behind one that does not, in
-// whatever order they are given; two of them can't be had.
-func TestExitsAtSeveralPlaces(t *testing.T) {
+// A probe that ends at several places goes on from each, also at the exits of the kernel;
+// its threads meet again, but where they end anyway.
+func TestSeveralEnds(t *testing.T) {
 	e := openEditor(t, readFile(t, "kernels.sm_90.cubin"))
 	count := testBody(t, "count", 90)
 	setp := Word{Lo: 0x00000000ff00720c | 0xff<<32, Hi: 0x000fe40003f05270} // ISETP.NE.AND P0, PT, RZ, RZ, PT
-	ends, err := NewBody(90, "ends", []Word{setp, EXIT().Guarded(0, false), EXIT()})
+	jump, _ := BRA(90, WordSize)
+	ends, err := NewBody(90, "ends", []Word{setp, jump.Guarded(0, false), EXIT().Guarded(0, true), EXIT()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ends.Returns() {
-		t.Fatal("it returns")
-	}
-	for _, first := range []bool{true, false} {
+	for _, add := range []func(w *Weaver) error{
+		func(w *Weaver) error { return w.Entry(ends) },
+		func(w *Weaver) error {
+			return errors.Join(w.Exits(ends), w.Exits(ends), w.Exits(count, ConstWide(0, 0x230), Imm(1)))
+		},
+	} {
 		w := openWeaver(t, e, "vadd")
-		add := []func() error{
-			func() error { return w.Exits(ends) },
-			func() error { return w.Exits(count, ConstWide(0, 0x230), Imm(1)) },
+		if err := add(w); err != nil {
+			t.Fatal(err)
 		}
-		if !first {
-			slices.Reverse(add)
-		}
-		for _, f := range add {
-			if err := f(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := w.Exits(ends); err == nil || !strings.Contains(err.Error(), "several places") {
-			t.Errorf("a second one: %v", err)
-		}
-		// The counter's addition comes before the first exit of what is appended.
 		res := finish(t, e, "vadd", w)
-		n := len(w.a.Func.Code)
-		red := slices.IndexFunc(res.Code[n:], func(w Word) bool { return w.Opcode() == 0x98e })
-		exit := slices.IndexFunc(res.Code[n:], func(w Word) bool { return w.Opcode() == opEXIT })
-		if red < 0 || red > exit {
-			t.Errorf("addition at %d, exit at %d", red, exit)
+		code := res.Code[len(w.a.Func.Code):]
+		meets := slices.IndexFunc(code, func(w Word) bool { return w.Opcode() == opBSSY }) >= 0
+		meet := slices.IndexFunc(code, func(w Word) bool { return w.Opcode() == opBSYNC })
+		exit := slices.IndexFunc(code, func(w Word) bool { return w.Opcode() == opEXIT })
+		red := slices.IndexFunc(code, func(w Word) bool { return w.Opcode() == 0x98e })
+		if atEntry := len(w.exits) == 0; atEntry && (!meets || meet < 0 || exit >= 0) {
+			t.Errorf("at the entry: BSSY %v, BSYNC at %d, EXIT at %d", meets, meet, exit)
+		} else if !atEntry && (meets || meet >= 0 || red < 0 || red > exit) {
+			t.Errorf("at exits: BSSY %v, BSYNC at %d, addition at %d, EXIT at %d", meets, meet, red, exit)
 		}
+	}
+}
+
+// A body keeps nothing that lets threads of the warp go on which wait at a barrier of the
+// kernel.
+func TestStayTogether(t *testing.T) {
+	yield := Word{Lo: 0x7946, Hi: 0x000fea0003800000}
+	code := []Word{
+		yield,
+		{Lo: 0x000000000f087348, Hi: 0x000fea0003c00000}, // WARPSYNC.COLLECTIVE R15, +0x20
+		NOP(),
+		{Lo: 0x791b, Hi: 0x001fe20003800000}, // ENDCOLLECTIVE
+		EXIT(),
+	}
+	b, err := NewBody(90, "apart", code)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := b.code[3].Control(); b.code[0].Opcode() != opNOP || b.code[3].Opcode() != opNOP || c.Wait != code[3].Control().Wait {
+		t.Errorf("%v", b.code)
+	}
+	if in, ok := Decode(90, b.code[1]); !ok || in.Word.Opcode() != opWarpSync || in.PCRelative() || in.Word.Bits(24, 8) != 15 || in.Word.Bits(16, 8) != 0 {
+		t.Errorf("%v", b.code[1])
+	}
+	if _, err := NewBody(90, "odd", slices.Delete(slices.Clone(code), 1, 2)); err == nil || !strings.Contains(err.Error(), "collective") {
+		t.Errorf("a collective that has no beginning: %v", err)
 	}
 }
