@@ -259,7 +259,7 @@ const askDuckDB = `
 import sys, json, duckdb
 db = duckdb.connect()
 db.execute("set threads = 1")
-for t in ["events", "api", "kernels", "ioctls", "images", "memory", "failures", "runs"]:
+for t in ["events", "api", "kernels", "ioctls", "images", "memory", "failures", "runs", "gpu"]:
     db.execute(f"create view {t} as select * from read_parquet('{sys.argv[1]}/{t}/*/*/part.parquet', hive_partitioning = true)")
 for q in json.load(sys.stdin):
     print(json.dumps([list(r) for r in db.execute(q).fetchall()], default=int))

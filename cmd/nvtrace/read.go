@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"nvtrace/fatbin"
 	"nvtrace/ioctl"
 	"nvtrace/rm"
 	"nvtrace/traces"
@@ -79,6 +80,7 @@ func reportVerb(e *env, args, command []string) int {
 	}
 	if *page != "" {
 		sink.page = export.NewPage(&r.Header, d)
+		sink.page.Demangle = fatbin.Demangle
 	}
 	damage := e.each(r, name, e.notice, sink.Event)
 	sink.finish()

@@ -231,11 +231,15 @@ type streamKey struct {
 	stream uint64
 }
 
-// stream is a track of launches.
+func (a streamKey) compare(b streamKey) int {
+	return cmp.Or(cmp.Compare(a.pid, b.pid), cmp.Compare(a.stream, b.stream))
+}
+
+// stream is a track of launches, or of what a GPU did.
 type stream struct {
 	seq *sequence
 	run run
-	end int64 // of the latest run
+	end int64 // of the latest run, or work
 }
 
 // maxStreams bounds the streams that have tracks of their own; a process's others share one.
@@ -280,9 +284,7 @@ func (t *Timeline) launched(pid int32, l *launch, ns int64, alone bool) {
 
 // endStreams draws what is pending on the tracks of streams, and forgets these.
 func (t *Timeline) endStreams() {
-	for _, k := range slices.SortedFunc(maps.Keys(t.streams), func(a, b streamKey) int {
-		return cmp.Or(cmp.Compare(a.pid, b.pid), cmp.Compare(a.stream, b.stream))
-	}) {
+	for _, k := range slices.SortedFunc(maps.Keys(t.streams), streamKey.compare) {
 		s := t.streams[k]
 		if s.run.calls > 0 {
 			t.drawRun(s.seq, &s.run, "launch,merged")
@@ -299,6 +301,7 @@ var levels = [...]int64{0, 250, 500, 1e3, 2e3, 4e3, 8e3, 16e3, 32e3, 64e3, 256e3
 const (
 	bytesCall   = 60
 	bytesSystem = 110
+	bytesWork   = 110
 	bytesRun    = 70
 	bytesRemark = 80
 	bytesFailed = 300 // with the calls around it
@@ -307,7 +310,7 @@ const (
 // Survey sees a recording before a Timeline does, and estimates how large that becomes.
 type Survey struct {
 	tracker *api.Tracker
-	threads map[taskKey]*surveyed
+	threads map[laneKey]*surveyed
 	fixed   int64
 	done    [len(levels)]int64 // bytes of threads that were forgotten
 }
@@ -324,13 +327,13 @@ type surveyed struct {
 
 // NewSurvey returns a Survey that has seen nothing yet.
 func NewSurvey() *Survey {
-	return &Survey{tracker: api.NewTracker(), threads: make(map[taskKey]*surveyed)}
+	return &Survey{tracker: api.NewTracker(), threads: make(map[laneKey]*surveyed)}
 }
 
 // Add takes in an event. Each of the recording must be given, in order.
 func (s *Survey) Add(ev *traces.Event) {
 	f := s.tracker.Add(ev)
-	key := taskKey{ev.PID, ev.TID}
+	key := laneKey{task: taskKey{ev.PID, ev.TID}}
 	switch {
 	case ev.Kind == traces.KindCall && f != nil:
 		th := s.thread(key)
@@ -339,6 +342,10 @@ func (s *Survey) Add(ev *traces.Event) {
 	case isCall(ev.Kind):
 		c := surveyed{start: ev.Time}
 		s.thread(key).holder().take(&c, ev.Time+max(ev.Dur, 0), bytesSystem)
+	case ev.Kind == traces.KindGPU:
+		w := ev.Work()
+		c := surveyed{start: w.Start}
+		s.thread(laneKey{task: taskKey{pid: ev.PID}, gpu: true, stream: w.Stream}).take(&c, w.Start+w.Dur, bytesWork)
 	default:
 		s.fixed += bytesRemark
 	}
@@ -356,7 +363,7 @@ func (s *Survey) Add(ev *traces.Event) {
 	}
 }
 
-func (s *Survey) thread(key taskKey) *surveyed {
+func (s *Survey) thread(key laneKey) *surveyed {
 	th := s.threads[key]
 	if th == nil {
 		if len(s.threads) >= maxTasks {
@@ -384,7 +391,7 @@ func (th *surveyed) holder() *surveyed {
 
 // end takes in that a call has ended.
 func (s *Survey) end(f *api.Frame, at int64) {
-	th := s.threads[taskKey{f.PID, f.TID}]
+	th := s.threads[laneKey{task: taskKey{f.PID, f.TID}}]
 	if th == nil || len(th.calls) == 0 || th.calls[len(th.calls)-1].frame != f {
 		return
 	}

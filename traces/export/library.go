@@ -143,7 +143,12 @@ func (t *Timeline) endCall(f *api.Frame, ev *traces.Event, returned bool) {
 	case failed:
 		t.failure(key, th.end, f.Function.ResultName(ev.Ret), []byte(callName(f)))
 	case l.is && !l.inner:
-		t.launched(f.PID, &l, th.end, alone)
+		if alone {
+			t.launching(callKey{key, f.Start}, l.flow)
+		}
+		if len(t.gpu.streams)+len(t.gpu.works) == 0 { // else what the GPU did is drawn
+			t.launched(f.PID, &l, th.end, alone)
+		}
 	}
 }
 

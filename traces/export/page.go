@@ -35,13 +35,16 @@ const (
 // a flame graph of the calls, memory over time. It is for one goroutine, and takes memory
 // that is bounded whatever the recording's length.
 type Page struct {
+	// Demangle, if not nil, names kernels for people. It may be set before the first event.
+	Demangle func(name string) string
+
 	scene
 	h      *traces.Header
 	width  int64 // of a bucket, ns
 	last   int64
 	names  map[string]int32
 	list   []string
-	lanes  map[taskKey]*lane
+	lanes  map[laneKey]*lane
 	order  []*lane
 	memory [quantities][]uint64 // at most, by bucket
 	now    [quantities]uint64   // of all processes
@@ -52,9 +55,9 @@ type Page struct {
 }
 
 // lane is what a thread did: time by name in each bucket, for its outermost library calls
-// and for its device calls.
+// and for its device calls; or what a GPU did on a stream.
 type lane struct {
-	key   taskKey
+	key   laneKey
 	name  string
 	calls [2][]bucket
 }
@@ -78,7 +81,7 @@ type flame struct {
 // NewPage returns a Page. The events that it will be given are decoded by d; h is the
 // recording's header.
 func NewPage(h *traces.Header, d *ioctl.Decoder) *Page {
-	p := &Page{h: h, width: 1000, names: make(map[string]int32), lanes: make(map[taskKey]*lane), root: &flame{children: make(map[int32]*flame)}}
+	p := &Page{h: h, width: 1000, names: make(map[string]int32), lanes: make(map[laneKey]*lane), root: &flame{children: make(map[int32]*flame)}}
 	p.init(h, d)
 	p.name([]byte("(other)"))
 	return p
@@ -112,10 +115,12 @@ func (p *Page) Add(ev *traces.Event, c *ioctl.Call) {
 	switch {
 	case ev.Kind == traces.KindReturn && p.in != nil:
 		p.ended(p.in)
+	case ev.Kind == traces.KindGPU:
+		p.work(ev)
 	case isCall(ev.Kind) && !inferred(ev) && ev.Flags&untimed == 0 && ev.Dur >= 0:
 		p.buf = p.appendCallName(p.buf[:0], ev, c)
 		n := p.name(p.buf)
-		p.spend(taskKey{ev.PID, ev.TID}, 1, n, ev.Time, end)
+		p.spend(laneKey{task: taskKey{ev.PID, ev.TID}}, 1, n, ev.Time, end)
 		node := p.child(p.stack(p.in, ev.PID), n)
 		node.self += ev.Dur
 		node.calls++
@@ -124,13 +129,27 @@ func (p *Page) Add(ev *traces.Event, c *ioctl.Call) {
 	p.ledger.settle()
 }
 
+// work takes in what a GPU did.
+func (p *Page) work(ev *traces.Event) {
+	w := ev.Work()
+	name, kernel := p.tracker.Describe(ev)
+	if kernel {
+		if name == "" {
+			name = "(unknown kernel)"
+		} else if p.Demangle != nil {
+			name = p.Demangle(name)
+		}
+	}
+	p.spend(laneKey{task: taskKey{pid: ev.PID}, gpu: true, stream: w.Stream}, 0, p.name([]byte(name)), w.Start, w.Start+w.Dur)
+}
+
 // ended takes in a library call that has ended.
 func (p *Page) ended(f *api.Frame) {
 	if f.End < f.Start {
 		return
 	}
 	if f.Parent == nil {
-		p.spend(taskKey{f.PID, f.TID}, 0, p.name([]byte(callName(f))), f.Start, f.End)
+		p.spend(laneKey{task: taskKey{f.PID, f.TID}}, 0, p.name([]byte(callName(f))), f.Start, f.End)
 	}
 	node := p.stack(f, f.PID)
 	node.self += f.Self()
@@ -223,7 +242,7 @@ func (b *bucket) add(name int32, ns int64) {
 }
 
 // spend counts the time from one moment to another on a thread.
-func (p *Page) spend(key taskKey, row int, name int32, from, to int64) {
+func (p *Page) spend(key laneKey, row int, name int32, from, to int64) {
 	if from < 0 || to < from || to > pageTime {
 		return
 	}
@@ -232,7 +251,7 @@ func (p *Page) spend(key taskKey, row int, name int32, from, to int64) {
 		if len(p.order) >= pageLanes {
 			return
 		}
-		l = &lane{key: key, name: cmp.Or(p.scene.names[key.pid], "process "+strconv.Itoa(int(key.pid)))}
+		l = &lane{key: key, name: cmp.Or(p.scene.names[key.task.pid], "process "+strconv.Itoa(int(key.task.pid)))}
 		p.lanes[key] = l
 		p.order = append(p.order, l)
 	}
@@ -318,8 +337,20 @@ func (f *flame) data() *pageFlame {
 
 func (p *Page) data() *pageData {
 	d := &pageData{Width: p.width, Last: p.last, Names: p.list, Lanes: []pageLane{}, Memory: map[string][]uint64{}, Flame: p.root.data()}
+	slices.SortStableFunc(p.order, func(a, b *lane) int { // GPUs above all threads
+		switch {
+		case a.key.gpu == b.key.gpu:
+			return 0
+		case a.key.gpu:
+			return -1
+		}
+		return 1
+	})
 	for _, l := range p.order {
-		out := pageLane{Name: clean(fmt.Sprintf("%s %d", clip(l.name, maxName), l.key.tid))}
+		out := pageLane{Name: clean(fmt.Sprintf("%s %d", clip(l.name, maxName), l.key.task.tid))}
+		if l.key.gpu {
+			out.Name = clean(fmt.Sprintf("%s %d: %s", clip(l.name, maxName), l.key.task.pid, gpuStreamName(l.key.stream)))
+		}
 		for row, list := range l.calls {
 			out.Rows[row] = []int64{}
 			for i, b := range list {
@@ -370,7 +401,7 @@ func (p *Page) Write(w io.Writer, summary string, tables []PageTable) error {
 		b = fmt.Appendf(b, "<p class=\"command\">%s</p>\n", text(clean(commandLine(p.h.Argv))))
 	}
 	b = fmt.Appendf(b, "<pre>%s</pre>\n", text(summary))
-	b = append(b, `<section id="timeline"><h2>Timeline</h2><p class="hint">Drag to move, wheel or pinch to zoom, tap for what it is. The upper row of a thread are library calls, the lower one calls of the driver.</p><canvas></canvas><output></output></section>
+	b = append(b, `<section id="timeline"><h2>Timeline</h2><p class="hint">Drag to move, wheel or pinch to zoom, tap for what it is. Above are GPUs, by stream, where their times were recorded. The upper row of a thread are library calls, the lower one calls of the driver.</p><canvas></canvas><output></output></section>
 <section id="memory"><h2>Memory</h2><canvas></canvas><output></output></section>
 <section id="flame"><h2>Time by call</h2><p class="hint">Tap a call to see what is in it.</p><div></div><output></output></section>
 `...)

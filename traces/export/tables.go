@@ -51,6 +51,22 @@ type (
 		symbol string
 		by     string
 	}
+	// gpuRow is what a GPU did for a call, in table gpu.
+	gpuRow struct {
+		t       int64
+		time    int64
+		dur     int64
+		pid     int32
+		tid     int32
+		call    int64
+		stream  int64
+		context int64
+		kernel  string
+		symbol  string
+		by      string
+		bytes   int64
+		margin  int64
+	}
 	// ioctlRow is a device call that is an ioctl, in table ioctls.
 	ioctlRow struct {
 		t         int64
@@ -189,6 +205,23 @@ var kernelRowColumns = []column[kernelRow]{
 	texts("by", func(r *kernelRow) string { return r.by }),
 }
 
+// gpuRowColumns are the columns of a gpuRow.
+var gpuRowColumns = []column[gpuRow]{
+	int64s("t", func(r *gpuRow) int64 { return r.t }),
+	int64s("time", func(r *gpuRow) int64 { return r.time }),
+	int64s("dur", func(r *gpuRow) int64 { return r.dur }),
+	int32s("pid", func(r *gpuRow) int32 { return r.pid }),
+	int32s("tid", func(r *gpuRow) int32 { return r.tid }),
+	int64s("call", func(r *gpuRow) int64 { return r.call }),
+	int64s("stream", func(r *gpuRow) int64 { return r.stream }),
+	int64s("context", func(r *gpuRow) int64 { return r.context }),
+	maybeTexts("kernel", func(r *gpuRow) string { return r.kernel }),
+	maybeTexts("symbol", func(r *gpuRow) string { return r.symbol }),
+	texts("by", func(r *gpuRow) string { return r.by }),
+	int64s("bytes", func(r *gpuRow) int64 { return r.bytes }),
+	int64s("margin", func(r *gpuRow) int64 { return r.margin }),
+}
+
 // ioctlRowColumns are the columns of a ioctlRow.
 var ioctlRowColumns = []column[ioctlRow]{
 	int64s("t", func(r *ioctlRow) int64 { return r.t }),
@@ -302,7 +335,7 @@ var runRowColumns = []column[runRow]{
 var memoryNames = [quantities]string{"vidmem", "sysmem", "fabric", "mapped", "objects"}
 
 // tableNames are the tables that [Tables] writes.
-var tableNames = [...]string{"events", "api", "kernels", "ioctls", "images", "memory", "failures", "runs"}
+var tableNames = [...]string{"events", "api", "kernels", "ioctls", "images", "memory", "failures", "runs", "gpu"}
 
 // Tables writes a recording as tables in Parquet files. It is for one goroutine.
 type Tables struct {
@@ -319,6 +352,7 @@ type Tables struct {
 	images   *table[imageRow]
 	memory   *table[memoryRow]
 	failures *table[failureRow]
+	gpu      *table[gpuRow]
 	runs     *table[runRow]
 
 	slots   []slot
@@ -372,6 +406,7 @@ func NewTables(open func(table string) (io.Writer, error), h *traces.Header, d *
 	t.memory = newTable(files[5], enc, memoryRowColumns, func(a, b *memoryRow) int { return cmp.Compare(a.t, b.t) })
 	t.failures = newTable(files[6], enc, failureRowColumns, func(a, b *failureRow) int { return cmp.Compare(a.t, b.t) })
 	t.runs = newTable(files[7], enc, runRowColumns, nil)
+	t.gpu = newTable(files[8], enc, gpuRowColumns, func(a, b *gpuRow) int { return cmp.Compare(a.t, b.t) })
 	return t, nil
 }
 
@@ -440,6 +475,8 @@ func (t *Tables) row(ev *traces.Event, c *ioctl.Call) {
 		t.ioctl(ev, c, timed)
 	case traces.KindImage:
 		t.image(ev)
+	case traces.KindGPU:
+		t.work(ev)
 	case traces.KindLost:
 		t.run.lost += ev.Ret
 		fallthrough
@@ -472,6 +509,21 @@ func (t *Tables) row(ev *traces.Event, c *ioctl.Call) {
 		r.name, r.sub = t.callNames(ev, c)
 		t.failures.add(&r, 0)
 	}
+}
+
+// work writes what a GPU did.
+func (t *Tables) work(ev *traces.Event) {
+	w := ev.Work()
+	r := gpuRow{
+		t: w.Start, time: t.start + w.Start, dur: w.Dur, pid: ev.PID, tid: ev.TID, call: w.Call, stream: int64(w.Stream), context: int64(w.Context),
+		by: clean(clip(ev.Name, maxName)), margin: w.Margin,
+	}
+	if symbol, kernel := t.tracker.Describe(ev); kernel {
+		r.kernel, r.symbol = clean(clip(t.demangle(symbol), maxText)), clean(clip(symbol, maxText))
+	} else {
+		r.bytes = int64(min(w.Subject, math.MaxInt64))
+	}
+	t.gpu.add(&r, len(r.kernel)+len(r.symbol))
 }
 
 // callNames returns what a system call is called, and what it is about.
@@ -611,5 +663,5 @@ func (t *Tables) Close() error {
 		t.library(&end, false)
 	}
 	t.runs.add(&t.run, 0)
-	return errors.Join(t.events.close(), t.calls.close(), t.kernels.close(), t.ioctls.close(), t.images.close(), t.memory.close(), t.failures.close(), t.runs.close())
+	return errors.Join(t.events.close(), t.calls.close(), t.kernels.close(), t.ioctls.close(), t.images.close(), t.memory.close(), t.failures.close(), t.runs.close(), t.gpu.close())
 }

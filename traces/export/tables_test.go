@@ -42,7 +42,7 @@ func exportTables(t testing.TB, h *traces.Header, events func(yield func(*traces
 	for name, b := range files {
 		got[name] = readParquet(t, name, b.Bytes())
 	}
-	if len(got) != 8 || len(got["runs"]) != 1 {
+	if len(got) != len(tableNames) || len(got["runs"]) != 1 {
 		t.Fatalf("%d tables, %d runs", len(got), len(got["runs"]))
 	}
 	return got
@@ -123,7 +123,7 @@ func compareTables(t *testing.T, file string, h *traces.Header, events []*traces
 		sum.Add(ev, &c)
 		calls.Add(ev, tracker, tracker.Add(ev))
 		switch ev.Kind {
-		case traces.KindIoctl, traces.KindCall, traces.KindReturn, traces.KindImage:
+		case traces.KindIoctl, traces.KindCall, traces.KindReturn, traces.KindImage, traces.KindGPU:
 		default:
 			others[ev.Kind.String()]++
 		}

@@ -28,8 +28,8 @@ var errClosed = errors.New("the timeline is closed")
 //	    api, then the library), the device calls in them (ioctl, mmap, open, …), with their
 //	    arguments; instants for exec, exit, signals, code images, first launches of
 //	    kernels, remarks
-//	a track for each stream of a process: an instant for each launch, to which an arrow leads
-//	    from the call that made it
+//	a track for each stream of a process: what the GPU did there, where that was timed, else an
+//	    instant for each launch; an arrow leads there from the call that made it
 //	a track for each process with the calls that failed (category failed)
 //	counters of each process, above all of these: bytes mapped and allocated, objects
 //	arrows from who forks to what is forked
@@ -51,6 +51,7 @@ type Timeline struct {
 
 	scene
 	detail
+	gpu
 	out     packets
 	style   api.Style
 	name    []byte
@@ -205,6 +206,8 @@ func (t *Timeline) pending() {
 		}
 	}
 	t.endStreams()
+	t.drawWorks(len(t.gpu.works))
+	t.endGPUStreams()
 }
 
 // remaining writes that events found no room, if so.
@@ -229,6 +232,8 @@ func (t *Timeline) event(ev *traces.Event, c *ioctl.Call) {
 	case isCall(ev.Kind):
 		t.call(ev, c)
 	case ev.Kind == traces.KindCall || ev.Kind == traces.KindReturn:
+	case ev.Kind == traces.KindGPU:
+		t.work(ev)
 	default:
 		t.remark(ev)
 	}
@@ -253,6 +258,7 @@ func (t *Timeline) process(pid int32) *process {
 	case p == nil:
 		if len(t.procs) >= maxTasks {
 			t.endStreams()
+			t.endGPUStreams()
 			clear(t.procs)
 		}
 		p = &process{track: t.out.uuid()}
