@@ -224,6 +224,9 @@ func (u *unit) keyed(c *bpf.CallInfo) error {
 	if err == nil && d.Ring() {
 		err = fmt.Errorf("map %s is a ring buffer and has no keys", d.Name)
 	}
+	if err == nil && d.layout() == layoutQueue {
+		err = fmt.Errorf("map %s is a %s and has no keys; map_push_elem, map_pop_elem and map_peek_elem are for it", d.Name, d.Type)
+	}
 	return err
 }
 

@@ -55,7 +55,7 @@ func (u *unit) verifyHost(prog *HostProgram, maps []bpf.Map, fuel uint32) (*Plan
 			continue
 		}
 		if !d.Supported() || d.PerThread() || d.Thread {
-			return nil, fmt.Errorf("program %s: map %s has type %s, which can't be had on the host; there are hash, array, percpu_hash, percpu_array, lru_hash, lru_percpu_hash, ringbuf, perf_event_array and stack_trace", prog.Name, d.Name, d.Type)
+			return nil, fmt.Errorf("program %s: map %s has type %s, which can't be had on the host; there are hash, array, percpu_hash, percpu_array, lru_hash, lru_percpu_hash, lpm_trie, queue, stack, bloom_filter, ringbuf, perf_event_array and stack_trace", prog.Name, d.Name, d.Type)
 		}
 		if k := slices.Index(u.defs, d); k >= 0 {
 			q.uses[k] = true

@@ -2,7 +2,6 @@ package nvattach
 
 import (
 	"os"
-	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -38,16 +37,9 @@ func (r *HostRunner) locked(x *Map, key []byte, refuse func(found bool) uint64, 
 			return result, nil
 		}
 		if seen&homeLock != 0 {
-			switch now := time.Now(); {
-			case until.IsZero():
-				until = now.Add(changeWait)
-			case now.After(until):
-				if !r.Unlock(home) {
-					_, err := r.mem.change(r.maps.counterAddr(r.maps.slots+slotBusyHomes), 8, func(n uint64) uint64 { return n + 1 })
-					return hostBusy, err
-				}
+			if wait, err := r.waits(home, &until); !wait {
+				return hostBusy, err
 			}
-			runtime.Gosched()
 			continue
 		}
 		if !swap64(b, off, seen, hostOwner()<<32|homeLock|seen&homeReach) {
@@ -187,6 +179,17 @@ func (r *HostRunner) Unlock(home uint64) bool {
 	for _, x := range r.maps.All {
 		if x.kind == layoutHash && home >= x.homeAddr(0) && home < x.homeAddr(x.hash.slots) && home%8 == 0 {
 			return r.unlock(x, (home-x.homeAddr(0))/8)
+		}
+		if x.kind == layoutQueue && home == x.base {
+			off := x.base - r.mem.b.Base
+			was := load64(r.mem.b.Data, off)
+			if was&homeLock == 0 {
+				return true
+			}
+			if owner := was >> 32; owner != 0 && threadLives(int(int32(uint32(owner)))) {
+				return false
+			}
+			return swap64(r.mem.b.Data, off, was, uint64(uint32(time.Now().UnixNano()))<<32)
 		}
 	}
 	return false

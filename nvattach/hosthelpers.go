@@ -55,6 +55,7 @@ func (u *unit) hostHelpers(kind *hostKind, r *HostRunner) map[int32]*bpf.Helper 
 		return 0, in.WriteMem(a[0], buf)
 	}}
 	r.readHelpers(h)
+	u.queueHelpers(h, r)
 	r.mapOps(h)
 	r.printOps(h)
 	if point := (HostPoint{Kind: kind.kind}); point.Function() {
@@ -218,7 +219,20 @@ func (r *HostRunner) mapOf(in *bpf.Interpreter, arg uint64) (*Map, error) {
 
 // lookup returns the address of a value, 0 if there is none.
 func (r *HostRunner) lookup(x *Map, key []byte) (uint64, error) {
+	if x.kind == layoutBloom { // to where nothing is written
+		if has, err := x.bloomHas(r.mem, key); err != nil || !has {
+			return 0, err
+		}
+		return x.base + bloomHead, nil
+	}
 	if x.kind == layoutHash {
+		if x.lpm > 0 {
+			p, err := x.longest(r.mem, key)
+			if err != nil || p == nil {
+				return 0, err
+			}
+			key = p
+		}
 		slot, found, err := x.find(r.mem, key)
 		if err != nil || !found {
 			return 0, err
@@ -255,7 +269,7 @@ func (r *HostRunner) mapOps(h map[int32]*bpf.Helper) {
 			if err != nil {
 				return 0, err
 			}
-			key := make([]byte, x.Def.KeySize)
+			key := make([]byte, x.Def.keyBytes())
 			if err := in.ReadMem(a[1], key); err != nil {
 				return 0, err
 			}
@@ -267,6 +281,13 @@ func (r *HostRunner) mapOps(h map[int32]*bpf.Helper) {
 	h[helperDelete].Interpret = withKey(func(_ *bpf.Interpreter, x *Map, key []byte, _ [5]uint64) (uint64, error) {
 		if x.kind != layoutHash {
 			return hostInvalid, nil
+		}
+		if x.lpm > 0 {
+			p, ok := prefix(key, le32(key))
+			if !ok {
+				return hostInvalid, nil
+			}
+			key = p
 		}
 		return r.remove(x, key)
 	})
@@ -318,6 +339,20 @@ func (r *HostRunner) update(in *bpf.Interpreter, x *Map, key []byte, a [5]uint64
 	}
 	if a[3] > flagExist {
 		return hostInvalid, nil
+	}
+	switch {
+	case x.kind == layoutBloom && a[3] != 0:
+		return hostInvalid, nil
+	case x.kind == layoutBloom:
+		return 0, r.bloomAdd(x, value)
+	case x.lpm > 0:
+		p, ok := prefix(key, le32(key))
+		if !ok {
+			return hostInvalid, nil
+		}
+		if key = p; r.haveLength(x, le32(p)) != nil {
+			return hostInvalid, nil
+		}
 	}
 	if x.kind == layoutHash {
 		return r.replaceOrInsert(x, key, value, a[3])

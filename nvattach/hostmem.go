@@ -111,7 +111,7 @@ func possibleCPUs() int {
 
 // A HostMap is how a map on the host is laid out, for helpers in traced processes.
 type HostMap struct {
-	Kind             uint32 // 1: hash, 2: array, 3: ring of records
+	Kind             uint32 // 1: hash, 2: array, 3: ring of records, 4: queue, 5: stack, 6: bloom filter, 7: LPM trie
 	Key, Value       uint32 // bytes
 	Entries          uint32
 	Base, Stride     uint64
@@ -121,6 +121,7 @@ type HostMap struct {
 	SlotSize, Values uint64
 	Stable           uint64
 	LRU              uint64
+	LPM              uint64
 	Units, Largest   uint64
 	Refused, Busy    uint64 // addresses of counters
 }
@@ -144,6 +145,15 @@ func (m *Maps) HostMap(x *Map) HostMap {
 		if x.Def.lru() {
 			h.LRU = 1
 		}
+		if x.lpm > 0 {
+			h.Kind, h.LPM = 7, x.lpm
+		}
+	case layoutQueue:
+		if h.Kind = 4; x.Def.Type == MapStack {
+			h.Kind = 5
+		}
+	case layoutBloom:
+		h.Kind, h.Slots, h.Homes = 6, x.Def.bloomBits(), x.Def.bloomHashes()
 	case layoutRing:
 		h.Kind, h.Units, h.Largest = 3, x.ring.units, x.ring.maxRecord
 	default:

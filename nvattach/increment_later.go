@@ -132,7 +132,12 @@ func (f *flow) extent(w *updateWalk, call *asm.Instruction, r asm.Register, o *O
 		}
 		return int64(d.ValueSize), spec.Kind
 	case bpf.ArgRead, bpf.ArgWrite, bpf.ArgString, bpf.ArgShared:
-		if spec.Size > 0 {
+		switch d := o.Map(w.regs[asm.R1].name); {
+		case spec.Size == bpf.ValueBytes && (w.regs[asm.R1].kind != shadowMap || d == nil):
+			return -1, spec.Kind
+		case spec.Size == bpf.ValueBytes:
+			return int64(d.ValueSize), spec.Kind
+		case spec.Size > 0:
 			return int64(spec.Size), spec.Kind
 		}
 		if n := w.regs[asm.R1+asm.Register(spec.SizeArg)]; n.kind == shadowConst && n.n >= 0 {

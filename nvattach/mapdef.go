@@ -38,6 +38,10 @@ const (
 	MapStackTrace    MapType = 7
 	MapLRUHash       MapType = 9
 	MapLRUPerCPUHash MapType = 10
+	MapLPMTrie       MapType = 11
+	MapQueue         MapType = 22
+	MapStack         MapType = 23
+	MapBloomFilter   MapType = 30
 
 	mapProgArray MapType = 3 // of programs, for tail calls: can't be had
 )
@@ -71,6 +75,7 @@ type MapDef struct {
 	ValueSize  uint32
 	MaxEntries uint32
 	Flags      uint32
+	Extra      uint64   // map_extra
 	Key, Value btf.Type // nil where the object doesn't say
 	Data       bool     // a section of global variables
 	ReadOnly   bool     // programs may not write to it
@@ -94,7 +99,7 @@ const (
 func newMapDef(name string, s *ebpf.MapSpec) (*MapDef, error) {
 	m := &MapDef{
 		Name: name, Type: MapType(s.Type), KeySize: s.KeySize, ValueSize: s.ValueSize, MaxEntries: s.MaxEntries,
-		Flags: s.Flags, Key: s.Key, Value: s.Value, ReadOnly: s.Flags&bpfFlagReadOnlyProg != 0,
+		Flags: s.Flags, Extra: s.MapExtra, Key: s.Key, Value: s.Value, ReadOnly: s.Flags&bpfFlagReadOnlyProg != 0,
 	}
 	if len(s.Contents) > 0 && m.Type == MapArray {
 		b, ok := s.Contents[0].Value.([]byte)
@@ -130,6 +135,14 @@ func (m *MapDef) check() error {
 		if m.KeySize != 4 || m.ValueSize%8 != 0 || m.ValueSize > 8*maxStack {
 			return fmt.Errorf("keys of %d and values of %d bytes; those of stacks have 4, and 8 for each of up to %d callers", m.KeySize, m.ValueSize, maxStack)
 		}
+	case MapQueue, MapStack, MapBloomFilter:
+		if m.KeySize != 0 {
+			return fmt.Errorf("a key of %d bytes; a %s has none", m.KeySize, m.Type)
+		}
+	case MapLPMTrie:
+		if m.KeySize <= lpmHead || m.KeySize > lpmHead+maxPrefixBytes {
+			return fmt.Errorf("a key of %d bytes; the length of a prefix and 1 to %d bytes are possible", m.KeySize, maxPrefixBytes)
+		}
 	case MapHash, MapPerCPUHash, MapGPUHash, MapLRUHash, MapLRUPerCPUHash:
 		if m.KeySize == 0 || m.KeySize > maxKeyBytes {
 			return fmt.Errorf("a key of %d bytes; 1 to %d can be had", m.KeySize, maxKeyBytes)
@@ -151,7 +164,13 @@ func (m *MapDef) check() error {
 const maxStack = 127
 
 // HostOnly reports whether maps of this type can be had on the host alone.
-func (m *MapDef) HostOnly() bool { return m.Type == MapStackTrace || m.lru() }
+func (m *MapDef) HostOnly() bool {
+	switch m.Type {
+	case MapStackTrace, MapLPMTrie, MapQueue, MapStack, MapBloomFilter:
+		return true
+	}
+	return m.lru()
+}
 
 // lru reports whether the map drops entries that were not used of late when it is full.
 func (m *MapDef) lru() bool { return m.Type == MapLRUHash || m.Type == MapLRUPerCPUHash }
@@ -168,6 +187,8 @@ const (
 	layoutThread            // max_entries rows of a value per thread
 	layoutHash              // open addressing
 	layoutRing              // a ring of records per multiprocessor
+	layoutQueue             // values without keys, the oldest or the youngest first
+	layoutBloom             // a set of bits
 )
 
 func (m *MapDef) layout() layoutKind {
@@ -176,8 +197,12 @@ func (m *MapDef) layout() layoutKind {
 		return layoutArray
 	case MapGPUThreadArray, MapGPUThreadHost:
 		return layoutThread
-	case MapHash, MapPerCPUHash, MapGPUHash, MapLRUHash, MapLRUPerCPUHash:
+	case MapHash, MapPerCPUHash, MapGPUHash, MapLRUHash, MapLRUPerCPUHash, MapLPMTrie:
 		return layoutHash
+	case MapQueue, MapStack:
+		return layoutQueue
+	case MapBloomFilter:
+		return layoutBloom
 	case MapRingbuf, MapPerfEventArray, MapGPURingbuf:
 		return layoutRing
 	}

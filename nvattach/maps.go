@@ -89,7 +89,8 @@ type Map struct {
 	stable    bool       // of a hash: no program deletes keys
 	sums      []AddField // of a hash: parts of values that programs add to
 	ring      ringLayout
-	counter   int // number of its counter of what was refused
+	lpm       uint64 // of a trie: where the bits are of the prefixes' lengths that it has
+	counter   int    // number of its counter of what was refused
 	base      uint64
 }
 
@@ -241,6 +242,14 @@ func (x *Map) lay(m *Maps, o *MapOptions) error {
 		x.size = x.hash.size
 	case layoutRing:
 		x.layRing(m, o)
+	case layoutQueue:
+		x.size = queueHead + mul(uint64(d.MaxEntries), x.stride)
+	case layoutBloom:
+		x.size = bloomHead + x.stride + d.bloomBits()/8
+	}
+	if d.Type == MapLPMTrie {
+		x.lpm = x.size
+		x.size += prefixLengths / 8
 	}
 	return nil
 }

@@ -239,7 +239,7 @@ func (u *unit) envMaps() []bpf.Map {
 		if !d.Supported() {
 			continue
 		}
-		m := bpf.Map{Thread: d.Thread, Name: d.Name, KeySize: d.KeySize, ValueSize: d.ValueSize, MaxEntries: d.MaxEntries, Direct: d.Data, ReadOnly: d.ReadOnly}
+		m := bpf.Map{Thread: d.Thread, Name: d.Name, KeySize: d.keyBytes(), ValueSize: d.ValueSize, MaxEntries: d.MaxEntries, Direct: d.Data, ReadOnly: d.ReadOnly}
 		if d.Data && d.ReadOnly {
 			m.Contents = d.Initial
 		}

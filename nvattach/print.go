@@ -56,7 +56,7 @@ func (t *Table) Print(w io.Writer, o *PrintOptions) error {
 func (t *Table) heading(b *bytes.Buffer) {
 	d := t.Map.Def
 	fmt.Fprintf(b, "%s (%s", escape.String(t.Map.Name), d.Type)
-	if d.layout() == layoutHash {
+	if d.layout() == layoutHash || d.layout() == layoutQueue {
 		fmt.Fprintf(b, ", %d of %d entries", len(t.Rows), d.MaxEntries)
 	}
 	b.WriteByte(')')
@@ -204,7 +204,7 @@ func (r *Row) zero() bool {
 func (t *Table) rows(b *bytes.Buffer, o *PrintOptions) {
 	d := t.Map.Def
 	rows := t.Rows
-	hash := d.layout() == layoutHash
+	hash := d.layout() == layoutHash || d.layout() == layoutQueue
 	shown, hidden, zero := 0, 0, 0
 	for i := range rows {
 		r := &rows[i]

@@ -48,6 +48,8 @@ func (m *Maps) Read(mem Memory, x *Map) (*Table, error) {
 		err = m.readThreads(mem, t)
 	case layoutHash:
 		err = m.readHash(mem, t)
+	case layoutQueue:
+		err = m.readQueue(mem, t)
 	case layoutRing:
 		t.Refused, err = m.ringDropped(mem, x)
 		if err != nil {
@@ -262,7 +264,7 @@ func (m *Maps) Lookup(mem Memory, x *Map, key []byte) ([]byte, error) {
 		}
 		return v[:size], nil
 	}
-	return nil, fmt.Errorf("map %s: a ring buffer has no keys: %w", x.Name, ErrNoKey)
+	return nil, fmt.Errorf("map %s: a %s has no keys: %w", x.Name, x.Def.Type, ErrNoKey)
 }
 
 // Update sets the value of a key, in a per-thread map and one per multiprocessor
@@ -282,9 +284,12 @@ func (m *Maps) update(mem Memory, x *Map, key, value []byte) error {
 	}
 	switch x.kind {
 	case layoutHash:
+		if x.lpm > 0 {
+			return m.trieUpdate(mem, x, key, value)
+		}
 		return m.hashUpdate(mem, x, key, value)
-	case layoutRing:
-		return fmt.Errorf("a ring buffer has no keys: %w", ErrNoKey)
+	case layoutRing, layoutQueue, layoutBloom:
+		return fmt.Errorf("a %s has no keys: %w", x.Def.Type, ErrNoKey)
 	}
 	i := uint64(le32(key))
 	if i >= uint64(x.Def.MaxEntries) {

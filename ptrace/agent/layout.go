@@ -74,7 +74,7 @@ const (
 
 	retsSize    = 0x20000
 	programSize = 32
-	mapSize     = 144
+	mapSize     = 152
 	textsAt     = 0x8000 // in the memory of programs: behind the helpers
 
 	trapFD      = 0xffffffff

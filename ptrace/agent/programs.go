@@ -129,7 +129,7 @@ func (g *Programs) put(b []byte) (uint64, error) {
 
 // A MapLayout is what helpers know of a map.
 type MapLayout struct {
-	Kind             uint32 // 1: hash, 2: array, 3: ring of records
+	Kind             uint32 // LayoutHash …
 	Key, Value       uint32 // bytes
 	Entries          uint32 // at most
 	Base, Stride     uint64 // from value to value
@@ -139,6 +139,7 @@ type MapLayout struct {
 	SlotSize, Values uint64
 	Stable           uint64 // 1: no program deletes keys
 	LRU              uint64 // 1: it makes room by itself
+	LPM              uint64 // of a trie, which is a hash: where the bits of its prefixes' lengths are
 	Units, Largest   uint64 // of a ring
 	Refused          uint64 // address of the number of insertions without room
 	Busy             uint64 // and of those that gave up waiting
@@ -149,6 +150,10 @@ const (
 	LayoutHash = 1 + iota
 	LayoutArray
 	LayoutRing
+	LayoutQueue
+	LayoutStack
+	LayoutBloom
+	LayoutTrie
 )
 
 // SetTexts says which ring helpers print to. It must be called before all other methods.

@@ -11,11 +11,11 @@ var blobCode []byte
 var blobProgram []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "5700b04b25d4d1fd935e9552881bd6a06ccbdf8d34ae6f0a4a047f8108f3f8e5"
+const blobStamp = "8812c5b95de3645e617b3ef66217de6d3f9e5fb83b80cb16a4a9603c96db492e"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (
-	blobSum   = "c4e1549ca11070592356acd61c1c2337746fe96b6f24d623f890640a52666c4b"
+	blobSum   = "805d5914dbffb17621c3b6ce6ec7506bfb1a1d5342a15dfc7d4f08ae73002141"
 	blobTools = "gcc (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40"
 )
 
@@ -33,10 +33,10 @@ var blobSymbols = map[string]uint64{
 	"probe_entry":    0x700009ed,
 	"probe_watch":    0x70000b0b,
 	"probe_return":   0x70000c88,
-	"helper_release": 0x440000000143,
-	"program_unwind": 0x44000000013b,
-	"crit_begin":     0x440000002094,
-	"crit_end":       0x44000000254d,
+	"helper_release": 0x44000000015e,
+	"program_unwind": 0x440000000156,
+	"crit_begin":     0x440000002974,
+	"crit_end":       0x4400000030bd,
 	"helper_1":       0x440000000000,
 	"helper_2":       0x440000000009,
 	"helper_3":       0x440000000012,
@@ -53,6 +53,9 @@ var blobSymbols = map[string]uint64{
 	"helper_45":      0x440000000036,
 	"helper_58":      0x4400000000cf,
 	"helper_67":      0x440000000117,
+	"helper_87":      0x440000000120,
+	"helper_88":      0x440000000129,
+	"helper_89":      0x440000000132,
 	"helper_112":     0x440000000024,
 	"helper_113":     0x44000000002d,
 	"helper_114":     0x44000000003f,
@@ -69,9 +72,9 @@ var blobSymbols = map[string]uint64{
 	"helper_183":     0x4400000000fc,
 	"helper_184":     0x440000000105,
 	"helper_187":     0x4400000000d8,
-	"helper_600":     0x440000000120,
-	"helper_601":     0x440000000129,
-	"helper_605":     0x440000000132,
+	"helper_600":     0x44000000013b,
+	"helper_601":     0x440000000144,
+	"helper_605":     0x44000000014d,
 }
 
 // blobLayout is the layout that the code was compiled with.
@@ -127,7 +130,7 @@ var blobLayout = []uint64{
 	0x43f000000000,
 	0x20000,
 	0x20,
-	0x90,
+	0x98,
 	0xc0,
 	0x20,
 	0x71260000,

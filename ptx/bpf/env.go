@@ -113,12 +113,16 @@ const (
 type ArgSpec struct {
 	Kind ArgKind
 	// Size in bytes for ArgRead, ArgWrite, ArgShared and ArgString; 0: the argument SizeArg
-	// has it, whose highest possible value counts.
+	// has it, whose highest possible value counts. ValueBytes of ArgWrite: that of a value of
+	// the call's map.
 	Size int
 	// SizeArg is the index of the argument (0 to 4) with the size. A constant
 	// size may be 0, and then nothing is accessed and the pointer may be NULL.
 	SizeArg int
 }
+
+// ValueBytes is an [ArgSpec].Size.
+const ValueBytes = -1
 
 // A RetKind says what a helper returns.
 type RetKind uint8

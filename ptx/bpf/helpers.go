@@ -151,12 +151,12 @@ func (a *analysis) argSize(i, k int, fx *effect) (int, error) {
 	h, spec := a.ops[i].helper, fx.args[k].spec
 	size := uint64(spec.Size)
 	switch {
-	case spec.Kind == ArgKey || spec.Kind == ArgValue:
+	case spec.Kind == ArgKey || spec.Kind == ArgValue || spec.Size == ValueBytes:
 		if fx.m < 0 {
 			return 0, a.refuse(i, "", "argument %d of %s is a key or value, but there is no map", k+1, h.Name)
 		}
 		size = uint64(a.env.Maps[fx.m].KeySize)
-		if spec.Kind == ArgValue {
+		if spec.Kind != ArgKey {
 			size = uint64(a.env.Maps[fx.m].ValueSize)
 		}
 	case spec.Size == 0:

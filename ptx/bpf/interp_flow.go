@@ -372,8 +372,10 @@ func (in *Interpreter) checkArg(h *Helper, k, m int, f *iframe) error {
 	case ArgValue:
 		n = int(in.Env.Maps[m].ValueSize)
 	case ArgRead, ArgWrite, ArgShared:
-		n = spec.Size
-		if n == 0 {
+		switch n = spec.Size; n {
+		case ValueBytes:
+			n = int(in.Env.Maps[m].ValueSize)
+		case 0:
 			n = int(min(f.regs[spec.SizeArg+1].v, maxHelperBytes))
 		}
 	}

@@ -30,6 +30,7 @@ __asm__(
 	THUNK(25, perf_output) THUNK(130, ring_output) THUNK(131, ring_reserve) THUNK(132, ring_submit) THUNK(133, ring_discard)
 	THUNK(58, override_return) THUNK(187, set_retval) THUNK(173, func_ip) THUNK(174, cookie) THUNK(182, compare)
 	THUNK(183, func_arg) THUNK(184, func_ret) THUNK(27, stack_id) THUNK(67, stack)
+	THUNK(87, map_push) THUNK(88, map_pop) THUNK(89, map_peek)
 	THUNK(600, log2_of) THUNK(601, raise) THUNK(605, bits)
 	".globl program_unwind\n" // is called as a program
 	"program_unwind:	mov %rbp,%rdx\n	jmp find_fde\n"
@@ -311,9 +312,89 @@ static inline u64 value_at(const struct map *m, u64 slot, u64 cpu)
 	return m->base + m->values + cpu * m->copy + slot * m->stride;
 }
 
+// --- tries: hashes whose keys are prefixes, with the bits behind those 0. What has a number of
+// bits is looked for with each length that there is, the longest first.
+
+#define TRIE_KEY 260u // bytes of a key: the length, in bits, and the prefix
+
+struct prefix {
+	u32 bits;
+	u8 data[TRIE_KEY - 4];
+};
+
+static inline int has_length(const struct map *m, u32 bits) { return ((volatile u64 *)(m->base + m->lpm))[bits / 64] >> bits % 64 & 1; }
+
+// Copies a key, with bits of it. Returns whether it is one.
+HELPER int prefix_of(const struct map *m, const u8 *key, struct prefix *p)
+{
+	u32 most = 8 * (m->key - 4), i;
+	put((u8 *)p, key, m->key);
+	if (p->bits > most)
+		return 0;
+	if (p->bits % 8)
+		p->data[p->bits / 8] &= 0xff00 >> p->bits % 8;
+	for (i = (p->bits + 7) / 8; i < most / 8; i++)
+		p->data[i] = 0;
+	return 1;
+}
+
+HELPER u64 trie_lookup(const struct map *m, const u8 *key)
+{
+	struct prefix p;
+	u64 i, home;
+	u32 n;
+	if (!prefix_of(m, key, &p))
+		return 0;
+	for (n = p.bits;; n--) {
+		if (n < 8 * (m->key - 4))
+			p.data[n / 8] &= ~(0x80 >> n % 8);
+		p.bits = n;
+		if (has_length(m, n) && (i = find(m, (u8 *)&p, hash_of((u8 *)&p, m->key), &home)))
+			return value_at(m, i - 1, 0);
+		if (!n)
+			return 0;
+	}
+}
+
+// --- bloom filters: a number of bits for each value, from two hashes of it
+
+#define BLOOM_HEAD 64u
+
+static inline u64 bloom_bit(const struct map *m, u32 hash, u32 i)
+{
+	return (hash + (u64)i * ((hash * 0x9e3779b1u) >> 1 | 1)) & (m->slots - 1);
+}
+
+static inline u64 *bloom_word(const struct map *m, u64 bit) { return (u64 *)(m->base + BLOOM_HEAD + m->stride) + bit / 64; }
+
+HELPER long bloom_has(const struct map *m, const u8 *value)
+{
+	u32 hash = hash_of(value, m->value), i;
+	for (i = 0; i < m->homes; i++) {
+		u64 bit = bloom_bit(m, hash, i);
+		if (!(*(volatile u64 *)bloom_word(m, bit) >> bit % 64 & 1))
+			return -ENOENT;
+	}
+	return 0;
+}
+
+HELPER long bloom_add(const struct map *m, const u8 *value)
+{
+	u32 hash = hash_of(value, m->value), i;
+	for (i = 0; i < m->homes; i++) {
+		u64 bit = bloom_bit(m, hash, i);
+		__atomic_fetch_or(bloom_word(m, bit), 1ul << bit % 64, __ATOMIC_RELAXED);
+	}
+	return 0;
+}
+
 HELPER u64 map_lookup(const struct map *m, const u8 *key)
 {
 	u64 i, home;
+	if (unlikely(m->kind == MAP_TRIE))
+		return trie_lookup(m, key);
+	if (unlikely(m->kind == MAP_BLOOM)) // where nothing is written
+		return bloom_has(m, key) ? 0 : m->base + BLOOM_HEAD;
 	if (m->kind == MAP_ARRAY) {
 		i = *(const u32 *)key;
 		return i < m->entries ? m->base + cpu_of(m) * m->copy + i * m->stride : 0;
@@ -466,6 +547,7 @@ CRITICAL long delete(const struct change *c)
 
 HELPER long map_update(const struct map *m, const u8 *key, const u8 *value, u64 flags, u64 e, struct run *run)
 {
+	struct prefix prefix;
 	struct change c;
 	u64 i;
 	u32 tries = 0;
@@ -481,6 +563,14 @@ HELPER long map_update(const struct map *m, const u8 *key, const u8 *value, u64 
 			return -EEXIST;
 		put((u8 *)(m->base + cpu_of(m) * m->copy + i * m->stride), value, m->value);
 		return 0;
+	}
+	if (unlikely(m->kind == MAP_BLOOM))
+		return flags ? -EINVAL : bloom_add(m, value);
+	if (unlikely(m->kind == MAP_TRIE)) {
+		if (!prefix_of(m, key, &prefix))
+			return -EINVAL;
+		__atomic_fetch_or((u64 *)(m->base + m->lpm) + prefix.bits / 64, 1ul << prefix.bits % 64, __ATOMIC_RELAXED);
+		key = (u8 *)&prefix;
 	}
 	c.hash = hash_of(key, m->key);
 	c.home = home_of(m, c.hash);
@@ -516,11 +606,16 @@ HELPER long map_update(const struct map *m, const u8 *key, const u8 *value, u64 
 
 HELPER long map_delete(const struct map *m, const u8 *key, u64 d, u64 e, u64 f, struct run *run)
 {
+	struct prefix prefix;
 	struct change c;
 	u64 i;
 	u32 tries = 0;
 	(void)d, (void)e, (void)f;
-	if (m->kind != MAP_HASH)
+	if (m->kind == MAP_TRIE) {
+		if (!prefix_of(m, key, &prefix))
+			return -EINVAL;
+		key = (u8 *)&prefix;
+	} else if (m->kind != MAP_HASH)
 		return -EINVAL;
 	c.hash = hash_of(key, m->key);
 	c.home = home_of(m, c.hash);
@@ -539,6 +634,111 @@ HELPER long map_delete(const struct map *m, const u8 *key, u64 d, u64 e, u64 f, 
 		if (likely(delete(&c) != AGAIN))
 			return 0;
 	}
+}
+
+// --- queues and stacks: a lock as that of a hash's home, how many values were taken from the
+// one end, and put to the other; then the values
+
+#define QUEUE_HEAD 64u
+
+struct queue {
+	u64 lock, first, end;
+};
+
+static inline u8 *queue_at(const struct map *m, u64 i) { return (u8 *)(m->base + QUEUE_HEAD + i % m->entries * m->stride); }
+
+CRITICAL long queue_push(const struct change *c)
+{
+	const struct map *m = c->m;
+	volatile struct queue *q = (struct queue *)m->base;
+	u64 first, end;
+	if (!lock(c->home, c->seen, c->owner))
+		return AGAIN;
+	first = q->first;
+	end = q->end;
+	if (end - first >= m->entries) {
+		if (!c->quiet) { // the oldest does not make room
+			unlock(c->home, c->seen, 0);
+			return -E2BIG;
+		}
+		q->first = first + 1;
+	}
+	put(queue_at(m, end), c->value, m->value);
+	barrier();
+	q->end = end + 1;
+	unlock(c->home, c->seen, 0);
+	return 0;
+}
+
+// Quiet: it stays.
+CRITICAL long queue_take(const struct change *c)
+{
+	const struct map *m = c->m;
+	volatile struct queue *q = (struct queue *)m->base;
+	u64 first, end;
+	if (!lock(c->home, c->seen, c->owner))
+		return AGAIN;
+	first = q->first;
+	end = q->end;
+	if (first == end) {
+		unlock(c->home, c->seen, 0);
+		return -ENOENT;
+	}
+	put((u8 *)c->value, queue_at(m, m->kind == MAP_STACK ? end - 1 : first), m->value);
+	barrier();
+	if (!c->quiet && m->kind == MAP_STACK)
+		q->end = end - 1;
+	else if (!c->quiet)
+		q->first = first + 1;
+	unlock(c->home, c->seen, 0);
+	return 0;
+}
+
+HELPER long queue_change(const struct map *m, const u8 *value, u32 quiet, long (*how)(const struct change *), struct run *run)
+{
+	struct change c = {.m = m, .value = value, .home = m->base, .owner = (u32)ids_of(run), .quiet = quiet};
+	u32 tries = 0;
+	for (;;) {
+		long r;
+		c.seen = *(volatile u64 *)m->base;
+		if (unlikely(c.seen & HOME_LOCK)) {
+			if (!wait_for(m, c.home, c.seen, run, &tries))
+				return -EBUSY;
+			continue;
+		}
+		if (likely((r = how(&c)) != AGAIN))
+			return r;
+	}
+}
+
+HELPER long map_push(const struct map *m, const u8 *value, u64 flags, u64 d, u64 e, struct run *run)
+{
+	(void)d, (void)e;
+	if (m->kind == MAP_BLOOM)
+		return flags ? -EINVAL : bloom_add(m, value);
+	if (flags & ~2ul) // BPF_EXIST
+		return -EINVAL;
+	return queue_change(m, value, !!flags, queue_push, run);
+}
+
+HELPER long queue_get(const struct map *m, u8 *value, u32 quiet, struct run *run)
+{
+	long r = queue_change(m, value, quiet, queue_take, run);
+	if (r)
+		zero(value, m->value);
+	return r;
+}
+
+HELPER long map_pop(const struct map *m, u8 *value, u64 c, u64 d, u64 e, struct run *run)
+{
+	(void)c, (void)d, (void)e;
+	return m->kind == MAP_BLOOM ? -EINVAL : queue_get(m, value, 0, run);
+}
+
+HELPER long map_peek(const struct map *m, u8 *value, u64 c, u64 d, u64 e, struct run *run)
+{
+	(void)c, (void)d, (void)e;
+	return m->kind == MAP_BLOOM ? bloom_has(m, value) : queue_get(m, value, 1, run);
 }
 
 // --- records; the layout of a ring is told in nvattach/ring.go

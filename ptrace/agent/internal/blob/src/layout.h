@@ -276,12 +276,13 @@ struct map {
 	u64 slots, homes, at, keyoff, slotsize, values; // of a hash
 	u64 stable;			     // of a hash: no program deletes keys
 	u64 lru;			     // of a hash: it makes room by itself
+	u64 lpm;			     // of a trie: where the bits are of the prefixes' lengths that it has
 	u64 units, largest;		     // of a ring
 	u64 refused;			     // address of the number of what found no room
 	u64 busy;			     // address of the number of what gave up waiting
 };
 
-enum { MAP_HASH = 1, MAP_ARRAY, MAP_RING };
+enum { MAP_HASH = 1, MAP_ARRAY, MAP_RING, MAP_QUEUE, MAP_STACK, MAP_BLOOM, MAP_TRIE };
 
 #define NCOUNTS 4096u
 #define NBUCKETS 24u
