@@ -95,8 +95,10 @@ func needed(a Arch, from, to *Inst, d *Dependence, woven bool) int {
 		// other instructions use sooner is there.
 		k.to = "*"
 		m, ok := stallMin[k]
-		if m += slack; k.kind == Pred || k.kind == UPred {
+		if k.kind == Pred || k.kind == UPred {
 			m = max(m, predicateCycles)
+		} else {
+			m += slack
 		}
 		if ok {
 			n = min(n, m)
