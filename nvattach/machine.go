@@ -24,10 +24,12 @@ type machine struct {
 	weaver *sass.Weaver
 	report KernelReport
 	sites  []Site
-	change *fatbin.CodeChange
-	halves []int // offsets in it; see sass.Woven
-	own    map[*Object]sass.Variables
-	err    error // why it gets none
+	// skipped are counted in the report's notes, which it has in the same order.
+	skipped []skipped
+	change  *fatbin.CodeChange
+	halves  []int // offsets in it; see sass.Woven
+	own     map[*Object]sass.Variables
+	err     error // why it gets none
 }
 
 // A bodyKey is what a compiled program depends on.
@@ -289,7 +291,7 @@ func (m *machine) before(q *PlannedProgram, i, block, insns int) (bool, error) {
 	if se, ok := errors.AsType[*sass.SiteError](err); ok {
 		m.sites = m.sites[:sites]
 		if !strings.HasSuffix(se.Reason, string(sass.ReasonUnreached)) && !strings.HasSuffix(se.Reason, string(sass.ReasonPadding)) {
-			m.note("%s at %v", in.Name(), se)
+			m.skip(fmt.Sprintf("%s at +%#x", in.Name(), i*sass.WordSize), se.Reason)
 		}
 		return false, nil
 	}
@@ -351,12 +353,36 @@ func (m *machine) args(q *PlannedProgram, b *compiledBody, at *place, in *sass.I
 	return list
 }
 
-// note remembers why a place has no program; equal ones once.
-func (m *machine) note(format string, args ...any) {
-	s := fmt.Sprintf(format, args...)
-	if !slices.Contains(m.report.Notes, s) && len(m.report.Notes) < 32 {
-		m.report.Notes = append(m.report.Notes, s)
+// skip notes why a place has no program, with how many have none for that reason.
+func (m *machine) skip(place, reason string) {
+	k := slices.IndexFunc(m.skipped, func(k skipped) bool { return k.reason == reason })
+	switch {
+	case k >= 0:
+	case len(m.skipped) == mostReasons:
+		return
+	default:
+		k = len(m.skipped)
+		m.skipped = append(m.skipped, skipped{reason: reason, first: place})
+		m.report.Notes = append(m.report.Notes, "")
 	}
+	m.skipped[k].n++
+	m.report.Notes[k] = m.skipped[k].String()
+}
+
+// mostReasons bounds the notes of a kernel.
+const mostReasons = 32
+
+// skipped are places of a kernel without a program, for one reason.
+type skipped struct {
+	reason, first string
+	n             int
+}
+
+func (s skipped) String() string {
+	if s.n == 1 {
+		return s.reason + " (" + s.first + ")"
+	}
+	return fmt.Sprintf("%s (%d places, the first %s)", s.reason, s.n, s.first)
 }
 
 // paramsKey is a kernel's parameters as text.

@@ -74,8 +74,10 @@ func (f *found) summary() string {
 		}
 		unprobed += p.Unprobed
 		if p.Reason != "" {
-			if without[p.Reason]++; without[p.Reason] == 1 {
-				reasons = append(reasons, p.Reason)
+			// Which places of a kernel have none says -v.
+			r, _, _ := strings.Cut(p.Reason, " (")
+			if without[r]++; without[r] == 1 {
+				reasons = append(reasons, r)
 			}
 		}
 	}
