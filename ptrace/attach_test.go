@@ -121,13 +121,9 @@ func TestAttachStopped(t *testing.T) {
 	unix.Kill(v.pid, unix.SIGSTOP)
 	state := func(want byte) {
 		t.Helper()
-		for range 2000 {
-			if threadState(v.pid, v.pid) == want {
-				return
-			}
-			time.Sleep(5 * time.Millisecond)
+		if !need.Until(t, func() bool { return threadState(v.pid, v.pid) == want }) {
+			t.Errorf("state is not %c", want)
 		}
-		t.Errorf("state is not %c", want)
 	}
 	state('T')
 	for range 3 {

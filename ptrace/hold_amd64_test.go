@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"nvtrace/internal/need"
 )
 
 // TestStopWorld: nobody runs while the world is stopped, and everything goes on
@@ -176,7 +178,6 @@ func TestHoldKilled(t *testing.T) {
 			t.Errorf("%#x", uint32(got.status))
 		}
 		one.Release(func(*Task) { t.Error("released after the end") })
-		time.Sleep(5 * time.Millisecond)
 	})
 }
 
@@ -255,12 +256,7 @@ func TestInterruptStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.check(t)
-	for range 2000 {
-		if threadState(v.pid, v.pid) == 'T' {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
+	need.Until(t, func() bool { return threadState(v.pid, v.pid) == 'T' })
 	if s := threadState(v.pid, v.pid); n != 10 || s != 'T' {
 		t.Errorf("%d interruptions, state %c", n, s)
 	}

@@ -29,13 +29,7 @@ func startHelper(t *testing.T, name string, argv ...string) *running {
 // gone waits until a process does not exist any more.
 func gone(t *testing.T, pid int) bool {
 	t.Helper()
-	for range 4000 {
-		if isZombie(pid, pid) {
-			return true
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	return false
+	return need.Until(t, func() bool { return isZombie(pid, pid) })
 }
 
 // TestForward: signals sent to the tracer reach the program, and its end is
@@ -335,7 +329,7 @@ func TestEndedSignals(t *testing.T) {
 	v := startHelper(t, "run-lingers", "/bin/true")
 	over := make(chan error, 1)
 	go func() { over <- v.cmd.Wait() }()
-	for range 1000 {
+	for limit := need.Limit(t); limit.Err() == nil; {
 		_ = v.cmd.Process.Signal(unix.SIGTERM) // the first may come too early
 		select {
 		case <-over:

@@ -25,6 +25,18 @@ func Limit(tb testing.TB) context.Context {
 	return ctx
 }
 
+// Until waits until done says so, as long as [Limit] lets a test wait, and reports whether
+// it did.
+func Until(tb testing.TB, done func() bool) bool {
+	tb.Helper()
+	for limit := Limit(tb); !done(); time.Sleep(time.Millisecond) {
+		if limit.Err() != nil {
+			return false
+		}
+	}
+	return true
+}
+
 func earlier(a, b time.Time) time.Time {
 	if b.Before(a) {
 		return b

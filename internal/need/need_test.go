@@ -96,3 +96,14 @@ func TestLimit(t *testing.T) {
 		t.Errorf("after the test: %v", ctx.Err())
 	}
 }
+
+// TestUntil: it waits for what comes, and says what did not.
+func TestUntil(t *testing.T) {
+	n := 0
+	if !Until(t, func() bool { n++; return n == 3 }) || n != 3 {
+		t.Errorf("asked %d times", n)
+	}
+	if Until(&limited{t, time.Now().Add(10*time.Second + 20*time.Millisecond)}, func() bool { return false }) {
+		t.Error("what never comes came")
+	}
+}

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"nvtrace/internal/need"
 	"nvtrace/ptrace"
 	"nvtrace/traces"
 	"nvtrace/traces/record"
@@ -287,15 +288,14 @@ func TestFastOrphan(t *testing.T) {
 	}
 	out := filepath.Join(dir, "out")
 	wait := func(what string) string {
-		for range 1000 {
-			if b, _ := os.ReadFile(out); strings.Contains(string(b), what) || strings.Contains(string(b), "call ") {
-				return string(b)
-			}
-			time.Sleep(10 * time.Millisecond)
+		var b []byte
+		if !need.Until(t, func() bool {
+			b, _ = os.ReadFile(out)
+			return strings.Contains(string(b), what) || strings.Contains(string(b), "call ")
+		}) {
+			t.Fatalf("no %q in %q", what, b)
 		}
-		b, _ := os.ReadFile(out)
-		t.Fatalf("no %q in %q", what, b)
-		return ""
+		return string(b)
 	}
 	wait("ready")
 	if err := cmd.Process.Kill(); err != nil {

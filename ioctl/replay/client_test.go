@@ -11,10 +11,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"nvtrace/internal/need"
 	"nvtrace/traces"
 )
 
@@ -290,12 +290,10 @@ func TestCancel(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	reason := errors.New("enough")
 	go func() {
-		for range 1000 {
-			if b, _ := os.ReadFile(out.Name()); bytes.Contains(b, []byte("ready")) {
-				break
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
+		need.Until(t, func() bool {
+			b, _ := os.ReadFile(out.Name())
+			return bytes.Contains(b, []byte("ready"))
+		})
 		cancel(reason)
 	}()
 	res, err := Run(ctx, bytes.NewReader(rec), []string{clientProgram(t), "sleep"}, &Options{Stdout: out, NoSignals: true})

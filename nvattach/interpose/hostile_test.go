@@ -265,9 +265,7 @@ func TestFlood(t *testing.T) {
 			idle = append(idle, c)
 		}
 	}
-	for limit := need.Limit(t); s.Stats().Refused < 42 && limit.Err() == nil; {
-		time.Sleep(time.Millisecond)
-	}
+	need.Until(t, func() bool { return s.Stats().Refused >= 42 })
 	s.mu.Lock()
 	open := len(s.conns)
 	s.mu.Unlock()

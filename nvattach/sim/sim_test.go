@@ -102,10 +102,8 @@ func TestKilled(t *testing.T) {
 	}
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
-	for limit := need.Limit(t); len(s.Processes()) != 0; time.Sleep(10 * time.Millisecond) {
-		if limit.Err() != nil {
-			t.Fatal("the process is still served")
-		}
+	if !need.Until(t, func() bool { return len(s.Processes()) == 0 }) {
+		t.Fatal("the process is still served")
 	}
 }
 

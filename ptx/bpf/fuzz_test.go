@@ -31,11 +31,7 @@ func FuzzVerify(f *testing.F) {
 		}
 		w := newWorld(0)
 		p := &Program{Name: "fuzzed", Insns: ins}
-		start := time.Now()
 		v, err := Verify(p, w.env)
-		if took := time.Since(start); took > 20*time.Second {
-			t.Errorf("%d instructions took %v", len(ins), took)
-		}
 		if err != nil {
 			var why *RefusedError
 			if !errors.As(err, &why) || why.Reason == "" {

@@ -1,12 +1,11 @@
 package emu
 
 import (
-	"context"
 	"os"
 	"strings"
 	"testing"
-	"time"
 
+	"nvtrace/internal/need"
 	"nvtrace/ptx"
 )
 
@@ -39,8 +38,7 @@ func FuzzRun(f *testing.F) {
 		if err != nil {
 			return
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		defer cancel()
+		ctx := need.Limit(t)
 		buf, err := m.Alloc(4096, "buffer")
 		if err != nil {
 			return

@@ -1,12 +1,11 @@
 package emu
 
 import (
-	"context"
 	"math/rand/v2"
 	"os"
 	"testing"
-	"time"
 
+	"nvtrace/internal/need"
 	"nvtrace/ptx"
 )
 
@@ -86,8 +85,7 @@ func runAll(t *testing.T, src string) {
 	if err != nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
+	ctx := need.Limit(t)
 	for i, name := range mod.Kernels() {
 		k, err := mod.Kernel(name)
 		if err != nil || i == 8 {
