@@ -92,6 +92,23 @@ template <int D> __global__ void deep(unsigned *out, unsigned *a) {
   ACTIVE(5);
 }
 
+// Both ways keep constants in uniform registers over their accesses.
+__constant__ unsigned constants[8] = {3, 5, 7, 11, 13, 17, 19, 23};
+__global__ void uniforms(unsigned *out, unsigned *a) {
+  unsigned t = threadIdx.x, x = 0;
+  if (t % 3 == 0) {
+    for (unsigned i = 0; i < (a[t] & 7) + t % 5; i++)
+      x += (a[t + i + x % 32] + blockDim.x) * constants[0] + (a[x % 64 + 128] ^ constants[1]);
+    out[t * kSteps] = x;
+  } else {
+    for (unsigned i = 0; i < (a[t + 64] & 15) + t % 7; i++)
+      x ^= (a[t + i + x % 16] - gridDim.x) * constants[2] + (a[x % 32 + 228] | constants[3]) - constants[4];
+    out[t * kSteps] = x + 1;
+  }
+  __syncwarp();
+  ACTIVE(1);
+}
+
 static void check(const char *name, cudaError_t e) {
   if (e == cudaSuccess)
     return;
@@ -123,6 +140,7 @@ int main() {
   run("accesses", accesses);
   run("alone", alone);
   run("halves", halves);
+  run("uniforms", uniforms);
   run("deep1", deep<1>);
   run("deep2", deep<2>);
   run("deep4", deep<4>);

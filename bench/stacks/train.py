@@ -1,8 +1,11 @@
 """Trains a small GPT-2 and prints its losses: train.py [STEPS] [--profile FILE] [--times]"""
 import argparse
 import json
+import os
 import sys
 import time
+
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS needs to be deterministic
 
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
@@ -21,6 +24,7 @@ if args.profile:
     prof = profile(activities=[ProfilerActivity.CUDA])
     prof.__enter__()
 
+torch.use_deterministic_algorithms(True, warn_only=True)
 torch.manual_seed(0)
 config = GPT2Config(n_layer=4, n_head=8, n_embd=512, vocab_size=8192, n_positions=512)
 model = GPT2LMHeadModel(config).cuda().bfloat16()
