@@ -128,54 +128,12 @@ func TestPadding(t *testing.T) {
 	}
 }
 
-func TestWrappers(t *testing.T) {
-	for name, want := range map[string][]Wrapper{
-		"libtwo.13.0.so":      {{0x5088, 1, 0x2088}, {0x50a0, 1, 0x2698}, {0x50b8, 2, 0x2ac8}},
-		"two.13.0.o":          {{0x9b8, 1, 0x3a8}},
-		"kernels.13.0.fatbin": nil,
-	} {
-		f := NewFile(name, read(t, "testdata/"+name), nil)
-		got, err := f.Wrappers()
-		if err != nil {
-			t.Error(err)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s: %s", name, diff)
-		}
-		for i, w := range got {
-			if c, _, err := ParseContainer(f.data[w.Container:]); err != nil || len(c.Entries) == 0 {
-				t.Errorf("%s: wrapper %d points at no container: %v", name, i, err)
-			}
-		}
-	}
-	b := read(t, "testdata/libtwo.13.0.so")
-	// A linker may leave a pointer to the relocation, or put it in place; where
-	// neither is, it is unknown.
-	empty := patched(patched(b, 0x50a8, make([]byte, 8)...), 0x50c0, make([]byte, 8)...)
-	bare := empty
-	for at := 0x7e0; at < 0x7e0+9*24; at += 24 {
-		bare = patched(bare, at+8, 0, 0, 0, 0)
-	}
-	for _, tt := range []struct {
-		image []byte
-		want  []Wrapper
-	}{
-		{empty, []Wrapper{{0x5088, 1, 0x2088}, {0x50a0, 1, 0x2698}, {0x50b8, 2, 0x2ac8}}},
-		{bare, []Wrapper{{0x5088, 1, 0x2088}, {0x50a0, 1, -1}, {0x50b8, 2, -1}}},
-	} {
-		got, err := NewFile("x", tt.image, nil).Wrappers()
-		if diff := cmp.Diff(tt.want, got); diff != "" || err != nil {
-			t.Errorf("%v %s", err, diff)
-		}
-	}
-	if _, err := NewFile("x", patched(b, 0x5088, 0), nil).Wrappers(); err == nil || !strings.Contains(err.Error(), "wrapper: +0x5088: magic 0x46624300") {
-		t.Errorf("damaged: %v", err)
-	}
+func TestParseWrapper(t *testing.T) {
 	p, err := ParseWrapper(append(binary.LittleEndian.AppendUint64([]byte{0xb1, 0x43, 0x62, 0x46, 2, 0, 0, 0}, 0x1000), 0, 0x20, 0, 0, 0, 0, 0, 0))
 	if err != nil || p != (WrapperPointers{2, 0x1000, 0x2000}) {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if _, err := ParseWrapper(b); err == nil {
+	if _, err := ParseWrapper(read(t, "testdata/libtwo.13.0.so")); err == nil {
 		t.Error("an ELF file is no wrapper")
 	}
 }

@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "rewrite the wanted parts of testdata/go
 var goldenParts = map[string]func(t *testing.T, f *File, edits string) string{
 	"tree": func(t *testing.T, f *File, _ string) string {
 		var b strings.Builder
-		if err := Dump(&b, f); err != nil {
+		if err := dump(&b, f); err != nil {
 			t.Fatal(err)
 		}
 		return b.String()
@@ -31,7 +31,7 @@ var goldenParts = map[string]func(t *testing.T, f *File, edits string) string{
 	},
 	"check": func(t *testing.T, f *File, _ string) string {
 		var b strings.Builder
-		if _, err := WriteCheck(&b, f, nil); err != nil {
+		if _, err := f.Check().Write(&b, f.Name, nil); err != nil {
 			t.Fatal(err)
 		}
 		return b.String()

@@ -169,7 +169,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		file.Check()
-		if err := Dump(io.Discard, file); err != nil {
+		if err := dump(io.Discard, file); err != nil {
 			t.Fatal(err)
 		}
 		if err := WriteSites(io.Discard, file, nil); err != nil {

@@ -386,11 +386,6 @@ func (f *File) where(directive string) string {
 	return f.Position(at).String()
 }
 
-// WriteCheck writes the result of [File.Check] as [CheckReport.Write] does.
-func WriteCheck(w io.Writer, f *File, o *ReportOptions) (ok bool, err error) {
-	return f.Check().Write(w, f.Name, o)
-}
-
 // Write writes the report about the file name: errors, warnings and what is
 // missing line by line and a closing line of totals. It returns the writer's
 // error; ok is false when the report has errors or something is missing.

@@ -45,17 +45,6 @@ type variant struct {
 // known. Where releases differ, it is that of m.Major, or the newest if that is 0.
 func (m Module) Lookup(symbol string) *Function { return known().Lookup(m, symbol) }
 
-// Lookup returns the prototype of a function of the library that file is, nil
-// where it is not known. A file that is none of the libraries (a program that
-// has the runtime in it, say) is asked for by the symbol alone.
-func Lookup(file, symbol string) *Function {
-	m := Match(file)
-	if m.Library == Unknown {
-		m.Library = MatchSymbol(symbol)
-	}
-	return m.Lookup(symbol)
-}
-
 // Functions yields the newest prototypes of a library's functions, by name.
 func Functions(l Library) iter.Seq[*Function] {
 	return func(yield func(*Function) bool) {

@@ -211,7 +211,7 @@ func TestResults(t *testing.T) {
 // cudaMemAdvise takes a device's number in 12 and a location, a structure of 8
 // bytes, in 13.
 func TestMajor(t *testing.T) {
-	param := func(file string) string { return Lookup(file, "cudaMemAdvise").Params[3].Type.String() }
+	param := func(file string) string { return lookupIn(file, "cudaMemAdvise").Params[3].Type.String() }
 	if got := param("libcudart.so.12"); got != "int" {
 		t.Errorf("12: %s", got)
 	}
@@ -228,11 +228,11 @@ func TestMajor(t *testing.T) {
 // TestVersionedSymbols holds that nvJitLink's symbols of releases that were not
 // read are those of the function.
 func TestVersionedSymbols(t *testing.T) {
-	f := Lookup("libnvJitLink.so.12", "__nvJitLinkCreate_12_4")
+	f := lookupIn("libnvJitLink.so.12", "__nvJitLinkCreate_12_4")
 	if f == nil || f.Name != "nvJitLinkCreate" || len(f.Params) != 3 {
 		t.Errorf("%v", f)
 	}
-	if f := Lookup("libnvJitLink.so.12", "__nvJitLinkOther_12_4"); f != nil {
+	if f := lookupIn("libnvJitLink.so.12", "__nvJitLinkOther_12_4"); f != nil {
 		t.Errorf("%v", f)
 	}
 }
@@ -312,3 +312,6 @@ func FuzzDecode(f *testing.F) {
 		d.table() // must not panic, nor take more memory than raw has bytes for
 	})
 }
+
+// lookupIn returns the prototype of a function of the library that file is.
+func lookupIn(file, symbol string) *Function { return Match(file).Lookup(symbol) }

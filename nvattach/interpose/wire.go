@@ -206,15 +206,6 @@ const (
 	hashMul   = 0xff51afd7ed558ccd
 )
 
-// Hash is the shim's quick hash of an image's bytes: it names images in notes,
-// where SHA-256 would take longer than the load. It is no defence against a
-// program that wants two images to have one hash.
-func Hash(b []byte) [2]uint64 {
-	h := newHasher()
-	_, _ = h.Write(b)
-	return h.sum()
-}
-
 func hashStep(h0, h1, a, b uint64) (uint64, uint64) {
 	hi, lo := bits.Mul64(a^h0, b^h1|1)
 	return lo ^ bits.RotateLeft64(b, 23) ^ hashMul, bits.RotateLeft64(h1, 31) + hi ^ a*hashMul

@@ -87,25 +87,6 @@ func (q *request) decode(b []byte) error {
 	return nil
 }
 
-// encode writes q, as a program does.
-func (q *request) encode(b []byte) {
-	le := binary.LittleEndian
-	le.PutUint32(b, wireMagic)
-	le.PutUint32(b[4:], q.kind)
-	le.PutUint32(b[8:], q.lib)
-	le.PutUint32(b[12:], q.index)
-	for i, v := range q.args {
-		le.PutUint64(b[16+8*i:], v)
-	}
-	for i, v := range q.x {
-		le.PutUint64(b[64+8*i:], v)
-	}
-	le.PutUint64(b[96:], q.stack)
-	le.PutUint64(b[104:], q.caller)
-	le.PutUint64(b[112:], q.tid)
-	le.PutUint64(b[120:], q.result)
-}
-
 // A reply is what goes back.
 type reply struct {
 	action uint32

@@ -128,3 +128,32 @@ func TestWidenEnds(t *testing.T) {
 		}
 	}
 }
+
+// holds evaluates a jump's condition on two numbers.
+func holds(op asm.JumpOp, a, b uint64) bool {
+	switch op {
+	case asm.JEq:
+		return a == b
+	case asm.JNE:
+		return a != b
+	case asm.JGT:
+		return a > b
+	case asm.JGE:
+		return a >= b
+	case asm.JLT:
+		return a < b
+	case asm.JLE:
+		return a <= b
+	case asm.JSGT:
+		return int64(a) > int64(b)
+	case asm.JSGE:
+		return int64(a) >= int64(b)
+	case asm.JSLT:
+		return int64(a) < int64(b)
+	case asm.JSLE:
+		return int64(a) <= int64(b)
+	case asm.JSet:
+		return a&b != 0
+	}
+	panic("BUG: no condition")
+}

@@ -551,7 +551,9 @@ func TestFastLoops(t *testing.T) {
 		"add.f32": f.add(), "sub.f32": f.sub(), "mul.f32": f.mul(),
 	}
 	three := map[string]fn3{
-		"mad.lo.32": u32.madLo, "mad.lo.64": u64.madLo, "fma.f32": f.fma(),
+		"mad.lo.32":    func(a, b, c uint64) uint64 { return u32.add(u32.mulLo(a, b), c) },
+		"mad.lo.64":    func(a, b, c uint64) uint64 { return u64.add(u64.mulLo(a, b), c) },
+		"fma.f32":      f.fma(),
 		"mad.wide.s32": func(a, b, c uint64) uint64 { return s32.mulWide(a, b) + c },
 	}
 	if len(two) != len(fast2) || len(three) != len(fast3) {

@@ -39,10 +39,9 @@ func (t intType) less(a, b uint64) bool {
 	return a&t.mask() < b&t.mask()
 }
 
-func (t intType) add(a, b uint64) uint64      { return (a + b) & t.mask() }
-func (t intType) sub(a, b uint64) uint64      { return (a - b) & t.mask() }
-func (t intType) mulLo(a, b uint64) uint64    { return (a * b) & t.mask() }
-func (t intType) madLo(a, b, c uint64) uint64 { return (a*b + c) & t.mask() }
+func (t intType) add(a, b uint64) uint64   { return (a + b) & t.mask() }
+func (t intType) sub(a, b uint64) uint64   { return (a - b) & t.mask() }
+func (t intType) mulLo(a, b uint64) uint64 { return (a * b) & t.mask() }
 
 // addSat is add.sat.s32.
 func (t intType) addSat(a, b uint64) uint64 {

@@ -27,9 +27,9 @@ func (k OperandKind) String() string {
 	return fmt.Sprintf("OperandKind(%d)", uint8(k))
 }
 
-// Dump writes the tree of f for a reader: a statement a line with its position
+// dump writes the tree of f for a reader: a statement a line with its position
 // and parts, its operands indented below.
-func Dump(w io.Writer, f *File) error {
+func dump(w io.Writer, f *File) error {
 	d := dumper{Writer: bufio.NewWriter(w), f: f}
 	for i := range f.Stmts {
 		s := &f.Stmts[i]
