@@ -7,10 +7,10 @@ import (
 	"slices"
 	"testing"
 
+	"nvtrace/internal/testrec"
 	"nvtrace/ioctl"
 	"nvtrace/ioctl/allow"
 	"nvtrace/ioctl/diff"
-	"nvtrace/ioctl/diff/testrec"
 	"nvtrace/rm"
 	"nvtrace/traces"
 )

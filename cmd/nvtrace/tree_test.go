@@ -11,8 +11,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"nvtrace/internal/testrec"
 	"nvtrace/ioctl"
-	"nvtrace/ioctl/diff/testrec"
 	"nvtrace/ptrace/proc"
 	"nvtrace/rm"
 	"nvtrace/traces"

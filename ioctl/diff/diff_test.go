@@ -13,8 +13,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"nvtrace/internal/testrec"
 	"nvtrace/ioctl"
-	"nvtrace/ioctl/diff/testrec"
 	"nvtrace/rm"
 	"nvtrace/traces"
 )
