@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/ioctl"
+	"nvtrace/ptrace"
 	"nvtrace/traces"
 	"nvtrace/traces/record"
 )
@@ -29,7 +30,7 @@ import (
 const decodeWord = "decode"
 
 // Descriptors of the decoding process: where it tells how far it is, and, where the
-// program outlives the tracing process, what a caretaker has.
+// program outlives the tracing process, what removes its breakpoints.
 const (
 	tellFD    = 3
 	aliveFD   = 4
@@ -38,9 +39,9 @@ const (
 
 // What the decoding process tells, a byte each.
 const (
-	toldUp    byte = 1 + iota // it runs
-	toldReady                 // the outputs are open
-	toldDone                  // everything is put out, and the outputs are closed
+	statusUp    byte = 1 + iota // it runs
+	statusReady                 // the outputs are open
+	statusDone                  // everything is put out, and the outputs are closed
 )
 
 // errOutlet says that the decoding process could not open its outputs, and has
@@ -88,11 +89,11 @@ type decoding struct {
 	pipe    *os.File
 	header  *traces.Header
 	gate    gate
-	w       *traces.Writer // nil before the program has begun
-	told    *os.File       // what the process tells; at its end when that has ended
-	checked bool           // what could be wrong with the outputs was looked at before
-	fault   error          // of the outputs
-	will    *will          // nil: the program ends with the tracing process
+	w       *traces.Writer  // nil before the program has begun
+	told    *os.File        // what the process tells; at its end when that has ended
+	checked bool            // what could be wrong with the outputs was looked at before
+	fault   error           // of the outputs
+	journal *ptrace.Journal // of breakpoints; nil: the program ends with the tracing process
 }
 
 func startDecoding(e *env, args []string, h *traces.Header, outlives bool) (_ *decoding, err error) {
@@ -131,13 +132,12 @@ func startDecoding(e *env, args []string, h *traces.Header, outlives bool) (_ *d
 	d := &decoding{e: e, cmd: cmd, started: make(chan error, 1), pipe: pipe, header: h, told: told}
 	handed := []*os.File{stream, tell}
 	if outlives {
-		w, alive, err := newWill()
+		journal, alive, entries, err := ptrace.NewJournal()
 		if err != nil {
 			return nil, err
 		}
-		files = append(files, w.alive, w.journal, alive)
-		d.will, handed = w, append(handed, alive)
-		cmd.ExtraFiles = append(cmd.ExtraFiles, alive, w.journal)
+		d.journal, handed = journal, append(handed, alive)
+		cmd.ExtraFiles = append(cmd.ExtraFiles, alive, entries)
 	}
 	d.handed = handed
 	return d, nil
@@ -203,7 +203,7 @@ func (d *decoding) ready() error {
 	if d.checked {
 		return nil
 	}
-	if !d.hears(toldReady) {
+	if !d.waitFor(statusReady) {
 		err := <-d.started
 		d.started <- err
 		if d.fault = errOutlet; err != nil {
@@ -217,12 +217,12 @@ func (d *decoding) ready() error {
 // attached to need not wait for it.
 func (d *decoding) prepare() {
 	d.start()
-	_ = d.hears(toldUp) // ready says what is wrong
+	_ = d.waitFor(statusUp) // ready says what is wrong
 }
 
-// hears waits until the process tells that it is so far; false means that it has ended
+// waitFor waits until the process tells that it is so far; false means that it has ended
 // before.
-func (d *decoding) hears(what byte) bool {
+func (d *decoding) waitFor(what byte) bool {
 	var b [1]byte
 	for b[0] < what {
 		if n, _ := d.told.Read(b[:]); n == 0 {
@@ -238,12 +238,12 @@ func (d *decoding) hears(what byte) bool {
 func (d *decoding) finish() {
 	d.start()
 	err := <-d.started // what it is handed must not be closed before
-	d.will.settle()
+	d.journal.Close()
 	if d.w != nil {
 		_ = d.w.Close() // an error means that the process has ended
 	}
 	_ = d.pipe.Close()
-	if err == nil && !d.hears(toldDone) {
+	if err == nil && !d.waitFor(statusDone) {
 		err = d.cmd.Wait()
 	}
 	if err != nil && d.fault == nil {
@@ -252,9 +252,9 @@ func (d *decoding) finish() {
 	_ = d.told.Close()
 }
 
-// part lets the kernel reap the process if it ends before this one, which has no other
+// reap lets the kernel reap the process if it ends before this one, which has no other
 // children any more.
-func (d *decoding) part() {
+func (d *decoding) reap() {
 	setSignal(unix.SIGCHLD, ignoredSignal)
 	if d.cmd.Process != nil {
 		_, _ = unix.Wait4(d.cmd.Process.Pid, nil, unix.WNOHANG, nil) // it may have ended before
@@ -272,15 +272,15 @@ func decodeVerb(e *env, args, _ []string) int {
 	if err := f.attach.scripts.load(e); err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
-	executed := func() {}
+	removed := func() {}
 	if f.pid != 0 || f.onDeath == deathLive {
-		executed = take(os.NewFile(aliveFD, "alive"), os.NewFile(journalFD, "journal"))
+		removed = ptrace.RemoveOrphaned(os.NewFile(aliveFD, "alive"), os.NewFile(journalFD, "journal"))
 	}
 	in, tell := newIdler(e.stdin), os.NewFile(tellFD, "tell")
-	_, _ = tell.Write([]byte{toldUp}) // an error shows below
+	_, _ = tell.Write([]byte{statusUp}) // an error shows below
 	first := make([]byte, 1)
 	if n, _ := in.Read(first); n == 0 { // the program has not begun: no file is touched
-		_, _ = tell.Write([]byte{toldDone})
+		_, _ = tell.Write([]byte{statusDone})
 		return exitOK
 	}
 	r, err := traces.NewReader(io.MultiReader(bytes.NewReader(first), in))
@@ -297,7 +297,7 @@ func decodeVerb(e *env, args, _ []string) int {
 	sinks := record.Guard(o.each(), func(msg string) { e.notice("%s", msg) }, nil)
 	e.step("decoder: outputs opened")
 	in.idle, in.rest = sinks.Idle, o.rehearse
-	if _, err = tell.Write([]byte{toldReady}); err != nil {
+	if _, err = tell.Write([]byte{statusReady}); err != nil {
 		return e.fail(exitFailed, "%v: the verb %s is for nvtrace itself", err, decodeWord)
 	}
 	o.rehearse()
@@ -318,7 +318,7 @@ func decodeVerb(e *env, args, _ []string) int {
 	e.step("decoder: got all")
 	debug.SetGCPercent(-1) // what is still needed is little, and somebody waits for it
 	o.finish()
-	executed()
+	removed()
 	e.step("decoder: ended")
 	// Somebody may wait until nobody has them open any more.
 	for _, w := range []io.Writer{e.stdout, e.stderr} {
@@ -326,7 +326,7 @@ func decodeVerb(e *env, args, _ []string) int {
 			_ = f.Close()
 		}
 	}
-	_, _ = tell.Write([]byte{toldDone}) // an error means that the tracing process has ended
+	_, _ = tell.Write([]byte{statusDone}) // an error means that the tracing process has ended
 	return exitOK
 }
 

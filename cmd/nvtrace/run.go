@@ -269,6 +269,9 @@ func shellText(words []string) string {
 	return strings.Join(list, " ")
 }
 
+// deathLive is the value of --on-tracer-death with which the program lives on.
+const deathLive = "live"
+
 // tracing is one run of the verb.
 type tracing struct {
 	e    *env
@@ -309,15 +312,15 @@ func (f *runFlags) run(e *env, args, command []string) int {
 	if err := s.configure(command); err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
-	err := s.equip(command)
-	e.step("equipped")
+	err := s.setUp(command)
+	e.step("set up")
 	if err == nil {
 		s.describe(command)
 		s.out, err = startOutlet(e, f, args, s.opts.Header)
 	}
 	if err != nil {
 		s.probes = nil // nothing ran: they have nothing to show
-		s.dismiss()
+		s.tearDown()
 		return e.fail(exitFailed, "%v", err)
 	}
 	e.step("outputs begun")
@@ -325,8 +328,8 @@ func (f *runFlags) run(e *env, args, command []string) int {
 	d, apart := s.out.(*decoding)
 	if apart {
 		s.opts.Ptrace.Forked = d.start
-		if d.will != nil {
-			s.opts.Ptrace.Planted = d.will.planted
+		if d.journal != nil {
+			s.opts.Ptrace.Planted = d.journal.Planted
 		}
 	}
 	s.opts.OnFault = func(msg string) { e.notice("%s", msg) }
@@ -344,9 +347,9 @@ func (f *runFlags) run(e *env, args, command []string) int {
 	if errors.Is(err, ptrace.ErrNotFound) || errors.Is(err, ptrace.ErrNotExecutable) {
 		s.probes = nil
 	}
-	s.dismiss()
+	s.tearDown()
 	if apart {
-		d.part()
+		d.reap()
 	}
 	e.step("outputs ended")
 	if errors.Is(err, errOutlet) {
@@ -372,7 +375,7 @@ func (f *runFlags) run(e *env, args, command []string) int {
 	return endAs(res.Status)
 }
 
-// describe says what will be traced, and which devices there are: equip may have loaded
+// describe says what will be traced, and which devices there are: setUp may have loaded
 // their driver.
 func (s *tracing) describe(command []string) {
 	nodes := ioctls.MachineNodes()
@@ -388,9 +391,9 @@ func (s *tracing) describe(command []string) {
 	}
 }
 
-// equip starts what runs beside the program: the capture of images, probes, a
+// setUp starts what runs beside the program: the capture of images, probes, a
 // simulated GPU.
-func (s *tracing) equip(command []string) (err error) {
+func (s *tracing) setUp(command []string) (err error) {
 	f := s.f
 	if s.probes, err = f.attach.start(s.e); err != nil {
 		return err
@@ -495,8 +498,8 @@ func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
 	return list, nil
 }
 
-// dismiss ends what equip started, and has it show what it found.
-func (s *tracing) dismiss() {
+// tearDown ends what setUp started, and has it show what it found.
+func (s *tracing) tearDown() {
 	s.shim.close()
 	s.closeGPU()
 	s.e.step("probes' work ended")
