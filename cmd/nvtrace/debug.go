@@ -12,7 +12,7 @@ import (
 // the program was stopped for, how often, and for how long.
 //
 // Times are of CLOCK_MONOTONIC, in seconds, so that those of nvtrace's processes and
-// of who started them can be held against each other.
+// of who started them can be compared.
 const debugVar = "NVTRACE_DEBUG"
 
 // debugLogger returns a logger for what debugVar asks for; nil: nothing.

@@ -1,8 +1,9 @@
-// Package gpu runs the probes of a session on real GPUs: it gives each CUDA
+// Package gpu runs the probes of a session on GPUs: it gives each CUDA
 // context of a traced program memory for maps, rewrites the images that the
 // program loads there, and reads the maps back.
 //
-// Everything is done through the program's own driver, by calls that a thread of
+// The simulated GPU asks what to do ([Simulated]). What follows is about real ones ([Tracer]):
+// everything is done through the program's own driver, by calls that a thread of
 // the program is made to run while it is held at a place where it could have made
 // them itself: at the entry of a function that the driver exports, at libc's
 // exit, or at exit_group. No thread is added to the program, nothing waits for its
