@@ -208,9 +208,9 @@ func (tr *tracer) announceAll() {
 	}
 }
 
-// settled notes that a thread that was found running has stopped, and has done what it was
+// noteStopped notes that a thread that was found running has stopped, and has done what it was
 // wanted for then; or has ended.
-func (tr *tracer) settled(t *Task) {
+func (tr *tracer) noteStopped(t *Task) {
 	if !t.attached {
 		return
 	}
@@ -231,7 +231,7 @@ func (tr *tracer) letGo() {
 // the loop does it as the stops come in.
 func (tr *tracer) detachAll() {
 	tr.detaching = true
-	tr.graves = tr.spaces()
+	tr.former = tr.spaces()
 	for _, t := range tr.tasks {
 		switch {
 		case t.held:

@@ -89,7 +89,7 @@ func (b *Breakpoint) Remove() error {
 		}
 	}
 	st.list = rest
-	return b.space.settle(st)
+	return b.space.removeUnused(st)
 }
 
 // Intact says whether the breakpoint is still in the program's code: the page

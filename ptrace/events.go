@@ -353,7 +353,7 @@ func (tr *tracer) onExec(tid int) {
 	}
 	t.dropReturns()
 	t.brk, t.skip = nil, 0
-	tr.bury(t.Proc)
+	tr.retire(t.Proc)
 	t.Proc.openMem()
 	new(space).join(t.Proc)
 	t.at = placeExec
@@ -458,7 +458,7 @@ func (tr *tracer) unfinished(t *Task) {
 // forget takes a task out of the tables.
 func (tr *tracer) forget(t *Task) {
 	delete(tr.tasks, t.TID)
-	tr.settled(t)
+	tr.noteStopped(t)
 	t.callLost()
 	if tr.last == t {
 		tr.last = nil
@@ -472,7 +472,7 @@ func (tr *tracer) forget(t *Task) {
 	}
 	t.dropReturns()
 	if t.Proc.tasks--; t.Proc.tasks == 0 {
-		tr.bury(t.Proc)
+		tr.retire(t.Proc)
 		t.Proc.closeMem()
 	}
 }

@@ -43,8 +43,8 @@ type tracer struct {
 	outlived  bool // tasks live on if this process is killed
 	noInfo    bool // the kernel lacks PTRACE_GET_SYSCALL_INFO
 	crash     *HandlerError
-	iced      []*Task  // frozen by StopWorld
-	graves    []*space // of processes that have ended
+	frozen    []*Task  // frozen by StopWorld
+	former    []*space // of processes that have ended
 	unstopped bool     // the handler is told of tasks that are not stopped
 
 	info syscallInfo
@@ -451,7 +451,7 @@ func (tr *tracer) react(w waited) {
 		return
 	}
 	tr.stopped(t, s)
-	tr.settled(t)
+	tr.noteStopped(t)
 }
 
 // stopped reacts to a stop of a known task.

@@ -69,7 +69,7 @@ func (t *Task) returned(s *space, st *site, sp uint64) {
 		st.waits--
 		e.fn(t, t.brk.regs.Ret())
 	}
-	_ = s.settle(st) // nothing that could be told
+	_ = s.removeUnused(st) // nothing that could be told
 }
 
 // purge forgets the one-shots of frames that can't be there any more, now that t
@@ -99,7 +99,7 @@ func (t *Task) dropReturn(s *space, i int) {
 	}
 	if st != nil {
 		st.waits--
-		_ = s.settle(st)
+		_ = s.removeUnused(st)
 	}
 }
 

@@ -67,9 +67,9 @@ func (s *signals) end() {
 	s.remove()
 }
 
-// settleGroup returns when whoever is sending a signal to this process's group has sent
+// awaitGroupSignal returns when whoever is sending a signal to this process's group has sent
 // it to all of it: that happens under a lock of the kernel's which this call takes, too.
-func settleGroup() { _ = unix.Setpgid(0, unix.Getpgrp()) }
+func awaitGroupSignal() { _ = unix.Setpgid(0, unix.Getpgrp()) }
 
 // passOn sees to it that the program gets a signal that this process has got, unless it
 // has got it itself: it may have been sent to the group, by a terminal or by a process.
@@ -106,7 +106,7 @@ func (tr *tracer) processes() (pids []int) {
 func (tr *tracer) account(sig unix.Signal, pids []int) (got []sent, waits map[int]bool) {
 	const tries = 2000 // can't be: a thread that is about to write does so
 	for try := range tries {
-		settleGroup()
+		awaitGroupSignal()
 		list, all := tr.sigs.collect(sig)
 		got = append(got, list...)
 		if !all && try < tries-1 {
@@ -117,7 +117,7 @@ func (tr *tracer) account(sig unix.Signal, pids []int) (got []sent, waits map[in
 		for _, pid := range pids {
 			waits[pid] = tr.noteStops(pid, sig)
 		}
-		settleGroup()
+		awaitGroupSignal()
 		if list, all = tr.sigs.collect(sig); len(list) == 0 && all {
 			break
 		}
@@ -281,7 +281,7 @@ func (tr *tracer) watch(ctx context.Context, s *signals) (stop func()) {
 					do(func() { tr.interrupt(quit) })
 					return
 				}
-				settleGroup()
+				awaitGroupSignal()
 				tr.request(request{fn: func(*Task) { tr.passOn(sig) }, signal: true})
 			}
 		}

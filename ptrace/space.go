@@ -184,8 +184,8 @@ func (tr *tracer) planted(pid int, st *site) {
 	}
 }
 
-// settle removes the breakpoint instruction of a site that nobody needs.
-func (s *space) settle(st *site) (err error) {
+// removeUnused removes the breakpoint instruction of a site that nobody needs.
+func (s *space) removeUnused(st *site) (err error) {
 	if st.jump != nil {
 		s.enable(st)
 		return nil
@@ -225,7 +225,7 @@ func (s *space) clear() {
 				b.site = nil
 			}
 			st.list, st.waits = nil, 0
-			if err := s.settle(st); err != nil {
+			if err := s.removeUnused(st); err != nil {
 				s.tr.log.Warn("breakpoint left in a program", "error", err)
 			}
 		}
@@ -381,7 +381,7 @@ func (tr *tracer) returnsOf(t, parent *Task) []oneShot {
 // spaces lists all address spaces that are known, also those of processes that
 // have ended not long ago.
 func (tr *tracer) spaces() []*space {
-	list := slices.Clone(tr.graves)
+	list := slices.Clone(tr.former)
 	for _, t := range tr.tasks {
 		if t.Proc != nil && t.Proc.space != nil && !slices.Contains(list, t.Proc.space) {
 			list = append(list, t.Proc.space)
@@ -407,15 +407,15 @@ func (s *space) matches(t *Task) bool {
 	return len(s.sites)+len(s.jumps) > 0
 }
 
-// bury forgets the memory of a process that has ended or execed.
-func (tr *tracer) bury(p *Process) {
+// retire forgets the memory of a process that has ended or execed.
+func (tr *tracer) retire(p *Process) {
 	s := p.space
 	if s == nil || !s.leave(p) || len(s.sites)+len(s.tombs) == 0 {
 		return
 	}
 	const keep = 16
-	tr.graves = append(tr.graves, s)
-	if len(tr.graves) > keep {
-		tr.graves = slices.Delete(tr.graves, 0, 1)
+	tr.former = append(tr.former, s)
+	if len(tr.former) > keep {
+		tr.former = slices.Delete(tr.former, 0, 1)
 	}
 }

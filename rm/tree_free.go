@@ -27,7 +27,7 @@ func (t *Tree) end(o *Object, at At, end End) {
 		if d.o.Died != Alive {
 			continue
 		}
-		t.bury(d, at)
+		t.drop(d, at)
 		parent, dependency := EndParent, EndDependency
 		if end == EndClosed || end == EndExit { // the driver takes down all of it by itself
 			parent, dependency = end, end
@@ -41,8 +41,8 @@ func (t *Tree) end(o *Object, at At, end End) {
 	}
 }
 
-// bury takes one object out of all tables.
-func (t *Tree) bury(d doomed, at At) {
+// drop takes one object out of all tables.
+func (t *Tree) drop(d doomed, at At) {
 	o := d.o
 	o.Died, o.End, o.By = at.Time, d.end, d.by
 	if d.end == EndClosed || d.end == EndExit {

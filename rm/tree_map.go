@@ -62,8 +62,8 @@ func (x *mapTable) init() {
 	x.inside = map[int32]*spanSet[*Mapping]{}
 }
 
-// settle notes where a mapping is.
-func (x *mapTable) settle(m *Mapping) {
+// locate notes where a mapping is.
+func (x *mapTable) locate(m *Mapping) {
 	at := x.byAddr[m.PID]
 	if at == nil {
 		at = make(map[uint64]*Mapping)
@@ -115,7 +115,7 @@ func (t *Tree) Mmap(at At, addr, length uint64) *Mapping {
 	}
 	delete(t.maps.byFile, at.File)
 	m.PID, m.Addr, m.Size, m.Mapped = at.PID, addr, length, at.Time
-	t.maps.settle(m)
+	t.maps.locate(m)
 	t.maps.byCookie[cookieKey{m.Object.Ref, addr}] = m
 	return m
 }
@@ -136,7 +136,7 @@ func (t *Tree) MoveMapping(at At, r Ref, from, to uint64) *Mapping {
 		if m.Mapped == Alive {
 			m.Mapped = at.Time
 		}
-		t.maps.settle(m)
+		t.maps.locate(m)
 	}
 	t.maps.byCookie[cookieKey{r, to}] = m
 	return m

@@ -33,7 +33,7 @@ type interposer struct {
 }
 
 // startInterposer has the interposer preloaded where images are captured: what it
-// sees is held against what the breakpoints saw, or, without ptrace, is all there
+// sees is compared with what the breakpoints saw, or, without ptrace, is all there
 // is. It returns nil where there is none.
 func startInterposer(s *tracing) (*interposer, error) {
 	i := &interposer{notice: s.e.notice, ready: make(chan struct{})}
@@ -68,7 +68,7 @@ func startInterposer(s *tracing) (*interposer, error) {
 		return nil, fmt.Errorf("the interposer: %w; --interpose=off goes without", err)
 	}
 	s.modules.opts.Shim = i.server.Path()
-	s.modules.opts.Settle = i.settle
+	s.modules.opts.Settle = i.drain
 	s.opts.Ptrace.Env = i.server.Env(os.Environ())
 	return i, nil
 }
@@ -86,9 +86,9 @@ func (i *interposer) noteTo(r *record.Recorder) {
 	}
 }
 
-// settle returns when all that the interposer saw is known. It is called on the
+// drain returns when all that the interposer saw is known. It is called on the
 // tracing thread.
-func (i *interposer) settle() {
+func (i *interposer) drain() {
 	i.close()
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -158,7 +158,7 @@ func (r *Recorder) speed(t *ptrace.Task, p *process, c *ptrace.Syscall) {
 	if !r.fast.on || !p.narrow || c.Compat || t.StopsAtAll() { // the last: nothing would be gained
 		return
 	}
-	ap := r.equip(t, p)
+	ap := r.useAgent(t, p)
 	if ap == nil {
 		return
 	}
@@ -170,8 +170,8 @@ func (r *Recorder) speed(t *ptrace.Task, p *process, c *ptrace.Syscall) {
 	}
 }
 
-// equip puts the agent to work in a process, and returns nil where it can't.
-func (r *Recorder) equip(t *ptrace.Task, p *process) *agent.Process {
+// useAgent puts the agent to work in a process, and returns nil where it can't.
+func (r *Recorder) useAgent(t *ptrace.Task, p *process) *agent.Process {
 	r.rec.PrepareAgent()
 	if r.replan(); !r.fast.on || !p.narrow {
 		return nil
@@ -199,25 +199,25 @@ func (r *Recorder) equip(t *ptrace.Task, p *process) *agent.Process {
 // for that.
 const patience = 4
 
-// pass sees to it that calls like one that stopped do not stop any more. dull: it
+// pass sees to it that calls like one that stopped do not stop any more. irrelevant: it
 // is about no device.
-func (r *Recorder) pass(t *ptrace.Task, c *ptrace.Syscall, dull bool) {
+func (r *Recorder) pass(t *ptrace.Task, c *ptrace.Syscall, irrelevant bool) {
 	if !r.fast.on || c.Compat || t.StopsAtAll() || !r.agent.Passable(c.Nr) || r.rec.Shared(c.Name()) {
 		return
 	}
 	prepared := r.rec.PrepareAgent()
 	p := r.process(t.PID)
 	ap := p.agent
-	if dull {
-		p.dull++
+	if irrelevant {
+		p.irrelevant++
 	}
-	if ap == nil && dull {
+	if ap == nil && irrelevant {
 		switch ap = r.agent.Mapped(t); {
-		case p.dull%patience != 0: // not yet; and not each time if it can't be
+		case p.irrelevant%patience != 0: // not yet; and not each time if it can't be
 		case !prepared: // soon
-			p.dull--
+			p.irrelevant--
 		case p.narrow:
-			ap = r.equip(t, p)
+			ap = r.useAgent(t, p)
 		case ap == nil:
 			ap, _ = r.agent.Code(t) // says why not, once
 		}

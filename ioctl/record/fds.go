@@ -34,8 +34,8 @@ type process struct {
 	// the file, as of its count of changes.
 	agents  map[int32]uint32
 	changes uint64
-	// dull counts calls that stopped and were about no device.
-	dull int
+	// irrelevant counts calls that stopped and were about no device.
+	irrelevant int
 	// agent is set while ioctls are logged in the process.
 	agent *agent.Process
 }

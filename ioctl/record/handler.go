@@ -398,7 +398,7 @@ func (r *Recorder) narrow(t *ptrace.Task) {
 		return
 	}
 	p.narrow = true
-	r.equip(t, p)
+	r.useAgent(t, p)
 }
 
 // lookup returns the open file behind a descriptor, nil if it is not a device's.

@@ -65,7 +65,7 @@ func (r *Recorder) findFDs(t *ptrace.Task) {
 // exec drops the descriptors that were close-on-exec.
 func (r *Recorder) exec(t *ptrace.Task, e *ptrace.TaskEvent) {
 	p := r.process(t.PID)
-	p.maps, p.agent, p.agents, p.dull = nil, nil, nil, 0
+	p.maps, p.agent, p.agents, p.irrelevant = nil, nil, nil, 0
 	r.verify(t, p, r.rec.Time(e.Time))
 	if !r.started {
 		// Descriptors that nvtrace's own parent handed down.

@@ -43,10 +43,10 @@ func helpers() []string {
 	return []string{"cuFuncGetModule", "cuFuncGetName", "cuKernelGetLibrary", "cuKernelGetName", "cuLibraryGetKernel", "cuKernelGetFunction"}
 }
 
-// doors are functions to whose entries most programs come often, and before they
+// checkpoints are functions to whose entries most programs come often, and before they
 // end. Where probes are attached, others hold threads at some of them; two can't
 // make calls in one thread.
-func doors(probed bool) []string {
+func checkpoints(probed bool) []string {
 	list := []string{
 		"cuEventRecord", "cuEventRecord_ptsz", "cuMemcpyHtoD_v2", "cuMemcpyHtoD_v2_ptds", "cuMemcpyHtoDAsync_v2",
 		"cuMemcpyHtoDAsync_v2_ptsz", "cuMemsetD8Async", "cuMemsetD8Async_ptsz", "cuMemFreeAsync", "cuMemFreeAsync_ptsz",
@@ -64,7 +64,7 @@ func doors(probed bool) []string {
 }
 
 // others are names that are looked up in a driver besides those that are watched.
-func others() []string { return slices.Concat(helpers(), doors(false)) }
+func others() []string { return slices.Concat(helpers(), checkpoints(false)) }
 
 // exported returns the address of a function of the process's driver, 0 if
 // there is none, or several drivers could be meant.
@@ -117,11 +117,11 @@ func (c *Capture) question(q question, p *process) bool {
 
 // openDoors sets the breakpoints at which the driver can be asked.
 func (c *Capture) openDoors(t *ptrace.Task, p *process) {
-	if len(p.doors) > 0 {
+	if len(p.checkpoints) > 0 {
 		return
 	}
 	seen := make(map[uint64]bool)
-	for _, name := range doors(c.o.Replace != nil) {
+	for _, name := range checkpoints(c.o.Replace != nil) {
 		addr := p.exported(name)
 		if addr == 0 || seen[addr] {
 			continue
@@ -132,15 +132,15 @@ func (c *Capture) openDoors(t *ptrace.Task, p *process) {
 			c.log.Debug("no question at this function", "function", name, "pid", t.PID, "err", err)
 			continue
 		}
-		p.doors = append(p.doors, b)
+		p.checkpoints = append(p.checkpoints, b)
 	}
 }
 
 func (c *Capture) closeDoors(p *process) {
-	for _, b := range p.doors {
+	for _, b := range p.checkpoints {
 		c.remove(b)
 	}
-	p.doors = nil
+	p.checkpoints = nil
 }
 
 // atDoor is called at the entry of a door.
@@ -156,7 +156,7 @@ func (c *Capture) atDoor(t *ptrace.Task, b *ptrace.Breakpoint) {
 // ask asks all open questions, before the thread goes on. It is at the entry of a
 // function of the driver, where nobody else holds it. One thread asks at a time.
 func (c *Capture) ask(t *ptrace.Task, p *process) {
-	if len(p.open) == 0 && p.asker == nil || p.asker == t || slices.Contains(p.waiting, t) {
+	if len(p.open) == 0 && p.querier == nil || p.querier == t || slices.Contains(p.waiting, t) {
 		return // the last: two breakpoints at one address
 	}
 	regs, err := t.Regs()
@@ -164,27 +164,27 @@ func (c *Capture) ask(t *ptrace.Task, p *process) {
 		return // it died
 	}
 	th := c.thread(t)
-	th.settle(regs.SP())
+	th.dropAbandoned(regs.SP())
 	if len(th.calls) > 0 {
 		return // the driver called itself, and may have locked something
 	}
 	t.Hold()
 	p.waiting = append(p.waiting, t)
-	if p.asker == nil {
-		c.nextAsker(p)
+	if p.querier == nil {
+		c.nextQuerier(p)
 	}
 }
 
-// nextAsker lets the first of the threads that are held ask what is open.
-func (c *Capture) nextAsker(p *process) {
-	p.asker = nil
+// nextQuerier lets the first of the threads that are held ask what is open.
+func (c *Capture) nextQuerier(p *process) {
+	p.querier = nil
 	for len(p.waiting) > 0 {
 		t := p.waiting[0]
 		p.waiting = p.waiting[1:]
 		switch {
 		case c.tasks[t.TID] != t:
 		case len(p.open) > 0:
-			p.asker = t
+			p.querier = t
 			t.Interrupt(func(t *ptrace.Task) { c.askAll(t, p) })
 			return
 		default:
@@ -217,7 +217,7 @@ func (c *Capture) askAll(t *ptrace.Task, p *process) {
 func (c *Capture) askNext(t *ptrace.Task, p *process, round []question) {
 	if len(round) == 0 {
 		t.Release(nil)
-		c.nextAsker(p)
+		c.nextQuerier(p)
 		return
 	}
 	q, rest := round[0], round[1:]
@@ -226,8 +226,8 @@ func (c *Capture) askNext(t *ptrace.Task, p *process, round []question) {
 		switch {
 		case gone:
 			p.open = append(round, p.open...)
-			if p.asker == t {
-				c.nextAsker(p)
+			if p.querier == t {
+				c.nextQuerier(p)
 			}
 			return
 		case o != nil:
@@ -281,7 +281,7 @@ func (c *Capture) unanswered(p *process, list []question) {
 // giveUp ends asking in a process that has ended.
 func (c *Capture) giveUp(p *process) {
 	list := p.open
-	p.open, p.doors = nil, nil
+	p.open, p.checkpoints = nil, nil
 	c.unanswered(p, list)
 }
 

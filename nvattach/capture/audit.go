@@ -134,7 +134,7 @@ func (c *Capture) launchAt(t *ptrace.Task, k *call) {
 	} else if handle, ok := kernelOf(t, fn.how, arg); ok {
 		c.launched(t.PID, t.TID, c.process(t), handle, k.h.name())
 	}
-	if c.o.Replace == nil { // otherwise see doors
+	if c.o.Replace == nil { // otherwise see checkpoints
 		c.ask(t, c.process(t))
 	}
 }

@@ -77,8 +77,8 @@ func readWord(t *ptrace.Task, addr uint64) (uint64, error) {
 	return le.Uint64(b[:]), nil
 }
 
-// settle drops the calls that were left without a return.
-func (th *thread) settle(sp uint64) {
+// dropAbandoned drops the calls that were left without a return.
+func (th *thread) dropAbandoned(sp uint64) {
 	for n := len(th.calls); n > 0 && th.calls[n-1].entry.SP() <= sp; n-- {
 		th.calls = th.calls[:n-1]
 	}
@@ -88,7 +88,7 @@ func (th *thread) settle(sp uint64) {
 func (c *Capture) hit(t *ptrace.Task, b *ptrace.Breakpoint) {
 	p := c.process(t)
 	h := p.hooks[b.Addr]
-	if h == nil || p.asker == t {
+	if h == nil || p.querier == t {
 		return // of a process whose state is gone, or called for us
 	}
 	regs, err := t.Regs()
@@ -110,7 +110,7 @@ func (c *Capture) hit(t *ptrace.Task, b *ptrace.Breakpoint) {
 	} else {
 		th.retry = nil
 	}
-	th.settle(regs.SP())
+	th.dropAbandoned(regs.SP())
 	if th.retry == nil {
 		c.count(t, k)
 	}

@@ -234,7 +234,7 @@ func (c *Capture) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
 	case ptrace.TaskExit, ptrace.TaskDetach:
 		c.ended(t)
 		if t.TID == t.PID && !e.Replaced {
-			c.buried(t)
+			c.forget(t)
 		}
 	}
 }
@@ -291,8 +291,8 @@ func (c *Capture) ended(t *ptrace.Task) {
 	if c.tasks[t.TID] == t {
 		delete(c.tasks, t.TID)
 	}
-	if p := c.procs[t.Proc]; p != nil && p.asker == t {
-		c.nextAsker(p)
+	if p := c.procs[t.Proc]; p != nil && p.querier == t {
+		c.nextQuerier(p)
 	}
 	th := c.threads[t]
 	if th == nil {
@@ -304,9 +304,9 @@ func (c *Capture) ended(t *ptrace.Task) {
 	delete(c.threads, t)
 }
 
-// buried forgets a process, the last of whose threads has ended. One that used a
+// forget forgets a process, the last of whose threads has ended. One that used a
 // driver may have launches that are reported late.
-func (c *Capture) buried(t *ptrace.Task) {
+func (c *Capture) forget(t *ptrace.Task) {
 	p := c.procs[t.Proc]
 	c.uncounted(p)
 	if p != nil && len(p.spaces) == 0 && c.pids[t.PID] == p {

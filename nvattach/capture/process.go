@@ -65,14 +65,14 @@ type process struct {
 	kept     map[uint64][]*placement
 	arena    *chunk
 
-	libraries map[uint64]bool      // of modules, those that are libraries
-	told      map[uint64][]uint64  // kernels by the module that the driver has named
-	retired   map[uint64]int64     // those whose module was unloaded, and when (CLOCK_MONOTONIC, ns)
-	open      []question           // launches that the driver is to be asked about
-	doors     []*ptrace.Breakpoint // where it can be
-	asker     *ptrace.Task         // asks at the moment
-	waiting   []*ptrace.Task       // are held until it has
-	scratch   uint64               // memory in the process for asking; 0: none yet
+	libraries   map[uint64]bool      // of modules, those that are libraries
+	told        map[uint64][]uint64  // kernels by the module that the driver has named
+	retired     map[uint64]int64     // those whose module was unloaded, and when (CLOCK_MONOTONIC, ns)
+	open        []question           // launches that the driver is to be asked about
+	checkpoints []*ptrace.Breakpoint // where it can be
+	querier     *ptrace.Task         // asks at the moment
+	waiting     []*ptrace.Task       // are held until it has
+	scratch     uint64               // memory in the process for asking; 0: none yet
 }
 
 // span is a mapped part of a driver's file.

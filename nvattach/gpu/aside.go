@@ -91,13 +91,13 @@ func (t *trial) findAsides(o *nvattach.Original) error {
 	return nil
 }
 
-// lend gives the kernel without programs the values of the module's variables, take takes
+// lend gives the kernel without programs the values of the module's variables, takeBack takes
 // back what it has made of them.
 func (t *trial) lend() error {
 	return t.copyAsides(append(append([]aside(nil), t.globals...), t.constants...), false)
 }
 
-func (t *trial) take() error { return t.copyAsides(t.globals, true) }
+func (t *trial) takeBack() error { return t.copyAsides(t.globals, true) }
 
 func (t *trial) copyAsides(list []aside, back bool) error {
 	var steps []step

@@ -233,7 +233,7 @@ func (v *visit) newContext(handle uint64) (*context, error) {
 	}
 	var old *context
 	if err == nil {
-		old, err = v.equip(c, w)
+		old, err = v.addMaps(c, w)
 	}
 	err = errors.Join(err, v.leave(c))
 	if old != nil {
@@ -263,8 +263,8 @@ func (v *visit) facts() []step {
 	}
 }
 
-// equip gives a context maps; w is what facts found.
-func (v *visit) equip(c *context, w results) (old *context, err error) {
+// addMaps gives a context maps; w is what facts found.
+func (v *visit) addMaps(c *context, w results) (old *context, err error) {
 	c.device = uint32(w[wordDevice])
 	c.arch = fatbin.Arch{SM: uint32(w[wordMajor])*10 + uint32(w[wordMinor])}
 	if w[wordMajor] >= 9 {

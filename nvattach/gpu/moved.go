@@ -77,8 +77,8 @@ func isWord(c byte) bool {
 	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' || c == '$' || c == '%'
 }
 
-// settled returns the code for memory at base, made of that for both places.
-func settled(a, b []byte, base uint64) (code []byte, ok bool) {
+// resolved returns the code for memory at base, made of that for both places.
+func resolved(a, b []byte, base uint64) (code []byte, ok bool) {
 	if len(a) != len(b) {
 		return nil, false
 	}
@@ -124,7 +124,7 @@ func compileMoved(compile func(text string) (*jit.Result, error), text string, b
 		}
 		return nil, true, err
 	}
-	code, ok := settled(ra.Cubin, rb.r.Cubin, base)
+	code, ok := resolved(ra.Cubin, rb.r.Cubin, base)
 	if !ok {
 		return nil, false, nil
 	}

@@ -480,7 +480,7 @@ func (t *trial) without(timed bool) (time.Duration, error) {
 	case err != nil:
 		return 0, err
 	}
-	return took, t.take()
+	return took, t.takeBack()
 }
 
 // runs makes the runs, and compares.

@@ -182,7 +182,7 @@ func (a *Agent) newTask(t *ptrace.Task, e *ptrace.TaskEvent) {
 		return
 	}
 	if e.Parent == nil {
-		a.foundling(t)
+		a.orphan(t)
 		return
 	}
 	parent := a.procs[e.Parent.PID]
@@ -207,9 +207,9 @@ func (a *Agent) newTask(t *ptrace.Task, e *ptrace.TaskEvent) {
 	a.procs[t.PID] = parent.fork(t)
 }
 
-// foundling deals with a process whose parent has died: it may have been forked
+// orphan deals with a process whose parent has died: it may have been forked
 // from one with the agent, whose rings it does not have.
-func (a *Agent) foundling(t *ptrace.Task) {
+func (a *Agent) orphan(t *ptrace.Task) {
 	if a.blob == nil || len(a.procs) == 0 && a.stats.Processes == 0 {
 		return
 	}
@@ -330,7 +330,7 @@ func (a *Agent) Idle(arm bool) bool {
 	for _, p := range a.procs {
 		p.arm(true)
 	}
-	a.settle()                  // a thread that has not seen that yet is seen itself
+	a.awaitStores()             // a thread that has not seen that yet is seen itself
 	for _, r := range a.rings { // what came just before
 		r.scan()
 		idle = idle && len(r.pend) == 0

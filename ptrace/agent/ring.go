@@ -246,8 +246,8 @@ const patience = 100e6
 // longer than a processor keeps it to itself.
 const visible = 2000
 
-// settle waits until what threads had stored when it was called can be seen.
-func (a *Agent) settle() {
+// awaitStores waits until what threads had stored when it was called can be seen.
+func (a *Agent) awaitStores() {
 	for until := nanotime() + visible; nanotime() < until; {
 		yield()
 	}
@@ -271,7 +271,7 @@ func (a *Agent) hooked() bool {
 func (a *Agent) Collect() int64 {
 	now := nanotime()
 	if a.hooked() {
-		a.settle()
+		a.awaitStores()
 	}
 	limit := now
 	for try := range spins {

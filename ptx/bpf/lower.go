@@ -98,7 +98,7 @@ func (l *lowering) plan() {
 	l.recOf = slices.Sorted(maps.Keys(l.recs))
 	for d := range l.layouts {
 		l.layouts[d].comps = map[int]reg{}
-		l.layouts[d].settle(accesses[d], func() reg { return l.fresh(c64) })
+		l.layouts[d].chooseRegisters(accesses[d], func() reg { return l.fresh(c64) })
 	}
 }
 

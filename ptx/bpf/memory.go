@@ -57,7 +57,7 @@ func (a *analysis) access(s *state, i int, r uint8, off int64, size int, write b
 	}
 	if v.null {
 		acc.null = true
-		s.settleNull(o.depth, r, &v, false)
+		s.refineNull(o.depth, r, &v, false)
 		v.null = false
 	}
 	acc, err := a.bounds(s, i, acc, r, v, off)

@@ -24,7 +24,7 @@ func constNum(v uint64) num {
 func rangeNum(lo, hi uint64) num {
 	n := anyNum
 	n.umin, n.umax = lo, hi
-	n, _ = n.settle()
+	n, _ = n.normalize()
 	return n
 }
 
@@ -32,7 +32,7 @@ func rangeNum(lo, hi uint64) num {
 func signedNum(lo, hi int64) num {
 	n := anyNum
 	n.smin, n.smax = lo, hi
-	n, _ = n.settle()
+	n, _ = n.normalize()
 	return n
 }
 
@@ -46,9 +46,9 @@ func bitsNum(n int) num {
 
 func (n num) isConst() bool { return n.umin == n.umax }
 
-// settle lets bounds and bits learn from one another. It is false for the empty
+// normalize lets bounds and bits learn from one another. It is false for the empty
 // set.
-func (n num) settle() (num, bool) {
+func (n num) normalize() (num, bool) {
 	for range 2 {
 		n.umin, n.umax = max(n.umin, n.val), min(n.umax, n.val|n.mask)
 		sign := uint64(1) << 63
@@ -96,7 +96,7 @@ func (n num) join(m num) num {
 		umin: min(n.umin, m.umin), umax: max(n.umax, m.umax),
 		smin: min(n.smin, m.smin), smax: max(n.smax, m.smax),
 		val: n.val &^ mask, mask: mask,
-	}.settle())
+	}.normalize())
 }
 
 // meet is the intersection, false when that is empty.
@@ -108,7 +108,7 @@ func (n num) meet(m num) (num, bool) {
 		umin: max(n.umin, m.umin), umax: min(n.umax, m.umax),
 		smin: max(n.smin, m.smin), smax: min(n.smax, m.smax),
 		val: n.val | m.val, mask: n.mask & m.mask,
-	}.settle()
+	}.normalize()
 }
 
 // widen is a set that holds n and m, chosen so that a sequence of widenings
@@ -133,7 +133,7 @@ func (n num) widen(m num, limits []uint64) num {
 		j.mask = ^uint64(0) << low
 		j.val &^= j.mask
 	}
-	return must(j.settle())
+	return must(j.normalize())
 }
 
 func limitBelow(limits []uint64, v uint64) uint64 {
@@ -201,7 +201,7 @@ func (n num) add(m num) num {
 	sm, sv := n.mask+m.mask, n.val+m.val
 	mu := ((sm + sv) ^ sv) | n.mask | m.mask
 	r.val, r.mask = sv&^mu, mu
-	return must(r.settle())
+	return must(r.normalize())
 }
 
 func (n num) neg() num { return constNum(0).sub(n) }
@@ -219,7 +219,7 @@ func (n num) sub(m num) num {
 	dv := n.val - m.val
 	mu := ((dv + n.mask) ^ (dv - m.mask)) | n.mask | m.mask
 	r.val, r.mask = dv&^mu, mu
-	return must(r.settle())
+	return must(r.normalize())
 }
 
 func addSigned(a, b int64) (int64, bool) {
@@ -242,7 +242,7 @@ func (n num) mul(m num) num {
 	}
 	tz := min(bits.TrailingZeros64(n.val|n.mask)+bits.TrailingZeros64(m.val|m.mask), 63)
 	r.mask = ^uint64(0) << tz
-	return must(r.settle())
+	return must(r.normalize())
 }
 
 func (n num) and(m num) num {
@@ -251,7 +251,7 @@ func (n num) and(m num) num {
 	r := anyNum
 	r.val, r.mask = v, a&b&^v
 	r.umax = min(n.umax, m.umax)
-	return must(r.settle())
+	return must(r.normalize())
 }
 
 func (n num) or(m num) num {
@@ -259,14 +259,14 @@ func (n num) or(m num) num {
 	r := anyNum
 	r.val, r.mask = v, (n.mask|m.mask)&^v
 	r.umin = max(n.umin, m.umin)
-	return must(r.settle())
+	return must(r.normalize())
 }
 
 func (n num) xor(m num) num {
 	mu := n.mask | m.mask
 	r := anyNum
 	r.val, r.mask = (n.val^m.val)&^mu, mu
-	return must(r.settle())
+	return must(r.normalize())
 }
 
 // lsh, rsh and arsh shift by a known count below 64.
@@ -276,14 +276,14 @@ func (n num) lsh(c uint) num {
 	if n.umax<<c>>c == n.umax {
 		r.umin, r.umax = n.umin<<c, n.umax<<c
 	}
-	return must(r.settle())
+	return must(r.normalize())
 }
 
 func (n num) rsh(c uint) num {
 	r := anyNum
 	r.val, r.mask = n.val>>c, n.mask>>c
 	r.umin, r.umax = n.umin>>c, n.umax>>c
-	return must(r.settle())
+	return must(r.normalize())
 }
 
 func (n num) arsh(c uint) num {
@@ -291,7 +291,7 @@ func (n num) arsh(c uint) num {
 	r.val, r.mask = uint64(int64(n.val)>>c), uint64(int64(n.mask)>>c)
 	r.val &^= r.mask
 	r.smin, r.smax = n.smin>>c, n.smax>>c
-	return must(r.settle())
+	return must(r.normalize())
 }
 
 // low keeps so many low bits and zero-extends them.
@@ -305,7 +305,7 @@ func (n num) low(width int) num {
 	if n.umin&^keep == n.umax&^keep {
 		r.umin, r.umax = n.umin&keep, n.umax&keep
 	}
-	return must(r.settle())
+	return must(r.normalize())
 }
 
 // extend takes n's low width bits as a signed number.
@@ -330,7 +330,7 @@ func (n num) extend(width int) num {
 		}
 		r.mask &^= ^uint64(0) << width
 	}
-	return must(r.settle())
+	return must(r.normalize())
 }
 
 // udiv and umod know eBPF's rule for a zero divisor.
@@ -365,5 +365,5 @@ func (n num) swap(width int) num {
 	r := anyNum
 	sh := 64 - width
 	r.val, r.mask = bits.ReverseBytes64(n.val)>>sh, bits.ReverseBytes64(n.mask)>>sh
-	return must(r.settle())
+	return must(r.normalize())
 }

@@ -6,35 +6,6 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// holds evaluates a jump's condition on two numbers.
-func holds(op asm.JumpOp, a, b uint64) bool {
-	switch op {
-	case asm.JEq:
-		return a == b
-	case asm.JNE:
-		return a != b
-	case asm.JGT:
-		return a > b
-	case asm.JGE:
-		return a >= b
-	case asm.JLT:
-		return a < b
-	case asm.JLE:
-		return a <= b
-	case asm.JSGT:
-		return int64(a) > int64(b)
-	case asm.JSGE:
-		return int64(a) >= int64(b)
-	case asm.JSLT:
-		return int64(a) < int64(b)
-	case asm.JSLE:
-		return int64(a) <= int64(b)
-	case asm.JSet:
-		return a&b != 0
-	}
-	panic("BUG: no condition")
-}
-
 // inverse returns the opposite condition; JSet has none.
 func inverse(op asm.JumpOp) (asm.JumpOp, bool) {
 	switch op {
@@ -144,7 +115,7 @@ func (n num) without(v uint64) (num, bool) {
 	if n.smax == int64(v) {
 		n.smax--
 	}
-	return n.settle()
+	return n.normalize()
 }
 
 // refineBelow is lo < hi (strict) or lo <= hi; swapped says in which order to
@@ -172,8 +143,8 @@ func refineBelow(lo, hi num, strict, signed, swapped bool) (num, num, bool) {
 	if lo.umin > lo.umax || lo.smin > lo.smax || hi.umin > hi.umax || hi.smin > hi.smax {
 		return lo, hi, false
 	}
-	lo, ok1 := lo.settle()
-	hi, ok2 := hi.settle()
+	lo, ok1 := lo.normalize()
+	hi, ok2 := hi.normalize()
 	if swapped {
 		return hi, lo, ok1 && ok2
 	}

@@ -37,9 +37,9 @@ func (l *layout) spread(lo, hi int) {
 	}
 }
 
-// settle decides what becomes a register. An access that needs memory for one
+// chooseRegisters decides what becomes a register. An access that needs memory for one
 // byte needs it for all.
-func (l *layout) settle(accesses [][2]int, newReg func() reg) {
+func (l *layout) chooseRegisters(accesses [][2]int, newReg func() reg) {
 	for changed := true; changed; {
 		changed = false
 		for _, x := range accesses {

@@ -455,8 +455,8 @@ func (a *analysis) branchPointer(s *state, i int, x, y val) (taken, next *state,
 			return s, nil, nil
 		}
 		null, set := s.clone(), s
-		null.settleNull(o.depth, r, p, true)
-		set.settleNull(o.depth, r, p, false)
+		null.refineNull(o.depth, r, p, true)
+		set.refineNull(o.depth, r, p, false)
 		if o.jump == asm.JEq {
 			return null, set, nil
 		}
@@ -469,9 +469,9 @@ func (a *analysis) branchPointer(s *state, i int, x, y val) (taken, next *state,
 	return nil, nil, a.refuse(i, "", "compares %s with %s", x.kind, y.kind)
 }
 
-// settleNull says that the pointer in register r, and its copies, is NULL or is
+// refineNull says that the pointer in register r, and its copies, is NULL or is
 // not.
-func (s *state) settleNull(d int8, r uint8, p *val, null bool) {
+func (s *state) refineNull(d int8, r uint8, p *val, null bool) {
 	fix := func(v *val) {
 		v.null = false
 		if null {

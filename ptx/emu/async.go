@@ -34,8 +34,8 @@ func (b mbarrier) pack() uint64 {
 	return b.pending&mbarCountMask | b.expected&mbarCountMask<<20 | uint64(b.tx)&mbarTxMask<<mbarTxShift | b.phase<<mbarPhase
 }
 
-// settle ends the phase when nothing is pending.
-func (b *mbarrier) settle() {
+// endPhase ends the phase when nothing is pending.
+func (b *mbarrier) endPhase() {
 	if b.pending == 0 && b.tx == 0 {
 		b.phase = (b.phase + 1) & 7
 		b.pending = b.expected
@@ -136,7 +136,7 @@ func (b *mbarrier) set(op string, n uint64) error {
 		b.tx += int64(n)
 	case ".complete_tx":
 		b.tx -= int64(n)
-		b.settle()
+		b.endPhase()
 	}
 	return nil
 }
@@ -185,7 +185,7 @@ func (x *insn) mbarrierArrive(drop bool) error {
 				}
 				err := b.arrive(count)
 				if !noComplete {
-					b.settle()
+					b.endPhase()
 				}
 				return err
 			})
@@ -285,7 +285,7 @@ func (x *insn) cpArrive() error {
 		for ; m != 0 && w.err == nil; m &= m - 1 {
 			w.updateMbarrier(&a, r, firstLane(m), slot, func(b *mbarrier) error {
 				err := b.arrive(1)
-				b.settle()
+				b.endPhase()
 				return err
 			})
 		}

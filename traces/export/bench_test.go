@@ -86,7 +86,7 @@ func BenchmarkExport(b *testing.B) {
 	run("objects", func(d *ioctl.Decoder) (func(*traces.Event, *ioctl.Call), func() int64) {
 		var s scene
 		s.init(h, d)
-		return func(ev *traces.Event, c *ioctl.Call) { s.take(ev, c); s.ledger.settle() }, func() int64 { return int64(len(s.names)) }
+		return func(ev *traces.Event, c *ioctl.Call) { s.take(ev, c); s.ledger.clean() }, func() int64 { return int64(len(s.names)) }
 	})
 	run("timeline", func(d *ioctl.Decoder) (func(*traces.Event, *ioctl.Call), func() int64) {
 		var w counter

@@ -206,9 +206,9 @@ func (l *ledger) unmapAll(pid int32) {
 	delete(l.maps, pid)
 }
 
-// settle forgets which accounts changed, and those of ended processes that have
+// clean forgets which accounts changed, and those of ended processes that have
 // nothing left.
-func (l *ledger) settle() {
+func (l *ledger) clean() {
 	for _, a := range l.dirty {
 		a.dirty = false
 		if a.ended && a.have == [quantities]uint64{} && l.accounts[a.pid] == a {

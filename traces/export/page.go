@@ -126,7 +126,7 @@ func (p *Page) Add(ev *traces.Event, c *ioctl.Call) {
 		node.calls++
 	}
 	p.remember(end)
-	p.ledger.settle()
+	p.ledger.clean()
 }
 
 // work takes in what a GPU did.

@@ -129,7 +129,7 @@ func (t *table[T]) add(row *T, text int) {
 // flush has the rows that wait written as a group, on a goroutine of its own: that takes
 // about as long as to gather them. They are written when settle returns.
 func (t *table[T]) flush() {
-	t.settle()
+	t.wait()
 	t.text = 0
 	if len(t.rows) == 0 || t.err != nil {
 		t.rows = t.rows[:0]
@@ -144,8 +144,8 @@ func (t *table[T]) flush() {
 	}()
 }
 
-// settle waits until nothing is being written.
-func (t *table[T]) settle() {
+// wait waits until nothing is being written.
+func (t *table[T]) wait() {
 	if t.writing != nil {
 		<-t.writing
 		t.writing = nil
@@ -348,7 +348,7 @@ func (t *table[T]) writePage(kind int64, values int, b []byte, encoding int64) i
 // close writes the rest, and the footer. It does not close the writer.
 func (t *table[T]) close() error {
 	t.flush()
-	t.settle()
+	t.wait()
 	f := thrift{}
 	f.open()
 	f.i32(1, 1) // version

@@ -130,7 +130,7 @@ func (p *Profile) Add(ev *traces.Event, c *ioctl.Call) {
 	kind := p.kindOf(ev, c) // what the call is about may not outlive it
 	p.take(ev, c)
 	p.library(ev, true)
-	p.ledger.settle()
+	p.ledger.clean()
 	s := p.sample(ev, c, kind)
 	s.Value[valueCalls]++
 	if ev.Flags&untimed == 0 {
@@ -147,7 +147,7 @@ func (p *Profile) skip(ev *traces.Event, c *ioctl.Call, wanted bool) {
 	p.span(ev)
 	p.take(ev, c)
 	p.library(ev, wanted)
-	p.ledger.settle()
+	p.ledger.clean()
 }
 
 // span takes in when something of the run happened: a profile is of the whole run, not

@@ -434,7 +434,7 @@ func (t *Tables) event(ev *traces.Event, c *ioctl.Call, wanted bool) {
 		}
 		a.shown = a.have
 	}
-	t.ledger.settle()
+	t.ledger.clean()
 }
 
 // known returns a duration, -1 where it is not known.

@@ -162,7 +162,7 @@ func (t *Timeline) Add(ev *traces.Event, c *ioctl.Call) {
 		t.event(ev, c)
 		t.counters(ev)
 	}
-	t.ledger.settle()
+	t.ledger.clean()
 }
 
 // Skip takes in an event that is not to be shown: what it says about objects,
@@ -174,7 +174,7 @@ func (t *Timeline) Skip(ev *traces.Event, c *ioctl.Call) {
 		t.library(ev, false)
 		t.counters(ev)
 	}
-	t.ledger.settle()
+	t.ledger.clean()
 }
 
 // Close ends the timeline and returns the first error that writing met. It

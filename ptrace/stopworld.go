@@ -47,9 +47,9 @@ func (tr *tracer) freeze(t *Task) (tasks []*Task, thaw func()) {
 			waiting = append(waiting, o)
 		}
 	}
-	from := len(tr.iced)
+	from := len(tr.frozen)
 	for _, o := range waiting {
-		tr.settle(o)
+		tr.awaitStop(o)
 	}
 	tasks = slices.DeleteFunc(tasks, func(o *Task) bool { return o.dead })
 	return tasks, func() { tr.thaw(from) }
@@ -63,9 +63,9 @@ const (
 	wakeUp = 300e3
 )
 
-// settle waits until o, which was interrupted, has stopped, or sleeps in the
+// awaitStop waits until o, which was interrupted, has stopped, or sleeps in the
 // kernel where it can't. Then it will stop before it executes any of its program.
-func (tr *tracer) settle(o *Task) {
+func (tr *tracer) awaitStop(o *Task) {
 	for try, began := 0, nanotime(); ; try++ {
 		var w waited
 		var e unix.Errno
@@ -112,7 +112,7 @@ func (tr *tracer) iceOrQueue(o *Task, w waited) {
 	case s.kind == stopTrap && len(o.onStop) == 0, s.kind == stopGroup && o.listening:
 		tr.res.Stops++
 		o.frozen = true
-		tr.iced = append(tr.iced, o)
+		tr.frozen = append(tr.frozen, o)
 	default:
 		tr.queue(w)
 	}
@@ -120,11 +120,11 @@ func (tr *tracer) iceOrQueue(o *Task, w waited) {
 
 // thaw lets the tasks go on that were frozen from a point on.
 func (tr *tracer) thaw(from int) {
-	if from >= len(tr.iced) {
+	if from >= len(tr.frozen) {
 		return
 	}
-	list := tr.iced[from:]
-	tr.iced = tr.iced[:from]
+	list := tr.frozen[from:]
+	tr.frozen = tr.frozen[:from]
 	for _, o := range list {
 		if !o.frozen || tr.tasks[o.TID] != o {
 			continue
