@@ -44,7 +44,8 @@ nvtrace/nvattach/session     < nvtrace/fatbin nvtrace/nvattach nvtrace/nvattach/
 nvtrace/nvattach/gpu         < nvtrace/fatbin nvtrace/fatbin/sass nvtrace/nvattach nvtrace/nvattach/capture nvtrace/nvattach/jit nvtrace/nvattach/preload nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/ptrace nvtrace/ptrace/proc nvtrace/ptx nvtrace/ptx/emu
 nvtrace/nvattach/control     <
 nvtrace/nvattach/host        < nvtrace/nvattach nvtrace/nvattach/api nvtrace/nvattach/control nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/proc nvtrace/ptx/bpf
-nvtrace/nvattach/calls       < nvtrace/nvattach/api nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/proc
+nvtrace/nvattach/cudart      <
+nvtrace/nvattach/calls       < nvtrace/nvattach/api nvtrace/nvattach/cudart nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/proc
 nvtrace/nvattach/jit         <
 nvtrace/examples/rminfo      < nvtrace/rm
 nvtrace/cmd/nvtrace          < nvtrace/fatbin/sass nvtrace/traces nvtrace/traces/escape nvtrace/traces/export nvtrace/ptrace nvtrace/rm nvtrace/ioctl nvtrace/ioctl/record nvtrace/traces/record nvtrace/ioctl/replay nvtrace/ioctl/diff nvtrace/ioctl/allow nvtrace/fatbin nvtrace/ptx nvtrace/ptx/emu nvtrace/nvattach nvtrace/nvattach/jit nvtrace/nvattach/preload nvtrace/nvattach/script nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/nvattach/api nvtrace/nvattach/calls nvtrace/ptrace/agent nvtrace/ptrace/proc nvtrace/nvattach/capture nvtrace/nvattach/control nvtrace/nvattach/gpu nvtrace/nvattach/host nvtrace/nvattach/interpose github.com/olekukonko/tablewriter github.com/olekukonko/tablewriter/tw

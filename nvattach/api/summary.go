@@ -77,12 +77,16 @@ func (s *Summary) Add(ev *traces.Event, t *Tracker, f *Frame) {
 }
 
 // LibraryName is what the library of a call is called in tables: its name, or
-// its file's.
+// its file's; both where it is linked into another file.
 func (f *Frame) LibraryName() string {
-	if f.Module.Library != Unknown {
+	file := f.Path[strings.LastIndexByte(f.Path, '/')+1:]
+	switch {
+	case f.Module.Library == Runtime && file != "" && !strings.HasPrefix(file, libraryInfo[Runtime].files[0]):
+		return f.Module.Library.String() + " in " + file
+	case f.Module.Library != Unknown:
 		return f.Module.Library.String()
 	}
-	return f.Path[strings.LastIndexByte(f.Path, '/')+1:]
+	return file
 }
 
 // counted adds calls that were counted in the program.

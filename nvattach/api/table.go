@@ -45,6 +45,18 @@ type variant struct {
 // known. Where releases differ, it is that of m.Major, or the newest if that is 0.
 func (m Module) Lookup(symbol string) *Function { return known().Lookup(m, symbol) }
 
+// moduleOf returns the library that a function of a file is of: the file, but for what is
+// linked into it.
+func moduleOf(file, symbol string) Module {
+	m := Match(file)
+	if m.Library == Unknown {
+		m.Library = MatchSymbol(symbol)
+	} else if m.Library != Runtime && MatchSymbol(symbol) == Runtime {
+		return Module{Library: Runtime}
+	}
+	return m
+}
+
 // Functions yields the newest prototypes of a library's functions, by name.
 func Functions(l Library) iter.Seq[*Function] {
 	return func(yield func(*Function) bool) {

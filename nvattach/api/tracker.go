@@ -162,9 +162,7 @@ func (t *Tracker) lookup(path, name string) lookup {
 	k := lookupKey{path, name}
 	l, ok := t.found[k]
 	if !ok {
-		if l.module = Match(path); l.module.Library == Unknown {
-			l.module.Library = MatchSymbol(name)
-		}
+		l.module = moduleOf(path, name)
 		l.f = l.module.Lookup(name)
 		if l.f != nil {
 			l.launches, l.purpose = launches(l.f), purposeOf(l.module, name)

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/nvattach/api"
+	"nvtrace/nvattach/cudart"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
 	"nvtrace/ptrace/proc"
@@ -136,10 +137,13 @@ func (t *Tracer) Exit(task *ptrace.Task, s *ptrace.Syscall) {
 }
 
 // Task implements [ptrace.Handler]. A process that was there before the tracer
-// has its libraries hooked as they are.
+// has its libraries hooked as they are, and one that executes a program that program.
 func (t *Tracer) Task(task *ptrace.Task, e *ptrace.TaskEvent) {
-	if e.Kind == ptrace.TaskNew && e.Attached && task.TID == task.PID {
+	switch {
+	case e.Kind == ptrace.TaskNew && e.Attached && task.TID == task.PID:
 		task.Interrupt(func(task *ptrace.Task) { t.mapped(task, 0, ^uint64(0)) })
+	case e.Kind == ptrace.TaskExec && t.opts.Libraries.Has(api.Runtime):
+		t.mapped(task, 0, ^uint64(0)) // the runtime may be linked into the program
 	}
 }
 
@@ -166,7 +170,7 @@ func (t *Tracer) mapped(task *ptrace.Task, lo, hi uint64) {
 // below root, if it isn't "", is taken, if it is the inode ino.
 func (t *Tracer) library(name, path, root string, ino uint64) *library {
 	module := api.Match(filepath.Base(path))
-	if module.Library == api.Unknown || !t.opts.Libraries.Has(module.Library) {
+	if (module.Library == api.Unknown || !t.opts.Libraries.Has(module.Library)) && !t.opts.Libraries.Has(api.Runtime) {
 		return nil
 	}
 	f, err := os.Open(name)
@@ -174,7 +178,9 @@ func (t *Tracer) library(name, path, root string, ino uint64) *library {
 		f, err = os.Open(root + path) // map_files is root's
 	}
 	if err != nil {
-		t.report("%s: its functions are not recorded: %v", path, err)
+		if module.Library != api.Unknown {
+			t.report("%s: its functions are not recorded: %v", path, err)
+		}
 		return nil
 	}
 	defer f.Close()
@@ -183,6 +189,9 @@ func (t *Tracer) library(name, path, root string, ino uint64) *library {
 		return nil
 	}
 	if f.Name() != name && st.Ino != ino {
+		if module.Library == api.Unknown {
+			return nil
+		}
 		t.report("%s: its functions are not recorded: the file is not the one that is mapped", path)
 		return nil
 	}
@@ -190,11 +199,57 @@ func (t *Tracer) library(name, path, root string, ino uint64) *library {
 	if lib, ok := t.files[key]; ok {
 		return lib
 	}
-	lib, err := t.read(f, path, module)
-	if err != nil {
-		t.report("%s: its functions are not recorded: %v", path, err)
+	var lib *library
+	if module.Library != api.Unknown && t.opts.Libraries.Has(module.Library) {
+		if lib, err = t.read(f, path, module); err != nil {
+			t.report("%s: its functions are not recorded: %v", path, err)
+		}
+	}
+	if t.opts.Libraries.Has(api.Runtime) && module.Library != api.Driver && module.Library != api.Runtime && err == nil {
+		lib = t.addRuntime(lib, f, path)
 	}
 	t.files[key] = lib
+	return lib
+}
+
+// addRuntime adds the functions of a CUDA runtime that is linked into a file statically. lib is
+// what else the file has, nil for nothing, which is returned then if there is none.
+func (t *Tracer) addRuntime(lib *library, f *os.File, path string) *library {
+	found, err := cudart.Find(f)
+	if err != nil || found == nil {
+		return lib
+	}
+	if lib == nil {
+		e, err := elf.NewFile(f)
+		if err != nil {
+			return nil
+		}
+		lib = newLibrary(e, path)
+	}
+	module := api.Module{Library: api.Runtime, Major: found.Major()}
+	hooked := 0
+	for _, x := range found.Functions {
+		if spec, ok := module.HookFor(x.Name); ok {
+			lib.funcs = append(lib.funcs, function{x.Addr, x.Size, t.newHook(path, x.Name, module, &spec)})
+			hooked++
+		}
+	}
+	text := fmt.Sprintf("%s has the CUDA runtime in it (%s): %d of its functions are recorded", path, found.Release(), hooked)
+	if n := len(found.Missing); n > 0 {
+		text += fmt.Sprintf("; %d were not found, or are several with the same code, among them %s", n, found.Missing[0])
+	}
+	t.report("%s", text)
+	return lib
+}
+
+// newLibrary describes a file.
+func newLibrary(e *elf.File, path string) *library {
+	lib := &library{path: path}
+	for _, p := range e.Progs {
+		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 {
+			lib.loads = append(lib.loads, p.ProgHeader)
+		}
+	}
 	return lib
 }
 
@@ -213,12 +268,7 @@ func (t *Tracer) read(f *os.File, path string, module api.Module) (*library, err
 	if e.Machine != elf.EM_X86_64 {
 		return nil, fmt.Errorf("machine %v: only x86-64 is known", e.Machine)
 	}
-	lib := &library{path: path}
-	for _, p := range e.Progs {
-		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 {
-			lib.loads = append(lib.loads, p.ProgHeader)
-		}
-	}
+	lib := newLibrary(e, path)
 	symbols, err := e.DynamicSymbols()
 	if err != nil {
 		return nil, err

@@ -342,3 +342,36 @@ func TestAttach(t *testing.T) {
 	}
 	s.check()
 }
+
+// TestStatic records a program that the runtime is linked into, and that has been stripped.
+func TestStatic(t *testing.T) {
+	nvcc := need.Tool(t, "nvcc", "NVTRACE_NVCC")
+	dir := t.TempDir()
+	src, bin, lib := filepath.Join(dir, "main.c"), filepath.Join(dir, "main"), filepath.Join(filepath.Dir(filepath.Dir(nvcc)), "lib")
+	const source = `
+int cudaMalloc(void **, unsigned long), cudaGetLastError(void), cudaMemset(void *, int, unsigned long);
+int main(void) { void *p; cudaMemset(0, cudaMalloc(&p, 5), 0); return cudaGetLastError() == 0; }`
+	if err := os.WriteFile(src, []byte(source), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	compile(t, "-s", "-o", bin, src, "-L"+lib, "-L"+lib+"64", "-lcudart_static", "-lpthread", "-ldl", "-lrt")
+	s := &sink{t: t}
+	var said []string
+	o := &record.Options{Sinks: []record.Sink{s}}
+	o.Extend = func(r *record.Recorder) ([]record.Extension, error) {
+		tr := New(&Options{
+			Libraries: api.Selection(0).With(api.Runtime), Agent: r.Agent(), Report: func(text string) { said = append(said, text) },
+		}, record.ExtensionClass)
+		return []record.Extension{ioctls.New(r, nil).Extension(), {Rules: tr.Rules(), Handler: tr}}, nil
+	}
+	o.Ptrace = ptrace.Options{Argv: []string{bin}}
+	if _, err := record.Run(context.Background(), o); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"cudaMalloc", "cudaMemset", "cudaGetLastError"}; !slices.Equal(s.calls, want) || s.open != 0 {
+		t.Errorf("calls %q, %d of them open; want %q", s.calls, s.open, want)
+	}
+	if len(said) != 1 || !strings.Contains(said[0], "has the CUDA runtime in it (1") {
+		t.Errorf("said %q", said)
+	}
+}

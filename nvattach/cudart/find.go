@@ -1,0 +1,265 @@
+package cudart
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// A Function is one of the runtime's in a file.
+type Function struct {
+	Name       string
+	Addr, Size uint64 // of its code, as the file has it
+}
+
+// Found is what a file has of the runtime.
+type Found struct {
+	// Releases are those that the functions are of: several where these are the same. None:
+	// it is another one, whose functions have symbols.
+	Releases  []string
+	Functions []Function // by address
+	// Missing are public functions of the release that were not found, or that look like another
+	// one.
+	Missing []string
+}
+
+// Release names the release, "13.1.80".
+func (f *Found) Release() string {
+	switch n := len(f.Releases); n {
+	case 0:
+		return "an unknown release"
+	case 1:
+		return f.Releases[0]
+	default:
+		return f.Releases[0] + " to " + f.Releases[n-1]
+	}
+}
+
+// Major is the release's first number, 0 if it is not known.
+func (f *Found) Major() (n int) {
+	if len(f.Releases) > 0 {
+		_, _ = fmt.Sscanf(f.Releases[len(f.Releases)-1], "%d.", &n)
+	}
+	return n
+}
+
+// errNone: there is no runtime in the file.
+var errNone = errors.New("no CUDA runtime in it")
+
+// index has the signatures by size.
+type index struct {
+	*Table
+	bySize map[uint32][]*Signature
+	counts []int // of signatures, by release
+}
+
+func newIndex(t *Table) *index {
+	x := &index{Table: t, bySize: make(map[uint32][]*Signature), counts: make([]int, len(t.Releases))}
+	for i := range t.Signatures {
+		s := &t.Signatures[i]
+		x.bySize[s.Size] = append(x.bySize[s.Size], s)
+		for _, r := range s.Releases {
+			x.counts[r]++
+		}
+	}
+	return x
+}
+
+// mark is in every file with a runtime, which loads the driver by this name.
+const mark = "libcuda.so.1"
+
+// Find looks for the runtime in an ELF file of x86-64; nil: there is none. A file that exports the runtime's
+// functions is the runtime itself, and has none.
+func Find(r io.ReaderAt) (*Found, error) { return known().look(r) }
+
+// Find is [Find] by the signatures of t.
+func (t *Table) Find(r io.ReaderAt) (*Found, error) { return newIndex(t).look(r) }
+
+func (x *index) look(r io.ReaderAt) (found *Found, err error) {
+	defer func() {
+		if v := recover(); v != nil { // debug/elf trusts what a file says in places
+			found, err = nil, fmt.Errorf("damaged (%v)", v)
+		}
+	}()
+	e, err := elf.NewFile(r)
+	if err != nil {
+		return nil, err
+	}
+	if e.Machine != elf.EM_X86_64 || !marked(e) {
+		return nil, nil
+	}
+	dynamic, _ := e.DynamicSymbols()
+	if slices.ContainsFunc(dynamic, func(s elf.Symbol) bool {
+		return s.Name == "cudaLaunchKernel" && s.Section == elf.SHN_UNDEF || s.Name == "cudaMalloc"
+	}) {
+		return nil, nil
+	}
+	if found = x.find(e); found == nil {
+		found = new(Found)
+	}
+	symbols, _ := e.Symbols() // most files have been stripped of them
+	if named := ofSymbols(symbols); len(named) > 0 {
+		found.Functions, found.Missing = named, nil
+	}
+	if len(found.Functions) == 0 {
+		return nil, nil
+	}
+	return found, nil
+}
+
+// marked reports whether a file may have a runtime in it.
+func marked(e *elf.File) bool {
+	const most = 64 << 20
+	for _, s := range e.Sections {
+		if s.Type != elf.SHT_PROGBITS || s.Flags&elf.SHF_ALLOC == 0 || s.Flags&(elf.SHF_EXECINSTR|elf.SHF_WRITE) != 0 || s.Size > most || s.Name == ".nv_fatbin" || s.Name == ".eh_frame" {
+			continue
+		}
+		if b, err := s.Data(); err == nil && bytes.Contains(b, []byte(mark)) {
+			return true
+		}
+	}
+	return false
+}
+
+// public reports whether a function is the runtime's, and not one of its own.
+func public(name string) bool {
+	name = strings.TrimPrefix(name, "__")
+	return strings.HasPrefix(name, "cuda") && len(name) > 4 && name[4] >= 'A' && name[4] <= 'Z'
+}
+
+// ofSymbols returns the functions that a file names, if the runtime is among them.
+func ofSymbols(symbols []elf.Symbol) (list []Function) {
+	runtime := false
+	at := make(map[uint64]bool)
+	for i := range symbols {
+		s := &symbols[i]
+		if elf.ST_TYPE(s.Info) != elf.STT_FUNC || s.Section == elf.SHN_UNDEF || s.Size == 0 || !public(s.Name) || at[s.Value] {
+			continue
+		}
+		at[s.Value], runtime = true, runtime || s.Name == "cudaLaunchKernel"
+		list = append(list, Function{Name: s.Name, Addr: s.Value, Size: s.Size})
+	}
+	if !runtime {
+		return nil
+	}
+	slices.SortFunc(list, func(a, b Function) int { return int(int64(a.Addr - b.Addr)) })
+	return list
+}
+
+// extent is a function's code.
+type extent struct{ addr, size uint64 }
+
+// find looks for functions that have signatures.
+func (x *index) find(e *elf.File) *Found {
+	list, err := extents(e)
+	if err != nil {
+		return nil
+	}
+	at := make(map[*Signature][]extent) // where each is, two at most
+	names := make(map[uint64]int)       // how many names a function has
+	for _, p := range e.Progs {
+		if p.Type != elf.PT_LOAD || p.Flags&elf.PF_X == 0 {
+			continue
+		}
+		for _, f := range list {
+			wanted := x.bySize[uint32(f.size)]
+			if f.addr < p.Vaddr || f.addr-p.Vaddr > p.Filesz || f.size > p.Filesz-(f.addr-p.Vaddr) || len(wanted) == 0 {
+				continue
+			}
+			code := make([]byte, f.size)
+			if n, _ := p.ReadAt(code, int64(f.addr-p.Vaddr)); n < len(code) {
+				continue
+			}
+			for _, s := range wanted {
+				if len(at[s]) < 2 && s.Of(code) == s.Sum {
+					at[s] = append(at[s], f)
+					names[f.addr]++
+				}
+			}
+		}
+	}
+	return x.choose(at)
+}
+
+// choose finds the release that most functions are of.
+func (x *index) choose(at map[*Signature][]extent) *Found {
+	counts := make([]int, len(x.Releases))
+	for s, list := range at {
+		if len(list) == 1 {
+			for _, r := range s.Releases {
+				counts[r]++
+			}
+		}
+	}
+	found := new(Found)
+	chosen := 0
+	for r, n := range counts { // of those with most functions, the one that has no others
+		if n > counts[chosen] || n == counts[chosen] && x.counts[r] < x.counts[chosen] {
+			chosen = r
+		}
+	}
+	if len(counts) == 0 || counts[chosen] == 0 || counts[chosen] < x.counts[chosen]/2 {
+		return nil
+	}
+	for r, n := range counts {
+		if n == counts[chosen] && x.counts[r] == x.counts[chosen] {
+			found.Releases = append(found.Releases, x.Releases[r])
+		}
+	}
+	byAddr := make(map[uint64][]*Signature)
+	for i := range x.Signatures {
+		s := &x.Signatures[i]
+		switch list := at[s]; {
+		case !slices.Contains(s.Releases, uint16(chosen)):
+		case len(list) == 1:
+			byAddr[list[0].addr] = append(byAddr[list[0].addr], s)
+		default:
+			found.Missing = append(found.Missing, s.Name)
+		}
+	}
+	for addr, list := range byAddr {
+		if len(list) > 1 { // one code with several names
+			for _, s := range list {
+				found.Missing = append(found.Missing, s.Name)
+			}
+			continue
+		}
+		found.Functions = append(found.Functions, Function{Name: list[0].Name, Addr: addr, Size: uint64(list[0].Size)})
+	}
+	slices.Sort(found.Missing)
+	slices.SortFunc(found.Functions, func(a, b Function) int { return int(int64(a.Addr - b.Addr)) })
+	return found
+}
+
+// extents returns the functions of a file, from the table for unwinding stacks, which stripped files have
+// too (the Linux Standard Base's .eh_frame). Addresses in it are taken for relative ones of 4 bytes, as
+// compilers for x86-64 write them; others lead to no function.
+func extents(e *elf.File) ([]extent, error) {
+	const most = 256 << 20
+	frames := e.Section(".eh_frame")
+	if frames == nil || frames.Size > most {
+		return nil, errNone
+	}
+	b, err := frames.Data()
+	if err != nil {
+		return nil, err
+	}
+	le := binary.LittleEndian
+	var list []extent
+	for off := uint64(0); off+16 <= uint64(len(b)); {
+		length := uint64(le.Uint32(b[off:]))
+		if length == 0 || length == 0xffffffff { // the end, or one of a kind that nobody writes
+			break
+		}
+		if fde := b[off:]; le.Uint32(fde[4:]) != 0 { // else what several have in common
+			list = append(list, extent{frames.Addr + off + 8 + uint64(int64(int32(le.Uint32(fde[8:])))), uint64(le.Uint32(fde[12:]))})
+		}
+		off += 4 + length
+	}
+	return list, nil
+}
