@@ -309,7 +309,7 @@ func (b *Body) knowLate(name string) {
 // knowEarly fills in early, from the code as it was compiled.
 func (b *Body) knowEarly(name string, code []Word) {
 	b.early = make(map[[2]int]bool)
-	a, err := Analyze(&Func{Arch: b.Arch, Name: name, Code: code})
+	a, err := Analyze(&Func{Arch: b.Arch, Name: name, Code: code, Woven: func(int) bool { return true }})
 	if err != nil {
 		return
 	}
