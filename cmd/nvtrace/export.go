@@ -42,7 +42,7 @@ func exportVerb(e *env, args, command []string) int {
 	x := &exporter{e: e}
 	fs := newFlagSet(e, "export", "--format FORMAT [flags] run.nvt")
 	rf.register(fs)
-	fs.StringVar(&x.format, "format", "jsonl", "`FORMAT` jsonl: decoded calls; raw: the recording's own lines; perfetto: a timeline for ui.perfetto.dev; pprof: a profile; parquet: tables")
+	fs.StringVar(&x.format, "format", "jsonl", formatUsage())
 	fs.StringVar(&x.size, "max-size", "256M", "perfetto: make a timeline of `SIZE` at most, drawing short calls together where it must be; 0: no limit")
 	fs.StringVar(&x.run, "run", "", "parquet: the tables are of the run `NAME` (default: the launcher's job, or the recording's name)")
 	fs.StringVar(&x.rank, "rank", "", "parquet: the tables are of rank `N` (default: what the launcher said, or 0)")
@@ -209,25 +209,43 @@ func (x *exporter) told(t *export.Timeline) error {
 	return nil
 }
 
+// exportFormats are the values of --format. What makes one event by event is in
+// exporter.view.
+var exportFormats = []struct {
+	name, what string
+	binary     string // how to look at it; "": it is text, or makes files
+}{
+	{name: "jsonl", what: "decoded calls"},
+	{name: "raw", what: "the recording's own lines"},
+	{name: "perfetto", what: "a timeline for ui.perfetto.dev", binary: "add -o run.perfetto-trace, then open it in https://ui.perfetto.dev"},
+	{name: "pprof", what: "a profile", binary: "add -o run.pb.gz, then look at it with: go tool pprof -top -cum run.pb.gz"},
+	{name: "parquet", what: "tables"},
+}
+
+// formatUsage lists the formats, as the help has them.
+func formatUsage() string {
+	var list []string
+	for _, f := range exportFormats {
+		list = append(list, f.name+": "+f.what)
+	}
+	return "`FORMAT` " + strings.Join(list, "; ")
+}
+
 // checkFormat refuses formats that there are not, and binary ones on a terminal.
 func checkFormat(format string, terminal bool) error {
-	switch format {
-	case "jsonl", "raw":
-		return nil
-	case "perfetto":
-		if terminal {
-			return fmt.Errorf("--format=perfetto is binary and would garble the terminal: add -o run.perfetto-trace, then open it in https://ui.perfetto.dev")
+	var names []string
+	for _, f := range exportFormats {
+		names = append(names, f.name)
+		switch {
+		case f.name != format:
+		case terminal && f.binary != "":
+			return fmt.Errorf("--format=%s is binary and would garble the terminal: %s", format, f.binary)
+		default:
+			return nil
 		}
-		return nil
-	case "parquet":
-		return nil
-	case "pprof":
-		if terminal {
-			return fmt.Errorf("--format=pprof is binary and would garble the terminal: add -o run.pb.gz, then look at it with: go tool pprof -top -cum run.pb.gz")
-		}
-		return nil
 	}
-	return fmt.Errorf("--format=%s: want jsonl, raw, perfetto, pprof or parquet", format)
+	last := len(names) - 1
+	return fmt.Errorf("--format=%s: want %s or %s", format, strings.Join(names[:last], ", "), names[last])
 }
 
 // surveyed is the size of a recording from which on it is read twice for a timeline: to see
