@@ -9,6 +9,7 @@ package calls
 
 import (
 	"debug/elf"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -58,14 +59,7 @@ type Options struct {
 type Tracer struct {
 	opts  Options
 	class uint16
-	files map[fileKey]*library
-}
-
-// fileKey is a file's identity.
-type fileKey struct {
-	dev, ino uint64
-	size     int64
-	mtime    unix.Timespec
+	files map[proc.FileKey]*library
 }
 
 // library is a file with functions to hook.
@@ -85,7 +79,7 @@ type function struct {
 
 // New makes a Tracer whose system calls have classes from class on.
 func New(o *Options, class uint16) *Tracer {
-	t := &Tracer{opts: *o, class: class, files: make(map[fileKey]*library)}
+	t := &Tracer{opts: *o, class: class, files: make(map[proc.FileKey]*library)}
 	if t.opts.Logger == nil {
 		t.opts.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -131,7 +125,8 @@ func (t *Tracer) Exit(task *ptrace.Task, s *ptrace.Syscall) {
 	if p := t.opts.Agent.Find(task); p != nil {
 		p.Unmapped(uint64(s.Ret), s.Args[1]) // what was there before is gone
 	}
-	if lib := t.library(link, path, "", 0); lib != nil {
+	open := func() (*os.File, proc.FileKey, error) { return proc.OpenRegular(link) }
+	if lib := t.library(path, open); lib != nil {
 		t.hook(task, lib, uint64(s.Ret), uint64(s.Ret)+s.Args[1], s.Args[5])
 	}
 }
@@ -159,23 +154,23 @@ func (t *Tracer) mapped(task *ptrace.Task, lo, hi uint64) {
 		if m.Inode == 0 || !m.Exec || m.Start >= hi || m.End <= lo || !strings.HasPrefix(m.Path, "/") {
 			continue
 		}
-		if lib := t.library(fmt.Sprintf("/proc/%d/map_files/%x-%x", task.PID, m.Start, m.End), m.Path, fmt.Sprintf("/proc/%d/root", task.PID), m.Inode); lib != nil {
+		open := func() (*os.File, proc.FileKey, error) { return proc.OpenMapped(task.PID, m) }
+		if lib := t.library(m.Path, open); lib != nil {
 			t.hook(task, lib, m.Start, m.End, m.Offset)
 		}
 	}
 }
 
-// library returns what to hook of a file, nil for nothing. name opens it, path is
-// what the program knows it as. Where name can't be opened, the file of that path
-// below root, if it isn't "", is taken, if it is the inode ino.
-func (t *Tracer) library(name, path, root string, ino uint64) *library {
+// library returns what to hook of the file that open opens, nil for nothing. path is what
+// the program knows it as.
+func (t *Tracer) library(path string, open func() (*os.File, proc.FileKey, error)) *library {
 	module := api.Match(filepath.Base(path))
 	if (module.Library == api.Unknown || !t.opts.Libraries.Has(module.Library)) && !t.opts.Libraries.Has(api.Runtime) {
 		return nil
 	}
-	f, err := os.Open(name)
-	if err != nil && root != "" {
-		f, err = os.Open(root + path) // map_files is root's
+	f, key, err := open()
+	if errors.Is(err, proc.ErrNotRegular) {
+		return nil
 	}
 	if err != nil {
 		if module.Library != api.Unknown {
@@ -184,18 +179,6 @@ func (t *Tracer) library(name, path, root string, ino uint64) *library {
 		return nil
 	}
 	defer f.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil
-	}
-	if f.Name() != name && st.Ino != ino {
-		if module.Library == api.Unknown {
-			return nil
-		}
-		t.report("%s: its functions are not recorded: the file is not the one that is mapped", path)
-		return nil
-	}
-	key := fileKey{st.Dev, st.Ino, st.Size, st.Mtim}
 	if lib, ok := t.files[key]; ok {
 		return lib
 	}

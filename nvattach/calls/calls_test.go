@@ -10,12 +10,11 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"nvtrace/internal/need"
 	ioctls "nvtrace/ioctl/record"
 	"nvtrace/nvattach/api"
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/proc"
 	"nvtrace/traces"
 	"nvtrace/traces/record"
 )
@@ -36,21 +35,12 @@ func compile(t *testing.T, args ...string) {
 	}
 }
 
-func inode(t *testing.T, file string) uint64 {
-	t.Helper()
-	var st unix.Stat_t
-	if err := unix.Stat(file, &st); err != nil {
-		t.Fatal(err)
-	}
-	return st.Ino
-}
-
 // TestLibrary looks for functions in files.
 func TestLibrary(t *testing.T) {
 	lib := driver(t, "libcuda.so.1")
 	var said []string
 	tr := New(&Options{Libraries: api.Selection(0).With(api.Driver), Report: func(s string) { said = append(said, s) }}, 0)
-	l := tr.library(lib, lib, "", 0)
+	l := tr.library(lib, opener(lib))
 	if l == nil {
 		t.Fatal(said)
 	}
@@ -81,32 +71,21 @@ func TestLibrary(t *testing.T) {
 	if len(want) > 0 {
 		t.Errorf("not hooked: %v", want)
 	}
-	if again := tr.library(lib, lib, "", 0); again != l {
+	if again := tr.library(lib, opener(lib)); again != l {
 		t.Error("the file was read twice")
 	}
 
 	// Only libraries that are asked for.
-	if New(&Options{Libraries: api.Selection(0).With(api.Runtime)}, 0).library(lib, lib, "", 0) != nil {
+	if New(&Options{Libraries: api.Selection(0).With(api.Runtime)}, 0).library(lib, opener(lib)) != nil {
 		t.Error("functions of the driver, which was not asked for")
 	}
-	// Below a root, only the file that is mapped.
-	gone := filepath.Join(t.TempDir(), "gone")
-	root, path := filepath.Split(lib)
-	if tr.library(gone, path, root, inode(t, lib)) != l {
-		t.Errorf("not found below a root: %v", said)
-	}
-	said = nil
-	if tr.library(gone, path, root, inode(t, lib)+1) != nil || len(said) != 1 || !strings.Contains(said[0], "not the one that is mapped") {
-		t.Errorf("another file was taken: %q", said)
-	}
-	// What is no library is told of once.
-	said = nil
+	// What is no library is reported once.
 	text := filepath.Join(t.TempDir(), "libcuda.so")
 	if err := os.WriteFile(text, []byte("INPUT(-lcuda)"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if tr.library(text, text, "", 0) != nil {
+		if tr.library(text, opener(text)) != nil {
 			t.Error("functions in a text")
 		}
 	}
@@ -374,4 +353,9 @@ int main(void) { void *p; cudaMemset(0, cudaMalloc(&p, 5), 0); return cudaGetLas
 	if len(said) != 1 || !strings.Contains(said[0], "has the CUDA runtime in it (1") {
 		t.Errorf("said %q", said)
 	}
+}
+
+// opener opens a file for a library.
+func opener(name string) func() (*os.File, proc.FileKey, error) {
+	return func() (*os.File, proc.FileKey, error) { return proc.OpenRegular(name) }
 }

@@ -35,7 +35,7 @@ func openInTask(t *ptrace.Task, addr uint64) (*os.File, proc.FileKey, string, er
 		return nil, proc.FileKey{}, "", err
 	}
 	link := proc.FD(t.TID, int32(fd))
-	f, err := proc.OpenRegular(link)
+	f, key, err := proc.OpenRegular(link)
 	path, _ := os.Readlink(link)
 	if _, e := t.Syscall(unix.SYS_CLOSE, uint64(fd)); err == nil && e != nil {
 		err = e
@@ -46,12 +46,7 @@ func openInTask(t *ptrace.Task, addr uint64) (*os.File, proc.FileKey, string, er
 		}
 		return nil, proc.FileKey{}, "", err
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		f.Close()
-		return nil, proc.FileKey{}, "", err
-	}
-	return f, proc.KeyOf(&st), path, nil
+	return f, key, path, nil
 }
 
 // loadFile captures an image in a file. The driver opens it itself, so that errors

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/proc"
 )
@@ -105,22 +103,17 @@ func (p *process) fork() *process {
 
 // mapped looks at a file that a task has just mapped executable.
 func (c *Capture) mapped(t *ptrace.Task, addr, size, off uint64, fd int32) {
-	f, err := proc.OpenRegular(proc.FD(t.TID, int32(fd)))
+	f, key, err := proc.OpenRegular(proc.FD(t.TID, fd))
 	if err != nil {
 		c.log.Debug("mapped file", "pid", t.PID, "err", err)
 		c.protected(t, addr, size) // the descriptor may be gone, the mapping has a name
 		return
 	}
 	defer f.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		c.log.Debug("mapped file", "pid", t.PID, "err", err)
-		return
-	}
-	path, _ := os.Readlink(proc.FD(t.TID, int32(fd)))
+	path, _ := os.Readlink(proc.FD(t.TID, fd))
 	began := time.Now()
 	defer func() { c.log.Debug("looked at", "pid", t.PID, "file", path, "took", time.Since(began)) }()
-	c.watch(t, c.object(f, proc.KeyOf(&st), path), span{start: addr, end: addr + size, off: off})
+	c.watch(t, c.object(f, key, path), span{start: addr, end: addr + size, off: off})
 }
 
 // object reads a file, once for each state of it.

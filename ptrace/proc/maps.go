@@ -163,16 +163,13 @@ func OpenMapped(pid int, m *Mapping) (*os.File, FileKey, error) {
 	}
 	var first error
 	for _, name := range names {
-		f, err := OpenRegular(name)
+		f, key, err := OpenRegular(name)
 		if err == nil {
-			var st unix.Stat_t
-			if err = unix.Fstat(int(f.Fd()), &st); err == nil && (m.Inode == 0 || st.Ino == m.Inode) {
-				return f, KeyOf(&st), nil
+			if m.Inode == 0 || key.Inode == m.Inode {
+				return f, key, nil
 			}
 			f.Close()
-			if err == nil {
-				err = fmt.Errorf("%s is another file now", m.Path)
-			}
+			err = fmt.Errorf("%s is another file now", m.Path)
 		}
 		if first == nil {
 			first = err
@@ -186,15 +183,15 @@ var ErrNotRegular = errors.New("not a regular file")
 
 // OpenRegular opens a regular file for reading. It never waits, as a pipe would
 // make it.
-func OpenRegular(name string) (*os.File, error) {
+func OpenRegular(name string) (*os.File, FileKey, error) {
 	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+		return nil, FileKey{}, &os.PathError{Op: "open", Path: name, Err: err}
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
 		unix.Close(fd)
-		return nil, &os.PathError{Op: "open", Path: name, Err: ErrNotRegular}
+		return nil, FileKey{}, &os.PathError{Op: "open", Path: name, Err: ErrNotRegular}
 	}
-	return os.NewFile(uintptr(fd), name), nil
+	return os.NewFile(uintptr(fd), name), KeyOf(&st), nil
 }

@@ -1,7 +1,9 @@
 package proc
 
 import (
+	"errors"
 	"os"
+	"slices"
 	"testing"
 )
 
@@ -66,5 +68,35 @@ func TestView(t *testing.T) {
 	}
 	if v.listed {
 		t.Log("this kernel can't be asked for single addresses")
+	}
+}
+
+// TestOpenMapped: the file behind a mapping is the mapping's, or none.
+func TestOpenMapped(t *testing.T) {
+	pid := os.Getpid()
+	maps, err := Maps(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(maps, func(m Mapping) bool { return m.Exec && m.Path == Exe(pid) })
+	if i < 0 {
+		t.Fatalf("no code of %s in %v", Exe(pid), maps)
+	}
+	m := maps[i]
+	f, key, err := OpenMapped(pid, &m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	if key.Inode != m.Inode {
+		t.Errorf("inode %d, want %d", key.Inode, m.Inode)
+	}
+	m.Start, m.Inode = 0, m.Inode+1 // whose name another file has now
+	if f, _, err := OpenMapped(pid, &m); err == nil {
+		f.Close()
+		t.Error("another file was opened")
+	}
+	if _, _, err := OpenRegular(os.DevNull); !errors.Is(err, ErrNotRegular) {
+		t.Errorf("%s: %v", os.DevNull, err)
 	}
 }
