@@ -201,14 +201,14 @@ func openCollectives(arch Arch, code []Word) {
 	}
 }
 
-// stayTogether takes out of a body what lets threads of the warp go on that wait at a
-// convergence barrier, of the kernel or of the body, without those that run the YIELD (seen
-// on sm_90). Compilers put it into loops that may wait for another thread of the warp. In
-// those of probes threads that have to try again meet the others first; see again in
-// package nvattach.
+// stayTogether takes out of a body what gives other threads of the warp a turn: a YIELD lets
+// threads go on that wait at a convergence barrier, of the kernel or of the body, without
+// those that run it (seen on sm_90), and a NANOSLEEP is taken to do so, too. Compilers put
+// the one into loops that may wait for another thread of the warp. In those of probes
+// threads that have to try again meet the others first; see again in package nvattach.
 func stayTogether(arch Arch, code []Word) {
 	for i, w := range code {
-		if in, ok := Decode(arch, w); ok && in.Name() == "YIELD" {
+		if in, ok := Decode(arch, w); ok && (in.Name() == "YIELD" || in.Name() == "NANOSLEEP") {
 			code[i] = NOP().WithControl(w.Control())
 		}
 	}

@@ -617,19 +617,19 @@ func TestSeveralEnds(t *testing.T) {
 // A body keeps nothing that lets threads of the warp go on which wait at a barrier of the
 // kernel.
 func TestStayTogether(t *testing.T) {
-	yield := Word{Lo: 0x7946, Hi: 0x000fea0003800000}
 	code := []Word{
-		yield,
+		{Lo: 0x7946, Hi: 0x000fea0003800000}, // YIELD
 		{Lo: 0x000000000f087348, Hi: 0x000fea0003c00000}, // WARPSYNC.COLLECTIVE R15, +0x20
 		NOP(),
 		{Lo: 0x791b, Hi: 0x001fe20003800000}, // ENDCOLLECTIVE
+		{Lo: 0x000000400000795d, Hi: 0x000fea0003800000}, // NANOSLEEP 0x40
 		EXIT(),
 	}
 	b, err := NewBody(90, "apart", code)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := b.code[3].Control(); b.code[0].Opcode() != opNOP || b.code[3].Opcode() != opNOP || c.Wait != code[3].Control().Wait {
+	if c := b.code[3].Control(); b.code[0].Opcode() != opNOP || b.code[3].Opcode() != opNOP || b.code[4].Opcode() != opNOP || c.Wait != code[3].Control().Wait {
 		t.Errorf("%v", b.code)
 	}
 	if in, ok := Decode(90, b.code[1]); !ok || in.Word.Opcode() != opWarpSync || in.PCRelative() || in.Word.Bits(24, 8) != 15 || in.Word.Bits(16, 8) != 0 {
