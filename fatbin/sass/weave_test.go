@@ -618,7 +618,7 @@ func TestSeveralEnds(t *testing.T) {
 // kernel.
 func TestStayTogether(t *testing.T) {
 	code := []Word{
-		{Lo: 0x7946, Hi: 0x000fea0003800000}, // YIELD
+		{Lo: 0x7946, Hi: 0x000fea0003800000},             // YIELD
 		{Lo: 0x000000000f087348, Hi: 0x000fea0003c00000}, // WARPSYNC.COLLECTIVE R15, +0x20
 		NOP(),
 		{Lo: 0x791b, Hi: 0x001fe20003800000}, // ENDCOLLECTIVE
