@@ -19,8 +19,8 @@ import (
 func moduleRecording(t *testing.T, gaps ...string) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "run.nvt")
-	store, err := capture.CreateStore(name, 0)
-	if err != nil {
+	store := capture.NewStore(0)
+	if err := store.Begin(name); err != nil {
 		t.Fatal(err)
 	}
 	put := func(file string) *traces.Image {

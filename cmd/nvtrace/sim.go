@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"nvtrace/fatbin"
@@ -78,8 +79,8 @@ func hasDriver() bool {
 type simulation struct {
 	e        *env
 	sim      *sim.Sim
-	captured *capture.Feed    // nil: images are not recorded
-	recorder *record.Recorder // set before the program begins
+	captured *capture.Feed                   // nil: images are not recorded
+	recorder atomic.Pointer[record.Recorder] // set before the program begins
 	cancel   context.CancelFunc
 	served   chan error
 }
@@ -121,7 +122,7 @@ func startSimulation(e *env, f *simFlags, command []string, probes *session.Sess
 func (s *simulation) capture(modules *moduleCapture, hooks *sim.Hooks) {
 	s.captured = capture.NewFeed(&capture.FeedOptions{
 		Mode: traces.CaptureSimulator, Origin: "simulated GPU", Store: modules.opts.Store, Files: modules.opts.Files,
-		Emit: func(ev *traces.Event) { s.recorder.Send(ev) },
+		Emit: func(ev *traces.Event) { s.recorder.Load().Send(ev) },
 	})
 	hooks.Loaded = func(p *sim.Process, im *sim.Image) {
 		s.captured.Loaded(&capture.Load{
@@ -144,7 +145,7 @@ func (s *simulation) capture(modules *moduleCapture, hooks *sim.Hooks) {
 
 // extend adds what is captured on the simulated GPU to a recording.
 func (s *simulation) extend(r *record.Recorder) record.Extension {
-	s.recorder = r
+	s.recorder.Store(r)
 	return record.Extension{Finish: func() {
 		waitGone(s.sim)
 		s.captured.Finish()

@@ -34,6 +34,12 @@
 // this covers: processes that talk to the kernel driver without libcuda, and code
 // that jumps into the middle of the driver, are outside of it.
 //
+// # Others' eyes
+//
+// The simulated GPU is given images itself, and where nothing is traced the interposer
+// alone sees them. They feed a [Feed] with what they saw: it keeps the images and makes the
+// same events as Capture does, and nobody else makes any.
+//
 // The package knows the driver's loading and launching functions, and nothing of
 // what is in the images; package fatbin sizes them.
 package capture

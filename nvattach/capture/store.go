@@ -43,12 +43,6 @@ func NewStore(limit int64) *Store {
 	return &Store{limit: limit, has: make(map[string]bool)}
 }
 
-// CreateStore makes the module store of a recording, as NewStore and Begin do.
-func CreateStore(recording string, limit int64) (*Store, error) {
-	s := NewStore(limit)
-	return s, s.Begin(recording)
-}
-
 // Begin makes the store of a recording that has begun, for its owner alone, and removes
 // the images that an earlier recording of that name has left. It must be called before
 // anything is put.
