@@ -167,6 +167,33 @@ func (p *Process) stopped(t *ptrace.Task, pos uint64) {
 			return
 		}
 	}
+	if now != nil {
+		now.stoppedLate(t, pos)
+	}
+}
+
+// stoppedLate does so for a call whose record has been given out already: between the call's record
+// and its stop, somebody has looked at the rings. What is there stays until the thread goes on.
+func (r *ring) stoppedLate(t *ptrace.Task, pos uint64) {
+	if r.spoil || pos%64 != 0 || pos >= r.seen || r.seen-pos > ringSize || !r.written(pos) {
+		return
+	}
+	h := r.data[pos%ringSize:]
+	size, kind := binary.LittleEndian.Uint32(h[recSize:]), h[recKind]
+	if size < recordSize || size%64 != 0 || uint64(size) > min(uint64(len(h)), r.seen-pos) || kind != kindCall {
+		return
+	}
+	r.onStop(t, &pending{pos: pos, size: size, kind: kind})
+}
+
+// onStop calls OnStop for a record.
+func (r *ring) onStop(t *ptrace.Task, n *pending) {
+	end := int64(binary.LittleEndian.Uint64(r.data[n.pos%ringSize:][recEnd:]))
+	if rec := r.parse(n, end); rec != nil && rec.Hook.OnStop != nil {
+		own := *rec // OnStop may come back here
+		own.Segs = append([]Seg(nil), rec.Segs...)
+		own.Hook.OnStop(t, r.p, &own)
+	}
 }
 
 // stopped does so if the call is in this ring.
@@ -177,12 +204,7 @@ func (r *ring) stopped(t *ptrace.Task, pos uint64) bool {
 		if n.pos != pos || n.kind != kindCall || n.done {
 			continue
 		}
-		end := int64(binary.LittleEndian.Uint64(r.data[pos%ringSize:][recEnd:]))
-		if rec := r.parse(n, end); rec != nil && rec.Hook.OnStop != nil {
-			own := *rec // OnStop may come back here
-			own.Segs = append([]Seg(nil), rec.Segs...)
-			own.Hook.OnStop(t, r.p, &own)
-		}
+		r.onStop(t, n)
 		return true
 	}
 	return false
