@@ -322,7 +322,7 @@ func eventFunctions(d *agent.Driver) map[string]*uint64 {
 		"cuThreadExchangeStreamCaptureMode": &d.ThreadExchangeStreamCaptureMode,
 		"cuEventCreate":                     &d.EventCreate, "cuEventDestroy_v2": &d.EventDestroy, "cuEventRecord": &d.EventRecord,
 		"cuEventQuery": &d.EventQuery, "cuEventElapsedTime": &d.EventElapsedTime,
-		"cuStreamCreate": &d.StreamCreate, "cuStreamDestroy_v2": &d.StreamDestroy,
+		"cuStreamCreate": &d.StreamCreate, "cuDevicePrimaryCtxGetState": &d.PrimaryCtxState,
 	}
 }
 

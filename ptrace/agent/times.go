@@ -17,14 +17,14 @@ import (
 type Driver struct {
 	CtxGetCurrent, StreamIsCapturing, ThreadExchangeStreamCaptureMode    uint64
 	EventCreate, EventDestroy, EventRecord, EventQuery, EventElapsedTime uint64
-	StreamCreate, StreamDestroy                                          uint64
+	StreamCreate, PrimaryCtxState                                        uint64
 }
 
 // list has them in the order of struct times.
 func (d *Driver) list() []uint64 {
 	return []uint64{
 		d.CtxGetCurrent, d.StreamIsCapturing, d.ThreadExchangeStreamCaptureMode, d.EventCreate, d.EventDestroy, d.EventRecord,
-		d.EventQuery, d.EventElapsedTime, d.StreamCreate, d.StreamDestroy,
+		d.EventQuery, d.EventElapsedTime, d.StreamCreate, d.PrimaryCtxState,
 	}
 }
 

@@ -11,11 +11,11 @@ var blobCode []byte
 var blobProgram []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "8812c5b95de3645e617b3ef66217de6d3f9e5fb83b80cb16a4a9603c96db492e"
+const blobStamp = "fbb66b608ba36ad9ce36ed5652b31ac9913b3ddc58911b8fb82df598ca806fb0"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (
-	blobSum   = "805d5914dbffb17621c3b6ce6ec7506bfb1a1d5342a15dfc7d4f08ae73002141"
+	blobSum   = "5c6e89b280d496ee8175464cf571263ddbc9d770bbc4b2d8e3ff128ce38ab80f"
 	blobTools = "gcc (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40"
 )
 
@@ -29,7 +29,7 @@ var blobSymbols = map[string]uint64{
 	"copy_insn":      0x700009db,
 	"tp_insn":        0x700009e3,
 	"sys_in":         0x70000000,
-	"sys_out":        0x70005f1a,
+	"sys_out":        0x70005f72,
 	"probe_entry":    0x700009ed,
 	"probe_watch":    0x70000b0b,
 	"probe_return":   0x70000c88,

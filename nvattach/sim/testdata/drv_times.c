@@ -106,18 +106,31 @@ int main(void)
 	CHECK(cuInit(0));
 	CHECK(cuDeviceGet(&dev, 0));
 	for (int round = 0; round < 2; round++) { // a context that has ended is nobody's any more
-		CHECK(cuCtxCreate_v2(&ctx, 0, dev));
+		if (round == 0)
+			CHECK(cuCtxCreate_v2(&ctx, 0, dev));
+		else {
+			CHECK(cuDevicePrimaryCtxRetain(&ctx, dev));
+			CHECK(cuDevicePrimaryCtxRetain(&ctx, dev));
+			CHECK(cuCtxSetCurrent(ctx));
+		}
 		CHECK(cuModuleLoadData(&mod, ptx));
 		CHECK(cuModuleGetFunction(&scale, mod, "scale"));
 		for (int i = 0; i < 3; i++)
 			pthread_create(&threads[i], 0, thread, 0);
 		for (int i = 0; i < 3; i++)
 			pthread_join(threads[i], 0);
+		if (round == 1)
+			CHECK(cuDevicePrimaryCtxRelease_v2(dev)); // there is another holder
 		capture();
 		EXPECT(cuLaunchKernel(scale, 1, 1, 1, 5000, 1, 1, 0, 0, 0, 0) != 0); // too many threads
 		CHECK(cuCtxSynchronize());
-		CHECK(cuCtxDestroy_v2(ctx));
+		if (round == 0)
+			CHECK(cuCtxDestroy_v2(ctx));
+		else
+			CHECK(cuDevicePrimaryCtxRelease_v2(dev));
 	}
+	// Without a context nothing that was there may be touched.
+	EXPECT(cuCtxSynchronize() != 0);
 	printf("PASSED: %d launches, %d sets, %d copies, %d graphs\n", launches, sets, copies, graphs);
 	return 0;
 }

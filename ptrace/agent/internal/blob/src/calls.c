@@ -423,5 +423,7 @@ __attribute__((used)) void agent_leave(struct rframe *f)
 			struct leaving l = {sp, was.hook, (u32)f->rax};
 			times_leave(own, &l);
 		}
+		if (unlikely(flags & HOOK_ENDS) && C->times)
+			times_ended(own, sp, was.hook);
 	}
 }

@@ -322,7 +322,8 @@ struct timer {
 	struct pair *pair; // of that
 	u64 first, next; // number of the oldest that is not read, and of the next to take
 	u64 last;	 // when this thread has read some
-	u64 pad[2];
+	u64 device;	 // whose context may be about to end
+	u64 pad;
 	struct pair list[NPAIRS];
 };
 
@@ -343,7 +344,7 @@ enum { UNTIMED_CAPTURED, UNTIMED_FULL, UNTIMED_FAILED, UNTIMED_PENDING };
 
 struct times {
 	u64 on; // the functions are there
-	u64 current, capturing, mode, create, destroy, record, query, elapsed, stream, close; // functions of the driver
+	u64 current, capturing, mode, create, destroy, record, query, elapsed, stream, state; // functions of the driver
 	u64 lock;   // 1: a thread reads events
 	u64 timers; // as many may be in use
 	struct gpu gpu[NGPUS];

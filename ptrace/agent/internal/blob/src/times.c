@@ -241,7 +241,7 @@ static struct pair *take_pair(struct timer *t, u64 context)
 	t->next = n + 1;
 	if (p->start && p->context == context)
 		return p;
-	if (p->start && p->context) { // of another one
+	if (p->start) { // of another one
 		CALL(destroy, p->start, 0, 0);
 		CALL(destroy, p->end, 0, 0);
 	}
@@ -381,28 +381,18 @@ void times_leave(struct slot *sl, struct leaving *l)
 	t->inside = 0;
 }
 
-// What is not read by now of a context that is about to end never will be.
-static void forget(void *slot, void *frame)
+// Forgets what there is in a context that ends, or, with 0, in all. What is not read by now never
+// will be. Nothing is given back: the driver does that, and may have done so already.
+static void forget(u64 context)
 {
-	const struct frame *f = frame;
-	const struct hook *h = &HOOKS[f->hook % NHOOKS];
-	u64 context = h->stream ? argument(f, h->stream - 1) : 0, i, k;
-	struct regs none = {0};
-	read_all(slot);
-	for (i = 0; !__sync_bool_compare_and_swap(&T->lock, 0, 1); i++) {
-		if (i == 1000)
-			return;
-		sys_in(&none, NR_SCHED_YIELD);
-	}
+	u64 i, k;
 	for (i = 0; i < T->timers; i++) {
 		struct timer *t = (struct timer *)(TIMES_ADDR + sizeof(struct times)) + i;
-		for (k = 0; k < NPAIRS && t->list[k].start; k++) {
+		for (k = 0; k < NPAIRS; k++) {
 			struct pair *p = &t->list[k];
-			if ((context && p->context != context) || p->state == PAIR_TAKEN)
+			if (!p->start || (context && p->context != context) || p->state == PAIR_TAKEN)
 				continue;
-			CALL(destroy, p->start, 0, 0);
-			CALL(destroy, p->end, 0, 0);
-			p->context = 0; // new ones are made
+			p->start = p->end = p->context = 0;
 			if (p->state == PAIR_ENDED) {
 				untimed(UNTIMED_PENDING, -1ul);
 				untimed(UNTIMED_FAILED, 1);
@@ -414,15 +404,43 @@ static void forget(void *slot, void *frame)
 		struct gpu *g = &T->gpu[i];
 		if (!g->context || (context && g->context != context))
 			continue;
-		for (k = 0; k < NREFS && g->ref[k].event; k++) {
-			CALL(destroy, g->ref[k].event, 0, 0);
+		for (k = 0; k < NREFS; k++)
 			g->ref[k].event = 0;
-		}
-		CALL(destroy, g->other, 0, 0);
-		CALL(close, g->stream, 0, 0);
 		g->other = g->stream = g->refs = g->tried = g->context = 0;
 	}
+}
+
+static void forget_locked(u64 context)
+{
+	struct regs none = {0};
+	u64 i;
+	for (i = 0; !__sync_bool_compare_and_swap(&T->lock, 0, 1); i++) {
+		if (i == 1000)
+			return;
+		sys_in(&none, NR_SCHED_YIELD);
+	}
+	forget(context);
 	__sync_lock_release(&T->lock);
+}
+
+static void before_end(void *slot, void *frame)
+{
+	const struct frame *f = frame;
+	const struct hook *h = &HOOKS[f->hook % NHOOKS];
+	read_all(slot);
+	if (h->stream)
+		forget_locked(argument(f, h->stream - 1));
+	else
+		timer_of(slot)->device = f->rdi;
+}
+
+// A device's primary context has ended if nobody holds it any more.
+static void after_end(void *slot, void *unused)
+{
+	u32 flags, active = 0;
+	(void)unused;
+	if (CALL(state, (u32)timer_of(slot)->device, &flags, &active) || !active)
+		forget_locked(0);
 }
 
 void times_ends(struct slot *sl, struct frame *f)
@@ -431,7 +449,17 @@ void times_ends(struct slot *sl, struct frame *f)
 	if (!T->on)
 		return;
 	t->inside = (u64)&f->ret;
-	with_vectors(sl, f, forget);
+	with_vectors(sl, f, before_end);
+	t->inside = 0;
+}
+
+void times_ended(struct slot *sl, u64 sp, u64 hook)
+{
+	struct timer *t = timer_of(sl);
+	if (!T->on || HOOKS[hook % NHOOKS].stream)
+		return;
+	t->inside = sp;
+	with_vectors(sl, 0, after_end);
 	t->inside = 0;
 }
 
