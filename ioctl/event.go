@@ -447,6 +447,15 @@ func (p *printer) remarkEvent(ev *traces.Event) {
 		p.text(" calls in ")
 		p.text(time.Duration(ev.Args[2] &^ (1 << 63)).String())
 		p.mark(colorOff, " ---")
+	case traces.KindStack:
+		for i, f := range ev.Stack() {
+			p.text([2]string{"at ", " < "}[min(i, 1)])
+			p.dst = appendSafe(p.dst, f.File[strings.LastIndexByte(f.File, '/')+1:])
+			p.dst = append(p.dst, ':')
+			p.dst = strconv.AppendInt(p.dst, int64(f.Line), 10)
+			p.dst = append(p.dst, ' ')
+			p.dst = appendSafe(p.dst, f.Func)
+		}
 	case traces.KindGPU:
 		w := ev.Work()
 		p.mark(colorNote, "--- GPU: ")

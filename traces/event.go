@@ -9,6 +9,7 @@ package traces
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"strconv"
 )
@@ -44,6 +45,7 @@ const (
 	KindCaptured      // capturing code images came to its end: what it came to; Captured
 	KindCount         // calls of a library function that were counted in a thread: Name, Path, Args (calls, returned, ns, non-zero results), Data
 	KindGPU           // a GPU did what a call had it do: Name and Path (of the function), Args, Ret; Time is when that was noticed, see [Event.Work]
+	KindStack         // where the call that a thread is in was made, at Time: Name (the function), Data, see [Event.Stack]
 	KindEnd           // the last record: nvtrace's own cost; Cost
 	KindOther         // a kind that this version does not know; Name holds what the file calls it
 )
@@ -87,7 +89,7 @@ type Event struct {
 	Path  string   // KindOpen: the path as given; KindExec: the executable; KindCall: the library; KindImage: the library that called the loader
 	Argv  []string // KindExec
 	Text  string   // KindNote, KindGap, KindFault, KindMap
-	Data  string   // KindMap: a JSON object; KindCount: an array
+	Data  string   // KindMap: a JSON object; KindCount, KindStack: an array
 	Mem   []Seg    // copied memory, outermost first
 	Image *Image   // KindImage, KindKernel
 	Probe *Probe   // KindProbe
@@ -229,6 +231,52 @@ func (e *Event) Work() Work {
 	}
 }
 
+// StackFrame is a call in a stack.
+type StackFrame struct {
+	Language string // "python"; other words are of later versions
+	File     string
+	Func     string
+	Line     int // 0: not known
+}
+
+// MaxFrames is how many calls an event of KindStack has at most.
+const MaxFrames = 64
+
+// SetStack makes Data of a stack's calls, the innermost first.
+func (e *Event) SetStack(frames []StackFrame) {
+	list := make([][4]any, 0, len(frames))
+	for _, f := range frames[:min(len(frames), MaxFrames)] {
+		list = append(list, [4]any{f.Language, f.File, f.Func, f.Line})
+	}
+	b, err := json.Marshal(list)
+	if err != nil {
+		panic("BUG: a stack as JSON: " + err.Error())
+	}
+	e.Data = string(b)
+}
+
+// Stack returns what an event of KindStack says, the innermost call first; nil where that makes no sense.
+func (e *Event) Stack() []StackFrame {
+	var list [][]any
+	if json.Unmarshal([]byte(e.Data), &list) != nil {
+		return nil
+	}
+	var frames []StackFrame
+	for _, v := range list[:min(len(list), MaxFrames)] {
+		if len(v) < 4 { // later versions may say more
+			return nil
+		}
+		var f StackFrame
+		f.Language, _ = v[0].(string)
+		f.File, _ = v[1].(string)
+		f.Func, _ = v[2].(string)
+		line, _ := v[3].(float64)
+		f.Line = int(min(max(line, 0), 1<<31-1))
+		frames = append(frames, f)
+	}
+	return frames
+}
+
 // FDOf returns the descriptor argument of an ioctl, close or dup event.
 func (e *Event) FDOf() int32 { return int32(uint32(e.Args[0])) }
 
@@ -367,6 +415,7 @@ var kindNames = [...]string{
 	KindMap:      "map",
 	KindCount:    "count",
 	KindGPU:      "gpu",
+	KindStack:    "stack",
 	KindEnd:      "end",
 	KindCaptured: "captured",
 	KindOther:    "other",

@@ -39,7 +39,7 @@ What do you want to know?
 
 // runGroups are the flags of tracing a program, by what they are about.
 var runGroups = []flagGroup{
-	{"Output", []string{"ioctl-log", "api", "gpu-times", "env", "summary", "stat", "top", "json", "q", "t", "r", "T", "x", "z", "handles", "w", "s", "color"}},
+	{"Output", []string{"ioctl-log", "api", "gpu-times", "stacks", "env", "summary", "stat", "top", "json", "q", "t", "r", "T", "x", "z", "handles", "w", "s", "color"}},
 	{"Selection", []string{"e"}},
 	{"Recording", []string{
 		"o", "rotate", "flight", "hang", "overflow", "buffer", "delay", "duration", "p", "modules", "modules-limit", "modules-watch", "interpose", "counts", "munmap", "fast", "seccomp", "orphans", "on-tracer-death",

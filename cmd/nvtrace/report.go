@@ -15,6 +15,7 @@ import (
 
 	"nvtrace/fatbin"
 	"nvtrace/ioctl"
+	"nvtrace/nvattach/api"
 	"nvtrace/nvattach/capture"
 	"nvtrace/traces/escape"
 )
@@ -82,6 +83,11 @@ func (s *logSink) writeReport(w io.Writer, r *ioctl.Report, l *layout) error {
 	}
 	if g := s.observer.gpuTimes(); g != nil {
 		if err := l.write(w, []table{{"What GPUs did", []string{">times", ">total", ">mean", ">longest", ">%", "kernel or copy"}, workRows(g), fewWorks}}); err != nil {
+			return err
+		}
+	}
+	if m := s.observer.memoryReport(); m != nil {
+		if err := l.write(w, lineTables(m)); err != nil {
 			return err
 		}
 	}
@@ -344,6 +350,25 @@ func workRows(g *gpuTimes) (rows [][]string) {
 		})
 	}
 	return rows
+}
+
+// lineTables are what lines of Python allocated on GPUs.
+func lineTables(m *api.MemoryReport) []table {
+	when := "at the end"
+	if m.Failed != nil {
+		when = "when there was no more"
+	}
+	var lines, largest [][]string
+	for _, l := range m.Lines {
+		lines = append(lines, []string{memoryText(l.Live), memoryText(l.Most), count(l.Count), cmp.Or(l.Line, "(without a stack)")})
+	}
+	for _, a := range m.Largest {
+		largest = append(largest, []string{memoryText(a.Bytes), fmt.Sprintf("%.6f", float64(a.Time)/1e9), cmp.Or(a.Line, "(without a stack)")})
+	}
+	return []table{
+		{"GPU memory by line", []string{">" + when, ">most", ">allocations", "line"}, lines, fewWorks},
+		{"The largest allocations " + when, []string{">size", ">since", "line"}, largest, fewMaps},
+	}
 }
 
 func unknownRows(r *ioctl.Report) (rows [][]string) {

@@ -48,6 +48,7 @@ type runFlags struct {
 	fast, shim     string
 	api            apiFlag
 	gpuTimes       string
+	stacks         stackFlag
 	env            bool
 	modules        moduleFlags
 	attach         attachFlags
@@ -89,6 +90,7 @@ func newRunFlags(e *env) *runFlags {
 	f.set.StringVar(&f.fast, "fast", "auto", "record ioctls inside the program, without stops, `WHEN` auto: where it can be done; off: never")
 	f.api.register(f.set, "record the calls of CUDA's libraries, and show them with the ioctls they cause; =`LIBRARIES` driver,runtime,cublas,…; queries such as cudaGetDevice are only counted, with =all they are recorded, with =count every call is only counted")
 	f.set.StringVar(&f.gpuTimes, "gpu-times", "off", "record when GPUs ran kernels, graphs, copies and sets, `HOW`: events, by events of the driver around each; auto: in the best way there is; off. Implies --api")
+	f.set.Var(&f.stacks, "stacks", "record the lines of Python from which calls were made: `CALLS` alloc, sync, or names of functions such as cuMemcpy*, by commas. Implies --api")
 	f.set.BoolVar(&f.env, "env", false, "list the environment variables that CUDA's libraries ask for")
 	f.modules.register(f.set)
 	f.set.StringVar(&f.shim, "interpose", "auto", "preload the interposer, a second view of what is loaded, `WHEN` auto: with --modules; off: never; only: instead of ptrace, which records images and nothing else")
@@ -121,7 +123,7 @@ func runVerb(e *env, args, command []string) int {
 	if err := f.attach.scripts.load(e); err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
-	if err := f.times(); err != nil {
+	if err := f.implied(); err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
 	if err := f.span(); err != nil {
@@ -162,17 +164,18 @@ func (f *runFlags) idle() (err error) {
 	return err
 }
 
-// times checks how GPU times are wanted: they belong to calls that are recorded.
-func (f *runFlags) times() error {
+// implied checks what belongs to calls that are recorded: times of GPUs, and stacks.
+func (f *runFlags) implied() error {
 	switch f.gpuTimes {
-	case "off":
-		return nil
-	case "auto", "events":
+	case "off", "auto", "events":
 	default:
 		return fmt.Errorf("--gpu-times=%s: want auto, events or off", f.gpuTimes)
 	}
+	if f.gpuTimes == "off" && !f.stacks.given() {
+		return nil
+	}
 	if f.api.none {
-		return errors.New("--gpu-times belong to calls of the driver: leave --api=none out")
+		return errors.New("--gpu-times and --stacks belong to calls of libraries: leave --api=none out")
 	}
 	if !f.api.set {
 		return f.api.Set("")
@@ -449,7 +452,7 @@ func (f *runFlags) recorded() (libraries api.Selection) {
 			libraries = libraries.With(l)
 		}
 	}
-	if f.stat || f.top || f.gpuTimes != "off" {
+	if f.stat || f.top || f.gpuTimes != "off" || f.stacks.alloc || f.stacks.sync {
 		libraries = libraries.With(api.Driver)
 	}
 	if f.env {
@@ -477,6 +480,11 @@ func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
 	}
 	if s.gpu != nil {
 		list = append(list, s.extendGPU(r, o)...)
+	}
+	if s.f.stacks.given() {
+		at := &stacks{recorder: r, pythons: make(map[int]*pythonOf)}
+		o.Stops, o.OnStop = s.f.stacks.wants, at.stopped
+		list = append(list, record.Extension{Handler: at, Finish: at.finish})
 	}
 	if o.Libraries != 0 {
 		t := calls.New(o, record.ExtensionClass)

@@ -28,6 +28,7 @@ type observer struct {
 	found           found
 	gpus            *api.GPUTimes
 	times           *gpuTimes // what gpus came to, once there is nothing to come
+	memory          *api.Allocations
 }
 
 // gpuTimes is what GPUs did.
@@ -57,6 +58,10 @@ func (o *observer) add(ev *traces.Event, t *api.Tracker, f *api.Frame) {
 		o.gpus = api.NewGPUTimes()
 	}
 	o.gpus.Add(ev, t, f)
+	if o.memory == nil {
+		o.memory = api.NewAllocations()
+	}
+	o.memory.Add(ev, f)
 	timed := ev.Flags&(traces.FlagNoExit|traces.FlagUnfinished) == 0
 	switch ev.Kind {
 	case traces.KindOpen, traces.KindClose, traces.KindMmap, traces.KindMunmap, traces.KindMremap, traces.KindIoctl:
@@ -81,7 +86,7 @@ func (o *observer) add(ev *traces.Event, t *api.Tracker, f *api.Frame) {
 		}
 	case traces.KindKernel:
 		o.kernels++
-	case traces.KindGPU:
+	case traces.KindGPU, traces.KindStack:
 	default:
 		o.found.add(ev)
 	}
@@ -184,16 +189,18 @@ func (b *busy) time() int64 {
 
 // verdict is the first thing that a summary says. Times are in nanoseconds.
 type verdict struct {
-	Wall    int64        `json:"wall"`             // from the program's start to its end, or as long as it was traced
-	Driver  int64        `json:"driver_time"`      // in which at least one thread was in a call of the driver
-	Library int64        `json:"library_time"`     // in a call of CUDA's libraries, likewise
-	Spent   []spent      `json:"spent,omitempty"`  // what for, the longest first
-	Memory  []memoryPeak `json:"gpu_memory"`       // by process, the largest first
-	Failed  uint64       `json:"failed"`           // calls of the driver and of CUDA's libraries
-	First   *failure     `json:"first,omitempty"`  // that failed
-	GPU     *gpuTimes    `json:"gpu,omitempty"`    // what GPUs did, where that was timed
-	Images  int          `json:"images,omitempty"` // captured code images
-	Kernels int          `json:"kernels,omitempty"`
+	Wall    int64        `json:"wall"`            // from the program's start to its end, or as long as it was traced
+	Driver  int64        `json:"driver_time"`     // in which at least one thread was in a call of the driver
+	Library int64        `json:"library_time"`    // in a call of CUDA's libraries, likewise
+	Spent   []spent      `json:"spent,omitempty"` // what for, the longest first
+	Memory  []memoryPeak `json:"gpu_memory"`      // by process, the largest first
+	Failed  uint64       `json:"failed"`          // calls of the driver and of CUDA's libraries
+	First   *failure     `json:"first,omitempty"` // that failed
+	GPU     *gpuTimes    `json:"gpu,omitempty"`   // what GPUs did, where that was timed
+	// Lines is what lines of Python allocated on GPUs, where stacks were recorded.
+	Lines   *api.MemoryReport `json:"lines,omitempty"`
+	Images  int               `json:"images,omitempty"` // captured code images
+	Kernels int               `json:"kernels,omitempty"`
 
 	program    string
 	who        string // of one process: " (process 12, 3 threads)"
@@ -224,7 +231,7 @@ func (s *logSink) verdict(r *ioctl.Report) *verdict {
 	v := &verdict{
 		Driver: o.driver.time(), Library: o.library.time(), Failed: s.book.total, First: s.book.first,
 		Images: len(o.images), Kernels: o.kernels, library: s.apiReport(), ioctls: r.Ioctls, untimed: r.Untimed, gaps: r.Gaps,
-		Spent: o.spent(), GPU: o.gpuTimes(), Memory: []memoryPeak{}, processes: len(r.Processes), memoryLess: s.book.l.unseen > 0,
+		Spent: o.spent(), GPU: o.gpuTimes(), Lines: o.memoryReport(), Memory: []memoryPeak{}, processes: len(r.Processes), memoryLess: s.book.l.unseen > 0,
 	}
 	v.captured = captured(r)
 	v.images = v.Images+v.Kernels > 0 || v.captured != nil
@@ -332,6 +339,7 @@ func (v *verdict) write(w io.Writer) error {
 	}
 	v.writeGPU(line)
 	v.writeMemory(line)
+	v.writeOutOfMemory(line)
 	switch f := v.First; {
 	case f == nil:
 		line("failed calls", "none")
@@ -370,6 +378,27 @@ func (v *verdict) writeSpent(line func(what, format string, args ...any)) {
 		if s.Time > 0 && s.Time >= v.Wall/100 {
 			line("  "+s.Purpose, "%s, %s, most in %s", v.share(s.Time), counted(s.Calls, "call"), s.Most)
 		}
+	}
+}
+
+// memoryReport returns what lines allocated, nil where that is not known.
+func (o *observer) memoryReport() *api.MemoryReport {
+	if o.memory == nil {
+		return nil
+	}
+	return o.memory.Report()
+}
+
+// writeOutOfMemory says what had the memory when there was no more.
+func (v *verdict) writeOutOfMemory(line func(what, format string, args ...any)) {
+	if v.Lines == nil || v.Lines.Failed == nil {
+		return
+	}
+	f := v.Lines.Failed
+	line("out of memory", "at %.6f s in process %d: %s asked for %s, while %s were allocated", float64(f.Time)/1e9, f.PID, cmp.Or(f.Line, "a call"), memoryText(f.Bytes), memoryText(f.Live))
+	if len(v.Lines.Lines) > 0 {
+		l := &v.Lines.Lines[0]
+		line("  most of it by", "%s: %s in %s", cmp.Or(l.Line, "calls without a stack"), memoryText(l.Live), counted(l.Count, "allocation"))
 	}
 }
 

@@ -45,6 +45,10 @@ type Options struct {
 	// Times has what functions of the driver have a GPU do timed, by events around it. They are
 	// recorded, whatever Counts says.
 	Times bool
+	// Stops selects functions at whose calls the thread stops for OnStop, before they run; nil: none.
+	// They are recorded, whatever Counts says.
+	Stops  func(m api.Module, name string) bool
+	OnStop func(t *ptrace.Task, r *agent.Record)
 	// Launched, if not nil, is given the records of the driver's launching
 	// functions, for whoever audits launches.
 	Launched func(r *agent.Record)
@@ -308,7 +312,11 @@ func (t *Tracer) newHook(path, name string, module api.Module, spec *api.HookSpe
 			h.Work = &agent.Work{Stream: w.Stream, StreamAt: w.StreamAt, Subject: w.Subject, PerThread: w.PerThread}
 		}
 	}
-	if t.opts.Counts != nil && h.OnRecord == nil && h.Work == nil {
+	if t.opts.Stops != nil && t.opts.Stops(module, name) {
+		onStop := t.opts.OnStop
+		h.Stop, h.OnStop = true, func(task *ptrace.Task, _ *agent.Process, r *agent.Record) { onStop(task, r) }
+	}
+	if t.opts.Counts != nil && h.OnRecord == nil && h.Work == nil && !h.Stop {
 		h.Count, h.Failed = t.opts.Counts(name)
 		h.Failed = h.Failed && f != nil && f.Result.Status
 	}

@@ -1,0 +1,225 @@
+package api
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"nvtrace/traces"
+)
+
+// Bounds of what Allocations keeps.
+const (
+	maxLive  = 1 << 18 // allocations
+	maxLines = 1 << 14
+	largest  = 10
+)
+
+// allocators are functions of the driver that allocate memory of a GPU, with the parameters that
+// are its size and where its address, or handle, is put; frees give it back.
+var (
+	allocators = map[string][2]string{
+		"cuMemAlloc": {"bytesize", "dptr"}, "cuMemAllocManaged": {"bytesize", "dptr"}, "cuMemAllocAsync": {"bytesize", "dptr"},
+		"cuMemAllocFromPoolAsync": {"bytesize", "dptr"}, "cuMemCreate": {"size", "handle"},
+	}
+	frees = map[string]string{"cuMemFree": "dptr", "cuMemFreeAsync": "dptr", "cuMemRelease": "handle"}
+)
+
+// stemOf is a function's name without what tells versions apart.
+func stemOf(name string) string { return strings.TrimSuffix(baseName(name), "_v2") }
+
+// Allocates reports whether a function of the driver allocates memory of a GPU.
+func Allocates(m Module, name string) bool {
+	_, ok := allocators[stemOf(name)]
+	return ok && m.Library == Driver
+}
+
+// LineMemory is what a line of a program has allocated on GPUs.
+type LineMemory struct {
+	Line  string `json:"line"` // "train.py:35 forward"; "" where stacks are not recorded
+	Live  uint64 `json:"live"` // bytes: at the first failure for want of memory, else at the end
+	Most  uint64 `json:"most"` // at once
+	Total uint64 `json:"total"`
+	Count uint64 `json:"count"`
+}
+
+// LiveMemory is an allocation.
+type LiveMemory struct {
+	Bytes uint64 `json:"bytes"`
+	Time  int64  `json:"time"`
+	Line  string `json:"line"`
+}
+
+// OutOfMemory is a failure for want of memory.
+type OutOfMemory struct {
+	Time  int64  `json:"time"`
+	PID   int32  `json:"pid"`
+	Bytes uint64 `json:"bytes"` // that were asked for
+	Line  string `json:"line"`
+	Live  uint64 `json:"live"` // bytes, of all lines
+}
+
+// Allocations follows what lines of programs allocate on GPUs, by stacks of the allocating calls.
+// It is for one goroutine.
+type Allocations struct {
+	at     map[threadKey]string // the line of the call that a thread is in
+	live   map[allocation]LiveMemory
+	lines  map[string]*LineMemory
+	bytes  uint64
+	failed *OutOfMemory
+	then   []LineMemory // as they were when it failed
+	top    []LiveMemory
+	stacks bool
+}
+
+type allocation struct {
+	pid  int32
+	addr uint64
+}
+
+// NewAllocations returns one that has seen nothing yet.
+func NewAllocations() *Allocations {
+	return &Allocations{at: make(map[threadKey]string), live: make(map[allocation]LiveMemory), lines: make(map[string]*LineMemory)}
+}
+
+// OwnLine says which line of the program's own a call comes from: the innermost two that are in no
+// package and not in Python's library, and, where another is further in, the innermost.
+func OwnLine(frames []traces.StackFrame) string {
+	if len(frames) == 0 {
+		return ""
+	}
+	const most = 2
+	say := func(f *traces.StackFrame) string { return fmt.Sprintf("%s:%d %s", path.Base(f.File), f.Line, f.Func) }
+	var own []string
+	inner := ""
+	for i := range frames {
+		f := frames[i].File
+		switch {
+		case len(own) == most:
+		case strings.Contains(f, "-packages/") || strings.Contains(f, "/lib/python3.") || strings.HasPrefix(f, "<"):
+			if i == 0 {
+				inner = " (in " + say(&frames[0]) + ")"
+			}
+		default:
+			own = append(own, say(&frames[i]))
+		}
+	}
+	if own == nil {
+		return say(&frames[0])
+	}
+	return strings.Join(own, " < ") + inner
+}
+
+// Add takes in an event; f is what the Tracker that has just taken it in has returned.
+func (a *Allocations) Add(ev *traces.Event, f *Frame) {
+	switch {
+	case ev.Kind == traces.KindStack:
+		if a.stacks = true; len(a.at) < maxThreads {
+			a.at[threadKey{ev.PID, ev.TID}] = OwnLine(ev.Stack())
+		}
+	case ev.Kind == traces.KindReturn && f != nil && f.Module.Library == Driver && ev.Flags&traces.FlagUnfinished == 0:
+		a.returned(ev, f)
+	}
+}
+
+func (a *Allocations) returned(ev *traces.Event, f *Frame) {
+	const outOfMemory = 2 // CUDA_ERROR_OUT_OF_MEMORY
+	stem := stemOf(f.Name)
+	if param, ok := frees[stem]; ok {
+		if addr, known := f.Arg(param, ev); known && int32(ev.Ret) == 0 {
+			a.free(allocation{ev.PID, addr})
+		}
+		return
+	}
+	params, ok := allocators[stem]
+	if !ok {
+		return
+	}
+	key := threadKey{ev.PID, ev.TID}
+	line := a.at[key]
+	delete(a.at, key)
+	size, known := f.Arg(params[0], ev)
+	if !known {
+		return
+	}
+	switch int32(ev.Ret) {
+	case 0:
+		if addr, known := f.Arg(params[1], ev); known && len(a.live) < maxLive {
+			a.free(allocation{ev.PID, addr}) // its end was not seen
+			a.live[allocation{ev.PID, addr}] = LiveMemory{size, f.Start, line}
+			l := a.line(line)
+			l.Live, l.Total, l.Count = l.Live+size, l.Total+size, l.Count+1
+			l.Most = max(l.Most, l.Live)
+			a.bytes += size
+		}
+	case outOfMemory:
+		if a.failed == nil {
+			a.failed = &OutOfMemory{f.Start, ev.PID, size, line, a.bytes}
+			a.then, a.top = a.list(), a.largest()
+		}
+	}
+}
+
+func (a *Allocations) line(line string) *LineMemory {
+	l := a.lines[line]
+	if l == nil {
+		if len(a.lines) >= maxLines {
+			line = "(other lines)"
+		}
+		if l = a.lines[line]; l == nil {
+			l = &LineMemory{Line: line}
+			a.lines[line] = l
+		}
+	}
+	return l
+}
+
+func (a *Allocations) free(k allocation) {
+	m, ok := a.live[k]
+	if !ok {
+		return
+	}
+	delete(a.live, k)
+	a.line(m.Line).Live -= m.Bytes
+	a.bytes -= m.Bytes
+}
+
+// list returns the lines, what has most first.
+func (a *Allocations) list() (list []LineMemory) {
+	for _, l := range a.lines {
+		list = append(list, *l)
+	}
+	slices.SortFunc(list, func(x, y LineMemory) int {
+		return cmp.Or(cmp.Compare(y.Live, x.Live), cmp.Compare(y.Most, x.Most), strings.Compare(x.Line, y.Line))
+	})
+	return list
+}
+
+// largest returns the largest allocations that live.
+func (a *Allocations) largest() []LiveMemory {
+	list := slices.SortedFunc(maps.Values(a.live), func(x, y LiveMemory) int {
+		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), cmp.Compare(x.Time, y.Time))
+	})
+	return list[:min(len(list), largest)]
+}
+
+// MemoryReport is what lines of programs have allocated.
+type MemoryReport struct {
+	Failed  *OutOfMemory `json:"failed,omitempty"` // the first failure
+	Lines   []LineMemory `json:"lines"`            // as they were then, or at the end
+	Largest []LiveMemory `json:"largest"`          // that lived then, or at the end
+}
+
+// Report returns what was seen, nil where no stacks were recorded.
+func (a *Allocations) Report() *MemoryReport {
+	switch {
+	case !a.stacks || len(a.lines) == 0 && a.failed == nil:
+		return nil
+	case a.failed != nil:
+		return &MemoryReport{a.failed, a.then, a.top}
+	}
+	return &MemoryReport{nil, a.list(), a.largest()}
+}

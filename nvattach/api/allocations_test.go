@@ -1,0 +1,75 @@
+package api
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"nvtrace/traces"
+)
+
+func TestOwnLine(t *testing.T) {
+	own := func(file string, line int, f string) traces.StackFrame {
+		return traces.StackFrame{Language: "python", File: file, Func: f, Line: line}
+	}
+	for _, c := range []struct {
+		frames []traces.StackFrame
+		want   string
+	}{
+		{nil, ""},
+		{[]traces.StackFrame{own("/app/a.py", 1, "f")}, "a.py:1 f"},
+		{[]traces.StackFrame{own("/app/a.py", 1, "f"), own("/app/b.py", 2, "g"), own("/app/c.py", 3, "h")}, "a.py:1 f < b.py:2 g"},
+		{[]traces.StackFrame{own("/usr/lib/python3/dist-packages/torch/nn/linear.py", 9, "forward"), own("/app/a.py", 1, "f")}, "a.py:1 f (in linear.py:9 forward)"},
+		{[]traces.StackFrame{own("/usr/lib/python3.12/threading.py", 9, "run")}, "threading.py:9 run"},
+	} {
+		if got := OwnLine(c.frames); got != c.want {
+			t.Errorf("%v: %q, want %q", c.frames, got, c.want)
+		}
+	}
+}
+
+// Allocations by their lines, of which one is given back before there is no more.
+func TestAllocations(t *testing.T) {
+	tracker, a := NewTracker(), NewAllocations()
+	now := int64(0)
+	add := func(ev traces.Event) {
+		now++
+		ev.PID, ev.TID, ev.FD, ev.Path, ev.Time = 1, 2, -1, "libcuda.so.1", now
+		f := tracker.Add(&ev)
+		a.Add(&ev, f)
+	}
+	alloc := func(line int, size, addr uint64, result int64) {
+		add(traces.Event{Kind: traces.KindCall, Name: "cuMemAlloc_v2", Args: [6]uint64{0x7f00, size}})
+		if line > 0 {
+			ev := traces.Event{Kind: traces.KindStack, Name: "cuMemAlloc_v2"}
+			ev.SetStack([]traces.StackFrame{{Language: "python", File: "/a.py", Func: "f", Line: line}})
+			add(ev)
+		}
+		add(traces.Event{
+			Kind: traces.KindReturn, Name: "cuMemAlloc_v2", Ret: result,
+			Mem: []traces.Seg{{Addr: 0x7f00, Len: 8, Out: binary.LittleEndian.AppendUint64(nil, addr)}},
+		})
+	}
+	alloc(10, 100, 0x1000, 0)
+	alloc(20, 300, 0x2000, 0)
+	add(traces.Event{Kind: traces.KindCall, Name: "cuMemFree_v2", Args: [6]uint64{0x2000}})
+	add(traces.Event{Kind: traces.KindReturn, Name: "cuMemFree_v2"})
+	alloc(20, 50, 0x3000, 0)
+	alloc(0, 7, 0x4000, 0)
+	alloc(10, 1000, 0, 2)
+	alloc(10, 999, 0x5000, 0) // afterwards
+	r := a.Report()
+	want := &MemoryReport{
+		Failed: &OutOfMemory{Time: 14, PID: 1, Bytes: 1000, Line: "a.py:10 f", Live: 157},
+		Lines: []LineMemory{
+			{Line: "a.py:10 f", Live: 100, Most: 100, Total: 100, Count: 1},
+			{Line: "a.py:20 f", Live: 50, Most: 300, Total: 350, Count: 2},
+			{Line: "", Live: 7, Most: 7, Total: 7, Count: 1},
+		},
+		Largest: []LiveMemory{{100, 1, "a.py:10 f"}, {50, 9, "a.py:20 f"}, {7, 12, ""}},
+	}
+	if d := cmp.Diff(want, r); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
