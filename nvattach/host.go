@@ -203,6 +203,8 @@ type HostCall struct {
 	// Fields are the context's, in its order.
 	Fields []uint64
 	FuncIP uint64 // the address of the function
+	// IP and BP are the thread's registers at a system call: where it is, and its frame.
+	IP, BP uint64
 	// Arg returns an argument of a USDT probe; nil: it has none.
 	Arg func(n uint64) (v uint64, ok bool)
 	// Override is what the function or the call shall return instead, if Overridden is set:

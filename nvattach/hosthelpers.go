@@ -62,9 +62,7 @@ func (u *unit) hostHelpers(kind *hostKind, r *HostRunner) map[int32]*bpf.Helper 
 		h[173] = &bpf.Helper{Name: "get_func_ip", Args: []bpf.ArgSpec{argContext}, Pure: true, Interpret: func(*bpf.Interpreter, [5]uint64) (uint64, error) { return r.call.FuncIP, nil }}
 	}
 	r.argHelpers(h, kind)
-	if point := (HostPoint{Kind: kind.kind}); point.Function() {
-		u.stackHelpers(h, r, kind.kind == HostEntry || kind.kind == HostAPI)
-	}
+	u.stackHelpers(h, r, kind.kind == HostEntry || kind.kind == HostAPI)
 	h[174] = &bpf.Helper{Name: "get_attach_cookie", Args: []bpf.ArgSpec{argContext}, Pure: true, Interpret: func(*bpf.Interpreter, [5]uint64) (uint64, error) { return 0, nil }}
 	override := func(v uint64) (uint64, error) {
 		r.call.Override, r.call.Overridden = v, true

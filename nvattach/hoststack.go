@@ -58,7 +58,10 @@ const mostFrames = maxStack + 256
 // callers lists where the thread is, and its callers, n at most, but for the first skip.
 func (r *HostRunner) callers(entry bool, n int, skip uint64) []uint64 {
 	f := r.call.Fields
-	ip, fp, at := f[regIP], f[regBP], uint64(0)
+	ip, fp, at := r.call.IP, r.call.BP, uint64(0)
+	if len(f) == HostRegs { // at a function
+		ip, fp = f[regIP], f[regBP]
+	}
 	var list []uint64
 	for i := 0; i < mostFrames && len(list) < n; i++ {
 		if skip > 0 {

@@ -274,7 +274,7 @@ func (t *Tracer) Enter(task *ptrace.Task, s *ptrace.Syscall) ptrace.Verdict {
 		verdict = ptrace.WantExit
 	}
 	for _, q := range t.enters[s.Nr] {
-		call := &nvattach.HostCall{Thread: &thread{task}, Fields: sysFields(task, s, s.Args[:]...)}
+		call := sysCall(task, s, s.Args[:]...)
 		t.run(q, call)
 		if call.Overridden && t.skip(task, call.Override) {
 			verdict = ptrace.WantExit
@@ -319,13 +319,19 @@ func (t *Tracer) Exit(task *ptrace.Task, s *ptrace.Syscall) {
 		return
 	}
 	for _, q := range t.exits[s.Nr] {
-		t.run(q, &nvattach.HostCall{Thread: &thread{task}, Fields: sysFields(task, s, uint64(s.Ret))})
+		t.run(q, sysCall(task, s, uint64(s.Ret)))
 	}
 }
 
-// sysFields are the fields of the context of a system call's program.
-func sysFields(task *ptrace.Task, s *ptrace.Syscall, more ...uint64) []uint64 {
-	return append([]uint64{0, 0, 0, uint64(uint32(task.TID)), s.Nr}, more...)
+// sysCall is what a system call's program gets to know.
+func sysCall(task *ptrace.Task, s *ptrace.Syscall, more ...uint64) *nvattach.HostCall {
+	c := &nvattach.HostCall{
+		Thread: &thread{task}, Fields: append([]uint64{0, 0, 0, uint64(uint32(task.TID)), s.Nr}, more...), IP: s.IP,
+	}
+	if r, err := task.Regs(); err == nil { // else it has died
+		c.BP = framePointer(r)
+	}
+	return c
 }
 
 // Task implements [ptrace.Handler].

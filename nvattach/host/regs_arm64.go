@@ -17,6 +17,9 @@ const (
 // registers of functions' programs, which there are none of on this machine.
 func registers(*ptrace.Regs) []uint64 { return nil }
 
+// framePointer of system calls' programs, which nobody needs without those of functions.
+func framePointer(*ptrace.Regs) uint64 { return 0 }
+
 func returnNow(*ptrace.Task, *ptrace.Regs, uint64) error {
 	return errors.New("not on this machine")
 }

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"debug/elf"
 	"encoding/binary"
 	"fmt"
 	"os"
@@ -8,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"nvtrace/nvattach"
 )
 
 // callCount returns what a map has counted of system calls of a number.
@@ -18,6 +21,52 @@ func (r *rig) callCount(name string, nr uint32) uint64 {
 		r.t.Fatal(err)
 	}
 	return binary.LittleEndian.Uint64(v)
+}
+
+// TestCallers: a program at a system call lists its callers.
+func TestCallers(t *testing.T) {
+	bin := filepath.Join(t.TempDir(), "calls")
+	compile(t, "-O1", "-fno-omit-frame-pointer", "-w", "-no-pie", "-o", bin, "testdata/syscalls.cc", "-lstdc++", "-lpthread")
+	f, err := elf.Open(bin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	symbols, err := f.Symbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	both(t, func(t *testing.T, inside bool) {
+		r := rigOf(t, "../testdata/obj/syscalls.bpf.o", inside, "gid_exit")
+		if status := r.run(bin); status != 0 {
+			t.Errorf("exit %d, %q", status, r.stdout.String())
+		}
+		x := r.maps.Find(".bss")
+		var v *nvattach.Var
+		for i := range r.plan.Objects[0].Vars {
+			if r.plan.Objects[0].Vars[i].Name == "stack" {
+				v = &r.plan.Objects[0].Vars[i]
+			}
+		}
+		b := make([]byte, 8*4)
+		if err := r.mem.ReadMem(x.Addr()+uint64(v.Offset), b); err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []string{"asks", "asked"} {
+			at, in := binary.LittleEndian.Uint64(b[8*i:]), ""
+			for _, s := range symbols {
+				if at-s.Value < s.Size && elf.ST_TYPE(s.Info) == elf.STT_FUNC {
+					in = s.Name
+				}
+			}
+			if in != want {
+				t.Errorf("caller %d is %#x in %q, want %s", i, at, in, want)
+			}
+		}
+		if n := r.variable("stack_bytes"); n < 16 || inside && r.agent.Stats().Sites == 0 {
+			t.Errorf("%d bytes of stack", n)
+		}
+	})
 }
 
 // TestRerouted: system calls run their programs in the process, once each, wherever they are made;

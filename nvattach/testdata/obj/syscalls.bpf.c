@@ -23,6 +23,7 @@ struct sys_exit {
 
 static void *(*map_lookup)(void *, const void *) = (void *)1;
 static u64 (*pid_tgid)(void) = (void *)14;
+static long (*get_stack)(void *, void *, u32, u64) = (void *)67;
 static long (*override_return)(void *, u64) = (void *)58;
 
 struct {
@@ -32,7 +33,7 @@ struct {
 	__type(value, u64);
 } enters SEC(".maps"), exits SEC(".maps");
 
-u64 wrong, bytes;
+u64 wrong, bytes, stack[4], stack_bytes;
 
 static void count(void *map, u32 nr)
 {
@@ -88,6 +89,16 @@ int uid_enter(struct sys_enter *c)
 {
 	enter(c);
 	override_return(c, 4321);
+	return 0;
+}
+
+SEC("tracepoint/syscalls/sys_exit_getgid")
+int gid_exit(struct sys_exit *c)
+{
+	u64 list[4] = {};
+	stack_bytes = get_stack(c, list, sizeof list, 0);
+	for (int i = 0; i < 4; i++)
+		stack[i] = list[i];
 	return 0;
 }
 

@@ -256,27 +256,37 @@ __attribute__((used)) void agent_returned(struct pt_regs *r)
 
 // --- system calls
 
-static inline void describe_call(struct call *c, u64 nr, struct run *run)
+// Runs programs at a call. Callers are listed from where the program is: call_entry has put %rbp below
+// the registers; above them, behind words more, is where the stub goes on, which ends as call_fde says.
+// It lies with the programs, as the agent's code has little room.
+__attribute__((section(".prog"), noinline, used)) void run_call(const struct program *list, u32 n, const struct regs *g, u64 words, struct call *c, struct run *run)
 {
+	const u64 *above = (const u64 *)(g + 1) + words;
+	struct pt_regs r;
+	r.bp = ((const u64 *)g)[-1];
+	r.ip = *above + 13 + *(const int *)(*above + 9);
+	r.sp = (u64)(above + 1) + 128;
+	run->regs = &r;
 	c->common = 0;
 	c->tid = ids_of(run);
-	c->nr = nr;
+	run_all(list, n, c, run);
 }
 
-// After a system call. Returns its result.
-__attribute__((used)) long agent_called(const struct regs *g, u64 nr, long ret)
+static __attribute__((noinline)) long called(const struct regs *g, u64 nr, long ret, u64 words)
 {
 	const struct probe *p = (const struct probe *)(CALLS[nr % NCALLS] & ~CALL_FLAGS);
 	struct run run = {0};
 	struct call c;
-	(void)g;
 	if (!p || !p->returns || over())
 		return ret;
-	describe_call(&c, nr, &run);
+	c.nr = nr;
 	c.args[0] = ret;
-	run_all(p->list + p->entries, p->returns, &c, &run);
+	run_call(p->list + p->entries, p->returns, g, words, &c, &run);
 	return ret;
 }
+
+// After a system call, whose number call_entry has put above the registers. Returns its result.
+__attribute__((used)) long agent_called(const struct regs *g, u64 nr, long ret) { return called(g, nr, ret, 1); }
 
 // A call's result; or its number, if it is to be made, and agent_called is to be told.
 struct made {
@@ -293,15 +303,14 @@ __attribute__((used)) struct made agent_call(struct regs *g, u64 nr)
 	if (likely(!p) || C->stops || over())
 		return (struct made){recorded_call(g, nr), 0};
 	if (p->entries) {
-		struct call c = {.args = {g->rdi, g->rsi, g->rdx, g->r10, g->r8, g->r9}};
-		describe_call(&c, nr, &run);
-		run_all(p->list, p->entries, &c, &run);
+		struct call c = {.nr = nr, .args = {g->rdi, g->rsi, g->rdx, g->r10, g->r8, g->r9}};
+		run_call(p->list, p->entries, g, 0, &c, &run);
 		if (unlikely(run.overridden))
-			return (struct made){agent_called(g, nr, run.value), 0};
+			return (struct made){called(g, nr, run.value, 0), 0};
 	}
 	if (!(wanted & CALL_ASKED) && !((wanted & CALL_CODE) && (g->rdx & 4 /* PROT_EXEC */)))
 		return (struct made){nr, 1};
-	return (struct made){agent_called(g, nr, recorded_call(g, nr)), 0};
+	return (struct made){called(g, nr, recorded_call(g, nr), 0), 0};
 }
 
 _Static_assert(sizeof(struct rets) == 4096 * sizeof(struct ret), "rets");
