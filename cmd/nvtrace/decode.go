@@ -296,11 +296,10 @@ func decodeVerb(e *env, args, _ []string) int {
 	}
 	sinks := record.Guard(o.each(), func(msg string) { e.notice("%s", msg) }, nil)
 	e.step("decoder: outputs opened")
-	in.idle, in.rest = sinks.Idle, o.rehearse
+	in.idle = sinks.Idle
 	if _, err = tell.Write([]byte{statusReady}); err != nil {
 		return e.fail(exitFailed, "%v: the verb %s is for nvtrace itself", err, decodeWord)
 	}
-	o.rehearse()
 	for ev, err := range r.All() {
 		if err != nil {
 			e.notice("the tracing process: %v", err)
@@ -337,22 +336,10 @@ type idler struct {
 	f    *os.File
 	fd   int
 	idle func()
-	rest func() // for a time when there has been nothing for a while
-	born time.Time
-	next time.Time // when the next may begin
 }
 
-// restAfter is a while. Rests are at least restEvery apart, restShare times as long as one
-// takes, and a restShare of the time since the start: a short program, of which each
-// millisecond counts, has one between its last call and its end, a long one has few.
-const (
-	restAfter = 10 * time.Millisecond
-	restEvery = 40 * time.Millisecond
-	restShare = 8
-)
-
 func newIdler(f *os.File) *idler {
-	r := &idler{f: f, fd: int(f.Fd()), born: time.Now()}
+	r := &idler{f: f, fd: int(f.Fd())}
 	// Opened anew, as others may have the same file, and want it to block.
 	p, err := os.OpenFile("/proc/self/fd/"+strconv.Itoa(r.fd), os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -368,20 +355,9 @@ func newIdler(f *os.File) *idler {
 
 // Read implements io.Reader.
 func (r *idler) Read(b []byte) (int, error) {
-	if r.idle == nil || !r.empty() {
-		return r.f.Read(b)
+	if r.idle != nil && r.empty() {
+		r.idle()
 	}
-	r.idle()
-	_ = r.f.SetReadDeadline(time.Now().Add(max(restAfter, time.Until(r.next))))
-	n, err := r.f.Read(b)
-	_ = r.f.SetReadDeadline(time.Time{})
-	if !errors.Is(err, os.ErrDeadlineExceeded) {
-		return n, err
-	}
-	began := time.Now()
-	r.rest()
-	end := time.Now()
-	r.next = end.Add(max(restEvery, restShare*end.Sub(began), end.Sub(r.born)/restShare))
 	return r.f.Read(b)
 }
 

@@ -28,8 +28,7 @@ type outputs struct {
 	closes []io.Closer
 	gate   gate
 	gaps   gapNotice
-	drawn  drawnTables // of rehearsals
-	began  bool        // an event of the program came
+	began  bool // an event of the program came
 }
 
 // newOutputs prepares what the events go to. No file is touched before ready.
@@ -38,7 +37,7 @@ func newOutputs(e *env, f *runFlags, h *traces.Header) (*outputs, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &outputs{e: e, f: f, header: h, gaps: gapNotice{e: e}, drawn: make(drawnTables)}
+	o := &outputs{e: e, f: f, header: h, gaps: gapNotice{e: e}}
 	o.log = &logSink{
 		decoder: ioctl.NewDecoder(h), filter: filter,
 		live: true, notice: func(n string) { e.notice("%s", n) },
@@ -262,23 +261,8 @@ func (o *outputs) conclude() {
 	}
 }
 
-// rehearse draws the summary as it would be now, for nobody, if one will be printed:
-// the first time takes long, for code that is new, and after a pause again, for code that
-// is in no cache any more. Both is better spent while the program is busy than after its
-// end.
-func (o *outputs) rehearse() {
-	if o.log.summary == nil || o.f.quiet || o.f.json.set {
-		return
-	}
-	// What is wrong shows at the end, when all is recorded.
-	defer func() { _ = recover() }()
-	// The report has no tables before the program's first call.
-	_ = renderTable(io.Discard, "", []string{">n", "what"}, [][]string{{"1", "a call"}, {"2", "another"}})
-	_ = o.log.writeReport(io.Discard, o.log.summary.Report(), o.layout())
-}
-
 // layout is how the summary is drawn.
-func (o *outputs) layout() *layout { return liveLayout(o.drawn, o.names.recording) }
+func (o *outputs) layout() *layout { return liveLayout(o.names.recording) }
 
 func (o *outputs) summarise() error {
 	if o.f.quiet && !o.f.json.set {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"io"
@@ -40,23 +39,22 @@ const (
 
 // layout is how a summary's tables are drawn.
 type layout struct {
-	rows   int         // at most; 0: all
-	few    bool        // as at the end of a run, whatever rows says
-	all    string      // how to get all of them, said where rows are cut
-	before drawnTables // that were drawn before
-	taken  func(table) // gets the tables in place of the text; nil: they are text
+	rows  int         // at most; 0: all
+	few   bool        // as at the end of a run, whatever rows says
+	all   string      // how to get all of them, said where rows are cut
+	taken func(table) // gets the tables in place of the text; nil: they are text
 }
 
 // reportLayout is that of a recording's summary, liveLayout that at the end of a run.
 func reportLayout(rows int) *layout { return &layout{rows: rows, all: "--rows 0 shows all"} }
 
 // It says where all is to be found: in the recording, if there is one.
-func liveLayout(before drawnTables, recording string) *layout {
+func liveLayout(recording string) *layout {
 	all := "--json has all"
 	if recording != "" {
 		all = "nvtrace report --rows 0 " + printable(recording) + " shows all"
 	}
-	return &layout{few: true, all: all, before: before}
+	return &layout{few: true, all: all}
 }
 
 // cut returns how many of n rows are drawn; few is how many at the end of a run.
@@ -135,28 +133,6 @@ type table struct {
 	few    int // rows at the end of a run
 }
 
-// drawnTables are tables as they were last drawn, by title: what a rehearsal drew need
-// not be drawn again if it is still the same. nil remembers nothing.
-type drawnTables map[string]drawnTable
-
-type drawnTable struct {
-	rows [][]string
-	text []byte
-}
-
-// draw returns the table with so many rows.
-func (d drawnTables) draw(t *table, rows [][]string) ([]byte, error) {
-	if was, ok := d[t.title]; ok && slices.EqualFunc(was.rows, rows, slices.Equal) {
-		return was.text, nil
-	}
-	var text bytes.Buffer
-	err := renderTable(&text, t.title, t.header, rows)
-	if d != nil && err == nil {
-		d[t.title] = drawnTable{rows, text.Bytes()}
-	}
-	return text.Bytes(), err
-}
-
 // write draws tables, the first rows of each.
 func (l *layout) write(w io.Writer, tables []table) error {
 	for _, t := range tables {
@@ -169,11 +145,7 @@ func (l *layout) write(w io.Writer, tables []table) error {
 			l.taken(t)
 			continue
 		}
-		text, err := l.before.draw(&t, rows)
-		if err == nil {
-			_, err = w.Write(text)
-		}
-		if err != nil {
+		if err := renderTable(w, t.title, t.header, rows); err != nil {
 			return err
 		}
 		if cut := len(t.rows) - len(rows); cut > 0 {

@@ -37,7 +37,7 @@ func TestSummaryLength(t *testing.T) {
 		return b.String()
 	}
 	const api = fewAPI + 4 // title, header, what was cut, sum
-	short := text(liveLayout(nil, "run.nvt"))
+	short := text(liveLayout("run.nvt"))
 	if n := strings.Count(short, "\n") + api; n > 60 {
 		t.Errorf("%d lines:\n%s", n, short)
 	}
@@ -49,7 +49,7 @@ func TestSummaryLength(t *testing.T) {
 	if !strings.Contains(short, "  … and 17 more\n") || !strings.Contains(short, "\n  all ") {
 		t.Errorf("files or the sum of the maps are not as they should be in\n%s", short)
 	}
-	if all := text(liveLayout(nil, "")); !strings.Contains(all, "(--json has all)") {
+	if all := text(liveLayout("")); !strings.Contains(all, "(--json has all)") {
 		t.Errorf("without a recording:\n%s", all)
 	}
 	if all := text(reportLayout(0)); strings.Contains(all, "more (") || strings.Count(all, "name19") < 4 {

@@ -3,7 +3,6 @@ package agent
 import (
 	"encoding/binary"
 	"errors"
-	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -122,17 +121,6 @@ func gap(pid int, addr uint64) (uint64, error) {
 		return 0, errors.New("no free memory near the code")
 	}
 	return best, nil
-}
-
-// Rehearse asks about this process what is asked about a program while that waits
-// for the agent: the first time takes long, for code that is new. It may be called by
-// any goroutine.
-func Rehearse() {
-	pid := os.Getpid()
-	_, _ = ownTime()
-	_, _ = os.Readlink("/proc/self/ns/pid")
-	_, _ = os.ReadFile("/proc/self/status")
-	_, _ = gap(pid, baseAddr)
 }
 
 func distance(a, b uint64) uint64 { return max(a, b) - min(a, b) }

@@ -1,14 +1,12 @@
 package record
 
 import (
-	"os"
 	"slices"
 	"strconv"
 	"time"
 
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
-	"nvtrace/ptrace/proc"
 	"nvtrace/traces"
 )
 
@@ -60,7 +58,6 @@ func (r *Recorder) lookAhead() {
 	r.ahead = ahead{images: images, vdso: vdso}
 	go func() {
 		vdso <- agent.OwnVDSO()
-		rehearse()
 		var list []*agent.Image
 		for _, path := range libraries() {
 			if im, err := ag.FindImage(path); err == nil {
@@ -69,14 +66,6 @@ func (r *Recorder) lookAhead() {
 		}
 		images <- list
 	}()
-}
-
-// rehearse asks about this process what will be asked about the program while it
-// waits: the first time takes long, for code that is new.
-func rehearse() {
-	pid := os.Getpid()
-	_, _, _ = proc.Exe(pid), proc.Cmdline(pid), proc.FDs(pid)
-	agent.Rehearse()
 }
 
 // libraries are files in which most programs make their system calls. Where a program
