@@ -219,6 +219,10 @@ func (g *Gen) instruction(n *node) {
 		g.address(g.reg(n.dst), n.args[0])
 		return
 	}
+	if how, wide := wideDivisions[n.op]; wide && g.site.ToolsPatch {
+		g.divide(n, how)
+		return
+	}
 	args := make([]string, len(n.args))
 	for i, x := range n.args {
 		args[i] = g.operand(x).String()
