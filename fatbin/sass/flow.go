@@ -43,7 +43,7 @@ const (
 	opWarpSync      = 0x348
 	opWarpSyncImm   = 0x948
 	opDEPBAR        = 0x91a
-	opENDCOLLECTIVE = 0x91b
+	opEndCollective = 0x91b
 	opR2P           = 0x804 // with the mask of predicates at bits 32 to 38
 	opLEPC          = 0x94e
 )

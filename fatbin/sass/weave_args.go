@@ -121,9 +121,6 @@ func (w *Weaver) checkArgs(i int, p *probe) error {
 	}
 	p.unset = p.body.live
 	p.unset.Minus(&given)
-	if p.unset.P != 0 {
-		return siteError(i, "the probe reads %s before it sets it", p.unset.String())
-	}
 	return nil
 }
 
@@ -196,6 +193,12 @@ func (e *emitter) give(i int, p *probe) {
 		c.Stall = settle
 		e.out.Code[n-1] = e.out.Code[n-1].WithControl(c)
 	}
+	// Predicates last: the guard of the instruction may be one that was saved.
+	each(&p.unset, func(k RegKind, r int) {
+		if k == Pred {
+			e.stall(setFalse(p.regs.p[r]), predicateStall)
+		}
+	})
 }
 
 func (e *emitter) ldc(dst uint8, a Arg, plus, size int) Word {
@@ -205,6 +208,9 @@ func (e *emitter) ldc(dst uint8, a Arg, plus, size int) Word {
 // settle is a stall after which the results of fixed latency of the instructions used
 // here are there, but for predicates, which take longer.
 const settle = 8
+
+// predicateStall is a stall after which predicates that were set are there.
+const predicateStall = 15
 
 // set puts a number into a register, RZ for none.
 func (e *emitter) set(r uint8, v uint32) {
@@ -325,8 +331,6 @@ func (e *emitter) value(i int, lo, hi uint8) {
 
 // Words that only weaving needs.
 
-const opEndCollective = 0x91b
-
 // selZero sets a register to 0 if a predicate holds, else to v.
 func selZero(dst uint8, v uint32, pred uint8, negated bool) Word {
 	w := plain(0x807|uint64(dst)<<16|RZ<<24|uint64(v)<<32, uint64(pred&7)<<(87-64))
@@ -334,6 +338,11 @@ func selZero(dst uint8, v uint32, pred uint8, negated bool) Word {
 		w.Hi |= 1 << (90 - 64)
 	}
 	return w
+}
+
+// setFalse is ISETP.NE.AND pred, PT, RZ, RZ, PT.
+func setFalse(pred uint8) Word {
+	return plain(0x20c|RZ<<24|RZ<<32, 0x03f05270|uint64(pred&7)<<(81-64))
 }
 
 // aluPreds are the predicates of an arithmetic instruction that uses none.

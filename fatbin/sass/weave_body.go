@@ -193,7 +193,7 @@ func openCollectives(arch Arch, code []Word) {
 		in, ok := Decode(arch, code[i])
 		if t, has := in.target(); !ok || !has || in.Word.Opcode() != opWarpSync || t <= 0 || t%WordSize != 0 {
 			continue
-		} else if end := i + int(t/WordSize); end < len(code) && code[end].Opcode() == opENDCOLLECTIVE {
+		} else if end := i + int(t/WordSize); end < len(code) && code[end].Opcode() == opEndCollective {
 			w, _ := in.WithTarget(0)
 			code[i] = w.SetBits(collectiveBit, 1, 0)
 			code[end] = NOP().WithControl(code[end].Control())

@@ -252,7 +252,7 @@ func (e *emitter) probe(i int, p *probe, last bool) error {
 	}
 	if save != 0 {
 		e.wait(0, 2)
-		e.stall(R2P(pl.keep, save), 15)
+		e.stall(R2P(pl.keep, save), predicateStall)
 	}
 	if !last {
 		e.restore(pl)

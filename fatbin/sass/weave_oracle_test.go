@@ -97,6 +97,7 @@ func TestWeaverWords(t *testing.T) {
 	}{
 		{selZero(5, 1, 2, true), "SEL R5, RZ, 0x1, !P2"},
 		{selZero(6, 1, 0, false), "SEL R6, RZ, 0x1, P0"},
+		{setFalse(4), "ISETP.NE.AND P4, PT, RZ, RZ, PT"},
 		{iadd3(4, 5, 6), "IADD3 R4, R5, R6, RZ"},
 		{iadd3Imm(7, 8, 0xfffffff0), "IADD3 R7, R8, -0x10, RZ"},
 		{imadWide(10, 10, 0xffffff00, 20), "IMAD.WIDE R10, R10, -0x100, R20"},
