@@ -62,7 +62,9 @@ func (u *unit) hostHelpers(kind *hostKind, r *HostRunner) map[int32]*bpf.Helper 
 		h[173] = &bpf.Helper{Name: "get_func_ip", Args: []bpf.ArgSpec{argContext}, Pure: true, Interpret: func(*bpf.Interpreter, [5]uint64) (uint64, error) { return r.call.FuncIP, nil }}
 	}
 	r.argHelpers(h, kind)
-	u.stackHelpers(h, r, kind.kind == HostEntry || kind.kind == HostAPI)
+	if kind.kind != HostEvent { // of which nobody knows where a thread is
+		u.stackHelpers(h, r, kind.kind == HostEntry || kind.kind == HostAPI)
+	}
 	h[174] = &bpf.Helper{Name: "get_attach_cookie", Args: []bpf.ArgSpec{argContext}, Pure: true, Interpret: func(*bpf.Interpreter, [5]uint64) (uint64, error) { return 0, nil }}
 	override := func(v uint64) (uint64, error) {
 		r.call.Override, r.call.Overridden = v, true
@@ -70,6 +72,9 @@ func (u *unit) hostHelpers(kind *hostKind, r *HostRunner) map[int32]*bpf.Helper 
 	}
 	h[helperOverride] = &bpf.Helper{Name: "override_return", Args: []bpf.ArgSpec{argContext, argScalar}, Interpret: func(_ *bpf.Interpreter, a [5]uint64) (uint64, error) { return override(a[1]) }}
 	h[helperSetRetval] = &bpf.Helper{Name: "set_retval", Args: []bpf.ArgSpec{argScalar}, Interpret: func(_ *bpf.Interpreter, a [5]uint64) (uint64, error) { return override(a[0]) }}
+	for id, x := range kind.helpers {
+		h[id] = x
+	}
 	if !kind.override {
 		for _, id := range []int32{helperOverride, helperSetRetval} {
 			h[id].Refuse = "what is returned is decided before a function or a call begins"

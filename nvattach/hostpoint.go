@@ -26,6 +26,7 @@ const (
 	HostAPI                // where a function of CUDA's libraries begins
 	HostAPIReturn          // where one returns
 	HostUSDT               // at a probe that a program has been compiled with
+	HostEvent              // when a HostSource says so
 )
 
 // A HostPoint is what a section's name says of a place on the host.
@@ -41,6 +42,10 @@ type HostPoint struct {
 	Call   string // the system call
 	// Provider and Probe name a HostUSDT.
 	Provider, Probe string
+	// Source and Config are a HostEvent's: whose it is, and what its section says behind that
+	// name.
+	Source *HostSource
+	Config string
 }
 
 // hostKind is a kind of place on the host: how the rest of a section's name is read, what r1
@@ -50,6 +55,7 @@ type hostKind struct {
 	kind     HostKind
 	context  *bpf.Context
 	override bool // the program may have the function or the call return something else
+	helpers  map[int32]*bpf.Helper
 }
 
 // hostKinds are the kinds by the first part of a section's name, without ".s" or ".multi"
@@ -79,6 +85,9 @@ var syscallKinds = map[string]*hostKind{
 
 // of returns the description of the point's kind.
 func (p *HostPoint) of() *hostKind {
+	if p.Source != nil {
+		return p.Source.kind()
+	}
 	for _, kinds := range []map[string]*hostKind{hostKinds, syscallKinds} {
 		for _, k := range kinds {
 			if k.kind == p.Kind {
@@ -109,6 +118,8 @@ func (p HostPoint) String() string {
 		return sectionAPI + "/" + p.Func
 	case HostAPIReturn:
 		return sectionReturn + "/" + p.Func
+	case HostEvent:
+		return p.Source.Section + "/" + p.Config
 	case HostUSDT:
 		return "usdt/" + p.Binary + ":" + p.Provider + ":" + p.Probe
 	case HostSysEnter:

@@ -38,6 +38,7 @@ type Object struct {
 	Programs []*Program     // for a GPU, in the order of their names
 	Host     []*HostProgram // for the host, likewise
 	Ignored  []Ignored      // those that are not run
+	sources  []*HostSource
 	loose    []*HostProgram // of these, the ones that only need a place; see PlaceProgram
 	Maps     []*MapDef      // data sections included, in the order of their names
 	Vars     []Var          // global variables that can be set
@@ -71,8 +72,9 @@ type Var struct {
 	Initial []byte   // its value in the file
 }
 
-// OpenObject loads the object in a file.
-func OpenObject(name string) (*Object, error) {
+// OpenObject loads the object in a file. Its programs may be for events of the sources, beside
+// what the package knows.
+func OpenObject(name string, sources ...*HostSource) (*Object, error) {
 	st, err := os.Stat(name)
 	if err != nil {
 		return nil, err
@@ -84,13 +86,16 @@ func OpenObject(name string) (*Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	return LoadObject(name, data)
+	return LoadObject(name, data, sources...)
 }
 
 // LoadObject reads an object; name is for messages. Programs for the host are no
 // error, see [Object.Ignored]. An error has ErrObject in its chain and says in one
 // line what is wrong with the file.
-func LoadObject(name string, data []byte) (o *Object, err error) {
+func LoadObject(name string, data []byte, sources ...*HostSource) (o *Object, err error) {
+	if err := checkSources(sources); err != nil {
+		return nil, err
+	}
 	defer func() {
 		// debug/elf and the BTF reader index what a file says in places.
 		if r := recover(); r != nil {
@@ -107,7 +112,7 @@ func LoadObject(name string, data []byte) (o *Object, err error) {
 	if err != nil {
 		return nil, markf(ErrObject, "%s: %s", name, oneLine(err))
 	}
-	o = &Object{Name: name}
+	o = &Object{Name: name, sources: sources}
 	if err := o.fill(spec); err != nil {
 		return nil, markf(ErrObject, "%s: %s", name, oneLine(err))
 	}
@@ -223,7 +228,7 @@ func (o *Object) fill(spec *ebpf.CollectionSpec) error {
 
 // addHost adds a program that is none for a GPU.
 func (o *Object) addHost(name string, p *ebpf.ProgramSpec) {
-	at, err := ParseHostPoint(p.SectionName)
+	at, err := parseHost(p.SectionName, o.sources)
 	switch {
 	case err != nil:
 		o.Ignored = append(o.Ignored, Ignored{Name: name, Section: p.SectionName, Reason: err.Error()})

@@ -49,6 +49,7 @@ nvtrace/nvattach/cudart      <
 nvtrace/nvattach/calls       < nvtrace/nvattach/api nvtrace/nvattach/cudart nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/proc
 nvtrace/nvattach/jit         <
 nvtrace/examples/rminfo      < nvtrace/rm
+nvtrace/examples/events      < nvtrace/nvattach nvtrace/ptx/bpf
 nvtrace/cmd/nvtrace          < nvtrace/fatbin/sass nvtrace/traces nvtrace/traces/escape nvtrace/traces/export nvtrace/ptrace nvtrace/rm nvtrace/ioctl nvtrace/ioctl/record nvtrace/traces/record nvtrace/ioctl/replay nvtrace/ioctl/diff nvtrace/ioctl/allow nvtrace/fatbin nvtrace/ptx nvtrace/ptx/emu nvtrace/nvattach nvtrace/nvattach/jit nvtrace/nvattach/preload nvtrace/nvattach/script nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/nvattach/api nvtrace/nvattach/calls nvtrace/ptrace/agent nvtrace/ptrace/proc nvtrace/ptrace/python nvtrace/nvattach/capture nvtrace/nvattach/control nvtrace/nvattach/gpu nvtrace/nvattach/host nvtrace/nvattach/interpose github.com/olekukonko/tablewriter github.com/olekukonko/tablewriter/tw
 `
 
