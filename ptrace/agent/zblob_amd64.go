@@ -11,11 +11,11 @@ var blobCode []byte
 var blobProgram []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "a8050d12edb165e15fd3658354664916cda8eccede35683e464da937d75a1ec0"
+const blobStamp = "21af92dcd1aa2f88d942032977a7f28e537cf077be324bbb6bca958d3bbd03fd"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (
-	blobSum   = "a910d4715780d46dac07b87ace4236fe7d44bcf70076949c93afc589821b80fe"
+	blobSum   = "86f9948f87e810703d888ee4678b89875a3281f9fb3e52af0b92447d5dfef381"
 	blobTools = "gcc (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40"
 )
 
@@ -29,7 +29,7 @@ var blobSymbols = map[string]uint64{
 	"copy_insn":      0x700009db,
 	"tp_insn":        0x700009e3,
 	"sys_in":         0x70000000,
-	"sys_out":        0x70005ea2,
+	"sys_out":        0x70005ed2,
 	"probe_entry":    0x700009ed,
 	"probe_watch":    0x70000b0b,
 	"probe_return":   0x70000c88,

@@ -423,24 +423,34 @@ static void forget_locked(u64 context)
 	__sync_lock_release(&T->lock);
 }
 
+// A device's primary context has ended if nobody holds it any more. 0: it has.
+static int holds(const struct slot *sl)
+{
+	u32 flags, active = 0;
+	if (!CALL(state, (u32)timer_of(sl)->device, &flags, &active) && active)
+		return 1;
+	forget_locked(0);
+	return 0;
+}
+
+static void after_end(void *slot, void *unused)
+{
+	(void)unused;
+	holds(slot);
+}
+
 static void before_end(void *slot, void *frame)
 {
 	const struct frame *f = frame;
 	const struct hook *h = &HOOKS[f->hook % NHOOKS];
-	read_all(slot);
-	if (h->stream)
+	if (h->stream) {
+		read_all(slot);
 		forget_locked(argument(f, h->stream - 1));
-	else
-		timer_of(slot)->device = f->rdi;
-}
-
-// A device's primary context has ended if nobody holds it any more.
-static void after_end(void *slot, void *unused)
-{
-	u32 flags, active = 0;
-	(void)unused;
-	if (CALL(state, (u32)timer_of(slot)->device, &flags, &active) || !active)
-		forget_locked(0);
+		return;
+	}
+	timer_of(slot)->device = f->rdi;
+	if (holds(slot)) // else the driver is being taken down already
+		read_all(slot);
 }
 
 void times_ends(struct slot *sl, struct frame *f)
