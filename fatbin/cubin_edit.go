@@ -195,6 +195,21 @@ func (e *CubinEditor) indexNumbers(off uint64, b []byte) {
 	}
 }
 
+// OnlyAsserts reports whether all that a kernel can call outside of its section is
+// __assertfail, which reports a failed assertion and ends the kernel.
+func (e *CubinEditor) OnlyAsserts(kernel string) bool {
+	i, ok := e.byName[kernel]
+	if !ok || i < 0 {
+		return false
+	}
+	for j := range e.cubin.Functions {
+		if e.cubin.Functions[j].Section != e.cubin.Kernels[i].Section {
+			return false
+		}
+	}
+	return slices.Equal(e.Externs(kernel), []string{"__assertfail"})
+}
+
 // Externs names what a kernel, and the device functions and constants of its file, refer
 // to and the file does not define: functions of the driver such as vprintf, whose addresses
 // are constants that all kernels have.

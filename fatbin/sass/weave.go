@@ -98,6 +98,8 @@ type KernelFacts struct {
 	Listed []uint32
 	// Special says why entry and exits of the kernel can't be probed, or is "".
 	Special string
+	// NoReturn says that calls of code which is elsewhere don't come back.
+	NoReturn bool
 }
 
 // SiteError says why a probe can't be put at a place.
@@ -231,7 +233,7 @@ func (w *Weaver) certainty() {
 				doubt("the targets of the jump at +0x%x are not known", i*WordSize)
 			}
 		case FlowCall:
-			if _, ok := w.a.Target(i); !ok || w.listed[i] {
+			if _, ok := w.a.Target(i); (!ok || w.listed[i]) && !w.facts.NoReturn {
 				// What it needs when it is called counts as all, and when it comes back
 				// it may not be reading registers that its caller can use.
 				w.callsOut = true
