@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 
 	"nvtrace/ptx/bpf"
 )
@@ -72,9 +73,7 @@ func (u *unit) hostHelpers(kind *hostKind, r *HostRunner) map[int32]*bpf.Helper 
 	}
 	h[helperOverride] = &bpf.Helper{Name: "override_return", Args: []bpf.ArgSpec{argContext, argScalar}, Interpret: func(_ *bpf.Interpreter, a [5]uint64) (uint64, error) { return override(a[1]) }}
 	h[helperSetRetval] = &bpf.Helper{Name: "set_retval", Args: []bpf.ArgSpec{argScalar}, Interpret: func(_ *bpf.Interpreter, a [5]uint64) (uint64, error) { return override(a[0]) }}
-	for id, x := range kind.helpers {
-		h[id] = x
-	}
+	maps.Copy(h, kind.helpers)
 	if !kind.override {
 		for _, id := range []int32{helperOverride, helperSetRetval} {
 			h[id].Refuse = "what is returned is decided before a function or a call begins"

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math"
 	"os"
@@ -118,21 +117,6 @@ func (m *moduleImage) readFile(f *os.File, off int64, fn func(data []byte) error
 func hashOf(b []byte) string {
 	h := sha256.Sum256(b)
 	return hex.EncodeToString(h[:])
-}
-
-// readRange reads a part of a regular file.
-func readRange(name string, off, size int64) ([]byte, error) {
-	if off < 0 || size < 0 || off > math.MaxInt64-size {
-		return nil, fmt.Errorf("%s: +%#x: %d bytes: %w", name, off, size, io.ErrUnexpectedEOF)
-	}
-	f, err := capture.OpenImage(name, off+size, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	b := make([]byte, size)
-	_, err = f.ReadAt(b, off)
-	return b, err
 }
 
 // imageCode sums up what an image is for.

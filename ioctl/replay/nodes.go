@@ -27,7 +27,7 @@ func (s *server) fileOf(t *task, fd int32) *openFile {
 		return nil
 	}
 	var st unix.Stat_t
-	if unix.Stat(proc.FD(t.tid, int32(fd)), &st) != nil {
+	if unix.Stat(proc.FD(t.tid, fd), &st) != nil {
 		return nil
 	}
 	return s.files[inode{st.Dev, st.Ino}]
@@ -184,7 +184,7 @@ func (t *task) absolute(dir int32, file string) string {
 	}
 	link := proc.Path(t.tid, "cwd")
 	if dir != unix.AT_FDCWD {
-		link = proc.FD(t.tid, int32(dir))
+		link = proc.FD(t.tid, dir)
 	}
 	base, err := os.Readlink(link)
 	if err != nil {

@@ -370,8 +370,10 @@ func (t *Tracer) Untimed() string {
 		n   uint64
 		why string
 	}{
-		{u.Captured, "captured into graphs, which are timed as a whole"}, {u.Full, "with too many before them on their way"},
-		{u.Failed, "for which the driver had no events"}, {u.Pending, "not over when the program was last seen to wait for the GPU"},
+		{u.Captured, "captured into graphs, which are timed as a whole"},
+		{u.Full, "with too many before them on their way"},
+		{u.Failed, "for which the driver had no events"},
+		{u.Pending, "not over when the program was last seen to wait for the GPU"},
 	} {
 		if c.n > 0 {
 			list = append(list, fmt.Sprintf("%d %s", c.n, c.why))

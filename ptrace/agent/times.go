@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/cpu"
 	"golang.org/x/sys/unix"
@@ -41,10 +42,8 @@ func (p *Process) Time(t *ptrace.Task, d *Driver) error {
 	if !cpu.X86.HasOSXSAVE {
 		return fmt.Errorf("%w: the processor has no XSAVE", ErrUnsupported)
 	}
-	for _, addr := range d.list() {
-		if addr == 0 {
-			return errors.New("the driver lacks functions for events")
-		}
+	if slices.Contains(d.list(), 0) {
+		return errors.New("the driver lacks functions for events")
 	}
 	if left, err := proc.Maps(p.PID); err == nil && p.again && proc.At(left, timesAddr) != nil {
 		p.times = true // another supervisor's: a thread may be using it

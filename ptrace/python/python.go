@@ -18,7 +18,7 @@ import (
 	"nvtrace/ptrace/proc"
 )
 
-// ErrNone: there is no interpreter in the process, or none of a version that is known.
+// ErrNone says that there is no interpreter in the process, or none of a version that is known.
 var ErrNone = errors.New("no Python that is known")
 
 // Memory is a process's, as ptrace.Task reads it.
