@@ -34,11 +34,11 @@ func (g *Gen) divide(n *node, how wideDivision) {
 		if how.signed && y.v < 0 {
 			by = -by
 		}
-		if by&(by-1) == 0 { // a shift
-			g.Line(n.op + " " + g.reg(n.dst).String() + ", " + x + ", " + g.operand(y).String() + ";")
-			return
+		if by&(by-1) == 0 {
+			quotient, remainder = g.divideByPower(magnitude(x), by)
+		} else {
+			quotient, remainder = g.divideByConstant(magnitude(x), by)
 		}
-		quotient, remainder = g.divideByConstant(magnitude(x), by)
 	} else {
 		quotient, remainder = g.divideBitByBit(magnitude(x), magnitude(g.operand(y).String()))
 	}
@@ -76,6 +76,14 @@ func (g *Gen) divideByConstant(x string, by uint64) (quotient, remainder string)
 	g.Line("shr.u64 " + q + ", " + q + ", " + strconv.Itoa(length-1) + ";")
 	g.Line("mul.lo.s64 " + product + ", " + q + ", " + strconv.FormatInt(int64(by), 10) + ";")
 	g.Line("sub.s64 " + r + ", " + x + ", " + product + ";")
+	return q, r
+}
+
+// divideByPower shifts; by is a power of two.
+func (g *Gen) divideByPower(x string, by uint64) (quotient, remainder string) {
+	q, r := g.Reg(ptx.B64).String(), g.Reg(ptx.B64).String()
+	g.Line("shr.u64 " + q + ", " + x + ", " + strconv.Itoa(bits.TrailingZeros64(by)) + ";")
+	g.Line("and.b64 " + r + ", " + x + ", " + strconv.FormatInt(int64(by-1), 10) + ";")
 	return q, r
 }
 
