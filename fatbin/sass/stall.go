@@ -124,15 +124,15 @@ func needed(a Arch, from, to *Inst, d *Dependence, woven bool) int {
 func (c *checker) stalls() {
 	stallOnce.Do(loadStalls)
 	a := c.a
-	seen := -1
+	var seen [2]int
 	a.Dependences(func(d Dependence) {
-		if c.full() || seen == d.To {
+		if c.full() || seen == [2]int{d.From, d.To} {
 			return
 		}
 		from := &a.Insts[d.From]
 		woven := a.Func.Woven != nil && (a.Func.Woven(d.From) || a.Func.Woven(d.To))
 		if n := needed(a.Func.Arch, from, &a.Insts[d.To], &d, woven); d.Cycles < n {
-			seen = d.To
+			seen = [2]int{d.From, d.To}
 			f := Finding{Hazard: HazardStall, Index: d.To, From: d.From, Need: n, Have: d.Cycles}
 			f.Regs.Add(d.Kind, d.Reg, 1)
 			c.add(f)
