@@ -286,7 +286,7 @@ func (e *emitter) body(p *probe, boards uint8, last bool) error {
 	for k := range n {
 		w := p.body.renamed(k, &p.regs)
 		if in, ok := p.body.accesses[k]; ok && p.regs.local != nil {
-			w = e.atVariable(in, &p.regs)
+			w = e.atVariable(in, w, &p.regs)
 		}
 		if p.body.onStack[k] {
 			at := e.frameOffset(p.regs.lowered, p.body.frame) + int(code[k].Bits(40, 24))

@@ -264,15 +264,16 @@ func (e *emitter) begin(s *site) {
 	}
 }
 
-// atVariable returns an instruction that accesses a variable in local memory.
-func (e *emitter) atVariable(in Inst, pl *placement) Word {
+// atVariable returns an instruction that accesses a variable in local memory, under the
+// guard of the renamed one.
+func (e *emitter) atVariable(in Inst, renamed Word, pl *placement) Word {
 	word, reg, store, _ := in.variable()
 	opcode := uint64(opLDL)
 	if store {
 		opcode = opSTL
 	}
 	to := stackWord(opcode, pl.r[reg], e.localOffset(pl.lowered, pl.local[word]))
-	return to.SetBits(12, 4, in.Word.Bits(12, 4)).WithControl(in.Word.Control())
+	return to.SetBits(12, 4, renamed.Bits(12, 4)).WithControl(in.Word.Control())
 }
 
 // ownRegs are the registers of all variables.
