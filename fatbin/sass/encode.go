@@ -63,6 +63,15 @@ func BSSY(a Arch, barrier uint8, distance int64) (Word, bool) {
 // BSYNC waits for the threads that ran the BSSY.
 func BSYNC(a Arch, barrier uint8) Word { return onBarrier(a, opBSYNC, barrier) }
 
+// BREAK takes the threads that run it out of those for which a BSYNC waits.
+func BREAK(a Arch, barrier uint8) Word {
+	w := plain(opBREAK|uint64(barrier&15)<<16, guardAlways<<(87-64))
+	if a >= 100 {
+		w = w.SetBits(72, 1, 1) // .RELIABLE
+	}
+	return w
+}
+
 func onBarrier(a Arch, op uint64, barrier uint8) Word {
 	w := plain(op|uint64(barrier&15)<<16, guardAlways<<(87-64))
 	if a >= 100 {

@@ -39,6 +39,7 @@ const (
 	opRET           = 0x950 // RET.REL
 	opBSSY          = 0x945
 	opBSYNC         = 0x941
+	opBREAK         = 0x942
 	opNOP           = 0x918
 	opWarpSync      = 0x348
 	opWarpSyncImm   = 0x948

@@ -79,10 +79,11 @@ func TestEncoders(t *testing.T) {
 			{retTo(t, a, 20, -16*11), "RET.REL.NODEC R20 0x0"},
 			{LDC(a, 8, 3, 0x7ff8, 8), "LDC.64 R8, c[0x3][0x7ff8]"},
 		}
-		reconvergent := ""
+		reconvergent, reliable := "", ""
 		if a >= 100 {
-			reconvergent = ".RECONVERGENT"
+			reconvergent, reliable = ".RECONVERGENT", ".RELIABLE"
 		}
+		rows = append(rows, row{BREAK(a, 3), "BREAK" + reliable + " B3"})
 		rows = append(rows, row{BSYNC(a, 15), "BSYNC" + reconvergent + " B15"})
 		for _, d := range []int64{0, 0x1230} {
 			w, ok := BSSY(a, 9, d)

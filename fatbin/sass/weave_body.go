@@ -21,7 +21,10 @@ type Body struct {
 	insts []Inst
 	// parts says that threads that come in together may leave one by one: the code jumps
 	// or ends under a condition.
-	parts  bool
+	parts bool
+	// leaves are the convergence barriers of regions in which threads may end: they leave
+	// these by that, but not by the jump in its place.
+	leaves []uint8
 	used   Set
 	ops    []Operand
 	groups []group
@@ -169,6 +172,7 @@ func NewBody(arch Arch, name string, code []Word) (*Body, error) {
 	if exits == 0 {
 		return nil, bad(0, "no EXIT")
 	}
+	b.findLeaves(a)
 	b.live = a.LiveIn[0]
 	// The stack pointer, which the body does not use, counts as live where a function
 	// ends, and barriers everywhere.
@@ -210,6 +214,32 @@ func stayTogether(arch Arch, code []Word) {
 	for i, w := range code {
 		if in, ok := Decode(arch, w); ok && (in.Name() == "YIELD" || in.Name() == "NANOSLEEP") {
 			code[i] = NOP().WithControl(w.Control())
+		}
+	}
+}
+
+// findLeaves fills in leaves.
+func (b *Body) findLeaves(a *Analysis) {
+	for i := range b.insts {
+		t, ok := a.Target(i)
+		if b.code[i].Opcode() != opBSSY || !ok || i+1 >= len(b.insts) {
+			continue
+		}
+		seen := make([]bool, len(a.Blocks))
+		todo := []int{int(a.BlockOf[i+1])}
+		for len(todo) > 0 {
+			k := todo[len(todo)-1]
+			todo = todo[:len(todo)-1]
+			if seen[k] || k == int(a.BlockOf[t]) {
+				continue
+			}
+			seen[k] = true
+			if last := a.Blocks[k].End - 1; last < len(b.code) && b.code[last].Opcode() == opEXIT {
+				if r := uint8(b.code[i].Bits(16, 4)); !slices.Contains(b.leaves, r) {
+					b.leaves = append(b.leaves, r)
+				}
+			}
+			todo = append(todo, a.Blocks[k].Succ...)
 		}
 	}
 }

@@ -272,7 +272,7 @@ func (e *emitter) body(p *probe, boards uint8, last bool) error {
 	}
 	if meet := p.regs.meet; meet != noBarrier && !last {
 		end = BSYNC(e.w.arch, meet)
-		w, ok := BSSY(e.w.arch, meet, int64(n+1)*WordSize)
+		w, ok := BSSY(e.w.arch, meet, int64(n+len(p.body.leaves)+1)*WordSize)
 		if !ok {
 			return errTooFar
 		}
@@ -306,6 +306,9 @@ func (e *emitter) body(p *probe, boards uint8, last bool) error {
 		e.put(w)
 	}
 	if !last {
+		for _, r := range p.body.leaves {
+			e.stall(BREAK(e.w.arch, p.regs.b[r]), branchStall)
+		}
 		// All is done then that the body began.
 		c := end.Control()
 		c.Wait, c.Stall = p.body.boards, settle

@@ -639,3 +639,39 @@ func TestStayTogether(t *testing.T) {
 		t.Errorf("a collective that has no beginning: %v", err)
 	}
 }
+
+// Threads that a body ends within the region of a convergence barrier leave that before they
+// meet the others behind the body: these may wait for them at the barrier.
+func TestEndsWithinRegion(t *testing.T) {
+	e := openEditor(t, readFile(t, "kernels.sm_90.cubin"))
+	region, _ := BSSY(90, 0, 2*WordSize)
+	body, err := NewBody(90, "ends", []Word{setFalse(0), region, EXIT().Guarded(0, true), BSYNC(90, 0), EXIT()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := openWeaver(t, e, "vadd")
+	if err := w.Entry(body); err != nil {
+		t.Fatal(err)
+	}
+	n := len(w.a.Func.Code)
+	code := finish(t, e, "vadd", w).Code[n:]
+	at := func(from int, op uint16) int {
+		return from + slices.IndexFunc(code[from:], func(w Word) bool { return w.Opcode() == op })
+	}
+	meet := at(0, opBSSY)
+	inner := at(meet+1, opBSSY)
+	jump := at(inner, opBRA)
+	leave := at(jump, opBREAK)
+	in := Inst{Word: code[meet], Arch: 90}
+	target, _ := in.target()
+	if code[leave].Bits(16, 4) != code[inner].Bits(16, 4) || code[meet].Bits(16, 4) == code[inner].Bits(16, 4) {
+		t.Errorf("BREAK of B%d; the regions have B%d and B%d", code[leave].Bits(16, 4), code[meet].Bits(16, 4), code[inner].Bits(16, 4))
+	}
+	if code[leave+1].Opcode() != opBSYNC || code[leave+1].Bits(16, 4) != code[meet].Bits(16, 4) || int(target) != (leave+1-meet)*WordSize {
+		t.Errorf("the region of BSSY at %d goes on for %#x, BREAK is at %d", meet, target, leave)
+	}
+	in = Inst{Word: code[jump], Arch: 90}
+	if target, _ := in.target(); int(target) != (leave-jump-1)*WordSize {
+		t.Errorf("the end jumps by %#x from %d, BREAK is at %d", target, jump, leave)
+	}
+}
