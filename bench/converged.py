@@ -13,13 +13,10 @@ import subprocess
 import sys
 import tempfile
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-PROBES = os.path.join(HERE, "..", "examples", "probes")
-KINDS = {
-    "count": ["--attach", os.path.join(PROBES, "count.bpf.o")],
-    "blocks": ["--attach", os.path.join(PROBES, "blocks.bpf.o")],
-    "memory": ["--attach", os.path.join(PROBES, "memory.bpf.o")],
-    "accesses": ["-e", "mem:* { @ = count(); }"],
+from machine_code import KINDS as ALL
+from stacks import HERE
+
+KINDS = {name: ALL[name] for name in ("count", "blocks", "memory", "accesses")} | {
     "by size": ["-e", "mem:* { @[size] = count(); }"],
     "one lane": ["-e", "mem:* /laneid == 3/ { @ = count(); }"],
     "maximum": ["-e", "mem:* { @ = max(addr); }"],

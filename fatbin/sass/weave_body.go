@@ -133,6 +133,9 @@ func NewBody(arch Arch, name string, code []Word) (*Body, error) {
 		default:
 			return nil, bad(i, "%s leaves it", in.Name())
 		}
+		if beginsCollective(in.Word) || in.Word.Opcode() == opEndCollective {
+			return nil, bad(i, "a collective of an unknown form")
+		}
 		switch in.Name() {
 		case "LDL", "STL":
 			a, _ := in.Access()
@@ -142,8 +145,6 @@ func NewBody(arch Arch, name string, code []Word) (*Body, error) {
 			case at+a.Size > frame:
 				return nil, bad(i, "%s beyond its stack of %d bytes", in.Name(), frame)
 			}
-		case "ENDCOLLECTIVE":
-			return nil, bad(i, "a collective of an unknown form")
 		case "BAR", "BMOV", "USETMAXREG", "LEPC", "DEPBAR":
 			return nil, bad(i, "%s is of the kernel", in.Name())
 		}
@@ -194,14 +195,18 @@ func NewBody(arch Arch, name string, code []Word) (*Body, error) {
 // behind that (seen on sm_90).
 func openCollectives(arch Arch, code []Word) {
 	for i := range code {
-		in, ok := Decode(arch, code[i])
-		if t, has := in.target(); !ok || !has || in.Word.Opcode() != opWarpSync || t <= 0 || t%WordSize != 0 {
+		if code[i].Opcode() != opWarpSync || !beginsCollective(code[i]) {
 			continue
-		} else if end := i + int(t/WordSize); end < len(code) && code[end].Opcode() == opEndCollective {
-			w, _ := in.WithTarget(0)
-			code[i] = w.SetBits(collectiveBit, 1, 0)
-			code[end] = NOP().WithControl(code[end].Control())
 		}
+		in := Inst{Word: code[i], Arch: arch}
+		t, _ := in.target()
+		end := i + int(t/WordSize)
+		if end <= i || end >= len(code) || code[end].Opcode() != opEndCollective {
+			continue // NewBody refuses it
+		}
+		w, _ := in.WithTarget(0)
+		code[i] = w.SetBits(collectiveBit, 1, 0)
+		code[end] = NOP().WithControl(code[end].Control())
 	}
 }
 

@@ -635,8 +635,10 @@ func TestStayTogether(t *testing.T) {
 	if in, ok := Decode(90, b.code[1]); !ok || in.Word.Opcode() != opWarpSync || in.PCRelative() || in.Word.Bits(24, 8) != 15 || in.Word.Bits(16, 8) != 0 {
 		t.Errorf("%v", b.code[1])
 	}
-	if _, err := NewBody(90, "odd", slices.Delete(slices.Clone(code), 1, 2)); err == nil || !strings.Contains(err.Error(), "collective") {
-		t.Errorf("a collective that has no beginning: %v", err)
+	for what, i := range map[string]int{"beginning": 1, "end": 3} {
+		if _, err := NewBody(90, "odd", slices.Delete(slices.Clone(code), i, i+1)); err == nil || !strings.Contains(err.Error(), "collective") {
+			t.Errorf("a collective that has no %s: %v", what, err)
+		}
 	}
 }
 
