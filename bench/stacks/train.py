@@ -1,4 +1,4 @@
-"""Trains a small GPT-2 and prints its losses: train.py [STEPS] [--profile FILE] [--times]"""
+"""Trains a small GPT-2 and prints its losses: train.py [STEPS] [--profile FILE] [--times] [--attention KIND]"""
 import argparse
 import json
 import os
@@ -14,6 +14,7 @@ ap = argparse.ArgumentParser()
 ap.add_argument("steps", nargs="?", type=int, default=20)
 ap.add_argument("--profile", metavar="FILE")
 ap.add_argument("--times", action="store_true", help="print the median time of a step on stderr")
+ap.add_argument("--attention", default="any", choices=["any", "cudnn", "flash", "eager"], help="whose kernels; the backward ones of cuDNN are not deterministic")
 args = ap.parse_args()
 
 prof = None
@@ -24,9 +25,14 @@ if args.profile:
     prof = profile(activities=[ProfilerActivity.CUDA])
     prof.__enter__()
 
+if args.attention in ("cudnn", "flash"):
+    torch.backends.cuda.enable_math_sdp(False)
+    torch.backends.cuda.enable_mem_efficient_sdp(False)
+    torch.backends.cuda.enable_cudnn_sdp(args.attention == "cudnn")
+    torch.backends.cuda.enable_flash_sdp(args.attention == "flash")
 torch.use_deterministic_algorithms(True, warn_only=True)
 torch.manual_seed(0)
-config = GPT2Config(n_layer=4, n_head=8, n_embd=512, vocab_size=8192, n_positions=512)
+config = GPT2Config(n_layer=4, n_head=8, n_embd=512, vocab_size=8192, n_positions=512, attn_implementation="eager" if args.attention == "eager" else "sdpa")
 model = GPT2LMHeadModel(config).cuda().bfloat16()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
 tokens = torch.randint(0, 8192, (8, 512), device="cuda")
