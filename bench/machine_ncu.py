@@ -32,8 +32,10 @@ MEMORY = re.compile(r"(LD|ST|LDG|STG|LDS|STS|LDL|STL|RED|REDG|REDS|ATOM|ATOMG|AT
 
 def truth(ncu, command, kernels, out):
     """Threads at each instruction of each kernel, over all launches, and its opcode."""
-    module = glob.glob(os.path.join(os.path.dirname(os.path.realpath(ncu)), "**", "extras", "python"), recursive=True)
-    sys.path[:0] = module
+    # The toolkit's bin/ncu is a script that calls the one of Nsight Compute's own folder.
+    near = [os.path.join(os.path.dirname(os.path.realpath(ncu)), "**"), "/opt/nvidia/nsight-compute/*"]
+    for folder in near:
+        sys.path += glob.glob(os.path.join(folder, "extras", "python"), recursive=True)
     import ncu_report
 
     report = os.path.join(out, "machine.ncu-rep")

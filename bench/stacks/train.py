@@ -30,7 +30,7 @@ if args.attention in ("cudnn", "flash"):
     torch.backends.cuda.enable_mem_efficient_sdp(False)
     torch.backends.cuda.enable_cudnn_sdp(args.attention == "cudnn")
     torch.backends.cuda.enable_flash_sdp(args.attention == "flash")
-torch.use_deterministic_algorithms(True, warn_only=True)
+torch.use_deterministic_algorithms(True, warn_only=args.attention in ("any", "cudnn"))
 torch.manual_seed(0)
 config = GPT2Config(n_layer=4, n_head=8, n_embd=512, vocab_size=8192, n_positions=512, attn_implementation="eager" if args.attention == "eager" else "sdpa")
 model = GPT2LMHeadModel(config).cuda().bfloat16()
