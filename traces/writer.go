@@ -179,6 +179,26 @@ func (w *Writer) Write(e *Event) {
 	}
 }
 
+// WriteBlock appends the events of a block that [Batch.AppendTo] made, behind those that were
+// written before, and writes it out. Only an uncompressed recording in blocks takes it.
+func (w *Writer) WriteBlock(block []byte) {
+	if w.block == nil && w.err == nil || w.enc != nil {
+		w.fail(errors.New("it does not take blocks"))
+	}
+	if w.Flush() != nil {
+		return
+	}
+	n, err := w.w.Write(block)
+	w.written += uint64(n)
+	if err != nil {
+		w.fail(err)
+		return
+	}
+	c := column{b: block[blockHead:]}
+	events, _ := c.unsigned()
+	w.events += events
+}
+
 // Flush writes out what has gathered. It returns the sticky error.
 func (w *Writer) Flush() error {
 	if w.err != nil || w.Pending() == 0 {

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -272,5 +273,57 @@ func TestCreateOpen(t *testing.T) {
 		if _, err := Create(link, testHeader, nil); err == nil || !strings.Contains(err.Error(), "no space left") {
 			t.Errorf("Create on a full disk: %v", err)
 		}
+	}
+}
+
+// TestWriteBlock: events that were gathered elsewhere come between those that were written one
+// by one, and what can't take them says so.
+func TestWriteBlock(t *testing.T) {
+	var out bytes.Buffer
+	w, err := NewWriter(&out, &Header{Tool: "test"}, &WriterOptions{Blocks: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b Batch
+	var want []int64
+	for round := range int64(3) {
+		w.Write(&Event{Kind: KindClose, Time: 10 * round, FD: 3})
+		want = append(want, 10*round)
+		for i := range 2 + round {
+			b.Add(&Event{Kind: KindClose, Time: 10*round + i + 1, FD: 3})
+			want = append(want, 10*round+i+1)
+		}
+		if b.Len() != int(2+round) || b.Size() == 0 {
+			t.Errorf("%d events of %d bytes in the batch", b.Len(), b.Size())
+		}
+		w.WriteBlock(b.AppendTo(nil))
+		if b.Len() != 0 {
+			t.Error("the batch was not emptied")
+		}
+	}
+	if err := w.Close(); err != nil || w.Events() != uint64(len(want)) || w.Written() != uint64(out.Len()) {
+		t.Errorf("%v; %d events, %d of %d bytes", err, w.Events(), w.Written(), out.Len())
+	}
+	r, err := NewReader(&out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []int64
+	for e, err := range r.All() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, e.Time)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("events %v, want %v", got, want)
+	}
+	text, err := NewWriter(io.Discard, &Header{Tool: "test"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Add(&Event{Kind: KindClose, FD: 3})
+	if text.WriteBlock(b.AppendTo(nil)); text.Err() == nil {
+		t.Error("a recording in text took a block")
 	}
 }

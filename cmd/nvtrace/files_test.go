@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/traces"
+	"nvtrace/traces/record"
 )
 
 func quietEnv() (e *env, stdout, stderr *bytes.Buffer) {
@@ -391,7 +392,7 @@ func TestGate(t *testing.T) {
 	}
 	g.Idle()
 	s := new(heldSink)
-	g.open(s)
+	g.open(record.Guard([]record.Sink{s}, nil, nil))
 	if s.idle == 0 {
 		t.Error("what came before was not put out")
 	}

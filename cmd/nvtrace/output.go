@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -308,42 +309,53 @@ func (s *fileSink) Idle() {
 	}
 }
 
+// Block implements record.BlockSink.
+func (s *fileSink) Block(block []byte) { s.w.WriteBlock(block) }
+
 // gate holds the events back that come before the outputs are open, and drops them if
-// that never happens: then nothing of the program has begun. It implements record.Sink.
+// that never happens: then nothing of the program has begun. It implements record.BlockSink,
+// and so does what it opens for.
 type gate struct {
 	opened atomic.Bool
 	mu     sync.Mutex
-	next   record.Sink     // nil before open
-	held   []*traces.Event // by then
+	next   record.BlockSink // nil before open
+	held   [][]byte         // blocks, by then
 }
 
 // open gives next all events, those that came before too. It may be called on another
-// goroutine than Event.
-func (g *gate) open(next record.Sink) {
+// goroutine than Block.
+func (g *gate) open(next record.BlockSink) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.next = next
-	for _, ev := range g.held {
-		next.Event(ev)
+	for _, b := range g.held {
+		next.Block(b)
 	}
 	g.held = nil
 	next.Idle() // when the last of them came, nobody could put it out
 	g.opened.Store(true)
 }
 
-// Event implements record.Sink.
-func (g *gate) Event(ev *traces.Event) {
+// Block implements record.BlockSink.
+func (g *gate) Block(block []byte) {
 	if g.opened.Load() {
-		g.next.Event(ev)
+		g.next.Block(block)
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.next != nil {
-		g.next.Event(ev)
+		g.next.Block(block)
 	} else {
-		g.held = append(g.held, ev.Clone())
+		g.held = append(g.held, slices.Clone(block))
 	}
+}
+
+// Event implements record.Sink, for who has an event alone.
+func (g *gate) Event(ev *traces.Event) {
+	var b traces.Batch
+	b.Add(ev)
+	g.Block(b.AppendTo(nil))
 }
 
 // Idle implements record.Sink.

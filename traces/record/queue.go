@@ -17,6 +17,10 @@ const (
 	// recording an event does.
 	wakeAfter = 1024
 	latency   = 10 * time.Millisecond
+	// freeBatches is how many empty batches are kept, which need not grow again, and maxKept
+	// how large a buffer may be.
+	freeBatches = 4
+	maxKept     = 2 << 20
 )
 
 // batch is a run of events with their payload in one arena.
@@ -95,29 +99,33 @@ func (b *batch) reset() {
 	b.events, b.segs, b.arena, b.bytes = b.events[:0], b.segs[:0], b.arena[:0], 0
 }
 
-// queue carries events from the tracing thread to a consumer goroutine; the last ones to
-// who closes it.
+// queue carries events from the tracing thread to a consumer goroutine, in blocks; the last
+// ones to who closes it.
 type queue struct {
 	max  int      // bytes that may wait
 	drop *dropper // nil: who puts more waits
 
-	mu    sync.Mutex
-	room  sync.Cond // the consumer took the pending batch
-	fill  *batch
-	spare *batch
+	mu      sync.Mutex
+	room    sync.Cond       // the consumer took what waits
+	fill    *traces.Batch   // the latest events
+	full    []*traces.Batch // those before
+	free    []*traces.Batch // empty
+	waiting int             // events
+	bytes   int             // in full
 
 	wake   chan struct{} // buffered; tells the consumer that there is something
 	closed chan struct{} // closed when no more events come
 
 	consuming sync.Mutex // held by who calls the following
-	event     func(*traces.Event)
+	block     func([]byte)
 	idle      func() // there is nothing more for now
-	ended     bool   // all events have been seen
+	buf       []byte
+	ended     bool // all events have been seen
 }
 
-func newQueue(event func(*traces.Event), idle func()) *queue {
+func newQueue(block func([]byte), idle func()) *queue {
 	q := &queue{
-		max: maxPending, fill: &batch{}, spare: &batch{}, event: event, idle: idle,
+		max: maxPending, fill: new(traces.Batch), block: block, idle: idle,
 		wake: make(chan struct{}, 1), closed: make(chan struct{}),
 	}
 	q.room.L = &q.mu
@@ -131,7 +139,7 @@ func (q *queue) put(ev *traces.Event) {
 		return
 	}
 	q.mu.Lock()
-	for q.fill.bytes > q.max {
+	for q.bytes+q.fill.Size() > q.max {
 		q.notify() // it may be letting a burst gather
 		if q.drop.begins(ev) {
 			q.mu.Unlock()
@@ -139,15 +147,35 @@ func (q *queue) put(ev *traces.Event) {
 		}
 		q.room.Wait()
 	}
-	if q.drop != nil && q.drop.lost > 0 && (ev.Kind == traces.KindEnd || q.fill.bytes < q.max/2) {
-		q.fill.add(&traces.Event{Kind: traces.KindLost, Time: ev.Time, FD: -1, Ret: q.drop.lost})
+	if q.drop != nil && q.drop.lost > 0 && (ev.Kind == traces.KindEnd || q.bytes+q.fill.Size() < q.max/2) {
+		q.add(&traces.Event{Kind: traces.KindLost, Time: ev.Time, FD: -1, Ret: q.drop.lost})
 		q.drop.lost = 0
 	}
-	q.fill.add(ev)
-	n := len(q.fill.events)
+	q.add(ev)
+	n := q.waiting
 	q.mu.Unlock()
 	if n == 1 || n == wakeAfter {
 		q.notify()
+	}
+}
+
+// add puts a copy of ev behind what waits.
+func (q *queue) add(ev *traces.Event) {
+	if q.fill.Full() {
+		q.next()
+	}
+	q.fill.Add(ev)
+	q.waiting++
+}
+
+// next has later events go into another batch.
+func (q *queue) next() {
+	q.full = append(q.full, q.fill)
+	q.bytes += q.fill.Size()
+	if n := len(q.free); n > 0 {
+		q.fill, q.free = q.free[n-1], q.free[:n-1]
+	} else {
+		q.fill = new(traces.Batch)
 	}
 }
 
@@ -203,18 +231,25 @@ func (q *queue) consume() {
 // drain gives out the pending events and returns how many there were.
 func (q *queue) drain() int {
 	q.mu.Lock()
-	b := q.fill
-	q.fill, q.spare = q.spare, nil
+	if q.fill.Len() > 0 {
+		q.next()
+	}
+	list, n := q.full, q.waiting
+	q.full, q.waiting, q.bytes = nil, 0, 0
 	q.room.Broadcast()
 	q.mu.Unlock()
-	for i := range b.events {
-		q.event(&b.events[i])
+	for _, b := range list {
+		q.buf = b.AppendTo(q.buf[:0])
+		q.mu.Lock()
+		if len(q.free) < freeBatches {
+			q.free = append(q.free, b)
+		}
+		q.mu.Unlock()
+		q.block(q.buf)
 	}
-	n := len(b.events)
-	b.reset()
-	q.mu.Lock()
-	q.spare = b
-	q.mu.Unlock()
+	if cap(q.buf) > maxKept {
+		q.buf = nil // one giant event need not stay in memory
+	}
 	return n
 }
 

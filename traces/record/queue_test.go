@@ -12,9 +12,19 @@ import (
 
 // startQueue runs a consumer.
 func startQueue(f func(*traces.Event), idle func()) *queue {
-	q := newQueue(f, idle)
+	q := newQueue(apart(f), idle)
 	go q.consume()
 	return q
+}
+
+// apart has a function take the events of blocks.
+func apart(f func(*traces.Event)) func([]byte) {
+	var u traces.Unbatcher
+	return func(block []byte) {
+		if err := u.Each(block, f); err != nil {
+			panic(err)
+		}
+	}
 }
 
 // payload makes an event with n bytes in and out; changed tells them apart.
@@ -113,7 +123,7 @@ func TestQueueBounded(t *testing.T) {
 	<-first
 	for full := false; !full; runtime.Gosched() {
 		q.mu.Lock()
-		full = q.fill.bytes > maxPending
+		full = q.bytes+q.fill.Size() > maxPending
 		q.mu.Unlock()
 	}
 	select {
@@ -128,8 +138,8 @@ func TestQueueBounded(t *testing.T) {
 	if limit := 2*(maxPending/size+1) + 1; got != n || most > limit {
 		t.Errorf("%d of %d events, %d pending at once, limit %d", got, n, most, limit)
 	}
-	if c := cap(q.fill.arena) + cap(q.spare.arena); c > 4<<20 {
-		t.Errorf("%d bytes kept after a burst", c)
+	if c := cap(q.buf); c > maxKept || len(q.free) > freeBatches {
+		t.Errorf("%d bytes and %d batches kept after a burst", c, len(q.free))
 	}
 }
 
@@ -137,9 +147,9 @@ func TestQueueBounded(t *testing.T) {
 // inside, by the thread; what else there is comes, and how many are lost is told.
 func TestQueueDrops(t *testing.T) {
 	var got []traces.Event
-	q := newQueue(func(ev *traces.Event) { got = append(got, *ev) }, func() {})
+	q := newQueue(apart(func(ev *traces.Event) { got = append(got, *ev.Clone()) }), func() {})
 	// Nobody takes anything at first: there is room up to a call, which need not wait.
-	q.max, q.drop = 15*eventSize, &dropper{depth: make(map[int32]int)}
+	q.max, q.drop = 200, &dropper{depth: make(map[int32]int)}
 	const n = 1000
 	put := 0
 	for i := range n {

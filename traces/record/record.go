@@ -31,6 +31,13 @@ type Sink interface {
 	Idle()
 }
 
+// BlockSink is a Sink that passes events on as blocks, which spares them being taken apart.
+type BlockSink interface {
+	Sink
+	// Block takes a block that [traces.Batch.AppendTo] made. It is valid only during the call.
+	Block(block []byte)
+}
+
 // Options says what to record and where to.
 type Options struct {
 	Ptrace ptrace.Options // what to run and how to trace it; its rules are set by this package
@@ -80,7 +87,7 @@ func run(o *Options, trace func(ptrace.Handler, *ptrace.Options) (*ptrace.Result
 	opts.setDefaults(pid)
 	started := time.Now()
 	sinks := Guard(opts.Sinks, opts.OnFault, opts.Logger)
-	q := newQueue(sinks.Event, sinks.Idle)
+	q := newQueue(sinks.Block, sinks.Idle)
 	if opts.Buffer > 0 {
 		q.max = int(opts.Buffer)
 	}
@@ -195,26 +202,52 @@ func NewHeader(argv []string, pid int, tool string) *traces.Header {
 
 // Guard makes one sink of several, in which the panic of one ends that one and
 // not the others. onFault, if not nil, is told of it.
-func Guard(sinks []Sink, onFault func(msg string), logger *slog.Logger) Sink {
-	var all guarded
+func Guard(sinks []Sink, onFault func(msg string), logger *slog.Logger) BlockSink {
+	g := new(guarded)
 	for _, s := range sinks {
-		all = append(all, &guardedSink{Sink: s, onFault: onFault, logger: logger})
+		g.sinks = append(g.sinks, &guardedSink{Sink: s, onFault: onFault, logger: logger})
 	}
-	return all
+	return g
 }
 
-type guarded []*guardedSink
+type guarded struct {
+	sinks []*guardedSink
+	apart traces.Unbatcher
+}
 
 // Event implements Sink.
-func (g guarded) Event(ev *traces.Event) {
-	for _, s := range g {
+func (g *guarded) Event(ev *traces.Event) {
+	for _, s := range g.sinks {
 		s.do(func() { s.Sink.Event(ev) })
 	}
 }
 
+// Block implements BlockSink. Sinks that take no blocks get the events.
+func (g *guarded) Block(block []byte) {
+	var others []*guardedSink
+	for _, s := range g.sinks {
+		if b, ok := s.Sink.(BlockSink); ok {
+			s.do(func() { b.Block(block) })
+		} else {
+			others = append(others, s)
+		}
+	}
+	if len(others) == 0 {
+		return
+	}
+	err := g.apart.Each(block, func(ev *traces.Event) {
+		for _, s := range others {
+			s.do(func() { s.Sink.Event(ev) })
+		}
+	})
+	if err != nil {
+		panic(fmt.Sprintf("BUG: events can't be read back: %v", err))
+	}
+}
+
 // Idle implements Sink.
-func (g guarded) Idle() {
-	for _, s := range g {
+func (g *guarded) Idle() {
+	for _, s := range g.sinks {
 		s.do(s.Sink.Idle)
 	}
 }
