@@ -37,8 +37,9 @@ type Agent struct {
 
 	ready []ready // in order of time, from next on
 	next  int
-	limit int64 // up to which records were given out
-	stall int64 // since when a record in the making has held others back; 0: none does
+	limit int64  // up to which records were given out
+	crowd uint64 // bytes in the fullest ring at the last Collect
+	stall int64  // since when a record in the making has held others back; 0: none does
 	rec   Record
 	segs  []Seg
 }

@@ -69,6 +69,7 @@ func (r *ring) scan() {
 		r.garbage()
 		return
 	}
+	r.p.a.crowd = max(r.p.a.crowd, head-r.tail)
 	if len(r.holes) > 0 {
 		r.fill()
 	}
@@ -273,6 +274,7 @@ func (a *Agent) Collect() int64 {
 	if a.hooked() {
 		a.awaitStores()
 	}
+	a.crowd = 0
 	limit := now
 	for try := range spins {
 		if limit = a.look(now); limit >= now {
@@ -307,6 +309,9 @@ func (a *Agent) Collect() int64 {
 	})
 	return a.limit
 }
+
+// Crowd returns what part of the fullest ring was full when Collect looked at them last.
+func (a *Agent) Crowd() float64 { return float64(a.crowd) / ringSize }
 
 // look finds the records that are complete, and returns up to when all are
 // known: now, or a time that no record that is about to be completed can lie
@@ -429,7 +434,13 @@ func (a *Agent) consume() {
 		x.r.pend[i].done = true
 		x.r.last = max(x.r.last, x.end)
 	}
+	if a.next%releaseAfter == 0 && !x.r.over {
+		x.r.trim() // its thread may need the room before all are given out
+	}
 }
+
+// releaseAfter is after how many records that were given out a ring's room is given back.
+const releaseAfter = 64
 
 // give counts a record and hands it over.
 func (a *Agent) give(p *Process, rec *Record) {

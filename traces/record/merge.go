@@ -34,7 +34,8 @@ const (
 	firstTick  = 4 * time.Millisecond // programs begin with a burst
 	tick       = 20 * time.Millisecond
 	shortTick  = 100 * time.Microsecond
-	quietTicks = 2 // more without a record, and the next ioctl is made to stop for us instead: looks disturb, also on other CPUs
+	crowded    = 1.0 / 4 // what part of a ring may be full at a look: beyond that the next comes sooner
+	quietTicks = 2       // more without a record, and the next ioctl is made to stop for us instead: looks disturb, also on other CPUs
 )
 
 // maxStage is how many bytes may wait for the agent's records.
@@ -137,7 +138,10 @@ func (r *Recorder) tick() {
 	r.Flush()
 	switch n := r.agent.Stats().Full; {
 	case n != f.full:
-		f.full, f.pause = n, max(f.pause/2, shortTick)
+		f.full, f.pause = n, shortTick
+	case r.agent.Crowd() > crowded:
+		f.pause = max(f.pause/2, shortTick)
+	case r.agent.Crowd() > crowded/2:
 	case r.events == f.last:
 		f.pause = tick
 	default:
