@@ -29,6 +29,7 @@ type Agent struct {
 	rings   []*ring // that may have records
 	stats   Stats
 	owner   owner
+	counter counter
 
 	programs *Programs    // of SetPrograms
 	called   []*CallProbe // of SetCallProbes, by number
@@ -46,7 +47,7 @@ type Agent struct {
 
 // New returns an Agent. o may be nil.
 func New(o *Options) *Agent {
-	a := &Agent{procs: make(map[int]*Process), blob: embedded()}
+	a := &Agent{procs: make(map[int]*Process), blob: embedded(), counter: newCounter()}
 	if o != nil {
 		a.o = *o
 	}

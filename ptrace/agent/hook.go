@@ -236,6 +236,13 @@ func (p *Process) enter(t *ptrace.Task, s *hookSite, room uint64, stub []byte, a
 	if err := p.writeCode(t, room, stub); err != nil {
 		return err
 	}
+	if s.hook.Count && !p.scaled {
+		scale := p.a.counter.scale()
+		if err := p.write64(confAddr+confScale, scale); err != nil {
+			return err
+		}
+		p.scaled = scale > 0
+	}
 	if err := p.write(uint64(hookAddr+len(p.hooks)*hookSize), s.hook.encode(s)); err != nil {
 		return err
 	}

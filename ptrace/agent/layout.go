@@ -4,14 +4,14 @@ package agent
 // internal/blob/src/layout.h has the same and says more.
 const (
 	baseAddr   = 0x70000000
-	confAddr   = 0x70006000
-	pathsAddr  = 0x70007000
-	keysAddr   = 0x70008000
-	gateAddr   = 0x70028000
-	stubsAddr  = 0x70029000
-	pagesAddr  = 0x7002b000
-	callsAddr  = 0x7002f000
-	planAddr   = 0x70030000
+	confAddr   = 0x70008000
+	pathsAddr  = 0x70009000
+	keysAddr   = 0x7000a000
+	gateAddr   = 0x7002a000
+	stubsAddr  = 0x7002b000
+	pagesAddr  = 0x7002d000
+	callsAddr  = 0x70031000
+	planAddr   = 0x70032000
 	hookAddr   = 0x70100000
 	onceAddr   = 0x70300000
 	slotAddr   = 0x70400000
@@ -54,7 +54,7 @@ const (
 	pathPart   = 32 // offset in struct path of part
 	pathBase   = 63 // of base
 
-	confSize   = 80
+	confSize   = 88
 	keySize    = 16
 	openSize   = 96
 	slotSize   = 8128
@@ -93,6 +93,7 @@ const (
 	confFiles = 56
 	confCPU   = 64
 	confTimes = 72
+	confScale = 80
 )
 
 // Offsets in struct slot.
@@ -239,6 +240,6 @@ func layout() []uint64 {
 		gateAddr, stubsAddr, numStubs, pagesAddr, numPages,
 		programAddr, retsAddr, retsSize, programSize, mapSize, hookPrograms, slotIDs,
 		countAddr, numCounts, numBuckets, countSize, seenSize, callsAddr, numCalls,
-		timesAddr, timesSize, timerSize, sharedUntimed, confTimes, hookSubject,
+		timesAddr, timesSize, timerSize, sharedUntimed, confTimes, hookSubject, confScale,
 	}
 }

@@ -37,6 +37,7 @@ type Process struct {
 	gone    bool     // the process has ended
 	times   bool     // the memory of struct times is mapped
 	driver  Driver   // of Time
+	scaled  bool     // it knows how fast the processor's counter runs
 
 	first  []byte         // mapped at once: shared, and the first of chunks
 	shared []byte         // struct shared

@@ -11,11 +11,11 @@ var blobCode []byte
 var blobProgram []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "21af92dcd1aa2f88d942032977a7f28e537cf077be324bbb6bca958d3bbd03fd"
+const blobStamp = "07f099b6733580fa80dd592db051bc4d4dcff0644219402bc891fcb143b3c229"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (
-	blobSum   = "86f9948f87e810703d888ee4678b89875a3281f9fb3e52af0b92447d5dfef381"
+	blobSum   = "7345df8c237b56914c4cd51589ab8c7f7e34cbf14cc78582d3c01ff77e1f084d"
 	blobTools = "gcc (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40"
 )
 
@@ -29,7 +29,7 @@ var blobSymbols = map[string]uint64{
 	"copy_insn":      0x700009db,
 	"tp_insn":        0x700009e3,
 	"sys_in":         0x70000000,
-	"sys_out":        0x70005ed2,
+	"sys_out":        0x70005fe2,
 	"probe_entry":    0x700009ed,
 	"probe_watch":    0x70000b0b,
 	"probe_return":   0x70000c88,
@@ -80,9 +80,9 @@ var blobSymbols = map[string]uint64{
 // blobLayout is the layout that the code was compiled with.
 var blobLayout = []uint64{
 	0x70000000,
-	0x70006000,
 	0x70008000,
-	0x70030000,
+	0x7000a000,
+	0x70032000,
 	0x70100000,
 	0x70300000,
 	0x70400000,
@@ -99,7 +99,7 @@ var blobLayout = []uint64{
 	0x200,
 	0x3,
 	0x800,
-	0x50,
+	0x58,
 	0x10,
 	0x60,
 	0x1fc0,
@@ -115,16 +115,16 @@ var blobLayout = []uint64{
 	0x4e565452,
 	0x40,
 	0x10,
-	0x70007000,
+	0x70009000,
 	0x80,
 	0x40,
 	0x4,
 	0x40,
 	0x38,
-	0x70028000,
-	0x70029000,
-	0x100,
+	0x7002a000,
 	0x7002b000,
+	0x100,
+	0x7002d000,
 	0x800,
 	0x440000000000,
 	0x43f000000000,
@@ -138,7 +138,7 @@ var blobLayout = []uint64{
 	0x18,
 	0x80,
 	0x10,
-	0x7002f000,
+	0x70031000,
 	0x200,
 	0x43e000000000,
 	0xee8,
@@ -146,4 +146,5 @@ var blobLayout = []uint64{
 	0x840,
 	0x48,
 	0xd0,
+	0x50,
 }

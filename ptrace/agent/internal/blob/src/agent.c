@@ -9,7 +9,7 @@
 #define STR(x) STR1(x)
 #define STR1(x) #x
 #define HOOKS_AT 0x70100000
-#define STUBS_AT 0x70029000
+#define STUBS_AT 0x7002b000
 #define STUBS_N 256
 #define TRAP_REQ 0x4e565452
 #define WHY_BREAK 7
@@ -431,7 +431,7 @@ __attribute__((used, section(".layout"))) const u64 layout[] = {
 	PROGRAM_ADDR, RETS_ADDR, sizeof(struct rets), sizeof(struct program), sizeof(struct map),
 	__builtin_offsetof(struct hook, probe), __builtin_offsetof(struct slot, ids),
 	COUNT_ADDR, NCOUNTS, NBUCKETS, sizeof(struct count), sizeof(struct seen), CALLS_ADDR, NCALLS,
-	TIMES_ADDR, sizeof(struct times), sizeof(struct timer), __builtin_offsetof(struct shared, untimed), __builtin_offsetof(struct conf, times), __builtin_offsetof(struct hook, subject),
+	TIMES_ADDR, sizeof(struct times), sizeof(struct timer), __builtin_offsetof(struct shared, untimed), __builtin_offsetof(struct conf, times), __builtin_offsetof(struct hook, subject), __builtin_offsetof(struct conf, scale),
 };
 
 _Static_assert(SHARED_ADDR + sizeof(struct shared) <= COUNT_ADDR && COUNT_ADDR + NCOUNTS * sizeof(struct count) <= RING_ADDR, "counts");

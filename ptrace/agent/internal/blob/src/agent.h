@@ -106,6 +106,14 @@ static inline u64 now(void)
 	return ts[0] * 1000000000ul + ts[1];
 }
 
+// The processor's counter.
+static inline u64 ticks(void)
+{
+	u32 lo, hi;
+	__asm__ volatile("rdtsc" : "=a"(lo), "=d"(hi));
+	return (u64)hi << 32 | lo;
+}
+
 static inline struct slot *find_slot(void)
 {
 	u64 tp = thread_pointer();

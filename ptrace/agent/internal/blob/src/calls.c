@@ -118,6 +118,22 @@ static struct count *counter(const struct slot *sl, u64 hook)
 static inline void add64(u64 *p, u64 v) { __asm__ volatile("addq %1,%0" : "+m"(*p) : "r"(v) : "cc"); }
 static inline void inc32(u32 *p) { __asm__ volatile("incl %0" : "+m"(*p) : : "cc"); }
 
+// When a counted call begins. What other threads do is not compared with that, so that the
+// counter does, which costs less than the clock.
+static inline u64 count_begin(void) { return likely(C->scale) ? (ticks() & ~TICKS) | TICKS : now(); }
+
+// How long ago a call began, ns.
+static inline u64 since(u64 begin)
+{
+	u64 passed;
+	if (!(begin & TICKS))
+		return now() - begin;
+	passed = (ticks() - begin) & ~TICKS;
+	if (unlikely(passed >> 62))
+		return 0; // the counter of another processor is behind
+	return (u64)((unsigned __int128)passed * C->scale >> 32);
+}
+
 static void count_return(struct count *c, u64 ns, u64 ret)
 {
 	int b = 63 - __builtin_clzl(ns | 1) - 4;
@@ -136,7 +152,7 @@ static void write_return(struct slot *sl, const struct open *o, u64 ret, u32 fla
 	u32 n = 0, data = 0, i, at;
 	struct record *r;
 	struct seg *seg;
-	if (!flags)
+	if (!flags && !(o->begin & TICKS))
 		for (i = 0; i < 4; i++)
 			if (o->out[i].addr) {
 				n++;
@@ -149,6 +165,8 @@ static void write_return(struct slot *sl, const struct open *o, u64 ret, u32 fla
 	r->flags = flags;
 	r->begin = o->begin;
 	r->end = now();
+	if (unlikely(o->begin & TICKS))
+		r->begin = r->end - since(o->begin);
 	r->ret = ret;
 	r->hook = o->hook;
 	r->caller = o->ret;
@@ -233,6 +251,8 @@ static struct open *watch(struct slot *sl, struct frame *f, const struct hook *h
 	o->ret = ret;
 	o->hook = f->hook;
 	o->begin = begin;
+	if (begin & TICKS)
+		return o;
 	for (i = n = 0; i < h->nderef && i < 8 && n < 4; i++) {
 		const struct deref *d = &h->deref[i];
 		u64 a;
@@ -324,7 +344,7 @@ static void count_call(struct slot *sl, struct frame *f, const struct hook *h, s
 		return;
 	if (sl->depth)
 		prune(sl, (u64)&f->ret, 0);
-	watch(sl, f, h, now());
+	watch(sl, f, h, count_begin());
 }
 
 // At the entry of a hooked function. Returns where to go on.
@@ -416,7 +436,7 @@ __attribute__((used)) void agent_leave(struct rframe *f)
 			add64(&c->calls, -1ul);
 			write_return(own, &was, f->rax, F_ALONE);
 		} else if (c)
-			count_return(c, now() - was.begin, f->rax);
+			count_return(c, since(was.begin), f->rax);
 		else
 			write_return(own, &was, f->rax, 0);
 		if (unlikely(flags & (HOOK_TIMED | HOOK_WAITS)) && C->times) {

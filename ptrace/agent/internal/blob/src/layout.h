@@ -7,14 +7,14 @@ typedef unsigned short u16;
 typedef unsigned char u8;
 
 #define BASE 0x70000000ul      // code; its first page is the exempt one
-#define CONF_ADDR 0x70006000ul // struct conf
-#define PATHS_ADDR 0x70007000ul // struct path[NPATHS]
-#define KEYS_ADDR 0x70008000ul // struct key[NKEYS]
-#define GATE_ADDR 0x70028000ul // a page with one number, zero in a forked child: whether there are rings
-#define STUBS_ADDR 0x70029000ul // u64[NSTUBS]: where stubs return to
-#define PAGES_ADDR 0x7002b000ul // u64[NPAGES]: 1 + number of a page that can be read
-#define CALLS_ADDR 0x7002f000ul // u64[NCALLS]: programs at system calls, by number
-#define PLAN_ADDR 0x70030000ul // two struct plan
+#define CONF_ADDR 0x70008000ul // struct conf
+#define PATHS_ADDR 0x70009000ul // struct path[NPATHS]
+#define KEYS_ADDR 0x7000a000ul // struct key[NKEYS]
+#define GATE_ADDR 0x7002a000ul // a page with one number, zero in a forked child: whether there are rings
+#define STUBS_ADDR 0x7002b000ul // u64[NSTUBS]: where stubs return to
+#define PAGES_ADDR 0x7002d000ul // u64[NPAGES]: 1 + number of a page that can be read
+#define CALLS_ADDR 0x70031000ul // u64[NCALLS]: programs at system calls, by number
+#define PLAN_ADDR 0x70032000ul // two struct plan
 #define HOOK_ADDR 0x70100000ul // struct hook[NHOOKS]
 #define ONCE_ADDR 0x70300000ul // sets of seen arguments
 #define SLOT_ADDR 0x70400000ul // struct slot[NSLOTS]
@@ -48,6 +48,7 @@ struct conf {
 	u64 files; // so are calls that open, duplicate and close them
 	u64 cpu;   // the vdso's getcpu
 	u64 times; // the memory of struct times is there
+	u64 scale; // ns of a tick of the processor's counter, << 32; 0: it can't be used
 };
 
 // Paths that begin with prefix and have part in them, or, with base, in the
@@ -70,13 +71,14 @@ struct open {
 	u64 sp;  // where its return address lies; 0: free
 	u64 ret; // what that was
 	u64 hook;
-	u64 begin;
+	u64 begin; // by the clock; of a counted call, if C->scale is set, TICKS and the processor's counter
 	struct {
 		u64 addr, len;
-	} out[4];
+	} out[4]; // of a recorded call
 };
 
 #define NOPEN 84u
+#define TICKS (1ul << 63)
 
 // What a thread has, private.
 struct slot {
