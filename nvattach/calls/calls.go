@@ -16,22 +16,12 @@ import (
 	"path/filepath"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"nvtrace/nvattach/api"
 	"nvtrace/nvattach/cudart"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
+	"nvtrace/ptrace/dso"
 	"nvtrace/ptrace/proc"
-)
-
-// Classes is how many classes of system calls a Tracer takes.
-const Classes = 2
-
-// The classes.
-const (
-	classMap     = iota // a file is mapped executable
-	classProtect        // memory is made executable
 )
 
 // Options say which calls to record.
@@ -62,14 +52,14 @@ type Options struct {
 // [ptrace.Handler] for the calls that [Tracer.Rules] select.
 type Tracer struct {
 	opts  Options
-	class uint16
+	code  dso.Watcher
 	files map[proc.FileKey]*library
 }
 
 // library is a file with functions to hook.
 type library struct {
 	path  string
-	loads []elf.ProgHeader // executable ones
+	file  *dso.File // detached
 	funcs []function
 	said  bool
 	// driver has functions that events are made with, by address in the file.
@@ -81,9 +71,10 @@ type function struct {
 	hook       *agent.Hook
 }
 
-// New makes a Tracer whose system calls have classes from class on.
+// New makes a Tracer whose system calls have the class.
 func New(o *Options, class uint16) *Tracer {
-	t := &Tracer{opts: *o, class: class, files: make(map[proc.FileKey]*library)}
+	t := &Tracer{opts: *o, files: make(map[proc.FileKey]*library)}
+	t.code = dso.Watcher{Class: class, Mapped: t.mapped}
 	if t.opts.Logger == nil {
 		t.opts.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -91,76 +82,28 @@ func New(o *Options, class uint16) *Tracer {
 }
 
 // Rules select the calls that map a library's code, and that make it executable.
-func (t *Tracer) Rules() []ptrace.Rule {
-	exec := []ptrace.ArgMatch{{Arg: 2, Mask: unix.PROT_EXEC, Value: unix.PROT_EXEC}}
-	return []ptrace.Rule{
-		{Names: []string{"mmap"}, Class: t.class + classMap, Args: exec},
-		{Names: []string{"mprotect", "pkey_mprotect"}, Class: t.class + classProtect, Args: exec},
-	}
-}
+func (t *Tracer) Rules() []ptrace.Rule { return t.code.Rules() }
 
 // Enter implements [ptrace.Handler].
-func (t *Tracer) Enter(_ *ptrace.Task, s *ptrace.Syscall) ptrace.Verdict {
-	switch {
-	case s.Compat:
-	case s.Class == t.class+classProtect, s.Class == t.class+classMap && int32(uint32(s.Args[4])) >= 0:
-		return ptrace.WantExit
-	}
-	return ptrace.Skip
+func (t *Tracer) Enter(task *ptrace.Task, s *ptrace.Syscall) ptrace.Verdict {
+	return t.code.Enter(task, s)
 }
 
-// Exit implements [ptrace.Handler]. The library has been mapped, and nothing of
-// it was executed.
-func (t *Tracer) Exit(task *ptrace.Task, s *ptrace.Syscall) {
-	switch {
-	case s.Ret < 0 && s.Ret >= -4095:
-		return
-	case s.Class == t.class+classProtect:
-		t.mapped(task, s.Args[0], s.Args[0]+s.Args[1])
-		return
-	case s.Class != t.class+classMap:
-		return
-	}
-	link := proc.FD(task.TID, int32(uint32(s.Args[4])))
-	path, err := os.Readlink(link)
-	if err != nil {
-		return
-	}
-	if p := t.opts.Agent.Find(task); p != nil {
-		p.Unmapped(uint64(s.Ret), s.Args[1]) // what was there before is gone
-	}
-	open := func() (*os.File, proc.FileKey, error) { return proc.OpenRegular(link) }
-	if lib := t.library(path, open); lib != nil {
-		t.hook(task, lib, uint64(s.Ret), uint64(s.Ret)+s.Args[1], s.Args[5])
-	}
-}
+// Exit implements [ptrace.Handler].
+func (t *Tracer) Exit(task *ptrace.Task, s *ptrace.Syscall) { t.code.Exit(task, s) }
 
-// Task implements [ptrace.Handler]. A process that was there before the tracer
-// has its libraries hooked as they are, and one that executes a program that program.
-func (t *Tracer) Task(task *ptrace.Task, e *ptrace.TaskEvent) {
-	switch {
-	case e.Kind == ptrace.TaskNew && e.Attached && task.TID == task.PID:
-		task.Interrupt(func(task *ptrace.Task) { t.mapped(task, 0, ^uint64(0)) })
-	case e.Kind == ptrace.TaskExec && t.opts.Libraries.Has(api.Runtime):
-		t.mapped(task, 0, ^uint64(0)) // the runtime may be linked into the program
-	}
-}
+// Task implements [ptrace.Handler]. A process that was there before the tracer has its libraries
+// hooked as they are; one that executes a program, the runtime that may be linked into that.
+func (t *Tracer) Task(task *ptrace.Task, e *ptrace.TaskEvent) { t.code.Task(task, e) }
 
-// mapped hooks the libraries whose code a process has mapped already, as far as it
-// lies within a range. Their functions may be hooked.
-func (t *Tracer) mapped(task *ptrace.Task, lo, hi uint64) {
-	maps, err := proc.Maps(task.PID)
-	if err != nil {
-		return
+// mapped hooks the functions of libraries that a process has got.
+func (t *Tracer) mapped(task *ptrace.Task, e *dso.Event) {
+	if p := t.opts.Agent.Find(task); p != nil && e.Why == dso.ByMap {
+		p.Unmapped(e.Start, e.End-e.Start) // what was there before is gone
 	}
-	for i := range maps {
-		m := &maps[i]
-		if m.Inode == 0 || !m.Exec || m.Start >= hi || m.End <= lo || !strings.HasPrefix(m.Path, "/") {
-			continue
-		}
-		open := func() (*os.File, proc.FileKey, error) { return proc.OpenMapped(task.PID, m) }
-		if lib := t.library(m.Path, open); lib != nil {
-			t.hook(task, lib, m.Start, m.End, m.Offset)
+	for _, m := range e.Files() {
+		if lib := t.library(m.Path, m.Open); lib != nil {
+			t.hook(task, lib, &m.Mapping)
 		}
 	}
 }
@@ -207,7 +150,7 @@ func (t *Tracer) addRuntime(lib *library, f *os.File, path string) *library {
 		return lib
 	}
 	if lib == nil {
-		e, err := elf.NewFile(f)
+		e, err := dso.Read(f)
 		if err != nil {
 			return nil
 		}
@@ -230,14 +173,9 @@ func (t *Tracer) addRuntime(lib *library, f *os.File, path string) *library {
 }
 
 // newLibrary describes a file.
-func newLibrary(e *elf.File, path string) *library {
-	lib := &library{path: path}
-	for _, p := range e.Progs {
-		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 {
-			lib.loads = append(lib.loads, p.ProgHeader)
-		}
-	}
-	return lib
+func newLibrary(e *dso.File, path string) *library {
+	e.Detach()
+	return &library{path: path, file: e}
 }
 
 func (t *Tracer) report(format string, args ...any) {
@@ -248,36 +186,36 @@ func (t *Tracer) report(format string, args ...any) {
 
 // read lists the functions that a library exports.
 func (t *Tracer) read(f *os.File, path string, module api.Module) (*library, error) {
-	e, err := elf.NewFile(f)
+	e, err := dso.Read(f)
 	if err != nil {
 		return nil, err
 	}
 	if e.Machine != elf.EM_X86_64 {
 		return nil, fmt.Errorf("machine %v: only x86-64 is known", e.Machine)
 	}
-	lib := newLibrary(e, path)
 	symbols, err := e.DynamicSymbols()
 	if err != nil {
 		return nil, err
 	}
+	lib := newLibrary(e, path)
 	at := make(map[uint64]bool)
 	for i := range symbols {
 		s := &symbols[i]
-		if elf.ST_TYPE(s.Info) != elf.STT_FUNC || s.Section == elf.SHN_UNDEF || s.Size == 0 {
+		if !s.Function() || s.Size == 0 {
 			continue
 		}
 		if t.opts.Times && module.Library == api.Driver && eventFunction(s.Name) {
 			if lib.driver == nil {
 				lib.driver = make(map[string]uint64)
 			}
-			lib.driver[s.Name] = s.Value
+			lib.driver[s.Name] = s.Addr
 		}
 		spec, ok := module.HookFor(s.Name)
-		if !ok || at[s.Value] {
+		if !ok || at[s.Addr] {
 			continue // of two names of one function the first in the table serves
 		}
-		at[s.Value] = true
-		lib.funcs = append(lib.funcs, function{s.Value, s.Size, t.newHook(path, s.Name, module, &spec)})
+		at[s.Addr] = true
+		lib.funcs = append(lib.funcs, function{s.Addr, s.Size, t.newHook(path, strings.Clone(s.Name), module, &spec)})
 	}
 	return lib, nil
 }
@@ -336,9 +274,9 @@ func eventFunctions(d *agent.Driver) map[string]*uint64 {
 
 func eventFunction(name string) bool { return eventFunctions(new(agent.Driver))[name] != nil }
 
-// time has what the program puts on its GPUs timed, if the part of the driver that is mapped
-// from from up to to has the functions for that.
-func (t *Tracer) time(task *ptrace.Task, lib *library, from, to, off uint64) {
+// time has what the program puts on its GPUs timed, if m, a part of the driver, has the functions
+// for that.
+func (t *Tracer) time(task *ptrace.Task, lib *library, m *proc.Mapping) {
 	process := t.opts.Agent.Find(task)
 	if process == nil {
 		t.report("%s: what it has the GPU do is not timed: its process has no agent", lib.path)
@@ -346,11 +284,9 @@ func (t *Tracer) time(task *ptrace.Task, lib *library, from, to, off uint64) {
 	}
 	var d agent.Driver
 	for name, at := range eventFunctions(&d) {
-		for _, p := range lib.loads {
-			if addr := lib.driver[name]; addr != 0 && addr-p.Vaddr < p.Filesz {
-				if inFile := addr - p.Vaddr + p.Off; inFile >= off && inFile-off < to-from {
-					*at = from + inFile - off
-				}
+		if f, has := lib.driver[name]; has {
+			if addr, ok := lib.addr(m, f, 1); ok {
+				*at = addr
 			}
 		}
 	}
@@ -385,41 +321,44 @@ func (t *Tracer) Untimed() string {
 	return "launches, copies and sets without a time on the GPU: " + strings.Join(list, "; ")
 }
 
-// hook hooks the functions of a library whose file is mapped from off on, at from up
-// to to, but for those that are hooked already.
-func (t *Tracer) hook(task *ptrace.Task, lib *library, from, to, off uint64) {
+// addr returns where m, a part of the library, has size bytes of code that are at addr in the file.
+func (l *library) addr(m *proc.Mapping, addr, size uint64) (uint64, bool) {
+	off, ok := l.file.Offset(addr)
+	if !ok {
+		return 0, false
+	}
+	return m.Addr(off, size)
+}
+
+// hook hooks the functions of a library that are in m, a part of it, but for those that are hooked
+// already.
+func (t *Tracer) hook(task *ptrace.Task, lib *library, m *proc.Mapping) {
 	process := t.opts.Agent.Find(task)
-	for _, p := range lib.loads {
-		var list []agent.Target
-		for _, f := range lib.funcs {
-			if f.addr-p.Vaddr >= p.Filesz {
-				continue
-			}
-			at := f.addr - p.Vaddr + p.Off // in the file
-			if at < off || at-off >= to-from || f.size > to-from-(at-off) {
-				continue
-			}
-			if addr := from + at - off; process == nil || !process.Hooked(addr) {
-				list = append(list, agent.Target{Addr: addr, Size: f.size, Hook: f.hook})
-			}
-		}
-		if len(list) == 0 {
-			continue
-		}
-		t.opts.Agent.HookAllOrBreak(task, list)
-		var failed []string
-		for i := range list {
-			if err := list[i].Err; err != nil {
-				t.opts.Logger.Debug("not hooked", "library", lib.path, "function", list[i].Hook.Name, "error", err)
-				failed = append(failed, list[i].Hook.Name)
-			}
-		}
-		if len(failed) > 0 && !lib.said {
-			lib.said = true
-			t.report("%s: %d of %d functions are not recorded, among them %s", lib.path, len(failed), len(list), failed[0])
+	var list []agent.Target
+	for _, f := range lib.funcs {
+		if addr, ok := lib.addr(m, f.addr, f.size); ok && (process == nil || !process.Hooked(addr)) {
+			list = append(list, agent.Target{Addr: addr, Size: f.size, Hook: f.hook})
 		}
 	}
+	if len(list) > 0 {
+		t.hookAll(task, lib, list)
+	}
 	if lib.driver != nil {
-		t.time(task, lib, from, to, off)
+		t.time(task, lib, m)
+	}
+}
+
+func (t *Tracer) hookAll(task *ptrace.Task, lib *library, list []agent.Target) {
+	t.opts.Agent.HookAllOrBreak(task, list)
+	var failed []string
+	for i := range list {
+		if err := list[i].Err; err != nil {
+			t.opts.Logger.Debug("not hooked", "library", lib.path, "function", list[i].Hook.Name, "error", err)
+			failed = append(failed, list[i].Hook.Name)
+		}
+	}
+	if len(failed) > 0 && !lib.said {
+		lib.said = true
+		t.report("%s: %d of %d functions are not recorded, among them %s", lib.path, len(failed), len(list), failed[0])
 	}
 }

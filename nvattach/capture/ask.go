@@ -76,10 +76,10 @@ func (p *process) exported(name string) uint64 {
 		if !ok {
 			sym, ok = s.obj.others[name]
 		}
-		if !ok || sym.ifunc {
+		if !ok || sym.Indirect() {
 			continue
 		}
-		off, ok := s.obj.file.at(sym.vaddr)
+		off, ok := s.obj.file.Offset(sym.Addr)
 		if !ok || off < s.off || off-s.off >= s.end-s.start {
 			continue
 		}

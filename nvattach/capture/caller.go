@@ -1,11 +1,14 @@
 package capture
 
 import (
+	"encoding/binary"
 	"path/filepath"
 
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/proc"
 )
+
+var le = binary.LittleEndian
 
 // callerOf names the library that called a function at whose entry the registers
 // are regs. The interposer's call was made for somebody further up, whose return

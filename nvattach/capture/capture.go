@@ -9,6 +9,7 @@ import (
 
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
+	"nvtrace/ptrace/dso"
 	"nvtrace/ptrace/proc"
 	"nvtrace/traces"
 )
@@ -103,6 +104,7 @@ type Capture struct {
 	log    *slog.Logger
 	debug  bool // debug messages are wanted
 	class  uint16
+	code   dso.Watcher
 	funcs  map[string]function
 	names  []string // of all functions
 	tables map[uuid]table
@@ -162,6 +164,7 @@ func New(o *Options, class uint16) *Capture {
 	if c.log = c.o.Logger; c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
+	c.code = dso.Watcher{Class: class + classMap, Mapped: c.mapped}
 	c.debug = c.log.Enabled(context.Background(), slog.LevelDebug)
 	for _, f := range functions() {
 		c.funcs[f.name] = f
@@ -179,50 +182,27 @@ func (c *Capture) Stats() Stats {
 
 // Classes of the calls.
 const (
-	classMap uint16 = iota
-	classProtect
+	classMap uint16 = iota // code is mapped
 	classEnd
 )
-
-// Classes is how many classes of system calls a Capture takes.
-const Classes = 3
 
 // Rules select the calls that can make code executable, and those that end a
 // program.
 func (c *Capture) Rules() []ptrace.Rule {
-	exec := ptrace.ArgMatch{Arg: 2, Mask: 4, Value: 4} // PROT_EXEC
-	return []ptrace.Rule{
-		{Names: []string{"mmap"}, Class: c.class + classMap, Args: []ptrace.ArgMatch{
-			exec, {Arg: 4, Op: ptrace.NotEqual, Value: 0xffffffff, Low: true}, // of a file; anonymous memory holds nothing yet
-		}},
-		{Names: []string{"mprotect", "pkey_mprotect"}, Class: c.class + classProtect, Args: []ptrace.ArgMatch{exec}},
-		{Names: []string{"exit_group", "execve", "execveat"}, Class: c.class + classEnd},
-	}
+	return append(c.code.Rules(), ptrace.Rule{Names: []string{"exit_group", "execve", "execveat"}, Class: c.class + classEnd})
 }
 
 // Enter implements [ptrace.Handler].
 func (c *Capture) Enter(t *ptrace.Task, s *ptrace.Syscall) ptrace.Verdict {
-	switch s.Class - c.class {
-	case classMap, classProtect:
-		return ptrace.WantExit
-	case classEnd:
+	if s.Class-c.class == classEnd {
 		c.verify(t)
+		return ptrace.Skip
 	}
-	return ptrace.Skip
+	return c.code.Enter(t, s)
 }
 
 // Exit implements [ptrace.Handler].
-func (c *Capture) Exit(t *ptrace.Task, s *ptrace.Syscall) {
-	if s.Compat || s.Ret < 0 && s.Ret >= -4095 {
-		return // no CUDA driver of today is a 32-bit library
-	}
-	switch s.Class - c.class {
-	case classMap:
-		c.mapped(t, uint64(s.Ret), s.Args[1], s.Args[5], int32(uint32(s.Args[4])))
-	case classProtect:
-		c.protected(t, s.Args[0], s.Args[1])
-	}
-}
+func (c *Capture) Exit(t *ptrace.Task, s *ptrace.Syscall) { c.code.Exit(t, s) }
 
 // Task implements [ptrace.Handler].
 func (c *Capture) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
@@ -237,6 +217,7 @@ func (c *Capture) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
 			c.forget(t)
 		}
 	}
+	c.code.Task(t, e)
 }
 
 // begin gives a new process the state of what it was forked from.
@@ -259,15 +240,6 @@ func (c *Capture) begin(t *ptrace.Task, e *ptrace.TaskEvent) {
 		c.renew(t)
 	}
 	c.pids[t.PID] = c.procs[t.Proc]
-	if e.Attached { // it has not stopped yet
-		t.Interrupt(func(t *ptrace.Task) {
-			c.lookAround(t)
-			if p := c.process(t); len(p.hooks) > 0 {
-				p.before = true
-				c.gap(t, "what process %d loaded before nvtrace attached to it is not known", t.PID)
-			}
-		})
-	}
 }
 
 // execed drops what was known of the program before.
@@ -283,7 +255,6 @@ func (c *Capture) execed(t *ptrace.Task) {
 			delete(c.threads, other)
 		}
 	}
-	c.lookAround(t) // what the kernel itself mapped
 }
 
 // ended reports the calls that the thread will not return from.

@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"time"
 
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/dso"
 	"nvtrace/ptrace/proc"
 )
 
@@ -16,11 +16,22 @@ import (
 type object struct {
 	path    string
 	buildID string
-	file    *image64
-	funcs   map[string]symbol // of the driver's functions, those that it exports
-	others  map[string]symbol // functions that are not watched, but used
-	gpu     int64             // bytes of fat binaries
-	err     error             // why nothing is known
+	file    *dso.File
+	funcs   map[string]dso.Symbol // of the driver's functions, those that it exports
+	others  map[string]dso.Symbol // functions that are not watched, but used
+	gpu     int64                 // bytes of fat binaries
+	err     error                 // why nothing is known
+}
+
+// gpuCode returns how many bytes of fat binaries the section headers name. It is
+// information, so that a file whose section headers are gone has none.
+func gpuCode(f *dso.File) (total int64) {
+	for _, s := range f.Sections() {
+		if s.Name == ".nv_fatbin" || s.Name == "__nv_relfatbin" {
+			total = max(total, total+int64(s.Size))
+		}
+	}
+	return total
 }
 
 // driver reports whether the file exports a way to give code to a GPU.
@@ -101,19 +112,21 @@ func (p *process) fork() *process {
 	return f
 }
 
-// mapped looks at a file that a task has just mapped executable.
-func (c *Capture) mapped(t *ptrace.Task, addr, size, off uint64, fd int32) {
-	f, key, err := proc.OpenRegular(proc.FD(t.TID, fd))
-	if err != nil {
-		c.log.Debug("mapped file", "pid", t.PID, "err", err)
-		c.protected(t, addr, size) // the descriptor may be gone, the mapping has a name
-		return
+// mapped looks at code that a process has got: files, and what a loader of the program's own
+// has put together in memory.
+func (c *Capture) mapped(t *ptrace.Task, e *dso.Event) {
+	for _, m := range e.Files() {
+		c.lookAt(t, &m, e.Why)
 	}
-	defer f.Close()
-	path, _ := os.Readlink(proc.FD(t.TID, fd))
-	began := time.Now()
-	defer func() { c.log.Debug("looked at", "pid", t.PID, "file", path, "took", time.Since(began)) }()
-	c.watch(t, c.object(f, key, path), span{start: addr, end: addr + size, off: off})
+	switch e.Why {
+	case dso.ByProtect:
+		c.protected(t, e)
+	case dso.Attached:
+		if p := c.process(t); len(p.hooks) > 0 {
+			p.before = true
+			c.gap(t, "what process %d loaded before nvtrace attached to it is not known", t.PID)
+		}
+	}
 }
 
 // object reads a file, once for each state of it.
@@ -122,7 +135,7 @@ func (c *Capture) object(f io.ReaderAt, key proc.FileKey, path string) *object {
 		return o
 	}
 	o := &object{path: path}
-	if o.file, o.err = openELF(f, false, 0); o.err == nil {
+	if o.file, o.err = dso.Read(f); o.err == nil {
 		o.read(c)
 	}
 	if len(c.objects) >= maxObjects { // of a program that maps file after file
@@ -135,14 +148,14 @@ func (c *Capture) object(f io.ReaderAt, key proc.FileKey, path string) *object {
 const maxObjects = 1 << 16
 
 func (o *object) read(c *Capture) {
-	if o.funcs, o.err = o.file.lookup(c.names); o.err == nil {
+	if o.funcs, o.err = o.file.Lookup(c.names...); o.err == nil {
 		if o.driver(c) {
-			o.others, o.err = o.file.lookup(others())
+			o.others, o.err = o.file.Lookup(others()...)
 		}
-		o.buildID = o.file.buildID()
-		o.gpu = o.file.gpuCode()
+		o.buildID = o.file.BuildID()
+		o.gpu = gpuCode(o.file)
 	}
-	o.file.r = nil // it is closed soon
+	o.file.Detach() // it is closed soon
 }
 
 // watch sets the breakpoints of a driver that was mapped.
@@ -166,17 +179,17 @@ func (c *Capture) watch(t *ptrace.Task, o *object, s span) {
 	p.spaces = append(p.spaces, s)
 	for _, name := range slices.Sorted(maps.Keys(o.funcs)) {
 		sym := o.funcs[name]
-		off, ok := o.file.at(sym.vaddr)
+		off, ok := o.file.Offset(sym.Addr)
 		if !ok || off < s.off || off-s.off >= s.end-s.start {
 			continue
 		}
-		if sym.ifunc {
+		if sym.Indirect() {
 			if f := c.funcs[name]; f.loads() {
 				c.gap(t, "%s of %s is chosen at run time (an indirect function) and can't be watched", name, o.path)
 			}
 			continue
 		}
-		c.hook(t, s.start+(off-s.off), sym.size, c.funcs[name], hook{names: []string{name}, lib: o.path})
+		c.hook(t, s.start+(off-s.off), sym.Size, c.funcs[name], hook{names: []string{name}, lib: o.path})
 	}
 	c.hookCached(t, p, &s)
 	if len(p.open) > 0 {
@@ -242,56 +255,37 @@ func (c *Capture) breakAt(t *ptrace.Task, addr uint64, h *hook) {
 	c.process(t).hooks[addr] = h
 }
 
-// protected looks at memory that was made executable after it was mapped: a part
-// of a file, or what a loader of the program's own has put together.
-func (c *Capture) protected(t *ptrace.Task, addr, size uint64) {
+// protected looks at memory of no file that was made executable.
+func (c *Capture) protected(t *ptrace.Task, e *dso.Event) {
 	maps, err := proc.Maps(t.PID)
 	if err != nil {
 		c.log.Debug("maps", "pid", t.PID, "err", err)
 		return
 	}
 	for i := range maps {
-		m := &maps[i]
-		if !m.Exec || m.End <= addr || m.Start >= addr+size {
-			continue
-		}
-		if m.Inode != 0 {
-			c.lookAt(t, m)
-		} else {
+		if m := &maps[i]; m.Exec && m.Inode == 0 && m.End > e.Start && m.Start < e.End {
 			c.lookAtMemory(t, maps, i)
 		}
 	}
 }
 
-// lookAround looks at everything that is executable.
-func (c *Capture) lookAround(t *ptrace.Task) {
-	maps, err := proc.Maps(t.PID)
-	if err != nil {
-		c.log.Debug("maps", "pid", t.PID, "err", err)
-		return
-	}
-	for i := range maps {
-		if maps[i].Exec && maps[i].Inode != 0 {
-			c.lookAt(t, &maps[i])
-		}
-	}
-}
-
 // lookAt looks at a mapping of a file.
-func (c *Capture) lookAt(t *ptrace.Task, m *proc.Mapping) {
+func (c *Capture) lookAt(t *ptrace.Task, m *dso.Code, why dso.Why) {
 	p := c.process(t)
 	for i := range p.spaces {
-		if s := &p.spaces[i]; s.start <= m.Start && m.End <= s.end && s.obj.path == m.Path {
+		if s := &p.spaces[i]; why == dso.ByProtect && s.start <= m.Start && m.End <= s.end && s.obj.path == m.Path {
 			return // protected again
 		}
 	}
-	f, key, err := proc.OpenMapped(t.PID, m)
+	began := time.Now()
+	f, key, err := m.Open()
 	if err != nil {
 		c.log.Debug("mapped file", "pid", t.PID, "file", m.Path, "err", err)
 		return
 	}
 	defer f.Close()
 	c.watch(t, c.object(f, key, m.Path), span{start: m.Start, end: m.End, off: m.Offset})
+	c.log.Debug("looked at", "pid", t.PID, "file", m.Path, "took", time.Since(began))
 }
 
 // maxPieces is how many adjoining mappings one hand-made library may have.
@@ -312,18 +306,19 @@ func (c *Capture) lookAtMemory(t *ptrace.Task, list []proc.Mapping, i int) {
 		first--
 	}
 	base := list[first].Start
-	m, err := openELF(offsetReader{taskMemory{t}, base}, true, base)
+	m, err := dso.ReadMemory(offsetReader{taskMemory{t}, base}, base)
 	if err != nil {
 		return
 	}
 	o := &object{path: fmt.Sprintf("memory at %#x", base), file: m}
-	if o.funcs, o.err = m.lookup(c.names); o.err != nil || !o.driver(c) {
+	if o.funcs, o.err = m.Lookup(c.names...); o.err != nil || !o.driver(c) {
 		return
 	}
-	if o.others, o.err = m.lookup(others()); o.err != nil {
+	if o.others, o.err = m.Lookup(others()...); o.err != nil {
 		c.log.Debug("not looked at", "file", o.path, "err", o.err)
 	}
-	o.buildID, m.r = m.buildID(), nil
+	o.buildID = m.BuildID()
+	m.Detach()
 	c.note(t, "process %d runs a CUDA driver from memory at %#x that is no mapped file", t.PID, base)
 	c.watch(t, o, span{start: list[i].Start, end: list[i].End, off: list[i].Start - base})
 }

@@ -376,3 +376,11 @@ func copyImage(s *Store, r io.ReaderAt, size int64, text bool, each func(off int
 	sum, stored = w.close()
 	return sum, kept, stored, nil
 }
+
+// cmpErr returns err, or other where err says no more than that the bytes ended.
+func cmpErr(err, other error) error {
+	if err == nil || errors.Is(err, io.EOF) {
+		return other
+	}
+	return err
+}

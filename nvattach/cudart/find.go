@@ -9,6 +9,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"nvtrace/ptrace/dso"
 )
 
 // A Function is one of the runtime's in a file.
@@ -81,12 +83,7 @@ func Find(r io.ReaderAt) (*Found, error) { return known().look(r) }
 func (t *Table) Find(r io.ReaderAt) (*Found, error) { return newIndex(t).look(r) }
 
 func (x *index) look(r io.ReaderAt) (found *Found, err error) {
-	defer func() {
-		if v := recover(); v != nil { // debug/elf trusts what a file says in places
-			found, err = nil, fmt.Errorf("damaged (%v)", v)
-		}
-	}()
-	e, err := elf.NewFile(r)
+	e, err := dso.Read(r)
 	if err != nil {
 		return nil, err
 	}
@@ -94,8 +91,8 @@ func (x *index) look(r io.ReaderAt) (found *Found, err error) {
 		return nil, nil
 	}
 	dynamic, _ := e.DynamicSymbols()
-	if slices.ContainsFunc(dynamic, func(s elf.Symbol) bool {
-		return s.Name == "cudaLaunchKernel" && s.Section == elf.SHN_UNDEF || s.Name == "cudaMalloc"
+	if slices.ContainsFunc(dynamic, func(s dso.Symbol) bool {
+		return s.Name == "cudaLaunchKernel" && !s.Defined || s.Name == "cudaMalloc"
 	}) {
 		return nil, nil
 	}
@@ -113,13 +110,13 @@ func (x *index) look(r io.ReaderAt) (found *Found, err error) {
 }
 
 // marked reports whether a file may have a runtime in it.
-func marked(e *elf.File) bool {
+func marked(e *dso.File) bool {
 	const most = 64 << 20
-	for _, s := range e.Sections {
-		if s.Type != elf.SHT_PROGBITS || s.Flags&elf.SHF_ALLOC == 0 || s.Flags&(elf.SHF_EXECINSTR|elf.SHF_WRITE) != 0 || s.Size > most || s.Name == ".nv_fatbin" || s.Name == ".eh_frame" {
+	for _, s := range e.Sections() {
+		if s.Type != elf.SHT_PROGBITS || s.Flags&elf.SHF_ALLOC == 0 || s.Flags&(elf.SHF_EXECINSTR|elf.SHF_WRITE) != 0 || s.Name == ".nv_fatbin" || s.Name == ".eh_frame" {
 			continue
 		}
-		if b, err := s.Data(); err == nil && bytes.Contains(b, []byte(mark)) {
+		if b, err := e.Data(&s, most); err == nil && bytes.Contains(b, []byte(mark)) {
 			return true
 		}
 	}
@@ -133,16 +130,16 @@ func public(name string) bool {
 }
 
 // ofSymbols returns the functions that a file names, if the runtime is among them.
-func ofSymbols(symbols []elf.Symbol) (list []Function) {
+func ofSymbols(symbols []dso.Symbol) (list []Function) {
 	runtime := false
 	at := make(map[uint64]bool)
 	for i := range symbols {
 		s := &symbols[i]
-		if elf.ST_TYPE(s.Info) != elf.STT_FUNC || s.Section == elf.SHN_UNDEF || s.Size == 0 || !public(s.Name) || at[s.Value] {
+		if !s.Function() || s.Size == 0 || !public(s.Name) || at[s.Addr] {
 			continue
 		}
-		at[s.Value], runtime = true, runtime || s.Name == "cudaLaunchKernel"
-		list = append(list, Function{Name: s.Name, Addr: s.Value, Size: s.Size})
+		at[s.Addr], runtime = true, runtime || s.Name == "cudaLaunchKernel"
+		list = append(list, Function{Name: strings.Clone(s.Name), Addr: s.Addr, Size: s.Size})
 	}
 	if !runtime {
 		return nil
@@ -155,7 +152,7 @@ func ofSymbols(symbols []elf.Symbol) (list []Function) {
 type extent struct{ addr, size uint64 }
 
 // find looks for functions that have signatures.
-func (x *index) find(e *elf.File) *Found {
+func (x *index) find(e *dso.File) *Found {
 	list, err := extents(e)
 	if err != nil {
 		return nil
@@ -163,7 +160,7 @@ func (x *index) find(e *elf.File) *Found {
 	at := make(map[*Signature][]extent) // where each is, two at most
 	names := make(map[uint64]int)       // how many names a function has
 	for _, p := range e.Progs {
-		if p.Type != elf.PT_LOAD || p.Flags&elf.PF_X == 0 {
+		if !dso.IsCode(&p) {
 			continue
 		}
 		for _, f := range list {
@@ -172,7 +169,7 @@ func (x *index) find(e *elf.File) *Found {
 				continue
 			}
 			code := make([]byte, f.size)
-			if n, _ := p.ReadAt(code, int64(f.addr-p.Vaddr)); n < len(code) {
+			if e.ReadAt(code, f.addr) != nil {
 				continue
 			}
 			for _, s := range wanted {
@@ -239,13 +236,13 @@ func (x *index) choose(at map[*Signature][]extent) *Found {
 // extents returns the functions of a file, from the table for unwinding stacks, which stripped files have
 // too (the Linux Standard Base's .eh_frame). Addresses in it are taken for relative ones of 4 bytes, as
 // compilers for x86-64 write them; others lead to no function.
-func extents(e *elf.File) ([]extent, error) {
+func extents(e *dso.File) ([]extent, error) {
 	const most = 256 << 20
 	frames := e.Section(".eh_frame")
-	if frames == nil || frames.Size > most {
+	if frames == nil {
 		return nil, errNone
 	}
-	b, err := frames.Data()
+	b, err := e.Data(frames, most)
 	if err != nil {
 		return nil, err
 	}

@@ -1,12 +1,12 @@
 package gpu
 
 import (
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/dso"
 	"nvtrace/ptrace/proc"
 )
 
@@ -78,21 +78,30 @@ func changes(name string) bool {
 	return false
 }
 
-// classMap is the class of calls that map code, from the Tracer's on.
-const classMap = 1
-
-// mapped is called when a process has mapped code: of a driver, perhaps, before any
+// mapped is called when a process has got code: of a driver, perhaps, before any
 // of it was executed.
-func (tr *Tracer) mapped(t *ptrace.Task, s *ptrace.Syscall) {
-	link := proc.FD(t.TID, int32(uint32(s.Args[4])))
-	path, err := os.Readlink(link)
-	if err != nil || !strings.HasPrefix(filepath.Base(path), "libcuda.so") {
+func (tr *Tracer) mapped(t *ptrace.Task, e *dso.Event) {
+	if e.Why != dso.ByMap {
+		return // allocations before would be missing
+	}
+	for _, m := range e.Files() {
+		if strings.HasPrefix(filepath.Base(m.Path), "libcuda.so") {
+			tr.followDriver(t, &m)
+		}
+	}
+}
+
+// followDriver has what the process does to memory of its GPUs followed from now on.
+func (tr *Tracer) followDriver(t *ptrace.Task, m *dso.Code) {
+	f, _, err := m.Open()
+	if err != nil {
+		tr.log.Debug("the driver's functions", "path", m.Path, "err", err)
 		return
 	}
-	at := uint64(s.Ret)
-	lib, err := openLibrary(t.PID, &proc.Mapping{Start: at, End: at + s.Args[1], Offset: s.Args[5], Exec: true, Path: path})
+	defer f.Close()
+	lib, err := readLibrary(f, &m.Mapping)
 	if err != nil {
-		tr.log.Debug("the driver's functions", "path", path, "err", err)
+		tr.log.Debug("the driver's functions", "path", m.Path, "err", err)
 		return
 	}
 	if lib.syms["cuLaunchKernel"] == 0 {

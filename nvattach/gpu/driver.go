@@ -1,7 +1,6 @@
 package gpu
 
 import (
-	"debug/elf"
 	"errors"
 	"fmt"
 	"os"
@@ -10,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"nvtrace/nvattach/capture"
+	"nvtrace/ptrace/dso"
 	"nvtrace/ptrace/proc"
 )
 
@@ -37,7 +36,7 @@ func (tr *Tracer) libraryAt(pid int, maps []proc.Mapping, addr uint64) (*library
 // symbolFile is what is known of a library's file.
 type symbolFile struct {
 	once  sync.Once
-	loads []elf.ProgHeader  // executable ones
+	file  *dso.File
 	funcs map[string]uint64 // addresses in the file
 	err   error
 }
@@ -88,6 +87,11 @@ func openLibrary(pid int, m *proc.Mapping) (*library, error) {
 		return nil, err
 	}
 	defer f.Close()
+	return readLibrary(f, m)
+}
+
+// readLibrary is openLibrary where the file is open.
+func readLibrary(f *os.File, m *proc.Mapping) (*library, error) {
 	var s symbolFile
 	if err := s.read(f); err != nil {
 		return nil, fmt.Errorf("%s: %w", m.Path, err)
@@ -95,28 +99,22 @@ func openLibrary(pid int, m *proc.Mapping) (*library, error) {
 	return s.at(m)
 }
 
-func (s *symbolFile) read(f *os.File) error {
-	e, err := elf.NewFile(f)
-	if err != nil {
+func (s *symbolFile) read(f *os.File) (err error) {
+	if s.file, err = dso.Read(f); err != nil {
 		return err
 	}
-	for _, p := range e.Progs {
-		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 {
-			s.loads = append(s.loads, p.ProgHeader)
-		}
-	}
-	symbols, err := e.DynamicSymbols()
-	if errors.Is(err, elf.ErrNoSymbols) || len(symbols) == 0 {
-		symbols, err = e.Symbols() // a static executable
+	defer s.file.Detach()
+	symbols, err := s.file.DynamicSymbols()
+	if err == nil && len(symbols) == 0 {
+		symbols, err = s.file.Symbols() // a static executable
 	}
 	if err != nil {
 		return err
 	}
 	s.funcs = make(map[string]uint64, len(symbols))
 	for i := range symbols {
-		y := &symbols[i]
-		if elf.ST_TYPE(y.Info) == elf.STT_FUNC && y.Section != elf.SHN_UNDEF {
-			s.funcs[y.Name] = y.Value
+		if y := &symbols[i]; y.Function() {
+			s.funcs[y.Name] = y.Addr
 		}
 	}
 	return nil
@@ -124,19 +122,13 @@ func (s *symbolFile) read(f *os.File) error {
 
 // at returns the library where a part of its code is mapped.
 func (s *symbolFile) at(m *proc.Mapping) (*library, error) {
-	const page = 1<<12 - 1
-	lib := &library{path: strings.TrimSuffix(m.Path, " (deleted)"), syms: make(map[string]uint64, len(s.funcs))}
-	found := false
-	for i := range s.loads {
-		if p := &s.loads[i]; p.Off&^page <= m.Offset && m.Offset < p.Off+p.Filesz {
-			lib.bias, found = m.Start-m.Offset+p.Off-p.Vaddr, true
-		}
-	}
-	if !found {
+	bias, ok := s.file.Bias(m)
+	if !ok {
 		return nil, fmt.Errorf("%s: mapped code at offset %#x is none of its segments", m.Path, m.Offset)
 	}
+	lib := &library{path: strings.TrimSuffix(m.Path, " (deleted)"), bias: bias, syms: make(map[string]uint64, len(s.funcs))}
 	for name, addr := range s.funcs {
-		lib.syms[name] = lib.bias + addr
+		lib.syms[name] = bias + addr
 	}
 	return lib, nil
 }
@@ -180,21 +172,26 @@ func endsIn(pid int, m *proc.Mapping) (map[string]uint64, error) {
 		return nil, err
 	}
 	defer f.Close()
-	offs, err := capture.Exports(f, "exit", "_exit")
-	if errors.Is(err, capture.ErrNoExports) { // a static executable
-		lib, err := openLibrary(pid, m)
+	e, err := dso.Read(f)
+	if err != nil {
+		return nil, err
+	}
+	if !e.HasExports() { // a static executable
+		lib, err := readLibrary(f, m)
 		if err != nil {
 			return nil, err
 		}
 		return lib.syms, nil
 	}
+	found, err := e.Lookup("exit", "_exit")
 	if err != nil {
 		return nil, err
 	}
 	syms := make(map[string]uint64)
-	for name, off := range offs {
-		if off >= m.Offset && off-m.Offset < m.End-m.Start {
-			syms[name] = m.Start + off - m.Offset
+	for name, s := range found {
+		off, ok := e.Offset(s.Addr)
+		if addr, mapped := m.Addr(off, 1); ok && mapped {
+			syms[name] = addr
 		}
 	}
 	return syms, nil

@@ -20,6 +20,7 @@ import (
 	"nvtrace/nvattach/jit"
 	"nvtrace/nvattach/session"
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/dso"
 	"nvtrace/ptrace/proc"
 )
 
@@ -54,6 +55,7 @@ type Options struct {
 type Tracer struct {
 	o     Options
 	class uint16
+	code  dso.Watcher
 	log   *slog.Logger
 	quit  chan struct{} // closed by Close
 	work  sync.WaitGroup
@@ -149,29 +151,26 @@ func New(o *Options, class uint16) *Tracer {
 		o: *o, class: class, log: o.Logger, quit: make(chan struct{}), threads: make(map[int]*thread),
 		procs: make(map[*ptrace.Process]*process), follows: make(map[*ptrace.Process]*follow), compilers: make(map[string]*compiler), files: make(map[proc.FileKey]*symbolFile), said: make(map[string]bool),
 	}
+	tr.code = dso.Watcher{Class: class + 1, Mapped: tr.mapped}
 	if tr.log == nil {
 		tr.log = slog.New(slog.DiscardHandler)
 	}
 	return tr
 }
 
-// Classes is how many classes of system calls a Tracer takes.
-const Classes = 2
-
 // Rules select the calls that end a program.
 func (tr *Tracer) Rules() []ptrace.Rule {
 	rules := []ptrace.Rule{{Names: []string{"exit_group", "execve", "execveat"}, Class: tr.class}}
 	if tr.o.Session.Verify() {
-		exec := ptrace.ArgMatch{Arg: 2, Mask: 4, Value: 4} // PROT_EXEC
-		rules = append(rules, ptrace.Rule{Names: []string{"mmap"}, Class: tr.class + classMap, Args: []ptrace.ArgMatch{exec}})
+		rules = append(rules, tr.code.Rules()...)
 	}
 	return rules
 }
 
 // Enter implements [ptrace.Handler].
 func (tr *Tracer) Enter(t *ptrace.Task, s *ptrace.Syscall) ptrace.Verdict {
-	if s.Class == tr.class+classMap && !s.Compat && int32(uint32(s.Args[4])) >= 0 {
-		return ptrace.WantExit
+	if s.Class == tr.code.Class {
+		return tr.code.Enter(t, s)
 	}
 	if s.Class != tr.class || s.Compat {
 		return ptrace.Skip
@@ -191,8 +190,8 @@ func (tr *Tracer) Enter(t *ptrace.Task, s *ptrace.Syscall) ptrace.Verdict {
 
 // Exit implements [ptrace.Handler].
 func (tr *Tracer) Exit(t *ptrace.Task, s *ptrace.Syscall) {
-	if s.Class == tr.class+classMap && (s.Ret >= 0 || s.Ret < -4095) {
-		tr.mapped(t, s)
+	if s.Class == tr.code.Class {
+		tr.code.Exit(t, s)
 	}
 }
 

@@ -30,6 +30,13 @@ func (m *Mapping) Contains(addr, size uint64) bool {
 	return addr >= m.Start && addr < m.End && size <= m.End-addr
 }
 
+// Addr returns where the mapping has size bytes from an offset of its file on; false if it does
+// not have them all.
+func (m *Mapping) Addr(offset, size uint64) (uint64, bool) {
+	addr := m.Start + (offset - m.Offset)
+	return addr, offset >= m.Offset && addr >= m.Start && m.Contains(addr, size)
+}
+
 // Immutable reports whether the program can't write to the mapping, nor to the
 // file through it.
 func (m *Mapping) Immutable() bool { return m.Inode != 0 && m.Private && m.Read && !m.Write }

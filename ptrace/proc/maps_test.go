@@ -33,6 +33,14 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
 	if m := At(list, 0x55d0c0a20fff); m != &list[0] || !m.Contains(0x55d0c0a20fff, 1) || m.Contains(0x55d0c0a20fff, 2) || m.Contains(0x55d0c0a20000, 1<<63) {
 		t.Errorf("%+v", m)
 	}
+	for _, tt := range []struct {
+		off, size, want uint64
+		ok              bool
+	}{{0x2000, 1, 0x55d0c0a00000, true}, {0x22fff, 1, 0x55d0c0a20fff, true}, {0x22fff, 2, 0, false}, {0x23000, 0, 0, false}, {0x1fff, 1, 0, false}, {^uint64(0), 1, 0, false}} {
+		if at, ok := list[0].Addr(tt.off, tt.size); ok != tt.ok || ok && at != tt.want {
+			t.Errorf("offset %#x, %d bytes: %#x, %t", tt.off, tt.size, at, ok)
+		}
+	}
 	if m := At(list, 0x55d0c0a21000); m != nil {
 		t.Errorf("%+v", m)
 	}
