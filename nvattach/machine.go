@@ -201,7 +201,8 @@ func (m *machine) finish() {
 		return
 	}
 	woven, err := m.weaver.Finish()
-	m.weaver = nil // it is large
+	m.weaver.Free()
+	m.weaver = nil
 	if err != nil {
 		m.err = err
 		return

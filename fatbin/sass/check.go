@@ -108,14 +108,14 @@ func (c *checker) scoreboards() {
 		case doubles(in.op.name):
 			continue
 		}
-		var read, write Set
-		in.uses(&read, &write)
-		if x := intersect(&read, pw); !x.Empty() && (woven || !c.apart(i, x)) {
+		n := c.a.uses(i)
+		read, write := &n.read, &n.write
+		if x := intersect(read, pw); !x.Empty() && (woven || !c.apart(i, x)) {
 			c.add(Finding{Hazard: HazardRead, Index: i, From: -1, Regs: x})
 		}
 		_, _, guarded := in.Guard()
 		// Two guarded instructions can exclude each other.
-		if x := intersect(&write, pw); !x.Empty() && (woven || !guarded && !c.inOrder(i, x)) {
+		if x := intersect(write, pw); !x.Empty() && (woven || !guarded && !c.inOrder(i, x)) {
 			c.add(Finding{Hazard: HazardWrite, Index: i, From: -1, Regs: x})
 		}
 		if !woven {
@@ -127,7 +127,7 @@ func (c *checker) scoreboards() {
 				continue
 			}
 		}
-		if x := intersect(&write, pr); !x.Empty() {
+		if x := intersect(write, pr); !x.Empty() {
 			c.add(Finding{Hazard: HazardInFlight, Index: i, From: -1, Regs: x})
 		}
 	}
@@ -153,14 +153,12 @@ func (c *checker) inOrder(i int, x Set) bool {
 // in the block, before the one at index i, and fit.
 func (c *checker) begun(i int, x Set, fit func(j int) bool) bool {
 	a := c.a
-	var read, write Set
 	for j := i - 1; j >= a.Blocks[a.BlockOf[i]].Start; j-- {
 		if a.Insts[j].op == nil {
 			return false
 		}
-		a.Insts[j].operandSets(&read, &write)
 		late := a.Insts[j].Word.Control().WriteBar < unguarded || a.Insts[j].op.unit != 0
-		if y := intersect(&write, &x); late && !y.Empty() && !fit(j) {
+		if y := intersect(&a.names[j].write, &x); late && !y.Empty() && !fit(j) {
 			return false
 		}
 		if y := intersect(&x, &a.pendOwn[j]); y.Empty() {
@@ -179,14 +177,13 @@ func (a *Analysis) exclusive(j, i int) bool {
 	if !ok || !ok2 || p != q || neg == other || kind != a.Insts[j].GuardKind() || a.BlockOf[i] != a.BlockOf[j] {
 		return false
 	}
-	var read, write, guard Set
+	var guard Set
 	guard.Add(kind, p, 1)
 	for k := j; k < i; k++ {
 		if a.Insts[k].op == nil {
 			return false
 		}
-		a.Insts[k].operandSets(&read, &write)
-		if y := intersect(&write, &guard); !y.Empty() {
+		if y := intersect(&a.names[k].write, &guard); !y.Empty() {
 			return false
 		}
 	}
@@ -223,9 +220,7 @@ func (c *checker) reuse() {
 		if c.a.Insts[i].Word.Control().Reuse == 0 || c.a.Insts[i].op == nil {
 			continue
 		}
-		var read, write Set
-		c.a.Insts[i].operandSets(&read, &write)
-		if read.R == [4]uint64{} {
+		if c.a.names[i].read.R == [4]uint64{} {
 			continue // jumps of older compilers have the bits, too
 		}
 		if k := c.a.Insts[i].op.flow; k != FlowNext || i+1 < len(c.a.Insts) && c.a.Insts[i+1].op != nil && c.a.Insts[i+1].op.flow == FlowBranch {
@@ -251,10 +246,8 @@ func (c *checker) ranges() {
 		if in.op == nil {
 			continue
 		}
-		var read, write Set
-		in.uses(&read, &write)
-		read.Union(&write)
-		if h := read.Highest(GPR); h >= top {
+		n := &c.a.names[i]
+		if h := max(n.read.Highest(GPR), n.write.Highest(GPR)); h >= top {
 			f := Finding{Hazard: HazardRange, Index: i, From: -1}
 			f.Regs.Add(GPR, uint8(h), 1)
 			c.add(f)

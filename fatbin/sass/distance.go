@@ -45,7 +45,10 @@ type Dependence struct {
 // cycles after one without a write barrier has written it. Paths are followed
 // through the code as it stands, and along jumps to places that nothing else
 // reaches; calls and indirect branches begin anew.
-func (a *Analysis) Dependences(fn func(Dependence)) {
+func (a *Analysis) Dependences(fn func(Dependence)) { a.dependences(maxDistance, fn) }
+
+// dependences is Dependences with another distance, in cycles.
+func (a *Analysis) dependences(most int32, fn func(Dependence)) {
 	saved := make(map[int]*clock)
 	var c clock
 	fresh := true
@@ -56,21 +59,21 @@ func (a *Analysis) Dependences(fn func(Dependence)) {
 			c = clock{}
 		}
 		delete(saved, b)
-		fresh = a.walk(b, &c, saved, fn)
+		fresh = a.walk(b, most, &c, saved, fn)
 	}
 	// Jumps back to code that was walked without knowing what comes before it.
 	for len(saved) > 0 {
 		for b, s := range saved {
 			delete(saved, b)
 			rest := make(map[int]*clock)
-			a.walk(b, s, rest, fn)
+			a.walk(b, most, s, rest, fn)
 			break
 		}
 	}
 }
 
 // walk follows a block. It says whether the path ends there.
-func (a *Analysis) walk(b int, c *clock, saved map[int]*clock, fn func(Dependence)) bool {
+func (a *Analysis) walk(b int, most int32, c *clock, saved map[int]*clock, fn func(Dependence)) bool {
 	blk := &a.Blocks[b]
 	for i := blk.Start; i < blk.End; i++ {
 		in := &a.Insts[i]
@@ -82,7 +85,7 @@ func (a *Analysis) walk(b int, c *clock, saved map[int]*clock, fn func(Dependenc
 		use := func(k RegKind, reg int, guard, write bool) {
 			s := slot(k, reg)
 			if from := c.at[s]; from > 0 {
-				if d := c.time - c.now[s]; d <= maxDistance && !a.exclusive(int(from)-1, i) {
+				if d := c.time - c.now[s]; d <= most && !a.exclusive(int(from)-1, i) {
 					fn(Dependence{int(from) - 1, i, k, uint8(reg), int(d), guard, write})
 				}
 			}
@@ -90,11 +93,10 @@ func (a *Analysis) walk(b int, c *clock, saved map[int]*clock, fn func(Dependenc
 		if g := int(in.Word.Lo >> 12 & 7); g != guardAlways && in.op.guard != NoReg {
 			use(in.op.guard, g, true, false)
 		}
-		var read, write Set
-		in.operandSets(&read, &write)
-		each(&read, func(k RegKind, reg int) { use(k, reg, false, false) })
+		read, write := &a.names[i].read, &a.names[i].write
+		each(read, func(k RegKind, reg int) { use(k, reg, false, false) })
 		fixed := ctl.WriteBar >= unguarded && in.op.class != classWGMMA
-		each(&write, func(k RegKind, reg int) {
+		each(write, func(k RegKind, reg int) {
 			// What reads a result as well gets it before it writes another.
 			if !read.Has(k, uint8(reg)) {
 				use(k, reg, false, true)

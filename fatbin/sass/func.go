@@ -3,6 +3,7 @@ package sass
 import (
 	"fmt"
 	"slices"
+	"sync"
 )
 
 // Func is the code of one function: of a kernel, or of a device function that was
@@ -86,11 +87,41 @@ type Analysis struct {
 	// Used are all registers that instructions name.
 	Used Set
 
-	pendTold   []Set    // of PendRead what a read barrier tells of
-	pendOwn    []Set    // of PendWrite what a scoreboard tells of, without what callers began
-	flights    []flight // at the beginning of each block
-	returns    []int    // the instructions behind calls
+	names      []named
+	room       *room
+	pendTold   []Set  // of PendRead what a read barrier tells of
+	pendOwn    []Set  // of PendWrite what a scoreboard tells of, without what callers began
+	flights    []kept // at the beginning of each block
+	returns    []int  // the instructions behind calls
 	localCalls bool
+}
+
+// named are the registers that an instruction reads and writes, without its guard: what
+// most questions about it begin with. An unknown word names none.
+type named struct{ read, write Set }
+
+// room is the memory of an analysis, which is many times that of the code: those that
+// come after another use it again.
+type room struct {
+	insts []Inst
+	names []named
+	sets  [6][]Set
+}
+
+var rooms = sync.Pool{New: func() any { return new(room) }}
+
+// resize returns n elements of a slice that is kept, whatever they are.
+func resize[T any](s *[]T, n int) []T {
+	*s = slices.Grow((*s)[:0], n)[:n]
+	return *s
+}
+
+// free gives the memory back: nothing of the analysis can be used from then on.
+func (a *Analysis) free() {
+	if a.room != nil {
+		rooms.Put(a.room)
+	}
+	*a = Analysis{}
 }
 
 // maxFunc bounds a function: 256 MB of code.
@@ -122,10 +153,12 @@ func Outline(f *Func) (*Analysis, error) {
 
 func (a *Analysis) decode() {
 	t := table(a.Func.Arch)
-	a.Insts = make([]Inst, len(a.Func.Code))
+	a.room = rooms.Get().(*room)
+	a.Insts = resize(&a.room.insts, len(a.Func.Code))
+	a.names = resize(&a.room.names, len(a.Func.Code))
 	for i, w := range a.Func.Code {
 		if t == nil {
-			a.Insts[i] = Inst{Word: w, Arch: a.Func.Arch}
+			a.Insts[i], a.names[i] = Inst{Word: w, Arch: a.Func.Arch}, named{}
 			a.Unknown++
 			continue
 		}
@@ -139,7 +172,16 @@ func (a *Analysis) decode() {
 			}
 		}
 		a.Insts[i] = in
+		in.operandSets(&a.names[i].read, &a.names[i].write)
 	}
+}
+
+// uses returns what the known instruction at index i reads, its guard too, and what it may
+// write.
+func (a *Analysis) uses(i int) named {
+	n := a.names[i]
+	a.Insts[i].addGuard(&n.read)
+	return n
 }
 
 // index turns the target of instruction i into an index, -1 if it is outside.

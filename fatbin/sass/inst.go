@@ -126,6 +126,11 @@ func (i *Inst) mayWrite() uint8 {
 
 func (i *Inst) uses(read, write *Set) {
 	i.operandSets(read, write)
+	i.addGuard(read)
+}
+
+// addGuard adds the predicate that a known instruction depends on.
+func (i *Inst) addGuard(read *Set) {
 	if g := uint8(i.Word.Lo >> 12 & 7); g != guardAlways {
 		read.Add(i.op.guard, g, 1)
 	}

@@ -7,14 +7,25 @@ package sass
 // stackPointer is R1.
 const stackPointer = 1
 
-// effect is what an instruction does to the live set: reads, and what it surely
-// overwrites.
-func (i *Inst) effect(read, kill *Set) {
+// effect is what the instruction at index at does to the live set, with the piece of code
+// that it jumps to and that comes back: reads, and what it surely overwrites.
+func (a *Analysis) effect(at int, read, kill *Set) {
+	i := &a.Insts[at]
 	if i.op == nil {
 		*read, *kill = AllRegs(), Set{}
-		return
+	} else {
+		a.sure(at, read, kill)
 	}
-	i.uses(read, kill)
+	if s, ok := a.Func.Calls[at]; ok {
+		read.Union(&a.Func.Shared[s].Reads)
+	}
+}
+
+// sure is effect of a known instruction itself.
+func (a *Analysis) sure(at int, read, kill *Set) {
+	i := &a.Insts[at]
+	*read, *kill = a.names[at].read, a.names[at].write
+	i.addGuard(read)
 	if f := i.op.flow; f == FlowExit || f == FlowReturn || f == FlowCall {
 		// The stack pointer stays in use as long as there is code.
 		read.Add(GPR, stackPointer, 1)
@@ -25,22 +36,14 @@ func (i *Inst) effect(read, kill *Set) {
 	}
 	// Masks of threads that meet are changed lane by lane.
 	kill.B = 0
-	kill.P &^= i.mayWrite()
-	kill.UP &^= i.mayWrite()
-}
-
-// effect is that of the instruction at index i with the piece of code that it jumps to
-// and that comes back.
-func (a *Analysis) effect(i int, read, kill *Set) {
-	a.Insts[i].effect(read, kill)
-	if s, ok := a.Func.Calls[i]; ok {
-		read.Union(&a.Func.Shared[s].Reads)
-	}
+	may := i.mayWrite()
+	kill.P &^= may
+	kill.UP &^= may
 }
 
 func (a *Analysis) liveness() {
 	n := len(a.Insts)
-	a.LiveIn, a.LiveOut = make([]Set, n), make([]Set, n)
+	a.LiveIn, a.LiveOut = resize(&a.room.sets[0], n), resize(&a.room.sets[1], n)
 	all := AllRegs()
 	// What each block reads before it writes it, and what it surely overwrites.
 	reads, kills := make([]Set, len(a.Blocks)), make([]Set, len(a.Blocks))
@@ -100,10 +103,9 @@ func (a *Analysis) liveness() {
 	}
 	for i := range a.Insts {
 		if a.Insts[i].Known() {
-			var read, write Set
-			a.Insts[i].uses(&read, &write)
-			a.Used.Union(&read)
-			a.Used.Union(&write)
+			n := a.uses(i)
+			a.Used.Union(&n.read)
+			a.Used.Union(&n.write)
 		}
 	}
 }

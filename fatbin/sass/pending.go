@@ -15,29 +15,88 @@ const (
 	units     = 2
 )
 
-// flight is what is on its way, by scoreboard.
-type flight struct {
-	read  [unguarded + units]Set // operands
-	write [unguarded + units]Set
+// board is what is on its way of one scoreboard, or of one unit.
+type board struct {
+	read  Set // operands
+	write Set
 	// told are the operands for which the scoreboard is a read barrier, and both the
 	// operands of those whose results the scoreboard is for: when these are waited
 	// for, the operands have been read.
-	told, both [unguarded]Set
+	told, both Set
 	// named are the results that no instruction has waited for: a DEPBAR that lets some
 	// of a scoreboard be busy leaves open which.
-	named [unguarded]Set
-	used  uint8 // bits of the indices with anything in read or write
+	named Set
+}
+
+func (b *board) union(c *board) bool {
+	grew := b.read.Union(&c.read)
+	grew = b.write.Union(&c.write) || grew
+	grew = b.told.Union(&c.told) || grew
+	grew = b.both.Union(&c.both) || grew
+	return b.named.Union(&c.named) || grew
+}
+
+// flight is what is on its way, by scoreboard. Of those that are not used it has nothing.
+type flight struct {
+	boards [unguarded + units]board
+	used   uint8 // bits of the indices with anything in read or write
+}
+
+// kept is a flight without what is not used.
+type kept struct {
+	used   uint8
+	boards []board // in order
+}
+
+// set has f be what was kept.
+func (f *flight) set(k *kept) {
+	for m := f.used; m != 0; m &= m - 1 {
+		f.boards[bits.TrailingZeros8(m)] = board{}
+	}
+	f.used = k.used
+	n := 0
+	for m := k.used; m != 0; m &= m - 1 {
+		f.boards[bits.TrailingZeros8(m)] = k.boards[n]
+		n++
+	}
+}
+
+// union adds f, and says whether k grew.
+func (k *kept) union(f *flight) bool {
+	grew := f.used&^k.used != 0
+	if grew {
+		old := *k
+		k.used |= f.used
+		k.boards = make([]board, bits.OnesCount8(k.used))
+		from, to := 0, 0
+		for m := k.used; m != 0; m &= m - 1 {
+			if old.used&(m&-m) != 0 {
+				k.boards[to] = old.boards[from]
+				from++
+			}
+			to++
+		}
+	}
+	n := 0
+	for m := k.used; m != 0; m &= m - 1 {
+		if f.used&(m&-m) != 0 && k.boards[n].union(&f.boards[bits.TrailingZeros8(m)]) {
+			grew = true
+		}
+		n++
+	}
+	return grew
 }
 
 func (f *flight) wait(mask uint8) {
 	for m := mask & f.used & 0x3f; m != 0; m &= m - 1 {
-		i := bits.TrailingZeros8(m)
-		f.read[i], f.write[i], f.told[i], f.named[i] = Set{}, Set{}, Set{}, Set{}
-		if !f.both[i].Empty() {
-			for j := range f.told {
-				f.told[j].Minus(&f.both[i])
-			}
-			f.both[i] = Set{}
+		b := &f.boards[bits.TrailingZeros8(m)]
+		both := b.both
+		*b = board{}
+		if both.Empty() {
+			continue
+		}
+		for n := f.used & 0x3f; n != 0; n &= n - 1 {
+			f.boards[bits.TrailingZeros8(n)].told.Minus(&both)
 		}
 	}
 	f.used &^= mask & 0x3f
@@ -57,7 +116,7 @@ func (f *flight) depbar(in *Inst) {
 		f.wait(mask)
 	}
 	if in.Word.Bits(depbarLE, 1) != 0 {
-		f.told[board], f.named[board] = Set{}, Set{}
+		f.boards[board].told, f.boards[board].named = Set{}, Set{}
 	}
 }
 
@@ -70,43 +129,19 @@ const (
 	depbarLE    = 47
 )
 
-// union adds g and says whether f grew.
-func (f *flight) union(g *flight) bool {
-	grew := f.used|g.used != f.used
-	f.used |= g.used
-	for m := g.used; m != 0; m &= m - 1 {
-		i := bits.TrailingZeros8(m)
-		if f.read[i].Union(&g.read[i]) {
-			grew = true
-		}
-		if f.write[i].Union(&g.write[i]) {
-			grew = true
-		}
-		if i < unguarded && f.told[i].Union(&g.told[i]) {
-			grew = true
-		}
-		if i < unguarded && f.both[i].Union(&g.both[i]) {
-			grew = true
-		}
-		if i < unguarded && f.named[i].Union(&g.named[i]) {
-			grew = true
-		}
-	}
-	return grew
-}
-
 // totals returns everything that is on its way, and apart what a scoreboard tells
 // of: operands by a read barrier, results.
 func (f *flight) totals(read, told, write, named *Set) {
 	*read, *told, *write, *named = Set{}, Set{}, Set{}, Set{}
 	for m := f.used; m != 0; m &= m - 1 {
 		i := bits.TrailingZeros8(m)
+		b := &f.boards[i]
 		if i < unguarded {
-			told.Union(&f.told[i])
-			named.Union(&f.named[i])
+			told.Union(&b.told)
+			named.Union(&b.named)
 		}
-		read.Union(&f.read[i])
-		write.Union(&f.write[i])
+		read.Union(&b.read)
+		write.Union(&b.write)
 	}
 }
 
@@ -117,10 +152,10 @@ func (f *flight) issue(in *Inst, c Control, read, write *Set) {
 			continue
 		}
 		// Code that uses a register again knew that it may.
-		f.read[u].Minus(write)
-		f.write[u].Minus(write)
-		f.write[u].Minus(read)
-		if f.read[u].Empty() && f.write[u].Empty() {
+		f.boards[u].read.Minus(write)
+		f.boards[u].write.Minus(write)
+		f.boards[u].write.Minus(read)
+		if f.boards[u].read.Empty() && f.boards[u].write.Empty() {
 			f.used &^= 1 << u
 		}
 	}
@@ -134,32 +169,32 @@ func (f *flight) issue(in *Inst, c Control, read, write *Set) {
 	rb, wb := c.ReadBar, c.WriteBar
 	if rb < unguarded && in.op.name == "ATOM" {
 		// Whether the address is in shared memory is known with the operands.
-		f.write[rb].Union(&Set{P: write.P})
-		f.named[rb].Union(&Set{P: write.P})
+		f.boards[rb].write.Union(&Set{P: write.P})
+		f.boards[rb].named.Union(&Set{P: write.P})
 		f.used |= 1 << rb
 		write.P = 0
 	}
 	if wb < unguarded {
-		f.write[wb].Union(write)
-		f.named[wb].Union(write)
+		f.boards[wb].write.Union(write)
+		f.boards[wb].named.Union(write)
 		f.used |= 1 << wb
 		if rb >= unguarded {
 			// Whoever waits for the results has waited for the operands too. Uniform
 			// registers are read as it issues.
 			rb = wb
 			read.UR = [4]uint64{}
-			f.read[rb].Union(read)
+			f.boards[rb].read.Union(read)
 		}
 	}
 	if in.op.earlyUR {
 		read.UR = [4]uint64{}
 	}
 	if c.ReadBar < unguarded {
-		f.told[rb].Union(read)
-		f.read[rb].Union(read)
+		f.boards[rb].told.Union(read)
+		f.boards[rb].read.Union(read)
 		f.used |= 1 << rb
 		if wb < unguarded {
-			f.both[wb].Union(read)
+			f.boards[wb].both.Union(read)
 		}
 	}
 	if in.op.unit == 0 {
@@ -168,20 +203,20 @@ func (f *flight) issue(in *Inst, c Control, read, write *Set) {
 	u := unguarded + in.op.unit - 1
 	if rb >= unguarded {
 		read.UR = [4]uint64{}
-		f.read[u].Union(read)
-		f.write[u].Union(write)
+		f.boards[u].read.Union(read)
+		f.boards[u].write.Union(write)
 		f.used |= 1 << u
 		return
 	}
 	// The unit works in order: earlier instructions have read when this one has.
-	f.read[rb].Union(&f.read[u])
-	f.read[u] = Set{}
+	f.boards[rb].read.Union(&f.boards[u].read)
+	f.boards[u].read = Set{}
 	if wb < unguarded {
-		f.write[wb].Union(&f.write[u])
-		f.named[wb].Union(&f.write[u])
-		f.write[u] = Set{}
+		f.boards[wb].write.Union(&f.boards[u].write)
+		f.boards[wb].named.Union(&f.boards[u].write)
+		f.boards[u].write = Set{}
 	}
-	if f.write[u].Empty() {
+	if f.boards[u].write.Empty() {
 		f.used &^= 1 << u
 	}
 }
@@ -214,8 +249,20 @@ func (i *Inst) operandSets(read, write *Set) {
 // pending fills in PendRead and PendWrite, forwards over the blocks.
 func (a *Analysis) pending() {
 	n := len(a.Insts)
-	a.PendRead, a.PendWrite, a.pendTold, a.pendOwn = make([]Set, n), make([]Set, n), make([]Set, n), make([]Set, n)
-	a.flights = make([]flight, len(a.Blocks))
+	a.PendRead, a.PendWrite = resize(&a.room.sets[2], n), resize(&a.room.sets[3], n)
+	a.pendTold, a.pendOwn = resize(&a.room.sets[4], n), resize(&a.room.sets[5], n)
+	a.flights = make([]kept, len(a.Blocks))
+	a.converge()
+	var f flight
+	for b := range a.Blocks {
+		f.set(&a.flights[b])
+		a.follow(b, &f, true)
+	}
+	a.callers()
+}
+
+// converge finds what is on its way at the beginning of each block.
+func (a *Analysis) converge() {
 	queued := make([]bool, len(a.Blocks))
 	for b := range queued {
 		queued[b] = true
@@ -229,32 +276,8 @@ func (a *Analysis) pending() {
 			continue
 		}
 		queued[b] = false
-		f = a.flights[b]
-		blk := &a.Blocks[b]
-		changed := true
-		var pr, pt, pw, pn, read, write Set
-		for i := blk.Start; i < blk.End; i++ {
-			in := &a.Insts[i]
-			c := in.Word.Control()
-			if c.Wait&f.used != 0 {
-				f.wait(c.Wait)
-				changed = true
-			}
-			if changed {
-				f.totals(&pr, &pt, &pw, &pn)
-				changed = false
-			}
-			a.PendRead[i], a.pendTold[i], a.PendWrite[i], a.pendOwn[i] = pr, pt, pw, pn
-			if in.op != nil && in.Word.Opcode() == opDEPBAR {
-				f.depbar(in)
-				changed = true
-			}
-			in.operandSets(&read, &write)
-			if c.WriteBar < unguarded || c.ReadBar < unguarded || f.used>>unguarded != 0 || in.op != nil && in.op.unit != 0 {
-				f.issue(in, c, &read, &write)
-				changed = true
-			}
-		}
+		f.set(&a.flights[b])
+		a.follow(b, &f, false)
 		for _, s := range a.passes(b) {
 			if a.flights[s].union(&f) && !queued[s] {
 				queued[s] = true
@@ -262,7 +285,38 @@ func (a *Analysis) pending() {
 			}
 		}
 	}
-	a.callers()
+}
+
+// follow has the instructions of a block issue, in order. With note it notes what is on
+// its way at each.
+func (a *Analysis) follow(b int, f *flight, note bool) {
+	blk := &a.Blocks[b]
+	changed := true
+	var pr, pt, pw, pn, read, write Set
+	for i := blk.Start; i < blk.End; i++ {
+		in := &a.Insts[i]
+		c := in.Word.Control()
+		if c.Wait&f.used != 0 {
+			f.wait(c.Wait)
+			changed = true
+		}
+		if note {
+			if changed {
+				f.totals(&pr, &pt, &pw, &pn)
+				changed = false
+			}
+			a.PendRead[i], a.pendTold[i], a.PendWrite[i], a.pendOwn[i] = pr, pt, pw, pn
+		}
+		if in.op != nil && in.Word.Opcode() == opDEPBAR {
+			f.depbar(in)
+			changed = true
+		}
+		if c.WriteBar < unguarded || c.ReadBar < unguarded || f.used>>unguarded != 0 || in.op != nil && in.op.unit != 0 {
+			read, write = a.names[i].read, a.names[i].write
+			f.issue(in, c, &read, &write)
+			changed = true
+		}
+	}
 }
 
 // passes are the blocks that get what is on its way at the end of one: those it

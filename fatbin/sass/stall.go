@@ -41,11 +41,12 @@ func LatencyArch(a Arch) Arch {
 var (
 	stallOnce sync.Once
 	stallMin  map[stallKey]uint8
+	stallMost int32 // the largest of all
 )
 
 // loadStalls reads the fewest cycles that compilers leave.
 func loadStalls() {
-	stallMin = make(map[stallKey]uint8)
+	stallMin, stallMost = make(map[stallKey]uint8), predicateCycles
 	b, err := io.ReadAll(flate.NewReader(bytes.NewReader(packedStalls)))
 	if err != nil {
 		panic("BUG: sass stalls: " + err.Error())
@@ -68,6 +69,7 @@ func loadStalls() {
 		for to := range strings.SplitSeq(f[5], ",") {
 			k.to = to
 			stallMin[k] = uint8(n)
+			stallMost = max(stallMost, int32(n))
 		}
 	}
 }
@@ -125,7 +127,7 @@ func (c *checker) stalls() {
 	stallOnce.Do(loadStalls)
 	a := c.a
 	var seen [2]int
-	a.Dependences(func(d Dependence) {
+	a.dependences(stallMost-1, func(d Dependence) {
 		if c.full() || seen == [2]int{d.From, d.To} {
 			return
 		}

@@ -397,15 +397,16 @@ func (w *Weaver) lowest() int {
 // scoreboards, and the scoreboards that have to be waited for.
 func (w *Weaver) silent(i int) (busy Set, boards uint8) {
 	blk := w.a.BlockOf[i]
-	f := w.a.flights[blk]
+	var f flight
+	f.set(&w.a.flights[blk])
 	var read, write, told, named Set
 	for j := w.a.Blocks[blk].Start; j <= i; j++ {
 		in := &w.a.Insts[j]
 		c := in.Word.Control()
 		f.wait(c.Wait)
 		if j < i {
-			in.operandSets(&read, &write)
-			f.issue(in, c, &read, &write)
+			n := w.a.names[j]
+			f.issue(in, c, &n.read, &n.write)
 		}
 	}
 	// What the callers of a function began is not in its flights.
@@ -553,6 +554,10 @@ func (w *Weaver) rewritable(in *Inst) bool {
 	}
 	return false
 }
+
+// Free gives the memory of the analysis to later ones. Nothing of the weaver can be used
+// from then on.
+func (w *Weaver) Free() { w.a.free() }
 
 // Finish writes the code. It may be called once.
 func (w *Weaver) Finish() (*Woven, error) {
