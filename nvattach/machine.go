@@ -82,8 +82,9 @@ func (r *rewriting) cubinCode(data []byte, names []string) []byte {
 			kernels[i] = &machine{r: r, editor: editor, arch: editor.Cubin().Arch, name: name}
 		}
 		parallel(kernels, (*machine).analyze)
+		parallel(kernels, (*machine).programs)
 		for _, m := range kernels {
-			m.programs()
+			m.number()
 		}
 		parallel(kernels, (*machine).finish)
 		for _, m := range kernels {
@@ -144,8 +145,7 @@ func (m *machine) analyze() {
 	m.weaver, m.err = sass.NewWeaver(fn, &sass.KernelFacts{Registers: k.Registers, Listed: k.Listed, Special: k.Special, NoReturn: m.editor.OnlyAsserts(m.name)})
 }
 
-// programs puts all programs that want the kernel at their places. It is for one kernel
-// at a time: places are numbered, and programs compiled.
+// programs puts all programs that want the kernel at their places.
 func (m *machine) programs() {
 	if m.err != nil {
 		return
@@ -172,8 +172,15 @@ func (m *machine) programs() {
 		if m.weaver = nil; len(m.report.Notes) > 0 {
 			m.err = errors.New(strings.Join(m.report.Notes, "; "))
 		}
+	}
+}
+
+// number gives the kernel's places their numbers, which are behind those of all others.
+func (m *machine) number() {
+	if m.err != nil || m.weaver == nil {
 		return
 	}
+	m.weaver.Base = uint32(len(m.r.p.sites))
 	m.r.p.sites = append(m.r.p.sites, m.sites...)
 }
 
@@ -299,9 +306,9 @@ func (m *machine) before(q *PlannedProgram, i, block, insns int) (bool, error) {
 	return err == nil, err
 }
 
-// site describes a place.
+// site describes a place. Its number is one of the kernel's; see number.
 func (m *machine) site(q *PlannedProgram, i, block, insns int) *place {
-	at := &place{number: uint32(len(m.r.p.sites) + len(m.sites) + 1), insn: uint32(i), block: uint32(block), insns: uint32(insns)}
+	at := &place{number: uint32(len(m.sites) + 1), insn: uint32(i), block: uint32(block), insns: uint32(insns)}
 	s := Site{Kernel: m.report.Name, Program: q.Name, Kind: q.Point.Kind, Insn: uint32(i)}
 	if q.Point.Kind != KindEntry && q.Point.Kind != KindExit {
 		s.Text = m.weaver.Analysis().Insts[i].Name()
@@ -331,7 +338,7 @@ func (m *machine) args(q *PlannedProgram, b *compiledBody, at *place, in *sass.I
 				list[i] = sass.ConstWide(0, m.kernel.ParamBase+p.Offset)
 			}
 		case BodySite:
-			list[i] = sass.Imm(at.number)
+			list[i] = sass.Number(at.number)
 		case BodySize:
 			list[i] = sass.Imm(uint32(access.Size))
 		case BodySpace:
@@ -406,6 +413,8 @@ func (m *machine) body(q *PlannedProgram, guarded bool) (*compiledBody, error) {
 	if q.asksForArguments() {
 		key.params = paramsKey(m.kernel.Params)
 	}
+	m.r.compiling.Lock()
+	defer m.r.compiling.Unlock()
 	b := m.r.p.kept.bodies[key]
 	if b == nil {
 		b = m.compile(q, guarded)

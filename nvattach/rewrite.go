@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"nvtrace/fatbin"
 	"nvtrace/ptx"
@@ -138,6 +139,9 @@ type rewriting struct {
 	maps *Maps
 	o    *RewriteOptions
 	out  *Rewritten
+	// compiling is held to look up or compile a program's machine code, which many
+	// kernels ask for at the same time.
+	compiling sync.Mutex
 	// fixed: a Body was compiled for the memory of this run.
 	fixed bool
 	// registers says how many registers the kernels of what was compiled take.

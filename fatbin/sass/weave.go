@@ -32,6 +32,9 @@ import (
 // kernel; the rest of the weaving is not affected. Finish checks all of the new
 // code, and an error of it says that the kernel has to stay as it is.
 type Weaver struct {
+	// Base is added to arguments that are a [Number], by Finish.
+	Base uint32
+
 	a     *Analysis
 	facts KernelFacts
 	arch  Arch

@@ -12,6 +12,7 @@ type argKind uint8
 
 const (
 	argImm argKind = iota
+	argNumber
 	argImmWide
 	argConst
 	argConstWide
@@ -23,6 +24,9 @@ const (
 
 // Imm is a number, for a parameter of 32 bits.
 func Imm(v uint32) Arg { return Arg{kind: argImm, value: uint64(v)} }
+
+// Number is a number that counts from [Weaver.Base] on, for a parameter of 32 bits.
+func Number(n uint32) Arg { return Arg{kind: argNumber, value: uint64(n)} }
 
 // ImmWide is a number, for a parameter of 64 bits.
 func ImmWide(v uint64) Arg { return Arg{kind: argImmWide, value: v} }
@@ -156,6 +160,8 @@ func (e *emitter) give(i int, p *probe) {
 		switch a.kind {
 		case argImm:
 			e.fixed(MOVImm(to, uint32(a.value)))
+		case argNumber:
+			e.fixed(MOVImm(to, uint32(a.value)+e.w.Base))
 		case argImmWide:
 			e.set(to, uint32(a.value))
 			e.set(toHi, uint32(a.value>>32))
