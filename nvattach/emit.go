@@ -95,13 +95,25 @@ func (c *code) order(mods string) string {
 	return mods
 }
 
-// fence makes what was written visible to the GPU before what is written next.
-func (c *code) fence() {
-	if c.weak {
+// fence makes what was written visible, to all who use the map, before what is written next;
+// a map that is nil is the GPU's alone.
+func (c *code) fence(x *Map) {
+	switch {
+	case c.weak && x.scope() == ".sys":
+		c.f("membar.sys;")
+	case c.weak:
 		c.f("membar.gl;")
-		return
+	default:
+		c.f("fence.acq_rel%s;", x.scope())
 	}
-	c.f("fence.acq_rel.gpu;")
+}
+
+// scope is that of what must be seen in order by all who use the map.
+func (x *Map) scope() string {
+	if x != nil && x.shared {
+		return ".sys"
+	}
+	return ".gpu"
 }
 
 // threadIndex returns a 64-bit register with the thread's number in its grid,

@@ -122,7 +122,7 @@ func (c *code) search(p *probeState, found, missing string) {
 	loop, next := c.label(), c.label()
 	c.f("mul.wide.u32 %s, %s, 8;", p.home, p.first)
 	c.f("add.s64 %s, %s, %#x;", p.home, p.home, p.x.base+p.x.hash.homeOff)
-	c.f("ld%s.global.u64 %s, [%s];", c.order(".acquire.gpu"), word, p.home)
+	c.f("ld%s.global.u64 %s, [%s];", c.order(".acquire"+p.x.scope()), word, p.home)
 	c.f("mov.b64 {%s, %s}, %s;", p.reach, p.lock, word)
 	c.f("and.b32 %s, %s, %#x;", most, p.reach, uint32(homeReach))
 	c.f("mov.u32 %s, 0;", p.n)
@@ -133,7 +133,7 @@ func (c *code) search(p *probeState, found, missing string) {
 	c.f("add.u32 %s, %s, %s;", p.index, p.first, p.n)
 	c.f("and.b32 %s, %s, %d;", p.index, p.index, p.x.hash.slots-1)
 	c.locate(p)
-	c.other(p, c.order(".acquire.gpu"), ".volatile", next)
+	c.other(p, c.order(".acquire"+p.x.scope()), ".volatile", next)
 	c.f("bra %s;", found)
 	c.at(next)
 	c.f("add.u32 %s, %s, 1;", p.n, p.n)
@@ -176,10 +176,15 @@ func (c *code) atomic(mods string) string {
 // again writes body in a loop that runs until body has set the register that it is
 // given to 0. All ways through body lead to its end, so that threads of a warp that
 // have to try again wait there for one that has the lock: this ends also on GPUs whose
-// warps have one program counter.
-func (c *code) again(body func(retry string)) {
+// warps have one program counter. Who has the lock of a map that the host uses, too, may
+// have been killed; the kernel must end nevertheless, with an error in result.
+func (c *code) again(x *Map, result string, body func(retry string)) {
 	retry, q, pause := c.reg(ptx.B32), c.reg(ptx.Pred), ""
-	loop := c.label()
+	loop, tries := c.label(), ""
+	if x.shared {
+		tries = c.reg(ptx.B32)
+		c.f("mov.u32 %s, 0;", tries)
+	}
 	if !c.weak {
 		pause = c.reg(ptx.B32)
 		c.f("mov.u32 %s, %d;", pause, shortestPause)
@@ -188,20 +193,36 @@ func (c *code) again(body func(retry string)) {
 	c.at(loop)
 	c.f("mov.u32 %s, 1;", retry)
 	body(retry)
-	c.f("setp.ne.u32 %s, %s, 0;", q, retry)
+	if c.f("setp.ne.u32 %s, %s, 0;", q, retry); x.shared {
+		c.f("add.u32 %s, %s, 1;", tries, tries)
+		c.f("setp.lt.and.u32 %s, %s, %d, %s;", q, tries, mostWaits, q)
+	}
 	if pause != "" {
 		c.f("@%s nanosleep.u32 %s;", q, pause)
 		c.f("shl.b32 %s, %s, 1;", pause, pause)
 		c.f("min.u32 %s, %s, %d;", pause, pause, longestPause)
 	}
 	c.f("@%s bra %s;", q, loop)
+	if x.shared {
+		end := c.label()
+		c.f("setp.eq.u32 %s, %s, 0;", q, retry)
+		c.f("@%s bra %s;", q, end)
+		c.f("mov.s64 %s, %d;", result, errBusy)
+		c.count(x.counter)
+		c.at(end)
+	}
 }
 
-// How long threads wait before they look again, in nanoseconds.
+// How long threads wait before they look again, in nanoseconds, and how often, at most, where
+// the lock may be a thread's on the host: a fraction of a second.
 const (
 	shortestPause = 64
 	longestPause  = 4096
+	mostWaits     = 1 << 16
 )
+
+// gpuOwner is the owner of a lock that a kernel has, on the host: no thread's number.
+const gpuOwner = 1<<32 - 1
 
 // locked runs body with the lock of the key's home, if nothing changed there since the
 // search, and goes to busy otherwise. body sets p.reach.
@@ -211,36 +232,41 @@ func (c *code) locked(p *probeState, busy string, body func()) {
 	c.f("@%s bra %s;", q, busy)
 	c.f("mov.b64 %s, {%s, %s};", was, p.reach, p.lock)
 	c.f("or.b32 %s, %s, %#x;", t, p.reach, uint32(homeLock))
-	c.f("mov.b64 %s, {%s, %s};", want, t, p.lock)
-	c.f("atom%s.global.cas.b64 %s, [%s], %s, %s;", c.atomic(".acquire.gpu"), old, p.home, was, want)
+	owner := p.lock
+	if p.x.shared {
+		owner = c.reg(ptx.B32)
+		c.f("mov.b32 %s, %#x;", owner, uint32(gpuOwner))
+	}
+	c.f("mov.b64 %s, {%s, %s};", want, t, owner)
+	c.f("atom%s.global.cas.b64 %s, [%s], %s, %s;", c.atomic(".acquire"+p.x.scope()), old, p.home, was, want)
 	c.f("setp.ne.u64 %s, %s, %s;", q, old, was)
 	c.f("@%s bra %s;", q, busy)
 	if c.weak {
-		c.f("membar.gl;")
+		c.fence(p.x)
 	}
 	body()
 	c.f("add.u32 %s, %s, 1;", p.lock, p.lock)
 	c.f("mov.b64 %s, {%s, %s};", want, p.reach, p.lock)
 	if c.weak {
-		c.f("membar.gl;")
+		c.fence(p.x)
 	}
-	c.f("st%s.global.u64 [%s], %s;", c.order(".release.gpu"), p.home, want)
+	c.f("st%s.global.u64 [%s], %s;", c.order(".release"+p.x.scope()), p.home, want)
 }
 
 // hashDelete deletes a key; the reach of its home ends with the last key that is left.
 func (c *code) hashDelete(x *Map, key bytesArg) string {
 	p := c.newProbe(x, c.keyWords(x, key))
 	r := c.result(errNoEnt)
-	c.again(func(retry string) {
+	c.again(x, r, func(retry string) {
 		found, missing, busy := c.label(), c.label(), c.label()
 		c.search(p, found, missing)
 		c.at(found)
 		c.locked(p, busy, func() {
 			base, q, t := c.reg(ptx.B64), c.reg(ptx.Pred), c.reg(ptx.B32)
 			shrink, kept := c.label(), c.label()
-			c.f("st%s.global.u32 [%s], %d;", c.order(".release.gpu"), p.slot, slotEmpty)
+			c.f("st%s.global.u32 [%s], %d;", c.order(".release"+x.scope()), p.slot, slotEmpty)
 			c.f("mov.u64 %s, %#x;", base, x.base)
-			c.f("red%s.global.add.u32 [%s], -1;", c.atomic(".relaxed.gpu"), base)
+			c.f("red%s.global.add.u32 [%s], -1;", c.atomic(".relaxed"+x.scope()), base)
 			c.f("mov.s64 %s, 0;", r)
 			c.f("add.u32 %s, %s, 1;", t, p.n)
 			c.f("setp.ne.u32 %s, %s, %s;", q, t, p.reach)

@@ -43,7 +43,7 @@ func (c *code) hashUpdate(x *Map, key, value bytesArg, flags string, used bool) 
 	if x.stable && !c.inserts && !(u.known && u.n == flagNoExist) {
 		u.quick()
 	} else {
-		c.again(func(retry string) { u.attempt(retry, "") })
+		c.again(x, u.r, func(retry string) { u.attempt(retry, "") })
 	}
 	c.at(alone)
 	if group != nil && used {
@@ -57,7 +57,7 @@ func (c *code) hashUpdate(x *Map, key, value bytesArg, flags string, used bool) 
 func (u *put) quick() {
 	done, hit := u.label(), u.label()
 	u.glance(u.p, hit)
-	u.again(func(retry string) { u.attempt(retry, hit) })
+	u.again(u.p.x, u.r, func(retry string) { u.attempt(retry, hit) })
 	u.f("bra %s;", done)
 	u.at(hit)
 	u.when(flagNoExist, errExist, done)
@@ -121,10 +121,13 @@ func (u *put) replace() {
 
 // addTo adds what would be the first value of a key to the value that it has.
 func (c *code) addTo(p *probeState, value bytesArg) {
-	a := c.value(p)
+	a, mods := c.value(p), ""
+	if p.x.shared {
+		mods = c.atomic(".relaxed.sys")
+	}
 	for _, f := range p.x.sums {
 		if v := value.Load(uint64(f.Offset), int(f.Size)); v != "0" {
-			c.f("red.global.add.u%d [%s+%d], %s;", 8*f.Size, a, f.Offset, v)
+			c.f("red%s.global.add.u%d [%s+%d], %s;", mods, 8*f.Size, a, f.Offset, v)
 		}
 	}
 }
@@ -137,7 +140,7 @@ func (c *code) insert(p *probeState, value bytesArg, r string) {
 	q := c.reg(ptx.Pred)
 	full, try, next, taken, end := c.label(), c.label(), c.label(), c.label(), c.label()
 	c.f("mov.u64 %s, %#x;", base, x.base)
-	c.f("atom%s.global.add.u32 %s, [%s], 1;", c.atomic(".relaxed.gpu"), count, base)
+	c.f("atom%s.global.add.u32 %s, [%s], 1;", c.atomic(".relaxed"+x.scope()), count, base)
 	c.f("setp.ge.u32 %s, %s, %d;", q, count, x.Def.MaxEntries)
 	c.f("@%s bra %s;", q, full)
 	c.f("mov.u32 %s, 0;", p.n)
@@ -150,14 +153,14 @@ func (c *code) insert(p *probeState, value bytesArg, r string) {
 	c.f("ld.volatile.global.u32 %s, [%s];", p.state, p.slot)
 	c.f("setp.ne.u32 %s, %s, %d;", q, p.state, slotEmpty)
 	c.f("@%s bra %s;", q, next)
-	c.f("atom%s.global.cas.b32 %s, [%s], %d, %d;", c.atomic(".acquire.gpu"), old, p.slot, slotEmpty, slotBusy)
+	c.f("atom%s.global.cas.b32 %s, [%s], %d, %d;", c.atomic(".acquire"+x.scope()), old, p.slot, slotEmpty, slotBusy)
 	c.f("setp.eq.u32 %s, %s, %d;", q, old, slotEmpty)
 	c.f("@%s bra %s;", q, taken)
 	c.at(next)
 	c.f("setp.lt.u32 %s, %s, %d;", q, p.n, h.slots)
 	c.f("@%s bra %s;", q, try)
 	c.at(full)
-	c.f("red%s.global.add.u32 [%s], -1;", c.atomic(".relaxed.gpu"), base)
+	c.f("red%s.global.add.u32 [%s], -1;", c.atomic(".relaxed"+x.scope()), base)
 	c.count(x.counter)
 	c.f("mov.s64 %s, %d;", r, errTooBig)
 	c.f("bra %s;", end)
@@ -166,8 +169,8 @@ func (c *code) insert(p *probeState, value bytesArg, r string) {
 		c.f("st.global.u32 [%s+%d], %s;", p.slot, h.keyOff+4*uint64(i), w)
 	}
 	c.store(p, value)
-	c.fence()
-	c.f("st%s.global.u32 [%s], %s;", c.order(".relaxed.gpu"), p.slot, p.tag)
+	c.fence(x)
+	c.f("st%s.global.u32 [%s], %s;", c.order(".relaxed"+x.scope()), p.slot, p.tag)
 	c.f("max.u32 %s, %s, %s;", p.reach, p.reach, p.n)
 	c.f("mov.s64 %s, 0;", r)
 	c.at(end)

@@ -32,7 +32,7 @@ func (c *code) publish(record, number, size string) {
 	k := c.reg(ptx.B64)
 	c.f("st.global.u32 [%s+8], %s;", record, size)
 	c.f("add.s64 %s, %s, %d;", k, number, int64(c.m.cookie))
-	c.fence()
+	c.fence(nil)
 	c.f("st%s.global.u64 [%s], %s;", c.order(".relaxed.gpu"), record, k)
 }
 
@@ -77,7 +77,7 @@ func (c *code) ringSubmit(a string, discard bool) {
 	}
 	c.f("ld.global.u64 %s, [%s+%d];", k, a, -recordHead)
 	c.f("not.b64 %s, %s;", k, k)
-	c.fence()
+	c.fence(nil)
 	c.f("st%s.global.u64 [%s+%d], %s;", c.order(".relaxed.gpu"), a, -recordHead, k)
 }
 

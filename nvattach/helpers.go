@@ -19,6 +19,7 @@ type unit struct {
 	maps    *Maps
 	defs    []*MapDef // as in bpf.Env.Maps
 	formats *formats
+	clock   bool            // programs run on the host, too, whose clock is theirs
 	exit    bool            // bpftime's helper 507 is allowed
 	weak    bool            // the module's target has no memory model
 	apart   bool            // and nothing that compares a warp's threads
@@ -102,7 +103,7 @@ func register64(r string) ptx.Arg {
 // helpers returns all helpers that programs of the unit may call.
 func (u *unit) helpers() map[int32]*bpf.Helper {
 	h := map[int32]*bpf.Helper{
-		5:          u.special64("ktime_get_ns", "%globaltimer"),
+		helperTime: {Name: "ktime_get_ns", Pure: true, Emit: u.time},
 		7:          {Name: "get_prandom_u32", Emit: u.random},
 		8:          u.special32("get_smp_processor_id", "%smid"),
 		14:         u.constant("get_current_pid_tgid", processOff),
@@ -176,6 +177,7 @@ const (
 	helperLookup = 1
 	helperUpdate = 2
 	helperDelete = 3
+	helperTime   = 5
 	helperPrint  = 6
 	helperVPrint = 177
 	helperPuts   = 501

@@ -115,18 +115,53 @@ func (p *Plan) onGPU(d *MapDef) bool {
 	})
 }
 
-// SharedMaps returns the names of maps that programs in kernels and on the host use: each
-// side has contents of its own.
-func (p *Plan) SharedMaps() []string {
-	var names []string
+// shares reports whether programs on the host and in kernels use a map, which both can reach.
+func (p *Plan) shares(d *MapDef) bool { return d.sharable() && p.both(d) }
+
+func (p *Plan) both(d *MapDef) bool { return p.onHost(d) && p.onGPU(d) }
+
+// SharedMaps returns the names of maps that programs in kernels and on the host use: those
+// that are one, and those of which each side has contents of its own.
+func (p *Plan) SharedMaps() (one, apart []string) {
 	for _, o := range p.Objects {
 		for _, d := range o.Maps {
-			if p.onHost(d) && p.onGPU(d) && !d.ReadOnly {
-				names = append(names, d.Name)
+			switch {
+			case !p.both(d) || d.ReadOnly || d.Ring(): // records are shown, whoever they are from
+			case p.shares(d):
+				one = append(one, d.Name)
+			default:
+				apart = append(apart, d.Name)
 			}
 		}
 	}
-	return names
+	return one, apart
+}
+
+// use is which programs of an object have a map in their code.
+type use struct{ host, gpu bool }
+
+// uses says which programs have which maps in their code, of those that are wanted.
+func (o *Object) uses(globs []string) map[string]use {
+	list := make(map[string]use)
+	note := func(name string, insns asm.Instructions, f func(*use)) {
+		if !wanted(globs, name) {
+			return
+		}
+		for i := range insns {
+			if in := &insns[i]; in.IsLoadFromMap() {
+				u := list[in.Reference()]
+				f(&u)
+				list[in.Reference()] = u
+			}
+		}
+	}
+	for _, q := range o.Programs {
+		note(q.Name, q.Insns, func(u *use) { u.gpu = true })
+	}
+	for _, q := range o.Host {
+		note(q.Name, q.Insns, func(u *use) { u.host = true })
+	}
+	return list
 }
 
 // Shows reports whether the contents of a map are of interest on the host, or on a GPU.
@@ -137,16 +172,18 @@ func (p *Plan) Shows(x *Map, host bool) bool {
 	if host {
 		return p.onHost(x.Def)
 	}
-	return p.onGPU(x.Def)
+	return !x.shared && p.onGPU(x.Def)
 }
 
 // NewHostMaps lays out the maps of the plan's objects on the host, all processes' together,
 // with a value for each CPU where they have that. alloc makes the memory, all zero; nil:
 // programs run in this process alone.
 func (p *Plan) NewHostMaps(o *MapOptions, alloc func(size uint64) ([]byte, error)) (*Maps, *HostMemory, error) {
-	opt := MapOptions{SMs: possibleCPUs(), PrintBytes: 1, Deletes: p.hostDeletes, Slots: p.hostSlots, host: true}
+	opt := MapOptions{SMs: possibleCPUs(), PrintBytes: 1, Slots: p.hostSlots, host: true, shares: p.shares, Clock: p.Clocks(), Deletes: func(d *MapDef) bool {
+		return p.hostDeletes(d) || p.shares(d) && p.deletes(d)
+	}}
 	if o != nil {
-		opt.MaxBytes = o.MaxBytes
+		opt.MaxBytes, opt.Clock = o.MaxBytes, opt.Clock || o.Clock
 	}
 	if slices.ContainsFunc(p.Host, (*PlannedHost).prints) {
 		opt.PrintBytes = 0

@@ -203,7 +203,7 @@ func (r *HostRunner) unlock(x *Map, first uint64) bool {
 		return true
 	}
 	owner := was >> 32
-	if owner != 0 && threadLives(int(int32(uint32(owner)))) {
+	if owner == gpuOwner || owner != 0 && threadLives(int(int32(uint32(owner)))) {
 		return false
 	}
 	// What it was about to insert is there, perhaps, and out of reach, or its slot is

@@ -171,3 +171,27 @@ const slotBusyHomes = 0
 // hostRing is the least size of a ring on the host: it is emptied from time to time, not
 // when something is in it.
 const hostRing = 1 << 20
+
+// A ClockLine is memory of the host that kernels reach, by which clocks are compared.
+type ClockLine struct {
+	addr uint64
+	data []byte
+}
+
+// ClockLine returns the line by which clocks are compared, in data, the memory of the host's
+// maps; nil if there is none.
+func (m *Maps) ClockLine(data []byte) *ClockLine {
+	if m.clockLine == 0 {
+		return nil
+	}
+	return &ClockLine{addr: m.base + m.clockLine, data: data[m.clockLine:][:arenaAlign]}
+}
+
+// Addr is its address in kernels.
+func (l *ClockLine) Addr() uint64 { return l.addr }
+
+// Load and Store access a word at an offset at once.
+func (l *ClockLine) Load(off uint64) uint64 { return load64(l.data, off) }
+
+// Store is told with Load.
+func (l *ClockLine) Store(off, v uint64) { store64(l.data, off, v) }

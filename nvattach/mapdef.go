@@ -172,6 +172,16 @@ func (m *MapDef) HostOnly() bool {
 	return m.lru()
 }
 
+// sharable reports whether programs on the host and in kernels can have one map of this type:
+// those with values apart by CPU or multiprocessor can't, since the one is not the other.
+func (m *MapDef) sharable() bool {
+	switch m.layout() {
+	case layoutArray, layoutHash:
+		return !m.PerSM() && !m.HostOnly() && !m.ReadOnly && !m.Thread
+	}
+	return false
+}
+
 // lru reports whether the map drops entries that were not used of late when it is full.
 func (m *MapDef) lru() bool { return m.Type == MapLRUHash || m.Type == MapLRUPerCPUHash }
 

@@ -37,7 +37,15 @@ type MapOptions struct {
 	Deletes func(d *MapDef) bool
 	// Slots is how many counters of their own programs need; see [Maps.Counter].
 	Slots int
-	host  bool // the maps are the host's
+	// Shared are the host's maps, of which those that programs in kernels use, too, are
+	// reachable from the GPU at the addresses that they have; nil: none are.
+	Shared *Maps
+	// Clock says of the host's maps that clocks are to be compared, also if no program in
+	// kernels asks for the time.
+	Clock bool
+
+	host   bool                 // the maps are the host's
+	shares func(d *MapDef) bool // of the host's: whether programs in kernels use it, too
 }
 
 // An AddField is a part of a map's value that programs only add to.
@@ -59,8 +67,9 @@ const (
 // What the first line of the memory holds, so that woven code does not depend on
 // it and can be kept from run to run.
 const (
-	processOff = 0 // u64 pid<<32 | tid, of bpf_get_current_pid_tgid
-	deviceOff  = 8 // u64 ordinal of the GPU
+	processOff = 0  // u64 pid<<32 | tid, of bpf_get_current_pid_tgid
+	deviceOff  = 8  // u64 ordinal of the GPU
+	clockOff   = 16 // see Clock.bytes
 )
 
 // The counters that every [Maps] has, before those of maps and programs.
@@ -92,6 +101,7 @@ type Map struct {
 	lpm       uint64 // of a trie: where the bits are of the prefixes' lengths that it has
 	counter   int    // number of its counter of what was refused
 	base      uint64
+	shared    bool // programs on the host and in kernels use it; its memory is the host's
 }
 
 // Maps is the memory that the maps of some objects need on one GPU: one
@@ -101,10 +111,15 @@ type Map struct {
 // weave programs, whose code has the addresses in it; then Read and Drain at any
 // time, also while kernels run.
 type Maps struct {
-	All   []*Map // in the objects' order
-	SMs   int
-	Host  bool // they are the host's, where CPUs take the place of multiprocessors
-	Print *Map // the ring of bpf_printk
+	All  []*Map // in the objects' order
+	SMs  int
+	Host bool // they are the host's, where CPUs take the place of multiprocessors
+	// SharedOffset is where the part of the host's memory begins, whole pages, that GPUs
+	// reach, and SharedSize its size. It begins with a line of 256 bytes by which clocks are
+	// compared, if Plan.Clocks.
+	SharedOffset, SharedSize uint64
+	clockLine                uint64 // its offset, 0: there is none
+	Print                    *Map   // the ring of bpf_printk
 
 	byDef    map[*MapDef]*Map
 	size     uint64
@@ -150,7 +165,15 @@ func newMaps(objs []*Object, o *MapOptions, wanted func(*MapDef) bool) (*Maps, e
 			if !d.Supported() || d.Thread || d.HostOnly() && !opt.host || !wanted(d) {
 				continue
 			}
-			x := &Map{Def: d, Name: d.Name, Object: obj, kind: d.layout(), counter: counterFixed + len(m.All)}
+			x := &Map{Def: d, Name: d.Name, Object: obj, kind: d.layout()}
+			if y := opt.sharedMap(d); y != nil {
+				same := *y
+				x = &same
+				x.sums = opt.sumsOf(d)
+			} else if opt.shares != nil {
+				x.shared = opt.shares(d)
+			}
+			x.counter = counterFixed + len(m.All)
 			if many[d.Name] > 1 {
 				x.Name = obj.short() + ":" + d.Name
 			}
@@ -167,16 +190,77 @@ func newMaps(objs []*Object, o *MapOptions, wanted func(*MapDef) bool) (*Maps, e
 	m.counters = lineBytes
 	m.size = m.counters + m.counted*uint64(m.SMs)
 	for _, x := range append(slices.Clip(m.All), m.Print) {
-		if err := x.lay(m, &opt); err != nil {
-			return nil, fmt.Errorf("map %s: %w", x.Name, err)
-		}
-		x.off = m.size
-		m.size = roundUp(m.size+x.size, arenaAlign)
-		if m.size > opt.MaxBytes {
-			return nil, fmt.Errorf("map %s: %d bytes make it %d for all maps, more than the limit of %d; give the map fewer entries, or fewer threads or ring bytes where it has some for each", x.Name, x.size, m.size, opt.MaxBytes)
+		if !x.shared {
+			if err := m.add(x, &opt); err != nil {
+				return nil, err
+			}
 		}
 	}
+	if opt.host {
+		return m, m.addShared(&opt)
+	}
 	return m, nil
+}
+
+// add gives a map its place behind those that have theirs.
+func (m *Maps) add(x *Map, o *MapOptions) error {
+	if err := x.lay(m, o); err != nil {
+		return fmt.Errorf("map %s: %w", x.Name, err)
+	}
+	x.off = m.size
+	m.size = roundUp(m.size+x.size, arenaAlign)
+	if m.size > o.MaxBytes {
+		return fmt.Errorf("map %s: %d bytes make it %d for all maps, more than the limit of %d; give the map fewer entries, or fewer threads or ring bytes where it has some for each", x.Name, x.size, m.size, o.MaxBytes)
+	}
+	return nil
+}
+
+// sharePages is what the beginning and the size are multiples of, of memory that a GPU is to
+// reach: the size of a page on every machine.
+const sharePages = 64 << 10
+
+// addShared gives the maps that GPUs reach their places, in pages of their own.
+func (m *Maps) addShared(o *MapOptions) error {
+	end := m.size
+	m.size = roundUp(m.size, sharePages)
+	m.SharedOffset = m.size
+	if o.Clock {
+		m.clockLine = m.size
+		m.size += arenaAlign
+	}
+	for _, x := range m.All {
+		if x.shared {
+			if err := m.add(x, o); err != nil {
+				return err
+			}
+		}
+	}
+	if m.size == m.SharedOffset {
+		m.size, m.SharedOffset = end, 0
+		return nil
+	}
+	m.size = roundUp(m.size, sharePages)
+	m.SharedSize = m.size - m.SharedOffset
+	return nil
+}
+
+// sharedMap returns the host's map of a definition, if it is shared with the GPU.
+func (o *MapOptions) sharedMap(d *MapDef) *Map {
+	if o.Shared == nil {
+		return nil
+	}
+	if x := o.Shared.Of(d); x != nil && x.shared {
+		return x
+	}
+	return nil
+}
+
+// sumsOf is Adds of a hash.
+func (o *MapOptions) sumsOf(d *MapDef) []AddField {
+	if o.Adds == nil || d.layout() != layoutHash {
+		return nil
+	}
+	return o.Adds(d)
 }
 
 func setDefault[T int | uint64](p *T, v T) {
@@ -229,9 +313,7 @@ func (x *Map) lay(m *Maps, o *MapOptions) error {
 		x.size = mul(mul(uint64(d.MaxEntries), x.stride), x.threads)
 	case layoutHash:
 		x.stable = o.Deletes != nil && !o.Deletes(d)
-		if o.Adds != nil {
-			x.sums = o.Adds(d)
-		}
+		x.sums = o.sumsOf(d)
 		if o.AddOnly != nil && !d.PerSM() {
 			x.add = o.AddOnly(d)
 		}
@@ -284,7 +366,9 @@ func (m *Maps) Place(base uint64) error {
 	}
 	m.base = base
 	for _, x := range m.All {
-		x.base = base + x.off
+		if m.Host || !x.shared {
+			x.base = base + x.off
+		}
 	}
 	m.Print.base = base + m.Print.off
 	return nil
@@ -325,6 +409,10 @@ func (x *Map) Addr() uint64 { return x.base }
 // Size returns the bytes of memory that the map takes.
 func (x *Map) Size() uint64 { return x.size }
 
+// Shared reports whether programs on the host and in kernels use the map, whose memory is
+// the host's.
+func (x *Map) Shared() bool { return x.shared }
+
 // Striped reports whether each multiprocessor adds to a copy of its own.
 func (x *Map) Striped() bool { return len(x.add) > 0 }
 
@@ -338,7 +426,7 @@ func (m *Maps) Init(mem Memory, pid, device int) error {
 		return fmt.Errorf("maps: %w", err)
 	}
 	for _, x := range m.All {
-		if x.Def.Data {
+		if x.Def.Data && (m.Host || !x.shared) {
 			if err := mem.WriteMem(x.base, x.Def.Initial); err != nil {
 				return fmt.Errorf("map %s: %w", x.Name, err)
 			}

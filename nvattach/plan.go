@@ -117,10 +117,18 @@ func NewPlan(objs []*Object, o *PlanOptions) (*Plan, error) {
 	}
 	p := &Plan{Objects: objs, kernels: o.Kernels, units: make(map[*Object]*unit)}
 	var errs []error
+	clock := slices.ContainsFunc(objs, func(obj *Object) bool {
+		return slices.ContainsFunc(obj.Host, func(q *HostProgram) bool { return wanted(o.Programs, q.Name) })
+	})
 	for _, obj := range objs {
-		u := &unit{obj: obj, exit: o.AllowExit, formats: &p.formats}
+		u := &unit{obj: obj, clock: clock, exit: o.AllowExit, formats: &p.formats}
 		p.units[obj] = u
 		maps := u.envMaps()
+		uses := obj.uses(o.Programs)
+		for i := range maps {
+			by := uses[maps[i].Name]
+			maps[i].System = by.host && by.gpu
+		}
 		helpers := u.helpers()
 		first := len(p.Programs)
 		verify := func(prog *Program) *PlannedProgram {

@@ -23,7 +23,8 @@ var ErrSetting = errors.New("bad setting")
 // ParseMapSetting reads name[key]=value, name[first..last]=value (of an array), or
 // name=@FILE, which fills an array with the contents of a file. Keys and values
 // are numbers, text for arrays of char, {a, b} for structures and arrays, or
-// hex:BYTES.
+// hex:BYTES; gpu_clock is the number that is what %globaltimer of the GPU is ahead of
+// CLOCK_MONOTONIC.
 func ParseMapSetting(s string) (Setting, error) {
 	name, value, ok := strings.Cut(s, "=")
 	// An equals sign may also be in the key.
@@ -39,6 +40,13 @@ func ParseMapSetting(s string) (Setting, error) {
 	}
 	return Setting{Name: strings.TrimSpace(name), Value: value, text: "--map " + s}, nil
 }
+
+// gpuClock is a value: %globaltimer less CLOCK_MONOTONIC, in nanoseconds.
+const gpuClock = "gpu_clock"
+
+// GPUClock reports whether the setting's value is the difference of the clocks of the GPU and
+// the host, %globaltimer less CLOCK_MONOTONIC, which is known once a GPU runs.
+func (s *Setting) GPUClock() bool { return s.Value == gpuClock }
 
 // ParseVarSetting reads var=value.
 func ParseVarSetting(s string) (Setting, error) {
@@ -101,6 +109,9 @@ func known(lead string, names []string) string {
 // Apply writes what a --map asks for, before any kernel runs. readFile reads the
 // file of @FILE; nil means from the disk, and no more than the map has room for.
 func (m *Maps) Apply(mem Memory, s Setting, readFile func(string) ([]byte, error)) error {
+	if s.GPUClock() {
+		s.Value = "0" // for now
+	}
 	x := m.Find(s.Name)
 	if x == nil {
 		var names []string

@@ -173,8 +173,8 @@ func (f *attachFlags) start(e *env) (*session.Session, error) {
 			e.notice("%s: program %s is not run: it is a kernel of its own; nvtrace attach --run %s runs it", p.Object.Name, p.Name, p.Name)
 		}
 	}
-	if shared := plan.SharedMaps(); len(shared) > 0 {
-		e.notice("programs in kernels and on the host both use %s: each side sees its own contents, which are shown apart", strings.Join(shared, ", "))
+	if _, apart := plan.SharedMaps(); len(apart) > 0 {
+		e.notice("programs in kernels and on the host both use %s: each side sees its own contents, which are shown apart", strings.Join(apart, ", "))
 	}
 	o := &session.Options{
 		Plan: plan, Settings: settings, Out: e.stderr, Interval: f.interval, Required: f.require, Verify: int(f.verify),
@@ -210,6 +210,9 @@ func (s *tracing) extendHost(a *agent.Agent, list *[]record.Extension) error {
 	if err != nil || runner == nil {
 		return err
 	}
+	if maps := runner.Maps(); maps.SharedSize > 0 && shared != nil {
+		s.share(a, maps, shared.Data())
+	}
 	others := slices.Clone(*list)
 	t, err := host.New(&host.Options{
 		Plan: s.f.attach.planned, Runner: runner, Report: s.probes.Report, Logger: s.opts.Logger, Agent: a, Programs: shared,
@@ -230,6 +233,24 @@ func (s *tracing) extendHost(a *agent.Agent, list *[]record.Extension) error {
 		}
 	}})
 	return nil
+}
+
+// share has kernels reach the maps that programs on the host use, too; data is the memory of
+// the host's maps.
+func (s *tracing) share(a *agent.Agent, maps *nvattach.Maps, data []byte) {
+	if s.sim != nil {
+		at, size := maps.SharedOffset, maps.SharedSize
+		s.sim.sim.Share(nvattach.HostBase+at, data[at:at+size:at+size])
+	}
+	if s.gpu != nil {
+		s.gpu.SetShare(func(t *ptrace.Task) error {
+			p, err := a.Process(t)
+			if err == nil {
+				err = p.Runs(t)
+			}
+			return err
+		}, maps.ClockLine(data))
+	}
 }
 
 // chosen reports whether --prog, if it is given, chooses a program.

@@ -22,39 +22,53 @@ func (t *trial) load() error {
 	if t.compare, t.wait = m[0], m[1]; m[0] != 0 {
 		return nil
 	}
-	image := append([]byte(comparePTX), 0)
-	if compile := t.p.tr.compileFor(t.p.driver, t.c.arch, 0); compile != nil {
-		cubin, err := compile(comparePTX)
+	list, err := t.loadKernels(t.c, comparePTX, "nvtrace_compare", "nvtrace_wait")
+	if err != nil {
+		return err
+	}
+	t.compare, t.wait = list[0], list[1]
+	t.p.known.Lock()
+	t.p.comparers[t.c.handle] = [2]uint64{t.compare, t.wait}
+	t.p.known.Unlock()
+	return nil
+}
+
+// loadKernels loads kernels of ours into the context, which is current, and returns their
+// handles.
+func (v *visit) loadKernels(c *context, text string, names ...string) ([]uint64, error) {
+	image := append([]byte(text), 0)
+	if compile := v.p.tr.compileFor(v.p.driver, c.arch, 0); compile != nil {
+		cubin, err := compile(text)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if cubin != nil {
 			image = cubin
 		}
 	}
 	if len(image) > stageBytes-256 {
-		return fmt.Errorf("%d bytes", len(image))
+		return nil, fmt.Errorf("%d bytes", len(image))
 	}
-	at := t.stage() + 256
-	if err := t.poke(at, image); err != nil {
-		return err
+	at := v.stage() + 256
+	if err := v.poke(at, image); err != nil {
+		return nil, err
 	}
-	module, err := t.ask("cuModuleLoadData", at)
+	module, err := v.ask("cuModuleLoadData", at)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for name, f := range map[string]*uint64{"nvtrace_compare": &t.compare, "nvtrace_wait": &t.wait} {
-		if err := t.poke(t.stage(), append([]byte(name), 0)); err != nil {
-			return err
+	var list []uint64
+	for _, name := range names {
+		if err := v.poke(v.stage(), append([]byte(name), 0)); err != nil {
+			return nil, err
 		}
-		if *f, err = t.ask("cuModuleGetFunction", module, t.stage()); err != nil {
-			return err
+		f, err := v.ask("cuModuleGetFunction", module, v.stage())
+		if err != nil {
+			return nil, err
 		}
+		list = append(list, f)
 	}
-	t.p.known.Lock()
-	t.p.comparers[t.c.handle] = [2]uint64{t.compare, t.wait}
-	t.p.known.Unlock()
-	return nil
+	return list, nil
 }
 
 // resultBytes are what a comparison leaves: three words.

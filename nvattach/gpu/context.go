@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"nvtrace/fatbin"
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/session"
+	"nvtrace/ptrace"
 )
 
 // context is a CUDA context of a program, with its maps.
@@ -36,6 +38,11 @@ type context struct {
 	read     time.Time     // when the maps were kept
 	took     time.Duration // how long that took
 	unread   bool          // they were not, at a release
+	// sharedAt and shared are address and size of the host's maps that its kernels reach.
+	sharedAt, shared uint64
+
+	clocksMu sync.Mutex
+	clocks   clocks // guarded by clocksMu
 }
 
 // end ends the session's context with what was kept of its maps; why says why that
@@ -235,6 +242,9 @@ func (v *visit) newContext(handle uint64) (*context, error) {
 	if err == nil {
 		old, err = v.addMaps(c, w)
 	}
+	if err == nil && old == nil {
+		v.compareClocks(c)
+	}
 	err = errors.Join(err, v.leave(c))
 	if old != nil {
 		return old, err
@@ -273,7 +283,10 @@ func (v *visit) addMaps(c *context, w results) (old *context, err error) {
 	c.primary = w[wordPrimary] == c.handle
 	for _, o := range v.p.order {
 		if c.primary && o.primary && o.lasting && !o.ended && o.device == c.device {
-			return o, nil
+			if o.shared > 0 { // a reset has undone it
+				err = v.share(o.sharedAt, o.shared)
+			}
+			return o, err
 		}
 	}
 	c.session, err = v.p.tr.o.Session.Add(&session.Target{
@@ -285,8 +298,39 @@ func (v *visit) addMaps(c *context, w results) (old *context, err error) {
 			c.mem.open(v)
 			return c.mem.addr, c.mem, nil
 		},
+		Share: func(addr, size uint64) error {
+			err := v.share(addr, size)
+			if err == nil {
+				c.sharedAt, c.shared = addr, size
+			}
+			return err
+		},
 	})
 	return nil, errors.Join(err, c.mem.close())
+}
+
+// share has the current context's kernels reach memory of maps that are the host's, too, at
+// the address that the process has it at.
+func (v *visit) share(addr, size uint64) error {
+	if v.p.tr.share == nil {
+		return errors.New("programs on the host do not run in the processes")
+	}
+	if err := v.do(func(t *ptrace.Task, done func(error)) { done(v.p.tr.share(t)) }); err != nil {
+		return err
+	}
+	const portable, mapped, registered = 1, 2, 712 // CU_MEMHOSTREGISTER_*, CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
+	_, err := v.script(nil, try("cuMemHostRegister_v2", addr, size, portable|mapped), choose(func(results) ([]step, error) {
+		if v.code != 0 && v.code != registered {
+			return nil, &DriverError{Function: "cuMemHostRegister_v2", Code: v.code}
+		}
+		return []step{call("cuMemHostGetDevicePointer_v2", v.word(wordOut), addr, 0), choose(func(w results) ([]step, error) {
+			if w[wordOut] != addr {
+				return nil, fmt.Errorf("the GPU has them at %#x, the process at %#x", w[wordOut], addr)
+			}
+			return nil, nil
+		})}, nil
+	}))
+	return err
 }
 
 // alloc allocates memory for a context's maps, all zero. A library's kernels can

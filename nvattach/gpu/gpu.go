@@ -58,6 +58,8 @@ type Tracer struct {
 	code  dso.Watcher
 	log   *slog.Logger
 	quit  chan struct{} // closed by Close
+	share func(t *ptrace.Task) error
+	clock *clockLine
 	work  sync.WaitGroup
 
 	mu        sync.Mutex
@@ -73,6 +75,16 @@ type Tracer struct {
 	// waited for it to begin, for those who want to know where time goes.
 	handovers int
 	handing   time.Duration
+}
+
+// SetShare says how the memory of maps on the host is mapped into a stopped thread's process,
+// if it is not there yet, and what of it serves to compare clocks. It must be called before a
+// program begins; share is called on the tracing thread.
+func (tr *Tracer) SetShare(share func(t *ptrace.Task) error, clock *nvattach.ClockLine) {
+	tr.share = share
+	if clock != nil {
+		tr.clock = &clockLine{ClockLine: clock}
+	}
 }
 
 // Stats say what probes cost besides what they cost in kernels.

@@ -264,7 +264,13 @@ func (tr *Tracer) attend(proc *ptrace.Process, c *context) {
 	}
 	// The interval begins when the last request is done: where the machine is too busy
 	// for it, the tracing thread still comes to something else.
-	wait := time.NewTimer(every)
+	next := func() time.Duration {
+		if wait, ok := tr.clockDue(c); ok {
+			return min(every, max(wait, time.Millisecond))
+		}
+		return every
+	}
+	wait := time.NewTimer(next())
 	defer wait.Stop()
 	done := make(chan struct{}, 1)
 	for {
@@ -294,7 +300,7 @@ func (tr *Tracer) attend(proc *ptrace.Process, c *context) {
 		case <-tr.quit:
 			return
 		case <-done:
-			wait.Reset(every)
+			wait.Reset(next())
 		}
 	}
 }
@@ -335,6 +341,11 @@ func (p *process) atMoment(t *ptrace.Task, _ *ptrace.Breakpoint) {
 		for _, c := range p.order {
 			if c.ended {
 				continue
+			}
+			if wait, ok := tr.clockDue(c); ok && wait <= 0 {
+				if err := v.lookAtClock(c); err != nil {
+					tr.log.Debug("clocks are not compared", "err", err)
+				}
 			}
 			if c.session.Live() {
 				if err := v.look(c, now); err != nil {

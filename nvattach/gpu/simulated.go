@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"nvtrace/fatbin"
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/session"
@@ -111,9 +113,20 @@ func (s *Simulated) context(proc *sim.Process) (*session.Context, error) {
 			addr, data, err := proc.Alloc(size, mapsName)
 			return addr, &nvattach.Buffer{Base: addr, Data: data}, err
 		},
+		Share: func(addr, size uint64) error {
+			if r, ok := proc.Arena().Region(addr); !ok || addr+size > r.Base+uint64(len(r.Data)) {
+				return errors.New("the simulated GPU can't reach them")
+			}
+			return nil
+		},
 	})
-	if err == nil {
-		s.of[proc] = c
+	if err != nil {
+		return nil, err
+	}
+	s.of[proc] = c
+	if s.o.Session.Clocks() {
+		real := hostClock(unix.CLOCK_REALTIME)
+		err = c.SetClock(nvattach.Clock{Offset: int64(monotonic() - real), Since: real})
 	}
 	return c, err
 }

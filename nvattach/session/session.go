@@ -15,6 +15,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -163,6 +165,8 @@ type Target struct {
 	// Alloc allocates memory of the GPU, aligned to 256 bytes and all zero, and
 	// says how the host reaches it.
 	Alloc func(size uint64) (addr uint64, mem nvattach.Memory, err error)
+	// Share has kernels reach the host's memory from addr on, at that address; nil: they can't.
+	Share func(addr, size uint64) error
 	// Passive: the memory can be reached at moments only that the owner of the
 	// context knows. It calls Look, Keep and End then; the session reads nothing by
 	// itself.
@@ -173,6 +177,7 @@ type Target struct {
 func (s *Session) Add(t *Target) (*Context, error) {
 	o := s.opts.Maps
 	o.SMs = t.SMs
+	o.Shared = s.share(t)
 	maps, err := s.opts.Plan.NewMaps(&o)
 	if err != nil {
 		return nil, err
@@ -186,6 +191,9 @@ func (s *Session) Add(t *Target) (*Context, error) {
 		return nil, err
 	}
 	for _, set := range s.opts.Settings {
+		if x := maps.Find(set.Name); x != nil && x.Shared() {
+			continue // it was done
+		}
 		if err := maps.Apply(mem, set, nil); err != nil {
 			return nil, err
 		}
@@ -198,6 +206,60 @@ func (s *Session) Add(t *Target) (*Context, error) {
 	s.contexts = append(s.contexts, c)
 	s.mu.Unlock()
 	return c, nil
+}
+
+// SetClock says how the context's %globaltimer relates to the host's clock.
+func (c *Context) SetClock(k nvattach.Clock) error {
+	err := c.maps.SetClock(c.mem, k)
+	for _, set := range c.s.opts.Settings {
+		if set.GPUClock() {
+			err = errors.Join(err, c.s.setOffset(c, set, -k.Offset))
+		}
+	}
+	return err
+}
+
+// setOffset gives a map's entry, on the host if it has it, the difference of the clocks.
+func (s *Session) setOffset(c *Context, set nvattach.Setting, offset int64) error {
+	set.Value = strconv.FormatInt(offset, 10)
+	for _, o := range append(s.all(), c) {
+		if o != c && o.host == nil {
+			continue
+		}
+		if x := o.maps.Find(set.Name); x != nil && (o.host != nil || !x.Shared()) {
+			if err := o.maps.Apply(o.mem, set, nil); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Clocks reports whether the clocks of GPUs are to be compared with the host's.
+func (s *Session) Clocks() bool {
+	return s.opts.Plan.Clocks() || slices.ContainsFunc(s.opts.Settings, func(set nvattach.Setting) bool { return set.GPUClock() })
+}
+
+// share returns the host's maps if the context's kernels reach those that they use, too.
+func (s *Session) share(t *Target) *nvattach.Maps {
+	for _, c := range s.all() {
+		if c.host == nil || c.maps.SharedSize == 0 {
+			continue
+		}
+		err := errors.New("the memory of the host can't be reached")
+		if t.Share != nil {
+			err = t.Share(nvattach.HostBase+c.maps.SharedOffset, c.maps.SharedSize)
+		}
+		if err == nil {
+			return c.maps
+		}
+		if one, _ := s.opts.Plan.SharedMaps(); len(one) > 0 {
+			s.out.fault(fmt.Errorf("process %d, device %d: kernels see contents of their own of %s, not the host's: %w", t.PID, t.Device, strings.Join(one, ", "), err))
+		} else {
+			s.out.fault(fmt.Errorf("process %d, device %d: the time in kernels is not the host's: %w", t.PID, t.Device, err))
+		}
+	}
+	return nil
 }
 
 // addReaders makes readers of the context's rings.
@@ -223,7 +285,9 @@ func (s *Session) AddHost(alloc func(size uint64) ([]byte, error)) (*nvattach.Ho
 	if len(s.opts.Plan.Host) == 0 {
 		return nil, nil
 	}
-	maps, mem, err := s.opts.Plan.NewHostMaps(&s.opts.Maps, alloc)
+	o := s.opts.Maps
+	o.Clock = s.Clocks()
+	maps, mem, err := s.opts.Plan.NewHostMaps(&o, alloc)
 	if err != nil {
 		return nil, fmt.Errorf("maps on the host: %w", err)
 	}

@@ -28,6 +28,7 @@ const (
 	pinnedMemory
 	registeredMemory // the program's own memory, moved into the file
 	internalMemory   // strings and the like, for the program to read
+	sharedMemory     // of this process and the program
 )
 
 // A region is an allocation.

@@ -87,7 +87,7 @@ func (c *call) allocPitch(out, pitch, width, height uint64) result {
 
 func hostGetDevicePointer(c *call) result {
 	m := c.p.arena.at(c.arg(1))
-	if m == nil || m.kind != pinnedMemory && m.kind != registeredMemory && m.kind != managedMemory {
+	if m == nil || m.kind != pinnedMemory && m.kind != registeredMemory && m.kind != managedMemory && m.kind != sharedMemory {
 		return errInvalidValue
 	}
 	c.put64(c.arg(0), c.arg(1))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -103,9 +104,16 @@ func newProcess(s *Sim, pid int, start string, random uint64) (*Process, error) 
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.rt.init()
 	a.mapHost = p.mapHost
+	for _, r := range s.shared {
+		a.insert(&region{Region: r, kind: sharedMemory})
+	}
+	o := emu.Options{Memory: a, Device: s.gpu.machine(), Printf: &p.printf, Workers: s.opts.Workers}
+	if len(s.shared) > 0 {
+		o.Now = func() uint64 { return uint64(time.Now().UnixNano()) }
+	}
 	for i := range s.opts.Count {
 		d := &device{ordinal: i}
-		d.machine = emu.New(&emu.Options{Memory: a, Device: s.gpu.machine(), Printf: &p.printf, Workers: s.opts.Workers})
+		d.machine = emu.New(&o)
 		p.devices = append(p.devices, d)
 	}
 	return p, nil

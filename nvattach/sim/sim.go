@@ -44,6 +44,13 @@ type Options struct {
 	LibDir string
 }
 
+// Share has kernels of programs that come reach memory of this process, at an address that
+// the programs have it at, too: to them it is registered already. Their %globaltimer is
+// CLOCK_REALTIME then, as a GPU's nearly is, and not a model's.
+func (s *Sim) Share(addr uint64, data []byte) {
+	s.shared = append(s.shared, emu.Region{Base: addr, Data: data, Name: "maps of probes on the host"})
+}
+
 // ProcessMemory is the memory of a running program. Both return how many bytes
 // they could copy, with an error if that is not all.
 type ProcessMemory interface {
@@ -116,6 +123,8 @@ type Sim struct {
 	dir  string // of the socket, and of the libraries if they are ours
 	libs string
 	ln   *net.UnixListener
+
+	shared []emu.Region // of this process, that kernels reach
 
 	ids atomic.Uint64 // of sessions, streams and captures
 

@@ -1,0 +1,68 @@
+package nvattach
+
+import (
+	"encoding/binary"
+
+	"nvtrace/ptx"
+	"nvtrace/ptx/bpf"
+)
+
+// A Clock says how a GPU's %globaltimer relates to CLOCK_MONOTONIC, both in nanoseconds:
+//
+//	monotonic = timer + Offset + (timer-Since)*Drift/2^64
+//
+// The zero value says that they are the same.
+type Clock struct {
+	Offset int64
+	Since  uint64 // when Offset was measured, by %globaltimer
+	Drift  int64
+}
+
+// Monotonic is the time of CLOCK_MONOTONIC at a time of %globaltimer.
+func (c *Clock) Monotonic(timer uint64) uint64 {
+	since := float64(int64(timer - c.Since))
+	return timer + uint64(c.Offset) + uint64(int64(since*(float64(c.Drift)/(1<<64))))
+}
+
+// bytes is the clock as the maps' memory has it, at clockOff.
+func (c *Clock) bytes() []byte {
+	b := binary.LittleEndian.AppendUint64(nil, uint64(c.Offset))
+	b = binary.LittleEndian.AppendUint64(b, c.Since)
+	return binary.LittleEndian.AppendUint64(b, uint64(c.Drift))
+}
+
+// SetClock has bpf_ktime_get_ns in kernels return the time of CLOCK_MONOTONIC, as on the host.
+// Kernels may run: what one of them reads at that moment may be wrong by what the clock was.
+func (m *Maps) SetClock(mem Memory, c Clock) error { return mem.WriteMem(m.base+clockOff, c.bytes()) }
+
+// Clocks reports whether programs in kernels and on the host both ask for the time.
+func (p *Plan) Clocks() bool {
+	for _, q := range p.Programs {
+		for _, n := range q.Report.Helpers {
+			if q.unit.clock && n == helperTime {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// time is bpf_ktime_get_ns: %globaltimer, where nobody compares it with a time on the host.
+func (u *unit) time(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {
+	k := u.code(g)
+	now := k.reg(ptx.B64)
+	k.f("mov.u64 %s, %%globaltimer;", now)
+	if !u.clock {
+		return register64(now), nil
+	}
+	at, offset, since, drift := k.reg(ptx.B64), k.reg(ptx.B64), k.reg(ptx.B64), k.reg(ptx.B64)
+	k.f("mov.u64 %s, %#x;", at, u.maps.base)
+	for i, r := range []string{offset, since, drift} {
+		k.f("ld.global.u64 %s, [%s+%d];", r, at, clockOff+8*i)
+	}
+	k.f("sub.s64 %s, %s, %s;", since, now, since)
+	k.f("mul.hi.s64 %s, %s, %s;", drift, since, drift)
+	k.f("add.s64 %s, %s, %s;", now, now, offset)
+	k.f("add.s64 %s, %s, %s;", now, now, drift)
+	return register64(now), nil
+}
