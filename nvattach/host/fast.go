@@ -1,7 +1,6 @@
 package host
 
 import (
-	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +14,7 @@ import (
 	"nvtrace/nvattach"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
+	"nvtrace/ptrace/dso"
 	"nvtrace/ptrace/proc"
 	"nvtrace/ptx/bpf"
 )
@@ -208,12 +208,12 @@ func (t *Tracer) unwinds() bool {
 
 // unwinder returns the place of the function in a mapped file by which exceptions and
 // backtraces find out about functions, nil if it has none.
-func (f *fast) unwinder(task *ptrace.Task, m *proc.Mapping) *target {
+func (f *fast) unwinder(task *ptrace.Task, m *dso.Code) *target {
 	exe, _ := os.Readlink(proc.Path(task.PID, "exe")) // "" when it has died
 	if m.Path != exe && !strings.HasPrefix(filepath.Base(m.Path), "libgcc_s") {
 		return nil
 	}
-	file, key, err := proc.OpenMapped(task.PID, m)
+	file, key, err := m.Open()
 	if err != nil {
 		return nil
 	}
@@ -229,28 +229,22 @@ func (f *fast) unwinder(task *ptrace.Task, m *proc.Mapping) *target {
 	return x
 }
 
-func findUnwinder(r io.ReaderAt) (x *target) {
-	defer func() {
-		if recover() != nil { // debug/elf trusts what a file says in places
-			x = nil
-		}
-	}()
-	e, err := elf.NewFile(r)
+func findUnwinder(r io.ReaderAt) *target {
+	e, err := dso.Read(r)
 	if err != nil {
 		return nil
 	}
-	defer e.Close()
 	symbols, _ := e.DynamicSymbols()
-	if !slices.ContainsFunc(e.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+	if !e.HasInterpreter() {
 		all, _ := e.Symbols() // of a static program, unless it is stripped
 		symbols = append(symbols, all...)
 	}
 	for i := range symbols {
 		s := &symbols[i]
-		if s.Name != agent.Unwinder || s.Section == elf.SHN_UNDEF {
+		if s.Name != agent.Unwinder || !s.Defined {
 			continue
 		}
-		if off, ok := offsetOf(e, s.Value); ok {
+		if off, ok := e.Offset(s.Addr); ok {
 			return &target{offset: off, name: s.Name, size: s.Size, begins: true}
 		}
 	}

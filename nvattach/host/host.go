@@ -27,6 +27,7 @@ import (
 	"nvtrace/nvattach/api"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
+	"nvtrace/ptrace/dso"
 	"nvtrace/ptrace/proc"
 )
 
@@ -54,6 +55,7 @@ const mostTargets = 4096
 type Tracer struct {
 	opts    Options
 	class   uint16
+	watcher dso.Watcher
 	files   map[proc.FileKey][]*target
 	procs   map[*ptrace.Process]*process
 	enters  map[uint64][]*nvattach.PlannedHost // by number of the system call
@@ -106,6 +108,7 @@ func New(o *Options, class uint16) (*Tracer, error) {
 		found: make(map[*nvattach.PlannedHost]bool), inFile: make(map[*nvattach.PlannedHost]bool),
 		skipped: make(map[int]int64), told: make(map[string]bool), real: make(map[*nvattach.PlannedHost]string),
 	}
+	t.watcher = dso.Watcher{Class: class, Mapped: t.mapped}
 	if t.opts.Logger == nil {
 		t.opts.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -228,8 +231,7 @@ func (t *Tracer) Rules() []ptrace.Rule {
 		rules = append(rules, ptrace.Rule{Nrs: nrs, Class: t.class})
 	}
 	if t.code() {
-		exec := []ptrace.ArgMatch{{Arg: 2, Mask: unix.PROT_EXEC, Value: unix.PROT_EXEC}}
-		rules = append(rules, ptrace.Rule{Names: []string{"mmap", "mprotect", "pkey_mprotect"}, Class: t.class, Args: exec})
+		rules = append(rules, t.watcher.Rules()...)
 	}
 	if t.usdt() {
 		fixed := []ptrace.ArgMatch{{Arg: 3, Mask: unix.MAP_FIXED, Value: unix.MAP_FIXED}}
@@ -238,21 +240,9 @@ func (t *Tracer) Rules() []ptrace.Rule {
 	return rules
 }
 
-// maps reports whether a call makes memory of the program executable.
-func (t *Tracer) maps(s *ptrace.Syscall) bool {
-	if t.usdt() && s.Nr == unix.SYS_MMAP && s.Args[2]&unix.PROT_EXEC == 0 {
-		return s.Args[3]&unix.MAP_FIXED != 0 // a library's data, which a probe's counter may be in
-	}
-	if !t.code() || s.Args[2]&unix.PROT_EXEC == 0 {
-		return false
-	}
-	switch s.Nr {
-	case unix.SYS_MMAP:
-		return int32(uint32(s.Args[4])) >= 0
-	case unix.SYS_MPROTECT, unix.SYS_PKEY_MPROTECT:
-		return true
-	}
-	return false
+// data reports whether a call maps a library's data, which a probe's counter may be in.
+func (t *Tracer) data(s *ptrace.Syscall) bool {
+	return t.usdt() && s.Nr == unix.SYS_MMAP && s.Args[2]&unix.PROT_EXEC == 0 && s.Args[3]&unix.MAP_FIXED != 0
 }
 
 // Enter implements [ptrace.Handler].
@@ -261,7 +251,10 @@ func (t *Tracer) Enter(task *ptrace.Task, s *ptrace.Syscall) ptrace.Verdict {
 		return ptrace.Skip
 	}
 	verdict := ptrace.Skip
-	if t.maps(s) {
+	if t.code() {
+		verdict = t.watcher.Enter(task, s)
+	}
+	if t.data(s) {
 		verdict = ptrace.WantExit
 	}
 	if t.fast != nil && t.fast.calls && len(t.enters[s.Nr])+len(t.exits[s.Nr]) > 0 {
@@ -303,14 +296,8 @@ func (t *Tracer) Exit(task *ptrace.Task, s *ptrace.Syscall) {
 			_ = task.SetRegs(r) // fails if it has died
 		}
 		s.Ret = result
-	} else if t.maps(s) && s.Ret >= 0 {
-		lo := s.Args[0]
-		if s.Nr == unix.SYS_MMAP {
-			lo = uint64(s.Ret)
-		}
-		if s.Args[2]&unix.PROT_EXEC != 0 {
-			t.mapped(task, lo, lo+s.Args[1])
-		}
+	} else if t.code() {
+		t.watcher.Exit(task, s)
 	}
 	if p := t.procs[task.Proc]; p != nil && len(p.semaphores) > 0 && s.Nr == unix.SYS_MMAP {
 		t.arm(task, p)
@@ -336,11 +323,16 @@ func sysCall(task *ptrace.Task, s *ptrace.Syscall, more ...uint64) *nvattach.Hos
 
 // Task implements [ptrace.Handler].
 func (t *Tracer) Task(task *ptrace.Task, e *ptrace.TaskEvent) {
+	t.track(task, e)
+	if t.code() {
+		t.watcher.Task(task, e)
+	}
+}
+
+// track keeps what is known of processes.
+func (t *Tracer) track(task *ptrace.Task, e *ptrace.TaskEvent) {
 	switch e.Kind {
 	case ptrace.TaskNew:
-		if e.Attached && task.TID == task.PID && t.code() {
-			task.Interrupt(func(task *ptrace.Task) { t.mapped(task, 0, ^uint64(0)) })
-		}
 		if e.Thread || t.procs[task.Proc] != nil {
 			return
 		}
@@ -357,9 +349,6 @@ func (t *Tracer) Task(task *ptrace.Task, e *ptrace.TaskEvent) {
 		t.procs[task.Proc] = p
 	case ptrace.TaskExec:
 		t.procs[task.Proc] = &process{at: make(map[uint64]*target)}
-		if t.code() {
-			t.mapped(task, 0, ^uint64(0))
-		}
 	case ptrace.TaskExit, ptrace.TaskDetach:
 		delete(t.skipped, task.TID)
 		if task.TID == task.PID && !e.Replaced {
@@ -385,35 +374,27 @@ func (t *Tracer) report(text string) {
 	}
 }
 
-// mapped sets the breakpoints in files whose code lies within a range.
-func (t *Tracer) mapped(task *ptrace.Task, lo, hi uint64) {
-	list, err := proc.Maps(task.PID)
-	if err != nil {
-		return
-	}
+// mapped has programs run at functions of files whose code a process has got.
+func (t *Tracer) mapped(task *ptrace.Task, e *dso.Event) {
 	p := t.procs[task.Proc]
 	if p == nil {
 		p = &process{at: make(map[uint64]*target)}
 		t.procs[task.Proc] = p
 	}
 	var places []place
-	for i := range list {
-		m := &list[i]
-		if m.Inode == 0 || !m.Exec || m.Start >= hi || m.End <= lo || !strings.HasPrefix(m.Path, "/") {
-			continue
-		}
+	for _, m := range e.Files() {
 		var wanted []*target
 		if t.wants(m.Path) {
-			wanted = t.targets(task, m)
+			wanted = t.targets(&m)
 		}
 		if t.fast != nil && t.unwinds() {
-			if x := t.fast.unwinder(task, m); x != nil {
+			if x := t.fast.unwinder(task, &m); x != nil {
 				wanted = append(slices.Clip(wanted), x)
 			}
 		}
 		for _, x := range wanted {
-			if x.offset >= m.Offset && x.offset-m.Offset < m.End-m.Start {
-				places = append(places, place{m.Start + x.offset - m.Offset, x})
+			if addr, ok := m.Addr(x.offset, 1); ok {
+				places = append(places, place{addr, x})
 			}
 		}
 	}
@@ -569,8 +550,8 @@ func (t *Tracer) override(task *ptrace.Task, x *target, result uint64) bool {
 }
 
 // targets returns the places in a mapped file that programs want.
-func (t *Tracer) targets(task *ptrace.Task, m *proc.Mapping) []*target {
-	f, key, err := proc.OpenMapped(task.PID, m)
+func (t *Tracer) targets(m *dso.Code) []*target {
+	f, key, err := m.Open()
 	if err != nil {
 		t.report(fmt.Sprintf("%s has no probes: %v", m.Path, err))
 		return nil
@@ -588,16 +569,10 @@ func (t *Tracer) targets(task *ptrace.Task, m *proc.Mapping) []*target {
 
 // read finds what programs want in a file.
 func (t *Tracer) read(r io.ReaderAt, path string) (list []*target, err error) {
-	defer func() {
-		if p := recover(); p != nil { // debug/elf trusts what a file says in places
-			list, err = nil, fmt.Errorf("damaged (%v)", p)
-		}
-	}()
-	e, err := elf.NewFile(r)
+	e, err := dso.Read(r)
 	if err != nil {
 		return nil, err
 	}
-	defer e.Close()
 	if e.Machine != elfMachine {
 		return nil, fmt.Errorf("it is for %v", e.Machine)
 	}
@@ -625,15 +600,14 @@ func (t *Tracer) read(r io.ReaderAt, path string) (list []*target, err error) {
 		n := 0
 		for i := range symbols {
 			s := &symbols[i]
-			if s.Section == elf.SHN_UNDEF || s.Value == 0 || part(s.Name) || !q.Point.Matches(s.Name) {
+			if !s.Defined || s.Addr == 0 || part(s.Name) || !q.Point.Matches(s.Name) {
 				continue
 			}
-			kind := elf.ST_TYPE(s.Info)
-			chooses := kind == elf.STT_LOOS // GNU_IFUNC
-			if kind != elf.STT_FUNC && kind != elf.STT_NOTYPE && !chooses || chooses && q.Point.Offset > 0 {
+			chooses := s.Indirect()
+			if !s.Function() && s.Type != elf.STT_NOTYPE && !chooses || chooses && q.Point.Offset > 0 {
 				continue
 			}
-			off, ok := offsetOf(e, s.Value+q.Point.Offset)
+			off, ok := e.Offset(s.Addr + q.Point.Offset)
 			if !ok {
 				continue
 			}
@@ -692,11 +666,11 @@ func (x *target) is(size uint64, begins bool) {
 
 // beginnings returns the sizes of functions, 0 where that is not known, by where in the file
 // they begin: those that have symbols, and those in the table for unwinding stacks.
-func beginnings(e *elf.File, symbols []elf.Symbol) map[uint64]uint64 {
+func beginnings(e *dso.File, symbols []dso.Symbol) map[uint64]uint64 {
 	list := make(map[uint64]uint64)
-	starts, _ := agent.Functions(e) // there may be no table
+	starts, _ := e.Starts() // there may be no table
 	for i, at := range starts {
-		if off, ok := offsetOf(e, at); ok {
+		if off, ok := e.Offset(at); ok {
 			list[off] = 0
 			if i+1 < len(starts) {
 				list[off] = starts[i+1] - at
@@ -705,9 +679,9 @@ func beginnings(e *elf.File, symbols []elf.Symbol) map[uint64]uint64 {
 	}
 	for i := range symbols {
 		s := &symbols[i]
-		off, ok := offsetOf(e, s.Value)
+		off, ok := e.Offset(s.Addr)
 		switch {
-		case !ok || elf.ST_TYPE(s.Info) != elf.STT_FUNC || s.Section == elf.SHN_UNDEF:
+		case !ok || !s.Function():
 		case part(s.Name):
 			delete(list, off)
 		case s.Size > 0:
@@ -715,16 +689,6 @@ func beginnings(e *elf.File, symbols []elf.Symbol) map[uint64]uint64 {
 		}
 	}
 	return list
-}
-
-// offsetOf returns where in a file the code at an address is.
-func offsetOf(e *elf.File, addr uint64) (uint64, bool) {
-	for _, p := range e.Progs {
-		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 && addr >= p.Vaddr && addr-p.Vaddr < p.Filesz {
-			return addr - p.Vaddr + p.Off, true
-		}
-	}
-	return 0, false
 }
 
 // Unmatched says which programs' functions were never there.

@@ -2,16 +2,15 @@ package host
 
 import (
 	"bytes"
-	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 
 	"nvtrace/nvattach"
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/dso"
 	"nvtrace/ptrace/proc"
 )
 
@@ -54,12 +53,12 @@ const (
 )
 
 // readUSDT lists the probes of a file.
-func readUSDT(e *elf.File) ([]usdt, error) {
+func readUSDT(e *dso.File) ([]usdt, error) {
 	s := e.Section(".note.stapsdt")
 	if s == nil {
 		return nil, nil
 	}
-	b, err := io.ReadAll(io.LimitReader(s.Open(), maxNotes))
+	b, err := e.Data(s, maxNotes)
 	if err != nil {
 		return nil, err
 	}
@@ -217,14 +216,14 @@ func (a *usdtArg) value(regs []uint64, read func(addr uint64, buf []byte) int) (
 }
 
 // addUSDT adds the probes of a file that a program wants.
-func (t *Tracer) addUSDT(e *elf.File, places map[uint64]*target, q *nvattach.PlannedHost, path string) error {
+func (t *Tracer) addUSDT(e *dso.File, places map[uint64]*target, q *nvattach.PlannedHost, path string) error {
 	list, err := readUSDT(e)
 	for i := range list {
 		u := &list[i]
 		if !nvattach.Glob(q.Point.Provider, u.provider) || !nvattach.Glob(q.Point.Probe, u.name) {
 			continue
 		}
-		off, ok := offsetOf(e, u.addr)
+		off, ok := e.Offset(u.addr)
 		if !ok {
 			continue
 		}

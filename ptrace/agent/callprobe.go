@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/dso"
 	"nvtrace/ptrace/proc"
 )
 
@@ -140,29 +140,22 @@ func (p *Process) fileAt(ip uint64) (f *codeFile, base uint64, err error) {
 }
 
 // readCode looks into a file.
-func readCode(r io.ReaderAt) (f *codeFile) {
-	defer func() {
-		if v := recover(); v != nil { // debug/elf trusts what a file says in places
-			f = &codeFile{err: fmt.Errorf("its file is damaged (%v)", v)}
-		}
-	}()
-	e, err := elf.NewFile(r)
+func readCode(r io.ReaderAt) *codeFile {
+	e, err := dso.Read(r)
 	if err != nil {
 		return &codeFile{err: err}
 	}
-	f = new(codeFile)
+	f := new(codeFile)
 	if e.Section(".gopclntab") != nil {
 		f.err = errGoStack
 	}
-	starts, err := Functions(e)
+	starts, err := e.Starts()
 	if err != nil {
 		return f // those that need it are not rerouted
 	}
 	for _, at := range starts {
-		for _, s := range e.Progs {
-			if s.Type == elf.PT_LOAD && s.Flags&elf.PF_X != 0 && at >= s.Vaddr && at-s.Vaddr < s.Filesz {
-				f.starts = append(f.starts, at-s.Vaddr+s.Off)
-			}
+		if off, ok := e.Offset(at); ok {
+			f.starts = append(f.starts, off)
 		}
 	}
 	slices.Sort(f.starts)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/arch/x86/x86asm"
 
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/dso"
 )
 
 // Image is what a library file has of system calls that the agent can reroute. It is
@@ -29,11 +30,8 @@ type imageSite struct {
 	code []byte // in front of ip: as much as Process.patchSite looks at
 }
 
-// Bounds of files that are looked into.
-const (
-	maxImage     = 16 << 20
-	maxFunctions = 1 << 17
-)
+// maxImage bounds the files that are looked into, in bytes.
+const maxImage = 16 << 20
 
 // siteLen is how much of the code Process.patchSite looks at, up to the end of the system
 // call instruction.
@@ -53,23 +51,24 @@ func (a *Agent) FindImage(path string) (*Image, error) {
 	if st.Size() > maxImage {
 		return nil, fmt.Errorf("%s: %d bytes, at most %d are looked into", path, st.Size(), maxImage)
 	}
-	f, err := elf.NewFile(file)
+	f, err := dso.Read(file)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if f.Machine != elf.EM_X86_64 {
 		return nil, fmt.Errorf("%s: not of this architecture", path)
 	}
-	starts, err := Functions(f)
+	starts, err := f.Starts()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	im := new(Image)
 	for _, p := range f.Progs {
-		if p.Type != elf.PT_LOAD || p.Flags&elf.PF_X == 0 {
+		if !dso.IsCode(&p) {
 			continue
 		}
-		if err := im.scan(a, &segment{p.ReaderAt, p.Vaddr, starts}); err != nil {
+		code := io.NewSectionReader(file, int64(p.Off), int64(p.Filesz))
+		if err := im.scan(a, &segment{code, p.Vaddr, starts}); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 	}
@@ -159,43 +158,6 @@ func (s *segment) onPath(ip, mov uint64) bool {
 		}
 	}
 	return false
-}
-
-// Functions returns the addresses at which functions begin, ascending, from the table for unwinding
-// stacks, which stripped files have too (the Linux Standard Base's .eh_frame_hdr).
-func Functions(f *elf.File) ([]uint64, error) {
-	const (
-		version  = 1
-		udata4   = 0x03
-		tableEnc = 0x3b // relative to the table, 4 bytes, signed
-	)
-	i := slices.IndexFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_GNU_EH_FRAME })
-	if i < 0 {
-		return nil, errors.New("no table of functions")
-	}
-	p := f.Progs[i]
-	if p.Filesz < 12 || p.Filesz > 12+8*maxFunctions {
-		return nil, fmt.Errorf("a table of functions of %d bytes", p.Filesz)
-	}
-	b := make([]byte, p.Filesz)
-	if _, err := p.ReadAt(b, 0); err != nil {
-		return nil, err
-	}
-	if b[0] != version || b[1]&0xf != 0xb || b[2] != udata4 || b[3] != tableEnc {
-		return nil, fmt.Errorf("a table of functions of an unknown form (% x)", b[:4])
-	}
-	n := binary.LittleEndian.Uint32(b[8:])
-	if uint64(n) > (p.Filesz-12)/8 {
-		return nil, fmt.Errorf("%d functions in a table of %d bytes", n, p.Filesz)
-	}
-	starts := make([]uint64, n)
-	for i := range starts {
-		starts[i] = p.Vaddr + uint64(int64(int32(binary.LittleEndian.Uint32(b[12+8*i:]))))
-	}
-	if !slices.IsSorted(starts) {
-		return nil, errors.New("a table of functions out of order")
-	}
-	return starts, nil
 }
 
 // SetImages says which libraries the processes most likely have.

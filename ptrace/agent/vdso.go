@@ -2,13 +2,13 @@ package agent
 
 import (
 	"bytes"
-	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/dso"
 	"nvtrace/ptrace/proc"
 )
 
@@ -46,22 +46,23 @@ func OwnVDSO() *VDSO {
 
 // newVDSO finds clock_gettime.
 func newVDSO(image []byte) (*VDSO, error) {
-	f, err := elf.NewFile(bytes.NewReader(image)) // its section headers come last
+	f, err := dso.Read(bytes.NewReader(image))
 	if err != nil {
 		return nil, err
 	}
-	syms, err := f.DynamicSymbols()
+	const clock, cpu = "__vdso_clock_gettime", "__vdso_getcpu"
+	syms, err := f.Lookup(clock, cpu)
 	if err != nil {
 		return nil, err
 	}
 	v := &VDSO{image: image}
-	for _, s := range syms {
+	for name, s := range syms {
 		switch {
-		case s.Value >= uint64(len(image)):
-		case s.Name == "__vdso_clock_gettime":
-			v.clock = s.Value
-		case s.Name == "__vdso_getcpu":
-			v.cpu = s.Value
+		case s.Addr >= uint64(len(image)):
+		case name == clock:
+			v.clock = s.Addr
+		case name == cpu:
+			v.cpu = s.Addr
 		}
 	}
 	if v.clock == 0 {

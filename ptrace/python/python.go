@@ -8,13 +8,13 @@ package python
 
 import (
 	"bytes"
-	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
 
+	"nvtrace/ptrace/dso"
 	"nvtrace/ptrace/proc"
 )
 
@@ -118,7 +118,7 @@ func open(pid int, m *proc.Mapping, base string) (*Interpreter, error) {
 		return nil, err
 	}
 	defer f.Close()
-	e, err := elf.NewFile(f)
+	e, err := dso.Read(f)
 	if err != nil {
 		return nil, err
 	}
@@ -126,22 +126,21 @@ func open(pid int, m *proc.Mapping, base string) (*Interpreter, error) {
 	if err != nil {
 		return nil, err
 	}
+	bias, ok := e.Bias(m)
+	if !ok {
+		return nil, ErrNone
+	}
 	in := &Interpreter{Major: 3, threads: make(map[uint64]uint64), codes: make(map[codeKey]*code)}
 	for i := range symbols {
 		switch s := &symbols[i]; {
-		case s.Section == elf.SHN_UNDEF:
+		case !s.Defined:
 		case s.Name == "_PyRuntime":
-			in.runtime = s.Value
+			in.runtime = bias + s.Addr
 		case s.Name == "Py_Version": // from 3.11 on
-			for _, p := range e.Progs {
-				var b [8]byte
-				if p.Type != elf.PT_LOAD || s.Value-p.Vaddr >= p.Filesz {
-					continue
-				}
-				if _, err := p.ReadAt(b[:], int64(s.Value-p.Vaddr)); err == nil {
-					v := binary.LittleEndian.Uint64(b[:])
-					in.Major, in.Minor = int(v>>24&0xff), int(v>>16&0xff)
-				}
+			var b [8]byte
+			if e.ReadAt(b[:], s.Addr) == nil {
+				v := binary.LittleEndian.Uint64(b[:])
+				in.Major, in.Minor = int(v>>24&0xff), int(v>>16&0xff)
 			}
 		}
 	}
@@ -150,12 +149,6 @@ func open(pid int, m *proc.Mapping, base string) (*Interpreter, error) {
 	}
 	if in.runtime == 0 || in.Major != 3 || in.Minor < 9 || in.Minor > 14 {
 		return nil, ErrNone
-	}
-	for _, p := range e.Progs {
-		if p.Type == elf.PT_LOAD { // the first
-			in.runtime += m.Start - m.Offset - (p.Vaddr - p.Off)
-			break
-		}
 	}
 	in.layout, in.ready = layouts[in.Minor], in.Minor < 13
 	return in, nil
