@@ -89,7 +89,7 @@ func newRunFlags(e *env) *runFlags {
 	f.set.StringVar(&f.orphans, "orphans", "auto", "processes that outlive the program, `HOW`: wait, kill, detach (with --seccomp=off), or auto: detach with --seccomp=off, otherwise wait and say so")
 	f.set.StringVar(&f.fast, "fast", "auto", "record ioctls inside the program, without stops, `WHEN` auto: where it can be done; off: never")
 	f.api.register(f.set, "record the calls of CUDA's libraries, and show them with the ioctls they cause; =`LIBRARIES` driver,runtime,cublas,…; queries such as cudaGetDevice are only counted, with =all they are recorded, with =count every call is only counted")
-	f.set.StringVar(&f.gpuTimes, "gpu-times", "off", "record when GPUs ran kernels, graphs, copies and sets, `HOW`: events, by events of the driver around each; auto: in the best way there is; off. Implies --api")
+	f.set.StringVar(&f.gpuTimes, "gpu-times", "off", "record when GPUs ran kernels, graphs, copies and sets, `HOW`: events, by an event of the driver behind each; auto: in the best way there is; off. Implies --api")
 	f.set.Var(&f.stacks, "stacks", "record the lines of Python from which calls were made: `CALLS` alloc, sync, or names of functions such as cuMemcpy*, by commas. Implies --api")
 	f.set.BoolVar(&f.env, "env", false, "list the environment variables that CUDA's libraries ask for")
 	f.modules.register(f.set)

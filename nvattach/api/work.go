@@ -12,6 +12,7 @@ type Work struct {
 	// 0: there is none.
 	Subject   uint8
 	PerThread bool // the default stream is the thread's own
+	Early     bool // the GPU may begin long before the call returns, as that copies pageable memory itself
 }
 
 // Work returns what a function has a GPU do; ok is false where that is nothing that takes
@@ -25,6 +26,7 @@ func (f *Function) Work() (w Work, ok bool) {
 		return w, false
 	}
 	w.PerThread = strings.HasSuffix(f.Name, "_ptsz") || strings.HasSuffix(f.Name, "_ptds")
+	w.Early = strings.HasPrefix(f.Name, "cuMemcpy")
 	for i := range f.Params {
 		p := &f.Params[i]
 		arg := p.Loc.Index + 1

@@ -32,7 +32,7 @@ type Options struct {
 	// Counts selects functions, by name, whose calls are counted and not recorded; nil: none. With
 	// failed those that fail are recorded, without arguments.
 	Counts func(name string) (count, failed bool)
-	// Times has what functions of the driver have a GPU do timed, by events around it. They are
+	// Times has what functions of the driver have a GPU do timed, by an event behind it. They are
 	// recorded, whatever Counts says.
 	Times bool
 	// Stops selects functions at whose calls the thread stops for OnStop, before they run; nil: none.
@@ -247,7 +247,7 @@ func (t *Tracer) newHook(path, name string, module api.Module, spec *api.HookSpe
 			h.Ends = &arg
 		}
 		if w, ok := f.Work(); ok {
-			h.Work = &agent.Work{Stream: w.Stream, StreamAt: w.StreamAt, Subject: w.Subject, PerThread: w.PerThread}
+			h.Work = &agent.Work{Stream: w.Stream, StreamAt: w.StreamAt, Subject: w.Subject, PerThread: w.PerThread, Early: w.Early}
 		}
 	}
 	if t.opts.Stops != nil && t.opts.Stops(module, name) {

@@ -149,7 +149,7 @@ type Record struct {
 type GPUWork struct {
 	Call            int64  // Begin of the call
 	Start           int64  // of the work on the GPU, by the host's clock
-	Dur             int64  // of it, by the GPU's, ns
+	Dur             int64  // of it, ns
 	Margin          int64  // Start may be off by so much either way, ns
 	Stream, Context uint64 // handles
 	Subject         uint64 // the argument that Work.Subject names
@@ -237,6 +237,7 @@ type Work struct {
 	StreamAt  uint8 // if not 0, that argument points to a structure which has the stream there, a multiple of 8
 	Subject   uint8 // 1 + the argument that GPUWork.Subject is; 0: none
 	PerThread bool  // the default stream is the thread's own
+	Early     bool  // the GPU may begin long before the call returns
 }
 
 // Count is what was counted of a thread's calls of a function.

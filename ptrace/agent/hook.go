@@ -353,6 +353,9 @@ func (h *Hook) encode(s *hookSite) []byte {
 		if w.PerThread {
 			flags |= hookThread
 		}
+		if w.Early {
+			flags |= hookEarly
+		}
 	}
 	if h.Waits {
 		flags |= hookWaits

@@ -69,8 +69,8 @@ const (
 	shortSize  = 64 // of a return that refers to no memory
 	segSize    = 32
 	seenSize   = 16
-	timesSize  = 0xee8
-	timerSize  = 0x2c040
+	timesSize  = 0x1600
+	timerSize  = 0x30050
 
 	retsSize    = 0x20000
 	programSize = 32
@@ -156,6 +156,7 @@ const (
 	hookWaits  = 512
 	hookThread = 1024
 	hookEnds   = 2048
+	hookEarly  = 4096
 
 	derefString = 1
 	derefIn     = 2

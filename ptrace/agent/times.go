@@ -29,8 +29,8 @@ func (d *Driver) list() []uint64 {
 	}
 }
 
-// Time has what hooked calls with Hook.Work put on the GPU timed from now on, by events of the
-// driver d around it. t must be stopped as [ptrace.Task.Syscall] wants. The agent calls the
+// Time has what hooked calls with Hook.Work put on the GPU timed from now on, by an event of the
+// driver d behind it. t must be stopped as [ptrace.Task.Syscall] wants. The agent calls the
 // driver where the program does, on its threads and stacks, and never waits for the GPU: a time
 // is noticed at a later call of a function with Work, or at the return of one that Waits. The
 // program sees none of that, but that kernels which could begin before the one before them has

@@ -11,11 +11,11 @@ var blobCode []byte
 var blobProgram []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "07f099b6733580fa80dd592db051bc4d4dcff0644219402bc891fcb143b3c229"
+const blobStamp = "0df56c408d12ad5ae6d9260fecbeb29c2ef83e8067be34978db3e8b33a3c19e5"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (
-	blobSum   = "7345df8c237b56914c4cd51589ab8c7f7e34cbf14cc78582d3c01ff77e1f084d"
+	blobSum   = "6bf9b9fc92e87274cc0bd49debc37ff87bf84e083a41167fa39ee4e106b21ffd"
 	blobTools = "gcc (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40"
 )
 
@@ -29,7 +29,7 @@ var blobSymbols = map[string]uint64{
 	"copy_insn":      0x700009db,
 	"tp_insn":        0x700009e3,
 	"sys_in":         0x70000000,
-	"sys_out":        0x70005fe2,
+	"sys_out":        0x70006172,
 	"probe_entry":    0x700009ed,
 	"probe_watch":    0x70000b0b,
 	"probe_return":   0x70000c88,
@@ -141,8 +141,8 @@ var blobLayout = []uint64{
 	0x70031000,
 	0x200,
 	0x43e000000000,
-	0xee8,
-	0x2c040,
+	0x1600,
+	0x30050,
 	0x840,
 	0x48,
 	0xd0,

@@ -181,6 +181,7 @@ enum { HELD_NOT, HELD_DEVICE, HELD_BUSY };
 #define HOOK_TIMED 256u // what calls have the GPU do is timed, in struct timer
 #define HOOK_WAITS 512u // when it returns, the GPU has done something
 #define HOOK_PER_THREAD 1024u // without a stream, it is the thread's own
+#define HOOK_EARLY 4096u // the GPU may be at it before the call returns
 #define HOOK_ENDS 2048u // it ends the context that argument `stream` is, or any
 
 #define DEREF_STRING 1u
@@ -301,32 +302,40 @@ struct count {
 
 #define NGPUS 16u
 #define NREFS 8u
-#define NPAIRS 2048u
+#define NWORKS 2048u
+#define NLASTS 64u
 
-// Two events of the driver's, around what a call had the GPU do.
-struct pair {
-	u64 state; // PAIR_*
-	u64 start, end;
+// An event of the driver's, behind what a call had the GPU do.
+struct work {
+	u64 state; // WORK_*
+	u64 event;
 	u64 context, stream;
 	u64 hook, begin, ids; // of the call: when it began, and whose it is
-	u64 issued; // when the first event was
+	u64 from; // before which the GPU has not begun with it
+	u64 left; // when the call returned
 	u64 what; // an argument
-	u64 refs; // number of the struct ref that is the latest at the start
+	u64 refs; // number of the struct ref that is the latest
+	u64 number; // of all works, in the order of their events
 };
 
-enum { PAIR_FREE, PAIR_TAKEN, PAIR_ENDED };
+enum { WORK_FREE, WORK_TAKEN, WORK_LEFT };
 
 // Those of a thread, used one after another. Only it takes them; whoever has times.lock reads
 // them, and frees them.
 struct timer {
 	u64 inside; // where the stack was when the agent called the driver; 0: it does not
 	u64 sp;	    // where the return address of the call lies that is timed; 0: none is
-	struct pair *pair; // of that
+	u64 stream, what, begin; // of that
 	u64 first, next; // number of the oldest that is not read, and of the next to take
+	u64 at;		 // of the next to look at, in between
 	u64 last;	 // when this thread has read some
 	u64 device;	 // whose context may be about to end
-	u64 pad;
-	struct pair list[NPAIRS];
+	struct work list[NWORKS];
+};
+
+// When the latest work on a stream ended that was read.
+struct last {
+	u64 context, stream, end;
 };
 
 // What a GPU has in a context.
@@ -336,6 +345,7 @@ struct gpu {
 	u64 refs;    // how many there ever were
 	u64 other;   // an event
 	u64 tried;   // when the clocks were last compared
+	u64 least[2]; // that a launch on an idle stream, and on a busy one, seemed to take
 	struct ref {
 		u64 event, at, margin; // when it was, by the host's clock, and by how much it may have been earlier or later
 	} ref[NREFS];
@@ -349,6 +359,10 @@ struct times {
 	u64 current, capturing, mode, create, destroy, record, query, elapsed, stream, state; // functions of the driver
 	u64 lock;   // 1: a thread reads events
 	u64 timers; // as many may be in use
+	u64 works;  // how many there ever were
+	u64 turn;   // which timer is looked at first
+	u64 turns;  // which struct last is used next
+	struct last last[NLASTS];
 	struct gpu gpu[NGPUS];
 };
 

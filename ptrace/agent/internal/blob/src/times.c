@@ -1,6 +1,7 @@
 // The part of the agent that times what the program has the GPU do: around each call that
-// puts work on a stream it has the driver record two events, whose times it reads when the
-// GPU has passed them. See agent.c for the rules; here the driver's functions are called,
+// puts work on a stream it has the driver record an event, whose time it reads when the GPU has
+// passed it: the work's end. It began when that before it on its stream had ended, or when the
+// GPU was given it, whichever was later. See agent.c for the rules; here the driver's functions are called,
 // which keep to none of them: the vector registers are saved for them, and what they
 // call is not recorded.
 
@@ -19,7 +20,15 @@
 #define TRIES 12u	    // to compare the clocks
 #define LONGEST 200000ul    // ns that one of them may take
 #define FIRST 50000000ul    // and the first of a context
-#define BUSY 16u	    // events of a thread that are seen not to be over before the others are left for later
+#define ACTIVE 16u	    // threads whose works are read at once
+#define BUSY 16u	    // streams that are seen not to be so far before the others are left for later
+
+// From when the GPU is given a kernel up to the time of the event behind it more passes than
+// the kernel takes, by so much at most: on an idle stream, and behind another one. How much it is
+// shows where kernels take next to nothing, which is EMPTY.
+#define IDLE_COST 5000ul
+#define BUSY_COST 2500ul
+#define EMPTY 1000ul
 
 __asm__(
 	// with_vectors(a, b, f) calls f(a, b), which may change all vector registers: those of a
@@ -144,7 +153,7 @@ static void renew(u64 context)
 		compare(g);
 }
 
-static void write_time(struct slot *sl, const struct pair *p, u64 start, u64 dur, u64 margin)
+static void write_time(struct slot *sl, const struct work *w, u64 start, u64 dur, u64 margin)
 {
 	struct record *r = reserve(sl, sizeof *r, ENDING, K_TIME, 0, 0, 0);
 	while (!r && trap(TRAP_FULL, 0) && GATE && !(C->dead & 1))
@@ -154,109 +163,177 @@ static void write_time(struct slot *sl, const struct pair *p, u64 start, u64 dur
 	r->flags = 0;
 	r->begin = r->end = now();
 	r->ret = margin;
-	r->hook = p->hook;
+	r->hook = w->hook;
 	r->caller = r->sp = 0;
-	r->args[0] = p->begin;
+	r->args[0] = w->begin;
 	r->args[1] = start;
 	r->args[2] = dur;
-	r->args[3] = p->stream;
-	r->args[4] = p->context;
-	r->args[5] = p->what;
-	r->file = p->ids;
+	r->args[3] = w->stream;
+	r->args[4] = w->context;
+	r->args[5] = w->what;
+	r->file = w->ids;
 	set_state(r, DONE);
 }
 
-// Reads the times of a pair of events; 0: the GPU has not passed them.
-static int read_pair(struct slot *sl, struct gpu *g, struct pair *p)
+static struct last *last_of(const struct work *w)
 {
-	u64 n = g->refs - p->refs - 1 < NREFS - 1 ? p->refs : g->refs - 1;
+	struct last *l;
+	u32 i;
+	for (i = 0; i < NLASTS; i++)
+		if (T->last[i].context == w->context && T->last[i].stream == w->stream)
+			return &T->last[i];
+	l = &T->last[T->turns++ % NLASTS];
+	*l = (struct last){w->context, w->stream, 0};
+	return l;
+}
+
+// Records when the GPU was at a work, of which it is known when that ended.
+static void put_time(struct slot *sl, struct gpu *g, const struct work *w, u64 end, u64 margin)
+{
+	static const u64 most[2] = {IDLE_COST, BUSY_COST};
+	struct last *l = last_of(w);
+	u32 flags = HOOKS[w->hook % NHOOKS].flags;
+	int busy = l->end > w->from;
+	u64 start = busy ? l->end : w->from, cost;
+	if (end < start)
+		end = start;
+	l->end = end;
+	if (!(flags & (HOOK_WAITS | HOOK_EARLY))) {
+		if (!g->least[busy] || end - start < g->least[busy])
+			g->least[busy] = end - start;
+		cost = g->least[busy] < EMPTY ? 0 : g->least[busy] - EMPTY;
+		start += cost < most[busy] ? cost : most[busy];
+	}
+	write_time(sl, w, start, end - start, margin);
+}
+
+// Reads the time of a work; 0: the GPU has not done it.
+static int read_work(struct slot *sl, struct gpu *g, struct work *w)
+{
+	u64 n = g->refs - w->refs - 1 < NREFS - 1 ? w->refs : g->refs - 1;
 	struct ref *r = &g->ref[n % NREFS];
-	u32 since = 0, dur = 0;
-	int ret = CALL(elapsed, &dur, p->start, p->end);
+	u32 since = 0;
+	int ret = CALL(elapsed, &since, r->event, w->event);
 	if (ret == NOT_READY)
 		return 0;
-	if (!ret)
-		ret = CALL(elapsed, &since, r->event, p->start);
 	if (ret)
 		untimed(UNTIMED_FAILED, 1);
 	else {
-		long early = p->issued - r->at - nanoseconds(since);
-		if (early > 0) { // it was not before it was issued: the clock is later by that
+		long early = w->left - r->at - nanoseconds(since);
+		if (early > 0) { // the event was not before it was recorded: the clock is later by that
 			r->at += early;
 			r->margin -= (u64)early < r->margin ? (u64)early : r->margin;
 		}
-		write_time(sl, p, r->at + nanoseconds(since), nanoseconds(dur), r->margin);
+		put_time(sl, g, w, r->at + nanoseconds(since), r->margin);
 	}
 	untimed(UNTIMED_PENDING, -1ul);
 	barrier();
-	p->state = PAIR_FREE;
+	w->state = WORK_FREE;
 	return 1;
 }
 
-static void read_timer(struct slot *sl, struct gpu *g, struct timer *t)
+// The next work of a timer that may have been done.
+static struct work *look(const struct gpu *g, struct timer *t, const u64 *busy, u32 n)
 {
-	u64 i, next = *(volatile u64 *)&t->next;
-	u32 busy = 0;
-	for (i = t->first; i != next && busy < BUSY; i++) {
-		struct pair *p = &t->list[i % NPAIRS];
-		if (*(volatile u64 *)&p->state == PAIR_ENDED && p->context == g->context && !read_pair(sl, g, p))
-			busy++;
+	for (; t->at != *(volatile u64 *)&t->next; t->at++) {
+		struct work *w = &t->list[t->at % NWORKS];
+		u32 i;
+		if (*(volatile u64 *)&w->state != WORK_LEFT || w->context != g->context)
+			continue;
+		for (i = 0; i < n && busy[i] != w->stream; i++)
+			;
+		if (i == n)
+			return w;
 	}
-	while (t->first != next && *(volatile u64 *)&t->list[t->first % NPAIRS].state == PAIR_FREE)
-		t->first++;
+	return 0;
+}
+
+// Reads times in the order of the events, since threads share streams.
+static void read_timers(struct slot *sl, struct gpu *g)
+{
+	struct timer *all = (struct timer *)(TIMES_ADDR + sizeof(struct times)), *active[ACTIVE], *t;
+	u64 busy[BUSY], timers = T->timers, i;
+	u32 n = 0, nbusy = 0, k;
+	for (i = 0; i < timers && n < ACTIVE; i++) {
+		t = &all[(T->turn + i) % timers];
+		if (t->first == *(volatile u64 *)&t->next)
+			continue;
+		t->at = t->first;
+		active[n++] = t;
+	}
+	if (n == ACTIVE)
+		T->turn += i;
+	for (;;) {
+		struct work *w = 0, *x;
+		for (k = 0; k < n; k++)
+			if ((x = look(g, active[k], busy, nbusy)) && (!w || x->number < w->number)) {
+				w = x;
+				t = active[k];
+			}
+		if (!w)
+			break;
+		t->at++;
+		if (!read_work(sl, g, w)) {
+			if (nbusy == BUSY)
+				break;
+			busy[nbusy++] = w->stream;
+		}
+	}
+	for (k = 0; k < n; k++) {
+		t = active[k];
+		while (t->first != *(volatile u64 *)&t->next && *(volatile u64 *)&t->list[t->first % NWORKS].state == WORK_FREE)
+			t->first++;
+	}
 }
 
 // Reads the times of what the GPU has done. A thread that finds another one at it
 // goes on. Nothing here makes a capture of streams fail, whatever its mode.
 static void read_all(struct slot *sl)
 {
-	u64 context = 0, i;
+	u64 context = 0;
 	u32 mode = RELAXED;
 	struct gpu *g;
 	if (CALL(current, &context, 0, 0) || !context || !__sync_bool_compare_and_swap(&T->lock, 0, 1))
 		return;
 	if (!CALL(mode, &mode, 0, 0)) {
 		g = gpu_of(context);
-		for (i = 0; g && i < T->timers; i++)
-			read_timer(sl, g, (struct timer *)(TIMES_ADDR + sizeof(struct times)) + i);
+		if (g)
+			read_timers(sl, g);
 		renew(context);
 		CALL(mode, &mode, 0, 0);
 	}
 	__sync_lock_release(&T->lock);
 }
 
-// Gives a thread's next pair of events to a call.
-static struct pair *take_pair(struct timer *t, u64 context)
+// Gives a thread's next work to a call, with an event.
+static struct work *take_work(struct timer *t, u64 context)
 {
 	u64 n = t->next;
-	struct pair *p = &t->list[n % NPAIRS];
+	struct work *w = &t->list[n % NWORKS];
 	u32 mode = RELAXED;
 	int failed;
-	if (n - *(volatile u64 *)&t->first >= NPAIRS) {
+	if (n - *(volatile u64 *)&t->first >= NWORKS) {
 		untimed(UNTIMED_FULL, 1);
 		return 0;
 	}
-	p->state = PAIR_TAKEN;
+	w->state = WORK_TAKEN;
 	barrier();
 	t->next = n + 1;
-	if (p->start && p->context == context)
-		return p;
-	if (p->start) { // of another one
-		CALL(destroy, p->start, 0, 0);
-		CALL(destroy, p->end, 0, 0);
-	}
-	p->start = p->end = 0;
-	p->context = context;
-	if (CALL(mode, &mode, 0, 0))
-		failed = 1;
-	else {
-		failed = CALL(create, &p->start, 0, 0) || CALL(create, &p->end, 0, 0);
+	if (w->event && w->context == context)
+		return w;
+	if (w->event) // of another one
+		CALL(destroy, w->event, 0, 0);
+	w->event = 0;
+	w->context = context;
+	failed = CALL(mode, &mode, 0, 0);
+	if (!failed) {
+		failed = CALL(create, &w->event, 0, 0);
 		CALL(mode, &mode, 0, 0);
 	}
 	if (!failed)
-		return p;
-	p->start = p->end = 0;
-	p->state = PAIR_FREE;
+		return w;
+	w->event = 0;
+	w->state = WORK_FREE;
 	untimed(UNTIMED_FAILED, 1);
 	return 0;
 }
@@ -274,19 +351,40 @@ static u64 stream_of(const struct frame *f, const struct hook *h)
 	return v;
 }
 
-static void start(void *slot, void *frame)
+void times_enter(struct slot *sl, struct frame *f)
 {
-	struct slot *sl = slot;
-	struct frame *f = frame;
-	const struct hook *h = &HOOKS[f->hook % NHOOKS];
 	struct timer *t = timer_of(sl);
-	u64 context = 0, stream = stream_of(f, h), i = ((u64)sl - SLOT_ADDR) / sizeof *sl + 1, had;
+	const struct hook *h = &HOOKS[f->hook % NHOOKS];
+	u64 sp = (u64)&f->ret;
+	if (!T->on || (t->sp && t->sp > sp))
+		return; // it is part of what is timed
+	t->stream = stream_of(f, h);
+	t->what = h->subject ? argument(f, h->subject - 1) : 0;
+	barrier();
+	t->sp = sp; // what was timed before, if anything, was left by longjmp
+}
+
+void times_began(const struct slot *sl, u64 sp, u64 begin)
+{
+	struct timer *t = timer_of(sl);
+	if (!T->on || t->sp != sp)
+		return;
+	t->begin = begin;
+	if (!begin) // nobody will see the return
+		t->sp = 0;
+}
+
+// Has an event recorded behind what the call has put on its stream.
+static void follow(struct slot *sl, const struct leaving *l, u32 flags, u64 at)
+{
+	struct timer *t = timer_of(sl);
+	u64 context = 0, i = ((u64)sl - SLOT_ADDR) / sizeof *sl + 1, had;
 	u32 capturing = 0;
-	struct pair *p;
+	struct work *w;
 	struct gpu *g;
 	if (CALL(current, &context, 0, 0) || !context)
-		return; // the call will fail
-	if (CALL(capturing, stream, &capturing, 0) || capturing) {
+		return;
+	if (CALL(capturing, t->stream, &capturing, 0) || capturing) {
 		untimed(UNTIMED_CAPTURED, 1); // nothing is done now
 		return;
 	}
@@ -297,75 +395,41 @@ static void start(void *slot, void *frame)
 		read_all(sl);
 		g = gpu_of(context);
 	}
-	p = take_pair(t, context);
-	if (!p)
+	w = take_work(t, context);
+	if (!w)
 		return;
-	p->stream = stream;
-	p->hook = f->hook;
-	p->what = h->subject ? argument(f, h->subject - 1) : 0;
-	p->ids = sl->ids;
-	p->refs = g ? g->refs - 1 : 0;
-	p->issued = now();
-	if (CALL(record, p->start, stream, 0)) { // it is of another context than is current, perhaps
-		p->state = PAIR_FREE;
+	w->stream = t->stream;
+	w->hook = l->hook;
+	w->what = t->what;
+	w->ids = sl->ids;
+	w->begin = t->begin;
+	w->left = at;
+	w->from = flags & (HOOK_WAITS | HOOK_EARLY) ? t->begin : at;
+	w->refs = g ? g->refs - 1 : 0;
+	if (CALL(record, w->event, w->stream, 0)) { // it is of another context than is current, perhaps
+		w->state = WORK_FREE;
 		untimed(UNTIMED_FAILED, 1);
 		return;
 	}
-	t->pair = p;
+	w->number = __sync_fetch_and_add(&T->works, 1);
+	untimed(UNTIMED_PENDING, 1);
 	barrier();
-	t->sp = (u64)&f->ret;
+	w->state = WORK_LEFT;
 }
 
-void times_enter(struct slot *sl, struct frame *f)
-{
-	struct timer *t = timer_of(sl);
-	u64 sp = (u64)&f->ret;
-	if (!T->on)
-		return;
-	if (t->sp) {
-		if (t->sp > sp)
-			return; // it is part of what is timed
-		t->sp = 0; // left by longjmp
-		t->pair->state = PAIR_FREE;
-	}
-	t->inside = sp;
-	with_vectors(sl, f, start);
-	t->inside = 0;
-}
-
-void times_began(const struct slot *sl, u64 sp, u64 begin)
-{
-	struct timer *t = timer_of(sl);
-	if (!T->on || t->sp != sp)
-		return;
-	t->pair->begin = begin;
-	if (!begin) { // nobody will see the return
-		t->sp = 0;
-		t->pair->state = PAIR_FREE;
-	}
-}
-
-static void leave(void *slot, void *open)
+static void leave(void *slot, void *leaving)
 {
 	struct slot *sl = slot;
-	struct leaving *l = open;
+	struct leaving *l = leaving;
 	struct timer *t = timer_of(sl);
-	struct pair *p = t->pair;
 	u32 flags = HOOKS[l->hook % NHOOKS].flags;
-	u64 at;
+	u64 at = now();
 	if (t->sp == l->sp) {
 		t->sp = 0;
-		if (!l->ret && CALL(record, p->end, p->stream, 0)) {
-			l->ret = 1;
-			untimed(UNTIMED_FAILED, 1);
-		}
 		if (!l->ret)
-			untimed(UNTIMED_PENDING, 1);
-		barrier();
-		p->state = l->ret ? PAIR_FREE : PAIR_ENDED;
+			follow(sl, l, flags, at);
 	}
-	at = now();
-	if ((flags & HOOK_WAITS) || at - t->last > READ || t->next - t->first > NPAIRS / 2) {
+	if ((flags & HOOK_WAITS) || at - t->last > READ || t->next - t->first > NWORKS / 2) {
 		t->last = at;
 		read_all(sl);
 	}
@@ -388,25 +452,28 @@ static void forget(u64 context)
 	u64 i, k;
 	for (i = 0; i < T->timers; i++) {
 		struct timer *t = (struct timer *)(TIMES_ADDR + sizeof(struct times)) + i;
-		for (k = 0; k < NPAIRS; k++) {
-			struct pair *p = &t->list[k];
-			if (!p->start || (context && p->context != context) || p->state == PAIR_TAKEN)
+		for (k = 0; k < NWORKS; k++) {
+			struct work *w = &t->list[k];
+			if (!w->event || (context && w->context != context) || w->state == WORK_TAKEN)
 				continue;
-			p->start = p->end = p->context = 0;
-			if (p->state == PAIR_ENDED) {
+			w->event = w->context = 0;
+			if (w->state == WORK_LEFT) {
 				untimed(UNTIMED_PENDING, -1ul);
 				untimed(UNTIMED_FAILED, 1);
-				p->state = PAIR_FREE;
+				w->state = WORK_FREE;
 			}
 		}
 	}
+	for (i = 0; i < NLASTS; i++)
+		if (!context || T->last[i].context == context)
+			T->last[i].context = T->last[i].end = 0;
 	for (i = 0; i < NGPUS; i++) {
 		struct gpu *g = &T->gpu[i];
 		if (!g->context || (context && g->context != context))
 			continue;
 		for (k = 0; k < NREFS; k++)
 			g->ref[k].event = 0;
-		g->other = g->stream = g->refs = g->tried = g->context = 0;
+		g->other = g->stream = g->refs = g->tried = g->least[0] = g->least[1] = g->context = 0;
 	}
 }
 
