@@ -22,6 +22,9 @@ type HostProgram struct {
 	Point   HostPoint
 	Insns   asm.Instructions
 	Object  *Object
+	Cookie  uint64 // what bpf_get_attach_cookie returns
+
+	placed int // how often PlaceProgram was told where it runs
 }
 
 // A PlannedHost is a program for the host that was proven safe.
@@ -140,13 +143,10 @@ func (p *Plan) SharedMaps() (one, apart []string) {
 // use is which programs of an object have a map in their code.
 type use struct{ host, gpu bool }
 
-// uses says which programs have which maps in their code, of those that are wanted.
-func (o *Object) uses(globs []string) map[string]use {
+// uses says which maps programs of an object have in their code.
+func uses(programs []*Program, host []*HostProgram) map[string]use {
 	list := make(map[string]use)
-	note := func(name string, insns asm.Instructions, f func(*use)) {
-		if !wanted(globs, name) {
-			return
-		}
+	note := func(insns asm.Instructions, f func(*use)) {
 		for i := range insns {
 			if in := &insns[i]; in.IsLoadFromMap() {
 				u := list[in.Reference()]
@@ -155,11 +155,11 @@ func (o *Object) uses(globs []string) map[string]use {
 			}
 		}
 	}
-	for _, q := range o.Programs {
-		note(q.Name, q.Insns, func(u *use) { u.gpu = true })
+	for _, q := range programs {
+		note(q.Insns, func(u *use) { u.gpu = true })
 	}
-	for _, q := range o.Host {
-		note(q.Name, q.Insns, func(u *use) { u.host = true })
+	for _, q := range host {
+		note(q.Insns, func(u *use) { u.host = true })
 	}
 	return list
 }

@@ -3,6 +3,8 @@ package nvattach
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"nvtrace/traces/escape"
@@ -31,7 +33,10 @@ func (o *Object) List(w io.Writer) error {
 		default:
 			b.WriteString(escape.Line("  map      %-24s %s of %d: key %d bytes, value %d bytes", m.Name, m.Type, m.MaxEntries, m.KeySize, m.ValueSize))
 		}
-		if !m.Supported() || m.HostOnly() {
+		for _, i := range slices.Sorted(maps.Keys(m.Programs)) {
+			b.WriteString(escape.Line("           %-24s [%d] is program %s", "", i, m.Programs[i]))
+		}
+		if m.Type != mapProgArray && (!m.Supported() || m.HostOnly()) {
 			b.WriteString(escape.Line("           %-24s can't be had on a GPU", ""))
 		}
 	}

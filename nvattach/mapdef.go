@@ -43,7 +43,7 @@ const (
 	MapStack         MapType = 23
 	MapBloomFilter   MapType = 30
 
-	mapProgArray MapType = 3 // of programs, for tail calls: can't be had
+	mapProgArray MapType = 3 // of programs, for tail calls; see expand
 )
 
 var mapTypeNames = map[MapType]string{
@@ -75,12 +75,13 @@ type MapDef struct {
 	ValueSize  uint32
 	MaxEntries uint32
 	Flags      uint32
-	Extra      uint64   // map_extra
-	Key, Value btf.Type // nil where the object doesn't say
-	Data       bool     // a section of global variables
-	ReadOnly   bool     // programs may not write to it
-	Initial    []byte   // contents of a data section
-	Thread     bool     // a data section of which each thread has one, in registers
+	Extra      uint64            // map_extra
+	Key, Value btf.Type          // nil where the object doesn't say
+	Data       bool              // a section of global variables
+	ReadOnly   bool              // programs may not write to it
+	Initial    []byte            // contents of a data section
+	Programs   map[uint32]string // of an array of programs: their names
+	Thread     bool              // a data section of which each thread has one, in registers
 }
 
 // Bounds of keys and values: a key is compared inside a probe, a value copied.
@@ -100,6 +101,15 @@ func newMapDef(name string, s *ebpf.MapSpec) (*MapDef, error) {
 	m := &MapDef{
 		Name: name, Type: MapType(s.Type), KeySize: s.KeySize, ValueSize: s.ValueSize, MaxEntries: s.MaxEntries,
 		Flags: s.Flags, Extra: s.MapExtra, Key: s.Key, Value: s.Value, ReadOnly: s.Flags&bpfFlagReadOnlyProg != 0,
+	}
+	for _, kv := range s.Contents {
+		key, ok := kv.Key.(uint32)
+		if name, isName := kv.Value.(string); ok && isName && m.Type == mapProgArray {
+			if m.Programs == nil {
+				m.Programs = make(map[uint32]string)
+			}
+			m.Programs[key] = name
+		}
 	}
 	if len(s.Contents) > 0 && m.Type == MapArray {
 		b, ok := s.Contents[0].Value.([]byte)

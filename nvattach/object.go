@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -253,8 +254,9 @@ func (o *Object) loosen(name string, p *ebpf.ProgramSpec) {
 }
 
 // PlaceProgram says where a program runs, "PROGRAM=FILE:FUNCTION", as a section would: one
-// whose section does not, or another place than that says. ErrSetting is in the chain of
-// the error.
+// whose section does not, or another place than that says; ",cookie=NUMBER" behind it is what
+// bpf_get_attach_cookie returns there. A program that has been placed already runs there, too.
+// ErrSetting is in the chain of the error.
 func PlaceProgram(objs []*Object, text string) error {
 	name, target, ok := strings.Cut(text, "=")
 	if !ok || name == "" {
@@ -273,11 +275,20 @@ func PlaceProgram(objs []*Object, text string) error {
 			if k := p.Point.Kind; k != HostEntry && k != HostReturn {
 				return markf(ErrSetting, "%s: %s in section %q runs at no function of a file", text, name, p.Section)
 			}
+			target, cookie, err := cutCookie(target)
+			if err != nil {
+				return markf(ErrSetting, "%s: %v", text, err)
+			}
 			at, err := parseFunction(p.Point.Kind, target)
 			if err != nil {
 				return markf(ErrSetting, "%s: %v", text, err)
 			}
-			p.Point = at
+			if p.placed++; p.placed > 1 {
+				again := *p
+				again.Name = fmt.Sprintf("%s#%d", name, p.placed)
+				p = &again
+			}
+			p.Point, p.Cookie = at, cookie
 			if !slices.Contains(o.Host, p) {
 				o.Host = append(o.Host, p)
 				slices.SortFunc(o.Host, func(a, b *HostProgram) int { return cmp.Compare(a.Name, b.Name) })
@@ -287,6 +298,20 @@ func PlaceProgram(objs []*Object, text string) error {
 		}
 	}
 	return markf(ErrSetting, "%s: no program for functions on the host is called %s%s", text, name, known("; there are ", names))
+}
+
+// cutCookie takes the cookie off a place.
+func cutCookie(target string) (place string, cookie uint64, err error) {
+	const mark = ",cookie="
+	i := strings.LastIndex(target, mark)
+	if i < 0 {
+		return target, 0, nil
+	}
+	cookie, err = strconv.ParseUint(target[i+len(mark):], 0, 64)
+	if err != nil {
+		return "", 0, fmt.Errorf("cookie %s is no number of 64 bits", target[i+len(mark):])
+	}
+	return target[:i], cookie, nil
 }
 
 func sortedKeys[V any](m map[string]V) []string {

@@ -124,9 +124,14 @@ func NewPlan(objs []*Object, o *PlanOptions) (*Plan, error) {
 		u := &unit{obj: obj, clock: clock, exit: o.AllowExit, formats: &p.formats}
 		p.units[obj] = u
 		maps := u.envMaps()
-		uses := obj.uses(o.Programs)
+		programs, host, err := obj.wanted(o.Programs)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", obj.Name, err))
+			continue
+		}
+		used := uses(programs, host)
 		for i := range maps {
-			by := uses[maps[i].Name]
+			by := used[maps[i].Name]
 			maps[i].System = by.host && by.gpu
 		}
 		helpers := u.helpers()
@@ -138,19 +143,13 @@ func NewPlan(objs []*Object, o *PlanOptions) (*Plan, error) {
 			}
 			return q
 		}
-		for _, prog := range obj.Programs {
-			if !wanted(o.Programs, prog.Name) {
-				continue
-			}
+		for _, prog := range programs {
 			if q := verify(prog); q != nil {
 				q.counter = len(p.Programs)
 				p.Programs = append(p.Programs, q)
 			}
 		}
-		for _, prog := range obj.Host {
-			if !wanted(o.Programs, prog.Name) {
-				continue
-			}
+		for _, prog := range host {
 			q, err := u.verifyHost(prog, maps, o.Fuel)
 			if err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", obj.Name, err))
@@ -236,6 +235,31 @@ func noProgram(objs []*Object, names []string) error {
 	return markf(ErrNoProgram, "the objects have no program")
 }
 
+// wanted returns the object's programs that are wanted, with what [Object.expand] puts in.
+func (o *Object) wanted(globs []string) (programs []*Program, host []*HostProgram, err error) {
+	for _, q := range o.Programs {
+		if !wanted(globs, q.Name) {
+			continue
+		}
+		ready := *q
+		if ready.Insns, err = o.expand(q.Name, q.Insns, 0); err != nil {
+			return nil, nil, fmt.Errorf("program %s: %w", q.Name, err)
+		}
+		programs = append(programs, &ready)
+	}
+	for _, q := range o.Host {
+		if !wanted(globs, q.Name) {
+			continue
+		}
+		ready := *q
+		if ready.Insns, err = o.expand(q.Name, q.Insns, q.Cookie); err != nil {
+			return nil, nil, fmt.Errorf("program %s: %w", q.Name, err)
+		}
+		host = append(host, &ready)
+	}
+	return programs, host, nil
+}
+
 func wanted(globs []string, name string) bool {
 	return len(globs) == 0 || slices.ContainsFunc(globs, func(g string) bool { return Glob(g, name) })
 }
@@ -265,9 +289,6 @@ func (u *unit) verify(prog *Program, env *bpf.Env, racy bool) (*PlannedProgram, 
 			continue
 		}
 		d := u.obj.Map(in.Reference())
-		if d != nil && d.Type == mapProgArray {
-			return nil, fmt.Errorf("program %s: map %s has type %s: tail calls can't be had on a GPU; call a function instead, it is put in place", prog.Name, d.Name, d.Type)
-		}
 		if d != nil && (!d.Supported() || d.HostOnly()) {
 			return nil, fmt.Errorf("program %s: map %s has type %s, which can't be had on a GPU; there are hash, array, percpu_hash, percpu_array, ringbuf, perf_event_array and bpftime's", prog.Name, d.Name, d.Type)
 		}

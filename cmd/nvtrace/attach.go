@@ -118,6 +118,11 @@ func (f *attachFlags) plan(e *env) (*nvattach.Plan, []nvattach.Setting, error) {
 		if err != nil {
 			return nil, nil, err
 		}
+		if done, err := nvattach.SetProgram(objs, s); err != nil {
+			return nil, nil, err
+		} else if done {
+			continue
+		}
 		settings = append(settings, s)
 	}
 	for _, text := range f.vars {

@@ -63,8 +63,17 @@ func newRig(t *testing.T, inside bool, programs ...string) *rig {
 
 func rigOf(t testing.TB, object string, inside bool, programs ...string) *rig {
 	t.Helper()
+	return rigWith(t, object, inside, func([]*nvattach.Object) error { return nil }, programs...)
+}
+
+// rigWith is rigOf with changes to what was loaded.
+func rigWith(t testing.TB, object string, inside bool, change func([]*nvattach.Object) error, programs ...string) *rig {
+	t.Helper()
 	r := &rig{t: t}
 	obj, err := nvattach.OpenObject(object)
+	if err == nil {
+		err = change([]*nvattach.Object{obj})
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,303 @@
+package nvattach
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cilium/ebpf/asm"
+)
+
+// What programs call that other code must be known for: a tail call's programs, a loop's
+// callback, the cookie of where they run. It is known before a program is proven, since
+// nobody changes an array of programs later: such calls become calls of functions, which
+// every engine puts in place.
+
+// Numbers of these helpers.
+const (
+	helperTail   = 12
+	helperCookie = 174
+	helperLoop   = 181
+)
+
+// maxLoops is BPF_MAX_LOOPS.
+const maxLoops = 1 << 23
+
+// expansion is a program that is being expanded.
+type expansion struct {
+	o      *Object
+	cookie uint64
+	have   map[string]bool // functions that are in out, or wait
+	wait   []waiting
+	out    asm.Instructions
+}
+
+// waiting is a function that is to be expanded, of a program that others have called, the
+// latest last.
+type waiting struct {
+	insns asm.Instructions
+	chain []string
+}
+
+// expand returns the instructions of a program of the object with its tail calls, loops and
+// cookies expanded.
+func (o *Object) expand(name string, insns asm.Instructions, cookie uint64) (asm.Instructions, error) {
+	if !slices.ContainsFunc(insns, func(in asm.Instruction) bool {
+		return in.IsBuiltinCall() && (in.Constant == helperTail || in.Constant == helperLoop || in.Constant == helperCookie && cookie != 0)
+	}) {
+		return insns, nil
+	}
+	x := &expansion{o: o, cookie: cookie, have: make(map[string]bool)}
+	x.add(insns, []string{name})
+	for len(x.wait) > 0 {
+		f := x.wait[0]
+		x.wait = x.wait[1:]
+		if err := x.function(f); err != nil {
+			return nil, err
+		}
+	}
+	return x.out, nil
+}
+
+// add adds the functions of a program that are not there yet.
+func (x *expansion) add(insns asm.Instructions, chain []string) {
+	for begin := 0; begin < len(insns); {
+		end := begin + 1
+		for end < len(insns) && insns[end].Symbol() == "" {
+			end++
+		}
+		if name := insns[begin].Symbol(); name == "" || !x.have[name] {
+			x.have[name] = true
+			x.wait = append(x.wait, waiting{slices.Clone(insns[begin:end]), chain})
+		}
+		begin = end
+	}
+}
+
+// made adds a function that no object has.
+func (x *expansion) made(name string, insns ...asm.Instruction) asm.Instruction {
+	if !x.have[name] {
+		insns[0] = insns[0].WithSymbol(name)
+		x.add(insns, nil)
+	}
+	return asm.Call.Label(name)
+}
+
+// function expands one function.
+func (x *expansion) function(w waiting) error {
+	f := w.insns
+	slots := make([]int64, len(f)+1)
+	for i := range f {
+		slots[i+1] = slots[i] + int64(f[i].Width())
+	}
+	end, body := slots[len(f)], asm.Instructions(nil)
+	replaced := slices.Clone(f)
+	for i := range f {
+		in := &f[i]
+		with := func(by asm.Instruction) { replaced[i] = by.WithMetadata(keepSymbol(in, by)) }
+		switch {
+		case in.IsLoadOfFunctionPointer(), x.array(in) != nil:
+			with(asm.LoadImm(in.Dst, 0, asm.DWord))
+		case !in.IsBuiltinCall():
+		case in.Constant == helperCookie && x.cookie != 0:
+			with(x.made("bpf_get_attach_cookie", asm.LoadImm(asm.R0, int64(x.cookie), asm.DWord), asm.Return()))
+		case in.Constant == helperLoop:
+			def := lastLoad(f, i, asm.R2, (*asm.Instruction).IsLoadOfFunctionPointer)
+			if def == nil {
+				return fmt.Errorf("instruction %d: which function bpf_loop is to call is not known; write its name there", i)
+			}
+			with(x.loop(def.Reference()))
+		case in.Constant == helperTail:
+			def := lastLoad(f, i, asm.R2, func(in *asm.Instruction) bool { return x.array(in) != nil })
+			if def == nil {
+				return fmt.Errorf("instruction %d: of which map bpf_tail_call is to take a program is not known; write its name there", i)
+			}
+			block, err := x.tail(x.array(def), w.chain, constant(f, i, asm.R3))
+			if err != nil {
+				return fmt.Errorf("instruction %d: %w", i, err)
+			}
+			there, back := end-slots[i+1], slots[i+1]-(end+int64(len(block))+2)
+			if there != int64(int16(there)) {
+				return fmt.Errorf("instruction %d: a tail call in too long a function", i)
+			}
+			jump := asm.Ja.Label("")
+			jump.Offset = int16(there)
+			with(jump)
+			jump.Offset = int16(back)
+			body = append(append(body, block...), asm.Mov.Imm(asm.R0, errInval), jump)
+			end += int64(len(block)) + 2
+		}
+	}
+	x.out = append(append(x.out, replaced...), body...)
+	return nil
+}
+
+// keepSymbol is the metadata of an instruction that another takes the place of, with what
+// that refers to.
+func keepSymbol(was *asm.Instruction, by asm.Instruction) asm.Metadata {
+	in := asm.Instruction{}.WithSymbol(was.Symbol())
+	if s := was.Source(); s != nil {
+		in = in.WithSource(s)
+	}
+	return in.WithReference(by.Reference()).Metadata
+}
+
+// array returns the array of programs that an instruction loads, nil if it does not.
+func (x *expansion) array(in *asm.Instruction) *MapDef {
+	if !in.IsLoadFromMap() {
+		return nil
+	}
+	if d := x.o.Map(in.Reference()); d != nil && d.Type == mapProgArray {
+		return d
+	}
+	return nil
+}
+
+// lastLoad returns the instruction that gives register r what it has at instruction i of a
+// function: the nearest before it or, where paths meet between, the only one that could be.
+func lastLoad(f asm.Instructions, i int, r asm.Register, wanted func(*asm.Instruction) bool) *asm.Instruction {
+	for k := i - 1; k >= 0; k-- {
+		if in := &f[k]; in.IsBuiltinCall() || in.IsFunctionCall() {
+			break
+		} else if in.Dst == r && wanted(in) {
+			return in
+		} else if in.Dst == r && !in.OpCode.Class().IsJump() && !in.OpCode.Class().IsStore() {
+			break
+		}
+	}
+	var only *asm.Instruction
+	for k := range f {
+		if in := &f[k]; wanted(in) {
+			if only != nil && only.Reference() != in.Reference() {
+				return nil
+			}
+			only = in
+		}
+	}
+	return only
+}
+
+// loop is a call of a function that does what bpf_loop(n, f, context, flags) does.
+func (x *expansion) loop(f string) asm.Instruction {
+	to := func(in asm.Instruction, offset int16) asm.Instruction {
+		in.Offset = offset
+		return in
+	}
+	return x.made("bpf_loop "+f,
+		asm.Mov.Reg32(asm.R6, asm.R1), asm.Mov.Reg(asm.R7, asm.R3), asm.Mov.Imm(asm.R8, 0),
+		to(asm.JNE.Imm(asm.R4, 0, ""), 10), to(asm.JGT.Imm(asm.R6, maxLoops, ""), 11),
+		to(asm.JGE.Reg(asm.R8, asm.R6, ""), 6),
+		asm.Mov.Reg(asm.R1, asm.R8), asm.Mov.Reg(asm.R2, asm.R7), asm.Call.Label(f), asm.Add.Imm(asm.R8, 1),
+		to(asm.JNE.Imm(asm.R0, 0, ""), 1), to(asm.Ja.Label(""), -7),
+		asm.Mov.Reg(asm.R0, asm.R8), asm.Return(),
+		asm.Mov.Imm(asm.R0, errInval), asm.Return(),
+		asm.Mov.Imm(asm.R0, errTooBig), asm.Return())
+}
+
+// constant returns the number that register r has at instruction i of a function, on all
+// paths, nil if that is not seen at once.
+func constant(f asm.Instructions, i int, r asm.Register) *int64 {
+	flow := newFlow(f, nil)
+	for k := i - 1; k >= 0 && !flow.target[k+1]; k-- {
+		in := &f[k]
+		if in.IsBuiltinCall() || in.IsFunctionCall() {
+			return nil
+		}
+		if class := in.OpCode.Class(); in.Dst != r || class.IsJump() || class.IsStore() {
+			continue
+		}
+		if class := in.OpCode.Class(); class.IsALU() && in.OpCode.ALUOp() == asm.Mov && in.OpCode.Source() == asm.ImmSource {
+			return &in.Constant
+		}
+		return nil
+	}
+	return nil
+}
+
+// tail is what runs the program that is the third argument's in an array, and ends; it goes
+// on behind if there is none. The first argument is the context. A program that runs already,
+// in the chain, is none: the kernel ends such circles at some number of calls, here it is the
+// first.
+func (x *expansion) tail(d *MapDef, chain []string, only *int64) (list asm.Instructions, err error) {
+	for _, key := range slices.Sorted(maps.Keys(d.Programs)) {
+		name := d.Programs[key]
+		if slices.Contains(chain, name) || only != nil && uint32(*only) != key {
+			continue
+		}
+		code := x.o.code(name)
+		if len(code) == 0 {
+			return nil, fmt.Errorf("map %s: there is no program %s", d.Name, name)
+		}
+		insns := renamed(code, name, "@"+strings.Join(chain, "@"))
+		x.add(insns, append(slices.Clip(chain), name))
+		if len(x.wait) > mostExpanded {
+			return nil, fmt.Errorf("map %s: its programs call one another in more than %d ways", d.Name, mostExpanded)
+		}
+		next := asm.JNE.Imm32(asm.R3, int32(key), "")
+		next.Offset = 2
+		list = append(list, next, asm.Call.Label(insns[0].Symbol()), asm.Return())
+	}
+	return list, nil
+}
+
+// mostExpanded bounds functions that wait.
+const mostExpanded = 4096
+
+// renamed returns a program's instructions with other names of functions.
+func renamed(code asm.Instructions, name, suffix string) asm.Instructions {
+	code = slices.Clone(code)
+	for i := range code {
+		in := &code[i]
+		if i == 0 && in.Symbol() == "" {
+			*in = in.WithSymbol(name)
+		}
+		if in.IsFunctionReference() {
+			*in = in.WithReference(in.Reference() + suffix)
+		}
+		if s := in.Symbol(); s != "" {
+			*in = in.WithSymbol(s + suffix)
+		}
+	}
+	return code
+}
+
+// code returns the instructions of a program of the object, nil if there is none.
+func (o *Object) code(name string) asm.Instructions {
+	for _, q := range o.Programs {
+		if q.Name == name {
+			return q.Insns
+		}
+	}
+	for _, q := range slices.Concat(o.Host, o.loose) {
+		if q.Name == name {
+			return q.Insns
+		}
+	}
+	return nil
+}
+
+// SetProgram does what --map asks for, if it is about an array of programs: it comes before
+// NewPlan. done is false if it is not.
+func SetProgram(objs []*Object, s Setting) (done bool, err error) {
+	for _, o := range objs {
+		d := o.Map(s.Name)
+		if d == nil || d.Type != mapProgArray {
+			continue
+		}
+		key, err := strconv.ParseUint(s.Key, 0, 32)
+		if err != nil || key >= uint64(d.MaxEntries) {
+			return true, markf(ErrSetting, "%s: want an index below %d", s.text, d.MaxEntries)
+		}
+		if o.code(s.Value) == nil {
+			return true, markf(ErrSetting, "%s: %s has no program %s", s.text, o.Name, s.Value)
+		}
+		if d.Programs == nil {
+			d.Programs = make(map[uint32]string)
+		}
+		d.Programs[uint32(key)] = s.Value
+		done = true
+	}
+	return done, nil
+}
