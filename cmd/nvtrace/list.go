@@ -17,6 +17,8 @@ import (
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/api"
 	"nvtrace/nvattach/script"
+	"nvtrace/ptrace/dso"
+	"nvtrace/ptrace/proc"
 )
 
 // listVerb lists what a probe of the language can be at.
@@ -172,16 +174,26 @@ func (l *listing) symbols() error {
 		return fmt.Errorf("%s wants a file and a function: nvtrace list '%s:/path/of/file:GLOB'", l.kind, l.kind)
 	}
 	name, glob := l.glob[:at], l.glob[at+1:]
-	f, err := elf.Open(name)
+	file, _, err := proc.OpenRegular(name)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	f, err := dso.Read(file)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	defer f.Close()
-	static, _ := f.Symbols() // a file may have none
-	dynamic, _ := f.DynamicSymbols()
+	static, err := f.Symbols()
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	dynamic, err := f.DynamicSymbols()
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
 	seen := make(map[string]bool)
 	for _, s := range append(static, dynamic...) {
-		if elf.ST_TYPE(s.Info) != elf.STT_FUNC || s.Section == elf.SHN_UNDEF || seen[s.Name] {
+		if !s.Function() || seen[s.Name] {
 			continue
 		}
 		seen[s.Name] = true
@@ -311,28 +323,24 @@ var libraryFolders = []string{
 // linkedWith returns the libraries that a file is linked with, as the loader would find
 // them, but those of the system that hold no GPU code.
 func linkedWith(name string) (list []string) {
-	f, err := elf.Open(name)
-	if err != nil {
-		return nil // no program: PTX, a fat binary
-	}
-	defer f.Close()
-	libs, err := f.ImportedLibraries()
+	file, _, err := proc.OpenRegular(name)
 	if err != nil {
 		return nil
 	}
+	defer file.Close()
+	f, err := dso.Read(file)
+	if err != nil {
+		return nil // no program: PTX, a fat binary
+	}
 	var folders []string
 	for _, tag := range []elf.DynTag{elf.DT_RPATH, elf.DT_RUNPATH} {
-		paths, err := f.DynString(tag)
-		if err != nil {
-			continue
-		}
-		for _, p := range paths {
+		for _, p := range f.Strings(tag) {
 			p = strings.NewReplacer("$ORIGIN", filepath.Dir(name), "${ORIGIN}", filepath.Dir(name)).Replace(p)
 			folders = append(folders, filepath.SplitList(p)...)
 		}
 	}
 	folders = append(append(folders, filepath.SplitList(os.Getenv("LD_LIBRARY_PATH"))...), libraryFolders...)
-	for _, lib := range libs {
+	for _, lib := range f.Strings(elf.DT_NEEDED) {
 		if stem, _, _ := strings.Cut(lib, ".so"); slices.Contains(withoutCode, stem) {
 			continue
 		}

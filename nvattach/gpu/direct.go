@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/dso"
 	"nvtrace/ptrace/proc"
 )
 
@@ -76,13 +77,14 @@ func carrier() (string, error) {
 		if err != nil {
 			continue
 		}
-		f, err := elf.Open(path)
+		file, err := os.Open(path)
 		if err != nil {
 			continue
 		}
-		libs, err := f.ImportedLibraries()
-		_ = f.Close()
-		if err == nil && len(libs) > 0 {
+		f, err := dso.Read(file)
+		linked := err == nil && len(f.Strings(elf.DT_NEEDED)) > 0
+		_ = file.Close()
+		if linked {
 			return path, nil
 		}
 	}

@@ -226,7 +226,7 @@ func FuzzExecutable(f *testing.F) {
 	}
 	f.Add([]byte("\x7fELF\x02\x01\x01"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		ex, err := readExecutable(bytes.NewReader(data), int64(len(data)))
+		ex, err := readExecutable(bytes.NewReader(data))
 		if ex == nil && err == nil {
 			t.Error("neither a result nor an error")
 		}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"nvtrace/ptrace/dso"
 	"nvtrace/ptrace/proc"
 )
 
@@ -25,54 +26,40 @@ type executable struct {
 	headers uint64            // address of the program headers, before relocation
 	dynamic bool              // loaded by ld.so
 	shared  bool              // needs libcudart.so
-	device  bool              // has device code
 	static  bool              // has the runtime in it
 	funcs   map[string]uint64 // the runtime's public functions that have symbols
 }
 
 // readExecutable reads a program's file. A file that is no 64-bit ELF file has
 // nothing that concerns this package.
-func readExecutable(r io.ReaderAt, size int64) (ex *executable, err error) {
-	defer func() {
-		if v := recover(); v != nil { // debug/elf is not made for hostile files
-			err = fmt.Errorf("read the program's file: %v", v)
-		}
-	}()
-	f, err := elf.NewFile(r)
+func readExecutable(r io.ReaderAt) (*executable, error) {
+	f, err := dso.Read(r)
 	if err != nil {
 		return nil, fmt.Errorf("the program's file: %w", err)
 	}
-	if f.Class != elf.ELFCLASS64 || f.Machine != elf.EM_X86_64 {
-		return nil, fmt.Errorf("the program's file is of class %v for %v, not for x86-64", f.Class, f.Machine)
+	if f.Machine != elf.EM_X86_64 {
+		return nil, fmt.Errorf("the program's file is for %v, not for x86-64", f.Machine)
 	}
-	ex = &executable{funcs: map[string]uint64{}}
-	var phoff [8]byte
-	if _, err := r.ReadAt(phoff[:], 32); err != nil {
-		return nil, err
-	}
+	ex := &executable{funcs: map[string]uint64{}, dynamic: f.HasInterpreter()}
 	for _, p := range f.Progs {
-		off := binary.LittleEndian.Uint64(phoff[:])
-		switch {
-		case p.Type == elf.PT_INTERP:
-			ex.dynamic = true
-		case p.Type == elf.PT_LOAD && p.Off <= off && off < p.Off+p.Filesz:
-			ex.headers = p.Vaddr + off - p.Off
+		if p.Type == elf.PT_LOAD && p.Off <= f.Headers && f.Headers < p.Off+p.Filesz {
+			ex.headers = p.Vaddr + f.Headers - p.Off
 		}
 	}
-	libs, _ := f.ImportedLibraries()
-	ex.shared = slices.ContainsFunc(libs, func(l string) bool { return strings.HasPrefix(l, "libcudart.so") })
-	ex.device = f.Section(".nvFatBinSegment") != nil
-	syms, _ := f.Symbols()
-	for _, s := range syms {
-		if elf.ST_TYPE(s.Info) == elf.STT_FUNC && s.Section != elf.SHN_UNDEF && (strings.HasPrefix(s.Name, "cuda") || strings.HasPrefix(s.Name, "__cuda")) {
-			ex.funcs[s.Name] = s.Value
+	ex.shared = slices.ContainsFunc(f.Strings(elf.DT_NEEDED), func(l string) bool { return strings.HasPrefix(l, "libcudart.so") })
+	symbols, err := f.Symbols()
+	if err != nil {
+		return nil, fmt.Errorf("the program's file: %w", err)
+	}
+	for i := range symbols {
+		if s := &symbols[i]; s.Function() && (strings.HasPrefix(s.Name, "cuda") || strings.HasPrefix(s.Name, "__cuda")) {
+			ex.funcs[s.Name] = s.Addr
 		}
 	}
-	if !ex.shared {
-		if sec := f.Section(".rodata"); sec != nil && sec.Size <= 1<<30 && int64(sec.Size) <= size {
-			if b, err := sec.Data(); err == nil {
-				ex.static = bytes.Contains(b, []byte(runtimeMarker))
-			}
+	if sec := f.Section(".rodata"); !ex.shared && sec != nil {
+		const most = 1 << 30
+		if b, err := f.Data(sec, most); err == nil {
+			ex.static = bytes.Contains(b, []byte(runtimeMarker))
 		}
 	}
 	return ex, nil
@@ -102,11 +89,7 @@ func Check(path string) error {
 		return nil
 	}
 	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return nil
-	}
-	ex, err := readExecutable(f, st.Size())
+	ex, err := readExecutable(f)
 	if err != nil || !ex.static {
 		return nil
 	}
@@ -131,11 +114,7 @@ func (p *Process) redirect(c *conn, q *request) error {
 		return nil // gone, or not ours to read: its calls will show
 	}
 	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return nil
-	}
-	ex, err := readExecutable(f, st.Size())
+	ex, err := readExecutable(f)
 	if err != nil || ex.shared || !ex.static || ex.version() != q.lib {
 		return nil
 	}

@@ -10,8 +10,8 @@ import (
 	"nvtrace/ptrace/proc"
 )
 
-// A Watcher says which code processes get. Whoever has one is a [ptrace.Handler], uses the
-// Watcher's rules beside its own, and passes it what comes of stops and tasks.
+// A Watcher says which code processes get. It is a [ptrace.Handler] for the calls that
+// [Watcher.Rules] select; other handlers use its rules beside their own, and pass it what comes.
 type Watcher struct {
 	// Class is that of the system calls that Rules select. Others may have the same.
 	Class uint16
@@ -19,6 +19,8 @@ type Watcher struct {
 	// call of the program's has mapped it, or execve has.
 	Mapped func(t *ptrace.Task, e *Event)
 }
+
+var _ ptrace.Handler = (*Watcher)(nil)
 
 // Why says how code came into a process.
 type Why uint8
@@ -74,7 +76,7 @@ func concerns(s *ptrace.Syscall) bool {
 	return false
 }
 
-// Enter is for [ptrace.Handler]; it skips calls that are not the Watcher's.
+// Enter implements [ptrace.Handler]; it skips calls that are not the Watcher's.
 func (w *Watcher) Enter(_ *ptrace.Task, s *ptrace.Syscall) ptrace.Verdict {
 	if concerns(s) {
 		return ptrace.WantExit
@@ -82,7 +84,7 @@ func (w *Watcher) Enter(_ *ptrace.Task, s *ptrace.Syscall) ptrace.Verdict {
 	return ptrace.Skip
 }
 
-// Exit is for [ptrace.Handler]; calls that are not the Watcher's do nothing.
+// Exit implements [ptrace.Handler]; calls that are not the Watcher's do nothing.
 func (w *Watcher) Exit(t *ptrace.Task, s *ptrace.Syscall) {
 	const page = pageSize - 1
 	if !concerns(s) || s.Ret < 0 && s.Ret >= -4095 {
@@ -102,7 +104,7 @@ func (w *Watcher) Exit(t *ptrace.Task, s *ptrace.Syscall) {
 	w.Mapped(t, e)
 }
 
-// Task is for [ptrace.Handler], to be called when the caller knows the task.
+// Task implements [ptrace.Handler]. A handler that has a Watcher calls it last: Mapped may be called in it.
 func (w *Watcher) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
 	switch {
 	case e.Kind == ptrace.TaskNew && e.Attached && !e.Thread: // it has not stopped yet

@@ -21,8 +21,6 @@ type handler struct {
 	looked map[string]bool      // files of which a function's code was compared
 }
 
-func (h *handler) Task(t *ptrace.Task, e *ptrace.TaskEvent) { h.Watcher.Task(t, e) }
-
 // mapped compares a function's code in the process with that in the file.
 func (h *handler) mapped(t *ptrace.Task, e *dso.Event) {
 	for _, m := range e.Files() {

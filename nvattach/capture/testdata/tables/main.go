@@ -10,7 +10,6 @@ package main
 
 import (
 	"context"
-	"debug/elf"
 	"encoding/binary"
 	"fmt"
 	"maps"
@@ -20,6 +19,7 @@ import (
 	"strings"
 
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/dso"
 )
 
 const (
@@ -32,6 +32,7 @@ const (
 
 // finder is the handler.
 type finder struct {
+	dso.Watcher
 	set    map[int]map[uint64]string // breakpoints by process: address -> name
 	calls  map[string]int
 	found  map[string]int
@@ -43,33 +44,27 @@ type finder struct {
 // maxTold is how many calls of each slot are printed in full.
 const maxTold = 8
 
-// Enter implements ptrace.Handler.
-func (f *finder) Enter(*ptrace.Task, *ptrace.Syscall) ptrace.Verdict { return ptrace.WantExit }
-
-// Task implements ptrace.Handler.
-func (f *finder) Task(*ptrace.Task, *ptrace.TaskEvent) {}
-
-// Exit implements ptrace.Handler: a library was mapped.
-func (f *finder) Exit(t *ptrace.Task, c *ptrace.Syscall) {
-	path, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", t.TID, int32(c.Args[4])))
-	if err != nil || !strings.Contains(path, "libcuda.so") || c.Ret < 0 {
-		return
-	}
-	e, err := elf.Open(path)
-	if err != nil {
-		return
-	}
-	defer e.Close()
-	symbols, _ := e.DynamicSymbols()
-	for _, p := range e.Progs {
-		if p.Type != elf.PT_LOAD || p.Flags&elf.PF_X == 0 || p.Off&^0xfff != c.Args[5] {
+// mapped looks for drivers.
+func (f *finder) mapped(t *ptrace.Task, e *dso.Event) {
+	for _, m := range e.Files() {
+		if !strings.Contains(m.Path, "libcuda.so") {
 			continue
 		}
-		for _, s := range symbols {
-			if s.Name == "cuGetExportTable" {
-				f.at(t, uint64(c.Ret)-p.Vaddr&^0xfff+s.Value, "", f.asked)
+		file, _, err := m.Open()
+		if err != nil {
+			continue
+		}
+		lib, err := dso.Read(file)
+		if err == nil {
+			found, _ := lib.Lookup("cuGetExportTable")
+			for _, s := range found {
+				off, _ := lib.Offset(s.Addr)
+				if addr, ok := m.Addr(off, s.Size); ok {
+					f.at(t, addr, "", f.asked)
+				}
 			}
 		}
+		file.Close()
 	}
 }
 
@@ -244,12 +239,8 @@ func main() {
 		set: map[int]map[uint64]string{}, calls: map[string]int{}, found: map[string]int{}, tables: map[string]int{},
 		told: map[string]int{}, images: map[string]bool{},
 	}
-	_, err := ptrace.Run(context.Background(), &ptrace.Options{
-		Argv: os.Args[i+1:],
-		Rules: []ptrace.Rule{{Names: []string{"mmap"}, Class: 1, Args: []ptrace.ArgMatch{
-			{Arg: 2, Mask: 4, Value: 4}, {Arg: 4, Op: ptrace.NotEqual, Value: 0xffffffff, Low: true},
-		}}},
-	}, f)
+	f.Watcher = dso.Watcher{Class: 1, Mapped: f.mapped}
+	_, err := ptrace.Run(context.Background(), &ptrace.Options{Argv: os.Args[i+1:], Rules: f.Rules()}, f)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
