@@ -39,7 +39,7 @@ def main():
         bad = 0
         for name, options in KINDS.items():
             shown = os.path.join(folder, "maps.json")
-            p = subprocess.run([args.nvtrace, "--machine-code", "--maps", shown, *options, "--", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            p = subprocess.run([args.nvtrace, "--maps", shown, *options, "--", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             good = p.returncode == 0 and p.stdout.startswith(want) and b"NOT in" not in p.stderr
             bad += not good
             print(f"{name:12} {'good' if good else 'BAD'}")

@@ -86,7 +86,7 @@ def main():
         status, want, err, took = run(command, args.limit)
         say(name, "alone", status == 0, f"{took:.1f} s")
         for probe in args.probe or KINDS:
-            s, out, err, took = run([args.nvtrace, "--machine-code", *KINDS[probe], "--", *command], args.limit)
+            s, out, err, took = run([args.nvtrace, *KINDS[probe], "--", *command], args.limit)
             with open(os.path.join(args.out, f"{name}.{probe}.err"), "w") as f:
                 f.write(err)
             # What -e prints comes behind the program's own.
@@ -96,7 +96,7 @@ def main():
                 n = counters(err)
                 say(name, "threads in = threads out", len(n) == 2 and n[0] == n[1] > 0, str(n))
                 shown = os.path.join(args.out, f"{name}.verify.json")
-                s, out, _, took = run([args.nvtrace, "--machine-code", "--verify", "--maps", shown, "--attach", os.path.join(PROBES, "count.bpf.o"), "--", *command], 5 * args.limit)
+                s, out, _, took = run([args.nvtrace, "--verify", "--maps", shown, "--attach", os.path.join(PROBES, "count.bpf.o"), "--", *command], 5 * args.limit)
                 got, differ = verified(shown)
                 say(name, "--verify", (s, out) == (status, want) and not differ and got.get("equal", 0) > 0, f"{got} {differ[:3]} {took:.1f} s")
                 if truth is not None:

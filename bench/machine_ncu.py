@@ -68,7 +68,7 @@ def probed(nvtrace, command, kernels, out, flags, limit):
     with open(script, "w") as f:
         for i, k in enumerate(kernels):
             f.write(f"insn:{k}:* {{ @i{i}[insn] = count(); }}\nmem:{k} {{ @m{i}[insn] = count(); }}\n")
-    status, _, err, took = run([nvtrace, "--machine-code", *flags, "--maps", shown, "--script", script, "--", *command], limit)
+    status, _, err, took = run([nvtrace, *flags, "--maps", shown, "--script", script, "--", *command], limit)
     print(f"with probes: status {status}, {took:.1f} s")
     with open(shown) as f:
         lines = json.load(f)

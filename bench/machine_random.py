@@ -102,7 +102,7 @@ def main():
         script, shown = os.path.join(args.out, f"random.{n}.nvtrace"), os.path.join(args.out, f"random.{n}.json")
         with open(script, "w") as f:
             f.writelines(probe(rnd, i, k, ops) for i, (k, ops) in enumerate(sorted(kernels.items())))
-        s, out, err, took = run([args.nvtrace, "--machine-code", "--verify", *args.flags.split(), "--maps", shown, "--script", script, "--", *command], args.limit)
+        s, out, err, took = run([args.nvtrace, "--verify", *args.flags.split(), "--maps", shown, "--script", script, "--", *command], args.limit)
         got, why = collections.Counter(), collections.Counter()
         try:
             with open(shown) as f:

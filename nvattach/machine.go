@@ -407,6 +407,11 @@ func (q *PlannedProgram) asksForArguments() bool {
 	return slices.Contains(q.Report.Helpers, 183) || slices.Contains(q.Report.Helpers, 185)
 }
 
+// asksForLines reports whether a program reads the place in the source, which only PTX has.
+func (q *PlannedProgram) asksForLines() bool {
+	return slices.ContainsFunc(q.Report.Fields, func(i int) bool { return q.fields[i] == fieldLine || q.fields[i] == fieldFile })
+}
+
 // body returns a program's machine code, which is compiled once.
 func (m *machine) body(q *PlannedProgram, guarded bool) (*compiledBody, error) {
 	key := bodyKey{q: q, maps: m.r.maps, sm: m.arch.SM, guarded: guarded}

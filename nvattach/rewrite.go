@@ -337,7 +337,7 @@ func (r *rewriting) container(image []byte) error {
 
 // complete reports whether machine code got all programs that want it.
 func (r *rewriting) complete() bool {
-	if len(r.out.Unprobed) > 0 || slices.ContainsFunc(r.p.Programs, func(q *PlannedProgram) bool { return q.Point.Func }) {
+	if len(r.out.Unprobed) > 0 || slices.ContainsFunc(r.p.Programs, func(q *PlannedProgram) bool { return q.Point.Func || q.asksForLines() }) {
 		return false
 	}
 	for i := range r.out.Kernels {

@@ -122,7 +122,7 @@ func TestDryRunMachineCode(t *testing.T) {
 			args := append([]string{"--dry-run", "--ptxas", assembler, "--kernel", "add", "--arch", "sm_90", "-o", woven}, flags...)
 			return attach(t, append(args, countObject, "../../fatbin/testdata/"+image)...)
 		}
-		status, out, errs := run("--machine-code")
+		status, out, errs := run()
 		if status != exitOK || errs != "" {
 			t.Fatalf("%s: status %d, %s", image, status, errs)
 		}
@@ -149,12 +149,12 @@ func TestDryRunMachineCode(t *testing.T) {
 			t.Errorf("%s: %d lines as before, %d others", image, kept, changed)
 		}
 	}
-	// Without the flag, and for GPUs on which that was never run, it says what is missing.
-	_, out, _ := attach(t, "--dry-run", "--ptxas", assembler, countObject, "../../fatbin/testdata/kernels.13.0.sm_90a.cubin")
-	holds(t, out, "not probed: only machine code", "--machine-code puts probes there")
-	_, out, _ = attach(t, "--dry-run", "--machine-code", "--ptxas", assembler, countObject, "../../fatbin/testdata/kernels.11.8.sm_80.cubin")
+	// With the flag off, and for GPUs on which that was never run, it says so.
+	_, out, _ := attach(t, "--dry-run", "--machine-code=false", "--ptxas", assembler, countObject, "../../fatbin/testdata/kernels.13.0.sm_90a.cubin")
+	holds(t, out, "not probed: only machine code", "--machine-code=false leaves it alone")
+	_, out, _ = attach(t, "--dry-run", "--ptxas", assembler, countObject, "../../fatbin/testdata/kernels.11.8.sm_80.cubin")
 	holds(t, out, "not probed: only machine code", "--untested-arch tries them")
-	_, out, _ = attach(t, "--dry-run", "--machine-code", "--untested-arch", "--ptxas", assembler, countObject, "../../fatbin/testdata/kernels.11.8.sm_80.cubin")
+	_, out, _ = attach(t, "--dry-run", "--untested-arch", "--ptxas", assembler, countObject, "../../fatbin/testdata/kernels.11.8.sm_80.cubin")
 	holds(t, out, "on sm_80\n", "occupancy ")
 }
 

@@ -405,7 +405,7 @@ func (c *checkup) code(e *env, files []string) {
 		case images == 0:
 			continue
 		case len(ptx) == 0:
-			c.add(filepath.Base(name), stateNote, detail, "its kernels have no PTX; on sm_90 add --machine-code")
+			c.add(filepath.Base(name), stateNote, detail, "its kernels have no PTX: probes go into their machine code, on others than sm_90 with --untested-arch")
 		default:
 			c.add(filepath.Base(name), stateOK, detail, "")
 		}

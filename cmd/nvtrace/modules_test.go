@@ -126,12 +126,12 @@ func TestModulesWhy(t *testing.T) {
 	name := moduleRecording(t)
 	_, out, _ := runModules("--why", "shapes::reduce", name)
 	wantText(t, out, "void shapes::reduce<float, 64>(float*, float const*, Pair)\n  symbol: _ZN6shapes6reduce",
-		"  on sm_90: the driver takes the machine code for sm_90a: probes go there with --machine-code, else into the PTX for compute_90a in its place\n",
-		"  on sm_100: the driver takes the machine code for sm_100f, there is no PTX: probes go there with --machine-code --untested-arch\n",
+		"  on sm_90: the driver takes the machine code for sm_90a: probes go there, with --machine-code=false into the PTX for compute_90a in its place\n",
+		"  on sm_100: the driver takes the machine code for sm_100f, there is no PTX: probes go there with --untested-arch\n",
 		"  on sm_103: the driver takes the machine code for sm_100f, there is no PTX: it can't be probed: cubin: section .nv.capmerc.text.",
 		"(Mercury)",
 		"loaded by libcublas.so.13 through cuLibraryLoadData, in process python3 100, 2 times\n  launched\n",
-		"  on sm_80, sm_86, sm_87, sm_89: the driver takes the machine code for sm_80, there is no PTX: probes go there with --machine-code --untested-arch\n", "loaded by libtriton.so through cuModuleLoadData, in process python3 102")
+		"  on sm_80, sm_86, sm_87, sm_89: the driver takes the machine code for sm_80, there is no PTX: probes go there with --untested-arch\n", "loaded by libtriton.so through cuModuleLoadData, in process python3 102")
 	_, star, _ := runModules("--why", "*reduce*", name)
 	if star != out {
 		t.Errorf("a pattern gives another answer:\n%s", star)

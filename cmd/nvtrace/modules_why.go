@@ -79,15 +79,12 @@ func choices(c *fatbin.Container, first int, gpus []uint32) []driverChoice {
 // for the very GPU.
 func alike(e *fatbin.Entry, a, b uint32) bool {
 	sm := e.Arch().SM
-	return without(a) == without(b) && (sm < 100 || (sm == a) == (sm == b))
+	return untested(a) == untested(b) && (sm < 100 || (sm == a) == (sm == b))
 }
 
-// without says which flag the machine code of a GPU needs beside --machine-code, "": none.
-func without(sm uint32) string {
-	if gpu.TestedMachineCode.Without(fatbin.Arch{SM: sm}) != "" {
-		return " --untested-arch"
-	}
-	return ""
+// untested reports whether probes go into the machine code of a GPU only if asked to.
+func untested(sm uint32) bool {
+	return gpu.TestedMachineCode.Without(fatbin.Arch{SM: sm}) != ""
 }
 
 // writeWhy explains the kernels that a word means; false if there are none.
@@ -231,7 +228,6 @@ func (m *moduleImage) writeKernel(b *bytes.Buffer, r *modulesReport, k *kernelRe
 // way says which code of a kernel the driver takes on a GPU, and where probes go.
 func (m *moduleImage) way(t *driverChoice, kernel string, refused map[machineKernel]string) string {
 	machine, text := m.has(t.machine, kernel), m.has(t.text, kernel)
-	flags := "--machine-code" + without(t.sm)
 	why := refused[machineKernel{t.machine, t.sm, kernel}]
 	switch {
 	case t.machine < 0 && text:
@@ -244,8 +240,12 @@ func (m *moduleImage) way(t *driverChoice, kernel string, refused map[machineKer
 		return fmt.Sprintf("the driver takes the machine code for %s, which can't be probed (%s): probes go into the PTX for %s in its place", t.SASS, why, t.PTX)
 	case why != "":
 		return fmt.Sprintf("the driver takes the machine code for %s, there is no PTX: it can't be probed: %s", t.SASS, why)
+	case text && untested(t.sm):
+		return fmt.Sprintf("the driver takes the machine code for %s: probes go into the PTX for %s in its place, with --untested-arch there", t.SASS, t.PTX)
 	case text:
-		return fmt.Sprintf("the driver takes the machine code for %s: probes go there with %s, else into the PTX for %s in its place", t.SASS, flags, t.PTX)
+		return fmt.Sprintf("the driver takes the machine code for %s: probes go there, with --machine-code=false into the PTX for %s in its place", t.SASS, t.PTX)
+	case untested(t.sm):
+		return fmt.Sprintf("the driver takes the machine code for %s, there is no PTX: probes go there with --untested-arch", t.SASS)
 	}
-	return fmt.Sprintf("the driver takes the machine code for %s, there is no PTX: probes go there with %s", t.SASS, flags)
+	return fmt.Sprintf("the driver takes the machine code for %s, there is no PTX: probes go there", t.SASS)
 }

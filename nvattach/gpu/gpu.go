@@ -330,7 +330,7 @@ const testedArch = 90
 func (m MachineCode) Without(arch fatbin.Arch) string {
 	switch {
 	case m == NoMachineCode:
-		return "--machine-code puts probes there"
+		return "--machine-code=false leaves it alone"
 	case m == TestedMachineCode && arch.SM != testedArch:
 		return fmt.Sprintf("probes in the machine code of sm_%d were never run on such a GPU; --untested-arch tries them", arch.SM)
 	}
