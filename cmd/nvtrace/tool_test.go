@@ -111,7 +111,7 @@ func wantOfTools() map[string][]string {
 			`24 \d+ \d+ \d+ 100% \d+ strided`, `6 \d+ \d+ \d+ 1[5-9]\d% \d+ uneven`,
 		},
 		"opcodes": {
-			`@\[strided, ld\.global\.u32\]: 3072`, `@\[banks, st\.shared\.v2\.u64\]: 768`, fmt.Sprintf(`@\[uneven, sub\.u32\]: %d`, loops),
+			`@\[strided, ld\.volatile\.global\.u32\]: 3072`, `@\[banks, st\.shared\.v2\.u64\]: 768`, fmt.Sprintf(`@\[uneven, sub\.u32\]: %d`, loops),
 			fmt.Sprintf(`@\[uneven, bra\]: %d`, 576-threads+loops-threads),
 		},
 		"memhist": {
