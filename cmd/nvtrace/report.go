@@ -15,6 +15,7 @@ import (
 	"nvtrace/fatbin"
 	"nvtrace/ioctl"
 	"nvtrace/nvattach/api"
+	"nvtrace/nvattach/calls"
 	"nvtrace/nvattach/capture"
 	"nvtrace/traces/escape"
 )
@@ -200,7 +201,7 @@ func (l *layout) writeTail(w io.Writer, r *ioctl.Report) error {
 	if r.Captured != nil {
 		fmt.Fprintf(&b, "captured: %s\n", printable(r.Captured.String()))
 	}
-	for _, n := range r.Notes {
+	for _, n := range l.notes(r) {
 		l.writeNote(&b, "note: ", n)
 	}
 	if c := r.Cost; c != nil && r.Ioctls > 0 {
@@ -209,6 +210,29 @@ func (l *layout) writeTail(w io.Writer, r *ioctl.Report) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// notes returns the remarks of a recording. Where space is short, one stands for all
+// libraries that have the CUDA runtime in them: a training loads a dozen.
+func (l *layout) notes(r *ioctl.Report) []string {
+	var list []string
+	var first string
+	n := 0
+	for _, text := range r.Notes {
+		if name, _, ok := strings.Cut(text, calls.NoteRuntime); ok && l.few {
+			if n++; n == 1 {
+				first = name
+				list = append(list, text)
+			}
+			continue
+		}
+		list = append(list, text)
+	}
+	if n > 1 {
+		i := slices.IndexFunc(list, func(text string) bool { return strings.Contains(text, calls.NoteRuntime) })
+		list[i] = fmt.Sprintf("%s and %d other files have the CUDA runtime in them: its functions are recorded (%s)", first, n-1, l.all)
+	}
+	return list
 }
 
 // maxFiles is how many files with GPU code a note names.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"nvtrace/ioctl"
+	"nvtrace/nvattach/calls"
 	"nvtrace/nvattach/capture"
 	"nvtrace/traces"
 )
@@ -24,7 +25,10 @@ func TestSummaryLength(t *testing.T) {
 		r.Unknowns = append(r.Unknowns, ioctl.UnknownCount{Name: name, Why: "closed control"})
 		files = append(files, name+" (fatbin)")
 	}
-	r.Notes = []string{capture.NoteFiles + strings.Join(files, ", ")}
+	r.Notes = []string{capture.NoteFiles + strings.Join(files, ", "), "else"}
+	for i := range 12 {
+		r.Notes = append(r.Notes, fmt.Sprintf("/lib%d.so%s13.0): 400 of its functions are recorded", i, calls.NoteRuntime))
+	}
 	sink := &logSink{live: true, book: newFailureBook(ioctl.NewDecoder(nil))}
 	for i := range 20 {
 		sink.book.list = append(sink.book.list, &failure{Call: fmt.Sprint("CALL_", i), Count: 1, Result: "NV_ERR_GENERIC"})
@@ -49,10 +53,13 @@ func TestSummaryLength(t *testing.T) {
 	if !strings.Contains(short, "  … and 17 more\n") || !strings.Contains(short, "\n  all ") {
 		t.Errorf("files or the sum of the maps are not as they should be in\n%s", short)
 	}
+	if want := "note: else\nnote: /lib0.so and 11 other files have the CUDA runtime in them: its functions are recorded (nvtrace report"; !strings.Contains(short, want) {
+		t.Errorf("no %q in\n%s", want, short)
+	}
 	if all := text(liveLayout("")); !strings.Contains(all, "(--json has all)") {
 		t.Errorf("without a recording:\n%s", all)
 	}
-	if all := text(reportLayout(0)); strings.Contains(all, "more (") || strings.Count(all, "name19") < 4 {
+	if all := text(reportLayout(0)); strings.Contains(all, "more (") || strings.Count(all, "name19") < 4 || strings.Count(all, calls.NoteRuntime) != 12 {
 		t.Errorf("report --rows 0 is cut:\n%s", all)
 	}
 }

@@ -142,6 +142,10 @@ func (t *Tracer) library(path string, open func() (*os.File, proc.FileKey, error
 	return lib
 }
 
+// NoteRuntime stands between a file's name and the release of the runtime that is linked
+// into it, in the note that [Options.Report] gets.
+const NoteRuntime = " has the CUDA runtime in it ("
+
 // addRuntime adds the functions of a CUDA runtime that is linked into a file statically. lib is
 // what else the file has, nil for nothing, which is returned then if there is none.
 func (t *Tracer) addRuntime(lib *library, f *os.File, path string) *library {
@@ -164,7 +168,7 @@ func (t *Tracer) addRuntime(lib *library, f *os.File, path string) *library {
 			hooked++
 		}
 	}
-	text := fmt.Sprintf("%s has the CUDA runtime in it (%s): %d of its functions are recorded", path, found.Release(), hooked)
+	text := fmt.Sprintf("%s%s%s): %d of its functions are recorded", path, NoteRuntime, found.Release(), hooked)
 	if n := len(found.Missing); n > 0 {
 		text += fmt.Sprintf("; %d were not found, or are several with the same code, among them %s", n, found.Missing[0])
 	}
