@@ -69,7 +69,7 @@ def probed(nvtrace, command, kernels, out, flags, limit):
         for i, k in enumerate(kernels):
             f.write(f"insn:{k}:* {{ @i{i}[insn] = count(); }}\nmem:{k} {{ @m{i}[insn] = count(); }}\n")
     status, _, err, took = run([nvtrace, *flags, "--maps", shown, "--script", script, "--", *command], limit)
-    print(f"with probes: status {status}, {took:.1f} s")
+    print(f"with probes: status {status}, {took:.1f} s", flush=True)
     with open(shown) as f:
         lines = json.load(f)
     tables = {o["map"]: {e["key"][0]: e["value"] for e in o["entries"]} for o in lines if "map" in o}
@@ -96,11 +96,11 @@ def main():
     for name in args.only or ["train"]:
         command = ["python3", os.path.join(HERE, "stacks", name + ".py")]
         if name == "train":
-            command.append("1")
+            command += ["1", "--attention", "flash"]  # deterministic
         run(command, args.limit)
         have = sorted(launched(args.nvtrace, command, args.out, args.limit))
         kernels = args.kernel or random.Random(args.seed).sample(have, min(len(have), args.kernels))
-        print(f"{name}: {len(kernels)} of {len(have)} kernels")
+        print(f"{name}: {len(kernels)} of {len(have)} kernels", flush=True)
         counts, texts, launches = truth(args.ncu, command, kernels, args.out)
         for kernel, (insns, memory) in zip(kernels, probed(args.nvtrace, command, kernels, args.out, args.flags.split(), args.limit)):
             want, text = counts[kernel], texts[kernel]
