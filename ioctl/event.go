@@ -448,6 +448,11 @@ func (p *printer) remarkEvent(ev *traces.Event) {
 		p.text(time.Duration(ev.Args[2] &^ (1 << 63)).String())
 		p.mark(colorOff, " ---")
 	case traces.KindStack:
+		if ev.Flags&traces.FlagUnfinished != 0 {
+			p.text("still in ")
+			p.dst = appendSafe(p.dst, ev.Name)
+			p.text(" ")
+		}
 		for i, f := range ev.Stack() {
 			p.text([2]string{"at ", " < "}[min(i, 1)])
 			p.dst = appendSafe(p.dst, f.File[strings.LastIndexByte(f.File, '/')+1:])
@@ -464,6 +469,9 @@ func (p *printer) remarkEvent(ev *traces.Event) {
 		p.dst = strconv.AppendFloat(p.dst, float64(w.Start)/1e9, 'f', 6, 64)
 		p.text(" s on, for ")
 		p.text(time.Duration(w.Dur).String())
+		if ev.Flags&traces.FlagUnfinished != 0 {
+			p.text(" by now, and not known to be over")
+		}
 		p.text(", on stream 0x")
 		p.dst = strconv.AppendUint(p.dst, w.Stream, 16)
 		p.mark(colorOff, " ---")

@@ -44,8 +44,8 @@ const (
 	KindMap           // what a map of the probes held at the end: Name, Text (as it is printed), Data (as JSON)
 	KindCaptured      // capturing code images came to its end: what it came to; Captured
 	KindCount         // calls of a library function that were counted in a thread: Name, Path, Args (calls, returned, ns, non-zero results), Data
-	KindGPU           // a GPU did what a call had it do: Name and Path (of the function), Args, Ret; Time is when that was noticed, see [Event.Work]
-	KindStack         // where the call that a thread is in was made, at Time: Name (the function), Data, see [Event.Stack]
+	KindGPU           // a GPU did what a call had it do, or, with FlagUnfinished, had not done it: Name and Path (of the function), Args, Ret; Time is when that was noticed, see [Event.Work]
+	KindStack         // where the call that a thread is in was made, at Time: Name (the function), Data, see [Event.Stack]; with FlagUnfinished it was looked at since nothing went on
 	KindEnd           // the last record: nvtrace's own cost; Cost
 	KindOther         // a kind that this version does not know; Name holds what the file calls it
 )

@@ -222,7 +222,7 @@ func (f *flight) close() {
 	if f.asks != nil {
 		_ = f.asks.Close()
 	}
-	if f.failed != "" {
+	if f.failed != "" && !f.hung { // what came behind a hang is its end: the file has more of it
 		f.report(f.failed)
 	}
 }

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"nvtrace/ioctl"
@@ -123,7 +126,13 @@ func (o *outputs) open() (err error) {
 	if o.f.flight > 0 {
 		o.flight = &flight{
 			e: o.e, window: time.Duration(o.f.flight), hang: time.Duration(o.f.hang), header: o.header,
-			name: func(dump int) (string, error) { return expandName(o.f.out, o.header, dump, o.e.getenv) },
+			name: func(dump int) (string, error) {
+				name, err := expandName(o.f.out, o.header, dump, o.e.getenv)
+				if ext := filepath.Ext(name); dump > 1 && !strings.Contains(o.f.out, "%n") { // what an earlier one says may be the cause
+					name = strings.TrimSuffix(name, ext) + "." + strconv.Itoa(dump) + ext
+				}
+				return name, err
+			},
 		}
 		o.flight.begin(int(o.header.PID))
 	} else if o.names.recording != "" {

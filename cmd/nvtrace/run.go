@@ -481,6 +481,10 @@ func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
 	if s.gpu != nil {
 		list = append(list, s.extendGPU(r, o)...)
 	}
+	if s.f.flight > 0 && s.f.hang > 0 {
+		h := newHangWatch(&stacks{recorder: r, pythons: make(map[int]*pythonOf)}, time.Duration(s.f.hang))
+		list = append(list, record.Extension{Handler: h, Finish: h.finish})
+	}
 	if s.f.stacks.given() {
 		at := &stacks{recorder: r, pythons: make(map[int]*pythonOf)}
 		o.Stops, o.OnStop = s.f.stacks.wants, at.stopped

@@ -102,37 +102,44 @@ func (s *stacks) stopped(t *ptrace.Task, r *agent.Record) {
 		s.left++
 		return
 	}
-	p := s.pythons[t.PID]
-	if p == nil || p.in == nil && time.Since(p.asked) > askAgain {
-		in, err := python.Find(t.PID)
-		if err != nil {
-			in = nil
-		}
-		p = &pythonOf{in, time.Now()}
-		s.pythons[t.PID] = p
-	}
-	if p.in == nil {
-		return
-	}
 	regs, err := t.Regs()
 	if err != nil {
 		return // it has ended
 	}
-	frames, err := p.in.Stack(t, regs.FSBase(), traces.MaxFrames)
-	if errors.Is(err, python.ErrNone) {
-		p.in = nil
-	}
-	if len(frames) == 0 {
+	list := s.frames(t.PID, t, regs.FSBase())
+	if len(list) == 0 {
 		return // a thread without Python
-	}
-	list := make([]traces.StackFrame, len(frames))
-	for i, f := range frames {
-		list[i] = traces.StackFrame{Language: "python", File: f.File, Func: f.Func, Line: f.Line}
 	}
 	const after = 1 // ns: it happens in the call
 	ev := traces.Event{Kind: traces.KindStack, PID: int32(t.PID), TID: int32(t.TID), Time: s.recorder.Time(r.Begin) + after, FD: -1, Name: r.Hook.Name}
 	ev.SetStack(list)
 	s.recorder.Emit(&ev)
+}
+
+// frames returns the stack of Python of the thread with a thread pointer in process pid, whose
+// memory m is; nil: it has none.
+func (s *stacks) frames(pid int, m python.Memory, threadPointer uint64) []traces.StackFrame {
+	p := s.pythons[pid]
+	if p == nil || p.in == nil && time.Since(p.asked) > askAgain {
+		in, err := python.Find(pid)
+		if err != nil {
+			in = nil
+		}
+		p = &pythonOf{in, time.Now()}
+		s.pythons[pid] = p
+	}
+	if p.in == nil {
+		return nil
+	}
+	frames, err := p.in.Stack(m, threadPointer, traces.MaxFrames)
+	if errors.Is(err, python.ErrNone) {
+		p.in = nil
+	}
+	list := make([]traces.StackFrame, len(frames))
+	for i, f := range frames {
+		list[i] = traces.StackFrame{Language: "python", File: f.File, Func: f.Func, Line: f.Line}
+	}
+	return list
 }
 
 // finish says what is missing.

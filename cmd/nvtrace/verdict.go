@@ -29,6 +29,7 @@ type observer struct {
 	gpus            *api.GPUTimes
 	times           *gpuTimes // what gpus came to, once there is nothing to come
 	memory          *api.Allocations
+	hang            *api.Hang
 }
 
 // gpuTimes is what GPUs did.
@@ -49,6 +50,24 @@ func (o *observer) gpuTimes() *gpuTimes {
 	return o.times
 }
 
+// hanging is what was not over when nothing went on.
+type hanging struct {
+	Threads []api.WaitingThread `json:"threads,omitempty"`
+	Streams []api.HungStream    `json:"streams,omitempty"`
+}
+
+// hanging returns that, nil where there was nothing.
+func (o *observer) hanging() *hanging {
+	if o.hang == nil {
+		return nil
+	}
+	h := new(hanging)
+	if h.Threads, h.Streams = o.hang.Report(); len(h.Threads)+len(h.Streams) == 0 {
+		return nil
+	}
+	return h
+}
+
 // maxImageNames bounds what a hostile recording may have us remember.
 const maxImageNames = 1 << 16
 
@@ -62,6 +81,10 @@ func (o *observer) add(ev *traces.Event, t *api.Tracker, f *api.Frame) {
 		o.memory = api.NewAllocations()
 	}
 	o.memory.Add(ev, f)
+	if o.hang == nil {
+		o.hang = api.NewHang()
+	}
+	o.hang.Add(ev, t, f)
 	timed := ev.Flags&(traces.FlagNoExit|traces.FlagUnfinished) == 0
 	switch ev.Kind {
 	case traces.KindOpen, traces.KindClose, traces.KindMmap, traces.KindMunmap, traces.KindMremap, traces.KindIoctl:
@@ -197,6 +220,7 @@ type verdict struct {
 	Failed  uint64       `json:"failed"`          // calls of the driver and of CUDA's libraries
 	First   *failure     `json:"first,omitempty"` // that failed
 	GPU     *gpuTimes    `json:"gpu,omitempty"`   // what GPUs did, where that was timed
+	Hang    *hanging     `json:"hang,omitempty"`  // what was going on when nothing else did, and is not over
 	// Lines is what lines of Python allocated on GPUs, where stacks were recorded.
 	Lines   *api.MemoryReport `json:"lines,omitempty"`
 	Images  int               `json:"images,omitempty"` // captured code images
@@ -231,7 +255,7 @@ func (s *logSink) verdict(r *ioctl.Report) *verdict {
 	v := &verdict{
 		Driver: o.driver.time(), Library: o.library.time(), Failed: s.book.total, First: s.book.first,
 		Images: len(o.images), Kernels: o.kernels, library: s.apiReport(), ioctls: r.Ioctls, untimed: r.Untimed, gaps: r.Gaps,
-		Spent: o.spent(), GPU: o.gpuTimes(), Lines: o.memoryReport(), Memory: []memoryPeak{}, processes: len(r.Processes), memoryLess: s.book.l.unseen > 0,
+		Spent: o.spent(), GPU: o.gpuTimes(), Hang: o.hanging(), Lines: o.memoryReport(), Memory: []memoryPeak{}, processes: len(r.Processes), memoryLess: s.book.l.unseen > 0,
 	}
 	v.captured = captured(r)
 	v.images = v.Images+v.Kernels > 0 || v.captured != nil
@@ -337,6 +361,7 @@ func (v *verdict) write(w io.Writer) error {
 	} else {
 		line("in CUDA's libraries", "not recorded (--api)")
 	}
+	v.writeHang(line)
 	v.writeGPU(line)
 	v.writeMemory(line)
 	v.writeOutOfMemory(line)
@@ -399,6 +424,43 @@ func (v *verdict) writeOutOfMemory(line func(what, format string, args ...any)) 
 	if len(v.Lines.Lines) > 0 {
 		l := &v.Lines.Lines[0]
 		line("  most of it by", "%s: %s in %s", cmp.Or(l.Line, "calls without a stack"), memoryText(l.Live), counted(l.Count, "allocation"))
+	}
+}
+
+// maxHung is how many threads and streams are shown that wait, and maxHungFrames how many lines of
+// each thread.
+const (
+	maxHung       = 8
+	maxHungFrames = 3
+)
+
+// writeHang says what was going on when nothing else did.
+func (v *verdict) writeHang(line func(what, format string, args ...any)) {
+	if v.Hang == nil {
+		return
+	}
+	for i := range v.Hang.Streams[:min(len(v.Hang.Streams), maxHung)] {
+		s := &v.Hang.Streams[i]
+		behind := ""
+		if s.Behind > 0 {
+			behind = fmt.Sprintf("; %d more behind it on the stream, of which some may have been over", s.Behind)
+		}
+		line("GPU not over", "%s on stream %#x for %s, from thread %d of process %d%s", cmp.Or(s.Name, "an unknown kernel"), s.Stream, duration(s.For), s.TID, s.PID, behind)
+	}
+	for i := range v.Hang.Threads[:min(len(v.Hang.Threads), maxHung)] {
+		t := &v.Hang.Threads[i]
+		var at []string
+		for _, f := range t.Stack[:min(len(t.Stack), maxHungFrames)] {
+			at = append(at, fmt.Sprintf("%s:%d %s", f.File, f.Line, f.Func))
+		}
+		where := ""
+		if len(at) > 0 {
+			where = ", at " + strings.Join(at, " < ")
+		}
+		line("thread waits", "%d of process %d in %s for %s%s", t.TID, t.PID, t.In, duration(t.For), where)
+	}
+	if more := max(len(v.Hang.Streams)-maxHung, 0) + max(len(v.Hang.Threads)-maxHung, 0); more > 0 {
+		line("", "and %d more (--json has all)", more)
 	}
 }
 

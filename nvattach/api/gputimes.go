@@ -141,6 +141,9 @@ func (g *GPUTimes) called(f *Frame) {
 // work counts what a GPU did.
 func (g *GPUTimes) work(ev *traces.Event, t *Tracker) {
 	w := ev.Work()
+	if ev.Flags&traces.FlagUnfinished != 0 {
+		return // it may yet come
+	}
 	if w.Start < 0 || w.Dur < 0 || w.Start+w.Dur < 0 {
 		return // no recorder says so
 	}

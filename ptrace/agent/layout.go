@@ -126,6 +126,7 @@ const (
 const (
 	timesOn     = 0
 	timesDriver = 8 // the driver's functions, as driverFunctions has them
+	timesTimers = 96
 )
 
 // The rings are mapped in pieces.
@@ -242,5 +243,7 @@ func layout() []uint64 {
 		programAddr, retsAddr, retsSize, programSize, mapSize, hookPrograms, slotIDs,
 		countAddr, numCounts, numBuckets, countSize, seenSize, callsAddr, numCalls,
 		timesAddr, timesSize, timerSize, sharedUntimed, confTimes, hookSubject, confScale,
+		timesTimers, timerFirst, timerNext, timerList,
+		workSize, maxWorks, workLeft, openHook,
 	}
 }

@@ -11,11 +11,11 @@ var blobCode []byte
 var blobProgram []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "0df56c408d12ad5ae6d9260fecbeb29c2ef83e8067be34978db3e8b33a3c19e5"
+const blobStamp = "e3c99c36ac41c8e5914635e0edab5c78821e6666fe18f4d797598b680512a97e"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (
-	blobSum   = "6bf9b9fc92e87274cc0bd49debc37ff87bf84e083a41167fa39ee4e106b21ffd"
+	blobSum   = "270fde29da8d25c4740c54344696a8e258e933e680a9bc51395853b96fe99dc3"
 	blobTools = "gcc (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40"
 )
 
@@ -29,7 +29,7 @@ var blobSymbols = map[string]uint64{
 	"copy_insn":      0x700009db,
 	"tp_insn":        0x700009e3,
 	"sys_in":         0x70000000,
-	"sys_out":        0x70006172,
+	"sys_out":        0x70006212,
 	"probe_entry":    0x700009ed,
 	"probe_watch":    0x70000b0b,
 	"probe_return":   0x70000c88,
@@ -147,4 +147,12 @@ var blobLayout = []uint64{
 	0x48,
 	0xd0,
 	0x50,
+	0x60,
+	0x28,
+	0x30,
+	0x50,
+	0x60,
+	0x800,
+	0x2,
+	0x10,
 }

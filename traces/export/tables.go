@@ -476,7 +476,9 @@ func (t *Tables) row(ev *traces.Event, c *ioctl.Call) {
 	case traces.KindImage:
 		t.image(ev)
 	case traces.KindGPU:
-		t.work(ev)
+		if ev.Flags&traces.FlagUnfinished == 0 {
+			t.work(ev)
+		}
 	case traces.KindLost:
 		t.run.lost += ev.Ret
 		fallthrough

@@ -95,6 +95,7 @@ struct leaving {
 extern int times_busy(const struct slot *sl, u64 sp); // the agent calls the driver
 extern void times_enter(struct slot *sl, struct frame *f);
 extern void times_began(const struct slot *sl, u64 sp, u64 begin);
+extern void times_waits(struct slot *sl, const struct frame *f); // for the GPU
 extern void times_ends(struct slot *sl, struct frame *f); // a context
 extern void times_ended(struct slot *sl, u64 sp, u64 hook);
 extern void times_leave(struct slot *sl, struct leaving *l);

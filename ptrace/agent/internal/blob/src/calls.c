@@ -378,6 +378,8 @@ __attribute__((used)) u64 agent_enter(struct frame *f)
 		return h->orig;
 	if (unlikely(h->flags & HOOK_ENDS) && C->times)
 		times_ends(sl, f);
+	if (unlikely((h->flags & (HOOK_WAITS | HOOK_TIMED)) == HOOK_WAITS) && C->times)
+		times_waits(sl, f);
 	if (h->flags & HOOK_COUNT) {
 		struct count *c = counter(sl, f->hook);
 		if (likely(c)) {
