@@ -32,6 +32,7 @@ type ReturnStubs struct {
 	Count             int
 	// Other code that return addresses are replaced by lies from Own to OwnEnd.
 	Own, OwnEnd uint64
+	Calls       uint64 // where [CallStub] is, to which functions of [Task.Call] return; 0: it is not there
 }
 
 // stubOf returns the number of a stub.

@@ -69,6 +69,9 @@ func (tr *tracer) onSyscall(t *Task) {
 		tr.exit(t)
 		return
 	}
+	if t.fcall != nil && tr.callReturned(t) {
+		return
+	}
 	if !t.Proc.all || !tr.entry(t) {
 		tr.resume(t, 0)
 		return

@@ -2,6 +2,7 @@ package ptrace
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -17,6 +18,18 @@ type funcCall struct {
 	set    uintptr // of registers that xstate has
 	xstate []byte
 	sp     uint64 // the stack pointer behind the return
+	back   uint64 // where it returns to
+	frame  uint64 // what CallStub puts the task back from; 0: back is CallReturn
+}
+
+// CallStub is the code of [ReturnStubs].Calls. It puts a task back where it was held by
+// rt_sigreturn, from a signal's frame that rbx points to; the result is in rdi then. Normally
+// the tracer does that, and has the system call not made.
+var CallStub = []byte{
+	0x48, 0x89, 0xc7, // mov %rax,%rdi
+	0x48, 0x89, 0xdc, // mov %rbx,%rsp
+	0xb8, unix.SYS_RT_SIGRETURN, 0, 0, 0, // mov $rt_sigreturn,%eax
+	0x0f, 0x05, // syscall
 }
 
 // Bits of the flags register that a function must not find set (System V ABI):
@@ -41,13 +54,14 @@ const badFlags = 1<<8 | 1<<10
 // wait until the function has returned, but for those that it causes itself.
 // There is no limit of time.
 //
-// In a program that lives on if this process is killed (Attach, Options.NoExitKill), no
-// function can be called: there would be nobody to whom it could return.
+// In a program that lives on if this process is killed, that works at breakpoints of programs
+// that Attach traces: should nobody be there when the function returns, the task goes on as if
+// nothing had happened all the same. With Options.NoExitKill no function can be called.
 func (t *Task) Call(addr, stack uint64, args []uint64, fn func(t *Task, ret uint64, err error)) error {
 	fail := func(err error) error { return fmt.Errorf("call of %#x in %d: %w", addr, t.TID, err) }
 	tr := t.tr
 	switch {
-	case tr.outlived || !t.parked || t.after != stopNone || t.afterSig != 0 || t.fcall != nil || t.wantExit,
+	case tr.outlived && (!t.StopsAtAll() || t.at != placeBreak), !t.parked || t.after != stopNone || t.afterSig != 0 || t.fcall != nil || t.wantExit,
 		t.at != placeBreak && t.at != placeEntry, t.at == placeBreak && t.brk == nil:
 		return fail(ErrState)
 	case len(args) > 64:
@@ -69,8 +83,15 @@ func (t *Task) Call(addr, stack uint64, args []uint64, fn func(t *Task, ret uint
 	if stack == 0 {
 		stack = r.SP() - 128 // the red zone of a leaf function
 	}
-	var err error
-	if c.sp, err = t.pushCall(stack, args); err != nil {
+	c.back = CallReturn
+	if tr.outlived {
+		if tr.stubs.Calls == 0 {
+			return fail(errors.New("there is no code to which it could return"))
+		}
+		c.back, c.frame = tr.stubs.Calls, (stack-sigframeSize)&^63
+		stack = c.frame
+	}
+	if err := c.pushCall(t, stack, args); err != nil {
 		return fail(err)
 	}
 	r.SetSP(c.sp - retSize)
@@ -79,6 +100,9 @@ func (t *Task) Call(addr, stack uint64, args []uint64, fn func(t *Task, ret uint
 	}
 	// A system call that is about to be made is not: its number is none.
 	r.Rip, r.Rax, r.Orig_rax, r.Eflags = addr, 0, noCall, r.Eflags&^badFlags
+	if c.frame != 0 {
+		r.Rbx = c.frame
+	}
 	if err := c.begin(t, &r); err != nil {
 		return fail(err)
 	}
@@ -88,10 +112,10 @@ func (t *Task) Call(addr, stack uint64, args []uint64, fn func(t *Task, ret uint
 	return nil
 }
 
-// pushCall writes the stack of a function's entry, and returns what the stack
+// pushCall writes the stack of a function's entry, and notes what the stack
 // pointer is when it has returned.
-func (t *Task) pushCall(stack uint64, args []uint64) (uint64, error) {
-	words := []uint64{CallReturn}
+func (c *funcCall) pushCall(t *Task, stack uint64, args []uint64) error {
+	words := []uint64{c.back}
 	if len(args) > 6 {
 		words = append(words, args[6:]...)
 	}
@@ -102,9 +126,45 @@ func (t *Task) pushCall(stack uint64, args []uint64) (uint64, error) {
 		b = binary.LittleEndian.AppendUint64(b, w)
 	}
 	if _, err := t.WriteMem(sp, b); err != nil {
-		return 0, fmt.Errorf("stack at %#x: %w", sp, err)
+		return fmt.Errorf("stack at %#x: %w", sp, err)
 	}
-	return sp + retSize, nil
+	c.sp = sp + retSize
+	return nil
+}
+
+// A signal's frame as rt_sigreturn takes it (asm/ucontext.h, asm/sigcontext.h), but for what
+// is below the struct ucontext. What functions need not leave as it was, such as the upper
+// halves of vector registers, is not in it.
+const (
+	ucStackFlags = 24
+	ucRegs       = 40
+	ucFloats     = ucRegs + 184 // address of the FXSAVE area
+	ucMask       = 296
+	ucFloatsAt   = 320 // the area itself, aligned to 64 bytes
+	floatsSize   = 512
+	floatsUsed   = 464 // behind that lies what tells of more than the area
+	sigframeSize = ucFloatsAt + floatsSize
+)
+
+// pushFrame writes the frame from which CallStub puts the task back where it was held.
+func (c *funcCall) pushFrame(t *Task) error {
+	b := make([]byte, sigframeSize)
+	le := binary.LittleEndian
+	le.PutUint32(b[ucStackFlags:], ^uint32(0)) // no valid ones: the signal stack stays as it is
+	r := c.resumed(t)
+	for i, v := range []uint64{
+		r.R8, r.R9, r.R10, r.R11, r.R12, r.R13, r.R14, r.R15, r.Rdi, r.Rsi, r.Rbp, r.Rbx, r.Rdx, r.Rax, r.Rcx, r.Rsp, r.Rip,
+		r.Eflags, r.Cs | r.Ss<<48,
+	} {
+		le.PutUint64(b[ucRegs+8*i:], v)
+	}
+	le.PutUint64(b[ucFloats:], c.frame+ucFloatsAt)
+	le.PutUint64(b[ucMask:], c.mask)
+	copy(b[ucFloatsAt:], c.xstate[:min(len(c.xstate), floatsUsed)])
+	if _, err := t.WriteMem(c.frame, b); err != nil {
+		return fmt.Errorf("stack at %#x: %w", c.frame, err)
+	}
+	return nil
 }
 
 // begin saves what is not in the general registers, and sets these. If it fails,
@@ -127,19 +187,41 @@ func (c *funcCall) begin(t *Task, r *Regs) error {
 		return t.opError("read vector registers", e)
 	}
 	c.xstate = buf[:n]
-	blocked := ^uint64(faults)
-	if e := sigmask(unix.PTRACE_SETSIGMASK, t.TID, &blocked); e != 0 {
-		return t.opError("block signals", e)
+	if c.frame != 0 {
+		if err := c.pushFrame(t); err != nil {
+			return err
+		}
 	}
 	if e := t.setRegs(r); e != 0 {
-		sigmask(unix.PTRACE_SETSIGMASK, t.TID, &c.mask)
 		return t.opError("set registers", e)
+	}
+	// Now that the frame gives it back.
+	blocked := ^uint64(faults)
+	if e := sigmask(unix.PTRACE_SETSIGMASK, t.TID, &blocked); e != 0 {
+		t.setRegs(c.resumed(t))
+		return t.opError("block signals", e)
 	}
 	return nil
 }
 
-// callReturned deals with the fault by which a called function returns. It
-// returns false for another fault.
+// resumed returns the registers with which the task goes on where it was held, whether this
+// process is there or not.
+func (c *funcCall) resumed(t *Task) *Regs {
+	r := c.saved
+	if c.frame == 0 {
+		return &r
+	}
+	if st := t.Proc.space.at(c.brk.addr); st != nil && r.IP() == st.addr {
+		if at := st.resumeAt(); at != 0 {
+			r.SetIP(at)
+		}
+	}
+	r.noRestart()
+	return &r
+}
+
+// callReturned deals with the fault, or the entry of a system call, by which a called
+// function returns. It returns false for another one.
 func (tr *tracer) callReturned(t *Task) bool {
 	c := t.fcall
 	if c == nil {
@@ -149,10 +231,15 @@ func (tr *tracer) callReturned(t *Task) bool {
 	if t.getRegs(&r) != 0 {
 		return true // killed; its end will be reported
 	}
-	if r.IP() != CallReturn || r.SP() != c.sp {
+	ret := r.Ret()
+	if c.frame != 0 {
+		if r.IP() != c.back+uint64(len(CallStub)) || r.SP() != c.frame || r.Orig_rax != unix.SYS_RT_SIGRETURN {
+			return false
+		}
+		ret = r.Arg(0)
+	} else if r.IP() != CallReturn || r.SP() != c.sp {
 		return false
 	}
-	ret := r.Ret()
 	t.fcall = nil
 	if err := c.restore(t); err != nil {
 		if t.dead {
@@ -177,13 +264,16 @@ func (c *funcCall) restore(t *Task) error {
 		return t.opError("set vector registers", e)
 	}
 	t.at = c.at
-	if c.brk != nil {
+	switch {
+	case c.frame != 0:
+		return c.unwind(t)
+	case c.brk != nil:
 		t.brkRoom = *c.brk
 		t.brk = &t.brkRoom
 		if e := t.setRegs(&c.saved); e != 0 { // for whoever looks at it from outside
 			return t.opError("set registers", e)
 		}
-	} else {
+	default:
 		blocked := ^uint64(0) &^ signalBit(unix.SIGSYS)
 		sigmask(unix.PTRACE_SETSIGMASK, t.TID, &blocked)
 		in := &injection{t: t, saved: c.saved, insn: c.saved.Rip - uint64(len(syscallInsn))}
@@ -197,6 +287,32 @@ func (c *funcCall) restore(t *Task) error {
 	if e := sigmask(unix.PTRACE_SETSIGMASK, t.TID, &c.mask); e != 0 {
 		return t.opError("restore signal mask", e)
 	}
+	return nil
+}
+
+// unwind puts a task back in a program that may outlive this process: at each moment, it goes
+// on by itself if that is killed.
+func (c *funcCall) unwind(t *Task) error {
+	t.brkRoom = *c.brk
+	t.brk = &t.brkRoom
+	var r Regs
+	if e := t.getRegs(&r); e != 0 {
+		return t.opError("read registers", e)
+	}
+	if e := sigmask(unix.PTRACE_SETSIGMASK, t.TID, &c.mask); e != 0 {
+		return t.opError("restore signal mask", e)
+	}
+	if e := t.setRegs(c.resumed(t)); e != 0 { // with them, no system call is made
+		return t.opError("set registers", e)
+	}
+	if r.IP() != c.back+uint64(len(CallStub)) || r.Orig_rax != unix.SYS_RT_SIGRETURN {
+		return nil // canceled
+	}
+	in := &injection{t: t}
+	if err := in.step(unix.PTRACE_SYSCALL, stopSyscall); err != nil {
+		return err
+	}
+	in.rejoin()
 	return nil
 }
 

@@ -7,6 +7,9 @@ import (
 
 type funcCall struct{}
 
+// CallStub is not there on this architecture.
+var CallStub []byte
+
 // Call is not supported on this architecture.
 func (t *Task) Call(addr, _ uint64, _ []uint64, _ func(t *Task, ret uint64, err error)) error {
 	return fmt.Errorf("call of %#x in %d: %w", addr, t.TID, errors.ErrUnsupported)

@@ -210,7 +210,7 @@ func (c *Capture) hookLaunch(t *ptrace.Task, addr, size uint64, h *hook) {
 		k.OnStop = func(t *ptrace.Task, p *agent.Process, r *agent.Record) {
 			// Launches that are made for probes are tries of one that the program is about
 			// to make, or of kernels that it knows nothing of.
-			if r.Caller == ptrace.CallReturn && c.process(t).kernels[r.Args[0]] == nil {
+			if agent.CalledByUs(r.Caller) && c.process(t).kernels[r.Args[0]] == nil {
 				p.Forget(k)
 				return
 			}
@@ -265,7 +265,7 @@ func (c *Capture) LaunchRecord(r *agent.Record) {
 // launchedLate takes a launch from the agent's records. Handles are not forgotten,
 // so that it doesn't matter that the program has gone on.
 func (c *Capture) launchedLate(r *agent.Record, handle uint64, name string) {
-	if r.Caller == ptrace.CallReturn {
+	if agent.CalledByUs(r.Caller) {
 		return // made for probes, not by the program
 	}
 	if p := c.pids[r.PID]; p != nil && handle != 0 {

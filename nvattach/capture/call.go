@@ -12,6 +12,7 @@ import (
 
 	"nvtrace/fatbin"
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/agent"
 	"nvtrace/ptrace/proc"
 	"nvtrace/traces"
 )
@@ -95,7 +96,7 @@ func (c *Capture) hit(t *ptrace.Task, b *ptrace.Breakpoint) {
 	if err != nil {
 		return // it died
 	}
-	if ret, err := readWord(t, regs.SP()); err == nil && ret == ptrace.CallReturn {
+	if ret, err := readWord(t, regs.SP()); err == nil && agent.CalledByUs(ret) {
 		return // called for nvtrace, which knows what it loads
 	}
 	c.author.stats.Hits++

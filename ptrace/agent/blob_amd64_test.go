@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"nvtrace/internal/gen/built"
+	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent/internal/blob"
 )
 
@@ -27,6 +28,13 @@ func TestBlobStamp(t *testing.T) {
 	}
 	if sum := fmt.Sprintf("%x", sha256.Sum256(slices.Concat(blobCode, blobProgram))); sum != blobSum {
 		t.Errorf("the code has the hash %s, and %s was made of the source", sum, blobSum)
+	}
+}
+
+// TestBlobRoom: the code leaves room for what is written behind it.
+func TestBlobRoom(t *testing.T) {
+	if room := callStubAddr - baseAddr; len(blobCode) > room || len(ptrace.CallStub) > nameAddr-callStubAddr {
+		t.Errorf("%d bytes of code, and %d behind it; there is room for %d and %d", len(blobCode), len(ptrace.CallStub), room, nameAddr-callStubAddr)
 	}
 }
 

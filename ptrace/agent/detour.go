@@ -104,7 +104,7 @@ func (a *Agent) Stubs() ptrace.ReturnStubs {
 		return ptrace.ReturnStubs{}
 	}
 	return ptrace.ReturnStubs{
-		Code: a.blob.breakStubs, Size: stubSize, Table: stubsAddr, Count: numStubs, Own: baseAddr, OwnEnd: confAddr,
+		Code: a.blob.breakStubs, Size: stubSize, Table: stubsAddr, Count: numStubs, Own: baseAddr, OwnEnd: confAddr, Calls: callStubAddr,
 	}
 }
 
@@ -144,3 +144,7 @@ func (p *Process) detoured(t *ptrace.Task, frame uint64, returned bool) {
 		t.Detoured(hooks[number].addr, &r)
 	}
 }
+
+// CalledByUs reports whether a function that returns to an address was called by
+// [ptrace.Task.Call], and not by the program.
+func CalledByUs(caller uint64) bool { return caller == ptrace.CallReturn || caller == callStubAddr }

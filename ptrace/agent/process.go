@@ -266,6 +266,9 @@ func (p *Process) writePrivate(clock vdsoCode) error {
 	if err := p.write(nameAddr, []byte("nvtrace\x00")); err != nil {
 		return err
 	}
+	if err := p.write(callStubAddr, ptrace.CallStub); err != nil {
+		return err
+	}
 	if err := p.write64(confAddr+confSlots, maxSlots); err != nil {
 		return err
 	}
@@ -291,8 +294,11 @@ func (p *Process) writePrivate(clock vdsoCode) error {
 	return p.write64(confAddr+confClock, clock.clock)
 }
 
-// nameAddr is where the name of shared memory is, behind the code.
-const nameAddr = confAddr - 16
+// What lies behind the code.
+const (
+	nameAddr     = confAddr - 16 // the name of shared memory
+	callStubAddr = confAddr - 32 // ptrace.CallStub
+)
 
 // write writes all of b, whatever the protection.
 func (p *Process) write(addr uint64, b []byte) error {

@@ -80,6 +80,7 @@ func (m *meddler) meddle(t *ptrace.Task) {
 			_, err = t.SetBreakpoint(m.addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) {
 				check("return:", t.OnReturn(func(t *ptrace.Task, _ uint64) { m.meddle(t) }))
 				m.meddle(t)
+				m.callArgument(t, check)
 			})
 			check("breakpoint:", err)
 		}
@@ -92,6 +93,30 @@ func (m *meddler) meddle(t *ptrace.Task) {
 			check("getpid:", fmt.Errorf("%d", pid))
 		}
 	}
+}
+
+// callArgument has the task call the function that it is about to call itself, where it has
+// been attached to.
+func (m *meddler) callArgument(t *ptrace.Task, check func(what string, err error)) {
+	if !t.StopsAtAll() {
+		return
+	}
+	r, err := t.Regs()
+	if err != nil {
+		return
+	}
+	f, x := r.Arg(0), r.Arg(1)+1000
+	t.Hold()
+	t.Interrupt(func(t *ptrace.Task) {
+		err := t.Call(f, 0, []uint64{x, 2, 3, 4, 5, 6, 7, 8}, func(t *ptrace.Task, ret uint64, err error) {
+			if err == nil && ret != x {
+				err = fmt.Errorf("%d, want %d", ret, x)
+			}
+			check("call:", err)
+			t.Release(nil)
+		})
+		check("call:", err)
+	})
 }
 
 // TestMeddler is, with a scenario in the environment, the supervisor that TestUnharmed

@@ -249,7 +249,7 @@ func (r *Recorder) record(p *agent.Process, rec *agent.Record) {
 		if r.program != nil {
 			r.program.Record(p, rec)
 		}
-	case rec.Caller == ptrace.CallReturn: // a call that nvtrace had the program make
+	case agent.CalledByUs(rec.Caller): // a call that nvtrace had the program make
 	case rec.Kind == agent.KindTime:
 		if w := &rec.Work; r.wanted(r.Time(w.Call)) {
 			r.put(&traces.Event{
