@@ -213,7 +213,13 @@ func (e *CubinEditor) OnlyAsserts(kernel string) bool {
 // Externs names what a kernel, and the device functions and constants of its file, refer
 // to and the file does not define: functions of the driver such as vprintf, whose addresses
 // are constants that all kernels have.
-func (e *CubinEditor) Externs(kernel string) []string {
+func (e *CubinEditor) Externs(kernel string) []string { return e.referred(kernel, false) }
+
+// Refers names what a kernel, and the device functions and constants of its file, refer to
+// and the file defines.
+func (e *CubinEditor) Refers(kernel string) []string { return e.referred(kernel, true) }
+
+func (e *CubinEditor) referred(kernel string, defined bool) []string {
 	i, ok := e.byName[kernel]
 	if !ok || i < 0 {
 		return nil
@@ -242,7 +248,7 @@ func (e *CubinEditor) Externs(kernel string) []string {
 			}
 			for b := e.file.bytes(uint32(i)); len(b) >= size; b = b[size:] {
 				s, ok := symbolAt(symbols, u64(b[8:])>>32)
-				if !ok || s.section != 0 {
+				if !ok || (s.section != 0) != defined {
 					continue
 				}
 				if name, ok := cstring(strs, uint64(s.name)); ok && len(name) > 0 {

@@ -34,6 +34,8 @@ type RewriteOptions struct {
 	// programs, where the image has no machine code that says it; see
 	// WeaveOptions. May be nil.
 	Registers func(kernel string) int
+	// Only, if it is not "", is the one kernel that gets programs in machine code.
+	Only string
 	// Twins says which kernels keep a copy without programs.
 	Twins Twins
 	// MaxEntry bounds the content of an entry; see fatbin.Options.
@@ -235,7 +237,7 @@ func (r *rewriting) cubin(image []byte) error {
 	if err != nil {
 		return err
 	}
-	names := kernelNames(c)
+	names := r.only(kernelNames(c))
 	switch {
 	case !r.p.wantsAny(names):
 	case r.o.CompileBody == nil:
@@ -246,6 +248,14 @@ func (r *rewriting) cubin(image []byte) error {
 		}
 	}
 	return nil
+}
+
+// only returns those of some kernels that may get programs.
+func (r *rewriting) only(names []string) []string {
+	if r.o.Only == "" {
+		return names
+	}
+	return slices.DeleteFunc(names, func(n string) bool { return n != r.o.Only })
 }
 
 func kernelNames(c *fatbin.Cubin) []string {
@@ -404,7 +414,7 @@ func (r *rewriting) machineCode(e *fatbin.Entry, fo *fatbin.Options, wo *WeaveOp
 		}
 		return r.o.Registers(kernel)
 	}
-	return kernelNames(c)
+	return r.only(kernelNames(c))
 }
 
 // replace puts the woven module in the place of everything that the driver could

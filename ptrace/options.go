@@ -53,6 +53,9 @@ type Options struct {
 	// Waiting, if not nil, is called on the tracing thread when the program has ended, and
 	// Run goes on for the processes that it left behind.
 	Waiting func(pids []int)
+	// Leave, if not nil, is called on a goroutine of its own before Attach lets a program go
+	// that goes on. Tasks are traced as before until it returns.
+	Leave func()
 	// NoSignals keeps Run and Attach from handling signals sent to this
 	// process. By default those that end a program by default reach the traced one once,
 	// whether they were sent to this process or to the group that both are in, and do

@@ -263,12 +263,24 @@ func (tr *tracer) watch(ctx context.Context, s *signals) (stop func()) {
 			f()
 		}
 	}
+	left, ended := make(chan struct{}), ctx.Done()
+	leave := sync.OnceFunc(func() {
+		go func() {
+			if s.detach && tr.o.Leave != nil {
+				tr.o.Leave()
+			}
+			close(left)
+		}()
+	})
 	go func() {
 		for {
 			select {
 			case <-quit:
 				return
-			case <-ctx.Done():
+			case <-ended:
+				ended = nil
+				leave()
+			case <-left:
 				do(func() { tr.interrupt(quit) })
 				return
 			case <-tr.kick:
@@ -278,8 +290,8 @@ func (tr *tracer) watch(ctx context.Context, s *signals) (stop func()) {
 				if s.detach {
 					// A later one ends this process, which may not get to detaching.
 					time.AfterFunc(together, s.remove)
-					do(func() { tr.interrupt(quit) })
-					return
+					leave()
+					continue
 				}
 				awaitGroupSignal()
 				tr.request(request{fn: func(*Task) { tr.passOn(sig) }, signal: true})

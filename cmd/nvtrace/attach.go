@@ -206,12 +206,21 @@ func (s *tracing) extendHost(a *agent.Agent, list *[]record.Extension) error {
 	var shared *agent.Programs
 	runner, err := s.probes.AddHost(func(size uint64) ([]byte, error) {
 		var err error
-		if shared, err = agent.NewPrograms(nvattach.HostBase, size); err != nil {
+		if shared, err = s.programs(a, size); err != nil {
 			s.opts.Logger.Debug("programs do not run in processes", "error", err)
 			return make([]byte, size), nil
 		}
-		return shared.Data(), nil
+		return shared.Data()[:size], nil
 	})
+	if err == nil && runner == nil && s.live() {
+		if shared, err = s.programs(a, 0); err == nil {
+			err = shared.SetTexts(new(agent.MapLayout))
+			a.SetPrograms(shared)
+		}
+	}
+	if err == nil && shared == nil && s.live() {
+		err = errors.New("-p: no code of nvtrace can be put into the program, by which programs would get into its kernels")
+	}
 	if err != nil || runner == nil {
 		return err
 	}
@@ -256,6 +265,24 @@ func (s *tracing) share(a *agent.Agent, maps *nvattach.Maps, data []byte) {
 			return err
 		}, maps.ClockLine(data))
 	}
+}
+
+// live reports whether programs run in kernels of programs that run already.
+func (s *tracing) live() bool { return s.gpu != nil && s.f.pid != 0 }
+
+// programs makes the memory of programs that run in processes, with size bytes for the maps of
+// those on the host.
+func (s *tracing) programs(a *agent.Agent, size uint64) (*agent.Programs, error) {
+	if !s.live() {
+		return agent.NewPrograms(nvattach.HostBase, size)
+	}
+	page := uint64(os.Getpagesize())
+	size = (size + page - 1) / page * page
+	g, err := agent.NewPrograms(nvattach.HostBase, size+gpu.LiveMemory)
+	if err == nil {
+		s.gpu.Live(a, g.Data()[size:], nvattach.HostBase+size)
+	}
+	return g, err
 }
 
 // chosen reports whether --prog, if it is given, chooses a program.
@@ -322,8 +349,12 @@ func (s *tracing) startGPU() {
 	s.gpu = gpu.New(&gpu.Options{
 		Session: s.probes, Logger: s.opts.Logger, InProgram: s.e.getenv(driverCompiles) != "", MachineCode: s.f.attach.machineCode(),
 		Report: func(text string) { s.e.notice("probes: %s", text) },
-		Refuse: s.refuse, Ending: s.ending,
+		Refuse: s.refuse, Ending: s.ending, Running: s.f.pid != 0,
 	}, record.ExtensionClass)
+	if s.live() {
+		s.opts.Ptrace.Leave = s.gpu.Leave
+		return // what is loaded from now on gets programs as what was loaded before does
+	}
 	if s.modules != nil {
 		o := &s.modules.opts
 		o.Replace, o.Refused, o.Mapped, o.Launched, o.Counted = s.gpu.Replace, s.gpu.Refused, s.gpu.Mapped, s.probes.Ran, s.counted()
@@ -369,7 +400,7 @@ var errRequired = errors.New("--require")
 // recorded beside that.
 func (s *tracing) extendGPU(r *record.Recorder, hooked *calls.Options) []record.Extension {
 	list := []record.Extension{{Rules: s.gpu.Rules(), Handler: s.gpu}}
-	if s.modules == nil {
+	if s.modules == nil && !s.live() {
 		o := &capture.Options{
 			Emit: r.Emit, Now: r.Now, Cache: capture.DefaultCache(), Replace: s.gpu.Replace, Refused: s.gpu.Refused,
 			Mapped: s.gpu.Mapped, Logger: s.opts.Logger,

@@ -401,10 +401,12 @@ func (s *tracing) setUp(command []string) (err error) {
 	if s.probes, err = f.attach.start(s.e); err != nil {
 		return err
 	}
-	if f.pid != 0 && (f.attach.kernelProbes() || f.sim.gpu.set) {
-		return errors.New("-p: programs in kernels, and --sim, need a program that nvtrace starts")
+	if f.pid != 0 {
+		err = f.attachable()
+	} else {
+		err = f.sim.decide(s.e, f.attach.kernelProbes())
 	}
-	if err := f.sim.decide(s.e, f.attach.kernelProbes()); err != nil {
+	if err != nil {
 		return err
 	}
 	if s.modules, err = f.modules.start(s.e, f.out); err != nil {
@@ -430,6 +432,19 @@ func (s *tracing) setUp(command []string) (err error) {
 		s.startGPU()
 	}
 	s.opts.Extend = s.extend
+	return nil
+}
+
+// attachable refuses what a program that runs already can't have.
+func (f *runFlags) attachable() error {
+	switch {
+	case f.sim.gpu.set:
+		return errors.New("-p: --sim needs a program that nvtrace starts")
+	case f.attach.kernelProbes() && (f.attach.verify > 0 || f.attach.require):
+		return errors.New("-p: --verify and --require need a program that nvtrace starts")
+	case f.attach.kernelProbes() && f.fast == "off":
+		return errors.New("-p: programs get into kernels by code of nvtrace in the program; leave --fast=off out")
+	}
 	return nil
 }
 

@@ -38,6 +38,7 @@ type context struct {
 	read     time.Time     // when the maps were kept
 	took     time.Duration // how long that took
 	unread   bool          // they were not, at a release
+	free     []step        // gives their memory back
 	// sharedAt and shared are address and size of the host's maps that its kernels reach.
 	sharedAt, shared uint64
 
@@ -351,6 +352,7 @@ func (v *visit) alloc(c *context, size uint64, devices int) error {
 		alloc = call("cuMemAllocManaged", v.word(wordOut), size, memAttachGlobal)
 	}
 	_, err := v.script(nil, alloc, v.zero(c, nil))
+	c.free = []step{try("cuMemFree_v2", c.mem.addr)}
 	return err
 }
 
@@ -396,22 +398,25 @@ func (v *visit) allocLasting(c *context, size uint64, devices int) error {
 	steps = append(steps, call("cuMemGetAllocationGranularity", v.word(wordOut), at, recommended), choose(func(w results) ([]step, error) {
 		unit := max(w[wordOut], 1)
 		whole := (size + unit - 1) / unit * unit
-		var base uint64
+		var base, reserved, bytes, handle uint64
 		return []step{
 			call("cuMemCreate", v.word(wordHandle), whole, at, 0),
 			// So much that a multiple of mapsAlign is in it: addresses cost nothing.
 			try("cuMemAddressReserve", v.word(wordOut), whole+mapsAlign, 0, 0, 0),
 			choose(func(w results) ([]step, error) {
+				handle = w[wordHandle]
 				if v.code == 0 {
-					base = (w[wordOut] + mapsAlign - 1) &^ (mapsAlign - 1)
+					reserved, bytes = w[wordOut], whole+mapsAlign
+					base = (reserved + mapsAlign - 1) &^ (mapsAlign - 1)
 					return nil, nil
 				}
 				return []step{call("cuMemAddressReserve", v.word(wordOut), whole, 0, 0, 0)}, nil
 			}),
 			choose(func(w results) ([]step, error) {
 				if base == 0 {
-					base = w[wordOut]
+					base, reserved, bytes = w[wordOut], w[wordOut], whole
 				}
+				c.free = []step{try("cuMemUnmap", base, whole), try("cuMemAddressFree", reserved, bytes), try("cuMemRelease", handle)}
 				return []step{call("cuMemMap", base, whole, 0, w[wordHandle], 0), call("cuMemSetAccess", base, whole, access, uint64(devices)), v.zero(c, &base)}, nil
 			}),
 		}, nil

@@ -34,6 +34,8 @@ type Options struct {
 	// MachineCode says whether programs go into machine code, too, where a kernel has no
 	// PTX.
 	MachineCode MachineCode
+	// Running: programs that run already are attached to, and Live is called.
+	Running bool
 	// Refuse is told, once, of an image that the session refuses: the program is to
 	// be ended before it can go on. It may be called from any goroutine.
 	Refuse func(err error)
@@ -71,6 +73,7 @@ type Tracer struct {
 	said      map[string]bool
 	stats     Stats
 	closed    bool
+	attached  *attached // of Live; nil: programs are started
 	// How often goroutines had the tracing thread do something, and how long they
 	// waited for it to begin, for those who want to know where time goes.
 	handovers int
@@ -97,6 +100,7 @@ type Stats struct {
 	Visiting    time.Duration // they waited so long
 	Kept        int           // times that all maps of a context were read
 	DriverCalls int           // that threads of programs made for us
+	Copies      int           // kernels whose launches have gone on with copies, see Live
 }
 
 // Stats returns what was done so far. It may be called from any goroutine.
@@ -126,6 +130,7 @@ type process struct {
 	pid int
 
 	visits    sync.Mutex // one at a time; guards what follows
+	live      *live      // of programs that were attached to; of the tracing thread
 	base      uint64     // of the memory that is mapped into it, 0: none
 	driver    *library
 	contexts  map[uint64]*context
@@ -167,13 +172,16 @@ func New(o *Options, class uint16) *Tracer {
 	if tr.log == nil {
 		tr.log = slog.New(slog.DiscardHandler)
 	}
+	if o.Running {
+		tr.attached, tr.code.Mapped = new(attached), tr.enliven
+	}
 	return tr
 }
 
 // Rules select the calls that end a program.
 func (tr *Tracer) Rules() []ptrace.Rule {
 	rules := []ptrace.Rule{{Names: []string{"exit_group", "execve", "execveat"}, Class: tr.class}}
-	if tr.o.Session.Verify() {
+	if tr.o.Session.Verify() || tr.attached != nil {
 		rules = append(rules, tr.code.Rules()...)
 	}
 	return rules
@@ -209,6 +217,13 @@ func (tr *Tracer) Exit(t *ptrace.Task, s *ptrace.Syscall) {
 
 // Task implements [ptrace.Handler].
 func (tr *Tracer) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
+	tr.task(t, e)
+	if tr.attached != nil {
+		tr.code.Task(t, e)
+	}
+}
+
+func (tr *Tracer) task(t *ptrace.Task, e *ptrace.TaskEvent) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	switch e.Kind {
@@ -222,6 +237,9 @@ func (tr *Tracer) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
 		delete(tr.follows, t.Proc)
 		if p := tr.procs[t.Proc]; p != nil {
 			delete(tr.procs, t.Proc)
+			if tr.attached != nil {
+				tr.attached.all = slices.DeleteFunc(tr.attached.all, func(l *live) bool { return l.p == p })
+			}
 			tr.work.Go(func() { p.abandon(errors.New("it ran another program"), true) })
 		}
 	case ptrace.TaskExit, ptrace.TaskDetach:
@@ -255,6 +273,10 @@ func (tr *Tracer) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
 func (p *process) abandon(why error, over bool) {
 	p.visits.Lock()
 	defer p.visits.Unlock()
+	if p.live != nil {
+		p.live.tellAll()
+		p.live.images.close()
+	}
 	for _, c := range p.order {
 		c.end(p, why, over)
 	}
@@ -359,17 +381,11 @@ func (tr *Tracer) Replace(im *capture.Captured) (image []byte, ok bool) {
 		tr.refuse(th, fmt.Errorf("no probes run in process %d: %w", im.PID, err))
 		return nil, false
 	}
-	compile := tr.compileFor(lib, c.arch, c.mem.addr)
-	noBody := tr.o.MachineCode.Without(c.arch)
-	o := &session.RewriteOptions{Arch: c.arch, Twins: nvattach.TwinsNeeded}
-	if noBody == "" {
-		tr.machineCode(o, lib, c.mem.addr)
-	}
+	o := tr.rewriteOptions(lib, c)
 	if strings.HasPrefix(im.Function, "cuLinkAdd") {
-		compile, o.CompileBody, noBody = nil, nil, "it is to be linked with others" // what is to be linked may lack what other inputs have: the driver's linker compiles it
+		o.Compile, o.CompileBody, o.NoBody = nil, nil, "it is to be linked with others" // what is to be linked may lack what other inputs have: the driver's linker compiles it
 	}
 	tr.log.Debug("compiler found", "pid", im.PID, "took", time.Since(began))
-	o.Compile, o.NoBody = compile, noBody
 	out, twins, err := c.session.Rewrite(im.Data, o)
 	if twins {
 		tr.lookAtLaunches(th)
@@ -391,6 +407,17 @@ func (tr *Tracer) Replace(im *capture.Captured) (image []byte, ok bool) {
 		s.Rewriting += time.Since(began)
 	})
 	return out, true
+}
+
+// rewriteOptions says how images are rewritten for a context.
+func (tr *Tracer) rewriteOptions(lib *library, c *context) *session.RewriteOptions {
+	o := &session.RewriteOptions{
+		Arch: c.arch, Twins: nvattach.TwinsNeeded, Compile: tr.compileFor(lib, c.arch, c.mem.addr), NoBody: tr.o.MachineCode.Without(c.arch),
+	}
+	if o.NoBody == "" {
+		tr.machineCode(o, lib, c.mem.addr)
+	}
+	return o
 }
 
 // machineCode has programs put into machine code, for maps in memory at base.
@@ -462,6 +489,12 @@ func (tr *Tracer) contextOf(th *thread, library bool) (*context, *library, error
 	p.visits.Lock()
 	defer p.visits.Unlock()
 	v := &visit{p: p, th: th, stuck: p.stuck}
+	return v.contextHere(library)
+}
+
+// contextHere is contextOf of a visit.
+func (v *visit) contextHere(library bool) (*context, *library, error) {
+	p, tr := v.p, v.p.tr
 	if p.driver == nil {
 		if err := v.findDriver(); err != nil {
 			return nil, nil, err

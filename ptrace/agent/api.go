@@ -219,6 +219,8 @@ type Hook struct {
 	Probe uint64
 	// Returns: some of the programs run at the return.
 	Returns bool
+	// Beside: other programs may be at the function, too.
+	Beside bool
 	// Work has what calls put on a GPU's stream timed, in processes that Process.Time was called
 	// for, where the calls are recorded and their return is watched.
 	Work *Work

@@ -114,7 +114,7 @@ func (p *Process) hook(t *ptrace.Task, x *Target, busy []uint64) error {
 		case s.at != at || !s.there(code):
 		case s.free && !s.stop && (s.hook.Probe == 0) == (x.Hook.Probe == 0) && (x.Hook.Probe == 0 || s.hook.Returns == x.Hook.Returns):
 			return p.claim(s, i, x.Hook)
-		case !s.stop && !s.free && (s.hook.Probe == 0) == (x.Hook.Probe == 0):
+		case !s.stop && !s.free && !s.hook.Beside && !x.Hook.Beside && (s.hook.Probe == 0) == (x.Hook.Probe == 0):
 			return fail(fmt.Errorf("is hooked already (%s)", s.hook.Name))
 		default:
 			behind = s
@@ -500,7 +500,7 @@ func (p *Process) Probed(addr uint64) bool { return p.has(addr, true) }
 
 func (p *Process) has(addr uint64, programs bool) bool {
 	return slices.ContainsFunc(p.hooks, func(s *hookSite) bool {
-		return s.addr == addr && !s.gone && !s.free && !s.stop && (s.hook.Probe != 0) == programs
+		return s.addr == addr && !s.gone && !s.free && !s.stop && !s.hook.Beside && (s.hook.Probe != 0) == programs
 	})
 }
 

@@ -472,7 +472,7 @@ func (p *Process) fork(t *ptrace.Task) *Process {
 	}
 	err := c.open()
 	if err == nil {
-		err = c.write64(gateAddr, 0)
+		err = errors.Join(c.write64(gateAddr, 0), c.write64(substAddr, 0))
 	}
 	if err != nil {
 		// It can't run with the gate open: its rings are not there. But it has just

@@ -1,0 +1,187 @@
+package gpu
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+
+	"nvtrace/fatbin"
+	"nvtrace/nvattach"
+	"nvtrace/ptrace/proc"
+)
+
+// images are the fat binaries in the files that a program has mapped: what it can have
+// loaded before anybody watched. Which kernels they have is found out once.
+type images struct {
+	once  sync.Once
+	files []*fatbin.File
+	found map[string][]*fatbin.Container // by the mangled name of a kernel
+	err   error                          // a file that could not be read
+}
+
+// errNoImage: a kernel is in no file that its program has mapped.
+var errNoImage = errors.New("its code was loaded from memory before nvtrace attached, and is in no file that the program has mapped")
+
+// read looks through the files of a process, for a GPU's architecture.
+func (im *images) read(pid int, arch fatbin.Arch) {
+	im.found = make(map[string][]*fatbin.Container)
+	maps, err := proc.Maps(pid)
+	if err != nil {
+		im.err = err
+		return
+	}
+	seen := make(map[proc.FileKey]bool)
+	for i := range maps {
+		m := &maps[i]
+		if m.Inode == 0 || !m.Exec {
+			continue
+		}
+		fd, key, err := proc.OpenMapped(pid, m)
+		if err != nil || seen[key] {
+			if err == nil {
+				fd.Close()
+			}
+			continue
+		}
+		seen[key] = true
+		f, err := fatbin.Open("/proc/self/fd/"+strconv.Itoa(int(fd.Fd())), nil)
+		fd.Close()
+		if err != nil {
+			im.err = err
+			continue
+		}
+		im.files = append(im.files, f)
+		if err := f.Guard(func() error { im.list(f, arch); return nil }); err != nil {
+			im.err = err
+		}
+	}
+}
+
+// list notes the kernels of a file's containers that a GPU can take.
+func (im *images) list(f *fatbin.File, arch fatbin.Arch) {
+	for c, err := range f.Containers() {
+		if err != nil || c == nil {
+			continue // what is damaged was loaded by nobody
+		}
+		var names []string
+		if i := nvattach.Prefers(c.Entries, fatbin.KindELF, arch); i >= 0 {
+			if cubin := cubinOf(c, i); cubin != nil {
+				for j := range cubin.Kernels {
+					names = append(names, cubin.Kernels[j].Name)
+				}
+			}
+		} else if i := nvattach.Prefers(c.Entries, fatbin.KindPTX, arch); i >= 0 {
+			if data, err := c.Entries[i].Data(nil); err == nil {
+				names = fatbin.ScanPTX(data).Entries
+			}
+		}
+		for _, n := range names {
+			im.found[n] = append(im.found[n], c)
+		}
+	}
+}
+
+func cubinOf(c *fatbin.Container, i int) *fatbin.Cubin {
+	data, err := c.Entries[i].Data(nil)
+	if err != nil {
+		return nil
+	}
+	cubin, err := fatbin.ParseCubin(data)
+	if err != nil {
+		return nil
+	}
+	return cubin
+}
+
+// shape is what the driver says of a kernel, by which its code is told from that of another one
+// of its name.
+type shape struct {
+	registers int // of a thread; 0: it does not say
+	params    []fatbin.Param
+	known     bool // params are
+}
+
+// of reports whether a kernel in a file can be it.
+func (s *shape) of(k *fatbin.Kernel) bool {
+	if s.registers != 0 && k.Registers != 0 && s.registers != k.Registers {
+		return false
+	}
+	return !s.known || slices.EqualFunc(s.params, k.Params, func(a, b fatbin.Param) bool { return a.Offset == b.Offset && a.Size == b.Size })
+}
+
+// find returns the image with a kernel of that shape. Of several with the same code any will do.
+func (im *images) find(pid int, kernel string, arch fatbin.Arch, s *shape) (image []byte, err error) {
+	im.once.Do(func() { im.read(pid, arch) })
+	list := im.found[kernel]
+	if len(list) == 0 {
+		if im.err != nil {
+			return nil, fmt.Errorf("%w; one file could not be read: %w", errNoImage, im.err)
+		}
+		return nil, errNoImage
+	}
+	for _, f := range im.files {
+		if err = f.Guard(func() error { image, err = chooseImage(list, kernel, arch, s); return err }); image != nil {
+			return image, nil
+		}
+	}
+	return nil, err
+}
+
+// chooseImage is find among containers.
+func chooseImage(list []*fatbin.Container, kernel string, arch fatbin.Arch, s *shape) ([]byte, error) {
+	var codes [][]byte
+	var chosen []*fatbin.Container
+	for _, c := range list {
+		data, k := codeOf(c, kernel, arch)
+		if data == nil || k != nil && !s.of(k) {
+			continue
+		}
+		if !slices.ContainsFunc(codes, func(o []byte) bool { return bytes.Equal(o, data) }) {
+			codes, chosen = append(codes, data), append(chosen, c)
+		}
+	}
+	switch len(chosen) {
+	case 0:
+		return nil, errors.New("the kernel of that name in the program's files is another one, with other registers or parameters")
+	case 1:
+		return chosen[0].Append(nil), nil
+	}
+	return nil, fmt.Errorf("%d images in the program's files have different kernels of that name, and it can't be told which one was loaded", len(chosen))
+}
+
+// codeOf returns a kernel's code in a container, and what the file says of it; nil for PTX.
+func codeOf(c *fatbin.Container, kernel string, arch fatbin.Arch) ([]byte, *fatbin.Kernel) {
+	if i := nvattach.Prefers(c.Entries, fatbin.KindELF, arch); i >= 0 {
+		data, err := c.Entries[i].Data(nil)
+		if err != nil {
+			return nil, nil
+		}
+		e, err := fatbin.NewCubinEditor(data, nil)
+		if err != nil {
+			return nil, nil
+		}
+		code, err := e.Code(kernel)
+		if err != nil {
+			return nil, nil
+		}
+		all := e.Cubin().Kernels
+		at := slices.IndexFunc(all, func(k fatbin.Kernel) bool { return k.Name == kernel })
+		return code.Code, &all[at]
+	}
+	if i := nvattach.Prefers(c.Entries, fatbin.KindPTX, arch); i >= 0 {
+		if data, err := c.Entries[i].Data(nil); err == nil {
+			return data, nil
+		}
+	}
+	return nil, nil
+}
+
+func (im *images) close() {
+	for _, f := range im.files {
+		_ = f.Close() // only read
+	}
+	im.files, im.found = nil, nil
+}

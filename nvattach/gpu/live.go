@@ -1,0 +1,867 @@
+package gpu
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"nvtrace/fatbin"
+	"nvtrace/nvattach/session"
+	"nvtrace/ptrace"
+	"nvtrace/ptrace/agent"
+	"nvtrace/ptrace/dso"
+	"nvtrace/ptrace/proc"
+)
+
+// A program that runs already has loaded its kernels, and what it launches are handles of
+// them. So programs get into copies: of each kernel that is launched, its image is looked for
+// in the files that the program has mapped, and loaded once more, with programs, beside the one
+// that is there. Launches then go on with the copy's handle in place of the kernel's
+// (agent.Substitutes). The kernel itself is never touched, and at the end the copies are
+// unloaded when the last launch of them is over.
+//
+// A copy has variables of its own. A kernel that uses those of its module stays as it is; so do
+// launches that need all blocks at a time, and kernels in graphs, which would keep the copies.
+
+// LiveMemory is the size of the memory that Tracer.Live wants.
+const LiveMemory = maxLive * agent.SubstitutesSize
+
+// maxLive is how many processes can be attached to.
+const maxLive = 16
+
+// attached is what Live was given.
+type attached struct {
+	agent  *agent.Agent
+	memory []byte // of which no process uses what is left
+	addr   uint64
+	all    []*live // guarded by Tracer.mu
+}
+
+// Live has programs get into kernels of programs that run already, when they are announced,
+// with Options.Running. a has Programs, of whose data this memory is a part, zero and at addr
+// in the processes. It must be called before tracing begins.
+func (tr *Tracer) Live(a *agent.Agent, memory []byte, addr uint64) {
+	tr.attached.agent, tr.attached.memory, tr.attached.addr = a, memory, addr
+}
+
+// live is a process with such kernels.
+type live struct {
+	p      *process
+	subst  *agent.Substitutes
+	images images
+
+	mu      sync.Mutex // guards what follows
+	kernels map[uint64]*liveKernel
+	ready   []*liveKernel // to be loaded
+	loaded  []*liveModule
+	off     bool                // nothing is substituted any more
+	leaving bool                // copies are to be unloaded
+	marks   map[*context]uint64 // events behind the last launch of copies
+	left    chan struct{}       // closed when nothing of ours is there any more
+
+	// Of the tracing thread.
+	armed    []*ptrace.Breakpoint
+	captures int // streams that are captured, as far as that was seen
+	hits     int // of armed
+}
+
+// liveKernel is a kernel that was launched.
+type liveKernel struct {
+	handle   uint64
+	name     string // "" until the driver was asked, or if it does not say
+	library  bool   // the handle is a CUkernel
+	owner    uint64 // its module, or library
+	function uint64 // the CUfunction in the context
+	context  *context
+	shape    shape
+	image    []byte // with programs
+	asked    bool
+	copied   bool
+}
+
+// liveModule is a module with programs, in a context.
+type liveModule struct {
+	context *context
+	handle  uint64
+	library bool
+	addr    uint64 // of its image, in the program
+	size    uint64
+}
+
+// Times of the tracing of launches.
+const (
+	liveLook = 5 * time.Millisecond   // between looks at which kernels were launched
+	liveRest = 300 * time.Millisecond // of the breakpoints at launches, when they are of no use
+	liveHits = 200                    // of these, before they rest
+	liveLoad = 30 * time.Millisecond  // how long a thread may load copies; at least one is loaded
+	liveWait = 5 * time.Second        // for the end of launches, and for a thread that unloads
+)
+
+// enliven looks for a driver in the code that a process has, or gets.
+func (tr *Tracer) enliven(t *ptrace.Task, e *dso.Event) {
+	for _, m := range e.Files() {
+		if strings.HasPrefix(filepath.Base(m.Path), "libcuda.so") {
+			tr.foundDriver(t, &m.Mapping)
+			return
+		}
+	}
+}
+
+// foundDriver has launches of a process seen; m is its driver's code.
+func (tr *Tracer) foundDriver(t *ptrace.Task, m *proc.Mapping) {
+	tr.mu.Lock()
+	th := tr.threads[t.TID]
+	known := slices.ContainsFunc(tr.attached.all, func(l *live) bool { return l.p.pid == t.PID })
+	tr.mu.Unlock()
+	if th == nil || known {
+		return
+	}
+	tr.work.Go(func() {
+		lib, err := tr.library(t.PID, m)
+		if err != nil {
+			tr.report("no probes run in process %d: the driver's functions: %v", t.PID, err)
+			return
+		}
+		tr.compiler(lib.path)
+		t.Interrupt(func(t *ptrace.Task) {
+			if err := tr.begin(t, th, lib); err != nil {
+				tr.report("no probes run in kernels that process %d has loaded: %v", t.PID, err)
+			}
+		})
+	})
+}
+
+// begin hooks the launching functions of a process.
+func (tr *Tracer) begin(t *ptrace.Task, th *thread, lib *library) error {
+	at := tr.attached
+	if len(at.memory) < agent.SubstitutesSize {
+		return fmt.Errorf("probes run in %d processes already", maxLive)
+	}
+	p, err := tr.enroll(th)
+	if err != nil {
+		return err
+	}
+	ap, err := at.agent.Process(t)
+	if err != nil {
+		return err
+	}
+	l := &live{
+		p: p, subst: agent.NewSubstitutes(at.memory, at.addr), kernels: make(map[uint64]*liveKernel),
+		marks: make(map[*context]uint64), left: make(chan struct{}),
+	}
+	var list []agent.HandleFunc
+	seen := make(map[uint64]bool)
+	for name, f := range launchers() {
+		if addr := lib.syms[name]; addr != 0 && !seen[addr] && !strings.Contains(name, "Cooperative") {
+			seen[addr] = true
+			list = append(list, agent.HandleFunc{Name: name, Addr: addr, Config: f.kernel == 1})
+		}
+	}
+	if err := ap.Substitute(t, l.subst, list); err != nil {
+		return err
+	}
+	at.memory, at.addr = at.memory[agent.SubstitutesSize:], at.addr+agent.SubstitutesSize
+	p.live, p.driver = l, lib
+	maps, _ := proc.Maps(p.pid) // without, its end is seen later
+	if err := p.watch(t, findEnds(p.pid, maps)); err != nil {
+		tr.log.Debug("the ends of contexts are not seen", "pid", p.pid, "err", err)
+	}
+	l.watchCaptures(t)
+	l.subst.On(true)
+	tr.mu.Lock()
+	at.all = append(at.all, l)
+	tr.mu.Unlock()
+	tr.o.Session.LooksAtLaunches()
+	tr.work.Go(func() { l.look(th) })
+	return nil
+}
+
+// watchCaptures has copies take no part in graphs, which would go on with them when nvtrace has
+// left; and kernels forgotten whose module is unloaded.
+func (l *live) watchCaptures(t *ptrace.Task) {
+	seen := make(map[uint64]bool)
+	set := func(name string, fn func(t *ptrace.Task, r *ptrace.Regs)) {
+		addr := l.p.driver.syms[name]
+		if addr == 0 || seen[addr] {
+			return
+		}
+		seen[addr] = true
+		if _, err := t.SetBreakpoint(addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) {
+			if r, err := t.Regs(); err == nil && l.p.tr.process(t) == l.p && !l.p.tr.calling(t) {
+				fn(t, r)
+			}
+		}); err != nil {
+			l.p.tr.log.Debug("not watched", "function", name, "pid", l.p.pid, "err", err)
+		}
+	}
+	for _, suffix := range []string{"", "_ptsz", "_v2", "_v2_ptsz"} {
+		set("cuStreamBeginCapture"+suffix, func(*ptrace.Task, *ptrace.Regs) { l.capturing(1) })
+		set("cuStreamEndCapture"+suffix, func(t *ptrace.Task, _ *ptrace.Regs) {
+			if err := t.OnReturn(func(*ptrace.Task, uint64) { l.capturing(-1) }); err != nil {
+				l.capturing(-1)
+			}
+		})
+	}
+	for _, suffix := range []string{"", "_ptsz"} {
+		set("cuStreamBeginCaptureToGraph"+suffix, func(*ptrace.Task, *ptrace.Regs) { l.capturing(1) })
+	}
+	set("cuModuleUnload", func(_ *ptrace.Task, r *ptrace.Regs) { l.forget(r.Arg(0)) })
+	set("cuLibraryUnload", func(_ *ptrace.Task, r *ptrace.Regs) { l.forget(r.Arg(0)) })
+}
+
+// capturing notes that a stream begins to be captured, or that it has been.
+func (l *live) capturing(change int) {
+	l.captures = max(l.captures+change, 0)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.subst.On(l.captures == 0 && !l.off)
+}
+
+// forget forgets the kernels of a module, or library, that is being unloaded: their handles may
+// mean something else soon.
+func (l *live) forget(owner uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	gone := func(k *liveKernel) bool { return k.owner == owner || k.owner == 0 }
+	for _, s := range l.subst.All() {
+		if k := l.kernels[s.Handle]; k != nil && gone(k) {
+			l.tell(k, s)
+			l.subst.Forget(s.Handle)
+			delete(l.kernels, s.Handle)
+		}
+	}
+	l.ready = slices.DeleteFunc(l.ready, gone)
+}
+
+// look waits for kernels that are launched, until the process has ended or is left.
+func (l *live) look(th *thread) {
+	tick := time.NewTicker(liveLook)
+	defer tick.Stop()
+	var rest time.Time
+	for {
+		select {
+		case <-l.p.tr.quit:
+			return
+		case <-l.left:
+			return
+		case <-tick.C:
+		}
+		if l.p.gone() {
+			return
+		}
+		if l.subst.Changed() {
+			l.meet()
+		}
+		if !l.busy() || time.Now().Before(rest) {
+			continue
+		}
+		any := l.p.anyThread()
+		if any == nil {
+			return
+		}
+		done := make(chan bool, 1)
+		any.task.Interrupt(func(t *ptrace.Task) {
+			fresh := len(l.armed) > 0 && l.hits < liveHits
+			if !fresh {
+				l.disarm()
+				if l.hits < liveHits {
+					l.arm(t)
+				}
+				l.hits = 0
+			}
+			done <- len(l.armed) > 0
+		})
+		select {
+		case on := <-done:
+			if rest = time.Now().Add(20 * time.Millisecond); !on {
+				rest = time.Now().Add(liveRest)
+			}
+		case <-any.gone:
+		case <-l.p.tr.quit:
+			return
+		}
+	}
+}
+
+// meet notes the kernels that were launched for the first time.
+func (l *live) meet() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.subst.All() {
+		if l.kernels[s.Handle] == nil {
+			l.kernels[s.Handle] = &liveKernel{handle: s.Handle}
+		}
+	}
+}
+
+// busy reports whether there is something to be done where a thread launches.
+func (l *live) busy() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.leaving || len(l.ready) > 0 {
+		return true
+	}
+	for _, k := range l.kernels {
+		if !k.asked {
+			return true
+		}
+	}
+	return false
+}
+
+// arm has launches stop the program; where it is to be left, other calls, too.
+func (l *live) arm(t *ptrace.Task) {
+	var names []string
+	for name := range launchers() {
+		names = append(names, name)
+	}
+	l.mu.Lock()
+	if l.leaving || len(l.ready) > 0 {
+		names = append(names, moments()...)
+	}
+	l.mu.Unlock()
+	seen := make(map[uint64]bool)
+	for _, name := range names {
+		addr := l.p.driver.syms[name]
+		if addr == 0 || seen[addr] {
+			continue
+		}
+		seen[addr] = true
+		f, launches := launchers()[name]
+		if !launches {
+			f.args = 0
+		}
+		b, err := t.SetBreakpoint(addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) { l.at(t, name, f) })
+		if err != nil {
+			l.p.tr.log.Debug("no breakpoint", "function", name, "pid", l.p.pid, "err", err)
+			continue
+		}
+		l.armed = append(l.armed, b)
+	}
+}
+
+func (l *live) disarm() {
+	for _, b := range l.armed {
+		if err := b.Remove(); err != nil {
+			l.p.tr.log.Debug("a breakpoint stays", "pid", l.p.pid, "err", err)
+		}
+	}
+	l.armed = nil
+}
+
+// at is called where a thread is about to call a function of the driver; f has no arguments if
+// that is no launch.
+func (l *live) at(t *ptrace.Task, name string, f launcher) {
+	tr := l.p.tr
+	th := tr.thread(t.TID)
+	if tr.process(t) != l.p || th == nil || th.calling || th.visiting || len(l.armed) == 0 {
+		return
+	}
+	l.hits++
+	l.mu.Lock()
+	leaving, ready := l.leaving, len(l.ready) > 0
+	var k *liveKernel
+	var stream uint64
+	if f.args > 0 {
+		if c, err := readCall(t, name, f); err == nil {
+			k, stream = l.kernels[c.argv[f.kernel]], c.streamOf(t)
+		}
+	}
+	ask := k != nil && !k.asked
+	if ask {
+		k.asked = true
+	}
+	l.mu.Unlock()
+	switch {
+	case leaving:
+		tr.visitHeld(t, l.p, l.unload)
+	case ask:
+		tr.visitHeld(t, l.p, func(v *visit) { l.ask(v, k, stream) })
+	case ready:
+		tr.visitHeld(t, l.p, l.load)
+	}
+	if !l.busy() {
+		l.disarm()
+	}
+}
+
+// streamOf is the stream that a launch is for.
+func (c *launchCall) streamOf(t *ptrace.Task) uint64 {
+	if c.stream != inConfig {
+		return c.argv[c.stream]
+	}
+	const streamAt = 32 // CUlaunchConfig.hStream
+	s, _ := readWord(t, c.argv[0]+streamAt)
+	return s
+}
+
+// gone reports whether a process has ended.
+func (p *process) gone() bool { return p.anyThread() == nil }
+
+// anyThread returns one of a process's threads, nil if there is none.
+func (p *process) anyThread() *thread {
+	p.tr.mu.Lock()
+	defer p.tr.mu.Unlock()
+	for proc, q := range p.tr.procs {
+		if q != p {
+			continue
+		}
+		for _, th := range p.tr.threads {
+			if th.task.Proc == proc {
+				return th
+			}
+		}
+	}
+	return nil
+}
+
+// CUfunction_attribute (cuda.h), and CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN.
+const (
+	funcMaxThreads = 0
+	funcShared     = 1
+	funcRegisters  = 4
+	funcMaxDynamic = 8
+	attrMaxShared  = 97
+)
+
+// ask asks the driver about a kernel that the thread is about to launch on a stream, and has
+// its copy made.
+func (l *live) ask(v *visit, k *liveKernel, stream uint64) {
+	tr := l.p.tr
+	err := v.relaxed(func() error {
+		captured, err := v.ask("cuStreamIsCapturing", stream)
+		if err == nil && uint32(captured) != 0 { // since before nvtrace attached
+			err = v.do(func(_ *ptrace.Task, done func(error)) {
+				if l.captures == 0 {
+					l.capturing(1)
+				}
+				done(nil)
+			})
+		}
+		if err != nil && !isDriverError(err) {
+			return err
+		}
+		return l.name(v, k)
+	})
+	if err == nil && k.name == "" {
+		err = errors.New("the driver does not say the names of kernels (before 12.3)")
+	}
+	if err != nil {
+		if isDriverError(err) || k.name == "" {
+			tr.report("a kernel of process %d runs without probes: %v", l.p.pid, err)
+		}
+		return
+	}
+	tr.o.Session.Ran(k.name)
+	if !tr.o.Session.Wants(k.name) {
+		return
+	}
+	c, _, err := v.contextHere(k.library)
+	if err != nil {
+		tr.o.Session.Unprobed(k.name, err.Error())
+		return
+	}
+	k.context = c
+	if c.attended.CompareAndSwap(false, true) {
+		tr.work.Go(func() { tr.attend(v.th.task.Proc, c) })
+	}
+	tr.work.Go(func() { l.prepare(k) })
+}
+
+// name finds out what a kernel is.
+func (l *live) name(v *visit, k *liveKernel) error {
+	getName := "cuFuncGetName"
+	owner, err := v.ask("cuFuncGetModule", k.handle)
+	k.function = k.handle
+	if isDriverError(err) {
+		if owner, err = v.ask("cuKernelGetLibrary", k.handle); err != nil {
+			return err
+		}
+		k.library, getName = true, "cuKernelGetName"
+		k.function, err = v.ask("cuKernelGetFunction", k.handle)
+	}
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	k.owner = owner
+	l.mu.Unlock()
+	if v.p.driver.syms[getName] == 0 {
+		return nil
+	}
+	at, err := v.ask(getName, k.handle)
+	if err != nil {
+		return err
+	}
+	if k.name, err = v.text(at); err != nil {
+		return err
+	}
+	n, err := v.ask("cuFuncGetAttribute", funcRegisters, k.function)
+	switch {
+	case err == nil:
+		k.shape.registers = int(uint32(n))
+	case !isDriverError(err):
+		return err
+	}
+	return l.params(v, k)
+}
+
+// params asks for a kernel's parameters, where the driver says them (from 12.4 on).
+func (l *live) params(v *visit, k *liveKernel) error {
+	if v.p.driver.syms["cuFuncGetParamInfo"] == 0 {
+		return nil
+	}
+	const most = 4096 // of a kernel's parameters
+	for i := range uint64(most) {
+		var got [16]byte
+		err := v.exchange(got[:], v.word(wordOut), []step{call("cuFuncGetParamInfo", k.function, i, v.word(wordOut), v.word(wordOut)+8)}, v.word(wordOut), got[:])
+		if isDriverError(err) {
+			k.shape.known = true // there are no more
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		k.shape.params = append(k.shape.params, fatbin.Param{
+			Offset: int(binary.LittleEndian.Uint64(got[:])), Size: int(binary.LittleEndian.Uint64(got[8:])),
+		})
+	}
+	return nil
+}
+
+// prepare makes the image of a copy, beside the program.
+func (l *live) prepare(k *liveKernel) {
+	tr, c := l.p.tr, k.context
+	image, err := l.images.find(l.p.pid, k.name, c.arch, &k.shape)
+	if err != nil {
+		tr.o.Session.Unprobed(k.name, err.Error())
+		return
+	}
+	began := time.Now()
+	out, err := c.session.Beside(image, k.name, tr.rewriteOptions(l.p.driver, c))
+	tr.log.Debug("copy of a kernel", "kernel", k.name, "took", time.Since(began), "err", err)
+	if err != nil {
+		return // which the session knows
+	}
+	tr.count(func(s *Stats) {
+		s.Images++
+		s.Rewriting += time.Since(began)
+	})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k.image = out
+	if l.kernels[k.handle] == k {
+		l.ready = append(l.ready, k)
+	}
+}
+
+// load loads copies that are ready.
+func (l *live) load(v *visit) {
+	for began := time.Now(); time.Since(began) < liveLoad; {
+		l.mu.Lock()
+		if len(l.ready) == 0 || l.off {
+			l.mu.Unlock()
+			return
+		}
+		k := l.ready[0]
+		l.ready = l.ready[1:]
+		l.mu.Unlock()
+		if k.context.ended {
+			continue
+		}
+		other, err := l.loadCopy(v, k)
+		if err != nil {
+			l.p.tr.o.Session.Unprobed(k.name, fmt.Sprintf("its copy with programs: %v", err))
+			continue
+		}
+		l.mu.Lock()
+		if l.kernels[k.handle] == k && !l.off {
+			k.copied = true
+			l.subst.Set(k.handle, other)
+			l.p.tr.count(func(s *Stats) { s.Copies++ })
+		}
+		l.mu.Unlock()
+		l.p.tr.log.Debug("launches get programs", "kernel", k.name, "took", time.Since(began))
+	}
+}
+
+// loadCopy loads a copy into its context, and returns the handle to launch it by.
+func (l *live) loadCopy(v *visit, k *liveKernel) (handle uint64, err error) {
+	c := k.context
+	if _, entered, err := v.enterAnd(c, v.reach(c, false)); !entered {
+		return 0, errors.Join(err, errAsleep)
+	}
+	m := &liveModule{context: c, library: k.library, size: uint64(len(k.image))}
+	defer func() { err = errors.Join(err, v.leave(c)) }()
+	if err := v.do(func(t *ptrace.Task, done func(error)) {
+		addr, err := t.Syscall(unix.SYS_MMAP, 0, m.size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, ^uint64(0), 0)
+		m.addr = uint64(addr)
+		done(err)
+	}); err != nil {
+		return 0, err
+	}
+	l.mu.Lock()
+	l.loaded = append(l.loaded, m)
+	l.mu.Unlock()
+	if err := v.poke(m.addr, k.image); err != nil {
+		return 0, err
+	}
+	k.image = nil
+	var function uint64
+	if k.library {
+		if m.handle, err = v.ask("cuLibraryLoadData", m.addr, 0, 0, 0, 0, 0, 0); err != nil {
+			return 0, err
+		}
+		if handle, err = v.named("cuLibraryGetKernel", m.handle, k.name); err == nil {
+			function, err = v.ask("cuKernelGetFunction", handle)
+		}
+	} else {
+		if m.handle, err = v.ask("cuModuleLoadData", m.addr); err != nil {
+			return 0, err
+		}
+		handle, err = v.named("cuModuleGetFunction", m.handle, k.name)
+		function = handle
+	}
+	if err == nil {
+		err = l.alike(v, k, handle, function)
+	}
+	return handle, err
+}
+
+// named looks up something by its name.
+func (v *visit) named(fn string, owner uint64, name string) (uint64, error) {
+	if err := v.poke(v.stage(), append([]byte(name), 0)); err != nil {
+		return 0, err
+	}
+	return v.ask(fn, owner, v.stage())
+}
+
+// alike gives a copy what the program has set for the kernel, or may set later. The error says
+// that it can't be launched as the kernel can.
+func (l *live) alike(v *visit, k *liveKernel, handle, function uint64) error {
+	want, err := v.ask("cuFuncGetAttribute", funcMaxThreads, k.function)
+	if err != nil {
+		return err
+	}
+	have, err := v.ask("cuFuncGetAttribute", funcMaxThreads, function)
+	if err != nil {
+		return err
+	}
+	if uint32(have) < uint32(want) {
+		return fmt.Errorf("%s: %d threads a block at most, instead of %d", session.TooManyRegisters, uint32(have), uint32(want))
+	}
+	for _, attr := range []uint64{9, 11, 12, 13, 14, 15} { // as in findTwin
+		got, err := v.ask("cuFuncGetAttribute", attr, k.function)
+		if err == nil && got != 0 {
+			err = v.run(try("cuFuncSetAttribute", function, attr, got))
+		}
+		if err != nil && !isDriverError(err) {
+			return err
+		}
+	}
+	// As much shared memory as there may be: a program may ask for more before any launch.
+	most, err := v.ask("cuDeviceGetAttribute", attrMaxShared, uint64(k.context.device))
+	if err != nil {
+		return err
+	}
+	static, err := v.ask("cuFuncGetAttribute", funcShared, function)
+	if err != nil {
+		return err
+	}
+	dynamic := max(int32(most)-int32(static), 0)
+	if k.library {
+		count, err := v.ask("cuDeviceGetCount")
+		if err != nil {
+			return err
+		}
+		for d := range uint64(uint32(count)) {
+			if err := v.run(try("cuKernelSetAttribute", funcMaxDynamic, uint64(dynamic), handle, d)); err != nil {
+				return err
+			}
+		}
+	}
+	return v.run(try("cuFuncSetAttribute", function, funcMaxDynamic, uint64(dynamic)))
+}
+
+// Leave has all programs that were attached to go on as they were: their launches go on with
+// their own kernels, and what was loaded beside is unloaded when it runs no more. It returns
+// when that is so, or can't be.
+func (tr *Tracer) Leave() {
+	if tr.attached == nil {
+		return
+	}
+	tr.mu.Lock()
+	all := slices.Clone(tr.attached.all)
+	tr.mu.Unlock()
+	var wait sync.WaitGroup
+	for _, l := range all {
+		wait.Go(l.leave)
+	}
+	wait.Wait()
+}
+
+// leave is Leave of one process.
+func (l *live) leave() {
+	late := time.After(liveWait)
+	l.mu.Lock()
+	l.off = true
+	l.subst.On(false)
+	l.mu.Unlock()
+	for l.subst.Open() > 0 && !l.p.gone() { // a launch may still be on its way with a copy
+		select {
+		case <-late:
+			l.stays("launches of it do not return")
+			return
+		case <-time.After(time.Millisecond):
+		}
+	}
+	l.p.visits.Lock()
+	contexts := len(l.p.order)
+	l.p.visits.Unlock()
+	l.mu.Lock()
+	l.leaving = true
+	l.mu.Unlock()
+	if contexts == 0 {
+		return
+	}
+	for !l.p.gone() {
+		select {
+		case <-l.left:
+			return
+		case <-late:
+			l.stays(fmt.Sprintf("it has not called the driver for %v", liveWait))
+			return
+		case <-l.p.tr.quit:
+			return
+		case <-time.After(liveLook):
+		}
+	}
+}
+
+// stays says that copies could not be unloaded.
+func (l *live) stays(why string) {
+	l.p.tr.report("process %d runs its own kernels again, but their copies with probes stay in its memory: %s", l.p.pid, why)
+}
+
+// unload unloads the copies when the last launch of them is over.
+func (l *live) unload(v *visit) {
+	l.mu.Lock()
+	loaded := l.loaded
+	l.mu.Unlock()
+	over := true
+	select {
+	case <-l.left:
+		return // another thread has done it
+	default:
+	}
+	for _, c := range l.p.order {
+		if c.ended {
+			continue
+		}
+		done, err := l.end(v, c, loaded)
+		if err != nil {
+			l.p.tr.log.Debug("a context is not left", "pid", l.p.pid, "err", err)
+			if !isDriverError(err) {
+				return
+			}
+			c.end(l.p, err, false)
+			continue
+		}
+		over = over && done
+	}
+	if over {
+		l.free(v, loaded)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.leaving, l.loaded = false, nil
+		close(l.left)
+	}
+}
+
+// end has a context end that only probes know of. It returns false if launches of copies may
+// run there.
+func (l *live) end(v *visit, c *context, loaded []*liveModule) (done bool, err error) {
+	event := l.marks[c]
+	var first []step
+	if event == 0 {
+		first = []step{call("cuEventCreate", v.word(wordEvent), eventNoTiming), choose(func(w results) ([]step, error) {
+			event = w[wordEvent]
+			return []step{call("cuCtxRecordEvent", c.handle, event)}, nil
+		})}
+	}
+	_, entered, err := v.enterAnd(c, v.reach(c, false), append(first, choose(func(results) ([]step, error) {
+		return []step{call("cuEventQuery", event)}, nil
+	}))...)
+	if !entered {
+		if errors.Is(err, errAsleep) {
+			return true, nil // it has ended
+		}
+		return false, err
+	}
+	l.marks[c] = event
+	if de, ok := errors.AsType[*DriverError](err); ok && de.Function == "cuEventQuery" && de.Code == errNotReady {
+		return false, v.leave(c)
+	}
+	steps := []step{try("cuEventDestroy_v2", event)}
+	if err == nil {
+		c.mem.open(v)
+		err = errors.Join(c.session.Keep(true), c.mem.close())
+		for _, m := range loaded {
+			if m.context == c && m.handle != 0 {
+				steps = append(steps, try(map[bool]string{false: "cuModuleUnload", true: "cuLibraryUnload"}[m.library], m.handle))
+			}
+		}
+		if c.shared > 0 {
+			steps = append(steps, try("cuMemHostUnregister", c.sharedAt))
+		}
+		steps = append(steps, c.free...)
+	}
+	if err = errors.Join(err, v.leave(c, steps...)); err == nil {
+		c.ended = true
+		c.session.Abandon(nil)
+	}
+	return true, err
+}
+
+// free gives back what was mapped into the program.
+func (l *live) free(v *visit, loaded []*liveModule) {
+	_ = v.do(func(t *ptrace.Task, done func(error)) {
+		for _, m := range loaded {
+			_, _ = t.Syscall(unix.SYS_MUNMAP, m.addr, m.size)
+		}
+		_, _ = t.Syscall(unix.SYS_MUNMAP, v.p.base, roomBytes)
+		v.p.base = 0
+		done(nil)
+	})
+}
+
+// tell tells of the launches of a kernel.
+func (l *live) tell(k *liveKernel, s agent.Substituted) {
+	if k.name == "" {
+		return
+	}
+	o := l.p.tr.o.Session
+	o.CountLaunches(k.name, s.Calls)
+	if k.copied {
+		o.Missed(k.name, "they came before its copy with probes was loaded, or are in a graph", s.Calls-s.Done)
+	}
+}
+
+// tellAll tells of the launches of all kernels, once.
+func (l *live) tellAll() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.subst.All() {
+		if k := l.kernels[s.Handle]; k != nil {
+			l.tell(k, s)
+		}
+	}
+	clear(l.kernels)
+}

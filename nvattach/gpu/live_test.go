@@ -1,0 +1,251 @@
+package gpu_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"nvtrace/fatbin"
+	"nvtrace/internal/need"
+	ioctls "nvtrace/ioctl/record"
+	"nvtrace/nvattach"
+	"nvtrace/nvattach/gpu"
+	"nvtrace/nvattach/jit"
+	"nvtrace/nvattach/session"
+	"nvtrace/nvattach/sim"
+	"nvtrace/ptrace"
+	"nvtrace/ptrace/agent"
+	"nvtrace/ptrace/proc"
+	"nvtrace/traces/record"
+)
+
+// running is a program that launches kernels while it is attached to.
+type running struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	out  *bufio.Reader
+	said *output
+}
+
+// vectorAddPTX is the module of testdata/live.c.
+func vectorAddPTX(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("testdata/live.ptx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func startRunning(t *testing.T, text string, args ...string) *running {
+	t.Helper()
+	if runtime.GOARCH != "amd64" {
+		t.Skip("calls of functions need amd64")
+	}
+	dir := t.TempDir()
+	e, err := fatbin.NewEntry(fatbin.KindPTX, fatbin.Arch{SM: 75}, []byte(text), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	image, bin := filepath.Join(dir, "image.fatbin"), filepath.Join(dir, "live")
+	if err := os.WriteFile(image, (&fatbin.Container{Entries: []fatbin.Entry{e}}).Append(nil), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := exec.Command("gcc", "-O1", "-w", "-DFATBIN=\""+image+"\"", "-o", bin, "testdata/live.c", "-ldl", "-lpthread").CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, text)
+	}
+	sm, err := sim.New(&sim.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { sm.Close() })
+	go sm.Serve(context.Background()) //nolint:errcheck // ended by Close
+	r := &running{t: t, cmd: exec.Command(bin, args...), said: new(output)}
+	r.cmd.Env, r.cmd.Stderr = sm.Env(os.Environ()), r.said
+	if r.in, err = r.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := r.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.out = bufio.NewReader(out)
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.cmd.Process.Kill() })
+	if line, err := r.out.ReadString('\n'); line != "ready\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	return r
+}
+
+// visited is what came of attaching.
+type visited struct {
+	kernels        []session.Kernel
+	entries, exits uint64
+	shown          string
+	reports        []string
+}
+
+// attach attaches to the program until enough has been probed, but at most for a while.
+func (r *running) attach(enough func(s gpu.Stats) bool, most time.Duration) *visited {
+	t := r.t
+	t.Helper()
+	o, err := nvattach.OpenObject(filepath.Join("..", "testdata", "obj", "example_count.bpf.o"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := nvattach.NewPlan([]*nvattach.Object{o}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := new(output)
+	ses := session.New(&session.Options{Plan: plan, Out: shown, Format: session.FormatJSON})
+	v := new(visited)
+	var mu sync.Mutex
+	tr := gpu.New(&gpu.Options{
+		Session: ses, JIT: &jit.Options{Cache: "off"}, Running: true, KeepEvery: time.Hour,
+		Report: func(text string) {
+			mu.Lock()
+			v.reports = append(v.reports, text)
+			mu.Unlock()
+		},
+	}, record.ExtensionClass)
+	ro := &record.Options{Ptrace: ptrace.Options{NoSignals: true, Leave: tr.Leave}}
+	var g *agent.Programs
+	ro.Extend = func(rec *record.Recorder) ([]record.Extension, error) {
+		var err error
+		if g, err = agent.NewPrograms(nvattach.HostBase, gpu.LiveMemory); err != nil {
+			return nil, err
+		}
+		if err := g.SetTexts(new(agent.MapLayout)); err != nil {
+			return nil, err
+		}
+		rec.Agent().SetPrograms(g)
+		tr.Live(rec.Agent(), g.Data(), nvattach.HostBase)
+		return []record.Extension{ioctls.New(rec, nil).Extension(), {Rules: tr.Rules(), Handler: tr}}, nil
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		for end := time.Now().Add(most); time.Now().Before(end) && (enough == nil || !enough(tr.Stats())); {
+			time.Sleep(5 * time.Millisecond)
+		}
+		cancel()
+	}()
+	defer context.AfterFunc(need.Limit(t), cancel)()
+	if _, err := record.Attach(ctx, r.cmd.Process.Pid, ro); err != nil {
+		t.Errorf("attach: %v", err)
+	}
+	tr.Close()
+	g.Close()
+	if err := ses.Close(); err != nil {
+		t.Errorf("session: %v", err)
+	}
+	v.kernels, v.shown = ses.Kernels(), objects(t, shown.String())
+	v.entries, v.exits = (&result{shown: v.shown}).entries(t, false)
+	return v
+}
+
+// end has the program end, and says how often it has launched.
+func (r *running) end() (launches uint64) {
+	r.t.Helper()
+	r.in.Close()
+	line, err := r.out.ReadString('\n')
+	if _, serr := fmt.Sscanf(line, "%d launches", &launches); serr != nil {
+		rest, _ := io.ReadAll(r.out)
+		r.t.Fatalf("%q%q, %v; %s", line, rest, err, r.said)
+	}
+	if err := r.cmd.Wait(); err != nil {
+		r.t.Errorf("%v; %s", err, r.said)
+	}
+	return launches
+}
+
+// probed reports whether a kernel has had programs for a while.
+func probed(s gpu.Stats) bool {
+	if s.Copies > 0 {
+		time.Sleep(30 * time.Millisecond)
+	}
+	return s.Copies > 0
+}
+
+// TestRunning: programs get into kernels of a program that runs, count all threads of the
+// launches that they are in, and leave no trace.
+func TestRunning(t *testing.T) {
+	for _, mode := range []string{"", "library", "threads", "graph"} {
+		t.Run("mode "+mode, func(t *testing.T) {
+			r := startRunning(t, vectorAddPTX(t), mode)
+			var with uint64
+			for range 3 {
+				v := r.attach(probed, 20*time.Second)
+				if len(v.kernels) != 1 || v.kernels[0].Images != 1 || v.kernels[0].Reason != "" || len(v.reports) > 0 {
+					t.Fatalf("%+v\n%q\n%s", v.kernels, v.reports, v.shown)
+				}
+				k := &v.kernels[0]
+				n := k.Launches - uint64(k.Unprobed)
+				if n == 0 || v.entries != n*8*128 || v.exits != v.entries {
+					t.Errorf("%d entries, %d exits in %d launches of %d\n%s", v.entries, v.exits, n, k.Launches, v.shown)
+				}
+				with += n
+			}
+			if all := r.end(); all <= with && !strings.Contains(mode, "graph") {
+				t.Errorf("%d launches of %d had programs", with, all)
+			}
+		})
+	}
+}
+
+// TestRunningAgain: a program is attached to again and again, and computes the same; what was
+// put into it is taken out each time.
+func TestRunningAgain(t *testing.T) {
+	r := startRunning(t, vectorAddPTX(t), "threads")
+	cycles := 10
+	if need.Required("live") {
+		cycles = 100
+	}
+	var mapped []int
+	for range cycles {
+		v := r.attach(probed, 20*time.Second)
+		if n := v.kernels[0].Launches - uint64(v.kernels[0].Unprobed); n == 0 || v.entries != n*8*128 || len(v.reports) > 0 {
+			t.Fatalf("%d entries in %d launches, %q\n%s", v.entries, n, v.reports, v.shown)
+		}
+		list, err := proc.Maps(r.cmd.Process.Pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mapped = append(mapped, len(list))
+	}
+	// The first attaching leaves code of the agent's and what it needs.
+	if first, last := mapped[1], mapped[len(mapped)-1]; last > first+2 {
+		t.Errorf("mappings after each: %v", mapped)
+	}
+	r.end()
+}
+
+// TestRunningWithout: kernels that can't have programs run as they are, and it is said why.
+func TestRunningWithout(t *testing.T) {
+	text := vectorAddPTX(t)
+	for _, c := range []struct{ mode, text, why string }{
+		{"memory", strings.ReplaceAll(text, "vectorAdd", "another"), "was loaded from memory before nvtrace attached"},
+		{"", strings.Replace(text, "done:\n", "\tmov.u64 %rd1, threads;\n\tld.global.u32 %r1, [%rd1];\ndone:\n", 1), "it uses variables of its module, of which a copy with programs would have others: threads"},
+	} {
+		r := startRunning(t, c.text, c.mode)
+		v := r.attach(nil, 500*time.Millisecond)
+		if len(v.kernels) != 1 || v.kernels[0].Images != 0 || !strings.Contains(v.kernels[0].Reason, c.why) || v.entries != 0 {
+			t.Errorf("%+v\n%s", v.kernels, v.shown)
+		}
+		r.end()
+	}
+}
