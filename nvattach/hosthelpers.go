@@ -31,11 +31,10 @@ func (u *unit) hostHelpers(kind *hostKind, r *HostRunner) map[int32]*bpf.Helper 
 	}}
 	h[HelperPopc] = &bpf.Helper{Name: "nvtrace_popc", Args: []bpf.ArgSpec{argScalar}, Pure: true, Max: 64, Interpret: popc}
 	delete(h, helperPuts)
-	delete(h, 134) // ringbuf_query: there is no ring
 	number := func(id int32, name string, f func() uint64) {
 		h[id] = &bpf.Helper{Name: name, Pure: true, Interpret: func(*bpf.Interpreter, [5]uint64) (uint64, error) { return f(), nil }}
 	}
-	for _, id := range []int32{5, 125} { // of CLOCK_BOOTTIME, too: it counts the same but for sleep
+	for _, id := range []int32{5, 125, 160} { // of CLOCK_BOOTTIME, too, which counts the same but for sleep, and the coarse one
 		number(id, "ktime_get_ns", func() uint64 { return r.call.Thread.Now() })
 	}
 	number(7, "get_prandom_u32", func() uint64 { return r.next() })
@@ -56,6 +55,7 @@ func (u *unit) hostHelpers(kind *hostKind, r *HostRunner) map[int32]*bpf.Helper 
 		return 0, in.WriteMem(a[0], buf)
 	}}
 	r.readHelpers(h)
+	r.textHelpers(h)
 	u.queueHelpers(h, r)
 	r.mapOps(h)
 	r.printOps(h)
@@ -307,7 +307,33 @@ func (r *HostRunner) mapOps(h map[int32]*bpf.Helper) {
 	}
 	h[25].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) { return output(in, a[1], a[3], a[4]) }
 	h[130].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) { return output(in, a[0], a[1], a[2]) }
+	h[134].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
+		x, err := r.mapOf(in, a[0])
+		if err != nil {
+			return 0, err
+		}
+		return r.query(x, a[1])
+	}
 	r.recordOps(h)
+}
+
+// query is bpf_ringbuf_query.
+func (r *HostRunner) query(x *Map, what uint64) (uint64, error) {
+	var handed, read [8]byte
+	if err := errors.Join(r.mem.ReadMem(x.base+ringReserved, handed[:]), r.mem.ReadMem(x.base+ringRead, read[:])); err != nil {
+		return 0, err
+	}
+	switch what {
+	case ringAvail: // what was dropped was handed out as well
+		return unitBytes * min(le64(handed[:])-le64(read[:]), x.ring.units), nil
+	case ringRingSize:
+		return unitBytes * x.ring.units, nil
+	case ringConsPos:
+		return unitBytes * le64(read[:]), nil
+	case ringProdPos:
+		return unitBytes * le64(handed[:]), nil
+	}
+	return 0, nil
 }
 
 // recordOps gives the helpers of records in the making their meaning.

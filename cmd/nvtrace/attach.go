@@ -224,6 +224,15 @@ func (s *tracing) extendHost(a *agent.Agent, list *[]record.Extension) error {
 	if err != nil || runner == nil {
 		return err
 	}
+	if s.gpu != nil && shared != nil {
+		s.gpu.SetOwn(func(t *ptrace.Task, addr uint64) error {
+			p, err := a.Process(t)
+			if err == nil {
+				err = p.Own(t, addr)
+			}
+			return err
+		})
+	}
 	if maps := runner.Maps(); maps.SharedSize > 0 && shared != nil {
 		s.share(a, maps, shared.Data())
 	}

@@ -62,6 +62,7 @@ type Tracer struct {
 	quit  chan struct{} // closed by Close
 	share func(t *ptrace.Task) error
 	clock *clockLine
+	own   func(t *ptrace.Task, addr uint64) error
 	work  sync.WaitGroup
 
 	mu        sync.Mutex
@@ -79,6 +80,11 @@ type Tracer struct {
 	handovers int
 	handing   time.Duration
 }
+
+// SetOwn says how a stopped thread's process learns where the stack lies of functions that are
+// called for nvtrace: programs on the host do not run at these. It must be called before a
+// program begins; own is called on the tracing thread.
+func (tr *Tracer) SetOwn(own func(t *ptrace.Task, addr uint64) error) { tr.own = own }
 
 // SetShare says how the memory of maps on the host is mapped into a stopped thread's process,
 // if it is not there yet, and what of it serves to compare clocks. It must be called before a

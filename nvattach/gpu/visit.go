@@ -237,8 +237,13 @@ func (v *visit) makeRoom(t *ptrace.Task) error {
 		return err
 	}
 	v.p.base = uint64(addr)
-	_, err = t.Syscall(unix.SYS_MPROTECT, uint64(addr), guardBytes, unix.PROT_NONE)
-	return err
+	if _, err = t.Syscall(unix.SYS_MPROTECT, uint64(addr), guardBytes, unix.PROT_NONE); err != nil || v.p.tr.own == nil {
+		return err
+	}
+	if err := v.p.tr.own(t, uint64(addr)); err != nil {
+		v.p.tr.log.Debug("programs on the host run at calls of nvtrace's own", "err", err)
+	}
+	return nil
 }
 
 // word is the address of result i of a function, in the program.

@@ -16,7 +16,7 @@ func expanded(cookie uint64, what, a, b uint64) uint64 {
 			return 1<<64 - 22
 		}
 		sum, n := uint64(0), uint64(0)
-		for i := uint64(0); i < b; i++ {
+		for i := range b {
 			sum, n = sum+uint64(uint32(i)*uint32(i)+1), n+1
 			if i == a {
 				break

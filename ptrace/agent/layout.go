@@ -54,7 +54,7 @@ const (
 	pathPart   = 32 // offset in struct path of part
 	pathBase   = 63 // of base
 
-	confSize   = 88
+	confSize   = 96
 	keySize    = 16
 	openSize   = 96
 	slotSize   = 8128
@@ -94,6 +94,8 @@ const (
 	confCPU   = 64
 	confTimes = 72
 	confScale = 80
+	confOwn   = 88
+	ownSize   = 4 << 20
 )
 
 // Offsets in struct slot.
@@ -245,5 +247,6 @@ func layout() []uint64 {
 		timesAddr, timesSize, timerSize, sharedUntimed, confTimes, hookSubject, confScale,
 		timesTimers, timerFirst, timerNext, timerList,
 		workSize, maxWorks, workLeft, openHook,
+		confOwn, ownSize,
 	}
 }

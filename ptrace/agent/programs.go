@@ -253,6 +253,15 @@ func (p *Process) Runs(t *ptrace.Task) error {
 	return err
 }
 
+// Own says that threads whose stack lies from addr on, at most 4 MiB of it, call functions for
+// the supervisor: no programs run at these. t must be stopped as [ptrace.Task.Syscall] wants.
+func (p *Process) Own(t *ptrace.Task, addr uint64) error {
+	if err := p.Runs(t); err != nil {
+		return err
+	}
+	return p.write64(confAddr+confOwn, addr)
+}
+
 // mapPrograms maps the memory of programs, which forked children have, too. That of another
 // supervisor makes room, unless a thread is in one of its programs still; the calls whose
 // returns that one has watched stay.

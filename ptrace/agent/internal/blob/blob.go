@@ -40,7 +40,10 @@ var Names = []string{"call_entry", "hook_entry", "return_entry", "break_entry", 
 
 // Helpers are the numbers of those that programs may call; their symbols are helper_ and the
 // number.
-var Helpers = []int{1, 2, 3, 4, 5, 6, 7, 8, 14, 15, 16, 25, 27, 45, 58, 67, 87, 88, 89, 112, 113, 114, 115, 125, 130, 131, 132, 133, 173, 174, 177, 182, 183, 184, 187, 600, 601, 605}
+var Helpers = []int{
+	1, 2, 3, 4, 5, 6, 7, 8, 14, 15, 16, 25, 27, 45, 58, 67, 87, 88, 89, 105, 106, 112, 113, 114, 115, 125, 130, 131, 132, 133, 134,
+	160, 165, 173, 174, 177, 182, 183, 184, 187, 600, 601, 605,
+}
 
 // AllNames are Names, those of Helpers, and the others that lie there.
 func AllNames() []string {

@@ -434,6 +434,7 @@ __attribute__((used, section(".layout"))) const u64 layout[] = {
 	TIMES_ADDR, sizeof(struct times), sizeof(struct timer), __builtin_offsetof(struct shared, untimed), __builtin_offsetof(struct conf, times), __builtin_offsetof(struct hook, subject), __builtin_offsetof(struct conf, scale),
 	__builtin_offsetof(struct times, timers), __builtin_offsetof(struct timer, first), __builtin_offsetof(struct timer, next), __builtin_offsetof(struct timer, list),
 	sizeof(struct work), NWORKS, WORK_LEFT, __builtin_offsetof(struct open, hook),
+	__builtin_offsetof(struct conf, own), OWN_SIZE,
 };
 
 _Static_assert(SHARED_ADDR + sizeof(struct shared) <= COUNT_ADDR && COUNT_ADDR + NCOUNTS * sizeof(struct count) <= RING_ADDR, "counts");

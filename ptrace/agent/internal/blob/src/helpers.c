@@ -12,6 +12,7 @@
 #define EFAULT 14
 #define EBUSY 16
 #define EEXIST 17
+#define ERANGE 34
 
 #define THUNK(id, f)                                                                                                  \
 	".globl helper_" #id "\n"                                                                                       \
@@ -24,10 +25,10 @@ __asm__(
 	THUNK(1, map_lookup) THUNK(2, map_update) THUNK(3, map_delete)
 	THUNK(4, probe_read) THUNK(112, probe_read) THUNK(113, probe_read)
 	THUNK(45, probe_read_str) THUNK(114, probe_read_str) THUNK(115, probe_read_str)
-	THUNK(5, ktime) THUNK(125, ktime) THUNK(7, random32) THUNK(8, cpu_number)
+	THUNK(5, ktime) THUNK(125, ktime) THUNK(160, ktime) THUNK(7, random32) THUNK(8, cpu_number)
 	THUNK(14, pid_tgid) THUNK(15, uid_gid) THUNK(16, comm)
-	THUNK(6, print) THUNK(177, vprint)
-	THUNK(25, perf_output) THUNK(130, ring_output) THUNK(131, ring_reserve) THUNK(132, ring_submit) THUNK(133, ring_discard)
+	THUNK(6, print) THUNK(177, vprint) THUNK(165, format_text) THUNK(105, to_signed) THUNK(106, to_unsigned)
+	THUNK(25, perf_output) THUNK(130, ring_output) THUNK(131, ring_reserve) THUNK(132, ring_submit) THUNK(133, ring_discard) THUNK(134, ring_query)
 	THUNK(58, override_return) THUNK(187, set_retval) THUNK(173, func_ip) THUNK(174, cookie) THUNK(182, compare)
 	THUNK(183, func_arg) THUNK(184, func_ret) THUNK(27, stack_id) THUNK(67, stack)
 	THUNK(87, map_push) THUNK(88, map_pop) THUNK(89, map_peek)
@@ -816,6 +817,23 @@ HELPER long perf_output(u64 ctx, const struct map *m, u64 flags, const u8 *data,
 	return ring_output(m, data, size);
 }
 
+HELPER u64 ring_query(const struct map *m, u64 what)
+{
+	volatile struct ring *ring = (struct ring *)m->base;
+	u64 read = ring->read, n = ring->handed - read;
+	switch (what) {
+	case 0: // what was dropped was handed out as well
+		return 32 * (n < m->units ? n : m->units);
+	case 1:
+		return 32 * m->units;
+	case 2:
+		return 32 * read;
+	case 3:
+		return 32 * (read + n);
+	}
+	return 0;
+}
+
 // --- text; a record of it is told in nvattach/printk.go
 
 #define PRINT_TEXTS 0xffffffffu
@@ -889,6 +907,219 @@ HELPER long vprint(const u8 *format, u64 size, const u64 *args, u64 n)
 	if (n % 8 || n / 8 > 12)
 		return -EINVAL;
 	return text(TEXTS, format, size, args, n / 8);
+}
+
+// --- text in memory: what nvattach.Sprintf makes of a format, and numbers in text
+
+struct out {
+	u8 *to;
+	u64 room, n; // bytes of room; of text, which may be more
+};
+
+HELPER void emit(struct out *o, u8 c)
+{
+	if (o->n < o->room)
+		o->to[o->n] = c;
+	o->n++;
+}
+
+HELPER void fill(struct out *o, u8 c, long n)
+{
+	for (; n > 0; n--)
+		emit(o, c);
+}
+
+// Reads a number of a format, which means nothing beyond 1000.
+HELPER u64 size_in(const u8 *format, u64 size, u64 *i)
+{
+	u64 n = 0;
+	for (; *i < size && format[*i] >= '0' && format[*i] <= '9'; ++*i)
+		if (n < 1000)
+			n = 10 * n + format[*i] - '0';
+	return n < 1000 ? n : 1000;
+}
+
+// Writes an argument. flags has a bit for each of "-+ 0#"; precision is -1 if there is none.
+HELPER void convert(struct out *o, u8 verb, u64 v, u32 flags, u64 width, long precision, u32 bits)
+{
+	u8 text[PRINT_STRING] __attribute__((aligned(8)));
+	u8 sign[2];
+	u64 signs = 0, n = 0, base = verb == 'x' || verb == 'X' || verb == 'p' ? 16 : verb == 'o' ? 8 : 10, zeros = 0, i, from = 0;
+	long pad;
+	if (verb == 'c') {
+		text[0] = v;
+		n = 1;
+		flags &= ~8u;
+	} else if (verb == 's') {
+		n = copy_string(text, v, PRINT_STRING);
+		if (n) {
+			for (i = 0; i < n && text[i]; i++)
+				;
+			n = i;
+		} else { // as text() has it
+			static const u8 why[] = "(unreadable 0x";
+			for (; n < sizeof why - 1; n++)
+				text[n] = why[n];
+			for (i = 60; i && !(v >> i & 15); i -= 4)
+				;
+			for (;; i -= 4) {
+				text[n++] = "0123456789abcdef"[v >> i & 15];
+				if (!i)
+					break;
+			}
+			text[n++] = ')';
+		}
+		if (precision >= 0 && (u64)precision < n)
+			n = precision;
+		flags &= ~8u;
+	} else {
+		if (verb == 'd' || verb == 'i') {
+			long s = (long)(v << (64 - bits)) >> (64 - bits);
+			v = s < 0 ? -(u64)s : (u64)s;
+			if (s < 0)
+				sign[signs++] = '-';
+			else if (flags & 6)
+				sign[signs++] = flags & 2 ? '+' : ' ';
+		} else if (verb == 'p') {
+			sign[signs++] = '0';
+			sign[signs++] = 'x';
+		} else {
+			v = v << (64 - bits) >> (64 - bits);
+			if ((flags & 16) && v && verb != 'u') {
+				sign[signs++] = '0';
+				if (verb != 'o')
+					sign[signs++] = verb;
+			}
+		}
+		from = sizeof text;
+		do {
+			text[--from] = (verb == 'X' ? "0123456789ABCDEF" : "0123456789abcdef")[v % base];
+			v /= base;
+		} while (v);
+		n = sizeof text - from;
+		if (precision >= 0) {
+			flags &= ~8u;
+			zeros = (u64)precision > n ? precision - n : 0;
+		}
+	}
+	pad = (long)width - (long)(signs + zeros + n);
+	if (!(flags & 9))
+		fill(o, ' ', pad);
+	for (i = 0; i < signs; i++)
+		emit(o, sign[i]);
+	fill(o, '0', ((flags & 9) == 8 ? (pad > 0 ? pad : 0) : 0) + zeros);
+	for (i = 0; i < n; i++)
+		emit(o, text[from + i]);
+	if (flags & 1)
+		fill(o, ' ', pad);
+}
+
+HELPER long format_text(u8 *to, u64 room, const u8 *format, const u64 *args, u64 bytes)
+{
+	struct out o = {to, room ? room - 1 : 0, 0};
+	u64 size = 512, i, next = 0, begin, width;
+	if (bytes % 8 || bytes / 8 > 12)
+		return -EINVAL;
+	for (i = 0; i < size && format[i];) {
+		u32 flags = 0, bits = 32, k;
+		long precision = -1;
+		u8 verb = 0;
+		if (format[i] != '%') {
+			emit(&o, format[i++]);
+			continue;
+		}
+		begin = i++;
+		for (; i < size && format[i]; i++) {
+			for (k = 0; k < 5 && "-+ 0#"[k] != format[i]; k++)
+				;
+			if (k == 5)
+				break;
+			flags |= 1u << k;
+		}
+		width = size_in(format, size, &i);
+		if (i < size && format[i] == '.') {
+			i++;
+			precision = size_in(format, size, &i);
+		}
+		for (; i < size && format[i]; i++) {
+			for (k = 0; k < 7 && "lztjLqh"[k] != format[i]; k++)
+				;
+			if (k == 7)
+				break;
+			bits = k == 6 ? (bits / 2 > 8 ? bits / 2 : 8) : 64;
+		}
+		if (i < size && format[i]) {
+			for (k = 0; k < 10 && "diuxXocps%"[k] != format[i]; k++)
+				;
+			verb = k < 10 ? format[i] : 0;
+			i++;
+		}
+		if (verb == '%')
+			emit(&o, '%');
+		else if (!verb || next >= bytes / 8)
+			for (; begin < i; begin++)
+				emit(&o, format[begin]);
+		else
+			convert(&o, verb, args[next++], flags, width, precision, bits);
+	}
+	if (room)
+		to[o.n < room - 1 ? o.n : room - 1] = 0;
+	return o.n + 1;
+}
+
+// As the kernel's bpf_strtoul and bpf_strtol, which look at 63 characters behind spaces.
+HELPER long number_in(const u8 *text, u64 size, u64 flags, u64 *to, int *negative)
+{
+	u64 i = 0, base = flags & 31, end, digits = 0;
+	int over = 0;
+	*to = 0;
+	if (!size || (flags & ~31ul) || (base && base != 8 && base != 10 && base != 16))
+		return -EINVAL;
+	while (i < size && (text[i] == ' ' || (text[i] >= '\t' && text[i] <= '\r') || text[i] == 0xa0))
+		i++;
+	*negative = i < size && text[i] == '-';
+	i += *negative;
+	if (i == size)
+		return -EINVAL;
+	end = size - i < 63 ? size : i + 63;
+#define AT(k) (i + (k) < end ? text[i + (k)] : 0)
+#define DIGIT(c) ((c) >= '0' && (c) <= '9' ? (u64)(c) - '0' : ((c) | 32) >= 'a' && ((c) | 32) <= 'f' ? (u64)((c) | 32) - 'a' + 10 : 99ul)
+	if (!base)
+		base = AT(0) != '0' ? 10 : (AT(1) | 32) == 'x' && DIGIT(AT(2)) < 16 ? 16 : 8;
+	if (base == 16 && AT(0) == '0' && (AT(1) | 32) == 'x')
+		i += 2;
+	for (; i < end && DIGIT(text[i]) < base; i++, digits++) {
+		u64 d = DIGIT(text[i]), high = (*to >> 32) * base, low = (*to & 0xffffffff) * base + d;
+		over |= (high + (low >> 32)) >> 32 != 0;
+		*to = *to * base + d;
+	}
+	if (over || !digits)
+		*to = 0;
+	return over ? -ERANGE : digits ? (long)i : -EINVAL;
+}
+
+HELPER long to_unsigned(const u8 *text, u64 size, u64 flags, u64 *to)
+{
+	int negative = 0;
+	long r = number_in(text, size, flags, to, &negative);
+	if (r >= 0 && negative) {
+		*to = 0;
+		return -EINVAL;
+	}
+	return r;
+}
+
+HELPER long to_signed(const u8 *text, u64 size, u64 flags, u64 *to)
+{
+	int negative = 0;
+	long r = number_in(text, size, flags, to, &negative);
+	u64 v = negative ? -*to : *to;
+	if (r >= 0 && (negative ? (long)v > 0 : (long)v < 0)) {
+		*to = 0;
+		return -ERANGE;
+	}
+	*to = v;
+	return r;
 }
 
 // --- unwinding

@@ -49,6 +49,7 @@ struct conf {
 	u64 cpu;   // the vdso's getcpu
 	u64 times; // the memory of struct times is there
 	u64 scale; // ns of a tick of the processor's counter, << 32; 0: it can't be used
+	u64 own;   // where the supervisor's own calls of functions have their stack, OWN_SIZE bytes; 0: nowhere
 };
 
 // Paths that begin with prefix and have part in them, or, with base, in the
@@ -59,6 +60,7 @@ struct path {
 };
 
 #define NPATHS 16u
+#define OWN_SIZE 0x400000ul
 
 // Open addressing by the thread pointer. slot 0: empty; 1: was used.
 struct key {

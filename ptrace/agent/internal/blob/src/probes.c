@@ -184,7 +184,7 @@ __attribute__((used)) u32 agent_probe(struct pt_regs *r, u64 number)
 	const struct probe *p = (const struct probe *)*(volatile u64 *)&h->probe;
 	struct run run = {.regs = r, .func = h->entry, .entered = 1};
 	u32 does = 0;
-	if (unlikely(!p || !(h->flags & HOOK_ON) || over()))
+	if (unlikely(!p || !(h->flags & HOOK_ON) || r->sp - C->own < OWN_SIZE || over()))
 		return 0;
 	if (unlikely(C->times)) {
 		const struct slot *sl = find_slot();

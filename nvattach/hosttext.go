@@ -1,0 +1,128 @@
+package nvattach
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/bits"
+
+	"nvtrace/ptx/bpf"
+)
+
+// Helpers that make text and read numbers in text. What they do in traced processes is in
+// ptrace/agent/internal/blob/src/helpers.c.
+
+// textHelpers are bpf_snprintf, bpf_strtol and bpf_strtoul.
+func (r *HostRunner) textHelpers(h map[int32]*bpf.Helper) {
+	format := bpf.ArgSpec{Kind: bpf.ArgString, Size: bpf.StackSize}
+	h[165] = &bpf.Helper{
+		Name: "snprintf", Args: []bpf.ArgSpec{{Kind: bpf.ArgWrite, SizeArg: 1}, argScalar, format, {Kind: bpf.ArgRead, SizeArg: 4}, argConst},
+		Interpret: func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
+			if a[4]%8 != 0 || a[4]/8 > maxPrintArgs {
+				return hostInvalid, nil
+			}
+			text, args := make([]byte, bpf.StackSize), make([]byte, a[4])
+			for i := range text {
+				if err := in.ReadMem(a[2]+uint64(i), text[i:i+1]); err != nil {
+					return 0, err
+				}
+				if text[i] == 0 {
+					text = text[:i]
+					break
+				}
+			}
+			if err := in.ReadMem(a[3], args); a[4] > 0 && err != nil {
+				return 0, err
+			}
+			var list []uint64
+			for ; len(args) > 0; args = args[8:] {
+				list = append(list, le64(args))
+			}
+			out := append([]byte(Sprintf(string(text), list, func(addr uint64) string { return r.text(in, addr) })), 0)
+			if a[1] == 0 {
+				return uint64(len(out)), nil
+			}
+			shown := bytes.Clone(out[:min(uint64(len(out)), a[1])])
+			shown[len(shown)-1] = 0
+			return uint64(len(out)), in.WriteMem(a[0], shown)
+		},
+	}
+	args := []bpf.ArgSpec{{Kind: bpf.ArgRead, SizeArg: 1}, argScalar, argScalar, argOut64}
+	for id, name := range map[int32]string{105: "strtol", 106: "strtoul"} {
+		h[id] = &bpf.Helper{Name: name, Args: args, Interpret: func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
+			buf := make([]byte, a[1])
+			if err := in.ReadMem(a[0], buf); a[1] > 0 && err != nil {
+				return 0, err
+			}
+			v, result := numberIn(buf, a[2], id == 105)
+			return result, in.WriteMem(a[3], binary.LittleEndian.AppendUint64(nil, v))
+		}}
+	}
+}
+
+// hostRange is -ERANGE.
+const hostRange = 1<<64 - 34
+
+// numberIn reads a number as the kernel's bpf_strtol and bpf_strtoul do, and returns it and how
+// much of the text it and the spaces before it take, or an error.
+func numberIn(text []byte, flags uint64, signed bool) (v, result uint64) {
+	const most = 63 // characters behind spaces that are looked at
+	base := flags & 31
+	if len(text) == 0 || flags&^31 != 0 || base != 0 && base != 8 && base != 10 && base != 16 {
+		return 0, hostInvalid
+	}
+	rest := text
+	for len(rest) > 0 && (rest[0] == ' ' || rest[0] >= '\t' && rest[0] <= '\r' || rest[0] == 0xa0) {
+		rest = rest[1:]
+	}
+	negative := len(rest) > 0 && rest[0] == '-'
+	if negative {
+		rest = rest[1:]
+	}
+	if len(rest) == 0 {
+		return 0, hostInvalid
+	}
+	before := len(text) - len(rest)
+	rest = rest[:min(len(rest), most)]
+	hex := len(rest) > 1 && rest[0] == '0' && rest[1]|32 == 'x'
+	switch {
+	case base != 0:
+	case rest[0] != '0':
+		base = 10
+	case hex && len(rest) > 2 && digit(rest[2]) < 16:
+		base = 16
+	default:
+		base = 8
+	}
+	n := 0
+	if base == 16 && hex {
+		n = 2
+	}
+	first, over := n, uint64(0)
+	for ; n < len(rest) && digit(rest[n]) < base; n++ {
+		hi, lo := bits.Mul64(v, base)
+		sum, carry := bits.Add64(lo, digit(rest[n]), 0)
+		v, over = sum, over|hi|carry
+	}
+	switch {
+	case over != 0:
+		return 0, hostRange
+	case n == first, negative && !signed:
+		return 0, hostInvalid
+	case signed && negative && int64(-v) > 0, signed && !negative && int64(v) < 0:
+		return 0, hostRange
+	case negative:
+		v = -v
+	}
+	return v, uint64(before + n)
+}
+
+// digit is the value of a digit of up to base 16; what is none has a higher one.
+func digit(c byte) uint64 {
+	switch {
+	case c >= '0' && c <= '9':
+		return uint64(c - '0')
+	case c|32 >= 'a' && c|32 <= 'f':
+		return uint64(c|32-'a') + 10
+	}
+	return 99
+}
