@@ -34,18 +34,10 @@ ACTIONS = {
 }
 
 
-def opcodes(nvtrace, files, names):
-    """The opcodes of each kernel, by nvtrace's own disassembly."""
-    have = collections.defaultdict(set)
-    for name in files:
-        out = subprocess.run([nvtrace, "sass", "dis", name], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
-        kernel = None
-        for line in out.splitlines():
-            if m := re.match(r"sm_\d+ (\S+): \d+ instructions", line):
-                kernel = m[1] if m[1] in names else None
-            elif kernel and (m := re.match(r"  [0-9a-f]{5,}  \S+  (?:@!?U?P\d )?([A-Z][A-Z0-9_.]*)", line)):
-                have[kernel].add(m[1])
-    return have
+def opcodes(nvtrace, file, kernel):
+    """The opcodes of a kernel in a file, by nvtrace's own disassembly; none if it is not there."""
+    out = subprocess.run([nvtrace, "sass", "dis", "--kernel", kernel, file], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
+    return set(re.findall(r"^  [0-9a-f]{5,}  \S+  (?:@!?U?P\d )?([A-Z][A-Z0-9_.]*)", out, re.M))
 
 
 def launched(nvtrace, command, out, limit):
@@ -53,9 +45,13 @@ def launched(nvtrace, command, out, limit):
     nvt, images = os.path.join(out, "random.nvt"), os.path.join(out, "random.images")
     run([nvtrace, "--modules", "-q", "-o", nvt, "--", *command], limit)
     report = json.loads(subprocess.run([nvtrace, "modules", "--json", nvt], stdout=subprocess.PIPE).stdout)
-    names = {k for image in report["images"] for k in image["launched"]}
     subprocess.run([nvtrace, "modules", "--extract", images, nvt], stdout=subprocess.DEVNULL)
-    return opcodes(nvtrace, glob.glob(os.path.join(images, "*")), names)
+    have = collections.defaultdict(set)
+    for image in report["images"]:
+        for kernel in image["launched"]:
+            for name in glob.glob(os.path.join(images, image["sha256"][:16] + ".*")):
+                have[kernel] |= opcodes(nvtrace, name, kernel)
+    return {kernel: ops for kernel, ops in have.items() if ops}
 
 
 def probe(rnd, number, kernel, ops):

@@ -60,9 +60,9 @@ type KernelCode struct {
 	// Listed are the offsets of other instructions that attributes or relocations
 	// name, sorted: the driver and tools expect these instructions where they are.
 	Listed []uint32
-	// Targets are the offsets that jumps through tables and registers go to; nil if the
-	// file does not list them.
-	Targets []uint32
+	// Targets are the offsets that jumps through tables and registers go to, by the offset
+	// of the jump. The file need not list all such jumps.
+	Targets map[uint32][]uint32
 	// Special says why the kernel's entry or exits are not ordinary ones; "" if
 	// they are.
 	Special string
@@ -126,7 +126,10 @@ func (e *CubinEditor) Code(kernel string) (*KernelCode, error) {
 		case AttrExitOffsets:
 			kc.Exits = append(kc.Exits, a.Words()...)
 		case attrIndirectTargets:
-			kc.Targets = append(kc.Targets, jumpTargets(a.Value)...)
+			if kc.Targets == nil {
+				kc.Targets = make(map[uint32][]uint32)
+			}
+			jumpTargets(a.Value, kc.Targets)
 		case attrErrbarAtExit, attrEntryFragments:
 			kc.Special = "attribute " + a.ID.String()
 		default:
@@ -262,18 +265,18 @@ func (e *CubinEditor) referred(kernel string, defined bool) []string {
 
 // jumpTargets reads INDIRECT_BRANCH_TARGETS: for each jump its offset, two half words,
 // the number of targets and the targets.
-func jumpTargets(b []byte) (list []uint32) {
+func jumpTargets(b []byte, targets map[uint32][]uint32) {
 	for len(b) >= 12 {
 		n := uint64(u32(b[8:]))
 		if n > uint64(len(b)-12)/4 {
-			return nil
+			return
 		}
+		jump := u32(b)
 		for i := range n {
-			list = append(list, u32(b[12+4*i:]))
+			targets[jump] = append(targets[jump], u32(b[12+4*i:]))
 		}
 		b = b[12+4*n:]
 	}
-	return list
 }
 
 // kernel finds a kernel that can be edited.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -279,11 +280,15 @@ func TestListed(t *testing.T) {
 
 func TestJumpTargets(t *testing.T) {
 	b := []byte{0xf0, 0x31, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0x90, 0xbc, 0, 0, 0, 0x32, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0x40, 0, 0, 0}
-	if got := jumpTargets(b); !slices.Equal(got, []uint32{0xbc90, 0x3200, 0x40}) {
-		t.Errorf("targets %x", got)
+	got := make(map[uint32][]uint32)
+	jumpTargets(b, got)
+	if want := map[uint32][]uint32{0x31f0: {0xbc90, 0x3200}, 0x10: {0x40}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("targets %x, want %x", got, want)
 	}
-	if got := jumpTargets(b[:len(b)-4]); got != nil {
-		t.Errorf("targets of half a record: %x", got)
+	clear(got)
+	jumpTargets(b[:len(b)-4], got)
+	if want := map[uint32][]uint32{0x31f0: {0xbc90, 0x3200}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("of a list that is cut: targets %x, want %x", got, want)
 	}
 }
 

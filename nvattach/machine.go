@@ -141,7 +141,7 @@ func (m *machine) analyze() {
 		return
 	}
 	m.kernel, m.report = k, KernelReport{Name: m.name, Machine: true, Bounded: true}
-	fn := &sass.Func{Arch: sass.Arch(m.arch.SM), Name: m.name, Code: sass.Words(k.Code), Registers: k.Registers}
+	fn := &sass.Func{Arch: sass.Arch(m.arch.SM), Name: m.name, Code: sass.Words(k.Code), Targets: k.Targets, Registers: k.Registers}
 	m.weaver, m.err = sass.NewWeaver(fn, &sass.KernelFacts{Registers: k.Registers, Listed: k.Listed, Special: k.Special, NoReturn: m.editor.OnlyAsserts(m.name)})
 }
 

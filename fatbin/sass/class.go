@@ -12,7 +12,6 @@ const (
 	classAtomic           // both
 	classMMA              // matrix instructions with fixed registers
 	classWGMMA            // matrix instructions that use registers after they have issued
-	classWait             // WARPGROUP.DEPBAR and its like, which wait for those
 	classReconfig         // USETMAXREG
 	classPredicates       // copies predicates from a register, by a mask
 )
@@ -27,8 +26,6 @@ func classOf(name string) class {
 		return classAtomic
 	case "HGMMA", "QGMMA", "IGMMA", "BGMMA":
 		return classWGMMA
-	case "WARPGROUP":
-		return classWait
 	case "R2P", "UR2UP":
 		return classPredicates
 	case "USETMAXREG":
@@ -72,14 +69,4 @@ func readsUniformEarly(name string) bool {
 		}
 	}
 	return true
-}
-
-// warpgroupArrive and warpgroupWait recognise WARPGROUP.ARRIVE, before matrix
-// instructions, and WARPGROUP.DEPBAR for all that are on their way.
-func (i *Inst) warpgroupArrive() bool {
-	return i.op.class == classWait && i.Word.Bits(80, 1) == 0
-}
-
-func (i *Inst) warpgroupWait() bool {
-	return i.op.class == classWait && i.Word.Bits(80, 1) == 1 && i.Word.Bits(72, 8) == 0
 }

@@ -14,10 +14,10 @@ type Func struct {
 	Name string
 	Code []Word
 
-	// Targets are the offsets in bytes that indirect branches may go to
-	// (.nv.info's EIATTR_INDIRECT_BRANCH_TARGETS). Nil: any instruction, if there
-	// is an indirect branch.
-	Targets []uint32
+	// Targets are the offsets in bytes that an indirect branch may go to, by the offset
+	// of the branch (.nv.info's EIATTR_INDIRECT_BRANCH_TARGETS). One that is not there
+	// may go anywhere.
+	Targets map[uint32][]uint32
 	// Entries are offsets in bytes at which others enter the code besides 0: the
 	// functions of the section.
 	Entries []uint32
@@ -216,9 +216,11 @@ func (a *Analysis) blocks() {
 			leader[i], entry[i] = true, true
 		}
 	}
-	for _, off := range a.Func.Targets {
-		if i := int(off / WordSize); i < n {
-			leader[i] = true
+	for _, list := range a.Func.Targets {
+		for _, off := range list {
+			if i := int(off / WordSize); i < n {
+				leader[i] = true
+			}
 		}
 	}
 	for i := range a.Func.Shared {
@@ -364,12 +366,10 @@ func (a *Analysis) edges(b int) {
 		}
 	case FlowIndirect:
 		next = f.Conditional
-		if in.Known() && a.Func.Targets != nil {
-			for _, off := range a.Func.Targets {
-				add(int(off / WordSize))
-			}
-		} else {
-			blk.LeavesAnywhere = true
+		targets := a.Func.Targets[uint32(last*WordSize)]
+		blk.LeavesAnywhere = !in.Known() || len(targets) == 0
+		for _, off := range targets {
+			add(int(off / WordSize))
 		}
 	case FlowCall:
 		// Where all calls stay in the code, a call goes to the callee, and the

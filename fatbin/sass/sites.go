@@ -1,9 +1,6 @@
 package sass
 
-import (
-	"slices"
-	"strings"
-)
+import "strings"
 
 // Reason says why an instruction can't be displaced by a jump to a probe; "" if
 // it can.
@@ -49,7 +46,6 @@ func (a *Analysis) Sites(listed []uint32) []Reason {
 			out[i] = ReasonUnreached
 		}
 	}
-	a.markMMA(out)
 	for _, off := range listed {
 		if i := int(off / WordSize); i < len(out) && out[i] == "" {
 			out[i] = ReasonListed
@@ -121,45 +117,4 @@ func (a *Analysis) reached() []bool {
 		}
 	}
 	return seen
-}
-
-// markMMA takes out what is between the first asynchronous matrix instruction and
-// the wait for its results: their registers are in flight, which no scoreboard
-// tells. Forwards over the blocks.
-func (a *Analysis) markMMA(out []Reason) {
-	if !slices.ContainsFunc(a.Insts, func(i Inst) bool { return i.op != nil && i.op.class == classWGMMA }) {
-		return
-	}
-	in := make([]bool, len(a.Blocks))
-	done := make([]bool, len(a.Blocks))
-	var work []int
-	for b := range a.Blocks {
-		work = append(work, b)
-	}
-	for len(work) > 0 {
-		b := work[len(work)-1]
-		work = work[:len(work)-1]
-		blk := &a.Blocks[b]
-		flying := in[b]
-		for i := blk.Start; i < blk.End; i++ {
-			if o := a.Insts[i].op; o != nil {
-				switch {
-				case o.class == classWGMMA || a.Insts[i].warpgroupArrive():
-					flying = true
-				case a.Insts[i].warpgroupWait():
-					flying = false
-				}
-			}
-			if flying && out[i] == "" {
-				out[i] = ReasonMMA
-			}
-		}
-		for _, s := range blk.Succ {
-			if flying && !in[s] || !done[s] {
-				in[s] = in[s] || flying
-				done[s] = true
-				work = append(work, s)
-			}
-		}
-	}
 }

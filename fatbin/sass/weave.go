@@ -59,10 +59,9 @@ type Weaver struct {
 	tell   bool
 	listed map[int]bool
 	// reachable are the blocks that control comes to, reasons why instructions are no
-	// sites, and matrices says that some are asynchronous matrix instructions.
+	// sites.
 	reachable []bool
 	reasons   []Reason
-	matrices  bool
 	// stack is the index of the instruction that loads the stack pointer, -1 if that
 	// can't be relied on.
 	stack int
@@ -232,7 +231,7 @@ func (w *Weaver) certainty() {
 		}
 		switch f := in.Flow(); f.Kind {
 		case FlowIndirect:
-			if w.a.Func.Targets == nil {
+			if len(w.a.Func.Targets[uint32(i*WordSize)]) == 0 {
 				doubt("the targets of the jump at +0x%x are not known", i*WordSize)
 			}
 		case FlowCall:
@@ -242,9 +241,9 @@ func (w *Weaver) certainty() {
 				w.callsOut = true
 			}
 		}
-		// Registers of matrix instructions that go on after they have issued.
+		// Matrix instructions go on after they have issued, and no scoreboard tells how far
+		// they are: probes leave their registers alone everywhere.
 		if in.op.class == classWGMMA {
-			w.matrices = true
 			read, write := in.Uses()
 			w.never.Union(&read)
 			w.never.Union(&write)
@@ -539,8 +538,6 @@ func (w *Weaver) displaceable(i int) error {
 		return siteError(i, "%s: %s", in.Name(), ReasonUnreached)
 	case w.listed[i]:
 		return siteError(i, "%s: %s", in.Name(), ReasonListed)
-	case w.matrices:
-		return siteError(i, "%s: %s", in.Name(), ReasonMMA)
 	case in.Word.Opcode() == opEXIT:
 		return w.exitable(i)
 	}

@@ -3,6 +3,7 @@ package sass
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -99,7 +100,7 @@ func (w *Weaver) check(out *Woven, e *emitter) error {
 func (w *Weaver) checkBlock(a *Analysis, b block) error {
 	var changed Set
 	slots := make(map[uint8]Word) // where registers were saved
-	var kept Word                 // how predicates were
+	kept := make(map[uint8]uint8) // predicates of which a register has the values
 	for i := b.start; i < b.end; i++ {
 		in := &a.Insts[i]
 		if !in.Known() {
@@ -122,14 +123,18 @@ func (w *Weaver) checkBlock(a *Analysis, b block) error {
 				delete(slots, r)
 				continue
 			}
-		case opP2R:
-			if changed.P == 0 {
-				kept = in.Word
-			}
 		case opR2P:
-			if kept.Bits(16, 8) == in.Word.Bits(24, 8) && kept.Opcode() == opP2R {
-				changed.P &^= uint8(kept.Bits(32, 7)) & uint8(in.Word.Bits(32, 7))
-				continue
+			r, mask := uint8(in.Word.Bits(24, 8)), uint8(in.Word.Bits(32, 7))
+			if in.Word.WithControl(Control{}) == R2P(r, mask).WithControl(Control{}) {
+				changed.P &^= kept[r] & mask
+				write.P &^= kept[r] & mask
+			}
+		}
+		maps.DeleteFunc(kept, func(r, _ uint8) bool { return write.Has(GPR, r) })
+		if in.Word.Opcode() == opP2R {
+			r, mask := uint8(in.Word.Bits(16, 8)), uint8(in.Word.Bits(32, 7))
+			if in.Word.WithControl(Control{}) == P2R(r, mask).WithControl(Control{}) && changed.P&mask == 0 {
+				kept[r] = mask
 			}
 		}
 		changed.Union(&write)

@@ -677,3 +677,60 @@ func TestEndsWithinRegion(t *testing.T) {
 		t.Errorf("the end jumps by %#x from %d, BREAK is at %d", target, jump, leave)
 	}
 }
+
+// Several probes at a place save and restore predicates, one after the other, although
+// some that nobody needs have changed.
+func TestSavedTwice(t *testing.T) {
+	change := R2P(5, 3)
+	for _, tt := range []struct {
+		what string
+		code []Word
+		good bool
+	}{
+		{"twice", []Word{P2R(10, 1), change, R2P(10, 1), P2R(11, 1), change, R2P(11, 1)}, true},
+		{"not restored", []Word{P2R(10, 1), change, R2P(10, 1), P2R(11, 1), change}, false},
+		{"saved when changed", []Word{change, P2R(11, 1), change, R2P(11, 1)}, false},
+		{"other register", []Word{P2R(10, 1), change, R2P(11, 1)}, false},
+		{"register overwritten", []Word{P2R(10, 1), change, MOVImm(10, 1), R2P(10, 1)}, false},
+	} {
+		a, err := Analyze(&Func{Arch: 90, Code: append(tt.code, EXIT())})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.LiveIn[0] = Set{P: 1}
+		w := &Weaver{a: a}
+		if err := w.checkBlock(a, block{site: 0, start: 0, end: len(tt.code)}); (err == nil) != tt.good {
+			t.Errorf("%s: %v", tt.what, err)
+		}
+	}
+}
+
+// An indirect jump goes to where the file says, and anywhere if it does not say so of that
+// jump.
+func TestJumpTargets(t *testing.T) {
+	const jump = 2
+	brx := Word{0xfffffffc06c07949, 0x000fea000383ffff} // BRX R6 of a switch
+	code := []Word{NOP(), NOP(), brx, NOP(), EXIT(), NOP(), EXIT()}
+	last := uint32(len(code)-1) * WordSize
+	for _, tt := range []struct {
+		targets   map[uint32][]uint32
+		anywhere  bool
+		uncertain string
+	}{
+		{nil, true, "the targets of the jump at"},
+		{map[uint32][]uint32{uint32(jump+1) * WordSize: {0}}, true, "the targets of the jump at"},
+		{map[uint32][]uint32{uint32(jump) * WordSize: {WordSize, last}}, false, ""},
+	} {
+		w, err := NewWeaver(&Func{Arch: 90, Code: code, Targets: tt.targets}, &KernelFacts{Registers: 40})
+		if err != nil {
+			t.Fatal(err)
+		}
+		blk := &w.a.Blocks[w.a.BlockOf[jump]]
+		if blk.LeavesAnywhere != tt.anywhere || !strings.HasPrefix(w.uncertain, tt.uncertain) || tt.uncertain == "" && w.uncertain != "" {
+			t.Errorf("%v: leaves anywhere %v, %q", tt.targets, blk.LeavesAnywhere, w.uncertain)
+		}
+		if !tt.anywhere && (!slices.Contains(blk.Succ, int(w.a.BlockOf[1])) || !slices.Contains(blk.Succ, int(w.a.BlockOf[last/WordSize]))) {
+			t.Errorf("%v: goes to blocks %v", tt.targets, blk.Succ)
+		}
+	}
+}
