@@ -353,3 +353,38 @@ func TestHostile(t *testing.T) {
 		_ = r.runner.Losses()
 	}
 }
+
+// speeds runs testdata/speed.c, and returns how much longer each kind of work takes as eBPF than
+// as gcc -O1 compiles it.
+func speeds(t testing.TB) map[string]float64 {
+	bin := filepath.Join(t.TempDir(), "speed")
+	compile(t, "-O1", "-I", "../testdata/obj", "-o", bin, "testdata/speed.c")
+	r := rigOf(t, "../testdata/obj/speed.bpf.o", true)
+	r.run(bin)
+	list := make(map[string]float64)
+	for line := range strings.Lines(r.stdout.String()) {
+		f := strings.Fields(line)
+		if len(f) != 2 {
+			t.Fatalf("%q", line)
+		}
+		ratio, err := strconv.ParseFloat(f[1], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list[f[0]] = ratio
+	}
+	if len(list) != 4 || r.agent.Stats().Probes < 4 {
+		t.Fatalf("%v; %s", list, r.tracer.Slow())
+	}
+	return list
+}
+
+// TestSpeed: what programs compute is what gcc's code does.
+func TestSpeed(t *testing.T) { speeds(t) }
+
+// BenchmarkSpeed measures programs against gcc -O1.
+func BenchmarkSpeed(b *testing.B) {
+	for name, ratio := range speeds(b) {
+		b.ReportMetric(ratio, name+"-x")
+	}
+}

@@ -369,6 +369,23 @@ func (a *Asm) Div(wide, signed bool, by Reg) {
 	}
 }
 
+// MulHigh multiplies RAX by the register, without a sign; RDX:RAX is the result.
+func (a *Asm) MulHigh(by Reg) {
+	a.rex(true, 0, by, false)
+	a.emit(0xf7)
+	a.regs(4, by)
+}
+
+// LeaTimes sets dst to src + src*scale; scale is 2, 4 or 8, and src not RSP.
+func (a *Asm) LeaTimes(wide bool, dst, src Reg, scale int) {
+	rex := byte(0x40) | byte(dst>>3)<<2 | byte(src>>3)<<1 | byte(src>>3)
+	if wide {
+		rex |= 8
+	}
+	shift := map[int]byte{2: 1, 4: 2, 8: 3}[scale]
+	a.emit(rex, 0x8d, 0x44|byte(dst&7)<<3, shift<<6|byte(src&7)<<3|byte(src&7), 0)
+}
+
 // SignRDX fills RDX with the sign of RAX.
 func (a *Asm) SignRDX(wide bool) {
 	a.rex(wide, 0, 0, false)
