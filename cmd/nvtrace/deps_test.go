@@ -31,6 +31,7 @@ nvtrace/traces/record        < nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrac
 nvtrace/ioctl/record         < nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/proc nvtrace/ioctl nvtrace/rm nvtrace/traces nvtrace/traces/record
 nvtrace/ioctl/replay         < nvtrace/ptrace nvtrace/ptrace/proc nvtrace/ioctl nvtrace/rm nvtrace/traces
 nvtrace/nvattach/preload     < nvtrace/ptrace/proc
+nvtrace/nvattach/nvtx        < nvtrace/nvattach/preload
 nvtrace/nvattach/interpose   < nvtrace/fatbin nvtrace/nvattach/preload
 nvtrace/nvattach/capture     < nvtrace/fatbin nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/traces
 nvtrace/fatbin               < nvtrace/traces/escape github.com/klauspost/compress/zstd github.com/ianlancetaylor/demangle
@@ -51,7 +52,7 @@ nvtrace/nvattach/calls       < nvtrace/nvattach/api nvtrace/nvattach/cudart nvtr
 nvtrace/nvattach/jit         <
 nvtrace/examples/rminfo      < nvtrace/rm
 nvtrace/examples/events      < nvtrace/nvattach nvtrace/ptx/bpf
-nvtrace/cmd/nvtrace          < nvtrace/fatbin/sass nvtrace/traces nvtrace/traces/escape nvtrace/traces/export nvtrace/ptrace nvtrace/rm nvtrace/ioctl nvtrace/ioctl/record nvtrace/traces/record nvtrace/ioctl/replay nvtrace/ioctl/diff nvtrace/ioctl/allow nvtrace/fatbin nvtrace/ptx nvtrace/ptx/emu nvtrace/nvattach nvtrace/nvattach/jit nvtrace/nvattach/preload nvtrace/nvattach/script nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/nvattach/api nvtrace/nvattach/calls nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/python nvtrace/nvattach/capture nvtrace/nvattach/control nvtrace/nvattach/gpu nvtrace/nvattach/host nvtrace/nvattach/interpose github.com/olekukonko/tablewriter github.com/olekukonko/tablewriter/tw
+nvtrace/cmd/nvtrace          < nvtrace/fatbin/sass nvtrace/traces nvtrace/traces/escape nvtrace/traces/export nvtrace/ptrace nvtrace/rm nvtrace/ioctl nvtrace/ioctl/record nvtrace/traces/record nvtrace/ioctl/replay nvtrace/ioctl/diff nvtrace/ioctl/allow nvtrace/fatbin nvtrace/ptx nvtrace/ptx/emu nvtrace/nvattach nvtrace/nvattach/jit nvtrace/nvattach/preload nvtrace/nvattach/script nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/nvattach/api nvtrace/nvattach/calls nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/python nvtrace/nvattach/capture nvtrace/nvattach/control nvtrace/nvattach/gpu nvtrace/nvattach/host nvtrace/nvattach/interpose nvtrace/nvattach/nvtx github.com/olekukonko/tablewriter github.com/olekukonko/tablewriter/tw
 `
 
 // What is below shared imports nothing of ours that the policy does not list, and nothing

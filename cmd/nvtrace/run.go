@@ -20,6 +20,7 @@ import (
 	"nvtrace/nvattach/calls"
 	"nvtrace/nvattach/capture"
 	"nvtrace/nvattach/gpu"
+	"nvtrace/nvattach/nvtx"
 	"nvtrace/nvattach/session"
 	"nvtrace/nvattach/sim"
 	"nvtrace/ptrace"
@@ -286,6 +287,7 @@ type tracing struct {
 
 	modules    *moduleCapture      // nil: images are not captured
 	shim       *interposer         // nil: nothing is preloaded
+	nvtx       *nvtx.Library       // nil: ranges are not recorded
 	probes     *session.Session    // nil: nothing is attached
 	sim        *simulation         // nil: the machine's own GPUs
 	controlled *controlled         // nil: nobody can switch the probes
@@ -425,6 +427,9 @@ func (s *tracing) setUp(command []string) (err error) {
 		}
 		s.sim.prepare(&s.opts)
 	}
+	if f.recorded().Has(api.NVTX) && f.pid == 0 {
+		s.takeRanges()
+	}
 	if f.attach.kernelProbes() && (s.sim == nil || s.e.getenv(simDriverProbes) != "") {
 		if f.onDeath == deathLive {
 			return errors.New("--attach has the program call its driver, and would leave it in the midst of that if nvtrace were killed; leave --on-tracer-death=live out")
@@ -446,6 +451,20 @@ func (f *runFlags) attachable() error {
 		return errors.New("-p: programs get into kernels by code of nvtrace in the program; leave --fast=off out")
 	}
 	return nil
+}
+
+// takeRanges has the program load the library by which its NVTX ranges are recorded.
+func (s *tracing) takeRanges() {
+	env := s.opts.Ptrace.Env
+	if env == nil {
+		env = os.Environ()
+	}
+	lib, env, err := nvtx.Install(os.TempDir(), env)
+	if err != nil { // what else is recorded does not need it
+		s.e.step("NVTX ranges are not recorded: " + err.Error())
+		return
+	}
+	s.nvtx, s.opts.Ptrace.Env = lib, env
 }
 
 // countedOnly says which library functions are only counted: none where a program of -e or --env
@@ -528,6 +547,9 @@ func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
 // tearDown ends what setUp started, and has it show what it found.
 func (s *tracing) tearDown() {
 	s.shim.close()
+	if err := s.nvtx.Remove(); err != nil {
+		s.e.notice("%v", err)
+	}
 	s.closeGPU()
 	s.e.step("probes' work ended")
 	s.modules.close()

@@ -26,6 +26,7 @@ const (
 	NCCL              // libnccl.so
 	NVRTC             // libnvrtc.so
 	NVJitLink         // libnvJitLink.so
+	NVTX              // ranges and marks of programs: the functions of the library of package nvtx
 	LibC              // getenv and secure_getenv only, for [Environment]
 	libraries
 )
@@ -49,6 +50,7 @@ var libraryInfo = [libraries]struct {
 	NCCL:      {"nccl", []string{"libnccl"}, []string{"nccl", "pnccl"}},
 	NVRTC:     {"nvrtc", []string{"libnvrtc", "libnvrtc.alt"}, []string{"nvrtc"}},
 	NVJitLink: {"nvjitlink", []string{"libnvJitLink"}, []string{"nvJitLink", "__nvJitLink"}},
+	NVTX:      {"nvtx", []string{"libnvtrace-nvtx"}, []string{"nvtx"}},
 	LibC:      {"libc", []string{"libc"}, nil},
 }
 
