@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"nvtrace/fatbin"
 	"nvtrace/nvattach"
@@ -54,34 +56,62 @@ func (im *images) read(pid int, arch fatbin.Arch) {
 			continue
 		}
 		im.files = append(im.files, f)
-		if err := f.Guard(func() error { im.list(f, arch); return nil }); err != nil {
+		var list []*fatbin.Container
+		err = f.Guard(func() error {
+			for c, err := range f.Containers() {
+				if err == nil && c != nil { // what is damaged was loaded by nobody
+					list = append(list, c)
+				}
+			}
+			return nil
+		})
+		if err = errors.Join(err, im.list(f, list, arch)); err != nil {
 			im.err = err
 		}
 	}
 }
 
 // list notes the kernels of a file's containers that a GPU can take.
-func (im *images) list(f *fatbin.File, arch fatbin.Arch) {
-	for c, err := range f.Containers() {
-		if err != nil || c == nil {
-			continue // what is damaged was loaded by nobody
-		}
-		var names []string
-		if i := nvattach.Prefers(c.Entries, fatbin.KindELF, arch); i >= 0 {
-			if cubin := cubinOf(c, i); cubin != nil {
-				for j := range cubin.Kernels {
-					names = append(names, cubin.Kernels[j].Name)
+func (im *images) list(f *fatbin.File, containers []*fatbin.Container, arch fatbin.Arch) error {
+	names := make([][]string, len(containers))
+	errs := make([]error, min(runtime.GOMAXPROCS(0), len(containers)))
+	var next atomic.Int64
+	var work sync.WaitGroup
+	for w := range errs {
+		work.Go(func() {
+			errs[w] = f.Guard(func() error {
+				for i := int(next.Add(1)) - 1; i < len(containers); i = int(next.Add(1)) - 1 {
+					names[i] = kernelsOf(containers[i], arch)
 				}
-			}
-		} else if i := nvattach.Prefers(c.Entries, fatbin.KindPTX, arch); i >= 0 {
-			if data, err := c.Entries[i].Data(nil); err == nil {
-				names = fatbin.ScanPTX(data).Entries
-			}
-		}
-		for _, n := range names {
+				return nil
+			})
+		})
+	}
+	work.Wait()
+	for i, c := range containers {
+		for _, n := range names[i] {
 			im.found[n] = append(im.found[n], c)
 		}
 	}
+	return errors.Join(errs...)
+}
+
+// kernelsOf names the kernels of a container that a GPU can take.
+func kernelsOf(c *fatbin.Container, arch fatbin.Arch) (names []string) {
+	if i := nvattach.Prefers(c.Entries, fatbin.KindELF, arch); i >= 0 {
+		if cubin := cubinOf(c, i); cubin != nil {
+			for j := range cubin.Kernels {
+				names = append(names, cubin.Kernels[j].Name)
+			}
+		}
+		return names
+	}
+	if i := nvattach.Prefers(c.Entries, fatbin.KindPTX, arch); i >= 0 {
+		if data, err := c.Entries[i].Data(nil); err == nil {
+			return fatbin.ScanPTX(data).Entries
+		}
+	}
+	return nil
 }
 
 func cubinOf(c *fatbin.Container, i int) *fatbin.Cubin {
