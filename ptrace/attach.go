@@ -19,7 +19,8 @@ import (
 // Attach traces the running process pid (and what it starts from now on), in
 // [ModeSyscalls], until it ends or ctx is cancelled. It then lets every thread
 // go, where it was. A cancelled ctx is not an error. pid may also be the id of
-// one of its threads.
+// one of its threads. With [Options].Others several processes are traced, until all have
+// ended; the result is that of pid.
 //
 // The error matches ErrNoProcess or ErrPermission if that is the reason, and says
 // what stands in the way.
@@ -63,6 +64,13 @@ func (tr *tracer) attach(ctx context.Context, pid int) error {
 		return err // the end of the thread's tracing lets those go that were seized
 	}
 	tr.root, tr.res.PID = pid, pid
+	for _, other := range tr.o.Others {
+		if err := tr.seizeOther(tgidOf(other)); err != nil {
+			proc.closeMem()
+			tr.root = 0
+			return err
+		}
+	}
 	tr.res.Mode, tr.res.Reason = ModeSyscalls, "attached"
 	stop := tr.watch(ctx, sigs)
 	defer stop()
@@ -73,6 +81,24 @@ func (tr *tracer) attach(ctx context.Context, pid int) error {
 	tr.toTheEnd(began, cpu, stop)
 	if tr.crash != nil {
 		return tr.crash
+	}
+	return nil
+}
+
+// seizeOther makes all threads of another process tracees, unless they are already.
+func (tr *tracer) seizeOther(pid int) error {
+	if tr.tasks[pid] != nil {
+		return nil
+	}
+	if pid <= 0 {
+		return fmt.Errorf("attach to %d: %w", pid, ErrNoProcess)
+	}
+	p := newProcess(pid)
+	p.all = true
+	new(space).join(p)
+	if err := tr.seizeAll(p); err != nil {
+		p.closeMem()
+		return err
 	}
 	return nil
 }
@@ -115,7 +141,8 @@ func (tr *tracer) seizeAll(p *Process) error {
 		}
 		if fresh == 0 {
 			tr.pending = append(tr.pending, dead.stop()...)
-			if len(tr.tasks) == 0 {
+			if p.tasks == 0 {
+				tr.letGo()
 				return attachError(p.PID, unix.ESRCH)
 			}
 			return nil

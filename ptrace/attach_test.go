@@ -355,3 +355,50 @@ func TestAttachExec(t *testing.T) {
 		cancel()
 	}
 }
+
+// TestAttachOthers: several processes are traced at a time, and let go; one that is not there
+// is an error, and nothing is left behind.
+func TestAttachOthers(t *testing.T) {
+	var pids []int
+	for range 3 {
+		cmd := exec.Command("sleep", "1000")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}()
+		pids = append(pids, cmd.Process.Pid)
+	}
+	untraced := func() {
+		t.Helper()
+		for _, pid := range pids {
+			if tracer, _ := proc.StatusNumber(pid, "TracerPid"); tracer != 0 {
+				t.Errorf("%d is traced by %d", pid, tracer)
+			}
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var seen []int
+	h := &tape{onTask: func(task *Task, e *TaskEvent) {
+		if e.Kind == TaskNew && e.Attached {
+			if seen = append(seen, task.PID); len(seen) == len(pids) {
+				cancel()
+			}
+		}
+	}}
+	defer context.AfterFunc(need.Limit(t), cancel)()
+	res, err := Attach(ctx, pids[0], &Options{Others: append(pids[1:], pids[0])}, h)
+	slices.Sort(seen)
+	if err != nil || res.Ended || !slices.Equal(seen, pids) {
+		t.Errorf("%v, %+v, traced %v of %v", err, res, seen, pids)
+	}
+	untraced()
+	const none = 1 << 30
+	if _, err := Attach(context.Background(), pids[0], &Options{Others: []int{pids[1], none}}, &tape{}); !errors.Is(err, ErrNoProcess) {
+		t.Errorf("attach to a process that is not there: %v", err)
+	}
+	untraced()
+}

@@ -53,6 +53,8 @@ type Options struct {
 	// Waiting, if not nil, is called on the tracing thread when the program has ended, and
 	// Run goes on for the processes that it left behind.
 	Waiting func(pids []int)
+	// Others are processes that Attach traces beside the one that it is given.
+	Others []int
 	// Leave, if not nil, is called on a goroutine of its own before Attach lets a program go
 	// that goes on. Tasks are traced as before until it returns.
 	Leave func()

@@ -277,7 +277,7 @@ func (s *tracing) share(a *agent.Agent, maps *nvattach.Maps, data []byte) {
 }
 
 // live reports whether programs run in kernels of programs that run already.
-func (s *tracing) live() bool { return s.gpu != nil && s.f.pid != 0 }
+func (s *tracing) live() bool { return s.gpu != nil && s.f.pid() != 0 }
 
 // programs makes the memory of programs that run in processes, with size bytes for the maps of
 // those on the host.
@@ -358,7 +358,7 @@ func (s *tracing) startGPU() {
 	s.gpu = gpu.New(&gpu.Options{
 		Session: s.probes, Logger: s.opts.Logger, InProgram: s.e.getenv(driverCompiles) != "", MachineCode: s.f.attach.machineCode(),
 		Report: func(text string) { s.e.notice("probes: %s", text) },
-		Refuse: s.refuse, Ending: s.ending, Running: s.f.pid != 0,
+		Refuse: s.refuse, Ending: s.ending, Running: s.f.pid() != 0,
 	}, record.ExtensionClass)
 	if s.live() {
 		s.opts.Ptrace.Leave = s.gpu.Leave

@@ -63,7 +63,7 @@ func startOutlet(e *env, f *runFlags, args []string, h *traces.Header) (outlet, 
 	if f.top { // which reads keys: another process would be in the background of the terminal
 		return newOutputs(e, f, h)
 	}
-	if d, err := startDecoding(e, args, h, f.pid != 0 || f.onDeath == deathLive); err == nil {
+	if d, err := startDecoding(e, args, h, f.pid() != 0 || f.onDeath == deathLive); err == nil {
 		d.checked = !files
 		return d, nil
 	}
@@ -273,7 +273,7 @@ func decodeVerb(e *env, args, _ []string) int {
 		return e.fail(exitFailed, "%v", err)
 	}
 	removed := func() {}
-	if f.pid != 0 || f.onDeath == deathLive {
+	if f.pid() != 0 || f.onDeath == deathLive {
 		removed = ptrace.RemoveOrphaned(os.NewFile(aliveFD, "alive"), os.NewFile(journalFD, "journal"))
 	}
 	in, tell := newIdler(e.stdin), os.NewFile(tellFD, "tell")

@@ -49,7 +49,7 @@ func startInterposer(s *tracing) (*interposer, error) {
 		}
 		o.OnNote = s.modules.noted
 	case shimOnly:
-		if s.modules == nil || s.f.pid != 0 {
+		if s.modules == nil || s.f.pid() != 0 {
 			return nil, errors.New("--interpose=only wants --modules and a command")
 		}
 		if s.f.sim.gpu.set {

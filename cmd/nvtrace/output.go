@@ -135,7 +135,7 @@ func (o *once) report(err error) {
 // record.Sink.
 type attachNotice struct {
 	e    *env
-	pid  int
+	pids pidList
 	said bool
 }
 
@@ -143,7 +143,11 @@ type attachNotice struct {
 func (a *attachNotice) Event(ev *traces.Event) {
 	if !a.said && ev.Flags&traces.FlagAttached != 0 {
 		a.said = true
-		a.e.notice("attached to process %d; Ctrl-C detaches", a.pid)
+		what := "process"
+		if len(a.pids) > 1 {
+			what = "processes"
+		}
+		a.e.notice("attached to %s %s; Ctrl-C detaches", what, a.pids.String())
 	}
 }
 

@@ -67,7 +67,7 @@ func newOutputs(e *env, f *runFlags, h *traces.Header) (*outputs, error) {
 // fullScreen returns the terminal for top, nil where there is none, or where a program
 // that nvtrace starts writes to it.
 func (f *runFlags) fullScreen(e *env) *os.File {
-	if !isTerminal(e.stderr) || f.pid == 0 && isTerminal(e.stdout) || e.getenv("TERM") == "dumb" {
+	if !isTerminal(e.stderr) || f.pid() == 0 && isTerminal(e.stdout) || e.getenv("TERM") == "dumb" {
 		return nil
 	}
 	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
@@ -180,8 +180,8 @@ func (o *outputs) each() []record.Sink {
 	if o.flight != nil {
 		sinks = append(sinks, o.flight)
 	}
-	if o.f.pid != 0 {
-		sinks = append(sinks, &attachNotice{e: o.e, pid: o.f.pid})
+	if o.f.pid() != 0 {
+		sinks = append(sinks, &attachNotice{e: o.e, pids: o.f.pids})
 	}
 	if o.e.sink != nil {
 		sinks = append(sinks, o.e.sink)

@@ -55,7 +55,8 @@ type runFlags struct {
 	attach         attachFlags
 	sim            simFlags
 	orphans        string
-	pid            int
+	pids           pidList
+	allGPU         bool
 	rotate         rotation
 	flight, hang   secondsFlag
 	overflow       string
@@ -82,7 +83,8 @@ func newRunFlags(e *env) *runFlags {
 	f.set.StringVar(&f.buffer, "buffer", "64M", "how much may wait in memory before that, as a `SIZE`")
 	f.set.DurationVar(&f.delay, "delay", 0, "record library calls from `TIME` after the start on (device calls always: later ones refer to them)")
 	f.set.DurationVar(&f.duration, "duration", 0, "record library calls for `TIME`; with -p detach then")
-	f.set.IntVar(&f.pid, "p", 0, "attach to the running process `PID` instead of starting a command")
+	f.set.Var(&f.pids, "p", "attach to the running process `PID` instead of starting a command; several: -p 1,2 or repeated")
+	f.set.BoolVar(&f.allGPU, "all-gpu-processes", false, "attach to all running processes that have a GPU open and can be attached to")
 	f.set.StringVar(&f.seccomp, "seccomp", "auto", "`MODE` auto: a seccomp filter picks the calls to stop at; off: stop at every call")
 	f.set.BoolVar(&f.counts, "counts", false, "count ioctls only: no results, times or written bytes; where ioctls stop, at half the cost")
 	f.set.BoolVar(&f.munmap, "munmap", false, "record munmap and mremap of device mappings too")
@@ -109,17 +111,24 @@ func runVerb(e *env, args, command []string) int {
 	if status, ok := parse(f.set, args); !ok {
 		return programStatus(status)
 	}
-	attach := false
-	f.set.Visit(func(fl *flag.Flag) { attach = attach || fl.Name == "p" })
+	attach := len(f.pids) > 0 || f.allGPU
 	switch {
 	case f.set.NArg() > 0:
 		return e.fail(exitFailed, "%s", f.misplaced(args, command))
-	case attach && f.pid <= 0:
-		return e.fail(exitFailed, "-p %d: not a process id", f.pid)
+	case len(f.pids) > 0 && f.allGPU:
+		return e.fail(exitFailed, "-p and --all-gpu-processes exclude each other")
+	case f.allGPU && len(command) > 0:
+		return e.fail(exitFailed, "--all-gpu-processes and a command exclude each other")
 	case attach && len(command) > 0:
-		return e.fail(exitFailed, "-p %d and a command exclude each other", f.pid)
+		return e.fail(exitFailed, "-p %d and a command exclude each other", f.pids[0])
 	case !attach && len(command) == 0:
 		return e.fail(exitFailed, "no command; type: nvtrace -- command [args]")
+	}
+	if f.allGPU {
+		if err := f.choosePIDs(e); err != nil {
+			return e.fail(exitFailed, "%v", err)
+		}
+		args = append([]string{"-p", f.pids.words()}, args...) // the process that decodes attaches to none
 	}
 	if err := f.attach.scripts.load(e); err != nil {
 		return e.fail(exitFailed, "%v", err)
@@ -191,7 +200,7 @@ func (f *runFlags) span() error {
 		return errors.New("--rotate wants -o with %n in the name, which becomes the number of the file: -o run.%n.nvt")
 	case f.flight > 0 && (f.out == "" || !f.api.set || f.rotate.size > 0):
 		return errors.New("--flight keeps library calls for a file: add --api and -o FILE, and not --rotate")
-	case f.pid == 0 && (f.delay != 0 || f.duration != 0) && !f.api.set:
+	case f.pid() == 0 && (f.delay != 0 || f.duration != 0) && !f.api.set:
 		return errors.New("--delay and --duration are for library calls: add --api")
 	}
 	return nil
@@ -384,12 +393,12 @@ func (f *runFlags) run(e *env, args, command []string) int {
 // their driver.
 func (s *tracing) describe(command []string) {
 	nodes := ioctls.MachineNodes()
-	s.opts.Header = record.NewHeader(command, s.f.pid, version)
+	s.opts.Header = record.NewHeader(command, s.f.pid(), version)
 	ioctls.DescribeDriver(s.opts.Header, nodes)
 	s.ioctls.NodeName = nodes.Name
 	s.machine = make(chan *traces.Header, 1)
 	go func() {
-		s.machine <- &traces.Header{GPUs: ioctls.GPUs(), Container: record.Container(s.f.pid)}
+		s.machine <- &traces.Header{GPUs: ioctls.GPUs(), Container: record.Container(s.f.pid())}
 	}()
 	if d := s.e.devices; d != nil {
 		s.ioctls.NodeName, s.ioctls.MayBeNode, s.ioctls.Stat = d.nodeName, d.mayBeNode, d.stat
@@ -403,7 +412,7 @@ func (s *tracing) setUp(command []string) (err error) {
 	if s.probes, err = f.attach.start(s.e); err != nil {
 		return err
 	}
-	if f.pid != 0 {
+	if f.pid() != 0 {
 		err = f.attachable()
 	} else {
 		err = f.sim.decide(s.e, f.attach.kernelProbes())
@@ -427,7 +436,7 @@ func (s *tracing) setUp(command []string) (err error) {
 		}
 		s.sim.prepare(&s.opts)
 	}
-	if f.recorded().Has(api.NVTX) && f.pid == 0 {
+	if f.recorded().Has(api.NVTX) && f.pid() == 0 {
 		s.takeRanges()
 	}
 	if f.attach.kernelProbes() && (s.sim == nil || s.e.getenv(simDriverProbes) != "") {
@@ -580,7 +589,7 @@ func (s *tracing) trace() (record.Result, error) {
 		}
 		s.e.step("program let go")
 	}
-	if s.f.pid == 0 {
+	if s.f.pid() == 0 {
 		res, err := record.Run(ctx, &s.opts)
 		if failed != nil { // how the program was ended is not how it ends
 			return record.Result{Result: new(ptrace.Result)}, failed
@@ -590,6 +599,7 @@ func (s *tracing) trace() (record.Result, error) {
 		}
 		return res, err
 	}
+	s.opts.Ptrace.Others = s.f.pids[1:]
 	if d, ok := s.out.(*decoding); ok {
 		d.prepare()
 	}
@@ -600,7 +610,7 @@ func (s *tracing) trace() (record.Result, error) {
 	}
 	// The first SIGINT, SIGTERM or SIGHUP detaches; a second one ends nvtrace, as
 	// it must where a thread sleeps in a driver and can't be detached.
-	res, err := record.Attach(ctx, s.f.pid, &s.opts)
+	res, err := record.Attach(ctx, s.f.pid(), &s.opts)
 	if failed != nil {
 		return record.Result{Result: new(ptrace.Result)}, failed
 	}

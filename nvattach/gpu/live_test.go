@@ -99,7 +99,7 @@ type visited struct {
 }
 
 // attach attaches to the program until enough has been probed, but at most for a while.
-func (r *running) attach(enough func(s gpu.Stats) bool, most time.Duration) *visited {
+func (r *running) attach(enough func(s gpu.Stats) bool, most time.Duration, others ...*running) *visited {
 	t := r.t
 	t.Helper()
 	o, err := nvattach.OpenObject(filepath.Join("..", "testdata", "obj", "example_count.bpf.o"))
@@ -123,6 +123,9 @@ func (r *running) attach(enough func(s gpu.Stats) bool, most time.Duration) *vis
 		},
 	}, record.ExtensionClass)
 	ro := &record.Options{Ptrace: ptrace.Options{NoSignals: true, Leave: tr.Leave}}
+	for _, o := range others {
+		ro.Ptrace.Others = append(ro.Ptrace.Others, o.cmd.Process.Pid)
+	}
 	var g *agent.Programs
 	ro.Extend = func(rec *record.Recorder) ([]record.Extension, error) {
 		var err error
@@ -248,4 +251,24 @@ func TestRunningWithout(t *testing.T) {
 		}
 		r.end()
 	}
+}
+
+// TestRunningTwo: two programs are attached to at a time.
+func TestRunningTwo(t *testing.T) {
+	a, b := startRunning(t, vectorAddPTX(t), ""), startRunning(t, vectorAddPTX(t), "library")
+	v := a.attach(func(s gpu.Stats) bool {
+		if s.Copies > 1 {
+			time.Sleep(30 * time.Millisecond)
+		}
+		return s.Copies > 1
+	}, 20*time.Second, b)
+	if len(v.kernels) != 1 || v.kernels[0].Images != 2 || len(v.reports) > 0 {
+		t.Fatalf("%+v\n%q\n%s", v.kernels, v.reports, v.shown)
+	}
+	k := &v.kernels[0]
+	if n := k.Launches - uint64(k.Unprobed); n == 0 || v.entries != n*8*128 {
+		t.Errorf("%d entries in %d launches of %d\n%s", v.entries, n, k.Launches, v.shown)
+	}
+	a.end()
+	b.end()
 }
