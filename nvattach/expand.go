@@ -42,14 +42,19 @@ type waiting struct {
 }
 
 // expand returns the instructions of a program of the object with its tail calls, loops and
-// cookies expanded.
-func (o *Object) expand(name string, insns asm.Instructions, cookie uint64) (asm.Instructions, error) {
-	if !slices.ContainsFunc(insns, func(in asm.Instruction) bool {
+// cookies expanded. replaces says that the function returns what the program does.
+func (o *Object) expand(name string, insns asm.Instructions, cookie uint64, replaces bool) (asm.Instructions, error) {
+	if !replaces && !slices.ContainsFunc(insns, func(in asm.Instruction) bool {
 		return in.IsBuiltinCall() && (in.Constant == helperTail || in.Constant == helperLoop || in.Constant == helperCookie && cookie != 0)
 	}) {
 		return insns, nil
 	}
 	x := &expansion{o: o, cookie: cookie, have: make(map[string]bool)}
+	if replaces && len(insns) > 0 {
+		insns = renamed(insns, name, "")
+		x.made("ureplace", asm.Mov.Reg(asm.R6, asm.R1), asm.Call.Label(insns[0].Symbol()), asm.Mov.Reg(asm.R1, asm.R6),
+			asm.Mov.Reg(asm.R2, asm.R0), asm.BuiltinFunc(helperOverride).Call(), asm.Mov.Imm(asm.R0, 0), asm.Return())
+	}
 	x.add(insns, []string{name})
 	for len(x.wait) > 0 {
 		f := x.wait[0]

@@ -39,7 +39,9 @@ type HostPoint struct {
 	// Offset alone says the place, in the file's code.
 	Func   string
 	Offset uint64 // behind the function's first byte
-	Call   string // the system call
+	// Replace says of a HostEntry that the function is not run: it returns what the program does.
+	Replace bool
+	Call    string // the system call
 	// Provider and Probe name a HostUSDT.
 	Provider, Probe string
 	// Source and Config are a HostEvent's: whose it is, and what its section says behind that
@@ -62,6 +64,7 @@ type hostKind struct {
 // behind it.
 var hostKinds = map[string]*hostKind{
 	"uprobe":      {parse: parseFunction, kind: HostEntry, context: &ptRegs, override: true},
+	"ureplace":    {parse: parseReplace, kind: HostEntry, context: &ptRegs, override: true},
 	"uretprobe":   {parse: parseFunction, kind: HostReturn, context: &ptRegs},
 	sectionAPI:    {parse: parseAPI, kind: HostAPI, context: &apiCall, override: true},
 	sectionReturn: {parse: parseAPI, kind: HostAPIReturn, context: &apiCall},
@@ -103,8 +106,11 @@ func (p HostPoint) String() string {
 	switch p.Kind {
 	case HostEntry, HostReturn:
 		s := "uprobe/"
-		if p.Kind == HostReturn {
+		switch {
+		case p.Kind == HostReturn:
 			s = "uretprobe/"
+		case p.Replace:
+			s = "ureplace/"
 		}
 		s += p.Binary + ":"
 		if p.Func == "" {
@@ -198,6 +204,16 @@ func parseFunction(kind HostKind, rest string) (HostPoint, error) {
 		return p, errors.New("an offset into a function that is to return; leave it out")
 	}
 	return p, nil
+}
+
+// parseReplace is parseFunction of a section ureplace/…
+func parseReplace(kind HostKind, rest string) (HostPoint, error) {
+	p, err := parseFunction(kind, rest)
+	if err == nil && p.Offset > 0 {
+		err = errors.New("an offset; what is replaced is a function from its beginning on")
+	}
+	p.Replace = true
+	return p, err
 }
 
 // fileEnd returns where the colon behind the file is: a C++ name has colons, too.

@@ -244,12 +244,12 @@ func (o *Object) addHost(name string, p *ebpf.ProgramSpec) {
 
 // looseKinds are the kinds of sections whose programs a loader of their own may put at a
 // function.
-var looseKinds = map[string]HostKind{"uprobe": HostEntry, "uretprobe": HostReturn, "kprobe": HostEntry, "kretprobe": HostReturn}
+var looseKinds = map[string]HostKind{"uprobe": HostEntry, "ureplace": HostEntry, "uretprobe": HostReturn, "kprobe": HostEntry, "kretprobe": HostReturn}
 
 // loosen keeps a program that could run if somebody said where.
 func (o *Object) loosen(name string, p *ebpf.ProgramSpec) {
 	if kind := looseKinds[sectionKind(p.SectionName)]; kind != HostNone {
-		o.loose = append(o.loose, &HostProgram{Name: name, Section: p.SectionName, Point: HostPoint{Kind: kind}, Insns: p.Instructions, Object: o})
+		o.loose = append(o.loose, &HostProgram{Name: name, Section: p.SectionName, Point: HostPoint{Kind: kind, Replace: sectionKind(p.SectionName) == "ureplace"}, Insns: p.Instructions, Object: o})
 	}
 }
 
@@ -279,7 +279,11 @@ func PlaceProgram(objs []*Object, text string) error {
 			if err != nil {
 				return markf(ErrSetting, "%s: %v", text, err)
 			}
-			at, err := parseFunction(p.Point.Kind, target)
+			parse := parseFunction
+			if p.Point.Replace {
+				parse = parseReplace
+			}
+			at, err := parse(p.Point.Kind, target)
 			if err != nil {
 				return markf(ErrSetting, "%s: %v", text, err)
 			}

@@ -242,7 +242,7 @@ func (o *Object) wanted(globs []string) (programs []*Program, host []*HostProgra
 			continue
 		}
 		ready := *q
-		if ready.Insns, err = o.expand(q.Name, q.Insns, 0); err != nil {
+		if ready.Insns, err = o.expand(q.Name, q.Insns, 0, false); err != nil {
 			return nil, nil, fmt.Errorf("program %s: %w", q.Name, err)
 		}
 		programs = append(programs, &ready)
@@ -252,7 +252,7 @@ func (o *Object) wanted(globs []string) (programs []*Program, host []*HostProgra
 			continue
 		}
 		ready := *q
-		if ready.Insns, err = o.expand(q.Name, q.Insns, q.Cookie); err != nil {
+		if ready.Insns, err = o.expand(q.Name, q.Insns, q.Cookie, q.Point.Replace); err != nil {
 			return nil, nil, fmt.Errorf("program %s: %w", q.Name, err)
 		}
 		host = append(host, &ready)
