@@ -11,3 +11,6 @@ const CallReturn = 0xca10
 
 // ErrCanceled is what a call fails with that Task.CancelCall ended.
 var ErrCanceled = errors.New("call was canceled")
+
+// Calling reports whether the task runs a function for [Task.Call].
+func (t *Task) Calling() bool { return t.fcall != nil }

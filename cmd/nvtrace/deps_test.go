@@ -19,6 +19,7 @@ nvtrace/traces/export        < nvtrace/ioctl nvtrace/nvattach/api nvtrace/rm nvt
 nvtrace/ptrace/proc          <
 nvtrace/ptrace               < nvtrace/ptrace/proc
 nvtrace/ptrace/dso           < nvtrace/ptrace nvtrace/ptrace/proc
+nvtrace/ptrace/remote        < nvtrace/ptrace
 nvtrace/ptrace/agent         < nvtrace/ptrace nvtrace/ptrace/dso nvtrace/ptrace/proc
 nvtrace/ptrace/python        < nvtrace/ptrace/dso nvtrace/ptrace/proc
 nvtrace/rm                   <
@@ -33,7 +34,7 @@ nvtrace/ioctl/replay         < nvtrace/ptrace nvtrace/ptrace/proc nvtrace/ioctl 
 nvtrace/nvattach/preload     < nvtrace/ptrace/proc
 nvtrace/nvattach/nvtx        < nvtrace/nvattach/preload
 nvtrace/nvattach/interpose   < nvtrace/fatbin nvtrace/nvattach/preload
-nvtrace/nvattach/capture     < nvtrace/fatbin nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/traces
+nvtrace/nvattach/capture     < nvtrace/fatbin nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/remote nvtrace/traces
 nvtrace/fatbin               < nvtrace/traces/escape github.com/klauspost/compress/zstd github.com/ianlancetaylor/demangle
 nvtrace/fatbin/sass          < nvtrace/fatbin
 nvtrace/nvattach/api         < nvtrace/traces
@@ -44,7 +45,7 @@ nvtrace/nvattach/sim         < nvtrace/traces/escape nvtrace/fatbin nvtrace/nvat
 nvtrace/nvattach             < nvtrace/fatbin nvtrace/fatbin/sass nvtrace/ptx nvtrace/ptx/bpf nvtrace/traces/escape github.com/cilium/ebpf github.com/cilium/ebpf/asm github.com/cilium/ebpf/btf
 nvtrace/nvattach/script      < nvtrace/fatbin nvtrace/ioctl/nearest nvtrace/nvattach github.com/cilium/ebpf github.com/cilium/ebpf/asm
 nvtrace/nvattach/session     < nvtrace/fatbin nvtrace/nvattach nvtrace/nvattach/script nvtrace/traces/escape
-nvtrace/nvattach/gpu         < nvtrace/fatbin nvtrace/fatbin/sass nvtrace/nvattach nvtrace/nvattach/capture nvtrace/nvattach/jit nvtrace/nvattach/preload nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/ptrace nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptx nvtrace/ptx/emu
+nvtrace/nvattach/gpu         < nvtrace/fatbin nvtrace/fatbin/sass nvtrace/nvattach nvtrace/nvattach/capture nvtrace/nvattach/jit nvtrace/nvattach/preload nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/remote nvtrace/ptx nvtrace/ptx/emu
 nvtrace/nvattach/control     <
 nvtrace/nvattach/host        < nvtrace/nvattach nvtrace/nvattach/api nvtrace/nvattach/control nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptx/bpf
 nvtrace/nvattach/cudart      < nvtrace/ptrace/dso

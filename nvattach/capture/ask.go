@@ -5,9 +5,8 @@ import (
 	"maps"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/remote"
 )
 
 // A kernel that was launched, and that no watched function has found, has come
@@ -28,14 +27,6 @@ type question struct {
 const (
 	maxQuestions = 1 << 12 // that are open in a process
 	maxTries     = 16      // by threads other than the one that has launched
-)
-
-// Layout of the memory that is mapped into a process for asking.
-const (
-	askStack = 1 << 20
-	askWords = askStack             // results, behind the stack
-	askName  = askWords + pageSize  // a kernel's name
-	askBytes = askName + 2*pageSize // names that are longer are not looked for
 )
 
 // helpers are the functions of the driver that are called.
@@ -156,7 +147,7 @@ func (c *Capture) atDoor(t *ptrace.Task, b *ptrace.Breakpoint) {
 // ask asks all open questions, before the thread goes on. It is at the entry of a
 // function of the driver, where nobody else holds it. One thread asks at a time.
 func (c *Capture) ask(t *ptrace.Task, p *process) {
-	if len(p.open) == 0 && p.querier == nil || p.querier == t || slices.Contains(p.waiting, t) {
+	if t.Calling() || len(p.open) == 0 && p.querier == nil || p.querier == t || slices.Contains(p.waiting, t) {
 		return // the last: two breakpoints at one address
 	}
 	regs, err := t.Regs()
@@ -199,14 +190,13 @@ func (c *Capture) nextQuerier(p *process) {
 // askAll asks what is open. The thread is held.
 func (c *Capture) askAll(t *ptrace.Task, p *process) {
 	var err error
-	if p.scratch == 0 {
-		p.scratch, err = mapMemory(t, askBytes, unix.PROT_READ|unix.PROT_WRITE)
+	if !p.scratch.Mapped() {
+		p.scratch, err = remote.Map(t)
 	}
 	round := p.open
 	p.open = nil
 	if err != nil {
 		c.log.Debug("no room for questions", "pid", t.PID, "err", err)
-		p.scratch = 0
 		c.unanswered(p, round)
 		round = nil
 	}
@@ -307,13 +297,13 @@ func (i *inquiry) call(t *ptrace.Task, name string, then func(t *ptrace.Task, re
 		then(t, 0)
 		return
 	}
-	out := i.p.scratch + askWords
+	out := i.p.scratch.Word(0)
 	if _, err := t.WriteMem(out, make([]byte, 8)); err != nil {
 		then(t, 0)
 		return
 	}
 	args = append([]uint64{out}, args...)
-	err := t.Call(addr, i.p.scratch+askStack, args, func(t *ptrace.Task, ret uint64, err error) {
+	err := i.p.scratch.Call(t, addr, args, func(t *ptrace.Task, ret uint64, err error) {
 		if err != nil {
 			i.done(t, nil, true)
 			return
@@ -359,8 +349,8 @@ func (i *inquiry) label(t *ptrace.Task, fn string, search bool) {
 			i.done(t, &origin{image: m.image, name: i.name}, false)
 			return
 		}
-		if search && i.name != "" && len(i.name) < askBytes-askName {
-			if _, err := t.WriteMem(i.p.scratch+askName, append([]byte(i.name), 0)); err == nil {
+		if search && i.name != "" && len(i.name) < remote.StageBytes {
+			if _, err := t.WriteMem(i.p.scratch.Stage(), append([]byte(i.name), 0)); err == nil {
 				i.search(t, slices.Sorted(maps.Keys(i.p.libraries)))
 				return
 			}
@@ -392,7 +382,7 @@ func (i *inquiry) search(t *ptrace.Task, list []uint64) {
 			i.holder = library
 			i.done(t, &origin{image: m.image, name: i.name}, false)
 		}, kernel)
-	}, library, i.p.scratch+askName)
+	}, library, i.p.scratch.Stage())
 }
 
 // explain says what is wrong with a launch whose image is not known.

@@ -2,12 +2,12 @@ package capture
 
 import (
 	"errors"
-	"fmt"
 
 	"golang.org/x/sys/unix"
 
 	"nvtrace/fatbin"
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/remote"
 	"nvtrace/traces"
 )
 
@@ -67,7 +67,7 @@ func (c *Capture) room(t *ptrace.Task, size uint64, inline bool) (*placement, er
 	p := c.process(t)
 	if inline && size <= smallBytes {
 		if p.arena == nil || p.arena.size-p.arena.used < size {
-			base, err := mapMemory(t, arenaBytes, unix.PROT_READ)
+			base, err := remote.Alloc(t, arenaBytes, unix.PROT_READ)
 			if err != nil {
 				return nil, err
 			}
@@ -80,19 +80,11 @@ func (c *Capture) room(t *ptrace.Task, size uint64, inline bool) (*placement, er
 		return at, nil
 	}
 	whole := (size + pageSize - 1) &^ (pageSize - 1)
-	base, err := mapMemory(t, whole, unix.PROT_READ|unix.PROT_WRITE)
+	base, err := remote.Alloc(t, whole, unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
 		return nil, err
 	}
 	return &placement{ch: &chunk{base: base, size: whole, used: whole, refs: 1}, base: base, size: size}, nil
-}
-
-func mapMemory(t *ptrace.Task, size uint64, prot uint64) (uint64, error) {
-	addr, err := t.Syscall(unix.SYS_MMAP, 0, size, prot, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, ^uint64(0), 0)
-	if err != nil {
-		return 0, fmt.Errorf("map %d bytes in %d: %w", size, t.PID, err)
-	}
-	return uint64(addr), nil
 }
 
 // drop gives a placement back; nil is none.
@@ -107,7 +99,7 @@ func (c *Capture) drop(t *ptrace.Task, p *placement) {
 		p.ch.used = 0
 		return
 	}
-	if _, err := t.Syscall(unix.SYS_MUNMAP, p.ch.base, p.ch.size); err != nil {
+	if err := remote.Free(t, p.ch.base, p.ch.size); err != nil {
 		c.log.Debug("unmap", "pid", t.PID, "err", err)
 	}
 }

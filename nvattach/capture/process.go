@@ -10,6 +10,7 @@ import (
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/dso"
 	"nvtrace/ptrace/proc"
+	"nvtrace/ptrace/remote"
 )
 
 // object is a file that was mapped executable.
@@ -81,7 +82,7 @@ type process struct {
 	checkpoints []*ptrace.Breakpoint // where it can be
 	querier     *ptrace.Task         // asks at the moment
 	waiting     []*ptrace.Task       // are held until it has
-	scratch     uint64               // memory in the process for asking; 0: none yet
+	scratch     remote.Scratch       // for asking
 }
 
 // span is a mapped part of a driver's file.

@@ -4,10 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 
-	"golang.org/x/sys/unix"
-
 	"nvtrace/nvattach"
-	"nvtrace/ptrace"
 )
 
 // asideKey names an image without programs that was loaded beside, into a context.
@@ -35,12 +32,8 @@ func (v *visit) loadAside(o *nvattach.Original) (uint64, error) {
 		return module, nil
 	}
 	// The driver may look at the image later, so that it stays.
-	var at uint64
-	if err := v.do(func(t *ptrace.Task, done func(error)) {
-		addr, err := t.Syscall(unix.SYS_MMAP, 0, uint64(len(o.Image)), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, ^uint64(0), 0)
-		at = uint64(addr)
-		done(err)
-	}); err != nil {
+	at, err := v.space(uint64(len(o.Image)))
+	if err != nil {
 		return 0, err
 	}
 	if err := v.poke(at, o.Image); err != nil {

@@ -11,8 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/dso"
 	"nvtrace/ptrace/proc"
@@ -228,14 +226,4 @@ func (d *direct) job(v *visit, c *context, job *Direct) error {
 		}
 	}
 	return v.run(call("cuCtxSynchronize"), call("cuModuleUnload", module))
-}
-
-// space maps memory into the process, which stays as long as it runs.
-func (v *visit) space(size uint64) (at uint64, err error) {
-	err = v.do(func(t *ptrace.Task, done func(error)) {
-		addr, err := t.Syscall(unix.SYS_MMAP, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, ^uint64(0), 0)
-		at = uint64(addr)
-		done(err)
-	})
-	return at, err
 }

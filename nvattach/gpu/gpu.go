@@ -22,6 +22,7 @@ import (
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/dso"
 	"nvtrace/ptrace/proc"
+	"nvtrace/ptrace/remote"
 )
 
 // Options say what to run where.
@@ -135,9 +136,9 @@ type process struct {
 	tr  *Tracer
 	pid int
 
-	visits    sync.Mutex // one at a time; guards what follows
-	live      *live      // of programs that were attached to; of the tracing thread
-	base      uint64     // of the memory that is mapped into it, 0: none
+	visits    sync.Mutex     // one at a time; guards what follows
+	live      *live          // of programs that were attached to; of the tracing thread
+	scratch   remote.Scratch // for calls of the driver
 	driver    *library
 	contexts  map[uint64]*context
 	order     []*context
@@ -319,10 +320,10 @@ func (tr *Tracer) thread(tid int) *thread {
 	return tr.threads[tid]
 }
 
-// calling says whether a thread runs a function for us.
+// calling says whether a thread runs a function for nvtrace, or is not known.
 func (tr *Tracer) calling(t *ptrace.Task) bool {
 	th := tr.thread(t.TID)
-	return th == nil || th.calling
+	return th == nil || t.Calling()
 }
 
 // report says something once.

@@ -129,7 +129,7 @@ func (tr *Tracer) atUnload(t *ptrace.Task, context bool) {
 // atLaunch is called at the entry of a function that launches a kernel.
 func (tr *Tracer) atLaunch(t *ptrace.Task, fn string, l launcher) {
 	p, th := tr.process(t), tr.thread(t.TID)
-	if p == nil || p.driver == nil || th == nil || th.calling || th.visiting || !tr.isActive(p) {
+	if p == nil || p.driver == nil || th == nil || t.Calling() || th.visiting || !tr.isActive(p) {
 		return
 	}
 	lc, err := readCall(t, fn, l)
@@ -386,7 +386,7 @@ func isDriverError(err error) bool {
 // The thread has just returned.
 func (p *process) refused(t *ptrace.Task, lc *launchCall) {
 	th := p.tr.thread(t.TID)
-	if th == nil || th.calling || th.visiting {
+	if th == nil || t.Calling() || th.visiting {
 		return
 	}
 	t.Hold()

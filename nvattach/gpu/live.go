@@ -10,14 +10,13 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"nvtrace/fatbin"
 	"nvtrace/nvattach/session"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
 	"nvtrace/ptrace/dso"
 	"nvtrace/ptrace/proc"
+	"nvtrace/ptrace/remote"
 )
 
 // A program that runs already has loaded its kernels, and what it launches are handles of
@@ -361,7 +360,7 @@ func (l *live) disarm() {
 func (l *live) at(t *ptrace.Task, name string, f launcher) {
 	tr := l.p.tr
 	th := tr.thread(t.TID)
-	if tr.process(t) != l.p || th == nil || th.calling || th.visiting || len(l.armed) == 0 {
+	if tr.process(t) != l.p || th == nil || t.Calling() || th.visiting || len(l.armed) == 0 {
 		return
 	}
 	l.hits++
@@ -600,11 +599,7 @@ func (l *live) loadCopy(v *visit, k *liveKernel) (handle uint64, err error) {
 	}
 	m := &liveModule{context: c, library: k.library, size: uint64(len(k.image))}
 	defer func() { err = errors.Join(err, v.leave(c)) }()
-	if err := v.do(func(t *ptrace.Task, done func(error)) {
-		addr, err := t.Syscall(unix.SYS_MMAP, 0, m.size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, ^uint64(0), 0)
-		m.addr = uint64(addr)
-		done(err)
-	}); err != nil {
+	if m.addr, err = v.space(m.size); err != nil {
 		return 0, err
 	}
 	l.mu.Lock()
@@ -834,10 +829,9 @@ func (l *live) end(v *visit, c *context, loaded []*liveModule) (done bool, err e
 func (l *live) free(v *visit, loaded []*liveModule) {
 	_ = v.do(func(t *ptrace.Task, done func(error)) {
 		for _, m := range loaded {
-			_, _ = t.Syscall(unix.SYS_MUNMAP, m.addr, m.size)
+			_ = remote.Free(t, m.addr, m.size) // the program goes on without nvtrace
 		}
-		_, _ = t.Syscall(unix.SYS_MUNMAP, v.p.base, roomBytes)
-		v.p.base = 0
+		_ = v.p.scratch.Unmap(t)
 		done(nil)
 	})
 }

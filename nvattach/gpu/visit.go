@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/remote"
 )
 
 // DriverError is what a function of the driver returned.
@@ -55,20 +56,12 @@ func readWord(t *ptrace.Task, addr uint64) (uint64, error) {
 type thread struct {
 	task *ptrace.Task
 	gone chan struct{} // closed when it has ended
-	// calling: it runs a function of the driver for us. Of the tracing thread.
-	calling bool
 	// visiting: it is held for a visit. Of the tracing thread.
 	visiting bool
 }
 
-// Layout of the memory that is mapped into a program.
-const (
-	guardBytes = 4 << 10
-	stackBytes = 2 << 20
-	wordsBytes = 4 << 10 // results of functions
-	stageBytes = 1 << 20 // what is copied to and from the GPU
-	roomBytes  = guardBytes + stackBytes + wordsBytes + stageBytes
-)
+// stageBytes is how much is copied to and from the GPU at once.
+const stageBytes = remote.StageBytes
 
 // visit is a thread that is held where it may call the driver. Its methods run
 // on a goroutine, never on the tracing thread, and wait; p.mu is locked.
@@ -197,11 +190,10 @@ func (v *visit) next(t *ptrace.Task, steps []step, done func(error)) {
 		done(fmt.Errorf("the driver %s has no %s", v.p.driver.path, s.fn))
 		return
 	}
-	v.th.calling = true
 	v.p.tr.count(func(s *Stats) { s.DriverCalls++ })
 	began := time.Now()
-	err := t.Call(addr, v.p.base+guardBytes+stackBytes, s.args, func(t *ptrace.Task, ret uint64, err error) {
-		v.th.calling, v.code = false, int32(ret)
+	err := v.p.scratch.Call(t, addr, s.args, func(t *ptrace.Task, ret uint64, err error) {
+		v.code = int32(ret)
 		v.p.tr.log.Debug("driver called", "function", s.fn, "status", int32(ret), "took", time.Since(began))
 		if code := int32(ret); err == nil && code != 0 && !s.may {
 			err = &DriverError{Function: s.fn, Code: code}
@@ -213,14 +205,13 @@ func (v *visit) next(t *ptrace.Task, steps []step, done func(error)) {
 		v.next(t, steps[1:], done)
 	})
 	if err != nil {
-		v.th.calling = false
 		done(err)
 	}
 }
 
 // room maps memory into the program, once.
 func (v *visit) room() error {
-	if v.p.base != 0 {
+	if v.p.scratch.Mapped() {
 		return nil
 	}
 	return v.do(func(t *ptrace.Task, done func(error)) { done(v.makeRoom(t)) })
@@ -228,26 +219,30 @@ func (v *visit) room() error {
 
 // makeRoom is room, on the tracing thread.
 func (v *visit) makeRoom(t *ptrace.Task) error {
-	if v.p.base != 0 {
+	if v.p.scratch.Mapped() {
 		return nil
 	}
-	addr, err := t.Syscall(unix.SYS_MMAP, 0, roomBytes, unix.PROT_READ|unix.PROT_WRITE,
-		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE, ^uint64(0), 0)
-	if err != nil {
+	var err error
+	if v.p.scratch, err = remote.Map(t); err != nil || v.p.tr.own == nil {
 		return err
 	}
-	v.p.base = uint64(addr)
-	if _, err = t.Syscall(unix.SYS_MPROTECT, uint64(addr), guardBytes, unix.PROT_NONE); err != nil || v.p.tr.own == nil {
-		return err
-	}
-	if err := v.p.tr.own(t, uint64(addr)); err != nil {
+	if err := v.p.tr.own(t, v.p.scratch.Base()); err != nil {
 		v.p.tr.log.Debug("programs on the host run at calls of nvtrace's own", "err", err)
 	}
 	return nil
 }
 
+// space maps memory into the process, which stays as long as it runs.
+func (v *visit) space(size uint64) (at uint64, err error) {
+	err = v.do(func(t *ptrace.Task, done func(error)) {
+		at, err = remote.Alloc(t, size, unix.PROT_READ|unix.PROT_WRITE)
+		done(err)
+	})
+	return at, err
+}
+
 // word is the address of result i of a function, in the program.
-func (v *visit) word(i int) uint64 { return v.p.base + guardBytes + stackBytes + 8*uint64(i) }
+func (v *visit) word(i int) uint64 { return v.p.scratch.Word(i) }
 
 // desc is where a description of a copy, or of memory, is put.
 func (v *visit) desc() uint64 { return v.word(descWord) }
@@ -255,7 +250,7 @@ func (v *visit) desc() uint64 { return v.word(descWord) }
 const descWord = 64
 
 // stage is the address of what is copied.
-func (v *visit) stage() uint64 { return v.p.base + guardBytes + stackBytes + wordsBytes }
+func (v *visit) stage() uint64 { return v.p.scratch.Stage() }
 
 // results reads the results, on the tracing thread.
 func (v *visit) results(t *ptrace.Task) (results, error) {
@@ -280,7 +275,7 @@ func (v *visit) script(desc []byte, steps ...step) (results, error) {
 	in, out := make([]byte, 8*numWords), make([]byte, 8*numWords)
 	binary.LittleEndian.PutUint64(in[8*wordMode:], captureRelaxed)
 	if len(desc) > 0 {
-		if len(desc) > wordsBytes-8*descWord {
+		if len(desc) > 8*(remote.Words-descWord) {
 			return results{}, fmt.Errorf("a description of %d bytes is too long", len(desc))
 		}
 		in = append(append(in, make([]byte, 8*(descWord-numWords))...), desc...)
