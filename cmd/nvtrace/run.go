@@ -62,6 +62,7 @@ type runFlags struct {
 	overflow       string
 	buffer         string
 	delay          time.Duration
+	startOn        startFlag
 	duration       time.Duration
 	set            *flag.FlagSet
 }
@@ -82,6 +83,7 @@ func newRunFlags(e *env) *runFlags {
 	f.set.StringVar(&f.overflow, "overflow", "wait", "when events come faster than they can be written, `WHAT` happens: wait, the program waits; drop, library calls are left out and counted")
 	f.set.StringVar(&f.buffer, "buffer", "64M", "how much may wait in memory before that, as a `SIZE`")
 	f.set.DurationVar(&f.delay, "delay", 0, "record library calls from `TIME` after the start on (device calls always: later ones refer to them)")
+	f.set.Var(&f.startOn, "start-on", "record library calls from the first `CALL` on, and count --delay and --duration from there: NVTX:NAME, a range or mark of that name; cudaProfilerStart")
 	f.set.DurationVar(&f.duration, "duration", 0, "record library calls for `TIME`; with -p detach then")
 	f.set.Var(&f.pids, "p", "attach to the running process `PID` instead of starting a command; several: -p 1,2 or repeated")
 	f.set.BoolVar(&f.allGPU, "all-gpu-processes", false, "attach to all running processes that have a GPU open and can be attached to")
@@ -200,6 +202,8 @@ func (f *runFlags) span() error {
 		return errors.New("--rotate wants -o with %n in the name, which becomes the number of the file: -o run.%n.nvt")
 	case f.flight > 0 && (f.out == "" || !f.api.set || f.rotate.size > 0):
 		return errors.New("--flight keeps library calls for a file: add --api and -o FILE, and not --rotate")
+	case f.startOn.given() && (f.pid() != 0 || !f.recorded().Has(f.startOn.library())):
+		return fmt.Errorf("--start-on=%s waits for a call of a program that nvtrace starts, and that is recorded: add --api", f.startOn.text)
 	case f.pid() == 0 && (f.delay != 0 || f.duration != 0) && !f.api.set:
 		return errors.New("--delay and --duration are for library calls: add --api")
 	}
@@ -711,6 +715,9 @@ func (s *tracing) configure(command []string) error {
 	}
 	s.ioctls.CountsOnly, s.ioctls.Munmap = f.counts, f.munmap
 	s.opts.Delay, s.opts.Duration = f.delay, f.duration
+	if f.startOn.given() {
+		s.opts.StartOn = f.startOn.is
+	}
 	if s.opts.Drop = f.overflow == "drop"; !s.opts.Drop && f.overflow != "wait" {
 		return fmt.Errorf("--overflow=%s: want wait or drop", f.overflow)
 	}

@@ -73,6 +73,8 @@ type Recorder struct {
 
 	slots   int             // of Slots
 	lacking map[string]bool // programs that lack rights under us; reported
+	begun   bool            // Options.StartOn was true
+	begunAt int64           // of the call that began then
 	events  uint64
 	bytes   uint64
 	scratch traces.Event

@@ -258,8 +258,11 @@ func (r *Recorder) record(p *agent.Process, rec *agent.Record) {
 				Args: [6]uint64{uint64(r.Time(w.Call)), uint64(r.Time(w.Start)), uint64(w.Dur), w.Stream, w.Context, w.Subject},
 			})
 		}
-	case !r.wanted(r.Time(rec.Begin)):
 	default:
+		r.noteStart(rec)
+		if !r.wanted(r.Time(rec.Begin)) {
+			return
+		}
 		ev := &r.merge.ev
 		CallEvent(ev, rec)
 		ev.Time -= r.start
@@ -275,10 +278,24 @@ func (r *Recorder) record(p *agent.Process, rec *agent.Record) {
 	}
 }
 
+// noteStart notes the first call that Options.StartOn is true of.
+func (r *Recorder) noteStart(rec *agent.Record) {
+	if on := r.opts.StartOn; on != nil && !r.begun && rec.Kind == agent.KindCall && on(rec) {
+		r.begun, r.begunAt = true, r.Time(rec.Begin)
+	}
+}
+
 // wanted reports whether a library call that began at a time is recorded.
 func (r *Recorder) wanted(began int64) bool {
 	o := r.opts
-	return began >= int64(o.Delay) && (o.Duration == 0 || began < int64(o.Delay+o.Duration))
+	from := int64(o.Delay)
+	if o.StartOn != nil {
+		if !r.begun {
+			return false
+		}
+		from += r.begunAt
+	}
+	return began >= from && (o.Duration == 0 || began < from+int64(o.Duration))
 }
 
 // counted implements agent.Options.Counted.
