@@ -98,6 +98,7 @@ func TestLiveProbes(t *testing.T) {
 					fmt.Sprintf("@status[cuMemFree_v2, CUDA_SUCCESS]: %d", 9*rounds), fmt.Sprintf("@status[cuMemAlloc_v2, CUDA_ERROR_OUT_OF_MEMORY]: %d", rounds),
 				},
 			},
+			{[]string{"-q", "-e", "api:cuMemAlloc_v2 /comm == \"app\"/ { @[comm] = count(); }"}, []string{fmt.Sprintf("@[app]: %d", 11*rounds)}},
 			{[]string{"tool", "leaks"}, []string{fmt.Sprintf("%d bytes in %d allocations", 4096*rounds, rounds), fmt.Sprintf("@not_freed[4096]: %d", rounds)}},
 			{
 				[]string{"-q", "-e", "uprobe:libcuda.so.1:cuCtxSynchronize { @waits = count(); } uretprobe:libcuda.so.1:cuMemAlloc_v2 { @[retval] = count(); }"},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -205,15 +206,16 @@ type hostScript struct {
 	images                    bool
 	places                    []string // that probes are at
 	show                      func(text string)
-	last                      int64     // when the latest event was
-	came                      time.Time // when it came here
+	programs                  map[int32]string // that processes run
+	last                      int64            // when the latest event was
+	came                      time.Time        // when it came here
 	name, sub                 []byte
 }
 
 // onHost makes the sink run a program's probes on the host; show puts out what they print.
 func (s *logSink) onHost(p *script.Program, show func(text string)) {
 	wants := func(kind string) bool { return len(p.Wants(kind)) > 0 }
-	h := &hostScript{ioctls: wants("ioctl"), calls: wants("api"), rets: wants("apiret"), runs: wants("launch"), images: wants("image"), places: p.HostPlaces(), show: show}
+	h := &hostScript{ioctls: wants("ioctl"), calls: wants("api"), rets: wants("apiret"), runs: wants("launch"), images: wants("image"), places: p.HostPlaces(), show: show, programs: make(map[int32]string)}
 	var began []script.Shown
 	h.runner, began = p.NewRunner()
 	h.put(began)
@@ -234,7 +236,13 @@ func (h *hostScript) put(list []script.Shown) {
 func (h *hostScript) event(ev *traces.Event, c *ioctl.Call, d *ioctl.Decoder, a *apiTrace) {
 	h.put(h.runner.Tick(ev.Time))
 	h.last, h.came = ev.Time, time.Now()
-	x := script.Event{PID: ev.PID, TID: ev.TID, Time: ev.Time, Duration: ev.Dur, Ret: ev.Ret}
+	switch {
+	case ev.Kind == traces.KindExec:
+		h.programs[ev.PID] = path.Base(ev.Path)
+	case ev.Kind == traces.KindFork && ev.Flags&traces.FlagThread == 0:
+		h.programs[ev.Child] = h.programs[ev.PID]
+	}
+	x := script.Event{PID: ev.PID, TID: ev.TID, Comm: h.programs[ev.PID], Time: ev.Time, Duration: ev.Dur, Ret: ev.Ret}
 	switch f := a.current; {
 	case ev.Kind == traces.KindIoctl && h.ioctls:
 		h.name = c.AppendName(h.name[:0])

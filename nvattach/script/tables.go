@@ -155,7 +155,8 @@ type Event struct {
 	Status   string
 	Failed   bool
 	PID, TID int32
-	Time     int64 // since the start
+	Comm     string // name of the program that the process runs
+	Time     int64  // since the start
 	Duration int64
 	Ret      int64
 	Args     [6]uint64
@@ -212,6 +213,7 @@ var HostBuiltins = []HostBuiltin{
 	{Name: "duration", Type: typeInt, at: []string{"ioctl", "apiret"}, Doc: "nanoseconds that it took", of: func(e *Event) Value { return number(e.Duration) }},
 	{Name: "nsecs", Type: typeInt, Doc: "nanoseconds since the start; elapsed is the same", of: func(e *Event) Value { return number(e.Time) }},
 	{Name: "pid", Type: typeInt, Doc: "process", of: func(e *Event) Value { return number(int64(e.PID)) }},
+	{Name: "comm", Type: typeText, Doc: "name of the program that the process runs", of: func(e *Event) Value { return text(e.Comm) }},
 	{Name: "tid", Type: typeInt, Doc: "thread", of: func(e *Event) Value { return number(int64(e.TID)) }},
 }
 
