@@ -26,6 +26,7 @@ type machine struct {
 	sites  []Site
 	// skipped are counted in the report's notes, which it has in the same order.
 	skipped []skipped
+	others  map[string]int // places by reasons beyond mostReasons
 	change  *fatbin.CodeChange
 	halves  []int // offsets in it; see sass.Woven
 	own     map[*Object]sass.Variables
@@ -361,12 +362,19 @@ func (m *machine) args(q *PlannedProgram, b *compiledBody, at *place, in *sass.I
 	return list
 }
 
-// skip notes why a place has no program, with how many have none for that reason.
+// skip notes why a place has no program, with how many have none for that reason. The last note
+// counts the places for all reasons beyond mostReasons.
 func (m *machine) skip(place, reason string) {
 	k := slices.IndexFunc(m.skipped, func(k skipped) bool { return k.reason == reason })
 	switch {
 	case k >= 0:
 	case len(m.skipped) == mostReasons:
+		if m.others == nil {
+			m.others = make(map[string]int)
+			m.report.Notes = append(m.report.Notes, "")
+		}
+		m.others[reason]++
+		m.report.Notes[mostReasons] = othersNote(m.others)
 		return
 	default:
 		k = len(m.skipped)
@@ -377,7 +385,16 @@ func (m *machine) skip(place, reason string) {
 	m.report.Notes[k] = m.skipped[k].String()
 }
 
-// mostReasons bounds the notes of a kernel.
+// othersNote says how many places have no program for reasons that are not listed.
+func othersNote(reasons map[string]int) string {
+	places := 0
+	for _, n := range reasons {
+		places += n
+	}
+	return fmt.Sprintf("places without programs for reasons that are not listed: %d; such reasons: %d", places, len(reasons))
+}
+
+// mostReasons bounds the reasons that are listed of a kernel.
 const mostReasons = 32
 
 // skipped are places of a kernel without a program, for one reason.

@@ -2,6 +2,7 @@ package nvattach
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -257,5 +258,27 @@ func TestMachineCodeNeverRun(t *testing.T) {
 	}
 	if n := got.Kernels[0].Sites(); n != 2 {
 		t.Errorf("%d accesses, want 2", n)
+	}
+}
+
+// TestSkipped: places that have no program are all accounted for, however many reasons there are.
+func TestSkipped(t *testing.T) {
+	m := new(machine)
+	for i := range mostReasons + 3 {
+		for at := range i + 1 {
+			m.skip(fmt.Sprintf("NOP at +%#x", 16*at), fmt.Sprintf("reason %d", i))
+		}
+	}
+	notes := m.report.Notes
+	if len(notes) != mostReasons+1 {
+		t.Fatalf("%d notes: %q", len(notes), notes)
+	}
+	for i, want := range map[int]string{
+		0: "reason 0 (NOP at +0x0)", mostReasons - 1: fmt.Sprintf("reason %d (%d places, the first NOP at +0x0)", mostReasons-1, mostReasons),
+		mostReasons: fmt.Sprintf("places without programs for reasons that are not listed: %d; such reasons: 3", 3*(mostReasons+2)),
+	} {
+		if notes[i] != want {
+			t.Errorf("note %d: %q, want %q", i, notes[i], want)
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -47,6 +48,10 @@ func (f *found) add(ev *traces.Event) {
 	}
 }
 
+// positions are what a reason says of places in a kernel's machine code: that of the one place, or
+// how many there are and the first.
+var positions = regexp.MustCompile(` \((?:\d+ places, the first )?\S+ at \+0x[0-9a-f]+\)`)
+
 // summary says in a line which kernels were probed and which were not, "" if there were
 // no probes.
 func (f *found) summary() string {
@@ -75,7 +80,7 @@ func (f *found) summary() string {
 		unprobed += p.Unprobed
 		if p.Reason != "" {
 			// Which places of a kernel have none says -v.
-			r, _, _ := strings.Cut(p.Reason, " (")
+			r := positions.ReplaceAllString(p.Reason, "")
 			if without[r]++; without[r] == 1 {
 				reasons = append(reasons, r)
 			}

@@ -63,3 +63,19 @@ func TestSummaryLength(t *testing.T) {
 		t.Errorf("report --rows 0 is cut:\n%s", all)
 	}
 }
+
+// TestReasons: kernels that differ only in the places without programs have one reason, and what
+// else is in brackets stays.
+func TestReasons(t *testing.T) {
+	var f found
+	for i, reason := range []string{
+		"registers change hands (setmaxnreg) (USETMAXREG at +0x1a0)", "registers change hands (setmaxnreg) (3 places, the first USETMAXREG.TRY_ALLOC at +0x40)",
+		"no PTX (stripped)",
+	} {
+		f.add(&traces.Event{Kind: traces.KindProbe, Name: fmt.Sprintf("k%d", i), Probe: &traces.Probe{Launched: true, Launches: 2, Reason: reason}})
+	}
+	const want = "in 0 of 3 launched kernels, 0% of 6 launches, at 0 places; NOT in 2 kernels: registers change hands (setmaxnreg); NOT in 1 kernel: no PTX (stripped)"
+	if got := f.summary(); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
