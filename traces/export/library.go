@@ -15,7 +15,7 @@ import (
 // the one that begins if it is wanted.
 func (t *Timeline) library(ev *traces.Event, wanted bool) {
 	f := t.in
-	if ev.Kind == traces.KindCall && f != nil && wanted {
+	if ev.Kind == traces.KindCall && f != nil && wanted && !t.drawRange(ev, f) {
 		t.openCall(ev, f)
 	}
 	if ev.Kind == traces.KindEnd { // what is open then is open at the end of the timeline

@@ -81,6 +81,8 @@ type thread struct {
 	open  bool    // that has a beginning without an end
 	calls []slice // library calls that are drawn and open, the outermost first
 	run   run     // of short outermost calls
+	// ranges is the track of its NVTX ranges, nil if there are none.
+	ranges *rangeTrack
 }
 
 // process is the tracks that a process has beside its threads'.
@@ -283,6 +285,7 @@ func (t *Timeline) process(pid int32) *process {
 const (
 	rankFailures = -2
 	rankStreams  = -1
+	rankRanges   = 0
 )
 
 // below writes what a track below another is.
@@ -352,6 +355,7 @@ func (t *Timeline) forget() {
 			t.closeCall(th, th.end, false, func() {})
 		}
 		t.endRun(th, &th.run)
+		t.endRanges(th)
 		t.out.drop(th.seq)
 		t.floor = max(t.floor, th.end)
 	}
