@@ -16,9 +16,10 @@ import (
 )
 
 // images are the fat binaries in the files that a program has mapped: what it can have
-// loaded before anybody watched. Which kernels they have is found out once.
+// loaded before anybody watched. Which kernels a file has is found out once.
 type images struct {
-	once  sync.Once
+	mu    sync.Mutex
+	seen  map[proc.FileKey]bool
 	files []*fatbin.File
 	found map[string][]*fatbin.Container // by the mangled name of a kernel
 	err   error                          // a file that could not be read
@@ -27,28 +28,29 @@ type images struct {
 // errNoImage: a kernel is in no file that its program has mapped.
 var errNoImage = errors.New("its code was loaded from memory before nvtrace attached, and is in no file that the program has mapped")
 
-// read looks through the files of a process, for a GPU's architecture.
+// read looks through the files of a process that it has not seen, for a GPU's architecture.
 func (im *images) read(pid int, arch fatbin.Arch) {
-	im.found = make(map[string][]*fatbin.Container)
+	if im.seen == nil {
+		im.seen, im.found = make(map[proc.FileKey]bool), make(map[string][]*fatbin.Container)
+	}
 	maps, err := proc.Maps(pid)
 	if err != nil {
 		im.err = err
 		return
 	}
-	seen := make(map[proc.FileKey]bool)
 	for i := range maps {
 		m := &maps[i]
 		if m.Inode == 0 || !m.Exec {
 			continue
 		}
 		fd, key, err := proc.OpenMapped(pid, m)
-		if err != nil || seen[key] {
+		if err != nil || im.seen[key] {
 			if err == nil {
 				fd.Close()
 			}
 			continue
 		}
-		seen[key] = true
+		im.seen[key] = true
 		f, err := fatbin.Open("/proc/self/fd/"+strconv.Itoa(int(fd.Fd())), nil)
 		fd.Close()
 		if err != nil {
@@ -144,7 +146,9 @@ func (s *shape) of(k *fatbin.Kernel) bool {
 
 // find returns the image with a kernel of that shape. Of several with the same code any will do.
 func (im *images) find(pid int, kernel string, arch fatbin.Arch, s *shape) (image []byte, err error) {
-	im.once.Do(func() { im.read(pid, arch) })
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	im.read(pid, arch) // what was mapped since may have another kernel of the name
 	list := im.found[kernel]
 	if len(list) == 0 {
 		if im.err != nil {
@@ -210,8 +214,10 @@ func codeOf(c *fatbin.Container, kernel string, arch fatbin.Arch) ([]byte, *fatb
 }
 
 func (im *images) close() {
+	im.mu.Lock()
+	defer im.mu.Unlock()
 	for _, f := range im.files {
 		_ = f.Close() // only read
 	}
-	im.files, im.found = nil, nil
+	im.files, im.found, im.seen = nil, nil, nil
 }
