@@ -18,6 +18,9 @@ import (
 // images are the fat binaries in the files that a program has mapped: what it can have
 // loaded before anybody watched. Which kernels a file has is found out once.
 type images struct {
+	// closed has the reading of a large program's files, which takes seconds, end early.
+	closed atomic.Bool
+
 	mu    sync.Mutex
 	seen  map[proc.FileKey]bool
 	files []*fatbin.File
@@ -27,6 +30,9 @@ type images struct {
 
 // errNoImage: a kernel is in no file that its program has mapped.
 var errNoImage = errors.New("its code was loaded from memory before nvtrace attached, and is in no file that the program has mapped")
+
+// errClosed: nvtrace detached before a program's files had been read.
+var errClosed = errors.New("nvtrace detached before the program's files with GPU code had been read")
 
 // read looks through the files of a process that it has not seen, for a GPU's architecture.
 func (im *images) read(pid int, arch fatbin.Arch) {
@@ -40,6 +46,9 @@ func (im *images) read(pid int, arch fatbin.Arch) {
 	}
 	for i := range maps {
 		m := &maps[i]
+		if im.closed.Load() {
+			return
+		}
 		if m.Inode == 0 || !m.Exec {
 			continue
 		}
@@ -82,7 +91,7 @@ func (im *images) list(f *fatbin.File, containers []*fatbin.Container, arch fatb
 	for w := range errs {
 		work.Go(func() {
 			errs[w] = f.Guard(func() error {
-				for i := int(next.Add(1)) - 1; i < len(containers); i = int(next.Add(1)) - 1 {
+				for i := int(next.Add(1)) - 1; i < len(containers) && !im.closed.Load(); i = int(next.Add(1)) - 1 {
 					names[i] = kernelsOf(containers[i], arch)
 				}
 				return nil
@@ -149,6 +158,9 @@ func (im *images) find(pid int, kernel string, arch fatbin.Arch, s *shape) (imag
 	im.mu.Lock()
 	defer im.mu.Unlock()
 	im.read(pid, arch) // what was mapped since may have another kernel of the name
+	if im.closed.Load() {
+		return nil, errClosed
+	}
 	list := im.found[kernel]
 	if len(list) == 0 {
 		if im.err != nil {
@@ -213,7 +225,9 @@ func codeOf(c *fatbin.Container, kernel string, arch fatbin.Arch) ([]byte, *fatb
 	return nil, nil
 }
 
+// close gives the files back as soon as nobody looks at them.
 func (im *images) close() {
+	im.closed.Store(true)
 	im.mu.Lock()
 	defer im.mu.Unlock()
 	for _, f := range im.files {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -58,5 +59,42 @@ func TestImages(t *testing.T) {
 	mapped("other", strings.Replace(text, "ret;", "exit;", 1))
 	if err := find(); err == nil || !strings.Contains(err.Error(), "2 images") {
 		t.Error(err)
+	}
+}
+
+// Who detaches while a program's files are read waits for that, and nothing of them is used
+// afterwards.
+func TestImagesClosed(t *testing.T) {
+	f, err := os.Open("../../fatbin/testdata/libtwo.13.0.so")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	// As the loader does.
+	mapped, err := unix.Mmap(int(f.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Munmap(mapped) }()
+	const kernel = "use"
+	arch := fatbin.Arch{SM: 80}
+	im := new(images)
+	if image, err := im.find(os.Getpid(), kernel, arch, &shape{}); err != nil || len(image) == 0 {
+		t.Errorf("%d bytes, %v", len(image), err)
+	}
+	im.close()
+	if _, err := im.find(os.Getpid(), kernel, arch, &shape{}); !errors.Is(err, errClosed) {
+		t.Errorf("closed: %v", err)
+	}
+	for range 50 {
+		im := new(images)
+		var work sync.WaitGroup
+		work.Go(func() {
+			if image, err := im.find(os.Getpid(), kernel, arch, &shape{}); len(image) == 0 && !errors.Is(err, errClosed) {
+				t.Errorf("no image: %v", err)
+			}
+		})
+		im.close()
+		work.Wait()
 	}
 }
