@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"nvtrace/nvattach/preload"
@@ -49,7 +50,7 @@ func Install(dir string, env []string) (*Library, []string, error) {
 	if err != nil {
 		return nil, nil, errors.Join(err, folder.Remove())
 	}
-	return &Library{folder}, append(env[:len(env):len(env)], Variable+"="+name), nil
+	return &Library{folder}, append(slices.Clip(env), Variable+"="+name), nil
 }
 
 // Remove removes the file, but where a program still has it. nil is fine.
