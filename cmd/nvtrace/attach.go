@@ -362,6 +362,9 @@ func (s *tracing) startGPU() {
 	}, record.ExtensionClass)
 	if s.live() {
 		s.opts.Ptrace.Leave = s.gpu.Leave
+		if s.modules != nil {
+			s.modules.opts.Replace = s.gpu.Collect
+		}
 		return // what is loaded from now on gets programs as what was loaded before does
 	}
 	if s.modules != nil {
@@ -409,7 +412,10 @@ var errRequired = errors.New("--require")
 // recorded beside that.
 func (s *tracing) extendGPU(r *record.Recorder, hooked *calls.Options) []record.Extension {
 	list := []record.Extension{{Rules: s.gpu.Rules(), Handler: s.gpu}}
-	if s.modules == nil && !s.live() {
+	if s.modules == nil && s.live() {
+		s.loads = capture.New(&capture.Options{Replace: s.gpu.Collect, Cache: capture.DefaultCache(), Logger: s.opts.Logger}, record.ExtensionClass)
+		list = append(list, record.Extension{Rules: s.loads.Rules(), Handler: s.loads, Finish: s.loads.Finish})
+	} else if s.modules == nil {
 		o := &capture.Options{
 			Emit: r.Emit, Now: r.Now, Cache: capture.DefaultCache(), Replace: s.gpu.Replace, Refused: s.gpu.Refused,
 			Mapped: s.gpu.Mapped, Logger: s.opts.Logger,

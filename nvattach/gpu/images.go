@@ -26,6 +26,10 @@ type images struct {
 	files []*fatbin.File
 	found map[string][]*fatbin.Container // by the mangled name of a kernel
 	err   error                          // a file that could not be read
+
+	memory []*fatbin.Container // images from memory that were not looked through
+	given  map[string]bool     // those that were, or are to be, by SHA-256
+	bytes  int                 // of them
 }
 
 // errNoImage: a kernel is in no file that its program has mapped.
@@ -39,6 +43,12 @@ func (im *images) read(pid int, arch fatbin.Arch) {
 	if im.seen == nil {
 		im.seen, im.found = make(map[proc.FileKey]bool), make(map[string][]*fatbin.Container)
 	}
+	for _, c := range im.memory {
+		for _, n := range kernelsOf(c, arch) {
+			im.found[n] = append(im.found[n], c)
+		}
+	}
+	im.memory = nil
 	maps, err := proc.Maps(pid)
 	if err != nil {
 		im.err = err
@@ -78,6 +88,28 @@ func (im *images) read(pid int, arch fatbin.Arch) {
 		})
 		if err = errors.Join(err, im.list(f, list, arch)); err != nil {
 			im.err = err
+		}
+	}
+}
+
+// maxCollected bounds the images from memory that are kept of a process.
+const maxCollected = 1 << 30
+
+// add takes an image that a process gives to the driver from memory.
+func (im *images) add(sum string, data []byte) {
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	if im.given[sum] || im.bytes+len(data) > maxCollected {
+		return
+	}
+	if im.given == nil {
+		im.given = make(map[string]bool)
+	}
+	im.given[sum] = true
+	im.bytes += len(data)
+	for c, err := range fatbin.NewFile("image", data, nil).Containers() {
+		if err == nil && c != nil { // else the driver refuses it, too
+			im.memory = append(im.memory, c)
 		}
 	}
 }
@@ -168,12 +200,9 @@ func (im *images) find(pid int, kernel string, arch fatbin.Arch, s *shape) (imag
 		}
 		return nil, errNoImage
 	}
-	for _, f := range im.files {
-		if err = f.Guard(func() error { image, err = chooseImage(list, kernel, arch, s); return err }); image != nil {
-			return image, nil
-		}
-	}
-	return nil, err
+	var any fatbin.File // of all, what is read by one that has shrunk is an error
+	err = any.Guard(func() error { image, err = chooseImage(list, kernel, arch, s); return err })
+	return image, err
 }
 
 // chooseImage is find among containers.
@@ -233,5 +262,5 @@ func (im *images) close() {
 	for _, f := range im.files {
 		_ = f.Close() // only read
 	}
-	im.files, im.found, im.seen = nil, nil, nil
+	im.files, im.found, im.seen, im.memory, im.given, im.bytes = nil, nil, nil, nil, nil, 0
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"nvtrace/fatbin"
+	"nvtrace/nvattach/capture"
 	"nvtrace/nvattach/session"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
@@ -92,6 +93,26 @@ type liveModule struct {
 	library bool
 	addr    uint64 // of its image, in the program
 	size    uint64
+}
+
+// Collect is for [capture.Options], with Options.Running: it keeps images that programs load from
+// memory, and leaves them as they are.
+func (tr *Tracer) Collect(im *capture.Captured) (image []byte, ok bool) {
+	if im.Image.File != "" && fatbin.Sniff(im.Data) == fatbin.FormatContainer {
+		return nil, false // which is found there
+	}
+	tr.mu.Lock()
+	var of *live
+	for _, l := range tr.attached.all {
+		if l.p.pid == im.PID {
+			of = l
+		}
+	}
+	tr.mu.Unlock()
+	if of != nil {
+		of.images.add(im.Image.SHA256, im.Data)
+	}
+	return nil, false
 }
 
 // Times of the tracing of launches.

@@ -18,6 +18,7 @@ import (
 	"nvtrace/internal/need"
 	ioctls "nvtrace/ioctl/record"
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/capture"
 	"nvtrace/nvattach/gpu"
 	"nvtrace/nvattach/jit"
 	"nvtrace/nvattach/session"
@@ -137,7 +138,12 @@ func (r *running) attach(enough func(s gpu.Stats) bool, most time.Duration, othe
 		}
 		rec.Agent().SetPrograms(g)
 		tr.Live(rec.Agent(), g.Data(), nvattach.HostBase)
-		return []record.Extension{ioctls.New(rec, nil).Extension(), {Rules: tr.Rules(), Handler: tr}}, nil
+		loads := capture.New(&capture.Options{Replace: tr.Collect}, record.ExtensionClass)
+		return []record.Extension{
+			ioctls.New(rec, nil).Extension(),
+			{Rules: tr.Rules(), Handler: tr},
+			{Rules: loads.Rules(), Handler: loads, Finish: loads.Finish},
+		}, nil
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -271,4 +277,28 @@ func TestRunningTwo(t *testing.T) {
 	}
 	a.end()
 	b.end()
+}
+
+// TestRunningLater: what is loaded from memory while nvtrace is there gets programs, too.
+func TestRunningLater(t *testing.T) {
+	text := vectorAddPTX(t)
+	r := startRunning(t, strings.ReplaceAll(text, "vectorAdd", "another"), "later")
+	begun := time.Now()
+	told := false
+	v := r.attach(func(s gpu.Stats) bool {
+		if !told && time.Since(begun) > 500*time.Millisecond {
+			told = true
+			if _, err := r.in.Write([]byte{'\n'}); err != nil {
+				t.Error(err)
+			}
+		}
+		return probed(s)
+	}, 20*time.Second)
+	if len(v.kernels) != 1 || v.kernels[0].Images != 1 || len(v.reports) > 0 {
+		t.Fatalf("%+v\n%q\n%s", v.kernels, v.reports, v.shown)
+	}
+	if n := v.kernels[0].Launches - uint64(v.kernels[0].Unprobed); n == 0 || v.entries != n*8*128 {
+		t.Errorf("%d entries in %d launches\n%s", v.entries, n, v.shown)
+	}
+	r.end()
 }

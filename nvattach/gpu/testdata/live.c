@@ -1,6 +1,6 @@
 // Launches a kernel over and over, and checks what it computes, until stdin ends. With
-// "library" its image is loaded as a library, with "memory" from memory, with "threads" several
-// threads launch, with "graph" a graph does, too.
+// "library" its image is loaded as a library, with "memory" from memory, with "later" so when a
+// line has come, with "threads" several threads launch, with "graph" a graph does, too.
 #include "../../sim/testdata/driver.h"
 #include <pthread.h>
 #include <unistd.h>
@@ -92,7 +92,10 @@ int main(int argc, char **argv)
 		CHECK(cuLibraryGetKernel((CUkernel *)&f, lib, "vectorAdd"));
 	} else {
 		CUmodule mod;
-		CHECK(cuModuleLoadData(&mod, !strcmp(mode, "memory") ? ptx : fatbin));
+		int later = !strcmp(mode, "later");
+		if (later)
+			printf("ready\n"), fflush(stdout), getchar(), launches++;
+		CHECK(cuModuleLoadData(&mod, later || !strcmp(mode, "memory") ? strdup(ptx) : fatbin));
 		CHECK(cuModuleGetFunction((CUfunction *)&f, mod, "vectorAdd"));
 	}
 	for (int i = 0; i < n; i++)
