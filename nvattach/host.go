@@ -176,8 +176,9 @@ func (p *Plan) Shows(x *Map, host bool) bool {
 }
 
 // NewHostMaps lays out the maps of the plan's objects on the host, all processes' together,
-// with a value for each CPU where they have that. alloc makes the memory, all zero; nil:
-// programs run in this process alone.
+// with a value for each CPU where they have that. alloc makes the memory, all zero or
+// as an earlier run with the same maps has left it; nil: programs run in this process alone. The error
+// matches ErrPinned if it has others.
 func (p *Plan) NewHostMaps(o *MapOptions, alloc func(size uint64) ([]byte, error)) (*Maps, *HostMemory, error) {
 	opt := MapOptions{SMs: possibleCPUs(), PrintBytes: 1, Slots: p.hostSlots, host: true, shares: p.shares, Clock: p.Clocks(), Deletes: func(d *MapDef) bool {
 		return p.hostDeletes(d) || p.shares(d) && p.deletes(d)
@@ -200,7 +201,7 @@ func (p *Plan) NewHostMaps(o *MapOptions, alloc func(size uint64) ([]byte, error
 		return nil, nil, err
 	}
 	mem := &HostMemory{b: Buffer{Base: HostBase, Data: data}}
-	if err := errors.Join(m.Place(HostBase), m.Init(mem, os.Getpid(), 0)); err != nil {
+	if err := errors.Join(m.Place(HostBase), m.begin(mem, os.Getpid(), p.Objects)); err != nil {
 		return nil, nil, err
 	}
 	return m, mem, nil

@@ -70,6 +70,7 @@ const (
 	processOff = 0  // u64 pid<<32 | tid, of bpf_get_current_pid_tgid
 	deviceOff  = 8  // u64 ordinal of the GPU
 	clockOff   = 16 // see Clock.bytes
+	pinOff     = 64 // u64 on the host, which maps are there; see Maps.begin
 )
 
 // The counters that every [Maps] has, before those of maps and programs.
@@ -420,10 +421,8 @@ func (x *Map) Striped() bool { return len(x.add) > 0 }
 // for of their process: its number and that of the GPU. All other memory must be
 // zero already.
 func (m *Maps) Init(mem Memory, pid, device int) error {
-	head := binary.LittleEndian.AppendUint64(nil, uint64(uint32(pid))<<32|uint64(uint32(pid)))
-	head = binary.LittleEndian.AppendUint64(head, uint64(device))
-	if err := mem.WriteMem(m.base, head); err != nil {
-		return fmt.Errorf("maps: %w", err)
+	if err := m.head(mem, pid, device); err != nil {
+		return err
 	}
 	for _, x := range m.All {
 		if x.Def.Data && (m.Host || !x.shared) {
@@ -431,6 +430,16 @@ func (m *Maps) Init(mem Memory, pid, device int) error {
 				return fmt.Errorf("map %s: %w", x.Name, err)
 			}
 		}
+	}
+	return nil
+}
+
+// head writes the first line of the memory.
+func (m *Maps) head(mem Memory, pid, device int) error {
+	head := binary.LittleEndian.AppendUint64(nil, uint64(uint32(pid))<<32|uint64(uint32(pid)))
+	head = binary.LittleEndian.AppendUint64(head, uint64(device))
+	if err := mem.WriteMem(m.base, head); err != nil {
+		return fmt.Errorf("maps: %w", err)
 	}
 	return nil
 }

@@ -38,6 +38,7 @@ type attachFlags struct {
 	verify                     verifyFlag
 	allowExit, require         bool
 	json, verbose              bool
+	pin                        string    // that maps on the host are called when the run has ended; "": they are gone
 	mapsFile                   string    // that maps are written to; "": standard error
 	mapsTo                     *mapsFile // it
 	directSim                  bool      // of the verb attach
@@ -55,6 +56,7 @@ func (f *attachFlags) register(fs *flag.FlagSet) {
 	fs.Var(&f.programs, "prog", "only the programs whose name matches `GLOB` (repeated)")
 	fs.Var(&f.places, "at", "run a host program at another function than its section says, or one whose section says none: `PROGRAM=FILE:FUNCTION` (repeated)")
 	fs.Var(&f.settings, "map", "set entries of a map before the first kernel: `NAME[KEY]=VALUE`, NAME=@FILE (repeated)")
+	fs.StringVar(&f.pin, "map-pin", "", "keep the maps of programs on the host when the run has ended, for nvtrace maps pin and the next run, as `NAME`")
 	fs.Var(&f.vars, "set", "set a global variable of a probe: `VAR=VALUE` (repeated)")
 	fs.Func("maps", "show maps as `FORMAT` text or json, or write them to a file: FILE.json, or another name with a . or /", func(s string) error {
 		f.json, f.mapsFile = s == "json" || strings.HasSuffix(s, ".json"), ""
@@ -104,6 +106,14 @@ func (f *attachFlags) plan(e *env) (*nvattach.Plan, []nvattach.Setting, error) {
 	for _, text := range f.places {
 		if err := nvattach.PlaceProgram(objs, text); err != nil {
 			return nil, nil, err
+		}
+	}
+	if f.pin != "" {
+		if _, err := newPinFolder(e.getenv, f.pin); err != nil {
+			return nil, nil, fmt.Errorf("--map-pin: %w", err)
+		}
+		if f.scripts.object() != nil {
+			return nil, nil, errors.New("--map-pin keeps maps of objects; what a script counts is shown at its end")
 		}
 	}
 	settings, err := f.scripts.begin()
@@ -204,16 +214,23 @@ func (f *attachFlags) kernelProbes() bool { return f.planned != nil && len(f.pla
 // extendHost adds the probes on the host, if there are any, to a recording.
 func (s *tracing) extendHost(a *agent.Agent, list *[]record.Extension) error {
 	var shared *agent.Programs
+	pin := s.f.attach.pinned(s.e)
 	runner, err := s.probes.AddHost(func(size uint64) ([]byte, error) {
-		var err error
-		if shared, err = s.programs(a, size); err != nil {
+		in, err := pin.open()
+		if err != nil {
+			return nil, err
+		}
+		if shared, err = s.programs(a, size, in); err != nil && in != nil {
+			return nil, err
+		}
+		if err != nil {
 			s.opts.Logger.Debug("programs do not run in processes", "error", err)
 			return make([]byte, size), nil
 		}
 		return shared.Data()[:size], nil
 	})
 	if err == nil && runner == nil && s.live() {
-		if shared, err = s.programs(a, 0); err == nil {
+		if shared, err = s.programs(a, 0, nil); err == nil {
 			err = shared.SetTexts(new(agent.MapLayout))
 			a.SetPrograms(shared)
 		}
@@ -221,8 +238,11 @@ func (s *tracing) extendHost(a *agent.Agent, list *[]record.Extension) error {
 	if err == nil && shared == nil && s.live() {
 		err = errors.New("-p: no code of nvtrace can be put into the program, by which programs would get into its kernels")
 	}
+	if pin != nil && err == nil {
+		err = pin.describe(s.e, &s.f.attach, runner)
+	}
 	if err != nil || runner == nil {
-		return err
+		return pin.explain(err)
 	}
 	if s.gpu != nil && shared != nil {
 		s.gpu.SetOwn(func(t *ptrace.Task, addr uint64) error {
@@ -280,14 +300,14 @@ func (s *tracing) share(a *agent.Agent, maps *nvattach.Maps, data []byte) {
 func (s *tracing) live() bool { return s.gpu != nil && s.f.pid() != 0 }
 
 // programs makes the memory of programs that run in processes, with size bytes for the maps of
-// those on the host.
-func (s *tracing) programs(a *agent.Agent, size uint64) (*agent.Programs, error) {
+// those on the host, in a file if that is not nil.
+func (s *tracing) programs(a *agent.Agent, size uint64, in *os.File) (*agent.Programs, error) {
 	if !s.live() {
-		return agent.NewPrograms(nvattach.HostBase, size)
+		return agent.NewPrograms(nvattach.HostBase, size, in)
 	}
 	page := uint64(os.Getpagesize())
 	size = (size + page - 1) / page * page
-	g, err := agent.NewPrograms(nvattach.HostBase, size+gpu.LiveMemory)
+	g, err := agent.NewPrograms(nvattach.HostBase, size+gpu.LiveMemory, in)
 	if err == nil {
 		s.gpu.Live(a, g.Data()[size:], nvattach.HostBase+size)
 	}

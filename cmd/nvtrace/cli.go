@@ -58,7 +58,7 @@ func verbs() []verb {
 		{"dump", "PID", "have nvtrace --flight write what it keeps of a program", dumpVerb},
 		{"export", "--format FORMAT [flags] run.nvt", "convert a recording", exportVerb},
 		{"tree", "[flags] run.nvt", "draw the driver's objects, their memory, what was not freed", treeVerb},
-		{"maps", "[flags] run.nvt | --live PID", "list the device memory that processes map, and what it is", mapsVerb},
+		{"maps", "[flags] run.nvt | --live PID | pin ls|dump|set|rm", "list the device memory that processes map, and what it is; maps of probes that outlive runs", mapsVerb},
 		{"failures", "[flags] run.nvt", "explain failed calls", failuresVerb},
 		{"diff", "[flags] a.nvt b.nvt", "compare two runs", diffVerb},
 		{"abi", "diff [flags] VERSION VERSION [NAMES]", "compare the tables of two driver versions", abiVerb},

@@ -13,12 +13,15 @@ import (
 )
 
 func mapsVerb(e *env, args, command []string) int {
+	if len(args) > 0 && args[0] == "pin" {
+		return e.pinVerb(args[1:])
+	}
 	var rf readFlags
 	var asJSON optString
 	var at string
 	var pid, live int
 	var all bool
-	fs := newFlagSet(e, "maps", "[flags] run.nvt | --live PID")
+	fs := newFlagSet(e, "maps", "[flags] run.nvt | --live PID | pin ls | pin dump NAME | pin set NAME MAP[KEY]=VALUE... | pin rm NAME")
 	rf.register(fs)
 	asJSON.registerJSON(fs)
 	fs.StringVar(&at, "at", "end", "show the mappings that were there at `TIME` since the beginning (1.5s), at the end of each process, or at the peak of memory")

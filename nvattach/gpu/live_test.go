@@ -130,7 +130,7 @@ func (r *running) attach(enough func(s gpu.Stats) bool, most time.Duration, othe
 	var g *agent.Programs
 	ro.Extend = func(rec *record.Recorder) ([]record.Extension, error) {
 		var err error
-		if g, err = agent.NewPrograms(nvattach.HostBase, gpu.LiveMemory); err != nil {
+		if g, err = agent.NewPrograms(nvattach.HostBase, gpu.LiveMemory, nil); err != nil {
 			return nil, err
 		}
 		if err := g.SetTexts(new(agent.MapLayout)); err != nil {

@@ -85,7 +85,7 @@ func rigWith(t testing.TB, object string, inside bool, change func([]*nvattach.O
 	if inside {
 		r.agent = agent.New(nil)
 		alloc = func(size uint64) ([]byte, error) {
-			if memory, err = agent.NewPrograms(nvattach.HostBase, size); err != nil {
+			if memory, err = agent.NewPrograms(nvattach.HostBase, size, nil); err != nil {
 				return nil, err
 			}
 			t.Cleanup(memory.Close)

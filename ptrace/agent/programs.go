@@ -38,16 +38,17 @@ type Programs struct {
 const codeSize = 64 << 20
 
 // NewPrograms makes the memory, with size bytes of data for the address at, a multiple of a
-// page's size.
-func NewPrograms(at, size uint64) (g *Programs, err error) {
+// page's size; it is that of the file, if that is not nil, which the result closes.
+func NewPrograms(at, size uint64, in *os.File) (g *Programs, err error) {
 	if len(helpers()) == 0 {
 		return nil, fmt.Errorf("%w: not on this architecture", ErrUnsupported)
 	}
 	page := uint64(os.Getpagesize())
 	g = &Programs{dataAddr: at, used: textsAt}
+	made := g
 	defer func() {
 		if err != nil {
-			g.Close()
+			made.Close()
 		}
 	}()
 	code, err := g.file("nvtrace-code", codeSize)
@@ -67,7 +68,7 @@ func NewPrograms(at, size uint64) (g *Programs, err error) {
 	g.files[0] = only
 	code.Close()
 	size = (max(size, 1) + page - 1) &^ (page - 1)
-	data, err := g.file("nvtrace-data", int64(size))
+	data, err := g.dataFile(in, int64(size))
 	if err != nil {
 		return nil, err
 	}
@@ -76,6 +77,27 @@ func NewPrograms(at, size uint64) (g *Programs, err error) {
 	}
 	copy(g.code, helpers())
 	return g, nil
+}
+
+// ErrSize: a file is not as long as the data.
+var ErrSize = errors.New("it holds something else")
+
+// dataFile is the memory of data: a file's, which is made so long, or new.
+func (g *Programs) dataFile(in *os.File, size int64) (*os.File, error) {
+	if in == nil {
+		return g.file("nvtrace-data", size)
+	}
+	g.files = append(g.files, in)
+	st, err := in.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case st.Size() == 0:
+		return in, in.Truncate(size)
+	case st.Size() != size:
+		return nil, fmt.Errorf("%w: %s has %d bytes instead of %d", ErrSize, in.Name(), st.Size(), size)
+	}
+	return in, nil
 }
 
 // file makes memory whose size is for good: a process that made it shorter would end this

@@ -1,0 +1,268 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"nvtrace/nvattach"
+	"nvtrace/ptrace/agent"
+)
+
+// Maps that outlive a run are a folder each: data, which runs map; maps.json, which says what
+// lies where in it; and the objects whose maps they are.
+const (
+	pinData = "data"
+	pinMaps = "maps.json"
+)
+
+// pinsVar names the folder of pinned maps, if it is set.
+const pinsVar = "NVTRACE_PINS"
+
+// pinsDir is the folder of pinned maps.
+func pinsDir(getenv func(string) string) string {
+	return cmp.Or(getenv(pinsVar), filepath.Join("/dev/shm", "nvtrace-"+strconv.Itoa(os.Getuid())))
+}
+
+// A pinFolder is a folder of maps.
+type pinFolder struct{ name, dir string }
+
+var pinNames = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}$`)
+
+func newPinFolder(getenv func(string) string, name string) (*pinFolder, error) {
+	if !pinNames.MatchString(name) {
+		return nil, fmt.Errorf("%q: a name of letters, digits, points and dashes is wanted", name)
+	}
+	return &pinFolder{name, filepath.Join(pinsDir(getenv), name)}, nil
+}
+
+// pinned returns the folder that --map-pin names, nil if it does not.
+func (f *attachFlags) pinned(e *env) *pinFolder {
+	if f.pin == "" {
+		return nil
+	}
+	p, _ := newPinFolder(e.getenv, f.pin) // it was checked
+	return p
+}
+
+// ownFolder makes a folder that nobody else can write to.
+func ownFolder(dir string) error {
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	st, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	if sys, ok := st.Sys().(*syscall.Stat_t); !st.IsDir() || st.Mode().Perm()&0o022 != 0 || ok && int(sys.Uid) != os.Getuid() {
+		return fmt.Errorf("%s is not a folder that only its owner, this user, can write to", dir)
+	}
+	return nil
+}
+
+// open opens the memory of the maps for a run; nil for no folder.
+func (p *pinFolder) open() (*os.File, error) {
+	if p == nil {
+		return nil, nil
+	}
+	if err := errors.Join(ownFolder(filepath.Dir(p.dir)), ownFolder(p.dir)); err != nil {
+		return nil, fmt.Errorf("--map-pin: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(p.dir, pinData), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("--map-pin: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("--map-pin: another nvtrace runs with %s", p.name)
+	}
+	return f, nil
+}
+
+// explain says what to do about maps that are others.
+func (p *pinFolder) explain(err error) error {
+	if p != nil && (errors.Is(err, nvattach.ErrPinned) || errors.Is(err, agent.ErrSize)) {
+		return fmt.Errorf("--map-pin %s: %w; nvtrace maps pin rm %s removes them", p.name, err, p.name)
+	}
+	return err
+}
+
+// describe writes down what lies where.
+func (p *pinFolder) describe(e *env, f *attachFlags, r *nvattach.HostRunner) error {
+	if r == nil {
+		return errors.New("--map-pin is about maps of programs on the host, and there are none")
+	}
+	for i, name := range f.objects {
+		b, err := os.ReadFile(name)
+		if strings.HasSuffix(name, ".c") {
+			b, err = e.compileProbes(name)
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(p.dir, strconv.Itoa(i)+".o"), b, 0o600)
+		}
+		if err != nil {
+			return fmt.Errorf("--map-pin: %w", err)
+		}
+	}
+	b, err := json.Marshal(r.Maps().Pin(f.planned.Objects))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(p.dir, pinMaps), b, 0o600)
+	}
+	return err
+}
+
+// read opens the maps that lie in the folder. done unmaps them.
+func (p *pinFolder) read() (m *nvattach.Maps, mem *nvattach.HostMemory, done func(), err error) {
+	b, err := os.ReadFile(filepath.Join(p.dir, pinMaps))
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	var pin nvattach.Pin
+	if err := json.Unmarshal(b, &pin); err != nil {
+		return nil, nil, nil, fmt.Errorf("%s: %w", filepath.Join(p.dir, pinMaps), err)
+	}
+	last := 0
+	for _, q := range pin.Maps {
+		last = max(last, q.Object)
+	}
+	var objs []*nvattach.Object
+	for i := 0; i <= last && i < 1000; i++ {
+		o, err := nvattach.OpenObject(filepath.Join(p.dir, strconv.Itoa(i)+".o"))
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		objs = append(objs, o)
+	}
+	f, err := os.OpenFile(filepath.Join(p.dir, pinData), os.O_RDWR|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil || st.Size() < int64(os.Getpagesize()) {
+		return nil, nil, nil, errors.Join(err, fmt.Errorf("%s is damaged", p.name))
+	}
+	data, err := unix.Mmap(int(f.Fd()), 0, int(st.Size()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, nil, nil, os.NewSyscallError("mmap", err)
+	}
+	m, mem, err = pin.Open(objs, data)
+	if err != nil {
+		_ = unix.Munmap(data)
+		return nil, nil, nil, err
+	}
+	return m, mem, func() { _ = unix.Munmap(data) }, nil
+}
+
+// pinVerb is "maps pin".
+func (e *env) pinVerb(args []string) int {
+	if len(args) == 1 && args[0] == "ls" {
+		return e.listPins()
+	}
+	if len(args) < 2 || args[0] != "set" && len(args) != 2 || args[0] == "set" && len(args) < 3 {
+		return e.fail(exitUsage, "maps pin wants ls, dump NAME, set NAME MAP[KEY]=VALUE..., or rm NAME")
+	}
+	p, err := newPinFolder(e.getenv, args[1])
+	if err != nil {
+		return e.fail(exitUsage, "%v", err)
+	}
+	switch args[0] {
+	case "dump":
+		err = p.dump(e)
+	case "set":
+		err = p.set(args[2:])
+	case "rm":
+		err = p.remove()
+	default:
+		return e.fail(exitUsage, "maps pin %s: there are ls, dump, set and rm", args[0])
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		err = errors.New("there are no such maps; nvtrace maps pin ls lists those that there are")
+	}
+	switch {
+	case errors.Is(err, nvattach.ErrSetting):
+		return e.fail(exitUsage, "%v", err)
+	case err != nil:
+		return e.fail(exitFailed, "%s: %v", p.name, err)
+	}
+	return exitOK
+}
+
+func (e *env) listPins() int {
+	list, err := os.ReadDir(pinsDir(e.getenv))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return e.fail(exitFailed, "%v", err)
+	}
+	for _, d := range list {
+		p, err := newPinFolder(e.getenv, d.Name())
+		if err != nil {
+			continue
+		}
+		m, _, done, err := p.read()
+		if err != nil {
+			fmt.Fprintf(e.stdout, "%-20s %v\n", p.name, err)
+			continue
+		}
+		var names []string
+		for _, x := range m.All {
+			names = append(names, x.Name)
+		}
+		done()
+		fmt.Fprintf(e.stdout, "%-20s %s\n", p.name, strings.Join(names, ", "))
+	}
+	return exitOK
+}
+
+// dump prints the maps as they are now.
+func (p *pinFolder) dump(e *env) error {
+	m, mem, done, err := p.read()
+	if err != nil {
+		return err
+	}
+	defer done()
+	for _, x := range m.All {
+		t, err := m.Read(mem, x)
+		if err == nil {
+			err = t.Print(e.stdout, nil)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *pinFolder) set(texts []string) error {
+	m, mem, done, err := p.read()
+	if err != nil {
+		return err
+	}
+	defer done()
+	for _, text := range texts {
+		s, err := nvattach.ParseMapSetting(text)
+		if err == nil {
+			err = m.Change(mem, s)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remove removes the maps; a run that has them keeps them to its end.
+func (p *pinFolder) remove() error {
+	if _, err := os.Lstat(p.dir); err != nil {
+		return err
+	}
+	return os.RemoveAll(p.dir)
+}

@@ -1,0 +1,135 @@
+package nvattach
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// A Pin says where maps on the host lie in memory that stays when a run has ended.
+type Pin struct {
+	CPUs    int         `json:"cpus"`
+	Size    uint64      `json:"size"`
+	Counted uint64      `json:"counted"` // bytes from CPU to CPU, of counters
+	Maps    []PinnedMap `json:"maps"`
+}
+
+// A PinnedMap is a map of a Pin.
+type PinnedMap struct {
+	Object  int    `json:"object"` // index
+	Name    string `json:"name"`
+	Offset  uint64 `json:"offset"`
+	Counter int    `json:"counter"`
+}
+
+// ErrPinned: the memory has maps of another layout.
+var ErrPinned = errors.New("it has other maps")
+
+// Pin describes the maps, which are the host's, for [Pin.Open]; records of rings are none's
+// to keep.
+func (m *Maps) Pin(objs []*Object) *Pin {
+	p := &Pin{CPUs: m.SMs, Size: m.size, Counted: m.counted}
+	for _, x := range m.All {
+		if !x.Def.Ring() && !x.Def.ReadOnly {
+			p.Maps = append(p.Maps, PinnedMap{slices.Index(objs, x.Object), x.Def.Name, x.off, x.counter})
+		}
+	}
+	return p
+}
+
+// sum tells layouts apart; it is not 0.
+func (p *Pin) sum(objs []*Object) uint64 {
+	b, _ := json.Marshal(p) // of numbers and strings only
+	for i := range p.Maps {
+		d := objs[p.Maps[i].Object].Map(p.Maps[i].Name)
+		b = fmt.Appendf(b, " %d %d %d %d %d", d.Type, d.KeySize, d.ValueSize, d.MaxEntries, d.Extra)
+	}
+	h := sha256.Sum256(b)
+	return binary.LittleEndian.Uint64(h[:]) | 1
+}
+
+// begin prepares memory of the host for the maps: as it was left by a run with the same ones,
+// but for records and counts of what was lost, or from the beginning.
+func (m *Maps) begin(mem *HostMemory, pid int, objs []*Object) error {
+	data, sum := mem.b.Data, m.Pin(objs).sum(objs)
+	switch load64(data, pinOff) {
+	case 0:
+		err := m.Init(mem, pid, 0)
+		store64(data, pinOff, sum)
+		return err
+	case sum:
+	default:
+		return ErrPinned
+	}
+	clear(data[m.counters : m.counters+m.counted*uint64(m.SMs)])
+	for _, x := range append(slices.Clip(m.All), m.Print) {
+		if x.Def.Ring() {
+			clear(data[x.off : x.off+x.size])
+		}
+	}
+	return m.head(mem, pid, 0)
+}
+
+// Open returns the maps of objects that lie in memory, which may be in use.
+func (p *Pin) Open(objs []*Object, data []byte) (*Maps, *HostMemory, error) {
+	if p.CPUs < 1 || p.CPUs > maxSMs || p.Size > uint64(len(data)) || p.Counted > p.Size {
+		return nil, nil, fmt.Errorf("%w: %d bytes", ErrPinned, len(data))
+	}
+	m := &Maps{SMs: p.CPUs, Host: true, size: p.Size, base: HostBase, counters: lineBytes, counted: p.Counted, byDef: make(map[*MapDef]*Map)}
+	for _, q := range p.Maps {
+		if q.Object < 0 || q.Object >= len(objs) || q.Counter < 0 || uint64(q.Counter)*counterBytes >= p.Counted {
+			return nil, nil, fmt.Errorf("map %s: %w", q.Name, ErrPinned)
+		}
+		d := objs[q.Object].Map(q.Name)
+		if d == nil || !d.Supported() {
+			return nil, nil, fmt.Errorf("map %s: %w", q.Name, ErrPinned)
+		}
+		x := &Map{Def: d, Name: d.Name, Object: objs[q.Object], kind: d.layout(), off: q.Offset, base: HostBase + q.Offset, counter: q.Counter}
+		if err := x.lay(m, &MapOptions{MaxBytes: maxArena, host: true}); err != nil {
+			return nil, nil, err
+		}
+		if q.Offset > p.Size || x.size > p.Size-q.Offset || q.Offset%lineBytes != 0 {
+			return nil, nil, fmt.Errorf("map %s: %w", q.Name, ErrPinned)
+		}
+		m.All = append(m.All, x)
+		m.byDef[d] = x
+	}
+	if p.Counted*uint64(p.CPUs) > p.Size {
+		return nil, nil, ErrPinned
+	}
+	if load64(data, pinOff) != p.sum(objs) {
+		return nil, nil, ErrPinned
+	}
+	return m, &HostMemory{b: Buffer{Base: HostBase, Data: data[:p.Size]}}, nil
+}
+
+// Change does what a --map asks for with maps that programs may be using.
+func (m *Maps) Change(mem *HostMemory, s Setting) error {
+	x := m.Find(s.Name)
+	if x == nil || x.kind != layoutHash || x.lpm > 0 || x.Def.PerSM() || s.Key == "" {
+		return m.Apply(mem, s, nil)
+	}
+	key, err := parseValue(s.Key, x.Def.Key, int(x.Def.KeySize))
+	var value []byte
+	if err == nil {
+		value, err = parseValue(s.Value, x.Def.Value, int(x.Def.ValueSize))
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.text, markf(ErrSetting, "%w", err))
+	}
+	r := &HostRunner{maps: m, mem: mem}
+	result, err := r.replaceOrInsert(x, key, value, 0)
+	switch {
+	case err == nil && result == hostTooBig:
+		err = ErrFull
+	case err == nil && result != 0:
+		err = errors.New("the key's lock is not given back")
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.text, err)
+	}
+	return nil
+}
