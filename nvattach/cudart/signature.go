@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
-	"slices"
 	"sync"
 )
 
@@ -56,9 +55,6 @@ var known = sync.OnceValue(func() *index {
 	}
 	return newIndex(t)
 })
-
-// Releases returns those whose functions are known, the oldest first.
-func Releases() []string { return slices.Clone(known().Releases) }
 
 // Bounds of a table: what is beyond is damage.
 const (
