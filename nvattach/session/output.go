@@ -226,7 +226,7 @@ func (o *output) kernels(s *Session, all []Kernel) {
 			line["launches_unprobed"], line["unprobed"] = k.Unprobed, k.UnprobedWhy
 		}
 		if checked := s.checked(k); checked != nil {
-			line["verify"] = checked.json()
+			line["verify"] = checked.json(k)
 		}
 		o.object(line)
 	}

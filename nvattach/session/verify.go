@@ -2,6 +2,7 @@ package session
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"slices"
@@ -203,6 +204,15 @@ func (s *Session) Unequal() int {
 	return n
 }
 
+// why says why no launch was run both ways; "" if that is not known.
+func (v *Verified) why(k *Kernel) string {
+	why := cmp.Or(v.Reason, k.NoTwin)
+	if why == "" && v.Launches == 0 {
+		why = "not launched, or in graphs only"
+	}
+	return why
+}
+
 // text says what came of it, a line each.
 func (v *Verified) text(k *Kernel) []string {
 	var lines []string
@@ -222,12 +232,12 @@ func (v *Verified) text(k *Kernel) []string {
 			line += fmt.Sprintf("; %s bytes in words that differ between two runs without probes are left out", thousands(r.Unstable))
 		}
 		lines = append(lines, line)
-	case v.Reason != "":
-		lines = append(lines, "NOT verified: "+v.Reason)
-	case k.NoTwin != "":
-		lines = append(lines, "NOT verified: "+k.NoTwin)
-	case v.Launches == 0:
-		lines = append(lines, "not verified: not launched, or in graphs only")
+	case v.Launches == 0 && v.Reason == "" && k.NoTwin == "":
+		lines = append(lines, "not verified: "+v.why(k))
+	default:
+		if why := v.why(k); why != "" {
+			lines = append(lines, "NOT verified: "+why)
+		}
 	}
 	return append(lines, v.cost()...)
 }
@@ -276,7 +286,7 @@ func thousands(n uint64) string {
 }
 
 // json is what a kernel's line has of it.
-func (v *Verified) json() map[string]any {
+func (v *Verified) json(k *Kernel) map[string]any {
 	o := map[string]any{"launches": v.Launches, "runs": v.Runs}
 	switch r := &v.Last; {
 	case v.Worst != nil:
@@ -285,7 +295,7 @@ func (v *Verified) json() map[string]any {
 	case v.Runs > 0:
 		o["equal"], o["buffers"], o["bytes"], o["unstable"] = true, r.Buffers, r.Bytes-r.Unstable, r.Unstable
 	default:
-		o["reason"] = v.Reason
+		o["reason"] = v.why(k)
 	}
 	if v.Probed > 0 {
 		o["probed_ns"], o["unprobed_ns"] = v.Probed.Nanoseconds(), v.Unprobed.Nanoseconds()

@@ -118,5 +118,11 @@ func TestVerifiedText(t *testing.T) {
 		if got := strings.Join(s.verified("k").text(&tt.kernel), "\n"); got != tt.want {
 			t.Errorf("got\n%s\nwant\n%s", got, tt.want)
 		}
+		// Those who read JSON learn the same reason.
+		if head, want, ok := strings.Cut(tt.want, " verified: "); ok && strings.EqualFold(head, "not") {
+			if got := s.verified("k").json(&tt.kernel)["reason"]; got != want {
+				t.Errorf("reason %q, want %q", got, want)
+			}
+		}
 	}
 }
