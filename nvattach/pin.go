@@ -25,7 +25,7 @@ type PinnedMap struct {
 	Counter int    `json:"counter"`
 }
 
-// ErrPinned: the memory has maps of another layout.
+// ErrPinned says that memory has maps of another layout.
 var ErrPinned = errors.New("it has other maps")
 
 // Pin describes the maps, which are the host's, for [Pin.Open]; records of rings are none's

@@ -79,7 +79,7 @@ func NewPrograms(at, size uint64, in *os.File) (g *Programs, err error) {
 	return g, nil
 }
 
-// ErrSize: a file is not as long as the data.
+// ErrSize says that a file is not as long as the data.
 var ErrSize = errors.New("it holds something else")
 
 // dataFile is the memory of data: a file's, which is made so long, or new.
