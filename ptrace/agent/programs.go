@@ -300,7 +300,7 @@ func (p *Process) mapPrograms(t *ptrace.Task, g *Programs) error {
 				return err
 			}
 			defer resume()
-			if err := inPrograms(append(tasks, t)); err != nil {
+			if err := inPrograms(append(tasks, t), left); err != nil {
 				return err
 			}
 			where = unix.MAP_FIXED
@@ -334,34 +334,55 @@ func (p *Process) mapPrograms(t *ptrace.Task, g *Programs) error {
 	return nil
 }
 
-// inPrograms returns an error if a thread is in a program, or in what that has called: there
-// is an address of its code on the stack then, near the top.
-func inPrograms(tasks []*ptrace.Task) error {
+// inPrograms returns an error if a thread is in a program, or in what that has called: it
+// runs code of the supervisor's or the vdso, or is in a signal handler that has interrupted
+// that, and there is an address of a program's code on the stack, near the top. Elsewhere
+// such an address is a remainder of an earlier run: programs call nothing else.
+func inPrograms(tasks []*ptrace.Task, maps []proc.Mapping) error {
 	const most = 16 << 10 // bytes: what a program and its helpers need, several times
 	inside := func(addr uint64) bool { return addr >= programAddr && addr < programAddr+codeSize }
+	ours := func(addr uint64) bool {
+		m := proc.At(maps, addr)
+		return inside(addr) || addr >= baseAddr && addr < endAddr || m != nil && m.Path == "[vdso]"
+	}
 	stack := make([]byte, most)
 	for _, t := range tasks {
 		r, err := t.Regs()
 		if err != nil {
 			continue // it ended
 		}
-		found := inside(r.IP())
 		n, _ := t.ReadMem(r.SP(), stack)
+		interrupted := ours(r.IP())
 		for b := stack[:n]; len(b) >= 8; b = b[8:] {
-			found = found || inside(binary.LittleEndian.Uint64(b))
+			word := binary.LittleEndian.Uint64(b)
+			interrupted = interrupted || ours(word) && interruptedAt(b)
+			if interrupted && inside(word) {
+				return errRunning
+			}
 		}
-		if found {
+		if inside(r.IP()) {
 			return errRunning
 		}
 	}
 	return nil
 }
 
+// interruptedAt reports whether memory is what a signal frame has from the instruction
+// pointer on (struct sigcontext_64 of the kernel's asm/sigcontext.h): flags, of which one is
+// always set, and the segments of 64-bit code.
+func interruptedAt(b []byte) bool {
+	if len(b) < 24 {
+		return false
+	}
+	flags, segments := binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:])
+	return flags&2 != 0 && flags>>22 == 0 && uint16(segments) == 0x33
+}
+
 // errRunning: the memory of programs is in use.
 var errRunning = errors.New("a thread runs a program of another supervisor")
 
 // mostTries bounds how often it is looked whether one still does.
-const mostTries = 20
+const mostTries = 50
 
 // Where the messages of send are, in the page of struct conf.
 const (
