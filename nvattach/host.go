@@ -140,6 +140,42 @@ func (p *Plan) SharedMaps() (one, apart []string) {
 	return one, apart
 }
 
+// ChangedByBoth returns the names of shared maps that programs on both sides change, by
+// atomic operations or by update and delete, which lock by these: a GPU's and a processor's
+// are atomic to each other only where the link between them carries them (CUDA's device
+// attribute HOST_NATIVE_ATOMIC_SUPPORTED), as PCI Express does not.
+func (p *Plan) ChangedByBoth() (names []string) {
+	for _, o := range p.Objects {
+		for _, d := range o.Maps {
+			if p.shares(d) && !d.ReadOnly && !d.Ring() && p.changedInKernels(d) && p.changedOnHost(d) {
+				names = append(names, d.Name)
+			}
+		}
+	}
+	return names
+}
+
+func (p *Plan) changedInKernels(d *MapDef) bool {
+	return slices.ContainsFunc(p.Programs, func(q *PlannedProgram) bool {
+		i := slices.Index(q.unit.defs, d)
+		if i < 0 || i >= len(q.Report.Maps) {
+			return false
+		}
+		u := &q.Report.Maps[i]
+		return len(u.Adds) > 0 || u.Atomics || u.Helpers
+	})
+}
+
+func (p *Plan) changedOnHost(d *MapDef) bool {
+	return slices.ContainsFunc(p.Host, func(q *PlannedHost) bool {
+		i := slices.Index(q.unit.defs, d)
+		return i >= 0 && q.uses[i] && slices.ContainsFunc(q.Insns, func(in asm.Instruction) bool {
+			return in.OpCode.Class() == asm.StXClass && in.OpCode.Mode() == asm.AtomicMode ||
+				in.IsBuiltinCall() && (in.Constant == int64(asm.FnMapUpdateElem) || in.Constant == int64(asm.FnMapDeleteElem))
+		})
+	})
+}
+
 // use is which programs of an object have a map in their code.
 type use struct{ host, gpu bool }
 

@@ -240,6 +240,10 @@ func (s *Session) Clocks() bool {
 	return s.opts.Plan.Clocks() || slices.ContainsFunc(s.opts.Settings, func(set nvattach.Setting) bool { return set.GPUClock() })
 }
 
+// ChangedByBoth returns the names of maps that programs on the host and in kernels change, in
+// ways that some machines do not make atomic; see [nvattach.Plan.ChangedByBoth].
+func (s *Session) ChangedByBoth() []string { return s.opts.Plan.ChangedByBoth() }
+
 // share returns the host's maps if the context's kernels reach those that they use, too.
 func (s *Session) share(t *Target) *nvattach.Maps {
 	for _, c := range s.all() {
