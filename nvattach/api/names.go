@@ -10,7 +10,8 @@ import (
 
 // Bounds of what is remembered of a process's kernels.
 const (
-	maxNames     = 1 << 16 // of a process
+	// A training with PyTorch registers 80,000 kernels of its libraries.
+	maxNames     = 1 << 18 // of a process
 	maxProcesses = 1 << 12 // with names
 	maxName      = 4096    // bytes of one
 )
