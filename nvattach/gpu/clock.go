@@ -124,16 +124,7 @@ func (v *visit) compareClocks(c *context) {
 
 // lookAtClock is compareClocks for a context that need not be current, nor active.
 func (v *visit) lookAtClock(c *context) error {
-	_, entered, err := v.enterAnd(c, v.reach(c, false))
-	if !entered {
-		if errors.Is(err, errAsleep) {
-			return nil
-		}
-		return err
-	}
-	c.mem.open(v)
-	v.compareClocks(c)
-	return errors.Join(err, c.mem.close(), v.leave(c))
+	return v.ifActive(c, func() { v.compareClocks(c) })
 }
 
 // drift is how much slower than the host's clock the GPU's goes, in parts of 2^64.

@@ -522,6 +522,14 @@ func (v *visit) keep(c *context, last bool) error {
 
 // look serves the context's rings and intervals, if it is active.
 func (v *visit) look(c *context, now time.Time) error {
+	return v.ifActive(c, func() {
+		c.session.Look(now)
+		c.looked = now
+	})
+}
+
+// ifActive has fn called while the context's memory can be reached, unless it is not active.
+func (v *visit) ifActive(c *context, fn func()) error {
 	if err := v.room(); err != nil {
 		return err
 	}
@@ -533,7 +541,6 @@ func (v *visit) look(c *context, now time.Time) error {
 		return err
 	}
 	c.mem.open(v)
-	c.session.Look(now)
-	c.looked = now
-	return errors.Join(c.mem.close(), v.leave(c))
+	fn()
+	return errors.Join(err, c.mem.close(), v.leave(c))
 }
