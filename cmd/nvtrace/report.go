@@ -217,20 +217,18 @@ func (l *layout) writeTail(w io.Writer, r *ioctl.Report) error {
 func (l *layout) notes(r *ioctl.Report) []string {
 	var list []string
 	var first string
-	n := 0
+	n, at := 0, 0
 	for _, text := range r.Notes {
 		if name, _, ok := strings.Cut(text, calls.NoteRuntime); ok && l.few {
-			if n++; n == 1 {
-				first = name
-				list = append(list, text)
+			if n++; n > 1 {
+				continue
 			}
-			continue
+			first, at = name, len(list)
 		}
 		list = append(list, text)
 	}
 	if n > 1 {
-		i := slices.IndexFunc(list, func(text string) bool { return strings.Contains(text, calls.NoteRuntime) })
-		list[i] = fmt.Sprintf("%s and %d other files have the CUDA runtime in them: its functions are recorded (%s)", first, n-1, l.all)
+		list[at] = fmt.Sprintf("%s and %d other files have the CUDA runtime in them: its functions are recorded (%s)", first, n-1, l.all)
 	}
 	return list
 }
