@@ -156,8 +156,8 @@ type jump struct {
 	unknown bool
 }
 
-// Blocks returns the basic blocks of fn in source order; nil without a body.
-func (f *File) Blocks(fn *Func) []Block {
+// blocks returns the basic blocks of fn in source order; nil without a body.
+func (f *File) blocks(fn *Func) []Block {
 	body := f.Body(fn)
 	if len(body) == 0 {
 		return nil

@@ -2,7 +2,6 @@ package ptx
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 )
@@ -79,16 +78,6 @@ func Hex(v uint64) Arg {
 	return Arg{text: "0x" + strconv.FormatUint(v, 16), kind: OperandInt, bits: v}
 }
 
-// Float32 is the constant v, exact, as 0fXXXXXXXX.
-func Float32(v float32) Arg {
-	return Arg{text: fmt.Sprintf("0f%08X", math.Float32bits(v)), kind: OperandF32}
-}
-
-// Float64 is the constant v, exact, as 0dXXXXXXXXXXXXXXXX.
-func Float64(v float64) Arg {
-	return Arg{text: fmt.Sprintf("0d%016X", math.Float64bits(v)), kind: OperandF64}
-}
-
 // Addr is the memory operand [base+off].
 func Addr(base Arg, off int64) Arg {
 	text := "[" + base.String()
@@ -97,9 +86,6 @@ func Addr(base Arg, off int64) Arg {
 	}
 	return Arg{text: text + "]", kind: OperandAddr}
 }
-
-// Vec is the vector {a, b, …}.
-func Vec(args ...Arg) Arg { return Arg{text: "{" + joinArgs(args) + "}", kind: OperandVector} }
 
 func joinArgs(args []Arg) string {
 	words := make([]string, len(args))
@@ -125,15 +111,6 @@ func (b *Builder) fail(format string, args ...any) {
 
 // Line writes one line of text as it is, for what has no method.
 func (b *Builder) Line(text string) { b.buf.WriteString(b.indent + text + "\n") }
-
-// Comment writes a comment line; a newline in text would end it and is refused.
-func (b *Builder) Comment(text string) {
-	if strings.ContainsAny(text, "\n\r") {
-		b.fail("comment %q: has a newline", text)
-		return
-	}
-	b.Line("// " + text)
-}
 
 // Label writes "name:".
 func (b *Builder) Label(name string) {
@@ -303,24 +280,6 @@ func (b *Builder) Mad(t Type, d, x, y, z Arg) {
 	b.typed("mad.lo", intTypes, t, d, x, y, z)
 }
 
-// Div writes div.t for integers and div.rn.t for floats.
-func (b *Builder) Div(t Type, d, x, y Arg) {
-	if t.Float() {
-		b.typed("div.rn", floatTypes, t, d, x, y)
-		return
-	}
-	b.typed("div", intTypes, t, d, x, y)
-}
-
-// Rem writes rem.t d, a, b.
-func (b *Builder) Rem(t Type, d, x, y Arg) { b.typed("rem", intTypes, t, d, x, y) }
-
-// Min writes min.t d, a, b.
-func (b *Builder) Min(t Type, d, x, y Arg) { b.typed("min", numTypes, t, d, x, y) }
-
-// Max writes max.t d, a, b.
-func (b *Builder) Max(t Type, d, x, y Arg) { b.typed("max", numTypes, t, d, x, y) }
-
 // And writes and.bN d, a, b for a type of N bits, and.pred for predicates.
 func (b *Builder) And(t Type, d, x, y Arg) { b.typed("and", bitTypes|1<<Pred, bits(t), d, x, y) }
 
@@ -330,17 +289,8 @@ func (b *Builder) Or(t Type, d, x, y Arg) { b.typed("or", bitTypes|1<<Pred, bits
 // Xor writes xor.bN d, a, b.
 func (b *Builder) Xor(t Type, d, x, y Arg) { b.typed("xor", bitTypes|1<<Pred, bits(t), d, x, y) }
 
-// Not writes not.bN d, a.
-func (b *Builder) Not(t Type, d, x Arg) { b.typed("not", bitTypes|1<<Pred, bits(t), d, x) }
-
-// Neg writes neg.t d, a.
-func (b *Builder) Neg(t Type, d, x Arg) { b.typed("neg", setOf(S16, S32, S64, F32, F64), t, d, x) }
-
 // Shl writes shl.bN d, a, n; the count n is 32 bits wide for every type.
 func (b *Builder) Shl(t Type, d, x, n Arg) { b.shift("shl", bitTypes, bits(t), d, x, n) }
-
-// Shr writes shr.t d, a, n: arithmetic for signed types, logical for others.
-func (b *Builder) Shr(t Type, d, x, n Arg) { b.shift("shr", bitTypes|intTypes, t, d, x, n) }
 
 func (b *Builder) shift(op string, ok typeSet, t Type, d, x, n Arg) {
 	if why := n.unfit(U32); why != "" {
@@ -443,32 +393,12 @@ func (b *Builder) spaceWord(s Space) string {
 	return ""
 }
 
-// Ld writes ld.mods.space.t d, addr; mods are semantics or cache operators such
-// as ".volatile", or "".
-func (b *Builder) Ld(mods string, s Space, t Type, d, addr Arg) {
-	b.memory("ld"+mods+b.spaceWord(s), t, addr, d, d, addr)
-}
-
 // St writes st.mods.space.t addr, value.
 func (b *Builder) St(mods string, s Space, t Type, addr, value Arg) {
 	if s == SpaceConst {
 		b.fail("st.const%s: constants can't be written", t)
 	}
 	b.memory("st"+mods+b.spaceWord(s), t, addr, value, addr, value)
-}
-
-// Atom writes atom.mods.space.op.t d, addr, args; args are one value, or two
-// for "cas".
-func (b *Builder) Atom(mods string, s Space, op string, t Type, d, addr Arg, args ...Arg) {
-	want := 1
-	if op == "cas" {
-		want = 2
-	}
-	if len(args) != want {
-		b.fail("atom.%s: %d values, not %d", op, len(args), want)
-		return
-	}
-	b.memory("atom"+mods+b.spaceWord(s)+"."+op, t, addr, d, append([]Arg{d, addr}, args...)...)
 }
 
 // Red writes red.mods.space.op.t addr, value.

@@ -7,7 +7,6 @@ import (
 
 func TestBuilder(t *testing.T) {
 	b := NewBuilder(&BuildOptions{Version: Version{7, 8}, Target: Target{SM: 80}})
-	b.Comment("one of everything")
 	r, s := b.Reg(U32, "%r"), b.Reg(S32, "%s")
 	d, f, g, p := b.Reg(U64, "%d"), b.Reg(F32, "%f"), b.Reg(F64, "%g"), b.Reg(Pred, "%p")
 	cell := Name("cell")
@@ -15,21 +14,11 @@ func TestBuilder(t *testing.T) {
 	b.Add(U32, r, r, Imm(-1))
 	b.Sub(S32, s, s, Hex(0x7fffffff))
 	b.Mul(U64, d, d, Imm(3))
-	b.Mul(F32, f, f, Float32(1.5))
 	b.Mad(S32, s, s, s, s)
-	b.Mad(F64, g, g, Float64(-0.5), g)
-	b.Div(U32, r, r, Imm(10))
-	b.Div(F32, f, f, f)
-	b.Rem(U32, r, r, Imm(10))
-	b.Min(S32, s, s, Imm(0))
-	b.Max(F64, g, g, g)
 	b.And(U64, d, d, Hex(0xffff_ffff_ffff_fff0))
 	b.Or(Pred, p, p, p)
 	b.Xor(U32, r, r, r)
-	b.Not(Pred, p, p)
-	b.Neg(F32, f, f)
 	b.Shl(U64, d, d, r)
-	b.Shr(S32, s, s, Imm(31))
 	b.Cvt("", U64, U32, d, r)
 	b.Cvt(".rn", F32, S32, f, s)
 	b.Cvt(".rzi", U32, F64, r, g)
@@ -40,14 +29,10 @@ func TestBuilder(t *testing.T) {
 	b.Setp("eq", B32, p, r, Imm(0))
 	b.Selp(U32, r, r, Imm(1), p)
 	b.Mov(U64, d, cell)
-	b.Ld(".volatile", SpaceGlobal, U8, d, Addr(d, 0))
 	b.St("", SpaceGlobal, U32, Addr(cell, 4), r)
 	b.St("", SpaceGlobal, U16, Addr(d, -8), Imm(-5))
-	b.Atom(".relaxed.gpu", SpaceGlobal, "add", U64, d, Addr(d, 8), Imm(1))
-	b.Atom("", SpaceGlobal, "cas", B32, r, Addr(cell, 0), Imm(0), Imm(1))
 	b.On(p).Red(".relaxed.gpu", SpaceGlobal, "add", U64, Addr(cell, 0), Imm(1))
 	b.OnNot(p).Bra("$done")
-	b.Inst("ld.global.v2.u32", Vec(r, Arg{}), Addr(d, 0))
 	b.Label("$done")
 	b.Inst("bar.sync", Imm(0))
 	code, err := b.Source()
@@ -55,8 +40,8 @@ func TestBuilder(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"\tadd.u32 %r, %r, -1;\n", "\tfma.rn.f64 %g, %g, 0dBFE0000000000000, %g;\n", "\tmul.f32 %f, %f, 0f3FC00000;\n",
-		"\tst.global.u16 [%d+-8], -5;\n", "\t@%p red.relaxed.gpu.global.add.u64 [cell], 1;\n", "\t@!%p bra $done;\n", "{%r, _}",
+		"\tadd.u32 %r, %r, -1;\n", "\tmad.lo.s32 %s, %s, %s, %s;\n",
+		"\tst.global.u16 [%d+-8], -5;\n", "\t@%p red.relaxed.gpu.global.add.u64 [cell], 1;\n", "\t@!%p bra $done;\n",
 	} {
 		if !strings.Contains(code, want) {
 			t.Errorf("no %q in\n%s", want, code)
@@ -80,22 +65,17 @@ func TestBuilderMistakes(t *testing.T) {
 		want string
 		do   func(b *Builder)
 	}{
-		{"no such instruction", func(b *Builder) { b.Rem(F32, r, r, r) }},
 		{"no such instruction", func(b *Builder) { b.Add(B32, r, r, r) }},
 		{"is a register of type .u64", func(b *Builder) { b.Add(U32, r, d, r) }},
 		{"is a register of type .pred", func(b *Builder) { b.Mov(U32, r, p) }},
 		{"does not fit", func(b *Builder) { b.Add(U32, r, r, Hex(1<<32)) }},
 		{"does not fit", func(b *Builder) { b.Add(S16, TypedReg(S16, "h"), TypedReg(S16, "h"), Imm(-32769)) }},
 		{"no floating-point constant", func(b *Builder) { b.Mov(F32, TypedReg(F32, "f"), Imm(1)) }},
-		{"another size", func(b *Builder) { b.Mov(F32, TypedReg(F32, "f"), Float64(1)) }},
 		{"is an address", func(b *Builder) { b.Add(U64, d, d, Addr(d, 0)) }},
-		{"is no address", func(b *Builder) { b.Ld("", SpaceGlobal, U64, d, d) }},
-		{"too narrow", func(b *Builder) { b.Ld("", SpaceGlobal, U64, r, Addr(d, 0)) }},
+		{"is no address", func(b *Builder) { b.St("", SpaceGlobal, U64, d, d) }},
+		{"too narrow", func(b *Builder) { b.St("", SpaceGlobal, U64, Addr(d, 0), r) }},
 		{"can't be written", func(b *Builder) { b.St("", SpaceConst, U32, Addr(d, 0), r) }},
-		{"state space .reg", func(b *Builder) { b.Ld("", SpaceReg, U32, r, Addr(d, 0)) }},
 		{"does not fit", func(b *Builder) { b.St("", SpaceGlobal, U8, Addr(d, 0), Imm(256)) }},
-		{"2 values, not 1", func(b *Builder) { b.Atom("", SpaceGlobal, "add", U32, r, Addr(d, 0), r, r) }},
-		{"1 values, not 2", func(b *Builder) { b.Atom("", SpaceGlobal, "cas", B32, r, Addr(d, 0), r) }},
 		{"count %d", func(b *Builder) { b.Shl(U64, d, d, d) }},
 		{"destination", func(b *Builder) { b.Setp("eq", U32, r, r, r) }},
 		{"no such instruction", func(b *Builder) { b.Setp("lo", S32, p, r, r) }},
@@ -108,11 +88,10 @@ func TestBuilderMistakes(t *testing.T) {
 		{"not an identifier", func(b *Builder) { b.Bra("a b") }},
 		{"not an identifier", func(b *Builder) { b.Label("1x") }},
 		{"is empty", func(b *Builder) { b.Reg(U32, "") }},
-		{"has a newline", func(b *Builder) { b.Comment("a\nret;") }},
 		{"unknown opcode", func(b *Builder) { b.Inst("frobnicate.u32", r) }},
 		{"needs PTX ISA 6.0, sm_70; the module says 5.0, sm_60", func(b *Builder) {
 			b.version, b.target = Version{5, 0}, Target{SM: 60}
-			b.Ld(".relaxed.gpu", SpaceGlobal, U32, r, Addr(d, 0))
+			b.St(".relaxed.gpu", SpaceGlobal, U32, Addr(d, 0), r)
 		}},
 	} {
 		b := NewBuilder(nil)

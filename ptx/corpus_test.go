@@ -51,7 +51,7 @@ func mustParse(tb testing.TB, name, src string) *File {
 func meaning(src string) string {
 	var b strings.Builder
 	for t := range Lex(src) {
-		if !t.Kind.Trivia() {
+		if !t.Kind.trivia() {
 			b.WriteString(src[t.Pos:t.End])
 			b.WriteByte(' ')
 		}

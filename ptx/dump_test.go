@@ -72,9 +72,9 @@ func (d *dumper) stmt(s *Stmt) {
 			head += " @" + not + f.Text(s.Guard)
 		}
 	case StmtLoc:
-		head = fmt.Sprintf("%s loc %+v", f.lineCol(s.Pos), f.Loc(s))
+		head = fmt.Sprintf("%s loc %+v", f.lineCol(s.Pos), f.loc(s))
 	case StmtFile:
-		n, name := f.SourceFile(s)
+		n, name := f.sourceFile(s)
 		head = fmt.Sprintf("%s file %d %q", f.lineCol(s.Pos), n, name)
 	}
 	if s.Flags&UnknownWord != 0 {

@@ -132,7 +132,7 @@ func TestManyTargets(t *testing.T) {
 	src := ".entry k() {\nt: .branchtargets l" + strings.Repeat(",l", n) + ";\nl:\n" + strings.Repeat("@p brx.idx r, t;\n", n) + "}"
 	f := mustParse(t, "many", src)
 	total := 0
-	blocks := f.Blocks(f.Lookup("k"))
+	blocks := f.blocks(f.Lookup("k"))
 	for i := range blocks {
 		total += len(blocks[i].Succs)
 		if !blocks[i].Reachable {

@@ -1,6 +1,7 @@
 package ptx
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -56,4 +57,18 @@ func FuzzLex(f *testing.F) {
 			t.Fatalf("tokens end at %d of %d", at, len(src))
 		}
 	})
+}
+
+var tokenKindNames = [...]string{
+	TokEOF: "end of file", TokSpace: "space", TokLineComment: "line comment", TokComment: "comment",
+	TokMarker: "line marker", TokPadding: "padding", TokIdent: "identifier", TokDirective: "directive",
+	TokInt: "integer", TokFloat: "float", TokString: "string", TokPunct: "punctuation", TokBad: "bad bytes",
+}
+
+// String returns the kind in words.
+func (k TokenKind) String() string {
+	if int(k) < len(tokenKindNames) {
+		return tokenKindNames[k]
+	}
+	return fmt.Sprintf("TokenKind(%d)", uint8(k))
 }

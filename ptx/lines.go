@@ -48,7 +48,7 @@ func (f *File) Position(p Pos) Position {
 }
 
 // A Loc is what a .loc directive says: where the statements after it come from.
-// File is an index for [File.SourceFile]; 0 in all fields means unknown.
+// File is an index for File.sourceFile; 0 in all fields means unknown.
 type Loc struct {
 	File, Line, Col uint32
 
@@ -59,8 +59,8 @@ type Loc struct {
 	InlinedFile, InlinedLine, InlinedCol uint32
 }
 
-// Loc returns what a StmtLoc says; it panics for other statements.
-func (f *File) Loc(s *Stmt) Loc {
+// loc returns what a StmtLoc says; it panics for other statements.
+func (f *File) loc(s *Stmt) Loc {
 	if s.Kind != StmtLoc {
 		panic("BUG: ptx: File.Loc of a statement that is no StmtLoc")
 	}
@@ -95,9 +95,9 @@ func (p *parser) number() uint32 {
 	return uint32(min(v.bits, 1<<32-1))
 }
 
-// SourceFile returns the index and the name of a StmtFile, the quotes removed
+// sourceFile returns the index and the name of a StmtFile, the quotes removed
 // and the rest as written; it panics for other statements.
-func (f *File) SourceFile(s *Stmt) (index uint32, name string) {
+func (f *File) sourceFile(s *Stmt) (index uint32, name string) {
 	if s.Kind != StmtFile {
 		panic("BUG: ptx: File.SourceFile of a statement that is no StmtFile")
 	}
@@ -113,7 +113,7 @@ func (f *File) SourceFiles() map[uint32]string {
 	names := map[uint32]string{}
 	for i := range f.Stmts {
 		if s := &f.Stmts[i]; s.Kind == StmtFile {
-			n, name := f.SourceFile(s)
+			n, name := f.sourceFile(s)
 			names[n] = name
 		}
 	}
@@ -127,5 +127,5 @@ func (st *Sites) Loc(f *File, i uint32) (l Loc, ok bool) {
 	if n == 0 {
 		return Loc{}, false
 	}
-	return f.Loc(&f.Stmts[st.locs[n-1]]), true
+	return f.loc(&f.Stmts[st.locs[n-1]]), true
 }

@@ -5,10 +5,10 @@ import (
 	"sync"
 )
 
-// KnownModifier reports whether m, given with its dot, is a modifier of some
+// knownModifier reports whether m, given with its dot, is a modifier of some
 // instruction of PTX ISA 1.0 to 9.3. Unknown ones are kept like any other;
 // [File.Check] warns of them.
-func KnownModifier(m string) bool {
+func knownModifier(m string) bool {
 	if typeOf(m) != TypeNone || modifierWords()[m] {
 		return true
 	}

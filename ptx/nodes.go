@@ -75,7 +75,7 @@ const (
 )
 
 // A Stmt is one statement. What it is made of is reached through the File it
-// belongs to: [File.Text], [File.Args], [File.Mods], [File.Decl].
+// belongs to: [File.Text], [File.Args], File.mods, [File.Decl].
 type Stmt struct {
 	Kind  StmtKind
 	Flags StmtFlags
@@ -327,9 +327,9 @@ func (f *File) Body(fn *Func) []Stmt {
 // Opcode returns the opcode of an instruction without its modifiers: "ld".
 func (f *File) Opcode(s *Stmt) string { return f.Text(s.Name) }
 
-// Mods yields the modifiers of an instruction, each with its dot: ".global",
+// mods yields the modifiers of an instruction, each with its dot: ".global",
 // ".shared::cta", ".v4", ".f32".
-func (f *File) Mods(s *Stmt) iter.Seq[string] {
+func (f *File) mods(s *Stmt) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		rest := f.Text(Span{s.Name.End, s.Mods})
 		for rest != "" {
@@ -341,9 +341,9 @@ func (f *File) Mods(s *Stmt) iter.Seq[string] {
 	}
 }
 
-// AppendMods appends the modifiers of an instruction to dst; see [File.Mods].
+// AppendMods appends the modifiers of an instruction to dst; see File.mods.
 func (f *File) AppendMods(dst []string, s *Stmt) []string {
-	for m := range f.Mods(s) {
+	for m := range f.mods(s) {
 		dst = append(dst, m)
 	}
 	return dst
@@ -351,7 +351,7 @@ func (f *File) AppendMods(dst []string, s *Stmt) []string {
 
 // HasMod reports whether the instruction has the modifier m, given with its dot.
 func (f *File) HasMod(s *Stmt, m string) bool {
-	for x := range f.Mods(s) {
+	for x := range f.mods(s) {
 		if x == m {
 			return true
 		}
@@ -367,7 +367,7 @@ func (f *File) FullOpcode(s *Stmt) string {
 		return t
 	}
 	b := []byte(f.Opcode(s))
-	for m := range f.Mods(s) {
+	for m := range f.mods(s) {
 		b = append(b, m...)
 	}
 	return string(b)

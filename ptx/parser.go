@@ -95,7 +95,7 @@ func (p *parser) next() {
 			return
 		}
 		k, end := scan(src, i)
-		if k.Trivia() {
+		if k.trivia() {
 			i = end
 			continue
 		}

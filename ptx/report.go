@@ -157,7 +157,7 @@ func (l *siteLister) list() []SiteJSON {
 	for i := st.Func.Open + 1; i <= st.Func.Close; i++ {
 		s := &l.f.Stmts[i]
 		if s.Kind == StmtLoc {
-			loc := l.f.Loc(s)
+			loc := l.f.loc(s)
 			name, ok := l.files[loc.File]
 			if !ok {
 				name = fmt.Sprintf("file %d", loc.File)
@@ -212,7 +212,7 @@ func (l *siteLister) add(i uint32, kind string, j SiteJSON) {
 			j.Guard = "!" + j.Guard
 		}
 	}
-	if l.st.InChain(i) {
+	if l.st.inChain(i) {
 		j.Notes = append(j.Notes, "in carry chain")
 	}
 	l.out = append(l.out, j)
@@ -358,8 +358,8 @@ func (f *File) Check() *CheckReport {
 		if s.Kind != StmtInstr || s.Flags&UnknownWord != 0 {
 			continue
 		}
-		for m := range f.Mods(s) {
-			if !KnownModifier(m) {
+		for m := range f.mods(s) {
+			if !knownModifier(m) {
 				r.Warnings = append(r.Warnings, fmt.Sprintf("%s: unknown modifier %s of %s", f.Position(s.Pos), m, f.Opcode(s)))
 			}
 		}

@@ -122,7 +122,7 @@ func (f *File) Sites(fn *Func) *Sites {
 	if !fn.HasBody() {
 		return st
 	}
-	st.Blocks = f.Blocks(fn)
+	st.Blocks = f.blocks(fn)
 	st.Entry = f.entry(fn, st.Blocks)
 	sc := siteScan{f: f, st: st}
 	accesses := 0
@@ -346,7 +346,7 @@ var syncKinds = [opCount]uint8{
 func (sc *siteScan) sync(i uint32, s *Stmt, k SyncKind) {
 	y := Sync{Stmt: i, Kind: k}
 	wait, warp, aligned := false, false, false
-	for m := range sc.f.Mods(s) {
+	for m := range sc.f.mods(s) {
 		switch m {
 		case ".cluster":
 			if s.Op == OpBarrier {

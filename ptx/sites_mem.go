@@ -108,7 +108,7 @@ var accessDecoders = [opCount]func(*accessScan){
 // begin reads the modifiers that mean the same in every memory instruction.
 func (x *accessScan) begin(c AccessClass, fl AccessFlags) {
 	x.a = Access{Stmt: x.i, Class: c, Flags: fl, Vec: 1, Addr: NoOperand, Size: NoOperand}
-	for m := range x.sc.f.Mods(x.s) {
+	for m := range x.sc.f.mods(x.s) {
 		x.modifier(m)
 	}
 	x.a.Bytes = uint32(x.a.Type.Size()) * uint32(x.a.Vec)
@@ -265,7 +265,7 @@ func (x *accessScan) constant(i int) uint32 {
 func (x *accessScan) copy() {
 	x.begin(AccessAsync, 0)
 	bulk, tensor, prefetch, reduce, waits := false, false, false, false, false
-	for m := range x.sc.f.Mods(x.s) {
+	for m := range x.sc.f.mods(x.s) {
 		switch m {
 		case ".bulk":
 			bulk = true

@@ -23,23 +23,9 @@ const (
 	TokBad                          // bytes that no PTX token starts with, or an unterminated string or comment
 )
 
-var tokenKindNames = [...]string{
-	TokEOF: "end of file", TokSpace: "space", TokLineComment: "line comment", TokComment: "comment",
-	TokMarker: "line marker", TokPadding: "padding", TokIdent: "identifier", TokDirective: "directive",
-	TokInt: "integer", TokFloat: "float", TokString: "string", TokPunct: "punctuation", TokBad: "bad bytes",
-}
-
-// String returns the kind in words, as error messages use it.
-func (k TokenKind) String() string {
-	if int(k) < len(tokenKindNames) {
-		return tokenKindNames[k]
-	}
-	return fmt.Sprintf("TokenKind(%d)", uint8(k))
-}
-
-// Trivia reports whether tokens of this kind separate other tokens and mean
+// trivia reports whether tokens of this kind separate other tokens and mean
 // nothing themselves.
-func (k TokenKind) Trivia() bool { return k >= TokSpace && k <= TokPadding }
+func (k TokenKind) trivia() bool { return k >= TokSpace && k <= TokPadding }
 
 // A Pos is a byte offset into the source of a [File]. [File.Position] turns it
 // into a line and a column.

@@ -249,9 +249,9 @@ func (st *Sites) chainAt(i uint32) *Chain {
 	return nil
 }
 
-// InChain reports whether a probe before statement i would stand between an
+// inChain reports whether a probe before statement i would stand between an
 // instruction that sets the carry flag and one that reads it.
-func (st *Sites) InChain(i uint32) bool {
+func (st *Sites) inChain(i uint32) bool {
 	c := st.chainAt(i)
 	return c != nil && i > c.First
 }

@@ -334,7 +334,7 @@ func emitPrint(g *Gen, c *Call) (ptx.Arg, error) {
 	if !ok {
 		return ptx.Arg{}, fmt.Errorf("text is not known")
 	}
-	g.Comment(fmt.Sprintf("print %q", text))
+	g.Line(fmt.Sprintf("// print %q", text))
 	return ptx.Imm(int64(len(text))), nil
 }
 

@@ -58,7 +58,7 @@ func TestCorpusCompiles(t *testing.T) {
 				t.Errorf("%s: %v", path, err)
 				continue
 			}
-			for _, err := range k.Missing() {
+			for _, err := range k.missing() {
 				if !missingAllowed(err.Error()) {
 					t.Error(err)
 				}

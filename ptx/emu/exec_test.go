@@ -523,7 +523,7 @@ func TestHostMemory(t *testing.T) {
 }
 
 func TestHeap(t *testing.T) {
-	h := NewHeap(4096)
+	h := newHeap(4096)
 	a, err := h.Alloc(1000, 0, "a")
 	if err != nil {
 		t.Fatal(err)
@@ -599,7 +599,7 @@ func TestOperandForms(t *testing.T) {
 			mod, err := New(nil).Load(f)
 			if err == nil {
 				var k *Kernel
-				if k, err = mod.Kernel("k"); err == nil && len(k.Missing()) == 0 {
+				if k, err = mod.Kernel("k"); err == nil && len(k.missing()) == 0 {
 					t.Errorf("%s runs", code)
 				}
 			}

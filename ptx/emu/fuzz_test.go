@@ -33,7 +33,7 @@ func FuzzRun(f *testing.F) {
 		if err != nil {
 			return
 		}
-		m := New(&Options{Memory: NewHeap(1 << 24), Workers: 1, StackLimit: 1 << 16, MaxDepth: 32})
+		m := New(&Options{Memory: newHeap(1 << 24), Workers: 1, StackLimit: 1 << 16, MaxDepth: 32})
 		mod, err := m.Load(file)
 		if err != nil {
 			return

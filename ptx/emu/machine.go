@@ -11,7 +11,7 @@ import (
 )
 
 // A Device describes the GPU that the machine pretends to be. Zero fields take
-// the values of [DefaultDevice].
+// the values of defaultDevice.
 type Device struct {
 	Name               string // for people
 	Major, Minor       int    // compute capability
@@ -23,9 +23,9 @@ type Device struct {
 	TotalMemory        uint64 // bytes, for cuDeviceTotalMem
 }
 
-// DefaultDevice returns a device with the limits of compute capability 9.0 and few
+// defaultDevice returns a device with the limits of compute capability 9.0 and few
 // multiprocessors.
-func DefaultDevice() Device {
+func defaultDevice() Device {
 	return Device{
 		Name: "nvtrace PTX machine", Major: 9, Minor: 0, SMs: 8,
 		MaxThreadsPerBlock: 1024, MaxThreadsPerSM: 2048, SharedPerBlock: 227 << 10,
@@ -35,7 +35,7 @@ func DefaultDevice() Device {
 
 // fill sets the zero fields.
 func (d *Device) fill() {
-	def := DefaultDevice()
+	def := defaultDevice()
 	if d.Name == "" {
 		d.Name = def.Name
 	}
@@ -92,7 +92,7 @@ func New(o *Options) *Machine {
 	m.opts.Device.fill()
 	m.dev = m.opts.Device
 	if m.opts.Memory == nil {
-		m.opts.Memory = NewHeap(m.dev.TotalMemory)
+		m.opts.Memory = newHeap(m.dev.TotalMemory)
 	}
 	m.mem = m.opts.Memory
 	if m.opts.StackLimit == 0 {
@@ -247,9 +247,9 @@ func (k *Kernel) SharedBytes() uint64 { return k.prog.sharedLen }
 // LocalBytes returns the local memory of a thread outside calls.
 func (k *Kernel) LocalBytes() uint64 { return k.prog.entry.localSize + k.mod.localLen }
 
-// Missing returns an error for every instruction of the kernel and the functions
+// missing returns an error for every instruction of the kernel and the functions
 // it calls that the machine cannot execute; a launch fails if it gets to one.
-func (k *Kernel) Missing() []error { return k.prog.missing }
+func (k *Kernel) missing() []error { return k.prog.missing }
 
 // Missing says what keeps the machine from executing the kernels of f, or its functions
 // if it has none: a declaration that has no place in it, or every instruction that it lacks, each
@@ -273,7 +273,7 @@ func Missing(f *ptx.File) []string {
 			add(err)
 			return
 		}
-		for _, err := range k.Missing() {
+		for _, err := range k.missing() {
 			add(err)
 		}
 	}

@@ -76,7 +76,7 @@ func runAll(t *testing.T, src string) {
 	if err != nil {
 		return
 	}
-	m := New(&Options{Memory: NewHeap(1 << 26), Workers: 1, StackLimit: 1 << 16, MaxDepth: 32})
+	m := New(&Options{Memory: newHeap(1 << 26), Workers: 1, StackLimit: 1 << 16, MaxDepth: 32})
 	mod, err := m.Load(file)
 	if err != nil {
 		return

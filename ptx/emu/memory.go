@@ -73,8 +73,8 @@ const (
 	heapGap  = 4096
 )
 
-// NewHeap returns an empty heap that holds at most limit bytes; 0 means 4 GiB.
-func NewHeap(limit uint64) *Heap {
+// newHeap returns an empty heap that holds at most limit bytes; 0 means 4 GiB.
+func newHeap(limit uint64) *Heap {
 	if limit == 0 {
 		limit = 4 << 30
 	}
