@@ -45,7 +45,7 @@ func TestCounts(t *testing.T) {
 			nvswitch: count(a.NVSwitches(), nil) + count(a.NVSwitchCtls(), nil),
 			nvlink:   count(a.NVLinks(), nil),
 			drm:      count(a.DRMs(), nil),
-			status:   count(a.Statuses(), nil),
+			status:   count(a.statuses(), nil),
 		}
 		if got != want {
 			t.Errorf("%s: %+v, want %+v", v, got, want)
@@ -223,7 +223,7 @@ func TestControlsAreSound(t *testing.T) {
 func TestControl(t *testing.T) {
 	a := load(t, "580.142")
 	c := a.Control(0x20800110)
-	if c == nil || c.Name != "NV2080_CTRL_CMD_GPU_GET_NAME_STRING" || c.Size != 132 || c.ClassID() != 0x2080 {
+	if c == nil || c.Name != "NV2080_CTRL_CMD_GPU_GET_NAME_STRING" || c.Size != 132 || c.classID() != 0x2080 {
 		t.Errorf("0x20800110 is %+v", c)
 	}
 	if a.Control(0x20800110) != c {
@@ -389,8 +389,8 @@ func TestDomains(t *testing.T) {
 		t.Fatalf("attr has no LOCATION: %+v", attr.Ranges)
 	}
 	loc := &attr.Ranges[i]
-	if name, ok := loc.ValueName(loc.Of(1 << 25)); !ok || name != "PCI" || loc.Mask() != 3<<25 || int(loc.Lo) != attrLocationLo {
-		t.Errorf("location of 1<<25 is %q, mask %#x", name, loc.Mask())
+	if name, ok := loc.valueName(loc.Of(1 << 25)); !ok || name != "PCI" || loc.mask() != 3<<25 || int(loc.Lo) != attrLocationLo {
+		t.Errorf("location of 1<<25 is %q, mask %#x", name, loc.mask())
 	}
 	index := a.Struct("NV2080_CTRL_GPU_INFO").Lookup("index").Domain
 	name, _ := index.Name(0x22)

@@ -17,8 +17,8 @@ type Control struct {
 	Other     *Control   // another command that the headers define under the number, told apart by Size; mostly nil
 }
 
-// ClassID returns the class half of the command number.
-func (c *Control) ClassID() uint32 { return c.Cmd >> 16 }
+// classID returns the class half of the command number.
+func (c *Control) classID() uint32 { return c.Cmd >> 16 }
 
 // Embedded is a pointer inside parameters that the driver follows.
 type Embedded struct {

@@ -69,13 +69,13 @@ func (r *BitRange) Of(v uint64) uint64 {
 	return v >> r.Lo & (2<<(r.Hi-r.Lo) - 1)
 }
 
-// Mask returns the bits of the range.
-func (r *BitRange) Mask() uint64 {
+// mask returns the bits of the range.
+func (r *BitRange) mask() uint64 {
 	if r.Hi < r.Lo || r.Lo > 63 {
 		return 0
 	}
 	return (2<<(r.Hi-r.Lo) - 1) << r.Lo
 }
 
-// ValueName returns the name of what the range holds.
-func (r *BitRange) ValueName(v uint64) (string, bool) { return lookup(r.Values, v) }
+// valueName returns the name of what the range holds.
+func (r *BitRange) valueName(v uint64) (string, bool) { return lookup(r.Values, v) }

@@ -37,8 +37,8 @@ func (a *ABI) StatusName(s Status) string {
 	return fmt.Sprintf("NV_STATUS(%#x)", uint32(s))
 }
 
-// Statuses iterates over the statuses that the version names, in ascending order.
-func (a *ABI) Statuses() iter.Seq[Status] {
+// statuses iterates over the statuses that the version names, in ascending order.
+func (a *ABI) statuses() iter.Seq[Status] {
 	return func(yield func(Status) bool) {
 		t := &a.t.tab[wire.StatusTab]
 		for i := range t.n {

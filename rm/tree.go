@@ -241,19 +241,6 @@ func (t *Tree) At(time int64) iter.Seq[*Object] {
 	}
 }
 
-// Children iterates over the living objects right under o, latest first.
-func (o *Object) Children() iter.Seq[*Object] {
-	return func(yield func(*Object) bool) {
-		for l := o.children.first; l != nil; {
-			next := l.next
-			if !yield(l.object) {
-				return
-			}
-			l = next
-		}
-	}
-}
-
 // Alloc adds an object. It returns the object, whose place is guessed if its
 // client or parent was not seen.
 func (t *Tree) Alloc(op *AllocOp) *Object {

@@ -51,8 +51,8 @@ func (o *Object) Path() string {
 	return strings.Join(l, "/")
 }
 
-// Device returns the device that the object belongs to, nil if it is under none.
-func (o *Object) Device() *Object {
+// device returns the device that the object belongs to, nil if it is under none.
+func (o *Object) device() *Object {
 	for p := o; p != nil; p = p.Parent {
 		if p.Kind == Device {
 			return p
@@ -126,7 +126,7 @@ func (o *Object) appendLine(dst []byte, depth int) []byte {
 		dst = fmt.Appendf(dst, " %d entries", o.Attr.Size)
 	default:
 		dst = append(dst, ' ')
-		dst = AppendBytes(dst, o.Attr.Size)
+		dst = appendBytes(dst, o.Attr.Size)
 	}
 	if o.Attr.Aperture != ApertureUnknown {
 		dst = append(dst, ' ')
@@ -142,8 +142,8 @@ func (o *Object) appendLine(dst []byte, depth int) []byte {
 	return append(dst, '\n')
 }
 
-// AppendBytes appends a number of bytes with a binary unit, exactly: 2M, 64K, 4097.
-func AppendBytes(dst []byte, n uint64) []byte {
+// appendBytes appends a number of bytes with a binary unit, exactly: 2M, 64K, 4097.
+func appendBytes(dst []byte, n uint64) []byte {
 	units := "KMGTPE"
 	u := byte(0)
 	for i := 0; i < len(units) && n != 0 && n%1024 == 0; i++ {

@@ -111,7 +111,7 @@ func TestTreeNames(t *testing.T) {
 	if s := w.object(hComp).Path(); s != "client0/dev0/tsg0/chan0/compute0" {
 		t.Errorf("path: %s", s)
 	}
-	if d := w.object(hComp).Device(); d != w.object(hDevice) {
+	if d := w.object(hComp).device(); d != w.object(hDevice) {
 		t.Errorf("device: %v", d)
 	}
 	if s := w.tree.Name(Ref{hClient, hChan}); s != "chan0{c86f}" {

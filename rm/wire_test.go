@@ -19,7 +19,7 @@ func walk(t *tables) (objects int) {
 			}
 			a.ControlGroup(c.Cmd)
 		}
-		objects += count(a.Escapes(), nil) + count(a.Classes(), nil) + count(a.Structs(), nil) + count(a.Statuses(), nil)
+		objects += count(a.Escapes(), nil) + count(a.Classes(), nil) + count(a.Structs(), nil) + count(a.statuses(), nil)
 		for _, s := range []int{count(a.UVMs(), nil), count(a.Modesets(), nil), count(a.NVSwitches(), nil), count(a.NVSwitchCtls(), nil), count(a.NVLinks(), nil), count(a.DRMs(), nil)} {
 			objects += s
 		}

@@ -36,7 +36,7 @@ func (c *Cursor) Each(declaration func()) (errs []error) {
 	for c.Pos < len(c.Tokens) {
 		start := c.Pos
 		if err := Guard(declaration); err != nil {
-			errs = append(errs, fmt.Errorf("%w, near: %s", err, Spell(c.Tokens, start, 14)))
+			errs = append(errs, fmt.Errorf("%w, near: %s", err, spell(c.Tokens, start, 14)))
 			c.Pos = start
 			c.resync()
 		}

@@ -294,7 +294,7 @@ func cast(v Value, t Sized) Value {
 func (e *Evaluator) primary(t Token) (Value, error) {
 	switch t.Kind {
 	case Number:
-		return ParseNumber(t.Text)
+		return parseNumber(t.Text)
 	case Char:
 		s := strings.Trim(t.Text, "'")
 		if r, _, tail, err := strconv.UnquoteChar(s, '\''); err == nil && tail == "" {
@@ -338,8 +338,8 @@ func (e *Evaluator) skipCall() {
 	}
 }
 
-// ParseNumber reads an integer constant with its suffixes.
-func ParseNumber(s string) (Value, error) {
+// parseNumber reads an integer constant with its suffixes.
+func parseNumber(s string) (Value, error) {
 	var v Value
 	digits := s
 	hex := strings.HasPrefix(s, "0x") || strings.HasPrefix(s, "0X")

@@ -131,8 +131,8 @@ func measure(s string) (Kind, int) {
 	return Punct, 1
 }
 
-// Spell returns the text of n tokens from i on, for messages.
-func Spell(l []Token, i, n int) string {
+// spell returns the text of n tokens from i on, for messages.
+func spell(l []Token, i, n int) string {
 	var b strings.Builder
 	for ; i < len(l) && n > 0; i, n = i+1, n-1 {
 		b.WriteString(l[i].Text)

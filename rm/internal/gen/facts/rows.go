@@ -13,7 +13,7 @@ func (f *Facts) rows() (map[string]map[string]json.RawMessage, error) {
 	for _, n := range Names() {
 		r.m[n] = map[string]json.RawMessage{}
 	}
-	records, names := f.Reach()
+	records, names := f.reach()
 	for k := range records {
 		r.put(Types, k, f.Types[k])
 	}
@@ -92,8 +92,8 @@ func (f *Facts) ioctls() map[string][]Ioctl {
 	return map[string][]Ioctl{UVM: f.UVM, UVMTest: f.UVMTest, KMS: f.KMS, NVSwitch: f.NVSwitch, NVSwCtl: f.NVSwCtl, NVLink: f.NVLink, DRM: f.DRM}
 }
 
-// Roots returns the records that programs and driver exchange.
-func (f *Facts) Roots() map[string]bool {
+// roots returns the records that programs and driver exchange.
+func (f *Facts) roots() map[string]bool {
 	r := map[string]bool{}
 	add := func(n string) {
 		if k, ok := f.Record(n); ok {
@@ -126,9 +126,9 @@ func (f *Facts) Roots() map[string]bool {
 	return r
 }
 
-// Reach returns the roots with every record that they hold, and the names of
+// reach returns the roots with every record that they hold, and the names of
 // all types of their members.
-func (f *Facts) Reach() (records, names map[string]bool) {
+func (f *Facts) reach() (records, names map[string]bool) {
 	records, names = map[string]bool{}, map[string]bool{}
 	var walk func(string)
 	walk = func(k string) {
@@ -152,7 +152,7 @@ func (f *Facts) Reach() (records, names map[string]bool) {
 			}
 		}
 	}
-	for k := range f.Roots() {
+	for k := range f.roots() {
 		walk(k)
 	}
 	for _, n := range f.elements() {

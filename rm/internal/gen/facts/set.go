@@ -74,8 +74,8 @@ func NewSet() *Set {
 	return s
 }
 
-// CompareVersions orders driver versions by their numbers.
-func CompareVersions(a, b string) int {
+// compareVersions orders driver versions by their numbers.
+func compareVersions(a, b string) int {
 	x, y := strings.Split(a, "."), strings.Split(b, ".")
 	for i := range min(len(x), len(y)) {
 		m, _ := strconv.Atoi(x[i])
@@ -106,7 +106,7 @@ func (s *Set) Add(f *Facts) error {
 	if err != nil {
 		return fmt.Errorf("facts of %s: %w", f.Version, err)
 	}
-	i, known := slices.BinarySearchFunc(s.Versions, f.Version, CompareVersions)
+	i, known := slices.BinarySearchFunc(s.Versions, f.Version, compareVersions)
 	if !known {
 		s.Versions = slices.Insert(s.Versions, i, f.Version)
 	}
@@ -135,7 +135,7 @@ func (s *Set) Add(f *Facts) error {
 // Compare lists how one version's facts differ from what the set has of that
 // version. It is an error if the set lacks the version.
 func (s *Set) Compare(f *Facts) ([]string, error) {
-	i, known := slices.BinarySearchFunc(s.Versions, f.Version, CompareVersions)
+	i, known := slices.BinarySearchFunc(s.Versions, f.Version, compareVersions)
 	if !known {
 		return nil, fmt.Errorf("no facts of version %s to compare with", f.Version)
 	}
@@ -266,13 +266,13 @@ func (s *Set) spans(text string) ([][2]int, error) {
 	var out [][2]int
 	for part := range strings.SplitSeq(text, ",") {
 		from, to, ok := strings.Cut(part, "-")
-		i, found := slices.BinarySearchFunc(s.Versions, from, CompareVersions)
+		i, found := slices.BinarySearchFunc(s.Versions, from, compareVersions)
 		if !ok || !found {
 			return nil, fmt.Errorf("span %q: no such version", part)
 		}
 		j := len(s.Versions) - 1
 		if to != "" {
-			if j, found = slices.BinarySearchFunc(s.Versions, to, CompareVersions); !found || j < i {
+			if j, found = slices.BinarySearchFunc(s.Versions, to, compareVersions); !found || j < i {
 				return nil, fmt.Errorf("span %q: no such version", part)
 			}
 		}
@@ -289,7 +289,7 @@ func Read(dir string) (*Set, error) {
 		return nil, fmt.Errorf("facts: %w", err)
 	}
 	s.Versions = strings.Fields(string(b))
-	if !slices.IsSortedFunc(s.Versions, CompareVersions) {
+	if !slices.IsSortedFunc(s.Versions, compareVersions) {
 		return nil, fmt.Errorf("facts: %s: versions are not in ascending order", dir)
 	}
 	for _, name := range Names() {

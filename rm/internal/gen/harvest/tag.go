@@ -35,10 +35,10 @@ func Tag(repo, tag string) (fs.FS, error) {
 	return tree, nil
 }
 
-// present lists those of [Roots] that the tag has.
+// present lists those of roots that the tag has.
 func present(repo, tag string) ([]string, error) {
 	var out []string
-	for _, r := range Roots() {
+	for _, r := range roots() {
 		if exec.Command("git", "-C", repo, "cat-file", "-e", tag+":"+r).Run() == nil {
 			out = append(out, r)
 		}

@@ -91,8 +91,8 @@ const (
 	openInc = "kernel-open/common/inc"
 )
 
-// Roots are the folders and files of the driver that the harvest reads.
-func Roots() []string {
+// roots are the folders and files of the driver that the harvest reads.
+func roots() []string {
 	return []string{
 		"version.mk", "src/common", "src/nvidia/arch/nvalloc/unix", "src/nvidia/generated", "src/nvidia/inc", "src/nvidia/interface",
 		"src/nvidia/src/kernel/rmapi", "src/nvidia-modeset/interface", "src/nvidia-modeset/src/nvkms.c",
