@@ -277,9 +277,6 @@ func (e *Event) Stack() []StackFrame {
 	return frames
 }
 
-// FDOf returns the descriptor argument of an ioctl, close or dup event.
-func (e *Event) FDOf() int32 { return int32(uint32(e.Args[0])) }
-
 // Request returns an ioctl's request number (the kernel looks at 32 bits only).
 func (e *Event) Request() uint32 { return uint32(e.Args[1]) }
 
@@ -321,13 +318,6 @@ func (e *Event) Alloc(n int) []byte {
 	}
 	e.arena = e.arena[:used+n]
 	return e.arena[used : used+n : used+n]
-}
-
-// Unalloc gives back b, which must be what the latest Alloc returned.
-func (e *Event) Unalloc(b []byte) {
-	if n := len(e.arena) - len(b); n >= 0 {
-		e.arena = e.arena[:n]
-	}
 }
 
 // Clone returns a copy of e that shares no memory with it, for keeping an

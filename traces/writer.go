@@ -112,20 +112,6 @@ func CheckName(name string) error {
 	return fmt.Errorf("recording %s: the name must end in .nvt (compressed) or .jsonl (text)", name)
 }
 
-// Create makes the file name, replacing an existing one, and starts a recording
-// in it. A new file is for its owner alone: recordings hold the memory of programs.
-// Names that [CheckName] refuses are refused.
-func Create(name string, h *Header, o *WriterOptions) (*Writer, error) {
-	if err := CheckName(name); err != nil {
-		return nil, err
-	}
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("recording: %w", err)
-	}
-	return NewFileWriter(f, h, o)
-}
-
 // NewFileWriter starts a recording in the open file f, in the form that f's name asks
 // for. f is closed by [Writer.Close], and also if there is an error.
 func NewFileWriter(f *os.File, h *Header, o *WriterOptions) (*Writer, error) {

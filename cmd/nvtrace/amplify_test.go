@@ -38,7 +38,7 @@ func (c *counter) Write(b []byte) (int, error) {
 func manyEvents(t *testing.T, n int, event func(i int) *traces.Event) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "many.nvt")
-	w, err := traces.Create(name, &traces.Header{Schema: traces.SchemaVersion, Driver: "580.159.04", PID: 1}, nil)
+	w, err := createRecording(name, &traces.Header{Schema: traces.SchemaVersion, Driver: "580.159.04", PID: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -406,10 +406,10 @@ func TestGate(t *testing.T) {
 // TestVersionPlace: version tells where a recording was made.
 func TestVersionPlace(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "run.nvt")
-	w, err := traces.Create(name, &traces.Header{
+	w, err := createRecording(name, &traces.Header{
 		Tool: "v1", Driver: "580.142", Host: "node7", Boot: "b0", GPUs: []string{"GPU-1", "GPU-2"}, Container: "c0ffee",
 		Rank: map[string]string{"RANK": "3", "WORLD_SIZE": "8\x1b[2J"},
-	}, nil)
+	})
 	if err == nil {
 		err = w.Close()
 	}
@@ -425,3 +425,12 @@ func TestVersionPlace(t *testing.T) {
 }
 
 var _ io.Writer = (*wholeFile)(nil)
+
+// createRecording starts a recording.
+func createRecording(name string, h *traces.Header) (*traces.Writer, error) {
+	f, err := os.Create(name)
+	if err != nil {
+		return nil, err
+	}
+	return traces.NewFileWriter(f, h, nil)
+}

@@ -39,7 +39,7 @@ func moduleRecording(t *testing.T, gaps ...string) string {
 	sass := put("kernels.11.8.sm_80.cubin")
 	sass.Format, sass.Handle = "cubin", 0x6600
 	gone := &traces.Image{SHA256: strings.Repeat("ab", 32), Size: 100, Format: "ptx", File: "/does/not/exist", Offset: 4096}
-	w, err := traces.Create(name, &traces.Header{Schema: traces.SchemaVersion, Argv: []string{"app"}, PID: 100}, nil)
+	w, err := createRecording(name, &traces.Header{Schema: traces.SchemaVersion, Argv: []string{"app"}, PID: 100})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ func evilRecording(t *testing.T, source string) string {
 	h := r.Header
 	h.Tool, h.Arch, h.Kernel, h.Argv = h.Tool+evilText, h.Arch+evilText, h.Kernel+evilText, []string{evilText, evilText}
 	name := filepath.Join(t.TempDir(), "evil.jsonl")
-	w, err := traces.Create(name, &h, nil)
+	w, err := createRecording(name, &h)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -201,7 +201,7 @@ func repeat(b *testing.B, from, to string, n int) (events, objects int) {
 			one = append(one, ev.Clone())
 		}
 	}
-	w, err := traces.Create(to, &r.Header, nil)
+	w, err := createRecording(to, &r.Header)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -121,11 +121,6 @@ func (p *Program) Mmap(fd int32, addr, length uint64) uint64 {
 	return addr
 }
 
-// Munmap unmaps a range.
-func (p *Program) Munmap(addr, length uint64) {
-	p.add(&traces.Event{Kind: traces.KindMunmap, FD: -1, Args: [6]uint64{addr, length}})
-}
-
 // Ioctl makes a call: answer, which may be nil, does to arg (and to what it
 // points to) what the driver would. ret is the system call's result.
 func (p *Program) Ioctl(fd int32, req uint32, arg []byte, answer func(), ret int64) *traces.Event {

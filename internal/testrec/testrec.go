@@ -7,7 +7,6 @@ package testrec
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 
 	"nvtrace/ioctl"
@@ -60,9 +59,6 @@ func New(driver string) *Recording {
 		Step: 1_000_000, abi: rm.Load(v), watch: ioctl.NewWatcher(driver), mem: memory{data: map[uint64][]byte{}}, next: 0x7ffd00000000,
 	}
 }
-
-// ABI is the tables of the recording's driver.
-func (r *Recording) ABI() *rm.ABI { return r.abi }
 
 // Bytes is the recording as a file's content, uncompressed, with its end record.
 func (r *Recording) Bytes() []byte {
@@ -138,14 +134,6 @@ func (s Struct) SetText(path, text string) Struct {
 	off, _ := s.find(path)
 	copy(s.B[off:], text)
 	return s
-}
-
-// Get reads the member at path.
-func (s Struct) Get(path string) uint64 {
-	off, size := s.find(path)
-	var b [8]byte
-	copy(b[:], s.B[off:off+min(size, 8)])
-	return binary.LittleEndian.Uint64(b[:])
 }
 
 func (s Struct) find(path string) (off, size int) {
