@@ -32,7 +32,7 @@ func BenchmarkLine(b *testing.B) {
 	b.ReportAllocs()
 	i, n := 0, 0
 	for b.Loop() {
-		buf = d.AppendLine(buf[:0], w.events[i%len(w.events)], nil)
+		buf = d.appendLine(buf[:0], w.events[i%len(w.events)], nil)
 		n += len(buf)
 		i++
 	}
@@ -124,7 +124,7 @@ func BenchmarkLog(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			buf = d.AppendLine(buf, e, nil)
+			buf = d.appendLine(buf, e, nil)
 			lines++
 			if len(buf) > 64<<10 {
 				k, _ := io.Discard.Write(buf)

@@ -53,7 +53,7 @@ func NewDecoder(h *traces.Header) *Decoder {
 	if h != nil && h.Driver != "" {
 		v, err := rm.ParseVersion(h.Driver)
 		if err == nil {
-			d.SetVersion(v)
+			d.setVersion(v)
 			return d
 		}
 		d.notice = fmt.Sprintf("the recording's %v", err)
@@ -62,9 +62,9 @@ func NewDecoder(h *traces.Header) *Decoder {
 	return d
 }
 
-// SetVersion makes the Decoder use the layouts of that driver version whatever
+// setVersion makes the Decoder use the layouts of that driver version whatever
 // the recording says.
-func (d *Decoder) SetVersion(v rm.Version) {
+func (d *Decoder) setVersion(v rm.Version) {
 	d.abi, d.fixed = rm.Load(v), true
 	d.judge(d.abi, v)
 }

@@ -279,7 +279,7 @@ func (w *world) lines(o *LineOptions) string {
 	d := NewDecoder(w.header())
 	var out []byte
 	for _, e := range w.events {
-		out = d.AppendLine(out, e, o)
+		out = d.appendLine(out, e, o)
 	}
 	return string(out)
 }

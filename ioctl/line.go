@@ -52,13 +52,13 @@ const (
 	colorNote  = "\x1b[33m"
 )
 
-// AppendLine decodes ev and appends its line, newline included:
+// appendLine decodes ev and appends its line, newline included:
 //
 //	[ 4711  4712]    12.003412 nvidiactl      NV_ESC_RM_CONTROL(NV2080_CTRL_CMD_GPU_GET_NAME_STRING, 0xc1d00001:0x5c000003) {gpuNameString.ascii → "NVIDIA H200"} = 0 <0.000021>
 //
 // Decode must not be called for the same event; AppendCall prints what it
 // returned.
-func (d *Decoder) AppendLine(dst []byte, ev *traces.Event, o *LineOptions) []byte {
+func (d *Decoder) appendLine(dst []byte, ev *traces.Event, o *LineOptions) []byte {
 	c := d.Decode(ev)
 	return d.AppendCall(dst, ev, &c, o)
 }

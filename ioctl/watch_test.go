@@ -302,7 +302,7 @@ func FuzzWatcher(f *testing.F) {
 		}
 		// What was copied decodes and prints.
 		d := NewDecoder(&traces.Header{Driver: testDriver})
-		if line := d.AppendLine(nil, e, nil); len(line) == 0 || len(line) > 1<<22 {
+		if line := d.appendLine(nil, e, nil); len(line) == 0 || len(line) > 1<<22 {
 			t.Fatalf("a line of %d bytes", len(line))
 		}
 	})

@@ -252,7 +252,7 @@ func TestKeep(t *testing.T) {
 			t.Errorf("%+v stayed", e)
 		}
 	}
-	if l.Entry(Use{Kind: KindClass, Nr: 0xfffe}) != nil || l.Entry(Use{Kind: KindClass, Nr: 0x41}) == nil {
+	if l.entry(Use{Kind: KindClass, Nr: 0xfffe}) != nil || l.entry(Use{Kind: KindClass, Nr: 0x41}) == nil {
 		t.Error("the wrong entries stayed")
 	}
 }
@@ -262,13 +262,13 @@ func TestParse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e := l.Entry(Use{Kind: KindNode, Text: "nvidia12"}); e == nil {
+	if e := l.entry(Use{Kind: KindNode, Text: "nvidia12"}); e == nil {
 		t.Error("a pattern does not match")
 	}
-	if e := l.Entry(Use{Kind: KindNode, Text: "nvidiactl"}); e != nil {
+	if e := l.entry(Use{Kind: KindNode, Text: "nvidiactl"}); e != nil {
 		t.Error("a pattern matches too much")
 	}
-	if e := l.Entry(Use{Kind: KindEscape, Nr: 42}); e == nil || !slices.Equal(e.Sizes, []uint32{2, 4, 9}) {
+	if e := l.entry(Use{Kind: KindEscape, Nr: 42}); e == nil || !slices.Equal(e.Sizes, []uint32{2, 4, 9}) {
 		t.Errorf("%+v", e)
 	}
 	for _, c := range []struct{ in, want string }{

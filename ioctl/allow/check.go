@@ -44,7 +44,7 @@ func (k *Checker) Add(ev *traces.Event, call *ioctl.Call, d *ioctl.Decoder) {
 	k.buf = uses(k.buf[:0], ev, call, d.ABI(ev.PID))
 	for i := range k.buf {
 		u := &k.buf[i]
-		e := k.list.Entry(u.Use)
+		e := k.list.entry(u.Use)
 		sized := e != nil
 		if sized && (e.Sizes == nil || !u.has || slices.Contains(e.Sizes, u.size)) {
 			continue

@@ -29,7 +29,7 @@ import (
 	"nvtrace/traces"
 )
 
-// Kind says what an [Entry] allows.
+// Kind says what an entry allows.
 type Kind string
 
 // The kinds, in the order of a list.
@@ -93,12 +93,12 @@ type List struct {
 	nodes   []*Entry // those of KindNode
 }
 
-// NewList returns an empty list.
-func NewList() *List { return &List{byUse: make(map[Use]*Entry)} }
+// newList returns an empty list.
+func newList() *List { return &List{byUse: make(map[Use]*Entry)} }
 
-// Entry returns the entry for a use, nil if the list has none. For nodes it is
+// entry returns the entry for a use, nil if the list has none. For nodes it is
 // the first whose pattern matches.
-func (l *List) Entry(u Use) *Entry {
+func (l *List) entry(u Use) *Entry {
 	if e := l.byUse[u]; e != nil || u.Kind != KindNode {
 		return e
 	}
@@ -132,7 +132,7 @@ func (l *List) Sort() {
 // Keep drops the entries that keep returns false for.
 func (l *List) Keep(keep func(*Entry) bool) {
 	old := l.Entries
-	*l = *NewList()
+	*l = *newList()
 	for _, e := range old {
 		if keep(e) {
 			*l.add(e.Use) = *e
@@ -157,7 +157,7 @@ type Collector struct {
 }
 
 // NewCollector returns a Collector with an empty list.
-func NewCollector() *Collector { return &Collector{List: NewList()} }
+func NewCollector() *Collector { return &Collector{List: newList()} }
 
 // Add takes in an event and its call, as d has decoded it.
 func (c *Collector) Add(ev *traces.Event, call *ioctl.Call, d *ioctl.Decoder) {

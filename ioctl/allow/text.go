@@ -80,15 +80,15 @@ func (e *Entry) appendRemark(dst []byte) []byte {
 	if e.Name != "" {
 		parts = append(parts, e.Name)
 	}
-	parts = append(parts, e.Results())
+	parts = append(parts, e.results())
 	if len(e.Drivers) > 0 {
 		parts = append(parts, strings.Join(e.Drivers, " "))
 	}
 	return append(dst, strings.Join(parts, "; ")...)
 }
 
-// Results says how the uses went: "12 ok, 1 failed (NV_ERR_INVALID_CLASS)".
-func (e *Entry) Results() string {
+// results says how the uses went: "12 ok, 1 failed (NV_ERR_INVALID_CLASS)".
+func (e *Entry) results() string {
 	var parts []string
 	if e.OK > 0 {
 		parts = append(parts, fmt.Sprintf("%d ok", e.OK))
@@ -125,7 +125,7 @@ func (e *ParseError) Error() string {
 // *ParseError or come from r. Remarks, and with them names and results, are not
 // read.
 func Parse(name string, r io.Reader) (*List, error) {
-	l := NewList()
+	l := newList()
 	sc := bufio.NewScanner(r)
 	sc.Buffer(nil, maxLine)
 	n := 0

@@ -98,7 +98,7 @@ func CompareABI(a, b *rm.ABI, pattern string) (*ABI, error) {
 			continue
 		}
 		matched = true
-		if l, differs := CompareLayouts(name, sa[name], sb[name]); differs {
+		if l, differs := compareLayouts(name, sa[name], sb[name]); differs {
 			r.Layouts = append(r.Layouts, l)
 		}
 	}

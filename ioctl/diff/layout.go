@@ -43,7 +43,7 @@ func usedLayouts(a, b *Profile) []Layout {
 	}
 	var out []Layout
 	for name := range names {
-		if l, differs := CompareLayouts(name, a.abi.Struct(name), b.abi.Struct(name)); differs {
+		if l, differs := compareLayouts(name, a.abi.Struct(name), b.abi.Struct(name)); differs {
 			out = append(out, l)
 		}
 	}
@@ -64,10 +64,10 @@ func addNames(names map[string]struct{}, s *rm.Struct) {
 	}
 }
 
-// CompareLayouts compares two versions' layouts of a name, either of which may
+// compareLayouts compares two versions' layouts of a name, either of which may
 // be nil. A member whose own struct changed counts only if its size or place
 // changed with it.
-func CompareLayouts(name string, a, b *rm.Struct) (l Layout, differs bool) {
+func compareLayouts(name string, a, b *rm.Struct) (l Layout, differs bool) {
 	l.Name = name
 	switch {
 	case a == b:

@@ -31,12 +31,12 @@ type Nodes struct {
 }
 
 // MachineNodes returns those of this machine, as they are now: to load a driver adds some.
-func MachineNodes() *Nodes { return ReadNodes("/proc/devices") }
+func MachineNodes() *Nodes { return readNodes("/proc/devices") }
 
-// ReadNodes reads the dynamic majors of NVIDIA's drivers from a file in the
+// readNodes reads the dynamic majors of NVIDIA's drivers from a file in the
 // format of /proc/devices. A missing file is no error: the fixed major is
 // known without it.
-func ReadNodes(procDevices string) *Nodes {
+func readNodes(procDevices string) *Nodes {
 	n := &Nodes{majors: make(map[uint32]string)}
 	f, err := os.Open(procDevices)
 	if err != nil {
@@ -58,8 +58,8 @@ func ReadNodes(procDevices string) *Nodes {
 	return n
 }
 
-// UVMMajor returns the major number of nvidia-uvm, 0 where it is not loaded.
-func (n *Nodes) UVMMajor() uint32 {
+// uvmMajor returns the major number of nvidia-uvm, 0 where it is not loaded.
+func (n *Nodes) uvmMajor() uint32 {
 	for m, name := range n.majors {
 		if name == "nvidia-uvm" {
 			return m

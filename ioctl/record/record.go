@@ -74,8 +74,8 @@ func (r *Recorder) Extension() record.Extension {
 	return e
 }
 
-// FastIoctls is how many ioctls were recorded without a stop.
-func (r *Recorder) FastIoctls() uint64 { return r.fast.events }
+// fastIoctls is how many ioctls were recorded without a stop.
+func (r *Recorder) fastIoctls() uint64 { return r.fast.events }
 
 func (o *Options) setDefaults(nodes func() *Nodes) {
 	if o.NodeName == nil {
@@ -97,7 +97,7 @@ func (o *Options) setDefaults(nodes func() *Nodes) {
 
 // DescribeDriver adds the driver to a header: its version and the number of its devices.
 func DescribeDriver(h *traces.Header, nodes *Nodes) {
-	h.Driver, h.UVMMajor = driverVersion("/proc/driver/nvidia/version"), nodes.UVMMajor()
+	h.Driver, h.UVMMajor = driverVersion("/proc/driver/nvidia/version"), nodes.uvmMajor()
 }
 
 // GPUs returns the UUIDs of this machine's GPUs. To ask for them may take a moment.

@@ -75,7 +75,7 @@ func (o *options) run(ctx context.Context) (res result, err error) {
 		return list, nil
 	}}
 	res.Result, err = record.Run(ctx, ro)
-	res.FastIoctls = rec.FastIoctls()
+	res.FastIoctls = rec.fastIoctls()
 	return res, err
 }
 

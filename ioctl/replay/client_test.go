@@ -296,7 +296,7 @@ func TestCancel(t *testing.T) {
 		})
 		cancel(reason)
 	}()
-	res, err := Run(ctx, bytes.NewReader(rec), []string{clientProgram(t), "sleep"}, &Options{Stdout: out, NoSignals: true})
+	res, err := run(ctx, bytes.NewReader(rec), []string{clientProgram(t), "sleep"}, &Options{Stdout: out, NoSignals: true})
 	skipUnsupported(t, err)
 	if !errors.Is(err, reason) || !res.Ended || res.Status.Signal() != unix.SIGKILL {
 		t.Errorf("error %v, ended %v, status %#x", err, res.Ended, res.Status)

@@ -468,10 +468,9 @@ func TestRules(t *testing.T) {
 }
 
 func TestParseMissPolicy(t *testing.T) {
-	for _, p := range []MissPolicy{MissStatus, MissErrno, MissAbort} {
-		got, err := ParseMissPolicy(p.String())
-		if err != nil || got != p {
-			t.Errorf("%v parses as %v, %v", p, got, err)
+	for name, want := range map[string]MissPolicy{"status": MissStatus, "errno": MissErrno, "abort": MissAbort} {
+		if got, err := ParseMissPolicy(name); err != nil || got != want {
+			t.Errorf("%s parses as %d, %v", name, got, err)
 		}
 	}
 	if _, err := ParseMissPolicy("perhaps"); err == nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 
@@ -39,14 +38,6 @@ func ParseMissPolicy(s string) (MissPolicy, error) {
 		}
 	}
 	return 0, fmt.Errorf("%q is no policy for calls that are not in the recording, want status, errno or abort", s)
-}
-
-// String returns the policy's name, as ParseMissPolicy takes it.
-func (p MissPolicy) String() string {
-	if int(p) < len(missPolicies) {
-		return missPolicies[p]
-	}
-	return fmt.Sprintf("policy(%d)", uint8(p))
 }
 
 // Options say how to run the program. Nil, and the zero value, are good defaults.
@@ -119,24 +110,14 @@ var (
 	ErrEmpty = errors.New("the recording has no device calls to answer from")
 )
 
-// Run runs argv, answers its device calls from the recording rec, and returns
-// when it and all its descendants have ended. A recording that ends in damage
-// serves as far as it goes; Run says so through o.Logger.
+// Run runs argv, answers its device calls from the recording rec, which is at the beginning
+// of its events, and returns when argv and all its descendants have ended. A recording that
+// ends in damage serves as far as it goes; Run says so through o.Logger.
 //
 // When ctx is cancelled, the program is killed, and Run returns the context's
 // cause. Failure to start the program is a [*ptrace.ExecError]. The Result is
 // valid also with an error.
-func Run(ctx context.Context, rec io.Reader, argv []string, o *Options) (Result, error) {
-	r, err := traces.NewReader(rec)
-	if err != nil {
-		return Result{}, err
-	}
-	defer r.Close() // frees the decompressor; rec is the caller's
-	return RunReader(ctx, r, argv, o)
-}
-
-// RunReader is [Run] with a Reader at the beginning of its events.
-func RunReader(ctx context.Context, r *traces.Reader, argv []string, o *Options) (Result, error) {
+func Run(ctx context.Context, r *traces.Reader, argv []string, o *Options) (Result, error) {
 	if o == nil {
 		o = &Options{}
 	}

@@ -2,7 +2,9 @@ package replay
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +14,7 @@ import (
 
 	"nvtrace/internal/need"
 	"nvtrace/ptrace"
+	"nvtrace/traces"
 )
 
 // outcome is what a replayed program did.
@@ -40,7 +43,7 @@ func replay(t testing.TB, rec []byte, o *Options, argv ...string) outcome {
 	}
 	opts.Stdout, opts.Stderr = files[0], files[1]
 	opts.NoSignals = true
-	res, err := Run(need.Limit(t), bytes.NewReader(rec), argv, &opts)
+	res, err := run(need.Limit(t), bytes.NewReader(rec), argv, &opts)
 	skipUnsupported(t, err)
 	out := outcome{Result: res, err: err}
 	for i, to := range []*string{&out.stdout, &out.stderr} {
@@ -155,10 +158,10 @@ func TestExecErrors(t *testing.T) {
 	if !errors.Is(got.err, ptrace.ErrNotFound) {
 		t.Errorf("error %v, want ErrNotFound", got.err)
 	}
-	if _, err := Run(t.Context(), strings.NewReader("hello"), []string{"true"}, nil); err == nil {
+	if _, err := run(t.Context(), strings.NewReader("hello"), []string{"true"}, nil); err == nil {
 		t.Error("replaying text that is no recording succeeded")
 	}
-	if _, err := Run(t.Context(), bytes.NewReader(newScript(t).bytes()), []string{"true"}, nil); !errors.Is(err, ErrEmpty) {
+	if _, err := run(t.Context(), bytes.NewReader(newScript(t).bytes()), []string{"true"}, nil); !errors.Is(err, ErrEmpty) {
 		t.Errorf("replaying an empty recording: %v, want ErrEmpty", err)
 	}
 }
@@ -175,17 +178,17 @@ func TestNoLeak(t *testing.T) {
 		}
 		return len(list)
 	}
-	run := func() {
-		res, err := Run(t.Context(), bytes.NewReader(rec), []string{rminfo(t), "--repeat", "10"}, &Options{Stdout: devNull(t)})
+	once := func() {
+		res, err := run(t.Context(), bytes.NewReader(rec), []string{rminfo(t), "--repeat", "10"}, &Options{Stdout: devNull(t)})
 		skipUnsupported(t, err)
 		if err != nil || res.Status != 0 || res.Opens != 20 {
 			t.Fatalf("error %v, status %#x, %d opens", err, res.Status, res.Opens)
 		}
 	}
-	run() // what the runtime opens once is open now
+	once() // what the runtime opens once is open now
 	before := open()
 	for range 3 {
-		run()
+		once()
 	}
 	if after := open(); after > before+3 { // devNull's
 		t.Errorf("%d descriptors before, %d after", before, after)
@@ -199,4 +202,14 @@ func devNull(t *testing.T) *os.File {
 	}
 	t.Cleanup(func() { f.Close() })
 	return f
+}
+
+// run replays a recording that is in memory.
+func run(ctx context.Context, rec io.Reader, argv []string, o *Options) (Result, error) {
+	r, err := traces.NewReader(rec)
+	if err != nil {
+		return Result{}, err
+	}
+	defer r.Close()
+	return Run(ctx, r, argv, o)
 }
