@@ -164,7 +164,7 @@ func BenchmarkLZ4(b *testing.B) {
 	src := c.Entries[0].Raw()
 	dst := make([]byte, c.Entries[0].Size())
 	for name, decode := range map[string]func(src, dst []byte) (int, error){
-		"ours":  func(src, dst []byte) (int, error) { return DecodeLZ4(dst, src) },
+		"ours":  func(src, dst []byte) (int, error) { return decodeLZ4(dst, src) },
 		"other": lz4.UncompressBlock,
 	} {
 		b.Run(name, func(b *testing.B) {
@@ -180,9 +180,9 @@ func BenchmarkLZ4(b *testing.B) {
 		b.SetBytes(int64(len(dst)))
 		var out []byte
 		for b.Loop() {
-			out = AppendLZ4(out[:0], dst)
+			out = appendLZ4(out[:0], dst)
 		}
-		if n, err := DecodeLZ4(make([]byte, len(dst)), out); n != len(dst) || err != nil {
+		if n, err := decodeLZ4(make([]byte, len(dst)), out); n != len(dst) || err != nil {
 			b.Fatal(n, err)
 		}
 	})

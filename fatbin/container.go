@@ -88,8 +88,8 @@ func ParseContainer(b []byte) (*Container, int, error) {
 	return c, n, nil
 }
 
-// Size returns how many bytes [Container.Append] appends.
-func (c *Container) Size() int {
+// size returns how many bytes [Container.Append] appends.
+func (c *Container) size() int {
 	n := max(len(c.head), containerHeader) + len(c.Tail)
 	for i := range c.Entries {
 		n += len(c.Entries[i].head) + len(c.Entries[i].payload)

@@ -122,8 +122,8 @@ func TestRoundTrip(t *testing.T) {
 		if got := c.Append([]byte("head")); !bytes.Equal(got[4:], b) || string(got[:4]) != "head" {
 			t.Errorf("%s: written in another way than read", name)
 		}
-		if c.Size() != len(b) {
-			t.Errorf("%s: Size %d, want %d", name, c.Size(), len(b))
+		if c.size() != len(b) {
+			t.Errorf("%s: Size %d, want %d", name, c.size(), len(b))
 		}
 	}
 }
@@ -180,8 +180,8 @@ func TestEdit(t *testing.T) {
 		c.Entries = slices.DeleteFunc(c.Entries, func(e Entry) bool { return e.Kind() == KindELF && e.Arch() == arch })
 		c.Entries[0] = e // was the PTX
 		out := c.Append(nil)
-		if len(out) != c.Size() || len(out)%8 != 0 {
-			t.Errorf("%s: %d bytes, Size %d", how, len(out), c.Size())
+		if len(out) != c.size() || len(out)%8 != 0 {
+			t.Errorf("%s: %d bytes, Size %d", how, len(out), c.size())
 		}
 		got := mustParse(t, out)
 		if len(got.Entries) != 2 || got.Entries[1].Arch() != (Arch{100, 'f'}) {
@@ -288,7 +288,7 @@ func TestDamagedContainer(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tt.err) || !errors.Is(err, ErrFormat) {
 				t.Errorf("error %v, want %q", err, tt.err)
 			}
-			if c != nil && (len(c.Entries) != tt.entries || !bytes.Equal(c.Append(nil), tt.b[:c.Size()])) {
+			if c != nil && (len(c.Entries) != tt.entries || !bytes.Equal(c.Append(nil), tt.b[:c.size()])) {
 				t.Errorf("%d entries, want %d", len(c.Entries), tt.entries)
 			}
 		})

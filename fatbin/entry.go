@@ -253,7 +253,7 @@ func (x *Inflater) inflate(dst, src []byte, size uint64, how Compression) ([]byt
 	if how == LZ4 {
 		dst = grow(dst, int(size))
 		var n int
-		n, err = DecodeLZ4(dst[start:start+int(size)], src)
+		n, err = decodeLZ4(dst[start:start+int(size)], src)
 		dst = dst[:start+n]
 	} else {
 		if err := x.zstdReady(); err != nil {
@@ -365,7 +365,7 @@ func NewEntry(kind Kind, arch Arch, data []byte, o *EntryOptions) (Entry, error)
 	var stored, size int
 	switch o.Compression {
 	case LZ4:
-		e.payload, size = AppendLZ4(nil, data), len(data)
+		e.payload, size = appendLZ4(nil, data), len(data)
 		stored = len(e.payload)
 	case Zstd:
 		w, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false), zstd.WithSingleSegment(true))

@@ -57,7 +57,7 @@ func TestHostFiles(t *testing.T) {
 		}
 		// What is found is what the file has at that place.
 		for c := range f.Containers() {
-			if c.Offset >= 0 && !bytes.Equal(c.Append(nil), f.data[c.Offset:c.Offset+int64(c.Size())]) {
+			if c.Offset >= 0 && !bytes.Equal(c.Append(nil), f.data[c.Offset:c.Offset+int64(c.size())]) {
 				t.Errorf("%s: 0x%x is not where the container is", name, c.Offset)
 			}
 		}

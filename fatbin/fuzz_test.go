@@ -170,7 +170,7 @@ func FuzzHostELF(f *testing.F) {
 				if c == nil || c.Offset < 0 {
 					continue
 				}
-				if n := int64(c.Size()); c.Offset+n > int64(len(b)) || !bytes.Equal(c.Append(nil), b[c.Offset:c.Offset+n]) {
+				if n := int64(c.size()); c.Offset+n > int64(len(b)) || !bytes.Equal(c.Append(nil), b[c.Offset:c.Offset+n]) {
 					t.Fatalf("the container at 0x%x isn't what is there", c.Offset)
 				}
 			}

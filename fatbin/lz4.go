@@ -26,11 +26,11 @@ const (
 	lz4FastDst = 24
 )
 
-// DecodeLZ4 decodes an LZ4 block into dst and returns how many bytes it wrote.
+// decodeLZ4 decodes an LZ4 block into dst and returns how many bytes it wrote.
 // It never writes past dst, and reads nothing before it. An error (in whose
 // chain [ErrFormat] is) says at which byte of src the block can't go on, or
 // that dst is too short; the bytes written until then are counted.
-func DecodeLZ4(dst, src []byte) (int, error) {
+func decodeLZ4(dst, src []byte) (int, error) {
 	d, s := 0, 0
 	for s < len(src) {
 		token := src[s]
@@ -129,8 +129,8 @@ func lz4Error(at int, format string, args ...any) error {
 	return fmt.Errorf("LZ4: +0x%x: %s: %w", at, fmt.Sprintf(format, args...), ErrFormat)
 }
 
-// AppendLZ4 appends src as an LZ4 block to dst.
-func AppendLZ4(dst, src []byte) []byte {
+// appendLZ4 appends src as an LZ4 block to dst.
+func appendLZ4(dst, src []byte) []byte {
 	var table [1 << lz4HashBits]int32 // position+1 of the last sequence with that hash
 	anchor, misses := 0, 0
 	for p := 0; p < len(src)-lz4MatchLimit; {

@@ -38,7 +38,7 @@ func TestDecodeLZ4(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dst := make([]byte, tt.room)
-			n, err := DecodeLZ4(dst, []byte(tt.src))
+			n, err := decodeLZ4(dst, []byte(tt.src))
 			if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err) || !errors.Is(err, ErrFormat)) {
 				t.Fatalf("error %v, want %q", err, tt.err)
 			}
@@ -75,12 +75,12 @@ func lz4Samples() [][]byte {
 
 func TestLZ4AgainstOther(t *testing.T) {
 	for i, want := range lz4Samples() {
-		ours := AppendLZ4([]byte("kept"), want)
+		ours := appendLZ4([]byte("kept"), want)
 		if string(ours[:4]) != "kept" {
 			t.Fatalf("sample %d: what was there is gone", i)
 		}
 		got := make([]byte, len(want))
-		if n, err := DecodeLZ4(got, ours[4:]); err != nil || n != len(want) || !bytes.Equal(got, want) {
+		if n, err := decodeLZ4(got, ours[4:]); err != nil || n != len(want) || !bytes.Equal(got, want) {
 			t.Errorf("sample %d: own decoder: %d bytes, %v", i, n, err)
 		}
 		clear(got)
@@ -101,7 +101,7 @@ func TestLZ4AgainstOther(t *testing.T) {
 			t.Errorf("sample %d: %d bytes, the other encoder needs %d", i, len(ours), n)
 		}
 		clear(got)
-		if n, err := DecodeLZ4(got, theirs[:n]); err != nil || n != len(want) || !bytes.Equal(got, want) {
+		if n, err := decodeLZ4(got, theirs[:n]); err != nil || n != len(want) || !bytes.Equal(got, want) {
 			t.Errorf("sample %d: other encoder, own decoder: %d bytes, %v", i, n, err)
 		}
 	}
@@ -150,7 +150,7 @@ func plainLZ4(src []byte, size int) (out []byte, ok bool) {
 func FuzzLZ4(f *testing.F) {
 	for _, s := range lz4Samples() {
 		f.Add(s[:min(len(s), 4096)], 1000)
-		f.Add(AppendLZ4(nil, s[:min(len(s), 4096)]), 4096)
+		f.Add(appendLZ4(nil, s[:min(len(s), 4096)]), 4096)
 	}
 	f.Fuzz(func(t *testing.T, b []byte, size int) {
 		if size < 0 || size > 1<<16 {
@@ -158,7 +158,7 @@ func FuzzLZ4(f *testing.F) {
 		}
 		const canary = 0x5a
 		room := bytes.Repeat([]byte{canary}, size+16)
-		n, err := DecodeLZ4(room[:size:size], b)
+		n, err := decodeLZ4(room[:size:size], b)
 		if !bytes.Equal(room[size:], bytes.Repeat([]byte{canary}, 16)) {
 			t.Fatal("written past the end")
 		}
@@ -172,12 +172,12 @@ func FuzzLZ4(f *testing.F) {
 		if m, err2 := lz4.UncompressBlock(b, other); err == nil && err2 == nil && m > 0 && !bytes.Equal(other[:m], room[:n]) {
 			t.Fatalf("decoded %d bytes, %v; the other decoder %d", n, err, m)
 		}
-		block := AppendLZ4(nil, b)
+		block := appendLZ4(nil, b)
 		if len(block) > len(b)+len(b)/255+16 {
 			t.Fatalf("%d bytes became %d", len(b), len(block))
 		}
 		got := make([]byte, len(b))
-		if n, err := DecodeLZ4(got, block); err != nil || n != len(b) || !bytes.Equal(got, b) {
+		if n, err := decodeLZ4(got, block); err != nil || n != len(b) || !bytes.Equal(got, b) {
 			t.Fatalf("round trip: %d of %d bytes, %v", n, len(b), err)
 		}
 	})

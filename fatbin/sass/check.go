@@ -71,15 +71,6 @@ func (a *Analysis) Check(limit int) []Finding {
 	return c.found
 }
 
-// Check analyzes a function and returns the findings.
-func Check(f *Func) ([]Finding, error) {
-	a, err := Analyze(f)
-	if err != nil {
-		return nil, err
-	}
-	return a.Check(0), nil
-}
-
 type checker struct {
 	a     *Analysis
 	limit int
@@ -173,8 +164,8 @@ func (c *checker) begun(i int, x Set, fit func(j int) bool) bool {
 func (a *Analysis) exclusive(j, i int) bool {
 	p, neg, ok := a.Insts[i].Guard()
 	q, other, ok2 := a.Insts[j].Guard()
-	kind := a.Insts[i].GuardKind()
-	if !ok || !ok2 || p != q || neg == other || kind != a.Insts[j].GuardKind() || a.BlockOf[i] != a.BlockOf[j] {
+	kind := a.Insts[i].guardKind()
+	if !ok || !ok2 || p != q || neg == other || kind != a.Insts[j].guardKind() || a.BlockOf[i] != a.BlockOf[j] {
 		return false
 	}
 	var guard Set
@@ -247,7 +238,7 @@ func (c *checker) ranges() {
 			continue
 		}
 		n := &c.a.names[i]
-		if h := max(n.read.Highest(GPR), n.write.Highest(GPR)); h >= top {
+		if h := max(n.read.highest(GPR), n.write.highest(GPR)); h >= top {
 			f := Finding{Hazard: HazardRange, Index: i, From: -1}
 			f.Regs.Add(GPR, uint8(h), 1)
 			c.add(f)

@@ -35,26 +35,26 @@ func TestPlanted(t *testing.T) {
 		regs int
 		want []Hazard
 	}{
-		{"as ptxas wrote it", []Word{wordLDG, wordIADD, wordSTG, EXIT()}, 8, nil},
-		{"a load's result is read without waiting", []Word{wordLDG, control(wordIADD, wait(0)), wordSTG, EXIT()}, 0, []Hazard{HazardRead}},
-		{"a load's result is read after waiting for another scoreboard", []Word{wordLDG, control(wordIADD, wait(1)), wordSTG, EXIT()}, 0, []Hazard{HazardRead}},
-		{"a load's destination is written before it arrives", []Word{wordLDG, MOVImm(0, 1), EXIT()}, 0, []Hazard{HazardWrite}},
-		{"a load's address is written before it is read", []Word{wordLDG, MOVImm(3, 1), EXIT()}, 0, []Hazard{HazardInFlight}},
-		{"a store's data is written, which no scoreboard tells of", []Word{wordSTG, MOVImm(5, 1), EXIT()}, 0, []Hazard{HazardInFlight}},
-		{"a store's data is written, its read barrier not waited for", []Word{control(wordSTG, func(c *Control) { c.ReadBar = 5 }), MOVImm(5, 1), EXIT()}, 0, []Hazard{HazardInFlight}},
-		{"a store's data is written after its read barrier", []Word{control(wordSTG, func(c *Control) { c.ReadBar, c.Stall = 5, 2 }), control(MOVImm(5, 1), wait(1<<5)), EXIT()}, 0, nil},
-		{"the hazard is behind a jump", []Word{wordLDG, bra(16), NOP(), control(wordIADD, wait(0)), EXIT()}, 0, []Hazard{HazardRead}},
-		{"a wait before the jump is enough", []Word{wordLDG, control(bra(16), wait(1<<2)), NOP(), control(wordIADD, wait(0)), EXIT()}, 0, nil},
-		{"the wait is on one of two ways", []Word{wordLDG, bra(16).Guarded(0, false), control(NOP(), wait(1<<2)), control(wordIADD, wait(0)), EXIT()}, 0, []Hazard{HazardRead}},
-		{"a sum is stored before it is there", []Word{control(wordIADD, stall(1)), wordSTG, EXIT()}, 0, []Hazard{HazardStall}},
-		{"a sum is stored before it is there, a jump between", []Word{control(wordIADD, stall(1)), control(bra(0), stall(1)), wordSTG, EXIT()}, 0, []Hazard{HazardStall}},
-		{"a loaded value without a scoreboard", []Word{control(wordLDG, func(c *Control) { c.WriteBar = NoBar; c.Stall = 15 }), wordIADD, EXIT()}, 0, []Hazard{HazardRead}},
-		{"predicates are read back before they are set", []Word{control(R2P(5, 0x7f), stall(1)), EXIT().Guarded(1, false), EXIT()}, 0, []Hazard{HazardStall}},
-		{"an operand is kept across a jump", []Word{control(wordIADD, func(c *Control) { c.Reuse = 1 }), bra(0), wordSTG, EXIT()}, 0, []Hazard{HazardReuse}},
-		{"a register that the kernel lacks", []Word{MOVImm(8, 1), EXIT()}, 8, []Hazard{HazardRange}},
-		{"a read barrier is waited for before it is busy", []Word{control(wordSTG, func(c *Control) { c.ReadBar, c.Stall = 5, 1 }), control(MOVImm(5, 1), wait(1<<5)), EXIT()}, 0, []Hazard{HazardBoard}},
+		{"as ptxas wrote it", []Word{wordLDG, wordIADD, wordSTG, exit()}, 8, nil},
+		{"a load's result is read without waiting", []Word{wordLDG, control(wordIADD, wait(0)), wordSTG, exit()}, 0, []Hazard{HazardRead}},
+		{"a load's result is read after waiting for another scoreboard", []Word{wordLDG, control(wordIADD, wait(1)), wordSTG, exit()}, 0, []Hazard{HazardRead}},
+		{"a load's destination is written before it arrives", []Word{wordLDG, MOVImm(0, 1), exit()}, 0, []Hazard{HazardWrite}},
+		{"a load's address is written before it is read", []Word{wordLDG, MOVImm(3, 1), exit()}, 0, []Hazard{HazardInFlight}},
+		{"a store's data is written, which no scoreboard tells of", []Word{wordSTG, MOVImm(5, 1), exit()}, 0, []Hazard{HazardInFlight}},
+		{"a store's data is written, its read barrier not waited for", []Word{control(wordSTG, func(c *Control) { c.ReadBar = 5 }), MOVImm(5, 1), exit()}, 0, []Hazard{HazardInFlight}},
+		{"a store's data is written after its read barrier", []Word{control(wordSTG, func(c *Control) { c.ReadBar, c.Stall = 5, 2 }), control(MOVImm(5, 1), wait(1<<5)), exit()}, 0, nil},
+		{"the hazard is behind a jump", []Word{wordLDG, bra(16), NOP(), control(wordIADD, wait(0)), exit()}, 0, []Hazard{HazardRead}},
+		{"a wait before the jump is enough", []Word{wordLDG, control(bra(16), wait(1<<2)), NOP(), control(wordIADD, wait(0)), exit()}, 0, nil},
+		{"the wait is on one of two ways", []Word{wordLDG, bra(16).Guarded(0, false), control(NOP(), wait(1<<2)), control(wordIADD, wait(0)), exit()}, 0, []Hazard{HazardRead}},
+		{"a sum is stored before it is there", []Word{control(wordIADD, stall(1)), wordSTG, exit()}, 0, []Hazard{HazardStall}},
+		{"a sum is stored before it is there, a jump between", []Word{control(wordIADD, stall(1)), control(bra(0), stall(1)), wordSTG, exit()}, 0, []Hazard{HazardStall}},
+		{"a loaded value without a scoreboard", []Word{control(wordLDG, func(c *Control) { c.WriteBar = NoBar; c.Stall = 15 }), wordIADD, exit()}, 0, []Hazard{HazardRead}},
+		{"predicates are read back before they are set", []Word{control(R2P(5, 0x7f), stall(1)), exit().Guarded(1, false), exit()}, 0, []Hazard{HazardStall}},
+		{"an operand is kept across a jump", []Word{control(wordIADD, func(c *Control) { c.Reuse = 1 }), bra(0), wordSTG, exit()}, 0, []Hazard{HazardReuse}},
+		{"a register that the kernel lacks", []Word{MOVImm(8, 1), exit()}, 8, []Hazard{HazardRange}},
+		{"a read barrier is waited for before it is busy", []Word{control(wordSTG, func(c *Control) { c.ReadBar, c.Stall = 5, 1 }), control(MOVImm(5, 1), wait(1<<5)), exit()}, 0, []Hazard{HazardBoard}},
 	} {
-		found, err := Check(&Func{Arch: 90, Code: tc.code, Registers: tc.regs, Woven: func(i int) bool { return i > 0 }})
+		found, err := check(&Func{Arch: 90, Code: tc.code, Registers: tc.regs, Woven: func(i int) bool { return i > 0 }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,21 +88,21 @@ func TestCompilers(t *testing.T) {
 		code []Word
 		want []Hazard
 	}{
-		{"the load and what reads its result exclude each other", []Word{wordLDG.Guarded(0, true), early.Guarded(0, false), EXIT()}, nil},
-		{"they don't", []Word{wordLDG.Guarded(0, true), early.Guarded(0, true), EXIT()}, []Hazard{HazardRead}},
-		{"they depend on different predicates", []Word{wordLDG.Guarded(0, true), early.Guarded(1, false), EXIT()}, []Hazard{HazardRead}},
-		{"the predicate changes between", []Word{wordLDG.Guarded(0, true), setp, early.Guarded(0, false), EXIT()}, []Hazard{HazardRead}},
-		{"a load before has no guard", []Word{wordLDG, wordLDG.Guarded(0, true), early.Guarded(0, false), EXIT()}, []Hazard{HazardRead}},
-		{"all but one of a scoreboard", []Word{wordLDG, depbar(2, 1), early, EXIT()}, nil},
-		{"all of a scoreboard", []Word{wordLDG, depbar(2, 0), early, EXIT()}, nil},
-		{"of another scoreboard", []Word{wordLDG, depbar(3, 0), early, EXIT()}, []Hazard{HazardRead}},
-		{"a load behind the wait", []Word{depbar(2, 1), wordLDG, early, EXIT()}, []Hazard{HazardRead}},
-		{"loads from shared memory come in order", []Word{lds(8, 2), lds(8, 1), control(EXIT(), wait(0x3f))}, nil},
-		{"a sum is written before a load from shared memory comes", []Word{lds(8, 2), MOVImm(8, 1), control(EXIT(), wait(0x3f))}, []Hazard{HazardWrite}},
-		{"a register that the kernel gets later", []Word{maxreg, MOVImm(200, 1), EXIT()}, nil},
-		{"a register that it never gets", []Word{maxreg, MOVImm(233, 1), EXIT()}, []Hazard{HazardRange}},
+		{"the load and what reads its result exclude each other", []Word{wordLDG.Guarded(0, true), early.Guarded(0, false), exit()}, nil},
+		{"they don't", []Word{wordLDG.Guarded(0, true), early.Guarded(0, true), exit()}, []Hazard{HazardRead}},
+		{"they depend on different predicates", []Word{wordLDG.Guarded(0, true), early.Guarded(1, false), exit()}, []Hazard{HazardRead}},
+		{"the predicate changes between", []Word{wordLDG.Guarded(0, true), setp, early.Guarded(0, false), exit()}, []Hazard{HazardRead}},
+		{"a load before has no guard", []Word{wordLDG, wordLDG.Guarded(0, true), early.Guarded(0, false), exit()}, []Hazard{HazardRead}},
+		{"all but one of a scoreboard", []Word{wordLDG, depbar(2, 1), early, exit()}, nil},
+		{"all of a scoreboard", []Word{wordLDG, depbar(2, 0), early, exit()}, nil},
+		{"of another scoreboard", []Word{wordLDG, depbar(3, 0), early, exit()}, []Hazard{HazardRead}},
+		{"a load behind the wait", []Word{depbar(2, 1), wordLDG, early, exit()}, []Hazard{HazardRead}},
+		{"loads from shared memory come in order", []Word{lds(8, 2), lds(8, 1), control(exit(), wait(0x3f))}, nil},
+		{"a sum is written before a load from shared memory comes", []Word{lds(8, 2), MOVImm(8, 1), control(exit(), wait(0x3f))}, []Hazard{HazardWrite}},
+		{"a register that the kernel gets later", []Word{maxreg, MOVImm(200, 1), exit()}, nil},
+		{"a register that it never gets", []Word{maxreg, MOVImm(233, 1), exit()}, []Hazard{HazardRange}},
 	} {
-		found, err := Check(&Func{Arch: 90, Code: tc.code, Registers: 168})
+		found, err := check(&Func{Arch: 90, Code: tc.code, Registers: 168})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +121,7 @@ func TestUnmodified(t *testing.T) {
 	for _, file := range cubins(t) {
 		arch, secs := readCubin(t, file)
 		for name, code := range secs {
-			found, err := Check(&Func{Arch: arch, Name: name, Code: Words(code)})
+			found, err := check(&Func{Arch: arch, Name: name, Code: Words(code)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -157,3 +157,15 @@ func TestKnown(t *testing.T) {
 		}
 	}
 }
+
+// check analyzes a function and returns the findings.
+func check(f *Func) ([]Finding, error) {
+	a, err := Analyze(f)
+	if err != nil {
+		return nil, err
+	}
+	return a.Check(0), nil
+}
+
+// exit ends the thread.
+func exit() Word { return plain(opEXIT, guardAlways<<(87-64)) }

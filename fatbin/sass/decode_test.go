@@ -1,6 +1,7 @@
 package sass
 
 import (
+	"maps"
 	"slices"
 	"testing"
 )
@@ -38,10 +39,10 @@ func TestDecode(t *testing.T) {
 		var r, w Set
 		for _, o := range in.Operands(nil) {
 			if o.Read {
-				r.AddOperand(&o)
+				r.addOperand(&o)
 			}
 			if o.Write {
-				w.AddOperand(&o)
+				w.addOperand(&o)
 			}
 			if o.Len > 0 && in.Set(&o, o.Reg) != tc.word {
 				t.Errorf("%v: operand %v is not in bits %d+%d", tc.word, o, o.Pos, o.Len)
@@ -51,7 +52,7 @@ func TestDecode(t *testing.T) {
 			t.Errorf("%v: operands read %s and write %s", tc.word, r.String(), w.String())
 		}
 	}
-	if in, ok := Decode(90, Word{0x7fff, 0}); ok || in.Known() || !in.PCRelative() {
+	if in, ok := Decode(90, Word{0x7fff, 0}); ok || in.Known() || !in.pcRelative() {
 		t.Error("an impossible opcode is known")
 	}
 	if _, ok := Decode(70, NOP()); ok {
@@ -60,7 +61,7 @@ func TestDecode(t *testing.T) {
 }
 
 func TestFlow(t *testing.T) {
-	for _, a := range Archs() {
+	for _, a := range archs() {
 		for _, d := range []int64{0, 16, -16, 1 << 20, -(1 << 20), 4096 - 16} {
 			w, ok := BRA(a, d)
 			in, known := Decode(a, w)
@@ -74,7 +75,7 @@ func TestFlow(t *testing.T) {
 // The number of a register does not change what an instruction does with registers: the
 // bits of an operand's field are there, whatever their values are.
 func TestShapesKeepOperands(t *testing.T) {
-	for _, a := range Archs() {
+	for _, a := range archs() {
 		for code, op := range table(a) {
 			if op == nil {
 				continue
@@ -110,4 +111,10 @@ func shapesByKey(o *opInfo) map[uint64]int {
 		out[v] = int(i) - 1
 	}
 	return out
+}
+
+// archs returns the architectures of the table, in order.
+func archs() []Arch {
+	loadOnce.Do(load)
+	return slices.Sorted(maps.Keys(tables))
 }

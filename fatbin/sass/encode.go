@@ -36,28 +36,25 @@ func (w Word) Guarded(pred uint8, negated bool) Word {
 // NOP does nothing.
 func NOP() Word { return plain(opNOP, 0) }
 
-// EXIT ends the thread.
-func EXIT() Word { return plain(opEXIT, guardAlways<<(87-64)) }
-
 // BRA jumps, distance in bytes from the next instruction on. False if it does not
 // fit.
 func BRA(a Arch, distance int64) (Word, bool) {
 	i := Inst{Word: plain(opBRA, guardAlways<<(87-64)), Arch: a}
-	return i.WithTarget(distance)
+	return i.withTarget(distance)
 }
 
 // RETRel is RET.REL.NODEC: it jumps to a place whose offset from the one at distance, in
 // bytes from the next instruction on, is in a pair of registers.
 func RETRel(a Arch, pair uint8, distance int64) (Word, bool) {
 	i := Inst{Word: plain(opRET|uint64(pair)<<24, guardAlways<<(87-64)|1<<(86-64)), Arch: a}
-	return i.WithTarget(distance)
+	return i.withTarget(distance)
 }
 
 // BSSY has the threads that run it meet again at the BSYNC that names the same convergence
 // barrier, distance in bytes from the next instruction on. False if it does not fit.
 func BSSY(a Arch, barrier uint8, distance int64) (Word, bool) {
 	i := Inst{Word: onBarrier(a, opBSSY, barrier), Arch: a}
-	return i.WithTarget(distance)
+	return i.withTarget(distance)
 }
 
 // BSYNC waits for the threads that ran the BSSY.

@@ -103,9 +103,9 @@ func (i *Inst) target() (int64, bool) {
 	return 0, false
 }
 
-// WithTarget returns the word with another relative target, in bytes from the
+// withTarget returns the word with another relative target, in bytes from the
 // next instruction on; false if it has none, or the distance does not fit.
-func (i *Inst) WithTarget(t int64) (Word, bool) {
+func (i *Inst) withTarget(t int64) (Word, bool) {
 	w := i.Word
 	if t%4 != 0 {
 		return w, false
@@ -163,10 +163,10 @@ func (i *Inst) Flow() Flow {
 	return f
 }
 
-// PCRelative says whether the word names a place relative to itself, so that it
-// has to be re-encoded when it is moved. If [Inst.WithTarget] can't do that, it
+// pcRelative says whether the word names a place relative to itself, so that it
+// has to be re-encoded when it is moved. If Inst.withTarget can't do that, it
 // must not be moved.
-func (i *Inst) PCRelative() bool {
+func (i *Inst) pcRelative() bool {
 	if i.op == nil {
 		return true
 	}

@@ -23,7 +23,7 @@ func FuzzDecode(f *testing.F) {
 		read, write := in.Uses()
 		for _, o := range in.Operands(nil) {
 			var s Set
-			s.AddOperand(&o)
+			s.addOperand(&o)
 			if op := w.Opcode(); op == opP2R || op == opR2P {
 				s.P &= uint8(w.Bits(32, 7)) // those of its mask
 			}
@@ -35,7 +35,7 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 		if fl := in.Flow(); fl.HasTarget {
-			if x, ok := in.WithTarget(fl.Target); !ok || x != w {
+			if x, ok := in.withTarget(fl.Target); !ok || x != w {
 				t.Fatalf("%v: target %d encodes as %v", w, fl.Target, x)
 			}
 		}

@@ -51,8 +51,8 @@ func (i *Inst) Guard() (reg uint8, negated, ok bool) {
 	return uint8(g & 7), g&8 != 0, g != guardAlways
 }
 
-// GuardKind returns [Pred] or, of instructions of the uniform datapath, [UPred].
-func (i *Inst) GuardKind() RegKind {
+// guardKind returns [Pred] or, of instructions of the uniform datapath, [UPred].
+func (i *Inst) guardKind() RegKind {
 	if i.op == nil {
 		return Pred
 	}
@@ -80,20 +80,6 @@ func (i *Inst) Operands(dst []Operand) []Operand {
 	return dst
 }
 
-// Fields appends the operands with those that name no register (RZ, PT …), which
-// have Reg 255 or 7, so that a caller can see where one could be put.
-func (i *Inst) Fields(dst []Operand) []Operand {
-	for j := range i.ops {
-		t := &i.ops[j]
-		reg, _ := t.reg(i.Word)
-		dst = append(dst, Operand{
-			Kind: t.kind, Reg: reg, Count: t.count, Pos: t.pos, Len: t.len,
-			Read: t.flags&readFlag != 0, Write: t.flags&writeFlag != 0, Inverted: t.invert != 0,
-		})
-	}
-	return dst
-}
-
 // Set returns the word with another register in an operand's field. The operand
 // must have one.
 func (i *Inst) Set(o *Operand, reg uint8) Word {
@@ -108,7 +94,7 @@ func (i *Inst) Set(o *Operand, reg uint8) Word {
 // write. An unknown word reads and writes all.
 func (i *Inst) Uses() (read, write Set) {
 	if i.op == nil {
-		return AllRegs(), AllRegs()
+		return allRegs(), allRegs()
 	}
 	i.uses(&read, &write)
 	return read, write
@@ -135,10 +121,3 @@ func (i *Inst) addGuard(read *Set) {
 		read.Add(i.op.guard, g, 1)
 	}
 }
-
-// CanWriteBar and CanReadBar say whether the instruction can set a scoreboard when
-// its results are written, or its operands read: whether it has no fixed latency.
-func (i *Inst) CanWriteBar() bool { return i.op == nil || i.op.writeBar }
-
-// CanReadBar is described at [Inst.CanWriteBar].
-func (i *Inst) CanReadBar() bool { return i.op == nil || i.op.readBar }

@@ -12,7 +12,7 @@ const stackPointer = 1
 func (a *Analysis) effect(at int, read, kill *Set) {
 	i := &a.Insts[at]
 	if i.op == nil {
-		*read, *kill = AllRegs(), Set{}
+		*read, *kill = allRegs(), Set{}
 	} else {
 		a.sure(at, read, kill)
 	}
@@ -44,7 +44,7 @@ func (a *Analysis) sure(at int, read, kill *Set) {
 func (a *Analysis) liveness() {
 	n := len(a.Insts)
 	a.LiveIn, a.LiveOut = resize(&a.room.sets[0], n), resize(&a.room.sets[1], n)
-	all := AllRegs()
+	all := allRegs()
 	// What each block reads before it writes it, and what it surely overwrites.
 	reads, kills := make([]Set, len(a.Blocks)), make([]Set, len(a.Blocks))
 	in := make([]Set, len(a.Blocks))

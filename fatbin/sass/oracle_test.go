@@ -60,15 +60,15 @@ func retTo(t *testing.T, a Arch, pair uint8, distance int64) Word {
 
 // What the encoders write is what nvdisasm reads, on each architecture.
 func TestEncoders(t *testing.T) {
-	for _, a := range Archs() {
+	for _, a := range archs() {
 		type row struct {
 			word Word
 			want string
 		}
 		rows := []row{
 			{NOP(), "NOP"},
-			{EXIT(), "EXIT"},
-			{EXIT().Guarded(3, true), "@!P3 EXIT"},
+			{exit(), "EXIT"},
+			{exit().Guarded(3, true), "@!P3 EXIT"},
 			{MOV(7, 200), "MOV R7, R200"},
 			{MOV(7, RZ), "MOV R7, RZ"},
 			{MOVImm(254, 0xdeadbeef), "MOV R254, 0xdeadbeef"},

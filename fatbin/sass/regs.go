@@ -61,8 +61,8 @@ type Set struct {
 	B  uint16
 }
 
-// AllRegs is every register of every kind, which is what an unknown word may read.
-func AllRegs() Set {
+// allRegs is every register of every kind, which is what an unknown word may read.
+func allRegs() Set {
 	const all = ^uint64(0)
 	// RZ and URZ are no registers.
 	return Set{R: [4]uint64{all, all, all, all >> 1}, UR: [4]uint64{all, all, all, all >> 1}, P: 0x7f, UP: 0x7f, B: 0xffff}
@@ -97,8 +97,8 @@ func addRange(w *[4]uint64, reg, count int) {
 	}
 }
 
-// AddOperand adds an operand's registers.
-func (s *Set) AddOperand(o *Operand) { s.Add(o.Kind, o.Reg, o.Count) }
+// addOperand adds an operand's registers.
+func (s *Set) addOperand(o *Operand) { s.Add(o.Kind, o.Reg, o.Count) }
 
 // Has says whether the register is in the set.
 func (s *Set) Has(k RegKind, reg uint8) bool {
@@ -143,15 +143,6 @@ func (s *Set) Minus(t *Set) {
 	s.B &^= t.B
 }
 
-// Intersects says whether the sets share a register.
-func (s *Set) Intersects(t *Set) bool {
-	var x uint64
-	for i := range s.R {
-		x |= s.R[i]&t.R[i] | s.UR[i]&t.UR[i]
-	}
-	return x != 0 || s.P&t.P != 0 || s.UP&t.UP != 0 || s.B&t.B != 0
-}
-
 // Empty says whether no register is in the set.
 func (s *Set) Empty() bool {
 	var x uint64
@@ -183,8 +174,8 @@ func (s *Set) Len(k RegKind) int {
 	return n
 }
 
-// Highest returns the highest register of a kind in the set, or -1.
-func (s *Set) Highest(k RegKind) int {
+// highest returns the highest register of a kind in the set, or -1.
+func (s *Set) highest(k RegKind) int {
 	switch k {
 	case GPR:
 		return highest(&s.R)

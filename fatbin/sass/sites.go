@@ -69,7 +69,7 @@ func (a *Analysis) site(i int) Reason {
 	if in.op.flow != FlowNext {
 		return ReasonFlow
 	}
-	if in.PCRelative() {
+	if in.pcRelative() {
 		return ReasonRelative
 	}
 	if in.op.class == classWGMMA {

@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
-	"slices"
 	"sync"
 )
 
@@ -73,14 +72,7 @@ type archTable [4096]*opInfo
 var (
 	loadOnce sync.Once
 	tables   map[Arch]*archTable
-	archList []Arch
 )
-
-// Archs returns the architectures of the table, in order.
-func Archs() []Arch {
-	loadOnce.Do(load)
-	return slices.Clone(archList)
-}
 
 func table(a Arch) *archTable {
 	loadOnce.Do(load)
@@ -108,7 +100,6 @@ func load() {
 			if t == nil {
 				t = new(archTable)
 				tables[a] = t
-				archList = append(archList, a)
 			}
 			// Which scoreboards it sets differs.
 			own := *info
@@ -124,7 +115,6 @@ func load() {
 	if r.err != nil {
 		panic("BUG: sass table: " + r.err.Error())
 	}
-	slices.Sort(archList)
 }
 
 var errTable = errors.New("it ends too early")

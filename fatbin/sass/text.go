@@ -2,14 +2,6 @@ package sass
 
 import "strconv"
 
-// Mnemonic returns the name without modifiers, or the opcode in hexadecimal.
-func (i *Inst) Mnemonic() string {
-	if i.op == nil {
-		return "0x" + strconv.FormatUint(uint64(i.Word.Opcode()), 16)
-	}
-	return i.op.name
-}
-
 // AppendText appends the instruction: its guard, its name and the registers that it
 // writes and reads. An unknown word is given as it is.
 func (i *Inst) AppendText(b []byte) []byte {

@@ -13,7 +13,6 @@ type argKind uint8
 const (
 	argImm argKind = iota
 	argNumber
-	argImmWide
 	argConst
 	argConstWide
 	argAddress
@@ -27,9 +26,6 @@ func Imm(v uint32) Arg { return Arg{kind: argImm, value: uint64(v)} }
 
 // Number is a number that counts from [Weaver.Base] on, for a parameter of 32 bits.
 func Number(n uint32) Arg { return Arg{kind: argNumber, value: uint64(n)} }
-
-// ImmWide is a number, for a parameter of 64 bits.
-func ImmWide(v uint64) Arg { return Arg{kind: argImmWide, value: v} }
 
 // ConstWord is what is in a constant bank at an offset in bytes, for a parameter of 32
 // bits. Bank 0 holds the kernel's parameters, from fatbin.Kernel.ParamBase on.
@@ -55,7 +51,7 @@ func Active() Arg { return Arg{kind: argActive} }
 // wide reports whether the parameter has 64 bits.
 func (a Arg) wide() bool {
 	switch a.kind {
-	case argImmWide, argConstWide, argAddress, argValue:
+	case argConstWide, argAddress, argValue:
 		return true
 	}
 	return false
@@ -115,12 +111,12 @@ func (w *Weaver) checkArgs(i int, p *probe) error {
 				return err
 			}
 		case argActive:
-			if i >= 0 && w.a.Insts[i].GuardKind() != Pred {
+			if i >= 0 && w.a.Insts[i].guardKind() != Pred {
 				return siteError(i, "its guard is a uniform predicate")
 			}
 		}
 	}
-	if n := p.body.own.Highest(GPR) - firstVariable; n >= words {
+	if n := p.body.own.highest(GPR) - firstVariable; n >= words {
 		return siteError(i, "the probe uses %d words of the thread, and %d are reserved", n+1, words)
 	}
 	p.unset = p.body.live
@@ -162,9 +158,6 @@ func (e *emitter) give(i int, p *probe) {
 			e.fixed(MOVImm(to, uint32(a.value)))
 		case argNumber:
 			e.fixed(MOVImm(to, uint32(a.value)+e.w.Base))
-		case argImmWide:
-			e.set(to, uint32(a.value))
-			e.set(toHi, uint32(a.value>>32))
 		case argConst, argConstWide:
 			put := func(load Word) {
 				c := load.Control()

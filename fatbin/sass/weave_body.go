@@ -85,12 +85,12 @@ func BodyFromCubin(image []byte, name string) (*Body, error) {
 			return nil, fmt.Errorf("function %s has relocations: %w", name, ErrBody)
 		}
 	}
-	return NewBody(Arch(c.Arch.SM), name, Words(image[s.Offset+f.Offset:s.Offset+f.Offset+f.Size]))
+	return newBody(Arch(c.Arch.SM), name, Words(image[s.Offset+f.Offset:s.Offset+f.Offset+f.Size]))
 }
 
-// NewBody makes a Body of a function's code. An error, with [ErrBody] in its chain,
+// newBody makes a Body of a function's code. An error, with [ErrBody] in its chain,
 // says what a weaver can't move elsewhere.
-func NewBody(arch Arch, name string, code []Word) (*Body, error) {
+func newBody(arch Arch, name string, code []Word) (*Body, error) {
 	compiled := code
 	code = slices.Clone(code)
 	openCollectives(arch, code)
@@ -166,7 +166,7 @@ func NewBody(arch Arch, name string, code []Word) (*Body, error) {
 			case o.Kind == GPR && int(o.Reg)+int(o.Count) > firstVariable:
 				return nil, bad(i, "more than %d registers, %s", firstVariable, o)
 			}
-			b.used.AddOperand(&o)
+			b.used.addOperand(&o)
 			b.ops = append(b.ops, o)
 		}
 	}
@@ -204,7 +204,7 @@ func openCollectives(arch Arch, code []Word) {
 		if end <= i || end >= len(code) || code[end].Opcode() != opEndCollective {
 			continue // NewBody refuses it
 		}
-		w, _ := in.WithTarget(0)
+		w, _ := in.withTarget(0)
 		code[i] = w.SetBits(collectiveBit, 1, 0)
 		code[end] = NOP().WithControl(code[end].Control())
 	}
@@ -363,12 +363,6 @@ func readsLate(in *Inst) bool {
 	}
 	return false
 }
-
-// Instructions returns how many instructions the body has.
-func (b *Body) Instructions() int { return len(b.code) }
-
-// Uses returns the registers that the body uses, before they are renamed.
-func (b *Body) Uses() Set { return b.used }
 
 // renamed returns an instruction of the body with the registers of a placement.
 func (b *Body) renamed(i int, pl *placement) Word {

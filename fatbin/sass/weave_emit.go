@@ -205,7 +205,7 @@ func (e *emitter) site(s *site, exit int) error {
 		t, _ := e.w.a.Target(i)
 		in.Word = word
 		var ok bool
-		if word, ok = in.WithTarget(int64(t-here-1) * WordSize); !ok {
+		if word, ok = in.withTarget(int64(t-here-1) * WordSize); !ok {
 			return errTooFar
 		}
 	}

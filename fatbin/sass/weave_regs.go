@@ -35,7 +35,7 @@ func occupancyLimit(a Arch, n int) int {
 
 // registerRoom finds out which registers there are.
 func (w *Weaver) registerRoom() {
-	w.fresh = max(w.facts.Registers-hiddenRegisters, w.a.Used.Highest(GPR)+1)
+	w.fresh = max(w.facts.Registers-hiddenRegisters, w.a.Used.highest(GPR)+1)
 	limit := w.facts.MaxRegisters
 	if limit == 0 {
 		limit = occupancyLimit(w.arch, w.facts.Registers)
@@ -178,7 +178,7 @@ func (w *Weaver) place(i int, p *probe, busy *Set, from int) error {
 		pl.keep = uint8(r)
 		pl.used.Add(GPR, uint8(r), 1)
 	}
-	pl.high = pl.used.Highest(GPR)
+	pl.high = pl.used.highest(GPR)
 	if err := w.variables(i, p, pl); err != nil {
 		return err
 	}

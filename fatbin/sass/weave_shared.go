@@ -191,7 +191,7 @@ func (e *emitter) describe(fn *Func) {
 			in, ok := Decode(e.w.arch, word)
 			_, write := in.Uses()
 			if !ok {
-				write = AllRegs()
+				write = allRegs()
 			}
 			uses.Union(&write)
 		}

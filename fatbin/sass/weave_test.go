@@ -423,7 +423,7 @@ func TestRefusals(t *testing.T) {
 	refused("constant", w.Before(0x10, count, ConstWide(0, 3), Imm(0)), "has no word at")
 	many := make([]Arg, 7)
 	for i := range many {
-		many[i] = ImmWide(1)
+		many[i] = ConstWide(0, 0x210)
 	}
 	refused("many arguments", w.Before(0x10, count, many...), "do not fit")
 	kc, err := e.Code("reduce")
@@ -448,7 +448,7 @@ func TestRefusals(t *testing.T) {
 
 // Kernels of every architecture take probes.
 func TestWeaveArchs(t *testing.T) {
-	for _, arch := range Archs() {
+	for _, arch := range archs() {
 		image, err := os.ReadFile(filepath.Join("testdata", "kernels_"+arch.String()+".cubin"))
 		if err != nil {
 			t.Fatal(err)
@@ -475,13 +475,13 @@ func TestBodyRefused(t *testing.T) {
 	for what, code := range map[string][]Word{
 		"no code":            nil,
 		"no exit":            {NOP()},
-		"unknown":            {{Lo: 0xfff}, EXIT()},
-		"a uniform register": {MOVUR(4, 3), EXIT()},
-		"the stack":          {MOV(4, 1), EXIT()},
-		"local memory":       {local(opSTL, 4, 0), EXIT()},
-		"a jump out":         {must(BRA(90, 0x100)), EXIT()},
+		"unknown":            {{Lo: 0xfff}, exit()},
+		"a uniform register": {MOVUR(4, 3), exit()},
+		"the stack":          {MOV(4, 1), exit()},
+		"local memory":       {local(opSTL, 4, 0), exit()},
+		"a jump out":         {must(BRA(90, 0x100)), exit()},
 	} {
-		if _, err := NewBody(90, what, code); !errors.Is(err, ErrBody) {
+		if _, err := newBody(90, what, code); !errors.Is(err, ErrBody) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -573,7 +573,7 @@ func FuzzBody(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, image []byte, name string) {
 		b, err := BodyFromCubin(image, name)
-		if err == nil && b.Instructions() == 0 {
+		if err == nil && len(b.code) == 0 {
 			t.Fatal("a body without instructions")
 		}
 	})
@@ -586,7 +586,7 @@ func TestSeveralEnds(t *testing.T) {
 	count := testBody(t, "count", 90)
 	setp := Word{Lo: 0x00000000ff00720c | 0xff<<32, Hi: 0x000fe40003f05270} // ISETP.NE.AND P0, PT, RZ, RZ, PT
 	jump, _ := BRA(90, WordSize)
-	ends, err := NewBody(90, "ends", []Word{setp, jump.Guarded(0, false), EXIT().Guarded(0, true), EXIT()})
+	ends, err := newBody(90, "ends", []Word{setp, jump.Guarded(0, false), exit().Guarded(0, true), exit()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -623,20 +623,20 @@ func TestStayTogether(t *testing.T) {
 		NOP(),
 		{Lo: 0x791b, Hi: 0x001fe20003800000}, // ENDCOLLECTIVE
 		{Lo: 0x000000400000795d, Hi: 0x000fea0003800000}, // NANOSLEEP 0x40
-		EXIT(),
+		exit(),
 	}
-	b, err := NewBody(90, "apart", code)
+	b, err := newBody(90, "apart", code)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if c := b.code[3].Control(); b.code[0].Opcode() != opNOP || b.code[3].Opcode() != opNOP || b.code[4].Opcode() != opNOP || c.Wait != code[3].Control().Wait {
 		t.Errorf("%v", b.code)
 	}
-	if in, ok := Decode(90, b.code[1]); !ok || in.Word.Opcode() != opWarpSync || in.PCRelative() || in.Word.Bits(24, 8) != 15 || in.Word.Bits(16, 8) != 0 {
+	if in, ok := Decode(90, b.code[1]); !ok || in.Word.Opcode() != opWarpSync || in.pcRelative() || in.Word.Bits(24, 8) != 15 || in.Word.Bits(16, 8) != 0 {
 		t.Errorf("%v", b.code[1])
 	}
 	for what, i := range map[string]int{"beginning": 1, "end": 3} {
-		if _, err := NewBody(90, "odd", slices.Delete(slices.Clone(code), i, i+1)); err == nil || !strings.Contains(err.Error(), "collective") {
+		if _, err := newBody(90, "odd", slices.Delete(slices.Clone(code), i, i+1)); err == nil || !strings.Contains(err.Error(), "collective") {
 			t.Errorf("a collective that has no %s: %v", what, err)
 		}
 	}
@@ -647,7 +647,7 @@ func TestStayTogether(t *testing.T) {
 func TestEndsWithinRegion(t *testing.T) {
 	e := openEditor(t, readFile(t, "kernels.sm_90.cubin"))
 	region, _ := BSSY(90, 0, 2*WordSize)
-	body, err := NewBody(90, "ends", []Word{setFalse(0), region, EXIT().Guarded(0, true), BSYNC(90, 0), EXIT()})
+	body, err := newBody(90, "ends", []Word{setFalse(0), region, exit().Guarded(0, true), BSYNC(90, 0), exit()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -693,7 +693,7 @@ func TestSavedTwice(t *testing.T) {
 		{"other register", []Word{P2R(10, 1), change, R2P(11, 1)}, false},
 		{"register overwritten", []Word{P2R(10, 1), change, MOVImm(10, 1), R2P(10, 1)}, false},
 	} {
-		a, err := Analyze(&Func{Arch: 90, Code: append(tt.code, EXIT())})
+		a, err := Analyze(&Func{Arch: 90, Code: append(tt.code, exit())})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -710,7 +710,7 @@ func TestSavedTwice(t *testing.T) {
 func TestJumpTargets(t *testing.T) {
 	const jump = 2
 	brx := Word{0xfffffffc06c07949, 0x000fea000383ffff} // BRX R6 of a switch
-	code := []Word{NOP(), NOP(), brx, NOP(), EXIT(), NOP(), EXIT()}
+	code := []Word{NOP(), NOP(), brx, NOP(), exit(), NOP(), exit()}
 	last := uint32(len(code)-1) * WordSize
 	for _, tt := range []struct {
 		targets   map[uint32][]uint32
