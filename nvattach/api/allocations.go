@@ -85,9 +85,9 @@ func NewAllocations() *Allocations {
 	return &Allocations{at: make(map[threadKey]string), live: make(map[allocation]LiveMemory), lines: make(map[string]*LineMemory)}
 }
 
-// OwnLine says which line of the program's own a call comes from: the innermost two that are in no
+// ownLine says which line of the program's own a call comes from: the innermost two that are in no
 // package and not in Python's library, and, where another is further in, the innermost.
-func OwnLine(frames []traces.StackFrame) string {
+func ownLine(frames []traces.StackFrame) string {
 	if len(frames) == 0 {
 		return ""
 	}
@@ -118,7 +118,7 @@ func (a *Allocations) Add(ev *traces.Event, f *Frame) {
 	switch {
 	case ev.Kind == traces.KindStack:
 		if a.stacks = true; len(a.at) < maxThreads {
-			a.at[threadKey{ev.PID, ev.TID}] = OwnLine(ev.Stack())
+			a.at[threadKey{ev.PID, ev.TID}] = ownLine(ev.Stack())
 		}
 	case ev.Kind == traces.KindReturn && f != nil && f.Module.Library == Driver && ev.Flags&traces.FlagUnfinished == 0:
 		a.returned(ev, f)

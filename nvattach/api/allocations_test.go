@@ -23,7 +23,7 @@ func TestOwnLine(t *testing.T) {
 		{[]traces.StackFrame{own("/usr/lib/python3/dist-packages/torch/nn/linear.py", 9, "forward"), own("/app/a.py", 1, "f")}, "a.py:1 f (in linear.py:9 forward)"},
 		{[]traces.StackFrame{own("/usr/lib/python3.12/threading.py", 9, "run")}, "threading.py:9 run"},
 	} {
-		if got := OwnLine(c.frames); got != c.want {
+		if got := ownLine(c.frames); got != c.want {
 			t.Errorf("%v: %q, want %q", c.frames, got, c.want)
 		}
 	}

@@ -100,7 +100,7 @@ func (t *Tracker) Describe(ev *traces.Event) (name string, kernel bool) {
 	case l.purpose == Launching && strings.Contains(ev.Name, "Graph"):
 		return "(graph)", true
 	case l.purpose == Launching:
-		return t.Names.Kernel(ev.PID, ev.Work().Subject), true
+		return t.Names.kernel(ev.PID, ev.Work().Subject), true
 	}
 	name = strings.TrimSuffix(strings.TrimSuffix(baseName(ev.Name), "_v2"), "Async")
 	return name, false

@@ -71,7 +71,7 @@ func TestInheritedName(t *testing.T) {
 		ev.PID, ev.TID, ev.FD = 1, 1, -1
 		tracker.Add(&ev)
 	}
-	if got := tracker.Names.Kernel(1, 0xf00); got != "_Z4kernv" {
+	if got := tracker.Names.kernel(1, 0xf00); got != "_Z4kernv" {
 		t.Errorf("the driver's handle is of %q", got)
 	}
 }

@@ -41,12 +41,12 @@ func (m Module) HookFor(symbol string) (h HookSpec, ok bool) {
 	case m.Library == Unknown || f == nil && (m.Library == LibC || MatchSymbol(symbol) != m.Library):
 		return h, false
 	}
-	return f.Hook(), true
+	return f.hook(), true
 }
 
-// Hook returns what to copy for f. A nil f, a function that is not known, needs
+// hook returns what to copy for f. A nil f, a function that is not known, needs
 // its registers only.
-func (f *Function) Hook() HookSpec {
+func (f *Function) hook() HookSpec {
 	var h HookSpec
 	if f == nil {
 		return h

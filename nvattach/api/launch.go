@@ -36,7 +36,7 @@ func (f *Frame) Launch(ev *traces.Event, names *Names) (kernel string, stream ui
 		switch {
 		case !known:
 		case isKernel(p):
-			kernel = names.Kernel(f.PID, v)
+			kernel = names.kernel(f.PID, v)
 		case isStream(p.Type):
 			stream = v
 		case p.Type.Kind == KindPointer && p.Type.Elem != nil && p.Type.Elem.Kind == KindStruct: // of a launch's configuration

@@ -164,7 +164,7 @@ func (f *Frame) appendKernel(dst []byte, p *Param, names *Names, s *Style) []byt
 	if !ok {
 		return dst
 	}
-	name := names.Kernel(f.PID, v)
+	name := names.kernel(f.PID, v)
 	if name == "" {
 		return dst
 	}

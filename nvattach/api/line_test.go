@@ -151,16 +151,16 @@ func TestKernelNames(t *testing.T) {
 	pair(failed, out(ret(failed, 1, 500), 0x10, words(0xccc0)))
 	pair(in(call(4, libcudart, "__cudaRegisterFunction", 0x1, 0x401000, 0x20, 0x20), 0x20, text("_Z3addv")), nil)
 	for handle, want := range map[uint64]string{0xaaa0: "_Z3addv", 0xbbb0: "_Z3addv", 0x401000: "_Z3addv", 0xccc0: "", 0: ""} {
-		if got := tr.Names.Kernel(1, handle); got != want {
+		if got := tr.Names.kernel(1, handle); got != want {
 			t.Errorf("%#x is %q, want %q", handle, got, want)
 		}
 	}
 	tr.Add(&traces.Event{Kind: traces.KindFork, PID: 1, TID: 1, Child: 2})
-	if got := tr.Names.Kernel(2, 0x401000); got != "_Z3addv" {
+	if got := tr.Names.kernel(2, 0x401000); got != "_Z3addv" {
 		t.Errorf("the forked process has %q", got)
 	}
 	tr.Add(&traces.Event{Kind: traces.KindExec, PID: 2, TID: 2})
-	if got := tr.Names.Kernel(2, 0x401000); got != "" {
+	if got := tr.Names.kernel(2, 0x401000); got != "" {
 		t.Errorf("after exec there is still %q", got)
 	}
 }
@@ -252,7 +252,7 @@ func TestEveryFunctionPrints(t *testing.T) {
 					c.Mem = append(c.Mem, traces.Seg{Addr: 0x7ffe0000, Len: uint32(8 * f.Stack), In: make([]byte, 8*f.Stack)})
 				}
 				back := ret(c, 5, 0)
-				for _, d := range f.Hook().Derefs {
+				for _, d := range f.hook().Derefs {
 					if d.Arg < 6 && round > 0 {
 						b := make([]byte, r.IntN(int(d.Len)+1))
 						for i := range b {

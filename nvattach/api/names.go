@@ -22,10 +22,10 @@ type Names struct {
 	of map[int32]map[uint64]string
 }
 
-// Kernel returns the name, as the image has it (mangled as a rule), of the
+// kernel returns the name, as the image has it (mangled as a rule), of the
 // kernel that a CUfunction, CUkernel, or the address of a kernel's host stub stands for.
 // It is "" where that is not known.
-func (n *Names) Kernel(pid int32, handle uint64) string { return n.of[pid][handle] }
+func (n *Names) kernel(pid int32, handle uint64) string { return n.of[pid][handle] }
 
 // Set notes a kernel's name. The empty name and the handle 0 are none.
 func (n *Names) Set(pid int32, handle uint64, name string) {
@@ -52,11 +52,11 @@ func (n *Names) Set(pid int32, handle uint64, name string) {
 // kernel, and the driver's handle of it may come from a call that the library keeps to itself.
 func (n *Names) inherit(f *Frame) {
 	handle := f.kernelHandle()
-	if handle == 0 || n.Kernel(f.PID, handle) != "" {
+	if handle == 0 || n.kernel(f.PID, handle) != "" {
 		return
 	}
 	for p := f.Parent; p != nil; p = p.Parent {
-		if name := n.Kernel(p.PID, p.kernelHandle()); name != "" {
+		if name := n.kernel(p.PID, p.kernelHandle()); name != "" {
 			n.Set(f.PID, handle, name)
 			return
 		}
@@ -125,7 +125,7 @@ func (n *Names) entered(f *Frame, ev *traces.Event) {
 	}
 	from, _ := f.word(&f.Function.Params[r.from], 0)
 	if r.kernel {
-		f.text = append(f.text[:0], n.Kernel(ev.PID, from)...)
+		f.text = append(f.text[:0], n.kernel(ev.PID, from)...)
 	} else if b := segment(ev.Mem, from, false); b != nil {
 		if i := bytes.IndexByte(b, 0); i >= 0 {
 			b = b[:i]

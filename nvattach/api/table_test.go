@@ -45,7 +45,7 @@ func TestLibrariesHaveFunctions(t *testing.T) {
 					t.Errorf("%s: %s lies beyond the stack's %d words: %+v", f.Name, p.Name, f.Stack, p.Loc)
 				}
 			}
-			h := f.Hook()
+			h := f.hook()
 			outs, total := 0, 0
 			for _, d := range h.Derefs {
 				if d.Out {

@@ -154,10 +154,6 @@ func (t *Tracker) Current(pid, tid int32) *Frame { return t.current(threadKey{pi
 // own, each thread's innermost first. Threads have no order among them.
 func (t *Tracker) Ended() []*Frame { return t.ended }
 
-// Lookup returns a function by the name of its library's file and its own, nil
-// where it is not known. It is package function Lookup with a memory.
-func (t *Tracker) Lookup(path, name string) *Function { return t.lookup(path, name).f }
-
 func (t *Tracker) lookup(path, name string) lookup {
 	k := lookupKey{path, name}
 	l, ok := t.found[k]

@@ -114,8 +114,8 @@ type Call struct {
 	Process  *Process  // who called; never nil
 }
 
-// UUIDString returns the id of an export table the way cuda.h's tools print it.
-func (c *Call) UUIDString() string {
+// uuidString returns the id of an export table the way cuda.h's tools print it.
+func (c *Call) uuidString() string {
 	u := c.UUID
 	return strings.ToUpper(fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:]))
 }

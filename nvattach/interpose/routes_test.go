@@ -229,7 +229,7 @@ func TestLookups(t *testing.T) {
 	if len(tables) != 3 || tables[0].Handle != tables[1].Handle || tables[0].Handle == 0 || tables[2].Ret != 1 || tables[2].UUID[0] != 9 {
 		t.Errorf("tables: %+v", tables)
 	}
-	if got := tables[2].UUIDString(); !strings.HasPrefix(got, "09000000-0000-") {
+	if got := tables[2].uuidString(); !strings.HasPrefix(got, "09000000-0000-") {
 		t.Errorf("id %s", got)
 	}
 	asked := l.of("cuGetProcAddress_v2")

@@ -124,9 +124,6 @@ func (c *Compiler) Version() (major, minor int, err error) {
 	return int(out.result >> 16), int(out.result & 0xffff), nil
 }
 
-// Library returns the library's path.
-func (c *Compiler) Library() string { return c.library.name }
-
 // Compile compiles PTX (without or with its final NUL) for a target ("sm_90a").
 // options are those of ptxas that the compiler library takes: "--maxrregcount=64",
 // "--verbose". The error is a *[CompileError], or matches [ErrCrashed], [ErrTimeout]

@@ -105,7 +105,7 @@ func (s *Session) total(all []Kernel) string {
 		if k.Launches == 0 {
 			uncounted++
 		}
-		if k.Probed() {
+		if k.probed() {
 			probed++
 			with += k.Launches - min(k.Launches, uint64(k.Unprobed))
 		}

@@ -119,8 +119,8 @@ type Kernel struct {
 	Launches uint64
 }
 
-// Probed reports whether all of a kernel's launches but those in Unprobed had programs.
-func (k *Kernel) Probed() bool { return k.Images > 0 && k.Reason == "" }
+// probed reports whether all of a kernel's launches but those in Unprobed had programs.
+func (k *Kernel) probed() bool { return k.Images > 0 && k.Reason == "" }
 
 // Context is a GPU context of a process: one set of maps.
 type Context struct {

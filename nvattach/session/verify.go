@@ -191,19 +191,6 @@ func (s *Session) RanUnprobed(kernel, reason string) {
 	k.UnprobedWhy = reason
 }
 
-// Unequal returns how many kernels were found to differ.
-func (s *Session) Unequal() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := 0
-	for _, v := range s.checks {
-		if v.Worst != nil {
-			n++
-		}
-	}
-	return n
-}
-
 // why says why no launch was run both ways; "" if that is not known.
 func (v *Verified) why(k *Kernel) string {
 	why := cmp.Or(v.Reason, k.NoTwin)

@@ -295,9 +295,6 @@ func (s *Sim) Close() error {
 	return s.own.Remove()
 }
 
-// GPU returns the device that programs see.
-func (s *Sim) GPU() GPU { return s.gpu }
-
 // Processes returns the programs that are being served.
 func (s *Sim) Processes() []*Process {
 	s.mu.Lock()

@@ -174,14 +174,14 @@ func (f *File) HasExports() bool { return f.symtab != 0 && f.strtab != 0 }
 
 // Offset returns where in the file the code at an address is; false if no code is there.
 func (f *File) Offset(addr uint64) (uint64, bool) {
-	if !f.Executable(addr) {
+	if !f.executable(addr) {
 		return 0, false
 	}
 	return f.at(addr)
 }
 
-// Executable reports whether an address is in a segment that may be executed.
-func (f *File) Executable(addr uint64) bool {
+// executable reports whether an address is in a segment that may be executed.
+func (f *File) executable(addr uint64) bool {
 	return slices.ContainsFunc(f.Progs, func(p elf.ProgHeader) bool { return IsCode(&p) && addr >= p.Vaddr && addr-p.Vaddr < p.Filesz })
 }
 

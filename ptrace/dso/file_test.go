@@ -262,7 +262,7 @@ func use(t *testing.T, b []byte) {
 		}
 		got, _ := f.Lookup("exported_3", "chosen", "elsewhere")
 		for name, s := range got {
-			if !f.Executable(s.Addr) {
+			if !f.executable(s.Addr) {
 				t.Errorf("%s is at %#x, which can't be executed", name, s.Addr)
 			}
 		}

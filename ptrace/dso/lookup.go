@@ -171,7 +171,7 @@ func (f *File) match(i uint64, name string, found map[string]Symbol) error {
 // take enters a symbol that is a defined function.
 func (f *File) take(b []byte, name string, found map[string]Symbol) {
 	s := parseSymbol(b, name)
-	if _, has := found[name]; !has && (s.Function() || s.Indirect()) && f.Executable(s.Addr) {
+	if _, has := found[name]; !has && (s.Function() || s.Indirect()) && f.executable(s.Addr) {
 		found[name] = s
 	}
 }

@@ -264,7 +264,7 @@ func (r *Recorder) record(p *agent.Process, rec *agent.Record) {
 			return
 		}
 		ev := &r.merge.ev
-		CallEvent(ev, rec)
+		callEvent(ev, rec)
 		ev.Time -= r.start
 		if rec.Alone && rec.Hook != nil {
 			// What it was called with was not kept.
@@ -322,9 +322,9 @@ func appendBuckets(buckets []uint32) string {
 	return string(append(b, ']'))
 }
 
-// CallEvent makes the event of a record of a hooked function: KindCall or
+// callEvent makes the event of a record of a hooked function: KindCall or
 // KindReturn, with Time in CLOCK_MONOTONIC. Memory is that of the record.
-func CallEvent(ev *traces.Event, rec *agent.Record) {
+func callEvent(ev *traces.Event, rec *agent.Record) {
 	ev.Reset()
 	ev.Kind = traces.KindCall
 	ev.PID, ev.TID, ev.Time, ev.Args = int32(rec.PID), int32(rec.TID), rec.Begin, rec.Args
