@@ -133,8 +133,8 @@ func (w *Weaver) checkBlock(a *Analysis, b block) error {
 		maps.DeleteFunc(kept, func(r, _ uint8) bool { return write.Has(GPR, r) })
 		if in.Word.Opcode() == opP2R {
 			r, mask := uint8(in.Word.Bits(16, 8)), uint8(in.Word.Bits(32, 7))
-			if in.Word.WithControl(Control{}) == P2R(r, mask).WithControl(Control{}) && changed.P&mask == 0 {
-				kept[r] = mask
+			if in.Word.WithControl(Control{}) == P2R(r, mask).WithControl(Control{}) {
+				kept[r] = mask &^ changed.P // others are not as the kernel has them
 			}
 		}
 		changed.Union(&write)

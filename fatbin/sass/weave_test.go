@@ -688,6 +688,7 @@ func TestSavedTwice(t *testing.T) {
 		good bool
 	}{
 		{"twice", []Word{P2R(10, 1), change, R2P(10, 1), P2R(11, 1), change, R2P(11, 1)}, true},
+		{"with one that the first changed", []Word{P2R(10, 1), change, R2P(10, 1), P2R(11, 3), change, R2P(11, 3)}, true},
 		{"not restored", []Word{P2R(10, 1), change, R2P(10, 1), P2R(11, 1), change}, false},
 		{"saved when changed", []Word{change, P2R(11, 1), change, R2P(11, 1)}, false},
 		{"other register", []Word{P2R(10, 1), change, R2P(11, 1)}, false},
