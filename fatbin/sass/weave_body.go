@@ -46,6 +46,10 @@ type Body struct {
 	// late are the registers that an instruction, by index, overwrites although nothing
 	// tells that earlier ones have read them.
 	late map[int]Set
+	// other are those that a guarded instruction, by index, overwrites in other threads than
+	// those for which they are still to be written: of what stood in two branches, the compiler
+	// makes instructions with opposite guards.
+	other map[int]Set
 	// early are pairs of instructions, by index, of which the compiler has the second follow
 	// sooner than was seen elsewhere.
 	early map[[2]int]bool
@@ -325,19 +329,28 @@ func (b *Body) guardReads() {
 	}
 }
 
-// knowLate fills in late. The registers that the body uses are its own.
+// knowLate fills in late and other. The registers that the body uses are its own.
 func (b *Body) knowLate(name string) {
-	b.late = make(map[int]Set)
+	b.late, b.other = make(map[int]Set), make(map[int]Set)
 	a, err := Analyze(&Func{Arch: b.Arch, Name: name, Code: b.code, Woven: func(int) bool { return true }})
 	if err != nil {
 		return // nothing is known then, which is safe
 	}
 	for _, f := range a.Check(0) {
-		if _, moved := b.accesses[f.Index]; f.Hazard == HazardInFlight && !moved {
-			regs := b.late[f.Index]
-			regs.Union(&f.Regs)
-			b.late[f.Index] = regs
+		if _, moved := b.accesses[f.Index]; moved {
+			continue
 		}
+		known := b.late
+		switch _, _, guarded := b.insts[f.Index].Guard(); {
+		case f.Hazard == HazardInFlight:
+		case f.Hazard == HazardWrite && guarded:
+			known = b.other
+		default:
+			continue
+		}
+		regs := known[f.Index]
+		regs.Union(&f.Regs)
+		known[f.Index] = regs
 	}
 }
 

@@ -153,7 +153,7 @@ func (w *Weaver) checkBlock(a *Analysis, b block) error {
 // ownTiming reports whether a finding is about registers of a body alone, of which its
 // compiler knows when they are read or written: it has the same finding by itself.
 func (e *emitter) ownTiming(f *Finding) bool {
-	if f.Hazard != HazardInFlight && f.Hazard != HazardStall {
+	if f.Hazard != HazardInFlight && f.Hazard != HazardWrite && f.Hazard != HazardStall {
 		return false
 	}
 	for i := range e.copies {
@@ -167,6 +167,10 @@ func (e *emitter) ownTiming(f *Finding) bool {
 		}
 		var own Set
 		late := c.probe.body.late[k]
+		if f.Hazard == HazardWrite {
+			// What the kernel still writes there would be found at the first of the two.
+			late = c.probe.body.other[k]
+		}
 		each(&late, func(kind RegKind, r int) {
 			if kind == GPR {
 				own.Add(GPR, c.probe.regs.r[r], 1)
