@@ -55,8 +55,10 @@ type Weaver struct {
 	// late are registers that instructions read after they have issued without telling
 	// when.
 	late Set
-	// tell has all instructions that read registers late set a scoreboard.
+	// tell has all instructions that read registers late set a scoreboard. untold are the
+	// registers of instructions of which none can tell then, either.
 	tell   bool
+	untold Set
 	listed map[int]bool
 	// reachable are the blocks that control comes to, reasons why instructions are no
 	// sites.
@@ -228,6 +230,10 @@ func (w *Weaver) certainty() {
 			read, write := in.Uses()
 			w.late.Union(&read)
 			w.late.Union(&write)
+			w.untold.Union(&write)
+			if !readsLate(in) {
+				w.untold.Union(&read)
+			}
 		}
 		switch f := in.Flow(); f.Kind {
 		case FlowIndirect:
@@ -481,8 +487,9 @@ func (w *Weaver) Exits(body *Body, args ...Arg) error {
 			}
 			// Stores before an exit tell nobody when they have read their registers, as
 			// nothing comes behind them. They can be made to.
-			p.wait = allBoards
-			if w.place(first, &p, &w.never, from) != nil {
+			p.wait, busy = allBoards, w.never
+			busy.Union(&w.untold)
+			if w.place(first, &p, &busy, from) != nil {
 				return err
 			}
 			w.tell = true

@@ -235,7 +235,11 @@ func (e *emitter) probe(i int, p *probe, last bool) error {
 	}
 	// What instructions of fixed latency still write must be there before it is saved
 	// or overwritten.
-	e.wait(p.wait, 15)
+	wait := p.wait
+	if e.w.tell {
+		wait |= 1 << tellBoard // what was known from the order in which stores read is now told
+	}
+	e.wait(wait, 15)
 	e.save(pl)
 	if save != 0 {
 		e.fixed(P2R(pl.keep, save))

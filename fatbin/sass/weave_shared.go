@@ -28,8 +28,8 @@ type sharedCopy struct {
 const mostCopies = 8
 
 // placeBefore chooses registers for a probe before the instruction at index i: those that
-// are free, those that are when what is on its way is waited for, or those that can be
-// saved.
+// are free, those that are when what is on its way is waited for, those that can be
+// saved, or those of instructions that are made to tell when they have read them.
 func (w *Weaver) placeBefore(i int, p *probe, copies int) error {
 	p.wait, p.spill = 0, Set{}
 	busy := w.busy(i)
@@ -45,9 +45,24 @@ func (w *Weaver) placeBefore(i int, p *probe, copies int) error {
 		return nil
 	}
 	var ok bool
-	if p.spill, ok = w.spillable(i, p, &never); !ok || w.choose(i, p, &busy, copies) != nil {
-		return err
+	if p.spill, ok = w.spillable(i, p, &never); ok && w.choose(i, p, &busy, copies) == nil {
+		return nil
 	}
+	if w.uncertain != "" || copies < maxBody {
+		return err // another copy is cheaper
+	}
+	// The last stores before an exit tell nobody when they have read their registers. They
+	// can be made to.
+	never, p.wait, p.spill = w.never, allBoards, Set{}
+	never.Union(&w.untold)
+	busy = never
+	busy.Union(&w.a.LiveIn[i])
+	if w.choose(i, p, &busy, copies) != nil {
+		if p.spill, ok = w.spillable(i, p, &never); !ok || w.choose(i, p, &busy, copies) != nil {
+			return err
+		}
+	}
+	w.tell = true
 	return nil
 }
 
