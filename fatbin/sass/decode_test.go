@@ -21,6 +21,10 @@ func TestDecode(t *testing.T) {
 		{Word{0x0000000502007986, 0x000fe2000c101904}, "STG", "R2-R3,R5,UR4-UR5", ""},
 		{Word{0x0000000405027825, 0x001fca00078e0002}, "IMAD", "R2-R3,R5", "R2-R3"},
 		{Word{0x000000000000094d, 0x000fea0003800000}, "EXIT", "P0", ""},
+		// Operands of matrix instructions may go on up to where the next one begins.
+		{Word{0x000000100408723f, 0x004e240000001008}, "DMMA", "R4-R17", "R8-R15"},
+		{Word{0x000000040808723f, 0x004e240000002010}, "DMMA", "R4-R23", "R8-R15"},
+		{Word{0x000000201008723f, 0x004e240000003008}, "DMMA", "R8-R39", "R8-R15"},
 		// Carries in predicates of all numbers.
 		{Word{0x0000000569437c10, 0x040fe40009fe0448}, "IADD3", "R72,R105,P0,P3,UR5", "R67"},
 		{Word{0x0000000569477c10, 0x000fc4000afe844c}, "IADD3", "R76,R105,P4-P5,UR5", "R71"},

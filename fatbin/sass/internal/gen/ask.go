@@ -315,7 +315,8 @@ func attribute(all []field, w sass.Word, u use) (ops []operand, wide bool) {
 				for j < limit && set.Has(k, uint8(j)) && starts[j] == nil {
 					j++
 				}
-				if j-i > 8 {
+				// One that goes on up to the next field's number may go on behind it.
+				if j-i > 8 || j-i == 8 && set.Has(k, uint8(j)) {
 					wide = true
 				}
 				p := operand{implicit: uint8(i), count: uint8(j - i), read: pass == 0, write: pass == 1}
