@@ -153,6 +153,10 @@ func (e *CubinEditor) Code(kernel string) (*KernelCode, error) {
 	return kc, nil
 }
 
+// SectionBytes returns what the file has in a section, by its index; nil if nothing is there. It
+// aliases the image.
+func (e *CubinEditor) SectionBytes(index uint32) []byte { return e.file.bytes(index) }
+
 // index notes where things are, so that editing thousands of kernels stays cheap.
 func (e *CubinEditor) index() {
 	e.byName, e.holds = make(map[string]int), make(map[uint32]int)
