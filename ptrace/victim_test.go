@@ -60,6 +60,7 @@ func TestMain(m *testing.M) {
 	if name := os.Getenv("PTRACE_HELPER"); name != "" {
 		os.Exit(helper(name, os.Args[1:]))
 	}
+	need.Signals()
 	code := m.Run()
 	if dir, err := buildDir(); err == nil {
 		os.RemoveAll(dir)

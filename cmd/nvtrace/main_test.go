@@ -77,6 +77,7 @@ func (s *faultySink) Event(*traces.Event) {
 func (s *faultySink) Idle() {}
 
 func TestScripts(t *testing.T) {
+	need.Signals()
 	corpus, err := filepath.Abs("../../traces/corpus")
 	if err != nil {
 		t.Fatal(err)

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -105,5 +108,27 @@ func TestUntil(t *testing.T) {
 	}
 	if Until(&limited{t, time.Now().Add(10*time.Second + 20*time.Millisecond)}, func() bool { return false }) {
 		t.Error("what never comes came")
+	}
+}
+
+// TestSignals: what this process ignores, the programs of tests do not.
+func TestSignals(t *testing.T) {
+	sh := Tool(t, "sh", "")
+	signal.Ignore(syscall.SIGHUP)
+	defer signal.Reset(syscall.SIGHUP)
+	ended := func() (by syscall.Signal) {
+		t.Helper()
+		cmd := exec.Command(sh, "-c", "kill -HUP $$")
+		if err := cmd.Run(); err != nil {
+			by = cmd.ProcessState.Sys().(syscall.WaitStatus).Signal()
+		}
+		return by
+	}
+	if by := ended(); by != 0 {
+		t.Errorf("a signal that is ignored ended the program: %v", by)
+	}
+	Signals()
+	if by := ended(); by != syscall.SIGHUP {
+		t.Errorf("the program was ended by %v, want SIGHUP", by)
 	}
 }
