@@ -99,8 +99,8 @@ type visited struct {
 	reports        []string
 }
 
-// attach attaches to the program until enough has been probed, but at most for a while.
-func (r *running) attach(enough func(s gpu.Stats) bool, most time.Duration, others ...*running) *visited {
+// attach attaches to the program until enough has come of it.
+func (r *running) attach(enough func(tr *gpu.Tracer, kernels []session.Kernel) bool, others ...*running) *visited {
 	t := r.t
 	t.Helper()
 	o, err := nvattach.OpenObject(filepath.Join("..", "testdata", "obj", "example_count.bpf.o"))
@@ -145,18 +145,19 @@ func (r *running) attach(enough func(s gpu.Stats) bool, most time.Duration, othe
 			{Rules: loads.Rules(), Handler: loads, Finish: loads.Finish},
 		}, nil
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go func() {
-		for end := time.Now().Add(most); time.Now().Before(end) && (enough == nil || !enough(tr.Stats())); {
-			time.Sleep(5 * time.Millisecond)
+	ctx, cancel := context.WithCancel(need.Limit(t))
+	var look sync.WaitGroup
+	look.Go(func() {
+		defer cancel()
+		for ctx.Err() == nil && !enough(tr, ses.Kernels()) {
+			time.Sleep(time.Millisecond)
 		}
-		cancel()
-	}()
-	defer context.AfterFunc(need.Limit(t), cancel)()
+	})
 	if _, err := record.Attach(ctx, r.cmd.Process.Pid, ro); err != nil {
 		t.Errorf("attach: %v", err)
 	}
+	cancel()
+	look.Wait()
 	tr.Close()
 	g.Close()
 	if err := ses.Close(); err != nil {
@@ -182,12 +183,10 @@ func (r *running) end() (launches uint64) {
 	return launches
 }
 
-// probed reports whether a kernel has had programs for a while.
-func probed(s gpu.Stats) bool {
-	if s.Copies > 0 {
-		time.Sleep(30 * time.Millisecond)
-	}
-	return s.Copies > 0
+// probed reports whether a launch has gone on with programs.
+func probed(tr *gpu.Tracer, _ []session.Kernel) bool {
+	_, n := tr.Redirected()
+	return n > 0
 }
 
 // TestRunning: programs get into kernels of a program that runs, count all threads of the
@@ -198,7 +197,7 @@ func TestRunning(t *testing.T) {
 			r := startRunning(t, vectorAddPTX(t), mode)
 			var with uint64
 			for range 3 {
-				v := r.attach(probed, 20*time.Second)
+				v := r.attach(probed)
 				if len(v.kernels) != 1 || v.kernels[0].Images != 1 || v.kernels[0].Reason != "" || len(v.reports) > 0 {
 					t.Fatalf("%+v\n%q\n%s", v.kernels, v.reports, v.shown)
 				}
@@ -226,7 +225,7 @@ func TestRunningAgain(t *testing.T) {
 	}
 	var mapped []int
 	for range cycles {
-		v := r.attach(probed, 20*time.Second)
+		v := r.attach(probed)
 		if n := v.kernels[0].Launches - uint64(v.kernels[0].Unprobed); n == 0 || v.entries != n*8*128 || len(v.reports) > 0 {
 			t.Fatalf("%d entries in %d launches, %q\n%s", v.entries, n, v.reports, v.shown)
 		}
@@ -251,7 +250,7 @@ func TestRunningWithout(t *testing.T) {
 		{"", strings.Replace(text, "done:\n", "\tmov.u64 %rd1, threads;\n\tld.global.u32 %r1, [%rd1];\ndone:\n", 1), "it uses variables of its module, of which a copy with programs would have others: threads"},
 	} {
 		r := startRunning(t, c.text, c.mode)
-		v := r.attach(nil, 500*time.Millisecond)
+		v := r.attach(func(_ *gpu.Tracer, kernels []session.Kernel) bool { return len(kernels) > 0 && kernels[0].Reason != "" })
 		if len(v.kernels) != 1 || v.kernels[0].Images != 0 || !strings.Contains(v.kernels[0].Reason, c.why) || v.entries != 0 {
 			t.Errorf("%+v\n%s", v.kernels, v.shown)
 		}
@@ -262,12 +261,9 @@ func TestRunningWithout(t *testing.T) {
 // TestRunningTwo: two programs are attached to at a time.
 func TestRunningTwo(t *testing.T) {
 	a, b := startRunning(t, vectorAddPTX(t), ""), startRunning(t, vectorAddPTX(t), "library")
-	v := a.attach(func(s gpu.Stats) bool {
-		if s.Copies > 1 {
-			time.Sleep(30 * time.Millisecond)
-		}
-		return s.Copies > 1
-	}, 20*time.Second, b)
+	v := a.attach(func(tr *gpu.Tracer, kernels []session.Kernel) bool {
+		return tr.Stats().Copies > 1 && probed(tr, kernels)
+	}, b)
 	if len(v.kernels) != 1 || v.kernels[0].Images != 2 || len(v.reports) > 0 {
 		t.Fatalf("%+v\n%q\n%s", v.kernels, v.reports, v.shown)
 	}
@@ -283,17 +279,16 @@ func TestRunningTwo(t *testing.T) {
 func TestRunningLater(t *testing.T) {
 	text := vectorAddPTX(t)
 	r := startRunning(t, strings.ReplaceAll(text, "vectorAdd", "another"), "later")
-	begun := time.Now()
 	told := false
-	v := r.attach(func(s gpu.Stats) bool {
-		if !told && time.Since(begun) > 500*time.Millisecond {
+	v := r.attach(func(tr *gpu.Tracer, kernels []session.Kernel) bool {
+		if n, _ := tr.Redirected(); !told && n > 0 {
 			told = true
 			if _, err := r.in.Write([]byte{'\n'}); err != nil {
 				t.Error(err)
 			}
 		}
-		return probed(s)
-	}, 20*time.Second)
+		return probed(tr, kernels)
+	})
 	if len(v.kernels) != 1 || v.kernels[0].Images != 1 || len(v.reports) > 0 {
 		t.Fatalf("%+v\n%q\n%s", v.kernels, v.reports, v.shown)
 	}

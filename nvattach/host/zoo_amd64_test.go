@@ -288,7 +288,7 @@ func BenchmarkCosts(b *testing.B) {
 // TestSwitched: programs are switched off and on a thousand times while threads come to them,
 // and are detached for good.
 func TestSwitched(t *testing.T) {
-	const threads, times = 4, 300_000
+	const threads, times = 16, 100_000
 	bin := hits(t)
 	args := []string{strconv.Itoa(threads), strconv.Itoa(times)}
 	want, _ := untraced(t, append([]string{bin}, args...)...)

@@ -89,6 +89,14 @@ func (s *Substitutes) All() []Substituted {
 	return list
 }
 
+// Done is how many calls went on with another handle in place of theirs.
+func (s *Substitutes) Done() (n uint64) {
+	for at := substEntries; at < SubstitutesSize; at += substSize {
+		n += load64(s.b, at+entryDone)
+	}
+	return n
+}
+
 // goneHandle stands for a handle that means nothing any more. A free place would end the
 // search for others.
 const goneHandle = 1
