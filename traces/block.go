@@ -66,9 +66,8 @@ type groupKey struct {
 type groupEncoder struct {
 	key      groupKey
 	template []byte
-	n        int           // its number in the block at hand
-	block    uint64        // which block that is
-	next     *groupEncoder // the group of the event that followed the last time
+	n        int    // its number in the block at hand
+	block    uint64 // which block that is
 	dur      []byte
 	ret      deltas
 	args     [6]deltas
@@ -104,9 +103,9 @@ func appendSigned(b []byte, v int64) []byte { return appendUnsigned(b, uint64(v<
 // blockEncoder gathers events and makes a block of them.
 type blockEncoder struct {
 	groups map[groupKey]*groupEncoder
-	used   []*groupEncoder // in the block at hand
+	recent [512]*groupEncoder // by groupKey.place: those that were looked for last
+	used   []*groupEncoder    // in the block at hand
 	block  uint64
-	before *groupEncoder // that of the event before
 	order  []byte
 	ends   []byte
 	first  int64
@@ -171,7 +170,6 @@ func (x *blockEncoder) group(e *Event) *groupEncoder {
 		own := *e
 		own.Time = 0
 		line := AppendEvent(nil, &own)
-		x.before = nil
 		return &groupEncoder{key: groupKey{has: isOwn}, template: line[:len(line)-1]}
 	}
 	key := groupKey{
@@ -192,10 +190,9 @@ func (x *blockEncoder) group(e *Event) *groupEncoder {
 		n--
 	}
 	key.args = uint8(n)
-	before := x.before
-	if before != nil && before.next != nil && before.next.key == key {
-		x.before = before.next
-		return x.before
+	recent := &x.recent[key.place()%len(x.recent)]
+	if *recent != nil && (*recent).key == key {
+		return *recent
 	}
 	g := x.groups[key]
 	if g == nil {
@@ -210,11 +207,19 @@ func (x *blockEncoder) group(e *Event) *groupEncoder {
 		g.template = line[:len(line)-1]
 		x.groups[key] = g
 	}
-	if before != nil {
-		before.next = g
-	}
-	x.before = g
+	*recent = g
 	return g
+}
+
+// place is a number that most keys do not share: to make the hash of a whole key takes longer
+// than all else that is done with an event.
+func (k *groupKey) place() int {
+	h := uint64(uint32(k.tid)) ^ uint64(k.kind)<<32 ^ uint64(k.has)<<40 ^ uint64(k.args)<<48 ^ uint64(len(k.name))<<56 ^ uint64(k.flags)<<36
+	if n := len(k.name); n >= 8 {
+		h ^= binary.LittleEndian.Uint64([]byte(k.name[n-8:])) * 0xff51afd7ed558ccd
+	}
+	h *= 0x9e3779b97f4a7c15
+	return int(h >> 40)
 }
 
 // What is known of a segment's bytes.
@@ -306,7 +311,7 @@ func (x *blockEncoder) appendTo(dst []byte) []byte {
 	binary.LittleEndian.PutUint32(dst[at+len(blockMagic):], uint32(len(dst)-at-blockHead))
 	x.block++
 	clear(x.used)
-	x.used, x.order, x.ends, x.events, x.size, x.before = x.used[:0], x.order[:0], x.ends[:0], 0, 0, nil
+	x.used, x.order, x.ends, x.events, x.size = x.used[:0], x.order[:0], x.ends[:0], 0, 0
 	return dst
 }
 
