@@ -426,6 +426,10 @@ func (p *printer) remarkEvent(ev *traces.Event) {
 		p.mark(colorError, "--- nvtrace: incomplete: ")
 		p.dst = appendSafe(p.dst, ev.Text)
 		p.mark(colorOff, " ---")
+	case traces.KindThread:
+		p.mark(colorNote, "--- the thread is called ")
+		p.dst = appendSafe(p.dst, ev.Text)
+		p.mark(colorOff, " ---")
 	case traces.KindFault:
 		p.mark(colorError, "--- kernel ")
 		p.dst = appendSafe(p.dst, ev.Name)

@@ -46,6 +46,7 @@ const (
 	KindCount         // calls of a library function that were counted in a thread: Name, Path, Args (calls, returned, ns, non-zero results), Data
 	KindGPU           // a GPU did what a call had it do, or, with FlagUnfinished, had not done it: Name and Path (of the function), Args, Ret; Time is when that was noticed, see [Event.Work]
 	KindStack         // where the call that a thread is in was made, at Time: Name (the function), Data, see [Event.Stack]; with FlagUnfinished it was looked at since nothing went on
+	KindThread        // a thread is called Text from now on, by prctl(PR_SET_NAME); with FlagAttached it has been since before
 	KindEnd           // the last record: nvtrace's own cost; Cost
 	KindOther         // a kind that this version does not know; Name holds what the file calls it
 )
@@ -88,7 +89,7 @@ type Event struct {
 	Name  string   // KindCall, KindReturn, KindImage: the function; KindKernel: the kernel; KindOther: the kind's name in the file
 	Path  string   // KindOpen: the path as given; KindExec: the executable; KindCall: the library; KindImage: the library that called the loader
 	Argv  []string // KindExec
-	Text  string   // KindNote, KindGap, KindFault, KindMap
+	Text  string   // KindNote, KindGap, KindFault, KindMap, KindThread
 	Data  string   // KindMap: a JSON object; KindCount, KindStack: an array
 	Mem   []Seg    // copied memory, outermost first
 	Image *Image   // KindImage, KindKernel
@@ -406,6 +407,7 @@ var kindNames = [...]string{
 	KindCount:    "count",
 	KindGPU:      "gpu",
 	KindStack:    "stack",
+	KindThread:   "thread",
 	KindEnd:      "end",
 	KindCaptured: "captured",
 	KindOther:    "other",

@@ -538,6 +538,7 @@ func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
 		list = append(list, record.Extension{Handler: at, Finish: at.finish})
 	}
 	if o.Libraries != 0 {
+		list = append(list, record.ThreadNames(r))
 		t := calls.New(o, record.ExtensionClass)
 		list = append(list, record.Extension{Rules: t.Rules(), Handler: t, Finish: func() {
 			if text := t.Untimed(); text != "" {

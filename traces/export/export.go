@@ -38,6 +38,7 @@ type scene struct {
 	tracker *api.Tracker
 	in      *api.Frame         // the library call that the latest event is, or happened during
 	names   map[int32]string   // of processes
+	called  map[taskKey]string // names of threads, where they have one of their own
 	ended   map[int32]struct{} // processes with a name that have ended
 }
 
@@ -48,6 +49,7 @@ func (s *scene) init(h *traces.Header, d *ioctl.Decoder) {
 	s.objects = ioctl.NewObjects(d, &rm.TreeOptions{Forget: true, Notify: s.ledger.notify})
 	s.namer = s.objects.Namer()
 	s.names, s.ended = make(map[int32]string), make(map[int32]struct{})
+	s.called = make(map[taskKey]string)
 	if h != nil && h.PID != 0 && len(h.Argv) > 0 {
 		s.names[h.PID] = programName(h.Argv[0])
 	}
@@ -66,7 +68,13 @@ func (s *scene) take(ev *traces.Event, c *ioctl.Call) {
 		}
 	case traces.KindExec:
 		s.rename(ev.PID, programName(ev.Path))
+	case traces.KindThread:
+		if len(s.called) >= maxTasks {
+			clear(s.called)
+		}
+		s.called[taskKey{ev.PID, ev.TID}] = clip(ev.Text, maxName)
 	case traces.KindExit:
+		delete(s.called, taskKey{ev.PID, ev.TID})
 		if _, named := s.names[ev.PID]; named && ev.TID == ev.PID {
 			s.ended[ev.PID] = struct{}{}
 		}

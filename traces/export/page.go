@@ -117,6 +117,10 @@ func (p *Page) Add(ev *traces.Event, c *ioctl.Call) {
 		p.ended(p.in)
 	case ev.Kind == traces.KindGPU:
 		p.work(ev)
+	case ev.Kind == traces.KindThread:
+		if l := p.lanes[laneKey{task: taskKey{ev.PID, ev.TID}}]; l != nil {
+			l.name = ev.Text
+		}
 	case isCall(ev.Kind) && !inferred(ev) && ev.Flags&untimed == 0 && ev.Dur >= 0:
 		p.buf = p.appendCallName(p.buf[:0], ev, c)
 		n := p.name(p.buf)
@@ -251,7 +255,7 @@ func (p *Page) spend(key laneKey, row int, name int32, from, to int64) {
 		if len(p.order) >= pageLanes {
 			return
 		}
-		l = &lane{key: key, name: cmp.Or(p.scene.names[key.task.pid], "process "+strconv.Itoa(int(key.task.pid)))}
+		l = &lane{key: key, name: cmp.Or(p.scene.called[key.task], p.scene.names[key.task.pid], "process "+strconv.Itoa(int(key.task.pid)))}
 		p.lanes[key] = l
 		p.order = append(p.order, l)
 	}

@@ -305,7 +305,7 @@ func (t *Timeline) below(parent uint64, name string, rank int, f func(b []byte) 
 
 // thread returns the track of a thread, naming it if it is new or its program is.
 func (t *Timeline) thread(key taskKey) *thread {
-	name := t.names[key.pid]
+	name := cmp.Or(t.called[key], t.names[key.pid])
 	th := t.threads[key]
 	if th != nil && th.name == name {
 		return th
@@ -323,7 +323,7 @@ func (t *Timeline) thread(key taskKey) *thread {
 	p := t.process(key.pid)
 	full := p.name
 	if key.tid != key.pid {
-		full = "thread " + strconv.Itoa(int(key.tid))
+		full = cmp.Or(t.called[key], "thread "+strconv.Itoa(int(key.tid)))
 	}
 	t.out.descriptor(th.track, func(b []byte) []byte {
 		if key.pid <= 0 || key.tid <= 0 {
@@ -643,6 +643,8 @@ func (t *Timeline) remarkName(ev *traces.Event) string {
 		return "exit " + strconv.FormatInt(ev.Ret>>8&0xff, 10)
 	case traces.KindSignal:
 		return "signal " + strconv.FormatInt(ev.Ret, 10)
+	case traces.KindThread:
+		return "called " + clip(ev.Text, maxName)
 	case traces.KindNote:
 		return "note: " + clip(ev.Text, maxName)
 	case traces.KindLost:
