@@ -34,6 +34,9 @@ type Options struct {
 	// Counted takes what was counted of a process's calls, where Hook.Count asks for it: when
 	// the process ends, begins another program, or is left.
 	Counted func(p *Process, c *Count)
+	// Explain, if not nil, is told why a thread has stopped, in a few words, where it did so for
+	// the agent.
+	Explain func(why string)
 	Logger  *slog.Logger // nil discards
 }
 

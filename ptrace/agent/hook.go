@@ -527,6 +527,7 @@ func (a *Agent) HookAllOrBreak(t *ptrace.Task, list []Target) {
 			x.Err = err
 		}
 		if x.Err != nil {
+			a.o.Logger.Debug("hooked by a breakpoint", "error", x.Err)
 			if berr := a.breakpoint(t, x); berr != nil {
 				x.Err = fmt.Errorf("%w; %w", x.Err, berr)
 			} else {
@@ -551,6 +552,9 @@ func (a *Agent) breakpoint(t *ptrace.Task, x *Target) error {
 	}
 	seen := make(map[uint64]bool)
 	b, err := t.SetBreakpoint(x.Addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) {
+		if a.o.Explain != nil {
+			a.o.Explain("breakpoint at " + h.Name)
+		}
 		r, err := t.Regs()
 		if err != nil {
 			return // it has died
@@ -591,6 +595,9 @@ func (a *Agent) broke(t *ptrace.Task, h *Hook, args [6]uint64, sp, caller uint64
 	if !h.NoReturn {
 		begin := rec.Begin
 		rec.NoReturn = t.OnReturn(func(t *ptrace.Task, ret uint64) {
+			if a.o.Explain != nil {
+				a.o.Explain("return of " + h.Name)
+			}
 			a.give(p, returnRecord(t, h, rec, begin, ret))
 		}) != nil
 	} else {

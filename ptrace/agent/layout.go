@@ -231,6 +231,12 @@ const (
 	trapLock
 )
 
+// traps says what they are for.
+var traps = [...]string{
+	"to see who answers", "to begin", "a new thread", "a full ring", "a call that stops", "a call without a ring",
+	"to end the rest", "a function's entry", "a function's return", "a lock that is held for long",
+}
+
 // layout is the table that the code was compiled with, by name.
 func layout() []uint64 {
 	return []uint64{

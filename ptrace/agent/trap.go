@@ -20,6 +20,9 @@ func (a *Agent) Trap(t *ptrace.Task, c *ptrace.Syscall, flush func()) {
 		_, _ = t.WriteMem(c.Args[4], served[:]) // on its stack; without it the agent ends its work
 	}
 	why, what := c.Args[2], c.Args[3]
+	if a.o.Explain != nil && why < uint64(len(traps)) {
+		a.o.Explain("agent: " + traps[why])
+	}
 	if why == trapStart {
 		_, _ = a.Process(t) // the agent looks whether it worked
 		return

@@ -215,7 +215,11 @@ func Handler(o *Options, emit func(*traces.Event)) (ptrace.Handler, error) {
 // newMux asks for the extensions and sets the rules.
 func newMux(o *Options, emit func(*traces.Event)) (*mux, error) {
 	r := &Recorder{opts: o, emit: emit, stops: newStopCounts(o.Logger)}
-	r.agent = agent.New(&agent.Options{Bind: r.bind, Record: r.record, Counted: r.counted, Logger: o.Logger})
+	ao := agent.Options{Bind: r.bind, Record: r.record, Counted: r.counted, Logger: o.Logger}
+	if r.stops != nil {
+		ao.Explain = r.stops.explain
+	}
+	r.agent = agent.New(&ao)
 	m := &mux{Recorder: r}
 	o.Ptrace.Rules, o.Ptrace.ExtraRules = r.agent.Rules(), nil
 	o.Ptrace.Injector = r.agent

@@ -25,8 +25,9 @@ type stopCounts struct {
 
 // stopCount is what is known of the stops of one reason.
 type stopCount struct {
-	n    int
-	held time.Duration
+	n       int
+	held    time.Duration
+	longest time.Duration
 }
 
 func newStopCounts(l *slog.Logger) *stopCounts {
@@ -55,6 +56,7 @@ func (s *stopCounts) held(d time.Duration) {
 	}
 	c := s.of[what]
 	c.held += d
+	c.longest = max(c.longest, d)
 	s.of[what], s.last = c, ""
 	s.all += d
 }
@@ -68,7 +70,7 @@ func (s *stopCounts) entry(a *agent.Agent, c *ptrace.Syscall) {
 	why := s.why
 	s.why = ""
 	if c.Class == agent.Class {
-		why = fmt.Sprintf("request %d", c.Args[2])
+		return // the agent explains it
 	}
 	from := "program"
 	if a.Owns(c.IP) {
@@ -82,6 +84,16 @@ func (s *stopCounts) exit(c *ptrace.Syscall) {
 	if s != nil {
 		s.add("exit " + c.Name())
 	}
+}
+
+// explain counts a stop that somebody knows more of than it is counted as so far.
+func (s *stopCounts) explain(why string) {
+	if s.last != "" {
+		c := s.of[s.last]
+		c.n--
+		s.of[s.last] = c
+	}
+	s.add(why)
 }
 
 func (s *stopCounts) add(what string) {
@@ -103,6 +115,6 @@ func (s *stopCounts) log(l *slog.Logger, res *ptrace.Result) {
 	for _, what := range slices.SortedFunc(maps.Keys(s.of), func(a, b string) int {
 		return cmp.Or(s.of[b].n-s.of[a].n, cmp.Compare(a, b))
 	}) {
-		l.Debug("stops", "n", s.of[what].n, "held", s.of[what].held, "what", what)
+		l.Debug("stops", "n", s.of[what].n, "held", s.of[what].held, "longest", s.of[what].longest, "what", what)
 	}
 }
