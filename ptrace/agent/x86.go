@@ -51,7 +51,7 @@ func moveCode(code []byte, from, to uint64, least int) (m moved, err error) {
 			return m, errors.New("a call that would return into the jump")
 		}
 		if m.ends {
-			if !padding(code[m.n:least]) {
+			if !padding(code[m.n:], least-m.n) {
 				return m, errors.New("the function is too short")
 			}
 			m.n = least
@@ -74,21 +74,21 @@ func moveCode(code []byte, from, to uint64, least int) (m moved, err error) {
 	return m, nil
 }
 
-// padding says whether bytes are what compilers put between functions.
-func padding(b []byte) bool {
-	for len(b) > 0 {
-		if b[0] == 0xcc {
-			b = b[1:]
-			continue
-		}
-		in, err := decodeInsn(b)
-		if err != nil && len(b) < 4 { // cut off
-			return b[0] == 0x66 || b[0] == 0x0f || b[0] == 0x90
-		}
-		if err != nil || in.Op != x86asm.NOP {
+// padding says whether the first n bytes of code are what compilers put between functions.
+func padding(code []byte, n int) bool {
+	for n > 0 {
+		if len(code) == 0 {
 			return false
 		}
-		b = b[min(in.Len, len(b)):]
+		size := 1
+		if code[0] != 0xcc {
+			in, err := decodeInsn(code)
+			if err != nil || in.Op != x86asm.NOP {
+				return false
+			}
+			size = in.Len
+		}
+		code, n = code[size:], n-size
 	}
 	return true
 }

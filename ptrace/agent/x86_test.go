@@ -200,3 +200,28 @@ func FuzzMoveCode(f *testing.F) {
 		_, _ = findMov(append(make([]byte, between+len5), code[:2]...), movNumber(16))
 	})
 }
+
+// TestMoveShort: functions that are shorter than a jump are moved where padding follows, as
+// compilers write it, and nothing else.
+func TestMoveShort(t *testing.T) {
+	long := []byte{0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0x0f, 0x1f, 0x40, 0}
+	for _, c := range []struct {
+		name string
+		code []byte
+		ok   bool
+	}{
+		{"ret, long nop", append([]byte{0xc3}, long...), true},
+		{"xor, ret, long nop", append([]byte{0x31, 0xc0, 0xc3}, long...), true},
+		{"ret, traps", []byte{0xc3, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc}, true},
+		{"ret, another function", []byte{0xc3, 0x31, 0xc0, 0xc3, 0x90, 0x90}, false},
+		{"ret, nop, another function", []byte{0xc3, 0x0f, 0x1f, 0x00, 0x31, 0xc0, 0xc3}, false},
+		{"ret, the end", []byte{0xc3, 0x90, 0x90}, false},
+	} {
+		m, err := moveCode(c.code, 0x1000, 0x2000, jumpLen)
+		if ok := err == nil; ok != c.ok {
+			t.Errorf("%s: %v", c.name, err)
+		} else if ok && (!m.ends || m.n != jumpLen) {
+			t.Errorf("%s: %+v", c.name, m)
+		}
+	}
+}
