@@ -11,11 +11,11 @@ var blobCode []byte
 var blobProgram []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "b330496a06dd759ad8f129502270662ee270a7839f50d1367847acc63e03a2f7"
+const blobStamp = "e3fbef3a0cd5a6b20957e3ebb0410b9d98224e8b69afe2a8110aadd621d1791f"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (
-	blobSum   = "63cc51a280e774ca0253aec695e17fd87feeea96631eb56f02c6219566e45165"
+	blobSum   = "192d96315610d1d1b907fe9c1e618b029f8c6cc23ea2a2643cfc451df070482b"
 	blobTools = "gcc (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40"
 )
 
@@ -29,7 +29,7 @@ var blobSymbols = map[string]uint64{
 	"copy_insn":      0x700009db,
 	"tp_insn":        0x700009e3,
 	"sys_in":         0x70000000,
-	"sys_out":        0x70006278,
+	"sys_out":        0x70006218,
 	"probe_entry":    0x700009ed,
 	"probe_watch":    0x70000b0b,
 	"probe_return":   0x70000c88,

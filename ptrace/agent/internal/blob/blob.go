@@ -22,10 +22,14 @@ var sources = []string{"agent.c", "calls.c", "pass.c", "probes.c", "times.c", "h
 // Flags are what the compiler is given. The code may use no vector registers,
 // since those of a hooked function's caller are not saved, and no library.
 var flags = []string{
-	"-nostdlib", "-ffreestanding", "-fno-pic", "-static", "-mcmodel=large", "-fno-stack-protector", "-mgeneral-regs-only",
+	"-nostdlib", "-ffreestanding", "-fno-pic", "-static", "-fno-stack-protector", "-mgeneral-regs-only",
 	"-O2", "-fno-builtin", "-fno-tree-loop-distribute-patterns", "-fno-asynchronous-unwind-tables", "-fcf-protection=none",
-	"-Wall", "-Wextra", "-Werror", "-Wl,--build-id=none", "-Wl,-z,noexecstack",
+	"-Wall", "-Wextra", "-Werror",
 }
+
+// Far are the sources that code in the memory of programs is in, or is called from: it is out
+// of reach for a call of the usual kind, which the others have, as it costs less.
+var far = []string{"probes.c", "helpers.c"}
 
 // Blob is the code and where in it things are.
 type Blob struct {
@@ -76,13 +80,32 @@ func Build(dir string) (*Blob, error) {
 	}
 	defer os.RemoveAll(tmp)
 	out := filepath.Join(tmp, "agent.elf")
-	args := append([]string{}, flags...)
-	args = append(args, "-Wl,-T,"+filepath.Join(dir, "agent.ld"), "-o", out,
-		filepath.Join(dir, "agent.c"), filepath.Join(dir, "calls.c"), filepath.Join(dir, "pass.c"), filepath.Join(dir, "probes.c"), filepath.Join(dir, "times.c"), filepath.Join(dir, "helpers.c"))
-	if msg, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("gcc: %w\n%s", err, msg)
+	link := append(slices.Clone(flags), "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-Wl,-T,"+filepath.Join(dir, "agent.ld"), "-o", out)
+	for _, name := range sources {
+		if filepath.Ext(name) != ".c" {
+			continue
+		}
+		object := filepath.Join(tmp, name+".o")
+		compile := append(slices.Clone(flags), "-c", filepath.Join(dir, name), "-o", object)
+		if slices.Contains(far, name) {
+			compile = append(compile, "-mcmodel=large")
+		}
+		if err := gcc(compile); err != nil {
+			return nil, err
+		}
+		link = append(link, object)
+	}
+	if err := gcc(link); err != nil {
+		return nil, err
 	}
 	return read(out)
+}
+
+func gcc(args []string) error {
+	if msg, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("gcc: %w\n%s", err, msg)
+	}
+	return nil
 }
 
 // read takes the code out of the linked file.
