@@ -3,26 +3,26 @@ package agent
 // Where things are in a traced process, and how they are laid out:
 // internal/blob/src/layout.h has the same and says more.
 const (
-	baseAddr   = 0x70000000
-	confAddr   = 0x70008000
-	pathsAddr  = 0x70009000
-	keysAddr   = 0x7000a000
-	gateAddr   = 0x7002a000
-	stubsAddr  = 0x7002b000
-	pagesAddr  = 0x7002d000
-	callsAddr  = 0x70031000
-	planAddr   = 0x70032000
-	hookAddr   = 0x70100000
-	onceAddr   = 0x70300000
-	slotAddr   = 0x70400000
-	sharedAddr = 0x71200000
-	countAddr  = 0x71260000
-	ringAddr   = 0x71300000
-	endAddr    = 0x7f300000
+	baseAddr  = 0x70000000
+	confAddr  = 0x70008000
+	pathsAddr = 0x70009000
+	keysAddr  = 0x7000a000
+	gateAddr  = 0x7002a000
+	stubsAddr = 0x7002b000
+	pagesAddr = 0x7002d000
+	callsAddr = 0x70031000
+	planAddr  = 0x70032000
+	hookAddr  = 0x70100000
+	onceAddr  = 0x70300000
+	slotAddr  = 0x70400000
+	endAddr   = 0x71200000
 
 	programAddr = 0x440000000000
 	retsAddr    = 0x43f000000000
 	timesAddr   = 0x43e000000000
+	sharedAddr  = 0x43c000000000
+	countAddr   = 0x43c000060000
+	ringAddr    = 0x43c000100000
 
 	maxSlots = 1792
 	numKeys  = 8192
@@ -31,7 +31,7 @@ const (
 	numPages = 2048
 	numCalls = 512
 	maxFD    = 16384
-	ringSize = 0x20000
+	ringSize = 0x100000
 	numOnce  = 4096
 	maxOpen  = 84
 

@@ -223,7 +223,7 @@ func (p *Process) mapPrivate(t *ptrace.Task) error {
 	if leftover(p.PID) {
 		flags = unix.MAP_FIXED
 	}
-	_, err = call(t, "mmap", baseAddr, unix.SYS_MMAP, baseAddr, sharedAddr-baseAddr, unix.PROT_READ|unix.PROT_WRITE,
+	_, err = call(t, "mmap", baseAddr, unix.SYS_MMAP, baseAddr, endAddr-baseAddr, unix.PROT_READ|unix.PROT_WRITE,
 		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE|flags, noFD, 0)
 	if err != nil {
 		return err
@@ -233,7 +233,7 @@ func (p *Process) mapPrivate(t *ptrace.Task) error {
 		err = p.protect(t)
 	}
 	if err != nil {
-		_, _ = t.Syscall(unix.SYS_MUNMAP, baseAddr, sharedAddr-baseAddr)
+		_, _ = t.Syscall(unix.SYS_MUNMAP, baseAddr, endAddr-baseAddr)
 		return err
 	}
 	p.mapped = true
@@ -254,7 +254,7 @@ func (p *Process) protect(t *ptrace.Task) error {
 func leftover(pid int) bool {
 	maps, err := proc.Maps(pid)
 	m := proc.At(maps, baseAddr)
-	return err == nil && m != nil && m.Start == baseAddr && m.End == sharedAddr && m.Inode == 0 && m.Write && !m.Exec
+	return err == nil && m != nil && m.Start == baseAddr && m.End == endAddr && m.Inode == 0 && m.Write && !m.Exec
 }
 
 func (p *Process) writePrivate(clock vdsoCode) error {

@@ -11,11 +11,11 @@ var blobCode []byte
 var blobProgram []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "e3fbef3a0cd5a6b20957e3ebb0410b9d98224e8b69afe2a8110aadd621d1791f"
+const blobStamp = "326fb68a472a823cc28728a158d1ec2fe3651d07c44975bcd1971d032fdd2430"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (
-	blobSum   = "192d96315610d1d1b907fe9c1e618b029f8c6cc23ea2a2643cfc451df070482b"
+	blobSum   = "3efa23f307014933e2a8a4bbf6124749c74be988753f898d0513fc60100d8b78"
 	blobTools = "gcc (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40"
 )
 
@@ -29,7 +29,7 @@ var blobSymbols = map[string]uint64{
 	"copy_insn":      0x700009db,
 	"tp_insn":        0x700009e3,
 	"sys_in":         0x70000000,
-	"sys_out":        0x70006218,
+	"sys_out":        0x70006348,
 	"probe_entry":    0x700009ed,
 	"probe_watch":    0x70000b0b,
 	"probe_return":   0x70000c88,
@@ -91,14 +91,14 @@ var blobLayout = []uint64{
 	0x70100000,
 	0x70300000,
 	0x70400000,
+	0x43c000000000,
+	0x43c000100000,
 	0x71200000,
-	0x71300000,
-	0x7f300000,
 	0x700,
 	0x2000,
 	0x2000,
 	0x4000,
-	0x20000,
+	0x100000,
 	0x1000,
 	0x54,
 	0x200,
@@ -138,7 +138,7 @@ var blobLayout = []uint64{
 	0x98,
 	0xc0,
 	0x20,
-	0x71260000,
+	0x43c000060000,
 	0x1000,
 	0x18,
 	0x80,

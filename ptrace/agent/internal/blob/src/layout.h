@@ -18,12 +18,12 @@ typedef unsigned char u8;
 #define HOOK_ADDR 0x70100000ul // struct hook[NHOOKS]
 #define ONCE_ADDR 0x70300000ul // sets of seen arguments
 #define SLOT_ADDR 0x70400000ul // struct slot[NSLOTS]
-#define SHARED_ADDR 0x71200000ul // struct shared; from here on memory is shared with the supervisor
-#define COUNT_ADDR 0x71260000ul // struct count[NCOUNTS], in the same mapping as struct shared
-#define RING_ADDR 0x71300000ul // NSLOTS rings
-#define END_ADDR 0x7f300000ul
+#define END_ADDR 0x71200000ul // of all that lies low
 #define PROGRAM_ADDR 0x440000000000ul // code and data of programs, which only the supervisor writes
 #define RETS_ADDR 0x43f000000000ul // struct rets[NSLOTS]: private
+#define SHARED_ADDR 0x43c000000000ul // struct shared; from here to the rings' end memory is shared with the supervisor
+#define COUNT_ADDR 0x43c000060000ul // struct count[NCOUNTS], in the same mapping as struct shared
+#define RING_ADDR 0x43c000100000ul // NSLOTS rings: what a thread records while the supervisor is busy elsewhere
 #define TIMES_ADDR 0x43e000000000ul // struct times, struct timer[NSLOTS]: private, zero in a forked child
 
 #define NSLOTS 1792u
@@ -33,7 +33,7 @@ typedef unsigned char u8;
 #define NCALLS 512u
 #define NHOOKS 8192u
 #define NFDS 16384u
-#define RING_SIZE 0x20000u
+#define RING_SIZE 0x100000u
 #define NONCE 4096u // arguments in a set: 1 << (64 - 52), see seen()
 
 // What is the same for all threads, private: a forked child has a copy.
