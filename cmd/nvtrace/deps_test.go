@@ -20,6 +20,7 @@ nvtrace/ptrace/proc          <
 nvtrace/ptrace               < nvtrace/ptrace/proc
 nvtrace/ptrace/dso           < nvtrace/ptrace nvtrace/ptrace/proc
 nvtrace/ptrace/remote        < nvtrace/ptrace
+nvtrace/ptrace/unwind        < nvtrace/ptrace nvtrace/ptrace/dso nvtrace/ptrace/proc
 nvtrace/ptrace/agent         < nvtrace/ptrace nvtrace/ptrace/dso nvtrace/ptrace/proc
 nvtrace/ptrace/python        < nvtrace/ptrace/dso nvtrace/ptrace/proc
 nvtrace/rm                   <
