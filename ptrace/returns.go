@@ -55,6 +55,17 @@ func (t *Task) OnReturn(fn func(t *Task, ret uint64)) error {
 	return nil
 }
 
+// ReturnOf returns what a return address is that lies at an address of the stack: one that OnReturn has
+// put in its place leads to another. Others are returned as they are.
+func (t *Task) ReturnOf(at, addr uint64) uint64 {
+	for i := range t.returns {
+		if e := &t.returns[i]; e.stub != 0 && e.stub == addr && e.slot() == at {
+			return e.addr
+		}
+	}
+	return addr
+}
+
 // returned calls the one-shots of the frame that has just returned to st.
 func (t *Task) returned(s *space, st *site, sp uint64) {
 	var due []oneShot

@@ -13,6 +13,7 @@ type program struct {
 	callEntry, hookEntry, returnEntry uint64
 	breakEntry, breakStubs            uint64
 	probeEntry, probeWatch            uint64
+	probeReturn                       uint64
 	copyInsn, tpInsn                  uint64
 }
 
@@ -22,7 +23,7 @@ func embedded() *program { return newProgram(blobCode, blobSymbols) }
 func newProgram(code []byte, symbols map[string]uint64) *program {
 	return &program{
 		code: code, callEntry: symbols["call_entry"], hookEntry: symbols["hook_entry"],
-		returnEntry: symbols["return_entry"], breakEntry: symbols["break_entry"], breakStubs: symbols["break_stubs"], probeEntry: symbols["probe_entry"], probeWatch: symbols["probe_watch"], copyInsn: symbols["copy_insn"], tpInsn: symbols["tp_insn"],
+		returnEntry: symbols["return_entry"], breakEntry: symbols["break_entry"], breakStubs: symbols["break_stubs"], probeEntry: symbols["probe_entry"], probeWatch: symbols["probe_watch"], probeReturn: symbols["probe_return"], copyInsn: symbols["copy_insn"], tpInsn: symbols["tp_insn"],
 	}
 }
 

@@ -9,6 +9,7 @@ type program struct {
 	callEntry, hookEntry, returnEntry uint64
 	breakEntry, breakStubs            uint64
 	probeEntry, probeWatch            uint64
+	probeReturn                       uint64
 	copyInsn, tpInsn                  uint64
 }
 

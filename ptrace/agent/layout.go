@@ -19,6 +19,7 @@ const (
 
 	programAddr = 0x440000000000
 	retsAddr    = 0x43f000000000
+	filesAddr   = 0x43f010000000
 	timesAddr   = 0x43e000000000
 	sharedAddr  = 0x43c000000000
 	countAddr   = 0x43c000060000
@@ -73,6 +74,10 @@ const (
 	timerSize  = 0x30050
 
 	retsSize    = 0x20000
+	filesSize   = filesList + mostFiles*fileSize + 1024*56
+	fileSize    = 40
+	mostFiles   = 2048
+	filesList   = 64 // offset in struct files of list
 	programSize = 32
 	mapSize     = 152
 	textsAt     = 0x8000 // in the memory of programs: behind the helpers
@@ -254,5 +259,6 @@ func layout() []uint64 {
 		timesTimers, timerFirst, timerNext, timerList,
 		workSize, maxWorks, workLeft, openHook,
 		confOwn, ownSize,
+		filesAddr, filesSize, fileSize, mostFiles, filesList, mostRets, retSize, retsList,
 	}
 }

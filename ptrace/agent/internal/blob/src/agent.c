@@ -435,6 +435,7 @@ __attribute__((used, section(".layout"))) const u64 layout[] = {
 	__builtin_offsetof(struct times, timers), __builtin_offsetof(struct timer, first), __builtin_offsetof(struct timer, next), __builtin_offsetof(struct timer, list),
 	sizeof(struct work), NWORKS, WORK_LEFT, __builtin_offsetof(struct open, hook),
 	__builtin_offsetof(struct conf, own), OWN_SIZE,
+	FILES_ADDR, sizeof(struct files), sizeof(struct file), NFILES, __builtin_offsetof(struct files, list), NRETS, sizeof(struct ret), __builtin_offsetof(struct rets, list),
 };
 
 _Static_assert(SHARED_ADDR + sizeof(struct shared) <= COUNT_ADDR && COUNT_ADDR + NCOUNTS * sizeof(struct count) <= RING_ADDR, "counts");
@@ -442,6 +443,7 @@ _Static_assert(NCOUNTS == 1 << (64 - 52), "counter");
 
 _Static_assert(HOOKS_AT == HOOK_ADDR && STUBS_AT == STUBS_ADDR && STUBS_N == NSTUBS && TRAP_REQ == TRAP_REQUEST, "assembler");
 _Static_assert(WHY_BREAK == TRAP_BREAK && WHY_RETURN == TRAP_RETURN && HOOK_BREAK == 8 && sizeof(struct hook) == 256, "assembler");
+_Static_assert(RETS_ADDR + NSLOTS * sizeof(struct rets) <= FILES_ADDR && FILES_ADDR + sizeof(struct files) <= PROGRAM_ADDR, "files");
 _Static_assert(STUBS_ADDR + NSTUBS * 8 <= PAGES_ADDR && PAGES_ADDR + NPAGES * 8 <= CALLS_ADDR, "stubs");
 _Static_assert(CALLS_ADDR + NCALLS * 8 <= PLAN_ADDR, "calls");
 

@@ -1268,48 +1268,505 @@ HELPER struct result find_fde(struct pt_regs *r, u64 table, struct run *run)
 
 _Static_assert(sizeof(struct ret) == 1 << 5, "unwinding");
 
-// --- stacks
+// --- stacks: by what files say of functions for exceptions (.eh_frame); where they say nothing, by
+// frame pointers. Package unwind does the same from outside, and says more.
 
 #define STACK_MOST 127u
+#define FILES ((struct files *)FILES_ADDR)
+#define DESCRIPTION 512u // bytes that are looked at of a function's
+#define COMMON 64u       // and of what is common to several
+#define NSAVED 4u
+
+// Registers by their numbers in DWARF.
+enum { RBX = 3, RBP = 6, RSP = 7, R12 = 12, RIP = 16, NREG };
+
+// Where in row.at a register is; 7: nowhere.
+static inline u32 place_of(u64 reg) { return reg == RBX ? 0 : reg == RBP ? 1 : reg >= R12 && reg <= RIP ? (u32)reg - 10 : 7; }
 
 // What a return address is that may be ours.
 HELPER u64 real_return(u64 at, u64 v)
 {
 	struct slot *sl;
-	struct rets *l;
 	u64 k;
-	if (v != (u64)probe_return || !(sl = find_slot()))
+	u32 i;
+	if ((v != (u64)probe_return && v != (u64)return_entry) || !(sl = find_slot()))
 		return v;
-	l = rets_of(sl);
-	for (k = l->depth; k-- > 0;)
-		if (k < NRETS && l->list[k].sp == at && l->list[k].ret != (u64)probe_return)
-			return l->list[k].ret;
+	for (i = 0; i < 2; i++) { // a function may be watched for both
+		const struct rets *l = rets_of(sl);
+		for (k = v == (u64)probe_return ? l->depth : 0; k-- > 0;)
+			if (k < NRETS && l->list[k].sp == at && l->list[k].ret != (u64)probe_return) {
+				v = l->list[k].ret;
+				break;
+			}
+		for (k = v == (u64)return_entry ? sl->depth : 0; k-- > 0;)
+			if (k < NOPEN && sl->open[k].sp == at && sl->open[k].ret != (u64)return_entry) {
+				v = sl->open[k].ret;
+				break;
+			}
+	}
 	return v;
 }
 
-// Lists the callers by their frame pointers, n at most but for the first skip.
+// Bytes that were copied, of which are read what there is.
+struct bytes {
+	const u8 *p, *end;
+	u64 at; // where end is in the program
+	u32 bad;
+};
+
+HELPER u64 number(struct bytes *b, u32 n)
+{
+	u64 v = 0;
+	u32 i;
+	if ((u64)(b->end - b->p) < n) {
+		b->bad = 1;
+		b->p = b->end;
+		return 0;
+	}
+	for (i = 0; i < n; i++)
+		v |= (u64)*b->p++ << 8 * i;
+	return v;
+}
+
+HELPER u64 leb(struct bytes *b, u32 negative)
+{
+	u64 v = 0, c;
+	u32 bits = 0;
+	do {
+		c = number(b, 1);
+		if (bits < 64)
+			v |= (c & 0x7f) << bits;
+		bits += 7;
+	} while (c & 0x80);
+	if (negative && (c & 0x40) && bits < 64)
+		v |= ~0ul << bits;
+	return v;
+}
+
+// A pointer of an encoding of which functions' beginnings are.
+HELPER u64 pointer(struct bytes *b, u32 encoding, u64 base)
+{
+	u64 at = b->at - (u64)(b->end - b->p), v = 0;
+	switch (encoding & 15) {
+	case 0:
+	case 4:
+	case 12:
+		v = number(b, 8);
+		break;
+	case 3:
+		v = number(b, 4);
+		break;
+	case 11:
+		v = (u64)(int)number(b, 4);
+		break;
+	default:
+		b->bad = 1;
+	}
+	if ((encoding & 0x70) == 0x10)
+		v += at;
+	else if ((encoding & 0x70) == 0x30)
+		v += base;
+	else if (encoding & 0x70)
+		b->bad = 1;
+	return v;
+}
+
+static inline struct bytes bytes_of(const u8 *p, u64 n, u64 at) { return (struct bytes){p, p + n, at + n, 0}; }
+
+struct common {
+	u64 code;
+	long data;
+	u32 encoding, sized, signal;
+	struct bytes program;
+};
+
+// Reads a length, and as much as there is room for of what follows. Returns how much it is, 0 for none.
+HELPER u64 entry(u8 *to, u64 room, u64 *at)
+{
+	u32 size = 0;
+	if (copy(&size, *at, 4) || size < 4 || size == 0xffffffff)
+		return 0;
+	*at += 4;
+	if (size < room)
+		room = size;
+	return copy(to, *at, room) ? 0 : room;
+}
+
+HELPER int read_common(struct common *c, u8 *b, u64 at)
+{
+	u64 n = entry(b, COMMON, &at), i, end = 0;
+	struct bytes p = bytes_of(b, n, at), kind;
+	u8 version;
+	if (!n || number(&p, 4))
+		return 0;
+	version = number(&p, 1);
+	kind = p;
+	while (number(&p, 1))
+		;
+	*c = (struct common){.code = leb(&p, 0)};
+	c->data = (long)leb(&p, 1);
+	if (leb(&p, 0) != RIP || (version != 1 && version != 3) || p.bad)
+		return 0;
+	if (*kind.p && *kind.p != 'z')
+		return 0;
+	if (*kind.p) {
+		c->sized = 1;
+		i = leb(&p, 0);
+		end = (u64)p.p + i;
+		if (p.bad || i > (u64)(p.end - p.p))
+			return 0;
+		while (*++kind.p) {
+			switch (*kind.p) {
+			case 'R':
+				c->encoding = number(&p, 1);
+				break;
+			case 'P':
+				pointer(&p, number(&p, 1) & 15, 0);
+				break;
+			case 'L':
+				number(&p, 1);
+				break;
+			case 'S':
+				c->signal = 1;
+			}
+		}
+		if (p.bad)
+			return 0;
+		p.p = (const u8 *)end;
+	}
+	c->program = p;
+	return 1;
+}
+
+static inline int distance(long v, u32 how) { return (int)((u64)v << 2 | how); }
+
+// Runs instructions (DWARF 5, 6.4.2) up to what holds at a place, of what is common (first is 0) or of a
+// function.
+HELPER int run_rows(struct row *r, const struct row *first, const struct common *c, struct bytes *b, u64 at, u64 wanted)
+{
+	struct row saved[NSAVED];
+	u32 depth = 0, k;
+	while (b->p < b->end && !b->bad) {
+		u8 op = number(b, 1);
+		u64 reg = op & 63, n;
+		long off;
+		u32 how = AT_FRAME;
+		switch (op < 0x40 ? op : op & 0xc0) {
+		case 0x00:
+		case 0x2e: // GNU_args_size
+			if (op)
+				leb(b, 0);
+			continue;
+		case 0x40:
+			n = reg;
+			goto advance;
+		case 0x02:
+		case 0x03:
+		case 0x04:
+			n = number(b, 1u << (op - 2));
+		advance:
+			at += n * c->code;
+			if (first && at > wanted)
+				return 1;
+			continue;
+		case 0xc0:
+		case 0x06:
+			k = place_of(op == 6 ? leb(b, 0) : reg);
+			if (k < 7 && first)
+				r->at[k] = first->at[k];
+			continue;
+		case 0x0a:
+			if (depth == NSAVED)
+				return 0;
+			saved[depth++] = *r;
+			continue;
+		case 0x0b:
+			if (!depth)
+				return 0;
+			*r = saved[--depth];
+			continue;
+		case 0x0c:
+		case 0x12:
+		case 0x0d:
+			n = leb(b, 0);
+			if (n >= RIP)
+				return 0;
+			r->cfa = CFA_REG;
+			r->reg = n;
+			if (op != 0x0d)
+				r->off = op == 0x0c ? (int)leb(b, 0) : (int)((long)leb(b, 1) * c->data);
+			continue;
+		case 0x0e:
+			r->off = leb(b, 0);
+			continue;
+		case 0x13:
+			r->off = (long)leb(b, 1) * c->data;
+			continue;
+		case 0x0f: // an expression: one of those that compilers and linkers make
+			n = leb(b, 0);
+			if (n > (u64)(b->end - b->p))
+				return 0;
+			r->cfa = CFA_NONE;
+			if (n == 11 && b->p[0] == 0x77 && b->p[1] == 8 && b->p[2] == 0x80 && !b->p[3]) {
+				r->cfa = CFA_PLT;
+				r->off = b->p[6] - 0x30;
+			} else if (n >= 3 && b->p[0] >= 0x70 && b->p[0] < 0x80 && b->p[n - 1] == 6) {
+				struct bytes e = {b->p + 1, b->p + n - 1, 0, 0};
+				r->reg = b->p[0] - 0x70;
+				r->off = (long)leb(&e, 1);
+				if (!e.bad && e.p == e.end)
+					r->cfa = CFA_AT;
+			}
+			b->p += n;
+			continue;
+		case 0x10: // a register by an expression: that it lies at %rbp and so much
+			k = place_of(leb(b, 0));
+			n = leb(b, 0);
+			if (n > (u64)(b->end - b->p))
+				return 0;
+			off = 0;
+			how = AT_LOST;
+			if (n >= 2 && b->p[0] == 0x76) {
+				struct bytes e = {b->p + 1, b->p + n, 0, 0};
+				off = (long)leb(&e, 1);
+				how = e.bad || e.p != e.end ? AT_LOST : AT_BP;
+			}
+			b->p += n;
+			break;
+		case 0x16: // it is what an expression says
+			k = place_of(leb(b, 0));
+			n = leb(b, 0);
+			if (n > (u64)(b->end - b->p))
+				return 0;
+			b->p += n;
+			off = 0;
+			how = AT_LOST;
+			break;
+		case 0x07:
+		case 0x08:
+			k = place_of(leb(b, 0));
+			off = 0;
+			how = op == 7 ? AT_LOST : AT_SAME;
+			break;
+		case 0x80:
+			k = place_of(reg);
+			off = (long)leb(b, 0) * c->data;
+			break;
+		case 0x05:
+		case 0x11:
+			k = place_of(leb(b, 0));
+			off = (long)leb(b, op == 0x11) * c->data;
+			break;
+		default:
+			return 0;
+		}
+		if (k < 7)
+			r->at[k] = distance(off, how);
+	}
+	return !b->bad;
+}
+
+// Finds the file that a place is in. Returns files.seq, odd if it is not known.
+HELPER u64 file_of(u64 pc, struct file *f)
+{
+	const volatile struct files *l = FILES;
+	u64 seq = l->seq, lo = 0, hi = l->n;
+	if ((seq & 1) || hi > NFILES)
+		return 1;
+	barrier();
+	while (lo < hi) {
+		u64 mid = (lo + hi) / 2;
+		if (l->list[mid].end <= pc)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	if (lo >= l->n || lo >= NFILES || l->list[lo].start > pc)
+		return 1;
+	f->base = l->list[lo].base;
+	f->index = l->list[lo].index;
+	f->count = l->list[lo].count;
+	barrier();
+	return l->seq == seq ? seq : 1;
+}
+
+// Finds out what holds at a place.
+HELPER int read_row(struct row *r, u64 pc, const struct file *f)
+{
+	u8 b[DESCRIPTION] __attribute__((aligned(8))), common[COMMON] __attribute__((aligned(8)));
+	struct row first;
+	struct common c;
+	struct bytes p;
+	int pair[2] = {0, 0};
+	u64 lo = 0, hi = f->count, at, n, start, size;
+	while (lo < hi) {
+		u64 mid = (lo + hi) / 2;
+		if (copy(pair, f->index + 8 * mid, 4))
+			return 0;
+		if (f->base + (long)pair[0] <= pc)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	if (!lo || copy(pair, f->index + 8 * (lo - 1), 8))
+		return 0;
+	at = f->base + (long)pair[1];
+	if (!(n = entry(b, DESCRIPTION, &at)))
+		return 0;
+	p = bytes_of(b, n, at);
+	lo = number(&p, 4);
+	if (!lo || !read_common(&c, common, at - lo))
+		return 0;
+	start = pointer(&p, c.encoding, f->base);
+	size = pointer(&p, c.encoding & 15, 0);
+	if (c.sized) {
+		n = leb(&p, 0);
+		if (n > (u64)(p.end - p.p))
+			return 0;
+		p.p += n;
+	}
+	if (p.bad || pc - start >= size)
+		return 0;
+	if (c.signal) {
+		r->cfa = CFA_SIGNAL;
+		return 1;
+	}
+	if (!run_rows(r, 0, &c, &c.program, start, pc))
+		return 0;
+	first = *r;
+	if (!run_rows(r, &first, &c, &p, start, pc) || (n == DESCRIPTION && p.p == p.end))
+		return 0; // more than there is room for
+	if (r->at[6] == distance(0, AT_LOST))
+		r->cfa = CFA_LAST;
+	return r->cfa != CFA_NONE;
+}
+
+// The same, of which is remembered what was found.
+HELPER int row_of(struct row *r, u64 pc)
+{
+	struct row *known = &FILES->rows[(pc ^ pc >> 10) % NROWS];
+	u32 seq = *(volatile u32 *)&known->seq;
+	struct file f;
+	u64 files = *(volatile u64 *)&FILES->seq;
+	barrier();
+	if (!(seq & 1) && known->pc == pc && known->files == (u32)files) {
+		*r = *known;
+		barrier();
+		if (*(volatile u32 *)&known->seq == seq && r->pc == pc && r->files == (u32)files)
+			return r->cfa != CFA_NONE;
+	}
+	zero(r, sizeof *r);
+	files = file_of(pc, &f);
+	if (files & 1)
+		return 0;
+	if (!read_row(r, pc, &f))
+		r->cfa = CFA_NONE;
+	r->pc = pc;
+	r->files = files;
+	if (!(seq & 1) && __sync_bool_compare_and_swap(&known->seq, seq, seq | 1)) {
+		r->seq = seq | 1;
+		*known = *r;
+		barrier();
+		*(volatile u32 *)&known->seq = seq + 2;
+	}
+	return r->cfa != CFA_NONE;
+}
+
+// Of a stack: the registers, and whether the thread is at RIP, or has called before it.
+struct walk {
+	u64 reg[NREG];
+	u64 exact;
+};
+
+// Goes to the caller of a function. Returns whether there is one.
+HELPER int caller(struct walk *w, const struct row *r)
+{
+	u64 cfa, next[7], v;
+	u32 k;
+	switch (r->cfa) {
+	case CFA_REG:
+		cfa = w->reg[r->reg] + (long)r->off;
+		break;
+	case CFA_AT:
+		if (copy(&cfa, w->reg[r->reg] + (long)r->off, 8))
+			return 0;
+		break;
+	case CFA_PLT: // one entry of the table of jumps pushes its number
+		cfa = w->reg[RSP] + 8 + ((w->reg[RIP] & 15) >= (u64)r->off ? 8 : 0);
+		break;
+	case CFA_SIGNAL: { // struct ucontext is on top of the stack
+		static const u16 order[] = {8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6, 3, 1, 0, 2, 7, 16};
+		u64 regs[NREG];
+		if (copy(regs, w->reg[RSP] + 40, sizeof regs))
+			return 0;
+		for (k = 0; k < NREG; k++)
+			w->reg[order[k]] = regs[k];
+		w->exact = 1;
+		return 1;
+	}
+	default:
+		return 0;
+	}
+	for (k = 0; k < 7; k++) {
+		u32 reg = k == 0 ? RBX : k == 1 ? RBP : k + 10;
+		u64 at = (long)(r->at[k] >> 2) + ((r->at[k] & 3) == AT_BP ? w->reg[RBP] : cfa);
+		next[k] = w->reg[reg];
+		if ((r->at[k] & 3) == AT_LOST)
+			next[k] = 0;
+		if ((r->at[k] & 3) != AT_FRAME && (r->at[k] & 3) != AT_BP)
+			continue;
+		if (copy(&v, at, 8))
+			return 0;
+		next[k] = k == 6 ? real_return(at, v) : v;
+	}
+	if ((r->at[6] & 3) == AT_SAME)
+		return 0;
+	w->reg[RBX] = next[0];
+	w->reg[RBP] = next[1];
+	for (k = 2; k < 7; k++)
+		w->reg[k + 10] = next[k];
+	w->reg[RSP] = cfa;
+	w->exact = 0;
+	return 1;
+}
+
+// The same, by the frame pointer.
+HELPER int caller_by_frame(struct walk *w)
+{
+	u64 fp = w->reg[RBP], v[2];
+	if (fp < w->reg[RSP] || (fp & 7) || copy(v, fp, 16))
+		return 0;
+	w->reg[RBP] = v[0];
+	w->reg[RSP] = fp + 16;
+	w->reg[RIP] = real_return(fp + 8, v[1]);
+	w->exact = 0;
+	return 1;
+}
+
+// Lists the callers, n at most but for the first skip.
 HELPER u64 walk(struct run *run, u64 *to, u64 n, u64 skip)
 {
-	u64 fp = run->regs->bp, got = 0, v[2], at = 0;
-	u64 ip = run->regs->ip;
+	const struct pt_regs *p = run->regs;
+	struct walk w = {{p->ax, p->dx, p->cx, p->bx, p->si, p->di, p->bp, p->sp, p->r8, p->r9, p->r10, p->r11, p->r12, p->r13, p->r14, p->r15, p->ip}, 1};
+	u64 got = 0, sp;
+	struct row r;
 	u32 i;
-	for (i = 0; i < STACK_MOST + 256 && got < n; i++) {
+	for (i = 0; i < STACK_MOST + 256 && got < n && w.reg[RIP]; i++) {
 		if (skip)
 			skip--;
 		else
-			to[got++] = ip;
-		if (!i && run->entered) { // the caller's frame pointer is in place still
-			at = run->regs->sp;
-			if (copy(&v[1], at, 8))
+			to[got++] = w.reg[RIP];
+		sp = w.reg[RSP];
+		if (row_of(&r, w.reg[RIP] - !w.exact)) {
+			if (!caller(&w, &r))
 				break;
-		} else {
-			if (fp <= at || (fp & 7) || copy(v, fp, 16))
+		} else if (!i && run->entered) { // nothing is pushed yet
+			if (copy(&w.reg[RIP], sp, 8))
 				break;
-			at = fp + 8;
-			fp = v[0];
-		}
-		ip = real_return(at, v[1]);
-		if (!ip)
+			w.reg[RIP] = real_return(sp, w.reg[RIP]);
+			w.reg[RSP] += 8;
+			w.exact = 0;
+		} else if (!caller_by_frame(&w))
 			break;
 	}
 	return got;

@@ -21,6 +21,7 @@ typedef unsigned char u8;
 #define END_ADDR 0x71200000ul // of all that lies low
 #define PROGRAM_ADDR 0x440000000000ul // code and data of programs, which only the supervisor writes
 #define RETS_ADDR 0x43f000000000ul // struct rets[NSLOTS]: private
+#define FILES_ADDR 0x43f010000000ul // struct files: private
 #define SHARED_ADDR 0x43c000000000ul // struct shared; from here to the rings' end memory is shared with the supervisor
 #define COUNT_ADDR 0x43c000060000ul // struct count[NCOUNTS], in the same mapping as struct shared
 #define RING_ADDR 0x43c000100000ul // NSLOTS rings: what a thread records while the supervisor is busy elsewhere
@@ -255,6 +256,44 @@ struct rets {
 	u8 fde[208];   // what tells unwinders where calls in the list return to
 	u64 none[4];   // an entry in front of the first, always 0
 	struct ret list[NRETS];
+};
+
+// A file's code, and its table for unwinding: of functions, ascending, where each begins and where it
+// is described, as 4 bytes each that are relative to base.
+struct file {
+	u64 start, end; // of code that is mapped
+	u64 base;
+	u64 index, count;
+};
+
+#define NFILES 2048u
+#define NROWS 1024u
+
+// How registers of a caller are found: the low two bits of struct row's at.
+enum { AT_SAME, AT_FRAME, AT_BP, AT_LOST };
+
+// What holds at an instruction, as it was found.
+struct row {
+	u64 pc; // 0: nothing was found
+	u32 seq; // odd: it is being written
+	u32 files; // the low half of files.seq
+	u8 cfa; // CFA_*
+	u8 reg; // of CFA_REG and CFA_AT
+	u8 pad[2];
+	int off;
+	int at[7]; // rbx, rbp, r12 to r15, where it returns to; the rest is the distance
+	int pad2;
+};
+
+enum { CFA_NONE, CFA_REG, CFA_AT, CFA_PLT, CFA_SIGNAL, CFA_LAST };
+
+// What stacks are followed by.
+struct files {
+	u64 seq; // counts changes; odd: the supervisor makes one
+	u64 n;
+	u64 pad[6];
+	struct file list[NFILES]; // ascending
+	struct row rows[NROWS];
 };
 
 // The registers as programs see them: struct pt_regs of the kernel.

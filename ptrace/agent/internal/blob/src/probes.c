@@ -262,7 +262,7 @@ __attribute__((used)) void agent_returned(struct pt_regs *r)
 __attribute__((section(".prog"), noinline, used)) void run_call(const struct program *list, u32 n, const struct regs *g, u64 words, struct call *c, struct run *run)
 {
 	const u64 *above = (const u64 *)(g + 1) + words;
-	struct pt_regs r;
+	struct pt_regs r = {0};
 	r.bp = ((const u64 *)g)[-1];
 	r.ip = *above + 13 + *(const int *)(*above + 9);
 	r.sp = (u64)(above + 1) + 128;

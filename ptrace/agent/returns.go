@@ -1,0 +1,56 @@
+package agent
+
+import "encoding/binary"
+
+// Offsets in struct rets and struct ret.
+const (
+	retsDepth = 0
+	retsList  = 256
+	retSize   = 32
+	mostRets  = (retsSize - retsList) / retSize
+)
+
+// ReturnOf returns what a return address is that lies at an address of a stack: while it is seen
+// when a function returns, the agent's own is there. Others are returned as they are.
+func (p *Process) ReturnOf(at, addr uint64) uint64 {
+	code := p.a.blob
+	if code == nil || addr != code.returnEntry && addr != code.probeReturn {
+		return addr
+	}
+	for range 2 { // a function that is watched for both has one of ours in place of the other
+		for i, r := range p.rings {
+			if r == nil || r.home != i {
+				continue
+			}
+			switch {
+			case addr == code.returnEntry:
+				slot := uint64(slotAddr + i*slotSize)
+				addr = p.listed(slot+slotDepth, slot+slotOpen, openSize, maxOpen, at, addr)
+			case addr == code.probeReturn && p.runs:
+				rets := uint64(retsAddr + i*retsSize)
+				addr = p.listed(rets+retsDepth, rets+retsList, retSize, mostRets, at, addr)
+			}
+		}
+	}
+	return addr
+}
+
+// listed looks for a call in a list of those that have not returned: the number of them is at depth.
+// They begin with where the return address lies, and what it was. It returns own if it is not there.
+func (p *Process) listed(depth, list uint64, size, most int, at, own uint64) uint64 {
+	n, err := p.read64(depth)
+	if err != nil || n == 0 {
+		return own
+	}
+	b := make([]byte, int(min(n, uint64(most)))*size)
+	if k, _ := p.mem.ReadAt(b, int64(list)); k < len(b) {
+		return own
+	}
+	for ; len(b) > 0; b = b[:len(b)-size] {
+		e := b[len(b)-size:]
+		if ret := binary.LittleEndian.Uint64(e[8:]); binary.LittleEndian.Uint64(e) == at && ret != own {
+			return ret
+		}
+	}
+	return own
+}
