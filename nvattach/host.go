@@ -269,6 +269,8 @@ type HostThread interface {
 	// Read reads memory; n is how much could be read.
 	Read(addr uint64, buf []byte) (n int)
 	Now() (monotonic uint64)
+	// Callers lists where the thread is, and where its callers will be gone on with, n at most.
+	Callers(n int) []uint64
 }
 
 // A HostCall is one run of a program.
@@ -277,8 +279,6 @@ type HostCall struct {
 	// Fields are the context's, in its order.
 	Fields []uint64
 	FuncIP uint64 // the address of the function
-	// IP and BP are the thread's registers at a system call: where it is, and its frame.
-	IP, BP uint64
 	// Arg returns an argument of a USDT probe; nil: it has none.
 	Arg func(n uint64) (v uint64, ok bool)
 	// Override is what the function or the call shall return instead, if Overridden is set:

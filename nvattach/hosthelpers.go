@@ -64,7 +64,7 @@ func (u *unit) hostHelpers(kind *hostKind, r *HostRunner) map[int32]*bpf.Helper 
 	}
 	r.argHelpers(h, kind)
 	if kind.kind != HostEvent { // of which nobody knows where a thread is
-		u.stackHelpers(h, r, kind.kind == HostEntry || kind.kind == HostAPI)
+		u.stackHelpers(h, r)
 	}
 	h[174] = &bpf.Helper{Name: "get_attach_cookie", Args: []bpf.ArgSpec{argContext}, Pure: true, Interpret: func(*bpf.Interpreter, [5]uint64) (uint64, error) { return 0, nil }}
 	override := func(v uint64) (uint64, error) {

@@ -16,9 +16,8 @@ const (
 	stackSkip    = 0xff // BPF_F_SKIP_FIELD_MASK
 )
 
-// stackHelpers are those that list callers, by frame pointers; entry says that a function's
-// return address is on top of the stack.
-func (u *unit) stackHelpers(h map[int32]*bpf.Helper, r *HostRunner, entry bool) {
+// stackHelpers are those that list callers.
+func (u *unit) stackHelpers(h map[int32]*bpf.Helper, r *HostRunner) {
 	h[helperStack] = &bpf.Helper{
 		Name: "get_stack", Args: []bpf.ArgSpec{argContext, {Kind: bpf.ArgWrite, SizeArg: 2}, argScalar, argScalar},
 		Interpret: func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
@@ -26,7 +25,7 @@ func (u *unit) stackHelpers(h map[int32]*bpf.Helper, r *HostRunner, entry bool) 
 				return hostInvalid, nil
 			}
 			buf := make([]byte, a[2])
-			list := r.callers(entry, len(buf)/8, a[3]&stackSkip)
+			list := r.callers(len(buf)/8, a[3]&stackSkip)
 			for i, ip := range list {
 				binary.LittleEndian.PutUint64(buf[8*i:], ip)
 			}
@@ -47,45 +46,19 @@ func (u *unit) stackHelpers(h map[int32]*bpf.Helper, r *HostRunner, entry bool) 
 			if err != nil {
 				return 0, err
 			}
-			return r.stackID(x, r.callers(entry, int(x.Def.ValueSize/8), a[2]&stackSkip), a[2]&reuseStackID != 0)
+			return r.stackID(x, r.callers(int(x.Def.ValueSize/8), a[2]&stackSkip), a[2]&reuseStackID != 0)
 		},
 	}
 }
 
-// mostFrames bounds how far stacks are followed.
-const mostFrames = maxStack + 256
-
 // callers lists where the thread is, and its callers, n at most, but for the first skip.
-func (r *HostRunner) callers(entry bool, n int, skip uint64) []uint64 {
-	f := r.call.Fields
-	ip, fp, at := r.call.IP, r.call.BP, uint64(0)
-	if len(f) == HostRegs { // at a function
-		ip, fp = f[regIP], f[regBP]
-	}
-	var list []uint64
-	for i := 0; i < mostFrames && len(list) < n; i++ {
-		if skip > 0 {
-			skip--
-		} else {
-			list = append(list, ip)
-		}
-		var b [16]byte
-		if i == 0 && entry { // the caller's frame pointer is in place still
-			if at = f[regSP]; r.call.Thread.Read(at, b[8:]) < 8 {
-				break
-			}
-		} else {
-			if fp <= at || fp%8 != 0 || r.call.Thread.Read(fp, b[:]) < len(b) {
-				break
-			}
-			at, fp = fp+8, le64(b[:])
-		}
-		if ip = le64(b[8:]); ip == 0 {
-			break
-		}
-	}
-	return list
+func (r *HostRunner) callers(n int, skip uint64) []uint64 {
+	list := r.call.Thread.Callers(n + int(skip))
+	return list[min(skip, uint64(len(list))):]
 }
+
+// ListsCallers reports whether the program asks who has called.
+func (q *PlannedHost) ListsCallers() bool { return q.calls(helperStackID) || q.calls(helperStack) }
 
 // stackID is the number of a stack in a map, where it is put if it is not there.
 func (r *HostRunner) stackID(x *Map, list []uint64, replace bool) (uint64, error) {

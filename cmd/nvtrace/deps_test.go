@@ -48,13 +48,13 @@ nvtrace/nvattach/script      < nvtrace/fatbin nvtrace/ioctl/nearest nvtrace/nvat
 nvtrace/nvattach/session     < nvtrace/fatbin nvtrace/nvattach nvtrace/nvattach/script nvtrace/traces/escape
 nvtrace/nvattach/gpu         < nvtrace/fatbin nvtrace/fatbin/sass nvtrace/nvattach nvtrace/nvattach/capture nvtrace/nvattach/jit nvtrace/nvattach/preload nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/remote nvtrace/ptx nvtrace/ptx/emu
 nvtrace/nvattach/control     <
-nvtrace/nvattach/host        < nvtrace/nvattach nvtrace/nvattach/api nvtrace/nvattach/control nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptx/bpf
+nvtrace/nvattach/host        < nvtrace/nvattach nvtrace/nvattach/api nvtrace/nvattach/control nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/unwind nvtrace/ptx/bpf
 nvtrace/nvattach/cudart      < nvtrace/ptrace/dso
 nvtrace/nvattach/calls       < nvtrace/nvattach/api nvtrace/nvattach/cudart nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc
 nvtrace/nvattach/jit         <
 nvtrace/examples/rminfo      < nvtrace/rm
 nvtrace/examples/events      < nvtrace/nvattach nvtrace/ptx/bpf
-nvtrace/cmd/nvtrace          < nvtrace/fatbin/sass nvtrace/traces nvtrace/traces/escape nvtrace/traces/export nvtrace/ptrace nvtrace/rm nvtrace/ioctl nvtrace/ioctl/record nvtrace/traces/record nvtrace/ioctl/replay nvtrace/ioctl/diff nvtrace/ioctl/allow nvtrace/fatbin nvtrace/ptx nvtrace/ptx/emu nvtrace/nvattach nvtrace/nvattach/jit nvtrace/nvattach/preload nvtrace/nvattach/script nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/nvattach/api nvtrace/nvattach/calls nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/python nvtrace/nvattach/capture nvtrace/nvattach/control nvtrace/nvattach/gpu nvtrace/nvattach/host nvtrace/nvattach/interpose nvtrace/nvattach/nvtx github.com/olekukonko/tablewriter github.com/olekukonko/tablewriter/tw
+nvtrace/cmd/nvtrace          < nvtrace/fatbin/sass nvtrace/traces nvtrace/traces/escape nvtrace/traces/export nvtrace/ptrace nvtrace/rm nvtrace/ioctl nvtrace/ioctl/record nvtrace/traces/record nvtrace/ioctl/replay nvtrace/ioctl/diff nvtrace/ioctl/allow nvtrace/fatbin nvtrace/ptx nvtrace/ptx/emu nvtrace/nvattach nvtrace/nvattach/jit nvtrace/nvattach/preload nvtrace/nvattach/script nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/nvattach/api nvtrace/nvattach/calls nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/python nvtrace/ptrace/unwind nvtrace/nvattach/capture nvtrace/nvattach/control nvtrace/nvattach/gpu nvtrace/nvattach/host nvtrace/nvattach/interpose nvtrace/nvattach/nvtx github.com/olekukonko/tablewriter github.com/olekukonko/tablewriter/tw
 `
 
 // What is below shared imports nothing of ours that the policy does not list, and nothing

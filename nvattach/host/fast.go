@@ -1,6 +1,7 @@
 package host
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"nvtrace/ptrace/agent"
 	"nvtrace/ptrace/dso"
 	"nvtrace/ptrace/proc"
+	"nvtrace/ptrace/unwind"
 	"nvtrace/ptx/bpf"
 )
 
@@ -28,6 +30,9 @@ type fast struct {
 	maps     map[*nvattach.Map]uint64 // as helpers have them
 	added    map[*nvattach.PlannedHost]*added
 	calls    bool // programs run at system calls
+	stacks   bool // programs list callers
+	// indexes are tables for unwinding by file; nil: it has none.
+	indexes map[proc.FileKey]*index
 	// unwinders are the places in files that must be known for exceptions; nil: there is none.
 	unwinders map[proc.FileKey]*target
 }
@@ -42,7 +47,8 @@ func newFast(o *Options) (*fast, error) {
 	f := &fast{
 		agent: o.Agent, programs: o.Programs, runner: o.Runner,
 		maps: make(map[*nvattach.Map]uint64), added: make(map[*nvattach.PlannedHost]*added),
-		unwinders: make(map[proc.FileKey]*target),
+		unwinders: make(map[proc.FileKey]*target), indexes: make(map[proc.FileKey]*index),
+		stacks: slices.ContainsFunc(o.Plan.Host, (*nvattach.PlannedHost).ListsCallers),
 	}
 	f.programs.OnLock = func(addr uint64) { f.runner.Unlock(addr) }
 	texts := agent.MapLayout(f.runner.Maps().HostMap(f.runner.Maps().Print))
@@ -226,6 +232,78 @@ func (f *fast) unwinder(task *ptrace.Task, m *dso.Code) *target {
 		}
 		f.unwinders[key] = x
 	}
+	return x
+}
+
+// index is a table for unwinding.
+type index struct {
+	*unwind.Index
+	made uint64 // its address in all processes; 0: the file has it
+	file *dso.File
+}
+
+// describe tells helpers in a process how to follow stacks through code that it has got.
+func (f *fast) describe(task *ptrace.Task, e *dso.Event) {
+	p, err := f.agent.Process(task)
+	if err != nil {
+		return
+	}
+	var list []agent.CodeFile
+	add := func(m *proc.Mapping, x *index) {
+		if x == nil {
+			return
+		}
+		if bias, ok := x.file.Bias(m); ok {
+			at := x.made
+			if at == 0 {
+				at = x.Addr + bias
+			}
+			list = append(list, agent.CodeFile{Start: m.Start, End: m.End, Base: x.Base + bias, Index: at, Count: x.Count})
+		}
+	}
+	for _, m := range e.Files() {
+		file, key, err := m.Open()
+		if err != nil {
+			continue // frame pointers are followed there
+		}
+		x, known := f.indexes[key]
+		if !known {
+			x = f.index(file)
+			f.indexes[key] = x
+		}
+		file.Close()
+		add(&m.Mapping, x)
+	}
+	if e.Why == dso.ByExec || e.Why == dso.Attached {
+		maps, _ := proc.Maps(task.PID) // none, if it died
+		for i := range maps {
+			if m := &maps[i]; m.Path == "[vdso]" {
+				b := make([]byte, min(m.End-m.Start, 1<<20))
+				n, _ := task.ReadMem(m.Start, b)
+				add(m, f.index(bytes.NewReader(b[:n])))
+			}
+		}
+	}
+	_ = p.AddFiles(task, list) // where programs can't run in the process, none asks
+}
+
+// index finds the table for unwinding of a file, nil if there is none.
+func (f *fast) index(r io.ReaderAt) *index {
+	e, err := dso.Read(r)
+	if err != nil {
+		return nil
+	}
+	x := &index{file: e}
+	if x.Index, err = unwind.IndexOf(e); err != nil {
+		return nil
+	}
+	if x.Data != nil {
+		if x.made, err = f.programs.Index(x.Data); err != nil {
+			return nil
+		}
+		x.Data = nil
+	}
+	e.Detach()
 	return x
 }
 

@@ -29,6 +29,7 @@ import (
 	"nvtrace/ptrace/agent"
 	"nvtrace/ptrace/dso"
 	"nvtrace/ptrace/proc"
+	"nvtrace/ptrace/unwind"
 )
 
 // Options say what runs.
@@ -97,6 +98,7 @@ type process struct {
 	at map[uint64]*target
 	// semaphores are counters that are to be changed, once their memory is mapped.
 	semaphores []uint64
+	stacks     *unwind.Process // nil: nobody has asked yet
 }
 
 // New makes a Tracer whose system calls have the class. The error names a system call that
@@ -267,7 +269,7 @@ func (t *Tracer) Enter(task *ptrace.Task, s *ptrace.Syscall) ptrace.Verdict {
 		verdict = ptrace.WantExit
 	}
 	for _, q := range t.enters[s.Nr] {
-		call := sysCall(task, s, s.Args[:]...)
+		call := t.sysCall(task, s, s.Args[:]...)
 		t.run(q, call)
 		if call.Overridden && t.skip(task, call.Override) {
 			verdict = ptrace.WantExit
@@ -306,19 +308,15 @@ func (t *Tracer) Exit(task *ptrace.Task, s *ptrace.Syscall) {
 		return
 	}
 	for _, q := range t.exits[s.Nr] {
-		t.run(q, sysCall(task, s, uint64(s.Ret)))
+		t.run(q, t.sysCall(task, s, uint64(s.Ret)))
 	}
 }
 
 // sysCall is what a system call's program gets to know.
-func sysCall(task *ptrace.Task, s *ptrace.Syscall, more ...uint64) *nvattach.HostCall {
-	c := &nvattach.HostCall{
-		Thread: &thread{task}, Fields: append([]uint64{0, 0, 0, uint64(uint32(task.TID)), s.Nr}, more...), IP: s.IP,
+func (t *Tracer) sysCall(task *ptrace.Task, s *ptrace.Syscall, more ...uint64) *nvattach.HostCall {
+	return &nvattach.HostCall{
+		Thread: &thread{task, t}, Fields: append([]uint64{0, 0, 0, uint64(uint32(task.TID)), s.Nr}, more...),
 	}
-	if r, err := task.Regs(); err == nil { // else it has died
-		c.BP = framePointer(r)
-	}
-	return c
 }
 
 // Task implements [ptrace.Handler].
@@ -380,6 +378,12 @@ func (t *Tracer) mapped(task *ptrace.Task, e *dso.Event) {
 	if p == nil {
 		p = &process{at: make(map[uint64]*target)}
 		t.procs[task.Proc] = p
+	}
+	if p.stacks != nil {
+		p.stacks.Changed()
+	}
+	if t.fast != nil && t.fast.stacks {
+		t.fast.describe(task, e)
 	}
 	var places []place
 	for _, m := range e.Files() {
@@ -498,14 +502,14 @@ func (t *Tracer) hit(task *ptrace.Task, b *ptrace.Breakpoint) {
 			if err != nil {
 				return
 			}
-			t.run(q, &nvattach.HostCall{Thread: &thread{task}, Fields: registers(r), FuncIP: b.Addr})
+			t.run(q, &nvattach.HostCall{Thread: &thread{task, t}, Fields: registers(r), FuncIP: b.Addr})
 		})
 		if err != nil {
 			t.report(fmt.Sprintf("returns of %s can't be seen: %v", x.name, err))
 		}
 	}
 	for _, q := range x.entries {
-		call := &nvattach.HostCall{Thread: &thread{task}, Fields: registers(regs), FuncIP: b.Addr}
+		call := &nvattach.HostCall{Thread: &thread{task, t}, Fields: registers(regs), FuncIP: b.Addr}
 		if x.usdt != nil {
 			call.Arg = func(n uint64) (uint64, bool) {
 				if n >= uint64(len(x.usdt.args)) {

@@ -23,9 +23,6 @@ func registers(r *ptrace.Regs) []uint64 {
 	}
 }
 
-// framePointer is where the frame of the function is that the thread is in, if that keeps one.
-func framePointer(r *ptrace.Regs) uint64 { return r.Rbp }
-
 // returnNow sets registers at a function's entry to those behind its return.
 func returnNow(task *ptrace.Task, r *ptrace.Regs, result uint64) error {
 	var b [8]byte

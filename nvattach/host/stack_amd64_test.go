@@ -2,7 +2,11 @@ package host
 
 import (
 	"debug/elf"
+	"encoding/binary"
+	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -72,6 +76,53 @@ func TestStacks(t *testing.T) {
 		}
 		if lost := r.runner.Losses(); len(lost) > 0 || inside != (r.agent != nil && r.agent.Stats().Probes > 2) {
 			t.Errorf("lost %v; %s", lost, r.tracer.Slow())
+		}
+	})
+}
+
+// ours reports whether an address is the agent's: libgcc finds it in between where returns are watched.
+func ours(word string) bool { return strings.HasPrefix(word, "7000") && len(word) == 8 }
+
+// TestUnwound: stacks of programs without frame pointers, through signal handlers, functions of
+// libraries and functions whose return is watched, are those that libgcc finds in the program.
+func TestUnwound(t *testing.T) {
+	both(t, func(t *testing.T, inside bool) {
+		for _, args := range [][]string{{"-O2", "-fomit-frame-pointer"}, {"-O0"}, {"-O2", "-static"}} {
+			bin := filepath.Join(t.TempDir(), "callers")
+			compile(t, slices.Concat(args, []string{"-w", "-rdynamic", "-o", bin, "testdata/callers.c"})...)
+			r := rigOf(t, "../testdata/obj/callers.bpf.o", inside)
+			if status := r.run(bin); status != 0 {
+				t.Fatalf("%v: exit %d, %v", args, status, r.said)
+			}
+			var got, want [4][]string
+			for _, rec := range r.records {
+				b := []byte(strings.TrimPrefix(rec, "lists "))
+				word := func(i int) uint64 { return binary.LittleEndian.Uint64(b[8*i:]) }
+				list := ""
+				for i := range int(word(1)) / 8 {
+					list += fmt.Sprintf(" %x", word(2+i))
+				}
+				got[word(0)] = append(got[word(0)], list)
+			}
+			for line := range strings.Lines(r.stdout.String()) {
+				where, list, _ := strings.Cut(strings.TrimSpace(line), " ")
+				words := slices.DeleteFunc(strings.Fields(list), ours)
+				want[where[0]-'0'] = append(want[where[0]-'0'], strings.Join(words, " "))
+			}
+			for where, skip := range []int{1: 1, 2: 0, 3: 2} {
+				if len(got[where]) != len(want[where]) || where > 0 && len(want[where]) < 9 {
+					t.Fatalf("%v: %d lists of %d at place %d; %v", args, len(got[where]), len(want[where]), where, r.said)
+				}
+				for i, list := range got[where] {
+					words := strings.Fields(list)
+					if len(words) < skip || strings.Join(words[skip:], " ") != want[where][i] {
+						t.Errorf("%v: place %d, stack %d: %s, want %s (%d left out)", args, where, i, list, want[where][i], skip)
+					}
+				}
+			}
+			if inside && (r.agent == nil || r.tracer.Slow() != "") {
+				t.Errorf("%v: %s", args, r.tracer.Slow())
+			}
 		}
 	})
 }

@@ -5,10 +5,40 @@ import (
 
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/proc"
+	"nvtrace/ptrace/unwind"
 )
 
 // thread is a task as programs see it.
-type thread struct{ task *ptrace.Task }
+type thread struct {
+	task *ptrace.Task
+	t    *Tracer
+}
+
+// Callers implements nvattach.HostThread.
+func (t *thread) Callers(n int) []uint64 {
+	regs, err := t.task.Regs()
+	p := t.t.procs[t.task.Proc]
+	if err != nil || p == nil {
+		return nil // it has died
+	}
+	if p.stacks == nil {
+		p.stacks = unwind.Of(t.task.PID)
+	}
+	p.stacks.Return = func(at, addr uint64) uint64 {
+		addr = t.task.ReturnOf(at, addr)
+		if f := t.t.fast; f != nil {
+			if in, err := f.agent.Process(t.task); err == nil {
+				addr = in.ReturnOf(at, addr)
+			}
+		}
+		return addr
+	}
+	var list []uint64
+	for _, f := range p.stacks.Walk(t.task, unwind.RegsOf(regs), n) {
+		list = append(list, f.PC)
+	}
+	return list
+}
 
 // IDs implements nvattach.HostThread.
 func (t *thread) IDs() (pid, tid int) { return t.task.PID, t.task.TID }
