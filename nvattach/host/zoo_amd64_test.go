@@ -79,6 +79,42 @@ func TestZoo(t *testing.T) {
 	}
 }
 
+// behaviours are what ptrace/testdata/victim.c can do in a way that does not depend on chance.
+var behaviours = []string{
+	"hello", "status 42", "death 15", "segv", "segv_handler", "fork", "vfork", "spawn", "raw_fork", "threads", "thread_exec", "leader_exec",
+	"leader_exit", "dead_leader_exec", "exit_group", "fork_in_thread", "stop_cont", "tstp", "stop_threads", "sig_queue", "sig_trap", "itimer",
+	"eintr", "restart", "nanosleep_stop", "untraced", "int80 x", "bad_pointer", "undumpable", "set_uid", "orphan x", "kill_self", "sig_mask",
+	"many_forks", "fork_tree", "new_pid_ns", "own_filter", "inject",
+}
+
+// TestBehaviours: programs that do unusual things with processes, threads and signals do them as alone,
+// with programs at functions of their C library and at all system calls.
+func TestBehaviours(t *testing.T) {
+	bin := filepath.Join(t.TempDir(), "victim")
+	compile(t, "-O1", "-pthread", "-w", "-o", bin, "../../ptrace/testdata/victim.c")
+	for _, b := range behaviours {
+		t.Run(b, func(t *testing.T) {
+			argv := append([]string{bin}, strings.Fields(b)...)
+			want, status := untraced(t, argv...)
+			r := rigOf(t, "../testdata/obj/libc.bpf.o", true)
+			if got := r.run(argv...); got != status || r.stdout.String() != want {
+				t.Errorf("exit %d, %q\nwithout probes %d, %q", got, r.stdout.String(), status, want)
+			}
+			table, err := r.maps.Read(r.mem, r.maps.Find("seen"))
+			if err != nil || len(table.Rows) != 8 {
+				t.Fatal(err)
+			}
+			var n [8]uint64
+			for i := range n {
+				n[i] = binary.LittleEndian.Uint64(table.Rows[i].Value)
+			}
+			if n[6] < 20 || n[7] < 20 || len(r.said) > 0 {
+				t.Errorf("seen %v; said %q", n, r.said)
+			}
+		})
+	}
+}
+
 // byFunction returns what a map has counted, by the function's name in a program that is
 // mapped where it says.
 func (r *rig) byFunction(bin, name string) map[string]uint64 {
@@ -348,9 +384,19 @@ func TestSwitched(t *testing.T) {
 func TestHostile(t *testing.T) {
 	bin := filepath.Join(t.TempDir(), "zoo")
 	compile(t, "-O1", "-w", "-o", bin, "testdata/hostile.c")
-	for _, what := range []string{"code", "maps", "lists"} {
-		r := rigOf(t, "../testdata/obj/zoo.bpf.o", true)
+	for _, what := range []string{"code", "maps", "lists", "files", "unmap", "rewrite", "into"} {
+		object := "../testdata/obj/zoo.bpf.o"
+		if what == "files" {
+			object = "../testdata/obj/libc.bpf.o" // its programs follow stacks
+		}
+		r := rigOf(t, object, true)
 		status := r.run(bin, what)
+		if what == "rewrite" && (status != 0 || r.stdout.String() != "210\n" || r.variable("all_entries") < 10) {
+			t.Errorf("%s: exit %d, %q, %d entries", what, status, r.stdout.String(), r.variable("all_entries"))
+		}
+		if (what == "unmap" || what == "into") && status == 0 && r.stdout.String() == "" {
+			t.Errorf("%s: it ended without having done it", what)
+		}
 		if what == "code" && (status != 0 || r.stdout.String() != "20\n" || r.variable("all_returns") != 20) {
 			t.Errorf("%s: exit %d, %q, %d returns", what, status, r.stdout.String(), r.variable("all_returns"))
 		}
