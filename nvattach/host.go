@@ -99,7 +99,7 @@ func (q *PlannedHost) assemble(maps []bpf.Map) (err error) {
 // env is what the program finds around it.
 func (q *PlannedHost) env(maps []bpf.Map, r *HostRunner) *bpf.Env {
 	kind := q.Point.of()
-	return &bpf.Env{Maps: maps, Context: kind.context, Narrow: true, Helpers: q.unit.hostHelpers(kind, r), Fuel: q.fuel}
+	return &bpf.Env{Maps: maps, Context: kind.context, Narrow: true, Large: true, Helpers: q.unit.hostHelpers(kind, r), Fuel: q.fuel}
 }
 
 // onHost reports whether a program on the host uses a map.

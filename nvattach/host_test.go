@@ -288,6 +288,27 @@ func TestHostHelpers(t *testing.T) {
 	}
 }
 
+// TestHostLarge: helpers write more than a page of a value at once, but no more than there is.
+func TestHostLarge(t *testing.T) {
+	th := &fakeThread{mem: []byte(strings.Repeat("x", 9000))}
+	program := func(most int32) asm.Instructions {
+		return join(prologue(), asm.Instructions{
+			asm.StoreImm(asm.RFP, -8, 0, asm.Word), asm.LoadMapPtr(asm.R1, 0).WithReference("big"), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, -8),
+			asm.FnMapLookupElem.Call(), asm.JEq.Imm(asm.R0, 0, "out"), asm.Mov.Reg(asm.R7, asm.R0),
+			asm.BuiltinFunc(5).Call(), asm.Mov.Reg(asm.R2, asm.R0), asm.Or.Imm(asm.R2, most), asm.And.Imm(asm.R2, most), asm.Mov.Reg(asm.R1, asm.R7), asm.Mov.Imm(asm.R3, 0x1000),
+			asm.BuiltinFunc(112).Call(), result(0, asm.R0), asm.LoadMem(asm.R1, asm.R7, 8183, asm.Byte), result(1, asm.R1),
+			asm.Mov.Imm(asm.R0, 0).WithSymbol("out"), asm.Return(),
+		})
+	}
+	out, _, _, err := hostRun(t, HostEntry, []*MapDef{def("big", MapArray, 4, 8192, 1)}, th, program(8191))
+	if err != nil || out[0] != 0 || out[1] != 'x' {
+		t.Errorf("%x, %v", out, err)
+	}
+	if _, _, _, err = hostRun(t, HostEntry, []*MapDef{def("big", MapArray, 4, 8190, 1)}, th, program(8191)); err == nil {
+		t.Error("a byte more than there is was allowed")
+	}
+}
+
 // TestHostOverride: what is returned can be changed where it is not decided yet.
 func TestHostOverride(t *testing.T) {
 	ins := asm.Instructions{asm.Mov.Imm(asm.R2, -5), asm.BuiltinFunc(helperOverride).Call(), asm.Mov.Imm(asm.R0, 0), asm.Return()}

@@ -16,6 +16,9 @@ type Env struct {
 	// nothing. No compiler writes them; a caller that makes atomic operations of loads
 	// and stores may.
 	Narrow bool
+	// Large lets helpers access up to a megabyte through one pointer, which no back end that
+	// makes code for each byte can do.
+	Large bool
 	// Fuel is how many instructions one run of a program may execute. It is ended
 	// at the head of a loop that would go beyond that; a may_goto leaves its loop
 	// instead. 0 means DefaultFuel.

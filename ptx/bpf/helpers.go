@@ -8,8 +8,19 @@ import (
 )
 
 // maxHelperBytes limits what a helper may access through one pointer, so that
-// code for each byte stays within bounds.
-const maxHelperBytes = 4096
+// code for each byte stays within bounds; mostHelperBytes, where there is no such code.
+const (
+	maxHelperBytes  = 4096
+	mostHelperBytes = 1 << 20
+)
+
+// helperBytes is the limit that holds.
+func (e *Env) helperBytes() uint64 {
+	if e.Large {
+		return mostHelperBytes
+	}
+	return maxHelperBytes
+}
 
 // An argument is what is known of one argument of a helper's call.
 type argument struct {
@@ -167,12 +178,12 @@ func (a *analysis) argSize(i, k int, fx *effect) (int, error) {
 		if v.kind != kScalar {
 			return 0, a.refuse(i, "", "argument %d of %s is %s, not a size", spec.SizeArg+1, h.Name, describe(v))
 		}
-		if size = v.n.umax; size > maxHelperBytes && !v.n.isConst() {
+		if size = v.n.umax; size > a.env.helperBytes() && !v.n.isConst() {
 			return 0, a.refuse(i, "mask or compare it before", "the size in argument %d of %s has no bound", spec.SizeArg+1, h.Name)
 		}
 	}
-	if size > maxHelperBytes {
-		return 0, a.refuse(i, "", "argument %d of %s has %d bytes; at most %d are possible", k+1, h.Name, size, maxHelperBytes)
+	if size > a.env.helperBytes() {
+		return 0, a.refuse(i, "", "argument %d of %s has %d bytes; at most %d are possible", k+1, h.Name, size, a.env.helperBytes())
 	}
 	return int(size), nil
 }

@@ -376,7 +376,7 @@ func (in *Interpreter) checkArg(h *Helper, k, m int, f *iframe) error {
 		case ValueBytes:
 			n = int(in.Env.Maps[m].ValueSize)
 		case 0:
-			n = int(min(f.regs[spec.SizeArg+1].v, maxHelperBytes))
+			n = int(min(f.regs[spec.SizeArg+1].v, in.Env.helperBytes()))
 		}
 	}
 	if n == 0 {
