@@ -190,8 +190,9 @@ const (
 const (
 	HelperLog2 = 600 // nvtrace_log2(n): the position of the highest bit
 	// HelperUSDTArg is nvtrace_usdt_arg(ctx, n, &value): argument n of a USDT probe.
-	HelperUSDTArg = 620
-	HelperMax     = 601 // nvtrace_max(p, n): *p becomes n if that is higher, without a sign
+	HelperUSDTArg   = 620
+	helperUSDTCount = 621 // how many arguments there are
+	HelperMax       = 601 // nvtrace_max(p, n): *p becomes n if that is higher, without a sign
 
 	HelperActive     = 602 // nvtrace_activemask(): the threads of the warp that run this now
 	HelperMatch      = 603 // nvtrace_match(v): those of them with the same v

@@ -30,6 +30,7 @@ func TestParseHostPoint(t *testing.T) {
 		{"tracepoint/raw_syscalls/sys_exit", "tracepoint/raw_syscalls/sys_exit", ""},
 		{"tracepoint/sched/sched_switch", "none", ""},
 		{"kprobe/do_exit", "none", ""},
+		{"uprobe_override/app:f", "uprobe/app:f", ""},
 		{"usdt/app:a:b", "usdt/app:a:b", ""},
 		{"usdt/./lib.so:a:b*", "usdt/./lib.so:a:b*", ""},
 		{"cuda.api/cuLaunchKernel", "cuda.api/cuLaunchKernel", ""},
@@ -389,7 +390,7 @@ func TestPlaceProgram(t *testing.T) {
 		"nothing=app:f":        "is called nothing; there are",
 		"write_enter=app:f":    "runs at system calls",
 		"add_return=app:f+0x5": "an offset",
-		"usdt_point=app:f":     "runs at no function of a file",
+		"usdt_point=app:f":     "write usdt/FILE:PROVIDER:PROBE",
 	} {
 		if err := PlaceProgram(load(), text); !errors.Is(err, ErrSetting) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)

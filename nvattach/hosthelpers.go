@@ -66,7 +66,7 @@ func (u *unit) hostHelpers(kind *hostKind, r *HostRunner) map[int32]*bpf.Helper 
 	if kind.kind != HostEvent { // of which nobody knows where a thread is
 		u.stackHelpers(h, r)
 	}
-	h[174] = &bpf.Helper{Name: "get_attach_cookie", Args: []bpf.ArgSpec{argContext}, Pure: true, Interpret: func(*bpf.Interpreter, [5]uint64) (uint64, error) { return 0, nil }}
+	h[helperCookie] = &bpf.Helper{Name: "get_attach_cookie", Args: []bpf.ArgSpec{argContext}, Pure: true, Interpret: func(*bpf.Interpreter, [5]uint64) (uint64, error) { return 0, nil }}
 	override := func(v uint64) (uint64, error) {
 		r.call.Override, r.call.Overridden = v, true
 		return 0, nil
@@ -116,6 +116,15 @@ func (r *HostRunner) argHelpers(h map[int32]*bpf.Helper, kind *hostKind) {
 			}
 			return 0, hostNoEntry
 		})}
+		h[helperUSDTCount] = &bpf.Helper{Name: "nvtrace_usdt_arg_cnt", Args: []bpf.ArgSpec{argContext}, Interpret: func(*bpf.Interpreter, [5]uint64) (n uint64, _ error) {
+			for r.call.Arg != nil {
+				if _, ok := r.call.Arg(n); !ok || n == maxFuncArgs {
+					break
+				}
+				n++
+			}
+			return n, nil
+		}}
 	case HostReturn, HostAPIReturn:
 		h[helperFuncRet] = &bpf.Helper{Name: "get_func_ret", Args: []bpf.ArgSpec{argContext, argOut64}, Interpret: func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 			return 0, in.WriteMem(a[1], binary.LittleEndian.AppendUint64(nil, r.call.Fields[regAX]))

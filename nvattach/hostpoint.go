@@ -63,12 +63,14 @@ type hostKind struct {
 // hostKinds are the kinds by the first part of a section's name, without ".s" or ".multi"
 // behind it.
 var hostKinds = map[string]*hostKind{
-	"uprobe":      {parse: parseFunction, kind: HostEntry, context: &ptRegs, override: true},
-	"ureplace":    {parse: parseReplace, kind: HostEntry, context: &ptRegs, override: true},
-	"uretprobe":   {parse: parseFunction, kind: HostReturn, context: &ptRegs},
-	sectionAPI:    {parse: parseAPI, kind: HostAPI, context: &apiCall, override: true},
-	sectionReturn: {parse: parseAPI, kind: HostAPIReturn, context: &apiCall},
-	"usdt":        {parse: parseUSDT, kind: HostUSDT, context: &ptRegs},
+	"uprobe":   {parse: parseFunction, kind: HostEntry, context: &ptRegs, override: true},
+	"ureplace": {parse: parseReplace, kind: HostEntry, context: &ptRegs, override: true},
+	// bpftime's name for a uprobe whose program may answer, by bpf_override_return.
+	"uprobe_override": {parse: parseFunction, kind: HostEntry, context: &ptRegs, override: true},
+	"uretprobe":       {parse: parseFunction, kind: HostReturn, context: &ptRegs},
+	sectionAPI:        {parse: parseAPI, kind: HostAPI, context: &apiCall, override: true},
+	sectionReturn:     {parse: parseAPI, kind: HostAPIReturn, context: &apiCall},
+	"usdt":            {parse: parseUSDT, kind: HostUSDT, context: &ptRegs},
 }
 
 // Sections at calls of CUDA's libraries.
@@ -237,6 +239,9 @@ func parseAPI(kind HostKind, rest string) (HostPoint, error) {
 
 // parseUSDT reads FILE:PROVIDER:PROBE. Provider and probe may be globs.
 func parseUSDT(kind HostKind, rest string) (HostPoint, error) {
+	if rest == "" {
+		return HostPoint{}, errors.New("its section names no probe, which its own loader would; write usdt/FILE:PROVIDER:PROBE there, or give --at PROGRAM=FILE:PROVIDER:PROBE")
+	}
 	at := fileEnd(rest)
 	provider, probe, ok := strings.Cut(rest[at+1:], ":")
 	if at <= 0 || !ok || provider == "" || probe == "" {

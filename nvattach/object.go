@@ -103,9 +103,11 @@ func LoadObject(name string, data []byte, sources ...*HostSource) (o *Object, er
 			o, err = nil, markf(ErrObject, "%s: damaged (%v)", name, r)
 		}
 	}()
-	if err := checkELF(data); err != nil {
+	f, err := checkELF(data)
+	if err != nil {
 		return nil, markf(ErrObject, "%s: %s", name, oneLine(err))
 	}
+	data = strongMaps(data, f)
 	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(data))
 	if err != nil && strings.Contains(err.Error(), "missing BTF") {
 		err = fmt.Errorf("%w; maps are described by types: build it with clang -g", err)
@@ -113,6 +115,7 @@ func LoadObject(name string, data []byte, sources ...*HostSource) (o *Object, er
 	if err != nil {
 		return nil, markf(ErrObject, "%s: %s", name, oneLine(err))
 	}
+	useUSDT(spec)
 	o = &Object{Name: name, sources: sources}
 	if err := o.fill(spec); err != nil {
 		return nil, markf(ErrObject, "%s: %s", name, oneLine(err))
@@ -141,45 +144,45 @@ func oneLine(err error) string {
 
 // checkELF refuses what the loader would spend memory on without bound, and says
 // clearly what a file is that is no object at all.
-func checkELF(data []byte) error {
+func checkELF(data []byte) (*elf.File, error) {
 	if len(data) > maxObjectBytes {
-		return fmt.Errorf("%d bytes, more than %d", len(data), maxObjectBytes)
+		return nil, fmt.Errorf("%d bytes, more than %d", len(data), maxObjectBytes)
 	}
 	f, err := elf.NewFile(bytes.NewReader(data))
 	if err != nil {
 		if len(data) < 4 || string(data[:4]) != elf.ELFMAG {
-			return errors.New("no ELF file; build it with clang -target bpf -g -O2")
+			return nil, errors.New("no ELF file; build it with clang -target bpf -g -O2")
 		}
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return fmt.Errorf("what its header says lies beyond the file's %d bytes: truncated?", len(data))
+			return nil, fmt.Errorf("what its header says lies beyond the file's %d bytes: truncated?", len(data))
 		}
-		return err
+		return nil, err
 	}
 	switch {
 	case f.Machine != elf.EM_BPF && f.Machine != elf.EM_NONE:
-		return fmt.Errorf("made for %v; build it with clang -target bpf -g -O2", f.Machine)
+		return nil, fmt.Errorf("made for %v; build it with clang -target bpf -g -O2", f.Machine)
 	case f.Class != elf.ELFCLASS64 || f.ByteOrder != binary.LittleEndian:
-		return fmt.Errorf("%v, %v; a GPU needs a 64-bit little-endian object", f.Class, f.Data)
+		return nil, fmt.Errorf("%v, %v; a GPU needs a 64-bit little-endian object", f.Class, f.Data)
 	case f.Type != elf.ET_REL:
-		return fmt.Errorf("%v; it must be relocatable, as clang -c makes it", f.Type)
+		return nil, fmt.Errorf("%v; it must be relocatable, as clang -c makes it", f.Type)
 	case len(f.Sections) > maxSectionCount:
-		return fmt.Errorf("%d sections, more than %d", len(f.Sections), maxSectionCount)
+		return nil, fmt.Errorf("%d sections, more than %d", len(f.Sections), maxSectionCount)
 	}
 	zero := uint64(0)
 	for _, s := range f.Sections {
 		switch {
 		case s.Flags&elf.SHF_COMPRESSED != 0:
-			return fmt.Errorf("section %q is compressed", s.Name)
+			return nil, fmt.Errorf("section %q is compressed", s.Name)
 		case s.Type == elf.SHT_NOBITS:
 			zero += min(s.Size, maxZeroBytes+1)
 		case s.Type != elf.SHT_NULL && (s.Offset > uint64(len(data)) || s.FileSize > uint64(len(data))-s.Offset):
-			return fmt.Errorf("section %q: %d bytes at %#x, beyond the file's %d bytes: truncated?", s.Name, s.FileSize, s.Offset, len(data))
+			return nil, fmt.Errorf("section %q: %d bytes at %#x, beyond the file's %d bytes: truncated?", s.Name, s.FileSize, s.Offset, len(data))
 		}
 	}
 	if zero > maxZeroBytes {
-		return fmt.Errorf("more than %d bytes of .bss", maxZeroBytes)
+		return nil, fmt.Errorf("more than %d bytes of .bss", maxZeroBytes)
 	}
-	return nil
+	return f, nil
 }
 
 func (o *Object) fill(spec *ebpf.CollectionSpec) error {
@@ -244,7 +247,7 @@ func (o *Object) addHost(name string, p *ebpf.ProgramSpec) {
 
 // looseKinds are the kinds of sections whose programs a loader of their own may put at a
 // function.
-var looseKinds = map[string]HostKind{"uprobe": HostEntry, "ureplace": HostEntry, "uretprobe": HostReturn, "kprobe": HostEntry, "kretprobe": HostReturn}
+var looseKinds = map[string]HostKind{"uprobe": HostEntry, "ureplace": HostEntry, "uprobe_override": HostEntry, "uretprobe": HostReturn, "usdt": HostUSDT, "kprobe": HostEntry, "kretprobe": HostReturn}
 
 // loosen keeps a program that could run if somebody said where.
 func (o *Object) loosen(name string, p *ebpf.ProgramSpec) {
@@ -272,7 +275,7 @@ func PlaceProgram(objs []*Object, text string) error {
 			if !p.Point.Function() {
 				return markf(ErrSetting, "%s: %s in section %q runs at system calls", text, name, p.Section)
 			}
-			if k := p.Point.Kind; k != HostEntry && k != HostReturn {
+			if k := p.Point.Kind; k != HostEntry && k != HostReturn && k != HostUSDT {
 				return markf(ErrSetting, "%s: %s in section %q runs at no function of a file", text, name, p.Section)
 			}
 			target, cookie, err := cutCookie(target)
@@ -280,8 +283,11 @@ func PlaceProgram(objs []*Object, text string) error {
 				return markf(ErrSetting, "%s: %v", text, err)
 			}
 			parse := parseFunction
-			if p.Point.Replace {
+			switch {
+			case p.Point.Replace:
 				parse = parseReplace
+			case p.Point.Kind == HostUSDT:
+				parse = parseUSDT
 			}
 			at, err := parse(p.Point.Kind, target)
 			if err != nil {

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"nvtrace/nvattach"
 )
 
 // TestUSDT: probes that a program or a library has been compiled with, their arguments, and
@@ -41,6 +43,28 @@ func TestUSDT(t *testing.T) {
 			if len(r.said) > 0 || len(r.tracer.Unmatched()) > 0 {
 				t.Errorf("said %q, unmatched %q", r.said, r.tracer.Unmatched())
 			}
+		}
+	}
+}
+
+// TestUSDTLibbpf: objects that have libbpf's functions for arguments, at a place that is given.
+func TestUSDTLibbpf(t *testing.T) {
+	bin := filepath.Join(t.TempDir(), "zoo")
+	compile(t, "-O1", "-o", bin, "testdata/usdt.c")
+	for _, inside := range []bool{true, false} {
+		r := rigWith(t, "../testdata/obj/weak.bpf.o", inside, func(objs []*nvattach.Object) error {
+			return nvattach.PlaceProgram(objs, "on_probe="+bin+":zoo:first")
+		})
+		if status := r.run(bin); status != 0 {
+			t.Errorf("exit %d, %q", status, r.stdout.String())
+		}
+		for name, want := range map[string]int64{"sum": 28, "third": -7, "count": 4, "beyond": -2} {
+			if got := r.variable(name); got != want {
+				t.Errorf("%s is %d, want %d", name, got, want)
+			}
+		}
+		if len(r.plan.Objects[0].Maps) != 1 {
+			t.Errorf("%d maps", len(r.plan.Objects[0].Maps))
 		}
 	}
 }
