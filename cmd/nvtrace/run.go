@@ -431,6 +431,9 @@ func (s *tracing) setUp(command []string) (err error) {
 		return err
 	}
 	if f.sim.gpu.set {
+		if err := f.attach.replaced(s.e, command[0]); err != nil {
+			return err
+		}
 		hooked, loads := s.probes, s.modules
 		if s.e.getenv(simDriverProbes) != "" {
 			hooked, loads = nil, nil

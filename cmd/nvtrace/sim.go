@@ -118,6 +118,33 @@ func startSimulation(e *env, f *simFlags, command []string, probes *session.Sess
 	return run, nil
 }
 
+// replaced returns an error if programs are to run at functions of the program's file that
+// the simulated GPU replaces, and warns where a glob chooses them beside others.
+func (f *attachFlags) replaced(e *env, command string) error {
+	file, err := exec.LookPath(command)
+	if err == nil {
+		file, err = filepath.Abs(file)
+	}
+	if f.planned == nil || err != nil {
+		return nil //nolint:nilerr // starting it says so
+	}
+	for _, q := range f.planned.Host {
+		if !q.Point.Function() || q.Point.API() || !q.Point.InFile(file) {
+			continue
+		}
+		name := sim.Replaced(file, q.Point.Matches)
+		if name == "" {
+			continue
+		}
+		err := fmt.Errorf("program %s, section %s: with --sim the simulated GPU takes the place of %s in %s, which has the CUDA runtime in it, so that no program runs there; use api:%s, or link it again with nvcc -cudart shared", q.Name, q.Section, name, command, name)
+		if name == q.Point.Func {
+			return err
+		}
+		e.notice("%v", err)
+	}
+	return nil
+}
+
 // capture has the images that are loaded and the kernels that are launched recorded.
 func (s *simulation) capture(modules *moduleCapture, hooks *sim.Hooks) {
 	s.captured = capture.NewFeed(&capture.FeedOptions{

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -100,6 +101,27 @@ func Check(path string) error {
 		return fmt.Errorf("%s: %w", path, ErrRuntime)
 	}
 	return nil
+}
+
+// Replaced returns a function of the CUDA runtime that is linked into a program's file and
+// that wanted chooses, "" if there is none. The simulated GPU puts a jump to its own where the
+// function begins, so that nothing else can be there.
+func Replaced(path string, wanted func(name string) bool) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	ex, err := readExecutable(f)
+	if err != nil || ex.shared || !ex.static {
+		return ""
+	}
+	for _, name := range slices.Sorted(maps.Keys(ex.funcs)) {
+		if wanted(name) {
+			return name
+		}
+	}
+	return ""
 }
 
 // redirect makes the runtime's functions in the program's own file jump to our
