@@ -22,6 +22,7 @@ type Gen struct {
 	modern bool // the memory model of PTX ISA 6.0 can be spoken
 	err    error
 	last   *peers // of the atomic operation before, in the same block
+	mask   ptx.Arg
 }
 
 // Emit writes the program for one site: PTX statements, to be put in a scope of
@@ -33,10 +34,13 @@ func (v *Verified) Emit(s *Site) (string, error) {
 	}
 	together := s.Reconverge && !v.never && v.report.branchy() && ptx.Needs("bar.warp.sync").Met(s.Version, s.Target) &&
 		ptx.Needs("activemask.b32").Met(s.Version, s.Target)
-	mask := ptx.Arg{}
-	if together {
-		mask = g.Reg(ptx.B32)
-		g.Inst("activemask.b32", mask)
+	if together || v.collective() {
+		g.mask = g.Reg(ptx.B32)
+		if g.alone() {
+			g.Inst("mov.u32", g.mask, ptx.Name("%lanemask_eq"))
+		} else {
+			g.Inst("activemask.b32", g.mask)
+		}
 	}
 	for _, i := range v.fields {
 		x, err := s.Field(g, i)
@@ -50,7 +54,7 @@ func (v *Verified) Emit(s *Site) (string, error) {
 			g.render(n)
 		}
 		if v.nodes[i].kind == nLabel && v.nodes[i].label == labelDone && together {
-			g.Inst("bar.warp.sync", mask)
+			g.Inst("bar.warp.sync", g.mask)
 		}
 	}
 	body, err := g.Source()
@@ -65,6 +69,22 @@ func (v *Verified) Emit(s *Site) (string, error) {
 
 // defaultPrefix begins the names of registers and labels where the site says nothing.
 const defaultPrefix = "nvb"
+
+// collective reports whether the program calls what the threads of a warp do together.
+func (v *Verified) collective() bool {
+	return slices.ContainsFunc(v.report.Helpers, func(n int32) bool { return v.env.Helpers[n].Collective })
+}
+
+// alone reports whether the target has no means to tell which threads of a warp are where.
+func (g *Gen) alone() bool {
+	s := g.site
+	return !ptx.Needs("match.any.sync.b32").Met(s.Version, s.Target) || !ptx.Needs("activemask.b32").Met(s.Version, s.Target)
+}
+
+// Together returns the 32-bit register with the threads of the warp that came to the site
+// together, a bit each, for the code of a [Helper] that is Collective: all of them come to it. On
+// targets that can't tell, each thread is alone.
+func (g *Gen) Together() ptx.Arg { return g.mask }
 
 // gen returns a Gen that nothing was written with.
 func (v *Verified) gen(s *Site) *Gen {

@@ -154,6 +154,10 @@ type Helper struct {
 	// Uniform, if not nil, says of a call whose arguments are the same in all threads
 	// of a warp whether what it returns and writes is, too.
 	Uniform func(c *CallInfo) bool
+	// Collective: the threads of a warp that came to the site together make the call
+	// together, by [Gen.Together]; a program that they may not all make it in is refused. With
+	// Common, what it returns is then the same in all of them.
+	Collective, Common bool
 	// Check can refuse a call for what its constants are, for instance the flags
 	// or the kind of map. It may be nil, and returns a reason.
 	Check func(c *CallInfo) error

@@ -23,6 +23,7 @@ type generator struct {
 	call   bool   // inside a called function
 	funcs  int
 	calls  []string // functions to write
+	warp   bool     // it is for a warp; see warpStatement
 }
 
 // A gen is what a register holds.
@@ -171,6 +172,10 @@ func (g *generator) target() asm.Register {
 }
 
 func (g *generator) statement() {
+	if g.warp {
+		g.warpStatement()
+		return
+	}
 	switch n := g.r.IntN(100); {
 	case n < 35:
 		g.arithmetic()

@@ -18,7 +18,7 @@ func (l *lowering) spread() {
 	if !slices.ContainsFunc(l.nodes, func(n node) bool { return n.adds() || n.kind == nOwn && !n.dead }) {
 		return
 	}
-	l.varying(true, func(n *node, varies func(arg) bool) {
+	l.varying(true, func(_ int, n *node, varies func(arg) bool) {
 		switch {
 		case n.adds():
 			n.apart, n.sum = varies(n.base), varies(n.args[0])
@@ -26,7 +26,7 @@ func (l *lowering) spread() {
 			n.apart = varies(n.args[0])
 		}
 	})
-	l.varying(false, func(n *node, varies func(arg) bool) {
+	l.varying(false, func(_ int, n *node, varies func(arg) bool) {
 		if n.adds() {
 			n.apart = n.apart && !varies(n.args[0])
 		}
@@ -41,18 +41,18 @@ func (n *node) adds() bool {
 // mostVarying bounds the memory of varying: registers times pieces of code.
 const mostVarying = 1 << 22
 
-// varying calls see for every node that is not dead, with a function that says whether
-// an operand may be different in the threads of a warp. With at set, clocks count as the
+// varying calls see for every node that is not dead, with its span and a function that says
+// whether an operand may be different in the threads of a warp, and returns the spans. With at set, clocks count as the
 // same: threads that read one together see the same, and the assembler builds on that.
-// Code that is too long is not looked at.
-func (l *lowering) varying(at bool, see func(n *node, varies func(arg) bool)) {
+// Code that is too long is not looked at; nil is returned then.
+func (l *lowering) varying(at bool, see func(span int, n *node, varies func(arg) bool)) []span {
 	spans, ok := splitNodes(l.nodes)
 	if !ok || len(spans) == 0 {
-		return
+		return nil
 	}
 	global, index := crossing(l.nodes, spans, &l.coder)
 	if len(spans)*global > mostVarying {
-		return
+		return nil
 	}
 	all := global
 	for _, k := range index {
@@ -70,6 +70,7 @@ func (l *lowering) varying(at bool, see func(n *node, varies func(arg) bool)) {
 		}
 		v.walk(&spans[i], i, see)
 	}
+	return spans
 }
 
 // defined is where registers got what they hold, and which may vary.
@@ -133,7 +134,7 @@ func (v *varying) join(t int) bool {
 }
 
 // walk follows span i.
-func (v *varying) walk(s *span, i int, see func(n *node, varies func(arg) bool)) {
+func (v *varying) walk(s *span, i int, see func(span int, n *node, varies func(arg) bool)) {
 	clear(v.now.reg)
 	clear(v.now.vary)
 	copy(v.now.reg, v.in[i].reg)
@@ -144,7 +145,7 @@ func (v *varying) walk(s *span, i int, see func(n *node, varies func(arg) bool))
 			continue
 		}
 		if see != nil {
-			see(n, v.arg)
+			see(i, n, v.arg)
 		}
 		differs := v.node(n) || v.parted && v.loops[i] // threads leave a loop with what it was then
 		n.sets(&v.l.coder, func(r reg) {
@@ -197,6 +198,9 @@ func (v *varying) node(n *node) bool {
 // call reports whether what a helper gives varies.
 func (v *varying) call(n *node) bool {
 	c := n.call
+	if c.op.helper.Common && n.label == 0 {
+		return false
+	}
 	if h := c.op.helper; n.label > 0 || h.Uniform == nil || !h.Uniform(&c.info) {
 		return true
 	}

@@ -46,6 +46,10 @@ func Verify(p *Program, env *Env) (*Verified, error) {
 		return nil, err
 	}
 	l := lower(a)
+	if c, why := l.uncommon(); c != nil {
+		i := slices.IndexFunc(a.ops, func(o op) bool { return o.kind == opHelper && o.at == c.op.at })
+		return nil, a.refuse(i, "call it where all threads come to, before the condition, and use what it returns there", "%s: %s", c.op.helper.Name, why)
+	}
 	v := &Verified{p: p, env: env, nodes: l.nodes, coder: l.coder, fails: l.fails, vague: l.vague, why: l.why, report: l.report}
 	v.coder.add = nil
 	for i := range ops {
