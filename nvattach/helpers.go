@@ -1,7 +1,6 @@
 package nvattach
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -119,7 +118,6 @@ func (u *unit) helpers() map[int32]*bpf.Helper {
 		511:        u.special32("get_lane_id", "%laneid"),
 		512:        u.constant("get_device_ordinal", deviceOff),
 		helperLog2: {Name: "nvtrace_log2", Args: []bpf.ArgSpec{argScalar}, Pure: true, Max: 63, Uniform: always, Emit: u.log2, Interpret: log2},
-		helperMax:  {Name: "nvtrace_max", Args: []bpf.ArgSpec{{Kind: bpf.ArgShared, Size: 8}, argScalar}, Ret: bpf.RetVoid, Emit: u.max, Interpret: interpretMax},
 		183:        {Name: "get_func_arg", Args: []bpf.ArgSpec{argContext, argConst, argOut64}, Emit: u.funcArg},
 		185:        {Name: "get_func_arg_cnt", Args: []bpf.ArgSpec{argContext}, Pure: true, Emit: u.funcArgCount},
 	}
@@ -130,6 +128,7 @@ func (u *unit) helpers() map[int32]*bpf.Helper {
 	u.mapHelpers(h)
 	u.printHelpers(h)
 	u.warpHelpers(h)
+	u.extremeHelpers(h, changed)
 	return h
 }
 
@@ -200,6 +199,16 @@ const (
 	HelperPopc       = 605 // nvtrace_popc(v): the bits of v that are 1
 	HelperWavefronts = 606 // nvtrace_wavefronts(addr, size): passes of shared memory for the warp's accesses
 	HelperLaunch     = 607 // nvtrace_launch_id(): number of the launch
+
+	// As HelperMax, of numbers with a sign (S), the lowest (Min), of 32 bits.
+
+	HelperMin    = 614
+	HelperSMax   = 615
+	HelperSMin   = 616
+	HelperMax32  = 617
+	HelperMin32  = 618
+	HelperSMax32 = 621
+	HelperSMin32 = 622
 )
 
 // mapOf returns the map of a call.
@@ -487,27 +496,6 @@ func (u *unit) log2(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 
 func log2(_ *bpf.Interpreter, a [5]uint64) (uint64, error) {
 	return uint64(bits.Len64(a[0]|1) - 1), nil
-}
-
-// max makes a number in a map's value a higher one. Most threads find that it is higher
-// already, and write nothing.
-func (u *unit) max(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
-	k := u.code(g)
-	at, n := c.Args[0].Reg().String(), c.Args[1].Reg().String()
-	old, higher := k.reg(ptx.B64), k.reg(ptx.Pred)
-	k.f("ld%s.global.u64 %s, [%s];", k.order(".relaxed.gpu"), old, at)
-	k.f("setp.lt.u64 %s, %s, %s;", higher, old, n)
-	k.f("@%s red.global.max.u64 [%s], %s;", higher, at, n)
-	return ptx.Arg{}, nil
-}
-
-func interpretMax(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
-	var b [8]byte
-	if err := in.ReadMem(a[0], b[:]); err != nil {
-		return 0, err
-	}
-	binary.LittleEndian.PutUint64(b[:], max(le64(b[:]), a[1]))
-	return 0, in.WriteMem(a[0], b[:])
 }
 
 func (u *unit) membar(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {

@@ -25,10 +25,15 @@ func (u *unit) hostHelpers(kind *hostKind, r *HostRunner) map[int32]*bpf.Helper 
 	u.mapHelpers(h)
 	u.printHelpers(h)
 	h[helperLog2] = &bpf.Helper{Name: "nvtrace_log2", Args: []bpf.ArgSpec{argScalar}, Pure: true, Max: 63, Interpret: log2}
-	h[helperMax] = &bpf.Helper{Name: "nvtrace_max", Args: []bpf.ArgSpec{{Kind: bpf.ArgShared, Size: 8}, argScalar}, Ret: bpf.RetVoid, Interpret: func(_ *bpf.Interpreter, a [5]uint64) (uint64, error) {
-		_, err := r.atomic(a[0], 8, func(old uint64) uint64 { return max(old, a[1]) })
-		return 0, err
-	}}
+	u.extremeHelpers(h, func(_ *bpf.Interpreter, addr uint64, n int, change func(old uint64) uint64) error {
+		_, err := r.atomic(addr, n, change)
+		return err
+	})
+	for id := range extremes {
+		if id != helperMax { // of which the agent has the code
+			delete(h, id)
+		}
+	}
 	h[HelperPopc] = &bpf.Helper{Name: "nvtrace_popc", Args: []bpf.ArgSpec{argScalar}, Pure: true, Max: 64, Interpret: popc}
 	delete(h, helperPuts)
 	number := func(id int32, name string, f func() uint64) {

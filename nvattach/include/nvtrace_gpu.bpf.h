@@ -201,6 +201,16 @@ static __u32 (*nvtrace_log2)(__u64 v) = (void *)600;
 /* A number in a map's value becomes n, if that is higher; they have no sign. For the lowest,
  * keep the highest of ~n. */
 static void (*nvtrace_max)(__u64 *p, __u64 n) = (void *)601;
+/* In kernels the same of the lowest, of numbers with a sign, and of 32 bits. The first value of a lowest is what
+ * the map's value is before: give it one, as 0 is the lowest of those without a sign. Bits are put
+ * together by __sync_fetch_and_or. */
+static void (*nvtrace_min)(__u64 *p, __u64 n) = (void *)614;
+static void (*nvtrace_smax)(__s64 *p, __s64 n) = (void *)615;
+static void (*nvtrace_smin)(__s64 *p, __s64 n) = (void *)616;
+static void (*nvtrace_max32)(__u32 *p, __u32 n) = (void *)617;
+static void (*nvtrace_min32)(__u32 *p, __u32 n) = (void *)618;
+static void (*nvtrace_smax32)(__s32 *p, __s32 n) = (void *)621;
+static void (*nvtrace_smin32)(__s32 *p, __s32 n) = (void *)622;
 
 /*
  * What the threads of a warp do together. They see those threads of the warp that run them

@@ -1,0 +1,84 @@
+package nvattach
+
+import (
+	"encoding/binary"
+	"maps"
+	"slices"
+
+	"nvtrace/ptx"
+	"nvtrace/ptx/bpf"
+)
+
+// An extreme is a helper that makes a number in a map's value a higher or lower one.
+type extreme struct {
+	name   string
+	bytes  int
+	signed bool
+	low    bool // the lowest is kept
+}
+
+// extremes are these helpers, by number.
+var extremes = map[int32]extreme{
+	helperMax: {name: "nvtrace_max", bytes: 8},
+	HelperMin: {name: "nvtrace_min", bytes: 8, low: true}, HelperSMax: {name: "nvtrace_smax", bytes: 8, signed: true}, HelperSMin: {name: "nvtrace_smin", bytes: 8, signed: true, low: true},
+	HelperMax32: {name: "nvtrace_max32", bytes: 4}, HelperMin32: {name: "nvtrace_min32", bytes: 4, low: true},
+	HelperSMax32: {name: "nvtrace_smax32", bytes: 4, signed: true}, HelperSMin32: {name: "nvtrace_smin32", bytes: 4, signed: true, low: true},
+}
+
+// extremeHelpers adds them. atomic changes a number of the maps' memory, for an interpreter.
+func (u *unit) extremeHelpers(h map[int32]*bpf.Helper, atomic func(in *bpf.Interpreter, addr uint64, n int, change func(old uint64) uint64) error) {
+	for _, id := range slices.Sorted(maps.Keys(extremes)) {
+		x := extremes[id]
+		h[id] = &bpf.Helper{
+			Name: x.name, Args: []bpf.ArgSpec{{Kind: bpf.ArgShared, Size: x.bytes}, argScalar}, Ret: bpf.RetVoid,
+			Emit: func(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) { u.code(g).extreme(x, c); return ptx.Arg{}, nil },
+			Interpret: func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
+				return 0, atomic(in, a[0], x.bytes, func(old uint64) uint64 { return x.of(old, a[1]) })
+			},
+		}
+	}
+}
+
+// of returns which of two numbers is kept.
+func (x extreme) of(old, n uint64) uint64 {
+	shift := 64 - 8*x.bytes
+	a, b := old<<shift, n<<shift
+	higher := b > a
+	if x.signed {
+		higher = int64(b) > int64(a)
+	}
+	if higher != x.low && a != b {
+		return n
+	}
+	return old
+}
+
+// extreme writes one. Most threads find that what is there is as high or low already, and write
+// nothing.
+func (c *code) extreme(x extreme, call *bpf.Call) {
+	at, n := call.Args[0].Reg().String(), c.held(call.Args[1].Reg().String())
+	word, kind, op, test := ptx.B64, "u", "max", "lt"
+	if x.bytes == 4 {
+		word, n = ptx.B32, c.low(n)
+	}
+	if x.signed {
+		kind = "s"
+	}
+	if x.low {
+		op, test = "min", "gt"
+	}
+	old, beyond := c.reg(word), c.reg(ptx.Pred)
+	c.f("ld%s.global.%s%d %s, [%s];", c.order(".relaxed.gpu"), kind, 8*x.bytes, old, at)
+	c.f("setp.%s.%s%d %s, %s, %s;", test, kind, 8*x.bytes, beyond, old, n)
+	c.f("@%s red.global.%s.%s%d [%s], %s;", beyond, op, kind, 8*x.bytes, at, n)
+}
+
+// changed is atomic of extremeHelpers for an interpreter that is alone.
+func changed(in *bpf.Interpreter, addr uint64, n int, change func(old uint64) uint64) error {
+	var b [8]byte
+	if err := in.ReadMem(addr, b[:n]); err != nil {
+		return err
+	}
+	binary.LittleEndian.PutUint64(b[:], change(le64(b[:])))
+	return in.WriteMem(addr, b[:n])
+}
