@@ -128,6 +128,7 @@ func (u *unit) helpers() map[int32]*bpf.Helper {
 	u.mapHelpers(h)
 	u.printHelpers(h)
 	u.warpHelpers(h)
+	u.togetherHelpers(h)
 	u.extremeHelpers(h, changed)
 	return h
 }
@@ -209,6 +210,15 @@ const (
 	HelperMin32  = 618
 	HelperSMax32 = 621
 	HelperSMin32 = 622
+
+	// Of all threads of a warp that came to the site together, which call them together.
+
+	HelperTogether = 608 // nvtrace_together(): a mask of them
+	HelperLeader   = 609 // nvtrace_leader(): 1 in the lowest
+	HelperBallot   = 610 // nvtrace_ballot(v): those in which v is not 0
+	HelperAny      = 611 // nvtrace_any(v): 1 if there is one
+	HelperAll      = 612 // nvtrace_all(v): 1 if all are
+	HelperShuffle  = 613 // nvtrace_shuffle(v, lane): the v of another one, 0 if it is not there
 )
 
 // mapOf returns the map of a call.

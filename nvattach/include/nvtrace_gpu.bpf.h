@@ -226,6 +226,19 @@ static __u32 (*nvtrace_popc)(__u64 v) = (void *)605;
 /* In how many passes shared memory serves the warp, each of whose threads accesses size bytes
  * at addr: 1 where no two of them want different words of a bank. */
 static __u32 (*nvtrace_wavefronts)(__u64 addr, __u32 size) = (void *)606;
+/*
+ * What all threads of a warp do that came to the site together. They wait for each other, so a
+ * program is refused in which not all of them may come to the call: one behind a condition that
+ * may be different in them, or in a loop that they may leave one by one. Conditions on what is the same in
+ * all threads (constants, block, grid, the place) are no such, nor are those on what all but the last two
+ * return. Before sm_70 each thread is alone.
+ */
+static __u32 (*nvtrace_together)(void) = (void *)608;   /* a mask of them */
+static __u32 (*nvtrace_ballot)(__u64 v) = (void *)610;  /* of those in which v is not 0 */
+static __u32 (*nvtrace_any)(__u64 v) = (void *)611;     /* 1 if there is one of these */
+static __u32 (*nvtrace_all)(__u64 v) = (void *)612;     /* 1 if all are */
+static __u32 (*nvtrace_leader)(void) = (void *)609;     /* 1 in the lowest thread */
+static __u64 (*nvtrace_shuffle)(__u64 v, __u32 lane) = (void *)613; /* the v of that one, 0 if it is not there */
 /* A number that all threads of a launch have, and those of no other in this context. */
 static __u64 (*nvtrace_launch_id)(void) = (void *)607;
 

@@ -497,7 +497,9 @@ func (c *checker) valued(x *call) {
 	if c.probe.side != sideKernel && x.fn.helper != nvattach.HelperPopc {
 		c.fail(x.span, "%s is known in kernels only", x.fn.Name)
 	}
-	c.number(x.args[0])
+	for _, a := range x.args {
+		c.number(a)
+	}
 }
 
 // argName returns the name of args.NAME.

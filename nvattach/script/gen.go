@@ -341,8 +341,18 @@ func (g *gen) expr(x expr) {
 	case *binExpr:
 		g.binary(x)
 	case *call:
-		g.expr(x.args[0])
-		g.add(asm.Mov.Reg(asm.R1, asm.R0))
+		if len(x.args) == 2 {
+			defer g.scope()()
+			first := g.alloc(1, x.span)
+			g.expr(x.args[0])
+			g.store(first, asm.R0)
+			g.expr(x.args[1])
+			g.add(asm.Mov.Reg(asm.R2, asm.R0))
+			g.load(asm.R1, first)
+		} else {
+			g.expr(x.args[0])
+			g.add(asm.Mov.Reg(asm.R1, asm.R0))
+		}
 		g.call(x.fn.helper)
 	case *choice:
 		other, out := g.label(), g.label()

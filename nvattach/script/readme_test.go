@@ -66,7 +66,7 @@ func readmeTables() map[string]string {
 		switch {
 		case f.hostOnly:
 			where = "END, host"
-		case f.helper == nvattach.HelperFirst || f.helper == nvattach.HelperMatch:
+		case f.helper != 0 && f.helper != nvattach.HelperPopc:
 			where = "in kernels"
 		case f.agg != aggNone:
 			where = "`@ = `"
