@@ -28,9 +28,10 @@ type bytesArg interface {
 type code struct {
 	s       sink
 	m       *Maps
-	weak    bool // the module is for GPUs before sm_70: no memory model, nanosleep
-	inserts bool // the update being written inserts a key, and adds to the value of one that is there
-	apart   bool // the target can't tell which threads of a warp have the same number
+	weak    bool   // the module is for GPUs before sm_70: no memory model, nanosleep
+	inserts bool   // the update being written inserts a key, and adds to the value of one that is there
+	apart   bool   // the target can't tell which threads of a warp have the same number
+	sm      string // 32-bit register with the multiprocessor's place, below Maps.SMs; "" for the thread's own
 }
 
 func (c *code) f(format string, args ...any) { c.s.Line(fmt.Sprintf(format, args...)) }
@@ -57,6 +58,9 @@ func (c *code) wide(r32 string) string {
 
 // smIndex returns a register with the multiprocessor's place, below Maps.SMs.
 func (c *code) smIndex() string {
+	if c.sm != "" {
+		return c.sm
+	}
 	r := c.special("%smid")
 	c.f("min.u32 %s, %s, %d;", r, r, c.m.SMs-1)
 	return r

@@ -137,6 +137,7 @@ func (u *unit) mapHelpers(h map[int32]*bpf.Helper) {
 	h[1] = &bpf.Helper{Name: "map_lookup_elem", Args: []bpf.ArgSpec{argMap, argKey}, Ret: bpf.RetValue, Pure: true, Check: u.keyed, NeverNull: u.found, Uniform: u.sameForWarp, Emit: u.lookup}
 	h[2] = &bpf.Helper{Name: "map_update_elem", Args: []bpf.ArgSpec{argMap, argKey, argValue, argScalar}, Check: u.keyed, Emit: u.update}
 	h[3] = &bpf.Helper{Name: "map_delete_elem", Args: []bpf.ArgSpec{argMap, argKey}, Check: u.keyed, Emit: u.remove}
+	h[helperLookupSM] = &bpf.Helper{Name: "map_lookup_percpu_elem", Args: []bpf.ArgSpec{argMap, argKey, argScalar}, Ret: bpf.RetValue, Pure: true, Check: u.ofEach, Emit: u.lookupSM}
 	h[25] = &bpf.Helper{
 		Name: "perf_event_output", Check: u.recordOf(3), Emit: u.perfOutput,
 		Args: []bpf.ArgSpec{argContext, argMap, argScalar, {Kind: bpf.ArgRead, SizeArg: 4}, argScalar},
@@ -180,10 +181,12 @@ const (
 	helperTime   = 5
 	helperPrint  = 6
 	helperVPrint = 177
-	helperPuts   = 501
-	helperExit   = 507 // bpftime's cuda_exit
-	helperLog2   = HelperLog2
-	helperMax    = HelperMax
+
+	helperLookupSM = 195
+	helperPuts     = 501
+	helperExit     = 507 // bpftime's cuda_exit
+	helperLog2     = HelperLog2
+	helperMax      = HelperMax
 )
 
 // Numbers of nvtrace's own helpers.
@@ -322,6 +325,30 @@ func (u *unit) lookup(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 		return ptx.Arg{}, err
 	}
 	return register64(k.lookup(x, argBytes{k, &c.Args[1]}, u.found(&c.CallInfo))), nil
+}
+
+// ofEach refuses maps that do not have a value for each multiprocessor.
+func (u *unit) ofEach(c *bpf.CallInfo) error {
+	d, err := u.defOf(c)
+	if err == nil && !d.PerSM() {
+		err = fmt.Errorf("map %s is a %s, and has no value for each multiprocessor", d.Name, d.Type)
+	}
+	return err
+}
+
+// lookupSM is bpf_map_lookup_percpu_elem: the value that another multiprocessor has.
+func (u *unit) lookupSM(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+	k, x, err := u.mapCall(g, c)
+	if err != nil {
+		return ptx.Arg{}, err
+	}
+	sm, p := k.held(c.Args[2].Reg().String()), k.reg(ptx.Pred)
+	k.f("setp.lt.u64 %s, %s, %d;", p, sm, u.maps.SMs)
+	k.sm = k.low(sm)
+	k.f("min.u32 %s, %s, %d;", k.sm, k.sm, u.maps.SMs-1)
+	at, r := k.held(k.lookup(x, argBytes{k, &c.Args[1]}, false)), k.reg(ptx.B64)
+	k.f("selp.b64 %s, %s, 0, %s;", r, at, p)
+	return register64(r), nil
 }
 
 func (u *unit) update(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
