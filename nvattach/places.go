@@ -3,6 +3,7 @@ package nvattach
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -335,13 +336,12 @@ func (g *weaving) address(out *strings.Builder, st *ptx.Sites, a *ptx.Access, at
 	at.addr = r
 }
 
-// value writes code that puts the value of an access into a register, where it is
-// one number of at most 8 bytes. It reports whether that can be had only after the
-// access.
+// value writes code that puts the value of an access into a register: the number, or the first 8
+// bytes of several. It reports whether that can be had only after the access.
 func (g *weaving) value(out *strings.Builder, st *ptx.Sites, a *ptx.Access, at *place) (after bool) {
 	args := g.f.Args(&g.f.Stmts[a.Stmt])
 	size := a.Type.Size()
-	if a.Vec != 1 || size < 1 || size > 8 {
+	if a.Vec < 1 || size < 1 || size > 8 {
 		return false
 	}
 	var o *ptx.Operand
@@ -356,15 +356,45 @@ func (g *weaving) value(out *strings.Builder, st *ptx.Sites, a *ptx.Access, at *
 	default:
 		return false
 	}
+	parts := []ptx.Operand{*o}
+	if a.Vec > 1 {
+		if parts = g.f.Kids(o); o.Kind != ptx.OperandVector || len(parts) != int(a.Vec) {
+			return false
+		}
+		parts = parts[:min(len(parts), 8/size)]
+	}
+	var code strings.Builder
+	sum := ""
+	for i := range parts {
+		r, ok := g.number64(&code, st, a.Stmt, &parts[i], size)
+		if !ok {
+			return false
+		}
+		if i == 0 {
+			sum = r
+			continue
+		}
+		fmt.Fprintf(&code, "\tshl.b64 %s, %s, %d;\n\tor.b64 %s, %s, %s;\n", r, r, 8*size*i, sum, sum, r)
+	}
+	out.WriteString(code.String())
+	at.value = sum
+	return after
+}
+
+// number64 writes code that puts an operand of size bytes into a new register of 64 bits, with
+// zeros above.
+func (g *weaving) number64(out *strings.Builder, st *ptx.Sites, stmt uint32, o *ptx.Operand, size int) (string, bool) {
 	src := strings.TrimSpace(g.f.Text(o.Span()))
 	r := g.w.Fresh('%', "v")
 	decl := "\t.reg .b64 " + r + ";\n"
-	switch o.Kind {
-	case ptx.OperandInt:
+	switch {
+	case o.Kind == ptx.OperandInt:
 		out.WriteString(decl + "\tmov.b64 " + r + ", " + src + ";\n")
-	case ptx.OperandName:
+	case src == "_": // nobody wants it
+		out.WriteString(decl + "\tmov.b64 " + r + ", 0;\n")
+	case o.Kind == ptx.OperandName:
 		w := g.w.Fresh('%', "w")
-		switch g.regType(st, a.Stmt, src).Size() {
+		switch g.regType(st, stmt, src).Size() {
 		case 8:
 			out.WriteString(decl + "\tmov.b64 " + r + ", " + src + ";\n")
 		case 4:
@@ -372,16 +402,15 @@ func (g *weaving) value(out *strings.Builder, st *ptx.Sites, a *ptx.Access, at *
 		case 2:
 			out.WriteString(decl + "\t.reg .b16 " + w + ";\n\tmov.b16 " + w + ", " + src + ";\n\tcvt.u64.u16 " + r + ", " + w + ";\n")
 		default:
-			return false
+			return "", false
 		}
 	default:
-		return false
+		return "", false
 	}
 	if size < 8 {
 		out.WriteString("\tand.b64 " + r + ", " + r + ", " + hexMask(size) + ";\n")
 	}
-	at.value = r
-	return after
+	return r, true
 }
 
 func hexMask(size int) string { return "0x" + strings.Repeat("ff", size) }

@@ -127,7 +127,7 @@ enum nvtrace_access_kind {
 struct nvtrace_mem {
 	struct nvtrace_thread t;
 	__u64 addr;  /* in its space */
-	__u64 value; /* stored, loaded, or what an atomic gave; 0 for vectors. Who
+	__u64 value; /* stored, loaded, or what an atomic gave; of vectors the first 8 bytes. Who
 			reads this of a load runs behind it. */
 	__u32 size;  /* bytes; 0 if only the machine knows */
 	enum nvtrace_space space;
