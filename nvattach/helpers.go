@@ -24,6 +24,8 @@ type unit struct {
 	apart   bool            // and nothing that compares a warp's threads
 	at      *place          // the place that code is being written for
 	q       *PlannedProgram // the program
+	// returned is the register in which functions keep what they return.
+	returned string
 }
 
 // formats numbers the formats of bpf_printk.
@@ -119,6 +121,7 @@ func (u *unit) helpers() map[int32]*bpf.Helper {
 		512:        u.constant("get_device_ordinal", deviceOff),
 		helperLog2: {Name: "nvtrace_log2", Args: []bpf.ArgSpec{argScalar}, Pure: true, Max: 63, Uniform: always, Emit: u.log2, Interpret: log2},
 		183:        {Name: "get_func_arg", Args: []bpf.ArgSpec{argContext, argConst, argOut64}, Emit: u.funcArg},
+		184:        {Name: "get_func_ret", Args: []bpf.ArgSpec{argContext, argOut64}, Emit: u.funcRet},
 		185:        {Name: "get_func_arg_cnt", Args: []bpf.ArgSpec{argContext}, Pure: true, Emit: u.funcArgCount},
 	}
 	if !u.exit {

@@ -25,6 +25,11 @@ func (g *weaving) entry(q *PlannedProgram, st *ptx.Sites) (int, error) {
 // before those in the device functions that it calls.
 func (g *weaving) exits(q *PlannedProgram, st *ptx.Sites) (int, error) {
 	n := 0
+	if q.wantsReturn() && st.Func.Kind == ptx.FuncDevice {
+		if err := g.keepReturn(st); err != nil {
+			return 0, err
+		}
+	}
 	put := func(st *ptx.Sites, e *ptx.Exit) error {
 		if e.AfterTrap || !e.Reachable {
 			return nil
@@ -182,7 +187,7 @@ func (g *weaving) endings(st *ptx.Sites) []*ptx.Sites {
 // address is taken may be called by anyone. A program that asks for parameters would
 // get the function's.
 func (g *weaving) shared(q *PlannedProgram, callee *ptx.Sites) bool {
-	if slices.Contains(q.Report.Helpers, 183) || slices.Contains(q.Report.Helpers, 185) || callee.Func.Linkage&(ptx.Visible|ptx.Weak) != 0 {
+	if slices.Contains(q.Report.Helpers, 183) || slices.Contains(q.Report.Helpers, 185) || q.wantsReturn() || callee.Func.Linkage&(ptx.Visible|ptx.Weak) != 0 {
 		return false
 	}
 	callers := map[string]bool{callee.Name: true}

@@ -128,7 +128,7 @@ func (g *weaving) prefix(q *PlannedProgram) string {
 // template writes what is the same at all places like one.
 func (g *weaving) template(q *PlannedProgram, at *place) (*template, error) {
 	u := q.unit
-	u.maps, u.at, u.q = g.maps, at, q
+	u.maps, u.at, u.q, u.returned = g.maps, at, q, g.returned()
 	target := g.f.Target()
 	u.weak = !ptx.Needs("nanosleep.u32").Met(g.f.Version, target) || !ptx.Needs("ld.acquire.gpu.global.u64").Met(g.f.Version, target)
 	u.apart = !ptx.Needs("match.any.sync.b32").Met(g.f.Version, target) || !ptx.Needs("activemask.b32").Met(g.f.Version, target)

@@ -110,6 +110,8 @@ type weaving struct {
 	block  []uint32 // of statement i-fn.Open of the function at hand
 	insn   []uint32
 
+	returns map[*ptx.Func]bool // that keep what they return
+
 	own   map[*MapDef]string // what the names of registers with a section of threads' variables begin with
 	owned map[ownKey]bool
 
@@ -404,7 +406,7 @@ func (g *weaving) code(q *PlannedProgram, at *place) (string, error) {
 	if q.Point.Kind == KindCapture {
 		key.text = at.text
 	}
-	if slices.Contains(q.Report.Helpers, 183) || slices.Contains(q.Report.Helpers, 185) {
+	if slices.Contains(q.Report.Helpers, 183) || slices.Contains(q.Report.Helpers, 185) || q.wantsReturn() {
 		key.params = at.sites
 	}
 	g.declare(q, at.sites.Func)

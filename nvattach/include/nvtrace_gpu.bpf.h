@@ -193,7 +193,9 @@ static long (*bpf_trace_vprintk)(const char *fmt, __u32 fmt_size, const void *da
 /* Parameter n of the kernel, up to 8 bytes of it. The upper half of n is an offset
  * in 8 bytes, for structures. */
 static long (*nvtrace_usdt_arg)(void *ctx, __u64 n, __u64 *value) = (void *)620; /* SEC("usdt/FILE:PROVIDER:PROBE") */
-static long (*bpf_get_func_ret)(void *ctx, __u64 *value) = (void *)184; /* on the host */
+/* What a function returned, up to 8 bytes of it: on the host, and in PTX where a program of
+ * cuda.exit/func:NAME runs; -EINVAL elsewhere. */
+static long (*bpf_get_func_ret)(void *ctx, __u64 *value) = (void *)184;
 static long (*bpf_get_func_arg)(void *ctx, __u64 n, __u64 *value) = (void *)183;
 static long (*bpf_get_func_arg_cnt)(void *ctx) = (void *)185;
 

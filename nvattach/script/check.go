@@ -569,6 +569,9 @@ func (c *checker) name(x *nameRef) {
 			}
 			c.fail(x.span, "%s is not known at %s, but at %s", x.name, k.Name, list(have))
 		}
+		if k := c.probe.points[i].kind; k != nil && x.name == "retval" && !k.fn {
+			c.fail(x.span, "a kernel returns nothing: its results are in memory, and mem:KERNEL sees the stores; retval is known at funcret")
+		}
 	}
 	x.t = x.def.Type
 }

@@ -23,6 +23,7 @@ const (
 	helperDelete  = 3
 	helperRingbuf = 130
 	helperArg     = 183
+	helperRet     = 184
 	flagNoExist   = 1
 )
 
@@ -403,6 +404,7 @@ func (g *gen) truth(x expr) {
 }
 
 func (g *gen) name(x *nameRef) {
+	defer g.scope()()
 	switch b := x.def; {
 	case b == nil && g.point.kind.host == nvattach.HostUSDT:
 		g.argument(x, nvattach.HelperUSDTArg)
@@ -410,6 +412,13 @@ func (g *gen) name(x *nameRef) {
 		g.field(asm.R0, callArgs[g.point.kind.host][x.arg])
 	case b == nil:
 		g.argument(x, helperArg)
+	case b.Name == "retval" && g.point.kind.host == nvattach.HostNone:
+		out := g.alloc(1, x.span)
+		g.set(out, 0)
+		g.add(asm.Mov.Reg(asm.R1, ctx))
+		g.address(asm.R2, out)
+		g.call(helperRet)
+		g.load(asm.R0, out)
 	case b.Name == "retval":
 		g.field(asm.R0, callResult[g.point.kind.host])
 	case b.linear != nil:

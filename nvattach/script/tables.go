@@ -314,6 +314,7 @@ var Builtins = slices.Concat([]Builtin{
 	{Name: "pid", Type: typeInt, helper: 14, shift: 32, Doc: "the process that launched the kernel"},
 	{Name: "device", Type: typeInt, helper: 512, Doc: "ordinal of the GPU"},
 	{Name: "rand", Type: typeInt, helper: 7, Doc: "a random number of 32 bits"},
+	{Name: "retval", Type: typeInt, at: []nvattach.Kind{nvattach.KindExit}, Doc: "what a device function returns, up to 8 bytes of it; at funcret only"},
 	{Name: "site", Type: typeSite, field: "site", Doc: "the place: kernel, line of the source, instruction"},
 	{Name: "addr", Type: typeInt, field: "addr", at: atMem, Doc: "address of the access, in its space"},
 	{Name: "size", Type: typeInt, field: "size", at: atMem, Doc: "bytes of the access; 0 if only the machine knows"},
@@ -352,7 +353,7 @@ func (b *Builtin) there(k nvattach.Kind) bool { return b.at == nil || slices.Con
 var absent = map[string]string{
 	"cpu": "the multiprocessor is smid", "threadIdx": "it is tid.x", "blockIdx": "it is ctaid.x", "blockDim": "it is ntid.x", "gridDim": "it is nctaid.x",
 	"sm": "it is smid", "warp": "it is warpid", "lane": "it is laneid", "thread": "it is tid", "time": "it is nsecs", "clock": "it is cycles", "grid": "it is nctaid",
-	"comm": "a kernel has no command; pid is the process", "retval": "a kernel returns nothing; its results are in memory: mem:KERNEL sees the stores",
+	"comm":   "a kernel has no command; pid is the process",
 	"ustack": "a kernel's stack is not known; site names the place", "kstack": "a kernel's stack is not known; site names the place",
 	"pystack": "a kernel's stack is not known; site names the place", "probe": "it is kernel, or site", "func": "it is kernel, or site",
 	"args": "a kernel's parameters have no names: they are arg0, arg1 …", "elapsed": "subtract two nsecs", "uid": "pid is the process", "gid": "pid is the process",
