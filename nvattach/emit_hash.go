@@ -176,15 +176,23 @@ func (c *code) atomic(mods string) string {
 // again writes body in a loop that runs until body has set the register that it is
 // given to 0. All ways through body lead to its end, so that threads of a warp that
 // have to try again wait there for one that has the lock: this ends also on GPUs whose
-// warps have one program counter. Who has the lock of a map that the host uses, too, may
-// have been killed; the kernel must end nevertheless, with an error in result.
+// warps have one program counter.
+//
+// Threads of one warp that have parted may want the same lock in different probes, and then
+// they meet nowhere. In PTX the ones that wait let the others have a turn, by nanosleep. Machine
+// code has neither that nor a YIELD, since they would part the kernel's own warps (see
+// stayTogether in package sass): threads that wait there can keep a thread of their warp that
+// has the lock from ever running, as nothing is known of whom the multiprocessor picks.
+// So nobody tries for ever. Nor does anybody where the host uses the map, too: who has the lock
+// may have been killed. Who gives up gets an error in result, and is counted as who found no
+// room.
 func (c *code) again(x *Map, result string, body func(retry string)) {
-	retry, q, pause := c.reg(ptx.B32), c.reg(ptx.Pred), ""
-	loop, tries := c.label(), ""
+	retry, tries, q, pause := c.reg(ptx.B32), c.reg(ptx.B32), c.reg(ptx.Pred), ""
+	loop, end, most := c.label(), c.label(), mostTries
 	if x.shared {
-		tries = c.reg(ptx.B32)
-		c.f("mov.u32 %s, 0;", tries)
+		most = mostWaits
 	}
+	c.f("mov.u32 %s, 0;", tries)
 	if !c.weak {
 		pause = c.reg(ptx.B32)
 		c.f("mov.u32 %s, %d;", pause, shortestPause)
@@ -193,31 +201,29 @@ func (c *code) again(x *Map, result string, body func(retry string)) {
 	c.at(loop)
 	c.f("mov.u32 %s, 1;", retry)
 	body(retry)
-	if c.f("setp.ne.u32 %s, %s, 0;", q, retry); x.shared {
-		c.f("add.u32 %s, %s, 1;", tries, tries)
-		c.f("setp.lt.and.u32 %s, %s, %d, %s;", q, tries, mostWaits, q)
-	}
+	c.f("setp.ne.u32 %s, %s, 0;", q, retry)
+	c.f("add.u32 %s, %s, 1;", tries, tries)
+	c.f("setp.lt.and.u32 %s, %s, %d, %s;", q, tries, most, q)
 	if pause != "" {
 		c.f("@%s nanosleep.u32 %s;", q, pause)
 		c.f("shl.b32 %s, %s, 1;", pause, pause)
 		c.f("min.u32 %s, %s, %d;", pause, pause, longestPause)
 	}
 	c.f("@%s bra %s;", q, loop)
-	if x.shared {
-		end := c.label()
-		c.f("setp.eq.u32 %s, %s, 0;", q, retry)
-		c.f("@%s bra %s;", q, end)
-		c.f("mov.s64 %s, %d;", result, errBusy)
-		c.count(x.counter)
-		c.at(end)
-	}
+	c.f("setp.eq.u32 %s, %s, 0;", q, retry)
+	c.f("@%s bra %s;", q, end)
+	c.f("mov.s64 %s, %d;", result, errBusy)
+	c.count(x.counter)
+	c.at(end)
 }
 
-// How long threads wait before they look again, in nanoseconds, and how often, at most, where
-// the lock may be a thread's on the host: a fraction of a second.
+// How long threads wait before they look again, in nanoseconds, and how often they try at
+// most: some seconds, which all threads of a GPU together that replace one value do not take,
+// and a fraction of a second where the lock may be a thread's on the host.
 const (
 	shortestPause = 64
 	longestPause  = 4096
+	mostTries     = 1 << 20
 	mostWaits     = 1 << 16
 )
 

@@ -1,0 +1,23 @@
+package nvattach
+
+import (
+	"encoding/binary"
+	"testing"
+)
+
+// TestHeldLockEndsNoKernel: threads that wait for a lock which nobody gives back go on in the
+// end, with an error, and are counted.
+func TestHeldLockEndsNoKernel(t *testing.T) {
+	r := newRig(t, &PlanOptions{Programs: []string{"count_one"}}, object(t, "hashes"))
+	x := r.maps.Find("one")
+	home := x.homeAddr(uint64(hashKey([]byte{7, 0, 0, 0})) & (x.hash.slots - 1))
+	if err := r.machine.WriteMem(home, binary.LittleEndian.AppendUint64(nil, homeLock)); err != nil {
+		t.Fatal(err)
+	}
+	const threads = 3
+	r.runAdd(r.weave(vectorAdd).Text, 1, threads)
+	tab := r.table("one")
+	if len(tab.Rows) != 0 || tab.Refused != threads {
+		t.Errorf("%d entries, %d refused; want 0 and %d", len(tab.Rows), tab.Refused, threads)
+	}
+}
