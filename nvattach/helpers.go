@@ -119,6 +119,7 @@ func (u *unit) helpers() map[int32]*bpf.Helper {
 		510:        u.special32("get_warp_id", "%warpid"),
 		511:        u.special32("get_lane_id", "%laneid"),
 		512:        u.constant("get_device_ordinal", deviceOff),
+		HelperRank: u.constant("nvtrace_rank", rankOff),
 		helperLog2: {Name: "nvtrace_log2", Args: []bpf.ArgSpec{argScalar}, Pure: true, Max: 63, Uniform: always, Emit: u.log2, Interpret: log2},
 		183:        {Name: "get_func_arg", Args: []bpf.ArgSpec{argContext, argConst, argOut64}, Emit: u.funcArg},
 		184:        {Name: "get_func_ret", Args: []bpf.ArgSpec{argContext, argOut64}, Emit: u.funcRet},
@@ -198,6 +199,7 @@ const (
 	// HelperUSDTArg is nvtrace_usdt_arg(ctx, n, &value): argument n of a USDT probe.
 	HelperUSDTArg   = 620
 	helperUSDTCount = 621 // how many arguments there are
+	HelperRank      = 630 // nvtrace_rank(): the rank of the process that launched the kernel, -1: none
 	HelperMax       = 601 // nvtrace_max(p, n): *p becomes n if that is higher, without a sign
 
 	HelperActive     = 602 // nvtrace_activemask(): the threads of the warp that run this now

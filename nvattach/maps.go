@@ -70,6 +70,7 @@ const (
 	processOff = 0  // u64 pid<<32 | tid, of bpf_get_current_pid_tgid
 	deviceOff  = 8  // u64 ordinal of the GPU
 	clockOff   = 16 // see Clock.bytes
+	rankOff    = 40 // u64 rank of the process, as a signed number
 	pinOff     = 64 // u64 on the host, which maps are there; see Maps.begin
 )
 
@@ -442,6 +443,11 @@ func (m *Maps) head(mem Memory, pid, device int) error {
 		return fmt.Errorf("maps: %w", err)
 	}
 	return nil
+}
+
+// SetRank has programs find a process's rank, -1: none. Until then it is 0.
+func (m *Maps) SetRank(mem Memory, rank int) error {
+	return mem.WriteMem(m.base+rankOff, binary.LittleEndian.AppendUint64(nil, uint64(rank)))
 }
 
 // counterAddr returns the address of a counter in the line of multiprocessor 0;

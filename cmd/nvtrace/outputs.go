@@ -59,7 +59,7 @@ func newOutputs(e *env, f *runFlags, h *traces.Header) (*outputs, error) {
 		o.top = newTop(o.log, e.stderr, f.fullScreen(e))
 	}
 	if p := f.attach.scripts.program; p != nil && p.OnHost() {
-		o.log.onHost(p, func(text string) { fmt.Fprint(e.stderr, text) })
+		o.log.onHost(p, nil, func(text string) { fmt.Fprint(e.stderr, text) })
 	}
 	return o, nil
 }

@@ -148,7 +148,7 @@ func logVerb(e *env, args, command []string) int {
 	case sf.object() != nil:
 		return e.fail(exitUsage, "log: a recording has no kernels that run: only ioctl, api, apiret, launch, BEGIN and END can be probed in one")
 	case sf.program != nil:
-		sink.onHost(sf.program, func(text string) { fmt.Fprint(e.stdout, text) })
+		sink.onHost(sf.program, &r.Header, func(text string) { fmt.Fprint(e.stdout, text) })
 		af.none = true
 	default:
 		if err := sink.printTo(e, e.stdout, &r.Header, &lf); err != nil {

@@ -535,9 +535,10 @@ func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
 		h := newHangWatch(&stacks{recorder: r, pythons: make(map[int]*pythonOf)}, time.Duration(s.f.hang))
 		list = append(list, record.Extension{Handler: h, Finish: h.finish})
 	}
-	if s.f.stacks.given() {
+	wanted := s.f.stacks
+	if wanted.names = append(wanted.names, s.f.attach.scripts.stacksAt()...); wanted.given() {
 		at := &stacks{recorder: r, pythons: make(map[int]*pythonOf)}
-		o.Stops, o.OnStop = s.f.stacks.wants, at.stopped
+		o.Stops, o.OnStop = wanted.wants, at.stopped
 		list = append(list, record.Extension{Handler: at, Finish: at.finish})
 	}
 	if o.Libraries != 0 {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,7 +17,9 @@ import (
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/api"
 	"nvtrace/nvattach/script"
+	"nvtrace/ptrace/proc"
 	"nvtrace/traces"
+	"nvtrace/traces/record"
 )
 
 // scriptFlags are a program in nvtrace's own language for probes.
@@ -206,16 +209,28 @@ type hostScript struct {
 	images                    bool
 	places                    []string // that probes are at
 	show                      func(text string)
-	programs                  map[int32]string // that processes run
-	last                      int64            // when the latest event was
-	came                      time.Time        // when it came here
+	programs                  map[int32]string     // that processes run
+	ranks                     map[int32]int        // of processes, as far as they were looked up; nil: of a recording
+	rank                      int                  // of processes of a recording
+	stacks                    map[int32]calledFrom // of threads
+	last                      int64                // when the latest event was
+	came                      time.Time            // when it came here
 	name, sub                 []byte
 }
 
-// onHost makes the sink run a program's probes on the host; show puts out what they print.
-func (s *logSink) onHost(p *script.Program, show func(text string)) {
+// onHost makes the sink run a program's probes on the host; show puts out what they print. of is
+// the header of the recording that the events are from, nil: the processes run.
+func (s *logSink) onHost(p *script.Program, of *traces.Header, show func(text string)) {
 	wants := func(kind string) bool { return len(p.Wants(kind)) > 0 }
-	h := &hostScript{ioctls: wants("ioctl"), calls: wants("api"), rets: wants("apiret"), runs: wants("launch"), images: wants("image"), places: p.HostPlaces(), show: show, programs: make(map[int32]string)}
+	h := &hostScript{ioctls: wants("ioctl"), calls: wants("api"), rets: wants("apiret"), runs: wants("launch"), images: wants("image"), places: p.HostPlaces(), show: show, programs: make(map[int32]string), ranks: make(map[int32]int), rank: proc.NoRank, stacks: make(map[int32]calledFrom)}
+	if of != nil {
+		h.ranks = nil
+		if text, ok := record.Rank(of); ok {
+			if n, err := strconv.Atoi(text); err == nil {
+				h.rank = n
+			}
+		}
+	}
 	var began []script.Shown
 	h.runner, began = p.NewRunner()
 	h.put(began)
@@ -239,10 +254,11 @@ func (h *hostScript) event(ev *traces.Event, c *ioctl.Call, d *ioctl.Decoder, a 
 	switch {
 	case ev.Kind == traces.KindExec:
 		h.programs[ev.PID] = path.Base(ev.Path)
+		delete(h.ranks, ev.PID)
 	case ev.Kind == traces.KindFork && ev.Flags&traces.FlagThread == 0:
 		h.programs[ev.Child] = h.programs[ev.PID]
 	}
-	x := script.Event{PID: ev.PID, TID: ev.TID, Comm: h.programs[ev.PID], Time: ev.Time, Duration: ev.Dur, Ret: ev.Ret}
+	x := script.Event{PID: ev.PID, TID: ev.TID, Rank: h.rankOf(ev.PID), Comm: h.programs[ev.PID], Time: ev.Time, Duration: ev.Dur, Ret: ev.Ret}
 	switch f := a.current; {
 	case ev.Kind == traces.KindIoctl && h.ioctls:
 		h.name = c.AppendName(h.name[:0])
@@ -265,12 +281,57 @@ func (h *hostScript) event(ev *traces.Event, c *ioctl.Call, d *ioctl.Decoder, a 
 		x.Kind, x.Name, x.Library = "image", ev.Name, ev.Path
 		x.Format, x.Size, x.File = ev.Image.Format, ev.Image.Size, ev.Image.File
 		h.put(h.runner.Event(&x))
+	case ev.Kind == traces.KindStack && h.rets:
+		h.stacks[ev.TID] = calledFrom{ev.Name, stackText(ev.Stack())}
 	case ev.Kind == traces.KindReturn && f != nil && h.rets:
+		if from, ok := h.stacks[ev.TID]; ok && from.function == f.Name {
+			x.PyStack = from.stack
+			delete(h.stacks, ev.TID)
+		}
 		x.Kind, x.Name, x.Library = "apiret", f.Name, f.LibraryName()
 		x.Status, x.Failed = c.Returned.Name, c.Returned.Failed
 		x.Arg, x.Text = argsOf(f, ev)
 		h.put(h.runner.Event(&x))
 	}
+}
+
+// calledFrom is where the call that a thread is in was made.
+type calledFrom struct{ function, stack string }
+
+// stackText is a stack of Python as text, of the innermost calls.
+func stackText(frames []traces.StackFrame) string {
+	const most = 8
+	var list []string
+	for _, f := range frames {
+		if f.Language == "python" && len(list) < most {
+			list = append(list, fmt.Sprintf("%s:%d %s", f.File, f.Line, f.Func))
+		}
+	}
+	return strings.Join(list, " < ")
+}
+
+// stacksAt returns the patterns of functions whose calls are to be recorded with their stacks.
+func (f *scriptFlags) stacksAt() []string {
+	if f.program == nil {
+		return nil
+	}
+	return f.program.StacksAt()
+}
+
+// rankOf returns the rank of a process: of one that runs it is in its environment, of a recording
+// in its header.
+func (h *hostScript) rankOf(pid int32) int {
+	if h.ranks == nil {
+		return h.rank
+	}
+	rank, ok := h.ranks[pid]
+	if !ok {
+		if rank = proc.Rank(proc.Environ(int(pid))); rank == proc.NoRank {
+			rank = h.rank
+		}
+		h.ranks[pid] = rank
+	}
+	return rank
 }
 
 // argsOf returns the parameters of a call, as ev has them.

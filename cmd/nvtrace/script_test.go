@@ -2,11 +2,17 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+
+	"nvtrace/internal/need"
 )
 
 // TestScriptOnRecordings asks the recordings of the corpus questions, and holds the
@@ -96,5 +102,27 @@ func TestIntervalsOfRecording(t *testing.T) {
 	}
 	if most < 5 {
 		t.Errorf("at most %d parts", most)
+	}
+}
+
+// TestWhere: programs of one line know the rank of a process, and the lines of Python that calls
+// are made from.
+func TestWhere(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("stacks of Python need amd64")
+	}
+	python := need.Tool(t, "python3", "")
+	nvtrace := filepath.Join(t.TempDir(), "nvtrace")
+	build(t, nvtrace, ".")
+	const program = `apiret:cuMemAlloc_v2 { @bytes[rank, pystack] = sum(args.bytesize); } apiret:cuCtxSynchronize { @waits[pystack] = count(); }`
+	cmd := exec.Command(nvtrace, "--sim", "-q", "-e", program, "--", python, "testdata/where.py")
+	cmd.Env = append(os.Environ(), "RANK=3", "SLURM_PROCID=5")
+	b, err := cmd.CombinedOutput()
+	const want = "@bytes[3, testdata/where.py:24 gives_back < testdata/where.py:31 <module>]: 20480\n" +
+		"@bytes[3, testdata/where.py:19 keeps < testdata/where.py:30 <module>]: 40960\n\n" +
+		"@waits[testdata/where.py:26 gives_back < testdata/where.py:31 <module>]: 5\n"
+	here, werr := os.Getwd()
+	if err = errors.Join(err, werr); err != nil || strings.ReplaceAll(string(b), here+"/", "") != want {
+		t.Errorf("%v\n%s", err, b)
 	}
 }

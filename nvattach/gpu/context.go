@@ -14,6 +14,7 @@ import (
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/session"
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/proc"
 )
 
 // context is a CUDA context of a program, with its maps.
@@ -293,7 +294,7 @@ func (v *visit) addMaps(c *context, w results) (old *context, err error) {
 		}
 	}
 	c.session, err = v.p.tr.o.Session.Add(&session.Target{
-		PID: v.p.pid, Device: int(c.device), SMs: int(uint32(w[wordSMs])), Passive: true,
+		PID: v.p.pid, Device: int(c.device), Rank: rankOf(v.p.pid), SMs: int(uint32(w[wordSMs])), Passive: true,
 		Alloc: func(size uint64) (uint64, nvattach.Memory, error) {
 			if err := v.alloc(c, size, int(uint32(w[wordCount]))); err != nil {
 				return 0, nil, err
@@ -544,3 +545,6 @@ func (v *visit) ifActive(c *context, fn func()) error {
 	fn()
 	return errors.Join(err, c.mem.close(), v.leave(c))
 }
+
+// rankOf is the rank of a process among those of its job.
+func rankOf(pid int) int { return proc.Rank(proc.Environ(pid)) }

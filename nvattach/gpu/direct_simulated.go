@@ -8,6 +8,7 @@ import (
 
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/session"
+	"nvtrace/ptrace/proc"
 	"nvtrace/ptx"
 	"nvtrace/ptx/emu"
 )
@@ -21,7 +22,7 @@ func RunDirectSimulated(ctx gocontext.Context, jobs []Direct, s *session.Session
 	machine := emu.New(nil)
 	// What the machine's memory holds can be read between launches.
 	c, err := s.Add(&session.Target{
-		SMs: machine.Device().SMs, Passive: true,
+		Rank: proc.NoRank, SMs: machine.Device().SMs, Passive: true,
 		Alloc: func(size uint64) (uint64, nvattach.Memory, error) {
 			const slack = 256 // maps want an address that is a multiple of it
 			region, err := machine.Alloc(size+slack, mapsName)

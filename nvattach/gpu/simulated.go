@@ -108,7 +108,7 @@ func (s *Simulated) context(proc *sim.Process) (*session.Context, error) {
 		return c, nil
 	}
 	c, err := s.o.Session.Add(&session.Target{
-		PID: proc.PID(), SMs: s.o.Model.SMs,
+		PID: proc.PID(), Rank: rankOf(proc.PID()), SMs: s.o.Model.SMs,
 		Alloc: func(size uint64) (uint64, nvattach.Memory, error) {
 			addr, data, err := proc.Alloc(size, mapsName)
 			return addr, &nvattach.Buffer{Base: addr, Data: data}, err

@@ -245,6 +245,9 @@ static __u32 (*nvtrace_leader)(void) = (void *)609;     /* 1 in the lowest threa
 static __u64 (*nvtrace_shuffle)(__u64 v, __u32 lane) = (void *)613; /* the v of that one, 0 if it is not there */
 /* A number that all threads of a launch have, and those of no other in this context. */
 static __u64 (*nvtrace_launch_id)(void) = (void *)607;
+/* The rank that the launcher (mpirun, srun, torchrun) gave the process; -1: none. */
+static __s64 (*nvtrace_rank)(void) = (void *)630;
+static __u64 (*nvtrace_device)(void) = (void *)512; /* ordinal of the GPU */
 
 /* Prints without waiting: the host formats the text later. At most 3 arguments. %s takes
  * text of a map or a global variable, not of the stack. */

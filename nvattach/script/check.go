@@ -664,6 +664,11 @@ func (c *checker) hostName(x *nameRef) {
 	if x.arg, x.t = n, typeInt; x.host != nil {
 		x.t = x.host.Type
 	}
+	if x.name == "pystack" {
+		for i := range c.probe.points {
+			c.stacksAt = append(c.stacksAt, c.probe.points[i].glob)
+		}
+	}
 }
 
 // alike is like for built-ins, of which those that can't be had here are left out.

@@ -41,6 +41,13 @@ func (u *ArgUse) Error(reason string) error { return u.l.errorAt(u.at, "%s", rea
 // ArgUses returns the parameters of functions that the program names.
 func (p *Program) ArgUses() []ArgUse { return p.argUses }
 
+// StacksAt returns the patterns of functions whose calls the program asks for stacks of.
+func (p *Program) StacksAt() []string {
+	list := slices.Clone(p.stacksAt)
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
 // OnHost reports whether the program has probes on the host.
 func (p *Program) OnHost() bool {
 	return slices.ContainsFunc(p.probes, func(b *probe) bool { return b.side == sideEvents })

@@ -18,9 +18,11 @@ type parser struct {
 	strings []string // literals by number, from 1 on
 	params  []int64  // $1, $2 …
 	argUses []ArgUse
-	config  config
-	loops   int // around the statement
-	copies  int // of it, by unroll
+	// stacksAt are the functions at whose returns stacks are asked for, some more than once.
+	stacksAt []string
+	config   config
+	loops    int // around the statement
+	copies   int // of it, by unroll
 }
 
 // config is what a config block sets.

@@ -28,15 +28,16 @@ type Program struct {
 	// It must be set before anything is shown that names them.
 	Sites func() []nvattach.Site
 
-	probes  []*probe
-	maps    []*mapInfo
-	strings []string
-	formats []*call // printf of kernels, by number
-	maxKeys int64   // of config, 0: not set
-	argUses []ArgUse
-	places  map[string]string // of eBPF programs: the probe as it is written
-	elapsed int64             // of intervals, as far as maps of kernels were shown
-	lexer   *lexer
+	probes   []*probe
+	maps     []*mapInfo
+	strings  []string
+	formats  []*call // printf of kernels, by number
+	maxKeys  int64   // of config, 0: not set
+	argUses  []ArgUse
+	stacksAt []string
+	places   map[string]string // of eBPF programs: the probe as it is written
+	elapsed  int64             // of intervals, as far as maps of kernels were shown
+	lexer    *lexer
 }
 
 // Compile compiles a program; name is for messages, "-e" or that of a file. An error is
@@ -58,7 +59,7 @@ func Compile(name, text string, params ...int64) (prog *Program, err error) {
 	prog = &Program{lexer: &p.lexer, places: make(map[string]string)}
 	prog.probes = p.program()
 	prog.maps = p.check(prog.probes)
-	prog.strings, prog.maxKeys, prog.argUses = p.strings, p.config.maxKeys, p.argUses
+	prog.strings, prog.maxKeys, prog.argUses, prog.stacksAt = p.strings, p.config.maxKeys, p.argUses, p.stacksAt
 	spec := &ebpf.CollectionSpec{Programs: make(map[string]*ebpf.ProgramSpec), Maps: make(map[string]*ebpf.MapSpec)}
 	for _, b := range prog.probes {
 		for i := range b.points {

@@ -155,6 +155,8 @@ type Event struct {
 	Status   string
 	Failed   bool
 	PID, TID int32
+	Rank     int    // of the process among those of its job, -1: none
+	PyStack  string // at apiret: Python's stack where the call was made
 	Comm     string // name of the program that the process runs
 	Time     int64  // since the start
 	Duration int64
@@ -213,6 +215,8 @@ var HostBuiltins = []HostBuiltin{
 	{Name: "duration", Type: typeInt, at: []string{"ioctl", "apiret"}, Doc: "nanoseconds that it took", of: func(e *Event) Value { return number(e.Duration) }},
 	{Name: "nsecs", Type: typeInt, Doc: "nanoseconds since the start; elapsed is the same", of: func(e *Event) Value { return number(e.Time) }},
 	{Name: "pid", Type: typeInt, Doc: "process", of: func(e *Event) Value { return number(int64(e.PID)) }},
+	{Name: "rank", Type: typeInt, Doc: "rank of the process among those of its job, as mpirun, srun or torchrun told it; -1: none", of: func(e *Event) Value { return number(int64(e.Rank)) }},
+	{Name: "pystack", Type: typeText, at: []string{"apiret"}, Doc: "lines of Python that the call was made from, the innermost eight; empty where there are none. Each call stops its thread for that", of: func(e *Event) Value { return text(e.PyStack) }},
 	{Name: "comm", Type: typeText, Doc: "name of the program that the process runs", of: func(e *Event) Value { return text(e.Comm) }},
 	{Name: "tid", Type: typeInt, Doc: "thread", of: func(e *Event) Value { return number(int64(e.TID)) }},
 }
@@ -312,6 +316,7 @@ var Builtins = slices.Concat([]Builtin{
 	{Name: "activemask", Type: typeInt, helper: nvattach.HelperActive, Doc: "the warp's threads that run the probe now, a bit each"},
 	{Name: "wavefronts", Type: typeInt, helper: nvattach.HelperWavefronts, args: []string{"addr", "size"}, at: atMem, Doc: "passes in which shared memory serves the warp's threads that are here: 1 without bank conflicts"},
 	{Name: "pid", Type: typeInt, helper: 14, shift: 32, Doc: "the process that launched the kernel"},
+	{Name: "rank", Type: typeInt, helper: nvattach.HelperRank, Doc: "rank of the process among those of its job, as mpirun, srun or torchrun told it; -1: none"},
 	{Name: "device", Type: typeInt, helper: 512, Doc: "ordinal of the GPU"},
 	{Name: "rand", Type: typeInt, helper: 7, Doc: "a random number of 32 bits"},
 	{Name: "retval", Type: typeInt, at: []nvattach.Kind{nvattach.KindExit}, Doc: "what a device function returns, up to 8 bytes of it; at funcret only"},
@@ -355,9 +360,9 @@ var absent = map[string]string{
 	"sm": "it is smid", "warp": "it is warpid", "lane": "it is laneid", "thread": "it is tid", "time": "it is nsecs", "clock": "it is cycles", "grid": "it is nctaid",
 	"comm":   "a kernel has no command; pid is the process",
 	"ustack": "a kernel's stack is not known; site names the place", "kstack": "a kernel's stack is not known; site names the place",
-	"pystack": "a kernel's stack is not known; site names the place", "probe": "it is kernel, or site", "func": "it is kernel, or site",
+	"pystack": "a kernel runs after the call that launched it: apiret:cuLaunchKernel* knows it", "probe": "it is kernel, or site", "func": "it is kernel, or site",
 	"args": "a kernel's parameters have no names: they are arg0, arg1 …", "elapsed": "subtract two nsecs", "uid": "pid is the process", "gid": "pid is the process",
-	"stream": "a thread does not know its stream", "rank": "a thread does not know its rank; pid is the process",
+	"stream": "a thread does not know its stream",
 }
 
 // A Function is called in a statement, or, if it is an aggregation, assigned to a map.

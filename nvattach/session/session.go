@@ -161,6 +161,7 @@ func New(o *Options) *Session {
 // Target is a GPU context that is to get maps.
 type Target struct {
 	PID, Device int
+	Rank        int // of the process among those of its job, see nvattach.Maps.SetRank
 	SMs         int // multiprocessors
 	// Alloc allocates memory of the GPU, aligned to 256 bytes and all zero, and
 	// says how the host reaches it.
@@ -187,7 +188,7 @@ func (s *Session) Add(t *Target) (*Context, error) {
 		return nil, fmt.Errorf("%d bytes of GPU memory for the probes' maps: %w", maps.Size(), err)
 	}
 	c := &Context{PID: t.PID, Device: t.Device, s: s, mem: mem, maps: maps, passive: t.Passive, shown: time.Now()}
-	if err := errors.Join(maps.Place(addr), maps.Init(mem, t.PID, t.Device)); err != nil {
+	if err := errors.Join(maps.Place(addr), maps.Init(mem, t.PID, t.Device), maps.SetRank(mem, t.Rank)); err != nil {
 		return nil, err
 	}
 	for _, set := range s.opts.Settings {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"nvtrace/ptrace/proc"
 	"nvtrace/traces"
 )
 
@@ -30,16 +31,9 @@ var rankVars = []string{
 	"PBS_JOBID", "LSB_JOBID",
 }
 
-// ranks are those of rankVars that hold a rank among all processes, the ones that a
-// program itself uses first: under srun, torchrun's RANK is the finer one.
-var ranks = []string{
-	"RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID", "ALPS_APP_PE",
-	"JSM_NAMESPACE_RANK", "FLUX_TASK_RANK", "SLURM_PROCID",
-}
-
 // Rank returns the rank that a recording's header tells, and whether it tells one.
 func Rank(h *traces.Header) (string, bool) {
-	for _, name := range ranks {
+	for _, name := range proc.RankVars() {
 		if v := h.Rank[name]; v != "" {
 			return v, true
 		}
@@ -86,8 +80,8 @@ func Container(pid int) string {
 // containerOf returns the id of the container that a process runs in, by its folder in
 // /proc: from its control group, or, where a namespace hides that, from the files that
 // container runtimes mount over /etc.
-func containerOf(proc string) string {
-	b, _ := os.ReadFile(filepath.Join(proc, "cgroup")) // none: no id
+func containerOf(folder string) string {
+	b, _ := os.ReadFile(filepath.Join(folder, "cgroup")) // none: no id
 	for line := range bytes.Lines(b) {
 		path := string(bytes.TrimSpace(line))
 		if ids := cgroupID.FindAllString(path, -1); ids != nil {
@@ -97,7 +91,7 @@ func containerOf(proc string) string {
 			return m[1]
 		}
 	}
-	b, _ = os.ReadFile(filepath.Join(proc, "mountinfo"))
+	b, _ = os.ReadFile(filepath.Join(folder, "mountinfo"))
 	for line := range bytes.Lines(b) {
 		// proc_pid_mountinfo(5): id, parent, device, root, mount point, …
 		f := strings.Fields(string(line))

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"nvtrace/ptrace/proc"
 	"nvtrace/traces"
 )
 
@@ -34,7 +35,7 @@ func TestRank(t *testing.T) {
 
 // TestRankVars: what holds a rank is in the header.
 func TestRankVars(t *testing.T) {
-	for _, name := range ranks {
+	for _, name := range proc.RankVars() {
 		if !slices.Contains(rankVars, name) {
 			t.Errorf("%s is not recorded", name)
 		}
