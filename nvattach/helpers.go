@@ -134,6 +134,7 @@ func (u *unit) helpers() map[int32]*bpf.Helper {
 	u.warpHelpers(h)
 	u.togetherHelpers(h)
 	u.extremeHelpers(h, changed)
+	u.memoryHelpers(h)
 	return h
 }
 

@@ -37,6 +37,9 @@ type MapOptions struct {
 	Deletes func(d *MapDef) bool
 	// Slots is how many counters of their own programs need; see [Maps.Counter].
 	Slots int
+	// Reads has room for the table of memory that programs in kernels read; see
+	// [Maps.SetReadable].
+	Reads bool
 	// Shared are the host's maps, of which those that programs in kernels use, too, are
 	// reachable from the GPU at the addresses that they have; nil: none are.
 	Shared *Maps
@@ -128,6 +131,7 @@ type Maps struct {
 	base     uint64
 	counters uint64 // offset of the counters
 	counted  uint64 // bytes from multiprocessor to multiprocessor
+	readable uint64 // offset of the table of memory, 0: there is none
 	slots    int    // number of the first of the programs' counters
 	nslots   int
 	cookie   uint64 // see ringLayout
@@ -191,6 +195,9 @@ func newMaps(objs []*Object, o *MapOptions, wanted func(*MapDef) bool) (*Maps, e
 	m.counted = roundUp(uint64(m.slots+m.nslots)*counterBytes, lineBytes)
 	m.counters = lineBytes
 	m.size = m.counters + m.counted*uint64(m.SMs)
+	if opt.Reads && !opt.host {
+		m.layReadable()
+	}
 	for _, x := range append(slices.Clip(m.All), m.Print) {
 		if !x.shared {
 			if err := m.add(x, &opt); err != nil {

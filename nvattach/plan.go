@@ -456,8 +456,8 @@ func (p *Plan) Prints() bool {
 }
 
 // NewMaps lays out the maps of the plan's objects, those that programs only add to
-// as copies for each multiprocessor. o.AddOnly, o.Adds, o.Deletes and
-// o.Slots are the plan's to set;
+// as copies for each multiprocessor. o.AddOnly, o.Adds, o.Deletes,
+// o.Reads and o.Slots are the plan's to set;
 // where no program prints, there is no room for that.
 func (p *Plan) NewMaps(o *MapOptions) (*Maps, error) {
 	var opt MapOptions
@@ -465,6 +465,7 @@ func (p *Plan) NewMaps(o *MapOptions) (*Maps, error) {
 		opt = *o
 	}
 	opt.AddOnly, opt.Adds, opt.Deletes, opt.Slots = p.addOnly, p.adds, p.deletes, p.slots
+	opt.Reads = p.ReadsMemory()
 	if !p.Prints() {
 		opt.PrintBytes = 1 // as small as it can be
 	}

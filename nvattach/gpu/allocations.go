@@ -81,6 +81,15 @@ func changes(name string) bool {
 // mapped is called when a process has got code: of a driver, perhaps, before any
 // of it was executed.
 func (tr *Tracer) mapped(t *ptrace.Task, e *dso.Event) {
+	switch verify, reads := tr.o.Session.Verify(), tr.o.Session.ReadsMemory(); {
+	case reads && verify:
+		tr.report("with --verify, programs in kernels read no memory of the GPU")
+	case reads:
+		tr.mappedReadable(t, e)
+	}
+	if !tr.o.Session.Verify() {
+		return
+	}
 	if e.Why != dso.ByMap {
 		return // allocations before would be missing
 	}

@@ -70,6 +70,8 @@ type Tracer struct {
 	threads   map[int]*thread
 	procs     map[*ptrace.Process]*process
 	follows   map[*ptrace.Process]*follow
+	holdings  map[*ptrace.Process]holding
+	owned     uint64               // allocations that were ever among them
 	compilers map[string]*compiler // by the path of the driver
 	files     map[proc.FileKey]*symbolFile
 	said      map[string]bool
@@ -173,7 +175,7 @@ type compiler struct {
 func New(o *Options, class uint16) *Tracer {
 	tr := &Tracer{
 		o: *o, class: class, log: o.Logger, quit: make(chan struct{}), threads: make(map[int]*thread),
-		procs: make(map[*ptrace.Process]*process), follows: make(map[*ptrace.Process]*follow), compilers: make(map[string]*compiler), files: make(map[proc.FileKey]*symbolFile), said: make(map[string]bool),
+		procs: make(map[*ptrace.Process]*process), follows: make(map[*ptrace.Process]*follow), holdings: make(map[*ptrace.Process]holding), compilers: make(map[string]*compiler), files: make(map[proc.FileKey]*symbolFile), said: make(map[string]bool),
 	}
 	tr.code = dso.Watcher{Class: class + 1, Mapped: tr.mapped}
 	if tr.log == nil {
@@ -188,7 +190,7 @@ func New(o *Options, class uint16) *Tracer {
 // Rules select the calls that end a program.
 func (tr *Tracer) Rules() []ptrace.Rule {
 	rules := []ptrace.Rule{{Names: []string{"exit_group", "execve", "execveat"}, Class: tr.class}}
-	if tr.o.Session.Verify() || tr.attached != nil {
+	if tr.o.Session.Verify() || tr.o.Session.ReadsMemory() || tr.attached != nil {
 		rules = append(rules, tr.code.Rules()...)
 	}
 	return rules
@@ -242,6 +244,7 @@ func (tr *Tracer) task(t *ptrace.Task, e *ptrace.TaskEvent) {
 			tr.threads[t.TID] = th
 		}
 		delete(tr.follows, t.Proc)
+		delete(tr.holdings, t.Proc)
 		if p := tr.procs[t.Proc]; p != nil {
 			delete(tr.procs, t.Proc)
 			if tr.attached != nil {
@@ -259,6 +262,7 @@ func (tr *Tracer) task(t *ptrace.Task, e *ptrace.TaskEvent) {
 		}
 		if t.TID == t.PID && !e.Replaced {
 			delete(tr.follows, t.Proc)
+			delete(tr.holdings, t.Proc)
 		}
 		if p := tr.procs[t.Proc]; p != nil && t.TID == t.PID && !e.Replaced {
 			delete(tr.procs, t.Proc)
@@ -533,6 +537,9 @@ func (v *visit) contextHere(library bool) (*context, *library, error) {
 	tr.mu.Lock()
 	p.active = true
 	tr.mu.Unlock()
+	if err := v.showReadable(c); err != nil {
+		tr.report("process %d, device %d: what kernels may read can't be told: %v", p.pid, c.device, err)
+	}
 	return c, p.driver, nil
 }
 

@@ -344,7 +344,7 @@ func (l *live) arm(t *ptrace.Task) {
 	}
 	l.mu.Lock()
 	if l.leaving || len(l.ready) > 0 {
-		names = append(names, moments()...)
+		names = append(names, l.p.tr.moments()...)
 	}
 	l.mu.Unlock()
 	seen := make(map[uint64]bool)

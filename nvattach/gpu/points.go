@@ -54,6 +54,16 @@ func (p *process) visit(th *thread, f func(v *visit) func(t *ptrace.Task)) {
 	})
 }
 
+// contextEnds are the functions that may end contexts, with what each does to one.
+var contextEnds = map[string]func(r *ptrace.Regs, c *context) (e ending, concerned bool){
+	"cuCtxDestroy":                 destroys,
+	"cuCtxDestroy_v2":              destroys,
+	"cuDevicePrimaryCtxReset":      resets,
+	"cuDevicePrimaryCtxReset_v2":   resets,
+	"cuDevicePrimaryCtxRelease":    releases,
+	"cuDevicePrimaryCtxRelease_v2": releases,
+}
+
 // watch sets the breakpoints at which the maps' memory is about to go.
 func (p *process) watch(t *ptrace.Task, e ends) error {
 	if p.watched {
@@ -67,16 +77,8 @@ func (p *process) watch(t *ptrace.Task, e ends) error {
 		}
 		p.exits = p.exits || slices.Contains(e.exit, addr)
 	}
-	ends := map[string]func(r *ptrace.Regs, c *context) (e ending, concerned bool){
-		"cuCtxDestroy":                 destroys,
-		"cuCtxDestroy_v2":              destroys,
-		"cuDevicePrimaryCtxReset":      resets,
-		"cuDevicePrimaryCtxReset_v2":   resets,
-		"cuDevicePrimaryCtxRelease":    releases,
-		"cuDevicePrimaryCtxRelease_v2": releases,
-	}
 	seen := make(map[uint64]bool)
-	for name, ends := range ends {
+	for name, ends := range contextEnds {
 		addr := p.driver.syms[name]
 		if addr == 0 || seen[addr] {
 			continue
@@ -184,7 +186,9 @@ func (tr *Tracer) atEnd(t *ptrace.Task, ends func(r *ptrace.Regs, c *context) (e
 	}
 	regs := *r
 	over := q.exiting
+	tr.holdingEnds(t)
 	tr.visitHeld(t, q, func(v *visit) {
+		defer v.showAllReadable()
 		for _, c := range q.order {
 			e, concerned := ends(&regs, c)
 			if !concerned || c.ended {
@@ -241,14 +245,18 @@ const stuckTime = 30 * time.Second
 
 // moments are functions at whose entries rings and intervals are served: most
 // programs come to one often.
-func moments() []string {
-	return []string{
+func (tr *Tracer) moments() []string {
+	list := []string{
 		"cuStreamSynchronize", "cuStreamSynchronize_ptsz", "cuCtxSynchronize", "cuEventSynchronize", "cuStreamQuery",
 		"cuStreamQuery_ptsz", "cuEventQuery", "cuStreamWaitEvent", "cuMemcpyDtoH_v2", "cuMemcpyDtoH_v2_ptds",
 		"cuMemcpyDtoHAsync_v2", "cuMemcpyDtoHAsync_v2_ptsz", "cuMemcpy", "cuMemcpyAsync", "cuMemcpyAsync_ptsz",
 		"cuLaunchKernel", "cuLaunchKernel_ptsz", "cuLaunchKernelEx", "cuLaunchKernelEx_ptsz", "cuLaunchCooperativeKernel",
-		"cuGraphLaunch", "cuGraphLaunch_ptsz", "cuMemFree_v2", "cuMemAlloc_v2",
+		"cuGraphLaunch", "cuGraphLaunch_ptsz",
 	}
+	if !tr.o.Session.ReadsMemory() { // else there is more to do at these
+		list = append(list, "cuMemFree_v2", "cuMemAlloc_v2")
+	}
+	return list
 }
 
 // keepEvery is how often maps are read in a program that runs: what is shown of one that
@@ -311,7 +319,7 @@ func (p *process) arm(t *ptrace.Task) {
 		return
 	}
 	seen := make(map[uint64]bool)
-	for _, name := range moments() {
+	for _, name := range p.tr.moments() {
 		addr := p.driver.syms[name]
 		if addr == 0 || seen[addr] {
 			continue

@@ -3,6 +3,7 @@ package gpu
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -133,8 +134,20 @@ func (s *Simulated) context(proc *sim.Process) (*session.Context, error) {
 
 // launch notes a kernel's launch, and runs it both ways if that is due, on copies of what
 // it looks at.
-func (s *Simulated) launch(_ *sim.Process, l *sim.Launch) {
+func (s *Simulated) launch(proc *sim.Process, l *sim.Launch) {
 	p := s.o.Session
+	if p.ReadsMemory() {
+		s.mu.Lock()
+		c := s.of[proc]
+		s.mu.Unlock()
+		if c != nil {
+			// Other streams' kernels may read by the table that was before; of one that has
+			// failed, threads do so for ever.
+			for try := 0; try < 10000 && c.SetReadable(readable(proc)) != nil; try++ {
+				runtime.Gosched()
+			}
+		}
+	}
 	p.Ran(l.Kernel)
 	p.CountLaunches(l.Kernel, 1)
 	if !p.Verify() || !p.HasTwin(l.Kernel) || !p.Launched(l.Kernel) {

@@ -199,6 +199,20 @@ static long (*bpf_get_func_ret)(void *ctx, __u64 *value) = (void *)184;
 static long (*bpf_get_func_arg)(void *ctx, __u64 n, __u64 *value) = (void *)183;
 static long (*bpf_get_func_arg_cnt)(void *ctx) = (void *)185;
 
+/*
+ * Memory at any address, as the program reads it; size must be a constant, in kernels of at most 128
+ * bytes. What can't be read is -EFAULT, and zeros are written: nothing that a program reads makes a
+ * kernel fail. In kernels that is all but what the program has allocated by cuMemAlloc, its pitched
+ * and its managed form (cudaMalloc, cudaMallocManaged), and has not freed. The _str forms read up to a
+ * zero byte, and return the length with it. The names mean the same.
+ */
+static long (*bpf_probe_read)(void *dst, __u32 size, const void *addr) = (void *)4;
+static long (*bpf_probe_read_str)(void *dst, __u32 size, const void *addr) = (void *)45;
+static long (*bpf_probe_read_user)(void *dst, __u32 size, const void *addr) = (void *)112;
+static long (*bpf_probe_read_kernel)(void *dst, __u32 size, const void *addr) = (void *)113;
+static long (*bpf_probe_read_user_str)(void *dst, __u32 size, const void *addr) = (void *)114;
+static long (*bpf_probe_read_kernel_str)(void *dst, __u32 size, const void *addr) = (void *)115;
+
 /* nvtrace's own: the position of the highest bit, 0 for 0: the entry of a log2 histogram
  * for v. One instruction. */
 static __u32 (*nvtrace_log2)(__u64 v) = (void *)600;

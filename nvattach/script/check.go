@@ -494,8 +494,16 @@ func (c *checker) valued(x *call) {
 		m.m = c.info(m)
 		return
 	}
+	if c.probe.side == sideCalls && x.fn.bytes > 0 {
+		c.number(x.args[0])
+		return
+	}
 	if c.probe.side != sideKernel && x.fn.helper != nvattach.HelperPopc {
-		c.fail(x.span, "%s is known in kernels only", x.fn.Name)
+		where := "in kernels"
+		if x.fn.bytes > 0 {
+			where += " and at functions and system calls"
+		}
+		c.fail(x.span, "%s is known %s only", x.fn.Name, where)
 	}
 	for _, a := range x.args {
 		c.number(a)

@@ -23,6 +23,7 @@ const (
 	helperDelete  = 3
 	helperRingbuf = 130
 	helperArg     = 183
+	helperRead    = 112
 	helperRet     = 184
 	flagNoExist   = 1
 )
@@ -342,6 +343,10 @@ func (g *gen) expr(x expr) {
 	case *binExpr:
 		g.binary(x)
 	case *call:
+		if x.fn.bytes > 0 {
+			g.read(x)
+			return
+		}
 		if len(x.args) == 2 {
 			defer g.scope()()
 			first := g.alloc(1, x.span)
@@ -448,6 +453,19 @@ func (g *gen) argument(x *nameRef, helper int32) {
 	g.constant(asm.R2, int64(x.arg))
 	g.address(asm.R3, out)
 	g.call(helper)
+	g.load(asm.R0, out)
+}
+
+// read puts the number at an address of memory into R0.
+func (g *gen) read(x *call) {
+	defer g.scope()()
+	out := g.alloc(1, x.span)
+	g.expr(x.args[0])
+	g.add(asm.Mov.Reg(asm.R3, asm.R0))
+	g.set(out, 0) // what can't be read is 0
+	g.address(asm.R1, out)
+	g.constant(asm.R2, int64(x.fn.bytes))
+	g.call(helperRead)
 	g.load(asm.R0, out)
 }
 

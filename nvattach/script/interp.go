@@ -21,7 +21,9 @@ type interp struct {
 	// name returns a built-in; nil: there are none.
 	name func(x *nameRef) Value
 	text func(name string) (string, bool) // of parameters; may be nil
-	at   map[string]walk                  // where for is, by the name of its variable
+	// read returns the number in n bytes of memory, where programs are that read it.
+	read func(addr uint64, n int32) int64
+	at   map[string]walk // where for is, by the name of its variable
 }
 
 // stepsOfEntry are those that each entry of a map may take beside maxSteps.
@@ -290,6 +292,9 @@ func (in *interp) expr(x expr) Value {
 	case *call:
 		if x.fn.helper == nvattach.HelperPopc {
 			return number(int64(bits.OnesCount64(uint64(in.expr(x.args[0]).N))))
+		}
+		if x.fn.bytes > 0 {
+			return number(in.read(uint64(in.expr(x.args[0]).N), x.fn.bytes))
 		}
 		if m, ok := x.args[0].(*mapRef); ok {
 			return number(int64(len(in.s.tables[m.m.name].entries)))

@@ -66,6 +66,8 @@ func readmeTables() map[string]string {
 		switch {
 		case f.hostOnly:
 			where = "END, host"
+		case f.bytes > 0:
+			where = "in kernels, at functions and system calls"
 		case f.helper != 0 && f.helper != nvattach.HelperPopc:
 			where = "in kernels"
 		case f.agg != aggNone:

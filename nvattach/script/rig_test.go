@@ -116,6 +116,9 @@ func launch(tb testing.TB, p *Program, o *nvattach.PlanOptions) *world {
 	if w.buf, err = w.machine.Alloc(4*adding, "buf"); err != nil {
 		tb.Fatal(err)
 	}
+	if err := w.maps.SetReadable(w.machine, []nvattach.Range{{Base: w.buf.Base, End: w.buf.Base + 4*adding}}); err != nil {
+		tb.Fatal(err)
+	}
 	for i := range adding {
 		binary.LittleEndian.PutUint32(w.buf.Data[4*i:], uint32(content(int64(i))))
 	}
@@ -264,6 +267,19 @@ func (h *happening) builtin(base uint64) func(x *nameRef) Value {
 	}
 }
 
+// bufferAt is the number in n bytes of the buffer as it was before, 0 outside of it.
+func bufferAt(off, n uint64) (v int64) {
+	const size = 4 * adding
+	if off > size || n > size-off {
+		return 0
+	}
+	for i := range n {
+		at := off + i
+		v |= content(int64(at/4)) >> (8 * (at % 4)) & 0xff << (8 * i)
+	}
+	return v
+}
+
 // interpret is run by the host's interpreter: the truth that compiled code is held to.
 func (p *Program) interpret(base uint64) (*interp, string) {
 	in, _ := p.begun()
@@ -275,7 +291,7 @@ func (p *Program) interpret(base uint64) (*interp, string) {
 	}
 	var lines []string
 	for _, h := range happenings(base) {
-		in.name = h.builtin(base)
+		in.name, in.read = h.builtin(base), func(addr uint64, n int32) int64 { return bufferAt(addr-base, uint64(n)) }
 		for _, b := range p.probes {
 			for i := range b.points {
 				at, err := nvattach.ParsePoint(b.points[i].section, "")

@@ -41,6 +41,8 @@ func TestCompiled(t *testing.T) {
 		`kernel:* { @last = kernel; @word = tid < 1000 ? "few" : "many"; }`,
 		`kernel:nosuch* { @ = count(); @k[tid] = count(); @h = hist(tid); }`,
 		`block:* { @ = hist(insns); } END { clear(@); }`,
+		`kernel:* { $a = arg0 + 4 * tid; @ = sum(read32($a)); @b[tid] = sum(read8($a + 1) * 256 + read8($a)); @h[read16($a + 2)] = count(); @none = sum(read64(tid)); }`,
+		`kernel:* /read32(arg0 + tid * 4) > 50/ { @[read32(0 - 8), read64(arg0 + 4000)] = count(); }`,
 		`insn:ld.global* { @x[opcode] = count(); } END { clear(@x); }`,
 	} {
 		t.Run("", func(t *testing.T) {

@@ -376,6 +376,7 @@ type Function struct {
 	hostOnly bool
 	result   *Type // of what has a value
 	helper   int32 // that calculates it in kernels; 0: it can't be had there
+	bytes    int32 // that it reads of memory at its argument
 }
 
 // An aggregation is what becomes of the values that are given to a map.
@@ -411,6 +412,10 @@ var Functions = []Function{
 	{Name: "all", Args: "all(n)", least: 1, most: 1, result: typeInt, helper: nvattach.HelperAll, Doc: "1 if n is not 0 in all of them"},
 	{Name: "shuffle", Args: "shuffle(n, lane)", least: 2, most: 2, result: typeInt, helper: nvattach.HelperShuffle, Doc: "the n of the thread of that lane, 0 if it is not there"},
 	{Name: "popc", Args: "popc(n)", least: 1, most: 1, result: typeInt, helper: nvattach.HelperPopc, Doc: "how many bits of n are 1"},
+	{Name: "read8", Args: "read8(addr)", least: 1, most: 1, result: typeInt, helper: helperRead, bytes: 1, Doc: "the number in so many bits of memory; 0 where it can't be read, which never ends anything"},
+	{Name: "read16", Args: "read16(addr)", least: 1, most: 1, result: typeInt, helper: helperRead, bytes: 2, Doc: "the same of 16 bits"},
+	{Name: "read32", Args: "read32(addr)", least: 1, most: 1, result: typeInt, helper: helperRead, bytes: 4, Doc: "the same of 32 bits"},
+	{Name: "read64", Args: "read64(addr)", least: 1, most: 1, result: typeInt, helper: helperRead, bytes: 8, Doc: "the same of 64 bits"},
 	{Name: "len", Args: "len(@x)", least: 1, most: 1, hostOnly: true, result: typeInt, Doc: "how many keys are in a map"},
 	{Name: "str", Args: "str(args.NAME)", least: 1, most: 1, hostOnly: true, result: typeText, Doc: "the text that a parameter points to, as far as it was recorded"},
 	{Name: "time", Args: "time(format)", most: 1, hostOnly: true, Doc: "prints the time of day, as strftime does: %H:%M:%S"},

@@ -317,6 +317,15 @@ func (s *Session) AddHost(alloc func(size uint64) ([]byte, error)) (*nvattach.Ho
 	return c.host, nil
 }
 
+// ReadsMemory reports whether programs in kernels read memory at addresses of their own.
+func (s *Session) ReadsMemory() bool { return s.opts.Plan.ReadsMemory() }
+
+// SetReadable says what memory kernels of the context may read; see [nvattach.Maps.SetReadable].
+func (c *Context) SetReadable(list []nvattach.Range) error { return c.maps.SetReadable(c.mem, list) }
+
+// Readers returns how many threads may still read what was there before that.
+func (c *Context) Readers() (uint64, error) { return c.maps.Readers(c.mem) }
+
 // Report tells something about the probes beside the contents of maps.
 func (s *Session) Report(text string) { s.out.fault(errors.New(text)) }
 

@@ -346,6 +346,20 @@ func (a *Arena) adopt(addr, size uint64) (*region, error) {
 	return r, nil
 }
 
+// Allocations returns the memory that the program has allocated on its GPUs, managed memory
+// too.
+func (p *Process) Allocations() (list []emu.Region) {
+	a := p.arena
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	for _, r := range a.regions {
+		if r.Name == userAllocation && (r.kind == deviceMemory || r.kind == managedMemory) {
+			list = append(list, r.Region)
+		}
+	}
+	return list
+}
+
 // overlaps reports whether any region has bytes in [addr, addr+size).
 func (a *Arena) overlaps(addr, size uint64) bool {
 	a.mu.RLock()

@@ -49,6 +49,7 @@ typedef struct CUkern_st *CUkernel;
 	X(cuFuncGetParamInfo, (CUfunction, size_t, size_t *, size_t *))                                                      \
 	X(cuFuncGetName, (const char **, CUfunction))                                                                        \
 	X(cuMemAlloc_v2, (CUdeviceptr *, size_t))                                                                            \
+	X(cuMemAllocManaged, (CUdeviceptr *, size_t, unsigned))                                                              \
 	X(cuMemFree_v2, (CUdeviceptr))                                                                                       \
 	X(cuMemGetInfo_v2, (size_t *, size_t *))                                                                             \
 	X(cuMemcpyHtoD_v2, (CUdeviceptr, const void *, size_t))                                                              \

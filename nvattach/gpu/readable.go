@@ -1,0 +1,266 @@
+package gpu
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"time"
+
+	"nvtrace/nvattach"
+	"nvtrace/nvattach/sim"
+	"nvtrace/ptrace"
+	"nvtrace/ptrace/dso"
+)
+
+// What programs in kernels may read of the GPU's memory: what the program has allocated since the
+// driver was mapped, by functions that have it there when they return and until it is freed. Memory
+// that is allocated in the order of a stream, mapped from others' or from physical memory of its own
+// has moments of its own at which it comes and goes, and is left out.
+
+// owned is an allocation.
+type owned struct {
+	end     uint64
+	managed bool   // every context reaches it
+	context uint64 // whose it is, as the driver says; 0: it was not asked yet
+	serial  uint64 // no other allocation has it
+}
+
+// holding is what a process has allocated. Guarded by Tracer.mu.
+type holding map[uint64]owned
+
+// keepers are functions that allocate: where the address goes, and the size.
+func keepers() map[string]allocator {
+	all, list := allocators(), make(map[string]allocator)
+	for _, name := range []string{"cuMemAlloc_v2", "cuMemAllocPitch_v2", "cuMemAllocManaged", "cuMemFree_v2", "cuMemFreeAsync", "cuMemFreeAsync_ptsz"} {
+		list[name] = all[name]
+	}
+	return list
+}
+
+// mappedReadable is called when a process has got code: of a driver, perhaps.
+func (tr *Tracer) mappedReadable(t *ptrace.Task, e *dso.Event) {
+	if e.Why != dso.ByMap { // of a fork, or of a program that was attached to: allocations before would be missing
+		return
+	}
+	for _, m := range e.Files() {
+		if !isDriver(m.Path) {
+			continue
+		}
+		syms, err := tr.driverSymbols(&m)
+		if err != nil || syms["cuLaunchKernel"] == 0 {
+			tr.log.Debug("the driver's functions", "path", m.Path, "err", err)
+			continue
+		}
+		if err := tr.followHolding(t, syms); err != nil {
+			tr.report("memory of process %d can't be read in kernels: %v", t.PID, err)
+		}
+	}
+}
+
+func isDriver(path string) bool {
+	ok, _ := filepath.Match("libcuda.so*", filepath.Base(path))
+	return ok
+}
+
+// driverSymbols returns the addresses of a mapped driver's functions.
+func (tr *Tracer) driverSymbols(m *dso.Code) (map[string]uint64, error) {
+	f, _, err := m.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	lib, err := readLibrary(f, &m.Mapping)
+	if err != nil {
+		return nil, err
+	}
+	return lib.syms, nil
+}
+
+// followHolding sets the breakpoints by which allocations are known. If one can't be had, none
+// is: what is freed without a word must not be read.
+func (tr *Tracer) followHolding(t *ptrace.Task, syms map[string]uint64) error {
+	var set []*ptrace.Breakpoint
+	at := func(name string, f func(t *ptrace.Task, _ *ptrace.Breakpoint)) error {
+		addr := syms[name]
+		if addr == 0 {
+			return nil
+		}
+		b, err := t.SetBreakpoint(addr, f)
+		if err != nil {
+			for _, b := range set {
+				_ = b.Remove()
+			}
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		set = append(set, b)
+		return nil
+	}
+	for name := range contextEnds {
+		if err := at(name, func(t *ptrace.Task, _ *ptrace.Breakpoint) { tr.holdingEnds(t) }); err != nil {
+			return err
+		}
+	}
+	for name, a := range keepers() {
+		if err := at(name, func(t *ptrace.Task, _ *ptrace.Breakpoint) { tr.holdingChanges(t, a, name == "cuMemAllocManaged") }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// holdingChanges is called at the entry of a function that allocates or frees.
+func (tr *Tracer) holdingChanges(t *ptrace.Task, a allocator, managed bool) {
+	if tr.calling(t) {
+		return
+	}
+	r, err := t.Regs()
+	if err != nil {
+		return
+	}
+	args := [4]uint64{r.Arg(0), r.Arg(1), r.Arg(2), r.Arg(3)}
+	if a.free {
+		tr.mu.Lock()
+		_, known := tr.holdings[t.Proc][args[a.at]]
+		delete(tr.holdings[t.Proc], args[a.at])
+		tr.mu.Unlock()
+		if known {
+			tr.showHolding(t) // the memory goes when nobody reads it any more
+		}
+		return
+	}
+	if err := t.OnReturn(func(t *ptrace.Task, ret uint64) {
+		if int32(ret) != 0 {
+			return
+		}
+		base, err := readWord(t, args[a.out])
+		size := args[a.size]
+		if err == nil && a.pitch {
+			var pitch uint64
+			pitch, err = readWord(t, args[1])
+			size *= pitch
+		}
+		if err != nil || base == 0 || base+size < base {
+			return
+		}
+		tr.mu.Lock()
+		if tr.holdings[t.Proc] == nil {
+			tr.holdings[t.Proc] = make(holding)
+		}
+		tr.owned++
+		tr.holdings[t.Proc][base] = owned{end: base + size, managed: managed, serial: tr.owned}
+		tr.mu.Unlock()
+		tr.showHolding(t)
+	}); err != nil {
+		tr.log.Debug("an allocation is not seen", "err", err)
+	}
+}
+
+// holdingEnds forgets all memory where that of a context may go: what is left is not read. Kernels
+// are told by atEnd, at the same function.
+func (tr *Tracer) holdingEnds(t *ptrace.Task) {
+	if tr.calling(t) {
+		return
+	}
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	delete(tr.holdings, t.Proc)
+}
+
+// showHolding tells kernels of a process what memory there is, and holds the thread until none
+// of them reads what was there before.
+func (tr *Tracer) showHolding(t *ptrace.Task) {
+	p, th := tr.process(t), tr.thread(t.TID)
+	if p == nil || !tr.isActive(p) {
+		return
+	}
+	if th == nil || th.visiting {
+		tr.report("BUG: process %d frees memory that kernels may read, while nvtrace is busy with it", t.PID)
+		return
+	}
+	tr.visitHeld(t, p, (*visit).showAllReadable)
+}
+
+// showAllReadable is showReadable for all contexts.
+func (v *visit) showAllReadable() {
+	for _, c := range v.p.order {
+		err := v.showReadable(c)
+		if de, ok := errors.AsType[*DriverError](err); ok && de.Code == errDeinitialized {
+			continue // the process ends, and no kernel runs any more
+		}
+		if err != nil {
+			v.p.tr.report("process %d, device %d: what kernels may read can't be told: %v", v.p.pid, c.device, err)
+		}
+	}
+}
+
+// readersTime is how long threads are waited for that read memory: each takes microseconds, unless
+// the GPU is somebody else's meanwhile.
+const readersTime = 20 * time.Second
+
+var errReaders = errors.New("kernels that read memory do not go on")
+
+// showReadable brings a context's table of memory up to date, and waits until no thread reads by
+// what it was.
+func (v *visit) showReadable(c *context) error {
+	if c.ended || c.err != nil || !v.p.tr.o.Session.ReadsMemory() {
+		return nil
+	}
+	tr, proc := v.p.tr, v.th.task.Proc
+	tr.mu.Lock()
+	all := maps.Clone(tr.holdings[proc])
+	tr.mu.Unlock()
+	var list []nvattach.Range
+	for base, o := range all {
+		if !o.managed && o.context == 0 {
+			const attrContext = 1 // CU_POINTER_ATTRIBUTE_CONTEXT
+			known := o
+			var err error
+			if known.context, err = v.pointerAttribute(attrContext, base); isDriverError(err) {
+				continue
+			} else if err != nil {
+				return err
+			}
+			tr.mu.Lock()
+			if tr.holdings[proc][base] == o {
+				tr.holdings[proc][base] = known
+			}
+			tr.mu.Unlock()
+			o = known
+		}
+		if o.managed || o.context == c.handle {
+			list = append(list, nvattach.Range{Base: base, End: o.end})
+		}
+	}
+	var failed error
+	if err := v.ifActive(c, func() { failed = c.session.SetReadable(list) }); err != nil || failed != nil {
+		return errors.Join(err, failed)
+	}
+	for until, pause := time.Now().Add(readersTime), 20*time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
+		var n uint64
+		if err := v.ifActive(c, func() { n, failed = c.session.Readers() }); err != nil || failed != nil || n == 0 {
+			return errors.Join(err, failed)
+		}
+		if time.Now().After(until) {
+			return errReaders
+		}
+		time.Sleep(pause)
+	}
+}
+
+// pointerAttribute asks the driver about an address.
+func (v *visit) pointerAttribute(attr, addr uint64) (value uint64, err error) {
+	err = v.relaxed(func() error {
+		value, err = v.ask("cuPointerGetAttribute", attr, addr)
+		return err
+	})
+	return value, err
+}
+
+// readable is what the simulated GPU's kernels may read, which it says itself.
+func readable(p *sim.Process) (list []nvattach.Range) {
+	for _, r := range p.Allocations() {
+		list = append(list, nvattach.Range{Base: r.Base, End: r.Base + uint64(len(r.Data))})
+	}
+	return list
+}
