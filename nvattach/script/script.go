@@ -1,7 +1,6 @@
 package script
 
 import (
-	"fmt"
 	"strconv"
 
 	"github.com/cilium/ebpf"
@@ -79,7 +78,7 @@ func Compile(name, text string, params ...int64) (prog *Program, err error) {
 	prog.describeMaps(spec)
 	prog.Object, err = nvattach.NewObject(name, spec)
 	if err != nil {
-		return nil, fmt.Errorf("BUG: %w", err)
+		return nil, err // more than an object may have
 	}
 	prog.Object.Script = true
 	return prog, nil
