@@ -2,16 +2,18 @@ package nvattach
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"nvtrace/fatbin"
+	"nvtrace/fatbin/sass"
 	"nvtrace/ptx"
 )
 
 // Variables names the variables of its module that a kernel may use which was rewritten in
-// an image, and that others can change. A copy of the module that is loaded beside it has its
-// own. Where that can't be told, it names more.
-func (r *Rewritten) Variables(image []byte, kernel string, arch fatbin.Arch) []string {
+// an image, and that others can change: those in global memory, and those in constant memory. A
+// copy of the module that is loaded beside it has its own. Where that can't be told, it names more.
+func (r *Rewritten) Variables(image []byte, kernel string, arch fatbin.Arch) (global, constant []string) {
 	machine := slices.ContainsFunc(r.Kernels, func(k KernelReport) bool { return k.Machine })
 	data := image
 	if c, _, err := fatbin.ParseContainer(image); err == nil {
@@ -21,10 +23,10 @@ func (r *Rewritten) Variables(image []byte, kernel string, arch fatbin.Arch) []s
 		}
 		i := Prefers(c.Entries, kind, arch)
 		if i < 0 {
-			return nil
+			return nil, nil
 		}
 		if data, err = c.Entries[i].Data(nil); err != nil {
-			return nil // it could be read before
+			return nil, nil // it could be read before
 		}
 	}
 	if machine {
@@ -32,25 +34,15 @@ func (r *Rewritten) Variables(image []byte, kernel string, arch fatbin.Arch) []s
 	}
 	f, err := ptx.Parse("image", strings.TrimRight(string(data), "\x00"), nil)
 	if err != nil {
-		return nil // it was parsed before
+		return nil, nil // it was parsed before
 	}
-	return textVariables(f, kernel)
+	return textVariables(f, kernel, ptx.SpaceGlobal), textVariables(f, kernel, ptx.SpaceConst)
 }
 
-// textVariables is Variables of PTX. Functions of the module count as if the kernel called
-// them all.
-func textVariables(f *ptx.File, kernel string) (list []string) {
-	var names []string
-	for i := range f.Stmts {
-		if f.Stmts[i].Kind != ptx.StmtDecl {
-			continue
-		}
-		if d := f.Decl(&f.Stmts[i]); d.Space == ptx.SpaceGlobal || d.Space == ptx.SpaceConst {
-			for _, n := range f.Names(d) {
-				names = append(names, f.Text(n.Name))
-			}
-		}
-	}
+// textVariables is Variables of PTX, in a state space. Functions of the module count as if the
+// kernel called them all.
+func textVariables(f *ptx.File, kernel string, space ptx.Space) (list []string) {
+	names := variablesOf(f, space)
 	for i := range f.Funcs {
 		fn := &f.Funcs[i]
 		if !fn.HasBody() || fn.Kind == ptx.FuncEntry && f.Text(fn.Name) != kernel {
@@ -58,7 +50,7 @@ func textVariables(f *ptx.File, kernel string) (list []string) {
 		}
 		text := f.Src[f.Stmts[fn.Open].Pos:f.Stmts[fn.Close].End]
 		for t := range ptx.Lex(text) {
-			if word := text[t.Pos:t.End]; t.Kind == ptx.TokIdent && slices.Contains(names, word) && !slices.Contains(list, word) && !fixed(word) {
+			if word := text[t.Pos:t.End]; t.Kind == ptx.TokIdent && slices.Contains(names, word) && !slices.Contains(list, word) && !fixed(word) && !isTag(word) {
 				list = append(list, word)
 			}
 		}
@@ -67,26 +59,75 @@ func textVariables(f *ptx.File, kernel string) (list []string) {
 }
 
 // codeVariables is Variables of machine code.
-func codeVariables(cubin []byte, kernel string) (list []string) {
+func codeVariables(cubin []byte, kernel string) (global, constant []string) {
 	e, err := fatbin.NewCubinEditor(cubin, nil)
 	if err != nil {
-		return nil
+		return nil, nil
 	}
 	used := e.Refers(kernel)
+	reads := readsConstants(e, kernel)
 	for _, v := range e.Cubin().Variables {
-		// Where in constant memory a variable is says no relocation.
-		constant := strings.HasPrefix(v.Section, ".nv.constant3")
-		global := strings.HasPrefix(v.Section, ".nv.global") && slices.Contains(used, v.Name)
-		if v.Size > 0 && (constant || global) && !fixed(v.Name) {
-			list = append(list, v.Name)
+		switch {
+		case v.Size == 0 || fixed(v.Name) || v.Size == 1 && isTag(v.Name):
+		case strings.HasPrefix(v.Section, ".nv.constant3"):
+			if reads { // which of them no relocation says
+				constant = append(constant, v.Name)
+			}
+		case strings.HasPrefix(v.Section, ".nv.global") && slices.Contains(used, v.Name):
+			global = append(global, v.Name)
 		}
 	}
-	return list
+	return global, constant
 }
 
-// fixed reports whether nobody changes a variable: the texts and tables of compilers, and the
-// empty objects of their libraries.
+// readsConstants reports whether a kernel, or one of the functions of its file, reads the
+// bank of constant memory that variables are in.
+func readsConstants(e *fatbin.CubinEditor, kernel string) bool {
+	const bank = 3
+	code, err := e.Code(kernel)
+	if err != nil || sass.ReadsBank(code.Code, bank) {
+		return true
+	}
+	for i := range e.Cubin().Functions {
+		if sass.ReadsBank(e.SectionBytes(e.Cubin().Functions[i].Section), bank) {
+			return true
+		}
+	}
+	return false
+}
+
+// fixed reports whether nobody changes a variable: the texts and tables of compilers and of
+// cuRAND's header.
 func fixed(name string) bool {
-	return isText(name) || strings.HasPrefix(name, "__cudart_") || strings.HasPrefix(name, "_ZN4cuda3std") ||
-		strings.HasPrefix(name, "_ZN6thrust") && strings.Contains(name, "12placeholders")
+	return isText(name) || strings.HasPrefix(name, "__cudart_") || name == "__cr_lgamma_table"
+}
+
+// isTag reports whether a variable is one of the empty objects, such as policies and
+// placeholders, that the headers of NVIDIA's C++ libraries define in each file that includes them.
+func isTag(name string) bool {
+	rest, ok := strings.CutPrefix(name, "_ZN")
+	if !ok {
+		return false
+	}
+	for {
+		var part string
+		if part, rest = namePart(rest); part == "" {
+			return false
+		}
+		switch {
+		case strings.HasPrefix(part, "_INTERNAL_"), strings.HasPrefix(part, "_GLOBAL__N_"): // a file's own
+		default:
+			return slices.Contains([]string{"cuda", "thrust", "cub", "cute", "cutlass"}, part)
+		}
+	}
+}
+
+// namePart cuts the first part of a mangled name, which its length precedes; "" if there is none.
+func namePart(s string) (part, rest string) {
+	i := strings.IndexFunc(s, func(r rune) bool { return r < '0' || r > '9' })
+	n, err := strconv.Atoi(s[:max(i, 0)])
+	if err != nil || n > len(s)-i {
+		return "", ""
+	}
+	return s[i : i+n], s[i+n:]
 }

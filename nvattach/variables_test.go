@@ -20,12 +20,35 @@ func TestVariables(t *testing.T) {
 		t.Fatal(err)
 	}
 	container := (&fatbin.Container{Entries: []fatbin.Entry{e}}).Append(nil)
-	for kernel, want := range map[string][]string{"a": {"c", "n"}, "b": {"c", "own"}} {
+	for kernel, want := range map[string]string{"a": "n", "b": "own"} {
 		for _, image := range [][]byte{[]byte(src), container} {
 			r := &Rewritten{Kernels: []KernelReport{{Name: kernel}}}
-			if got := r.Variables(image, kernel, fatbin.Arch{SM: 90, Suffix: 'a'}); !slices.Equal(got, want) {
-				t.Errorf("%s uses %v, want %v", kernel, got, want)
+			global, constant := r.Variables(image, kernel, fatbin.Arch{SM: 90, Suffix: 'a'})
+			if !slices.Equal(global, []string{want}) || !slices.Equal(constant, []string{"c"}) {
+				t.Errorf("%s uses %v and %v, want %s and c", kernel, global, constant, want)
 			}
+		}
+	}
+}
+
+func TestTags(t *testing.T) {
+	for name, want := range map[string]bool{
+		"_ZN4cuda3std3__45__cpo5beginE": true,
+		"_ZN52_INTERNAL_9f79b31e_21_PointwiseOpsKernel_cu_a8d289df4cuda3std3__45__cpo4swapE":                            true,
+		"_ZN41_INTERNAL_f71e7945_10_SoftMax_cu_9f978f636thrust38_V_300200_SM_750_800_860_900_1000_12006system3cpp3parE": true,
+		"_ZN43_INTERNAL_06674f3f_13_RowwiseMM_cu_b659e3794cute1_E":                                                      true,
+		"_ZN12_GLOBAL__N_14cuda3std8in_placeE":                                                                          true,
+		"_ZN2at4cuda3cub5tableE":                                                                                        false, // of another namespace
+		"_ZN41_INTERNAL_f71e7945_10_SoftMax_cu_9f978f635stateE":                                                         false,
+		"_ZN12_GLOBAL__N_14stepE":                                                                                       false,
+		"_ZN9999cudaE":                                                                                                  false,
+		"_ZN99999999999999999999cudaE":                                                                                  false,
+		"_ZN":                                                                                                           false,
+		"_ZN4cud":                                                                                                       false,
+		"cuda":                                                                                                          false,
+	} {
+		if got := isTag(name); got != want {
+			t.Errorf("%s: %v", name, got)
 		}
 	}
 }

@@ -27,8 +27,9 @@ import (
 // (agent.Substitutes). The kernel itself is never touched, and at the end the copies are
 // unloaded when the last launch of them is over.
 //
-// A copy has variables of its own. A kernel that uses those of its module stays as it is; so do
-// launches that need all blocks at a time, and kernels in graphs, which would keep the copies.
+// A copy has variables of its own, but is made to use those of the kernel's module; where that
+// can't be, the kernel stays as it is. So do launches that need all
+// blocks at a time, and kernels in graphs, which would keep the copies.
 
 // LiveMemory is the size of the memory that Tracer.Live wants.
 const LiveMemory = maxLive * agent.SubstitutesSize
@@ -81,7 +82,8 @@ type liveKernel struct {
 	function uint64 // the CUfunction in the context
 	context  *context
 	shape    shape
-	image    []byte // with programs
+	copy     *session.Copy
+	image    []byte // of the copy; nil: the addresses of its variables are to be asked for
 	asked    bool
 	copied   bool
 }
@@ -565,7 +567,10 @@ func (l *live) prepare(k *liveKernel) {
 		return
 	}
 	began := time.Now()
-	out, err := c.session.Beside(image, k.name, tr.rewriteOptions(l.p.driver, c))
+	k.copy, err = c.session.Beside(image, k.name, tr.rewriteOptions(l.p.driver, c))
+	if err == nil && len(k.copy.Variables) == 0 {
+		k.image, err = k.copy.Image(nil)
+	}
 	tr.log.Debug("copy of a kernel", "kernel", k.name, "took", time.Since(began), "err", err)
 	if err != nil {
 		return // which the session knows
@@ -574,12 +579,55 @@ func (l *live) prepare(k *liveKernel) {
 		s.Images++
 		s.Rewriting += time.Since(began)
 	})
+	l.enqueue(k)
+}
+
+// enqueue has a copy loaded, or the addresses of its variables asked for.
+func (l *live) enqueue(k *liveKernel) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	k.image = out
 	if l.kernels[k.handle] == k {
 		l.ready = append(l.ready, k)
 	}
+}
+
+// bind asks where the variables are that a kernel uses, and has its copy use them.
+func (l *live) bind(v *visit, k *liveKernel) error {
+	if _, entered, err := v.enterAnd(k.context, v.reach(k.context, false)); !entered {
+		return errors.Join(err, errAsleep)
+	}
+	at := make(map[string]uint64)
+	var err error
+	for _, name := range k.copy.Variables {
+		if at[name], err = l.variable(v, k, name); err != nil {
+			err = fmt.Errorf("where %s is: %w", fatbin.Demangle(name), err)
+			break
+		}
+	}
+	if err = errors.Join(err, v.leave(k.context)); err != nil {
+		return err
+	}
+	l.p.tr.work.Go(func() {
+		if k.image, err = k.copy.Image(at); err == nil { // else the session knows
+			l.enqueue(k)
+		}
+	})
+	return nil
+}
+
+// variable asks for the address of a variable of a kernel's module.
+func (l *live) variable(v *visit, k *liveKernel, name string) (uint64, error) {
+	if err := v.poke(v.stage(), append([]byte(name), 0)); err != nil {
+		return 0, err
+	}
+	if !k.library {
+		return v.ask("cuModuleGetGlobal_v2", 0, k.owner, v.stage())
+	}
+	at, err := v.ask("cuLibraryGetGlobal", 0, k.owner, v.stage())
+	if isDriverError(err) {
+		at, err = v.ask("cuLibraryGetManaged", 0, k.owner, v.stage())
+	}
+	return at, err
 }
 
 // load loads copies that are ready.
@@ -594,6 +642,12 @@ func (l *live) load(v *visit) {
 		l.ready = l.ready[1:]
 		l.mu.Unlock()
 		if k.context.ended {
+			continue
+		}
+		if k.image == nil {
+			if err := l.bind(v, k); err != nil {
+				l.p.tr.o.Session.Unprobed(k.name, fmt.Sprintf("its copy with programs: %v", err))
+			}
 			continue
 		}
 		other, err := l.loadCopy(v, k)

@@ -9,40 +9,67 @@ import (
 	"nvtrace/nvattach"
 )
 
-// Beside puts the programs into one kernel of an image that was loaded before, and returns an
-// image with it that can be loaded beside that. The error says why the kernel can't be
-// probed, which was noted, too.
-func (c *Context) Beside(image []byte, kernel string, o *RewriteOptions) ([]byte, error) {
+// A Copy is a kernel with programs, in an image that can be loaded beside that which it is from.
+type Copy struct {
+	// Variables are those of its module that it uses and that others can change.
+	Variables []string
+
+	of     *Context
+	kernel string
+	arch   fatbin.Arch
+	r      *nvattach.Rewritten
+}
+
+// Beside puts the programs into one kernel of an image that was loaded before. The error says
+// why the kernel can't be probed, which was noted, too.
+func (c *Context) Beside(image []byte, kernel string, o *RewriteOptions) (*Copy, error) {
 	wanted := *o
 	wanted.Only = kernel
-	r, err := c.s.opts.Plan.Rewrite(image, c.maps, &wanted)
+	x := &Copy{of: c, kernel: kernel, arch: o.Arch}
+	var err error
+	x.r, err = c.s.opts.Plan.Rewrite(image, c.maps, &wanted)
 	switch {
 	case err != nil:
-	case !r.Changed:
+	case !x.r.Changed:
 		err = errors.New("it got no programs")
-		for _, u := range r.Unprobed {
+		for _, u := range x.r.Unprobed {
 			if u.Kernel == kernel {
 				err = errors.New(u.Reason)
 			}
 		}
 	default:
-		if used := r.Variables(image, kernel, o.Arch); len(used) > 0 {
-			err = fmt.Errorf("it uses variables of its module, of which a copy with programs would have others: %s", fewOf(used))
+		var constant []string
+		if x.Variables, constant = x.r.Variables(image, kernel, o.Arch); len(constant) > 0 {
+			err = fmt.Errorf("it reads constants of its module, of which a copy with programs would have others: %s", fewOf(constant))
 		}
 	}
 	if err != nil {
 		c.s.Unprobed(kernel, err.Error())
 		return nil, err
 	}
+	return x, nil
+}
+
+// Image is what to load. The kernel uses the Variables of its module, at these addresses in
+// global memory. The error says why the kernel can't be probed, which was noted, too.
+func (x *Copy) Image(at map[string]uint64) (image []byte, err error) {
+	image = x.r.Image
+	if len(x.Variables) > 0 {
+		if image, err = nvattach.Bind(image, x.kernel, x.arch, at); err != nil {
+			x.of.s.Unprobed(x.kernel, fmt.Sprintf("its copy can't use the variables of its module (%s): %v", fewOf(x.Variables), err))
+			return nil, err
+		}
+	}
+	r := *x.r
 	for i := range r.Kernels {
-		if r.Kernels[i].Name == kernel {
+		if r.Kernels[i].Name == x.kernel {
 			r.Kernels = r.Kernels[i : i+1]
 			break
 		}
 	}
 	r.Unprobed = nil
-	c.s.note(r)
-	return r.Image, nil
+	x.of.s.note(&r)
+	return image, nil
 }
 
 // fewOf names the first of some variables.

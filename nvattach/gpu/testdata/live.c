@@ -1,6 +1,7 @@
 // Launches a kernel over and over, and checks what it computes, until stdin ends. With
 // "library" its image is loaded as a library, with "memory" from memory, with "later" so when a
-// line has come, with "threads" several threads launch, with "graph" a graph does, too.
+// line has come, with "threads" several threads launch, with "graph" a graph does, too. With
+// "variable" the kernel adds a variable of its module, which changes; "library variable" is both.
 #include "../../sim/testdata/driver.h"
 #include <pthread.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@ static CUcontext ctx;
 static void *f;
 static volatile int over;
 static long launches;
+static CUdeviceptr bias;
 
 static void *work(void *arg)
 {
@@ -28,11 +30,14 @@ static void *work(void *arg)
 			a[i] = i + k % 1000, b[i] = 2 * i, c[i] = 0;
 		CHECK(cuMemcpyHtoD_v2(d[0], a, sizeof a));
 		CHECK(cuMemcpyHtoD_v2(d[1], b, sizeof b));
+		float more = bias ? k % 5 : 0;
+		if (bias)
+			CHECK(cuMemcpyHtoD_v2(bias, &more, sizeof more));
 		void *args[] = {&d[0], &d[1], &d[2], &n};
 		CHECK(cuLaunchKernel(f, 8, 1, 1, 128, 1, 1, 0, 0, args, 0));
 		CHECK(cuMemcpyDtoH_v2(c, d[2], sizeof c));
 		for (int i = 0; i < N; i++)
-			EXPECT(c[i] == a[i] + b[i]);
+			EXPECT(c[i] == a[i] + b[i] + more);
 		if (__sync_add_and_fetch(&launches, 1) == 1)
 			printf("ready\n"), fflush(stdout);
 	}
@@ -86,10 +91,12 @@ int main(int argc, char **argv)
 	CHECK(cuDeviceGet(&dev, 0));
 	CHECK(cuDevicePrimaryCtxRetain(&ctx, dev));
 	CHECK(cuCtxSetCurrent(ctx));
-	if (!strcmp(mode, "library")) {
+	if (!strncmp(mode, "library", 7)) {
 		CUlibrary lib;
 		CHECK(cuLibraryLoadData(&lib, fatbin, 0, 0, 0, 0, 0, 0));
 		CHECK(cuLibraryGetKernel((CUkernel *)&f, lib, "vectorAdd"));
+		if (strstr(mode, "variable"))
+			CHECK(cuLibraryGetGlobal(&bias, 0, lib, "bias"));
 	} else {
 		CUmodule mod;
 		int later = !strcmp(mode, "later");
@@ -97,6 +104,8 @@ int main(int argc, char **argv)
 			printf("ready\n"), fflush(stdout), getchar(), launches++;
 		CHECK(cuModuleLoadData(&mod, later || !strcmp(mode, "memory") ? strdup(ptx) : fatbin));
 		CHECK(cuModuleGetFunction((CUfunction *)&f, mod, "vectorAdd"));
+		if (strstr(mode, "variable"))
+			CHECK(cuModuleGetGlobal_v2(&bias, 0, mod, "bias"));
 	}
 	for (int i = 0; i < n; i++)
 		pthread_create(&t[i], 0, work, 0);

@@ -44,6 +44,7 @@ typedef struct CUkern_st *CUkernel;
 	X(cuModuleGetGlobal_v2, (CUdeviceptr *, size_t *, CUmodule, const char *))                                           \
 	X(cuLibraryLoadData, (CUlibrary *, const void *, int *, void **, unsigned, int *, void **, unsigned))                \
 	X(cuLibraryGetKernel, (CUkernel *, CUlibrary, const char *))                                                         \
+	X(cuLibraryGetGlobal, (CUdeviceptr *, size_t *, CUlibrary, const char *))                                            \
 	X(cuLibraryUnload, (CUlibrary))                                                                                      \
 	X(cuKernelGetFunction, (CUfunction *, CUkernel))                                                                     \
 	X(cuFuncGetParamInfo, (CUfunction, size_t, size_t *, size_t *))                                                      \
