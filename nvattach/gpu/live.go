@@ -28,8 +28,8 @@ import (
 // unloaded when the last launch of them is over.
 //
 // A copy has variables of its own, but is made to use those of the kernel's module; where that
-// can't be, the kernel stays as it is. So do launches that need all
-// blocks at a time, and kernels in graphs, which would keep the copies.
+// can't be, the kernel stays as it is. So do launches that want all blocks to run at a time, where
+// fewer of the copy fit, and kernels in graphs, which would keep the copies.
 
 // LiveMemory is the size of the memory that Tracer.Live wants.
 const LiveMemory = maxLive * agent.SubstitutesSize
@@ -86,6 +86,8 @@ type liveKernel struct {
 	image    []byte // of the copy; nil: the addresses of its variables are to be asked for
 	asked    bool
 	copied   bool
+	all      bool // it was launched with all blocks to run at a time
+	fits     bool // as many blocks of the copy fit on a GPU
 }
 
 // liveModule is a module with programs, in a context.
@@ -178,15 +180,7 @@ func (tr *Tracer) begin(t *ptrace.Task, th *thread, lib *library) error {
 		p: p, subst: agent.NewSubstitutes(at.memory, at.addr), kernels: make(map[uint64]*liveKernel),
 		marks: make(map[*context]uint64), left: make(chan struct{}),
 	}
-	var list []agent.HandleFunc
-	seen := make(map[uint64]bool)
-	for name, f := range launchers() {
-		if addr := lib.syms[name]; addr != 0 && !seen[addr] && !strings.Contains(name, "Cooperative") {
-			seen[addr] = true
-			list = append(list, agent.HandleFunc{Name: name, Addr: addr, Config: f.kernel == 1})
-		}
-	}
-	if err := ap.Substitute(t, l.subst, list); err != nil {
+	if err := ap.Substitute(t, l.subst, handleFuncs(lib)); err != nil {
 		return err
 	}
 	at.memory, at.addr = at.memory[agent.SubstitutesSize:], at.addr+agent.SubstitutesSize
@@ -203,6 +197,30 @@ func (tr *Tracer) begin(t *ptrace.Task, th *thread, lib *library) error {
 	tr.o.Session.LooksAtLaunches()
 	tr.work.Go(func() { l.look(th) })
 	return nil
+}
+
+// handleFuncs are the functions of a driver that launch kernels, or graphs.
+func handleFuncs(lib *library) (list []agent.HandleFunc) {
+	seen := make(map[uint64]bool)
+	add := func(name string, form agent.HandleForm) {
+		if addr := lib.syms[name]; addr != 0 && !seen[addr] {
+			seen[addr] = true
+			list = append(list, agent.HandleFunc{Name: name, Addr: addr, Form: form})
+		}
+	}
+	for name, f := range launchers() {
+		switch {
+		case f.kernel == 1:
+			add(name, agent.HandleConfig)
+		case strings.Contains(name, "Cooperative"):
+			add(name, agent.HandleAll)
+		default:
+			add(name, agent.HandleFirst)
+		}
+	}
+	add("cuGraphLaunch", agent.HandleGraph)
+	add("cuGraphLaunch_ptsz", agent.HandleGraph)
+	return list
 }
 
 // watchCaptures has copies take no part in graphs, which would go on with them when nvtrace has
@@ -317,7 +335,7 @@ func (l *live) meet() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, s := range l.subst.All() {
-		if l.kernels[s.Handle] == nil {
+		if l.kernels[s.Handle] == nil && !s.Graph {
 			l.kernels[s.Handle] = &liveKernel{handle: s.Handle}
 		}
 	}
@@ -658,7 +676,7 @@ func (l *live) load(v *visit) {
 		l.mu.Lock()
 		if l.kernels[k.handle] == k && !l.off {
 			k.copied = true
-			l.subst.Set(k.handle, other)
+			l.subst.Set(k.handle, other, k.fits)
 			l.p.tr.count(func(s *Stats) { s.Copies++ })
 		}
 		l.mu.Unlock()
@@ -745,6 +763,9 @@ func (l *live) alike(v *visit, k *liveKernel, handle, function uint64) error {
 	if err != nil {
 		return err
 	}
+	if k.fits, err = l.fits(v, k, function, uint32(static)); err != nil {
+		return err
+	}
 	dynamic := max(int32(most)-int32(static), 0)
 	if k.library {
 		count, err := v.ask("cuDeviceGetCount")
@@ -758,6 +779,43 @@ func (l *live) alike(v *visit, k *liveKernel, handle, function uint64) error {
 		}
 	}
 	return v.run(try("cuFuncSetAttribute", function, funcMaxDynamic, uint64(dynamic)))
+}
+
+// fits reports whether as many blocks of a function fit on a GPU as of a kernel, whatever is
+// asked of the driver for it: where that is not plain from registers, of which threads get
+// multiples of 8, only for kernels that were launched so.
+func (l *live) fits(v *visit, k *liveKernel, function uint64, shared uint32) (bool, error) {
+	var got [3]uint64
+	var err error
+	for i, step := range []struct{ attr, function uint64 }{{funcRegisters, k.function}, {funcRegisters, function}, {funcShared, k.function}} {
+		if got[i], err = v.ask("cuFuncGetAttribute", step.attr, step.function); err != nil {
+			return false, err
+		}
+	}
+	switch {
+	case shared > uint32(got[2]):
+		return false, nil
+	case (uint32(got[1])+7)/8 <= (uint32(got[0])+7)/8:
+		return true, nil
+	case !k.all:
+		return false, nil
+	}
+	// What shared memory a launch adds bounds both alike.
+	const most, warp = 1024, 32
+	for threads := uint64(warp); threads <= most; threads += warp {
+		var blocks [2]uint64
+		for i, f := range []uint64{k.function, function} {
+			if blocks[i], err = v.ask("cuOccupancyMaxActiveBlocksPerMultiprocessor", f, threads, 0); isDriverError(err) {
+				return false, nil
+			} else if err != nil {
+				return false, err
+			}
+		}
+		if uint32(blocks[1]) < uint32(blocks[0]) {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // Leave has all programs that were attached to go on as they were: their launches go on with
@@ -918,8 +976,11 @@ func (l *live) tell(k *liveKernel, s agent.Substituted) {
 	}
 	o := l.p.tr.o.Session
 	o.CountLaunches(k.name, s.Calls)
-	if k.copied {
-		o.Missed(k.name, "they came before its copy with probes was loaded, or are in a graph", s.Calls-s.Done)
+	if why := "they came before its copy with probes was loaded, or are in a graph"; k.copied {
+		if !k.fits {
+			why += ", or want all blocks to run at a time, of which fewer fit with probes"
+		}
+		o.Missed(k.name, why, s.Calls-s.Done)
 	}
 }
 
@@ -927,10 +988,18 @@ func (l *live) tell(k *liveKernel, s agent.Substituted) {
 func (l *live) tellAll() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	graphs, calls := 0, uint64(0)
 	for _, s := range l.subst.All() {
-		if k := l.kernels[s.Handle]; k != nil {
+		switch k := l.kernels[s.Handle]; {
+		case s.Graph:
+			graphs++
+			calls += s.Calls
+		case k != nil:
 			l.tell(k, s)
 		}
+	}
+	if graphs > 0 {
+		l.p.tr.report("process %d launched %d graphs, %d times: their kernels run without probes where nvtrace attaches to a program that runs", l.p.pid, graphs, calls)
 	}
 	clear(l.kernels)
 }

@@ -37,7 +37,7 @@ const (
 	substSize    = 32
 
 	entryHandle = 0 // 0: there is none
-	entryOther  = 8 // 0: the handle stays
+	entryOther  = 8 // 0: the handle stays; see fitsBit
 	entryCalls  = 16
 	entryDone   = 24 // calls with the other handle
 )
@@ -56,7 +56,15 @@ type Substituted struct {
 	Handle uint64
 	Calls  uint64 // with it
 	Done   uint64 // of these, with the other handle in its place
+	Graph  bool   // it is a graph's
 }
+
+// Handles and what stands for them are addresses, whose lowest bits are 0. In the table they
+// say more.
+const (
+	fitsBit  = 1 // of entryOther: as many blocks fit of it
+	graphBit = 2 // of entryHandle: it is a graph's
+)
 
 // On says whether handles are substituted from now on. Calls that have begun go on with what
 // they have.
@@ -83,7 +91,7 @@ func (s *Substitutes) All() []Substituted {
 	var list []Substituted
 	for at := substEntries; at < SubstitutesSize; at += substSize {
 		if h := load64(s.b, at+entryHandle); h != 0 && h != goneHandle {
-			list = append(list, Substituted{h, load64(s.b, at+entryCalls), load64(s.b, at+entryDone)})
+			list = append(list, Substituted{h &^ graphBit, load64(s.b, at+entryCalls), load64(s.b, at+entryDone), h&graphBit != 0})
 		}
 	}
 	return list
@@ -101,9 +109,13 @@ func (s *Substitutes) Done() (n uint64) {
 // search for others.
 const goneHandle = 1
 
-// Set has a handle that is in the table replaced by another one, 0: by none.
-func (s *Substitutes) Set(handle, other uint64) {
+// Set has a handle that is in the table replaced by another one, 0: by none. fits says that as
+// many blocks of it fit on a GPU: calls that want all blocks to run at a time go on with it, too.
+func (s *Substitutes) Set(handle, other uint64, fits bool) {
 	if at := s.find(handle); at != 0 {
+		if fits {
+			other |= fitsBit
+		}
 		store64(s.b, at+entryOther, other)
 	}
 }
@@ -143,11 +155,20 @@ const (
 type HandleFunc struct {
 	Name       string
 	Addr, Size uint64 // as in Target
-	// Config: its second argument is the handle, and the first points to the CUDA driver's struct
-	// CUlaunchConfig; launches that want all blocks to run at a time go on with what they have.
-	// Else the first argument is the handle.
-	Config bool
+	Form       HandleForm
 }
+
+// HandleForm is where a function has its handle, and what may be put there.
+type HandleForm uint8
+
+// The forms.
+const (
+	HandleFirst  HandleForm = iota // the first argument is the handle
+	HandleAll                      // it is, and all blocks are to run at a time
+	HandleConfig                   // the second is, and the first points to the CUDA driver's struct CUlaunchConfig
+	HandleGraph                    // the first is a graph's, of which calls are counted
+	handleForms
+)
 
 // Substitute has calls of functions go on with the handles that s says. They are hooked, also
 // where others are. t must be as for Process.HookAll; an error is about the functions that it
@@ -160,8 +181,12 @@ func (p *Process) Substitute(t *ptrace.Task, s *Substitutes, list []HandleFunc) 
 		return err
 	}
 	g := p.a.programs
-	var refs [3]ProgramRef
-	for i, code := range [][]byte{substituting(false), substituting(true), substituted()} {
+	var refs [handleForms + 1]ProgramRef
+	for i := range refs {
+		code := substituted()
+		if f := HandleForm(i); f < handleForms {
+			code = substituting(f)
+		}
 		var err error
 		// Nothing ends these programs early, and returns that can't be seen are counted where
 		// they are told apart from nothing: the call stays open.
@@ -171,11 +196,7 @@ func (p *Process) Substitute(t *ptrace.Task, s *Substitutes, list []HandleFunc) 
 	}
 	var targets []Target
 	for _, f := range list {
-		entry := refs[0]
-		if f.Config {
-			entry = refs[1]
-		}
-		probe, err := g.Probe([]ProgramRef{entry}, []ProgramRef{refs[2]})
+		probe, err := g.Probe([]ProgramRef{refs[f.Form]}, []ProgramRef{refs[handleForms]})
 		if err != nil {
 			return err
 		}
@@ -195,18 +216,21 @@ func (p *Process) Substitute(t *ptrace.Task, s *Substitutes, list []HandleFunc) 
 
 // substituting is the program at a function's entry, see [Programs]; it has the registers at
 // rdi, as struct pt_regs has them.
-func substituting(config bool) []byte {
+func substituting(form HandleForm) []byte {
 	c := new(substCode)
 	c.begin()
 	c.add(0xf0, 0x49, 0xff, 0x40, substOpen) // lock incq open(%r8)
 	handle := byte(112)                      // rdi
-	if config {
+	if form == HandleConfig {
 		handle = 104 // rsi
 	}
 	c.add(0x48, 0x8b, 0x57, handle) // mov handle(%rdi),%rdx
 	c.add(0x48, 0x85, 0xd2)         // test %rdx,%rdx
 	c.jump("out", 0x0f, 0x84)       // jz
-	c.add(0x48, 0x69, 0xca)         // imul $hash,%rdx,%rcx
+	if form == HandleGraph {
+		c.add(0x48, 0x83, 0xca, graphBit) // or $graphBit,%rdx
+	}
+	c.add(0x48, 0x69, 0xca) // imul $hash,%rdx,%rcx
 	c.b = binary.LittleEndian.AppendUint32(c.b, substHash)
 	c.add(0x48, 0xc1, 0xe9, substShift)        // shr $shift,%rcx
 	c.add(0x41, 0xb9, substTries, 0, 0, 0)     // mov $tries,%r9d
@@ -239,17 +263,29 @@ func substituting(config bool) []byte {
 	c.jump("out", 0x0f, 0x84)                  // jz
 	c.add(0x49, 0x83, 0x38, 0)                 // cmpq $0,(%r8)
 	c.jump("out", 0x0f, 0x84)                  // je
-	if config {
-		c.launchesAlone()
+	switch form {
+	case HandleConfig:
+		c.fitsOrAlone()
+	case HandleAll:
+		c.fits()
 	}
+	c.add(0x48, 0x83, 0xe0, 0x100-1-fitsBit) // and $~fitsBit,%rax
 	c.add(0x48, 0x89, 0x47, handle)          // mov %rax,handle(%rdi)
 	c.add(0xf0, 0x49, 0xff, 0x42, entryDone) // lock incq done(%r10)
 	return c.end()
 }
 
-// launchesAlone goes on if a struct CUlaunchConfig does not say that all blocks are to run at
-// a time: as many as fit of the kernel that it names need not fit of another.
-func (c *substCode) launchesAlone() {
+// fits goes on if as many blocks fit.
+func (c *substCode) fits() {
+	c.add(0xa8, fitsBit)      // test $fitsBit,%al
+	c.jump("out", 0x0f, 0x84) // jz
+}
+
+// fitsOrAlone goes on if a struct CUlaunchConfig does not say that all blocks are to run at
+// a time, or as many fit.
+func (c *substCode) fitsOrAlone() {
+	c.add(0xa8, fitsBit)          // test $fitsBit,%al
+	c.jump("alone", 0x0f, 0x85)   // jnz
 	c.add(0x48, 0x8b, 0x4f, 112)  // mov rdi(%rdi),%rcx
 	c.add(0x48, 0x85, 0xc9)       // test %rcx,%rcx
 	c.jump("out", 0x0f, 0x84)     // jz

@@ -1,7 +1,8 @@
 // Launches a kernel over and over, and checks what it computes, until stdin ends. With
 // "library" its image is loaded as a library, with "memory" from memory, with "later" so when a
 // line has come, with "threads" several threads launch, with "graph" a graph does, too. With
-// "variable" the kernel adds a variable of its module, which changes; "library variable" is both.
+// "variable" the kernel adds a variable of its module, which changes; "library variable" is both. With
+// "cooperative" all blocks are to run at a time.
 #include "../../sim/testdata/driver.h"
 #include <pthread.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@ enum { N = 1000 };
 static CUcontext ctx;
 static void *f;
 static volatile int over;
+static int cooperative;
 static long launches;
 static CUdeviceptr bias;
 
@@ -34,7 +36,10 @@ static void *work(void *arg)
 		if (bias)
 			CHECK(cuMemcpyHtoD_v2(bias, &more, sizeof more));
 		void *args[] = {&d[0], &d[1], &d[2], &n};
-		CHECK(cuLaunchKernel(f, 8, 1, 1, 128, 1, 1, 0, 0, args, 0));
+		if (cooperative)
+			CHECK(cuLaunchCooperativeKernel(f, 8, 1, 1, 128, 1, 1, 0, 0, args));
+		else
+			CHECK(cuLaunchKernel(f, 8, 1, 1, 128, 1, 1, 0, 0, args, 0));
 		CHECK(cuMemcpyDtoH_v2(c, d[2], sizeof c));
 		for (int i = 0; i < N; i++)
 			EXPECT(c[i] == a[i] + b[i] + more);
@@ -86,6 +91,7 @@ int main(int argc, char **argv)
 	CUdevice dev;
 	pthread_t t[4];
 	int n = !strcmp(mode, "threads") ? 4 : 1;
+	cooperative = !strcmp(mode, "cooperative");
 	loadDriver();
 	CHECK(cuInit(0));
 	CHECK(cuDeviceGet(&dev, 0));

@@ -72,6 +72,8 @@ typedef struct CUkern_st *CUkernel;
 	X(cuStreamEndCapture, (CUstream, CUgraph *))                                                                         \
 	X(cuStreamIsCapturing, (CUstream, int *))                                                                            \
 	X(cuThreadExchangeStreamCaptureMode, (int *))                                                                        \
+	X(cuLaunchCooperativeKernel,                                                                                         \
+	  (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **))                 \
 	X(cuLaunchKernel, (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **)) \
 	X(cuGraphCreate, (CUgraph *, unsigned))                                                                              \
 	X(cuGraphAddKernelNode_v2, (CUgraphNode *, CUgraph, const CUgraphNode *, size_t, const void *))                      \
