@@ -70,7 +70,7 @@ type live struct {
 	// Of the tracing thread.
 	armed    []*ptrace.Breakpoint
 	captures int // streams that are captured, as far as that was seen
-	hits     int // of armed
+	hits     int // of armed, since one was of use
 }
 
 // liveKernel is a kernel that was launched.
@@ -123,8 +123,8 @@ func (tr *Tracer) Collect(im *capture.Captured) (image []byte, ok bool) {
 const (
 	liveLook = 5 * time.Millisecond   // between looks at which kernels were launched
 	liveRest = 300 * time.Millisecond // of the breakpoints at launches, when they are of no use
-	liveHits = 200                    // of these, before they rest
-	liveLoad = 30 * time.Millisecond  // how long a thread may load copies; at least one is loaded
+	liveHits = 200                    // of these without use, before they rest
+	liveLoad = 30 * time.Millisecond  // how long a thread may load or unload copies; at least one is
 	liveWait = 5 * time.Second        // for the end of launches, and for a thread that unloads
 )
 
@@ -416,9 +416,12 @@ func (l *live) at(t *ptrace.Task, name string, f launcher) {
 	}
 	ask := k != nil && !k.asked
 	if ask {
-		k.asked = true
+		k.asked, k.all = true, strings.Contains(name, "Cooperative")
 	}
 	l.mu.Unlock()
+	if leaving || ask || ready {
+		l.hits = 0
+	}
 	switch {
 	case leaving:
 		tr.visitHeld(t, l.p, l.unload)
@@ -939,13 +942,19 @@ func (l *live) end(v *visit, c *context, loaded []*liveModule) (done bool, err e
 	}
 	steps := []step{try("cuEventDestroy_v2", event)}
 	if err == nil {
-		c.mem.open(v)
-		err = errors.Join(c.session.Keep(true), c.mem.close())
+		began := time.Now()
 		for _, m := range loaded {
-			if m.context == c && m.handle != 0 {
-				steps = append(steps, try(map[bool]string{false: "cuModuleUnload", true: "cuLibraryUnload"}[m.library], m.handle))
+			if m.context != c || m.handle == 0 {
+				continue
 			}
+			if time.Since(began) > liveLoad {
+				return false, v.leave(c) // the others in another visit
+			}
+			err = errors.Join(err, v.run(try(map[bool]string{false: "cuModuleUnload", true: "cuLibraryUnload"}[m.library], m.handle)))
+			m.handle = 0
 		}
+		c.mem.open(v)
+		err = errors.Join(err, c.session.Keep(true), c.mem.close())
 		if c.shared > 0 {
 			steps = append(steps, try("cuMemHostUnregister", c.sharedAt))
 		}
