@@ -21,7 +21,7 @@ type images struct {
 	// closed has the reading of a large program's files, which takes seconds, end early.
 	closed atomic.Bool
 
-	mu    sync.Mutex
+	mu    sync.RWMutex // of readers of files alone, which may be many
 	seen  map[proc.FileKey]bool
 	files []*fatbin.File
 	found map[string][]*fatbin.Container // by the mangled name of a kernel
@@ -188,8 +188,10 @@ func (s *shape) of(k *fatbin.Kernel) bool {
 // find returns the image with a kernel of that shape. Of several with the same code any will do.
 func (im *images) find(pid int, kernel string, arch fatbin.Arch, s *shape) (image []byte, err error) {
 	im.mu.Lock()
-	defer im.mu.Unlock()
 	im.read(pid, arch) // what was mapped since may have another kernel of the name
+	im.mu.Unlock()
+	im.mu.RLock()
+	defer im.mu.RUnlock()
 	if im.closed.Load() {
 		return nil, errClosed
 	}
@@ -222,9 +224,21 @@ func chooseImage(list []*fatbin.Container, kernel string, arch fatbin.Arch, s *s
 	case 0:
 		return nil, errors.New("the kernel of that name in the program's files is another one, with other registers or parameters")
 	case 1:
-		return chosen[0].Append(nil), nil
+		return only(chosen[0], arch), nil
 	}
 	return nil, fmt.Errorf("%d images in the program's files have different kernels of that name, and it can't be told which one was loaded", len(chosen))
+}
+
+// only returns a container's image, with nothing but what a GPU can take: that of a library may
+// hold ten times as much.
+func only(c *fatbin.Container, arch fatbin.Arch) []byte {
+	var part fatbin.Container
+	for _, kind := range []fatbin.Kind{fatbin.KindELF, fatbin.KindPTX} {
+		if i := nvattach.Prefers(c.Entries, kind, arch); i >= 0 {
+			part.Entries = append(part.Entries, c.Entries[i])
+		}
+	}
+	return part.Append(nil)
 }
 
 // codeOf returns a kernel's code in a container, and what the file says of it; nil for PTX.
