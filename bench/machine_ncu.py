@@ -76,6 +76,8 @@ def probed(nvtrace, command, kernels, out, flags, limit):
     for o in lines:
         if o.get("unprobed"):
             print(f"NOT probed {o['kernel'][:100]}: {o['unprobed']}")
+        for note in o.get("notes", []):
+            print(f"     {o['kernel'][:60]}: {note}")
     return [(tables.get(f"@i{i}", {}), tables.get(f"@m{i}", {})) for i in range(len(kernels))]
 
 

@@ -225,6 +225,9 @@ func (o *output) kernels(s *Session, all []Kernel) {
 		if k.Unprobed > 0 {
 			line["launches_unprobed"], line["unprobed"] = k.Unprobed, k.UnprobedWhy
 		}
+		if len(k.Notes) > 0 {
+			line["notes"] = k.Notes
+		}
 		if checked := s.checked(k); checked != nil {
 			line["verify"] = checked.json(k)
 		}
