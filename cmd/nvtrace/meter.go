@@ -19,6 +19,7 @@ type counters struct {
 	allocs, frees, loads, syncs uint64
 	callTime, ioctlTime         int64
 	syncTime, loadTime          int64
+	busy                        int64 // time in which a GPU worked, where GPUs are timed
 }
 
 // copies are those of one direction.
@@ -43,6 +44,7 @@ func (c counters) sub(o *counters) counters {
 	c.ioctlTime -= o.ioctlTime
 	c.syncTime -= o.syncTime
 	c.loadTime -= o.loadTime
+	c.busy -= o.busy
 	return c
 }
 
@@ -54,6 +56,8 @@ type meter struct {
 	kernels map[kernelKey]uint64 // launches
 	calls   map[kernelKey]uint64 // of functions and device calls, by name
 	gone    []int32              // processes that have ended since forget
+	timed   bool                 // GPUs are timed
+	until   map[int32]int64      // when their works of before were over
 }
 
 type kernelKey struct {
@@ -68,7 +72,7 @@ const (
 )
 
 func newMeter() *meter {
-	return &meter{of: make(map[int32]*counters), exe: make(map[int32]string), kernels: make(map[kernelKey]uint64), calls: make(map[kernelKey]uint64)}
+	return &meter{of: make(map[int32]*counters), exe: make(map[int32]string), kernels: make(map[kernelKey]uint64), calls: make(map[kernelKey]uint64), until: make(map[int32]int64)}
 }
 
 // named counts under a name, if there is room for it.
@@ -103,6 +107,10 @@ func (m *meter) add(ev *traces.Event, c *ioctl.Call, f *api.Frame, names *api.Na
 		if f != nil {
 			m.returned(p, ev, c, f)
 		}
+	case traces.KindGPU:
+		if ev.Flags&traces.FlagUnfinished == 0 {
+			m.work(p, ev)
+		}
 	case traces.KindExec:
 		m.exe[ev.PID] = ev.Path
 	case traces.KindExit:
@@ -117,11 +125,22 @@ func (m *meter) add(ev *traces.Event, c *ioctl.Call, f *api.Frame, names *api.Na
 	m.all = m.all.plus(&d)
 }
 
+// work counts what a GPU did: works of a process at a time once.
+func (m *meter) work(p *counters, ev *traces.Event) {
+	w := ev.Work()
+	from, end := max(w.Start, m.until[ev.PID]), w.Start+w.Dur
+	if m.timed = true; end > from && len(m.until) < maxMetered {
+		p.busy += end - from
+		m.until[ev.PID] = end
+	}
+}
+
 // forget drops what is known of processes that have ended.
 func (m *meter) forget() {
 	for _, pid := range m.gone {
 		delete(m.of, pid)
 		delete(m.exe, pid)
+		delete(m.until, pid)
 		for _, named := range []map[kernelKey]uint64{m.kernels, m.calls} {
 			maps.DeleteFunc(named, func(k kernelKey, _ uint64) bool { return k.pid == pid })
 		}

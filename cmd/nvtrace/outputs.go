@@ -46,7 +46,7 @@ func newOutputs(e *env, f *runFlags, h *traces.Header) (*outputs, error) {
 		live: true, notice: func(n string) { e.notice("%s", n) },
 		errs: once{e: e, what: "log: ", live: true},
 	}
-	if !f.printsLines() || f.summary || f.json.set || f.stat || f.top {
+	if !f.printsLines() && !f.quiet || f.summary || f.json.set || f.stat || f.top {
 		o.log.summarise(h)
 	}
 	if f.env {

@@ -189,7 +189,7 @@ func (f *runFlags) implied() error {
 	if f.api.none {
 		return errors.New("--gpu-times and --stacks belong to calls of libraries: leave --api=none out")
 	}
-	if !f.api.set {
+	if !f.api.set && !f.top && !f.stat { // which show no calls
 		return f.api.Set("")
 	}
 	return nil

@@ -18,6 +18,7 @@ type screen struct {
 	rows    []screenRow
 	elapsed time.Duration
 	failed  uint64 // calls of all processes
+	timed   bool   // GPUs are timed
 	prev    map[int32]counters
 	kernels rates
 	calls   rates
@@ -95,6 +96,19 @@ var columns = []column{
 	{"FAILED", 7, func(r *screenRow) float64 { return float64(r.failed) }, func(r *screenRow) string { return strings.TrimSuffix(rateText(float64(r.failed)), ".0") }},
 }
 
+// busyColumn is there where GPUs are timed: the part of the time in which one worked for the process.
+var busyColumn = column{"GPU%", 6, func(r *screenRow) float64 { return float64(r.d.busy) }, func(r *screenRow) string {
+	return fmt.Sprintf("%.0f", 100*float64(r.d.busy)/1e9/r.seconds)
+}}
+
+// columns are those of the table now.
+func (s *screen) columns() []column {
+	if !s.timed {
+		return columns
+	}
+	return append([]column{busyColumn}, columns...)
+}
+
 // rateText is a number in at most 6 characters.
 func rateText(v float64) string {
 	switch {
@@ -127,6 +141,10 @@ func (s *screen) update(sink *logSink, period, elapsed time.Duration) {
 	m := sink.meter
 	seconds := max(period.Seconds(), 1e-3)
 	s.elapsed, s.failed = elapsed, m.all.failed
+	if m.timed && !s.timed {
+		s.timed = true
+		s.sort++ // the column that it was
+	}
 	old := s.prev
 	s.prev, s.rows = make(map[int32]counters), s.rows[:0]
 	for pid, c := range m.of {
@@ -159,7 +177,7 @@ func (s *screen) visible() []screenRow {
 			list = append(list, r)
 		}
 	}
-	by := columns[s.sort].value
+	by := s.columns()[s.sort].value
 	slices.SortFunc(list, func(a, b screenRow) int { return cmp.Or(cmp.Compare(by(&b), by(&a)), cmp.Compare(a.pid, b.pid)) })
 	return list
 }
@@ -174,7 +192,7 @@ func (s *screen) line() string {
 	all.failed = s.failed
 	var b strings.Builder
 	fmt.Fprintf(&b, "%7.1fs", s.elapsed.Seconds())
-	for _, c := range columns {
+	for _, c := range s.columns() {
 		fmt.Fprintf(&b, "  %s %s", c.name, c.text(&all))
 	}
 	return b.String() + "\n"
@@ -196,6 +214,7 @@ func (s *screen) draw(width, height int) []string {
 	case s.help:
 		for _, l := range []string{
 			"",
+			"  GPU%       time in which a GPU worked for it (with --gpu-times=events)",
 			"  KERN/s     launches of kernels and graphs",
 			"  WAIT%      time in which threads waited for the GPU",
 			"  TO, FROM   bytes copied to and from the GPU, a second",
@@ -219,7 +238,7 @@ func (s *screen) draw(width, height int) []string {
 	}
 	var head strings.Builder
 	fmt.Fprintf(&head, "%7s ", "PID")
-	for i, c := range columns {
+	for i, c := range s.columns() {
 		name := c.name
 		if i == s.sort {
 			name = "*" + name
@@ -237,7 +256,7 @@ func (s *screen) draw(width, height int) []string {
 		}
 		r := &list[i]
 		text := fmt.Sprintf("%7d ", r.pid)
-		for _, c := range columns {
+		for _, c := range s.columns() {
 			text += fmt.Sprintf("%*s", c.width, c.text(r))
 		}
 		text = clip(text+"  "+printable(r.name), width)
@@ -327,7 +346,7 @@ func (s *screen) key(k byte) bool {
 	case '<':
 		s.sort = max(s.sort-1, 0)
 	case '>':
-		s.sort = min(s.sort+1, len(columns)-1)
+		s.sort = min(s.sort+1, len(s.columns())-1)
 	case 'j':
 		s.move(1)
 	case 'k':

@@ -33,6 +33,11 @@ func meteredSink() *logSink {
 	return &logSink{meter: m}
 }
 
+// worked counts a work of a GPU.
+func (m *meter) worked(pid int32, start, took uint64) {
+	m.work(m.of[pid], &traces.Event{Kind: traces.KindGPU, PID: pid, Args: [6]uint64{0, start, took}})
+}
+
 // TestScreen: tables of top at the sizes of terminals, after keys.
 func TestScreen(t *testing.T) {
 	for _, tt := range []struct {
@@ -50,9 +55,15 @@ func TestScreen(t *testing.T) {
 		{"arrows", "\x1b[B\x1b[B\x1b[A", 80, 6},
 		{"help", "h", 80, 24},
 		{"narrow", "", 20, 4},
+		{"busy", "<<", 80, 8},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, sink := new(screen), meteredSink()
+			if tt.name == "busy" {
+				sink.meter.worked(129, 0, 4e8)
+				sink.meter.worked(129, 1e8, 2e8) // beside it
+				sink.meter.worked(128, 3e8, 2e8)
+			}
 			s.update(sink, time.Second, 90*time.Second)
 			s.draw(tt.width, tt.height)
 			for i := range len(tt.keys) {
