@@ -69,6 +69,9 @@ func (f *flagError) reword(text string) string {
 	if name, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
 		return f.undefined(strings.TrimPrefix(name, "-"))
 	}
+	if name, ok := strings.CutPrefix(text, "flag needs an argument: -"); ok {
+		return f.empty(strings.TrimPrefix(name, "-"))
+	}
 	// Package flag takes what can stand alone for a boolean.
 	text = strings.Replace(text, "invalid boolean value", "invalid value", 1)
 	head, rest, ok := strings.Cut(text, " -")
@@ -92,6 +95,18 @@ func (f *flagError) reword(text string) string {
 		}
 	}
 	return head + dashes + rest
+}
+
+// empty is said of a flag without its value: what it is for.
+func (f *flagError) empty(name string) string {
+	fl := f.set.Lookup(name)
+	if fl == nil {
+		return dashed(name) + " needs a value"
+	}
+	value, usage := flag.UnquoteUsage(fl)
+	usage, _, _ = strings.Cut(usage, ". ")
+	usage, _, _ = strings.Cut(usage, "; ")
+	return fmt.Sprintf("%s needs %s: %s", dashed(name), value, usage)
 }
 
 // dashed is a flag as it is typed.

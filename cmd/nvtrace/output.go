@@ -51,6 +51,8 @@ func (f *exprFlag) String() string { return "" }
 // Set implements flag.Value.
 func (f *exprFlag) Set(s string) error {
 	switch {
+	case !isProgram(s) && f.programs != nil && strings.Contains(s, ":") && !strings.Contains(s, "="):
+		return fmt.Errorf("what is to be done there is missing: '%s { @ = count(); }'; a filter is KEY=VALUE", s)
 	case !isProgram(s):
 		return f.exprs.Set(s)
 	case f.programs == nil:
