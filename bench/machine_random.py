@@ -14,6 +14,7 @@ full; exit status 1 if something does.
 """
 import argparse
 import collections
+import concurrent.futures
 import glob
 import json
 import os
@@ -33,6 +34,9 @@ ACTIONS = {
     "block": ["@x = count();", "@x = sum(insns);"],
 }
 
+# The kernels that get a probe in one run: each probe is an eBPF program, of which an object has 1024 at most.
+MOST = 250
+
 
 def opcodes(nvtrace, file, kernel):
     """The opcodes of a kernel in a file, by nvtrace's own disassembly; none if it is not there."""
@@ -47,21 +51,25 @@ def launched(nvtrace, command, out, limit):
     report = json.loads(subprocess.run([nvtrace, "modules", "--json", nvt], stdout=subprocess.PIPE).stdout)
     subprocess.run([nvtrace, "modules", "--extract", images, nvt], stdout=subprocess.DEVNULL)
     have = collections.defaultdict(set)
-    for image in report["images"]:
-        for kernel in image["launched"]:
-            for name in glob.glob(os.path.join(images, image["sha256"][:16] + ".*")):
-                have[kernel] |= opcodes(nvtrace, name, kernel)
+    places = [(name, kernel) for image in report["images"] for name in glob.glob(os.path.join(images, image["sha256"][:16] + ".*")) for kernel in image["launched"]]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for (_, kernel), ops in zip(places, pool.map(lambda p: opcodes(nvtrace, *p), places)):
+            have[kernel] |= ops
     return {kernel: ops for kernel, ops in have.items() if ops}
 
 
-def probe(rnd, number, kernel, ops):
-    kind = rnd.choice(list(ACTIONS))
-    places = [f"{kind}:{kernel}"]
-    if kind == "insn":
-        places = [f"insn:{kernel}:{op}" for op in rnd.sample(sorted(ops), min(len(ops), rnd.randint(1, 4)))]
-    if not places:
-        kind, places = "kernel", [f"kernel:{kernel}"]
-    return f"{', '.join(places)} {{ {rnd.choice(ACTIONS[kind]).replace('@x', f'@x{number}')} }}\n"
+def script(rnd, kernels):
+    """A program in nvtrace's language that gives each kernel, of MOST chosen at random,
+    a probe drawn at random. Kernels for which the same is drawn share a statement."""
+    drawn = collections.defaultdict(list)
+    chosen = rnd.sample(sorted(kernels), min(len(kernels), MOST))
+    for kernel, ops in ((k, kernels[k]) for k in chosen):
+        kind = rnd.choice(list(ACTIONS))
+        places = [f"{kind}:{kernel}"]
+        if kind == "insn":
+            places = [f"insn:{kernel}:{op}" for op in rnd.sample(sorted(ops), min(len(ops), rnd.randint(1, 4)))]
+        drawn[rnd.choice(ACTIONS[kind])] += places
+    return "".join(f"{', '.join(places)} {{ {action.replace('@x', f'@x{n}')} }}\n" for n, (action, places) in enumerate(drawn.items()))
 
 
 def main():
@@ -74,6 +82,7 @@ def main():
     ap.add_argument("--runs", type=int, default=0, help="end after so many runs, 0: never")
     ap.add_argument("--flags", default="", help="more flags of nvtrace, e.g. --untested-arch")
     ap.add_argument("--only", action="append")
+    ap.add_argument("--arguments", default="", help="arguments of the programs, e.g. 1/4 of torch_ops")
     args = ap.parse_args()
     rnd = random.Random(args.seed)
     os.makedirs(args.out, exist_ok=True)
@@ -83,6 +92,7 @@ def main():
         command = ["python3", os.path.join(HERE, "stacks", name + ".py")]
         if name == "train":
             command += ["2", "--attention", "flash"]  # deterministic
+        command += args.arguments.split()
         run(command, args.limit)  # fills the caches of compilers
         status, want, err, _ = run(command, args.limit)
         kernels = launched(args.nvtrace, command, args.out, args.limit) if status == 0 else {}
@@ -95,10 +105,10 @@ def main():
     while programs and total["equal"] + total["differs"] < args.triples and (args.runs == 0 or n < args.runs):
         name, command, status, want, kernels = programs[n % len(programs)]
         n += 1
-        script, shown = os.path.join(args.out, f"random.{n}.nvtrace"), os.path.join(args.out, f"random.{n}.json")
-        with open(script, "w") as f:
-            f.writelines(probe(rnd, i, k, ops) for i, (k, ops) in enumerate(sorted(kernels.items())))
-        s, out, err, took = run([args.nvtrace, "--verify", *args.flags.split(), "--maps", shown, "--script", script, "--", *command], args.limit)
+        file, shown = os.path.join(args.out, f"random.{n}.nvtrace"), os.path.join(args.out, f"random.{n}.json")
+        with open(file, "w") as f:
+            f.write(script(rnd, kernels))
+        s, out, err, took = run([args.nvtrace, "--verify", *args.flags.split(), "--maps", shown, "--script", file, "--", *command], args.limit)
         got, why = collections.Counter(), collections.Counter()
         try:
             with open(shown) as f:
@@ -110,7 +120,7 @@ def main():
             if "equal" in verify and o["sites"] > 0:
                 got["equal" if verify["equal"] else "differs"] += 1
                 if not verify["equal"]:
-                    print(f"DIFFERS: {o['kernel']}: {verify}: {script}", flush=True)
+                    print(f"DIFFERS: {o['kernel']}: {verify}: {file}", flush=True)
             elif o["unprobed"]:
                 got["refused"] += 1
                 why[re.sub(r"\+?0x[0-9a-f]+|\d+", "N", o["unprobed"])[:120]] += 1
@@ -126,7 +136,7 @@ def main():
         if not same or not lines:
             print(err[-1500:], flush=True)
         elif not got["differs"]:
-            os.remove(script)
+            os.remove(file)
             os.remove(shown)
     print(f"{n} runs: {dict(total)}")
     return bad != 0 or not programs
