@@ -1,4 +1,8 @@
-"""Trains a small GPT-2 and prints its losses: train.py [STEPS] [--profile FILE] [--times] [--attention KIND]"""
+"""Trains a small GPT-2 and prints its losses: train.py [STEPS] [--profile FILE] [--times] [--attention KIND]
+
+With --stamps FILE each step's beginning and duration are written there, in seconds of
+CLOCK_MONOTONIC, and with --until FILE it ends when that exists, if not before. With --serve it
+does steps when asked, for times.py."""
 import argparse
 import json
 import os
@@ -13,8 +17,12 @@ from transformers import GPT2Config, GPT2LMHeadModel
 ap = argparse.ArgumentParser()
 ap.add_argument("steps", nargs="?", type=int, default=20)
 ap.add_argument("--profile", metavar="FILE")
+ap.add_argument("--operators", action="store_true", help="have the profiler record what PyTorch does on the CPU, too")
 ap.add_argument("--times", action="store_true", help="print the median time of a step on stderr")
 ap.add_argument("--attention", default="any", choices=["any", "cudnn", "flash", "eager"], help="whose kernels; the backward ones of cuDNN are not deterministic")
+ap.add_argument("--stamps", metavar="FILE")
+ap.add_argument("--until", metavar="FILE")
+ap.add_argument("--serve", action="store_true", help="do as many steps as each line of standard input says, and answer with the median time of one in ms")
 args = ap.parse_args()
 
 prof = None
@@ -22,7 +30,7 @@ if args.profile:
     from torch.profiler import ProfilerActivity, profile
 
     torch.cuda.init()
-    prof = profile(activities=[ProfilerActivity.CUDA])
+    prof = profile(activities=[ProfilerActivity.CUDA] + [ProfilerActivity.CPU] * args.operators)
     prof.__enter__()
 
 if args.attention in ("cudnn", "flash"):
@@ -37,15 +45,33 @@ model = GPT2LMHeadModel(config).cuda().bfloat16()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
 tokens = torch.randint(0, 8192, (8, 512), device="cuda")
 times = []
-for step in range(args.steps):
-    begin = time.perf_counter()
-    loss = model(input_ids=tokens, labels=tokens).loss
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
-    value = loss.item()
-    times.append(time.perf_counter() - begin)
-    print(f"step {step} loss {value:.6f}")
+stamps = open(args.stamps, "w") if args.stamps else None
+
+
+def train(steps):
+    for step in range(steps):
+        begin = time.monotonic()
+        loss = model(input_ids=tokens, labels=tokens).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        value = loss.item()
+        times.append(time.monotonic() - begin)
+        if not args.serve:
+            print(f"step {step} loss {value:.6f}", flush=bool(args.until))
+        if stamps:
+            print(begin, times[-1], file=stamps, flush=True)
+        if args.until and os.path.exists(args.until):
+            break
+
+
+if args.serve:
+    for line in sys.stdin:
+        times.clear()
+        train(int(line))
+        print(f"{1e3 * sorted(times)[len(times) // 2]:.4f}", flush=True)
+else:
+    train(args.steps)
 torch.cuda.synchronize()
 if args.times:
     times = sorted(times[len(times) // 4 :])
@@ -53,15 +79,16 @@ if args.times:
 if prof:
     prof.__exit__(None, None, None)
     prof.export_chrome_trace(args.profile)
-    kernels = {}
+    kernels = {}  # launches, threads, and the time of each in µs
     with open(args.profile) as f:
         for e in json.load(f)["traceEvents"]:
             if e.get("cat") == "kernel":
-                k = kernels.setdefault(e["name"], [0, 0])
+                k = kernels.setdefault(e["name"], [0, 0, []])
                 n = 1
                 for size in e["args"]["grid"] + e["args"]["block"]:
                     n *= size
                 k[0] += 1
                 k[1] += n
+                k[2].append(e["dur"])
     with open(args.profile, "w") as f:
         json.dump(kernels, f, indent=1, sort_keys=True)
