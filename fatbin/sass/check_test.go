@@ -166,6 +166,3 @@ func check(f *Func) ([]Finding, error) {
 	}
 	return a.Check(0), nil
 }
-
-// exit ends the thread.
-func exit() Word { return plain(opEXIT, guardAlways<<(87-64)) }

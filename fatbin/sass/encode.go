@@ -36,6 +36,9 @@ func (w Word) Guarded(pred uint8, negated bool) Word {
 // NOP does nothing.
 func NOP() Word { return plain(opNOP, 0) }
 
+// exit ends the thread.
+func exit() Word { return plain(opEXIT, guardAlways<<(87-64)) }
+
 // BRA jumps, distance in bytes from the next instruction on. False if it does not
 // fit.
 func BRA(a Arch, distance int64) (Word, bool) {

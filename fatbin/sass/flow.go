@@ -47,6 +47,8 @@ const (
 	opEndCollective = 0x91b
 	opR2P           = 0x804 // with the mask of predicates at bits 32 to 38
 	opLEPC          = 0x94e
+	opTrap          = 0x040000795c // BPT.TRAP 0x1: all of its low half, with the guard PT
+	trapMode        = 0x300000     // and what it has in its high half
 )
 
 // collectiveBit of a WARPSYNC says that it names a place: WARPSYNC.COLLECTIVE.

@@ -569,7 +569,7 @@ func (w *Weaver) Free() { w.a.free() }
 // Finish writes the code. It may be called once.
 func (w *Weaver) Finish() (*Woven, error) {
 	out := &Woven{Code: slices.Clone(w.a.Func.Code), Registers: w.facts.Registers}
-	e := emitter{w: w, out: out, moved: make(map[int]int), calls: make(map[int]*sharedCopy)}
+	e := emitter{w: w, out: out, moved: make(map[int]int), calls: make(map[int]*sharedCopy), ends: make(map[int]Word)}
 	if len(w.sites) == 0 && len(w.exits) == 0 {
 		e.listExits()
 		return out, nil
@@ -597,5 +597,7 @@ func (w *Weaver) Finish() (*Woven, error) {
 	if err := w.check(out, &e); err != nil {
 		return nil, fmt.Errorf("function %s: %w: %w", w.a.Func.Name, ErrUnsafe, err)
 	}
+	e.endThreads()
+	e.listExits()
 	return out, nil
 }

@@ -12,7 +12,7 @@ import (
 // .noreturn and compiled with the option --compile-as-tools-patch, in which the
 // compiler uses no uniform registers. It begins with its parameters in registers from
 // R4 on, 64 bits in two of which the first is even. In the place of each EXIT the kernel's
-// code goes on.
+// code goes on; PTX's trap, which nothing else in a probe stands for, ends the thread.
 type Body struct {
 	Arch Arch
 
@@ -22,6 +22,8 @@ type Body struct {
 	// parts says that threads that come in together may leave one by one: the code jumps
 	// or ends under a condition.
 	parts bool
+	// ends are the instructions that end the thread, by index.
+	ends map[int]bool
 	// leaves are the convergence barriers of regions in which threads may end: they leave
 	// these by that, but not by the jump in its place.
 	leaves []uint8
@@ -99,6 +101,7 @@ func newBody(arch Arch, name string, code []Word) (*Body, error) {
 	code = slices.Clone(code)
 	openCollectives(arch, code)
 	stayTogether(arch, code)
+	ends := endThreads(code)
 	own, accesses := moveVariables(arch, code)
 	frame, onStack := findStack(arch, code)
 	a, err := Analyze(&Func{Arch: arch, Name: name, Code: code})
@@ -111,7 +114,7 @@ func newBody(arch Arch, name string, code []Word) (*Body, error) {
 	if len(a.Insts) == 0 {
 		return nil, bad(0, "no code")
 	}
-	b := &Body{Arch: arch, own: own, accesses: accesses, frame: frame, onStack: onStack}
+	b := &Body{Arch: arch, own: own, accesses: accesses, frame: frame, onStack: onStack, ends: ends}
 	n := reachable(a)
 	b.code = slices.Clone(code[:n])
 	b.insts = a.Insts[:n]
@@ -227,6 +230,22 @@ func stayTogether(arch Arch, code []Word) {
 	}
 }
 
+// endThreads makes an EXIT of each trap, and returns their indices.
+func endThreads(code []Word) map[int]bool {
+	ends := make(map[int]bool)
+	for i, w := range code {
+		plain := w.WithControl(Control{}).Guarded(PT, false)
+		if plain != (Word{Lo: opTrap, Hi: trapMode}) {
+			continue
+		}
+		c := w.Control()
+		c.Stall = max(c.Stall, branchStall)
+		code[i] = exit().SetBits(12, 4, w.Bits(12, 4)).WithControl(c)
+		ends[i] = true
+	}
+	return ends
+}
+
 // findLeaves fills in leaves.
 func (b *Body) findLeaves(a *Analysis) {
 	for i := range b.insts {
@@ -243,7 +262,7 @@ func (b *Body) findLeaves(a *Analysis) {
 				continue
 			}
 			seen[k] = true
-			if last := a.Blocks[k].End - 1; last < len(b.code) && b.code[last].Opcode() == opEXIT {
+			if last := a.Blocks[k].End - 1; last < len(b.code) && b.code[last].Opcode() == opEXIT && !b.ends[last] {
 				if r := uint8(b.code[i].Bits(16, 4)); !slices.Contains(b.leaves, r) {
 					b.leaves = append(b.leaves, r)
 				}

@@ -20,6 +20,9 @@ type emitter struct {
 	copies []bodyCopy
 	calls  map[int]*sharedCopy
 	saved  int // bytes of local memory in which places save registers
+	// ends are the instructions that end threads, by index. The new code has jumps to the
+	// ends of their probes there until it is checked, as if these threads went on.
+	ends map[int]Word
 }
 
 // A bodyCopy is a body in the new code, from the index base on.
@@ -109,12 +112,18 @@ func (e *emitter) emit() error {
 	for len(e.out.Code)%(sectionAlign/WordSize) != 0 {
 		e.put(NOP())
 	}
-	e.listExits()
 	return nil
 }
 
 // sectionAlign is what the size of code is a multiple of.
 const sectionAlign = 128
+
+// endThreads puts the instructions that end threads in their places.
+func (e *emitter) endThreads() {
+	for i, w := range e.ends {
+		e.out.Code[i] = w.WithControl(e.out.Code[i].Control())
+	}
+}
 
 // listExits notes the offsets of all exits.
 func (e *emitter) listExits() {
@@ -271,7 +280,7 @@ func (e *emitter) probe(i int, p *probe, last bool) error {
 func (e *emitter) body(p *probe, boards uint8, last bool) error {
 	code, end := p.body.code, NOP()
 	n := len(code)
-	if in := &p.body.insts[n-1]; !last && in.Word.Opcode() == opEXIT && !in.Flow().Conditional {
+	if in := &p.body.insts[n-1]; !last && in.Word.Opcode() == opEXIT && !in.Flow().Conditional && !p.body.ends[n-1] {
 		n-- // what comes behind stands in its place
 	}
 	if meet := p.regs.meet; meet != noBarrier && !last {
@@ -302,6 +311,9 @@ func (e *emitter) body(p *probe, boards uint8, last bool) error {
 			w = w.WithControl(c)
 		}
 		if w.Opcode() == opEXIT && !last {
+			if p.body.ends[k] {
+				e.ends[base+k] = w
+			}
 			var err error
 			if w, err = e.exitJump(w, base+k, base+n); err != nil {
 				return err

@@ -678,6 +678,62 @@ func TestEndsWithinRegion(t *testing.T) {
 	}
 }
 
+// A probe can end the thread, on some of its ways or on all: what comes behind it is not run
+// then, and neither are probes at exits.
+func TestEndsThreads(t *testing.T) {
+	e := openEditor(t, readFile(t, "kernels.sm_90.cubin"))
+	count := testBody(t, "count", 90)
+	trap := Word{Lo: opTrap, Hi: 0x000fe60000300000}
+	region, _ := BSSY(90, 0, 2*WordSize)
+	for name, code := range map[string][]Word{
+		"always":    {trap, exit()},
+		"some":      {setFalse(0), trap.Guarded(0, true), exit()},
+		"in region": {setFalse(0), region, trap.Guarded(0, true), BSYNC(90, 0), exit()},
+	} {
+		body, err := newBody(90, name, code)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(body.leaves) > 0 {
+			t.Errorf("%s: threads that end leave regions %v", name, body.leaves)
+		}
+		for _, long := range []int{0, longBody} {
+			w := openWeaver(t, e, "vadd")
+			w.long = long
+			n := len(w.a.Func.Code)
+			site := slices.Index(w.reasons, "")
+			err := errors.Join(w.Entry(body), w.Before(site*WordSize, body), w.Exits(body), w.Exits(count, ConstWide(0, 0x230), Imm(1)))
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			res := finish(t, e, "vadd", w)
+			ends, guarded := 0, 0
+			for _, off := range res.Exits {
+				word := res.Code[off/WordSize]
+				if word.Opcode() != opEXIT {
+					t.Errorf("%s: no EXIT at +%#x, but %v", name, off, word)
+				}
+				if int(off/WordSize) >= n {
+					ends++
+					guarded += btoi(word.Bits(12, 4) != guardAlways)
+				}
+			}
+			// Of each copy of the body one, and the one behind the count at the exits.
+			const copies = 3
+			if want := copies * btoi(name != "always"); guarded != want || ends < copies+1 {
+				t.Errorf("%s, shared from %d on: %d exits, %d of them guarded, want %d", name, long, ends, guarded, want)
+			}
+		}
+	}
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
 // Several probes at a place save and restore predicates, one after the other, although
 // some that nobody needs have changed.
 func TestSavedTwice(t *testing.T) {
