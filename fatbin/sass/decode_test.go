@@ -1,8 +1,14 @@
 package sass
 
 import (
+	"cmp"
+	"fmt"
 	"maps"
+	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -121,4 +127,72 @@ func shapesByKey(o *opInfo) map[uint64]int {
 func archs() []Arch {
 	loadOnce.Do(load)
 	return slices.Sorted(maps.Keys(tables))
+}
+
+// The text of a load or store has the registers, the offset and the size that nvdisasm's has.
+func TestAccessText(t *testing.T) {
+	operand := regexp.MustCompile(`^(@!?U?P\d )?(LD|ST)([GSL]?)(\S*) (?:(R\w+), )?(?:desc\[UR\d+\])?\[([^]]*)\](?:, (R\w+))?$`)
+	parts := regexp.MustCompile(`^(R\w+?)?(?:\.64|\.U32|\.reuse)*(?:\+?(UR\d+))?(?:\+?(-?0x[0-9a-f]+))?$`)
+	for _, a := range archs() {
+		_, secs := readCubin(t, filepath.Join("testdata", "kernels_"+a.String()+".cubin"))
+		var words []Word
+		var texts []string
+		for _, name := range slices.Sorted(maps.Keys(secs)) {
+			for _, w := range Words(secs[name]) {
+				in, ok := Decode(a, w)
+				if !ok {
+					continue
+				}
+				if text, ok := in.AccessText(); ok {
+					words, texts = append(words, w), append(texts, text)
+				}
+			}
+		}
+		if len(words) < 8 {
+			t.Errorf("%s: %d loads and stores", a, len(words))
+		}
+		for i, want := range disassemble(t, a, words) {
+			m := operand.FindStringSubmatch(strings.ReplaceAll(want, ".reuse", ""))
+			if m == nil {
+				t.Errorf("%s: nvdisasm has %s", a, want)
+				continue
+			}
+			at := parts.FindStringSubmatch(m[6])
+			if at == nil {
+				t.Errorf("%s: nvdisasm has the address %q", a, m[6])
+				continue
+			}
+			size := "32"
+			for _, mod := range strings.Split(m[4], ".") {
+				switch mod {
+				case "U8", "S8":
+					size = "8"
+				case "U16", "S16":
+					size = "16"
+				case "64", "128":
+					size = mod
+				}
+			}
+			base := cmp.Or(at[1], "RZ")
+			if at[2] != "" {
+				base = strings.TrimPrefix(base+"+"+at[2], "RZ+")
+			}
+			if at[3] != "" {
+				n, err := strconv.ParseInt(at[3], 0, 32)
+				if err != nil {
+					t.Fatal(err)
+				}
+				base += fmt.Sprintf("%+d", n)
+			}
+			text := m[1] + strings.ToLower(m[2]) + map[string]string{"": "", "G": ".global", "S": ".shared", "L": ".local"}[m[3]] + ".b" + size + " "
+			if m[2] == "LD" {
+				text += m[5] + ", [" + base + "];"
+			} else {
+				text += "[" + base + "], " + m[7] + ";"
+			}
+			if texts[i] != text {
+				t.Errorf("%s: %s is %q, want %q", a, want, texts[i], text)
+			}
+		}
+	}
 }

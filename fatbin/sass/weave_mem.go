@@ -1,5 +1,7 @@
 package sass
 
+import "fmt"
+
 // An access is where a memory instruction finds its operands.
 type access struct {
 	wide    bool  // the address has 64 bits
@@ -65,6 +67,68 @@ func (i *Inst) Access() (Access, bool) {
 	return a, a.Size != 0
 }
 
+// AccessText is a load or store as PTX has them, of the names of machine code: "@!P0
+// ld.global.b64 R4, [R2+16];". False of all else, and where the address is in a form of its own.
+func (i *Inst) AccessText() (string, bool) {
+	a, ok := i.Access()
+	if !ok || a.Atomic || a.Load == a.Store || i.Name() == "LDGSTS" {
+		return "", false
+	}
+	m, ok := i.access()
+	if !ok {
+		return "", false
+	}
+	data := m.data
+	for _, o := range i.Operands(nil) {
+		if a.Load && o.Kind == GPR && o.Write {
+			data = int(o.Reg)
+		}
+	}
+	var b []byte
+	if pred, negated, guarded := i.Guard(); guarded {
+		b = append(b, '@')
+		if negated {
+			b = append(b, '!')
+		}
+		b = append(appendReg(b, i.guardKind(), pred, true), ' ')
+	}
+	name := "ld"
+	if a.Store {
+		name = "st"
+	}
+	space := [...]string{Global: ".global", SharedMemory: ".shared", LocalMemory: ".local"}[a.Space]
+	b = fmt.Appendf(b, "%s%s.b%d ", name, space, 8*a.Size)
+	register := func() {
+		if data < 0 {
+			data = RZ
+		}
+		b = appendReg(b, GPR, uint8(data), data == RZ)
+	}
+	if a.Load {
+		register()
+		b = append(b, ", "...)
+	}
+	b = append(b, '[')
+	switch {
+	case m.uniform < 0:
+		b = appendReg(b, GPR, m.reg, m.reg == RZ)
+	case m.reg != RZ:
+		b = append(appendReg(b, GPR, m.reg, false), '+')
+		fallthrough
+	default:
+		b = appendReg(b, UGPR, uint8(m.uniform), false)
+	}
+	if m.imm != 0 {
+		b = fmt.Appendf(b, "%+d", m.imm)
+	}
+	b = append(b, ']')
+	if a.Store {
+		b = append(b, ", "...)
+		register()
+	}
+	return string(append(b, ';')), true
+}
+
 // atomicSize takes the size from the registers of the data: its type is coded in other
 // ways from operation to operation.
 func (i *Inst) atomicSize() int {
@@ -79,15 +143,25 @@ func (i *Inst) atomicSize() int {
 // access finds the operands of the memory instruction at index i.
 func (w *Weaver) access(i int) (*access, error) {
 	in := &w.a.Insts[i]
-	a, ok := in.Access()
-	if !ok {
+	if _, ok := in.Access(); !ok {
 		return nil, siteError(i, "%s accesses no memory at an address in a register", in.Name())
 	}
-	m := &access{reg: RZ, uniform: -1, data: -1, imm: int32(signed(in.Word.Bits(40, 24), 24))}
+	m, ok := in.access()
+	if !ok {
+		return nil, siteError(i, "an address of %s that is not handled", in.Name())
+	}
+	return m, nil
+}
+
+// access finds the operands of an instruction that accesses memory; false if its address is
+// in a form of its own.
+func (i *Inst) access() (*access, bool) {
+	a, _ := i.Access()
+	m := &access{reg: RZ, uniform: -1, data: -1, imm: int32(signed(i.Word.Bits(40, 24), 24))}
 	m.wide = a.Space == Generic || a.Space == Global
 	var uniforms []Operand
 	addressWords := 0
-	for _, o := range in.Operands(nil) {
+	for _, o := range i.Operands(nil) {
 		switch {
 		case o.Guard || !o.Read:
 		case o.Kind == UGPR:
@@ -98,27 +172,26 @@ func (w *Weaver) access(i int) (*access, error) {
 			m.data, m.words = int(o.Reg), int(o.Count)
 		}
 	}
-	unusual := func() (*access, error) { return nil, siteError(i, "an address of %s that is not handled", in.Name()) }
 	switch {
 	case m.wide && addressWords == 2:
 		// From sm_80 on there is a descriptor in uniform registers, which is no part of
 		// the address.
-		if len(uniforms) > 1 || len(uniforms) == 1 && w.arch < 80 {
-			return unusual()
+		if len(uniforms) > 1 || len(uniforms) == 1 && i.Arch < 80 {
+			return nil, false
 		}
 	case m.wide && addressWords == 0 && len(uniforms) == 0:
-	case m.wide && addressWords == 0 && len(uniforms) == 1 && w.arch < 80 && m.imm == 0:
+	case m.wide && addressWords == 0 && len(uniforms) == 1 && i.Arch < 80 && m.imm == 0:
 		m.uniform = int(uniforms[0].Reg)
 	case m.wide:
-		return unusual()
+		return nil, false
 	default:
 		// Shared and local memory: a register that may be scaled, and a uniform one.
-		if addressWords > 1 || len(uniforms) > 1 || in.Word.Bits(78, 2) != 0 && addressWords == 1 && a.Space == SharedMemory && !a.Atomic {
-			return unusual()
+		if addressWords > 1 || len(uniforms) > 1 || i.Word.Bits(78, 2) != 0 && addressWords == 1 && a.Space == SharedMemory && !a.Atomic {
+			return nil, false
 		}
 		if len(uniforms) == 1 {
 			m.uniform = int(uniforms[0].Reg)
 		}
 	}
-	return m, nil
+	return m, true
 }
