@@ -19,7 +19,7 @@ import (
 // returns saves the registers that its caller may use, on a stack that kernels need not
 // have, while the weaver of machine code chooses free registers anyway. So the compiled
 // function has no RET but EXITs, in the place of which the kernel's code goes on. The weaver
-// has the threads of a warp that come in together meet there.
+// has the threads of a warp that come in together meet there. A trap ends the thread.
 //
 // Variables of the thread are in registers of the kernel, which the function takes for
 // words of local memory at addresses of their own: see sass.VariableAddress.
@@ -87,12 +87,13 @@ func bodyVersion(sm uint32) ptx.Version {
 }
 
 // bodyText writes a program as a function for an architecture. params are the kernel's,
-// which only programs that ask for arguments depend on. Of a guarded Body, threads that
-// are not active do nothing.
-func (p *Plan) bodyText(q *PlannedProgram, maps *Maps, arch fatbin.Arch, params []fatbin.Param, guarded bool) (*Body, error) {
+// which only programs that ask for arguments depend on, and line is the instruction's text,
+// which is the context of programs of KindCapture. Of a guarded Body, threads that are not
+// active do nothing.
+func (p *Plan) bodyText(q *PlannedProgram, maps *Maps, arch fatbin.Arch, params []fatbin.Param, line string, guarded bool) (*Body, error) {
 	switch {
-	case slices.Contains(q.Report.Helpers, helperExit):
-		return nil, fmt.Errorf("program %s ends threads by cuda_exit, which machine code is not made to do: %w", q.Name, ErrNotWoven)
+	case q.Report.TextInMemory:
+		return nil, fmt.Errorf("program %s computes where in an instruction's text it reads, for which machine code has no memory: %w", q.Name, ErrNotWoven)
 	case q.Point.Kind == KindRun:
 		return nil, fmt.Errorf("BUG: program %s is a kernel of its own", q.Name)
 	}
@@ -104,7 +105,7 @@ func (p *Plan) bodyText(q *PlannedProgram, maps *Maps, arch fatbin.Arch, params 
 	g := newWeaving(p, f, maps, &WeaveOptions{})
 	g.dialect.patch = true
 	st := g.allSites()[0]
-	at := &place{sites: st, given: &given{kernel: params, regs: map[BodyParam]string{}}}
+	at := &place{sites: st, text: line, given: &given{kernel: params, regs: map[BodyParam]string{}}}
 	code, err := g.code(q, at)
 	if err != nil {
 		return nil, err

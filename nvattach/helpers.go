@@ -546,8 +546,14 @@ func (u *unit) membar(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {
 	return ptx.Imm(0), nil
 }
 
+// leave is bpftime's cuda_exit: the thread ends. At the end of a Body an exit stands for the
+// kernel's next instruction, so that a trap stands for this.
 func (u *unit) leave(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {
-	u.code(g).f("exit;")
+	if u.at.given != nil {
+		u.code(g).f("trap;")
+	} else {
+		u.code(g).f("exit;")
+	}
 	return ptx.Arg{}, nil
 }
 

@@ -30,7 +30,8 @@ type machine struct {
 	change  *fatbin.CodeChange
 	halves  []int // offsets in it; see sass.Woven
 	own     map[*Object]sass.Variables
-	err     error // why it gets none
+	lines   map[*PlannedProgram]map[*sass.Body]bool // the bodies of programs of KindCapture
+	err     error                                   // why it gets none
 }
 
 // A bodyKey is what a compiled program depends on.
@@ -40,6 +41,13 @@ type bodyKey struct {
 	sm      uint32
 	guarded bool
 	params  string // of the kernel, for a program that asks for its arguments
+	line    string // of the place, for one of KindCapture
+}
+
+// A codeKey is what the compiled form of a program's text depends on.
+type codeKey struct {
+	text string
+	sm   uint32
 }
 
 // compiledBody is a program as machine code, or why there is none.
@@ -166,6 +174,9 @@ func (m *machine) programs() {
 			m.err = fmt.Errorf("program %s: %w", q.Name, err)
 			return
 		}
+		if n == 0 && q.Point.Kind == KindCapture {
+			continue
+		}
 		m.report.Programs = append(m.report.Programs, ProgramReport{Program: q.Name, Object: q.Object.Name, Kind: q.Point.Kind, Sites: n})
 	}
 	if m.report.Sites() == 0 {
@@ -228,7 +239,7 @@ func (m *machine) program(q *PlannedProgram) (int, error) {
 	a := m.weaver.Analysis()
 	n := 0
 	before := func(i, block, insns int) error {
-		ok, err := m.before(q, i, block, insns)
+		ok, err := m.before(q, i, block, insns, "")
 		if ok {
 			n++
 		}
@@ -236,14 +247,14 @@ func (m *machine) program(q *PlannedProgram) (int, error) {
 	}
 	switch q.Point.Kind {
 	case KindEntry:
-		b, err := m.body(q, false)
+		b, err := m.body(q, "", false)
 		if err == nil {
 			err = m.weaver.Entry(b.code, m.args(q, b, m.site(q, 0, 0, 0), nil)...)
 		}
 		// A kernel whose threads were not all counted would be a wrong answer.
 		return 1, err
 	case KindExit:
-		b, err := m.body(q, false)
+		b, err := m.body(q, "", false)
 		if err != nil {
 			return 0, err
 		}
@@ -277,23 +288,55 @@ func (m *machine) program(q *PlannedProgram) (int, error) {
 				}
 			}
 		}
+	case KindCapture:
+		for i := range a.Insts {
+			line, ok := a.Insts[i].AccessText()
+			if !ok {
+				continue
+			}
+			// In PTX it runs behind the access. It sees nothing that differs between the two.
+			if ok, err := m.before(q, i, int(a.BlockOf[i]), 0, line); err != nil {
+				return n, err
+			} else if ok {
+				n++
+			}
+		}
 	default:
-		return 0, fmt.Errorf("it is of kind %s, which PTX alone has", q.Point.Kind)
+		return 0, fmt.Errorf("BUG: kind %s", q.Point.Kind)
 	}
 	return n, nil
 }
 
-// before puts a program before instruction i. A place that can't be had is noted.
-func (m *machine) before(q *PlannedProgram, i, block, insns int) (bool, error) {
+// mostLines bounds the differing texts of instructions for which a program of KindCapture is
+// compiled in a kernel: each takes some hundredths of a second.
+const mostLines = 512
+
+// before puts a program before instruction i. A place that can't be had is noted. line is the
+// instruction's text for a program of KindCapture.
+func (m *machine) before(q *PlannedProgram, i, block, insns int, line string) (bool, error) {
 	in := &m.weaver.Analysis().Insts[i]
 	pred, negated, guarded := in.Guard()
 	if guarded && pred == sass.PT && negated && q.Point.Kind != KindBlock {
 		return false, nil // it never runs: compilers put such loads before others
 	}
-	guarded = guarded && q.Point.Kind != KindBlock // a guard keeps no thread from the block
-	b, err := m.body(q, guarded)
+	// A guard keeps no thread from the block, nor from bpftime's calls behind accesses.
+	guarded = guarded && q.Point.Kind != KindBlock && q.Point.Kind != KindCapture
+	if len(m.lines[q]) == mostLines {
+		m.skip(fmt.Sprintf("%s at +%#x", in.Name(), i*sass.WordSize), fmt.Sprintf("the instructions of more than %d places differ", mostLines))
+		return false, nil
+	}
+	b, err := m.body(q, line, guarded)
 	if err != nil {
 		return false, err
+	}
+	if q.Point.Kind == KindCapture {
+		if m.lines == nil {
+			m.lines = make(map[*PlannedProgram]map[*sass.Body]bool)
+		}
+		if m.lines[q] == nil {
+			m.lines[q] = make(map[*sass.Body]bool)
+		}
+		m.lines[q][b.code] = true
 	}
 	sites := len(m.sites)
 	err = m.weaver.Before(i*sass.WordSize, b.code, m.args(q, b, m.site(q, i, block, insns), in)...)
@@ -430,8 +473,8 @@ func (q *PlannedProgram) asksForLines() bool {
 }
 
 // body returns a program's machine code, which is compiled once.
-func (m *machine) body(q *PlannedProgram, guarded bool) (*compiledBody, error) {
-	key := bodyKey{q: q, maps: m.r.maps, sm: m.arch.SM, guarded: guarded}
+func (m *machine) body(q *PlannedProgram, line string, guarded bool) (*compiledBody, error) {
+	key := bodyKey{q: q, maps: m.r.maps, sm: m.arch.SM, line: line, guarded: guarded}
 	if q.asksForArguments() {
 		key.params = paramsKey(m.kernel.Params)
 	}
@@ -439,7 +482,7 @@ func (m *machine) body(q *PlannedProgram, guarded bool) (*compiledBody, error) {
 	defer m.r.compiling.Unlock()
 	b := m.r.p.kept.bodies[key]
 	if b == nil {
-		b = m.compile(q, guarded)
+		b = m.compile(q, line, guarded)
 		if m.r.p.kept.bodies == nil || len(m.r.p.kept.bodies) >= mostKept {
 			m.r.p.kept.bodies = make(map[bodyKey]*compiledBody)
 		}
@@ -449,11 +492,28 @@ func (m *machine) body(q *PlannedProgram, guarded bool) (*compiledBody, error) {
 	return b, b.err
 }
 
-func (m *machine) compile(q *PlannedProgram, guarded bool) *compiledBody {
-	b, err := m.r.p.bodyText(q, m.r.maps, m.arch, m.kernel.Params, guarded)
+func (m *machine) compile(q *PlannedProgram, line string, guarded bool) *compiledBody {
+	b, err := m.r.p.bodyText(q, m.r.maps, m.arch, m.kernel.Params, line, guarded)
 	if err != nil {
 		return &compiledBody{err: err}
 	}
+	if q.Point.Kind != KindCapture {
+		return m.compileBody(b)
+	}
+	// Most programs look at little of a text, so that few of their codes differ.
+	key := codeKey{b.Text, m.arch.SM}
+	c := m.r.p.kept.codes[key]
+	if c == nil {
+		c = m.compileBody(b)
+		if m.r.p.kept.codes == nil || len(m.r.p.kept.codes) >= mostKept {
+			m.r.p.kept.codes = make(map[codeKey]*compiledBody)
+		}
+		m.r.p.kept.codes[key] = c
+	}
+	return c
+}
+
+func (m *machine) compileBody(b *Body) *compiledBody {
 	if m.r.o.Places != nil {
 		if placeA, placeB, ok := m.r.o.Places(b.Text); ok {
 			if code, ok := m.movable(placeA, placeB); ok {

@@ -44,7 +44,7 @@ func (r *rewriting) storeParts(data []byte, names []string, arch fatbin.Arch) []
 		}
 		parts = append(parts, q.Name, q.Object.Name, fmt.Sprintf("%+v", q.Point), wanted.String(), strconv.FormatBool(q.Object.Script), fmt.Sprint(q.ownWords()))
 		for _, guarded := range []bool{false, true} {
-			b, err := r.p.bodyText(q, r.maps, arch, nil, guarded)
+			b, err := r.p.bodyText(q, r.maps, arch, nil, "", guarded)
 			if err != nil {
 				parts = append(parts, err.Error())
 				continue
@@ -58,7 +58,7 @@ func (r *rewriting) storeParts(data []byte, names []string, arch fatbin.Arch) []
 				numbered = numbered || p.What == BodySite
 			}
 		}
-		if q.asksForArguments() {
+		if q.asksForArguments() || q.Point.Kind == KindCapture {
 			parts = append(parts, fmt.Sprint(q.Insns)) // its text depends on the kernel
 		}
 	}

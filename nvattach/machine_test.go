@@ -2,6 +2,7 @@ package nvattach
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,6 +16,7 @@ import (
 	"nvtrace/fatbin"
 	"nvtrace/fatbin/sass"
 	"nvtrace/internal/need"
+	"nvtrace/ptx/emu"
 )
 
 // compileBody returns what compiles bodies by NVIDIA's assembler, which stands in for the
@@ -280,5 +282,85 @@ func TestSkipped(t *testing.T) {
 		if notes[i] != want {
 			t.Errorf("note %d: %q, want %q", i, notes[i], want)
 		}
+	}
+}
+
+// TestMachineLeave: a program that ends threads puts an exit into the code.
+func TestMachineLeave(t *testing.T) {
+	image, err := os.ReadFile("../fatbin/testdata/kernels.13.0.sm_90a.cubin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, maps := placedPlan(t, object(t, "leave"))
+	r, err := plan.Rewrite(image, maps, &RewriteOptions{Arch: fatbin.Arch{SM: 90, Suffix: 'a'}, CompileBody: compileBody(t, "sm_90")})
+	if err != nil || len(r.Unprobed) > 0 || len(r.Kernels) == 0 {
+		t.Fatalf("%d kernels, unprobed %v, %v", len(r.Kernels), r.Unprobed, err)
+	}
+	was, err1 := fatbin.NewCubinEditor(image, nil)
+	is, err2 := fatbin.NewCubinEditor(r.Image, nil)
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range r.Kernels {
+		before, err1 := was.Code(k.Name)
+		after, err2 := is.Code(k.Name)
+		if err := errors.Join(err1, err2); err != nil {
+			t.Fatal(err)
+		}
+		if len(after.Exits) != len(before.Exits)+1 {
+			t.Fatalf("%s: exits %x, before %x", k.Name, after.Exits, before.Exits)
+		}
+		last := after.Exits[len(after.Exits)-1]
+		if int(last) < len(before.Code) {
+			t.Errorf("%s: the exit at +%#x is the kernel's", k.Name, last)
+		}
+		in, ok := sass.Decode(90, sass.WordAt(after.Code[last:]))
+		if !ok || in.Name() != "EXIT" {
+			t.Errorf("%s: +%#x is %s", k.Name, last, in.String())
+		}
+		for _, w := range sass.Words(after.Code) {
+			if in, ok := sass.Decode(90, w); ok && in.Name() == "BPT" {
+				t.Errorf("%s: %s is left", k.Name, in.String())
+			}
+		}
+	}
+}
+
+// TestMachineCapture: bpftime's programs at each load and store see these as PTX has them, and
+// are compiled once for all texts of which their code is the same.
+func TestMachineCapture(t *testing.T) {
+	r := newRig(t, &PlanOptions{Programs: []string{"cuda__accesses"}}, object(t, "bpftime"))
+	image, err := os.ReadFile("../fatbin/testdata/kernels.13.0.sm_90a.cubin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bodies []string
+	compile := compileBody(t, "sm_90")
+	got, err := r.plan.Rewrite(image, r.maps, &RewriteOptions{Arch: fatbin.Arch{SM: 90, Suffix: 'a'}, CompileBody: func(text string) ([]byte, error) {
+		bodies = append(bodies, text)
+		return compile(text)
+	}})
+	if err != nil || len(got.Unprobed) > 0 {
+		t.Fatalf("unprobed %v, %v", got.Unprobed, err)
+	}
+	// One for loads, one for stores.
+	if len(bodies) != 2 {
+		t.Fatalf("%d bodies", len(bodies))
+	}
+	sites := make(map[string]int)
+	for _, k := range got.Kernels {
+		sites[k.Name] = k.Sites()
+	}
+	if n := sites["add"]; n != 3 || sites["_Z7nothingv"] != 0 {
+		t.Errorf("sites %v, want 3 in add", sites)
+	}
+	// They run as functions: each thread adds to the counter of loads or that of stores.
+	const threads = 7
+	for _, text := range bodies {
+		text += ".visible .entry k()\n{\n\tcall " + BodyName + ";\n\tret;\n}\n"
+		r.launch(text, "k", emu.Dim3{X: 1}, emu.Dim3{X: threads}, nil)
+	}
+	if ld, st := r.value("shared", 0), r.value("shared", 1); ld != threads || st != threads {
+		t.Errorf("%d loads, %d stores, want %d each", ld, st, threads)
 	}
 }

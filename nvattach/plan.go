@@ -63,6 +63,7 @@ type kept struct {
 	templates map[keptKey]*template
 	checked   map[keptCheck]bool
 	bodies    map[bodyKey]*compiledBody
+	codes     map[codeKey]*compiledBody // of programs of KindCapture
 }
 
 // mostKept bounds the templates that are kept.
