@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -59,6 +60,7 @@ type sassRun struct {
 
 	code, words, unknown, sitesFound, findings int
 	why                                        map[sass.Reason]int
+	foreign                                    map[sass.Arch]int // functions of architectures that are not known
 }
 
 // sassCode is a section of machine code of a file.
@@ -91,7 +93,7 @@ func (s *sassRun) run(args []string, show func(*sassCode) error) int {
 		return s.e.fail(exitUsage, "sass %s wants a file", s.verb)
 	}
 	s.out = bufio.NewWriter(s.e.stdout)
-	s.why = make(map[sass.Reason]int)
+	s.why, s.foreign = make(map[sass.Reason]int), make(map[sass.Arch]int)
 	status := exitOK
 	for _, name := range fs.Args() {
 		if err := s.file(name, sel, show); err != nil {
@@ -198,6 +200,10 @@ func (s *sassRun) cubin(file string, data []byte, show func(*sassCode) error) er
 		slices.Sort(f.Entries)
 		if k.a, err = sass.Analyze(&f); err != nil {
 			return err
+		}
+		if k.a.Foreign() && s.verb != "dis" {
+			s.foreign[f.Arch]++
+			continue
 		}
 		s.code++
 		s.words += len(f.Code)
@@ -319,5 +325,8 @@ func (s *sassRun) total() {
 		}
 	case "check":
 		fmt.Fprintf(s.out, "%d findings in %d functions, %d instructions (%d unknown)\n", s.findings, s.code, s.words, s.unknown)
+	}
+	for _, a := range slices.Sorted(maps.Keys(s.foreign)) {
+		fmt.Fprintf(s.out, "%d functions of %s left out: its instructions are not known\n", s.foreign[a], a)
 	}
 }

@@ -61,7 +61,13 @@ func (f Finding) String() string {
 // DMMA, is the exception that is known. Kernels that were written in machine code by hand,
 // such as cuDNN's _5x_cudnn_volta_*, _turing_* and _ampere_*, have some: one adds to the
 // result of a load that it waits for only to read its address.
+//
+// Nothing is found in the code of an architecture that is not known: see
+// [Analysis.Foreign].
 func (a *Analysis) Check(limit int) []Finding {
+	if a.Foreign() {
+		return nil
+	}
 	c := checker{a: a, limit: limit}
 	c.scoreboards()
 	c.boards()

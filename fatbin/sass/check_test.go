@@ -166,3 +166,15 @@ func check(f *Func) ([]Finding, error) {
 	}
 	return a.Check(0), nil
 }
+
+// Of code whose architecture is not known nothing is said, however it looks.
+func TestCheckForeign(t *testing.T) {
+	code := []Word{{0x001fd842fec20ff1, 0x4f107f8000270003}, {0x50b0000000070f00, 0xe30000000000000f}}
+	a, err := Analyze(&Func{Arch: 61, Code: code})
+	if err != nil || !a.Foreign() || len(a.Check(0)) > 0 {
+		t.Errorf("sm_61: foreign %v, findings %v, %v", a.Foreign(), a.Check(0), err)
+	}
+	if a, err = Analyze(&Func{Arch: 90, Code: code}); err != nil || a.Foreign() {
+		t.Errorf("sm_90: foreign %v, %v", a.Foreign(), err)
+	}
+}

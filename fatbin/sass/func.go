@@ -124,6 +124,10 @@ func (a *Analysis) free() {
 	*a = Analysis{}
 }
 
+// Foreign reports whether the architecture is one of which no instruction is known. Before
+// sm_70 they have 64 bits, so that words are no instructions then.
+func (a *Analysis) Foreign() bool { return table(a.Func.Arch) == nil }
+
 // maxFunc bounds a function: 256 MB of code.
 const maxFunc = 1 << 24
 
