@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -397,7 +398,7 @@ func (tr *Tracer) Replace(im *capture.Captured) (image []byte, ok bool) {
 		o.Compile, o.CompileBody, o.NoBody = nil, nil, "it is to be linked with others" // what is to be linked may lack what other inputs have: the driver's linker compiles it
 	}
 	tr.log.Debug("compiler found", "pid", im.PID, "took", time.Since(began))
-	out, twins, err := c.session.Rewrite(im.Data, o)
+	out, twins, err := c.session.Rewrite(im.Data, origin(im), o)
 	if twins {
 		tr.lookAtLaunches(th)
 	}
@@ -418,6 +419,22 @@ func (tr *Tracer) Replace(im *capture.Captured) (image []byte, ok bool) {
 		s.Rewriting += time.Since(began)
 	})
 	return out, true
+}
+
+// origin is where an image came from, for a reader.
+func origin(im *capture.Captured) string {
+	if name := fileName(im.Image.File); name != "" || im.Library == "" {
+		return name
+	}
+	return "memory of " + fileName(im.Library)
+}
+
+// fileName is the last part of a path, "" of "".
+func fileName(path string) string {
+	if path == "" {
+		return ""
+	}
+	return filepath.Base(path)
 }
 
 // rewriteOptions says how images are rewritten for a context.

@@ -53,7 +53,7 @@ func (s *Simulated) image(proc *sim.Process, im *sim.Image) ([]byte, error) {
 		return im.Data, nil
 	}
 	if im.Linked {
-		return im.Data, s.refused(s.o.Session.Pass(im.Data, reasonLinked))
+		return im.Data, s.refused(s.o.Session.Pass(im.Data, fileName(im.File), reasonLinked))
 	}
 	c, err := s.context(proc)
 	if err != nil && s.o.Session.Required() {
@@ -72,7 +72,7 @@ func (s *Simulated) image(proc *sim.Process, im *sim.Image) ([]byte, error) {
 	if m.RegistersPerBlock > 0 {
 		o.Twins = nvattach.TwinsNeeded
 	}
-	image, _, err := c.Rewrite(im.Data, o)
+	image, _, err := c.Rewrite(im.Data, fileName(im.File), o)
 	return image, s.refused(err)
 }
 

@@ -68,7 +68,7 @@ func (x *Copy) Image(at map[string]uint64) (image []byte, err error) {
 		}
 	}
 	r.Unprobed = nil
-	x.of.s.note(&r)
+	x.of.s.note(&r, "")
 	return image, nil
 }
 
@@ -88,7 +88,7 @@ func fewOf(names []string) string {
 
 // Unprobed takes note of a kernel that programs want and do not get, and why.
 func (s *Session) Unprobed(kernel, reason string) {
-	s.note(&nvattach.Rewritten{Unprobed: []nvattach.Unprobed{{Kernel: kernel, Reason: reason}}})
+	s.note(&nvattach.Rewritten{Unprobed: []nvattach.Unprobed{{Kernel: kernel, Reason: reason}}}, "")
 }
 
 // Missed takes note of n launches of a kernel that were made without programs, and why.

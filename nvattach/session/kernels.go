@@ -1,7 +1,9 @@
 package session
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -14,6 +16,7 @@ const (
 	maxProbed   = 8 // kernels with probes
 	maxReasons  = 4 // why others have none
 	maxExamples = 3 // kernels of each
+	maxOrigins  = 8 // files that kernels came from
 	maxName     = 160
 )
 
@@ -76,7 +79,7 @@ func (s *Session) kernelLines(all []Kernel) []string {
 	}
 	lines = append(lines, unprobedLines(reasons, without)...)
 	if len(reasons) > 0 || len(probed) > maxProbed {
-		lines = append(lines, s.total(all))
+		lines = append(append(lines, s.total(all)), s.origins(all)...)
 	}
 	switch {
 	case idle == 0:
@@ -121,6 +124,70 @@ func (s *Session) total(all []Kernel) string {
 		}
 	}
 	return text
+}
+
+// An origin counts the kernels of a library that were launched.
+type origin struct {
+	name           string
+	kernels        int
+	probed         int
+	launches, with uint64
+}
+
+func (o *origin) add(p *origin) {
+	o.kernels, o.probed, o.launches, o.with = o.kernels+p.kernels, o.probed+p.probed, o.launches+p.launches, o.with+p.with
+}
+
+func (o *origin) String() string {
+	text := fmt.Sprintf("  %s: %d of %s", o.name, o.probed, plural(o.kernels, "kernel"))
+	if o.launches > 0 {
+		text += ", " + Share(o.with, o.launches)
+	}
+	return text
+}
+
+// origins is total by the files that kernels came from, what was launched most first;
+// nothing where all came from one.
+func (s *Session) origins(all []Kernel) (lines []string) {
+	if !s.seesLaunches() {
+		return nil
+	}
+	of := make(map[string]*origin)
+	for i := range all {
+		k := &all[i]
+		if !k.Ran {
+			continue
+		}
+		name := cmp.Or(k.From, "of unknown files")
+		o := of[name]
+		if o == nil {
+			o = &origin{name: name}
+			of[name] = o
+		}
+		one := origin{kernels: 1, launches: k.Launches}
+		if k.probed() {
+			one.probed, one.with = 1, k.Launches-min(k.Launches, uint64(k.Unprobed))
+		}
+		o.add(&one)
+	}
+	if len(of) < 2 {
+		return nil
+	}
+	list := slices.SortedFunc(maps.Values(of), func(a, b *origin) int {
+		return cmp.Or(cmp.Compare(b.launches, a.launches), cmp.Compare(b.kernels, a.kernels), cmp.Compare(a.name, b.name))
+	})
+	rest := origin{name: plural(max(len(list)-maxOrigins, 0), "more file")}
+	for i, o := range list {
+		if i < maxOrigins {
+			lines = append(lines, o.String())
+		} else {
+			rest.add(o)
+		}
+	}
+	if rest.kernels > 0 {
+		lines = append(lines, rest.String())
+	}
+	return lines
 }
 
 // Share says which part of some launches had programs: "99.8% of 1,475 launches". Only all

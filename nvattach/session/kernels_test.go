@@ -3,6 +3,7 @@ package session
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,7 +26,7 @@ func TestKernelLines(t *testing.T) {
 		for i := range 900 {
 			r.Kernels = append(r.Kernels, nvattach.KernelReport{Name: fmt.Sprintf("ptx%d", i)})
 		}
-		s.note(&r)
+		s.note(&r, "")
 		if ran != nil {
 			s.LooksAtLaunches()
 		}
@@ -115,7 +116,7 @@ func TestKernelTotal(t *testing.T) {
 		s.note(&nvattach.Rewritten{
 			Kernels:  []nvattach.KernelReport{{Name: "in"}, {Name: "half"}, {Name: "idle"}},
 			Unprobed: []nvattach.Unprobed{{Kernel: "out", Reason: "no registers"}, {Kernel: "half", Reason: "no registers"}},
-		})
+		}, "")
 		for _, k := range []string{"in", "out", "half"} {
 			s.Ran(k)
 			if n := tt.launches[k]; n > 0 {
@@ -141,5 +142,50 @@ func TestKernelTotal(t *testing.T) {
 func TestKernelNames(t *testing.T) {
 	if got := shortName(strings.Repeat("k", 1000)); len([]rune(got)) != maxName {
 		t.Errorf("%d characters", len([]rune(got)))
+	}
+}
+
+// TestKernelOrigins: where kernels came from is told in the order of their launches.
+func TestKernelOrigins(t *testing.T) {
+	for _, tt := range []struct {
+		files, launches int
+		want            []string
+	}{
+		{1, 2, nil},
+		{3, 0, []string{"  lib0.so: 1 of 2 kernels", "  lib1.so: 1 of 2 kernels", "  lib2.so: 1 of 2 kernels"}},
+		{3, 1, []string{"  lib2.so: 1 of 2 kernels, 62.5% of 8 launches", "  lib1.so: 1 of 2 kernels, 60% of 5 launches", "  lib0.so: 1 of 2 kernels, 50% of 2 launches"}},
+		{maxOrigins + 2, 1, append(slices.Repeat([]string{""}, maxOrigins), "  2 more files: 2 of 4 kernels, 57.1% of 7 launches")},
+	} {
+		var b bytes.Buffer
+		s := New(&Options{Out: &b})
+		s.LooksAtLaunches()
+		for i := range tt.files {
+			in, out := fmt.Sprintf("in%d", i), fmt.Sprintf("out%d", i)
+			s.note(&nvattach.Rewritten{
+				Kernels:  []nvattach.KernelReport{{Name: in}, {Name: fmt.Sprintf("idle%d", i)}},
+				Unprobed: []nvattach.Unprobed{{Kernel: out, Reason: "no registers"}},
+			}, fmt.Sprintf("lib%d.so", i))
+			s.note(&nvattach.Rewritten{Kernels: []nvattach.KernelReport{{Name: in}}}, "elsewhere.so")
+			s.Ran(in)
+			s.Ran(out)
+			if tt.launches > 0 {
+				s.CountLaunches(in, uint64(2*i+1))
+				s.CountLaunches(out, uint64(i+1))
+			}
+		}
+		got := s.origins(s.Kernels())
+		same := len(got) == len(tt.want)
+		for i := 0; same && i < len(got); i++ {
+			same = tt.want[i] == "" || got[i] == tt.want[i]
+		}
+		if !same {
+			t.Errorf("%d files: %q, want %q", tt.files, got, tt.want)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(b.String(), "kernels, "); tt.files > 1 && tt.launches > 0 && n < len(tt.want) {
+			t.Errorf("%d lines of %d", n, len(tt.want))
+		}
 	}
 }

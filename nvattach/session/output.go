@@ -222,6 +222,9 @@ func (o *output) kernels(s *Session, all []Kernel) {
 		if k.Launches > 0 {
 			line["launches"] = k.Launches
 		}
+		if k.From != "" {
+			line["from"] = k.From
+		}
 		if k.Unprobed > 0 {
 			line["launches_unprobed"], line["unprobed"] = k.Unprobed, k.UnprobedWhy
 		}

@@ -117,6 +117,9 @@ type Kernel struct {
 	// Launches is how many launches were counted, with programs or without; 0 if nobody
 	// counts them.
 	Launches uint64
+	// From is where its code came from, of several images the first: a file's name, or who
+	// loaded what it had in memory; "" if that is not known.
+	From string
 }
 
 // probed reports whether all of a kernel's launches but those in Unprobed had programs.
@@ -330,9 +333,9 @@ func (c *Context) Readers() (uint64, error) { return c.maps.Readers(c.mem) }
 func (s *Session) Report(text string) { s.out.fault(errors.New(text)) }
 
 // Rewrite puts the programs into an image that is about to be loaded in the
-// context. It returns image itself where there is nothing to do. twins says that
-// kernels in it have copies without programs.
-func (c *Context) Rewrite(image []byte, o *RewriteOptions) (out []byte, twins bool, err error) {
+// context. It returns image itself where there is nothing to do. from is where it
+// came from, for a reader; twins says that kernels in it have copies without programs.
+func (c *Context) Rewrite(image []byte, from string, o *RewriteOptions) (out []byte, twins bool, err error) {
 	wanted := *o
 	if c.s.Verify() {
 		wanted.Twins = nvattach.TwinsAll
@@ -347,7 +350,7 @@ func (c *Context) Rewrite(image []byte, o *RewriteOptions) (out []byte, twins bo
 	if err != nil {
 		return image, false, err
 	}
-	c.s.note(r)
+	c.s.note(r, from)
 	if r.Changed {
 		c.s.remember(r)
 	}
@@ -361,10 +364,11 @@ func (c *Context) Rewrite(image []byte, o *RewriteOptions) (out []byte, twins bo
 }
 
 // Pass takes note of an image that is loaded as it is, for a reason: the kernels in it that
-// programs want run unprobed. The error, if that is not allowed, names one.
-func (s *Session) Pass(image []byte, reason string) error {
+// programs want run unprobed. from is that of [Context.Rewrite]. The error, if that is not
+// allowed, names one.
+func (s *Session) Pass(image []byte, from, reason string) error {
 	u := s.opts.Plan.Unwoven(image, reason)
-	s.note(&nvattach.Rewritten{Unprobed: u})
+	s.note(&nvattach.Rewritten{Unprobed: u}, from)
 	return s.allowed(u)
 }
 
@@ -385,12 +389,13 @@ func (c *Context) RunText(program string, sm uint32) (text, kernel string, err e
 // Wants reports whether some program wants a kernel of that mangled name.
 func (s *Session) Wants(kernel string) bool { return s.opts.Plan.Wants(kernel, false) }
 
-// note keeps what became of the wanted kernels of an image.
-func (s *Session) note(r *nvattach.Rewritten) {
+// note keeps what became of the wanted kernels of an image, and where it came from.
+func (s *Session) note(r *nvattach.Rewritten, from string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range r.Kernels {
 		k := s.kernel(r.Kernels[i].Name)
+		k.From = cmp.Or(k.From, from)
 		k.Images++
 		k.Sites, k.Machine = r.Kernels[i].Sites(), r.Kernels[i].Machine
 		k.Notes, k.NoTwin, k.Func = r.Kernels[i].Notes, r.Kernels[i].NoTwin, r.Kernels[i].Func
@@ -405,7 +410,8 @@ func (s *Session) note(r *nvattach.Rewritten) {
 		}
 	}
 	for _, u := range r.Unprobed {
-		s.kernel(u.Kernel).Reason = u.Reason
+		k := s.kernel(u.Kernel)
+		k.Reason, k.From = u.Reason, cmp.Or(k.From, from)
 	}
 }
 
