@@ -524,6 +524,10 @@ func FuzzWeave(f *testing.F) {
 	e := openEditor(f, readFile(f, "kernels.sm_90.cubin"))
 	b := testBodies(f, 90)
 	kernels := e.Cubin().Kernels
+	ends, err := newBody(90, "ends", []Word{setFalse(0), Word{Lo: opTrap, Hi: 0x000fe60000300000}.Guarded(0, true), exit()})
+	if err != nil {
+		f.Fatal(err)
+	}
 	f.Fuzz(func(t *testing.T, change []byte, seed uint16, which uint8) {
 		k := &kernels[int(seed)%len(kernels)]
 		kc, err := e.Code(k.Name)
@@ -557,6 +561,8 @@ func FuzzWeave(f *testing.F) {
 			switch {
 			case which&4 != 0 && (i+int(seed))%7 == 0:
 				_ = w.Before(i*WordSize, b.access, ConstWide(0, 0x230), SiteAddress(), Imm(2), Active())
+			case which&64 != 0 && i%5 == 0:
+				_ = w.Before(i*WordSize, ends)
 			case which&8 != 0 && i%3 == 0:
 				_ = w.Before(i*WordSize, b.count, ConstWide(0, 0x230), Imm(2))
 			}
