@@ -162,8 +162,8 @@ func (w *Weaver) frames() string {
 		return ""
 	case w.stack < 0:
 		return "the stack pointer is not known"
-	case slices.ContainsFunc(w.a.Insts, func(i Inst) bool { return i.Flow().Kind == FlowCall }):
-		return "the kernel calls functions, which use that"
+	case w.callsOut || !w.followsCalls():
+		return "the kernel calls functions of which it is not known how much of that they use"
 	}
 	const unknown = -1
 	lowered := make([]int, len(w.a.Insts))
@@ -187,6 +187,9 @@ func (w *Weaver) frames() string {
 			w.mostLowered = max(w.mostLowered, now)
 			next := []int{i + 1}
 			if i+1 == blk.End {
+				if blk.LeavesAnywhere && w.a.Insts[i].Flow().Kind != FlowCall {
+					return "it is not known where the kernel goes on"
+				}
 				next = nil
 				for _, s := range blk.Succ {
 					next = append(next, w.a.Blocks[s].Start)
@@ -208,6 +211,23 @@ func (w *Weaver) frames() string {
 	}
 	w.lowered = lowered
 	return ""
+}
+
+// followsCalls reports whether what is called is in the code, which goes on behind the call
+// then, or never comes back.
+func (w *Weaver) followsCalls() bool {
+	if w.a.localCalls {
+		return true
+	}
+	for i := range w.a.Insts {
+		if w.a.Insts[i].Flow().Kind != FlowCall {
+			continue
+		}
+		if _, ok := w.a.Target(i); ok && !w.listed[i] {
+			return false // there are others besides, so that returns are not known
+		}
+	}
+	return true
 }
 
 // variables notes where a body's variables are before the instruction at index i, at exits

@@ -797,3 +797,63 @@ func TestJumpTargets(t *testing.T) {
 		}
 	}
 }
+
+// Variables are in local memory below what functions use that the kernel calls, if these are
+// in its code.
+func TestVariablesBelowCalls(t *testing.T) {
+	e := openEditor(t, readFile(t, "calls.sm_90.cubin"))
+	b := testBodies(t, 90)
+	local := 0
+	for i := range e.Cubin().Kernels {
+		k := &e.Cubin().Kernels[i]
+		w := openWeaver(t, e, k.Name)
+		if w.callsOut || !slices.ContainsFunc(w.a.Insts, func(in Inst) bool { return in.Flow().Kind == FlowCall }) {
+			continue
+		}
+		local++
+		w.usable = min(w.usable, w.fresh+1)
+		if errs := weaveVariables(w, b, k.ParamBase); errs[0] != nil {
+			t.Errorf("%s: %v", k.Name, errs[0])
+			continue
+		}
+		res := finish(t, e, k.Name, w)
+		t.Logf("%s: %d bytes of stack more", k.Name, res.Stack)
+	}
+	if local == 0 {
+		t.Error("no kernel calls functions in its code")
+	}
+	// A function that makes a frame: memory below that is free everywhere.
+	stack := func(by int32) Word { return plain(0x810|1<<16|1<<24|uint64(uint32(by))<<32, aluPreds|RZ) }
+	const sub = 5
+	call := Inst{Word: plain(opCALLRel, guardAlways<<(87-64)), Arch: 90}
+	to, _ := call.withTarget((sub - 3) * WordSize)
+	again, _ := call.withTarget((sub - 4) * WordSize)
+	back, _ := RETRel(90, 20, -10*WordSize)
+	load := plain(0xb82|1<<16|RZ<<24|0x28<<38, 4<<(73-64)).WithControl(Control{Stall: 2, WriteBar: 0, ReadBar: NoBar})
+	code := []Word{load, NOP(), to, again, exit(), stack(-32), NOP(), stack(32), back}
+	open := func(code []Word) *Weaver {
+		w, err := NewWeaver(&Func{Arch: 90, Code: code}, &KernelFacts{Registers: 24})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	w := open(code)
+	if why := w.frames(); why != "" || w.mostLowered != 32 || w.lowered[sub+1] != 32 || w.lowered[4] != 0 || w.lowered[3] != 0 {
+		t.Errorf("%q, at most %d lower, %v", why, w.mostLowered, w.lowered)
+	}
+	// Called with frames of two sizes, and beside a call of which nothing is known.
+	for what, change := range map[string]func([]Word){
+		"differs from way": func(c []Word) {
+			c[1], _ = call.withTarget((sub - 2) * WordSize)
+			c[2] = stack(-16)
+		},
+		"is not known": func(c []Word) { c[3] = plain(0x943, guardAlways<<(87-64)) },
+	} {
+		odd := slices.Clone(code)
+		change(odd)
+		if why := open(odd).frames(); !strings.Contains(why, what) {
+			t.Errorf("%s: %q", what, why)
+		}
+	}
+}
