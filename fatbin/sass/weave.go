@@ -55,10 +55,10 @@ type Weaver struct {
 	// late are registers that instructions read after they have issued without telling
 	// when.
 	late Set
-	// tell has all instructions that read registers late set a scoreboard. untold are the
-	// registers of instructions of which none can tell then, either.
-	tell   bool
-	untold Set
+	// tell has all instructions that read registers late set a scoreboard. The others are
+	// registers that instructions read and write of which none can tell then, either.
+	tell                    bool
+	untoldRead, untoldWrite Set
 	listed map[int]bool
 	// reachable are the blocks that control comes to, reasons why instructions are no
 	// sites.
@@ -230,9 +230,9 @@ func (w *Weaver) certainty() {
 			read, write := in.Uses()
 			w.late.Union(&read)
 			w.late.Union(&write)
-			w.untold.Union(&write)
+			w.untoldWrite.Union(&write)
 			if !readsLate(in) {
-				w.untold.Union(&read)
+				w.untoldRead.Union(&read)
 			}
 		}
 		switch f := in.Flow(); f.Kind {
@@ -432,6 +432,15 @@ func (w *Weaver) silent(i int) (busy Set, boards uint8) {
 	return busy, boards
 }
 
+// untoldAt are the registers that are busy when the instruction at index i issues if all tell
+// what can, and that is waited for.
+func (w *Weaver) untoldAt(i int) Set {
+	busy := intersect(&w.a.PendRead[i], &w.untoldRead)
+	writes := intersect(&w.a.PendWrite[i], &w.untoldWrite)
+	busy.Union(&writes)
+	return busy
+}
+
 // Exits has a body run in each thread that ends at one of the kernel's exits. The
 // copy is one for all of them, so that no argument can be of a place.
 func (w *Weaver) Exits(body *Body, args ...Arg) error {
@@ -439,7 +448,7 @@ func (w *Weaver) Exits(body *Body, args ...Arg) error {
 		return siteError(-1, "the kernel begins or ends in a way of its own: %s", w.facts.Special)
 	}
 	p := probe{body: body, args: args, atExit: true}
-	var busy, silent Set
+	var busy, silent, untold Set
 	var boards uint8
 	n, first := 0, -1
 	for i := range w.a.Insts {
@@ -465,6 +474,8 @@ func (w *Weaver) Exits(body *Body, args ...Arg) error {
 		b, m := w.silent(i)
 		silent.Union(&b)
 		boards |= m
+		b = w.untoldAt(i)
+		untold.Union(&b)
 	}
 	if n == 0 {
 		return siteError(-1, "the kernel has no exit")
@@ -488,7 +499,7 @@ func (w *Weaver) Exits(body *Body, args ...Arg) error {
 			// Stores before an exit tell nobody when they have read their registers, as
 			// nothing comes behind them. They can be made to.
 			p.wait, busy = allBoards, w.never
-			busy.Union(&w.untold)
+			busy.Union(&untold)
 			if w.place(first, &p, &busy, from) != nil {
 				return err
 			}

@@ -54,7 +54,8 @@ func (w *Weaver) placeBefore(i int, p *probe, copies int) error {
 	// The last stores before an exit tell nobody when they have read their registers. They
 	// can be made to.
 	never, p.wait, p.spill = w.never, allBoards, Set{}
-	never.Union(&w.untold)
+	untold := w.untoldAt(i)
+	never.Union(&untold)
 	busy = never
 	busy.Union(&w.a.LiveIn[i])
 	if w.choose(i, p, &busy, copies) != nil {
