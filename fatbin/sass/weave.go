@@ -59,7 +59,7 @@ type Weaver struct {
 	// registers that instructions read and write of which none can tell then, either.
 	tell                    bool
 	untoldRead, untoldWrite Set
-	listed map[int]bool
+	listed                  map[int]bool
 	// reachable are the blocks that control comes to, reasons why instructions are no
 	// sites.
 	reachable []bool
@@ -147,12 +147,17 @@ type probe struct {
 	// shared is the copy of the body that the place jumps to; nil if it has its own.
 	shared *sharedCopy
 	atExit bool // the thread ends behind it
+	// after: it runs behind the instruction, of which it is told what was loaded. own are
+	// the registers that this reads and writes, later those that are in use behind it.
+	after      bool
+	own, later Set
 }
 
 // A site is an instruction that is replaced.
 type site struct {
 	index  int
 	probes []probe
+	after  []probe   // behind the instruction, one at most
 	begins []ownWord // variables that get their first values
 }
 
@@ -338,12 +343,15 @@ func (w *Weaver) first(stack bool) (int, error) {
 
 // add notes a probe at a place.
 func (w *Weaver) add(i int, p *probe) {
-	s := w.sites[i]
-	if s == nil {
-		s = &site{index: i}
-		w.sites[i] = s
-	}
+	s := w.siteAt(i)
 	s.probes = append(s.probes, *p)
+}
+
+func (w *Weaver) siteAt(i int) *site {
+	if w.sites[i] == nil {
+		w.sites[i] = &site{index: i}
+	}
+	return w.sites[i]
 }
 
 // Before has a body run before the instruction at an offset, in each thread that
@@ -360,25 +368,65 @@ func (w *Weaver) Before(offset int, body *Body, args ...Arg) error {
 	return w.before(i, body, args)
 }
 
+// After has a body run behind the load or atomic operation at an offset, in each thread that
+// comes to it: for it, [SiteValue] is what was loaded, or what the memory held before. A place
+// takes one such body, which runs behind those of [Weaver.Before].
+func (w *Weaver) After(offset int, body *Body, args ...Arg) error {
+	i := offset / WordSize
+	if offset < 0 || offset%WordSize != 0 || i >= len(w.a.Insts) {
+		return &SiteError{offset, "no instruction is there"}
+	}
+	if err := w.displaceable(i); err != nil {
+		return err
+	}
+	in := &w.a.Insts[i]
+	if _, _, ok := in.result(); !ok {
+		return siteError(i, "%s loads nothing into registers", in.Name())
+	}
+	p := probe{body: body, args: args, after: true}
+	read, write := in.Uses()
+	switch s := w.sites[i]; {
+	case s != nil && len(s.after) > 0:
+		return siteError(i, "another probe runs behind it")
+	case write.P|write.UP != 0 || write.UR != [4]uint64{}:
+		return siteError(i, "%s writes more than registers", in.Name())
+	}
+	p.own = read
+	p.own.Union(&write)
+	p.later = w.a.LiveOut[i]
+	p.later.Union(&p.own)
+	if err := w.put(i, &p); err != nil {
+		return err
+	}
+	s := w.siteAt(i)
+	s.after = append(s.after, p)
+	return nil
+}
+
 func (w *Weaver) before(i int, body *Body, args []Arg) error {
-	if err := w.fits(i, body, true); err != nil {
-		return err
-	}
 	p := probe{body: body, args: args}
-	if err := w.checkArgs(i, &p); err != nil {
-		return err
-	}
-	var err error
-	for _, copies := range []int{mostCopies, maxBody} {
-		if err = w.placeBefore(i, &p, copies); err == nil {
-			break
-		}
-	}
-	if err != nil {
+	if err := w.put(i, &p); err != nil {
 		return err
 	}
 	w.add(i, &p)
 	return nil
+}
+
+// put finds registers for a probe at the instruction at index i.
+func (w *Weaver) put(i int, p *probe) error {
+	if err := w.fits(i, p.body, true); err != nil {
+		return err
+	}
+	if err := w.checkArgs(i, p); err != nil {
+		return err
+	}
+	var err error
+	for _, copies := range []int{mostCopies, maxBody} {
+		if err = w.placeBefore(i, p, copies); err == nil {
+			break
+		}
+	}
+	return err
 }
 
 // busy are the registers that earlier instructions may still read or write when the
@@ -592,10 +640,8 @@ func (w *Weaver) Finish() (*Woven, error) {
 			if err != nil {
 				return nil, fmt.Errorf("function %s: %w", w.a.Func.Name, err)
 			}
-			if w.sites[i] == nil {
-				w.sites[i] = &site{index: i}
-			}
-			w.sites[i].begins = append(w.sites[i].begins, o)
+			s := w.siteAt(i)
+			s.begins = append(s.begins, o)
 		}
 	}
 	if err := e.emit(); err != nil {

@@ -39,9 +39,9 @@ func ConstWide(bank, offset int) Arg { return Arg{kind: argConstWide, bank: bank
 // bits. In shared and local memory it is the offset in that.
 func SiteAddress() Arg { return Arg{kind: argAddress} }
 
-// SiteValue is what a memory instruction stores, or an atomic one operates with: the
-// first 8 bytes of it, and zeros where there is less; for a parameter of 64 bits. Of
-// loads it is 0.
+// SiteValue is what a memory instruction stores, or an atomic one operates with, and in
+// [Weaver.After] what it got: the first 8 bytes of it, and zeros where there is less; for a
+// parameter of 64 bits. Before loads it is 0.
 func SiteValue() Arg { return Arg{kind: argValue} }
 
 // Active is 1 in threads in which the guard of the instruction holds and 0 in others,
@@ -124,11 +124,14 @@ func (w *Weaver) checkArgs(i int, p *probe) error {
 	return nil
 }
 
-// give appends the instructions that put a probe's arguments into its registers,
-// before the instruction at index i.
+// give appends the instructions that put a probe's arguments into its registers, before the
+// instruction at index i, or those but the addresses behind it.
 func (e *emitter) give(i int, p *probe) {
-	regs, _ := params(p.args)
 	start := len(e.out.Code)
+	if !p.after {
+		e.addresses(i, p)
+	}
+	regs, _ := params(p.args)
 	var loads uint8
 	// What the compiler has read before it is written does not matter, but must not be
 	// what the kernel keeps there.
@@ -138,20 +141,10 @@ func (e *emitter) give(i int, p *probe) {
 		}
 	})
 	for j, a := range p.args {
-		if a.kind == argOwn {
+		to, toHi, ok := p.param(a, regs[j])
+		useLo, useHi := to != RZ, toHi != RZ
+		if !ok {
 			continue
-		}
-		lo, hi := regs[j], regs[j]+1
-		useLo, useHi := p.body.live.Has(GPR, lo), a.wide() && p.body.live.Has(GPR, hi)
-		if !useLo && !useHi {
-			continue // the body doesn't look at it
-		}
-		to, toHi := p.regs.r[lo], p.regs.r[hi]
-		if !useLo {
-			to = RZ
-		}
-		if !useHi {
-			toHi = RZ
 		}
 		switch a.kind {
 		case argImm:
@@ -178,26 +171,58 @@ func (e *emitter) give(i int, p *probe) {
 					put(e.ldc(toHi, a, 4, 4))
 				}
 			}
-		case argAddress:
-			e.address(i, to, toHi, p)
 		case argValue:
-			e.value(i, to, toHi)
+			e.value(i, to, toHi, p.after)
 		case argActive:
 			e.active(i, to)
 		}
 	}
 	e.loads = loads
-	if n := len(e.out.Code); n > start {
-		c := e.out.Code[n-1].Control()
-		c.Stall = settle
-		e.out.Code[n-1] = e.out.Code[n-1].WithControl(c)
-	}
+	e.settled(start)
 	// Predicates last: the guard of the instruction may be one that was saved.
 	each(&p.unset, func(k RegKind, r int) {
 		if k == Pred {
 			e.stall(setFalse(p.regs.p[r]), predicateStall)
 		}
 	})
+}
+
+// param returns the registers of the kernel for an argument that a body has in a register, or
+// two: RZ for what it doesn't look at. False if it looks at nothing of it.
+func (p *probe) param(a Arg, reg uint8) (lo, hi uint8, ok bool) {
+	lo, hi = RZ, RZ
+	if a.kind == argOwn {
+		return lo, hi, false
+	}
+	if p.body.live.Has(GPR, reg) {
+		lo = p.regs.r[reg]
+	}
+	if a.wide() && p.body.live.Has(GPR, reg+1) {
+		hi = p.regs.r[reg+1]
+	}
+	return lo, hi, lo != RZ || hi != RZ
+}
+
+// addresses gives those arguments that are the address which the instruction at index i
+// accesses.
+func (e *emitter) addresses(i int, p *probe) {
+	regs, _ := params(p.args)
+	for j, a := range p.args {
+		if lo, hi, ok := p.param(a, regs[j]); ok && a.kind == argAddress {
+			e.address(i, lo, hi, p)
+		}
+	}
+}
+
+// settled gives the results of the instructions from an index on time.
+func (e *emitter) settled(start int) {
+	n := len(e.out.Code)
+	if n == start {
+		return
+	}
+	c := e.out.Code[n-1].Control()
+	c.Stall = max(c.Stall, settle)
+	e.out.Code[n-1] = e.out.Code[n-1].WithControl(c)
 }
 
 func (e *emitter) ldc(dst uint8, a Arg, plus, size int) Word {
@@ -309,20 +334,32 @@ func (e *emitter) sum32(r uint8, m *access) {
 	}
 }
 
-// value copies what is stored.
-func (e *emitter) value(i int, lo, hi uint8) {
+// value copies what is stored, or after the instruction what was loaded.
+func (e *emitter) value(i int, lo, hi uint8, after bool) {
 	m, err := e.w.access(i)
 	if err != nil {
 		panic("BUG: the access was checked: " + err.Error())
 	}
-	if m.data < 0 || m.words == 0 {
+	data, words := uint8(RZ), 0
+	switch {
+	case after:
+		data, words, _ = e.w.a.Insts[i].result()
+	case m.data >= 0:
+		data, words = uint8(m.data), m.words
+	}
+	if words == 0 {
 		e.set(lo, 0)
 		e.set(hi, 0)
 		return
 	}
-	e.copy(lo, uint8(m.data))
-	if m.words > 1 {
-		e.copy(hi, uint8(m.data)+1)
+	switch a, _ := e.w.a.Insts[i].Access(); {
+	case a.Size < 4 && lo != RZ: // what is above is no part of it
+		e.fixed(andImm(lo, data, 1<<(8*a.Size)-1))
+	default:
+		e.copy(lo, data)
+	}
+	if words > 1 {
+		e.copy(hi, data+1)
 	} else {
 		e.set(hi, 0)
 	}
@@ -353,6 +390,11 @@ func iadd3(dst, a, b uint8) Word {
 
 func iadd3Imm(dst, a uint8, v uint32) Word {
 	return plain(0x810|uint64(dst)<<16|uint64(a)<<24|uint64(v)<<32, aluPreds|RZ)
+}
+
+// andImm is LOP3.LUT dst, a, v, RZ, 0xc0, !PT: the bits of a that v has, too.
+func andImm(dst, a uint8, v uint32) Word {
+	return plain(0x812|uint64(dst)<<16|uint64(a)<<24|uint64(v)<<32, 0x078ec000|RZ)
 }
 
 // imadWide is the pair dst = a × v + pair c, where a and v have a sign.

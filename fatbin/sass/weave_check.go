@@ -102,6 +102,9 @@ func (w *Weaver) checkBlock(a *Analysis, b block) error {
 	slots := make(map[uint8]Word) // where registers were saved
 	kept := make(map[uint8]uint8) // predicates of which a register has the values
 	for i := b.start; i < b.end; i++ {
+		if i == b.displaced {
+			continue
+		}
 		in := &a.Insts[i]
 		if !in.Known() {
 			return fmt.Errorf("+0x%x: an unknown instruction, %s", i*WordSize, in.Word)
@@ -143,6 +146,10 @@ func (w *Weaver) checkBlock(a *Analysis, b block) error {
 		return nil
 	}
 	live := w.a.LiveIn[b.site]
+	if b.displaced < b.end-1 {
+		// What the instruction loads is live behind it.
+		live.Union(&w.a.LiveOut[b.site])
+	}
 	live.B &= w.a.Used.B
 	if x := intersect(&changed, &live); !x.Empty() {
 		return fmt.Errorf("+0x%x: registers %s are overwritten", b.site*WordSize, x.String())

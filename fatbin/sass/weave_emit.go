@@ -32,7 +32,10 @@ type bodyCopy struct {
 }
 
 // A block is code that is appended for a place, by indices.
-type block struct{ site, start, end int }
+type block struct {
+	site, start, end int
+	displaced        int // the index of the instruction that was there
+}
 
 var errTooFar = errors.New("the code is too large for a jump")
 
@@ -186,11 +189,7 @@ func (e *emitter) site(s *site, exit int) error {
 	}
 	report := SiteReport{Offset: i * WordSize, Block: start * WordSize}
 	e.begin(s)
-	for k := range s.probes {
-		p := &s.probes[k]
-		if err := e.probe(i, p, false); err != nil {
-			return err
-		}
+	count := func(p *probe) {
 		for r := e.w.fresh; r <= p.regs.high; r++ {
 			if p.regs.used.Has(GPR, uint8(r)) {
 				report.Fresh++
@@ -198,6 +197,19 @@ func (e *emitter) site(s *site, exit int) error {
 		}
 		report.Spilled += len(p.regs.spilled)
 		report.Saved += bits.OnesCount8(p.regs.save)
+	}
+	for k := range s.probes {
+		if err := e.probe(i, &s.probes[k], false); err != nil {
+			return err
+		}
+		count(&s.probes[k])
+	}
+	for k := range s.after {
+		e.enter(i, &s.after[k])
+		from := len(e.out.Code)
+		e.addresses(i, &s.after[k])
+		e.settled(from)
+		count(&s.after[k])
 	}
 	in := e.w.a.Insts[i]
 	word := e.out.Code[i]
@@ -219,8 +231,17 @@ func (e *emitter) site(s *site, exit int) error {
 		}
 	}
 	e.moved[here] = i
-	e.blocks = append(e.blocks, block{i, start, here})
+	if len(s.after) > 0 {
+		word = awaited(word)
+	}
 	e.put(word)
+	for k := range s.after {
+		e.wait(word.Control().boards(), settle)
+		if err := e.leave(i, &s.after[k], false); err != nil {
+			return err
+		}
+	}
+	e.blocks = append(e.blocks, block{i, start, len(e.out.Code), here})
 	if f := in.Flow(); (f.Kind == FlowNext || f.Kind == FlowSet) || f.Conditional {
 		back, err := e.jump(len(e.out.Code), i+1)
 		if err != nil {
@@ -234,14 +255,35 @@ func (e *emitter) site(s *site, exit int) error {
 	return nil
 }
 
+// awaited has a load tell when it has written its registers.
+func awaited(load Word) Word {
+	c := load.Control()
+	if c.WriteBar == NoBar {
+		if c.WriteBar = tellBoard; c.ReadBar == tellBoard {
+			c.WriteBar--
+		}
+	}
+	c.Stall = max(c.Stall, boardStall)
+	return load.WithControl(c)
+}
+
 // probe writes a probe before the instruction at index i, or for the exits if that is
 // -1; the last of these ends the thread.
 func (e *emitter) probe(i int, p *probe, last bool) error {
-	pl := &p.regs
-	save := pl.save
+	e.enter(i, p)
+	return e.leave(i, p, last)
+}
+
+// saved are the predicates that a probe saves; nobody needs them at exits.
+func (p *probe) saved(i int) uint8 {
 	if i < 0 {
-		save = 0 // nobody needs them any more
+		return 0
 	}
+	return p.regs.save
+}
+
+// enter writes what comes first of a probe: it makes registers free.
+func (e *emitter) enter(i int, p *probe) {
 	// What instructions of fixed latency still write must be there before it is saved
 	// or overwritten.
 	wait := p.wait
@@ -249,10 +291,14 @@ func (e *emitter) probe(i int, p *probe, last bool) error {
 		wait |= 1 << tellBoard // what was known from the order in which stores read is now told
 	}
 	e.wait(wait, 15)
-	e.save(pl)
-	if save != 0 {
-		e.fixed(P2R(pl.keep, save))
+	e.save(&p.regs)
+	if save := p.saved(i); save != 0 {
+		e.fixed(P2R(p.regs.keep, save))
 	}
+}
+
+// leave writes the rest.
+func (e *emitter) leave(i int, p *probe, last bool) error {
 	e.give(i, p)
 	var err error
 	if p.shared != nil {
@@ -263,12 +309,12 @@ func (e *emitter) probe(i int, p *probe, last bool) error {
 	if err != nil {
 		return err
 	}
-	if save != 0 {
+	if save := p.saved(i); save != 0 {
 		e.wait(0, 2)
-		e.stall(R2P(pl.keep, save), predicateStall)
+		e.stall(R2P(p.regs.keep, save), predicateStall)
 	}
 	if !last {
-		e.restore(pl)
+		e.restore(&p.regs)
 	}
 	return nil
 }

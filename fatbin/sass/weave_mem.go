@@ -140,6 +140,26 @@ func (i *Inst) atomicSize() int {
 	return 4 // of RZ
 }
 
+// Loads reports whether [Weaver.After] can tell what the instruction got from memory.
+func (i *Inst) Loads() bool {
+	_, _, ok := i.result()
+	return ok
+}
+
+// result returns the registers that a load or an atomic operation writes, RZ if it throws
+// away what it gets; false of all else.
+func (i *Inst) result() (reg uint8, words int, ok bool) {
+	if a, ok := i.Access(); !ok || !a.Load || i.Name() == "LDGSTS" {
+		return 0, 0, false
+	}
+	for _, o := range i.Operands(nil) {
+		if o.Kind == GPR && o.Write {
+			return o.Reg, int(o.Count), true
+		}
+	}
+	return RZ, 0, true
+}
+
 // access finds the operands of the memory instruction at index i.
 func (w *Weaver) access(i int) (*access, error) {
 	in := &w.a.Insts[i]

@@ -100,6 +100,7 @@ func TestWeaverWords(t *testing.T) {
 		{setFalse(4), "ISETP.NE.AND P4, PT, RZ, RZ, PT"},
 		{iadd3(4, 5, 6), "IADD3 R4, R5, R6, RZ"},
 		{iadd3Imm(7, 8, 0xfffffff0), "IADD3 R7, R8, -0x10, RZ"},
+		{andImm(9, 30, 0xffff), "LOP3.LUT R9, R30, 0xffff, RZ, 0xc0, !PT"},
 		{imadWide(10, 10, 0xffffff00, 20), "IMAD.WIDE R10, R10, -0x100, R20"},
 		{local(opSTL, 7, 0), "STL [R1+-0x4], R7"},
 		{local(opLDL, 254, 9), "LDL R254, [R1+-0x28]"},

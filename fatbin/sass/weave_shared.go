@@ -33,14 +33,17 @@ const mostCopies = 8
 func (w *Weaver) placeBefore(i int, p *probe, copies int) error {
 	p.wait, p.spill = 0, Set{}
 	busy := w.busy(i)
-	busy.Union(&w.a.LiveIn[i])
+	live := w.a.LiveIn[i]
+	live.Union(&p.later)
+	busy.Union(&live)
 	err := w.choose(i, p, &busy, copies)
 	if err == nil {
 		return nil
 	}
 	busy, p.wait = w.silent(i)
 	never := busy
-	busy.Union(&w.a.LiveIn[i])
+	never.Union(&p.own)
+	busy.Union(&live)
 	if w.choose(i, p, &busy, copies) == nil {
 		return nil
 	}
@@ -56,8 +59,9 @@ func (w *Weaver) placeBefore(i int, p *probe, copies int) error {
 	never, p.wait, p.spill = w.never, allBoards, Set{}
 	untold := w.untoldAt(i)
 	never.Union(&untold)
+	never.Union(&p.own)
 	busy = never
-	busy.Union(&w.a.LiveIn[i])
+	busy.Union(&live)
 	if w.choose(i, p, &busy, copies) != nil {
 		if p.spill, ok = w.spillable(i, p, &never); !ok || w.choose(i, p, &busy, copies) != nil {
 			return err

@@ -169,6 +169,9 @@ func (w *Weaver) probes() (list []*probe) {
 		for k := range s.probes {
 			list = append(list, &s.probes[k])
 		}
+		for k := range s.after {
+			list = append(list, &s.after[k])
+		}
 	}
 	return list
 }

@@ -105,6 +105,7 @@ var weavings = []weaving{
 		return weaveVariables(w, b, at)
 	}},
 	{"address", false, false, true, func(w *Weaver, b *bodies, at int) []error { return weaveAccesses(w, b.address, at) }},
+	{"values", false, false, false, func(w *Weaver, b *bodies, at int) []error { return weaveValues(w, b.address, at) }},
 	{"instructions", false, false, false, func(w *Weaver, b *bodies, at int) []error { return weaveInstructions(w, b, at) }},
 	{"access", false, false, true, func(w *Weaver, b *bodies, at int) []error { return weaveAccesses(w, b.access, at) }},
 	{"all", true, true, true, func(w *Weaver, b *bodies, at int) []error {
@@ -151,6 +152,22 @@ func weaveAccesses(w *Weaver, b *Body, at int) (errs []error) {
 		if a, ok := w.Analysis().Insts[i].Access(); ok && a.Space == Global {
 			errs = append(errs, w.Before(i*WordSize, b, ConstWide(0, at), SiteAddress(), Imm(2), Active()))
 		}
+	}
+	return errs
+}
+
+// weaveValues gives a body what loads and atomic operations got, and what stores store.
+func weaveValues(w *Weaver, b *Body, at int) (errs []error) {
+	for i := range w.Analysis().Insts {
+		in := &w.Analysis().Insts[i]
+		if _, ok := in.Access(); !ok || w.displaceable(i) != nil {
+			continue
+		}
+		put := w.Before
+		if _, _, ok := in.result(); ok {
+			put = w.After
+		}
+		errs = append(errs, put(i*WordSize, b, ConstWide(0, at), SiteValue(), Imm(2), Active()))
 	}
 	return errs
 }
@@ -563,6 +580,8 @@ func FuzzWeave(f *testing.F) {
 				_ = w.Before(i*WordSize, b.access, ConstWide(0, 0x230), SiteAddress(), Imm(2), Active())
 			case which&64 != 0 && i%5 == 0:
 				_ = w.Before(i*WordSize, ends)
+			case which&128 != 0 && i%2 == 0:
+				_ = w.After(i*WordSize, b.address, ConstWide(0, 0x230), SiteValue(), Imm(2), Active())
 			case which&8 != 0 && i%3 == 0:
 				_ = w.Before(i*WordSize, b.count, ConstWide(0, 0x230), Imm(2))
 			}
@@ -762,7 +781,7 @@ func TestSavedTwice(t *testing.T) {
 		}
 		a.LiveIn[0] = Set{P: 1}
 		w := &Weaver{a: a}
-		if err := w.checkBlock(a, block{site: 0, start: 0, end: len(tt.code)}); (err == nil) != tt.good {
+		if err := w.checkBlock(a, block{site: 0, start: 0, end: len(tt.code), displaced: len(tt.code)}); (err == nil) != tt.good {
 			t.Errorf("%s: %v", tt.what, err)
 		}
 	}
@@ -795,6 +814,66 @@ func TestJumpTargets(t *testing.T) {
 		if !tt.anywhere && (!slices.Contains(blk.Succ, int(w.a.BlockOf[1])) || !slices.Contains(blk.Succ, int(w.a.BlockOf[last/WordSize]))) {
 			t.Errorf("%v: goes to blocks %v", tt.targets, blk.Succ)
 		}
+	}
+}
+
+// A probe behind a load gets the address from before it, what was loaded from after it is
+// there, and no more of that than was loaded.
+func TestAfter(t *testing.T) {
+	body, err := newBody(90, "looks", []Word{iadd3(8, 4, 6), iadd3(8, 5, 7), exit()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	load := Word{0x0000000404047981, 0x000fe2000c1e1100} // LDG.E.U8 R4, desc[UR4][R4.64], which tells nobody
+	use := iadd3(2, 4, 4).WithControl(Control{Stall: 5, WriteBar: NoBar, ReadBar: NoBar, Wait: 1})
+	later := Word{0x0000000402037981, 0x000e22000c1e1900} // LDG.E R3, desc[UR4][R2.64], of scoreboard 0
+	store := Word{0x0000000302007986, 0x000fe2000c101904} // STG.E desc[UR4][R2.64], R3
+	const at = 1
+	code := []Word{NOP(), load, later, use, store, exit()}
+	w, err := NewWeaver(&Func{Arch: 90, Code: code}, &KernelFacts{Registers: 24})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.After(at*WordSize, body, SiteAddress(), SiteValue()); err != nil {
+		t.Fatal(err)
+	}
+	for what, err := range map[string]error{
+		"another probe runs behind it":       w.After(at*WordSize, body, SiteAddress(), SiteValue()),
+		"STG loads nothing into registers":   w.After(4*WordSize, body, SiteAddress(), SiteValue()),
+		"NOP loads nothing into registers":   w.After(0, body, SiteAddress(), SiteValue()),
+		"no instruction is there":            w.After(0x1000, body, SiteAddress(), SiteValue()),
+		"EXIT loads nothing into registers":  w.After(5*WordSize, body, SiteAddress(), SiteValue()),
+		"the probe is for sm_80, the kernel": w.After(2*WordSize, &Body{Arch: 80}, SiteAddress(), SiteValue()),
+	} {
+		if err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("%v, want %q", err, what)
+		}
+	}
+	res, err := w.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	find := func(from int, is func(in Inst) bool) int {
+		for i := from; i < len(res.Code); i++ {
+			if in, ok := Decode(90, res.Code[i]); ok && is(in) {
+				return i
+			}
+		}
+		t.Fatalf("not there behind %d", from)
+		return 0
+	}
+	address := find(len(code), func(in Inst) bool { return in.Name() == "MOV" && in.Word.Bits(32, 8) == 4 })
+	loads := find(address, func(in Inst) bool { return in.Name() == "LDG" })
+	board := res.Code[loads].Control().WriteBar
+	waits := find(loads, func(in Inst) bool {
+		return in.Name() == "NOP" && board < unguarded && in.Word.Control().Wait>>board&1 != 0
+	})
+	masks := find(waits, func(in Inst) bool {
+		return in.Name() == "LOP3" && in.Word.Bits(24, 8) == 4 && in.Word.Bits(32, 32) == 0xff
+	})
+	sum := find(masks, func(in Inst) bool { return in.Name() == "IADD3" })
+	if a, v := res.Code[address].Bits(16, 8), res.Code[masks].Bits(16, 8); res.Code[sum].Bits(24, 8) != a || res.Code[sum].Bits(32, 8) != v || a == 4 || v == 4 {
+		t.Errorf("the probe adds R%d and R%d, given the address in R%d and the value in R%d", res.Code[sum].Bits(24, 8), res.Code[sum].Bits(32, 8), a, v)
 	}
 }
 
