@@ -51,7 +51,7 @@ type BodyValue uint8
 const (
 	BodySite   BodyValue = iota // the place's number in the plan
 	BodyAddr                    // of a memory access: the address
-	BodyStored                  // of a memory access: the value
+	BodyStored                  // of a memory access: the value, loaded or stored
 	BodySize                    // of a memory access: bytes
 	BodySpace                   // of a memory access: as enum nvtrace_space
 	BodyAccess                  // of a memory access: as enum nvtrace_access

@@ -338,8 +338,12 @@ func (m *machine) before(q *PlannedProgram, i, block, insns int, line string) (b
 		}
 		m.lines[q][b.code] = true
 	}
+	put := m.weaver.Before
+	if slices.ContainsFunc(b.params, func(p BodyParam) bool { return p.What == BodyStored }) && in.Loads() {
+		put = m.weaver.After
+	}
 	sites := len(m.sites)
-	err = m.weaver.Before(i*sass.WordSize, b.code, m.args(q, b, m.site(q, i, block, insns), in)...)
+	err = put(i*sass.WordSize, b.code, m.args(q, b, m.site(q, i, block, insns), in)...)
 	if se, ok := errors.AsType[*sass.SiteError](err); ok {
 		m.sites = m.sites[:sites]
 		if !strings.HasSuffix(se.Reason, string(sass.ReasonUnreached)) && !strings.HasSuffix(se.Reason, string(sass.ReasonPadding)) {

@@ -364,3 +364,70 @@ func TestMachineCapture(t *testing.T) {
 		t.Errorf("%d loads, %d stores, want %d each", ld, st, threads)
 	}
 }
+
+// TestMachineValues: programs that look at what is loaded run behind loads, others before.
+func TestMachineValues(t *testing.T) {
+	const module = `.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry moves(.param .u64 p)
+{
+	.reg .b64 %p;
+	.reg .b32 %r<4>;
+	ld.param.u64 %p, [p];
+	ld.global.u32 %r1, [%p];
+	atom.global.add.u32 %r2, [%p+4], %r1;
+	add.u32 %r3, %r2, %r1;
+	st.global.u32 [%p+8], %r3;
+	ret;
+}
+`
+	image, err := compiler(t, "sm_90")(module)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, &PlanOptions{Programs: []string{"on_access"}}, object(t, "params"))
+	got, err := r.plan.Rewrite(image, r.maps, &RewriteOptions{Arch: arch(t, "sm_90a"), CompileBody: compileBody(t, "sm_90")})
+	if err != nil || len(got.Kernels) != 1 || got.Kernels[0].Sites() != 3 || len(got.Kernels[0].Notes) > 0 {
+		t.Fatalf("%+v, unprobed %v, %v", got.Kernels, got.Unprobed, err)
+	}
+	was, err1 := fatbin.NewCubinEditor(image, nil)
+	is, err2 := fatbin.NewCubinEditor(got.Image, nil)
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	before, err1 := was.Code("moves")
+	after, err2 := is.Code("moves")
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	// Behind a load that was moved the program waits for it, behind a store is the jump back.
+	plain := func(w sass.Word) sass.Word { return w.WithControl(sass.Control{}) }
+	words, n, found := sass.Words(after.Code), len(before.Code)/sass.WordSize, 0
+	for _, w := range sass.Words(before.Code) {
+		in, _ := sass.Decode(90, w)
+		if _, ok := in.Access(); !ok {
+			continue
+		}
+		for i := n; i < len(words)-1; i++ {
+			if plain(words[i]) != plain(w) {
+				continue
+			}
+			found++
+			next, _ := sass.Decode(90, words[i+1])
+			want := "BRA"
+			if in.Loads() {
+				want = "NOP"
+				if c := words[i].Control(); c.WriteBar == sass.NoBar || words[i+1].Control().Wait>>c.WriteBar&1 == 0 {
+					t.Errorf("+%#x: %s, %s is not waited for", i*sass.WordSize, in.String(), c)
+				}
+			}
+			if next.Name() != want {
+				t.Errorf("+%#x: %s, and then %s", i*sass.WordSize, in.String(), next.String())
+			}
+		}
+	}
+	if found != 3 {
+		t.Errorf("%d accesses were moved, want 3", found)
+	}
+}

@@ -94,7 +94,7 @@ struct nvtrace_thread {
 /* What the kernel was given to the driver as, and so what instructions are. */
 enum nvtrace_isa {
 	NVTRACE_PTX = 1,
-	NVTRACE_SASS = 2, /* machine code; its variables of each thread and values of accesses are not there */
+	NVTRACE_SASS = 2, /* machine code */
 };
 
 /* cuda.entry and cuda.exit */

@@ -325,7 +325,7 @@ var Builtins = slices.Concat([]Builtin{
 	{Name: "size", Type: typeInt, field: "size", at: atMem, Doc: "bytes of the access; 0 if only the machine knows"},
 	{Name: "kind", Type: typeKind, field: "kind", at: atMem, Doc: "\"load\", \"store\", \"atomic\" or \"async\""},
 	{Name: "space", Type: typeSpace, field: "space", at: atMem, Doc: "\"global\", \"shared\", \"local\", \"const\", or \"generic\" where only the address says"},
-	{Name: "value", Type: typeInt, field: "value", at: atMem, Doc: "what is stored, was loaded, or what an atomic gave; of vectors the first 8 bytes. In machine code, what is stored; 0 of loads"},
+	{Name: "value", Type: typeInt, field: "value", at: atMem, Doc: "what is stored, was loaded, or what an atomic gave; of vectors the first 8 bytes"},
 	{Name: "opcode", Type: typeOpcode, field: "site", at: atInsns, Doc: "the instruction's opcode"},
 	{Name: "source", Type: typeSource, field: "site", at: atPlaces, Doc: "file and line, if compiled with -lineinfo"},
 	{Name: "line", Type: typeInt, field: "line", at: atPlaces, Doc: "line of the source, 0 if it is not known"},
