@@ -68,9 +68,15 @@ func (f *Fault) Diagnosis() string {
 // Remarks returns, a line each, which GPU was simulated, and what went wrong beside
 // kernels that failed.
 func (r *Report) Remarks() []string {
-	var lines []string
-	for line := range strings.Lines(string((&Report{Hints: r.Hints, Missing: r.Missing}).AppendText(nil))) {
-		lines = append(lines, strings.TrimSuffix(line, "\n"))
+	lines := make([]string, 0, len(r.Hints)+len(r.Missing)+1)
+	for _, h := range r.Hints {
+		lines = append(lines, hintText(h))
+	}
+	for _, m := range r.Missing {
+		lines = append(lines, m.text())
+	}
+	for i, l := range lines {
+		lines[i] = escape.String(l)
 	}
 	if r.Processes > 0 {
 		lines = append(lines, fmt.Sprintf("simulated GPUs: %d of %s, processes: %d, kernels: %d", r.Count, r.GPU, r.Processes, len(r.Kernels)))
@@ -78,24 +84,50 @@ func (r *Report) Remarks() []string {
 	return lines
 }
 
+func hintText(h string) string { return "simulated GPU: " + h }
+
+func (m *Missing) text() string {
+	return fmt.Sprintf("simulated GPU: %s is not implemented and was called %d times; it returned 801, not supported", m.Name, m.Calls)
+}
+
+// few is how many lines of a kind the text at the end of a run has.
+const few = 10
+
 // AppendText appends the report as lines of text, for a person at the end of a run:
-// what went wrong first, then what ran.
+// what went wrong first, then what ran. Of each kind there are a few lines; of the rest, what
+// it comes to.
 func (r *Report) AppendText(dst []byte) []byte {
-	for _, h := range r.Hints {
-		dst = append(dst, escape.Line("simulated GPU: %s", h)...)
+	line := func(format string, args ...any) { dst = append(dst, escape.Line(format, args...)...) }
+	first := func(n int, what string, each func(i int)) {
+		for i := range min(n, few) {
+			each(i)
+		}
+		if n > few {
+			line("simulated GPU: %d more %s", n-few, what)
+		}
 	}
-	for i := range r.Faults {
-		dst = append(dst, escape.Line("simulated GPU: %v", &r.Faults[i])...)
-	}
-	for _, m := range r.Missing {
-		dst = append(dst, escape.Line("simulated GPU: %s is not implemented and was called %d times; it returned 801, not supported", m.Name, m.Calls)...)
-	}
+	first(len(r.Hints), "remarks", func(i int) { line("%s", hintText(r.Hints[i])) })
+	first(len(r.Faults), "kernels failed", func(i int) { line("simulated GPU: %v", &r.Faults[i]) })
+	first(len(r.Missing), "functions are not implemented", func(i int) { line("%s", r.Missing[i].text()) })
 	if r.Processes == 0 {
 		return dst
 	}
-	dst = append(dst, escape.Line("simulated GPU: %d × %s, processes: %d, kernels: %d", r.Count, r.GPU, r.Processes, len(r.Kernels))...)
-	for _, k := range r.Kernels {
-		dst = append(dst, escape.Line("  %-10v %6d launches %10d threads %12d instructions  %s", k.Time.Round(time.Microsecond), k.Launches, k.Threads, k.Instructions, fatbin.Demangle(k.Name))...)
+	line("simulated GPU: %d × %s, processes: %d, kernels: %d", r.Count, r.GPU, r.Processes, len(r.Kernels))
+	kernel := func(k KernelStat, name string) {
+		line("  %-10v %6d launches %10d threads %12d instructions  %s", k.Time.Round(time.Microsecond), k.Launches, k.Threads, k.Instructions, name)
+	}
+	for _, k := range r.Kernels[:min(len(r.Kernels), few)] {
+		kernel(k, fatbin.Demangle(k.Name))
+	}
+	if rest := r.Kernels[min(len(r.Kernels), few):]; len(rest) > 0 {
+		var sum KernelStat
+		for _, k := range rest {
+			sum.Time += k.Time
+			sum.Launches += k.Launches
+			sum.Threads += k.Threads
+			sum.Instructions += k.Instructions
+		}
+		kernel(sum, fmt.Sprintf("%d more kernels", len(rest)))
 	}
 	return dst
 }

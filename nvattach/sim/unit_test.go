@@ -6,12 +6,14 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"nvtrace/internal/gen/built"
 	"nvtrace/ptx"
@@ -402,4 +404,32 @@ func (q *request) encode(b []byte) {
 	le.PutUint64(b[104:], q.caller)
 	le.PutUint64(b[112:], q.tid)
 	le.PutUint64(b[120:], q.result)
+}
+
+// TestReportLength: what is said at the end of a run that launched very many kernels, some of
+// which failed, fits on a screen, and the rest is counted.
+func TestReportLength(t *testing.T) {
+	r := &Report{GPU: "G", Count: 1, Processes: 1}
+	for i := range 1000 {
+		name := fmt.Sprintf("name%03d", i)
+		r.Kernels = append(r.Kernels, KernelStat{Name: name, Launches: 2, Threads: 64, Instructions: 100, Time: time.Millisecond})
+		r.Missing = append(r.Missing, Missing{Name: name, Calls: 3})
+		r.Faults = append(r.Faults, Fault{Kernel: name, Result: "CUDA_ERROR_UNKNOWN", Cause: errors.New("a test")})
+		r.Hints = append(r.Hints, "hint "+name)
+	}
+	text := string(r.AppendText(nil))
+	if n := strings.Count(text, "\n"); n > 60 {
+		t.Errorf("%d lines:\n%s", n, text)
+	}
+	for _, want := range []string{
+		"simulated GPU: hint name009\nsimulated GPU: 990 more remarks\n", "simulated GPU: 990 more kernels failed\n", "simulated GPU: 990 more functions are not implemented\n",
+		"1 × G, processes: 1, kernels: 1000\n", "  990ms        1980 launches      63360 threads        99000 instructions  990 more kernels\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if lines := r.Remarks(); len(lines) != 2001 || lines[0] != "simulated GPU: hint name000" || !strings.HasPrefix(lines[1999], "simulated GPU: name999 is not implemented and was called 3 times") {
+		t.Errorf("%d remarks", len(lines))
+	}
 }
