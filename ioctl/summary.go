@@ -20,6 +20,8 @@ const (
 	maxTasks    = 1 << 16
 	maxMaps     = 1 << 18
 	sampleBytes = 64 // bytes kept of an unknown call
+
+	maxRemarkBytes = 1 << 20 // of the notes; of the gaps
 )
 
 // Summary counts what a recording holds. It is for one goroutine.
@@ -33,6 +35,8 @@ type Summary struct {
 	opens    map[openKey]*OpenCount
 	maps     map[int32]map[uint64]liveMap // by process and address
 	nmaps    int
+	notes    int // bytes of the notes
+	gaps     int // of the gaps
 	mapped   map[mapKind]*MapCount
 	abi      *rm.ABI
 	name     []byte
@@ -97,6 +101,10 @@ type Report struct {
 	Captured  *traces.Captured `json:"captured,omitempty"` // what capturing code images came to
 	Cost      *traces.Cost     `json:"cost"`               // nvtrace's own, if the recording is complete
 	Other     uint64           `json:"other_calls"`        // ioctls beyond the number of distinct calls that are kept apart
+
+	// Notes, and gaps, that are not listed: the first 1,024 are, of up to 1 MiB.
+	MoreNotes uint64 `json:"more_notes,omitempty"`
+	MoreGaps  uint64 `json:"more_gaps,omitempty"`
 }
 
 // Process is one process of the recording.
@@ -239,18 +247,14 @@ func (s *Summary) Add(ev *traces.Event, c *Call) {
 	case traces.KindExit:
 		s.exit(ev, p)
 	case traces.KindNote:
-		if len(r.Notes) < maxUnknowns {
-			r.Notes = append(r.Notes, ev.Text)
-		}
+		r.Notes = remark(r.Notes, ev.Text, &s.notes, &r.MoreNotes)
 	case traces.KindCaptured:
 		if ev.Captured != nil {
 			captured := *ev.Captured
 			r.Captured = &captured
 		}
 	case traces.KindGap:
-		if len(r.Gaps) < maxUnknowns {
-			r.Gaps = append(r.Gaps, ev.Text)
-		}
+		r.Gaps = remark(r.Gaps, ev.Text, &s.gaps, &r.MoreGaps)
 	case traces.KindLost:
 		r.Lost += uint64(max(ev.Ret, 0))
 	case traces.KindEnd:
@@ -260,6 +264,16 @@ func (s *Summary) Add(ev *traces.Event, c *Call) {
 			r.Cost = &cost
 		}
 	}
+}
+
+// remark adds a text to a list of size bytes, or counts it where there is no room for it.
+func remark(list []string, text string, size *int, more *uint64) []string {
+	if len(list) >= maxUnknowns || *size+len(text) > maxRemarkBytes {
+		*more++
+		return list
+	}
+	*size += len(text)
+	return append(list, text)
 }
 
 func (s *Summary) process(pid int32, at int64) *Process {

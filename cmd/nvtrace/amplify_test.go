@@ -74,6 +74,17 @@ func TestGapsBounded(t *testing.T) {
 	if out.Len() > 2*maxTextBytes || !strings.Contains(out.String(), "what escaped: 50000\n") {
 		t.Errorf("%d bytes: %.200s", out.Len(), out.String())
 	}
+	// A report counts all of them, whatever it has room for.
+	out.Reset()
+	main1(e, []string{"report", name})
+	if out.Len() > 20*len(text) || !strings.Contains(out.String(), fmt.Sprintf("\nincomplete: %d more reasons (--rows 0 shows all)\n", 50_000-defaultRows)) {
+		t.Errorf("report: %d bytes: %.200s", out.Len(), out.String())
+	}
+	out.Reset()
+	main1(e, []string{"report", "--rows", "0", name})
+	if shown := strings.Count(out.String(), "incomplete: what"); out.Len() > 2*maxTextBytes || !strings.Contains(out.String(), fmt.Sprintf("\nincomplete: %d more reasons\n", 50_000-shown)) {
+		t.Errorf("report --rows 0: %d gaps, %d bytes", shown, out.Len())
+	}
 }
 
 // TestNamesLinear: 300,000 kernels, images, notes or libraries are looked up, not

@@ -163,15 +163,12 @@ type gapNotice struct {
 	n int
 }
 
-// maxGaps is how many gaps are told of one by one.
-const maxGaps = 4
-
 // Event implements record.Sink.
 func (g *gapNotice) Event(ev *traces.Event) {
 	if ev.Kind != traces.KindGap {
 		return
 	}
-	if g.n++; g.n <= maxGaps {
+	if g.n++; g.n <= fewGaps {
 		g.e.notice("incomplete: %s", ev.Text)
 	}
 }
@@ -181,7 +178,7 @@ func (g *gapNotice) Idle() {}
 
 // finish says how many more there were.
 func (g *gapNotice) finish() {
-	if more := g.n - maxGaps; more > 0 {
+	if more := g.n - fewGaps; more > 0 {
 		g.e.notice("incomplete: %d more reasons", more)
 	}
 }

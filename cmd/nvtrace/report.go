@@ -36,6 +36,7 @@ const (
 	fewAPI       = 8
 	fewFiles     = 3
 	fewWorks     = 6
+	fewGaps      = 4
 )
 
 // layout is how a summary's tables are drawn.
@@ -195,14 +196,25 @@ func (l *layout) writeTail(w io.Writer, r *ioctl.Report) error {
 	if r.Lost > 0 {
 		fmt.Fprintf(&b, "%d events could not be recorded\n", r.Lost)
 	}
-	for _, g := range r.Gaps {
+	gaps := r.Gaps[:l.cut(len(r.Gaps), fewGaps)]
+	for _, g := range gaps {
 		fmt.Fprintf(&b, "incomplete: %s\n", printable(g))
+	}
+	if more := uint64(len(r.Gaps)-len(gaps)) + r.MoreGaps; more > 0 {
+		fmt.Fprintf(&b, "incomplete: %d more reasons", more)
+		if len(gaps) < len(r.Gaps) {
+			fmt.Fprintf(&b, " (%s)", l.all)
+		}
+		b.WriteByte('\n')
 	}
 	if r.Captured != nil {
 		fmt.Fprintf(&b, "captured: %s\n", printable(r.Captured.String()))
 	}
 	for _, n := range l.notes(r) {
 		l.writeNote(&b, "note: ", n)
+	}
+	if r.MoreNotes > 0 {
+		fmt.Fprintf(&b, "note: %d more remarks\n", r.MoreNotes)
 	}
 	if c := r.Cost; c != nil && r.Ioctls > 0 {
 		fmt.Fprintf(&b, "nvtrace itself: %d stops, %s of CPU time in %s, %s copied\n",

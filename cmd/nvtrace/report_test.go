@@ -59,6 +59,16 @@ func TestSummaryLength(t *testing.T) {
 	if all := text(liveLayout("")); !strings.Contains(all, "(--json has all)") {
 		t.Errorf("without a recording:\n%s", all)
 	}
+	for i := range 20 {
+		r.Gaps = append(r.Gaps, fmt.Sprintf("gap %d", i))
+	}
+	r.MoreGaps = 1000
+	if want := fmt.Sprintf("\nincomplete: %d more reasons (nvtrace report --rows 0 run.nvt shows all)\n", 1020-fewGaps); !strings.Contains(text(liveLayout("run.nvt")), want) {
+		t.Errorf("no %q in\n%s", want, text(liveLayout("run.nvt")))
+	}
+	if !strings.Contains(text(reportLayout(0)), "\nincomplete: gap 19\nincomplete: 1000 more reasons\n") {
+		t.Errorf("not all gaps in\n%s", text(reportLayout(0)))
+	}
 	if all := text(reportLayout(0)); strings.Contains(all, "more (") || strings.Count(all, "name19") < 4 || strings.Count(all, calls.NoteRuntime) != 12 {
 		t.Errorf("report --rows 0 is cut:\n%s", all)
 	}

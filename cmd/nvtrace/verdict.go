@@ -235,6 +235,7 @@ type verdict struct {
 	ioctls     uint64
 	untimed    uint64
 	gaps       []string
+	moreGaps   uint64           // that are not in gaps
 	images     bool             // code images were recorded
 	captured   *traces.Captured // what that came to; nil: it did not come to its end
 	memoryLess bool             // what was allocated is not known
@@ -254,7 +255,7 @@ func (s *logSink) verdict(r *ioctl.Report) *verdict {
 	o := &s.observer
 	v := &verdict{
 		Driver: o.driver.time(), Library: o.library.time(), Failed: s.book.total, First: s.book.first,
-		Images: len(o.images), Kernels: o.kernels, library: s.apiReport(), ioctls: r.Ioctls, untimed: r.Untimed, gaps: r.Gaps,
+		Images: len(o.images), Kernels: o.kernels, library: s.apiReport(), ioctls: r.Ioctls, untimed: r.Untimed, gaps: r.Gaps, moreGaps: r.MoreGaps,
 		Spent: o.spent(), GPU: o.gpuTimes(), Hang: o.hanging(), Lines: o.memoryReport(), Memory: []memoryPeak{}, processes: len(r.Processes), memoryLess: s.book.l.unseen > 0,
 	}
 	v.captured = captured(r)
@@ -372,10 +373,12 @@ func (v *verdict) write(w io.Writer) error {
 		line("failed calls", "%d, the first at %.6f s in process %d: %s = %s", v.Failed, float64(f.First)/1e9, f.PID, f.text(), f.Result)
 	}
 	switch images := fmt.Sprintf("%s, %s launched", counted(uint64(v.Images), "image"), counted(uint64(v.Kernels), "kernel")); {
-	case len(v.gaps) == 1:
+	case len(v.gaps) == 1 && v.moreGaps == 0:
 		line("GPU code", "INCOMPLETE: %s; 1 gap: %s", images, v.gaps[0])
-	case len(v.gaps) > 1:
-		line("GPU code", "INCOMPLETE: %s; %d gaps, the first: %s", images, len(v.gaps), v.gaps[0])
+	case len(v.gaps) > 0:
+		line("GPU code", "INCOMPLETE: %s; %d gaps, the first: %s", images, uint64(len(v.gaps))+v.moreGaps, v.gaps[0])
+	case v.moreGaps > 0:
+		line("GPU code", "INCOMPLETE: %s; gaps: %d", images, v.moreGaps)
 	case v.images && v.captured == nil:
 		line("GPU code", "INCOMPLETE: %s; capturing did not come to its end", images)
 	case v.images && !v.captured.Complete():
