@@ -56,7 +56,7 @@ func (v *modulesView) write(w io.Writer, r *modulesReport) (missing bool, err er
 		fmt.Fprintf(&b, "captured: %s\n", printable(r.Captured.String()))
 	}
 	for _, n := range r.Notes {
-		new(layout).writeNote(&b, "", n)
+		(&layout{rows: defaultRows, all: "nvtrace report --rows 0 lists them"}).writeNote(&b, "", n)
 	}
 	_, err = w.Write(b.Bytes())
 	return false, err

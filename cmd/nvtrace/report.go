@@ -245,9 +245,6 @@ func (l *layout) notes(r *ioctl.Report) []string {
 	return list
 }
 
-// maxFiles is how many files with GPU code a note names.
-const maxFiles = 8
-
 // writeNote prints a remark of the recording, a long list of files a line each, and cut.
 func (l *layout) writeNote(w io.Writer, head, text string) {
 	list, ok := strings.CutPrefix(text, capture.NoteFiles)
@@ -257,10 +254,7 @@ func (l *layout) writeNote(w io.Writer, head, text string) {
 		return
 	}
 	fmt.Fprintf(w, "%s%s%d\n", head, capture.NoteFiles, len(files))
-	shown := min(len(files), maxFiles)
-	if l.few {
-		shown = min(shown, fewFiles)
-	}
+	shown := l.cut(len(files), fewFiles)
 	for i, file := range files[:shown] {
 		if i < len(files)-1 {
 			file += ")"
@@ -268,7 +262,7 @@ func (l *layout) writeNote(w io.Writer, head, text string) {
 		fmt.Fprintf(w, "  %s\n", printable(file))
 	}
 	if more := len(files) - shown; more > 0 {
-		fmt.Fprintf(w, "  … and %d more\n", more)
+		fmt.Fprintf(w, "  … and %d more (%s)\n", more, l.all)
 	}
 }
 
