@@ -134,6 +134,7 @@ func TestHostileObjects(t *testing.T) {
 		{name: "a key that is not there", object: count, flags: []string{"--map", "threads[2]=1"}, want: "index 2 of 2"},
 		{name: "a program that is not there", object: count, flags: []string{"--prog", "none", "--prog", "f[12]"}, want: "no program is called none or f[12]; there are "},
 		{name: "the thread's end", file: obj + "leave.bpf.o", want: "--allow-exit allows it"},
+		{name: "nowhere to put maps", object: count, flags: []string{"--maps", "none/maps.json"}, want: "none/maps.json: no such file"},
 
 		{name: "the thread's end allowed", file: obj + "leave.bpf.o", flags: []string{"--allow-exit", "--kernel", "none"}, want: "no kernel that a program wants was loaded", runs: true},
 		{name: "a kernel that is not there", object: count, flags: []string{"--kernel", "none"}, want: "no kernel that a program wants was loaded", runs: true},

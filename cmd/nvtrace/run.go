@@ -309,6 +309,7 @@ type tracing struct {
 	cancel     func(error)         // ends the program
 	machine    chan *traces.Header // what takes a moment to ask for
 	waiting    *time.Timer         // until it is told for what; nil: for nothing
+	begun      bool                // the program has: there may be something to show
 
 	// catchPipe has SIGPIPE caught, once: where nobody reads stderr any more, the program
 	// goes on. A write then fails, and does not end nvtrace, and with it the program.
@@ -362,8 +363,8 @@ func (f *runFlags) run(e *env, args, command []string) int {
 	}
 	e.step("program ended, all is given out")
 	s.out.finish()
-	if errors.Is(err, ptrace.ErrNotFound) || errors.Is(err, ptrace.ErrNotExecutable) {
-		s.probes = nil
+	if !s.begun {
+		s.probes = nil // as above
 	}
 	s.tearDown()
 	if apart {
@@ -671,7 +672,9 @@ func (s *tracing) ready(pid int) error {
 		s.f.attach.mapsTo.abandon()
 		return err
 	}
-	return s.modules.begin(names.recording)
+	err = s.modules.begin(names.recording)
+	s.begun = err == nil
+	return err
 }
 
 // maxAsking is how long a program waits for what the driver tells of its GPUs. A driver
