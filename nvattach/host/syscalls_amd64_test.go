@@ -105,9 +105,9 @@ func TestRerouted(t *testing.T) {
 				if a, b := r.callCount("enters", unix.SYS_GETPPID), r.callCount("exits", unix.SYS_GETPPID); a != ppids || b != ppids {
 					t.Errorf("%d calls of getppid, %d returns; want %d", a, b, ppids)
 				}
-				// Beside those of the loader: the handlers', the interrupted, the restarted and the
+				// Beside those of the loader: the handlers', the interrupted, the restarted, that of a child which is told of it, and the
 				// cancelled one, which does not return.
-				const reads = 5*2*2000 + 2 + 1 + 1 + 1
+				const reads = 5*2*2000 + 2 + 1 + 1 + 1 + 1
 				a, b := r.callCount("enters", unix.SYS_READ), r.callCount("exits", unix.SYS_READ)
 				if a < reads || a > reads+20 || b != a-1 && b != a {
 					t.Errorf("%d calls of read, %d returns; want %d and one less", a, b, reads)

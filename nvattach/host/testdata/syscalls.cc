@@ -38,12 +38,29 @@ static void *work(void *)
 	return nullptr;
 }
 
-static volatile int handled;
+static volatile int handled, tells;
 
 static void handler(int)
 {
 	char b;
 	handled += read(zero, &b, 1);
+	if (tells)
+		check(write(tells, "x", 1) == 1, "write");
+}
+
+// asleep waits until a process, or a thread, sleeps in a call.
+static void asleep(pid_t p)
+{
+	char name[64], line[512], *state;
+	sprintf(name, "/proc/%d/stat", p);
+	for (;; usleep(1000)) {
+		int fd = open(name, O_RDONLY);
+		ssize_t n = pread(fd, line, sizeof line - 1, 0);
+		close(fd);
+		line[n < 0 ? 0 : n] = 0;
+		if ((state = strrchr(line, ')')) && state[2] == 'S')
+			return;
+	}
 }
 
 static bool cleaned;
@@ -52,13 +69,13 @@ struct cleaner {
 };
 
 static int ends[2];
-static volatile bool in;
+static volatile pid_t in;
 
 static void *wait_in_read(void *)
 {
 	cleaner c;
 	char b;
-	in = true;
+	in = syscall(SYS_gettid);
 	while (read(ends[0], &b, 1) == 1)
 		;
 	return nullptr;
@@ -110,34 +127,36 @@ int main(int argc, char **argv)
 	struct sigaction a = {};
 	a.sa_handler = handler;
 	sigaction(SIGALRM, &a, nullptr);
-	struct timespec soon = {0, 20000000};
-	struct sigevent e = {};
-	e.sigev_notify = SIGEV_SIGNAL;
-	e.sigev_signo = SIGALRM;
-	timer_t timer;
-	check(!timer_create(CLOCK_MONOTONIC, &e, &timer), "timer");
-	struct itimerspec once = {{0, 0}, soon};
-	timer_settime(timer, 0, &once, nullptr);
 	char b;
+	pid_t me = getpid();
+	if (!(child = fork())) {
+		asleep(me);
+		_exit(kill(me, SIGALRM) != 0);
+	}
 	check(read(ends[0], &b, 1) == -1 && errno == EINTR && handled == 1, "an interrupted read");
+	check(waitpid(child, &status, 0) == child && status == 0, "who interrupted it");
 	a.sa_flags = SA_RESTART;
 	sigaction(SIGALRM, &a, nullptr);
-	timer_settime(timer, 0, &once, nullptr);
-	if (!fork()) {
-		struct timespec later = {0, 60000000};
-		nanosleep(&later, nullptr);
+	int told[2];
+	check(!pipe(told), "pipe");
+	tells = told[1];
+	if (!(child = fork())) {
+		asleep(me);
+		kill(me, SIGALRM);
+		check(read(told[0], &b, 1) == 1, "the signal's end");
+		asleep(me);
 		check(write(ends[1], "x", 1) == 1, "write");
 		_exit(0);
 	}
 	check(read(ends[0], &b, 1) == 1 && b == 'x' && handled == 2, "a restarted read");
-	wait(nullptr);
+	check(waitpid(child, &status, 0) == child && status == 0, "who let it go on");
 
 	// A thread that waits in a call and is cancelled: its destructors run.
 	pthread_t w;
 	pthread_create(&w, nullptr, wait_in_read, nullptr);
 	while (!in)
 		;
-	nanosleep(&soon, nullptr);
+	asleep(in);
 	pthread_cancel(w);
 	void *result;
 	pthread_join(w, &result);
