@@ -295,11 +295,13 @@ func TestAttachErrors(t *testing.T) {
 	if _, err := Attach(context.Background(), v.pid, nil, &tape{}); !errors.Is(err, ErrPermission) || !strings.Contains(err.Error(), want) {
 		t.Errorf("traced already: %v", err)
 	}
-	tracer.Process.Signal(os.Interrupt) // detaches
-	for range 20 {                      // and what comes with it does no more
-		tracer.Process.Signal(unix.SIGTERM)
-		time.Sleep(100 * time.Microsecond)
-	}
+	// SIGINT detaches, and what comes with it does no more. They are sent while it can't run, so
+	// that it gets them together.
+	tracer.Process.Signal(unix.SIGSTOP)
+	need.Until(t, func() bool { return threadState(tracer.Process.Pid, tracer.Process.Pid) == 'T' })
+	tracer.Process.Signal(os.Interrupt)
+	tracer.Process.Signal(unix.SIGTERM)
+	tracer.Process.Signal(unix.SIGCONT)
 	if err := tracer.Wait(); err != nil {
 		t.Errorf("tracer after SIGINT: %v", err)
 	}

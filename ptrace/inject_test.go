@@ -254,7 +254,7 @@ func TestInjectKilled(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		o := &Options{Argv: []string{victim, "calls", "1000000"}, Rules: victimRules(), Started: func(pid int) {
+		o := &Options{Argv: []string{victim, "calls", "1000000000"}, Rules: victimRules(), Started: func(pid int) {
 			time.AfterFunc(time.Duration(5+i)*time.Millisecond, func() { unix.Kill(pid, unix.SIGKILL) })
 		}}
 		res, err := Run(context.Background(), o, h)
