@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { N = 1000 };
@@ -167,14 +166,6 @@ int main(int argc, char **argv)
 		done();
 		for (;;)
 			launch();
-	} else if (!strcmp(mode, "live")) {
-		struct timespec ms = {0, 1000000};
-		for (int i = 0; i < 300; i++) {
-			launch();
-			nanosleep(&ms, 0);
-		}
-		done();
-		kill(getpid(), SIGKILL);
 	} else if (!strcmp(mode, "threads")) {
 		pthread_t t[6];
 		for (int i = 0; i < 6; i++)
