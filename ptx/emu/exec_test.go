@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"nvtrace/ptx"
 )
@@ -319,15 +318,37 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// TestContextEnds: a launch whose context ends says where it was, whether it had begun or not.
 func TestContextEnds(t *testing.T) {
-	mod := mustModule(t, "loop.ptx", header+".visible .entry k() {\nL: bra L;\n}", nil)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	_, err := mod.machine.Launch(ctx, mustKernel(t, mod, "k"), &LaunchConfig{Grid: Dim3{X: 4}, Block: Dim3{X: 64}})
-	var f *Fault
-	if !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &f) || f.Pos.Line != 5 {
-		t.Errorf("got %v", err)
+	text := header + `.extern .func (.param .b32 r) vprintf(.param .b64 f, .param .b64 a);
+.global .b8 fmt[2] = {46,0};
+.visible .entry k() {
+	.reg .b64 %f; mov.u64 %f, fmt; cvta.global.u64 %f, %f;
+	{ .param .b64 a; .param .b64 b; .param .b32 v; st.param.b64 [a], %f; st.param.b64 [b], 0; call.uni (v), vprintf, (a, b); }
+L: bra L;
+}`
+	loop := strings.Count(text[:strings.Index(text, "L: bra")], "\n") + 1
+	for _, begun := range []bool{false, true} {
+		ctx, cancel := context.WithCancel(t.Context())
+		if !begun {
+			cancel()
+		}
+		mod := mustModule(t, "loop.ptx", text, &Options{Printf: writerFunc(func() { cancel() })})
+		_, err := mod.machine.Launch(ctx, mustKernel(t, mod, "k"), &LaunchConfig{Grid: Dim3{X: 4}, Block: Dim3{X: 64}})
+		var f *Fault
+		if !errors.Is(err, context.Canceled) || !errors.As(err, &f) || f.Pos.Line < loop-2 || f.Pos.Line > loop {
+			t.Errorf("begun %v: got %v", begun, err)
+		}
+		cancel()
 	}
+}
+
+// writerFunc is called when something is written.
+type writerFunc func()
+
+func (f writerFunc) Write(b []byte) (int, error) {
+	f()
+	return len(b), nil
 }
 
 func TestLaunchChecks(t *testing.T) {

@@ -2,7 +2,6 @@ package emu
 
 import (
 	"context"
-	"fmt"
 	"math/bits"
 	"runtime"
 	"sync"
@@ -95,9 +94,6 @@ func (l *launch) run(ctx context.Context) (Stats, error) {
 		wg.Go(func() { (&worker{launch: l, ctx: ctx, race: newRaceState(l.cfg.Race)}).run() })
 	}
 	wg.Wait()
-	if l.err == nil && ctx.Err() != nil && l.stop.Load() {
-		l.err = fmt.Errorf("kernel %s: %w", l.kernel.name, context.Cause(ctx))
-	}
 	blocks := l.cfg.Grid.count()
 	return Stats{
 		Threads: blocks * l.cfg.Block.count(), Blocks: blocks, SharedBytes: l.sharedLen,
@@ -145,6 +141,28 @@ func (wk *worker) run() {
 		}
 		if !moved && len(resident) != 0 {
 			wk.deadlock(resident[0])
+		}
+	}
+	if wk.ctx.Err() != nil {
+		wk.interrupted(resident)
+	}
+}
+
+// interrupted says where a thread is that has not ended, or would have begun.
+func (wk *worker) interrupted(resident []*cluster) {
+	if len(resident) == 0 {
+		if c := wk.take(); c != nil {
+			resident = []*cluster{c}
+		}
+	}
+	for _, c := range resident {
+		for _, b := range c.blocks {
+			for _, w := range b.warps {
+				if w.live != 0 {
+					wk.launch.fail(w.fault(w.someLane(), context.Cause(wk.ctx)))
+					return
+				}
+			}
 		}
 	}
 }
@@ -275,8 +293,6 @@ func (wk *worker) runWarp(w *warp) bool {
 		l.fail(w.fault(w.lane, w.err))
 	case l.budget != 0 && total > l.budget && w.live != 0:
 		l.fail(w.fault(w.someLane(), errf(ErrBudget, "%d thread instructions", l.budget)))
-	case l.stop.Load() && wk.ctx.Err() != nil && w.live != 0:
-		l.fail(w.fault(w.someLane(), context.Cause(wk.ctx)))
 	}
 	return w.warpCount != 0
 }
