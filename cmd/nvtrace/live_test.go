@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -9,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -115,7 +115,7 @@ func TestLiveProbes(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			timer := time.AfterFunc(10*time.Minute, func() { _ = cmd.Process.Kill() })
+			stop := context.AfterFunc(need.Limit(t), func() { _ = cmd.Process.Kill() })
 			lines := bufio.NewReader(stderr)
 			var said strings.Builder
 			for !strings.Contains(said.String(), "attached to process") {
@@ -136,7 +136,7 @@ func TestLiveProbes(t *testing.T) {
 			if err := cmd.Wait(); err != nil {
 				t.Errorf("%v: %v", tt.args, err)
 			}
-			timer.Stop()
+			stop()
 			for _, w := range tt.want {
 				if !strings.Contains(string(rest), w) {
 					t.Errorf("cycle %d: nvtrace %v: no %q in\n%s", cycle, tt.args, w, rest)
