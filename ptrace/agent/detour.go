@@ -38,14 +38,14 @@ func (a *Agent) Detour(t *ptrace.Task, addr uint64) (ptrace.Detour, error) {
 	case len(p.hooks) >= maxHooks:
 		return fail(fmt.Errorf("%d functions are hooked", maxHooks))
 	}
-	busy, resume, err := standing(t)
+	threads, resume, err := standing(t)
 	if err != nil {
 		return ptrace.Detour{}, err
 	}
 	defer resume()
 	s := &hookSite{addr: addr, at: at, stop: true, hook: new(Hook)}
 	code = body(code)
-	if err := p.install(t, s, code, at-addr+uint64(len(code)), busy); err != nil {
+	if err := p.install(t, s, code, at-addr+uint64(len(code)), threads); err != nil {
 		return fail(err)
 	}
 	a.stats.Detours++
@@ -55,8 +55,14 @@ func (a *Agent) Detour(t *ptrace.Task, addr uint64) (ptrace.Detour, error) {
 // unknownSize is how much code is looked at of a function whose size is not known.
 const unknownSize = 4 << 10
 
-// standing stops a process's other threads, and returns where they are.
-func standing(t *ptrace.Task) (busy []uint64, resume func(), err error) {
+// stood is a thread that stands still, and where.
+type stood struct {
+	task *ptrace.Task
+	pc   uint64
+}
+
+// standing stops a process's other threads, and returns where all are.
+func standing(t *ptrace.Task) (threads []stood, resume func(), err error) {
 	tasks, resume, err := t.StopWorld()
 	if err != nil {
 		return nil, nil, err
@@ -66,9 +72,42 @@ func standing(t *ptrace.Task) (busy []uint64, resume func(), err error) {
 		if err != nil {
 			continue // it ended
 		}
-		busy = append(busy, pc)
+		threads = append(threads, stood{o, pc})
 	}
-	return busy, resume, nil
+	return threads, resume, nil
+}
+
+// within returns those of threads that are in the n bytes at an address, and not at the first,
+// with where they go on in code that these were moved to. It fails where one can't.
+func within(threads []stood, at uint64, m *moved, to uint64) (list []stood, err error) {
+	for _, s := range threads {
+		if s.pc <= at || s.pc >= at+uint64(m.n) {
+			continue
+		}
+		off, ok := m.at[int(s.pc-at)]
+		if ok {
+			_, err = s.task.Regs()
+			ok = err == nil // it is not asleep where it can't be stopped
+		}
+		if !ok {
+			return nil, errors.New("a thread is executing it")
+		}
+		list = append(list, stood{s.task, to + uint64(off)})
+	}
+	return list, nil
+}
+
+// goOn has a thread that stands still go on where it says.
+func (s *stood) goOn() error {
+	r, err := s.task.Regs()
+	if err == nil {
+		r.SetIP(s.pc)
+		err = s.task.SetRegs(r)
+	}
+	if errors.Is(err, ptrace.ErrGone) {
+		return nil
+	}
+	return err
 }
 
 // body cuts code off at its first function's end, if that can be told: what

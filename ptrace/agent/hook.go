@@ -46,8 +46,8 @@ type hookSite struct {
 // for any fault.
 //
 // The error matches ErrUnpatchable where the code is not suitable: too short, a
-// branch goes into what would be replaced, a thread is just executing it, an
-// instruction is not known; or ErrUnsupported, see Process. See HookOrBreak.
+// branch goes into what would be replaced, an instruction is not known; or ErrUnsupported,
+// see Process. Threads that are just executing it go on in what was moved. See HookOrBreak.
 func (p *Process) Hook(t *ptrace.Task, addr, size uint64, h *Hook) error {
 	target := []Target{{Addr: addr, Size: size, Hook: h}}
 	if err := p.HookAll(t, target); err != nil {
@@ -65,14 +65,14 @@ func (p *Process) HookAll(t *ptrace.Task, list []Target) error {
 	if shadowStack(p.PID) {
 		return fmt.Errorf("%w: process %d has a shadow stack, which allows no other return", ErrUnpatchable, p.PID)
 	}
-	busy, resume, err := standing(t)
+	threads, resume, err := standing(t)
 	if err != nil {
 		return err
 	}
 	defer resume()
 	for i := range list {
 		x := &list[i]
-		if x.Err = p.hook(t, x, busy); x.Err == nil {
+		if x.Err = p.hook(t, x, threads); x.Err == nil {
 			p.a.stats.Hooks++
 			if x.Hook.Probe != 0 {
 				p.a.stats.Probes++
@@ -90,7 +90,7 @@ const maxPrologue = 64
 // aim there.
 const maxFunction = 64 << 10
 
-func (p *Process) hook(t *ptrace.Task, x *Target, busy []uint64) error {
+func (p *Process) hook(t *ptrace.Task, x *Target, threads []stood) error {
 	if x.Hook == nil {
 		return errors.New("no hook")
 	}
@@ -128,7 +128,7 @@ func (p *Process) hook(t *ptrace.Task, x *Target, busy []uint64) error {
 	if behind != nil {
 		err = p.append(t, s, behind)
 	} else {
-		err = p.install(t, s, code, size, busy)
+		err = p.install(t, s, code, size, threads)
 	}
 	if err != nil {
 		return fail(err)
@@ -252,7 +252,7 @@ func (p *Process) enter(t *ptrace.Task, s *hookSite, room uint64, stub []byte, a
 }
 
 // install moves the beginning of a function and writes the jump.
-func (p *Process) install(t *ptrace.Task, s *hookSite, code []byte, size uint64, busy []uint64) error {
+func (p *Process) install(t *ptrace.Task, s *hookSite, code []byte, size uint64, threads []stood) error {
 	room, ar, err := p.near(t, s.at, 128)
 	if err != nil {
 		return err
@@ -277,10 +277,9 @@ func (p *Process) install(t *ptrace.Task, s *hookSite, code []byte, size uint64,
 			return err
 		}
 	}
-	for _, pc := range busy {
-		if pc > s.at && pc < s.at+uint64(m.n) {
-			return errors.New("a thread is executing it")
-		}
+	inside, err := within(threads, s.at, &m, s.orig)
+	if err != nil {
+		return err
 	}
 	s.size = uint64(m.n)
 	s.jump = jump(s.at, room)
@@ -290,6 +289,12 @@ func (p *Process) install(t *ptrace.Task, s *hookSite, code []byte, size uint64,
 	}
 	if err := p.enter(t, s, room, stub, ar); err != nil {
 		return err
+	}
+	for i := range inside {
+		if err := inside[i].goOn(); err != nil {
+			s.gone = true
+			return err
+		}
 	}
 	if err := t.PokeText(s.at, s.jump); err != nil {
 		s.gone = true

@@ -271,6 +271,23 @@ func TestHookUnmapped(t *testing.T) {
 	}
 }
 
+// TestHookInside: a function is hooked while a thread is in the midst of what is moved.
+func TestHookInside(t *testing.T) {
+	bin := compile(t, "testdata/hooks.c")
+	for range 3 {
+		tr := newTracer(t)
+		tr.hooks(&Hook{Name: "fill"})
+		var rounds int
+		out := tr.run(bin, "inside")
+		if _, err := fmt.Sscanf(out, "rounds %d\n", &rounds); err != nil {
+			t.Fatalf("%q: %v", out, err)
+		}
+		if calls, returns, _ := tr.nesting(); calls < 2 || calls > rounds || returns != calls || tr.a.Stats().Hooks != 1 {
+			t.Errorf("%d calls, %d returns of %d, %+v", calls, returns, rounds, tr.a.Stats())
+		}
+	}
+}
+
 // TestHookStill: what was said to be unmapped, but is there, is not hooked a second time.
 func TestHookStill(t *testing.T) {
 	tr := newTracer(t)

@@ -38,7 +38,8 @@ var endbr64 = []byte{0xf3, 0x0f, 0x1e, 0xfa}
 // moved is code that does at another place what it did at its own.
 type moved struct {
 	code []byte
-	n    int // bytes that it was
+	n    int         // bytes that it was
+	at   map[int]int // where in code an instruction is that was so far from the beginning
 	call bool
 	ends bool // it does not go on behind its end
 }
@@ -46,6 +47,7 @@ type moved struct {
 // moveCode moves whole instructions from the beginning of code, which lies at
 // from, to the address to: as many as it takes to cover least bytes.
 func moveCode(code []byte, from, to uint64, least int) (m moved, err error) {
+	m.at = make(map[int]int)
 	for m.n < least {
 		if m.call {
 			return m, errors.New("a call that would return into the jump")
@@ -66,6 +68,7 @@ func moveCode(code []byte, from, to uint64, least int) (m moved, err error) {
 		if err != nil {
 			return m, fmt.Errorf("instruction at +%#x: %w", m.n, err)
 		}
+		m.at[m.n] = len(m.code)
 		m.code = append(m.code, b...)
 		m.n += in.Len
 		m.call = in.Op == x86asm.CALL

@@ -153,6 +153,28 @@ static long vforks(long x)
 	return WEXITSTATUS(st);
 }
 
+// fill sets n bytes. It is in the midst of its second instruction nearly all the time.
+void fill(void *to, int c, long n);
+__asm__(".text\n.globl fill\n.type fill, @function\n.balign 16\nfill:\n"
+	"\txchg %eax, %esi\n\tmov %rdx, %rcx\n\trep stosb\n\tret\n\t.balign 16, 0x90\n.size fill, .-fill\n");
+
+enum { filled = 64 << 20 };
+static volatile char *full;
+static volatile long rounds;
+static volatile int over;
+
+static void *filler(void *none)
+{
+	while (!over) {
+		fill((void *)full, rounds % 100 + 1, filled);
+		for (long i = 0; i < filled; i += 4097)
+			if (full[i] != rounds % 100 + 1)
+				abort();
+		rounds++;
+	}
+	return none;
+}
+
 static long exits(long x)
 {
 	pthread_exit((void *)x);
@@ -362,6 +384,18 @@ int main(int argc, char **argv)
 			printf("exit %ld\n", (long)r);
 		}
 		printf("add %ld\n", add(1, 2));
+	} else if (!strcmp(how, "inside")) {
+		pthread_t t;
+		full = malloc(filled);
+		pthread_create(&t, 0, filler, 0);
+		while (rounds == 0 || full[0] == full[filled - 1])
+			;
+		mark(0, fill, 16); // it is filling
+		for (long from = rounds; rounds < from + 3;)
+			;
+		over = 1;
+		pthread_join(t, 0);
+		printf("rounds %ld\n", rounds);
 	} else if (!strcmp(how, "signals")) {
 		struct itimerval it = {{0, 150}, {0, 150}};
 		long n = 0, s = 0;
