@@ -108,8 +108,10 @@ static int insns(void)
 static long (*target)(long);
 static int calls;
 static int bad;
+static pthread_barrier_t begun; // on a busy machine a thread could have ended before the next begins
 static void *hammerer(void *p)
 {
+	pthread_barrier_wait(&begun);
 	long base = (long)p * 1000000, off = target(0);
 	for (int i = 1; i < calls; i++)
 		if (target(base + i) != base + i + off)
@@ -133,6 +135,7 @@ static int hammer(void)
 	pointer = f_lea;
 	pthread_t t[64];
 	struct timespec a, b;
+	pthread_barrier_init(&begun, 0, n);
 	clock_gettime(CLOCK_MONOTONIC, &a);
 	for (long i = 0; i < n; i++)
 		pthread_create(&t[i], 0, hammerer, (void *)i);
