@@ -283,25 +283,28 @@ func (o *Object) code(name string) asm.Instructions {
 	return nil
 }
 
-// SetProgram does what --map asks for, if it is about an array of programs: it comes before
+// SetNamed does what --map asks for, if it is about an array of programs or of maps: it comes before
 // NewPlan. done is false if it is not.
-func SetProgram(objs []*Object, s Setting) (done bool, err error) {
+func SetNamed(objs []*Object, s Setting) (done bool, err error) {
 	for _, o := range objs {
 		d := o.Map(s.Name)
-		if d == nil || d.Type != mapProgArray {
+		if d == nil || !d.named() {
 			continue
 		}
 		key, err := strconv.ParseUint(s.Key, 0, 32)
 		if err != nil || key >= uint64(d.MaxEntries) {
 			return true, markf(ErrSetting, "%s: want an index below %d", s.text, d.MaxEntries)
 		}
-		if o.code(s.Value) == nil {
+		switch {
+		case d.Type == MapArrayOfMaps:
+			if err := o.putMap(d, uint32(key), s.Value); err != nil {
+				return true, markf(ErrSetting, "%s: %w", s.text, err)
+			}
+		case o.code(s.Value) == nil:
 			return true, markf(ErrSetting, "%s: %s has no program %s", s.text, o.Name, s.Value)
+		default:
+			d.put(uint32(key), s.Value)
 		}
-		if d.Programs == nil {
-			d.Programs = make(map[uint32]string)
-		}
-		d.Programs[uint32(key)] = s.Value
 		done = true
 	}
 	return done, nil

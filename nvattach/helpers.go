@@ -140,8 +140,8 @@ func (u *unit) helpers() map[int32]*bpf.Helper {
 
 func (u *unit) mapHelpers(h map[int32]*bpf.Helper) {
 	h[1] = &bpf.Helper{Name: "map_lookup_elem", Args: []bpf.ArgSpec{argMap, argKey}, Ret: bpf.RetValue, Pure: true, Check: u.keyed, NeverNull: u.found, Uniform: u.sameForWarp, Emit: u.lookup}
-	h[2] = &bpf.Helper{Name: "map_update_elem", Args: []bpf.ArgSpec{argMap, argKey, argValue, argScalar}, Check: u.keyed, Emit: u.update}
-	h[3] = &bpf.Helper{Name: "map_delete_elem", Args: []bpf.ArgSpec{argMap, argKey}, Check: u.keyed, Emit: u.remove}
+	h[2] = &bpf.Helper{Name: "map_update_elem", Args: []bpf.ArgSpec{argMap, argKey, argValue, argScalar}, Check: u.changeable, Emit: u.update}
+	h[3] = &bpf.Helper{Name: "map_delete_elem", Args: []bpf.ArgSpec{argMap, argKey}, Check: u.changeable, Emit: u.remove}
 	h[helperLookupSM] = &bpf.Helper{Name: "map_lookup_percpu_elem", Args: []bpf.ArgSpec{argMap, argKey, argScalar}, Ret: bpf.RetValue, Pure: true, Check: u.ofEach, Emit: u.lookupSM}
 	h[25] = &bpf.Helper{
 		Name: "perf_event_output", Check: u.recordOf(3), Emit: u.perfOutput,
@@ -259,6 +259,17 @@ func (u *unit) keyed(c *bpf.CallInfo) error {
 		err = fmt.Errorf("map %s is a %s and has no keys; map_push_elem, map_pop_elem and map_peek_elem are for it", d.Name, d.Type)
 	}
 	return err
+}
+
+func (u *unit) changeable(c *bpf.CallInfo) error {
+	d, err := u.defOf(c)
+	if err == nil && d.layout() == layoutMaps {
+		err = fmt.Errorf("which maps are in %s is said before programs run, by its definition or --map", d.Name)
+	}
+	if err != nil {
+		return err
+	}
+	return u.keyed(c)
 }
 
 // always is bpf.Helper.Uniform of helpers that only look at their arguments.

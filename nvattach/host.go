@@ -58,10 +58,12 @@ func (u *unit) verifyHost(prog *HostProgram, maps []bpf.Map, fuel uint32) (*Plan
 			continue
 		}
 		if !d.Supported() || d.PerThread() || d.Thread {
-			return nil, fmt.Errorf("program %s: map %s has type %s, which can't be had on the host; there are hash, array, percpu_hash, percpu_array, lru_hash, lru_percpu_hash, lpm_trie, queue, stack, bloom_filter, ringbuf, perf_event_array and stack_trace", prog.Name, d.Name, d.Type)
+			return nil, fmt.Errorf("program %s: map %s has type %s, which can't be had on the host; there are hash, array, percpu_hash, percpu_array, lru_hash, lru_percpu_hash, lpm_trie, queue, stack, bloom_filter, ringbuf, perf_event_array, stack_trace and array_of_maps", prog.Name, d.Name, d.Type)
 		}
-		if k := slices.Index(u.defs, d); k >= 0 {
-			q.uses[k] = true
+		for _, d := range u.obj.reached(d) {
+			if k := slices.Index(u.defs, d); k >= 0 {
+				q.uses[k] = true
+			}
 		}
 	}
 	if err := q.assemble(maps); err != nil {
@@ -179,15 +181,30 @@ func (p *Plan) changedOnHost(d *MapDef) bool {
 // use is which programs of an object have a map in their code.
 type use struct{ host, gpu bool }
 
-// uses says which maps programs of an object have in their code.
-func uses(programs []*Program, host []*HostProgram) map[string]use {
+// reached lists a map and, of an array of maps, those that are in it.
+func (o *Object) reached(d *MapDef) []*MapDef {
+	list := []*MapDef{d}
+	for _, name := range d.Maps {
+		list = append(list, o.Map(name))
+	}
+	return list
+}
+
+// uses says which maps programs of the object have in their code, or reach by an array of maps.
+func (o *Object) uses(programs []*Program, host []*HostProgram) map[string]use {
 	list := make(map[string]use)
 	note := func(insns asm.Instructions, f func(*use)) {
 		for i := range insns {
 			if in := &insns[i]; in.IsLoadFromMap() {
-				u := list[in.Reference()]
-				f(&u)
-				list[in.Reference()] = u
+				d := o.Map(in.Reference())
+				if d == nil {
+					continue
+				}
+				for _, d := range o.reached(d) {
+					u := list[d.Name]
+					f(&u)
+					list[d.Name] = u
+				}
 			}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"nvtrace/ptx/bpf"
 )
@@ -292,7 +293,17 @@ func (r *HostRunner) mapOps(h map[int32]*bpf.Helper) {
 			return f(in, x, key, a)
 		}
 	}
-	h[helperLookup].Interpret = withKey(func(_ *bpf.Interpreter, x *Map, key []byte, _ [5]uint64) (uint64, error) { return r.lookup(x, key) })
+	h[helperLookup].Interpret = withKey(func(in *bpf.Interpreter, x *Map, key []byte, _ [5]uint64) (uint64, error) {
+		if x.kind == layoutMaps {
+			name, ok := x.Def.Maps[le32(key)]
+			i := slices.IndexFunc(in.Env.Maps, func(m bpf.Map) bool { return m.Name == name })
+			if !ok || i < 0 {
+				return 0, nil
+			}
+			return in.MapArg(i), nil
+		}
+		return r.lookup(x, key)
+	})
 	h[helperUpdate].Interpret = withKey(r.update)
 	h[helperDelete].Interpret = withKey(func(_ *bpf.Interpreter, x *Map, key []byte, _ [5]uint64) (uint64, error) {
 		if x.kind != layoutHash {

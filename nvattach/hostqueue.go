@@ -282,6 +282,19 @@ func (r *HostRunner) waits(lock uint64, until *time.Time) (bool, error) {
 	return true, nil
 }
 
+// readBloom counts the bits of a bloom filter that are 1.
+func (m *Maps) readBloom(mem Memory, t *Table) error {
+	x := t.Map
+	b := make([]byte, x.Def.bloomBits()/8)
+	if err := mem.ReadMem(x.base+bloomHead+x.stride, b); err != nil {
+		return err
+	}
+	for _, c := range b {
+		t.Bits += uint64(bits.OnesCount8(c))
+	}
+	return nil
+}
+
 // readQueue reads a queue or stack, the value that is taken next first.
 func (m *Maps) readQueue(mem Memory, t *Table) error {
 	x := t.Map

@@ -36,6 +36,9 @@ func (o *Object) List(w io.Writer) error {
 		for _, i := range slices.Sorted(maps.Keys(m.Programs)) {
 			b.WriteString(escape.Line("           %-24s [%d] is program %s", "", i, m.Programs[i]))
 		}
+		for _, i := range slices.Sorted(maps.Keys(m.Maps)) {
+			b.WriteString(escape.Line("           %-24s [%d] is map %s", "", i, m.Maps[i]))
+		}
 		if m.Type != mapProgArray && (!m.Supported() || m.HostOnly()) {
 			b.WriteString(escape.Line("           %-24s can't be had on a GPU", ""))
 		}

@@ -1,6 +1,7 @@
 package nvattach
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -43,13 +44,15 @@ const (
 	MapStack         MapType = 23
 	MapBloomFilter   MapType = 30
 
+	MapArrayOfMaps MapType = 12
+
 	mapProgArray MapType = 3 // of programs, for tail calls; see expand
 )
 
 var mapTypeNames = map[MapType]string{
 	MapHash: "hash", MapArray: "array", mapProgArray: "prog_array", MapPerfEventArray: "perf_event_array",
 	MapPerCPUHash: "percpu_hash", MapPerCPUArray: "percpu_array", 7: "stack_trace", 8: "cgroup_array",
-	9: "lru_hash", 10: "lru_percpu_hash", 11: "lpm_trie", 12: "array_of_maps", 13: "hash_of_maps",
+	9: "lru_hash", 10: "lru_percpu_hash", 11: "lpm_trie", MapArrayOfMaps: "array_of_maps", 13: "hash_of_maps",
 	14: "devmap", 15: "sockmap", 16: "cpumap", 17: "xskmap", 18: "sockhash", 19: "cgroup_storage",
 	20: "reuseport_sockarray", 21: "percpu_cgroup_storage", 22: "queue", 23: "stack", 24: "sk_storage",
 	25: "devmap_hash", 26: "struct_ops", MapRingbuf: "ringbuf", 28: "inode_storage", 29: "task_storage",
@@ -81,6 +84,8 @@ type MapDef struct {
 	ReadOnly   bool              // programs may not write to it
 	Initial    []byte            // contents of a data section
 	Programs   map[uint32]string // of an array of programs: their names
+	Inner      *MapDef           // of an array of maps: what they are like; it is none of the object's
+	Maps       map[uint32]string // of an array of maps: their names
 	Thread     bool              // a data section of which each thread has one, in registers
 }
 
@@ -104,12 +109,17 @@ func newMapDef(name string, s *ebpf.MapSpec) (*MapDef, error) {
 	}
 	for _, kv := range s.Contents {
 		key, ok := kv.Key.(uint32)
-		if name, isName := kv.Value.(string); ok && isName && m.Type == mapProgArray {
-			if m.Programs == nil {
-				m.Programs = make(map[uint32]string)
-			}
-			m.Programs[key] = name
+		if name, isName := kv.Value.(string); ok && isName {
+			m.put(key, name)
 		}
+	}
+	if m.Type == MapArrayOfMaps && s.InnerMap != nil {
+		inner, err := newMapDef(name+" values", s.InnerMap) // a name that no map can have
+		if err != nil {
+			return nil, fmt.Errorf("its values: %w", err)
+		}
+		m.Inner = inner
+		m.Value = &btf.Array{Type: &btf.Int{Name: "char", Size: 1, Encoding: btf.Char}, Nelems: maxName}
 	}
 	if len(s.Contents) > 0 && m.Type == MapArray {
 		b, ok := s.Contents[0].Value.([]byte)
@@ -125,9 +135,63 @@ func newMapDef(name string, s *ebpf.MapSpec) (*MapDef, error) {
 	return m, m.check()
 }
 
+// named reports whether the map's values are programs or maps of its object, by name.
+func (m *MapDef) named() bool { return m.Type == mapProgArray || m.Type == MapArrayOfMaps }
+
+// put makes a program or a map a value of the map.
+func (m *MapDef) put(key uint32, name string) {
+	list := &m.Programs
+	switch m.Type {
+	case mapProgArray:
+	case MapArrayOfMaps:
+		list = &m.Maps
+	default:
+		return
+	}
+	if *list == nil {
+		*list = make(map[uint32]string)
+	}
+	(*list)[key] = name
+}
+
+// fits reports that a map can't be a value of m, an array of maps.
+func (m *MapDef) fits(d *MapDef) error {
+	in := m.Inner
+	switch {
+	case d.Type != in.Type || d.KeySize != in.KeySize || d.ValueSize != in.ValueSize || d.Flags != in.Flags || d.Extra != in.Extra,
+		d.MaxEntries != in.MaxEntries && in.layout() != layoutHash:
+		return fmt.Errorf("map %s has type %s, %d entries, keys of %d and values of %d bytes; maps in %s have type %s, %d entries, keys of %d and values of %d", d.Name,
+			d.Type, d.MaxEntries, d.KeySize, d.ValueSize, m.Name, in.Type, in.MaxEntries, in.KeySize, in.ValueSize)
+	}
+	return nil
+}
+
+// maxName is how much of the name of a map is shown that is another's value.
+const maxName = 128
+
+// mostInner bounds the values of an array of maps.
+const mostInner = 1 << 16
+
+// checkInner is check of an array of maps.
+func (m *MapDef) checkInner() error {
+	switch {
+	case m.KeySize != 4:
+		return fmt.Errorf("a key of %d bytes; that of an array has 4", m.KeySize)
+	case m.MaxEntries == 0 || m.MaxEntries > mostInner:
+		return fmt.Errorf("max_entries is %d; 1 to %d can be had", m.MaxEntries, mostInner)
+	case m.Inner == nil:
+		return errors.New("it does not say what maps its values are; give it __array(values, struct { ... })")
+	case m.Inner.Type == MapArrayOfMaps || m.Inner.Type == mapProgArray || m.Inner.Type == MapPerfEventArray || m.Inner.PerThread() || !m.Inner.Supported():
+		return fmt.Errorf("its values are of type %s, which can't be had", m.Inner.Type)
+	}
+	return nil
+}
+
 // check refuses definitions that the kernel would refuse as well.
 func (m *MapDef) check() error {
 	switch m.Type {
+	case MapArrayOfMaps:
+		return m.checkInner()
 	case MapRingbuf, MapPerfEventArray:
 		if m.MaxEntries > math.MaxInt32 {
 			return fmt.Errorf("max_entries %d is too large", m.MaxEntries)
@@ -176,7 +240,7 @@ const maxStack = 127
 // HostOnly reports whether maps of this type can be had on the host alone.
 func (m *MapDef) HostOnly() bool {
 	switch m.Type {
-	case MapStackTrace, MapLPMTrie, MapQueue, MapStack, MapBloomFilter:
+	case MapStackTrace, MapLPMTrie, MapQueue, MapStack, MapBloomFilter, MapArrayOfMaps:
 		return true
 	}
 	return m.lru()
@@ -209,6 +273,7 @@ const (
 	layoutRing              // a ring of records per multiprocessor
 	layoutQueue             // values without keys, the oldest or the youngest first
 	layoutBloom             // a set of bits
+	layoutMaps              // nowhere: which maps are in it is known before programs run
 )
 
 func (m *MapDef) layout() layoutKind {
@@ -223,6 +288,8 @@ func (m *MapDef) layout() layoutKind {
 		return layoutQueue
 	case MapBloomFilter:
 		return layoutBloom
+	case MapArrayOfMaps:
+		return layoutMaps
 	case MapRingbuf, MapPerfEventArray, MapGPURingbuf:
 		return layoutRing
 	}

@@ -215,6 +215,13 @@ func (o *Object) fill(spec *ebpf.CollectionSpec) error {
 		}
 		o.Maps = append(o.Maps, m)
 	}
+	for _, m := range o.Maps {
+		for i, name := range m.Maps {
+			if err := o.putMap(m, i, name); err != nil {
+				return fmt.Errorf("map %s: %w", m.Name, err)
+			}
+		}
+	}
 	for _, name := range sortedKeys(spec.Variables) {
 		v := spec.Variables[name]
 		m := o.Map(v.SectionName)
@@ -227,6 +234,22 @@ func (o *Object) fill(spec *ebpf.CollectionSpec) error {
 		}
 		o.Vars = append(o.Vars, x)
 	}
+	return nil
+}
+
+// putMap makes a map of the object a value of another, an array of maps.
+func (o *Object) putMap(m *MapDef, i uint32, name string) error {
+	d := o.Map(name)
+	switch {
+	case d == nil:
+		return fmt.Errorf("there is no map %s to be its value", name)
+	case i >= m.MaxEntries:
+		return fmt.Errorf("an index of %d; it has %d entries", i, m.MaxEntries)
+	}
+	if err := m.fits(d); err != nil {
+		return err
+	}
+	m.put(i, name)
 	return nil
 }
 

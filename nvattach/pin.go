@@ -33,7 +33,7 @@ var ErrPinned = errors.New("it has other maps")
 func (m *Maps) Pin(objs []*Object) *Pin {
 	p := &Pin{CPUs: m.SMs, Size: m.size, Counted: m.counted}
 	for _, x := range m.All {
-		if !x.Def.Ring() && !x.Def.ReadOnly {
+		if !x.Def.Ring() && !x.Def.ReadOnly && x.kind != layoutMaps {
 			p.Maps = append(p.Maps, PinnedMap{slices.Index(objs, x.Object), x.Def.Name, x.off, x.counter})
 		}
 	}

@@ -130,7 +130,7 @@ func NewPlan(objs []*Object, o *PlanOptions) (*Plan, error) {
 			errs = append(errs, fmt.Errorf("%s: %w", obj.Name, err))
 			continue
 		}
-		used := uses(programs, host)
+		used := obj.uses(programs, host)
 		for i := range maps {
 			by := used[maps[i].Name]
 			maps[i].System = by.host && by.gpu
@@ -272,14 +272,24 @@ func (u *unit) envMaps() []bpf.Map {
 		if !d.Supported() {
 			continue
 		}
-		m := bpf.Map{Thread: d.Thread, Name: d.Name, KeySize: d.keyBytes(), ValueSize: d.ValueSize, MaxEntries: d.MaxEntries, Direct: d.Data, ReadOnly: d.ReadOnly}
-		if d.Data && d.ReadOnly {
-			m.Contents = d.Initial
+		if d.Inner != nil { // behind it is what its values are like, which no object has
+			u.defs = append(u.defs, d, d.Inner)
+			list = append(list, bpf.Map{Name: d.Name, KeySize: d.KeySize, ValueSize: d.ValueSize, MaxEntries: d.MaxEntries, Inner: len(list) + 2}, d.Inner.env())
+			continue
 		}
-		list = append(list, m)
+		list = append(list, d.env())
 		u.defs = append(u.defs, d)
 	}
 	return list
+}
+
+// env is what programs need to know of a map whose values are no maps.
+func (m *MapDef) env() bpf.Map {
+	e := bpf.Map{Thread: m.Thread, Name: m.Name, KeySize: m.keyBytes(), ValueSize: m.ValueSize, MaxEntries: m.MaxEntries, Direct: m.Data, ReadOnly: m.ReadOnly}
+	if m.Data && m.ReadOnly {
+		e.Contents = m.Initial
+	}
+	return e
 }
 
 // verify proves one program safe.

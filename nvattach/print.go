@@ -59,6 +59,9 @@ func (t *Table) heading(b *bytes.Buffer) {
 	if d.layout() == layoutHash || d.layout() == layoutQueue {
 		fmt.Fprintf(b, ", %d of %d entries", len(t.Rows), d.MaxEntries)
 	}
+	if d.layout() == layoutBloom {
+		fmt.Fprintf(b, ", %d of %d bits set", t.Bits, d.bloomBits())
+	}
 	b.WriteByte(')')
 	if t.Refused > 0 {
 		switch d.layout() {
@@ -226,7 +229,7 @@ func (t *Table) rows(b *bytes.Buffer, o *PrintOptions) {
 		fmt.Fprintf(b, "  … and %d more\n", hidden)
 	case shown == 0 && zero > 0:
 		fmt.Fprintf(b, "  (all %d zero)\n", zero)
-	case shown == 0 && !d.Ring():
+	case shown == 0 && !d.Ring() && d.layout() != layoutBloom:
 		b.WriteString("  (empty)\n")
 	}
 }

@@ -3,6 +3,7 @@ package nvattach
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -12,6 +13,8 @@ type Table struct {
 	Map  *Map
 	Rows []Row
 	Host bool // its values are apart by CPU, not by multiprocessor
+	// Bits is how many bits of a bloom filter are 1. It has no rows.
+	Bits uint64
 	// Refused is how often the map had no room; see [Maps.Refused].
 	Refused uint64
 }
@@ -50,6 +53,14 @@ func (m *Maps) Read(mem Memory, x *Map) (*Table, error) {
 		err = m.readHash(mem, t)
 	case layoutQueue:
 		err = m.readQueue(mem, t)
+	case layoutBloom:
+		err = m.readBloom(mem, t)
+	case layoutMaps:
+		for _, i := range slices.Sorted(maps.Keys(x.Def.Maps)) {
+			name := make([]byte, maxName)
+			copy(name, x.Def.Maps[i])
+			t.Rows = append(t.Rows, Row{Key: indexKey(uint64(i)), Value: name})
+		}
 	case layoutRing:
 		t.Refused, err = m.ringDropped(mem, x)
 		if err != nil {

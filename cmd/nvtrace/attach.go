@@ -128,7 +128,7 @@ func (f *attachFlags) plan(e *env) (*nvattach.Plan, []nvattach.Setting, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		if done, err := nvattach.SetProgram(objs, s); err != nil {
+		if done, err := nvattach.SetNamed(objs, s); err != nil {
 			return nil, nil, err
 		} else if done {
 			continue

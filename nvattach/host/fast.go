@@ -156,6 +156,13 @@ func (f *fast) ran(task *ptrace.Task, s *ptrace.Syscall) bool {
 func (f *fast) mapOf(x *nvattach.Map) (uint64, error) {
 	if f.maps[x] == 0 {
 		layout := agent.MapLayout(f.runner.Maps().HostMap(x))
+		if x.Def.Inner != nil {
+			inner, err := f.innerMaps(x)
+			if err != nil {
+				return 0, err
+			}
+			layout.Base, layout.Stride = inner, 8
+		}
 		at, err := f.programs.Map(&layout)
 		if err != nil {
 			return 0, err
@@ -163,6 +170,17 @@ func (f *fast) mapOf(x *nvattach.Map) (uint64, error) {
 		f.maps[x] = at
 	}
 	return f.maps[x], nil
+}
+
+// innerMaps puts the values of an array of maps where nobody but this process can change them.
+func (f *fast) innerMaps(x *nvattach.Map) (addr uint64, err error) {
+	values := make([]uint64, x.Def.MaxEntries)
+	for i, name := range x.Def.Maps {
+		if values[i], err = f.mapOf(f.runner.Maps().Of(x.Object.Map(name))); err != nil {
+			return 0, err
+		}
+	}
+	return f.programs.Table(values)
 }
 
 // probe adds what runs at one place.

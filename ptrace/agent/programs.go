@@ -190,6 +190,15 @@ func (g *Programs) Map(m *MapLayout) (uint64, error) {
 	return g.put(b)
 }
 
+// Table adds numbers, and returns their address.
+func (g *Programs) Table(list []uint64) (uint64, error) {
+	b := make([]byte, 0, 8*len(list))
+	for _, v := range list {
+		b = binary.LittleEndian.AppendUint64(b, v)
+	}
+	return g.put(b)
+}
+
 // A Code is a program.
 type Code struct {
 	Code  []byte
@@ -208,11 +217,7 @@ func (g *Programs) Add(c *Code) (r ProgramRef, err error) {
 	if r.code, err = g.put(c.Code); err != nil {
 		return r, err
 	}
-	table := make([]byte, 0, 8*len(c.Table))
-	for _, v := range c.Table {
-		table = binary.LittleEndian.AppendUint64(table, v)
-	}
-	r.table, err = g.put(table)
+	r.table, err = g.Table(c.Table)
 	r.counts = c.Counts
 	return r, err
 }

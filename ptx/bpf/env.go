@@ -88,6 +88,10 @@ type Map struct {
 	// in all threads of a warp, or was when they stored it together; see
 	// [MapUse].Apart. Saying so is never needed.
 	Together bool
+	// Inner is 1 more than the index of a map that this one's values are like, which are maps
+	// themselves: a lookup gives one of them, or NULL. 0: its values are no maps. On the host
+	// only.
+	Inner int
 	// System makes atomic operations have system scope: the memory is the
 	// host's, or several devices use it.
 	System bool
@@ -134,7 +138,7 @@ type RetKind uint8
 const (
 	RetScalar RetKind = iota // a number
 	RetVoid                  // nothing: r0 is not readable afterwards
-	RetValue                 // pointer to a value of the call's map, or NULL
+	RetValue                 // pointer to a value of the call's map, or NULL; the map that is the value, if [Map].Inner
 	RetRecord                // pointer to as many bytes as the argument of kind ArgConst says, or NULL; must be given back on every path
 	RetNever                 // the thread does not come back
 )

@@ -42,6 +42,9 @@ func (a *analysis) stepHelper(s *state, i int, fx *effect) error {
 			if v.kind != kMap {
 				return a.refuse(i, "pass the map itself, the same one on every path", "argument %d of %s is %s, not a map", k+1, h.Name, describe(v))
 			}
+			if v.null {
+				return a.refuse(i, "test it before", "argument %d of %s is a map that may be NULL", k+1, h.Name)
+			}
 			fx.m = v.maps[0]
 		}
 	}
@@ -287,6 +290,10 @@ func (a *analysis) result(s *state, i int, fx *effect) error {
 	case RetValue:
 		if fx.m < 0 {
 			return a.refuse(i, "", "%s returns a value, but there is no map", h.Name)
+		}
+		if inner := a.env.Maps[fx.m].Inner; inner > 0 {
+			s.set(o.depth, 0, val{kind: kMap, null: true, id: id, maps: []int32{int32(inner - 1)}})
+			break
 		}
 		null := h.NeverNull == nil || !h.NeverNull(fx.info(o))
 		s.set(o.depth, 0, val{kind: kValue, null: null, id: id, size: a.env.Maps[fx.m].ValueSize, maps: []int32{fx.m}, n: constNum(0)})

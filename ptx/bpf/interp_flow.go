@@ -346,6 +346,14 @@ func (in *Interpreter) help(ins *asm.Instruction) error {
 			break
 		}
 		o := &object{what: h.Name, base: r, size: size}
+		if h.Ret == RetValue && in.Env.Maps[m].Inner > 0 {
+			i, ok := in.Map(r)
+			if !ok {
+				return fmt.Errorf("%s returned %#x, which is no map", h.Name, r)
+			}
+			f.regs[0].o = &object{what: "map", mapOf: i + 1}
+			break
+		}
 		if h.Ret == RetRecord {
 			o.record, in.records = true, append(in.records, o)
 		} else {
@@ -407,6 +415,9 @@ func (in *Interpreter) Map(arg uint64) (int, bool) {
 	i := arg - mapBase
 	return int(i), i < uint64(len(in.Env.Maps))
 }
+
+// MapArg is the argument that stands for a map: what a helper returns whose values are maps.
+func (in *Interpreter) MapArg(index int) uint64 { return mapBase + uint64(index) }
 
 // stackAt returns the stack bytes at addr.
 func (in *Interpreter) stackAt(addr uint64, n int) (*iframe, int, bool) {

@@ -21,7 +21,8 @@ import (
 // as Env.Context describes it. The table has what Slots say. Helpers are functions that
 // get their arguments as C functions do, pointers of all kinds as addresses, and maps as
 // the table has them; they may change the registers that functions may, vector registers
-// excepted unless the caller of the program saves those.
+// excepted unless the caller of the program saves those. A value of a map that has Inner is
+// what helpers take for a map, or 0.
 //
 // Atomic operations on values of maps are so for all threads of all processes that share
 // the memory.

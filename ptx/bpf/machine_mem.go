@@ -218,6 +218,14 @@ func (m *assembly) helper(o *op, fx *effect) {
 	m.CallMem(m.slot(SlotHelper, o.id))
 	switch o.helper.Ret {
 	case RetValue:
+		if m.a.env.Maps[fx.m].Inner > 0 {
+			none := m.NewLabel()
+			m.Test(true, amd64.RAX, amd64.RAX)
+			m.Jcc(amd64.Equal, none)
+			m.Load(false, 8, amd64.RAX, amd64.Mem{Base: amd64.RAX})
+			m.Bind(none)
+			break
+		}
 		m.setOffset(d, 0, 0)
 	case RetRecord:
 		m.setOffset(d, 0, 0)

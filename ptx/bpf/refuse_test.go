@@ -224,3 +224,18 @@ func TestHelperHints(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestInnerRefused: maps of maps are the host's, and what a lookup in one gives may be NULL.
+func TestInnerRefused(t *testing.T) {
+	w := newWorld(0)
+	w.env.Maps[mapArray].Inner = mapWide + 1
+	p := &Program{Name: "p", Insns: cat(lookupIn(mapArray), asm.Instructions{asm.Mov.Reg(asm.R1, asm.R0), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4), asm.FnMapLookupElem.Call()}, end)}
+	_, err := Verify(p, w.env)
+	if why, ok := errors.AsType[*RefusedError](err); !ok || why.Insn != 3 || !strings.Contains(why.Error(), "on the host only") {
+		t.Error(err)
+	}
+	_, err = Assemble(p, w.env)
+	if why, ok := errors.AsType[*RefusedError](err); !ok || why.Insn != 8 || !strings.Contains(why.Error(), "may be NULL") {
+		t.Error(err)
+	}
+}

@@ -31,15 +31,16 @@ func (k kind) pointer() bool { return k >= kCtx }
 
 // A val is what is known of one register or stack cell. At run time it is one
 // 64-bit register: a number; an address for kValue and kRecord; the offset from
-// the object's first byte for kCtx, kText and kStack; nothing for kMap.
+// the object's first byte for kCtx, kText and kStack; nothing for kMap, but on the host what
+// helpers take for it.
 type val struct {
 	kind   kind
 	depth  int8    // kStack: whose
-	null   bool    // kValue, kRecord: it may be NULL
+	null   bool    // kValue, kRecord, kMap: it may be NULL
 	direct bool    // kValue: the object is the whole value of a Direct map, at a known address
 	id     int32   // kept by copies; 0: none
 	size   uint32  // kValue, kRecord: bytes of the object
-	maps   []int32 // kMap: one; kValue: those that it may be of, ascending; never changed in place
+	maps   []int32 // kMap: one, or what it is like; kValue: those that it may be of, ascending; never changed in place
 	n      num     // the number, or the pointer's offset from the object's first byte
 }
 

@@ -480,7 +480,7 @@ func (s *state) refineNull(d int8, r uint8, p *val, null bool) {
 	}
 	if p.id != 0 {
 		s.each(func(v *val) {
-			if v.id == p.id && (v.kind == kValue || v.kind == kRecord) {
+			if v.id == p.id && (v.kind == kValue || v.kind == kRecord || v.kind == kMap) {
 				fix(v)
 			}
 		})

@@ -41,6 +41,11 @@ func Verify(p *Program, env *Env) (*Verified, error) {
 	if err != nil {
 		return nil, err
 	}
+	for i := range ops {
+		if o := &ops[i]; o.kind == opMap && env.Maps[o.m].Inner > 0 {
+			return nil, p.refuse(o.at, "", "map %s has maps for values, which is possible on the host only", env.Maps[o.m].Name)
+		}
+	}
 	a, err := analyze(p, env, ops)
 	if err != nil {
 		return nil, err
