@@ -285,6 +285,8 @@ type HostThread interface {
 	CPU() int
 	// Read reads memory; n is how much could be read.
 	Read(addr uint64, buf []byte) (n int)
+	// Write writes memory that the thread itself could write; n is how much.
+	Write(addr uint64, buf []byte) (n int)
 	Now() (monotonic uint64)
 	// Callers lists where the thread is, and where its callers will be gone on with, n at most.
 	Callers(n int) []uint64

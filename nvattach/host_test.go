@@ -106,12 +106,13 @@ type fakeThread struct {
 	mem []byte // at address 0x1000
 }
 
-func (f *fakeThread) IDs() (pid, tid int)     { return 7, 8 }
-func (f *fakeThread) Comm() string            { return "a name that is too long" }
-func (f *fakeThread) User() (uid, gid uint32) { return 1, 2 }
-func (f *fakeThread) CPU() int                { return f.cpu }
-func (f *fakeThread) Now() uint64             { return 99 }
-func (f *fakeThread) Callers(int) []uint64    { return nil }
+func (f *fakeThread) IDs() (pid, tid int)      { return 7, 8 }
+func (f *fakeThread) Comm() string             { return "a name that is too long" }
+func (f *fakeThread) User() (uid, gid uint32)  { return 1, 2 }
+func (f *fakeThread) CPU() int                 { return f.cpu }
+func (f *fakeThread) Now() uint64              { return 99 }
+func (f *fakeThread) Callers(int) []uint64     { return nil }
+func (f *fakeThread) Write(uint64, []byte) int { return 0 }
 func (f *fakeThread) Read(addr uint64, buf []byte) int {
 	if addr < 0x1000 || addr >= 0x1000+uint64(len(f.mem)) {
 		return 0

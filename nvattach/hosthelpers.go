@@ -168,6 +168,18 @@ func (r *HostRunner) readHelpers(h map[int32]*bpf.Helper) {
 			return ret, in.WriteMem(a[0], buf)
 		}}
 	}
+	// The agent has none: who asks the kernel whether memory can be written is a call that a
+	// program's own filter may end it for. Programs with it run at stops.
+	h[36] = &bpf.Helper{Name: "probe_write_user", Args: []bpf.ArgSpec{argScalar, {Kind: bpf.ArgRead, SizeArg: 2}, argScalar}, Interpret: func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
+		buf := make([]byte, a[2])
+		if err := in.ReadMem(a[1], buf); err != nil {
+			return 0, err
+		}
+		if r.call.Thread.Write(a[0], buf) < len(buf) {
+			return 1<<64 + errFault, nil
+		}
+		return 0, nil
+	}}
 	for id, name := range map[int32]string{45: "probe_read_str", 114: "probe_read_user_str", 115: "probe_read_kernel_str"} {
 		h[id] = &bpf.Helper{Name: name, Args: args, Interpret: func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 			if a[1] == 0 {

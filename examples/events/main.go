@@ -72,13 +72,14 @@ func notEmpty(config string) error {
 // self is this process, which programs run for.
 type self struct{}
 
-func (self) IDs() (pid, tid int)     { return os.Getpid(), os.Getpid() }
-func (self) Comm() string            { return filepath.Base(os.Args[0]) }
-func (self) User() (uid, gid uint32) { return uint32(os.Getuid()), uint32(os.Getgid()) }
-func (self) CPU() int                { return 0 }
-func (self) Read(uint64, []byte) int { return 0 }   // programs get their text by a helper
-func (self) Callers(int) []uint64    { return nil } // nobody asks at events
-func (self) Now() (monotonic uint64) { return uint64(time.Now().UnixNano()) }
+func (self) IDs() (pid, tid int)      { return os.Getpid(), os.Getpid() }
+func (self) Comm() string             { return filepath.Base(os.Args[0]) }
+func (self) User() (uid, gid uint32)  { return uint32(os.Getuid()), uint32(os.Getgid()) }
+func (self) CPU() int                 { return 0 }
+func (self) Read(uint64, []byte) int  { return 0 }   // programs get their text by a helper
+func (self) Write(uint64, []byte) int { return 0 }   // they change nothing
+func (self) Callers(int) []uint64     { return nil } // nobody asks at events
+func (self) Now() (monotonic uint64)  { return uint64(time.Now().UnixNano()) }
 
 // run prints the lines of files that no program has against it, and then the programs' maps.
 func run(out io.Writer, object string, files []string) error {

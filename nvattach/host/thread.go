@@ -67,6 +67,24 @@ func (t *thread) Read(addr uint64, buf []byte) int {
 	return n
 }
 
+// Write implements nvattach.HostThread.
+func (t *thread) Write(addr uint64, buf []byte) int {
+	list, err := proc.Maps(t.task.PID)
+	if err != nil {
+		return 0 // it has died
+	}
+	can := 0 // a debugger may write more
+	for can < len(buf) {
+		m := proc.At(list, addr+uint64(can))
+		if m == nil || !m.Write {
+			break
+		}
+		can = int(min(uint64(len(buf)), m.End-addr))
+	}
+	n, _ := t.task.WriteMem(addr, buf[:can])
+	return n
+}
+
 // Now implements nvattach.HostThread.
 func (t *thread) Now() uint64 {
 	return uint64(ptrace.Now())

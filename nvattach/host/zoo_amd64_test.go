@@ -291,6 +291,24 @@ func TestHelpers(t *testing.T) {
 	}
 }
 
+// TestWrite: a program changes what the function is given, where it could itself.
+func TestWrite(t *testing.T) {
+	bin := filepath.Join(t.TempDir(), "calls")
+	compile(t, "-O1", "-w", "-o", bin, "testdata/calls.c")
+	both(t, func(t *testing.T, inside bool) {
+		r := rigOf(t, "../testdata/obj/costs.bpf.o", inside, "writer")
+		if status := r.run(bin); status != 0 || r.stdout.String() != strconv.Itoa('h'+'A')+"\n" {
+			t.Errorf("exit %d, %q", status, r.stdout.String())
+		}
+		if slow := r.tracer.Slow(); inside && !strings.Contains(slow, "helper 36 is for stopped threads only") {
+			t.Errorf("not told: %q", slow)
+		}
+		if got := r.results(); !slices.Equal(got[:5], []int64{0, -14, -14, 0, -14}) {
+			t.Errorf("results %d", got[:5])
+		}
+	})
+}
+
 // results returns what is in the map of that name.
 func (r *rig) results() (list [64]int64) {
 	r.t.Helper()

@@ -23,6 +23,7 @@ static u64 (*pid_tgid)(void) = (void *)14;
 static u64 (*uid_gid)(void) = (void *)15;
 static long (*comm)(void *, u32) = (void *)16;
 static long (*perf_output)(void *, void *, u64, void *, u64) = (void *)25;
+static long (*probe_write)(void *, const void *, u32) = (void *)36;
 static long (*override_return)(void *, u64) = (void *)58;
 static long (*probe_read_str)(void *, u32, const void *) = (void *)114;
 static long (*ringbuf_output)(void *, void *, u64, u64) = (void *)130;
@@ -187,6 +188,18 @@ int helpers(struct pt_regs *r)
 	u64 args[5] = {1, r->di, 0xabc, 'y', r->si};
 	result(i++, trace_printk(format, sizeof format, 1, r->di, 0xabc));
 	result(i++, vprintk(format, sizeof format, args, sizeof args));
+	return 0;
+}
+
+// writer changes the second argument's text; the first can't be written, and at 8 is nothing.
+SEC("uprobe/calls:called")
+int writer(struct pt_regs *r)
+{
+	result(0, probe_write((void *)r->si, "AT", 2));
+	result(1, probe_write((void *)r->di, "jello", 5));
+	result(2, probe_write((void *)8, "jello", 5));
+	result(3, probe_write((void *)r->si, "", 0));
+	result(4, probe_write((void *)(r->si + 4), "12345678", 8)); // to where it ends
 	return 0;
 }
 
