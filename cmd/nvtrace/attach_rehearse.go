@@ -6,7 +6,7 @@ import (
 	"nvtrace/nvattach"
 )
 
-// rehearse does to maps in this process's memory what every GPU context's will go
+// rehearse does to maps in this process's memory what every GPU context's, and the host's, will go
 // through, so that maps that no GPU holds, and settings that can't be made, are found
 // before the program starts.
 func rehearse(plan *nvattach.Plan, settings []nvattach.Setting, threads uint64) error {
@@ -24,8 +24,20 @@ func rehearse(plan *nvattach.Plan, settings []nvattach.Setting, threads uint64) 
 			return err
 		}
 	}
+	var onHost *nvattach.Maps
+	var hostMem *nvattach.HostMemory
+	if len(settings) > 0 && len(plan.Host) > 0 {
+		if onHost, hostMem, err = plan.NewHostMaps(nil, nil); err != nil {
+			return err
+		}
+	}
 	for _, s := range settings {
-		if err := maps.Apply(mem, s, nil); err != nil {
+		if onHost != nil && maps.Find(s.Name) == nil {
+			err = onHost.Apply(hostMem, s, nil)
+		} else {
+			err = maps.Apply(mem, s, nil)
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -195,8 +195,8 @@ func (s *Session) Add(t *Target) (*Context, error) {
 		return nil, err
 	}
 	for _, set := range s.opts.Settings {
-		if x := maps.Find(set.Name); x != nil && x.Shared() {
-			continue // it was done
+		if x := maps.Find(set.Name); x == nil && len(s.opts.Plan.Host) > 0 || x != nil && x.Shared() {
+			continue // it is the host's alone, or was done
 		}
 		if err := maps.Apply(mem, set, nil); err != nil {
 			return nil, err
