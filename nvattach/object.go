@@ -258,11 +258,9 @@ func (o *Object) addHost(name string, p *ebpf.ProgramSpec) {
 	at, err := parseHost(p.SectionName, o.sources)
 	switch {
 	case err != nil:
-		o.Ignored = append(o.Ignored, Ignored{Name: name, Section: p.SectionName, Reason: err.Error()})
-		o.loosen(name, p)
+		o.Ignored = append(o.Ignored, Ignored{Name: name, Section: p.SectionName, Reason: o.loosen(name, p, err.Error())})
 	case at.Kind == HostNone:
-		o.Ignored = append(o.Ignored, Ignored{Name: name, Section: p.SectionName, Reason: ignoredReason(p.SectionName)})
-		o.loosen(name, p)
+		o.Ignored = append(o.Ignored, Ignored{Name: name, Section: p.SectionName, Reason: o.loosen(name, p, ignoredReason(p.SectionName))})
 	default:
 		o.Host = append(o.Host, &HostProgram{Name: name, Section: p.SectionName, Point: at, Insns: p.Instructions, Object: o})
 	}
@@ -272,11 +270,15 @@ func (o *Object) addHost(name string, p *ebpf.ProgramSpec) {
 // function.
 var looseKinds = map[string]HostKind{"uprobe": HostEntry, "ureplace": HostEntry, "uprobe_override": HostEntry, "uretprobe": HostReturn, "usdt": HostUSDT, "kprobe": HostEntry, "kretprobe": HostReturn}
 
-// loosen keeps a program that could run if somebody said where.
-func (o *Object) loosen(name string, p *ebpf.ProgramSpec) {
+// loosen keeps a program that could run if somebody said where, and has why it is not run say so.
+func (o *Object) loosen(name string, p *ebpf.ProgramSpec, why string) string {
 	if kind := looseKinds[sectionKind(p.SectionName)]; kind != HostNone {
+		if !strings.Contains(why, "--at ") {
+			why += "; --at PROGRAM=FILE:FUNCTION has it run at a function"
+		}
 		o.loose = append(o.loose, &HostProgram{Name: name, Section: p.SectionName, Point: HostPoint{Kind: kind, Replace: sectionKind(p.SectionName) == "ureplace"}, Insns: p.Instructions, Object: o})
 	}
+	return why
 }
 
 // PlaceProgram says where a program runs, "PROGRAM=FILE:FUNCTION", as a section would: one

@@ -143,7 +143,7 @@ func TestLoadObject(t *testing.T) {
 	if got := slices.DeleteFunc(maps, func(s string) bool { return strings.HasPrefix(s, ".rodata") }); !slices.Equal(got, wantMaps) {
 		t.Errorf("maps %q", maps)
 	}
-	if len(ignored) != 1 || !strings.HasPrefix(ignored[0], "no_gpu_program: a program for the kernel") {
+	if len(ignored) != 1 || !strings.HasPrefix(ignored[0], "no_gpu_program: a program for the kernel") || !strings.HasSuffix(ignored[0], "--at PROGRAM=FILE:FUNCTION has it run at a function") {
 		t.Errorf("ignored %q", ignored)
 	}
 	if len(o.Host) != 1 || o.Host[0].Name != "on_launch" || o.Host[0].Point.String() != "uprobe/./app:cudaLaunchKernel" {
