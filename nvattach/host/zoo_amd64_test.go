@@ -326,9 +326,9 @@ func (r *rig) results() (list [64]int64) {
 func BenchmarkCosts(b *testing.B) {
 	bin := filepath.Join(b.TempDir(), "costs")
 	compile(b, "-O1", "-w", "-o", bin, "testdata/costs.c")
-	r := rigOf(b, "../testdata/obj/costs.bpf.o", true, "empty", "update", "empty_return", "override")
+	r := rigOf(b, "../testdata/obj/costs.bpf.o", true, "empty", "update", "empty_return", "override", "call_enter", "call_exit")
 	b.ResetTimer()
-	r.run(bin, strconv.Itoa(min(max(b.N, 100_000), 1_000_000)))
+	r.run(bin, strconv.Itoa(min(max(b.N, 10_000), 100_000)))
 	for line := range strings.Lines(r.stdout.String()) {
 		name, text, _ := strings.Cut(strings.TrimSpace(line), " ")
 		ns, err := strconv.ParseFloat(text, 64)

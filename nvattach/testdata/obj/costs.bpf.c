@@ -191,6 +191,18 @@ int helpers(struct pt_regs *r)
 	return 0;
 }
 
+SEC("tracepoint/syscalls/sys_enter_getppid")
+int call_enter(void *ctx)
+{
+	return 0;
+}
+
+SEC("tracepoint/syscalls/sys_exit_getppid")
+int call_exit(void *ctx)
+{
+	return 0;
+}
+
 // writer changes the second argument's text; the first can't be written, and at 8 is nothing.
 SEC("uprobe/calls:called")
 int writer(struct pt_regs *r)
