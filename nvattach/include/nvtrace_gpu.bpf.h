@@ -271,4 +271,144 @@ static __u64 (*nvtrace_device)(void) = (void *)512; /* ordinal of the GPU */
 		bpf_trace_printk(____fmt, sizeof(____fmt), ##args);     \
 	})
 
+/*
+ * On the host, a program at a call of CUDA's libraries with that call's own parameters, up to twelve;
+ * ctx is the context. It is for what comes in general registers and on the stack: numbers and pointers.
+ *
+ *	SEC("cuda.api/cuMemAlloc")
+ *	int NVTRACE_CALL(on_alloc, void *at, __u64 bytes)
+ *	{
+ *		...
+ */
+#define NVTRACE_CALL(name, params...)                                                                          \
+	name(struct nvtrace_api *ctx);                                                                         \
+	static __always_inline int __call_##name(struct nvtrace_api *ctx, ##params);                           \
+	int name(struct nvtrace_api *ctx)                                                                      \
+	{                                                                                                      \
+		_Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Wint-conversion\"")          \
+		return __call_##name(__NVTRACE_CAT(__NVTRACE_ARGS, __NVTRACE_COUNT(params))(ctx));             \
+		_Pragma("GCC diagnostic pop")                                                                  \
+	}                                                                                                      \
+	static __always_inline int __call_##name(struct nvtrace_api *ctx, ##params)
+
+#define __NVTRACE_CAT2(a, b) a##b
+#define __NVTRACE_CAT(a, b) __NVTRACE_CAT2(a, b)
+#define __NVTRACE_NTH(_0, _1, _2, _3, _4, _5, _6, _7, _8, _9, _10, _11, _12, n, ...) n
+#define __NVTRACE_COUNT(params...) __NVTRACE_NTH(_, ##params, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0)
+#define __NVTRACE_ARGS0(ctx) ctx
+#define __NVTRACE_ARGS1(ctx) __NVTRACE_ARGS0(ctx), (void *)ctx->arg0
+#define __NVTRACE_ARGS2(ctx) __NVTRACE_ARGS1(ctx), (void *)ctx->arg1
+#define __NVTRACE_ARGS3(ctx) __NVTRACE_ARGS2(ctx), (void *)ctx->arg2
+#define __NVTRACE_ARGS4(ctx) __NVTRACE_ARGS3(ctx), (void *)ctx->arg3
+#define __NVTRACE_ARGS5(ctx) __NVTRACE_ARGS4(ctx), (void *)ctx->arg4
+#define __NVTRACE_ARGS6(ctx) __NVTRACE_ARGS5(ctx), (void *)ctx->arg5
+#define __NVTRACE_ARGS7(ctx) __NVTRACE_ARGS6(ctx), (void *)__nvtrace_arg(ctx, 6)
+#define __NVTRACE_ARGS8(ctx) __NVTRACE_ARGS7(ctx), (void *)__nvtrace_arg(ctx, 7)
+#define __NVTRACE_ARGS9(ctx) __NVTRACE_ARGS8(ctx), (void *)__nvtrace_arg(ctx, 8)
+#define __NVTRACE_ARGS10(ctx) __NVTRACE_ARGS9(ctx), (void *)__nvtrace_arg(ctx, 9)
+#define __NVTRACE_ARGS11(ctx) __NVTRACE_ARGS10(ctx), (void *)__nvtrace_arg(ctx, 10)
+#define __NVTRACE_ARGS12(ctx) __NVTRACE_ARGS11(ctx), (void *)__nvtrace_arg(ctx, 11)
+
+static __always_inline __u64 __nvtrace_arg(void *ctx, __u64 n)
+{
+	__u64 v = 0;
+	bpf_get_func_arg(ctx, n, &v);
+	return v;
+}
+
+/* What a launch is given: by cuLaunchKernel, and by cuLaunchKernelEx in its first parameter. */
+struct nvtrace_launch {
+	__u32 grid[3], block[3], shared; /* bytes of shared memory */
+	void *stream;
+};
+
+static __always_inline void nvtrace_launch_of(struct nvtrace_api *ctx, struct nvtrace_launch *l)
+{
+	l->grid[0] = ctx->arg1, l->grid[1] = ctx->arg2, l->grid[2] = ctx->arg3;
+	l->block[0] = ctx->arg4, l->block[1] = ctx->arg5, l->block[2] = __nvtrace_arg(ctx, 6);
+	l->shared = __nvtrace_arg(ctx, 7);
+	l->stream = (void *)__nvtrace_arg(ctx, 8);
+}
+
+static __always_inline void nvtrace_launch_ex(struct nvtrace_api *ctx, struct nvtrace_launch *l)
+{
+	bpf_probe_read_user(l, sizeof *l, (void *)ctx->arg0); /* CUlaunchConfig begins so */
+}
+
+#ifdef NVTRACE_KERNELS
+/*
+ * Names of kernels on the host, for who says "#define NVTRACE_KERNELS" before this header: programs at
+ * the calls by which kernels are found write them down, and nvtrace_kernel(f) is the (mangled) name of
+ * what a launch has for its function, or NULL.
+ */
+#define NVTRACE_NAME 96 /* bytes of a name that are kept, with a zero */
+
+struct nvtrace_name {
+	char text[NVTRACE_NAME];
+};
+
+struct {
+	__uint(type, 9); /* lru_hash */
+	__uint(max_entries, 1 << 14);
+	__type(key, __u64);
+	__type(value, struct nvtrace_name);
+} nvtrace_kernels SEC(".maps");
+
+/* The calls that threads are in: where they write a kernel, and its name, or the kernel it is of. */
+struct __nvtrace_asked {
+	__u64 to, of;
+};
+
+struct {
+	__uint(type, 9);
+	__uint(max_entries, 1 << 12);
+	__type(key, __u32);
+	__type(value, struct __nvtrace_asked);
+} nvtrace_asked SEC(".maps");
+
+static __always_inline struct nvtrace_name *nvtrace_kernel(const void *f)
+{
+	__u64 key = (__u64)f;
+	return bpf_map_lookup_elem(&nvtrace_kernels, &key);
+}
+
+static __always_inline int __nvtrace_ask(__u64 to, __u64 of)
+{
+	struct __nvtrace_asked a = {to, of};
+	__u32 thread = bpf_get_current_pid_tgid();
+	bpf_map_update_elem(&nvtrace_asked, &thread, &a, 0);
+	return 0;
+}
+
+static __always_inline int __nvtrace_answer(struct nvtrace_api *ctx, int named)
+{
+	struct nvtrace_name name = {}, *known = &name;
+	struct __nvtrace_asked *a;
+	__u32 thread = bpf_get_current_pid_tgid();
+	__u64 f = 0;
+	if ((__u32)ctx->ret || !(a = bpf_map_lookup_elem(&nvtrace_asked, &thread)))
+		return 0;
+	bpf_probe_read_user(&f, sizeof f, (void *)a->to);
+	if (named)
+		bpf_probe_read_user_str(&name, sizeof name, (void *)a->of);
+	else if (!(known = nvtrace_kernel((void *)a->of)))
+		return 0;
+	bpf_map_update_elem(&nvtrace_kernels, &f, known, 0);
+	return 0;
+}
+
+SEC("cuda.api/cuModuleGetFunction")
+int nvtrace_function_asked(struct nvtrace_api *ctx) { return __nvtrace_ask(ctx->arg0, ctx->arg2); }
+SEC("cuda.apiret/cuModuleGetFunction")
+int nvtrace_function_given(struct nvtrace_api *ctx) { return __nvtrace_answer(ctx, 1); }
+SEC("cuda.api/cuLibraryGetKernel")
+int nvtrace_kernel_asked(struct nvtrace_api *ctx) { return __nvtrace_ask(ctx->arg0, ctx->arg2); }
+SEC("cuda.apiret/cuLibraryGetKernel")
+int nvtrace_kernel_given(struct nvtrace_api *ctx) { return __nvtrace_answer(ctx, 1); }
+SEC("cuda.api/cuKernelGetFunction")
+int nvtrace_same_asked(struct nvtrace_api *ctx) { return __nvtrace_ask(ctx->arg0, ctx->arg1); }
+SEC("cuda.apiret/cuKernelGetFunction")
+int nvtrace_same_given(struct nvtrace_api *ctx) { return __nvtrace_answer(ctx, 0); }
+#endif
+
 #endif
