@@ -565,6 +565,11 @@ func (c *checker) name(x *nameRef) {
 		if function(x.name) != nil {
 			c.fail(x.span, "%s is a function: %s", x.name, function(x.name).Args)
 		}
+		for _, t := range []*Type{typeKind, typeSpace} {
+			if slices.Contains(slices.Collect(maps.Values(t.names)), x.name) {
+				c.fail(x.span, "there is no %s; a %s is written as a string: \"%s\"", x.name, t.Name, x.name)
+			}
+		}
 		c.fail(x.span, "there is no %s%s", x.name, c.alike(x.name))
 	}
 	for i := range c.probe.points {
@@ -664,6 +669,13 @@ func (c *checker) hostName(x *nameRef) {
 			if b := builtin(x.name); b != nil {
 				c.fail(x.span, "%s is known in kernels only, not at %s", x.name, k)
 			}
+			stem, _, _ := strings.Cut(x.name, ".")
+			if why := absentOnHost[stem]; why != "" {
+				c.fail(x.span, "there is no %s at %s: %s", stem, k, why)
+			}
+			if name := strings.ToUpper(x.name); name == x.name && strings.Contains(name, "_") {
+				c.fail(x.span, "there is no %s; a status is a string: \"%s\"", x.name, x.name)
+			}
 			c.fail(x.span, "there is no %s%s", x.name, like(x.name, have(k)))
 		case !x.host.there(k):
 			c.fail(x.span, "%s is not known at %s, but at %s", x.name, k, list(x.host.at))
@@ -726,7 +738,7 @@ func (c *checker) binary(x *binExpr) {
 			case typeOpcode:
 				hint = "name the opcode in the probe, as in insn:ld.global*"
 			}
-			c.fail(x.span, "a %s is a name that is known when it is shown; it can't be compared: %s", o.typ().Name, hint)
+			c.fail(x.span, "the %s is a name that is known when it is shown; it can't be compared: %s", o.typ().Name, hint)
 		}
 	}
 	if tx == ty || alikeTexts(tx, ty) && tx.names == nil && ty.names == nil {

@@ -159,6 +159,8 @@ func (l *lexer) strange(rest string) {
 			l.fail(s, "strings stand between double quotes: \"…\"")
 		case '“', '”', '„':
 			l.fail(s, "%q is no quote of a program: write \"", string(r))
+		case '#':
+			l.fail(s, "a comment begins with //")
 		}
 		l.fail(s, "%q means nothing here", string(r))
 	}

@@ -1,6 +1,7 @@
 package script
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -132,6 +133,9 @@ func (p *parser) probe() *probe {
 		}
 		p.advance()
 	}
+	if p.tok.is("if") {
+		p.fail(p.tok.span, "a filter stands between slashes: /condition/; if is a statement, behind the '{'")
+	}
 	if !p.tok.is("{") {
 		p.fail(p.tok.span, "'{' is missing before the statements of the probe, not %s", p.tok.describe())
 	}
@@ -190,6 +194,16 @@ func (p *parser) point() point {
 		}
 	}
 	pt.end = p.at
+	if at := strings.LastIndexByte(kernel, ':'); at > 0 && pt.kind.Point == nvattach.KindMem {
+		for _, b := range []struct {
+			name string
+			t    *Type
+		}{{"kind", typeKind}, {"space", typeSpace}} {
+			if word := kernel[at+1:]; slices.Contains(slices.Collect(maps.Values(b.t.names)), word) {
+				p.fail(pt.span, "what is accessed, and how, a filter says: mem:%s /%s == \"%s\"/", kernel[:at], b.name, word)
+			}
+		}
+	}
 	pt.section = "cuda." + pt.kind.Point.String() + "/" + fn + kernel
 	if pt.kind.opcode {
 		pt.section += ":" + opcode
@@ -385,6 +399,9 @@ func (p *parser) stmt() (s stmt, braced bool) {
 			}
 			return &callStmt{c.span, c}, false
 		}
+		if slices.Contains(declarators, name.text) && (p.tok.kind == tokName || p.tok.kind == tokVar) {
+			p.fail(name.span, "a variable is not declared: it begins with $, and is there when it is assigned to: $x = 1")
+		}
 		if p.tok.is("=") {
 			p.fail(name.span.to(x.pos()), "%s can't be assigned to; $%s is a variable, @%s a map", p.text[name.at:x.pos().end], name.text, name.text)
 		}
@@ -408,6 +425,12 @@ func (p *parser) stmt() (s stmt, braced bool) {
 	}
 	p.fail(at.to(to.pos()), "this does nothing; write %s = …, or %s++", p.text[at.at:to.pos().end], p.text[at.at:to.pos().end])
 	return nil, false
+}
+
+// declarators are words by which other languages declare variables.
+var declarators = []string{
+	"let", "var", "auto", "const", "unsigned", "char", "short", "int", "long", "float", "double",
+	"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "u8", "u16", "u32", "u64",
 }
 
 // step is x++ or x--.
@@ -651,12 +674,18 @@ func (p *parser) primary() expr {
 		case 0:
 			p.fail(t.span.to(end), "a value is missing between the parentheses")
 		case 1:
+			if n, ok := l[0].(*nameRef); ok && slices.Contains(declarators, n.name) {
+				p.fail(t.span.to(end), "there are no casts: numbers have 64 bits and a sign; & 0xffffffff keeps the low 32")
+			}
 			return l[0]
 		}
 		return &tuple{value{t.span.to(end), nil}, l}
 	}
 	if t.kind == tokEOF {
 		p.fail(t.span, "a value is missing at the end of the program")
+	}
+	if t.is("*") {
+		p.fail(t.span, "there are no pointers: read8(addr) to read64(addr) read numbers of memory")
 	}
 	p.fail(t.span, "a value is expected, not %s", t.describe())
 	return nil

@@ -265,6 +265,14 @@ var elsewhere = map[string]string{
 	"profile":    "a GPU's threads can't be sampled: count at block:* instead",
 	"kretfunc":   "it is kernret:KERNEL",
 	"kernelret":  "it is kernret:KERNEL",
+	"kretkernel": "it is kernret:KERNEL",
+	"retkernel":  "it is kernret:KERNEL",
+	"launchret":  "a launch returns before its kernel has run: apiret:cuLaunchKernel* is where the call returns, kernret:KERNEL where the kernel's threads end",
+	"load":       "it is mem:KERNEL /kind == \"load\"/",
+	"store":      "it is mem:KERNEL /kind == \"store\"/",
+	"atomic":     "it is mem:KERNEL /kind == \"atomic\"/",
+	"sysenter":   "it is syscall:NAME",
+	"sysexit":    "it is sysret:NAME",
 	"exit":       "it is kernret:KERNEL, or END",
 	"entry":      "it is kernel:KERNEL",
 }
@@ -358,11 +366,21 @@ func (b *Builtin) there(k nvattach.Kind) bool { return b.at == nil || slices.Con
 var absent = map[string]string{
 	"cpu": "the multiprocessor is smid", "threadIdx": "it is tid.x", "blockIdx": "it is ctaid.x", "blockDim": "it is ntid.x", "gridDim": "it is nctaid.x",
 	"sm": "it is smid", "warp": "it is warpid", "lane": "it is laneid", "thread": "it is tid", "time": "it is nsecs", "clock": "it is cycles", "grid": "it is nctaid",
-	"comm":   "a kernel has no command; pid is the process",
-	"ustack": "a kernel's stack is not known; site names the place", "kstack": "a kernel's stack is not known; site names the place",
+	"comm":    "a kernel has no command; pid is the process",
+	"address": "it is addr", "bytes": "it is size", "len": "it is size", "type": "it is kind", "bb": "it is block", "name": "it is kernel",
+	"kname": "it is kernel", "kernel_name": "it is kernel", "kernelName": "it is kernel", "op": "it is opcode", "file": "it is source",
+	"duration": "subtract two nsecs: nvtrace tool kernels does, for kernels, and blocklat, for blocks",
+	"ustack":   "a kernel's stack is not known; site names the place", "kstack": "a kernel's stack is not known; site names the place",
 	"pystack": "a kernel runs after the call that launched it: apiret:cuLaunchKernel* knows it", "probe": "it is kernel, or site", "func": "it is kernel, or site",
 	"args": "a kernel's parameters have no names: they are arg0, arg1 …", "elapsed": "subtract two nsecs", "uid": "pid is the process", "gid": "pid is the process",
 	"stream": "a thread does not know its stream",
+}
+
+// absentOnHost says so of names at probes on the host.
+var absentOnHost = map[string]string{
+	"func": "it is name", "probe": "it is name", "function": "it is name", "call": "it is name", "cmd": "it is sub", "device": "it is node, where a device call is made",
+	"grid": "it is nctaid", "gridDim": "it is nctaid", "block": "it is ntid", "blockDim": "it is ntid", "ret": "it is retval", "time": "it is nsecs",
+	"kstack": "what calls in the driver is not known; apiret knows pystack",
 }
 
 // A Function is called in a statement, or, if it is an aggregation, assigned to a map.
@@ -441,6 +459,9 @@ var noFunction = map[string]string{
 	"kstack": "a kernel's stack is not known", "ustack": "a kernel's stack is not known",
 	"system": "programs start no others", "join": "there are no arrays of strings",
 	"has_key": "a key that is not there reads as 0",
+	"or":      "bits are put together by @x |= n", "kptr": "an address is a number as it is", "uptr": "an address is a number as it is",
+	"buf": "read64(addr) reads numbers of memory", "ksym": "ustack and site name places", "usym": "ustack and site name places",
+	"nsecs_of": "it is nsecs", "strftime": "it is time(format)", "average": "it is avg(n)", "percentile": "hist(n) shows how values are spread",
 }
 
 func names[T any](all []T, name func(*T) string) []string {
