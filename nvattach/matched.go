@@ -77,6 +77,23 @@ func (p *Plan) Unmatched() (list []Unmatched) {
 	return list
 }
 
+// Unplaced returns the programs of cuda.insn that kernels matched of which none has the
+// opcode, as far as they were probed.
+func (p *Plan) Unplaced() (list []*PlannedProgram) {
+	placed := make(map[string]bool)
+	for _, s := range p.Sites() {
+		placed[s.Program] = true
+	}
+	p.matched.mu.Lock()
+	defer p.matched.mu.Unlock()
+	for _, q := range p.Programs {
+		if q.Point.Kind == KindInsn && p.matched.programs[q] && !placed[q.Name] {
+			list = append(list, q)
+		}
+	}
+	return list
+}
+
 // Met returns the names of the kernels that were loaded, without parameters, in
 // order: at most some thousands.
 func (p *Plan) Met() []string {

@@ -328,6 +328,13 @@ func (f *attachFlags) unmatched(e *env) error {
 	if !f.kernelProbes() {
 		return nil
 	}
+	for _, q := range f.planned.Unplaced() {
+		text := f.placeOf(q) + ": no instruction of the kernels that were loaded has the opcode " + q.Point.Opcode
+		if !strings.HasSuffix(q.Point.Opcode, "*") {
+			text += "; it has all its parts, as ld.global.f32 does, or ends in a *: " + q.Point.Opcode + "*"
+		}
+		e.notice("%s", text)
+	}
 	met, list := f.planned.Met(), f.planned.Unmatched()
 	if len(met) == 0 && !f.require {
 		return nil // the session has said it
@@ -340,10 +347,7 @@ func (f *attachFlags) unmatched(e *env) error {
 		}
 		what := "--kernel " + u.Pattern
 		if u.Program != nil {
-			what = fmt.Sprintf("program %s, section %s", u.Program.Name, u.Program.Section)
-			if u.Program.Object == f.scripts.object() {
-				what = f.scripts.program.Place(u.Program.Name)
-			}
+			what = f.placeOf(u.Program)
 		}
 		text := what + ": the program loaded no kernel of that name"
 		if len(met) == 0 {
@@ -359,6 +363,14 @@ func (f *attachFlags) unmatched(e *env) error {
 		e.notice("%s", text)
 	}
 	return nil
+}
+
+// placeOf says where a program is to run, as it was asked for.
+func (f *attachFlags) placeOf(q *nvattach.PlannedProgram) string {
+	if q.Object == f.scripts.object() {
+		return f.scripts.program.Place(q.Name)
+	}
+	return fmt.Sprintf("program %s, section %s", q.Name, q.Section)
 }
 
 // someOf lists the first most of some names, and says how many more there are.

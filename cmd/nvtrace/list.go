@@ -17,6 +17,7 @@ import (
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/api"
 	"nvtrace/nvattach/script"
+	"nvtrace/ptrace"
 	"nvtrace/ptrace/dso"
 	"nvtrace/ptrace/proc"
 )
@@ -54,9 +55,9 @@ func listVerb(e *env, args, command []string) int {
 	case "ioctl":
 		l.ioctls()
 	case "uprobe", "uretprobe":
-		err = l.symbols()
+		err = l.symbols(files)
 	case "syscall", "sysret":
-		err = errors.New("system calls are named as in man 2 syscalls: syscall:openat; * is all of them")
+		l.systemCalls()
 	case "insn":
 		err = errors.New("which opcodes a program executes shows nvtrace tool opcodes -- command; those in PTX nvtrace ptx sites FILE")
 	case "func", "funcret":
@@ -93,8 +94,12 @@ func listVerb(e *env, args, command []string) int {
 // listKinds lists the kinds of probes.
 func (e *env) listKinds() int {
 	var b strings.Builder
+	width := 0
+	for _, k := range script.CallKinds {
+		width = max(width, len(k.Name)+1+len(k.Of))
+	}
 	add := func(name, doc string) {
-		head := fmt.Sprintf("%-16s ", name)
+		head := fmt.Sprintf("%-*s ", width, name)
 		for _, line := range wrap(doc, helpWidth-len(head)) {
 			b.WriteString(head + line + "\n")
 			head = strings.Repeat(" ", len(head))
@@ -110,7 +115,7 @@ func (e *env) listKinds() int {
 	for _, k := range script.CallKinds {
 		add(k.Name+":"+k.Of, k.Doc)
 	}
-	b.WriteString("\nnvtrace list 'kernel:*' -- ./app lists the kernels in a program and its libraries;\nnvtrace list 'api:cuMem*' and 'ioctl:*' what there is to probe on the host.\n")
+	b.WriteString("\nnvtrace list 'kernel:*' -- ./app lists the kernels in a program and its libraries;\nnvtrace list 'api:cuMem*', 'ioctl:*', 'syscall:*' and 'uprobe:libc:*' what there is\nto probe on the host.\n")
 	if _, err := fmt.Fprint(e.stdout, b.String()); err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
@@ -167,21 +172,84 @@ func (l *listing) functions() {
 	}
 }
 
+// systemCalls lists those of the machine.
+func (l *listing) systemCalls() {
+	const most = 1024 // numbers; the kernel's tables end at half of it
+	for nr := range uint64(most) {
+		name := ptrace.NativeSyscallName(nr)
+		if name == "" {
+			continue
+		}
+		l.all = append(l.all, name)
+		if nvattach.Glob(l.glob, name) {
+			l.lines = append(l.lines, l.kind+":"+name)
+		}
+	}
+	slices.Sort(l.lines)
+}
+
+// libraryFile finds the file that a probe at a function calls by a path, or by the last part
+// of one, with or without what follows ".so" there: near is what it may be, or be linked with.
+func libraryFile(name string, near []string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	called := func(path string) bool {
+		base := filepath.Base(path)
+		stem, _, _ := strings.Cut(base, ".so")
+		return base == name || stem == name
+	}
+	for _, n := range near {
+		if called(n) {
+			return n, nil
+		}
+	}
+	for _, folder := range append(filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), libraryFolders...) {
+		entries, err := os.ReadDir(folder)
+		if err != nil {
+			continue // most machines have some of them
+		}
+		for _, entry := range entries {
+			path := filepath.Join(folder, entry.Name())
+			if !called(path) {
+				continue
+			}
+			file, _, err := proc.OpenRegular(path)
+			if err != nil {
+				continue
+			}
+			_, err = dso.Read(file) // libc.so is a text for the linker
+			_ = file.Close()
+			if err == nil {
+				return path, nil
+			}
+		}
+	}
+	if _, err := os.Stat(name); err == nil {
+		return name, nil
+	}
+	return "", fmt.Errorf("no library %s in the folders of libraries; name its file: /path/of/%s.so", name, name)
+}
+
 // symbols lists the functions of a file: "FILE:GLOB".
-func (l *listing) symbols() error {
+func (l *listing) symbols(near []string) error {
 	at := strings.LastIndexByte(l.glob, ':')
 	if at < 0 {
 		return fmt.Errorf("%s wants a file and a function: nvtrace list '%s:/path/of/file:GLOB'", l.kind, l.kind)
 	}
 	name, glob := l.glob[:at], l.glob[at+1:]
-	file, _, err := proc.OpenRegular(name)
+	path, err := libraryFile(name, near)
+	if err != nil {
+		return err
+	}
+	file, _, err := proc.OpenRegular(path)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
 	f, err := dso.Read(file)
 	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return fmt.Errorf("%s: %w", path, err)
 	}
 	static, err := f.Symbols()
 	if err != nil {

@@ -196,6 +196,14 @@ func (o *output) tables(c *Context, several bool, tables []*nvattach.Table, err 
 	}
 }
 
+// nothingProbed says why no kernel is in the list.
+func (s *Session) nothingProbed() string {
+	if len(s.opts.Plan.Unplaced()) > 0 {
+		return "no kernel that was loaded has an instruction that a program wants"
+	}
+	return "no kernel that a program wants was loaded"
+}
+
 // kernels shows which kernels were probed and why others were not.
 func (o *output) kernels(s *Session, all []Kernel) {
 	o.mu.Lock()
@@ -203,7 +211,7 @@ func (o *output) kernels(s *Session, all []Kernel) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(all) == 0 {
-		o.say("no kernel that a program wants was loaded")
+		o.say(s.nothingProbed())
 	}
 	if o.format != FormatJSON || o.said != nil {
 		for _, line := range s.kernelLines(all) {
