@@ -23,7 +23,10 @@ type counters struct {
 }
 
 // copies are those of one direction.
-type copies struct{ n, bytes uint64 }
+type copies struct {
+	n, bytes uint64
+	time     int64 // of the calls, in which the program waits for most of them
+}
 
 // sub returns what was counted since.
 func (c counters) sub(o *counters) counters {
@@ -35,6 +38,7 @@ func (c counters) sub(o *counters) counters {
 	for _, p := range []struct{ a, b *copies }{{&c.toGPU, &o.toGPU}, {&c.fromGPU, &o.fromGPU}, {&c.onGPU, &o.onGPU}} {
 		p.a.n -= p.b.n
 		p.a.bytes -= p.b.bytes
+		p.a.time -= p.b.time
 	}
 	c.allocs -= o.allocs
 	c.frees -= o.frees
@@ -201,6 +205,7 @@ func (m *meter) returned(p *counters, ev *traces.Event, c *ioctl.Call, f *api.Fr
 			to = &p.fromGPU
 		}
 		to.n++
+		to.time += ev.Dur
 		if n, ok := f.Arg("ByteCount", ev); ok {
 			to.bytes += n
 		}

@@ -21,7 +21,7 @@ func meteredSink() *logSink {
 	m := newMeter()
 	for i := range int32(30) {
 		pid := 100 + i
-		m.of[pid] = &counters{calls: uint64(i) * 1000, launches: uint64(i), ioctls: 3, syncTime: int64(i) * 1e7, toGPU: copies{1, uint64(i) << 20}, failed: uint64(i % 2)}
+		m.of[pid] = &counters{calls: uint64(i) * 1000, launches: uint64(i), ioctls: 3, syncTime: int64(i) * 1e7, toGPU: copies{n: 1, bytes: uint64(i) << 20}, failed: uint64(i % 2)}
 		m.exe[pid] = fmt.Sprintf("/usr/bin/prog%d", i)
 		m.all = m.all.plus(m.of[pid])
 	}
@@ -155,7 +155,7 @@ func TestMeterAddsUp(t *testing.T) {
 	for _, c := range m.of {
 		sum = sum.plus(c)
 	}
-	if want := (counters{calls: 100, callTime: 500, toGPU: copies{100, 99 * 100 / 2}}); sum != want || m.all != want {
+	if want := (counters{calls: 100, callTime: 500, toGPU: copies{n: 100, bytes: 99 * 100 / 2, time: 500}}); sum != want || m.all != want {
 		t.Errorf("%+v and %+v, want %+v", sum, m.all, want)
 	}
 }

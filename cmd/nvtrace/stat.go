@@ -28,7 +28,7 @@ func runAs(e *env, verb string, own []string, usage string, args, command []stri
 		if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 			return e.fail(exitFailed, "%q: put -- before the command: nvtrace %s -- %s", args[0], verb, shellText(args))
 		}
-		return e.fail(exitFailed, "no command; type: nvtrace %s -- command [args]", verb)
+		return e.fail(exitFailed, "no command; type: nvtrace %s -- command [args]; of a program that runs: -p PID, or --all-gpu-processes", verb)
 	}
 	return runVerb(e, append(own, args...), command)
 }
@@ -84,17 +84,17 @@ func (s *logSink) writeStat(w io.Writer, argv []string) error {
 		}
 		return fmt.Sprintf("%.1f /s", float64(n)/seconds)
 	}
-	bytes := func(k copies) string {
-		if k.n == 0 {
-			return ""
-		}
-		return grouped(k.bytes) + " bytes"
-	}
 	share := func(ns int64) string {
 		if ns == 0 {
 			return ""
 		}
 		return v.share(ns)
+	}
+	bytes := func(k copies) string {
+		if k.n == 0 {
+			return ""
+		}
+		return grouped(k.bytes) + " bytes, " + share(k.time)
 	}
 	row(c.launches, "kernel launches", rate(c.launches))
 	if c.graphs > 0 {
