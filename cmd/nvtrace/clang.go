@@ -19,7 +19,7 @@ const clangVar = "NVTRACE_CLANG"
 var clangFlags = []string{"-g", "-O2", "-target", "bpf", "-mcpu=v3"}
 
 // isSource reports whether a name is that of a probe's source.
-func isSource(name string) bool { return strings.HasSuffix(name, ".bpf.c") }
+func isSource(name string) bool { return strings.HasSuffix(name, ".c") }
 
 // openProbes reads an object, or compiles it from its source.
 func (e *env) openProbes(name string) (*nvattach.Object, error) {

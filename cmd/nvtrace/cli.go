@@ -159,6 +159,22 @@ func (e *env) noVerb(word string, words []string) int {
 	if strings.HasSuffix(word, ".nvt") {
 		hint = " (to read a recording: nvtrace report " + word + ")"
 	}
+	i := slices.Index(words, "--")
+	if _, err := findTool(word); err == nil {
+		if i < 0 {
+			words = append([]string{word, "--"}, words[1:]...)
+		}
+		return e.fail(exitFailed, "%q is a tool: nvtrace tool %s", word, shellText(words))
+	}
+	if i > 0 { // the words before it are none of a command
+		words = words[i+1:]
+		switch word {
+		case "record":
+			hint = " (to record: nvtrace --api -o run.nvt -- " + shellText(words) + ")"
+		case "trace", "exec":
+			hint = " (nvtrace alone traces)"
+		}
+	}
 	return e.fail(exitFailed, "%q is not a verb of nvtrace%s; to trace a program, type: nvtrace -- %s",
 		word, hint, strings.Join(words, " "))
 }
@@ -218,7 +234,14 @@ func helpVerb(e *env, args []string) int {
 				return exitOK
 			}
 		}
-		return e.fail(exitUsage, "no verb %q, and no topic; nvtrace help lists them", args[0])
+		t, err := findTool(args[0])
+		if err != nil {
+			return e.fail(exitUsage, "no verb %q, no topic, and no tool; nvtrace help and nvtrace tool list them", args[0])
+		}
+		if _, err := io.WriteString(e.stdout, "# "+toolText(t)); err != nil {
+			return e.fail(exitFailed, "%v", err)
+		}
+		return exitOK
 	}
 	if err := usage(e.stdout); err != nil {
 		return e.fail(exitFailed, "%v", err)

@@ -146,7 +146,12 @@ func toolsText() string {
 	var b strings.Builder
 	b.WriteString("# Tools\n\n`nvtrace tool NAME -- ./app` runs one.\n")
 	for _, t := range script.Tools() {
-		fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n    nvtrace tool %s -- ./app\n\n```\n%s```\n", t.Name, t.Doc, t.Name, t.Source)
+		fmt.Fprintf(&b, "\n## %s", toolText(&t))
 	}
 	return b.String()
+}
+
+// toolText says what a tool is for.
+func toolText(t *script.Tool) string {
+	return fmt.Sprintf("%s\n\n%s.\n\n    nvtrace tool %s -- ./app\n\n```\n%s```\n", t.Name, t.Doc, t.Name, t.Source)
 }

@@ -53,6 +53,8 @@ func (f *exprFlag) Set(s string) error {
 	switch {
 	case !isProgram(s) && f.programs != nil && strings.Contains(s, ":") && !strings.Contains(s, "="):
 		return fmt.Errorf("what is to be done there is missing: '%s { @ = count(); }'; a filter is KEY=VALUE", s)
+	case !isProgram(s) && f.programs != nil && strings.HasPrefix(strings.TrimSpace(s), "@"):
+		return fmt.Errorf("a program says where it runs: 'kernel:* { %s; }'; nvtrace list shows where that can be", strings.TrimRight(strings.TrimSpace(s), ";"))
 	case !isProgram(s):
 		return f.exprs.Set(s)
 	case f.programs == nil:

@@ -56,7 +56,11 @@ func newOutputs(e *env, f *runFlags, h *traces.Header) (*outputs, error) {
 		o.log.meter = newMeter()
 	}
 	if f.top {
-		o.top = newTop(o.log, e.stderr, f.fullScreen(e))
+		tty := f.fullScreen(e)
+		if tty == nil && f.pid() == 0 && isTerminal(e.stderr) && isTerminal(e.stdout) {
+			e.notice("top: a line a second, as the program writes to this terminal, too; a table in full screen: nvtrace top -- command >output.txt")
+		}
+		o.top = newTop(o.log, e.stderr, tty)
 	}
 	if p := f.attach.scripts.program; p != nil && p.OnHost() {
 		o.log.onHost(p, nil, func(text string) { fmt.Fprint(e.stderr, text) })

@@ -222,6 +222,13 @@ func programStatus(status int) int {
 // misplaced says how to type a command line that has a word before the "--".
 func (f *runFlags) misplaced(args, command []string) string {
 	word, before, after := f.set.Arg(0), args[:len(args)-f.set.NArg()], f.set.Args()[1:]
+	if len(before) > 0 && slices.ContainsFunc(verbs(), func(v verb) bool { return v.name == word }) && (word == "tool" || command != nil || slices.Contains(before, "-p")) {
+		words := append(append([]string{word}, after...), before...)
+		if command != nil {
+			words = append(append(words, "--"), command...)
+		}
+		return fmt.Sprintf("%q is a verb, and stands first: nvtrace %s", word, shellText(words))
+	}
 	if n := len(before); n > 0 && f.takes(before[n-1], word, command != nil) {
 		joined := before[n-1] + "=" + word
 		if command == nil {

@@ -41,15 +41,18 @@ func toolProgram(value string) (name, text string, params []int64, err error) {
 	return t.Name, t.Source, params, nil
 }
 
-// toolParameter reads a number, or a time, which is one of nanoseconds.
+// toolParameter reads a time, and returns its nanoseconds.
 func toolParameter(s string) (int64, error) {
 	if n, err := strconv.ParseInt(s, 0, 64); err == nil {
+		if n != 0 {
+			return 0, fmt.Errorf("%s is a time: of what? write %ss for seconds", s, s)
+		}
 		return n, nil
 	}
 	if d, err := time.ParseDuration(s); err == nil {
 		return int64(d), nil
 	}
-	return 0, fmt.Errorf("%q: a parameter is a number, or a time such as 10s", s)
+	return 0, fmt.Errorf("%q: a parameter is a time such as 10s", s)
 }
 
 // toolVerb runs one of the programs that come with nvtrace.
@@ -64,7 +67,7 @@ func toolVerb(e *env, args, command []string) int {
 		}
 		args = args[1:]
 	}
-	if name != "" && command != nil || slices.Contains(args, "-p") {
+	if slices.ContainsFunc(parameters, func(s string) bool { _, err := toolParameter(s); return err != nil }) || name != "" && command != nil || slices.Contains(args, "-p") {
 		return runTool(e, name, parameters, args, command)
 	}
 	fs := newFlagSet(e, "tool", "[NAME [PARAMETER...] [flags of run] -- command [args]] | --source NAME")
@@ -106,8 +109,12 @@ func runTool(e *env, name string, parameters, args, command []string) int {
 		return e.fail(exitFailed, "%v", err)
 	}
 	if i := slices.IndexFunc(parameters, func(s string) bool { _, err := toolParameter(s); return err != nil }); i >= 0 {
-		return e.fail(exitFailed, "%q: put -- before the command: nvtrace tool %s -- %s", parameters[i], name,
-			strings.Join(append(parameters[i:], command...), " "))
+		if c := parameters[i][0]; c >= '0' && c <= '9' {
+			_, err := toolParameter(parameters[i])
+			return e.fail(exitFailed, "%s: %v", name, err)
+		}
+		return e.fail(exitFailed, "%q: put -- before the command: nvtrace tool %s -- %s", parameters[i], strings.Join(append([]string{name}, parameters[:i]...), " "),
+			shellText(slices.Concat(parameters[i:], args, command)))
 	}
 	words := []string{"--tool", strings.Join(append([]string{name}, parameters...), ",")}
 	if !slices.Contains(args, "--summary") {
