@@ -264,6 +264,7 @@ func (s *tracing) extendHost(a *agent.Agent, list *[]record.Extension) error {
 	if err != nil {
 		return err
 	}
+	s.f.attach.scripts.named(t.Name)
 	s.control(t)
 	*list = append(*list, record.Extension{Rules: t.Rules(), Handler: t, Finish: func() {
 		s.controlled.end()

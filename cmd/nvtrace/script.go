@@ -13,11 +13,13 @@ import (
 	"strings"
 	"time"
 
+	"nvtrace/fatbin"
 	"nvtrace/ioctl"
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/api"
 	"nvtrace/nvattach/script"
 	"nvtrace/ptrace/proc"
+	"nvtrace/ptrace/unwind"
 	"nvtrace/traces"
 	"nvtrace/traces/record"
 )
@@ -172,6 +174,26 @@ func (f *scriptFlags) inKernels() *script.Program {
 func (f *scriptFlags) planned(plan *nvattach.Plan) {
 	if f.program != nil {
 		f.program.Sites = plan.Sites
+	}
+}
+
+// named tells the program what functions' addresses are called: "main+12", where a function has
+// no symbol "libfoo.so+0x1f30", and in no file "0x7f0012345678".
+func (f *scriptFlags) named(place func(pid int, addr uint64, returned bool) unwind.Place) {
+	if f.program == nil {
+		return
+	}
+	f.program.Name = func(pid int, addr uint64, returned bool) string {
+		switch at := place(pid, addr, returned); {
+		case at.File == "":
+			return fmt.Sprintf("%#x", at.Offset)
+		case at.Func == "":
+			return fmt.Sprintf("%s+%#x", path.Base(at.File), at.Offset)
+		case at.Into == 0:
+			return fatbin.Demangle(at.Func)
+		default:
+			return fmt.Sprintf("%s+%d", fatbin.Demangle(at.Func), at.Into)
+		}
 	}
 }
 

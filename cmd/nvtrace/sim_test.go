@@ -46,7 +46,7 @@ func TestSimScripts(t *testing.T) {
 	tools := t.TempDir()
 	var gcc bool
 	for name, source := range map[string]string{
-		"vectoradd": "examples/cuda/vectoradd_driver.c", "endless": "nvattach/sim/testdata/endless.c", "errors": "nvattach/sim/testdata/drv_errors.c",
+		"planted": "nvattach/sim/testdata/planted.c", "vectoradd": "examples/cuda/vectoradd_driver.c", "endless": "nvattach/sim/testdata/endless.c", "errors": "nvattach/sim/testdata/drv_errors.c",
 		"links": "nvattach/sim/testdata/drv_link.c", "forks": "nvattach/sim/testdata/drv_fork.c", "times": "nvattach/sim/testdata/drv_times.c", "hang": "nvattach/sim/testdata/hang.c", "ranges": "nvattach/nvtx/testdata/client.c",
 		"victim": "nvattach/host/testdata/victim.c", "usdt": "nvattach/host/testdata/usdt.c",
 	} {

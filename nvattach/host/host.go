@@ -70,6 +70,8 @@ type Tracer struct {
 	slow    map[string]error                 // why functions' programs do not run in the processes, by name
 
 	attached *attachments
+	named    bool  // programs list callers, whose names are asked for
+	names    names // of code; see Name
 }
 
 // A target is a place in a file that programs run at.
@@ -118,6 +120,7 @@ func New(o *Options, class uint16) (*Tracer, error) {
 		t.opts.Asked = func(uint64) (all, code bool) { return false, false }
 	}
 	t.slow, t.attached = make(map[string]error), newAttachments(o.Plan)
+	t.named = slices.ContainsFunc(o.Plan.Host, (*nvattach.PlannedHost).ListsCallers)
 	if o.Programs != nil && o.Agent != nil {
 		var err error
 		if t.fast, err = newFast(o); err != nil {
@@ -384,6 +387,9 @@ func (t *Tracer) mapped(task *ptrace.Task, e *dso.Event) {
 	}
 	if t.fast != nil && t.fast.stacks {
 		t.fast.describe(task, e)
+	}
+	if t.named {
+		t.names.mapped(task.PID, e)
 	}
 	var places []place
 	for _, m := range e.Files() {

@@ -620,7 +620,10 @@ func (c *checker) callName(x *nameRef) {
 			c.fail(x.span, "nr is not known at %s, but at syscall and sysret", k.Name)
 		}
 	}
-	x.t = typeInt
+	if x.t = typeInt; x.def != nil {
+		x.t = x.def.Type
+	}
+	c.stacks = c.stacks || x.t == typeStack
 }
 
 // alikeTexts reports whether two types are both shown as text, so that on the host one can
@@ -730,6 +733,9 @@ func (c *checker) binary(x *binExpr) {
 		}
 	}
 	for _, o := range []expr{x.x, x.y} {
+		if o.typ() == typeStack {
+			c.fail(x.span, "a stack has its text when a map is shown, and can't be compared")
+		}
 		if o.typ().site != nil {
 			hint := "name it in the probe"
 			switch o.typ() {

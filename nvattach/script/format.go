@@ -23,7 +23,11 @@ func (c *checker) printf(x *call) {
 	}
 	f := &format{}
 	for _, a := range x.args[1:] {
-		f.types = append(f.types, c.expr(a))
+		t := c.expr(a)
+		if t == typeStack {
+			c.fail(a.pos(), "a stack has its text when a map is shown: @[ustack] = count()")
+		}
+		f.types = append(f.types, t)
 	}
 	var out strings.Builder
 	n := 0

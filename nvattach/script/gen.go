@@ -25,6 +25,8 @@ const (
 	helperArg     = 183
 	helperRead    = 112
 	helperRet     = 184
+	helperPID     = 14
+	helperStackID = 27
 	flagNoExist   = 1
 )
 
@@ -426,6 +428,8 @@ func (g *gen) name(x *nameRef) {
 		g.load(asm.R0, out)
 	case b.Name == "retval":
 		g.field(asm.R0, callResult[g.point.kind.host])
+	case b.Type == typeStack:
+		g.stack(x.span)
 	case b.linear != nil:
 		g.linear(b.linear)
 	case b.helper != 0:
@@ -442,6 +446,27 @@ func (g *gen) name(x *nameRef) {
 	default:
 		g.field(asm.R0, b.field)
 	}
+}
+
+// stack puts the number of the stack into R0, see typeStack.
+func (g *gen) stack(s span) {
+	defer g.scope()()
+	pid, none := g.alloc(1, s), g.label()
+	g.call(helperPID)
+	g.add(asm.RSh.Imm(asm.R0, 32), asm.LSh.Imm(asm.R0, 32))
+	g.store(pid, asm.R0)
+	g.add(asm.Mov.Reg(asm.R1, ctx))
+	g.mapPointer(asm.R2, stacksName)
+	g.constant(asm.R3, 0)
+	g.call(helperStackID)
+	out := g.label()
+	g.jump(asm.JSLT.Imm(asm.R0, 0, ""), none) // there is another of its number
+	g.load(asm.R1, pid)
+	g.add(asm.Add.Imm(asm.R0, 1), asm.Or.Reg(asm.R0, asm.R1))
+	g.always(out)
+	g.place(none)
+	g.constant(asm.R0, 0)
+	g.place(out)
 }
 
 // argument has a helper write an argument, and puts that into R0.

@@ -21,6 +21,7 @@ type parser struct {
 	argUses []ArgUse
 	// stacksAt are the functions at whose returns stacks are asked for, some more than once.
 	stacksAt []string
+	stacks   bool // ustack is asked for
 	config   config
 	loops    int // around the statement
 	copies   int // of it, by unroll

@@ -17,6 +17,9 @@ const (
 	histBuckets  = 66       // below 0, 0, and a power of two each
 	ringBytes    = 1 << 16  // of printf, on each multiprocessor
 	ringName     = "printf" // no name of a map, which begins with "@"
+	stacksName   = "stacks" // likewise
+	maxStacks    = 16384    // different ones
+	stackFrames  = 16
 )
 
 // A Program is one that was compiled.
@@ -26,6 +29,9 @@ type Program struct {
 	// Sites returns the places that programs were put at, as [nvattach.Plan.Sites] does.
 	// It must be set before anything is shown that names them.
 	Sites func() []nvattach.Site
+	// Name says what the function is called that an address of a process is in; returned, that the
+	// address is behind a call. Without it addresses are numbers.
+	Name func(pid int, addr uint64, returned bool) string
 
 	probes   []*probe
 	maps     []*mapInfo
@@ -34,6 +40,7 @@ type Program struct {
 	maxKeys  int64   // of config, 0: not set
 	argUses  []ArgUse
 	stacksAt []string
+	stacks   bool              // ustack is asked for
 	places   map[string]string // of eBPF programs: the probe as it is written
 	elapsed  int64             // of intervals, as far as maps of kernels were shown
 	lexer    *lexer
@@ -59,6 +66,7 @@ func Compile(name, text string, params ...int64) (prog *Program, err error) {
 	prog.probes = p.program()
 	prog.maps = p.check(prog.probes)
 	prog.strings, prog.maxKeys, prog.argUses, prog.stacksAt = p.strings, p.config.maxKeys, p.argUses, p.stacksAt
+	prog.stacks = p.stacks
 	spec := &ebpf.CollectionSpec{Programs: make(map[string]*ebpf.ProgramSpec), Maps: make(map[string]*ebpf.MapSpec)}
 	for _, b := range prog.probes {
 		for i := range b.points {
@@ -101,6 +109,9 @@ func (p *Program) describeMaps(spec *ebpf.CollectionSpec) {
 			}
 		}
 		spec.Maps[m.name] = s
+	}
+	if p.stacks {
+		spec.Maps[stacksName] = &ebpf.MapSpec{Name: stacksName, Type: ebpf.StackTrace, KeySize: 4, ValueSize: 8 * stackFrames, MaxEntries: maxStacks}
 	}
 	if len(p.formats) > 0 {
 		spec.Maps[ringName] = &ebpf.MapSpec{Name: ringName, Type: ebpf.RingBuf, MaxEntries: ringBytes}

@@ -3,6 +3,7 @@ package script
 import (
 	"cmp"
 	"encoding/binary"
+	"math"
 	"math/bits"
 	"slices"
 	"strconv"
@@ -55,6 +56,7 @@ type store struct {
 	p      *Program
 	sites  []nvattach.Site
 	tables map[string]*table
+	stacks map[int64][]uint64          // by number, from 1 on
 	first  map[string]map[string]int64 // what BEGIN put into maps that kernels add to
 }
 
@@ -74,6 +76,8 @@ func (s *store) value(n int64, t *Type) Value {
 	switch {
 	case t == typeText:
 		return text("")
+	case t.stack:
+		return text(s.stack(n))
 	case t == typeStr:
 		if n < 1 || n > int64(len(s.p.strings)) {
 			return text("")
@@ -118,6 +122,11 @@ func (t *table) entry(key []Value) *entry {
 // load adds what a process's maps on a GPU held. Maps of others are left out.
 func (s *store) load(tables []*nvattach.Table) {
 	for _, raw := range tables {
+		if raw.Map.Def.Name == stacksName && s.p.Owns(raw.Map) {
+			s.loadStacks(raw)
+		}
+	}
+	for _, raw := range tables {
 		t := s.tables[raw.Map.Def.Name]
 		if t == nil || !s.p.Owns(raw.Map) {
 			continue
@@ -127,6 +136,40 @@ func (s *store) load(tables []*nvattach.Table) {
 			s.row(t, &raw.Rows[i])
 		}
 	}
+}
+
+// loadStacks takes in the stacks that maps name by numbers.
+func (s *store) loadStacks(raw *nvattach.Table) {
+	s.stacks = make(map[int64][]uint64)
+	for _, r := range raw.Rows {
+		var list []uint64
+		for at := r.Value; len(at) >= 8; at = at[8:] {
+			if addr := binary.LittleEndian.Uint64(at); addr != 0 {
+				list = append(list, addr)
+			}
+		}
+		s.stacks[int64(binary.LittleEndian.Uint32(r.Key))+1] = list
+	}
+}
+
+// noStack is shown where the room in the map of stacks was taken by another.
+const noStack = "(stack not kept)"
+
+// stack is the text of a stack, the innermost function first.
+func (s *store) stack(n int64) string {
+	if n == 0 {
+		return noStack
+	}
+	pid := int(uint64(n) >> 32)
+	var list []string
+	for i, addr := range s.stacks[n&math.MaxUint32] {
+		if s.p.Name == nil {
+			list = append(list, "0x"+strconv.FormatUint(addr, 16))
+		} else {
+			list = append(list, s.p.Name(pid, addr, i > 0))
+		}
+	}
+	return strings.Join(list, " < ")
 }
 
 // row adds a row of a map.

@@ -15,6 +15,7 @@ type Type struct {
 	Name  string
 	names map[int64]string              // of an enumeration
 	site  func(s *nvattach.Site) string // of the number of a place: what is shown of it
+	stack bool                          // of the number of a stack
 }
 
 // The types of expressions. A string is the number of a literal of the program.
@@ -28,6 +29,9 @@ var (
 	typeSite   = &Type{Name: "site", site: (*nvattach.Site).String}
 	typeOpcode = &Type{Name: "opcode", site: opcodeOf}
 	typeSource = &Type{Name: "source", site: sourceOf}
+	// A stack is a process's number, and behind it the number of the stack in its map, from 1 on; 0
+	// stands for none.
+	typeStack = &Type{Name: "stack", stack: true}
 
 	typeText = &Type{Name: "string"} // of an event
 )
@@ -113,6 +117,7 @@ var CallBuiltins = []Builtin{
 	{Name: "cpu", Type: typeInt, helper: 8, Doc: "processor"},
 	{Name: "nsecs", Type: typeInt, helper: 5, Doc: "nanoseconds"},
 	{Name: "rand", Type: typeInt, helper: 7, Doc: "a random number of 32 bits"},
+	{Name: "ustack", Type: typeStack, Doc: "the functions that have called, the innermost sixteen, with the bytes from where each begins; in maps only"},
 }
 
 // callArgs are the fields of a context that arguments are in, and callResult the result.
@@ -370,7 +375,7 @@ var absent = map[string]string{
 	"address": "it is addr", "bytes": "it is size", "len": "it is size", "type": "it is kind", "bb": "it is block", "name": "it is kernel",
 	"kname": "it is kernel", "kernel_name": "it is kernel", "kernelName": "it is kernel", "op": "it is opcode", "file": "it is source",
 	"duration": "subtract two nsecs: nvtrace tool kernels does, for kernels, and blocklat, for blocks",
-	"ustack":   "a kernel's stack is not known; site names the place", "kstack": "a kernel's stack is not known; site names the place",
+	"ustack":   "a kernel's stack is not known; site names the place, and uprobe:libcuda:cuLaunchKernel { @[ustack] = count(); } who launches", "kstack": "a kernel's stack is not known; site names the place",
 	"pystack": "a kernel runs after the call that launched it: apiret:cuLaunchKernel* knows it", "probe": "it is kernel, or site", "func": "it is kernel, or site",
 	"args": "a kernel's parameters have no names: they are arg0, arg1 …", "elapsed": "subtract two nsecs", "uid": "pid is the process", "gid": "pid is the process",
 	"stream": "a thread does not know its stream",

@@ -1,0 +1,141 @@
+package host
+
+import (
+	"cmp"
+	"slices"
+	"sort"
+	"sync"
+
+	"nvtrace/ptrace/dso"
+	"nvtrace/ptrace/proc"
+	"nvtrace/ptrace/unwind"
+)
+
+// names knows what code processes had where, so that addresses have names when they are
+// shown, though the processes may have ended by then. Its methods may be called by several
+// goroutines.
+type names struct {
+	mu    sync.Mutex
+	parts []codePart // in the order in which they were mapped
+	files map[proc.FileKey]*namedFile
+}
+
+// A codePart is a part of a file that a process has mapped to be executed.
+type codePart struct {
+	proc.Mapping
+	pid int
+	key proc.FileKey
+}
+
+// maxParts bounds what is kept of processes without an end.
+const maxParts = 1 << 16
+
+// A namedFile is a file's functions, ascending.
+type namedFile struct {
+	file    *dso.File
+	symbols []dso.Symbol
+}
+
+// mapped takes in that a process has got code.
+func (n *names) mapped(pid int, e *dso.Event) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, m := range e.Files() {
+		file, key, err := m.Open()
+		if err != nil {
+			continue // its addresses stay numbers
+		}
+		_ = file.Close()
+		if len(n.parts) < maxParts {
+			n.parts = append(n.parts, codePart{m.Mapping, pid, key})
+		}
+	}
+}
+
+// part finds the code at an address of a process: what was mapped there last. A process that
+// was forked has that of another, at the same addresses.
+func (n *names) part(pid int, addr uint64) *codePart {
+	var other *codePart
+	for i := len(n.parts) - 1; i >= 0; i-- {
+		p := &n.parts[i]
+		switch {
+		case !p.Contains(addr, 1):
+		case p.pid == pid:
+			return p
+		case other == nil:
+			other = p
+		}
+	}
+	return other
+}
+
+// Name says where an address of a process is: in no file that is known, it has no File, and its
+// Offset is the address. returned says that the address is one to which a function returns,
+// behind the call.
+func (t *Tracer) Name(pid int, addr uint64, returned bool) unwind.Place {
+	n := &t.names
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	p := n.part(pid, addr)
+	if p == nil {
+		return unwind.Place{Offset: addr}
+	}
+	at := unwind.Place{File: p.Path, Offset: addr - p.Start + p.Offset}
+	f := n.file(p)
+	if f == nil {
+		return at
+	}
+	bias, ok := f.file.Bias(&p.Mapping)
+	if !ok {
+		return at
+	}
+	at.Offset = addr - bias
+	in := at.Offset
+	if returned {
+		in-- // the call may be a function's last instruction
+	}
+	i := sort.Search(len(f.symbols), func(i int) bool { return f.symbols[i].Addr > in })
+	if i == 0 || in-f.symbols[i-1].Addr >= max(f.symbols[i-1].Size, 1) {
+		return at
+	}
+	s := &f.symbols[i-1]
+	at.Func, at.Into = s.Name, at.Offset-s.Addr
+	return at
+}
+
+// file reads the functions of the file, nil if it can't be read or is another by now.
+func (n *names) file(p *codePart) *namedFile {
+	if f, ok := n.files[p.key]; ok {
+		return f
+	}
+	if n.files == nil {
+		n.files = make(map[proc.FileKey]*namedFile)
+	}
+	n.files[p.key] = nil
+	r, key, err := proc.OpenRegular(p.Path)
+	if err != nil {
+		return nil
+	}
+	defer r.Close()
+	if key != p.key {
+		return nil
+	}
+	file, err := dso.Read(r)
+	if err != nil {
+		return nil
+	}
+	static, err1 := file.Symbols()
+	dynamic, err2 := file.DynamicSymbols()
+	if err1 != nil && err2 != nil {
+		return nil
+	}
+	list := slices.DeleteFunc(slices.Concat(static, dynamic), func(s dso.Symbol) bool {
+		return !s.Function() && !s.Indirect() || s.Addr == 0
+	})
+	slices.SortStableFunc(list, func(a, b dso.Symbol) int { return cmp.Compare(a.Addr, b.Addr) })
+	list = slices.CompactFunc(list, func(a, b dso.Symbol) bool { return a.Addr == b.Addr })
+	file.Detach()
+	f := &namedFile{file, list}
+	n.files[p.key] = f
+	return f
+}
