@@ -160,6 +160,7 @@ func (c *code) hashLookup(x *Map, key bytesArg) string {
 	c.f("mov.u64 %s, 0;", a)
 	c.f("bra %s;", end)
 	c.at(found)
+	c.use(p)
 	c.f("mov.u64 %s, %s;", a, c.value(p))
 	c.at(end)
 	return a

@@ -108,9 +108,11 @@ func (u *put) when(flag uint32, result int64, label string) {
 
 // replace gives a key that was found its value.
 func (u *put) replace() {
-	switch {
-	case u.known && u.n == flagNoExist:
+	if u.known && u.n == flagNoExist {
 		return
+	}
+	u.use(u.p)
+	switch {
 	case u.inserts:
 		u.addTo(u.p, u.value)
 	default:
@@ -136,13 +138,11 @@ func (c *code) addTo(p *probeState, value bytesArg) {
 // of other homes may take the same slot first: then the next is tried.
 func (c *code) insert(p *probeState, value bytesArg, r string) {
 	x, h := p.x, &p.x.hash
-	old, count, base := c.reg(ptx.B32), c.reg(ptx.B32), c.reg(ptx.B64)
+	old, base := c.reg(ptx.B32), c.reg(ptx.B64)
 	q := c.reg(ptx.Pred)
 	full, try, next, taken, end := c.label(), c.label(), c.label(), c.label(), c.label()
 	c.f("mov.u64 %s, %#x;", base, x.base)
-	c.f("atom%s.global.add.u32 %s, [%s], 1;", c.atomic(".relaxed"+x.scope()), count, base)
-	c.f("setp.ge.u32 %s, %s, %d;", q, count, x.Def.MaxEntries)
-	c.f("@%s bra %s;", q, full)
+	c.room(p, base, full)
 	c.f("mov.u32 %s, 0;", p.n)
 	c.f(".pragma \"nounroll\";")
 	c.at(try)
@@ -167,6 +167,9 @@ func (c *code) insert(p *probeState, value bytesArg, r string) {
 	c.at(taken)
 	for i, w := range p.words {
 		c.f("st.global.u32 [%s+%d], %s;", p.slot, h.keyOff+4*uint64(i), w)
+	}
+	if x.Def.lru() {
+		c.f("st.volatile.global.u32 [%s+%d], 0;", p.slot, usedOff)
 	}
 	c.store(p, value)
 	c.fence(x)

@@ -15,9 +15,10 @@ func le32(b []byte) uint32 { return binary.LittleEndian.Uint32(b) }
 // a power of two of slots, at least half more than entries.
 //
 //	0        u32 number of entries
+//	8        u64 of an LRU hash: how far the search for a key to drop has come
 //	128      homes [slots]u64: reach, lock and version of the keys whose search begins
 //	         at a slot
-//	slots    [slots]{u32 state; key at keyOff}
+//	slots    [slots]{u32 state; u32 of an LRU hash: not 0 if the key was used of late; key at keyOff}
 //	values   [slots] values, of which there are copies for each multiprocessor in per-CPU
 //	         maps and where programs only add to values
 //

@@ -13,7 +13,7 @@ import (
 // with the program's name and a reason.
 func TestHostilePrograms(t *testing.T) {
 	maps := []*MapDef{
-		def("arr", MapArray, 4, 8, 4), def("ring", MapRingbuf, 0, 0, 4096), def("lru", 9, 4, 8, 4), def("progs", 3, 4, 4, 4),
+		def("arr", MapArray, 4, 8, 4), def("ring", MapRingbuf, 0, 0, 4096), def("stacks", 7, 4, 8, 4), def("progs", 3, 4, 4, 4),
 		{Name: ".rodata", Type: MapArray, KeySize: 4, ValueSize: 8, MaxEntries: 1, Data: true, ReadOnly: true, Initial: make([]byte, 8)},
 	}
 	slices.SortFunc(maps, func(a, b *MapDef) int { return strings.Compare(a.Name, b.Name) }) // as a loaded object's
@@ -43,7 +43,7 @@ func TestHostilePrograms(t *testing.T) {
 		{"a helper for the kernel", "55", join(asm.Instructions{asm.BuiltinFunc(55).Call()}, ret)},
 		{"beyond the value", "", join(lookup("arr"), asm.Instructions{{OpCode: asm.JEq.Op(asm.ImmSource), Dst: asm.R0, Offset: 1}, asm.LoadMem(asm.R1, asm.R0, 8, asm.DWord)}, ret)},
 		{"keys of a ring", "ring", join(lookup("ring"), ret)},
-		{"a type that is not there", "lru has type lru_hash", join(lookup("lru"), ret)},
+		{"a type that is not there", "stacks has type stack_trace", join(lookup("stacks"), ret)},
 		{"a tail call without a map", "of which map bpf_tail_call is", join(asm.Instructions{asm.Mov.Imm(asm.R2, 0), asm.Mov.Imm(asm.R3, 0), asm.BuiltinFunc(12).Call()}, ret)},
 		{"a loop without a function", "which function bpf_loop is", join(asm.Instructions{asm.Mov.Imm(asm.R2, 0), asm.BuiltinFunc(181).Call()}, ret)},
 		{"beyond the stack", "of the stack", join(asm.Instructions{asm.StoreImm(asm.RFP, -520, 1, asm.Word)}, ret)},

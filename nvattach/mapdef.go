@@ -35,14 +35,15 @@ const (
 	MapGPURingbuf       MapType = 1527
 	bpfFlagReadOnlyProg         = 1 << 7 // BPF_F_RDONLY_PROG
 
-	// Those that only the host has.
-	MapStackTrace    MapType = 7
 	MapLRUHash       MapType = 9
 	MapLRUPerCPUHash MapType = 10
-	MapLPMTrie       MapType = 11
-	MapQueue         MapType = 22
-	MapStack         MapType = 23
-	MapBloomFilter   MapType = 30
+
+	// Those that only the host has.
+	MapStackTrace  MapType = 7
+	MapLPMTrie     MapType = 11
+	MapQueue       MapType = 22
+	MapStack       MapType = 23
+	MapBloomFilter MapType = 30
 
 	MapArrayOfMaps MapType = 12
 
@@ -243,7 +244,7 @@ func (m *MapDef) HostOnly() bool {
 	case MapStackTrace, MapLPMTrie, MapQueue, MapStack, MapBloomFilter, MapArrayOfMaps:
 		return true
 	}
-	return m.lru()
+	return false
 }
 
 // sharable reports whether programs on the host and in kernels can have one map of this type:
@@ -251,7 +252,7 @@ func (m *MapDef) HostOnly() bool {
 func (m *MapDef) sharable() bool {
 	switch m.layout() {
 	case layoutArray, layoutHash:
-		return !m.PerSM() && !m.HostOnly() && !m.ReadOnly && !m.Thread
+		return !m.PerSM() && !m.HostOnly() && !m.lru() && !m.ReadOnly && !m.Thread
 	}
 	return false
 }

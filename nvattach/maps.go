@@ -321,9 +321,9 @@ func (x *Map) lay(m *Maps, o *MapOptions) error {
 		x.threads = o.Threads
 		x.size = mul(mul(uint64(d.MaxEntries), x.stride), x.threads)
 	case layoutHash:
-		x.stable = o.Deletes != nil && !o.Deletes(d)
+		x.stable = o.Deletes != nil && !o.Deletes(d) && !d.lru()
 		x.sums = o.sumsOf(d)
-		if o.AddOnly != nil && !d.PerSM() {
+		if o.AddOnly != nil && !d.PerSM() && !d.lru() {
 			x.add = o.AddOnly(d)
 		}
 		x.hash = newHashLayout(d, m.SMs, d.PerSM() || len(x.add) > 0)

@@ -301,7 +301,7 @@ func (u *unit) verify(prog *Program, env *bpf.Env, racy bool) (*PlannedProgram, 
 		}
 		d := u.obj.Map(in.Reference())
 		if d != nil && (!d.Supported() || d.HostOnly()) {
-			return nil, fmt.Errorf("program %s: map %s has type %s, which can't be had on a GPU; there are hash, array, percpu_hash, percpu_array, ringbuf, perf_event_array and bpftime's", prog.Name, d.Name, d.Type)
+			return nil, fmt.Errorf("program %s: map %s has type %s, which can't be had on a GPU; there are hash, array, percpu_hash, percpu_array, lru_hash, lru_percpu_hash, ringbuf, perf_event_array and bpftime's", prog.Name, d.Name, d.Type)
 		}
 	}
 	q, err := u.prepare(prog, env, racy, true)

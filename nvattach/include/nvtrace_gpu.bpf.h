@@ -67,6 +67,8 @@ enum {
 	BPF_MAP_TYPE_PERF_EVENT_ARRAY = 4,
 	BPF_MAP_TYPE_PERCPU_HASH = 5,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_LRU_HASH = 9, /* where there is no room, one goes that was not used of late */
+	BPF_MAP_TYPE_LRU_PERCPU_HASH = 10,
 	BPF_MAP_TYPE_RINGBUF = 27,
 	NVTRACE_MAP_TYPE_THREAD_ARRAY = 1502, /* a value for each thread of the grid */
 };
