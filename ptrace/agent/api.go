@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"time"
 
 	"nvtrace/ptrace"
 )
@@ -126,6 +127,8 @@ type Record struct {
 	NoReturn bool
 	// Truncated: not all memory that it refers to could be read.
 	Truncated bool
+	// Unsaved: at OnStop the registers that functions preserve are not the program's.
+	Unsaved bool
 
 	Args [6]uint64 // KindIoctl, KindSyscall: the system call's; KindCall: the integer registers
 	Ret  int64     // KindIoctl, KindSyscall: the result; KindReturn: rax
@@ -215,8 +218,17 @@ type Hook struct {
 	// the tracing thread with t stopped before the function runs, has returned. All
 	// records up to and with the call have been given out then, as far as
 	// their order is known.
+	//
+	// The registers that functions preserve are the program's then, but where the record has
+	// Unsaved, and its callers can be followed from Record.SP and Record.Caller.
 	Stop   bool
 	OnStop func(t *ptrace.Task, p *Process, r *Record)
+	// Rate says at which of the calls.
+	Rate Rate
+	// OnFail, if not nil, is called with the thread stopped at each recorded return with a result whose low
+	// 32 bits are not 0, before the return is recorded: r is a KindReturn without memory. Of calls that are
+	// counted, it is called with those that Failed has recorded. Rate holds for it, but for Every.
+	OnFail func(t *ptrace.Task, p *Process, r *Record)
 	// Probe, if not 0, is what Programs.Probe has returned: calls run programs, and nothing
 	// is recorded. Nothing else but Name, Library and Data counts then.
 	Probe uint64
@@ -234,6 +246,37 @@ type Hook struct {
 	Ends *uint8
 	// OnRecord, if not nil, takes the records of this hook, in order with all others.
 	OnRecord func(p *Process, r *Record)
+
+	// Of calls that stop by breakpoints or have no ring.
+	calls uint32
+	next  int64
+}
+
+// longAgo is before all times, those less a Rate's burst, too.
+const longAgo = -1 << 62
+
+// A Rate bounds how often something is done.
+type Rate struct {
+	Every uint32        // once in so many times; 0 and 1: each time
+	Pause time.Duration // no oftener than that, in the mean of many; 0: as often as it comes
+	Burst uint32        // but so many times at once
+}
+
+// due reports whether it is to be done at a time, by CLOCK_MONOTONIC. next is kept for it. The agent's code
+// has the same in C.
+func (r *Rate) due(next *int64, at int64) bool {
+	if r.Pause <= 0 {
+		return true
+	}
+	if *next == 0 {
+		*next = longAgo
+	}
+	*next = max(*next, at-int64(r.Burst)*int64(r.Pause))
+	if *next > at {
+		return false
+	}
+	*next += int64(r.Pause)
+	return true
 }
 
 // Work says of a function of the CUDA driver which stream it has a GPU do something on.

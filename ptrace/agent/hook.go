@@ -347,6 +347,14 @@ func (h *Hook) encode(s *hookSite) []byte {
 	if h.Stop {
 		flags |= hookStop
 	}
+	if h.OnFail != nil {
+		flags |= hookFails
+	}
+	le.PutUint64(b[hookEvery:], uint64(h.Rate.Every))
+	le.PutUint64(b[hookPause:], uint64(max(h.Rate.Pause, 0)))
+	le.PutUint64(b[hookBurst:], uint64(max(h.Rate.Pause, 0))*uint64(h.Rate.Burst))
+	ago := int64(longAgo)
+	le.PutUint64(b[hookNext:], uint64(ago))
 	if h.Count {
 		flags |= hookCount
 		if h.Failed {
@@ -603,15 +611,29 @@ func (a *Agent) broke(t *ptrace.Task, h *Hook, args [6]uint64, sp, caller uint64
 			if a.o.Explain != nil {
 				a.o.Explain("return of " + h.Name)
 			}
-			a.give(p, returnRecord(t, h, rec, begin, ret))
+			back := returnRecord(t, h, rec, begin, ret)
+			if h.OnFail != nil && uint32(ret) != 0 && h.Rate.due(&h.next, back.End) {
+				h.OnFail(t, p, back)
+			}
+			a.give(p, back)
 		}) != nil
 	} else {
 		rec.NoReturn = true
 	}
-	if h.Stop && h.OnStop != nil {
+	if h.stops(rec.Begin) {
 		h.OnStop(t, p, rec)
 	}
 	a.give(p, rec)
+}
+
+// stops reports whether OnStop is to be called for a call that the agent's code has not recorded.
+func (h *Hook) stops(at int64) bool {
+	if !h.Stop || h.OnStop == nil {
+		return false
+	}
+	n := h.calls
+	h.calls++
+	return (h.Rate.Every <= 1 || n%h.Rate.Every == 0) && h.Rate.due(&h.next, at)
 }
 
 // returnRecord makes the record of a return as the agent would.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"nvtrace/ptrace"
 )
@@ -550,5 +551,62 @@ func TestHookCountFailed(t *testing.T) {
 	const zeros = 610 // as often as fib(0) is called for fib(16)
 	if n := len(tr.records); counted+uint64(n) != 3193 || counted != zeros {
 		t.Errorf("%d calls counted, %d recorded", counted, n)
+	}
+}
+
+// TestHookRate: calls stop as often as Rate says, and returns that have failed.
+func TestHookRate(t *testing.T) {
+	bin := compile(t, "testdata/hooks.c")
+	for _, c := range []struct {
+		name         string
+		rate         Rate
+		stops, fails int
+	}{
+		{"each", Rate{}, 90, 45},
+		{"one in ten", Rate{Every: 10}, 9, 45},
+		{"a burst", Rate{Pause: time.Hour, Burst: 6}, 5, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			tr := newTracer(t)
+			var stops, fails []Record
+			check := func(tk *ptrace.Task, r *Record) {
+				regs, err := tk.Regs()
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i, v := range []uint64{regs.Rbx, regs.R12, regs.R13, regs.R14, regs.R15} {
+					if v != 0x5a5a0000+uint64(i) || r.Unsaved {
+						t.Errorf("register %d that calls preserve is %#x at a stop", i, v)
+					}
+				}
+			}
+			h := &Hook{Name: "odd", Stop: true, Rate: c.rate}
+			h.OnStop = func(tk *ptrace.Task, _ *Process, r *Record) {
+				stops = append(stops, *r)
+				check(tk, r)
+			}
+			h.OnFail = func(tk *ptrace.Task, _ *Process, r *Record) {
+				fails = append(fails, *r)
+				check(tk, r)
+				if r.Hook != h || r.Begin > r.End || r.Begin < stops[0].Begin || r.Ret&1 == 0 || r.TID != tk.TID {
+					t.Errorf("failed: %+v", r)
+				}
+				for i := range tr.records {
+					if g := &tr.records[i]; g.Kind == KindReturn && g.SP == r.SP && g.Begin == r.Begin {
+						t.Errorf("the return is recorded before OnFail")
+					}
+				}
+			}
+			tr.hooks(h)
+			if out := tr.run(bin, "odd", "90"); out != "odd 45 kept\n" {
+				t.Errorf("the program prints %q", out)
+			}
+			if len(stops) != c.stops || len(fails) != c.fails {
+				t.Errorf("%d stops and %d failures, want %d and %d", len(stops), len(fails), c.stops, c.fails)
+			}
+			if calls, returns, un := tr.nesting(); calls != 90 || returns != 90 || un != 0 {
+				t.Errorf("%d calls, %d returns, %d unfinished", calls, returns, un)
+			}
+		})
 	}
 }

@@ -165,6 +165,7 @@ const (
 	hookThread = 1024
 	hookEnds   = 2048
 	hookEarly  = 4096
+	hookFails  = 8192
 
 	derefString = 1
 	derefIn     = 2
@@ -234,12 +235,13 @@ const (
 	trapBreak
 	trapReturn
 	trapLock
+	trapFailed
 )
 
 // traps says what they are for.
 var traps = [...]string{
 	"to see who answers", "to begin", "a new thread", "a full ring", "a call that stops", "a call without a ring",
-	"to end the rest", "a function's entry", "a function's return", "a lock that is held for long",
+	"to end the rest", "a function's entry", "a function's return", "a lock that is held for long", "a call that has failed",
 }
 
 // layout is the table that the code was compiled with, by name.
@@ -255,7 +257,7 @@ func layout() []uint64 {
 		gateAddr, stubsAddr, numStubs, pagesAddr, numPages,
 		programAddr, retsAddr, retsSize, programSize, mapSize, hookPrograms, slotIDs,
 		countAddr, numCounts, numBuckets, countSize, seenSize, callsAddr, numCalls,
-		timesAddr, timesSize, timerSize, sharedUntimed, confTimes, hookSubject, confScale,
+		timesAddr, timesSize, timerSize, sharedUntimed, confTimes, hookSubject, hookEvery, confScale,
 		timesTimers, timerFirst, timerNext, timerList,
 		workSize, maxWorks, workLeft, openHook,
 		confOwn, ownSize,

@@ -38,19 +38,29 @@ func (p *Process) ReturnOf(at, addr uint64) uint64 {
 // listed looks for a call in a list of those that have not returned: the number of them is at depth.
 // They begin with where the return address lies, and what it was. It returns own if it is not there.
 func (p *Process) listed(depth, list uint64, size, most int, at, own uint64) uint64 {
+	e, ok := p.entry(depth, list, size, most, func(e []byte) bool {
+		return binary.LittleEndian.Uint64(e) == at && binary.LittleEndian.Uint64(e[8:]) != own
+	})
+	if !ok {
+		return own
+	}
+	return binary.LittleEndian.Uint64(e[8:])
+}
+
+// entry returns the last entry of such a list that is wanted.
+func (p *Process) entry(depth, list uint64, size, most int, want func(e []byte) bool) ([]byte, bool) {
 	n, err := p.read64(depth)
 	if err != nil || n == 0 {
-		return own
+		return nil, false
 	}
 	b := make([]byte, int(min(n, uint64(most)))*size)
 	if k, _ := p.mem.ReadAt(b, int64(list)); k < len(b) {
-		return own
+		return nil, false
 	}
 	for ; len(b) > 0; b = b[:len(b)-size] {
-		e := b[len(b)-size:]
-		if ret := binary.LittleEndian.Uint64(e[8:]); binary.LittleEndian.Uint64(e) == at && ret != own {
-			return ret
+		if e := b[len(b)-size:]; want(e) {
+			return e, true
 		}
 	}
-	return own
+	return nil, false
 }

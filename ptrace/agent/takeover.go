@@ -26,6 +26,10 @@ const (
 	hookPrograms = hookAt + 40
 	hookEntry    = hookAt + 48
 	hookSubject  = hookAt + 56
+	hookEvery    = hookAt + 64
+	hookPause    = hookAt + 72
+	hookBurst    = hookAt + 80
+	hookNext     = hookAt + 88
 )
 
 const (

@@ -48,6 +48,8 @@ func (a *Agent) Trap(t *ptrace.Task, c *ptrace.Syscall, flush func()) {
 	case trapStop:
 		p.stopped(t, what)
 		flush()
+	case trapFailed:
+		p.failed(t, what)
 	case trapCall:
 		p.called(t, what)
 	case trapLock:
@@ -213,6 +215,47 @@ func (r *ring) stopped(t *ptrace.Task, pos uint64) bool {
 	return false
 }
 
+// failed calls OnFail for a call that returns, whose struct rframe is at addr.
+func (p *Process) failed(t *ptrace.Task, addr uint64) {
+	le := binary.LittleEndian
+	var f [16]byte // rdx, rax
+	if n, _ := t.ReadMem(addr, f[:]); n < len(f) {
+		return
+	}
+	sp := addr + uint64(len(f))
+	for i, r := range p.rings {
+		if r == nil || r.home != i {
+			continue
+		}
+		slot := uint64(slotAddr + i*slotSize)
+		o, ok := p.entry(slot+slotDepth, slot+slotOpen, openSize, maxOpen, func(o []byte) bool { return le.Uint64(o) == sp })
+		if !ok {
+			continue
+		}
+		number, hooks := le.Uint64(o[openHook:]), p.hooks
+		if p.shares {
+			hooks = p.host.hooks
+		}
+		if number >= uint64(len(hooks)) {
+			return
+		}
+		h := hooks[number].hook
+		if h == nil || h.OnFail == nil {
+			return
+		}
+		rec := &Record{
+			Kind: KindReturn, PID: t.PID, TID: t.TID, End: nanotime(), Ret: int64(le.Uint64(f[8:])), Hook: h,
+			Alone: h.Count, Caller: p.ReturnOf(sp, le.Uint64(o[8:])), SP: sp,
+		}
+		rec.Begin = rec.End
+		if begin := int64(le.Uint64(o[openBegin:])); begin > 0 { // else by another clock
+			rec.Begin = min(begin, rec.End)
+		}
+		h.OnFail(t, p, rec)
+		return
+	}
+}
+
 // frameWords are the words of struct frame before the stack: r10 r9 r8 rcx rdx
 // rsi rdi rax hook ret.
 const frameWords = 10
@@ -236,7 +279,8 @@ func (p *Process) called(t *ptrace.Task, addr uint64) {
 	h := hooks[site].hook
 	rec := callRecord(t, h, [6]uint64{word(6), word(5), word(4), word(3), word(2), word(1)}, addr+8*9, word(9))
 	rec.NoReturn = true
-	if h.OnStop != nil && h.Stop {
+	rec.Unsaved = true // they are the agent's by now
+	if h.stops(rec.Begin) {
 		h.OnStop(t, p, rec)
 	}
 	p.a.give(p, rec)

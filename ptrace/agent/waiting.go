@@ -33,8 +33,11 @@ func (a *Agent) Waiting() (list []Waiting) {
 	return list
 }
 
-// openHook is the offset of the hook's number in struct open.
-const openHook = 16
+// Offsets in struct open of the hook's number and of when the call began.
+const (
+	openHook  = 16
+	openBegin = 24
+)
 
 // Offsets in struct timer and struct work.
 const (

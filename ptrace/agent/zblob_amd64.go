@@ -11,11 +11,11 @@ var blobCode []byte
 var blobProgram []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "36357ea2ce7b3f1bd9d708811d085cbd049bbb2e8deb14beb5be472709462894"
+const blobStamp = "4c0b04df6b1155e40366437ae745227e8105df12318809e7c91efe5193b8baa5"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (
-	blobSum   = "373ef1588db75658698f85a971f3800d03ba6d87545c02a700d9b6bff7de34ab"
+	blobSum   = "616b5f717730af779b6370284366614f11085cc304420d1ad0d2e221b1a69a62"
 	blobTools = "gcc (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40"
 )
 
@@ -23,16 +23,16 @@ const (
 var blobSymbols = map[string]uint64{
 	"call_entry":     0x70000020,
 	"hook_entry":     0x70000088,
-	"return_entry":   0x700000da,
-	"break_entry":    0x70000110,
-	"break_stubs":    0x70000190,
-	"copy_insn":      0x700009db,
-	"tp_insn":        0x700009e3,
+	"return_entry":   0x700000df,
+	"break_entry":    0x70000143,
+	"break_stubs":    0x700001c0,
+	"copy_insn":      0x70000a0b,
+	"tp_insn":        0x70000a13,
 	"sys_in":         0x70000000,
-	"sys_out":        0x70006770,
-	"probe_entry":    0x700009ed,
-	"probe_watch":    0x70000b0b,
-	"probe_return":   0x70000c88,
+	"sys_out":        0x70006950,
+	"probe_entry":    0x70000a1d,
+	"probe_watch":    0x70000b3b,
+	"probe_return":   0x70000cb8,
 	"helper_release": 0x44000000027b,
 	"program_unwind": 0x440000000273,
 	"crit_begin":     0x440000004f04,
@@ -151,6 +151,7 @@ var blobLayout = []uint64{
 	0x840,
 	0x48,
 	0xd0,
+	0xd8,
 	0x50,
 	0x60,
 	0x28,

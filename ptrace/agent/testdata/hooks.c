@@ -69,6 +69,30 @@ NI long mem(const char *s, const long *in, long *out, long n)
 	return strlen(s);
 }
 
+NI long odd(long n)
+{
+	__asm__ volatile("" : "+r"(n));
+	return n & 1;
+}
+
+// Calls odd with numbers in the registers that calls preserve.
+NI long preserving(long n, long *kept)
+{
+	long r, bad;
+	__asm__ volatile("push %%rbx\n push %%r12\n push %%r13\n push %%r14\n push %%r15\n push %%rbp\n mov %%rsp,%%rbp\n and $-16,%%rsp\n"
+			 "mov $0x5a5a0000,%%ebx\n mov $0x5a5a0001,%%r12d\n mov $0x5a5a0002,%%r13d\n mov $0x5a5a0003,%%r14d\n mov $0x5a5a0004,%%r15d\n"
+			 "call *%%rdx\n"
+			 "xor $0x5a5a0000,%%ebx\n xor $0x5a5a0001,%%r12d\n xor $0x5a5a0002,%%r13d\n xor $0x5a5a0003,%%r14d\n xor $0x5a5a0004,%%r15d\n"
+			 "or %%r12,%%rbx\n or %%r13,%%rbx\n or %%r14,%%rbx\n or %%r15,%%rbx\n mov %%rbx,%%rdx\n"
+			 "mov %%rbp,%%rsp\n pop %%rbp\n pop %%r15\n pop %%r14\n pop %%r13\n pop %%r12\n pop %%rbx\n"
+			 : "+D"(n), "=a"(r), "=d"(bad)
+			 : "2"(odd)
+			 : "rcx", "rsi", "r8", "r9", "r10", "r11", "memory", "cc");
+	if (bad)
+		*kept = 0;
+	return r;
+}
+
 NI long fib(long n)
 {
 	return n < 2 ? n : fib(n - 1) + fib(n - 2);
@@ -439,6 +463,12 @@ int main(int argc, char **argv)
 			dlclose(l);
 			mark(-1, f, 64);
 		}
+	} else if (!strcmp(how, "odd")) {
+		long s = 0, kept = 1;
+		mark(0, odd, 0);
+		for (int i = 0; i < atoi(argv[2]); i++)
+			s += preserving(i, &kept);
+		printf("odd %ld %s\n", s, kept ? "kept" : "changed");
 	} else if (!strcmp(how, "once")) {
 		long s = 0;
 		mark(0, add, 0);

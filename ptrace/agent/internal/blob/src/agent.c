@@ -14,6 +14,8 @@
 #define TRAP_REQ 0x4e565452
 #define WHY_BREAK 7
 #define WHY_RETURN 8
+#define WHY_STOP 4
+#define WHY_FAILED 10
 
 // Entry points. The syscall instructions of sys_in and call_entry lie in the exempt page,
 // that of sys_out outside of it.
@@ -75,6 +77,9 @@ __asm__(
 	"	call agent_enter\n"
 	"	mov %rbp,%rsp\n	pop %rbp\n"
 	"	mov %rax,72(%rsp)\n"
+	"	test %rdx,%rdx\n"
+	"	jnz hook_stop\n"
+	"hook_on:\n"
 	"	cmpq $return_entry,80(%rsp)\n"
 	"	pop %r11\n	pop %r10\n	pop %r9\n	pop %r8\n	pop %rcx\n	pop %rdx\n	pop %rsi\n	pop %rdi\n	pop %rax\n"
 	"	je 1f\n"
@@ -92,12 +97,30 @@ __asm__(
 	"	push $return_entry\n"
 	"	push %rax\n	push %rdx\n"
 	"	push %rdi\n	push %rsi\n	push %rcx\n	push %r8\n	push %r9\n	push %r10\n	push %r11\n"
-	"	lea 56(%rsp),%rdi\n"
+	"	xor %esi,%esi\n"
+	"2:	lea 56(%rsp),%rdi\n"
 	"	push %rbp\n	mov %rsp,%rbp\n	and $-16,%rsp\n"
 	"	call agent_leave\n"
 	"	mov %rbp,%rsp\n	pop %rbp\n"
+	"	test %eax,%eax\n"
+	"	jnz 3f\n"
 	"	pop %r11\n	pop %r10\n	pop %r9\n	pop %r8\n	pop %rcx\n	pop %rsi\n	pop %rdi\n"
 	"	pop %rdx\n	pop %rax\n	ret\n"
+	// It stops first, with the call still open.
+	"3:	lea 56(%rsp),%rdx\n"
+	"	mov $" STR(WHY_FAILED) ",%ecx\n"
+	"	call break_trap\n"
+	"	mov $1,%esi\n"
+	"	jmp 2b\n"
+
+	// A hooked function's call that stops, rdx - 1 being where its record is. It stops here
+	// and not in what records, since here the registers that calls preserve are the program's, by
+	// which its callers are found.
+	"hook_stop:\n"
+	"	dec %rdx\n"
+	"	mov $" STR(WHY_STOP) ",%ecx\n"
+	"	call break_trap\n"
+	"	jmp hook_on\n"
 
 	// In place of a breakpoint at a function's entry: as hook_entry, but all that is
 	// done is a stop, with the address of the frame, if the hook wants it. At the stop
@@ -431,7 +454,7 @@ __attribute__((used, section(".layout"))) const u64 layout[] = {
 	PROGRAM_ADDR, RETS_ADDR, sizeof(struct rets), sizeof(struct program), sizeof(struct map),
 	__builtin_offsetof(struct hook, probe), __builtin_offsetof(struct slot, ids),
 	COUNT_ADDR, NCOUNTS, NBUCKETS, sizeof(struct count), sizeof(struct seen), CALLS_ADDR, NCALLS,
-	TIMES_ADDR, sizeof(struct times), sizeof(struct timer), __builtin_offsetof(struct shared, untimed), __builtin_offsetof(struct conf, times), __builtin_offsetof(struct hook, subject), __builtin_offsetof(struct conf, scale),
+	TIMES_ADDR, sizeof(struct times), sizeof(struct timer), __builtin_offsetof(struct shared, untimed), __builtin_offsetof(struct conf, times), __builtin_offsetof(struct hook, subject), __builtin_offsetof(struct hook, every), __builtin_offsetof(struct conf, scale),
 	__builtin_offsetof(struct times, timers), __builtin_offsetof(struct timer, first), __builtin_offsetof(struct timer, next), __builtin_offsetof(struct timer, list),
 	sizeof(struct work), NWORKS, WORK_LEFT, __builtin_offsetof(struct open, hook),
 	__builtin_offsetof(struct conf, own), OWN_SIZE,
@@ -442,7 +465,7 @@ _Static_assert(SHARED_ADDR + sizeof(struct shared) <= COUNT_ADDR && COUNT_ADDR +
 _Static_assert(NCOUNTS == 1 << (64 - 52), "counter");
 
 _Static_assert(HOOKS_AT == HOOK_ADDR && STUBS_AT == STUBS_ADDR && STUBS_N == NSTUBS && TRAP_REQ == TRAP_REQUEST, "assembler");
-_Static_assert(WHY_BREAK == TRAP_BREAK && WHY_RETURN == TRAP_RETURN && HOOK_BREAK == 8 && sizeof(struct hook) == 256, "assembler");
+_Static_assert(WHY_BREAK == TRAP_BREAK && WHY_RETURN == TRAP_RETURN && WHY_STOP == TRAP_STOP && WHY_FAILED == TRAP_FAILED && HOOK_BREAK == 8 && sizeof(struct hook) == 256, "assembler");
 _Static_assert(RETS_ADDR + NSLOTS * sizeof(struct rets) <= FILES_ADDR && FILES_ADDR + sizeof(struct files) <= PROGRAM_ADDR, "files");
 _Static_assert(STUBS_ADDR + NSTUBS * 8 <= PAGES_ADDR && PAGES_ADDR + NPAGES * 8 <= CALLS_ADDR, "stubs");
 _Static_assert(CALLS_ADDR + NCALLS * 8 <= PLAN_ADDR, "calls");

@@ -269,8 +269,33 @@ static struct open *watch(struct slot *sl, struct frame *f, const struct hook *h
 	return o;
 }
 
-// Returns when the call began, 0 where its return will not be seen.
-static u64 write_call(struct slot *sl, struct frame *f, const struct hook *h)
+// Whether a call or return at a time stops, of those of a hook that may.
+static int due(struct hook *h, u64 at)
+{
+	long pause = (long)h->pause, next;
+	if (pause) { // two threads that come here at once may both stop
+		next = *(volatile long *)&h->next;
+		if (next < (long)(at - h->burst))
+			next = (long)(at - h->burst);
+		if (next > (long)at)
+			return 0;
+		*(volatile long *)&h->next = next + pause;
+	}
+	return 1;
+}
+
+// Whether it is a call that stops.
+static int stops(struct hook *h, u64 at)
+{
+	u64 every = h->every;
+	if (every > 1 && __sync_fetch_and_add(&h->calls, 1) % every)
+		return 0;
+	return due(h, at);
+}
+
+// Returns when the call began, 0 where its return will not be seen. stop becomes 1 + where the
+// record is, if the call is to stop.
+static u64 write_call(struct slot *sl, struct frame *f, struct hook *h, u64 *stop)
 {
 	u64 addr[8], caller = f->ret, pos, begin;
 	u32 len[8], n = 0, data = 0, at, i, words = h->words * 8, derefs = h->nderef; // another supervisor may change them
@@ -331,8 +356,8 @@ static u64 write_call(struct slot *sl, struct frame *f, const struct hook *h)
 	}
 	pos = r->pos;
 	set_state(r, DONE);
-	if (h->flags & HOOK_STOP)
-		trap(TRAP_STOP, pos);
+	if ((h->flags & HOOK_STOP) && !(C->dead & 1) && stops(h, begin))
+		*stop = pos + 1;
 	else if (unlikely(*(volatile u64 *)&S->armed))
 		trap(TRAP_WAKE, 0);
 	return o ? begin : 0;
@@ -405,26 +430,24 @@ static inline int count_leave(struct slot *sl, struct rframe *f)
 
 #define HOOK_MORE (HOOK_ONCE | HOOK_BREAK | HOOK_PROBE | HOOK_TIMED | HOOK_WAITS | HOOK_ENDS)
 
-// At the entry of a hooked function. Returns where to go on.
-__attribute__((used)) u64 agent_enter(struct frame *f)
+// Records or counts a call. Returns 1 + where its record is if it is to stop, else 0.
+static u64 enter(struct frame *f, struct hook *h)
 {
-	const struct hook *h = &HOOKS[f->hook % NHOOKS];
 	struct slot *sl;
-	if (likely((h->flags & (HOOK_MORE | HOOK_ON | HOOK_COUNT | HOOK_RETURN)) == (HOOK_ON | HOOK_COUNT | HOOK_RETURN)) && likely(GATE) && count_fast(f))
-		return h->orig;
+	u64 stop = 0;
 	if ((h->flags & HOOK_ONCE) && seen(h->once, f->rdi))
-		return h->orig;
+		return 0;
 	if (unlikely((C->dead & 1) || !(h->flags & HOOK_ON)))
-		return h->orig;
+		return 0;
 	if (unlikely(!GATE)) {
 		trap(TRAP_START, 0);
 		if (!GATE) {
 			trap(TRAP_CALL, (u64)f);
-			return h->orig;
+			return 0;
 		}
 	}
 	if (killed())
-		return h->orig;
+		return 0;
 	sl = find_slot();
 	if (unlikely(!sl)) {
 		trap(TRAP_SLOT, 0);
@@ -432,10 +455,10 @@ __attribute__((used)) u64 agent_enter(struct frame *f)
 	}
 	if (unlikely(!sl || !sl->ring || sl->off)) {
 		trap(TRAP_CALL, (u64)f);
-		return h->orig;
+		return 0;
 	}
 	if (unlikely(C->times) && times_busy(sl, (u64)&f->ret))
-		return h->orig;
+		return 0;
 	if (unlikely(h->flags & HOOK_ENDS) && C->times)
 		times_ends(sl, f);
 	if (unlikely((h->flags & (HOOK_WAITS | HOOK_TIMED)) == HOOK_WAITS) && C->times)
@@ -444,16 +467,31 @@ __attribute__((used)) u64 agent_enter(struct frame *f)
 		struct count *c = counter(sl, f->hook);
 		if (likely(c)) {
 			count_call(sl, f, h, c);
-			return h->orig;
+			return 0;
 		}
 	}
 	if (unlikely(h->flags & HOOK_TIMED) && C->times) {
 		u64 sp = (u64)&f->ret;
 		times_enter(sl, f);
-		times_began(sl, sp, write_call(sl, f, h));
+		times_began(sl, sp, write_call(sl, f, h, &stop));
 	} else
-		write_call(sl, f, h);
-	return h->orig;
+		write_call(sl, f, h, &stop);
+	return stop;
+}
+
+struct way {
+	u64 to;	  // where to go on
+	u64 stop; // 1 + where the record of the call is that stops; 0: it does not
+};
+
+// At the entry of a hooked function.
+__attribute__((used)) struct way agent_enter(struct frame *f)
+{
+	struct hook *h = &HOOKS[f->hook % NHOOKS];
+	struct way w = {h->orig, 0};
+	if (unlikely((h->flags & (HOOK_MORE | HOOK_ON | HOOK_COUNT | HOOK_RETURN)) != (HOOK_ON | HOOK_COUNT | HOOK_RETURN)) || unlikely(!GATE) || !count_fast(f))
+		w.stop = enter(f, h);
+	return w;
 }
 
 // Finds the call that returns in this thread's slot, or, if the thread has
@@ -476,18 +514,22 @@ static struct open *find_open(struct slot **sl, u64 sp)
 	return 0;
 }
 
-// At the return of a hooked function.
-__attribute__((used)) void agent_leave(struct rframe *f)
+// At the return of a hooked function. Returns 1 if it is to stop, and then to come here again, with
+// stopped 1.
+__attribute__((used)) u32 agent_leave(struct rframe *f, u32 stopped)
 {
 	u64 sp = (u64)&f->ret;
 	struct slot *own = find_slot(), *sl = own;
 	struct open *o, was;
 	if (likely(own) && count_leave(own, f))
-		return;
+		return 0;
 	o = find_open(&sl, sp);
 	if (unlikely(!o))
 		__builtin_trap(); // nobody knows where to return to
 	was = *o;
+	if (unlikely(HOOKS[was.hook % NHOOKS].flags & HOOK_FAILS) && (u32)f->rax && !stopped && GATE && !killed() && !(C->dead & 1) &&
+	    own && own->ring && !own->off && due(&HOOKS[was.hook % NHOOKS], now()))
+		return 1;
 	barrier();
 	*(volatile u64 *)&o->sp = 0;
 	shrink(sl);
@@ -511,4 +553,5 @@ __attribute__((used)) void agent_leave(struct rframe *f)
 		if (unlikely(flags & HOOK_ENDS) && C->times)
 			times_ended(own, sp, was.hook);
 	}
+	return 0;
 }

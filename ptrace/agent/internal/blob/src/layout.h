@@ -186,6 +186,7 @@ enum { HELD_NOT, HELD_DEVICE, HELD_BUSY };
 #define HOOK_PER_THREAD 1024u // without a stream, it is the thread's own
 #define HOOK_EARLY 4096u // the GPU may be at it before the call returns
 #define HOOK_ENDS 2048u // it ends the context that argument `stream` is, or any
+#define HOOK_FAILS 8192u // returns with a result whose low half is not 0 stop
 
 #define DEREF_STRING 1u
 #define DEREF_IN 2u
@@ -212,7 +213,11 @@ struct hook {
 	u64 probe;    // address of its struct probe; 0: none
 	u64 entry;    // address of the function
 	u64 subject;  // of a timed call: 1 + the argument that is kept, 0: none
-	u64 spare2[5];
+	// Which calls stop: one in `every` (0 and 1: all). Of calls and returns, if pause is not 0, as many
+	// as are so many ns apart in the mean, and those at once that would fit into burst ns.
+	u64 every, pause, burst;
+	long next; // when the next one would be due, had all come evenly
+	u64 calls;
 };
 
 // Programs at a function. Those at the entry come first, then those at the return.
@@ -436,6 +441,6 @@ enum { K_IOCTL = 1, K_CALL, K_RETURN, K_SYSCALL, K_TIME, K_PAD };
 enum { F_NORETURN = 1, F_UNFINISHED = 2, F_ALONE = 4 };
 
 // Why the agent calls for the supervisor.
-enum { TRAP_PROBE, TRAP_START, TRAP_SLOT, TRAP_FULL, TRAP_STOP, TRAP_CALL, TRAP_WAKE, TRAP_BREAK, TRAP_RETURN, TRAP_LOCK };
+enum { TRAP_PROBE, TRAP_START, TRAP_SLOT, TRAP_FULL, TRAP_STOP, TRAP_CALL, TRAP_WAKE, TRAP_BREAK, TRAP_RETURN, TRAP_LOCK, TRAP_FAILED };
 #define TRAP_FD 0xffffffffu
 #define TRAP_REQUEST 0x4e565452u
