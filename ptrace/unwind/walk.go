@@ -26,6 +26,11 @@ func (r *Regs) Get(n int) (uint64, bool) {
 	return r.v[n], true
 }
 
+// Preserved returns the registers that functions preserve, of those that are known; and where the stack is.
+func (r *Regs) Preserved() *Regs {
+	return &Regs{v: r.v, known: r.known & (1<<RBX | 1<<RBP | 1<<RSP | 1<<R12 | 1<<R13 | 1<<R14 | 1<<R15)}
+}
+
 // Set sets a register.
 func (r *Regs) Set(n int, v uint64) {
 	r.v[n], r.known = v, r.known|1<<n
@@ -89,6 +94,14 @@ func Of(pid int) *Process { return &Process{pid: pid} }
 // is forgotten. New ones are found without it.
 func (p *Process) Changed() { p.maps, p.modules = nil, nil }
 
+// ChangedAt says that of what is from start on and before end, and reports whether something was known of it.
+func (p *Process) ChangedAt(start, end uint64) bool {
+	n := len(p.modules)
+	p.maps = nil
+	p.modules = slices.DeleteFunc(p.modules, func(x *module) bool { return x.Start < end && start < x.End })
+	return len(p.modules) < n
+}
+
 // memory reads a process's, from an address on.
 type memory struct {
 	m    Memory
@@ -119,10 +132,30 @@ func (w *walker) word(addr uint64) (uint64, bool) {
 // Walk lists where a thread is whose registers are r, and its callers, most frames at most. r must have
 // PC, RSP and RBP; more of them find more callers. m reads the memory of the process.
 func (p *Process) Walk(m Memory, r *Regs, most int) []Frame {
+	return p.walk(m, r, Frame{PC: r.v[PC], Exact: true}, most)
+}
+
+// Callers is Walk from the entry of a function on, without it: r's RSP is where the return address lies.
+func (p *Process) Callers(m Memory, r *Regs, most int) []Frame {
+	w := &walker{p, m}
+	sp, _ := r.Get(RSP)
+	pc, ok := w.word(sp)
+	if !ok {
+		return nil
+	}
+	if p.Return != nil {
+		pc = p.Return(sp, pc)
+	}
+	regs := *r
+	regs.Set(PC, pc)
+	regs.Set(RSP, sp+8)
+	return p.walk(m, &regs, Frame{PC: pc}, most)
+}
+
+func (p *Process) walk(m Memory, r *Regs, f Frame, most int) []Frame {
 	w := &walker{p, m}
 	p.fresh = false
 	regs := *r
-	f := Frame{PC: regs.v[PC], Exact: true}
 	var list []Frame
 	for len(list) < most && f.PC != 0 {
 		list = append(list, f)
