@@ -31,7 +31,13 @@ type Frame struct {
 	File string
 	Func string // with its class, from 3.11 on
 	Line int    // 0: not known
+	// Entry says that the interpreter's function for running code (IsEval) was called for this one: those in front
+	// of it, back to the one before with Entry, run in the same call of that function.
+	Entry bool
 }
+
+// IsEval reports whether a function of the interpreter is that which runs Python's code.
+func IsEval(function string) bool { return strings.HasPrefix(function, "_PyEval_EvalFrameDefault") }
 
 // Bounds of what is read.
 const (
@@ -46,6 +52,7 @@ const (
 // Interpreter is that of a process.
 type Interpreter struct {
 	Major, Minor int
+	File         string // that its code is in
 
 	layout  layout
 	runtime uint64 // address of _PyRuntime
@@ -63,6 +70,7 @@ type layout struct {
 	indirect               bool
 	code, previous, at     uint64 // in a frame
 	owner                  uint64 // 0: there is none
+	entry                  uint64 // whether it has been entered by a call; 0: what is further out says it
 	file, name, line, rows uint64 // in a code object
 	start                  uint64 // of its instructions; 0: `at` counts from there
 	unit                   int64  // bytes that `at` counts, where it counts
@@ -81,7 +89,7 @@ var layouts = map[int]layout{
 		file: 104, name: 112, line: 40, rows: 120, unit: 2, text: 48, wide: 72, old: true,
 	},
 	11: {
-		interpreters: 40, list: 16, threadNext: 8, threadID: 152, frame: 56, indirect: true, inner: 8, code: 32, previous: 48, at: 56, owner: 69,
+		interpreters: 40, list: 16, threadNext: 8, threadID: 152, frame: 56, indirect: true, inner: 8, code: 32, previous: 48, at: 56, owner: 69, entry: 68,
 		file: 112, name: 128, line: 72, rows: 136, start: 184, text: 48, wide: 72,
 	},
 	12: {
@@ -130,7 +138,7 @@ func open(pid int, m *proc.Mapping, base string) (*Interpreter, error) {
 	if !ok {
 		return nil, ErrNone
 	}
-	in := &Interpreter{Major: 3, threads: make(map[uint64]uint64), codes: make(map[codeKey]*code)}
+	in := &Interpreter{Major: 3, File: m.Path, threads: make(map[uint64]uint64), codes: make(map[codeKey]*code)}
 	for i := range symbols {
 		switch s := &symbols[i]; {
 		case !s.Defined:
@@ -225,7 +233,7 @@ func (in *Interpreter) Stack(m Memory, threadPointer uint64, most int) ([]Frame,
 		at, err = word(m, at+l.inner)
 	}
 	var frames []Frame
-	b := make([]byte, max(l.code, l.previous, l.at, l.owner)+8)
+	b := make([]byte, max(l.code, l.previous, l.at, l.owner, l.entry)+8)
 	le := binary.LittleEndian
 	for n := 0; err == nil && at != 0 && n < maxFrames && len(frames) < most; n++ {
 		if err = read(m, at, b); err != nil {
@@ -237,18 +245,21 @@ func (in *Interpreter) Stack(m Memory, threadPointer uint64, most int) ([]Frame,
 			if err != nil {
 				break
 			}
-			f := Frame{File: c.file, Func: c.name}
+			f := Frame{File: c.file, Func: c.name, Entry: l.old || l.entry != 0 && b[l.entry] != 0}
 			if l.old {
 				f.Line = c.lineAt(in.Minor, int64(int32(le.Uint32(b[l.at:])))*l.unit)
 			} else {
 				f.Line = c.lineAt(in.Minor, int64(le.Uint64(b[l.at:])-c.start))
 			}
 			frames = append(frames, f)
+		} else if len(frames) > 0 { // it stands for the call
+			frames[len(frames)-1].Entry = true
 		}
 		at = le.Uint64(b[l.previous:])
 	}
 	if len(frames) > 0 {
-		err = nil // what is further out is not known
+		frames[len(frames)-1].Entry = true // if it is the outermost
+		err = nil                          // what is further out is not known
 	}
 	return frames, err
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -90,6 +91,20 @@ func TestStack(t *testing.T) {
 					}
 					if strings.Join(got, "|") != said {
 						t.Errorf("3.%d: got  %s\nwant %s", in.Minor, strings.Join(got, "|"), said)
+					}
+					var entries []string
+					for _, fr := range frames {
+						f := fr.Func[strings.LastIndexByte(fr.Func, '.')+1:]
+						if fr.Entry && (f != "call" || in.Minor < 11) { // a thread calls its function by one of C, perhaps
+							entries = append(entries, f)
+						}
+					}
+					// From 3.11 on, calls from Python to Python are made in one call of the interpreter; the generator
+					// is resumed by a function of C.
+					if want := []string{"generator", frames[len(frames)-1].Func[strings.LastIndexByte(frames[len(frames)-1].Func, '.')+1:]}; in.Minor >= 11 && !slices.Equal(entries, want) {
+						t.Errorf("3.%d: the interpreter was called for %v, want %v", in.Minor, entries, want)
+					} else if in.Minor < 11 && len(entries) != len(frames) {
+						t.Errorf("3.%d: the interpreter was called for %d of %d", in.Minor, len(entries), len(frames))
 					}
 					if first := frames[0]; filepath.Base(first.File) != "deep.py" || !strings.HasSuffix(first.Func, "stop") || first.Line < 22 || first.Line > 25 {
 						t.Errorf("the innermost call is %+v", first)
