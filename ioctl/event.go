@@ -459,11 +459,10 @@ func (p *printer) remarkEvent(ev *traces.Event) {
 		}
 		for i, f := range ev.Stack() {
 			p.text([2]string{"at ", " < "}[min(i, 1)])
-			p.dst = appendSafe(p.dst, f.File[strings.LastIndexByte(f.File, '/')+1:])
-			p.dst = append(p.dst, ':')
-			p.dst = strconv.AppendInt(p.dst, int64(f.Line), 10)
-			p.dst = append(p.dst, ' ')
-			p.dst = appendSafe(p.dst, f.Func)
+			if p.demangle != nil && f.Language == traces.LanguageNative {
+				f.Func = p.demangle(f.Func)
+			}
+			p.dst = appendSafe(p.dst, f.String())
 		}
 	case traces.KindGPU:
 		w := ev.Work()

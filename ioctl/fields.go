@@ -13,20 +13,21 @@ const maxStructDepth = 12
 // printer appends one call's members as text. It lives in the Decoder, so that
 // printing allocates nothing.
 type printer struct {
-	dst   []byte
-	abi   *rm.ABI
-	call  *Call // own, while something is printed
-	own   Call  // a copy: keeping the caller's would move every Call to the heap
-	pid   int32
-	infos *Decoder
-	links *linker
-	fds   func(pid, fd int32) string // nil: links
-	name  Namer
-	elems int  // elements of an array to show
-	zeros bool // show zero members
-	color bool
-	part  int // the part that is being printed
-	depth int
+	dst      []byte
+	abi      *rm.ABI
+	call     *Call // own, while something is printed
+	own      Call  // a copy: keeping the caller's would move every Call to the heap
+	pid      int32
+	infos    *Decoder
+	links    *linker
+	fds      func(pid, fd int32) string // nil: links
+	name     Namer
+	demangle func(string) string // nil: names are left as they are
+	elems    int                 // elements of an array to show
+	zeros    bool                // show zero members
+	color    bool
+	part     int // the part that is being printed
+	depth    int
 }
 
 // view is the bytes of a struct or member at entry and at exit, cut to the same

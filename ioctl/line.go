@@ -38,6 +38,7 @@ type LineOptions struct {
 	Indent   int                        // spaces before what the line is about
 	Name     Namer                      // nil prints handles in hexadecimal
 	FDName   func(pid, fd int32) string // names a descriptor's file; nil uses what the Decoder saw opened
+	Demangle func(name string) string   // names functions for people; nil leaves them as they are
 }
 
 const defaultElems = 32
@@ -125,7 +126,7 @@ func (p *printer) set(d *Decoder, dst []byte, ev *traces.Event, c *Call, o *Line
 	p.own = *c
 	p.dst, p.abi, p.call, p.pid = dst, d.ABI(ev.PID), &p.own, ev.PID
 	p.name, p.zeros, p.color = o.Name, o.Zeros, o.Color
-	p.links, p.fds = &d.links, o.FDName
+	p.links, p.fds, p.demangle = &d.links, o.FDName, o.Demangle
 	p.elems = o.Elems
 	if p.elems == 0 {
 		p.elems = defaultElems
@@ -135,7 +136,9 @@ func (p *printer) set(d *Decoder, dst []byte, ev *traces.Event, c *Call, o *Line
 }
 
 // release lets go of everything of the caller's.
-func (p *printer) release() { p.dst, p.call, p.own, p.name, p.fds = nil, nil, Call{}, nil, nil }
+func (p *printer) release() {
+	p.dst, p.call, p.own, p.name, p.fds, p.demangle = nil, nil, Call{}, nil, nil, nil
+}
 
 // mark appends text, and a colour where colours are wanted: before the text, or
 // after it if it is colorOff.

@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 )
 
 // Kind says what an [Event] is a record of.
@@ -234,20 +235,45 @@ func (e *Event) Work() Work {
 
 // StackFrame is a call in a stack.
 type StackFrame struct {
-	Language string // "python"; other words are of later versions
+	Language string // "python"; "native": machine code; other words are of later versions
 	File     string
-	Func     string
-	Line     int // 0: not known
+	Func     string // native: as the linker has it; "" where there is no symbol
+	Line     int    // 0: not known
+	Offset   uint64 // native: the address of the instruction that calls, as the file has it
 }
+
+// String is the frame in short: "train.py:35 forward", "libtorch_cuda.so c10::Malloc", and where there is no symbol
+// "libfoo.so+0x1234".
+func (f *StackFrame) String() string {
+	file := f.File[strings.LastIndexByte(f.File, '/')+1:]
+	switch {
+	case f.Language != LanguageNative:
+		return file + ":" + strconv.Itoa(f.Line) + " " + f.Func
+	case f.Func == "" && file == "":
+		return "0x" + strconv.FormatUint(f.Offset, 16)
+	case f.Func == "":
+		return file + "+0x" + strconv.FormatUint(f.Offset, 16)
+	case file == "":
+		return f.Func
+	}
+	return file + " " + f.Func
+}
+
+// LanguageNative is the Language of machine code.
+const LanguageNative = "native"
 
 // MaxFrames is how many calls an event of KindStack has at most.
 const MaxFrames = 64
 
 // SetStack makes Data of a stack's calls, the innermost first.
 func (e *Event) SetStack(frames []StackFrame) {
-	list := make([][4]any, 0, len(frames))
+	list := make([][]any, 0, len(frames))
 	for _, f := range frames[:min(len(frames), MaxFrames)] {
-		list = append(list, [4]any{f.Language, f.File, f.Func, f.Line})
+		v := []any{f.Language, f.File, f.Func, f.Line}
+		if f.Offset != 0 {
+			v = append(v, f.Offset)
+		}
+		list = append(list, v)
 	}
 	b, err := json.Marshal(list)
 	if err != nil {
@@ -273,6 +299,10 @@ func (e *Event) Stack() []StackFrame {
 		f.Func, _ = v[2].(string)
 		line, _ := v[3].(float64)
 		f.Line = int(min(max(line, 0), 1<<31-1))
+		if len(v) > 4 {
+			offset, _ := v[4].(float64)
+			f.Offset = uint64(min(max(offset, 0), 1<<53))
+		}
 		frames = append(frames, f)
 	}
 	return frames

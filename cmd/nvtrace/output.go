@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"nvtrace/fatbin"
 	"nvtrace/ioctl"
 	"nvtrace/nvattach/api"
 	"nvtrace/traces"
@@ -78,7 +79,7 @@ func (f *lineFlags) register(fs *flag.FlagSet) {
 
 // options returns the line options for output that goes to w.
 func (f *lineFlags) options(e *env, h *traces.Header, w io.Writer) (*ioctl.LineOptions, error) {
-	o := &ioctl.LineOptions{Duration: f.took, Width: f.width, Elems: f.elems, Zeros: f.all, Hex: f.hex}
+	o := &ioctl.LineOptions{Duration: f.took, Width: f.width, Elems: f.elems, Zeros: f.all, Hex: f.hex, Demangle: fatbin.Demangle}
 	if h != nil {
 		o.Start = h.Start
 	}
