@@ -83,7 +83,8 @@ func (h *hangWatch) waiting(w *agent.Waiting) {
 		Time: h.stacks.recorder.Now(), FD: -1, Name: w.Hook.Name,
 	}
 	// Nothing that it reads can change: the thread waits for something that does not come.
-	ev.SetStack(h.stacks.frames(w.Process.PID, w.Process, w.ThreadPointer))
+	list, _ := h.stacks.frames(w.Process.PID, w.Process, w.ThreadPointer)
+	ev.SetStack(list)
 	h.stacks.recorder.Emit(&ev)
 }
 

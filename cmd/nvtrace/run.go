@@ -95,7 +95,7 @@ func newRunFlags(e *env) *runFlags {
 	f.set.StringVar(&f.fast, "fast", "auto", "record ioctls inside the program, without stops, `WHEN` auto: where it can be done; off: never")
 	f.api.register(f.set, "record the calls of CUDA's libraries, and show them with the ioctls they cause; =`LIBRARIES` driver,runtime,cublas,…; queries such as cudaGetDevice are only counted, with =all they are recorded, with =count every call is only counted")
 	f.set.StringVar(&f.gpuTimes, "gpu-times", "off", "record when GPUs ran kernels, graphs, copies and sets, `HOW`: events, by an event of the driver behind each; auto: in the best way there is; off. Implies --api")
-	f.set.Var(&f.stacks, "stacks", "record the lines of Python from which calls were made: `CALLS` alloc, sync, or names of functions such as cuMemcpy*, by commas. Implies --api")
+	f.set.Var(&f.stacks, "stacks", "record from where calls were made, functions and lines of Python: `CALLS` alloc, sync, launch, failed, or names such as cuMemcpy*, by commas; with /N at one call in N, else as often as costs 2 %. Implies --api")
 	f.set.BoolVar(&f.env, "env", false, "list the environment variables that CUDA's libraries ask for")
 	f.modules.register(f.set)
 	f.set.StringVar(&f.shim, "interpose", "auto", "preload the interposer, a second view of what is loaded, `WHEN` auto: with --modules; off: never; only: instead of ptrace, which records images and nothing else")
@@ -510,9 +510,10 @@ func (f *runFlags) recorded() (libraries api.Selection) {
 			libraries = libraries.With(l)
 		}
 	}
-	if f.stat || f.top || f.gpuTimes != "off" || f.stacks.alloc || f.stacks.sync {
+	if f.stat || f.top || f.gpuTimes != "off" {
 		libraries = libraries.With(api.Driver)
 	}
+	libraries |= f.stacks.libraries()
 	if f.env {
 		libraries = libraries.With(api.Driver).With(api.LibC)
 	}
@@ -540,13 +541,16 @@ func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
 		list = append(list, s.extendGPU(r, o)...)
 	}
 	if s.f.flight > 0 && s.f.hang > 0 {
-		h := newHangWatch(&stacks{recorder: r, pythons: make(map[int]*pythonOf)}, time.Duration(s.f.hang))
+		h := newHangWatch(newStacks(r, false), time.Duration(s.f.hang))
 		list = append(list, record.Extension{Handler: h, Finish: h.finish})
 	}
 	wanted := s.f.stacks
-	if wanted.names = append(wanted.names, s.f.attach.scripts.stacksAt()...); wanted.given() {
-		at := &stacks{recorder: r, pythons: make(map[int]*pythonOf)}
-		o.Stops, o.OnStop = wanted.wants, at.stopped
+	at := newStacks(r, wanted.given()) // programs of -e have Python's only
+	for _, name := range s.f.attach.scripts.stacksAt() {
+		wanted.list = append(slices.Clip(wanted.list), stackRule{what: name, each: true})
+	}
+	if wanted.given() {
+		o.Stops, o.OnStop, o.Mapped = wanted.wants, at.stopped, at.mapped
 		list = append(list, record.Extension{Handler: at, Finish: at.finish})
 	}
 	if o.Libraries != 0 {

@@ -4,21 +4,40 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"strconv"
 	"strings"
 	"time"
 
 	"nvtrace/nvattach/api"
+	"nvtrace/nvattach/calls"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
 	"nvtrace/ptrace/python"
+	"nvtrace/ptrace/unwind"
 	"nvtrace/traces"
 	"nvtrace/traces/record"
 )
 
-// stackFlag is --stacks=WHAT,…: allocations, waits, or functions by their names.
-type stackFlag struct {
-	alloc, sync bool
-	names       []string // patterns
+// stackFlag is --stacks=CALLS,…: a group of calls, or functions by their names, and of how many
+// calls one has its stack recorded.
+type stackFlag struct{ list []stackRule }
+
+// stackRule is one of them.
+type stackRule struct {
+	what  string // a word of stackGroups, or a pattern
+	every uint32 // 0: as often as costs little
+	each  bool   // of a program of -e: every call counts
+}
+
+// The groups of calls that have words. They stand for functions of the driver, in which all calls end;
+// but for failures, which are of any library.
+var stackGroups = map[string]func(m api.Module, name string) bool{
+	"alloc": api.Allocates,
+	"sync": func(m api.Module, name string) bool {
+		return m.Library == api.Driver && strings.Contains(name, "Synchronize")
+	},
+	"launch": api.Launches,
+	"failed": func(api.Module, string) bool { return true },
 }
 
 // String implements flag.Value.
@@ -27,45 +46,106 @@ func (f *stackFlag) String() string { return "" }
 // Set implements flag.Value.
 func (f *stackFlag) Set(list string) error {
 	for word := range strings.SplitSeq(list, ",") {
-		switch word = strings.TrimSpace(word); word {
-		case "alloc":
-			f.alloc = true
-		case "sync":
-			f.sync = true
-		default:
-			if _, err := path.Match(word, ""); err != nil || word == "" {
-				return fmt.Errorf("%q: want alloc, sync, or the name of a function, with * for any part of it", word)
+		what, every, divided := strings.Cut(strings.TrimSpace(word), "/")
+		r := stackRule{what: what}
+		if divided {
+			n, err := strconv.ParseUint(every, 10, 32)
+			if err != nil || n == 0 || what == "failed" && n > 1 {
+				return fmt.Errorf("%q: want how many calls there are for each stack behind the slash, as in launch/1000; of failures each has one", word)
 			}
-			f.names = append(f.names, word)
+			r.every = uint32(n)
 		}
+		if _, err := path.Match(what, ""); err != nil || what == "" {
+			return fmt.Errorf("%q: want alloc, sync, launch, failed, or the name of a function, with * for any part of it", word)
+		}
+		f.list = append(f.list, r)
 	}
 	return nil
 }
 
-func (f *stackFlag) given() bool { return f.alloc || f.sync || len(f.names) > 0 }
+func (f *stackFlag) given() bool { return len(f.list) > 0 }
 
-// wants reports whether stacks are recorded at a function's calls. The words stand for functions
-// of the driver, in which all calls end.
-func (f *stackFlag) wants(m api.Module, name string) bool {
-	if f.alloc && api.Allocates(m, name) || f.sync && m.Library == api.Driver && strings.Contains(name, "Synchronize") {
-		return true
-	}
-	for _, pattern := range f.names {
-		if ok, _ := path.Match(pattern, name); ok {
-			return true
+// libraries returns those whose functions are meant.
+func (f *stackFlag) libraries() (s api.Selection) {
+	for _, r := range f.list {
+		name, _, _ := strings.Cut(r.what, "*")
+		switch l := api.MatchSymbol(name); {
+		case r.each: // they are the program's
+		case stackGroups[r.what] != nil:
+			s = s.With(api.Driver)
+		case l != api.Unknown:
+			s = s.With(l)
 		}
 	}
-	return false
+	return s
+}
+
+// Without a number behind the slash stacks are recorded of so many calls of a function at once, and of so
+// many a second in the long run: at some 50 µs each they cost 2 % of the time.
+const (
+	stackPause = 2500 * time.Microsecond
+	stackBurst = 2000
+)
+
+// wants says at which of a function's calls stacks are recorded.
+func (f *stackFlag) wants(m api.Module, name string) (s calls.Stop) {
+	for _, r := range f.list {
+		group := stackGroups[r.what]
+		if group == nil {
+			if ok, _ := path.Match(r.what, name); !ok {
+				continue
+			}
+		} else if !group(m, name) {
+			continue
+		}
+		rate := agent.Rate{Every: r.every}
+		if r.every == 0 && !r.each {
+			rate = agent.Rate{Pause: stackPause, Burst: stackBurst}
+		}
+		switch {
+		case r.what == "failed":
+			if s.Failed = true; !s.Call {
+				s.Rate = rate
+			}
+		case !s.Call || moreOften(rate, s.Rate):
+			s.Call, s.Rate = true, rate
+		}
+	}
+	return s
+}
+
+// moreOften reports whether a rate has more stops than another.
+func moreOften(a, b agent.Rate) bool {
+	if a.Pause == 0 && b.Pause == 0 {
+		return a.Every < b.Every
+	}
+	return a.Pause == 0 && a.Every <= 1
 }
 
 // stacks records where calls were made, at stops of their threads. It is a ptrace.Handler that
 // selects no calls.
 type stacks struct {
 	recorder *record.Recorder
+	native   bool // functions of machine code, too
 	pythons  map[int]*pythonOf
+	natives  map[int]*unwind.Process
+	places   map[placeKey]traces.StackFrame
 	second   int64 // of the latest stack
 	in       int   // stacks in it
 	left     uint64
+}
+
+func newStacks(r *record.Recorder, native bool) *stacks {
+	return &stacks{
+		recorder: r, native: native,
+		pythons: make(map[int]*pythonOf), natives: make(map[int]*unwind.Process), places: make(map[placeKey]traces.StackFrame),
+	}
+}
+
+// placeKey is an address in a process.
+type placeKey struct {
+	pid  int
+	addr uint64
 }
 
 // pythonOf is the interpreter of a process.
@@ -74,10 +154,12 @@ type pythonOf struct {
 	asked time.Time
 }
 
-// Bounds of what stacks cost: so many a second, and a look for an interpreter so often.
+// Bounds of what stacks cost: so many a second, and a look for an interpreter so often. And of what is
+// remembered.
 const (
 	stacksPerSecond = 2000
 	askAgain        = time.Second
+	maxPlaces       = 1 << 16
 )
 
 // Enter implements ptrace.Handler.
@@ -90,12 +172,22 @@ func (*stacks) Exit(*ptrace.Task, *ptrace.Syscall) {}
 func (s *stacks) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
 	if e.Kind == ptrace.TaskExec || e.Kind == ptrace.TaskExit && t.TID == t.PID {
 		delete(s.pythons, t.PID)
+		delete(s.natives, t.PID)
+		clear(s.places)
 	}
 }
 
-// stopped records where a call was made whose thread stands still.
+// mapped forgets what was known of addresses of a process.
+func (s *stacks) mapped(t *ptrace.Task, start, end uint64) {
+	if p := s.natives[t.PID]; p != nil && p.ChangedAt(start, end) {
+		clear(s.places)
+	}
+}
+
+// stopped records where a call was made whose thread stands still: before it is made, or when it has
+// failed.
 func (s *stacks) stopped(t *ptrace.Task, r *agent.Record) {
-	if second := r.Begin / 1e9; second != s.second {
+	if second := r.End / 1e9; second != s.second {
 		s.second, s.in = second, 0
 	}
 	if s.in++; s.in > stacksPerSecond {
@@ -103,22 +195,101 @@ func (s *stacks) stopped(t *ptrace.Task, r *agent.Record) {
 		return
 	}
 	regs, err := t.Regs()
-	if err != nil {
+	if err != nil || agent.CalledByUs(r.Caller) {
 		return // it has ended
 	}
-	list := s.frames(t.PID, t, regs.FSBase())
+	list, entries := s.frames(t.PID, t, regs.FSBase())
+	if s.native {
+		list = merged(s.callers(t, regs, r), list, entries, s.interpreter(t.PID))
+	}
 	if len(list) == 0 {
 		return // a thread without Python
 	}
 	const after = 1 // ns: it happens in the call
 	ev := traces.Event{Kind: traces.KindStack, PID: int32(t.PID), TID: int32(t.TID), Time: s.recorder.Time(r.Begin) + after, FD: -1, Name: r.Hook.Name}
+	if r.Kind == agent.KindReturn {
+		ev.Time = s.recorder.Time(r.End)
+	}
 	ev.SetStack(list)
 	s.recorder.Emit(&ev)
 }
 
+// callers returns the functions that have led to a call.
+func (s *stacks) callers(t *ptrace.Task, regs *ptrace.Regs, r *agent.Record) []traces.StackFrame {
+	p := s.natives[t.PID]
+	if p == nil {
+		p = unwind.Of(t.PID)
+		s.natives[t.PID] = p
+	}
+	p.Return = func(at, addr uint64) uint64 {
+		addr = t.ReturnOf(at, addr)
+		if in, err := s.recorder.Agent().Process(t); err == nil {
+			addr = in.ReturnOf(at, addr)
+		}
+		return addr
+	}
+	known := new(unwind.Regs)
+	if !r.Unsaved {
+		known = unwind.RegsOf(regs).Preserved()
+	}
+	known.Set(unwind.RSP, r.SP)
+	const most = 4 * traces.MaxFrames // those of an interpreter go
+	var list []traces.StackFrame
+	for _, f := range p.Callers(t, known, most) {
+		list = append(list, s.place(t, p, f.At()))
+	}
+	return list
+}
+
+// place says what is at an address.
+func (s *stacks) place(t *ptrace.Task, p *unwind.Process, addr uint64) traces.StackFrame {
+	k := placeKey{t.PID, addr}
+	f, known := s.places[k]
+	if !known {
+		at := p.Place(t, addr)
+		f = traces.StackFrame{Language: traces.LanguageNative, File: at.File, Func: at.Func, Offset: at.Offset}
+		if len(s.places) >= maxPlaces {
+			clear(s.places)
+		}
+		s.places[k] = f
+	}
+	return f
+}
+
+// interpreter returns the file that a process's is in, "" if it has none.
+func (s *stacks) interpreter(pid int) string {
+	if p := s.pythons[pid]; p != nil && p.in != nil {
+		return p.in.File
+	}
+	return ""
+}
+
+// merged puts the calls of Python where the interpreter's function that makes them is among those of
+// machine code, and leaves out what else is the interpreter's. An entry ends the calls of one call of that
+// function.
+func merged(native, py []traces.StackFrame, entries []bool, interpreter string) (list []traces.StackFrame) {
+	if len(py) == 0 {
+		return native
+	}
+	for i := range native {
+		switch f := &native[i]; {
+		case f.File != interpreter:
+			list = append(list, *f)
+		case python.IsEval(f.Func) && len(py) > 0:
+			n := 1
+			for n < len(py) && !entries[n-1] {
+				n++
+			}
+			list = append(list, py[:n]...)
+			py, entries = py[n:], entries[n:]
+		}
+	}
+	return append(list, py...) // whose function was not found
+}
+
 // frames returns the stack of Python of the thread with a thread pointer in process pid, whose
-// memory m is; nil: it has none.
-func (s *stacks) frames(pid int, m python.Memory, threadPointer uint64) []traces.StackFrame {
+// memory m is, and which of its calls the interpreter was called for; nil: it has none.
+func (s *stacks) frames(pid int, m python.Memory, threadPointer uint64) (list []traces.StackFrame, entries []bool) {
 	p := s.pythons[pid]
 	if p == nil || p.in == nil && time.Since(p.asked) > askAgain {
 		in, err := python.Find(pid)
@@ -129,17 +300,17 @@ func (s *stacks) frames(pid int, m python.Memory, threadPointer uint64) []traces
 		s.pythons[pid] = p
 	}
 	if p.in == nil {
-		return nil
+		return nil, nil
 	}
 	frames, err := p.in.Stack(m, threadPointer, traces.MaxFrames)
 	if errors.Is(err, python.ErrNone) {
 		p.in = nil
 	}
-	list := make([]traces.StackFrame, len(frames))
-	for i, f := range frames {
-		list[i] = traces.StackFrame{Language: "python", File: f.File, Func: f.Func, Line: f.Line}
+	for _, f := range frames {
+		list = append(list, traces.StackFrame{Language: "python", File: f.File, Func: f.Func, Line: f.Line})
+		entries = append(entries, f.Entry)
 	}
-	return list
+	return list, entries
 }
 
 // finish says what is missing.

@@ -10,6 +10,7 @@ import (
 	"sort"
 	"strings"
 
+	"nvtrace/fatbin"
 	"nvtrace/ioctl"
 	"nvtrace/nvattach/api"
 	"nvtrace/nvattach/capture"
@@ -79,6 +80,7 @@ func (o *observer) add(ev *traces.Event, t *api.Tracker, f *api.Frame) {
 	o.gpus.Add(ev, t, f)
 	if o.memory == nil {
 		o.memory = api.NewAllocations()
+		o.memory.Demangle = fatbin.Demangle
 	}
 	o.memory.Add(ev, f)
 	if o.hang == nil {
@@ -454,6 +456,11 @@ func (v *verdict) writeHang(line func(what, format string, args ...any)) {
 		t := &v.Hang.Threads[i]
 		var at []string
 		for _, f := range t.Stack[:min(len(t.Stack), maxHungFrames)] {
+			if f.Language == traces.LanguageNative {
+				f.Func = fatbin.Demangle(f.Func)
+				at = append(at, f.String())
+				continue
+			}
 			at = append(at, fmt.Sprintf("%s:%d %s", f.File, f.Line, f.Func))
 		}
 		where := ""

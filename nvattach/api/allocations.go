@@ -2,7 +2,6 @@ package api
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"path"
 	"slices"
@@ -65,6 +64,9 @@ type OutOfMemory struct {
 // Allocations follows what lines of programs allocate on GPUs, by stacks of the allocating calls.
 // It is for one goroutine.
 type Allocations struct {
+	// Demangle, if not nil, names functions for people.
+	Demangle func(name string) string
+
 	at     map[threadKey]string // the line of the call that a thread is in
 	live   map[allocation]LiveMemory
 	lines  map[string]*LineMemory
@@ -86,31 +88,52 @@ func NewAllocations() *Allocations {
 }
 
 // ownLine says which line of the program's own a call comes from: the innermost two that are in no
-// package and not in Python's library, and, where another is further in, the innermost.
-func ownLine(frames []traces.StackFrame) string {
+// package and not in Python's library, and, where another is further in, the innermost. Where there
+// are no lines of Python, it is the innermost two functions that are in no library of the system or of CUDA.
+func (a *Allocations) ownLine(frames []traces.StackFrame) string {
+	python := slices.DeleteFunc(slices.Clone(frames), func(f traces.StackFrame) bool { return f.Language == traces.LanguageNative })
+	if len(python) > 0 {
+		frames = python
+	}
 	if len(frames) == 0 {
 		return ""
 	}
 	const most = 2
-	say := func(f *traces.StackFrame) string { return fmt.Sprintf("%s:%d %s", path.Base(f.File), f.Line, f.Func) }
+	say := func(f traces.StackFrame) string {
+		if f.Language == traces.LanguageNative && a.Demangle != nil {
+			f.Func = a.Demangle(f.Func)
+		}
+		return f.String()
+	}
 	var own []string
 	inner := ""
 	for i := range frames {
-		f := frames[i].File
 		switch {
 		case len(own) == most:
-		case strings.Contains(f, "-packages/") || strings.Contains(f, "/lib/python3.") || strings.HasPrefix(f, "<"):
-			if i == 0 {
-				inner = " (in " + say(&frames[0]) + ")"
-			}
-		default:
-			own = append(own, say(&frames[i]))
+		case !others(&frames[i]):
+			own = append(own, say(frames[i]))
+		case i == 0 && len(python) > 0:
+			inner = " (in " + say(frames[0]) + ")"
 		}
 	}
 	if own == nil {
-		return say(&frames[0])
+		return say(frames[0])
 	}
 	return strings.Join(own, " < ") + inner
+}
+
+// others reports whether a call is not of the program's own code.
+func others(f *traces.StackFrame) bool {
+	if f.Language != traces.LanguageNative {
+		return strings.Contains(f.File, "-packages/") || strings.Contains(f.File, "/lib/python3.") || strings.HasPrefix(f.File, "<")
+	}
+	for _, dir := range []string{"/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/"} {
+		if strings.HasPrefix(f.File, dir) {
+			return true
+		}
+	}
+	// A program may have the runtime in it.
+	return Match(path.Base(f.File)).Library != Unknown || MatchSymbol(f.Func) == Runtime || f.Func == "_start"
 }
 
 // Add takes in an event; f is what the Tracker that has just taken it in has returned.
@@ -118,7 +141,7 @@ func (a *Allocations) Add(ev *traces.Event, f *Frame) {
 	switch {
 	case ev.Kind == traces.KindStack:
 		if a.stacks = true; len(a.at) < maxThreads {
-			a.at[threadKey{ev.PID, ev.TID}] = ownLine(ev.Stack())
+			a.at[threadKey{ev.PID, ev.TID}] = a.ownLine(ev.Stack())
 		}
 	case ev.Kind == traces.KindReturn && f != nil && f.Module.Library == Driver && ev.Flags&traces.FlagUnfinished == 0:
 		a.returned(ev, f)
@@ -127,40 +150,64 @@ func (a *Allocations) Add(ev *traces.Event, f *Frame) {
 
 func (a *Allocations) returned(ev *traces.Event, f *Frame) {
 	const outOfMemory = 2 // CUDA_ERROR_OUT_OF_MEMORY
-	stem := stemOf(f.Name)
-	if param, ok := frees[stem]; ok {
-		if addr, known := f.Arg(param, ev); known && int32(ev.Ret) == 0 {
-			a.free(allocation{ev.PID, addr})
-		}
+	m, ok := f.Memory(ev)
+	if !ok {
 		return
 	}
-	params, ok := allocators[stem]
-	if !ok {
+	if m.Freed {
+		a.free(allocation{ev.PID, m.Addr})
 		return
 	}
 	key := threadKey{ev.PID, ev.TID}
 	line := a.at[key]
 	delete(a.at, key)
-	size, known := f.Arg(params[0], ev)
-	if !known {
-		return
-	}
-	switch int32(ev.Ret) {
-	case 0:
-		if addr, known := f.Arg(params[1], ev); known && len(a.live) < maxLive {
-			a.free(allocation{ev.PID, addr}) // its end was not seen
-			a.live[allocation{ev.PID, addr}] = LiveMemory{size, f.Start, line}
-			l := a.line(line)
-			l.Live, l.Total, l.Count = l.Live+size, l.Total+size, l.Count+1
-			l.Most = max(l.Most, l.Live)
-			a.bytes += size
-		}
-	case outOfMemory:
-		if a.failed == nil {
-			a.failed = &OutOfMemory{f.Start, ev.PID, size, line, a.bytes}
+	switch {
+	case m.Failed:
+		if a.failed == nil && int32(ev.Ret) == outOfMemory {
+			a.failed = &OutOfMemory{f.Start, ev.PID, m.Size, line, a.bytes}
 			a.then, a.top = a.list(), a.largest()
 		}
+	case m.Addr != 0 && len(a.live) < maxLive:
+		a.free(allocation{ev.PID, m.Addr}) // its end was not seen
+		a.live[allocation{ev.PID, m.Addr}] = LiveMemory{m.Size, f.Start, line}
+		l := a.line(line)
+		l.Live, l.Total, l.Count = l.Live+m.Size, l.Total+m.Size, l.Count+1
+		l.Most = max(l.Most, l.Live)
+		a.bytes += m.Size
 	}
+}
+
+// MemoryChange is what a call of the driver did to the memory of a GPU.
+type MemoryChange struct {
+	Addr   uint64 // address or handle; 0: it is not known
+	Size   uint64 // of an allocation, bytes
+	Freed  bool   // it was given back; else allocated
+	Failed bool   // it was not
+}
+
+// Memory says what a call did whose return is ev; ok is false where it is none that allocates or frees
+// memory, or a free that failed.
+func (f *Frame) Memory(ev *traces.Event) (m MemoryChange, ok bool) {
+	if f.Module.Library != Driver || ev.Flags&traces.FlagUnfinished != 0 || f.Purpose() != Allocating {
+		return m, false
+	}
+	stem := stemOf(f.Name)
+	if param, ok := frees[stem]; ok {
+		m.Freed = true
+		m.Addr, ok = f.Arg(param, ev)
+		return m, ok && int32(ev.Ret) == 0
+	}
+	params, ok := allocators[stem]
+	if !ok {
+		return m, false
+	}
+	if m.Size, ok = f.Arg(params[0], ev); !ok {
+		return m, false
+	}
+	if m.Failed = int32(ev.Ret) != 0; !m.Failed {
+		m.Addr, _ = f.Arg(params[1], ev) // 0: it could not be read
+	}
+	return m, true
 }
 
 func (a *Allocations) line(line string) *LineMemory {

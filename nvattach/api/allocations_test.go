@@ -13,6 +13,9 @@ func TestOwnLine(t *testing.T) {
 	own := func(file string, line int, f string) traces.StackFrame {
 		return traces.StackFrame{Language: "python", File: file, Func: f, Line: line}
 	}
+	native := func(file, f string) traces.StackFrame {
+		return traces.StackFrame{Language: traces.LanguageNative, File: file, Func: f, Offset: 0x123}
+	}
 	for _, c := range []struct {
 		frames []traces.StackFrame
 		want   string
@@ -22,8 +25,11 @@ func TestOwnLine(t *testing.T) {
 		{[]traces.StackFrame{own("/app/a.py", 1, "f"), own("/app/b.py", 2, "g"), own("/app/c.py", 3, "h")}, "a.py:1 f < b.py:2 g"},
 		{[]traces.StackFrame{own("/usr/lib/python3/dist-packages/torch/nn/linear.py", 9, "forward"), own("/app/a.py", 1, "f")}, "a.py:1 f (in linear.py:9 forward)"},
 		{[]traces.StackFrame{own("/usr/lib/python3.12/threading.py", 9, "run")}, "threading.py:9 run"},
+		{[]traces.StackFrame{native("/opt/torch/lib/libc10_cuda.so", "cudaMallocRetry"), own("/app/a.py", 1, "f")}, "a.py:1 f"},
+		{[]traces.StackFrame{native("/app/solve", "cudaMalloc"), native("/app/solve", "grow"), native("/app/libmesh.so", "refine"), native("/app/solve", "main"), native("/usr/lib/libc.so.6", "start")}, "solve grow < libmesh.so refine"},
+		{[]traces.StackFrame{native("/usr/lib/libcudart.so.12", "cudaMalloc"), native("/lib/x86_64-linux-gnu/libfoo.so", "")}, "libcudart.so.12 cudaMalloc"},
 	} {
-		if got := ownLine(c.frames); got != c.want {
+		if got := new(Allocations).ownLine(c.frames); got != c.want {
 			t.Errorf("%v: %q, want %q", c.frames, got, c.want)
 		}
 	}

@@ -54,3 +54,8 @@ func (f *Frame) Launch(ev *traces.Event, names *Names) (kernel string, stream ui
 }
 
 func isStream(t *Type) bool { return t.Name == "CUstream" || t.Name == "cudaStream_t" }
+
+// Launches reports whether a function of the driver launches kernels, or graphs.
+func Launches(m Module, name string) bool {
+	return m.Library == Driver && launches(m.Lookup(name))
+}

@@ -35,10 +35,12 @@ type Options struct {
 	// Times has what functions of the driver have a GPU do timed, by an event behind it. They are
 	// recorded, whatever Counts says.
 	Times bool
-	// Stops selects functions at whose calls the thread stops for OnStop, before they run; nil: none.
-	// They are recorded, whatever Counts says.
-	Stops  func(m api.Module, name string) bool
+	// Stops says at which calls of a function the thread stops for OnStop; nil: at none. Functions whose
+	// calls stop before they run are recorded, whatever Counts says.
+	Stops  func(m api.Module, name string) Stop
 	OnStop func(t *ptrace.Task, r *agent.Record)
+	// Mapped, if not nil, is told what a process has got mapped instead of what was there.
+	Mapped func(t *ptrace.Task, start, end uint64)
 	// Launched, if not nil, is given the records of the driver's launching
 	// functions, for whoever audits launches.
 	Launched func(r *agent.Record)
@@ -46,6 +48,13 @@ type Options struct {
 	// for nobody.
 	Report func(text string)
 	Logger *slog.Logger // nil discards
+}
+
+// Stop says when the thread stops at a function's calls.
+type Stop struct {
+	Call   bool       // before they run: OnStop gets an agent.KindCall
+	Failed bool       // when they have failed: it gets an agent.KindReturn
+	Rate   agent.Rate // of both
 }
 
 // Tracer hooks the libraries of all processes of a run. It is a
@@ -100,6 +109,9 @@ func (t *Tracer) Task(task *ptrace.Task, e *ptrace.TaskEvent) { t.code.Task(task
 func (t *Tracer) mapped(task *ptrace.Task, e *dso.Event) {
 	if p := t.opts.Agent.Find(task); p != nil && e.Why == dso.ByMap {
 		p.Unmapped(e.Start, e.End-e.Start) // what was there before is gone
+	}
+	if t.opts.Mapped != nil {
+		t.opts.Mapped(task, e.Start, e.End)
 	}
 	for _, m := range e.Files() {
 		if lib := t.library(m.Path, m.Open); lib != nil {
@@ -254,9 +266,19 @@ func (t *Tracer) newHook(path, name string, module api.Module, spec *api.HookSpe
 			h.Work = &agent.Work{Stream: w.Stream, StreamAt: w.StreamAt, Subject: w.Subject, PerThread: w.PerThread, Early: w.Early}
 		}
 	}
-	if t.opts.Stops != nil && t.opts.Stops(module, name) {
+	if t.opts.Stops != nil {
 		onStop := t.opts.OnStop
-		h.Stop, h.OnStop = true, func(task *ptrace.Task, _ *agent.Process, r *agent.Record) { onStop(task, r) }
+		stop := t.opts.Stops(module, name)
+		if h.Rate = stop.Rate; stop.Call {
+			h.Stop, h.OnStop = true, func(task *ptrace.Task, _ *agent.Process, r *agent.Record) { onStop(task, r) }
+		}
+		if stop.Failed && f != nil && f.Result.Status {
+			h.OnFail = func(task *ptrace.Task, _ *agent.Process, r *agent.Record) {
+				if f.Failed(r.Ret) {
+					onStop(task, r)
+				}
+			}
+		}
 	}
 	if t.opts.Counts != nil && h.OnRecord == nil && h.Work == nil && !h.Stop {
 		h.Count, h.Failed = t.opts.Counts(name)
