@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"nvtrace/fatbin"
 	"nvtrace/ioctl"
@@ -32,6 +33,7 @@ type exporter struct {
 	size        string
 	limit       int64
 	run, rank   string
+	at          time.Duration
 	exprs       stringList
 	filter      *ioctl.Filter
 	parquet     *tablesOf // nil for another format
@@ -46,6 +48,7 @@ func exportVerb(e *env, args, command []string) int {
 	fs.StringVar(&x.size, "max-size", "256M", "perfetto: make a timeline of `SIZE` at most, drawing short calls together where it must be; 0: no limit")
 	fs.StringVar(&x.run, "run", "", "parquet: the tables are of the run `NAME` (default: the launcher's job, or the recording's name)")
 	fs.StringVar(&x.rank, "rank", "", "parquet: the tables are of rank `N` (default: what the launcher said, or 0)")
+	fs.DurationVar(&x.at, "at", 0, "pprof: live memory is that at `TIME` since the beginning (1.5s) (default: at the end)")
 	fs.StringVar(&x.out, "o", "", "write to `FILE` instead of stdout; parquet: the folder")
 	fs.Var(&x.exprs, "e", "export only what matches `EXPR`, as in nvtrace log")
 	name, status, ok := e.oneRecording(fs, args, command)
@@ -90,6 +93,8 @@ func (x *exporter) check() (err error) {
 	switch {
 	case x.format != "parquet" && (x.run != "" || x.rank != ""):
 		return fmt.Errorf("--run and --rank are for --format=parquet, whose folders they name")
+	case x.at < 0 || x.at > 0 && x.format != "pprof":
+		return fmt.Errorf("--at %s: want a time since the beginning; it is for --format=pprof", x.at)
 	case x.format == "parquet" && x.out == "":
 		return fmt.Errorf("--format=parquet writes a folder of files: say which by -o DIR")
 	}
@@ -183,6 +188,10 @@ func (x *exporter) view(w io.Writer, h *traces.Header, d *ioctl.Decoder, before 
 		return t, func() error { return x.told(t) }, nil
 	case "pprof":
 		p := export.NewProfile(h, d)
+		p.Demangle, p.At, p.Rank = fatbin.Demangle, int64(x.at), x.rank
+		if p.Rank == "" {
+			p.Rank, _ = record.Rank(h)
+		}
 		return p, func() error { return p.Write(w) }, nil
 	case "parquet":
 		t, err := export.NewTables(x.parquet.open, h, d)

@@ -76,6 +76,7 @@ type slice struct {
 	ev     traces.Event // the call, until it is written
 	run    run          // of short calls directly inside
 	launch launch
+	stack  string // where it was made; "": not known
 }
 
 // run is short calls one after another, which are drawn as one.

@@ -2,6 +2,7 @@ package export
 
 import (
 	"cmp"
+	"math"
 	"strconv"
 	"strings"
 
@@ -42,7 +43,7 @@ func (t *Timeline) openCall(ev *traces.Event, f *api.Frame) {
 		th.calls = append(th.calls, slice{})
 	}
 	s := &th.calls[n]
-	s.frame, s.begun, s.start, s.run = f, false, th.end, run{}
+	s.frame, s.begun, s.start, s.run, s.stack = f, false, th.end, run{}, ""
 	if s.launch = t.launchOf(f, ev); s.launch.is {
 		t.flows++
 		s.launch.flow = t.flows
@@ -55,6 +56,22 @@ func (t *Timeline) openCall(ev *traces.Event, f *api.Frame) {
 		return
 	}
 	copyCall(&s.ev, ev)
+}
+
+// calledFrom notes where the call was made that a thread is in, which its end shows.
+func (t *Timeline) calledFrom(ev *traces.Event) {
+	th := t.threads[taskKey{ev.PID, ev.TID}]
+	if th == nil || len(th.calls) == 0 || th.calls[len(th.calls)-1].frame != t.in || t.in.Name != ev.Name {
+		return // it is not drawn
+	}
+	var list []string
+	for _, f := range ev.Stack() {
+		if f.Language == traces.LanguageNative {
+			f.Func = t.kernelName(f.Func)
+		}
+		list = append(list, f.String())
+	}
+	th.calls[len(th.calls)-1].stack = clip(strings.Join(list, " < "), maxText)
 }
 
 // copyCall copies what of a call's event is needed to draw it.
@@ -134,6 +151,7 @@ func (t *Timeline) endCall(f *api.Frame, ev *traces.Event, returned bool) {
 		} else if t.text = api.AppendResult(t.text[:0], f, ev, nil); !succeeded(t.text, f.Function) {
 			o.str("result", clip(strings.TrimLeft(string(t.text), " ="), maxText))
 		}
+		o.opt("called from", th.calls[len(th.calls)-1].stack)
 		if f.Ioctls > 0 {
 			o.uint("ioctls", f.Ioctls)
 			o.int("ioctl_ns", f.IoctlTime)
@@ -267,18 +285,102 @@ func (p *Profile) stack(f *api.Frame) int32 {
 	if n := int32(f.Mark >> markShift); n != 0 {
 		return n
 	}
-	k := apiKey{p.stack(f.Parent), p.frame(callName(f), "api/"+libraryName(f))}
+	n := p.node(p.stack(f.Parent), p.frame(callName(f), "api/"+libraryName(f)))
+	f.Mark |= int(n) << markShift
+	return n
+}
+
+// node returns the number of a stack that has a frame more than another.
+func (p *Profile) node(parent int32, frame *profile.Location) int32 {
+	k := apiKey{parent, frame}
 	n, ok := p.stacks[k]
 	if !ok {
 		if len(p.nodes) >= maxStacks {
-			return k.parent
+			return parent
 		}
 		n = int32(len(p.nodes))
 		p.nodes = append(p.nodes, apiNode(k))
 		p.stacks[k] = n
 	}
-	f.Mark |= int(n) << markShift
 	return n
+}
+
+// calledFrom takes in where the call was made that a thread is in: its stack is that of the program's
+// functions, among which are those of CUDA's libraries that have made the call.
+func (p *Profile) calledFrom(ev *traces.Event) {
+	f := p.in
+	if f == nil || f.Name != ev.Name || ev.Flags&traces.FlagUnfinished != 0 {
+		return
+	}
+	n := int32(0)
+	list := ev.Stack()
+	for i := len(list) - 1; i >= 0; i-- {
+		n = p.node(n, p.place(&list[i]))
+	}
+	n = p.node(n, p.frame(callName(f), "api/"+libraryName(f)))
+	f.Mark = f.Mark&markWanted | int(n)<<markShift
+}
+
+// place returns the location of a program's function.
+func (p *Profile) place(f *traces.StackFrame) *profile.Location {
+	name := f.Func
+	if f.Language == traces.LanguageNative {
+		if name == "" {
+			name = f.String()
+		} else if p.Demangle != nil {
+			name = p.Demangle(name)
+		}
+	}
+	return p.line(clip(name, maxName), clip(f.File, maxText), f.Line)
+}
+
+// work counts what a GPU did for a call.
+func (p *Profile) work(ev *traces.Event) {
+	w := ev.Work()
+	k := callKey{taskKey{ev.PID, ev.TID}, w.Call}
+	stack := p.working[k]
+	delete(p.working, k)
+	if w.Dur < 0 || ev.Flags&traces.FlagUnfinished != 0 {
+		return
+	}
+	name, kernel := p.tracker.Describe(ev)
+	if kernel {
+		if name = cmp.Or(name, "(unknown kernel)"); p.Demangle != nil {
+			name = p.Demangle(name)
+		}
+	}
+	name = clip(name, maxName)
+	key := sampleKey{task: k.task, program: p.programOf(ev.PID), api: stack, leaf: p.frame(name, "GPU"), stream: w.Stream, context: w.Context}
+	s := p.samples[key]
+	switch {
+	case s != nil:
+	case len(p.samples) >= maxSamples:
+		s = p.other()
+	default:
+		s = p.newSample(append(p.appendStack([]*profile.Location{key.leaf}, stack), key.program))
+		p.label(s, k.task, "kernel", clean(name), "stream", "0x"+strconv.FormatUint(w.Stream, 16), "context", "0x"+strconv.FormatUint(w.Context, 16))
+		p.samples[key] = s
+	}
+	s.Value[valueGPU] += w.Dur
+}
+
+// memory counts what a call, which has returned, did to memory; s is its sample.
+func (p *Profile) memory(f *api.Frame, ev *traces.Event, s *profile.Sample) {
+	m, ok := f.Memory(ev)
+	if !ok || m.Failed || m.Addr == 0 || p.At > 0 && f.Start > p.At {
+		return
+	}
+	k := memoryKey{f.PID, m.Addr}
+	if old, known := p.live[k]; known {
+		old.sample.Value[valueLive] -= int64(old.bytes)
+		delete(p.live, k)
+	}
+	if m.Freed || s == nil || len(p.live) >= maxMaps || m.Size > math.MaxInt64/maxMaps {
+		return
+	}
+	p.live[k] = liveMemory{s, m.Size}
+	s.Value[valueLive] += int64(m.Size)
+	s.Value[valueAllocated] = addBytes(s.Value[valueAllocated], m.Size)
 }
 
 // appendStack appends the frames of a stack, the innermost first.
@@ -307,13 +409,18 @@ func (p *Profile) library(ev *traces.Event, wanted bool) {
 
 func (p *Profile) endCall(f *api.Frame, ev *traces.Event, returned bool) {
 	if f.Mark&markWanted == 0 {
+		if returned {
+			p.memory(f, ev, nil)
+		}
 		return
 	}
-	program := p.names[f.PID]
-	if program == "" {
-		program = "(unknown program)"
+	k := sampleKey{task: taskKey{f.PID, f.TID}, api: p.stack(f), program: p.programOf(f.PID)}
+	if q := f.Purpose(); q == api.Launching || q == api.Copying {
+		if len(p.working) >= maxFlows {
+			clear(p.working)
+		}
+		p.working[callKey{k.task, f.Start}] = k.api
 	}
-	k := sampleKey{task: taskKey{f.PID, f.TID}, api: p.stack(f), program: p.frame(program, "")}
 	status := "OK"
 	switch {
 	case !returned || f.End < 0:
@@ -330,11 +437,12 @@ func (p *Profile) endCall(f *api.Frame, ev *traces.Event, returned bool) {
 		s = p.other()
 	default:
 		s = p.newSample(append(p.appendStack(nil, k.api), k.program))
-		s.Label = map[string][]string{
-			"pid": {strconv.Itoa(int(f.PID))}, "tid": {strconv.Itoa(int(f.TID))}, "status": {status},
-		}
+		p.label(s, k.task, "status", status)
 		p.samples[k] = s
 	}
 	s.Value[valueCalls]++
 	s.Value[valueTime] += f.Self()
+	if returned {
+		p.memory(f, ev, s)
+	}
 }

@@ -1,6 +1,7 @@
 package export
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -28,10 +29,22 @@ import (
 //	                    what has samples of its own
 //	bytes  bytes        memory on the GPU, in the host and on the fabric that the
 //	                    calls allocated, and lengths of the mappings that they made
+//	gpu    nanoseconds  that GPUs worked for the calls: stacks end with the kernel, and have the
+//	                    labels kernel, stream and context
+//	allocated, live     bytes that calls of the CUDA driver allocated, and that were not given
+//	                    back by the end, or at Profile.At
+//
+// Where stacks were recorded, the functions and lines of the program that led to a call are in front of it.
 //
 // Memory grows with the number of different samples, up to a bound. What is
 // beyond that is counted as "(other)". A Profile is for one goroutine.
 type Profile struct {
+	// Demangle, if not nil, names functions and kernels for people. Rank is the label of that name, "" for none. At is
+	// the time that live memory is of, 0 for the end. All may be set before the first event.
+	Demangle func(name string) string
+	Rank     string
+	At       int64
+
 	scene
 	p           *profile.Profile
 	frames      map[frameKey]*profile.Location
@@ -41,10 +54,27 @@ type Profile struct {
 	name        []byte
 	nodes       []apiNode // of library calls; 0 is none
 	stacks      map[apiKey]int32
+	working     map[callKey]int32 // stacks of calls that GPUs work for
+	live        map[memoryKey]liveMemory
 }
 
-// frameKey identifies a function of the profile.
-type frameKey struct{ name, file string }
+// memoryKey identifies memory of a process's, on a GPU.
+type memoryKey struct {
+	pid  int32
+	addr uint64
+}
+
+// liveMemory is memory, and where it counts.
+type liveMemory struct {
+	sample *profile.Sample
+	bytes  uint64
+}
+
+// frameKey identifies a function of the profile, and a line in it.
+type frameKey struct {
+	name, file string
+	line       int
+}
 
 // sampleKey identifies a sample: the innermost and outermost frame stand for
 // the part of the stack that the call's key does not determine.
@@ -57,6 +87,8 @@ type sampleKey struct {
 	errno   int32
 	status  rm.Status
 	state   uint8 // of the result: see stateOf
+
+	stream, context uint64 // of a GPU's work, whose leaf is a kernel
 }
 
 // Indices of a sample's values.
@@ -64,6 +96,9 @@ const (
 	valueCalls = iota
 	valueTime
 	valueBytes
+	valueGPU
+	valueAllocated
+	valueLive
 	values
 )
 
@@ -73,7 +108,12 @@ func NewProfile(h *traces.Header, d *ioctl.Decoder) *Profile {
 	p := &Profile{
 		p: &profile.Profile{
 			SampleType: []*profile.ValueType{
-				{Type: "calls", Unit: "count"}, {Type: "time", Unit: "nanoseconds"}, {Type: "bytes", Unit: "bytes"},
+				{Type: "calls", Unit: "count"},
+				{Type: "time", Unit: "nanoseconds"},
+				{Type: "bytes", Unit: "bytes"},
+				{Type: "gpu", Unit: "nanoseconds"},
+				{Type: "allocated", Unit: "bytes"},
+				{Type: "live", Unit: "bytes"},
 			},
 			DefaultSampleType: "time",
 			PeriodType:        &profile.ValueType{Type: "calls", Unit: "count"},
@@ -81,7 +121,7 @@ func NewProfile(h *traces.Header, d *ioctl.Decoder) *Profile {
 		},
 		frames: make(map[frameKey]*profile.Location), samples: make(map[sampleKey]*profile.Sample),
 		first: math.MaxInt64, last: math.MinInt64,
-		nodes: make([]apiNode, 1), stacks: make(map[apiKey]int32),
+		nodes: make([]apiNode, 1), stacks: make(map[apiKey]int32), working: make(map[callKey]int32), live: make(map[memoryKey]liveMemory),
 	}
 	p.init(h, d)
 	file := "nvtrace"
@@ -147,6 +187,14 @@ func (p *Profile) skip(ev *traces.Event, c *ioctl.Call, wanted bool) {
 	p.span(ev)
 	p.take(ev, c)
 	p.library(ev, wanted)
+	switch ev.Kind {
+	case traces.KindStack:
+		p.calledFrom(ev)
+	case traces.KindGPU:
+		if wanted {
+			p.work(ev)
+		}
+	}
 	p.ledger.clean()
 }
 
@@ -211,12 +259,7 @@ func stateOf(ev *traces.Event, c *ioctl.Call) uint8 {
 
 // sample returns the sample that an event counts in.
 func (p *Profile) sample(ev *traces.Event, c *ioctl.Call, kind string) *profile.Sample {
-	program := p.names[ev.PID]
-	if program == "" {
-		program = "(unknown program)"
-	}
-	k := sampleKey{task: taskKey{ev.PID, ev.TID}, api: p.stack(p.in), call: c.Key(), state: stateOf(ev, c)}
-	k.program = p.frame(program, "")
+	k := sampleKey{task: taskKey{ev.PID, ev.TID}, program: p.programOf(ev.PID), api: p.stack(p.in), call: c.Key(), state: stateOf(ev, c)}
 	file := ""
 	if ev.Kind == traces.KindIoctl {
 		file = k.call.Device.String()
@@ -258,13 +301,25 @@ func (p *Profile) sample(ev *traces.Event, c *ioctl.Call, kind string) *profile.
 	}
 	frames := append(append([]*profile.Location(nil), stack...), p.frame(string(p.name), file))
 	s = p.newSample(append(p.appendStack(frames, k.api), k.program))
-	s.Label = map[string][]string{
-		"pid":    {strconv.Itoa(int(ev.PID))},
-		"tid":    {strconv.Itoa(int(ev.TID))},
-		"status": {statusLabel(k.state, c)},
-	}
+	p.label(s, k.task, "status", statusLabel(k.state, c))
 	p.samples[k] = s
 	return s
+}
+
+// programOf returns the location of a process's program.
+func (p *Profile) programOf(pid int32) *profile.Location {
+	return p.frame(cmp.Or(p.names[pid], "(unknown program)"), "")
+}
+
+// label gives a sample its labels: those that all have, and pairs of a name and a value.
+func (p *Profile) label(s *profile.Sample, task taskKey, more ...string) {
+	s.Label = map[string][]string{"pid": {strconv.Itoa(int(task.pid))}, "tid": {strconv.Itoa(int(task.tid))}}
+	if p.Rank != "" {
+		s.Label["rank"] = []string{clean(p.Rank)}
+	}
+	for ; len(more) > 1; more = more[2:] {
+		s.Label[more[0]] = []string{more[1]}
+	}
 }
 
 func statusLabel(state uint8, c *ioctl.Call) string {
@@ -295,8 +350,11 @@ func (p *Profile) other() *profile.Sample {
 
 // frame returns the location of a name. Its line has no number: names are all
 // there is.
-func (p *Profile) frame(name, file string) *profile.Location {
-	k := frameKey{name, file}
+func (p *Profile) frame(name, file string) *profile.Location { return p.line(name, file, 0) }
+
+// line returns the location of a line of a function's.
+func (p *Profile) line(name, file string, line int) *profile.Location {
+	k := frameKey{name, file, line}
 	if l := p.frames[k]; l != nil {
 		return l
 	}
@@ -306,7 +364,7 @@ func (p *Profile) frame(name, file string) *profile.Location {
 		}
 	}
 	f := &profile.Function{ID: uint64(len(p.p.Function) + 1), Name: clean(k.name), SystemName: clean(k.name), Filename: clean(k.file)}
-	l := &profile.Location{ID: f.ID, Mapping: p.p.Mapping[0], Address: f.ID, Line: []profile.Line{{Function: f}}}
+	l := &profile.Location{ID: f.ID, Mapping: p.p.Mapping[0], Address: f.ID, Line: []profile.Line{{Function: f, Line: int64(k.line)}}}
 	p.p.Function = append(p.p.Function, f)
 	p.p.Location = append(p.p.Location, l)
 	p.frames[k] = l

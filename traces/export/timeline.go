@@ -236,6 +236,8 @@ func (t *Timeline) event(ev *traces.Event, c *ioctl.Call) {
 	case ev.Kind == traces.KindCall || ev.Kind == traces.KindReturn:
 	case ev.Kind == traces.KindGPU:
 		t.work(ev)
+	case ev.Kind == traces.KindStack && ev.Flags&traces.FlagUnfinished == 0:
+		t.calledFrom(ev)
 	default:
 		t.remark(ev)
 	}
