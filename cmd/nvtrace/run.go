@@ -545,7 +545,7 @@ func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
 		list = append(list, record.Extension{Handler: h, Finish: h.finish})
 	}
 	wanted := s.f.stacks
-	at := newStacks(r, wanted.given()) // programs of -e have Python's only
+	at := newStacks(r, wanted.given() || s.f.attach.scripts.native())
 	for _, name := range s.f.attach.scripts.stacksAt() {
 		wanted.list = append(slices.Clip(wanted.list), stackRule{what: name, each: true})
 	}

@@ -304,10 +304,11 @@ func (h *hostScript) event(ev *traces.Event, c *ioctl.Call, d *ioctl.Decoder, a 
 		x.Format, x.Size, x.File = ev.Image.Format, ev.Image.Size, ev.Image.File
 		h.put(h.runner.Event(&x))
 	case ev.Kind == traces.KindStack && h.rets:
-		h.stacks[ev.TID] = calledFrom{ev.Name, stackText(ev.Stack())}
+		frames := ev.Stack()
+		h.stacks[ev.TID] = calledFrom{ev.Name, pythonText(frames), nativeText(frames)}
 	case ev.Kind == traces.KindReturn && f != nil && h.rets:
 		if from, ok := h.stacks[ev.TID]; ok && from.function == f.Name {
-			x.PyStack = from.stack
+			x.PyStack, x.UStack = from.python, from.native
 			delete(h.stacks, ev.TID)
 		}
 		x.Kind, x.Name, x.Library = "apiret", f.Name, f.LibraryName()
@@ -318,10 +319,25 @@ func (h *hostScript) event(ev *traces.Event, c *ioctl.Call, d *ioctl.Decoder, a 
 }
 
 // calledFrom is where the call that a thread is in was made.
-type calledFrom struct{ function, stack string }
+type calledFrom struct{ function, python, native string }
 
-// stackText is a stack of Python as text, of the innermost calls.
-func stackText(frames []traces.StackFrame) string {
+// nativeText is a stack as text, of the innermost calls.
+func nativeText(frames []traces.StackFrame) string {
+	const most = 16
+	var list []string
+	for i := range frames[:min(len(frames), most)] {
+		switch f := &frames[i]; {
+		case f.Language == traces.LanguageNative && f.Func != "":
+			list = append(list, fatbin.Demangle(f.Func))
+		default:
+			list = append(list, f.String())
+		}
+	}
+	return strings.Join(list, " < ")
+}
+
+// pythonText is what of a stack is Python, as text, of the innermost calls.
+func pythonText(frames []traces.StackFrame) string {
 	const most = 8
 	var list []string
 	for _, f := range frames {
@@ -339,6 +355,9 @@ func (f *scriptFlags) stacksAt() []string {
 	}
 	return f.program.StacksAt()
 }
+
+// native reports whether these stacks are to have functions of machine code.
+func (f *scriptFlags) native() bool { return f.program != nil && f.program.NativeStacks() }
 
 // rankOf returns the rank of a process: of one that runs it is in its environment, of a recording
 // in its header.

@@ -124,7 +124,7 @@ func wantOfTools() map[string][]string {
 			`@allocations\[cuMemAlloc_v2, 4096\]: 2`, `@allocations\[cuMemAlloc_v2, 12288\]: 1`, `@frees\[cuMemFree_v2\]: 2`,
 			`@live\[\d+\]: 20480`, `@most\[\d+\]: 1077248`, `@bytes\[cuMemAlloc_v2\]: 1077248`,
 		},
-		"leaks":    {`4096 \d+ 0x[0-9a-f]+ of process \d+`, `12288 \d+ 0x[0-9a-f]+ of process \d+`, `20480 bytes in 3 allocations`, `@not_freed\[4096\]: 2`},
+		"leaks":    {`4096 \d+ 0x[0-9a-f]+ of process \d+: main < .*`, `12288 \d+ 0x[0-9a-f]+ of process \d+: main < .*`, `@by\[main < .*\]: 20480`, `20480 bytes in 3 allocations`, `@not_freed\[4096\]: 2`},
 		"h2d":      {`@bytes\[cuMemcpyHtoD_v2, pinned\]: 65536`, `@bytes\[cuMemcpyHtoD_v2, pageable\]: 1049576`, `\[64K, 128K\) 1 .*`, `\[1M, 2M\) 1 .*`},
 		"jit":      {`1 \d+ \d+ cuModuleLoadData`, `@images\[ptx, cuModuleLoadData, .*patterns\]: 1`, `@bytes\[ptx\]: \d+`},
 		"ioctltop": {`CALLS TOTAL us LONGEST us CALL`}, // the simulated GPU has no device; see TestToolOnRecording

@@ -687,7 +687,8 @@ func (c *checker) hostName(x *nameRef) {
 	if x.arg, x.t = n, typeInt; x.host != nil {
 		x.t = x.host.Type
 	}
-	if x.name == "pystack" {
+	if x.name == "pystack" || x.name == "ustack" {
+		c.native = c.native || x.name == "ustack"
 		for i := range c.probe.points {
 			c.stacksAt = append(c.stacksAt, c.probe.points[i].glob)
 		}

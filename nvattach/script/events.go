@@ -48,6 +48,9 @@ func (p *Program) StacksAt() []string {
 	return slices.Compact(list)
 }
 
+// NativeStacks reports whether these stacks are to have functions of machine code, too.
+func (p *Program) NativeStacks() bool { return p.native }
+
 // OnHost reports whether the program has probes on the host.
 func (p *Program) OnHost() bool {
 	return slices.ContainsFunc(p.probes, func(b *probe) bool { return b.side == sideEvents })

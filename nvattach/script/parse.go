@@ -21,7 +21,8 @@ type parser struct {
 	argUses []ArgUse
 	// stacksAt are the functions at whose returns stacks are asked for, some more than once.
 	stacksAt []string
-	stacks   bool // ustack is asked for
+	stacks   bool // ustack is asked for at functions and system calls
+	native   bool // and at calls of CUDA's libraries
 	config   config
 	loops    int // around the statement
 	copies   int // of it, by unroll

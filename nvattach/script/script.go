@@ -40,7 +40,8 @@ type Program struct {
 	maxKeys  int64   // of config, 0: not set
 	argUses  []ArgUse
 	stacksAt []string
-	stacks   bool              // ustack is asked for
+	stacks   bool              // ustack is asked for at functions and system calls
+	native   bool              // and at calls of CUDA's libraries
 	places   map[string]string // of eBPF programs: the probe as it is written
 	elapsed  int64             // of intervals, as far as maps of kernels were shown
 	lexer    *lexer
@@ -66,7 +67,7 @@ func Compile(name, text string, params ...int64) (prog *Program, err error) {
 	prog.probes = p.program()
 	prog.maps = p.check(prog.probes)
 	prog.strings, prog.maxKeys, prog.argUses, prog.stacksAt = p.strings, p.config.maxKeys, p.argUses, p.stacksAt
-	prog.stacks = p.stacks
+	prog.stacks, prog.native = p.stacks, p.native
 	spec := &ebpf.CollectionSpec{Programs: make(map[string]*ebpf.ProgramSpec), Maps: make(map[string]*ebpf.MapSpec)}
 	for _, b := range prog.probes {
 		for i := range b.points {

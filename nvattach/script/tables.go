@@ -162,6 +162,7 @@ type Event struct {
 	PID, TID int32
 	Rank     int    // of the process among those of its job, -1: none
 	PyStack  string // at apiret: Python's stack where the call was made
+	UStack   string // at apiret: the functions that made it, among which are lines of Python
 	Comm     string // name of the program that the process runs
 	Time     int64  // since the start
 	Duration int64
@@ -222,6 +223,7 @@ var HostBuiltins = []HostBuiltin{
 	{Name: "pid", Type: typeInt, Doc: "process", of: func(e *Event) Value { return number(int64(e.PID)) }},
 	{Name: "rank", Type: typeInt, Doc: "rank of the process among those of its job, as mpirun, srun or torchrun told it; -1: none", of: func(e *Event) Value { return number(int64(e.Rank)) }},
 	{Name: "pystack", Type: typeText, at: []string{"apiret"}, Doc: "lines of Python that the call was made from, the innermost eight; empty where there are none. Each call stops its thread for that", of: func(e *Event) Value { return text(e.PyStack) }},
+	{Name: "ustack", Type: typeText, at: []string{"apiret"}, Doc: "the functions that the call was made from, the innermost sixteen, with lines of Python in place of the interpreter's. Each call stops its thread for that", of: func(e *Event) Value { return text(e.UStack) }},
 	{Name: "comm", Type: typeText, Doc: "name of the program that the process runs", of: func(e *Event) Value { return text(e.Comm) }},
 	{Name: "tid", Type: typeInt, Doc: "thread", of: func(e *Event) Value { return number(int64(e.TID)) }},
 }
@@ -385,7 +387,7 @@ var absent = map[string]string{
 var absentOnHost = map[string]string{
 	"func": "it is name", "probe": "it is name", "function": "it is name", "call": "it is name", "cmd": "it is sub", "device": "it is node, where a device call is made",
 	"grid": "it is nctaid", "gridDim": "it is nctaid", "block": "it is ntid", "blockDim": "it is ntid", "ret": "it is retval", "time": "it is nsecs",
-	"kstack": "what calls in the driver is not known; apiret knows pystack",
+	"kstack": "what calls in the driver is not known; apiret knows ustack and pystack",
 }
 
 // A Function is called in a statement, or, if it is an aggregation, assigned to a map.
