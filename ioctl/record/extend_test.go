@@ -42,11 +42,12 @@ func (h *hooker) Enter(t *ptrace.Task, c *ptrace.Syscall) ptrace.Verdict {
 	}
 	switch c.Class {
 	case classMark:
-		err := h.r.Agent().HookOrBreak(t, c.Args[2], 0, &agent.Hook{
+		list := []agent.Target{{Addr: c.Args[2], Hook: &agent.Hook{
 			Name: "api", Library: "extend", Derefs: []agent.Deref{{Arg: 1, Len: 64, CString: true, In: true}},
-		})
-		if err != nil {
-			h.t.Error(err)
+		}}}
+		h.r.Agent().HookAllOrBreak(t, list)
+		if list[0].Err != nil {
+			h.t.Error(list[0].Err)
 		}
 		h.r.Emit(&traces.Event{Kind: traces.KindNote, PID: int32(t.PID), TID: int32(t.TID), Time: h.r.Now(), FD: -1, Text: "hooked"})
 	case classExec:

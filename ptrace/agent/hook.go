@@ -47,7 +47,7 @@ type hookSite struct {
 //
 // The error matches ErrUnpatchable where the code is not suitable: too short, a
 // branch goes into what would be replaced, an instruction is not known; or ErrUnsupported,
-// see Process. Threads that are just executing it go on in what was moved. See HookOrBreak.
+// see Process. Threads that are just executing it go on in what was moved. See HookAllOrBreak.
 func (p *Process) Hook(t *ptrace.Task, addr, size uint64, h *Hook) error {
 	target := []Target{{Addr: addr, Size: size, Hook: h}}
 	if err := p.HookAll(t, target); err != nil {
@@ -517,18 +517,11 @@ func (p *Process) has(addr uint64, programs bool) bool {
 	})
 }
 
-// HookOrBreak hooks a function by a jump, or, where that can't be, by
-// breakpoints at its entry and return, which cost a stop each. The records are
+// HookAllOrBreak hooks functions by a jump each, or, where that can't be, by
+// breakpoints at their entries and returns, which cost a stop each. The records are
 // the same. In a program that lives on when this one is killed there are no such
-// breakpoints, see Agent.Detour, and the error says that the function is not hooked.
-func (a *Agent) HookOrBreak(t *ptrace.Task, addr, size uint64, h *Hook) error {
-	list := []Target{{Addr: addr, Size: size, Hook: h}}
-	a.HookAllOrBreak(t, list)
-	return list[0].Err
-}
-
-// HookAllOrBreak is HookOrBreak of many functions. Each has an error of its own,
-// nil for those that it caught in either way.
+// breakpoints, see Agent.Detour. Each function has an error of its own, nil for those
+// that are hooked in either way.
 func (a *Agent) HookAllOrBreak(t *ptrace.Task, list []Target) {
 	p, err := a.Process(t)
 	if err == nil {

@@ -389,7 +389,9 @@ func TestHookShapes(t *testing.T) {
 				t.Fatal(err)
 			}
 			if fallback {
-				err = tr.a.HookOrBreak(tk, c.Args[3], c.Args[4], h)
+				list := []Target{{Addr: c.Args[3], Size: c.Args[4], Hook: h}}
+				tr.a.HookAllOrBreak(tk, list)
+				err = list[0].Err
 			} else {
 				err = p.Hook(tk, c.Args[3], c.Args[4], h)
 			}
