@@ -18,12 +18,6 @@ type Clock struct {
 	Drift  int64
 }
 
-// Monotonic is the time of CLOCK_MONOTONIC at a time of %globaltimer.
-func (c *Clock) Monotonic(timer uint64) uint64 {
-	since := float64(int64(timer - c.Since))
-	return timer + uint64(c.Offset) + uint64(int64(since*(float64(c.Drift)/(1<<64))))
-}
-
 // bytes is the clock as the maps' memory has it, at clockOff.
 func (c *Clock) bytes() []byte {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(c.Offset))

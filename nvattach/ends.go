@@ -62,16 +62,6 @@ func (p *Plan) Ended(maps *Maps, mem Memory, q *PlannedProgram) ([]Ended, error)
 	return list, nil
 }
 
-// EndedEarly returns how many runs of a program were ended by its tests, all together.
-func (p *Plan) EndedEarly(maps *Maps, mem Memory, q *PlannedProgram) (uint64, error) {
-	list, err := p.Ended(maps, mem, q)
-	sum := uint64(0)
-	for i := range list {
-		sum += list[i].Runs
-	}
-	return sum, err
-}
-
 // where is the register with the number of the place that a program's code is at.
 func (q *PlannedProgram) where(prefix string) string { return "%" + prefix + "where" }
 

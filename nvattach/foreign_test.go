@@ -56,7 +56,7 @@ func foreign(t *testing.T, r *rig, out *strings.Builder) {
 			src = strings.ReplaceAll(vectorAdd, "_Z9vectorAddPKfS0_Pf", p.Point.Kernel)
 		}
 		if p.Point.Kind == KindRun {
-			text, kernel, err := r.plan.RunModule(p, r.maps, ptx.Version{Major: 8}, ptx.Target{SM: 90})
+			text, kernel, err := r.plan.runModule(p, r.maps, ptx.Version{Major: 8}, ptx.Target{SM: 90})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -64,9 +64,7 @@ func foreign(t *testing.T, r *rig, out *strings.Builder) {
 		}
 	}
 	w := r.weave(src)
-	if err := w.WriteReport(out); err != nil {
-		t.Fatal(err)
-	}
+	out.WriteString(w.report())
 	for _, q := range r.plan.Programs {
 		// A program that ends threads changes what the kernel computes.
 		r.unchecked = r.unchecked || slices.Contains(q.Report.Helpers, 507)
@@ -96,7 +94,7 @@ func foreign(t *testing.T, r *rig, out *strings.Builder) {
 		t.Fatal(err)
 	}
 	for _, q := range r.plan.Programs {
-		if n, err := r.plan.EndedEarly(r.maps, r.machine, q); n != 0 || err != nil {
+		if n, err := r.plan.endedEarly(r.maps, r.machine, q); n != 0 || err != nil {
 			t.Errorf("%s was ended %d times, %v", q.Name, n, err)
 		}
 	}

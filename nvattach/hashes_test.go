@@ -14,7 +14,7 @@ func hashRig(t *testing.T, grid, block uint32, programs ...string) *rig {
 	r := newRig(t, &PlanOptions{Programs: programs}, object(t, "hashes"))
 	r.runAdd(r.weave(vectorAdd).Text, grid, block)
 	for _, q := range r.plan.Programs {
-		if n, err := r.plan.EndedEarly(r.maps, r.machine, q); n != 0 || err != nil {
+		if n, err := r.plan.endedEarly(r.maps, r.machine, q); n != 0 || err != nil {
 			t.Errorf("%s was ended %d times, %v", q.Name, n, err)
 		}
 	}

@@ -80,7 +80,7 @@ func TestEndlessLoop(t *testing.T) {
 	}}}
 	r := newRig(t, &PlanOptions{Fuel: 100}, o)
 	r.runAdd(r.weave(vectorAdd).Text, 2, 16)
-	if n, err := r.plan.EndedEarly(r.maps, r.machine, r.plan.Programs[0]); n != 32 || err != nil {
+	if n, err := r.plan.endedEarly(r.maps, r.machine, r.plan.Programs[0]); n != 32 || err != nil {
 		t.Errorf("%d runs were ended, %v; want 32", n, err)
 	}
 }

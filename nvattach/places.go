@@ -507,9 +507,9 @@ func (g *weaving) captures(q *PlannedProgram, st *ptx.Sites) (int, error) {
 	return n, nil
 }
 
-// RunModule returns a module with a kernel that only runs a program of
+// runModule returns a module with a kernel that only runs a program of
 // KindRun, and the kernel's name. The kernel has no parameters.
-func (p *Plan) RunModule(q *PlannedProgram, maps *Maps, version ptx.Version, target ptx.Target) (text, kernel string, err error) {
+func (p *Plan) runModule(q *PlannedProgram, maps *Maps, version ptx.Version, target ptx.Target) (text, kernel string, err error) {
 	if q.Point.Kind != KindRun {
 		return "", "", errors.New("program " + q.Name + " is in no section kprobe/__directly_run")
 	}

@@ -583,8 +583,8 @@ func (p *Plan) wantsAny(kernels []string) bool {
 		slices.ContainsFunc(kernels, func(name string) bool { return p.Wants(name, false) })
 }
 
-// WantsFile is Wants for all functions of a module that have a body.
-func (p *Plan) WantsFile(f *ptx.File) bool {
+// wantsFile is Wants for all functions of a module that have a body.
+func (p *Plan) wantsFile(f *ptx.File) bool {
 	for i := range f.Funcs {
 		if fn := &f.Funcs[i]; fn.HasBody() && p.Wants(f.Text(fn.Name), fn.Kind == ptx.FuncDevice) {
 			return true

@@ -22,11 +22,11 @@ func (p *Plan) RunProgram(name string) (*PlannedProgram, error) {
 	return nil, fmt.Errorf("no program of that name is in a section kprobe/__directly_run; there are: %s", strings.Join(have, ", "))
 }
 
-// RunText is RunModule by the program's name, for a GPU of the architecture sm_N.
+// RunText is runModule by the program's name, for a GPU of the architecture sm_N.
 func (p *Plan) RunText(name string, maps *Maps, sm uint32) (text, kernel string, err error) {
 	q, err := p.RunProgram(name)
 	if err != nil {
 		return "", "", err
 	}
-	return p.RunModule(q, maps, ptx.Version{Major: 8}, ptx.Target{SM: uint16(min(sm, 90))}) // the highest of PTX 8.0
+	return p.runModule(q, maps, ptx.Version{Major: 8}, ptx.Target{SM: uint16(min(sm, 90))}) // the highest of PTX 8.0
 }

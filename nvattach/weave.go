@@ -3,7 +3,6 @@ package nvattach
 import (
 	"errors"
 	"fmt"
-	"io"
 	"path"
 	"slices"
 	"strings"
@@ -153,7 +152,7 @@ func (p *Plan) Weave(f *ptx.File, maps *Maps, o *WeaveOptions) (*Woven, error) {
 		o = &WeaveOptions{}
 	}
 	out := &Woven{Text: f.Src}
-	if !p.WantsFile(f) {
+	if !p.wantsFile(f) {
 		return out, nil
 	}
 	if f.AddressSize != 64 {
@@ -472,28 +471,4 @@ func (g *weaving) text(s string) string {
 	b.WriteString("};\n")
 	g.w.Module(b.String())
 	return name
-}
-
-// WriteReport writes what Weave did for a reader.
-func (w *Woven) WriteReport(out io.Writer) error {
-	var b strings.Builder
-	for i := range w.Kernels {
-		k := &w.Kernels[i]
-		what := "kernel"
-		if k.Func {
-			what = "function"
-		}
-		fmt.Fprintf(&b, "%s %s\n", what, k.Name)
-		if d := fatbin.Demangle(k.Name); d != k.Name {
-			fmt.Fprintf(&b, "  %s\n", d)
-		}
-		for _, p := range k.Programs {
-			fmt.Fprintf(&b, "  %-10s %-24s %d places\n", p.Kind, p.Program, p.Sites)
-		}
-		for _, n := range k.Notes {
-			fmt.Fprintf(&b, "  note: %s\n", n)
-		}
-	}
-	_, err := io.WriteString(out, b.String())
-	return err
 }

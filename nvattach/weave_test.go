@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"nvtrace/fatbin"
 	"nvtrace/ptx"
 	"nvtrace/ptx/emu"
 )
@@ -285,7 +286,7 @@ func TestBusyKernel(t *testing.T) {
 			}
 		}
 		for _, q := range r.plan.Programs {
-			if n, err := r.plan.EndedEarly(r.maps, r.machine, q); n != 0 || err != nil {
+			if n, err := r.plan.endedEarly(r.maps, r.machine, q); n != 0 || err != nil {
 				t.Errorf("%s was ended %d times, %v", q.Name, n, err)
 			}
 		}
@@ -477,7 +478,7 @@ func TestRunModule(t *testing.T) {
 		if q.Point.Kind != KindRun {
 			continue
 		}
-		text, kernel, err := r.plan.RunModule(q, r.maps, ptx.Version{Major: 7, Minor: 8}, ptx.Target{SM: 90})
+		text, kernel, err := r.plan.runModule(q, r.maps, ptx.Version{Major: 7, Minor: 8}, ptx.Target{SM: 90})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -557,13 +558,9 @@ func registers(tb testing.TB, out string) int {
 func TestNotes(t *testing.T) {
 	r := newRig(t, nil, object(t, "example_memory"))
 	w := r.weave(busy)
-	var b strings.Builder
-	if err := w.WriteReport(&b); err != nil {
-		t.Fatal(err)
-	}
 	want := "kernel busy\n  mem        on_access                3 places\n  note: what function twice does, which it calls, is not seen; a section cuda.mem/func:twice sees it\n"
-	if b.String() != want {
-		t.Errorf("%s\nwant\n%s", b.String(), want)
+	if got := w.report(); got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
 	}
 	sites := r.plan.Sites()
 	if len(sites) != 3 || sites[0].Kernel != "busy" || sites[0].Text != "st.shared.u32 [%r5], %r2;" || sites[2].Insn == 0 {
@@ -589,8 +586,40 @@ func TestNotes(t *testing.T) {
 		t.Errorf("%d in, %d out", r.value("threads", 0), r.value("threads", 1))
 	}
 	r = newRig(t, &PlanOptions{Kernels: []string{"busy"}}, object(t, "example_count"))
-	b.Reset()
-	if err := r.weave(shared).WriteReport(&b); err != nil || !strings.Contains(b.String(), "threads that end in function twice, which others call too, are not seen") {
-		t.Errorf("%v\n%s", err, b.String())
+	if got := r.weave(shared).report(); !strings.Contains(got, "threads that end in function twice, which others call too, are not seen") {
+		t.Error(got)
 	}
+}
+
+// endedEarly returns how many runs of a program were ended by its tests, all together.
+func (p *Plan) endedEarly(maps *Maps, mem Memory, q *PlannedProgram) (uint64, error) {
+	list, err := p.Ended(maps, mem, q)
+	sum := uint64(0)
+	for i := range list {
+		sum += list[i].Runs
+	}
+	return sum, err
+}
+
+// report lists what Weave did, for goldens.
+func (w *Woven) report() string {
+	var b strings.Builder
+	for i := range w.Kernels {
+		k := &w.Kernels[i]
+		what := "kernel"
+		if k.Func {
+			what = "function"
+		}
+		fmt.Fprintf(&b, "%s %s\n", what, k.Name)
+		if d := fatbin.Demangle(k.Name); d != k.Name {
+			fmt.Fprintf(&b, "  %s\n", d)
+		}
+		for _, p := range k.Programs {
+			fmt.Fprintf(&b, "  %-10s %-24s %d places\n", p.Kind, p.Program, p.Sites)
+		}
+		for _, n := range k.Notes {
+			fmt.Fprintf(&b, "  note: %s\n", n)
+		}
+	}
+	return b.String()
 }

@@ -412,15 +412,6 @@ func (mod *Module) Variable(name string) (Variable, bool) {
 	return v, ok
 }
 
-// Variables returns all variables in global and constant memory, in no order.
-func (mod *Module) Variables() []Variable {
-	all := make([]Variable, 0, len(mod.named))
-	for _, v := range mod.named {
-		all = append(all, v)
-	}
-	return all
-}
-
 // Kernels returns the names of the module's kernels.
 func (mod *Module) Kernels() []string {
 	var names []string
