@@ -199,7 +199,7 @@ const (
 	HelperLog2 = 600 // nvtrace_log2(n): the position of the highest bit
 	// HelperUSDTArg is nvtrace_usdt_arg(ctx, n, &value): argument n of a USDT probe.
 	HelperUSDTArg   = 620
-	helperUSDTCount = 621 // how many arguments there are
+	helperUSDTCount = 619 // how many arguments there are
 	HelperRank      = 630 // nvtrace_rank(): the rank of the process that launched the kernel, -1: none
 	HelperMax       = 601 // nvtrace_max(p, n): *p becomes n if that is higher, without a sign
 

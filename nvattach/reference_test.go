@@ -1,6 +1,7 @@
 package nvattach
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -34,6 +35,24 @@ func TestReference(t *testing.T) {
 	for _, h := range Helpers() {
 		if h.Number >= HelperLog2 && !strings.Contains(Header, "(*"+h.Name+")(") {
 			t.Errorf("the header lacks %s", h.Name)
+		}
+	}
+}
+
+// TestHelperNumbers: a number means the same helper wherever programs run.
+func TestHelperNumbers(t *testing.T) {
+	names := map[int32]string{}
+	for n, h := range new(unit).helpers() {
+		names[n] = h.Name
+	}
+	kinds := maps.Clone(hostKinds)
+	maps.Copy(kinds, syscallKinds)
+	for section, kind := range kinds {
+		for n, h := range new(unit).hostHelpers(kind, nil) {
+			if old, ok := names[n]; ok && old != h.Name {
+				t.Errorf("helper %d is %s, and %s at %s", n, old, h.Name, section)
+			}
+			names[n] = h.Name
 		}
 	}
 }
