@@ -136,9 +136,12 @@ func (x *exporter) all(w *bufio.Writer, r *traces.Reader, d *ioctl.Decoder, befo
 			return nil, err
 		}
 	}
-	picture, finish, err := x.view(w, &r.Header, d, before)
-	if err != nil {
-		return nil, err
+	var picture view // nil: lines are written one by one
+	finish := func() error { return nil }
+	if f := formatNamed(x.format); f != nil && f.view != nil {
+		if picture, finish, err = f.view(x, w, &r.Header, d, before); err != nil {
+			return nil, err
+		}
 	}
 	calls := newAPITrace()
 	filtered := len(x.exprs) > 0
@@ -174,34 +177,34 @@ func (x *exporter) all(w *bufio.Writer, r *traces.Reader, d *ioctl.Decoder, befo
 	return damage, err
 }
 
-// view returns what draws or counts the events, and what writes the rest of it; nil for a
-// format whose lines are written one by one. before is what was seen of the recording
-// before.
-func (x *exporter) view(w io.Writer, h *traces.Header, d *ioctl.Decoder, before *export.Survey) (view, func() error, error) {
-	switch x.format {
-	case "perfetto":
-		t := export.NewTimeline(w, h, d)
-		t.Demangle = fatbin.Demangle
-		if x.limit > 0 {
-			t.Limit(x.limit, before)
-		}
-		return t, func() error { return x.told(t) }, nil
-	case "pprof":
-		p := export.NewProfile(h, d)
-		p.Demangle, p.At, p.Rank = fatbin.Demangle, int64(x.at), x.rank
-		if p.Rank == "" {
-			p.Rank, _ = record.Rank(h)
-		}
-		return p, func() error { return p.Write(w) }, nil
-	case "parquet":
-		t, err := export.NewTables(x.parquet.open, h, d)
-		if err != nil {
-			return nil, nil, err
-		}
-		t.Demangle = fatbin.Demangle
-		return t, t.Close, nil
+// timeline makes a trace for Perfetto.
+func (x *exporter) timeline(w io.Writer, h *traces.Header, d *ioctl.Decoder, before *export.Survey) (view, func() error, error) {
+	t := export.NewTimeline(w, h, d)
+	t.Demangle = fatbin.Demangle
+	if x.limit > 0 {
+		t.Limit(x.limit, before)
 	}
-	return nil, func() error { return nil }, nil
+	return t, func() error { return x.told(t) }, nil
+}
+
+// profile makes a profile for pprof.
+func (x *exporter) profile(w io.Writer, h *traces.Header, d *ioctl.Decoder, _ *export.Survey) (view, func() error, error) {
+	p := export.NewProfile(h, d)
+	p.Demangle, p.At, p.Rank = fatbin.Demangle, int64(x.at), x.rank
+	if p.Rank == "" {
+		p.Rank, _ = record.Rank(h)
+	}
+	return p, func() error { return p.Write(w) }, nil
+}
+
+// tables makes a folder of Parquet files.
+func (x *exporter) tables(_ io.Writer, h *traces.Header, d *ioctl.Decoder, _ *export.Survey) (view, func() error, error) {
+	t, err := export.NewTables(x.parquet.open, h, d)
+	if err != nil {
+		return nil, nil, err
+	}
+	t.Demangle = fatbin.Demangle
+	return t, t.Close, nil
 }
 
 // told ends a timeline, and says what it leaves out.
@@ -218,17 +221,32 @@ func (x *exporter) told(t *export.Timeline) error {
 	return nil
 }
 
-// exportFormats are the values of --format. What makes one event by event is in
-// exporter.view.
-var exportFormats = []struct {
+// exportFormat is a value of --format.
+type exportFormat struct {
 	name, what string
 	binary     string // how to look at it; "": it is text, or makes files
-}{
+	// view begins what draws or counts the events, and returns what writes the rest of it. It is
+	// nil for a format whose lines are written one by one. before is what was seen of the
+	// recording when it was read for the first time, nil if it is read once.
+	view func(x *exporter, w io.Writer, h *traces.Header, d *ioctl.Decoder, before *export.Survey) (view, func() error, error)
+}
+
+var exportFormats = []exportFormat{
 	{name: "jsonl", what: "decoded calls"},
 	{name: "raw", what: "the recording's own lines"},
-	{name: "perfetto", what: "a timeline for ui.perfetto.dev", binary: "add -o run.perfetto-trace, then open it in https://ui.perfetto.dev"},
-	{name: "pprof", what: "a profile", binary: "add -o run.pb.gz, then look at it with: go tool pprof -top -cum run.pb.gz"},
-	{name: "parquet", what: "tables"},
+	{name: "perfetto", what: "a timeline for ui.perfetto.dev", binary: "add -o run.perfetto-trace, then open it in https://ui.perfetto.dev", view: (*exporter).timeline},
+	{name: "pprof", what: "a profile", binary: "add -o run.pb.gz, then look at it with: go tool pprof -top -cum run.pb.gz", view: (*exporter).profile},
+	{name: "parquet", what: "tables", view: (*exporter).tables},
+}
+
+// formatNamed returns a format, nil if there is none of that name.
+func formatNamed(name string) *exportFormat {
+	for i := range exportFormats {
+		if f := &exportFormats[i]; f.name == name {
+			return f
+		}
+	}
+	return nil
 }
 
 // formatUsage lists the formats, as the help has them.
@@ -242,19 +260,19 @@ func formatUsage() string {
 
 // checkFormat refuses formats that there are not, and binary ones on a terminal.
 func checkFormat(format string, terminal bool) error {
-	var names []string
-	for _, f := range exportFormats {
-		names = append(names, f.name)
-		switch {
-		case f.name != format:
-		case terminal && f.binary != "":
-			return fmt.Errorf("--format=%s is binary and would garble the terminal: %s", format, f.binary)
-		default:
-			return nil
+	f := formatNamed(format)
+	if f == nil {
+		var names []string
+		for i := range exportFormats {
+			names = append(names, exportFormats[i].name)
 		}
+		last := len(names) - 1
+		return fmt.Errorf("--format=%s: want %s or %s", format, strings.Join(names[:last], ", "), names[last])
 	}
-	last := len(names) - 1
-	return fmt.Errorf("--format=%s: want %s or %s", format, strings.Join(names[:last], ", "), names[last])
+	if terminal && f.binary != "" {
+		return fmt.Errorf("--format=%s is binary and would garble the terminal: %s", format, f.binary)
+	}
+	return nil
 }
 
 // surveyed is the size of a recording from which on it is read twice for a timeline: to see
