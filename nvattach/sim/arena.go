@@ -12,14 +12,16 @@ import (
 )
 
 // Where memory of the simulated GPU lies, in the program and in kernels: between
-// where programs are loaded and where their libraries and stacks are.
+// where programs are loaded and where their libraries and stacks are. Nothing keeps a
+// program from mapping something there; mmap without an address does not come that far down.
 const (
 	deviceBase = 0x3000_0000_0000 // only here; the program has nothing at these addresses
 	hostBase   = 0x3800_0000_0000 // a file that the program maps too
 	arenaEnd   = 0x4000_0000_0000
 )
 
-// A regionKind says what an allocation is.
+// A regionKind says what an allocation is, which decides where its bytes are, who may
+// use its address, and which call frees it.
 type regionKind uint8
 
 const (
@@ -45,9 +47,19 @@ func (r *region) compare(addr uint64) int { return cmp.Compare(r.Base, addr) }
 
 // An Arena is the memory of the simulated GPUs of one program. It is an
 // [emu.Allocator]; what it allocates as such is device memory.
+//
+// There are two ranges of addresses. Device memory is anonymous memory of this process: the
+// program has nothing at its addresses, so that a program which reads device memory on the host
+// faults, as with a GPU. Managed, pinned and internal memory is in a memfd, which the program maps
+// at the addresses that kernels use. Memory that the program registers is moved into that file,
+// too, but keeps its own address.
+//
+// Neither range moves: slices of them that kernels and copies hold stay good until close, whatever is
+// freed meanwhile. A kernel that uses freed memory finds no region at the address and fails; one
+// that has looked it up before reads zeroes, or what the next allocation there holds.
 type Arena struct {
-	mu      sync.RWMutex
-	regions []*region // sorted by Base
+	mu      sync.RWMutex // guards what changes: regions, device, host, used, managed; file and fd are set once
+	regions []*region    // sorted by Base, and disjoint
 	device  span
 	host    span
 	limit   uint64          // bytes that may be allocated
@@ -60,7 +72,7 @@ type Arena struct {
 	mapHost func(r *region) error
 }
 
-// A span hands out parts of a range of addresses.
+// A span hands out parts of a range of addresses, which are offsets in it.
 type span struct {
 	base, size, next uint64
 	taken            []part // sorted
@@ -102,18 +114,22 @@ func (s *span) take(size, align uint64) (uint64, bool) {
 	return 0, false
 }
 
+// give makes the part at off free again.
 func (s *span) give(off uint64) {
 	if i, ok := slices.BinarySearchFunc(s.taken, off, part.compare); ok {
 		s.taken = slices.Delete(s.taken, i, i+1)
 	}
 }
 
-// guardBytes lie free behind every allocation.
+// guardBytes lie free behind every allocation, so that an access behind its end, which is the
+// mistake that kernels make most, is one at an address that nobody has.
 const guardBytes = 512
 
 const pageSize = 4096
 
-// newArena reserves the ranges for limit bytes of memory.
+// newArena reserves the ranges for limit bytes of memory. They are twice as large, since
+// free addresses are used again late and allocations have guards. Memory that is reserved
+// without access is not counted by the system.
 func newArena(limit uint64) (*Arena, error) {
 	a := &Arena{limit: limit, fd: -1, managed: map[string]bool{}}
 	size := (2*limit + 1<<26 + pageSize - 1) &^ (pageSize - 1)
@@ -246,6 +262,8 @@ func (a *Arena) alloc(size, align uint64, name string, kind regionKind) (*region
 	return r, err
 }
 
+// allocLocked is alloc with the lock held. Pages of device memory get access now, and keep it
+// when the allocation is freed: whether an address is good is told by the list of regions.
 func (a *Arena) allocLocked(size, align uint64, name string, kind regionKind) (*region, error) {
 	if size == 0 || align&(align-1) != 0 || align > 1<<30 {
 		return nil, fmt.Errorf("allocate %d bytes aligned to %d: %w", size, align, emu.ErrInvalid)
@@ -280,12 +298,14 @@ func (a *Arena) allocLocked(size, align uint64, name string, kind regionKind) (*
 	return r, nil
 }
 
+// insert adds a region where its address has it in the list.
 func (a *Arena) insert(r *region) {
 	i, _ := slices.BinarySearchFunc(a.regions, r.Base, (*region).compare)
 	a.regions = slices.Insert(a.regions, i, r)
 }
 
-// Free implements [emu.Allocator].
+// Free implements [emu.Allocator]. Memory is zero when it is allocated: it is cleared when it
+// is freed, for which the system takes whole pages back.
 func (a *Arena) Free(base uint64) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

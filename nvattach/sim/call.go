@@ -13,6 +13,16 @@ import (
 type handler func(c *call) result
 
 // A call is a call of an entry by a program.
+//
+// The program's side (lib/sim.c) knows nothing of what an entry takes. It sends the registers
+// in which the calling convention passes arguments, all of them, and the address of the stack;
+// the handler picks what it needs by arg, in the order of the prototype's parameters of integer
+// class, and by x those of floating point.
+//
+// Memory is read with process_vm_readv while the calling thread waits. Results are not written that
+// way: up to replyData bytes travel with the answer and are stored by the library, so that most
+// calls need no second system call, and a bad pointer faults in the thread that gave it, as it
+// does with a driver.
 type call struct {
 	p     *Process
 	th    *thread
@@ -30,7 +40,9 @@ type call struct {
 	images []*Image   // chosen from, and Hooks.Loaded not called yet
 }
 
-// call executes a call and fills the reply.
+// call executes a call and fills the reply. An error is the end of the connection. An entry
+// without a handler is counted for the report and returns CUDA_ERROR_NOT_SUPPORTED, so that
+// programs with a way round it take that way.
 func (p *Process) call(c *conn, q *request, out *reply) error {
 	cat := p.sim.cat
 	if int(q.index) >= len(cat.entries[q.lib]) {
@@ -78,11 +90,14 @@ func (p *Process) call(c *conn, q *request, out *reply) error {
 	return nil
 }
 
+// lock takes the process's lock for the call. Process.cur says whose call it is, for what has
+// to ask the program's thread for something, as the allocation of pinned memory has.
 func (c *call) lock() {
 	c.p.mu.Lock()
 	c.p.cur = c
 }
 
+// unlock is called at the end of a call and while it waits.
 func (c *call) unlock() {
 	c.p.cur = nil
 	c.p.mu.Unlock()
@@ -94,7 +109,9 @@ func (c *call) returns(v uint64) result {
 	return success
 }
 
-// arg returns argument i, counted over those of integer class.
+// arg returns argument i, counted over those of integer class. The first six are in
+// registers (System V ABI for x86-64), the others on the stack; ten of these, which is more than
+// any entry has, are read when the first of them is asked for.
 func (c *call) arg(i int) uint64 {
 	if i < len(c.req.args) {
 		return c.req.args[i]
@@ -124,7 +141,8 @@ func (c *call) read(addr uint64, b []byte) bool {
 	return true
 }
 
-// readAny reads memory of the program or the GPU.
+// readAny reads memory of the program or the GPU, of which addresses say which it is: CUDA's
+// unified addressing. What begins in an allocation must end in it.
 func (p *Process) readAny(addr uint64, b []byte) error {
 	if len(b) == 0 {
 		return nil
@@ -164,7 +182,7 @@ const (
 )
 
 // write stores the result of a call through a pointer argument. The program sees it
-// when the call returns.
+// when the call returns. What is large, or goes to memory of a GPU, is written at once instead.
 func (c *call) write(addr uint64, b []byte) {
 	if addr < lowest || addr+uint64(len(b)) > 1<<47 {
 		c.bad = true
@@ -205,6 +223,8 @@ func (c *call) maybe32(addr uint64, v uint32) {
 	}
 }
 
+// get64 and get32 read a number that an argument points to; 0, and a bad call, where there is no
+// memory.
 func (c *call) get64(addr uint64) uint64 {
 	var b [8]byte
 	c.read(addr, b[:])
@@ -262,6 +282,7 @@ func readString(r io.ReaderAt, limit int) ([]byte, error) {
 // reader reads the program's memory from addr on.
 func (p *Process) reader(addr uint64) io.ReaderAt { return &memReader{p, addr} }
 
+// A memReader is the program's memory from base on, as a file, for parsers of images.
 type memReader struct {
 	p    *Process
 	base uint64

@@ -14,6 +14,12 @@ import (
 var errGone = errors.New("the program is gone")
 
 // A conn is a connection: at most one call is in progress on it.
+//
+// The library has up to 512 (SLOTS), and a thread that calls takes one for the length of the
+// call, mostly the same each time. The thread for callbacks keeps its own.
+// While a call is in progress the roles can be turned round: a reply with another action than
+// actReturn asks the calling thread for something (do), which answers with kindDone. So each side always
+// knows whose turn it is, and no packet needs a number.
 type conn struct {
 	fd  int
 	buf [requestSize + 8]byte
@@ -69,7 +75,9 @@ func (c *conn) do(r *reply) (uint64, error) {
 	return q.result, nil
 }
 
-// serve serves one connection to its end.
+// serve serves one connection to its end. Who connects is told by the kernel (SO_PEERCRED), not
+// by the program. What does not keep to the protocol ends the connection. The library connects
+// once more then; if that fails, too, the call returns CUDA_ERROR_NOT_INITIALIZED.
 func (s *Sim) serve(uc *net.UnixConn) {
 	f, err := uc.File() // blocking: a goroutine of its own waits faster than the poller
 	_ = uc.Close()
@@ -142,7 +150,9 @@ func startTime(pid int) (string, error) {
 	return start, nil
 }
 
-// hello finds or makes the process of a connection.
+// hello finds or makes the process of a connection. A forked child names the session of its
+// parent: what the parent registered (fat binaries, by constructors that ran before main) the child has
+// too, but a CUDA that was initialised before the fork can't be used in it, as with the real driver.
 func (s *Sim) hello(pid int, q *request) (*Process, error) {
 	start, err := startTime(pid)
 	if err != nil {
@@ -174,6 +184,7 @@ func (s *Sim) hello(pid int, q *request) (*Process, error) {
 	return p, nil
 }
 
+// bySession returns the living process of a session, nil if there is none.
 func (s *Sim) bySession(session uint64) *Process {
 	if session == 0 {
 		return nil

@@ -26,7 +26,8 @@ func (t *thread) setCurrent(x *cudaContext) {
 	}
 }
 
-// initialise is cuInit.
+// initialise is cuInit. A child that was forked from a process which had initialised CUDA
+// gets CUDA_ERROR_NOT_INITIALIZED for good, which is what the driver says.
 func (p *Process) initialise() result {
 	if p.poisoned {
 		return errNotInitialized
@@ -73,7 +74,8 @@ func (p *Process) newContext(d *device) *cudaContext {
 	return x
 }
 
-// defaultLimits are the values of CUlimit: stack size, printf's buffer, heap, …
+// defaultLimits are the values of CUlimit (cuda.h), by number: stack size, printf's buffer,
+// malloc's heap, depth of synchronisation, pending launches, bytes of an L2 fetch, persisting L2.
 func defaultLimits() map[uint32]uint64 {
 	return map[uint32]uint64{0: 1024, 1: 1 << 20, 2: 8 << 20, 3: 2, 4: 2048, 5: 64, 6: 0}
 }
@@ -90,7 +92,8 @@ func (p *Process) primary(d *device) *cudaContext {
 }
 
 // endPrimary ends the device's primary context, if there is one, with what was
-// allocated on the device.
+// allocated on the device: cudaDeviceReset, or the last cuDevicePrimaryCtxRelease. Waiting for the
+// context gives up the lock, so that another thread may have come first.
 func (c *call) endPrimary(d *device) {
 	x := d.primary
 	if x == nil {
@@ -103,7 +106,9 @@ func (c *call) endPrimary(d *device) {
 	}
 }
 
-// destroy ends a context: its work is waited for, its modules are unloaded.
+// destroy ends a context: its work is waited for, its modules are unloaded, and handles of
+// what was made in it mean nothing from then on. All objects are looked through, as programs
+// destroy contexts rarely.
 func (c *call) destroy(x *cudaContext) {
 	c.sync(x)
 	if x.destroyed {
@@ -166,12 +171,14 @@ func (c *call) deviceOf(ordinal uint64) (*device, result) {
 	return c.p.devices[int32(ordinal)], success
 }
 
-// printfBuffer collects what kernels print until a call that synchronises.
+// printfBuffer collects what kernels print until a call that synchronises, which is when a
+// driver copies its buffer to stdout. It is written to by goroutines of kernels.
 type printfBuffer struct {
 	mu   sync.Mutex
 	text []byte
 }
 
+// printfMax bounds what is kept of it, in bytes, whatever cuCtxSetLimit says.
 const printfMax = 16 << 20
 
 // Write implements [io.Writer]. As on a GPU, what does not fit is lost.

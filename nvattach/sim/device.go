@@ -103,7 +103,9 @@ const (
 )
 
 // attribute returns a CUdevice_attribute; ok is false if the number has no
-// meaning. What the table does not have is 0, which says "not supported".
+// meaning. What the table does not have is 0, which says "not supported": so programs do not
+// try memory pools of other processes, sparse arrays and the like. Numbers are those of
+// CUdevice_attribute in cuda.h, which are also cudaDeviceAttr of the runtime.
 func (g *GPU) attribute(id uint64, ordinal int) (v int32, ok bool) {
 	if id == 0 || id > 161 {
 		return 0, false
@@ -153,7 +155,9 @@ func bool32(b bool) int32 {
 	return 0
 }
 
-// commonAttributes are the device attributes that all described devices share.
+// commonAttributes are the device attributes that all described devices share: first limits of
+// blocks and grids, then those of textures and surfaces (21 to 30, 42 to 74 and 77), which are
+// there because programs print them, and what the simulation can do (31, 40, 41, 78 and on).
 var commonAttributes = map[uint64]int32{
 	1: maxThreadsPerBlock, 2: 1024, 3: 1024, 4: 64, // block
 	5: maxGridX, 6: maxGridYZ, 7: maxGridYZ,
@@ -169,7 +173,9 @@ var commonAttributes = map[uint64]int32{
 }
 
 // Occupancy returns how many blocks a multiprocessor holds of a kernel that takes
-// so many threads and bytes of shared memory a block, and registers a thread.
+// so many threads and bytes of shared memory a block, and registers a thread. The rule is that
+// of NVIDIA's occupancy calculator: the scarcest of blocks, warps, registers and shared
+// memory decides. From compute capability 8.0 on each block takes 1 KiB of shared memory more.
 func (g *GPU) Occupancy(threads, shared uint64, registers int) int {
 	if threads == 0 || threads > maxThreadsPerBlock {
 		return 0

@@ -22,6 +22,7 @@ func driverHandlers() map[string]handler {
 	return all
 }
 
+// ok is the handler of what needs no doing.
 func ok(*call) result { return success }
 
 // needsContext succeeds in a context; for settings that mean nothing here.
@@ -30,6 +31,9 @@ func needsContext(c *call) result {
 	return r
 }
 
+// drvGeneral are functions about the driver itself. NVIDIA's own runtime asks for tables by number
+// (cuGetExportTable) whose functions are not public: a program with it can't be served, and the report
+// says what to do.
 func drvGeneral() map[string]handler {
 	return map[string]handler{
 		"cuInit": func(c *call) result {
@@ -116,6 +120,8 @@ func (p *Process) entryAddr(lib int, symbol string) uint64 {
 	return p.libs[lib] + 16*uint64(i)
 }
 
+// drvDevices are functions about devices, and their primary contexts, which the runtime shares with
+// programs that use the driver.
 func drvDevices() map[string]handler {
 	return map[string]handler{
 		"cuDeviceGetCount": func(c *call) result {
@@ -215,6 +221,7 @@ func (c *call) deviceAttribute() result {
 	return success
 }
 
+// drvUUID is (uuid, device).
 func drvUUID(c *call) result {
 	d, r := c.deviceOf(c.arg(1))
 	if r == success {
@@ -233,8 +240,10 @@ func (c *call) deviceWord(i int, v uint64) result {
 	return r
 }
 
+// busID is the PCI address of a device: each is on a bus of its own.
 func busID(ordinal int) string { return fmt.Sprintf("0000:%02X:00.0", 1+ordinal) }
 
+// pciBusID is cuDeviceGetPCIBusId(text, size, device).
 func (c *call) pciBusID(out, size, dev uint64) result {
 	d, r := c.deviceOf(dev)
 	if r != success {
@@ -248,6 +257,7 @@ func (c *call) pciBusID(out, size, dev uint64) result {
 	return success
 }
 
+// byPCIBusID is cuDeviceGetByPCIBusId(device, text).
 func (c *call) byPCIBusID(out, name uint64) result {
 	s, good := c.cstring(name)
 	if !good {
@@ -261,6 +271,7 @@ func (c *call) byPCIBusID(out, name uint64) result {
 	return success
 }
 
+// canAccessPeer is (answer, device, peer): each reaches all others, as all memory is in one arena.
 func (c *call) canAccessPeer() result {
 	a, r := c.deviceOf(c.arg(1))
 	if r != success {
@@ -273,6 +284,8 @@ func (c *call) canAccessPeer() result {
 	return r
 }
 
+// primaryRelease gives back a primary context, which ends when as many have given it back as have
+// retained it.
 func primaryRelease(c *call) result {
 	d, r := c.deviceOf(c.arg(0))
 	if r != success {
@@ -287,6 +300,7 @@ func primaryRelease(c *call) result {
 	return success
 }
 
+// primaryReset ends a primary context, whoever has retained it.
 func primaryReset(c *call) result {
 	d, r := c.deviceOf(c.arg(0))
 	if r == success {
@@ -303,6 +317,8 @@ func primaryFlags(c *call) result {
 	return r
 }
 
+// drvContexts are functions about contexts. A thread has a stack of them, of which the top is current;
+// of a context that was destroyed the handle is taken from all stacks.
 func drvContexts() map[string]handler {
 	create := func(flags, dev int) handler {
 		return func(c *call) result {
@@ -451,6 +467,7 @@ func streamPriorityRange(c *call) result {
 	return success
 }
 
+// setLimit and getLimit keep the limits of a context. Kernels run without them.
 func (c *call) setLimit(id uint32, v uint64) result {
 	x, r := c.context()
 	if r != success {

@@ -152,6 +152,7 @@ func (c *call) fillParams(addr uint64) (*fill, result) {
 	return f, success
 }
 
+// fillWork is the work of a memset. Where it writes is looked up when it runs.
 func (c *call) fillWork(f *fill, r result) (*work, result) {
 	if r != success {
 		return nil, r
@@ -171,7 +172,8 @@ func (c *call) hostParams(addr uint64) (*work, result) {
 	return c.hostWork(v[0], v[1]), success
 }
 
-// childWork is the work of a node that is a graph.
+// childWork is the work of a node that is a graph. The node has a copy, so that what becomes of the
+// graph later does not change it, and the order in which that is executed.
 func (c *call) childWork(h uint64) (*work, result) {
 	g, good := object[*graph](c.p, h)
 	if !good {
@@ -194,6 +196,8 @@ func (c *call) childWork(h uint64) (*work, result) {
 
 func emptyWork() *work { return &work{kind: nodeEmpty} }
 
+// drvGraphs are functions that build and read graphs. Most nodes are added by functions of one form:
+// (node, graph, dependencies, how many, parameters).
 func drvGraphs() map[string]handler {
 	withGraph := func(i int, f func(c *call, g *graph) result) handler {
 		return func(c *call) result {
@@ -348,6 +352,8 @@ func (c *call) instantiate(out, h uint64) result {
 	return success
 }
 
+// drvGraphExecs are functions about executable graphs, whose nodes are named by those of the graph that
+// they were made of.
 func drvGraphExecs() map[string]handler {
 	instantiate := func(c *call) result { return c.instantiate(c.arg(0), c.arg(1)) }
 	withExec := func(f func(c *call, e *graphExec) result) handler {
@@ -404,7 +410,8 @@ func drvGraphExecs() map[string]handler {
 }
 
 // execUpdate gives an executable graph the parameters of a graph of the same
-// shape: (exec, graph, info), where info begins with a u32 of what went wrong.
+// shape: (exec, graph, info), where info begins with a u32 of what went wrong. The graph's nodes may
+// be other objects than those that it was made of; from then on they stand for its nodes, too.
 func (c *call) execUpdate(e *graphExec) result {
 	g, good := object[*graph](c.p, c.arg(1))
 	if !good {

@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// recordWork and waitWork are the work of nodes that record an event or wait for one.
+// recordWork and waitWork are the work of nodes that record an event or wait for one. They run
+// without the process's lock and take it for the event.
 func (c *call) recordWork(h uint64) (*work, result) {
 	e, good := object[*event](c.p, h)
 	if !good {
@@ -174,6 +175,8 @@ func graphNodeHandlers() map[string]handler {
 	}
 }
 
+// drvGraphNodes are functions about nodes of any type. CUDA 12 gave the edges of a graph data of their
+// own, which is ignored; it is what moves the number of edges one parameter on.
 func drvGraphNodes() map[string]handler {
 	m := map[string]handler{
 		"cuGraphAddNode":                  func(c *call) result { return c.anyNode(3) },

@@ -16,6 +16,7 @@ type linker struct {
 // maxLinked bounds the inputs of a linker.
 const maxLinked = 1 << 10
 
+// drvLinks are functions of the linker (cuLink…).
 func drvLinks() map[string]handler {
 	create := func(c *call) result {
 		if r := needsContext(c); r != success {

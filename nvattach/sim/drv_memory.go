@@ -2,6 +2,7 @@ package sim
 
 import "encoding/binary"
 
+// drvMemory are functions that allocate memory, free it and ask about it.
 func drvMemory() map[string]handler {
 	return map[string]handler{
 		"cuMemGetInfo_v2": func(c *call) result { return c.memInfo(c.arg(0), c.arg(1)) },
@@ -60,6 +61,8 @@ func drvMemory() map[string]handler {
 	}
 }
 
+// memInfo is cuMemGetInfo(free, total). What is free is told by the limit of the simulation, if
+// that is below the device's memory: programs allocate a share of it.
 func (c *call) memInfo(free, total uint64) result {
 	if _, r := c.context(); r != success {
 		return r
@@ -70,6 +73,7 @@ func (c *call) memInfo(free, total uint64) result {
 	return success
 }
 
+// allocPitch allocates rows, each beginning at a multiple of 512 bytes.
 func (c *call) allocPitch(out, pitch, width, height uint64) result {
 	if width == 0 || height == 0 || width > 1<<40 || height > 1<<32 {
 		return errInvalidValue
@@ -85,6 +89,7 @@ func (c *call) allocPitch(out, pitch, width, height uint64) result {
 	return r
 }
 
+// hostGetDevicePointer is (device pointer, host pointer, flags): they are the same.
 func hostGetDevicePointer(c *call) result {
 	m := c.p.arena.at(c.arg(1))
 	if m == nil || m.kind != pinnedMemory && m.kind != registeredMemory && m.kind != managedMemory && m.kind != sharedMemory {
@@ -94,6 +99,7 @@ func hostGetDevicePointer(c *call) result {
 	return success
 }
 
+// hostGetFlags is (flags, pointer).
 func hostGetFlags(c *call) result {
 	m := c.p.arena.at(c.arg(1))
 	if m == nil || m.kind != pinnedMemory && m.kind != registeredMemory {
@@ -161,6 +167,7 @@ func (c *call) pointerAttribute(out uint64, id uint32, ptr uint64) result {
 	return success
 }
 
+// drvCopies are copies and memsets. The directions in the names do not matter: addresses tell them.
 func drvCopies() map[string]handler {
 	m := map[string]handler{}
 	// Names of plain copies: destination, source, bytes, and with Async the stream.
@@ -232,6 +239,7 @@ func (c *call) copyCall(k *copy2, h uint64, async bool) result {
 	return c.copyIn(s, k, async)
 }
 
+// fillCall is fillIn for the handle of a stream.
 func (c *call) fillCall(f *fill, h uint64, async bool) result {
 	s, r := c.stream(h)
 	if r != success {
@@ -280,6 +288,7 @@ func (c *call) memcpy3D(addr uint64) (*copy2, result) {
 	return sides(&src, &dst, w(176), w(184), w(192))
 }
 
+// sides makes a copy of two descriptions. A pitch or height of 0 is that of the copy.
 func sides(src, dst *side, width, height, depth uint64) (*copy2, result) {
 	for _, s := range []*side{src, dst} {
 		if s.pitch == 0 {
@@ -306,6 +315,8 @@ func sides(src, dst *side, width, height, depth uint64) (*copy2, result) {
 // A pool is a CUmemoryPool; memory comes from the arena all the same.
 type pool struct{ threshold uint64 }
 
+// drvPools are pools of memory, and allocations in the order of a stream. Pools have handles and a
+// threshold that can be read back; what is freed goes back to the arena at once.
 func drvPools() map[string]handler {
 	alloc := func(stream int) handler {
 		return func(c *call) result { return c.allocAsync(c.arg(0), c.arg(1), c.arg(stream)) }
@@ -353,6 +364,7 @@ func (p *Process) defaultPool() uint64 {
 	return p.add(&p.pool)
 }
 
+// poolSet and poolGet are (pool, attribute, value); numbers are those of CUmemPool_attribute.
 func poolSet(c *call) result {
 	q, good := object[*pool](c.p, c.arg(0))
 	if !good {

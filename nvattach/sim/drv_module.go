@@ -7,6 +7,8 @@ import (
 	"nvtrace/ptx/emu"
 )
 
+// drvModules are functions about modules and the functions in them. Options of the compiler
+// (cuModuleLoadDataEx) are not looked at.
 func drvModules() map[string]handler {
 	load := func(image func(c *call) ([]*ptx.File, result)) handler {
 		return func(c *call) result {
@@ -149,6 +151,7 @@ func (c *call) paramInfo(f *function) result {
 	return success
 }
 
+// drvLibraries are functions about libraries, which programs may load before there is a context.
 func drvLibraries() map[string]handler {
 	load := func(library func(c *call) (*codeLibrary, result)) handler {
 		return func(c *call) result {
@@ -255,6 +258,7 @@ func drvLibraries() map[string]handler {
 	}
 }
 
+// drvLaunches are functions that launch kernels, and that tell how many fit on a device.
 func drvLaunches() map[string]handler {
 	plain := func(cooperative bool) handler {
 		return func(c *call) result {
@@ -371,6 +375,8 @@ func (c *call) potentialBlock(grid, block, fn, sizeFn, shared uint64, limit int3
 	return success
 }
 
+// availableShared is how much dynamic shared memory a block may have where so many are to fit on a
+// multiprocessor.
 func (c *call) availableShared(out, fn, blocks, threads uint64) result {
 	f, r := c.resolve(fn)
 	if r != success {
@@ -388,6 +394,7 @@ func (c *call) availableShared(out, fn, blocks, threads uint64) result {
 	return success
 }
 
+// activeClusters is how many clusters of a launch fit on the device.
 func (c *call) activeClusters(out uint64, f *function, l *launch) result {
 	k := l.cluster
 	if k == (emu.Dim3{}) {

@@ -2,6 +2,7 @@ package sim
 
 import "time"
 
+// drvStreams are functions about streams and events.
 func drvStreams() map[string]handler {
 	destroyStream := func(c *call) result { return c.destroyStream(c.arg(0)) }
 	destroyEvent := withObject(0, func(c *call, _ *event) result {
@@ -80,6 +81,8 @@ func drvStreams() map[string]handler {
 	}
 }
 
+// createStream makes a stream. Priorities are kept and read back; streams run beside each other in
+// whatever order the machine has.
 func (c *call) createStream(out uint64, flags uint32, prio int32) result {
 	x, r := c.context()
 	if r != success {
@@ -131,6 +134,7 @@ func doneOperation() *operation {
 	return o
 }
 
+// streamSynchronize and streamQuery make a capture of the stream invalid: there is nothing to wait for.
 func (c *call) streamSynchronize(s *stream) result {
 	if s.cap != nil {
 		return c.invalidate(s)
@@ -174,6 +178,7 @@ func (c *call) hostFunc(s *stream) result {
 	return r
 }
 
+// hostWork is the work of calling a function of the program.
 func (c *call) hostWork(fn, data uint64) *work {
 	p := c.p
 	w := &work{kind: nodeHost, host: [2]uint64{fn, data}}
@@ -196,7 +201,9 @@ func (c *call) writeValue(s *stream, size uint64) result {
 }
 
 // waitValue is cuStreamWaitValue(stream, address, value, flags): flags 0 waits for
-// at least the value in cyclic order, 1 for the value, 2 for a common bit.
+// at least the value in cyclic order, 1 for the value, 2 for a common bit. The program may write the
+// value by a plain store to memory that it shares, of which nobody is told: the word is looked at again
+// and again, until the program ends.
 func (c *call) waitValue(s *stream, size uint64) result {
 	addr, want, how := c.arg(1), c.arg(2), c.u32(3)&3
 	b, _ := c.p.arena.bytes(addr, size)
@@ -221,6 +228,7 @@ func (c *call) waitValue(s *stream, size uint64) result {
 	return r
 }
 
+// createEvent makes an event; flags are those of CUevent_flags.
 func (c *call) createEvent(out, flags uint64) result {
 	x, r := c.context()
 	if r != success {
@@ -258,6 +266,7 @@ func (c *call) elapsed(out, from, to uint64) result {
 	return r
 }
 
+// drvCaptures are functions about captures of streams.
 func drvCaptures() map[string]handler {
 	return map[string]handler{
 		"cuStreamBeginCapture":        withStream(0, func(c *call, s *stream) result { return c.beginCapture(s, 0, nil, nil) }),
@@ -344,6 +353,8 @@ func (c *call) captureInfo(version int) result {
 	return success
 }
 
+// exchangeMode is cuThreadExchangeStreamCaptureMode: the new mode is read from where the old one is
+// written.
 func (c *call) exchangeMode() result {
 	mode := uint64(c.get32(c.arg(0)))
 	if mode > 2 {

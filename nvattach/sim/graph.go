@@ -18,7 +18,9 @@ const (
 	nodeFree   nodeKind = 11
 )
 
-// A work is what a node of a graph, or an operation of a stream, does.
+// A work is what a node of a graph, or an operation of a stream, does. Beside the function
+// there is what it was made of, by kind, for the calls that ask for a node's parameters or set
+// them. A work is never changed: a node whose parameters are set gets another one.
 type work struct {
 	kind   nodeKind
 	run    func(x *cudaContext) result
@@ -37,12 +39,14 @@ type node struct {
 	deps   []*node
 }
 
-// A graph is a CUgraph.
+// A graph is a CUgraph: nodes that know which others they come after. What runs is a graphExec,
+// a copy, which changes to the graph do not reach.
 type graph struct {
 	handle uint64
 	nodes  []*node
 }
 
+// maxNodes bounds the nodes of a graph, which run as a goroutine each.
 const maxNodes = 1 << 16
 
 // addNode adds a node to a graph.
@@ -58,6 +62,7 @@ func (c *call) addNode(g *graph, w *work, deps []*node) (*node, result) {
 	return n, success
 }
 
+// newGraph makes an empty graph.
 func (c *call) newGraph() (*graph, result) {
 	g := &graph{}
 	if g.handle = c.p.add(g); g.handle == 0 {
@@ -66,6 +71,7 @@ func (c *call) newGraph() (*graph, result) {
 	return g, success
 }
 
+// destroyGraph forgets a graph and its nodes. Those of a graphExec that was made of it stay.
 func (c *call) destroyGraph(g *graph) {
 	for _, n := range g.nodes {
 		delete(c.p.objects, n.handle)
@@ -185,6 +191,12 @@ func (c *call) launchGraph(e *graphExec, s *stream) result {
 }
 
 // A capture records what streams are given in a graph instead of doing it.
+//
+// It begins with one stream, the origin. Another joins it by waiting for an event that was
+// recorded in it, and must have been joined back, by an event in the other direction, when the
+// capture of the origin ends: every node must be among what the origin's last ones depend on
+// (endCapture). What can't be captured makes the capture invalid; the error that the program gets at
+// the end says so.
 type capture struct {
 	g       *graph
 	c       *Process
@@ -247,7 +259,10 @@ func (c *call) invalidate(s *stream) result {
 	return errCaptureUnsupported
 }
 
-// unsafe refuses calls that may not be made during a capture whose mode says so.
+// unsafe refuses calls that may not be made during a capture whose mode says so: an
+// allocation, for one, might wait for the stream. A global capture forbids them to all threads, one
+// of a thread to that thread; a thread can lift that for itself
+// (cuThreadExchangeStreamCaptureMode), which is its mode.
 func (c *call) unsafe() result {
 	x := c.th.current()
 	if x == nil || c.th.mode == 2 {

@@ -10,7 +10,9 @@ import (
 	"nvtrace/ptx/emu"
 )
 
-// A launch is a kernel launch as a program asks for it.
+// A launch is a kernel launch as a program asks for it. Parameters are copied when the call is
+// made, since the program may change them when it returns. A launch in a graph is replaced, not
+// changed, when its parameters are set.
 type launch struct {
 	f           *function
 	grid, block emu.Dim3
@@ -67,6 +69,8 @@ func (c *call) gather(f *function, args, extra uint64) ([]byte, result) {
 	return nil, errInvalidValue
 }
 
+// gatherExtra reads the parameters that cuLaunchKernel's extra leads to: pairs of a key and a
+// value, up to CU_LAUNCH_PARAM_END. The buffer has the layout that the kernel's parameters have.
 func (c *call) gatherExtra(params []byte, extra uint64) ([]byte, result) {
 	var buf, size uint64
 	for i := uint64(0); ; i += 2 {
@@ -94,7 +98,8 @@ func (c *call) gatherExtra(params []byte, extra uint64) ([]byte, result) {
 	return params, success
 }
 
-// checkLaunch holds a launch against the limits of device and kernel.
+// checkLaunch compares a launch with the limits of device and kernel. Programs look for the
+// largest block that can be launched by trying, so each limit has the error that a driver gives.
 func (c *call) checkLaunch(l *launch) result {
 	g := &c.p.sim.gpu
 	bad := errInvalidValue
@@ -174,7 +179,9 @@ func (c *call) launch(s *stream, l *launch) result {
 // errTooLong is why a kernel is stopped that ran for longer than Options.Timeout.
 var errTooLong = errors.New("the kernel ran longer than the simulation allows")
 
-// execute runs a kernel to its end.
+// execute runs a kernel to its end, on the goroutine of its operation. A hook may change cfg, or
+// try the kernel first. A kernel that was stopped because its program has ended is no error of
+// anybody's.
 func (p *Process) execute(x *cudaContext, l *launch) result {
 	ctx := p.ctx
 	if t := p.sim.opts.Timeout; t > 0 {

@@ -11,7 +11,8 @@ import (
 // userAllocation is the name of regions that the program allocated itself.
 const userAllocation = "allocation"
 
-// allocate allocates memory for the program and writes its address to out.
+// allocate allocates memory for the program and writes its address to out. Allocations are
+// aligned to 512 bytes, as those of the driver are.
 func (c *call) allocate(out, size uint64, kind regionKind, flags uint32) (*region, result) {
 	x, r := c.context()
 	if r != success {
@@ -35,6 +36,7 @@ func (c *call) allocate(out, size uint64, kind regionKind, flags uint32) (*regio
 	return m, success
 }
 
+// memoryResult is what CUDA says about an allocation that failed this way.
 func memoryResult(err error) result {
 	switch {
 	case errors.Is(err, emu.ErrOutOfMemory):
@@ -45,7 +47,8 @@ func memoryResult(err error) result {
 	return errMapFailed
 }
 
-// release frees a region that the program allocated.
+// release frees a region that the program allocated. The program's mapping goes first, so that
+// its thread can't write to what somebody else is given next.
 func (c *call) release(m *region) {
 	if m.kind == managedMemory || m.kind == pinnedMemory {
 		c.p.unmapHost(m)
@@ -85,7 +88,9 @@ func (c *call) owned(addr uint64, kinds []regionKind) *region {
 	return m
 }
 
-// hostRegister moves memory of the program into the shared file.
+// hostRegister moves memory of the program into the shared file: the calling thread copies its
+// pages there and maps the file in their place. So kernels reach it at its address in the
+// program, without a copy for each access. What other threads write to the pages meanwhile is lost.
 func (c *call) hostRegister(addr, size uint64, flags uint32) result {
 	if _, r := c.context(); r != success {
 		return r
@@ -116,7 +121,8 @@ func (c *call) hostRegister(addr, size uint64, flags uint32) result {
 	return success
 }
 
-// hostUnregister gives the program private memory back.
+// hostUnregister gives the program private memory back, with the same content, after what
+// may use it has ended.
 func (c *call) hostUnregister(addr uint64) result {
 	x, r := c.context()
 	if r != success {
@@ -210,7 +216,9 @@ func (k *copy2) run(p *Process) result {
 	return success
 }
 
-// move copies n bytes between any two places.
+// move copies n bytes between any two places. Neither may be partly in an allocation. Memory
+// of the program is read by another process, so that a bad pointer is an error here and no fault
+// there.
 func (p *Process) move(dst, src, n uint64) result {
 	d, dIn := p.arena.bytes(dst, n)
 	s, sIn := p.arena.bytes(src, n)
@@ -243,7 +251,8 @@ func (p *Process) move(dst, src, n uint64) result {
 }
 
 // copyIn puts a copy into a stream. Copies from and to memory that is not pinned
-// are over when the call returns, as CUDA has it.
+// are over when the call returns, as CUDA has it ("API synchronization behavior" of the runtime's
+// documentation): the caller may use the buffer again at once. A synchronous copy can't be captured.
 func (c *call) copyIn(s *stream, k *copy2, async bool) result {
 	if r := k.check(c.p.arena); r != success {
 		return r
@@ -271,7 +280,7 @@ func (c *call) copyIn(s *stream, k *copy2, async bool) result {
 	return s.ctx.status()
 }
 
-// A fill is a memset.
+// A fill is a memset, of rows and slices as the 2D and 3D functions have them.
 type fill struct {
 	dst, pitch    uint64
 	value         uint32
@@ -320,6 +329,7 @@ func (c *call) fillIn(s *stream, f *fill, async bool) result {
 	return r
 }
 
+// run fills. The memory may have been freed since the call.
 func (f *fill) run(p *Process) result {
 	b := f.bytes(p.arena)
 	if b == nil {

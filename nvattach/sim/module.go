@@ -18,6 +18,12 @@ import (
 )
 
 // A module is a CUmodule: code in a context.
+//
+// What a program loads goes through these: image (bytes in its memory, or a file), choose (the
+// hooks see it, and may give other bytes), pick (the PTX in it that this device runs), parse (shared by
+// all programs), load (into a context: variables get memory). A kernel is compiled for the PTX
+// machine when it is asked for first, so that one which can't be does not keep a module
+// from loading.
 type module struct {
 	ctx       *cudaContext
 	handle    uint64
@@ -27,7 +33,8 @@ type module struct {
 	functions map[string]*function
 }
 
-// A codeLibrary is a CUlibrary: code that is loaded into each context on first use.
+// A codeLibrary is a CUlibrary: code that is loaded into each context on first use. It belongs to
+// no context, and its kernels (CUkernel) stand for a function in whichever is current.
 type codeLibrary struct {
 	handle  uint64
 	files   []*ptx.File
@@ -59,7 +66,9 @@ const (
 	attrCarveout         = 9
 )
 
-// image reads the image at addr in the program, and picks the PTX to run.
+// image reads the image at addr in the program, and picks the PTX to run. The program does not
+// say how long it is: that is told by its own headers, or, of PTX, by the NUL behind it. A wrapper
+// (__fatBinC_Wrapper_t) leads to the container.
 func (c *call) image(addr uint64) ([]*ptx.File, result) {
 	p := c.p
 	if addr == 0 {
@@ -167,7 +176,8 @@ func (c *call) choose(addr uint64, file string, b []byte, linked bool) ([]*ptx.F
 }
 
 // pick finds the PTX in an image that the device runs. Its name in messages is made
-// of id, the beginning of Image.Hash.
+// of id, the beginning of Image.Hash. An image without anything for the device is
+// CUDA_ERROR_NO_BINARY_FOR_GPU, PTX for a newer one CUDA_ERROR_INVALID_PTX.
 func (s *Sim) pick(b []byte, id string) (*ptx.File, result) {
 	switch fatbin.Sniff(b) {
 	case fatbin.FormatPTX:
@@ -256,6 +266,7 @@ func (c *call) loaded(handle uint64, r result) {
 	c.images = nil
 }
 
+// target is an architecture as PTX names it.
 func target(a fatbin.Arch) ptx.Target { return ptx.Target{SM: uint16(a.SM), Suffix: a.Suffix} }
 
 // maxFiles bounds the parsed files that are kept for the next program.
@@ -284,7 +295,9 @@ func (s *Sim) parse(name, text string) (*ptx.File, result) {
 	return f, success
 }
 
-// load loads files into a context.
+// load loads files into a context. Of several files one module is made, as a linker would.
+// Variables with .managed are put where the program reaches them, too; the arena is told their
+// names while the machine allocates, which the process's lock makes safe.
 func (c *call) load(x *cudaContext, files []*ptx.File) (*module, result) {
 	p := c.p
 	managed := map[string]bool{}
@@ -470,7 +483,7 @@ func (c *call) addLibrary(files []*ptx.File) (*codeLibrary, result) {
 	return l, success
 }
 
-// unloadLibrary unloads it everywhere.
+// unloadLibrary unloads it everywhere, each context after its work has ended.
 func (c *call) unloadLibrary(l *codeLibrary) {
 	for x, m := range l.modules {
 		if !x.destroyed {

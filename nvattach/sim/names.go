@@ -32,6 +32,10 @@ type entry struct {
 }
 
 // A catalog is all entries of the three libraries.
+//
+// lib/*.names has what each library exports, one name a line, and is also what the stubs of the
+// libraries are made of (internal/mklib). On the wire an entry is its number in that list, so that
+// both must be of the same build; the libraries are embedded for that.
 type catalog struct {
 	entries  [3][]entry
 	index    [3]map[string]int
@@ -44,7 +48,8 @@ type version struct {
 	symbol string
 }
 
-// newCatalog builds the catalog.
+// newCatalog builds the catalog. An entry with the ending _ptsz or _ptds, for programs whose
+// default stream is the thread's, has the handler of the one without.
 func newCatalog() *catalog {
 	c := &catalog{versions: map[string][]version{}}
 	handlers := [3]map[string]handler{driverHandlers(), runtimeHandlers(libCudart12), runtimeHandlers(libCudart13)}

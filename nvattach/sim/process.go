@@ -14,7 +14,8 @@ import (
 	"nvtrace/ptx/emu"
 )
 
-// Bounds of what a program can make this process hold.
+// Bounds of what a program can make this process hold. A program that is served is not trusted,
+// and one that leaks handles should get an error, as on a GPU, before nvtrace runs out of memory.
 const (
 	maxObjects = 1 << 20 // handles
 	maxThreads = 1 << 14 // threads that have called
@@ -25,12 +26,18 @@ const (
 
 // A Process is a program that is being served: one image of one process, from
 // its first call to its exit or exec.
+//
+// It begins with the first connection (Sim.hello) and is known by its pid, the process's start
+// time and the random number of its image (AT_RANDOM), since an exec keeps the first two. Calls
+// come in over several connections (conn). It ends in three steps, in wait: the process is
+// gone, or kill was called; connections are shut down, kernels are stopped, and users are
+// waited for; then Hooks.Exit sees its memory for the last time, and the arena is unmapped.
 type Process struct {
 	sim     *Sim
 	pid     int
-	start   string
-	random  uint64
-	session uint64
+	start   string // when the process began, as /proc has it
+	random  uint64 // the image's AT_RANDOM, as the library told
+	session uint64 // a number that a forked child tells, to find its parent
 	mem     ProcessMemory
 	arena   *Arena
 
@@ -40,6 +47,9 @@ type Process struct {
 	pending  atomic.Int64   // operations in streams
 	drained  chan struct{}  // gets a token when pending falls
 
+	// Functions of the program that a stream is to call (cuLaunchHostFunc). They are answered by
+	// a thread that the library starts for that; in a program that can't make one, by the
+	// thread that waits for the stream.
 	callbacks chan *hostCall
 	helper    atomic.Bool // a thread for callbacks was asked for
 	canThread atomic.Bool // the program can make one
@@ -48,19 +58,20 @@ type Process struct {
 	conns  map[*conn]bool
 
 	// mu guards what is below. It is held during a call, except while the call
-	// waits for streams.
+	// waits for streams: what was read before a wait has to be looked at again after it, since
+	// another thread may have destroyed it.
 	mu       sync.Mutex
-	cur      *call     // that holds mu
-	libs     [3]uint64 // where the stubs are
-	objects  map[uint64]any
-	next     uint64 // handle
-	threads  map[uint64]*thread
+	cur      *call              // that holds mu
+	libs     [3]uint64          // where the stubs are
+	objects  map[uint64]any     // by handle: *cudaContext, *module, *function, *stream, *event, *graph, …
+	next     uint64             // handle; never one that was used before
+	threads  map[uint64]*thread // by the library's id of them
 	devices  []*device
 	inited   bool
 	poisoned bool // forked from a process that used CUDA
 	rt       runtimeState
-	strings  map[string]uint64
-	imageOf  map[*ptx.File][32]byte
+	strings  map[string]uint64      // that were put into the program's memory, see text
+	imageOf  map[*ptx.File][32]byte // the hash of the image that a file was picked from
 	linked   map[uint64][]*ptx.File // by the image that a linker returned
 	strTop   uint64                 // free part of the last page of strings
 	strEnd   uint64
@@ -70,7 +81,8 @@ type Process struct {
 	cancel   context.CancelFunc
 }
 
-// A thread is a thread of a program.
+// A thread is a thread of a program, as CUDA sees it: what CUDA keeps in thread-local
+// storage. Nobody says when a thread ends, so that at maxThreads any one is forgotten.
 type thread struct {
 	id      uint64
 	stack   []*cudaContext // current context last
@@ -79,7 +91,8 @@ type thread struct {
 	mode    uint64         // capture mode
 }
 
-// A device is one simulated GPU as a program uses it.
+// A device is one simulated GPU as a program uses it. Its memory is a part of the program's
+// arena: all devices of a program share one range of addresses, as under unified addressing.
 type device struct {
 	ordinal int
 	machine *emu.Machine
@@ -88,6 +101,8 @@ type device struct {
 	flags   uint32
 }
 
+// newProcess makes the state of a program. Addresses are reserved here, memory is taken when the
+// program allocates some.
 func newProcess(s *Sim, pid int, start string, random uint64) (*Process, error) {
 	a, err := newArena(s.opts.MemoryLimit)
 	if err != nil {
@@ -167,6 +182,7 @@ func (p *Process) attach(c *conn, q *request) bool {
 	return true
 }
 
+// detach removes a connection whose thread has ended, or broken the protocol.
 func (p *Process) detach(c *conn) {
 	p.connMu.Lock()
 	delete(p.conns, c)
@@ -201,7 +217,9 @@ func (p *Process) wait() {
 	p.arena.close()
 }
 
-// waitExit returns when the process is gone or p was killed.
+// waitExit returns when the process is gone or p was killed. A pidfd is polled, since the end
+// of all connections does not mean that the program has ended: one that closes all its
+// descriptors, as daemons do, connects again with its next call.
 func (p *Process) waitExit() {
 	fd, err := unix.PidfdOpen(p.pid, 0)
 	if err != nil { // gone, or a kernel before 5.3: the connections tell
@@ -224,7 +242,9 @@ func (p *Process) waitExit() {
 	}
 }
 
-// add gives an object a handle; 0 if there are too many.
+// add gives an object a handle; 0 if there are too many. Handles are numbers of ours, and no
+// addresses of anything: one that a program makes up is looked up in vain, and one that it uses after
+// it has destroyed the object is not somebody else's.
 func (p *Process) add(v any) uint64 {
 	if len(p.objects) >= maxObjects {
 		return 0
@@ -262,7 +282,8 @@ func (p *Process) thread(id uint64) *thread {
 }
 
 // mapHost maps a new region of the shared file in the program, which is in the
-// middle of a call.
+// middle of a call: the thread that called is asked to call mmap. What the program shall read
+// only, as the strings that functions return, it can't write to.
 func (p *Process) mapHost(r *region) error {
 	if p.cur == nil {
 		return errors.New("memory of the host can be made only in a call")
@@ -298,7 +319,9 @@ func errnoOf(res uint64) error {
 	return fmt.Errorf("unexpected address %#x", res)
 }
 
-// text returns the address of a string in the program, which can only read it.
+// text returns the address of a string in the program, which can only read it. Functions such
+// as cuGetErrorName return pointers that stay good; each string is written once, and never freed.
+// 0 means that there is no room for more.
 func (p *Process) text(s string) uint64 {
 	if a, ok := p.strings[s]; ok {
 		return a

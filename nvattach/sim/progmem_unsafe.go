@@ -6,7 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// vmMemory is the memory of the process of that id, by process_vm_readv.
+// vmMemory is the memory of the process of that id, by process_vm_readv. The kernel allows it to
+// the process's tracer, and to processes of the same user where Yama does not forbid that: the library
+// names this process as one that may (PR_SET_PTRACER).
 type vmMemory int
 
 // chunk is how much one system call copies: it is not interrupted by signals.
@@ -22,6 +24,7 @@ func (pid vmMemory) WriteMem(addr uint64, buf []byte) (int, error) {
 	return pid.move(addr, buf, unix.ProcessVMWritev)
 }
 
+// move copies in either direction, until all is copied or the first byte that can't be.
 func (pid vmMemory) move(addr uint64, buf []byte, f func(int, []unix.Iovec, []unix.RemoteIovec, uint) (int, error)) (int, error) {
 	done := 0
 	for done < len(buf) {

@@ -67,7 +67,8 @@ func readExecutable(r io.ReaderAt) (*executable, error) {
 }
 
 // version returns which of our libraries stands for the runtime in the file. Only
-// 12.x has the second version of cudaGetDeviceProperties under its own name.
+// 12.x has the second version of cudaGetDeviceProperties under its own name. It matters for
+// structures that have another layout in 13, and for functions with other parameters.
 func (ex *executable) version() uint32 {
 	if _, has := ex.funcs["cudaGetDeviceProperties_v2"]; has {
 		return libCudart12
@@ -126,7 +127,12 @@ func Replaced(path string, wanted func(name string) bool) string {
 
 // redirect makes the runtime's functions in the program's own file jump to our
 // library's, which asks for it when the program starts: before any constructor of
-// the program registers its kernels.
+// the program registers its kernels. Nothing of the program has run by then, so that no thread is in
+// the middle of the 12 bytes that a jump takes. They are written through /proc/PID/mem, which
+// does not ask whether the program may write to its own code.
+//
+// q.args[0] is where the program headers are, by which the file's addresses become the program's. An
+// error ends the connection; what is none of our business, or can't be read, is none.
 func (p *Process) redirect(c *conn, q *request) error {
 	if q.lib != libCudart12 && q.lib != libCudart13 {
 		return fmt.Errorf("library %d has no functions of the runtime", q.lib)

@@ -166,7 +166,7 @@ func (s *Sim) missing(name string) {
 	}
 }
 
-// hint adds a hint, once.
+// hint adds a hint, once. Hints are sentences for the user, about what can't work and how it would.
 func (s *Sim) hint(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,7 +175,8 @@ func (s *Sim) hint(text string) {
 	}
 }
 
-// launched counts a launch.
+// launched counts a launch of a kernel, whether it failed or not. Kernels of one name are counted
+// together, of whichever program and module.
 func (s *Sim) launched(l *launch, st emu.Stats, d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

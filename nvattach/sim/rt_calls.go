@@ -31,7 +31,8 @@ func runtimeHandlers(lib int) map[string]handler {
 	return out
 }
 
-// keep remembers an error for cudaGetLastError.
+// keep remembers an error for cudaGetLastError. Every function of the runtime that returns an
+// error goes through it, except those that ask for the last one, and registrations.
 func (c *call) keep(r result) result {
 	if r == success && c.bad {
 		r = errInvalidValue
@@ -42,7 +43,8 @@ func (c *call) keep(r result) result {
 	return r
 }
 
-// sharedWithDriver are runtime functions with the arguments of driver functions.
+// sharedWithDriver are runtime functions with the arguments of driver functions. The handlers tell
+// by call.entry who calls: the runtime makes a context where the driver wants one to be there.
 func sharedWithDriver() map[string]string {
 	return map[string]string{
 		"cudaMallocPitch": "cuMemAllocPitch_v2", "cudaHostAlloc": "cuMemHostAlloc", "cudaMallocHost": "cuMemAllocHost_v2", "cudaFreeHost": "cuMemFreeHost",
@@ -92,6 +94,7 @@ func (c *call) lastError(peek bool) result {
 	return r
 }
 
+// rtErrors are the functions about errors. They set none themselves.
 func rtErrors() map[string]handler {
 	text := func(strings map[result]string) handler {
 		return func(c *call) result {
@@ -136,6 +139,8 @@ func (c *call) setDevice(ordinal uint64) result {
 	return x.status()
 }
 
+// rtDevices are the runtime's functions for devices. A thread's device is 0 until it sets one, and its
+// context that device's primary one, made when something needs it.
 func rtDevices(lib int) map[string]handler {
 	synchronize := func(c *call) result {
 		x, r := c.context()
@@ -230,6 +235,7 @@ func rtDevices(lib int) map[string]handler {
 	return m
 }
 
+// zero32 answers a question about a setting that the simulation does not have.
 func zero32(c *call) result {
 	c.put32(c.arg(0), 0)
 	return success
@@ -259,6 +265,8 @@ func (c *call) entryPoint(name, out uint64, cuda uint32, flags, status uint64) r
 	return success
 }
 
+// rtLaunches are the runtime's functions for kernels, which it knows by the address of a stub on the
+// host. dim3 is passed in two registers: x and y in one, z in the next.
 func rtLaunches() map[string]handler {
 	launch := func(cooperative bool) handler {
 		return func(c *call) result {

@@ -11,7 +11,9 @@ const (
 	copyDefault    = 4
 )
 
-// runtimeCopy is a copy of the runtime, whose kind has to fit the addresses.
+// runtimeCopy is a copy of the runtime, whose kind has to fit the addresses: the address of a device
+// must be one. Kinds that say host take any address, as with unified addressing a pointer of a
+// device is accepted there.
 func (c *call) runtimeCopy(k *copy2, kind uint32, stream uint64, async bool) result {
 	if kind > copyDefault {
 		return errInvalidDirection
@@ -35,6 +37,8 @@ func rows(dst, dpitch, src, spitch, width, height uint64) *copy2 {
 	return &copy2{dst: dst, src: src, dstPitch: dpitch, srcPitch: spitch, width: width, height: height, depth: 1}
 }
 
+// rtMemory are the runtime's functions for memory. A copy in any shape (bytes, rows, slices, to and
+// from a variable, between devices) is first read into a copy2, then made in a stream or at once.
 func rtMemory(lib int) map[string]handler {
 	async := func(streamArg int, f func(c *call) (*copy2, uint32, result)) handler {
 		return func(c *call) result {
@@ -218,6 +222,8 @@ func (c *call) pointerAttributes(lib int) result {
 	return success
 }
 
+// rtStreams are those for streams and events that have other parameters than the driver's. In CUDA
+// 13 a plain name is what the last of _v2 and _v3 was before.
 func rtStreams(lib int) map[string]handler {
 	update := 3
 	info := 0
@@ -235,6 +241,7 @@ func rtStreams(lib int) map[string]handler {
 	}
 }
 
+// rtGraphs are those for graphs that have other parameters than the driver's.
 func rtGraphs(lib int) map[string]handler {
 	copyNode := func(c *call, k *copy2, r result) result { return c.newNode(c.copyWork(k, r)) }
 	m := map[string]handler{

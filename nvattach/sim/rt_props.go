@@ -141,7 +141,8 @@ func properties() []property {
 	}
 }
 
-// deviceProp builds a cudaDeviceProp.
+// deviceProp builds a cudaDeviceProp. What no attribute has is the name at 0, the UUID at 256 and the
+// memory at 288; the LUID, of Windows alone, stays 0.
 func (c *call) deviceProp(d *device, lib int) []byte {
 	size := propSize12
 	if lib == libCudart13 {

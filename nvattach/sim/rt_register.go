@@ -15,7 +15,9 @@ type runtimeState struct {
 	vars  map[uint64]hostName // by the address of the host's variable
 }
 
-// A fatBinary is a registered image; it is loaded on first use.
+// A fatBinary is a registered image; it is loaded on first use. nvcc makes a constructor for each
+// source file, which calls __cudaRegisterFatBinary with the image, __cudaRegisterFunction for each kernel
+// with the address of the stub that stands for it on the host, and __cudaRegisterVar for each variable.
 type fatBinary struct {
 	wrapper uint64
 	caller  uint64 // who registered it
@@ -37,6 +39,7 @@ const registerEntry = "__cudaRegisterFatBinary"
 // The runtime's registrations are bounded like all objects.
 func (s *runtimeState) full() bool { return len(s.bins)+len(s.funcs)+len(s.vars) >= maxObjects }
 
+// init makes the maps. Handles begin where no object's do.
 func (s *runtimeState) init() {
 	s.next = 0x5d00_0000_0000
 	s.bins, s.funcs, s.vars = map[uint64]*fatBinary{}, map[uint64]hostName{}, map[uint64]hostName{}
@@ -79,6 +82,8 @@ func (s *runtimeState) set(m map[uint64]hostName, at uint64, v hostName) {
 	m[at] = v
 }
 
+// rtRegistration are the functions that nvcc's constructors call. They need no
+// CUDA that works: a program registers its kernels whether it comes to use them or not.
 func rtRegistration() map[string]handler {
 	return map[string]handler{
 		registerEntry: func(c *call) result {
@@ -160,7 +165,8 @@ func (c *call) registered() (*fatBinary, string, bool) {
 	return b, name, good
 }
 
-// library loads a registered image.
+// library loads a registered image. Hooks are told of it as an image that the registration gave,
+// not the call in which it is loaded, which can be any.
 func (c *call) library(b *fatBinary) (*codeLibrary, result) {
 	if b.lib == nil {
 		c.given = b

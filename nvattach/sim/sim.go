@@ -58,7 +58,9 @@ type ProcessMemory interface {
 	WriteMem(addr uint64, buf []byte) (int, error)
 }
 
-// Hooks are called on the goroutine of a program's call or of its stream.
+// Hooks are called on the goroutine of a program's call or of its stream. Image, Loaded and
+// Instead are called while the program's lock is held, which makes them one at a time for a
+// program; Launch and Exit are not.
 type Hooks struct {
 	// Image is called for each image that a program loads, before anything is read
 	// from it. What it returns is loaded instead; an error refuses the image
@@ -115,6 +117,13 @@ type Launch struct {
 
 // A Sim serves programs. Make one with [New], give its Env to programs, let Serve
 // run beside them.
+//
+// There is a goroutine for the listening socket (Serve), one for each connection, one that
+// waits for the end of each program, and one for each operation in a stream. wg counts those of
+// connections and of programs; the operations of a program are counted by Process.users.
+//
+// Locks are taken in the order Process.mu, Sim.mu, Arena.mu, and none is held while a program
+// is asked for something, except that a program's own call holds Process.mu.
 type Sim struct {
 	opts Options
 	gpu  GPU
@@ -128,6 +137,8 @@ type Sim struct {
 
 	ids atomic.Uint64 // of sessions, streams and captures
 
+	// mu guards what is below, which all programs share. It is held for short: parsing,
+	// and whatever waits, happens without it.
 	mu     sync.Mutex
 	procs  map[int]*Process // by pid, those that are alive
 	closed bool
@@ -177,6 +188,9 @@ func (s *Sim) prepare() error {
 			return err
 		}
 	}
+	// The socket is connected by its path, and sockaddr_un has room for 108 bytes of it, with
+	// the NUL. An abstract name would have no such limit, but belongs to a network namespace,
+	// which a program in a container may not share.
 	path := filepath.Join(s.dir, "s")
 	if len(path) > 107 {
 		return fmt.Errorf("the path of the socket, %q, is too long for one; set TMPDIR to a shorter one", path)
@@ -231,6 +245,10 @@ func (s *Sim) Env(env []string) []string {
 
 // Serve answers programs until ctx ends or the simulation is closed. Kernels that
 // still run when ctx ends are stopped.
+//
+// Where this process has no descriptor left, a program that connects is accepted with one that is
+// kept for that, and closed at once: its calls return CUDA_ERROR_NOT_INITIALIZED then, where it
+// would otherwise wait for an answer for ever.
 func (s *Sim) Serve(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, s.shut)
 	defer stop()
@@ -273,7 +291,8 @@ func (s *Sim) Serve(ctx context.Context) error {
 	}
 }
 
-// shut ends everything that is served.
+// shut ends everything that is served. It does not wait: each program's goroutine gives
+// back what it has.
 func (s *Sim) shut() {
 	s.mu.Lock()
 	s.closed = true

@@ -5,7 +5,9 @@ import (
 	"time"
 )
 
-// A cudaContext is a CUcontext.
+// A cudaContext is a CUcontext. Process.mu guards it, except failed, which the goroutines of
+// operations set. A context that is destroyed stays in the hands of those who had it; they look at
+// destroyed after each wait.
 type cudaContext struct {
 	dev       *device
 	handle    uint64
@@ -30,12 +32,14 @@ func (x *cudaContext) fail(r result) {
 
 func (x *cudaContext) status() result { return result(x.failed.Load()) }
 
-// An operation is work in a stream: done is closed when it is over, after when was set.
+// An operation is work in a stream: done is closed when it is over, after when was set. That
+// orders all that it did before all that waits for it. when is for cuEventElapsedTime.
 type operation struct {
 	done chan struct{}
 	when time.Time
 }
 
+// over reports whether it has ended.
 func (o *operation) over() bool {
 	select {
 	case <-o.done:
@@ -48,6 +52,9 @@ func (o *operation) over() bool {
 // A stream is a CUstream: a queue of which each operation waits for the one
 // before. Streams that block also wait for the legacy stream's operations, and
 // those for theirs.
+//
+// The queue is no list: an operation is a goroutine that waits for the ones before it, and a
+// stream remembers the last.
 type stream struct {
 	ctx         *cudaContext
 	handle      uint64
@@ -60,6 +67,7 @@ type stream struct {
 	capLast     []*node // with cap: what the next operation depends on
 }
 
+// newStream makes a stream of a context. It has no handle yet.
 func (p *Process) newStream(x *cudaContext, nonblocking bool) *stream {
 	s := &stream{ctx: x, nonblocking: nonblocking, id: p.sim.ids.Add(1)}
 	x.streams[s] = true
@@ -89,7 +97,8 @@ func (s *stream) before() []*operation {
 }
 
 // enqueue adds an operation. The error of run, if any, is the context's from then
-// on, and what comes later is not run. Called with the process locked.
+// on, and what comes later is not run. Called with the process locked; run is called without
+// the lock, on a goroutine that Process.users counts, and must not use what the lock guards.
 func (p *Process) enqueue(s *stream, waits []*operation, run func() result) *operation {
 	deps := append(s.before(), waits...)
 	o := &operation{done: make(chan struct{})}
@@ -169,7 +178,8 @@ func (c *call) needHelper() {
 }
 
 // wait waits for operations, without the process's lock, and gives the program
-// what kernels have printed.
+// what kernels have printed. In a program without a thread for callbacks the waiting thread
+// calls what its streams ask for: nobody else can, and the operations would never end.
 func (c *call) wait(ops ...*operation) {
 	var todo []*operation
 	for _, o := range ops {
@@ -193,6 +203,7 @@ func (c *call) wait(ops ...*operation) {
 	}
 }
 
+// waitOne waits for one. calls is nil where another thread answers callbacks.
 func (c *call) waitOne(o *operation, calls chan *hostCall) {
 	for {
 		select {
@@ -231,7 +242,9 @@ func (c *call) syncStream(s *stream) result {
 	return s.ctx.status()
 }
 
-// stream returns the stream of a handle, creating the special ones.
+// stream returns the stream of a handle, creating the special ones: 1 is CU_STREAM_LEGACY, 2
+// CU_STREAM_PER_THREAD, and 0 either, by whether the entry is one of those for programs that were
+// compiled with --default-stream per-thread (_ptsz, _ptds).
 func (c *call) stream(h uint64) (*stream, result) {
 	x, r := c.context()
 	if r != success {
@@ -264,7 +277,8 @@ func (c *call) stream(h uint64) (*stream, result) {
 }
 
 // submit puts work into a stream, or into the graph that the stream is captured
-// to. It also returns the operation, nil in a capture.
+// to. It also returns the operation, nil in a capture. The legacy stream would wait for streams
+// that are being captured, which can't be: CUDA_ERROR_STREAM_CAPTURE_IMPLICIT.
 func (c *call) submit(s *stream, w *work) (*operation, result) {
 	if s.cap != nil {
 		return nil, s.cap.add(s, w)
@@ -279,7 +293,8 @@ func (c *call) submit(s *stream, w *work) (*operation, result) {
 	return c.p.enqueue(s, nil, func() result { return run(s.ctx) }), success
 }
 
-// An event is a CUevent.
+// An event is a CUevent. It stands for the last operation that it was recorded behind; in a
+// capture, for the nodes that were then the last ones of the stream.
 type event struct {
 	ctx    *cudaContext
 	flags  uint64
@@ -288,6 +303,7 @@ type event struct {
 	capped []*node
 }
 
+// eventNoTiming is CU_EVENT_DISABLE_TIMING.
 const eventNoTiming = 2
 
 // record records the event in a stream.

@@ -15,6 +15,12 @@ import (
 
 // A try runs kernels on copies of the memory that a launch is about to change. All
 // copies are made of one snapshot, which has what any of the kernels has asked for.
+//
+// Nobody knows before a run what a kernel will look at. So an allocation is copied when a run asks
+// for its address first: once into the snapshot (taken), which no run writes to, and from there into
+// the run's own view. The launch that is tried waits for the hook meanwhile, but other streams
+// and the program itself go on: what they change may or may not be in the snapshot, and all
+// runs see the same.
 type try struct {
 	arena *Arena
 	mu    sync.Mutex
@@ -54,6 +60,7 @@ func copyOf(r emu.Region) emu.Region {
 	return r
 }
 
+// region returns the snapshot of the allocation at addr, which it takes if there is none yet.
 func (t *try) region(addr uint64) (emu.Region, bool) {
 	r, ok := t.arena.Region(addr)
 	if !ok {
@@ -87,7 +94,8 @@ func (v *view) Region(addr uint64) (emu.Region, bool) {
 	return c, true
 }
 
-// Alloc implements [emu.Allocator].
+// Alloc implements [emu.Allocator]: malloc in a kernel. It comes from the program's arena, since
+// a run has to find it by its address; Try frees what is left.
 func (v *view) Alloc(size, align uint64, name string) (emu.Region, error) {
 	r, err := v.of.arena.Alloc(size, align, name)
 	if err == nil {

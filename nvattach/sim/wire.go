@@ -57,7 +57,8 @@ const (
 	actExit   = 7 // write the data to stderr and exit with status a[0]
 )
 
-// A request is a decoded request.
+// A request is a decoded request. Its numbers are the program's: nothing is taken for
+// good but its length and magic number.
 type request struct {
 	kind, lib, index uint32
 	args             [6]uint64
