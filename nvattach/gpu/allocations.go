@@ -28,8 +28,12 @@ type allocator struct {
 	shared       bool
 }
 
+// absent is an argument that a function does not have.
 const absent = -1
 
+// allocators returns the functions of the driver that give memory to kernels, or take it away, by name
+// (prototypes of cuda.h). Of those by which memory is shared with others, nothing more is known than
+// that: launches are not tried any more then.
 func allocators() map[string]allocator {
 	alloc := allocator{out: 0, at: absent, size: 1}
 	list := map[string]allocator{
@@ -146,6 +150,11 @@ func (tr *Tracer) follow(t *ptrace.Task) *follow {
 
 // follow is what is followed of a process for trials of launches. Of the tracing
 // thread, and of a trial while it is under way.
+//
+// It is also the gate by which a trial has the GPU to itself. Each thread's call of a function that
+// changes memory is counted from entry to return (inside). A thread that is to try a launch waits
+// until the others are out (begin); meanwhile, and until its trial is over (open), threads that come
+// to such a function are held at its entry (gated).
 type follow struct {
 	tracked uint64            // the driver that was followed from its beginning; 0: none
 	device  map[uint64]uint64 // memory of GPUs, and managed: sizes, by address
@@ -184,6 +193,7 @@ func (f *follow) open(th *thread) {
 // enters and leaves count a thread's calls of functions that change memory.
 func (f *follow) enters(t *ptrace.Task) { f.inside[t.TID]++ }
 
+// leaves is called when one has returned. It may be the last that a trial has waited for.
 func (f *follow) leaves(t *ptrace.Task) {
 	if f.inside[t.TID]--; f.inside[t.TID] <= 0 {
 		delete(f.inside, t.TID)

@@ -90,8 +90,10 @@ func (t *trial) lend() error {
 	return t.copyAsides(append(append([]aside(nil), t.globals...), t.constants...), false)
 }
 
+// takeBack copies variables, not constants, which kernels can't change.
 func (t *trial) takeBack() error { return t.copyAsides(t.globals, true) }
 
+// copyAsides copies the values of variables to the other module, or back.
 func (t *trial) copyAsides(list []aside, back bool) error {
 	var steps []step
 	for _, a := range list {

@@ -20,6 +20,11 @@ var clockPTX string
 
 // clockLine is memory through which a kernel is asked what time it is. One context at a time
 // uses it.
+//
+// The kernel waits for a number in word clockAsked to become the next one, writes %globaltimer
+// to clockTimer and then the number to clockAnswered. Of a question that took d from asking to
+// answer, the timer was read d/2 after it was asked, within d/2. The memory is the host's, shared
+// with the GPU, so that neither side makes a call in between.
 type clockLine struct {
 	*nvattach.ClockLine
 	mu   sync.Mutex
@@ -189,6 +194,7 @@ func (v *visit) moment(c *context, limit time.Duration) (best clockMoment, err e
 // monotonic is the host's clock.
 func monotonic() uint64 { return hostClock(unix.CLOCK_MONOTONIC) }
 
+// hostClock is one of the host's clocks, in nanoseconds.
 func hostClock(id int32) uint64 {
 	var t unix.Timespec
 	_ = unix.ClockGettime(id, &t) // there are both

@@ -138,7 +138,8 @@ func (t *trial) launchOwn(f, threads, stream uint64, params ...uint64) error {
 	return t.exchange(b, at, []step{call("cuLaunchKernel", f, blocks, 1, 1, threads, 1, 1, 0, stream, at, 0)}, 0, nil)
 }
 
-// keep copies the regions that a run has changed.
+// keep copies the regions that a run has changed. Others are equal to what they were before the launch,
+// and need no copy: most kernels change little of what a program has.
 func (t *trial) keep(set func(r *region, at uint64), to func(r *region) uint64) error {
 	diffs, err := t.diff(before, before)
 	if err != nil {
@@ -174,7 +175,8 @@ func (t *trial) keepAgain() error {
 	return nil
 }
 
-// judge compares what the run with programs left.
+// judge compares what the run with programs left. A byte is wrong if both runs without programs
+// left the same there, and this one something else. Words in which those two differ are unstable.
 func (t *trial) judge(out *session.Verification) error {
 	pick := func(at func(r *region) uint64) func(r *region) uint64 {
 		return func(r *region) uint64 {

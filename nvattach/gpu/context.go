@@ -18,6 +18,16 @@ import (
 )
 
 // context is a CUDA context of a program, with its maps.
+//
+// Memory for maps is of one of three kinds. In a primary context it belongs to the device
+// (cuMemCreate, lasting): the runtime's contexts can be reset and come again, and libraries outlive
+// them and run on all devices. In other contexts it is allocated as the program's own is
+// (cuMemAlloc), and in a process that sees several devices it is managed, so that kernels on all of
+// them reach it.
+//
+// process.visits guards it, except where something else is said. kept, final, late and lost say how
+// good the last reading was, for the sentence that is shown with the maps if the context ends
+// without another one.
 type context struct {
 	handle  uint64
 	device  uint32 // CUdevice
@@ -34,8 +44,8 @@ type context struct {
 	// lasting: its memory belongs to the device, and stays when the primary context
 	// is reset. So may libraries with code that knows where it is.
 	lasting  bool
-	retained bool // for a visit
-	attended atomic.Bool
+	retained bool        // for a visit
+	attended atomic.Bool // a goroutine sees to it that it is looked at, see attend
 	looked   time.Time
 	read     time.Time     // when the maps were kept
 	took     time.Duration // how long that took
@@ -149,7 +159,9 @@ const (
 )
 
 // enter makes a context current for a visit, without disturbing a capture that is
-// under way, and makes a stream that waits for no other; leave undoes it.
+// under way, and makes a stream that waits for no other; leave undoes it. A stream that is made
+// with CU_STREAM_NON_BLOCKING does not wait for the default stream: what is copied in it goes beside
+// the program's kernels.
 func (v *visit) enter(c *context) error {
 	_, _, err := v.enterAnd(c, nil)
 	return err
@@ -232,7 +244,8 @@ func (v *visit) current(library bool) (uint64, error) {
 }
 
 // newContext gives a context its maps. It may return another one of the same
-// device, whose maps serve it.
+// device, whose maps serve it. It returns a context also with an error, if that will be the same next
+// time, and nil if the thread could not be used.
 func (v *visit) newContext(handle uint64) (*context, error) {
 	if err := v.room(); err != nil {
 		return nil, err
@@ -256,7 +269,9 @@ func (v *visit) newContext(handle uint64) (*context, error) {
 	return c, err
 }
 
-// facts asks what must be known of the current context.
+// facts asks what must be known of the current context: its device, how many there are, the
+// device's architecture and multiprocessors, and whether it is the device's primary context. That is
+// found out by retaining the primary one if it is active, which gives its handle, and releasing it.
 func (v *visit) facts() []step {
 	return []step{
 		call("cuCtxGetDevice", v.word(wordDevice)), call("cuDeviceGetCount", v.word(wordCount)),
@@ -332,7 +347,9 @@ func (v *visit) warnOfAtomics(c *context) error {
 }
 
 // share has the current context's kernels reach memory of maps that are the host's, too, at
-// the address that the process has it at.
+// the address that the process has it at. Where a device can use the host's
+// pointers of registered memory (CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM), it has
+// it at the same address; elsewhere programs with that address in them could not work.
 func (v *visit) share(addr, size uint64) error {
 	if v.p.tr.share == nil {
 		return errors.New("programs on the host do not run in the processes")
@@ -450,7 +467,8 @@ func (v *visit) allocLasting(c *context, size uint64, devices int) error {
 // settleTime is how long a program's kernels are waited for at its end.
 const settleTime = 5 * time.Second
 
-// mark records where the context's streams are now. Its last call fails if kernels run.
+// mark records where the context's streams are now, which does not wait, as a synchronising call would: if
+// a kernel never ends, the program must still be able to. Its last call fails if kernels run.
 // Drivers before 12.5 record those streams only that wait for the default stream, as
 // all do that are not told otherwise.
 func (v *visit) mark(c *context) []step {

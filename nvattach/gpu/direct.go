@@ -89,7 +89,9 @@ func carrier() (string, error) {
 	return "", errors.New("there is no cat that is linked with a C library, to load the driver into")
 }
 
-// direct handles the stops of the process that has the driver.
+// direct handles the stops of the process that has the driver. That is cat, with the driver preloaded: when
+// it reads its standard input, all libraries are there and nothing of the driver is under way. All work
+// is one visit at that system call; then it reads the end of /dev/null, and ends.
 type direct struct {
 	*Tracer
 	jobs  []Direct

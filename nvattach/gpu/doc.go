@@ -10,6 +10,24 @@
 // kernels but at its end and in trials, and its current context, capture mode and streams are
 // as before after each visit.
 //
+// # How the driver is called
+//
+// The tracing thread is the only one that may touch a traced thread, and it must not wait. What
+// has to wait, for the GPU or a compiler, runs on goroutines. So a breakpoint's handler
+// holds the thread at which it is called ([ptrace.Task.Hold]) and starts a goroutine with a visit; that
+// has the tracing thread make one call after another in the held thread (visit.do), and releases
+// it. There is one visit at a time in a process. A visit begins by making the context
+// current that it is for, with the thread's capture mode relaxed, so that a capture under way is not
+// disturbed, and with a stream of its own (visit.enter), and ends by undoing that (visit.leave).
+//
+// Arguments that are pointers lead to scratch memory in the program: words for results, and a stage
+// through which memory of the GPU is copied.
+//
+// What a process has is in a process: the driver's functions, its contexts, each with memory for maps
+// and a session.Context. A process is known from the first image that it loads, a context from
+// the first that is loaded into it. A context ends with its process, or when a function that ends
+// it is about to be called; what was kept of its maps is shown then.
+//
 // # When maps are read
 //
 // At exit, which comes before the driver's own end: when the kernels that run have

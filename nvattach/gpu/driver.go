@@ -13,7 +13,7 @@ import (
 	"nvtrace/ptrace/proc"
 )
 
-// library is a library that a program has mapped.
+// library is a library that a program has mapped, with the addresses that its functions have there.
 type library struct {
 	path string
 	bias uint64 // address in the program minus that in the file
@@ -99,6 +99,7 @@ func readLibrary(f *os.File, m *proc.Mapping) (*library, error) {
 	return s.at(m)
 }
 
+// read reads the functions of a file: those that it exports, by their addresses in it.
 func (s *symbolFile) read(f *os.File) (err error) {
 	if s.file, err = dso.Read(f); err != nil {
 		return err
@@ -139,6 +140,9 @@ type ends struct {
 	last []uint64 // _exit, which does not
 }
 
+// findEnds looks for these functions in the executable and in what is called like a C library. There
+// may be several: a static executable has its own. A stripped one has none that can be found:
+// whether the driver may still be called at its end can't be told, and what was read last is shown.
 func findEnds(pid int, maps []proc.Mapping) ends {
 	var e ends
 	exe, _ := os.Readlink(proc.Path(pid, "exe"))

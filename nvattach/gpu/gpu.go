@@ -56,18 +56,23 @@ type Options struct {
 // Tracer runs a session's probes in the programs of a run. Its Replace is for
 // [capture.Options]; it is a [ptrace.Handler] for the calls that [Tracer.Rules]
 // select.
+//
+// Its methods as a handler, Refused and all that breakpoints call run on the tracing thread; Replace
+// runs on a goroutine, with the loading thread held. Locks are taken in the order process.visits,
+// context.clocksMu, clockLine.mu, live.mu, process.known, Tracer.mu. The first three are held while
+// the tracing thread is asked for something, so that it takes none of these itself.
 type Tracer struct {
 	o     Options
 	class uint16
-	code  dso.Watcher
+	code  dso.Watcher // of mapped drivers
 	log   *slog.Logger
 	quit  chan struct{} // closed by Close
 	share func(t *ptrace.Task) error
 	clock *clockLine
 	own   func(t *ptrace.Task, addr uint64) error
-	work  sync.WaitGroup
+	work  sync.WaitGroup // goroutines: visits, compilations, watches of contexts
 
-	mu        sync.Mutex
+	mu        sync.Mutex // guards what follows
 	threads   map[int]*thread
 	procs     map[*ptrace.Process]*process
 	follows   map[*ptrace.Process]*follow
@@ -120,6 +125,7 @@ func (tr *Tracer) Stats() Stats {
 	return tr.stats
 }
 
+// count changes the statistics.
 func (tr *Tracer) count(f func(s *Stats)) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -135,6 +141,10 @@ func (tr *Tracer) handed(after time.Duration) {
 }
 
 // process is a process that loads code.
+//
+// It is made when the process loads its first image, or when nvtrace attaches to it, and ends with
+// the process, or its image: an exec makes another one. A child after fork has none of its parent's
+// contexts, which CUDA can't use there, and begins with a process of its own.
 type process struct {
 	tr  *Tracer
 	pid int
@@ -144,8 +154,8 @@ type process struct {
 	scratch   remote.Scratch // for calls of the driver
 	driver    *library
 	contexts  map[uint64]*context
-	order     []*context
-	comparers map[uint64][2]uint64 // kernels of ours, by context
+	order     []*context           // those with maps, in the order in which they came
+	comparers map[uint64][2]uint64 // kernels of ours, by context; guarded by known
 	stuck     bool                 // a function of the driver did not return
 
 	late atomic.Uint64 // counts launches, and returns from them, since exit was reached
@@ -233,6 +243,8 @@ func (tr *Tracer) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
 	}
 }
 
+// task keeps threads and processes up to date. What a process leaves is shown on a goroutine, since
+// that may have to wait for a visit that is still under way.
 func (tr *Tracer) task(t *ptrace.Task, e *ptrace.TaskEvent) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -307,18 +319,21 @@ func (tr *Tracer) Close() {
 	tr.log.Debug("probes", "handovers", tr.handovers, "waited", tr.handing, "calls", tr.stats.DriverCalls)
 }
 
+// process returns what is known of a task's process, nil if it has loaded no code.
 func (tr *Tracer) process(t *ptrace.Task) *process {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	return tr.procs[t.Proc]
 }
 
+// isActive reports whether a process has contexts with maps: without any there is nothing to read.
 func (tr *Tracer) isActive(p *process) bool {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	return p.active
 }
 
+// thread returns a thread that is traced, nil if there is none of that number.
 func (tr *Tracer) thread(tid int) *thread {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -372,7 +387,12 @@ func (m MachineCode) Without(arch fatbin.Arch) string {
 }
 
 // Replace is for [capture.Options]: it rewrites an image that a program is about
-// to load, for the context that is current in the thread.
+// to load, for the context that is current in the thread. The thread is held at the entry of the
+// loading function meanwhile.
+//
+// The context must be known before: code has addresses of its maps in it, and is compiled
+// for its GPU. If nothing is changed, false is returned and the program's own image is loaded, as it is if
+// the loader is going to fail anyway.
 func (tr *Tracer) Replace(im *capture.Captured) (image []byte, ok bool) {
 	th := tr.thread(im.TID)
 	if th == nil {
@@ -520,7 +540,8 @@ func (tr *Tracer) contextOf(th *thread, library bool) (*context, *library, error
 	return v.contextHere(library)
 }
 
-// contextHere is contextOf of a visit.
+// contextHere is contextOf of a visit. A context that can't have maps is remembered with the
+// reason, so that it is not tried again with each image.
 func (v *visit) contextHere(library bool) (*context, *library, error) {
 	p, tr := v.p, v.p.tr
 	if p.driver == nil {
@@ -575,7 +596,9 @@ func (tr *Tracer) enroll(th *thread) (*process, error) {
 	return p, nil
 }
 
-// findDriver finds the driver at whose loader's entry the thread is held.
+// findDriver finds the driver at whose loader's entry the thread is held: the library with the
+// code there, whatever its name, as programs may have a libcuda of their own. From now on
+// the process is watched for the ends of contexts and its own.
 func (v *visit) findDriver() error {
 	var at uint64
 	if err := v.do(func(t *ptrace.Task, done func(error)) {
@@ -608,7 +631,9 @@ func (v *visit) findDriver() error {
 // compileFor returns what compiles for the program's driver; nil, or nothing as a
 // result, leaves that to the driver itself.
 //
-// base is where the maps are that the code uses; options are the compiler's.
+// base is where the maps are that the code uses; options are the compiler's. It is the
+// compiler library that belongs to this driver, in a process of nvtrace's (package jit): compiling
+// is the larger part of what rewriting costs, and there its results can be kept.
 func (tr *Tracer) compileFor(lib *library, arch fatbin.Arch, base uint64, options ...string) func(text string) ([]byte, error) {
 	if tr.o.InProgram {
 		return nil

@@ -114,7 +114,8 @@ func (im *images) add(sum string, data []byte) {
 	}
 }
 
-// list notes the kernels of a file's containers that a GPU can take.
+// list notes the kernels of a file's containers that a GPU can take. They are read by all
+// processors, since decompressing and reading those of a large library takes seconds.
 func (im *images) list(f *fatbin.File, containers []*fatbin.Container, arch fatbin.Arch) error {
 	names := make([][]string, len(containers))
 	errs := make([]error, min(runtime.GOMAXPROCS(0), len(containers)))
@@ -157,6 +158,7 @@ func kernelsOf(c *fatbin.Container, arch fatbin.Arch) (names []string) {
 	return nil
 }
 
+// cubinOf reads entry i of a container, nil if it is no cubin that can be read.
 func cubinOf(c *fatbin.Container, i int) *fatbin.Cubin {
 	data, err := c.Entries[i].Data(nil)
 	if err != nil {

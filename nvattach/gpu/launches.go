@@ -19,6 +19,7 @@ type launcher struct {
 	stream               int // none: in the configuration
 }
 
+// inConfig is launcher.stream of a function whose stream is in its configuration.
 const inConfig = -1
 
 // launchers returns them by their names (prototypes of cuda.h).
@@ -126,7 +127,9 @@ func (tr *Tracer) atUnload(t *ptrace.Task, context bool) {
 	tr.follow(t).stale = true
 }
 
-// atLaunch is called at the entry of a function that launches a kernel.
+// atLaunch is called at the entry of a function that launches a kernel. There are two reasons to look:
+// a launch may be due to be tried (arrive), and one may come back refused for want of registers,
+// which is then made again without programs (refused).
 func (tr *Tracer) atLaunch(t *ptrace.Task, fn string, l launcher) {
 	p, th := tr.process(t), tr.thread(t.TID)
 	if p == nil || p.driver == nil || th == nil || t.Calling() || th.visiting || !tr.isActive(p) {
@@ -206,7 +209,8 @@ func (p *process) arrive(t *ptrace.Task, th *thread, lc *launchCall, f *follow, 
 // return from the driver.
 const gateTime = 2 * time.Second
 
-// skip has the function at whose entry a thread is return success at once.
+// skip has the function at whose entry a thread is return success at once: its return address is on
+// top of the stack, where the call has put it.
 func (p *process) skip(t *ptrace.Task, lc *launchCall) {
 	r, err := t.Regs()
 	if err != nil {
@@ -280,7 +284,9 @@ func (v *visit) identify(handle uint64) (*kernel, error) {
 	return k, nil
 }
 
-// findTwin finds the copy of a kernel without programs.
+// findTwin finds the copy of a kernel without programs. It is in the same module, by a name of its own, or,
+// of machine code, in a module of its own that is loaded for it now. What the program has set for
+// the kernel is set for the copy.
 func (v *visit) findTwin(k *kernel, handle uint64, function bool) error {
 	have, ok := v.p.tr.o.Session.Kernel(k.name)
 	if !ok || !have.Twin {
@@ -377,6 +383,8 @@ func (v *visit) text(at uint64) (s string, err error) {
 	return strings.TrimRight(s, "\x00"), err
 }
 
+// isDriverError reports whether it was the driver that refused something; other errors say that the
+// thread, or the process, is no longer there.
 func isDriverError(err error) bool {
 	_, ok := errors.AsType[*DriverError](err)
 	return ok

@@ -30,6 +30,16 @@ import (
 // A copy has variables of its own, but is made to use those of the kernel's module; where that
 // can't be, the kernel stays as it is. So do launches that want all blocks to run at a time, where
 // fewer of the copy fit, and kernels in graphs, which would keep the copies.
+//
+// The way of a kernel, by what is called:
+//
+//	foundDriver  the agent is told of the launching functions (begin), and notes handles from now on
+//	look, meet   a handle is new: breakpoints are set at launches (arm), which stay until it is known
+//	at, ask      a thread is about to launch it: the driver is asked what it is (name)
+//	prepare      beside the program: its image is found (images) and a copy with programs is made
+//	at, load     a thread is about to call the driver: variables are looked up (bind), the copy is loaded
+//	Set          from here on the agent puts the copy's handle in place of the kernel's
+//	leave        the agent stops that; when no launch of copies runs any more, unload unloads them
 
 // LiveMemory is the size of the memory that Tracer.Live wants.
 const LiveMemory = maxLive * agent.SubstitutesSize
@@ -280,7 +290,9 @@ func (l *live) forget(owner uint64) {
 	l.ready = slices.DeleteFunc(l.ready, gone)
 }
 
-// look waits for kernels that are launched, until the process has ended or is left.
+// look waits for kernels that are launched, until the process has ended or is left. Breakpoints at
+// launches cost the program a stop for each. So they are set only while there is something to
+// do, and are taken away for a while (liveRest) when many launches came by that were of no use.
 func (l *live) look(th *thread) {
 	tick := time.NewTicker(liveLook)
 	defer tick.Stop()
@@ -387,6 +399,7 @@ func (l *live) arm(t *ptrace.Task) {
 	}
 }
 
+// disarm takes away the breakpoints that arm has set.
 func (l *live) disarm() {
 	for _, b := range l.armed {
 		if err := b.Remove(); err != nil {
@@ -612,7 +625,8 @@ func (l *live) enqueue(k *liveKernel) {
 	}
 }
 
-// bind asks where the variables are that a kernel uses, and has its copy use them.
+// bind asks where the variables are that a kernel uses, and has its copy use them. The image is
+// made with these addresses on a goroutine, and comes back to the list of what is to be loaded.
 func (l *live) bind(v *visit, k *liveKernel) error {
 	if _, entered, err := v.enterAnd(k.context, v.reach(k.context, false)); !entered {
 		return errors.Join(err, errAsleep)
@@ -651,7 +665,7 @@ func (l *live) variable(v *visit, k *liveKernel, name string) (uint64, error) {
 	return at, err
 }
 
-// load loads copies that are ready.
+// load loads copies that are ready, for liveLoad at most: the thread has work to do.
 func (l *live) load(v *visit) {
 	for began := time.Now(); time.Since(began) < liveLoad; {
 		l.mu.Lock()
@@ -687,7 +701,9 @@ func (l *live) load(v *visit) {
 	}
 }
 
-// loadCopy loads a copy into its context, and returns the handle to launch it by.
+// loadCopy loads a copy into its context, and returns the handle to launch it by. It is of the
+// same sort as the kernel's, a CUfunction or a CUkernel. The image's memory stays in the program as
+// long as the module does: the driver may read it later.
 func (l *live) loadCopy(v *visit, k *liveKernel) (handle uint64, err error) {
 	c := k.context
 	if _, entered, err := v.enterAnd(c, v.reach(c, false)); !entered {

@@ -14,6 +14,10 @@ var errNoVisit = errors.New("no thread of the program is where it could copy the
 
 // memory is the memory of a context's maps, as nvattach reads it: during a visit
 // through the driver, a chunk at a time, which is kept until the visit's end.
+//
+// Kernels go on meanwhile, so that a visit sees each word as it was at some moment of the visit, and
+// no two words at the same one. Readers of rings and tables must cope with that. Writes are put off
+// until something is read that was not before, or the visit ends, so that many small ones go together.
 type memory struct {
 	addr, size uint64
 	stream     uint64 // of the visit, which waits for no other
@@ -35,6 +39,7 @@ var _ nvattach.Memory = (*memory)(nil)
 // chunkBytes is how much is copied at once.
 const chunkBytes = stageBytes
 
+// check says why bytes can't be reached.
 func (m *memory) check(addr uint64, n int) error {
 	if m.v == nil {
 		return errNoVisit
@@ -180,6 +185,7 @@ func (m *memory) open(v *visit) {
 	m.v, m.chunks, m.lines, m.writes = v, make(map[uint64][]byte), make(map[uint64][]byte), nil
 }
 
+// close makes the GPU see what was written; without a visit it does nothing.
 func (m *memory) close() error {
 	if m.v == nil {
 		return nil

@@ -21,8 +21,9 @@ import (
 
 const (
 	mapsAlign = 4 << 30
-	placeA    = sass.PlaceA // upper halves of addresses
-	placeB    = sass.PlaceB
+	// The upper halves are 16 bits: addresses have 48.
+	placeA = sass.PlaceA // upper halves of addresses
+	placeB = sass.PlaceB
 )
 
 // placed returns the text with addresses of memory at base elsewhere; ok is false if
@@ -73,6 +74,7 @@ func hexDigits(s string) int {
 	return len(s)
 }
 
+// isWord reports whether a character can stand in a name or a number of PTX.
 func isWord(c byte) bool {
 	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' || c == '$' || c == '%'
 }

@@ -91,16 +91,19 @@ func (p *process) watch(t *ptrace.Task, e ends) error {
 	return nil
 }
 
-// ending is what becomes of a context at a function that ends one.
+// ending is what becomes of a context at a function that ends one. It is told by the
+// arguments, before the call is made, and the call is taken to succeed.
 type ending struct {
 	gone bool // with its memory
 	last bool // no kernel of it runs any more
 }
 
+// destroys is about cuCtxDestroy, which ends a context for good.
 func destroys(r *ptrace.Regs, c *context) (e ending, concerned bool) {
 	return ending{gone: true, last: true}, r.Arg(0) == c.handle
 }
 
+// resets is about cuDevicePrimaryCtxReset, which the runtime calls for cudaDeviceReset.
 func resets(r *ptrace.Regs, c *context) (e ending, concerned bool) {
 	return ending{gone: !c.lasting, last: true}, c.primary && uint32(r.Arg(0)) == c.device
 }
@@ -218,6 +221,7 @@ func (v *visit) keepAll(last bool) {
 	}
 }
 
+// keepOne notes how a reading went. Its error is shown only if the context ends without another one.
 func (v *visit) keepOne(c *context, last bool) {
 	if c.ended {
 		return
@@ -264,7 +268,8 @@ func (tr *Tracer) moments() []string {
 func (tr *Tracer) keepEvery() time.Duration { return cmp.Or(tr.o.KeepEvery, 5*time.Second) }
 
 // attend has a context looked at from time to time. Between, no breakpoint costs
-// the program anything.
+// the program anything: a timer has them set, and the first thread that comes to one of them takes
+// all away again (atMoment). It ends with the process.
 func (tr *Tracer) attend(proc *ptrace.Process, c *context) {
 	every := tr.keepEvery()
 	if c.session.Live() {

@@ -26,7 +26,7 @@ type owned struct {
 	serial  uint64 // no other allocation has it
 }
 
-// holding is what a process has allocated. Guarded by Tracer.mu.
+// holding is what a process has allocated, by address. Guarded by Tracer.mu.
 type holding map[uint64]owned
 
 // keepers are functions that allocate: where the address goes, and the size.
@@ -58,6 +58,7 @@ func (tr *Tracer) mappedReadable(t *ptrace.Task, e *dso.Event) {
 	}
 }
 
+// isDriver reports whether a file is called as the driver's library is.
 func isDriver(path string) bool {
 	ok, _ := filepath.Match("libcuda.so*", filepath.Base(path))
 	return ok

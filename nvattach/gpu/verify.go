@@ -14,6 +14,15 @@ import (
 )
 
 // trial is the work of running a launch both ways.
+//
+//	save                      all memory of the program's on the GPU is copied (before)
+//	without, keep, restore    what the first run without programs changed is copied (once)
+//	without, keep, restore    the same again (again): what differs from the first time is not repeatable
+//	with, judge, restore      what the run with programs left is compared with the rest
+//	with                      the times of both are compared; the memory is restored in any case
+//
+// Memory of the host that a kernel may write can't be restored, and a kernel that does something besides, as
+// printing, would do it several times: such launches are not tried (possible).
 type trial struct {
 	*visit
 	lc     *launchCall
@@ -53,6 +62,7 @@ type notVerified struct {
 
 func (e *notVerified) Error() string { return e.reason }
 
+// no is a reason that holds for this launch, never one that holds for all launches of the kernel.
 func no(format string, args ...any) error { return &notVerified{reason: fmt.Sprintf(format, args...)} }
 
 func never(format string, args ...any) error {
@@ -357,6 +367,7 @@ func (t *trial) copies(list []*region, to, from func(r *region) uint64) error {
 	return nil
 }
 
+// base and its like are places of a region's bytes, for copies and diff.
 func base(r *region) uint64   { return r.base }
 func before(r *region) uint64 { return r.before }
 func once(r *region) uint64   { return r.once }
@@ -378,8 +389,10 @@ func (t *trial) save() error {
 	return nil
 }
 
+// restore puts back what all memory held before the launch.
 func (t *trial) restore() error { return t.copies(t.all(), base, before) }
 
+// free gives back what the trial took on the GPU.
 func (t *trial) free() {
 	for _, at := range t.scratch {
 		_ = t.visit.run(try("cuMemFree_v2", at))
@@ -525,6 +538,7 @@ const (
 	turns     = 3
 )
 
+// again makes further timed runs of both kinds.
 func (t *trial) again(out *session.Verification) error {
 	if out.Probed == 0 || out.Unprobed == 0 || max(out.Probed, out.Unprobed) > shortTime || t.p.tr.o.Session.Compared(t.k.name) > 0 {
 		return nil

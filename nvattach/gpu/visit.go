@@ -46,6 +46,7 @@ func (v *visit) explain(err error) error {
 	return err
 }
 
+// readWord reads a word of the program's memory, on the tracing thread.
 func readWord(t *ptrace.Task, addr uint64) (uint64, error) {
 	var b [8]byte
 	_, err := t.ReadMem(addr, b[:])
@@ -64,7 +65,12 @@ type thread struct {
 const stageBytes = remote.StageBytes
 
 // visit is a thread that is held where it may call the driver. Its methods run
-// on a goroutine, never on the tracing thread, and wait; p.mu is locked.
+// on a goroutine, never on the tracing thread, and wait; process.visits is locked.
+//
+// A thread may call the driver where the program itself is about to: at the entry of a function
+// of the driver, which holds no lock of it there, and at libc's exit. Elsewhere it may be anywhere, in
+// the middle of the driver, too. When a call does not return within limit, it is cancelled, and
+// no other is made in that process (stuck).
 type visit struct {
 	p     *process
 	th    *thread
@@ -82,7 +88,9 @@ var errEnded = errors.New("tracing has ended")
 // errStuck: a function of the driver did not return.
 var errStuck = errors.New("the driver does not answer any more")
 
-// do runs fn on the tracing thread; done must be called once, then or later.
+// do runs fn on the tracing thread; done must be called once, then or later. It returns when
+// that is so, when the thread has ended, or when tracing has; fn may then still be called, so that what it
+// writes to must be used only if there is no error.
 func (v *visit) do(fn func(t *ptrace.Task, done func(error))) error {
 	ch := make(chan error, 1)
 	began := time.Now()
@@ -114,6 +122,10 @@ func (v *visit) do(fn func(t *ptrace.Task, done func(error))) error {
 }
 
 // step is a call of a function of the driver, or a decision what to call next.
+//
+// Several steps are one request to the tracing thread, which makes them one after the other without
+// asking the goroutine in between: handing over costs more than most of these calls. What depends on
+// results is a step, too (choose), which is given the words that the calls have left.
 type step struct {
 	fn   string
 	args []uint64
@@ -126,6 +138,8 @@ type step struct {
 // results are the words for results.
 type results [numWords]uint64
 
+// choose makes a decision of a function, call a call that must succeed, try one whose failure is told
+// by visit.code alone.
 func choose(f func(w results) ([]step, error)) step { return step{choose: f} }
 
 func call(fn string, args ...uint64) step { return step{fn: fn, args: args} }
@@ -261,6 +275,7 @@ func (v *visit) results(t *ptrace.Task) (results, error) {
 	return parseResults(b[:]), nil
 }
 
+// parseResults reads the words for results.
 func parseResults(b []byte) (w results) {
 	for i := range w {
 		w[i] = binary.LittleEndian.Uint64(b[8*i:])
