@@ -15,6 +15,10 @@ import (
 
 // Agent puts agents into processes and reads what they record. All methods are
 // for the tracing thread.
+//
+// Records go through three stages: a ring's pend has those that were seen, in any state; ready those
+// that are complete, by time; and [Agent.Deliver] gives out the first of these, once no earlier one
+// can come any more. [Agent.Collect] moves them on.
 type Agent struct {
 	o       Options
 	blob    *program
@@ -34,7 +38,7 @@ type Agent struct {
 	programs *Programs    // of SetPrograms
 	called   []*CallProbe // of SetCallProbes, by number
 	asked    func(nr uint64) (all, code bool)
-	code     map[proc.FileKey]*codeFile
+	code     map[proc.FileKey]*codeFile // of files whose calls were looked at, see fileAt
 
 	ready []ready // in order of time, from next on
 	next  int
@@ -260,7 +264,9 @@ func (a *Agent) endProcess(pid int, when int64) {
 
 // Settle has Options.Bind told of all ioctls that t's process is making, or has
 // made and that were not given out. A descriptor that was withdrawn by
-// Process.SetKind before is in no record that comes later.
+// Process.SetKind before is in no record that comes later: the agent looks at the kind again
+// when it has reserved the record, and either it sees that the kind is gone, or this
+// sees the record.
 func (a *Agent) Settle(pid int) {
 	p := a.procs[pid]
 	if p == nil || !p.started {
@@ -319,7 +325,8 @@ func (a *Agent) SetPlan(plan *EncodedPlan) {
 // Idle reports whether no process has records that were not given out, and
 // threads are in the middle of none. Then, and if arm is set, the next ioctl in
 // any process stops for the supervisor, once: until then there need be no look
-// at the rings.
+// at the rings, and a supervisor with nothing to do can sleep. Between the first look and
+// the arming a thread may have recorded something; hence the second look.
 func (a *Agent) Idle(arm bool) bool {
 	idle := true
 	for _, r := range a.rings {

@@ -11,7 +11,8 @@ import (
 )
 
 // arena is executable memory near code that is patched, within the reach of a
-// jump. It begins with addresses in the agent.
+// jump. It begins with addresses in the agent, to which stubs jump by way of memory: the agent itself is too
+// far away from libraries. Room in it is never given back, since a thread may still be there.
 type arena struct {
 	base uint64
 	used uint64
@@ -31,6 +32,7 @@ const (
 // reach is how far a jump goes, with a margin for what is near its ends.
 const reach = 1<<31 - 1<<20
 
+// cloneArenas copies the arenas of a process for one that is forked from it.
 func cloneArenas(list []*arena) []*arena {
 	out := make([]*arena, len(list))
 	for i, a := range list {
@@ -123,4 +125,5 @@ func gap(pid int, addr uint64) (uint64, error) {
 	return best, nil
 }
 
+// distance is how far two addresses lie apart.
 func distance(a, b uint64) uint64 { return max(a, b) - min(a, b) }

@@ -101,7 +101,8 @@ func (p *Process) writeCalls() error {
 	return p.write(callsAddr, table)
 }
 
-// codeFile is what is known of a file that is mapped as code.
+// codeFile is what is known of a file that is mapped as code. Programs do not run at calls from Go's
+// code: they would run on a goroutine's stack, which may have a few hundred bytes left.
 type codeFile struct {
 	starts []uint64 // where functions begin, in the file; nil: it is not known
 	err    error    // why its calls must stay as they are

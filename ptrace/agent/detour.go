@@ -130,7 +130,7 @@ func body(code []byte) []byte {
 	return code
 }
 
-// detour describes a site.
+// detour describes a site: the flag by which it stops, and where one goes on behind it.
 func (s *hookSite) detour(number int) ptrace.Detour {
 	return ptrace.Detour{
 		Orig: s.back, Flag: uint64(hookAddr + number*hookSize + 16), On: hookBreak, Jump: s.jump, At: s.at,

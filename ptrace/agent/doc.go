@@ -40,6 +40,36 @@
 // seccomp filters of its own, of another time namespace, or of another
 // architecture than amd64 is left alone.
 //
+// Its memory, from which another supervisor can go on, by address (layout.go, layout.h):
+//
+//	baseAddr     the code; its first page is the exempt one
+//	confAddr     settings, the same for all threads: the rules, the clock, who supervises
+//	keysAddr     a hash table from thread pointers to slots
+//	hookAddr     the hooked functions
+//	slotAddr     a slot for each thread: which ring is its own, calls that have not returned
+//	sharedAddr   shared with the supervisor: descriptors, heads and tails of the rings, then the rings
+//	retsAddr     calls that programs wait for the return of
+//	programAddr  programs, with their helpers and maps: shared by all processes
+//
+// Beside it there are arenas, near the code that is patched: a jump reaches 2 GiB. They hold the
+// moved beginnings of functions, and stubs that lead on to the agent.
+//
+// # The life of a process
+//
+// [Agent.Process] puts the agent in, when the supervisor has a reason to: it maps the private
+// memory and writes the code (prepare), maps the shared memory and gives each thread a ring (start).
+// New threads get theirs as they are reported. A child that is forked has all of the code, its
+// jumps included, but its gate is closed until it is started itself; a child of vfork lives in its
+// parent's memory, whose rings are switched off meanwhile for the thread pointer that both have. An
+// exec takes everything away. When a process has ended, its rings are read to their end first, and its
+// shared memory is unmapped here.
+//
+// A thread comes to the agent by a jump, in place of the mov in front of a system call
+// ([Process.PatchSite]) or of a function's beginning ([Process.Hook]). It finds its slot by its thread
+// pointer, reserves a record in its ring, does the call, and completes the record. If
+// anything is not as it should be, the system call is made in a way that the filter stops, and the
+// supervisor does what it would have done without an agent.
+//
 // # Without a supervisor
 //
 // Where the program lives on when the supervisor is killed, whatever it was doing

@@ -21,6 +21,8 @@ func (g *Programs) Index(b []byte) (uint64, error) { return g.put(b) }
 
 // AddFiles tells helpers in t's process of code that has been mapped, in place of what was there. What
 // they have no room for they follow by frame pointers. t must be stopped as [ptrace.Task.Syscall] wants.
+// Other threads may be following a stack: the sequence number is odd while the list changes, and a
+// helper for which it is odd, or has changed meanwhile, knows nothing of the code.
 func (p *Process) AddFiles(t *ptrace.Task, list []CodeFile) error {
 	if err := p.Runs(t); err != nil {
 		return err

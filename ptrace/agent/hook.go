@@ -13,7 +13,11 @@ import (
 )
 
 // hookSite is a function that is hooked. Its place in Process.hooks is its
-// number in records.
+// number in records, so that sites are never taken out of that list, only marked as gone.
+//
+// There may be several at one function: a detour, a hook for records and one for programs. Only the
+// first has replaced code; the others are a chain behind it, each entered from the one before in
+// place of the moved beginning (append).
 type hookSite struct {
 	addr uint64 // of the function
 	size uint64 // of what was replaced
@@ -90,6 +94,7 @@ const maxPrologue = 64
 // aim there.
 const maxFunction = 64 << 10
 
+// hook is Hook of one function. threads are those of the process, all of them stopped.
 func (p *Process) hook(t *ptrace.Task, x *Target, threads []stood) error {
 	if x.Hook == nil {
 		return errors.New("no hook")
@@ -251,7 +256,9 @@ func (p *Process) enter(t *ptrace.Task, s *hookSite, room uint64, stub []byte, a
 	return nil
 }
 
-// install moves the beginning of a function and writes the jump.
+// install moves the beginning of a function and writes the jump. All threads stand still. Everything
+// that the jump leads to is written first, and the jump itself last. A branch to the middle of the jump
+// is refused; threads that are there go on in what was moved.
 func (p *Process) install(t *ptrace.Task, s *hookSite, code []byte, size uint64, threads []stood) error {
 	room, ar, err := p.near(t, s.at, 128)
 	if err != nil {
@@ -511,6 +518,7 @@ func (p *Process) Hooked(addr uint64) bool { return p.has(addr, false) }
 // Probed reports whether programs run at the function at addr.
 func (p *Process) Probed(addr uint64) bool { return p.has(addr, true) }
 
+// has looks for a hook that somebody has asked for, for records or for programs.
 func (p *Process) has(addr uint64, programs bool) bool {
 	return slices.ContainsFunc(p.hooks, func(s *hookSite) bool {
 		return s.addr == addr && !s.gone && !s.free && !s.stop && !s.hook.Beside && (s.hook.Probe != 0) == programs

@@ -1,7 +1,9 @@
 package agent
 
 // Where things are in a traced process, and how they are laid out:
-// internal/blob/src/layout.h has the same and says more.
+// internal/blob/src/layout.h has the same and says more. A test compares the two by a table that is
+// compiled into the code (layout). What lies low, below 2 GiB, is reached by addresses of 32 bits, and what
+// lies high is large; both are where programs and their libraries rarely map anything.
 const (
 	baseAddr  = 0x70000000
 	confAddr  = 0x70008000
@@ -178,7 +180,8 @@ const (
 	callCode  = 2
 )
 
-// States of a record.
+// States of a record. It is filled, then there is the call, if it is of one; while it is ending, its
+// thread reads the clock; and it is done. One that is not wanted after all is void.
 const (
 	stateFilling = 1 + iota // its time will be taken later
 	stateInCall             // the same
@@ -187,7 +190,8 @@ const (
 	stateVoid
 )
 
-// Kinds of records in a ring.
+// Kinds of records in a ring. A pad fills the room up to the ring's end, where the next record did not
+// fit.
 const (
 	kindIoctl = 1 + iota
 	kindCall
@@ -223,7 +227,8 @@ const (
 	recRdev   = 120
 )
 
-// Why the agent traps.
+// Why the agent traps: the third argument of the call by which it does. It is an ioctl on a descriptor
+// that there is none of, with trapRequest.
 const (
 	trapProbe = iota
 	trapStart

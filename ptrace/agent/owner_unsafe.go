@@ -10,7 +10,10 @@ import (
 
 // An owner has the kernel note in the memory of traced processes when the thread that
 // traces them has ended: each has a word that is in the list of robust futexes of that
-// thread (set_robust_list(2)), as if it were a lock that the thread holds.
+// thread (set_robust_list(2)), as if it were a lock that the thread holds. Even SIGKILL does not
+// keep the kernel from going through that list (exit_robust_list, kernel/futex/core.c), so that an agent
+// can tell by a load whether there is a supervisor. Go's runtime has no such list of its own
+// (nvtrace is built without cgo).
 type owner struct {
 	tid   int
 	head  *robustHead

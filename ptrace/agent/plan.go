@@ -7,6 +7,10 @@ import (
 
 // Plan says which ioctls the agent makes and logs by itself, and which memory
 // they refer to. All others go the supervisor's way.
+//
+// It is data, and says what the supervisor's own tables say of a request, as far as that can be done
+// with one or two pointers: the argument, memory that a pointer in it leads to, and memory that
+// pointers in that lead to. The agent copies all of it before the call and after.
 type Plan struct {
 	Rules []Rule
 	// Tables say how long memory is that a pointer leads to, by a number in the

@@ -16,7 +16,15 @@ import (
 	"nvtrace/ptrace/proc"
 )
 
-// Process is a process with the agent in it.
+// Process is a process with the agent in it, or of which is known why there is none.
+//
+// It has four states, each with what is in the process then: nothing; mapped, with the code and
+// the private memory; started, with the shared memory and rings; gone, when it has ended and its rings
+// may still have records. It is the tracing thread's, like all of an Agent.
+//
+// What is in the process's memory is written by /proc/PID/mem while it runs. So every change must leave it
+// in a state that a thread may find in between: tables are written entry first, then what makes
+// the entry valid, and what is replaced is written beside what is in force (writePlan, insertKey).
 type Process struct {
 	PID  int
 	Data any // the caller's own
@@ -163,7 +171,8 @@ func (p *Process) writeCode(t *ptrace.Task, addr uint64, b []byte) error {
 	return t.PokeText(addr, b)
 }
 
-// suitable finds reasons against.
+// suitable finds reasons against: nothing of them can be told from inside of the process later. A clock of
+// another time namespace would give times that can't be compared with the supervisor's.
 func (p *Process) suitable(t *ptrace.Task) error {
 	if p.a.blob == nil {
 		return errors.New("not on this architecture")
@@ -213,7 +222,9 @@ func call(t *ptrace.Task, name string, want uint64, nr uint64, args ...uint64) (
 
 const noFD = ^uint64(0)
 
-// mapPrivate maps what is the process's own, and writes the code.
+// mapPrivate maps what is the process's own, and writes the code. It is at fixed addresses, so that the
+// code needs no relocation and finds its data without a register; a process that has something there
+// is left alone.
 func (p *Process) mapPrivate(t *ptrace.Task) error {
 	clock, err := findClock(t, p.a.vdso)
 	if err != nil {
@@ -257,6 +268,8 @@ func leftover(pid int) bool {
 	return err == nil && m != nil && m.Start == baseAddr && m.End == endAddr && m.Inode == 0 && m.Write && !m.Exec
 }
 
+// writePrivate writes what belongs into that memory; of a process that is taken over, all but the code,
+// which threads may be executing.
 func (p *Process) writePrivate(clock vdsoCode) error {
 	if !p.again {
 		if err := p.write(baseAddr, p.a.blob.code); err != nil {
@@ -455,7 +468,9 @@ func (p *Process) release() {
 }
 
 // fork returns the state of a child, whose memory is a copy of p's but for the
-// rings. It records when it has something to record.
+// rings. It records when it has something to record. The task has just been born, and has executed nothing
+// in its memory: the gate is closed before it can. Where the kernel wipes that page itself
+// (MADV_WIPEONFORK), that also holds for children that nobody sees being born.
 func (p *Process) fork(t *ptrace.Task) *Process {
 	c := &Process{
 		a: p.a, PID: t.PID, mapped: true, arenas: cloneArenas(p.arenas), hooks: cloneHooks(p.hooks),
@@ -591,6 +606,7 @@ func (a *Agent) AddDevice(rdev uint64, kind uint8) {
 	}
 }
 
+// writeDevices tells the process which devices its agent may open.
 func (p *Process) writeDevices() {
 	if p.shared == nil {
 		return

@@ -17,6 +17,10 @@ import (
 // shares: all processes have the same. They can execute the code, with what helpers know of
 // maps, and nobody but this process can write it; the data is everybody's.
 //
+// A traced program can write whatever it likes into the data. The helpers (helpers.c) must come
+// to an end and stay within it whatever they find; what they take for sure, as where a map lies and
+// how large it is, is beside the code.
+//
 // A program is a function
 //
 //	struct { uint64_t r0, end; } program(const struct pt_regs *, const uint64_t table[]);

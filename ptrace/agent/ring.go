@@ -12,6 +12,16 @@ import (
 // ring is what the supervisor knows of a thread's ring. The program can write
 // all of it: every number that comes from there is checked, and what is kept of a
 // record is as large as the least record at most.
+//
+// A thread reserves room by moving head (compare-and-exchange, as its own signal handlers may do the
+// same in between), writes the record's position into it, and completes it by its state. The position
+// tells a record that has a header from what was there before: it counts bytes ever reserved, and
+// never comes twice. The supervisor frees room by moving tail.
+//
+// A thread can leave a record unfinished: it may be stopped in the middle by a debugger, or a signal
+// handler that has interrupted it there may end by longjmp. So nothing here waits without end. A reserved record without a header is a hole, which is
+// passed over after a while; one that is about to be completed (stateEnding) holds the others back
+// for at most patience; and a record whose thread needs the room is given up (relieve).
 type ring struct {
 	p    *Process
 	slot int // whose memory it is
@@ -247,7 +257,9 @@ const patience = 100e6
 // longer than a processor keeps it to itself.
 const visible = 2000
 
-// awaitStores waits until what threads had stored when it was called can be seen.
+// awaitStores waits until what threads had stored when it was called can be seen. The agent takes a
+// record's time before it stores the state; on x86-64 others may see a store later than the
+// thread that made it has read the clock again.
 func (a *Agent) awaitStores() {
 	for until := nanotime() + visible; nanotime() < until; {
 		yield()
@@ -266,7 +278,8 @@ func (a *Agent) hooked() bool {
 }
 
 // Collect looks at all rings, and returns the time up to which all records are
-// known: until it is called again, Peek and Deliver give out those up to there.
+// known: until it is called again, Peek and Deliver give out those up to there. It is now, unless a
+// record is about to be completed: that has taken its time, perhaps, which nobody else can see yet.
 // All events of other origin that were seen before the call, and lie before that
 // time, are in order with them.
 func (a *Agent) Collect() int64 {
@@ -478,7 +491,8 @@ func (a *Agent) Finish() int64 {
 	return a.limit
 }
 
-// parse reads a record, and returns nil if it makes no sense.
+// parse reads a record, and returns nil if it makes no sense. The record and its segments are valid
+// until the next call: they are the Agent's own, and the bytes are the ring's.
 func (r *ring) parse(n *pending, end int64) *Record {
 	h := r.data[n.pos%ringSize:][:n.size]
 	var head [recordSize]byte // what is checked must not change

@@ -164,7 +164,8 @@ func (s *segment) onPath(ip, mov uint64) bool {
 func (a *Agent) SetImages(list []*Image) { a.images = list }
 
 // others returns the sites of the libraries of Agent.SetImages of which ip is one, or
-// one that is patched already. Each library is taken once.
+// one that is patched already. Each library is taken once. That the file is what is mapped is told by the
+// code at its sites, not by its name: the process may have another root folder.
 func (p *Process) others(t *ptrace.Task, ip uint64) (list []place) {
 	if p.imaged == nil {
 		p.imaged = make(map[*Image]bool)

@@ -13,7 +13,8 @@ import (
 var errFull = errors.New("no slot is free")
 
 // addThread gives a stopped thread a ring. One without a thread pointer of its
-// own gets none, and stops for everything.
+// own gets none, and stops for everything. Threads are told apart by their thread pointers, since that
+// is what code can find out in any thread without a system call.
 //
 // System calls for it are made by, which may be another thread.
 func (p *Process) addThread(t, by *ptrace.Task) {
@@ -171,7 +172,8 @@ func (p *Process) openCalls(r *ring) uint64 {
 func hash(tp uint64) int { return int((tp >> 4) * 0x9e3779b97f4a7c15 >> 51) }
 
 // insertKey enters a slot into the table. The thread pointer goes first: an
-// entry is valid when its slot is there.
+// entry is valid when its slot is there. Threads look for their own entries meanwhile, so that none is
+// ever moved; one that is taken out stays as a mark until it is used again.
 func (p *Process) insertKey(tp, slot uint64) error {
 	i, known := p.keys[tp]
 	if !known {

@@ -14,6 +14,10 @@ import (
 // that one learns which handles there are, and how often functions were called with each.
 //
 // The table belongs to one process. A child that is forked from it finds none.
+//
+// It is a hash table with open addressing. The code in the process adds handles, by a
+// compare-and-exchange of an entry's first word, and counts; this side sets what stands for them and
+// takes handles out. A handle that is gone leaves a mark, so that a search does not end there.
 type Substitutes struct {
 	b    []byte
 	addr uint64
@@ -320,8 +324,10 @@ type substCode struct {
 	jumps  map[int]string // by where they are relative to
 }
 
+// add appends bytes of an instruction.
 func (c *substCode) add(b ...byte) { c.b = append(c.b, b...) }
 
+// label names the place that the code has come to.
 func (c *substCode) label(name string) {
 	if c.labels == nil {
 		c.labels = make(map[string]int)

@@ -12,7 +12,12 @@ import (
 
 // A process may have the agent of a supervisor that was killed, or has let it go:
 // its jumps are in place, and calls may be open. Another one takes all of that
-// over.
+// over. That goes only if the code is the same to the byte, as the layout of all memory is then, too.
+//
+// Threads may stand anywhere in the agent's code, with a ring's address in a register. So their slots,
+// places in the table and open calls stay; rings get new memory at the same addresses, and positions
+// in them begin far beyond any of before (ringTurn), so that what is still being written for the
+// other supervisor is taken for nothing. Hooks stay, too, but do nothing until they are claimed.
 
 // Offsets in struct hook of what is for the next supervisor only.
 const (

@@ -21,7 +21,7 @@ type Driver struct {
 	StreamCreate, PrimaryCtxState                                        uint64
 }
 
-// list has them in the order of struct times.
+// list has them in the order of struct times (layout.h), which is that of the agent's own pointers.
 func (d *Driver) list() []uint64 {
 	return []uint64{
 		d.CtxGetCurrent, d.StreamIsCapturing, d.ThreadExchangeStreamCaptureMode, d.EventCreate, d.EventDestroy, d.EventRecord,

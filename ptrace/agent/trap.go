@@ -9,6 +9,10 @@ import (
 // Trap deals with a system call of class [Class]: the agent wants something. The
 // call itself need not be followed; it fails without effect. flush is called to
 // give out records; it should call Collect, Peek and Deliver.
+//
+// Its arguments are the reason (trapSlot, trapFull, …), what the reason is about, and the address of
+// a word that is set to say that somebody has listened: without a supervisor the call fails just the
+// same, and only that word tells the agent.
 func (a *Agent) Trap(t *ptrace.Task, c *ptrace.Syscall, flush func()) {
 	if !a.Owns(c.IP) {
 		return // the program's own idea

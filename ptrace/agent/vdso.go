@@ -13,7 +13,8 @@ import (
 )
 
 // VDSO is the code that the kernel maps into processes, and where clock_gettime is in
-// it. Nearly all processes have the same.
+// it. Nearly all processes have the same. The agent reads the clock by it: a system call for each
+// record would cost more.
 type VDSO struct {
 	image []byte
 	clock uint64 // offset in image
@@ -78,6 +79,7 @@ func (a *Agent) SetVDSO(v *VDSO) { a.vdso = v }
 // A vdsoCode is where functions of the vdso are in a process.
 type vdsoCode struct{ clock, cpu uint64 }
 
+// at returns where its functions are in a process that has it at base.
 func (v *VDSO) at(base uint64) vdsoCode {
 	c := vdsoCode{clock: base + v.clock}
 	if v.cpu > 0 {

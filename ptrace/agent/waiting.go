@@ -12,7 +12,8 @@ type Waiting struct {
 	Hook          *Hook // of the innermost call
 }
 
-// Waiting returns the threads that are in such calls.
+// Waiting returns the threads that are in such calls. They go on meanwhile, so that it is what was true
+// a moment ago: for those who want to know what a program hangs in.
 func (a *Agent) Waiting() (list []Waiting) {
 	for _, r := range a.rings {
 		p := r.p
@@ -106,6 +107,7 @@ func (p *Process) unfinished(list []Unfinished, timer uint64) []Unfinished {
 // ReadMem reads the process's memory, which need not stand still.
 func (p *Process) ReadMem(addr uint64, b []byte) (int, error) { return p.mem.ReadAt(b, int64(addr)) }
 
+// read64 reads a word of the process's memory.
 func (p *Process) read64(addr uint64) (uint64, error) {
 	var b [8]byte
 	if _, err := p.mem.ReadAt(b[:], int64(addr)); err != nil {

@@ -45,7 +45,9 @@ type moved struct {
 }
 
 // moveCode moves whole instructions from the beginning of code, which lies at
-// from, to the address to: as many as it takes to cover least bytes.
+// from, to the address to: as many as it takes to cover least bytes. What depends on where it stands is
+// changed: operands relative to the instruction pointer, branches (short ones become long), calls. An
+// instruction that is not known is an error.
 func moveCode(code []byte, from, to uint64, least int) (m moved, err error) {
 	m.at = make(map[int]int)
 	for m.n < least {

@@ -1,4 +1,5 @@
-// Package blob builds the agent's code from its C source.
+// Package blob builds the agent's code from its C source. The result is committed, so that building
+// nvtrace needs no C compiler; tests build it again.
 package blob
 
 import (
