@@ -11,7 +11,7 @@ var blobCode []byte
 var blobProgram []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "4c0b04df6b1155e40366437ae745227e8105df12318809e7c91efe5193b8baa5"
+const blobStamp = "3faa91844058e5cc39b095297f2cb1c8e6ebe557a08b4ca85c8a0d9863252891"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (

@@ -229,6 +229,9 @@ u64 copy(void *to, u64 from, u64 n)
 	return copy_blindly(to, from, n);
 }
 
+// Calls for the supervisor: a system call that its filter stops, on a descriptor that there is none of.
+// Returns 0 if there is no supervisor. That is seen by the word that it has not set, and noted, so that the
+// next call is spared; with the number of the supervisor, as another one may have come meanwhile.
 int trap(u64 why, u64 what)
 {
 	u64 of = *(volatile u64 *)&C->dead;
@@ -243,6 +246,8 @@ int trap(u64 why, u64 what)
 	return served;
 }
 
+// Makes a system call so that the supervisor sees it, if there is one. If there is none, the filter that
+// it has left behind makes the call fail with ENOSYS; then it is made here.
 long plain(const struct regs *r, u64 nr)
 {
 	long ret;
@@ -258,6 +263,7 @@ long plain(const struct regs *r, u64 nr)
 	return ret;
 }
 
+// Finds the rule for a request on a kind of descriptor; 0: the supervisor is to see it.
 static inline const struct rule *find_rule(const struct plan *p, u32 kind, u32 request)
 {
 	u32 i = (request ^ kind << 24) * 0x9e3779b1u >> 23, n;
@@ -271,6 +277,8 @@ static inline const struct rule *find_rule(const struct plan *p, u32 kind, u32 r
 	return 0;
 }
 
+// How long the memory is that the argument's pointer leads to: by a table, which says so for each command
+// of a control, or as the argument claims.
 static inline u32 length_of(const struct plan *p, const struct rule *r, const u8 *arg)
 {
 	u32 v, i, n, len = r->deflt;
@@ -320,7 +328,10 @@ static int further(struct further *m, const struct nested *d, u64 addr, u32 size
 	return 1;
 }
 
-// In place of the system call ioctl.
+// In place of the system call ioctl. What is not plain is left to plain(), which makes the call in a way
+// that stops for the supervisor, and which must come before the call itself: there is no way back
+// from it. Memory is copied before and after, into the record at once. The kind of the descriptor is looked
+// at twice, since another thread may close it; see below.
 static long agent_ioctl(struct regs *g)
 {
 	u32 fd = g->rdi, request = g->rsi;

@@ -25,6 +25,7 @@ static inline int seen(u64 set, u64 v)
 	return 0;
 }
 
+// Argument i of integer class of the function at whose entry the frame is; 0 if it can't be read.
 u64 argument(const struct frame *f, u32 i)
 {
 	u64 v;
@@ -47,6 +48,7 @@ u64 argument(const struct frame *f, u32 i)
 	return v;
 }
 
+// How many bytes of an argument's memory are copied: as another argument says, in units, up to a bound.
 static inline u32 deref_length(const struct frame *f, const struct deref *d)
 {
 	u64 n;
@@ -59,6 +61,8 @@ static inline u32 deref_length(const struct frame *f, const struct deref *d)
 	return n < d->len ? n : d->len;
 }
 
+// Copies a string up to its NUL, which is copied, too, or n bytes. Not across the end of a page before it
+// is known that the string goes on. Returns how many bytes there are.
 u32 copy_string(u8 *to, u64 from, u32 n)
 {
 	u32 got = 0;
@@ -78,6 +82,8 @@ u32 copy_string(u8 *to, u64 from, u32 n)
 	return got;
 }
 
+// Reserves a record, and has the supervisor make room where there is none: calls are never dropped. 0: there is
+// no supervisor any more.
 static inline struct record *reserve_call(struct slot *sl, u32 size, u32 kind, u32 nseg)
 {
 	struct record *r;
@@ -134,6 +140,8 @@ static inline u64 since(u64 begin)
 	return (u64)((unsigned __int128)passed * C->scale >> 32);
 }
 
+// Adds a call that has returned after ns. Bucket 0 is below 32 ns, each further one of twice the
+// length.
 static void count_return(struct count *c, u64 ns, u64 ret)
 {
 	int b = 63 - __builtin_clzl(ns | 1) - 4;
@@ -147,6 +155,8 @@ static void count_return(struct count *c, u64 ns, u64 ret)
 	inc32(&c->bucket[b]);
 }
 
+// Writes the record of a return, with what the function has left in memory; of a call that did not
+// return by itself (flags) that is not known.
 static void write_return(struct slot *sl, const struct open *o, u64 ret, u32 flags)
 {
 	u32 n = 0, data = 0, i, at;
@@ -194,6 +204,7 @@ static void write_return(struct slot *sl, const struct open *o, u64 ret, u32 fla
 // set, and it lies below depth), never moves, and all that changes what others may
 // see is done by single stores. Entries from depth on are free, and have sp 0.
 
+// Takes free entries off the end.
 static void shrink(struct slot *sl)
 {
 	u64 d;
@@ -363,6 +374,7 @@ static u64 write_call(struct slot *sl, struct frame *f, struct hook *h, u64 *sto
 	return o ? begin : 0;
 }
 
+// Counts a call where count_fast could not.
 static void count_call(struct slot *sl, struct frame *f, const struct hook *h, struct count *c)
 {
 	add64(&c->calls, 1);
@@ -428,9 +440,12 @@ static inline int count_leave(struct slot *sl, struct rframe *f)
 	return 1;
 }
 
+// What a hook may want beyond counting.
 #define HOOK_MORE (HOOK_ONCE | HOOK_BREAK | HOOK_PROBE | HOOK_TIMED | HOOK_WAITS | HOOK_ENDS)
 
 // Records or counts a call. Returns 1 + where its record is if it is to stop, else 0.
+// In this order: is anybody there (GATE is 0 in a forked child, which calls for the supervisor
+// to be given rings), has the thread a ring, is the call one that the agent itself has the driver make.
 static u64 enter(struct frame *f, struct hook *h)
 {
 	struct slot *sl;

@@ -1,6 +1,14 @@
 // What programs call: the helpers of eBPF, by their numbers. They lie in the memory that
 // programs do. A map's contents can be written by every process that has it, so nothing
 // there is trusted further than its own memory. See agent.c for the rules.
+//
+// What that means for each of them: a loop ends after a number of rounds that does not depend on what
+// maps hold, an index is masked or checked after it has been read for the last time, and a lock is waited
+// for so long and no longer. Arguments were proven before a program was taken: a pointer to a key
+// leads to so many bytes as the map's keys have.
+//
+// The same helpers are in Go, for programs that run at a stop (nvattach/hosthelpers.go), and must
+// give the same results.
 
 #include "agent.h"
 
@@ -14,6 +22,8 @@
 #define EEXIST 17
 #define ERANGE 34
 
+// A program calls helper_N with its five arguments in the registers of a C function. The thunk adds
+// the run, which the program does not know of.
 #define THUNK(id, f)                                                                                                  \
 	".globl helper_" #id "\n"                                                                                       \
 	"helper_" #id ":	mov (%rbp),%r9\n	jmp " #f "\n"
@@ -41,6 +51,8 @@ __asm__(
 
 // --- who and when
 
+// The process and the thread, as bpf_get_current_pid_tgid has them. The slot knows them without a
+// system call; in a forked child it still has those of its parent.
 HELPER u64 ids_of(struct run *run)
 {
 	struct slot *sl;
@@ -70,6 +82,7 @@ HELPER u64 uid_gid(void)
 
 HELPER u64 ktime(void) { return now(); }
 
+// The vdso's getcpu, if there is one. The thread may be on another processor when it returns.
 HELPER u64 cpu_number(void)
 {
 	u32 cpu = 0;
@@ -89,6 +102,7 @@ HELPER u64 random32(void)
 	return (u32)(v ^ v >> 31);
 }
 
+// The thread's name, cut off to what there is room for, and zeroes behind it.
 HELPER long comm(u8 *to, u64 size)
 {
 	u8 name[16] __attribute__((aligned(8)));
@@ -154,6 +168,7 @@ HELPER long func_ret(u64 ctx, u64 *to, u64 c, u64 d, u64 e, struct run *run)
 	return 0;
 }
 
+// What the function or the call returns in place of its own result; it is not executed then.
 HELPER u64 override_return(u64 ctx, u64 value, u64 c, u64 d, u64 e, struct run *run)
 {
 	(void)ctx, (void)c, (void)d, (void)e;
@@ -178,6 +193,7 @@ HELPER u64 log2_of(u64 v)
 	return n;
 }
 
+// Makes *p at least v. Most calls find that it is, and write nothing.
 HELPER void raise(u64 *p, u64 v)
 {
 	u64 was = *(volatile u64 *)p;
@@ -197,6 +213,7 @@ HELPER u64 bits(u64 v)
 
 HELPER void zero(void *to, u64 n) { __asm__ volatile("rep stosb" : "+D"(to), "+c"(n) : "a"(0) : "memory"); }
 
+// Memory that can't be read is zeroes, as the kernel's helpers have it.
 HELPER long probe_read(u8 *to, u64 size, u64 from)
 {
 	if (!size || !copy(to, from, size))
@@ -205,6 +222,8 @@ HELPER long probe_read(u8 *to, u64 size, u64 from)
 	return -EFAULT;
 }
 
+// Returns the length with the NUL. It is read in parts, each checked for the end before the next is
+// touched: the string may end just before memory that is not there.
 HELPER long probe_read_str(u8 *to, u64 size, u64 from)
 {
 	u8 part[64] __attribute__((aligned(8)));
@@ -246,11 +265,18 @@ static inline __attribute__((always_inline)) void put(u8 *to, const u8 *from, u6
 }
 
 // --- maps; the layout of a hash is told in nvattach/hashmap.go
+//
+// A hash is open addressing. A key's home, a word for each slot, says how far from there keys may be
+// that belong to it (reach), and is the lock for changing these: it has a version in its upper half, or,
+// locked, the thread that holds it. Lookups take no lock. A slot's state is the key's hash with
+// SLOT_VALID once key and value are written; what changes under a lookup makes it find nothing, or the
+// value in parts of before and after, as with the kernel's maps.
 
 #define SLOT_VALID 0x80000000u
 #define HOME_LOCK 0x80000000ul
 #define HOME_REACH 0x7ffffffful
 
+// Four bytes of a key, of its end as many as there are.
 static inline __attribute__((always_inline)) u32 word(const u8 *key, u32 left)
 {
 	u32 w = 0, i;
@@ -261,6 +287,7 @@ static inline __attribute__((always_inline)) u32 word(const u8 *key, u32 left)
 	return w;
 }
 
+// The hash of a key: the one that code on GPUs and nvattach/hashmap.go compute, since they share maps.
 static inline __attribute__((always_inline)) u32 hash_of(const u8 *key, u32 n)
 {
 	u32 h = 0x9747b28c, i;
@@ -289,6 +316,7 @@ static inline __attribute__((always_inline)) int same(const u8 *a, const u8 *b, 
 static inline u64 home_of(const struct map *m, u32 hash) { return m->base + m->homes + 8 * (hash & (m->slots - 1)); }
 static inline u64 slot_at(const struct map *m, u64 i) { return m->base + m->at + (i & (m->slots - 1)) * m->slotsize; }
 
+// Which copy of the values is this processor's; 0 if there is one for all.
 static inline u64 cpu_of(const struct map *m) { return m->copy ? cpu_number() % m->cpus : 0; }
 
 // Returns 1 + the slot of a key, or 0, and what the home was.
@@ -308,6 +336,7 @@ static inline __attribute__((always_inline)) u64 find(const struct map *m, const
 	return 0;
 }
 
+// Where the value of a slot is.
 static inline u64 value_at(const struct map *m, u64 slot, u64 cpu)
 {
 	return m->base + m->values + cpu * m->copy + slot * m->stride;
@@ -339,6 +368,7 @@ HELPER int prefix_of(const struct map *m, const u8 *key, struct prefix *p)
 	return 1;
 }
 
+// Shortens the prefix bit by bit. Lengths that no key has cost a test of a bit each.
 HELPER u64 trie_lookup(const struct map *m, const u8 *key)
 {
 	struct prefix p;
@@ -368,6 +398,7 @@ static inline u64 bloom_bit(const struct map *m, u32 hash, u32 i)
 
 static inline u64 *bloom_word(const struct map *m, u64 bit) { return (u64 *)(m->base + BLOOM_HEAD + m->stride) + bit / 64; }
 
+// Whether a value may have been added; -ENOENT: it was not.
 HELPER long bloom_has(const struct map *m, const u8 *value)
 {
 	u32 hash = hash_of(value, m->value), i;
@@ -389,6 +420,8 @@ HELPER long bloom_add(const struct map *m, const u8 *value)
 	return 0;
 }
 
+// Returns the address of the value, 0 if there is none. In a map with a copy for each processor that is
+// this one's.
 HELPER u64 map_lookup(const struct map *m, const u8 *key)
 {
 	u64 i, home;
@@ -407,7 +440,8 @@ HELPER u64 map_lookup(const struct map *m, const u8 *key)
 static inline void count(u64 addr) { __atomic_fetch_add((u64 *)addr, 1, __ATOMIC_RELAXED); }
 
 // Waits for a home that is locked. Returns whether that makes sense: not for this thread
-// itself, in a signal handler, nor for ever.
+// itself, in a signal handler, nor for ever. The owner may have been killed in the middle, or
+// stopped; the supervisor is asked at last, which knows, and unlocks what nobody holds any more.
 HELPER int wait_for(const struct map *m, u64 home, u64 seen, struct run *run, u32 *tries)
 {
 	struct regs r = {0};
@@ -535,6 +569,7 @@ CRITICAL long replace(const struct change *c)
 	return 0;
 }
 
+// Takes a key out. Its home's reach stays, as others may lie further away.
 CRITICAL long delete(const struct change *c)
 {
 	const struct map *m = c->m;
@@ -546,6 +581,8 @@ CRITICAL long delete(const struct change *c)
 	return 0;
 }
 
+// flags is 0, 1 (BPF_NOEXIST) or 2 (BPF_EXIST). A map from which no program deletes keys (stable)
+// needs no lock to replace a value: the slot is the key's for good.
 HELPER long map_update(const struct map *m, const u8 *key, const u8 *value, u64 flags, u64 e, struct run *run)
 {
 	struct prefix prefix;
@@ -605,6 +642,7 @@ HELPER long map_update(const struct map *m, const u8 *key, const u8 *value, u64 
 	}
 }
 
+// The bit of a prefix's length stays set in a trie: then it is looked for in vain.
 HELPER long map_delete(const struct map *m, const u8 *key, u64 d, u64 e, u64 f, struct run *run)
 {
 	struct prefix prefix;
@@ -648,6 +686,7 @@ struct queue {
 
 static inline u8 *queue_at(const struct map *m, u64 i) { return (u8 *)(m->base + QUEUE_HEAD + i % m->entries * m->stride); }
 
+// Puts a value to the end; quiet: the oldest makes room (BPF_EXIST).
 CRITICAL long queue_push(const struct change *c)
 {
 	const struct map *m = c->m;
@@ -695,6 +734,7 @@ CRITICAL long queue_take(const struct change *c)
 	return 0;
 }
 
+// Makes a change under the lock. It is tried again when somebody else came first.
 HELPER long queue_change(const struct map *m, const u8 *value, u32 quiet, long (*how)(const struct change *), struct run *run)
 {
 	struct change c = {.m = m, .value = value, .home = m->base, .owner = (u32)ids_of(run), .quiet = quiet};
@@ -722,6 +762,7 @@ HELPER long map_push(const struct map *m, const u8 *value, u64 flags, u64 d, u64
 	return queue_change(m, value, !!flags, queue_push, run);
 }
 
+// A program is given zeroes where there is nothing.
 HELPER long queue_get(const struct map *m, u8 *value, u32 quiet, struct run *run)
 {
 	long r = queue_change(m, value, quiet, queue_take, run);
@@ -743,6 +784,13 @@ HELPER long map_peek(const struct map *m, u8 *value, u64 c, u64 d, u64 e, struct
 }
 
 // --- records; the layout of a ring is told in nvattach/ring.go
+//
+// Room is handed out by one addition to a counter that never goes back, in units of 32 bytes, and the
+// supervisor says up to where it has read. Who finds no room has moved the counter all the same: it
+// counts what was dropped, and the reader skips that. A record becomes valid by its
+// cookie, which is made of its position: what lies there from the last time round is no record. It
+// stands there inverted while the record is written, so that the reader knows of one that is
+// never completed.
 
 #define RING_COOKIE 0x9e3a61c75bd4f20dul
 #define RECORD_DISCARDED 0x80000000u
@@ -759,6 +807,7 @@ struct head {
 	u8 data[];
 };
 
+// Takes room for a record of size bytes; 0: there is none.
 HELPER struct head *take(const struct map *m, u64 size)
 {
 	struct ring *ring = (struct ring *)m->base;
@@ -779,6 +828,7 @@ HELPER struct head *take(const struct map *m, u64 size)
 	return h;
 }
 
+// Makes a record valid.
 HELPER void give(struct head *h)
 {
 	barrier();
@@ -861,6 +911,8 @@ HELPER u64 strings_in(const u8 *format, u64 size)
 	return found;
 }
 
+// Writes a record of a text: the format, its arguments, and the strings that they point to, which may
+// not be there any more when the supervisor makes the text of it. Returns the length of the format.
 HELPER long text(const struct map *m, const u8 *format, u64 size, const u64 *args, u64 n)
 {
 	u64 i, strings = strings_in(format, size), room = 12 + 8 * n + ((size + 3) & ~3ul);
@@ -916,6 +968,7 @@ struct out {
 	u64 room, n; // bytes of room; of text, which may be more
 };
 
+// Adds a character, or counts it, where there is no room.
 HELPER void emit(struct out *o, u8 c)
 {
 	if (o->n < o->room)
@@ -1014,6 +1067,8 @@ HELPER void convert(struct out *o, u8 verb, u64 v, u32 flags, u64 width, long pr
 		fill(o, ' ', pad);
 }
 
+// bpf_snprintf: returns the length that the text would have, with the NUL. A verb that is not known stands
+// in the text as it is.
 HELPER long format_text(u8 *to, u64 room, const u8 *format, const u64 *args, u64 bytes)
 {
 	struct out o = {to, room ? room - 1 : 0, 0};
@@ -1149,6 +1204,11 @@ static inline u8 *put4(u8 *p, u32 v)
 	return p + 4;
 }
 
+// Writes the description of probe_return for a thread: a CIE and an FDE (LSB, .eh_frame), whose
+// expressions say where its caller is. A function that is watched has the address of
+// probe_return just below its caller's stack pointer (rsp - 8), so the expression goes through the
+// thread's list of calls, from the last one on, for the one whose return address lay there, and yields
+// what that was. An unwinder computes it, at any time, without a call of ours.
 HELPER void describe(struct rets *l)
 {
 	u8 *p = l->fde, *cie = p, *fde, *length, *loop;
@@ -1242,6 +1302,8 @@ __asm__(
 extern const u8 call_fde[], call_insn[];
 #define CALL_CIE 13u // bytes of it in front of the description
 
+// The program at _Unwind_Find_FDE. Where the address is one of ours, the function is not executed, and
+// returns our description in its place.
 HELPER struct result find_fde(struct pt_regs *r, u64 table, struct run *run)
 {
 	struct slot *sl;
@@ -1314,6 +1376,7 @@ struct bytes {
 	u32 bad;
 };
 
+// Reads a number of n bytes, little-endian. Behind the end everything is 0, and bad.
 HELPER u64 number(struct bytes *b, u32 n)
 {
 	u64 v = 0;
@@ -1328,6 +1391,7 @@ HELPER u64 number(struct bytes *b, u32 n)
 	return v;
 }
 
+// Reads a number in LEB128 (DWARF 5, 7.6).
 HELPER u64 leb(struct bytes *b, u32 negative)
 {
 	u64 v = 0, c;
@@ -1373,6 +1437,8 @@ HELPER u64 pointer(struct bytes *b, u32 encoding, u64 base)
 
 static inline struct bytes bytes_of(const u8 *p, u64 n, u64 at) { return (struct bytes){p, p + n, at + n, 0}; }
 
+// What a CIE says for all functions that refer to it: factors of the instructions, how their
+// addresses are encoded, whether there is augmentation data, and the instructions they all begin with.
 struct common {
 	u64 code;
 	long data;
@@ -1392,6 +1458,7 @@ HELPER u64 entry(u8 *to, u64 room, u64 *at)
 	return copy(to, *at, room) ? 0 : room;
 }
 
+// Reads a CIE. 0: it is of a kind that compilers for x86-64 do not make.
 HELPER int read_common(struct common *c, u8 *b, u64 at)
 {
 	u64 n = entry(b, COMMON, &at), i, end = 0;
@@ -1772,6 +1839,7 @@ HELPER u64 walk(struct run *run, u64 *to, u64 n, u64 skip)
 	return got;
 }
 
+// bpf_get_stack: the callers' addresses; returns how many bytes they take.
 HELPER long stack(u64 ctx, u64 *to, u64 size, u64 flags, u64 e, struct run *run)
 {
 	u64 n = size / 8;

@@ -1,5 +1,11 @@
 // Where the agent keeps what, in a traced process. The Go side has the same
 // numbers in layout.go; a test compares them by the table `layout` below.
+//
+// There are three kinds of memory. Private memory is copied by a fork; what may not be used in a
+// child then is wiped (MADV_WIPEONFORK), or a child is kept from it by GATE. Shared memory
+// (struct shared to the rings' end) is one mapping of the process and the supervisor, which a child
+// does not have (MADV_DONTFORK). The memory of programs and of their maps is one mapping of
+// all processes. Only the supervisor writes tables; the agent writes slots, rings, and what it counts.
 
 typedef unsigned long u64;
 typedef unsigned int u32;
@@ -94,6 +100,7 @@ struct slot {
 	struct open open[NOPEN];
 };
 
+// Head and tail of a ring lie in different lines of the cache, since each is written by another side.
 struct rhead {
 	u64 head; // bytes ever reserved, by the thread
 	u64 pad[7];
@@ -105,6 +112,7 @@ struct rhead {
 #define NUNTIMED 4u // UNTIMED_*
 #define OWNER_DIED 0x40000000u // FUTEX_OWNER_DIED
 
+// What a process shares with the supervisor, beside the rings themselves.
 struct shared {
 	u64 armed;   // the next recorded call is to stop, as the supervisor sleeps
 	u64 changes; // counts the changes to files
@@ -131,6 +139,8 @@ struct shared {
 #define LEN_CLAIMED 0xfffffffeu // as the argument says
 #define LEN_SLOW 0xffffffffu    // leave it to the supervisor
 
+// What the agent does about an ioctl with this request on a descriptor of this kind: a place in a hash
+// table with open addressing. Everything is an offset in the argument; see Rule in plan.go.
 struct rule {
 	u32 request;
 	u32 size; // bytes of the argument
@@ -155,6 +165,8 @@ struct rule {
 #define NESTED_SIZE 64u
 #define NESTED_MAX 16384u // bytes behind its pointers
 
+// The rules for ioctls. There are two in memory, of which conf.plan says which is in force: the other
+// one is written while threads read this one.
 struct plan {
 	struct rule rules[NRULES];
 	struct {
@@ -197,11 +209,15 @@ struct seen {
 	u64 v, n;
 };
 
+// Memory that an argument points to, at off behind it: len bytes at most, or as many units as argument
+// lenarg - 1 says.
 struct deref {
 	u8 arg, flags, lenarg, pad;
 	u32 off, len, unit;
 };
 
+// A hooked function. Its number is its place in the table, and what the stub at the function's beginning
+// pushes.
 struct hook {
 	u64 orig; // the function's beginning, moved
 	u64 once; // address of its set
@@ -364,6 +380,8 @@ struct work {
 	u64 number; // of all works, in the order of their events
 };
 
+// A thread takes a work for a call (TAKEN), and leaves it when its event is recorded (LEFT); who reads the
+// event's time makes it free again, with the event, for the next call.
 enum { WORK_FREE, WORK_TAKEN, WORK_LEFT };
 
 // Those of a thread, used one after another. Only it takes them; whoever has times.lock reads
@@ -400,6 +418,7 @@ struct gpu {
 // Why something is not timed; pending: it may yet be.
 enum { UNTIMED_CAPTURED, UNTIMED_FULL, UNTIMED_FAILED, UNTIMED_PENDING };
 
+// What is timed in the process. The functions are those of the CUDA driver that names say (times.c).
 struct times {
 	u64 on; // the functions are there
 	u64 current, capturing, mode, create, destroy, record, query, elapsed, stream, state; // functions of the driver

@@ -53,13 +53,17 @@ extern void with_vectors(void *a, void *b, void (*f)(void *, void *));
 // A function of the driver; what it returns is 0 where it succeeded.
 #define CALL(f, a, b, c) (((int (*)(u64, u64, u64))T->f)((u64)(a), (u64)(b), (u64)(c)))
 
+// A thread's timer has the number of its slot.
 static inline struct timer *timer_of(const struct slot *sl)
 {
 	return (struct timer *)(TIMES_ADDR + sizeof(struct times)) + ((u64)sl - SLOT_ADDR) / sizeof *sl;
 }
 
+// Counts works that are not timed, by why.
 static inline void untimed(u32 why, u64 n) { __sync_fetch_and_add(&S->untimed[why], n); }
 
+// Whether the thread is inside of a call that this file makes: then hooked functions, which the driver
+// may call within its own, are just executed.
 int times_busy(const struct slot *sl, u64 sp)
 {
 	struct timer *t;
@@ -153,6 +157,7 @@ static void renew(u64 context)
 		compare(g);
 }
 
+// Writes the record of a time. Without room the thread waits for the supervisor, as with all records.
 static void write_time(struct slot *sl, const struct work *w, u64 start, u64 dur, u64 margin)
 {
 	struct record *r = reserve(sl, sizeof *r, ENDING, K_TIME, 0, 0, 0);
@@ -175,6 +180,7 @@ static void write_time(struct slot *sl, const struct work *w, u64 start, u64 dur
 	set_state(r, DONE);
 }
 
+// Finds when the last work on a stream ended, or gives the stream the next place in turn.
 static struct last *last_of(const struct work *w)
 {
 	struct last *l;
@@ -338,6 +344,7 @@ static struct work *take_work(struct timer *t, u64 context)
 	return 0;
 }
 
+// The stream of a call; of one without, or with 0, the default one.
 static u64 stream_of(const struct frame *f, const struct hook *h)
 {
 	u64 v = 0;
@@ -351,6 +358,8 @@ static u64 stream_of(const struct frame *f, const struct hook *h)
 	return v;
 }
 
+// At the entry of a call that is timed. What calls another such function, as the runtime does the
+// driver's, is timed as a whole: only the outermost counts.
 void times_enter(struct slot *sl, struct frame *f)
 {
 	struct timer *t = timer_of(sl);
@@ -364,6 +373,7 @@ void times_enter(struct slot *sl, struct frame *f)
 	t->sp = sp; // what was timed before, if anything, was left by longjmp
 }
 
+// The call was recorded as beginning at a time; 0: its return will not be seen.
 void times_began(const struct slot *sl, u64 sp, u64 begin)
 {
 	struct timer *t = timer_of(sl);
@@ -417,6 +427,8 @@ static void follow(struct slot *sl, const struct leaving *l, u32 flags, u64 at)
 	w->state = WORK_LEFT;
 }
 
+// At a return. Times are read at returns after which the GPU must have done something, and else once a
+// millisecond, or when half of the works of the thread are in use.
 static void leave(void *slot, void *leaving)
 {
 	struct slot *sl = slot;
@@ -452,6 +464,7 @@ void times_waits(struct slot *sl, const struct frame *f)
 	t->inside = 0;
 }
 
+// At the return of a call that is timed, or that waits.
 void times_leave(struct slot *sl, struct leaving *l)
 {
 	struct timer *t = timer_of(sl);
@@ -494,6 +507,8 @@ static void forget(u64 context)
 	}
 }
 
+// forget while nobody reads times. A thread that holds the lock for long, as it may have left it by
+// longjmp, is not waited for.
 static void forget_locked(u64 context)
 {
 	struct regs none = {0};
@@ -523,6 +538,7 @@ static void after_end(void *slot, void *unused)
 	holds(slot);
 }
 
+// Before a function that ends the context that is an argument, or the primary one of a device.
 static void before_end(void *slot, void *frame)
 {
 	const struct frame *f = frame;
@@ -537,6 +553,8 @@ static void before_end(void *slot, void *frame)
 		read_all(slot);
 }
 
+// At the entry of such a function, and at its return: how many hold a primary context can be asked only
+// while it is there.
 void times_ends(struct slot *sl, struct frame *f)
 {
 	struct timer *t = timer_of(sl);
