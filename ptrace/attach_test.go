@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"nvtrace/internal/need"
+	"nvtrace/internal/testprog"
 	"nvtrace/ptrace/proc"
 
 	"golang.org/x/sys/unix"
@@ -39,22 +40,7 @@ type running struct {
 func start(t *testing.T, argv ...string) *running {
 	t.Helper()
 	r := &running{cmd: exec.Command(argv[0], argv[1:]...)}
-	var err error
-	if r.stdin, err = r.cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	out, err := r.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.out = bufio.NewReader(out)
-	if err := r.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		r.cmd.Process.Kill()
-		r.cmd.Wait()
-	})
+	r.stdin, r.out = testprog.Start(t, r.cmd)
 	if _, err := fmt.Fscanln(r.out, &r.pid); err != nil {
 		t.Fatal(err)
 	}
@@ -177,18 +163,7 @@ func TestAttachStopped(t *testing.T) {
 func TestAttachForks(t *testing.T) {
 	argv := byShell("bash", "-c", `echo $$; read; for ((i = 0; i < 300; i++)); do (exit $((i & 7))); [ $? = $((i & 7)) ] || exit 1; done; echo good`)
 	c := exec.Command(argv[0], argv[1:]...)
-	out, err := c.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	in, err := c.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	r := bufio.NewReader(out)
+	in, r := testprog.Start(t, c)
 	var pid int
 	if _, err := fmt.Fscanln(r, &pid); err != nil {
 		t.Fatal(err)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"io"
 	"os"
@@ -14,6 +13,7 @@ import (
 
 	"nvtrace/internal/need"
 	"nvtrace/internal/stepkill"
+	"nvtrace/internal/testprog"
 )
 
 // TestKilled: nvtrace is killed at each of its steps in a program that it has attached to
@@ -53,19 +53,7 @@ func killNvtrace(t *testing.T, dir string, step int) {
 	victim.Env = append(os.Environ(), "LD_LIBRARY_PATH="+dir)
 	var said strings.Builder
 	victim.Stderr = &said
-	in, err := victim.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := victim.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := victim.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = victim.Process.Kill() }()
-	lines := bufio.NewReader(out)
+	in, lines := testprog.Start(t, victim)
 	line, err := lines.ReadString('\n')
 	if err != nil {
 		t.Fatal(err)

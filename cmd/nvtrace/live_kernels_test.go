@@ -15,6 +15,7 @@ import (
 
 	"nvtrace/fatbin"
 	"nvtrace/internal/need"
+	"nvtrace/internal/testprog"
 	"nvtrace/nvattach/sim"
 )
 
@@ -45,17 +46,7 @@ func TestLiveKernels(t *testing.T) {
 	go sm.Serve(context.Background()) //nolint:errcheck // ended by Close
 	app := exec.Command(bin)
 	app.Env = sm.Env(os.Environ())
-	in, err := app.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := app.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := app.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in, out := testprog.Start(t, app)
 	lines := bufio.NewScanner(out)
 	if !lines.Scan() || lines.Text() != "ready" {
 		t.Fatalf("%q", lines.Text())

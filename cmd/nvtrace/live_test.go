@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/internal/need"
+	"nvtrace/internal/testprog"
 )
 
 // liveApp is testdata/live/app.c, which runs.
@@ -36,18 +37,8 @@ func startLiveApp(t *testing.T, dir string) *liveApp {
 		}
 	}
 	a := &liveApp{cmd: exec.Command(bin)}
-	in, err := a.cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := a.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	in, out := testprog.Start(t, a.cmd)
 	a.in, a.out = in, bufio.NewScanner(out)
-	if err := a.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() {
 		_ = in.Close() // it ends
 		if err := a.cmd.Wait(); err != nil {

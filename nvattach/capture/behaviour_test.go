@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/internal/need"
+	"nvtrace/internal/testprog"
 	"nvtrace/nvattach/capture"
 	"nvtrace/ptrace"
 	"nvtrace/traces"
@@ -299,17 +300,7 @@ func TestAttach(t *testing.T) {
 	_ = os.Remove(p.log)
 	cmd := exec.Command(p.routes, "wait")
 	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+p.dir)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	said, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in, said := testprog.Start(t, cmd)
 	if _, err := said.Read(make([]byte, 8)); err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"nvtrace/fatbin"
 	"nvtrace/internal/need"
+	"nvtrace/internal/testprog"
 	ioctls "nvtrace/ioctl/record"
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/capture"
@@ -74,18 +75,7 @@ func startRunning(t *testing.T, text string, args ...string) *running {
 	go sm.Serve(context.Background()) //nolint:errcheck // ended by Close
 	r := &running{t: t, cmd: exec.Command(bin, args...), said: new(output)}
 	r.cmd.Env, r.cmd.Stderr = sm.Env(os.Environ()), r.said
-	if r.in, err = r.cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	out, err := r.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.out = bufio.NewReader(out)
-	if err := r.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = r.cmd.Process.Kill() })
+	r.in, r.out = testprog.Start(t, r.cmd)
 	if line, err := r.out.ReadString('\n'); line != "ready\n" {
 		t.Fatalf("%q, %v", line, err)
 	}

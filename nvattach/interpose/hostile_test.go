@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"nvtrace/internal/need"
+	"nvtrace/internal/testprog"
 
 	"golang.org/x/sys/unix"
 )
@@ -307,18 +308,8 @@ func startSlow(t *testing.T, w *world, env []string) *slow {
 	t.Helper()
 	p := &slow{cmd: exec.CommandContext(t.Context(), filepath.Join(w.dir, "prog"), "slow")}
 	p.cmd.Env, p.cmd.Stderr = env, os.Stderr
-	var err error
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.out = bufio.NewScanner(out)
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in, out := testprog.Start(t, p.cmd)
+	p.in, p.out = in, bufio.NewScanner(out)
 	return p
 }
 

@@ -3,7 +3,6 @@ package interpose
 import (
 	"bytes"
 	"debug/elf"
-	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -16,6 +15,7 @@ import (
 
 	"nvtrace/internal/gen/built"
 	"nvtrace/internal/need"
+	"nvtrace/internal/testprog"
 )
 
 // TestStamp: the committed shim was built from the committed sources.
@@ -423,11 +423,7 @@ func TestOutlived(t *testing.T) {
 		cmd.Env = s.Env(w.env())
 		var stderr strings.Builder
 		cmd.Stderr = &stderr
-		in, err1 := cmd.StdinPipe()
-		out, err2 := cmd.StdoutPipe()
-		if err := errors.Join(err1, err2, cmd.Start()); err != nil {
-			t.Fatal(err)
-		}
+		in, out := testprog.Start(t, cmd)
 		if _, err := io.ReadFull(out, make([]byte, len("begun\n"))); err != nil {
 			t.Fatal(err)
 		}

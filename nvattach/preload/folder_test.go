@@ -1,7 +1,6 @@
 package preload
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"os"
@@ -9,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"nvtrace/internal/testprog"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,18 +19,8 @@ func inOther(t *testing.T, dir string) (path string, end func()) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestFolder$")
 	cmd.Env = append(os.Environ(), "NVTRACE_TEST_FOLDER="+dir)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	line, err := bufio.NewReader(out).ReadString('\n')
+	in, out := testprog.Start(t, cmd)
+	line, err := out.ReadString('\n')
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"nvtrace/internal/need"
+	"nvtrace/internal/testprog"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/dso"
 )
@@ -142,22 +143,8 @@ func TestAttached(t *testing.T) {
 	prog, data := build(t)
 	h := newHandler(t)
 	cmd := exec.Command(prog, data)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
 	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	}()
+	in, out := testprog.Start(t, cmd)
 	if _, err := out.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
