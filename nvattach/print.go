@@ -20,6 +20,9 @@ type PrintOptions struct {
 	Rows int
 	// Zero also prints rows that are all zero.
 	Zero bool
+	// Place says where the code at an address was, for lists of callers; "" if it is not known, nil: of
+	// none. returned says that a function returns to there, behind the call.
+	Place func(addr uint64, returned bool) string
 	// Histogram says of a map whether it is one: "log2" when entry n counts the
 	// values from 2^n to 2^(n+1)-1, "linear" when it counts n, "none". "" leaves
 	// it to the map's name and size; nil does so for all.
@@ -222,6 +225,10 @@ func (t *Table) rows(b *bytes.Buffer, o *PrintOptions) {
 		b.WriteString("  [")
 		b.Write(AppendValue(nil, keyType(d), r.Key))
 		b.WriteString("]")
+		if d.Type == MapStackTrace {
+			callers(b, r, o)
+			continue
+		}
 		t.row(b, r)
 	}
 	switch {
@@ -232,6 +239,30 @@ func (t *Table) rows(b *bytes.Buffer, o *PrintOptions) {
 	case shown == 0 && !d.Ring() && d.layout() != layoutBloom:
 		b.WriteString("  (empty)\n")
 	}
+}
+
+// callers writes a list of callers, a line each.
+func callers(b *bytes.Buffer, r *Row, o *PrintOptions) {
+	b.WriteByte('\n')
+	for i, pc := range pcs(r.Value) {
+		place := ""
+		if o.Place != nil {
+			place = o.Place(pc, i > 0)
+		}
+		b.WriteString(escape.Line("%s", strings.TrimRight(fmt.Sprintf("    %#x %s", pc, place), " ")))
+	}
+}
+
+// pcs are the addresses in a value of a map of stacks.
+func pcs(value []byte) (list []uint64) {
+	for ; len(value) >= 8; value = value[8:] {
+		pc := le64(value)
+		if pc == 0 {
+			break
+		}
+		list = append(list, pc)
+	}
+	return list
 }
 
 // keyType returns the type to print keys with.
@@ -375,6 +406,17 @@ func (t *Table) AppendJSON(dst []byte) []byte {
 		}
 		dst = append(dst, `{"key": `...)
 		dst = AppendJSON(dst, keyType(d), r.Key)
+		if d.Type == MapStackTrace {
+			dst = append(dst, `, "value": [`...)
+			for i, pc := range pcs(r.Value) {
+				if i > 0 {
+					dst = append(dst, ", "...)
+				}
+				dst = fmt.Appendf(dst, `"%#x"`, pc)
+			}
+			dst = append(dst, "]}"...)
+			continue
+		}
 		if r.Value != nil {
 			dst = append(dst, `, "value": `...)
 			dst = append(AppendJSON(dst, d.Value, r.Value), '}')

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"time"
 
+	"nvtrace/fatbin"
 	"nvtrace/ioctl"
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/api"
@@ -21,6 +23,7 @@ import (
 	"nvtrace/nvattach/session"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
+	"nvtrace/ptrace/unwind"
 	"nvtrace/traces/record"
 )
 
@@ -266,6 +269,7 @@ func (s *tracing) extendHost(a *agent.Agent, list *[]record.Extension) error {
 	}
 	s.f.attach.scripts.named(t.Name)
 	s.control(t)
+	s.probes.SetPlace(func(addr uint64, returned bool) string { return placeText(t.NameAnywhere(addr, returned)) })
 	*list = append(*list, record.Extension{Rules: t.Rules(), Handler: t, Finish: func() {
 		s.controlled.end()
 		s.f.attach.unplaced = t.Unmatched()
@@ -589,4 +593,17 @@ func attachVerb(e *env, args, command []string) int {
 		return e.fail(exitFailed, "%v", err)
 	}
 	return exitOK
+}
+
+// placeText says where code is: "function+0x1f (file)", or "file+0x1234" without a symbol.
+func placeText(at unwind.Place) string {
+	file := path.Base(at.File)
+	switch {
+	case at.File == "":
+		return ""
+	case at.Func == "":
+		return fmt.Sprintf("%s+%#x", file, at.Offset)
+	default:
+		return fmt.Sprintf("%s+%#x (%s)", fatbin.Demangle(at.Func), at.Into, file)
+	}
 }

@@ -212,7 +212,9 @@ func (t *Tracer) functions() bool {
 }
 
 // code reports whether it must be known what code is mapped.
-func (t *Tracer) code() bool { return t.functions() || t.fast != nil && t.fast.calls }
+func (t *Tracer) code() bool {
+	return t.functions() || t.named || t.fast != nil && t.fast.calls
+}
 
 // usdt reports whether a program runs at probes that programs have been compiled with.
 func (t *Tracer) usdt() bool {

@@ -1,9 +1,6 @@
 package host
 
 import (
-	"cmp"
-	"slices"
-	"sort"
 	"sync"
 
 	"nvtrace/ptrace/dso"
@@ -30,10 +27,10 @@ type codePart struct {
 // maxParts bounds what is kept of processes without an end.
 const maxParts = 1 << 16
 
-// A namedFile is a file's functions, ascending.
+// A namedFile is what is known of a file.
 type namedFile struct {
-	file    *dso.File
-	symbols []dso.Symbol
+	file      *dso.File
+	functions unwind.Functions
 }
 
 // mapped takes in that a process has got code.
@@ -80,6 +77,34 @@ func (t *Tracer) Name(pid int, addr uint64, returned bool) unwind.Place {
 	if p == nil {
 		return unwind.Place{Offset: addr}
 	}
+	return n.place(p, addr, returned)
+}
+
+// NameAnywhere is Name of an address in any of the processes: it has no File, too, where they had
+// different code there.
+func (t *Tracer) NameAnywhere(addr uint64, returned bool) unwind.Place {
+	n := &t.names
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var in *codePart
+	for i := range n.parts {
+		p := &n.parts[i]
+		switch {
+		case !p.Contains(addr, 1):
+		case in != nil && (in.key != p.key || in.Start-in.Offset != p.Start-p.Offset):
+			return unwind.Place{Offset: addr}
+		default:
+			in = p
+		}
+	}
+	if in == nil {
+		return unwind.Place{Offset: addr}
+	}
+	return n.place(in, addr, returned)
+}
+
+// place says where in its file an address is.
+func (n *names) place(p *codePart, addr uint64, returned bool) unwind.Place {
 	at := unwind.Place{File: p.Path, Offset: addr - p.Start + p.Offset}
 	f := n.file(p)
 	if f == nil {
@@ -94,12 +119,10 @@ func (t *Tracer) Name(pid int, addr uint64, returned bool) unwind.Place {
 	if returned {
 		in-- // the call may be a function's last instruction
 	}
-	i := sort.Search(len(f.symbols), func(i int) bool { return f.symbols[i].Addr > in })
-	if i == 0 || in-f.symbols[i-1].Addr >= max(f.symbols[i-1].Size, 1) {
-		return at
+	name, into := f.functions.At(in)
+	if at.Func = name; name != "" {
+		at.Into = into + at.Offset - in
 	}
-	s := &f.symbols[i-1]
-	at.Func, at.Into = s.Name, at.Offset-s.Addr
 	return at
 }
 
@@ -124,18 +147,9 @@ func (n *names) file(p *codePart) *namedFile {
 	if err != nil {
 		return nil
 	}
-	static, err1 := file.Symbols()
-	dynamic, err2 := file.DynamicSymbols()
-	if err1 != nil && err2 != nil {
-		return nil
-	}
-	list := slices.DeleteFunc(slices.Concat(static, dynamic), func(s dso.Symbol) bool {
-		return !s.Function() && !s.Indirect() || s.Addr == 0
-	})
-	slices.SortStableFunc(list, func(a, b dso.Symbol) int { return cmp.Compare(a.Addr, b.Addr) })
-	list = slices.CompactFunc(list, func(a, b dso.Symbol) bool { return a.Addr == b.Addr })
+	functions, _ := unwind.FunctionsOf(file) // none of a stripped one
 	file.Detach()
-	f := &namedFile{file, list}
+	f := &namedFile{file, functions}
 	n.files[p.key] = f
 	return f
 }

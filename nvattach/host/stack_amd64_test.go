@@ -5,9 +5,12 @@ import (
 	"encoding/binary"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"nvtrace/nvattach"
 )
 
 // TestStacks: who has called a function, though returns are watched; and a map that keeps
@@ -46,6 +49,24 @@ func TestStacks(t *testing.T) {
 		in("returned_first", "outer")
 		if n := r.variable("size"); n < 3*8 || n > 8*8 || n%8 != 0 {
 			t.Errorf("%d bytes of stack", n)
+		}
+		stacks, err := r.maps.Read(r.mem, r.maps.Find("stacks"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text strings.Builder
+		if err := stacks.Print(&text, &nvattach.PrintOptions{Place: func(addr uint64, returned bool) string {
+			at := r.tracer.NameAnywhere(addr, returned)
+			return fmt.Sprintf("%s+%#x (%s)", at.Func, at.Into, filepath.Base(at.File))
+		}}); err != nil {
+			t.Error(err)
+		}
+		whole := fmt.Sprintf(`    %#x inner\+0x0 \(stacks\)\n +0x[0-9a-f]+ outer\+0x[1-9a-f][0-9a-f]* \(stacks\)\n +0x[0-9a-f]+ main\+0x`, r.variable("first"))
+		if !regexp.MustCompile(whole).MatchString(text.String()) {
+			t.Errorf("no %s in\n%s", whole, text.String())
+		}
+		if s := string(stacks.AppendJSON(nil)); !strings.Contains(s, fmt.Sprintf(`"value": ["%#x", "0x`, r.variable("first"))) {
+			t.Error(s)
 		}
 		by, err := r.maps.Read(r.mem, r.maps.Find("by_stack"))
 		if err != nil {

@@ -320,6 +320,13 @@ func (s *Session) AddHost(alloc func(size uint64) ([]byte, error)) (*nvattach.Ho
 	return c.host, nil
 }
 
+// SetPlace gives what is shown [nvattach.PrintOptions].Place.
+func (s *Session) SetPlace(place func(addr uint64, returned bool) string) {
+	s.out.mu.Lock()
+	defer s.out.mu.Unlock()
+	s.out.print.Place = place
+}
+
 // ReadsMemory reports whether programs in kernels read memory at addresses of their own.
 func (s *Session) ReadsMemory() bool { return s.opts.Plan.ReadsMemory() }
 

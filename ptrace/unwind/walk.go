@@ -80,7 +80,7 @@ type module struct {
 	table        *Table // nil: there is none
 	memory       *memory
 	rows         map[uint64]*Row // by address; nil rows: there are none
-	symbols      []symbol
+	symbols      Functions
 	named        bool // symbols were read
 }
 
@@ -432,9 +432,37 @@ type Place struct {
 	Into   uint64 // bytes from the function's beginning
 }
 
+// Functions are those of a file that have symbols, in the order of their addresses.
+type Functions []symbol
+
 type symbol struct {
 	addr, end uint64
 	name      string
+}
+
+// At returns the function that an address is in, as the file has that, and how far in; "" if it is in
+// none.
+func (l Functions) At(addr uint64) (name string, into uint64) {
+	i := sort.Search(len(l), func(i int) bool { return l[i].addr > addr })
+	if i == 0 || addr >= l[i-1].end {
+		return "", 0
+	}
+	return l[i-1].name, addr - l[i-1].addr
+}
+
+// FunctionsOf reads the names of a file's functions, of which it may be stripped.
+func FunctionsOf(f *dso.File) (Functions, error) {
+	all, err1 := f.Symbols()
+	dynamic, err2 := f.DynamicSymbols()
+	var list Functions
+	for _, s := range slices.Concat(all, dynamic) {
+		if (s.Function() || s.Indirect()) && s.Addr != 0 {
+			list = append(list, symbol{s.Addr, s.Addr + max(s.Size, 1), s.Name})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b symbol) int { return cmp.Compare(a.addr, b.addr) })
+	list = slices.CompactFunc(list, func(a, b symbol) bool { return a.addr == b.addr })
+	return list, errors.Join(err1, err2)
 }
 
 // Place says where an address is that a walk has found, for which [Frame.At] is meant.
@@ -449,15 +477,12 @@ func (p *Process) Place(m Memory, addr uint64) Place {
 		x.memory.m, x.named = nil, true
 	}
 	at := Place{File: strings.TrimSuffix(x.Path, " (deleted)"), Offset: addr - x.bias}
-	i := sort.Search(len(x.symbols), func(i int) bool { return x.symbols[i].addr > at.Offset })
-	if i > 0 && at.Offset < x.symbols[i-1].end {
-		at.Func, at.Into = x.symbols[i-1].name, at.Offset-x.symbols[i-1].addr
-	}
+	at.Func, at.Into = x.symbols.At(at.Offset)
 	return at
 }
 
 // readSymbols reads the functions' names.
-func (x *module) readSymbols(pid int) ([]symbol, error) {
+func (x *module) readSymbols(pid int) (Functions, error) {
 	var f *dso.File
 	var err error
 	if x.Inode == 0 { // the kernel's
@@ -473,15 +498,5 @@ func (x *module) readSymbols(pid int) ([]symbol, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err1 := f.Symbols()
-	dynamic, err2 := f.DynamicSymbols()
-	var list []symbol
-	for _, s := range slices.Concat(all, dynamic) {
-		if (s.Function() || s.Indirect()) && s.Addr != 0 {
-			list = append(list, symbol{s.Addr, s.Addr + max(s.Size, 1), s.Name})
-		}
-	}
-	slices.SortStableFunc(list, func(a, b symbol) int { return cmp.Compare(a.addr, b.addr) })
-	list = slices.CompactFunc(list, func(a, b symbol) bool { return a.addr == b.addr })
-	return list, errors.Join(err1, err2)
+	return FunctionsOf(f)
 }
