@@ -45,6 +45,7 @@ type rig struct {
 	said    []string
 	printed []string
 	records []string
+	stdin   *os.File // nil: none
 	stdout  bytes.Buffer
 	agent   *agent.Agent // nil: all programs run in this process
 }
@@ -115,7 +116,7 @@ func (r *rig) run(argv ...string) int {
 	}
 	defer out.Close()
 	o := r.options()
-	o.Argv, o.Stdout = argv, out
+	o.Argv, o.Stdin, o.Stdout = argv, r.stdin, out
 	res, err := ptrace.Run(context.Background(), o, r)
 	if err != nil {
 		r.t.Fatal(err)

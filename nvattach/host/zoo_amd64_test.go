@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -339,23 +340,30 @@ func BenchmarkCosts(b *testing.B) {
 	}
 }
 
-// TestSwitched: programs are switched off and on a thousand times while threads come to them,
-// and are detached for good.
+// TestSwitched: programs are switched off and on a thousand times while 16 threads come to them, run each
+// time that they are on, and are detached for good.
 func TestSwitched(t *testing.T) {
-	const threads, times = 16, 100_000
+	const threads, times = 16, 1000
 	bin := hits(t)
-	args := []string{strconv.Itoa(threads), strconv.Itoa(times)}
-	want, _ := untraced(t, append([]string{bin}, args...)...)
+	in, end, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
 	r := rigOf(t, "../testdata/obj/zoo.bpf.o", true)
-	stop, done := make(chan struct{}), make(chan int)
+	r.stdin = in
+	over, done := make(chan struct{}), make(chan int, 1)
 	go func() {
+		defer end.Close() // the program ends then
 		n := 0
-		for ; ; n++ {
-			select {
-			case <-stop:
-				done <- n
-				return
-			default:
+		defer func() { done <- n }()
+		for ; n < times; n++ {
+			for was := r.variable("all_entries"); r.variable("all_entries") == was; runtime.Gosched() {
+				select {
+				case <-over:
+					return
+				default:
+				}
 			}
 			for _, what := range []string{control.DoDisable, control.DoEnable} {
 				for id := range 2 {
@@ -366,13 +374,12 @@ func TestSwitched(t *testing.T) {
 			}
 		}
 	}()
-	status := r.run(append([]string{bin}, args...)...)
-	close(stop)
-	if n := <-done; status != 0 || r.stdout.String() != want || n < 1000 {
-		t.Errorf("exit %d, %q, want %q; switched %d times", status, r.stdout.String(), want, n)
+	status := r.run(bin, strconv.Itoa(threads), "-1")
+	close(over)
+	if n := <-done; status != 0 || r.stdout.String() != strconv.Itoa(7*threads+35)+"\n" || n < times {
+		t.Errorf("exit %d, %q; switched %d times", status, r.stdout.String(), n)
 	}
-	entries := r.byFunction(bin, "entries")["p_hit"]
-	if entries == 0 || entries >= threads*times {
+	if entries := r.byFunction(bin, "entries")["p_hit"]; entries < times {
 		t.Errorf("%d entries", entries)
 	}
 	list := r.tracer.Attachments()
