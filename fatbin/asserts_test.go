@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"nvtrace/internal/need"
@@ -34,7 +35,9 @@ func TestOnlyAsserts(t *testing.T) {
 		"prints":     {head + prints + begin + print + end, false},
 		"both":       {head + asserts + prints + begin + assert + print + end, false},
 		// Functions in the kernel's own section.
-		"calls":            {head + asserts + other + begin + assert + call + end, true},
+		"calls": {head + asserts + other + begin + assert + call + end, true},
+		// Of another kernel beside it.
+		"beside":           {head + asserts + prints + other + begin + assert + end + strings.Replace(begin, "entry k", "entry k2", 1) + call + end, true},
 		"calls by address": {head + asserts + other + begin + assert + address + end, true},
 	} {
 		dir := t.TempDir()

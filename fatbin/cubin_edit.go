@@ -209,12 +209,28 @@ func (e *CubinEditor) OnlyAsserts(kernel string) bool {
 	if !ok || i < 0 {
 		return false
 	}
+	own := e.cubin.Kernels[i].Section
+	sections := []uint32{own}
+	var others map[string]bool // functions elsewhere
 	for j := range e.cubin.Functions {
-		if e.cubin.Functions[j].Section != e.cubin.Kernels[i].Section {
-			return false
+		if f := &e.cubin.Functions[j]; f.Section != own {
+			if others == nil {
+				others = make(map[string]bool)
+			}
+			others[f.Name] = true
 		}
 	}
-	return slices.Equal(e.Externs(kernel), []string{"__assertfail"})
+	// Addresses of functions may be in the file's data, which all of its kernels can read.
+	const alloc, exec = 2, 4
+	for j := range e.file.sections {
+		if s := &e.file.sections[j]; s.Flags&(alloc|exec) == alloc || strings.HasPrefix(s.Name, ".nv.constant") {
+			sections = append(sections, uint32(j))
+		}
+	}
+	if slices.ContainsFunc(e.named(sections, true), func(name string) bool { return others[name] }) {
+		return false
+	}
+	return slices.Equal(e.named(sections, false), []string{"__assertfail"})
 }
 
 // Externs names what a kernel, and the device functions and constants of its file, refer
@@ -240,6 +256,11 @@ func (e *CubinEditor) referred(kernel string, defined bool) []string {
 			sections = append(sections, uint32(j))
 		}
 	}
+	return e.named(sections, defined)
+}
+
+// named names the symbols that relocations of sections refer to, which the file defines or not.
+func (e *CubinEditor) named(sections []uint32, defined bool) []string {
 	slices.Sort(sections)
 	table := slices.IndexFunc(e.file.sections, func(s Section) bool { return s.Type == shtSymtab })
 	if table < 0 {
