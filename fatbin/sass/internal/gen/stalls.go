@@ -34,7 +34,10 @@ const perArch = 400 << 20
 func stalls(out string, files []string) error {
 	least := make(map[pair]int)
 	count := make(map[pair]int)
-	// What the file has already stays, or gets smaller.
+	// What the file has already stays, or gets smaller. What it says of an instruction with
+	// all others is from more code than is at hand, so that pairs that it lacks are added to
+	// instructions alone that it lacks, too.
+	known := make(map[pair]bool)
 	old, err := os.ReadFile(out)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -55,7 +58,7 @@ func stalls(out string, files []string) error {
 		}
 		for to := range strings.SplitSeq(f[5], ",") {
 			p := pair{a, f[1], to, kinds[f[2]], f[3][0]}
-			least[p], count[p] = n, enough
+			least[p], count[p], known[p] = n, enough, true
 		}
 	}
 	size := make(map[sass.Arch]int)
@@ -112,7 +115,7 @@ func stalls(out string, files []string) error {
 			any[q] = m
 		}
 		total[q] += count[p]
-		if count[p] < enough {
+		if count[p] < enough || known[q] && !known[p] {
 			delete(least, p)
 		}
 	}
