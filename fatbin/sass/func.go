@@ -24,6 +24,8 @@ type Func struct {
 	// Callable says that code outside calls functions in it: where they return to is
 	// not known. Not so for kernels: what they call is in their section, or far.
 	Callable bool
+	// NoReturn says that calls of code which is elsewhere don't come back.
+	NoReturn bool
 	// Woven says of an instruction, by index, that it is not the compiler's: it has
 	// to keep clear of operands that only the compiler knows when they are read.
 	// Nil: all are the compiler's. Only [Analysis.Check] asks.
@@ -281,6 +283,9 @@ func (a *Analysis) calls() {
 			continue
 		}
 		f := a.Insts[i].Flow()
+		if !f.HasTarget && a.Func.NoReturn {
+			continue
+		}
 		if !f.HasTarget || a.index(i, f.Target) < 0 || i+1 >= len(a.Insts) {
 			return
 		}

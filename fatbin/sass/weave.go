@@ -186,7 +186,9 @@ type SiteReport struct {
 
 // NewWeaver analyzes a kernel. An error says why it can have no probe at all.
 func NewWeaver(fn *Func, facts *KernelFacts) (*Weaver, error) {
-	a, err := Analyze(fn)
+	known := *fn
+	known.NoReturn = facts != nil && facts.NoReturn
+	a, err := Analyze(&known)
 	if err != nil {
 		return nil, err
 	}
@@ -246,7 +248,12 @@ func (w *Weaver) certainty() {
 				doubt("the targets of the jump at +0x%x are not known", i*WordSize)
 			}
 		case FlowCall:
-			if _, ok := w.a.Target(i); (!ok || w.listed[i]) && !w.facts.NoReturn {
+			_, ok := w.a.Target(i)
+			if ok && w.listed[i] {
+				doubt("a relocation changes where the call at +0x%x goes to", i*WordSize)
+				w.foreseen = false
+			}
+			if (!ok || w.listed[i]) && !w.facts.NoReturn {
 				// What it needs when it is called counts as all, and when it comes back
 				// it may not be reading registers that its caller can use.
 				w.callsOut = true

@@ -917,9 +917,23 @@ func TestVariablesBelowCalls(t *testing.T) {
 		}
 		return w
 	}
-	w := open(code)
-	if why := w.frames(); why != "" || w.mostLowered != 32 || w.lowered[sub+1] != 32 || w.lowered[4] != 0 || w.lowered[3] != 0 {
-		t.Errorf("%q, at most %d lower, %v", why, w.mostLowered, w.lowered)
+	first := open(code)
+	if why := first.frames(); why != "" || first.mostLowered != 32 || first.lowered[sub+1] != 32 || first.lowered[4] != 0 || first.lowered[3] != 0 {
+		t.Errorf("%q, at most %d lower, %v", why, first.mostLowered, first.lowered)
+	}
+	// Beside a call that never comes back, which is known for functions elsewhere.
+	leave := slices.Clone(code)
+	leave[3] = plain(0x943, guardAlways<<(87-64))
+	w, err := NewWeaver(&Func{Arch: 90, Code: leave}, &KernelFacts{Registers: 24, NoReturn: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if why := w.frames(); why != "" || w.mostLowered != 32 || !w.a.localCalls {
+		t.Errorf("%q, at most %d lower, calls known: %v", why, w.mostLowered, w.a.localCalls)
+	}
+	// And with a call that a relocation changes.
+	if w, err = NewWeaver(&Func{Arch: 90, Code: code}, &KernelFacts{Registers: 24, Listed: []uint32{2 * WordSize}}); err != nil || !strings.Contains(w.uncertain, "a relocation") {
+		t.Errorf("%q, %v", w.uncertain, err)
 	}
 	// Called with frames of two sizes, and beside a call of which nothing is known.
 	for what, change := range map[string]func([]Word){
