@@ -40,8 +40,9 @@ func TestStopWorld(t *testing.T) {
 				}
 				before = append(before, pc)
 			}
-			time.Sleep(100 * time.Microsecond)
-			for i, o := range tasks {
+			for i := range 10 * len(tasks) { // long enough for one that runs to get on
+				i %= len(tasks)
+				o := tasks[i]
 				if pc, err := o.PC(); pc != before[i] || err != nil && !errors.Is(err, ErrGone) {
 					t.Errorf("%d went from %#x to %#x, %v", o.TID, before[i], pc, err)
 				}
