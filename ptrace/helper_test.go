@@ -29,6 +29,15 @@ func helper(name string, args []string) int {
 		o.Seccomp = SeccompOff
 	case "survive":
 		o.NoExitKill = true
+	case "gets": // a signal that no thread has taken when the program has ended
+		o.Started = func(int) { _ = unix.Kill(os.Getpid(), unix.SIGUSR1) }
+		o.Ended = func(*Result) {
+			set, _ := signalSet(os.Getpid(), "ShdPnd")
+			catcher.mu.Lock()
+			defer catcher.mu.Unlock()
+			_, caught := catcher.old[unix.SIGUSR1]
+			fmt.Println("waits", set&signalBit(unix.SIGUSR1) != 0, "caught", caught)
+		}
 	case "lingers":
 		o.Ended = func(*Result) {
 			fmt.Println(os.Getpid())

@@ -154,6 +154,12 @@ func (s *signals) collect(sig unix.Signal) (list []sent, all bool) {
 	return list, all
 }
 
+// waits says whether one of the signals is there that no thread has taken yet.
+func (s *signals) waits() bool {
+	set, _ := signalSet(os.Getpid(), "ShdPnd")
+	return slices.ContainsFunc(s.want, func(sig unix.Signal) bool { return set&signalBit(sig) != 0 })
+}
+
 // handling says whether a thread of this process may be in the handler, while which lasts
 // all signals are blocked.
 func handling() bool {

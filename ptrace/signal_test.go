@@ -343,6 +343,16 @@ func TestEndedSignals(t *testing.T) {
 	t.Error("signals have no effect")
 }
 
+// TestLateSignal: a signal that is there when the last tracee ends, and that no thread of the
+// tracer has taken yet, is caught: it does not get to Go's handler, which may end the tracer.
+func TestLateSignal(t *testing.T) {
+	c := exec.Command(build(t, "victim"), "usr1_blocked", os.Args[0], "/bin/true")
+	c.Env = append(os.Environ(), "PTRACE_HELPER=run-gets")
+	if out, err := c.CombinedOutput(); err != nil || string(out) != "waits true caught true\n" {
+		t.Errorf("%v, %q", err, out)
+	}
+}
+
 // inGroup starts a helper, or argv itself, in a process group of its own.
 func inGroup(t *testing.T, helper string, argv ...string) (*exec.Cmd, *bufio.Reader) {
 	t.Helper()

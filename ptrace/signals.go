@@ -58,13 +58,29 @@ func (s *signals) catch() error {
 	return s.add()
 }
 
-// end ends that, soon.
+// end ends that, soon: a signal may have come that no thread has got round to yet, since the
+// program, which got it too, was faster.
 func (s *signals) end() {
-	if s.came.Load() || len(s.ch) > 0 {
-		time.AfterFunc(together, s.remove)
+	if len(s.want) == 0 {
+		return
+	}
+	awaitGroupSignal()
+	if s.came.Load() || len(s.ch) > 0 || s.waits() {
+		s.endLater()
 		return
 	}
 	s.remove()
+}
+
+// endLater ends it when nothing waits any more.
+func (s *signals) endLater() {
+	time.AfterFunc(together, func() {
+		if s.waits() {
+			s.endLater()
+			return
+		}
+		s.remove()
+	})
 }
 
 // awaitGroupSignal returns when whoever is sending a signal to this process's group has sent

@@ -892,6 +892,17 @@ static int sleeper(void)
 	return 0;
 }
 
+// usr1_blocked: becomes ARG, with its arguments, while SIGUSR1 is blocked.
+static int usr1_blocked(void)
+{
+	sigset_t m;
+	sigemptyset(&m);
+	sigaddset(&m, SIGUSR1);
+	sigprocmask(SIG_BLOCK, &m, 0);
+	execv(arg, rest);
+	return 127;
+}
+
 static double now(void)
 {
 	struct timespec t;
@@ -1038,7 +1049,7 @@ static const struct {
 	{"trace_me", trace_me}, {"undumpable", undumpable}, {"set_uid", set_uid}, {"orphan", orphan}, {"orphan_forever", orphan_forever},
 	{"kill_self", kill_self}, {"sig_mask", sig_mask}, {"many_forks", many_forks}, {"fork_tree", fork_tree},
 	{"new_pid_ns", new_pid_ns}, {"own_filter", own_filter}, {"environment", environment}, {"blocked", blocked}, {"tally", tally}, {"tell_group", tell_group}, {"forever", forever}, {"count_keys", count_keys},
-	{"sleeper", sleeper}, {"calls", calls}, {"others", others}, {"attachee", attachee}, {"inject", inject},
+	{"sleeper", sleeper}, {"usr1_blocked", usr1_blocked}, {"calls", calls}, {"others", others}, {"attachee", attachee}, {"inject", inject},
 };
 
 int main(int argc, char **argv)
