@@ -105,7 +105,7 @@ func (p *Plan) bodyText(q *PlannedProgram, maps *Maps, arch fatbin.Arch, params 
 	g := newWeaving(p, f, maps, &WeaveOptions{})
 	g.dialect.patch = true
 	st := g.allSites()[0]
-	at := &place{sites: st, text: line, given: &given{kernel: params, regs: map[BodyParam]string{}}}
+	at := &place{sites: st, text: line, guarded: guarded, given: &given{kernel: params, regs: map[BodyParam]string{}}}
 	code, err := g.code(q, at)
 	if err != nil {
 		return nil, err

@@ -42,8 +42,18 @@ const (
 	fieldBlock
 	fieldLine
 	fieldFile
-	fieldCount // block
-	fieldISA   // all kinds
+	fieldCount    // block
+	fieldISA      // all kinds
+	fieldValue2   // mem
+	fieldGuarded  // insn
+	fieldOperand0 // insn; the others follow
+)
+
+// mostOperands is how many operands of an instruction programs see.
+const mostOperands = 4
+
+const (
+	fieldOperandEnd = fieldOperand0 + mostOperands
 )
 
 // A member is a field of a context with its number above.
@@ -88,7 +98,17 @@ func members(k Kind) []member {
 	case KindBlock:
 		m = append(m, append(place, member{fieldCount, "insns", 4})...)
 	}
-	return append(m, member{fieldISA, "isa", 4})
+	m = append(m, member{fieldISA, "isa", 4})
+	switch k {
+	case KindMem:
+		m = append(m, member{fieldValue2, "value2", 8})
+	case KindInsn:
+		m = append(m, member{fieldGuarded, "guarded", 4})
+		for i := range mostOperands {
+			m = append(m, member{fieldOperand0 + i, fmt.Sprintf("operand%d", i), 8})
+		}
+	}
+	return m
 }
 
 // contextOf returns the context of a kind of point, and the numbers of its
@@ -138,12 +158,12 @@ func ContextFields(k Kind) []ContextField {
 // uniform reports whether all threads of a warp at a place see the same in a field.
 func uniform(id int) bool {
 	switch id {
-	case fieldThreadX, fieldThreadY, fieldThreadZ, fieldLane, fieldTime, fieldClock, fieldAddr, fieldValue:
+	case fieldThreadX, fieldThreadY, fieldThreadZ, fieldLane, fieldTime, fieldClock, fieldAddr, fieldValue, fieldValue2:
 		return false
 	case fieldSM, fieldWarp: // they may change between two threads' looks
 		return false
 	}
-	return true
+	return id < fieldOperand0 || id >= fieldOperandEnd
 }
 
 // fieldPair and more are the numbers of two fields of 4 bytes that are read at
@@ -203,11 +223,16 @@ type place struct {
 	access *ptx.Access
 	addr   string // 64-bit register with the address
 	value  string // 64-bit register with the value, "" if it is not known
-	size   uint32
-	sites  *ptx.Sites
-	text   string // of the instruction
-	setup  string // code before the program's that puts the access's address and value into registers
-	given  *given // of a Body: what comes as parameters
+	value2 string // and with the 8 bytes behind it
+	// operands are 64-bit registers with the values of the instruction's operands, "" of those that
+	// have none; guarded says that it has a guard.
+	operands [mostOperands]string
+	guarded  bool
+	size     uint32
+	sites    *ptx.Sites
+	text     string // of the instruction
+	setup    string // code before the program's that puts the access's address and value into registers
+	given    *given // of a Body: what comes as parameters
 }
 
 // specials are the special registers of the fields that are one.
@@ -216,6 +241,14 @@ var specials = [threadFields]string{
 	"%ctaid.x", "%ctaid.y", "%ctaid.z", "%tid.x", "%tid.y", "%tid.z",
 	"%smid", "%warpid", "%laneid", "",
 	"%globaltimer", "%clock64",
+}
+
+// registerOr0 is a 64-bit register, or 0 if there is none.
+func registerOr0(reg string) ptx.Arg {
+	if reg == "" {
+		return ptx.Imm(0)
+	}
+	return ptx.TypedReg(ptx.B64, reg)
 }
 
 // field writes the code of a context's field.
@@ -237,20 +270,22 @@ func (p *place) field(g *bpf.Gen, id int) (ptx.Arg, error) {
 		return ptx.Imm(isaSASS), nil
 	case id == fieldISA:
 		return ptx.Imm(isaPTX), nil
+	case id == fieldGuarded && p.guarded:
+		return ptx.Imm(1), nil
+	case id == fieldGuarded:
+		return ptx.Imm(0), nil
+	case id == fieldValue2:
+		return registerOr0(p.value2), nil
+	case id >= fieldOperand0 && id < fieldOperandEnd:
+		return registerOr0(p.operands[id-fieldOperand0]), nil
 	case p.given != nil:
 		return p.given.field(id), nil
 	}
 	switch id {
 	case fieldAddr:
-		if p.addr == "" {
-			return ptx.Imm(0), nil
-		}
-		return ptx.TypedReg(ptx.B64, p.addr), nil
+		return registerOr0(p.addr), nil
 	case fieldValue:
-		if p.value == "" {
-			return ptx.Imm(0), nil
-		}
-		return ptx.TypedReg(ptx.B64, p.value), nil
+		return registerOr0(p.value), nil
 	}
 	v, ok := map[int]uint32{
 		fieldSite: p.number, fieldSize: p.size, fieldSpace: p.space(), fieldAccess: p.kind(),

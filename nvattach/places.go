@@ -258,7 +258,7 @@ func (g *weaving) access(q *PlannedProgram, st *ptx.Sites, a *ptx.Access) error 
 	var before, between strings.Builder
 	g.address(&before, st, a, at)
 	after := false
-	if slices.ContainsFunc(q.Report.Fields, func(i int) bool { return q.fields[i] == fieldValue }) {
+	if slices.ContainsFunc(q.Report.Fields, func(i int) bool { return q.fields[i] == fieldValue || q.fields[i] == fieldValue2 }) {
 		after = g.value(&between, st, a, at)
 	}
 	at.setup = before.String() + between.String()
@@ -341,7 +341,7 @@ func (g *weaving) address(out *strings.Builder, st *ptx.Sites, a *ptx.Access, at
 	at.addr = r
 }
 
-// value writes code that puts the value of an access into a register: the number, or the first 8
+// value writes code that puts the value of an access into registers: the number, or the first 16
 // bytes of several. It reports whether that can be had only after the access.
 func (g *weaving) value(out *strings.Builder, st *ptx.Sites, a *ptx.Access, at *place) (after bool) {
 	args := g.f.Args(&g.f.Stmts[a.Stmt])
@@ -366,23 +366,28 @@ func (g *weaving) value(out *strings.Builder, st *ptx.Sites, a *ptx.Access, at *
 		if parts = g.f.Kids(o); o.Kind != ptx.OperandVector || len(parts) != int(a.Vec) {
 			return false
 		}
-		parts = parts[:min(len(parts), 8/size)]
 	}
 	var code strings.Builder
-	sum := ""
+	sum, second := "", ""
+	const most = 16 // bytes that programs see
+	parts = parts[:min(len(parts), most/size)]
 	for i := range parts {
 		r, ok := g.number64(&code, st, a.Stmt, &parts[i], size)
 		if !ok {
 			return false
 		}
-		if i == 0 {
-			sum = r
+		to, shift := &sum, 8*size*i
+		if shift >= 64 {
+			to, shift = &second, shift-64
+		}
+		if *to == "" {
+			*to = r
 			continue
 		}
-		fmt.Fprintf(&code, "\tshl.b64 %s, %s, %d;\n\tor.b64 %s, %s, %s;\n", r, r, 8*size*i, sum, sum, r)
+		fmt.Fprintf(&code, "\tshl.b64 %s, %s, %d;\n\tor.b64 %s, %s, %s;\n", r, r, shift, *to, *to, r)
 	}
 	out.WriteString(code.String())
-	at.value = sum
+	at.value, at.value2 = sum, second
 	return after
 }
 
@@ -406,6 +411,11 @@ func (g *weaving) number64(out *strings.Builder, st *ptx.Sites, stmt uint32, o *
 			out.WriteString(decl + "\t.reg .b32 " + w + ";\n\tmov.b32 " + w + ", " + src + ";\n\tcvt.u64.u32 " + r + ", " + w + ";\n")
 		case 2:
 			out.WriteString(decl + "\t.reg .b16 " + w + ";\n\tmov.b16 " + w + ", " + src + ";\n\tcvt.u64.u16 " + r + ", " + w + ";\n")
+		case 0:
+			if g.regType(st, stmt, src) != ptx.Pred {
+				return "", false
+			}
+			out.WriteString(decl + "\tselp.b64 " + r + ", 1, 0, " + src + ";\n")
 		default:
 			return "", false
 		}
@@ -427,7 +437,10 @@ func (g *weaving) instructions(q *PlannedProgram, st *ptx.Sites) (int, error) {
 		if s.Kind != ptx.StmtInstr || !Glob(q.Point.Opcode, g.f.FullOpcode(s)) {
 			continue
 		}
-		ok, err := g.before(q, st, i, g.place(q, st, i))
+		at := g.place(q, st, i)
+		at.guarded = s.Guarded()
+		g.operands(q, st, i, at)
+		ok, err := g.before(q, st, i, at)
 		if err != nil {
 			return n, err
 		}
@@ -444,10 +457,23 @@ func (g *weaving) before(q *PlannedProgram, st *ptx.Sites, stmt uint32, at *plac
 	if err != nil {
 		return false, err
 	}
-	if err := g.w.Before(st, stmt, code); err != nil {
+	if err := g.w.Before(st, stmt, at.setup+code); err != nil {
 		return false, g.refused(err)
 	}
 	return true, nil
+}
+
+// operands writes code that puts the values of an instruction's operands, as they are before it
+// runs, into registers: those that a program reads and that are numbers in a register.
+func (g *weaving) operands(q *PlannedProgram, st *ptx.Sites, stmt uint32, at *place) {
+	args := g.f.Args(&g.f.Stmts[stmt])
+	var code strings.Builder
+	for n := range min(mostOperands, len(args)) {
+		if slices.ContainsFunc(q.Report.Fields, func(i int) bool { return q.fields[i] == fieldOperand0+n }) {
+			at.operands[n], _ = g.number64(&code, st, stmt, &args[n], 8) // "" if it has none
+		}
+	}
+	at.setup = code.String()
 }
 
 // blocks puts a program in front of the first instruction of every basic block. A

@@ -139,6 +139,7 @@ struct nvtrace_mem {
 	__u32 line;     /* of the source, 0 if the module does not say (-lineinfo) */
 	__u32 file;     /* number of the source file in the module */
 	enum nvtrace_isa isa;
+	__u64 value2; /* the 8 bytes behind value, of vectors; in PTX */
 };
 
 /* cuda.insn. A program at an instruction with a guard (@%p) runs in the threads in which
@@ -150,6 +151,11 @@ struct nvtrace_insn {
 	__u32 line;
 	__u32 file;
 	enum nvtrace_isa isa;
+	__u32 guarded;    /* the instruction has a guard, which holds in the threads that are here */
+	/* In PTX: its operands, as written, before it runs; of the first, where most instructions put
+	 * their result, what was there before. 0 of what is neither a register (of predicates 1
+	 * or 0) nor a whole number. */
+	__u64 operand0, operand1, operand2, operand3;
 };
 
 /* cuda.block */

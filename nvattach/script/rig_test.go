@@ -211,6 +211,9 @@ func happenings(base uint64) []happening {
 				if k == 0 {
 					note(nvattach.KindBlock, site, fields)
 				}
+				if strings.HasPrefix(opcode, "setp") {
+					fields["operand1"], fields["operand2"] = number(i), number(adding)
+				}
 				if opcode != "bra" || i >= adding {
 					note(nvattach.KindInsn, site, fields)
 				}

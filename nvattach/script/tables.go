@@ -310,6 +310,7 @@ type Builtin struct {
 var (
 	atMem    = []nvattach.Kind{nvattach.KindMem}
 	atPlaces = []nvattach.Kind{nvattach.KindMem, nvattach.KindInsn, nvattach.KindBlock}
+	atInsn   = []nvattach.Kind{nvattach.KindInsn}
 	atInsns  = []nvattach.Kind{nvattach.KindMem, nvattach.KindInsn}
 	atBlock  = []nvattach.Kind{nvattach.KindBlock}
 )
@@ -340,12 +341,18 @@ var Builtins = slices.Concat([]Builtin{
 	{Name: "size", Type: typeInt, field: "size", at: atMem, Doc: "bytes of the access; 0 if only the machine knows"},
 	{Name: "kind", Type: typeKind, field: "kind", at: atMem, Doc: "\"load\", \"store\", \"atomic\" or \"async\""},
 	{Name: "space", Type: typeSpace, field: "space", at: atMem, Doc: "\"global\", \"shared\", \"local\", \"const\", or \"generic\" where only the address says"},
-	{Name: "value", Type: typeInt, field: "value", at: atMem, Doc: "what is stored, was loaded, or what an atomic gave; of vectors the first 8 bytes"},
+	{Name: "value", Type: typeInt, field: "value", at: atMem, Doc: "what is stored, was loaded, or what an atomic gave; of vectors the first 8 bytes, the next are value2"},
+	{Name: "value2", Type: typeInt, field: "value2", at: atMem, Doc: "the 8 bytes behind value, of vectors; 0 in machine code"},
 	{Name: "opcode", Type: typeOpcode, field: "site", at: atInsns, Doc: "the instruction's opcode"},
 	{Name: "source", Type: typeSource, field: "site", at: atPlaces, Doc: "file and line, if compiled with -lineinfo"},
 	{Name: "line", Type: typeInt, field: "line", at: atPlaces, Doc: "line of the source, 0 if it is not known"},
 	{Name: "insn", Type: typeInt, field: "insn", at: atPlaces, Doc: "instructions of the kernel before the place"},
 	{Name: "block", Type: typeInt, field: "block_id", at: atPlaces, Doc: "number of the basic block"},
+	{Name: "guarded", Type: typeInt, field: "guarded", at: atInsn, Doc: "1 if the instruction has a guard, which holds in the threads that are here"},
+	{Name: "operand0", Type: typeInt, field: "operand0", at: atInsn, Doc: "an operand of the instruction, as it is before; of most, operand0 is where the result goes. 0 of what is no number, and in machine code"},
+	{Name: "operand1", Type: typeInt, field: "operand1", at: atInsn, Doc: "the next; operand2 and operand3 likewise"},
+	{Name: "operand2", Type: typeInt, field: "operand2", at: atInsn},
+	{Name: "operand3", Type: typeInt, field: "operand3", at: atInsn},
 	{Name: "insns", Type: typeInt, field: "insns", at: atBlock, Doc: "instructions in the basic block"},
 })
 
