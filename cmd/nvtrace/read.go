@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -142,6 +143,8 @@ func logVerb(e *env, args, command []string) int {
 		decoder: d, filter: filter,
 		errs: once{e: e}, notice: func(n string) { e.notice("%s", n) },
 	}
+	var lines *behind       // nil: a program's output is printed
+	var under *bufio.Writer // what lines writes to
 	switch err := sf.load(e); {
 	case err != nil:
 		return e.fail(exitUsage, "%v", err)
@@ -154,6 +157,9 @@ func logVerb(e *env, args, command []string) int {
 		if err := sink.printTo(e, e.stdout, &r.Header, &lf); err != nil {
 			return e.fail(exitUsage, "%v", err)
 		}
+		under = sink.lines
+		lines = newBehind(under)
+		sink.lines = bufio.NewWriterSize(lines, 64<<10)
 	}
 	if !af.none {
 		if !af.set {
@@ -164,6 +170,13 @@ func logVerb(e *env, args, command []string) int {
 	err = each(r, e.notice, between(r, *since, *until, sink.Event))
 	sink.finish()
 	sink.Idle()
+	if lines != nil {
+		err := lines.Close()
+		if err == nil {
+			err = under.Flush()
+		}
+		sink.errs.report(err)
+	}
 	if sink.script != nil {
 		sink.script.finish(sink.notice)
 	} else {
