@@ -114,6 +114,25 @@ func (d *Decoder) ABI(pid int32) *rm.ABI {
 // Decode says what ev means. Call's slices are good until the next Decode, or
 // the next change of ev.
 func (d *Decoder) Decode(ev *traces.Event) Call {
+	var c Call
+	d.DecodeTo(&c, ev)
+	return c
+}
+
+// DecodeTo is Decode into a Call that is zero or came of an earlier event: of calls of libraries, which are many
+// and of which there is little to say, little of it is written.
+func (d *Decoder) DecodeTo(to *Call, ev *traces.Event) {
+	if ofLibrary(ev.Kind) && ofLibrary(to.Kind) {
+		d.n, d.links.ended = 0, d.links.ended[:0]
+		to.Kind, to.Name, to.Returned, to.Device = ev.Kind, kindName(ev), Returned{}, DeviceOf(ev.Dev, ev.Rdev)
+		return
+	}
+	*to = d.decode(ev)
+}
+
+func ofLibrary(k traces.Kind) bool { return k == traces.KindCall || k == traces.KindReturn }
+
+func (d *Decoder) decode(ev *traces.Event) Call {
 	c := Call{Kind: ev.Kind, Device: DeviceOf(ev.Dev, ev.Rdev)}
 	if ev.Ret < 0 && ev.Ret > -4096 && ev.Kind <= traces.KindIoctl {
 		c.Errno = int32(-ev.Ret)

@@ -17,6 +17,7 @@ type printer struct {
 	abi      *rm.ABI
 	call     *Call // own, while something is printed
 	own      Call  // a copy: keeping the caller's would move every Call to the heap
+	used     bool  // own is
 	pid      int32
 	infos    *Decoder
 	links    *linker

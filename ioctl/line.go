@@ -109,7 +109,7 @@ func (d *Decoder) AppendText(dst []byte, ev *traces.Event, text []byte, o *LineO
 	}
 	start := len(dst)
 	p := &d.printer
-	p.set(d, dst, ev, &Call{}, o)
+	p.set(d, dst, ev, nil, o)
 	p.prefix(ev, o, ev.Time-d.last)
 	p.spaces(o.Indent)
 	d.last = ev.Time
@@ -121,9 +121,11 @@ func (d *Decoder) AppendText(dst []byte, ev *traces.Event, text []byte, o *LineO
 	return append(dst, '\n')
 }
 
-// set prepares the printer for a call.
+// set prepares the printer for a call; c is nil where nothing of it is printed.
 func (p *printer) set(d *Decoder, dst []byte, ev *traces.Event, c *Call, o *LineOptions) {
-	p.own = *c
+	if c != nil {
+		p.own, p.used = *c, true
+	}
 	p.dst, p.abi, p.call, p.pid = dst, d.ABI(ev.PID), &p.own, ev.PID
 	p.name, p.zeros, p.color = o.Name, o.Zeros, o.Color
 	p.links, p.fds, p.demangle = &d.links, o.FDName, o.Demangle
@@ -137,7 +139,10 @@ func (p *printer) set(d *Decoder, dst []byte, ev *traces.Event, c *Call, o *Line
 
 // release lets go of everything of the caller's.
 func (p *printer) release() {
-	p.dst, p.call, p.own, p.name, p.fds, p.demangle = nil, nil, Call{}, nil, nil, nil
+	p.dst, p.call, p.name, p.fds, p.demangle = nil, nil, nil, nil, nil
+	if p.used {
+		p.own, p.used = Call{}, false
+	}
 }
 
 // mark appends text, and a colour where colours are wanted: before the text, or

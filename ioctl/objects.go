@@ -47,6 +47,9 @@ func (o *Objects) Namer() Namer {
 func (o *Objects) Add(ev *traces.Event, c *Call) {
 	o.last = max(o.last, ev.Time+ev.Dur)
 	o.freed, o.freedName = rm.Ref{}, ""
+	if ofLibrary(ev.Kind) {
+		return
+	}
 	at := rm.At{Time: o.last, PID: ev.PID, File: ev.File}
 	switch ev.Kind {
 	case traces.KindOpen:

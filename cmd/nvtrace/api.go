@@ -75,6 +75,10 @@ type apiTrace struct {
 	last    int64        // latest time seen
 	summary *api.Summary // nil: nothing is counted
 	results map[resultKey]string
+	latest  [16]struct { // by library
+		key  resultKey
+		name string
+	}
 	environ *api.Environment
 
 	shown bool          // calls are printed
@@ -176,6 +180,14 @@ const maxResults = 1 << 12
 // resultName is [api.Function.ResultName] with a memory.
 func (a *apiTrace) resultName(f *api.Function, ret int64) string {
 	k := resultKey{f.Result, int32(ret)}
+	last := &a.latest[f.Library%16]
+	if last.key != k || last.key.t == nil {
+		last.key, last.name = k, a.searchResult(f, ret, k)
+	}
+	return last.name
+}
+
+func (a *apiTrace) searchResult(f *api.Function, ret int64, k resultKey) string {
 	name, ok := a.results[k]
 	if !ok {
 		name = f.ResultName(ret)

@@ -213,7 +213,7 @@ func (s *logSink) Event(ev *traces.Event) {
 	if s.api == nil && s.lines == nil && s.script == nil && (ev.Kind == traces.KindCall || ev.Kind == traces.KindReturn || ev.Kind == traces.KindGPU) {
 		return // nobody is to be shown anything of it
 	}
-	s.call = s.decoder.Decode(ev)
+	s.decoder.DecodeTo(&s.call, ev)
 	c := &s.call
 	if s.api != nil {
 		s.api.take(ev, c)

@@ -22,6 +22,7 @@ type objectLog struct {
 	tree    *rm.Tree
 	start   int64
 	now     int64             // end of the latest event, ns
+	pid     int32             // of the latest event, which is in pids
 	exits   map[int32]int64   // when processes ended
 	details map[uint32]detail // by rm.Object.ID
 	maps    []*mapRecord
@@ -56,7 +57,8 @@ func newObjectLog(d *ioctl.Decoder) *objectLog {
 func (l *objectLog) add(ev *traces.Event, c *ioctl.Call) {
 	l.now = max(l.now, ev.Time+ev.Dur)
 	l.start = min(l.start, ev.Time)
-	if ev.PID != 0 {
+	if ev.PID != 0 && ev.PID != l.pid {
+		l.pid = ev.PID
 		l.pids[ev.PID] = struct{}{}
 	}
 	if ev.File != 0 {
@@ -66,6 +68,9 @@ func (l *objectLog) add(ev *traces.Event, c *ioctl.Call) {
 		l.exits[ev.PID] = l.now
 	}
 	l.objs.Add(ev, c)
+	if ev.Kind == traces.KindCall || ev.Kind == traces.KindReturn { // which are many, and make no objects
+		return
+	}
 	l.addMap(ev, c)
 	if ev.Kind == traces.KindLost {
 		l.lost += uint64(max(ev.Ret, 0))

@@ -121,23 +121,32 @@ func (o *observer) add(ev *traces.Event, t *api.Tracker, f *api.Frame) {
 type purpose struct {
 	busy
 	calls uint64
-	by    map[string]int64 // time of each function
+	by    map[string]*int64 // time of each function
+	name  string            // of the latest call
+	last  *int64            // by[name]
 }
 
 // add takes in a call that has returned.
 func (p *purpose) add(f *api.Frame) {
 	p.busy.add(f.Start, f.End)
 	p.calls++
-	if p.by == nil {
-		p.by = make(map[string]int64)
+	if p.last == nil || p.name != f.Name {
+		if p.by == nil {
+			p.by = make(map[string]*int64)
+		}
+		p.name, p.last = f.Name, p.by[f.Name]
+		if p.last == nil {
+			p.last = new(int64)
+			p.by[f.Name] = p.last // the names are those of functions that are known
+		}
 	}
-	p.by[f.Name] += f.Dur() // the names are those of functions that are known
+	*p.last += f.Dur()
 }
 
 // most returns the function that took most of the time.
 func (p *purpose) most() (name string) {
 	for _, n := range slices.Sorted(maps.Keys(p.by)) {
-		if name == "" || p.by[n] > p.by[name] {
+		if name == "" || *p.by[n] > *p.by[name] {
 			name = n
 		}
 	}

@@ -51,6 +51,12 @@ type countKey struct{ library, name string }
 type Summary struct {
 	report Report
 	counts map[countKey]*CallCount
+	// recent remembers counts by [slot].
+	recent [256]struct {
+		name, path string
+		library    Library
+		count      *CallCount
+	}
 }
 
 // NewSummary returns an empty Summary.
@@ -117,6 +123,14 @@ func (s *Summary) counted(ev *traces.Event, t *Tracker) {
 const maxBuckets = 64
 
 func (s *Summary) count(f *Frame) *CallCount {
+	r := &s.recent[slot(f.Name)]
+	if r.count == nil || r.name != f.Name || r.path != f.Path || r.library != f.Module.Library {
+		r.name, r.path, r.library, r.count = f.Name, f.Path, f.Module.Library, s.search(f)
+	}
+	return r.count
+}
+
+func (s *Summary) search(f *Frame) *CallCount {
 	k := countKey{f.LibraryName(), f.Name}
 	c := s.counts[k]
 	if c == nil {

@@ -86,6 +86,14 @@ type Tracker struct {
 	free    []*Frame
 	ended   []*Frame
 
+	// What most events ask for again: the thread of the one before, and functions.
+	last   threadKey
+	stack  *callStack // of last; nil: not known
+	recent [256]struct {
+		key lookupKey
+		l   lookup
+	}
+
 	returned *Frame // by the latest Add
 	idle     int    // how often threads have come to be in no call since forgetIdle; 0: none is in none
 }
@@ -154,8 +162,26 @@ func (t *Tracker) Current(pid, tid int32) *Frame { return t.current(threadKey{pi
 // own, each thread's innermost first. Threads have no order among them.
 func (t *Tracker) Ended() []*Frame { return t.ended }
 
+// slot is a place for what is remembered of a function.
+func slot(name string) uint8 {
+	n := len(name)
+	if n < 4 {
+		return uint8(n)
+	}
+	return uint8(n) + 7*name[n-1] + 29*name[n-3] + 53*name[n/2] + 101*name[2*n/3]
+}
+
 func (t *Tracker) lookup(path, name string) lookup {
 	k := lookupKey{path, name}
+	r := &t.recent[slot(name)]
+	if r.key != k || name == "" {
+		r.key, r.l = k, t.search(k)
+	}
+	return r.l
+}
+
+func (t *Tracker) search(k lookupKey) lookup {
+	path, name := k.path, k.name
 	l, ok := t.found[k]
 	if !ok {
 		l.module = moduleOf(path, name)
@@ -171,8 +197,16 @@ func (t *Tracker) lookup(path, name string) lookup {
 	return l
 }
 
+// thread returns the open calls of a thread, nil if none are known.
+func (t *Tracker) thread(key threadKey) *callStack {
+	if key != t.last || t.stack == nil {
+		t.last, t.stack = key, t.threads[key]
+	}
+	return t.stack
+}
+
 func (t *Tracker) current(key threadKey) *Frame {
-	if s := t.threads[key]; s != nil && len(s.open) > 0 {
+	if s := t.thread(key); s != nil && len(s.open) > 0 {
 		return s.open[len(s.open)-1]
 	}
 	return nil
@@ -205,13 +239,13 @@ func (t *Tracker) frame() *Frame {
 }
 
 func (t *Tracker) call(key threadKey, ev *traces.Event) *Frame {
-	s := t.threads[key]
+	s := t.thread(key)
 	if s == nil {
 		if len(t.threads) >= maxThreads && !t.forgetIdle() {
 			return t.lone(key, ev)
 		}
 		s = &callStack{}
-		t.threads[key] = s
+		t.threads[key], t.last, t.stack = s, key, s
 	}
 	if len(s.open) >= maxDepth {
 		s.over++
@@ -271,7 +305,7 @@ func (t *Tracker) enter(key threadKey, ev *traces.Event) *Frame {
 
 // ret ends the call that returns, and those inside of it.
 func (t *Tracker) ret(key threadKey, ev *traces.Event) *Frame {
-	s := t.threads[key]
+	s := t.thread(key)
 	if s == nil {
 		return nil
 	}
@@ -344,7 +378,7 @@ func (t *Tracker) forgetIdle() bool {
 			delete(t.threads, k)
 		}
 	}
-	t.idle = 0
+	t.idle, t.stack = 0, nil
 	return true
 }
 
@@ -357,6 +391,7 @@ func (t *Tracker) endThread(key threadKey) {
 		t.pop(s, -1)
 	}
 	delete(t.threads, key)
+	t.stack = nil
 }
 
 func (t *Tracker) endProcess(pid int32) {
