@@ -216,6 +216,16 @@ func (s *stacks) stopped(t *ptrace.Task, r *agent.Record) {
 
 // callers returns the functions that have led to a call.
 func (s *stacks) callers(t *ptrace.Task, regs *ptrace.Regs, r *agent.Record) []traces.StackFrame {
+	known := new(unwind.Regs)
+	if !r.Unsaved {
+		known = unwind.RegsOf(regs).Preserved()
+	}
+	known.Set(unwind.RSP, r.SP)
+	return s.walk(t, known, (*unwind.Process).Callers)
+}
+
+// walk returns the functions that a thread which stands still is in, as a method of unwind.Process lists them.
+func (s *stacks) walk(t *ptrace.Task, regs *unwind.Regs, list func(*unwind.Process, unwind.Memory, *unwind.Regs, int) []unwind.Frame) (frames []traces.StackFrame) {
 	p := s.natives[t.PID]
 	if p == nil {
 		p = unwind.Of(t.PID)
@@ -228,17 +238,11 @@ func (s *stacks) callers(t *ptrace.Task, regs *ptrace.Regs, r *agent.Record) []t
 		}
 		return addr
 	}
-	known := new(unwind.Regs)
-	if !r.Unsaved {
-		known = unwind.RegsOf(regs).Preserved()
-	}
-	known.Set(unwind.RSP, r.SP)
 	const most = 4 * traces.MaxFrames // those of an interpreter go
-	var list []traces.StackFrame
-	for _, f := range p.Callers(t, known, most) {
-		list = append(list, s.place(t, p, f.At()))
+	for _, f := range list(p, t, regs, most) {
+		frames = append(frames, s.place(t, p, f.At()))
 	}
-	return list
+	return frames
 }
 
 // place says what is at an address.

@@ -463,15 +463,7 @@ func (v *verdict) writeHang(line func(what, format string, args ...any)) {
 	}
 	for i := range v.Hang.Threads[:min(len(v.Hang.Threads), maxHung)] {
 		t := &v.Hang.Threads[i]
-		var at []string
-		for _, f := range t.Stack[:min(len(t.Stack), maxHungFrames)] {
-			if f.Language == traces.LanguageNative {
-				f.Func = fatbin.Demangle(f.Func)
-				at = append(at, f.String())
-				continue
-			}
-			at = append(at, fmt.Sprintf("%s:%d %s", f.File, f.Line, f.Func))
-		}
+		at := hungAt(t.Stack)
 		where := ""
 		if len(at) > 0 {
 			where = ", at " + strings.Join(at, " < ")
@@ -481,6 +473,23 @@ func (v *verdict) writeHang(line func(what, format string, args ...any)) {
 	if more := max(len(v.Hang.Streams)-maxHung, 0) + max(len(v.Hang.Threads)-maxHung, 0); more > 0 {
 		line("", "and %d more (--json has all)", more)
 	}
+}
+
+// hungAt says where a thread waits: at which lines of Python, if there are any, else in which functions.
+func hungAt(stack []traces.StackFrame) (at []string) {
+	python := slices.DeleteFunc(slices.Clone(stack), func(f traces.StackFrame) bool { return f.Language == traces.LanguageNative })
+	if len(python) > 0 {
+		stack = python
+	}
+	for _, f := range stack[:min(len(stack), maxHungFrames)] {
+		if f.Language == traces.LanguageNative {
+			f.Func = fatbin.Demangle(f.Func)
+			at = append(at, f.String())
+		} else {
+			at = append(at, fmt.Sprintf("%s:%d %s", f.File, f.Line, f.Func))
+		}
+	}
+	return at
 }
 
 // maxIdle is how many reasons of an idle GPU are said.

@@ -139,7 +139,7 @@ func others(f *traces.StackFrame) bool {
 // Add takes in an event; f is what the Tracker that has just taken it in has returned.
 func (a *Allocations) Add(ev *traces.Event, f *Frame) {
 	switch {
-	case ev.Kind == traces.KindStack:
+	case ev.Kind == traces.KindStack && ev.Flags&traces.FlagUnfinished == 0:
 		if a.stacks = true; len(a.at) < maxThreads {
 			a.at[threadKey{ev.PID, ev.TID}] = a.ownLine(ev.Stack())
 		}

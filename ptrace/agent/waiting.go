@@ -9,7 +9,8 @@ type Waiting struct {
 	Process       *Process
 	TID           int
 	ThreadPointer uint64
-	Hook          *Hook // of the innermost call
+	Hook          *Hook  // of the innermost call
+	SP            uint64 // the address of its return address
 }
 
 // Waiting returns the threads that are in such calls. They go on meanwhile, so that it is what was true
@@ -25,11 +26,13 @@ func (a *Agent) Waiting() (list []Waiting) {
 		if err != nil || depth == 0 || depth > maxOpen {
 			continue
 		}
-		number, err := p.read64(slot + slotOpen + (depth-1)*openSize + openHook)
+		open := slot + slotOpen + (depth-1)*openSize
+		sp, _ := p.read64(open) // 0 if it has ended
+		number, err := p.read64(open + openHook)
 		if err != nil || number >= uint64(len(p.hooks)) || p.hooks[number].hook == nil {
 			continue
 		}
-		list = append(list, Waiting{p, r.tid, r.tp, p.hooks[number].hook})
+		list = append(list, Waiting{p, r.tid, r.tp, p.hooks[number].hook, sp})
 	}
 	return list
 }
