@@ -15,7 +15,6 @@ import (
 const policy = `
 nvtrace/traces/escape        <
 nvtrace/traces               < nvtrace/traces/escape github.com/klauspost/compress/zstd
-nvtrace/traces/export        < nvtrace/ioctl nvtrace/nvattach/api nvtrace/rm nvtrace/traces nvtrace/traces/escape github.com/google/pprof/profile github.com/klauspost/compress/zstd
 nvtrace/ptrace/proc          <
 nvtrace/ptrace               < nvtrace/ptrace/proc
 nvtrace/ptrace/dso           < nvtrace/ptrace nvtrace/ptrace/proc
@@ -54,7 +53,8 @@ nvtrace/nvattach/calls       < nvtrace/nvattach/api nvtrace/nvattach/cudart nvtr
 nvtrace/nvattach/jit         <
 nvtrace/examples/rminfo      < nvtrace/rm
 nvtrace/examples/events      < nvtrace/nvattach nvtrace/ptx/bpf
-nvtrace/cmd/nvtrace          < nvtrace/fatbin/sass nvtrace/traces nvtrace/traces/escape nvtrace/traces/export nvtrace/ptrace nvtrace/rm nvtrace/ioctl nvtrace/ioctl/record nvtrace/traces/record nvtrace/ioctl/replay nvtrace/ioctl/diff nvtrace/ioctl/allow nvtrace/fatbin nvtrace/ptx nvtrace/ptx/emu nvtrace/nvattach nvtrace/nvattach/jit nvtrace/nvattach/preload nvtrace/nvattach/script nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/nvattach/api nvtrace/nvattach/calls nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/python nvtrace/ptrace/unwind nvtrace/nvattach/capture nvtrace/nvattach/control nvtrace/nvattach/gpu nvtrace/nvattach/host nvtrace/nvattach/interpose nvtrace/nvattach/nvtx github.com/olekukonko/tablewriter github.com/olekukonko/tablewriter/tw
+nvtrace/cmd/nvtrace/internal/export < nvtrace/ioctl nvtrace/nvattach/api nvtrace/rm nvtrace/traces nvtrace/traces/escape github.com/google/pprof/profile github.com/klauspost/compress/zstd
+nvtrace/cmd/nvtrace          < nvtrace/fatbin/sass nvtrace/traces nvtrace/traces/escape nvtrace/ptrace nvtrace/rm nvtrace/ioctl nvtrace/ioctl/record nvtrace/traces/record nvtrace/ioctl/replay nvtrace/ioctl/diff nvtrace/ioctl/allow nvtrace/fatbin nvtrace/ptx nvtrace/ptx/emu nvtrace/nvattach nvtrace/nvattach/jit nvtrace/nvattach/preload nvtrace/nvattach/script nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/nvattach/api nvtrace/nvattach/calls nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/python nvtrace/ptrace/unwind nvtrace/nvattach/capture nvtrace/nvattach/control nvtrace/nvattach/gpu nvtrace/nvattach/host nvtrace/nvattach/interpose nvtrace/nvattach/nvtx github.com/olekukonko/tablewriter github.com/olekukonko/tablewriter/tw
 `
 
 // What is below shared imports nothing of ours that the policy does not list, and nothing
@@ -111,6 +111,61 @@ func violations(allowed map[string][]string, imports string) []string {
 		}
 	}
 	return bad
+}
+
+// backwards returns the arrows of the policy between folders that run in a circle: a folder at
+// the top of the repository that imports another, from which imports lead back to it. What
+// stands in one folder is then above the whole other.
+func backwards(allowed map[string][]string) (list []string) {
+	top := func(pkg string) string {
+		folder, _, _ := strings.Cut(strings.TrimPrefix(pkg, "nvtrace/"), "/")
+		return folder
+	}
+	arrows := make(map[string]map[string]bool)
+	for pkg, deps := range allowed {
+		for _, imp := range deps {
+			if from, to := top(pkg), top(imp); strings.HasPrefix(imp, "nvtrace/") && from != to {
+				if arrows[from] == nil {
+					arrows[from] = make(map[string]bool)
+				}
+				arrows[from][to] = true
+			}
+		}
+	}
+	var leads func(from, to string, seen map[string]bool) bool
+	leads = func(from, to string, seen map[string]bool) bool {
+		if from == to {
+			return true
+		}
+		seen[from] = true
+		for next := range arrows[from] {
+			if !seen[next] && leads(next, to, seen) {
+				return true
+			}
+		}
+		return false
+	}
+	for from := range arrows {
+		for to := range arrows[from] {
+			if leads(to, from, make(map[string]bool)) {
+				list = append(list, from+" imports "+to+", which leads back")
+			}
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// TestFolders: no arrow between folders runs back up.
+func TestFolders(t *testing.T) {
+	for _, arrow := range backwards(parsePolicy(t, policy)) {
+		t.Error(arrow)
+	}
+	planted := "nvtrace/traces <\nnvtrace/traces/views < nvtrace/ioctl\nnvtrace/ioctl < nvtrace/rm nvtrace/traces\nnvtrace/rm <\n"
+	want := []string{"ioctl imports traces, which leads back", "traces imports ioctl, which leads back"}
+	if got := backwards(parsePolicy(t, planted)); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
 }
 
 func TestImportGraph(t *testing.T) {

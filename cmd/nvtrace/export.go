@@ -11,11 +11,11 @@ import (
 	"strings"
 	"time"
 
+	"nvtrace/cmd/nvtrace/internal/export"
 	"nvtrace/fatbin"
 	"nvtrace/ioctl"
 	"nvtrace/traces"
 	"nvtrace/traces/escape"
-	"nvtrace/traces/export"
 	"nvtrace/traces/record"
 )
 

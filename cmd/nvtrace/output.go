@@ -15,12 +15,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"nvtrace/cmd/nvtrace/internal/export"
 	"nvtrace/fatbin"
 	"nvtrace/ioctl"
 	"nvtrace/nvattach/api"
 	"nvtrace/traces"
 	"nvtrace/traces/escape"
-	"nvtrace/traces/export"
 	"nvtrace/traces/record"
 )
 

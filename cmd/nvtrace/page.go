@@ -3,8 +3,8 @@ package main
 import (
 	"bytes"
 
+	"nvtrace/cmd/nvtrace/internal/export"
 	"nvtrace/ioctl"
-	"nvtrace/traces/export"
 )
 
 // pageRows is how many rows the tables of a page have.

@@ -11,12 +11,12 @@ import (
 	"slices"
 	"strings"
 
+	"nvtrace/cmd/nvtrace/internal/export"
 	"nvtrace/fatbin"
 	"nvtrace/ioctl"
 	"nvtrace/rm"
 	"nvtrace/traces"
 	"nvtrace/traces/escape"
-	"nvtrace/traces/export"
 )
 
 // readFlags are the flags of verbs that read a recording.

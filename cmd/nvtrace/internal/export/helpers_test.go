@@ -664,7 +664,7 @@ func recording(t testing.TB, file string) (*traces.Header, []*traces.Event) {
 // corpus returns the recordings of real programs.
 func corpus(t testing.TB) []string {
 	t.Helper()
-	files, err := filepath.Glob("../corpus/*.nvt")
+	files, err := filepath.Glob("../../../../traces/corpus/*.nvt")
 	if err != nil || len(files) < 6 {
 		t.Fatalf("%d recordings: %v", len(files), err)
 	}

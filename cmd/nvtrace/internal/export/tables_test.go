@@ -231,7 +231,7 @@ func TestTableForms(t *testing.T) {
 
 // TestTablesFull has a disk on which there is no room.
 func TestTablesFull(t *testing.T) {
-	h, events := recording(t, "../corpus/matmul.nvt")
+	h, events := recording(t, "../../../../traces/corpus/matmul.nvt")
 	d := ioctl.NewDecoder(h)
 	tables, err := NewTables(func(string) (io.Writer, error) { return &fullDisk{n: 1000}, nil }, h, d)
 	if err != nil {

@@ -55,7 +55,7 @@ func (c *counter) Write(b []byte) (int, error) {
 // "decode" is what each of them costs before a view sees it, "objects" that
 // with the tree that both views need.
 func BenchmarkExport(b *testing.B) {
-	h, one := recording(b, "../corpus/vectoradd.nvt")
+	h, one := recording(b, "../../../../traces/corpus/vectoradd.nvt")
 	run := func(name string, start func(d *ioctl.Decoder) (add func(*traces.Event, *ioctl.Call), end func() int64)) {
 		b.Run(name, func(b *testing.B) {
 			var before, after runtime.MemStats

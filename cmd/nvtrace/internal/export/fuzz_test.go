@@ -66,7 +66,7 @@ func spoil(events []*traces.Event, data []byte) []*traces.Event {
 // FuzzEvents exports events of any content: both views must be well formed, and
 // agree with the summary in their totals.
 func FuzzEvents(f *testing.F) {
-	h, events := recording(f, "../corpus/nvidia-smi.nvt")
+	h, events := recording(f, "../../../../traces/corpus/nvidia-smi.nvt")
 	_, small := recording(f, "testdata/small.jsonl")
 	events = append(events, small...)
 	f.Add([]byte{})

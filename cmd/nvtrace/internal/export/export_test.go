@@ -143,7 +143,7 @@ func (x *exported) compareMemory(t *testing.T) {
 
 // TestCorpusMemory makes sure that what TestCorpus compares is not all zero.
 func TestCorpusMemory(t *testing.T) {
-	h, events := recording(t, "../corpus/vectoradd.nvt")
+	h, events := recording(t, "../../../../traces/corpus/vectoradd.nvt")
 	x := export(t, h, slices.Values(events))
 	for _, name := range []string{"vidmem allocated", "sysmem allocated", "mapped device memory", "live driver objects"} {
 		seen := uint64(0)
@@ -220,7 +220,7 @@ func golden(t *testing.T, name string, got []byte) {
 
 // TestSkip leaves out events, which must not change what later ones are called.
 func TestSkip(t *testing.T) {
-	h, events := recording(t, "../corpus/vectoradd.nvt")
+	h, events := recording(t, "../../../../traces/corpus/vectoradd.nvt")
 	filter, err := ioctl.ParseFilter("ioctl=NV_ESC_RM_FREE")
 	if err != nil {
 		t.Fatal(err)
@@ -358,7 +358,7 @@ func (f *fullDisk) Write(b []byte) (int, error) {
 }
 
 func TestWriteError(t *testing.T) {
-	h, events := recording(t, "../corpus/nvidia-smi.nvt")
+	h, events := recording(t, "../../../../traces/corpus/nvidia-smi.nvt")
 	d := ioctl.NewDecoder(h)
 	disk := &fullDisk{n: 100_000}
 	tl := NewTimeline(disk, h, d)
@@ -388,7 +388,7 @@ func TestEmpty(t *testing.T) {
 
 // TestPprof has the tool itself read a profile.
 func TestPprof(t *testing.T) {
-	h, events := recording(t, "../corpus/nvidia-smi.nvt")
+	h, events := recording(t, "../../../../traces/corpus/nvidia-smi.nvt")
 	d := ioctl.NewDecoder(h)
 	p := NewProfile(h, d)
 	for _, ev := range events {
