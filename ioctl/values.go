@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"nvtrace/rm"
+	"nvtrace/traces/escape"
 )
 
 // load reads a little-endian number of size bytes, as far as there are any.
@@ -272,7 +273,7 @@ func (p *printer) str(b []byte) {
 	if p.elems >= 0 {
 		limit = min(limit, 4*p.elems)
 	}
-	p.dst = appendQuoted(p.dst, b[:limit])
+	p.dst = append(escape.AppendQuotable(append(p.dst, '"'), b[:limit]), '"')
 	if limit < len(b) {
 		p.dst = append(p.dst, "…"...)
 	}
@@ -288,26 +289,6 @@ func cstrlen(b []byte) int {
 }
 
 const hexDigits = "0123456789abcdef"
-
-// appendQuoted appends b as a string of printable ASCII with \n, \t and \xNN.
-func appendQuoted(dst, b []byte) []byte {
-	dst = append(dst, '"')
-	for _, c := range b {
-		switch {
-		case c == '"' || c == '\\':
-			dst = append(dst, '\\', c)
-		case c == '\n':
-			dst = append(dst, `\n`...)
-		case c == '\t':
-			dst = append(dst, `\t`...)
-		case c < 0x20 || c >= 0x7f:
-			dst = append(dst, '\\', 'x', hexDigits[c>>4], hexDigits[c&15])
-		default:
-			dst = append(dst, c)
-		}
-	}
-	return append(dst, '"')
-}
 
 // hex appends bytes as x"0102…" without trailing zeros, with their number.
 func (p *printer) hex(b []byte) {

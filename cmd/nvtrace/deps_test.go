@@ -23,7 +23,7 @@ nvtrace/ptrace/unwind        < nvtrace/ptrace nvtrace/ptrace/dso nvtrace/ptrace/
 nvtrace/ptrace/agent         < nvtrace/ptrace nvtrace/ptrace/dso nvtrace/ptrace/proc
 nvtrace/ptrace/python        < nvtrace/ptrace/dso nvtrace/ptrace/proc
 nvtrace/rm                   <
-nvtrace/ioctl                < nvtrace/ioctl/nearest nvtrace/rm nvtrace/traces
+nvtrace/ioctl                < nvtrace/ioctl/nearest nvtrace/rm nvtrace/traces nvtrace/traces/escape
 nvtrace/ioctl/nearest        <
 nvtrace/ioctl/allow          < nvtrace/ioctl nvtrace/rm nvtrace/traces
 nvtrace/ioctl/diff           < nvtrace/ioctl nvtrace/rm nvtrace/traces
@@ -37,7 +37,7 @@ nvtrace/nvattach/interpose   < nvtrace/fatbin nvtrace/nvattach/preload
 nvtrace/nvattach/capture     < nvtrace/fatbin nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/remote nvtrace/traces
 nvtrace/fatbin               < nvtrace/traces/escape github.com/klauspost/compress/zstd github.com/ianlancetaylor/demangle
 nvtrace/fatbin/sass          < nvtrace/fatbin
-nvtrace/nvattach/api         < nvtrace/traces
+nvtrace/nvattach/api         < nvtrace/traces nvtrace/traces/escape
 nvtrace/ptx                  <
 nvtrace/ptx/emu              < nvtrace/ptx
 nvtrace/ptx/bpf              < nvtrace/ptx github.com/cilium/ebpf/asm

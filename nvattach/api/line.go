@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"nvtrace/traces"
+	"nvtrace/traces/escape"
 )
 
 // Style says how calls are printed. The zero value, and nil, are good defaults.
@@ -58,7 +59,7 @@ func (f *Frame) word(p *Param, i int) (uint64, bool) {
 // it was recorded.
 func AppendCall(dst []byte, f *Frame, ev *traces.Event, names *Names, s *Style) []byte {
 	dst = s.mark(dst, colorName)
-	dst = appendEscaped(dst, []byte(f.Name))
+	dst = escape.AppendQuotable(dst, f.Name)
 	dst = append(s.mark(dst, colorOff), '(')
 	if f.Function == nil {
 		for i, v := range f.Args {
@@ -174,9 +175,9 @@ func (f *Frame) appendKernel(dst []byte, p *Param, names *Names, s *Style) []byt
 	const most = 120
 	dst = append(dst, ' ')
 	if len(name) > most {
-		return append(appendEscaped(dst, []byte(name[:most])), "…"...)
+		return append(escape.AppendQuotable(dst, []byte(name[:most])), "…"...)
 	}
-	return appendEscaped(dst, []byte(name))
+	return escape.AppendQuotable(dst, []byte(name))
 }
 
 // isKernel reports whether a parameter is a kernel's handle, or the address of

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"nvtrace/traces/escape"
 )
 
 // Bounds of what is printed of a value.
@@ -324,30 +326,10 @@ func appendQuoted(dst, b []byte, cut bool) []byte {
 		}
 	}
 	dst = append(dst, '"')
-	dst = appendEscaped(dst, b)
+	dst = escape.AppendQuotable(dst, b)
 	dst = append(dst, '"')
 	if cut {
 		dst = append(dst, "…"...)
-	}
-	return dst
-}
-
-// appendEscaped appends text of the traced program's without what could act on a
-// terminal or end a string.
-func appendEscaped(dst, b []byte) []byte {
-	for _, c := range b {
-		switch {
-		case c == '"' || c == '\\':
-			dst = append(dst, '\\', c)
-		case c == '\n':
-			dst = append(dst, `\n`...)
-		case c == '\t':
-			dst = append(dst, `\t`...)
-		case c < 0x20 || c >= 0x7f:
-			dst = append(dst, '\\', 'x', hexDigits[c>>4], hexDigits[c&15])
-		default:
-			dst = append(dst, c)
-		}
 	}
 	return dst
 }

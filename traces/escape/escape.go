@@ -50,6 +50,27 @@ func AppendRune(dst []byte, r rune) []byte {
 	return append(dst, '\\', 'u', hexDigits[r>>12&15], hexDigits[r>>8&15], hexDigits[r>>4&15], hexDigits[r&15])
 }
 
+// AppendQuotable appends bytes of a program's that stand between quotes, as a C string has
+// them: printable ASCII as it is, \n and \t, \xNN for all others. Nothing in it acts, or ends the
+// quotes.
+func AppendQuotable[T string | []byte](dst []byte, s T) []byte {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == '"' || c == '\\':
+			dst = append(dst, '\\', c)
+		case c == '\n':
+			dst = append(dst, `\n`...)
+		case c == '\t':
+			dst = append(dst, `\t`...)
+		case c < 0x20 || c >= 0x7f:
+			dst = append(dst, '\\', 'x', hexDigits[c>>4], hexDigits[c&15])
+		default:
+			dst = append(dst, c)
+		}
+	}
+	return dst
+}
+
 const hexDigits = "0123456789abcdef"
 
 // plain reports whether 8 characters are ASCII that shows, which most are. It may be wrong where one is below

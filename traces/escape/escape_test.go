@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -119,4 +120,25 @@ func FuzzWriter(f *testing.F) {
 			t.Errorf("%q in, %q out", in, s)
 		}
 	})
+}
+
+// TestAppendQuotable: what stands between quotes neither acts nor ends them, and says every byte.
+func TestAppendQuotable(t *testing.T) {
+	var all []byte
+	for c := range 256 {
+		all = append(all, byte(c))
+	}
+	got := string(AppendQuotable(nil, all))
+	for _, c := range []byte(got) {
+		if c < 0x20 || c >= 0x7f {
+			t.Fatalf("%q has byte %#x", got, c)
+		}
+	}
+	back, err := strconv.Unquote(`"` + got + `"`)
+	if err != nil || back != string(all) {
+		t.Errorf("%q, %v", back, err)
+	}
+	if s := string(AppendQuotable([]byte("x="), "a\"b\\\n\x1b")); s != `x=a\"b\\\n\x1b` {
+		t.Errorf("%s", s)
+	}
 }
