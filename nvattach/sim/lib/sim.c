@@ -6,6 +6,11 @@
 // made directly, and the few functions of the program's libc that the job needs
 // (a thread for callbacks, its stdout) are weak references without versions.
 // The wire format is described in wire.go.
+//
+// The way of a call: a stub loads the number of its entry and jumps to nvsim_common (common.S), which
+// saves the registers that arguments are passed in and calls nvsim_call; that takes a connection,
+// sends them, and does what replies ask for, until one has the result. Signals are not blocked: a
+// handler that makes a call of its own takes another connection.
 
 typedef unsigned int u32;
 typedef unsigned long u64;
@@ -21,6 +26,7 @@ enum {
 };
 enum { EINTR = 4, EINVAL = 22 };
 
+// A system call. errno is not touched; what is negative is an error.
 static inline long sys6(long n, long a, long b, long c, long d, long e, long f)
 {
 	long r;
@@ -106,7 +112,8 @@ extern int __cxa_atexit(void (*)(void *), void *, void *) __attribute__((weak));
 // ---- connections ---------------------------------------------------------
 
 // A child after fork finds this page zeroed (MADV_WIPEONFORK) and so has no
-// connections: it says hello for itself.
+// connections: it says hello for itself. The descriptors are still open in it, but they are its
+// parent's, whose calls they would mix with.
 static struct state {
 	int fd[SLOTS];   // 0: none
 	int busy[SLOTS];
@@ -116,6 +123,8 @@ static u64 lastSession; // survives a fork: then it is the parent's
 static u64 imageRandom; // AT_RANDOM
 static struct { unsigned short family; char path[108]; } server;
 
+// A lock of which nothing is known but that it is held for a few system calls at most, once in a
+// process.
 static void lock(int *l)
 {
 	while (__atomic_exchange_n(l, 1, __ATOMIC_ACQUIRE))
@@ -124,6 +133,7 @@ static void lock(int *l)
 
 static void unlock(int *l) { __atomic_store_n(l, 0, __ATOMIC_RELEASE); }
 
+// Maps the page for connections, once. 0: there is no simulation for this program.
 static int ready(void)
 {
 	if (__atomic_load_n(&state, __ATOMIC_ACQUIRE))
@@ -143,6 +153,7 @@ static int ready(void)
 	return state != 0;
 }
 
+// A request is one packet: it is sent as a whole or not at all.
 static int sendAll(int fd, struct request *q)
 {
 	struct iovec v = { q, sizeof *q };
@@ -175,7 +186,9 @@ static int recvReply(int fd, struct reply *p, int *got)
 
 static u64 exchange(int fd, struct request *q, int *ok);
 
-// connectServer opens a connection and says hello on it.
+// connectServer opens a connection and says hello on it. Returns its descriptor, 0 if there is none
+// to be had. nvtrace is allowed to read this process's memory first, where Yama keeps processes of a user
+// from one another (PR_SET_PTRACER): hello is answered only when it can be served.
 static int connectServer(void)
 {
 	long fd = sys3(SYS_socket, 1, 5 | 02000000 /* SEQPACKET, CLOEXEC */, 0);
@@ -213,6 +226,8 @@ static int connectServer(void)
 	return fd;
 }
 
+// Takes a connection that nobody uses, and makes it if it is new. A thread begins its search at a place of
+// its own, so that it mostly gets the same one, which no other waits for.
 static int acquire(void)
 {
 	u64 self;
@@ -237,6 +252,8 @@ static void release(int k) { __atomic_store_n(&state->busy[k], 0, __ATOMIC_RELEA
 
 static void *helper(void *arg);
 
+// Starts the thread for callbacks, with all signals blocked: it is none of the program's, and handlers of
+// the program's must run in its own threads.
 static void startHelper(void)
 {
 	u64 all = ~0ul, old, thread;
@@ -248,7 +265,8 @@ static void startHelper(void)
 }
 
 // moveToFile replaces the pages [addr, addr+size) by the same pages of a file,
-// with their content kept, so that nvtrace reaches them too.
+// with their content kept, so that nvtrace reaches them too. What another thread writes between the copy
+// and the mapping is lost.
 static long moveToFile(u64 addr, u64 size, int fd, u64 off)
 {
 	long t = sys6(SYS_mmap, 0, size, 3, 1, fd, off);
@@ -270,6 +288,7 @@ static long moveBack(u64 addr, u64 size)
 	return sys6(25 /* mremap */, t, size, size, 3 /* MAYMOVE|FIXED */, addr, 0);
 }
 
+// Does what a reply asks for in the middle of a call. fd is a descriptor that came along, or -1.
 static u64 act(struct reply *p, int fd)
 {
 	switch (p->action) {
@@ -345,6 +364,7 @@ static u64 exchange(int fd, struct request *q, int *ok)
 	}
 }
 
+// Makes a request on a connection of the pool. *ok is 0 if nobody has answered it.
 static u64 request(struct request *q, int *ok)
 {
 	*ok = 0;
@@ -403,6 +423,7 @@ enum { CONFIGS = 16 };
 static __thread struct { u64 grid[2], block[2], shared, stream; } configs[CONFIGS];
 static __thread int numConfigs;
 
+// __cudaPushCallConfiguration: dim3 comes in two registers. 1: there are too many.
 HIDDEN u32 nvsim_push(u64 gridXY, u64 gridZ, u64 blockXY, u64 blockZ, u64 shared, u64 stream)
 {
 	if (numConfigs == CONFIGS)
@@ -417,6 +438,7 @@ HIDDEN u32 nvsim_push(u64 gridXY, u64 gridZ, u64 blockXY, u64 blockZ, u64 shared
 	return 0;
 }
 
+// __cudaPopCallConfiguration, which the kernel's stub calls before cudaLaunchKernel.
 HIDDEN u32 nvsim_pop(void *grid, void *block, u64 *shared, u64 *stream)
 {
 	if (numConfigs == 0)
@@ -458,7 +480,9 @@ static int hasDeviceCode(void)
 }
 
 // The dynamic loader gives constructors main's arguments. Preloaded libraries'
-// come before the program's own, which register its kernels.
+// come before the program's own, which register its kernels. A program with device code of its own may
+// have the runtime in it; nvtrace looks, and redirects its functions before they are called
+// (KIND_EXE). Of others it need not be asked.
 __attribute__((constructor)) static void start(int argc, char **argv, char **envp)
 {
 	(void)argc, (void)argv;
