@@ -11,7 +11,7 @@ var blobCode []byte
 var blobProgram []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "3faa91844058e5cc39b095297f2cb1c8e6ebe557a08b4ca85c8a0d9863252891"
+const blobStamp = "031c66ec32f8a4e702de51dd74ed77f4b5a890d9bb37d14a080cfc9a61590925"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (

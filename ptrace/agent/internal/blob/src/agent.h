@@ -100,6 +100,7 @@ extern void times_ends(struct slot *sl, struct frame *f); // a context
 extern void times_ended(struct slot *sl, u64 sp, u64 hook);
 extern void times_leave(struct slot *sl, struct leaving *l);
 
+// The clock that records are ordered by, in ns, by the vdso: no system call.
 static inline u64 now(void)
 {
 	u64 ts[2];
@@ -115,6 +116,8 @@ static inline u64 ticks(void)
 	return (u64)hi << 32 | lo;
 }
 
+// This thread's slot; 0: it has none. An entry that was taken out has 1 for its slot, and does not end the
+// search.
 static inline struct slot *find_slot(void)
 {
 	u64 tp = thread_pointer();
@@ -138,11 +141,13 @@ struct result {
 	u64 r0, end;
 };
 
+// The list of a slot's thread, of calls that programs wait for the return of.
 static inline struct rets *rets_of(const struct slot *sl)
 {
 	return (struct rets *)(RETS_ADDR + ((u64)sl - SLOT_ADDR) / sizeof *sl * sizeof(struct rets));
 }
 
+// Copies memory that is there.
 static inline void cpy(void *to, const void *from, u64 n)
 {
 	__asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(n)::"memory");
@@ -219,6 +224,7 @@ static inline int given_up(const struct record *r)
 	return S->rings[((u64)r - RING_ADDR) / RING_SIZE].tail > r->pos;
 }
 
+// What was written to the record before is there when the state is: x86-64 keeps stores in order.
 static inline void set_state(struct record *r, u8 state)
 {
 	barrier();

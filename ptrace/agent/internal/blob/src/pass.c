@@ -1,12 +1,21 @@
 // The part of the agent that makes system calls that open files or are about
 // descriptors, without the supervisor if they are none of its business. See agent.c
 // for the rules.
+//
+// Each call has one of three ways. What can't be about a device is made here, and leaves no trace. What is
+// about a device that the supervisor knows is made here and recorded, and the tables of descriptors in
+// struct shared are changed with it. Everything else is plain(): the supervisor sees it.
+//
+// The supervisor and other threads change those tables, too. Before a record there is nothing to
+// compare a descriptor with that might not be old by then; so it is looked at again once the record is
+// reserved, which the supervisor looks for after it has changed the table. One of the two sees the other.
 
 #include "agent.h"
 
 // How much of a path is looked at: a longer one is left to the supervisor.
 #define PATH 192u
 
+// Whether a string begins with another.
 static inline int begins(const u8 *s, const u8 *prefix)
 {
 	while (*prefix)
@@ -43,7 +52,7 @@ static int read_path(struct name *p, u64 addr)
 }
 
 // Whether opening a path is of no interest.
-static int dull_path(const struct name *name, u64 paths)
+static int irrelevant_path(const struct name *name, u64 paths)
 {
 	u32 i;
 	for (i = 0; i < paths; i++) {
@@ -58,13 +67,14 @@ static int dull_path(const struct name *name, u64 paths)
 	return 1;
 }
 
+// Whose a descriptor is; of a number beyond the table the supervisor is to say.
 static inline u8 held(u64 fd)
 {
 	return (u32)fd < NFDS ? *(volatile u8 *)&S->held[(u32)fd] : HELD_BUSY;
 }
 
 // Whether a descriptor can't be a device's, whether the supervisor knows or not.
-static int dull_file(u64 fd)
+static int no_device(u64 fd)
 {
 	u64 st[18]; // struct stat
 	struct regs r = {.rdi = fd, .rsi = (u64)st};
@@ -80,18 +90,18 @@ static int passes(const struct regs *g, u64 nr)
 	case NR_CLOSE:
 		return !held(g->rdi);
 	case NR_MMAP:
-		return !(g->rdx & 4 /* PROT_EXEC */) && ((u32)g->r8 == ~0u || dull_file(g->r8));
+		return !(g->rdx & 4 /* PROT_EXEC */) && ((u32)g->r8 == ~0u || no_device(g->r8));
 	case NR_DUP2:
 	case NR_DUP3:
 		if (held(g->rsi))
 			return 0;
-		return dull_file(g->rdi);
+		return no_device(g->rdi);
 	case NR_DUP:
-		return dull_file(g->rdi);
+		return no_device(g->rdi);
 	case NR_FCNTL:
 		if ((u32)g->rsi != 0 /* F_DUPFD */ && (u32)g->rsi != 1030 /* F_DUPFD_CLOEXEC */)
 			return 1;
-		return dull_file(g->rdi);
+		return no_device(g->rdi);
 	}
 	return 0;
 }
@@ -127,6 +137,7 @@ static long make(struct record *r, const struct regs *g, u64 nr)
 	return ret;
 }
 
+// Completes the record. If it was given up meanwhile, its room is somebody else's.
 static void end(struct record *r, long ret)
 {
 	if (unlikely(given_up(r)))
@@ -271,6 +282,7 @@ static struct slot *recording(void)
 	return sl && sl->ring && !sl->off ? sl : 0; // else a vfork child, perhaps, with descriptors of its own
 }
 
+// A call that opens a path. noinline: the name takes much stack, and other calls need none of it.
 static __attribute__((noinline)) long open_call(const struct regs *g, u64 nr)
 {
 	struct name name;
@@ -278,7 +290,7 @@ static __attribute__((noinline)) long open_call(const struct regs *g, u64 nr)
 	u64 paths = C->paths;
 	if (!paths || paths > NPATHS || !read_path(&name, nr == NR_OPEN ? g->rdi : g->rsi))
 		return plain(g, nr);
-	if (dull_path(&name, paths))
+	if (irrelevant_path(&name, paths))
 		return sys_in(g, nr);
 	sl = recording();
 	if (!sl || !C->files || *(volatile u64 *)&S->armed)
@@ -286,6 +298,7 @@ static __attribute__((noinline)) long open_call(const struct regs *g, u64 nr)
 	return open_file(sl, g, nr, &name);
 }
 
+// While armed, the supervisor sleeps, and what is recorded would lie there until something else wakes it.
 long file_call(const struct regs *g, u64 nr)
 {
 	struct slot *sl;

@@ -1,5 +1,9 @@
 // The part of the agent that runs programs at functions: as compiled eBPF, or whatever
 // else keeps to the rules of struct program. See agent.c for the rules.
+//
+// A program is given the registers, in memory, and can't change them. To see a function return, its
+// return address is replaced by probe_return and kept in the thread's list (struct rets), which is
+// private, and not that of calls.c, so that both can watch one function.
 
 #include "agent.h"
 
@@ -87,6 +91,7 @@ __asm__(
 
 extern struct result run_program(void *context, u64 table, struct run *run, u64 code);
 
+// Runs programs, one after the other. Those that are switched off stay in the list.
 static inline void run_all(const struct program *list, u32 n, void *context, struct run *run)
 {
 	u32 i;
@@ -107,6 +112,7 @@ static inline int over(void) { return unlikely((*(volatile u64 *)&C->dead & 1) |
 // The list of calls whose return is wanted is kept as that of hooked calls is, in calls.c:
 // a signal handler may come at any time, and make calls of its own or jump away.
 
+// Whether the return address of a call is still ours, as in calls.c.
 static int in_place(u64 sp)
 {
 	u64 v;
@@ -136,6 +142,7 @@ static inline void prune(struct rets *l, u64 sp, int all)
 	}
 }
 
+// Makes a function return to probe_return. 0: the list is full.
 static int watch(struct rets *l, u64 *ra, u64 number)
 {
 	u64 sp = (u64)ra, ret = *ra, at;
@@ -167,6 +174,7 @@ static int watch(struct rets *l, u64 *ra, u64 number)
 	return 1;
 }
 
+// The thread's slot, for which the supervisor is called if there is none yet.
 static struct slot *slot_for_probe(void)
 {
 	struct slot *sl = find_slot();
@@ -272,6 +280,8 @@ __attribute__((section(".prog"), noinline, used)) void run_call(const struct pro
 	run_all(list, n, c, run);
 }
 
+// Runs programs at a call's end, with its result. words is how many words call_entry has pushed above the
+// registers.
 static __attribute__((noinline)) long called(const struct regs *g, u64 nr, long ret, u64 words)
 {
 	const struct probe *p = (const struct probe *)(CALLS[nr % NCALLS] & ~CALL_FLAGS);
@@ -294,7 +304,9 @@ struct made {
 	u64 make;
 };
 
-// In place of a system call.
+// In place of a system call. One at which programs run is made by call_entry itself, with nothing of
+// this function on the stack, unless it is recorded or the supervisor wants it: a thread may be in it for ever,
+// be cancelled there, or have the stack unwound by a signal handler that throws.
 __attribute__((used)) struct made agent_call(struct regs *g, u64 nr)
 {
 	u64 wanted = nr < NCALLS ? CALLS[nr] : 0;
