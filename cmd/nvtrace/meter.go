@@ -61,7 +61,7 @@ type meter struct {
 	calls   map[kernelKey]uint64 // of functions and device calls, by name
 	gone    []int32              // processes that have ended since forget
 	timed   bool                 // GPUs are timed
-	until   map[int32]int64      // when their works of before were over
+	worked  map[int32]*busy      // when GPUs did
 }
 
 type kernelKey struct {
@@ -76,7 +76,7 @@ const (
 )
 
 func newMeter() *meter {
-	return &meter{of: make(map[int32]*counters), exe: make(map[int32]string), kernels: make(map[kernelKey]uint64), calls: make(map[kernelKey]uint64), until: make(map[int32]int64)}
+	return &meter{of: make(map[int32]*counters), exe: make(map[int32]string), kernels: make(map[kernelKey]uint64), calls: make(map[kernelKey]uint64), worked: make(map[int32]*busy)}
 }
 
 // named counts under a name, if there is room for it.
@@ -129,14 +129,20 @@ func (m *meter) add(ev *traces.Event, c *ioctl.Call, f *api.Frame, names *api.Na
 	m.all = m.all.plus(&d)
 }
 
-// work counts what a GPU did: works of a process at a time once.
+// work counts what GPUs did: works of a process at a time once. They are told of in no order: those
+// of one stream, or of one GPU, may all come behind those of another.
 func (m *meter) work(p *counters, ev *traces.Event) {
-	w := ev.Work()
-	from, end := max(w.Start, m.until[ev.PID]), w.Start+w.Dur
-	if m.timed = true; end > from && len(m.until) < maxMetered {
-		p.busy += end - from
-		m.until[ev.PID] = end
+	m.timed = true
+	known := m.worked[ev.PID]
+	if known == nil {
+		if len(m.worked) >= maxMetered {
+			return
+		}
+		known = new(busy)
+		m.worked[ev.PID] = known
 	}
+	w := ev.Work()
+	p.busy += known.add(w.Start, w.Start+w.Dur)
 }
 
 // forget drops what is known of processes that have ended.
@@ -144,7 +150,7 @@ func (m *meter) forget() {
 	for _, pid := range m.gone {
 		delete(m.of, pid)
 		delete(m.exe, pid)
-		delete(m.until, pid)
+		delete(m.worked, pid)
 		for _, named := range []map[kernelKey]uint64{m.kernels, m.calls} {
 			maps.DeleteFunc(named, func(k kernelKey, _ uint64) bool { return k.pid == pid })
 		}

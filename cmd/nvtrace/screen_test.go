@@ -33,8 +33,8 @@ func meteredSink() *logSink {
 	return &logSink{meter: m}
 }
 
-// worked counts a work of a GPU.
-func (m *meter) worked(pid int32, start, took uint64) {
+// addWork counts a work of a GPU.
+func (m *meter) addWork(pid int32, start, took uint64) {
 	m.work(m.of[pid], &traces.Event{Kind: traces.KindGPU, PID: pid, Args: [6]uint64{0, start, took}})
 }
 
@@ -60,9 +60,9 @@ func TestScreen(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s, sink := new(screen), meteredSink()
 			if tt.name == "busy" {
-				sink.meter.worked(129, 0, 4e8)
-				sink.meter.worked(129, 1e8, 2e8) // beside it
-				sink.meter.worked(128, 3e8, 2e8)
+				sink.meter.addWork(129, 0, 4e8)
+				sink.meter.addWork(129, 1e8, 2e8) // beside it
+				sink.meter.addWork(128, 3e8, 2e8)
 			}
 			s.update(sink, time.Second, 90*time.Second)
 			s.draw(tt.width, tt.height)
@@ -100,6 +100,55 @@ func TestScreen(t *testing.T) {
 	}
 	if !new(screen).key('q') {
 		t.Error("q does not end it")
+	}
+}
+
+// TestWorked: works of several streams and GPUs are told of in no order; the time in which there was one
+// at least is the same in any, and what is kept for it is bounded.
+func TestWorked(t *testing.T) {
+	works := [][2]uint64{{100, 50}, {400, 10}, {90, 20}, {120, 5}, {0, 10}, {150, 30}, {300, 200}, {200, 0}}
+	const want = 10 + 90 + 200
+	for turn := range works {
+		m := newMeter()
+		m.of[1] = new(counters)
+		for i := range works {
+			w := works[(turn+i)%len(works)]
+			m.addWork(1, w[0], w[1])
+		}
+		if got := m.of[1].busy; got != want {
+			t.Errorf("from work %d on: busy for %d, want %d", turn, got, want)
+		}
+	}
+	// The works of one stream behind those of another, as many as are surely kept.
+	m := newMeter()
+	m.of[1] = new(counters)
+	for stream := range uint64(2) {
+		for i := range uint64(maxSpans / 2) {
+			m.addWork(1, 100*i+50*stream, 40)
+		}
+	}
+	if got := m.of[1].busy; got != 40*maxSpans {
+		t.Errorf("two streams: busy for %d, want %d", got, 40*maxSpans)
+	}
+	for i := range uint64(10 * maxSpans) {
+		m.addWork(1, 1e6+100*i, 40)
+	}
+	if n := len(m.worked[1].spans); n > maxSpans {
+		t.Errorf("%d spans are kept", n)
+	}
+	m.addWork(1, 0, 1e9) // what is not kept is not counted twice
+	if got := m.of[1].busy; got > 1e9 {
+		t.Errorf("busy for %d of %d", got, int(1e9))
+	}
+	// Processes beyond those that there is room for do not keep others from being counted.
+	for pid := int32(2); len(m.worked) < maxMetered; pid++ {
+		m.of[pid] = new(counters)
+		m.addWork(pid, 0, 1)
+	}
+	before := m.of[2].busy
+	m.addWork(2, 10, 7)
+	if got := m.of[2].busy - before; got != 7 {
+		t.Errorf("with %d processes one was busy for %d, want 7", maxMetered, got)
 	}
 }
 

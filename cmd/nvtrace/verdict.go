@@ -7,7 +7,6 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
-	"sort"
 	"strings"
 
 	"nvtrace/fatbin"
@@ -172,54 +171,57 @@ func (o *observer) spent() (list []spent) {
 	return list
 }
 
-// busy adds up the time that is covered by spans, which may overlap: how long at least
-// one thread was at something. Spans come about in the order of their ends.
+// busy adds up the time that is covered by spans, which may overlap and come in any order: how long
+// at least one thread, or GPU, was at something.
 type busy struct {
-	total int64 // of spans that are no longer in open
-	spans []timeSpan
+	total int64
+	spans []timeSpan // in order, and apart from each other
 }
 
-type timeSpan struct{ from, to int64 }
+// timeSpan is a time that is covered; of one that was made of several, a part of it is.
+type timeSpan struct{ from, to, covered int64 }
 
 // maxSpans is how many spans are kept for what may still overlap them.
-const maxSpans = 1 << 10
+const maxSpans = 1 << 9
 
-func (b *busy) add(from, to int64) {
+// add returns how much of the span was not covered before.
+func (b *busy) add(from, to int64) (added int64) {
 	if to <= from {
-		return
+		return 0
 	}
-	at := len(b.spans)
-	if at > 0 && b.spans[at-1].from > to { // as a rule it is the last
-		at = sort.Search(at, func(i int) bool { return b.spans[i].from > to })
+	first, _ := slices.BinarySearchFunc(b.spans, from, func(s timeSpan, from int64) int { return cmp.Compare(s.to, from) })
+	last, whole := first, timeSpan{from, to, 0}
+	for added = to - from; last < len(b.spans) && b.spans[last].from <= to; last++ {
+		s := b.spans[last]
+		added -= s.within(from, to)
+		whole = timeSpan{min(whole.from, s.from), max(whole.to, s.to), whole.covered + s.covered}
 	}
-	first := at
-	for first > 0 && b.spans[first-1].to >= from {
-		first--
-		from, to = min(from, b.spans[first].from), max(to, b.spans[first].to)
+	whole.covered += added
+	b.total += added
+	b.spans = slices.Replace(b.spans, first, last, whole)
+	if len(b.spans) > maxSpans { // the older half becomes coarser
+		const half = maxSpans / 2
+		for i := range half / 2 {
+			x, y := b.spans[2*i], b.spans[2*i+1]
+			b.spans[i] = timeSpan{x.from, y.to, x.covered + y.covered}
+		}
+		b.spans = slices.Delete(b.spans, half/2, half)
 	}
-	if first < at {
-		b.spans[first] = timeSpan{from, to}
-		b.spans = slices.Delete(b.spans, first+1, at)
-		return
+	return added
+}
+
+// within returns how much is covered from one moment to another: as if what is covered of a part
+// were spread over it evenly.
+func (s *timeSpan) within(from, to int64) int64 {
+	n, all := min(s.to, to)-max(s.from, from), s.to-s.from
+	if n == all || s.covered == all {
+		return min(n, s.covered)
 	}
-	b.spans = slices.Insert(b.spans, at, timeSpan{from, to})
-	if len(b.spans) < maxSpans {
-		return
-	}
-	for _, s := range b.spans[:maxSpans/2] {
-		b.total += s.to - s.from
-	}
-	b.spans = append(b.spans[:0], b.spans[maxSpans/2:]...)
+	return int64(float64(n) * (float64(s.covered) / float64(all)))
 }
 
 // time returns how long it was in all.
-func (b *busy) time() int64 {
-	t := b.total
-	for _, s := range b.spans {
-		t += s.to - s.from
-	}
-	return t
-}
+func (b *busy) time() int64 { return b.total }
 
 // verdict is the first thing that a summary says. Times are in nanoseconds.
 type verdict struct {

@@ -43,6 +43,12 @@ func TestBusy(t *testing.T) {
 	if got := b.time(); got != 3*10*maxSpans || len(b.spans) > maxSpans {
 		t.Errorf("%d ns in %d spans", got, len(b.spans))
 	}
+	// One that was there all the time ends after all of them; some come again.
+	b.add(-5, 100*maxSpans)
+	b.add(10, 13)
+	if got := b.time(); got != 100*maxSpans+5 {
+		t.Errorf("%d ns with one over all, want %d", got, 100*maxSpans+5)
+	}
 }
 
 // TestVerdict: what a summary begins with.
