@@ -275,10 +275,14 @@ func (h *hostScript) event(ev *traces.Event, c *ioctl.Call, d *ioctl.Decoder, a 
 	h.last, h.came = ev.Time, time.Now()
 	switch {
 	case ev.Kind == traces.KindExec:
-		h.programs[ev.PID] = path.Base(ev.Path)
+		keep(h.programs, ev.PID, path.Base(ev.Path))
 		delete(h.ranks, ev.PID)
 	case ev.Kind == traces.KindFork && ev.Flags&traces.FlagThread == 0:
-		h.programs[ev.Child] = h.programs[ev.PID]
+		h.ended(ev.Child, ev.Child) // of which the end was not seen
+		keep(h.programs, ev.Child, h.programs[ev.PID])
+	case ev.Kind == traces.KindExit:
+		h.ended(ev.PID, ev.TID)
+		return
 	}
 	x := script.Event{PID: ev.PID, TID: ev.TID, Rank: h.rankOf(ev.PID), Comm: h.programs[ev.PID], Time: ev.Time, Duration: ev.Dur, Ret: ev.Ret}
 	switch f := a.current; {
@@ -305,7 +309,7 @@ func (h *hostScript) event(ev *traces.Event, c *ioctl.Call, d *ioctl.Decoder, a 
 		h.put(h.runner.Event(&x))
 	case ev.Kind == traces.KindStack && h.rets:
 		frames := ev.Stack()
-		h.stacks[ev.TID] = calledFrom{ev.Name, pythonText(frames), nativeText(frames)}
+		keep(h.stacks, ev.TID, calledFrom{ev.Name, pythonText(frames), nativeText(frames)})
 	case ev.Kind == traces.KindReturn && f != nil && h.rets:
 		if from, ok := h.stacks[ev.TID]; ok && from.function == f.Name {
 			x.PyStack, x.UStack = from.python, from.native
@@ -315,6 +319,25 @@ func (h *hostScript) event(ev *traces.Event, c *ioctl.Call, d *ioctl.Decoder, a 
 		x.Status, x.Failed = c.Returned.Name, c.Returned.Failed
 		x.Arg, x.Text = argsOf(f, ev)
 		h.put(h.runner.Event(&x))
+	}
+}
+
+// maxKept bounds what is known of threads and processes: a recording may lack their ends.
+const maxKept = 1 << 14
+
+// keep notes something of a thread or process, if there is room for it.
+func keep[T any](m map[int32]T, id int32, v T) {
+	if _, known := m[id]; known || len(m) < maxKept {
+		m[id] = v
+	}
+}
+
+// ended forgets a thread, and its process where that has ended with it: others may get their ids.
+func (h *hostScript) ended(pid, tid int32) {
+	delete(h.stacks, tid)
+	if tid == pid {
+		delete(h.programs, pid)
+		delete(h.ranks, pid)
 	}
 }
 
@@ -370,7 +393,7 @@ func (h *hostScript) rankOf(pid int32) int {
 		if rank = proc.Rank(proc.Environ(int(pid))); rank == proc.NoRank {
 			rank = h.rank
 		}
-		h.ranks[pid] = rank
+		keep(h.ranks, pid, rank)
 	}
 	return rank
 }
