@@ -29,8 +29,10 @@ type SimulatedOptions struct {
 type Simulated struct {
 	o    SimulatedOptions
 	once sync.Once // for what keeps probes from running
-	mu   sync.Mutex
-	of   map[*sim.Process]*session.Context
+	// unread is for what keeps them from reading memory.
+	unread sync.Once
+	mu     sync.Mutex
+	of     map[*sim.Process]*session.Context
 }
 
 // NewSimulated makes a Simulated.
@@ -141,10 +143,10 @@ func (s *Simulated) launch(proc *sim.Process, l *sim.Launch) {
 		c := s.of[proc]
 		s.mu.Unlock()
 		if c != nil {
-			// Other streams' kernels may read by the table that was before; of one that has
-			// failed, threads do so for ever.
-			for try := 0; try < 10000 && c.SetReadable(readable(proc)) != nil; try++ {
-				runtime.Gosched()
+			if err := showReadable(func() error { return c.SetReadable(readable(proc)) }); err != nil {
+				s.unread.Do(func() {
+					s.o.Report(fmt.Sprintf("process %d: what kernels may read can't be told: %v", proc.PID(), err))
+				})
 			}
 		}
 	}
@@ -154,6 +156,21 @@ func (s *Simulated) launch(proc *sim.Process, l *sim.Launch) {
 		return
 	}
 	p.Verified(l.Kernel, trySimulated(l))
+}
+
+// readersTries is how often threads that read memory are waited for.
+const readersTries = 10000
+
+// showReadable calls set until no kernel of another stream reads by the table of memory that is to
+// be written. Of a kernel that has failed, threads do so for ever.
+func showReadable(set func() error) (err error) {
+	for range readersTries {
+		if err = set(); !errors.Is(err, nvattach.ErrReaders) {
+			return err
+		}
+		runtime.Gosched()
+	}
+	return fmt.Errorf("%w: %w", errReaders, err)
 }
 
 // trySimulated runs a launch twice without probes and once with them, and compares.
