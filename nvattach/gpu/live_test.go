@@ -92,9 +92,17 @@ type visited struct {
 
 // attach attaches to the program until enough has come of it.
 func (r *running) attach(enough func(tr *gpu.Tracer, kernels []session.Kernel) bool, others ...*running) *visited {
+	r.t.Helper()
+	v := r.attachObject("example_count", enough, others...)
+	v.entries, v.exits = (&result{shown: v.shown}).entries(r.t, false)
+	return v
+}
+
+// attachObject is attach with an object's programs.
+func (r *running) attachObject(object string, enough func(tr *gpu.Tracer, kernels []session.Kernel) bool, others ...*running) *visited {
 	t := r.t
 	t.Helper()
-	o, err := nvattach.OpenObject(filepath.Join("..", "testdata", "obj", "example_count.bpf.o"))
+	o, err := nvattach.OpenObject(filepath.Join("..", "testdata", "obj", object+".bpf.o"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +163,6 @@ func (r *running) attach(enough func(tr *gpu.Tracer, kernels []session.Kernel) b
 		t.Errorf("session: %v", err)
 	}
 	v.kernels, v.shown = ses.Kernels(), objects(t, shown.String())
-	v.entries, v.exits = (&result{shown: v.shown}).entries(t, false)
 	return v
 }
 

@@ -26,7 +26,8 @@ type owned struct {
 	serial  uint64 // no other allocation has it
 }
 
-// holding is what a process has allocated, by address. Guarded by Tracer.mu.
+// holding is what a process has allocated, by address; there is none where that is not known. Guarded
+// by Tracer.mu.
 type holding map[uint64]owned
 
 // keepers are functions that allocate: where the address goes, and the size.
@@ -52,6 +53,9 @@ func (tr *Tracer) mappedReadable(t *ptrace.Task, e *dso.Event) {
 			tr.log.Debug("the driver's functions", "path", m.Path, "err", err)
 			continue
 		}
+		tr.mu.Lock()
+		tr.holdings[t.Proc] = make(holding)
+		tr.mu.Unlock()
 		if err := tr.followHolding(t, syms); err != nil {
 			tr.report("memory of process %d can't be read in kernels: %v", t.PID, err)
 		}
@@ -145,8 +149,9 @@ func (tr *Tracer) holdingChanges(t *ptrace.Task, a allocator, managed bool) {
 			return
 		}
 		tr.mu.Lock()
-		if tr.holdings[t.Proc] == nil {
-			tr.holdings[t.Proc] = make(holding)
+		if tr.holdings[t.Proc] == nil { // it has run another program
+			tr.mu.Unlock()
+			return
 		}
 		tr.owned++
 		tr.holdings[t.Proc][base] = owned{end: base + size, managed: managed, serial: tr.owned}
@@ -165,7 +170,7 @@ func (tr *Tracer) holdingEnds(t *ptrace.Task) {
 	}
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
-	delete(tr.holdings, t.Proc)
+	clear(tr.holdings[t.Proc])
 }
 
 // showHolding tells kernels of a process what memory there is, and holds the thread until none
@@ -209,8 +214,12 @@ func (v *visit) showReadable(c *context) error {
 	}
 	tr, proc := v.p.tr, v.th.task.Proc
 	tr.mu.Lock()
-	all := maps.Clone(tr.holdings[proc])
+	all, known := tr.holdings[proc]
+	all = maps.Clone(all)
 	tr.mu.Unlock()
+	if !known && !tr.o.Session.Verify() { // with, mapped has said it
+		tr.report("programs in kernels of process %d read no memory of the GPU: what it has allocated is known only of programs that nvtrace has started, not of children that were forked with the driver in their memory", v.p.pid)
+	}
 	var list []nvattach.Range
 	for base, o := range all {
 		if !o.managed && o.context == 0 {

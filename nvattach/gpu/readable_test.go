@@ -22,6 +22,33 @@ func TestReadsMemory(t *testing.T) {
 	}
 }
 
+// TestReadsMemoryForked: nothing is known of what a child has allocated whose parent has the driver
+// loaded; so nothing is read, and it is said.
+func TestReadsMemoryForked(t *testing.T) {
+	t.Parallel()
+	r := run(t, &setup{objects: []string{"readparam"}}, buildFrom(t, "reads"), "fork")
+	if r.err != nil || r.stdout != "PASSED\n" || len(r.reports) != 1 || !strings.Contains(r.reports[0], "read no memory of the GPU: ") {
+		t.Fatalf("error %v, stdout %q, reports %q, shown:\n%s", r.err, r.stdout, r.reports, r.shown)
+	}
+	if got, want := r.array(t, "sums"), []uint64{0, 7 * 1024, 0}; !slices.Equal(got, want) {
+		t.Errorf("read, not read, sum: %d, want %d", got, want)
+	}
+}
+
+// TestRunningReadsNoMemory: nor of a program that was attached to.
+func TestRunningReadsNoMemory(t *testing.T) {
+	r := startRunning(t, vectorAddPTX(t), "")
+	v := r.attachObject("readparam", probed)
+	if len(v.reports) != 1 || !strings.Contains(v.reports[0], "read no memory of the GPU: ") {
+		t.Errorf("reports %q, shown:\n%s", v.reports, v.shown)
+	}
+	got := (&result{shown: v.shown}).array(t, "sums")
+	if len(got) != 3 || got[0] != 0 || got[1] == 0 {
+		t.Errorf("read, not read, sum: %d\n%s", got, v.shown)
+	}
+	r.end()
+}
+
 // array returns the values of an array.
 func (r *result) array(t *testing.T, name string) (list []uint64) {
 	t.Helper()

@@ -1,4 +1,8 @@
-// Allocates and frees memory, whose address a kernel gets that does not look there.
+// Allocates and frees memory, whose address a kernel gets that does not look there. With an argument, a
+// child does it that was forked when the driver was loaded.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "../../sim/testdata/driver.h"
 
 enum { N = 1000 };
@@ -35,6 +39,11 @@ int main(int argc, char **argv)
 	CUdeviceptr before, after, managed;
 
 	loadDriver();
+	if (argc > 1 && fork()) {
+		int status;
+		EXPECT(wait(&status) > 0 && status == 0);
+		return 0;
+	}
 	CHECK(cuInit(0));
 	CHECK(cuDeviceGet(&dev, 0));
 	CHECK(cuCtxCreate_v2(&ctx, 0, dev));
