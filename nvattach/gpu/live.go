@@ -96,6 +96,7 @@ type liveKernel struct {
 	image    []byte // of the copy; nil: the addresses of its variables are to be asked for
 	asked    bool
 	copied   bool
+	asleep   int  // how often its context was not active
 	all      bool // it was launched with all blocks to run at a time
 	fits     bool // as many blocks of the copy fit on a GPU
 }
@@ -137,6 +138,9 @@ const (
 	liveLoad = 30 * time.Millisecond  // how long a thread may load or unload copies; at least one is
 	liveWait = 5 * time.Second        // for the end of launches, and for a thread that unloads
 )
+
+// liveAsleep is how often a kernel is tried again whose context is not active, liveRest apart at least.
+const liveAsleep = 100
 
 // enliven looks for a driver in the code that a process has, or gets.
 func (tr *Tracer) enliven(t *ptrace.Task, e *dso.Event) {
@@ -681,13 +685,13 @@ func (l *live) load(v *visit) {
 		}
 		if k.image == nil {
 			if err := l.bind(v, k); err != nil {
-				l.p.tr.o.Session.Unprobed(k.name, fmt.Sprintf("its copy with programs: %v", err))
+				l.without(k, err)
 			}
 			continue
 		}
 		other, err := l.loadCopy(v, k)
 		if err != nil {
-			l.p.tr.o.Session.Unprobed(k.name, fmt.Sprintf("its copy with programs: %v", err))
+			l.without(k, err)
 			continue
 		}
 		l.mu.Lock()
@@ -699,6 +703,25 @@ func (l *live) load(v *visit) {
 		l.mu.Unlock()
 		l.p.tr.log.Debug("launches get programs", "kernel", k.name, "took", time.Since(began))
 	}
+}
+
+// without is called when a kernel could not get its copy. Where its context was not active, that is
+// tried again at a later launch.
+func (l *live) without(k *liveKernel, err error) {
+	if k.again(err) {
+		time.AfterFunc(liveRest, func() { l.enqueue(k) })
+		return
+	}
+	l.p.tr.o.Session.Unprobed(k.name, fmt.Sprintf("its copy with programs: %v", err))
+}
+
+// again reports whether to try again what has failed.
+func (k *liveKernel) again(err error) bool {
+	if !errors.Is(err, errAsleep) || k.context.ended || k.asleep == liveAsleep {
+		return false
+	}
+	k.asleep++
+	return true
 }
 
 // loadCopy loads a copy into its context, and returns the handle to launch it by. It is of the
