@@ -27,7 +27,9 @@ func ThreadNames(r *Recorder) Extension {
 // maxThreadName is how long a name can be; the kernel cuts off the rest.
 const maxThreadName = 15
 
-// Enter implements ptrace.Handler.
+// Enter implements ptrace.Handler. A call that is seen succeeds if its name can be read, and no second
+// stop is made for its result: one that a filter of the program's own refuses does not stop, but in
+// threads that were attached to and have no filter of ours.
 func (h *threadNames) Enter(t *ptrace.Task, c *ptrace.Syscall) ptrace.Verdict {
 	var b [maxThreadName]byte
 	n, err := t.ReadMem(c.Args[1], b[:])

@@ -10,7 +10,8 @@ import (
 	"nvtrace/traces"
 )
 
-// TestThreadNames: names that threads give themselves are recorded, as the kernel keeps them.
+// TestThreadNames: names that threads give themselves are recorded, as the kernel keeps them, and none that a thread
+// does not get.
 func TestThreadNames(t *testing.T) {
 	need.Tool(t, "gcc", "")
 	bin := filepath.Join(t.TempDir(), "names")
