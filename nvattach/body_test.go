@@ -8,7 +8,7 @@ import (
 	"nvtrace/fatbin"
 )
 
-// testObjects reads the objects that tests attach.
+// testObjects reads the objects that tests attach, but those whose programs must be given a place first.
 func testObjects(tb testing.TB) []*Object {
 	tb.Helper()
 	names, err := filepath.Glob("testdata/obj/*.bpf.o")
