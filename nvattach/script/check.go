@@ -573,17 +573,21 @@ func (c *checker) name(x *nameRef) {
 		c.fail(x.span, "there is no %s%s", x.name, c.alike(x.name))
 	}
 	for i := range c.probe.points {
-		if k := c.probe.points[i].kind; k != nil && !x.def.there(k.Point) {
+		k := c.probe.points[i].kind
+		if k == nil {
+			continue
+		}
+		if x.name == "retval" && !k.fn {
+			c.fail(x.span, "a kernel returns nothing: its results are in memory, and mem:KERNEL sees the stores; retval is known at funcret")
+		}
+		if !x.def.there(k) {
 			var have []string
 			for j := range Kinds {
-				if x.def.there(Kinds[j].Point) {
+				if x.def.there(&Kinds[j]) {
 					have = append(have, Kinds[j].Name)
 				}
 			}
 			c.fail(x.span, "%s is not known at %s, but at %s", x.name, k.Name, list(have))
-		}
-		if k := c.probe.points[i].kind; k != nil && x.name == "retval" && !k.fn {
-			c.fail(x.span, "a kernel returns nothing: its results are in memory, and mem:KERNEL sees the stores; retval is known at funcret")
 		}
 	}
 	x.t = x.def.Type
@@ -700,7 +704,7 @@ func (c *checker) alike(name string) string {
 	var have []string
 	for i := range Builtins {
 		b := &Builtins[i]
-		if k := c.probe.points[0].kind; k != nil && b.there(k.Point) && b.Doc != "" {
+		if k := c.probe.points[0].kind; k != nil && b.there(k) && b.Doc != "" {
 			have = append(have, b.Name)
 		}
 	}

@@ -50,7 +50,7 @@ func readmeTables() map[string]string {
 		if b.at != nil {
 			var list []string
 			for j := range Kinds {
-				if b.there(Kinds[j].Point) {
+				if b.there(&Kinds[j]) {
 					list = append(list, Kinds[j].Name)
 				}
 			}

@@ -299,6 +299,7 @@ type Builtin struct {
 	Type  *Type
 	field string // of the context; "" where linear, helper or arg say what it is
 	at    []nvattach.Kind
+	fn    bool // of device functions only
 	// compute calculates it from fields; see (*gen).linear.
 	linear []string
 	helper int32
@@ -335,7 +336,7 @@ var Builtins = slices.Concat([]Builtin{
 	{Name: "rank", Type: typeInt, helper: nvattach.HelperRank, Doc: "rank of the process among those of its job, as mpirun, srun or torchrun told it; -1: none"},
 	{Name: "device", Type: typeInt, helper: 512, Doc: "ordinal of the GPU"},
 	{Name: "rand", Type: typeInt, helper: 7, Doc: "a random number of 32 bits"},
-	{Name: "retval", Type: typeInt, at: []nvattach.Kind{nvattach.KindExit}, Doc: "what a device function returns, up to 8 bytes of it; at funcret only"},
+	{Name: "retval", Type: typeInt, at: []nvattach.Kind{nvattach.KindExit}, fn: true, Doc: "what a device function returns, up to 8 bytes of it"},
 	{Name: "site", Type: typeSite, field: "site", Doc: "the place: kernel, line of the source, instruction"},
 	{Name: "addr", Type: typeInt, field: "addr", at: atMem, Doc: "address of the access, in its space"},
 	{Name: "size", Type: typeInt, field: "size", at: atMem, Doc: "bytes of the access; 0 if only the machine knows"},
@@ -374,7 +375,9 @@ func builtin(name string) *Builtin {
 }
 
 // there reports whether the built-in can be had at a kind of places.
-func (b *Builtin) there(k nvattach.Kind) bool { return b.at == nil || slices.Contains(b.at, k) }
+func (b *Builtin) there(k *Kind) bool {
+	return b.at == nil || slices.Contains(b.at, k.Point) && (k.fn || !b.fn)
+}
 
 // absent says of names that people know from bpftrace or CUDA what they are here.
 var absent = map[string]string{
