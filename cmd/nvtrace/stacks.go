@@ -81,9 +81,9 @@ func (f *stackFlag) libraries() (s api.Selection) {
 }
 
 // Without a number behind the slash stacks are recorded of so many calls of a function at once, and of so
-// many a second in the long run: at some 50 µs each they cost 2 % of the time.
+// many a second in the long run: at up to 100 µs each they cost 2 % of the time at most.
 const (
-	stackPause = 2500 * time.Microsecond
+	stackPause = 5 * time.Millisecond
 	stackBurst = 2000
 )
 
