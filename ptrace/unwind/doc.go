@@ -2,7 +2,7 @@
 // each function for exceptions (.eh_frame), which programs without frame pointers have, too.
 //
 // What is read is the process's memory, files that it has mapped included: so it works for
-// files that are deleted, for the vdso, in other mount namespaces. A [Table] finds the row for
+// files that are deleted, for the vdso, in other mount namespaces. A table finds the row for
 // one address when it is asked for: the tables of a process with CUDA's libraries would take a
 // second and hundreds of megabytes, and few addresses are ever on a stack. [Process] keeps the
 // rows that it has met.

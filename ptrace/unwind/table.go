@@ -61,12 +61,12 @@ type rule struct {
 	expr []byte
 }
 
-// A Row says how to get from a function to its caller while the thread is at certain
+// A row says how to get from a function to its caller while the thread is at certain
 // instructions of it.
-type Row struct {
+type row struct {
 	cfa    rule // ruleValue: of reg; or ruleValExpr
 	regs   [numRegs]rule
-	Signal bool // it is a frame that the kernel has made for a signal handler
+	signal bool // it is a frame that the kernel has made for a signal handler
 }
 
 var (
@@ -74,8 +74,8 @@ var (
 	le       = binary.LittleEndian
 )
 
-// A Table has the rows of a file.
-type Table struct {
+// A table has the rows of a file.
+type table struct {
 	f     *dso.File
 	at    uint64 // address that numbers are relative to
 	index []byte // where functions begin, and their descriptions, ascending; of 8 bytes each
@@ -138,7 +138,7 @@ func scan(f *dso.File) (*Index, error) {
 	if s == nil {
 		return nil, errors.New("no table for unwinding")
 	}
-	t := &Table{f: f, at: s.Addr, cies: make(map[uint64]*cie)}
+	t := &table{f: f, at: s.Addr, cies: make(map[uint64]*cie)}
 	type function struct{ start, fde int32 }
 	var list []function
 	for addr, end := s.Addr, s.Addr+s.Size; addr < end && len(list) < maxFunctions; {
@@ -166,14 +166,14 @@ func scan(f *dso.File) (*Index, error) {
 	return x, nil
 }
 
-// ReadTable reads the table of functions of a file, which must stay readable as long as the table is
+// readTable reads the table of functions of a file, which must stay readable as long as the table is
 // used.
-func ReadTable(f *dso.File) (*Table, error) {
+func readTable(f *dso.File) (*table, error) {
 	x, err := IndexOf(f)
 	if err != nil {
 		return nil, err
 	}
-	t := &Table{f: f, at: x.Base, index: x.Data, cies: make(map[uint64]*cie)}
+	t := &table{f: f, at: x.Base, index: x.Data, cies: make(map[uint64]*cie)}
 	if x.Data == nil {
 		t.index = make([]byte, 8*x.Count)
 		err = f.ReadAt(t.index, x.Addr)
@@ -181,8 +181,8 @@ func ReadTable(f *dso.File) (*Table, error) {
 	return t, err
 }
 
-// Row returns what holds at an address, as the file has it; false if nothing is said about it.
-func (t *Table) Row(addr uint64) (*Row, error) {
+// find returns what holds at an address, as the file has it; an error if nothing is said about it.
+func (t *table) find(addr uint64) (*row, error) {
 	n := len(t.index) / 8
 	start := func(i int) uint64 { return t.at + uint64(int64(int32(le.Uint32(t.index[8*i:])))) }
 	i := sort.Search(n, func(i int) bool { return start(i) > addr }) - 1
@@ -193,7 +193,7 @@ func (t *Table) Row(addr uint64) (*Row, error) {
 }
 
 // entry reads a description or what is common to some; id is the word behind its length, at.
-func (t *Table) entry(addr uint64) (body []byte, at uint64, err error) {
+func (t *table) entry(addr uint64) (body []byte, at uint64, err error) {
 	var b [12]byte
 	if err := t.f.ReadAt(b[:4], addr); err != nil {
 		return nil, 0, err
@@ -213,7 +213,7 @@ func (t *Table) entry(addr uint64) (body []byte, at uint64, err error) {
 }
 
 // row runs the description of a function up to an address.
-func (t *Table) row(fde, addr uint64) (*Row, error) {
+func (t *table) row(fde, addr uint64) (*row, error) {
 	body, at, err := t.entry(fde)
 	if err != nil {
 		return nil, err
@@ -236,7 +236,7 @@ func (t *Table) row(fde, addr uint64) (*Row, error) {
 		return nil, fmt.Errorf("%#x has no description: %w", addr, errTable)
 	}
 	s := state{cie: c, at: start, wanted: addr}
-	s.row.Signal = c.signal
+	s.row.signal = c.signal
 	if !s.run(&decoder{b: c.program, data: t.at}) {
 		return nil, errTable
 	}
@@ -252,7 +252,7 @@ func (t *Table) row(fde, addr uint64) (*Row, error) {
 }
 
 // common reads what descriptions have in common.
-func (t *Table) common(addr uint64) (*cie, error) {
+func (t *table) common(addr uint64) (*cie, error) {
 	if c := t.cies[addr]; c != nil {
 		return c, nil
 	}
@@ -315,10 +315,10 @@ func (t *Table) common(addr uint64) (*cie, error) {
 // state is that of the program which makes rows.
 type state struct {
 	*cie
-	row, initial Row
+	row, initial row
 	started      bool // behind what is common
 	at, wanted   uint64
-	saved        []Row
+	saved        []row
 }
 
 // run executes instructions (DWARF 5, 6.4.2) up to the row of the wanted address. It returns whether

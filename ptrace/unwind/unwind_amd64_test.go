@@ -167,25 +167,25 @@ func FuzzTable(f *testing.F) {
 	fde = le.AppendUint32(fde, 0x100)
 	fde = append(fde, 0, 0x41, 0x0e, 16, 0x86, 2, 0x0f, 3, 0x77, 8, 6, 0)
 	seed = append(append(seed, cie...), fde...)
-	table := func(b []byte) (*Table, error) {
+	read := func(b []byte) (*table, error) {
 		e, err := dso.Read(bytes.NewReader(file(b)))
 		if err != nil {
 			return nil, err
 		}
-		return ReadTable(e)
+		return readTable(e)
 	}
-	if t, err := table(seed); err != nil {
+	if t, err := read(seed); err != nil {
 		f.Fatal(err)
-	} else if r, err := t.Row(0x201); err != nil || r.cfa.kind != ruleValExpr || r.regs[RBP].kind != ruleOffset || r.regs[RBP].off != -16 {
+	} else if r, err := t.find(0x201); err != nil || r.cfa.kind != ruleValExpr || r.regs[RBP].kind != ruleOffset || r.regs[RBP].off != -16 {
 		f.Fatalf("%+v, %v", r, err)
 	}
 	f.Add(seed, uint64(0x201))
 	f.Fuzz(func(_ *testing.T, b []byte, addr uint64) {
-		t, err := table(b)
+		t, err := read(b)
 		if err != nil {
 			return
 		}
-		row, err := t.Row(addr)
+		row, err := t.find(addr)
 		if err != nil {
 			return
 		}

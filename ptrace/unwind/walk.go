@@ -77,9 +77,9 @@ type Process struct {
 type module struct {
 	proc.Mapping        // its code
 	bias         uint64 // added to the file's addresses
-	table        *Table // nil: there is none
+	table        *table // nil: there is none
 	memory       *memory
-	rows         map[uint64]*Row // by address; nil rows: there are none
+	rows         map[uint64]*row // by address; nil rows: there are none
 	symbols      Functions
 	named        bool // symbols were read
 }
@@ -183,7 +183,7 @@ func (w *walker) step(f *Frame, r *Regs) (Frame, bool) {
 }
 
 // apply makes of a function's registers those of its caller.
-func (w *walker) apply(row *Row, r *Regs) (next Frame, ok bool) {
+func (w *walker) apply(row *row, r *Regs) (next Frame, ok bool) {
 	var cfa uint64
 	switch row.cfa.kind {
 	case ruleValue:
@@ -243,7 +243,7 @@ func (w *walker) apply(row *Row, r *Regs) (next Frame, ok bool) {
 		return next, false
 	}
 	*r = caller
-	return Frame{PC: r.v[PC], Exact: row.Signal}, true
+	return Frame{PC: r.v[PC], Exact: row.signal}, true
 }
 
 // leaf goes to the caller of a function without a description that has put nothing on the stack, as
@@ -344,7 +344,7 @@ func (p *Process) mapping(addr uint64) *proc.Mapping {
 }
 
 // row returns what holds at an address, nil if nobody knows.
-func (p *Process) row(m Memory, addr uint64) *Row {
+func (p *Process) row(m Memory, addr uint64) *row {
 	x := p.module(m, addr)
 	if x == nil || x.table == nil {
 		return nil
@@ -352,7 +352,7 @@ func (p *Process) row(m Memory, addr uint64) *Row {
 	row, known := x.rows[addr]
 	if !known {
 		x.memory.m = m
-		row, _ = x.table.Row(addr - x.bias) // nil where there is none
+		row, _ = x.table.find(addr - x.bias) // nil where there is none
 		x.memory.m = nil
 		if len(x.rows) >= maxRows {
 			clear(x.rows)
@@ -380,7 +380,7 @@ func (p *Process) module(m Memory, addr uint64) *module {
 	if code == nil || code.Inode == 0 && code.Path != "[vdso]" {
 		return nil
 	}
-	x := &module{Mapping: *code, memory: &memory{m: m}, rows: make(map[uint64]*Row)}
+	x := &module{Mapping: *code, memory: &memory{m: m}, rows: make(map[uint64]*row)}
 	x.read(p.pid, p.maps)
 	x.memory.m = nil
 	p.modules = slices.Insert(p.modules, i, x)
@@ -409,7 +409,7 @@ func (x *module) read(pid int, maps []proc.Mapping) {
 		return
 	}
 	x.bias = bias
-	if x.table, err = ReadTable(f); err == nil {
+	if x.table, err = readTable(f); err == nil {
 		return
 	}
 	file, _, err := proc.OpenMapped(pid, &x.Mapping) // where its sections are is in the file only
@@ -418,7 +418,7 @@ func (x *module) read(pid int, maps []proc.Mapping) {
 	}
 	defer file.Close()
 	if g, err := dso.Read(file); err == nil {
-		if x.table, err = ReadTable(g); err == nil {
+		if x.table, err = readTable(g); err == nil {
 			x.table.f = f
 		}
 	}
