@@ -73,13 +73,12 @@ func AppendQuotable[T string | []byte](dst []byte, s T) []byte {
 
 const hexDigits = "0123456789abcdef"
 
-// plain reports whether 8 characters are ASCII that shows, which most are. It may be wrong where one is below
-// a space.
+// plain reports whether 8 characters are ASCII that shows, which most are.
 func plain(s string) bool {
 	const each = 0x0101010101010101
 	_ = s[7]
 	v := uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 | uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
-	return (v|v-' '*each|v+each)&(0x80*each) == 0
+	return (v|(v-' '*each)|(v+each))&(0x80*each) == 0
 }
 
 // clean returns how much of the front of s shows as it is.

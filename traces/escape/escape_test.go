@@ -142,3 +142,18 @@ func TestAppendQuotable(t *testing.T) {
 		t.Errorf("%s", s)
 	}
 }
+
+// TestPlain: of eight characters, each of which may be any, all are ASCII that shows, or not.
+func TestPlain(t *testing.T) {
+	for at := range 8 {
+		for _, others := range []byte{' ', 'a', '~'} {
+			for c := range 256 {
+				b := bytes.Repeat([]byte{others}, 8)
+				b[at] = byte(c)
+				if got, want := plain(string(b)), c >= ' ' && c < 0x7f; got != want {
+					t.Errorf("%q: %v", b, got)
+				}
+			}
+		}
+	}
+}
