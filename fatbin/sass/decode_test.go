@@ -163,7 +163,7 @@ func TestAccessText(t *testing.T) {
 				continue
 			}
 			size := "32"
-			for _, mod := range strings.Split(m[4], ".") {
+			for mod := range strings.SplitSeq(m[4], ".") {
 				switch mod {
 				case "U8", "S8":
 					size = "8"
