@@ -363,6 +363,9 @@ func (p *Process) mapShared(t *ptrace.Task) error {
 // have it, and it is not dumped.
 func (p *Process) share(t *ptrace.Task, addr uint64, size int) (m []byte, err error) {
 	n := uint64(size)
+	if !leavesRoom(t.PID, n) {
+		return nil, fmt.Errorf("%d bytes: the process is near its limit of address space: %w", size, unix.ENOMEM)
+	}
 	fd, err := call(t, "memfd_create", 0, unix.SYS_MEMFD_CREATE, nameAddr, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, err
@@ -389,6 +392,19 @@ func (p *Process) share(t *ptrace.Task, addr uint64, size int) (m []byte, err er
 	}
 	_, _ = t.Syscall(unix.SYS_MADVISE, addr, n, unix.MADV_DONTDUMP)
 	return m, nil
+}
+
+// leavesRoom says whether a process that gets so much memory has several times as much left of its
+// limit of address space (RLIMIT_AS), which counts what is mapped for nvtrace, too: the program must not
+// be the one that comes to the limit for that.
+func leavesRoom(pid int, size uint64) bool {
+	const times = 4
+	var limit unix.Rlimit
+	if unix.Prlimit(pid, unix.RLIMIT_AS, nil, &limit) != nil || limit.Cur == unix.RLIM_INFINITY {
+		return true // if it has died, mapping says so
+	}
+	used, err := strconv.ParseUint(proc.Stat(pid, pid, proc.StatSize), 10, 64)
+	return err != nil || used <= limit.Cur && limit.Cur-used >= times*size
 }
 
 // openMemory opens memory that a process has made by memfd_create, and gives it its size

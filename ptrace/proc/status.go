@@ -76,6 +76,7 @@ const (
 	StatState = 3  // a letter
 	StatFlags = 9  // PF_* of the kernel
 	StatStart = 22 // when it began, in ticks since the machine did
+	StatSize  = 23 // what is mapped, in bytes
 	StatCPU   = 39 // the processor that it ran on last
 )
 
