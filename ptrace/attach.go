@@ -113,8 +113,11 @@ func (tr *tracer) seizeOther(pid int) error {
 func (tr *tracer) seizeAll(p *Process) error {
 	dead := newReaper()
 	defer dead.stop()
-	for {
+	for tries := 0; ; {
 		tids, err := proc.Threads(p.PID)
+		if p.tasks == 0 && errors.Is(err, fs.ErrNotExist) && between(p.PID, &tries) {
+			continue
+		}
 		if err != nil {
 			tr.pending = append(tr.pending, dead.stop()...)
 			tr.letGo()
@@ -140,6 +143,9 @@ func (tr *tracer) seizeAll(p *Process) error {
 			tr.tasks[tid] = &Task{TID: tid, PID: p.PID, Proc: p, tr: tr, attached: true}
 		}
 		if fresh == 0 {
+			if p.tasks == 0 && between(p.PID, &tries) {
+				continue
+			}
 			tr.pending = append(tr.pending, dead.stop()...)
 			if p.tasks == 0 {
 				tr.letGo()
@@ -148,6 +154,18 @@ func (tr *tracer) seizeAll(p *Process) error {
 			return nil
 		}
 	}
+}
+
+// between says whether a process is there of which no thread was found that could be seized: it is
+// in the midst of an execve by which another thread becomes its first. Then it is to be looked at
+// again, a little later; a zombie remains one.
+func between(pid int, tries *int) bool {
+	const most, pause = 100, time.Millisecond
+	if *tries++; *tries > most || unix.Kill(pid, 0) == unix.ESRCH {
+		return false
+	}
+	time.Sleep(pause)
+	return true
 }
 
 // reaper reaps tracees that end while the tracing thread can't.
