@@ -102,10 +102,22 @@ func (w *Weaver) checkBlock(a *Analysis, b block) error {
 	slots := make(map[uint8]Word) // where registers were saved
 	kept := make(map[uint8]uint8) // predicates of which a register has the values
 	for i := b.start; i < b.end; i++ {
-		if i == b.displaced {
+		in := &a.Insts[i]
+		if i == b.displaced && i == b.end-1 {
 			continue
 		}
-		in := &a.Insts[i]
+		if i == b.displaced { // a probe that began before it goes on behind it
+			read, write := in.Uses()
+			if x := intersect(&changed, &read); !x.Empty() {
+				return fmt.Errorf("+0x%x: registers %s are overwritten", b.site*WordSize, x.String())
+			}
+			if _, _, guarded := in.Guard(); !guarded {
+				changed.Minus(&write) // what was there before is of no use to anybody
+			}
+			maps.DeleteFunc(slots, func(r uint8, _ Word) bool { return write.Has(GPR, r) })
+			maps.DeleteFunc(kept, func(r, _ uint8) bool { return write.Has(GPR, r) })
+			continue
+		}
 		if !in.Known() {
 			return fmt.Errorf("+0x%x: an unknown instruction, %s", i*WordSize, in.Word)
 		}

@@ -877,6 +877,31 @@ func TestAfter(t *testing.T) {
 	}
 }
 
+// A probe before a load may use the registers that this writes, though another runs behind it.
+func TestBeforeAndAfter(t *testing.T) {
+	body, err := newBody(90, "looks", []Word{iadd3(8, 4, 6), iadd3(8, 5, 7), exit()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	load := Word{0x0000000402047981, 0x000e22000c1e1900} // LDG.E R4, desc[UR4][R2.64], of scoreboard 0
+	use := iadd3(2, 4, 4).WithControl(Control{Stall: 5, WriteBar: NoBar, ReadBar: NoBar, Wait: 1})
+	store := Word{0x0000000302007986, 0x000fe2000c101904} // STG.E desc[UR4][R2.64], R3
+	const at = 1
+	w, err := NewWeaver(&Func{Arch: 90, Code: []Word{NOP(), load, use, store, exit()}}, &KernelFacts{Registers: 24})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(w.Before(at*WordSize, body, SiteAddress(), SiteValue()), w.After(at*WordSize, body, SiteAddress(), SiteValue())); err != nil {
+		t.Fatal(err)
+	}
+	if p := &w.sites[at].probes[0]; !p.regs.used.Has(GPR, 4) {
+		t.Errorf("the probe before it uses %s, not R4", p.regs.used.String())
+	}
+	if _, err := w.Finish(); err != nil {
+		t.Error(err)
+	}
+}
+
 // Variables are in local memory below what functions use that the kernel calls, if these are
 // in its code.
 func TestVariablesBelowCalls(t *testing.T) {
