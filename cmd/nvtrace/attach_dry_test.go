@@ -219,7 +219,7 @@ func TestDryRunRefusals(t *testing.T) {
 		{"no image", []string{countObject}, exitUsage, "wants probe objects and images"},
 		{"no such image", []string{countObject, "no/image"}, exitFailed, "stat no/image: no such file"},
 		{"no object", []string{image}, exitUsage, "attach wants probe objects"},
-		{"no GPU code", []string{countObject, "testdata/victim.c"}, exitFailed, "neither an ELF file"},
+		{"no GPU code", []string{countObject, "testdata/where.py"}, exitFailed, "neither an ELF file"},
 		{"no compiler there", []string{"--ptxas", "/no/ptxas", countObject, image}, exitFailed, "--ptxas: "},
 		{"two compilers", []string{"--ptxas", "true", "--jit", "x", countObject, image}, exitFailed, "exclude each other"},
 		{"bad architecture", []string{"--arch", "rm_1", countObject, image}, exitUsage, "--arch: "},
