@@ -459,10 +459,7 @@ func (p *printer) remarkEvent(ev *traces.Event) {
 		}
 		for i, f := range ev.Stack() {
 			p.text([2]string{"at ", " < "}[min(i, 1)])
-			if p.demangle != nil && f.Language == traces.LanguageNative {
-				f.Func = p.demangle(f.Func)
-			}
-			p.dst = appendSafe(p.dst, f.String())
+			p.dst = appendSafe(p.dst, f.Text(p.demangle))
 		}
 	case traces.KindGPU:
 		w := ev.Work()

@@ -11,6 +11,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -257,6 +258,21 @@ func (f *StackFrame) String() string {
 		return f.Func
 	}
 	return file + " " + f.Func
+}
+
+// Text is String with the name of a function of machine code as demangle has it, nil: as it is.
+func (f *StackFrame) Text(demangle func(name string) string) string {
+	if demangle == nil || f.Language != LanguageNative {
+		return f.String()
+	}
+	named := *f
+	named.Func = demangle(f.Func)
+	return named.String()
+}
+
+// Interpreted returns the calls of a stack that are not machine code.
+func Interpreted(stack []StackFrame) []StackFrame {
+	return slices.DeleteFunc(slices.Clone(stack), func(f StackFrame) bool { return f.Language == LanguageNative })
 }
 
 // LanguageNative is the Language of machine code.

@@ -479,14 +479,12 @@ func (v *verdict) writeHang(line func(what, format string, args ...any)) {
 
 // hungAt says where a thread waits: at which lines of Python, if there are any, else in which functions.
 func hungAt(stack []traces.StackFrame) (at []string) {
-	python := slices.DeleteFunc(slices.Clone(stack), func(f traces.StackFrame) bool { return f.Language == traces.LanguageNative })
-	if len(python) > 0 {
+	if python := traces.Interpreted(stack); len(python) > 0 {
 		stack = python
 	}
 	for _, f := range stack[:min(len(stack), maxHungFrames)] {
 		if f.Language == traces.LanguageNative {
-			f.Func = fatbin.Demangle(f.Func)
-			at = append(at, f.String())
+			at = append(at, f.Text(fatbin.Demangle))
 		} else {
 			at = append(at, fmt.Sprintf("%s:%d %s", f.File, f.Line, f.Func))
 		}

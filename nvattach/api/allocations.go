@@ -91,7 +91,7 @@ func NewAllocations() *Allocations {
 // package and not in Python's library, and, where another is further in, the innermost. Where there
 // are no lines of Python, it is the innermost two functions that are in no library of the system or of CUDA.
 func (a *Allocations) ownLine(frames []traces.StackFrame) string {
-	python := slices.DeleteFunc(slices.Clone(frames), func(f traces.StackFrame) bool { return f.Language == traces.LanguageNative })
+	python := traces.Interpreted(frames)
 	if len(python) > 0 {
 		frames = python
 	}
@@ -99,25 +99,19 @@ func (a *Allocations) ownLine(frames []traces.StackFrame) string {
 		return ""
 	}
 	const most = 2
-	say := func(f traces.StackFrame) string {
-		if f.Language == traces.LanguageNative && a.Demangle != nil {
-			f.Func = a.Demangle(f.Func)
-		}
-		return f.String()
-	}
 	var own []string
 	inner := ""
 	for i := range frames {
 		switch {
 		case len(own) == most:
 		case !others(&frames[i]):
-			own = append(own, say(frames[i]))
+			own = append(own, frames[i].Text(a.Demangle))
 		case i == 0 && len(python) > 0:
-			inner = " (in " + say(frames[0]) + ")"
+			inner = " (in " + frames[0].Text(a.Demangle) + ")"
 		}
 	}
 	if own == nil {
-		return say(frames[0])
+		return frames[0].Text(a.Demangle)
 	}
 	return strings.Join(own, " < ") + inner
 }

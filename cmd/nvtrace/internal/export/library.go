@@ -66,10 +66,7 @@ func (t *Timeline) calledFrom(ev *traces.Event) {
 	}
 	var list []string
 	for _, f := range ev.Stack() {
-		if f.Language == traces.LanguageNative {
-			f.Func = t.kernelName(f.Func)
-		}
-		list = append(list, f.String())
+		list = append(list, f.Text(t.kernelName))
 	}
 	th.calls[len(th.calls)-1].stack = clip(strings.Join(list, " < "), maxText)
 }
