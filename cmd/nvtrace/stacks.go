@@ -231,13 +231,7 @@ func (s *stacks) walk(t *ptrace.Task, regs *unwind.Regs, list func(*unwind.Proce
 		p = unwind.Of(t.PID)
 		s.natives[t.PID] = p
 	}
-	p.Return = func(at, addr uint64) uint64 {
-		addr = t.ReturnOf(at, addr)
-		if in, err := s.recorder.Agent().Process(t); err == nil {
-			addr = in.ReturnOf(at, addr)
-		}
-		return addr
-	}
+	p.Return = func(at, addr uint64) uint64 { return s.recorder.Agent().ReturnOf(t, at, addr) }
 	const most = 4 * traces.MaxFrames // those of an interpreter go
 	for _, f := range list(p, t, regs, most) {
 		frames = append(frames, s.place(t, p, f.At()))

@@ -25,13 +25,10 @@ func (t *thread) Callers(n int) []uint64 {
 		p.stacks = unwind.Of(t.task.PID)
 	}
 	p.stacks.Return = func(at, addr uint64) uint64 {
-		addr = t.task.ReturnOf(at, addr)
 		if f := t.t.fast; f != nil {
-			if in, err := f.agent.Process(t.task); err == nil {
-				addr = in.ReturnOf(at, addr)
-			}
+			return f.agent.ReturnOf(t.task, at, addr)
 		}
-		return addr
+		return t.task.ReturnOf(at, addr)
 	}
 	var list []uint64
 	for _, f := range p.stacks.Walk(t.task, unwind.RegsOf(regs), n) {

@@ -1,6 +1,10 @@
 package agent
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"nvtrace/ptrace"
+)
 
 // Offsets in struct rets and struct ret.
 const (
@@ -10,9 +14,19 @@ const (
 	mostRets  = (retsSize - retsList) / retSize
 )
 
-// ReturnOf returns what a return address is that lies at an address of a stack: while it is seen
-// when a function returns, the agent's own is there. Others are returned as they are.
-func (p *Process) ReturnOf(at, addr uint64) uint64 {
+// ReturnOf returns what a return address is that lies at an address of a thread's stack: while it is
+// seen when a function returns, one of the tracer's or of the agent's own is there. Others are
+// returned as they are.
+func (a *Agent) ReturnOf(t *ptrace.Task, at, addr uint64) uint64 {
+	addr = t.ReturnOf(at, addr)
+	if p, err := a.Process(t); err == nil {
+		addr = p.returnOf(at, addr)
+	}
+	return addr
+}
+
+// returnOf is ReturnOf of the agent's own.
+func (p *Process) returnOf(at, addr uint64) uint64 {
 	code := p.a.blob
 	if code == nil || addr != code.returnEntry && addr != code.probeReturn {
 		return addr

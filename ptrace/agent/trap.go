@@ -249,7 +249,7 @@ func (p *Process) failed(t *ptrace.Task, addr uint64) {
 		}
 		rec := &Record{
 			Kind: KindReturn, PID: t.PID, TID: t.TID, End: nanotime(), Ret: int64(le.Uint64(f[8:])), Hook: h,
-			Alone: h.Count, Caller: p.ReturnOf(sp, le.Uint64(o[8:])), SP: sp,
+			Alone: h.Count, Caller: p.returnOf(sp, le.Uint64(o[8:])), SP: sp,
 		}
 		rec.Begin = rec.End
 		if begin := int64(le.Uint64(o[openBegin:])); begin > 0 { // else by another clock
