@@ -55,6 +55,16 @@ func toolParameter(s string) (int64, error) {
 	return 0, fmt.Errorf("%q: a parameter is a time such as 10s", s)
 }
 
+// badParameter returns which of a tool's parameters is the first that is none, and why; -1 if all are.
+func badParameter(parameters []string) (int, error) {
+	for i, s := range parameters {
+		if _, err := toolParameter(s); err != nil {
+			return i, err
+		}
+	}
+	return -1, nil
+}
+
 // toolVerb runs one of the programs that come with nvtrace.
 func toolVerb(e *env, args, command []string) int {
 	var parameters []string
@@ -67,7 +77,7 @@ func toolVerb(e *env, args, command []string) int {
 		}
 		args = args[1:]
 	}
-	if slices.ContainsFunc(parameters, func(s string) bool { _, err := toolParameter(s); return err != nil }) || name != "" && command != nil || slices.Contains(args, "-p") {
+	if _, err := badParameter(parameters); err != nil || name != "" && command != nil || slices.Contains(args, "-p") {
 		return runTool(e, name, parameters, args, command)
 	}
 	fs := newFlagSet(e, "tool", "[NAME [PARAMETER...] [flags of run] -- command [args]] | --source NAME")
@@ -108,9 +118,8 @@ func runTool(e *env, name string, parameters, args, command []string) int {
 	if _, err := findTool(name); err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
-	if i := slices.IndexFunc(parameters, func(s string) bool { _, err := toolParameter(s); return err != nil }); i >= 0 {
+	if i, err := badParameter(parameters); err != nil {
 		if c := parameters[i][0]; c >= '0' && c <= '9' {
-			_, err := toolParameter(parameters[i])
 			return e.fail(exitFailed, "%s: %v", name, err)
 		}
 		return e.fail(exitFailed, "%q: put -- before the command: nvtrace tool %s -- %s", parameters[i], strings.Join(append([]string{name}, parameters[:i]...), " "),
