@@ -1,7 +1,6 @@
 package nvattach
 
 import (
-	"encoding/binary"
 	"slices"
 	"testing"
 
@@ -28,15 +27,8 @@ func (r *rig) records(name string) (list [][]uint64) {
 func TestSecondHalves(t *testing.T) {
 	r := newRig(t, &PlanOptions{Programs: []string{"on_wide"}}, object(t, "operands"))
 	text := r.weave(vectors).Text
-	reg, err := r.machine.Alloc(64, "buf")
-	if err != nil {
-		t.Fatal(err)
-	}
-	const first, second = 0x8877665544332211, 0xffeeddccbbaa9988
-	binary.LittleEndian.PutUint64(reg.Data, first)
-	binary.LittleEndian.PutUint64(reg.Data[8:], second)
-	r.launch(text, "vectors", emu.Dim3{X: 1}, emu.Dim3{X: 1}, binary.LittleEndian.AppendUint64(nil, reg.Base))
-	const low, zero = 1<<32 - 1, 0
+	r.launchVectors(text, 1)
+	const first, second, low, zero = firstHalf, secondHalf, 1<<32 - 1, 0
 	want := [][]uint64{
 		{first, zero, 8},
 		{first, zero, 8},

@@ -31,18 +31,26 @@ const vectors = `.version 8.0
 }
 `
 
+// The first and the second 8 bytes of the memory that launchVectors gives to its kernel.
+const firstHalf, secondHalf = 0x8877665544332211, 0xffeeddccbbaa9988
+
+// launchVectors runs a kernel that was made of vectors, in so many threads.
+func (r *rig) launchVectors(text string, threads uint32) {
+	r.tb.Helper()
+	reg, err := r.machine.Alloc(64, "buf")
+	if err != nil {
+		r.tb.Fatal(err)
+	}
+	binary.LittleEndian.PutUint64(reg.Data, firstHalf)
+	binary.LittleEndian.PutUint64(reg.Data[8:], secondHalf)
+	r.launch(text, "vectors", emu.Dim3{X: 1}, emu.Dim3{X: threads}, binary.LittleEndian.AppendUint64(nil, reg.Base))
+}
+
 // TestVectorValues: the value of an access to several numbers is its first 8 bytes.
 func TestVectorValues(t *testing.T) {
 	r := newRig(t, &PlanOptions{Programs: []string{"on_access"}}, object(t, "params"))
-	text := r.weave(vectors).Text
-	reg, err := r.machine.Alloc(64, "buf")
-	if err != nil {
-		t.Fatal(err)
-	}
-	const first, second = 0x8877665544332211, 0xffeeddccbbaa9988
-	binary.LittleEndian.PutUint64(reg.Data, first)
-	binary.LittleEndian.PutUint64(reg.Data[8:], second)
-	r.launch(text, "vectors", emu.Dim3{X: 1}, emu.Dim3{X: 2}, binary.LittleEndian.AppendUint64(nil, reg.Base))
+	r.launchVectors(r.weave(vectors).Text, 2)
+	const first, second = firstHalf, secondHalf
 	var got []uint64
 	if err := r.maps.NewReader(r.maps.Find("accesses")).Drain(r.machine, true, func(rec Record) { got = append(got, le64(rec.Data[8:])) }); err != nil {
 		t.Fatal(err)
