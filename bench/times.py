@@ -84,7 +84,7 @@ def stops(lines):
     """Returns for what the program stopped, and how often."""
     found = []
     for line in lines:
-        m = re.search(r'msg=stops n=(\d+) held=(\S+) what="?(.*?)"?$', line.rstrip())
+        m = re.search(r'msg=stops n=(\d+) held=(\S+) longest=\S+ what="?(.*?)"?$', line.rstrip())
         if m:
             found.append((int(m[1]), m[2], m[3]))
     return found
