@@ -633,7 +633,7 @@ func (l *live) enqueue(k *liveKernel) {
 // made with these addresses on a goroutine, and comes back to the list of what is to be loaded.
 func (l *live) bind(v *visit, k *liveKernel) error {
 	if _, entered, err := v.enterAnd(k.context, v.reach(k.context, false)); !entered {
-		return errors.Join(err, errAsleep)
+		return err
 	}
 	at := make(map[string]uint64)
 	var err error
@@ -730,7 +730,7 @@ func (k *liveKernel) again(err error) bool {
 func (l *live) loadCopy(v *visit, k *liveKernel) (handle uint64, err error) {
 	c := k.context
 	if _, entered, err := v.enterAnd(c, v.reach(c, false)); !entered {
-		return 0, errors.Join(err, errAsleep)
+		return 0, err
 	}
 	m := &liveModule{context: c, library: k.library, size: uint64(len(k.image))}
 	defer func() { err = errors.Join(err, v.leave(c)) }()
