@@ -59,10 +59,7 @@ func (v *visit) loadKernels(c *context, text string, names ...string) ([]uint64,
 	}
 	var list []uint64
 	for _, name := range names {
-		if err := v.poke(v.stage(), append([]byte(name), 0)); err != nil {
-			return nil, err
-		}
-		f, err := v.ask("cuModuleGetFunction", module, v.stage())
+		f, err := v.named("cuModuleGetFunction", name, module)
 		if err != nil {
 			return nil, err
 		}

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,7 +18,8 @@ import (
 // what. Its variants with other default streams take the same.
 type launcher struct {
 	args, kernel, params int
-	stream               int // none: in the configuration
+	stream               int  // none: in the configuration
+	all                  bool // all blocks are to run at a time
 }
 
 // inConfig is launcher.stream of a function whose stream is in its configuration.
@@ -25,7 +28,7 @@ const inConfig = -1
 // launchers returns them by their names (prototypes of cuda.h).
 func launchers() map[string]launcher {
 	plain, ex := launcher{args: 11, kernel: 0, params: 9, stream: 8}, launcher{args: 4, kernel: 1, params: 2, stream: inConfig}
-	coop := launcher{args: 10, kernel: 0, params: 9, stream: 8}
+	coop := launcher{args: 10, kernel: 0, params: 9, stream: 8, all: true}
 	return map[string]launcher{
 		"cuLaunchKernel": plain, "cuLaunchKernel_ptsz": plain, "cuLaunchKernelEx": ex, "cuLaunchKernelEx_ptsz": ex,
 		"cuLaunchCooperativeKernel": coop, "cuLaunchCooperativeKernel_ptsz": coop,
@@ -96,11 +99,8 @@ func (p *process) watchLaunches(t *ptrace.Task) {
 			return
 		}
 	}
-	for name, context := range map[string]bool{
-		"cuModuleUnload": false, "cuLibraryUnload": false,
-		"cuCtxDestroy": true, "cuCtxDestroy_v2": true, "cuDevicePrimaryCtxReset": true, "cuDevicePrimaryCtxReset_v2": true,
-		"cuDevicePrimaryCtxRelease": true, "cuDevicePrimaryCtxRelease_v2": true,
-	} {
+	for _, name := range slices.AppendSeq([]string{"cuModuleUnload", "cuLibraryUnload"}, maps.Keys(contextEnds)) {
+		_, context := contextEnds[name]
 		if addr := p.driver.syms[name]; addr != 0 && !seen[addr] {
 			seen[addr] = true
 			if _, err := t.SetBreakpoint(addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) { p.tr.atUnload(t, context) }); err != nil {

@@ -226,7 +226,7 @@ func handleFuncs(lib *library) (list []agent.HandleFunc) {
 		switch {
 		case f.kernel == 1:
 			add(name, agent.HandleConfig)
-		case strings.Contains(name, "Cooperative"):
+		case f.all:
 			add(name, agent.HandleAll)
 		default:
 			add(name, agent.HandleFirst)
@@ -433,7 +433,7 @@ func (l *live) at(t *ptrace.Task, name string, f launcher) {
 	}
 	ask := k != nil && !k.asked
 	if ask {
-		k.asked, k.all = true, strings.Contains(name, "Cooperative")
+		k.asked, k.all = true, f.all
 	}
 	l.mu.Unlock()
 	if leaving || ask || ready {
@@ -638,7 +638,7 @@ func (l *live) bind(v *visit, k *liveKernel) error {
 	at := make(map[string]uint64)
 	var err error
 	for _, name := range k.copy.Variables {
-		if at[name], err = l.variable(v, k, name); err != nil {
+		if at[name], err = v.liveVariable(k, name); err != nil {
 			err = fmt.Errorf("where %s is: %w", fatbin.Demangle(name), err)
 			break
 		}
@@ -654,17 +654,14 @@ func (l *live) bind(v *visit, k *liveKernel) error {
 	return nil
 }
 
-// variable asks for the address of a variable of a kernel's module.
-func (l *live) variable(v *visit, k *liveKernel, name string) (uint64, error) {
-	if err := v.poke(v.stage(), append([]byte(name), 0)); err != nil {
-		return 0, err
-	}
+// liveVariable asks for the address of a variable of a kernel's module.
+func (v *visit) liveVariable(k *liveKernel, name string) (uint64, error) {
 	if !k.library {
-		return v.ask("cuModuleGetGlobal_v2", 0, k.owner, v.stage())
+		return v.named("cuModuleGetGlobal_v2", name, 0, k.owner)
 	}
-	at, err := v.ask("cuLibraryGetGlobal", 0, k.owner, v.stage())
+	at, err := v.named("cuLibraryGetGlobal", name, 0, k.owner)
 	if isDriverError(err) {
-		at, err = v.ask("cuLibraryGetManaged", 0, k.owner, v.stage())
+		at, err = v.named("cuLibraryGetManaged", name, 0, k.owner)
 	}
 	return at, err
 }
@@ -749,14 +746,14 @@ func (l *live) loadCopy(v *visit, k *liveKernel) (handle uint64, err error) {
 		if m.handle, err = v.ask("cuLibraryLoadData", m.addr, 0, 0, 0, 0, 0, 0); err != nil {
 			return 0, err
 		}
-		if handle, err = v.named("cuLibraryGetKernel", m.handle, k.name); err == nil {
+		if handle, err = v.named("cuLibraryGetKernel", k.name, m.handle); err == nil {
 			function, err = v.ask("cuKernelGetFunction", handle)
 		}
 	} else {
 		if m.handle, err = v.ask("cuModuleLoadData", m.addr); err != nil {
 			return 0, err
 		}
-		handle, err = v.named("cuModuleGetFunction", m.handle, k.name)
+		handle, err = v.named("cuModuleGetFunction", k.name, m.handle)
 		function = handle
 	}
 	if err == nil {
@@ -765,12 +762,12 @@ func (l *live) loadCopy(v *visit, k *liveKernel) (handle uint64, err error) {
 	return handle, err
 }
 
-// named looks up something by its name.
-func (v *visit) named(fn string, owner uint64, name string) (uint64, error) {
+// named looks up something by its name, which the function takes behind other arguments.
+func (v *visit) named(fn, name string, args ...uint64) (uint64, error) {
 	if err := v.poke(v.stage(), append([]byte(name), 0)); err != nil {
 		return 0, err
 	}
-	return v.ask(fn, owner, v.stage())
+	return v.ask(fn, append(args, v.stage())...)
 }
 
 // alike gives a copy what the program has set for the kernel, or may set later. The error says
