@@ -131,7 +131,6 @@ func (g *weaving) template(q *PlannedProgram, at *place) (*template, error) {
 	u.maps, u.at, u.q, u.returned = g.maps, at, q, g.returned()
 	target := g.f.Target()
 	u.weak = !ptx.Needs("nanosleep.u32").Met(g.f.Version, target) || !ptx.Needs("ld.acquire.gpu.global.u64").Met(g.f.Version, target)
-	u.apart = !ptx.Needs("match.any.sync.b32").Met(g.f.Version, target) || !ptx.Needs("activemask.b32").Met(g.f.Version, target)
 	s := &bpf.Site{
 		Version: g.f.Version, Target: target,
 		Prefix: g.prefix(q),
@@ -141,6 +140,7 @@ func (g *weaving) template(q *PlannedProgram, at *place) (*template, error) {
 		},
 		Reconverge: q.reconverge(), ToolsPatch: g.dialect.patch,
 	}
+	u.apart = s.Alone()
 	var before weaverSink
 	before.w = g.w
 	for i, d := range u.defs {

@@ -1,6 +1,9 @@
 package bpf
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // A collective call is made by all threads of a warp that came to the site together, or by none
 // of them: each waits for the others. What makes threads part is a branch whose condition may be
@@ -44,7 +47,7 @@ func (l *lowering) uncommon() (call *callNode, why string) {
 		return call, tooLong
 	}
 	meet := meetings(spans)
-	for from := range parted {
+	for _, from := range slices.Sorted(maps.Keys(parted)) {
 		for _, i := range between(spans, from, meet[from]) {
 			if call := calls[i]; call != nil {
 				return call, "threads of a warp may have parted there, as what decides the way to it is not known to be the same in all of them"

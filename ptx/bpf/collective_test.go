@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -274,5 +276,38 @@ func TestCollectives(t *testing.T) {
 	t.Logf("%d ran, %d were refused, of which %d do part", ran, refused, parted)
 	if ran < int(n/10) || refused < int(n/20) || parted == 0 {
 		t.Errorf("of %d programs, %d ran, %d were refused, of which %d do part", n, ran, refused, parted)
+	}
+}
+
+// TestMeetsAll: who waits at the end of a program is who came in, also on targets that can't tell
+// more of a warp, on which for collective calls each thread is alone.
+func TestMeetsAll(t *testing.T) {
+	site := newWorld(0).site()
+	site.Version, site.Reconverge = ptx.Version{Major: 8, Minor: 0}, true
+	came, waits := regexp.MustCompile(`activemask\.b32 (%\w+);`), regexp.MustCompile(`bar\.warp\.sync (%\w+);`)
+	for _, calls := range []bool{false, true} {
+		ins := asm.Instructions{
+			asm.LoadMem(asm.R6, asm.R1, 0, asm.Word),
+			asm.JEq.Imm(asm.R6, 1, "out"), asm.Mov.Imm(asm.R6, 2),
+			asm.Mov.Reg(asm.R0, asm.R6).WithSymbol("out"), asm.Return(),
+		}
+		if calls {
+			ins = slices.Insert(ins, 1, asm.Mov.Reg(asm.R1, asm.R6), asm.BuiltinFunc(helperBallot).Call(), asm.Mov.Reg(asm.R6, asm.R0))
+		}
+		v, err := Verify(&Program{Name: "meets", Insns: ins}, warpEnv())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, sm := range []uint16{52, 61, 75, 90} {
+			site.Target = ptx.Target{SM: sm}
+			code, err := v.Emit(site)
+			if err != nil {
+				t.Fatal(err)
+			}
+			in, out := came.FindStringSubmatch(code), waits.FindStringSubmatch(code)
+			if in == nil || out == nil || in[1] != out[1] || strings.Contains(code, "%lanemask_eq") != (calls && sm < 70) {
+				t.Errorf("calls %v, sm_%d: %q, %q\n%s", calls, sm, in, out, code)
+			}
+		}
 	}
 }

@@ -34,13 +34,15 @@ func (v *Verified) Emit(s *Site) (string, error) {
 	}
 	together := s.Reconverge && !v.never && v.report.branchy() && ptx.Needs("bar.warp.sync").Met(s.Version, s.Target) &&
 		ptx.Needs("activemask.b32").Met(s.Version, s.Target)
-	if together || v.collective() {
+	alone := v.collective() && s.Alone()
+	var here ptx.Arg // the threads that came in together
+	if together || v.collective() && !alone {
+		here = g.Reg(ptx.B32)
+		g.Inst("activemask.b32", here)
+	}
+	if g.mask = here; alone {
 		g.mask = g.Reg(ptx.B32)
-		if g.alone() {
-			g.Inst("mov.u32", g.mask, ptx.Name("%lanemask_eq"))
-		} else {
-			g.Inst("activemask.b32", g.mask)
-		}
+		g.Inst("mov.u32", g.mask, ptx.Name("%lanemask_eq"))
 	}
 	for _, i := range v.fields {
 		x, err := s.Field(g, i)
@@ -54,7 +56,7 @@ func (v *Verified) Emit(s *Site) (string, error) {
 			g.render(n)
 		}
 		if v.nodes[i].kind == nLabel && v.nodes[i].label == labelDone && together {
-			g.Inst("bar.warp.sync", g.mask)
+			g.Inst("bar.warp.sync", here)
 		}
 	}
 	body, err := g.Source()
@@ -73,12 +75,6 @@ const defaultPrefix = "nvb"
 // collective reports whether the program calls what the threads of a warp do together.
 func (v *Verified) collective() bool {
 	return slices.ContainsFunc(v.report.Helpers, func(n int32) bool { return v.env.Helpers[n].Collective })
-}
-
-// alone reports whether the target has no means to tell which threads of a warp are where.
-func (g *Gen) alone() bool {
-	s := g.site
-	return !ptx.Needs("match.any.sync.b32").Met(s.Version, s.Target) || !ptx.Needs("activemask.b32").Met(s.Version, s.Target)
 }
 
 // Together returns the 32-bit register with the threads of the warp that came to the site

@@ -43,6 +43,12 @@ type Site struct {
 	ToolsPatch bool
 }
 
+// Alone reports whether the target has no means to tell which threads of a warp have the same
+// number, and so for which of them one can speak: there each is alone.
+func (s *Site) Alone() bool {
+	return !ptx.Needs("match.any.sync.b32").Met(s.Version, s.Target) || !ptx.Needs("activemask.b32").Met(s.Version, s.Target)
+}
+
 // An Addr is an address in global memory: a variable of the module, or a number.
 type Addr struct {
 	Symbol string // "" for a number

@@ -279,7 +279,7 @@ func (g *Gen) sum(n *node, at, value ptx.Arg, mods string) bool {
 // add to the same address. It reports whether the target can do that. Threads that
 // are not there are not waited for.
 func (g *Gen) together(n *node, at, value ptx.Arg, mods string) bool {
-	if !ptx.Needs("match.any.sync.b64").Met(g.site.Version, g.site.Target) || !ptx.Needs("activemask.b32").Met(g.site.Version, g.site.Target) {
+	if g.site.Alone() {
 		return false
 	}
 	p := g.last
