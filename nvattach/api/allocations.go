@@ -137,7 +137,7 @@ func (a *Allocations) Add(ev *traces.Event, f *Frame) {
 		if a.stacks = true; len(a.at) < maxThreads {
 			a.at[threadKey{ev.PID, ev.TID}] = a.ownLine(ev.Stack())
 		}
-	case ev.Kind == traces.KindReturn && f != nil && f.Module.Library == Driver && ev.Flags&traces.FlagUnfinished == 0:
+	case ev.Kind == traces.KindReturn && f != nil:
 		a.returned(ev, f)
 	}
 }
@@ -182,7 +182,7 @@ type MemoryChange struct {
 // Memory says what a call did whose return is ev; ok is false where it is none that allocates or frees
 // memory, or a free that failed.
 func (f *Frame) Memory(ev *traces.Event) (m MemoryChange, ok bool) {
-	if f.Module.Library != Driver || ev.Flags&traces.FlagUnfinished != 0 || f.Purpose() != Allocating {
+	if f.Module.Library != Driver || ev.Flags&traces.FlagUnfinished != 0 || f.purpose != Allocating {
 		return m, false
 	}
 	stem := stemOf(f.Name)

@@ -79,3 +79,47 @@ func TestAllocations(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
+
+// TestAllocationsInside: what the runtime has the driver do counts as what a program has it do
+// itself, and once.
+func TestAllocationsInside(t *testing.T) {
+	tracker, a := NewTracker(), NewAllocations()
+	now := int64(0)
+	add := func(path string, ev traces.Event) {
+		now++
+		ev.PID, ev.TID, ev.FD, ev.Path, ev.Time = 1, 2, -1, path, now
+		a.Add(&ev, tracker.Add(&ev))
+	}
+	inside := func(name string, f func()) {
+		add("libcudart.so.12", traces.Event{Kind: traces.KindCall, Name: name})
+		f()
+		add("libcudart.so.12", traces.Event{Kind: traces.KindReturn, Name: name})
+	}
+	alloc := func(size, addr uint64) {
+		add("libcuda.so.1", traces.Event{Kind: traces.KindCall, Name: "cuMemAlloc_v2", Args: [6]uint64{0x7f00, size}})
+		stack := traces.Event{Kind: traces.KindStack, Name: "cuMemAlloc_v2"}
+		stack.SetStack([]traces.StackFrame{{Language: "python", File: "/a.py", Func: "f", Line: int(size)}})
+		add("libcuda.so.1", stack)
+		add("libcuda.so.1", traces.Event{
+			Kind: traces.KindReturn, Name: "cuMemAlloc_v2",
+			Mem: []traces.Seg{{Addr: 0x7f00, Len: 8, Out: binary.LittleEndian.AppendUint64(nil, addr)}},
+		})
+	}
+	inside("cudaMalloc", func() { alloc(100, 0x1000) })
+	inside("cudaMalloc", func() { alloc(300, 0x2000) })
+	inside("cudaFree", func() {
+		add("libcuda.so.1", traces.Event{Kind: traces.KindCall, Name: "cuMemFree_v2", Args: [6]uint64{0x2000}})
+		add("libcuda.so.1", traces.Event{Kind: traces.KindReturn, Name: "cuMemFree_v2"})
+	})
+	want := []LineMemory{
+		{Line: "a.py:100 f", Live: 100, Most: 100, Total: 100, Count: 1},
+		{Line: "a.py:300 f", Most: 300, Total: 300, Count: 1},
+	}
+	r := a.Report()
+	if r == nil {
+		t.Fatal("nothing was counted")
+	}
+	if d := cmp.Diff(want, r.Lines); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
