@@ -343,6 +343,26 @@ L: bra L;
 	}
 }
 
+// TestContextEndsBetweenBlocks: nor does a launch pass for whole whose context ends when all that
+// has begun is over, as it mostly is with many short blocks.
+func TestContextEndsBetweenBlocks(t *testing.T) {
+	text := header + `.extern .func (.param .b32 r) vprintf(.param .b64 f, .param .b64 a);
+.global .b8 fmt[2] = {46,0};
+.visible .entry k() {
+	.reg .b64 %f; mov.u64 %f, fmt; cvta.global.u64 %f, %f;
+	{ .param .b64 a; .param .b64 b; .param .b32 v; st.param.b64 [a], %f; st.param.b64 [b], 0; call.uni (v), vprintf, (a, b); }
+	ret;
+}`
+	for range 10 {
+		ctx, cancel := context.WithCancel(t.Context())
+		mod := mustModule(t, "short.ptx", text, &Options{Printf: writerFunc(func() { cancel() }), Workers: 1})
+		_, err := mod.machine.Launch(ctx, mustKernel(t, mod, "k"), &LaunchConfig{Grid: Dim3{X: 1<<31 - 1}, Block: Dim3{X: 1}})
+		if f, ok := errors.AsType[*Fault](err); !ok || !errors.Is(err, context.Canceled) || f.Pos.Line == 0 {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
 // writerFunc is called when something is written.
 type writerFunc func()
 

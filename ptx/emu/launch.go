@@ -139,7 +139,7 @@ func (wk *worker) run() {
 			resident[i] = resident[len(resident)-1]
 			resident = resident[:len(resident)-1]
 		}
-		if !moved && len(resident) != 0 {
+		if !moved && len(resident) != 0 && !wk.launch.stop.Load() { // else they had no turn
 			wk.deadlock(resident[0])
 		}
 	}
@@ -150,10 +150,8 @@ func (wk *worker) run() {
 
 // interrupted says where a thread is that has not ended, or would have begun.
 func (wk *worker) interrupted(resident []*cluster) {
-	if len(resident) == 0 {
-		if c := wk.take(); c != nil {
-			resident = []*cluster{c}
-		}
+	if c := wk.take(); c != nil {
+		resident = append(resident, c) // behind those that have begun, which may all be over
 	}
 	for _, c := range resident {
 		for _, b := range c.blocks {
