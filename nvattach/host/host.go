@@ -385,7 +385,7 @@ func (t *Tracer) mapped(task *ptrace.Task, e *dso.Event) {
 		t.procs[task.Proc] = p
 	}
 	if p.stacks != nil {
-		p.stacks.Changed()
+		p.stacks.ChangedAt(e.Start, e.End)
 	}
 	if t.fast != nil && t.fast.stacks {
 		t.fast.describe(task, e)

@@ -19,34 +19,50 @@ const (
 // returned as they are.
 func (a *Agent) ReturnOf(t *ptrace.Task, at, addr uint64) uint64 {
 	addr = t.ReturnOf(at, addr)
+	if !a.returns(addr) {
+		return addr // without a look at the process, which may put the agent to work there
+	}
 	if p, err := a.Process(t); err == nil {
-		addr = p.returnOf(at, addr)
+		addr = p.returnOf(t.TID, at, addr)
 	}
 	return addr
 }
 
-// returnOf is ReturnOf of the agent's own.
-func (p *Process) returnOf(at, addr uint64) uint64 {
-	code := p.a.blob
-	if code == nil || addr != code.returnEntry && addr != code.probeReturn {
-		return addr
-	}
+// returns reports whether an address is one of the agent's to which watched functions return.
+func (a *Agent) returns(addr uint64) bool {
+	return a.blob != nil && (addr == a.blob.returnEntry || addr == a.blob.probeReturn)
+}
+
+// returnOf is ReturnOf of the agent's own, on the stack of a thread.
+func (p *Process) returnOf(tid int, at, addr uint64) uint64 {
 	for range 2 { // a function that is watched for both has one of ours in place of the other
-		for i, r := range p.rings {
-			if r == nil || r.home != i {
-				continue
-			}
+		p.homes(tid, func(i int) bool {
 			switch {
-			case addr == code.returnEntry:
+			case addr == p.a.blob.returnEntry:
 				slot := uint64(slotAddr + i*slotSize)
 				addr = p.listed(slot+slotDepth, slot+slotOpen, openSize, maxOpen, at, addr)
-			case addr == code.probeReturn && p.runs:
+			case addr == p.a.blob.probeReturn && p.runs:
 				rets := uint64(retsAddr + i*retsSize)
 				addr = p.listed(rets+retsDepth, rets+retsList, retSize, mostRets, at, addr)
 			}
-		}
+			return !p.a.returns(addr)
+		})
 	}
 	return addr
+}
+
+// homes calls f with the number of each thread's slot, that of a thread first whose stack it is
+// about, until f returns true.
+func (p *Process) homes(tid int, f func(i int) bool) {
+	own := p.byTID[tid]
+	if own != nil && f(own.home) {
+		return
+	}
+	for i, r := range p.rings {
+		if r != nil && r.home == i && (own == nil || i != own.home) && f(i) {
+			return
+		}
+	}
 }
 
 // listed looks for a call in a list of those that have not returned: the number of them is at depth.

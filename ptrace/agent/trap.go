@@ -227,37 +227,31 @@ func (p *Process) failed(t *ptrace.Task, addr uint64) {
 		return
 	}
 	sp := addr + uint64(len(f))
-	for i, r := range p.rings {
-		if r == nil || r.home != i {
-			continue
-		}
+	p.homes(t.TID, func(i int) bool {
 		slot := uint64(slotAddr + i*slotSize)
 		o, ok := p.entry(slot+slotDepth, slot+slotOpen, openSize, maxOpen, func(o []byte) bool { return le.Uint64(o) == sp })
 		if !ok {
-			continue
+			return false
 		}
-		number, hooks := le.Uint64(o[openHook:]), p.hooks
-		if p.shares {
-			hooks = p.host.hooks
+		number := le.Uint64(o[openHook:])
+		if number >= uint64(len(p.hooks)) {
+			return true
 		}
-		if number >= uint64(len(hooks)) {
-			return
-		}
-		h := hooks[number].hook
+		h := p.hooks[number].hook
 		if h == nil || h.OnFail == nil {
-			return
+			return true
 		}
 		rec := &Record{
 			Kind: KindReturn, PID: t.PID, TID: t.TID, End: nanotime(), Ret: int64(le.Uint64(f[8:])), Hook: h,
-			Alone: h.Count, Caller: p.returnOf(sp, le.Uint64(o[8:])), SP: sp,
+			Alone: h.Count, Caller: p.returnOf(t.TID, sp, le.Uint64(o[8:])), SP: sp,
 		}
 		rec.Begin = rec.End
 		if begin := int64(le.Uint64(o[openBegin:])); begin > 0 { // else by another clock
 			rec.Begin = min(begin, rec.End)
 		}
 		h.OnFail(t, p, rec)
-		return
-	}
+		return true
+	})
 }
 
 // frameWords are the words of struct frame before the stack: r10 r9 r8 rcx rdx

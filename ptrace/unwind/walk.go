@@ -90,11 +90,8 @@ const maxRows = 1 << 16
 // Of returns the process with an id. What it has mapped is looked at when a stack leads there.
 func Of(pid int) *Process { return &Process{pid: pid} }
 
-// Changed says that the process has unmapped files, or mapped others: what is known of them
-// is forgotten. New ones are found without it.
-func (p *Process) Changed() { p.maps, p.modules = nil, nil }
-
-// ChangedAt says that of what is from start on and before end, and reports whether something was known of it.
+// ChangedAt says that the process has unmapped files from start on and before end, or mapped others:
+// what is known of them is forgotten. It reports whether something was. New ones are found without it.
 func (p *Process) ChangedAt(start, end uint64) bool {
 	n := len(p.modules)
 	p.maps = nil
