@@ -305,7 +305,7 @@ func (tr *tracer) watch(ctx context.Context, s *signals) (stop func()) {
 				s.came.Store(true)
 				if s.detach {
 					// A later one ends this process, which may not get to detaching.
-					time.AfterFunc(together, s.remove)
+					s.endLater()
 					leave()
 					continue
 				}
