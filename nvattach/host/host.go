@@ -97,7 +97,8 @@ type target struct {
 
 // process is what is known of a process's memory.
 type process struct {
-	at map[uint64]*target
+	pid int // of the one that the memory was made for: a vfork child only borrows it
+	at  map[uint64]*target
 	// semaphores are counters that are to be changed, once their memory is mapped.
 	semaphores []uint64
 	stacks     *unwind.Process // nil: nobody has asked yet
@@ -339,7 +340,7 @@ func (t *Tracer) track(task *ptrace.Task, e *ptrace.TaskEvent) {
 		if e.Thread || t.procs[task.Proc] != nil {
 			return
 		}
-		p := &process{at: make(map[uint64]*target)}
+		p := &process{pid: task.PID, at: make(map[uint64]*target)}
 		if e.Parent != nil {
 			if from := t.procs[e.Parent.Proc]; from != nil {
 				if e.Vfork {
@@ -351,7 +352,7 @@ func (t *Tracer) track(task *ptrace.Task, e *ptrace.TaskEvent) {
 		}
 		t.procs[task.Proc] = p
 	case ptrace.TaskExec:
-		t.procs[task.Proc] = &process{at: make(map[uint64]*target)}
+		t.procs[task.Proc] = &process{pid: task.PID, at: make(map[uint64]*target)}
 	case ptrace.TaskExit, ptrace.TaskDetach:
 		delete(t.skipped, task.TID)
 		if task.TID == task.PID && !e.Replaced {
@@ -381,7 +382,7 @@ func (t *Tracer) report(text string) {
 func (t *Tracer) mapped(task *ptrace.Task, e *dso.Event) {
 	p := t.procs[task.Proc]
 	if p == nil {
-		p = &process{at: make(map[uint64]*target)}
+		p = &process{pid: task.PID, at: make(map[uint64]*target)}
 		t.procs[task.Proc] = p
 	}
 	if p.stacks != nil {

@@ -22,7 +22,7 @@ func (t *thread) Callers(n int) []uint64 {
 		return nil // it has died
 	}
 	if p.stacks == nil {
-		p.stacks = unwind.Of(t.task.PID)
+		p.stacks = unwind.Of(p.pid)
 	}
 	p.stacks.Return = func(at, addr uint64) uint64 {
 		if f := t.t.fast; f != nil {
