@@ -175,9 +175,9 @@ func (f *Frame) appendKernel(dst []byte, p *Param, names *Names, s *Style) []byt
 	const most = 120
 	dst = append(dst, ' ')
 	if len(name) > most {
-		return append(escape.AppendQuotable(dst, []byte(name[:most])), "…"...)
+		return append(escape.AppendQuotable(dst, name[:most]), "…"...)
 	}
-	return escape.AppendQuotable(dst, []byte(name))
+	return escape.AppendQuotable(dst, name)
 }
 
 // isKernel reports whether a parameter is a kernel's handle, or the address of

@@ -259,7 +259,7 @@ const longAgo = -1 << 62
 type Rate struct {
 	Every uint32        // once in so many times; 0 and 1: each time
 	Pause time.Duration // no oftener than that, in the mean of many; 0: as often as it comes
-	Burst uint32        // but so many times at once
+	Burst uint32        // but so many times more at once
 }
 
 // due reports whether it is to be done at a time, by CLOCK_MONOTONIC. next is kept for it. The agent's code

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -44,12 +45,7 @@ func (p *Process) AddFiles(t *ptrace.Task, list []CodeFile) error {
 			all = append(all, f)
 		}
 	}
-	slices.SortFunc(all, func(a, b CodeFile) int {
-		if a.Start < b.Start {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(all, func(a, b CodeFile) int { return cmp.Compare(a.Start, b.Start) })
 	all = all[:min(len(all), mostFiles)]
 	seq |= 1
 	if err := p.write64(filesAddr, seq); err != nil {

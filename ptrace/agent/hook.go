@@ -541,10 +541,10 @@ func (a *Agent) HookAllOrBreak(t *ptrace.Task, list []Target) {
 			x.Err = err
 		}
 		if x.Err != nil {
-			a.o.Logger.Debug("hooked by a breakpoint", "error", x.Err)
 			if berr := a.breakpoint(t, x); berr != nil {
 				x.Err = fmt.Errorf("%w; %w", x.Err, berr)
 			} else {
+				a.o.Logger.Debug("hooked by a breakpoint", "error", x.Err)
 				x.Err = nil
 			}
 		}

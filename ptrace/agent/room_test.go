@@ -7,20 +7,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"nvtrace/internal/testprog"
 	"nvtrace/ptrace/proc"
 )
 
 // TestLeavesRoom: memory for rings does not take the last of a process's address space.
 func TestLeavesRoom(t *testing.T) {
 	cmd := exec.Command("cat")
-	in, err := cmd.StdinPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = in.Close(); _ = cmd.Wait() }()
+	testprog.Start(t, cmd)
 	pid := cmd.Process.Pid
 	used := func() uint64 {
 		n, err := strconv.ParseUint(proc.Stat(pid, pid, proc.StatSize), 10, 64)

@@ -11,7 +11,7 @@ var blobCode []byte
 var blobProgram []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "031c66ec32f8a4e702de51dd74ed77f4b5a890d9bb37d14a080cfc9a61590925"
+const blobStamp = "b5351190af6387f3e789fa5348069a6c374559feef41c4cee8ce8a56088b7ae0"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (

@@ -17,10 +17,10 @@ import (
 	"strconv"
 )
 
-// Sources are the files that the code is made from, in the folder src.
+// sources are the files that the code is made from, in the folder src.
 var sources = []string{"agent.c", "calls.c", "pass.c", "probes.c", "times.c", "helpers.c", "agent.h", "layout.h", "agent.ld"}
 
-// Flags are what the compiler is given. The code may use no vector registers,
+// flags are what the compiler is given. The code may use no vector registers,
 // since those of a hooked function's caller are not saved, and no library.
 var flags = []string{
 	"-nostdlib", "-ffreestanding", "-fno-pic", "-static", "-fno-stack-protector", "-mgeneral-regs-only",
@@ -28,7 +28,7 @@ var flags = []string{
 	"-Wall", "-Wextra", "-Werror",
 }
 
-// Far are the sources that code in the memory of programs is in, or is called from: it is out
+// far are the sources that code in the memory of programs is in, or is called from: it is out
 // of reach for a call of the usual kind, which the others have, as it costs less.
 var far = []string{"probes.c", "helpers.c"}
 

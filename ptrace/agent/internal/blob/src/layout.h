@@ -295,7 +295,7 @@ enum { AT_SAME, AT_FRAME, AT_BP, AT_LOST };
 
 // What holds at an instruction, as it was found.
 struct row {
-	u64 pc; // 0: nothing was found
+	u64 pc; // 0: the place is free
 	u32 seq; // odd: it is being written
 	u32 files; // the low half of files.seq
 	u8 cfa; // CFA_*
