@@ -1,7 +1,6 @@
 package gpu
 
 import (
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -85,41 +84,29 @@ func changes(name string) bool {
 // mapped is called when a process has got code: of a driver, perhaps, before any
 // of it was executed.
 func (tr *Tracer) mapped(t *ptrace.Task, e *dso.Event) {
-	switch verify, reads := tr.o.Session.Verify(), tr.o.Session.ReadsMemory(); {
-	case reads && verify:
+	verify, reads := tr.o.Session.Verify(), tr.o.Session.ReadsMemory()
+	if verify && reads {
 		tr.report("with --verify, programs in kernels read no memory of the GPU")
-	case reads:
-		tr.mappedReadable(t, e)
-	}
-	if !tr.o.Session.Verify() {
-		return
 	}
 	if e.Why != dso.ByMap {
-		return // allocations before would be missing
+		return // of a fork, or of a program that was attached to: allocations before would be missing
 	}
 	for _, m := range e.Files() {
-		if strings.HasPrefix(filepath.Base(m.Path), "libcuda.so") {
-			tr.followDriver(t, &m)
+		if !isDriver(m.Path) {
+			continue
+		}
+		switch lib := tr.mappedDriver(&m); {
+		case lib == nil:
+		case verify:
+			tr.followDriver(t, lib)
+		case reads:
+			tr.holdDriver(t, lib)
 		}
 	}
 }
 
 // followDriver has what the process does to memory of its GPUs followed from now on.
-func (tr *Tracer) followDriver(t *ptrace.Task, m *dso.Code) {
-	f, _, err := m.Open()
-	if err != nil {
-		tr.log.Debug("the driver's functions", "path", m.Path, "err", err)
-		return
-	}
-	defer f.Close()
-	lib, err := readLibrary(f, &m.Mapping)
-	if err != nil {
-		tr.log.Debug("the driver's functions", "path", m.Path, "err", err)
-		return
-	}
-	if lib.syms["cuLaunchKernel"] == 0 {
-		return
-	}
+func (tr *Tracer) followDriver(t *ptrace.Task, lib *library) {
 	all := allocators()
 	seen := make(map[uint64]bool)
 	for name, addr := range lib.syms {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -147,7 +146,7 @@ func (v *visit) preloaded() error {
 		return err
 	}
 	for i := range maps {
-		if m := &maps[i]; m.Exec && strings.HasPrefix(filepath.Base(m.Path), "libcuda.so") {
+		if m := &maps[i]; m.Exec && isDriver(m.Path) {
 			if v.p.driver, err = openLibrary(v.p.pid, m); err != nil {
 				return err
 			}

@@ -48,6 +48,11 @@ func (tr *Tracer) library(pid int, m *proc.Mapping) (*library, error) {
 		return nil, err
 	}
 	defer f.Close()
+	return tr.libraryOf(f, key, m)
+}
+
+// libraryOf is library of a file that is open.
+func (tr *Tracer) libraryOf(f *os.File, key proc.FileKey, m *proc.Mapping) (*library, error) {
 	tr.mu.Lock()
 	s := tr.files[key]
 	if s == nil {
@@ -60,6 +65,29 @@ func (tr *Tracer) library(pid int, m *proc.Mapping) (*library, error) {
 		return nil, fmt.Errorf("%s: %w", m.Path, s.err)
 	}
 	return s.at(m)
+}
+
+// isDriver reports whether a file is called as the driver's library is.
+func isDriver(path string) bool { return strings.HasPrefix(filepath.Base(path), "libcuda.so") }
+
+// mappedDriver returns the functions of a driver that a process has mapped; nil if it is none, or
+// can't be read.
+func (tr *Tracer) mappedDriver(m *dso.Code) *library {
+	f, key, err := m.Open()
+	if err != nil {
+		tr.log.Debug("the driver's functions", "path", m.Path, "err", err)
+		return nil
+	}
+	defer f.Close()
+	lib, err := tr.libraryOf(f, key, &m.Mapping)
+	if err != nil {
+		tr.log.Debug("the driver's functions", "path", m.Path, "err", err)
+		return nil
+	}
+	if lib.syms["cuLaunchKernel"] == 0 {
+		return nil
+	}
+	return lib
 }
 
 // Mapped is for [capture.Options]: a process has mapped a driver. What must be known

@@ -77,7 +77,6 @@ type Tracer struct {
 	procs     map[*ptrace.Process]*process
 	follows   map[*ptrace.Process]*follow
 	holdings  map[*ptrace.Process]holding
-	owned     uint64               // allocations that were ever among them
 	compilers map[string]*compiler // by the path of the driver
 	files     map[proc.FileKey]*symbolFile
 	said      map[string]bool

@@ -4,9 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -145,7 +143,7 @@ const liveAsleep = 100
 // enliven looks for a driver in the code that a process has, or gets.
 func (tr *Tracer) enliven(t *ptrace.Task, e *dso.Event) {
 	for _, m := range e.Files() {
-		if strings.HasPrefix(filepath.Base(m.Path), "libcuda.so") {
+		if isDriver(m.Path) {
 			tr.foundDriver(t, &m.Mapping)
 			return
 		}

@@ -4,13 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"time"
 
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/sim"
 	"nvtrace/ptrace"
-	"nvtrace/ptrace/dso"
 )
 
 // What programs in kernels may read of the GPU's memory: what the program has allocated since the
@@ -22,13 +20,12 @@ import (
 type owned struct {
 	end     uint64
 	managed bool   // every context reaches it
-	context uint64 // whose it is, as the driver says; 0: it was not asked yet
-	serial  uint64 // no other allocation has it
+	context uint64 // whose it is, as the driver says; 0: it was not asked yet. Of the visits of its process.
 }
 
 // holding is what a process has allocated, by address; there is none where that is not known. Guarded
 // by Tracer.mu.
-type holding map[uint64]owned
+type holding map[uint64]*owned
 
 // keepers are functions that allocate: where the address goes, and the size.
 func keepers() map[string]allocator {
@@ -39,47 +36,14 @@ func keepers() map[string]allocator {
 	return list
 }
 
-// mappedReadable is called when a process has got code: of a driver, perhaps.
-func (tr *Tracer) mappedReadable(t *ptrace.Task, e *dso.Event) {
-	if e.Why != dso.ByMap { // of a fork, or of a program that was attached to: allocations before would be missing
-		return
+// holdDriver has it known from now on what memory of its GPUs the process has.
+func (tr *Tracer) holdDriver(t *ptrace.Task, lib *library) {
+	tr.mu.Lock()
+	tr.holdings[t.Proc] = make(holding)
+	tr.mu.Unlock()
+	if err := tr.followHolding(t, lib.syms); err != nil {
+		tr.report("memory of process %d can't be read in kernels: %v", t.PID, err)
 	}
-	for _, m := range e.Files() {
-		if !isDriver(m.Path) {
-			continue
-		}
-		syms, err := tr.driverSymbols(&m)
-		if err != nil || syms["cuLaunchKernel"] == 0 {
-			tr.log.Debug("the driver's functions", "path", m.Path, "err", err)
-			continue
-		}
-		tr.mu.Lock()
-		tr.holdings[t.Proc] = make(holding)
-		tr.mu.Unlock()
-		if err := tr.followHolding(t, syms); err != nil {
-			tr.report("memory of process %d can't be read in kernels: %v", t.PID, err)
-		}
-	}
-}
-
-// isDriver reports whether a file is called as the driver's library is.
-func isDriver(path string) bool {
-	ok, _ := filepath.Match("libcuda.so*", filepath.Base(path))
-	return ok
-}
-
-// driverSymbols returns the addresses of a mapped driver's functions.
-func (tr *Tracer) driverSymbols(m *dso.Code) (map[string]uint64, error) {
-	f, _, err := m.Open()
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	lib, err := readLibrary(f, &m.Mapping)
-	if err != nil {
-		return nil, err
-	}
-	return lib.syms, nil
 }
 
 // followHolding sets the breakpoints by which allocations are known. If one can't be had, none
@@ -153,8 +117,7 @@ func (tr *Tracer) holdingChanges(t *ptrace.Task, a allocator, managed bool) {
 			tr.mu.Unlock()
 			return
 		}
-		tr.owned++
-		tr.holdings[t.Proc][base] = owned{end: base + size, managed: managed, serial: tr.owned}
+		tr.holdings[t.Proc][base] = &owned{end: base + size, managed: managed}
 		tr.mu.Unlock()
 		tr.showHolding(t)
 	}); err != nil {
@@ -224,19 +187,14 @@ func (v *visit) showReadable(c *context) error {
 	for base, o := range all {
 		if !o.managed && o.context == 0 {
 			const attrContext = 1 // CU_POINTER_ATTRIBUTE_CONTEXT
-			known := o
-			var err error
-			if known.context, err = v.pointerAttribute(attrContext, base); isDriverError(err) {
+			context, err := v.pointerAttribute(attrContext, base)
+			if isDriverError(err) {
 				continue
-			} else if err != nil {
+			}
+			if err != nil {
 				return err
 			}
-			tr.mu.Lock()
-			if tr.holdings[proc][base] == o {
-				tr.holdings[proc][base] = known
-			}
-			tr.mu.Unlock()
-			o = known
+			o.context = context
 		}
 		if o.managed || o.context == c.handle {
 			list = append(list, nvattach.Range{Base: base, End: o.end})
