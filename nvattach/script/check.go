@@ -494,13 +494,10 @@ func (c *checker) valued(x *call) {
 		m.m = c.info(m)
 		return
 	}
-	if c.probe.side == sideCalls && x.fn.bytes > 0 {
-		c.number(x.args[0])
-		return
-	}
-	if c.probe.side != sideKernel && x.fn.helper != nvattach.HelperPopc {
+	reads := x.fn.bytes > 0
+	if c.probe.side != sideKernel && x.fn.helper != nvattach.HelperPopc && !(reads && c.probe.side == sideCalls) {
 		where := "in kernels"
-		if x.fn.bytes > 0 {
+		if reads {
 			where += " and at functions and system calls"
 		}
 		c.fail(x.span, "%s is known %s only", x.fn.Name, where)
@@ -565,10 +562,8 @@ func (c *checker) name(x *nameRef) {
 		if function(x.name) != nil {
 			c.fail(x.span, "%s is a function: %s", x.name, function(x.name).Args)
 		}
-		for _, t := range []*Type{typeKind, typeSpace} {
-			if slices.Contains(slices.Collect(maps.Values(t.names)), x.name) {
-				c.fail(x.span, "there is no %s; a %s is written as a string: \"%s\"", x.name, t.Name, x.name)
-			}
+		if t := enumeration(x.name); t != nil {
+			c.fail(x.span, "there is no %s; a %s is written as a string: \"%s\"", x.name, t.Name, x.name)
 		}
 		c.fail(x.span, "there is no %s%s", x.name, c.alike(x.name))
 	}

@@ -1,7 +1,6 @@
 package script
 
 import (
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -197,13 +196,9 @@ func (p *parser) point() point {
 	}
 	pt.end = p.at
 	if at := strings.LastIndexByte(kernel, ':'); at > 0 && pt.kind.Point == nvattach.KindMem {
-		for _, b := range []struct {
-			name string
-			t    *Type
-		}{{"kind", typeKind}, {"space", typeSpace}} {
-			if word := kernel[at+1:]; slices.Contains(slices.Collect(maps.Values(b.t.names)), word) {
-				p.fail(pt.span, "what is accessed, and how, a filter says: mem:%s /%s == \"%s\"/", kernel[:at], b.name, word)
-			}
+		word := kernel[at+1:]
+		if t := enumeration(word); t != nil {
+			p.fail(pt.span, "what is accessed, and how, a filter says: mem:%s /%s == \"%s\"/", kernel[:at], t.Name, word)
 		}
 	}
 	pt.section = "cuda." + pt.kind.Point.String() + "/" + fn + kernel

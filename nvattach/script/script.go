@@ -48,7 +48,7 @@ type Program struct {
 }
 
 // Compile compiles a program; name is for messages, "-e" or that of a file. An error is
-// an *[Error]. params are $1, $2 … of the program; those that are not given are 0.
+// an *[Error], or what [nvattach.NewObject] says of a program with more than an object may have. params are $1, $2 … of the program; those that are not given are 0.
 func Compile(name, text string, params ...int64) (prog *Program, err error) {
 	p := &parser{lexer: lexer{name: name, text: text}, params: params}
 	defer func() {

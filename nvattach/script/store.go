@@ -76,7 +76,7 @@ func (s *store) value(n int64, t *Type) Value {
 	switch {
 	case t == typeText:
 		return text("")
-	case t.stack:
+	case t == typeStack:
 		return text(s.stack(n))
 	case t == typeStr:
 		if n < 1 || n > int64(len(s.p.strings)) {

@@ -15,7 +15,6 @@ type Type struct {
 	Name  string
 	names map[int64]string              // of an enumeration
 	site  func(s *nvattach.Site) string // of the number of a place: what is shown of it
-	stack bool                          // of the number of a stack
 }
 
 // The types of expressions. A string is the number of a literal of the program.
@@ -31,10 +30,22 @@ var (
 	typeSource = &Type{Name: "source", site: sourceOf}
 	// A stack is a process's number, and behind it the number of the stack in its map, from 1 on; 0
 	// stands for none.
-	typeStack = &Type{Name: "stack", stack: true}
+	typeStack = &Type{Name: "stack"}
 
 	typeText = &Type{Name: "string"} // of an event
 )
+
+// enumeration returns the type that a word is a value of, nil if there is none.
+func enumeration(word string) *Type {
+	for _, t := range []*Type{typeKind, typeSpace} {
+		for _, name := range t.names {
+			if name == word {
+				return t
+			}
+		}
+	}
+	return nil
+}
 
 // kernelName is a demangled name without its parameters.
 func kernelName(mangled string) string {
