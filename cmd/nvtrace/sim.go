@@ -9,7 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -128,14 +130,16 @@ func (f *attachFlags) replaced(e *env, command string) error {
 	if f.planned == nil || err != nil {
 		return nil //nolint:nilerr // starting it says so
 	}
+	names := sync.OnceValue(func() []string { return sim.Replaced(file) })
 	for _, q := range f.planned.Host {
 		if !q.Point.Function() || q.Point.API() || !q.Point.InFile(file) {
 			continue
 		}
-		name := sim.Replaced(file, q.Point.Matches)
-		if name == "" {
+		i := slices.IndexFunc(names(), q.Point.Matches)
+		if i < 0 {
 			continue
 		}
+		name := names()[i]
 		err := fmt.Errorf("program %s, section %s: with --sim the simulated GPU takes the place of %s in %s, which has the CUDA runtime in it, so that no program runs there; use api:%s, or link it again with nvcc -cudart shared", q.Name, q.Section, name, command, name)
 		if name == q.Point.Func {
 			return err

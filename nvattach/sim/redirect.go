@@ -104,25 +104,20 @@ func Check(path string) error {
 	return nil
 }
 
-// Replaced returns a function of the CUDA runtime that is linked into a program's file and
-// that wanted chooses, "" if there is none. The simulated GPU puts a jump to its own where the
-// function begins, so that nothing else can be there.
-func Replaced(path string, wanted func(name string) bool) string {
+// Replaced returns the functions of the CUDA runtime that are linked into a program's file, in
+// order. The simulated GPU puts jumps to its own where these begin, so that nothing else can be
+// there.
+func Replaced(path string) []string {
 	f, err := os.Open(path)
 	if err != nil {
-		return ""
+		return nil
 	}
 	defer f.Close()
 	ex, err := readExecutable(f)
 	if err != nil || ex.shared || !ex.static {
-		return ""
+		return nil
 	}
-	for _, name := range slices.Sorted(maps.Keys(ex.funcs)) {
-		if wanted(name) {
-			return name
-		}
-	}
-	return ""
+	return slices.Sorted(maps.Keys(ex.funcs))
 }
 
 // redirect makes the runtime's functions in the program's own file jump to our
