@@ -1,6 +1,7 @@
 package nvattach
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -90,23 +91,15 @@ func (m *Maps) SetReadable(mem Memory, list []Range) error {
 	if m.readable == 0 {
 		return nil
 	}
-	list = slices.SortedFunc(slices.Values(list), func(a, b Range) int {
-		if a.Base < b.Base {
-			return -1
-		}
-		return 1
-	})
+	list = slices.SortedFunc(slices.Values(list), func(a, b Range) int { return cmp.Compare(a.Base, b.Base) })
 	list = list[:min(len(list), mostReadable)]
 	at := m.base + m.readable
-	switch n, err := m.Readers(mem); {
-	case err != nil:
-		return err
-	case n > 0:
-		return fmt.Errorf("table of memory: %d threads read by the copy that is to be written: %w", n, ErrReaders)
-	}
-	now, err := m.readableNow(mem)
+	now, n, err := m.readers(mem)
 	if err != nil {
 		return err
+	}
+	if n > 0 {
+		return fmt.Errorf("table of memory: %d threads read by the copy that is to be written: %w", n, ErrReaders)
 	}
 	next := now ^ 1
 	b := binary.LittleEndian.AppendUint64(nil, uint64(len(list)))
@@ -124,33 +117,31 @@ func (m *Maps) SetReadable(mem Memory, list []Range) error {
 	return nil
 }
 
-func (m *Maps) readableNow(mem Memory) (uint64, error) {
-	var b [8]byte
-	if err := mem.ReadMem(m.base+m.readable, b[:]); err != nil {
-		return 0, fmt.Errorf("table of memory: %w", err)
-	}
-	return le64(b[:]) & 1, nil
-}
-
 // Readers returns how many threads may still read what was there before the last
 // [Maps.SetReadable].
 func (m *Maps) Readers(mem Memory) (uint64, error) {
 	if m.readable == 0 {
 		return 0, nil
 	}
-	now, err := m.readableNow(mem)
-	if err != nil {
-		return 0, err
+	_, n, err := m.readers(mem)
+	return n, err
+}
+
+// readers returns which copy counts, and how many threads read by the other one.
+func (m *Maps) readers(mem Memory) (now, n uint64, err error) {
+	var word [8]byte
+	if err := mem.ReadMem(m.base+m.readable, word[:]); err != nil {
+		return 0, 0, fmt.Errorf("table of memory: %w", err)
 	}
+	now = le64(word[:]) & 1
 	b := make([]byte, uint64(m.SMs)*lineBytes)
 	if err := mem.ReadMem(m.base+m.readable+readersOff, b); err != nil {
-		return 0, fmt.Errorf("table of memory: %w", err)
+		return 0, 0, fmt.Errorf("table of memory: %w", err)
 	}
-	n := uint64(0)
 	for sm := range m.SMs {
 		n += le64(b[sm*lineBytes+8*int(now^1):])
 	}
-	return n, nil
+	return now, n, nil
 }
 
 // within writes code that runs body if size bytes from an address on are memory that there is,
@@ -273,10 +264,7 @@ func (u *unit) probeRead(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	n := int(size)
 	addr, words, r := k.held(c.Args[2].Reg().String()), k.words(n), k.result(errFault)
 	k.within(addr, size, func(string) {
-		piece := 8
-		for piece > n {
-			piece /= 2
-		}
+		piece := pieceOf(0, size)
 		k.f("mov.s64 %s, 0;", r)
 		if piece == 1 {
 			k.gather(words, addr, n, 1)

@@ -110,7 +110,7 @@ func TestProbeRead(t *testing.T) {
 	if n, err := r.maps.Readers(r.machine); n != 0 || err != nil {
 		t.Errorf("%d readers are left, %v", n, err)
 	}
-	if now, _ := r.maps.readableNow(r.machine); now != 1 {
+	if now, _, _ := r.maps.readers(r.machine); now != 1 {
 		t.Errorf("copy %d counts", now)
 	}
 

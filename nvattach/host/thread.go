@@ -66,14 +66,12 @@ func (t *thread) Read(addr uint64, buf []byte) int {
 
 // Write implements nvattach.HostThread.
 func (t *thread) Write(addr uint64, buf []byte) int {
-	list, err := proc.Maps(t.task.PID)
-	if err != nil {
-		return 0 // it has died
-	}
+	v := proc.NewView(t.task.PID)
+	defer v.Close()
 	can := 0 // a debugger may write more
 	for can < len(buf) {
-		m := proc.At(list, addr+uint64(can))
-		if m == nil || !m.Write {
+		m := v.At(addr + uint64(can))
+		if m == nil || !m.Write { // or it has died
 			break
 		}
 		can = int(min(uint64(len(buf)), m.End-addr))
