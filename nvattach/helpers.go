@@ -104,26 +104,26 @@ func register64(r string) ptx.Arg {
 // helpers returns all helpers that programs of the unit may call.
 func (u *unit) helpers() map[int32]*bpf.Helper {
 	h := map[int32]*bpf.Helper{
-		helperTime: {Name: "ktime_get_ns", Pure: true, Emit: u.time},
-		7:          {Name: "get_prandom_u32", Emit: u.random},
-		8:          u.special32("get_smp_processor_id", "%smid"),
-		14:         u.constant("get_current_pid_tgid", processOff),
-		502:        u.special64("get_globaltimer", "%globaltimer"),
-		503:        u.triple("get_block_idx", "%ctaid"),
-		504:        u.triple("get_block_dim", "%ntid"),
-		505:        u.triple("get_thread_idx", "%tid"),
-		506:        {Name: "gpu_membar", Emit: u.membar},
-		helperExit: {Name: "cuda_exit", Ret: bpf.RetNever, Emit: u.leave},
-		508:        u.triple("get_grid_dim", "%nctaid"),
-		509:        u.special32("get_sm_id", "%smid"),
-		510:        u.special32("get_warp_id", "%warpid"),
-		511:        u.special32("get_lane_id", "%laneid"),
-		512:        u.constant("get_device_ordinal", deviceOff),
-		HelperRank: u.constant("nvtrace_rank", rankOff),
-		helperLog2: {Name: "nvtrace_log2", Args: []bpf.ArgSpec{argScalar}, Pure: true, Max: 63, Uniform: always, Emit: u.log2, Interpret: log2},
-		183:        {Name: "get_func_arg", Args: []bpf.ArgSpec{argContext, argConst, argOut64}, Emit: u.funcArg},
-		184:        {Name: "get_func_ret", Args: []bpf.ArgSpec{argContext, argOut64}, Emit: u.funcRet},
-		185:        {Name: "get_func_arg_cnt", Args: []bpf.ArgSpec{argContext}, Pure: true, Emit: u.funcArgCount},
+		helperTime:         {Name: "ktime_get_ns", Pure: true, Emit: u.time},
+		7:                  {Name: "get_prandom_u32", Emit: u.random},
+		8:                  u.special32("get_smp_processor_id", "%smid"),
+		14:                 u.constant("get_current_pid_tgid", processOff),
+		502:                u.special64("get_globaltimer", "%globaltimer"),
+		503:                u.triple("get_block_idx", "%ctaid"),
+		504:                u.triple("get_block_dim", "%ntid"),
+		505:                u.triple("get_thread_idx", "%tid"),
+		506:                {Name: "gpu_membar", Emit: u.membar},
+		helperExit:         {Name: "cuda_exit", Ret: bpf.RetNever, Emit: u.leave},
+		508:                u.triple("get_grid_dim", "%nctaid"),
+		509:                u.special32("get_sm_id", "%smid"),
+		510:                u.special32("get_warp_id", "%warpid"),
+		511:                u.special32("get_lane_id", "%laneid"),
+		512:                u.constant("get_device_ordinal", deviceOff),
+		HelperRank:         u.constant("nvtrace_rank", rankOff),
+		helperLog2:         {Name: "nvtrace_log2", Args: []bpf.ArgSpec{argScalar}, Pure: true, Max: 63, Uniform: always, Emit: u.log2, Interpret: log2},
+		helperFuncArg:      {Name: "get_func_arg", Args: []bpf.ArgSpec{argContext, argConst, argOut64}, Emit: u.funcArg},
+		helperFuncRet:      {Name: "get_func_ret", Args: []bpf.ArgSpec{argContext, argOut64}, Emit: u.funcRet},
+		helperFuncArgCount: {Name: "get_func_arg_cnt", Args: []bpf.ArgSpec{argContext}, Pure: true, Emit: u.funcArgCount},
 	}
 	if !u.exit {
 		h[helperExit].Refuse = "cuda_exit ends the kernel's thread, so the program computes something else"
@@ -186,6 +186,10 @@ const (
 	helperTime   = 5
 	helperPrint  = 6
 	helperVPrint = 177
+
+	helperFuncArg      = 183
+	helperFuncRet      = 184
+	helperFuncArgCount = 185
 
 	helperLookupSM = 195
 	helperPuts     = 501

@@ -2,8 +2,6 @@ package nvattach
 
 import (
 	"encoding/binary"
-	"maps"
-	"slices"
 
 	"nvtrace/ptx"
 	"nvtrace/ptx/bpf"
@@ -27,8 +25,7 @@ var extremes = map[int32]extreme{
 
 // extremeHelpers adds them. atomic changes a number of the maps' memory, for an interpreter.
 func (u *unit) extremeHelpers(h map[int32]*bpf.Helper, atomic func(in *bpf.Interpreter, addr uint64, n int, change func(old uint64) uint64) error) {
-	for _, id := range slices.Sorted(maps.Keys(extremes)) {
-		x := extremes[id]
+	for id, x := range extremes {
 		h[id] = &bpf.Helper{
 			Name: x.name, Args: []bpf.ArgSpec{{Kind: bpf.ArgShared, Size: x.bytes}, argScalar}, Ret: bpf.RetVoid,
 			Emit: func(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) { u.code(g).extreme(x, c); return ptx.Arg{}, nil },

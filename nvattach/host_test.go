@@ -136,7 +136,7 @@ func hostRun(t *testing.T, kind HostKind, maps []*MapDef, th HostThread, ins asm
 		return out, nil, nil, err
 	}
 	r = plan.NewHostRunner(m, mem, func(int, string) {}, func(*Map, Record) {})
-	call = &HostCall{Thread: th, Fields: make([]uint64, hostRegs), FuncIP: 0x4000}
+	call = &HostCall{Thread: th, Fields: make([]uint64, len(ptRegs.Fields)), FuncIP: 0x4000}
 	if err := r.Run(plan.Host[0], call); err != nil {
 		return out, nil, nil, err
 	}

@@ -15,8 +15,6 @@ import (
 const (
 	helperOverride  = 58  // bpf_override_return
 	helperSetRetval = 187 // bpf_set_retval, as bpftime has it
-	helperFuncArg   = 183
-	helperFuncRet   = 184
 )
 
 // hostHelpers returns the helpers of programs at a kind of place, which r runs; nil while
@@ -26,15 +24,12 @@ func (u *unit) hostHelpers(kind *hostKind, r *HostRunner) map[int32]*bpf.Helper 
 	u.mapHelpers(h)
 	u.printHelpers(h)
 	h[helperLog2] = &bpf.Helper{Name: "nvtrace_log2", Args: []bpf.ArgSpec{argScalar}, Pure: true, Max: 63, Interpret: log2}
-	u.extremeHelpers(h, func(_ *bpf.Interpreter, addr uint64, n int, change func(old uint64) uint64) error {
+	extremes := map[int32]*bpf.Helper{}
+	u.extremeHelpers(extremes, func(_ *bpf.Interpreter, addr uint64, n int, change func(old uint64) uint64) error {
 		_, err := r.atomic(addr, n, change)
 		return err
 	})
-	for id := range extremes {
-		if id != helperMax { // of which the agent has the code
-			delete(h, id)
-		}
-	}
+	h[helperMax] = extremes[helperMax] // of which the agent has the code
 	h[HelperPopc] = &bpf.Helper{Name: "nvtrace_popc", Args: []bpf.ArgSpec{argScalar}, Pure: true, Max: 64, Interpret: popc}
 	delete(h, helperPuts)
 	number := func(id int32, name string, f func() uint64) {
@@ -141,9 +136,7 @@ func (r *HostRunner) argHelpers(h map[int32]*bpf.Helper, kind *hostKind) {
 // Places of registers in ptRegs, and maxFuncArgs: how many words of arguments a function may
 // have.
 const (
-	regBP       = 4
 	regAX       = 10
-	regIP       = 16
 	regSP       = 19
 	maxFuncArgs = 32
 )
@@ -157,7 +150,7 @@ const errFault = -14
 // readHelpers are those that read the program's memory.
 func (r *HostRunner) readHelpers(h map[int32]*bpf.Helper) {
 	args := []bpf.ArgSpec{{Kind: bpf.ArgWrite, SizeArg: 1}, argScalar, argScalar}
-	for id, name := range map[int32]string{4: "probe_read", 112: "probe_read_user", 113: "probe_read_kernel"} {
+	for id, name := range readHelpers {
 		h[id] = &bpf.Helper{Name: name, Args: args, Interpret: func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 			buf := make([]byte, a[1])
 			ret := uint64(0)
@@ -180,7 +173,7 @@ func (r *HostRunner) readHelpers(h map[int32]*bpf.Helper) {
 		}
 		return 0, nil
 	}}
-	for id, name := range map[int32]string{45: "probe_read_str", 114: "probe_read_user_str", 115: "probe_read_kernel_str"} {
+	for id, name := range readStrHelpers {
 		h[id] = &bpf.Helper{Name: name, Args: args, Interpret: func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 			if a[1] == 0 {
 				return 0, nil

@@ -327,7 +327,7 @@ func (p *HostPoint) Matches(symbol string) bool {
 	return Glob(p.Func, d) || Glob(p.Func, name[strings.LastIndexByte(name, ' ')+1:])
 }
 
-// ptRegs is struct pt_regs of x86-64, in the order of [hostRegs].
+// ptRegs is struct pt_regs of x86-64.
 var ptRegs = words("r15", "r14", "r13", "r12", "bp", "bx", "r11", "r10", "r9", "r8", "ax", "cx", "dx", "si", "di", "orig_ax", "ip", "cs", "flags", "sp", "ss")
 
 // versioned is what stands behind the names of functions of which there are several: by
@@ -347,9 +347,6 @@ func words(names ...string) bpf.Context {
 	}
 	return c
 }
-
-// hostRegs is how many registers the context of a function's program has.
-const hostRegs = 21
 
 // syscallContext is struct trace_event_raw_sys_enter or _exit: a head that says little, the
 // number of the call, and what follows.

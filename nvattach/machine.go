@@ -468,7 +468,7 @@ func paramsKey(params []fatbin.Param) string {
 
 // asksForArguments reports whether a program calls bpf_get_func_arg or its like.
 func (q *PlannedProgram) asksForArguments() bool {
-	return slices.Contains(q.Report.Helpers, 183) || slices.Contains(q.Report.Helpers, 185)
+	return slices.Contains(q.Report.Helpers, helperFuncArg) || slices.Contains(q.Report.Helpers, helperFuncArgCount)
 }
 
 // asksForLines reports whether a program reads the place in the source, which only PTX has.

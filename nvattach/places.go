@@ -125,7 +125,7 @@ func (q *PlannedProgram) onlyCounts() bool {
 	}
 	for _, h := range q.Report.Helpers {
 		switch h {
-		case helperLookup, helperLog2, 8, 14, 183, 185, 503, 504, 505, 508, 509, 510, 511, 512:
+		case helperLookup, helperLog2, 8, 14, helperFuncArg, helperFuncArgCount, 503, 504, 505, 508, 509, 510, 511, 512:
 		default:
 			return false
 		}
@@ -187,7 +187,7 @@ func (g *weaving) endings(st *ptx.Sites) []*ptx.Sites {
 // address is taken may be called by anyone. A program that asks for parameters would
 // get the function's.
 func (g *weaving) shared(q *PlannedProgram, callee *ptx.Sites) bool {
-	if slices.Contains(q.Report.Helpers, 183) || slices.Contains(q.Report.Helpers, 185) || q.wantsReturn() || callee.Func.Linkage&(ptx.Visible|ptx.Weak) != 0 {
+	if q.asksForArguments() || q.wantsReturn() || callee.Func.Linkage&(ptx.Visible|ptx.Weak) != 0 {
 		return false
 	}
 	callers := map[string]bool{callee.Name: true}

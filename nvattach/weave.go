@@ -405,7 +405,7 @@ func (g *weaving) code(q *PlannedProgram, at *place) (string, error) {
 	if q.Point.Kind == KindCapture {
 		key.text = at.text
 	}
-	if slices.Contains(q.Report.Helpers, 183) || slices.Contains(q.Report.Helpers, 185) || q.wantsReturn() {
+	if q.asksForArguments() || q.wantsReturn() {
 		key.params = at.sites
 	}
 	g.declare(q, at.sites.Func)

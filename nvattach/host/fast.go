@@ -30,7 +30,6 @@ type fast struct {
 	maps     map[*nvattach.Map]uint64 // as helpers have them
 	added    map[*nvattach.PlannedHost]*added
 	calls    bool // programs run at system calls
-	stacks   bool // programs list callers
 	// indexes are tables for unwinding by file; nil: it has none.
 	indexes map[proc.FileKey]*index
 	// unwinders are the places in files that must be known for exceptions; nil: there is none.
@@ -48,7 +47,6 @@ func newFast(o *Options) (*fast, error) {
 		agent: o.Agent, programs: o.Programs, runner: o.Runner,
 		maps: make(map[*nvattach.Map]uint64), added: make(map[*nvattach.PlannedHost]*added),
 		unwinders: make(map[proc.FileKey]*target), indexes: make(map[proc.FileKey]*index),
-		stacks: slices.ContainsFunc(o.Plan.Host, (*nvattach.PlannedHost).ListsCallers),
 	}
 	f.programs.OnLock = func(addr uint64) { f.runner.Unlock(addr) }
 	texts := agent.MapLayout(f.runner.Maps().HostMap(f.runner.Maps().Print))

@@ -388,10 +388,10 @@ func (t *Tracer) mapped(task *ptrace.Task, e *dso.Event) {
 	if p.stacks != nil {
 		p.stacks.ChangedAt(e.Start, e.End)
 	}
-	if t.fast != nil && t.fast.stacks {
-		t.fast.describe(task, e)
-	}
 	if t.named {
+		if t.fast != nil {
+			t.fast.describe(task, e)
+		}
 		t.names.mapped(task.PID, e)
 	}
 	var places []place
