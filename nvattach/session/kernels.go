@@ -96,29 +96,24 @@ func (s *Session) kernelLines(all []Kernel) []string {
 // total says how many of the kernels that were launched had programs, and how many of
 // their launches, as far as these were counted.
 func (s *Session) total(all []Kernel) string {
-	probed, ran, uncounted := 0, 0, 0
-	var with, launches uint64
+	var o origin
+	uncounted := 0
 	for i := range all {
 		k := &all[i]
 		if !k.Ran {
 			continue
 		}
-		ran++
-		launches += k.Launches
+		o.count(k)
 		if k.Launches == 0 {
 			uncounted++
 		}
-		if k.probed() {
-			probed++
-			with += k.Launches - min(k.Launches, uint64(k.Unprobed))
-		}
 	}
 	if !s.seesLaunches() {
-		return fmt.Sprintf("probed %d of %d loaded kernels", probed, ran)
+		return fmt.Sprintf("probed %d of %d loaded kernels", o.probed, o.kernels)
 	}
-	text := fmt.Sprintf("probed %d of %d launched kernels", probed, ran)
-	if launches > 0 {
-		text += ", " + Share(with, launches)
+	text := fmt.Sprintf("probed %d of %d launched kernels", o.probed, o.kernels)
+	if o.launches > 0 {
+		text += ", " + Share(o.with, o.launches)
 		if uncounted > 0 {
 			text += fmt.Sprintf("; those of %s, in graphs, were not counted", plural(uncounted, "kernel"))
 		}
@@ -126,12 +121,22 @@ func (s *Session) total(all []Kernel) string {
 	return text
 }
 
-// An origin counts the kernels of a library that were launched.
+// An origin counts kernels that were launched, of a library or of all.
 type origin struct {
 	name           string
 	kernels        int
 	probed         int
 	launches, with uint64
+}
+
+// count counts a kernel that was launched.
+func (o *origin) count(k *Kernel) {
+	o.kernels++
+	o.launches += k.Launches
+	if k.probed() {
+		o.probed++
+		o.with += k.Launches - min(k.Launches, uint64(k.Unprobed))
+	}
 }
 
 func (o *origin) add(p *origin) {
@@ -164,11 +169,7 @@ func (s *Session) origins(all []Kernel) (lines []string) {
 			o = &origin{name: name}
 			of[name] = o
 		}
-		one := origin{kernels: 1, launches: k.Launches}
-		if k.probed() {
-			one.probed, one.with = 1, k.Launches-min(k.Launches, uint64(k.Unprobed))
-		}
-		o.add(&one)
+		o.count(k)
 	}
 	if len(of) < 2 {
 		return nil
