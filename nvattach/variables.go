@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"nvtrace/fatbin"
 	"nvtrace/fatbin/sass"
@@ -43,6 +44,9 @@ func (r *Rewritten) Variables(image []byte, kernel string, arch fatbin.Arch) (gl
 // kernel called them all.
 func textVariables(f *ptx.File, kernel string, space ptx.Space) (list []string) {
 	names := variablesOf(f, space)
+	if len(names) == 0 {
+		return nil
+	}
 	for i := range f.Funcs {
 		fn := &f.Funcs[i]
 		if !fn.HasBody() || fn.Kind == ptx.FuncEntry && f.Text(fn.Name) != kernel {
@@ -65,12 +69,12 @@ func codeVariables(cubin []byte, kernel string) (global, constant []string) {
 		return nil, nil
 	}
 	used := e.Refers(kernel)
-	reads := readsConstants(e, kernel)
+	reads := sync.OnceValue(func() bool { return readsConstants(e, kernel) })
 	for _, v := range e.Cubin().Variables {
 		switch {
 		case v.Size == 0 || fixed(v.Name) || v.Size == 1 && isTag(v.Name):
 		case strings.HasPrefix(v.Section, ".nv.constant3"):
-			if reads { // which of them no relocation says
+			if reads() { // which of them no relocation says
 				constant = append(constant, v.Name)
 			}
 		case strings.HasPrefix(v.Section, ".nv.global") && slices.Contains(used, v.Name):
