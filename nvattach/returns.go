@@ -3,7 +3,6 @@ package nvattach
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"nvtrace/ptx"
@@ -29,37 +28,33 @@ func (g *weaving) keepReturn(st *ptx.Sites) error {
 	}
 	g.returns[st.Func] = true
 	g.w.Declare(st.Func, ".reg .b64 "+g.returned()+";\n\tmov.b64 "+g.returned()+", 0;")
-	for i := st.Func.Open + 1; i < st.Func.Close; i++ {
-		s := &g.f.Stmts[i]
-		if s.Kind != ptx.StmtInstr || s.Op != ptx.OpSt || !g.f.HasMod(s, ".param") {
+	for i := range st.Accesses {
+		a := &st.Accesses[i]
+		if a.Class != ptx.AccessStore || a.Space != ptx.SpaceParam {
 			continue
 		}
-		code := g.storedReturn(st, i)
+		code := g.storedReturn(st, a)
 		if code == "" {
 			continue
 		}
-		if err := g.w.After(st, i, code); err != nil {
+		if err := g.w.After(st, a.Stmt, code); err != nil {
 			return g.refused(err)
 		}
 	}
 	return nil
 }
 
-// storedReturn writes code that keeps what a statement stores to the first 8 bytes of what the
+// storedReturn writes code that keeps what a store stores to the first 8 bytes of what the
 // function returns; "" if it stores elsewhere.
-func (g *weaving) storedReturn(st *ptx.Sites, stmt uint32) string {
-	s := &g.f.Stmts[stmt]
-	args := g.f.Args(s)
-	if len(args) != 2 {
+func (g *weaving) storedReturn(st *ptx.Sites, a *ptx.Access) string {
+	args := g.f.Args(&g.f.Stmts[a.Stmt])
+	if len(args) != 2 || a.Addr != 0 {
 		return ""
 	}
-	at := strings.Trim(strings.TrimSpace(g.f.Text(args[0].Span())), "[]")
-	name, offset, _ := strings.Cut(at, "+")
-	off, err := strconv.Atoi(strings.TrimSpace(offset))
-	if strings.TrimSpace(name) != st.Returns[0].Name || offset != "" && (err != nil || off < 0) || off >= 8 {
+	off, size := args[0].Int(), int64(a.Type.Size())
+	if g.f.Text(args[0].Name) != st.Returns[0].Name || off < 0 || off >= 8 {
 		return ""
 	}
-	size := typeBytes(g.f.FullOpcode(s))
 	parts := []ptx.Operand{args[1]}
 	if args[1].Kind == ptx.OperandVector {
 		parts = g.f.Kids(&args[1])
@@ -69,7 +64,7 @@ func (g *weaving) storedReturn(st *ptx.Sites, stmt uint32) string {
 		if size == 0 || off+size > 8 {
 			break
 		}
-		r, ok := g.number64(&b, st, stmt, &parts[i], size)
+		r, ok := g.number64(&b, st, a.Stmt, &parts[i], int(size))
 		if !ok {
 			return ""
 		}
@@ -82,16 +77,6 @@ func (g *weaving) storedReturn(st *ptx.Sites, stmt uint32) string {
 		off += size
 	}
 	return b.String()
-}
-
-// typeBytes is the size of an instruction's type, which its last modifier names; 0 if that is none
-// of 1 to 8 bytes.
-func typeBytes(opcode string) int {
-	bits, err := strconv.Atoi(strings.TrimLeft(opcode[strings.LastIndexByte(opcode, '.')+1:], "bsuf"))
-	if err != nil || bits%8 != 0 || bits < 8 || bits > 64 {
-		return 0
-	}
-	return bits / 8
 }
 
 // funcRet is bpf_get_func_ret: up to 8 bytes of what a device function returns.
