@@ -12,7 +12,7 @@ struct kind {
 };
 
 struct {
-	__uint(type, 1); /* hash */
+	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
 	__type(key, struct kind);
 	__type(value, __u64);
@@ -22,16 +22,18 @@ static __always_inline int count(void *f, const struct nvtrace_launch *l)
 {
 	struct kind k = {.shared = l->shared};
 	struct nvtrace_name *name = nvtrace_kernel(f);
-	__u64 one = 1, *n;
+	__u64 none = 0, *n;
 	if (name)
 		k.kernel = *name;
 	__builtin_memcpy(k.grid, l->grid, sizeof k.grid);
 	__builtin_memcpy(k.block, l->block, sizeof k.block);
 	n = bpf_map_lookup_elem(&launches, &k);
+	if (!n) { /* or another thread puts it there meanwhile */
+		bpf_map_update_elem(&launches, &k, &none, BPF_NOEXIST);
+		n = bpf_map_lookup_elem(&launches, &k);
+	}
 	if (n)
 		__sync_fetch_and_add(n, 1);
-	else
-		bpf_map_update_elem(&launches, &k, &one, 1);
 	return 0;
 }
 

@@ -355,10 +355,16 @@ struct nvtrace_name {
 	char text[NVTRACE_NAME];
 };
 
+/* A kernel of a process: others may have another one by the same handle. */
+struct __nvtrace_handle {
+	__u64 f;
+	__u32 pid, zero;
+};
+
 struct {
-	__uint(type, 9); /* lru_hash */
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1 << 14);
-	__type(key, __u64);
+	__type(key, struct __nvtrace_handle);
 	__type(value, struct nvtrace_name);
 } nvtrace_kernels SEC(".maps");
 
@@ -368,7 +374,7 @@ struct __nvtrace_asked {
 };
 
 struct {
-	__uint(type, 9);
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1 << 12);
 	__type(key, __u32);
 	__type(value, struct __nvtrace_asked);
@@ -376,7 +382,7 @@ struct {
 
 static __always_inline struct nvtrace_name *nvtrace_kernel(const void *f)
 {
-	__u64 key = (__u64)f;
+	struct __nvtrace_handle key = {(__u64)f, bpf_get_current_pid_tgid() >> 32, 0};
 	return bpf_map_lookup_elem(&nvtrace_kernels, &key);
 }
 
@@ -392,16 +398,17 @@ static __always_inline int __nvtrace_answer(struct nvtrace_api *ctx, int named)
 {
 	struct nvtrace_name name = {}, *known = &name;
 	struct __nvtrace_asked *a;
-	__u32 thread = bpf_get_current_pid_tgid();
-	__u64 f = 0;
+	__u64 id = bpf_get_current_pid_tgid();
+	__u32 thread = id;
+	struct __nvtrace_handle key = {0, id >> 32, 0};
 	if ((__u32)ctx->ret || !(a = bpf_map_lookup_elem(&nvtrace_asked, &thread)))
 		return 0;
-	bpf_probe_read_user(&f, sizeof f, (void *)a->to);
+	bpf_probe_read_user(&key.f, sizeof key.f, (void *)a->to);
 	if (named)
 		bpf_probe_read_user_str(&name, sizeof name, (void *)a->of);
 	else if (!(known = nvtrace_kernel((void *)a->of)))
 		return 0;
-	bpf_map_update_elem(&nvtrace_kernels, &f, known, 0);
+	bpf_map_update_elem(&nvtrace_kernels, &key, known, 0);
 	return 0;
 }
 
