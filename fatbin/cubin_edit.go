@@ -227,7 +227,7 @@ func (e *CubinEditor) OnlyAsserts(kernel string) bool {
 			sections = append(sections, uint32(j))
 		}
 	}
-	if slices.ContainsFunc(e.named(sections, true), func(name string) bool { return others[name] }) {
+	if others != nil && slices.ContainsFunc(e.named(sections, true), func(name string) bool { return others[name] }) {
 		return false
 	}
 	return slices.Equal(e.named(sections, false), []string{"__assertfail"})

@@ -150,8 +150,8 @@ func (m *machine) analyze() {
 		return
 	}
 	m.kernel, m.report = k, KernelReport{Name: m.name, Machine: true, Bounded: true}
-	fn := &sass.Func{Arch: sass.Arch(m.arch.SM), Name: m.name, Code: sass.Words(k.Code), Targets: k.Targets, Registers: k.Registers}
-	m.weaver, m.err = sass.NewWeaver(fn, &sass.KernelFacts{Registers: k.Registers, Listed: k.Listed, Special: k.Special, NoReturn: m.editor.OnlyAsserts(m.name)})
+	fn := &sass.Func{Arch: sass.Arch(m.arch.SM), Name: m.name, Code: sass.Words(k.Code), Targets: k.Targets, Registers: k.Registers, NoReturn: m.editor.OnlyAsserts(m.name)}
+	m.weaver, m.err = sass.NewWeaver(fn, &sass.KernelFacts{Registers: k.Registers, Listed: k.Listed, Special: k.Special})
 }
 
 // programs puts all programs that want the kernel at their places.

@@ -102,8 +102,6 @@ type KernelFacts struct {
 	Listed []uint32
 	// Special says why entry and exits of the kernel can't be probed, or is "".
 	Special string
-	// NoReturn says that calls of code which is elsewhere don't come back.
-	NoReturn bool
 }
 
 // SiteError says why a probe can't be put at a place.
@@ -147,17 +145,14 @@ type probe struct {
 	// shared is the copy of the body that the place jumps to; nil if it has its own.
 	shared *sharedCopy
 	atExit bool // the thread ends behind it
-	// after: it runs behind the instruction, of which it is told what was loaded. own are
-	// the registers that this reads and writes, later those that are in use behind it.
-	after      bool
-	own, later Set
+	after  bool // it runs behind the instruction, of which it is told what was loaded
 }
 
 // A site is an instruction that is replaced.
 type site struct {
 	index  int
 	probes []probe
-	after  []probe   // behind the instruction, one at most
+	after  *probe    // behind the instruction; nil: none
 	begins []ownWord // variables that get their first values
 }
 
@@ -186,9 +181,7 @@ type SiteReport struct {
 
 // NewWeaver analyzes a kernel. An error says why it can have no probe at all.
 func NewWeaver(fn *Func, facts *KernelFacts) (*Weaver, error) {
-	known := *fn
-	known.NoReturn = facts != nil && facts.NoReturn
-	a, err := Analyze(&known)
+	a, err := Analyze(fn)
 	if err != nil {
 		return nil, err
 	}
@@ -253,7 +246,7 @@ func (w *Weaver) certainty() {
 				doubt("a relocation changes where the call at +0x%x goes to", i*WordSize)
 				w.foreseen = false
 			}
-			if (!ok || w.listed[i]) && !w.facts.NoReturn {
+			if (!ok || w.listed[i]) && !w.a.Func.NoReturn {
 				// What it needs when it is called counts as all, and when it comes back
 				// it may not be reading registers that its caller can use.
 				w.callsOut = true
@@ -365,25 +358,28 @@ func (w *Weaver) siteAt(i int) *site {
 // comes to it. That does not depend on the guard of the instruction, of which
 // [Active] tells the body.
 func (w *Weaver) Before(offset int, body *Body, args ...Arg) error {
-	i := offset / WordSize
-	if offset < 0 || offset%WordSize != 0 || i >= len(w.a.Insts) {
-		return &SiteError{offset, "no instruction is there"}
-	}
-	if err := w.displaceable(i); err != nil {
+	i, err := w.index(offset)
+	if err != nil {
 		return err
 	}
 	return w.before(i, body, args)
+}
+
+// index returns that of the instruction at an offset, which must be one that can be replaced.
+func (w *Weaver) index(offset int) (int, error) {
+	i := offset / WordSize
+	if offset < 0 || offset%WordSize != 0 || i >= len(w.a.Insts) {
+		return 0, &SiteError{offset, "no instruction is there"}
+	}
+	return i, w.displaceable(i)
 }
 
 // After has a body run behind the load or atomic operation at an offset, in each thread that
 // comes to it: for it, [SiteValue] is what was loaded, or what the memory held before. A place
 // takes one such body, which runs behind those of [Weaver.Before].
 func (w *Weaver) After(offset int, body *Body, args ...Arg) error {
-	i := offset / WordSize
-	if offset < 0 || offset%WordSize != 0 || i >= len(w.a.Insts) {
-		return &SiteError{offset, "no instruction is there"}
-	}
-	if err := w.displaceable(i); err != nil {
+	i, err := w.index(offset)
+	if err != nil {
 		return err
 	}
 	in := &w.a.Insts[i]
@@ -391,22 +387,17 @@ func (w *Weaver) After(offset int, body *Body, args ...Arg) error {
 		return siteError(i, "%s loads nothing into registers", in.Name())
 	}
 	p := probe{body: body, args: args, after: true}
-	read, write := in.Uses()
+	_, write := in.Uses()
 	switch s := w.sites[i]; {
-	case s != nil && len(s.after) > 0:
+	case s != nil && s.after != nil:
 		return siteError(i, "another probe runs behind it")
 	case write.P|write.UP != 0 || write.UR != [4]uint64{}:
 		return siteError(i, "%s writes more than registers", in.Name())
 	}
-	p.own = read
-	p.own.Union(&write)
-	p.later = w.a.LiveOut[i]
-	p.later.Union(&p.own)
 	if err := w.put(i, &p); err != nil {
 		return err
 	}
-	s := w.siteAt(i)
-	s.after = append(s.after, p)
+	w.siteAt(i).after = &p
 	return nil
 }
 

@@ -204,12 +204,12 @@ func (e *emitter) site(s *site, exit int) error {
 		}
 		count(&s.probes[k])
 	}
-	for k := range s.after {
-		e.enter(i, &s.after[k])
+	if s.after != nil {
+		e.enter(i, s.after)
 		from := len(e.out.Code)
-		e.addresses(i, &s.after[k])
+		e.addresses(i, s.after)
 		e.settled(from)
-		count(&s.after[k])
+		count(s.after)
 	}
 	in := e.w.a.Insts[i]
 	word := e.out.Code[i]
@@ -231,13 +231,13 @@ func (e *emitter) site(s *site, exit int) error {
 		}
 	}
 	e.moved[here] = i
-	if len(s.after) > 0 {
+	if s.after != nil {
 		word = awaited(word)
 	}
 	e.put(word)
-	for k := range s.after {
+	if s.after != nil {
 		e.wait(word.Control().boards(), settle)
-		if err := e.leave(i, &s.after[k], false); err != nil {
+		if err := e.leave(i, s.after, false); err != nil {
 			return err
 		}
 	}

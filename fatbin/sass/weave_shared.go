@@ -34,7 +34,14 @@ func (w *Weaver) placeBefore(i int, p *probe, copies int) error {
 	p.wait, p.spill = 0, Set{}
 	busy := w.busy(i)
 	live := w.a.LiveIn[i]
-	live.Union(&p.later)
+	var own Set // what the instruction uses that a probe behind it is told of
+	if p.after {
+		read, write := w.a.Insts[i].Uses()
+		own = read
+		own.Union(&write)
+		live.Union(&w.a.LiveOut[i])
+		live.Union(&own)
+	}
 	busy.Union(&live)
 	err := w.choose(i, p, &busy, copies)
 	if err == nil {
@@ -42,7 +49,7 @@ func (w *Weaver) placeBefore(i int, p *probe, copies int) error {
 	}
 	busy, p.wait = w.silent(i)
 	never := busy
-	never.Union(&p.own)
+	never.Union(&own)
 	busy.Union(&live)
 	if w.choose(i, p, &busy, copies) == nil {
 		return nil
@@ -59,7 +66,7 @@ func (w *Weaver) placeBefore(i int, p *probe, copies int) error {
 	never, p.wait, p.spill = w.never, allBoards, Set{}
 	untold := w.untoldAt(i)
 	never.Union(&untold)
-	never.Union(&p.own)
+	never.Union(&own)
 	busy = never
 	busy.Union(&live)
 	if w.choose(i, p, &busy, copies) != nil {

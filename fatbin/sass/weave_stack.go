@@ -169,8 +169,8 @@ func (w *Weaver) probes() (list []*probe) {
 		for k := range s.probes {
 			list = append(list, &s.probes[k])
 		}
-		for k := range s.after {
-			list = append(list, &s.after[k])
+		if s.after != nil {
+			list = append(list, s.after)
 		}
 	}
 	return list

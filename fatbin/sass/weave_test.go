@@ -949,7 +949,7 @@ func TestVariablesBelowCalls(t *testing.T) {
 	// Beside a call that never comes back, which is known for functions elsewhere.
 	leave := slices.Clone(code)
 	leave[3] = plain(0x943, guardAlways<<(87-64))
-	w, err := NewWeaver(&Func{Arch: 90, Code: leave}, &KernelFacts{Registers: 24, NoReturn: true})
+	w, err := NewWeaver(&Func{Arch: 90, Code: leave, NoReturn: true}, &KernelFacts{Registers: 24})
 	if err != nil {
 		t.Fatal(err)
 	}
