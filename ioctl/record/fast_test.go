@@ -179,7 +179,7 @@ func TestFastSignals(t *testing.T) {
 			printed, events, res := runRecorded(t, options{}, bin, how)
 			var calls, done, made int
 			if _, err := fmt.Sscanf(printed, "calls %d done %d made %d", &calls, &done, &made); err != nil {
-				t.Fatalf("%q: %v", printed, err)
+				t.Fatalf("%q: %v, %v; %d events, %d ioctls by the agent, %+v", printed, err, res.Status, len(events), res.FastIoctls, res.Agent)
 			}
 			outer, inner, rest := 0, 0, 0
 			for _, ev := range events {
