@@ -31,6 +31,8 @@ type Machine struct {
 	Slots []Slot
 	Ends  []End
 	Stack int // bytes of stack that the program uses, without what helpers do
+	// Maps are how the program uses maps, by index of Env.Maps.
+	Maps []MapUse
 }
 
 // A SlotKind says what a place in the table of a [Machine] holds.
@@ -168,7 +170,7 @@ func (m *assembly) assemble() (*Machine, error) {
 	if err := m.Finish(); err != nil {
 		return nil, fmt.Errorf("program %s: %w", m.a.p.Name, err)
 	}
-	return &Machine{Code: m.Code, Slots: m.list, Ends: m.ends, Stack: int(m.frame) + 16}, nil
+	return &Machine{Code: m.Code, Slots: m.list, Ends: m.ends, Stack: int(m.frame) + 16, Maps: m.a.uses()}, nil
 }
 
 // failed is where a run that is ended early goes: it gives records back.

@@ -182,9 +182,7 @@ func (l *lowering) accountMaps(n *node) {
 			if n.op == "add.u32" {
 				size = 4
 			}
-			if x := (AddRange{n.lo, n.hi, size}); !slices.Contains(u.Adds, x) {
-				u.Adds = append(u.Adds, x)
-			}
+			u.adds(AddRange{n.lo, n.hi, size})
 		case n.kind == nAtomic:
 			u.Atomics = true
 		}
@@ -194,11 +192,7 @@ func (l *lowering) accountMaps(n *node) {
 	}
 	l.report.Helpers = append(l.report.Helpers, n.call.op.id)
 	if m := n.call.info.Map; m >= 0 {
-		u := &l.report.Maps[m]
-		u.Used = true
-		u.Calls = append(u.Calls, MapCall{n.call.op.id, &n.call.info})
-		u.Lookups = u.Lookups || n.call.op.helper.Ret == RetValue
-		u.Helpers = u.Helpers || n.call.op.helper.Ret != RetValue
+		l.report.Maps[m].called(MapCall{n.call.op.id, &n.call.info}, n.call.op.helper.Ret == RetValue)
 	}
 	for k := range n.call.args {
 		a := &n.call.args[k]
@@ -209,11 +203,7 @@ func (l *lowering) accountMaps(n *node) {
 			continue
 		}
 		for _, m := range a.place.maps {
-			u := &l.report.Maps[m]
-			u.Used = true
-			u.Stores = u.Stores || a.spec.Kind == ArgWrite
-			u.Atomics = u.Atomics || a.spec.Kind == ArgShared
-			u.Loads = u.Loads || a.spec.Kind != ArgWrite
+			l.report.Maps[m].passed(a.spec.Kind)
 		}
 	}
 }

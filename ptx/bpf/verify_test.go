@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -331,7 +332,7 @@ func TestMapUses(t *testing.T) {
 		name    string
 		body    asm.Instructions
 		addOnly bool
-	}{
+	}{ // "for nobody": left out of code for GPUs, not of machine code for the host
 		{"adds", asm.Instructions{add}, true},
 		{"adds, fetching for nobody", asm.Instructions{asm.FetchAdd.Mem(asm.R0, asm.R1, asm.DWord, 0)}, true},
 		{"adds and loads", asm.Instructions{add, asm.LoadMem(asm.R2, asm.R0, 0, asm.DWord), asm.StoreMem(asm.R10, -16, asm.R2, asm.DWord), asm.Mov.Imm(asm.R1, 0), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -16), asm.Mov.Imm(asm.R3, 8), asm.BuiltinFunc(25).Call()}, false},
@@ -358,6 +359,56 @@ func TestMapUses(t *testing.T) {
 		if v.Report().Maps[mapWide].Used {
 			t.Error("another map is used")
 		}
+		m, err := Assemble(&Program{Name: c.name, Insns: cat(lookupIn(mapArray), checked, c.body, tail)}, w.env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		on := &m.Maps[mapArray]
+		if on.AddOnly() != (c.addOnly && !strings.Contains(c.name, "for nobody")) || !on.Used || !on.Lookups || m.Maps[mapWide].Used {
+			t.Errorf("%s, on the host: %+v", c.name, m.Maps)
+		}
+		if c.name == "adds" && fmt.Sprint(on.Adds) != "[{0 8 8}]" {
+			t.Errorf("%s, on the host: %+v", c.name, on.Adds)
+		}
+	}
+}
+
+// TestMachineUses: what code for GPUs does with maps, machine code does, too, for which nothing is
+// left out.
+func TestMachineUses(t *testing.T) {
+	n, used, added := 2000, 0, 0
+	if testing.Short() {
+		n = 300
+	}
+	for seed := range uint64(n) {
+		p, w := newGenerator(seed).program(), newWorld(0)
+		v, err := Verify(p, w.env)
+		if err != nil {
+			continue
+		}
+		m, err := Assemble(p, w.env)
+		if err != nil {
+			continue
+		}
+		for i := range v.Report().Maps {
+			u, on := &v.Report().Maps[i], &m.Maps[i]
+			if u.Used {
+				used++
+			}
+			if u.Used && !on.Used || u.Lookups && !on.Lookups || u.Helpers && !on.Helpers || u.Loads && !on.Loads || u.Stores && !on.Stores ||
+				u.Atomics && !on.Atomics || len(u.Calls) > len(on.Calls) {
+				t.Fatalf("seed %d, map %d: %+v, as machine code %+v", seed, i, u, on)
+			}
+			for _, x := range u.Adds {
+				added++
+				if !on.Atomics && !slices.ContainsFunc(on.Adds, func(y AddRange) bool { return y.Offset <= x.Offset && y.End >= x.End && y.Size == x.Size }) {
+					t.Fatalf("seed %d, map %d: adds at %+v, as machine code at %+v", seed, i, x, on.Adds)
+				}
+			}
+		}
+	}
+	if used < n/4 || added < n/100 {
+		t.Errorf("of %d programs %d use maps, %d add to them: the generator has lost its way", n, used, added)
 	}
 }
 
