@@ -120,18 +120,20 @@ func (p *Plan) onGPU(d *MapDef) bool {
 	})
 }
 
-// shares reports whether programs on the host and in kernels use a map, which both can reach.
-func (p *Plan) shares(d *MapDef) bool { return d.sharable() && p.both(d) }
+// shares reports whether programs on the host and in kernels use a map, which both reach in the
+// host's memory.
+func (p *Plan) shares(d *MapDef) bool { return d.sharable() && p.both(d) && !p.joins(d) }
 
 func (p *Plan) both(d *MapDef) bool { return p.onHost(d) && p.onGPU(d) }
 
 // SharedMaps returns the names of maps that programs in kernels and on the host use: those
-// that are one, and those of which each side has contents of its own.
+// that lie in memory of both, and those of which each side has contents of its own that are shown
+// apart.
 func (p *Plan) SharedMaps() (one, apart []string) {
 	for _, o := range p.Objects {
 		for _, d := range o.Maps {
 			switch {
-			case !p.both(d) || d.ReadOnly || d.Ring(): // records are shown, whoever they are from
+			case !p.both(d) || d.ReadOnly || d.Ring() || p.joins(d): // records and sums are shown, whoever they are from
 			case p.shares(d):
 				one = append(one, d.Name)
 			default:
@@ -225,7 +227,7 @@ func (p *Plan) Shows(x *Map, host bool) bool {
 	if host {
 		return p.onHost(x.Def)
 	}
-	return !x.shared && p.onGPU(x.Def)
+	return !x.shared && !x.joined && p.onGPU(x.Def)
 }
 
 // NewHostMaps lays out the maps of the plan's objects on the host, all processes' together,
@@ -233,7 +235,7 @@ func (p *Plan) Shows(x *Map, host bool) bool {
 // as an earlier run with the same maps has left it; nil: programs run in this process alone. The error
 // matches ErrPinned if it has others.
 func (p *Plan) NewHostMaps(o *MapOptions, alloc func(size uint64) ([]byte, error)) (*Maps, *HostMemory, error) {
-	opt := MapOptions{SMs: possibleCPUs(), PrintBytes: 1, Slots: p.hostSlots, host: true, shares: p.shares, Clock: p.Clocks(), Deletes: func(d *MapDef) bool {
+	opt := MapOptions{SMs: possibleCPUs(), PrintBytes: 1, Slots: p.hostSlots, host: true, shares: p.shares, joins: p.joins, Clock: p.Clocks(), Deletes: func(d *MapDef) bool {
 		return p.hostDeletes(d) || p.shares(d) && p.deletes(d)
 	}}
 	if o != nil {

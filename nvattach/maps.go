@@ -43,12 +43,16 @@ type MapOptions struct {
 	// Shared are the host's maps, of which those that programs in kernels use, too, are
 	// reachable from the GPU at the addresses that they have; nil: none are.
 	Shared *Maps
+	// Join are the host's maps, to which what kernels add to their parts of some is to be added,
+	// see [HostRunner.NewJoin]; nil: none are.
+	Join *Maps
 	// Clock says of the host's maps that clocks are to be compared, also if no program in
 	// kernels asks for the time.
 	Clock bool
 
 	host   bool                 // the maps are the host's
 	shares func(d *MapDef) bool // of the host's: whether programs in kernels use it, too
+	joins  func(d *MapDef) bool // of the host's: whether these have a part of their own, see Plan.joins
 }
 
 // An AddField is a part of a map's value that programs only add to.
@@ -106,7 +110,9 @@ type Map struct {
 	lpm       uint64 // of a trie: where the bits are of the prefixes' lengths that it has
 	counter   int    // number of its counter of what was refused
 	base      uint64
-	shared    bool // programs on the host and in kernels use it; its memory is the host's
+	shared    bool       // programs on the host and in kernels use it; its memory is the host's
+	joined    bool       // both only add to it; each has a part of its own, see Plan.joins
+	joins     []AddField // of a GPU's part: what programs add to
 }
 
 // Maps is the memory that the maps of some objects need on one GPU: one
@@ -177,7 +183,9 @@ func newMaps(objs []*Object, o *MapOptions, wanted func(*MapDef) bool) (*Maps, e
 				x = &same
 				x.sums = opt.sumsOf(d)
 			} else if opt.shares != nil {
-				x.shared = opt.shares(d)
+				x.shared, x.joined = opt.shares(d), opt.joins(d)
+			} else if opt.joinsHost(d) {
+				x.joined, x.joins = true, opt.AddOnly(d)
 			}
 			x.counter = counterFixed + len(m.All)
 			if many[d.Name] > 1 {
@@ -262,6 +270,15 @@ func (o *MapOptions) sharedMap(d *MapDef) *Map {
 		return x
 	}
 	return nil
+}
+
+// joinsHost reports whether a map of a GPU is a part of one of the host's.
+func (o *MapOptions) joinsHost(d *MapDef) bool {
+	if o.Join == nil || o.AddOnly == nil {
+		return false
+	}
+	x := o.Join.Of(d)
+	return x != nil && x.joined
 }
 
 // sumsOf is Adds of a hash.
@@ -422,6 +439,10 @@ func (x *Map) Size() uint64 { return x.size }
 // the host's.
 func (x *Map) Shared() bool { return x.shared }
 
+// Joined reports whether programs on the host and in kernels use the map and only add to it, and
+// each side has a part of its own. The host's becomes the sum, see [Join].
+func (x *Map) Joined() bool { return x.joined }
+
 // Striped reports whether each multiprocessor adds to a copy of its own.
 func (x *Map) Striped() bool { return len(x.add) > 0 }
 
@@ -433,7 +454,7 @@ func (m *Maps) Init(mem Memory, pid, device int) error {
 		return err
 	}
 	for _, x := range m.All {
-		if x.Def.Data && (m.Host || !x.shared) {
+		if x.Def.Data && (m.Host || !x.shared && !x.joined) {
 			if err := mem.WriteMem(x.base, x.Def.Initial); err != nil {
 				return fmt.Errorf("map %s: %w", x.Name, err)
 			}

@@ -158,15 +158,23 @@ func NewPlan(objs []*Object, o *PlanOptions) (*Plan, error) {
 			}
 			p.Host = append(p.Host, q)
 		}
-		if len(errs) == 0 && together(u.defs, maps, p.Programs[first:]) {
-			for i, q := range p.Programs[first:] {
-				if !q.usesOwn() {
-					continue
-				}
-				if again := verify(q.Program); again != nil {
-					again.counter = q.counter
-					p.Programs[first+i] = again
-				}
+		if len(errs) > 0 {
+			continue
+		}
+		own := together(u.defs, maps, p.Programs[first:])
+		joined := make([]bool, len(maps)) // those whose part for kernels is the GPU's alone
+		for i, d := range u.defs {
+			if joined[i] = maps[i].System && p.joins(d); joined[i] {
+				maps[i].System = false
+			}
+		}
+		for i, q := range p.Programs[first:] {
+			if (!own || !q.usesOwn()) && !q.usesAny(joined) {
+				continue
+			}
+			if again := verify(q.Program); again != nil {
+				again.counter = q.counter
+				p.Programs[first+i] = again
 			}
 		}
 	}
@@ -197,6 +205,16 @@ func NewPlan(objs []*Object, o *PlanOptions) (*Plan, error) {
 		p.hostSlots += 1 + len(q.Machine.Ends)
 	}
 	return p, nil
+}
+
+// usesAny reports whether the program uses one of some maps.
+func (q *PlannedProgram) usesAny(some []bool) bool {
+	for i, is := range some {
+		if is && q.Report.Maps[i].Used {
+			return true
+		}
+	}
+	return false
 }
 
 // together says of the variables that each thread has what is known once all programs
@@ -493,38 +511,20 @@ func (p *Plan) adds(d *MapDef) []AddField { return p.added(d, false) }
 // added returns the parts of a map's value that programs add to; none where these
 // overlap, and with only set none if a program does anything else with the values.
 func (p *Plan) added(d *MapDef, only bool) []AddField {
-	var fields []AddField
-	owner := make([]int32, d.ValueSize) // 1 + index in fields
+	set := newFieldSet(d)
 	for _, q := range p.Programs {
-		i := slices.Index(q.unit.defs, d)
-		if i < 0 || i >= len(q.Report.Maps) || !q.Report.Maps[i].Used {
+		use := q.use(d)
+		if use == nil {
 			continue
 		}
-		use := &q.Report.Maps[i]
 		if only && !use.AddOnly() && !(d.layout() == layoutHash && q.addsOrInserts(use)) {
 			return nil
 		}
-		for _, r := range use.Adds {
-			if r.Size != 4 && r.Size != 8 || r.Offset < 0 || r.End > len(owner) || (r.End-r.Offset)%r.Size != 0 {
-				return nil
-			}
-			for at := r.Offset; at < r.End; at += r.Size {
-				switch own := owner[at]; {
-				case own == 0:
-					fields = append(fields, AddField{Offset: uint32(at), Size: uint32(r.Size)})
-					for b := at; b < at+r.Size; b++ {
-						if owner[b] != 0 {
-							return nil
-						}
-						owner[b] = int32(len(fields))
-					}
-				case fields[own-1] != AddField{Offset: uint32(at), Size: uint32(r.Size)}:
-					return nil
-				}
-			}
+		if !set.add(use) {
+			return nil
 		}
 	}
-	return fields
+	return set.list
 }
 
 // addsOrInserts reports whether a program does nothing with a hash but look values up,

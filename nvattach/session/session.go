@@ -138,6 +138,7 @@ type Context struct {
 	rings   []*nvattach.Map
 	passive bool
 	host    *nvattach.HostRunner // of the programs on the host; nil: this is a GPU's
+	join    *nvattach.Join       // of a GPU's: what of its maps becomes part of the host's; nil: nothing
 
 	mu    sync.Mutex // of reading the maps
 	shown time.Time  // passive: when they were
@@ -182,6 +183,10 @@ func (s *Session) Add(t *Target) (*Context, error) {
 	o := s.opts.Maps
 	o.SMs = t.SMs
 	o.Shared = s.share(t)
+	host := s.onHost()
+	if host != nil {
+		o.Join = host.maps
+	}
 	maps, err := s.opts.Plan.NewMaps(&o)
 	if err != nil {
 		return nil, err
@@ -195,8 +200,8 @@ func (s *Session) Add(t *Target) (*Context, error) {
 		return nil, err
 	}
 	for _, set := range s.opts.Settings {
-		if x := maps.Find(set.Name); x == nil && len(s.opts.Plan.Host) > 0 || x != nil && x.Shared() {
-			continue // it is the host's alone, or was done
+		if x := maps.Find(set.Name); x == nil && len(s.opts.Plan.Host) > 0 || x != nil && (x.Shared() || x.Joined()) {
+			continue // it is the host's alone, or was done there
 		}
 		if err := maps.Apply(mem, set, nil); err != nil {
 			return nil, err
@@ -205,11 +210,24 @@ func (s *Session) Add(t *Target) (*Context, error) {
 	if s.opts.Plan.Prints() {
 		c.printer = maps.NewPrinter(s.opts.Plan.Formats)
 	}
+	if host != nil {
+		c.join = host.host.NewJoin(maps)
+	}
 	c.addReaders()
 	s.mu.Lock()
 	s.contexts = append(s.contexts, c)
 	s.mu.Unlock()
 	return c, nil
+}
+
+// onHost returns the context of the programs on the host, nil if there are none.
+func (s *Session) onHost() *Context {
+	for _, c := range s.all() {
+		if c.host != nil {
+			return c
+		}
+	}
+	return nil
 }
 
 // SetClock says how the context's %globaltimer relates to the host's clock.
@@ -230,7 +248,7 @@ func (s *Session) setOffset(c *Context, set nvattach.Setting, offset int64) erro
 		if o != c && o.host == nil {
 			continue
 		}
-		if x := o.maps.Find(set.Name); x != nil && (o.host != nil || !x.Shared()) {
+		if x := o.maps.Find(set.Name); x != nil && (o.host != nil || !x.Shared() && !x.Joined()) {
 			if err := o.maps.Apply(o.mem, set, nil); err != nil {
 				return err
 			}
@@ -524,16 +542,24 @@ func (s *Session) poll() {
 	tick := time.NewTicker(drainEvery)
 	defer tick.Stop()
 	s.lastShown = time.Now()
+	joined := s.lastShown
 	for {
 		select {
 		case <-s.stop:
 			return
 		case now := <-tick.C:
 			live := false
+			join := now.Sub(joined) >= joinEvery
+			if join {
+				joined = now
+			}
 			for _, c := range s.all() {
 				if !c.passive {
 					live = true
 					c.drain(false)
+					if join {
+						c.joinNow()
+					}
 				}
 			}
 			if live && s.opts.Interval > 0 && now.Sub(s.lastShown) >= s.opts.Interval {
@@ -550,20 +576,56 @@ func (s *Session) all() []*Context {
 	return append([]*Context(nil), s.contexts...)
 }
 
+// hostLast puts the context of programs on the host behind those of GPUs, whose parts of its
+// maps are added to them when they are read.
+func hostLast(all []*Context) []*Context {
+	var gpus, host []*Context
+	for _, c := range all {
+		if c.host != nil {
+			host = append(host, c)
+		} else {
+			gpus = append(gpus, c)
+		}
+	}
+	return append(gpus, host...)
+}
+
 // show prints the maps as they are now.
 func (s *Session) show(now time.Time) {
 	all := s.all()
 	s.out.moment(now)
+	type look struct {
+		tables []*nvattach.Table
+		err    error
+	}
+	looks := make(map[*Context]look)
+	for _, c := range hostLast(all) {
+		if !c.passive {
+			tables, err := c.read()
+			looks[c] = look{tables, err}
+		}
+	}
 	var shown []*nvattach.Table
 	for _, c := range all {
-		if c.passive {
-			continue
+		if l, ok := looks[c]; ok {
+			s.out.tables(c, len(all) > 1, l.tables, l.err)
+			shown = append(shown, l.tables...)
 		}
-		tables, err := c.read()
-		s.out.tables(c, len(all) > 1, tables, err)
-		shown = append(shown, tables...)
 	}
 	s.out.scripted(shown, false)
+}
+
+// joinEvery is how often what kernels have added to parts of the host's maps is added there for
+// those who read them from outside, where the GPU's memory can be read at any time.
+const joinEvery = time.Second
+
+// joinNow is add at any time; where it can't be done, the next time tells.
+func (c *Context) joinNow() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.ended {
+		_ = c.add()
+	}
 }
 
 // drain prints what came in the context's rings since the last time.
@@ -597,7 +659,7 @@ func (c *Context) read() ([]*nvattach.Table, error) {
 
 func (c *Context) tables() ([]*nvattach.Table, error) {
 	var tables []*nvattach.Table
-	var errs error
+	errs := c.add()
 	for _, m := range c.maps.All {
 		if m == c.maps.Print || m.Def.Ring() || m.Def.ReadOnly || !c.s.opts.Plan.Shows(m, c.host != nil) {
 			continue
@@ -610,6 +672,14 @@ func (c *Context) tables() ([]*nvattach.Table, error) {
 		tables = append(tables, t)
 	}
 	return tables, errs
+}
+
+// add adds to the host's maps what came in the context's parts of them; c.mu is held.
+func (c *Context) add() error {
+	if c.join == nil {
+		return nil
+	}
+	return c.join.Add(c.mem)
 }
 
 // End reads the context's maps for the last time: its memory is about to go. No
@@ -686,7 +756,7 @@ func (s *Session) End() error {
 	s.end.Do(func() {
 		close(s.stop)
 		s.stopped.Wait()
-		for _, c := range s.all() {
+		for _, c := range hostLast(s.all()) {
 			if c.passive {
 				c.Abandon(errors.New("its end was not seen"))
 				continue
