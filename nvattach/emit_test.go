@@ -475,7 +475,7 @@ func TestPrintk(t *testing.T) {
 }
 
 func TestStripedArray(t *testing.T) {
-	g := newGPU(t, &MapOptions{AddOnly: func(*MapDef) []AddField { return []AddField{{0, 8}, {8, 4}} }}, def("a", MapArray, 4, 16, 4))
+	g := newGPU(t, &MapOptions{AddOnly: func(*MapDef) []AddField { return []AddField{{Offset: 0, Size: 8}, {Offset: 8, Size: 4}} }}, def("a", MapArray, 4, 16, 4))
 	x := g.maps.Find("a")
 	if !x.Striped() {
 		t.Fatal("not striped")

@@ -227,7 +227,7 @@ func (p *Plan) Shows(x *Map, host bool) bool {
 	if host {
 		return p.onHost(x.Def)
 	}
-	return !x.shared && !x.joined && p.onGPU(x.Def)
+	return !x.shared && !x.Joined() && p.onGPU(x.Def)
 }
 
 // NewHostMaps lays out the maps of the plan's objects on the host, all processes' together,
@@ -235,7 +235,7 @@ func (p *Plan) Shows(x *Map, host bool) bool {
 // as an earlier run with the same maps has left it; nil: programs run in this process alone. The error
 // matches ErrPinned if it has others.
 func (p *Plan) NewHostMaps(o *MapOptions, alloc func(size uint64) ([]byte, error)) (*Maps, *HostMemory, error) {
-	opt := MapOptions{SMs: possibleCPUs(), PrintBytes: 1, Slots: p.hostSlots, host: true, shares: p.shares, joins: p.joins, Clock: p.Clocks(), Deletes: func(d *MapDef) bool {
+	opt := MapOptions{SMs: possibleCPUs(), PrintBytes: 1, Slots: p.hostSlots, host: true, shares: p.shares, joined: p.joined, Clock: p.Clocks(), Deletes: func(d *MapDef) bool {
 		return p.hostDeletes(d) || p.shares(d) && p.deletes(d)
 	}}
 	if o != nil {

@@ -8,30 +8,34 @@ import (
 	"nvtrace/ptx/bpf"
 )
 
-// joins reports whether programs on the host and in kernels use an array and do nothing with
-// its values but add to them. Each side then has a part of its own, the GPU's in the GPU's
-// memory, where its additions are fast, and exact on every machine. What is shown is the sum, which the
-// host's part becomes whenever the GPU's is read; see [Join].
+// joins reports whether each side has a part of its own of a map, see joined.
+func (p *Plan) joins(d *MapDef) bool { return len(p.joined(d)) > 0 }
+
+// joined returns the parts of an array's values that programs on the host and in kernels change,
+// if all of them do nothing with these but add to them, "or" bits in, or make them higher by nvtrace_max,
+// without a look at the result. Each side then has a part of the map of its own, which begins with
+// zeros on the GPU, in the GPU's memory, where changes are fast, and exact on every machine. What is shown is both together,
+// which the host's part becomes whenever the GPU's is read; see [Join].
 //
 // Values of a hash can't be apart like that: a program that looks a key up learns whether the
 // other side has inserted it.
-func (p *Plan) joins(d *MapDef) bool {
+func (p *Plan) joined(d *MapDef) []AddField {
 	if d.layout() != layoutArray || !d.sharable() || !p.both(d) || p.inMap(d) {
-		return false
+		return nil
 	}
 	set := newFieldSet(d)
-	add := func(u *bpf.MapUse) bool { return u.AddOnly() && set.add(u) }
+	take := func(u *bpf.MapUse) bool { return u.MergeOnly() && set.add(u) && set.merge(u) }
 	for _, q := range p.Programs {
-		if u := q.use(d); u != nil && !add(u) {
-			return false
+		if u := q.use(d); u != nil && !take(u) {
+			return nil
 		}
 	}
 	for _, q := range p.Host {
-		if i := slices.Index(q.unit.defs, d); i >= 0 && q.uses[i] && !add(&q.Machine.Maps[i]) {
-			return false
+		if i := slices.Index(q.unit.defs, d); i >= 0 && q.uses[i] && !take(&q.Machine.Maps[i]) {
+			return nil
 		}
 	}
-	return true
+	return set.list
 }
 
 // inMap reports whether a map is a value of an array of maps, by which programs reach it, too.
@@ -68,32 +72,72 @@ func newFieldSet(d *MapDef) *fieldSet { return &fieldSet{owner: make([]int32, d.
 // add takes in what a program adds to; it reports false where that is no field of 4 or 8
 // bytes, or overlaps another one.
 func (s *fieldSet) add(use *bpf.MapUse) bool {
-	for _, r := range use.Adds {
-		if r.Size != 4 && r.Size != 8 || r.Offset < 0 || r.End > len(s.owner) || (r.End-r.Offset)%r.Size != 0 {
+	return !slices.ContainsFunc(use.Adds, func(r bpf.AddRange) bool { return !s.take(r, joinAdd) })
+}
+
+// merge is add of what else a program does whose results can be joined.
+func (s *fieldSet) merge(use *bpf.MapUse) bool {
+	for i := range use.Merges {
+		by := joinOr
+		switch use.Merges[i].Helper {
+		case 0:
+		case HelperMax, HelperMax32:
+			by = joinMax
+		default: // lowest numbers, and signed ones: the zeros that a part begins with change them
 			return false
 		}
-		for at := r.Offset; at < r.End; at += r.Size {
-			f := AddField{Offset: uint32(at), Size: uint32(r.Size)}
-			if own := s.owner[at]; own != 0 {
-				if s.list[own-1] != f {
-					return false
-				}
-				continue
-			}
-			s.list = append(s.list, f)
-			for b := at; b < at+r.Size; b++ {
-				if s.owner[b] != 0 {
-					return false
-				}
-				s.owner[b] = int32(len(s.list))
-			}
+		if !s.take(use.Merges[i].AddRange, by) {
+			return false
 		}
 	}
 	return true
 }
 
-// A Join adds to the host's maps what kernels of one GPU context have added to its parts of
-// them.
+func (s *fieldSet) take(r bpf.AddRange, by joinOp) bool {
+	if r.Size != 4 && r.Size != 8 || r.Offset < 0 || r.End > len(s.owner) || (r.End-r.Offset)%r.Size != 0 {
+		return false
+	}
+	for at := r.Offset; at < r.End; at += r.Size {
+		f := AddField{Offset: uint32(at), Size: uint32(r.Size), by: by}
+		if own := s.owner[at]; own != 0 {
+			if s.list[own-1] != f {
+				return false
+			}
+			continue
+		}
+		s.list = append(s.list, f)
+		for b := at; b < at+r.Size; b++ {
+			if s.owner[b] != 0 {
+				return false
+			}
+			s.owner[b] = int32(len(s.list))
+		}
+	}
+	return true
+}
+
+// A joinOp says what two parts of a number are together.
+type joinOp uint8
+
+const (
+	joinAdd joinOp = iota
+	joinOr
+	joinMax
+)
+
+// of returns what old becomes by a part that was before, and is now.
+func (op joinOp) of(old, before, now uint64) uint64 {
+	switch op {
+	case joinOr:
+		return old | now
+	case joinMax:
+		return max(old, now)
+	}
+	return old + now - before
+}
+
+// A Join has the host's maps take in what kernels of one GPU context have added to its parts
+// of them.
 type Join struct {
 	maps *Maps
 	to   *HostRunner
@@ -113,7 +157,7 @@ func (r *HostRunner) NewJoin(m *Maps) *Join {
 func (j *Join) Add(mem Memory) error {
 	for _, x := range j.maps.All {
 		to := j.to.maps.Of(x.Def)
-		if !x.joined || to == nil {
+		if !x.Joined() || to == nil {
 			continue
 		}
 		t, err := j.maps.Read(mem, x)
@@ -135,19 +179,18 @@ func (j *Join) Add(mem Memory) error {
 	return nil
 }
 
-// addRow adds to entry i of the host's map what a value has become more than it was; before is
-// nil where that was 0.
+// addRow has entry i of the host's map take in that a value has changed; before is nil where that was 0.
 func (j *Join) addRow(to *Map, i uint64, before, now []byte, fields []AddField) error {
 	for _, f := range fields {
-		n := f.of(now)
+		n, was := f.of(now), uint64(0)
 		if before != nil {
-			n -= f.of(before)
+			was = f.of(before)
 		}
-		if n == 0 {
+		if n == was {
 			continue
 		}
 		at := to.base + i*to.stride + uint64(f.Offset)
-		if _, err := j.to.mem.change(at, int(f.Size), func(old uint64) uint64 { return old + n }); err != nil {
+		if _, err := j.to.mem.change(at, int(f.Size), func(old uint64) uint64 { return f.by.of(old, was, n) }); err != nil {
 			return err
 		}
 	}

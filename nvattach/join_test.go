@@ -54,6 +54,10 @@ func TestJoins(t *testing.T) {
 	increment := []asm.Instruction{asm.LoadMem(asm.R2, asm.R0, 0, asm.DWord), asm.Add.Imm(asm.R2, 5), asm.StoreMem(asm.R0, 0, asm.R2, asm.DWord)}
 	read := []asm.Instruction{addAt(0, asm.DWord), asm.LoadMem(asm.R6, asm.R0, 0, asm.DWord)}
 	fetch := []asm.Instruction{asm.FetchAdd.Mem(asm.R0, asm.R1, asm.DWord, 0), asm.Mov.Reg(asm.R6, asm.R1)}
+	or := []asm.Instruction{asm.OrAtomic.Mem(asm.R0, asm.R1, asm.DWord, 0)}
+	calls := func(helper int32) []asm.Instruction {
+		return []asm.Instruction{asm.Mov.Reg(asm.R1, asm.R0), asm.Mov.Imm(asm.R2, 7), asm.BuiltinFunc(helper).Call()}
+	}
 	array := func() *ebpf.MapSpec { return &ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 16, MaxEntries: 2} }
 	of := func(kind ebpf.MapType) *ebpf.MapSpec {
 		return &ebpf.MapSpec{Type: kind, KeySize: 4, ValueSize: 16, MaxEntries: 2}
@@ -73,7 +77,14 @@ func TestJoins(t *testing.T) {
 		{"a kernel fetches", array(), add, fetch, false},
 		{"the host stores", array(), []asm.Instruction{asm.StoreMem(asm.R0, 0, asm.R1, asm.DWord)}, add, false},
 		{"a kernel stores", array(), add, []asm.Instruction{asm.StoreMem(asm.R0, 8, asm.R1, asm.DWord), addAt(0, asm.DWord)}, false},
-		{"the host combines", array(), []asm.Instruction{asm.OrAtomic.Mem(asm.R0, asm.R1, asm.DWord, 0)}, add, false},
+		{"the host sets bits of a sum", array(), or, add, false},
+		{"both set bits", array(), or, []asm.Instruction{asm.LoadMem(asm.R2, asm.R0, 0, asm.DWord), asm.Or.Imm(asm.R2, 5), asm.StoreMem(asm.R0, 0, asm.R2, asm.DWord)}, true},
+		{"the highest number", array(), calls(HelperMax), calls(HelperMax), true},
+		{"sums and a highest number", array(), slices.Concat([]asm.Instruction{addAt(8, asm.Word), addAt(12, asm.Word)}, calls(HelperMax)), calls(HelperMax), true},
+		{"sums of highest numbers", array(), add, calls(HelperMax), false},
+		{"the lowest number", array(), []asm.Instruction{addAt(8, asm.DWord)}, calls(HelperMin), false},
+		{"the highest signed number", array(), []asm.Instruction{addAt(8, asm.DWord)}, calls(HelperSMax), false},
+		{"an exclusive or", array(), []asm.Instruction{asm.XorAtomic.Mem(asm.R0, asm.R1, asm.DWord, 0)}, add, false},
 		{"the host only looks up", array(), nil, add, false},
 		{"fields that overlap", array(), add, []asm.Instruction{addAt(4, asm.Word)}, false},
 		{"2 bytes", array(), []asm.Instruction{asm.LoadMem(asm.R2, asm.R0, 0, asm.Half), asm.Add.Imm(asm.R2, 5), asm.StoreMem(asm.R0, 0, asm.R2, asm.Half)}, add, false},
@@ -142,7 +153,7 @@ func TestJoin(t *testing.T) {
 		t.Helper()
 		if sm < 0 {
 			at := host.Of(d).base + i*16
-			for _, f := range []AddField{{0, 8}, {8, 4}} {
+			for _, f := range []AddField{{Offset: 0, Size: 8}, {Offset: 8, Size: 4}} {
 				if _, err := mem.change(at+uint64(f.Offset), int(f.Size), func(old uint64) uint64 { return old + n }); err != nil {
 					t.Fatal(err)
 				}
@@ -186,6 +197,31 @@ func TestJoin(t *testing.T) {
 	read(fmt.Sprintf("1111 1111 0; %d 13 0; ", 100+1<<32+8))
 	add(0, 0, 1, 1)
 	read(fmt.Sprintf("1111 1111 0; %d 14 0; ", 100+1<<32+9))
+}
+
+// TestJoinOps: what two parts of a number are together does not depend on how often they were looked at.
+func TestJoinOps(t *testing.T) {
+	for _, tt := range []struct {
+		op    joinOp
+		host  uint64
+		looks []uint64
+		want  uint64
+	}{
+		{joinAdd, 100, []uint64{45}, 145},
+		{joinAdd, 100, []uint64{5, 5, 45}, 145},
+		{joinAdd, 100, []uint64{5, ^uint64(0)}, 99},
+		{joinOr, 0x80, []uint64{5, 15, 15}, 0x8f},
+		{joinMax, 8, []uint64{3, 15, 15}, 15},
+		{joinMax, 16, []uint64{3, 15}, 16},
+	} {
+		got, before := tt.host, uint64(0)
+		for _, n := range tt.looks {
+			got, before = tt.op.of(got, before, n), n
+		}
+		if got != tt.want {
+			t.Errorf("%d: %d and %v are %d, want %d", tt.op, tt.host, tt.looks, got, tt.want)
+		}
+	}
 }
 
 // TestJoinsInMaps: maps that programs reach by an array of maps, too, lie in memory of both.

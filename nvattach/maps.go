@@ -50,15 +50,17 @@ type MapOptions struct {
 	// kernels asks for the time.
 	Clock bool
 
-	host   bool                 // the maps are the host's
-	shares func(d *MapDef) bool // of the host's: whether programs in kernels use it, too
-	joins  func(d *MapDef) bool // of the host's: whether these have a part of their own, see Plan.joins
+	host   bool                       // the maps are the host's
+	shares func(d *MapDef) bool       // of the host's: whether programs in kernels use it, too
+	joined func(d *MapDef) []AddField // of the host's: see Plan.joined
 }
 
 // An AddField is a part of a map's value that programs only add to.
 type AddField struct {
 	Offset uint32
 	Size   uint32 // 4 or 8 bytes
+
+	by joinOp // what else they do with it, see Plan.joined
 }
 
 // Alignments and sizes of the layout.
@@ -111,8 +113,7 @@ type Map struct {
 	counter   int    // number of its counter of what was refused
 	base      uint64
 	shared    bool       // programs on the host and in kernels use it; its memory is the host's
-	joined    bool       // both only add to it; each has a part of its own, see Plan.joins
-	joins     []AddField // of a GPU's part: what programs add to
+	joins     []AddField // programs on the host and in kernels each have a part of it, see Plan.joined
 }
 
 // Maps is the memory that the maps of some objects need on one GPU: one
@@ -183,9 +184,9 @@ func newMaps(objs []*Object, o *MapOptions, wanted func(*MapDef) bool) (*Maps, e
 				x = &same
 				x.sums = opt.sumsOf(d)
 			} else if opt.shares != nil {
-				x.shared, x.joined = opt.shares(d), opt.joins(d)
-			} else if opt.joinsHost(d) {
-				x.joined, x.joins = true, opt.AddOnly(d)
+				x.shared, x.joins = opt.shares(d), opt.joined(d)
+			} else if y := opt.joinedMap(d); y != nil {
+				x.joins = y.joins
 			}
 			x.counter = counterFixed + len(m.All)
 			if many[d.Name] > 1 {
@@ -272,13 +273,15 @@ func (o *MapOptions) sharedMap(d *MapDef) *Map {
 	return nil
 }
 
-// joinsHost reports whether a map of a GPU is a part of one of the host's.
-func (o *MapOptions) joinsHost(d *MapDef) bool {
-	if o.Join == nil || o.AddOnly == nil {
-		return false
+// joinedMap returns the host's map of a definition, if the GPU's is a part of it.
+func (o *MapOptions) joinedMap(d *MapDef) *Map {
+	if o.Join == nil {
+		return nil
 	}
-	x := o.Join.Of(d)
-	return x != nil && x.joined
+	if x := o.Join.Of(d); x != nil && len(x.joins) > 0 {
+		return x
+	}
+	return nil
 }
 
 // sumsOf is Adds of a hash.
@@ -439,9 +442,9 @@ func (x *Map) Size() uint64 { return x.size }
 // the host's.
 func (x *Map) Shared() bool { return x.shared }
 
-// Joined reports whether programs on the host and in kernels use the map and only add to it, and
+// Joined reports whether programs on the host and in kernels use the map, only add to it and the like, and
 // each side has a part of its own. The host's becomes the sum, see [Join].
-func (x *Map) Joined() bool { return x.joined }
+func (x *Map) Joined() bool { return len(x.joins) > 0 }
 
 // Striped reports whether each multiprocessor adds to a copy of its own.
 func (x *Map) Striped() bool { return len(x.add) > 0 }
@@ -454,7 +457,7 @@ func (m *Maps) Init(mem Memory, pid, device int) error {
 		return err
 	}
 	for _, x := range m.All {
-		if x.Def.Data && (m.Host || !x.shared && !x.joined) {
+		if x.Def.Data && (m.Host || !x.shared && !x.Joined()) {
 			if err := mem.WriteMem(x.base, x.Def.Initial); err != nil {
 				return fmt.Errorf("map %s: %w", x.Name, err)
 			}

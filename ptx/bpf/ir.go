@@ -105,6 +105,8 @@ type callArg struct {
 	value arg // the number; the address of a record
 	n     num
 	size  int // bytes of memory
+	lo    int // of a map's value: the first byte that may be touched, and the one behind the last
+	hi    int
 	place place
 	bytes []byte
 	known bool

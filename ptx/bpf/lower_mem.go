@@ -229,7 +229,7 @@ func (l *lowering) helper(o *op, fx *effect) {
 		}
 		if a.acc.size > 0 {
 			l.check(r, 0, &a.acc)
-			out.size, out.place = a.acc.size, l.place(r, 0, &a.acc)
+			out.size, out.lo, out.hi, out.place = a.acc.size, a.acc.lo, a.acc.hi, l.place(r, 0, &a.acc)
 			if out.place.kind == kText && out.place.fixed {
 				out.place.off = a.acc.off
 			}

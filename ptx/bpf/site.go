@@ -114,9 +114,14 @@ type MapUse struct {
 	Loads   bool // values are read
 	Stores  bool // values are written, but not by atomics
 	Atomics bool // atomics other than those in Adds
+	// Strays: some of Atomics are not in Merges.
+	Strays bool
 	// Adds are the parts of the value that are added to atomically without a
 	// look at the result. One with a computed offset spans all that it may reach.
 	Adds []AddRange
+	// Merges are atomic operations that may be done in any order, and several times, without a look at
+	// the result: "or", and what helpers do with memory of ArgShared.
+	Merges []Merge
 	// Apart: what is stored in a value that is in registers may be different in the
 	// threads of a warp.
 	Apart bool
@@ -135,6 +140,18 @@ type MapCall struct {
 // the value.
 func (u *MapUse) AddOnly() bool {
 	return len(u.Adds) > 0 && !u.Helpers && !u.Loads && !u.Stores && !u.Atomics
+}
+
+// MergeOnly reports whether the program does nothing with the map's values but what is in Adds
+// and Merges.
+func (u *MapUse) MergeOnly() bool {
+	return len(u.Adds)+len(u.Merges) > 0 && !u.Helpers && !u.Loads && !u.Stores && !u.Strays
+}
+
+// A Merge is one of [MapUse].Merges.
+type Merge struct {
+	Helper int32 // 0: "or"
+	AddRange
 }
 
 // An AddRange is a part of a value that is added to.

@@ -33,16 +33,18 @@ func (a *analysis) uses() []MapUse {
 // access notes a load, a store or an atomic operation.
 func (u *MapUse) access(o *op, acc *access) {
 	u.Used = true
-	_, fetches := o.fetches()
+	x := AddRange{acc.lo, acc.hi, acc.size}
 	switch {
 	case o.kind == opLoad:
 		u.Loads = true
 	case o.kind == opStore:
 		u.Stores = true
-	case o.atomic != asm.AddAtomic || fetches || acc.size < 4:
-		u.Atomics = true
+	case o.atomic == asm.AddAtomic && acc.size >= 4:
+		u.adds(x)
+	case o.atomic == asm.OrAtomic && acc.size >= 4:
+		u.merges(0, x)
 	default:
-		u.adds(AddRange{acc.lo, acc.hi, acc.size})
+		u.Atomics, u.Strays = true, true
 	}
 }
 
@@ -50,6 +52,14 @@ func (u *MapUse) access(o *op, acc *access) {
 func (u *MapUse) adds(x AddRange) {
 	if !slices.Contains(u.Adds, x) {
 		u.Adds = append(u.Adds, x)
+	}
+}
+
+// merges notes an operation that is one of Merges.
+func (u *MapUse) merges(helper int32, x AddRange) {
+	u.Atomics = true
+	if m := (Merge{helper, x}); !slices.Contains(u.Merges, m) {
+		u.Merges = append(u.Merges, m)
 	}
 }
 
@@ -64,7 +74,7 @@ func useCall(list []MapUse, o *op, fx *effect) {
 			continue
 		}
 		for _, m := range arg.acc.maps {
-			list[m].passed(arg.spec.Kind)
+			list[m].passed(o.id, arg.spec.Kind, AddRange{arg.acc.lo, arg.acc.hi, arg.acc.size})
 		}
 	}
 }
@@ -78,9 +88,14 @@ func (u *MapUse) called(c MapCall, lookup bool) {
 }
 
 // passed notes that a helper takes a pointer to a value.
-func (u *MapUse) passed(kind ArgKind) {
+func (u *MapUse) passed(helper int32, kind ArgKind, x AddRange) {
 	u.Used = true
-	u.Stores = u.Stores || kind == ArgWrite
-	u.Atomics = u.Atomics || kind == ArgShared
-	u.Loads = u.Loads || kind != ArgWrite
+	switch kind {
+	case ArgShared:
+		u.merges(helper, x)
+	case ArgWrite:
+		u.Stores = true
+	default:
+		u.Loads = true
+	}
 }

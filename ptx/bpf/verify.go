@@ -3,6 +3,7 @@ package bpf
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Verified is a program that was proven safe in its Env. It is safe for
@@ -166,6 +167,14 @@ func (l *lowering) account() {
 	r.Helpers = slices.Compact(r.Helpers)
 }
 
+// atomicBytes is how many bytes an atomic operation of that name is of.
+func atomicBytes(op string) int {
+	if strings.HasSuffix(op, "64") {
+		return 8
+	}
+	return 4
+}
+
 // accountMaps notes what node n does with maps.
 func (l *lowering) accountMaps(n *node) {
 	for _, m := range n.maps {
@@ -177,14 +186,12 @@ func (l *lowering) accountMaps(n *node) {
 		case n.kind == nStore, n.kind == nOwn:
 			u.Stores = true
 			u.Apart = u.Apart || n.apart
-		case n.kind == nAtomic && n.dst == noReg && n.op[:4] == "add.":
-			size := 8
-			if n.op == "add.u32" {
-				size = 4
-			}
-			u.adds(AddRange{n.lo, n.hi, size})
+		case n.kind == nAtomic && n.dst == noReg && (n.op == "add.u64" || n.op == "add.u32"):
+			u.adds(AddRange{n.lo, n.hi, atomicBytes(n.op)})
+		case n.kind == nAtomic && n.dst == noReg && (n.op == "or.b64" || n.op == "or.b32"):
+			u.merges(0, AddRange{n.lo, n.hi, atomicBytes(n.op)})
 		case n.kind == nAtomic:
-			u.Atomics = true
+			u.Atomics, u.Strays = true, true
 		}
 	}
 	if n.call == nil || n.label > 0 { // n.label: of a record's release
@@ -203,7 +210,7 @@ func (l *lowering) accountMaps(n *node) {
 			continue
 		}
 		for _, m := range a.place.maps {
-			l.report.Maps[m].passed(a.spec.Kind)
+			l.report.Maps[m].passed(n.call.op.id, a.spec.Kind, AddRange{a.lo, a.hi, a.size})
 		}
 	}
 }

@@ -338,6 +338,7 @@ func TestMapUses(t *testing.T) {
 		{"adds and loads", asm.Instructions{add, asm.LoadMem(asm.R2, asm.R0, 0, asm.DWord), asm.StoreMem(asm.R10, -16, asm.R2, asm.DWord), asm.Mov.Imm(asm.R1, 0), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -16), asm.Mov.Imm(asm.R3, 8), asm.BuiltinFunc(25).Call()}, false},
 		{"adds; a load for nobody", asm.Instructions{add, asm.LoadMem(asm.R2, asm.R0, 0, asm.DWord)}, true},
 		{"stores", asm.Instructions{add, asm.StoreImm(asm.R0, 0, 0, asm.Word)}, false},
+		{"exclusive ors", asm.Instructions{add, asm.XorAtomic.Mem(asm.R0, asm.R1, asm.DWord, 0)}, false},
 		{"ors", asm.Instructions{add, asm.OrAtomic.Mem(asm.R0, asm.R1, asm.DWord, 0)}, false},
 		{"adds and looks at the sum", asm.Instructions{asm.FetchAdd.Mem(asm.R0, asm.R1, asm.DWord, 0), asm.JEq.Imm(asm.R1, 3, "x"), add}, false},
 		{"only looks", nil, false},
@@ -356,6 +357,9 @@ func TestMapUses(t *testing.T) {
 		if c.addOnly && fmt.Sprint(u.Adds) != "[{0 8 8}]" {
 			t.Errorf("%s: %+v", c.name, u.Adds)
 		}
+		if u.MergeOnly() != (c.addOnly || c.name == "ors") || c.name == "ors" && fmt.Sprint(u.Merges) != "[{0 {0 8 8}}]" {
+			t.Errorf("%s: %+v", c.name, u)
+		}
 		if v.Report().Maps[mapWide].Used {
 			t.Error("another map is used")
 		}
@@ -364,6 +368,9 @@ func TestMapUses(t *testing.T) {
 			t.Fatal(err)
 		}
 		on := &m.Maps[mapArray]
+		if on.MergeOnly() != on.AddOnly() && c.name != "ors" || c.name == "ors" && fmt.Sprint(on.Merges) != "[{0 {0 8 8}}]" {
+			t.Errorf("%s, on the host: %+v", c.name, on)
+		}
 		if on.AddOnly() != (c.addOnly && !strings.Contains(c.name, "for nobody")) || !on.Used || !on.Lookups || m.Maps[mapWide].Used {
 			t.Errorf("%s, on the host: %+v", c.name, m.Maps)
 		}
@@ -396,7 +403,7 @@ func TestMachineUses(t *testing.T) {
 				used++
 			}
 			if u.Used && !on.Used || u.Lookups && !on.Lookups || u.Helpers && !on.Helpers || u.Loads && !on.Loads || u.Stores && !on.Stores ||
-				u.Atomics && !on.Atomics || len(u.Calls) > len(on.Calls) {
+				u.Atomics && !on.Atomics || u.Strays && !on.Strays || len(u.Calls) > len(on.Calls) {
 				t.Fatalf("seed %d, map %d: %+v, as machine code %+v", seed, i, u, on)
 			}
 			for _, x := range u.Adds {

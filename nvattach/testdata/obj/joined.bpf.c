@@ -1,5 +1,5 @@
 // Programs on the host and in kernels that count together, for tests: none of them reads what is
-// in counts, calls and wide.
+// in counts, calls, wide and marks.
 #include "nvtrace_gpu.bpf.h"
 
 struct {
@@ -21,6 +21,17 @@ struct {
 	__type(value, struct both);
 } wide SEC(".maps");
 
+struct mark {
+	__u64 highest, bits;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, __u32);
+	__type(value, struct mark);
+} marks SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -36,6 +47,15 @@ static __always_inline void add(__u32 i, __u64 n)
 	__u64 *v = bpf_map_lookup_elem(&counts, &i);
 	if (v)
 		__sync_fetch_and_add(v, n);
+}
+
+static __always_inline void mark(__u32 i, __u64 n, __u64 bit)
+{
+	struct mark *v = bpf_map_lookup_elem(&marks, &i);
+	if (v) {
+		nvtrace_max(&v->highest, n);
+		v->bits |= 1ull << bit;
+	}
 }
 
 static __always_inline void watch(void)
@@ -58,6 +78,8 @@ int before_launch(void *ctx)
 		v->sum += 7;
 		v->host++;
 	}
+	mark(0, 100, 40);
+	mark(1, 200, 63);
 	calls++;
 	watch();
 	return 0;
@@ -87,6 +109,8 @@ int in_kernel(struct nvtrace_entry *ctx)
 	v = bpf_map_lookup_elem(&wide, &one);
 	if (v)
 		v->sum -= 1; // below 0
+	mark(0, ctx->t.block.x, ctx->t.thread.x & 31); // more than the host has
+	mark(1, ctx->t.thread.x & 127, 0);             // less
 	calls++;
 	if (w && *w > limit) // which is why watched stays one
 		watch();
