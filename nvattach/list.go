@@ -93,6 +93,17 @@ func (p *Plan) List(w io.Writer) error {
 			b.WriteString(escape.Line("  tested at run time: %v at %s", e.Kind, e.Where()))
 		}
 	}
+	for _, o := range p.Objects {
+		for _, d := range o.Maps {
+			switch {
+			case d.ReadOnly:
+			case p.joins(d):
+				b.WriteString(escape.Line("%s: kernels have a part in the GPU's memory, which is joined with the host's", d.Name))
+			case p.shares(d):
+				b.WriteString(escape.Line("%s: kernels use it in the host's memory", d.Name))
+			}
+		}
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
