@@ -81,6 +81,7 @@ check-gpu: all cuda ## on a machine with a GPU: hold recordings against an indep
 	python3 bench/gpucheck.py --out bin vectoradd=bin/vectoradd processes=bin/processes threads=bin/threads \
 	  "matmul=python3 examples/cuda/matmul.py" "smi=nvidia-smi -L"
 	python3 bench/final_counts.py --only none
+	python3 bench/both_count.py
 
 bench-gpu: all cuda ## the rows that need a GPU: whole programs under nvtrace against untraced, interleaved; what probes cost
 	python3 bench/gpu.py
