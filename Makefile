@@ -25,7 +25,7 @@ nvtrace_flags = -trimpath -ldflags '-s -w $(if $(filter amd64,$(1)),-E main.entr
 ARCHES := amd64 arm64
 FUZZTIME ?= 30s # or a number of runs: 3000x
 
-.PHONY: all dist test race lint fmt generate rm-facts api-facts fuzz bench cuda check-gpu bench-gpu demo check ci deps-ptxas deps-nvdisasm deps-cuda testdata-cuda cross clean help docs deps-duckdb
+.PHONY: all dist test race lint fmt generate rm-facts api-facts fuzz bench cuda check-gpu bench-gpu demo check ci deps-ptxas deps-nvdisasm deps-cuda testdata-cuda cross clean help docs deps-duckdb deps-clickhouse deps-spark
 
 all: ## build bin/nvtrace and bin/rminfo
 	CGO_ENABLED=0 go build $(call nvtrace_flags,$(shell go env GOARCH)) -o bin/nvtrace ./cmd/nvtrace
@@ -104,11 +104,24 @@ $(NVDISASM):
 	python3 -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary=:all: --no-deps --target .cache/nvdisasm -r fatbin/sass/testdata/nvdisasm.txt
 	test -x $@
 
-DUCKDB := .cache/duckdb/duckdb/__init__.py
+# Engines that the test of Parquet's tables asks; PYTHONPATH=.cache/ENGINE finds each.
+DUCKDB      := .cache/duckdb/duckdb/__init__.py
+CLICKHOUSE  := .cache/clickhouse/chdb/__init__.py
+SPARK       := .cache/spark/pyspark/__init__.py
 
-deps-duckdb: $(DUCKDB) ## fetch DuckDB, which the test of Parquet's tables asks; PYTHONPATH=.cache/duckdb finds it
+deps-duckdb: $(DUCKDB) ## fetch DuckDB, which the test of Parquet's tables asks
 $(DUCKDB):
 	python3 -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary=:all: --no-deps --target .cache/duckdb -r cmd/nvtrace/testdata/duckdb.txt
+	test -f $@
+
+deps-clickhouse: $(CLICKHOUSE) ## fetch ClickHouse as a module of Python's, for the same test (180 MB)
+$(CLICKHOUSE):
+	python3 -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary=:all: --no-deps --target .cache/clickhouse -r cmd/nvtrace/testdata/clickhouse.txt
+	test -f $@
+
+deps-spark: $(SPARK) ## fetch Spark, for the same test (460 MB; it needs Java)
+$(SPARK):
+	python3 -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --target .cache/spark -r cmd/nvtrace/testdata/spark.txt
 	test -f $@
 
 CUDA := .cache/cuda
@@ -124,9 +137,9 @@ testdata-cuda: deps-cuda ## build the CUDA programs of the tests (what has chang
 check: generate lint test race cross ## what a change must pass
 	@test -z "$$(git status --porcelain)" || { echo "the tree is not clean after generate:"; git status --short; git diff | head -50; exit 1; }
 
-ci: deps-ptxas deps-nvdisasm testdata-cuda ## what continuous integration runs
+ci: deps-ptxas deps-nvdisasm deps-duckdb testdata-cuda ## what continuous integration runs
 	$(MAKE) all
-	NVTRACE_REQUIRE=gcc,ptxas,nvdisasm,replay,nvcc NVTRACE_PTXAS=$(PTXAS) NVTRACE_NVDISASM=$(NVDISASM) NVTRACE_NVCC=$(CURDIR)/.cache/cuda/bin/nvcc $(MAKE) check
+	NVTRACE_REQUIRE=gcc,ptxas,nvdisasm,replay,nvcc,duckdb PYTHONPATH=$(CURDIR)/.cache/duckdb NVTRACE_PTXAS=$(PTXAS) NVTRACE_NVDISASM=$(NVDISASM) NVTRACE_NVCC=$(CURDIR)/.cache/cuda/bin/nvcc $(MAKE) check
 	NVTRACE_REQUIRE=gcc $(MAKE) demo docs
 	$(MAKE) fuzz FUZZTIME=1000x
 

@@ -219,7 +219,7 @@ var questions = []struct {
 		}
 		return rows
 	}},
-	{"the median launch", "select quantile_disc(dur, 0.5) from kernels", func(all []*rankModel) [][]any {
+	{"the median launch", "select max(dur) from (select dur, row_number() over (order by dur) as n, count(*) over () as launches from kernels) as k where n <= (launches + 1) / 2", func(all []*rankModel) [][]any {
 		var durs []int64
 		for _, m := range all {
 			for _, c := range m.launches {
@@ -254,60 +254,112 @@ func groupCalls(all []*rankModel, key func(*rankModel, *callModel) string, failu
 	return rows
 }
 
-// askDuckDB is a program that prints the answers to questions, a line of JSON each.
-const askDuckDB = `
+// engines are those that are asked: each is a module of Python's, and a program that reads
+// questions as JSON and prints the answers, a line of JSON each. All are asked the same text.
+var engines = []struct{ name, module, target, program string }{
+	{"duckdb", "duckdb", "deps-duckdb", `
 import sys, json, duckdb
 db = duckdb.connect()
 db.execute("set threads = 1")
-for t in ["events", "api", "kernels", "ioctls", "images", "memory", "failures", "runs", "gpu"]:
+tables, questions = json.load(sys.stdin)
+for t in tables:
     db.execute(f"create view {t} as select * from read_parquet('{sys.argv[1]}/{t}/*/*/part.parquet', hive_partitioning = true)")
-for q in json.load(sys.stdin):
+for q in questions:
     print(json.dumps([list(r) for r in db.execute(q).fetchall()], default=int))
-`
+`},
+	{"clickhouse", "chdb", "deps-clickhouse", `
+import sys, json
+from chdb.session import Session
+db = Session(sys.argv[2])
+db.query("create database nvtrace")
+db.query("use nvtrace")
+tables, questions = json.load(sys.stdin)
+for t in tables:
+    db.query(f"create view {t} as select * from file('{sys.argv[1]}/{t}/*/*/part.parquet', Parquet) settings use_hive_partitioning = 1")
+for q in questions:
+    rows = db.query(q + " settings output_format_json_quote_64bit_integers = 0", "JSONCompactEachRow").data()
+    print(json.dumps([json.loads(r) for r in rows.splitlines()]))
+`},
+	{"spark", "pyspark", "deps-spark", `
+import sys, json
+from pyspark.sql import SparkSession
+db = (SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", 1)
+      .config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
+      .config("spark.sql.warehouse.dir", sys.argv[2]).config("spark.local.dir", sys.argv[2])
+      .config("spark.sql.ansi.doubleQuotedIdentifiers", "true").getOrCreate())
+tables, questions = json.load(sys.stdin)
+for t in tables:
+    db.read.parquet(f"{sys.argv[1]}/{t}").createOrReplaceTempView(t)
+for q in questions:
+    print(json.dumps([list(r) for r in db.sql(q).collect()]))
+db.stop()
+`},
+}
 
-// TestTablesSQL asks DuckDB about the tables of 16 ranks.
+// TestTablesSQL asks engines about the tables of 16 ranks.
 func TestTablesSQL(t *testing.T) {
 	python := need.Tool(t, "python3", "NVTRACE_PYTHON")
-	if out, err := exec.Command(python, "-c", "import duckdb").CombinedOutput(); err != nil {
-		need.Missing(t, "duckdb", "python3 has no module duckdb (make deps-duckdb, then PYTHONPATH=$PWD/.cache/duckdb): "+string(out[max(0, len(out)-100):]))
-	}
 	dir := t.TempDir()
+	tables := filepath.Join(dir, "tables")
 	var all []*rankModel
-	var stderr bytes.Buffer
 	for rank := range 16 {
 		file := filepath.Join(dir, fmt.Sprint("run", rank, ".nvt"))
 		all = append(all, recordRank(t, file, rank))
+		var stderr bytes.Buffer
 		e := &env{stdout: os.Stdout, stderr: &stderr, getenv: func(string) string { return "" }}
-		if status := main1(e, []string{"export", "--format", "parquet", "-o", filepath.Join(dir, "tables"), file}); status != exitOK {
+		if status := main1(e, []string{"export", "--format", "parquet", "-o", tables, file}); status != exitOK {
 			t.Fatalf("status %d: %s", status, &stderr)
 		}
 	}
-	var list []string
-	for _, q := range questions {
-		list = append(list, q.sql)
-	}
-	in, err := json.Marshal(list)
+	entries, err := os.ReadDir(tables)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ask := exec.Command(python, "-c", askDuckDB, filepath.Join(dir, "tables"))
-	ask.Stdin = bytes.NewReader(in)
-	ask.Stderr = &stderr
-	out, err := ask.Output()
-	if err != nil {
-		t.Fatalf("%v: %s", err, &stderr)
+	var ask [2][]string // tables, questions
+	for _, e := range entries {
+		ask[0] = append(ask[0], e.Name())
 	}
-	answers := strings.Split(strings.TrimSpace(string(out)), "\n")
-	for i, q := range questions {
-		want, err := json.Marshal(q.answer(all))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := strings.ReplaceAll(answers[i], ", ", ","); got != string(want) {
-			t.Errorf("%s:\n%s\ngot  %s\nwant %s", q.what, q.sql, got, want)
-		}
-		if len(want) < len("[[1]]") {
-			t.Errorf("%s: nothing to find", q.what)
-		}
+	for _, q := range questions {
+		ask[1] = append(ask[1], q.sql)
+	}
+	in, err := json.Marshal(ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range engines {
+		t.Run(e.name, func(t *testing.T) {
+			if out, err := exec.Command(python, "-c", "import "+e.module).CombinedOutput(); err != nil {
+				need.Missing(t, e.name, fmt.Sprintf("python3 has no module %s (make %s, then PYTHONPATH=$PWD/.cache/%s): %s", e.module, e.target, e.name, out[max(0, len(out)-100):]))
+			}
+			if e.name == "spark" {
+				need.Tool(t, "java", "")
+			}
+			temp := t.TempDir()
+			cmd := exec.Command(python, "-c", e.program, tables, temp)
+			cmd.Dir = temp
+			cmd.Stdin = bytes.NewReader(in)
+			var stderr bytes.Buffer
+			cmd.Stderr = &stderr
+			out, err := cmd.Output()
+			if err != nil {
+				t.Fatalf("%v: %s", err, &stderr)
+			}
+			answers := strings.Split(strings.TrimSpace(string(out)), "\n")
+			if len(answers) != len(questions) {
+				t.Fatalf("%d answers to %d questions: %s", len(answers), len(questions), out)
+			}
+			for i, q := range questions {
+				want, err := json.Marshal(q.answer(all))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := strings.ReplaceAll(answers[i], ", ", ","); got != string(want) {
+					t.Errorf("%s:\n%s\ngot  %s\nwant %s", q.what, q.sql, got, want)
+				}
+				if len(want) < len("[[1]]") {
+					t.Errorf("%s: nothing to find", q.what)
+				}
+			}
+		})
 	}
 }
