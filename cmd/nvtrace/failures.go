@@ -211,10 +211,9 @@ func (f *failure) text() string {
 // write draws the table, and the causes below it. Summaries use it too.
 func (b *failureBook) write(w io.Writer, l *layout) error {
 	list := b.failures()
-	cut := len(list) - l.cut(len(list), fewFailures)
-	list = list[:len(list)-cut]
+	shown := list[:l.cut(len(list), fewFailures)]
 	header := []string{">count", ">first", ">pid", "result", "call", "on"}
-	during := slices.ContainsFunc(list, func(f *failure) bool { return f.During != "" })
+	during := slices.ContainsFunc(shown, func(f *failure) bool { return f.During != "" })
 	if during {
 		header = append(header, "during")
 	}
@@ -229,20 +228,17 @@ func (b *failureBook) write(w io.Writer, l *layout) error {
 		rows = append(rows, row)
 	}
 	var buf bytes.Buffer
-	if err := renderTable(&buf, "Failed calls", header, rows); err != nil {
+	if err := l.write(&buf, []table{{"Failed calls", header, rows, fewFailures}}); err != nil {
 		return err
 	}
 	if len(list) == 0 {
 		fmt.Fprintln(&buf, "No call failed.")
 	}
-	if cut > 0 {
-		fmt.Fprintf(&buf, "  … and %d more (%s)\n", cut, l.all)
-	}
 	if b.more > 0 {
 		fmt.Fprintf(&buf, "  … and %d more failures of other kinds\n", b.more)
 	}
 	said := make(map[string]bool)
-	for _, f := range list {
+	for _, f := range shown {
 		text := f.causeText()
 		if text == "" || said[text] {
 			continue
@@ -253,7 +249,7 @@ func (b *failureBook) write(w io.Writer, l *layout) error {
 		said[text] = true
 		fmt.Fprintf(&buf, "  %s\n", text)
 	}
-	for _, f := range list {
+	for _, f := range shown {
 		if f.Diagnosis != "" {
 			fmt.Fprintf(&buf, "\n%s in process %d: %s\n", f.Result, f.PID, printable(f.Diagnosis))
 		}
