@@ -9,6 +9,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 
 	"nvtrace/ioctl"
 	"nvtrace/nvattach/api"
@@ -404,8 +405,12 @@ func (p *Page) Write(w io.Writer, summary string, tables []PageTable) error {
 	if p.h != nil {
 		b = fmt.Appendf(b, "<p class=\"command\">%s</p>\n", text(clean(commandLine(p.h.Argv))))
 	}
-	b = fmt.Appendf(b, "<pre>%s</pre>\n", text(summary))
-	b = append(b, `<section id="timeline"><h2>Timeline</h2><p class="hint">Drag to move, wheel or pinch to zoom, tap for what it is. Above are GPUs, by stream, where their times were recorded. The upper row of a thread are library calls, the lower one calls of the driver.</p><canvas></canvas><output></output></section>
+	b = append(b, "<div class=\"summary\">"...)
+	for line := range strings.SplitSeq(strings.TrimSuffix(summary, "\n"), "\n") { // a line that is broken is indented
+		b = fmt.Appendf(b, "<div>%s</div>", text(line))
+	}
+	b = append(b, "</div>\n"...)
+	b = append(b, `<section id="timeline"><h2>Timeline</h2><p class="hint">Drag to move, pinch or Ctrl and wheel to zoom, tap for what it is. GPUs are above, by stream, where their times were recorded; then threads: library calls, and below them calls of the driver.</p><canvas></canvas><output></output></section>
 <section id="memory"><h2>Memory</h2><canvas></canvas><output></output></section>
 <section id="flame"><h2>Time by call</h2><p class="hint">Tap a call to see what is in it.</p><div></div><output></output></section>
 `...)
@@ -421,28 +426,44 @@ func (p *Page) Write(w io.Writer, summary string, tables []PageTable) error {
 	return err
 }
 
+// longCell is how many bytes a cell has that is broken where there is no room.
+const longCell = 24
+
+// appendTable appends a table, columns of text first: they say what a row is of, and a
+// phone shows only the first columns.
 func appendTable(b []byte, t *PageTable) []byte {
 	if len(t.Rows) == 0 {
 		return b
 	}
 	b = fmt.Appendf(b, "<section><h2>%s</h2><div class=\"scroll\"><table>\n<tr>", html.EscapeString(t.Title))
-	number := make([]bool, len(t.Header))
-	for i, h := range t.Header {
-		if number[i] = h != "" && h[0] == '>'; number[i] {
-			b = fmt.Appendf(b, "<th class=\"n\">%s</th>", html.EscapeString(h[1:]))
-		} else {
-			b = fmt.Appendf(b, "<th>%s</th>", html.EscapeString(h))
+	number := func(column int) bool { return strings.HasPrefix(t.Header[column], ">") }
+	var order []int
+	for _, numbers := range []bool{false, true} {
+		for i := range t.Header {
+			if number(i) == numbers {
+				order = append(order, i)
+			}
 		}
+	}
+	class := make([]string, len(t.Header))
+	for _, i := range order {
+		switch {
+		case number(i):
+			class[i] = ` class="n"`
+		case slices.ContainsFunc(t.Rows, func(row []string) bool { return i < len(row) && len(row[i]) > longCell }):
+			class[i] = ` class="w"`
+		}
+		b = fmt.Appendf(b, "<th%s>%s</th>", class[i], html.EscapeString(strings.TrimPrefix(t.Header[i], ">")))
 	}
 	b = append(b, "</tr>\n"...)
 	for _, row := range t.Rows {
 		b = append(b, "<tr>"...)
-		for i, cell := range row {
-			class := ""
-			if i < len(number) && number[i] {
-				class = " class=\"n\""
+		for _, i := range order {
+			cell := ""
+			if i < len(row) {
+				cell = row[i]
 			}
-			b = fmt.Appendf(b, "<td%s>%s</td>", class, html.EscapeString(clean(cell)))
+			b = fmt.Appendf(b, "<td%s>%s</td>", class[i], html.EscapeString(clean(cell)))
 		}
 		b = append(b, "</tr>\n"...)
 	}

@@ -19,9 +19,11 @@ function size(n) {
   return n + ' B';
 }
 
-// canvas makes a canvas as sharp as the screen; it is w by h of CSS's pixels.
+// canvas makes a canvas as sharp as the screen; it is w by h of CSS's pixels. One that browsers
+// of phones find too large would stay empty.
 function canvas(section, h) {
-  const c = section.querySelector('canvas'), w = c.clientWidth, d = devicePixelRatio || 1;
+  const c = section.querySelector('canvas'), w = c.clientWidth;
+  const d = Math.min(devicePixelRatio || 1, 8192 / h, Math.sqrt(2 ** 24 / (w * h)));
   c.style.height = h + 'px';
   c.width = w * d;
   c.height = h * d;
@@ -35,7 +37,15 @@ function canvas(section, h) {
 
 const view = {from: 0, to: Math.max(data.last, 1)};
 const ink = dark ? '#eee' : '#222';
-const labels = 16, rowHeight = 12, laneHeight = labels + 2 * rowHeight + 4;
+const labels = 16, rowHeight = 14;
+
+// Where lanes are drawn: each has a line for its name, and the rows that are not empty.
+let bottom = 0;
+for (const lane of data.lanes) {
+  lane.top = bottom;
+  lane.drawn = lane.rows.filter(row => row.length);
+  bottom += labels + lane.drawn.length * rowHeight + 4;
+}
 
 function axis(g, w, h) {
   g.fillStyle = ink;
@@ -61,24 +71,35 @@ function buckets(row, f) {
 
 function drawTimeline() {
   const section = document.getElementById('timeline');
-  const {g, w, h} = canvas(section, data.lanes.length * laneHeight + 20);
+  const {g, w, h} = canvas(section, bottom + 20);
   const x = ns => (ns - view.from) / (view.to - view.from) * w;
   axis(g, w, h);
-  data.lanes.forEach((lane, i) => {
-    const top = i * laneHeight;
+  for (const lane of data.lanes) {
     g.fillStyle = ink;
-    g.fillText(lane.name, 4, top + labels / 2);
-    lane.rows.forEach((row, r) => buckets(row, (b, names) => {
-      let y = top + labels + r * rowHeight;
-      const from = x(b * data.width), width = Math.max(x((b + 1) * data.width) - from, 1);
-      for (let k = 0; k < names.length; k += 2) { // as high as the share of the time
-        const high = Math.max(names[k + 1] / data.width * (rowHeight - 1), 0.7);
-        g.fillStyle = color(names[k]);
-        g.fillRect(from, y, width, high);
-        y += high;
+    g.fillText(lane.name, 4, lane.top + labels / 2);
+    lane.drawn.forEach((row, r) => {
+      const top = lane.top + labels + r * rowHeight, runs = [];
+      buckets(row, (b, names) => {
+        let y = top;
+        const from = x(b * data.width), width = Math.max(x((b + 1) * data.width) - from, 1);
+        for (let k = 0; k < names.length; k += 2) { // as high as the share of the time
+          const high = Math.max(names[k + 1] / data.width * (rowHeight - 1), 0.7);
+          g.fillStyle = color(names[k]);
+          g.fillRect(from, y, width, high);
+          y += high;
+        }
+        const last = runs[runs.length - 1];
+        if (names[1] < data.width * 0.9) return;
+        if (last && last.name === names[0] && last.next === b) last.next++;
+        else runs.push({name: names[0], from: b, next: b + 1});
+      });
+      g.fillStyle = '#000';
+      for (const run of runs) { // what took all of some time is called by its name, where that has room
+        const from = Math.max(x(run.from * data.width), 0), to = Math.min(x(run.next * data.width), w);
+        if (to - from > g.measureText(data.names[run.name]).width + 6) g.fillText(data.names[run.name], from + 3, top + rowHeight / 2);
       }
-    }));
-  });
+    });
+  }
 }
 
 function drawMemory() {
@@ -126,15 +147,16 @@ for (const id of ['timeline', 'memory']) {
       out.value = `${time(ns)}: ` + Object.entries(data.memory).map(([k, v]) => `${k} ${k === 'objects' ? v[b] ?? 0 : size(v[b] ?? 0)}`).join(', ');
       return;
     }
-    const y = e.clientY - r.top, lane = data.lanes[Math.floor(y / laneHeight)];
-    const row = y % laneHeight < labels + rowHeight ? 0 : 1;
+    const y = e.clientY - r.top, lane = data.lanes.findLast(l => y >= l.top && y < bottom);
+    const row = lane?.drawn[Math.max(Math.floor((y - lane.top - labels) / rowHeight), 0)];
     let what = '';
-    if (lane) buckets(lane.rows[row], (n, names) => {
+    if (row) buckets(row, (n, names) => {
       if (n === b) for (let k = 0; k < names.length; k += 2) what += ` ${data.names[names[k]]} ${time(names[k + 1])},`;
     });
     out.value = lane ? `${time(ns)}, ${lane.name}: ${what.slice(0, -1) || 'nothing'} (of ${time(data.width)})` : '';
   };
-  c.addEventListener('wheel', e => {
+  c.addEventListener('wheel', e => { // by itself it moves the page
+    if (!e.ctrlKey) return;
     e.preventDefault();
     zoom((e.clientX - c.getBoundingClientRect().left) / c.clientWidth, e.deltaY > 0 ? 1.25 : 0.8);
   }, {passive: false});
