@@ -325,13 +325,14 @@ func (t *Timeline) thread(key taskKey) *thread {
 	p := t.process(key.pid)
 	full := p.name
 	if key.tid != key.pid {
-		full = cmp.Or(t.called[key], "thread "+strconv.Itoa(int(key.tid)))
+		full = cmp.Or(t.called[key], "thread")
 	}
 	t.out.descriptor(th.track, func(b []byte) []byte {
 		if key.pid <= 0 || key.tid <= 0 {
 			b = appendUint(b, descriptorParent, p.track)
-			return appendBytes(b, descriptorName, clean(full))
+			return appendBytes(b, descriptorName, clean(full+" "+strconv.Itoa(int(key.tid))))
 		}
+		// The viewer puts the thread's number behind its name.
 		b, at := begin(b, descriptorThread)
 		b = appendUint(b, threadPID, uint64(key.pid))
 		b = appendUint(b, threadTID, uint64(key.tid))
