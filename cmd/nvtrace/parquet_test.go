@@ -29,6 +29,7 @@ type rankModel struct {
 	images   map[string]int64
 	ioctls   map[string][2]int64 // by device: how many, ns
 	launches []callModel
+	lines    map[int64]int64 // bytes allocated by line
 }
 
 type callModel struct {
@@ -52,7 +53,7 @@ func recordRank(t *testing.T, name string, rank int) *rankModel {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &rankModel{rank: rank, images: map[string]int64{}, ioctls: map[string][2]int64{}}
+	m := &rankModel{rank: rank, images: map[string]int64{}, ioctls: map[string][2]int64{}, lines: map[int64]int64{}}
 	rng := rand.New(rand.NewPCG(uint64(rank), 7))
 	pid, now := int32(100+rank), int64(1000)
 	write := func(ev traces.Event) {
@@ -110,6 +111,18 @@ func recordRank(t *testing.T, name string, rank int) *rankModel {
 			write(traces.Event{Kind: traces.KindMunmap, Time: now + 20, Dur: 5, FD: -1, Args: [6]uint64{uint64(addr), uint64(length)}})
 			live -= length
 		}
+		alloc, line, size := callModel{name: "cuMemAlloc_v2", start: now + 40, dur: 20}, 10+rng.IntN(3), int64(256*(1+rng.IntN(1000)))
+		write(traces.Event{Kind: traces.KindCall, Time: alloc.start, Name: alloc.name, Path: driver, Args: [6]uint64{0x50, uint64(size)}, FD: -1})
+		where := traces.Event{Kind: traces.KindStack, Time: alloc.start + 1, Name: alloc.name, FD: -1}
+		where.SetStack([]traces.StackFrame{
+			{Language: traces.LanguageNative, File: "/lib/libtorch.so", Func: "malloc", Offset: 0x10},
+			{Language: "python", File: "model.py", Func: "forward", Line: line},
+			{Language: "python", File: "train.py", Func: "step", Line: 3},
+		})
+		write(where)
+		write(traces.Event{Kind: traces.KindReturn, Time: alloc.start, Dur: alloc.dur, Name: alloc.name, FD: -1})
+		m.calls = append(m.calls, alloc)
+		m.lines[int64(line)] += size
 		d := int64(50_000 + rng.IntN(50_000)*(1+rank%5))
 		write(traces.Event{Kind: traces.KindCall, Time: now + 100, Name: "cuCtxSynchronize", Path: driver, FD: -1})
 		write(traces.Event{Kind: traces.KindReturn, Time: now + 100, Dur: d, Name: "cuCtxSynchronize", FD: -1})
@@ -228,6 +241,19 @@ var questions = []struct {
 		}
 		slices.Sort(durs)
 		return [][]any{{durs[(len(durs)-1)/2]}}
+	}},
+	{"the lines that allocate most", "select s.file, s.line, s.function, sum(a.allocated) from api a join stacks s on s.run = a.run and s.rank = a.rank and s.tid = a.tid and s.call = a.t " +
+		"where s.frame = 1 and a.allocated > 0 group by s.file, s.line, s.function order by sum(a.allocated) desc", func(all []*rankModel) (rows [][]any) {
+		sums := map[int64]int64{}
+		for _, m := range all {
+			for line, n := range m.lines {
+				sums[line] += n
+			}
+		}
+		for _, line := range slices.SortedFunc(maps.Keys(sums), func(a, b int64) int { return cmp.Compare(sums[b], sums[a]) }) {
+			rows = append(rows, []any{"model.py", line, "forward", sums[line]})
+		}
+		return rows
 	}},
 	{"events by kind and host", "select kind, count(*) from events where run = '77' and kind in ('mmap', 'exit', 'end') group by kind order by kind", func(all []*rankModel) [][]any {
 		return [][]any{{"end", len(all)}, {"exit", len(all)}, {"mmap", 20 * len(all)}}

@@ -38,6 +38,7 @@ type (
 		ioctls      int64
 		ioctlTime   int64
 		description string
+		allocated   int64
 	}
 	// kernelRow is a launch, in table kernels.
 	kernelRow struct {
@@ -66,6 +67,24 @@ type (
 		by      string
 		bytes   int64
 		margin  int64
+	}
+	// stackRow is a function that had been called where a library call was made, or where a
+	// thread waited in one, in table stacks.
+	stackRow struct {
+		t        int64
+		time     int64
+		pid      int32
+		tid      int32
+		call     int64
+		name     string
+		waits    bool
+		frame    int32
+		language string
+		function string
+		symbol   string
+		file     string
+		line     int32
+		address  int64
 	}
 	// ioctlRow is a device call that is an ioctl, in table ioctls.
 	ioctlRow struct {
@@ -190,6 +209,25 @@ var callRowColumns = []column[callRow]{
 	int64s("ioctls", func(r *callRow) int64 { return r.ioctls }),
 	int64s("ioctl_time", func(r *callRow) int64 { return r.ioctlTime }),
 	texts("call", func(r *callRow) string { return r.description }),
+	int64s("allocated", func(r *callRow) int64 { return r.allocated }),
+}
+
+// stackRowColumns are the columns of a stackRow.
+var stackRowColumns = []column[stackRow]{
+	int64s("t", func(r *stackRow) int64 { return r.t }),
+	int64s("time", func(r *stackRow) int64 { return r.time }),
+	int32s("pid", func(r *stackRow) int32 { return r.pid }),
+	int32s("tid", func(r *stackRow) int32 { return r.tid }),
+	int64s("call", func(r *stackRow) int64 { return r.call }),
+	texts("name", func(r *stackRow) string { return r.name }),
+	bools("waits", func(r *stackRow) bool { return r.waits }),
+	int32s("frame", func(r *stackRow) int32 { return r.frame }),
+	texts("language", func(r *stackRow) string { return r.language }),
+	maybeTexts("function", func(r *stackRow) string { return r.function }),
+	maybeTexts("symbol", func(r *stackRow) string { return r.symbol }),
+	maybeTexts("file", func(r *stackRow) string { return r.file }),
+	int32s("line", func(r *stackRow) int32 { return r.line }),
+	int64s("address", func(r *stackRow) int64 { return r.address }),
 }
 
 // kernelRowColumns are the columns of a kernelRow.
@@ -335,7 +373,7 @@ var runRowColumns = []column[runRow]{
 var memoryNames = [quantities]string{"vidmem", "sysmem", "fabric", "mapped", "objects"}
 
 // tableNames are the tables that [Tables] writes.
-var tableNames = [...]string{"events", "api", "kernels", "ioctls", "images", "memory", "failures", "runs", "gpu"}
+var tableNames = [...]string{"events", "api", "kernels", "ioctls", "images", "memory", "failures", "runs", "gpu", "stacks"}
 
 // Tables writes a recording as tables in Parquet files. It is for one goroutine.
 type Tables struct {
@@ -353,6 +391,7 @@ type Tables struct {
 	memory   *table[memoryRow]
 	failures *table[failureRow]
 	gpu      *table[gpuRow]
+	stacks   *table[stackRow]
 	runs     *table[runRow]
 
 	slots   []slot
@@ -407,6 +446,7 @@ func NewTables(open func(table string) (io.Writer, error), h *traces.Header, d *
 	t.failures = newTable(files[6], enc, failureRowColumns, func(a, b *failureRow) int { return cmp.Compare(a.t, b.t) })
 	t.runs = newTable(files[7], enc, runRowColumns, nil)
 	t.gpu = newTable(files[8], enc, gpuRowColumns, func(a, b *gpuRow) int { return cmp.Compare(a.t, b.t) })
+	t.stacks = newTable(files[9], enc, stackRowColumns, func(a, b *stackRow) int { return cmp.Compare(a.t, b.t) })
 	return t, nil
 }
 
@@ -488,6 +528,8 @@ func (t *Tables) row(ev *traces.Event, c *ioctl.Call) {
 			t.run.gaps++
 		case traces.KindEnd:
 			t.run.complete = true
+		case traces.KindStack:
+			t.calledFrom(ev)
 		}
 		r := eventRow{
 			t: ev.Time, time: t.start + ev.Time, dur: known(ev.Dur, timed && isCall(ev.Kind)), pid: ev.PID, tid: ev.TID, kind: ev.Kind.String(), fd: ev.FD, file: int64(ev.File),
@@ -526,6 +568,22 @@ func (t *Tables) work(ev *traces.Event) {
 		r.bytes = int64(min(w.Subject, math.MaxInt64))
 	}
 	t.gpu.add(&r, len(r.kernel)+len(r.symbol))
+}
+
+// calledFrom writes the functions that led to the call that a thread is in.
+func (t *Tables) calledFrom(ev *traces.Event) {
+	r := stackRow{t: ev.Time, time: t.start + ev.Time, pid: ev.PID, tid: ev.TID, call: -1, name: t.shared([]byte(ev.Name)), waits: ev.Flags&traces.FlagUnfinished != 0}
+	if t.in != nil && t.in.Name == ev.Name {
+		r.call = t.in.Start
+	}
+	for i, f := range ev.Stack() {
+		r.frame, r.language, r.file, r.line, r.address = int32(i), t.shared([]byte(f.Language)), t.shared([]byte(f.File)), int32(f.Line), int64(f.Offset)
+		r.function, r.symbol = t.shared([]byte(f.Func)), ""
+		if f.Language == traces.LanguageNative {
+			r.function, r.symbol = t.shared([]byte(t.demangle(f.Func))), r.function
+		}
+		t.stacks.add(&r, 0)
+	}
 }
 
 // callNames returns what a system call is called, and what it is about.
@@ -644,6 +702,9 @@ func (t *Tables) end(f *api.Frame, ev *traces.Event) {
 	}
 	if returned {
 		r.result = f.Function.ResultName(ev.Ret)
+		if m, ok := f.Memory(ev); ok && !m.Failed && !m.Freed {
+			r.allocated = int64(min(m.Size, math.MaxInt64))
+		}
 	}
 	t.calls.add(&r, len(r.description))
 	switch {
@@ -665,5 +726,5 @@ func (t *Tables) Close() error {
 		t.library(&end, false)
 	}
 	t.runs.add(&t.run, 0)
-	return errors.Join(t.events.close(), t.calls.close(), t.kernels.close(), t.ioctls.close(), t.images.close(), t.memory.close(), t.failures.close(), t.runs.close(), t.gpu.close())
+	return errors.Join(t.events.close(), t.calls.close(), t.kernels.close(), t.ioctls.close(), t.images.close(), t.memory.close(), t.failures.close(), t.runs.close(), t.gpu.close(), t.stacks.close())
 }

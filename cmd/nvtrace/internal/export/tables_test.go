@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"testing"
@@ -168,6 +169,47 @@ func compareTables(t *testing.T, file string, h *traces.Header, events []*traces
 	complete, _ := run["complete"].(bool)
 	if run["events"] != int64(len(events)) || run["start"] != h.Start || !complete {
 		t.Errorf("%s: %d events: %v", file, len(events), run)
+	}
+}
+
+// TestTablesStacks has where calls were made, and what they allocated.
+func TestTablesStacks(t *testing.T) {
+	stack := func(at int64, name string, flags traces.Flags, frames ...traces.StackFrame) *traces.Event {
+		ev := &traces.Event{Kind: traces.KindStack, PID: 1, TID: 2, Time: at, FD: -1, Name: name, Flags: flags}
+		ev.SetStack(frames)
+		return ev
+	}
+	python := traces.StackFrame{Language: "python", File: "/app/train.py", Func: "step", Line: 12}
+	got := exportTables(t, &traces.Header{Start: 1000, PID: 1}, slices.Values([]*traces.Event{
+		{Kind: traces.KindCall, PID: 1, TID: 2, Time: 10, FD: -1, Name: "cuMemAlloc_v2", Path: "/lib/libcuda.so.1", Args: [6]uint64{0x50, 4096}},
+		stack(12, "cuMemAlloc_v2", 0, traces.StackFrame{Language: traces.LanguageNative, File: "/lib/libtorch.so", Func: "_Z4gemmv", Offset: 0x123}, python),
+		{Kind: traces.KindReturn, PID: 1, TID: 2, Time: 10, Dur: 20, FD: -1, Name: "cuMemAlloc_v2", Mem: []traces.Seg{{Addr: 0x50, Len: 8, Out: []byte{0, 0x10, 0, 0, 0, 0, 0, 0}}}},
+		{Kind: traces.KindCall, PID: 1, TID: 2, Time: 40, FD: -1, Name: "cuMemFree_v2", Path: "/lib/libcuda.so.1", Args: [6]uint64{0x1000}},
+		{Kind: traces.KindReturn, PID: 1, TID: 2, Time: 40, Dur: 5, FD: -1, Name: "cuMemFree_v2"},
+		{Kind: traces.KindCall, PID: 1, TID: 2, Time: 50, FD: -1, Name: "cuCtxSynchronize", Path: "/lib/libcuda.so.1"},
+		stack(90, "cuCtxSynchronize", traces.FlagUnfinished, python),
+		stack(91, "cuCtxDestroy", 0, python), // the thread is in no such call
+		{Kind: traces.KindEnd, Time: 100, FD: -1},
+	}))
+	row := func(at, call int64, name string, waits bool, frame int64, more map[string]any) map[string]any {
+		r := map[string]any{"t": at, "time": at + 1000, "pid": int64(1), "tid": int64(2), "call": call, "name": name, "waits": waits, "frame": frame, "line": int64(0), "address": int64(0)}
+		maps.Copy(r, more)
+		return r
+	}
+	step := map[string]any{"language": "python", "function": "step", "file": "/app/train.py", "line": int64(12)}
+	want := []map[string]any{
+		row(12, 10, "cuMemAlloc_v2", false, 0, map[string]any{"language": "native", "function": "_Z4gemmv", "symbol": "_Z4gemmv", "file": "/lib/libtorch.so", "address": int64(0x123)}),
+		row(12, 10, "cuMemAlloc_v2", false, 1, step),
+		row(90, 50, "cuCtxSynchronize", true, 0, step),
+		row(91, -1, "cuCtxDestroy", false, 0, step),
+	}
+	if d := cmp.Diff(want, got["stacks"]); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	for i, allocated := range []int64{4096, 0, 0} {
+		if row := got["api"][i]; row["allocated"] != allocated {
+			t.Errorf("%v allocated %v, want %d", row["name"], row["allocated"], allocated)
+		}
 	}
 }
 
