@@ -17,9 +17,10 @@ const (
 )
 
 // Names knows which kernel a handle stands for, in each process, from the calls
-// that looked it up. The zero value knows none.
+// that looked it up, and on which GPU a context is. The zero value knows none.
 type Names struct {
-	of map[int32]map[uint64]string
+	of      map[int32]map[uint64]string
+	devices map[contextKey]int32 // of contexts
 }
 
 // kernel returns the name, as the image has it (mangled as a rule), of the
@@ -86,12 +87,44 @@ func (n *Names) add(ev *traces.Event) {
 			n.of[ev.Child] = maps.Clone(m)
 		}
 	case traces.KindExec:
-		delete(n.of, ev.PID)
+		n.forget(ev.PID)
 	case traces.KindExit:
 		if ev.TID == ev.PID {
-			delete(n.of, ev.PID)
+			n.forget(ev.PID)
 		}
 	}
+}
+
+// forget drops what is known of a process.
+func (n *Names) forget(pid int32) {
+	delete(n.of, pid)
+	maps.DeleteFunc(n.devices, func(k contextKey, _ int32) bool { return k.pid == pid })
+}
+
+// madeContext takes in the return of a call that makes a context, or takes a device's own.
+func (n *Names) madeContext(f *Frame, ev *traces.Event) {
+	if f.Module.Library != Driver || !strings.HasPrefix(f.Name, "cuCtxCreate") && !strings.HasPrefix(f.Name, "cuDevicePrimaryCtxRetain") || f.Function.Failed(ev.Ret) {
+		return
+	}
+	context, ok := f.Arg("pctx", ev)
+	device, ok2 := f.Arg("dev", ev)
+	k := contextKey{f.PID, context}
+	if _, known := n.devices[k]; !ok || !ok2 || !known && len(n.devices) >= maxContexts {
+		return
+	}
+	if n.devices == nil {
+		n.devices = make(map[contextKey]int32)
+	}
+	n.devices[k] = int32(device)
+}
+
+// Device returns the number, as the program counts, of the GPU that a context is on; -1 where
+// that is not known.
+func (n *Names) Device(pid int32, context uint64) int32 {
+	if d, ok := n.devices[contextKey{pid, context}]; ok {
+		return d
+	}
+	return -1
 }
 
 // naming says how a function gives a kernel a name: the handle that it returns
@@ -140,7 +173,11 @@ func (n *Names) entered(f *Frame, ev *traces.Event) {
 
 // returned takes in what a call that looked a kernel up found.
 func (n *Names) returned(f *Frame, ev *traces.Event) {
-	if f.Function == nil || len(f.text) == 0 || f.Function.Failed(ev.Ret) {
+	if f.Function == nil {
+		return
+	}
+	n.madeContext(f, ev)
+	if len(f.text) == 0 || f.Function.Failed(ev.Ret) {
 		return
 	}
 	r, ok := namings[baseName(f.Name)]

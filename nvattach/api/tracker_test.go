@@ -307,3 +307,34 @@ func BenchmarkCall(b *testing.B) {
 		}
 	})
 }
+
+// TestDevices has contexts of two processes: on which GPU each is, and that a program that
+// another replaced has none.
+func TestDevices(t *testing.T) {
+	const libcuda = "/lib/libcuda.so.1"
+	tr := NewTracker()
+	made := func(pid int32, at int64, name string, result int64, context uint64, args ...uint64) {
+		c := call(at, libcuda, name, args...)
+		r := out(ret(c, 1, result), args[0], words(context))
+		c.PID, r.PID = pid, pid
+		tr.Add(c)
+		tr.Add(r)
+	}
+	made(1, 1, "cuCtxCreate_v2", 0, 0xc0, 0x50, 0, 1)
+	made(1, 2, "cuDevicePrimaryCtxRetain", 0, 0xc1, 0x50, 3)
+	made(1, 3, "cuDevicePrimaryCtxRetain", 101, 0xc2, 0x50, 9) // CUDA_ERROR_INVALID_DEVICE
+	made(2, 4, "cuCtxCreate_v4", 0, 0xc0, 0x50, 0, 0, 2)
+	check := func(pid int32, context uint64, want int32) {
+		t.Helper()
+		if got := tr.Names.Device(pid, context); got != want {
+			t.Errorf("context %#x of process %d is on %d, want %d", context, pid, got, want)
+		}
+	}
+	check(1, 0xc0, 1)
+	check(1, 0xc1, 3)
+	check(1, 0xc2, -1)
+	check(2, 0xc0, 2)
+	tr.Add(&traces.Event{Kind: traces.KindExec, PID: 1, TID: 1, Time: 5, FD: -1})
+	check(1, 0xc0, -1)
+	check(2, 0xc0, 2)
+}

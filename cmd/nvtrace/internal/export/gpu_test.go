@@ -22,7 +22,7 @@ func TestGPU(t *testing.T) {
 	}
 	for i, want := range []map[string]any{
 		{"t": int64(-1), "symbol": "_Z4kernv"}, // damage is shown as it is
-		{"t": int64(3000), "dur": int64(2048), "call": int64(2000), "stream": int64(0x77), "context": int64(0xc0), "symbol": "_Z4kernv", "by": "cuLaunchKernel", "bytes": int64(0), "margin": int64(700)},
+		{"t": int64(3000), "dur": int64(2048), "call": int64(2000), "stream": int64(0x77), "context": int64(0xc0), "symbol": "_Z4kernv", "by": "cuLaunchKernel", "bytes": int64(0), "margin": int64(700), "device": int64(1)},
 		{"t": int64(5000), "dur": int64(3000), "call": int64(3000), "symbol": "_Z4kernv"},
 		{"t": int64(12000), "dur": int64(8000), "call": int64(4000), "stream": int64(0), "by": "cuMemcpyHtoD_v2", "bytes": int64(4096)},
 	} {
@@ -67,7 +67,7 @@ func TestProfileGPU(t *testing.T) {
 		if s.Value[valueGPU] == 0 {
 			continue
 		}
-		text := fmt.Sprint(s.Value[valueGPU], s.Label["kernel"], s.Label["stream"], s.Label["rank"])
+		text := fmt.Sprint(s.Value[valueGPU], s.Label["kernel"], s.Label["stream"], s.Label["device"], s.Label["rank"])
 		for i := range s.Location {
 			l := s.Location[i].Line[0]
 			text += fmt.Sprintf(" %s:%d", l.Function.Name, l.Line)
@@ -76,9 +76,9 @@ func TestProfileGPU(t *testing.T) {
 	}
 	slices.Sort(got)
 	want := []string{
-		"2048 [kernv] [0x77] [3] kernv:0 cuLaunchKernel:0 gemm:0 libtorch.so+0x456:0 step:12 app:0",
-		"3000 [kernv] [0x77] [3] kernv:0 cuLaunchKernel:0 app:0",
-		"8000 [cuMemcpyHtoD] [0x0] [3] cuMemcpyHtoD:0 cuMemcpyHtoD_v2:0 app:0",
+		"2048 [kernv] [0x77] [1] [3] kernv:0 cuLaunchKernel:0 gemm:0 libtorch.so+0x456:0 step:12 app:0",
+		"3000 [kernv] [0x77] [1] [3] kernv:0 cuLaunchKernel:0 app:0",
+		"8000 [cuMemcpyHtoD] [0x0] [1] [3] cuMemcpyHtoD:0 cuMemcpyHtoD_v2:0 app:0",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q\nwant %q", got, want)

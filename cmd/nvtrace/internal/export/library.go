@@ -356,6 +356,9 @@ func (p *Profile) work(ev *traces.Event) {
 	default:
 		s = p.newSample(append(p.appendStack([]*profile.Location{key.leaf}, stack), key.program))
 		p.label(s, k.task, "kernel", clean(name), "stream", "0x"+strconv.FormatUint(w.Stream, 16), "context", "0x"+strconv.FormatUint(w.Context, 16))
+		if device := p.tracker.Names.Device(ev.PID, w.Context); device >= 0 {
+			s.Label["device"] = []string{strconv.Itoa(int(device))}
+		}
 		p.samples[key] = s
 	}
 	s.Value[valueGPU] += w.Dur

@@ -30,7 +30,7 @@ import (
 //	bytes  bytes        memory on the GPU, in the host and on the fabric that the
 //	                    calls allocated, and lengths of the mappings that they made
 //	gpu    nanoseconds  that GPUs worked for the calls: stacks end with the kernel, and have the
-//	                    labels kernel, stream and context
+//	                    labels kernel, stream, context and, where that is known, device
 //	allocated, live     bytes that calls of the CUDA driver allocated, and that were not given
 //	                    back by the end, or at Profile.At
 //

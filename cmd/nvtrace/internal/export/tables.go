@@ -67,6 +67,7 @@ type (
 		by      string
 		bytes   int64
 		margin  int64
+		device  int32
 	}
 	// stackRow is a function that had been called where a library call was made, or where a
 	// thread waited in one, in table stacks.
@@ -258,6 +259,7 @@ var gpuRowColumns = []column[gpuRow]{
 	texts("by", func(r *gpuRow) string { return r.by }),
 	int64s("bytes", func(r *gpuRow) int64 { return r.bytes }),
 	int64s("margin", func(r *gpuRow) int64 { return r.margin }),
+	int32s("device", func(r *gpuRow) int32 { return r.device }),
 }
 
 // ioctlRowColumns are the columns of a ioctlRow.
@@ -560,7 +562,7 @@ func (t *Tables) work(ev *traces.Event) {
 	w := ev.Work()
 	r := gpuRow{
 		t: w.Start, time: t.start + w.Start, dur: w.Dur, pid: ev.PID, tid: ev.TID, call: w.Call, stream: int64(w.Stream), context: int64(w.Context),
-		by: clean(clip(ev.Name, maxName)), margin: w.Margin,
+		by: clean(clip(ev.Name, maxName)), margin: w.Margin, device: t.tracker.Names.Device(ev.PID, w.Context),
 	}
 	if symbol, kernel := t.tracker.Describe(ev); kernel {
 		r.kernel, r.symbol = clean(clip(t.demangle(symbol), maxText)), clean(clip(symbol, maxText))
