@@ -104,7 +104,7 @@ $(NVDISASM):
 	python3 -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary=:all: --no-deps --target .cache/nvdisasm -r fatbin/sass/testdata/nvdisasm.txt
 	test -x $@
 
-# Engines that the test of Parquet's tables asks; PYTHONPATH=.cache/ENGINE finds each.
+# Engines that the test of Parquet's tables asks.
 DUCKDB      := .cache/duckdb/duckdb/__init__.py
 CLICKHOUSE  := .cache/clickhouse/chdb/__init__.py
 SPARK       := .cache/spark/pyspark/__init__.py
@@ -139,7 +139,7 @@ check: generate lint test race cross ## what a change must pass
 
 ci: deps-ptxas deps-nvdisasm deps-duckdb testdata-cuda ## what continuous integration runs
 	$(MAKE) all
-	NVTRACE_REQUIRE=gcc,ptxas,nvdisasm,replay,nvcc,duckdb PYTHONPATH=$(CURDIR)/.cache/duckdb NVTRACE_PTXAS=$(PTXAS) NVTRACE_NVDISASM=$(NVDISASM) NVTRACE_NVCC=$(CURDIR)/.cache/cuda/bin/nvcc $(MAKE) check
+	NVTRACE_REQUIRE=gcc,ptxas,nvdisasm,replay,nvcc,duckdb NVTRACE_PTXAS=$(PTXAS) NVTRACE_NVDISASM=$(NVDISASM) NVTRACE_NVCC=$(CURDIR)/.cache/cuda/bin/nvcc $(MAKE) check
 	NVTRACE_REQUIRE=gcc $(MAKE) demo docs
 	$(MAKE) fuzz FUZZTIME=1000x
 

@@ -354,8 +354,13 @@ func TestTablesSQL(t *testing.T) {
 	}
 	for _, e := range engines {
 		t.Run(e.name, func(t *testing.T) {
+			fetched, err := filepath.Abs(filepath.Join("../../.cache", e.name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Setenv("PYTHONPATH", fetched+string(os.PathListSeparator)+os.Getenv("PYTHONPATH"))
 			if out, err := exec.Command(python, "-c", "import "+e.module).CombinedOutput(); err != nil {
-				need.Missing(t, e.name, fmt.Sprintf("python3 has no module %s (make %s, then PYTHONPATH=$PWD/.cache/%s): %s", e.module, e.target, e.name, out[max(0, len(out)-100):]))
+				need.Missing(t, e.name, fmt.Sprintf("python3 has no module %s (make %s fetches it): %s", e.module, e.target, out[max(0, len(out)-100):]))
 			}
 			if e.name == "spark" {
 				need.Tool(t, "java", "")
