@@ -68,7 +68,11 @@ func spoil(events []*traces.Event, data []byte) []*traces.Event {
 func FuzzEvents(f *testing.F) {
 	h, events := recording(f, "../../../../traces/corpus/nvidia-smi.nvt")
 	_, small := recording(f, "testdata/small.jsonl")
-	events = append(events, small...)
+	last := events[len(events)-1].Time
+	for _, ev := range small {
+		ev.Time += last
+		events = append(events, ev)
+	}
 	f.Add([]byte{})
 	for op := range byte(16) {
 		f.Add([]byte{10, 0, op, 0x80, 63, 7, 20, 0, op, 0x7f, 40, 0, 110, 0, op, 0xff, 3, 1})
