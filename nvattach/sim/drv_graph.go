@@ -120,7 +120,8 @@ func (c *call) kernelWork(l *launch, r result) (*work, result) {
 	}
 	p := c.p
 	w := &work{kind: nodeKernel, launch: l}
-	w.run = func(x *cudaContext) result { return p.execute(x, w.launch) }
+	w.kernel = func(x *cudaContext, id uint64) result { return p.execute(x, w.launch, id) }
+	w.run = func(x *cudaContext) result { return w.kernel(x, 0) }
 	return w, success
 }
 

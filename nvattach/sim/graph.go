@@ -24,6 +24,7 @@ const (
 type work struct {
 	kind   nodeKind
 	run    func(x *cudaContext) result
+	kernel func(x *cudaContext, id uint64) result // run of a launch that is a node of a graph: it has that %gridid
 	launch *launch
 	copy   *copy2
 	fill   *fill
@@ -114,6 +115,7 @@ type execNode struct {
 	w       *work
 	deps    []int
 	disable bool
+	id      uint64 // %gridid of a kernel, from the graph's first launch on
 }
 
 // flatten orders the nodes so that each comes after what it depends on; false if
@@ -165,7 +167,11 @@ func (e *graphExec) run(x *cudaContext, nodes []execNode) result {
 			for _, d := range n.deps {
 				<-done[d]
 			}
-			if n.w.run != nil && !n.disable && x.status() == success {
+			switch {
+			case n.disable || x.status() != success:
+			case n.w.kernel != nil:
+				x.fail(n.w.kernel(x, n.id))
+			case n.w.run != nil:
 				x.fail(n.w.run(x))
 			}
 		}()
@@ -180,7 +186,10 @@ func (e *graphExec) run(x *cudaContext, nodes []execNode) result {
 func (c *call) launchGraph(e *graphExec, s *stream) result {
 	nodes := make([]execNode, len(e.order)) // as it is now: parameters may be set later
 	for i, n := range e.order {
-		nodes[i] = execNode{w: n.w, deps: n.deps, disable: n.disable}
+		if n.id == 0 && n.w.kind == nodeKernel {
+			n.id = s.ctx.dev.machine.NewID()
+		}
+		nodes[i] = execNode{w: n.w, deps: n.deps, disable: n.disable, id: n.id}
 		if n.w.kind == nodeHost || n.w.kind == nodeGraph {
 			c.needHelper()
 		}

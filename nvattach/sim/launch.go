@@ -171,7 +171,8 @@ func (c *call) launch(s *stream, l *launch) result {
 	p := c.p
 	l.tid = int(c.th.id)
 	w := &work{kind: nodeKernel, launch: l}
-	w.run = func(x *cudaContext) result { return p.execute(x, w.launch) }
+	w.kernel = func(x *cudaContext, id uint64) result { return p.execute(x, w.launch, id) }
+	w.run = func(x *cudaContext) result { return w.kernel(x, 0) }
 	_, r := c.submit(s, w)
 	return r
 }
@@ -179,17 +180,17 @@ func (c *call) launch(s *stream, l *launch) result {
 // errTooLong is why a kernel is stopped that ran for longer than Options.Timeout.
 var errTooLong = errors.New("the kernel ran longer than the simulation allows")
 
-// execute runs a kernel to its end, on the goroutine of its operation. A hook may change cfg, or
+// execute runs a kernel to its end, with the %gridid id or, if that is 0, one of its own, on the goroutine of its operation. A hook may change cfg, or
 // try the kernel first. A kernel that was stopped because its program has ended is no error of
 // anybody's.
-func (p *Process) execute(x *cudaContext, l *launch) result {
+func (p *Process) execute(x *cudaContext, l *launch, id uint64) result {
 	ctx := p.ctx
 	if t := p.sim.opts.Timeout; t > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, t, errTooLong)
 		defer cancel()
 	}
-	cfg := &emu.LaunchConfig{Grid: l.grid, Block: l.block, Cluster: l.cluster, SharedBytes: l.shared, Params: l.params, Cooperative: l.cooperative}
+	cfg := &emu.LaunchConfig{Grid: l.grid, Block: l.block, Cluster: l.cluster, SharedBytes: l.shared, Params: l.params, Cooperative: l.cooperative, ID: id}
 	if l.cooperative {
 		// What cooperative groups synchronise a grid with: two words, of which the
 		// second is the barrier's count.

@@ -307,7 +307,12 @@ type LaunchConfig struct {
 	Budget      uint64    // thread instructions; 0: that of the machine
 	EnvRegs     [4]uint32 // %envreg0 to %envreg3; a driver passes the address of a grid's barrier in 1 (high) and 2 (low)
 	Race        *RaceLog  // gets the data races; nil: not looked for. Slow, one block at a time
+	ID          uint64    // %gridid, from [Machine.NewID]; 0: one that no other launch has
 }
+
+// NewID returns a %gridid for launches that come one after the other, as those of a node of a graph,
+// which keeps its over all of the graph's launches.
+func (m *Machine) NewID() uint64 { return m.launches.Add(1) }
 
 // Stats says what a launch did.
 type Stats struct {
@@ -334,7 +339,10 @@ func (m *Machine) prepare(k *Kernel, cfg *LaunchConfig) (*launch, error) {
 	if cfg == nil {
 		cfg = &LaunchConfig{}
 	}
-	l := &launch{machine: m, kernel: k, prog: k.prog, cfg: *cfg, id: m.launches.Add(1)}
+	l := &launch{machine: m, kernel: k, prog: k.prog, cfg: *cfg, id: cfg.ID}
+	if l.id == 0 {
+		l.id = m.NewID()
+	}
 	if l.cfg.Cluster == (Dim3{}) {
 		l.cfg.Cluster = k.reqCta
 	}
