@@ -2,6 +2,7 @@ package nvattach
 
 import (
 	"encoding/binary"
+	"math/bits"
 
 	"nvtrace/ptx"
 	"nvtrace/ptx/bpf"
@@ -16,6 +17,20 @@ type Clock struct {
 	Offset int64
 	Since  uint64 // when Offset was measured, by %globaltimer
 	Drift  int64
+	Margin uint64 // Offset may be off by so much either way
+}
+
+// Monotonic returns what CLOCK_MONOTONIC said when %globaltimer was timer.
+func (c *Clock) Monotonic(timer uint64) int64 {
+	since := timer - c.Since
+	high, _ := bits.Mul64(since, uint64(c.Drift)) // of numbers without a sign
+	if int64(since) < 0 {
+		high -= uint64(c.Drift)
+	}
+	if c.Drift < 0 {
+		high -= since
+	}
+	return int64(timer) + c.Offset + int64(high)
 }
 
 // bytes is the clock as the maps' memory has it, at clockOff.

@@ -108,7 +108,7 @@ func (v *visit) compareClocks(c *context) {
 		return
 	}
 	tr.log.Debug("clocks compared", "pid", v.p.pid, "timer", m.timer, "host", m.host, "margin", m.margin)
-	fit := nvattach.Clock{Offset: int64(m.host - m.timer), Since: m.timer}
+	fit := nvattach.Clock{Offset: int64(m.host - m.timer), Since: m.timer, Margin: m.margin}
 	switch {
 	case k.past.timer == 0:
 		k.past = m

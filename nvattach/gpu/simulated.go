@@ -128,8 +128,10 @@ func (s *Simulated) context(proc *sim.Process) (*session.Context, error) {
 	}
 	s.of[proc] = c
 	if s.o.Session.Clocks() {
+		before := monotonic()
 		real := hostClock(unix.CLOCK_REALTIME)
-		err = c.SetClock(nvattach.Clock{Offset: int64(monotonic() - real), Since: real})
+		margin := (monotonic() - before + 1) / 2
+		err = c.SetClock(nvattach.Clock{Offset: int64(before + margin - real), Since: real, Margin: margin})
 	}
 	return c, err
 }
