@@ -464,7 +464,7 @@ func (p *printer) remarkEvent(ev *traces.Event) {
 	case traces.KindGPU:
 		w := ev.Work()
 		p.mark(colorNote, "--- GPU: ")
-		p.dst = appendSafe(p.dst, ev.Name)
+		p.dst = appendSafe(p.dst, cmp.Or(w.Kernel, ev.Name))
 		p.text(" from ")
 		p.dst = strconv.AppendFloat(p.dst, float64(w.Start)/1e9, 'f', 6, 64)
 		p.text(" s on, for ")
@@ -472,8 +472,14 @@ func (p *printer) remarkEvent(ev *traces.Event) {
 		if ev.Flags&traces.FlagUnfinished != 0 {
 			p.text(" by now, and not known to be over")
 		}
-		p.text(", on stream 0x")
-		p.dst = strconv.AppendUint(p.dst, w.Stream, 16)
+		if w.Kernel != "" {
+			p.text(", launch ")
+			p.dst = strconv.AppendUint(p.dst, w.Launch, 10)
+			p.text(", by a probe")
+		} else {
+			p.text(", on stream 0x")
+			p.dst = strconv.AppendUint(p.dst, w.Stream, 16)
+		}
 		p.mark(colorOff, " ---")
 	case traces.KindLost:
 		p.mark(colorError, "--- nvtrace: ")

@@ -457,6 +457,10 @@ func (j jsonPrinter) library(ev *traces.Event) {
 		j.hex("stream", w.Stream)
 		j.hex("context", w.Context)
 		j.hex("subject", w.Subject)
+		if w.Kernel != "" {
+			j.string("kernel", w.Kernel)
+			j.int("launch", int64(w.Launch))
+		}
 		j.dst = append(j.dst, '}')
 	}
 	if b := ev.Probe; b != nil {

@@ -91,7 +91,7 @@ type Event struct {
 	Name  string   // KindCall, KindReturn, KindImage: the function; KindKernel: the kernel; KindOther: the kind's name in the file
 	Path  string   // KindOpen: the path as given; KindExec: the executable; KindCall: the library; KindImage: the library that called the loader
 	Argv  []string // KindExec
-	Text  string   // KindNote, KindGap, KindFault, KindMap, KindThread
+	Text  string   // KindNote, KindGap, KindFault, KindMap, KindThread; KindGPU: the kernel, of which a probe noted the times
 	Data  string   // KindMap: a JSON object; KindCount, KindStack: an array
 	Mem   []Seg    // copied memory, outermost first
 	Image *Image   // KindImage, KindKernel
@@ -224,14 +224,30 @@ type Work struct {
 	Stream, Context uint64 // handles
 	Subject         uint64 // the function or graph that was launched, or bytes that were copied; 0: neither is known
 	Margin          int64  // Start may be off by so much either way, as the clocks of the GPU and the host were compared
+	// Kernel is, mangled, of which a probe in it noted the times, "" where events of the driver did. It
+	// is not known then by which call it was launched, nor on which stream; Launch is its %gridid: all
+	// launches of a node of a graph have the same, and no others.
+	Kernel string
+	Launch uint64
+}
+
+// SetWork makes e an event of KindGPU by a probe, with w's Start, Dur, Context, Margin, Kernel and
+// Launch.
+func (e *Event) SetWork(w *Work) {
+	e.Kind, e.Text, e.Ret = KindGPU, w.Kernel, w.Margin
+	e.Args = [6]uint64{0, uint64(w.Start), uint64(w.Dur), 0, w.Context, w.Launch}
 }
 
 // Work returns what an event of KindGPU says.
 func (e *Event) Work() Work {
-	return Work{
+	w := Work{
 		Call: int64(e.Args[0]), Start: int64(e.Args[1]), Dur: int64(e.Args[2]),
 		Stream: e.Args[3], Context: e.Args[4], Subject: e.Args[5], Margin: e.Ret,
 	}
+	if e.Text != "" {
+		w.Kernel, w.Launch, w.Subject = e.Text, w.Subject, 0
+	}
+	return w
 }
 
 // StackFrame is a call in a stack.

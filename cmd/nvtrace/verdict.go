@@ -507,11 +507,14 @@ func (v *verdict) writeGPU(line func(what, format string, args ...any)) {
 			who = fmt.Sprintf(" of process %d", c.PID)
 		}
 		where := ""
-		if slices.ContainsFunc(v.GPU.Contexts, func(o api.GPUTime) bool { return o.PID == c.PID && o.Context != c.Context }) {
-			where = fmt.Sprintf(" of context %#x", c.Context)
+		if c.Streams > 0 { // of kernels that were timed by probes it is not known
+			where = " on " + counted(uint64(c.Streams), "stream")
 		}
-		line("GPU busy"+who, "%s of the %s from its first work to its last; %s on %s", percentText(c.Busy, span), orZero(duration(span)),
-			countedAs(c.Works, "kernel or copy", "kernels and copies"), counted(uint64(c.Streams), "stream")+where)
+		if slices.ContainsFunc(v.GPU.Contexts, func(o api.GPUTime) bool { return o.PID == c.PID && o.Context != c.Context }) {
+			where += fmt.Sprintf(" of context %#x", c.Context)
+		}
+		line("GPU busy"+who, "%s of the %s from its first work to its last; %s%s", percentText(c.Busy, span), orZero(duration(span)),
+			countedAs(c.Works, "kernel or copy", "kernels and copies"), where)
 		var reasons []string
 		for k, idle := range c.Idle {
 			if k == maxIdle || idle.Time*100 < span {

@@ -16,6 +16,8 @@ const (
 	maxContexts = 1 << 10
 	maxWorkers  = 1 << 8  // threads with a history
 	maxReasons  = 1 << 10 // of a context
+
+	maxKernelName = 8 << 10 // bytes; the longest of PyTorch's have some thousand
 )
 
 // GPUTime is when the GPU of a context was busy. Times are in nanoseconds.
@@ -44,17 +46,20 @@ type IdleTime struct {
 type WorkTime struct {
 	Name   string `json:"name"`
 	Kernel bool   `json:"kernel"`
-	Works  uint64 `json:"works"`
-	Total  int64  `json:"total"`
-	Min    int64  `json:"min"`
-	Max    int64  `json:"max"`
-	Bytes  uint64 `json:"bytes,omitempty"` // copied
+	// Probe says that a probe in the kernel noted the times. Of a kernel that was timed by events, too,
+	// these are left out.
+	Probe bool   `json:"probe,omitempty"`
+	Works uint64 `json:"works"`
+	Total int64  `json:"total"`
+	Min   int64  `json:"min"`
+	Max   int64  `json:"max"`
+	Bytes uint64 `json:"bytes,omitempty"` // copied
 }
 
 // GPUTimes adds up what GPUs did. It is for one goroutine.
 type GPUTimes struct {
 	contexts map[contextKey]*gpuContext
-	kinds    map[string]*WorkTime
+	kinds    map[workKey]*WorkTime
 	threads  map[threadKey]*history
 	pending  []pendingWork
 }
@@ -62,6 +67,12 @@ type GPUTimes struct {
 type contextKey struct {
 	pid     int32
 	context uint64
+}
+
+// workKey is a kind of work. One whose name is not known counts as the others do that found no room.
+type workKey struct {
+	name  string
+	probe bool
 }
 
 type gpuContext struct {
@@ -89,12 +100,15 @@ type pastCall struct {
 
 // NewGPUTimes returns one that has seen nothing yet.
 func NewGPUTimes() *GPUTimes {
-	return &GPUTimes{contexts: make(map[contextKey]*gpuContext), kinds: make(map[string]*WorkTime), threads: make(map[threadKey]*history)}
+	return &GPUTimes{contexts: make(map[contextKey]*gpuContext), kinds: make(map[workKey]*WorkTime), threads: make(map[threadKey]*history)}
 }
 
 // Describe says what a GPU did, from an event of KindGPU: the name of a kernel, "" where it is not
 // known, or what a function that copies is called.
 func (t *Tracker) Describe(ev *traces.Event) (name string, kernel bool) {
+	if k := ev.Work().Kernel; k != "" {
+		return k[:min(len(k), maxKernelName)], true
+	}
 	l := t.lookup(ev.Path, ev.Name)
 	switch {
 	case l.purpose == Launching && strings.Contains(ev.Name, "Graph"):
@@ -148,14 +162,15 @@ func (g *GPUTimes) work(ev *traces.Event, t *Tracker) {
 		return // no recorder says so
 	}
 	name, kernel := t.Describe(ev)
-	k := g.kinds[name]
+	key := workKey{name, w.Kernel != ""}
+	k := g.kinds[key]
 	if k == nil {
 		if len(g.kinds) >= maxCounted {
-			name = "(other)"
+			key.name = "(other)"
 		}
-		if k = g.kinds[name]; k == nil {
-			k = &WorkTime{Name: name, Kernel: kernel, Min: w.Dur}
-			g.kinds[name] = k
+		if k = g.kinds[key]; k == nil {
+			k = &WorkTime{Name: key.name, Kernel: kernel, Probe: key.probe, Min: w.Dur}
+			g.kinds[key] = k
 		}
 	}
 	k.Works++
@@ -180,7 +195,7 @@ func (g *GPUTimes) settle(n int) {
 }
 
 func (g *GPUTimes) place(w *pendingWork) {
-	key := contextKey{w.pid, w.Context}
+	key := g.contextOf(w)
 	c := g.contexts[key]
 	end := w.Start + w.Dur
 	if c == nil {
@@ -192,17 +207,42 @@ func (g *GPUTimes) place(w *pendingWork) {
 	}
 	c.Works++
 	c.Margin = max(c.Margin, w.Margin)
-	if len(c.streams) < maxContexts {
+	if len(c.streams) < maxContexts && w.Kernel == "" {
 		c.streams[w.Stream] = struct{}{}
 	}
 	if w.Start > c.Last {
-		g.idle(c, threadKey{w.pid, w.tid}, c.Last, w.Start)
+		if w.Kernel == "" { // else it is not known who launched it
+			g.idle(c, threadKey{w.pid, w.tid}, c.Last, w.Start)
+		}
 		c.Last = w.Start
 	}
 	if end > c.Last {
 		c.Busy += end - c.Last
 		c.Last = end
 	}
+}
+
+// contextOf returns the context of a work. Where it is not known, it is the only one of the process.
+func (g *GPUTimes) contextOf(w *pendingWork) contextKey {
+	key, unknown := contextKey{w.pid, w.Context}, contextKey{pid: w.pid}
+	switch c := g.contexts[unknown]; {
+	case w.Context == 0 && c == nil:
+		only := 0
+		for k := range g.contexts {
+			if k.pid == w.pid {
+				key = k
+				only++
+			}
+		}
+		if only > 1 {
+			key = unknown
+		}
+	case w.Context != 0 && c != nil && g.contexts[key] == nil:
+		c.Context = w.Context
+		g.contexts[key] = c
+		delete(g.contexts, unknown)
+	}
+	return key
 }
 
 // idle says what a thread did from one moment to another.
@@ -246,8 +286,10 @@ func (g *GPUTimes) Report() (contexts []GPUTime, kinds []WorkTime) {
 	slices.SortFunc(contexts, func(a, b GPUTime) int {
 		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.First, b.First), cmp.Compare(a.Context, b.Context))
 	})
-	for _, k := range g.kinds {
-		kinds = append(kinds, *k)
+	for key, k := range g.kinds {
+		if g.kinds[workKey{key.name, true}] == nil || key.probe || !k.Kernel {
+			kinds = append(kinds, *k)
+		}
 	}
 	slices.SortFunc(kinds, func(a, b WorkTime) int { return cmp.Or(cmp.Compare(b.Total, a.Total), strings.Compare(a.Name, b.Name)) })
 	return contexts, kinds

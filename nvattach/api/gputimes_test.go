@@ -55,6 +55,56 @@ func TestGPUTimes(t *testing.T) {
 	}
 }
 
+// Kernels that probes timed count in place of the same kernels' events, and belong to the only context
+// of the process, if theirs is not known, whichever comes first.
+func TestGPUTimesByProbe(t *testing.T) {
+	for _, first := range []bool{false, true} {
+		tracker, g := NewTracker(), NewGPUTimes()
+		tracker.Names.Set(1, 0xf, "kern")
+		tracker.Names.Set(1, 0xe, "other")
+		event := func(name string, start, dur, subject uint64) {
+			ev := traces.Event{Kind: traces.KindGPU, PID: 1, TID: 1, FD: -1, Path: "libcuda.so.1", Name: name, Args: [6]uint64{0, start, dur, 7, 0xc, subject}}
+			g.Add(&ev, tracker, tracker.Add(&ev))
+		}
+		probe := func(name string, start, dur int64) {
+			ev := traces.Event{PID: 1, TID: 1, FD: -1}
+			ev.SetWork(&traces.Work{Start: start, Dur: dur, Margin: 9, Kernel: name, Launch: 3})
+			g.Add(&ev, tracker, tracker.Add(&ev))
+		}
+		if first {
+			probe("kern", 90, 5)
+		} else {
+			event("cuMemsetD32_v2", 90, 5, 0)
+		}
+		event("cuLaunchKernel", 100, 50, 0xf)
+		event("cuLaunchKernel", 200, 30, 0xe)
+		probe("kern", 110, 30)
+		event("cuGraphLaunch", 300, 50, 0x9)
+		probe("kern", 310, 10)
+		probe("inner", 325, 20)
+		contexts, kinds := g.Report()
+		kern := WorkTime{Name: "kern", Kernel: true, Probe: true, Works: 2, Total: 40, Min: 10, Max: 30}
+		want := []WorkTime{
+			{Name: "(graph)", Kernel: true, Works: 1, Total: 50, Min: 50, Max: 50},
+			kern,
+			{Name: "other", Kernel: true, Works: 1, Total: 30, Min: 30, Max: 30},
+			{Name: "inner", Kernel: true, Probe: true, Works: 1, Total: 20, Min: 20, Max: 20},
+		}
+		if first {
+			want[1].Works, want[1].Total, want[1].Min = 3, 45, 5
+		} else {
+			want = append(want, WorkTime{Name: "cuMemsetD32", Works: 1, Total: 5, Min: 5, Max: 5})
+		}
+		if !slices.Equal(kinds, want) {
+			t.Errorf("got  %+v\nwant %+v", kinds, want)
+		}
+		wantContext := GPUTime{PID: 1, Context: 0xc, First: 90, Last: 350, Busy: 5 + 50 + 30 + 50, Works: 7, Streams: 1, Margin: 9}
+		if len(contexts) != 1 || !equal(contexts[0], wantContext) {
+			t.Errorf("got  %+v\nwant %+v", contexts, wantContext)
+		}
+	}
+}
+
 func equal(a, b GPUTime) bool {
 	a.Idle, b.Idle = nil, nil
 	return a.PID == b.PID && a.Context == b.Context && a.First == b.First && a.Last == b.Last && a.Busy == b.Busy && a.Works == b.Works && a.Streams == b.Streams && a.Margin == b.Margin
@@ -84,10 +134,10 @@ func TestWork(t *testing.T) {
 		is    bool
 		waits bool
 	}{
-		{"cuLaunchKernel", Work{Stream: 9, Subject: 1}, true, false},
-		{"cuLaunchKernelEx", Work{Stream: 1, StreamAt: 32, Subject: 2}, true, false},
-		{"cuLaunchKernel_ptsz", Work{Stream: 9, Subject: 1, PerThread: true}, true, false},
-		{"cuGraphLaunch", Work{Stream: 2, Subject: 1}, true, false},
+		{"cuLaunchKernel", Work{Stream: 9, Subject: 1, Launch: true}, true, false},
+		{"cuLaunchKernelEx", Work{Stream: 1, StreamAt: 32, Subject: 2, Launch: true}, true, false},
+		{"cuLaunchKernel_ptsz", Work{Stream: 9, Subject: 1, Launch: true, PerThread: true}, true, false},
+		{"cuGraphLaunch", Work{Stream: 2, Subject: 1, Launch: true}, true, false},
 		{"cuMemcpyHtoDAsync_v2", Work{Stream: 4, Subject: 3, Early: true}, true, false},
 		{"cuMemcpyDtoH_v2", Work{Subject: 3, Early: true}, true, true},
 		{"cuMemsetD32_v2", Work{}, true, true},

@@ -11,6 +11,7 @@ type Work struct {
 	// Subject is 1 + the argument that says what is done: the function, graph or number of bytes;
 	// 0: there is none.
 	Subject   uint8
+	Launch    bool // of kernels, alone or in a graph; else it copies or sets memory
 	PerThread bool // the default stream is the thread's own
 	Early     bool // the GPU may begin long before the call returns, as that copies pageable memory itself
 }
@@ -25,6 +26,7 @@ func (f *Function) Work() (w Work, ok bool) {
 	if purpose != Launching && purpose != Copying {
 		return w, false
 	}
+	w.Launch = purpose == Launching
 	w.PerThread = strings.HasSuffix(f.Name, "_ptsz") || strings.HasSuffix(f.Name, "_ptds")
 	w.Early = strings.HasPrefix(f.Name, "cuMemcpy")
 	for i := range f.Params {

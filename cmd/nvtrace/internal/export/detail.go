@@ -312,6 +312,7 @@ const (
 type Survey struct {
 	tracker *api.Tracker
 	threads map[laneKey]*surveyed
+	probed  probedLanes
 	fixed   int64
 	done    [len(levels)]int64 // bytes of threads that were forgotten
 }
@@ -346,7 +347,7 @@ func (s *Survey) Add(ev *traces.Event) {
 	case ev.Kind == traces.KindGPU:
 		w := ev.Work()
 		c := surveyed{start: w.Start}
-		s.thread(laneKey{task: taskKey{pid: ev.PID}, gpu: true, stream: w.Stream}).take(&c, w.Start+w.Dur, bytesWork)
+		s.thread(laneKey{task: taskKey{pid: ev.PID}, gpu: true, stream: s.probed.streamOf(ev.PID, &w)}).take(&c, w.Start+w.Dur, bytesWork)
 	default:
 		s.fixed += bytesRemark
 	}

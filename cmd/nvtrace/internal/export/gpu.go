@@ -33,6 +33,37 @@ type gpu struct {
 	works   []gpuWork
 	streams map[streamKey]*stream
 	flows   map[callKey]uint64 // of launches that are drawn
+	probed  probedLanes
+}
+
+// probedLanes finds tracks for kernels of which it is not known on which stream they ran, as probes
+// noted their times: those that ran at the same time have different ones.
+type probedLanes map[int32][]int64 // by process, when each track is free
+
+// maxLanes is how many of these tracks a process has.
+const maxLanes = 16
+
+// streamOf returns the handle of the work's stream, or one that no stream has, for such a track.
+func (l *probedLanes) streamOf(pid int32, w *traces.Work) uint64 {
+	if w.Kernel == "" {
+		return w.Stream
+	}
+	if *l == nil || len(*l) >= maxTasks {
+		*l = make(probedLanes)
+	}
+	ends := (*l)[pid]
+	i := slices.IndexFunc(ends, func(end int64) bool { return end <= w.Start })
+	switch {
+	case i >= 0:
+	case len(ends) < maxLanes:
+		i = len(ends)
+		ends = append(ends, 0)
+	default:
+		i = maxLanes - 1
+	}
+	ends[i] = max(ends[i], w.Start+w.Dur)
+	(*l)[pid] = ends
+	return ^uint64(i)
 }
 
 // gpuWork is a work that waits for those before it.
@@ -84,7 +115,7 @@ func (t *Timeline) drawWorks(n int) {
 // drawWork draws a work on the track of its stream, where works follow each other: they overlap
 // no more than clocks that were compared anew may have it.
 func (t *Timeline) drawWork(w *gpuWork) {
-	s := t.gpuStream(w.task.pid, w.Stream)
+	s := t.gpuStream(w.task.pid, t.gpu.probed.streamOf(w.task.pid, &w.Work))
 	start := max(w.Start, s.end)
 	end := max(start, w.Start+w.Dur)
 	s.end = end
@@ -105,9 +136,14 @@ func (t *Timeline) drawWork(w *gpuWork) {
 	if w.flow != 0 {
 		o.flowTo(w.flow)
 	}
-	o.str("by", w.by)
-	o.int("thread", int64(w.task.tid))
-	o.int("after the call began, ns", w.Start-w.Call)
+	if w.Kernel != "" {
+		o.str("by", "a probe")
+		o.int("launch", int64(w.Launch))
+	} else {
+		o.str("by", w.by)
+		o.int("thread", int64(w.task.tid))
+		o.int("after the call began, ns", w.Start-w.Call)
+	}
 	o.int("start may be off by, ns", w.Margin)
 	o.hex("context", w.Context)
 	o.finish(start)
@@ -136,6 +172,12 @@ func (t *Timeline) gpuStream(pid int32, handle uint64) *stream {
 
 // gpuStreamName is what a stream is called in views of what GPUs did.
 func gpuStreamName(handle uint64) string {
+	switch lane := ^handle; {
+	case lane == 0:
+		return "GPU, kernels by probes"
+	case lane < maxLanes:
+		return "GPU, kernels by probes, at the same time " + strconv.FormatUint(lane, 10)
+	}
 	if handle == 0 {
 		return "GPU, default stream"
 	}

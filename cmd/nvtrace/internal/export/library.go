@@ -355,7 +355,11 @@ func (p *Profile) work(ev *traces.Event) {
 		s = p.other()
 	default:
 		s = p.newSample(append(p.appendStack([]*profile.Location{key.leaf}, stack), key.program))
-		p.label(s, k.task, "kernel", clean(name), "stream", "0x"+strconv.FormatUint(w.Stream, 16), "context", "0x"+strconv.FormatUint(w.Context, 16))
+		stream := "0x" + strconv.FormatUint(w.Stream, 16)
+		if w.Kernel != "" {
+			stream = "not known"
+		}
+		p.label(s, k.task, "kernel", clean(name), "stream", stream, "context", "0x"+strconv.FormatUint(w.Context, 16))
 		if device := p.tracker.Names.Device(ev.PID, w.Context); device >= 0 {
 			s.Label["device"] = []string{strconv.Itoa(int(device))}
 		}

@@ -47,6 +47,7 @@ type Page struct {
 	list   []string
 	lanes  map[laneKey]*lane
 	order  []*lane
+	probed probedLanes
 	memory [quantities][]uint64 // at most, by bucket
 	now    [quantities]uint64   // of all processes
 	shown  int                  // buckets of memory that are filled
@@ -145,7 +146,7 @@ func (p *Page) work(ev *traces.Event) {
 			name = p.Demangle(name)
 		}
 	}
-	p.spend(laneKey{task: taskKey{pid: ev.PID}, gpu: true, stream: w.Stream}, 0, p.name([]byte(name)), w.Start, w.Start+w.Dur)
+	p.spend(laneKey{task: taskKey{pid: ev.PID}, gpu: true, stream: p.probed.streamOf(ev.PID, &w)}, 0, p.name([]byte(name)), w.Start, w.Start+w.Dur)
 }
 
 // ended takes in a library call that has ended.

@@ -68,6 +68,7 @@ type (
 		bytes   int64
 		margin  int64
 		device  int32
+		launch  int64
 	}
 	// stackRow is a function that had been called where a library call was made, or where a
 	// thread waited in one, in table stacks.
@@ -260,6 +261,7 @@ var gpuRowColumns = []column[gpuRow]{
 	int64s("bytes", func(r *gpuRow) int64 { return r.bytes }),
 	int64s("margin", func(r *gpuRow) int64 { return r.margin }),
 	int32s("device", func(r *gpuRow) int32 { return r.device }),
+	int64s("launch", func(r *gpuRow) int64 { return r.launch }),
 }
 
 // ioctlRowColumns are the columns of a ioctlRow.
@@ -562,7 +564,10 @@ func (t *Tables) work(ev *traces.Event) {
 	w := ev.Work()
 	r := gpuRow{
 		t: w.Start, time: t.start + w.Start, dur: w.Dur, pid: ev.PID, tid: ev.TID, call: w.Call, stream: int64(w.Stream), context: int64(w.Context),
-		by: clean(clip(ev.Name, maxName)), margin: w.Margin, device: t.tracker.Names.Device(ev.PID, w.Context),
+		by: clean(clip(ev.Name, maxName)), margin: w.Margin, device: t.tracker.Names.Device(ev.PID, w.Context), launch: int64(w.Launch),
+	}
+	if w.Kernel != "" {
+		r.by = "probe"
 	}
 	if symbol, kernel := t.tracker.Describe(ev); kernel {
 		r.kernel, r.symbol = clean(clip(t.demangle(symbol), maxText)), clean(clip(symbol, maxText))
