@@ -221,7 +221,10 @@ func (o *Object) uses(programs []*Program, host []*HostProgram) map[string]use {
 
 // Shows reports whether the contents of a map are of interest on the host, or on a GPU.
 func (p *Plan) Shows(x *Map, host bool) bool {
-	if len(p.Host) == 0 || x.Object == nil {
+	switch {
+	case x.Object != nil && x.Object.Own:
+		return false
+	case len(p.Host) == 0 || x.Object == nil:
 		return true
 	}
 	if host {

@@ -69,7 +69,7 @@ func (p *Plan) Unmatched() (list []Unmatched) {
 		switch q.Point.Kind {
 		case KindCapture, KindRun:
 		default:
-			if !m.programs[q] {
+			if !m.programs[q] && !q.Object.Own {
 				list = append(list, Unmatched{Program: q, Pattern: q.Point.Kernel})
 			}
 		}

@@ -46,6 +46,11 @@ type Object struct {
 	// Script says that it is made of a program of package script: that shows sites by what
 	// they are, so that nobody needs a list of their numbers, and its author writes no C.
 	Script bool
+	// Own says that it is nvtrace's own, beside what its user attaches: what is chosen of kernels and
+	// programs does not concern it, and its maps are not shown.
+	Own bool
+	// Beside has its programs run in those kernels only in which others do.
+	Beside bool
 }
 
 // A Program is one that runs on a GPU.

@@ -119,7 +119,7 @@ func NewPlan(objs []*Object, o *PlanOptions) (*Plan, error) {
 	p := &Plan{Objects: objs, kernels: o.Kernels, units: make(map[*Object]*unit)}
 	var errs []error
 	clock := slices.ContainsFunc(objs, func(obj *Object) bool {
-		return slices.ContainsFunc(obj.Host, func(q *HostProgram) bool { return wanted(o.Programs, q.Name) })
+		return slices.ContainsFunc(obj.Host, func(q *HostProgram) bool { return obj.Own || wanted(o.Programs, q.Name) })
 	})
 	for _, obj := range objs {
 		u := &unit{obj: obj, clock: clock, exit: o.AllowExit, formats: &p.formats}
@@ -231,6 +231,11 @@ func together(defs []*MapDef, maps []bpf.Map, programs []*PlannedProgram) bool {
 	return news
 }
 
+// Own reports whether all programs are of nvtrace's own objects.
+func (p *Plan) Own() bool {
+	return !slices.ContainsFunc(p.Objects, func(o *Object) bool { return !o.Own })
+}
+
 // noProgram says why there is nothing to run.
 func noProgram(objs []*Object, names []string) error {
 	var have []string
@@ -256,6 +261,9 @@ func noProgram(objs []*Object, names []string) error {
 
 // wanted returns the object's programs that are wanted, with what [Object.expand] puts in.
 func (o *Object) wanted(globs []string) (programs []*Program, host []*HostProgram, err error) {
+	if o.Own {
+		globs = nil
+	}
 	for _, q := range o.Programs {
 		if !wanted(globs, q.Name) {
 			continue
@@ -451,6 +459,17 @@ func (p *Plan) Sites() []Site {
 	return slices.Clone(p.sites)
 }
 
+// KernelOf returns the kernel, or device function, that a place is in, by the number that its programs
+// read.
+func (p *Plan) KernelOf(site uint64) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if site == 0 || site > uint64(len(p.sites)) {
+		return "(unknown kernel)"
+	}
+	return p.sites[site-1].Kernel
+}
+
 // A NumberedSite is a place whose number a program reads.
 type NumberedSite struct {
 	Number int // ctx->site
@@ -464,7 +483,7 @@ func (p *Plan) NumberedSites() []NumberedSite {
 	}
 	reads := map[string]bool{}
 	for _, q := range p.Programs {
-		if !q.Object.Script && slices.ContainsFunc(q.Report.Fields, func(i int) bool { return q.fields[i] == fieldSite }) {
+		if !q.Object.Script && !q.Object.Own && slices.ContainsFunc(q.Report.Fields, func(i int) bool { return q.fields[i] == fieldSite }) {
 			reads[q.Name] = true
 		}
 	}
@@ -561,7 +580,10 @@ func (p *Plan) kernelWanted(q *PlannedProgram, name string, fn bool) bool {
 	if !q.Point.Matches(name, fn) {
 		return false
 	}
-	if len(p.kernels) == 0 {
+	if q.Object.Beside {
+		return slices.ContainsFunc(p.Programs, func(o *PlannedProgram) bool { return !o.Object.Beside && p.kernelWanted(o, name, fn) })
+	}
+	if len(p.kernels) == 0 || q.Object.Own {
 		return true
 	}
 	return slices.ContainsFunc(p.kernels, func(g string) bool {

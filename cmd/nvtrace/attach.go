@@ -97,8 +97,8 @@ func (f *attachFlags) machineCode() gpu.MachineCode {
 func (f *attachFlags) any() bool { return len(f.objects) > 0 || f.scripts.object() != nil }
 
 // plan loads the objects and proves their programs safe.
-func (f *attachFlags) plan(e *env) (*nvattach.Plan, []nvattach.Setting, error) {
-	var objs []*nvattach.Object
+func (f *attachFlags) plan(e *env, more ...*nvattach.Object) (*nvattach.Plan, []nvattach.Setting, error) {
+	objs := slices.DeleteFunc(slices.Clone(more), func(o *nvattach.Object) bool { return o == nil })
 	for _, name := range f.objects {
 		o, err := e.openProbes(name)
 		if err != nil {
@@ -147,6 +147,9 @@ func (f *attachFlags) plan(e *env) (*nvattach.Plan, []nvattach.Setting, error) {
 			return nil, nil, err
 		}
 	}
+	if !slices.ContainsFunc(objs, func(o *nvattach.Object) bool { return len(o.Programs) > 0 && !o.Beside }) {
+		objs = slices.DeleteFunc(objs, func(o *nvattach.Object) bool { return o.Beside })
+	}
 	plan, err := nvattach.NewPlan(objs, &nvattach.PlanOptions{
 		AllowExit: f.allowExit, Fuel: uint32(min(f.fuel, math.MaxUint32)), Kernels: f.kernels, Programs: f.programs, Strict: f.strict,
 	})
@@ -157,12 +160,13 @@ func (f *attachFlags) plan(e *env) (*nvattach.Plan, []nvattach.Setting, error) {
 	return plan, settings, nil
 }
 
-// start begins a session of the probes, nil if there are none.
-func (f *attachFlags) start(e *env) (*session.Session, error) {
-	if !f.any() {
+// start begins a session of the probes, nil if there are none. stamps, if not nil, is that of
+// [session.Stamps] among them, and stamped is told.
+func (f *attachFlags) start(e *env, stamps *nvattach.Object, stamped func(session.Stamp)) (*session.Session, error) {
+	if !f.any() && stamps == nil {
 		return nil, nil
 	}
-	plan, settings, err := f.plan(e)
+	plan, settings, err := f.plan(e, stamps)
 	if err != nil {
 		return nil, err
 	}
@@ -197,6 +201,9 @@ func (f *attachFlags) start(e *env) (*session.Session, error) {
 	o := &session.Options{
 		Plan: plan, Settings: settings, Out: e.stderr, Interval: f.interval, Required: f.require, Verify: int(f.verify),
 		Maps: nvattach.MapOptions{Threads: f.threads}, Verbose: f.verbose, Script: f.scripts.inKernels(), Began: f.scripts.began,
+	}
+	if stamps != nil && slices.Contains(plan.Objects, stamps) {
+		o.Stamped = stamped
 	}
 	if p := f.scripts.inKernels(); p != nil && f.interval == 0 {
 		o.Interval = time.Duration(p.Every())
@@ -233,10 +240,11 @@ func (s *tracing) extendHost(a *agent.Agent, list *[]record.Extension) error {
 		return shared.Data()[:size], nil
 	})
 	if err == nil && runner == nil && s.live() {
-		if shared, err = s.programs(a, 0, nil); err == nil {
-			err = shared.SetTexts(new(agent.MapLayout))
-			a.SetPrograms(shared)
-		}
+		shared, err = s.programs(a, 0, nil)
+	}
+	if err == nil && shared != nil && len(s.f.attach.planned.Host) == 0 { // it is memory alone
+		err = shared.SetTexts(new(agent.MapLayout))
+		a.SetPrograms(shared)
 	}
 	if err == nil && shared == nil && s.live() {
 		err = errors.New("-p: no code of nvtrace can be put into the program, by which programs would get into its kernels")
@@ -258,6 +266,9 @@ func (s *tracing) extendHost(a *agent.Agent, list *[]record.Extension) error {
 	}
 	if maps := runner.Maps(); maps.SharedSize > 0 && shared != nil {
 		s.share(a, maps, shared.Data())
+	}
+	if len(s.f.attach.planned.Host) == 0 { // kernels reach the memory, and nothing runs on the host
+		return nil
 	}
 	others := slices.Clone(*list)
 	t, err := host.New(&host.Options{

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
+	"nvtrace/fatbin"
 	"nvtrace/ioctl"
+	"nvtrace/nvattach/session"
 	"nvtrace/nvattach/sim"
 	"nvtrace/ptrace"
 	"nvtrace/traces"
@@ -91,6 +94,12 @@ func (r *results) probes() {
 	for _, text := range result.Notices {
 		r.recorder.Note(nil, noteProbes+text)
 	}
+	if p := r.tracing.f.attach.planned; p != nil && p.Own() {
+		if text := untimed(result.Kernels); text != "" {
+			r.recorder.Note(nil, text)
+		}
+		return
+	}
 	if len(result.Kernels) == 0 && r.tracing.f.attach.kernelProbes() {
 		r.recorder.Note(nil, noteProbes+"no kernel that a program wants was loaded")
 	}
@@ -110,4 +119,31 @@ func (r *results) probes() {
 		}
 		r.emit(&ev)
 	}
+}
+
+// untimed says of which kernels probes could not note the times, "" for none.
+func untimed(kernels []session.Kernel) string {
+	const most = 3
+	var list []string
+	n := 0
+	for i := range kernels {
+		k := &kernels[i]
+		why := k.Reason
+		if k.Unprobed > 0 {
+			why = k.UnprobedWhy
+		}
+		if why == "" || !k.Ran {
+			continue
+		}
+		if n++; n <= most {
+			list = append(list, fmt.Sprintf("%s: %s", fatbin.Demangle(k.Name), why))
+		}
+	}
+	switch {
+	case n == 0:
+		return ""
+	case n > most:
+		list = append(list, fmt.Sprintf("and %d more", n-most))
+	}
+	return fmt.Sprintf("kernels without times on the GPU, or not for all launches: %d (%s); --gpu-times=events times them", n, strings.Join(list, "; "))
 }

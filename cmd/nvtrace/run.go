@@ -11,11 +11,13 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	ioctls "nvtrace/ioctl/record"
+	"nvtrace/nvattach"
 	"nvtrace/nvattach/api"
 	"nvtrace/nvattach/calls"
 	"nvtrace/nvattach/capture"
@@ -94,7 +96,7 @@ func newRunFlags(e *env) *runFlags {
 	f.set.StringVar(&f.orphans, "orphans", "auto", "processes that outlive the program, `HOW`: wait, kill, detach (with --seccomp=off), or auto: detach with --seccomp=off, otherwise wait and say so")
 	f.set.StringVar(&f.fast, "fast", "auto", "record ioctls inside the program, without stops, `WHEN` auto: where it can be done; off: never")
 	f.api.register(f.set, "record the calls of CUDA's libraries, and show them with the ioctls they cause; =`LIBRARIES` driver,runtime,cublas,…; queries such as cudaGetDevice are only counted, with =all they are recorded, with =count every call is only counted")
-	f.set.StringVar(&f.gpuTimes, "gpu-times", "off", "record when GPUs ran kernels, graphs, copies and sets, `HOW`: events, by an event of the driver behind each; auto: in the best way there is; off. Implies --api")
+	f.set.StringVar(&f.gpuTimes, "gpu-times", "off", "record when GPUs ran kernels, graphs, copies and sets, `HOW`: events, by an event of the driver behind each; probe, kernels by a probe in each, also those in graphs; auto: by events, and by probes in kernels that get programs anyway (--attach, -e); off. Implies --api")
 	f.set.Var(&f.stacks, "stacks", "record from where calls were made, functions and lines of Python: `CALLS` alloc, sync, launch, failed, or names such as cuMemcpy*, by commas; with /N at one call in N, else as often as costs 2 %. Implies --api")
 	f.set.BoolVar(&f.env, "env", false, "list the environment variables that CUDA's libraries ask for")
 	f.modules.register(f.set)
@@ -164,6 +166,7 @@ func (f *runFlags) idle() (err error) {
 	new(simFlags).register(gpu)
 	f.set.Visit(func(fl *flag.Flag) {
 		switch {
+		case f.gpuTimes == timesByProbe && (fl.Name == "machine-code" || fl.Name == "untested-arch"): // these are for that, too
 		case probes.Lookup(fl.Name) != nil && fl.Name != "script" && fl.Name != "tool" && !f.attach.any():
 			err = fmt.Errorf("--%s wants probes in kernels: --attach, or a program such as -e 'kernel:* { … }'", fl.Name)
 		case gpu.Lookup(fl.Name) != nil && fl.Name != "no-sim" && !f.sim.gpu.set && !f.attach.any():
@@ -180,8 +183,17 @@ func (f *runFlags) idle() (err error) {
 func (f *runFlags) implied() error {
 	switch f.gpuTimes {
 	case "off", "auto", "events":
+	case timesByProbe:
+		switch {
+		case f.pid() != 0:
+			return errors.New("-p: --gpu-times=probe needs a program that nvtrace starts; a program that runs already can have --gpu-times=events")
+		case f.attach.verify > 0:
+			return errors.New("--verify runs kernels several times, and --gpu-times=probe would count each: leave one of them out")
+		case f.shim == shimOnly:
+			return errors.New("--interpose=only records images and nothing else; --gpu-times=probe needs ptrace")
+		}
 	default:
-		return fmt.Errorf("--gpu-times=%s: want auto, events or off", f.gpuTimes)
+		return fmt.Errorf("--gpu-times=%s: want auto, probe, events or off", f.gpuTimes)
 	}
 	if f.gpuTimes == "off" && !f.stacks.given() {
 		return nil
@@ -193,6 +205,36 @@ func (f *runFlags) implied() error {
 		return f.api.Set("")
 	}
 	return nil
+}
+
+// timesByProbe is the value of --gpu-times by which kernels are timed by probes.
+const timesByProbe = "probe"
+
+// stamps returns the object whose programs note when launches began and ended; nil: they are not
+// noted.
+func (f *runFlags) stamps() (*nvattach.Object, error) {
+	beside := f.gpuTimes == "auto" && f.attach.any() && f.pid() == 0 && f.attach.verify == 0
+	if f.gpuTimes != timesByProbe && !beside {
+		return nil, nil
+	}
+	o, err := session.Stamps()
+	if err == nil {
+		o.Beside = beside
+	}
+	return o, err
+}
+
+// stamped records when a launch began and ended.
+func (s *tracing) stamped(t session.Stamp) {
+	r := s.recorder.Load()
+	if r == nil {
+		return
+	}
+	ev := traces.Event{Time: ptrace.Now(), PID: int32(t.PID), TID: int32(t.PID), FD: -1}
+	ev.SetWork(&traces.Work{
+		Start: r.Time(t.Start), Dur: t.End - t.Start, Context: t.Context, Margin: t.Margin, Kernel: t.Kernel, Launch: t.Launch,
+	})
+	r.Send(&ev)
 }
 
 // span checks what says when and into which files is recorded.
@@ -317,6 +359,7 @@ type tracing struct {
 	machine    chan *traces.Header // what takes a moment to ask for
 	waiting    *time.Timer         // until it is told for what; nil: for nothing
 	begun      bool                // the program has: there may be something to show
+	recorder   atomic.Pointer[record.Recorder]
 
 	// catchPipe has SIGPIPE caught, once: where nobody reads stderr any more, the program
 	// goes on. A write then fails, and does not end nvtrace, and with it the program.
@@ -421,7 +464,11 @@ func (s *tracing) describe(command []string) {
 // simulated GPU.
 func (s *tracing) setUp(command []string) (err error) {
 	f := s.f
-	if s.probes, err = f.attach.start(s.e); err != nil {
+	stamps, err := f.stamps()
+	if err != nil {
+		return err
+	}
+	if s.probes, err = f.attach.start(s.e, stamps, s.stamped); err != nil {
 		return err
 	}
 	if f.pid() != 0 {
@@ -456,7 +503,7 @@ func (s *tracing) setUp(command []string) (err error) {
 	}
 	if f.attach.kernelProbes() && (s.sim == nil || s.e.getenv(simDriverProbes) != "") {
 		if f.onDeath == deathLive {
-			return errors.New("--attach has the program call its driver, and would leave it in the midst of that if nvtrace were killed; leave --on-tracer-death=live out")
+			return errors.New("--attach and --gpu-times=probe have the program call its driver, and would leave it in the midst of that if nvtrace were killed; leave --on-tracer-death=live out")
 		}
 		s.startGPU()
 	}
@@ -522,10 +569,11 @@ func (f *runFlags) recorded() (libraries api.Selection) {
 
 // extend says what is recorded: ioctls, and what flags ask for beside them.
 func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
+	s.recorder.Store(r)
 	list := []record.Extension{ioctls.New(r, &s.ioctls).Extension()}
 	s.shim.noteTo(r)
 	o := &calls.Options{
-		Libraries: s.f.recorded(), Agent: r.Agent(), Counts: s.f.countedOnly(), Times: s.f.gpuTimes != "off", Logger: s.opts.Logger,
+		Libraries: s.f.recorded(), Agent: r.Agent(), Counts: s.f.countedOnly(), Times: s.f.gpuTimes != "off", NoLaunches: s.f.gpuTimes == timesByProbe, Logger: s.opts.Logger,
 		Report: func(text string) { r.Note(nil, text) },
 	}
 	if s.sim != nil && s.sim.captured != nil {

@@ -35,6 +35,8 @@ type Options struct {
 	// Times has what functions of the driver have a GPU do timed, by an event behind it. They are
 	// recorded, whatever Counts says.
 	Times bool
+	// NoLaunches leaves launches out of that: kernels are timed otherwise.
+	NoLaunches bool
 	// Stops says at which calls of a function the thread stops for OnStop; nil: at none. Functions whose
 	// calls stop before they run are recorded, whatever Counts says.
 	Stops  func(m api.Module, name string) Stop
@@ -262,7 +264,7 @@ func (t *Tracer) newHook(path, name string, module api.Module, spec *api.HookSpe
 		if arg, ok := f.EndsContext(); ok {
 			h.Ends = &arg
 		}
-		if w, ok := f.Work(); ok {
+		if w, ok := f.Work(); ok && !(w.Launch && t.opts.NoLaunches) {
 			h.Work = &agent.Work{Stream: w.Stream, StreamAt: w.StreamAt, Subject: w.Subject, PerThread: w.PerThread, Early: w.Early}
 		}
 	}

@@ -309,7 +309,7 @@ func (v *visit) addMaps(c *context, w results) (old *context, err error) {
 		}
 	}
 	c.session, err = v.p.tr.o.Session.Add(&session.Target{
-		PID: v.p.pid, Device: int(c.device), Rank: rankOf(v.p.pid), SMs: int(uint32(w[wordSMs])), Passive: true,
+		PID: v.p.pid, Device: int(c.device), Handle: c.handle, Rank: rankOf(v.p.pid), SMs: int(uint32(w[wordSMs])), Passive: true,
 		Alloc: func(size uint64) (uint64, nvattach.Memory, error) {
 			if err := v.alloc(c, size, int(uint32(w[wordCount]))); err != nil {
 				return 0, nil, err

@@ -39,7 +39,7 @@ func (c *Context) Look(now time.Time) {
 	}
 	tables, err := c.read()
 	c.s.out.moment(now)
-	c.s.out.tables(c, len(c.s.all()) > 1, tables, err)
+	c.s.out.tables(c, several(c.s.all()), tables, err)
 	c.s.out.scripted(tables, false)
 }
 

@@ -60,6 +60,9 @@ type Options struct {
 	// Aside has launches compared with kernels of images that are loaded beside, also
 	// where the image with programs could have copies: for tests.
 	Aside bool
+	// Stamped, if not nil, is told of each launch that programs of [Stamps] are in, in no order, on any
+	// goroutine. It must not call the session.
+	Stamped func(s Stamp)
 }
 
 // drainEvery is how often rings are emptied: several times before a ring of the
@@ -129,6 +132,7 @@ func (k *Kernel) probed() bool { return k.Images > 0 && k.Reason == "" }
 type Context struct {
 	PID    int
 	Device int
+	handle uint64
 
 	s       *Session
 	mem     nvattach.Memory
@@ -145,6 +149,9 @@ type Context struct {
 	final []*nvattach.Table
 	kept  bool    // final is what they held when they were last kept, at keptAt
 	lost  []error // that was reported, with final
+
+	clock  *nvattach.Clock // of its kernels; nil: not known yet
+	untold untold
 
 	keptAt time.Time
 	ended  bool
@@ -165,8 +172,9 @@ func New(o *Options) *Session {
 // Target is a GPU context that is to get maps.
 type Target struct {
 	PID, Device int
-	Rank        int // of the process among those of its job, see nvattach.Maps.SetRank
-	SMs         int // multiprocessors
+	Rank        int    // of the process among those of its job, see nvattach.Maps.SetRank
+	SMs         int    // multiprocessors
+	Handle      uint64 // of the context, as the program has it; 0: not known
 	// Alloc allocates memory of the GPU, aligned to 256 bytes and all zero, and
 	// says how the host reaches it.
 	Alloc func(size uint64) (addr uint64, mem nvattach.Memory, err error)
@@ -195,7 +203,7 @@ func (s *Session) Add(t *Target) (*Context, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%d bytes of GPU memory for the probes' maps: %w", maps.Size(), err)
 	}
-	c := &Context{PID: t.PID, Device: t.Device, s: s, mem: mem, maps: maps, passive: t.Passive, shown: time.Now()}
+	c := &Context{PID: t.PID, Device: t.Device, handle: t.Handle, s: s, mem: mem, maps: maps, passive: t.Passive, shown: time.Now()}
 	if err := errors.Join(maps.Place(addr), maps.Init(mem, t.PID, t.Device), maps.SetRank(mem, t.Rank)); err != nil {
 		return nil, err
 	}
@@ -232,6 +240,7 @@ func (s *Session) onHost() *Context {
 
 // SetClock says how the context's %globaltimer relates to the host's clock.
 func (c *Context) SetClock(k nvattach.Clock) error {
+	c.setClock(k)
 	err := c.maps.SetClock(c.mem, k)
 	for _, set := range c.s.opts.Settings {
 		if set.GPUClock() {
@@ -259,7 +268,7 @@ func (s *Session) setOffset(c *Context, set nvattach.Setting, offset int64) erro
 
 // Clocks reports whether the clocks of GPUs are to be compared with the host's.
 func (s *Session) Clocks() bool {
-	return s.opts.Plan.Clocks() || slices.ContainsFunc(s.opts.Settings, func(set nvattach.Setting) bool { return set.GPUClock() })
+	return s.opts.Plan.Clocks() || s.opts.Stamped != nil || slices.ContainsFunc(s.opts.Settings, func(set nvattach.Setting) bool { return set.GPUClock() })
 }
 
 // ChangedByBoth returns the names of maps that programs on the host and in kernels change, in
@@ -306,9 +315,10 @@ func (c *Context) unit() string {
 }
 
 // AddHost gives the programs on the host, of all processes, their maps, in memory that alloc
-// makes, and returns what runs them; nil if there are none.
+// makes, and returns what runs them; nil if there are none, and clocks are not compared, which needs
+// such memory.
 func (s *Session) AddHost(alloc func(size uint64) ([]byte, error)) (*nvattach.HostRunner, error) {
-	if len(s.opts.Plan.Host) == 0 {
+	if len(s.opts.Plan.Host) == 0 && s.opts.Stamped == nil {
 		return nil, nil
 	}
 	o := s.opts.Maps
@@ -590,6 +600,17 @@ func hostLast(all []*Context) []*Context {
 	return append(gpus, host...)
 }
 
+// several reports whether maps of more than one context are shown.
+func several(all []*Context) bool {
+	n := 0
+	for _, c := range all {
+		if c.host == nil || len(c.s.opts.Plan.Host) > 0 {
+			n++
+		}
+	}
+	return n > 1
+}
+
 // show prints the maps as they are now.
 func (s *Session) show(now time.Time) {
 	all := s.all()
@@ -608,7 +629,7 @@ func (s *Session) show(now time.Time) {
 	var shown []*nvattach.Table
 	for _, c := range all {
 		if l, ok := looks[c]; ok {
-			s.out.tables(c, len(all) > 1, l.tables, l.err)
+			s.out.tables(c, several(all), l.tables, l.err)
 			shown = append(shown, l.tables...)
 		}
 	}
@@ -640,7 +661,11 @@ func (c *Context) drain(idle bool) {
 		err = c.printer.Drain(c.mem, idle, func(sm int, text string) { c.s.out.text(c.unit(), sm, text) })
 	}
 	for i, r := range c.readers {
-		err = errors.Join(err, r.Drain(c.mem, idle, func(rec nvattach.Record) { c.s.out.record(c.unit(), c.rings[i], rec) }))
+		tell := func(rec nvattach.Record) { c.s.out.record(c.unit(), c.rings[i], rec) }
+		if isStamps(c.rings[i]) {
+			tell = func(rec nvattach.Record) { c.stamp(rec.Data) }
+		}
+		err = errors.Join(err, r.Drain(c.mem, idle, tell))
 	}
 	if err != nil && idle {
 		c.s.out.fault(fmt.Errorf("rings of process %d: %w", c.PID, err))
@@ -732,12 +757,15 @@ func (c *Context) losses() []error {
 		count(n, err, "texts of bpf_printk found no room")
 	}
 	for i, r := range c.readers {
-		n, err := r.Dropped(c.mem)
-		count(n, err, "records of "+c.rings[i].Name+" found no room")
+		if !isStamps(c.rings[i]) {
+			n, err := r.Dropped(c.mem)
+			count(n, err, "records of "+c.rings[i].Name+" found no room")
+		}
 	}
 	if c.host != nil {
 		return lost
 	}
+	lost = append(lost, c.stampless()...)
 	for _, p := range c.s.opts.Plan.Programs {
 		ended, err := c.s.opts.Plan.Ended(c.maps, c.mem, p)
 		if err != nil {
@@ -773,11 +801,11 @@ func (s *Session) Close() error {
 	all := s.all()
 	var tables []*nvattach.Table
 	for _, c := range all {
-		s.out.tables(c, len(all) > 1, c.final, nil)
+		s.out.tables(c, several(all), c.final, nil)
 		tables = append(tables, c.final...)
 	}
 	s.out.scripted(tables, true)
-	if p := s.opts.Plan; !s.opts.Direct && (p == nil || len(p.Programs) > 0) {
+	if p := s.opts.Plan; !s.opts.Direct && (p == nil || len(p.Programs) > 0 && !p.Own()) {
 		s.out.sites(s.opts.Plan.NumberedSites())
 		s.out.kernels(s, s.Kernels())
 	}

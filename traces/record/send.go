@@ -35,8 +35,12 @@ func (r *Recorder) receive() {
 	b.events = nil
 	b.mu.Unlock()
 	for i := range events {
-		events[i].Time -= r.start
-		r.put(&events[i])
+		ev := &events[i]
+		ev.Time -= r.start
+		if ev.Kind == traces.KindGPU && !r.wanted(ev.Work().Start) {
+			continue
+		}
+		r.put(ev)
 	}
 }
 
