@@ -2,6 +2,7 @@ package nvattach
 
 import (
 	"encoding/binary"
+	"math"
 	"math/bits"
 
 	"nvtrace/ptx"
@@ -18,6 +19,17 @@ type Clock struct {
 	Since  uint64 // when Offset was measured, by %globaltimer
 	Drift  int64
 	Margin uint64 // Offset may be off by so much either way
+	Slip   uint64 // and Drift
+}
+
+// MarginAt returns by how much Monotonic may be off, either way, for a time of %globaltimer.
+func (c *Clock) MarginAt(timer uint64) int64 {
+	since := timer - c.Since
+	if int64(since) < 0 {
+		since = -since
+	}
+	slip, _ := bits.Mul64(since, c.Slip)
+	return int64(min(c.Margin+slip, math.MaxInt64))
 }
 
 // Monotonic returns what CLOCK_MONOTONIC said when %globaltimer was timer.

@@ -20,6 +20,12 @@ func TestClock(t *testing.T) {
 			t.Fatalf("%+v at %d: %d, want %d", c, timer, c.Monotonic(timer), want)
 		}
 	}
+	c := Clock{Since: 1 << 40, Margin: 7, Slip: 1 << 34} // one nanosecond in 2^30
+	for _, off := range []int64{0, 1 << 29, 1 << 31, -1 << 31, -1 << 29} {
+		if got, want := c.MarginAt(uint64(1<<40+off)), 7+max(off, -off)>>30; got != want {
+			t.Errorf("%d from when it was measured: a margin of %d, want %d", off, got, want)
+		}
+	}
 	if c := (Clock{Offset: -5}); c.Monotonic(math.MaxInt64) != math.MaxInt64-5 {
 		t.Error("offset alone")
 	}

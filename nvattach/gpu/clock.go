@@ -108,12 +108,15 @@ func (v *visit) compareClocks(c *context) {
 		return
 	}
 	tr.log.Debug("clocks compared", "pid", v.p.pid, "timer", m.timer, "host", m.host, "margin", m.margin)
-	fit := nvattach.Clock{Offset: int64(m.host - m.timer), Since: m.timer, Margin: m.margin}
+	fit := nvattach.Clock{Offset: int64(m.host - m.timer), Since: m.timer, Margin: m.margin, Slip: parts64(worstDrift)}
 	switch {
 	case k.past.timer == 0:
 		k.past = m
 	default:
-		fit.Drift = drift(k.past, m)
+		// What can't be measured better than it is known beforehand is left as it is.
+		if slip := float64(k.past.margin+m.margin) / float64(m.timer-k.past.timer); slip < worstDrift {
+			fit.Drift, fit.Slip = drift(k.past, m), parts64(slip)
+		}
 		if m.host-k.past.host > uint64(driftAfter) {
 			k.past = m
 		}
@@ -131,6 +134,13 @@ func (v *visit) compareClocks(c *context) {
 func (v *visit) lookAtClock(c *context) error {
 	return v.ifActive(c, func() { v.compareClocks(c) })
 }
+
+// worstDrift is by how much the clocks of a GPU and a host go at different speeds at most, as far as
+// nothing better is known: their crystals are a tenth as bad.
+const worstDrift = 1e-4
+
+// parts64 is a part of 1 in parts of 2^64.
+func parts64(part float64) uint64 { return uint64(part * (1 << 63) * 2) }
 
 // drift is how much slower than the host's clock the GPU's goes, in parts of 2^64.
 func drift(a, b clockMoment) int64 {

@@ -78,7 +78,7 @@ func (c *Context) stamp(data []byte) {
 func (c *Context) tell(b [stampBytes]byte) {
 	word := func(i int) uint64 { return binary.LittleEndian.Uint64(b[8*i:]) }
 	s := Stamp{
-		PID: c.PID, Device: c.Device, Context: c.handle, Launch: word(0), Start: c.clock.Monotonic(word(1)), Margin: int64(c.clock.Margin),
+		PID: c.PID, Device: c.Device, Context: c.handle, Launch: word(0), Start: c.clock.Monotonic(word(1)), Margin: max(c.clock.MarginAt(word(1)), c.clock.MarginAt(word(2))),
 		Kernel: c.s.opts.Plan.KernelOf(word(3)),
 	}
 	// The last thread looks at its clock before it counts itself, and the first one may be later than
