@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"nvtrace/internal/need"
 	"nvtrace/ptx"
 )
 
@@ -14,7 +15,7 @@ import (
 // out parses, keeps its header, needs no feature that its target lacks, and ptxas
 // takes it where it takes the original.
 func TestWeaveCorpus(t *testing.T) {
-	if raceEnabled {
+	if need.Race {
 		t.Skip("one goroutine, and much text")
 	}
 	names := []string{"example_count", "example_memory", "example_blocks", "params", "bpftime", "example_duration", "example_trace"}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"nvtrace/internal/need"
 	"nvtrace/ptx"
 	"nvtrace/ptx/emu"
 )
@@ -66,7 +67,7 @@ type gpu struct {
 // newMachine returns a machine that runs blocks at the same time: programs may race
 // as they do on a GPU, but not where the race detector watches.
 func newMachine() *emu.Machine {
-	if raceEnabled {
+	if need.Race {
 		return emu.New(&emu.Options{Workers: 1})
 	}
 	return emu.New(nil)

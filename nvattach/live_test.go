@@ -5,6 +5,7 @@ import (
 	"sync"
 	"testing"
 
+	"nvtrace/internal/need"
 	"nvtrace/ptx"
 	"nvtrace/ptx/emu"
 )
@@ -12,7 +13,7 @@ import (
 // TestRingLive reads a ring while blocks write to it. Every record is seen once and
 // whole, or counted as dropped.
 func TestRingLive(t *testing.T) {
-	if raceEnabled {
+	if need.Race {
 		t.Skip("the host reads what the kernel writes, by design")
 	}
 	for _, bytes := range []uint32{1 << 12, 1 << 22} {

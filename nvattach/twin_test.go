@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"nvtrace/fatbin"
+	"nvtrace/internal/need"
 	"nvtrace/ptx"
 	"nvtrace/ptx/emu"
 )
@@ -160,7 +161,7 @@ func TestEffects(t *testing.T) {
 
 // TestTwinsCorpus: modules with copies of all their kernels are PTX.
 func TestTwinsCorpus(t *testing.T) {
-	if raceEnabled {
+	if need.Race {
 		t.Skip("one goroutine, and much text")
 	}
 	r := newRig(t, nil, object(t, "example_count"))

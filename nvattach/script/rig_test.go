@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"nvtrace/internal/need"
 	"nvtrace/nvattach"
 	"nvtrace/ptx"
 	"nvtrace/ptx/emu"
@@ -68,7 +69,7 @@ func launch(tb testing.TB, p *Program, o *nvattach.PlanOptions) *world {
 	}
 	p.Sites = plan.Sites
 	machine := &emu.Options{}
-	if raceEnabled {
+	if need.Race {
 		machine.Workers = 1
 	}
 	w := &world{machine: emu.New(machine), plan: plan}

@@ -79,7 +79,7 @@ func TestSteps(t *testing.T) {
 		{"clang", "clang", []string{"-O3", "-fomit-frame-pointer"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if raceEnabled && c.name != "O2" {
+			if need.Race && c.name != "O2" {
 				t.Skip("one program is enough for the race detector, under which each takes a minute")
 			}
 			bin := compile(t, c.cc, "stepped.c", c.args...)

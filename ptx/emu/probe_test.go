@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"nvtrace/internal/need"
 	"nvtrace/ptx"
 )
 
@@ -310,7 +311,7 @@ func probeFile(t *testing.T, at int, path string, vectors map[string][]launchabl
 	})
 	done = map[string]int{}
 	for i, c := range siteClasses() {
-		if (testing.Short() || raceEnabled) && (at+i)%4 != 0 {
+		if (testing.Short() || need.Race) && (at+i)%4 != 0 {
 			continue
 		}
 		g := c.weave(t, f, all)
