@@ -231,10 +231,6 @@ func (a Arg) unfit(t Type) string {
 		if bits < 64 && (!a.neg && a.bits>>bits != 0 || a.neg && int64(a.bits) < -1<<(bits-1)) {
 			return "does not fit"
 		}
-	case OperandF32, OperandF64:
-		if want := map[OperandKind]int{OperandF32: 4, OperandF64: 8}[a.kind]; t.Size() != want {
-			return "has another size"
-		}
 	case OperandAddr:
 		return "is an address"
 	}
@@ -290,15 +286,13 @@ func (b *Builder) Or(t Type, d, x, y Arg) { b.typed("or", bitTypes|1<<Pred, bits
 func (b *Builder) Xor(t Type, d, x, y Arg) { b.typed("xor", bitTypes|1<<Pred, bits(t), d, x, y) }
 
 // Shl writes shl.bN d, a, n; the count n is 32 bits wide for every type.
-func (b *Builder) Shl(t Type, d, x, n Arg) { b.shift("shl", bitTypes, bits(t), d, x, n) }
-
-func (b *Builder) shift(op string, ok typeSet, t Type, d, x, n Arg) {
+func (b *Builder) Shl(t Type, d, x, n Arg) {
 	if why := n.unfit(U32); why != "" {
-		b.fail("%s%s: count %s %s", op, t, n, why)
+		b.fail("shl%s: count %s %s", bits(t), n, why)
 		return
 	}
 	n.typ, n.kind = TypeNone, OperandName
-	b.typed(op, ok, t, d, x, n)
+	b.typed("shl", bitTypes, bits(t), d, x, n)
 }
 
 // Mov writes mov.t d, a.
@@ -365,8 +359,8 @@ func (b *Builder) Selp(t Type, d, x, y, p Arg) {
 	b.typed("selp", bitTypes|numTypes, t, d, x, y, p)
 }
 
-// memory writes a load or store. Registers may be wider than t.
-func (b *Builder) memory(op string, t Type, addr Arg, value Arg, args ...Arg) {
+// memory writes a store or reduction. The value's register may be wider than t.
+func (b *Builder) memory(op string, t Type, addr, value Arg) {
 	switch {
 	case addr.kind != OperandAddr:
 		b.fail("%s%s: %s is no address", op, t, addr)
@@ -377,7 +371,7 @@ func (b *Builder) memory(op string, t Type, addr Arg, value Arg, args ...Arg) {
 	case value.kind == OperandInt && value.unfit(t) != "":
 		b.fail("%s%s: %s %s", op, t, value, value.unfit(t))
 	default:
-		b.Inst(op+t.String(), args...)
+		b.Inst(op+t.String(), addr, value)
 	}
 }
 
@@ -398,12 +392,12 @@ func (b *Builder) St(mods string, s Space, t Type, addr, value Arg) {
 	if s == SpaceConst {
 		b.fail("st.const%s: constants can't be written", t)
 	}
-	b.memory("st"+mods+b.spaceWord(s), t, addr, value, addr, value)
+	b.memory("st"+mods+b.spaceWord(s), t, addr, value)
 }
 
 // Red writes red.mods.space.op.t addr, value.
 func (b *Builder) Red(mods string, s Space, op string, t Type, addr, value Arg) {
-	b.memory("red"+mods+b.spaceWord(s)+"."+op, t, addr, value, addr, value)
+	b.memory("red"+mods+b.spaceWord(s)+"."+op, t, addr, value)
 }
 
 // Bra writes bra label.

@@ -62,7 +62,7 @@ type Loc struct {
 // loc returns what a StmtLoc says; it panics for other statements.
 func (f *File) loc(s *Stmt) Loc {
 	if s.Kind != StmtLoc {
-		panic("BUG: ptx: File.Loc of a statement that is no StmtLoc")
+		panic("BUG: ptx: File.loc of a statement that is no StmtLoc")
 	}
 	p := parser{f: f, src: f.Src[:s.End], end: int(s.Name.End)}
 	p.next()
@@ -99,7 +99,7 @@ func (p *parser) number() uint32 {
 // and the rest as written; it panics for other statements.
 func (f *File) sourceFile(s *Stmt) (index uint32, name string) {
 	if s.Kind != StmtFile {
-		panic("BUG: ptx: File.SourceFile of a statement that is no StmtFile")
+		panic("BUG: ptx: File.sourceFile of a statement that is no StmtFile")
 	}
 	p := parser{f: f, src: f.Src[:s.End], end: int(s.Name.End)}
 	p.next()

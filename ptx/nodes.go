@@ -60,8 +60,8 @@ const (
 	StmtFunc                      // header of an .entry or .func, prototype or definition: Ref = index in Funcs; a definition is followed by its StmtOpen
 	StmtPrototype                 // .callprototype: Ref = index in Funcs
 	StmtDirective                 // .version .target .pragma .branchtargets .alias … and unknown ones: Name = with its dot; Args = operands, if any
-	StmtLoc                       // .loc: see File.Loc
-	StmtFile                      // .file: see File.SourceFile
+	StmtLoc                       // .loc: see File.loc
+	StmtFile                      // .file: see File.sourceFile
 	StmtSection                   // .section NAME { … }: Name = the section's name; contents not parsed
 )
 

@@ -62,6 +62,7 @@ func TestLiveKernels(t *testing.T) {
 	} {
 		var b []byte
 		var m []string
+		var err error
 		// On a busy machine no launch may come after the kernel's copy was loaded.
 		for d, limit := time.Second, need.Limit(t); err == nil && m == nil && limit.Err() == nil; d *= 2 {
 			b, err = exec.Command(nvtrace, append(tt.args, "--duration", d.String(), "-p", strconv.Itoa(app.Process.Pid))...).CombinedOutput()

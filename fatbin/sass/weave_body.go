@@ -209,7 +209,7 @@ func openCollectives(arch Arch, code []Word) {
 		t, _ := in.target()
 		end := i + int(t/WordSize)
 		if end <= i || end >= len(code) || code[end].Opcode() != opEndCollective {
-			continue // NewBody refuses it
+			continue // newBody refuses it
 		}
 		w, _ := in.withTarget(0)
 		code[i] = w.SetBits(collectiveBit, 1, 0)

@@ -56,7 +56,7 @@ const (
 )
 
 // Heap is a Memory of its own, with bounds between allocations so that an access
-// just past one never hits another. Its zero value is not usable: NewHeap. It is
+// just past one never hits another. Its zero value is not usable: newHeap. It is
 // safe for concurrent use.
 type Heap struct {
 	mu      sync.RWMutex
