@@ -35,7 +35,7 @@ func TestRequestsTakeTurns(t *testing.T) {
 		t.Errorf("%+v, %v, %d calls", res, err, h.enters)
 	}
 	h.check(t)
-	if requests < 1000 {
+	if requests < 10 { // how many depends on how many stops are there at a time
 		t.Errorf("%d requests", requests)
 	}
 }
