@@ -416,8 +416,12 @@ func TestGroupSignals(t *testing.T) {
 // TestTellGroup: a program sends a signal to its group, which is the tracer's.
 func TestTellGroup(t *testing.T) {
 	victim := build(t, "victim")
+	rounds := 5
+	if testing.Short() {
+		rounds = 1
+	}
 	for _, sig := range sentSignals {
-		for range 5 {
+		for range rounds {
 			c, r := inGroup(t, "run", victim, "tell_group", strconv.Itoa(int(sig)))
 			if line, err := r.ReadString('\n'); line != "traps 1\n" {
 				t.Errorf("%v: %q, %v", sig, line, err)
