@@ -274,7 +274,7 @@ func (m *machine) program(q *PlannedProgram) (int, error) {
 		}
 	case KindInsn:
 		for i := range a.Insts {
-			if a.Insts[i].Known() && Glob(q.Point.Opcode, a.Insts[i].Name()) {
+			if q.Point.isOpcode(&a.Insts[i]) {
 				if err := before(i, int(a.BlockOf[i]), 0); err != nil {
 					return n, err
 				}
@@ -310,6 +310,12 @@ func (m *machine) program(q *PlannedProgram) (int, error) {
 // mostLines bounds the differing texts of instructions for which a program of KindCapture is
 // compiled in a kernel: each takes some hundredths of a second.
 const mostLines = 512
+
+// isOpcode says whether the glob of a KindInsn is of the instruction: of its name, LDG, or, as only that has
+// dots, of its name with modifiers, LDG.E.64.
+func (p *Point) isOpcode(in *sass.Inst) bool {
+	return in.Known() && (Glob(p.Opcode, in.Name()) || strings.Contains(p.Opcode, ".") && Glob(p.Opcode, in.FullName()))
+}
 
 // before puts a program before instruction i. A place that can't be had is noted. line is the
 // instruction's text for a program of KindCapture.

@@ -431,3 +431,19 @@ func TestMachineValues(t *testing.T) {
 		t.Errorf("%d accesses were moved, want 3", found)
 	}
 }
+
+// TestIsOpcode: opcodes of machine code are chosen by their names, with modifiers or without.
+func TestIsOpcode(t *testing.T) {
+	in, ok := sass.Decode(90, sass.Word{Lo: 0x0000000402007981, Hi: 0x000ea8000c1e1b00})
+	if !ok || in.FullName() != "LDG.E.64" {
+		t.Fatalf("%s, %t", in.FullName(), ok)
+	}
+	for glob, want := range map[string]bool{
+		"*": true, "LDG": true, "LD*": true, "LDG.*": true, "LDG.E.64": true, "*.64": true,
+		"LDS": false, "LDG.E": false, "*.128": false, "ld.global.*": false,
+	} {
+		if p := (Point{Kind: KindInsn, Opcode: glob}); p.isOpcode(&in) != want {
+			t.Errorf("%s is %s: %t", glob, in.FullName(), !want)
+		}
+	}
+}

@@ -251,10 +251,7 @@ func appendInst(b []byte, a *sass.Analysis, i int) []byte {
 	in := &a.Insts[i]
 	b = fmt.Appendf(b, " %05x  %s  ", i*sass.WordSize, in.Word.Control())
 	at := len(b)
-	b = in.AppendText(b)
-	if t, ok := a.Target(i); ok {
-		b = fmt.Appendf(b, " -> %05x", t*sass.WordSize)
-	}
+	b = in.AppendText(b, i*sass.WordSize)
 	for len(b) < at+44 {
 		b = append(b, ' ')
 	}
@@ -286,7 +283,7 @@ func (s *sassRun) sites(k *sassCode) error {
 			if r == "" && k.regs > 0 {
 				free = fmt.Sprintf("%d registers free", k.regs-k.a.LiveIn[i].Len(sass.GPR))
 			}
-			fmt.Fprintf(s.out, "  %05x  %-40s %s%s\n", i*sass.WordSize, k.a.Insts[i].String(), string(r), free)
+			fmt.Fprintf(s.out, "  %05x  %-40s %s%s\n", i*sass.WordSize, k.a.Insts[i].AppendText(nil, i*sass.WordSize), string(r), free)
 		}
 	}
 	s.sitesFound += n
@@ -305,7 +302,7 @@ func (s *sassRun) check(k *sassCode) error {
 		s.head(k)
 	}
 	for _, f := range found {
-		fmt.Fprintf(s.out, "  %s: %s\n", f, k.a.Insts[f.Index].String())
+		fmt.Fprintf(s.out, "  %s: %s\n", f, k.a.Insts[f.Index].AppendText(nil, f.Index*sass.WordSize))
 	}
 	return nil
 }

@@ -3,7 +3,7 @@
 // live, and whether the control codes that the hardware relies on are kept.
 //
 // What an instruction does to registers comes from a table that a generator
-// makes by asking ptxas and nvdisasm (facts/README.md says how). A word that the
+// makes by asking ptxas and nvdisasm (facts/README.md says how), and so does how it is written. A word that the
 // table lacks is carried as it is: [Decode] says false, and everything around it
 // counts as in use.
 package sass

@@ -1,44 +1,78 @@
 package sass
 
-import "strconv"
+import (
+	"bytes"
+	"compress/flate"
+	_ "embed"
+	"io"
+	"strconv"
+	"sync"
 
-// AppendText appends the instruction: its guard, its name and the registers that it
-// writes and reads. An unknown word is given as it is.
-func (i *Inst) AppendText(b []byte) []byte {
-	if i.op == nil {
+	"nvtrace/fatbin/sass/internal/syntax"
+)
+
+//go:generate go run ./internal/gen squeeze facts/syntax.txt zsyntax.bin
+
+//go:embed zsyntax.bin
+var packedSyntax []byte
+
+// syntaxes are how instructions are written, by opcode.
+var syntaxes = sync.OnceValue(func() map[Arch]*[4096]*syntax.Op {
+	b, err := io.ReadAll(flate.NewReader(bytes.NewReader(packedSyntax)))
+	if err != nil {
+		panic("BUG: sass syntax: " + err.Error())
+	}
+	_, facts, err := syntax.Parse(string(b))
+	if err != nil {
+		panic("BUG: sass syntax: " + err.Error())
+	}
+	out := make(map[Arch]*[4096]*syntax.Op)
+	for _, f := range facts {
+		for _, a := range f.Archs {
+			t := out[Arch(a)]
+			if t == nil {
+				t = new([4096]*syntax.Op)
+				out[Arch(a)] = t
+			}
+			t[f.Opcode] = f.Op
+		}
+	}
+	return out
+})
+
+// syntax returns how the instruction is written; nil if that is not known.
+func (i *Inst) syntax() *syntax.Op {
+	if t := syntaxes()[i.Arch]; t != nil && i.op != nil {
+		return t[i.Word.Opcode()]
+	}
+	return nil
+}
+
+// AppendText appends the instruction as nvdisasm writes it, pc being its place in the code, from which
+// targets of branches are counted: "@!P0 LDG.E.64 R4, desc[UR4][R2.64+0x8]". A word of which that
+// is not known is given as it is.
+func (i *Inst) AppendText(b []byte, pc int) []byte {
+	o := i.syntax()
+	if o == nil {
 		return append(b, i.Word.String()...)
 	}
-	if g := uint8(i.Word.Lo >> 12 & 15); g != guardAlways {
+	if g, negated, ok := i.Guard(); ok {
 		b = append(b, '@')
-		if g&8 != 0 {
+		if negated {
 			b = append(b, '!')
 		}
-		b = appendReg(b, i.op.guard, g&7, true)
-		b = append(b, ' ')
+		b = append(appendReg(b, i.op.guard, g, true), ' ')
 	}
-	b = append(b, i.op.name...)
-	sep := byte(' ')
-	for pass := range 2 {
-		for j := range i.ops {
-			t := &i.ops[j]
-			write := t.flags&writeFlag != 0
-			if write != (pass == 0) {
-				continue
-			}
-			reg, named := t.reg(i.Word)
-			b = append(b, sep)
-			if sep == ',' {
-				b = append(b, ' ')
-			}
-			sep = ','
-			b = appendReg(b, t.kind, reg, !named)
-			if t.count > 1 && named {
-				b = append(b, '-')
-				b = appendReg(b, t.kind, reg+t.count-1, false)
-			}
-		}
+	return o.Append(b, syntax.Word(i.Word), uint64(pc))
+}
+
+// FullName returns the name with its modifiers, "LDG.E.64"; where these are not known, what
+// [Inst.Name] returns.
+func (i *Inst) FullName() string {
+	if o := i.syntax(); o != nil {
+		return string(o.AppendName(nil, syntax.Word(i.Word)))
 	}
-	return b
+	return i.Name()
 }
 
 func appendReg(b []byte, k RegKind, reg uint8, none bool) []byte {
@@ -52,5 +86,5 @@ func appendReg(b []byte, k RegKind, reg uint8, none bool) []byte {
 	return strconv.AppendUint(append(b, k.String()...), uint64(reg), 10)
 }
 
-// String returns what [Inst.AppendText] appends.
-func (i *Inst) String() string { return string(i.AppendText(nil)) }
+// String returns what [Inst.AppendText] appends at the beginning of the code.
+func (i *Inst) String() string { return string(i.AppendText(nil, 0)) }

@@ -3,6 +3,9 @@
 //	gen harvest OUT FILE...           words of each kind in libraries
 //	gen ask NVDISASM PTXAS SEEDS FACTS ARCH...
 //	                                  what nvdisasm says of them, merged into a facts file
+//	gen texts NVDISASM SEEDS SYNTAX ARCH...
+//	                                  how nvdisasm writes them, merged into a facts file
+//	gen reuse NVDISASM SEEDS SYNTAX   which registers it marks as used again, added to that
 //	gen known FILE...                 counts what the table lacks
 //	gen bars OUT FILE...              how often opcodes set scoreboards
 //	gen stalls OUT FILE...            the fewest cycles between results and uses
@@ -40,6 +43,10 @@ func run(args []string) error {
 		return stalls(args[1], args[2:])
 	case len(args) > 5 && args[0] == "ask":
 		return askAll(args[1], args[2], args[3], args[4], args[5:])
+	case len(args) > 4 && args[0] == "texts":
+		return texts(args[1], args[2], args[3], args[4:])
+	case len(args) == 4 && args[0] == "reuse":
+		return reuse(args[1], args[2], args[3])
 	case len(args) == 3 && args[0] == "squeeze":
 		return squeeze(args[1], args[2])
 	case len(args) == 4 && args[0] == "pack":

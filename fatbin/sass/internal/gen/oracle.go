@@ -40,17 +40,23 @@ const batch = 8000
 
 // texts disassembles words, each for itself: "" stands for an illegal one.
 func (o *oracle) texts(a sass.Arch, words []sass.Word) ([]string, error) {
-	out := make([]string, len(words))
-	for at := 0; at < len(words); at += 50000 {
-		part := words[at:min(at+50000, len(words))]
-		if err := o.textBatch(a, part, out[at:]); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
+	out, _, err := o.textsAt(a, words)
+	return out, err
 }
 
-func (o *oracle) textBatch(a sass.Arch, words []sass.Word, out []string) error {
+// textsAt is texts, with the addresses that the words had.
+func (o *oracle) textsAt(a sass.Arch, words []sass.Word) ([]string, []uint64, error) {
+	out, addrs := make([]string, len(words)), make([]uint64, len(words))
+	for at := 0; at < len(words); at += 50000 {
+		part := words[at:min(at+50000, len(words))]
+		if err := o.textBatch(a, part, out[at:], addrs[at:]); err != nil {
+			return nil, nil, err
+		}
+	}
+	return out, addrs, nil
+}
+
+func (o *oracle) textBatch(a sass.Arch, words []sass.Word, out []string, addrs []uint64) error {
 	index := make([]int, len(words))
 	for i := range index {
 		index[i] = i
@@ -106,6 +112,7 @@ func (o *oracle) textBatch(a sass.Arch, words []sass.Word, out []string) error {
 			}
 			text = strings.TrimSpace(text)
 			out[index[n/16]] = strings.TrimSpace(strings.TrimSuffix(text, ";"))
+			addrs[index[n/16]] = n
 		}
 		return nil
 	}
