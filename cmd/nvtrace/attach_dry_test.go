@@ -135,7 +135,7 @@ func TestDryRunMachineCode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		holds(t, string(text), "sm_90 add: ", "\n+ 00000  ", "BRA PT -> ", "\n  00010  ", " S2R R0 ", "  live R")
+		holds(t, string(text), "sm_90 add: ", "\n+ 00000  ", " BRA 0x", "\n  00010  ", " S2R R0, SR_", "  live R")
 		kept, changed := 0, 0
 		for line := range strings.Lines(string(text)) {
 			switch {
