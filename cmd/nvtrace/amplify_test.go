@@ -57,6 +57,9 @@ func manyEvents(t *testing.T, n int, event func(i int) *traces.Event) string {
 // TestGapsBounded: a recording of some hundred KiB holds 150 MB of gaps. What they
 // allocate does not grow with them, whatever looks at them.
 func TestGapsBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("reads 150 MB five times, in one thread")
+	}
 	text := strings.Repeat("what is the same each time takes no room in zstd ", 60)
 	name := manyEvents(t, 50_000, func(i int) *traces.Event {
 		return &traces.Event{Kind: traces.KindGap, Text: text + fmt.Sprint(i)}
@@ -90,6 +93,9 @@ func TestGapsBounded(t *testing.T) {
 // TestNamesLinear: 300,000 kernels, images, notes or libraries are looked up, not
 // searched for. Where each is compared with all others, this does not end.
 func TestNamesLinear(t *testing.T) {
+	if testing.Short() {
+		t.Skip("reads 600,000 events, in one thread")
+	}
 	const n = 300_000
 	hash := strings.Repeat("a", 64)
 	for what, event := range map[string]func(i int) *traces.Event{

@@ -70,6 +70,9 @@ func TestVerify(t *testing.T) {
 		{mode: "released", kernel: "vectorAdd", every: 1, entries: 256, want: verified{}, reason: `^not launched, or in graphs only`},
 	} {
 		for _, aside := range []bool{false, true} {
+			if testing.Short() && aside && c.mode == "threads" {
+				continue // it takes longer than all others
+			}
 			t.Run(fmt.Sprintf("%s,aside=%v", c.mode, aside), func(t *testing.T) {
 				t.Parallel()
 				r := run(t, &setup{objects: []string{"example_count"}, verify: c.every, aside: aside}, prog, c.mode)
