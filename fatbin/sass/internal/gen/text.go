@@ -179,7 +179,6 @@ func value(kind syntax.Kind, s string, pc uint64) (int64, bool) {
 
 // lesson is what is known of the words of an opcode.
 type lesson struct {
-	arch  sass.Arch
 	all   []shown
 	tests [][4]uint64 // of each word, which tests hold
 	parts []written
@@ -417,7 +416,7 @@ func (s *lesson) number(words []int, text func(i int) numberText) (syntax.Number
 	return syntax.Number{}, false
 }
 
-// numbers are the numbers of words, as one kind of number.
+// numberValues are the numbers of words, read as one kind of number.
 type numberValues struct {
 	is   map[int]int64
 	none []int // words in whose text no register is named: RZ, PT

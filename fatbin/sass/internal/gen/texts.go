@@ -140,7 +140,7 @@ func (o *oracle) learnArch(a sass.Arch, seeds map[sass.Arch][]sass.Word, facts [
 		}
 		return out
 	}, func(p *pupil, list []shown) {
-		p.lesson = &lesson{arch: a, at: make(map[syntax.Word]int)}
+		p.lesson = &lesson{at: make(map[syntax.Word]int)}
 		p.lesson.add(p.probe)
 		p.lesson.add(list)
 		p.done = len(p.lesson.all) == 0
