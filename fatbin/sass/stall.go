@@ -1,10 +1,7 @@
 package sass
 
 import (
-	"bytes"
-	"compress/flate"
 	_ "embed"
-	"io"
 	"strconv"
 	"strings"
 	"sync"
@@ -47,10 +44,7 @@ var (
 // loadStalls reads the fewest cycles that compilers leave.
 func loadStalls() {
 	stallMin, stallMost = make(map[stallKey]uint8), predicateCycles
-	b, err := io.ReadAll(flate.NewReader(bytes.NewReader(packedStalls)))
-	if err != nil {
-		panic("BUG: sass stalls: " + err.Error())
-	}
+	b := inflate("stalls", packedStalls)
 	kinds := make(map[string]RegKind)
 	for k := GPR; k < numRegKinds; k++ {
 		kinds[k.String()] = k

@@ -79,13 +79,19 @@ func table(a Arch) *archTable {
 	return tables[a]
 }
 
+// inflate decompresses what is embedded.
+func inflate(what string, packed []byte) []byte {
+	b, err := io.ReadAll(flate.NewReader(bytes.NewReader(packed)))
+	if err != nil {
+		panic("BUG: sass " + what + ": " + err.Error())
+	}
+	return b
+}
+
 // load unpacks the table. It is made by our own generator and tested, so that what
 // is wrong with it is a mistake in the program.
 func load() {
-	b, err := io.ReadAll(flate.NewReader(bytes.NewReader(packed)))
-	if err != nil {
-		panic("BUG: sass table: " + err.Error())
-	}
+	b := inflate("table", packed)
 	tables = make(map[Arch]*archTable)
 	r := unpacker{b: b}
 	n := r.uint()

@@ -1,10 +1,7 @@
 package sass
 
 import (
-	"bytes"
-	"compress/flate"
 	_ "embed"
-	"io"
 	"strconv"
 	"sync"
 
@@ -18,11 +15,7 @@ var packedSyntax []byte
 
 // syntaxes are how instructions are written, by opcode.
 var syntaxes = sync.OnceValue(func() map[Arch]*[4096]*syntax.Op {
-	b, err := io.ReadAll(flate.NewReader(bytes.NewReader(packedSyntax)))
-	if err != nil {
-		panic("BUG: sass syntax: " + err.Error())
-	}
-	_, facts, err := syntax.Parse(string(b))
+	_, facts, err := syntax.Parse(string(inflate("syntax", packedSyntax)))
 	if err != nil {
 		panic("BUG: sass syntax: " + err.Error())
 	}

@@ -233,8 +233,8 @@ func (s *lesson) add(list []shown) {
 }
 
 // tree learns to tell for each of some words which of some values it has. The words are given by their
-// indices. wrong is how many it does not tell.
-func (s *lesson) tree(words []int, target func(i int) int) (t syntax.Tree, wrong int) {
+// indices.
+func (s *lesson) tree(words []int, target func(i int) int) syntax.Tree {
 	values := make([]int, len(s.all))
 	for i := range values {
 		values[i] = -1
@@ -271,10 +271,10 @@ func (s *lesson) tree(words []int, target func(i int) int) (t syntax.Tree, wrong
 	l := treeLearner{s: s, values: values, first: first, rest: rest}
 	root := l.node(words)
 	if root < 0 {
-		return syntax.Tree{Leaf: ^root}, l.wrong
+		return syntax.Tree{Leaf: ^root}
 	}
 	// The root is node 0.
-	return syntax.Tree{Nodes: l.nodes}, l.wrong
+	return syntax.Tree{Nodes: l.nodes}
 }
 
 // holds says whether a test is true of a word.
@@ -285,7 +285,6 @@ type treeLearner struct {
 	values      []int // by word
 	first, rest []syntax.Test
 	nodes       []syntax.Node
-	wrong       int
 }
 
 func (l *treeLearner) node(words []int) int32 {
@@ -307,7 +306,6 @@ func (l *treeLearner) node(words []int) int32 {
 				most, n = v, c
 			}
 		}
-		l.wrong += len(words) - n
 		return ^int32(most)
 	}
 	var parts [2][]int
@@ -535,9 +533,9 @@ func (s *lesson) field(kind syntax.Kind, v numberValues) (syntax.Number, bool) {
 	return syntax.Number{}, false
 }
 
-// learn learns how an opcode is written. wrong is how many of the words it gets wrong by its own trees.
-func (s *lesson) learn() (o *syntax.Op, wrong int, err error) {
-	o = new(syntax.Op)
+// learn learns how an opcode is written.
+func (s *lesson) learn() (*syntax.Op, error) {
+	o := new(syntax.Op)
 	everything := make([]int, len(s.all))
 	for i := range everything {
 		everything[i] = i
@@ -555,11 +553,11 @@ func (s *lesson) learn() (o *syntax.Op, wrong int, err error) {
 			}
 		}
 		if names, ok = s.order(); !ok {
-			return nil, 0, errors.New("parts of the name come in different orders")
+			return nil, errors.New("parts of the name come in different orders")
 		}
 	}
 	for _, name := range names {
-		t, w := s.tree(everything, func(i int) int {
+		t := s.tree(everything, func(i int) int {
 			if slices.Contains(s.parts[i].names, name) {
 				return 1
 			}
@@ -567,7 +565,6 @@ func (s *lesson) learn() (o *syntax.Op, wrong int, err error) {
 		})
 		name, _, _ = strings.Cut(name, " ")
 		o.Names, o.Has = append(o.Names, name), append(o.Has, t)
-		wrong += w
 	}
 	frames := make(map[string]int)
 	var lists [][]int
@@ -580,21 +577,19 @@ func (s *lesson) learn() (o *syntax.Op, wrong int, err error) {
 		}
 		lists[k] = append(lists[k], i)
 	}
-	t, w := s.tree(everything, func(i int) int { return frames[s.parts[i].kinds] })
-	o.Which, wrong = t, wrong+w
+	o.Which = s.tree(everything, func(i int) int { return frames[s.parts[i].kinds] })
 	for _, words := range lists {
 		var slots []syntax.Slot
 		for k := range s.parts[words[0]].operands {
-			slot, w, err := s.slot(words, k)
+			slot, err := s.slot(words, k)
 			if err != nil {
-				return nil, 0, err
+				return nil, err
 			}
 			slots = append(slots, slot)
-			wrong += w
 		}
 		o.Frames = append(o.Frames, slots)
 	}
-	return o, wrong, nil
+	return o, nil
 }
 
 // order returns the parts of names in an order that all names keep, and false if there is none.
@@ -629,7 +624,7 @@ func (s *lesson) order() ([]string, bool) {
 }
 
 // slot learns the k-th operand of words that have operands of the same kinds.
-func (s *lesson) slot(words []int, k int) (syntax.Slot, int, error) {
+func (s *lesson) slot(words []int, k int) (syntax.Slot, error) {
 	var slot syntax.Slot
 	// Numbers are the same in all forms with the same ones, as far as they are linear so; otherwise in each form.
 	numbers := make(map[string][]syntax.Number)
@@ -639,7 +634,6 @@ func (s *lesson) slot(words []int, k int) (syntax.Slot, int, error) {
 			numbers[kinds] = n
 		}
 	}
-	forms := make(map[string]int)
 	which := make(map[int]int)
 	byForm := group(words, func(i int) string { return s.parts[i].operands[k].form + "\x01" + s.parts[i].operands[k].kinds })
 	for _, key := range slices.Sorted(maps.Keys(byForm)) {
@@ -650,11 +644,10 @@ func (s *lesson) slot(words []int, k int) (syntax.Slot, int, error) {
 			nums, ok = s.numbers(list, k)
 		}
 		if ok {
-			forms[key] = len(slot.Forms)
-			slot.Forms = append(slot.Forms, syntax.Form{Text: strings.Split(form, numberMark), Nums: nums})
 			for _, i := range list {
-				which[i] = forms[key]
+				which[i] = len(slot.Forms)
 			}
+			slot.Forms = append(slot.Forms, syntax.Form{Text: strings.Split(form, numberMark), Nums: nums})
 			continue
 		}
 		// The parts of the name decide, perhaps, what numbers are.
@@ -682,7 +675,7 @@ func (s *lesson) slot(words []int, k int) (syntax.Slot, int, error) {
 			n, ok := literal[text]
 			if !ok {
 				if len(literal) == 300 {
-					return slot, 0, fmt.Errorf("operand %d: %q: the numbers are no sums of bits", k, strings.ReplaceAll(form, numberMark, "#"))
+					return slot, fmt.Errorf("operand %d: %q: the numbers are no sums of bits", k, strings.ReplaceAll(form, numberMark, "#"))
 				}
 				n = len(slot.Forms)
 				literal[text] = n
@@ -691,9 +684,8 @@ func (s *lesson) slot(words []int, k int) (syntax.Slot, int, error) {
 			which[i] = n
 		}
 	}
-	t, wrong := s.tree(words, func(i int) int { return which[i] })
-	slot.Which = t
-	return slot, wrong, nil
+	slot.Which = s.tree(words, func(i int) int { return which[i] })
+	return slot, nil
 }
 
 // literal is an operand as it is written.

@@ -184,7 +184,7 @@ func (o *oracle) round(a sass.Arch, pupils []*pupil) ([]*pupil, error) {
 	for range 2 {
 		wg.Go(func() {
 			for p := range work {
-				p.how, _, p.err = p.lesson.learn()
+				p.how, p.err = p.lesson.learn()
 			}
 		})
 	}
