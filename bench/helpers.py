@@ -9,6 +9,7 @@ do together; the highest and lowest of numbers; values of other multiprocessors.
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -83,9 +84,13 @@ int main(int argc, char **argv)
 			sum += host[i];
 		printf("sum %u\n", sum);
 	} else {
-		unsigned *a = filled(false), *c = filled(false);
+		unsigned *a = filled(false), *c = filled(false), sum = 0, host[210];
 		vectorAdd<<<3, 70>>>(a, a, c, 210);
 		CHECK(cudaDeviceSynchronize());
+		CHECK(cudaMemcpy(host, c, sizeof host, cudaMemcpyDeviceToHost));
+		for (int i = 0; i < 210; i++)
+			sum += host[i];
+		printf("sum %u\n", sum);
 	}
 	printf("PASSED\n");
 }
@@ -197,6 +202,16 @@ def run(o, code, app, objects, tmp):
     m, _ = attach("once", *obj("percpu"), "--kernel", "vectorAdd*")
     sums = list(m.get("sums", {}).values())
     check(f"{code}: other multiprocessors' values", sums[:2] + sums[3:] if len(sums) == 4 and 0 < sums[2] <= 64 else sums, [0, 0, 0])
+
+    m, text = attach("once", "-e", "mem:vectorAdd* { @sum[kind] = sum(value); }")
+    sums = re.findall(r"^@sum\[(\w+)\]: (\d+)$", text, re.M)
+    check(f"{code}: values that are loaded and stored", sorted(sums), [("load", "43890"), ("store", "43890")])
+
+    m, _ = attach("once", *obj("bpftime"), "--kernel", "vectorAdd*")
+    check(f"{code}: text of loads and stores", list(m.get("shared", {}).values()), [420, 210])
+
+    m, text = attach("once", *obj("leave"), "--allow-exit", "--kernel", "vectorAdd*")
+    check(f"{code}: threads that a program ends store nothing", re.findall(r"^sum (\d+)$", text, re.M), [str(sum(i if i % 2 else 2 * i for i in range(210)))])
 
     m, text = attach("once", "-e", "kernel:vectorAdd* { @sum = sum(read32(arg0 + 4 * tid)); @votes[ballot(tid.x % 16 == 0)] = count(); @other = sum(shuffle(tid, laneid ^ 1)); }")
     want = {"@sum: 21945", "@votes[1]: 18", "@votes[65537]: 192", f"@other: {sum(range(210))}"}

@@ -36,6 +36,8 @@ type RewriteOptions struct {
 	Registers func(kernel string) int
 	// Only, if it is not "", is the one kernel that gets programs in machine code.
 	Only string
+	// Except are kernels that have their programs already, from what the image was linked of.
+	Except map[string]bool
 	// Twins says which kernels keep a copy without programs.
 	Twins Twins
 	// MaxEntry bounds the content of an entry; see fatbin.Options.
@@ -162,7 +164,7 @@ func (r *rewriting) unprobed(names []string, reason string) {
 // text rewrites bare PTX.
 func (r *rewriting) text(image []byte) error {
 	src := strings.TrimRight(string(image), "\x00")
-	f, w := r.weave(src, &WeaveOptions{Registers: r.o.Registers})
+	f, w := r.weave(src, &WeaveOptions{Registers: r.o.Registers, Except: r.o.Except})
 	if w == nil {
 		return nil
 	}
@@ -252,10 +254,7 @@ func (r *rewriting) cubin(image []byte) error {
 
 // only returns those of some kernels that may get programs.
 func (r *rewriting) only(names []string) []string {
-	if r.o.Only == "" {
-		return names
-	}
-	return slices.DeleteFunc(names, func(n string) bool { return n != r.o.Only })
+	return slices.DeleteFunc(names, func(n string) bool { return r.o.Only != "" && n != r.o.Only || r.o.Except[n] })
 }
 
 func kernelNames(c *fatbin.Cubin) []string {
@@ -311,7 +310,7 @@ func (r *rewriting) container(image []byte) error {
 	}
 	fo := &fatbin.Options{MaxEntry: r.o.MaxEntry}
 	elf, text := Prefers(c.Entries, fatbin.KindELF, r.o.Arch), Prefers(c.Entries, fatbin.KindPTX, r.o.Arch)
-	wo := WeaveOptions{Registers: r.o.Registers}
+	wo := WeaveOptions{Registers: r.o.Registers, Except: r.o.Except}
 	var names []string
 	if elf >= 0 {
 		names = r.machineCode(&c.Entries[elf], fo, &wo)

@@ -49,6 +49,8 @@ type WeaveOptions struct {
 	// some that leave it the larger of 64 and that, so that it can still be launched
 	// with as many threads as before.
 	Registers func(kernel string) int
+	// Except are functions that have their programs already.
+	Except map[string]bool
 }
 
 // A Woven is a module with programs.
@@ -165,7 +167,7 @@ func (p *Plan) Weave(f *ptx.File, maps *Maps, o *WeaveOptions) (*Woven, error) {
 	g.files = f.SourceFiles()
 	for i := range f.Funcs {
 		fn := &f.Funcs[i]
-		if !fn.HasBody() || !p.Wants(f.Text(fn.Name), fn.Kind == ptx.FuncDevice) {
+		if name := f.Text(fn.Name); !fn.HasBody() || !p.Wants(name, fn.Kind == ptx.FuncDevice) || o.Except[name] {
 			continue
 		}
 		st := g.sites(fn)

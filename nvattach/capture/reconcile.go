@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"nvtrace/fatbin"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/proc"
 	"nvtrace/traces"
@@ -52,8 +53,14 @@ func (c *Capture) linked(t *ptrace.Task, k *call, result int32) {
 	}
 	r := offsetReader{taskMemory{t}, addr}
 	p := &part{addr: addr, size: int64(size), format: sniff(r, int64(size))}
-	if p.sum, p.kept, p.stored, k.err = copyImage(c.o.Store, r, p.size, false, nil); k.err == nil {
+	if n, err := fatbin.Extent(r, p.size); err == nil {
+		p.size = n // as a loader will find it
+	}
+	if p.sum, p.kept, p.stored, k.err = copyImage(c.o.Store, r, p.size, p.format == fatbin.FormatPTX, nil); k.err == nil {
 		k.parts = []*part{p}
+		c.mu.Lock()
+		c.made[p.sum] = true
+		c.mu.Unlock()
 	}
 	// It is no input: no gap if it can't be read, for it comes back to a loader.
 	if k.err == nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -56,6 +57,32 @@ type context struct {
 
 	clocksMu sync.Mutex
 	clocks   clocks // guarded by clocksMu
+
+	linked names // of kernels with programs that were given to the driver's linker
+}
+
+// names is a set of names of kernels and of their copies without programs.
+type names struct {
+	mu   sync.Mutex
+	have map[string]bool
+}
+
+func (n *names) add(kernels []nvattach.KernelReport) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i := range kernels {
+		if n.have == nil {
+			n.have = make(map[string]bool)
+		}
+		n.have[kernels[i].Name], n.have[nvattach.TwinName(kernels[i].Name)] = true, true
+	}
+}
+
+// list returns a copy.
+func (n *names) list() map[string]bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return maps.Clone(n.have)
 }
 
 // end ends the session's context with what was kept of its maps; why says why that
@@ -189,6 +216,7 @@ func (v *visit) enterAnd(c *context, before []step, behind ...step) (w results, 
 		c.end(v.p, errNoVisit, true)
 		return w, false, errAsleep
 	case err == nil, c.mem.stream != 0:
+		v.mode = w[wordMode]
 		return w, true, err
 	case !begun:
 		return w, false, err
@@ -202,6 +230,7 @@ func (v *visit) enterAnd(c *context, before []step, behind ...step) (w results, 
 
 // leave makes the calls before, whose errors don't matter, and undoes enter.
 func (v *visit) leave(c *context, before ...step) error {
+	v.mode = captureRelaxed
 	return v.run(v.unretained(c, append(before,
 		try("cuStreamDestroy_v2", c.mem.stream), call("cuCtxPopCurrent_v2", v.word(wordPopped)),
 		try("cuThreadExchangeStreamCaptureMode", v.word(wordMode)),

@@ -413,12 +413,19 @@ func (tr *Tracer) Replace(im *capture.Captured) (image []byte, ok bool) {
 		return nil, false
 	}
 	o := tr.rewriteOptions(lib, c)
-	if strings.HasPrefix(im.Function, "cuLinkAdd") {
+	linking := strings.HasPrefix(im.Function, "cuLinkAdd")
+	if linking {
 		o.Compile, o.CompileBody, o.NoBody = nil, nil, "it is to be linked with others" // what is to be linked may lack what other inputs have: the driver's linker compiles it
 	}
+	if im.Linked {
+		o.Except = c.linked.list()
+	}
 	tr.log.Debug("compiler found", "pid", im.PID, "took", time.Since(began))
-	out, twins, err := c.session.Rewrite(im.Data, origin(im), o)
-	if twins {
+	out, kernels, err := c.session.Rewrite(im.Data, origin(im), o)
+	if linking {
+		c.linked.add(kernels)
+	}
+	if slices.ContainsFunc(kernels, func(k nvattach.KernelReport) bool { return k.Twin }) {
 		tr.lookAtLaunches(th)
 	}
 	// Trials hold threads at the same functions.
@@ -488,7 +495,7 @@ func (tr *Tracer) lookAtLaunches(th *thread) {
 	if err != nil {
 		return
 	}
-	v := &visit{p: p, th: th}
+	v := &visit{p: p, th: th, mode: captureRelaxed}
 	if err := v.do(func(t *ptrace.Task, done func(error)) {
 		p.watchLaunches(t)
 		done(nil)
@@ -535,7 +542,7 @@ func (tr *Tracer) contextOf(th *thread, library bool) (*context, *library, error
 	}
 	p.visits.Lock()
 	defer p.visits.Unlock()
-	v := &visit{p: p, th: th, stuck: p.stuck}
+	v := &visit{p: p, th: th, stuck: p.stuck, mode: captureRelaxed}
 	return v.contextHere(library)
 }
 

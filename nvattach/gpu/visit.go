@@ -76,7 +76,8 @@ type visit struct {
 	th    *thread
 	limit time.Duration // of a function; 0: none
 	stuck bool
-	code  int32 // that the last call has returned; of the tracing thread
+	code  int32  // that the last call has returned; of the tracing thread
+	mode  uint64 // capture mode that is exchanged for the thread's next: captureRelaxed, or its own between enter and leave
 }
 
 // errMissing is the code of a function that the driver lacks.
@@ -288,7 +289,7 @@ func parseResults(b []byte) (w results) {
 // There must be room.
 func (v *visit) script(desc []byte, steps ...step) (results, error) {
 	in, out := make([]byte, 8*numWords), make([]byte, 8*numWords)
-	binary.LittleEndian.PutUint64(in[8*wordMode:], captureRelaxed)
+	binary.LittleEndian.PutUint64(in[8*wordMode:], v.mode)
 	if len(desc) > 0 {
 		if len(desc) > 8*(remote.Words-descWord) {
 			return results{}, fmt.Errorf("a description of %d bytes is too long", len(desc))

@@ -369,8 +369,8 @@ func (s *Session) Report(text string) { s.out.fault(errors.New(text)) }
 
 // Rewrite puts the programs into an image that is about to be loaded in the
 // context. It returns image itself where there is nothing to do. from is where it
-// came from, for a reader; twins says that kernels in it have copies without programs.
-func (c *Context) Rewrite(image []byte, from string, o *RewriteOptions) (out []byte, twins bool, err error) {
+// came from, for a reader; kernels are those that have programs.
+func (c *Context) Rewrite(image []byte, from string, o *RewriteOptions) (out []byte, kernels []nvattach.KernelReport, err error) {
 	wanted := *o
 	if c.s.Verify() {
 		wanted.Twins = nvattach.TwinsAll
@@ -380,22 +380,19 @@ func (c *Context) Rewrite(image []byte, from string, o *RewriteOptions) (out []b
 	}
 	r, err := c.s.opts.Plan.Rewrite(image, c.maps, &wanted)
 	if errors.Is(err, nvattach.ErrNotWoven) {
-		return image, false, nil // nothing that a kernel could be in
+		return image, nil, nil // nothing that a kernel could be in
 	}
 	if err != nil {
-		return image, false, err
+		return image, nil, err
 	}
 	c.s.note(r, from)
 	if r.Changed {
 		c.s.remember(r)
 	}
 	if err := c.s.allowed(r.Unprobed); err != nil {
-		return image, false, err
+		return image, nil, err
 	}
-	for i := range r.Kernels {
-		twins = twins || r.Kernels[i].Twin
-	}
-	return r.Image, twins, nil
+	return r.Image, r.Kernels, nil
 }
 
 // Pass takes note of an image that is loaded as it is, for a reason: the kernels in it that
