@@ -14,6 +14,8 @@ type Memory interface {
 // already need not be copied again.
 type Prefetcher interface {
 	Prefetch(addr, stride uint64, width, rows int)
+	// WriteLate is WriteMem, but kernels may see it much later, when all is read.
+	WriteLate(addr uint64, buf []byte) error
 }
 
 // A Buffer is a Memory of its own: bytes that begin at address Base.

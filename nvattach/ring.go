@@ -105,10 +105,43 @@ func (m *Maps) NewReader(x *Map) *Reader {
 // runs: what is not complete then never will be, and is passed over.
 func (r *Reader) Drain(mem Memory, idle bool, fn func(Record)) error {
 	r.m.prefetchHeads(mem, r.x)
+	if err := r.prefetch(mem); err != nil {
+		return fmt.Errorf("ring %s: %w", r.x.Name, err)
+	}
 	for sm := range r.pos {
 		if err := r.drain(mem, sm, idle, fn); err != nil {
 			return fmt.Errorf("ring %s: %w", r.x.Name, err)
 		}
+	}
+	return nil
+}
+
+// prefetch says where in a ring's parts there is something new.
+func (r *Reader) prefetch(mem Memory) error {
+	p, ok := mem.(Prefetcher)
+	if !ok {
+		return nil
+	}
+	units, size := r.x.ring.units, r.x.copyBytes-ringHead
+	lo, hi := units, uint64(0)
+	for sm, pos := range r.pos {
+		var w [8]byte
+		if err := mem.ReadMem(r.x.base+uint64(sm)*r.x.copyBytes+ringReserved, w[:]); err != nil {
+			return err
+		}
+		end := min(le64(w[:]), pos+units)
+		if end <= pos {
+			continue
+		}
+		from, to := pos%units, (end-1)%units+1
+		if from >= to { // over the ring's end
+			from, to = 0, units
+		}
+		lo, hi = min(lo, from), max(hi, to)
+	}
+	if lo < hi {
+		end := min(hi*unitBytes+r.x.ring.maxRecord+recordHead, size)
+		p.Prefetch(r.x.base+ringHead+lo*unitBytes, r.x.copyBytes, int(end-lo*unitBytes), r.x.ring.parts)
 	}
 	return nil
 }
@@ -189,6 +222,9 @@ func (r *Reader) drain(mem Memory, sm int, idle bool, fn func(Record)) error {
 	}
 	r.pos[sm], r.skipped[sm] = to, r.skipped[sm]+gone
 	binary.LittleEndian.PutUint64(w[:], to)
+	if p, ok := mem.(Prefetcher); ok {
+		return p.WriteLate(base+ringRead, w[:])
+	}
 	return mem.WriteMem(base+ringRead, w[:])
 }
 

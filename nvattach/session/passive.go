@@ -2,7 +2,10 @@ package session
 
 import (
 	"fmt"
+	"slices"
 	"time"
+
+	"nvtrace/nvattach"
 )
 
 // Live reports whether a look at a passive context can show anything before its
@@ -18,11 +21,18 @@ func (c *Context) LookEvery() time.Duration {
 		return c.s.opts.Interval
 	}
 	every := 5 * drainEvery
+	if len(c.s.opts.Plan.Formats()) == 0 && !slices.ContainsFunc(c.rings, func(x *nvattach.Map) bool { return !isStamps(x) }) {
+		every = stampsEvery
+	}
 	if c.s.opts.Interval > 0 {
 		every = min(every, c.s.opts.Interval)
 	}
 	return every
 }
+
+// stampsEvery is how often rings with stamps alone are read: there is room for thousands on each
+// multiprocessor, and nobody waits for them.
+const stampsEvery = time.Second / 2
 
 // Look shows what came in the rings of a passive context, and its maps if it is
 // time for that. Its memory must be reachable; kernels may run.

@@ -15,9 +15,9 @@ const (
 	callsAddr = 0x70031000
 	planAddr  = 0x70032000
 	hookAddr  = 0x70100000
-	onceAddr  = 0x70300000
-	slotAddr  = 0x70400000
-	endAddr   = 0x71200000
+	onceAddr  = 0x70500000
+	slotAddr  = 0x70600000
+	endAddr   = 0x71400000
 
 	programAddr = 0x440000000000
 	retsAddr    = 0x43f000000000
@@ -29,7 +29,7 @@ const (
 
 	maxSlots = 1792
 	numKeys  = 8192
-	maxHooks = 8192
+	maxHooks = 16384
 	numStubs = 256
 	numPages = 2048
 	numCalls = 512

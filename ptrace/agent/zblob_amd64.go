@@ -11,11 +11,11 @@ var blobCode []byte
 var blobProgram []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "b5351190af6387f3e789fa5348069a6c374559feef41c4cee8ce8a56088b7ae0"
+const blobStamp = "f0299d4d82495819de5023862d260950dbc612b4e93d6a547b607caacde73c6b"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (
-	blobSum   = "616b5f717730af779b6370284366614f11085cc304420d1ad0d2e221b1a69a62"
+	blobSum   = "423eb8fe920006066ed28175c187799044892d9a802a6281c76b29948b8ec813"
 	blobTools = "gcc (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40"
 )
 
@@ -89,14 +89,14 @@ var blobLayout = []uint64{
 	0x7000a000,
 	0x70032000,
 	0x70100000,
-	0x70300000,
-	0x70400000,
+	0x70500000,
+	0x70600000,
 	0x43c000000000,
 	0x43c000100000,
-	0x71200000,
+	0x71400000,
 	0x700,
 	0x2000,
-	0x2000,
+	0x4000,
 	0x4000,
 	0x100000,
 	0x1000,

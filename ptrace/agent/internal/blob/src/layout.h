@@ -22,9 +22,9 @@ typedef unsigned char u8;
 #define CALLS_ADDR 0x70031000ul // u64[NCALLS]: programs at system calls, by number
 #define PLAN_ADDR 0x70032000ul // two struct plan
 #define HOOK_ADDR 0x70100000ul // struct hook[NHOOKS]
-#define ONCE_ADDR 0x70300000ul // sets of seen arguments
-#define SLOT_ADDR 0x70400000ul // struct slot[NSLOTS]
-#define END_ADDR 0x71200000ul // of all that lies low
+#define ONCE_ADDR 0x70500000ul // sets of seen arguments
+#define SLOT_ADDR 0x70600000ul // struct slot[NSLOTS]
+#define END_ADDR 0x71400000ul // of all that lies low
 #define PROGRAM_ADDR 0x440000000000ul // code and data of programs, which only the supervisor writes
 #define RETS_ADDR 0x43f000000000ul // struct rets[NSLOTS]: private
 #define FILES_ADDR 0x43f010000000ul // struct files: private
@@ -38,7 +38,7 @@ typedef unsigned char u8;
 #define NSTUBS 256u
 #define NPAGES 2048u
 #define NCALLS 512u
-#define NHOOKS 8192u
+#define NHOOKS 16384u
 #define NFDS 16384u
 #define RING_SIZE 0x100000u
 #define NONCE 4096u // arguments in a set: 1 << (64 - 52), see seen()
