@@ -259,7 +259,7 @@ func FuzzObject(f *testing.F) {
 			if err := tab.Print(&out, nil); err != nil {
 				t.Fatal(err)
 			}
-			tab.AppendJSON(nil)
+			tab.AppendJSON(nil, nil)
 		}
 	})
 }

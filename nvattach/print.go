@@ -385,8 +385,9 @@ func (r *Row) runs() []run {
 //
 // sum is there where values are integers. A data section has
 // {"map": …, "type": …, "variables": {"name": V}} instead of entries. Neighbours with
-// equal values are one element; those with all zeros are left out.
-func (t *Table) AppendJSON(dst []byte) []byte {
+// equal values are one element; those with all zeros are left out. An entry of a map of
+// stacks has "places" beside its addresses, in the same order, if o has a Place.
+func (t *Table) AppendJSON(dst []byte, o *PrintOptions) []byte {
 	d := t.Map.Def
 	dst = append(dst, `{"map": `...)
 	dst = appendJSONString(dst, t.Map.Name)
@@ -413,6 +414,15 @@ func (t *Table) AppendJSON(dst []byte) []byte {
 					dst = append(dst, ", "...)
 				}
 				dst = fmt.Appendf(dst, `"%#x"`, pc)
+			}
+			if o != nil && o.Place != nil {
+				dst = append(dst, `], "places": [`...)
+				for i, pc := range pcs(r.Value) {
+					if i > 0 {
+						dst = append(dst, ", "...)
+					}
+					dst = appendJSONString(dst, o.Place(pc, i > 0))
+				}
 			}
 			dst = append(dst, "]}"...)
 			continue

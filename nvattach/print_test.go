@@ -39,7 +39,7 @@ func printed(tb testing.TB, m *Maps, mem Memory, name string, o *PrintOptions) s
 	if err := tab.Print(&b, o); err != nil {
 		tb.Fatal(err)
 	}
-	if js := tab.AppendJSON(nil); !json.Valid(js) {
+	if js := tab.AppendJSON(nil, nil); !json.Valid(js) {
 		tb.Errorf("not JSON: %s", js)
 	}
 	return b.String()

@@ -55,18 +55,23 @@ func TestStacks(t *testing.T) {
 			t.Fatal(err)
 		}
 		var text strings.Builder
-		if err := stacks.Print(&text, &nvattach.PrintOptions{Place: func(addr uint64, returned bool) string {
+		print := &nvattach.PrintOptions{Place: func(addr uint64, returned bool) string {
 			at := r.tracer.NameAnywhere(addr, returned)
 			return fmt.Sprintf("%s+%#x (%s)", at.Func, at.Into, filepath.Base(at.File))
-		}}); err != nil {
+		}}
+		if err := stacks.Print(&text, print); err != nil {
 			t.Error(err)
 		}
 		whole := fmt.Sprintf(`    %#x inner\+0x0 \(stacks\)\n +0x[0-9a-f]+ outer\+0x[1-9a-f][0-9a-f]* \(stacks\)\n +0x[0-9a-f]+ main\+0x`, r.variable("first"))
 		if !regexp.MustCompile(whole).MatchString(text.String()) {
 			t.Errorf("no %s in\n%s", whole, text.String())
 		}
-		if s := string(stacks.AppendJSON(nil)); !strings.Contains(s, fmt.Sprintf(`"value": ["%#x", "0x`, r.variable("first"))) {
+		if s := string(stacks.AppendJSON(nil, nil)); !strings.Contains(s, fmt.Sprintf(`"value": ["%#x", "0x`, r.variable("first"))) || strings.Contains(s, "places") {
 			t.Error(s)
+		}
+		whole = fmt.Sprintf(`"value": \["%#x", "0x[^]]*\], "places": \["inner\+0x0 \(stacks\)", "outer\+0x[1-9a-f][0-9a-f]* \(stacks\)", "main\+0x`, r.variable("first"))
+		if s := string(stacks.AppendJSON(nil, print)); !regexp.MustCompile(whole).MatchString(s) {
+			t.Errorf("no %s in\n%s", whole, s)
 		}
 		by, err := r.maps.Read(r.mem, r.maps.Find("by_stack"))
 		if err != nil {

@@ -182,7 +182,7 @@ func (o *output) tables(c *Context, several bool, tables []*nvattach.Table, err 
 	}
 	for _, t := range tables {
 		if o.format == FormatJSON {
-			o.element(t.AppendJSON(nil))
+			o.element(t.AppendJSON(nil, o.print))
 			continue
 		}
 		var b bytes.Buffer

@@ -42,7 +42,7 @@ func (s *Session) Result() (*Result, error) {
 			if err := t.Print(&text, s.out.print); err != nil {
 				return nil, err
 			}
-			r.Maps = append(r.Maps, MapResult{c.PID, c.Device, t.Map.Name, text.String(), string(t.AppendJSON(nil))})
+			r.Maps = append(r.Maps, MapResult{c.PID, c.Device, t.Map.Name, text.String(), string(t.AppendJSON(nil, s.out.print))})
 		}
 	}
 	if s.opts.Script != nil {
