@@ -22,6 +22,10 @@ func (o *Object) List(w io.Writer) error {
 		b.WriteString(escape.Line("  program  %-24s %s, %d instructions, on the host", p.Name, p.Point, len(p.Insns)))
 	}
 	for _, i := range o.Ignored {
+		if o.TailCalled(i.Name) {
+			b.WriteString(escape.Line("  program  %-24s runs by tail calls", i.Name))
+			continue
+		}
 		b.WriteString(escape.Line("  ignored  %-24s %s: %s", i.Name, i.Section, i.Reason))
 	}
 	for _, m := range o.Maps {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -66,6 +67,14 @@ type Program struct {
 
 // An Ignored is a program of an object that is not run, and why.
 type Ignored struct{ Name, Section, Reason string }
+
+// TailCalled reports whether an array of programs has the program. It runs where it is called, then, also
+// if it is one of those that are ignored because their section says no place.
+func (o *Object) TailCalled(name string) bool {
+	return slices.ContainsFunc(o.Maps, func(m *MapDef) bool {
+		return slices.Contains(slices.Collect(maps.Values(m.Programs)), name)
+	})
+}
 
 // A Var is a global variable.
 type Var struct {

@@ -274,6 +274,17 @@ func TestList(t *testing.T) {
 	if !strings.HasPrefix(b.String(), want) || !strings.Contains(b.String(), "  map      events                   ringbuf\n") || !strings.Contains(b.String(), "  variable print                    .rodata: 1\n") {
 		t.Error(b.String())
 	}
+	b.Reset()
+	o := object(t, "expand")
+	if err := o.List(&b); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(b.String(), "\n  program  chains                   runs by tail calls\n") || strings.Contains(b.String(), "ignored") || o.TailCalled("on_step") {
+		t.Error(b.String())
+	}
+	if object(t, "host").TailCalled("no_target") {
+		t.Error("no array has it")
+	}
 }
 
 // TestParsePointPlaceless: a section that names no place in a kernel is not taken for a

@@ -184,6 +184,9 @@ func (f *attachFlags) start(e *env, stamps *nvattach.Object, stamped func(sessio
 	}
 	for _, o := range plan.Objects {
 		for _, i := range o.Ignored {
+			if o.TailCalled(i.Name) {
+				continue
+			}
 			if f.require && f.chosen(i.Name) {
 				return nil, fmt.Errorf("%w: %s: program %s is not run: %s", errRequired, o.Name, i.Name, i.Reason)
 			}
