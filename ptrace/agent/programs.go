@@ -351,9 +351,12 @@ func (p *Process) mapPrograms(t *ptrace.Task, g *Programs) error {
 func inPrograms(tasks []*ptrace.Task, maps []proc.Mapping) error {
 	const most = 16 << 10 // bytes: what a program and its helpers need, several times
 	inside := func(addr uint64) bool { return addr >= programAddr && addr < programAddr+codeSize }
+	var vdso proc.Mapping // found once, since each word of each stack is compared
+	if i := slices.IndexFunc(maps, func(m proc.Mapping) bool { return m.Path == "[vdso]" }); i >= 0 {
+		vdso = maps[i]
+	}
 	ours := func(addr uint64) bool {
-		m := proc.At(maps, addr)
-		return inside(addr) || addr >= baseAddr && addr < endAddr || m != nil && m.Path == "[vdso]"
+		return inside(addr) || addr >= baseAddr && addr < endAddr || addr >= vdso.Start && addr < vdso.End
 	}
 	stack := make([]byte, most)
 	for _, t := range tasks {
