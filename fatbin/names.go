@@ -17,6 +17,12 @@ func Demangle(name string) string {
 	return escape.String(demangle.Filter(name, demangle.NoClones, demangle.MaxLength(12)))
 }
 
+// DemangleShort is Demangle without parameters and arguments of templates, as the frames of a stack are
+// shown: what calls what is seen without them, and with them a line can have thousands of letters.
+func DemangleShort(name string) string {
+	return escape.String(demangle.Filter(name, demangle.NoParams, demangle.NoTemplateParams, demangle.NoEnclosingParams, demangle.NoClones, demangle.MaxLength(12)))
+}
+
 // Namer names the files that a file's entries are extracted to, as cuobjdump
 // does: "kernels.sm_90a.cubin" after the identifier, or "libfoo.3.sm_90a.cubin"
 // after the file, with a count for each kind. Where cuobjdump would use a name

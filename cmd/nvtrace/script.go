@@ -190,9 +190,9 @@ func (f *scriptFlags) named(place func(pid int, addr uint64, returned bool) unwi
 		case at.Func == "":
 			return fmt.Sprintf("%s+%#x", path.Base(at.File), at.Offset)
 		case at.Into == 0:
-			return fatbin.Demangle(at.Func)
+			return fatbin.DemangleShort(at.Func)
 		default:
-			return fmt.Sprintf("%s+%d", fatbin.Demangle(at.Func), at.Into)
+			return fmt.Sprintf("%s+%d", fatbin.DemangleShort(at.Func), at.Into)
 		}
 	}
 }
@@ -351,7 +351,7 @@ func nativeText(frames []traces.StackFrame) string {
 	for i := range frames[:min(len(frames), most)] {
 		switch f := &frames[i]; {
 		case f.Language == traces.LanguageNative && f.Func != "":
-			list = append(list, fatbin.Demangle(f.Func))
+			list = append(list, fatbin.DemangleShort(f.Func))
 		default:
 			list = append(list, f.String())
 		}

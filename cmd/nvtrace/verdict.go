@@ -79,7 +79,7 @@ func (o *observer) add(ev *traces.Event, t *api.Tracker, f *api.Frame) {
 	o.gpus.Add(ev, t, f)
 	if o.memory == nil {
 		o.memory = api.NewAllocations()
-		o.memory.Demangle = fatbin.Demangle
+		o.memory.Demangle = fatbin.DemangleShort
 	}
 	o.memory.Add(ev, f)
 	if o.hang == nil {
@@ -484,7 +484,7 @@ func hungAt(stack []traces.StackFrame) (at []string) {
 	}
 	for _, f := range stack[:min(len(stack), maxHungFrames)] {
 		if f.Language == traces.LanguageNative {
-			at = append(at, f.Text(fatbin.Demangle))
+			at = append(at, f.Text(fatbin.DemangleShort))
 		} else {
 			at = append(at, fmt.Sprintf("%s:%d %s", f.File, f.Line, f.Func))
 		}
