@@ -23,7 +23,10 @@ GOFLAGS_BUILD := -trimpath -ldflags '-s -w'
 # On amd64, nvtrace begins with a look at the limit of its address space (cmd/nvtrace/entry_amd64.s).
 nvtrace_flags = -trimpath -ldflags '-s -w $(if $(filter amd64,$(1)),-E main.entry)'
 ARCHES := amd64 arm64
-FUZZTIME ?= 30s # or a number of runs: 3000x
+FUZZTIME ?= 30s# or a number of runs: 3000x
+# A run of these takes ten to a hundred times as long as one of the others. They have a time, or number, of their own.
+FUZZ_SLOW := FuzzEvents FuzzGrow FuzzMachine FuzzMessage FuzzReports
+FUZZTIME_SLOW ?= $(FUZZTIME)
 
 .PHONY: all dist test race lint fmt generate rm-facts api-facts fuzz bench cuda check-gpu bench-gpu demo check ci deps-ptxas deps-nvdisasm deps-cuda testdata-cuda cross clean help docs deps-duckdb deps-clickhouse deps-spark
 
@@ -64,11 +67,14 @@ api-facts: ## extend nvattach/api/facts from CUDA's headers: make api-facts CUDA
 	$(MAKE) generate
 
 fuzz: ## every fuzz target for FUZZTIME (30s)
-	@for pkg in $$(go list ./...); do \
-	  dir=$$(go list -f '{{.Dir}}' $$pkg); \
-	  for f in $$(cat $$dir/*_test.go 2>/dev/null | sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' | sort -u); do \
-	    echo "fuzz $$pkg $$f"; \
-	    go test $$pkg -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 100x; \
+	@mkdir -p bin/fuzz; bin=$$PWD/bin/fuzz; seen=$$(go env GOCACHE)/fuzz/$$(go list -m); \
+	for dir in $$(git grep -l '^func Fuzz' -- '*_test.go' | xargs -n1 dirname | sort -u); do \
+	  go test -c -fuzz . -ldflags '-s -w' -o $$bin/one.test ./$$dir; \
+	  for f in $$(cat $$dir/*_test.go | sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' | sort -u); do \
+	    echo "fuzz $$dir $$f"; \
+	    case " $(FUZZ_SLOW) " in *" $$f "*) time=$(FUZZTIME_SLOW) ;; *) time=$(FUZZTIME) ;; esac; \
+	    (cd $$dir && $$bin/one.test -test.paniconexit0 -test.run '^$$' -test.fuzz "^$$f\$$" -test.fuzztime $$time \
+	      -test.fuzzminimizetime 100x -test.fuzzcachedir $$seen/$$dir); \
 	  done; \
 	done
 
@@ -143,7 +149,7 @@ ci: deps-ptxas deps-nvdisasm deps-duckdb testdata-cuda ## what continuous integr
 	$(MAKE) all
 	NVTRACE_REQUIRE=gcc,ptxas,nvdisasm,replay,nvcc,duckdb NVTRACE_PTXAS=$(PTXAS) NVTRACE_NVDISASM=$(NVDISASM) NVTRACE_NVCC=$(CURDIR)/.cache/cuda/bin/nvcc $(MAKE) check
 	NVTRACE_REQUIRE=gcc $(MAKE) demo docs
-	$(MAKE) fuzz FUZZTIME=1000x
+	NVTRACE_PTXAS=$(PTXAS) $(MAKE) fuzz FUZZTIME=1000x FUZZTIME_SLOW=150x
 
 docs: all ## make the site of docs/ in bin/site, with the reference and the tools as bin/nvtrace has them
 	rm -rf bin/site
