@@ -38,10 +38,16 @@ test: ## run the tests (Go and gcc are enough; tests that need more say so when 
 	go test -timeout 1h ./...
 	bash ptx/emu/testdata/gpurun/test/test.sh
 
-# The detector has each program wait for a second at its end; tests run thousands. Oracles whose volume the
-# detector can't see anything in are cut by -short.
-race: ## run the tests under the race detector
-	GORACE=atexit_sleep_ms=0 go test -race -short -timeout 1h ./...
+# Only where goroutines are started is there something for the race detector to see: by a package, by its
+# tests, or by what of the module either imports. It has each program wait for a second at its end; tests run
+# thousands. Oracles whose volume it can't see anything in are cut by -short. vet has been run by lint.
+STARTS := ^\s*go (func|[A-Za-z_.]+\()|\.Go\(|AfterFunc\(|\.Parallel\(\)
+race: ## run the tests of all that starts goroutines under the race detector
+	pkgs=$$({ git grep -lE '$(STARTS)' -- '*.go' | sed -E "s,^,$$(go list -m)/,; s,/[^/]*_test\.go$$,.test,; s,/[^/]*\.go$$,,"; echo --; \
+	  go list -test -f '{{if eq .Name "main"}}{{.ImportPath}} {{join .Deps " "}}{{end}}' ./...; } | \
+	  awk '$$1 == "--" { list = 1; next } !list { starts[$$1]; next } \
+	    $$1 ~ /\.test$$/ { for (i = 1; i <= NF; i++) if ($$i in starts) { sub(/\.test$$/, "", $$1); print $$1; next } }'); \
+	GORACE=atexit_sleep_ms=0 go test -race -short -vet=off -timeout 1h $$pkgs
 
 lint: ## vet, formatting, staticcheck, golangci-lint (the import graph is a test)
 	go vet ./...

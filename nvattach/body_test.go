@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"nvtrace/fatbin"
+	"nvtrace/internal/need"
 )
 
 // testObjects reads the objects that tests attach, but those whose programs must be given a place first.
@@ -53,6 +54,7 @@ func placedPlanAt(tb testing.TB, o *Object, base uint64) (*Plan, *Maps) {
 // Every program becomes a function that the assembler takes in the mode for tools, for
 // each generation of GPUs.
 func TestBodiesAssemble(t *testing.T) {
+	need.OneThread(t)
 	params := []fatbin.Param{{Offset: 0, Size: 8}, {Offset: 8, Size: 4}, {Offset: 12, Size: 2}, {Offset: 14, Size: 1}, {Offset: 16, Size: 40}}
 	for _, o := range testObjects(t) {
 		plan, maps := placedPlan(t, o)

@@ -552,6 +552,9 @@ func TestBreakEverywhere(t *testing.T) {
 		}
 	}
 	for _, mode := range []string{"insns", "recurse", "forks", "vforks", "longjmps", "stacks", "segv", "places"} {
+		if testing.Short() && mode == "recurse" {
+			continue // it takes as long as all others
+		}
 		want := runPlain(t, path, mode)
 		ways(t, func(t *testing.T, o *Options) {
 			b := newBreaker(t)

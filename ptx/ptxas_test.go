@@ -87,6 +87,7 @@ func weaveEverywhere(tb testing.TB, f *File) string {
 // TestWeaveParses: probes everywhere, and the result is PTX with the same
 // functions, exits and accesses.
 func TestWeaveParses(t *testing.T) {
+	need.OneThread(t)
 	for name, src := range corpus(t) {
 		f := mustParse(t, name, src)
 		g, err := Parse(name, weaveEverywhere(t, f), nil)
@@ -111,6 +112,7 @@ func TestWeaveParses(t *testing.T) {
 // TestWeaveAssembles: with no-ops at every legal site, ptxas accepts a file
 // exactly when it accepted the original; the formatted file too.
 func TestWeaveAssembles(t *testing.T) {
+	need.OneThread(t)
 	as := ptxas(t)
 	for name, src := range corpus(t) {
 		f := mustParse(t, name, src)

@@ -31,6 +31,7 @@ func readFacts(t *testing.T) *facts.Set {
 // TestTablesAreCurrent fails when ztables.bin was not made of the facts that
 // are here, or the facts are not in their canonical form.
 func TestTablesAreCurrent(t *testing.T) {
+	need.OneThread(t)
 	s := readFacts(t)
 	want, err := pack.Encode(s)
 	if err != nil {
@@ -71,6 +72,7 @@ func decode[T any](t *testing.T, raw json.RawMessage) *T {
 // TestTablesAreTheFacts compares what the package answers with the facts, for a
 // version of each line.
 func TestTablesAreTheFacts(t *testing.T) {
+	need.OneThread(t)
 	s := readFacts(t)
 	for i, name := range s.Versions {
 		if i%16 != 0 && i != len(s.Versions)-1 {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"nvtrace/internal/need"
 )
 
 // world builds the usual tree of a compute program.
@@ -207,6 +209,7 @@ func TestTreeFree(t *testing.T) {
 }
 
 func TestTreeDeep(t *testing.T) {
+	need.OneThread(t)
 	w := newWorld(t, nil)
 	parent := uint32(hDevice)
 	for i := range uint32(200_000) {

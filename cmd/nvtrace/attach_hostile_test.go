@@ -97,7 +97,7 @@ func TestHostileObjects(t *testing.T) {
 	if b, err := exec.Command("gcc", "-O1", "-w", "-o", app, "../../nvattach/sim/testdata/drv_vectoradd.c", "-ldl").CombinedOutput(); err != nil {
 		t.Fatalf("gcc: %v\n%s", err, b)
 	}
-	build(t, nvtrace, ".")
+	buildNvtrace(t, nvtrace)
 	count, err := os.ReadFile(countObject)
 	if err != nil {
 		t.Fatal(err)

@@ -35,7 +35,7 @@ func TestOneLinersOfDocs(t *testing.T) {
 	if !compileVictim(t, "../../examples/cuda/vectoradd_driver.c", filepath.Join(dir, "vectoradd")) {
 		t.Skip("no gcc")
 	}
-	build(t, nvtrace, ".")
+	buildNvtrace(t, nvtrace)
 	ran := 0
 	for _, block := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
 		for example := range strings.SplitSeq("\n"+block[1], "\n$ ") {

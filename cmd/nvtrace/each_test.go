@@ -13,7 +13,10 @@ import (
 
 // TestEach: events that are read ahead come in order and whole, up to the damage.
 func TestEach(t *testing.T) {
-	const events = 5*batchEvents + 3
+	events := 5*batchEvents + 3
+	if testing.Short() {
+		events = 3*batchEvents + 3
+	}
 	var file bytes.Buffer
 	w, err := traces.NewWriter(&file, &traces.Header{}, nil)
 	if err != nil {

@@ -25,7 +25,7 @@ func TestKilled(t *testing.T) {
 	}
 	need.Tool(t, "gcc", "")
 	dir := t.TempDir()
-	build(t, filepath.Join(dir, "nvtrace"), ".")
+	buildNvtrace(t, filepath.Join(dir, "nvtrace"))
 	for out, args := range map[string][]string{
 		"libcuda.so.1": {"-w", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", `-DLOG="/dev/null"`, "../../nvattach/capture/testdata/fakecuda.c"},
 		"unharmed":     {"-O1", "-pthread", "../../ptrace/testdata/unharmed.c", "-ldl"},

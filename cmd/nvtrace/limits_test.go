@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"nvtrace/internal/need"
 )
 
 // checkRefused runs a shell command whose limits are too low for nvtrace, which must
@@ -67,6 +69,9 @@ func TestFewThreads(t *testing.T) {
 func TestLittleAddressSpace(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("the entry is for amd64")
+	}
+	if need.Race {
+		t.Skip("runs nvtrace without the race detector")
 	}
 	bin := filepath.Join(t.TempDir(), "nvtrace")
 	build := exec.Command("go", "build", "-ldflags", "-E main.entry", "-o", bin, ".")

@@ -28,7 +28,7 @@ func TestLiveKernels(t *testing.T) {
 	need.Tool(t, "gcc", "")
 	dir := t.TempDir()
 	nvtrace, image, bin := filepath.Join(dir, "nvtrace"), filepath.Join(dir, "image"), filepath.Join(dir, "live")
-	build(t, nvtrace, ".")
+	buildNvtrace(t, nvtrace)
 	const data = "../../nvattach/gpu/testdata/"
 	e, err := fatbin.NewEntry(fatbin.KindPTX, fatbin.Arch{SM: 75}, []byte(readText(t, data+"live.ptx")), nil)
 	if err != nil {

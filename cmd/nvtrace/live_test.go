@@ -72,7 +72,7 @@ func TestLiveProbes(t *testing.T) {
 	need.Tool(t, "gcc", "")
 	dir := t.TempDir()
 	nvtrace := filepath.Join(dir, "nvtrace")
-	build(t, nvtrace, ".")
+	buildNvtrace(t, nvtrace)
 	app := startLiveApp(t, dir)
 	pid := fmt.Sprint(app.cmd.Process.Pid)
 	app.rounds(t, 3)

@@ -123,6 +123,16 @@ func build(t *testing.T, out, pkg string) {
 	}
 }
 
+// buildNvtrace builds nvtrace as users have it. The race detector is not in it, so a test that runs it has
+// nothing for the detector to see, and ends here.
+func buildNvtrace(t *testing.T, out string) {
+	t.Helper()
+	if need.Race {
+		t.Skip("runs nvtrace without the race detector")
+	}
+	build(t, out, ".")
+}
+
 // compileVictim compiles a C program; false where there is no gcc.
 func compileVictim(t *testing.T, source, out string) bool {
 	t.Helper()

@@ -155,7 +155,7 @@ func TestWhere(t *testing.T) {
 	}
 	python := need.Tool(t, "python3", "")
 	nvtrace := filepath.Join(t.TempDir(), "nvtrace")
-	build(t, nvtrace, ".")
+	buildNvtrace(t, nvtrace)
 	const program = `apiret:cuMemAlloc_v2 { @bytes[rank, pystack] = sum(args.bytesize); } apiret:cuCtxSynchronize { @waits[pystack] = count(); }`
 	cmd := exec.Command(nvtrace, "--sim", "-q", "-e", program, "--", python, "testdata/where.py")
 	cmd.Env = append(os.Environ(), "RANK=3", "SLURM_PROCID=5")

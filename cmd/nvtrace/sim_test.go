@@ -96,7 +96,7 @@ func TestSimPrograms(t *testing.T) {
 		t.Fatal(err)
 	}
 	nvtrace := filepath.Join(t.TempDir(), "nvtrace")
-	build(t, nvtrace, ".")
+	buildNvtrace(t, nvtrace)
 	got, err := exec.Command(filepath.Join(dir, "table.sh"), nvtrace, "--sim").Output()
 	if err != nil || !bytes.Equal(got, want) {
 		t.Errorf("%v; the table is\n%s\nwant\n%s", err, got, want)

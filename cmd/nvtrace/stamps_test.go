@@ -29,7 +29,7 @@ func TestTimesByProbe(t *testing.T) {
 	if !compileVictim(t, "../../nvattach/sim/testdata/drv_stamps.c", program) {
 		t.Skip("no gcc")
 	}
-	build(t, nvtrace, ".")
+	buildNvtrace(t, nvtrace)
 	for _, tt := range []struct {
 		name string
 		env  string

@@ -148,7 +148,7 @@ func TestTools(t *testing.T) {
 	if !compileVictim(t, "testdata/patterns.c", patterns) {
 		t.Skip("no gcc")
 	}
-	build(t, nvtrace, ".")
+	buildNvtrace(t, nvtrace)
 	run := func(t *testing.T, args ...string) string {
 		t.Helper()
 		var stdout, stderr bytes.Buffer

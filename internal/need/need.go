@@ -26,6 +26,15 @@ func Missing(t testing.TB, what, why string) {
 	t.Skip(why)
 }
 
+// OneThread leaves a test out where the race detector is in it: all of it is done by one goroutine, so the
+// detector can see nothing in it, and makes it several times slower.
+func OneThread(t testing.TB) {
+	t.Helper()
+	if Race {
+		t.Skip("the race detector has nothing to see in one goroutine")
+	}
+}
+
 // Tool returns the path of a program: what the environment's variable env names,
 // unless env is "", or what is found in PATH. Without one the test ends as with
 // [Missing].

@@ -51,7 +51,7 @@ func (r *result) verified(t *testing.T, kernel string) verified {
 func TestVerify(t *testing.T) {
 	t.Parallel()
 	prog := buildFrom(t, "verify")
-	for _, c := range []struct {
+	for i, c := range []struct {
 		mode, kernel string
 		every        int
 		entries      uint64
@@ -70,8 +70,8 @@ func TestVerify(t *testing.T) {
 		{mode: "released", kernel: "vectorAdd", every: 1, entries: 256, want: verified{}, reason: `^not launched, or in graphs only`},
 	} {
 		for _, aside := range []bool{false, true} {
-			if testing.Short() && aside && c.mode == "threads" {
-				continue // it takes longer than all others
+			if testing.Short() && aside == (i%2 == 1) {
+				continue
 			}
 			t.Run(fmt.Sprintf("%s,aside=%v", c.mode, aside), func(t *testing.T) {
 				t.Parallel()
@@ -123,6 +123,9 @@ func TestVerifyDiffers(t *testing.T) {
 	t.Parallel()
 	prog := buildFrom(t, "verify")
 	for _, aside := range []bool{false, true} {
+		if testing.Short() && !aside {
+			continue
+		}
 		r := run(t, &setup{objects: []string{"leave"}, exits: true, verify: session.VerifyFirst, aside: aside}, prog, "inplace")
 		got := r.verified(t, "scale")
 		if got.Equal || got.Differ < 100 || !strings.HasPrefix(got.Buffer, "allocation, 1028 bytes at 0x") {

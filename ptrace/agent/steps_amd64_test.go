@@ -21,6 +21,9 @@ func TestHookSteps(t *testing.T) {
 		{"many calls", 3, 0, 1}, {"call", 0, 1, 5}, {"jump", 1, 0, 3}, {"call and jump", 2, 1, 5},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if testing.Short() {
+				c.stride *= 7
+			}
 			tr := newTracer(t)
 			tr.hooks(&Hook{Name: "add"})
 			out := tr.run(bin, "steps", fmt.Sprint(c.how), fmt.Sprint(c.stack), "0", fmt.Sprint(c.stride))
@@ -98,6 +101,9 @@ func TestIoctlSteps(t *testing.T) {
 		{"many calls", 3, 0, 4}, {"call", 0, 1, 3}, {"jump", 1, 0, 5},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if testing.Short() {
+				c.stride *= 7
+			}
 			tr := newTracer(t)
 			plan, err := (&Plan{Rules: []Rule{{
 				Kind: 1, Request: 0x4600, Size: 16, Ptr: NoField, Len: NoField, Select: NoField, Flags: NoField, Null: NoField,

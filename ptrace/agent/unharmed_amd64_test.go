@@ -270,7 +270,11 @@ func TestUnharmed(t *testing.T) {
 			if n, err := strconv.Atoi(os.Getenv("TEST_STEP")); err == nil { // to look for a cause
 				step = n
 			}
-			if !need.Required("stepkill") { // all of them take minutes
+			switch {
+			case need.Required("stepkill"): // all of them take minutes
+			case testing.Short():
+				stride = 41
+			default:
 				stride = 7
 			}
 			for ; ; step += stride {

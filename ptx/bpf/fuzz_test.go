@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf/asm"
+
+	"nvtrace/internal/need"
 )
 
 // FuzzVerify: whatever bytes are taken for a program, it is refused with a
@@ -135,6 +137,7 @@ func FuzzRandom(f *testing.F) {
 
 // TestEncodedIsTheSame: programs with labels and with raw offsets are one.
 func TestEncodedIsTheSame(t *testing.T) {
+	need.OneThread(t)
 	for seed := range uint64(200) {
 		s, err := newSample(t, seed, 0)
 		if err != nil {
@@ -163,6 +166,7 @@ func TestEncodedIsTheSame(t *testing.T) {
 
 // TestHugePrograms: a megabyte of instructions is refused or compiled, quickly.
 func TestHugePrograms(t *testing.T) {
+	need.OneThread(t)
 	const n = 1 << 17
 	shapes := map[string]func(i int) asm.Instruction{
 		"moves": func(i int) asm.Instruction { return asm.Mov.Imm(asm.Register(i%10), int32(i)) },

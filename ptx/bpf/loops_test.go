@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf/asm"
+
+	"nvtrace/internal/need"
 )
 
 // countedLoop is a loop of one register: r = start; { r += step; } while (r stays limit),
@@ -97,6 +99,7 @@ func (c countedLoop) goesOn(r uint64) bool {
 // TestCountedRounds: a loop that is proven ends within the rounds that the proof says,
 // also where its register comes to the ends of what 32 and 64 bits hold.
 func TestCountedRounds(t *testing.T) {
+	need.OneThread(t)
 	r := rand.New(rand.NewPCG(15, 3))
 	edges := []uint64{0, 1 << 31, 1 << 32, 1 << 62, 1 << 63, math.MaxUint64}
 	pick := func() uint64 { return edges[r.IntN(len(edges))] + uint64(r.IntN(41)) - 20 }

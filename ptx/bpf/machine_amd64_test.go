@@ -215,6 +215,7 @@ func disassembled(code []byte) string {
 
 // TestMachineRandom: random programs do the same in the interpreter and as machine code.
 func TestMachineRandom(t *testing.T) {
+	need.OneThread(t)
 	n := uint64(6000)
 	if testing.Short() {
 		n = 500
@@ -250,6 +251,7 @@ func registers() []asm.Register {
 // TestMachineISA: every ALU operation with the operands at which it matters, in all pairs
 // of registers.
 func TestMachineISA(t *testing.T) {
+	need.OneThread(t)
 	check := func(ins asm.Instruction, x, y uint64) {
 		t.Helper()
 		for _, dst := range registers() {
@@ -359,6 +361,7 @@ func TestMachineAtomics(t *testing.T) {
 
 // TestMachineGrow: what TestGrow tries does the same as machine code.
 func TestMachineGrow(t *testing.T) {
+	need.OneThread(t)
 	seeds := 10
 	if testing.Short() {
 		seeds = 2

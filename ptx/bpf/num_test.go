@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf/asm"
+
+	"nvtrace/internal/need"
 )
 
 // has reports whether n allows v.
@@ -53,6 +55,7 @@ func someNum(r *rand.Rand) (num, []uint64) {
 // TestNumSound: whatever the members of two sets compute to is in the set that
 // is computed of the two.
 func TestNumSound(t *testing.T) {
+	need.OneThread(t)
 	r := rand.New(rand.NewPCG(1, 2))
 	ops := []asm.ALUOp{
 		asm.Add, asm.Sub, asm.Mul, asm.Div, asm.Mod, asm.SDiv, asm.SMod, asm.Or, asm.And, asm.Xor, asm.LSh, asm.RSh, asm.ArSh, asm.Neg,
@@ -87,6 +90,7 @@ func TestNumSound(t *testing.T) {
 // TestRefineSound: a jump's condition never excludes numbers for which it holds,
 // and joins and widenings keep what was there.
 func TestRefineSound(t *testing.T) {
+	need.OneThread(t)
 	r := rand.New(rand.NewPCG(3, 4))
 	jumps := []asm.JumpOp{asm.JEq, asm.JNE, asm.JGT, asm.JGE, asm.JLT, asm.JLE, asm.JSGT, asm.JSGE, asm.JSLT, asm.JSLE, asm.JSet}
 	for range 300_000 {
@@ -112,6 +116,7 @@ func TestRefineSound(t *testing.T) {
 
 // TestWidenEnds: widening stops after few steps, whatever comes.
 func TestWidenEnds(t *testing.T) {
+	need.OneThread(t)
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 2000 {
 		n, _ := someNum(r)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cilium/ebpf/asm"
 
+	"nvtrace/internal/need"
 	"nvtrace/ptx"
 )
 
@@ -383,6 +384,7 @@ func TestMapUses(t *testing.T) {
 // TestMachineUses: what code for GPUs does with maps, machine code does, too, for which nothing is
 // left out.
 func TestMachineUses(t *testing.T) {
+	need.OneThread(t)
 	n, used, added := 2000, 0, 0
 	if testing.Short() {
 		n = 300

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"nvtrace/internal/need"
 	"nvtrace/ptx"
 )
 
@@ -121,6 +122,7 @@ func refResult(x *big.Rat, f *format, mode rounding, zero uint64) uint64 {
 }
 
 func TestArithmeticIsExactlyRounded(t *testing.T) {
+	need.OneThread(t)
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for name, f := range map[string]*format{"f16": &fmtF16, "bf16": &fmtBF16, "f32": &fmtF32, "f64": &fmtF64} {
 		for _, mode := range allModes {
@@ -247,6 +249,7 @@ func TestMinMax(t *testing.T) {
 // TestSmallFormats decodes every value of the 8- and 16-bit formats by the
 // definition and converts it there and back.
 func TestSmallFormats(t *testing.T) {
+	need.OneThread(t)
 	for name, f := range map[string]*format{"f16": &fmtF16, "bf16": &fmtBF16, "e4m3": &fmtE4M3, "e5m2": &fmtE5M2} {
 		for v := range f.signBit() << 1 {
 			wide := halfToF64(v, f)
@@ -280,6 +283,7 @@ func TestSmallFormats(t *testing.T) {
 }
 
 func TestConvertFloatToFloat(t *testing.T) {
+	need.OneThread(t)
 	rnd := rand.New(rand.NewPCG(3, 4))
 	pairs := []struct{ d, s ptx.Type }{{ptx.F16, ptx.F32}, {ptx.BF16, ptx.F32}, {ptx.F32, ptx.F64}, {ptx.F16, ptx.F64}, {ptx.F64, ptx.F32}, {ptx.F32, ptx.F16}}
 	for _, p := range pairs {
@@ -319,6 +323,7 @@ func TestConvertFloatToFloat(t *testing.T) {
 
 // TestConvertFloatToInt converts every half and many larger numbers to every integer type.
 func TestConvertFloatToInt(t *testing.T) {
+	need.OneThread(t)
 	rnd := rand.New(rand.NewPCG(5, 6))
 	ints := []ptx.Type{ptx.U8, ptx.S8, ptx.U16, ptx.S16, ptx.U32, ptx.S32, ptx.U64, ptx.S64}
 	for _, src := range []ptx.Type{ptx.F16, ptx.BF16, ptx.F32, ptx.F64} {
@@ -384,6 +389,7 @@ func refToInt(a uint64, f *format, it intType, mode rounding) uint64 {
 }
 
 func TestConvertIntToFloat(t *testing.T) {
+	need.OneThread(t)
 	rnd := rand.New(rand.NewPCG(7, 8))
 	for _, src := range []ptx.Type{ptx.U8, ptx.S16, ptx.U32, ptx.S32, ptx.U64, ptx.S64} {
 		it, _ := intOf(src)

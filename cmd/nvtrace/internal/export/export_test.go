@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"nvtrace/internal/need"
 	"nvtrace/ioctl"
 	"nvtrace/rm"
 	"nvtrace/traces"
@@ -284,6 +285,7 @@ func TestSkip(t *testing.T) {
 // TestManyThreads has more threads than a Timeline remembers, calls that do not
 // return among theirs.
 func TestManyThreads(t *testing.T) {
+	need.OneThread(t)
 	ev := &traces.Event{Kind: traces.KindOpen, FD: -1, Dev: "nvidiactl", Path: "/dev/nvidiactl"}
 	var out bytes.Buffer
 	d := ioctl.NewDecoder(nil)
@@ -322,6 +324,7 @@ func TestManyThreads(t *testing.T) {
 
 // TestManySamples has more different samples than a Profile keeps apart.
 func TestManySamples(t *testing.T) {
+	need.OneThread(t)
 	ev := &traces.Event{Kind: traces.KindClose, FD: 3, Dev: "nvidiactl", Dur: 2}
 	d := ioctl.NewDecoder(nil)
 	p := NewProfile(nil, d)

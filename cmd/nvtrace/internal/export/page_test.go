@@ -9,6 +9,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"nvtrace/internal/need"
 	"nvtrace/ioctl"
 	"nvtrace/traces"
 )
@@ -137,6 +138,7 @@ func TestPage(t *testing.T) {
 // TestPageHostile has names that would end a script or a table, and more time, threads and
 // names than a page has room for.
 func TestPageHostile(t *testing.T) {
+	need.OneThread(t)
 	h := &traces.Header{Argv: []string{"</script><script>alert(1)</script>", "<b>", "\x1b[2J"}, PID: 1}
 	s, data := page(t, h, func(yield func(*traces.Event) bool) {
 		for i := range 20_000 {
