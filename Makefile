@@ -6,7 +6,6 @@ SHELL := /bin/bash
 # Pinned tools, run with `go run`, so that nothing is installed on the machine
 # and go.mod stays the program's own.
 GOFUMPT     := mvdan.cc/gofumpt@v0.12.0
-STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOLANGCI    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 BENCHSTAT   := golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 
@@ -40,7 +39,7 @@ test: ## run the tests (Go and gcc are enough; tests that need more say so when 
 
 # Only where goroutines are started is there something for the race detector to see: by a package, by its
 # tests, or by what of the module either imports. It has each program wait for a second at its end; tests run
-# thousands. Oracles whose volume it can't see anything in are cut by -short. vet has been run by lint.
+# thousands. Oracles whose volume it can't see anything in are cut by -short. vet has been run by then: by golangci-lint.
 STARTS := ^\s*go (func|[A-Za-z_.]+\()|\.Go\(|AfterFunc\(|\.Parallel\(\)
 race: ## run the tests of all that starts goroutines under the race detector
 	pkgs=$$({ git grep -lE '$(STARTS)' -- '*.go' | sed -E "s,^,$$(go list -m)/,; s,/[^/]*_test\.go$$,.test,; s,/[^/]*\.go$$,,"; echo --; \
@@ -49,10 +48,8 @@ race: ## run the tests of all that starts goroutines under the race detector
 	    $$1 ~ /\.test$$/ { for (i = 1; i <= NF; i++) if ($$i in starts) { sub(/\.test$$/, "", $$1); print $$1; next } }'); \
 	GORACE=atexit_sleep_ms=0 go test -race -short -vet=off -timeout 1h $$pkgs
 
-lint: ## vet, formatting, staticcheck, golangci-lint (the import graph is a test)
-	go vet ./...
+lint: ## formatting; golangci-lint, which has vet and staticcheck (the import graph is a test)
 	@out=$$(go run $(GOFUMPT) -l $$(git ls-files "*.go")); test -z "$$out" || { echo "not gofumpt-formatted: $$out"; exit 1; }
-	go run $(STATICCHECK) ./...
 	go run $(GOLANGCI) run --timeout 15m ./...
 
 fmt: ## format the tree
