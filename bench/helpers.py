@@ -4,7 +4,7 @@
     bench/helpers.py --nvtrace ./nvtrace [--nvcc nvcc] [--arch sm_90] [--sim]
 
 Memory at any address, also of memory that is freed while the kernel reads it; what the threads of a warp
-do together; the highest and lowest of numbers; values of other multiprocessors.
+do together; the highest and lowest of numbers; values of other multiprocessors, and of copies to shared memory.
 """
 import argparse
 import json
@@ -25,6 +25,22 @@ __global__ void vectorAdd(const unsigned *a, const unsigned *b, unsigned *c, int
 	int i = blockIdx.x * blockDim.x + threadIdx.x;
 	if (i < n)
 		c[i] = a[i] + b[i];
+}
+
+// copied takes its input by asynchronous copies of 16, 8 and 4 bytes, of the last but the first three.
+__global__ void copied(const unsigned *in, unsigned *out, unsigned left)
+{
+	__shared__ __align__(16) unsigned s[32 * 7];
+	int t = threadIdx.x;
+	unsigned at = (unsigned)__cvta_generic_to_shared(s);
+	asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(at + 16 * t), "l"(in + 4 * t) : "memory");
+	asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" :: "r"(at + 512 + 8 * t), "l"(in + 128 + 2 * t), "r"(t < 4 ? left : 8) : "memory");
+	if (t < 20)
+		asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" :: "r"(at + 768 + 4 * t), "l"(t < 3 ? 0 : in + 192 + t), "r"(t < 3 ? 0 : 4) : "memory");
+	asm volatile("cp.async.wait_all;" ::: "memory");
+	__syncthreads();
+	unsigned sum = s[4 * t] + s[4 * t + 1] + s[4 * t + 2] + s[4 * t + 3] + s[128 + 2 * t] + s[129 + 2 * t];
+	out[t] = t < 20 ? sum + s[192 + t] : sum;
 }
 
 // rounds takes a pointer that it does not follow.
@@ -81,6 +97,14 @@ int main(int argc, char **argv)
 		CHECK(cudaDeviceSynchronize());
 		CHECK(cudaMemcpy(host, out, sizeof host, cudaMemcpyDeviceToHost));
 		for (int i = 0; i < 64; i++)
+			sum += host[i];
+		printf("sum %u\n", sum);
+	} else if (!strcmp(mode, "copied")) {
+		unsigned *a = filled(false), *c = filled(false), sum = 0, host[32];
+		copied<<<1, 32>>>(a, c, 3);
+		CHECK(cudaDeviceSynchronize());
+		CHECK(cudaMemcpy(host, c, sizeof host, cudaMemcpyDeviceToHost));
+		for (int i = 0; i < 32; i++)
 			sum += host[i];
 		printf("sum %u\n", sum);
 	} else {
@@ -206,6 +230,20 @@ def run(o, code, app, objects, tmp):
     m, text = attach("once", "-e", "mem:vectorAdd* { @sum[kind] = sum(value); }")
     sums = re.findall(r"^@sum\[(\w+)\]: (\d+)$", text, re.M)
     check(f"{code}: values that are loaded and stored", sorted(sums), [("load", "43890"), ("store", "43890")])
+
+    # 8 of the first 16 bytes in value; of the first four copies of 8 bytes 3 are there.
+    m, text = attach("copied", "-e", "mem:copied* /space == \"global\" && kind != \"store\"/ { @low[size] = sum(value & 0xffffffff); @high[size] = sum(value >> 32); @then[size] = sum(value2 >> 32); @n[size] = count(); }")
+    got = {(a, int(b)): int(c) for a, b, c in re.findall(r"^@(\w+)\[(\d+)\]: (\d+)$", text, re.M)}
+    t32 = range(32)
+    want = {
+        ("n", 16): 32, ("n", 8): 32, ("n", 4): 20,
+        ("low", 16): sum(4 * t for t in t32), ("high", 16): sum(4 * t + 1 for t in t32), ("then", 16): sum(4 * t + 3 for t in t32),
+        ("low", 8): sum(128 + 2 * t for t in t32), ("high", 8): sum(129 + 2 * t for t in range(4, 32)), ("then", 8): 0,
+        ("low", 4): sum(192 + t for t in range(3, 20)), ("high", 4): 0, ("then", 4): 0,
+    }
+    check(f"{code}: what asynchronous copies carry", got, want)
+    total = sum(range(128)) + want["low", 8] + want["high", 8] + want["low", 4]
+    check(f"{code}: results of copies", re.findall(r"^sum (\d+)$", text, re.M), [str(total)])
 
     m, _ = attach("once", *obj("bpftime"), "--kernel", "vectorAdd*")
     check(f"{code}: text of loads and stores", list(m.get("shared", {}).values()), [420, 210])

@@ -62,6 +62,7 @@ const (
 	BodyCount                   // instructions of the basic block
 	BodyArg                     // bytes of the kernel's parameters
 	BodyActive                  // 1 in threads in which the guard of the instruction holds, 0 in others
+	BodyCopied                  // of an asynchronous copy: how many bytes it reads
 )
 
 // bodyValues are the fields of a context that differ from place to place.
@@ -86,11 +87,25 @@ func bodyVersion(sm uint32) ptx.Version {
 	return ptx.Version{Major: 9}
 }
 
+// A bodyForm says for which places a Body is.
+type bodyForm struct {
+	guarded bool // of instructions with a guard: threads that are not active do nothing
+	copies  bool // of asynchronous copies, of which it loads the value itself
+}
+
+// bodyForms are the forms that a program may be needed in.
+func bodyForms(q *PlannedProgram) []bodyForm {
+	list := []bodyForm{{}, {guarded: true}}
+	if q.readsValue() {
+		list = append(list, bodyForm{copies: true}, bodyForm{guarded: true, copies: true})
+	}
+	return list
+}
+
 // bodyText writes a program as a function for an architecture. params are the kernel's,
 // which only programs that ask for arguments depend on, and line is the instruction's text,
-// which is the context of programs of KindCapture. Of a guarded Body, threads that are not
-// active do nothing.
-func (p *Plan) bodyText(q *PlannedProgram, maps *Maps, arch fatbin.Arch, params []fatbin.Param, line string, guarded bool) (*Body, error) {
+// which is the context of programs of KindCapture. f says for which places it is.
+func (p *Plan) bodyText(q *PlannedProgram, maps *Maps, arch fatbin.Arch, params []fatbin.Param, line string, f bodyForm) (*Body, error) {
 	switch {
 	case q.Report.TextInMemory:
 		return nil, fmt.Errorf("program %s computes where in an instruction's text it reads, for which machine code has no memory: %w", q.Name, ErrNotWoven)
@@ -98,21 +113,27 @@ func (p *Plan) bodyText(q *PlannedProgram, maps *Maps, arch fatbin.Arch, params 
 		return nil, fmt.Errorf("BUG: program %s is a kernel of its own", q.Name)
 	}
 	src := ".version " + bodyVersion(arch.SM).String() + "\n.target sm_" + strconv.Itoa(int(arch.SM)) + "\n.address_size 64\n\n.visible .func " + BodyName + "() .noreturn\n{\n\texit;\n}\n"
-	f, err := ptx.Parse(q.Name, src, nil)
+	file, err := ptx.Parse(q.Name, src, nil)
 	if err != nil {
 		return nil, err
 	}
-	g := newWeaving(p, f, maps, &WeaveOptions{})
+	g := newWeaving(p, file, maps, &WeaveOptions{})
 	g.dialect.patch = true
 	st := g.allSites()[0]
-	at := &place{sites: st, text: line, guarded: guarded, given: &given{kernel: params, regs: map[BodyParam]string{}}}
+	at := &place{sites: st, text: line, guarded: f.guarded, given: &given{kernel: params, regs: map[BodyParam]string{}}}
+	if f.copies {
+		var load strings.Builder
+		addr := at.given.reg(BodyParam{What: BodyAddr, Wide: true})
+		at.value, at.value2 = g.bytesAt(&load, addr, at.given.reg(BodyParam{What: BodyCopied}), mostCopied)
+		at.setup = load.String()
+	}
 	code, err := g.code(q, at)
 	if err != nil {
 		return nil, err
 	}
-	code += g.keepOwn(q)
+	code = at.setup + code + g.keepOwn(q)
 	active := ""
-	if guarded {
+	if f.guarded {
 		active = at.given.reg(BodyParam{What: BodyActive})
 	}
 	b := new(Body)

@@ -63,7 +63,7 @@ func TestBodiesAssemble(t *testing.T) {
 				continue
 			}
 			for _, sm := range []uint32{75, 90, 120} {
-				b, err := plan.bodyText(q, maps, fatbin.Arch{SM: sm}, params, "st.global.b32 [R2+16], R4;", q.Point.Kind == KindMem)
+				b, err := plan.bodyText(q, maps, fatbin.Arch{SM: sm}, params, "st.global.b32 [R2+16], R4;", bodyForm{guarded: q.Point.Kind == KindMem})
 				if err != nil {
 					if errors.Is(err, ErrNotWoven) && q.usesOwn() {
 						continue

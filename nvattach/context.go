@@ -278,6 +278,8 @@ func (p *place) field(g *bpf.Gen, id int) (ptx.Arg, error) {
 		return registerOr0(p.value2), nil
 	case id >= fieldOperand0 && id < fieldOperandEnd:
 		return registerOr0(p.operands[id-fieldOperand0]), nil
+	case id == fieldValue && p.value != "":
+		return registerOr0(p.value), nil
 	case p.given != nil:
 		return p.given.field(id), nil
 	}
@@ -285,7 +287,7 @@ func (p *place) field(g *bpf.Gen, id int) (ptx.Arg, error) {
 	case fieldAddr:
 		return registerOr0(p.addr), nil
 	case fieldValue:
-		return registerOr0(p.value), nil
+		return ptx.Imm(0), nil
 	}
 	v, ok := map[int]uint32{
 		fieldSite: p.number, fieldSize: p.size, fieldSpace: p.space(), fieldAccess: p.kind(),

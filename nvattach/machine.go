@@ -36,12 +36,12 @@ type machine struct {
 
 // A bodyKey is what a compiled program depends on.
 type bodyKey struct {
-	q       *PlannedProgram
-	maps    *Maps
-	sm      uint32
-	guarded bool
-	params  string // of the kernel, for a program that asks for its arguments
-	line    string // of the place, for one of KindCapture
+	q      *PlannedProgram
+	maps   *Maps
+	sm     uint32
+	form   bodyForm
+	params string // of the kernel, for a program that asks for its arguments
+	line   string // of the place, for one of KindCapture
 }
 
 // A codeKey is what the compiled form of a program's text depends on.
@@ -247,14 +247,14 @@ func (m *machine) program(q *PlannedProgram) (int, error) {
 	}
 	switch q.Point.Kind {
 	case KindEntry:
-		b, err := m.body(q, "", false)
+		b, err := m.body(q, "", bodyForm{})
 		if err == nil {
 			err = m.weaver.Entry(b.code, m.args(q, b, m.site(q, 0, 0, 0), nil)...)
 		}
 		// A kernel whose threads were not all counted would be a wrong answer.
 		return 1, err
 	case KindExit:
-		b, err := m.body(q, "", false)
+		b, err := m.body(q, "", bodyForm{})
 		if err != nil {
 			return 0, err
 		}
@@ -326,12 +326,13 @@ func (m *machine) before(q *PlannedProgram, i, block, insns int, line string) (b
 		return false, nil // it never runs: compilers put such loads before others
 	}
 	// A guard keeps no thread from the block, nor from bpftime's calls behind accesses.
-	guarded = guarded && q.Point.Kind != KindBlock && q.Point.Kind != KindCapture
+	form := bodyForm{guarded: guarded && q.Point.Kind != KindBlock && q.Point.Kind != KindCapture}
+	form.copies = in.Copies() && q.readsValue()
 	if len(m.lines[q]) == mostLines {
 		m.skip(fmt.Sprintf("%s at +%#x", in.Name(), i*sass.WordSize), fmt.Sprintf("the instructions of more than %d places differ", mostLines))
 		return false, nil
 	}
-	b, err := m.body(q, line, guarded)
+	b, err := m.body(q, line, form)
 	if err != nil {
 		return false, err
 	}
@@ -386,6 +387,8 @@ func (m *machine) args(q *PlannedProgram, b *compiledBody, at *place, in *sass.I
 			list[i] = sass.SiteValue()
 		case BodyActive:
 			list[i] = sass.Active()
+		case BodyCopied:
+			list[i] = sass.Copied()
 		case BodyArg:
 			list[i] = sass.ConstWord(0, m.kernel.ParamBase+p.Offset)
 			if p.Wide {
@@ -477,14 +480,19 @@ func (q *PlannedProgram) asksForArguments() bool {
 	return slices.Contains(q.Report.Helpers, helperFuncArg) || slices.Contains(q.Report.Helpers, helperFuncArgCount)
 }
 
+// readsValue reports whether a program reads what an access to memory carries.
+func (q *PlannedProgram) readsValue() bool {
+	return slices.ContainsFunc(q.Report.Fields, func(i int) bool { return q.fields[i] == fieldValue || q.fields[i] == fieldValue2 })
+}
+
 // asksForLines reports whether a program reads the place in the source, which only PTX has.
 func (q *PlannedProgram) asksForLines() bool {
 	return slices.ContainsFunc(q.Report.Fields, func(i int) bool { return q.fields[i] == fieldLine || q.fields[i] == fieldFile })
 }
 
 // body returns a program's machine code, which is compiled once.
-func (m *machine) body(q *PlannedProgram, line string, guarded bool) (*compiledBody, error) {
-	key := bodyKey{q: q, maps: m.r.maps, sm: m.arch.SM, line: line, guarded: guarded}
+func (m *machine) body(q *PlannedProgram, line string, f bodyForm) (*compiledBody, error) {
+	key := bodyKey{q: q, maps: m.r.maps, sm: m.arch.SM, line: line, form: f}
 	if q.asksForArguments() {
 		key.params = paramsKey(m.kernel.Params)
 	}
@@ -492,7 +500,7 @@ func (m *machine) body(q *PlannedProgram, line string, guarded bool) (*compiledB
 	defer m.r.compiling.Unlock()
 	b := m.r.p.kept.bodies[key]
 	if b == nil {
-		b = m.compile(q, line, guarded)
+		b = m.compile(q, line, f)
 		if m.r.p.kept.bodies == nil || len(m.r.p.kept.bodies) >= mostKept {
 			m.r.p.kept.bodies = make(map[bodyKey]*compiledBody)
 		}
@@ -502,8 +510,8 @@ func (m *machine) body(q *PlannedProgram, line string, guarded bool) (*compiledB
 	return b, b.err
 }
 
-func (m *machine) compile(q *PlannedProgram, line string, guarded bool) *compiledBody {
-	b, err := m.r.p.bodyText(q, m.r.maps, m.arch, m.kernel.Params, line, guarded)
+func (m *machine) compile(q *PlannedProgram, line string, f bodyForm) *compiledBody {
+	b, err := m.r.p.bodyText(q, m.r.maps, m.arch, m.kernel.Params, line, f)
 	if err != nil {
 		return &compiledBody{err: err}
 	}

@@ -43,8 +43,8 @@ func (r *rewriting) storeParts(data []byte, names []string, arch fatbin.Arch) []
 			continue
 		}
 		parts = append(parts, q.Name, q.Object.Name, fmt.Sprintf("%+v", q.Point), wanted.String(), strconv.FormatBool(q.Object.Script), fmt.Sprint(q.ownWords()))
-		for _, guarded := range []bool{false, true} {
-			b, err := r.p.bodyText(q, r.maps, arch, nil, "", guarded)
+		for _, f := range bodyForms(q) {
+			b, err := r.p.bodyText(q, r.maps, arch, nil, "", f)
 			if err != nil {
 				parts = append(parts, err.Error())
 				continue

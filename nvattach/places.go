@@ -258,7 +258,7 @@ func (g *weaving) access(q *PlannedProgram, st *ptx.Sites, a *ptx.Access) error 
 	var before, between strings.Builder
 	g.address(&before, st, a, at)
 	after := false
-	if slices.ContainsFunc(q.Report.Fields, func(i int) bool { return q.fields[i] == fieldValue || q.fields[i] == fieldValue2 }) {
+	if q.readsValue() {
 		after = g.value(&between, st, a, at)
 	}
 	at.setup = before.String() + between.String()
@@ -344,6 +344,10 @@ func (g *weaving) address(out *strings.Builder, st *ptx.Sites, a *ptx.Access, at
 // value writes code that puts the value of an access into registers: the number, or the first 16
 // bytes of several. It reports whether that can be had only after the access.
 func (g *weaving) value(out *strings.Builder, st *ptx.Sites, a *ptx.Access, at *place) (after bool) {
+	if a.Class == ptx.AccessAsync || a.Class == ptx.AccessMatrix {
+		g.copied(out, st, a, at)
+		return false
+	}
 	args := g.f.Args(&g.f.Stmts[a.Stmt])
 	size := a.Type.Size()
 	if a.Vec < 1 || size < 1 || size > 8 {

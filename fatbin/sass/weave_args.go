@@ -18,6 +18,7 @@ const (
 	argAddress
 	argValue
 	argActive
+	argCopied
 	argOwn
 )
 
@@ -47,6 +48,11 @@ func SiteValue() Arg { return Arg{kind: argValue} }
 // Active is 1 in threads in which the guard of the instruction holds and 0 in others,
 // for a parameter of 32 bits.
 func Active() Arg { return Arg{kind: argActive} }
+
+// Copied is how many bytes a copy from global to shared memory reads of those it writes, the others
+// of which are zero: 0 in threads in which its operand says that there is no source. It is for a
+// parameter of 32 bits, and 0 at other instructions. [SiteAddress] is where they begin.
+func Copied() Arg { return Arg{kind: argCopied} }
 
 // wide reports whether the parameter has 64 bits.
 func (a Arg) wide() bool {
@@ -103,7 +109,7 @@ func (w *Weaver) checkArgs(i int, p *probe) error {
 			if a.bank < 0 || a.bank > 17 || a.offset < 0 || a.offset > 0x7ff8 || a.offset%4 != 0 {
 				return siteError(i, "constant bank %d has no word at 0x%x", a.bank, a.offset)
 			}
-		case argAddress, argValue:
+		case argAddress, argValue, argCopied:
 			if i < 0 {
 				return siteError(i, "exits access no memory")
 			}
@@ -175,6 +181,8 @@ func (e *emitter) give(i int, p *probe) {
 			e.value(i, to, toHi, p.after)
 		case argActive:
 			e.active(i, to)
+		case argCopied:
+			e.copied(i, to)
 		}
 	}
 	e.loads = loads
@@ -278,6 +286,14 @@ func (e *emitter) address(i int, lo, hi uint8, p *probe) {
 		e.set(hi, 0)
 		return
 	}
+	e.sum64(lo, hi, m, p)
+	if size, ok := e.w.a.Insts[i].fills(); ok && lo != RZ {
+		e.stall(andImm(lo, lo, ^uint32(size-1)), settle)
+	}
+}
+
+// sum64 adds up an address of 64 bits.
+func (e *emitter) sum64(lo, hi uint8, m *access, p *probe) {
 	switch {
 	case m.uniform >= 0:
 		for k, r := range []uint8{lo, hi} {
@@ -365,6 +381,38 @@ func (e *emitter) value(i int, lo, hi uint8, after bool) {
 	}
 }
 
+// copied sets a register to how many bytes the copy at index i reads.
+func (e *emitter) copied(i int, r uint8) {
+	in := &e.w.a.Insts[i]
+	a, _ := in.Access()
+	m, ok := in.access()
+	if !in.Copies() || !ok {
+		e.set(r, 0)
+		return
+	}
+	if _, fills := in.fills(); !fills {
+		e.set(r, uint32(a.Size))
+	} else {
+		// The address is higher by as many bytes as are filled with zeros.
+		from := m.reg
+		if m.imm != 0 || from == RZ {
+			e.stall(iadd3Imm(r, from, uint32(m.imm)), settle)
+			from = r
+		}
+		e.stall(andNot(r, from, uint32(a.Size-1)), settle)
+		e.stall(iadd3Imm(r, r, 1), settle)
+	}
+	for _, o := range in.Operands(nil) {
+		if o.Kind == Pred && !o.Guard && o.Read && o.Pos == sourcePred {
+			e.fixed(MOVImm(r, 0).Guarded(o.Reg, in.Word.Bits(sourcePred+3, 1) == 0))
+			return
+		}
+	}
+	if in.Word.Bits(sourcePred, 3) == PT && in.Word.Bits(sourcePred+3, 1) != 0 {
+		e.set(r, 0) // !PT
+	}
+}
+
 // Words that only weaving needs.
 
 // selZero sets a register to 0 if a predicate holds, else to v.
@@ -395,6 +443,11 @@ func iadd3Imm(dst, a uint8, v uint32) Word {
 // andImm is LOP3.LUT dst, a, v, RZ, 0xc0, !PT: the bits of a that v has, too.
 func andImm(dst, a uint8, v uint32) Word {
 	return plain(0x812|uint64(dst)<<16|uint64(a)<<24|uint64(v)<<32, 0x078ec000|RZ)
+}
+
+// andNot is LOP3.LUT dst, a, v, RZ, 0xc, !PT: the bits of v that a lacks.
+func andNot(dst, a uint8, v uint32) Word {
+	return plain(0x812|uint64(dst)<<16|uint64(a)<<24|uint64(v)<<32, 0x078e0c00|RZ)
 }
 
 // imadWide is the pair dst = a × v + pair c, where a and v have a sign.

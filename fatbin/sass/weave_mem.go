@@ -61,17 +61,44 @@ func (i *Inst) Access() (Access, bool) {
 	}
 	sizes := [8]int{1, 1, 2, 2, 4, 8, 16, 16}
 	a.Size = sizes[i.Word.Bits(73, 3)]
-	if a.Atomic {
+	switch {
+	case a.Atomic:
 		a.Size = i.atomicSize()
+	case i.Copies() && i.Arch >= 100:
+		a.Size = [4]int{4, 8, 16}[i.Word.Bits(74, 2)]
+	case i.Copies():
+		a.Size = [8]int{4: 4, 5: 8, 6: 16}[i.Word.Bits(73, 3)]
 	}
 	return a, a.Size != 0
+}
+
+// Copies reports whether the instruction copies from global to shared memory.
+func (i *Inst) Copies() bool { return i.Name() == "LDGSTS" }
+
+// opLDGSTS is the opcode of copies from an address in registers.
+const opLDGSTS = 0xfae
+
+// Bits of such copies: a predicate, and behind it its negation, that says whether there is a source; and
+// whether as many bytes are filled with zeros as the address is above a multiple of the size.
+const (
+	sourcePred = 87
+	zeroFill   = 82
+)
+
+// fills returns the size of a copy that may read fewer bytes than it writes; false of all else.
+func (i *Inst) fills() (size int, ok bool) {
+	if !i.Copies() || i.Word.Bits(zeroFill, 1) == 0 {
+		return 0, false
+	}
+	a, _ := i.Access()
+	return a.Size, true
 }
 
 // AccessText is a load or store as PTX has them, of the names of machine code: "@!P0
 // ld.global.b64 R4, [R2+16];". False of all else, and where the address is in a form of its own.
 func (i *Inst) AccessText() (string, bool) {
 	a, ok := i.Access()
-	if !ok || a.Atomic || a.Load == a.Store || i.Name() == "LDGSTS" {
+	if !ok || a.Atomic || a.Load == a.Store || i.Copies() {
 		return "", false
 	}
 	m, ok := i.access()
@@ -149,7 +176,7 @@ func (i *Inst) Loads() bool {
 // result returns the registers that a load or an atomic operation writes, RZ if it throws
 // away what it gets; false of all else.
 func (i *Inst) result() (reg uint8, words int, ok bool) {
-	if a, ok := i.Access(); !ok || !a.Load || i.Name() == "LDGSTS" {
+	if a, ok := i.Access(); !ok || !a.Load || i.Copies() {
 		return 0, 0, false
 	}
 	for _, o := range i.Operands(nil) {
@@ -179,6 +206,12 @@ func (i *Inst) access() (*access, bool) {
 	a, _ := i.Access()
 	m := &access{reg: RZ, uniform: -1, data: -1, imm: int32(signed(i.Word.Bits(40, 24), 24))}
 	m.wide = a.Space == Generic || a.Space == Global
+	if i.Copies() { // behind it is what is added to the address in shared memory
+		if i.Word.Opcode() != opLDGSTS {
+			return nil, false
+		}
+		m.imm = int32(signed(i.Word.Bits(32, 12), 12))
+	}
 	var uniforms []Operand
 	addressWords := 0
 	for _, o := range i.Operands(nil) {

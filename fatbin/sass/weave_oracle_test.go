@@ -101,6 +101,8 @@ func TestWeaverWords(t *testing.T) {
 		{iadd3(4, 5, 6), "IADD3 R4, R5, R6, RZ"},
 		{iadd3Imm(7, 8, 0xfffffff0), "IADD3 R7, R8, -0x10, RZ"},
 		{andImm(9, 30, 0xffff), "LOP3.LUT R9, R30, 0xffff, RZ, 0xc0, !PT"},
+		{andNot(9, 30, 15), "LOP3.LUT R9, R30, 0xf, RZ, 0xc, !PT"},
+		{MOVImm(9, 0).Guarded(2, true), "@!P2 MOV R9, 0x0"},
 		{imadWide(10, 10, 0xffffff00, 20), "IMAD.WIDE R10, R10, -0x100, R20"},
 		{local(opSTL, 7, 0), "STL [R1+-0x4], R7"},
 		{local(opLDL, 254, 9), "LDL R254, [R1+-0x28]"},

@@ -877,6 +877,68 @@ func TestAfter(t *testing.T) {
 	}
 }
 
+// Copies to shared memory have two addresses. A probe is given that in global memory, and how many bytes
+// are read from there on.
+func TestCopyOperands(t *testing.T) {
+	for _, tt := range []struct {
+		arch Arch
+		word Word
+		text string
+		size int
+		imm  int32
+		mask bool     // the address is rounded down
+		want []string // how the number of bytes comes
+	}{
+		{80, Word{0x000807f0060d7fae, 0x000fe4000b921844}, "LDGSTS.E", 4, 0x7f0, false, []string{"MOV R9, 0x4"}},
+		{80, Word{0x00060800020d7fae, 0x000fe8000b921c44}, "LDGSTS.E.128", 16, -0x800, false, []string{"MOV R9, 0x10"}},
+		{80, Word{0x02000000080d7fae, 0x0007e80008941c44}, "LDGSTS.E.BYPASS.128.ZFILL", 16, 0, true, []string{"LOP3.LUT R9, R8, 0xf, RZ, 0xc, !PT", "IADD3 R9, R9, 0x1, RZ", "@!P1 MOV R9, 0x0"}},
+		{80, Word{0x03000001060d7fae, 0x000fe8000b961844}, "LDGSTS.E.ZFILL", 4, 1, true, []string{"IADD3 R9, R6, 0x1, RZ", "LOP3.LUT R9, R9, 0x3, RZ, 0xc, !PT", "IADD3 R9, R9, 0x1, RZ"}},
+		{90, Word{0x03000000060f8fae, 0x000fe80009901c46}, "LDGSTS.E.BYPASS.128", 16, 0, false, []string{"MOV R9, 0x10", "@!P3 MOV R9, 0x0"}},
+		{90, Word{0x03000000060f7fae, 0x000fe8000f921846}, "LDGSTS.E", 4, 0, false, []string{"MOV R9, 0x4", "MOV R9, 0x0"}},
+		{90, Word{0x03000000060f7fae, 0x000fe8000c921a46}, "LDGSTS.E.64", 8, 0, false, []string{"MOV R9, 0x8", "@P1 MOV R9, 0x0"}},
+		{100, Word{0x00400000060a7fae, 0x000fe4000b9a1406}, "LDGSTS.E.64", 8, 0, false, []string{"MOV R9, 0x8"}},
+		{100, Word{0x02000000080d7fae, 0x000fe200091c1806}, "LDGSTS.E.BYPASS.128.ZFILL", 16, 0, true, []string{"LOP3.LUT R9, R8, 0xf, RZ, 0xc, !PT", "IADD3 R9, R9, 0x1, RZ", "@!P2 MOV R9, 0x0"}},
+		{120, Word{0x00050ff0020f7fae, 0x000fe8000b9a1006}, "LDGSTS.E", 4, -0x10, false, []string{"MOV R9, 0x4"}},
+	} {
+		in, ok := Decode(tt.arch, tt.word)
+		a, isAccess := in.Access()
+		m, known := in.access()
+		if !ok || !isAccess || !known || in.FullName() != tt.text || a.Size != tt.size || m.imm != tt.imm || int(m.reg) != int(tt.word.Bits(24, 8)) || !m.wide {
+			t.Errorf("%s: %s, %+v, %+v", tt.arch, in.FullName(), a, m)
+			continue
+		}
+		if _, fills := in.fills(); fills != tt.mask {
+			t.Errorf("%s: %s fills with zeros: %t", tt.arch, in.FullName(), fills)
+		}
+		e := emitter{w: &Weaver{arch: tt.arch, a: &Analysis{Insts: []Inst{in}}}, out: new(Woven)}
+		e.copied(0, 9)
+		var got []string
+		for _, w := range e.out.Code {
+			var words []string
+			switch reg, negated, guarded := w.Bits(12, 3), w.Bits(15, 1) != 0, w.Bits(12, 4) != PT; {
+			case guarded && negated:
+				words = append(words, fmt.Sprintf("@!P%d", reg))
+			case guarded:
+				words = append(words, fmt.Sprintf("@P%d", reg))
+			}
+			switch plain := w.WithControl(Control{}).Guarded(PT, false); plain {
+			case MOVImm(9, uint32(w.Bits(32, 32))).WithControl(Control{}):
+				words = append(words, fmt.Sprintf("MOV R9, %#x", w.Bits(32, 32)))
+			case andNot(9, uint8(w.Bits(24, 8)), uint32(w.Bits(32, 32))).WithControl(Control{}):
+				words = append(words, fmt.Sprintf("LOP3.LUT R9, R%d, %#x, RZ, 0xc, !PT", w.Bits(24, 8), w.Bits(32, 32)))
+			case iadd3Imm(9, uint8(w.Bits(24, 8)), uint32(w.Bits(32, 32))).WithControl(Control{}):
+				words = append(words, fmt.Sprintf("IADD3 R9, R%d, %#x, RZ", w.Bits(24, 8), w.Bits(32, 32)))
+			default:
+				words = append(words, w.String())
+			}
+			got = append(got, strings.Join(words, " "))
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %s: %q, want %q", tt.arch, in.FullName(), got, tt.want)
+		}
+	}
+}
+
 // A probe before a load may use the registers that this writes, though another runs behind it.
 func TestBeforeAndAfter(t *testing.T) {
 	body, err := newBody(90, "looks", []Word{iadd3(8, 4, 6), iadd3(8, 5, 7), exit()})

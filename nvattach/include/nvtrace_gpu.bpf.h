@@ -130,7 +130,9 @@ struct nvtrace_mem {
 	struct nvtrace_thread t;
 	__u64 addr;  /* in its space */
 	__u64 value; /* stored, loaded, or what an atomic gave; of vectors the first 8 bytes. Who
-			reads this of a load runs behind it. */
+			reads this of a load runs behind it. Of cp.async what is at the address in
+			global memory before it, and of ldmatrix (in PTX) at the thread's row; 0 of
+			other instructions. */
 	__u32 size;  /* bytes; 0 if only the machine knows */
 	enum nvtrace_space space;
 	enum nvtrace_access_kind kind;
@@ -139,7 +141,7 @@ struct nvtrace_mem {
 	__u32 line;     /* of the source, 0 if the module does not say (-lineinfo) */
 	__u32 file;     /* number of the source file in the module */
 	enum nvtrace_isa isa;
-	__u64 value2; /* the 8 bytes behind value, of vectors; in PTX */
+	__u64 value2; /* the 8 bytes behind value, of vectors; in PTX, and of cp.async */
 };
 
 /* cuda.insn. A program at an instruction with a guard (@%p) runs in the threads in which
