@@ -51,12 +51,19 @@ func (v *Verified) Emit(s *Site) (string, error) {
 		}
 		g.fields[i] = x
 	}
+	var met string
+	if together && !s.ToolsPatch { // the weaver of machine code brings threads together itself
+		met = g.enterTogether(here)
+	}
 	for i := range v.nodes {
 		if n := &v.nodes[i]; !n.dead && !g.pointless(i) {
 			g.render(n)
 		}
 		if v.nodes[i].kind == nLabel && v.nodes[i].label == labelDone && together {
 			g.Inst("bar.warp.sync", here)
+			if met != "" {
+				g.Builder.Label(met)
+			}
 		}
 	}
 	body, err := g.Source()
@@ -67,6 +74,25 @@ func (v *Verified) Emit(s *Site) (string, error) {
 		return "", fmt.Errorf("program %s: %w", v.p.Name, err)
 	}
 	return g.declarations() + body, nil
+}
+
+// enterTogether begins what threads that came in together leave together, and returns the label that
+// is to be placed behind the bar.warp.sync at its end.
+//
+// A bar.warp.sync alone does not make them run together: from sm_90 on, parts of a warp that come to
+// it one by one go on one by one. What does is the barrier that compilers put behind a branch
+// which threads may take differently. So there is one, from here to the label, that nobody takes:
+// each thread is among those that are here, which compilers don't know. Nor would that barrier
+// suffice: a YIELD, which they put into loops that wait for others, lets all go on that
+// wait there. So threads wait in front of it first, until no one can run a YIELD any more.
+func (g *Gen) enterTogether(here ptx.Arg) (met string) {
+	met = g.Label()
+	mine, none := g.Reg(ptx.B32), g.Reg(ptx.Pred)
+	g.Mov(ptx.U32, mine, ptx.Name("%lanemask_eq"))
+	g.And(ptx.B32, mine, mine, here)
+	g.Setp("eq", ptx.U32, none, mine, ptx.Imm(0))
+	g.On(none).Bra(met)
+	return met
 }
 
 // defaultPrefix begins the names of registers and labels where the site says nothing.
