@@ -109,6 +109,8 @@ func (p *Plan) bodyText(q *PlannedProgram, maps *Maps, arch fatbin.Arch, params 
 	switch {
 	case q.Report.TextInMemory:
 		return nil, fmt.Errorf("program %s computes where in an instruction's text it reads, for which machine code has no memory: %w", q.Name, ErrNotWoven)
+	case q.usesBlocks() != nil:
+		return nil, errBlocks
 	case q.Point.Kind == KindRun:
 		return nil, fmt.Errorf("BUG: program %s is a kernel of its own", q.Name)
 	}

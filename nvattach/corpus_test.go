@@ -18,7 +18,7 @@ func TestWeaveCorpus(t *testing.T) {
 	if need.Race {
 		t.Skip("one goroutine, and much text")
 	}
-	names := []string{"example_count", "example_memory", "example_blocks", "params", "bpftime", "example_duration", "example_trace"}
+	names := []string{"example_count", "example_memory", "example_blocks", "params", "bpftime", "example_duration", "example_trace", "blocks"}
 	var objs []*Object
 	for _, n := range names {
 		objs = append(objs, object(t, n))

@@ -31,6 +31,7 @@ type code struct {
 	weak    bool   // the module is for GPUs before sm_70: no memory model, nanosleep
 	inserts bool   // the update being written inserts a key, and adds to the value of one that is there
 	apart   bool   // the target can't tell which threads of a warp have the same number
+	block   string // the variable of the module with the maps that each block has
 	sm      string // 32-bit register with the multiprocessor's place, below Maps.SMs; "" for the thread's own
 }
 
@@ -176,6 +177,9 @@ func (c *code) lookup(x *Map, key bytesArg, found bool) string {
 }
 
 func (c *code) arrayLookup(x *Map, key string, found bool) string {
+	if x.Def.PerBlock() {
+		return c.blockLookup(x, key, found)
+	}
 	if n, ok := number32(key); ok {
 		switch {
 		case n >= x.Def.MaxEntries:
@@ -264,7 +268,7 @@ func (c *code) update(x *Map, key, value bytesArg, flags string, found, uniform,
 	}
 	n, known := number32(flags)
 	// bpftime's arrays take any flags.
-	strict := x.Def.Type == MapArray || x.Def.Type == MapPerCPUArray
+	strict := x.Def.Type == MapArray || x.Def.Type == MapPerCPUArray || x.Def.PerBlock()
 	if known && strict && n > flagExist {
 		return itoa64(errInval)
 	}
@@ -305,16 +309,19 @@ func (c *code) update(x *Map, key, value bytesArg, flags string, found, uniform,
 // uniform is not stored where it is there already: one thread's store is as good as
 // all of them, and that of a thread that sees the value comes before what others store.
 func (c *code) put(x *Map, a string, value bytesArg, uniform bool) {
-	size := uint64(x.Def.ValueSize)
+	size, space := uint64(x.Def.ValueSize), ".global"
+	if x.Def.PerBlock() {
+		space, a = ".shared", c.inBlock(a)
+	}
 	if uniform && x.kind == layoutArray && (size == 4 || size == 8) {
 		old, p := c.reg([]ptx.Type{ptx.B32, ptx.B64}[size/8]), c.reg(ptx.Pred)
-		c.f("ld.global.u%d %s, [%s];", 8*size, old, a)
+		c.f("ld%s.u%d %s, [%s];", space, 8*size, old, a)
 		c.f("setp.ne.u%d %s, %s, %s;", 8*size, p, old, value.Load(0, int(size)))
-		c.f("@%s st.global.u%d [%s], %s;", p, 8*size, a, value.Load(0, int(size)))
+		c.f("@%s st%s.u%d [%s], %s;", p, space, 8*size, a, value.Load(0, int(size)))
 		return
 	}
 	if size%16 != 0 || x.base%16 != 0 || x.copyBytes%16 != 0 {
-		c.copyTo(a, 0, value, size)
+		c.copyTo(space, a, 0, value, size)
 		return
 	}
 	reg := func(off uint64) string {
@@ -324,16 +331,16 @@ func (c *code) put(x *Map, a string, value bytesArg, uniform bool) {
 	}
 	for off := uint64(0); off < size; off += 16 {
 		lo, hi := reg(off), reg(off+8)
-		c.f("st.global.v2.b64 [%s+%d], {%s, %s};", a, off, lo, hi)
+		c.f("st%s.v2.b64 [%s+%d], {%s, %s};", space, a, off, lo, hi)
 	}
 }
 
 // copyTo stores size bytes of src from address a+off on, in the largest pieces
 // that the alignment of map values, 8, allows.
-func (c *code) copyTo(a string, off uint64, src bytesArg, size uint64) {
+func (c *code) copyTo(space, a string, off uint64, src bytesArg, size uint64) {
 	for i := uint64(0); i < size; {
 		n := pieceOf(i, size-i)
-		c.f("st.global.u%d [%s+%d], %s;", 8*n, a, off+i, src.Load(i, n))
+		c.f("st%s.u%d [%s+%d], %s;", space, 8*n, a, off+i, src.Load(i, n))
 		i += uint64(n)
 	}
 }

@@ -116,7 +116,7 @@ func (u *put) replace() {
 	case u.inserts:
 		u.addTo(u.p, u.value)
 	default:
-		u.copyTo(u.code.value(u.p), 0, u.value, uint64(u.p.x.Def.ValueSize))
+		u.copyTo(".global", u.code.value(u.p), 0, u.value, uint64(u.p.x.Def.ValueSize))
 	}
 	u.f("mov.s64 %s, 0;", u.r)
 }
@@ -197,7 +197,7 @@ func (c *code) store(p *probeState, value bytesArg) {
 		c.f("setp.lt.u32 %s, %s, %d;", q, n, c.m.SMs)
 		c.f("@%s bra %s;", q, loop)
 	}
-	c.copyTo(c.value(p), 0, value, uint64(x.Def.ValueSize))
+	c.copyTo(".global", c.value(p), 0, value, uint64(x.Def.ValueSize))
 }
 
 // A team is the threads of a warp that update a hash in the same way together: the

@@ -43,7 +43,7 @@ func (c *code) output(x *Map, data bytesArg, size uint64, length string, refused
 	r := c.result(refused)
 	full := c.label()
 	record, k := c.reserve(x, size, full)
-	c.copyTo(record, recordHead, data, size)
+	c.copyTo(".global", record, recordHead, data, size)
 	c.publish(record, k, length)
 	c.f("mov.s64 %s, 0;", r)
 	c.at(full)
@@ -104,7 +104,7 @@ func (c *code) print(format uint32, args []string, text bytesArg, textSize uint6
 		c.f("st.global.u64 [%s+%d], %s;", record, recordHead+printHead+8*i, a)
 	}
 	if head := uint64(printHead + 8*len(args)); format == 0 && size > head {
-		c.copyTo(record, recordHead+head, text, size-head)
+		c.copyTo(".global", record, recordHead+head, text, size-head)
 	}
 	c.publish(record, k, itoa(size))
 	c.f("mov.s64 %s, %d;", r, result)

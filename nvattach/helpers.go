@@ -21,6 +21,7 @@ type unit struct {
 	clock   bool            // programs run on the host, too, whose clock is theirs
 	exit    bool            // bpftime's helper 507 is allowed
 	weak    bool            // the module's target has no memory model
+	block   string          // its variable with the maps that each block has
 	apart   bool            // and nothing that compares a warp's threads
 	at      *place          // the place that code is being written for
 	q       *PlannedProgram // the program
@@ -56,7 +57,7 @@ func (s genSink) NewReg(t ptx.Type) string { return s.Reg(t).String() }
 func (s genSink) NewLabel() string { return s.Label() }
 
 func (u *unit) code(g *bpf.Gen) *code {
-	return &code{s: genSink{g}, m: u.maps, weak: u.weak, apart: u.apart}
+	return &code{s: genSink{g}, m: u.maps, weak: u.weak, apart: u.apart, block: u.block}
 }
 
 // argBytes is what a pointer among a helper's arguments points at.

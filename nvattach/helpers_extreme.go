@@ -64,10 +64,14 @@ func (c *code) extreme(x extreme, call *bpf.Call) {
 	if x.low {
 		op, test = "min", "gt"
 	}
+	space := call.Args[0].Space()
+	if space == ".shared" {
+		at = c.inBlock(at)
+	}
 	old, beyond := c.reg(word), c.reg(ptx.Pred)
-	c.f("ld%s.global.%s%d %s, [%s];", c.order(".relaxed.gpu"), kind, 8*x.bytes, old, at)
+	c.f("ld%s%s.%s%d %s, [%s];", c.order(".relaxed.gpu"), space, kind, 8*x.bytes, old, at)
 	c.f("setp.%s.%s%d %s, %s, %s;", test, kind, 8*x.bytes, beyond, old, n)
-	c.f("@%s red.global.%s.%s%d [%s], %s;", beyond, op, kind, 8*x.bytes, at, n)
+	c.f("@%s red%s.%s.%s%d [%s], %s;", beyond, space, op, kind, 8*x.bytes, at, n)
 }
 
 // changed is atomic of extremeHelpers for an interpreter that is alone.

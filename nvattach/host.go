@@ -57,7 +57,7 @@ func (u *unit) verifyHost(prog *HostProgram, maps []bpf.Map, fuel uint32) (*Plan
 		if d == nil {
 			continue
 		}
-		if !d.Supported() || d.PerThread() || d.Thread {
+		if !d.Supported() || d.PerThread() || d.PerBlock() || d.Thread {
 			return nil, fmt.Errorf("program %s: map %s has type %s, which can't be had on the host; there are hash, array, percpu_hash, percpu_array, lru_hash, lru_percpu_hash, lpm_trie, queue, stack, bloom_filter, ringbuf, perf_event_array, stack_trace and array_of_maps", prog.Name, d.Name, d.Type)
 		}
 		for _, d := range u.obj.reached(d) {

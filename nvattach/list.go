@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"nvtrace/ptx/bpf"
 	"nvtrace/traces/escape"
 )
 
@@ -36,6 +37,9 @@ func (o *Object) List(w io.Writer) error {
 			b.WriteString(escape.Line("  map      %-24s %s", m.Name, m.Type))
 		default:
 			b.WriteString(escape.Line("  map      %-24s %s of %d: key %d bytes, value %d bytes", m.Name, m.Type, m.MaxEntries, m.KeySize, m.ValueSize))
+		}
+		if m.PerBlock() {
+			b.WriteString(escape.Line("           %-24s each block's own, in shared memory: not shown", ""))
 		}
 		for _, i := range slices.Sorted(maps.Keys(m.Programs)) {
 			b.WriteString(escape.Line("           %-24s [%d] is program %s", "", i, m.Programs[i]))
@@ -86,7 +90,7 @@ func (p *Plan) List(w io.Writer) error {
 		}
 		for i := range r.Maps {
 			if u := &r.Maps[i]; u.Used {
-				b.WriteString(escape.Line("  %s %s: %s", q.unit.defs[i].Type, q.unit.defs[i].Name, usage(u.Lookups, u.Helpers, u.Loads, u.Stores, u.Atomics, u.AddOnly())))
+				b.WriteString(escape.Line("  %s %s: %s", q.unit.defs[i].Type, q.unit.defs[i].Name, usage(u, q.unit.defs[i])))
 			}
 		}
 	}
@@ -112,15 +116,18 @@ func (p *Plan) List(w io.Writer) error {
 	return err
 }
 
-func usage(lookups, helpers, loads, stores, atomics, addOnly bool) string {
-	if addOnly {
+func usage(u *bpf.MapUse, d *MapDef) string {
+	switch {
+	case u.AddOnly() && d.PerBlock():
+		return "only added to"
+	case u.AddOnly():
 		return "only added to: a copy for each multiprocessor"
 	}
 	var words []string
 	for _, x := range []struct {
 		on   bool
 		word string
-	}{{lookups, "looked up"}, {helpers, "changed by helpers"}, {loads, "read"}, {stores, "written"}, {atomics, "changed atomically"}} {
+	}{{u.Lookups, "looked up"}, {u.Helpers, "changed by helpers"}, {u.Loads, "read"}, {u.Stores, "written"}, {u.Atomics, "changed atomically"}} {
 		if x.on {
 			words = append(words, x.word)
 		}

@@ -35,6 +35,9 @@ const (
 	MapGPURingbuf       MapType = 1527
 	bpfFlagReadOnlyProg         = 1 << 7 // BPF_F_RDONLY_PROG
 
+	// nvtrace's own: an array that each block of threads has for itself, in shared memory.
+	MapBlockArray MapType = 1600
+
 	MapLRUHash       MapType = 9
 	MapLRUPerCPUHash MapType = 10
 
@@ -60,7 +63,7 @@ var mapTypeNames = map[MapType]string{
 	30: "bloom_filter", 31: "user_ringbuf", 32: "cgrp_storage", 33: "arena",
 	MapGPUHash: "gpu_hash", MapGPUThreadArray: "gpu_thread_array", MapGPUArray: "gpu_array",
 	MapGPUSharedArray: "gpu_kernel_shared_array", MapGPUThreadHost: "gpu_thread_array_host",
-	MapGPUArrayHost: "gpu_array_host", MapGPURingbuf: "gpu_ringbuf",
+	MapGPUArrayHost: "gpu_array_host", MapGPURingbuf: "gpu_ringbuf", MapBlockArray: "block_array",
 }
 
 // String returns the type's name, "percpu_array", or its number.
@@ -182,7 +185,7 @@ func (m *MapDef) checkInner() error {
 		return fmt.Errorf("max_entries is %d; 1 to %d can be had", m.MaxEntries, mostInner)
 	case m.Inner == nil:
 		return errors.New("it does not say what maps its values are; give it __array(values, struct { ... })")
-	case m.Inner.Type == MapArrayOfMaps || m.Inner.Type == mapProgArray || m.Inner.Type == MapPerfEventArray || m.Inner.PerThread() || !m.Inner.Supported():
+	case m.Inner.Type == MapArrayOfMaps || m.Inner.Type == mapProgArray || m.Inner.Type == MapPerfEventArray || m.Inner.PerThread() || m.Inner.PerBlock() || !m.Inner.Supported():
 		return fmt.Errorf("its values are of type %s, which can't be had", m.Inner.Type)
 	}
 	return nil
@@ -202,7 +205,7 @@ func (m *MapDef) check() error {
 		if m.ValueSize == 0 || m.ValueSize > maxValueBytes {
 			return fmt.Errorf("a value size of %d; it is the largest record, 1 to %d bytes", m.ValueSize, maxValueBytes)
 		}
-	case MapArray, MapPerCPUArray, MapGPUThreadArray, MapGPUArray, MapGPUSharedArray, MapGPUThreadHost, MapGPUArrayHost:
+	case MapArray, MapPerCPUArray, MapGPUThreadArray, MapGPUArray, MapGPUSharedArray, MapGPUThreadHost, MapGPUArrayHost, MapBlockArray:
 		if m.KeySize != 4 {
 			return fmt.Errorf("a key of %d bytes; that of an array has 4", m.KeySize)
 		}
@@ -231,6 +234,8 @@ func (m *MapDef) check() error {
 		return fmt.Errorf("max_entries is 0")
 	case m.ValueSize == 0 || m.ValueSize > maxValueBytes:
 		return fmt.Errorf("a value of %d bytes; 1 to %d can be had", m.ValueSize, maxValueBytes)
+	case m.PerBlock() && m.blockBytes() > maxBlockBytes:
+		return fmt.Errorf("it takes %d bytes of each block's shared memory, and %d is the most", m.blockBytes(), maxBlockBytes)
 	}
 	return nil
 }
@@ -252,7 +257,7 @@ func (m *MapDef) HostOnly() bool {
 func (m *MapDef) sharable() bool {
 	switch m.layout() {
 	case layoutArray, layoutHash:
-		return !m.PerSM() && !m.HostOnly() && !m.lru() && !m.ReadOnly && !m.Thread
+		return !m.PerSM() && !m.PerBlock() && !m.HostOnly() && !m.lru() && !m.ReadOnly && !m.Thread
 	}
 	return false
 }
@@ -279,7 +284,7 @@ const (
 
 func (m *MapDef) layout() layoutKind {
 	switch m.Type {
-	case MapArray, MapPerCPUArray, MapGPUArray, MapGPUSharedArray, MapGPUArrayHost, MapStackTrace:
+	case MapArray, MapPerCPUArray, MapGPUArray, MapGPUSharedArray, MapGPUArrayHost, MapStackTrace, MapBlockArray:
 		return layoutArray
 	case MapGPUThreadArray, MapGPUThreadHost:
 		return layoutThread
@@ -305,6 +310,9 @@ func (m *MapDef) PerSM() bool {
 
 // PerThread reports whether each thread of a grid has a value of its own.
 func (m *MapDef) PerThread() bool { return m.layout() == layoutThread }
+
+// PerBlock reports whether each block of threads has values of its own, see blocks.go.
+func (m *MapDef) PerBlock() bool { return m.Type == MapBlockArray }
 
 // ringBytes returns how large the map, a ring buffer, wants to be on each multiprocessor,
 // and the size of its largest record; 0 for what the definition does not say.

@@ -133,6 +133,7 @@ type Maps struct {
 	clockLine                uint64 // its offset, 0: there is none
 	Print                    *Map   // the ring of bpf_printk
 
+	block    uint64 // bytes of the maps that each block has, which are not in All
 	byDef    map[*MapDef]*Map
 	size     uint64
 	base     uint64
@@ -176,6 +177,10 @@ func newMaps(objs []*Object, o *MapOptions, wanted func(*MapDef) bool) (*Maps, e
 	for _, obj := range objs {
 		for _, d := range obj.Maps {
 			if !d.Supported() || d.Thread || d.HostOnly() && !opt.host || !wanted(d) {
+				continue
+			}
+			if d.PerBlock() {
+				m.addBlock(d, obj)
 				continue
 			}
 			x := &Map{Def: d, Name: d.Name, Object: obj, kind: d.layout()}

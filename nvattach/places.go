@@ -132,7 +132,7 @@ func (q *PlannedProgram) onlyCounts() bool {
 	}
 	for i := range q.Report.Maps {
 		u, d := &q.Report.Maps[i], q.unit.defs[i]
-		if u.Used && !d.ReadOnly && (!u.AddOnly() || d.layout() != layoutArray || d.Thread) {
+		if u.Used && !d.ReadOnly && (!u.AddOnly() || d.layout() != layoutArray || d.Thread || d.PerBlock()) {
 			return false
 		}
 	}
@@ -204,7 +204,7 @@ func (g *weaving) shared(q *PlannedProgram, callee *ptx.Sites) bool {
 		}
 	}
 	for _, x := range all {
-		if callers[x.Name] && x.Func.Kind == ptx.FuncEntry && !g.p.kernelWanted(q, x.Name, false) {
+		if callers[x.Name] && x.Func.Kind == ptx.FuncEntry && (!g.p.kernelWanted(q, x.Name, false) || g.tooMuchShared(x) != "") {
 			return false
 		}
 		if slices.ContainsFunc(x.Calls, func(c ptx.Call) bool { return c.Indirect }) {

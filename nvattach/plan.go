@@ -117,6 +117,9 @@ func NewPlan(objs []*Object, o *PlanOptions) (*Plan, error) {
 		o = &PlanOptions{}
 	}
 	p := &Plan{Objects: objs, kernels: o.Kernels, units: make(map[*Object]*unit)}
+	if err := checkBlocks(objs); err != nil {
+		return nil, err
+	}
 	var errs []error
 	clock := slices.ContainsFunc(objs, func(obj *Object) bool {
 		return slices.ContainsFunc(obj.Host, func(q *HostProgram) bool { return obj.Own || wanted(o.Programs, q.Name) })
@@ -311,7 +314,7 @@ func (u *unit) envMaps() []bpf.Map {
 
 // env is what programs need to know of a map whose values are no maps.
 func (m *MapDef) env() bpf.Map {
-	e := bpf.Map{Thread: m.Thread, Name: m.Name, KeySize: m.keyBytes(), ValueSize: m.ValueSize, MaxEntries: m.MaxEntries, Direct: m.Data, ReadOnly: m.ReadOnly}
+	e := bpf.Map{Thread: m.Thread, Block: m.PerBlock(), Name: m.Name, KeySize: m.keyBytes(), ValueSize: m.ValueSize, MaxEntries: m.MaxEntries, Direct: m.Data, ReadOnly: m.ReadOnly}
 	if m.Data && m.ReadOnly {
 		e.Contents = m.Initial
 	}
@@ -327,7 +330,12 @@ func (u *unit) verify(prog *Program, env *bpf.Env, racy bool) (*PlannedProgram, 
 		}
 		d := u.obj.Map(in.Reference())
 		if d != nil && (!d.Supported() || d.HostOnly()) {
-			return nil, fmt.Errorf("program %s: map %s has type %s, which can't be had on a GPU; there are hash, array, percpu_hash, percpu_array, lru_hash, lru_percpu_hash, ringbuf, perf_event_array and bpftime's", prog.Name, d.Name, d.Type)
+			return nil, fmt.Errorf("program %s: map %s has type %s, which can't be had on a GPU; there are hash, array, percpu_hash, percpu_array, lru_hash, lru_percpu_hash, ringbuf, perf_event_array, %s and bpftime's", prog.Name, d.Name, d.Type, MapBlockArray)
+		}
+		if d != nil {
+			if err := d.checkPlace(prog); err != nil {
+				return nil, err
+			}
 		}
 	}
 	q, err := u.prepare(prog, env, racy, true)
@@ -351,7 +359,7 @@ func (q *PlannedProgram) counted() bool {
 func (q *PlannedProgram) counts(r recount) (d *MapDef, key uint32, ok bool) {
 	for i, d := range q.unit.defs {
 		for _, c := range q.Report.Maps[i].Calls {
-			if d.Name != r.name || c.Helper != helperLookup || c.Info.Insn != r.lookup || len(c.Info.Bytes[1]) != 4 {
+			if d.PerBlock() || d.Name != r.name || c.Helper != helperLookup || c.Info.Insn != r.lookup || len(c.Info.Bytes[1]) != 4 {
 				continue
 			}
 			key := le32(c.Info.Bytes[1])

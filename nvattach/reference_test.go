@@ -15,7 +15,7 @@ func TestReference(t *testing.T) {
 			t.Errorf("%s is missing in %v", want, types)
 		}
 	}
-	if slices.Contains(types, mapProgArray) || len(types) != 15 || slices.ContainsFunc(types, func(t MapType) bool { return (&MapDef{Type: t}).HostOnly() }) {
+	if slices.Contains(types, mapProgArray) || len(types) != 16 || slices.ContainsFunc(types, func(t MapType) bool { return (&MapDef{Type: t}).HostOnly() }) {
 		t.Errorf("%v", types)
 	}
 	for _, k := range Kinds() {

@@ -216,6 +216,7 @@ func (r *rewriting) weave(src string, o *WeaveOptions) (*ptx.File, *Woven) {
 		r.unprobed(names, err.Error())
 		return nil, nil
 	}
+	r.out.Unprobed = append(r.out.Unprobed, w.Unprobed...)
 	if w.Text == src {
 		return nil, nil
 	}

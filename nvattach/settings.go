@@ -113,6 +113,9 @@ func (m *Maps) Apply(mem Memory, s Setting, readFile func(string) ([]byte, error
 		s.Value = "0" // for now
 	}
 	x := m.Find(s.Name)
+	if x == nil && m.ofBlocks(s.Name) != nil {
+		return markf(ErrSetting, "%s: each block has a map %s of its own, which begins with zeros", s.text, s.Name)
+	}
 	if x == nil {
 		var names []string
 		for _, y := range m.All {

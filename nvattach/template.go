@@ -128,7 +128,7 @@ func (g *weaving) prefix(q *PlannedProgram) string {
 // template writes what is the same at all places like one.
 func (g *weaving) template(q *PlannedProgram, at *place) (*template, error) {
 	u := q.unit
-	u.maps, u.at, u.q, u.returned = g.maps, at, q, g.returned()
+	u.maps, u.at, u.q, u.returned, u.block = g.maps, at, q, g.returned(), g.blockName()
 	target := g.f.Target()
 	u.weak = !ptx.Needs("nanosleep.u32").Met(g.f.Version, target) || !ptx.Needs("ld.acquire.gpu.global.u64").Met(g.f.Version, target)
 	s := &bpf.Site{

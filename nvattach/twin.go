@@ -17,13 +17,20 @@ type Twins uint8
 // The choices.
 const (
 	TwinsNone   Twins = iota
-	TwinsNeeded       // of kernels that may need more registers than a launch with as many threads as before has
+	TwinsNeeded       // of kernels that may need more registers than a launch with as many threads as before has, and TwinsBlocks
 	TwinsAll          // for comparisons; where machine code gets the programs, see Original
 	TwinsAside        // for comparisons, of PTX too by an Original
+	TwinsBlocks       // of kernels whose blocks have maps: these may need more shared memory than a launch has
 )
 
 // TwinName is the name of a kernel's copy without programs.
-func TwinName(kernel string) string { return kernel + "__nvtrace_unprobed" }
+func TwinName(kernel string) string { return kernel + twinSuffix }
+
+// TwinOf returns the kernel of whose copy without programs this is the name; ok is false for other
+// names.
+func TwinOf(name string) (kernel string, ok bool) { return strings.CutSuffix(name, twinSuffix) }
+
+const twinSuffix = "__nvtrace_unprobed"
 
 // launchRegisters are those that a thread may take in a block of 1,024.
 const launchRegisters = 65536 / 1024
@@ -76,7 +83,8 @@ func renameAll(text string, names map[string]bool) string {
 // compileWoven compiles a woven module, with the copies that are wanted and
 // possible.
 func (r *rewriting) compileWoven(f *ptx.File, w *Woven) (cubin []byte, err error) {
-	if r.o.Twins == TwinsAll {
+	blocks := w.withBlocks()
+	if r.o.Twins == TwinsAll || r.o.Twins == TwinsAside && len(blocks) > 0 { // whose launches may be made again
 		names := entriesOf(w)
 		text := twins(f, w, names)
 		if cubin, err = r.compile(text); err == nil {
@@ -91,15 +99,20 @@ func (r *rewriting) compileWoven(f *ptx.File, w *Woven) (cubin []byte, err error
 			w.Kernels[i].NoTwin = reason
 		}
 	}
-	if r.o.Twins == TwinsAside {
+	if r.o.Twins == TwinsAside && len(blocks) == 0 {
 		r.besideText(f, f.Src, w)
 	}
 	cubin, err = r.compile(w.Text)
-	if err != nil || r.o.Twins != TwinsNeeded {
+	if err != nil || r.o.Twins != TwinsNeeded && r.o.Twins != TwinsBlocks {
 		return cubin, err
 	}
-	names := r.greedy(w, cubin)
-	if len(names) == 0 {
+	var greedy []string
+	if r.o.Twins == TwinsNeeded {
+		greedy = r.greedy(w, cubin)
+	}
+	names := append(slices.Clip(greedy), blocks...)
+	slices.Sort(names)
+	if names = slices.Compact(names); len(names) == 0 {
 		return cubin, nil
 	}
 	text := twins(f, w, names)
@@ -107,7 +120,10 @@ func (r *rewriting) compileWoven(f *ptx.File, w *Woven) (cubin []byte, err error
 	if err != nil {
 		return cubin, nil //nolint:nilerr // without copies it compiles
 	}
-	if limited := r.limited(w, names, both); limited != nil {
+	if len(blocks) > 0 {
+		w.keep(f, text, names)
+	}
+	if limited := r.limited(w, greedy, both); limited != nil {
 		return limited, nil
 	}
 	w.keep(f, text, names)

@@ -57,6 +57,9 @@ type WeaveOptions struct {
 type Woven struct {
 	Text    string
 	Kernels []KernelReport
+	// Unprobed are kernels that programs want and that can't have them, unlike others of the
+	// module.
+	Unprobed []Unprobed
 }
 
 // A KernelReport says what a kernel or device function got.
@@ -70,6 +73,9 @@ type KernelReport struct {
 	// Bounded: the kernel says how many threads or registers it is for, so that a
 	// launch can't fail for want of registers.
 	Bounded bool
+	// Blocks: its blocks have maps of their own in shared memory, so that a launch may fail that
+	// wants much of that itself.
+	Blocks bool
 	// Twin: there is a copy without programs, see [Twins]; NoTwin is why there is none
 	// where there should be.
 	Twin   bool
@@ -111,6 +117,7 @@ type weaving struct {
 	block  []uint32 // of statement i-fn.Open of the function at hand
 	insn   []uint32
 
+	begun   bool               // the module has the variable with the maps of blocks
 	returns map[*ptx.Func]bool // that keep what they return
 
 	own   map[*MapDef]string // what the names of registers with a section of threads' variables begin with
@@ -171,6 +178,10 @@ func (p *Plan) Weave(f *ptx.File, maps *Maps, o *WeaveOptions) (*Woven, error) {
 			continue
 		}
 		st := g.sites(fn)
+		if why := g.tooMuchShared(st); why != "" {
+			out.Unprobed = append(out.Unprobed, Unprobed{st.Name, why})
+			continue
+		}
 		if err := g.function(st); err != nil {
 			p.sites = p.sites[:sites]
 			return nil, fmt.Errorf("%s: %s: %w", f.Name, st.Name, err)
@@ -260,6 +271,7 @@ func (g *weaving) function(st *ptx.Sites) error {
 	device := fn.Kind == ptx.FuncDevice
 	g.report = KernelReport{Name: st.Name, Func: device}
 	g.block, g.insn = nil, nil
+	blocks := false
 	for _, q := range g.p.Programs {
 		if !g.p.kernelWanted(q, st.Name, device) {
 			continue
@@ -271,9 +283,14 @@ func (g *weaving) function(st *ptx.Sites) error {
 		if err != nil {
 			return fmt.Errorf("program %s: %w", q.Name, err)
 		}
+		// Where a function that it calls ends threads, another kernel may have brought the program.
+		blocks = blocks || q.usesBlocks() != nil && (n > 0 || q.Point.Kind == KindExit)
 		if n > 0 || q.Point.Kind != KindCapture {
 			g.report.Programs = append(g.report.Programs, ProgramReport{Program: q.Name, Object: q.Object.Name, Kind: q.Point.Kind, Sites: n})
 		}
+	}
+	if blocks {
+		g.beginBlock(fn)
 	}
 	if !device && g.report.Sites() > 0 {
 		g.limitRegisters(fn)

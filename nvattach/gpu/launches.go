@@ -99,6 +99,14 @@ func (p *process) watchLaunches(t *ptrace.Task) {
 			return
 		}
 	}
+	for name, at := range attributeSetters() {
+		if addr := p.driver.syms[name]; addr != 0 && !seen[addr] {
+			seen[addr] = true
+			if _, err := t.SetBreakpoint(addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) { p.tr.atAttribute(t, at) }); err != nil {
+				p.tr.log.Debug("attributes are not seen", "function", name, "err", err)
+			}
+		}
+	}
 	for _, name := range slices.AppendSeq([]string{"cuModuleUnload", "cuLibraryUnload"}, maps.Keys(contextEnds)) {
 		_, context := contextEnds[name]
 		if addr := p.driver.syms[name]; addr != 0 && !seen[addr] {
@@ -128,8 +136,8 @@ func (tr *Tracer) atUnload(t *ptrace.Task, context bool) {
 }
 
 // atLaunch is called at the entry of a function that launches a kernel. There are two reasons to look:
-// a launch may be due to be tried (arrive), and one may come back refused for want of registers,
-// which is then made again without programs (refused).
+// a launch may be due to be tried (arrive), and one may come back refused for want of registers or shared
+// memory, which is then made again without programs (refused).
 func (tr *Tracer) atLaunch(t *ptrace.Task, fn string, l launcher) {
 	p, th := tr.process(t), tr.thread(t.TID)
 	if p == nil || p.driver == nil || th == nil || t.Calling() || th.visiting || !tr.isActive(p) {
@@ -142,8 +150,12 @@ func (tr *Tracer) atLaunch(t *ptrace.Task, fn string, l launcher) {
 	f := tr.follow(t)
 	returned := t.OnReturn(func(t *ptrace.Task, ret uint64) {
 		f.leaves(t)
-		if int32(ret) == errOutOfResources && tr.process(t) == p {
-			p.refused(t, lc)
+		switch {
+		case tr.process(t) != p:
+		case int32(ret) == errOutOfResources:
+			p.refused(t, lc, session.TooManyRegisters)
+		case int32(ret) == errInvalidValue:
+			p.refused(t, lc, session.TooMuchShared)
 		}
 	}) == nil
 	if tr.o.Session.Verify() {
@@ -333,7 +345,13 @@ func (v *visit) findTwin(k *kernel, handle uint64, function bool) error {
 	// Shared memory and clusters, as the program has set them.
 	for _, attr := range []uint64{8, 9, 11, 12, 13, 14, 15} { // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES to …CLUSTER_SCHEDULING_POLICY_PREFERENCE
 		got, err := v.ask("cuFuncGetAttribute", attr, original)
-		if err == nil && (got != 0 || attr == 8) {
+		if err == nil && attr == funcMaxDynamic {
+			have, herr := v.ask("cuFuncGetAttribute", attr, k.twin)
+			if herr == nil && int32(have) > int32(got) { // set before, see atAttribute
+				continue
+			}
+		}
+		if err == nil && (got != 0 || attr == funcMaxDynamic) {
 			err = v.run(try("cuFuncSetAttribute", k.twin, attr, got))
 		}
 		if err != nil && !isDriverError(err) {
@@ -390,9 +408,21 @@ func isDriverError(err error) bool {
 	return ok
 }
 
-// refused launches a kernel without programs that the driver has refused with them.
-// The thread has just returned.
-func (p *process) refused(t *ptrace.Task, lc *launchCall) {
+// refused launches a kernel without programs that the driver has refused with them, for a reason that
+// it may have had. The thread has just returned.
+func (p *process) refused(t *ptrace.Task, lc *launchCall, why string) {
+	p.again(t, lc.argv[lc.kernel], func(v *visit, k *kernel) error {
+		err := v.run(lc.with(k.twin))
+		if err == nil {
+			v.p.tr.o.Session.RanUnprobed(k.name, why)
+		}
+		return err
+	})
+}
+
+// again does for the copy of a kernel without programs what the driver has refused for the kernel. If
+// that is possible, the program is told that there was no error. The thread has just returned.
+func (p *process) again(t *ptrace.Task, handle uint64, do func(v *visit, k *kernel) error) {
 	th := p.tr.thread(t.TID)
 	if th == nil || t.Calling() || th.visiting {
 		return
@@ -401,16 +431,15 @@ func (p *process) refused(t *ptrace.Task, lc *launchCall) {
 	p.visit(th, func(v *visit) func(*ptrace.Task) {
 		var k *kernel
 		err := v.relaxed(func() (err error) {
-			k, err = v.identify(lc.argv[lc.kernel])
+			k, err = v.identify(handle)
 			return err
 		})
 		if err != nil || k.twin == 0 || k.aside != 0 { // whose variables are not the program's
 			return nil
 		}
-		if err := v.run(lc.with(k.twin)); err != nil {
+		if err := do(v, k); err != nil {
 			return nil // the program is told what it was told
 		}
-		v.p.tr.o.Session.RanUnprobed(k.name, session.TooManyRegisters)
 		return func(t *ptrace.Task) {
 			r, err := t.Regs()
 			if err == nil {
@@ -424,4 +453,42 @@ func (p *process) refused(t *ptrace.Task, lc *launchCall) {
 	})
 }
 
-const errOutOfResources = 701 // CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
+// Results of launches: what CUDA calls CUDA_ERROR_INVALID_VALUE and
+// CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES.
+const (
+	errInvalidValue   = 1
+	errOutOfResources = 701
+)
+
+// attributeSetter is a function of the driver that sets an attribute of a kernel: which arguments
+// are what.
+type attributeSetter struct{ kernel, attr, value int }
+
+func attributeSetters() map[string]attributeSetter {
+	return map[string]attributeSetter{"cuFuncSetAttribute": {0, 1, 2}, "cuKernelSetAttribute": {kernel: 2, attr: 0, value: 1}}
+}
+
+// atAttribute is called at the entry of such a function. What a program asks for of shared memory may be
+// there for the kernel's copy without programs only, which is launched then.
+func (tr *Tracer) atAttribute(t *ptrace.Task, at attributeSetter) {
+	p := tr.process(t)
+	if p == nil || p.driver == nil || tr.calling(t) || !tr.isActive(p) {
+		return
+	}
+	r, err := t.Regs()
+	if err != nil || uint32(r.Arg(at.attr)) != funcMaxDynamic {
+		return
+	}
+	handle, value := r.Arg(at.kernel), r.Arg(at.value)
+	err = t.OnReturn(func(t *ptrace.Task, ret uint64) {
+		if int32(ret) != errInvalidValue || tr.process(t) != p {
+			return
+		}
+		p.again(t, handle, func(v *visit, k *kernel) error {
+			return v.run(call("cuFuncSetAttribute", k.twin, funcMaxDynamic, value))
+		})
+	})
+	if err != nil {
+		tr.log.Debug("an attribute's result is not seen", "err", err)
+	}
+}

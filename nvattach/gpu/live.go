@@ -804,6 +804,13 @@ func (l *live) alike(v *visit, k *liveKernel, handle, function uint64) error {
 		return err
 	}
 	dynamic := max(int32(most)-int32(static), 0)
+	asked, err := v.ask("cuFuncGetAttribute", funcMaxDynamic, k.function)
+	if err != nil {
+		return err
+	}
+	if int32(asked) > dynamic {
+		return errors.New(session.TooMuchShared)
+	}
 	if k.library {
 		count, err := v.ask("cuDeviceGetCount")
 		if err != nil {

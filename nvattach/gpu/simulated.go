@@ -43,7 +43,7 @@ func NewSimulated(o *SimulatedOptions) *Simulated {
 
 // Hook sets the hooks by which the simulated GPU asks.
 func (s *Simulated) Hook(h *sim.Hooks) {
-	h.Image, h.Launch, h.Instead, h.Exit = s.image, s.launch, s.instead, s.exit
+	h.Image, h.Launch, h.Instead, h.Replaced, h.Exit = s.image, s.launch, s.instead, s.replaced, s.exit
 }
 
 // reasonLinked is said of kernels in relocatable device code.
@@ -70,7 +70,7 @@ func (s *Simulated) image(proc *sim.Process, im *sim.Image) ([]byte, error) {
 	if m.Major >= 9 {
 		arch.Suffix = 'a'
 	}
-	o := &session.RewriteOptions{Arch: arch}
+	o := &session.RewriteOptions{Arch: arch, Twins: nvattach.TwinsBlocks}
 	if m.RegistersPerBlock > 0 {
 		o.Twins = nvattach.TwinsNeeded
 	}
@@ -152,6 +152,11 @@ func (s *Simulated) launch(proc *sim.Process, l *sim.Launch) {
 			}
 		}
 	}
+	if of, twin := nvattach.TwinOf(l.Kernel); twin && p.HasTwin(of) {
+		p.Ran(of)
+		p.CountLaunches(of, 1)
+		return
+	}
 	p.Ran(l.Kernel)
 	p.CountLaunches(l.Kernel, 1)
 	if !p.Verify() || !p.HasTwin(l.Kernel) || !p.Launched(l.Kernel) {
@@ -207,11 +212,19 @@ func trySimulated(l *sim.Launch) *session.Verification {
 	return &c.Verification
 }
 
-// instead names the kernel without probes where the one with them takes too many registers.
+// instead names the kernel without probes, which may have what the one with them was refused.
 func (s *Simulated) instead(_ *sim.Process, kernel string) string {
 	if !s.o.Session.HasTwin(kernel) {
 		return ""
 	}
-	s.o.Session.RanUnprobed(kernel, session.TooManyRegisters)
 	return nvattach.TwinName(kernel)
+}
+
+// replaced takes note of a launch of that kernel.
+func (s *Simulated) replaced(_ *sim.Process, kernel string, shared bool) {
+	why := session.TooManyRegisters
+	if shared {
+		why = session.TooMuchShared
+	}
+	s.o.Session.RanUnprobed(kernel, why)
 }

@@ -156,6 +156,30 @@ func TestTooManyRegisters(t *testing.T) {
 	}
 }
 
+// TestTooMuchShared: a kernel has as much shared memory as without probes, which have some of it where
+// there is enough.
+func TestTooMuchShared(t *testing.T) {
+	t.Parallel()
+	prog := buildFrom(t, "shared")
+	for _, kind := range []string{"module", "library"} {
+		for _, how := range []setup{{}, {verify: session.VerifyFirst}, {verify: session.VerifyFirst, aside: true}} {
+			how.objects = []string{"blocks"}
+			r := run(t, &how, prog, kind)
+			if r.err != nil || r.stdout != "PASSED\n" {
+				t.Fatalf("%s: %v, stdout %q", kind, r.err, r.stdout)
+			}
+			if !strings.Contains(r.shown, `"launches_unprobed":2`) || !strings.Contains(r.shown, session.TooMuchShared) {
+				t.Errorf("%s: shown:\n%s", kind, r.shown)
+			}
+			if how.verify != 0 {
+				if got := r.verified(t, "around"); got.Differ > 0 || !got.Equal {
+					t.Errorf("%s: %+v", kind, got)
+				}
+			}
+		}
+	}
+}
+
 // TestRunDirect: programs are kernels themselves, in a process that is there for that.
 func TestRunDirect(t *testing.T) {
 	t.Parallel()

@@ -71,6 +71,10 @@ enum {
 	BPF_MAP_TYPE_LRU_PERCPU_HASH = 10,
 	BPF_MAP_TYPE_RINGBUF = 27,
 	NVTRACE_MAP_TYPE_THREAD_ARRAY = 1502, /* a value for each thread of the grid */
+	/* An array that each block of threads has for itself, in shared memory: all 0 when the block
+	 * begins, gone when it ends, and not shown. In PTX, 8 KiB for all maps together. What
+	 * __sync_fetch_and_add and its kin return orders what threads of the block do before and behind. */
+	NVTRACE_MAP_TYPE_BLOCK_ARRAY = 1600,
 };
 
 enum { BPF_ANY = 0, BPF_NOEXIST = 1, BPF_EXIST = 2 };

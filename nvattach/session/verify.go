@@ -113,6 +113,9 @@ func (s *Session) noteOriginal(k *Kernel, o *nvattach.Original) {
 // TooManyRegisters is why a launch is made without programs.
 const TooManyRegisters = "with probes its threads take more registers than a block of so many threads can have"
 
+// TooMuchShared is another reason.
+const TooMuchShared = "with maps of its blocks it would take more shared memory than a block can have"
+
 // Launched counts a launch of a kernel with programs, and says whether it is one
 // that is to be verified: the first, and each so many of them as Options.Verify
 // says.

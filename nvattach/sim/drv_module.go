@@ -74,7 +74,7 @@ func drvModules() map[string]handler {
 		"cuModuleGetGlobal_v2": withObject(2, (*call).global),
 		"cuFuncGetAttribute":   withFunction(2, (*call).attribute),
 		"cuFuncSetAttribute": withFunction(0, func(c *call, f *function) result {
-			return setAttribute(&c.p.sim.gpu, f.attrs, f.k.SharedBytes(), c.u32(1), int32(c.u32(2)))
+			return c.setAttribute(f, c.u32(1), int32(c.u32(2)))
 		}),
 		"cuFuncSetCacheConfig": done, "cuFuncSetSharedMemConfig": done, "cuFuncLoad": done,
 		"cuFuncGetModule": withFunction(1, func(c *call, f *function) result {
@@ -249,7 +249,7 @@ func drvLibraries() map[string]handler {
 			if r != success {
 				return r
 			}
-			if r = setAttribute(&c.p.sim.gpu, f.attrs, f.k.SharedBytes(), c.u32(0), int32(c.u32(1))); r == success {
+			if r = c.setAttribute(f, c.u32(0), int32(c.u32(1))); r == success {
 				k.attrs[c.u32(0)] = int32(c.u32(1))
 			}
 			return r

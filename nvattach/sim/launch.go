@@ -143,24 +143,62 @@ func (c *call) checkLaunch(l *launch) result {
 }
 
 // checkInstead is checkLaunch, and puts a kernel that can be launched in the place of
-// one that takes too many registers, if there is one.
+// one that takes too many registers or too much shared memory, if there is one.
 func (c *call) checkInstead(l *launch) result {
 	r := c.checkLaunch(l)
-	h := c.p.sim.opts.Hooks
-	if r != errOutOfResources || h == nil || h.Instead == nil {
+	if r != errOutOfResources && r != errInvalidValue {
 		return r
 	}
-	name := h.Instead(c.p, l.f.name)
-	if name == "" {
+	f := c.instead(l.f)
+	if f == nil {
 		return r
 	}
-	f, fr := c.function(l.f.mod, name)
-	if fr != success {
+	other, name := *l, l.f.name
+	other.f = f
+	if c.checkLaunch(&other) != success {
 		return r
 	}
-	maps.Copy(f.attrs, l.f.attrs)
 	l.f = f
-	return c.checkLaunch(l)
+	if h := c.p.sim.opts.Hooks; h.Replaced != nil {
+		h.Replaced(c.p, name, r == errInvalidValue)
+	}
+	return success
+}
+
+// instead returns a function that may take the place of one that was refused something, with the
+// attributes of that; nil if there is none.
+func (c *call) instead(f *function) *function {
+	h := c.p.sim.opts.Hooks
+	if h == nil || h.Instead == nil {
+		return nil
+	}
+	name := h.Instead(c.p, f.name)
+	if name == "" {
+		return nil
+	}
+	other, r := c.function(f.mod, name)
+	if r != success {
+		return nil
+	}
+	most, set := other.attrs[attrMaxDynamicShared]
+	maps.Copy(other.attrs, f.attrs)
+	if set && most > other.attrs[attrMaxDynamicShared] { // which f was refused
+		other.attrs[attrMaxDynamicShared] = most
+	}
+	return other
+}
+
+// setAttribute sets a CUfunction_attribute of a function, or of what may take its place.
+func (c *call) setAttribute(f *function, id uint32, v int32) result {
+	g := &c.p.sim.gpu
+	r := setAttribute(g, f.attrs, f.k.SharedBytes(), id, v)
+	if r != errInvalidValue || id != attrMaxDynamicShared || v < 0 {
+		return r
+	}
+	if other := c.instead(f); other != nil {
+		return setAttribute(g, other.attrs, other.k.SharedBytes(), id, v)
+	}
+	return r
 }
 
 // launch puts a kernel into a stream.

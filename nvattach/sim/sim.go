@@ -58,8 +58,8 @@ type ProcessMemory interface {
 	WriteMem(addr uint64, buf []byte) (int, error)
 }
 
-// Hooks are called on the goroutine of a program's call or of its stream. Image, Loaded and
-// Instead are called while the program's lock is held, which makes them one at a time for a
+// Hooks are called on the goroutine of a program's call or of its stream. Image, Loaded,
+// Instead and Replaced are called while the program's lock is held, which makes them one at a time for a
 // program; Launch and Exit are not.
 type Hooks struct {
 	// Image is called for each image that a program loads, before anything is read
@@ -70,10 +70,13 @@ type Hooks struct {
 	Loaded func(p *Process, im *Image)
 	// Launch is called when a kernel begins.
 	Launch func(p *Process, l *Launch)
-	// Instead is called when a launch of a kernel is refused because its threads take
-	// more registers than there are. It names a kernel of the same module that is
-	// launched in its place; "" for none.
+	// Instead is called when a launch of a kernel, or what it is to have of shared memory, is refused,
+	// perhaps because its threads take more registers, or its blocks more shared memory, than there
+	// are. It names a kernel of the same module that may take its place; "" for none.
 	Instead func(p *Process, kernel string) string
+	// Replaced is called when that was launched. shared says that it was not registers that there were
+	// too few of.
+	Replaced func(p *Process, kernel string, shared bool)
 	// Exit is called when a program has ended and nothing of it runs any more; its
 	// memory goes away when Exit returns.
 	Exit func(p *Process)

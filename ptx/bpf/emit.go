@@ -233,9 +233,10 @@ func (g *Gen) render(n *node) {
 			g.On(g.reg(n.guard)).Bra(g.labelName(n.label))
 		}
 	case nLoad, nStore:
-		g.access(n, ".global")
+		space, at := g.shared(n)
+		g.access(n, space, at)
 	case nLocal:
-		g.access(n, ".local")
+		g.access(n, ".local", g.memory(n))
 	case nOwn:
 		g.Line("mov.b64 " + g.own(n.base).String() + ", " + g.operand(n.args[0]).String() + ";")
 	case nAtomic:
@@ -345,21 +346,64 @@ func (g *Gen) memory(n *node) ptx.Arg {
 	return ptx.Addr(g.operand(n.base), n.off)
 }
 
+// blocks reports whether values of some maps, of which there may be none, are in the memory of a
+// block's threads: all of them, or any.
+func (e *Env) blocks(maps []int32) (all, some bool) {
+	all = len(maps) > 0
+	for _, m := range maps {
+		all, some = all && e.Maps[m].Block, some || e.Maps[m].Block
+	}
+	return all, some
+}
+
+// spaceOf returns the state space of a node's memory, and the scope of all who use it.
+func (g *Gen) spaceOf(n *node) (space, scope string) {
+	all, some := g.v.env.blocks(n.maps)
+	switch {
+	case all:
+		return ".shared", ".cta"
+	case n.sys:
+		scope = ".sys"
+	default:
+		scope = ".gpu"
+	}
+	if some { // a generic address says it
+		return "", scope
+	}
+	return ".global", scope
+}
+
+// shared returns the state space and the address operand of a node whose memory threads share.
+func (g *Gen) shared(n *node) (space string, at ptx.Arg) {
+	space, _ = g.spaceOf(n)
+	if space != ".shared" {
+		return space, g.memory(n)
+	}
+	return space, ptx.Addr(g.inBlock(g.operand(n.base)), n.off)
+}
+
+// inBlock returns where in the memory of its block a generic address is.
+func (g *Gen) inBlock(at ptx.Arg) ptx.Arg {
+	r := g.reg(g.coder.fresh(c64))
+	g.Line("cvta.to.shared.u64 " + r.String() + ", " + at.String() + ";")
+	return r
+}
+
 // access writes a load or a store.
-func (g *Gen) access(n *node, space string) {
+func (g *Gen) access(n *node, space string, at ptx.Arg) {
 	mods := ""
 	switch {
 	case n.mods != "":
 		mods = g.semantics(n)
 	case n.dst != noReg: // what every target has needs no look at the target
-		g.Line("ld" + space + "." + n.op + " " + g.reg(n.dst).String() + ", " + g.memory(n).String() + ";")
+		g.Line("ld" + space + "." + n.op + " " + g.reg(n.dst).String() + ", " + at.String() + ";")
 		return
 	default:
-		g.Line("st" + space + "." + n.op + " " + g.memory(n).String() + ", " + g.operand(n.args[0]).String() + ";")
+		g.Line("st" + space + "." + n.op + " " + at.String() + ", " + g.operand(n.args[0]).String() + ";")
 		return
 	}
 	if n.dst != noReg {
-		g.Inst("ld"+mods+space+"."+n.op, g.reg(n.dst), g.memory(n))
+		g.Inst("ld"+mods+space+"."+n.op, g.reg(n.dst), at)
 		if mods == ".volatile" {
 			g.Line("membar.gl;")
 		}
@@ -368,7 +412,7 @@ func (g *Gen) access(n *node, space string) {
 	if mods == ".volatile" {
 		g.Line("membar.gl;")
 	}
-	g.Inst("st"+mods+space+"."+n.op, g.memory(n), g.operand(n.args[0]))
+	g.Inst("st"+mods+space+"."+n.op, at, g.operand(n.args[0]))
 }
 
 // semantics spells the node's ordering and scope.
@@ -380,10 +424,9 @@ func (g *Gen) semantics(n *node) string {
 		return ".sys"
 	case !g.modern:
 		return ""
-	case n.sys:
-		return "." + n.mods + ".sys"
 	}
-	return "." + n.mods + ".gpu"
+	_, scope := g.spaceOf(n)
+	return "." + n.mods + scope
 }
 
 // atomic writes an atomic operation, without a result if nobody reads it.
@@ -392,22 +435,27 @@ func (g *Gen) atomic(n *node) {
 	for i, x := range n.args {
 		args[i] = g.operand(x)
 	}
+	plain := strings.HasPrefix(n.op, "exch") || strings.HasPrefix(n.op, "cas")
+	if n.dst == noReg && !plain {
+		relaxed := *n
+		relaxed.mods = "relaxed" // there is no other that has no result
+		n = &relaxed
+	}
 	mods := g.semantics(n)
 	if strings.HasPrefix(n.op, narrowOp) {
 		g.narrow(n, args[0], mods)
 		return
 	}
-	at := g.memory(n)
+	space, at := g.shared(n)
 	fenced := n.mods == "acq_rel" && !g.modern
 	if fenced {
 		g.Line("membar.gl;")
 	}
-	if n.apart && g.together(n, at, args[0], mods) || n.sum && n.adds() && g.sum(n, at, args[0], mods) {
+	if n.apart && g.together(n, at, args[0], mods+space) || n.sum && n.adds() && g.sum(n, at, args[0], mods+space) {
 		return
 	}
-	plain := strings.HasPrefix(n.op, "exch") || strings.HasPrefix(n.op, "cas")
 	if n.dst == noReg && !plain {
-		g.Inst("red"+mods+".global."+n.op, append([]ptx.Arg{at}, args...)...)
+		g.Inst("red"+mods+space+"."+n.op, append([]ptx.Arg{at}, args...)...)
 		return
 	}
 	dst := n.dst
@@ -418,7 +466,7 @@ func (g *Gen) atomic(n *node) {
 		}
 		dst = g.coder.fresh(k)
 	}
-	g.Inst("atom"+mods+".global."+n.op, append([]ptx.Arg{g.reg(dst), at}, args...)...)
+	g.Inst("atom"+mods+space+"."+n.op, append([]ptx.Arg{g.reg(dst), at}, args...)...)
 	if fenced {
 		g.Line("membar.gl;")
 	}
@@ -533,6 +581,13 @@ func (v *Value) Range() (lo, hi uint64) { return v.a.n.umin, v.a.n.umax }
 // ArgAny or ArgShared: a 64-bit register, which must not be written, or an integer constant. For
 // other pointers it is 0, since what they point at is not memory that others could use.
 func (v *Value) Reg() ptx.Arg { return v.g.operand(v.a.value) }
+
+// Space returns the state space of the memory behind an argument of ArgShared: ".global", ".shared"
+// for a block's (see [Map].Block), or "" where it may be either. The address is a generic one in any case.
+func (v *Value) Space() string {
+	space, _ := v.g.spaceOf(&node{maps: v.a.place.maps})
+	return space
+}
 
 // Size returns how many bytes the pointer's ArgSpec lets the helper access; 0
 // for numbers, and for a pointer with size 0.

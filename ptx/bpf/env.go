@@ -95,6 +95,10 @@ type Map struct {
 	// System makes atomic operations have system scope: the memory is the
 	// host's, or several devices use it.
 	System bool
+	// Block says that a map's values are in the memory that the threads of a block share.
+	// What a helper with RetValue returns is then a generic address in it. Not for maps that
+	// are Direct.
+	Block bool
 }
 
 // An ArgKind says what a helper takes.

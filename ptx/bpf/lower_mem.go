@@ -154,7 +154,9 @@ func (l *lowering) atomic(o *op, acc *access) {
 		kind: nAtomic, op: name, mods: "relaxed", sys: l.system(acc.maps), guard: noReg, dst: noReg,
 		base: p.base, off: p.boff, args: args, maps: acc.maps, lo: acc.lo, hi: acc.hi, bits: bits.Len64(v.n.umax),
 	}
-	if o.atomic == asm.Xchg || o.atomic == asm.CmpXchg {
+	// Who learns that it is the last thread of a block reads next what the others have left.
+	_, block := l.a.env.blocks(acc.maps)
+	if o.atomic == asm.Xchg || o.atomic == asm.CmpXchg || fetch && block {
 		n.mods = "acq_rel"
 	}
 	if acc.kind == kRecord {

@@ -44,7 +44,11 @@ func (g *Gen) narrow(n *node, value ptx.Arg, mods string) {
 	line("shl.b32", shift, shift, "3")
 	line("mov.u32", mask, "0x"+strconv.FormatUint(1<<bits-1, 16))
 	line("shl.b32", mask, mask, shift)
-	line("ld.volatile.global.u32", got, "["+word.String()+"]")
+	space, _ := g.spaceOf(n)
+	if space == ".shared" {
+		word = g.inBlock(word)
+	}
+	line("ld.volatile"+space+".u32", got, "["+word.String()+"]")
 	g.Builder.Label(again)
 	line("mov.b32", old, got)
 	line("shr.u32", part, old, shift)
@@ -53,7 +57,7 @@ func (g *Gen) narrow(n *node, value ptx.Arg, mods string) {
 	line("xor.b32", part, part, old)
 	line("and.b32", part, part, mask)
 	line("xor.b32", fresh, old, part)
-	line("atom"+mods+".global.cas.b32", got, "["+word.String()+"]", old, fresh)
+	line("atom"+mods+space+".cas.b32", got, "["+word.String()+"]", old, fresh)
 	line("setp.ne.u32", p, got, old)
 	g.On(p).Bra(again)
 }

@@ -234,7 +234,7 @@ const pieceBits = 27
 
 // sum writes an atomic addition of numbers that are different: where all threads that are
 // there add to the same address, they add their numbers up first, in pieces, and one of
-// them makes the addition. It reports whether the target can do that.
+// them makes the addition. mods end with the state space. It reports whether the target can do that.
 func (g *Gen) sum(n *node, at, value ptx.Arg, mods string) bool {
 	if g.site.ToolsPatch || !ptx.Needs("redux.sync.add.u32").Met(g.site.Version, g.site.Target) || !ptx.Needs("match.all.sync.b64").Met(g.site.Version, g.site.Target) {
 		return false
@@ -267,16 +267,16 @@ func (g *Gen) sum(n *node, at, value ptx.Arg, mods string) bool {
 	g.Line("mov.u32 " + same.String() + ", %lanemask_lt;")
 	g.Line("and.b32 " + same.String() + ", " + same.String() + ", " + all.String() + ";")
 	g.Line("setp.eq.u32 " + q.String() + ", " + same.String() + ", 0;")
-	g.Line("@" + q.String() + " red" + mods + ".global." + n.op + " " + at.String() + ", " + total.String() + ";")
+	g.Line("@" + q.String() + " red" + mods + "." + n.op + " " + at.String() + ", " + total.String() + ";")
 	g.Bra(end)
 	g.Builder.Label(alone)
-	g.Line("red" + mods + ".global." + n.op + " " + at.String() + ", " + value.String() + ";")
+	g.Line("red" + mods + "." + n.op + " " + at.String() + ", " + value.String() + ";")
 	g.Builder.Label(end)
 	return true
 }
 
 // together writes an atomic addition that one thread makes for all of its warp that
-// add to the same address. It reports whether the target can do that. Threads that
+// add to the same address; mods are as for sum. It reports whether the target can do that. Threads that
 // are not there are not waited for.
 func (g *Gen) together(n *node, at, value ptx.Arg, mods string) bool {
 	if g.site.Alone() {
@@ -308,6 +308,6 @@ func (g *Gen) together(n *node, at, value ptx.Arg, mods string) bool {
 		g.Line(op + product.String() + ", " + sum.String() + ", " + value.String() + ";")
 		sum = product
 	}
-	g.Line("@" + p.first.String() + " red" + mods + ".global." + n.op + " " + at.String() + ", " + sum.String() + ";")
+	g.Line("@" + p.first.String() + " red" + mods + "." + n.op + " " + at.String() + ", " + sum.String() + ";")
 	return true
 }

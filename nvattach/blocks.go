@@ -1,0 +1,268 @@
+package nvattach
+
+import (
+	"fmt"
+	"slices"
+
+	"nvtrace/ptx"
+)
+
+// Maps of which each block of threads has its own are one variable of the module in shared memory, which
+// a block has if its kernel refers to it. So a kernel has less left that it could use; launches for which
+// that is too little are made without programs, see Twins.
+
+// maxBlockBytes bounds the maps of all objects that a block has together.
+const maxBlockBytes = 8 << 10
+
+// blockAlign is what the size of the variable is a multiple of: what a launch adds to shared memory lies
+// behind all variables, and kernels may rely on an alignment that they do not say.
+const blockAlign = 1 << 10
+
+// staticShared is how many bytes of variables a kernel may have in shared memory, on all GPUs.
+const staticShared = 48 << 10
+
+// blockBytes returns what the map takes of a block's shared memory.
+func (m *MapDef) blockBytes() uint64 {
+	return mul(uint64(m.MaxEntries), roundUp(uint64(m.ValueSize), 8))
+}
+
+// checkBlocks refuses maps of blocks that are too large together.
+func checkBlocks(objs []*Object) error {
+	size := uint64(0)
+	for _, o := range objs {
+		for _, d := range o.Maps {
+			if d.PerBlock() {
+				size += d.blockBytes()
+			}
+		}
+	}
+	if size > maxBlockBytes {
+		return fmt.Errorf("the maps of type %s take %d bytes of each block's shared memory, and %d is the most", MapBlockArray, size, maxBlockBytes)
+	}
+	return nil
+}
+
+// checkPlace refuses a map for a program that can't have it where it runs.
+func (m *MapDef) checkPlace(p *Program) error {
+	if !m.PerBlock() {
+		return nil
+	}
+	why := ""
+	switch {
+	case p.Point.Func:
+		why = "device functions, which kernels call that do not begin with such a map"
+	case p.Point.Kind == KindCapture || p.Point.Kind == KindRun:
+		why = p.Point.String()
+	default:
+		return nil
+	}
+	return fmt.Errorf("program %s: map %s has type %s, which programs in %s can't have", p.Name, m.Name, m.Type, why)
+}
+
+// addBlock gives a map that each block has its place in the block's memory.
+func (m *Maps) addBlock(d *MapDef, o *Object) {
+	m.byDef[d] = &Map{Def: d, Name: d.Name, Object: o, kind: layoutArray, stride: roundUp(uint64(d.ValueSize), 8), copies: 1, size: d.blockBytes(), base: m.block}
+	m.block += d.blockBytes()
+}
+
+// ofBlocks returns the definition of a map that each block has, by its name; nil if there is none.
+func (m *Maps) ofBlocks(name string) *MapDef {
+	for d := range m.byDef {
+		if d.PerBlock() && d.Name == name {
+			return d
+		}
+	}
+	return nil
+}
+
+// usesBlocks returns a map of blocks that the program uses, or nil.
+func (q *PlannedProgram) usesBlocks() *MapDef {
+	for i, d := range q.unit.defs {
+		if d.PerBlock() && i < len(q.Report.Maps) && q.Report.Maps[i].Used {
+			return d
+		}
+	}
+	return nil
+}
+
+// inBlock returns where in the memory of its block a generic address is.
+func (c *code) inBlock(a string) string {
+	r := c.reg(ptx.B64)
+	c.f("cvta.to.shared.u64 %s, %s;", r, a)
+	return r
+}
+
+// blockLookup is arrayLookup of a map that each block has.
+func (c *code) blockLookup(x *Map, key string, found bool) string {
+	a := c.reg(ptx.B64)
+	n, known := number32(key)
+	if known && n >= x.Def.MaxEntries {
+		return "0"
+	}
+	c.f("mov.u64 %s, %s;", a, c.block)
+	c.f("cvta.shared.u64 %s, %s;", a, a)
+	if known {
+		c.f("add.s64 %s, %s, %d;", a, a, x.base+uint64(n)*x.stride)
+		return a
+	}
+	c.f("add.s64 %s, %s, %s;", a, a, c.index(key, x.base, x.stride))
+	if !found {
+		p := c.reg(ptx.Pred)
+		c.f("setp.lt.u32 %s, %s, %d;", p, key, x.Def.MaxEntries)
+		c.f("selp.b64 %s, %s, 0, %s;", a, a, p)
+	}
+	return a
+}
+
+// blockName is the variable with the maps that each block has.
+func (g *weaving) blockName() string { return "_" + g.w.Stem() + "block" }
+
+// blockSize is the size of that variable.
+func (m *Maps) blockSize() uint64 { return roundUp(m.block, blockAlign) }
+
+// beginBlock has a kernel's threads make the maps of their block zero, before all else.
+func (g *weaving) beginBlock(fn *ptx.Func) {
+	name := g.blockName()
+	if !g.begun {
+		g.begun = true
+		g.w.Module(fmt.Sprintf(".shared .align 16 .b8 %s[%d];\n", name, g.maps.blockSize()))
+	}
+	var s weaverSink
+	s.w = g.w
+	c := &code{s: &s, m: g.maps}
+	place, threads, base := c.special("%tid.z"), c.special("%ntid.x"), c.reg(ptx.B32)
+	for _, axis := range []string{"y", "x"} {
+		c.f("mad.lo.s32 %s, %s, %s, %s;", place, place, c.special("%ntid."+axis), c.special("%tid."+axis))
+	}
+	for _, axis := range []string{"y", "z"} {
+		c.f("mul.lo.s32 %s, %s, %s;", threads, threads, c.special("%ntid."+axis))
+	}
+	at, zero, p, again, done := c.reg(ptx.B32), c.reg(ptx.B64), c.reg(ptx.Pred), c.label(), c.label()
+	c.f("mov.u32 %s, %s;", base, name)
+	c.f("mov.u64 %s, 0;", zero)
+	c.f("shl.b32 %s, %s, 3;", place, place)
+	c.f("shl.b32 %s, %s, 3;", threads, threads)
+	c.f(".pragma \"nounroll\";")
+	c.at(again)
+	c.f("setp.ge.u32 %s, %s, %d;", p, place, g.maps.block)
+	c.f("@%s bra %s;", p, done)
+	c.f("add.u32 %s, %s, %s;", at, base, place)
+	c.f("st.shared.u64 [%s], %s;", at, zero)
+	c.f("add.u32 %s, %s, %s;", place, place, threads)
+	c.f("bra %s;", again)
+	c.at(done)
+	// No thread has parted from the others yet, or has come to a barrier.
+	c.f("bar.sync 0;")
+	g.w.Declare(fn, "{\n"+s.String()+"\t}")
+	g.report.Blocks = true
+}
+
+// wantsBlocks reports whether a program that a kernel is to get uses maps of blocks.
+func (g *weaving) wantsBlocks(kernel string) bool {
+	return slices.ContainsFunc(g.p.Programs, func(q *PlannedProgram) bool { return q.usesBlocks() != nil && g.p.kernelWanted(q, kernel, false) })
+}
+
+// tooMuchShared says why a kernel can't have the maps of blocks; "" if it can, or need not.
+func (g *weaving) tooMuchShared(st *ptx.Sites) string {
+	if st.Func.Kind != ptx.FuncEntry || !g.wantsBlocks(st.Name) {
+		return ""
+	}
+	if own, more := g.sharedBytes(st), g.maps.blockSize(); own+more > staticShared {
+		return fmt.Sprintf("its variables take %d bytes of shared memory, and maps of type %s %d more: %d is the most", own, MapBlockArray, more, staticShared)
+	}
+	return ""
+}
+
+// sharedBytes returns what the variables in shared memory take that a kernel and the functions that it
+// may call refer to.
+func (g *weaving) sharedBytes(kernel *ptx.Sites) uint64 {
+	within := g.reached(kernel)
+	words := map[string]bool{}
+	for _, st := range within {
+		text := g.f.Src[g.f.Stmts[st.Func.Open].Pos:g.f.Stmts[st.Func.Close].End]
+		for t := range ptx.Lex(text) {
+			if t.Kind == ptx.TokIdent {
+				words[text[t.Pos:t.End]] = true
+			}
+		}
+	}
+	inside := func(d *ptx.Decl) bool {
+		fn := g.functionAt(d.Pos)
+		return fn == nil || slices.ContainsFunc(within, func(st *ptx.Sites) bool { return st.Func == fn })
+	}
+	size := uint64(0)
+	for i := range g.f.Stmts {
+		if g.f.Stmts[i].Kind != ptx.StmtDecl {
+			continue
+		}
+		d := g.f.Decl(&g.f.Stmts[i])
+		if d.Space != ptx.SpaceShared || d.Linkage&ptx.Extern != 0 || !inside(d) {
+			continue
+		}
+		for _, n := range g.f.Names(d) {
+			if n.Flex || !words[g.f.Text(n.Name)] {
+				continue
+			}
+			element := uint64(d.Type.Size()) * uint64(max(d.Vec, 1))
+			size = roundUp(size, 1<<align(uint64(d.Align), element)) + mul(element, max(n.Elems, 1))
+		}
+	}
+	return size
+}
+
+// align returns the binary logarithm of a variable's alignment: what is written, or an element's size.
+func align(written, element uint64) (n int) {
+	for to := max(written, element); 1<<n < to && n < 12; {
+		n++
+	}
+	return n
+}
+
+// functionAt returns the function in whose body a declaration stands, nil for the module's.
+func (g *weaving) functionAt(at ptx.Pos) *ptx.Func {
+	for i := range g.f.Funcs {
+		if fn := &g.f.Funcs[i]; fn.HasBody() && g.f.Stmts[fn.Open].Pos <= at && at < g.f.Stmts[fn.Close].End {
+			return fn
+		}
+	}
+	return nil
+}
+
+// reached returns a kernel and the functions with a body that it calls, directly or not: all of the
+// module where it calls some by addresses.
+func (g *weaving) reached(kernel *ptx.Sites) []*ptx.Sites {
+	list, seen := []*ptx.Sites{kernel}, map[*ptx.Func]bool{}
+	add := func(fn *ptx.Func) {
+		if fn != nil && fn.HasBody() && fn.Kind == ptx.FuncDevice && !seen[fn] {
+			seen[fn] = true
+			list = append(list, g.sites(fn))
+		}
+	}
+	for i := 0; i < len(list); i++ {
+		for k := range list[i].Calls {
+			if c := &list[i].Calls[k]; !c.Indirect {
+				add(g.f.Lookup(c.Callee))
+				continue
+			}
+			for f := range g.f.Funcs {
+				add(&g.f.Funcs[f])
+			}
+		}
+	}
+	return list
+}
+
+// withBlocks names the kernels of a woven module whose blocks have maps.
+func (w *Woven) withBlocks() []string {
+	var names []string
+	for i := range w.Kernels {
+		if w.Kernels[i].Blocks {
+			names = append(names, w.Kernels[i].Name)
+		}
+	}
+	return names
+}
+
+// errBlocks is why machine code can't have a program that uses a map of blocks: where in shared memory
+// something is, its instructions say already.
+var errBlocks = fmt.Errorf("maps of type %s can be had in PTX only: %w", MapBlockArray, ErrNotWoven)
