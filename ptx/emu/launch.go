@@ -27,6 +27,7 @@ type launch struct {
 	count atomic.Uint64 // thread instructions so far
 	warps atomic.Uint64 // warp instructions so far
 	stop  atomic.Bool
+	begun func() // the first warp of the grid had a turn
 
 	mu  sync.Mutex
 	err error
@@ -89,9 +90,18 @@ func (l *launch) run(ctx context.Context) (Stats, error) {
 	n = int(min(uint64(n), l.clusters.count()))
 	unregister := context.AfterFunc(ctx, func() { l.stop.Store(true) })
 	defer unregister()
+	// As on a GPU, blocks begin in their order: no thread has left before the first warp is under way.
+	begun := make(chan struct{})
+	l.begun = sync.OnceFunc(func() { close(begun) })
 	var wg sync.WaitGroup
-	for range n {
-		wg.Go(func() { (&worker{launch: l, ctx: ctx, race: newRaceState(l.cfg.Race)}).run() })
+	for i := range n {
+		wg.Go(func() {
+			if i > 0 {
+				<-begun
+			}
+			(&worker{launch: l, ctx: ctx, race: newRaceState(l.cfg.Race)}).run()
+			l.begun()
+		})
 	}
 	wg.Wait()
 	blocks := l.cfg.Grid.count()
@@ -281,6 +291,9 @@ func (wk *worker) runWarp(w *warp) bool {
 	w.count, w.warpCount, w.sliceStart = 0, 0, 0
 	if w.err == nil {
 		w.runSlice()
+	}
+	if l.warps.Load() == 0 {
+		l.begun()
 	}
 	wk.ticks += w.warpCount
 	w.turns += w.warpCount
