@@ -28,7 +28,10 @@ func (u *unit) extremeHelpers(h map[int32]*bpf.Helper, atomic func(in *bpf.Inter
 	for id, x := range extremes {
 		h[id] = &bpf.Helper{
 			Name: x.name, Args: []bpf.ArgSpec{{Kind: bpf.ArgShared, Size: x.bytes}, argScalar}, Ret: bpf.RetVoid,
-			Emit: func(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) { u.code(g).extreme(x, c); return ptx.Arg{}, nil },
+			Emit: func(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+				u.code(g).extreme(x, c, u.obj.Own)
+				return ptx.Arg{}, nil
+			},
 			Interpret: func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 				return 0, atomic(in, a[0], x.bytes, func(old uint64) uint64 { return x.of(old, a[1]) })
 			},
@@ -51,8 +54,8 @@ func (x extreme) of(old, n uint64) uint64 {
 }
 
 // extreme writes one. Most threads find that what is there is as high or low already, and write
-// nothing.
-func (c *code) extreme(x extreme, call *bpf.Call) {
+// nothing; but where blind is set, none looks, which it would wait for.
+func (c *code) extreme(x extreme, call *bpf.Call, blind bool) {
 	at, n := call.Args[0].Reg().String(), c.held(call.Args[1].Reg().String())
 	word, kind, op, test := ptx.B64, "u", "max", "lt"
 	if x.bytes == 4 {
@@ -67,6 +70,10 @@ func (c *code) extreme(x extreme, call *bpf.Call) {
 	space := call.Args[0].Space()
 	if space == ".shared" {
 		at = c.inBlock(at)
+	}
+	if blind {
+		c.f("red%s%s.%s.%s%d [%s], %s;", c.atomic(".relaxed.gpu"), space, op, kind, 8*x.bytes, at, n)
+		return
 	}
 	old, beyond := c.reg(word), c.reg(ptx.Pred)
 	c.f("ld%s%s.%s%d %s, [%s];", c.order(".relaxed.gpu"), space, kind, 8*x.bytes, old, at)

@@ -141,7 +141,7 @@ func NewPlan(objs []*Object, o *PlanOptions) (*Plan, error) {
 		helpers := u.helpers()
 		first := len(p.Programs)
 		verify := func(prog *Program) *PlannedProgram {
-			q, err := u.verify(prog, &bpf.Env{Maps: maps, Helpers: helpers, Fuel: o.Fuel}, o.Racy)
+			q, err := u.verify(prog, &bpf.Env{Maps: maps, Helpers: helpers, Fuel: o.Fuel, Elected: obj.Own}, o.Racy)
 			if err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", obj.Name, err))
 			}

@@ -19,6 +19,9 @@ type Env struct {
 	// Large lets helpers access up to a megabyte through one pointer, which no back end that
 	// makes code for each byte can do.
 	Large bool
+	// Elected says that what is added atomically, without a result, is added by one thread of a warp, so
+	// that nobody looks whether others add to the same address.
+	Elected bool
 	// Fuel is how many instructions one run of a program may execute. It is ended
 	// at the head of a loop that would go beyond that; a may_goto leaves its loop
 	// instead. 0 means DefaultFuel.

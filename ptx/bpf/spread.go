@@ -15,7 +15,7 @@ import (
 // That an address varies is a guess, and the code is right either way. That a number is
 // the same must be true of all threads of a warp that can be at the operation together.
 func (l *lowering) spread() {
-	if !slices.ContainsFunc(l.nodes, func(n node) bool { return n.adds() || n.kind == nOwn && !n.dead }) {
+	if l.a.env.Elected || !slices.ContainsFunc(l.nodes, func(n node) bool { return n.adds() || n.kind == nOwn && !n.dead }) {
 		return
 	}
 	l.varying(true, func(_ int, n *node, varies func(arg) bool) {
