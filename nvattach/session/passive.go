@@ -2,27 +2,26 @@ package session
 
 import (
 	"fmt"
-	"slices"
 	"time"
-
-	"nvtrace/nvattach"
 )
 
 // Live reports whether a look at a passive context can show anything before its
-// end: it has rings, programs print, or maps are shown at intervals.
+// end: it has rings, launches are timed, programs print, or maps are shown at intervals.
 func (c *Context) Live() bool {
-	return len(c.readers) > 0 || c.s.opts.Interval > 0 || len(c.s.opts.Plan.Formats()) > 0
+	return len(c.readers) > 0 || c.stamps != nil || c.s.opts.Interval > 0 || len(c.s.opts.Plan.Formats()) > 0
 }
 
 // LookEvery is how often a passive context wants to be looked at while its
 // program runs.
 func (c *Context) LookEvery() time.Duration {
-	if len(c.readers) == 0 && len(c.s.opts.Plan.Formats()) == 0 {
-		return c.s.opts.Interval
-	}
 	every := 5 * drainEvery
-	if len(c.s.opts.Plan.Formats()) == 0 && !slices.ContainsFunc(c.rings, func(x *nvattach.Map) bool { return !isStamps(x) }) {
-		every = stampsEvery
+	if len(c.readers) == 0 && len(c.s.opts.Plan.Formats()) == 0 {
+		if c.stamps == nil {
+			return c.s.opts.Interval
+		}
+		c.mu.Lock()
+		every = c.stamps.often
+		c.mu.Unlock()
 	}
 	if c.s.opts.Interval > 0 {
 		every = min(every, c.s.opts.Interval)
@@ -30,8 +29,8 @@ func (c *Context) LookEvery() time.Duration {
 	return every
 }
 
-// stampsEvery is how often rings with stamps alone are read: there is room for thousands on each
-// multiprocessor, and nobody waits for them.
+// stampsEvery is how often times of launches alone are read, unless there are many: nobody waits for
+// them.
 const stampsEvery = time.Second / 2
 
 // Look shows what came in the rings of a passive context, and its maps if it is

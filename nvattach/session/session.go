@@ -151,7 +151,7 @@ type Context struct {
 	lost  []error // that was reported, with final
 
 	clock  *nvattach.Clock // of its kernels; nil: not known yet
-	untold untold
+	stamps *stamps         // nil: no program notes when launches begin and end
 
 	keptAt time.Time
 	ended  bool
@@ -222,6 +222,7 @@ func (s *Session) Add(t *Target) (*Context, error) {
 		c.join = host.host.NewJoin(maps)
 	}
 	c.addReaders()
+	c.stamps = newStamps(maps)
 	s.mu.Lock()
 	s.contexts = append(s.contexts, c)
 	s.mu.Unlock()
@@ -659,10 +660,14 @@ func (c *Context) drain(idle bool) {
 	}
 	for i, r := range c.readers {
 		tell := func(rec nvattach.Record) { c.s.out.record(c.unit(), c.rings[i], rec) }
-		if isStamps(c.rings[i]) {
-			tell = func(rec nvattach.Record) { c.stamp(rec.Data) }
-		}
 		err = errors.Join(err, r.Drain(c.mem, idle, tell))
+	}
+	if c.stamps != nil {
+		list, e := c.stamps.look(c.mem, idle)
+		for _, s := range list {
+			c.stamp(s)
+		}
+		err = errors.Join(err, e)
 	}
 	if err != nil && idle {
 		c.s.out.fault(fmt.Errorf("rings of process %d: %w", c.PID, err))
@@ -754,10 +759,8 @@ func (c *Context) losses() []error {
 		count(n, err, "texts of bpf_printk found no room")
 	}
 	for i, r := range c.readers {
-		if !isStamps(c.rings[i]) {
-			n, err := r.Dropped(c.mem)
-			count(n, err, "records of "+c.rings[i].Name+" found no room")
-		}
+		n, err := r.Dropped(c.mem)
+		count(n, err, "records of "+c.rings[i].Name+" found no room")
 	}
 	if c.host != nil {
 		return lost

@@ -1,91 +1,212 @@
 /*
- * When launches began and ended on the GPU: a record for each, written by the last of its
- * threads. stamps.go reads them, and the Makefile compiles this file.
+ * When launches began and ended on the GPU. session/stamps.go reads what is noted here, and the
+ * Makefile compiles this file.
  *
- * All threads of a launch have its number, which no other has at that time, and by which they find a
- * place. (The next launch of a graph may have the same numbers; it begins when this one has ended.) The
- * last thread is found by counting. All warps that add to one word would wait for each other, so they
- * add to PARTS words in turn, and who completes one counts that. This is all that a warp does at its
- * end: one atomic operation, at an address that takes no access to memory to find.
+ * A launch has a place, by its number, which all of its threads have and no other launch at that
+ * time. (A node of a graph has the same number in each launch of the graph; it begins when the one before
+ * has ended.)
  *
- * The first thread of the first block is taken for the first one, as a GPU begins with that block; and for
- * the last one of those that add to a word who completes it. Others may have looked at the clock later,
- * by what the way from there to the word takes longer for one than for the other.
+ * A warp that waits at its end for an answer of memory keeps its registers from the next block, and
+ * a kernel of many short blocks takes half as long again. So a warp makes two reductions there and waits for
+ * neither: that it left at that time, if nobody did later, and how many threads it had. All warps that
+ * reduce to one word would queue up, so a place has PARTS parts, which multiprocessors share. The parts of a
+ * place are far apart, in different slices of the GPU's cache; the two words of a part are beside each other, so
+ * that the time is there before the threads are counted.
  *
- * Launches whose numbers lead to one place at the same time, as one lasts for as long as it takes to launch
- * PLACES others, or as they run on different GPUs, are counted, and nothing else is known of them, nor
- * of those that come there later.
+ * So nobody sees that he is the last. Instead, numbers and times only grow: nvtrace_due is, as a negative
+ * number, how many threads all launches have that ever began at a place. When it and what has left add up to
+ * 0, all have ended, and the latest time of the parts is the end of the last of them. What due was made by a launch
+ * names it among those of its place. The host finds out, as it reads what has changed from time to time, and
+ * writes into nvtrace_told the due of what it has told. Who begins at a place whose last launch was not told (a node
+ * of a graph, or where PLACES were launched since the host looked) keeps a copy of the parts for it. That is up to the
+ * first warp of the first block, each lane for a part, so that it waits for one answer of memory, and for
+ * another if it does keep a copy.
+ *
+ * The first thread of the first block is taken for the first one, as a GPU begins with that block. If others
+ * of its launch have left before it has read the parts, they are counted there, and may have put their time in place of
+ * the end of the launch before. The host sees that by the number, and tells no time of that one. The launch
+ * itself loses nothing, as its first thread leaves later.
+ *
+ * A launch that begins when the one before has not ended, since that lasts for as long as it takes to
+ * launch PLACES others, or runs on another GPU, is mixed up with it, and nothing is known of either. The next one
+ * is known again, if it begins when they have ended.
+ *
+ * There is no moment at which the host sees all words. It reads due, then the parts, then the launches that
+ * have begun: if none began meanwhile at a place, what it read belongs together. What a thread writes becomes
+ * visible in any order: a launch has a check for that, and where a copy lacks something, the sum is not 0.
  */
 #include "nvtrace_gpu.bpf.h"
 
-#define PLACES 16384 /* a power of two; GPUs run 128 launches at once */
-#define PARTS 32
-#define MIXED ~0ull /* a start: of several launches */
+/* All are powers of two. */
+#define PLACES 16384 /* GPUs run 128 launches at once */
+#define PARTS 32     /* as many as a warp has lanes */
+#define LAUNCHES 65536
+#define COPIES 32768
+#define NONE ~0u
 
-struct launch {
-	__u64 start;       /* when the first thread was there; 0: it was not yet */
-	__u64 end;         /* when the last one left */
-	__u64 parts;       /* words that are complete */
-	__u64 left[PARTS]; /* threads that have left */
+struct part {
+	__u64 end;  /* when the last one left */
+	__u64 left; /* threads that have left */
 };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, PARTS * PLACES);
+	__type(key, __u32);
+	__type(value, struct part);
+} nvtrace_parts SEC(".maps"); /* part * PLACES + place */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, PLACES);
 	__type(key, __u32);
-	__type(value, struct launch);
-} nvtrace_running SEC(".maps");
+	__type(value, __u64);
+} nvtrace_due SEC(".maps");
 
+/* The host writes it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, PLACES);
 	__type(key, __u32);
 	__type(value, __u64);
-} nvtrace_mixed SEC(".maps");
+} nvtrace_told SEC(".maps");
 
-struct stamp {
-	__u64 launch, start, end;
-	__u64 site; /* of the thread that wrote it, which says what kernel it is */
+struct launch {
+	__u64 id;
+	__u64 due;   /* with its threads */
+	__u64 start; /* when its first thread was there */
+	__u32 check; /* of all that and its number */
+	__u32 site;  /* of that thread, which says what kernel it is */
 };
 
 struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 256 << 10);
-	__type(value, struct stamp);
-} nvtrace_stamps SEC(".maps");
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, LAUNCHES);
+	__type(key, __u32);
+	__type(value, struct launch);
+} nvtrace_launches SEC(".maps");
 
-static __always_inline struct launch *launch_of(__u64 id)
-{
-	__u32 place = id % PLACES;
-	return bpf_map_lookup_elem(&nvtrace_running, &place);
-}
+/* A copy of a place's parts. */
+struct copy {
+	struct part parts[PARTS];
+	__u64 id;  /* of the launch that begins there */
+	__u64 was; /* due before it */
+	__u64 due; /* and with it */
+	__u64 seq; /* 1 + how many copies were made before */
+};
 
-/* An exchange is ordered with what comes before and behind it. */
-static __always_inline __u64 exchange(__u64 *p, __u64 n)
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, COPIES);
+	__type(key, __u32);
+	__type(value, struct copy);
+} nvtrace_copies SEC(".maps");
+
+/* All go on at 0. */
+struct state {
+	__u32 copies;   /* that were wanted: those for which there was no room then were not made */
+	__u32 read;     /* of them by the host, which writes this */
+	__u32 launches; /* that began */
+	__u32 unused;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, PARTS); /* of which the first is used */
+	__type(key, __u32);
+	__type(value, struct state);
+} nvtrace_state SEC(".maps");
+
+static __u64 (*globaltimer)(void) = (void *)502; /* where it is called, as t->time is not */
+
+#define SET(x) (*(volatile typeof(x) *)&(x)) /* in the program's order */
+
+static __always_inline struct part *part_of(__u32 part, __u32 place)
 {
-	return __sync_lock_test_and_set(p, n);
+	__u32 key = part * PLACES + place;
+	return bpf_map_lookup_elem(&nvtrace_parts, &key);
 }
 
 SEC("cuda.entry/*")
 int nvtrace_begin(struct nvtrace_entry *ctx)
 {
 	struct nvtrace_thread *t = &ctx->t;
-	__u32 zero = 0;
-	__u64 now, was, *mixed;
-	struct launch *l;
-	if (t->block.x | t->block.y | t->block.z | t->thread.x | t->thread.y | t->thread.z)
+	__u32 place, i, n, lane, lanes, first, slot = NONE;
+	__u64 id, now, threads, end, left;
+	struct part *p;
+	struct copy *c;
+	if (t->block.x | t->block.y | t->block.z)
 		return 0;
-	now = t->time;
-	l = launch_of(nvtrace_launch_id());
-	if (!l)
+	first = !(t->thread.x | t->thread.y | t->thread.z);
+	lanes = nvtrace_popc(nvtrace_together());
+	if (!nvtrace_any(first))
 		return 0;
-	was = exchange(&l->start, now);
-	if (!was)
+	now = globaltimer();
+	id = nvtrace_launch_id();
+	place = id % PLACES;
+	threads = (__u64)t->grid.x * t->grid.y * t->grid.z * (t->block_dim.x * t->block_dim.y * t->block_dim.z);
+	lane = t->lane % PARTS;
+	p = part_of(lane, place);
+	if (!p)
 		return 0;
-	exchange(&l->start, MIXED);
-	mixed = bpf_map_lookup_elem(&nvtrace_mixed, &zero);
-	if (mixed)
-		__sync_fetch_and_add(mixed, was == MIXED ? 1 : 2);
+	end = SET(p->end);
+	left = SET(p->left);
+	if (first) {
+		/* The lane is 0, but the compiler can't tell: where it finds that all threads of a warp add to one
+		 * address, it puts code there for that. */
+		__u32 here = (id + lane) % PLACES, k, copies;
+		__u64 *d = bpf_map_lookup_elem(&nvtrace_due, &here), *told = bpf_map_lookup_elem(&nvtrace_told, &here);
+		struct state *state = bpf_map_lookup_elem(&nvtrace_state, &lane);
+		struct launch *l;
+		__u64 was, seen;
+		if (d && told && state) {
+			seen = SET(*told);
+			k = __sync_fetch_and_add(&state->launches, 1);
+			was = __sync_fetch_and_sub(d, threads);
+			i = k % LAUNCHES;
+			l = bpf_map_lookup_elem(&nvtrace_launches, &i);
+			if (l) {
+				SET(l->id) = id;
+				SET(l->due) = was - threads;
+				SET(l->start) = now;
+				SET(*(__u64 *)&l->check) = (__u64)t->site << 32 | (__u32)(1 + k + id + 3 * (was - threads) + 5 * now);
+			}
+			if (seen != was) {
+				slot = __sync_fetch_and_add(&state->copies, 1);
+				if (slot - SET(state->read) >= COPIES)
+					slot = NONE;
+				i = slot % COPIES;
+				c = bpf_map_lookup_elem(&nvtrace_copies, &i);
+				if (c && slot != NONE) {
+					SET(c->id) = id;
+					SET(c->due) = was - threads;
+					SET(c->was) = was;
+				}
+			}
+		}
+	}
+	slot = nvtrace_shuffle(slot, 0);
+	if (slot == NONE)
+		return 0;
+	i = slot % COPIES;
+	c = bpf_map_lookup_elem(&nvtrace_copies, &i);
+	if (!c)
+		return 0;
+	SET(c->parts[lane].end) = end;
+	SET(c->parts[lane].left) = left;
+	i = lane;
+	for (n = 1; n < PARTS; n++) { /* for which there are no lanes */
+		i += lanes;
+		if (i >= PARTS)
+			break;
+		p = part_of(i, place);
+		if (!p)
+			break;
+		SET(c->parts[i].end) = SET(p->end);
+		SET(c->parts[i].left) = SET(p->left);
+	}
+	if (first)
+		SET(c->seq) = slot + 1;
 	return 0;
 }
 
@@ -94,45 +215,14 @@ int nvtrace_end(struct nvtrace_exit *ctx)
 {
 	struct nvtrace_thread *t = &ctx->t;
 	__u64 n = nvtrace_popc(nvtrace_together());
-	__u64 now, id, block, blocks, size, units, unit, each, threads;
-	struct stamp s = {};
-	struct launch *l;
+	struct part *p;
 	if (!nvtrace_leader())
 		return 0;
-	now = t->time;
-	s.launch = id = nvtrace_launch_id();
-	blocks = (__u64)t->grid.x * t->grid.y * t->grid.z;
-	block = t->block.x + t->grid.x * (t->block.y + (__u64)t->grid.y * t->block.z);
-	size = t->block_dim.x * t->block_dim.y * t->block_dim.z;
-	/* Warps take turns; blocks, where not all of their warps are full. */
-	units = blocks;
-	unit = block;
-	each = size;
-	if (size % 32 == 0) {
-		units = blocks * (size / 32);
-		unit = block * (size / 32) + (t->thread.x + t->block_dim.x * (t->thread.y + t->block_dim.y * t->thread.z)) / 32;
-		each = 32;
-	}
-	unit %= PARTS;
-	threads = (units / PARTS + (unit < units % PARTS)) * each;
-	l = launch_of(id);
-	if (!l || __sync_fetch_and_add(&l->left[unit], n) + n != threads)
+	p = part_of((t->sm + t->lane) % PARTS, nvtrace_launch_id() % PLACES);
+	if (!p)
 		return 0;
-	nvtrace_max(&l->end, now);
-	if (__sync_fetch_and_add(&l->parts, 1) + 1 != (units < PARTS ? units : PARTS))
-		return 0;
-	s.end = exchange(&l->end, 0);
-	s.start = *(volatile __u64 *)&l->start;
-	if (s.start == MIXED)
-		return 0;
-	l->parts = 0;
-	__builtin_memset(l->left, 0, sizeof l->left);
-	if (exchange(&l->start, 0) != s.start) {
-		exchange(&l->start, MIXED);
-		return 0;
-	}
-	s.site = t->site;
-	bpf_ringbuf_output(&nvtrace_stamps, &s, sizeof s, 0);
+	nvtrace_max(&p->end, globaltimer());
+	__sync_fetch_and_add(&p->left, n);
 	return 0;
 }
 
