@@ -116,6 +116,38 @@ func TestCompilers(t *testing.T) {
 	}
 }
 
+// What callers have on their way is on its way in a function until an instruction there uses
+// the registers.
+func TestCallersBegan(t *testing.T) {
+	const function = 3
+	call := Inst{Word: plain(opCALLRel, guardAlways<<(87-64)), Arch: 90}
+	to, _ := call.withTarget((function - 2) * WordSize)
+	back, ok := RETRel(90, 20, -7*WordSize)
+	if !ok {
+		t.Fatal("no RET.REL")
+	}
+	tells := control(wordSTG, func(c *Control) { c.ReadBar, c.Stall = 0, 2 })
+	// The store at 0 tells nobody when it has read R2, R3 and R5.
+	code := []Word{wordSTG, to, exit(), NOP(), tells, NOP(), MOVImm(5, 1).WithControl(Control{Stall: 5, WriteBar: NoBar, ReadBar: NoBar, Wait: 1}), NOP(), back}
+	w, err := NewWeaver(&Func{Arch: 90, Code: code}, &KernelFacts{Registers: 24})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		at   int
+		want string
+	}{{function, "R2-R3,R5"}, {function + 2, "R2-R3,R5"}, {function + 4, "R2-R3"}} {
+		if got := w.a.PendRead[tc.at].String(); got != tc.want {
+			t.Errorf("%d: to be read are %s, want %s", tc.at, got, tc.want)
+		}
+		// To wait for the scoreboard of the function's own store does not help.
+		busy, _ := w.silent(tc.at)
+		if busy.Minus(&w.never); busy.String() != tc.want {
+			t.Errorf("%d: busy are %s, want %s", tc.at, busy.String(), tc.want)
+		}
+	}
+}
+
 // Code of ptxas, on each architecture, has no hazard.
 func TestUnmodified(t *testing.T) {
 	for _, file := range cubins(t) {

@@ -96,6 +96,9 @@ type Analysis struct {
 	flights    []kept // at the beginning of each block
 	returns    []int  // the instructions behind calls
 	localCalls bool
+	// begun is what callers may have on their way at the beginning of each block, nil where
+	// none have called.
+	begun []*named
 }
 
 // named are the registers that an instruction reads and writes, without its guard: what

@@ -331,36 +331,76 @@ func (a *Analysis) passes(b int) []int {
 	return blk.Succ
 }
 
-// callers adds, to the instructions of functions that are called, what can be on
-// its way at the calls.
+// callers adds, to the instructions of functions that are called, what can be on its way at
+// the calls, as far as no instruction of theirs has used the registers.
 func (a *Analysis) callers() {
 	if !a.localCalls {
 		return
 	}
-	var read, write Set
-	var work []int
-	inside := make([]bool, len(a.Blocks))
+	a.begun = make([]*named, len(a.Blocks))
+	var atCalls named
 	for _, i := range a.returns {
-		read.Union(&a.PendRead[i-1])
-		write.Union(&a.PendWrite[i-1])
+		atCalls.read.Union(&a.PendRead[i-1])
+		atCalls.write.Union(&a.PendWrite[i-1])
+	}
+	var work []int
+	reach := func(b int, n *named) {
+		first := a.begun[b] == nil
+		if first {
+			a.begun[b] = new(named)
+		}
+		grew := a.begun[b].read.Union(&n.read)
+		if grew = a.begun[b].write.Union(&n.write) || grew; grew || first {
+			work = append(work, b)
+		}
+	}
+	for _, i := range a.returns {
 		if t, ok := a.Target(i - 1); ok {
-			work = append(work, int(a.BlockOf[t]))
+			reach(int(a.BlockOf[t]), &atCalls)
 		}
 	}
 	for len(work) > 0 {
 		b := work[len(work)-1]
 		work = work[:len(work)-1]
-		if inside[b] {
+		blk := &a.Blocks[b]
+		if a.Insts[blk.End-1].op.flow == FlowReturn {
 			continue
 		}
-		inside[b] = true
-		blk := &a.Blocks[b]
-		for i := blk.Start; i < blk.End; i++ {
-			a.PendRead[i].Union(&read)
-			a.PendWrite[i].Union(&write)
-		}
-		if a.Insts[blk.End-1].op.flow != FlowReturn {
-			work = append(work, blk.Succ...)
+		left := a.begunBefore(b, blk.End)
+		for _, s := range blk.Succ {
+			reach(s, &left)
 		}
 	}
+	for b, n := range a.begun {
+		if n == nil {
+			continue
+		}
+		left := *n
+		for i := a.Blocks[b].Start; i < a.Blocks[b].End; i++ {
+			a.PendRead[i].Union(&left.read)
+			a.PendWrite[i].Union(&left.write)
+			left.used(&a.names[i])
+		}
+	}
+}
+
+// begunBefore returns what callers may have on their way before the instruction at an index
+// of a block, or behind the last one.
+func (a *Analysis) begunBefore(b, index int) (left named) {
+	if a.begun == nil || a.begun[b] == nil {
+		return left
+	}
+	left = *a.begun[b]
+	for i := a.Blocks[b].Start; i < index; i++ {
+		left.used(&a.names[i])
+	}
+	return left
+}
+
+// used takes out what an instruction shows to be done: code that reads a result, or uses a
+// register again, knew that it may.
+func (n *named) used(by *named) {
+	n.read.Minus(&by.write)
+	n.write.Minus(&by.write)
+	n.write.Minus(&by.read)
 }

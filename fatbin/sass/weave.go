@@ -463,16 +463,13 @@ func (w *Weaver) silent(i int) (busy Set, boards uint8) {
 			f.issue(in, c, &n.read, &n.write)
 		}
 	}
-	// What the callers of a function began is not in its flights.
-	busy = w.a.PendRead[i]
-	busy.Union(&w.a.PendWrite[i])
-	f.totals(&read, &told, &write, &named)
-	busy.Minus(&read)
-	busy.Minus(&write)
 	boards = f.used & allBoards
 	f.wait(boards)
 	f.totals(&read, &told, &write, &named)
-	busy.Union(&w.never)
+	busy = w.never
+	begun := w.a.begunBefore(int(blk), i) // of which no wait here tells
+	busy.Union(&begun.read)
+	busy.Union(&begun.write)
 	busy.Union(&read)
 	busy.Union(&write)
 	return busy, boards
