@@ -190,6 +190,20 @@ func TestKnown(t *testing.T) {
 	}
 }
 
+// Integer matrix instructions of warpgroups use as many registers as their size says.
+func TestIntegerMatrix(t *testing.T) {
+	word := Word{0x01e000000c1879f1, 0x000fe20008041018} // IGMMA.64x64x32.S8.S8 R24, gdesc[UR12], R24
+	const sizePos, sparsePos = 53, 73
+	for i, columns := range []int{8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256} {
+		for sparse := range uint64(2) {
+			in, ok := Decode(90, word.SetBits(sizePos, 6, 3*uint64(i)+sparse).SetBits(sparsePos, 1, sparse))
+			if _, write := in.Uses(); !ok || write.Len(GPR) != columns/2 || !write.Has(GPR, 24) {
+				t.Errorf("64x%d, sparse %d: known %v, writes %s", columns, sparse, ok, write.String())
+			}
+		}
+	}
+}
+
 // check analyzes a function and returns the findings.
 func check(f *Func) ([]Finding, error) {
 	a, err := Analyze(f)
