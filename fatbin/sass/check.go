@@ -57,10 +57,14 @@ func (f Finding) String() string {
 
 // Check looks for instructions that don't wait for what they depend on. Unmodified
 // code of NVIDIA's compilers has no finding, up to limit of which are returned (0:
-// all); cuBLAS's d884gemm_grouped for sm_90, which does not wait for the last results of
-// DMMA, is the exception that is known. Kernels that were written in machine code by hand,
-// such as cuDNN's _5x_cudnn_volta_*, _turing_* and _ampere_*, have some: one adds to the
-// result of a load that it waits for only to read its address.
+// all). The exceptions that are known are cuBLAS's and cuBLASLt's d884gemm for sm_90 and
+// later, which do not wait for the last results of DMMA, and two dozen of the kernels of
+// PyTorch, most of which write uniform registers that matrix instructions of sm_100 read.
+// Kernels that were written in machine code by hand, such as cuDNN's _5x_cudnn_volta_*,
+// _turing_* and _ampere_* and cuBLASLt's volta_*, turing_* and ampere_*, have some: one adds
+// to the result of a load that it waits for only to read its address. How soon results may be
+// used is known from libraries (facts/README.md): code of others may have findings of that
+// kind.
 //
 // Nothing is found in the code of an architecture that is not known: see
 // [Analysis.Foreign].
@@ -142,36 +146,55 @@ func (c *checker) apart(i int, x Set) bool {
 // inOrder reports whether all that registers are still to be written by went to the unit
 // that an instruction goes to, which writes in order.
 func (c *checker) inOrder(i int, x Set) bool {
-	unit := c.a.Insts[i].op.unit
-	return unit != 0 && c.begun(i, x, func(j int) bool { return c.a.Insts[j].op.unit == unit })
+	op := c.a.Insts[i].op
+	if converts(op.name) {
+		return c.begun(i, x, func(j int) bool { return converts(c.a.Insts[j].op.name) })
+	}
+	return op.unit != 0 && c.begun(i, x, func(j int) bool { return c.a.Insts[j].op.unit == op.unit })
 }
 
 // begun reports whether the instructions that are on their way to write registers are all
-// in the block, before the one at index i, and fit.
+// on the straight way to the one at index i, and fit.
 func (c *checker) begun(i int, x Set, fit func(j int) bool) bool {
 	a := c.a
-	for j := i - 1; j >= a.Blocks[a.BlockOf[i]].Start; j-- {
+	waited := a.Insts[i].Word.Control().Wait // behind the instruction
+	for j, first := i-1, a.straight(i); j >= first; j-- {
 		if a.Insts[j].op == nil {
 			return false
 		}
-		late := a.Insts[j].Word.Control().WriteBar < unguarded || a.Insts[j].op.unit != 0
+		c := a.Insts[j].Word.Control()
+		late := c.WriteBar >= unguarded && a.Insts[j].op.unit != 0 || c.WriteBar < unguarded && waited>>c.WriteBar&1 == 0
 		if y := intersect(&a.names[j].write, &x); late && !y.Empty() && !fit(j) {
 			return false
 		}
 		if y := intersect(&x, &a.pendOwn[j]); y.Empty() {
 			return true // what is on its way has begun behind it
 		}
+		waited |= c.Wait
 	}
 	return false
 }
 
-// exclusive reports whether of two instructions of a block, of which j comes first, no
-// thread runs both, since their guards are opposite.
+// straight returns where the straight way to the instruction at index i begins: nothing
+// jumps to an instruction behind that, though some threads may leave on the way.
+func (a *Analysis) straight(i int) int {
+	b := int(a.BlockOf[i])
+	for b > 0 && !a.Blocks[b].Entry && len(a.Blocks[b].Pred) == 1 && a.Blocks[b].Pred[0] == b-1 {
+		if op := a.Insts[a.Blocks[b].Start-1].op; op == nil || op.flow == FlowCall {
+			break
+		}
+		b--
+	}
+	return a.Blocks[b].Start
+}
+
+// exclusive reports whether of two instructions, of which j comes first on a straight way,
+// no thread runs both, since their guards are opposite.
 func (a *Analysis) exclusive(j, i int) bool {
 	p, neg, ok := a.Insts[i].Guard()
 	q, other, ok2 := a.Insts[j].Guard()
 	kind := a.Insts[i].guardKind()
-	if !ok || !ok2 || p != q || neg == other || kind != a.Insts[j].guardKind() || a.BlockOf[i] != a.BlockOf[j] {
+	if !ok || !ok2 || p != q || neg == other || kind != a.Insts[j].guardKind() || j >= i || j < a.straight(i) {
 		return false
 	}
 	var guard Set

@@ -82,13 +82,27 @@ func TestCompilers(t *testing.T) {
 	lds := func(reg uint64, board uint8) Word {
 		return control(Word{0x0000000005007984, 0x000ea20000000800}.SetBits(16, 8, reg), func(c *Control) { c.WriteBar, c.Stall = board, 2 })
 	}
-	maxreg := Word{0x000000e8000079c8, 0x000e2200080e0500} // USETMAXREG.TRY_ALLOC.CTAPOOL UP0, 0xe8
+	meet, ok := BSSY(90, 0, 2*WordSize)
+	again, ok2 := BRA(90, -3*WordSize)
+	if !ok || !ok2 {
+		t.Fatal("no BSSY or BRA")
+	}
+	other := wordLDG.Control()
+	other.WriteBar = 3
+	exclusive := control(wordIADD, wait(1<<2)).Guarded(0, false)
+	convert := Word{0x0000000400027d12, 0x000e240008201c00} // I2F.F64 R2, UR4, of scoreboard 0
+	maxreg := Word{0x000000e8000079c8, 0x000e2200080e0500}  // USETMAXREG.TRY_ALLOC.CTAPOOL UP0, 0xe8
 	for _, tc := range []struct {
 		name string
 		code []Word
 		want []Hazard
 	}{
 		{"the load and what reads its result exclude each other", []Word{wordLDG.Guarded(0, true), early.Guarded(0, false), exit()}, nil},
+		{"what is waited for excludes nothing", []Word{wordLDG, wordLDG.Guarded(0, true).WithControl(other), exclusive, exit()}, nil},
+		{"one of two is not waited for", []Word{wordLDG, wordLDG.Guarded(0, true).WithControl(other), early.Guarded(0, false), exit()}, []Hazard{HazardRead}},
+		{"conversions come in order", []Word{convert, convert, control(exit(), wait(0x3f))}, nil},
+		{"they do, threads meet later", []Word{wordLDG.Guarded(0, true), meet, early.Guarded(0, false), exit(), exit()}, nil},
+		{"a jump comes between them", []Word{wordLDG.Guarded(0, true), NOP(), early.Guarded(0, false), again.Guarded(1, false), exit()}, []Hazard{HazardRead}},
 		{"they don't", []Word{wordLDG.Guarded(0, true), early.Guarded(0, true), exit()}, []Hazard{HazardRead}},
 		{"they depend on different predicates", []Word{wordLDG.Guarded(0, true), early.Guarded(1, false), exit()}, []Hazard{HazardRead}},
 		{"the predicate changes between", []Word{wordLDG.Guarded(0, true), setp, early.Guarded(0, false), exit()}, []Hazard{HazardRead}},

@@ -60,6 +60,15 @@ func doubles(name string) bool {
 	return false
 }
 
+// converts are the instructions of the unit for conversions, which keeps their order too.
+func converts(name string) bool {
+	switch name {
+	case "I2F", "F2I", "F2F", "FRND", "MUFU":
+		return true
+	}
+	return false
+}
+
 // readsUniformEarly says that uniform registers are read as the instruction issues,
 // even if the others are read later: all but what works on memory by descriptor.
 func readsUniformEarly(name string) bool {

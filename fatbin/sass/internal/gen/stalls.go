@@ -27,7 +27,7 @@ type pair struct {
 const enough = 500
 
 // perArch is how much code of an architecture is looked at, in bytes.
-const perArch = 400 << 20
+const perArch = 1 << 30
 
 // stalls finds the smallest number of cycles that compilers leave between an
 // instruction of fixed latency and one that uses its result.
