@@ -132,11 +132,28 @@ type lifeRange struct {
 // lifeRanges runs nvdisasm -plr on a cubin, by section.
 func lifeRanges(t testing.TB, file string) map[string][]lifeRange {
 	t.Helper()
-	tool := need.Tool(t, "nvdisasm", "NVTRACE_NVDISASM")
-	out, err := exec.Command(tool, "-c", "-plr", file).Output()
+	all, err := askLifeRanges(t, file)
 	if err != nil {
-		t.Fatalf("nvdisasm %s: %v", file, err)
+		t.Fatal(err)
 	}
+	return all
+}
+
+// askLifeRanges is lifeRanges for a cubin that nvdisasm may refuse.
+func askLifeRanges(t testing.TB, file string) (map[string][]lifeRange, error) {
+	t.Helper()
+	tool := need.Tool(t, "nvdisasm", "NVTRACE_NVDISASM")
+	var stderr bytes.Buffer
+	cmd := exec.Command(tool, "-c", "-plr", file)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("nvdisasm %s: %w: %.200s", file, err, stderr.String())
+	}
+	return parseLifeRanges(out), nil
+}
+
+func parseLifeRanges(out []byte) map[string][]lifeRange {
 	type column struct {
 		at   int
 		kind RegKind
