@@ -9,7 +9,8 @@
  * A warp that waits at its end for an answer of memory keeps its registers from the next block, and
  * a kernel of many short blocks takes half as long again. So a warp makes two reductions there and waits for
  * neither: that it left at that time, if nobody did later, and how many threads it had. All warps that
- * reduce to one word would queue up, so a place has PARTS parts, which multiprocessors share. The parts of a
+ * reduce to one word would queue up, those of one multiprocessor most of all: it makes one after the other where they are to one
+ * address. So a place has PARTS parts, which the slots of a multiprocessor's warps share. The parts of a
  * place are far apart, in different slices of the GPU's cache; the two words of a part are beside each other, so
  * that the time is there before the threads are counted.
  *
@@ -218,7 +219,7 @@ int nvtrace_end(struct nvtrace_exit *ctx)
 	struct part *p;
 	if (!nvtrace_leader())
 		return 0;
-	p = part_of((t->sm + t->lane) % PARTS, nvtrace_launch_id() % PLACES);
+	p = part_of((t->warp + 5 * t->sm + t->lane) % PARTS, nvtrace_launch_id() % PLACES);
 	if (!p)
 		return 0;
 	nvtrace_max(&p->end, globaltimer());
