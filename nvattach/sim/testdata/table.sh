@@ -4,7 +4,7 @@
 # result is right alone, and with probes; threads that entered and left kernels; loads,
 # stores, atomics and reductions. "-": it depends on chance (a program that spins), or
 # nothing says so (one whose kernel fails). The same programs must give the same table
-# on every GPU, real or simulated; table.want is that.
+# on every GPU, real (with --machine-code=false, since compilers merge accesses) or simulated; table.want is that.
 nvtrace=$(realpath "${1:?usage: table.sh NVTRACE [FLAG...]}") || exit 2
 shift
 cd "$(dirname "$0")" || exit 2
