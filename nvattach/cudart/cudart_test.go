@@ -15,11 +15,11 @@ import (
 // TestTable: the embedded table is whole, and comes out of Encode as it went in.
 func TestTable(t *testing.T) {
 	x := known()
-	if len(x.Releases) < 13 || !slices.Contains(known().Releases, "13.1.80") {
+	if len(x.Releases) < 16 || !slices.Contains(known().Releases, "13.1.80") {
 		t.Errorf("releases %q", x.Releases)
 	}
 	for r, n := range x.counts {
-		if n < 400 {
+		if n < 360 { // CUDA 11.2 has 364
 			t.Errorf("%s has %d functions", x.Releases[r], n)
 		}
 	}

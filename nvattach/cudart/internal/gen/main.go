@@ -17,6 +17,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -237,6 +238,9 @@ func object(b []byte) ([]byte, error) {
 	return nil, errors.New("no object in the archive")
 }
 
+// internal are the names that CUDA 11 gives functions which are not public.
+var internal = regexp.MustCompile(`^__cudart\d+$`)
+
 // signatures returns those of the runtime's public functions in an archive, as lines.
 func signatures(archive []byte) ([]string, error) {
 	b, err := object(archive)
@@ -268,7 +272,7 @@ func signatures(archive []byte) ([]string, error) {
 	var list []string
 	for i := range symbols {
 		s := &symbols[i]
-		if elf.ST_TYPE(s.Info) != elf.STT_FUNC || s.Size == 0 || int(s.Section) >= len(e.Sections) || !strings.HasPrefix(strings.TrimPrefix(s.Name, "__"), "cuda") || elf.ST_BIND(s.Info) == elf.STB_LOCAL {
+		if elf.ST_TYPE(s.Info) != elf.STT_FUNC || s.Size == 0 || int(s.Section) >= len(e.Sections) || !strings.HasPrefix(strings.TrimPrefix(s.Name, "__"), "cuda") || internal.MatchString(s.Name) || elf.ST_BIND(s.Info) == elf.STB_LOCAL {
 			continue
 		}
 		section := e.Sections[s.Section]
