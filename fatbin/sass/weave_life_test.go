@@ -238,7 +238,12 @@ func (c *lifeChecker) check() {
 			}
 			continue
 		}
-		if x := c.differing(&was.live, &is.live, &c.except); !x.Empty() {
+		except := c.except
+		for _, b := range append([]int{int(c.before.BlockOf[i])}, c.before.Blocks[c.before.BlockOf[i]].Succ...) {
+			calls := c.calls(b)
+			except.Union(&calls)
+		}
+		if x := c.differing(&was.live, &is.live, &except); !x.Empty() {
 			c.wrong(off, "differs in %s: live were %s, are %s", x.String(), was.live.String(), is.live.String())
 		}
 		// An exit that is a jump now reads the same: its guard.
@@ -251,7 +256,8 @@ func (c *lifeChecker) check() {
 // guessed are the registers of which nvdisasm does not know whether functions need them: those
 // that it calls live where functions of the section return, but behind no call of one, and
 // those that it has calls read.
-func (c *lifeChecker) guessed() (s Set) {
+func (c *lifeChecker) guessed() Set {
+	var returned, called Set
 	for off, was := range c.was {
 		i, is := off/WordSize, c.is[off]
 		if i >= len(c.before.Insts) || is == nil {
@@ -259,19 +265,20 @@ func (c *lifeChecker) guessed() (s Set) {
 		}
 		switch c.before.Insts[i].Flow().Kind {
 		case FlowReturn:
-			s.Union(&was.live)
-			s.Union(&is.live) // some may be registers of probes
+			returned.Union(&was.live)
+			returned.Union(&is.live) // some may be registers of probes
 		case FlowCall:
-			s.Union(&was.read)
+			called.Union(&was.read)
 		}
 	}
 	for _, i := range c.before.returns {
 		if l := c.was[i*WordSize]; l != nil {
 			live := l.before()
-			s.Minus(&live)
+			returned.Minus(&live)
 		}
 	}
-	return s
+	returned.Union(&called)
+	return returned
 }
 
 // results are the registers that functions write. It takes those that are read behind calls
@@ -317,6 +324,17 @@ func (c *lifeChecker) written(entry int) (s Set) {
 	return s
 }
 
+// calls are the registers that nvdisasm has a call with a guard in a block write, all of the
+// section, which like others with a guard is one without where the block begins.
+func (c *lifeChecker) calls(b int) (s Set) {
+	for i := c.before.Blocks[b].Start; i < c.before.Blocks[b].End; i++ {
+		if in := &c.before.Insts[i]; in.Flow().Kind == FlowCall && in.Word.Bits(12, 4) != guardAlways && c.was[i*WordSize] != nil {
+			s.Union(&c.was[i*WordSize].write)
+		}
+	}
+	return s
+}
+
 // site compares a place, of which the instruction is a jump now.
 func (c *lifeChecker) site(s *SiteReport, guessed *Set) {
 	i := s.Offset / WordSize
@@ -329,12 +347,8 @@ func (c *lifeChecker) site(s *SiteReport, guessed *Set) {
 	except := c.except
 	except.Union(guessed)
 	except.Add(GPR, stackPointer, 1)
-	for j := i; j < c.before.Blocks[c.before.BlockOf[i]].End; j++ {
-		// A call writes all registers of the section for it.
-		if l := c.was[j*WordSize]; l != nil && c.before.Insts[j].Flow().Kind == FlowCall && c.before.Insts[j].Word.Bits(12, 4) != guardAlways {
-			except.Union(&l.write)
-		}
-	}
+	calls := c.calls(int(c.before.BlockOf[i]))
+	except.Union(&calls)
 	live, now := was.before(), is.before()
 	if s.Offset == 0 {
 		except.Union(&live) // no register has a value there
