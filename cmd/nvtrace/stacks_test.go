@@ -60,7 +60,7 @@ func TestHungAt(t *testing.T) {
 	}{
 		{nil, ""},
 		{[]traces.StackFrame{native, native, native, native, python}, "/app/a.py:7 f"},
-		{[]traces.StackFrame{native}, "torch.so torch::wait()"},
+		{[]traces.StackFrame{native}, "torch.so torch::wait"},
 	} {
 		if got := strings.Join(hungAt(c.stack), "|"); got != c.want {
 			t.Errorf("%v: %q, want %q", c.stack, got, c.want)
