@@ -27,7 +27,7 @@ FUZZTIME ?= 30s# or a number of runs: 3000x
 FUZZ_SLOW := FuzzEvents FuzzGrow FuzzMachine FuzzMessage FuzzReports
 FUZZTIME_SLOW ?= $(FUZZTIME)
 
-.PHONY: all dist test race lint fmt generate rm-facts api-facts fuzz bench cuda check-gpu bench-gpu demo check ci deps-ptxas deps-nvdisasm deps-cuda testdata-cuda cross clean help docs deps-duckdb deps-clickhouse deps-spark
+.PHONY: all dist test race lint fmt generate rm-facts api-facts fuzz bench cuda check-gpu bench-gpu demo check ci deps-ptxas deps-nvdisasm deps-cuda testdata-cuda cross clean help docs deps-chromium deps-duckdb deps-clickhouse deps-spark
 
 all: ## build bin/nvtrace and bin/rminfo
 	CGO_ENABLED=0 go build $(call nvtrace_flags,$(shell go env GOARCH)) -o bin/nvtrace ./cmd/nvtrace
@@ -148,9 +148,14 @@ testdata-cuda: deps-cuda ## build the CUDA programs of the tests (what has chang
 check: generate lint test race cross ## what a change must pass
 	@test -z "$$(git status --porcelain)" || { echo "the tree is not clean after generate:"; git status --short; git diff | head -50; exit 1; }
 
+deps-chromium: ## install Chromium, which the test of report --html runs (needs root and apt-get)
+	command -v chromium >/dev/null || { apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium; }
+
 ci: deps-ptxas deps-nvdisasm deps-duckdb testdata-cuda ## what continuous integration runs
 	$(MAKE) all
-	NVTRACE_REQUIRE=gcc,ptxas,nvdisasm,replay,nvcc,duckdb NVTRACE_PTXAS=$(PTXAS) NVTRACE_NVDISASM=$(NVDISASM) NVTRACE_NVCC=$(CURDIR)/.cache/cuda/bin/nvcc $(MAKE) check
+	$(MAKE) deps-chromium || echo "no Chromium: the page of report --html is not tried in a browser" >&2
+	require=gcc,ptxas,nvdisasm,replay,nvcc,duckdb; if command -v chromium >/dev/null; then require+=,chromium; fi; \
+	NVTRACE_REQUIRE=$$require NVTRACE_PTXAS=$(PTXAS) NVTRACE_NVDISASM=$(NVDISASM) NVTRACE_NVCC=$(CURDIR)/.cache/cuda/bin/nvcc $(MAKE) check
 	NVTRACE_REQUIRE=gcc $(MAKE) demo docs
 	NVTRACE_PTXAS=$(PTXAS) $(MAKE) fuzz FUZZTIME=1000x FUZZTIME_SLOW=150x
 

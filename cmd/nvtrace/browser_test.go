@@ -136,6 +136,7 @@ func inColour(m image.Image, part image.Rectangle) (n int) {
 
 // TestPageInBrowser opens pages of recordings in Chromium, as on a desk and on a phone.
 func TestPageInBrowser(t *testing.T) {
+	need.OneThread(t)
 	chromium := need.Tool(t, "chromium", "NVTRACE_CHROMIUM")
 	for _, r := range []struct {
 		name, recording, table, told string
