@@ -149,7 +149,7 @@ check: generate lint test race cross ## what a change must pass
 	@test -z "$$(git status --porcelain)" || { echo "the tree is not clean after generate:"; git status --short; git diff | head -50; exit 1; }
 
 deps-chromium: ## install Chromium, which the test of report --html runs (needs root and apt-get)
-	command -v chromium >/dev/null || { apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium; }
+	command -v chromium >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium; }
 
 ci: deps-ptxas deps-nvdisasm deps-duckdb testdata-cuda ## what continuous integration runs
 	$(MAKE) all
