@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"maps"
 	"strings"
 
@@ -59,6 +60,7 @@ type meter struct {
 	exe     map[int32]string
 	kernels map[kernelKey]uint64 // launches
 	calls   map[kernelKey]uint64 // of functions and device calls, by name
+	stacks  map[kernelKey]uint64 // calls with a stack, by that
 	gone    []int32              // processes that have ended since forget
 	timed   bool                 // GPUs are timed
 	worked  map[int32]*busy      // when GPUs did
@@ -72,11 +74,11 @@ type kernelKey struct {
 // Bounds of what a meter keeps of an endless program.
 const (
 	maxMetered = 1 << 12 // processes
-	maxNamed   = 1 << 14 // kernels; calls
+	maxNamed   = 1 << 14 // kernels; calls; stacks
 )
 
 func newMeter() *meter {
-	return &meter{of: make(map[int32]*counters), exe: make(map[int32]string), kernels: make(map[kernelKey]uint64), calls: make(map[kernelKey]uint64), worked: make(map[int32]*busy)}
+	return &meter{of: make(map[int32]*counters), exe: make(map[int32]string), kernels: make(map[kernelKey]uint64), calls: make(map[kernelKey]uint64), stacks: make(map[kernelKey]uint64), worked: make(map[int32]*busy)}
 }
 
 // named counts under a name, if there is room for it.
@@ -110,6 +112,11 @@ func (m *meter) add(ev *traces.Event, c *ioctl.Call, f *api.Frame, names *api.Na
 	case traces.KindReturn:
 		if f != nil {
 			m.returned(p, ev, c, f)
+		}
+	case traces.KindStack:
+		if ev.Flags&traces.FlagUnfinished == 0 {
+			frames := ev.Stack()
+			named(m.stacks, ev.PID, ev.Name+" < "+cmp.Or(pythonText(frames), nativeText(frames)))
 		}
 	case traces.KindGPU:
 		if ev.Flags&traces.FlagUnfinished == 0 {
@@ -151,7 +158,7 @@ func (m *meter) forget() {
 		delete(m.of, pid)
 		delete(m.exe, pid)
 		delete(m.worked, pid)
-		for _, named := range []map[kernelKey]uint64{m.kernels, m.calls} {
+		for _, named := range []map[kernelKey]uint64{m.kernels, m.calls, m.stacks} {
 			maps.DeleteFunc(named, func(k kernelKey, _ uint64) bool { return k.pid == pid })
 		}
 	}

@@ -22,12 +22,13 @@ type screen struct {
 	prev    map[int32]counters
 	kernels rates
 	calls   rates
+	stacks  rates
 
 	sort   int    // column
 	filter string // of names of processes
 	typing bool   // the filter is being typed
 	marked int32  // process
-	inside bool   // its kernels and calls are shown
+	inside bool   // its kernels, calls and stacks are shown
 	help   bool
 	escape int // of a key of several bytes: how many have come
 }
@@ -155,6 +156,7 @@ func (s *screen) update(sink *logSink, period, elapsed time.Duration) {
 	}
 	s.kernels.update(m.kernels, seconds)
 	s.calls.update(m.calls, seconds)
+	s.stacks.update(m.stacks, seconds)
 	m.forget() // what has ended is shown once more
 	if !slices.ContainsFunc(s.rows, func(r screenRow) bool { return r.pid == s.marked }) && !s.inside {
 		s.marked = 0
@@ -220,7 +222,7 @@ func (s *screen) draw(width, height int) []string {
 			"  TO, FROM   bytes copied to and from the GPU, a second",
 			"  MEM        GPU memory, as nvidia-smi counts it",
 			"",
-			"  < >        sort by another column", "  up, down   mark a process (also k, j)", "  Enter      its kernels and calls; again, or Esc: back",
+			"  < >        sort by another column", "  up, down   mark a process (also k, j)", "  Enter      its kernels, calls, and stacks (with --stacks); again, or Esc: back",
 			"  /          show only processes whose name or number has a text", "  h          this help", "  q          end: a program that was attached to goes on",
 		} {
 			add("%s", l)
@@ -271,9 +273,13 @@ func (s *screen) draw(width, height int) []string {
 	return append(lines, clip("q quit  < > sort  / filter  Enter kernels and calls  h help", width))
 }
 
-// drawInside draws what the marked process launches and calls most.
+// drawInside draws what the marked process launches and calls most, and from where.
 func (s *screen) drawInside(lines []string, width, height int) []string {
-	room := max((height-len(lines)-4)/2, 1)
+	parts := 2
+	if len(s.stacks.all) > 0 {
+		parts = 3
+	}
+	room := max((height-len(lines)-2-parts)/parts, 1)
 	part := func(title string, r *rates, name func(string) string) {
 		lines = append(lines, reverse+clip(pad(fmt.Sprintf("%9s %12s  %s of process %d", "PER s", "IN ALL", title, s.marked), width), width)+plain)
 		var keys []kernelKey
@@ -290,7 +296,11 @@ func (s *screen) drawInside(lines []string, width, height int) []string {
 		}
 	}
 	part("KERNELS", &s.kernels, kernelText)
-	part("CALLS", &s.calls, func(s string) string { return s })
+	asIs := func(s string) string { return s }
+	part("CALLS", &s.calls, asIs)
+	if parts == 3 {
+		part("STACKS", &s.stacks, asIs)
+	}
 	return append(lines, clip("Enter or Esc back  q quit", width))
 }
 

@@ -51,6 +51,7 @@ func TestScreen(t *testing.T) {
 		{"filtered", "/prog2\n", 80, 10},
 		{"typing a filter", "/prog2\x7f1", 80, 10},
 		{"kernels", "\r", 80, 24},
+		{"stacks", "\r", 100, 12},
 		{"and back", "\r\x1b", 80, 6},
 		{"arrows", "\x1b[B\x1b[B\x1b[A", 80, 6},
 		{"help", "h", 80, 24},
@@ -63,6 +64,13 @@ func TestScreen(t *testing.T) {
 				sink.meter.addWork(129, 0, 4e8)
 				sink.meter.addWork(129, 1e8, 2e8) // beside it
 				sink.meter.addWork(128, 3e8, 2e8)
+			}
+			if tt.name == "stacks" {
+				for _, f := range []traces.StackFrame{{Language: "python", File: "train.py", Line: 35, Func: "step"}, {Language: traces.LanguageNative, File: "libc.so\x1b[31m", Offset: 0x27249}} {
+					ev := &traces.Event{Kind: traces.KindStack, PID: 129, Name: "cuStreamSynchronize"}
+					ev.SetStack([]traces.StackFrame{f})
+					sink.meter.add(ev, new(ioctl.Call), nil, nil)
+				}
 			}
 			s.update(sink, time.Second, 90*time.Second)
 			s.draw(tt.width, tt.height)
