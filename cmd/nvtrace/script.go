@@ -413,7 +413,29 @@ func (h *hostScript) tick(now time.Time) {
 // finish runs END and shows the maps, and tells if there was nothing that probes are at.
 func (h *hostScript) finish(notice func(string)) {
 	h.put(h.runner.End())
-	if !h.runner.Ran() {
-		notice("nothing happened that these probes are at: " + someOf(h.places, 4))
+	if h.runner.Ran() {
+		return
 	}
+	text := "nothing happened that these probes are at: " + someOf(h.places, 4)
+	for _, p := range h.places {
+		if kind, name, _ := strings.Cut(p, ":"); kind == "api" || kind == "apiret" {
+			if newest := newestOf(name); newest != "" {
+				text += fmt.Sprintf("; programs that say %s in their source call %s, by CUDA's headers: %s:%s*", name, newest, kind, name)
+			}
+		}
+	}
+	notice(text)
+}
+
+// newestOf returns the function that programs call which say name, if it is another one:
+// cuMemAlloc_v2 of cuMemAlloc.
+func newestOf(name string) (newest string) {
+	for _, l := range api.Libraries() {
+		for f := range api.Functions(l) {
+			if v, ok := strings.CutPrefix(f.Name, name+"_v"); ok && len(v) == 1 && f.Name > newest {
+				newest = f.Name
+			}
+		}
+	}
+	return newest
 }

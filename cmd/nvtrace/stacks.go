@@ -3,11 +3,13 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"strconv"
 	"strings"
 	"time"
 
+	"nvtrace/ioctl"
 	"nvtrace/nvattach/api"
 	"nvtrace/nvattach/calls"
 	"nvtrace/ptrace"
@@ -57,6 +59,9 @@ func (f *stackFlag) Set(list string) error {
 		}
 		if _, err := path.Match(what, ""); err != nil || what == "" {
 			return fmt.Errorf("%q: want alloc, sync, launch, failed, or the name of a function, with * for any part of it", word)
+		}
+		if stackGroups[what] == nil && !strings.ContainsAny(what, "*?[") && api.MatchSymbol(what) == api.Unknown {
+			return fmt.Errorf("%q: CUDA's libraries have no function of that name%s", what, ioctl.Suggest(what, maps.Keys(stackGroups)))
 		}
 		f.list = append(f.list, r)
 	}

@@ -122,6 +122,9 @@ func runTool(e *env, name string, parameters, args, command []string) int {
 		if c := parameters[i][0]; c >= '0' && c <= '9' {
 			return e.fail(exitFailed, "%s: %v", name, err)
 		}
+		if command == nil && isRecording(parameters[i]) {
+			return e.fail(exitFailed, "%q: of a recording: nvtrace log --tool %s %s", parameters[i], strings.Join(append([]string{name}, parameters[:i]...), ","), shellText(parameters[i:]))
+		}
 		return e.fail(exitFailed, "%q: put -- before the command: nvtrace tool %s -- %s", parameters[i], strings.Join(append([]string{name}, parameters[:i]...), " "),
 			shellText(slices.Concat(parameters[i:], args, command)))
 	}

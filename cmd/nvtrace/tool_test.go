@@ -239,6 +239,7 @@ func TestToolMistakes(t *testing.T) {
 		{[]string{"oppcodes"}, `there is no tool "oppcodes"; did you mean opcodes?; nvtrace tool lists them`},
 		{[]string{"kernels"}, "no command; type: nvtrace tool kernels -- command [args]"},
 		{[]string{"leaks", "5s", "./app", "-x"}, `"./app": put -- before the command: nvtrace tool leaks 5s -- ./app -x`},
+		{[]string{"leaks", "5s", "run.nvt"}, `"run.nvt": of a recording: nvtrace log --tool leaks,5s run.nvt`},
 		{[]string{"leaks", "5", "60", "-p", "1"}, "leaks: 5 is a time: of what? write 5s for seconds"},
 		{[]string{"--source"}, "tool --source wants the name of a tool"},
 	} {
