@@ -79,6 +79,7 @@ type stamps struct {
 	copied uint64          // copies that were read
 	room   uint64          // numbers of copies for which there is room
 	gap    uint64          // number of a copy that was not complete at the look before, plus 1
+	gapped time.Time       // when it was seen first that it is not
 
 	looked time.Time
 	often  time.Duration // how long it may take until it is time for the next look
@@ -99,8 +100,14 @@ type launched struct {
 	id, due, start uint64
 	site           uint32
 	mixed          bool // it began when another one at its place had not ended
-	passed         bool // at the look before, another one had begun at its place
+	// passed is when it was seen first that another one had begun at its place, of which there was no
+	// copy; zero: it was not.
+	passed time.Time
 }
+
+// patience is how long what a kernel's first warp writes may take: it can be a simulated one, on a busy
+// machine.
+const patience = 2 * time.Second
 
 // newStamps finds the maps, nil if there are none.
 func newStamps(maps *nvattach.Maps) *stamps {
@@ -330,8 +337,10 @@ func (x *stamps) judge(mem nvattach.Memory, n uint64, idle bool) (all bool, list
 				if s := x.past(p, id, was, next, l); s.start != 0 {
 					list = append(list, s)
 				}
-			case !idle && x.gap != x.copied+1:
-				x.gap = x.copied + 1
+			case !idle && (x.gap != x.copied+1 || time.Since(x.gapped) < patience):
+				if x.gap != x.copied+1 {
+					x.gap, x.gapped = x.copied+1, time.Now()
+				}
 				return false, list, nil // it is still being written, or a launch's record is
 			}
 			x.copied++
@@ -403,14 +412,19 @@ func (x *stamps) pass(all bool) {
 	for place := range x.open {
 		p := &x.places[place]
 		p.list = slices.DeleteFunc(p.list, func(l launched) bool {
-			if late := all && l.passed; late {
+			if late := all && !l.passed.IsZero() && time.Since(l.passed) > patience; late {
 				x.lost.late++
 				return true
 			}
 			return false
 		})
 		for i := range p.list {
-			p.list[i].passed = all && p.followed(i)
+			switch {
+			case !all || !p.followed(i):
+				p.list[i].passed = time.Time{}
+			case p.list[i].passed.IsZero():
+				p.list[i].passed = time.Now()
+			}
 		}
 		if len(p.list) == 0 {
 			delete(x.open, place)
