@@ -416,15 +416,15 @@ func (h *hostScript) finish(notice func(string)) {
 	if h.runner.Ran() {
 		return
 	}
-	text := "nothing happened that these probes are at: " + someOf(h.places, 4)
+	why := []string{"nothing happened that these probes are at: " + someOf(h.places, 4)}
 	for _, p := range h.places {
 		if kind, name, _ := strings.Cut(p, ":"); kind == "api" || kind == "apiret" {
 			if newest := newestOf(name); newest != "" {
-				text += fmt.Sprintf("; programs that say %s in their source call %s, by CUDA's headers: %s:%s*", name, newest, kind, name)
+				why = append(why, fmt.Sprintf("programs that say %s in their source call %s, by CUDA's headers: %s:%s*", name, newest, kind, name))
 			}
 		}
 	}
-	notice(text)
+	notice(strings.Join(why, "; "))
 }
 
 // newestOf returns the function that programs call which say name, if it is another one:
