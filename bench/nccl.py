@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Probes in NCCL's kernels, on a machine with two GPUs.
 
-Usage: bench/nccl.py [--nvtrace PATH] [--limit SECONDS]
+Usage: bench/nccl.py [--nvtrace PATH] [--limit SECONDS] [--probe KIND ...] [ELEMENTS ...]
 
 bench/stacks/nccl.py alone and with probes of each kind, all at once: what it prints and its status must be the same, and as many
 threads must enter and leave NCCL's kernels as their launches' grids have.
@@ -27,9 +27,12 @@ def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--nvtrace", default="bin/nvtrace")
     ap.add_argument("--limit", type=float, default=60, help="seconds for each run")
+    ap.add_argument("--probe", action="append", help="threads or of " + ", ".join(KINDS))
+    ap.add_argument("elements", nargs="*", help="how many each collective has")
     args = ap.parse_args()
-    command = ["python3", os.path.join(HERE, "stacks", "nccl.py")]
-    kinds = {"alone": [], "threads": ["-e", THREADS], **KINDS}
+    command = ["python3", os.path.join(HERE, "stacks", "nccl.py"), *args.elements]
+    kinds = {"threads": ["-e", THREADS], **KINDS}
+    kinds = {"alone": [], **{k: v for k, v in kinds.items() if not args.probe or k in args.probe}}
     with concurrent.futures.ThreadPoolExecutor(len(kinds)) as pool:
         done = pool.map(lambda f: run([args.nvtrace, *f, "--", *command] if f else command, args.limit), kinds.values())
         got = dict(zip(kinds, done))

@@ -10,8 +10,8 @@ recording has: calls a step, events that are lost, for what the program stopped 
 the start, whose stops are counted, too), and its exit status. Of GPU times, the share of the
 kernels without a name, and the ten kernels that take longest against torch.profiler's.
 
---command runs another program in place of the training: a command that answers each line on its
-standard input by a number, as train.py does with --serve.
+With --graph they replay a CUDA graph in place of training. --command runs another program: one
+that answers each line on its standard input by a number, as train.py does with --serve.
 """
 import argparse
 import json
@@ -24,6 +24,7 @@ import statistics
 import subprocess
 import sys
 import threading
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -44,6 +45,8 @@ def ways(nvtrace, out, command):
         "gpu": record("gpu", "--gpu-times=events"),
         "probe": record("probe", "--gpu-times=probe"),
         "stacks": record("stacks", "--stacks=alloc,sync"),
+        "entry": record("entry", "-e", "kernel:* { @ = count(); }"),
+        "exit": record("exit", "-e", "kernel:* { @in = count(); } kernret:* { @out = count(); }"),
     }
     if command[-1] == "--serve":
         c["profiler"] = [*command, "--profile", os.path.join(out, "profile.json"), "--operators"]
@@ -107,16 +110,19 @@ def main():
     ap.add_argument("--nvtrace", default="bin/nvtrace")
     ap.add_argument("--rounds", type=int, default=12)
     ap.add_argument("--steps", type=int, default=10, help="in each round")
-    ap.add_argument("--only", action="append", help="of the ways alone, nvtrace, api, all, count, gpu, probe, stacks, profiler; may be repeated")
+    ap.add_argument("--only", action="append", help="of the ways alone, nvtrace, api, all, count, gpu, probe, stacks, entry (a counter in each kernel), exit (two), profiler; may be repeated")
     ap.add_argument("--out", default="/tmp/times")
     ap.add_argument("--command", default=f"python3 {os.path.join(HERE, 'stacks', 'train.py')} --serve")
+    ap.add_argument("--graph", action="store_true")
     args = ap.parse_args()
     os.makedirs(args.out, exist_ok=True)
-    every, nvt = ways(os.path.abspath(args.nvtrace), args.out, shlex.split(args.command))
-    only = args.only or [w for w in every if w != "probe"]
+    every, nvt = ways(os.path.abspath(args.nvtrace), args.out, shlex.split(args.command.replace("--serve", "--graph --serve") if args.graph else args.command))
+    only = args.only or [w for w in every if w not in ("probe", "entry", "exit")]
     programs = [Program(w, argv) for w, argv in every.items() if w == "alone" or w in only]
     for p in programs:  # what begins slowly, and the memory of allocators
+        begin = time.perf_counter()
         p.run(3 * args.steps)
+        print(f"{p.name}: first steps after {time.perf_counter() - begin:.1f} s more", flush=True)
     times = {p.name: [] for p in programs}
     for _ in range(args.rounds):
         for p in random.sample(programs, len(programs)):
@@ -168,6 +174,8 @@ def main():
         with open(profile) as f:
             want = {n: (v[0], statistics.mean(v[2])) for n, v in json.load(f).items()}
         mine = dict(zip(plain(list(k)), k.values()))
+        for whose, which in ("CUPTI", want), ("nvtrace", {n: (c, ns / 1e3) for n, (c, ns) in k.items()}):
+            print(f"    kernels a step by {whose}: {sum(c * us for c, us in which.values()) / programs[0].steps / 1e3:.3f} ms")
         differences = []
         for n, (count, us) in sorted(want.items(), key=lambda e: -e[1][0] * e[1][1])[:10]:
             got = mine.get(n.replace(" ", ""))

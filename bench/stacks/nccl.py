@@ -1,4 +1,4 @@
-"""Collectives of NCCL on two GPUs, a process each, and steps of a training on both; prints digests."""
+"""Collectives of NCCL on two GPUs, a process each, and steps of a training on both; prints digests: nccl.py [ELEMENTS ...]"""
 import hashlib
 import os
 import sys
@@ -15,13 +15,13 @@ def digest(t):
     return hashlib.sha256(t.detach().float().cpu().contiguous().numpy().tobytes()).hexdigest()[:16]
 
 
-def work(rank, ranks, port, told):
+def work(rank, ranks, port, sizes, told):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.cuda.set_device(rank)
     torch.use_deterministic_algorithms(True)
     dist.init_process_group("nccl", rank=rank, world_size=ranks)
     lines = []
-    for n in 1000, 1 << 20, 16 << 20:
+    for n in sizes:
         t = torch.arange(n, device="cuda", dtype=torch.int64) * (rank + 1)
         dist.all_reduce(t)
         lines.append(f"all_reduce of {n}: {'right' if int(t.sum()) == 3 * n * (n - 1) // 2 else 'WRONG'}")
@@ -53,7 +53,8 @@ if __name__ == "__main__":
         sys.exit("it needs two GPUs")
     mp.set_start_method("spawn")
     told = mp.SimpleQueue()
-    procs = [mp.Process(target=work, args=(r, ranks, 20000 + os.getpid() % 20000, told)) for r in range(ranks)]
+    sizes = [int(n) for n in sys.argv[1:]] or [1000, 1 << 20, 16 << 20]
+    procs = [mp.Process(target=work, args=(r, ranks, 20000 + os.getpid() % 20000, sizes, told)) for r in range(ranks)]
     for p in procs:
         p.start()
     all = sorted(told.get() for _ in procs)
