@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"nvtrace/ioctl"
+	"nvtrace/nvattach/script"
 )
 
 // newFlagSet makes a verb's flags. Help that was asked for goes to stdout; a
@@ -118,22 +120,53 @@ func dashed(name string) string {
 }
 
 // otherNames are what flags of a run are called elsewhere, and what nvtrace does instead
-// of strace's.
+// of strace's, bpftrace's, nsys's and ncu's.
 var otherNames = map[string]string{
 	"f": "all processes and threads are followed: leave it out", "ff": "all processes and threads are followed: leave it out",
 	"c": "a summary is printed at the end: leave it out (with --ioctl-log: --summary)", "C": "with --ioctl-log, --summary prints the summary too",
 	"tt": "-t shows the time of day", "ttt": "-t shows the time of day",
 	"y": "descriptors are shown with their devices: leave it out", "yy": "descriptors are shown with their devices: leave it out",
-	"k": "stacks are not recorded; --api shows the library calls around an ioctl",
+	"k": "--stacks=alloc,sync,launch,failed records from where calls were made", "kk": "what fails is told without it: leave it out",
 	"E": "set the variable for nvtrace itself: env NAME=VALUE nvtrace …", "u": "run nvtrace itself as that user",
 	"output": "it is -o FILE", "pid": "it is -p PID", "quiet": "it is -q", "follow": "all processes and threads are followed: leave it out",
-	"help": "it is -h",
+	"help": "it is -h", "V": "it is nvtrace version",
+	"B": "lines are put out as they come: leave it out", "unsafe": "programs are proven safe, and need no leave: leave it out",
+	"d": "where programs would go shows nvtrace attach --dry-run", "dd": "where programs would go shows nvtrace attach --dry-run",
+	"I": "programs of -e need no headers: leave it out", "include": "programs of -e need no headers: leave it out",
+	"trace": "it is --api=driver,runtime,nvtx,…", "stats": "a summary is printed at the end; that of a recording by nvtrace report run.nvt",
+	"export": "of a recording: nvtrace export --format FORMAT run.nvt", "capture-range": "it is --start-on=cudaProfilerStart or NVTX:NAME",
+	"kernel-name": "kernels are named in a program: -e 'kernel:GLOB { … }'; those of --attach by --kernel",
+}
+
+// elsewhere says what stands in nvtrace for a flag that means something else in bpftrace than in
+// strace, by the words behind it; "" if that is not what was meant.
+func (f *flagError) elsewhere(name string) string {
+	next := f.set.Arg(0)
+	switch {
+	case name == "l":
+		words := []string{"nvtrace", "list"}
+		kind, _, _ := strings.Cut(next, ":")
+		if next != "" && !strings.HasPrefix(next, "-") {
+			words = append(words, next)
+		} else if next == "" {
+			return "nvtrace list lists what there is to probe"
+		}
+		if slices.ContainsFunc(script.Kinds, func(k script.Kind) bool { return k.Name == kind }) || kind == "launch" {
+			words = append(words, "--", "command")
+		}
+		return shellText(words) + " lists what there is to probe"
+	case name == "c" && next != "" && !strings.HasPrefix(next, "-"):
+		return "the command stands behind --, the last: nvtrace … -- " + next
+	case name == "f" && (next == "json" || next == "text"):
+		return "it is --maps=" + next
+	}
+	return ""
 }
 
 // undefined says what may have been meant by a flag that there is not.
 func (f *flagError) undefined(name string) string {
 	text := "there is no flag " + dashed(name)
-	if hint := otherNames[name]; hint != "" && f.verb == "run" {
+	if hint := cmp.Or(f.elsewhere(name), otherNames[name]); hint != "" && f.verb == "run" {
 		return text + ": " + hint
 	}
 	var names []string
