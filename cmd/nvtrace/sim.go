@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,8 +30,29 @@ type simFlags struct {
 	gpu     optString
 	no      bool
 	timeout time.Duration
-	memory  uint64
+	memory  memoryFlag
 	count   int
+}
+
+// memoryFlag is --sim-memory=SIZE, in bytes; 0: as much as the GPU has, and the machine.
+type memoryFlag uint64
+
+// String implements flag.Value.
+func (*memoryFlag) String() string { return "" }
+
+// Set implements flag.Value.
+func (m *memoryFlag) Set(s string) error {
+	// A program's context and module find room in less; the most is what addresses of two ranges reach.
+	const least, most = 64 << 10, 4 << 40
+	n, err := parseSize(s)
+	if _, number := strconv.ParseUint(s, 10, 64); number == nil && n <= most>>20 {
+		n <<= 20
+	}
+	if err != nil || n != 0 && n < least || n > most || s == "" {
+		return errors.New("want a size from 64K to 4T, such as 300K, 512M or 2G; a number alone is of MiB")
+	}
+	*m = memoryFlag(n)
+	return nil
 }
 
 // maxSimGPUs is how many package sim has at most.
@@ -44,7 +66,7 @@ func (f *simFlags) register(fs *flag.FlagSet) {
 	fs.Var(&f.gpu, "sim", "run CUDA on a simulated GPU, =`GPU` one of "+strings.Join(keys, ", "))
 	fs.BoolVar(&f.no, "no-sim", false, "with --attach, do not take the simulated GPU where there is no driver")
 	fs.DurationVar(&f.timeout, "sim-timeout", 0, "stop a simulated kernel that runs longer than `TIME`, such as 30s")
-	fs.Uint64Var(&f.memory, "sim-memory", 0, "`MIB` of memory that simulated GPUs may use")
+	fs.Var(&f.memory, "sim-memory", "`SIZE` of the memory that simulated GPUs may use: 300K, 2G; a number alone is of MiB")
 	fs.IntVar(&f.count, "sim-gpus", 1, "`NUMBER` of simulated GPUs")
 }
 
@@ -110,7 +132,7 @@ func startSimulation(e *env, f *simFlags, command []string, probes *session.Sess
 	if modules != nil {
 		run.capture(modules, &hooks)
 	}
-	run.sim, err = sim.New(&sim.Options{GPU: model, Count: f.count, MemoryLimit: f.memory << 20, Timeout: f.timeout, Hooks: &hooks})
+	run.sim, err = sim.New(&sim.Options{GPU: model, Count: f.count, MemoryLimit: uint64(f.memory), Timeout: f.timeout, Hooks: &hooks})
 	if err != nil {
 		return nil, err
 	}
