@@ -101,10 +101,7 @@ func (f *dryFlags) run(e *env, plan *nvattach.Plan, o *nvattach.MapOptions, imag
 		e.reads(name)
 	}
 	for _, name := range images {
-		if err := d.file(name); err != nil {
-			e.notice("%s: %v", name, err)
-			d.failed = true
-		}
+		d.program(name)
 	}
 	if _, err := d.out.WriteTo(e.stdout); err != nil {
 		return e.fail(exitFailed, "%v", err)
@@ -115,48 +112,96 @@ func (f *dryFlags) run(e *env, plan *nvattach.Plan, o *nvattach.MapOptions, imag
 	return exitOK
 }
 
-// file looks at one file.
-func (d *dryRun) file(name string) error {
+// program looks at a file, and at the libraries that it is linked with.
+func (d *dryRun) program(name string) {
+	d.said = false
+	found, fails := 0, d.failed
+	done := map[string]bool{name: true}
+	for files := []string{name}; len(files) > 0; files = files[1:] {
+		images, err := d.file(files[0], files[0] == name)
+		found += images
+		if err != nil {
+			d.e.notice("%s: %v", files[0], err)
+			d.failed = true
+			continue
+		}
+		for _, lib := range linkedWith(files[0]) {
+			if !done[lib] {
+				done[lib] = true
+				d.e.reads(lib)
+				files = append(files, lib)
+			}
+		}
+	}
+	switch {
+	case d.failed && !fails:
+	case found == 0 && len(done) > 1:
+		d.e.notice("%s: no code for GPUs is in it, nor in the libraries that it is linked with", name)
+		d.failed = true
+	case found == 0:
+		d.e.notice("%s: no code for GPUs is in it", name)
+		d.failed = true
+	case !d.said:
+		d.out.WriteString(escape.Line("%s: no kernel that a program wants; images: %d", name, found))
+	}
+}
+
+// file looks at one file, and returns how many images are in it. Of one that was not named, images
+// that are not for the GPU are none.
+func (d *dryRun) file(name string, named bool) (images int, err error) {
 	f, err := fatbin.Open(name, nil)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer f.Close()
-	return f.Guard(func() error {
+	err = f.Guard(func() error {
 		if err := knownFormat(f, false, ""); err != nil {
 			return err
 		}
-		images := 0
+		said := d.said
 		d.said = false
+		defer func() { d.said = d.said || said }()
 		var errs, without []error
-		for c, err := range f.Containers() {
-			if err != nil {
-				errs = append(errs, err)
-				continue
-			}
+		look := func(c *fatbin.Container, text int64) {
 			images++
-			switch err := d.image(name, images, c); {
+			switch err := d.image(name, images, c, text); {
 			case errors.Is(err, errNoCode):
 				without = append(without, err)
 			case err != nil:
 				errs = append(errs, err)
 			}
 		}
-		if !d.said {
-			errs = append(errs, without...)
+		for c, err := range f.Containers() {
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			look(c, -1)
 		}
-		switch {
-		case images == 0 && len(errs) == 0:
-			return errors.New("no code for GPUs is in it")
-		case !d.said && len(errs) == 0:
-			d.out.WriteString(escape.Line("%s: no kernel that a program wants; images: %d", name, images))
+		if images == 0 && len(errs) == 0 && f.Format() == fatbin.FormatHost {
+			texts, err := ptxTexts(name)
+			if err != nil {
+				return err
+			}
+			for _, t := range texts {
+				for c, err := range fatbin.NewFile(name, t.text, nil).Containers() {
+					if err == nil {
+						look(c, t.offset)
+					}
+				}
+			}
+		}
+		if !d.said && named {
+			errs = append(errs, without...)
 		}
 		return errors.Join(errs...)
 	})
+	return images, err
 }
 
-// image does to one image what happens when a program loads it.
-func (d *dryRun) image(name string, number int, c *fatbin.Container) error {
+// image does to one image what happens when a program loads it. text is where in the file it lies as
+// text, -1 if that is not so.
+func (d *dryRun) image(name string, number int, c *fatbin.Container, text int64) error {
 	arch := d.arch
 	if arch.SM == 0 {
 		arch = newest(c, fatbin.KindPTX)
@@ -193,7 +238,10 @@ func (d *dryRun) image(name string, number int, c *fatbin.Container) error {
 	}
 	d.said = true
 	where := "as a whole"
-	if c.Offset >= 0 {
+	switch {
+	case text >= 0:
+		where = fmt.Sprintf("text at offset %#x", text)
+	case c.Offset >= 0:
 		where = fmt.Sprintf("at offset %#x", c.Offset)
 	}
 	d.out.WriteString(escape.Line("%s: image %d, %s, on sm_%d", name, number, where, arch.SM))

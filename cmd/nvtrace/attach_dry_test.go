@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -257,5 +258,47 @@ func TestDryNoImage(t *testing.T) {
 	want := "nvtrace: " + file + ": neither an ELF file, an archive, a fat binary, a cubin nor PTX\n"
 	if status != exitFailed || out != "" || errs != want {
 		t.Errorf("%d %q %q, want %q", status, out, errs, want)
+	}
+}
+
+// TestDryRunProgram: of a program, PTX that it holds as text is looked at, and the libraries that it
+// is linked with.
+func TestDryRunProgram(t *testing.T) {
+	need.Tool(t, "gcc", "")
+	dir := t.TempDir()
+	build := func(args ...string) {
+		t.Helper()
+		cmd := exec.Command("gcc", args...)
+		cmd.Dir = dir
+		if b, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("gcc: %v\n%s", err, b)
+		}
+	}
+	source := func(name, code string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(code), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	source("empty.c", "int none;\n")
+	source("lib.c", "const char *code(void) { return "+strings.ReplaceAll(strconv.Quote(dryPTX), `\t`, " ")+"; }\n")
+	source("main.c", "const char *code(void);\nint main(void) { return !code(); }\n")
+	source("none.c", "int main(void) { return 0; }\n")
+	build("-shared", "-fPIC", "-o", "libempty.so", "empty.c")
+	build("-shared", "-fPIC", "-o", "libcode.so", "lib.c")
+	build("-o", "with", "main.c", "-Wl,--no-as-needed", "-L.", "-lcode", "-lempty", "-Wl,-rpath,$ORIGIN")
+	build("-o", "within", "main.c", "lib.c")
+	build("-o", "without", "none.c", "-Wl,--no-as-needed", "-L.", "-lempty", "-Wl,-rpath,$ORIGIN")
+	lib, path := fakeJIT(t), func(name string) string { return filepath.Join(dir, name) }
+	for name, file := range map[string]string{"with": "libcode.so", "within": "within"} {
+		status, out, errs := attach(t, "--dry-run", "--jit", lib, countObject, path(name))
+		if status != exitOK || errs != "" {
+			t.Errorf("%s: status %d, %s", name, status, errs)
+		}
+		holds(t, out, path(file)+": image 1, text at offset 0x", "on sm_90\n  k\n")
+	}
+	status, out, errs := attach(t, "--dry-run", countObject, path("without"))
+	if want := "nvtrace: " + path("without") + ": no code for GPUs is in it, nor in the libraries that it is linked with\n"; status != exitFailed || out != "" || errs != want {
+		t.Errorf("status %d, %s%s", status, out, errs)
 	}
 }

@@ -348,8 +348,12 @@ func kernelsIn(e *env, name string) ([]string, error) {
 			}
 		}
 	}
-	if len(r.Containers) == 0 {
-		list, err = ptxTexts(name)
+	if len(r.Containers) > 0 {
+		return list, err
+	}
+	texts, err := ptxTexts(name)
+	for i := range texts {
+		list = append(list, texts[i].kernels...)
 	}
 	return list, err
 }
@@ -357,8 +361,15 @@ func kernelsIn(e *env, name string) ([]string, error) {
 // maxTextFile bounds the files in which PTX is looked for as text.
 const maxTextFile = 64 << 20
 
-// ptxTexts returns the kernels of PTX that a file holds as text.
-func ptxTexts(name string) (list []string, err error) {
+// ptxText is PTX that a file holds as text, as a string of its program.
+type ptxText struct {
+	offset  int64
+	text    []byte
+	kernels []string
+}
+
+// ptxTexts returns the PTX with kernels that a file holds as text.
+func ptxTexts(name string) (list []ptxText, err error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
@@ -371,14 +382,17 @@ func ptxTexts(name string) (list []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for {
-		i := bytes.Index(b, []byte(".version "))
+	for at := 0; ; {
+		i := bytes.Index(b[at:], []byte(".version "))
 		if i < 0 {
 			return list, nil
 		}
-		text, rest, _ := bytes.Cut(b[i:], []byte{0})
-		list = append(list, fatbin.ScanPTX(text).Entries...)
-		b = rest
+		at += i
+		text, _, _ := bytes.Cut(b[at:], []byte{0})
+		if kernels := fatbin.ScanPTX(text).Entries; len(kernels) > 0 {
+			list = append(list, ptxText{int64(at), text, kernels})
+		}
+		at += len(text)
 	}
 }
 
