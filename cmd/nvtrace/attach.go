@@ -277,6 +277,7 @@ func (s *tracing) extendHost(a *agent.Agent, list *[]record.Extension) error {
 	t, err := host.New(&host.Options{
 		Plan: s.f.attach.planned, Runner: runner, Report: s.probes.Report, Logger: s.opts.Logger, Agent: a, Programs: shared,
 		Asked: func(nr uint64) (all, code bool) { return record.Wanted(others, nr) },
+		Place: func(q *nvattach.PlannedHost) string { return s.f.attach.placeOf(q.Object, q.Name, q.Section) },
 	}, record.ExtensionClass)
 	if err != nil {
 		return err
@@ -348,7 +349,7 @@ func (f *attachFlags) unmatched(e *env) error {
 		return nil
 	}
 	for _, q := range f.planned.Unplaced() {
-		text := f.placeOf(q) + ": no instruction of the kernels that were loaded has the opcode " + q.Point.Opcode
+		text := f.placeOf(q.Object, q.Name, q.Section) + ": no instruction of the kernels that were loaded has the opcode " + q.Point.Opcode
 		if !strings.HasSuffix(q.Point.Opcode, "*") {
 			text += "; it has all its parts, as ld.global.f32 does, or ends in a *: " + q.Point.Opcode + "*"
 		}
@@ -366,7 +367,7 @@ func (f *attachFlags) unmatched(e *env) error {
 		}
 		what := "--kernel " + u.Pattern
 		if u.Program != nil {
-			what = f.placeOf(u.Program)
+			what = f.placeOf(u.Program.Object, u.Program.Name, u.Program.Section)
 		}
 		text := what + ": the program loaded no kernel of that name"
 		if len(met) == 0 {
@@ -384,12 +385,12 @@ func (f *attachFlags) unmatched(e *env) error {
 	return nil
 }
 
-// placeOf says where a program is to run, as it was asked for.
-func (f *attachFlags) placeOf(q *nvattach.PlannedProgram) string {
-	if q.Object == f.scripts.object() {
-		return f.scripts.program.Place(q.Name)
+// placeOf says where a program of an object is to run, as it was asked for.
+func (f *attachFlags) placeOf(o *nvattach.Object, name, section string) string {
+	if o == f.scripts.object() {
+		return f.scripts.program.Place(name)
 	}
-	return fmt.Sprintf("program %s, section %s", q.Name, q.Section)
+	return fmt.Sprintf("program %s, section %s", name, section)
 }
 
 // someOf lists the first most of some names, and says how many more there are.

@@ -14,6 +14,7 @@ import (
 	"debug/elf"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
 	"maps"
 	"path/filepath"
@@ -23,6 +24,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"nvtrace/ioctl/nearest"
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/api"
 	"nvtrace/ptrace"
@@ -38,6 +40,8 @@ type Options struct {
 	Runner *nvattach.HostRunner
 	// Report is told, once each, what can't be done.
 	Report func(text string)
+	// Place says where a program is to run, for messages; nil: by its name and section.
+	Place func(q *nvattach.PlannedHost) string
 	// Agent and Programs, where they are not nil, have programs run in the processes.
 	// Programs has the memory that Runner's maps lie in.
 	Agent    *agent.Agent
@@ -61,9 +65,10 @@ type Tracer struct {
 	procs   map[*ptrace.Process]*process
 	enters  map[uint64][]*nvattach.PlannedHost // by number of the system call
 	exits   map[uint64][]*nvattach.PlannedHost
-	found   map[*nvattach.PlannedHost]bool // whether its function was found
-	inFile  map[*nvattach.PlannedHost]bool // whether its file was
-	skipped map[int]int64                  // by thread: what a call returns that is not made
+	found   map[*nvattach.PlannedHost]bool     // whether its function was found
+	inFile  map[*nvattach.PlannedHost]bool     // whether its file was
+	near    map[*nvattach.PlannedHost][]string // functions of it that are called like the one that is not there
+	skipped map[int]int64                      // by thread: what a call returns that is not made
 	told    map[string]bool
 	real    map[*nvattach.PlannedHost]string // the path of its file, without symbolic links
 	fast    *fast                            // nil: all programs run here
@@ -110,7 +115,7 @@ func New(o *Options, class uint16) (*Tracer, error) {
 	t := &Tracer{
 		opts: *o, class: class, files: make(map[proc.FileKey][]*target), procs: make(map[*ptrace.Process]*process),
 		enters: make(map[uint64][]*nvattach.PlannedHost), exits: make(map[uint64][]*nvattach.PlannedHost),
-		found: make(map[*nvattach.PlannedHost]bool), inFile: make(map[*nvattach.PlannedHost]bool),
+		found: make(map[*nvattach.PlannedHost]bool), inFile: make(map[*nvattach.PlannedHost]bool), near: make(map[*nvattach.PlannedHost][]string),
 		skipped: make(map[int]int64), told: make(map[string]bool), real: make(map[*nvattach.PlannedHost]string),
 	}
 	t.watcher = dso.Watcher{Class: class, Mapped: t.mapped}
@@ -635,6 +640,9 @@ func (t *Tracer) read(r io.ReaderAt, path string) (list []*target, err error) {
 			}
 			x.is(s.Size, q.Point.Offset == 0)
 		}
+		if n == 0 && !q.Point.API() && t.near[q] == nil { // who names a function of CUDA's means one of several libraries
+			t.near[q] = near(q.Point.Func, symbols)
+		}
 	}
 	for _, x := range places {
 		if e.Section(".gopclntab") != nil {
@@ -704,23 +712,80 @@ func beginnings(e *dso.File, symbols []dso.Symbol) map[uint64]uint64 {
 	return list
 }
 
+// mostNear bounds the names that are told of functions like one that is not there.
+const mostNear = 3
+
+// functions yields the names of the functions that symbols stand for.
+func functions(symbols []dso.Symbol) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i := range symbols {
+			if s := &symbols[i]; s.Defined && s.Addr != 0 && (s.Function() || s.Indirect()) && !part(s.Name) && !yield(s.Name) {
+				return
+			}
+		}
+	}
+}
+
+// near returns functions that are called like one that is not there. Of those with versions the newest
+// come first, as that is what programs call: cuMemAlloc_v2 before cuMemAlloc.
+func near(name string, symbols []dso.Symbol) (list []string) {
+	for _, n := range nearest.Names(name, functions(symbols), mostNear) {
+		var versions []string
+		for f := range functions(symbols) {
+			if v, ok := strings.CutPrefix(f, n+"_v"); ok && len(v) == 1 && !slices.Contains(versions, f) {
+				versions = append(versions, f)
+			}
+		}
+		slices.Sort(versions)
+		slices.Reverse(versions)
+		for _, f := range append(versions, n) {
+			if !slices.Contains(list, f) {
+				list = append(list, f)
+			}
+		}
+	}
+	return list[:min(len(list), mostNear)]
+}
+
 // Unmatched says which programs' functions were never there.
 func (t *Tracer) Unmatched() []string {
 	var list []string
 	for _, q := range t.opts.Plan.Host {
-		switch {
-		case !q.Point.Function() || t.found[q]:
-		case q.Point.API() && t.inFile[q]:
-			list = append(list, fmt.Sprintf("program %s, section %s: CUDA's libraries that the program has mapped have no function %s", q.Name, q.Section, q.Point.Func))
-		case q.Point.API():
-			list = append(list, fmt.Sprintf("program %s, section %s: the program has mapped none of CUDA's libraries", q.Name, q.Section))
-		case q.Point.Kind == nvattach.HostUSDT && t.inFile[q]:
-			list = append(list, fmt.Sprintf("program %s, section %s: %s has no probe %s:%s", q.Name, q.Section, q.Point.Binary, q.Point.Provider, q.Point.Probe))
-		case t.inFile[q]:
-			list = append(list, fmt.Sprintf("program %s, section %s: %s has no function %s", q.Name, q.Section, q.Point.Binary, q.Point.Func))
-		default:
-			list = append(list, fmt.Sprintf("program %s, section %s: the program has mapped no file %s", q.Name, q.Section, q.Point.Binary))
+		if !q.Point.Function() || t.found[q] {
+			continue
 		}
+		why := ""
+		switch {
+		case q.Point.API() && t.inFile[q]:
+			why = "CUDA's libraries that the program has mapped have no function " + q.Point.Func
+		case q.Point.API():
+			why = "the program has mapped none of CUDA's libraries"
+		case q.Point.Kind == nvattach.HostUSDT && t.inFile[q]:
+			why = fmt.Sprintf("%s has no probe %s:%s", q.Point.Binary, q.Point.Provider, q.Point.Probe)
+		case t.inFile[q]:
+			why = fmt.Sprintf("%s has no function %s%s", q.Point.Binary, q.Point.Func, t.like(q))
+		default:
+			why = "the program has mapped no file " + q.Point.Binary
+		}
+		at := fmt.Sprintf("program %s, section %s", q.Name, q.Section)
+		if t.opts.Place != nil {
+			at = t.opts.Place(q)
+		}
+		list = append(list, at+": "+why)
 	}
 	return list
+}
+
+// like asks whether another function was meant than one that is not there, "" where none is called
+// like it.
+func (t *Tracer) like(q *nvattach.PlannedHost) string {
+	names := t.near[q]
+	switch n := len(names); n {
+	case 0:
+		return ""
+	case 1:
+		return "; did you mean " + names[0] + "?"
+	default:
+		return "; did you mean " + strings.Join(names[:n-1], ", ") + " or " + names[n-1] + "?"
+	}
 }
