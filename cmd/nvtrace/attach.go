@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -290,6 +291,10 @@ func (s *tracing) extendHost(a *agent.Agent, list *[]record.Extension) error {
 		s.f.attach.unplaced = t.Unmatched()
 		for _, text := range s.f.attach.unplaced {
 			s.probes.Report(text)
+		}
+		ofDriver := func(q *nvattach.PlannedHost) bool { return strings.HasPrefix(filepath.Base(q.Point.Binary), "libcuda") }
+		if len(s.f.attach.unplaced) > 0 && s.sim == nil && s.f.pid() == 0 && !hasDriver() && slices.ContainsFunc(s.f.attach.planned.Host, ofDriver) {
+			s.probes.Report("no NVIDIA driver on this machine; on a simulated GPU: add --sim")
 		}
 		if slow := t.Slow(); slow != "" {
 			s.probes.Report(slow)

@@ -61,13 +61,13 @@ func startOutlet(e *env, f *runFlags, args []string, h *traces.Header) (outlet, 
 	// has. Without files nothing can go wrong, and nothing waits.
 	files := f.log.value != "" || f.json.value != "" || f.out != ""
 	if f.top { // which reads keys: another process would be in the background of the terminal
-		return newOutputs(e, f, h)
+		return newOutputs(e, f, args, h)
 	}
 	if d, err := startDecoding(e, args, h, f.pid() != 0 || f.onDeath == deathLive); err == nil {
 		d.checked = !files
 		return d, nil
 	}
-	return newOutputs(e, f, h)
+	return newOutputs(e, f, args, h)
 }
 
 // checkNames refuses names that can't become those of files, before anything is started.
@@ -287,7 +287,7 @@ func decodeVerb(e *env, args, _ []string) int {
 	if err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
-	o, err := newOutputs(e, f, &r.Header)
+	o, err := newOutputs(e, f, args, &r.Header)
 	if err == nil {
 		err = o.open()
 	}

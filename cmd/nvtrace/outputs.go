@@ -7,11 +7,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"nvtrace/ioctl"
+	"nvtrace/nvattach/script"
 	"nvtrace/traces"
 	"nvtrace/traces/record"
 )
@@ -31,16 +33,18 @@ type outputs struct {
 	closes []io.Closer
 	gate   gate
 	gaps   gapNotice
-	began  bool // an event of the program came
+	args   []string // of the command line, before the command
+	began  bool     // an event of the program came
+	used   bool     // it used a GPU, or called a library
 }
 
 // newOutputs prepares what the events go to. No file is touched before ready.
-func newOutputs(e *env, f *runFlags, h *traces.Header) (*outputs, error) {
+func newOutputs(e *env, f *runFlags, args []string, h *traces.Header) (*outputs, error) {
 	filter, err := ioctl.ParseFilter(f.lines.exprs...)
 	if err != nil {
 		return nil, err
 	}
-	o := &outputs{e: e, f: f, header: h, gaps: gapNotice{e: e}}
+	o := &outputs{e: e, f: f, header: h, gaps: gapNotice{e: e}, args: args}
 	o.log = &logSink{
 		decoder: ioctl.NewDecoder(h), filter: filter,
 		live: true, notice: func(n string) { e.notice("%s", n) },
@@ -206,11 +210,17 @@ func (o *outputs) each() []record.Sink {
 	return append(sinks, o.log, &beginning{o})
 }
 
-// beginning notes that the program has begun. It implements record.Sink.
+// beginning notes that the program has begun, and that there was something to show. It implements record.Sink.
 type beginning struct{ o *outputs }
 
 // Event implements record.Sink.
-func (b *beginning) Event(ev *traces.Event) { b.o.began = b.o.began || ev.Kind != traces.KindEnd }
+func (b *beginning) Event(ev *traces.Event) {
+	b.o.began = b.o.began || ev.Kind != traces.KindEnd
+	switch ev.Kind {
+	case traces.KindOpen, traces.KindIoctl, traces.KindCall, traces.KindReturn, traces.KindImage:
+		b.o.used = true
+	}
+}
 
 // Idle implements record.Sink.
 func (b *beginning) Idle() {}
@@ -272,6 +282,57 @@ func (o *outputs) conclude() {
 	if err != nil {
 		o.e.notice("summary: %v", err)
 	}
+	if hint := o.simulated(); hint != "" {
+		o.e.notice("no NVIDIA driver on this machine; %s", hint)
+	}
+}
+
+// simulated says how the run is to be typed for a simulated GPU where it has seen nothing for want of a
+// driver; "" if that is not so.
+func (o *outputs) simulated() string {
+	f := o.f
+	onlyIoctls := func(p *script.Program) bool {
+		return p != nil && p.OnHost() && !slices.ContainsFunc(p.HostPlaces(), func(s string) bool { return !strings.HasPrefix(s, "ioctl:") })
+	}
+	switch {
+	case o.used || f.pid() != 0 || f.sim.no || f.sim.chosen(f.attach.any()) || o.e.devices != nil || hasDriver():
+		return ""
+	case f.recorded() == 0 && f.attach.any(), onlyIoctls(f.attach.scripts.program): // which a simulated GPU shows as little of
+		return ""
+	}
+	flags := []string{"--sim"}
+	if f.recorded() == 0 && !f.attach.scripts.given() && !f.modules.modules.set { // it gets no device calls
+		flags = append(flags, "--api")
+	}
+	const most = 200
+	text := "nvtrace " + shellText(slices.Concat(typed(o.args, flags), []string{"--"}, o.header.Argv))
+	if len(text) > most || len(o.header.Argv) == 0 {
+		return "on a simulated GPU: add " + strings.Join(flags, " ")
+	}
+	return "on a simulated GPU: " + text
+}
+
+// typed returns the words of a command line with flags added, as they stand before the command: those
+// of a tool, of stat and of top begin with the verb.
+func typed(args, flags []string) []string {
+	cut := func(own ...string) bool {
+		ok := len(args) >= len(own) && slices.Equal(args[:len(own)], own)
+		if ok {
+			args = args[len(own):]
+		}
+		return ok
+	}
+	var words []string
+	switch {
+	case len(args) > 1 && args[0] == "--tool":
+		words, args = append([]string{"tool"}, strings.Split(args[1], ",")...), args[2:]
+		cut("-q")
+	case cut("--stat", "-q"):
+		words = []string{"stat"}
+	case cut("--top", "-q"):
+		words = []string{"top"}
+	}
+	return slices.Concat(words, flags, args)
 }
 
 // layout is how the summary is drawn.
