@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -99,10 +100,18 @@ func (s *stream) before() []*operation {
 // enqueue adds an operation. The error of run, if any, is the context's from then
 // on, and what comes later is not run. Called with the process locked; run is called without
 // the lock, on a goroutine that Process.users counts, and must not use what the lock guards.
+//
+// What does nothing and waits for nothing, an event on an idle stream, is over at once: another goroutine
+// might not get a processor for milliseconds, while those that serve calls are in system calls.
 func (p *Process) enqueue(s *stream, waits []*operation, run func() result) *operation {
-	deps := append(s.before(), waits...)
+	deps := append(s.before(), slices.DeleteFunc(waits, (*operation).over)...)
 	o := &operation{done: make(chan struct{})}
 	s.last = o
+	if run == nil && len(deps) == 0 {
+		o.when = time.Now()
+		close(o.done)
+		return o
+	}
 	p.pending.Add(1)
 	p.users.Go(func() {
 		for _, d := range deps {

@@ -433,3 +433,32 @@ func TestReportLength(t *testing.T) {
 		t.Errorf("%d remarks", len(lines))
 	}
 }
+
+// TestEventAtOnce: an event on a stream with nothing to do is over when the call returns, and one
+// behind work when that is.
+func TestEventAtOnce(t *testing.T) {
+	p := &Process{ctx: t.Context(), drained: make(chan struct{}, 1)}
+	x := &cudaContext{streams: map[*stream]bool{}}
+	s := &stream{ctx: x, nonblocking: true}
+	idle := p.enqueue(s, nil, nil)
+	if !idle.over() || idle.when.IsZero() {
+		t.Error("an event on an idle stream waits")
+	}
+	hold := make(chan struct{})
+	work := p.enqueue(s, nil, func() result { <-hold; return success })
+	behind := p.enqueue(s, nil, nil)
+	other := p.enqueue(&stream{ctx: x, nonblocking: true}, []*operation{idle, work}, nil)
+	if behind.over() || other.over() {
+		t.Error("an event does not wait for what is before it")
+	}
+	close(hold)
+	<-behind.done
+	<-other.done
+	if behind.when.Before(work.when) || other.when.Before(work.when) {
+		t.Error("an event was before what it is behind")
+	}
+	if last := p.enqueue(s, []*operation{idle, work}, nil); !last.over() {
+		t.Error("an event waits for what is over")
+	}
+	p.users.Wait()
+}
