@@ -11,11 +11,11 @@ var blobCode []byte
 var blobProgram []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "f0299d4d82495819de5023862d260950dbc612b4e93d6a547b607caacde73c6b"
+const blobStamp = "0dd3857af4021890cb67e4bccf411b9e7cd79b16ea5efa91b310e985981dd98f"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (
-	blobSum   = "423eb8fe920006066ed28175c187799044892d9a802a6281c76b29948b8ec813"
+	blobSum   = "47f5e4b237fd2145afeaffcac3fc6f012658cfe5632914d5fd951e47331087ea"
 	blobTools = "gcc (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40"
 )
 
@@ -29,7 +29,7 @@ var blobSymbols = map[string]uint64{
 	"copy_insn":      0x70000a0b,
 	"tp_insn":        0x70000a13,
 	"sys_in":         0x70000000,
-	"sys_out":        0x70006950,
+	"sys_out":        0x70006930,
 	"probe_entry":    0x70000a1d,
 	"probe_watch":    0x70000b3b,
 	"probe_return":   0x70000cb8,

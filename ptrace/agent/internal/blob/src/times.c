@@ -401,10 +401,6 @@ static void follow(struct slot *sl, const struct leaving *l, u32 flags, u64 at)
 	while ((had = *(volatile u64 *)&T->timers) < i)
 		__sync_bool_compare_and_swap(&T->timers, had, i);
 	g = gpu_of(context);
-	if (unlikely(!g)) { // another thread may be at it
-		read_all(sl);
-		g = gpu_of(context);
-	}
 	w = take_work(t, context);
 	if (!w)
 		return;
@@ -425,6 +421,8 @@ static void follow(struct slot *sl, const struct leaving *l, u32 flags, u64 at)
 	untimed(UNTIMED_PENDING, 1);
 	barrier();
 	w->state = WORK_LEFT;
+	if (unlikely(!g)) // the clocks are compared behind the event: what passes meanwhile is not the work's
+		read_all(sl);
 }
 
 // At a return. Times are read at returns after which the GPU must have done something, and else once a
