@@ -373,26 +373,35 @@ func (r *HostRunner) Run(q *PlannedHost, c *HostCall) error {
 }
 
 // Losses tells of runs that were ended early, and of insertions without room.
-func (r *HostRunner) Losses() []error {
+func (r *HostRunner) Losses() []error { return r.lost(true) }
+
+// Faults is Losses without insertions that found no room, for who shows the tables: these say it
+// ([Table.Refused]).
+func (r *HostRunner) Faults() []error { return r.lost(false) }
+
+func (r *HostRunner) lost(refused bool) []error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var list []error
 	for e, n := range r.early {
 		list = append(list, fmt.Errorf("program %s: %d runs were ended at instruction %d: %s", e.q.Name, n, e.at, e.why))
 	}
-	list = append(list, r.counted()...)
+	list = append(list, r.counted(refused)...)
 	slices.SortFunc(list, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return list
 }
 
-// counted tells of what was counted in the maps' memory.
-func (r *HostRunner) counted() (list []error) {
+// counted tells of what was counted in the maps' memory; refused, of insertions without room, too.
+func (r *HostRunner) counted(refused bool) (list []error) {
 	tell := func(n uint64, err error, format string, args ...any) {
 		if err == nil && n > 0 {
 			list = append(list, fmt.Errorf(format, append(args, n)...))
 		}
 	}
 	for _, x := range r.maps.All {
+		if !refused {
+			break
+		}
 		n, err := r.maps.Refused(r.mem, x)
 		tell(n, err, "map %s: %d insertions found no room", x.Name)
 	}

@@ -37,6 +37,11 @@ func TestEvents(t *testing.T) {
 			"[64, 128)               1 |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@|\n"},
 		{`BEGIN { @limit = 20; printf("above %d\n", @limit); } ioctl:* /duration > @limit/ { @ = count(); } END { clear(@limit); }`, "above 20\n@: 1\n"},
 		{`config = { max_map_keys = 1 } api:* { @[name] = count(); }`, "@[cuMemAlloc_v2]: 1\n@: 1 insertions found no room for their key; to have more than 1, begin with config = { max_map_keys = 8 }\n"},
+		{
+			`config = { max_map_keys = 1 } api:* { @a[name] = count(); @b[name] = count(); } END { print(@b); printf("end\n"); clear(@b); }`,
+			"@b[cuMemAlloc_v2]: 1\n@b: 1 insertions found no room for their key; to have more than 1, begin with config = { max_map_keys = 8 }\nend\n" +
+				"@a[cuMemAlloc_v2]: 1\n@a: 1 insertions found no room for their key; to have more than 1, begin with config = { max_map_keys = 8 }\n",
+		},
 		{`ioctl:* { while (1) { } } apiret:* { @ = count(); }`, "nvtrace: ioctl: ended after 1000000 steps\nnvtrace: ioctl: ended after 1000000 steps\n@: 2\n"},
 		{`api:* { @a *= 2; @a ^= 3; } ioctl:* { @b = count(); print(@b); } END { clear(@b); }`, "@b: 1\n@b: 2\n@a: 5\n"},
 	} {

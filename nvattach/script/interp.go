@@ -24,6 +24,7 @@ type interp struct {
 	// read returns the number in n bytes of memory, where programs are that read it.
 	read func(addr uint64, n int32) int64
 	at   map[string]walk // where for is, by the name of its variable
+	end  bool            // it is in END
 }
 
 // stepsOfEntry are those that each entry of a map may take beside maxSteps.
@@ -59,7 +60,7 @@ func (in *interp) run(b *probe) (why string) {
 			panic(r)
 		}
 	}()
-	in.vars = make(map[string]Value)
+	in.vars, in.end = make(map[string]Value), b.points[0].host == "END"
 	if b.filter == nil || in.truth(b.filter) {
 		in.block(b.body)
 	}
@@ -234,6 +235,7 @@ func (in *interp) call(c *call) {
 			}
 		}
 		t.print(&in.out, o)
+		in.out.WriteString(in.s.full(t, in.end))
 	case "clear":
 		clear(t.entries)
 	case "zero":

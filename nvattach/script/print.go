@@ -127,13 +127,30 @@ func (s *store) shown(but ...side) (list []Shown) {
 		}
 		var b strings.Builder
 		t.print(&b, printOptions{div: 1})
-		if t.refused > 0 {
-			fmt.Fprintf(&b, "%s: %d insertions found no room for their key; to have more than %d, begin with config = { max_map_keys = %d }\n",
-				m.name, t.refused, s.p.keys(m), min(8*s.p.keys(m), maxMapKeys))
+		b.WriteString(s.full(t, true))
+		if b.Len() > 0 {
+			list = append(list, Shown{m.name, b.String(), t.json()})
 		}
-		list = append(list, Shown{m.name, b.String(), t.json()})
 	}
 	return list
+}
+
+// full says that a map that was just printed had no room for keys, "" if it had, or if that was said.
+// While the program runs it is said once, and at its end (end) again if there were more since.
+func (s *store) full(t *table, end bool) string {
+	m := t.m
+	told := max(s.warned[m.name], s.p.warned[m.name])
+	if t.refused == told || told > 0 && !end {
+		return ""
+	}
+	if s.warned[m.name] = t.refused; !end {
+		if s.p.warned == nil {
+			s.p.warned = make(map[string]uint64)
+		}
+		s.p.warned[m.name] = t.refused
+	}
+	return fmt.Sprintf("%s: %d insertions found no room for their key; to have more than %d, begin with config = { max_map_keys = %d }\n",
+		m.name, t.refused, s.p.keys(m), min(8*s.p.keys(m), maxMapKeys))
 }
 
 // Record returns the text of what a printf in a kernel sent.

@@ -44,6 +44,7 @@ type Program struct {
 	native   bool              // and at calls of CUDA's libraries
 	places   map[string]string // of eBPF programs: the probe as it is written
 	elapsed  int64             // of intervals, as far as maps of kernels were shown
+	warned   map[string]uint64 // by a map's name: how many insertions without room were told of while the program ran
 	lexer    *lexer
 }
 

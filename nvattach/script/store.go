@@ -58,10 +58,11 @@ type store struct {
 	tables map[string]*table
 	stacks map[int64][]uint64          // by number, from 1 on
 	first  map[string]map[string]int64 // what BEGIN put into maps that kernels add to
+	warned map[string]uint64           // as that of the program, here
 }
 
 func newStore(p *Program) *store {
-	s := &store{p: p, tables: make(map[string]*table), first: make(map[string]map[string]int64)}
+	s := &store{p: p, tables: make(map[string]*table), first: make(map[string]map[string]int64), warned: make(map[string]uint64)}
 	for _, m := range p.maps {
 		s.tables[m.name] = &table{m: m, entries: make(map[string]*entry)}
 	}

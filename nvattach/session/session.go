@@ -752,7 +752,7 @@ func (c *Context) losses() []error {
 		}
 	}
 	if c.host != nil {
-		lost = c.host.Losses()
+		lost = c.host.Faults()
 	}
 	if c.printer != nil {
 		n, err := c.printer.Dropped(c.mem)
