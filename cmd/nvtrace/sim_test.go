@@ -48,7 +48,7 @@ func TestSimScripts(t *testing.T) {
 	for name, source := range map[string]string{
 		"planted": "nvattach/sim/testdata/planted.c", "vectoradd": "examples/cuda/vectoradd_driver.c", "endless": "nvattach/sim/testdata/endless.c", "errors": "nvattach/sim/testdata/drv_errors.c",
 		"links": "nvattach/sim/testdata/drv_link.c", "forks": "nvattach/sim/testdata/drv_fork.c", "times": "nvattach/sim/testdata/drv_times.c", "hang": "nvattach/sim/testdata/hang.c", "ranges": "nvattach/nvtx/testdata/client.c",
-		"callers": "cmd/nvtrace/testdata/callers.c", "victim": "nvattach/host/testdata/victim.c", "usdt": "nvattach/host/testdata/usdt.c", "largest": "nvattach/gpu/testdata/shared.c",
+		"callers": "cmd/nvtrace/testdata/callers.c", "victim": "nvattach/host/testdata/victim.c", "usdt": "nvattach/host/testdata/usdt.c", "largest": "nvattach/gpu/testdata/shared.c", "mapped": "nvattach/sim/testdata/mapped.c",
 	} {
 		gcc = compileVictim(t, filepath.Join(root, source), filepath.Join(tools, name))
 	}

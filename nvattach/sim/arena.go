@@ -31,6 +31,7 @@ const (
 	registeredMemory // the program's own memory, moved into the file
 	internalMemory   // strings and the like, for the program to read
 	sharedMemory     // of this process and the program
+	mappedMemory     // device memory at an address that the program has reserved
 )
 
 // A region is an allocation.
@@ -218,18 +219,29 @@ func (a *Arena) at(addr uint64) *region {
 	return a.find(addr)
 }
 
-// bytes returns n bytes at addr if they are in one region, and whether addr is in
-// any.
+// bytes returns n bytes at addr if they are in one region, or in some that were mapped one behind the
+// other, and whether addr is in any.
 func (a *Arena) bytes(addr, n uint64) (b []byte, in bool) {
-	r := a.at(addr)
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	r := a.find(addr)
 	if r == nil {
 		return nil, false
 	}
 	off := addr - r.Base
-	if n > uint64(len(r.Data))-off {
-		return nil, true
+	if n <= uint64(len(r.Data))-off {
+		return r.Data[off : off+n : off+n], true
 	}
-	return r.Data[off : off+n : off+n], true
+	for at := r; at != nil && at.kind == mappedMemory; {
+		end := at.Base + uint64(len(at.Data))
+		if end-addr >= n {
+			return a.dev[r.off+off : r.off+off+n : r.off+off+n], true
+		}
+		if at = a.find(end); at != nil && at.Base != end {
+			break
+		}
+	}
+	return nil, true
 }
 
 // Alloc implements [emu.Allocator]: variables of modules, and the device's malloc.
@@ -342,6 +354,60 @@ func (a *Arena) wipe(off, size uint64) {
 	}
 }
 
+// hold takes memory that has no address yet, and leave gives it back.
+func (a *Arena) hold(size uint64) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if size > a.limit || a.used > a.limit-size {
+		return false
+	}
+	a.used += size
+	return true
+}
+
+func (a *Arena) leave(size uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.used -= size
+}
+
+// reserve reserves device addresses, at which there is nothing until something is mapped there.
+func (a *Arena) reserve(size, align uint64) (addr uint64, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	off, ok := a.device.take(size, align)
+	return a.device.base + off, ok
+}
+
+// unreserve gives them back.
+func (a *Arena) unreserve(addr uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.device.give(addr - a.device.base)
+}
+
+// mapAt has memory that is held at reserved addresses, all zero.
+func (a *Arena) mapAt(addr, size uint64, dev int) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	off := addr - a.device.base
+	if unix.Mprotect(a.dev[off:off+size], unix.PROT_READ|unix.PROT_WRITE) != nil {
+		return false
+	}
+	a.insert(&region{Region: emu.Region{Base: addr, Data: a.dev[off : off+size : off+size], Name: userAllocation}, kind: mappedMemory, off: off, span: size, dev: dev})
+	return true
+}
+
+// unmap takes it away.
+func (a *Arena) unmap(addr, size uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if i, ok := slices.BinarySearchFunc(a.regions, addr, (*region).compare); ok {
+		a.regions = slices.Delete(a.regions, i, i+1)
+		a.wipe(addr-a.device.base, size)
+	}
+}
+
 // adopt makes a region of the program's own pages [addr, addr+size), whose
 // content goes to the file. base and size need not be multiples of pages.
 func (a *Arena) adopt(addr, size uint64) (*region, error) {
@@ -373,7 +439,7 @@ func (p *Process) Allocations() (list []emu.Region) {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
 	for _, r := range a.regions {
-		if r.Name == userAllocation && (r.kind == deviceMemory || r.kind == managedMemory) {
+		if r.Name == userAllocation && (r.kind == deviceMemory || r.kind == managedMemory || r.kind == mappedMemory) {
 			list = append(list, r.Region)
 		}
 	}

@@ -144,13 +144,13 @@ func (c *call) destroy(x *cudaContext) {
 	}
 }
 
-// freeMemoryOf gives back what the program allocated on a device.
+// freeMemoryOf gives back what the program allocated on a device. Memory that it has mapped is no context's, and stays.
 func (c *call) freeMemoryOf(d *device) {
 	a := c.p.arena
 	a.mu.RLock()
 	var rs []*region
 	for _, r := range a.regions {
-		if r.dev == d.ordinal && r.Name == userAllocation {
+		if r.dev == d.ordinal && r.Name == userAllocation && r.kind != mappedMemory {
 			rs = append(rs, r)
 		}
 	}

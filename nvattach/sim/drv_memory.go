@@ -141,7 +141,7 @@ func (c *call) pointerAttribute(out uint64, id uint32, ptr uint64) result {
 	case 3: // device pointer
 		c.put64(out, ptr)
 	case 4: // host pointer
-		if m.kind == deviceMemory {
+		if m.kind == deviceMemory || m.kind == mappedMemory {
 			return errInvalidValue
 		}
 		c.put64(out, ptr)

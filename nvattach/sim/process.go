@@ -60,25 +60,27 @@ type Process struct {
 	// mu guards what is below. It is held during a call, except while the call
 	// waits for streams: what was read before a wait has to be looked at again after it, since
 	// another thread may have destroyed it.
-	mu       sync.Mutex
-	cur      *call              // that holds mu
-	libs     [3]uint64          // where the stubs are
-	objects  map[uint64]any     // by handle: *cudaContext, *module, *function, *stream, *event, *graph, …
-	next     uint64             // handle; never one that was used before
-	threads  map[uint64]*thread // by the library's id of them
-	devices  []*device
-	inited   bool
-	poisoned bool // forked from a process that used CUDA
-	rt       runtimeState
-	strings  map[string]uint64      // that were put into the program's memory, see text
-	imageOf  map[*ptx.File][32]byte // the hash of the image that a file was picked from
-	linked   map[uint64][]*ptx.File // by the image that a linker returned
-	strTop   uint64                 // free part of the last page of strings
-	strEnd   uint64
-	printf   printfBuffer
-	pool     pool // the default one
-	ctx      context.Context
-	cancel   context.CancelFunc
+	mu        sync.Mutex
+	cur       *call              // that holds mu
+	libs      [3]uint64          // where the stubs are
+	objects   map[uint64]any     // by handle: *cudaContext, *module, *function, *stream, *event, *graph, …
+	next      uint64             // handle; never one that was used before
+	threads   map[uint64]*thread // by the library's id of them
+	devices   []*device
+	inited    bool
+	poisoned  bool // forked from a process that used CUDA
+	rt        runtimeState
+	strings   map[string]uint64      // that were put into the program's memory, see text
+	imageOf   map[*ptx.File][32]byte // the hash of the image that a file was picked from
+	linked    map[uint64][]*ptx.File // by the image that a linker returned
+	strTop    uint64                 // free part of the last page of strings
+	strEnd    uint64
+	printf    printfBuffer
+	pool      pool              // the default one
+	reserved  map[uint64]uint64 // addresses that the program maps memory at: their beginning, and how many
+	physicals []*physical       // that memory
+	ctx       context.Context
+	cancel    context.CancelFunc
 }
 
 // A thread is a thread of a program, as CUDA sees it: what CUDA keeps in thread-local

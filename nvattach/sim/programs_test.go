@@ -100,7 +100,7 @@ func (r *ran) kernel(t testing.TB, name string) sim.KernelStat {
 }
 
 func TestDriverPrograms(t *testing.T) {
-	for _, name := range []string{"drv_vectoradd", "drv_library", "drv_graph", "drv_link", "drv_fork", "drv_errors", "drv_times"} {
+	for _, name := range []string{"drv_vectoradd", "drv_library", "drv_graph", "drv_link", "drv_fork", "drv_errors", "drv_times", "mapped"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := run(t, nil, nil, buildC(t, name))

@@ -204,7 +204,7 @@ func (c *call) pointerAttributes(lib int) result {
 	if m != nil && m.kind != internalMemory {
 		dev = uint32(m.dev)
 		switch m.kind {
-		case deviceMemory:
+		case deviceMemory, mappedMemory:
 			kind = 2
 		case managedMemory:
 			kind = 3
@@ -213,7 +213,7 @@ func (c *call) pointerAttributes(lib int) result {
 		}
 		binary.LittleEndian.PutUint64(b[8:], ptr)
 	}
-	if m == nil || m.kind != deviceMemory {
+	if m == nil || m.kind != deviceMemory && m.kind != mappedMemory {
 		binary.LittleEndian.PutUint64(b[16:], ptr)
 	}
 	binary.LittleEndian.PutUint32(b, kind)

@@ -51,6 +51,18 @@ typedef struct CUkern_st *CUkernel;
 	X(cuFuncGetName, (const char **, CUfunction))                                                                        \
 	X(cuMemAlloc_v2, (CUdeviceptr *, size_t))                                                                            \
 	X(cuMemAllocManaged, (CUdeviceptr *, size_t, unsigned))                                                              \
+	X(cuMemAllocPitch_v2, (CUdeviceptr *, size_t *, size_t, size_t, unsigned))                                           \
+	X(cuMemAllocAsync, (CUdeviceptr *, size_t, CUstream))                                                                \
+	X(cuMemFreeAsync, (CUdeviceptr, CUstream))                                                                           \
+	X(cuMemGetAllocationGranularity, (size_t *, const void *, int))                                                      \
+	X(cuMemAddressReserve, (CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long))                             \
+	X(cuMemAddressFree, (CUdeviceptr, size_t))                                                                           \
+	X(cuMemCreate, (unsigned long long *, size_t, const void *, unsigned long long))                                     \
+	X(cuMemRelease, (unsigned long long))                                                                                \
+	X(cuMemRetainAllocationHandle, (unsigned long long *, void *))                                                       \
+	X(cuMemMap, (CUdeviceptr, size_t, size_t, unsigned long long, unsigned long long))                                   \
+	X(cuMemUnmap, (CUdeviceptr, size_t))                                                                                 \
+	X(cuMemSetAccess, (CUdeviceptr, size_t, const void *, size_t))                                                       \
 	X(cuMemFree_v2, (CUdeviceptr))                                                                                       \
 	X(cuMemGetInfo_v2, (size_t *, size_t *))                                                                             \
 	X(cuMemcpyHtoD_v2, (CUdeviceptr, const void *, size_t))                                                              \
