@@ -22,11 +22,15 @@ import (
 
 // stackFlag is --stacks=CALLS,…: a group of calls, or functions by their names, and of how many
 // calls one has its stack recorded.
-type stackFlag struct{ list []stackRule }
+type stackFlag struct {
+	list []stackRule
+	// runtime has the runtime's functions be meant by groups, too: that of a simulated GPU calls no driver.
+	runtime bool
+}
 
 // stackRule is one of them.
 type stackRule struct {
-	what  string // a word of stackGroups, or a pattern
+	what  string // a word of stackGroups, or a pattern; of a program also "alloc:PATTERN" and "free:PATTERN"
 	every uint32 // 0: as often as costs little
 	each  bool   // of a program of -e: every call counts
 }
@@ -35,6 +39,7 @@ type stackRule struct {
 // but for failures, which are of any library.
 var stackGroups = map[string]func(m api.Module, name string) bool{
 	"alloc": api.Allocates,
+	"free":  api.Frees,
 	"sync": func(m api.Module, name string) bool {
 		return m.Library == api.Driver && strings.Contains(name, "Synchronize")
 	},
@@ -58,7 +63,7 @@ func (f *stackFlag) Set(list string) error {
 			r.every = uint32(n)
 		}
 		if _, err := path.Match(what, ""); err != nil || what == "" {
-			return fmt.Errorf("%q: want alloc, sync, launch, failed, or the name of a function, with * for any part of it", word)
+			return fmt.Errorf("%q: want alloc, free, sync, launch, failed, or the name of a function, with * for any part of it", word)
 		}
 		if stackGroups[what] == nil && !strings.ContainsAny(what, "*?[") && api.MatchSymbol(what) == api.Unknown {
 			return fmt.Errorf("%q: CUDA's libraries have no function of that name%s", what, ioctl.Suggest(what, maps.Keys(stackGroups)))
@@ -95,12 +100,15 @@ const (
 // wants says at which of a function's calls stacks are recorded.
 func (f *stackFlag) wants(m api.Module, name string) (s calls.Stop) {
 	for _, r := range f.list {
-		group := stackGroups[r.what]
-		if group == nil {
-			if ok, _ := path.Match(r.what, name); !ok {
-				continue
-			}
-		} else if !group(m, name) {
+		what, pattern, divided := strings.Cut(r.what, ":")
+		group := stackGroups[what]
+		if !divided {
+			pattern = what
+		}
+		if ok, _ := path.Match(pattern, name); !ok && (group == nil || divided) {
+			continue
+		}
+		if group != nil && (!group(m, name) || m.Library == api.Runtime && !f.runtime && what != "failed") {
 			continue
 		}
 		rate := agent.Rate{Every: r.every}

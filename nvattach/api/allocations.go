@@ -17,25 +17,6 @@ const (
 	largest  = 10
 )
 
-// allocators are functions of the driver that allocate memory of a GPU, with the parameters that
-// are its size and where its address, or handle, is put; frees give it back.
-var (
-	allocators = map[string][2]string{
-		"cuMemAlloc": {"bytesize", "dptr"}, "cuMemAllocManaged": {"bytesize", "dptr"}, "cuMemAllocAsync": {"bytesize", "dptr"},
-		"cuMemAllocFromPoolAsync": {"bytesize", "dptr"}, "cuMemCreate": {"size", "handle"},
-	}
-	frees = map[string]string{"cuMemFree": "dptr", "cuMemFreeAsync": "dptr", "cuMemRelease": "handle"}
-)
-
-// stemOf is a function's name without what tells versions apart.
-func stemOf(name string) string { return strings.TrimSuffix(baseName(name), "_v2") }
-
-// Allocates reports whether a function of the driver allocates memory of a GPU.
-func Allocates(m Module, name string) bool {
-	_, ok := allocators[stemOf(name)]
-	return ok && m.Library == Driver
-}
-
 // LineMemory is what a line of a program has allocated on GPUs.
 type LineMemory struct {
 	Line  string `json:"line"` // "train.py:35 forward"; "" where stacks are not recorded
@@ -143,11 +124,15 @@ func (a *Allocations) Add(ev *traces.Event, f *Frame) {
 }
 
 func (a *Allocations) returned(ev *traces.Event, f *Frame) {
-	const outOfMemory = 2 // CUDA_ERROR_OUT_OF_MEMORY
-	m, ok := f.Memory(ev)
-	if !ok {
-		return
+	for _, m := range f.Memory() {
+		if !m.Host {
+			a.change(ev, f, &m)
+		}
 	}
+}
+
+func (a *Allocations) change(ev *traces.Event, f *Frame, m *MemoryChange) {
+	const outOfMemory = 2 // CUDA_ERROR_OUT_OF_MEMORY, cudaErrorMemoryAllocation
 	if m.Freed {
 		a.free(allocation{ev.PID, m.Addr})
 		return
@@ -169,39 +154,6 @@ func (a *Allocations) returned(ev *traces.Event, f *Frame) {
 		l.Most = max(l.Most, l.Live)
 		a.bytes += m.Size
 	}
-}
-
-// MemoryChange is what a call of the driver did to the memory of a GPU.
-type MemoryChange struct {
-	Addr   uint64 // address or handle; 0: it is not known
-	Size   uint64 // of an allocation, bytes
-	Freed  bool   // it was given back; else allocated
-	Failed bool   // it was not
-}
-
-// Memory says what a call did whose return is ev; ok is false where it is none that allocates or frees
-// memory, or a free that failed.
-func (f *Frame) Memory(ev *traces.Event) (m MemoryChange, ok bool) {
-	if f.Module.Library != Driver || ev.Flags&traces.FlagUnfinished != 0 || f.purpose != Allocating {
-		return m, false
-	}
-	stem := stemOf(f.Name)
-	if param, ok := frees[stem]; ok {
-		m.Freed = true
-		m.Addr, ok = f.Arg(param, ev)
-		return m, ok && int32(ev.Ret) == 0
-	}
-	params, ok := allocators[stem]
-	if !ok {
-		return m, false
-	}
-	if m.Size, ok = f.Arg(params[0], ev); !ok {
-		return m, false
-	}
-	if m.Failed = int32(ev.Ret) != 0; !m.Failed {
-		m.Addr, _ = f.Arg(params[1], ev) // 0: it could not be read
-	}
-	return m, true
 }
 
 func (a *Allocations) line(line string) *LineMemory {

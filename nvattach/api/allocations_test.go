@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"nvtrace/traces"
 )
@@ -121,5 +122,91 @@ func TestAllocationsInside(t *testing.T) {
 	}
 	if d := cmp.Diff(want, r.Lines); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// TestMapped: memory that is mapped is given back when nobody holds its handle and it is mapped nowhere;
+// pitches, and memory of the host, have their sizes; the runtime counts where it has no driver.
+func TestMapped(t *testing.T) {
+	tracker := NewTracker()
+	now := int64(0)
+	add := func(path string, ev traces.Event) *Frame {
+		now++
+		ev.PID, ev.TID, ev.FD, ev.Path, ev.Time = 1, 2, -1, path, now
+		return tracker.Add(&ev)
+	}
+	const driver, runtime = "libcuda.so.1", "libcudart.so.12"
+	out := func(addr, v uint64) traces.Seg {
+		return traces.Seg{Addr: addr, Len: 8, Out: binary.LittleEndian.AppendUint64(nil, v)}
+	}
+	call := func(path, name string, ret int64, args [6]uint64, mem ...traces.Seg) []MemoryChange {
+		add(path, traces.Event{Kind: traces.KindCall, Name: name, Args: args})
+		return add(path, traces.Event{Kind: traces.KindReturn, Name: name, Ret: ret, Mem: mem}).Memory()
+	}
+	want := func(what string, got []MemoryChange, want ...MemoryChange) {
+		t.Helper()
+		if d := cmp.Diff(want, got, cmpopts.EquateEmpty()); d != "" {
+			t.Errorf("%s (-want +got):\n%s", what, d)
+		}
+	}
+	create := func(handle, size uint64) []MemoryChange {
+		return call(driver, "cuMemCreate", 0, [6]uint64{0x7f00, size}, out(0x7f00, handle))
+	}
+	want("create", create(11, 4096), MemoryChange{Addr: 11, Size: 4096})
+	want("create", create(12, 8192), MemoryChange{Addr: 12, Size: 8192})
+	want("map", call(driver, "cuMemMap", 0, [6]uint64{0x10000, 4096, 0, 11}))
+	want("map", call(driver, "cuMemMap", 0, [6]uint64{0x11000, 8192, 0, 12}))
+	want("a release of what is mapped", call(driver, "cuMemRelease", 0, [6]uint64{11}))
+	want("retain", call(driver, "cuMemRetainAllocationHandle", 0, [6]uint64{0x7f00, 0x11000}, out(0x7f00, 12)))
+	want("an unmap that fails", call(driver, "cuMemUnmap", 1, [6]uint64{0x10000, 12288}))
+	want("unmap", call(driver, "cuMemUnmap", 0, [6]uint64{0x10000, 12288}), MemoryChange{Addr: 11, Size: 4096, Freed: true})
+	want("release", call(driver, "cuMemRelease", 0, [6]uint64{12}))
+	want("the last release", call(driver, "cuMemRelease", 0, [6]uint64{12}), MemoryChange{Addr: 12, Size: 8192, Freed: true})
+	want("a release of what was not seen", call(driver, "cuMemRelease", 0, [6]uint64{99}), MemoryChange{Addr: 99, Freed: true})
+	want("create", create(13, 4096), MemoryChange{Addr: 13, Size: 4096})
+	call(driver, "cuMemMap", 0, [6]uint64{0x10000, 4096, 0, 13})
+	want("unmap", call(driver, "cuMemUnmap", 0, [6]uint64{0x10000, 4096}))
+	want("release", call(driver, "cuMemRelease", 0, [6]uint64{13}), MemoryChange{Addr: 13, Size: 4096, Freed: true})
+
+	pitch := [6]uint64{0x7f00, 0x7f08, 1000, 3, 4}
+	want("pitch", call(driver, "cuMemAllocPitch_v2", 0, pitch, out(0x7f00, 0x20000), out(0x7f08, 1024)), MemoryChange{Addr: 0x20000, Size: 3072})
+	want("a pitch that fails", call(driver, "cuMemAllocPitch_v2", 2, pitch), MemoryChange{Size: 3000, Failed: true})
+	want("pinned", call(driver, "cuMemHostAlloc", 0, [6]uint64{0x7f00, 64}, out(0x7f00, 0x30000)), MemoryChange{Addr: 0x30000, Size: 64, Host: true})
+	want("pinned", call(driver, "cuMemFreeHost", 0, [6]uint64{0x30000}), MemoryChange{Addr: 0x30000, Freed: true, Host: true})
+	want("pool", call(driver, "cuMemAllocFromPoolAsync_ptsz", 0, [6]uint64{0x7f00, 64}, out(0x7f00, 0x40000)), MemoryChange{Addr: 0x40000, Size: 64})
+	want("pool", call(driver, "cuMemFreeAsync_ptsz", 0, [6]uint64{0x40000}), MemoryChange{Addr: 0x40000, Freed: true})
+
+	want("a runtime without driver", call(runtime, "cudaMallocManaged", 0, [6]uint64{0x7f00, 64}, out(0x7f00, 0x50000)), MemoryChange{Addr: 0x50000, Size: 64})
+	want("a runtime without driver", call(runtime, "cudaFree", 0, [6]uint64{0x50000}), MemoryChange{Addr: 0x50000, Freed: true})
+	want("nothing", call(runtime, "cudaFree", 0, [6]uint64{}))
+	add(runtime, traces.Event{Kind: traces.KindCall, Name: "cudaMalloc", Args: [6]uint64{0x7f10, 64}})
+	want("inside", call(driver, "cuMemAlloc_v2", 0, [6]uint64{0x7f00, 512}, out(0x7f00, 0x60000)), MemoryChange{Addr: 0x60000, Size: 512})
+	want("around", add(runtime, traces.Event{Kind: traces.KindReturn, Name: "cudaMalloc", Mem: []traces.Seg{out(0x7f10, 0x60000)}}).Memory())
+}
+
+// TestMemoryFunctions: what is said of parameters is so, whatever the version of a function.
+func TestMemoryFunctions(t *testing.T) {
+	seen := 0
+	for _, l := range []Library{Driver, Runtime} {
+		for f := range Functions(l) {
+			stem := stemOf(f.Name)
+			if a, ok := allocators[l][stem]; ok {
+				seen++
+				for _, p := range []string{a.size, a.addr, a.times, a.asked} {
+					if p != "" && f.Param(p) == nil {
+						t.Errorf("%s has no parameter %s", f.Name, p)
+					}
+				}
+			}
+			if p, ok := frees[l][stem]; ok {
+				seen++
+				if p != "" && f.Param(p) == nil {
+					t.Errorf("%s has no parameter %s", f.Name, p)
+				}
+			}
+		}
+	}
+	if least := len(allocators[Driver]) + len(allocators[Runtime]) + len(frees[Driver]) + len(frees[Runtime]); seen < least {
+		t.Errorf("%d functions, want %d at least", seen, least)
 	}
 }

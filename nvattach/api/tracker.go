@@ -44,9 +44,11 @@ type Frame struct {
 	Mark int
 
 	purpose  Purpose
-	launches bool   // a kernel
-	text     []byte // the name that a lookup asks for
-	caller   string // the file that a call of the C library came from, where that is known
+	launches bool           // a kernel
+	inner    bool           // a call inside of it was one that changes memory
+	changes  []MemoryChange // what it did to memory, when it has returned
+	text     []byte         // the name that a lookup asks for
+	caller   string         // the file that a call of the C library came from, where that is known
 }
 
 // Self is the time in the call itself: without the calls directly inside of it,
@@ -82,6 +84,7 @@ type Tracker struct {
 	Names Names // what the handles of kernels stand for
 
 	threads map[threadKey]*callStack
+	mapped  mappings
 	found   map[lookupKey]lookup
 	free    []*Frame
 	ended   []*Frame
@@ -234,7 +237,7 @@ func (t *Tracker) frame() *Frame {
 	}
 	f := t.free[n-1]
 	t.free = t.free[:n-1]
-	*f = Frame{Stack: f.Stack[:0], Note: f.Note[:0], text: f.text[:0]}
+	*f = Frame{Stack: f.Stack[:0], Note: f.Note[:0], text: f.text[:0], changes: f.changes[:0]}
 	return f
 }
 
@@ -327,6 +330,9 @@ func (t *Tracker) ret(key threadKey, ev *traces.Event) *Frame {
 	}
 	t.pop(s, end)
 	t.ended = t.ended[:len(t.ended)-1] // it has its return
+	if f.purpose == Allocating {
+		t.remember(f, ev)
+	}
 	t.returned = f
 	return f
 }

@@ -368,23 +368,24 @@ func (p *Profile) work(ev *traces.Event) {
 	s.Value[valueGPU] += w.Dur
 }
 
-// memory counts what a call, which has returned, did to memory; s is its sample.
-func (p *Profile) memory(f *api.Frame, ev *traces.Event, s *profile.Sample) {
-	m, ok := f.Memory(ev)
-	if !ok || m.Failed || m.Addr == 0 || p.At > 0 && f.Start > p.At {
-		return
+// memory counts what a call, which has returned, did to memory of GPUs; s is its sample.
+func (p *Profile) memory(f *api.Frame, s *profile.Sample) {
+	for _, m := range f.Memory() {
+		if m.Failed || m.Host || m.Addr == 0 || p.At > 0 && f.Start > p.At {
+			continue
+		}
+		k := memoryKey{f.PID, m.Addr}
+		if old, known := p.live[k]; known {
+			old.sample.Value[valueLive] -= int64(old.bytes)
+			delete(p.live, k)
+		}
+		if m.Freed || s == nil || len(p.live) >= maxMaps || m.Size > math.MaxInt64/maxMaps {
+			continue
+		}
+		p.live[k] = liveMemory{s, m.Size}
+		s.Value[valueLive] += int64(m.Size)
+		s.Value[valueAllocated] = addBytes(s.Value[valueAllocated], m.Size)
 	}
-	k := memoryKey{f.PID, m.Addr}
-	if old, known := p.live[k]; known {
-		old.sample.Value[valueLive] -= int64(old.bytes)
-		delete(p.live, k)
-	}
-	if m.Freed || s == nil || len(p.live) >= maxMaps || m.Size > math.MaxInt64/maxMaps {
-		return
-	}
-	p.live[k] = liveMemory{s, m.Size}
-	s.Value[valueLive] += int64(m.Size)
-	s.Value[valueAllocated] = addBytes(s.Value[valueAllocated], m.Size)
 }
 
 // appendStack appends the frames of a stack, the innermost first.
@@ -414,7 +415,7 @@ func (p *Profile) library(ev *traces.Event, wanted bool) {
 func (p *Profile) endCall(f *api.Frame, ev *traces.Event, returned bool) {
 	if f.Mark&markWanted == 0 {
 		if returned {
-			p.memory(f, ev, nil)
+			p.memory(f, nil)
 		}
 		return
 	}
@@ -447,6 +448,6 @@ func (p *Profile) endCall(f *api.Frame, ev *traces.Event, returned bool) {
 	s.Value[valueCalls]++
 	s.Value[valueTime] += f.Self()
 	if returned {
-		p.memory(f, ev, s)
+		p.memory(f, s)
 	}
 }

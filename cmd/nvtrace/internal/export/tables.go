@@ -709,8 +709,10 @@ func (t *Tables) end(f *api.Frame, ev *traces.Event) {
 	}
 	if returned {
 		r.result = f.Function.ResultName(ev.Ret)
-		if m, ok := f.Memory(ev); ok && !m.Failed && !m.Freed {
-			r.allocated = int64(min(m.Size, math.MaxInt64))
+		for _, m := range f.Memory() {
+			if !m.Failed && !m.Freed && !m.Host {
+				r.allocated = int64(min(m.Size, math.MaxInt64))
+			}
 		}
 	}
 	t.calls.add(&r, len(r.description))
