@@ -50,7 +50,7 @@ func listVerb(e *env, args, command []string) int {
 	switch kind {
 	case "kernel", "kernret", "mem", "block", "launch":
 		err = l.kernels(files)
-	case "api", "apiret":
+	case "api", "apiret", "alloc", "free":
 		l.functions()
 	case "ioctl":
 		l.ioctls()
@@ -155,6 +155,10 @@ func countOf(n int, what string) string {
 func (l *listing) functions() {
 	for _, lib := range api.Libraries() {
 		for f := range api.Functions(lib) {
+			module := api.Module{Library: lib}
+			if l.kind == "alloc" && !api.Allocates(module, f.Name) || l.kind == "free" && !api.Frees(module, f.Name) {
+				continue
+			}
 			l.all = append(l.all, f.Name)
 			if !nvattach.Glob(l.glob, f.Name) {
 				continue

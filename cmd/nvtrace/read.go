@@ -149,7 +149,7 @@ func logVerb(e *env, args, command []string) int {
 	case err != nil:
 		return e.fail(exitUsage, "%v", err)
 	case sf.object() != nil:
-		return e.fail(exitUsage, "log: a recording has no kernels that run: only ioctl, api, apiret, launch, BEGIN and END can be probed in one")
+		return e.fail(exitUsage, "log: a recording has no kernels that run: only ioctl, api, apiret, alloc, free, launch, BEGIN and END can be probed in one")
 	case sf.program != nil:
 		sink.onHost(sf.program, &r.Header, func(text string) { fmt.Fprint(e.stdout, text) })
 		af.none = true

@@ -97,7 +97,7 @@ func newRunFlags(e *env) *runFlags {
 	f.set.StringVar(&f.fast, "fast", "auto", "record ioctls inside the program, without stops, `WHEN` auto: where it can be done; off: never")
 	f.api.register(f.set, "record the calls of CUDA's libraries, and show them with the ioctls they cause; =`LIBRARIES` driver,runtime,cublas,…; queries such as cudaGetDevice are only counted, with =all they are recorded, with =count every call is only counted")
 	f.set.StringVar(&f.gpuTimes, "gpu-times", "off", "record when GPUs ran kernels, graphs, copies and sets, `HOW`: events, by an event of the driver behind each; probe, kernels by a probe in each, also those in graphs; auto: by events, and by probes in kernels that get programs anyway (--attach, -e); off. Implies --api")
-	f.set.Var(&f.stacks, "stacks", "record from where calls were made, functions and lines of Python: `CALLS` alloc, sync, launch, failed, or names such as cuMemcpy*, by commas; with /N at one call in N, else as often as costs 2 %. Implies --api")
+	f.set.Var(&f.stacks, "stacks", "record from where calls were made, functions and lines of Python: `CALLS` alloc, free, sync, launch, failed, or names such as cuMemcpy*, by commas; with /N at one call in N, else as often as costs 2 %. Implies --api")
 	f.set.BoolVar(&f.env, "env", false, "list the environment variables that CUDA's libraries ask for")
 	f.modules.register(f.set)
 	f.set.StringVar(&f.shim, "interpose", "auto", "preload the interposer, a second view of what is loaded, `WHEN` auto: with --modules; off: never; only: instead of ptrace, which records images and nothing else")
@@ -561,6 +561,10 @@ func (f *runFlags) recorded() (libraries api.Selection) {
 		libraries = libraries.With(api.Driver)
 	}
 	libraries |= f.stacks.libraries()
+	p := f.attach.scripts.program
+	if f.sim.gpu.set && (f.stat || f.top || f.stacks.given() || p != nil && p.OfMemory()) { // whose runtime calls no driver
+		libraries = libraries.With(api.Runtime)
+	}
 	if f.env {
 		libraries = libraries.With(api.Driver).With(api.LibC)
 	}
@@ -593,6 +597,7 @@ func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
 		list = append(list, record.Extension{Handler: h, Finish: h.finish})
 	}
 	wanted := s.f.stacks
+	wanted.runtime = s.sim != nil
 	at := newStacks(r, wanted.given() || s.f.attach.scripts.native())
 	for _, name := range s.f.attach.scripts.stacksAt() {
 		wanted.list = append(slices.Clip(wanted.list), stackRule{what: name, each: true})

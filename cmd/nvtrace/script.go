@@ -151,7 +151,32 @@ func wantedLibraries(p *script.Program) (libs api.Selection, err error) {
 			return 0, fmt.Errorf("api:%s: CUDA's libraries have no function of that name%s", glob, ioctl.Suggest(glob, slices.Values(all)))
 		}
 	}
+	for _, kind := range []string{"alloc", "free"} {
+		for _, glob := range p.Wants(kind) {
+			libs = libs.With(api.Driver)
+			if all := memoryFunctions(kind); !slices.ContainsFunc(all, func(name string) bool { return nvattach.Glob(glob, name) }) {
+				hint := ioctl.Suggest(glob, slices.Values(all))
+				if hint == "" {
+					hint = fmt.Sprintf("; nvtrace list '%s:*' lists those there are", kind)
+				}
+				return 0, fmt.Errorf("%s:%s: there is no such function%s", kind, glob, hint)
+			}
+		}
+	}
 	return libs, nil
+}
+
+// memoryFunctions returns those that probes of a kind are at: alloc, or free.
+func memoryFunctions(kind string) (names []string) {
+	is := map[string]func(api.Module, string) bool{"alloc": api.Allocates, "free": api.Frees}[kind]
+	for _, l := range []api.Library{api.Driver, api.Runtime} {
+		for f := range api.Functions(l) {
+			if is(api.Module{Library: l}, f.Name) {
+				names = append(names, f.Name)
+			}
+		}
+	}
+	return names
 }
 
 // object returns what goes into kernels, nil if there is nothing.
@@ -228,7 +253,7 @@ func scriptCommand(words []string) (args, command []string) {
 type hostScript struct {
 	runner                    *script.Runner
 	ioctls, calls, rets, runs bool // what there are probes at
-	images                    bool
+	images, memory            bool
 	places                    []string // that probes are at
 	show                      func(text string)
 	programs                  map[int32]string     // that processes run
@@ -244,7 +269,7 @@ type hostScript struct {
 // the header of the recording that the events are from, nil: the processes run.
 func (s *logSink) onHost(p *script.Program, of *traces.Header, show func(text string)) {
 	wants := func(kind string) bool { return len(p.Wants(kind)) > 0 }
-	h := &hostScript{ioctls: wants("ioctl"), calls: wants("api"), rets: wants("apiret"), runs: wants("launch"), images: wants("image"), places: p.HostPlaces(), show: show, programs: make(map[int32]string), ranks: make(map[int32]int), rank: proc.NoRank, stacks: make(map[int32]calledFrom)}
+	h := &hostScript{ioctls: wants("ioctl"), calls: wants("api"), rets: wants("apiret"), runs: wants("launch"), images: wants("image"), memory: p.OfMemory(), places: p.HostPlaces(), show: show, programs: make(map[int32]string), ranks: make(map[int32]int), rank: proc.NoRank, stacks: make(map[int32]calledFrom)}
 	if of != nil {
 		h.ranks = nil
 		if text, ok := record.Rank(of); ok {
@@ -307,10 +332,10 @@ func (h *hostScript) event(ev *traces.Event, c *ioctl.Call, d *ioctl.Decoder, a 
 		x.Kind, x.Name, x.Library = "image", ev.Name, ev.Path
 		x.Format, x.Size, x.File = ev.Image.Format, ev.Image.Size, ev.Image.File
 		h.put(h.runner.Event(&x))
-	case ev.Kind == traces.KindStack && h.rets:
+	case ev.Kind == traces.KindStack && (h.rets || h.memory):
 		frames := ev.Stack()
 		keep(h.stacks, ev.TID, calledFrom{ev.Name, pythonText(frames), nativeText(frames)})
-	case ev.Kind == traces.KindReturn && f != nil && h.rets:
+	case ev.Kind == traces.KindReturn && f != nil && (h.rets || h.memory):
 		if from, ok := h.stacks[ev.TID]; ok && from.function == f.Name {
 			x.PyStack, x.UStack = from.python, from.native
 			delete(h.stacks, ev.TID)
@@ -318,7 +343,18 @@ func (h *hostScript) event(ev *traces.Event, c *ioctl.Call, d *ioctl.Decoder, a 
 		x.Kind, x.Name, x.Library = "apiret", f.Name, f.LibraryName()
 		x.Status, x.Failed = c.Returned.Name, c.Returned.Failed
 		x.Arg, x.Text = argsOf(f, ev)
-		h.put(h.runner.Event(&x))
+		if h.rets {
+			h.put(h.runner.Event(&x))
+		}
+		if h.memory {
+			for _, m := range f.Memory() {
+				if x.Kind = "alloc"; m.Freed {
+					x.Kind = "free"
+				}
+				x.Size, x.Addr, x.Pinned = int64(m.Size), m.Addr, m.Host
+				h.put(h.runner.Event(&x))
+			}
+		}
 	}
 }
 
@@ -412,13 +448,16 @@ func (h *hostScript) tick(now time.Time) {
 
 // finish runs END and shows the maps, and tells if there was nothing that probes are at.
 func (h *hostScript) finish(notice func(string)) {
+	if h.ranks != nil { // what runs may have been silent for a while
+		h.tick(time.Now())
+	}
 	h.put(h.runner.End())
 	if h.runner.Ran() {
 		return
 	}
 	why := []string{"nothing happened that these probes are at: " + someOf(h.places, 4)}
 	for _, p := range h.places {
-		if kind, name, _ := strings.Cut(p, ":"); kind == "api" || kind == "apiret" {
+		if kind, name, _ := strings.Cut(p, ":"); kind == "api" || kind == "apiret" || kind == "alloc" || kind == "free" {
 			if newest := newestOf(name); newest != "" {
 				why = append(why, fmt.Sprintf("programs that say %s in their source call %s, by CUDA's headers: %s:%s*", name, newest, kind, name))
 			}

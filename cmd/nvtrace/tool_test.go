@@ -122,9 +122,12 @@ func wantOfTools() map[string][]string {
 		"synccost":  {`1 \d+ \d+ \d+ cuCtxSynchronize`, `2 \d+ \d+ \d+ cuStreamSynchronize`, `3 \d+ \d+ \d+ cuMemcpyHtoD_v2`},
 		"allocs": {
 			`@allocations\[cuMemAlloc_v2, 4096\]: 2`, `@allocations\[cuMemAlloc_v2, 12288\]: 1`, `@frees\[cuMemFree_v2\]: 2`,
-			`@live\[\d+\]: 20480`, `@most\[\d+\]: 1077248`, `@bytes\[cuMemAlloc_v2\]: 1077248`,
+			`@allocations\[cuMemHostAlloc, 1048576\]: 1`, `@live\[\d+\]: 20480`, `@most\[\d+\]: 1077248`, `@bytes\[cuMemAlloc_v2\]: 1077248`,
 		},
-		"leaks":    {`4096 \d+ 0x[0-9a-f]+ of process \d+: main < .*`, `12288 \d+ 0x[0-9a-f]+ of process \d+: main < .*`, `@by\[main < .*\]: 20480`, `20480 bytes in 3 allocations`, `@not_freed\[4096\]: 2`},
+		"leaks": {
+			`4096 \d+ 0x[0-9a-f]+ of process \d+, by cuMemAlloc_v2: main < .*`, `12288 \d+ 0x[0-9a-f]+ of process \d+, by cuMemAlloc_v2: main < .*`, `@by\[main < .*\]: 20480`,
+			`20480 bytes in 3 allocations`, `@not_freed\[4096\]: 2`,
+		},
 		"h2d":      {`@bytes\[cuMemcpyHtoD_v2, pinned\]: 65536`, `@bytes\[cuMemcpyHtoD_v2, pageable\]: 1049576`, `\[64K, 128K\) 1 .*`, `\[1M, 2M\) 1 .*`},
 		"jit":      {`1 \d+ \d+ cuModuleLoadData`, `@images\[ptx, cuModuleLoadData, .*patterns\]: 1`, `@bytes\[ptx\]: \d+`},
 		"ioctltop": {`CALLS TOTAL us LONGEST us CALL`}, // the simulated GPU has no device; see TestToolOnRecording
@@ -190,7 +193,38 @@ func TestTools(t *testing.T) {
 		})
 	}
 	t.Run("leaks between moments", func(t *testing.T) {
-		hold(t, run(t, "leaks", "1h"), `0 bytes in 0 allocations`)
+		const left = "20480 bytes in 3 allocations"
+		got := run(t, "leaks", "1h", "2h")
+		hold(t, got, `ended after \d+ ms, before the first moment, 3600000 ms: what follows was allocated from the start on, and not freed at the end`)
+		hold(t, got, left)
+		got = run(t, "leaks", "1us", "1h")
+		hold(t, got, `ended after \d+ ms, before the second moment, 3600000 ms: what follows was not freed at the end`)
+		hold(t, got, left)
+		if got = run(t, "leaks", "1us", "2us"); strings.Contains(got, "ended after") {
+			t.Error(got)
+		}
+		hold(t, got, `0 bytes in 0 allocations`)
+	})
+	t.Run("mapped", func(t *testing.T) {
+		patterns = filepath.Join(dir, "mapped")
+		if !compileVictim(t, "../../nvattach/sim/testdata/mapped.c", patterns) {
+			t.Skip("no gcc")
+		}
+		got := run(t, "leaks")
+		for _, w := range []string{
+			`3072 \d+ 0x[0-9a-f]+ of process \d+, by cuMemAllocPitch_v2: main < .*`, `8192 \d+ 0x[0-9a-f]+ of process \d+, by cuMemHostAlloc: main < .*`,
+			`2097152 \d+ 0x[0-9a-f]+ of process \d+, by cuMemCreate: main < .*`, `2108416 bytes in 3 allocations`,
+		} {
+			hold(t, got, w)
+		}
+		got = run(t, "allocs")
+		for _, w := range []string{
+			`@allocations\[cuMemCreate, 4194304\]: 1`, `@allocations\[cuMemCreate, 2097152\]: 3`, `@allocations\[cuMemAllocAsync, 4096\]: 1`, `@allocations\[cuMemAllocManaged, 12288\]: 1`,
+			`@allocations\[cuMemHostAlloc, 8192\]: 1`, `@live\[\d+\]: 2100224`, `@most\[\d+\]: 6291456`, `@frees\[cuMemUnmap\]: 2`, `@frees\[cuMemRelease\]: 1`,
+		} {
+			hold(t, got, w)
+		}
+		hold(t, run(t, "oom"), `\d+ ms: process \d+: cuMemCreate of 1000 bytes: CUDA_ERROR_INVALID_VALUE, with 0 bytes in 0 allocations`)
 	})
 }
 

@@ -22,11 +22,13 @@ type checker struct {
 	probe  *probe
 	final  bool // every map is known: the second time
 	inStr  bool // in the argument of str
+	events bool // there are probes on the host, and so it is known what the time is
 }
 
 // check checks the probes twice: what a map holds may be said behind where it is read.
 func (p *parser) check(probes []*probe) []*mapInfo {
 	c := &checker{parser: p, maps: make(map[string]*mapInfo)}
+	c.events = slices.ContainsFunc(probes, func(b *probe) bool { return b.side == sideEvents })
 	// What END reads, the others have filled, wherever it stands.
 	inOrder := slices.SortedStableFunc(slices.Values(probes), func(a, b *probe) int { return cmp.Compare(a.last(), b.last()) })
 	for _, c.final = range []bool{false, true} {
@@ -542,6 +544,10 @@ func (c *checker) name(x *nameRef) {
 		c.callName(x)
 		return
 	case sideEnds:
+		if host := hostBuiltin(x.name); c.events && (x.name == "nsecs" || x.name == "elapsed") {
+			x.host, x.t = host, host.Type
+			return
+		}
 		if _, isArg := argument(x.name); builtin(x.name) != nil || hostBuiltin(x.name) != nil || isArg {
 			c.fail(x.span, "%s is known at probes only, not in %s", x.name, c.probe.points[0].host)
 		}
@@ -664,7 +670,7 @@ func (c *checker) hostName(x *nameRef) {
 	for i := range c.probe.points {
 		k := c.probe.points[i].event.Name
 		switch {
-		case isArg && (k == "ioctl" || k == "apiret"):
+		case isArg && k != "api" && k != "launch":
 			c.fail(x.span, "%s is not known at %s, but at api and launch", x.name, k)
 		case isArg:
 		case x.host == nil:
@@ -689,7 +695,11 @@ func (c *checker) hostName(x *nameRef) {
 	if x.name == "pystack" || x.name == "ustack" {
 		c.native = c.native || x.name == "ustack"
 		for i := range c.probe.points {
-			c.stacksAt = append(c.stacksAt, c.probe.points[i].glob)
+			at := c.probe.points[i].glob
+			if k := c.probe.points[i].event.Name; k != "apiret" {
+				at = k + ":" + at
+			}
+			c.stacksAt = append(c.stacksAt, at)
 		}
 	}
 }

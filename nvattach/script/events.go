@@ -12,6 +12,7 @@ type Runner struct {
 	in   *interp
 	next map[*probe]int64 // when intervals run
 	ran  bool             // a probe at an event
+	last int64            // when the latest event was, or interval
 }
 
 // Wants returns the patterns of a kind of probes on the host.
@@ -25,6 +26,9 @@ func (p *Program) Wants(kind string) (globs []string) {
 	}
 	return globs
 }
+
+// OfMemory reports whether there are probes where memory is allocated or freed.
+func (p *Program) OfMemory() bool { return len(p.Wants("alloc"))+len(p.Wants("free")) > 0 }
 
 // An ArgUse is a place where a program asks for args.NAME.
 type ArgUse struct {
@@ -41,7 +45,8 @@ func (u *ArgUse) Error(reason string) error { return u.l.errorAt(u.at, "%s", rea
 // ArgUses returns the parameters of functions that the program names.
 func (p *Program) ArgUses() []ArgUse { return p.argUses }
 
-// StacksAt returns the patterns of functions whose calls the program asks for stacks of.
+// StacksAt returns the patterns of functions whose calls the program asks for stacks of, with "alloc:" or "free:"
+// before them where these count of those functions only.
 func (p *Program) StacksAt() []string {
 	list := slices.Clone(p.stacksAt)
 	slices.Sort(list)
@@ -59,6 +64,7 @@ func (p *Program) OnHost() bool {
 // NewRunner returns a Runner, and what BEGIN printed, if that is not the kernels'.
 func (p *Program) NewRunner() (*Runner, []Shown) {
 	r := &Runner{p: p, in: &interp{s: newStore(p)}}
+	r.in.name = r.time
 	if p.Object != nil {
 		return r, nil
 	}
@@ -76,8 +82,9 @@ func (p *Program) Every() (every int64) {
 }
 
 // Tick runs the intervals that have come to their ends until now, in nanoseconds since the
-// start, each once, and returns what they print.
+// start, each once, and returns what they print. What nsecs is in END is the latest time it was told.
 func (r *Runner) Tick(now int64) []Shown {
+	r.last = max(r.last, now)
 	if r.p.Object != nil {
 		return nil // they are the session's
 	}
@@ -98,7 +105,7 @@ func (r *Runner) Tick(now int64) []Shown {
 		}
 		r.next[b] = now - now%every + every
 		r.in.out.Reset()
-		r.in.steps = 0
+		r.in.steps, r.in.name = 0, r.time
 		if why := r.in.run(b); why != "" {
 			r.in.out.WriteString("nvtrace: " + why + "\n")
 		}
@@ -151,7 +158,7 @@ func (p *Program) HostPlaces() (list []string) {
 // End runs END, if that is not the kernels', and returns what it printed, and the maps.
 func (r *Runner) End() []Shown {
 	r.in.out.Reset()
-	r.in.steps = 0
+	r.in.steps, r.in.name = 0, r.time
 	var list []Shown
 	if r.p.Object == nil {
 		list = r.in.all(r.p, "END")
@@ -159,6 +166,9 @@ func (r *Runner) End() []Shown {
 	}
 	return r.in.s.shown(sideKernel, sideCalls, sideNone)
 }
+
+// time is a built-in where there is no event: in intervals and in END.
+func (r *Runner) time(x *nameRef) Value { return x.host.of(&Event{Time: r.last}) }
 
 // matches reports whether a pattern names the event.
 func (e *Event) matches(glob string) bool {

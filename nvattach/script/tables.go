@@ -155,6 +155,8 @@ var HostKinds = []HostKind{
 	{Name: "ioctl", Of: "NAME", Doc: "device calls whose name, control command or class matches, when they have returned"},
 	{Name: "api", Of: "FUNCTION", Doc: "calls of functions of CUDA's libraries, when they are entered"},
 	{Name: "apiret", Of: "FUNCTION", Doc: "the same, when they have returned"},
+	{Name: "alloc", Of: "FUNCTION", Doc: "calls that allocate memory for GPUs (cuMemAlloc_v2, cuMemCreate, …; * for all), when they have returned"},
+	{Name: "free", Of: "FUNCTION", Doc: "calls that have given such memory back"},
 	{Name: "launch", Of: "KERNEL", Doc: "launches of kernels, when the call is entered"},
 	{Name: "image", Of: "FORMAT", Doc: "code images that are given to the driver: fatbin, cubin, ptx, archive, nvvm"},
 }
@@ -172,8 +174,8 @@ type Event struct {
 	Failed   bool
 	PID, TID int32
 	Rank     int    // of the process among those of its job, -1: none
-	PyStack  string // at apiret: Python's stack where the call was made
-	UStack   string // at apiret: the functions that made it, among which are lines of Python
+	PyStack  string // at apiret, alloc and free: Python's stack where the call was made
+	UStack   string // likewise: the functions that made it, among which are lines of Python
 	Comm     string // name of the program that the process runs
 	Time     int64  // since the start
 	Duration int64
@@ -185,6 +187,8 @@ type Event struct {
 	Text       func(name string) (text string, ok bool)
 	Format     string // of an image
 	Size       int64
+	Addr       uint64    // of memory
+	Pinned     bool      // it is the host's, page-locked
 	File       string    // that its bytes are in
 	Grid       [3]uint32 // of a launch
 	Block      [3]uint32
@@ -218,29 +222,34 @@ var HostBuiltins = []HostBuiltin{
 	{Name: "name", Type: typeText, Doc: "of the call", of: func(e *Event) Value { return text(e.Name) }},
 	{Name: "sub", Type: typeText, at: []string{"ioctl"}, Doc: "what it is about: control command, class; may be empty", of: func(e *Event) Value { return text(e.Sub) }},
 	{Name: "node", Type: typeText, at: []string{"ioctl"}, Doc: "the device: \"nvidiactl\"", of: func(e *Event) Value { return text(e.Device) }},
-	{Name: "library", Type: typeText, at: []string{"api", "apiret", "launch", "image"}, Doc: "that the function is of; of an image, the file that called the loader", of: func(e *Event) Value { return text(e.Library) }},
+	{Name: "library", Type: typeText, at: []string{"api", "apiret", "alloc", "free", "launch", "image"}, Doc: "that the function is of; of an image, the file that called the loader", of: func(e *Event) Value { return text(e.Library) }},
 	{Name: "format", Type: typeText, at: atImage, Doc: "of the image: \"ptx\", \"fatbin\", …", of: func(e *Event) Value { return text(e.Format) }},
-	{Name: "size", Type: typeInt, at: atImage, Doc: "bytes of the image", of: func(e *Event) Value { return number(e.Size) }},
+	{Name: "size", Type: typeInt, at: []string{"image", "alloc", "free"}, Doc: "bytes of the image, or of the memory; at free known of cuMemRelease and cuMemUnmap, else 0", of: func(e *Event) Value { return number(e.Size) }},
+	{Name: "addr", Type: typeInt, at: atMemory, Doc: "where the memory is; of cuMemCreate, and what frees that, its handle", of: func(e *Event) Value { return number(int64(e.Addr)) }},
+	{Name: "pinned", Type: typeInt, at: atMemory, Doc: "1 if it is page-locked memory of the host (cuMemHostAlloc)", of: func(e *Event) Value { return truthOf(e.Pinned) }},
 	{Name: "file", Type: typeText, at: atImage, Doc: "file that its bytes are in; may be empty", of: func(e *Event) Value { return text(e.File) }},
 	{Name: "kernel", Type: typeText, at: []string{"launch"}, Doc: "name of the kernel", of: func(e *Event) Value { return text(e.kernel()) }},
 	{Name: "stream", Type: typeInt, at: []string{"launch"}, Doc: "handle of the stream", of: func(e *Event) Value { return number(int64(e.Stream)) }},
 	{Name: "nctaid", Type: typeInt, at: atLaunch, Doc: "blocks of the grid; nctaid.x nctaid.y nctaid.z", of: func(e *Event) Value { return product(e.Grid) }},
 	{Name: "ntid", Type: typeInt, at: atLaunch, Doc: "threads of a block; ntid.x ntid.y ntid.z", of: func(e *Event) Value { return product(e.Block) }},
-	{Name: "status", Type: typeText, at: []string{"ioctl", "apiret"}, Doc: "\"NV_OK\", \"CUDA_SUCCESS\", …", of: func(e *Event) Value { return text(e.Status) }},
-	{Name: "failed", Type: typeInt, at: []string{"ioctl", "apiret"}, Doc: "1 if it failed", of: func(e *Event) Value { return truthOf(e.Failed) }},
-	{Name: "retval", Type: typeInt, at: []string{"ioctl", "apiret"}, Doc: "what it returned", of: func(e *Event) Value { return number(e.Ret) }},
-	{Name: "duration", Type: typeInt, at: []string{"ioctl", "apiret"}, Doc: "nanoseconds that it took", of: func(e *Event) Value { return number(e.Duration) }},
-	{Name: "nsecs", Type: typeInt, Doc: "nanoseconds since the start; elapsed is the same", of: func(e *Event) Value { return number(e.Time) }},
+	{Name: "status", Type: typeText, at: atReturn, Doc: "\"NV_OK\", \"CUDA_SUCCESS\", …", of: func(e *Event) Value { return text(e.Status) }},
+	{Name: "failed", Type: typeInt, at: atReturn, Doc: "1 if it failed", of: func(e *Event) Value { return truthOf(e.Failed) }},
+	{Name: "retval", Type: typeInt, at: atReturn, Doc: "what it returned", of: func(e *Event) Value { return number(e.Ret) }},
+	{Name: "duration", Type: typeInt, at: atReturn, Doc: "nanoseconds that it took", of: func(e *Event) Value { return number(e.Duration) }},
+	{Name: "nsecs", Type: typeInt, Doc: "nanoseconds since the start, also in intervals and in END; elapsed is the same", of: func(e *Event) Value { return number(e.Time) }},
 	{Name: "pid", Type: typeInt, Doc: "process", of: func(e *Event) Value { return number(int64(e.PID)) }},
 	{Name: "rank", Type: typeInt, Doc: "rank of the process among those of its job, as mpirun, srun or torchrun told it; -1: none", of: func(e *Event) Value { return number(int64(e.Rank)) }},
-	{Name: "pystack", Type: typeText, at: []string{"apiret"}, Doc: "lines of Python that the call was made from, the innermost eight; empty where there are none. Each call stops its thread for that", of: func(e *Event) Value { return text(e.PyStack) }},
-	{Name: "ustack", Type: typeText, at: []string{"apiret"}, Doc: "the functions that the call was made from, the innermost sixteen, with lines of Python in place of the interpreter's. Each call stops its thread for that", of: func(e *Event) Value { return text(e.UStack) }},
+	{Name: "pystack", Type: typeText, at: atStack, Doc: "lines of Python that the call was made from, the innermost eight; empty where there are none. Each call stops its thread for that", of: func(e *Event) Value { return text(e.PyStack) }},
+	{Name: "ustack", Type: typeText, at: atStack, Doc: "the functions that the call was made from, the innermost sixteen, with lines of Python in place of the interpreter's. Each call stops its thread for that", of: func(e *Event) Value { return text(e.UStack) }},
 	{Name: "comm", Type: typeText, Doc: "name of the program that the process runs", of: func(e *Event) Value { return text(e.Comm) }},
 	{Name: "tid", Type: typeInt, Doc: "thread", of: func(e *Event) Value { return number(int64(e.TID)) }},
 }
 
 var (
 	atLaunch = []string{"launch"}
+	atMemory = []string{"alloc", "free"}
+	atReturn = []string{"ioctl", "apiret", "alloc", "free"}
+	atStack  = []string{"apiret", "alloc", "free"}
 	atImage  = []string{"image"}
 )
 
