@@ -63,6 +63,8 @@ type meter struct {
 	stacks  map[kernelKey]uint64 // calls with a stack, by that
 	gone    []int32              // processes that have ended since forget
 	timed   bool                 // GPUs are timed
+	driver  bool                 // calls of it are counted
+	runtime bool                 // and of the runtime, of a process that calls no driver
 	worked  map[int32]*busy      // when GPUs did
 }
 
@@ -111,7 +113,7 @@ func (m *meter) add(ev *traces.Event, c *ioctl.Call, f *api.Frame, names *api.Na
 		}
 	case traces.KindReturn:
 		if f != nil {
-			m.returned(p, ev, c, f)
+			m.returned(p, ev, c, f, names)
 		}
 	case traces.KindStack:
 		if ev.Flags&traces.FlagUnfinished == 0 {
@@ -178,11 +180,16 @@ func outermost(f *api.Frame) bool {
 	return f.Function != nil && f.Module.Library == api.Driver && (f.Parent == nil || f.Parent.Module.Library != api.Driver)
 }
 
-// call counts a call when it is entered.
+// call counts a call of the driver's when it is entered.
 func (m *meter) call(p *counters, ev *traces.Event, f *api.Frame, names *api.Names) {
-	if !outermost(f) {
-		return
+	if outermost(f) {
+		m.driver = true
+		m.launched(p, ev, f, names)
 	}
+}
+
+// launched counts a call if it launches kernels.
+func (m *meter) launched(p *counters, ev *traces.Event, f *api.Frame, names *api.Names) {
 	if kernel, _, ok := f.Launch(ev, names); ok {
 		if kernel == "(graph)" {
 			p.graphs++
@@ -194,8 +201,13 @@ func (m *meter) call(p *counters, ev *traces.Event, f *api.Frame, names *api.Nam
 }
 
 // returned counts a call that has returned.
-func (m *meter) returned(p *counters, ev *traces.Event, c *ioctl.Call, f *api.Frame) {
-	if !outermost(f) {
+func (m *meter) returned(p *counters, ev *traces.Event, c *ioctl.Call, f *api.Frame, names *api.Names) {
+	switch {
+	case outermost(f):
+	case f.Alone():
+		m.runtime = true
+		m.launched(p, ev, f, names)
+	default:
 		return
 	}
 	p.calls++
@@ -209,26 +221,35 @@ func (m *meter) returned(p *counters, ev *traces.Event, c *ioctl.Call, f *api.Fr
 	case strings.Contains(name, "Synchronize"):
 		p.syncs++
 		p.syncTime += ev.Dur
-	case strings.HasPrefix(name, "cuMemcpy"):
+	case strings.HasPrefix(name, "cuMemcpy"), strings.HasPrefix(name, "cudaMemcpy"):
+		const toDevice, toHost = 1, 2 // cudaMemcpyKind
+		kind, _ := f.Arg("kind", ev)
 		to := &p.onGPU
 		switch {
-		case strings.Contains(name, "HtoD") || strings.Contains(name, "HtoA"):
+		case strings.Contains(name, "HtoD"), strings.Contains(name, "HtoA"), kind == toDevice:
 			to = &p.toGPU
-		case strings.Contains(name, "DtoH") || strings.Contains(name, "AtoH"):
+		case strings.Contains(name, "DtoH"), strings.Contains(name, "AtoH"), kind == toHost:
 			to = &p.fromGPU
 		}
 		to.n++
 		to.time += ev.Dur
-		if n, ok := f.Arg("ByteCount", ev); ok {
-			to.bytes += n
+		for _, param := range []string{"ByteCount", "count"} {
+			if n, ok := f.Arg(param, ev); ok {
+				to.bytes += n
+			}
 		}
-	case strings.HasPrefix(name, "cuMemAlloc") && name != "cuMemAllocHost_v2", name == "cuMemCreate":
-		p.allocs++
-	case strings.HasPrefix(name, "cuMemFree") && name != "cuMemFreeHost", name == "cuMemRelease":
-		p.frees++
-	case strings.HasPrefix(name, "cuModuleLoad"), strings.HasPrefix(name, "cuLibraryLoad"), name == "cuLinkComplete":
+	case strings.HasPrefix(name, "cuModuleLoad"), strings.HasPrefix(name, "cuLibraryLoad"), name == "cuLinkComplete", name == "__cudaRegisterFatBinary":
 		p.loads++
 		p.loadTime += ev.Dur
+	}
+	for _, x := range f.Memory() {
+		switch {
+		case x.Failed || x.Host:
+		case x.Freed:
+			p.frees++
+		default:
+			p.allocs++
+		}
 	}
 }
 

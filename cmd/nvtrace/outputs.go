@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"nvtrace/ioctl"
+	"nvtrace/nvattach/api"
 	"nvtrace/nvattach/script"
 	"nvtrace/traces"
 	"nvtrace/traces/record"
@@ -282,18 +283,37 @@ func (o *outputs) conclude() {
 	if err != nil {
 		o.e.notice("summary: %v", err)
 	}
+	if lack := o.lacks(); lack != "" {
+		o.e.notice("%s", lack)
+	}
 	if hint := o.simulated(); hint != "" {
 		o.e.notice("no NVIDIA driver on this machine; %s", hint)
 	}
+}
+
+// lacks says what a simulated GPU lacks that all probes of a program on the host are at, "" if nothing.
+func (o *outputs) lacks() string {
+	f := o.f
+	switch libraries := f.attach.scripts.libraries; {
+	case o.used || f.pid() != 0 || !f.sim.chosen(f.attach.any()):
+		return ""
+	case onlyIoctls(f.attach.scripts.program):
+		return "a simulated GPU gets no device calls; its calls are api:*"
+	case libraries.Has(api.Driver) && !libraries.Has(api.Runtime):
+		return "a simulated GPU has a runtime of its own, which calls no driver; of a program that uses the runtime probe api:cuda*"
+	}
+	return ""
+}
+
+// onlyIoctls reports whether a program has probes at device calls alone.
+func onlyIoctls(p *script.Program) bool {
+	return p != nil && p.OnHost() && !slices.ContainsFunc(p.HostPlaces(), func(s string) bool { return !strings.HasPrefix(s, "ioctl:") })
 }
 
 // simulated says how the run is to be typed for a simulated GPU where it has seen nothing for want of a
 // driver; "" if that is not so.
 func (o *outputs) simulated() string {
 	f := o.f
-	onlyIoctls := func(p *script.Program) bool {
-		return p != nil && p.OnHost() && !slices.ContainsFunc(p.HostPlaces(), func(s string) bool { return !strings.HasPrefix(s, "ioctl:") })
-	}
 	switch {
 	case o.used || f.pid() != 0 || f.sim.no || f.sim.chosen(f.attach.any()) || o.e.devices != nil || hasDriver():
 		return ""

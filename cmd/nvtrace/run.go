@@ -562,7 +562,7 @@ func (f *runFlags) recorded() (libraries api.Selection) {
 	}
 	libraries |= f.stacks.libraries()
 	p := f.attach.scripts.program
-	if f.sim.gpu.set && (f.stat || f.top || f.stacks.given() || p != nil && p.OfMemory()) { // whose runtime calls no driver
+	if f.sim.gpu.set && (f.stat || f.top || f.stacks.given() || p != nil && (p.OfMemory() || len(p.Wants("launch")) > 0)) { // whose runtime calls no driver
 		libraries = libraries.With(api.Runtime)
 	}
 	if f.env {

@@ -323,7 +323,7 @@ func (h *hostScript) event(ev *traces.Event, c *ioctl.Call, d *ioctl.Decoder, a 
 		if h.calls {
 			h.put(h.runner.Event(&x))
 		}
-		if kernel, stream, ok := f.Launch(ev, &a.tracker.Names); ok && h.runs {
+		if kernel, stream, ok := f.Launch(ev, &a.tracker.Names); ok && h.runs && (f.Module.Library != api.Runtime || f.Alone()) {
 			x.Kind, x.Kernel, x.Stream = "launch", kernel, stream
 			x.Grid, x.Block = f.Shape(ev)
 			h.put(h.runner.Event(&x))

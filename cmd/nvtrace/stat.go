@@ -94,6 +94,9 @@ func (s *logSink) writeStat(w io.Writer, argv []string) error {
 		if k.n == 0 {
 			return ""
 		}
+		if k.bytes == 0 { // of rows, of which it is not known
+			return share(k.time)
+		}
 		return grouped(k.bytes) + " bytes, " + share(k.time)
 	}
 	row(c.launches, "kernel launches", rate(c.launches))
@@ -107,7 +110,11 @@ func (s *logSink) writeStat(w io.Writer, argv []string) error {
 	row(c.frees, "frees", "")
 	row(c.syncs, "waits for the GPU", share(c.syncTime))
 	row(c.loads, "loads of code", share(c.loadTime))
-	row(c.calls, "calls of the driver's API", share(v.Library))
+	of := "driver"
+	if s.meter.runtime && !s.meter.driver {
+		of = "runtime"
+	}
+	row(c.calls, "calls of the "+of+"'s API", share(v.Library))
 	row(c.ioctls, "device calls", share(v.Driver))
 	row(c.failed, "failed calls", "")
 	if _, peak := s.memory(0); peak > 0 {

@@ -46,6 +46,7 @@ type Frame struct {
 	purpose  Purpose
 	launches bool           // a kernel
 	inner    bool           // a call inside of it was one that changes memory
+	alone    bool           // see Alone
 	changes  []MemoryChange // what it did to memory, when it has returned
 	text     []byte         // the name that a lookup asks for
 	caller   string         // the file that a call of the C library came from, where that is known
@@ -78,6 +79,11 @@ func (f *Frame) Purpose() Purpose {
 // Dur is the duration of an ended call, 0 where it was not seen to return.
 func (f *Frame) Dur() int64 { return max(f.End-f.Start, 0) }
 
+// Alone reports whether a call of the runtime's stands for what it would have a driver do: a simulated GPU has
+// a runtime of its own, which calls no driver. Of a process that has not called the driver yet it may be so of a call
+// that is not over, and turn out not to be.
+func (f *Frame) Alone() bool { return f.alone && f.Calls == 0 }
+
 // Tracker follows the library calls of all threads and says during which one
 // anything else happened. It is for one goroutine.
 type Tracker struct {
@@ -85,6 +91,7 @@ type Tracker struct {
 
 	threads map[threadKey]*callStack
 	mapped  mappings
+	driven  map[int32]bool // processes that have called the driver
 	found   map[lookupKey]lookup
 	free    []*Frame
 	ended   []*Frame
@@ -120,7 +127,7 @@ type callStack struct {
 
 // NewTracker returns a Tracker that has seen nothing yet.
 func NewTracker() *Tracker {
-	return &Tracker{threads: make(map[threadKey]*callStack), found: make(map[lookupKey]lookup)}
+	return &Tracker{threads: make(map[threadKey]*callStack), found: make(map[lookupKey]lookup), driven: make(map[int32]bool)}
 }
 
 // Add takes in the next event and returns the innermost call during which it
@@ -142,6 +149,7 @@ func (t *Tracker) Add(ev *traces.Event) *Frame {
 		t.endThread(key)
 		if ev.TID == ev.PID {
 			t.endProcess(ev.PID)
+			delete(t.driven, ev.PID)
 		}
 		return nil
 	case traces.KindExec:
@@ -255,6 +263,14 @@ func (t *Tracker) call(key threadKey, ev *traces.Event) *Frame {
 		return t.lone(key, ev)
 	}
 	f := t.enter(key, ev)
+	switch f.Module.Library {
+	case Driver:
+		if !t.driven[ev.PID] && len(t.driven) < maxThreads {
+			t.driven[ev.PID] = true
+		}
+	case Runtime:
+		f.alone = f.Function != nil && !t.driven[ev.PID] && !slices.ContainsFunc(s.open, func(p *Frame) bool { return p.Module.Library == Runtime })
+	}
 	if n := len(s.open); n > 0 {
 		f.Parent, f.Depth = s.open[n-1], n
 		for p := f.Parent; p != nil; p = p.Parent {

@@ -338,3 +338,34 @@ func TestDevices(t *testing.T) {
 	check(1, 0xc0, -1)
 	check(2, 0xc0, 2)
 }
+
+// TestAlone: a call of the runtime's stands for the driver's only in a process that calls no driver.
+func TestAlone(t *testing.T) {
+	tracker := NewTracker()
+	now := int64(0)
+	add := func(pid int32, kind traces.Kind, path, name string) *Frame {
+		now++
+		return tracker.Add(&traces.Event{Kind: kind, PID: pid, TID: pid, FD: -1, Path: path, Name: name, Time: now})
+	}
+	const driver, runtime = "libcuda.so.1", "libcudart.so.12"
+	if f := add(1, traces.KindCall, runtime, "cudaFree"); !f.Alone() {
+		t.Error("a runtime without driver")
+	}
+	if f := add(1, traces.KindCall, runtime, "cudaGetLastError"); f.Alone() {
+		t.Error("a call within another")
+	}
+	add(1, traces.KindReturn, runtime, "cudaGetLastError")
+	add(1, traces.KindReturn, runtime, "cudaFree")
+	add(2, traces.KindCall, runtime, "cudaFree")
+	add(2, traces.KindCall, driver, "cuInit")
+	add(2, traces.KindReturn, driver, "cuInit")
+	if f := add(2, traces.KindReturn, runtime, "cudaFree"); f.Alone() {
+		t.Error("a call that has called the driver")
+	}
+	if f := add(2, traces.KindCall, runtime, "cudaLaunchKernel"); f.Alone() {
+		t.Error("a call in a process that has a driver")
+	}
+	if f := add(1, traces.KindCall, runtime, "cudaLaunchKernel"); !f.Alone() {
+		t.Error("another process")
+	}
+}
