@@ -159,6 +159,21 @@ func (e *env) noVerb(word string, words []string) int {
 	if strings.HasSuffix(word, ".nvt") {
 		hint = " (to read a recording: nvtrace report " + word + ")"
 	}
+	rest := words[1:]
+	if !slices.Contains(rest, "--") {
+		rest = append([]string{"--"}, rest...)
+	}
+	if rest[len(rest)-1] == "--" {
+		rest = append(slices.Clone(rest), "command")
+	}
+	switch {
+	case len(words) > 1 && strings.HasSuffix(words[1], ".nvt"):
+		return e.fail(exitFailed, "%q is not a verb of nvtrace%s; to read a recording: nvtrace report %s, nvtrace log %s", word, hint, words[1], words[1])
+	case word == "profile" || word == "launch" || word == "start": // of nsys
+		return e.fail(exitFailed, "%q is not a verb of nvtrace; to record when GPUs did what: nvtrace -q --gpu-times=events -o run.nvt -- command, and then nvtrace report run.nvt", word)
+	case strings.HasSuffix(word, ".bt") || strings.HasSuffix(word, ".nt"):
+		return e.fail(exitFailed, "%q is not a verb of nvtrace; to run a program for probes: nvtrace --script %s", word, shellText(append([]string{word}, rest...)))
+	}
 	i := slices.Index(words, "--")
 	if _, err := findTool(word); err == nil {
 		if i < 0 {
@@ -233,6 +248,15 @@ func helpVerb(e *env, args []string) int {
 				}
 				return exitOK
 			}
+		}
+		if doc, ok := probeDoc(args[0]); ok {
+			if _, err := io.WriteString(e.stdout, doc); err != nil {
+				return e.fail(exitFailed, "%v", err)
+			}
+			return exitOK
+		}
+		if newRunFlags(e).set.Lookup(strings.TrimLeft(args[0], "-")) != nil {
+			return e.fail(exitUsage, "%s is a flag: nvtrace run -h says what it is for", args[0])
 		}
 		t, err := findTool(args[0])
 		if err != nil {

@@ -267,7 +267,12 @@ func checkFormat(format string, terminal bool) error {
 			names = append(names, exportFormats[i].name)
 		}
 		last := len(names) - 1
-		return fmt.Errorf("--format=%s: want %s or %s", format, strings.Join(names[:last], ", "), names[last])
+		instead := map[string]string{
+			"chrome": "; chrome's traces are perfetto", "json": "; a line of JSON an event is jsonl, a summary nvtrace report --json", "sqlite": "; tables are parquet", "csv": "; tables are parquet",
+			"nsys": "; a timeline is perfetto", "nsys-rep": "; a timeline is perfetto", "flamegraph": "; pprof draws flame graphs", "folded": "; pprof draws flame graphs",
+			"html": "; a page is written by nvtrace report --html", "txt": "; lines are written by nvtrace log", "text": "; lines are written by nvtrace log",
+		}[format]
+		return fmt.Errorf("--format=%s: want %s or %s%s", format, strings.Join(names[:last], ", "), names[last], instead)
 	}
 	if terminal && f.binary != "" {
 		return fmt.Errorf("--format=%s is binary and would garble the terminal: %s", format, f.binary)

@@ -73,6 +73,18 @@ func listVerb(e *env, args, command []string) int {
 		for _, k := range script.CallKinds {
 			kinds = append(kinds, k.Name)
 		}
+		if kind == names[0] { // there is no colon
+			if st, err := os.Stat(kind); err == nil && st.Mode().IsRegular() {
+				return e.fail(exitUsage, "%s is no probe; what kernels are in a file: nvtrace list 'kernel:*' %s", kind, shellText([]string{kind}))
+			}
+			for _, lib := range api.Libraries() {
+				for f := range api.Functions(lib) {
+					if nvattach.Glob(kind, f.Name) {
+						return e.fail(exitUsage, "%s is no probe; calls of functions are: nvtrace list 'api:%s'", kind, kind)
+					}
+				}
+			}
+		}
 		return e.fail(exitUsage, "there is no probe %s%s; nvtrace list lists them", kind, ioctl.Suggest(kind, slices.Values(kinds)))
 	}
 	if err == nil && len(l.lines) == 0 {
@@ -120,6 +132,33 @@ func (e *env) listKinds() int {
 		return e.fail(exitFailed, "%v", err)
 	}
 	return exitOK
+}
+
+// probeDoc says of a kind of probes what runs there, and with which values.
+func probeDoc(kind string) (doc string, ok bool) {
+	var values []string
+	head := ""
+	for i := range script.Kinds {
+		if k := &script.Kinds[i]; k.Name == kind {
+			head = k.Name + ":" + k.Of + ": " + k.Doc
+			values = script.ValuesAt(kind)
+		}
+	}
+	for _, k := range script.HostKinds {
+		if k.Name == kind {
+			head, values = k.Name+":"+k.Of+": "+k.Doc, script.ValuesAt(kind)
+		}
+	}
+	for i := range script.CallKinds {
+		if k := &script.CallKinds[i]; k.Name == kind {
+			head, values = k.Name+":"+k.Of+": "+k.Doc, script.ValuesAt(kind)
+		}
+	}
+	if head == "" {
+		return "", false
+	}
+	lines := append(wrap(head, helpWidth), wrap("values: "+strings.Join(values, " "), helpWidth)...)
+	return strings.Join(append(lines, "nvtrace help probes says what these are, nvtrace list what there is to probe."), "\n") + "\n", true
 }
 
 // listing is what was found.
@@ -176,10 +215,12 @@ func (l *listing) functions() {
 	}
 }
 
+// mostSyscalls is more than any system call's number: the kernel's tables end at half of it.
+const mostSyscalls = 1024
+
 // systemCalls lists those of the machine.
 func (l *listing) systemCalls() {
-	const most = 1024 // numbers; the kernel's tables end at half of it
-	for nr := range uint64(most) {
+	for nr := range uint64(mostSyscalls) {
 		name := ptrace.NativeSyscallName(nr)
 		if name == "" {
 			continue

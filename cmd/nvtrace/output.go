@@ -18,7 +18,9 @@ import (
 	"nvtrace/cmd/nvtrace/internal/export"
 	"nvtrace/fatbin"
 	"nvtrace/ioctl"
+	"nvtrace/nvattach"
 	"nvtrace/nvattach/api"
+	"nvtrace/ptrace"
 	"nvtrace/traces"
 	"nvtrace/traces/escape"
 	"nvtrace/traces/record"
@@ -57,11 +59,37 @@ func (f *exprFlag) Set(s string) error {
 	case !isProgram(s) && f.programs != nil && strings.HasPrefix(strings.TrimSpace(s), "@"):
 		return fmt.Errorf("a program says where it runs: 'kernel:* { %s; }'; nvtrace list shows where that can be", strings.TrimRight(strings.TrimSpace(s), ";"))
 	case !isProgram(s):
+		if hint := filterHint(s, f.programs != nil); hint != "" {
+			return errors.New(hint)
+		}
 		return f.exprs.Set(s)
 	case f.programs == nil:
 		return errors.New("a program for probes wants a program to run: nvtrace -e 'PROGRAM' -- command [args]")
 	}
 	return f.programs.Set(s)
+}
+
+// filterHint says what may have been meant by a filter without "=", or by one of strace's.
+func filterHint(s string, runs bool) string {
+	name := strings.TrimPrefix(s, "trace=")
+	if strings.Contains(name, "=") || name == "" {
+		return ""
+	}
+	for _, l := range api.Libraries() {
+		for f := range api.Functions(l) {
+			if nvattach.Glob(name, f.Name) || strings.HasPrefix(f.Name, name+"_v") {
+				return fmt.Sprintf("a filter is KEY=VALUE: api=%s*", strings.TrimSuffix(name, "*"))
+			}
+		}
+	}
+	isCall := false
+	for nr := range uint64(mostSyscalls) {
+		isCall = isCall || ptrace.NativeSyscallName(nr) == name
+	}
+	if isCall && runs {
+		return fmt.Sprintf("a filter is KEY=VALUE, of device calls and libraries' calls; system calls are counted by a program: 'syscall:%s { @ = count(); }'", name)
+	}
+	return ""
 }
 
 func (f *lineFlags) register(fs *flag.FlagSet) {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 
+	"nvtrace/fatbin"
 	"nvtrace/ptx"
 	"nvtrace/ptx/emu"
 )
@@ -121,6 +122,9 @@ func parsePTX(e *env, path string) (*ptx.File, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if f := fatbin.Sniff(src); f == fatbin.FormatHost || f == fatbin.FormatContainer || f == fatbin.FormatCubin {
+		return nil, fmt.Errorf("%s: %s, and no PTX; nvtrace fatbin extract --out DIR %s writes what PTX is in it", path, f, path)
 	}
 	return ptx.Parse(path, string(src), nil)
 }

@@ -101,6 +101,9 @@ func (s *sassRun) run(args []string, show func(*sassCode) error) int {
 			status = exitFailed
 		}
 	}
+	if s.verb == "dis" && s.code == 0 && status == exitOK {
+		s.e.notice("no machine code that matches is in %s; what a driver compiles of PTX is in no file", strings.Join(fs.Args(), ", "))
+	}
 	s.total()
 	if err := s.out.Flush(); err != nil {
 		return s.e.fail(exitFailed, "%v", err)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -80,6 +81,9 @@ func toolVerb(e *env, args, command []string) int {
 	if _, err := badParameter(parameters); err != nil || name != "" && command != nil || slices.Contains(args, "-p") {
 		return runTool(e, name, parameters, args, command)
 	}
+	if how := misplacedTool(e, name, parameters, args); how != "" {
+		return e.fail(exitFailed, "%s", how)
+	}
 	fs := newFlagSet(e, "tool", "[NAME [PARAMETER...] [flags of run] -- command [args]] | --source NAME")
 	source := fs.Bool("source", false, "print the program of NAME, to read or to change")
 	names, status, ok := parseAnywhere(fs, args)
@@ -108,6 +112,25 @@ func toolVerb(e *env, args, command []string) int {
 		return e.fail(exitFailed, "no command; type: nvtrace tool %s -- command [args]", names[0])
 	}
 	return e.listTools()
+}
+
+// misplacedTool says how to type the command of a tool that has flags of a run and no "--"; "" if that is not so.
+func misplacedTool(e *env, name string, parameters, args []string) string {
+	if name == "" || len(args) == 0 {
+		return ""
+	}
+	quiet := *e
+	quiet.stderr = io.Discard
+	f := newRunFlags(&quiet)
+	if word := strings.TrimLeft(strings.SplitN(args[0], "=", 2)[0], "-"); f.set.Lookup(word) == nil || f.set.Parse(args) != nil {
+		return ""
+	}
+	words := append([]string{"nvtrace", "tool", name}, parameters...)
+	words = append(append(words, args[:len(args)-f.set.NArg()]...), "--")
+	if f.set.NArg() == 0 {
+		return "no command; type: " + shellText(words) + " command [args]"
+	}
+	return fmt.Sprintf("%q: put -- before the command: %s", f.set.Arg(0), shellText(append(words, f.set.Args()...)))
 }
 
 // runTool runs a program of ours on a command. Its answer is all that is shown.

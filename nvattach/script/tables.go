@@ -245,6 +245,43 @@ var HostBuiltins = []HostBuiltin{
 	{Name: "tid", Type: typeInt, Doc: "thread", of: func(e *Event) Value { return number(int64(e.TID)) }},
 }
 
+// ValuesAt returns the names of the values that probes of a kind find, in the order of the documentation.
+func ValuesAt(kind string) (list []string) {
+	for i := range Kinds {
+		for j := range Builtins {
+			if Kinds[i].Name == kind && Builtins[j].there(&Kinds[i]) && Builtins[j].Doc != "" {
+				list = append(list, Builtins[j].Name)
+			}
+		}
+	}
+	for i := range HostKinds {
+		for j := range HostBuiltins {
+			if HostKinds[i].Name == kind && HostBuiltins[j].there(kind) {
+				list = append(list, HostBuiltins[j].Name)
+			}
+		}
+	}
+	for i := range CallKinds {
+		k := &CallKinds[i]
+		for j := range CallBuiltins {
+			b := &CallBuiltins[j]
+			if k.Name != kind || b.Name == "retval" && callResult[k.host] == "" || b.Name == "nr" && !strings.HasPrefix(k.Name, "sys") {
+				continue
+			}
+			list = append(list, b.Name)
+		}
+	}
+	switch kind {
+	case "api":
+		return append(list, "args.NAME", "arg0", "…")
+	case "apiret":
+		return append(list, "args.NAME")
+	case "ioctl", "image", "alloc", "free", "uretprobe", "sysret":
+		return list
+	}
+	return append(list, "arg0", "…")
+}
+
 var (
 	atLaunch = []string{"launch"}
 	atMemory = []string{"alloc", "free"}
