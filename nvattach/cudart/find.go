@@ -1,12 +1,13 @@
 package cudart
 
 import (
-	"bytes"
+	"cmp"
 	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -69,11 +70,21 @@ func newIndex(t *Table) *index {
 			x.counts[r]++
 		}
 	}
+	for _, list := range x.bySize { // those with the same mask beside each other
+		slices.SortStableFunc(list, func(a, b *Signature) int {
+			return slices.CompareFunc(a.Mask, b.Mask, func(a, b Range) int {
+				return cmp.Or(cmp.Compare(a.Off, b.Off), cmp.Compare(a.Len, b.Len))
+			})
+		})
+	}
 	return x
 }
 
 // mark is in every file with a runtime, which loads the driver by this name.
 const mark = "libcuda.so.1"
+
+// launch is a function that every runtime has.
+const launch = "cudaLaunchKernel"
 
 // Find looks for the runtime in an ELF file of x86-64; nil: there is none. A file that exports the runtime's
 // functions is the runtime itself, and has none.
@@ -90,18 +101,19 @@ func (x *index) look(r io.ReaderAt) (found *Found, err error) {
 	if e.Machine != elf.EM_X86_64 || !marked(e) {
 		return nil, nil
 	}
-	dynamic, _ := e.DynamicSymbols()
-	if slices.ContainsFunc(dynamic, func(s dso.Symbol) bool {
-		return s.Name == "cudaLaunchKernel" && !s.Defined || s.Name == "cudaMalloc"
-	}) {
+	dynamic, _ := e.DynamicSymbolsNamed(launch, "cudaMalloc")
+	if slices.ContainsFunc(dynamic, func(s dso.Symbol) bool { return s.Name != launch || !s.Defined }) {
 		return nil, nil
 	}
 	if found = x.find(e); found == nil {
 		found = new(Found)
 	}
-	symbols, _ := e.Symbols() // most files have been stripped of them
-	if named := ofSymbols(symbols); len(named) > 0 {
-		found.Functions, found.Missing = named, nil
+	// Most files have been stripped of their symbols.
+	if list, _ := e.SymbolsNamed(launch); len(list) > 0 {
+		symbols, _ := e.Symbols()
+		if named := ofSymbols(symbols); len(named) > 0 {
+			found.Functions, found.Missing = named, nil
+		}
 	}
 	if len(found.Functions) == 0 {
 		return nil, nil
@@ -116,7 +128,7 @@ func marked(e *dso.File) bool {
 		if s.Type != elf.SHT_PROGBITS || s.Flags&elf.SHF_ALLOC == 0 || s.Flags&(elf.SHF_EXECINSTR|elf.SHF_WRITE) != 0 || s.Name == ".nv_fatbin" || s.Name == ".eh_frame" {
 			continue
 		}
-		if b, err := e.Data(&s, most); err == nil && bytes.Contains(b, []byte(mark)) {
+		if has, err := e.Contains(&s, mark, most); err == nil && has {
 			return true
 		}
 	}
@@ -138,7 +150,7 @@ func ofSymbols(symbols []dso.Symbol) (list []Function) {
 		if !s.Function() || s.Size == 0 || !public(s.Name) || at[s.Addr] {
 			continue
 		}
-		at[s.Addr], runtime = true, runtime || s.Name == "cudaLaunchKernel"
+		at[s.Addr], runtime = true, runtime || s.Name == launch
 		list = append(list, Function{Name: strings.Clone(s.Name), Addr: s.Addr, Size: s.Size})
 	}
 	if !runtime {
@@ -151,37 +163,111 @@ func ofSymbols(symbols []dso.Symbol) (list []Function) {
 // extent is a function's code.
 type extent struct{ addr, size uint64 }
 
-// find looks for functions that have signatures.
+// find looks for functions that have signatures: the cheapest first, until no release can be the
+// file's, or those of what else can be are all looked at.
 func (x *index) find(e *dso.File) *Found {
 	list, err := extents(e)
 	if err != nil {
 		return nil
 	}
+	bySize := make(map[uint32][]extent)
+	for _, f := range list {
+		if len(x.bySize[uint32(f.size)]) > 0 && f.size < maxFunction && inCode(e, f) {
+			bySize[uint32(f.size)] = append(bySize[uint32(f.size)], f)
+		}
+	}
+	sizes := slices.Collect(maps.Keys(x.bySize))
+	const read = 1 << 10 // what reading a function costs, in bytes that are summed
+	cost := func(size uint32) int { return (read + int(size)*len(x.bySize[size])) * len(bySize[size]) }
+	slices.SortFunc(sizes, func(a, b uint32) int {
+		return cmp.Or(cmp.Compare(cost(a), cost(b)), cmp.Compare(a, b))
+	})
 	at := make(map[*Signature][]extent) // where each is, two at most
-	names := make(map[uint64]int)       // how many names a function has
-	for _, p := range e.Progs {
-		if !dso.IsCode(&p) {
+	race := newRace(x)
+	var code []byte
+	for _, size := range sizes {
+		wanted := slices.DeleteFunc(slices.Clone(x.bySize[size]), func(s *Signature) bool { return !race.wants(s) })
+		if len(wanted) == 0 {
 			continue
 		}
-		for _, f := range list {
-			wanted := x.bySize[uint32(f.size)]
-			if f.addr < p.Vaddr || f.addr-p.Vaddr > p.Filesz || f.size > p.Filesz-(f.addr-p.Vaddr) || len(wanted) == 0 {
-				continue
-			}
-			code := make([]byte, f.size)
+		code = slices.Grow(code[:0], int(size))[:size]
+		for _, f := range bySize[size] {
 			if e.ReadAt(code, f.addr) != nil {
 				continue
 			}
-			for _, s := range wanted {
-				if len(at[s]) < 2 && s.Of(code) == s.Sum {
+			var sum uint64
+			for i, s := range wanted {
+				if i == 0 || !slices.Equal(s.Mask, wanted[i-1].Mask) {
+					sum = s.Of(code)
+				}
+				if sum == s.Sum && len(at[s]) < 2 {
 					at[s] = append(at[s], f)
-					names[f.addr]++
 				}
 			}
+		}
+		for _, s := range wanted {
+			race.note(s, len(at[s]) == 1)
+		}
+		if race.over() {
+			return nil
 		}
 	}
 	return x.choose(at)
 }
+
+// inCode reports whether a function is in a segment of code, as a whole.
+func inCode(e *dso.File, f extent) bool {
+	return slices.ContainsFunc(e.Progs, func(p elf.ProgHeader) bool {
+		return dso.IsCode(&p) && f.addr >= p.Vaddr && f.addr-p.Vaddr <= p.Filesz && f.size <= p.Filesz-(f.addr-p.Vaddr)
+	})
+}
+
+// race knows which releases a file can still be found to have.
+type race struct {
+	index *index
+	found []int // signatures that are in the file once, by release
+	most  []int // what found can become
+	best  int   // the highest of found
+}
+
+func newRace(x *index) *race {
+	return &race{index: x, found: make([]int, len(x.counts)), most: slices.Clone(x.counts)}
+}
+
+// open reports whether choose can choose a release.
+func (r *race) open(release int) bool {
+	return r.most[release] >= r.best && enough(r.most[release], r.index.counts[release])
+}
+
+// wants reports whether it matters where a signature is.
+func (r *race) wants(s *Signature) bool {
+	return slices.ContainsFunc(s.Releases, func(release uint16) bool { return r.open(int(release)) })
+}
+
+// note enters whether a signature is in the file once.
+func (r *race) note(s *Signature, once bool) {
+	for _, release := range s.Releases {
+		if !once {
+			r.most[release]--
+			continue
+		}
+		r.found[release]++
+		r.best = max(r.best, r.found[release])
+	}
+}
+
+// over reports whether the file can have none of the releases.
+func (r *race) over() bool {
+	for release := range r.most {
+		if r.open(release) {
+			return false
+		}
+	}
+	return true
+}
+
+// enough reports whether n functions of a release's are so many that a file has it.
+func enough(n, of int) bool { return n > 0 && n >= of/2 }
 
 // choose finds the release that most functions are of.
 func (x *index) choose(at map[*Signature][]extent) *Found {
@@ -200,7 +286,7 @@ func (x *index) choose(at map[*Signature][]extent) *Found {
 			chosen = r
 		}
 	}
-	if len(counts) == 0 || counts[chosen] == 0 || counts[chosen] < x.counts[chosen]/2 {
+	if len(counts) == 0 || !enough(counts[chosen], x.counts[chosen]) {
 		return nil
 	}
 	for r, n := range counts {

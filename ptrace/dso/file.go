@@ -205,9 +205,15 @@ func (f *File) Bias(m *proc.Mapping) (bias uint64, ok bool) {
 
 // ReadAt reads what the file has at an address: as many bytes as b is long, or it fails.
 func (f *File) ReadAt(b []byte, addr uint64) error {
-	got, err := f.readAddr(addr, len(b))
-	copy(b, got)
-	return err
+	off, ok := f.at(addr)
+	if !ok {
+		return noSegment(addr)
+	}
+	return f.readInto(b, off)
+}
+
+func noSegment(addr uint64) error {
+	return fmt.Errorf("address %#x is in no segment: %w", addr, errELF)
 }
 
 // low returns the page of the lowest address that the file asks for.
@@ -250,44 +256,44 @@ func (f *File) content(p *elf.ProgHeader, limit uint64) ([]byte, error) {
 func (f *File) readAddr(addr uint64, n int) ([]byte, error) {
 	off, ok := f.at(addr)
 	if !ok {
-		return nil, fmt.Errorf("address %#x is in no segment: %w", addr, errELF)
+		return nil, noSegment(addr)
 	}
 	return f.read(off, n)
 }
 
 // read returns n bytes, a number that the caller has bounded.
 func (f *File) read(off uint64, n int) ([]byte, error) {
-	if off > 1<<62 {
-		return nil, fmt.Errorf("+%#x: %w", off, errELF)
-	}
 	b := make([]byte, n)
-	if k, err := f.r.ReadAt(b, int64(off)); k < n {
-		if err == nil || errors.Is(err, io.EOF) {
-			err = errELF
-		}
-		return nil, fmt.Errorf("+%#x: %d of %d bytes: %w", off, k, n, err)
+	if err := f.readInto(b, off); err != nil {
+		return nil, err
 	}
 	return b, nil
 }
 
-// readLong is read of what may be long: memory is taken as the file turns out to have
-// the bytes.
+// readInto fills b.
+func (f *File) readInto(b []byte, off uint64) error {
+	if off > 1<<62 {
+		return fmt.Errorf("+%#x: %w", off, errELF)
+	}
+	if k, err := f.r.ReadAt(b, int64(off)); k < len(b) {
+		if err == nil || errors.Is(err, io.EOF) {
+			err = errELF
+		}
+		return fmt.Errorf("+%#x: %d of %d bytes: %w", off, k, len(b), err)
+	}
+	return nil
+}
+
+// readLong is read of what may be long: memory is taken if the file turns out to have
+// the last byte.
 func (f *File) readLong(off, size, most uint64) ([]byte, error) {
-	const step = 1 << 20
 	if size > most {
 		return nil, fmt.Errorf("+%#x: %d bytes, at most %d are read: %w", off, size, most, errELF)
 	}
-	var b []byte
-	for have := uint64(0); have < size; have = uint64(len(b)) {
-		more, err := f.read(off+have, int(min(size-have, max(have, step))))
-		if err != nil {
+	if size > 0 {
+		if err := f.readInto(make([]byte, 1), off+size-1); err != nil {
 			return nil, err
 		}
-		if b == nil {
-			b = more
-		} else {
-			b = append(b, more...)
-		}
 	}
-	return b, nil
+	return f.read(off, int(size))
 }

@@ -167,12 +167,27 @@ func TestTables(t *testing.T) {
 				}
 			}
 		}
+		named := func(what string, all []Symbol, find func(...string) ([]Symbol, error)) {
+			for _, names := range [][]string{{"main", "exported_3"}, {"same"}, {"no such name"}, {"memcpy", "elsewhere", "hidden"}} {
+				var want []Symbol
+				for _, s := range all {
+					if slices.Contains(names, s.Name) {
+						want = append(want, s)
+					}
+				}
+				if got, err := find(names...); err != nil || !slices.Equal(got, want) {
+					t.Errorf("%s: %s named %q: %v, %v, want %v", name, what, names, got, err, want)
+				}
+			}
+		}
 		got, err := f.DynamicSymbols()
 		want, _ := ref.DynamicSymbols() // an error says that there are none
 		same("dynamic symbols", got, err, want)
+		named("dynamic symbols", got, f.DynamicSymbolsNamed)
 		got, err = f.Symbols()
 		want, _ = ref.Symbols()
 		same("symbols", got, err, want)
+		named("symbols", got, f.SymbolsNamed)
 		libs, _ := ref.ImportedLibraries()
 		if got := f.Strings(elf.DT_NEEDED); !slices.Equal(got, libs) {
 			t.Errorf("%s: linked with %q, want %q", name, got, libs)
@@ -184,6 +199,42 @@ func TestTables(t *testing.T) {
 	}
 	if got, err := static.Lookup("main"); len(got) > 0 || err != nil || static.HasExports() || static.HasInterpreter() {
 		t.Errorf("a static executable exports %v, %v", got, err)
+	}
+}
+
+// TestContains: a text is found wherever in a section it is, and nowhere else.
+func TestContains(t *testing.T) {
+	const text, at, size = "libcuda.so.1", 64, 600 << 10
+	b := make([]byte, at+size+100)
+	copy(b, "\x7fELF\x02\x01")
+	f, err := Read(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &elf.SectionHeader{Type: elf.SHT_PROGBITS, Offset: at, Size: size}
+	has := func(most uint64) bool {
+		got, err := f.Contains(s, text, most)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	if has(size) {
+		t.Error("found in nothing")
+	}
+	for _, off := range []int{0, 256<<10 - 13, 256<<10 - 12, 256<<10 - 5, 256<<10 - 1, 256 << 10, 512<<10 - 6, size - len(text)} {
+		copy(b[at+off:], text)
+		if !has(size) || has(uint64(off+len(text)-1)) {
+			t.Errorf("at +%#x: found %v, and in less %v", off, has(size), has(uint64(off+len(text)-1)))
+		}
+		clear(b[at+off:][:len(text)])
+	}
+	if copy(b[at+size-1:], text); has(1 << 40) {
+		t.Error("found behind the section")
+	}
+	s.Size = 1 << 40
+	if _, err := f.Contains(s, "another", 1<<40); err == nil {
+		t.Error("a section longer than the file has an end")
 	}
 }
 
@@ -268,11 +319,13 @@ func use(t *testing.T, b []byte) {
 		}
 		_, _ = f.DynamicSymbols()
 		_, _ = f.Symbols()
+		_, _ = f.SymbolsNamed("exported_3")
 		_, _ = f.Starts()
 		_, _ = f.Bias(&proc.Mapping{Start: 0x1000, Exec: true})
 		_, _, _ = f.BuildID(), f.Strings(elf.DT_NEEDED), f.HasInterpreter()
 		for i := range f.Sections() {
 			_, _ = f.Data(&f.Sections()[i], 1<<20)
+			_, _ = f.Contains(&f.Sections()[i], "text", 1<<20)
 		}
 	}
 }

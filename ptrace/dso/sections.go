@@ -76,6 +76,28 @@ func (f *File) Data(s *elf.SectionHeader, most uint64) ([]byte, error) {
 	return b, nil
 }
 
+// Contains reports whether a text is in the first most bytes of a section. It reads them piece by piece, up to the text.
+func (f *File) Contains(s *elf.SectionHeader, text string, most uint64) (bool, error) {
+	if s.Type == elf.SHT_NOBITS {
+		return false, nil
+	}
+	const step = 256 << 10
+	b := make([]byte, 0, step+len(text))
+	for at, end := uint64(0), min(s.Size, most); at < end; {
+		have := len(b)
+		b = b[:have+int(min(end-at, step))]
+		if err := f.readInto(b[have:], s.Offset+at); err != nil {
+			return false, fmt.Errorf("section %s: %w", s.Name, err)
+		}
+		if bytes.Contains(b, []byte(text)) {
+			return true, nil
+		}
+		at += uint64(len(b) - have)
+		b = b[:copy(b, b[max(len(b)-len(text)+1, 0):])] // the text may go on in the next piece
+	}
+	return false, nil
+}
+
 // A Symbol is an entry of a symbol table.
 type Symbol struct {
 	Name       string
@@ -106,21 +128,36 @@ func (f *File) DynamicSymbols() ([]Symbol, error) { return f.symbols(elf.SHT_DYN
 // Symbols returns the symbols that most files are stripped of: there may be none.
 func (f *File) Symbols() ([]Symbol, error) { return f.symbols(elf.SHT_SYMTAB) }
 
-func (f *File) symbols(typ elf.SectionType) ([]Symbol, error) {
+// DynamicSymbolsNamed returns those of [File.DynamicSymbols] that have one of the names, in less time.
+func (f *File) DynamicSymbolsNamed(names ...string) ([]Symbol, error) {
+	return f.symbolsNamed(elf.SHT_DYNSYM, names)
+}
+
+// SymbolsNamed returns those of [File.Symbols] that have one of the names, in less time.
+func (f *File) SymbolsNamed(names ...string) ([]Symbol, error) {
+	return f.symbolsNamed(elf.SHT_SYMTAB, names)
+}
+
+// symbolTable returns a symbol table and the names of its symbols, nil if there is none.
+func (f *File) symbolTable(typ elf.SectionType) (table, names []byte, err error) {
 	s := f.section(func(s elf.SectionHeader) bool { return s.Type == typ })
 	if s == nil {
-		return nil, nil
+		return nil, nil, nil
 	}
 	sections := f.Sections()
 	if int64(s.Link) >= int64(len(sections)) {
-		return nil, fmt.Errorf("section %s: its names are in section %d: %w", s.Name, s.Link, errELF)
+		return nil, nil, fmt.Errorf("section %s: its names are in section %d: %w", s.Name, s.Link, errELF)
 	}
-	table, err := f.Data(s, maxTable)
-	if err != nil {
-		return nil, err
+	if names, err = f.Data(&sections[s.Link], maxTable); err != nil {
+		return nil, nil, err
 	}
-	data, err := f.Data(&sections[s.Link], maxTable)
-	if err != nil {
+	table, err = f.Data(s, maxTable)
+	return table, names, err
+}
+
+func (f *File) symbols(typ elf.SectionType) ([]Symbol, error) {
+	table, data, err := f.symbolTable(typ)
+	if err != nil || table == nil {
 		return nil, err
 	}
 	names := string(data) // in one piece, which the symbols share
@@ -132,11 +169,39 @@ func (f *File) symbols(typ elf.SectionType) ([]Symbol, error) {
 			name = names[from:]
 			end := bytes.IndexByte(data[from:], 0)
 			if end < 0 {
-				return nil, fmt.Errorf("section %s: a name does not end: %w", s.Name, errELF)
+				return nil, fmt.Errorf("symbols of type %v: a name does not end: %w", typ, errELF)
 			}
 			name = name[:end]
 		}
 		list = append(list, parseSymbol(b, name))
+	}
+	return list, nil
+}
+
+func (f *File) symbolsNamed(typ elf.SectionType, names []string) ([]Symbol, error) {
+	table, data, err := f.symbolTable(typ)
+	if err != nil || table == nil {
+		return nil, err
+	}
+	at := make(map[uint32]string) // where a name begins; a linker may have it as the end of another
+	for _, name := range names {
+		for from := 0; ; {
+			i := bytes.Index(data[from:], []byte(name+"\x00"))
+			if i < 0 {
+				break
+			}
+			at[uint32(from+i)] = name
+			from += i + 1
+		}
+	}
+	var list []Symbol
+	if len(at) == 0 {
+		return nil, nil
+	}
+	for b := table[min(symSize, len(table)):]; len(b) >= symSize; b = b[symSize:] { // the first is none
+		if name, ok := at[le.Uint32(b)]; ok {
+			list = append(list, parseSymbol(b, name))
+		}
 	}
 	return list, nil
 }
