@@ -111,12 +111,13 @@ func (p *Process) hook(t *ptrace.Task, x *Target, threads []stood) error {
 	}
 	size := x.Size
 	var behind *hookSite // the last of those that are there
-	for i, s := range p.hooks {
-		if s.at == at && s.jump == nil && behind == nil {
+	for _, i := range p.hooksAt(at) {
+		s := p.hooks[i]
+		if s.jump == nil && behind == nil {
 			s.gone = true // with what it was behind
 		}
 		switch {
-		case s.at != at || !s.there(code):
+		case !s.there(code):
 		case s.free && !s.stop && (s.hook.Probe == 0) == (x.Hook.Probe == 0) && (x.Hook.Probe == 0 || s.hook.Returns == x.Hook.Returns):
 			return p.claim(s, i, x.Hook)
 		case !s.stop && !s.free && !s.hook.Beside && !x.Hook.Beside && (s.hook.Probe == 0) == (x.Hook.Probe == 0):
@@ -151,6 +152,32 @@ func function(t *ptrace.Task, addr, size uint64) (at uint64, code []byte) {
 		return addr + uint64(len(endbr64)), rest
 	}
 	return addr, code
+}
+
+// siteIndex has the places of hooks in a process's list by address: a program has thousands, and each
+// new one is held against those that are there. Hooks are added to the list, and stay where they are.
+type siteIndex struct {
+	n        int              // of the list's hooks, the first, are in it
+	at, addr map[uint64][]int // by what they have of these names
+}
+
+// findHooks enters the hooks that were added since.
+func (p *Process) findHooks() {
+	x := &p.found
+	if x.at == nil {
+		x.at, x.addr = make(map[uint64][]int), make(map[uint64][]int)
+	}
+	for ; x.n < len(p.hooks); x.n++ {
+		s := p.hooks[x.n]
+		x.at[s.at] = append(x.at[s.at], x.n)
+		x.addr[s.addr] = append(x.addr[s.addr], x.n)
+	}
+}
+
+// hooksAt returns the places of the hooks whose jump is at an address, ascending.
+func (p *Process) hooksAt(at uint64) []int {
+	p.findHooks()
+	return p.found.at[at]
 }
 
 // cloneHooks copies the hooks of a process for one that is forked from it.
@@ -312,7 +339,7 @@ func (p *Process) install(t *ptrace.Task, s *hookSite, code []byte, size uint64,
 
 // jumps says whether a function begins with a jump of ours.
 func (p *Process) jumps(at uint64) bool {
-	return slices.ContainsFunc(p.hooks, func(s *hookSite) bool { return s.at == at && !s.gone })
+	return slices.ContainsFunc(p.hooksAt(at), func(i int) bool { return !p.hooks[i].gone })
 }
 
 // check holds a hook against the bounds.
@@ -520,8 +547,10 @@ func (p *Process) Probed(addr uint64) bool { return p.has(addr, true) }
 
 // has looks for a hook that somebody has asked for, for records or for programs.
 func (p *Process) has(addr uint64, programs bool) bool {
-	return slices.ContainsFunc(p.hooks, func(s *hookSite) bool {
-		return s.addr == addr && !s.gone && !s.free && !s.stop && !s.hook.Beside && (s.hook.Probe != 0) == programs
+	p.findHooks()
+	return slices.ContainsFunc(p.found.addr[addr], func(i int) bool {
+		s := p.hooks[i]
+		return !s.gone && !s.free && !s.stop && !s.hook.Beside && (s.hook.Probe != 0) == programs
 	})
 }
 

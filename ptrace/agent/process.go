@@ -61,6 +61,7 @@ type Process struct {
 	imaged map[*Image]bool // libraries whose sites are patched
 	arenas []*arena
 	hooks  []*hookSite
+	found  siteIndex                     // what is in hooks
 	breaks map[uint64]*ptrace.Breakpoint // of functions hooked by one
 	onces  int
 

@@ -209,6 +209,14 @@ func moveBranch(in *x86asm.Inst, target, to, from uint64) ([]byte, error) {
 // newer extensions) end the decoding; behind them everything that could be such
 // a branch counts.
 func intoBeginning(code []byte, from uint64, n int) error {
+	if !mayBranchInto(code, n) {
+		return nil
+	}
+	return branchesInto(code, from, n)
+}
+
+// branchesInto is intoBeginning, instruction by instruction.
+func branchesInto(code []byte, from uint64, n int) error {
 	bad := func(target uint64) bool { return target > from && target < from+uint64(n) }
 	i := 0
 	for i < len(code) {
@@ -235,4 +243,33 @@ func intoBeginning(code []byte, from uint64, n int) error {
 		}
 	}
 	return nil
+}
+
+// mayBranchInto reports whether something in a function's code looks like a branch into its first n
+// bytes, the very first excepted, wherever instructions begin. Of nearly all functions it says no, in far less
+// time than they are decoded in.
+func mayBranchInto(code []byte, n int) bool {
+	into := func(end int, distance int64) bool {
+		target := int64(end) + distance
+		return target > 0 && target < int64(n)
+	}
+	var before, op byte // a branch's distance stands right behind its opcode
+	for i, c := range code {
+		switch {
+		case op&0xf0 == 0x70, op == 0xeb, op&0xfc == 0xe0: // jcc, jmp, loop
+			if into(i+1, int64(int8(c))) {
+				return true
+			}
+		case op == 0xe8, op == 0xe9, op&0xf0 == 0x80 && before == 0x0f, op == 0xf8 && before == 0xc7: // call, jmp, jcc, xbegin
+			if i+4 <= len(code) && into(i+4, int64(int32(binary.LittleEndian.Uint32(code[i:])))) {
+				return true
+			}
+			// With a prefix that makes operands shorter, some processors take two bytes.
+			if i+2 <= len(code) && into(i+2, int64(int16(binary.LittleEndian.Uint16(code[i:])))) {
+				return true
+			}
+		}
+		before, op = op, c
+	}
+	return false
 }
