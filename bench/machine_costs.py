@@ -89,8 +89,8 @@ def main():
                     processes.remove(p)
                     print(p.name, *p.end())
                     continue
-                want = want or got["result"]
-                if got["result"] != want:
+                want = want or got["sums"]
+                if got["sums"] != want:
                     bad.append(f"{p.name}: results differ")
                 if turn:
                     times[p.name].append(got["us"])

@@ -2,8 +2,7 @@
 
 For each line of standard input, a number of launches, each kernel is launched so often and the
 mean time of one, in µs by CUDA events, is written to the file ANSWERS, a JSON object a line,
-with a hash of what the kernels computed."""
-import hashlib
+with sums of what the kernels computed."""
 import json
 import sys
 
@@ -32,9 +31,9 @@ WORKS = {
 
 with open(sys.argv[1], "w") as answers:
     for line in sys.stdin:
-        got, digest = {}, hashlib.sha256()
+        got, sums = {}, []
         for name, work in WORKS.items():
-            digest.update(work().float().cpu().numpy().tobytes())
+            sums.append(int(work().view(torch.int16).sum(dtype=torch.int64)))
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             begin.record()
             for _ in range(int(line)):
@@ -42,4 +41,4 @@ with open(sys.argv[1], "w") as answers:
             end.record()
             end.synchronize()
             got[name] = 1e3 * begin.elapsed_time(end) / int(line)
-        print(json.dumps({"us": got, "result": digest.hexdigest()}), file=answers, flush=True)
+        print(json.dumps({"us": got, "sums": sums}), file=answers, flush=True)
