@@ -162,6 +162,25 @@ func TestCallersBegan(t *testing.T) {
 	}
 }
 
+// Descriptors of matrix instructions of sm_100 have two uniform registers, whatever the one
+// behind them has.
+func TestUniformMatrix(t *testing.T) {
+	word := Word{0x00ff1c201e0075ea, 0x0005e20009a0030a} // UTCQMMA.2CTA gdesc[UR30], gdesc[UR32], tmem[UR10], tmem[UR28], idesc[UR29], UP3
+	for _, tc := range []struct {
+		word Word
+		want string
+	}{
+		{word, "UR10,UR28-UR33,UP3"},
+		{word.SetBits(48, 8, 48), "UR10,UR28-UR33,UR48-UR55,UP3"},
+		{word.SetBits(48, 8, 48).SetBits(85, 1, 0), "UR10,UR28-UR33,UR48-UR51,UP3"},
+	} {
+		in, ok := Decode(100, tc.word)
+		if read, _ := in.Uses(); !ok || read.String() != tc.want {
+			t.Errorf("%v: known %v, reads %s, want %s", tc.word, ok, read.String(), tc.want)
+		}
+	}
+}
+
 // Code of ptxas, on each architecture, has no hazard.
 func TestUnmodified(t *testing.T) {
 	for _, file := range cubins(t) {

@@ -251,8 +251,9 @@ func shape(ops []operand) string {
 }
 
 // The numbers that fields get, by position, so that life ranges tell which field
-// names a register.
-var numbers = map[uint8]uint8{16: 48, 24: 8, 32: 16, 64: 24, 0: 32}
+// names a register. Fields at places that are not listed share a number: of two of them in
+// one instruction each would seem to have the other's registers, too.
+var numbers = map[uint8]uint8{16: 48, 24: 8, 32: 16, 64: 24, 40: 40, 0: 32}
 
 var predNumbers = map[uint8]uint8{12: 6, 81: 0, 84: 1, 87: 2, 68: 3, 77: 4, 0: 5}
 
