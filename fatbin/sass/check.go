@@ -58,8 +58,7 @@ func (f Finding) String() string {
 // Check looks for instructions that don't wait for what they depend on. Unmodified
 // code of NVIDIA's compilers has no finding, up to limit of which are returned (0:
 // all). The exceptions that are known are cuBLAS's and cuBLASLt's d884gemm for sm_90 and
-// later, which do not wait for the last results of DMMA, and two dozen of the kernels of
-// PyTorch, most of which write uniform registers that matrix instructions of sm_100 read.
+// later, which do not wait for the last results of DMMA.
 // Kernels that were written in machine code by hand, such as cuDNN's _5x_cudnn_volta_*,
 // _turing_* and _ampere_* and cuBLASLt's volta_*, turing_* and ampere_*, have some: one adds
 // to the result of a load that it waits for only to read its address. How soon results may be
@@ -180,7 +179,7 @@ func (c *checker) begun(i int, x Set, fit func(j int) bool) bool {
 func (a *Analysis) straight(i int) int {
 	b := int(a.BlockOf[i])
 	for b > 0 && !a.Blocks[b].Entry && len(a.Blocks[b].Pred) == 1 && a.Blocks[b].Pred[0] == b-1 {
-		if op := a.Insts[a.Blocks[b].Start-1].op; op == nil || op.flow == FlowCall {
+		if i := a.Blocks[b].Start - 1; a.Insts[i].op == nil || a.isCall(i) {
 			break
 		}
 		b--

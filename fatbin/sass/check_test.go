@@ -162,6 +162,65 @@ func TestCallersBegan(t *testing.T) {
 	}
 }
 
+// A call with a guard for which no instruction sets an address to come back to is a jump:
+// the returns of functions do not lead behind it. Hazards on the way that it takes are found.
+func TestJumpingCall(t *testing.T) {
+	idle := Control{Stall: 5, WriteBar: NoBar, ReadBar: NoBar}
+	call := func(from, to int) Word {
+		in := Inst{Word: plain(opCALLRel, guardAlways<<(87-64)).WithControl(idle), Arch: 90}
+		w, ok := in.withTarget(int64(to-from-1) * WordSize)
+		if !ok {
+			t.Fatal("no CALL.REL")
+		}
+		return w
+	}
+	back, ok := RETRel(90, 20, -11*WordSize)
+	again, ok2 := BRA(90, -4*WordSize)
+	if !ok || !ok2 {
+		t.Fatal("no RET.REL or BRA")
+	}
+	waits := control(wordIADD, func(c *Control) { c.Wait = 1 << 2 })
+	early := control(wordIADD, func(c *Control) { c.Wait = 0 })
+	nop := NOP().WithControl(idle)
+	end := control(exit(), func(c *Control) { c.Wait = 0x3f })
+	for _, tc := range []struct {
+		name string
+		code []Word
+		jump bool
+		want []Hazard
+	}{
+		// The loop reads what the function loads, which was waited for behind the call.
+		{"a jump", []Word{
+			MOVImm(20, 2*WordSize).WithControl(idle), call(1, 8), waits, early, nop,
+			call(5, 7).Guarded(0, false), again, end, wordLDG, nop, back,
+		}, true, nil},
+		{"a call, since an address to come back to is set", []Word{
+			MOVImm(20, 2*WordSize).WithControl(idle), call(1, 8), waits, early, MOVImm(20, 6*WordSize).WithControl(idle),
+			call(5, 8).Guarded(0, false), again, end, wordLDG, nop, back,
+		}, false, []Hazard{HazardRead}},
+		{"a jump to what reads too early", []Word{
+			nop, nop, nop, nop, wordLDG,
+			call(5, 7).Guarded(0, false), NOP(), early, end, nop, nop,
+		}, true, []Hazard{HazardRead}},
+		{"a jump to what comes too early", []Word{
+			nop, nop, nop, nop, control(wordIADD, func(c *Control) { c.Stall, c.Wait = 1, 0 }),
+			control(call(5, 6).Guarded(0, false), func(c *Control) { c.Stall = 1 }), wordSTG, end, end, nop, nop,
+		}, true, []Hazard{HazardStall}},
+	} {
+		a, err := Analyze(&Func{Arch: 90, Code: tc.code, Registers: 24})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []Hazard
+		for _, f := range a.Check(0) {
+			got = append(got, f.Hazard)
+		}
+		if !slices.Equal(got, tc.want) || a.jumps[5] != tc.jump {
+			t.Errorf("%s: found %v, want %v, jump %v", tc.name, a.Check(0), tc.want, a.jumps[5])
+		}
+	}
+}
+
 // Descriptors of matrix instructions of sm_100 have two uniform registers, whatever the one
 // behind them has.
 func TestUniformMatrix(t *testing.T) {

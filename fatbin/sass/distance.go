@@ -128,6 +128,8 @@ func (a *Analysis) walk(b int, most int32, c *clock, saved map[int]*clock, fn fu
 		return true
 	case FlowExit:
 		return !f.Conditional
+	case FlowCall:
+		return !a.jumps[blk.End-1]
 	}
 	return true
 }

@@ -47,6 +47,8 @@ const (
 	opEndCollective = 0x91b
 	opR2P           = 0x804 // with the mask of predicates at bits 32 to 38
 	opLEPC          = 0x94e
+	opMOVImm        = 0x802
+	opIMADImm       = 0x424        // IMAD with an immediate addend, which copies it if a factor is RZ
 	opTrap          = 0x040000795c // BPT.TRAP 0x1: all of its low half, with the guard PT
 	trapMode        = 0x300000     // and what it has in its high half
 )
@@ -163,6 +165,21 @@ func (i *Inst) Flow() Flow {
 		}
 	}
 	return f
+}
+
+// moved returns the number that a word copies to a general register, as an address to come
+// back to is; false if it copies none.
+func (w Word) moved() (uint32, bool) {
+	switch w.Opcode() {
+	case opMOVImm:
+	case opIMADImm:
+		if w.Bits(24, 8) != RZ {
+			return 0, false
+		}
+	default:
+		return 0, false
+	}
+	return uint32(w.Bits(32, 32)), true
 }
 
 // pcRelative says whether the word names a place relative to itself, so that it

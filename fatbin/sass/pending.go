@@ -325,7 +325,7 @@ func (a *Analysis) follow(b int, f *flight, note bool) {
 func (a *Analysis) passes(b int) []int {
 	blk := &a.Blocks[b]
 	last := blk.End - 1
-	if a.localCalls && a.Insts[last].op.flow == FlowCall && blk.End < len(a.Insts) {
+	if a.localCalls && a.isCall(last) && blk.End < len(a.Insts) {
 		return []int{int(a.BlockOf[blk.End])}
 	}
 	return blk.Succ

@@ -220,7 +220,7 @@ func (w *Weaver) followsCalls() bool {
 		return true
 	}
 	for i := range w.a.Insts {
-		if w.a.Insts[i].Flow().Kind != FlowCall {
+		if !w.a.Insts[i].Known() || !w.a.isCall(i) {
 			continue
 		}
 		if _, ok := w.a.Target(i); ok && !w.listed[i] {
