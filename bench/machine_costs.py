@@ -91,7 +91,7 @@ def main():
                     continue
                 want = want or got["sums"]
                 if got["sums"] != want:
-                    bad.append(f"{p.name}: results differ")
+                    bad.append(f"{p.name}: results differ: {got['sums']}, not {want}, in round {turn}")
                 if turn:
                     times[p.name].append(got["us"])
         for p in processes:
