@@ -286,8 +286,10 @@ func (e *emitter) address(i int, lo, hi uint8, p *probe) {
 		e.set(hi, 0)
 		return
 	}
+	start := len(e.out.Code)
 	e.sum64(lo, hi, m, p)
 	if size, ok := e.w.a.Insts[i].fills(); ok && lo != RZ {
+		e.settled(start) // a copy of the address is not there at once
 		e.stall(andImm(lo, lo, ^uint32(size-1)), settle)
 	}
 }
