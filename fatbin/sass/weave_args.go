@@ -383,14 +383,9 @@ func (e *emitter) value(i int, lo, hi uint8, after bool) {
 	}
 }
 
-// copied sets a register to how many bytes the copy at index i reads, or in how many threads the
-// load of matrices there uses addresses.
+// copied sets a register to how many bytes the copy at index i reads.
 func (e *emitter) copied(i int, r uint8) {
 	in := &e.w.a.Insts[i]
-	if threads, ok := in.Rows(); ok {
-		e.set(r, uint32(threads))
-		return
-	}
 	a, _ := in.Access()
 	m, ok := in.access()
 	if !in.Copies() || !ok {
