@@ -81,7 +81,9 @@ func bodyVersion(sm uint32) ptx.Version {
 		return ptx.Version{Major: 8}
 	case sm <= 101:
 		return ptx.Version{Major: 8, Minor: 6}
-	case sm <= 120:
+	case sm == 107:
+		return ptx.Version{Major: 9, Minor: 4}
+	case sm != 110 && sm <= 120:
 		return ptx.Version{Major: 8, Minor: 8}
 	}
 	return ptx.Version{Major: 9}

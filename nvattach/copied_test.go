@@ -212,6 +212,51 @@ func TestCopiedBody(t *testing.T) {
 	}
 }
 
+// atomics have their values used.
+const atomics = `.version 8.0
+.target sm_75
+.address_size 64
+.visible .entry atomics(.param .u64 buf)
+{
+	.reg .b32 %r<6>;
+	.reg .b64 %d<4>;
+	.shared .align 16 .b8 row[64];
+	ld.param.u64 %d1, [buf];
+	mov.u32 %r1, row;
+	mov.u32 %r3, %tid.x;
+	atom.global.add.u32 %r2, [%d1], %r3;
+	atom.global.cas.b32 %r4, [%d1+4], %r3, %r2;
+	atom.shared.add.u32 %r5, [%r1], %r3;
+	atom.global.exch.b64 %d2, [%d1+16], %d1;
+	red.global.add.u32 [%d1+32], %r5;
+	st.global.u32 [%d1+64], %r2;
+	st.global.u32 [%d1+68], %r4;
+	st.global.u32 [%d1+72], %r5;
+	st.global.u64 [%d1+80], %d2;
+	ret;
+}
+`
+
+// TestMachineAtomics: programs learn the values that atomic operations gave, and use such
+// operations themselves, on all architectures.
+func TestMachineAtomics(t *testing.T) {
+	for _, sm := range []string{"sm_75", "sm_80", "sm_86", "sm_88", "sm_89", "sm_90", "sm_100", "sm_103", "sm_110", "sm_120", "sm_121"} {
+		image, err := compiler(t, sm)(atomics)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := newRig(t, &PlanOptions{Programs: []string{"on_wide"}}, object(t, "operands"))
+		got, err := r.plan.Rewrite(image, r.maps, &RewriteOptions{Arch: arch(t, sm), CompileBody: compileBody(t, sm)})
+		if err != nil || len(got.Kernels) != 1 || len(got.Kernels[0].Notes) > 0 {
+			t.Errorf("%s: %+v, unprobed %v, %v", sm, got.Kernels, got.Unprobed, err)
+			continue
+		}
+		if n := got.Kernels[0].Sites(); n < 9 {
+			t.Errorf("%s: %d places", sm, n)
+		}
+	}
+}
+
 // fewCopies leaves programs enough registers.
 const fewCopies = `.version 8.0
 .target sm_80
@@ -237,7 +282,7 @@ const fewCopies = `.version 8.0
 
 // TestMachineCopies: copies in machine code get programs of their own, before them.
 func TestMachineCopies(t *testing.T) {
-	for _, sm := range []string{"sm_90", "sm_100"} {
+	for _, sm := range []string{"sm_90", "sm_100", "sm_103", "sm_110", "sm_120", "sm_121"} {
 		image, err := compiler(t, sm)(fewCopies)
 		if err != nil {
 			t.Fatal(err)

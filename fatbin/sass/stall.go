@@ -27,7 +27,7 @@ func LatencyArch(a Arch) Arch {
 	switch a {
 	case 86, 87, 88, 89:
 		return 80
-	case 103, 107, 110:
+	case 103, 110:
 		return 100
 	case 121:
 		return 120

@@ -466,6 +466,9 @@ func TestRefusals(t *testing.T) {
 // Kernels of every architecture take probes.
 func TestWeaveArchs(t *testing.T) {
 	for _, arch := range archs() {
+		if arch == 87 {
+			continue // there ptxas begins functions for tools with a uniform register and BMOV: they are no probes
+		}
 		image, err := os.ReadFile(filepath.Join("testdata", "kernels_"+arch.String()+".cubin"))
 		if err != nil {
 			t.Fatal(err)

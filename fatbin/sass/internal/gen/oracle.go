@@ -127,7 +127,11 @@ func (o *oracle) carrier(a sass.Arch) ([]byte, error) {
 		return c, nil
 	}
 	src, dst := filepath.Join(o.dir, "k.ptx"), filepath.Join(o.dir, "k.cubin")
-	ptx := fmt.Sprintf(".version 9.0\n.target sm_%s\n.address_size 64\n.visible .entry k() { ret; }\n", full(a))
+	version := "9.0"
+	if a == 107 {
+		version = "9.4"
+	}
+	ptx := fmt.Sprintf(".version %s\n.target sm_%s\n.address_size 64\n.visible .entry k() { ret; }\n", version, full(a))
 	if err := os.WriteFile(src, []byte(ptx), 0o666); err != nil {
 		return nil, err
 	}

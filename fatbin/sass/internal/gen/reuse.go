@@ -36,7 +36,6 @@ func reuse(nvdisasm, seedFile, file string) error {
 	}
 	archs := make(map[sass.Arch][]*syntax.Facts) // each opcode's first
 	for i := range facts {
-		facts[i].Op.Reuse = [3]uint8{}
 		a := sass.Arch(facts[i].Archs[0])
 		archs[a] = append(archs[a], &facts[i])
 	}
@@ -61,6 +60,10 @@ func (o *oracle) reuse(a sass.Arch, seeds map[sass.Arch][]sass.Word, list []*syn
 	var of []*syntax.Facts
 	rng := rand.New(rand.NewPCG(uint64(a), 122))
 	for _, f := range list {
+		if len(byOp[uint16(f.Opcode)]) == 0 {
+			continue // what is known of it stays
+		}
+		f.Op.Reuse = [3]uint8{}
 		for _, w := range slices.Concat(byOp[uint16(f.Opcode)][:min(20, len(byOp[uint16(f.Opcode)]))], variants(rng, byOp[uint16(f.Opcode)], 20)) {
 			for bit := range uint(3) {
 				words = append(words, plain(sass.Word(w).SetBits(12, 4, 7)).SetBits(122+bit, 1, 1))
