@@ -79,3 +79,9 @@ func readsUniformEarly(name string) bool {
 	}
 	return true
 }
+
+// fixedMatrix reports whether the instruction is one of matrices that writes its results a fixed time
+// after it has issued, of which no scoreboard tells.
+func (i *Inst) fixedMatrix() bool {
+	return i.Known() && i.op.class == classMMA && i.Word.Control().WriteBar >= unguarded
+}

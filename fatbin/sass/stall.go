@@ -127,7 +127,11 @@ func (c *checker) stalls() {
 		}
 		from := &a.Insts[d.From]
 		woven := a.Func.Woven != nil && (a.Func.Woven(d.From) || a.Func.Woven(d.To))
-		if n := needed(a.Func.Arch, from, &a.Insts[d.To], &d, woven); d.Cycles < n {
+		n := needed(a.Func.Arch, from, &a.Insts[d.To], &d, woven)
+		if woven && !a.Func.Woven(d.From) && from.fixedMatrix() {
+			n = int(stallMost) // see (*Weaver).afterMatrix
+		}
+		if d.Cycles < n {
 			seen = [2]int{d.From, d.To}
 			f := Finding{Hazard: HazardStall, Index: d.To, From: d.From, Need: n, Have: d.Cycles}
 			f.Regs.Add(d.Kind, d.Reg, 1)

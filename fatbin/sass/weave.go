@@ -69,6 +69,8 @@ type Weaver struct {
 	stack int
 	// collective marks instructions between WARPSYNC.COLLECTIVE and ENDCOLLECTIVE.
 	collective []bool
+	// matrix says that there are matrix instructions of fixed latency.
+	matrix bool
 
 	// own are variables of each thread, of which slots are in local memory.
 	own   []ownWord
@@ -202,6 +204,9 @@ func NewWeaver(fn *Func, facts *KernelFacts) (*Weaver, error) {
 	}
 	w.certainty()
 	w.markCollective()
+	for i := range w.a.Insts {
+		w.matrix = w.matrix || w.a.Insts[i].fixedMatrix()
+	}
 	w.reachable = w.a.reached()
 	w.reasons = w.a.Sites(w.facts.Listed)
 	w.stack = w.stackPointer()

@@ -290,11 +290,38 @@ func (e *emitter) enter(i int, p *probe) {
 	if e.w.tell {
 		wait |= 1 << tellBoard // what was known from the order in which stores read is now told
 	}
-	e.wait(wait, 15)
+	e.wait(wait, mostStall)
+	if e.w.afterMatrix(i) {
+		for range maxDistance / mostStall {
+			e.wait(0, mostStall)
+		}
+	}
 	e.save(&p.regs)
 	if save := p.saved(i); save != 0 {
 		e.fixed(P2R(p.regs.keep, save))
 	}
+}
+
+// mostStall is the highest stall count.
+const mostStall = 15
+
+// afterMatrix reports whether a matrix instruction of fixed latency may still write its results
+// when the instruction at index i issues; at exits i is -1. Compilers leave 15 cycles for those of
+// some shapes and 24 or more for others, which the opcode does not tell.
+func (w *Weaver) afterMatrix(i int) bool {
+	if i >= 0 {
+		cycles := 0
+		for j := i - 1; j >= w.a.Blocks[w.a.BlockOf[i]].Start; j-- {
+			in := &w.a.Insts[j]
+			if cycles += max(1, int(in.Word.Control().Stall)); cycles >= maxDistance {
+				return false
+			}
+			if in.fixedMatrix() {
+				return true
+			}
+		}
+	}
+	return w.matrix
 }
 
 // leave writes the rest.

@@ -1040,3 +1040,26 @@ func TestVariablesBelowCalls(t *testing.T) {
 		}
 	}
 }
+
+// Programs behind a matrix instruction begin when it has written its results.
+func TestAfterMatrix(t *testing.T) {
+	waits := func(kernel string, of func(in *Inst) bool) (cycles int) {
+		w := openWeaver(t, openEditor(t, readFile(t, "../kernels_sm_90.cubin")), kernel)
+		at := slices.IndexFunc(w.a.Insts, func(in Inst) bool { return of(&in) }) + 1
+		if at == 0 {
+			t.Fatalf("%s has no such instruction", kernel)
+		}
+		e := &emitter{w: w, out: new(Woven)}
+		e.enter(at, &probe{})
+		for _, word := range e.out.Code {
+			cycles += int(word.Control().Stall)
+		}
+		return cycles
+	}
+	if n := waits("matrix", (*Inst).fixedMatrix); n < maxDistance {
+		t.Errorf("%d cycles behind a matrix instruction", n)
+	}
+	if n := waits("reduce", func(in *Inst) bool { return in.Name() == "LDG" }); n != mostStall {
+		t.Errorf("%d cycles in a kernel without one", n)
+	}
+}
