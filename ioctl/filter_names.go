@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strings"
 
 	"nvtrace/ioctl/nearest"
 	"nvtrace/rm"
@@ -91,15 +90,7 @@ func unknownName(key filterKey, word string) error {
 // Suggest returns "; did you mean A or B?" with the names that are most like a
 // word, "" where there are none.
 func Suggest(word string, names iter.Seq[string]) string {
-	list := nearest.Names(word, names, 3)
-	switch n := len(list); n {
-	case 0:
-		return ""
-	case 1:
-		return "; did you mean " + list[0] + "?"
-	default:
-		return "; did you mean " + strings.Join(list[:n-1], ", ") + " or " + list[n-1] + "?"
-	}
+	return nearest.Question(nearest.Names(word, names, 3))
 }
 
 // Names yields the names that values of a filter's key can match, the key being "ioctl",

@@ -11,6 +11,18 @@ import (
 // maxWord bounds what is compared of a word and of a name.
 const maxWord = 200
 
+// Question returns "; did you mean A, B or C?" with the names, "" where there are none.
+func Question(names []string) string {
+	switch n := len(names); n {
+	case 0:
+		return ""
+	case 1:
+		return "; did you mean " + names[0] + "?"
+	default:
+		return "; did you mean " + strings.Join(names[:n-1], ", ") + " or " + names[n-1] + "?"
+	}
+}
+
 // Names returns the at most n names that are most like a word, the most alike
 // first, and none that is not like it. A name that the word is a part of is like it. A word with "*" is compared with the parts
 // of names that are most like its own. Case does not matter.

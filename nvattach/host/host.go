@@ -763,7 +763,7 @@ func (t *Tracer) Unmatched() []string {
 		case q.Point.Kind == nvattach.HostUSDT && t.inFile[q]:
 			why = fmt.Sprintf("%s has no probe %s:%s", q.Point.Binary, q.Point.Provider, q.Point.Probe)
 		case t.inFile[q]:
-			why = fmt.Sprintf("%s has no function %s%s", q.Point.Binary, q.Point.Func, t.like(q))
+			why = fmt.Sprintf("%s has no function %s%s", q.Point.Binary, q.Point.Func, nearest.Question(t.near[q]))
 		default:
 			why = "the program has mapped no file " + q.Point.Binary
 		}
@@ -774,18 +774,4 @@ func (t *Tracer) Unmatched() []string {
 		list = append(list, at+": "+why)
 	}
 	return list
-}
-
-// like asks whether another function was meant than one that is not there, "" where none is called
-// like it.
-func (t *Tracer) like(q *nvattach.PlannedHost) string {
-	names := t.near[q]
-	switch n := len(names); n {
-	case 0:
-		return ""
-	case 1:
-		return "; did you mean " + names[0] + "?"
-	default:
-		return "; did you mean " + strings.Join(names[:n-1], ", ") + " or " + names[n-1] + "?"
-	}
 }
