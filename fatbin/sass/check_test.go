@@ -162,6 +162,38 @@ func TestCallersBegan(t *testing.T) {
 	}
 }
 
+// Loads of matrices that only tell when their operands are read have written when a later one has,
+// as those that tell nothing: here those to R24 and R28, behind the one to R32.
+func TestResultsUntold(t *testing.T) {
+	load := func(dst uint8, set func(*Control)) Word {
+		w := Word{0x000000000800783b, 0x000fe20000000200}.SetBits(16, 8, uint64(dst)) // LDSM.16.M88.4 R, [R8]
+		return control(w, func(c *Control) { c.ReadBar, c.WriteBar, c.Wait = NoBar, NoBar, 0; set(c) })
+	}
+	waits := func(mask uint8) Word { return control(NOP(), func(c *Control) { c.Wait = mask }) }
+	code := []Word{
+		load(24, func(c *Control) { c.ReadBar = 2 }),
+		load(28, func(*Control) {}),
+		waits(1 << 2),
+		load(32, func(c *Control) { c.ReadBar, c.WriteBar = 3, 1 }),
+		waits(1 << 3),
+		waits(1 << 1),
+		exit(),
+	}
+	w, err := NewWeaver(&Func{Arch: 90, Code: code}, &KernelFacts{Registers: 40})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at, want := range []string{"", "R24-R27", "R24-R31", "R24-R31", "R24-R35", ""} {
+		if got := w.a.PendWrite[at].String(); got != want {
+			t.Errorf("%d: to be written are %q, want %q", at, got, want)
+		}
+	}
+	// They can't be saved where nothing that is there to be waited for tells of them.
+	if busy, _ := w.silent(2); !busy.Has(GPR, 24) || !busy.Has(GPR, 31) {
+		t.Errorf("busy are %s, and what the loads write is not among them", busy.String())
+	}
+}
+
 // A call with a guard for which no instruction sets an address to come back to is a jump:
 // the returns of functions do not lead behind it. Hazards on the way that it takes are found.
 func TestJumpingCall(t *testing.T) {

@@ -215,9 +215,13 @@ func (f *flight) issue(in *Inst, c Control, read, write *Set) {
 		f.boards[wb].write.Union(&f.boards[u].write)
 		f.boards[wb].named.Union(&f.boards[u].write)
 		f.boards[u].write = Set{}
+	} else {
+		// A load may have a scoreboard for its operands only.
+		f.boards[u].write.Union(write)
 	}
-	if f.boards[u].write.Empty() {
-		f.used &^= 1 << u
+	f.used &^= 1 << u
+	if !f.boards[u].write.Empty() {
+		f.used |= 1 << u
 	}
 }
 

@@ -231,13 +231,15 @@ func (w *Weaver) certainty() {
 			w.foreseen = false
 			continue
 		}
-		if w.silentReader(i) {
+		if in.op.unit != 0 && in.Word.Control().WriteBar >= unguarded {
 			read, write := in.Uses()
-			w.late.Union(&read)
 			w.late.Union(&write)
 			w.untoldWrite.Union(&write)
-			if !readsLate(in) {
-				w.untoldRead.Union(&read)
+			if w.silentReader(i) {
+				w.late.Union(&read)
+				if !readsLate(in) {
+					w.untoldRead.Union(&read)
+				}
 			}
 		}
 		switch f := in.Flow(); f.Kind {
