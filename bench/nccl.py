@@ -53,7 +53,7 @@ def main():
                 print("    ", line[:240])
         if name != "threads":
             continue
-        counts = re.findall(r"^@(\w+): (\d+)$", out.decode(errors="replace"), re.M)
+        counts = re.findall(r"^@(\w+): (\d+)$", out.decode(errors="replace") + err, re.M)
         good = len(counts) == 3 and len({n for _, n in counts}) == 1
         bad += not good
         print(f"     {'good' if good else 'BAD'}: threads {counts}")

@@ -234,6 +234,7 @@ def main():
             if "CUDA error" in str(e):
                 raise
             left += 1  # not for this type of element, or not deterministic
+            print(f"{name}: {e}".splitlines()[0], file=sys.stderr)
         if done % 100 == 0 and done:
             print(name, total.hexdigest()[:16], flush=True)
     print(f"{done} operations, {left} not for their type of element or not deterministic: {total.hexdigest()[:16]}")
