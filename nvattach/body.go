@@ -62,7 +62,7 @@ const (
 	BodyCount                   // instructions of the basic block
 	BodyArg                     // bytes of the kernel's parameters
 	BodyActive                  // 1 in threads in which the guard of the instruction holds, 0 in others
-	BodyCopied                  // of an asynchronous copy: how many bytes it reads
+	BodyCopied                  // of an asynchronous copy: how many bytes it reads; of ldmatrix: how many threads' addresses
 )
 
 // bodyValues are the fields of a context that differ from place to place.
@@ -93,13 +93,14 @@ func bodyVersion(sm uint32) ptx.Version {
 type bodyForm struct {
 	guarded bool // of instructions with a guard: threads that are not active do nothing
 	copies  bool // of asynchronous copies, of which it loads the value itself
+	rows    bool // of ldmatrix, likewise
 }
 
 // bodyForms are the forms that a program may be needed in.
 func bodyForms(q *PlannedProgram) []bodyForm {
 	list := []bodyForm{{}, {guarded: true}}
 	if q.readsValue() {
-		list = append(list, bodyForm{copies: true}, bodyForm{guarded: true, copies: true})
+		list = append(list, bodyForm{copies: true}, bodyForm{guarded: true, copies: true}, bodyForm{rows: true}, bodyForm{guarded: true, rows: true})
 	}
 	return list
 }
@@ -125,10 +126,14 @@ func (p *Plan) bodyText(q *PlannedProgram, maps *Maps, arch fatbin.Arch, params 
 	g.dialect.patch = true
 	st := g.allSites()[0]
 	at := &place{sites: st, text: line, guarded: f.guarded, given: &given{kernel: params, regs: map[BodyParam]string{}}}
-	if f.copies {
+	if f.copies || f.rows {
 		var load strings.Builder
-		addr := at.given.reg(BodyParam{What: BodyAddr, Wide: true})
-		at.value, at.value2 = g.bytesAt(&load, addr, at.given.reg(BodyParam{What: BodyCopied}), mostCopied)
+		addr, n := at.given.reg(BodyParam{What: BodyAddr, Wide: true}), at.given.reg(BodyParam{What: BodyCopied})
+		if f.copies {
+			at.value, at.value2 = g.bytesAt(&load, addr, n, mostCopied)
+		} else {
+			at.value, at.value2 = g.rowAt(&load, ".shared", addr, n)
+		}
 		at.setup = load.String()
 	}
 	code, err := g.code(q, at)

@@ -2,6 +2,7 @@ package nvattach
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"nvtrace/ptx"
@@ -143,8 +144,20 @@ func (g *weaving) copiedRow(out *strings.Builder, a *ptx.Access, at *place) {
 	if a.Space == ptx.SpaceShared {
 		space = ".shared"
 	}
-	lo, hi, lane, p := g.w.Fresh('%', "v"), g.w.Fresh('%', "v"), g.w.Fresh('%', "w"), g.w.Fresh('%', "p")
-	fmt.Fprintf(out, "\t.reg .b64 %s, %s;\n\t.reg .b32 %s;\n\t.reg .pred %s;\n\tmov.b64 %s, 0;\n\tmov.b64 %s, 0;\n", lo, hi, lane, p, lo, hi)
-	fmt.Fprintf(out, "\tmov.u32 %s, %%laneid;\n\tsetp.lt.u32 %s, %s, %d;\n\t@%s ld%s.v2.u64 {%s, %s}, [%s];\n", lane, p, lane, rows, p, space, lo, hi, at.addr)
-	at.value, at.value2 = lo, hi
+	at.value, at.value2 = g.rowAt(out, space, at.addr, strconv.Itoa(rows))
+}
+
+// rowAt writes code that puts 16 bytes of shared memory into two new registers of 64 bits, in the first
+// n threads of a warp; 0 in others. n is a number, or a register of 64 bits.
+func (g *weaving) rowAt(out *strings.Builder, space, addr, n string) (lo, hi string) {
+	lo, hi = g.w.Fresh('%', "v"), g.w.Fresh('%', "v")
+	lane, wide, p := g.w.Fresh('%', "w"), g.w.Fresh('%', "n"), g.w.Fresh('%', "p")
+	fmt.Fprintf(out, "\t.reg .b64 %s, %s, %s;\n\t.reg .b32 %s;\n\t.reg .pred %s;\n\tmov.b64 %s, 0;\n\tmov.b64 %s, 0;\n", lo, hi, wide, lane, p, lo, hi)
+	fmt.Fprintf(out, "\tmov.u32 %s, %%laneid;\n\tcvt.u64.u32 %s, %s;\n\tsetp.lt.u64 %s, %s, %s;\n", lane, wide, lane, p, wide, n)
+	if g.dialect.patch { // four registers in a row are hard to find in machine code
+		fmt.Fprintf(out, "\t@%s ld%s.u64 %s, [%s];\n\t@%s ld%s.u64 %s, [%s+8];\n", p, space, lo, addr, p, space, hi, addr)
+	} else {
+		fmt.Fprintf(out, "\t@%s ld%s.v2.u64 {%s, %s}, [%s];\n", p, space, lo, hi, addr)
+	}
+	return lo, hi
 }

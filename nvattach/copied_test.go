@@ -237,6 +237,79 @@ const atomics = `.version 8.0
 }
 `
 
+// TestRowsBody: in machine code a program of its own for ldmatrix loads the row.
+func TestRowsBody(t *testing.T) {
+	for _, rows := range []int{0, 8, 16, 32} {
+		r := newRig(t, &PlanOptions{Programs: []string{"on_wide"}}, object(t, "operands"))
+		b, err := r.plan.bodyText(r.plan.Programs[0], r.maps, fatbin.Arch{SM: 90}, nil, "", bodyForm{rows: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var kernel strings.Builder
+		kernel.WriteString(b.Text + ".visible .entry k()\n{\n\t.reg .b32 %r<4>;\n\t.reg .b64 %d<4>;\n\t.reg .pred %q;\n\t.shared .align 16 .b8 row[512];\n" +
+			"\tmov.u32 %r1, %tid.x;\n\tshl.b32 %r2, %r1, 4;\n\tmov.u32 %r3, row;\n\tadd.u32 %r2, %r2, %r3;\n" +
+			"\tcvt.u64.u32 %d1, %r1;\n\tadd.u64 %d2, %d1, 100;\n\tst.shared.v2.u64 [%r2], {%d1, %d2};\n" +
+			fmt.Sprintf("\tsetp.ge.u32 %%q, %%r1, %d;\n\t@%%q mov.u32 %%r2, 0x7ffffff0;\n\tcvt.u64.u32 %%d3, %%r2;\n", rows))
+		var args []string
+		for i, p := range b.Params {
+			v, bits := "16", 32
+			switch p.What {
+			case BodyAddr:
+				v, bits = "%d3", 64
+			case BodyCopied:
+				v = fmt.Sprint(rows)
+			case BodySize:
+			default:
+				t.Fatalf("parameter %+v", p)
+			}
+			fmt.Fprintf(&kernel, "\t.param .b%d a%d;\n\tst.param.b%d [a%d], %s;\n", bits, i, bits, i, v)
+			args = append(args, fmt.Sprintf("a%d", i))
+		}
+		fmt.Fprintf(&kernel, "\tcall %s, (%s);\n\tret;\n}\n", BodyName, strings.Join(args, ", "))
+		r.launch(kernel.String(), "k", emu.Dim3{X: 1}, emu.Dim3{X: 32}, nil)
+		var want [][]uint64
+		for i := range uint64(32) {
+			if i < uint64(rows) {
+				want = append(want, []uint64{i, 100 + i, 16})
+			} else {
+				want = append(want, []uint64{0, 0, 16})
+			}
+		}
+		got := r.records("accesses")
+		slices.SortFunc(got, slices.Compare)
+		slices.SortFunc(want, slices.Compare)
+		if !slices.EqualFunc(got, want, slices.Equal) {
+			t.Errorf("%d rows: got  %d\nwant %d", rows, got, want)
+		}
+	}
+}
+
+// TestMachineRows: ldmatrix in machine code gets programs that load its rows, before it.
+func TestMachineRows(t *testing.T) {
+	for _, sm := range []string{"sm_90", "sm_100", "sm_120"} {
+		src := fmt.Sprintf(rowsOf, "x4", "%r1, %r2, %r3, %r4", "%r5")
+		src = strings.Replace(src, "	ret;", "	ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%r2, %r3}, [%r5+32];\n	ld.param.u64 %d1, [buf];\n	st.global.v4.u32 [%d1], {%r1, %r2, %r3, %r4};\n	ret;", 1)
+		image, err := compiler(t, sm)(src)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := newRig(t, &PlanOptions{Programs: []string{"on_access"}}, object(t, "params"))
+		forms := map[bool]int{}
+		compile := compileBody(t, sm)
+		got, err := r.plan.Rewrite(image, r.maps, &RewriteOptions{Arch: arch(t, sm), CompileBody: func(text string) ([]byte, error) {
+			forms[strings.Contains(text, "ld.shared.u64")]++
+			return compile(text)
+		}})
+		if err != nil || len(got.Kernels) != 1 || len(got.Kernels[0].Notes) > 0 {
+			t.Fatalf("%s: %+v, unprobed %v, %v", sm, got.Kernels, got.Unprobed, err)
+		}
+		// The store has a program of the common form.
+		if n := got.Kernels[0].Sites(); n != 3 || forms[true] == 0 || forms[false] == 0 {
+			t.Errorf("%s: %d places, programs that load rows, or not: %v", sm, n, forms)
+		}
+	}
+}
+
 // TestMachineAtomics: programs learn the values that atomic operations gave, and use such
 // operations themselves, on all architectures.
 func TestMachineAtomics(t *testing.T) {

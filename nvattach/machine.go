@@ -327,7 +327,10 @@ func (m *machine) before(q *PlannedProgram, i, block, insns int, line string) (b
 	}
 	// A guard keeps no thread from the block, nor from bpftime's calls behind accesses.
 	form := bodyForm{guarded: guarded && q.Point.Kind != KindBlock && q.Point.Kind != KindCapture}
-	form.copies = in.Copies() && q.readsValue()
+	if q.readsValue() {
+		form.copies = in.Copies()
+		_, form.rows = in.Rows()
+	}
 	if len(m.lines[q]) == mostLines {
 		m.skip(fmt.Sprintf("%s at +%#x", in.Name(), i*sass.WordSize), fmt.Sprintf("the instructions of more than %d places differ", mostLines))
 		return false, nil

@@ -383,9 +383,14 @@ func (e *emitter) value(i int, lo, hi uint8, after bool) {
 	}
 }
 
-// copied sets a register to how many bytes the copy at index i reads.
+// copied sets a register to how many bytes the copy at index i reads, or in how many threads the
+// load of matrices there uses addresses.
 func (e *emitter) copied(i int, r uint8) {
 	in := &e.w.a.Insts[i]
+	if threads, ok := in.Rows(); ok {
+		e.set(r, uint32(threads))
+		return
+	}
 	a, _ := in.Access()
 	m, ok := in.access()
 	if !in.Copies() || !ok {

@@ -49,11 +49,13 @@ var accesses = map[string]Access{
 	"REDG":  {Space: Global, Store: true, Atomic: true},
 	// From global memory; where it goes to in shared memory is another address.
 	"LDGSTS": {Space: Global, Load: true},
+	// Each address is that of a row, which several threads get parts of.
+	opNameLDSM: {Space: SharedMemory, Load: true},
 }
 
 // Access says what a memory instruction does; false if it is none that accesses memory
-// thread by thread, at an address in a register: loads, stores, atomic operations and
-// copies from global to shared memory.
+// thread by thread, at an address in a register: loads, stores, atomic operations,
+// copies from global to shared memory, and loads of matrices by rows.
 func (i *Inst) Access() (Access, bool) {
 	a, ok := accesses[i.Name()]
 	if !ok {
@@ -64,6 +66,8 @@ func (i *Inst) Access() (Access, bool) {
 	switch {
 	case a.Atomic:
 		a.Size = i.atomicSize()
+	case i.loadsRows():
+		a.Size = rowBytes
 	case i.Copies() && i.Arch >= 100:
 		a.Size = [4]int{4, 8, 16}[i.Word.Bits(74, 2)]
 	case i.Copies():
@@ -74,6 +78,38 @@ func (i *Inst) Access() (Access, bool) {
 
 // Copies reports whether the instruction copies from global to shared memory.
 func (i *Inst) Copies() bool { return i.Name() == "LDGSTS" }
+
+const opNameLDSM = "LDSM"
+
+// rowBytes is how many bytes of shared memory a row of a matrix takes.
+const rowBytes = 16
+
+// loadsRows reports whether the instruction loads matrices from shared memory.
+func (i *Inst) loadsRows() bool { return i.Name() == opNameLDSM }
+
+// Rows reports whether the instruction loads matrices from shared memory (LDSM, PTX's ldmatrix),
+// and in how many threads of a warp, the first, there is the address of a row of 16 bytes: those of others
+// are not used. It is 0 of the forms that leave bytes of a row out.
+func (i *Inst) Rows() (threads int, ok bool) {
+	if !i.loadsRows() {
+		return 0, false
+	}
+	const most = 32
+	matrices, form := i.Word.Bits(72, 2), i.Word.Bits(78, 3)
+	if i.Arch < 100 {
+		form &= 3
+	}
+	switch form {
+	case 0, 1: // .M88, .MT88
+		threads = 8 << matrices
+	case 4: // .MT1616
+		threads = 16 << matrices
+	}
+	if threads > most {
+		threads = 0
+	}
+	return threads, true
+}
 
 // opLDGSTS is the opcode of copies from an address in registers.
 const opLDGSTS = 0xfae
@@ -98,7 +134,7 @@ func (i *Inst) fills() (size int, ok bool) {
 // ld.global.b64 R4, [R2+16];". False of all else, and where the address is in a form of its own.
 func (i *Inst) AccessText() (string, bool) {
 	a, ok := i.Access()
-	if !ok || a.Atomic || a.Load == a.Store || i.Copies() {
+	if !ok || a.Atomic || a.Load == a.Store || i.Copies() || i.loadsRows() {
 		return "", false
 	}
 	m, ok := i.access()
@@ -176,7 +212,7 @@ func (i *Inst) Loads() bool {
 // result returns the registers that a load or an atomic operation writes, RZ if it throws
 // away what it gets; false of all else.
 func (i *Inst) result() (reg uint8, words int, ok bool) {
-	if a, ok := i.Access(); !ok || !a.Load || i.Copies() {
+	if a, ok := i.Access(); !ok || !a.Load || i.Copies() || i.loadsRows() {
 		return 0, 0, false
 	}
 	for _, o := range i.Operands(nil) {
@@ -239,7 +275,8 @@ func (i *Inst) access() (*access, bool) {
 		return nil, false
 	default:
 		// Shared and local memory: a register that may be scaled, and a uniform one.
-		if addressWords > 1 || len(uniforms) > 1 || i.Word.Bits(78, 2) != 0 && addressWords == 1 && a.Space == SharedMemory && !a.Atomic {
+		scaled := a.Space == SharedMemory && !a.Atomic && !i.loadsRows() && i.Word.Bits(78, 2) != 0
+		if addressWords > 1 || len(uniforms) > 1 || scaled && addressWords == 1 {
 			return nil, false
 		}
 		if len(uniforms) == 1 {

@@ -942,6 +942,46 @@ func TestCopyOperands(t *testing.T) {
 	}
 }
 
+// Loads of matrices have addresses of rows in the first threads, as many as their form says.
+func TestRowOperands(t *testing.T) {
+	row := Word{0x000210000f04783b, 0x000e680000000000}
+	for _, tt := range []struct {
+		arch    Arch
+		word    Word
+		text    string
+		threads int
+	}{
+		{75, row, "LDSM.16.M88", 8},
+		{80, row.SetBits(72, 2, 1), "LDSM.16.M88.2", 16},
+		{90, row.SetBits(72, 2, 2), "LDSM.16.M88.4", 32},
+		{90, row.SetBits(72, 2, 2).SetBits(78, 3, 1), "LDSM.16.MT88.4", 32},
+		{90, row.SetBits(78, 3, 2), "LDSM.16.M816", 0},
+		{100, row.SetBits(72, 2, 1), "LDSM.16.M88.2", 16},
+		{100, row.SetBits(78, 3, 4), "LDSM.16.MT1616", 16},
+		{100, row.SetBits(72, 2, 1).SetBits(78, 3, 4), "LDSM.16.MT1616.2", 32},
+		{103, row.SetBits(72, 2, 1), "LDSM.16.M88.2", 16},
+		{110, row.SetBits(72, 2, 1), "LDSM.16.M88.2", 16},
+		{120, row.SetBits(78, 3, 3), "LDSM.16.M832", 0},
+		{121, row.SetBits(72, 2, 1), "LDSM.16.M88.2", 16},
+	} {
+		in, ok := Decode(tt.arch, tt.word)
+		a, isAccess := in.Access()
+		m, known := in.access()
+		threads, rows := in.Rows()
+		if !ok || !isAccess || !known || !rows || in.FullName() != tt.text || a.Size != 16 || a.Store || a.Space != SharedMemory || m.wide || m.imm != 0x210 || m.reg != 15 || in.Loads() {
+			t.Errorf("%s: %s, known %v, %+v, %+v", tt.arch, in.FullName(), ok, a, m)
+			continue
+		}
+		if threads != tt.threads {
+			t.Errorf("%s: %s: addresses of %d threads, want %d", tt.arch, in.FullName(), threads, tt.threads)
+		}
+		e := emitter{w: &Weaver{arch: tt.arch, a: &Analysis{Insts: []Inst{in}}}, out: new(Woven)}
+		if e.copied(0, 9); len(e.out.Code) != 1 || e.out.Code[0].Bits(32, 32) != uint64(tt.threads) {
+			t.Errorf("%s: %s: a body gets %v", tt.arch, in.FullName(), e.out.Code)
+		}
+	}
+}
+
 // A probe before a load may use the registers that this writes, though another runs behind it.
 func TestBeforeAndAfter(t *testing.T) {
 	body, err := newBody(90, "looks", []Word{iadd3(8, 4, 6), iadd3(8, 5, 7), exit()})

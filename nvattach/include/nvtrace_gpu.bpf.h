@@ -135,7 +135,7 @@ struct nvtrace_mem {
 	__u64 addr;  /* in its space */
 	__u64 value; /* stored, loaded, or what an atomic gave; of vectors the first 8 bytes. Who
 			reads this of a load runs behind it. Of cp.async what is at the address in
-			global memory before it, and of ldmatrix (in PTX) at the thread's row; 0 of
+			global memory before it, and of ldmatrix at the thread's row; 0 of
 			other instructions. */
 	__u32 size;  /* bytes; 0 if only the machine knows */
 	enum nvtrace_space space;

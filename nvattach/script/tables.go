@@ -400,7 +400,7 @@ var Builtins = slices.Concat([]Builtin{
 	{Name: "kind", Type: typeKind, field: "kind", at: atMem, Doc: "\"load\", \"store\", \"atomic\" or \"async\""},
 	{Name: "space", Type: typeSpace, field: "space", at: atMem, Doc: "\"global\", \"shared\", \"local\", \"const\", or \"generic\" where only the address says"},
 	{Name: "value", Type: typeInt, field: "value", at: atMem, Doc: "what is stored, was loaded, is copied (`cp.async`), or what an atomic gave; of vectors the first 8 bytes, the next are value2"},
-	{Name: "value2", Type: typeInt, field: "value2", at: atMem, Doc: "the 8 bytes behind value, of vectors; 0 in machine code but of copies"},
+	{Name: "value2", Type: typeInt, field: "value2", at: atMem, Doc: "the 8 bytes behind value, of vectors; 0 in machine code but of copies and ldmatrix"},
 	{Name: "opcode", Type: typeOpcode, field: "site", at: atInsns, Doc: "the instruction's opcode"},
 	{Name: "source", Type: typeSource, field: "site", at: atPlaces, Doc: "file and line, if compiled with -lineinfo"},
 	{Name: "line", Type: typeInt, field: "line", at: atPlaces, Doc: "line of the source, 0 if it is not known"},
