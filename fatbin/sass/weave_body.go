@@ -101,6 +101,7 @@ func newBody(arch Arch, name string, code []Word) (*Body, error) {
 	code = slices.Clone(code)
 	openCollectives(arch, code)
 	stayTogether(arch, code)
+	guardSkipped(arch, code)
 	ends := endThreads(code)
 	own, accesses := moveVariables(arch, code)
 	frame, onStack := findStack(arch, code)
@@ -227,6 +228,45 @@ func stayTogether(arch Arch, code []Word) {
 		if in, ok := Decode(arch, w); ok && (in.Name() == "YIELD" || in.Name() == "NANOSLEEP") {
 			code[i] = NOP().WithControl(w.Control())
 		}
+	}
+}
+
+// guardSkipped gives an instruction that a conditional jump or exit skips the guard of that, turned
+// around: threads then stay together, and a place needs no convergence barrier.
+func guardSkipped(arch Arch, code []Word) {
+	jumps := make(map[int]int) // to an index, how many
+	for i, w := range code {
+		if in, ok := Decode(arch, w); ok && in.Flow().HasTarget {
+			if t, ok := in.target(); ok {
+				jumps[i+1+int(t/WordSize)]++
+			}
+		}
+	}
+	for i := 0; i+2 < len(code); i++ {
+		w := code[i]
+		in, ok := Decode(arch, w)
+		if !ok || w.Bits(87, 4) != guardAlways || jumps[i+1] > 0 {
+			continue
+		}
+		switch w.Opcode() {
+		case opBRA:
+			if t, _ := in.target(); t != WordSize {
+				continue
+			}
+		case opEXIT:
+			if code[i+2].WithControl(Control{}) != exit().WithControl(Control{}) {
+				continue
+			}
+		default:
+			continue
+		}
+		guard, negated, guarded := in.Guard()
+		next, ok := Decode(arch, code[i+1])
+		if _, _, has := next.Guard(); !guarded || !ok || has || next.guardKind() != Pred || next.Flow().Kind != FlowNext {
+			continue
+		}
+		code[i] = NOP().WithControl(w.Control())
+		code[i+1] = code[i+1].Guarded(guard, !negated)
 	}
 }
 

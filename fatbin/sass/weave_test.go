@@ -507,6 +507,35 @@ func TestBodyRefused(t *testing.T) {
 	}
 }
 
+// What one instruction is skipped by becomes its guard, if nothing else comes to it.
+func TestGuardSkipped(t *testing.T) {
+	red, skip := wordIADD, must(BRA(90, WordSize))
+	for _, tc := range []struct {
+		name string
+		code []Word
+		want Word // at 1
+	}{
+		{"a jump", []Word{skip.Guarded(0, false), red, exit()}, red.Guarded(0, true)},
+		{"a jump, turned around", []Word{skip.Guarded(2, true), red, exit()}, red.Guarded(2, false)},
+		{"an exit", []Word{exit().Guarded(0, false), red, exit()}, red.Guarded(0, true)},
+		{"an exit, and more to do", []Word{exit().Guarded(0, false), red, red, exit()}, red},
+		{"a jump that has a condition, too", []Word{skip.Guarded(0, false).SetBits(87, 4, 1), red, exit()}, red},
+		{"it has a guard", []Word{skip.Guarded(0, false), red.Guarded(1, false), exit()}, red.Guarded(1, false)},
+		{"a jump there", []Word{skip.Guarded(0, false), red, must(BRA(90, -2*WordSize)).Guarded(1, false), exit()}, red},
+		{"a jump over two", []Word{must(BRA(90, 2*WordSize)).Guarded(0, false), red, red, exit()}, red},
+		{"an exit is skipped", []Word{skip.Guarded(0, false), exit(), exit()}, exit()},
+	} {
+		code := slices.Clone(tc.code)
+		guardSkipped(90, code)
+		if code[1] != tc.want {
+			t.Errorf("%s: %s, want %s", tc.name, code[1], tc.want)
+		}
+		if gone := code[0] == NOP().WithControl(tc.code[0].Control()); gone != (tc.want != tc.code[1]) {
+			t.Errorf("%s: the jump became %s", tc.name, code[0])
+		}
+	}
+}
+
 func must(w Word, ok bool) Word {
 	if !ok {
 		panic("does not fit")

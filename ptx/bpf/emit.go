@@ -451,7 +451,7 @@ func (g *Gen) atomic(n *node) {
 	if fenced {
 		g.Line("membar.gl;")
 	}
-	if n.apart && g.together(n, at, args[0], mods+space) || n.sum && n.adds() && g.sum(n, at, args[0], mods+space) {
+	if (n.apart || n.alike && strings.HasPrefix(args[0].String(), "%")) && g.together(n, at, args[0], mods+space) || n.sum && n.adds() && g.sum(n, at, args[0], mods+space) {
 		return
 	}
 	if n.dst == noReg && !plain {

@@ -77,6 +77,7 @@ type node struct {
 	neg   bool   // of the guard
 	sum   bool   // nAtomic: the threads of a warp may add different numbers
 	apart bool   // nAtomic: the threads of a warp may have different addresses, and add the same; nOwn: different numbers
+	alike bool   // nAtomic: the threads of a warp have the same address and add the same
 	dead  bool
 	label int
 	guard reg

@@ -122,16 +122,19 @@ func TestApart(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		ins  asm.Instructions
-		want bool
+		want string // "each": an addition for each address, "one": one addition
 	}{
-		{"by thread", add(tid, one), true},
-		{"by what all have", add(asm.LoadMem(asm.R6, asm.R1, 0, asm.Word), one), false},
-		{"by clock", add(asm.LoadMem(asm.R6, asm.R1, 8, asm.Word), one), false},
-		{"a number of its own", add(tid, asm.LoadMem(asm.R7, asm.R9, 16, asm.Word)), false},
-		{"a clock", add(tid, asm.LoadMem(asm.R7, asm.R9, 8, asm.Word)), false},
-		{"a number that all have", add(tid, asm.LoadMem(asm.R7, asm.R9, 0, asm.Word)), true},
-		{"one of two numbers", add(tid, asm.LoadMem(asm.R7, asm.R9, 16, asm.Word), asm.JEq.Imm(asm.R7, 5, "x"), asm.Mov.Imm(asm.R7, 2), asm.Ja.Label("y"), asm.Mov.Imm(asm.R7, 1).WithSymbol("x"), asm.Mov.Reg(asm.R8, asm.R7).WithSymbol("y"), asm.Mov.Reg(asm.R7, asm.R8)), false},
-		{"written before and behind", add(tid, asm.LoadMem(asm.R7, asm.R9, 16, asm.Word), asm.StoreMem(asm.R10, -16, asm.R7, asm.DWord), asm.Mov.Imm(asm.R7, 3)), true},
+		{"by thread", add(tid, one), "each"},
+		{"by what all have", add(asm.LoadMem(asm.R6, asm.R1, 0, asm.Word), one), ""},
+		{"by clock", add(asm.LoadMem(asm.R6, asm.R1, 8, asm.Word), one), ""},
+		{"a number of its own", add(tid, asm.LoadMem(asm.R7, asm.R9, 16, asm.Word)), ""},
+		{"a clock", add(tid, asm.LoadMem(asm.R7, asm.R9, 8, asm.Word)), ""},
+		{"a number that all have", add(tid, asm.LoadMem(asm.R7, asm.R9, 0, asm.Word)), "each"},
+		{"a number that all have, by what all have", add(asm.LoadMem(asm.R6, asm.R1, 0, asm.Word), asm.LoadMem(asm.R7, asm.R9, 0, asm.Word)), "one"},
+		{"a number that all have, by clock", add(asm.LoadMem(asm.R6, asm.R1, 8, asm.Word), asm.LoadMem(asm.R7, asm.R9, 0, asm.Word)), ""},
+		{"a clock, by what all have", add(asm.LoadMem(asm.R6, asm.R1, 0, asm.Word), asm.LoadMem(asm.R7, asm.R9, 8, asm.Word)), ""},
+		{"one of two numbers", add(tid, asm.LoadMem(asm.R7, asm.R9, 16, asm.Word), asm.JEq.Imm(asm.R7, 5, "x"), asm.Mov.Imm(asm.R7, 2), asm.Ja.Label("y"), asm.Mov.Imm(asm.R7, 1).WithSymbol("x"), asm.Mov.Reg(asm.R8, asm.R7).WithSymbol("y"), asm.Mov.Reg(asm.R7, asm.R8)), ""},
+		{"written before and behind", add(tid, asm.LoadMem(asm.R7, asm.R9, 16, asm.Word), asm.StoreMem(asm.R10, -16, asm.R7, asm.DWord), asm.Mov.Imm(asm.R7, 3)), "each"},
 	} {
 		v, err := Verify(&Program{Name: c.name, Insns: c.ins}, w.env)
 		if err != nil {
@@ -142,8 +145,15 @@ func TestApart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Contains(code, "match.any.sync"); got != c.want {
-			t.Errorf("%s: grouped: %v, want %v\n%s", c.name, got, c.want, code)
+		got := ""
+		switch {
+		case strings.Contains(code, "match.any.sync"):
+			got = "each"
+		case strings.Contains(code, "popc"):
+			got = "one"
+		}
+		if got != c.want {
+			t.Errorf("%s: additions are made for %q, want %q\n%s", c.name, got, c.want, code)
 		}
 		site.Target = ptx.Target{SM: 60}
 		if code, err = v.Emit(site); err != nil || strings.Contains(code, "match") {

@@ -8,12 +8,14 @@ import (
 	"nvtrace/ptx"
 )
 
-// spread finds the atomic additions whose addresses can be different in the threads of
-// a warp while all add the same number. The assembler makes one addition of those
-// that it sees to be at one address; these need code for that.
+// spread finds the atomic additions in which the threads of a warp add the same number. The
+// assembler makes one addition of those that it sees to be at one address, and of a number
+// that it knows; where addresses can be different, and where it can't tell that the number is
+// the same, as it comes from outside, there has to be code for that.
 //
-// That an address varies is a guess, and the code is right either way. That a number is
-// the same must be true of all threads of a warp that can be at the operation together.
+// That an address varies is a guess, and the code is right either way. That a number, or an
+// address, is the same must be true of all threads of a warp that can be at the operation
+// together; only of values by multiprocessor, which are added up, any will do.
 func (l *lowering) spread() {
 	if l.a.env.Elected || !slices.ContainsFunc(l.nodes, func(n node) bool { return n.adds() || n.kind == nOwn && !n.dead }) {
 		return
@@ -29,6 +31,7 @@ func (l *lowering) spread() {
 	l.varying(false, func(_ int, n *node, varies func(arg) bool) {
 		if n.adds() {
 			n.apart = n.apart && !varies(n.args[0])
+			n.alike = !varies(n.base) && !varies(n.args[0])
 		}
 	})
 }
@@ -276,7 +279,7 @@ func (g *Gen) sum(n *node, at, value ptx.Arg, mods string) bool {
 }
 
 // together writes an atomic addition that one thread makes for all of its warp that
-// add to the same address; mods are as for sum. It reports whether the target can do that. Threads that
+// add the same number to the same address; mods are as for sum. It reports whether the target can do that. Threads that
 // are not there are not waited for.
 func (g *Gen) together(n *node, at, value ptx.Arg, mods string) bool {
 	if g.site.Alone() {
@@ -287,26 +290,35 @@ func (g *Gen) together(n *node, at, value ptx.Arg, mods string) bool {
 		p = &peers{base: n.base, first: g.Reg(ptx.Pred), count: g.Reg(ptx.B32)}
 		all, same, before := g.Reg(ptx.B32), g.Reg(ptx.B32), g.Reg(ptx.B32)
 		g.Line("activemask.b32 " + all.String() + ";")
-		g.Line("match.any.sync.b64 " + same.String() + ", " + g.operand(n.base).String() + ", " + all.String() + ";")
+		if n.alike {
+			same = all
+		} else {
+			g.Line("match.any.sync.b64 " + same.String() + ", " + g.operand(n.base).String() + ", " + all.String() + ";")
+		}
 		g.Line("mov.u32 " + before.String() + ", %lanemask_lt;")
 		g.Line("and.b32 " + before.String() + ", " + before.String() + ", " + same.String() + ";")
 		g.Line("setp.eq.u32 " + p.first.String() + ", " + before.String() + ", 0;")
 		g.Line("popc.b32 " + p.count.String() + ", " + same.String() + ";")
 		g.last = p
 	}
-	sum := p.count
-	if strings.HasSuffix(n.op, "64") {
+	sum, wide := p.count, strings.HasSuffix(n.op, "64")
+	switch once := value.String() == "1"; {
+	case once && wide:
 		sum = g.Reg(ptx.B64)
 		g.Line("cvt.u64.u32 " + sum.String() + ", " + p.count.String() + ";")
-	}
-	if value.String() != "1" {
-		product := g.Reg(ptx.B64)
-		op := "mul.lo.u64 "
-		if strings.HasSuffix(n.op, "32") {
-			product, op = g.Reg(ptx.B32), "mul.lo.u32 "
-		}
-		g.Line(op + product.String() + ", " + sum.String() + ", " + value.String() + ";")
-		sum = product
+	case once:
+	case wide && n.bits <= 32:
+		low := g.Reg(ptx.B32)
+		sum = g.Reg(ptx.B64)
+		g.Line("cvt.u32.u64 " + low.String() + ", " + value.String() + ";")
+		g.Line("mul.wide.u32 " + sum.String() + ", " + p.count.String() + ", " + low.String() + ";")
+	case wide:
+		sum = g.Reg(ptx.B64)
+		g.Line("cvt.u64.u32 " + sum.String() + ", " + p.count.String() + ";")
+		g.Line("mul.lo.u64 " + sum.String() + ", " + sum.String() + ", " + value.String() + ";")
+	default:
+		sum = g.Reg(ptx.B32)
+		g.Line("mul.lo.u32 " + sum.String() + ", " + p.count.String() + ", " + value.String() + ";")
 	}
 	g.Line("@" + p.first.String() + " red" + mods + "." + n.op + " " + at.String() + ", " + sum.String() + ";")
 	return true
