@@ -19,7 +19,7 @@ const (
 	TwinsNone   Twins = iota
 	TwinsNeeded       // of kernels that may need more registers than a launch with as many threads as before has, and TwinsBlocks
 	TwinsAll          // for comparisons; where machine code gets the programs, see Original
-	TwinsAside        // for comparisons, of PTX too by an Original
+	TwinsAside        // for comparisons, of PTX too by an Original, where that can have the variables
 	TwinsBlocks       // of kernels whose blocks have maps: these may need more shared memory than a launch has
 )
 
@@ -84,7 +84,8 @@ func renameAll(text string, names map[string]bool) string {
 // possible.
 func (r *rewriting) compileWoven(f *ptx.File, w *Woven) (cubin []byte, err error) {
 	blocks := w.withBlocks()
-	if r.o.Twins == TwinsAll || r.o.Twins == TwinsAside && len(blocks) > 0 { // whose launches may be made again
+	// Launches of kernels with blocks' maps may be made again without, with the module's own variables.
+	if r.o.Twins == TwinsAll || r.o.Twins == TwinsAside && (len(blocks) > 0 || hasHidden(f)) {
 		names := entriesOf(w)
 		text := twins(f, w, names)
 		if cubin, err = r.compile(text); err == nil {
@@ -99,15 +100,15 @@ func (r *rewriting) compileWoven(f *ptx.File, w *Woven) (cubin []byte, err error
 			w.Kernels[i].NoTwin = reason
 		}
 	}
-	if r.o.Twins == TwinsAside && len(blocks) == 0 {
+	if r.o.Twins == TwinsAside {
 		r.besideText(f, f.Src, w)
 	}
 	cubin, err = r.compile(w.Text)
-	if err != nil || r.o.Twins != TwinsNeeded && r.o.Twins != TwinsBlocks {
+	if err != nil || r.o.Twins == TwinsNone {
 		return cubin, err
 	}
 	var greedy []string
-	if r.o.Twins == TwinsNeeded {
+	if r.o.Twins != TwinsBlocks {
 		greedy = r.greedy(w, cubin)
 	}
 	names := append(slices.Clip(greedy), blocks...)
@@ -222,6 +223,24 @@ func isText(name string) bool {
 
 // globalsOf names the variables of a module that its kernels may write.
 func globalsOf(f *ptx.File) []string { return variablesOf(f, ptx.SpaceGlobal) }
+
+// hasHidden reports whether a module has variables that the driver finds for nobody, so that
+// their values can't be given to a module beside it.
+func hasHidden(f *ptx.File) bool {
+	for i := range f.Stmts {
+		if f.Stmts[i].Kind != ptx.StmtDecl {
+			continue
+		}
+		d := f.Decl(&f.Stmts[i])
+		if d.Space != ptx.SpaceGlobal && d.Space != ptx.SpaceConst || d.Linkage&(ptx.Extern|ptx.Visible|ptx.Weak|ptx.Common) != 0 {
+			continue
+		}
+		if slices.ContainsFunc(f.Names(d), func(n ptx.Declarator) bool { return !isText(f.Text(n.Name)) }) {
+			return true
+		}
+	}
+	return false
+}
 
 // variablesOf names the variables of a module in a state space.
 func variablesOf(f *ptx.File, space ptx.Space) []string {

@@ -61,6 +61,9 @@ func le8(v uint64) []byte {
 func TestTwinsOf(t *testing.T) {
 	r := newRig(t, nil, object(t, "example_count"))
 	bounded := strings.Replace(vectorAdd, ")\n{", ")\n.maxntid 256, 1, 1\n{", 1)
+	variable := func(decl string) string {
+		return strings.Replace(bounded, ".visible .entry", decl+"\n.visible .entry", 1)
+	}
 	refuse := func(text string) ([]byte, error) {
 		if strings.Contains(text, "nvtrace_unprobed") {
 			return nil, errors.New("no")
@@ -72,7 +75,8 @@ func TestTwinsOf(t *testing.T) {
 		src     string
 		twins   Twins
 		compile func(string) ([]byte, error)
-		want    bool
+		want    bool // in the image
+		beside  bool // as an original
 		why     string
 	}{
 		{name: "none", src: vectorAdd},
@@ -80,6 +84,11 @@ func TestTwinsOf(t *testing.T) {
 		{name: "all, bounded", src: bounded, twins: TwinsAll, want: true},
 		{name: "needed", src: vectorAdd, twins: TwinsNeeded, want: true},
 		{name: "needed, bounded", src: bounded, twins: TwinsNeeded},
+		{name: "aside", src: bounded, twins: TwinsAside, beside: true},
+		{name: "aside, with a variable", src: variable(".visible .global .u32 v;"), twins: TwinsAside, beside: true},
+		{name: "aside, with a text", src: variable(".global .align 1 .b8 $str[2] = {65, 0};"), twins: TwinsAside, beside: true},
+		{name: "aside, with a variable that is hidden", src: variable(".global .u32 v;"), twins: TwinsAside, want: true},
+		{name: "aside, with a constant that is hidden", src: variable(".const .u32 v = 3;"), twins: TwinsAside, want: true},
 		{name: "all, not compiled", src: vectorAdd, twins: TwinsAll, compile: refuse, why: "no copy without programs: compiling: no"},
 		{name: "needed, not compiled", src: vectorAdd, twins: TwinsNeeded, compile: refuse},
 	} {
@@ -89,7 +98,7 @@ func TestTwinsOf(t *testing.T) {
 				t.Fatalf("%+v, %v", out, err)
 			}
 			k := &out.Kernels[0]
-			if k.Twin != tt.want || strings.Contains(string(out.Image), TwinName(k.Name)+"(") != tt.want || k.NoTwin != tt.why {
+			if k.Twin != (tt.want || tt.beside) || strings.Contains(string(out.Image), TwinName(k.Name)+"(") != tt.want || (out.Original != nil) != tt.beside || k.NoTwin != tt.why {
 				t.Errorf("copy %v, %q\n%s", k.Twin, k.NoTwin, out.Image)
 			}
 		})

@@ -64,7 +64,7 @@ type setup struct {
 	required bool
 	kernels  []string
 	verify   int
-	aside    bool    // compare with originals that are loaded beside
+	within   bool    // compare with copies in the module
 	exits    bool    // programs may end threads
 	model    sim.GPU // the zero value is the default
 	keep     time.Duration
@@ -106,7 +106,7 @@ func run(t *testing.T, s *setup, argv ...string) *result {
 	defer sm.Close()
 	go sm.Serve(context.Background()) //nolint:errcheck // ended by Close
 	shown := new(output)
-	ses := session.New(&session.Options{Plan: plan, Out: shown, Format: session.FormatJSON, Interval: s.interval, Required: s.required, Verify: s.verify, Aside: s.aside})
+	ses := session.New(&session.Options{Plan: plan, Out: shown, Format: session.FormatJSON, Interval: s.interval, Required: s.required, Verify: s.verify, Within: s.within})
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	res := new(result)

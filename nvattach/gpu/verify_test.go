@@ -69,13 +69,13 @@ func TestVerify(t *testing.T) {
 		{mode: "atexit", kernel: "scale", every: 1, entries: 512, want: verified{Launches: 2, Runs: 2, Equal: true, Buffers: 3, Bytes: 2052}},
 		{mode: "released", kernel: "vectorAdd", every: 1, entries: 256, want: verified{}, reason: `^not launched, or in graphs only`},
 	} {
-		for _, aside := range []bool{false, true} {
-			if testing.Short() && aside == (i%2 == 1) {
+		for _, within := range []bool{false, true} {
+			if testing.Short() && within == (i%2 == 1) {
 				continue
 			}
-			t.Run(fmt.Sprintf("%s,aside=%v", c.mode, aside), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s,within=%v", c.mode, within), func(t *testing.T) {
 				t.Parallel()
-				r := run(t, &setup{objects: []string{"example_count"}, verify: c.every, aside: aside}, prog, c.mode)
+				r := run(t, &setup{objects: []string{"example_count"}, verify: c.every, within: within}, prog, c.mode)
 				if r.err != nil || r.stdout != "PASSED\n" || len(r.reports) > 0 {
 					t.Fatalf("error %v, stdout %q, reports %q, shown:\n%s", r.err, r.stdout, r.reports, r.shown)
 				}
@@ -122,14 +122,14 @@ func TestVerifyNoEnd(t *testing.T) {
 func TestVerifyDiffers(t *testing.T) {
 	t.Parallel()
 	prog := buildFrom(t, "verify")
-	for _, aside := range []bool{false, true} {
-		if testing.Short() && !aside {
+	for _, within := range []bool{false, true} {
+		if testing.Short() && within {
 			continue
 		}
-		r := run(t, &setup{objects: []string{"leave"}, exits: true, verify: session.VerifyFirst, aside: aside}, prog, "inplace")
+		r := run(t, &setup{objects: []string{"leave"}, exits: true, verify: session.VerifyFirst, within: within}, prog, "inplace")
 		got := r.verified(t, "scale")
 		if got.Equal || got.Differ < 100 || !strings.HasPrefix(got.Buffer, "allocation, 1028 bytes at 0x") {
-			t.Errorf("aside %v: %+v", aside, got)
+			t.Errorf("within %v: %+v", within, got)
 		}
 	}
 }
@@ -162,7 +162,7 @@ func TestTooMuchShared(t *testing.T) {
 	t.Parallel()
 	prog := buildFrom(t, "shared")
 	for _, kind := range []string{"module", "library"} {
-		for _, how := range []setup{{}, {verify: session.VerifyFirst}, {verify: session.VerifyFirst, aside: true}} {
+		for _, how := range []setup{{}, {verify: session.VerifyFirst}, {verify: session.VerifyFirst, within: true}} {
 			how.objects = []string{"blocks"}
 			r := run(t, &how, prog, kind)
 			if r.err != nil || r.stdout != "PASSED\n" {

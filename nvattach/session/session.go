@@ -57,9 +57,9 @@ type Options struct {
 	// Verify has launches run both ways: 1 each, n each n-th, the first in any case,
 	// VerifyFirst that alone. 0: none.
 	Verify int
-	// Aside has launches compared with kernels of images that are loaded beside, also
-	// where the image with programs could have copies: for tests.
-	Aside bool
+	// Within has launches compared with copies in the image with programs, wherever there
+	// can be some: for tests.
+	Within bool
 	// Stamped, if not nil, is told of each launch that programs of [Stamps] are in, in no order, on any
 	// goroutine. It must not call the session.
 	Stamped func(s Stamp)
@@ -374,9 +374,9 @@ func (s *Session) Report(text string) { s.out.fault(errors.New(text)) }
 func (c *Context) Rewrite(image []byte, from string, o *RewriteOptions) (out []byte, kernels []nvattach.KernelReport, err error) {
 	wanted := *o
 	if c.s.Verify() {
-		wanted.Twins = nvattach.TwinsAll
-		if c.s.opts.Aside {
-			wanted.Twins = nvattach.TwinsAside
+		wanted.Twins = nvattach.TwinsAside
+		if c.s.opts.Within {
+			wanted.Twins = nvattach.TwinsAll
 		}
 	}
 	r, err := c.s.opts.Plan.Rewrite(image, c.maps, &wanted)
