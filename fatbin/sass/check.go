@@ -146,9 +146,6 @@ func (c *checker) apart(i int, x Set) bool {
 // that an instruction goes to, which writes in order.
 func (c *checker) inOrder(i int, x Set) bool {
 	op := c.a.Insts[i].op
-	if converts(op.name) {
-		return c.begun(i, x, func(j int) bool { return converts(c.a.Insts[j].op.name) })
-	}
 	return op.unit != 0 && c.begun(i, x, func(j int) bool { return c.a.Insts[j].op.unit == op.unit })
 }
 

@@ -188,6 +188,20 @@ func TestResultsUntold(t *testing.T) {
 			t.Errorf("%d: to be written are %q, want %q", at, got, want)
 		}
 	}
+	// So has the unit for conversions, and for functions: R5 is written when the later MUFU has.
+	root := func(dst uint8, board uint8) Word {
+		w := Word{0x0000000400000308 | guardAlways<<12, 0x0000000000001000}.SetBits(12, 4, guardAlways).SetBits(16, 8, uint64(dst)) // MUFU.RCP R, R4
+		return control(w, func(c *Control) { c.WriteBar, c.ReadBar, c.Wait, c.Stall = board, NoBar, 0, 2 })
+	}
+	a, err := Analyze(&Func{Arch: 90, Code: []Word{root(5, NoBar), root(6, 1), waits(1 << 1), exit()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at, want := range []string{"", "R5", "", ""} {
+		if got := a.PendWrite[at].String(); got != want {
+			t.Errorf("conversions, %d: to be written are %q, want %q", at, got, want)
+		}
+	}
 	// They can't be saved where nothing that is there to be waited for tells of them.
 	if busy, _ := w.silent(2); !busy.Has(GPR, 24) || !busy.Has(GPR, 31) {
 		t.Errorf("busy are %s, and what the loads write is not among them", busy.String())

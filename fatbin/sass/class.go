@@ -46,6 +46,8 @@ func unitOf(name string) uint8 {
 		return 1
 	case "LDG", "STG", "LD", "ST", "LDL", "STL", "ATOM", "ATOMG", "RED", "REDG", "LDGSTS", "SUST", "SULD", "REDUX":
 		return 2
+	case "I2F", "F2I", "F2F", "FRND", "MUFU", "POPC", "FLO", "BREV", "FCHK":
+		return 3
 	}
 	return 0
 }
@@ -55,15 +57,6 @@ func unitOf(name string) uint8 {
 func doubles(name string) bool {
 	switch name {
 	case "DADD", "DMUL", "DFMA", "DSETP", "DMNMX", "DMMA":
-		return true
-	}
-	return false
-}
-
-// converts are the instructions of the unit for conversions, which keeps their order too.
-func converts(name string) bool {
-	switch name {
-	case "I2F", "F2I", "F2F", "FRND", "MUFU":
 		return true
 	}
 	return false

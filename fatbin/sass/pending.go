@@ -12,7 +12,7 @@ import "math/bits"
 // that a later one of the same unit stands for. Units are counted from 1.
 const (
 	unguarded = 6
-	units     = 2
+	units     = 3
 )
 
 // board is what is on its way of one scoreboard, or of one unit.
@@ -39,24 +39,24 @@ func (b *board) union(c *board) bool {
 // flight is what is on its way, by scoreboard. Of those that are not used it has nothing.
 type flight struct {
 	boards [unguarded + units]board
-	used   uint8 // bits of the indices with anything in read or write
+	used   uint16 // bits of the indices with anything in read or write
 }
 
 // kept is a flight without what is not used.
 type kept struct {
-	used   uint8
+	used   uint16
 	boards []board // in order
 }
 
 // set has f be what was kept.
 func (f *flight) set(k *kept) {
 	for m := f.used; m != 0; m &= m - 1 {
-		f.boards[bits.TrailingZeros8(m)] = board{}
+		f.boards[bits.TrailingZeros16(m)] = board{}
 	}
 	f.used = k.used
 	n := 0
 	for m := k.used; m != 0; m &= m - 1 {
-		f.boards[bits.TrailingZeros8(m)] = k.boards[n]
+		f.boards[bits.TrailingZeros16(m)] = k.boards[n]
 		n++
 	}
 }
@@ -67,7 +67,7 @@ func (k *kept) union(f *flight) bool {
 	if grew {
 		old := *k
 		k.used |= f.used
-		k.boards = make([]board, bits.OnesCount8(k.used))
+		k.boards = make([]board, bits.OnesCount16(k.used))
 		from, to := 0, 0
 		for m := k.used; m != 0; m &= m - 1 {
 			if old.used&(m&-m) != 0 {
@@ -79,7 +79,7 @@ func (k *kept) union(f *flight) bool {
 	}
 	n := 0
 	for m := k.used; m != 0; m &= m - 1 {
-		if f.used&(m&-m) != 0 && k.boards[n].union(&f.boards[bits.TrailingZeros8(m)]) {
+		if f.used&(m&-m) != 0 && k.boards[n].union(&f.boards[bits.TrailingZeros16(m)]) {
 			grew = true
 		}
 		n++
@@ -88,18 +88,18 @@ func (k *kept) union(f *flight) bool {
 }
 
 func (f *flight) wait(mask uint8) {
-	for m := mask & f.used & 0x3f; m != 0; m &= m - 1 {
-		b := &f.boards[bits.TrailingZeros8(m)]
+	for m := uint16(mask) & f.used & 0x3f; m != 0; m &= m - 1 {
+		b := &f.boards[bits.TrailingZeros16(m)]
 		both := b.both
 		*b = board{}
 		if both.Empty() {
 			continue
 		}
 		for n := f.used & 0x3f; n != 0; n &= n - 1 {
-			f.boards[bits.TrailingZeros8(n)].told.Minus(&both)
+			f.boards[bits.TrailingZeros16(n)].told.Minus(&both)
 		}
 	}
-	f.used &^= mask & 0x3f
+	f.used &^= uint16(mask) & 0x3f
 }
 
 // depbar has a DEPBAR wait.
@@ -134,7 +134,7 @@ const (
 func (f *flight) totals(read, told, write, named *Set) {
 	*read, *told, *write, *named = Set{}, Set{}, Set{}, Set{}
 	for m := f.used; m != 0; m &= m - 1 {
-		i := bits.TrailingZeros8(m)
+		i := bits.TrailingZeros16(m)
 		b := &f.boards[i]
 		if i < unguarded {
 			told.Union(&b.told)
@@ -300,7 +300,7 @@ func (a *Analysis) follow(b int, f *flight, note bool) {
 	for i := blk.Start; i < blk.End; i++ {
 		in := &a.Insts[i]
 		c := in.Word.Control()
-		if c.Wait&f.used != 0 {
+		if uint16(c.Wait)&f.used != 0 {
 			f.wait(c.Wait)
 			changed = true
 		}

@@ -470,7 +470,7 @@ func (w *Weaver) silent(i int) (busy Set, boards uint8) {
 			f.issue(in, c, &n.read, &n.write)
 		}
 	}
-	boards = f.used & allBoards
+	boards = uint8(f.used & allBoards)
 	f.wait(boards)
 	f.totals(&read, &told, &write, &named)
 	busy = w.never
