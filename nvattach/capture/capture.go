@@ -94,7 +94,7 @@ type Captured struct {
 	Library  string // that called it
 	Image    traces.Image
 	Data     []byte // Replace must not change it
-	Linked   bool   // it is what the driver's linker has made
+	Linked   bool   // it is what the driver's linker has made, not too long ago
 }
 
 // Capture is the state of capturing a run. It is a [ptrace.Handler] for the
@@ -130,8 +130,9 @@ type Capture struct {
 	started map[kernelKey]bool // kernels whose launch was seen
 
 	mu   sync.Mutex
-	seen []Note          // by the interposer
-	made map[string]bool // SHA-256 of what the driver's linker has made
+	seen []Note // by the interposer
+
+	made recent // SHA-256 of what the driver's linker has made
 }
 
 // Stats count what was done.
@@ -155,7 +156,7 @@ func New(o *Options, class uint16) *Capture {
 		objects: make(map[proc.FileKey]*object), procs: make(map[*ptrace.Process]*process), pids: make(map[int]*process),
 		threads: make(map[*ptrace.Task]*thread), tasks: make(map[int]*ptrace.Task),
 		gaps: make(map[string]bool), notes: make(map[string]bool), gpu: make(map[string]int64), pinned: make(map[fileID]*pinnedFile),
-		made: make(map[string]bool), hits: make(map[Note]int), started: make(map[kernelKey]bool),
+		hits: make(map[Note]int), started: make(map[kernelKey]bool),
 	}
 	if o != nil {
 		c.o = *o

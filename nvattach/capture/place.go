@@ -246,11 +246,8 @@ func (c *Capture) replacement(pid, tid int, k *call) []byte {
 			return nil
 		}
 	}
-	c.mu.Lock()
-	linked := c.made[p.sum]
-	c.mu.Unlock()
 	image, ok := c.o.Replace(&Captured{
-		PID: pid, TID: tid, Function: k.h.name(), Library: k.caller, Data: data, Linked: linked,
+		PID: pid, TID: tid, Function: k.h.name(), Library: k.caller, Data: data, Linked: c.made.has(p.sum),
 		Image: traces.Image{SHA256: p.sum, Size: p.kept, Format: p.format.Word(), File: p.file, Offset: p.offset, Origin: "breakpoint"},
 	})
 	if !ok || len(image) == 0 {

@@ -58,9 +58,9 @@ func (c *Capture) linked(t *ptrace.Task, k *call, result int32) {
 	}
 	if p.sum, p.kept, p.stored, k.err = copyImage(c.o.Store, r, p.size, p.format == fatbin.FormatPTX, nil); k.err == nil {
 		k.parts = []*part{p}
-		c.mu.Lock()
-		c.made[p.sum] = true
-		c.mu.Unlock()
+		if c.o.Replace != nil { // who else would ask
+			c.made.add(p.sum)
+		}
 	}
 	// It is no input: no gap if it can't be read, for it comes back to a loader.
 	if k.err == nil {
