@@ -192,7 +192,7 @@ func TestMemoryFunctions(t *testing.T) {
 			stem := stemOf(f.Name)
 			if a, ok := allocators[l][stem]; ok {
 				seen++
-				for _, p := range []string{a.size, a.addr, a.times, a.asked} {
+				for _, p := range []string{a.size, a.addr, a.times, a.asked, a.desc, a.levels} {
 					if p != "" && f.Param(p) == nil {
 						t.Errorf("%s has no parameter %s", f.Name, p)
 					}

@@ -15,6 +15,8 @@ type allocator struct {
 	asked      string // stands for such a pitch where the function has failed
 	host       bool   // page-locked memory of the host
 	pitched    bool   // addr points to a cudaPitchedPtr, and size is an extent
+	desc       string // describes the elements of an array, of the driver also how many; of the runtime, size is an extent, or there are width and height
+	levels     string // of a mipmapped array
 }
 
 // The functions that allocate memory for GPUs, and those that give it back, by their names without versions:
@@ -28,23 +30,41 @@ var (
 			"cuMemAllocAsync": {size: "bytesize", addr: "dptr"}, "cuMemAllocFromPoolAsync": {size: "bytesize", addr: "dptr"},
 			"cuMemAllocPitch": {size: "pPitch", times: "Height", asked: "WidthInBytes", addr: "dptr"}, "cuMemCreate": {size: "size", addr: "handle"},
 			"cuMemAllocHost": {size: "bytesize", addr: "pp", host: true}, "cuMemHostAlloc": {size: "bytesize", addr: "pp", host: true},
+			"cuArrayCreate": {desc: "pAllocateArray", addr: "pHandle"}, "cuArray3DCreate": {desc: "pAllocateArray", addr: "pHandle"},
+			"cuMipmappedArrayCreate": {desc: "pMipmappedArrayDesc", levels: "numMipmapLevels", addr: "pHandle"},
 		},
 		Runtime: {
 			"cudaMalloc": {size: "size", addr: "devPtr"}, "cudaMallocManaged": {size: "size", addr: "devPtr"},
 			"cudaMallocAsync": {size: "size", addr: "devPtr"}, "cudaMallocFromPoolAsync": {size: "size", addr: "ptr"},
 			"cudaMallocPitch": {size: "pitch", times: "height", asked: "width", addr: "devPtr"}, "cudaMalloc3D": {size: "extent", addr: "pitchedDevPtr", pitched: true},
 			"cudaMallocHost": {size: "size", addr: "ptr", host: true}, "cudaHostAlloc": {size: "size", addr: "pHost", host: true},
+			"cudaMallocArray": {desc: "desc", addr: "array"}, "cudaMalloc3DArray": {desc: "desc", size: "extent", addr: "array"},
+			"cudaMallocMipmappedArray": {desc: "desc", size: "extent", levels: "numLevels", addr: "mipmappedArray"},
 		},
 	}
 	frees = map[Library]map[string]string{
-		Driver:  {"cuMemFree": "dptr", "cuMemFreeAsync": "dptr", "cuMemRelease": "handle", "cuMemUnmap": "", "cuMemFreeHost": "p"},
-		Runtime: {"cudaFree": "devPtr", "cudaFreeAsync": "devPtr", "cudaFreeHost": "ptr"},
+		Driver: {
+			"cuMemFree": "dptr", "cuMemFreeAsync": "dptr", "cuMemRelease": "handle", "cuMemUnmap": "", "cuMemFreeHost": "p",
+			"cuArrayDestroy": "hArray", "cuMipmappedArrayDestroy": "hMipmappedArray",
+		},
+		Runtime: {
+			"cudaFree": "devPtr", "cudaFreeAsync": "devPtr", "cudaFreeHost": "ptr",
+			"cudaFreeArray": "array", "cudaFreeMipmappedArray": "mipmappedArray",
+		},
 	}
 	hostFrees = map[string]bool{"cuMemFreeHost": true, "cudaFreeHost": true}
 )
 
 // stemOf is a function's name without what tells versions apart.
 func stemOf(name string) string { return strings.TrimSuffix(baseName(name), "_v2") }
+
+// arrayOf returns how a function creates arrays, nil if it does not.
+func arrayOf(m Module, name string) *allocator {
+	if a, ok := allocators[m.Library][stemOf(name)]; ok && a.desc != "" {
+		return &a
+	}
+	return nil
+}
 
 // Allocates reports whether a function of the driver or of the runtime allocates memory.
 func Allocates(m Module, name string) bool {
@@ -61,7 +81,7 @@ func Frees(m Module, name string) bool {
 // MemoryChange is what a call did to the memory of a GPU, or to page-locked memory of the host.
 type MemoryChange struct {
 	Addr   uint64 // address or handle; 0: it is not known
-	Size   uint64 // bytes: that were asked for; of freed memory that was mapped, its own, else 0
+	Size   uint64 // bytes: that were asked for, of an array those of its elements; of freed memory that was mapped, its own, else 0
 	Freed  bool   // it was given back; else allocated
 	Failed bool   // it was not
 	Host   bool   // page-locked memory of the host
@@ -104,8 +124,14 @@ func (t *Tracker) remember(f *Frame, ev *traces.Event) {
 // change says what an allocating call did; ok is false where that was not recorded.
 func (a *allocator) change(f *Frame, ev *traces.Event) (m MemoryChange, ok bool) {
 	m = MemoryChange{Failed: int32(ev.Ret) != 0, Host: a.host}
-	if a.pitched {
+	switch {
+	case a.pitched:
 		return a.extent(f, ev, m)
+	case a.desc != "":
+		if m.Size = f.array; m.Size != 0 && !m.Failed {
+			m.Addr, _ = f.Arg(a.addr, ev)
+		}
+		return m, m.Size != 0
 	}
 	size := a.size
 	if m.Failed && a.asked != "" {

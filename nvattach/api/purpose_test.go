@@ -8,6 +8,7 @@ func TestPurpose(t *testing.T) {
 		"cuLaunchKernel": Launching, "cudaGraphLaunch": Launching, "cudaLaunchKernelExC": Launching,
 		"cudaMemcpyAsync": Copying, "cuMemcpyDtoH_v2": Copying, "cuMemsetD8_v2": Copying,
 		"cuMemAlloc_v2": Allocating, "cudaFree": Allocating, "cuMemFree_v2": Allocating, "cudaHostAlloc": Allocating, "cuMemCreate": Allocating,
+		"cuArrayCreate_v2": Allocating, "cuArray3DCreate_v2": Allocating, "cuMipmappedArrayDestroy": Allocating, "cudaFreeArray": Allocating, "cuArrayGetDescriptor_v2": NoPurpose,
 		"cuMemGetInfo_v2": NoPurpose, "cudaGetDevice": NoPurpose, "cuMemPrefetchAsync": NoPurpose,
 		"cuModuleLoadData": Loading, "cuLibraryLoadData": Loading, "__cudaRegisterFatBinary": Loading,
 		"cuInit": Starting, "cuDevicePrimaryCtxRetain": Starting, "cuCtxCreate_v4": Starting,

@@ -47,6 +47,7 @@ type Frame struct {
 	launches bool           // a kernel
 	inner    bool           // a call inside of it was one that changes memory
 	alone    bool           // see Alone
+	array    uint64         // bytes of the array that it creates; 0: it creates none, or they are not known
 	changes  []MemoryChange // what it did to memory, when it has returned
 	text     []byte         // the name that a lookup asks for
 	caller   string         // the file that a call of the C library came from, where that is known
@@ -116,7 +117,8 @@ type lookup struct {
 	module   Module
 	f        *Function
 	purpose  Purpose
-	launches bool // a kernel
+	launches bool       // a kernel
+	array    *allocator // creates arrays; nil: it does not
 }
 
 // callStack is a thread's open calls.
@@ -198,7 +200,7 @@ func (t *Tracker) search(k lookupKey) lookup {
 		l.module = moduleOf(path, name)
 		l.f = l.module.Lookup(name)
 		if l.f != nil {
-			l.launches, l.purpose = launches(l.f), purposeOf(l.module, name)
+			l.launches, l.purpose, l.array = launches(l.f), purposeOf(l.module, name), arrayOf(l.module, name)
 		}
 		if len(t.found) >= maxLookups {
 			clear(t.found)
@@ -308,6 +310,11 @@ func (t *Tracker) enter(key threadKey, ev *traces.Event) *Frame {
 	if l.f != nil && l.f.Stack > 0 && len(ev.Mem) > 0 && ev.Mem[0].Len == uint32(8*l.f.Stack) {
 		for b := ev.Mem[0].In; len(b) >= 8 && len(f.Stack) < maxStack; b = b[8:] {
 			f.Stack = append(f.Stack, binary.LittleEndian.Uint64(b))
+		}
+	}
+	if l.array != nil {
+		if s, ok := l.array.shape(f, ev); ok {
+			f.array = s.bytes()
 		}
 	}
 	t.Names.entered(f, ev)

@@ -225,7 +225,7 @@ var HostBuiltins = []HostBuiltin{
 	{Name: "library", Type: typeText, at: []string{"api", "apiret", "alloc", "free", "launch", "image"}, Doc: "that the function is of; of an image, the file that called the loader", of: func(e *Event) Value { return text(e.Library) }},
 	{Name: "format", Type: typeText, at: atImage, Doc: "of the image: \"ptx\", \"fatbin\", …", of: func(e *Event) Value { return text(e.Format) }},
 	{Name: "size", Type: typeInt, at: []string{"image", "alloc", "free"}, Doc: "bytes of the image, or of the memory; at free known of cuMemRelease and cuMemUnmap, else 0", of: func(e *Event) Value { return number(e.Size) }},
-	{Name: "addr", Type: typeInt, at: atMemory, Doc: "where the memory is; of cuMemCreate, and what frees that, its handle", of: func(e *Event) Value { return number(int64(e.Addr)) }},
+	{Name: "addr", Type: typeInt, at: atMemory, Doc: "where the memory is; of cuMemCreate and of arrays, and what frees these, the handle", of: func(e *Event) Value { return number(int64(e.Addr)) }},
 	{Name: "pinned", Type: typeInt, at: atMemory, Doc: "1 if it is page-locked memory of the host (cuMemHostAlloc)", of: func(e *Event) Value { return truthOf(e.Pinned) }},
 	{Name: "file", Type: typeText, at: atImage, Doc: "file that its bytes are in; may be empty", of: func(e *Event) Value { return text(e.File) }},
 	{Name: "kernel", Type: typeText, at: []string{"launch"}, Doc: "name of the kernel", of: func(e *Event) Value { return text(e.kernel()) }},
