@@ -226,6 +226,27 @@ func TestTools(t *testing.T) {
 		}
 		hold(t, run(t, "oom"), `\d+ ms: process \d+: cuMemCreate of 1000 bytes: CUDA_ERROR_INVALID_VALUE, with 0 bytes in 0 allocations`)
 	})
+	t.Run("arrays", func(t *testing.T) {
+		patterns = filepath.Join(dir, "arrays")
+		if !compileVictim(t, "../../nvattach/sim/testdata/arrays.c", patterns) {
+			t.Skip("no gcc")
+		}
+		got := run(t, "leaks")
+		for _, w := range []string{
+			`96000 \d+ 0x[0-9a-f]+ of process \d+, by cuArrayCreate_v2: main < .*`, `1364 \d+ 0x[0-9a-f]+ of process \d+, by cuMipmappedArrayCreate: main < .*`,
+		} {
+			hold(t, got, w)
+		}
+		got = run(t, "allocs")
+		for _, w := range []string{
+			`@allocations\[cuArrayCreate_v2, 96000\]: 1`, `@allocations\[cuArrayCreate_v2, 3200\]: 1`, `@allocations\[cuArray3DCreate_v2, 24000\]: 1`, `@allocations\[cuArray3DCreate_v2, 1200\]: 1`,
+			`@allocations\[cuArray3DCreate_v2, 1536\]: 1`, `@allocations\[cuArray3DCreate_v2, 6000\]: 1`, `@allocations\[cuArray3DCreate_v2, 1024\]: 1`, `@allocations\[cuArray3DCreate_v2, 2048\]: 1`,
+			`@allocations\[cuMipmappedArrayCreate, 1344\]: 1`, `@allocations\[cuMipmappedArrayCreate, 1364\]: 1`, `@frees\[cuArrayDestroy\]: 7`, `@frees\[cuMipmappedArrayDestroy\]: 1`,
+		} {
+			hold(t, got, w)
+		}
+		hold(t, run(t, "oom"), `\d+ ms: process \d+: cuArray3DCreate_v2 of 17592186044416 bytes: CUDA_ERROR_OUT_OF_MEMORY, with 97364 bytes in 2 allocations`)
+	})
 }
 
 func atoi(t *testing.T, s string) int {

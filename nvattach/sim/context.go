@@ -158,6 +158,11 @@ func (c *call) freeMemoryOf(d *device) {
 	for _, r := range rs {
 		c.release(r)
 	}
+	for _, o := range c.p.objects {
+		if a, ok := o.(*array); ok && a.dev == d.ordinal && a.of == nil {
+			c.p.endArray(a)
+		}
+	}
 }
 
 // deviceOf returns the device with a driver's ordinal.

@@ -39,8 +39,8 @@
 // linked statically as a whole can't be served ([Check] says so). Memory that is
 // registered (cudaHostRegister) is moved into the shared file while the program
 // waits: other threads must not write to its pages meanwhile. A program that
-// outlives [Sim.Close] finds its GPU gone. Arrays, textures, surfaces, tensor maps,
-// virtual memory management, IPC and conditional graph nodes are among the missing
+// outlives [Sim.Close] finds its GPU gone. Copies of arrays, textures, surfaces, tensor maps,
+// IPC and conditional graph nodes are among the missing
 // entries. Allocations in the order of a stream are there at once, and registers,
 // and with them occupancy, are an estimate.
 //

@@ -15,7 +15,7 @@ func driverHandlers() map[string]handler {
 	all := map[string]handler{}
 	for _, m := range []map[string]handler{
 		drvGeneral(), drvDevices(), drvContexts(), drvMemory(), drvCopies(), drvStreams(), drvCaptures(), drvModules(), drvLibraries(),
-		drvLaunches(), drvGraphs(), drvGraphExecs(), drvGraphNodes(), drvPools(), drvMapped(), drvLinks(),
+		drvLaunches(), drvGraphs(), drvGraphExecs(), drvGraphNodes(), drvPools(), drvMapped(), drvArrays(), drvLinks(),
 	} {
 		maps.Copy(all, m)
 	}

@@ -100,7 +100,7 @@ func (r *ran) kernel(t testing.TB, name string) sim.KernelStat {
 }
 
 func TestDriverPrograms(t *testing.T) {
-	for _, name := range []string{"drv_vectoradd", "drv_library", "drv_graph", "drv_link", "drv_fork", "drv_errors", "drv_times", "mapped"} {
+	for _, name := range []string{"drv_vectoradd", "drv_library", "drv_graph", "drv_link", "drv_fork", "drv_errors", "drv_times", "mapped", "arrays"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := run(t, nil, nil, buildC(t, name))
@@ -116,7 +116,7 @@ func TestDriverPrograms(t *testing.T) {
 func cudaPrograms() []string {
 	return []string{
 		"vectoradd", "reduction", "scan", "matmul", "histogram", "transpose", "stencil", "sort", "dynshared", "globals", "streams",
-		"callbacks", "graphs", "cooperative", "managed", "occupancy", "copies", "fork", "threads", "fail_launch", "samples",
+		"callbacks", "graphs", "cooperative", "managed", "arrays", "occupancy", "copies", "fork", "threads", "fail_launch", "samples",
 	}
 }
 

@@ -19,7 +19,7 @@ func runtimeHandlers(lib int) map[string]handler {
 		}
 		all[name] = h
 	}
-	for _, m := range []map[string]handler{rtDevices(lib), rtMemory(lib), rtLaunches(), rtStreams(lib), rtGraphs(lib), rtGraphNodes(lib)} {
+	for _, m := range []map[string]handler{rtDevices(lib), rtMemory(lib), rtArrays(), rtLaunches(), rtStreams(lib), rtGraphs(lib), rtGraphNodes(lib)} {
 		maps.Copy(all, m)
 	}
 	out := map[string]handler{}

@@ -18,6 +18,8 @@ typedef struct CUgraphNode_st *CUgraphNode;
 typedef struct CUgraphExec_st *CUgraphExec;
 typedef struct CUlib_st *CUlibrary;
 typedef struct CUkern_st *CUkernel;
+typedef struct CUarray_st *CUarray;
+typedef struct CUmipmappedArray_st *CUmipmappedArray;
 
 #define FUNCS(X)                                                                                                             \
 	X(cuInit, (unsigned))                                                                                                \
@@ -64,6 +66,14 @@ typedef struct CUkern_st *CUkernel;
 	X(cuMemUnmap, (CUdeviceptr, size_t))                                                                                 \
 	X(cuMemSetAccess, (CUdeviceptr, size_t, const void *, size_t))                                                       \
 	X(cuMemFree_v2, (CUdeviceptr))                                                                                       \
+	X(cuArrayCreate_v2, (CUarray *, const void *))                                                                       \
+	X(cuArray3DCreate_v2, (CUarray *, const void *))                                                                     \
+	X(cuArrayGetDescriptor_v2, (void *, CUarray))                                                                        \
+	X(cuArray3DGetDescriptor_v2, (void *, CUarray))                                                                      \
+	X(cuArrayDestroy, (CUarray))                                                                                         \
+	X(cuMipmappedArrayCreate, (CUmipmappedArray *, const void *, unsigned))                                              \
+	X(cuMipmappedArrayGetLevel, (CUarray *, CUmipmappedArray, unsigned))                                                 \
+	X(cuMipmappedArrayDestroy, (CUmipmappedArray))                                                                       \
 	X(cuMemGetInfo_v2, (size_t *, size_t *))                                                                             \
 	X(cuMemcpyHtoD_v2, (CUdeviceptr, const void *, size_t))                                                              \
 	X(cuMemcpyDtoH_v2, (void *, CUdeviceptr, size_t))                                                                    \
