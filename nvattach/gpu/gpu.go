@@ -495,7 +495,7 @@ func (tr *Tracer) lookAtLaunches(th *thread) {
 	if err != nil {
 		return
 	}
-	v := &visit{p: p, th: th, mode: captureRelaxed}
+	v := newVisit(p, th)
 	if err := v.do(func(t *ptrace.Task, done func(error)) {
 		p.watchLaunches(t)
 		done(nil)
@@ -542,7 +542,8 @@ func (tr *Tracer) contextOf(th *thread, library bool) (*context, *library, error
 	}
 	p.visits.Lock()
 	defer p.visits.Unlock()
-	v := &visit{p: p, th: th, stuck: p.stuck, mode: captureRelaxed}
+	v := newVisit(p, th)
+	v.stuck = p.stuck
 	return v.contextHere(library)
 }
 

@@ -42,7 +42,8 @@ func (p *process) visit(th *thread, f func(v *visit) func(t *ptrace.Task)) {
 		began := time.Now()
 		p.visits.Lock()
 		defer p.visits.Unlock()
-		v := &visit{p: p, th: th, limit: stuckTime, stuck: p.stuck, mode: captureRelaxed}
+		v := newVisit(p, th)
+		v.limit, v.stuck = stuckTime, p.stuck
 		tr.log.Debug("visit", "pid", p.pid)
 		then = f(v)
 		tr.log.Debug("visited", "pid", p.pid, "took", time.Since(began))

@@ -80,6 +80,9 @@ type visit struct {
 	mode  uint64 // capture mode that is exchanged for the thread's next: captureRelaxed, or its own between enter and leave
 }
 
+// newVisit returns a visit of a held thread, whose functions have no limit.
+func newVisit(p *process, th *thread) *visit { return &visit{p: p, th: th, mode: captureRelaxed} }
+
 // errMissing is the code of a function that the driver lacks.
 const errMissing = -1
 
