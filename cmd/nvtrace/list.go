@@ -136,28 +136,22 @@ func (e *env) listKinds() int {
 
 // probeDoc says of a kind of probes what runs there, and with which values.
 func probeDoc(kind string) (doc string, ok bool) {
-	var values []string
 	head := ""
-	for i := range script.Kinds {
-		if k := &script.Kinds[i]; k.Name == kind {
-			head = k.Name + ":" + k.Of + ": " + k.Doc
-			values = script.ValuesAt(kind)
+	look := func(name, of, doc string) {
+		if name == kind {
+			head = name + ":" + of + ": " + doc
 		}
+	}
+	for _, k := range slices.Concat(script.Kinds, script.CallKinds) {
+		look(k.Name, k.Of, k.Doc)
 	}
 	for _, k := range script.HostKinds {
-		if k.Name == kind {
-			head, values = k.Name+":"+k.Of+": "+k.Doc, script.ValuesAt(kind)
-		}
-	}
-	for i := range script.CallKinds {
-		if k := &script.CallKinds[i]; k.Name == kind {
-			head, values = k.Name+":"+k.Of+": "+k.Doc, script.ValuesAt(kind)
-		}
+		look(k.Name, k.Of, k.Doc)
 	}
 	if head == "" {
 		return "", false
 	}
-	lines := append(wrap(head, helpWidth), wrap("values: "+strings.Join(values, " "), helpWidth)...)
+	lines := append(wrap(head, helpWidth), wrap("values: "+strings.Join(script.ValuesAt(kind), " "), helpWidth)...)
 	return strings.Join(append(lines, "nvtrace help probes says what these are, nvtrace list what there is to probe."), "\n") + "\n", true
 }
 
