@@ -2,6 +2,7 @@ package nvattach
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -227,15 +228,8 @@ func globalsOf(f *ptx.File) []string { return variablesOf(f, ptx.SpaceGlobal) }
 // hasHidden reports whether a module has variables that the driver finds for nobody, so that
 // their values can't be given to a module beside it.
 func hasHidden(f *ptx.File) bool {
-	for i := range f.Stmts {
-		if f.Stmts[i].Kind != ptx.StmtDecl {
-			continue
-		}
-		d := f.Decl(&f.Stmts[i])
-		if d.Space != ptx.SpaceGlobal && d.Space != ptx.SpaceConst || d.Linkage&(ptx.Extern|ptx.Visible|ptx.Weak|ptx.Common) != 0 {
-			continue
-		}
-		if slices.ContainsFunc(f.Names(d), func(n ptx.Declarator) bool { return !isText(f.Text(n.Name)) }) {
+	for d := range declared(f) {
+		if (d.Space == ptx.SpaceGlobal || d.Space == ptx.SpaceConst) && d.Linkage&(ptx.Visible|ptx.Weak|ptx.Common) == 0 {
 			return true
 		}
 	}
@@ -245,21 +239,32 @@ func hasHidden(f *ptx.File) bool {
 // variablesOf names the variables of a module in a state space.
 func variablesOf(f *ptx.File, space ptx.Space) []string {
 	var list []string
-	for i := range f.Stmts {
-		if f.Stmts[i].Kind != ptx.StmtDecl {
-			continue
-		}
-		d := f.Decl(&f.Stmts[i])
-		if d.Space != space || d.Linkage&ptx.Extern != 0 {
-			continue
-		}
-		for _, n := range f.Names(d) {
-			if name := f.Text(n.Name); !isText(name) {
-				list = append(list, name)
-			}
+	for d, name := range declared(f) {
+		if d.Space == space {
+			list = append(list, name)
 		}
 	}
 	return list
+}
+
+// declared yields the variables that a module has, with their names, without texts of compilers.
+func declared(f *ptx.File) iter.Seq2[*ptx.Decl, string] {
+	return func(yield func(*ptx.Decl, string) bool) {
+		for i := range f.Stmts {
+			if f.Stmts[i].Kind != ptx.StmtDecl {
+				continue
+			}
+			d := f.Decl(&f.Stmts[i])
+			if d.Linkage&ptx.Extern != 0 {
+				continue
+			}
+			for _, n := range f.Names(d) {
+				if name := f.Text(n.Name); !isText(name) && !yield(d, name) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // effects are functions and instructions by which a kernel does more than to change
