@@ -22,6 +22,7 @@ type Cubin struct {
 	Kernels     []Kernel
 	Functions   []Function // device functions that were not inlined
 	Variables   []Variable // __device__, __constant__ and __shared__ variables
+	References  bool       // there are texture or surface references, which programs bind
 	Attrs       []Attr     // of .nv.info, which concern the file or name a symbol
 	Sections    []Section
 }
@@ -84,6 +85,7 @@ type Variable struct {
 const (
 	sttObject    = 1
 	sttFunc      = 2
+	sttLOOS      = 10   // and above: textures, surfaces and samplers
 	stoEntry     = 0x10 // of st_other: a kernel
 	barrierShift = 20   // of a .text section's flags, ABI 7
 	barrierMask  = 0x7f
@@ -188,6 +190,7 @@ func (p *cubinParser) symbols() error {
 			return nil
 		}
 		typ := s.info & 0xf
+		p.c.References = p.c.References || typ >= sttLOOS
 		if typ != sttFunc && typ != sttObject {
 			continue
 		}

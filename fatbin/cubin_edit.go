@@ -369,7 +369,7 @@ type splice struct {
 	section   uint32
 	off, size uint64 // in the file as it was read
 	data      []byte
-	grown     uint64 // by how much what follows moves
+	grown     int64 // by how much what follows moves
 }
 
 // Bytes returns the cubin with its changes. It is the slice that was read where
@@ -396,12 +396,6 @@ func (e *CubinEditor) Bytes() ([]byte, error) {
 	if e.o.DropMercury {
 		e.dropMercury(out)
 	}
-	slices.SortFunc(list, func(a, b splice) int {
-		if a.off < b.off {
-			return -1
-		}
-		return 1
-	})
 	w, err := e.move(out, list)
 	if err != nil {
 		return nil, err
@@ -417,7 +411,7 @@ func (e *CubinEditor) splice(section uint32, data []byte) splice {
 	s := &e.file.sections[section]
 	sp := splice{section: section, off: s.Offset, size: s.Size, data: data}
 	if n := uint64(len(data)); n > s.Size {
-		sp.grown = (n - s.Size + growAlign - 1) &^ (growAlign - 1)
+		sp.grown = int64((n - s.Size + growAlign - 1) &^ (growAlign - 1))
 	}
 	return sp
 }
@@ -517,7 +511,13 @@ func (e *CubinEditor) setAttr(out []byte, id AttrID, symbol uint32, value func(u
 // move writes the file with spliced sections.
 func (e *CubinEditor) move(out []byte, list []splice) ([]byte, error) {
 	le := binary.LittleEndian
-	total := uint64(len(out))
+	slices.SortFunc(list, func(a, b splice) int {
+		if a.off < b.off {
+			return -1
+		}
+		return 1
+	})
+	total := int64(len(out))
 	for i, s := range list {
 		if s.off < elfHeader || i > 0 && s.off < list[i-1].off+list[i-1].size {
 			return nil, formatError("cubin", s.off, "section %s overlaps another or the header", e.file.sections[s.section].Name)
@@ -532,13 +532,13 @@ func (e *CubinEditor) move(out []byte, list []splice) ([]byte, error) {
 	before := func(x uint64) int {
 		return sort.Search(len(list), func(i int) bool { return list[i].off+list[i].size > x })
 	}
-	moved := make([]uint64, len(list)+1)
+	moved := make([]int64, len(list)+1)
 	for i, s := range list {
 		moved[i+1] = moved[i] + s.grown
 	}
 	// to returns where an offset lies now. What begins where a spliced section ends
 	// begins behind the growth.
-	to := func(x uint64) uint64 { return x + moved[before(x)] }
+	to := func(x uint64) uint64 { return x + uint64(moved[before(x)]) }
 	// within reports whether an offset is inside of a spliced section, not at its ends.
 	within := func(x uint64) bool {
 		i := before(x)
@@ -614,7 +614,7 @@ func (e *CubinEditor) move(out []byte, list []splice) ([]byte, error) {
 		s := &list[i]
 		w = append(w, out[last:s.off]...)
 		w = append(w, s.data...)
-		w = append(w, make([]byte, s.size+s.grown-uint64(len(s.data)))...)
+		w = append(w, make([]byte, s.size+uint64(s.grown)-uint64(len(s.data)))...)
 		last = s.off + s.size
 	}
 	return append(w, out[last:]...), nil

@@ -307,6 +307,9 @@ func FuzzCubinEdit(f *testing.F) {
 			if err != nil || len(kc.Code) > 1<<20 {
 				continue
 			}
+			if _, err := e.Alone(kc.Name); err != nil && !errors.Is(err, ErrFormat) && !errors.Is(err, ErrNotEditable) && !errors.Is(err, ErrTooLarge) {
+				t.Fatal(err)
+			}
 			n++
 			if n > 8 {
 				break
