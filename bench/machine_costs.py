@@ -3,7 +3,7 @@
 
 Usage: bench/machine_costs.py [--nvtrace PATH] [--rounds N] [--launches N] [--only NAME ...] [--tool NAME=LIBRARY ...]
 
-Processes of bench/stacks/kernels.py, one for each kind of probe, live beside each other and
+Processes of bench/stacks/timed_kernels.py, one for each kind of probe, live beside each other and
 launch their kernels in turn, in an order of its own each round. Printed are the median times of
 each kernel and their ratios, round by round, to those of the process without probes, whose
 results all must have. --tool names a library to be injected instead (CUDA_INJECTION64_PATH),
@@ -38,7 +38,7 @@ class Process:
         self.name, self.launches, self.fifo = name, launches, os.path.join(folder, name)
         os.mkfifo(self.fifo)
         self.err = open(self.fifo + ".err", "w+")
-        self.p = subprocess.Popen([*argv, "python3", os.path.join(HERE, "stacks", "kernels.py"), self.fifo], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=self.err, text=True, env=dict(os.environ, **env))
+        self.p = subprocess.Popen([*argv, "python3", os.path.join(HERE, "stacks", "timed_kernels.py"), self.fifo], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=self.err, text=True, env=dict(os.environ, **env))
         self.answers = None
 
     def ask(self):

@@ -1,4 +1,4 @@
-"""Times kernels of PyTorch's libraries when asked, for machine_costs.py: kernels.py ANSWERS
+"""Times kernels of PyTorch's libraries when asked, for machine_costs.py: timed_kernels.py ANSWERS
 
 For each line of standard input, a number of launches, each kernel is launched so often and the
 mean time of one, in µs by CUDA events, is written to the file ANSWERS, a JSON object a line,
