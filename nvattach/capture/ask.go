@@ -378,7 +378,7 @@ func (i *inquiry) search(t *ptrace.Task, list []uint64) {
 				i.search(t, list[1:])
 				return
 			}
-			i.p.noteModule(i.owner, m.image)
+			i.p.noteModule(i.owner, m.image, nil)
 			i.holder = library
 			i.done(t, &origin{image: m.image, name: i.name}, false)
 		}, kernel)

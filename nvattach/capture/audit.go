@@ -10,17 +10,18 @@ import (
 
 // origin is where a handle comes from.
 type origin struct {
-	image *traces.Image // of the module; nil: not known
-	name  string        // of the kernel; "" for modules
+	image   *traces.Image // of the module; nil: not known
+	name    string        // of the kernel; "" for modules
+	lookups Lookups       // of the module
 }
 
 // maxHandles bounds the handles that are remembered of a process; more are a gap.
 const maxHandles = 1 << 20
 
-// noteModule remembers the image of a module or library.
-func (p *process) noteModule(handle uint64, m *traces.Image) {
+// noteModule remembers the image of a module or library, and who is told of what is looked up in it.
+func (p *process) noteModule(handle uint64, m *traces.Image, l Lookups) {
 	if handle != 0 && len(p.modules) < maxHandles {
-		p.modules[handle] = &origin{image: m}
+		p.modules[handle] = &origin{image: m, lookups: l}
 	}
 }
 
@@ -52,6 +53,9 @@ func (c *Capture) unloaded(t *ptrace.Task, k *call, result int32) {
 	delete(p.libraries, handle)
 	p.retire(handle)
 	if k.h.fn.act == actUnload {
+		if m := p.modules[handle]; m != nil && m.lookups != nil {
+			m.lookups.Unloaded(t)
+		}
 		delete(p.modules, handle)
 	}
 	// Kernels stay: a graph may hold them, and a handle that is given out again
@@ -74,7 +78,7 @@ func (c *Capture) lookedUp(t *ptrace.Task, k *call, result int32) {
 	}
 	out := k.arg(t, fn.out)
 	if fn.act == actEnumerate {
-		c.enumerated(t, p, out, k.arg(t, fn.count), from)
+		c.enumerated(t, k, out, k.arg(t, fn.count), from)
 		return
 	}
 	handle, err := readWord(t, out)
@@ -82,7 +86,7 @@ func (c *Capture) lookedUp(t *ptrace.Task, k *call, result int32) {
 		return
 	}
 	if fn.alias {
-		p.noteModule(handle, from.image)
+		p.noteModule(handle, from.image, from.lookups)
 		return
 	}
 	o := &origin{image: from.image, name: from.name}
@@ -90,24 +94,59 @@ func (c *Capture) lookedUp(t *ptrace.Task, k *call, result int32) {
 		if s, err := t.ReadString(k.arg(t, fn.label), maxKernelName); err == nil {
 			o.name = s
 		}
+		if from.lookups != nil && o.name != "" {
+			c.found(t, k, out, &Found{Name: o.name, Handles: []uint64{handle}}, from)
+			return
+		}
 	}
 	p.noteKernel(handle, o)
+}
+
+// found tells of kernels of a module that were looked up, whose handles the call has written to out.
+func (c *Capture) found(t *ptrace.Task, k *call, out uint64, f *Found, from *origin) {
+	f.PID, f.TID, f.Library = t.PID, t.TID, k.h.fn.lib
+	t.Hold()
+	c.work.Go(func() {
+		others := from.lookups.Found(f)
+		t.Release(func(t *ptrace.Task) {
+			if others != nil {
+				b := make([]byte, 0, 8*len(others))
+				for _, h := range others {
+					b = le.AppendUint64(b, h)
+				}
+				if _, err := t.WriteMem(out, b); err == nil {
+					f.Handles = others
+				}
+			}
+			p := c.process(t)
+			for _, h := range f.Handles {
+				if f.Name != "" || p.kernels[h] == nil {
+					p.noteKernel(h, &origin{image: from.image, name: f.Name})
+				}
+			}
+		})
+	})
 }
 
 // maxKernelName bounds a kernel's mangled name. Those of CUTLASS have up to
 // about 4,000 characters.
 const maxKernelName = 64 << 10
 
-func (c *Capture) enumerated(t *ptrace.Task, p *process, out, count uint64, from *origin) {
-	count = min(count&0xffffffff, maxHandles)
-	for i := range count {
+func (c *Capture) enumerated(t *ptrace.Task, k *call, out, count uint64, from *origin) {
+	p := c.process(t)
+	var list []uint64
+	for i := range min(count&0xffffffff, maxHandles) {
 		handle, err := readWord(t, out+8*i)
 		if err != nil {
-			return
+			break
 		}
-		if p.kernels[handle] == nil {
+		list = append(list, handle)
+		if p.kernels[handle] == nil && from.lookups == nil {
 			p.noteKernel(handle, &origin{image: from.image})
 		}
+	}
+	if from.lookups != nil && len(list) > 0 {
+		c.found(t, k, out, &Found{Handles: list}, from)
 	}
 }
 

@@ -39,10 +39,11 @@ type call struct {
 	watch   bool       // the driver reads the program's own bytes
 	path    *pathArg
 	nested  bool
-	given   string // hash of the replacement
-	id      uuid   // of the table that is asked for
-	err     error  // the image could not be captured
-	busy    bool   // it is being copied on another goroutine, to which parts and err belong
+	given   string  // hash of the replacement
+	lookups Lookups // of the module
+	id      uuid    // of the table that is asked for
+	err     error   // the image could not be captured
+	busy    bool    // it is being copied on another goroutine, to which parts and err belong
 }
 
 // part is one of the images of a call.
@@ -435,7 +436,7 @@ func (c *Capture) loaded(t *ptrace.Task, k *call, result int32) {
 	}
 	if result == 0 && k.h.fn.out != none && k.err == nil && len(k.parts) > 0 {
 		p := c.process(t)
-		p.noteModule(handle, k.parts[0].image(k, handle))
+		p.noteModule(handle, k.parts[0].image(k, handle), k.lookups)
 		if k.h.fn.lib && len(p.libraries) < maxHandles {
 			p.libraries[handle] = true
 		}

@@ -93,8 +93,27 @@ type Captured struct {
 	Function string // the loader
 	Library  string // that called it
 	Image    traces.Image
-	Data     []byte // Replace must not change it
-	Linked   bool   // it is what the driver's linker has made, not too long ago
+	Data     []byte  // Replace must not change it
+	Linked   bool    // it is what the driver's linker has made, not too long ago
+	Lookups  Lookups // of kernels of the module that the image becomes; Replace may set it
+}
+
+// Lookups is told of what a program looks up in a module.
+type Lookups interface {
+	// Found may give other handles, as many, in the place of those of kernels that were found; nil
+	// leaves them as they are. It runs as [Options].Replace does.
+	Found(f *Found) []uint64
+	// Unloaded is called on the tracing thread when the module was unloaded. The thread has just
+	// returned from the unloading function.
+	Unloaded(t *ptrace.Task)
+}
+
+// Found are kernels that a program has looked up in a module or library.
+type Found struct {
+	PID, TID int
+	Library  bool     // they are CUkernels, of a library; otherwise CUfunctions
+	Name     string   // that was asked for, mangled; "" for a list of the module's kernels
+	Handles  []uint64 // that the driver has given
 }
 
 // Capture is the state of capturing a run. It is a [ptrace.Handler] for the

@@ -246,10 +246,12 @@ func (c *Capture) replacement(pid, tid int, k *call) []byte {
 			return nil
 		}
 	}
-	image, ok := c.o.Replace(&Captured{
+	im := &Captured{
 		PID: pid, TID: tid, Function: k.h.name(), Library: k.caller, Data: data, Linked: c.made.has(p.sum),
 		Image: traces.Image{SHA256: p.sum, Size: p.kept, Format: p.format.Word(), File: p.file, Offset: p.offset, Origin: "breakpoint"},
-	})
+	}
+	image, ok := c.o.Replace(im)
+	k.lookups = im.Lookups
 	if !ok || len(image) == 0 {
 		return nil
 	}

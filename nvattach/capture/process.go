@@ -240,7 +240,7 @@ func (c *Capture) hook(t *ptrace.Task, addr, size uint64, fn function, h hook) {
 			return
 		}
 	case actLookup, actEnumerate:
-		if c.o.Audit == AuditOff {
+		if c.o.Audit == AuditOff && c.o.Replace == nil {
 			return
 		}
 	}
