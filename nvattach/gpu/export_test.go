@@ -1,5 +1,17 @@
 package gpu
 
+import "nvtrace/nvattach/session"
+
+// TextLater has the kernels of all images get their programs when they are looked up, until the
+// function that it returns is called: the simulated GPU runs no machine code.
+func TextLater() (undo func()) {
+	was := codeLater
+	codeLater = func(_ *session.Context, image []byte, _ *session.RewriteOptions) (func(string) []byte, int) {
+		return func(string) []byte { return image }, len(image)
+	}
+	return func() { codeLater = was }
+}
+
 // Redirected returns how many programs are attached to, and how many of their launches have
 // gone on with copies. It must not be called when their memory is closed.
 func (tr *Tracer) Redirected() (programs int, launches uint64) {

@@ -58,7 +58,7 @@ type Options struct {
 // select.
 //
 // Its methods as a handler, Refused and all that breakpoints call run on the tracing thread; Replace
-// runs on a goroutine, with the loading thread held. Locks are taken in the order process.visits,
+// and Found run on a goroutine, with the loading thread held. Locks are taken in the order later.finding, process.visits,
 // context.clocksMu, clockLine.mu, live.mu, process.known, Tracer.mu. The first three are held while
 // the tracing thread is asked for something, so that it takes none of these itself.
 type Tracer struct {
@@ -162,6 +162,10 @@ type process struct {
 	known   sync.Mutex
 	kernels map[uint64]*kernel  // that were launched, by handle; guarded by known
 	asides  map[asideKey]uint64 // modules without programs; guarded by known
+
+	loading    int32                                 // CUmoduleLoadingMode, 0 if it was not asked for, -1 if the driver does not say; guarded by visits
+	laters     map[string]func(kernel string) []byte // see later.alone, by the image's SHA-256; guarded by known
+	laterBytes uint64                                // of their code; guarded by known
 
 	// Of the tracing thread.
 	launching bool // launches are looked at
@@ -421,6 +425,10 @@ func (tr *Tracer) Replace(im *capture.Captured) (image []byte, ok bool) {
 		o.Except = c.linked.list()
 	}
 	tr.log.Debug("compiler found", "pid", im.PID, "took", time.Since(began))
+	if !linking && tr.leave(th, im, c, o) {
+		tr.attendTo(th, c)
+		return nil, false
+	}
 	out, kernels, err := c.session.Rewrite(im.Data, origin(im), o)
 	if linking {
 		c.linked.add(kernels)
@@ -428,10 +436,7 @@ func (tr *Tracer) Replace(im *capture.Captured) (image []byte, ok bool) {
 	if slices.ContainsFunc(kernels, func(k nvattach.KernelReport) bool { return k.Twin }) {
 		tr.lookAtLaunches(th)
 	}
-	// Trials hold threads at the same functions.
-	if (c.session.Live() || !tr.o.Session.Verify()) && c.attended.CompareAndSwap(false, true) {
-		tr.work.Go(func() { tr.attend(th.task.Proc, c) })
-	}
+	tr.attendTo(th, c)
 	if err != nil {
 		tr.refuse(th, fmt.Errorf("process %d: %w", im.PID, err))
 		return nil, false
@@ -445,6 +450,14 @@ func (tr *Tracer) Replace(im *capture.Captured) (image []byte, ok bool) {
 		s.Rewriting += time.Since(began)
 	})
 	return out, true
+}
+
+// attendTo has a context attended to, once, in the process of a thread.
+func (tr *Tracer) attendTo(th *thread, c *context) {
+	// Trials hold threads at the same functions.
+	if (c.session.Live() || !tr.o.Session.Verify()) && c.attended.CompareAndSwap(false, true) {
+		tr.work.Go(func() { tr.attend(th.task.Proc, c) })
+	}
 }
 
 // origin is where an image came from, for a reader.
@@ -597,7 +610,10 @@ func (tr *Tracer) enroll(th *thread) (*process, error) {
 	}
 	p := tr.procs[th.task.Proc]
 	if p == nil {
-		p = &process{tr: tr, pid: th.task.PID, contexts: make(map[uint64]*context), kernels: make(map[uint64]*kernel), comparers: make(map[uint64][2]uint64), asides: make(map[asideKey]uint64)}
+		p = &process{
+			tr: tr, pid: th.task.PID, contexts: make(map[uint64]*context), kernels: make(map[uint64]*kernel), comparers: make(map[uint64][2]uint64), asides: make(map[asideKey]uint64),
+			laters: make(map[string]func(string) []byte),
+		}
 		tr.procs[th.task.Proc] = p
 	}
 	return p, nil

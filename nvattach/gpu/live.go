@@ -108,6 +108,14 @@ type liveModule struct {
 	size    uint64
 }
 
+// unloader is the function that unloads the module.
+func (m *liveModule) unloader() string {
+	if m.library {
+		return "cuLibraryUnload"
+	}
+	return "cuModuleUnload"
+}
+
 // Collect is for [capture.Options], with Options.Running: it keeps images that programs load from
 // memory, and leaves them as they are.
 func (tr *Tracer) Collect(im *capture.Captured) (image []byte, ok bool) {
@@ -991,7 +999,7 @@ func (l *live) end(v *visit, c *context, loaded []*liveModule) (done bool, err e
 			if time.Since(began) > liveLoad {
 				return false, v.leave(c) // the others in another visit
 			}
-			err = errors.Join(err, v.run(try(map[bool]string{false: "cuModuleUnload", true: "cuLibraryUnload"}[m.library], m.handle)))
+			err = errors.Join(err, v.run(try(m.unloader(), m.handle)))
 			m.handle = 0
 		}
 		c.mem.open(v)

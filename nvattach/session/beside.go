@@ -16,6 +16,7 @@ type Copy struct {
 
 	of     *Context
 	kernel string
+	from   string
 	arch   fatbin.Arch
 	r      *nvattach.Rewritten
 }
@@ -68,8 +69,24 @@ func (x *Copy) Image(at map[string]uint64) (image []byte, err error) {
 		}
 	}
 	r.Unprobed = nil
-	x.of.s.note(&r, "")
+	x.of.s.note(&r, x.from)
 	return image, nil
+}
+
+// ByKernel is that of [nvattach.Plan].
+func (c *Context) ByKernel(image []byte, o *RewriteOptions) (alone func(kernel string) []byte, size int) {
+	return c.s.opts.Plan.ByKernel(image, o)
+}
+
+// Alone puts the programs into a kernel that is alone in an image. from is that of [Context.Rewrite]. The
+// error says why the kernel can't be probed, which was noted, too.
+func (c *Context) Alone(image []byte, kernel, from string, o *RewriteOptions) ([]byte, error) {
+	x, err := c.Beside(image, kernel, o)
+	if err != nil {
+		return nil, err
+	}
+	x.from = from
+	return x.Image(nil)
 }
 
 // fewOf names the first of some variables.

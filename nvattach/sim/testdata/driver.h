@@ -49,6 +49,9 @@ typedef struct CUmipmappedArray_st *CUmipmappedArray;
 	X(cuLibraryGetGlobal, (CUdeviceptr *, size_t *, CUlibrary, const char *))                                            \
 	X(cuLibraryUnload, (CUlibrary))                                                                                      \
 	X(cuKernelGetFunction, (CUfunction *, CUkernel))                                                                     \
+	X(cuLibraryGetModule, (CUmodule *, CUlibrary))                                                                       \
+	X(cuLibraryEnumerateKernels, (CUkernel *, unsigned, CUlibrary))                                                      \
+	X(cuModuleEnumerateFunctions, (CUfunction *, unsigned, CUmodule))                                                    \
 	X(cuFuncGetParamInfo, (CUfunction, size_t, size_t *, size_t *))                                                      \
 	X(cuFuncGetName, (const char **, CUfunction))                                                                        \
 	X(cuMemAlloc_v2, (CUdeviceptr *, size_t))                                                                            \

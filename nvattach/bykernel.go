@@ -1,0 +1,72 @@
+package nvattach
+
+import (
+	"bytes"
+	"strings"
+
+	"nvtrace/fatbin"
+)
+
+// leastByKernel is how many kernels that programs want there are at least in machine code that is
+// left as it is until they are looked up. Of fewer, a program is likely to look up most.
+const leastByKernel = 8
+
+// ByKernel returns what cuts single kernels out of the machine code in an image that a GPU would take,
+// and the size of the code, where programs need not be put into all of its kernels when it is loaded:
+// libraries bring images of hundreds, of which a run launches a few. Such a kernel gets its programs
+// in an image of its own, which is loaded beside. nil is returned where that is not as good: of code
+// that has variables or texture references, of which each image would have its own, that launches
+// kernels itself, or that could get programs in PTX. alone may be called from any goroutine.
+func (p *Plan) ByKernel(image []byte, o *RewriteOptions) (alone func(kernel string) []byte, size int) {
+	if o.CompileBody == nil || o.Twins == TwinsAll || o.Twins == TwinsAside {
+		return nil, 0
+	}
+	data := image
+	if fatbin.Sniff(image) == fatbin.FormatContainer {
+		c, _, err := fatbin.ParseContainer(image)
+		if err != nil || Prefers(c.Entries, fatbin.KindPTX, o.Arch) >= 0 {
+			return nil, 0
+		}
+		i := Prefers(c.Entries, fatbin.KindELF, o.Arch)
+		if i < 0 {
+			return nil, 0
+		}
+		if data, err = c.Entries[i].Data(&fatbin.Options{MaxEntry: o.MaxEntry}); err != nil {
+			return nil, 0
+		}
+	}
+	e, err := fatbin.NewCubinEditor(data, nil)
+	if err != nil {
+		return nil, 0
+	}
+	c := e.Cubin()
+	if len(c.Kernels) < leastByKernel || c.References || hasVariables(c) || bytes.Contains(data, []byte("LaunchDevice")) {
+		return nil, 0
+	}
+	wanted := 0
+	for i := range c.Kernels {
+		if p.Wants(c.Kernels[i].Name, false) {
+			wanted++
+		}
+	}
+	if wanted < leastByKernel {
+		return nil, 0
+	}
+	return func(kernel string) []byte {
+		if cubin, err := e.Alone(kernel); err == nil {
+			return cubin
+		}
+		return data // it needs others
+	}, len(data)
+}
+
+// hasVariables reports whether a module has variables that somebody can change.
+func hasVariables(c *fatbin.Cubin) bool {
+	for _, v := range c.Variables {
+		inModule := strings.HasPrefix(v.Section, ".nv.constant3") || strings.HasPrefix(v.Section, ".nv.global")
+		if inModule && v.Size > 0 && !fixed(v.Name) && (v.Size > 1 || !isTag(v.Name)) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,105 @@
+package nvattach
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"nvtrace/fatbin"
+)
+
+// manyKernels is a module with that many kernels, and what else is given.
+func manyKernels(n int, more string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, ".version 8.0\n.target sm_90\n.address_size 64\n%s\n", more)
+	for i := range n {
+		fmt.Fprintf(&b, ".visible .entry kernel%d(.param .u64 p)\n{\n.reg .b64 %%a;\nld.param.u64 %%a, [p];\nred.global.add.u32 [%%a], %d;\nret;\n}\n", i, i+1)
+	}
+	return b.String()
+}
+
+// TestByKernel: which machine code gets programs kernel by kernel, and that each kernel gets what it gets
+// among the others.
+func TestByKernel(t *testing.T) {
+	plain := compiler(t, "sm_90")
+	plan, maps := placedPlan(t, object(t, "example_count"))
+	o := &RewriteOptions{Arch: fatbin.Arch{SM: 90, Suffix: 'a'}, CompileBody: compileBody(t, "sm_90")}
+	compiled := func(text string) []byte {
+		cubin, err := plain(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cubin
+	}
+	entry := func(kind fatbin.Kind, data []byte) fatbin.Entry {
+		e, err := fatbin.NewEntry(kind, fatbin.Arch{SM: 90}, data, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	container := func(entries ...fatbin.Entry) []byte {
+		return (&fatbin.Container{Entries: entries}).Append(nil)
+	}
+	text := manyKernels(leastByKernel, "")
+	many := compiled(text)
+	for _, c := range []struct {
+		name  string
+		image []byte
+		o     *RewriteOptions
+		want  bool
+	}{
+		{"cubin", many, o, true},
+		{"container", container(entry(fatbin.KindELF, many)), o, true},
+		{"beside PTX", container(entry(fatbin.KindELF, many), entry(fatbin.KindPTX, []byte(text))), o, false},
+		{"PTX", []byte(text), o, false},
+		{"few", compiled(manyKernels(leastByKernel-1, "")), o, false},
+		{"a variable", compiled(manyKernels(leastByKernel, ".visible .global .u32 counter;")), o, false},
+		{"a constant", compiled(manyKernels(leastByKernel, ".visible .const .u32 factor = 3;")), o, false},
+		{"a compiler's table", compiled(manyKernels(leastByKernel, ".visible .const .u32 __cudart_i2opi_f[2] = {1, 2};")), o, true},
+		{"a texture", compiled(manyKernels(leastByKernel, ".global .texref image;")), o, false},
+		{"to be verified", many, &RewriteOptions{Arch: o.Arch, CompileBody: o.CompileBody, Twins: TwinsAside}, false},
+		{"no programs in machine code", many, &RewriteOptions{Arch: o.Arch}, false},
+		{"another GPU's", container(entry(fatbin.KindELF, many)), &RewriteOptions{Arch: fatbin.Arch{SM: 80}, CompileBody: o.CompileBody}, false},
+		{"nothing", nil, o, false},
+	} {
+		alone, size := plan.ByKernel(c.image, c.o)
+		if (alone != nil) != c.want || c.want && size == 0 {
+			t.Errorf("%s: by kernel: %v (%d bytes), want %v", c.name, alone != nil, size, c.want)
+		}
+	}
+
+	whole, err := plan.Rewrite(many, maps, o)
+	if err != nil || !whole.Changed {
+		t.Fatal(err)
+	}
+	all, err := fatbin.NewCubinEditor(whole.Image, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone, _ := plan.ByKernel(many, o)
+	for i := range leastByKernel {
+		only := *o
+		only.Only = fmt.Sprintf("kernel%d", i)
+		r, err := plan.Rewrite(alone(only.Only), maps, &only)
+		if err != nil || !r.Changed || len(r.Kernels) != 1 || len(r.Unprobed) > 0 {
+			t.Fatalf("%s: %+v, error %v", only.Only, r, err)
+		}
+		one, err := fatbin.NewCubinEditor(r.Image, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := one.Code(only.Only)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := all.Code(only.Only)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got.Code, want.Code) || got.Registers != want.Registers {
+			t.Errorf("%s is another alone", only.Only)
+		}
+	}
+}

@@ -1,0 +1,267 @@
+package gpu
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"nvtrace/nvattach/capture"
+	"nvtrace/nvattach/session"
+	"nvtrace/ptrace"
+	"nvtrace/ptrace/remote"
+)
+
+// Machine code of many kernels is loaded as it is ([nvattach.Plan.ByKernel]). When the program looks one
+// of them up, that kernel is loaded once more, alone and with programs, and the program is given the
+// handle of this one: what it launches, puts into graphs, asks for and sets is the kernel with programs.
+// When it unloads the module, what was loaded for it is unloaded, too.
+
+// later is a module whose kernels get their programs when they are looked up.
+type later struct {
+	p       *process
+	alone   func(kernel string) []byte
+	from    string // for a reader
+	context *context
+	library bool
+	current uint64 // the CUcontext of a module that is no library
+
+	finding sync.Mutex // guards what follows
+	modules []*liveModule
+	kernels map[string]uint64 // CUkernels with programs, where it is a library, or CUfunctions; 0: it can't have any
+}
+
+// mostLater is how many bytes of code are kept for later in a process. What it loads after that gets its
+// programs at once.
+const mostLater = 2 << 30
+
+// lazyLoading is CU_MODULE_LAZY_LOADING (cuda.h). Otherwise CUDA's runtime looks up all kernels that there are.
+const lazyLoading = 2
+
+// laterLoaders are the functions whose images can be left for later.
+var laterLoaders = []string{"cuLibraryLoadData", "cuModuleLoadData", "cuModuleLoadDataEx", "cuModuleLoadFatBinary"}
+
+// codeLater finds the code whose kernels can get their programs when they are looked up. Tests have other code.
+var codeLater = (*session.Context).ByKernel
+
+// leave has an image that a thread is about to load loaded as it is, if its kernels can get their programs
+// when they are looked up; false if not.
+func (tr *Tracer) leave(th *thread, im *capture.Captured, c *context, o *session.RewriteOptions) bool {
+	p := tr.process(th.task)
+	if p == nil || tr.o.Session.Verify() || im.Linked || !slices.Contains(laterLoaders, im.Function) {
+		return false
+	}
+	p.known.Lock()
+	alone, full := p.laters[im.Image.SHA256], p.laterBytes > mostLater
+	p.known.Unlock()
+	size := 0
+	if alone == nil && !full {
+		alone, size = codeLater(c.session, im.Data, o)
+	}
+	if alone == nil {
+		return false
+	}
+	l := &later{p: p, alone: alone, from: origin(im), context: c, library: im.Function == "cuLibraryLoadData", kernels: make(map[string]uint64)}
+	if !l.lazily(th) {
+		return false
+	}
+	im.Lookups = l
+	p.known.Lock()
+	defer p.known.Unlock()
+	if p.laters[im.Image.SHA256] == nil {
+		p.laters[im.Image.SHA256] = alone
+		p.laterBytes += uint64(size)
+	}
+	return true
+}
+
+// lazily reports whether the driver loads kernels when they are needed, and asks for what else must be
+// known of the load.
+func (l *later) lazily(th *thread) bool {
+	p := l.p
+	p.visits.Lock()
+	defer p.visits.Unlock()
+	v := newVisit(p, th)
+	if p.loading == 0 {
+		p.loading = -1
+		if p.driver.syms["cuModuleGetLoadingMode"] != 0 {
+			if mode, err := v.ask("cuModuleGetLoadingMode"); err == nil {
+				p.loading = int32(mode)
+			}
+		}
+	}
+	var err error
+	if !l.library && p.loading == lazyLoading {
+		l.current, err = v.ask("cuCtxGetCurrent")
+	}
+	return p.loading == lazyLoading && err == nil
+}
+
+// Found implements [capture.Lookups].
+func (l *later) Found(f *capture.Found) (handles []uint64) {
+	tr := l.p.tr
+	th := tr.thread(f.TID)
+	if th == nil || tr.process(th.task) != l.p { // a child after fork
+		return nil
+	}
+	l.finding.Lock()
+	defer l.finding.Unlock()
+	for i, handle := range f.Handles {
+		other, err := l.found(newVisit(l.p, th), f, handle)
+		switch {
+		case isGone(err):
+			return nil
+		case err != nil && tr.o.Session.Required():
+			tr.refuse(th, fmt.Errorf("process %d: a kernel can't be probed: %w", l.p.pid, err))
+			return nil
+		case err != nil || other == 0:
+			continue
+		case handles == nil:
+			handles = slices.Clone(f.Handles)
+		}
+		handles[i] = other
+	}
+	return handles
+}
+
+// isGone reports whether an error says that the thread, or tracing, has ended.
+func isGone(err error) bool { return errors.Is(err, ptrace.ErrGone) || errors.Is(err, errEnded) }
+
+// found returns the handle of a kernel with programs, in the place of one that was found; 0 if none wants
+// it. Why it has none, which the error says, was noted.
+func (l *later) found(v *visit, f *capture.Found, handle uint64) (uint64, error) {
+	name, err := f.Name, error(nil)
+	if name == "" {
+		if name, err = l.nameOf(v, f, handle); err != nil {
+			return 0, err
+		}
+	}
+	if name == "" || !l.p.tr.o.Session.Wants(name) {
+		return 0, nil
+	}
+	k, known := l.kernels[name]
+	if !known {
+		if k, err = l.load(v, name); err != nil && isGone(err) {
+			return 0, err
+		}
+		l.kernels[name] = k
+	}
+	if err != nil || k == 0 {
+		return 0, err
+	}
+	if l.library && !f.Library {
+		err = l.visit(v, func() (err error) {
+			k, err = v.ask("cuKernelGetFunction", k)
+			return err
+		})
+	}
+	return k, err
+}
+
+// load returns the handle of a kernel with programs, which it loads.
+func (l *later) load(v *visit, name string) (k uint64, err error) {
+	began, tr := time.Now(), l.p.tr
+	image, err := l.context.session.Alone(l.alone(name), name, l.from, tr.rewriteOptions(l.p.driver, l.context))
+	if err != nil {
+		return 0, err
+	}
+	tr.count(func(s *Stats) {
+		s.Images++
+		s.Rewriting += time.Since(began)
+	})
+	m := &liveModule{context: l.context, library: l.library, size: uint64(len(image))}
+	l.modules = append(l.modules, m)
+	load, find, args := "cuModuleLoadData", "cuModuleGetFunction", make([]uint64, 1)
+	if l.library {
+		load, find, args = "cuLibraryLoadData", "cuLibraryGetKernel", make([]uint64, 7)
+	}
+	err = l.visit(v, func() (err error) {
+		if m.addr, err = v.space(m.size); err != nil {
+			return err
+		}
+		if err := v.poke(m.addr, image); err != nil {
+			return err
+		}
+		args[0] = m.addr
+		if m.handle, err = v.ask(load, args...); err != nil {
+			return err
+		}
+		k, err = v.named(find, name, m.handle)
+		return err
+	})
+	if err != nil {
+		err = fmt.Errorf("loading it with programs: %w", err)
+		tr.o.Session.Unprobed(name, err.Error())
+		return 0, err
+	}
+	tr.log.Debug("kernel loaded", "kernel", name, "bytes", m.size, "took", time.Since(began))
+	return k, nil
+}
+
+// visit has f call the driver where the module's kernels are.
+func (l *later) visit(v *visit, f func() error) error {
+	l.p.visits.Lock()
+	defer l.p.visits.Unlock()
+	return v.relaxed(func() error {
+		if l.library {
+			return f()
+		}
+		if err := v.run(call("cuCtxPushCurrent_v2", l.current)); err != nil {
+			return err
+		}
+		return errors.Join(f(), v.run(try("cuCtxPopCurrent_v2", v.word(wordPopped))))
+	})
+}
+
+// nameOf asks for the name of a kernel, "" if the driver does not say.
+func (l *later) nameOf(v *visit, f *capture.Found, handle uint64) (name string, err error) {
+	fn := "cuFuncGetName"
+	if f.Library {
+		fn = "cuKernelGetName"
+	}
+	if l.p.driver.syms[fn] == 0 {
+		return "", nil
+	}
+	err = l.visit(v, func() error {
+		at, err := v.ask(fn, handle)
+		if err == nil {
+			name, err = v.text(at)
+		}
+		return err
+	})
+	return name, err
+}
+
+// Unloaded implements [capture.Lookups].
+func (l *later) Unloaded(t *ptrace.Task) {
+	p := l.p
+	th := p.tr.thread(t.TID)
+	if th == nil || p.tr.process(t) != p {
+		return
+	}
+	t.Hold()
+	p.tr.work.Go(func() {
+		defer t.Release(nil)
+		l.finding.Lock()
+		defer l.finding.Unlock()
+		if len(l.modules) == 0 {
+			return
+		}
+		v := newVisit(p, th)
+		err := l.visit(v, func() (err error) {
+			for _, m := range l.modules {
+				if m.handle != 0 {
+					err = errors.Join(err, v.run(call(m.unloader(), m.handle)))
+				}
+				err = errors.Join(err, v.do(func(t *ptrace.Task, done func(error)) { done(remote.Free(t, m.addr, m.size)) }))
+			}
+			return err
+		})
+		if err != nil {
+			p.tr.log.Debug("kernels stay loaded", "pid", p.pid, "err", err)
+		}
+		l.modules = nil
+		clear(l.kernels)
+	})
+}
