@@ -269,7 +269,7 @@ func (tr *tracer) outcome(ctx context.Context) error {
 		if tr.killing {
 			return context.Cause(ctx)
 		}
-		return fmt.Errorf("start %s: child was ended before its program began: %v", tr.child.path, describe(tr.res.Status))
+		return &EndedError{Path: tr.child.path, Status: tr.res.Status}
 	}
 	switch {
 	case tr.crash != nil:

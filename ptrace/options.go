@@ -95,7 +95,8 @@ type Options struct {
 	// traced. Run and Attach return after it. Signals end this process again.
 	Ended func(*Result)
 
-	noCopies bool // for tests: instructions at breakpoints are executed in place
+	noCopies bool          // for tests: instructions at breakpoints are executed in place
+	onFork   func(pid int) // for tests: is told of the child, which waits
 }
 
 // SeccompMode says whether Run uses a seccomp filter.
@@ -196,6 +197,18 @@ func (e *ExecError) Unwrap() []error {
 		return []error{e.kind, e.Errno}
 	}
 	return []error{e.Errno}
+}
+
+// EndedError says that the program was ended before its first instruction: by a signal
+// that came so early, or by the kernel, which could not load all of it.
+type EndedError struct {
+	Path   string
+	Status unix.WaitStatus // how it ended
+}
+
+// Error implements error.
+func (e *EndedError) Error() string {
+	return fmt.Sprintf("start %s: child was ended before its program began: %v", e.Path, describe(e.Status))
 }
 
 // HandlerError reports a panic in a [Handler]. The program was run to its end.

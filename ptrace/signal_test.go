@@ -3,6 +3,7 @@ package ptrace
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -460,4 +461,28 @@ func TestAttachSignals(t *testing.T) {
 			t.Errorf("%v: still traced by %d (%t)", sig, p, ok)
 		}
 	}
+}
+
+// TestEarlySignal: a signal that comes between the fork and the program's start ends the child,
+// and the error says by which it ended. It is none that dumps core, for which kernels before
+// 5.16 end this process too.
+func TestEarlySignal(t *testing.T) {
+	modes(t, func(t *testing.T, mode SeccompMode) {
+		for _, sig := range []unix.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGTERM} {
+			child := 0
+			o := &Options{Argv: []string{"/bin/true"}, Rules: victimRules(), Seccomp: mode, onFork: func(pid int) {
+				child = pid
+				if err := unix.Kill(pid, sig); err != nil {
+					t.Error(err)
+				}
+			}}
+			_, err := Run(t.Context(), o, &tape{})
+			if e, ok := errors.AsType[*EndedError](err); !ok || !e.Status.Signaled() || e.Status.Signal() != sig {
+				t.Errorf("%v: %v", sig, err)
+			}
+			if _, err := unix.Wait4(child, nil, unix.WNOHANG, nil); child == 0 || err != unix.ECHILD {
+				t.Errorf("%v: child %d is left: %v", sig, child, err)
+			}
+		}
+	})
 }

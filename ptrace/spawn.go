@@ -42,6 +42,9 @@ func spawn(o *Options, prog Program, flags uintptr, optional bool) (*spawned, er
 		return nil, err
 	}
 	runtime.KeepAlive(o) // its files must be open at the fork
+	if o.onFork != nil {
+		o.onFork(s.pid)
+	}
 	return s, nil
 }
 

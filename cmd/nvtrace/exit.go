@@ -21,6 +21,18 @@ func failStatus(err error) int {
 	return exitFailed
 }
 
+// asked reports whether a program was ended by a signal that somebody sends to have it end.
+func asked(status unix.WaitStatus) bool {
+	if !status.Signaled() {
+		return false
+	}
+	switch status.Signal() {
+	case unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM:
+		return true
+	}
+	return false
+}
+
 // endAs makes nvtrace end as the program did: it returns the exit status, or
 // dies of the same signal.
 func endAs(status unix.WaitStatus) int {

@@ -427,6 +427,12 @@ func (f *runFlags) run(e *env, args, command []string) int {
 	if errors.Is(err, errRequired) {
 		return e.fail(exitFailed, "%v", err)
 	}
+	if early, ok := errors.AsType[*ptrace.EndedError](err); ok { // as without nvtrace
+		if !asked(early.Status) {
+			e.notice("%v", err)
+		}
+		return endAs(early.Status)
+	}
 	if err != nil && !res.Ended {
 		return e.fail(failStatus(err), "%v", err)
 	}
