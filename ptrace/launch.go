@@ -58,6 +58,32 @@ func launch(o *Options, prog Program, flags uintptr) (*Child, error) {
 	return c, nil
 }
 
+// StartApart starts a program without tracing it, in a process group of its own and with all
+// signals ignored. A signal to this process's group has no effect on it, not even one that
+// comes while the child is still in that group. It returns when the program's execve has
+// succeeded, or with an [*ExecError]. The caller must wait for the process.
+//
+// Of the options it uses those about the program and its files.
+func StartApart(o *Options) (*os.Process, error) {
+	opts := *o
+	opts.apart = true
+	s, err := spawn(&opts, nil, 0, false)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	if err = s.release(); err == nil {
+		var b [1]byte
+		_, _ = s.done.Read(b[:]) // end of file: it has execed or ended
+		err = s.failure()
+	}
+	if err != nil {
+		(&Child{PID: s.pid}).abandon()
+		return nil, err
+	}
+	return os.FindProcess(s.pid)
+}
+
 func launchFilter(rules []Rule) (Program, error) {
 	m, err := newMatcher(rules)
 	if err != nil {

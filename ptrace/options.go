@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Options says what to run and what to stop for. Run and Launch need Argv;
+// Options says what to run and what to stop for. Run, Launch and StartApart need Argv;
 // Attach takes nil.
 type Options struct {
 	Argv []string // program and arguments
@@ -94,6 +94,8 @@ type Options struct {
 	// the Result, also of a child that did not get to its program; it is not if nothing was
 	// traced. Run and Attach return after it. Signals end this process again.
 	Ended func(*Result)
+
+	apart bool // of StartApart
 
 	noCopies bool          // for tests: instructions at breakpoints are executed in place
 	onFork   func(pid int) // for tests: is told of the child, which waits

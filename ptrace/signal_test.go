@@ -486,3 +486,39 @@ func TestEarlySignal(t *testing.T) {
 		}
 	})
 }
+
+// TestStartApart: signals have no effect on the program, also those that the child gets before
+// it is in a group of its own.
+func TestStartApart(t *testing.T) {
+	in, stdin, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	defer stdin.Close()
+	sendAll := func(pid int) {
+		for sig := unix.Signal(1); sig <= lastSignal; sig++ {
+			if sig == unix.SIGKILL || sig == unix.SIGSTOP {
+				continue
+			}
+			if err := unix.Kill(pid, sig); err != nil {
+				t.Errorf("%v: %v", sig, err)
+			}
+		}
+	}
+	p, err := StartApart(&Options{Argv: []string{"sh", "-c", "read word; exit $word"}, Stdin: in, onFork: sendAll})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if group, err := unix.Getpgid(p.Pid); group != p.Pid {
+		t.Errorf("group %d of process %d, %v", group, p.Pid, err)
+	}
+	sendAll(p.Pid)
+	io.WriteString(stdin, "7\n")
+	if st, err := p.Wait(); err != nil || st.ExitCode() != 7 {
+		t.Errorf("%v, %v", st, err)
+	}
+	if _, err := StartApart(&Options{Argv: []string{"/no/such/program"}}); !errors.Is(err, ErrNotFound) {
+		t.Error(err)
+	}
+}

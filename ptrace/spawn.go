@@ -61,7 +61,7 @@ func newSpawned(o *Options, prog Program, flags uintptr, optional bool) (*spawne
 	if s.page, s.hs, err = newHandshake(); err != nil {
 		return nil, err
 	}
-	p := &plan{prog: prog.fprog(), flags: flags, optional: optional, page: s.hs, stack: end(s.page)}
+	p := &plan{prog: prog.fprog(), flags: flags, optional: optional, apart: o.apart, page: s.hs, stack: end(s.page)}
 	if runtime.NumCPU() > 1 {
 		p.spins = releaseSpins
 	}

@@ -79,6 +79,7 @@ type plan struct {
 	sync     int        // read end of the pipe that says go
 	syncW    int        // its write end, which the child must not keep open
 	mask     uint64     // its signal mask
+	apart    bool       // in a process group of its own, with all signals ignored
 	page     *handshake
 	stack    uintptr // the upper end of the child's stack
 }
@@ -165,6 +166,17 @@ func dropHandlers() {
 	}
 }
 
+// ignoreSignals has all signals ignored, those that wait, too.
+//
+//go:norace
+//go:nosplit
+func ignoreSignals() {
+	ignore := [4]uint64{1} // struct kernel_sigaction: SIG_IGN
+	for sig := uintptr(1); sig <= lastSignal; sig++ {
+		syscall.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&ignore)), 0, signalSetSize, 0, 0)
+	}
+}
+
 // runChild becomes the program; it returns only if that failed.
 //
 //go:noinline
@@ -197,6 +209,10 @@ func runChild(p *plan) (stage, syscall.Errno) {
 	}
 	if e := dupFiles(p.fds); e != 0 {
 		return stageDup, e
+	}
+	if p.apart {
+		syscall.RawSyscall(syscall.SYS_SETPGID, 0, 0, 0) // can't fail: it leads no session
+		ignoreSignals()                                  // and only now no more of them come
 	}
 	// Only now: a signal that dumps core would end this process too on kernels before
 	// 5.16, as it shares the memory. Not behind the filter, which might select the call.

@@ -7,11 +7,9 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"runtime"
 	"runtime/debug"
 	"strconv"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -82,7 +80,8 @@ func (f *runFlags) checkNames(e *env, h *traces.Header) error {
 // outlet.
 type decoding struct {
 	e       *env
-	cmd     *exec.Cmd
+	program ptrace.Options // of the process
+	process *os.Process    // nil: not started
 	once    sync.Once
 	started chan error // of starting the process
 	handed  []*os.File // to it
@@ -103,10 +102,10 @@ func startDecoding(e *env, args []string, h *traces.Header, outlives bool) (_ *d
 	if _, err := os.Stat(e.self); err != nil {
 		return nil, err
 	}
-	for _, w := range []io.Writer{e.stdout, e.stderr} {
-		if _, ok := beneath(w).(*os.File); !ok { // package exec would copy, until somebody waits for the process
-			return nil, errors.New("the outputs are no files")
-		}
+	stdout, ok := beneath(e.stdout).(*os.File)
+	stderr, ok2 := beneath(e.stderr).(*os.File)
+	if !ok || !ok2 {
+		return nil, errors.New("the outputs are no files")
 	}
 	var files []*os.File
 	defer func() {
@@ -125,11 +124,12 @@ func startDecoding(e *env, args []string, h *traces.Header, outlives bool) (_ *d
 	}
 	files = append(files, told, tell)
 	_, _ = unix.FcntlInt(pipe.Fd(), unix.F_SETPIPE_SZ, 1<<20) // more room, where it is to be had
-	cmd := &exec.Cmd{
-		Path: e.self, Args: append([]string{os.Args[0], decodeWord}, args...),
-		Env: append([]string{"GOMAXPROCS=2"}, os.Environ()...), Stdin: stream, Stdout: beneath(e.stdout), Stderr: beneath(e.stderr), ExtraFiles: []*os.File{tell},
+	d := &decoding{e: e, started: make(chan error, 1), pipe: pipe, header: h, told: told}
+	d.program = ptrace.Options{
+		Path: e.self, Argv: append([]string{os.Args[0], decodeWord}, args...),
+		Env:   append(os.Environ(), "GOMAXPROCS=2"), // where there are two, the first counts
+		Stdin: stream, Stdout: stdout, Stderr: stderr, ExtraFiles: []*os.File{tell},
 	}
-	d := &decoding{e: e, cmd: cmd, started: make(chan error, 1), pipe: pipe, header: h, told: told}
 	handed := []*os.File{stream, tell}
 	if outlives {
 		journal, alive, entries, err := ptrace.NewJournal()
@@ -137,40 +137,24 @@ func startDecoding(e *env, args []string, h *traces.Header, outlives bool) (_ *d
 			return nil, err
 		}
 		d.journal, handed = journal, append(handed, alive)
-		cmd.ExtraFiles = append(cmd.ExtraFiles, alive, entries)
+		d.program.ExtraFiles = append(d.program.ExtraFiles, alive, entries)
 	}
 	d.handed = handed
 	return d, nil
 }
 
-// start starts the process, once. Package syscall makes one child at a time, so
-// that the program comes first.
+// start starts the process, once. No signal ends it that is meant for the program, also where
+// that comes at its start: Go's runtime unblocks some before decodeVerb can have them ignored.
 func (d *decoding) start() {
 	d.once.Do(func() {
 		go func() {
-			err := startApart(d.cmd)
+			var err error
+			d.process, err = ptrace.StartApart(&d.program)
 			d.e.step("decoder started")
 			closeAll(d.handed)
 			d.started <- err
 		}()
 	})
-}
-
-// startApart starts a process that no signal ends that is meant for the program: not one to
-// the program's group, of which it is none, nor one that comes before that is so.
-func startApart(cmd *exec.Cmd) error {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	var all, mine unix.Sigset_t
-	for i := range all.Val {
-		all.Val[i] = ^uint64(0)
-	}
-	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &all, &mine); err != nil {
-		return os.NewSyscallError("rt_sigprocmask", err)
-	}
-	defer func() { _ = unix.PthreadSigmask(unix.SIG_SETMASK, &mine, nil) }()
-	return cmd.Start()
 }
 
 // meantForOthers are the signals that do not end the decoding process: those that have been
@@ -244,7 +228,10 @@ func (d *decoding) finish() {
 	}
 	_ = d.pipe.Close()
 	if err == nil && !d.waitFor(statusDone) {
-		err = d.cmd.Wait()
+		var state *os.ProcessState
+		if state, err = d.process.Wait(); err == nil && !state.Success() {
+			err = &exec.ExitError{ProcessState: state}
+		}
 	}
 	if err != nil && d.fault == nil {
 		d.e.notice("the process that decodes and writes ended early (%v); the program was not disturbed, what it did since is not recorded", err)
@@ -256,8 +243,8 @@ func (d *decoding) finish() {
 // children any more.
 func (d *decoding) reap() {
 	setSignal(unix.SIGCHLD, ignoredSignal)
-	if d.cmd.Process != nil {
-		_, _ = unix.Wait4(d.cmd.Process.Pid, nil, unix.WNOHANG, nil) // it may have ended before
+	if d.process != nil {
+		_, _ = unix.Wait4(d.process.Pid, nil, unix.WNOHANG, nil) // it may have ended before
 	}
 }
 
