@@ -38,7 +38,7 @@ func (g *weaving) declare(q *PlannedProgram, fn *ptx.Func) {
 		if g.dialect.patch {
 			// The registers are the kernel's; see Body.
 			for w := range words {
-				fmt.Fprintf(&b, "\n\t{\n\t.reg .b32 %%lo, %%hi;\n\tld.local.u32 %%lo, [%#x];\n\tld.local.u32 %%hi, [%#x];\n\tmov.b64 %s%d, {%%lo, %%hi};\n\t}", sass.VariableAddress(2*w), sass.VariableAddress(2*w+1), name, w)
+				b.WriteString("\n" + loadOwn(name+strconv.Itoa(w), w, q.sharesOwn()))
 			}
 			g.w.Declare(fn, b.String())
 			continue
@@ -50,6 +50,31 @@ func (g *weaving) declare(q *PlannedProgram, fn *ptx.Func) {
 		}
 		g.w.Declare(fn, b.String())
 	}
+}
+
+// loadOwn has a Body load two words of the thread's variables into a register of 64 bits. The assembler
+// takes what is loaded from one address of local memory, where nothing was stored, for the same in all
+// threads of a warp: it has one of them add it as often as there are threads. With varies set it
+// can't; it does not know that no lane is below a thread and not.
+func loadOwn(reg string, word int, varies bool) string {
+	var b strings.Builder
+	b.WriteString("\t{\n\t.reg .b32 %lo, %hi, %lt, %ge;\n")
+	fmt.Fprintf(&b, "\tld.local.u32 %%lo, [%#x];\n\tld.local.u32 %%hi, [%#x];\n", sass.VariableAddress(2*word), sass.VariableAddress(2*word+1))
+	if varies {
+		b.WriteString("\tmov.u32 %lt, %lanemask_lt;\n\tmov.u32 %ge, %lanemask_ge;\n\tand.b32 %lt, %lt, %ge;\n\tor.b32 %lo, %lo, %lt;\n\tor.b32 %hi, %hi, %lt;\n")
+	}
+	b.WriteString("\tmov.b64 " + reg + ", {%lo, %hi};\n\t}")
+	return b.String()
+}
+
+// sharesOwn reports whether anything but the thread's variables can depend on these.
+func (q *PlannedProgram) sharesOwn() bool {
+	for i, d := range q.unit.defs {
+		if !d.Thread && q.Report.Maps[i].Used {
+			return true
+		}
+	}
+	return len(q.Report.Helpers) > 0
 }
 
 // keepOwn is what a Body puts behind its program: the variables of the thread go back to
