@@ -75,6 +75,7 @@ type Weaver struct {
 	// own are variables of each thread, of which slots are in local memory.
 	own   []ownWord
 	slots int
+	one   *ownWord // holds 1, for additions to totals; nil: there is none
 	// lowered is by how much the stack pointer is lower at each instruction than where it
 	// is loaded, mostLowered the most; see frames.
 	lowered     []int
@@ -82,6 +83,9 @@ type Weaver struct {
 
 	sites map[int]*site
 	exits []probe
+	// totals are how many of exits, the last ones, are of Totals: they part threads, which others may
+	// find together.
+	totals int
 	// shared are the copies of bodies that several places jump to, those of long
 	// instructions and more.
 	shared []*sharedCopy
@@ -156,6 +160,7 @@ type site struct {
 	probes []probe
 	after  *probe    // behind the instruction; nil: none
 	begins []ownWord // variables that get their first values
+	adds   []addition
 }
 
 // Woven is a kernel with probes.
@@ -556,7 +561,7 @@ func (w *Weaver) Exits(body *Body, args ...Arg) error {
 			w.tell = true
 		}
 	}
-	w.exits = append(w.exits, p)
+	w.exits = slices.Insert(w.exits, len(w.exits)-w.totals, p)
 	return nil
 }
 

@@ -189,6 +189,7 @@ func (e *emitter) site(s *site, exit int) error {
 	}
 	report := SiteReport{Offset: i * WordSize, Block: start * WordSize}
 	e.begin(s)
+	e.adds(s)
 	count := func(p *probe) {
 		for r := e.w.fresh; r <= p.regs.high; r++ {
 			if p.regs.used.Has(GPR, uint8(r)) {

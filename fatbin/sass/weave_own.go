@@ -275,13 +275,15 @@ func (e *emitter) frameOffset(lowered, frame int) int {
 
 // begin gives variables their first values.
 func (e *emitter) begin(s *site) {
+	start := len(e.out.Code)
 	for _, o := range s.begins {
 		if !o.local {
-			e.stall(MOVImm(o.reg, o.value), settle)
+			e.fixed(MOVImm(o.reg, o.value))
 			continue
 		}
 		e.stall(stackWord(opSTL, RZ, e.localOffset(e.w.lowered[s.index], o.slot)), 2)
 	}
+	e.settled(start)
 }
 
 // atVariable returns an instruction that accesses a variable in local memory, under the

@@ -104,6 +104,7 @@ var weavings = []weaving{
 		w.usable = min(w.usable, w.fresh+1)
 		return weaveVariables(w, b, at)
 	}},
+	{"totals", false, true, false, func(w *Weaver, b *bodies, at int) []error { return weaveTotals(w, b, at) }},
 	{"address", false, false, true, func(w *Weaver, b *bodies, at int) []error { return weaveAccesses(w, b.address, at) }},
 	{"values", false, false, false, func(w *Weaver, b *bodies, at int) []error { return weaveValues(w, b.address, at) }},
 	{"instructions", false, false, false, func(w *Weaver, b *bodies, at int) []error { return weaveInstructions(w, b, at) }},
@@ -131,6 +132,16 @@ func weaveVariables(w *Weaver, b *bodies, at int) []error {
 		return []error{err}
 	}
 	return []error{w.Entry(b.tally, v.Arg()), w.Exits(b.flush, ConstWide(0, at), Imm(1), v.Arg())}
+}
+
+// weaveTotals has each thread add up 1 where it begins.
+func weaveTotals(w *Weaver, b *bodies, at int) []error {
+	v, err := w.Totals(1, b.flush, ConstWide(0, at), Imm(1))
+	if err != nil { // there are no registers, or functions have them
+		return []error{w.Exits(b.count, ConstWide(0, at), Imm(1))}
+	}
+	i, err := w.first(false)
+	return []error{err, w.Add(i*WordSize, v, 0, 1, false)}
 }
 
 func weaveInstructions(w *Weaver, b *bodies, at int) []error {
@@ -594,10 +605,17 @@ func FuzzWeave(f *testing.F) {
 		if which&16 != 0 {
 			w.long = 0
 		}
-		if which&32 != 0 {
+		if which&32 != 0 && seed%2 == 0 {
 			if v, err := w.Reserve([]uint32{0}); err == nil {
 				_ = w.Entry(b.tally, v.Arg())
 				_ = w.Exits(b.flush, ConstWide(0, 0x230), Imm(1), v.Arg())
+			}
+		}
+		if which&32 != 0 && seed%2 != 0 {
+			if v, err := w.Totals(2, b.flush, ConstWide(0, 0x230), Imm(1)); err == nil {
+				for i := range w.a.Insts {
+					_ = w.Add(i*WordSize, v, i%2, int32(seed), i%3 == 0)
+				}
 			}
 		}
 		if which&1 != 0 {
