@@ -62,6 +62,7 @@ const (
 	BodyCount                   // instructions of the basic block
 	BodyArg                     // bytes of the kernel's parameters
 	BodyActive                  // 1 in threads in which the guard of the instruction holds, 0 in others
+	BodySum                     // what is added to the sum number Offset, see sum
 	BodyCopied                  // of an asynchronous copy: how many bytes it reads; of ldmatrix: how many threads' addresses
 )
 
@@ -94,10 +95,14 @@ type bodyForm struct {
 	guarded bool // of instructions with a guard: threads that are not active do nothing
 	copies  bool // of asynchronous copies, of which it loads the value itself
 	rows    bool // of ldmatrix, likewise
+	sum     sumForm
 }
 
 // bodyForms are the forms that a program may be needed in.
-func bodyForms(q *PlannedProgram) []bodyForm {
+func bodyForms(q *PlannedProgram, maps *Maps) []bodyForm {
+	if q.sums(maps) != nil {
+		return []bodyForm{{sum: sumHere}, {sum: sumHere, guarded: true}, {sum: sumEnd}}
+	}
 	list := []bodyForm{{}, {guarded: true}}
 	if q.readsValue() {
 		list = append(list, bodyForm{copies: true}, bodyForm{guarded: true, copies: true}, bodyForm{rows: true}, bodyForm{guarded: true, rows: true})
@@ -117,6 +122,34 @@ func (p *Plan) bodyText(q *PlannedProgram, maps *Maps, arch fatbin.Arch, params 
 	case q.Point.Kind == KindRun:
 		return nil, fmt.Errorf("BUG: program %s is a kernel of its own", q.Name)
 	}
+	if f.sum != sumNone {
+		return p.sumText(q, q.sums(maps), maps, arch, f)
+	}
+	return p.function(q, maps, arch, params, line, func(g *weaving, at *place) (code, active string, err error) {
+		at.guarded = f.guarded
+		if f.copies || f.rows {
+			var load strings.Builder
+			addr, n := at.given.reg(BodyParam{What: BodyAddr, Wide: true}), at.given.reg(BodyParam{What: BodyCopied})
+			if f.copies {
+				at.value, at.value2 = g.bytesAt(&load, addr, n, mostCopied)
+			} else {
+				at.value, at.value2 = g.rowAt(&load, ".shared", addr, n)
+			}
+			at.setup = load.String()
+		}
+		if code, err = g.code(q, at); err != nil {
+			return "", "", err
+		}
+		if f.guarded {
+			active = at.given.reg(BodyParam{What: BodyActive})
+		}
+		return at.setup + code + g.keepOwn(q), active, nil
+	})
+}
+
+// function writes the function of a Body; write returns what it does, and the register by which
+// threads are kept from that, "" for none.
+func (p *Plan) function(q *PlannedProgram, maps *Maps, arch fatbin.Arch, params []fatbin.Param, line string, write func(g *weaving, at *place) (code, active string, err error)) (*Body, error) {
 	src := ".version " + bodyVersion(arch.SM).String() + "\n.target sm_" + strconv.Itoa(int(arch.SM)) + "\n.address_size 64\n\n.visible .func " + BodyName + "() .noreturn\n{\n\texit;\n}\n"
 	file, err := ptx.Parse(q.Name, src, nil)
 	if err != nil {
@@ -125,25 +158,10 @@ func (p *Plan) bodyText(q *PlannedProgram, maps *Maps, arch fatbin.Arch, params 
 	g := newWeaving(p, file, maps, &WeaveOptions{})
 	g.dialect.patch = true
 	st := g.allSites()[0]
-	at := &place{sites: st, text: line, guarded: f.guarded, given: &given{kernel: params, regs: map[BodyParam]string{}}}
-	if f.copies || f.rows {
-		var load strings.Builder
-		addr, n := at.given.reg(BodyParam{What: BodyAddr, Wide: true}), at.given.reg(BodyParam{What: BodyCopied})
-		if f.copies {
-			at.value, at.value2 = g.bytesAt(&load, addr, n, mostCopied)
-		} else {
-			at.value, at.value2 = g.rowAt(&load, ".shared", addr, n)
-		}
-		at.setup = load.String()
-	}
-	code, err := g.code(q, at)
+	at := &place{sites: st, text: line, given: &given{kernel: params, regs: map[BodyParam]string{}}}
+	code, active, err := write(g, at)
 	if err != nil {
 		return nil, err
-	}
-	code = at.setup + code + g.keepOwn(q)
-	active := ""
-	if f.guarded {
-		active = at.given.reg(BodyParam{What: BodyActive})
 	}
 	b := new(Body)
 	for bp := range at.given.regs {

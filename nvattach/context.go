@@ -233,6 +233,7 @@ type place struct {
 	text     string // of the instruction
 	setup    string // code before the program's that puts the access's address and value into registers
 	given    *given // of a Body: what comes as parameters
+	sums     []int64
 }
 
 // specials are the special registers of the fields that are one.

@@ -30,6 +30,7 @@ type machine struct {
 	change  *fatbin.CodeChange
 	halves  []int // offsets in it; see sass.Woven
 	own     map[*Object]sass.Variables
+	sums    map[*PlannedProgram]*sums
 	lines   map[*PlannedProgram]map[*sass.Body]bool // the bodies of programs of KindCapture
 	err     error                                   // why it gets none
 }
@@ -168,6 +169,7 @@ func (m *machine) programs() {
 	if m.err = m.reserve(wanted); m.err != nil {
 		return
 	}
+	m.prepareSums(wanted)
 	for _, q := range wanted {
 		n, err := m.program(q)
 		if err != nil {
@@ -236,15 +238,11 @@ func (m *machine) finish() {
 
 // program puts one program at all its places and returns how many these are.
 func (m *machine) program(q *PlannedProgram) (int, error) {
+	if s := m.sums[q]; s != nil {
+		return m.addSums(q, s)
+	}
 	a := m.weaver.Analysis()
 	n := 0
-	before := func(i, block, insns int) error {
-		ok, err := m.before(q, i, block, insns, "")
-		if ok {
-			n++
-		}
-		return err
-	}
 	switch q.Point.Kind {
 	case KindEntry:
 		b, err := m.body(q, "", bodyForm{})
@@ -264,28 +262,12 @@ func (m *machine) program(q *PlannedProgram) (int, error) {
 			}
 		}
 		return n, m.weaver.Exits(b.code, m.args(q, b, m.site(q, 0, 0, 0), nil)...)
-	case KindMem:
-		for i := range a.Insts {
-			if _, ok := a.Insts[i].Access(); ok {
-				if err := before(i, int(a.BlockOf[i]), 0); err != nil {
-					return n, err
-				}
-			}
-		}
-	case KindInsn:
-		for i := range a.Insts {
-			if q.Point.isOpcode(&a.Insts[i]) {
-				if err := before(i, int(a.BlockOf[i]), 0); err != nil {
-					return n, err
-				}
-			}
-		}
-	case KindBlock:
-		for b := range a.Blocks {
-			if blk := &a.Blocks[b]; b == 0 || len(blk.Pred) > 0 || blk.Entry {
-				if err := before(blk.Start, b, blk.End-blk.Start); err != nil {
-					return n, err
-				}
+	case KindMem, KindInsn, KindBlock:
+		for _, s := range m.spots(q) {
+			if ok, err := m.before(q, s, ""); err != nil {
+				return n, err
+			} else if ok {
+				n++
 			}
 		}
 	case KindCapture:
@@ -295,7 +277,7 @@ func (m *machine) program(q *PlannedProgram) (int, error) {
 				continue
 			}
 			// In PTX it runs behind the access. It sees nothing that differs between the two.
-			if ok, err := m.before(q, i, int(a.BlockOf[i]), 0, line); err != nil {
+			if ok, err := m.before(q, spot{i, int(a.BlockOf[i]), 0}, line); err != nil {
 				return n, err
 			} else if ok {
 				n++
@@ -305,6 +287,31 @@ func (m *machine) program(q *PlannedProgram) (int, error) {
 		return 0, fmt.Errorf("BUG: kind %s", q.Point.Kind)
 	}
 	return n, nil
+}
+
+// spots are the places of a program.
+func (m *machine) spots(q *PlannedProgram) (list []spot) {
+	a := m.weaver.Analysis()
+	if q.Point.Kind == KindBlock {
+		for b := range a.Blocks {
+			if blk := &a.Blocks[b]; b == 0 || len(blk.Pred) > 0 || blk.Entry {
+				list = append(list, spot{blk.Start, b, blk.End - blk.Start})
+			}
+		}
+		return list
+	}
+	for i := range a.Insts {
+		is := false
+		if q.Point.Kind == KindMem {
+			_, is = a.Insts[i].Access()
+		} else {
+			is = q.Point.isOpcode(&a.Insts[i])
+		}
+		if is {
+			list = append(list, spot{i, int(a.BlockOf[i]), 0})
+		}
+	}
+	return list
 }
 
 // mostLines bounds the differing texts of instructions for which a program of KindCapture is
@@ -319,7 +326,8 @@ func (p *Point) isOpcode(in *sass.Inst) bool {
 
 // before puts a program before instruction i. A place that can't be had is noted. line is the
 // instruction's text for a program of KindCapture.
-func (m *machine) before(q *PlannedProgram, i, block, insns int, line string) (bool, error) {
+func (m *machine) before(q *PlannedProgram, s spot, line string) (bool, error) {
+	i := s.insn
 	in := &m.weaver.Analysis().Insts[i]
 	pred, negated, guarded := in.Guard()
 	if guarded && pred == sass.PT && negated && q.Point.Kind != KindBlock {
@@ -353,15 +361,22 @@ func (m *machine) before(q *PlannedProgram, i, block, insns int, line string) (b
 		put = m.weaver.After
 	}
 	sites := len(m.sites)
-	err = put(i*sass.WordSize, b.code, m.args(q, b, m.site(q, i, block, insns), in)...)
+	err = put(i*sass.WordSize, b.code, m.args(q, b, m.site(q, i, s.block, s.insns), in)...)
 	if se, ok := errors.AsType[*sass.SiteError](err); ok {
 		m.sites = m.sites[:sites]
-		if !strings.HasSuffix(se.Reason, string(sass.ReasonUnreached)) && !strings.HasSuffix(se.Reason, string(sass.ReasonPadding)) {
-			m.skip(fmt.Sprintf("%s at +%#x", in.Name(), i*sass.WordSize), se.Reason)
-		}
+		m.noted(i, se)
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// noted notes why there is no program at instruction i, if that ever runs.
+func (m *machine) noted(i int, why error) {
+	se, ok := errors.AsType[*sass.SiteError](why)
+	if !ok || strings.HasSuffix(se.Reason, string(sass.ReasonUnreached)) || strings.HasSuffix(se.Reason, string(sass.ReasonPadding)) {
+		return
+	}
+	m.skip(fmt.Sprintf("%s at +%#x", m.weaver.Analysis().Insts[i].Name(), i*sass.WordSize), se.Reason)
 }
 
 // site describes a place. Its number is one of the kernel's; see number.
@@ -399,18 +414,10 @@ func (m *machine) args(q *PlannedProgram, b *compiledBody, at *place, in *sass.I
 			}
 		case BodySite:
 			list[i] = sass.Number(at.number)
-		case BodySize:
-			list[i] = sass.Imm(uint32(access.Size))
-		case BodySpace:
-			list[i] = sass.Imm(spaces[access.Space])
-		case BodyAccess:
-			list[i] = sass.Imm(kindOf(access))
-		case BodyInsn:
-			list[i] = sass.Imm(at.insn)
-		case BodyBlock:
-			list[i] = sass.Imm(at.block)
-		case BodyCount:
-			list[i] = sass.Imm(at.insns)
+		case BodySize, BodySpace, BodyAccess, BodyInsn, BodyBlock, BodyCount:
+			list[i] = sass.Imm(at.known(p.What, access))
+		case BodySum:
+			list[i] = sass.Imm(uint32(at.sums[p.Offset]))
 		default: // a line or file, which machine code is not asked for
 			list[i] = sass.Imm(0)
 		}

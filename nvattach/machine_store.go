@@ -42,8 +42,8 @@ func (r *rewriting) storeParts(data []byte, names []string, arch fatbin.Arch) []
 		if wanted.Len() == 0 {
 			continue
 		}
-		parts = append(parts, q.Name, q.Object.Name, fmt.Sprintf("%+v", q.Point), wanted.String(), strconv.FormatBool(q.Object.Script), fmt.Sprint(q.ownWords()))
-		for _, f := range bodyForms(q) {
+		parts = append(parts, q.Name, q.Object.Name, fmt.Sprintf("%+v", q.Point), wanted.String(), strconv.FormatBool(q.Object.Script), fmt.Sprint(q.ownWords(), q.sums(r.maps)))
+		for _, f := range bodyForms(q, r.maps) {
 			b, err := r.p.bodyText(q, r.maps, arch, nil, "", f)
 			if err != nil {
 				parts = append(parts, err.Error())

@@ -1,0 +1,369 @@
+package nvattach
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"nvtrace/fatbin"
+	"nvtrace/fatbin/sass"
+	"nvtrace/ptx"
+)
+
+// Programs at many places of a kernel's machine code that do nothing but add numbers which are
+// known there to values of maps, as "mem:* { @ = count(); }" does, are put there in a way of their
+// own. All that comes to a basic block comes to all of its instructions, so that what is added at
+// places in it, with the same guard, is added at one; see alike. Where the kernel leaves registers free, the
+// threads add in these, and what came of it is added to the map when they end; elsewhere one
+// thread adds to the map for its warp.
+
+// A sum is one such addition.
+type sum struct {
+	to    *Map
+	at    uint64 // of the value of the map's first copy
+	bytes int
+	what  BodyValue // which is added, if field is set
+	field bool
+	n     int64 // else
+}
+
+// sums returns what a program adds to parts of maps of which each multiprocessor has its own, so
+// that no program looks at them; nil if it does anything else.
+func (q *PlannedProgram) sums(maps *Maps) []sum {
+	switch q.Point.Kind {
+	case KindMem, KindInsn, KindBlock:
+	default:
+		return nil
+	}
+	adds, ok := q.verified.Additions()
+	if !ok || len(adds) > mostSums {
+		return nil
+	}
+	var list []sum
+	for _, a := range adds {
+		x := maps.Of(q.unit.defs[a.Map])
+		if x == nil || x.kind != layoutArray || x.shared || !x.Striped() {
+			return nil
+		}
+		s := sum{to: x, at: x.base + uint64(a.Offset), bytes: a.Bytes, n: a.Number}
+		switch c := a.Lookup; {
+		case c == nil:
+		case c.Helper != helperLookup || len(c.Info.Bytes[1]) != 4 || le32(c.Info.Bytes[1]) >= x.Def.MaxEntries:
+			return nil
+		default:
+			s.at += uint64(le32(c.Info.Bytes[1])) * x.stride
+		}
+		if a.Field >= 0 {
+			if s.what, s.field = bodyValues[q.fields[a.Field]]; !s.field || !s.what.known() {
+				return nil
+			}
+		} else if s.n != int64(int32(s.n)) {
+			return nil
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// mostSums bounds the additions of a program: each takes a parameter of a Body.
+const mostSums = 8
+
+// String is what machine code depends on that does not stand in a Body.
+func (s sum) String() string { return fmt.Sprint(s.what, s.field, s.n) }
+
+// known reports whether a value is a number when programs are put at places.
+func (v BodyValue) known() bool {
+	switch v {
+	case BodySize, BodySpace, BodyAccess, BodyInsn, BodyBlock, BodyCount:
+		return true
+	}
+	return false
+}
+
+// known returns a value that is.
+func (at *place) known(v BodyValue, access sass.Access) uint32 {
+	switch v {
+	case BodySize:
+		return uint32(access.Size)
+	case BodySpace:
+		return spaces[access.Space]
+	case BodyAccess:
+		return kindOf(access)
+	case BodyInsn:
+		return at.insn
+	case BodyBlock:
+		return at.block
+	case BodyCount:
+		return at.insns
+	}
+	panic(fmt.Sprintf("BUG: value %d is not known", v))
+}
+
+// A sumForm says how a Body makes a program's sums.
+type sumForm uint8
+
+const (
+	sumNone sumForm = iota // it is the program itself
+	sumHere                // of numbers that come as parameters, alike in all threads
+	sumEnd                 // of those that the thread has added up
+)
+
+// sumText writes a Body that makes a program's sums.
+func (p *Plan) sumText(q *PlannedProgram, list []sum, maps *Maps, arch fatbin.Arch, f bodyForm) (*Body, error) {
+	return p.function(q, maps, arch, nil, "", func(g *weaving, at *place) (string, string, error) {
+		out := weaverSink{w: g.w}
+		c := &code{s: &out, m: maps}
+		active := ""
+		if f.guarded {
+			active = at.given.reg(BodyParam{What: BodyActive})
+		}
+		if f.sum == sumHere {
+			c.sumsHere(list, at.given, active)
+		} else {
+			c.sumsAtEnd(list)
+		}
+		return out.String(), "", nil
+	})
+}
+
+// sumsHere adds what is the same in all threads that are there and, unless active is "", are active.
+func (c *code) sumsHere(list []sum, v *given, active string) {
+	all, count, on, is := c.reg(ptx.B32), c.reg(ptx.B32), "", c.reg(ptx.Pred)
+	if active != "" {
+		on = "@" + is + " "
+		c.f("setp.ne.u32 %s, %s, 0;", is, c.low(active))
+	}
+	c.f("%sactivemask.b32 %s;", on, all)
+	first := c.firstOf(all)
+	if active != "" {
+		c.f("and.pred %s, %s, %s;", first, first, is)
+	}
+	c.f("popc.b32 %s, %s;", count, all)
+	for i, s := range list {
+		total := c.reg(ptx.B64)
+		c.f("mul.wide.s32 %s, %s, %s;", total, count, c.low(v.reg(BodyParam{What: BodySum, Offset: i})))
+		c.addSum(&s, first, total)
+	}
+}
+
+// sumsAtEnd adds what threads have added up, once for all of a warp that have the same.
+func (c *code) sumsAtEnd(list []sum) {
+	all := c.reg(ptx.B32)
+	c.f("activemask.b32 %s;", all)
+	for i, s := range list {
+		same, count, own, total := c.reg(ptx.B32), c.reg(ptx.B32), c.reg(ptx.B64), c.reg(ptx.B64)
+		c.s.Line(loadOwn(own, i, true))
+		c.f("match.any.sync.b64 %s, %s, %s;", same, own, all)
+		first := c.firstOf(same)
+		c.f("setp.ne.and.u64 %s, %s, 0, %s;", first, own, first)
+		c.f("popc.b32 %s, %s;", count, same)
+		c.f("mul.lo.u64 %s, %s, %s;", total, own, c.wide(count))
+		c.addSum(&s, first, total)
+	}
+}
+
+// firstOf returns a predicate that holds in the first of some threads, by their lanes, of which the
+// thread is one.
+func (c *code) firstOf(threads string) string {
+	before, p := c.special("%lanemask_lt"), c.reg(ptx.Pred)
+	c.f("and.b32 %s, %s, %s;", before, before, threads)
+	c.f("setp.eq.u32 %s, %s, 0;", p, before)
+	return p
+}
+
+// addSum adds a number to the multiprocessor's part of a map.
+func (c *code) addSum(s *sum, where, total string) {
+	a := c.perSM(s.at, s.to.copyBytes)
+	if s.bytes == 4 {
+		total = c.low(total)
+	}
+	c.f("@%s red.relaxed.gpu.global.add.u%d [%s], %s;", where, 8*s.bytes, a, total)
+}
+
+// A tally is what is added at some places of a kernel together.
+type tally struct {
+	at      []spot
+	guarded bool
+	n       []int64 // by sum
+}
+
+// A spot is a place that programs are put at.
+type spot struct{ insn, block, insns int }
+
+// tally finds places of a program that can be one: those to which the same threads come, with one
+// guard, which holds as long as nothing writes it. Places that can't be had are noted.
+func (m *machine) tally(q *PlannedProgram, list []sum) []*tally {
+	a := m.weaver.Analysis()
+	var all []*tally
+	type guard struct {
+		reg     uint8
+		negated bool
+	}
+	open := make(map[guard]*tally)
+	next, last := 0, -1
+	advance := func(to int) { // to the instruction at index to
+		for ; next < to; next++ {
+			_, write := a.Insts[next].Uses()
+			for g := range open {
+				if g.reg != sass.PT && write.Has(sass.Pred, g.reg) {
+					delete(open, g)
+				}
+			}
+		}
+	}
+	for _, s := range m.spots(q) {
+		in := &a.Insts[s.insn]
+		g := guard{reg: sass.PT}
+		reg, negated, guarded := in.Guard()
+		if guarded && q.Point.Kind != KindBlock {
+			g = guard{reg, negated}
+			if reg == sass.PT {
+				continue // it never runs
+			}
+		}
+		if !m.weaver.Certain() || !m.alike(last, s.block) {
+			clear(open)
+			next = s.insn
+		}
+		last = s.block
+		advance(s.insn)
+		if err := m.weaver.CanAdd(s.insn*sass.WordSize, g.reg != sass.PT); err != nil {
+			m.noted(s.insn, err)
+			continue
+		}
+		n := m.numbers(q, list, s)
+		t := open[g]
+		if t == nil || !t.add(n) {
+			t = &tally{guarded: g.reg != sass.PT, n: n}
+			open[g], all = t, append(all, t)
+		}
+		t.at = append(t.at, s)
+	}
+	return all
+}
+
+// alike reports whether the same threads come to a block as to one before it, and do so once: with
+// nothing but each other between them, and none that leave.
+func (m *machine) alike(from, to int) bool {
+	blocks := m.weaver.Analysis().Blocks
+	for b := from; b != to; b++ {
+		if b < 0 || b > to {
+			return false
+		}
+		this, next := &blocks[b], &blocks[b+1]
+		switch m.weaver.Analysis().Insts[this.End-1].Flow().Kind {
+		case sass.FlowNext, sass.FlowSet, sass.FlowSync, sass.FlowBreak:
+		default:
+			return false
+		}
+		if len(this.Succ) != 1 || this.Succ[0] != b+1 || len(next.Pred) != 1 || this.LeavesAnywhere || next.Entry {
+			return false
+		}
+	}
+	return true
+}
+
+// numbers are what the sums of a program are made of at a place.
+func (m *machine) numbers(q *PlannedProgram, list []sum, s spot) []int64 {
+	access, _ := m.weaver.Analysis().Insts[s.insn].Access()
+	at := &place{insn: uint32(s.insn), block: uint32(s.block), insns: uint32(s.insns)}
+	n := make([]int64, len(list))
+	for i, x := range list {
+		if n[i] = x.n; x.field {
+			n[i] = int64(at.known(x.what, access))
+		}
+	}
+	return n
+}
+
+// add adds the numbers of one more place; false if they get too large.
+func (t *tally) add(n []int64) bool {
+	for i := range n {
+		if sum := t.n[i] + n[i]; sum != int64(int32(sum)) {
+			return false
+		}
+	}
+	for i := range n {
+		t.n[i] += n[i]
+	}
+	return true
+}
+
+// prepareSums finds out which programs do nothing but make sums, and gives their totals registers
+// where it can.
+func (m *machine) prepareSums(programs []*PlannedProgram) {
+	m.sums = make(map[*PlannedProgram]*sums)
+	for _, q := range programs {
+		list := q.sums(m.r.maps)
+		if list == nil {
+			continue
+		}
+		s := &sums{list: list, tallies: m.tally(q, list)}
+		m.sums[q] = s
+		// Where it is not known which registers the kernel needs, there are no others for the rest.
+		if len(s.tallies) == 0 || len(programs) > 1 && !m.weaver.Certain() {
+			continue
+		}
+		// Before sm_90 there is no such body: what finds threads that have the same is a call there.
+		if b, err := m.body(q, "", bodyForm{sum: sumEnd}); err == nil {
+			s.totals, err = m.weaver.Totals(len(list), b.code)
+			s.own = err == nil
+		}
+	}
+}
+
+// sums are those of a program in a kernel.
+type sums struct {
+	list    []sum
+	tallies []*tally
+	own     bool // threads add in registers of theirs
+	totals  sass.Variables
+}
+
+// addSums puts additions at the places of a program and returns how many these are.
+func (m *machine) addSums(q *PlannedProgram, s *sums) (int, error) {
+	var had []spot
+	for _, t := range s.tallies {
+		ok, err := m.addTally(q, s, t)
+		if err != nil {
+			return len(had), err
+		}
+		if ok {
+			had = append(had, t.at...)
+		}
+	}
+	slices.SortFunc(had, func(x, y spot) int { return x.insn - y.insn })
+	for _, at := range had {
+		m.site(q, at.insn, at.block, at.insns)
+	}
+	return len(had), nil
+}
+
+// addTally puts what is added at some places at the first of them that can have it. It
+// reports false if none can, which is noted.
+func (m *machine) addTally(q *PlannedProgram, s *sums, t *tally) (bool, error) {
+	if s.own {
+		for i, n := range t.n {
+			if err := m.weaver.Add(t.at[0].insn*sass.WordSize, s.totals, i, int32(n), t.guarded); err != nil {
+				return false, err
+			}
+		}
+		return true, nil
+	}
+	b, err := m.body(q, "", bodyForm{sum: sumHere, guarded: t.guarded})
+	if err != nil {
+		return false, err
+	}
+	why := make([]error, len(t.at))
+	for k, at := range t.at {
+		args := m.args(q, b, &place{sums: t.n}, &m.weaver.Analysis().Insts[at.insn])
+		why[k] = m.weaver.Before(at.insn*sass.WordSize, b.code, args...)
+		if _, ok := errors.AsType[*sass.SiteError](why[k]); !ok {
+			return why[k] == nil, why[k]
+		}
+	}
+	for k, at := range t.at {
+		m.noted(at.insn, why[k])
+	}
+	return false, nil
+}
