@@ -102,6 +102,7 @@ func newBody(arch Arch, name string, code []Word) (*Body, error) {
 	openCollectives(arch, code)
 	stayTogether(arch, code)
 	guardSkipped(arch, code)
+	dropMeetings(arch, code)
 	ends := endThreads(code)
 	own, accesses := moveVariables(arch, code)
 	frame, onStack := findStack(arch, code)
@@ -231,43 +232,94 @@ func stayTogether(arch Arch, code []Word) {
 	}
 }
 
-// guardSkipped gives an instruction that a conditional jump or exit skips the guard of that, turned
+// mostGuarded is how many instructions guardSkipped gives a guard at most.
+const mostGuarded = 8
+
+// guardSkipped gives instructions that a conditional jump or exit skips the guard of that, turned
 // around: threads then stay together, and a place needs no convergence barrier.
 func guardSkipped(arch Arch, code []Word) {
-	jumps := make(map[int]int) // to an index, how many
+	jumps := jumpsTo(arch, code)
 	for i, w := range code {
-		if in, ok := Decode(arch, w); ok && in.Flow().HasTarget {
-			if t, ok := in.target(); ok {
-				jumps[i+1+int(t/WordSize)]++
-			}
-		}
-	}
-	for i := 0; i+2 < len(code); i++ {
-		w := code[i]
 		in, ok := Decode(arch, w)
-		if !ok || w.Bits(87, 4) != guardAlways || jumps[i+1] > 0 {
+		guard, negated, guarded := in.Guard()
+		if !ok || !guarded || w.Bits(87, 4) != guardAlways {
 			continue
 		}
+		end := -1
 		switch w.Opcode() {
 		case opBRA:
-			if t, _ := in.target(); t != WordSize {
-				continue
+			if t, ok := in.target(); ok && t > 0 {
+				end = i + 1 + int(t/WordSize)
 			}
 		case opEXIT:
-			if code[i+2].WithControl(Control{}) != exit().WithControl(Control{}) {
-				continue
-			}
-		default:
+			isExit := func(w Word) bool { return w.WithControl(Control{}) == exit().WithControl(Control{}) }
+			end = i + 1 + slices.IndexFunc(code[i+1:], isExit)
+		}
+		if end <= i+1 || end > min(i+1+mostGuarded, len(code)-1) || !canGuard(arch, code[i+1:end], guard) {
 			continue
 		}
-		guard, negated, guarded := in.Guard()
-		next, ok := Decode(arch, code[i+1])
-		if _, _, has := next.Guard(); !guarded || !ok || has || next.guardKind() != Pred || next.Flow().Kind != FlowNext {
+		if slices.ContainsFunc(jumps, func(to int) bool { return to > i && to < end }) {
 			continue
 		}
 		code[i] = NOP().WithControl(w.Control())
-		code[i+1] = code[i+1].Guarded(guard, !negated)
+		for k := i + 1; k < end; k++ {
+			code[k] = code[k].Guarded(guard, !negated)
+		}
 	}
+}
+
+// dropMeetings takes out convergence barriers at which threads meet that were not parted: what parted them
+// has become guards.
+func dropMeetings(arch Arch, code []Word) {
+	jumps := jumpsTo(arch, code)
+	for i, w := range code {
+		in, ok := Decode(arch, w)
+		if !ok || w.Opcode() != opBSSY {
+			continue
+		}
+		t, ok := in.target()
+		end := i + int(t/WordSize) // BSYNC is before the target
+		if !ok || t <= 0 || end >= len(code) || code[end].Opcode() != opBSYNC || code[end].Bits(16, 4) != w.Bits(16, 4) ||
+			!goesOn(arch, code[i+1:end]) || slices.ContainsFunc(jumps, func(to int) bool { return to > i && to <= end }) {
+			continue
+		}
+		code[i], code[end] = NOP().WithControl(w.Control()), NOP().WithControl(code[end].Control())
+	}
+}
+
+// jumpsTo returns where jumps go, by index.
+func jumpsTo(arch Arch, code []Word) (list []int) {
+	for i, w := range code {
+		if in, ok := Decode(arch, w); ok && in.Flow().HasTarget && w.Opcode() != opBSSY {
+			if t, ok := in.target(); ok {
+				list = append(list, i+1+int(t/WordSize))
+			}
+		}
+	}
+	return list
+}
+
+// goesOn reports whether control goes from each of some instructions to the next.
+func goesOn(arch Arch, code []Word) bool {
+	return !slices.ContainsFunc(code, func(w Word) bool {
+		in, ok := Decode(arch, w)
+		return !ok || in.Flow().Kind != FlowNext
+	})
+}
+
+// canGuard reports whether all of some instructions can have a predicate as their guard.
+func canGuard(arch Arch, code []Word, guard uint8) bool {
+	for _, w := range code {
+		in, _ := Decode(arch, w)
+		if in.guardKind() != Pred {
+			return false
+		}
+		_, write := in.Uses()
+		if _, _, has := in.Guard(); has || write.Has(Pred, guard) {
+			return false
+		}
+	}
+	return goesOn(arch, code)
 }
 
 // endThreads makes an EXIT of each trap, and returns their indices.

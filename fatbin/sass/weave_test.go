@@ -529,11 +529,14 @@ func TestGuardSkipped(t *testing.T) {
 		{"a jump", []Word{skip.Guarded(0, false), red, exit()}, red.Guarded(0, true)},
 		{"a jump, turned around", []Word{skip.Guarded(2, true), red, exit()}, red.Guarded(2, false)},
 		{"an exit", []Word{exit().Guarded(0, false), red, exit()}, red.Guarded(0, true)},
-		{"an exit, and more to do", []Word{exit().Guarded(0, false), red, red, exit()}, red},
+		{"an exit, and two", []Word{exit().Guarded(0, false), red, red, exit()}, red.Guarded(0, true)},
 		{"a jump that has a condition, too", []Word{skip.Guarded(0, false).SetBits(87, 4, 1), red, exit()}, red},
 		{"it has a guard", []Word{skip.Guarded(0, false), red.Guarded(1, false), exit()}, red.Guarded(1, false)},
 		{"a jump there", []Word{skip.Guarded(0, false), red, must(BRA(90, -2*WordSize)).Guarded(1, false), exit()}, red},
-		{"a jump over two", []Word{must(BRA(90, 2*WordSize)).Guarded(0, false), red, red, exit()}, red},
+		{"a jump over two", []Word{must(BRA(90, 2*WordSize)).Guarded(0, false), red, red, exit()}, red.Guarded(0, true)},
+		{"a jump over many", slices.Concat([]Word{must(BRA(90, (mostGuarded+1)*WordSize)).Guarded(0, false)}, slices.Repeat([]Word{red}, mostGuarded+1), []Word{exit()}), red},
+		{"the guard is written", []Word{must(BRA(90, 2*WordSize)).Guarded(0, false), red, {0x000000050000720c, 0x000fda0003f06270}, exit()}, red}, // ISETP.GE.AND P0, PT, R0, R5, PT
+		{"a jump between", []Word{must(BRA(90, 2*WordSize)).Guarded(0, false), red, red, must(BRA(90, -2*WordSize)).Guarded(1, false), exit()}, red},
 		{"an exit is skipped", []Word{skip.Guarded(0, false), exit(), exit()}, exit()},
 	} {
 		code := slices.Clone(tc.code)
@@ -543,6 +546,32 @@ func TestGuardSkipped(t *testing.T) {
 		}
 		if gone := code[0] == NOP().WithControl(tc.code[0].Control()); gone != (tc.want != tc.code[1]) {
 			t.Errorf("%s: the jump became %s", tc.name, code[0])
+		}
+	}
+}
+
+// Threads that nothing parts any more need not meet.
+func TestDropMeetings(t *testing.T) {
+	add, nop := wordIADD, NOP()
+	enter := func(words int, barrier uint8) Word { return must(BSSY(90, barrier, int64(words)*WordSize)) }
+	for _, tc := range []struct {
+		name string
+		code []Word
+		gone bool
+	}{
+		{"nothing parts them", []Word{enter(2, 3), add, BSYNC(90, 3), exit()}, true},
+		{"a guard", []Word{enter(2, 3), add.Guarded(0, false), BSYNC(90, 3), exit()}, true},
+		{"a jump", []Word{enter(3, 3), must(BRA(90, WordSize)).Guarded(0, false), add, BSYNC(90, 3), exit()}, false},
+		{"an exit", []Word{enter(3, 3), exit().Guarded(0, false), add, BSYNC(90, 3), exit()}, false},
+		{"a jump to it", []Word{enter(2, 3), add, BSYNC(90, 3), must(BRA(90, -2*WordSize)).Guarded(0, false), exit()}, false},
+		{"another barrier", []Word{enter(2, 3), add, BSYNC(90, 4), exit()}, false},
+		{"it is elsewhere", []Word{enter(3, 3), add, BSYNC(90, 3), add, exit()}, false},
+	} {
+		code := slices.Clone(tc.code)
+		dropMeetings(90, code)
+		gone := code[0] == nop.WithControl(tc.code[0].Control()) && code[2] == nop.WithControl(tc.code[2].Control())
+		if gone != tc.gone || !gone && !slices.Equal(code, tc.code) {
+			t.Errorf("%s: %v", tc.name, code)
 		}
 	}
 }
