@@ -1,6 +1,7 @@
 package nvattach
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -183,6 +184,8 @@ func (c *code) addSum(s *sum, where, total string) {
 // A tally is what is added at some places of a kernel together.
 type tally struct {
 	at      []spot
+	where   []int // instructions at which it can be added, in the order in which they are tried
+	why     error // the first of the places can't be one of these
 	guarded bool
 	n       []int64 // by sum
 }
@@ -227,19 +230,49 @@ func (m *machine) tally(q *PlannedProgram, list []sum) []*tally {
 		}
 		last = s.block
 		advance(s.insn)
-		if err := m.weaver.CanAdd(s.insn*sass.WordSize, g.reg != sass.PT); err != nil {
+		where, err := m.where(q, s, g.reg != sass.PT)
+		if m.weaver.InCollective(s.insn) || len(where) == 0 && g.reg != sass.PT {
 			m.noted(s.insn, err)
 			continue
 		}
 		n := m.numbers(q, list, s)
 		t := open[g]
 		if t == nil || !t.add(n) {
-			t = &tally{guarded: g.reg != sass.PT, n: n}
+			t = &tally{guarded: g.reg != sass.PT, n: n, why: err}
 			open[g], all = t, append(all, t)
 		}
-		t.at = append(t.at, s)
+		t.at, t.where = append(t.at, s), append(t.where, where...)
 	}
-	return all
+	return slices.DeleteFunc(all, func(t *tally) bool {
+		if len(t.where) > 0 {
+			return false
+		}
+		for _, at := range t.at {
+			m.noted(at.insn, t.why)
+		}
+		return true
+	})
+}
+
+// mostTried is how many instructions of a basic block are tried.
+const mostTried = 32
+
+// where returns the instructions at which what is added at a place can be, or why there are none: for a
+// basic block it can be any of its own.
+func (m *machine) where(q *PlannedProgram, s spot, guarded bool) (list []int, err error) {
+	end := s.insn + 1
+	if q.Point.Kind == KindBlock && m.weaver.Certain() {
+		end = s.insn + min(s.insns, mostTried)
+	}
+	for i := s.insn; i < end && (i == s.insn || !m.weaver.InCollective(i)); i++ {
+		why := m.weaver.CanAdd(i*sass.WordSize, guarded)
+		if why == nil {
+			list = append(list, i)
+		} else if i == s.insn {
+			err = why
+		}
+	}
+	return list, err
 }
 
 // alike reports whether the same threads come to a block as to one before it, and do so once: with
@@ -254,6 +287,9 @@ func (m *machine) alike(from, to int) bool {
 		switch m.weaver.Analysis().Insts[this.End-1].Flow().Kind {
 		case sass.FlowNext, sass.FlowSet, sass.FlowSync, sass.FlowBreak:
 		default:
+			return false
+		}
+		if m.weaver.InCollective(this.End-1) || m.weaver.InCollective(next.Start) {
 			return false
 		}
 		if len(this.Succ) != 1 || this.Succ[0] != b+1 || len(next.Pred) != 1 || this.LeavesAnywhere || next.Entry {
@@ -344,7 +380,7 @@ func (m *machine) addSums(q *PlannedProgram, s *sums) (int, error) {
 func (m *machine) addTally(q *PlannedProgram, s *sums, t *tally) (bool, error) {
 	if s.own {
 		for i, n := range t.n {
-			if err := m.weaver.Add(t.at[0].insn*sass.WordSize, s.totals, i, int32(n), t.guarded); err != nil {
+			if err := m.weaver.Add(t.where[0]*sass.WordSize, s.totals, i, int32(n), t.guarded); err != nil {
 				return false, err
 			}
 		}
@@ -354,16 +390,17 @@ func (m *machine) addTally(q *PlannedProgram, s *sums, t *tally) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	why := make([]error, len(t.at))
-	for k, at := range t.at {
-		args := m.args(q, b, &place{sums: t.n}, &m.weaver.Analysis().Insts[at.insn])
-		why[k] = m.weaver.Before(at.insn*sass.WordSize, b.code, args...)
-		if _, ok := errors.AsType[*sass.SiteError](why[k]); !ok {
-			return why[k] == nil, why[k]
+	var first error
+	for _, i := range t.where {
+		args := m.args(q, b, &place{sums: t.n}, &m.weaver.Analysis().Insts[i])
+		err := m.weaver.Before(i*sass.WordSize, b.code, args...)
+		if _, ok := errors.AsType[*sass.SiteError](err); !ok {
+			return err == nil, err
 		}
+		first = cmp.Or(first, err)
 	}
-	for k, at := range t.at {
-		m.noted(at.insn, why[k])
+	for _, at := range t.at {
+		m.noted(at.insn, first)
 	}
 	return false, nil
 }

@@ -281,7 +281,7 @@ func TestMachineSums(t *testing.T) {
 			switch name := in.FullName(); {
 			case name == "MATCH.ANY.U64":
 				match = i + len(was)
-			case name == "IMAD.WIDE" && in.Word.Bits(16, 8) == in.Word.Bits(64, 8):
+			case isAddition(in):
 				add := fmt.Sprint(in.Word.Bits(32, 32))
 				if _, _, guarded := in.Guard(); guarded {
 					add += " guarded"
@@ -308,6 +308,11 @@ func TestMachineSums(t *testing.T) {
 			t.Errorf("%s: %d additions to the map, want %d; %d exits lead to one, want %d", tt.kernel, reds, tt.reds, ends, tt.ends)
 		}
 	}
+}
+
+// isAddition reports whether an instruction adds to a thread's sum.
+func isAddition(in sass.Inst) bool {
+	return in.FullName() == "IMAD.WIDE" && in.Word.Bits(16, 8) == in.Word.Bits(64, 8)
 }
 
 // codeOf returns a kernel's instructions.
@@ -366,5 +371,82 @@ func TestAlike(t *testing.T) {
 		if got := m.alike(tt.from, tt.to); got != tt.want {
 			t.Errorf("blocks %d and %d: %t, want %t", tt.from, tt.to, got, tt.want)
 		}
+	}
+}
+
+// TestSumOfBlock: what is added for a block stands at any of its instructions: threads come to all of them, and
+// some begin with one at which nothing can be.
+func TestSumOfBlock(t *testing.T) {
+	const text = `.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry parted(.param .u64 p)
+{
+	.reg .b64 %p, %d;
+	.reg .b32 %r<3>;
+	.reg .pred %q;
+	ld.param.u64 %p, [p];
+	mov.u32 %r1, %tid.x;
+	mul.wide.u32 %d, %r1, 4;
+	add.u64 %p, %p, %d;
+	setp.gt.u32 %q, %r1, 5;
+	@%q bra $meet;
+$again:
+	.pragma "nounroll";
+	ld.volatile.global.u32 %r2, [%p+4];
+	st.volatile.global.u32 [%p], %r2;
+	setp.gt.u32 %q, %r2, 5;
+	@%q bra $again;
+$meet:
+	st.volatile.global.u32 [%p+28], %r1;
+	bar.sync 0;
+	st.volatile.global.u32 [%p+32], %r1;
+	ret;
+}
+`
+	image, err := compiler(t, "sm_90")(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, maps := placedPlan(t, sumObject(t, "cuda.block/*", fieldOf(t, KindBlock, "insns")))
+	r, err := plan.Rewrite(image, maps, &RewriteOptions{Arch: fatbin.Arch{SM: 90}, CompileBody: compileBody(t, "sm_90")})
+	if err != nil || len(r.Kernels) != 1 || len(r.Unprobed) > 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if n := r.Kernels[0].Notes; len(n) > 0 {
+		t.Errorf("not at all blocks: %q", n)
+	}
+	first := false
+	for _, s := range plan.Sites() {
+		first = first || s.Text == "BSYNC" || s.Text == "WARPSYNC"
+	}
+	if !first {
+		t.Errorf("no block begins with what no program can be at: %+v", plan.Sites())
+	}
+	editor, err := fatbin.NewCubinEditor(image, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := editor.Code("parted")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := sass.Analyze(&sass.Func{Arch: 90, Code: sass.Words(c.Code)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	insns, added := 0, 0
+	for i, b := range a.Blocks {
+		if i == 0 || slices.ContainsFunc(b.Pred, func(p int) bool { return p < i }) {
+			insns += b.End - b.Start
+		}
+	}
+	for _, in := range codeOf(t, r.Image, "parted") {
+		if isAddition(in) {
+			added += int(in.Word.Bits(32, 32))
+		}
+	}
+	if added != insns {
+		t.Errorf("%d instructions are counted, of %d", added, insns)
 	}
 }

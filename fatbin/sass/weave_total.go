@@ -90,6 +90,9 @@ func (e *emitter) adds(s *site) {
 	}
 }
 
+// InCollective reports whether an instruction, by its index, is one that other threads of the warp help with.
+func (w *Weaver) InCollective(i int) bool { return w.collective[i] }
+
 // Certain reports whether it is known wherever control may go, so that what comes to a block of
 // the analysis comes to all of its instructions.
 func (w *Weaver) Certain() bool { return w.uncertain == "" }
