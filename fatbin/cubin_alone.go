@@ -43,7 +43,7 @@ func (e *CubinEditor) notOf(k *Kernel) []bool {
 		}
 	}
 	for i := range e.file.sections {
-		name := strings.TrimPrefix(strings.TrimPrefix(e.file.sections[i].Name, ".rela"), ".rel")
+		name := e.file.sections[i].Name
 		drop[i] = drop[i] || strings.HasPrefix(name, ".debug_") || strings.HasPrefix(name, ".nv_debug_")
 		for _, prefix := range []string{".nv.info.", ".nv.constant0.", ".nv.constant2.", ".nv.shared.", ".nv.local."} {
 			if of, ok := hasPrefixName(name, prefix); ok && others[of] {

@@ -162,7 +162,7 @@ func TestSumBodies(t *testing.T) {
 				b.Text = strings.ReplaceAll(b.Text, fmt.Sprintf("[%#x]", sass.VariableAddress(0)), "own0")
 				b.Text = strings.ReplaceAll(b.Text, fmt.Sprintf("[%#x]", sass.VariableAddress(1)), "own1")
 				var lines []string
-				for _, line := range strings.Split(b.Text, "\n") {
+				for line := range strings.SplitSeq(b.Text, "\n") {
 					if to, ok := strings.CutPrefix(strings.TrimSpace(line), "ld.local.u32 "); ok {
 						to, own, _ := strings.Cut(to, ", ")
 						line = fmt.Sprintf("\tmov.u32 %s, %%tid.x;\n\tand.b32 %s, %s, %d;", to, to, to, map[string]int{"own0;": 5, "own1;": 3}[own])
