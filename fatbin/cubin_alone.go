@@ -33,6 +33,54 @@ func (e *CubinEditor) Alone(kernel string) ([]byte, error) {
 	return a.write(k)
 }
 
+// Apart says why not all kernels can be [CubinEditor.Alone] as well as together; nil if they can: code or data
+// may name what is another kernel's, or a function by its address, which is another one in another file.
+func (e *CubinEditor) Apart() error {
+	owner := make(map[uint32]uint32) // the section of the kernel that a section is of
+	functions := make(map[uint32]bool)
+	for i := range e.cubin.Kernels {
+		owner[e.cubin.Kernels[i].Section] = e.cubin.Kernels[i].Section
+	}
+	for i := range e.cubin.Functions {
+		if s := e.cubin.Functions[i].Section; owner[s] == 0 {
+			functions[s] = true
+		}
+	}
+	for i := range e.file.sections {
+		if s := &e.file.sections[i]; s.Flags&infoLink != 0 && owner[s.Info] != 0 && owner[uint32(i)] == 0 {
+			owner[uint32(i)] = owner[s.Info]
+		}
+	}
+	table := slices.IndexFunc(e.file.sections, func(s Section) bool { return s.Type == shtSymtab })
+	if table < 0 || e.file.sections[table].Link == uint32(u16(e.data[62:])) {
+		return fmt.Errorf("cubin: no symbols, or none with a table of names of their own: %w", ErrNotEditable)
+	}
+	symbols, _ := e.file.symbols(uint32(table))
+	for of, list := range e.relocs {
+		if uint64(of) < uint64(len(e.file.sections)) && strings.HasPrefix(e.file.sections[of].Name, ".debug_") {
+			continue
+		}
+		for _, i := range list {
+			size := elfRelaSize
+			if e.file.sections[i].Type == shtRel {
+				size = elfRelSize
+			}
+			for b := e.file.bytes(uint32(i)); len(b) >= size; b = b[size:] {
+				s, ok := symbolAt(symbols, u64(b[8:])>>32)
+				if !ok || s.section == 0 {
+					continue
+				}
+				if k := owner[s.section]; functions[s.section] || k != 0 && k != owner[of] {
+					return fmt.Errorf("cubin: section %s names code elsewhere: %w", e.file.sections[i].Name, ErrNotEditable)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+const infoLink = 0x40 // SHF_INFO_LINK
+
 // notOf returns the sections that belong to other kernels, or to debuggers.
 func (e *CubinEditor) notOf(k *Kernel) []bool {
 	drop := make([]bool, len(e.file.sections))
@@ -51,7 +99,6 @@ func (e *CubinEditor) notOf(k *Kernel) []bool {
 			}
 		}
 	}
-	const infoLink = 0x40 // SHF_INFO_LINK
 	for again := true; again; {
 		again = false
 		for i := range e.file.sections {

@@ -25,6 +25,9 @@ func TestAlone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if err := e.Apart(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 		if len(e.cubin.Kernels) < 2 {
 			t.Fatalf("%s has %d kernels", name, len(e.cubin.Kernels))
 		}
@@ -151,6 +154,9 @@ func TestAloneRefused(t *testing.T) {
 				binary.LittleEndian.PutUint32(data[s.Offset+12:], e.cubin.Kernels[(i+1)%len(e.cubin.Kernels)].Symbol)
 				if _, err := e.Alone(k.Name); !errors.Is(err, ErrNotEditable) {
 					t.Errorf("%s: %s calls another kernel: %v", cubin, k.Name, err)
+				}
+				if err := e.Apart(); !errors.Is(err, ErrNotEditable) {
+					t.Errorf("%s: %s calls another kernel, and they are apart: %v", cubin, k.Name, err)
 				}
 				refused++
 			}

@@ -15,9 +15,9 @@ const leastByKernel = 8
 // and the size of the code, where programs need not be put into all of its kernels when it is loaded:
 // libraries bring images of hundreds, of which a run launches a few. Such a kernel gets its programs
 // in an image of its own, which is loaded beside. nil is returned where that is not as good: of code
-// that has variables or texture references, of which each image would have its own, that launches
-// kernels itself, or that could get programs in PTX. alone may be called from any goroutine.
-func (p *Plan) ByKernel(image []byte, o *RewriteOptions) (alone func(kernel string) []byte, size int) {
+// that has variables, texture references or functions that are called by their addresses, of which each
+// image would have its own, that launches kernels itself, or that could get programs in PTX. alone may be called from any goroutine.
+func (p *Plan) ByKernel(image []byte, o *RewriteOptions) (alone func(kernel string) ([]byte, error), size int) {
 	if o.CompileBody == nil || o.Twins == TwinsAll || o.Twins == TwinsAside {
 		return nil, 0
 	}
@@ -40,7 +40,7 @@ func (p *Plan) ByKernel(image []byte, o *RewriteOptions) (alone func(kernel stri
 		return nil, 0
 	}
 	c := e.Cubin()
-	if len(c.Kernels) < leastByKernel || c.References || hasVariables(c) || bytes.Contains(data, []byte("LaunchDevice")) {
+	if len(c.Kernels) < leastByKernel || c.References || hasVariables(c) || e.Apart() != nil || bytes.Contains(data, []byte("LaunchDevice")) {
 		return nil, 0
 	}
 	wanted := 0
@@ -52,12 +52,7 @@ func (p *Plan) ByKernel(image []byte, o *RewriteOptions) (alone func(kernel stri
 	if wanted < leastByKernel {
 		return nil, 0
 	}
-	return func(kernel string) []byte {
-		if cubin, err := e.Alone(kernel); err == nil {
-			return cubin
-		}
-		return data // it needs others
-	}, len(data)
+	return e.Alone, len(data)
 }
 
 // hasVariables reports whether a module has variables that somebody can change.

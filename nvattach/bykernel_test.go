@@ -19,6 +19,10 @@ func manyKernels(n int, more string) string {
 	return b.String()
 }
 
+// calledText is a function, and a kernel that calls it.
+const calledText = ".func (.param .b32 r) callee(.param .b32 a)\n{\n.reg .b32 %r;\nld.param.u32 %r, [a];\nmul.lo.u32 %r, %r, %r;\nst.param.u32 [r], %r;\nret;\n}\n" +
+	".visible .entry caller(.param .u64 p, .param .u32 n)\n{\n.reg .b64 %p;\n.reg .b32 %r;\nld.param.u64 %p, [p];\nld.param.u32 %r, [n];\n{\n.param .b32 a;\n.param .b32 r;\nst.param.b32 [a], %r;\ncall.uni (r), callee, (a);\nld.param.b32 %r, [r];\n}\nst.global.u32 [%p], %r;\nret;\n}"
+
 // TestByKernel: which machine code gets programs kernel by kernel, and that each kernel gets what it gets
 // among the others.
 func TestByKernel(t *testing.T) {
@@ -59,6 +63,7 @@ func TestByKernel(t *testing.T) {
 		{"a constant", compiled(manyKernels(leastByKernel, ".visible .const .u32 factor = 3;")), o, false},
 		{"a compiler's table", compiled(manyKernels(leastByKernel, ".visible .const .u32 __cudart_i2opi_f[2] = {1, 2};")), o, true},
 		{"a texture", compiled(manyKernels(leastByKernel, ".global .texref image;")), o, false},
+		{"a function", compiled(manyKernels(leastByKernel, calledText)), o, true},
 		{"to be verified", many, &RewriteOptions{Arch: o.Arch, CompileBody: o.CompileBody, Twins: TwinsAside}, false},
 		{"no programs in machine code", many, &RewriteOptions{Arch: o.Arch}, false},
 		{"another GPU's", container(entry(fatbin.KindELF, many)), &RewriteOptions{Arch: fatbin.Arch{SM: 80}, CompileBody: o.CompileBody}, false},
@@ -82,7 +87,11 @@ func TestByKernel(t *testing.T) {
 	for i := range leastByKernel {
 		only := *o
 		only.Only = fmt.Sprintf("kernel%d", i)
-		r, err := plan.Rewrite(alone(only.Only), maps, &only)
+		code, err := alone(only.Only)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := plan.Rewrite(code, maps, &only)
 		if err != nil || !r.Changed || len(r.Kernels) != 1 || len(r.Unprobed) > 0 {
 			t.Fatalf("%s: %+v, error %v", only.Only, r, err)
 		}

@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"maps"
 	"strings"
 
 	"nvtrace/ptrace"
@@ -55,6 +56,7 @@ func (c *Capture) unloaded(t *ptrace.Task, k *call, result int32) {
 	if k.h.fn.act == actUnload {
 		if m := p.modules[handle]; m != nil && m.lookups != nil {
 			m.lookups.Unloaded(t)
+			maps.DeleteFunc(p.modules, func(_ uint64, o *origin) bool { return o.lookups == m.lookups }) // those of a library
 		}
 		delete(p.modules, handle)
 	}
@@ -104,18 +106,17 @@ func (c *Capture) lookedUp(t *ptrace.Task, k *call, result int32) {
 
 // found tells of kernels of a module that were looked up, whose handles the call has written to out.
 func (c *Capture) found(t *ptrace.Task, k *call, out uint64, f *Found, from *origin) {
-	f.PID, f.TID, f.Library = t.PID, t.TID, k.h.fn.lib
+	f.PID, f.TID, f.Owner, f.Library = t.PID, t.TID, k.arg(t, k.h.fn.owner), k.h.fn.lib
 	t.Hold()
 	c.work.Go(func() {
 		others := from.lookups.Found(f)
 		t.Release(func(t *ptrace.Task) {
-			if others != nil {
-				b := make([]byte, 0, 8*len(others))
-				for _, h := range others {
-					b = le.AppendUint64(b, h)
+			for i, h := range others {
+				if h == f.Handles[i] {
+					continue
 				}
-				if _, err := t.WriteMem(out, b); err == nil {
-					f.Handles = others
+				if _, err := t.WriteMem(out+8*uint64(i), le.AppendUint64(nil, h)); err == nil {
+					f.Handles[i] = h
 				}
 			}
 			p := c.process(t)

@@ -111,9 +111,10 @@ type Lookups interface {
 // Found are kernels that a program has looked up in a module or library.
 type Found struct {
 	PID, TID int
-	Library  bool     // they are CUkernels, of a library; otherwise CUfunctions
+	Owner    uint64   // the CUlibrary, or CUmodule
+	Library  bool     // it is a library, and they are CUkernels; otherwise CUfunctions
 	Name     string   // that was asked for, mangled; "" for a list of the module's kernels
-	Handles  []uint64 // that the driver has given
+	Handles  []uint64 // that the driver has given; of a list, there may be others behind these
 }
 
 // Capture is the state of capturing a run. It is a [ptrace.Handler] for the

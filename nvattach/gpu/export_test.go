@@ -6,8 +6,8 @@ import "nvtrace/nvattach/session"
 // function that it returns is called: the simulated GPU runs no machine code.
 func TextLater() (undo func()) {
 	was := codeLater
-	codeLater = func(_ *session.Context, image []byte, _ *session.RewriteOptions) (func(string) []byte, int) {
-		return func(string) []byte { return image }, len(image)
+	codeLater = func(_ *session.Context, image []byte, _ *session.RewriteOptions) (func(string) ([]byte, error), int) {
+		return func(string) ([]byte, error) { return image, nil }, len(image)
 	}
 	return func() { codeLater = was }
 }

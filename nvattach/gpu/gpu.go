@@ -59,7 +59,7 @@ type Options struct {
 //
 // Its methods as a handler, Refused and all that breakpoints call run on the tracing thread; Replace
 // and Found run on a goroutine, with the loading thread held. Locks are taken in the order later.finding, process.visits,
-// context.clocksMu, clockLine.mu, live.mu, process.known, Tracer.mu. The first three are held while
+// context.clocksMu, clockLine.mu, live.mu, process.known, Tracer.mu. The first four are held while
 // the tracing thread is asked for something, so that it takes none of these itself.
 type Tracer struct {
 	o     Options
@@ -163,9 +163,9 @@ type process struct {
 	kernels map[uint64]*kernel  // that were launched, by handle; guarded by known
 	asides  map[asideKey]uint64 // modules without programs; guarded by known
 
-	loading    int32                                 // CUmoduleLoadingMode, 0 if it was not asked for, -1 if the driver does not say; guarded by visits
-	laters     map[string]func(kernel string) []byte // see later.alone, by the image's SHA-256; guarded by known
-	laterBytes uint64                                // of their code; guarded by known
+	loading    int32                                            // CUmoduleLoadingMode, 0 if it was not asked for, -1 if the driver does not say; guarded by visits
+	laters     map[laterKey]func(kernel string) ([]byte, error) // see later.alone; guarded by known
+	laterBytes uint64                                           // of their code; guarded by known
 
 	// Of the tracing thread.
 	launching bool // launches are looked at
@@ -612,7 +612,7 @@ func (tr *Tracer) enroll(th *thread) (*process, error) {
 	if p == nil {
 		p = &process{
 			tr: tr, pid: th.task.PID, contexts: make(map[uint64]*context), kernels: make(map[uint64]*kernel), comparers: make(map[uint64][2]uint64), asides: make(map[asideKey]uint64),
-			laters: make(map[string]func(string) []byte),
+			laters: make(map[laterKey]func(string) ([]byte, error)),
 		}
 		tr.procs[th.task.Proc] = p
 	}

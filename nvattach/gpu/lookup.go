@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"nvtrace/fatbin"
 	"nvtrace/nvattach/capture"
 	"nvtrace/nvattach/session"
 	"nvtrace/ptrace"
@@ -21,7 +22,7 @@ import (
 // later is a module whose kernels get their programs when they are looked up.
 type later struct {
 	p       *process
-	alone   func(kernel string) []byte
+	alone   func(kernel string) ([]byte, error)
 	from    string // for a reader
 	context *context
 	library bool
@@ -30,6 +31,12 @@ type later struct {
 	finding sync.Mutex // guards what follows
 	modules []*liveModule
 	kernels map[string]uint64 // CUkernels with programs, where it is a library, or CUfunctions; 0: it can't have any
+}
+
+// laterKey names code: an image, by its SHA-256, may have other code for other GPUs.
+type laterKey struct {
+	image string
+	arch  fatbin.Arch
 }
 
 // mostLater is how many bytes of code are kept for later in a process. What it loads after that gets its
@@ -53,7 +60,8 @@ func (tr *Tracer) leave(th *thread, im *capture.Captured, c *context, o *session
 		return false
 	}
 	p.known.Lock()
-	alone, full := p.laters[im.Image.SHA256], p.laterBytes > mostLater
+	key := laterKey{im.Image.SHA256, c.arch}
+	alone, full := p.laters[key], p.laterBytes > mostLater
 	p.known.Unlock()
 	size := 0
 	if alone == nil && !full {
@@ -69,8 +77,8 @@ func (tr *Tracer) leave(th *thread, im *capture.Captured, c *context, o *session
 	im.Lookups = l
 	p.known.Lock()
 	defer p.known.Unlock()
-	if p.laters[im.Image.SHA256] == nil {
-		p.laters[im.Image.SHA256] = alone
+	if p.laters[key] == nil {
+		p.laters[key] = alone
 		p.laterBytes += uint64(size)
 	}
 	return true
@@ -83,6 +91,7 @@ func (l *later) lazily(th *thread) bool {
 	p.visits.Lock()
 	defer p.visits.Unlock()
 	v := newVisit(p, th)
+	v.stuck = p.stuck
 	if p.loading == 0 {
 		p.loading = -1
 		if p.driver.syms["cuModuleGetLoadingMode"] != 0 {
@@ -107,8 +116,15 @@ func (l *later) Found(f *capture.Found) (handles []uint64) {
 	}
 	l.finding.Lock()
 	defer l.finding.Unlock()
-	for i, handle := range f.Handles {
-		other, err := l.found(newVisit(l.p, th), f, handle)
+	n, err := len(f.Handles), error(nil)
+	if f.Name == "" {
+		n, err = l.count(newVisit(l.p, th), f)
+	}
+	for i, handle := range f.Handles[:min(n, len(f.Handles))] {
+		var other uint64
+		if err == nil {
+			other, err = l.found(newVisit(l.p, th), f, handle)
+		}
 		switch {
 		case isGone(err):
 			return nil
@@ -116,6 +132,7 @@ func (l *later) Found(f *capture.Found) (handles []uint64) {
 			tr.refuse(th, fmt.Errorf("process %d: a kernel can't be probed: %w", l.p.pid, err))
 			return nil
 		case err != nil || other == 0:
+			err = nil
 			continue
 		case handles == nil:
 			handles = slices.Clone(f.Handles)
@@ -125,15 +142,39 @@ func (l *later) Found(f *capture.Found) (handles []uint64) {
 	return handles
 }
 
-// isGone reports whether an error says that the thread, or tracing, has ended.
-func isGone(err error) bool { return errors.Is(err, ptrace.ErrGone) || errors.Is(err, errEnded) }
+// isGone reports whether an error says that the driver can't be called any more: the thread, or tracing, has
+// ended, or it does not answer.
+func isGone(err error) bool {
+	return errors.Is(err, ptrace.ErrGone) || errors.Is(err, errEnded) || errors.Is(err, errStuck)
+}
+
+// count returns how many kernels there are in the module of a list, 0 if the driver does not say: programs
+// say how many they have room for.
+func (l *later) count(v *visit, f *capture.Found) (n int, err error) {
+	fn := "cuModuleGetFunctionCount"
+	if f.Library {
+		fn = "cuLibraryGetKernelCount"
+	}
+	if l.p.driver.syms[fn] == 0 {
+		return 0, nil
+	}
+	err = l.visit(v, func() error {
+		got, err := v.ask(fn, f.Owner)
+		n = int(uint32(got))
+		return err
+	})
+	if isDriverError(err) {
+		return 0, nil
+	}
+	return n, err
+}
 
 // found returns the handle of a kernel with programs, in the place of one that was found; 0 if none wants
 // it. Why it has none, which the error says, was noted.
 func (l *later) found(v *visit, f *capture.Found, handle uint64) (uint64, error) {
 	name, err := f.Name, error(nil)
 	if name == "" {
-		if name, err = l.nameOf(v, f, handle); err != nil {
+		if name, err = l.nameOf(v, f, handle); err != nil && !isDriverError(err) {
 			return 0, err
 		}
 	}
@@ -151,18 +192,37 @@ func (l *later) found(v *visit, f *capture.Found, handle uint64) (uint64, error)
 		return 0, err
 	}
 	if l.library && !f.Library {
-		err = l.visit(v, func() (err error) {
-			k, err = v.ask("cuKernelGetFunction", k)
-			return err
-		})
+		return l.functionOf(v, k)
 	}
-	return k, err
+	return k, nil
+}
+
+// functionOf returns the CUfunction of a library's kernel, which was found in a context's module of the
+// library; 0 where that may be another context than the current one.
+func (l *later) functionOf(v *visit, k uint64) (function uint64, err error) {
+	err = l.visit(v, func() error {
+		current, err := v.ask("cuCtxGetCurrent")
+		if err == nil && len(l.p.contexts) == 1 && l.p.contexts[current] != nil {
+			function, err = v.ask("cuKernelGetFunction", k)
+		}
+		return err
+	})
+	return function, err
 }
 
 // load returns the handle of a kernel with programs, which it loads.
 func (l *later) load(v *visit, name string) (k uint64, err error) {
 	began, tr := time.Now(), l.p.tr
-	image, err := l.context.session.Alone(l.alone(name), name, l.from, tr.rewriteOptions(l.p.driver, l.context))
+	defer func() {
+		if err != nil && !isGone(err) {
+			tr.o.Session.Unprobed(name, err.Error())
+		}
+	}()
+	code, err := l.alone(name)
+	if err != nil {
+		return 0, err
+	}
+	image, err := l.context.session.Alone(code, name, l.from, tr.rewriteOptions(l.p.driver, l.context))
 	if err != nil {
 		return 0, err
 	}
@@ -171,15 +231,22 @@ func (l *later) load(v *visit, name string) (k uint64, err error) {
 		s.Rewriting += time.Since(began)
 	})
 	m := &liveModule{context: l.context, library: l.library, size: uint64(len(image))}
-	l.modules = append(l.modules, m)
 	load, find, args := "cuModuleLoadData", "cuModuleGetFunction", make([]uint64, 1)
 	if l.library {
 		load, find, args = "cuLibraryLoadData", "cuLibraryGetKernel", make([]uint64, 7)
 	}
 	err = l.visit(v, func() (err error) {
+		if l.context.ended {
+			return errGone // and so is the memory for maps
+		}
 		if m.addr, err = v.space(m.size); err != nil {
 			return err
 		}
+		defer func() {
+			if err != nil {
+				err = errors.Join(err, v.drop(m))
+			}
+		}()
 		if err := v.poke(m.addr, image); err != nil {
 			return err
 		}
@@ -191,10 +258,9 @@ func (l *later) load(v *visit, name string) (k uint64, err error) {
 		return err
 	})
 	if err != nil {
-		err = fmt.Errorf("loading it with programs: %w", err)
-		tr.o.Session.Unprobed(name, err.Error())
-		return 0, err
+		return 0, fmt.Errorf("loading it with programs: %w", err)
 	}
+	l.modules = append(l.modules, m)
 	tr.log.Debug("kernel loaded", "kernel", name, "bytes", m.size, "took", time.Since(began))
 	return k, nil
 }
@@ -203,6 +269,7 @@ func (l *later) load(v *visit, name string) (k uint64, err error) {
 func (l *later) visit(v *visit, f func() error) error {
 	l.p.visits.Lock()
 	defer l.p.visits.Unlock()
+	v.stuck = l.p.stuck
 	return v.relaxed(func() error {
 		if l.library {
 			return f()
@@ -233,6 +300,17 @@ func (l *later) nameOf(v *visit, f *capture.Found, handle uint64) (name string, 
 	return name, err
 }
 
+// drop unloads a module of ours, and gives the memory of its image back.
+func (v *visit) drop(m *liveModule) (err error) {
+	if m.handle != 0 {
+		err = v.run(call(m.unloader(), m.handle))
+	}
+	if m.addr == 0 {
+		return err
+	}
+	return errors.Join(err, v.do(func(t *ptrace.Task, done func(error)) { done(remote.Free(t, m.addr, m.size)) }))
+}
+
 // Unloaded implements [capture.Lookups].
 func (l *later) Unloaded(t *ptrace.Task) {
 	p := l.p
@@ -251,10 +329,7 @@ func (l *later) Unloaded(t *ptrace.Task) {
 		v := newVisit(p, th)
 		err := l.visit(v, func() (err error) {
 			for _, m := range l.modules {
-				if m.handle != 0 {
-					err = errors.Join(err, v.run(call(m.unloader(), m.handle)))
-				}
-				err = errors.Join(err, v.do(func(t *ptrace.Task, done func(error)) { done(remote.Free(t, m.addr, m.size)) }))
+				err = errors.Join(err, v.drop(m))
 			}
 			return err
 		})

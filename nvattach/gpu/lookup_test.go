@@ -13,7 +13,7 @@ import (
 func TestLater(t *testing.T) {
 	prog := buildFrom(t, "later")
 	defer gpu.TextLater()()
-	r := run(t, &setup{objects: []string{"example_count"}, later: true}, prog)
+	r := run(t, &setup{objects: []string{"example_count"}, later: true, required: true}, prog)
 	text, ok := strings.CutPrefix(strings.TrimSpace(r.stdout), "PASSED ")
 	if r.err != nil || !ok || r.status.ExitStatus() != 0 {
 		t.Fatalf("error %v, status %#x, stdout %q, shown:\n%s", r.err, r.status, r.stdout, r.shown)

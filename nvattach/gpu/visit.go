@@ -68,7 +68,7 @@ const stageBytes = remote.StageBytes
 // on a goroutine, never on the tracing thread, and wait; process.visits is locked.
 //
 // A thread may call the driver where the program itself is about to: at the entry of a function
-// of the driver, which holds no lock of it there, and at libc's exit. Elsewhere it may be anywhere, in
+// of the driver, which holds no lock of it there, as at a return from one to the program, and at libc's exit. Elsewhere it may be anywhere, in
 // the middle of the driver, too. When a call does not return within limit, it is cancelled, and
 // no other is made in that process (stuck).
 type visit struct {

@@ -74,7 +74,7 @@ func (x *Copy) Image(at map[string]uint64) (image []byte, err error) {
 }
 
 // ByKernel is that of [nvattach.Plan].
-func (c *Context) ByKernel(image []byte, o *RewriteOptions) (alone func(kernel string) []byte, size int) {
+func (c *Context) ByKernel(image []byte, o *RewriteOptions) (alone func(kernel string) ([]byte, error), size int) {
 	return c.s.opts.Plan.ByKernel(image, o)
 }
 

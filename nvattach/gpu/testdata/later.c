@@ -55,9 +55,11 @@ static void module(int kernels)
 static void library(void)
 {
 	CUlibrary lib;
-	CUkernel k, all[KERNELS];
+	CUkernel k, all[KERNELS + 2]; // there is room for more than there are
 	CUmodule m;
-	CUfunction f, functions[KERNELS];
+	CUfunction f, functions[KERNELS + 2];
+	memset(all, 0x11, sizeof all);
+	memset(functions, 0x11, sizeof functions);
 	CHECK(cuLibraryLoadData(&lib, text, 0, 0, 0, 0, 0, 0));
 	for (int i = 0; i < KERNELS; i += 2) {
 		CHECK(cuLibraryGetKernel(&k, lib, name(i)));
@@ -70,8 +72,9 @@ static void library(void)
 		CHECK(cuModuleGetFunction(&f, m, name(i)));
 		launch(f, i);
 	}
-	CHECK(cuLibraryEnumerateKernels(all, KERNELS, lib));
-	CHECK(cuModuleEnumerateFunctions(functions, KERNELS, m));
+	CHECK(cuLibraryEnumerateKernels(all, KERNELS + 2, lib));
+	CHECK(cuModuleEnumerateFunctions(functions, KERNELS + 2, m));
+	EXPECT(!memcmp(&all[KERNELS], &functions[KERNELS], 2 * sizeof *all) && *(unsigned char *)&all[KERNELS] == 0x11);
 	for (int i = 0; i < KERNELS; i++) {
 		launch((CUfunction)all[i], i);
 		launch(functions[i], i);
