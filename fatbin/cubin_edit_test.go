@@ -301,6 +301,9 @@ func FuzzCubinEdit(f *testing.F) {
 		if err != nil {
 			return
 		}
+		if err := e.Apart(); err != nil && !errors.Is(err, ErrNotEditable) {
+			t.Fatal(err)
+		}
 		n := 0
 		for i := range e.Cubin().Kernels {
 			kc, err := e.Code(e.Cubin().Kernels[i].Name)
