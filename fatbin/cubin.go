@@ -179,7 +179,7 @@ type cubinParser struct {
 
 // symbols finds kernels, functions and variables.
 func (p *cubinParser) symbols() error {
-	index := slices.IndexFunc(p.f.sections, func(s Section) bool { return s.Type == shtSymtab })
+	index := p.f.symtab()
 	if index < 0 {
 		return nil
 	}

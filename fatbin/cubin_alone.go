@@ -51,22 +51,18 @@ func (e *CubinEditor) Apart() error {
 			owner[uint32(i)] = owner[s.Info]
 		}
 	}
-	table := slices.IndexFunc(e.file.sections, func(s Section) bool { return s.Type == shtSymtab })
-	if table < 0 || e.file.sections[table].Link == uint32(u16(e.data[62:])) {
-		return fmt.Errorf("cubin: no symbols, or none with a table of names of their own: %w", ErrNotEditable)
+	table, err := e.ownSymbols()
+	if err != nil {
+		return err
 	}
-	symbols, _ := e.file.symbols(uint32(table))
+	symbols, _ := e.file.symbols(table)
 	for of, list := range e.relocs {
 		if uint64(of) < uint64(len(e.file.sections)) && strings.HasPrefix(e.file.sections[of].Name, ".debug_") {
 			continue
 		}
 		for _, i := range list {
-			size := elfRelaSize
-			if e.file.sections[i].Type == shtRel {
-				size = elfRelSize
-			}
-			for b := e.file.bytes(uint32(i)); len(b) >= size; b = b[size:] {
-				s, ok := symbolAt(symbols, u64(b[8:])>>32)
+			for _, symbol := range e.file.relocations(uint32(i)) {
+				s, ok := symbolAt(symbols, symbol)
 				if !ok || s.section == 0 {
 					continue
 				}
@@ -78,6 +74,18 @@ func (e *CubinEditor) Apart() error {
 	}
 	return nil
 }
+
+// ownSymbols returns the section of symbols, whose names must be in a table of their own.
+func (e *CubinEditor) ownSymbols() (uint32, error) {
+	table := e.file.symtab()
+	if table < 0 || e.file.sections[table].Link == e.sectionNames() {
+		return 0, fmt.Errorf("cubin: no symbols, or none with a table of names of their own: %w", ErrNotEditable)
+	}
+	return uint32(table), nil
+}
+
+// sectionNames is the section with the names of sections.
+func (e *CubinEditor) sectionNames() uint32 { return uint32(u16(e.data[62:])) }
 
 const infoLink = 0x40 // SHF_INFO_LINK
 
@@ -125,11 +133,11 @@ type aloneWriter struct {
 // symbols empties the entries of symbols in dropped sections, and leaves out their names.
 func (a *aloneWriter) symbols() error {
 	f := a.e.file
-	index := slices.IndexFunc(f.sections, func(s Section) bool { return s.Type == shtSymtab })
-	if index < 0 || f.sections[index].Link == a.sectionNames() {
-		return fmt.Errorf("cubin: no symbols, or none with a table of names of their own: %w", ErrNotEditable)
+	index, err := a.e.ownSymbols()
+	if err != nil {
+		return err
 	}
-	table, strs := f.symbols(uint32(index))
+	table, strs := f.symbols(index)
 	at := f.sections[index].Offset
 	var names stringTable
 	for i := uint64(0); ; i++ {
@@ -160,12 +168,8 @@ func (a *aloneWriter) section(i uint32) error {
 	case a.drop[i]:
 		return a.splice(i, nil)
 	case s.Type == shtRela || s.Type == shtRel:
-		size := elfRelaSize
-		if s.Type == shtRel {
-			size = elfRelSize
-		}
-		for ; len(b) >= size; b = b[size:] {
-			if a.gone[uint32(u64(b[8:])>>32)] {
+		for _, symbol := range f.relocations(i) {
+			if a.gone[uint32(symbol)] {
 				return fmt.Errorf("cubin: section %s names what is another kernel's: %w", s.Name, ErrNotEditable)
 			}
 		}
@@ -194,7 +198,7 @@ func (a *aloneWriter) section(i uint32) error {
 			b = b[n:]
 		}
 		return a.splice(i, kept)
-	case i == a.sectionNames():
+	case i == a.e.sectionNames():
 		var names stringTable
 		for j := range f.sections {
 			name := ""
@@ -212,9 +216,6 @@ func (a *aloneWriter) section(i uint32) error {
 var ofSymbols = map[AttrID]bool{AttrRegCount: true, AttrFrameSize: true, AttrMinStackSize: true, AttrMaxStackSize: true}
 
 const shtCallGraph = 0x70000001
-
-// sectionNames is the section with the names of sections.
-func (a *aloneWriter) sectionNames() uint32 { return uint32(u16(a.e.data[62:])) }
 
 // splice gives a section less content. What follows moves by a multiple of growAlign.
 func (a *aloneWriter) splice(section uint32, data []byte) error {

@@ -137,13 +137,8 @@ func (e *CubinEditor) Code(kernel string) (*KernelCode, error) {
 		}
 	}
 	for _, i := range e.relocs[k.Section] {
-		s := &e.file.sections[i]
-		size := elfRelaSize
-		if s.Type == shtRel {
-			size = elfRelSize
-		}
-		for b := e.file.bytes(uint32(i)); len(b) >= size; b = b[size:] {
-			if off := u64(b); off < uint64(len(code)) {
+		for off := range e.file.relocations(uint32(i)) {
+			if off < uint64(len(code)) {
 				kc.Listed = append(kc.Listed, uint32(off)&^(instructionSize-1))
 			}
 		}
@@ -262,7 +257,7 @@ func (e *CubinEditor) referred(kernel string, defined bool) []string {
 // named names the symbols that relocations of sections refer to, which the file defines or not.
 func (e *CubinEditor) named(sections []uint32, defined bool) []string {
 	slices.Sort(sections)
-	table := slices.IndexFunc(e.file.sections, func(s Section) bool { return s.Type == shtSymtab })
+	table := e.file.symtab()
 	if table < 0 {
 		return nil
 	}
@@ -270,12 +265,8 @@ func (e *CubinEditor) named(sections []uint32, defined bool) []string {
 	found := make(map[string]bool)
 	for _, section := range slices.Compact(sections) {
 		for _, i := range e.relocs[section] {
-			size := elfRelaSize
-			if e.file.sections[i].Type == shtRel {
-				size = elfRelSize
-			}
-			for b := e.file.bytes(uint32(i)); len(b) >= size; b = b[size:] {
-				s, ok := symbolAt(symbols, u64(b[8:])>>32)
+			for _, symbol := range e.file.relocations(uint32(i)) {
+				s, ok := symbolAt(symbols, symbol)
 				if !ok || (s.section != 0) != defined {
 					continue
 				}
@@ -467,7 +458,7 @@ func (e *CubinEditor) exits(k *Kernel, ch *CodeChange) *splice {
 // they are in the file as it was read.
 func (e *CubinEditor) patch(out []byte, k *Kernel, ch *CodeChange) error {
 	le := binary.LittleEndian
-	sym := slices.IndexFunc(e.file.sections, func(s Section) bool { return s.Type == shtSymtab })
+	sym := e.file.symtab()
 	table := e.file.sections[sym].Offset
 	le.PutUint64(out[table+uint64(k.Symbol)*elfSymSize+16:], uint64(len(ch.Code)))
 	if ch.Registers != 0 && ch.Registers != k.Registers {

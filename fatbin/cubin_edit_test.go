@@ -234,7 +234,7 @@ func TestEditCubinOverlap(t *testing.T) {
 		t.Fatal("no number, or no names")
 	}
 	// The names begin such that the kernel's one is where its registers are.
-	sym := slices.IndexFunc(e.file.sections, func(s Section) bool { return s.Type == shtSymtab })
+	sym := e.file.symtab()
 	name := u32(e.file.bytes(uint32(sym))[e.cubin.Kernels[0].Symbol*elfSymSize:])
 	binary.LittleEndian.PutUint64(b[u64(b[40:])+uint64(strs)*elfSectionSize+24:], places[0]-uint64(name))
 	h, err := NewCubinEditor(b, nil)

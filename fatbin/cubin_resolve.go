@@ -19,7 +19,7 @@ func ResolveSymbols(cubin []byte, at map[string]uint64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	table := slices.IndexFunc(f.sections, func(s Section) bool { return s.Type == shtSymtab })
+	table := f.symtab()
 	if table < 0 {
 		return nil, formatError("cubin", 0, "no symbols")
 	}

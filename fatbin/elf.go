@@ -1,6 +1,10 @@
 package fatbin
 
-import "bytes"
+import (
+	"bytes"
+	"iter"
+	"slices"
+)
 
 // Section is a section of an ELF file.
 type Section struct {
@@ -124,6 +128,24 @@ func (f *elfFile) bytes(index uint32) []byte {
 	}
 	b, _ := cut(f.data, s.Offset, s.Size)
 	return b
+}
+
+// symtab is the index of the section with the file's symbols, -1 if there is none.
+func (f *elfFile) symtab() int {
+	return slices.IndexFunc(f.sections, func(s Section) bool { return s.Type == shtSymtab })
+}
+
+// relocations goes through those in a section, which is one of them: the offset that each is for, and the
+// index of its symbol.
+func (f *elfFile) relocations(index uint32) iter.Seq2[uint64, uint64] {
+	return func(yield func(offset, symbol uint64) bool) {
+		size := elfRelaSize
+		if f.sections[index].Type == shtRel {
+			size = elfRelSize
+		}
+		for b := f.bytes(index); len(b) >= size && yield(u64(b), u64(b[8:])>>32); b = b[size:] {
+		}
+	}
 }
 
 // section finds a section by name.
