@@ -32,20 +32,14 @@ func (v *visit) loadAside(o *nvattach.Original) (uint64, error) {
 		return module, nil
 	}
 	// The driver may look at the image later, so that it stays.
-	at, err := v.space(uint64(len(o.Image)))
-	if err != nil {
-		return 0, err
-	}
-	if err := v.poke(at, o.Image); err != nil {
-		return 0, err
-	}
-	if module, err = v.ask("cuModuleLoadData", at); err != nil {
+	var m liveModule
+	if err := v.loadModule(&m, o.Image); err != nil {
 		return 0, err
 	}
 	v.p.known.Lock()
-	v.p.asides[key] = module
+	v.p.asides[key] = m.handle
 	v.p.known.Unlock()
-	return module, nil
+	return m.handle, nil
 }
 
 // variable returns where a module has a variable.

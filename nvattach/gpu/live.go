@@ -735,37 +735,53 @@ func (l *live) loadCopy(v *visit, k *liveKernel) (handle uint64, err error) {
 	if _, entered, err := v.enterAnd(c, v.reach(c, false)); !entered {
 		return 0, err
 	}
-	m := &liveModule{context: c, library: k.library, size: uint64(len(k.image))}
+	m := &liveModule{context: c, library: k.library}
 	defer func() { err = errors.Join(err, v.leave(c)) }()
-	if m.addr, err = v.space(m.size); err != nil {
+	err = v.loadModule(m, k.image)
+	if m.addr != 0 {
+		k.image = nil
+		l.mu.Lock()
+		l.loaded = append(l.loaded, m)
+		l.mu.Unlock()
+	}
+	if err != nil {
 		return 0, err
 	}
-	l.mu.Lock()
-	l.loaded = append(l.loaded, m)
-	l.mu.Unlock()
-	if err := v.poke(m.addr, k.image); err != nil {
-		return 0, err
-	}
-	k.image = nil
-	var function uint64
-	if k.library {
-		if m.handle, err = v.ask("cuLibraryLoadData", m.addr, 0, 0, 0, 0, 0, 0); err != nil {
-			return 0, err
-		}
-		if handle, err = v.named("cuLibraryGetKernel", k.name, m.handle); err == nil {
-			function, err = v.ask("cuKernelGetFunction", handle)
-		}
-	} else {
-		if m.handle, err = v.ask("cuModuleLoadData", m.addr); err != nil {
-			return 0, err
-		}
-		handle, err = v.named("cuModuleGetFunction", k.name, m.handle)
-		function = handle
+	handle, err = v.kernelIn(m, k.name)
+	function := handle
+	if err == nil && k.library {
+		function, err = v.ask("cuKernelGetFunction", handle)
 	}
 	if err == nil {
 		err = l.alike(v, k, handle, function)
 	}
 	return handle, err
+}
+
+// loadModule loads an image as a module, or library, of ours. Its memory stays in the program also after an error, if
+// it has an address then.
+func (v *visit) loadModule(m *liveModule, image []byte) (err error) {
+	m.size = uint64(len(image))
+	if m.addr, err = v.space(m.size); err != nil {
+		return err
+	}
+	if err := v.poke(m.addr, image); err != nil {
+		return err
+	}
+	if m.library {
+		m.handle, err = v.ask("cuLibraryLoadData", m.addr, 0, 0, 0, 0, 0, 0)
+	} else {
+		m.handle, err = v.ask("cuModuleLoadData", m.addr)
+	}
+	return err
+}
+
+// kernelIn looks up a kernel of such a module: a CUkernel of a library, or a CUfunction.
+func (v *visit) kernelIn(m *liveModule, name string) (uint64, error) {
+	if m.library {
+		return v.named("cuLibraryGetKernel", name, m.handle)
+	}
+	return v.named("cuModuleGetFunction", name, m.handle)
 }
 
 // named looks up something by its name, which the function takes behind other arguments.

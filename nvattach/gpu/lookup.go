@@ -230,31 +230,17 @@ func (l *later) load(v *visit, name string) (k uint64, err error) {
 		s.Images++
 		s.Rewriting += time.Since(began)
 	})
-	m := &liveModule{context: l.context, library: l.library, size: uint64(len(image))}
-	load, find, args := "cuModuleLoadData", "cuModuleGetFunction", make([]uint64, 1)
-	if l.library {
-		load, find, args = "cuLibraryLoadData", "cuLibraryGetKernel", make([]uint64, 7)
-	}
+	m := &liveModule{context: l.context, library: l.library}
 	err = l.visit(v, func() (err error) {
 		if l.context.ended {
 			return errGone // and so is the memory for maps
 		}
-		if m.addr, err = v.space(m.size); err != nil {
-			return err
+		if err = v.loadModule(m, image); err == nil {
+			k, err = v.kernelIn(m, name)
 		}
-		defer func() {
-			if err != nil {
-				err = errors.Join(err, v.drop(m))
-			}
-		}()
-		if err := v.poke(m.addr, image); err != nil {
-			return err
+		if err != nil {
+			err = errors.Join(err, v.drop(m))
 		}
-		args[0] = m.addr
-		if m.handle, err = v.ask(load, args...); err != nil {
-			return err
-		}
-		k, err = v.named(find, name, m.handle)
 		return err
 	})
 	if err != nil {
