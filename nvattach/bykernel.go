@@ -2,7 +2,7 @@ package nvattach
 
 import (
 	"bytes"
-	"strings"
+	"slices"
 
 	"nvtrace/fatbin"
 )
@@ -35,12 +35,8 @@ func (p *Plan) ByKernel(image []byte, o *RewriteOptions) (alone func(kernel stri
 			return nil, 0
 		}
 	}
-	e, err := fatbin.NewCubinEditor(data, nil)
-	if err != nil {
-		return nil, 0
-	}
-	c := e.Cubin()
-	if len(c.Kernels) < leastByKernel || c.References || hasVariables(c) || e.Apart() != nil || bytes.Contains(data, []byte("LaunchDevice")) {
+	c, err := fatbin.ParseCubin(data)
+	if err != nil || len(c.Kernels) < leastByKernel || c.References || hasVariables(c) || bytes.Contains(data, []byte("LaunchDevice")) {
 		return nil, 0
 	}
 	wanted := 0
@@ -52,16 +48,17 @@ func (p *Plan) ByKernel(image []byte, o *RewriteOptions) (alone func(kernel stri
 	if wanted < leastByKernel {
 		return nil, 0
 	}
+	e, err := fatbin.NewCubinEditor(data, nil)
+	if err != nil || e.Apart() != nil {
+		return nil, 0
+	}
 	return e.Alone, len(data)
 }
 
 // hasVariables reports whether a module has variables that somebody can change.
 func hasVariables(c *fatbin.Cubin) bool {
-	for _, v := range c.Variables {
-		inModule := strings.HasPrefix(v.Section, ".nv.constant3") || strings.HasPrefix(v.Section, ".nv.global")
-		if inModule && v.Size > 0 && !fixed(v.Name) && (v.Size > 1 || !isTag(v.Name)) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.Variables, func(v fatbin.Variable) bool {
+		global, constant := changeable(&v)
+		return global || constant
+	})
 }

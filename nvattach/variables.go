@@ -71,17 +71,23 @@ func codeVariables(cubin []byte, kernel string) (global, constant []string) {
 	used := e.Refers(kernel)
 	reads := sync.OnceValue(func() bool { return readsConstants(e, kernel) })
 	for _, v := range e.Cubin().Variables {
-		switch {
-		case v.Size == 0 || fixed(v.Name) || v.Size == 1 && isTag(v.Name):
-		case strings.HasPrefix(v.Section, ".nv.constant3"):
-			if reads() { // which of them no relocation says
-				constant = append(constant, v.Name)
-			}
-		case strings.HasPrefix(v.Section, ".nv.global") && slices.Contains(used, v.Name):
+		switch isGlobal, isConstant := changeable(&v); {
+		case isConstant && reads(): // which of them no relocation says
+			constant = append(constant, v.Name)
+		case isGlobal && slices.Contains(used, v.Name):
 			global = append(global, v.Name)
 		}
 	}
 	return global, constant
+}
+
+// changeable reports whether a variable of machine code is one that somebody can change, in global memory or in
+// constant memory.
+func changeable(v *fatbin.Variable) (global, constant bool) {
+	if v.Size == 0 || fixed(v.Name) || v.Size == 1 && isTag(v.Name) {
+		return false, false
+	}
+	return strings.HasPrefix(v.Section, ".nv.global"), strings.HasPrefix(v.Section, ".nv.constant3")
 }
 
 // readsConstants reports whether a kernel, or one of the functions of its file, reads the
