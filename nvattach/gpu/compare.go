@@ -14,21 +14,24 @@ import (
 //go:embed compare.ptx
 var comparePTX string
 
-// load loads the kernels that compare and wait into the context, once.
+// tools are the kernels of comparePTX in a context: 0 before they are loaded.
+type tools struct{ compare, wait, clear uint64 }
+
+// load loads the kernels that compare, wait and clear into the context, once.
 func (t *trial) load() error {
 	t.p.known.Lock()
-	m := t.p.comparers[t.c.handle]
+	t.tools = t.p.comparers[t.c.handle]
 	t.p.known.Unlock()
-	if t.compare, t.wait = m[0], m[1]; m[0] != 0 {
+	if t.compare != 0 {
 		return nil
 	}
-	list, err := t.loadKernels(t.c, comparePTX, "nvtrace_compare", "nvtrace_wait")
+	list, err := t.loadKernels(t.c, comparePTX, "nvtrace_compare", "nvtrace_wait", "nvtrace_clear")
 	if err != nil {
 		return err
 	}
-	t.compare, t.wait = list[0], list[1]
+	t.tools = tools{list[0], list[1], list[2]}
 	t.p.known.Lock()
-	t.p.comparers[t.c.handle] = [2]uint64{t.compare, t.wait}
+	t.p.comparers[t.c.handle] = t.tools
 	t.p.known.Unlock()
 	return nil
 }
@@ -97,7 +100,9 @@ func (t *trial) diff(a, b func(r *region) uint64) ([]result, error) {
 		if (r.base|a(r)|b(r))%8 != 0 {
 			words, grouped = 0, 0
 		}
-		if err := t.launchOwn(t.compare, 256, stream, r.base, a(r), b(r), r.size, words, grouped, t.out+uint64(resultBytes*i)); err != nil {
+		const threads = 256
+		blocks := min(max(r.size/(16*threads), 1), 1024)
+		if err := t.launchOwn(t.compare, grid{blocks: blocks, threads: threads}, stream, r.base, a(r), b(r), r.size, words, grouped, t.out+uint64(resultBytes*i)); err != nil {
 			return nil, err
 		}
 	}
@@ -118,8 +123,11 @@ func (t *trial) diff(a, b func(r *region) uint64) ([]result, error) {
 	return list, nil
 }
 
+// grid is how many blocks a kernel is launched in, of how many threads, with how many bytes of shared memory.
+type grid struct{ blocks, threads, shared uint64 }
+
 // launchOwn launches a kernel of ours; all its parameters are words.
-func (t *trial) launchOwn(f, threads, stream uint64, params ...uint64) error {
+func (t *trial) launchOwn(f uint64, s grid, stream uint64, params ...uint64) error {
 	var b []byte
 	at := t.stage()
 	for i := range params {
@@ -128,12 +136,32 @@ func (t *trial) launchOwn(f, threads, stream uint64, params ...uint64) error {
 	for _, p := range params {
 		b = binary.LittleEndian.AppendUint64(b, p)
 	}
-	blocks := uint64(1)
-	if threads > 1 {
-		blocks = min(max(params[3]/(16*threads), 1), 1024)
-	}
-	return t.exchange(b, at, []step{call("cuLaunchKernel", f, blocks, 1, 1, threads, 1, 1, 0, stream, at, 0)}, 0, nil)
+	return t.exchange(b, at, []step{call("cuLaunchKernel", f, s.blocks, 1, 1, s.threads, 1, 1, s.shared, stream, at, 0)}, 0, nil)
 }
+
+// clearShared prepares what sets the shared memory of all multiprocessors to 0 before each run, if the kernel
+// has some: what a block finds there is what others before it left, and a kernel that stores more of it than
+// it has written would seem to be changed by probes.
+func (t *trial) clearShared() error {
+	static, err := t.ask("cuFuncGetAttribute", funcShared, t.k.twin)
+	if err != nil || uint32(static) == 0 && t.dynamic == 0 {
+		return err
+	}
+	device := uint64(t.c.device)
+	size, err := t.ask("cuDeviceGetAttribute", attrMaxShared, device)
+	if err != nil {
+		return err
+	}
+	processors, err := t.ask("cuDeviceGetAttribute", attrMultiprocessors, device)
+	if err != nil {
+		return err
+	}
+	// A block takes all shared memory of a multiprocessor, so that each of those gets one.
+	t.clearing = grid{blocks: uint64(uint32(processors)), threads: 256, shared: uint64(uint32(size)) &^ 15}
+	return t.visit.run(call("cuFuncSetAttribute", t.clear, funcMaxDynamic, t.clearing.shared))
+}
+
+const attrMultiprocessors = 16 // CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 
 // keep copies the regions that a run has changed. Others are equal to what they were before the launch,
 // and need no copy: most kernels change little of what a program has.

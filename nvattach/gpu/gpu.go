@@ -153,9 +153,9 @@ type process struct {
 	scratch   remote.Scratch // for calls of the driver
 	driver    *library
 	contexts  map[uint64]*context
-	order     []*context           // those with maps, in the order in which they came
-	comparers map[uint64][2]uint64 // kernels of ours, by context; guarded by known
-	stuck     bool                 // a function of the driver did not return
+	order     []*context       // those with maps, in the order in which they came
+	comparers map[uint64]tools // kernels of ours, by context; guarded by known
+	stuck     bool             // a function of the driver did not return
 
 	late atomic.Uint64 // counts launches, and returns from them, since exit was reached
 
@@ -611,7 +611,7 @@ func (tr *Tracer) enroll(th *thread) (*process, error) {
 	p := tr.procs[th.task.Proc]
 	if p == nil {
 		p = &process{
-			tr: tr, pid: th.task.PID, contexts: make(map[uint64]*context), kernels: make(map[uint64]*kernel), comparers: make(map[uint64][2]uint64), asides: make(map[asideKey]uint64),
+			tr: tr, pid: th.task.PID, contexts: make(map[uint64]*context), kernels: make(map[uint64]*kernel), comparers: make(map[uint64]tools), asides: make(map[asideKey]uint64),
 			laters: make(map[laterKey]func(string) ([]byte, error)),
 		}
 		tr.procs[th.task.Proc] = p

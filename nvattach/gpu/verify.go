@@ -32,7 +32,9 @@ type trial struct {
 	event  uint64
 	timers [2]uint64
 
-	compare, wait uint64 // kernels
+	tools
+	dynamic  uint32 // bytes of shared memory that the launch asks for besides the kernel's own
+	clearing grid   // what clears shared memory before each run; no blocks: nothing does
 
 	globals, constants []aside // of a kernel whose copy is in another module
 
@@ -237,7 +239,7 @@ func (t *trial) run(f *follow) (out session.Verification, err error) {
 
 // prepare waits for all that is under way, and loads what compares.
 func (t *trial) prepare(f *follow) error {
-	if err := t.streamOf(); err != nil {
+	if err := t.readLaunch(); err != nil {
 		return err
 	}
 	for i, flags := range []uint64{eventNoTiming, 0, 0} {
@@ -256,6 +258,9 @@ func (t *trial) prepare(f *follow) error {
 	}
 	if err := t.load(); err != nil {
 		return fmt.Errorf("no comparison: %w", err)
+	}
+	if err := t.clearShared(); err != nil {
+		return fmt.Errorf("no shared memory to begin with: %w", err)
 	}
 	for _, a := range f.list() {
 		t.regions = append(t.regions, region{what: fmt.Sprintf("allocation, %d bytes at %#x", a.size, a.base), base: a.base, size: a.size})
@@ -290,15 +295,15 @@ func (t *trial) prepare(f *follow) error {
 
 const attrMemoryType = 2 // CU_POINTER_ATTRIBUTE_MEMORY_TYPE
 
-// streamOf reads in which stream the launch is.
-func (t *trial) streamOf() error {
+// readLaunch reads in which stream the launch is, and how much shared memory it asks for.
+func (t *trial) readLaunch() error {
 	var err error
-	if t.lc.stream != inConfig {
-		t.stream = t.lc.argv[t.lc.stream]
+	if at := t.lc.stream; at != inConfig {
+		t.dynamic, t.stream = uint32(t.lc.argv[at-1]), t.lc.argv[at]
 	} else {
-		var b [8]byte
-		err = t.peek(t.lc.argv[0]+32, b[:]) // CUlaunchConfig.hStream
-		t.stream = binary.LittleEndian.Uint64(b[:])
+		var b [16]byte
+		err = t.peek(t.lc.argv[0]+24, b[:]) // CUlaunchConfig.sharedMemBytes, hStream
+		t.dynamic, t.stream = binary.LittleEndian.Uint32(b[:]), binary.LittleEndian.Uint64(b[8:])
 	}
 	if t.stream == 0 && strings.HasSuffix(t.lc.fn, "_ptsz") {
 		t.stream = streamPerThread
@@ -413,9 +418,14 @@ var errNoEnd = fmt.Errorf("did not end within %v", endTime)
 // launch runs the launch with a kernel, and waits for its end. How long it took is
 // 0 if that was not asked for or could not be measured.
 func (t *trial) launch(f uint64, timed bool) (took time.Duration, err error) {
+	if c := t.clearing; c.blocks > 0 {
+		if err := t.launchOwn(t.clear, c, t.stream, c.shared); err != nil {
+			return 0, err
+		}
+	}
 	steps := []step{t.lc.with(f)}
 	if timed {
-		if err := t.launchOwn(t.wait, 1, t.stream, uint64(leadTime)); err != nil {
+		if err := t.launchOwn(t.wait, grid{blocks: 1, threads: 1}, t.stream, uint64(leadTime)); err != nil {
 			return 0, err
 		}
 		steps = []step{call("cuEventRecord", t.timers[0], t.stream), t.lc.with(f), call("cuEventRecord", t.timers[1], t.stream)}

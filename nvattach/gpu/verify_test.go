@@ -63,6 +63,7 @@ func TestVerify(t *testing.T) {
 		{mode: "factor", kernel: "factor", every: 1, entries: 512, want: verified{Launches: 2, Runs: 2, Equal: true, Buffers: 3, Bytes: 1024 + 8 + 4}},
 		{mode: "chase", kernel: "chase", every: 1, entries: 256, want: verified{Launches: 1, Runs: 1, Equal: true, Buffers: 3, Bytes: 1024 + 8 + 8}},
 		{mode: "clock", kernel: "clock", every: 1, entries: 1, want: verified{Launches: 1, Runs: 1, Equal: true, Buffers: 2, Bytes: 1016 + 8, Unstable: 8}},
+		{mode: "tail", kernel: "tail", every: 1, entries: 512, want: verified{Launches: 2, Runs: 2, Equal: true, Buffers: 3, Bytes: 2056}},
 		{mode: "pinned", kernel: "scale", every: 1, entries: 256, want: verified{Launches: 1}, reason: `^it is given page-locked memory`},
 		{mode: "capture", kernel: "scale", every: 1, entries: 256, want: verified{Launches: 1}, reason: `^it was launched while a stream was captured`},
 		{mode: "threads", kernel: "scale", every: 1, entries: 18 * 256, want: verified{Launches: 18, Runs: 18, Equal: true}},

@@ -124,7 +124,7 @@ func newProcess(s *Sim, pid int, start string, random uint64) (*Process, error) 
 	for _, r := range s.shared {
 		a.insert(&region{Region: r, kind: sharedMemory})
 	}
-	o := emu.Options{Memory: a, Device: s.gpu.machine(), Printf: &p.printf, Workers: s.opts.Workers}
+	o := emu.Options{Memory: a, Device: s.gpu.machine(), Printf: &p.printf, Workers: s.opts.Workers, KeepShared: true}
 	if len(s.shared) > 0 {
 		o.Now = func() uint64 { return uint64(time.Now().UnixNano()) }
 	}

@@ -145,6 +145,9 @@ func (wk *worker) run() {
 				i++
 				continue
 			}
+			for _, b := range resident[i].blocks {
+				wk.launch.machine.leaveShared(b)
+			}
 			wk.spare = append(wk.spare, resident[i])
 			resident[i] = resident[len(resident)-1]
 			resident = resident[:len(resident)-1]
@@ -221,7 +224,7 @@ func (wk *worker) reset(c *cluster, n uint64) {
 		b.sm = int(linear % uint64(l.machine.dev.SMs))
 		b.live, b.epoch = threads, 0
 		b.bars = [numBarriers]barrier{}
-		clear(b.shared)
+		l.machine.enterShared(b)
 		for i, w := range b.warps {
 			w.reset(min(threads-i*warpSize, warpSize))
 		}
@@ -229,6 +232,29 @@ func (wk *worker) reset(c *cluster, n uint64) {
 	if wk.race != nil {
 		wk.race.newBlock()
 	}
+}
+
+// enterShared gives a block that begins its shared memory.
+func (m *Machine) enterShared(b *block) {
+	clear(b.shared)
+	if m.opts.KeepShared {
+		m.sharedMu.Lock()
+		defer m.sharedMu.Unlock()
+		copy(b.shared, m.shared[b.sm])
+	}
+}
+
+// leaveShared keeps what a block that has ended left there.
+func (m *Machine) leaveShared(b *block) {
+	if !m.opts.KeepShared || len(b.shared) == 0 {
+		return
+	}
+	m.sharedMu.Lock()
+	defer m.sharedMu.Unlock()
+	if have := m.shared[b.sm]; len(have) < len(b.shared) {
+		m.shared[b.sm] = append(have, make([]byte, len(b.shared)-len(have))...)
+	}
+	copy(m.shared[b.sm], b.shared)
 }
 
 // reset puts n threads of the warp at the start of the kernel.

@@ -69,6 +69,7 @@ type Options struct {
 	StackLimit uint64        // bytes of local memory a thread; 0: 1 MiB
 	MaxDepth   int           // nested calls; 0: 1024
 	Budget     uint64        // thread instructions a launch may execute; 0: no limit
+	KeepShared bool          // blocks find in shared memory what those before them on their multiprocessor left, as on a GPU; else zeros
 }
 
 // A Machine executes the kernels of modules that are loaded into it. It is safe
@@ -81,11 +82,14 @@ type Machine struct {
 	builders map[string]builder
 	printfMu sync.Mutex
 	atomicMu sync.Mutex // atomics of sizes that Go has none for
+
+	sharedMu sync.Mutex
+	shared   map[int][]byte // what blocks left in each multiprocessor's shared memory, with KeepShared; guarded by sharedMu
 }
 
 // New returns a machine. Nil options are the defaults.
 func New(o *Options) *Machine {
-	m := &Machine{builders: newBuilders()}
+	m := &Machine{builders: newBuilders(), shared: map[int][]byte{}}
 	if o != nil {
 		m.opts = *o
 	}

@@ -57,6 +57,28 @@ static const char *const more = ".version 6.4\n"
 	"	st.global.u64 [%rd1+8], %rd2;\n"
 	"	ret;\n"
 	"}\n"
+	// tail(p) writes half of its shared memory and stores all of it, and leaves other values there.
+	".visible .entry tail(.param .u64 p)\n"
+	"{\n"
+	"	.shared .align 4 .b8 s[1024];\n"
+	"	.reg .pred %p;\n"
+	"	.reg .b32 %r<4>;\n"
+	"	.reg .b64 %rd<3>;\n"
+	"	ld.param.u64 %rd1, [p];\n"
+	"	mov.u32 %r1, %tid.x;\n"
+	"	mul.wide.u32 %rd2, %r1, 4;\n"
+	"	add.u64 %rd1, %rd1, %rd2;\n"
+	"	shl.b32 %r2, %r1, 2;\n"
+	"	mov.u32 %r3, s;\n"
+	"	add.u32 %r2, %r2, %r3;\n"
+	"	setp.lt.u32 %p, %r1, 128;\n"
+	"	@%p st.shared.u32 [%r2], %r1;\n"
+	"	ld.shared.u32 %r3, [%r2];\n"
+	"	st.global.u32 [%rd1], %r3;\n"
+	"	add.u32 %r3, %r3, 1;\n"
+	"	st.shared.u32 [%r2], %r3;\n"
+	"	ret;\n"
+	"}\n"
 	".visible .entry spin(.param .u64 p)\n"
 	"{\n"
 	"	.reg .pred %p;\n"
@@ -179,6 +201,11 @@ int main(int argc, char **argv)
 		CHECK(cuMemcpyDtoH_v2(v, q, 1024));
 		for (int i = 0; i < 256; i++)
 			EXPECT(v[i] == 6);
+	} else if (!strcmp(mode, "tail")) {
+		CHECK(cuMemAlloc_v2(&p, 4 * N));
+		for (int i = 0; i < 2; i++)
+			run(extra("tail"), N, 0, p, 0);
+		CHECK(cuCtxSynchronize());
 	} else if (!strcmp(mode, "clock")) {
 		run(extra("clock"), 1, 0, q, 0);
 		CHECK(cuCtxSynchronize());
