@@ -5,9 +5,11 @@ Usage: bench/machine_ncu.py [--nvtrace PATH] [--ncu PATH] [--out DIR] [--kernels
 
 Of the kernels that a program of bench/stacks launches, takes N and counts the threads at
 each of their instructions (`insn:KERNEL:*`) and at each access to memory (`mem:KERNEL`), in
-which the guard holds, over all launches. ncu profiles the same launches, twice; its metric
-thread_inst_executed_true has the same count for each instruction. Instructions of which ncu's own
-counts differ wait for something in a loop, and are left out. Compares instruction by instruction, and prints the sums by opcode and what differs; an instruction that can't be
+which the guard holds, and at each basic block (`block:KERNEL`), over all launches. ncu profiles the
+same launches, twice; its metric thread_inst_executed_true has the same count for each instruction,
+thread_inst_executed for those of a block. Instructions of which ncu's own
+counts differ wait for something in a loop, and are left out. Compares instruction by instruction, and
+prints the sums by opcode and what differs; an instruction or block that can't be
 probed is counted, one that accesses memory is a difference. Exit status 1 if there is any.
 
 Needs ncu with the right to read the GPU's counters, and its Python module ncu_report, which
@@ -31,7 +33,7 @@ MEMORY = re.compile(r"(LD|ST|LDG|STG|LDS|STS|LDL|STL|RED|REDG|REDS|ATOM|ATOMG|AT
 
 
 def truth(ncu, command, kernels, out):
-    """Threads at each instruction of each kernel, over all launches, and its opcode."""
+    """Threads at each instruction of each kernel, over all launches: those whose guard holds, all of them; and its text."""
     # The toolkit's bin/ncu is a script that calls the one of Nsight Compute's own folder.
     near = [os.path.join(os.path.dirname(os.path.realpath(ncu)), "**"), "/opt/nvidia/nsight-compute/*"]
     for folder in near:
@@ -40,9 +42,9 @@ def truth(ncu, command, kernels, out):
 
     report = os.path.join(out, "machine.ncu-rep")
     pattern = "regex:^(" + "|".join(map(re.escape, kernels)) + ")$"
-    subprocess.run([ncu, "--target-processes", "all", "--kernel-name-base", "mangled", "-k", pattern, "--section", "SourceCounters",
+    subprocess.run([ncu, "--target-processes", "all", "--kernel-name-base", "mangled", "-k", pattern, "--section", "SourceCounters", "--metrics", "thread_inst_executed",
                     "--cache-control", "none", "--clock-control", "none", "-f", "-o", report, *command], check=True, stdout=subprocess.DEVNULL)
-    counts = {k: collections.Counter() for k in kernels}
+    counts, everyone = ({k: collections.Counter() for k in kernels} for _ in range(2))
     texts = {k: {} for k in kernels}
     launches = collections.Counter()
     context = ncu_report.load_report(report)
@@ -51,15 +53,16 @@ def truth(ncu, command, kernels, out):
         for j in range(actions.num_actions()):
             action = actions.action_by_idx(j)
             name = action.name(ncu_report.IAction.NameBase_MANGLED)
-            metric = action.metric_by_name("thread_inst_executed_true")
-            where = metric.correlation_ids()
-            places = [where.as_uint64(n) for n in range(metric.num_instances())]
             launches[name] += 1
-            for n, pc in enumerate(places):
-                index = (pc - min(places)) // 16
-                counts[name][index] += metric.as_uint64(n)
-                texts[name].setdefault(index, action.sass_by_pc(pc))
-    return counts, texts, launches
+            for into, metric in ((counts, "thread_inst_executed_true"), (everyone, "thread_inst_executed")):
+                metric = action.metric_by_name(metric)
+                where = metric.correlation_ids()
+                places = [where.as_uint64(n) for n in range(metric.num_instances())]
+                for n, pc in enumerate(places):
+                    index = (pc - min(places)) // 16
+                    into[name][index] += metric.as_uint64(n)
+                    texts[name].setdefault(index, action.sass_by_pc(pc))
+    return counts, everyone, texts, launches
 
 
 def probed(nvtrace, command, kernels, out, flags, limit):
@@ -67,7 +70,7 @@ def probed(nvtrace, command, kernels, out, flags, limit):
     script, shown = os.path.join(out, "machine_ncu.nvtrace"), os.path.join(out, "machine_ncu.json")
     with open(script, "w") as f:
         for i, k in enumerate(kernels):
-            f.write(f"insn:{k}:* {{ @i{i}[insn] = count(); }}\nmem:{k} {{ @m{i}[insn] = count(); }}\n")
+            f.write(f"insn:{k}:* {{ @i{i}[insn] = count(); }}\nmem:{k} {{ @m{i}[insn] = count(); }}\nblock:{k} {{ @b{i}[insn] = count(); }}\n")
     status, _, err, took = run([nvtrace, *flags, "--maps", shown, "--script", script, "--", *command], limit)
     print(f"with probes: status {status}, {took:.1f} s", flush=True)
     with open(shown) as f:
@@ -78,7 +81,7 @@ def probed(nvtrace, command, kernels, out, flags, limit):
             print(f"NOT probed {o['kernel'][:100]}: {o['unprobed']}")
         for note in o.get("notes", []):
             print(f"     {o['kernel'][:60]}: {note}")
-    return [(tables.get(f"@i{i}", {}), tables.get(f"@m{i}", {})) for i in range(len(kernels))]
+    return [tuple(tables.get(f"@{t}{i}", {}) for t in "imb") for i in range(len(kernels))]
 
 
 def main():
@@ -103,9 +106,9 @@ def main():
         have = sorted(launched(args.nvtrace, command, args.out, args.limit))
         kernels = args.kernel or random.Random(args.seed).sample(have, min(len(have), args.kernels))
         print(f"{name}: {len(kernels)} of {len(have)} kernels", flush=True)
-        counts, texts, launches = truth(args.ncu, command, kernels, args.out)
-        again, _, _ = truth(args.ncu, command, kernels, args.out)
-        for kernel, (insns, memory) in zip(kernels, probed(args.nvtrace, command, kernels, args.out, args.flags.split(), args.limit)):
+        counts, everyone, texts, launches = truth(args.ncu, command, kernels, args.out)
+        again, everyone_again, _, _ = truth(args.ncu, command, kernels, args.out)
+        for kernel, (insns, memory, blocks) in zip(kernels, probed(args.nvtrace, command, kernels, args.out, args.flags.split(), args.limit)):
             want, text = counts[kernel], texts[kernel]
             wrong, missing, accesses, waits = [], 0, 0, 0
             by_opcode = collections.Counter()
@@ -125,10 +128,18 @@ def main():
                     wrong.append((index, text[index], threads, insns.get(index, 0)))
                 else:
                     by_opcode[opcode.split(".")[0]] += threads
+            equal = 0
+            for index, threads in sorted(blocks.items()):
+                true = everyone[kernel][index]
+                if everyone_again[kernel][index] != true:
+                    continue
+                equal += threads == true
+                if threads != true:
+                    wrong.append((index, "block of " + texts[kernel][index], true, threads))
             compared += 1
             bad += bool(wrong) or not insns
             print(f"{'good' if insns and not wrong else 'BAD '} {kernel[:100]}: launches {launches[kernel]}, instructions {len(want)}, "
-                  f"in loops that wait {waits}, without a probe {missing}, accesses {accesses}, differ {len(wrong)}")
+                  f"in loops that wait {waits}, without a probe {missing}, accesses {accesses}, blocks equal {equal} of {len(blocks)}, differ {len(wrong)}")
             print("     " + ", ".join(f"{op} {n}" for op, n in by_opcode.most_common(8)))
             for index, words, threads, got in wrong[:8]:
                 print(f"     {16 * index:#x} {words}: ncu {threads}, probes {got}")
