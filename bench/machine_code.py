@@ -72,6 +72,7 @@ def main():
     ap.add_argument("--only", action="append")
     ap.add_argument("--probe", action="append", help="of " + ", ".join(KINDS))
     args = ap.parse_args()
+    os.makedirs(args.out, exist_ok=True)
     bad = 0
 
     def say(name, what, good, more=""):
