@@ -356,7 +356,11 @@ func typed(args, flags []string) []string {
 }
 
 // layout is how the summary is drawn.
-func (o *outputs) layout() *layout { return liveLayout(o.names.recording) }
+func (o *outputs) layout() *layout {
+	l := liveLayout(o.names.recording)
+	l.brief = o.f.attach.any() && !o.f.attach.verbose
+	return l
+}
 
 func (o *outputs) summarise() error {
 	if o.f.quiet && !o.f.json.set {

@@ -43,6 +43,7 @@ const (
 type layout struct {
 	rows  int         // at most; 0: all
 	few   bool        // as at the end of a run, whatever rows says
+	brief bool        // without tables of what nobody asked for who runs programs in kernels
 	all   string      // how to get all of them, said where rows are cut
 	taken func(table) // gets the tables in place of the text; nil: they are text
 }
@@ -92,7 +93,7 @@ func (s *logSink) writeReport(w io.Writer, r *ioctl.Report, l *layout) error {
 		}
 	}
 	var tables []table
-	if len(r.Processes) > 1 {
+	if len(r.Processes) > 1 && !l.brief {
 		tables = []table{{"Processes", []string{"process", ">pid", ">threads", ">ioctls", ">failed", ">in ioctls", "end"}, processRows(r), fewProcesses}}
 	}
 	tables = append(tables, table{"Device calls", []string{">calls", ">failed", ">total", ">mean", ">p99", ">%", "call"}, callRows(r, l), fewCalls})
@@ -104,11 +105,13 @@ func (s *logSink) writeReport(w io.Writer, r *ioctl.Report, l *layout) error {
 			return err
 		}
 	}
-	if err := l.write(w, []table{
-		{"Mapped device memory", []string{"node", "what", ">maps", ">peak", ">at the end"}, mapRows(r, l), fewMaps},
-		{"Not in the tables", []string{">count", "why", ">bytes", "call"}, unknownRows(r), fewUnknown},
-	}); err != nil {
-		return err
+	if !l.brief {
+		if err := l.write(w, []table{
+			{"Mapped device memory", []string{"node", "what", ">maps", ">peak", ">at the end"}, mapRows(r, l), fewMaps},
+			{"Not in the tables", []string{">count", "why", ">bytes", "call"}, unknownRows(r), fewUnknown},
+		}); err != nil {
+			return err
+		}
 	}
 	if err := s.writeAPI(w, l); err != nil {
 		return err

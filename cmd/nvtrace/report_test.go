@@ -59,6 +59,12 @@ func TestSummaryLength(t *testing.T) {
 	if all := text(liveLayout("")); !strings.Contains(all, "(--json has all)") {
 		t.Errorf("without a recording:\n%s", all)
 	}
+	brief := liveLayout("")
+	brief.brief = true
+	if got := text(brief); !strings.Contains(got, "Device calls") || !strings.Contains(got, "Failed calls") ||
+		strings.Contains(got, "Processes\n") || strings.Contains(got, "Mapped device memory") || strings.Contains(got, "Not in the tables") {
+		t.Errorf("in brief:\n%s", got)
+	}
 	for i := range 20 {
 		r.Gaps = append(r.Gaps, fmt.Sprintf("gap %d", i))
 	}
