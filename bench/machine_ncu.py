@@ -8,7 +8,8 @@ each of their instructions (`insn:KERNEL:*`) and at each access to memory (`mem:
 which the guard holds, and at each basic block (`block:KERNEL`), over all launches. ncu profiles the
 same launches, twice; its metric thread_inst_executed_true has the same count for each instruction,
 thread_inst_executed for those of a block. Instructions of which ncu's own
-counts differ wait for something in a loop, and are left out. Compares instruction by instruction, and
+counts differ wait for something in a loop, and are left out, as is what comes right behind
+them: it may run only if the wait is in vain. Compares instruction by instruction, and
 prints the sums by opcode and what differs; an instruction or block that can't be
 probed is counted, one that accesses memory is a difference. Exit status 1 if there is any.
 
@@ -112,8 +113,10 @@ def main():
             want, text = counts[kernel], texts[kernel]
             wrong, missing, accesses, waits = [], 0, 0, 0
             by_opcode = collections.Counter()
+            differ = {i for i in want if again[kernel][i] != want[i] or everyone_again[kernel][i] != everyone[kernel][i]}
+            differ |= {i + 1 for i in differ}
             for index, threads in sorted(want.items()):
-                if again[kernel][index] != threads:
+                if index in differ:
                     waits += 1
                     continue
                 words = [w for w in re.split(r"[\s;]+", text[index]) if w and not w.startswith("@")]
@@ -131,7 +134,7 @@ def main():
             equal = 0
             for index, threads in sorted(blocks.items()):
                 true = everyone[kernel][index]
-                if everyone_again[kernel][index] != true:
+                if index in differ:
                     continue
                 equal += threads == true
                 if threads != true:
