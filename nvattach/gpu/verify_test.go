@@ -46,6 +46,17 @@ func (r *result) verified(t *testing.T, kernel string) verified {
 	return verified{}
 }
 
+// fewProcessors is a GPU of few multiprocessors, whose shared memory is cleared soon.
+func fewProcessors(t *testing.T) sim.GPU {
+	t.Helper()
+	model, err := sim.FindGPU("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	model.SMs = 2
+	return model
+}
+
 // TestVerify: launches are run several times, have effect once, and so have their
 // probes.
 func TestVerify(t *testing.T) {
@@ -76,7 +87,7 @@ func TestVerify(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s,within=%v", c.mode, within), func(t *testing.T) {
 				t.Parallel()
-				r := run(t, &setup{objects: []string{"example_count"}, verify: c.every, within: within}, prog, c.mode)
+				r := run(t, &setup{objects: []string{"example_count"}, verify: c.every, within: within, model: fewProcessors(t)}, prog, c.mode)
 				if r.err != nil || r.stdout != "PASSED\n" || len(r.reports) > 0 {
 					t.Fatalf("error %v, stdout %q, reports %q, shown:\n%s", r.err, r.stdout, r.reports, r.shown)
 				}
@@ -164,7 +175,7 @@ func TestTooMuchShared(t *testing.T) {
 	prog := buildFrom(t, "shared")
 	for _, kind := range []string{"module", "library"} {
 		for _, how := range []setup{{}, {verify: session.VerifyFirst}, {verify: session.VerifyFirst, within: true}} {
-			how.objects = []string{"blocks"}
+			how.objects, how.model = []string{"blocks"}, fewProcessors(t)
 			r := run(t, &how, prog, kind)
 			if r.err != nil || r.stdout != "PASSED\n" {
 				t.Fatalf("%s: %v, stdout %q", kind, r.err, r.stdout)
