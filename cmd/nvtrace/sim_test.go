@@ -132,3 +132,20 @@ func TestSimPrograms(t *testing.T) {
 		t.Errorf("%d programs", programs)
 	}
 }
+
+// TestVerifySimulated: on the simulated GPU, too, launches run with and without programs.
+func TestVerifySimulated(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("programs on the simulated GPU are of amd64")
+	}
+	dir := t.TempDir()
+	nvtrace, app := filepath.Join(dir, "nvtrace"), filepath.Join(dir, "vectoradd")
+	if !compileVictim(t, "../../examples/cuda/vectoradd_driver.c", app) {
+		t.Skip("no gcc")
+	}
+	buildNvtrace(t, nvtrace)
+	out, err := exec.Command(nvtrace, "-q", "--sim", "--verify", "-e", "kernel:* { @ = count(); }", "--", app).CombinedOutput()
+	if err != nil || !regexp.MustCompile(`(?m)^@: 50176\nprobed vectorAdd.* \(1 site\)\n  verified: 3 buffers, 600,000 bytes equal\n`).Match(out) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

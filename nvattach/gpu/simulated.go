@@ -71,7 +71,10 @@ func (s *Simulated) image(proc *sim.Process, im *sim.Image) ([]byte, error) {
 		arch.Suffix = 'a'
 	}
 	o := &session.RewriteOptions{Arch: arch, Twins: nvattach.TwinsBlocks}
-	if m.RegistersPerBlock > 0 {
+	switch {
+	case s.o.Session.Verify():
+		o.Twins = nvattach.TwinsAll // there is no other module to have the originals
+	case m.RegistersPerBlock > 0:
 		o.Twins = nvattach.TwinsNeeded
 	}
 	image, _, err := c.Rewrite(im.Data, fileName(im.File), o)

@@ -373,7 +373,7 @@ func (s *Session) Report(text string) { s.out.fault(errors.New(text)) }
 // came from, for a reader; kernels are those that have programs.
 func (c *Context) Rewrite(image []byte, from string, o *RewriteOptions) (out []byte, kernels []nvattach.KernelReport, err error) {
 	wanted := *o
-	if c.s.Verify() {
+	if c.s.Verify() && o.Twins != nvattach.TwinsAll {
 		wanted.Twins = nvattach.TwinsAside
 		if c.s.opts.Within {
 			wanted.Twins = nvattach.TwinsAll
