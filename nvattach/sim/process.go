@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -126,7 +125,7 @@ func newProcess(s *Sim, pid int, start string, random uint64) (*Process, error) 
 	}
 	o := emu.Options{Memory: a, Device: s.gpu.machine(), Printf: &p.printf, Workers: s.opts.Workers, KeepShared: true}
 	if len(s.shared) > 0 {
-		o.Now = func() uint64 { return uint64(time.Now().UnixNano()) }
+		o.Now = hostTime
 	}
 	for i := range s.opts.Count {
 		d := &device{ordinal: i}
