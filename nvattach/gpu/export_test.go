@@ -1,6 +1,12 @@
 package gpu
 
-import "nvtrace/nvattach/session"
+import (
+	"time"
+
+	"nvtrace/nvattach/session"
+)
+
+func init() { gateTime = time.Minute }
 
 // TextLater has the kernels of all images get their programs when they are looked up, until the
 // function that it returns is called: the simulated GPU runs no machine code.
