@@ -139,10 +139,10 @@ func (t *trial) launchOwn(f uint64, s grid, stream uint64, params ...uint64) err
 	return t.exchange(b, at, []step{call("cuLaunchKernel", f, s.blocks, 1, 1, s.threads, 1, 1, s.shared, stream, at, 0)}, 0, nil)
 }
 
-// clearShared prepares what sets the shared memory of all multiprocessors to 0 before each run, if the kernel
+// planClearing prepares what sets the shared memory of all multiprocessors to 0 before each run, if the kernel
 // has some: what a block finds there is what others before it left, and a kernel that stores more of it than
 // it has written would seem to be changed by probes.
-func (t *trial) clearShared() error {
+func (t *trial) planClearing() error {
 	static, err := t.ask("cuFuncGetAttribute", funcShared, t.k.twin)
 	if err != nil || uint32(static) == 0 && t.dynamic == 0 {
 		return err

@@ -25,6 +25,12 @@ type launcher struct {
 // inConfig is launcher.stream of a function whose stream is in its configuration.
 const inConfig = -1
 
+// Offsets in a CUlaunchConfig (cuda.h).
+const (
+	configShared = 24 // sharedMemBytes
+	configStream = 32 // hStream
+)
+
 // launchers returns them by their names (prototypes of cuda.h).
 func launchers() map[string]launcher {
 	plain, ex := launcher{args: 11, kernel: 0, params: 9, stream: 8}, launcher{args: 4, kernel: 1, params: 2, stream: inConfig}

@@ -463,8 +463,7 @@ func (c *launchCall) streamOf(t *ptrace.Task) uint64 {
 	if c.stream != inConfig {
 		return c.argv[c.stream]
 	}
-	const streamAt = 32 // CUlaunchConfig.hStream
-	s, _ := readWord(t, c.argv[0]+streamAt)
+	s, _ := readWord(t, c.argv[0]+configStream)
 	return s
 }
 

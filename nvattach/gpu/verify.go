@@ -259,7 +259,7 @@ func (t *trial) prepare(f *follow) error {
 	if err := t.load(); err != nil {
 		return fmt.Errorf("no comparison: %w", err)
 	}
-	if err := t.clearShared(); err != nil {
+	if err := t.planClearing(); err != nil {
 		return fmt.Errorf("no shared memory to begin with: %w", err)
 	}
 	for _, a := range f.list() {
@@ -301,9 +301,9 @@ func (t *trial) readLaunch() error {
 	if at := t.lc.stream; at != inConfig {
 		t.dynamic, t.stream = uint32(t.lc.argv[at-1]), t.lc.argv[at]
 	} else {
-		var b [16]byte
-		err = t.peek(t.lc.argv[0]+24, b[:]) // CUlaunchConfig.sharedMemBytes, hStream
-		t.dynamic, t.stream = binary.LittleEndian.Uint32(b[:]), binary.LittleEndian.Uint64(b[8:])
+		var b [configStream + 8]byte
+		err = t.peek(t.lc.argv[0], b[:])
+		t.dynamic, t.stream = binary.LittleEndian.Uint32(b[configShared:]), binary.LittleEndian.Uint64(b[configStream:])
 	}
 	if t.stream == 0 && strings.HasSuffix(t.lc.fn, "_ptsz") {
 		t.stream = streamPerThread
