@@ -59,10 +59,12 @@ def truth(ncu, command, kernels, out):
                 metric = action.metric_by_name(metric)
                 where = metric.correlation_ids()
                 places = [where.as_uint64(n) for n in range(metric.num_instances())]
+                first = min(places)
                 for n, pc in enumerate(places):
-                    index = (pc - min(places)) // 16
+                    index = (pc - first) // 16
                     into[name][index] += metric.as_uint64(n)
-                    texts[name].setdefault(index, action.sass_by_pc(pc))
+                    if index not in texts[name]:
+                        texts[name][index] = action.sass_by_pc(pc)
     return counts, everyone, texts, launches
 
 
