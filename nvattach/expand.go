@@ -1,6 +1,7 @@
 package nvattach
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -32,6 +33,9 @@ type expansion struct {
 	have   map[string]bool // functions that are in out, or wait
 	wait   []waiting
 	out    asm.Instructions
+	// values are the numbers that stand for callbacks and arrays of programs, which a program
+	// that chooses one of several has in a register.
+	values map[string]int64
 }
 
 // waiting is a function that is to be expanded, of a program that others have called, the
@@ -49,7 +53,7 @@ func (o *Object) expand(name string, insns asm.Instructions, cookie uint64, repl
 	}) {
 		return insns, nil
 	}
-	x := &expansion{o: o, cookie: cookie, have: make(map[string]bool)}
+	x := &expansion{o: o, cookie: cookie, have: make(map[string]bool), values: make(map[string]int64)}
 	if replaces && len(insns) > 0 {
 		insns = renamed(insns, name, "")
 		x.made("ureplace", asm.Mov.Reg(asm.R6, asm.R1), asm.Call.Label(insns[0].Symbol()), asm.Mov.Reg(asm.R1, asm.R6),
@@ -98,33 +102,29 @@ func (x *expansion) function(w waiting) error {
 		slots[i+1] = slots[i] + int64(f[i].Width())
 	}
 	end, body := slots[len(f)], asm.Instructions(nil)
-	replaced := slices.Clone(f)
+	replaced, paths := slices.Clone(f), newFlow(f, nil)
 	for i := range f {
 		in := &f[i]
 		with := func(by asm.Instruction) { replaced[i] = by.WithMetadata(keepSymbol(in, by)) }
 		switch {
 		case in.IsLoadOfFunctionPointer(), x.array(in) != nil:
-			with(asm.LoadImm(in.Dst, 0, asm.DWord))
+			with(asm.LoadImm(in.Dst, x.value(in), asm.DWord))
 		case !in.IsBuiltinCall():
 		case in.Constant == helperCookie && x.cookie != 0:
 			with(x.made("bpf_get_attach_cookie", asm.LoadImm(asm.R0, int64(x.cookie), asm.DWord), asm.Return()))
 		case in.Constant == helperLoop:
-			def := lastLoad(f, i, asm.R2, (*asm.Instruction).IsLoadOfFunctionPointer)
-			if def == nil {
-				return fmt.Errorf("instruction %d: which function bpf_loop is to call is not known; write its name there", i)
+			names, err := x.choice(paths, i, (*asm.Instruction).IsLoadOfFunctionPointer)
+			if err != nil {
+				return fmt.Errorf("instruction %d: which function bpf_loop calls is not known: %w", i, err)
 			}
-			with(x.loop(def.Reference()))
+			with(x.loops(names))
 		case in.Constant == helperTail:
-			def := lastLoad(f, i, asm.R2, func(in *asm.Instruction) bool { return x.array(in) != nil })
-			if def == nil {
-				return fmt.Errorf("instruction %d: of which map bpf_tail_call is to take a program is not known; write its name there", i)
-			}
-			block, err := x.tail(x.array(def), w.chain, constant(f, i, asm.R3))
+			block, err := x.tails(paths, i, w.chain)
 			if err != nil {
 				return fmt.Errorf("instruction %d: %w", i, err)
 			}
 			there, back := end-slots[i+1], slots[i+1]-(end+int64(len(block))+2)
-			if there != int64(int16(there)) {
+			if there != int64(int16(there)) || back != int64(int16(back)) {
 				return fmt.Errorf("instruction %d: a tail call in too long a function", i)
 			}
 			jump := asm.Ja.Label("")
@@ -137,6 +137,39 @@ func (x *expansion) function(w waiting) error {
 	}
 	x.out = append(append(x.out, replaced...), body...)
 	return nil
+}
+
+// value is the number that stands for the callback or the array of programs that an
+// instruction loads. None is 0: an address is never NULL.
+func (x *expansion) value(in *asm.Instruction) int64 {
+	what := in.Reference()
+	if in.IsLoadOfFunctionPointer() {
+		what = "function " + what
+	}
+	if x.values[what] == 0 {
+		x.values[what] = int64(len(x.values)) + 1
+	}
+	return x.values[what]
+}
+
+// errOther: what a call is to use comes from where nobody can follow it.
+var errOther = errors.New("it is stored, calculated, or an argument of the function; name it at the call, or choose between names by if and else in the same function")
+
+// choice returns the instructions, one for each value, that may give the second argument of
+// call i what it has there: the same one on every path, or one on each.
+func (x *expansion) choice(f *flow, i int, wanted func(*asm.Instruction) bool) (list []*asm.Instruction, err error) {
+	found, ok := f.sources(i, asm.R2)
+	for _, k := range found {
+		in := &f.prog[k]
+		ok = ok && wanted(in)
+		if !slices.ContainsFunc(list, func(y *asm.Instruction) bool { return y.Reference() == in.Reference() }) {
+			list = append(list, in)
+		}
+	}
+	if !ok || len(list) == 0 {
+		return nil, errOther
+	}
+	return list, nil
 }
 
 // keepSymbol is the metadata of an instruction that another takes the place of, with what
@@ -160,65 +193,72 @@ func (x *expansion) array(in *asm.Instruction) *MapDef {
 	return nil
 }
 
-// lastLoad returns the instruction that gives register r what it has at instruction i of a
-// function: the nearest before it or, where paths meet between, the only one that could be.
-func lastLoad(f asm.Instructions, i int, r asm.Register, wanted func(*asm.Instruction) bool) *asm.Instruction {
-	for k := i - 1; k >= 0; k-- {
-		if in := &f[k]; in.IsBuiltinCall() || in.IsFunctionCall() {
-			break
-		} else if in.Dst == r && wanted(in) {
-			return in
-		} else if in.Dst == r && !in.OpCode.Class().IsJump() && !in.OpCode.Class().IsStore() {
-			break
-		}
+// loops is a call of bpf_loop with the callback that register r2 stands for.
+func (x *expansion) loops(callbacks []*asm.Instruction) asm.Instruction {
+	if len(callbacks) == 1 {
+		return x.loop(callbacks[0].Reference())
 	}
-	var only *asm.Instruction
-	for k := range f {
-		if in := &f[k]; wanted(in) {
-			if only != nil && only.Reference() != in.Reference() {
-				return nil
-			}
-			only = in
+	name, code := "bpf_loop", asm.Instructions(nil)
+	for i, in := range callbacks {
+		name += " " + in.Reference()
+		if i+1 < len(callbacks) {
+			code = append(code, over(asm.JNE.Imm(asm.R2, int32(x.value(in)), ""), 2))
 		}
+		code = append(code, x.loop(in.Reference()), asm.Return())
 	}
-	return only
+	return x.made(name, code...)
+}
+
+// over has a jump go over so many slots.
+func over(in asm.Instruction, slots int) asm.Instruction {
+	in.Offset = int16(slots)
+	return in
 }
 
 // loop is a call of a function that does what bpf_loop(n, f, context, flags) does.
 func (x *expansion) loop(f string) asm.Instruction {
-	to := func(in asm.Instruction, offset int16) asm.Instruction {
-		in.Offset = offset
-		return in
-	}
 	return x.made("bpf_loop "+f,
 		asm.Mov.Reg32(asm.R6, asm.R1), asm.Mov.Reg(asm.R7, asm.R3), asm.Mov.Imm(asm.R8, 0),
-		to(asm.JNE.Imm(asm.R4, 0, ""), 10), to(asm.JGT.Imm(asm.R6, maxLoops, ""), 11),
-		to(asm.JGE.Reg(asm.R8, asm.R6, ""), 6),
+		over(asm.JNE.Imm(asm.R4, 0, ""), 10), over(asm.JGT.Imm(asm.R6, maxLoops, ""), 11),
+		over(asm.JGE.Reg(asm.R8, asm.R6, ""), 6),
 		asm.Mov.Reg(asm.R1, asm.R8), asm.Mov.Reg(asm.R2, asm.R7), asm.Call.Label(f), asm.Add.Imm(asm.R8, 1),
-		to(asm.JNE.Imm(asm.R0, 0, ""), 1), to(asm.Ja.Label(""), -7),
+		over(asm.JNE.Imm(asm.R0, 0, ""), 1), over(asm.Ja.Label(""), -7),
 		asm.Mov.Reg(asm.R0, asm.R8), asm.Return(),
 		asm.Mov.Imm(asm.R0, errInval), asm.Return(),
 		asm.Mov.Imm(asm.R0, errTooBig), asm.Return())
 }
 
-// constant returns the number that register r has at instruction i of a function, on all
-// paths, nil if that is not seen at once.
-func constant(f asm.Instructions, i int, r asm.Register) *int64 {
-	flow := newFlow(f, nil)
-	for k := i - 1; k >= 0 && !flow.target[k+1]; k-- {
-		in := &f[k]
-		if in.IsBuiltinCall() || in.IsFunctionCall() {
+// constant returns the number that register r has at instruction i, on all paths, nil if that
+// is not seen at once.
+func constant(f *flow, i int, r asm.Register) (only *int64) {
+	found, ok := f.sources(i, r)
+	for _, k := range found {
+		in := &f.prog[k]
+		if !ok || !in.OpCode.Class().IsALU() || in.OpCode.ALUOp() != asm.Mov || in.OpCode.Source() != asm.ImmSource || only != nil && *only != in.Constant {
 			return nil
 		}
-		if class := in.OpCode.Class(); in.Dst != r || class.IsJump() || class.IsStore() {
-			continue
-		}
-		if class := in.OpCode.Class(); class.IsALU() && in.OpCode.ALUOp() == asm.Mov && in.OpCode.Source() == asm.ImmSource {
-			return &in.Constant
-		}
-		return nil
+		only = &in.Constant
 	}
-	return nil
+	return only
+}
+
+// tails is what call i, of bpf_tail_call, does: with the array that register r2 stands for.
+func (x *expansion) tails(f *flow, i int, chain []string) (list asm.Instructions, err error) {
+	arrays, err := x.choice(f, i, func(in *asm.Instruction) bool { return x.array(in) != nil })
+	if err != nil {
+		return nil, fmt.Errorf("which map bpf_tail_call takes a program from is not known: %w", err)
+	}
+	for _, in := range arrays {
+		block, err := x.tail(x.array(in), chain, constant(f, i, asm.R3))
+		if err != nil {
+			return nil, err
+		}
+		if len(arrays) > 1 {
+			list = append(list, over(asm.JNE.Imm(asm.R2, int32(x.value(in)), ""), len(block)))
+		}
+		list = append(list, block...)
+	}
+	return list, nil
 }
 
 // tail is what runs the program that is the third argument's in an array, and ends; it goes
@@ -240,9 +280,7 @@ func (x *expansion) tail(d *MapDef, chain []string, only *int64) (list asm.Instr
 		if len(x.wait) > mostExpanded {
 			return nil, fmt.Errorf("map %s: its programs call one another in more than %d ways", d.Name, mostExpanded)
 		}
-		next := asm.JNE.Imm32(asm.R3, int32(key), "")
-		next.Offset = 2
-		list = append(list, next, asm.Call.Label(insns[0].Symbol()), asm.Return())
+		list = append(list, over(asm.JNE.Imm32(asm.R3, int32(key), ""), 2), asm.Call.Label(insns[0].Symbol()), asm.Return())
 	}
 	return list, nil
 }

@@ -23,7 +23,7 @@ func atomicIncrements(prog asm.Instructions, o *Object, helpers map[int32]*bpf.H
 	var stores []int
 	for i := range prog {
 		u, ok := f.modification(i)
-		if !ok || skip[u.store] || ownValue(prog[:i], o) {
+		if !ok || skip[u.store] || f.ownValue(i, o) {
 			continue
 		}
 		used := f.live(u.store+1, prog[i].Dst)
@@ -169,21 +169,19 @@ func atomicOf(in *asm.Instruction, r asm.Register, size asm.Size) (kind asm.Atom
 	return 0, false
 }
 
-// ownValue reports whether the last lookup before an instruction was in a
-// per-thread map.
-func ownValue(before asm.Instructions, o *Object) bool {
-	called := false
-	for i := len(before) - 1; i >= 0 && i >= len(before)-64; i-- {
-		in := &before[i]
-		switch {
-		case in.IsBuiltinCall():
-			called = in.Constant == 1
-		case called && in.IsLoadFromMap():
-			d := o.Map(in.Reference())
-			return d != nil && d.PerThread()
+// ownValue reports whether what instruction i loads is a value of a per-thread map, on every
+// path that leads there.
+func (f *flow) ownValue(i int, o *Object) bool {
+	lookups, ok := f.objects(i, f.prog[i].Src)
+	for _, k := range lookups {
+		loads, known := f.sources(k, asm.R1)
+		ok = ok && known && calls(&f.prog[k], helperLookup) && len(loads) > 0
+		for _, load := range loads {
+			d := o.Map(f.prog[load].Reference())
+			ok = ok && f.prog[load].IsLoadFromMap() && d != nil && d.PerThread()
 		}
 	}
-	return false
+	return ok && len(lookups) > 0
 }
 
 // flow is what is known of the paths through a program.
@@ -191,6 +189,7 @@ type flow struct {
 	prog    asm.Instructions
 	helpers map[int32]*bpf.Helper
 	next    [][]int // instructions that may come after; nil after an exit
+	prev    [][]int // those that may come before; nil: nobody has asked, see before
 	target  []bool  // some jump goes there
 }
 

@@ -24,6 +24,12 @@ func expanded(cookie uint64, what, a, b uint64) uint64 {
 		}
 		return sum*1000 + n
 	}
+	picks := func() uint64 {
+		if a&1 != 0 {
+			return counts()
+		}
+		return b*(b-1)*1000 + b
+	}
 	if what == 8 {
 		return cookie
 	}
@@ -34,6 +40,10 @@ func expanded(cookie uint64, what, a, b uint64) uint64 {
 		return counts()
 	case 2:
 		return []func() uint64{adds, counts}[b&1]()
+	case 3:
+		return picks()
+	case 5:
+		return []func() uint64{adds, counts}[(a^b)&1]()
 	}
 	return cookie + what
 }

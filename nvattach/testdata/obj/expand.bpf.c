@@ -27,6 +27,8 @@ struct {
 int adds(struct regs *ctx);
 int counts(struct regs *ctx);
 int chains(struct regs *ctx);
+int picks(struct regs *ctx);
+int turns(struct regs *ctx);
 int kernel_counts(struct nvtrace_entry *ctx);
 
 struct {
@@ -35,7 +37,9 @@ struct {
 	__uint(key_size, 4);
 	int (*values[8])(void);
 } programs SEC(".maps") = {
-	.values = {[0] = (void *)&adds, [1] = (void *)&counts, [2] = (void *)&chains, [4] = (void *)&adds},
+	.values = {[0] = (void *)&adds, [1] = (void *)&counts, [2] = (void *)&chains, [3] = (void *)&picks, [4] = (void *)&adds, [5] = (void *)&turns},
+}, others SEC(".maps") = {
+	.values = {[0] = (void *)&counts, [1] = (void *)&adds},
 }, kernels SEC(".maps") = {
 	.values = {[1] = (void *)&kernel_counts},
 };
@@ -76,6 +80,34 @@ int chains(struct regs *ctx)
 {
 	tail_call(ctx, &programs, ctx->dx & 1);
 	result(99);
+	return 0;
+}
+
+static long doubles(__u32 i, struct sum *s)
+{
+	s->of += 2 * i;
+	return 0;
+}
+
+// The callback is one of two; compilers load both addresses, and jump over one.
+SEC("uprobe")
+int picks(struct regs *ctx)
+{
+	struct sum s = {.until = ctx->si};
+	long n = loop(ctx->dx, ctx->si & 1 ? add : doubles, &s, 0);
+	result(s.of * 1000 + n);
+	return 0;
+}
+
+// The map is one of two.
+SEC("uprobe")
+int turns(struct regs *ctx)
+{
+	void *map = &programs;
+	if (ctx->si & 1)
+		map = &others;
+	tail_call(ctx, map, ctx->dx & 1);
+	result(98);
 	return 0;
 }
 
