@@ -31,10 +31,11 @@ nvtrace/internal/testrec     < nvtrace/ioctl nvtrace/rm nvtrace/traces
 nvtrace/traces/record        < nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/proc nvtrace/traces
 nvtrace/ioctl/record         < nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/proc nvtrace/ioctl nvtrace/rm nvtrace/traces nvtrace/traces/record
 nvtrace/ioctl/replay         < nvtrace/ptrace nvtrace/ptrace/proc nvtrace/ioctl nvtrace/rm nvtrace/traces
+nvtrace/nvattach/owned       <
 nvtrace/nvattach/preload     < nvtrace/ptrace/proc
 nvtrace/nvattach/nvtx        < nvtrace/nvattach/preload
 nvtrace/nvattach/interpose   < nvtrace/fatbin nvtrace/nvattach/preload
-nvtrace/nvattach/capture     < nvtrace/fatbin nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/remote nvtrace/traces
+nvtrace/nvattach/capture     < nvtrace/fatbin nvtrace/nvattach/owned nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/remote nvtrace/traces
 nvtrace/fatbin               < nvtrace/traces/escape github.com/klauspost/compress/zstd github.com/ianlancetaylor/demangle
 nvtrace/fatbin/sass          < nvtrace/fatbin
 nvtrace/nvattach/api         < nvtrace/traces nvtrace/traces/escape
@@ -46,15 +47,15 @@ nvtrace/nvattach             < nvtrace/fatbin nvtrace/fatbin/sass nvtrace/ptx nv
 nvtrace/nvattach/script      < nvtrace/fatbin nvtrace/ioctl/nearest nvtrace/nvattach github.com/cilium/ebpf github.com/cilium/ebpf/asm
 nvtrace/nvattach/session     < nvtrace/fatbin nvtrace/nvattach nvtrace/nvattach/script nvtrace/traces/escape
 nvtrace/nvattach/gpu         < nvtrace/fatbin nvtrace/fatbin/sass nvtrace/nvattach nvtrace/nvattach/capture nvtrace/nvattach/jit nvtrace/nvattach/preload nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/remote nvtrace/ptx nvtrace/ptx/emu
-nvtrace/nvattach/control     <
+nvtrace/nvattach/control     < nvtrace/nvattach/owned
 nvtrace/nvattach/host        < nvtrace/ioctl/nearest nvtrace/nvattach nvtrace/nvattach/api nvtrace/nvattach/control nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/unwind nvtrace/ptx/bpf
 nvtrace/nvattach/cudart      < nvtrace/ptrace/dso
 nvtrace/nvattach/calls       < nvtrace/nvattach/api nvtrace/nvattach/cudart nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc
-nvtrace/nvattach/jit         <
+nvtrace/nvattach/jit         < nvtrace/nvattach/owned
 nvtrace/examples/rminfo      < nvtrace/rm
 nvtrace/examples/events      < nvtrace/nvattach nvtrace/ptx/bpf
 nvtrace/cmd/nvtrace/internal/export < nvtrace/ioctl nvtrace/nvattach/api nvtrace/rm nvtrace/traces nvtrace/traces/escape github.com/google/pprof/profile github.com/klauspost/compress/zstd
-nvtrace/cmd/nvtrace          < nvtrace/fatbin/sass nvtrace/traces nvtrace/traces/escape nvtrace/ptrace nvtrace/rm nvtrace/ioctl nvtrace/ioctl/record nvtrace/traces/record nvtrace/ioctl/replay nvtrace/ioctl/diff nvtrace/ioctl/allow nvtrace/fatbin nvtrace/ptx nvtrace/ptx/emu nvtrace/nvattach nvtrace/nvattach/jit nvtrace/nvattach/preload nvtrace/nvattach/script nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/nvattach/api nvtrace/nvattach/calls nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/python nvtrace/ptrace/unwind nvtrace/nvattach/capture nvtrace/nvattach/control nvtrace/nvattach/gpu nvtrace/nvattach/host nvtrace/nvattach/interpose nvtrace/nvattach/nvtx github.com/olekukonko/tablewriter github.com/olekukonko/tablewriter/tw
+nvtrace/cmd/nvtrace          < nvtrace/fatbin/sass nvtrace/traces nvtrace/traces/escape nvtrace/ptrace nvtrace/rm nvtrace/ioctl nvtrace/ioctl/record nvtrace/traces/record nvtrace/ioctl/replay nvtrace/ioctl/diff nvtrace/ioctl/allow nvtrace/fatbin nvtrace/ptx nvtrace/ptx/emu nvtrace/nvattach nvtrace/nvattach/jit nvtrace/nvattach/preload nvtrace/nvattach/script nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/nvattach/api nvtrace/nvattach/calls nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/python nvtrace/ptrace/unwind nvtrace/nvattach/capture nvtrace/nvattach/control nvtrace/nvattach/gpu nvtrace/nvattach/host nvtrace/nvattach/interpose nvtrace/nvattach/nvtx nvtrace/nvattach/owned github.com/olekukonko/tablewriter github.com/olekukonko/tablewriter/tw
 `
 
 // What is below shared imports nothing of ours that the policy does not list, and nothing

@@ -5,16 +5,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/owned"
 	"nvtrace/ptrace/agent"
 )
 
@@ -23,6 +24,8 @@ import (
 const (
 	pinData = "data"
 	pinMaps = "maps.json"
+
+	maxPinFile = 64 << 20 // of a description, of an object
 )
 
 // pinsVar names the folder of pinned maps, if it is set.
@@ -34,7 +37,10 @@ func pinsDir(getenv func(string) string) string {
 }
 
 // A pinFolder is a folder of maps.
-type pinFolder struct{ name, dir string }
+type pinFolder struct {
+	name, dir string
+	root      *os.Root // of a run
+}
 
 var pinNames = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}$`)
 
@@ -42,7 +48,7 @@ func newPinFolder(getenv func(string) string, name string) (*pinFolder, error) {
 	if !pinNames.MatchString(name) {
 		return nil, fmt.Errorf("%q: a name of letters, digits, points and dashes is wanted", name)
 	}
-	return &pinFolder{name, filepath.Join(pinsDir(getenv), name)}, nil
+	return &pinFolder{name: name, dir: filepath.Join(pinsDir(getenv), name)}, nil
 }
 
 // pinned returns the folder that --map-pin names, nil if it does not.
@@ -54,37 +60,24 @@ func (f *attachFlags) pinned(e *env) *pinFolder {
 	return p
 }
 
-// ownFolder makes a folder that nobody else can write to.
-func ownFolder(dir string) error {
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return err
-	}
-	st, err := os.Lstat(dir)
-	if err != nil {
-		return err
-	}
-	if sys, ok := st.Sys().(*syscall.Stat_t); !st.IsDir() || st.Mode().Perm()&0o022 != 0 || ok && int(sys.Uid) != os.Getuid() {
-		return fmt.Errorf("%s is not a folder that only its owner, this user, can write to", dir)
-	}
-	return nil
-}
-
 // open opens the memory of the maps for a run; nil for no folder.
 func (p *pinFolder) open() (*os.File, error) {
 	if p == nil {
 		return nil, nil
 	}
-	if err := errors.Join(ownFolder(filepath.Dir(p.dir)), ownFolder(p.dir)); err != nil {
-		return nil, fmt.Errorf("--map-pin: %w", err)
-	}
-	f, err := os.OpenFile(filepath.Join(p.dir, pinData), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	pins := filepath.Dir(p.dir)
+	root, err := owned.Make(filepath.Dir(pins), filepath.Base(pins), p.name)
 	if err != nil {
 		return nil, fmt.Errorf("--map-pin: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("--map-pin: another nvtrace runs with %s", p.name)
+	f, err := owned.File(root, pinData, os.O_RDWR|os.O_CREATE)
+	if err != nil {
+		return nil, fmt.Errorf("--map-pin: %w", errors.Join(err, root.Close()))
 	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("--map-pin: another nvtrace runs with %s", p.name), f.Close(), root.Close())
+	}
+	p.root = root
 	return f, nil
 }
 
@@ -98,16 +91,17 @@ func (p *pinFolder) explain(err error) error {
 
 // describe writes down what lies where.
 func (p *pinFolder) describe(e *env, f *attachFlags, r *nvattach.HostRunner) error {
-	if r == nil {
+	if r == nil || p.root == nil {
 		return errors.New("--map-pin is about maps of programs on the host, and there are none")
 	}
+	defer p.root.Close()
 	for i, name := range f.objects {
 		b, err := os.ReadFile(name)
 		if strings.HasSuffix(name, ".c") {
 			b, err = e.compileProbes(name)
 		}
 		if err == nil {
-			err = os.WriteFile(filepath.Join(p.dir, strconv.Itoa(i)+".o"), b, 0o600)
+			err = owned.WriteFile(p.root, strconv.Itoa(i)+".o", b)
 		}
 		if err != nil {
 			return fmt.Errorf("--map-pin: %w", err)
@@ -115,14 +109,29 @@ func (p *pinFolder) describe(e *env, f *attachFlags, r *nvattach.HostRunner) err
 	}
 	b, err := json.Marshal(r.Maps().Pin(f.planned.Objects))
 	if err == nil {
-		err = os.WriteFile(filepath.Join(p.dir, pinMaps), b, 0o600)
+		err = owned.WriteFile(p.root, pinMaps, b)
 	}
 	return err
 }
 
+// folder opens the folder for reading.
+func (p *pinFolder) folder() (*os.Root, error) {
+	pins, err := owned.Open(filepath.Dir(p.dir))
+	if err != nil {
+		return nil, err
+	}
+	defer pins.Close()
+	return owned.OpenBelow(pins, p.name)
+}
+
 // read opens the maps that lie in the folder. done unmaps them.
 func (p *pinFolder) read() (m *nvattach.Maps, mem *nvattach.HostMemory, done func(), err error) {
-	b, err := os.ReadFile(filepath.Join(p.dir, pinMaps))
+	root, err := p.folder()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	defer root.Close()
+	b, err := owned.ReadFile(root, pinMaps, maxPinFile)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -136,13 +145,18 @@ func (p *pinFolder) read() (m *nvattach.Maps, mem *nvattach.HostMemory, done fun
 	}
 	var objs []*nvattach.Object
 	for i := 0; i <= last && i < 1000; i++ {
-		o, err := nvattach.OpenObject(filepath.Join(p.dir, strconv.Itoa(i)+".o"))
+		name := strconv.Itoa(i) + ".o"
+		b, err := owned.ReadFile(root, name, maxPinFile)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		o, err := nvattach.LoadObject(filepath.Join(p.dir, name), b)
 		if err != nil {
 			return nil, nil, nil, err
 		}
 		objs = append(objs, o)
 	}
-	f, err := os.OpenFile(filepath.Join(p.dir, pinData), os.O_RDWR|unix.O_NOFOLLOW, 0)
+	f, err := owned.File(root, pinData, os.O_RDWR)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -186,7 +200,7 @@ func (e *env) pinVerb(args []string) int {
 		return e.fail(exitUsage, "maps pin %s: there are ls, dump, set and rm", args[0])
 	}
 	if errors.Is(err, os.ErrNotExist) {
-		err = errors.New("there are no such maps; nvtrace maps pin ls lists those that there are")
+		err = errors.New("no pinned maps of that name; see nvtrace maps pin ls")
 	}
 	switch {
 	case errors.Is(err, nvattach.ErrSetting):
@@ -198,8 +212,16 @@ func (e *env) pinVerb(args []string) int {
 }
 
 func (e *env) listPins() int {
-	list, err := os.ReadDir(pinsDir(e.getenv))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	root, err := owned.Open(pinsDir(e.getenv))
+	if errors.Is(err, os.ErrNotExist) {
+		return exitOK
+	}
+	if err != nil {
+		return e.fail(exitFailed, "%v", err)
+	}
+	defer root.Close()
+	list, err := fs.ReadDir(root.FS(), ".")
+	if err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
 	for _, d := range list {
@@ -261,8 +283,13 @@ func (p *pinFolder) set(texts []string) error {
 
 // remove removes the maps; a run that has them keeps them to its end.
 func (p *pinFolder) remove() error {
-	if _, err := os.Lstat(p.dir); err != nil {
+	pins, err := owned.Open(filepath.Dir(p.dir))
+	if err != nil {
 		return err
 	}
-	return os.RemoveAll(p.dir)
+	defer pins.Close()
+	if _, err := pins.Lstat(p.name); err != nil {
+		return err
+	}
+	return pins.RemoveAll(p.name)
 }

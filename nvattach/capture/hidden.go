@@ -1,18 +1,16 @@
 package capture
 
 import (
+	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 
-	"golang.org/x/sys/unix"
-
+	"nvtrace/nvattach/owned"
 	"nvtrace/ptrace"
 )
 
@@ -164,7 +162,12 @@ func (s *slotCache) load() {
 		return
 	}
 	s.loaded = true
-	b, err := readOwn(s.file)
+	dir, err := owned.Open(filepath.Dir(s.file)) // a home may be another user's, as under sudo
+	if err != nil {
+		return
+	}
+	defer dir.Close()
+	b, err := owned.ReadFile(dir, filepath.Base(s.file), maxCacheFile)
 	if err != nil {
 		return
 	}
@@ -172,25 +175,6 @@ func (s *slotCache) load() {
 	if json.Unmarshal(b, &data) == nil && data != nil {
 		s.data = data
 	}
-}
-
-// readOwn reads a file that nobody but this user can have written. It waits for none:
-// a home may be another user's, as under sudo.
-func readOwn(name string) ([]byte, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	sys, ok := st.Sys().(*syscall.Stat_t)
-	if !ok || int(sys.Uid) != os.Geteuid() || !st.Mode().IsRegular() || st.Mode().Perm()&0o022 != 0 || st.Size() > maxCacheFile {
-		return nil, fmt.Errorf("%s is not a file that only this user can write to", name)
-	}
-	return io.ReadAll(io.LimitReader(f, maxCacheFile))
 }
 
 // put remembers a place, and keeps what other runs have written meanwhile.
@@ -208,30 +192,22 @@ func (s *slotCache) put(buildID string, id slotID, at slotPlace) error {
 	if err != nil {
 		return err
 	}
-	dir := filepath.Dir(s.file)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	in, name := filepath.Split(filepath.Dir(s.file))
+	if err := os.MkdirAll(in, 0o700); err != nil {
 		return err
 	}
-	st, err := os.Lstat(dir)
+	dir, err := owned.Make(in, name)
 	if err != nil {
 		return err
 	}
-	if sys, ok := st.Sys().(*syscall.Stat_t); !ok || int(sys.Uid) != os.Geteuid() || !st.IsDir() || st.Mode().Perm()&0o022 != 0 {
-		return fmt.Errorf("%s is not a folder that only this user can write to", dir)
-	}
-	tmp, err := os.CreateTemp(filepath.Dir(s.file), tmpPrefix+"*")
-	if err != nil {
-		return err
-	}
-	_, err = tmp.Write(append(b, '\n'))
-	if e := tmp.Close(); err == nil {
-		err = e
-	}
+	defer dir.Close()
+	tmp := tmpPrefix + rand.Text()
+	err = owned.WriteFile(dir, tmp, append(b, '\n'))
 	if err == nil {
-		err = os.Rename(tmp.Name(), s.file)
+		err = dir.Rename(tmp, filepath.Base(s.file))
 	}
 	if err != nil {
-		os.Remove(tmp.Name())
+		_ = dir.Remove(tmp)
 	}
 	return err
 }

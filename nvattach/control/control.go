@@ -15,10 +15,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"nvtrace/nvattach/owned"
 )
 
 // An Attachment is a program that is attached.
@@ -81,15 +82,16 @@ func Folder() string {
 
 // own reports an error unless dir is a folder that only this user can use.
 func own(dir string) error {
-	st, err := os.Lstat(dir)
+	r, err := owned.Open(dir)
 	if err != nil {
 		return err
 	}
-	sys, ok := st.Sys().(*syscall.Stat_t)
-	if !st.IsDir() || !ok || sys.Uid != uint32(os.Getuid()) || st.Mode().Perm()&0o077 != 0 {
-		return fmt.Errorf("%s is not a folder of this user's alone", dir)
+	defer r.Close()
+	st, err := r.Stat(".")
+	if err == nil && st.Mode().Perm()&0o077 != 0 {
+		err = fmt.Errorf("%s is open to other users (mode %#o; chmod go= %[1]s)", dir, st.Mode().Perm())
 	}
-	return nil
+	return err
 }
 
 // A Server answers requests about one run.
@@ -159,7 +161,7 @@ func (s *Server) answer(c *net.UnixConn) {
 	_ = json.NewEncoder(c).Encode(&a) // who asks may be gone
 }
 
-// sameUser reports whether this user, or root, asks.
+// sameUser reports whether this user, or root, is at the other end.
 func sameUser(c *net.UnixConn) bool {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -179,6 +181,9 @@ func ask(dir string, pid int, r *request) (*answer, error) {
 		return nil, err
 	}
 	defer c.Close()
+	if u, ok := c.(*net.UnixConn); !ok || !sameUser(u) {
+		return nil, errors.New("its socket is another user's")
+	}
 	if err := c.SetDeadline(time.Now().Add(answerTime)); err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package jit
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
@@ -14,8 +15,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
+
+	"nvtrace/nvattach/owned"
 )
 
 // cache keeps results in files named by the hash of all that they depend on, in a
@@ -56,30 +58,32 @@ func openCache(dir string, limit int64) (*cache, error) {
 		if err != nil {
 			return nil, nil // no home: no cache
 		}
-		c, err := openFolder(filepath.Join(base, "nvtrace", "jit"), limit)
+		c, err := openFolder(base, limit, "nvtrace", "jit")
 		if err != nil {
 			return nil, nil // as in another user's home, under sudo
 		}
 		return c, nil
 	}
-	c, err := openFolder(dir, limit)
+	parent, name := filepath.Split(filepath.Clean(dir))
+	c, err := openFolder(cmp.Or(parent, "."), limit, name)
 	if err != nil {
 		return nil, fmt.Errorf("the cache of compiled PTX: %w", err)
 	}
 	return c, nil
 }
 
-func openFolder(dir string, limit int64) (*cache, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+// openFolder opens a chain of folders below base, and makes what is missing.
+func openFolder(base string, limit int64, below ...string) (*cache, error) {
+	if err := os.MkdirAll(base, 0o700); err != nil {
 		return nil, err
 	}
-	root, err := os.OpenRoot(dir)
+	root, err := owned.Make(base, below...)
 	if err != nil {
 		return nil, err
 	}
 	st, err := root.Stat(".")
 	if err == nil {
-		err = private(dir, st)
+		err = private(root.Name(), st)
 	}
 	if err != nil {
 		_ = root.Close()
@@ -88,14 +92,9 @@ func openFolder(dir string, limit int64) (*cache, error) {
 	return &cache{root, limit}, nil
 }
 
-// private returns an error unless a file or folder belongs to nvtrace's user, and
-// to nobody else.
+// private returns an error if others may look at a file or folder.
 func private(name string, st fs.FileInfo) error {
-	sys, ok := st.Sys().(*syscall.Stat_t)
-	switch {
-	case !ok || int(sys.Uid) != os.Geteuid():
-		return fmt.Errorf("%s does not belong to the user that runs nvtrace", name)
-	case st.Mode().Perm()&0o077 != 0:
+	if st.Mode().Perm()&0o077 != 0 {
 		return fmt.Errorf("%s is open to others (mode %#o): chmod go= %[1]s", name, st.Mode().Perm())
 	}
 	return nil
@@ -119,14 +118,11 @@ func isKey(name string) bool {
 
 // open opens a file of the cache for reading: a regular one that is nobody else's.
 func (c *cache) open(name string) (*os.File, fs.FileInfo, error) {
-	f, err := c.dir.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	f, err := owned.File(c.dir, name, os.O_RDONLY)
 	if err != nil {
 		return nil, nil, err
 	}
 	st, err := f.Stat()
-	if err == nil && !st.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no regular file", name)
-	}
 	if err == nil {
 		err = private(name, st)
 	}
