@@ -70,6 +70,15 @@ func (f *moduleFlags) start(e *env, recording string) (*moduleCapture, error) {
 	return c, nil
 }
 
+// check is called before the recording of that name replaces an earlier one, and refuses a
+// store that is another user's.
+func (c *moduleCapture) check(recording string) error {
+	if c == nil || c.store == nil {
+		return nil
+	}
+	return capture.CheckStore(recording)
+}
+
 // begin is called when the recording of that name has begun, and has replaced an earlier
 // one: its images go, too.
 func (c *moduleCapture) begin(recording string) error {

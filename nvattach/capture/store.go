@@ -2,12 +2,15 @@ package capture
 
 import (
 	"bytes"
+	"cmp"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"nvtrace/nvattach/owned"
 	"nvtrace/ptrace"
 )
 
@@ -29,7 +33,8 @@ type Store struct {
 	limit int64 // bytes, 0: none
 
 	mu    sync.Mutex
-	dir   string          // of the images, "" before Begin
+	root  *os.Root        // the folder of the images, nil before Begin
+	dir   string          // its name
 	bytes int64           // kept by this Store
 	has   map[string]bool // known to be there
 }
@@ -43,53 +48,81 @@ func NewStore(limit int64) *Store {
 	return &Store{limit: limit, has: make(map[string]bool)}
 }
 
+// CheckStore returns an error if the store that a recording has, if it has one, can't become that
+// of a new one: it is another user's, or a link.
+func CheckStore(recording string) error {
+	root, err := owned.Open(StoreDir(recording))
+	if err == nil {
+		defer root.Close()
+		var images *os.Root
+		if images, err = owned.OpenBelow(root, storeImages); err == nil {
+			return images.Close()
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return fmt.Errorf("module store: %w: take another name, or remove it", err)
+}
+
 // Begin makes the store of a recording that has begun, for its owner alone, and removes
 // the images that an earlier recording of that name has left. It must be called before
 // anything is put.
 func (s *Store) Begin(recording string) error {
-	dir := filepath.Join(StoreDir(recording), "images")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("module store: %w", err)
-	}
-	old, err := os.ReadDir(dir)
+	in, name := filepath.Split(StoreDir(recording))
+	root, err := owned.Make(cmp.Or(in, "."), name, storeImages)
 	if err != nil {
 		return fmt.Errorf("module store: %w", err)
 	}
+	if err := clearStore(root); err != nil {
+		return fmt.Errorf("module store: %w", errors.Join(err, root.Close()))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.root, s.dir = root, filepath.Join(StoreDir(recording), storeImages)
+	return nil
+}
+
+// clearStore removes what a store has written: the folder may hold what is the user's.
+func clearStore(root *os.Root) error {
+	old, err := fs.ReadDir(root.FS(), ".")
+	if err != nil {
+		return err
+	}
 	for _, f := range old {
-		// Only what a store wrote: the folder may hold what is the user's.
 		if isHash(f.Name()) || strings.HasPrefix(f.Name(), tmpPrefix) {
-			if err := os.Remove(filepath.Join(dir, f.Name())); err != nil {
-				return fmt.Errorf("module store: %w", err)
+			if err := root.Remove(f.Name()); err != nil {
+				return err
 			}
 		}
 	}
-	s.mu.Lock()
-	s.dir = dir
-	s.mu.Unlock()
 	return nil
 }
 
 // folder returns the folder of the images.
-func (s *Store) folder() (string, error) {
+func (s *Store) folder() (*os.Root, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.dir == "" {
-		return "", errors.New("module store: it has not begun")
+	if s.root == nil {
+		return nil, errors.New("module store: it has not begun")
 	}
-	return s.dir, nil
+	return s.root, nil
 }
 
 // OpenStore opens the module store of a recording for reading. The error is
 // fs.ErrNotExist where it has none.
 func OpenStore(recording string) (*Store, error) {
-	s := &Store{dir: filepath.Join(StoreDir(recording), "images"), has: make(map[string]bool)}
+	s := &Store{dir: filepath.Join(StoreDir(recording), storeImages), has: make(map[string]bool)}
 	if _, err := os.Stat(s.dir); err != nil {
 		return nil, fmt.Errorf("module store: %w", err)
 	}
 	return s, nil
 }
 
-const tmpPrefix = ".tmp-"
+const (
+	storeImages = "images"
+	tmpPrefix   = ".tmp-"
+)
 
 func isHash(s string) bool {
 	return len(s) == 2*sha256.Size && strings.Trim(s, "0123456789abcdef") == ""
@@ -182,6 +215,8 @@ type entry struct {
 	s     *Store
 	hash  hash.Hash
 	small []byte
+	root  *os.Root // where the file lies
+	name  string   // its name there
 	tmp   *os.File // of one that is not small
 	size  int64    // reserved
 	err   error
@@ -217,12 +252,11 @@ func (e *entry) spill(b []byte) {
 		return
 	}
 	if e.tmp == nil {
-		dir, err := e.s.folder()
-		if err != nil {
-			e.err = err
+		if e.root, e.err = e.s.folder(); e.err != nil {
 			return
 		}
-		if e.tmp, e.err = os.CreateTemp(dir, tmpPrefix+"*"); e.err != nil { // mode 0600
+		e.name = tmpPrefix + rand.Text()
+		if e.tmp, e.err = owned.File(e.root, e.name, os.O_WRONLY|os.O_CREATE|os.O_EXCL); e.err != nil {
 			e.err = fmt.Errorf("module store: %w", e.err)
 			return
 		}
@@ -240,7 +274,7 @@ func (e *entry) spill(b []byte) {
 func (e *entry) abandon() {
 	if e.tmp != nil {
 		e.tmp.Close()
-		os.Remove(e.tmp.Name())
+		_ = e.root.Remove(e.name)
 		e.tmp = nil
 	}
 	if e.size > 0 {
@@ -264,7 +298,7 @@ func (e *entry) close() (sum string, err error) {
 	if err := e.tmp.Close(); err != nil {
 		return sum, fmt.Errorf("module store: %w", err)
 	}
-	if err := os.Rename(e.tmp.Name(), filepath.Join(filepath.Dir(e.tmp.Name()), sum)); err != nil {
+	if err := e.root.Rename(e.name, sum); err != nil {
 		return sum, fmt.Errorf("module store: %w", err)
 	}
 	e.tmp, e.size = nil, 0

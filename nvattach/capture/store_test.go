@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"nvtrace/nvattach/owned"
 	"nvtrace/traces"
 )
 
@@ -96,6 +97,51 @@ func TestStore(t *testing.T) {
 	}
 	if _, err := os.Stat(keep); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestForeignStore: a store that others have laid beside a recording is not used.
+func TestForeignStore(t *testing.T) {
+	elsewhere := t.TempDir()
+	for what, lay := range map[string]func(store string) error{
+		"link": func(store string) error { return os.Symlink(elsewhere, store) },
+		"link to images": func(store string) error {
+			return errors.Join(os.Mkdir(store, 0o700), os.Symlink(elsewhere, filepath.Join(store, storeImages)))
+		},
+		"open to others": func(store string) error { return errors.Join(os.Mkdir(store, 0o700), os.Chmod(store, 0o777)) },
+	} {
+		run := filepath.Join(t.TempDir(), "run.nvt")
+		if err := CheckStore(run); err != nil {
+			t.Errorf("no store: %v", err)
+		}
+		if err := lay(StoreDir(run)); err != nil {
+			t.Fatal(err)
+		}
+		if err := CheckStore(run); !errors.Is(err, owned.ErrForeign) {
+			t.Errorf("%s: %v before a recording", what, err)
+		}
+		if err := NewStore(0).Begin(run); !errors.Is(err, owned.ErrForeign) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	// The name may change while images are put: they stay in the folder.
+	run := filepath.Join(t.TempDir(), "run.nvt")
+	s, err := CreateStore(run, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Rename(StoreDir(run), run+".moved"), os.Symlink(elsewhere, StoreDir(run))); err != nil {
+		t.Fatal(err)
+	}
+	sum, err := s.Put([]byte("image"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(run+".moved", storeImages, sum)); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(elsewhere); err != nil || len(left) != 0 {
+		t.Errorf("%v is where the links lead: %v", left, err)
 	}
 }
 
