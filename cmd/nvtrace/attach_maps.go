@@ -27,7 +27,7 @@ func (f *attachFlags) beginMaps(e *env, name string) (err error) {
 		return nil
 	}
 	if err = e.refuseInput(name); err == nil {
-		m.lock, err = openGrown(name, modeFile)
+		m.lock, err = openGrown(name, e.limit(modeFile))
 	}
 	if err == nil {
 		if m.whole, err = e.createWhole(name, modeFile); err != nil {

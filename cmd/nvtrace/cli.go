@@ -35,6 +35,7 @@ type env struct {
 	sink           record.Sink         // gets each event that is decoded, too; for tests, which plant faults
 	debug          *slog.Logger        // of debugVar; nil: nothing is wanted
 	inputs         []input             // files that the verb reads
+	tracing        bool                // what is written holds the memory of running programs
 	help           func(*flag.FlagSet) // gets a verb's flags instead of their being printed; nil: none
 }
 

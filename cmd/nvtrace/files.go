@@ -24,8 +24,9 @@ import (
 // program runs (a recording, a log) is written in place, under a lock. All else is
 // written beside its place, and takes it when it is whole.
 
-// Modes of new files, before the umask. Recordings, and what is taken out of them as it
-// is, hold the memory of programs.
+// Modes of new files, before the umask. Recordings, and all that is written while programs
+// are traced, hold the memory of programs. What is made of files is for nobody who may not
+// read these: see env.limit.
 const (
 	modeFile    = 0o666
 	modePrivate = 0o600
@@ -37,9 +38,9 @@ var errBusy = errors.New("another nvtrace is writing it")
 // grownFile is a file that grows in place. What was in it before stays until begin.
 type grownFile struct {
 	*os.File
-	info    fs.FileInfo
-	made    bool // by this run
-	private bool // nobody else is to read it
+	info fs.FileInfo
+	made bool // by this run
+	mode fs.FileMode
 }
 
 // openGrown opens a file to grow in place, and makes it if need be. A regular one is
@@ -54,7 +55,7 @@ func openGrown(name string, mode fs.FileMode) (*grownFile, error) {
 		if err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
-		g := &grownFile{f, st, made, mode == modePrivate}
+		g := &grownFile{f, st, made, mode}
 		if !st.Mode().IsRegular() { // a terminal, a pipe, /dev/null
 			g.made = false
 			return g, nil
@@ -78,6 +79,9 @@ func openOrMake(name string, mode fs.FileMode) (f *os.File, made bool, err error
 		return f, true, nil
 	}
 	if !errors.Is(err, fs.ErrExist) {
+		return nil, false, err
+	}
+	if err := foreignLink(name); err != nil {
 		return nil, false, err
 	}
 	flags := os.O_WRONLY | os.O_CREATE
@@ -106,14 +110,37 @@ func (g *grownFile) begin() error {
 	if !g.info.Mode().IsRegular() {
 		return nil
 	}
-	if g.private && g.info.Mode().Perm()&^modePrivate != 0 {
-		err := g.Chmod(modePrivate)
-		if sys, ok := g.info.Sys().(*syscall.Stat_t); ok && errors.Is(err, fs.ErrPermission) && int(sys.Uid) != os.Geteuid() {
-			return fmt.Errorf("%s: it belongs to user %d, and others may read it: take another name, or remove it", g.Name(), sys.Uid)
+	if !g.made { // else it has its mode, and a file system may say that it is somebody else's
+		if err := narrow(g.File, g.info, g.mode); err != nil {
+			return err
 		}
-		// Else a file system without modes, where no file is better.
 	}
 	return g.Truncate(0)
+}
+
+// narrow takes from others what mode does not give them of a file that was there before. That
+// of another user, who may read it whatever its mode is, must be for everyone.
+func narrow(f *os.File, st fs.FileInfo, mode fs.FileMode) error {
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	if ok && int(sys.Uid) != os.Geteuid() && mode&0o044 != 0o044 {
+		return fmt.Errorf("%s belongs to user %d, who may read it: take another name, or remove it", f.Name(), sys.Uid)
+	}
+	if st.Mode().Perm()&^mode != 0 {
+		_ = f.Chmod(st.Mode().Perm() & mode) // else a file system without modes, where no file is better
+	}
+	return nil
+}
+
+// foreignLink refuses a name that another user has made a link: it may lead anywhere.
+func foreignLink(name string) error {
+	st, err := os.Lstat(name)
+	if err != nil || st.Mode()&fs.ModeSymlink == 0 {
+		return nil
+	}
+	if sys, ok := st.Sys().(*syscall.Stat_t); ok && sys.Uid != 0 && int(sys.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s is a link of user %d, which is not followed: take another name, or remove it", name, sys.Uid)
+	}
+	return nil
 }
 
 // abandon closes a file that was not begun, and leaves things as they were.
@@ -124,11 +151,28 @@ func (g *grownFile) abandon() {
 	_ = g.Close()
 }
 
-// reads notes that a file is an input of this run: no output may be the same file.
+// reads notes that a file is an input of this run: no output may be the same file, or be read
+// by more users.
 func (e *env) reads(name string) {
-	if st, err := os.Stat(name); err == nil && st.Mode().IsRegular() {
+	if st, err := os.Stat(name); err == nil {
 		e.inputs = append(e.inputs, input{name, st})
 	}
+}
+
+// limit returns which of a mode's bits a new file may have: of those for others, what all
+// inputs have; while a program is traced none.
+func (e *env) limit(mode fs.FileMode) fs.FileMode {
+	if e.tracing {
+		return mode & modePrivate
+	}
+	for _, in := range e.inputs {
+		perm := in.info.Mode().Perm()
+		if sys, ok := in.info.Sys().(*syscall.Stat_t); ok && int(sys.Gid) != os.Getegid() {
+			perm = perm&^0o070 | perm&0o007<<3 // another group, whose users are among all others
+		}
+		mode &= perm | modePrivate
+	}
+	return mode
 }
 
 // input is a file that a verb reads.
@@ -144,7 +188,7 @@ func (e *env) refuseInput(name string) error {
 		return nil // there is none yet
 	}
 	for _, in := range e.inputs {
-		if os.SameFile(st, in.info) {
+		if st.Mode().IsRegular() && os.SameFile(st, in.info) {
 			if in.name == name {
 				return fmt.Errorf("%s is read by this command: write to another file", name)
 			}
@@ -185,9 +229,10 @@ func (e *env) writeFile(name string, data []byte, mode fs.FileMode) error {
 }
 
 func (e *env) createWhole(name string, mode fs.FileMode) (*wholeFile, error) {
-	if err := e.refuseInput(name); err != nil {
+	if err := errors.Join(e.refuseInput(name), foreignLink(name)); err != nil {
 		return nil, err
 	}
+	mode = e.limit(mode)
 	st, err := os.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Lstat(name); err == nil { // a link to a file that is not there
@@ -198,7 +243,7 @@ func (e *env) createWhole(name string, mode fs.FileMode) (*wholeFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	if path := filepath.Clean(name); !st.Mode().IsRegular() || strings.HasPrefix(path, "/dev/") || strings.HasPrefix(path, "/proc/") {
+	if !st.Mode().IsRegular() || opened(name) {
 		return inPlace(name, mode) // a pipe, or what somebody else has open, too
 	}
 	// It is opened first: whether it may be written is the kernel's to say, which has rules
@@ -217,16 +262,34 @@ func (e *env) createWhole(name string, mode fs.FileMode) (*wholeFile, error) {
 		return inPlace(name, mode)
 	}
 	if sys, ok := st.Sys().(*syscall.Stat_t); ok && int(sys.Uid) == os.Geteuid() && mode != modePrivate {
-		_ = f.Chmod(st.Mode().Perm()) // as its owner has set it, where there are modes
+		_ = f.Chmod(st.Mode().Perm() & mode) // as its owner has set it, where there are modes
 	}
 	return f, nil
 }
 
+// opened reports whether a name means what this or another process has open, such as
+// /dev/stdout: whoever opened it has said who may read it.
+func opened(name string) bool {
+	path := filepath.Clean(name)
+	return strings.HasPrefix(path, "/dev/") || strings.HasPrefix(path, "/proc/")
+}
+
 // inPlace opens a file that can't be replaced as a whole.
 func inPlace(name string, mode fs.FileMode) (*wholeFile, error) {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, mode)
 	if err != nil {
 		return nil, err
+	}
+	if st, serr := f.Stat(); serr == nil && st.Mode().IsRegular() {
+		if !opened(name) {
+			err = narrow(f, st, mode)
+		}
+		if err == nil {
+			err = f.Truncate(0)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
 	}
 	return &wholeFile{File: f}, nil
 }

@@ -8,7 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -433,4 +435,93 @@ func createRecording(name string, h *traces.Header) (*traces.Writer, error) {
 		return nil, err
 	}
 	return traces.NewFileWriter(f, h, nil)
+}
+
+// TestNotMoreReadable: what is made of files is for nobody who may not read all of them, whatever
+// was there before.
+func TestNotMoreReadable(t *testing.T) {
+	old := unix.Umask(0)
+	defer unix.Umask(old)
+	for _, tt := range []struct {
+		inputs  []fs.FileMode
+		tracing bool
+		before  fs.FileMode // of the output; 0: there is none
+		want    fs.FileMode
+	}{
+		{want: 0o666},
+		{inputs: []fs.FileMode{0o644}, want: 0o644},
+		{inputs: []fs.FileMode{0o600}, want: 0o600},
+		{inputs: []fs.FileMode{0o400}, want: 0o600},
+		{inputs: []fs.FileMode{0o644, 0o640}, want: 0o640},
+		{inputs: []fs.FileMode{0o755, 0o600}, want: 0o600},
+		{inputs: []fs.FileMode{0o600}, before: 0o644, want: 0o600},
+		{inputs: []fs.FileMode{0o644}, before: 0o666, want: 0o644},
+		{inputs: []fs.FileMode{0o644}, before: 0o600, want: 0o600},
+		{tracing: true, want: 0o600},
+		{tracing: true, before: 0o664, want: 0o600},
+	} {
+		e, _, _ := quietEnv()
+		e.tracing = tt.tracing
+		dir := t.TempDir()
+		for i, mode := range tt.inputs {
+			in := filepath.Join(dir, strconv.Itoa(i))
+			writeText(t, in, "input", mode)
+			e.reads(in)
+		}
+		out := filepath.Join(dir, "out")
+		if tt.before != 0 {
+			writeText(t, out, "before", tt.before)
+		}
+		if err := e.writeFile(out, []byte("output"), modeFile); err != nil {
+			t.Error(err)
+		}
+		if st, err := os.Stat(out); err != nil || st.Mode().Perm() != tt.want {
+			t.Errorf("%+v: mode %v, %v", tt, st.Mode(), err)
+		}
+	}
+}
+
+// TestForeignOutputs: what another user has laid where an output goes is neither followed nor
+// written to, unless everybody may read what comes.
+func TestForeignOutputs(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can make files of another user's")
+	}
+	const other = 12345
+	dir := t.TempDir()
+	target, link, file := filepath.Join(dir, "target"), filepath.Join(dir, "link"), filepath.Join(dir, "file")
+	writeText(t, target, "kept", 0o600)
+	writeText(t, file, "kept", 0o600)
+	if err := errors.Join(os.Symlink(target, link), os.Lchown(link, other, other), os.Chown(file, other, other)); err != nil {
+		t.Fatal(err)
+	}
+	e, _, _ := quietEnv()
+	if err := e.writeFile(link, []byte("output"), modeFile); err == nil || !strings.Contains(err.Error(), "is a link of user 12345") {
+		t.Errorf("a link: %v", err)
+	}
+	if g, err := openGrown(link, modePrivate); err == nil {
+		t.Errorf("%s was opened", g.Name())
+	}
+	if readText(t, target) != "kept" {
+		t.Error("a link was followed")
+	}
+	g, err := openGrown(file, modePrivate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.begin(); err == nil || !strings.Contains(err.Error(), "belongs to user 12345") {
+		t.Errorf("a recording in another user's file: %v", err)
+	}
+	g.abandon()
+	if readText(t, file) != "kept" {
+		t.Error("another user's file was written")
+	}
+	// What replaces the file is this user's.
+	if err := e.writeFile(file, []byte("output"), modePrivate); err != nil {
+		t.Fatal(err)
+	}
+	st, err := os.Stat(file)
+	if sys, ok := st.Sys().(*syscall.Stat_t); err != nil || !ok || sys.Uid != 0 || st.Mode().Perm() != modePrivate {
+		t.Errorf("%+v, %v", st, err)
+	}
 }

@@ -37,6 +37,7 @@ func (e *env) liveMaps(pid int, asJSON *optString) int {
 		return e.fail(exitFailed, "%v", err)
 	}
 	r := liveReportOf(pid, maps)
+	e.tracing = true
 	if asJSON.set {
 		err = e.writeJSON(e.stdout, asJSON.value, r)
 	} else {

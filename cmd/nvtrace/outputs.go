@@ -108,11 +108,11 @@ func (o *outputs) open() (err error) {
 			}
 		}
 	}()
-	add := func(name string, mode os.FileMode) (*grownFile, error) {
+	add := func(name string) (*grownFile, error) {
 		if err := o.e.refuseInput(name); err != nil {
 			return nil, err
 		}
-		g, err := openGrown(name, mode)
+		g, err := openGrown(name, modePrivate)
 		if err != nil {
 			return nil, err
 		}
@@ -121,12 +121,12 @@ func (o *outputs) open() (err error) {
 	}
 	var log, recording *grownFile
 	if o.names.log != "" {
-		if log, err = add(o.names.log, modeFile); err != nil {
+		if log, err = add(o.names.log); err != nil {
 			return err
 		}
 	}
 	if o.names.json != "" { // it is written at the end; until then nobody else may
-		g, err := add(o.names.json, modeFile)
+		g, err := add(o.names.json)
 		if err != nil {
 			return err
 		}
@@ -145,7 +145,7 @@ func (o *outputs) open() (err error) {
 		}
 		o.flight.begin(int(o.header.PID))
 	} else if o.names.recording != "" {
-		if recording, err = add(o.names.recording, modePrivate); err != nil {
+		if recording, err = add(o.names.recording); err != nil {
 			return err
 		}
 		if err := recording.begin(); err != nil {

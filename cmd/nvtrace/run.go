@@ -735,6 +735,10 @@ func (s *tracing) ready(pid int) error {
 	if err != nil {
 		return err
 	}
+	s.e.tracing = true
+	if err := s.modules.check(names.recording); err != nil {
+		return err
+	}
 	if err := s.f.attach.beginMaps(s.e, names.maps); err != nil {
 		return err
 	}
