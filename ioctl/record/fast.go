@@ -183,15 +183,34 @@ func (r *Recorder) useAgent(t *ptrace.Task, p *process) *agent.Process {
 			return nil
 		}
 	}
-	if p.agent != ap {
-		p.agent, p.agents, p.changes = ap, nil, 0
-		ap.Data = make(map[uint32]*openFile)
-		for fd, f := range p.fds {
-			ap.SetHeld(fd, agent.HeldDevice)
-			ap.SetKind(fd, kindOf(f))
-		}
-	}
+	r.adopt(p, ap)
 	return ap
+}
+
+// agentStarted implements agent.Options.Started: others put the agent in, too, as for hooks. It
+// would take descriptors that it knows nothing of for ordinary files.
+func (r *Recorder) agentStarted(ap *agent.Process) {
+	p := r.procs[ap.PID]
+	if p == nil || !p.narrow {
+		return // until it is narrow, the supervisor opens its devices
+	}
+	if r.replan(); r.fast.on {
+		r.adopt(p, ap)
+	}
+}
+
+// adopt has the agent of a process record its ioctls, by the rules that it has by now.
+func (r *Recorder) adopt(p *process, ap *agent.Process) {
+	if p.agent == ap {
+		return
+	}
+	p.agent, p.agents, p.changes = ap, nil, 0
+	ap.Data = make(map[uint32]*openFile)
+	for fd, f := range p.fds {
+		ap.SetHeld(fd, agent.HeldDevice)
+		ap.SetKind(fd, kindOf(f))
+	}
+	ap.OpenDevices()
 }
 
 // patience is how many calls of a process stop although they are about no device

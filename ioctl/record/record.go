@@ -68,7 +68,7 @@ func (r *Recorder) Extension() record.Extension {
 		e.Begin = r.lookAhead
 		e.InProgram = &record.InProgram{
 			Calls: agent.Calls{Paths: r.opts.NodePaths, Maps: !r.opts.Munmap, Files: true},
-			Bind:  r.bind, Record: r.agentRecord,
+			Bind:  r.bind, Record: r.agentRecord, Started: r.agentStarted,
 		}
 	}
 	return e

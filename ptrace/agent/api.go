@@ -32,6 +32,9 @@ type Options struct {
 	// Record takes the records, in the order of Record.End. It must not keep
 	// the record, nor memory that it refers to.
 	Record func(p *Process, r *Record)
+	// Started, if not nil, is told of each process in which the agent begins to work, whoever asked
+	// for it, before anything is recorded there.
+	Started func(p *Process)
 	// Counted takes what was counted of a process's calls, where Hook.Count asks for it: when
 	// the process ends, begins another program, or is left.
 	Counted func(p *Process, c *Count)
@@ -46,7 +49,8 @@ type Calls struct {
 	// Maps has the agent record mappings of descriptors that were announced by
 	// Process.SetHeld, but for mappings of code. Without it they stop.
 	Maps bool
-	// Files has the agent record calls that open the devices of Agent.AddDevice, and that
+	// Files has the agent record calls that open the devices of Agent.AddDevice, where
+	// Process.OpenDevices allows it, and that
 	// duplicate and close what was opened so. Without it they stop. The path of an
 	// open is a segment of its record.
 	Files bool

@@ -39,6 +39,7 @@ type Process struct {
 	shares  bool     // it lives in another process's memory
 	host    *Process // that one
 	planned bool     // the rules are the current ones
+	opens   bool     // it may open devices
 	runs    bool     // the memory of programs is mapped
 	runsErr error    // why it can't be
 	onCalls bool     // programs run at its system calls
@@ -100,6 +101,9 @@ func (p *Process) start(t *ptrace.Task) error {
 		p.inherited = nil
 	}
 	err = p.writePlan()
+	if p.a.o.Started != nil {
+		p.a.o.Started(p)
+	}
 	if err == nil && p.times { // in a forked child: the parent's is wiped
 		err = p.writeDriver()
 	}
@@ -340,7 +344,6 @@ func (p *Process) mapShared(t *ptrace.Task) error {
 	if err := p.a.owner.own(p.shared); err != nil { // a copy's fault ends the program then, should this process be killed
 		p.a.o.Logger.Warn("the agent will not know of this process's end", "err", err)
 	}
-	p.writeDevices()
 	p.chunks = map[int][]byte{0: m[ringAddr-sharedAddr:]}
 	p.rings, p.starts = make([]*ring, maxSlots), make([]uint64, maxSlots)
 	p.byTID = make(map[int]*ring)
@@ -606,8 +609,9 @@ func (p *Process) File(fd int32) uint32 {
 	return uint32(load64(p.shared, sharedFile+4*int(fd&^1)) >> (32 * (fd & 1)))
 }
 
-// AddDevice makes the agent open a device without the supervisor: descriptors of it
-// are of that kind, see Process.SetKind, and held, see Process.SetHeld.
+// AddDevice makes the agent open a device without the supervisor, in processes of
+// Process.OpenDevices: descriptors of it are of that kind, see Process.SetKind, and held, see
+// Process.SetHeld.
 func (a *Agent) AddDevice(rdev uint64, kind uint8) {
 	if rdev == 0 || len(a.devices) >= 2*maxDevices {
 		return
@@ -623,9 +627,16 @@ func (a *Agent) AddDevice(rdev uint64, kind uint8) {
 	}
 }
 
+// OpenDevices lets the agent open devices in this process. The caller follows the process's
+// descriptors from here on, and Agent.SetPlan has set the rules for ioctls on what is opened.
+func (p *Process) OpenDevices() {
+	p.opens = true
+	p.writeDevices()
+}
+
 // writeDevices tells the process which devices its agent may open.
 func (p *Process) writeDevices() {
-	if p.shared == nil {
+	if p.shared == nil || !p.opens {
 		return
 	}
 	for i := len(p.a.devices) - 2; i >= 0; i -= 2 { // a number makes an entry valid

@@ -50,9 +50,10 @@ type Extension struct {
 // the program, without stops.
 type InProgram struct {
 	Calls agent.Calls // which
-	// Bind and Record are those of [agent.Options], for records of system calls.
-	Bind   func(p *agent.Process, rec *agent.Record) (tag any)
-	Record func(p *agent.Process, rec *agent.Record)
+	// Bind, Record and Started are those of [agent.Options], the first two for records of system calls.
+	Bind    func(p *agent.Process, rec *agent.Record) (tag any)
+	Record  func(p *agent.Process, rec *agent.Record)
+	Started func(p *agent.Process)
 }
 
 // Recorder is the recording that an [Extension] is part of. Its methods may
@@ -215,7 +216,7 @@ func Handler(o *Options, emit func(*traces.Event)) (ptrace.Handler, error) {
 // newMux asks for the extensions and sets the rules.
 func newMux(o *Options, emit func(*traces.Event)) (*mux, error) {
 	r := &Recorder{opts: o, emit: emit, stops: newStopCounts(o.Logger)}
-	ao := agent.Options{Bind: r.bind, Record: r.record, Counted: r.counted, Logger: o.Logger}
+	ao := agent.Options{Bind: r.bind, Record: r.record, Started: r.started, Counted: r.counted, Logger: o.Logger}
 	if r.stops != nil {
 		ao.Explain = r.stops.explain
 	}

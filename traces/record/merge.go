@@ -242,6 +242,13 @@ func (r *Recorder) bind(p *agent.Process, rec *agent.Record) any {
 	return r.program.Bind(p, rec)
 }
 
+// started implements agent.Options.Started.
+func (r *Recorder) started(p *agent.Process) {
+	if r.program != nil {
+		r.program.Started(p)
+	}
+}
+
 // record implements agent.Options.Record.
 func (r *Recorder) record(p *agent.Process, rec *agent.Record) {
 	switch {
