@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/internal/need"
+	"nvtrace/ptrace/agent"
 	"nvtrace/traces"
 )
 
@@ -27,11 +28,18 @@ var testDevices = &devices{
 	mayBeNode: func(p []byte) bool { return strings.HasPrefix(string(p), "/dev/") },
 }
 
+// agentDevices are the same, where what opens nothing below /dev need not stop.
+var agentDevices = &devices{nodeName: testDevices.nodeName, nodePaths: []agent.Path{{Prefix: "/dev/"}}}
+
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"nvtrace": func() {
 			e := &env{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, self: "/proc/self/exe"}
-			if os.Getenv("TEST_DEVICES") != "" {
+			switch os.Getenv("TEST_DEVICES") {
+			case "":
+			case "agent":
+				e.devices = agentDevices
+			default:
 				e.devices = testDevices
 			}
 			if os.Getenv("TEST_ALONE") != "" { // without a decoding process

@@ -36,6 +36,7 @@ import (
 type devices struct {
 	nodeName  func(rdev uint64, path string) (string, bool)
 	mayBeNode func(path []byte) bool
+	nodePaths []agent.Path // in its place: then opens need not stop
 	stat      func(pid int, fd int32) (rdev uint64, path string, ok bool)
 }
 
@@ -462,7 +463,7 @@ func (s *tracing) describe(command []string) {
 		s.machine <- &traces.Header{GPUs: ioctls.GPUs(), Container: record.Container(s.f.pid())}
 	}()
 	if d := s.e.devices; d != nil {
-		s.ioctls.NodeName, s.ioctls.MayBeNode, s.ioctls.Stat = d.nodeName, d.mayBeNode, d.stat
+		s.ioctls.NodeName, s.ioctls.MayBeNode, s.ioctls.NodePaths, s.ioctls.Stat = d.nodeName, d.mayBeNode, d.nodePaths, d.stat
 	}
 }
 
