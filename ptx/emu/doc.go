@@ -9,12 +9,14 @@
 // approximations (.approx) are the correctly rounded function, which is within
 // the ISA's bounds but not a GPU's bits. Where the ISA leaves a result open (NaN
 // payloads, division by zero, .ftz of results that round up to a normal number)
-// the machine does what an H200 was seen to do. Bounds and alignment of every
+// the machine does what an H200 was seen to do. Matrix instructions add as the matrix
+// unit of the simulated compute capability does, bit for bit. Bounds and alignment of every
 // access are checked; a [Fault] names kernel, instruction, thread and address.
 //
 // It refuses to guess: an instruction, modifier or type that it does not have
 // fails with [ErrNotImplemented] when a thread reaches it. Those are textures and
 // surfaces, tensor maps, wgmma, tcgen05, multimem, formats of 4 and 6 bits,
+// matrix instructions of compute capabilities whose sums are not known,
 // and generic addresses of windows in 32-bit modules.
 //
 // # How threads run
@@ -35,7 +37,7 @@
 // users of the same memory. Ordinary loads and stores of up to 8 bytes are not
 // torn; memory is as strongly ordered as the host's, which is stronger than PTX
 // asks for, so missing fences are not found. Asynchronous copies are complete as
-// soon as they are issued, and tensor-core sums are rounded once.
+// soon as they are issued.
 //
 // All facts about PTX are from NVIDIA's "Parallel Thread Execution ISA"; those
 // marked as measured come from the vectors in testdata.

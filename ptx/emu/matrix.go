@@ -10,9 +10,8 @@ import (
 )
 
 // Matrix instructions work on fragments that are spread over the registers of a
-// whole warp. Products are exact; sums are made in double precision and rounded
-// once to the accumulator's type, which is within the freedom the ISA leaves
-// ("the accumulation order is unspecified").
+// whole warp. The ISA leaves open how products are added ("the accumulation order is
+// unspecified"); matrixUnit is how GPUs do it.
 
 func matrixBuilders() map[string]builder {
 	return map[string]builder{
@@ -107,10 +106,24 @@ type matrixOp struct {
 	m, n, k    int
 	a, b, c, d elemType
 	satfinite  bool
-	bitOp      string // of .b1: .xor or .and
+	bitOp      string      // of .b1: .xor or .and
+	unit       *matrixUnit // of floating-point types up to 32 bits
 }
 
-// accumulate returns the element of d given its row of a and column of b.
+// setUnit takes the unit of the machine's device, where the types need one.
+func (op *matrixOp) setUnit(d *Device) (err error) {
+	if op.a.f == nil || op.a.f == &fmtF64 {
+		return nil
+	}
+	if op.satfinite {
+		return errf(ErrNotImplemented, ".satfinite of %s", op.a.name)
+	}
+	op.unit, err = matrixUnitOf(d, op.a, op.k)
+	return err
+}
+
+// accumulate returns the element of d given its row of a and column of b, of types that
+// need no unit.
 func (op *matrixOp) accumulate(a, b []uint64, c uint64) uint64 {
 	switch {
 	case op.bitOp != "":
@@ -129,12 +142,6 @@ func (op *matrixOp) accumulate(a, b []uint64, c uint64) uint64 {
 			s = math.FMA(f64(a[i]), f64(b[i]), s)
 		}
 		return bits64(s)
-	case op.d.f != nil:
-		s := halfToF64(c, op.c.f)
-		for i := range a {
-			s += halfToF64(a[i], op.a.f) * halfToF64(b[i], op.b.f)
-		}
-		return fromF64(s, op.d.f, roundNearest)
 	}
 	s := sext(c, 32)
 	for i := range a {
@@ -216,12 +223,36 @@ func (op *matrixOp) multiply(w *warp, fa, fb, fc, fd *fragment) {
 	fa.read(w, a, op.k)
 	fb.read(w, b, op.k)
 	fc.read(w, c, op.n)
-	for i := range op.m {
-		for j := range op.n {
-			d[i*op.n+j] = op.accumulate(a[i*op.k:(i+1)*op.k], b[j*op.k:(j+1)*op.k], c[i*op.n+j])
+	if op.unit != nil {
+		op.addUp(d, a, b, c)
+	} else {
+		for i := range d {
+			row, col := i/op.n*op.k, i%op.n*op.k
+			d[i] = op.accumulate(a[row:row+op.k], b[col:col+op.k], c[i])
 		}
 	}
 	fd.write(w, d, op.n)
+}
+
+// addUp computes d by the unit, in f32 where c or d is of that type.
+func (op *matrixOp) addUp(d, a, b, c []uint64) {
+	f := op.c.f
+	if op.d.f == &fmtF32 {
+		f = op.d.f
+	}
+	x, y := op.unit.unpack(a, op.a.f, op.k), op.unit.unpack(b, op.b.f, op.k)
+	for i := range d {
+		row, col := i/op.n*op.k, i%op.n*op.k
+		v := c[i]
+		if f != op.c.f {
+			v = unpack(v, op.c.f).pack(f, roundNearest)
+		}
+		v = op.unit.sum(x[row:row+op.k], y[col:col+op.k], op.a.f, op.b.f, v, f)
+		if f != op.d.f {
+			v = unpack(v, f).pack(op.d.f, roundNearest)
+		}
+		d[i] = v
+	}
 }
 
 // mmaShapes lists the shapes by the width of an element of a.
@@ -248,6 +279,9 @@ func buildMma(x *insn) error {
 	op.d, op.a, op.b, op.c = types[0], types[1], types[2], types[3]
 	if !op.valid() {
 		return x.badType()
+	}
+	if err := op.setUnit(&x.mod.machine.dev); err != nil {
+		return err
 	}
 	fd, err := x.fragment(0, op.d, op.m*op.n, true)
 	if err != nil {

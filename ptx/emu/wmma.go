@@ -171,6 +171,9 @@ func (x *insn) wmmaMma() error {
 	if op.a.width < 8 || (op.a.f == nil) != (op.d.f == nil) || (op.a.f == nil) != (op.b.f == nil) || (op.a.f == nil) != (op.c.f == nil) {
 		return x.badType()
 	}
+	if err := op.setUnit(&x.mod.machine.dev); err != nil {
+		return err
+	}
 	var f [4]fragment
 	for i, e := range []elemType{op.d, op.a, op.b, op.c} {
 		t := ptx.B32

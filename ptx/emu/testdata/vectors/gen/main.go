@@ -179,4 +179,16 @@ func main() {
 			os.Exit(1)
 		}
 	}
+	for _, f := range append(matrices(), tileMatrices()...) {
+		if err := f.write(os.Args[1]); err != nil {
+			fmt.Fprintln(os.Stderr, "gen:", err)
+			os.Exit(1)
+		}
+	}
+	for _, f := range wgmmas() {
+		if err := f.write(filepath.Join(os.Args[1], "wgmma")); err != nil {
+			fmt.Fprintln(os.Stderr, "gen:", err)
+			os.Exit(1)
+		}
+	}
 }
