@@ -27,7 +27,7 @@ FUZZTIME ?= 30s# or a number of runs: 3000x
 FUZZ_SLOW := FuzzEvents FuzzGrow FuzzMachine FuzzMessage FuzzReports
 FUZZTIME_SLOW ?= $(FUZZTIME)
 
-.PHONY: all dist test race lint fmt generate rm-facts api-facts fuzz bench cuda check-gpu bench-gpu demo check ci deps-ptxas deps-nvdisasm deps-cuda testdata-cuda cross clean help docs deps-chromium deps-duckdb deps-clickhouse deps-spark
+.PHONY: all dist test race kill-sweep lint fmt generate rm-facts api-facts fuzz bench cuda check-gpu bench-gpu demo check ci deps-ptxas deps-nvdisasm deps-cuda testdata-cuda cross clean help docs deps-chromium deps-duckdb deps-clickhouse deps-spark
 
 all: ## build bin/nvtrace and bin/rminfo
 	CGO_ENABLED=0 go build $(call nvtrace_flags,$(shell go env GOARCH)) -o bin/nvtrace ./cmd/nvtrace
@@ -47,6 +47,9 @@ race: ## run the tests of all that starts goroutines under the race detector
 	  awk '$$1 == "--" { list = 1; next } !list { starts[$$1]; next } \
 	    $$1 ~ /\.test$$/ { for (i = 1; i <= NF; i++) if ($$i in starts) { sub(/\.test$$/, "", $$1); print $$1; next } }'); \
 	GORACE=atexit_sleep_ms=0 go test -race -short -vet=off -timeout 1h $$pkgs
+
+kill-sweep: ## kill tracers at each of their steps, and the next ones that take over: thousands of programs, hours
+	NVTRACE_REQUIRE=stepkill go test ./ptrace/agent ./cmd/nvtrace -run 'TestUnharmed|TestPiecesLeft|TestKilled' -v -timeout 12h
 
 lint: ## formatting; golangci-lint, which has vet and staticcheck (the import graph is a test)
 	@out=$$(go run $(GOFUMPT) -l $$(git ls-files "*.go")); test -z "$$out" || { echo "not gofumpt-formatted: $$out"; exit 1; }

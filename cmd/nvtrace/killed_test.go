@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -20,6 +19,45 @@ import (
 // and that loads a driver meanwhile: the program's threads have their registers, results
 // of system calls, signals and signal masks as if nothing had been.
 func TestKilled(t *testing.T) {
+	dir := killable(t)
+	step, stride, most := 1, 97, 2000 // it goes on loading for ever
+	if need.Required("stepkill") {
+		stride = 1
+	}
+	for ; step < most; step += stride {
+		killNvtraces(t, dir, []string{"--modules", "--api"}, step)
+		if t.Failed() {
+			t.Fatalf("killed at step %d", step)
+		}
+	}
+}
+
+// TestKilledAgain: another nvtrace follows, which takes over what the first has left, and is killed in turn.
+// It has programs run at functions and system calls, whose memory it may find in any state.
+func TestKilledAgain(t *testing.T) {
+	dir := killable(t)
+	probes := []string{
+		"--modules", "-e",
+		"uprobe:" + dir + "/unharmed:call { @ = count(); } uretprobe:" + dir + "/unharmed:call { @r = hist(retval); } syscall:lseek { @s = count(); }",
+	}
+	const most = 1000 // steps, in which it gets to run programs
+	victims := 24
+	if need.Required("stepkill") {
+		victims = 1000
+	}
+	for i := range victims {
+		first, second := 1+i*most/victims, 1+i*7919%most // each step of the first; with any of the second
+		killNvtraces(t, dir, probes, first, second)
+		if t.Failed() {
+			t.Fatalf("killed at step %d, and at step %d the next one", first, second)
+		}
+	}
+	t.Logf("%d victims of two", victims)
+}
+
+// killable makes a folder with nvtrace, a program that finds out whether it was harmed, and a driver for it.
+func killable(t *testing.T) string {
+	t.Helper()
 	if runtime.GOARCH != "amd64" {
 		t.Skip("is written for amd64")
 	}
@@ -34,20 +72,11 @@ func TestKilled(t *testing.T) {
 			t.Fatalf("gcc: %v\n%s", err, b)
 		}
 	}
-	step, stride, most := 1, 97, 2000 // it goes on loading for ever
-	if need.Required("stepkill") {
-		stride = 1
-	}
-	for ; step < most; step += stride {
-		killNvtrace(t, dir, step)
-		if t.Failed() {
-			t.Fatalf("killed at step %d", step)
-		}
-	}
+	return dir
 }
 
-// killNvtrace attaches to a program, and is killed at a step.
-func killNvtrace(t *testing.T, dir string, step int) {
+// killNvtraces has one nvtrace after the other attach to a program, each of which is killed at a step.
+func killNvtraces(t *testing.T, dir string, flags []string, steps ...int) {
 	t.Helper()
 	victim := exec.Command(filepath.Join(dir, "unharmed"), "load")
 	victim.Env = append(os.Environ(), "LD_LIBRARY_PATH="+dir)
@@ -59,17 +88,19 @@ func killNvtrace(t *testing.T, dir string, step int) {
 		t.Fatal(err)
 	}
 	pid, _, _ := strings.Cut(line, " ")
-	stderr, err := os.Create(filepath.Join(dir, "stderr"+strconv.Itoa(step)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stderr.Close()
-	cmd := exec.Command(filepath.Join(dir, "nvtrace"), "-q", "--modules", "--api", "-o", filepath.Join(dir, "run.nvt"), "-p", pid)
-	cmd.Stderr = stderr
-	killed, err := stepkill.Run(cmd, step)
-	if err != nil || !killed {
-		text, _ := os.ReadFile(stderr.Name())
-		t.Errorf("nvtrace was killed: %v, %v\n%s", killed, err, text)
+	for _, step := range steps {
+		stderr, err := os.Create(filepath.Join(dir, "stderr"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(filepath.Join(dir, "nvtrace"), append(append([]string{"-q", "-o", filepath.Join(dir, "run.nvt")}, flags...), "-p", pid)...)
+		cmd.Stderr = stderr
+		killed, err := stepkill.Run(cmd, step)
+		stderr.Close()
+		if err != nil || !killed {
+			text, _ := os.ReadFile(stderr.Name())
+			t.Errorf("nvtrace was killed at step %d: %v, %v\n%s", step, killed, err, text)
+		}
 	}
 	defer context.AfterFunc(need.Limit(t), func() { panic("the program hangs") })()
 	_, _ = io.WriteString(in, "\n") // it may be dead

@@ -383,8 +383,10 @@ func (p *Process) share(t *ptrace.Task, addr uint64, size int) (m []byte, err er
 	if m, err = unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
 		return nil, os.NewSyscallError("mmap", err)
 	}
-	_, err = call(t, "mmap", addr, unix.SYS_MMAP, addr, n, unix.PROT_READ|unix.PROT_WRITE,
-		unix.MAP_SHARED|p.mapFlags(), fd, 0)
+	left, err := p.left(addr, n)
+	if err == nil {
+		_, err = call(t, "mmap", addr, unix.SYS_MMAP, addr, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|fixed(left), fd, 0)
+	}
 	if err == nil {
 		if _, err = call(t, "madvise", 0, unix.SYS_MADVISE, addr, n, unix.MADV_DONTFORK); err != nil {
 			_, _ = t.Syscall(unix.SYS_MUNMAP, addr, n)

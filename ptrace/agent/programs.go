@@ -297,7 +297,6 @@ func (p *Process) Own(t *ptrace.Task, addr uint64) error {
 // supervisor makes room, unless a thread is in one of its programs still; the calls whose
 // returns that one has watched stay.
 func (p *Process) mapPrograms(t *ptrace.Task, g *Programs) error {
-	where := uint64(unix.MAP_FIXED_NOREPLACE)
 	if p.again {
 		left, err := proc.Maps(p.PID)
 		if err != nil {
@@ -312,7 +311,6 @@ func (p *Process) mapPrograms(t *ptrace.Task, g *Programs) error {
 			if err := inPrograms(append(tasks, t), left); err != nil {
 				return err
 			}
-			where = unix.MAP_FIXED
 		}
 	}
 	fds, err := p.send(t, g.files)
@@ -329,28 +327,34 @@ func (p *Process) mapPrograms(t *ptrace.Task, g *Programs) error {
 	}{
 		{programAddr, codeSize, unix.PROT_READ | unix.PROT_EXEC, unix.MAP_SHARED, fds[0]},
 		{g.dataAddr, uint64(len(g.data)), unix.PROT_READ | unix.PROT_WRITE, unix.MAP_SHARED, fds[1]},
-		{retsAddr, uint64(maxSlots * retsSize), unix.PROT_READ | unix.PROT_WRITE, unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_NORESERVE, noFD},
+		{retsAddr, maxSlots * retsSize, unix.PROT_READ | unix.PROT_WRITE, unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_NORESERVE, noFD},
 		{filesAddr, (filesSize + 4095) &^ 4095, unix.PROT_READ | unix.PROT_WRITE, unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_NORESERVE, noFD},
 	} {
-		if m.addr == retsAddr && where == unix.MAP_FIXED {
-			continue
-		}
-		_, err := call(t, "mmap", m.addr, unix.SYS_MMAP, m.addr, m.size, m.prot, m.flags|where, m.fd, 0)
+		left, err := p.left(m.addr, m.size)
 		if err != nil {
 			return err
+		}
+		if left > 0 && m.addr == retsAddr {
+			continue
+		}
+		_, err = call(t, "mmap", m.addr, unix.SYS_MMAP, m.addr, m.size, m.prot, m.flags|fixed(left), m.fd, 0)
+		if err != nil {
+			return err
+		}
+		if left > m.size {
+			_, _ = t.Syscall(unix.SYS_MUNMAP, m.addr+m.size, left-m.size)
 		}
 		_, _ = t.Syscall(unix.SYS_MADVISE, m.addr, m.size, unix.MADV_DONTDUMP)
 	}
 	return nil
 }
 
-// inPrograms returns an error if a thread is in a program, or in what that has called: it
-// runs code of the supervisor's or the vdso, or is in a signal handler that has interrupted
-// that, and there is an address of a program's code on the stack, near the top. Elsewhere
+// inPrograms returns an error if a thread is in a program, in what that has called or in what is about
+// to call it: it runs code of the supervisor's or the vdso, or is in a signal handler that has interrupted
+// that, and an address in the memory of programs is in a register, or on the stack, near the top. Elsewhere
 // such an address is a remainder of an earlier run: programs call nothing else.
 func inPrograms(tasks []*ptrace.Task, maps []proc.Mapping) error {
 	const most = 16 << 10 // bytes: what a program and its helpers need, several times
-	inside := func(addr uint64) bool { return addr >= programAddr && addr < programAddr+codeSize }
 	var vdso proc.Mapping // found once, since each word of each stack is compared
 	if i := slices.IndexFunc(maps, func(m proc.Mapping) bool { return m.Path == "[vdso]" }); i >= 0 {
 		vdso = maps[i]
@@ -366,19 +370,46 @@ func inPrograms(tasks []*ptrace.Task, maps []proc.Mapping) error {
 		}
 		n, _ := t.ReadMem(r.SP(), stack)
 		interrupted := ours(r.IP())
-		for b := stack[:n]; len(b) >= 8; b = b[8:] {
-			word := binary.LittleEndian.Uint64(b)
-			interrupted = interrupted || ours(word) && interruptedAt(b)
+		if interrupted {
+			regs, err := binary.Append(nil, binary.LittleEndian, r)
+			if err != nil {
+				return err
+			}
+			if anyInside(regs) {
+				return errRunning
+			}
+		}
+		for at := 0; at+8 <= n; at += 8 {
+			word := binary.LittleEndian.Uint64(stack[at:])
+			if !interrupted && ours(word) && interruptedAt(stack[at:n]) {
+				interrupted = true
+				if anyInside(stack[max(at-savedRegs, 0):at]) {
+					return errRunning
+				}
+			}
 			if interrupted && inside(word) {
 				return errRunning
 			}
 		}
-		if inside(r.IP()) {
-			return errRunning
-		}
 	}
 	return nil
 }
+
+// inside reports whether an address is one in the memory of programs.
+func inside(addr uint64) bool { return addr >= programAddr && addr < programAddr+codeSize }
+
+// anyInside reports whether one of the words is.
+func anyInside(words []byte) bool {
+	for ; len(words) >= 8; words = words[8:] {
+		if inside(binary.LittleEndian.Uint64(words)) {
+			return true
+		}
+	}
+	return false
+}
+
+// savedRegs is how many bytes of registers a signal frame has in front of the instruction pointer.
+const savedRegs = 16 * 8
 
 // interruptedAt reports whether memory is what a signal frame has from the instruction
 // pointer on (struct sigcontext_64 of the kernel's asm/sigcontext.h): flags, of which one is

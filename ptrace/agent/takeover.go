@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 
 	"golang.org/x/sys/unix"
 
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/proc"
 )
 
 // A process may have the agent of a supervisor that was killed, or has let it go:
@@ -181,10 +183,39 @@ func (p *Process) dropThreads() {
 	}
 }
 
-// mapFlags are those of mmap for memory at the agent's addresses.
-func (p *Process) mapFlags() uint64 {
-	if p.again {
-		return unix.MAP_FIXED // in place of what the other supervisor has mapped
+// left returns how much memory a supervisor that is gone has left at one of the agent's addresses, where
+// size bytes are to be mapped; 0: none. It may have been killed between any two of its mappings. The
+// error says that something of the program's is in the way.
+func (p *Process) left(addr, size uint64) (uint64, error) {
+	if !p.again {
+		return 0, nil
+	}
+	list, err := proc.Maps(p.PID)
+	if err != nil {
+		return 0, err
+	}
+	end := addr
+	var first *proc.Mapping
+	for i := range list {
+		m := &list[i]
+		switch {
+		case m.End <= addr:
+		case first == nil && m.Start == addr:
+			first, end = m, m.End
+		case first != nil && m.Start == end && m.Path == first.Path && m.Inode == first.Inode && m.Private == first.Private:
+			end = m.End
+		case m.Start < addr+size:
+			return 0, fmt.Errorf("something else is mapped at %#x", m.Start)
+		}
+	}
+	return end - addr, nil
+}
+
+// fixed is the flag of mmap for memory at one of the agent's addresses, of which another supervisor has
+// left so much.
+func fixed(left uint64) uint64 {
+	if left > 0 {
+		return unix.MAP_FIXED // in its place
 	}
 	return unix.MAP_FIXED_NOREPLACE
 }

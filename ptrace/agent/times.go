@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/ptrace"
-	"nvtrace/ptrace/proc"
 )
 
 // Driver has the addresses of functions of the CUDA driver in a process, which the agent calls
@@ -45,29 +44,42 @@ func (p *Process) Time(t *ptrace.Task, d *Driver) error {
 	if slices.Contains(d.list(), 0) {
 		return errors.New("the driver lacks functions for events")
 	}
-	if left, err := proc.Maps(p.PID); err == nil && p.again && proc.At(left, timesAddr) != nil {
-		p.times = true // another supervisor's: a thread may be using it
-	}
 	if !p.times {
-		size := uint64(timesSize + maxSlots*timerSize)
-		_, err := call(t, "mmap", timesAddr, unix.SYS_MMAP, timesAddr, size, unix.PROT_READ|unix.PROT_WRITE,
-			unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE|unix.MAP_FIXED_NOREPLACE, noFD, 0)
-		if err != nil {
+		if err := p.mapTimes(t); err != nil {
 			return fmt.Errorf("memory for times: %w", err)
 		}
-		// A forked child must not use its parent's events.
-		if _, err := call(t, "madvise", 0, unix.SYS_MADVISE, timesAddr, size, unix.MADV_WIPEONFORK); err != nil {
-			_, _ = t.Syscall(unix.SYS_MUNMAP, timesAddr, size)
-			return fmt.Errorf("memory for times: %w", err)
-		}
-		_, _ = t.Syscall(unix.SYS_MADVISE, timesAddr, size, unix.MADV_DONTDUMP)
-		p.times = true
 	}
 	if err := p.write64(confAddr+confTimes, 1); err != nil {
 		return err
 	}
 	p.driver = *d
 	return p.writeDriver()
+}
+
+// mapTimes maps the memory of struct times. That of another supervisor stays, as a thread may be using it.
+func (p *Process) mapTimes(t *ptrace.Task) error {
+	const size = timesSize + maxSlots*timerSize
+	left, err := p.left(timesAddr, size)
+	if err != nil {
+		return err
+	}
+	if left == 0 {
+		_, err := call(t, "mmap", timesAddr, unix.SYS_MMAP, timesAddr, size, unix.PROT_READ|unix.PROT_WRITE,
+			unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE|unix.MAP_FIXED_NOREPLACE, noFD, 0)
+		if err != nil {
+			return err
+		}
+	}
+	// A forked child must not use its parent's events. The other supervisor may not have got that far.
+	if _, err := call(t, "madvise", 0, unix.SYS_MADVISE, timesAddr, size, unix.MADV_WIPEONFORK); err != nil {
+		if left == 0 {
+			_, _ = t.Syscall(unix.SYS_MUNMAP, timesAddr, size)
+		}
+		return err
+	}
+	_, _ = t.Syscall(unix.SYS_MADVISE, timesAddr, size, unix.MADV_DONTDUMP)
+	p.times = true
+	return nil
 }
 
 // writeDriver has the agent call the driver.

@@ -3,6 +3,7 @@ package agent
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"os"
@@ -17,12 +18,14 @@ import (
 	"nvtrace/internal/need"
 	"nvtrace/internal/stepkill"
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/proc"
 )
 
 // meddler is a supervisor that does all that it can do to the tasks of a program, a few
 // times.
 type meddler struct {
 	a      *Agent
+	probe  uint64 // programs at that function and its return
 	addr   uint64 // of a function of the program's; 0: it is not known
 	ready  bool   // what is done once is done
 	left   int
@@ -77,6 +80,9 @@ func (m *meddler) meddle(t *ptrace.Task) {
 		check("agent:", err)
 		if m.addr != 0 && err == nil {
 			check("hook:", p.Hook(t, m.addr, 0, &Hook{Name: "call"}))
+			check("programs:", p.Runs(t))
+			m.leave(t, check)
+			check("probe:", p.Hook(t, m.addr, 0, &Hook{Name: "call", Probe: m.probe, Returns: true}))
 			_, err = t.SetBreakpoint(m.addr, func(t *ptrace.Task, _ *ptrace.Breakpoint) {
 				check("return:", t.OnReturn(func(t *ptrace.Task, _ uint64) { m.meddle(t) }))
 				m.meddle(t)
@@ -93,6 +99,24 @@ func (m *meddler) meddle(t *ptrace.Task) {
 			check("getpid:", fmt.Errorf("%d", pid))
 		}
 	}
+}
+
+// leave ends it as if it had been killed when it had mapped the first so many pieces of the memory of
+// programs, of which the environment has the number.
+func (m *meddler) leave(t *ptrace.Task, check func(what string, err error)) {
+	n, err := strconv.Atoi(os.Getenv("TEST_LEAVE"))
+	if err != nil {
+		return
+	}
+	for _, addr := range []uint64{programAddr, dataAddr, retsAddr, filesAddr}[n:] {
+		maps, err := proc.Maps(t.PID)
+		check("maps:", err)
+		if m := proc.At(maps, addr); m != nil {
+			_, err = t.Syscall(unix.SYS_MUNMAP, addr, m.End-m.Start)
+			check("munmap:", err)
+		}
+	}
+	stepkill.Done()
 }
 
 // callArgument has the task call the function that it is about to call itself, where it has
@@ -119,6 +143,27 @@ func (m *meddler) callArgument(t *ptrace.Task, check func(what string, err error
 	})
 }
 
+// dataAddr is where the data of programs is.
+const dataAddr = 0x450000000000
+
+// programs has the agent run a program at a function and at its return, which counts.
+func (m *meddler) programs() error {
+	const size, at = 4096, dataAddr
+	g, err := NewPrograms(at, size, nil)
+	if err != nil {
+		return err
+	}
+	m.a.SetPrograms(g)
+	code := binary.LittleEndian.AppendUint64([]byte{0x48, 0xb8}, at)          // mov $at, %rax
+	code = append(code, 0xf0, 0x48, 0xff, 0x00, 0x31, 0xc0, 0x31, 0xd2, 0xc3) // lock incq (%rax); xor %eax, %eax; xor %edx, %edx; ret
+	r, err := g.Add(&Code{Code: code, Counts: at + 8})
+	if err != nil {
+		return err
+	}
+	m.probe, err = g.Probe([]ProgramRef{r}, []ProgramRef{r})
+	return err
+}
+
 // TestMeddler is, with a scenario in the environment, the supervisor that TestUnharmed
 // kills.
 func TestMeddler(t *testing.T) {
@@ -128,6 +173,10 @@ func TestMeddler(t *testing.T) {
 	}
 	runtime.LockOSThread()
 	m := &meddler{a: New(nil), left: 16}
+	if err := m.programs(); err != nil {
+		fmt.Fprintln(os.Stderr, "meddler:", err)
+		os.Exit(1)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	m.cancel = cancel
 	m.addr, _ = strconv.ParseUint(os.Getenv("TEST_FUNCTION"), 0, 64)
@@ -291,6 +340,50 @@ func TestUnharmed(t *testing.T) {
 				t.Error("these are too few")
 			}
 		})
+	}
+}
+
+// TestUnharmedAgain: a supervisor is killed at each of its steps, and the next one, which takes over
+// what that one has left, at some step of its own, or when it has done everything.
+func TestUnharmedAgain(t *testing.T) {
+	bin := compile(t, "../testdata/unharmed.c", "-ldl")
+	stride := 13
+	if need.Required("stepkill") {
+		stride = 1
+	}
+	const most = 800 // steps, about
+	for step := 1; step < most; step += stride {
+		second := most + 1
+		if step/stride%3 == 0 {
+			second = 1 + step*101%most
+		}
+		u := startUnharmed(t, bin, "attach")
+		for _, n := range []int{step, second} {
+			if _, ok := u.kill(t, n); !ok {
+				t.Fatalf("killed at steps %d and %d", step, second)
+			}
+		}
+		if !u.end(t) {
+			t.Fatalf("killed at steps %d and %d", step, second)
+		}
+	}
+}
+
+// TestPiecesLeft: a supervisor was killed when it had mapped some of the memory of programs; the next one
+// runs programs.
+func TestPiecesLeft(t *testing.T) {
+	bin := compile(t, "../testdata/unharmed.c", "-ldl")
+	for n := range 5 {
+		u := startUnharmed(t, bin, "attach")
+		for _, leave := range []string{strconv.Itoa(n), ""} {
+			t.Setenv("TEST_LEAVE", leave)
+			if _, ok := u.kill(t, 1<<20); !ok {
+				t.Fatalf("%d pieces left", n)
+			}
+		}
+		if !u.end(t) {
+			t.Fatalf("%d pieces left", n)
+		}
 	}
 }
 
