@@ -238,7 +238,7 @@ func (s *tracing) extendHost(a *agent.Agent, list *[]record.Extension) error {
 			return nil, err
 		}
 		if err != nil {
-			s.opts.Logger.Debug("programs do not run in processes", "error", err)
+			s.e.notice("programs on the host run at stops, which are slower, and not in the traced processes: %v", err)
 			return make([]byte, size), nil
 		}
 		return shared.Data()[:size], nil

@@ -33,7 +33,7 @@ type env struct {
 	devices        *devices            // nil: the machine's own; tests set others
 	self           string              // the file to execute for another nvtrace; "" none
 	sink           record.Sink         // gets each event that is decoded, too; for tests, which plant faults
-	debug          *slog.Logger        // of debugVar; nil: nothing is wanted
+	debug          *slog.Logger        // of debugVar; without it, it discards
 	inputs         []input             // files that the verb reads
 	tracing        bool                // what is written holds the memory of running programs
 	help           func(*flag.FlagSet) // gets a verb's flags instead of their being printed; nil: none
@@ -118,6 +118,12 @@ func main2(e *env, words []string) int {
 	}
 	e.debug = debugLogger(e)
 	args, command, cut := splitArgs(words)
+	if why := noDescriptors(); why != "" {
+		if len(command) > 0 && tracesCommand(args) {
+			return e.untraced(why, command)
+		}
+		return e.fail(exitFailed, "%s", why)
+	}
 	if len(args) > 0 && (args[0] == "help" || args[0] == "-h" || args[0] == "-help" || args[0] == "--help") {
 		return helpVerb(e, args[1:])
 	}
@@ -144,6 +150,14 @@ func main2(e *env, words []string) int {
 		return runVerb(e, args, command)
 	}
 	return e.noVerb(args[0], words)
+}
+
+// tracesCommand reports whether the words before a command have it traced.
+func tracesCommand(args []string) bool {
+	if len(args) == 0 || strings.HasPrefix(args[0], "-") || scriptFile(args[0]) {
+		return true
+	}
+	return slices.Contains([]string{"run", "tool", "stat", "top"}, args[0])
 }
 
 // noVerb says what may have been meant by a first word that is no verb. The

@@ -23,7 +23,7 @@ func (c *controlled) end() {
 func (s *tracing) control(t control.Target) {
 	server, err := control.Serve(control.Folder(), t)
 	if err != nil {
-		s.opts.Logger.Debug("probes can't be switched by others", "error", err)
+		s.e.notice("nvtrace attach can't list or switch the programs of this run: %v", err)
 		return
 	}
 	s.controlled = &controlled{server}

@@ -15,10 +15,10 @@ import (
 // of who started them can be compared.
 const debugVar = "NVTRACE_DEBUG"
 
-// debugLogger returns a logger for what debugVar asks for; nil: nothing.
+// debugLogger returns a logger for what debugVar asks for, which discards everything without it.
 func debugLogger(e *env) *slog.Logger {
 	if e.getenv(debugVar) == "" {
-		return nil
+		return slog.New(slog.DiscardHandler)
 	}
 	return slog.New(slog.NewTextHandler(e.stderr, &slog.HandlerOptions{
 		Level: slog.LevelDebug,
@@ -34,7 +34,5 @@ func debugLogger(e *env) *slog.Logger {
 
 // step tells of a step of nvtrace's own.
 func (e *env) step(what string) {
-	if e.debug != nil {
-		e.debug.Debug("step", "what", what)
-	}
+	e.debug.Debug("step", "what", what)
 }

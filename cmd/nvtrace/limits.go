@@ -1,14 +1,46 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"syscall"
 
 	"nvtrace/ptrace/proc"
 
 	"golang.org/x/sys/unix"
 )
+
+// descriptors is how many nvtrace has at least, in each of its processes: it opens some 30, and some more
+// for each process that it traces.
+const descriptors = 64
+
+// noDescriptors returns what to say where the limit of open files leaves nvtrace too few; "" where it does
+// not. Where it may, it raises the limit of this process; the program gets the one that there was.
+func noDescriptors() string {
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil || limit.Cur >= descriptors {
+		return "" // Go's runtime has raised it to the hard limit
+	}
+	if unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: descriptors, Max: max(limit.Max, descriptors)}) == nil {
+		return ""
+	}
+	return fmt.Sprintf("only %d files may be open at once (ulimit -n), and nvtrace needs %d: raise the limit", limit.Cur, descriptors)
+}
+
+// untraced executes the program as it is, in place of nvtrace, which says why it can't trace it.
+func (e *env) untraced(why string, command []string) int {
+	e.notice("%s; %s runs untraced", why, command[0])
+	path, err := exec.LookPath(command[0])
+	if err == nil || errors.Is(err, exec.ErrDot) {
+		err = syscall.Exec(path, command, os.Environ())
+	}
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+		return e.fail(exitNotFound, "%v", err)
+	}
+	return e.fail(exitNoExec, "%v", err)
+}
 
 // threads is how many nvtrace takes, in both of its processes. Go's runtime ends a
 // process that gets no thread when it wants one, and with the tracer its program ends.

@@ -65,6 +65,40 @@ func TestFewThreads(t *testing.T) {
 	checkRefused(t, cmd, "ulimit -u 16")
 }
 
+// TestFewDescriptors: where nvtrace may not open what it needs, the program runs as it is, and a line says
+// why. Verbs that run none say so and fail.
+func TestFewDescriptors(t *testing.T) {
+	need.Tool(t, "bash", "")
+	bin := filepath.Join(t.TempDir(), "nvtrace")
+	buildNvtrace(t, bin)
+	for _, x := range []struct {
+		limit, words, want string
+		status             int
+	}{
+		{"4", "-- /bin/sh -c 'echo started; ulimit -n; exit 3'", "started\n4\n", 3},
+		{"16", "-e 'uprobe:libc:malloc { @ = count(); }' -- /bin/sh -c 'ulimit -n; kill -9 $$'", "16\n", -1},
+		{"16", "stat -- echo started", "started\n", 0},
+		{"16", "-- no-such-program", "", exitNotFound},
+		{"16", "report no-such-file", "", exitFailed},
+	} {
+		without := ""
+		if os.Geteuid() == 0 { // it may raise its limit again
+			without = "setpriv --bounding-set=-sys_resource --inh-caps=-sys_resource "
+		}
+		cmd := exec.Command("bash", "-c", "ulimit -n "+x.limit+"; exec "+without+bin+" "+x.words)
+		var out, said strings.Builder
+		cmd.Stdout, cmd.Stderr = &out, &said
+		err := cmd.Run()
+		if cmd.ProcessState == nil {
+			t.Fatal(err)
+		}
+		if cmd.ProcessState.ExitCode() != x.status || out.String() != x.want || !strings.Contains(said.String(), "only "+x.limit+" files") {
+			t.Errorf("ulimit -n %s; nvtrace %s: status %d, want %d; %q, want %q; it says %q",
+				x.limit, x.words, cmd.ProcessState.ExitCode(), x.status, out.String(), x.want, said.String())
+		}
+	}
+}
+
 // TestLittleAddressSpace: Go's runtime needs some; before it begins, nvtrace says so.
 func TestLittleAddressSpace(t *testing.T) {
 	if runtime.GOARCH != "amd64" {

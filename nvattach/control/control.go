@@ -96,8 +96,14 @@ func own(dir string) error {
 
 // A Server answers requests about one run.
 type Server struct {
-	l      *net.UnixListener
+	l      listener
 	target Target
+}
+
+// listener is a [net.UnixListener].
+type listener interface {
+	AcceptUnix() (*net.UnixConn, error)
+	Close() error
 }
 
 // Serve begins to answer requests in the folder dir, under this process's number.
@@ -125,12 +131,20 @@ func Serve(dir string, target Target) (*Server, error) {
 func (s *Server) Close() error { return s.l.Close() }
 
 func (s *Server) serve() {
+	const longest = time.Second
+	pause := time.Millisecond
 	for {
 		c, err := s.l.AcceptUnix()
-		if err != nil {
-			return // it was closed
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil: // a lack of descriptors or memory, as a rule, that passes
+			time.Sleep(pause)
+			pause = min(2*pause, longest)
+		default:
+			pause = time.Millisecond
+			s.answer(c) // one at a time: they take microseconds, or their deadline
 		}
-		s.answer(c) // one at a time: they take microseconds, or their deadline
 	}
 }
 

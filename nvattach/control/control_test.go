@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 type target struct{ done []string }
@@ -73,6 +75,36 @@ func TestControl(t *testing.T) {
 	if runs, err := Runs(dir); err != nil || len(runs) > 0 {
 		t.Errorf("runs %v, %v", runs, err)
 	}
+}
+
+// lacking is a listener that at first has no descriptor for a connection.
+type lacking struct {
+	*net.UnixListener
+	times int
+}
+
+func (l *lacking) AcceptUnix() (*net.UnixConn, error) {
+	if l.times--; l.times >= 0 {
+		return nil, &net.OpError{Op: "accept", Net: "unix", Err: os.NewSyscallError("accept4", unix.EMFILE)}
+	}
+	return l.UnixListener.AcceptUnix()
+}
+
+// TestLacking: a run whose descriptors were all in use answers when there are some again.
+func TestLacking(t *testing.T) {
+	dir := t.TempDir()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, "1"), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{&lacking{l, 3}, &target{}}
+	ended := make(chan struct{})
+	go func() { s.serve(); close(ended) }()
+	if list, err := List(dir, 1); err != nil || len(list) != 1 {
+		t.Errorf("%v, %v", list, err)
+	}
+	_ = s.Close()
+	<-ended
 }
 
 // TestFolder: a folder that others can use is none.
