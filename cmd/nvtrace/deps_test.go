@@ -20,7 +20,8 @@ nvtrace/ptrace               < nvtrace/ptrace/proc
 nvtrace/ptrace/dso           < nvtrace/ptrace nvtrace/ptrace/proc
 nvtrace/ptrace/remote        < nvtrace/ptrace
 nvtrace/ptrace/unwind        < nvtrace/ptrace nvtrace/ptrace/dso nvtrace/ptrace/proc
-nvtrace/ptrace/agent         < nvtrace/ptrace nvtrace/ptrace/dso nvtrace/ptrace/proc
+nvtrace/ptrace/jump          < nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/unwind
+nvtrace/ptrace/agent         < nvtrace/ptrace nvtrace/ptrace/dso nvtrace/ptrace/jump nvtrace/ptrace/proc
 nvtrace/ptrace/python        < nvtrace/ptrace/dso nvtrace/ptrace/proc
 nvtrace/rm                   <
 nvtrace/ioctl                < nvtrace/ioctl/nearest nvtrace/rm nvtrace/traces nvtrace/traces/escape
@@ -48,7 +49,7 @@ nvtrace/nvattach/script      < nvtrace/fatbin nvtrace/ioctl/nearest nvtrace/nvat
 nvtrace/nvattach/session     < nvtrace/fatbin nvtrace/nvattach nvtrace/nvattach/script nvtrace/traces/escape
 nvtrace/nvattach/gpu         < nvtrace/fatbin nvtrace/fatbin/sass nvtrace/nvattach nvtrace/nvattach/capture nvtrace/nvattach/jit nvtrace/nvattach/preload nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/remote nvtrace/ptx nvtrace/ptx/emu
 nvtrace/nvattach/control     < nvtrace/nvattach/owned
-nvtrace/nvattach/host        < nvtrace/ioctl/nearest nvtrace/nvattach nvtrace/nvattach/api nvtrace/nvattach/control nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/unwind nvtrace/ptx/bpf
+nvtrace/nvattach/host        < nvtrace/ioctl/nearest nvtrace/nvattach nvtrace/nvattach/api nvtrace/nvattach/control nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/jump nvtrace/ptrace/proc nvtrace/ptrace/unwind nvtrace/ptx/bpf
 nvtrace/nvattach/cudart      < nvtrace/ptrace/dso
 nvtrace/nvattach/calls       < nvtrace/nvattach/api nvtrace/nvattach/cudart nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc
 nvtrace/nvattach/jit         < nvtrace/nvattach/owned

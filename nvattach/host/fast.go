@@ -204,7 +204,7 @@ func (f *fast) hook(x *target, a *attachments) (*agent.Hook, error) {
 	if x.hook != nil || x.slow != nil {
 		return x.hook, x.slow
 	}
-	if x.sizes != nil {
+	if x.chooses != nil {
 		return nil, errors.New("it chooses another function")
 	}
 	x.slow = func() error {
@@ -339,7 +339,7 @@ func findUnwinder(r io.ReaderAt) *target {
 			continue
 		}
 		if off, ok := e.Offset(s.Addr); ok {
-			return &target{offset: off, name: s.Name, size: s.Size, begins: true}
+			return &target{offset: off, name: s.Name, begins: true}
 		}
 	}
 	return nil
@@ -379,7 +379,7 @@ func (f *fast) run(task *ptrace.Task, list []place, a *attachments) (rest []plac
 			rest, why = append(rest, at), append(why, err)
 			continue
 		}
-		hooks, places = append(hooks, agent.Target{Addr: at.addr, Size: at.x.size, Hook: h}), append(places, at)
+		hooks, places = append(hooks, agent.Target{Addr: at.addr, Hook: h}), append(places, at)
 	}
 	if len(hooks) == 0 {
 		return rest, why

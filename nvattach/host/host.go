@@ -12,8 +12,8 @@ package host
 
 import (
 	"debug/elf"
+	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"log/slog"
 	"maps"
@@ -30,6 +30,7 @@ import (
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
 	"nvtrace/ptrace/dso"
+	"nvtrace/ptrace/jump"
 	"nvtrace/ptrace/proc"
 	"nvtrace/ptrace/unwind"
 )
@@ -62,6 +63,7 @@ type Tracer struct {
 	class   uint16
 	watcher dso.Watcher
 	files   map[proc.FileKey][]*target
+	codes   *jump.Files
 	procs   map[*ptrace.Process]*process
 	enters  map[uint64][]*nvattach.PlannedHost // by number of the system call
 	exits   map[uint64][]*nvattach.PlannedHost
@@ -85,13 +87,12 @@ type target struct {
 	name    string
 	entries []*nvattach.PlannedHost
 	returns []*nvattach.PlannedHost
-	size    uint64 // of the function; 0: it is not known
-	begins  bool   // it is where a function begins
+	begins  bool // it is where a function begins
 
-	// sizes is not nil if the function returns the address of the one that programs run at, as
-	// the loader does for functions of which there are several (GNU_IFUNC). It has the
-	// sizes of the file's functions by where they begin.
-	sizes map[uint64]uint64
+	// chooses is not nil if the function returns the address of the one that programs run at, as
+	// the loader does for functions of which there are several (GNU_IFUNC). It is the code of the
+	// file.
+	chooses *jump.Code
 
 	usdt  *usdt  // nil: it is none
 	vaddr uint64 // its address, as the file has it
@@ -124,6 +125,10 @@ func New(o *Options, class uint16) (*Tracer, error) {
 	}
 	if t.opts.Asked == nil {
 		t.opts.Asked = func(uint64) (all, code bool) { return false, false }
+	}
+	t.codes = new(jump.Files)
+	if o.Agent != nil {
+		t.codes = o.Agent.Files()
 	}
 	t.slow, t.attached = make(map[string]error), newAttachments(o.Plan)
 	t.named = slices.ContainsFunc(o.Plan.Host, (*nvattach.PlannedHost).ListsCallers)
@@ -422,11 +427,14 @@ func (t *Tracer) mapped(task *ptrace.Task, e *dso.Event) {
 // place has programs run at places of a process's memory: in the process where that can be.
 func (t *Tracer) place(task *ptrace.Task, p *process, places []place) {
 	if t.fast != nil && len(places) > 0 {
+		// Threads stop at those first, so that no jump is put over them.
+		inside, begin := split(places)
+		t.stop(task, p, inside)
 		var why []error
-		places, why = t.fast.run(task, places, t.attached)
+		places, why = t.fast.run(task, begin, t.attached)
 		for i, at := range places {
 			switch {
-			case at.x.sizes != nil: // it is the one that it chooses
+			case at.x.chooses != nil: // it is the one that it chooses
 			case len(at.x.entries)+len(at.x.returns) > 0:
 				t.slow[at.x.name] = why[i]
 			default:
@@ -434,7 +442,28 @@ func (t *Tracer) place(task *ptrace.Task, p *process, places []place) {
 			}
 		}
 	}
+	t.stop(task, p, places)
+	t.arm(task, p)
+}
+
+// split sets places within functions apart.
+func split(list []place) (inside, begin []place) {
+	for _, at := range list {
+		if at.x.begins || at.x.chooses != nil || len(at.x.entries)+len(at.x.returns) == 0 {
+			begin = append(begin, at)
+		} else {
+			inside = append(inside, at)
+		}
+	}
+	return inside, begin
+}
+
+// stop has threads stop at places.
+func (t *Tracer) stop(task *ptrace.Task, p *process, places []place) {
 	for _, at := range places {
+		if t.fast != nil && !at.x.begins && at.x.chooses == nil {
+			t.slow[at.x.name] = errInside
+		}
 		if len(at.x.entries)+len(at.x.returns) > 0 {
 			t.plant(task, p, at.addr, at.x)
 		}
@@ -442,7 +471,6 @@ func (t *Tracer) place(task *ptrace.Task, p *process, places []place) {
 			p.semaphores = append(p.semaphores, at.addr+u.semaphore-at.x.vaddr)
 		}
 	}
-	t.arm(task, p)
 }
 
 // Slow tells of functions at which threads stop, in a run in which programs run in the
@@ -473,7 +501,7 @@ func (t *Tracer) plant(task *ptrace.Task, p *process, addr uint64, x *target) {
 		return
 	}
 	p.at[addr] = x
-	if x.sizes == nil {
+	if x.chooses == nil {
 		t.attached.at(x)
 	}
 	if again { // there was one, which is back with its page now
@@ -490,7 +518,7 @@ func (t *Tracer) hit(task *ptrace.Task, b *ptrace.Breakpoint) {
 		return
 	}
 	x := p.at[b.Addr]
-	if x.sizes != nil {
+	if x.chooses != nil {
 		err := task.OnReturn(func(task *ptrace.Task, chosen uint64) { t.chosen(task, x, chosen) })
 		if err != nil {
 			t.report(fmt.Sprintf("what %s chooses can't be seen: %v", x.name, err))
@@ -546,9 +574,9 @@ func (t *Tracer) chosen(task *ptrace.Task, x *target, addr uint64) {
 	if err != nil || m == nil || !m.Exec {
 		return
 	}
-	size, begins := x.sizes[addr-m.Start+m.Offset]
 	c := &target{offset: addr - m.Start + m.Offset, name: x.name, entries: x.entries, returns: x.returns, slow: x.slow}
-	c.is(size, begins)
+	at, ok := x.chooses.Addr(c.offset)
+	c.begins = ok && x.chooses.Begins(at)
 	if p := t.procs[task.Proc]; p != nil && p.at[addr] == nil {
 		t.place(task, p, []place{{addr, c}})
 	}
@@ -577,7 +605,11 @@ func (t *Tracer) targets(m *dso.Code) []*target {
 	defer f.Close()
 	list, ok := t.files[key]
 	if !ok {
-		if list, err = t.read(f, m.Path); err != nil {
+		code, err := t.codes.Of(f, key)
+		if err == nil {
+			list, err = t.read(code, m.Path)
+		}
+		if err != nil {
 			t.report(fmt.Sprintf("%s has no probes: %v", m.Path, err))
 		}
 		t.files[key] = list
@@ -586,63 +618,29 @@ func (t *Tracer) targets(m *dso.Code) []*target {
 }
 
 // read finds what programs want in a file.
-func (t *Tracer) read(r io.ReaderAt, path string) (list []*target, err error) {
-	e, err := dso.Read(r)
-	if err != nil {
-		return nil, err
-	}
-	if e.Machine != elfMachine {
-		return nil, fmt.Errorf("it is for %v", e.Machine)
-	}
+func (t *Tracer) read(c *jump.Code, path string) (list []*target, err error) {
+	e := c.File()
 	symbols, _ := e.Symbols() // it may have been stripped of them
 	dynamic, _ := e.DynamicSymbols()
 	symbols = append(symbols, dynamic...)
 	places := map[uint64]*target{}
-	begins := beginnings(e, symbols)
 	for _, q := range t.opts.Plan.Host {
 		if !t.isIn(q, path) {
 			continue
 		}
 		t.inFile[q] = true
-		if q.Point.Kind == nvattach.HostUSDT {
+		var r refused
+		switch {
+		case q.Point.Kind == nvattach.HostUSDT:
 			if err := t.addUSDT(e, places, q, path); err != nil {
 				return nil, err
 			}
-			continue
+		case q.Point.Func == "":
+			t.addAddress(c, places, q, path, &r)
+		default:
+			t.addFunctions(c, places, q, path, symbols, &r)
 		}
-		if q.Point.Func == "" {
-			size, begin := begins[q.Point.Offset]
-			t.add(places, q, q.Point.Offset, fmt.Sprintf("%s+%#x", path, q.Point.Offset)).is(size, begin)
-			continue
-		}
-		n := 0
-		for i := range symbols {
-			s := &symbols[i]
-			if !s.Defined || s.Addr == 0 || part(s.Name) || !q.Point.Matches(s.Name) {
-				continue
-			}
-			chooses := s.Indirect()
-			if !s.Function() && s.Type != elf.STT_NOTYPE && !chooses || chooses && q.Point.Offset > 0 {
-				continue
-			}
-			off, ok := e.Offset(s.Addr + q.Point.Offset)
-			if !ok {
-				continue
-			}
-			if n++; n > mostTargets {
-				t.report(fmt.Sprintf("program %s: more than %d functions of %s; the rest have no probes", q.Name, mostTargets, path))
-				break
-			}
-			x := t.add(places, q, off, s.Name+" in "+path)
-			if chooses {
-				x.sizes = begins
-				continue
-			}
-			x.is(s.Size, q.Point.Offset == 0)
-		}
-		if n == 0 && !q.Point.API() && t.near[q] == nil { // who names a function of CUDA's means one of several libraries
-			t.near[q] = near(q.Point.Func, symbols)
-		}
+		r.tell(t, q, path)
 	}
 	for _, x := range places {
 		if e.Section(".gopclntab") != nil {
@@ -654,11 +652,108 @@ func (t *Tracer) read(r io.ReaderAt, path string) (list []*target, err error) {
 	return list, nil
 }
 
-// part reports whether a symbol is of a part of a function that the compiler has put
-// elsewhere, with jumps to it: nothing returns from there.
-func part(symbol string) bool {
-	i := strings.LastIndex(symbol, ".cold")
-	return i > 0 && (i+len(".cold") == len(symbol) || symbol[i+len(".cold")] == '.')
+// addFunctions adds the places in functions that a program names.
+func (t *Tracer) addFunctions(c *jump.Code, places map[uint64]*target, q *nvattach.PlannedHost, path string, symbols []dso.Symbol, r *refused) {
+	n := 0
+	for i := range symbols {
+		s := &symbols[i]
+		if !s.Defined || s.Addr == 0 || jump.Part(s.Name) || !q.Point.Matches(s.Name) {
+			continue
+		}
+		chooses := s.Indirect()
+		if !s.Function() && s.Type != elf.STT_NOTYPE && !chooses || chooses && q.Point.Offset > 0 {
+			continue
+		}
+		addr := s.Addr + q.Point.Offset
+		if _, ok := c.File().Offset(addr); !ok {
+			continue
+		}
+		if n++; n > mostTargets {
+			t.report(fmt.Sprintf("program %s: more than %d functions of %s; the rest have no probes", q.Name, mostTargets, path))
+			break
+		}
+		name := s.Name
+		if q.Point.Offset > 0 {
+			name = fmt.Sprintf("%s+%#x", name, q.Point.Offset)
+		}
+		if x := t.addPlace(c, places, q, addr, name, s.Name+" in "+path, r); x != nil && chooses {
+			x.chooses = c
+		}
+	}
+	if n == 0 && !q.Point.API() && t.near[q] == nil { // who names a function of CUDA's means one of several libraries
+		t.near[q] = near(q.Point.Func, symbols)
+	}
+}
+
+// addAddress adds the place that a program names by a number: an offset in the file, as the kernel takes it, or
+// an address, as nm and debuggers show it.
+func (t *Tracer) addAddress(c *jump.Code, places map[uint64]*target, q *nvattach.PlannedHost, path string, r *refused) {
+	name := fmt.Sprintf("%#x", q.Point.Offset)
+	addr, ok := c.Addr(q.Point.Offset)
+	if !ok {
+		addr = q.Point.Offset
+	}
+	if _, ok := c.File().Offset(addr); !ok {
+		t.found[q] = true
+		r.add(name, errors.New("is neither the offset of code in the file nor the address of code"))
+		return
+	}
+	t.addPlace(c, places, q, addr, name, path+"+"+name, r)
+}
+
+// addPlace adds a place that a program wants, nil if it can't be there.
+func (t *Tracer) addPlace(c *jump.Code, places map[uint64]*target, q *nvattach.PlannedHost, addr uint64, name, told string, r *refused) *target {
+	t.found[q] = true
+	if err := c.Instruction(addr); err != nil {
+		r.add(name, err)
+		return nil
+	}
+	if q.Point.Returns() {
+		if err := c.Returns(addr); err != nil {
+			r.add(name, err)
+			return nil
+		}
+	}
+	off, _ := c.File().Offset(addr)
+	x := t.add(places, q, off, told)
+	x.begins = x.begins || c.Begins(addr)
+	return x
+}
+
+// refused are the places that a program does not get, by why.
+type refused struct {
+	why   []error
+	names map[error]string // the first
+	more  map[error]int
+}
+
+func (r *refused) add(name string, err error) {
+	for _, e := range r.why {
+		if e == err {
+			r.more[e]++
+			return
+		}
+	}
+	if r.names == nil {
+		r.names, r.more = make(map[error]string), make(map[error]int)
+	}
+	r.why = append(r.why, err)
+	r.names[err] = name
+}
+
+// tell says so, in one line for each reason.
+func (r *refused) tell(t *Tracer, q *nvattach.PlannedHost, path string) {
+	for _, err := range r.why {
+		at := fmt.Sprintf("program %s, section %s", q.Name, q.Section)
+		if t.opts.Place != nil {
+			at = t.opts.Place(q)
+		}
+		text := fmt.Sprintf("%s: no probe at %s in %s: %v", at, r.names[err], path, err)
+		if n := r.more[err]; n > 0 {
+			text += fmt.Sprintf("; nor at %d more", n)
+		}
+		t.report(text)
+	}
 }
 
 // add notes that a program runs at a place of a file, once.
@@ -679,39 +774,6 @@ func (t *Tracer) add(places map[uint64]*target, q *nvattach.PlannedHost, off uin
 	return x
 }
 
-// is notes how long the function is that the target begins, if it does.
-func (x *target) is(size uint64, begins bool) {
-	x.begins = x.begins || begins
-	x.size = max(x.size, size)
-}
-
-// beginnings returns the sizes of functions, 0 where that is not known, by where in the file
-// they begin: those that have symbols, and those in the table for unwinding stacks.
-func beginnings(e *dso.File, symbols []dso.Symbol) map[uint64]uint64 {
-	list := make(map[uint64]uint64)
-	starts, _ := e.Starts() // there may be no table
-	for i, at := range starts {
-		if off, ok := e.Offset(at); ok {
-			list[off] = 0
-			if i+1 < len(starts) {
-				list[off] = starts[i+1] - at
-			}
-		}
-	}
-	for i := range symbols {
-		s := &symbols[i]
-		off, ok := e.Offset(s.Addr)
-		switch {
-		case !ok || !s.Function():
-		case part(s.Name):
-			delete(list, off)
-		case s.Size > 0:
-			list[off] = s.Size
-		}
-	}
-	return list
-}
-
 // mostNear bounds the names that are told of functions like one that is not there.
 const mostNear = 3
 
@@ -719,7 +781,7 @@ const mostNear = 3
 func functions(symbols []dso.Symbol) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i := range symbols {
-			if s := &symbols[i]; s.Defined && s.Addr != 0 && (s.Function() || s.Indirect()) && !part(s.Name) && !yield(s.Name) {
+			if s := &symbols[i]; s.Defined && s.Addr != 0 && (s.Function() || s.Indirect()) && !jump.Part(s.Name) && !yield(s.Name) {
 				return
 			}
 		}

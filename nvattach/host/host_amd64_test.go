@@ -16,6 +16,7 @@ import (
 	"nvtrace/nvattach"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
+	"nvtrace/ptrace/jump"
 )
 
 func compile(t testing.TB, args ...string) {
@@ -415,7 +416,11 @@ func TestStripped(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	list, err := find.tracer.read(f, whole)
+	code, err := jump.Read(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := find.tracer.read(code, whole)
 	if err != nil || len(list) != 1 {
 		t.Fatalf("%d places, %v", len(list), err)
 	}
@@ -466,13 +471,17 @@ func TestDamagedFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, b := range [][]byte{nil, []byte("text"), good[:100], good[:len(good)/2]} {
-		if list, err := r.tracer.read(bytes.NewReader(b), "/x/victim"); err == nil && len(list) > 0 {
-			t.Errorf("%d places in %d bytes", len(list), len(b))
+		if code, err := jump.Read(bytes.NewReader(b)); err == nil {
+			if list, err := r.tracer.read(code, "/x/victim"); err == nil && len(list) > 0 {
+				t.Errorf("%d places in %d bytes", len(list), len(b))
+			}
 		}
 	}
 	for i := range 400 {
 		b := bytes.Clone(good)
 		b[i*7%min(len(b), 2000)] ^= byte(1 + i)
-		_, _ = r.tracer.read(bytes.NewReader(b), "/x/victim") // no panic, no hang
+		if code, err := jump.Read(bytes.NewReader(b)); err == nil {
+			_, _ = r.tracer.read(code, "/x/victim") // no panic, no hang
+		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/jump"
 	"nvtrace/ptrace/proc"
 )
 
@@ -39,6 +40,7 @@ type Agent struct {
 	called   []*CallProbe // of SetCallProbes, by number
 	asked    func(nr uint64) (all, code bool)
 	code     map[proc.FileKey]*codeFile // of files whose calls were looked at, see fileAt
+	files    jump.Files                 // see Files
 
 	ready []ready // in order of time, from next on
 	next  int

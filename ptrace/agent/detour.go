@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"golang.org/x/arch/x86/x86asm"
-
 	"nvtrace/ptrace"
 )
 
@@ -21,7 +19,7 @@ func (a *Agent) Detour(t *ptrace.Task, addr uint64) (ptrace.Detour, error) {
 	if err != nil {
 		return ptrace.Detour{}, err
 	}
-	at, code := function(t, addr, unknownSize)
+	at, code := function(t, addr)
 	for i, s := range p.hooks {
 		if s.stop && s.at == at && s.there(code) {
 			return s.detour(i), nil
@@ -44,16 +42,12 @@ func (a *Agent) Detour(t *ptrace.Task, addr uint64) (ptrace.Detour, error) {
 	}
 	defer resume()
 	s := &hookSite{addr: addr, at: at, stop: true, hook: new(Hook)}
-	code = body(code)
-	if err := p.install(t, s, code, at-addr+uint64(len(code)), threads); err != nil {
+	if err := p.install(t, s, code, threads, &rooms{p: p}); err != nil {
 		return fail(err)
 	}
 	a.stats.Detours++
 	return s.detour(len(p.hooks) - 1), nil
 }
-
-// unknownSize is how much code is looked at of a function whose size is not known.
-const unknownSize = 4 << 10
 
 // stood is a thread that stands still, and where.
 type stood struct {
@@ -108,26 +102,6 @@ func (s *stood) goOn() error {
 		return nil
 	}
 	return err
-}
-
-// body cuts code off at its first function's end, if that can be told: what
-// follows is none of a function's code behind a return or a jump, but padding.
-func body(code []byte) []byte {
-	for i := 0; i < len(code); {
-		in, err := decodeInsn(code[i:])
-		if err != nil || in.Len == 0 {
-			break
-		}
-		i += in.Len
-		if in.Op != x86asm.RET && in.Op != x86asm.JMP && in.Op != x86asm.UD2 || i+2 > len(code) || i < jumpLen {
-			continue
-		}
-		switch next := code[i]; {
-		case next == 0xcc, next == 0x90, next == 0x66 && (code[i+1] == 0x2e || code[i+1] == 0x90 || code[i+1] == 0x0f), next == 0x0f && code[i+1] == 0x1f:
-			return code[:i]
-		}
-	}
-	return code
 }
 
 // detour describes a site: the flag by which it stops, and where one goes on behind it.

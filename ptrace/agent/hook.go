@@ -74,9 +74,10 @@ func (p *Process) HookAll(t *ptrace.Task, list []Target) error {
 		return err
 	}
 	defer resume()
+	room := rooms{p: p}
 	for i := range list {
 		x := &list[i]
-		if x.Err = p.hook(t, x, threads); x.Err == nil {
+		if x.Err = p.hook(t, x, threads, &room); x.Err == nil {
 			p.a.stats.Hooks++
 			if x.Hook.Probe != 0 {
 				p.a.stats.Probes++
@@ -86,16 +87,11 @@ func (p *Process) HookAll(t *ptrace.Task, list []Target) error {
 	return nil
 }
 
-// maxPrologue is how much code is looked at, at least.
+// maxPrologue is how much code is looked at to move its beginning.
 const maxPrologue = 64
 
-// maxFunction is how much of a function is searched for branches into its
-// beginning; further away there are only jumps of 32 bits, which compilers do not
-// aim there.
-const maxFunction = 64 << 10
-
 // hook is Hook of one function. threads are those of the process, all of them stopped.
-func (p *Process) hook(t *ptrace.Task, x *Target, threads []stood) error {
+func (p *Process) hook(t *ptrace.Task, x *Target, threads []stood, room *rooms) error {
 	if x.Hook == nil {
 		return errors.New("no hook")
 	}
@@ -105,11 +101,10 @@ func (p *Process) hook(t *ptrace.Task, x *Target, threads []stood) error {
 	fail := func(err error) error {
 		return fmt.Errorf("%w: %s at %#x: %w", ErrUnpatchable, x.Hook.Name, x.Addr, err)
 	}
-	at, code := function(t, x.Addr, x.Size)
+	at, code := function(t, x.Addr)
 	if len(code) < 16 {
 		return fail(errors.New("its code can't be read"))
 	}
-	size := x.Size
 	var behind *hookSite // the last of those that are there
 	for _, i := range p.hooksAt(at) {
 		s := p.hooks[i]
@@ -134,7 +129,7 @@ func (p *Process) hook(t *ptrace.Task, x *Target, threads []stood) error {
 	if behind != nil {
 		err = p.append(t, s, behind)
 	} else {
-		err = p.install(t, s, code, size, threads)
+		err = p.install(t, s, code, threads, room)
 	}
 	if err != nil {
 		return fail(err)
@@ -144,8 +139,8 @@ func (p *Process) hook(t *ptrace.Task, x *Target, threads []stood) error {
 
 // function reads the code of a function, and returns it from where it can be
 // replaced: an endbr64 stays where indirect calls want it.
-func function(t *ptrace.Task, addr, size uint64) (at uint64, code []byte) {
-	code = make([]byte, min(max(size, maxPrologue), maxFunction))
+func function(t *ptrace.Task, addr uint64) (at uint64, code []byte) {
+	code = make([]byte, maxPrologue)
 	n, _ := t.ReadText(addr, code)
 	code = code[:n]
 	if rest, ok := bytes.CutPrefix(code, endbr64); ok && len(rest) > 0 {
@@ -284,9 +279,9 @@ func (p *Process) enter(t *ptrace.Task, s *hookSite, room uint64, stub []byte, a
 }
 
 // install moves the beginning of a function and writes the jump. All threads stand still. Everything
-// that the jump leads to is written first, and the jump itself last. A branch to the middle of the jump
-// is refused; threads that are there go on in what was moved.
-func (p *Process) install(t *ptrace.Task, s *hookSite, code []byte, size uint64, threads []stood) error {
+// that the jump leads to is written first, and the jump itself last. Threads that are where the jump will
+// be go on in what was moved.
+func (p *Process) install(t *ptrace.Task, s *hookSite, code []byte, threads []stood, rooms *rooms) error {
 	room, ar, err := p.near(t, s.at, 128)
 	if err != nil {
 		return err
@@ -298,16 +293,12 @@ func (p *Process) install(t *ptrace.Task, s *hookSite, code []byte, size uint64,
 		stub = padded(appendJumpTo(stub, number), 32)
 	}
 	s.orig = room + uint64(len(stub))
-	m, err := moveCode(code[:min(len(code), maxPrologue)], s.at, s.orig, jumpLen)
+	m, err := moveCode(code, s.at, s.orig, jumpLen)
 	if err != nil {
 		return err
 	}
-	if size > 0 && !p.jumps(s.at) { // a jump of ours has been checked
-		body := code[:min(uint64(len(code)), size-min(size, s.at-s.addr))]
-		if m.n > len(body) && !m.ends {
-			return errors.New("the function is too short")
-		}
-		if err := intoBeginning(body, s.at, m.n); err != nil {
+	if !p.jumps(s.at) { // where a jump of ours is, that was proven
+		if err := rooms.replaceable(t, s.at, code, m.n); err != nil {
 			return err
 		}
 	}
@@ -316,10 +307,10 @@ func (p *Process) install(t *ptrace.Task, s *hookSite, code []byte, size uint64,
 		return err
 	}
 	s.size = uint64(m.n)
-	s.jump = jump(s.at, room)
+	s.jump = jumpTo(s.at, room)
 	stub = append(stub, m.code...)
 	if !m.ends {
-		stub = append(stub, jump(room+uint64(len(stub)), s.at+s.size)...)
+		stub = append(stub, jumpTo(room+uint64(len(stub)), s.at+s.size)...)
 	}
 	if err := p.enter(t, s, room, stub, ar); err != nil {
 		return err

@@ -104,7 +104,7 @@ func (p *Process) patchSites(t *ptrace.Task, list []place) {
 	}
 	for _, s := range ready {
 		if err == nil {
-			err = t.PokeText(s.mov, jump(s.mov, s.room))
+			err = t.PokeText(s.mov, jumpTo(s.mov, s.room))
 		}
 		if err != nil {
 			failed(s.place, err)
@@ -148,7 +148,7 @@ func (p *Process) makeStub(t *ptrace.Task, ip, nr uint64) (mov, room uint64, err
 	stub = append(stub, 0xff, 0x15)                   // call *entry(%rip)
 	stub = binary.LittleEndian.AppendUint32(stub, uint32(ar.base+arenaCall-(room+uint64(len(stub))+4)))
 	stub = append(stub, 0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0) // lea 128(%rsp),%rsp
-	stub = append(stub, jump(room+uint64(len(stub)), ip)...)
+	stub = append(stub, jumpTo(room+uint64(len(stub)), ip)...)
 	if err := p.writeCode(t, room, stub); err != nil {
 		return 0, 0, err
 	}

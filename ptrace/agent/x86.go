@@ -7,13 +7,15 @@ import (
 	"fmt"
 
 	"golang.org/x/arch/x86/x86asm"
+
+	"nvtrace/ptrace/jump"
 )
 
 // jumpLen is the length of a jump with a 32-bit distance.
 const jumpLen = 5
 
-// jump encodes a jump from one address to another; they must be within reach.
-func jump(from, to uint64) []byte {
+// jumpTo encodes a jump from one address to another; they must be within reach.
+func jumpTo(from, to uint64) []byte {
 	b := make([]byte, jumpLen)
 	b[0] = 0xe9
 	binary.LittleEndian.PutUint32(b[1:], uint32(to-from-jumpLen))
@@ -55,14 +57,14 @@ func moveCode(code []byte, from, to uint64, least int) (m moved, err error) {
 			return m, errors.New("a call that would return into the jump")
 		}
 		if m.ends {
-			if !padding(code[m.n:], least-m.n) {
+			if !jump.Padding(code[m.n:], least-m.n) {
 				return m, errors.New("the function is too short")
 			}
 			m.n = least
 			break
 		}
 		in, err := decodeInsn(code[m.n:])
-		if err != nil || in.Len == 0 {
+		if n, ok := jump.Len(code[m.n:]); err != nil || in.Len == 0 || !ok || n != in.Len {
 			return m, fmt.Errorf("instruction at +%#x: not known", m.n)
 		}
 		raw := code[m.n : m.n+in.Len]
@@ -77,25 +79,6 @@ func moveCode(code []byte, from, to uint64, least int) (m moved, err error) {
 		m.ends = m.call || in.Op == x86asm.JMP || in.Op == x86asm.RET || in.Op == x86asm.UD2 || in.Op == x86asm.HLT
 	}
 	return m, nil
-}
-
-// padding says whether the first n bytes of code are what compilers put between functions.
-func padding(code []byte, n int) bool {
-	for n > 0 {
-		if len(code) == 0 {
-			return false
-		}
-		size := 1
-		if code[0] != 0xcc {
-			in, err := decodeInsn(code)
-			if err != nil || in.Op != x86asm.NOP {
-				return false
-			}
-			size = in.Len
-		}
-		code, n = code[size:], n-size
-	}
-	return true
 }
 
 // moveInstruction moves one instruction. entry and least say where moved code
@@ -145,7 +128,7 @@ func moveCall(raw []byte, in *x86asm.Inst, from, to uint64) ([]byte, error) {
 		if !fits(d) {
 			return nil, errors.New("its target would be out of reach")
 		}
-		jmp = jump(to+pushLen, target)
+		jmp = jumpTo(to+pushLen, target)
 	} else {
 		if m, ok := in.Args[0].(x86asm.Mem); ok && (m.Base == x86asm.RSP || m.Index == x86asm.RSP || m.Segment != 0) {
 			return nil, errors.New("a call through the stack can't be moved")
@@ -202,74 +185,4 @@ func moveBranch(in *x86asm.Inst, target, to, from uint64) ([]byte, error) {
 		return nil, errors.New("its target would be out of reach")
 	}
 	return binary.LittleEndian.AppendUint32(op, uint32(int32(d))), nil
-}
-
-// intoBeginning looks for branches of a function, whose code is at from, into
-// its first n bytes, the very first excepted. Instructions that are not known (of
-// newer extensions) end the decoding; behind them everything that could be such
-// a branch counts.
-func intoBeginning(code []byte, from uint64, n int) error {
-	if !mayBranchInto(code, n) {
-		return nil
-	}
-	return branchesInto(code, from, n)
-}
-
-// branchesInto is intoBeginning, instruction by instruction.
-func branchesInto(code []byte, from uint64, n int) error {
-	bad := func(target uint64) bool { return target > from && target < from+uint64(n) }
-	i := 0
-	for i < len(code) {
-		in, err := decodeInsn(code[i:])
-		if err != nil || in.Len == 0 {
-			break
-		}
-		if target, ok := branchTarget(&in, from+uint64(i)); ok && bad(target) {
-			return fmt.Errorf("a branch at +%#x goes to +%#x", i, target-from)
-		}
-		i += in.Len
-	}
-	for ; i < len(code); i++ {
-		c := code[i]
-		if (c&0xf0 == 0x70 || c == 0xeb || c&0xfc == 0xe0) && i+2 <= len(code) {
-			if bad(from + uint64(i) + 2 + uint64(int64(int8(code[i+1])))) {
-				return fmt.Errorf("what may be a branch at +%#x", i)
-			}
-		}
-		if (c == 0xe9 || c == 0xe8 || c&0xf0 == 0x80 && i > 0 && code[i-1] == 0x0f) && i+5 <= len(code) {
-			if bad(from + uint64(i) + 5 + uint64(int64(int32(binary.LittleEndian.Uint32(code[i+1:]))))) {
-				return fmt.Errorf("what may be a branch at +%#x", i)
-			}
-		}
-	}
-	return nil
-}
-
-// mayBranchInto reports whether something in a function's code looks like a branch into its first n
-// bytes, the very first excepted, wherever instructions begin. Of nearly all functions it says no, in far less
-// time than they are decoded in.
-func mayBranchInto(code []byte, n int) bool {
-	into := func(end int, distance int64) bool {
-		target := int64(end) + distance
-		return target > 0 && target < int64(n)
-	}
-	var before, op byte // a branch's distance stands right behind its opcode
-	for i, c := range code {
-		switch {
-		case op&0xf0 == 0x70, op == 0xeb, op&0xfc == 0xe0: // jcc, jmp, loop
-			if into(i+1, int64(int8(c))) {
-				return true
-			}
-		case op == 0xe8, op == 0xe9, op&0xf0 == 0x80 && before == 0x0f, op == 0xf8 && before == 0xc7: // call, jmp, jcc, xbegin
-			if i+4 <= len(code) && into(i+4, int64(int32(binary.LittleEndian.Uint32(code[i:])))) {
-				return true
-			}
-			// With a prefix that makes operands shorter, some processors take two bytes.
-			if i+2 <= len(code) && into(i+2, int64(int16(binary.LittleEndian.Uint16(code[i:])))) {
-				return true
-			}
-		}
-		before, op = op, c
-	}
-	return false
 }

@@ -180,6 +180,9 @@ func (f *File) Offset(addr uint64) (uint64, bool) {
 	return f.at(addr)
 }
 
+// FileOffset returns where in the file what is at an address is; false if nothing of the file is there.
+func (f *File) FileOffset(addr uint64) (uint64, bool) { return f.at(addr) }
+
 // executable reports whether an address is in a segment that may be executed.
 func (f *File) executable(addr uint64) bool {
 	return slices.ContainsFunc(f.Progs, func(p elf.ProgHeader) bool { return IsCode(&p) && addr >= p.Vaddr && addr-p.Vaddr < p.Filesz })

@@ -88,6 +88,7 @@ type cie struct {
 	data     int64
 	ret      uint64
 	encoding byte
+	pads     byte // encoding of where the table of landing pads is; 0xff: there is none
 	sized    bool // descriptions say how long what they have more is
 	signal   bool
 	program  []byte
@@ -269,7 +270,7 @@ func (t *table) common(addr uint64) (*cie, error) {
 	if id != 0 || version != 1 && version != 3 {
 		return nil, fmt.Errorf("version %d: %w", version, errTable)
 	}
-	c := &cie{code: d.uleb(), data: d.sleb()}
+	c := &cie{code: d.uleb(), data: d.sleb(), pads: 0xff}
 	if version == 1 {
 		c.ret = d.uint(1)
 	} else {
@@ -289,7 +290,7 @@ func (t *table) common(addr uint64) (*cie, error) {
 			case 'P':
 				d.pointer(byte(d.uint(1)))
 			case 'L':
-				d.uint(1)
+				c.pads = byte(d.uint(1))
 			case 'S':
 				c.signal = true
 			}

@@ -1,0 +1,88 @@
+package agent
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"nvtrace/ptrace"
+	"nvtrace/ptrace/jump"
+	"nvtrace/ptrace/proc"
+)
+
+// rooms answers, while the threads of a process stand still, whether its code may be replaced by a jump.
+type rooms struct {
+	p    *Process
+	maps []proc.Mapping // nil: not read yet
+	at   proc.Mapping   // the one that was asked for last
+	code *jump.Code
+	bias uint64
+	err  error
+}
+
+// Files returns what is known of the code of files that processes map.
+func (a *Agent) Files() *jump.Files { return &a.files }
+
+// find sets what is known of the file that has the code at an address.
+func (r *rooms) find(addr uint64) error {
+	if r.at.Contains(addr, 1) {
+		return r.err
+	}
+	var err error
+	if r.maps == nil {
+		if r.maps, err = proc.Maps(r.p.PID); err != nil {
+			return err
+		}
+	}
+	m := proc.At(r.maps, addr)
+	if m == nil {
+		return errors.New("nothing is mapped there")
+	}
+	r.at = *m
+	r.err = r.read(m)
+	return r.err
+}
+
+func (r *rooms) read(m *proc.Mapping) error {
+	if m.Inode == 0 {
+		return errNoFile
+	}
+	f, key, err := proc.OpenMapped(r.p.PID, m)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	code, err := r.p.a.files.Of(f, key)
+	if err != nil {
+		return err
+	}
+	bias, ok := code.Bias(m)
+	if !ok {
+		return errNoFile
+	}
+	r.code, r.bias = code, bias
+	return nil
+}
+
+// replaceable proves that a jump may take the place of the first n bytes of code at an address, see
+// [jump.Code.Replaceable], or says why not. code is what the program has there; who has written over what
+// the file has may have other jumps to it.
+func (r *rooms) replaceable(t *ptrace.Task, at uint64, code []byte, n int) error {
+	if err := r.find(at); err != nil {
+		return err
+	}
+	if !bytes.Equal(code[:n], r.code.Text(at-r.bias, n)) {
+		return errors.New("its code is not what the file has")
+	}
+	for _, b := range t.Breakpoints() {
+		if b.Addr > at && b.Addr < at+uint64(n) {
+			return fmt.Errorf("a breakpoint is at +%#x", b.Addr-at)
+		}
+	}
+	for _, s := range r.p.hooks {
+		if !s.gone && s.jump != nil && s.at != at && s.at < at+uint64(n) && at < s.at+uint64(len(s.jump)) {
+			return fmt.Errorf("the jump of a hook is at %#x", s.at)
+		}
+	}
+	return r.code.Replaceable(at-r.bias, n)
+}
