@@ -158,7 +158,7 @@ func (e *Entry) Size() uint64 {
 }
 
 // Data returns the content, decompressed, PTX without its terminating NUL. It
-// aliases the container where it is not compressed. To decompress many entries
+// aliases the container where it is not compressed, and must not be written to then. To decompress many entries
 // use an [Inflater].
 //
 // [ErrOpaque] is in the error's chain for scrambled content, [ErrTooLarge] for
@@ -172,6 +172,7 @@ func (e *Entry) Data(o *Options) ([]byte, error) {
 // Inflater decompresses entries one after another and keeps what it needs for
 // that. It may not be used by two goroutines at once.
 type Inflater struct {
+	buf    []byte // what was decompressed last
 	max    uint64
 	budget *Budget // nil: one for each entry
 	zstd   *zstd.Decoder
@@ -195,26 +196,29 @@ func (x *Inflater) Close() {
 	}
 }
 
-// Data is as [Entry.Data].
+// Data is as [Entry.Data]. The content is valid until the next call, and not to be written to:
+// it lies in the container, which may be a mapped file, or where the next entry's will.
 func (x *Inflater) Data(e *Entry) ([]byte, error) {
-	return x.Append(nil, e)
+	if e.Compression() == Stored && e.Flags()&FlagScrambled == 0 {
+		return slices.Clip(e.trim(e.payload)), nil
+	}
+	data, err := x.Append(x.buf[:0], e)
+	if err != nil {
+		return nil, err
+	}
+	x.buf = data
+	return slices.Clip(data), nil
 }
 
-// Append appends an entry's content to dst; into an empty dst with room it
-// decompresses without allocating. Content that is not compressed is returned
-// in place, and not copied, where dst is nil. Errors are those of [Entry.Data];
-// then dst is returned as it was.
+// Append appends an entry's content to dst; into a dst with room it decompresses without
+// allocating. Errors are those of [Entry.Data]; then dst is returned as it was.
 func (x *Inflater) Append(dst []byte, e *Entry) ([]byte, error) {
 	if e.Flags()&FlagScrambled != 0 {
 		return dst, fmt.Errorf("%s for %s: %w", e.Kind(), e.Arch(), ErrOpaque)
 	}
 	how := e.Compression()
 	if how == Stored {
-		data := e.trim(e.payload)
-		if dst == nil {
-			return data, nil
-		}
-		return append(dst, data...), nil
+		return append(dst, e.trim(e.payload)...), nil
 	}
 	src, size := e.Raw(), e.Size()
 	if n := uint64(u32(e.head[16:])); n > uint64(len(e.payload)) {

@@ -168,7 +168,6 @@ type extraction struct {
 	sel    entryFilter
 	taken  map[string]bool // names written by this run, of all files
 	failed bool
-	buf    []byte
 }
 
 func (x *extraction) file(name string, ff *fatbinFlags) error {
@@ -214,7 +213,7 @@ func (x *extraction) file(name string, ff *fatbinFlags) error {
 // write writes one entry. An entry that can't be decompressed is told of, and
 // the others go on; a file that can't be written ends the run.
 func (x *extraction) write(inflater *fatbin.Inflater, en *fatbin.Entry, name string) error {
-	data, err := inflater.Append(x.buf[:0], en)
+	data, err := inflater.Data(en)
 	switch {
 	case errors.Is(err, fatbin.ErrOpaque):
 		data = en.Raw()
@@ -222,8 +221,6 @@ func (x *extraction) write(inflater *fatbin.Inflater, en *fatbin.Entry, name str
 		x.e.notice("%s: %v%s", name, err, contentHint(err))
 		x.failed = true
 		return nil
-	case en.Compression() != fatbin.Stored:
-		x.buf = data
 	}
 	// Two files may hold entries of the same name.
 	ext := filepath.Ext(name)

@@ -205,10 +205,9 @@ func (w *inspection) run(p *progress) error {
 			errs[i] = w.file.Guard(func() error {
 				x := fatbin.NewInflater(w.opts)
 				defer x.Close()
-				var buf []byte
 				for n := next.Add(1) - 1; n < int64(len(w.entries)); n = next.Add(1) - 1 {
 					r := w.reports[n]
-					buf = r.inspect(x, w.entries[n], buf)
+					r.inspect(x, w.entries[n])
 					if limit := maxKernels(w.file.Size()); w.kernels.Add(int64(len(r.Kernels))) > limit && len(r.Kernels) > 0 {
 						r.Error = fmt.Sprintf("%d kernels, which are not listed: the file has more than %d", len(r.Kernels), limit)
 						r.Kernels = nil
@@ -226,22 +225,15 @@ func (w *inspection) run(p *progress) error {
 	return errors.Join(errs...)
 }
 
-// inspect finds an entry's kernels. It decompresses into buf, and returns that
-// for the next one.
-func (r *entryReport) inspect(x *fatbin.Inflater, en *fatbin.Entry, buf []byte) []byte {
-	var data []byte
-	var err error
-	if en.Compression() == fatbin.Stored {
-		data, err = x.Data(en)
-	} else if data, err = x.Append(buf[:0], en); err == nil {
-		buf = data
-	}
+// inspect finds an entry's kernels.
+func (r *entryReport) inspect(x *fatbin.Inflater, en *fatbin.Entry) {
+	data, err := x.Data(en)
 	switch {
 	case errors.Is(err, fatbin.ErrOpaque):
-		return buf // as it should be
+		return // as it should be
 	case err != nil:
 		r.Error = err.Error() + contentHint(err)
-		return buf
+		return
 	}
 	switch en.Kind() {
 	case fatbin.KindPTX:
@@ -260,7 +252,6 @@ func (r *entryReport) inspect(x *fatbin.Inflater, en *fatbin.Entry, buf []byte) 
 			}
 		}
 	}
-	return buf
 }
 
 func newKernelReport(k *fatbin.Kernel) kernelReport {

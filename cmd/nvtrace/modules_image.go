@@ -27,7 +27,6 @@ func (m *moduleImage) inspect(r *modulesReport) {
 		f := fatbin.NewFile(m.SHA256, data, nil)
 		x := fatbin.NewInflater(&fatbin.Options{Budget: fatbin.NewBudget(fatbin.DefaultBudget(int64(len(data))))})
 		defer x.Close()
-		var buf []byte
 		for c, err := range f.Containers() {
 			if err != nil && m.Missing == "" {
 				m.Missing = err.Error()
@@ -38,7 +37,7 @@ func (m *moduleImage) inspect(r *modulesReport) {
 			m.Takes = append(m.Takes, choices(c, len(m.Entries), gpus)...)
 			for i := range c.Entries {
 				en := newEntryReport(len(m.Entries)+1, &c.Entries[i])
-				buf = en.inspect(x, &c.Entries[i], buf)
+				en.inspect(x, &c.Entries[i])
 				m.Entries = append(m.Entries, en)
 			}
 		}

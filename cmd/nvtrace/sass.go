@@ -126,7 +126,6 @@ func (s *sassRun) file(name string, sel entryFilter, show func(*sassCode) error)
 	return f.Guard(func() error {
 		x := fatbin.NewInflater(o)
 		defer x.Close()
-		var buf []byte
 		var failed []error
 		for c, err := range f.Containers() {
 			if err != nil {
@@ -140,12 +139,11 @@ func (s *sassRun) file(name string, sel entryFilter, show func(*sassCode) error)
 				if en.Kind() != fatbin.KindELF || !sel.match(en) {
 					continue
 				}
-				data, err := x.Append(buf[:0], en)
+				data, err := x.Data(en)
 				if err != nil {
 					failed = append(failed, fmt.Errorf("%s: %w", name, err))
 					continue
 				}
-				buf = data
 				if err := s.cubin(name, data, show); err != nil {
 					failed = append(failed, fmt.Errorf("%s: %w", name, err))
 				}

@@ -44,7 +44,6 @@ func eachCubin(tb testing.TB, name string, f func(c *fatbin.Cubin, image []byte)
 	defer file.Close()
 	x := fatbin.NewInflater(nil)
 	defer x.Close()
-	var image []byte
 	for c, err := range file.Containers() {
 		if err != nil {
 			tb.Error(err)
@@ -56,7 +55,8 @@ func eachCubin(tb testing.TB, name string, f func(c *fatbin.Cubin, image []byte)
 			if c.Entries[i].Kind() != fatbin.KindELF {
 				continue
 			}
-			if image, err = x.Append(image[:0], &c.Entries[i]); err != nil {
+			image, err := x.Data(&c.Entries[i])
+			if err != nil {
 				tb.Errorf("%s: %v", name, err)
 				continue
 			}
