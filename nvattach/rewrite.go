@@ -30,6 +30,8 @@ type RewriteOptions struct {
 	Store Store
 	// NoBody says why CompileBody is nil; "" stands for no reason but that.
 	NoBody string
+	// JIT says what the program's environment makes the driver take of an image.
+	JIT JIT
 	// Registers says how many registers a thread of a kernel takes without
 	// programs, where the image has no machine code that says it; see
 	// WeaveOptions. May be nil.
@@ -42,6 +44,12 @@ type RewriteOptions struct {
 	Twins Twins
 	// MaxEntry bounds the content of an entry; see fatbin.Options.
 	MaxEntry int64
+}
+
+// JIT says what a driver takes of images, where that is not as [Prefers] says. The zero value: it is.
+type JIT struct {
+	Forced    string // the variable that has it pass over machine code and compile PTX; ""
+	Forbidden string // the variable that keeps it from compiling PTX; ""
 }
 
 // A Store keeps what depends on nothing but parts, and on nvtrace.
@@ -164,6 +172,10 @@ func (r *rewriting) unprobed(names []string, reason string) {
 // text rewrites bare PTX.
 func (r *rewriting) text(image []byte) error {
 	src := strings.TrimRight(string(image), "\x00")
+	if v := r.o.JIT.Forbidden; v != "" {
+		r.unprobed(fatbin.ScanPTX([]byte(src)).Entries, v+" is set, by which the driver compiles no PTX")
+		return nil
+	}
 	f, w := r.weave(src, &WeaveOptions{Registers: r.o.Registers, Except: r.o.Except})
 	if w == nil {
 		return nil
@@ -224,7 +236,7 @@ func (r *rewriting) weave(src string, o *WeaveOptions) (*ptx.File, *Woven) {
 }
 
 func (r *rewriting) compile(text string) ([]byte, error) {
-	if r.o.Compile == nil {
+	if r.o.Compile == nil || r.o.JIT.Forced != "" { // the driver would pass over what it yields
 		return nil, nil
 	}
 	b, err := r.o.Compile(text)
@@ -243,6 +255,8 @@ func (r *rewriting) cubin(image []byte) error {
 	names := r.only(kernelNames(c))
 	switch {
 	case !r.p.wantsAny(names):
+	case r.o.JIT.Forced != "":
+		r.unprobed(names, r.passedOver())
 	case r.o.CompileBody == nil:
 		r.unprobed(names, r.noBody())
 	default:
@@ -319,6 +333,9 @@ func (r *rewriting) container(image []byte) error {
 	if len(names) > 0 && !r.p.wantsAny(names) {
 		return nil // its PTX, which is the same module, need not be looked at
 	}
+	if r.o.JIT != (JIT{}) {
+		return r.containerOf(image, n, c, elf, text, names, fo, &wo)
+	}
 	if elf >= 0 && r.o.CompileBody != nil {
 		err := r.entryCode(image, n, c, elf, names, fo)
 		if text < 0 || err == nil && len(names) > 0 && r.complete() {
@@ -343,6 +360,39 @@ func (r *rewriting) container(image []byte) error {
 		return nil
 	}
 	return r.containerText(image, n, c, text, names, fo, &wo)
+}
+
+// passedOver says why kernels of which there is only machine code get no programs.
+func (r *rewriting) passedOver() string {
+	return "only machine code for this GPU is in the image, which the driver passes over as " + r.o.JIT.Forced + " is set"
+}
+
+// containerOf is container where the environment says what the driver takes: PTX alone, or machine
+// code alone.
+func (r *rewriting) containerOf(image []byte, n int, c *fatbin.Container, elf, text int, names []string, fo *fatbin.Options, wo *WeaveOptions) error {
+	switch j := r.o.JIT; {
+	case j.Forced != "" && j.Forbidden != "":
+		r.unprobed(names, j.Forced+" and "+j.Forbidden+" are set, which leave the driver nothing to take")
+		return nil
+	case j.Forced != "" && text < 0:
+		r.unprobed(names, r.passedOver())
+		return nil
+	case j.Forced != "":
+		return r.containerText(image, n, c, text, names, fo, wo)
+	case elf < 0 && text >= 0:
+		if src, err := c.Entries[text].Data(fo); err == nil {
+			r.unprobed(fatbin.ScanPTX(src).Entries, j.Forbidden+" is set, by which the driver compiles no PTX")
+		}
+		return nil
+	case elf < 0:
+		return nil
+	case r.o.CompileBody != nil:
+		return r.entryCode(image, n, c, elf, names, fo)
+	case text < 0:
+		r.unprobed(names, r.noBody())
+		return nil
+	}
+	return r.containerText(image, n, c, text, names, fo, wo)
 }
 
 // complete reports whether machine code got all programs that want it.
@@ -423,6 +473,10 @@ func (r *rewriting) replace(image []byte, n int, c *fatbin.Container, text int, 
 	cubin, err := r.compileWoven(f, w)
 	if err != nil {
 		r.unprobed(entriesOf(w), err.Error())
+		return nil
+	}
+	if v := r.o.JIT.Forbidden; cubin == nil && v != "" {
+		r.unprobed(entriesOf(w), v+" is set, by which the driver compiles no PTX, and nvtrace has no compiler")
 		return nil
 	}
 	old := &c.Entries[text]

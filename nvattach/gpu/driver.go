@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"nvtrace/nvattach"
 	"nvtrace/ptrace/dso"
 	"nvtrace/ptrace/proc"
 )
@@ -18,6 +19,7 @@ type library struct {
 	path string
 	bias uint64 // address in the program minus that in the file
 	syms map[string]uint64
+	jit  nvattach.JIT // of a driver: what it takes of images
 }
 
 var errNoLibrary = errors.New("no file is mapped there")

@@ -480,6 +480,7 @@ func fileName(path string) string {
 func (tr *Tracer) rewriteOptions(lib *library, c *context) *session.RewriteOptions {
 	o := &session.RewriteOptions{
 		Arch: c.arch, Twins: nvattach.TwinsNeeded, Compile: tr.compileFor(lib, c.arch, c.mem.addr), NoBody: tr.o.MachineCode.Without(c.arch),
+		JIT: lib.jit,
 	}
 	if o.NoBody == "" {
 		tr.machineCode(o, lib, c.mem.addr)
@@ -643,6 +644,7 @@ func (v *visit) findDriver() error {
 	if err != nil {
 		return fmt.Errorf("the driver's functions: %w", err)
 	}
+	lib.jit = jitOf(dso.Environ(v.p.pid))
 	list := findEnds(v.p.pid, maps)
 	v.p.tr.log.Debug("driver found", "pid", v.p.pid, "took", time.Since(began))
 	return v.do(func(t *ptrace.Task, done func(error)) {

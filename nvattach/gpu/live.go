@@ -204,6 +204,7 @@ func (tr *Tracer) begin(t *ptrace.Task, th *thread, lib *library) error {
 		return err
 	}
 	at.memory, at.addr = at.memory[agent.SubstitutesSize:], at.addr+agent.SubstitutesSize
+	lib.jit = jitOf(dso.Environ(p.pid))
 	p.live, p.driver = l, lib
 	maps, _ := proc.Maps(p.pid) // without, its end is seen later
 	if err := p.watch(t, findEnds(p.pid, maps)); err != nil {

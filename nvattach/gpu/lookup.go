@@ -56,7 +56,7 @@ var codeLater = (*session.Context).ByKernel
 // when they are looked up; false if not.
 func (tr *Tracer) leave(th *thread, im *capture.Captured, c *context, o *session.RewriteOptions) bool {
 	p := tr.process(th.task)
-	if p == nil || tr.o.Session.Verify() || im.Linked || !slices.Contains(laterLoaders, im.Function) {
+	if p == nil || tr.o.Session.Verify() || im.Linked || o.JIT.Forced != "" || !slices.Contains(laterLoaders, im.Function) {
 		return false
 	}
 	p.known.Lock()
