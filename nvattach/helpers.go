@@ -91,7 +91,7 @@ var (
 	argValue   = bpf.ArgSpec{Kind: bpf.ArgValue}
 	argContext = bpf.ArgSpec{Kind: bpf.ArgContext}
 	argRecord  = bpf.ArgSpec{Kind: bpf.ArgRecord}
-	argOut64   = bpf.ArgSpec{Kind: bpf.ArgWrite, Size: 8}
+	argOut64   = bpf.ArgSpec{Kind: bpf.ArgWrite, Size: 8, Whole: true}
 )
 
 // register64 is a result for the compiler.

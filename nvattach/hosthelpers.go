@@ -48,7 +48,7 @@ func (u *unit) hostHelpers(kind *hostKind, r *HostRunner) map[int32]*bpf.Helper 
 		uid, gid := r.call.Thread.User()
 		return uint64(gid)<<32 | uint64(uid)
 	})
-	h[16] = &bpf.Helper{Name: "get_current_comm", Args: []bpf.ArgSpec{{Kind: bpf.ArgWrite, SizeArg: 1}, argScalar}, Interpret: func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
+	h[16] = &bpf.Helper{Name: "get_current_comm", Args: []bpf.ArgSpec{{Kind: bpf.ArgWrite, SizeArg: 1, Whole: true}, argScalar}, Interpret: func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 		buf := make([]byte, a[1])
 		if len(buf) > 0 {
 			copy(buf[:len(buf)-1], r.call.Thread.Comm())
@@ -149,7 +149,7 @@ const errFault = -14
 
 // readHelpers are those that read the program's memory.
 func (r *HostRunner) readHelpers(h map[int32]*bpf.Helper) {
-	args := []bpf.ArgSpec{{Kind: bpf.ArgWrite, SizeArg: 1}, argScalar, argScalar}
+	args := []bpf.ArgSpec{{Kind: bpf.ArgWrite, SizeArg: 1, Whole: true}, argScalar, argScalar}
 	for id, name := range readHelpers {
 		h[id] = &bpf.Helper{Name: name, Args: args, Interpret: func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 			buf := make([]byte, a[1])
@@ -173,6 +173,7 @@ func (r *HostRunner) readHelpers(h map[int32]*bpf.Helper) {
 		}
 		return 0, nil
 	}}
+	args = []bpf.ArgSpec{{Kind: bpf.ArgWrite, SizeArg: 1}, argScalar, argScalar} // behind the NUL nothing is written
 	for id, name := range readStrHelpers {
 		h[id] = &bpf.Helper{Name: name, Args: args, Interpret: func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 			if a[1] == 0 {

@@ -122,7 +122,8 @@ func (m *Maps) trieUpdate(mem Memory, x *Map, key, value []byte) error {
 
 // queueHelpers are those of maps without keys.
 func (u *unit) queueHelpers(h map[int32]*bpf.Helper, r *HostRunner) {
-	room := bpf.ArgSpec{Kind: bpf.ArgWrite, Size: bpf.ValueBytes}
+	room := bpf.ArgSpec{Kind: bpf.ArgWrite, Size: bpf.ValueBytes, Whole: true}
+	asked := bpf.ArgSpec{Kind: bpf.ArgWrite, Size: bpf.ValueBytes, Reads: true} // a bloom filter is asked for what is there
 	add := func(id int32, name string, args []bpf.ArgSpec, f func(in *bpf.Interpreter, x *Map, a [5]uint64) (uint64, error), types ...MapType) {
 		h[id] = &bpf.Helper{
 			Name: name, Args: args,
@@ -174,7 +175,7 @@ func (u *unit) queueHelpers(h map[int32]*bpf.Helper, r *HostRunner) {
 		}
 	}
 	add(88, "map_pop_elem", []bpf.ArgSpec{argMap, room}, take(false), MapQueue, MapStack)
-	add(89, "map_peek_elem", []bpf.ArgSpec{argMap, room}, take(true), MapQueue, MapStack, MapBloomFilter)
+	add(89, "map_peek_elem", []bpf.ArgSpec{argMap, asked}, take(true), MapQueue, MapStack, MapBloomFilter)
 }
 
 // bloomHas reports whether a value may be in a bloom filter.

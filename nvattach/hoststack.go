@@ -19,12 +19,12 @@ const (
 // stackHelpers are those that list callers.
 func (u *unit) stackHelpers(h map[int32]*bpf.Helper, r *HostRunner) {
 	h[helperStack] = &bpf.Helper{
-		Name: "get_stack", Args: []bpf.ArgSpec{argContext, {Kind: bpf.ArgWrite, SizeArg: 2}, argScalar, argScalar},
+		Name: "get_stack", Args: []bpf.ArgSpec{argContext, {Kind: bpf.ArgWrite, SizeArg: 2, Whole: true}, argScalar, argScalar},
 		Interpret: func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
-			if a[2]%8 != 0 {
-				return hostInvalid, nil
-			}
 			buf := make([]byte, a[2])
+			if a[2]%8 != 0 {
+				return hostInvalid, in.WriteMem(a[1], buf)
+			}
 			list := r.callers(len(buf)/8, a[3]&stackSkip)
 			for i, ip := range list {
 				binary.LittleEndian.PutUint64(buf[8*i:], ip)

@@ -55,7 +55,7 @@ var (
 
 // memoryHelpers adds them.
 func (u *unit) memoryHelpers(h map[int32]*bpf.Helper) {
-	args := []bpf.ArgSpec{{Kind: bpf.ArgWrite, SizeArg: 1}, argConst, argScalar}
+	args := []bpf.ArgSpec{{Kind: bpf.ArgWrite, SizeArg: 1, Whole: true}, argConst, argScalar}
 	check := func(c *bpf.CallInfo) error {
 		if n := c.Consts[1].Value; n > mostRead {
 			return fmt.Errorf("%d bytes; in kernels at most %d are read at once", n, mostRead)

@@ -51,7 +51,7 @@ func newSource() *source {
 			return errors.Join(err, notEmpty(config))
 		},
 		Helpers: map[int32]*bpf.Helper{helperText: {
-			Name: "line_text", Args: []bpf.ArgSpec{{Kind: bpf.ArgContext}, {Kind: bpf.ArgWrite, SizeArg: 2}, {Kind: bpf.ArgScalar}},
+			Name: "line_text", Args: []bpf.ArgSpec{{Kind: bpf.ArgContext}, {Kind: bpf.ArgWrite, SizeArg: 2, Whole: true}, {Kind: bpf.ArgScalar}},
 			Interpret: func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 				to := make([]byte, a[2])
 				n := copy(to, s.text)

@@ -11,11 +11,11 @@ var blobCode []byte
 var blobProgram []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "0dd3857af4021890cb67e4bccf411b9e7cd79b16ea5efa91b310e985981dd98f"
+const blobStamp = "816f1d32b7e143e6fa63a5cb5739849d776613005c756ca3c5839c0662e34700"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (
-	blobSum   = "47f5e4b237fd2145afeaffcac3fc6f012658cfe5632914d5fd951e47331087ea"
+	blobSum   = "c529bcad2c94d8d829bb464384edda2e75cfcf442bb3c1ddb2c5041796620a4d"
 	blobTools = "gcc (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40"
 )
 
@@ -35,8 +35,8 @@ var blobSymbols = map[string]uint64{
 	"probe_return":   0x70000cb8,
 	"helper_release": 0x44000000027b,
 	"program_unwind": 0x440000000273,
-	"crit_begin":     0x440000004f04,
-	"crit_end":       0x44000000564d,
+	"crit_begin":     0x440000004f74,
+	"crit_end":       0x4400000056bd,
 	"helper_1":       0x4400000000f0,
 	"helper_2":       0x4400000000f9,
 	"helper_3":       0x440000000102,

@@ -118,7 +118,7 @@ const (
 	ArgRead                   // pointer to Size bytes that are read; NULL is refused
 	ArgWrite                  // pointer to Size bytes that may be written; NULL is refused
 	ArgContext                // the context, or NULL
-	ArgString                 // pointer to at most Size bytes that are the same on every path: [Value.Bytes] knows those before the NUL
+	ArgString                 // pointer to a text, with its NUL at most Size bytes, that is the same on every path: [Value.Bytes] knows those before the NUL
 	ArgRecord                 // what a helper returned that has RetRecord; the call gives it back
 	ArgShared                 // pointer to Size bytes of a map's value, aligned so, which the helper changes atomically; [Value.Reg] gives their address
 )
@@ -133,6 +133,11 @@ type ArgSpec struct {
 	// SizeArg is the index of the argument (0 to 4) with the size. A constant
 	// size may be 0, and then nothing is accessed and the pointer may be NULL.
 	SizeArg int
+	// Whole says of ArgWrite that the helper writes all of the bytes whatever it returns. Else
+	// some of them may be as they were: what lay there is no number afterwards unless it was.
+	Whole bool
+	// Reads says of ArgWrite that the helper also looks at what is there.
+	Reads bool
 }
 
 // ValueBytes is an [ArgSpec].Size.

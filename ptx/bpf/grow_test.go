@@ -16,7 +16,7 @@ import (
 	"nvtrace/ptx"
 )
 
-var growTries = flag.Int("grow", 0, "how many programs TestGrow tries, and a random seed for them (0: few, always the same)")
+var growTries = flag.Int("grow", 0, "how many programs TestGrow tries, and how many TestMachineGrow compares, with a random seed (0: few, always the same)")
 
 // A line is an instruction of a growing program.
 type line struct {
@@ -65,6 +65,7 @@ type grower struct {
 	steps    int
 	compiled int
 	machine  func(p *Program) error // compares it as machine code; nil: that is not done
+	all      bool                   // every program is compared, as machine code and as PTX
 }
 
 func newGrower(seed uint64) *grower {
@@ -160,9 +161,13 @@ func (g *grower) check(tb testing.TB, lines []line) (ok bool, err error) {
 			return true, err
 		}
 	}
-	if g.machine != nil && g.r.IntN(3) == 0 {
+	if g.machine != nil && (g.all || g.r.IntN(3) == 0) {
 		g.compiled++
-		return true, g.machine(p)
+		err := g.machine(p)
+		if err == nil && g.all && g.w.env.Context.Text == 0 {
+			err = sameCompiled(tb, p, g.w.env)
+		}
+		return true, err
 	}
 	if g.r.IntN(150) == 0 && g.w.env.Context.Text == 0 {
 		g.compiled++
@@ -176,6 +181,9 @@ func (g *grower) check(tb testing.TB, lines []line) (ok bool, err error) {
 func sameCompiled(tb testing.TB, p *Program, env *Env) error {
 	if hasMay(p.Insns) {
 		return nil // the two leave such a loop at different times
+	}
+	if slices.ContainsFunc(p.Insns, func(in asm.Instruction) bool { return in.IsLoadFromMap() && in.Constant == mapOuter }) {
+		return nil // which is on the host only
 	}
 	w := newWorld(0)
 	w.env.Helpers[1].NeverNull, w.env.Fuel, w.env.Narrow = env.Helpers[1].NeverNull, env.Fuel, env.Narrow
@@ -321,10 +329,89 @@ func (g *grower) change(lines []line) []line {
 		return g.call(lines, at)
 	case n < 98: // records
 		return insert(lines, at, stay, plain(g.finish(asm.Register(g.r.IntN(10)))...)...)
+	case n < 99:
+		return g.chosen(lines, at)
 	default:
 		return g.nullTest(lines, from, to, at)
 	}
 	return lines
+}
+
+// hostCall calls a helper that programs on the host have, with memory of the stack or of .data.
+func (g *grower) hostCall() asm.Instructions {
+	memory := func(r asm.Register) asm.Instructions {
+		if g.r.IntN(4) == 0 {
+			return asm.Instructions{direct(r, mapData, uint32(4*g.r.IntN(8)))}
+		}
+		return asm.Instructions{asm.Mov.Reg(r, asm.R10), asm.Add.Imm(r, int32(-4*g.r.IntN(14)))}
+	}
+	size := func(r asm.Register) asm.Instructions {
+		if g.r.IntN(3) == 0 {
+			return asm.Instructions{asm.Mov.Imm(r, g.r.Int32N(20))}
+		}
+		return asm.Instructions{asm.Mov.Reg(r, g.register()), asm.And.Imm(r, []int32{7, 15, 8, 31}[g.r.IntN(4)])}
+	}
+	text := func(r asm.Register) asm.Instructions {
+		off := int16(-4 * (1 + g.r.IntN(12)))
+		if g.r.IntN(2) == 0 {
+			return asm.Instructions{direct(r, mapRodata, uint32(g.r.IntN(13)))}
+		}
+		return asm.Instructions{asm.StoreImm(asm.R10, off, int64([]int32{0x6261, 0x646362, 0, 0x64636261}[g.r.IntN(4)]), asm.Word), asm.Mov.Reg(r, asm.R10), asm.Add.Imm(r, int32(off))}
+	}
+	switch g.r.IntN(4) {
+	case 0:
+		return cat(size(asm.R2), asm.Instructions{asm.Mov.Reg(asm.R3, g.register())}, memory(asm.R1), asm.Instructions{asm.BuiltinFunc(4).Call()})
+	case 1:
+		return cat(size(asm.R2), asm.Instructions{asm.Mov.Reg(asm.R3, g.register())}, memory(asm.R1), asm.Instructions{asm.BuiltinFunc(45).Call()})
+	case 2:
+		return cat(size(asm.R2), text(asm.R3), memory(asm.R4), asm.Instructions{asm.Mov.Imm(asm.R5, 8*g.r.Int32N(3))}, memory(asm.R1), asm.Instructions{asm.BuiltinFunc(165).Call()})
+	}
+	return cat(size(asm.R2), text(asm.R3), memory(asm.R1), asm.Instructions{asm.BuiltinFunc(182).Call()})
+}
+
+// chosen calls one of two functions by a number that paths give a register, as callbacks and tail
+// calls become, or looks a value up in a map that is another map's value.
+func (g *grower) chosen(lines []line, at int) []line {
+	jump := func(ins asm.Instruction) line { return line{ins.WithReference(""), -1} }
+	call := line{asm.Instruction{OpCode: asm.OpCode(asm.JumpClass).SetJumpOp(asm.Call), Src: asm.PseudoCall}, -1}
+	if g.r.IntN(2) == 0 {
+		r := asm.R6 + asm.Register(g.r.IntN(4))
+		key := func(n int) []line {
+			return plain(asm.StoreImm(asm.R10, -4, int64(g.r.IntN(n)), asm.Word), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4))
+		}
+		fresh := slices.Concat(key(4), plain(asm.LoadMapPtr(asm.R1, mapOuter), asm.FnMapLookupElem.Call()), []line{jump(asm.JEq.Imm(asm.R0, 0, ""))},
+			plain(asm.Mov.Reg(asm.R1, asm.R0)), key(9), plain(asm.FnMapLookupElem.Call(), asm.Mov.Reg(r, asm.R0)), []line{jump(asm.JEq.Imm(r, 0, ""))},
+			plain(asm.StoreMem(r, int16(8*g.r.IntN(4)), g.register(), sizes[g.r.IntN(4)])))
+		first := slices.IndexFunc(fresh, func(l line) bool { return l.ins.OpCode.Class().IsJump() && !l.ins.IsBuiltinCall() })
+		lines = insert(lines, at, g.r.IntN(2) == 0, fresh...)
+		lines[at+first].to, lines[at+len(fresh)-2].to = at+len(fresh), at+len(fresh)
+		return lines
+	}
+	// bpf_loop(n, c ? f : g, context, 0), with the loop of 1 round or some.
+	rounds := []line{
+		{asm.Mov.Reg32(asm.R6, asm.R1), -1}, {asm.Mov.Reg(asm.R7, asm.R3), -1}, {asm.Mov.Imm(asm.R8, 0), -1}, {asm.Mov.Reg(asm.R9, asm.R2), -1},
+		jump(asm.JGE.Reg(asm.R8, asm.R6, "")), // 4
+		{asm.Mov.Reg(asm.R1, asm.R8), -1}, {asm.Mov.Reg(asm.R2, asm.R7), -1},
+		jump(asm.JNE.Imm(asm.R9, 1, "")), // 7
+		call, jump(asm.Ja.Label("")),     // 8, 9
+		call,                                                                                   // 10
+		{asm.Add.Imm(asm.R8, 1), -1}, jump(asm.JNE.Imm(asm.R0, 0, "")), jump(asm.Ja.Label("")), // 11 to 13
+		{asm.Mov.Reg(asm.R0, asm.R8), -1}, {asm.Return(), -1},
+	}
+	body := func() []line {
+		return plain(asm.And.Imm(asm.R1, g.r.Int32N(8)), asm.LoadMem(asm.R3, asm.R2, 0, asm.DWord), asm.Add.Reg(asm.R3, asm.R1),
+			asm.StoreMem(asm.R2, 0, asm.R3, asm.DWord), asm.Mov.Imm(asm.R0, g.r.Int32N(2)), asm.Return())
+	}
+	f, h := body(), body()
+	fresh := append(plain(asm.Mov.Reg(asm.R1, g.register()), asm.And.Imm(asm.R1, g.r.Int32N(7)), asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, int32(-8*(1+g.r.IntN(3)))),
+		asm.Mov.Imm(asm.R2, 1)), jump(g.condition()), line{asm.Mov.Imm(asm.R2, 2), -1}, call)
+	lines = insert(lines, at, g.r.IntN(2) == 0, fresh...)
+	start := len(lines)
+	lines[at+5].to, lines[at+7].to = at+7, start
+	for k, to := range map[int]int{4: 14, 7: 10, 8: len(rounds), 9: 11, 10: len(rounds) + len(f), 12: 14, 13: 4} {
+		rounds[k].to = start + to
+	}
+	return slices.Concat(lines, rounds, f, h)
 }
 
 func (g *grower) register() asm.Register { return asm.Register(g.r.IntN(10)) }
@@ -402,7 +489,7 @@ func (g *grower) instruction() asm.Instruction {
 	case n < 93:
 		return asm.Return()
 	}
-	ids := []asm.BuiltinFunc{1, 2, 5, 505, 25, 131, 132, 6, 507, 600}
+	ids := []asm.BuiltinFunc{1, 2, 5, 505, 25, 131, 132, 6, 507, 600, 4, 45, 165, 182}
 	return ids[g.r.IntN(len(ids))].Call()
 }
 
@@ -441,7 +528,9 @@ func (g *grower) sequence() asm.Instructions {
 	toStack := func(r asm.Register) asm.Instructions {
 		return asm.Instructions{asm.Mov.Reg(r, asm.R10), asm.Add.Imm(r, int32(key))}
 	}
-	switch g.r.IntN(9) {
+	switch g.r.IntN(13) {
+	case 9, 10, 11:
+		return g.hostCall()
 	case 0, 1, 2:
 		set := asm.StoreImm(asm.R10, key, int64(g.r.IntN(7)), asm.Word)
 		if g.r.IntN(3) == 0 {

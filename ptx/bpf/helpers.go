@@ -53,13 +53,16 @@ func (a *analysis) stepHelper(s *state, i int, fx *effect) error {
 			return err
 		}
 	}
+	if err := a.checkApart(i, fx); err != nil {
+		return err
+	}
 	if h.Check != nil {
 		if err := h.Check(fx.info(o)); err != nil {
 			return a.refuse(i, "", "%s: %v", h.Name, err)
 		}
 	}
 	for k := range h.Args {
-		a.writeArg(s, &fx.args[k])
+		a.writeArg(s, fx, k)
 	}
 	return a.result(s, i, fx)
 }
@@ -136,13 +139,33 @@ func (a *analysis) checkArg(s *state, i, k int, fx *effect) error {
 	return a.readArg(s, i, k, arg)
 }
 
+// checkApart refuses a text that the helper may write over while it reads it.
+func (a *analysis) checkApart(i int, fx *effect) error {
+	for k := range fx.args {
+		text := &fx.args[k]
+		if text.spec == nil || text.spec.Kind != ArgString || text.acc.kind != kStack {
+			continue
+		}
+		for w := range fx.args {
+			to := &fx.args[w]
+			if to.spec == nil || to.spec.Kind != ArgWrite || to.acc.kind != kStack || to.acc.size == 0 || to.acc.depth != text.acc.depth {
+				continue
+			}
+			if to.acc.lo < text.acc.hi && text.acc.lo < to.acc.hi {
+				return a.refuse(i, "write to memory of its own", "%s writes over the text in argument %d while it reads it", a.ops[i].helper.Name, k+1)
+			}
+		}
+	}
+	return nil
+}
+
 // readArg notes what the memory of an argument holds.
 func (a *analysis) readArg(s *state, i, k int, arg *argument) error {
 	acc := &arg.acc
 	switch {
 	case acc.kind == kStack:
 		f := &s.frames[acc.depth]
-		if f.holdsPointer(acc.lo, acc.hi) && (arg.spec.Kind != ArgWrite || !acc.fixed) {
+		if f.holdsPointer(acc.lo, acc.hi) && (arg.spec.Kind != ArgWrite || arg.spec.Reads || !acc.fixed) {
 			return a.refuse(i, "", "argument %d of %s has a pointer in it", k+1, a.ops[i].helper.Name)
 		}
 		if acc.fixed && arg.spec.Kind != ArgWrite {
@@ -215,12 +238,14 @@ func (a *analysis) checkString(s *state, i, k, size int, fx *effect) error {
 			data = data[:min(size, len(data))]
 		}
 	}
-	if end := bytes.IndexByte(data, 0); end >= 0 {
-		data = data[:end]
-	} else if len(data) < size {
+	end := bytes.IndexByte(data, 0)
+	if end < 0 {
 		return a.refuse(i, "use a literal", "argument %d of %s is a text that is not known before the program runs", k+1, h.Name)
 	}
-	arg.bytes, arg.known = data, true
+	arg.bytes, arg.known = data[:end], true
+	if off := int(v.n.umin); v.kind == kStack {
+		arg.acc = access{kind: kStack, depth: v.depth, fixed: true, off: off, lo: off, hi: off + end + 1, size: end + 1, object: StackSize, align: 8}
+	}
 	return nil
 }
 
@@ -248,13 +273,19 @@ func (a *analysis) checkRecord(s *state, i, k int, fx *effect) error {
 	return nil
 }
 
-// writeArg says that the memory of an argument was written.
-func (a *analysis) writeArg(s *state, arg *argument) {
+// writeArg says that the memory of argument k was written, or may have been.
+func (a *analysis) writeArg(s *state, fx *effect, k int) {
+	arg := &fx.args[k]
 	if arg.spec.Kind != ArgWrite || arg.acc.size == 0 || arg.acc.kind != kStack {
 		return
 	}
 	f := &s.frames[arg.acc.depth]
-	if !arg.acc.fixed {
+	whole := arg.acc.fixed && arg.spec.Whole
+	if arg.spec.Size == 0 {
+		size := &fx.args[arg.spec.SizeArg].v
+		whole = whole && size.kind == kScalar && size.n.isConst()
+	}
+	if !whole {
 		f.smear(arg.acc.lo, arg.acc.hi)
 		return
 	}

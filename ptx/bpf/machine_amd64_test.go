@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/arch/x86/x86asm"
@@ -359,9 +361,23 @@ func TestMachineAtomics(t *testing.T) {
 	}
 }
 
-// TestMachineGrow: what TestGrow tries does the same as machine code.
+// TestMachineGrow: what TestGrow tries does the same as machine code. With -grow=N, N programs that
+// are accepted are compared, each as machine code and as PTX.
 func TestMachineGrow(t *testing.T) {
 	need.OneThread(t)
+	if *growTries > 0 {
+		start := time.Now()
+		for seed, done := rand.Uint64(), 0; done < *growTries; seed++ {
+			g := newGrower(seed)
+			g.all, g.machine = true, func(p *Program) error { return g.sameOften(t, p) }
+			for g.compiled < 2000 && done+g.compiled < *growTries {
+				grow(t, g, 100)
+			}
+			done += g.compiled
+			t.Logf("%d programs compared in %v, the last seed is %#x", done, time.Since(start).Round(time.Second), seed)
+		}
+		return
+	}
 	seeds := 10
 	if testing.Short() {
 		seeds = 2
@@ -409,6 +425,23 @@ func (g *grower) sameOften(tb testing.TB, p *Program) error {
 		}
 	}
 	return nil
+}
+
+// TestMachineTextOnTheStack: bytes of the stack that only a helper reads are 0 unless they were
+// written, whatever lay there.
+func TestMachineTextOnTheStack(t *testing.T) {
+	need.OneThread(t)
+	for off := int16(-64); off < 0; off += 4 {
+		dirty := &Program{Name: "dirty", Insns: cat(filled(), end)}
+		read := &Program{Name: "read", Insns: cat(asm.Instructions{
+			asm.StoreImm(asm.R10, off, 0x61, asm.Byte), asm.Mov.Reg(asm.R1, asm.R10), asm.Add.Imm(asm.R1, int32(off)), asm.BuiltinFunc(6).Call(), asm.Return(),
+		})}
+		for _, p := range []*Program{dirty, read} {
+			if err := sameMachine(t, p, newWorld(0).env, nil); err != nil {
+				t.Fatalf("at %d: %v", off, err)
+			}
+		}
+	}
 }
 
 // TestMachineRefused: what only a GPU has is refused.

@@ -38,6 +38,34 @@ var (
 	reserve = asm.Instructions{asm.LoadMapPtr(asm.R1, mapWide), asm.Mov.Imm(asm.R2, 16), asm.BuiltinFunc(131).Call()}
 )
 
+// spilled has a helper write to where a pointer is on the stack, with a size in r2, which holds
+// any number before.
+func spilled(helper asm.BuiltinFunc, size asm.Instruction) asm.Instructions {
+	return asm.Instructions{
+		asm.LoadMem(asm.R2, asm.R1, 0, asm.DWord), size, asm.StoreMem(asm.R10, -8, asm.R10, asm.DWord), asm.Mov.Imm(asm.R3, 2),
+		asm.Mov.Reg(asm.R1, asm.R10), asm.Add.Imm(asm.R1, -8), helper.Call(),
+	}
+}
+
+// leak stores what is there then in a map.
+var leak = cat(asm.Instructions{asm.LoadMem(asm.R3, asm.R10, -8, asm.DWord), direct(asm.R2, mapData, 0), asm.StoreMem(asm.R2, 0, asm.R3, asm.DWord)}, end)
+
+// filled puts 64 bytes that are not 0 on the stack.
+func filled() (list asm.Instructions) {
+	for off := -64; off < 0; off += 4 {
+		list = append(list, asm.StoreImm(asm.R10, int16(off), 0x61616161, asm.Word))
+	}
+	return list
+}
+
+// TestWrittenWhole: where a helper writes all of its bytes, what was there is gone.
+func TestWrittenWhole(t *testing.T) {
+	p := &Program{Name: "p", Insns: cat(spilled(4, asm.Mov.Imm(asm.R2, 8)), leak)}
+	if _, err := Verify(p, newWorld(0).env); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestRefused: what cannot be made safe is refused, with the instruction and
 // the reason.
 func TestRefused(t *testing.T) {
@@ -101,6 +129,13 @@ func TestRefused(t *testing.T) {
 		{"key with a pointer", cat(asm.Instructions{
 			asm.StoreMem(asm.R10, -8, asm.R1, asm.DWord), asm.LoadMapPtr(asm.R1, 0), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -8), asm.FnMapLookupElem.Call(),
 		}, end), 4, "has a pointer in it"},
+		{"pointer left by a helper that writes a part", cat(spilled(45, asm.Mov.Imm(asm.R2, 8)), leak), 9, "stores a register that holds different things"},
+		{"pointer left by a size that varies", cat(spilled(4, asm.And.Imm(asm.R2, 8)), leak), 9, "stores a register that holds different things"},
+		{"text under what is written", cat(asm.Instructions{
+			asm.StoreImm(asm.R10, -4, 0x6261, asm.Word), asm.Mov.Reg(asm.R1, asm.R10), asm.Add.Imm(asm.R1, -16), asm.Mov.Imm(asm.R2, 13), asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, -4),
+			asm.Mov.Imm(asm.R4, 0), asm.Mov.Imm(asm.R5, 0), asm.BuiltinFunc(165).Call(),
+		}, end), 8, "writes over the text in argument 3"},
+		{"text without an end", cat(filled(), asm.Instructions{asm.Mov.Reg(asm.R1, asm.R10), asm.Add.Imm(asm.R1, -64), asm.BuiltinFunc(6).Call()}, end), 18, "not known before"},
 		{"pointer as number", cat(asm.Instructions{asm.Mov.Reg(asm.R2, asm.R1), asm.BuiltinFunc(5).Call()}, end), 1, "not a number"},
 		{"size not constant", cat(asm.Instructions{unknown, asm.Mov.Imm(asm.R1, 0), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -8), asm.BuiltinFunc(25).Call()}, end), 4, "no bound"},
 		{"unknown text", cat(asm.Instructions{unknown, asm.StoreMem(asm.R10, -8, asm.R3, asm.DWord), asm.Mov.Reg(asm.R1, asm.R10), asm.Add.Imm(asm.R1, -8), asm.BuiltinFunc(6).Call()}, end), 4, "not known before"},

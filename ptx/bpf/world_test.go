@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math/bits"
 	"regexp"
 	"slices"
@@ -33,6 +34,8 @@ const (
 	mapOdd           // 5 values of 12 bytes
 	mapData          // direct, 64 bytes
 	mapRodata        // direct, read-only
+	mapOuter         // values are maps, like mapWide
+	mapOther         // as mapWide
 	mapCount
 )
 
@@ -55,6 +58,8 @@ func newWorld(slot int) *world {
 			{Name: "odd", KeySize: 4, ValueSize: 12, MaxEntries: 5},
 			{Name: ".data", ValueSize: 64, MaxEntries: 1, Direct: true},
 			{Name: ".rodata", ValueSize: uint32(len(rodata)), MaxEntries: 1, Direct: true, ReadOnly: true, Contents: rodata},
+			{Name: "outer", KeySize: 4, ValueSize: 4, MaxEntries: 3, Inner: mapWide + 1},
+			{Name: "other", KeySize: 4, ValueSize: 32, MaxEntries: 8},
 		},
 		Context: &Context{Fields: []Field{
 			{Name: "a", Size: 8},
@@ -78,6 +83,7 @@ func newWorld(slot int) *world {
 		panic("BUG: the world is too small")
 	}
 	w.env.Helpers = w.helpers()
+	maps.Copy(w.env.Helpers, hostHelpers())
 	return w
 }
 
@@ -95,7 +101,7 @@ func (w *world) helpers() map[int32]*Helper {
 	return map[int32]*Helper{
 		600: {Name: "log2", Args: []ArgSpec{{Kind: ArgScalar}}, Pure: true, Max: 63, Emit: emitLog2, Interpret: log2},
 		1:   {Name: "lookup", Args: []ArgSpec{{Kind: ArgMap}, {Kind: ArgKey}}, Ret: RetValue, Pure: true, Check: w.keyed, NeverNull: w.found, Emit: w.emitLookup, Interpret: w.lookup},
-		2:   {Name: "update", Args: []ArgSpec{{Kind: ArgMap}, {Kind: ArgKey}, {Kind: ArgValue}, {Kind: ArgScalar}}, Check: w.keyed, Emit: w.emitUpdate, Interpret: w.update},
+		2:   {Name: "update", Args: []ArgSpec{{Kind: ArgMap}, {Kind: ArgKey}, {Kind: ArgValue}, {Kind: ArgScalar}}, Check: w.changed, Emit: w.emitUpdate, Interpret: w.update},
 		5:   {Name: "mix", Args: []ArgSpec{{Kind: ArgScalar}, {Kind: ArgScalar}}, Pure: true, Emit: emitMix, Interpret: mix},
 		505: {Name: "ids", Args: []ArgSpec{{Kind: ArgWrite, Size: 8}, {Kind: ArgWrite, Size: 4}}, Emit: emitIDs, Interpret: ids},
 		25:  {Name: "output", Args: []ArgSpec{{Kind: ArgContext}, {Kind: ArgRead, SizeArg: 2}, {Kind: ArgConst}}, Emit: w.emitOutput, Interpret: w.output},
@@ -112,6 +118,14 @@ func (w *world) keyed(c *CallInfo) error {
 		return errors.New("a map without keys")
 	}
 	return nil
+}
+
+// changed is keyed of an update: which maps are in a map no program changes.
+func (w *world) changed(c *CallInfo) error {
+	if w.env.Maps[c.Map].Inner > 0 {
+		return errors.New("a map of maps")
+	}
+	return w.keyed(c)
 }
 
 // found knows that keys in range are there.
@@ -147,6 +161,12 @@ func (w *world) lookup(in *Interpreter, a [5]uint64) (uint64, error) {
 		return 0, fmt.Errorf("lookup: %w", err)
 	}
 	k := binary.LittleEndian.Uint32(key[:])
+	if m == mapOuter {
+		if inner, ok := innerMaps[k]; ok {
+			return in.MapArg(inner), nil
+		}
+		return 0, nil
+	}
 	if k >= in.Env.Maps[m].MaxEntries {
 		return 0, nil
 	}

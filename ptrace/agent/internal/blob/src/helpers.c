@@ -1072,9 +1072,10 @@ HELPER void convert(struct out *o, u8 verb, u64 v, u32 flags, u64 width, long pr
 HELPER long format_text(u8 *to, u64 room, const u8 *format, const u64 *args, u64 bytes)
 {
 	struct out o = {to, room ? room - 1 : 0, 0};
-	u64 size = 512, i, next = 0, begin, width;
+	u64 list[12], size = 512, i, next = 0, begin, width;
 	if (bytes % 8 || bytes / 8 > 12)
 		return -EINVAL;
+	put((u8 *)list, (const u8 *)args, bytes); // what is written may lie across them
 	for (i = 0; i < size && format[i];) {
 		u32 flags = 0, bits = 32, k;
 		long precision = -1;
@@ -1115,7 +1116,7 @@ HELPER long format_text(u8 *to, u64 room, const u8 *format, const u64 *args, u64
 			for (; begin < i; begin++)
 				emit(&o, format[begin]);
 		else
-			convert(&o, verb, args[next++], flags, width, precision, bits);
+			convert(&o, verb, list[next++], flags, width, precision, bits);
 	}
 	if (room)
 		to[o.n < room - 1 ? o.n : room - 1] = 0;
@@ -1127,7 +1128,6 @@ HELPER long number_in(const u8 *text, u64 size, u64 flags, u64 *to, int *negativ
 {
 	u64 i = 0, base = flags & 31, end, digits = 0;
 	int over = 0;
-	*to = 0;
 	if (!size || (flags & ~31ul) || (base && base != 8 && base != 10 && base != 16))
 		return -EINVAL;
 	while (i < size && (text[i] == ' ' || (text[i] >= '\t' && text[i] <= '\r') || text[i] == 0xa0))
@@ -1153,22 +1153,27 @@ HELPER long number_in(const u8 *text, u64 size, u64 flags, u64 *to, int *negativ
 	return over ? -ERANGE : digits ? (long)i : -EINVAL;
 }
 
+// The number is written when the text has been read, which it may lie in.
 HELPER long to_unsigned(const u8 *text, u64 size, u64 flags, u64 *to)
 {
 	int negative = 0;
-	long r = number_in(text, size, flags, to, &negative);
+	u64 v = 0;
+	long r = number_in(text, size, flags, &v, &negative);
 	if (r >= 0 && negative) {
-		*to = 0;
-		return -EINVAL;
+		v = 0;
+		r = -EINVAL;
 	}
+	*to = v;
 	return r;
 }
 
 HELPER long to_signed(const u8 *text, u64 size, u64 flags, u64 *to)
 {
 	int negative = 0;
-	long r = number_in(text, size, flags, to, &negative);
-	u64 v = negative ? -*to : *to;
+	u64 v = 0;
+	long r = number_in(text, size, flags, &v, &negative);
+	if (negative)
+		v = -v;
 	if (r >= 0 && (negative ? (long)v > 0 : (long)v < 0)) {
 		*to = 0;
 		return -ERANGE;
@@ -1844,9 +1849,9 @@ HELPER long stack(u64 ctx, u64 *to, u64 size, u64 flags, u64 e, struct run *run)
 {
 	u64 n = size / 8;
 	(void)ctx, (void)e;
+	zero(to, size);
 	if (size % 8)
 		return -EINVAL;
-	zero(to, size);
 	return 8 * walk(run, to, n, flags & 0xff);
 }
 
