@@ -13,7 +13,7 @@ import (
 // and where it goes or what it refers to, if that is relative.
 func decode(t testing.TB, code []byte, at uint64) (list []x86asm.Inst, targets []uint64) {
 	for len(code) > 0 {
-		in, err := x86asm.Decode(code, 64)
+		in, err := decodeInsn(code)
 		if err != nil {
 			t.Fatalf("moved code at %#x: % x: %v", at, code, err)
 		}
@@ -50,7 +50,7 @@ func checkMove(t testing.TB, code []byte, from, to uint64) bool {
 	n := 0
 	at := from
 	for i := range now {
-		was, err := x86asm.Decode(code[n:], 64)
+		was, err := decodeInsn(code[n:])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +69,7 @@ func checkMove(t testing.TB, code []byte, from, to uint64) bool {
 func checkCall(t testing.TB, code []byte, m *moved, from, to uint64) int {
 	n := 0 // of the call in code
 	for {
-		in, err := x86asm.Decode(code[n:], 64)
+		in, err := decodeInsn(code[n:])
 		if err != nil {
 			t.Fatal(err)
 		}
