@@ -297,6 +297,7 @@ func asNobody(t *testing.T, name string, args ...string) (string, error) {
 	if os.Getuid() != 0 {
 		need.Missing(t, "root", "needs root to become another user")
 	}
+	const nobody = 65534
 	dir, err := buildDir()
 	if err != nil {
 		t.Fatal(err)
@@ -309,10 +310,14 @@ func asNobody(t *testing.T, name string, args ...string) (string, error) {
 	if err := os.WriteFile(self, b, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	cover := dir + "/cover" // where that user may write what -cover has counted
+	if err := errors.Join(os.MkdirAll(cover, 0o755), os.Chown(cover, nobody, nobody)); err != nil {
+		t.Fatal(err)
+	}
 	c := exec.Command(self, args...)
 	c.Dir = "/"
-	c.Env = append(slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "GOCOVERDIR=") }), "PTRACE_HELPER="+name)
-	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	c.Env = append(os.Environ(), "PTRACE_HELPER="+name, "GOCOVERDIR="+cover)
+	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	out, err := c.CombinedOutput()
 	return string(out), err
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -48,7 +49,9 @@ func TestFewThreads(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	if err := os.Chmod(dir, 0o755); err != nil {
+	const other = 23456                  // a user
+	cover := filepath.Join(dir, "cover") // where the user may write what -cover has counted
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Mkdir(cover, 0o755), os.Chown(cover, other, other)); err != nil {
 		t.Fatal(err)
 	}
 	nvtrace := filepath.Join(dir, "nvtrace")
@@ -60,7 +63,8 @@ func TestFewThreads(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("/bin/bash", "-c", "ulimit -u 16; exec "+nvtrace+" -- /bin/echo started")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 23456, Gid: 23456}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: other, Gid: other}}
+	cmd.Env = append(os.Environ(), "GOCOVERDIR="+cover)
 	cmd.Dir = "/"
 	checkRefused(t, cmd, "ulimit -u 16")
 }
