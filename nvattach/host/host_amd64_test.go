@@ -19,11 +19,15 @@ import (
 	"nvtrace/ptrace/jump"
 )
 
+// compile runs gcc, or g++ if a source is in C++.
 func compile(t testing.TB, args ...string) {
 	t.Helper()
-	need.Tool(t, "gcc", "")
-	if b, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
-		t.Fatalf("gcc: %v\n%s", err, b)
+	compiler := "gcc"
+	if slices.ContainsFunc(args, func(arg string) bool { return strings.HasSuffix(arg, ".cc") }) {
+		compiler = "g++"
+	}
+	if b, err := exec.Command(need.Tool(t, compiler, ""), args...).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", compiler, err, b)
 	}
 }
 

@@ -26,7 +26,7 @@ func (r *rig) callCount(name string, nr uint32) uint64 {
 // TestCallers: a program at a system call lists its callers.
 func TestCallers(t *testing.T) {
 	bin := filepath.Join(t.TempDir(), "calls")
-	compile(t, "-O1", "-fno-omit-frame-pointer", "-w", "-no-pie", "-o", bin, "testdata/syscalls.cc", "-lstdc++", "-lpthread")
+	compile(t, "-O1", "-fno-omit-frame-pointer", "-w", "-no-pie", "-o", bin, "testdata/syscalls.cc", "-lpthread")
 	f, err := elf.Open(bin)
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func TestCallers(t *testing.T) {
 // the program does what it does without.
 func TestRerouted(t *testing.T) {
 	bin := filepath.Join(t.TempDir(), "calls")
-	compile(t, "-O1", "-w", "-o", bin, "testdata/syscalls.cc", "-lstdc++", "-lpthread")
+	compile(t, "-O1", "-w", "-o", bin, "testdata/syscalls.cc", "-lpthread")
 	want, _ := untraced(t, bin)
 	if text := fmt.Sprintf("uid %d, of syscall() %[1]d\nok\n", os.Getuid()); want != text {
 		t.Fatalf("by itself it prints %q", want)

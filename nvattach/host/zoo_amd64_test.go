@@ -16,7 +16,6 @@ import (
 	"strings"
 	"testing"
 
-	"nvtrace/internal/need"
 	"nvtrace/nvattach/control"
 	"nvtrace/ptrace"
 )
@@ -24,12 +23,8 @@ import (
 // zoo compiles testdata/zoo.cc.
 func zoo(t *testing.T, args ...string) string {
 	t.Helper()
-	need.Tool(t, "g++", "")
 	bin := filepath.Join(t.TempDir(), "zoo")
-	args = append([]string{"-w", "-o", bin, "testdata/zoo.cc", "-lpthread"}, args...)
-	if b, err := exec.Command("g++", args...).CombinedOutput(); err != nil {
-		t.Fatalf("g++: %v\n%s", err, b)
-	}
+	compile(t, append([]string{"-w", "-o", bin, "testdata/zoo.cc", "-lpthread"}, args...)...)
 	return bin
 }
 

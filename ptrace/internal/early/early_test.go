@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"nvtrace/internal/need"
 	"nvtrace/ptrace/internal/early"
 )
 
@@ -41,9 +42,10 @@ func TestMask(t *testing.T) {
 		}
 		return
 	}
+	python := need.Tool(t, "python3", "")
 	for _, mask := range []uint64{0, 1 << 16, 1<<14 | 1<<33, ^uint64(0) &^ (1<<8 | 1<<18)} {
 		set := fmt.Sprintf("import os, signal, sys\nsignal.pthread_sigmask(signal.SIG_SETMASK, [s for s in range(1, 65) if %d >> (s-1) & 1 and s not in (32, 33)])\nos.execv(sys.argv[1], sys.argv[1:])", mask)
-		c := exec.Command("python3", "-c", set, os.Args[0], "-test.run=TestMask")
+		c := exec.Command(python, "-c", set, os.Args[0], "-test.run=TestMask")
 		c.Env = append(os.Environ(), "EARLY_MASK="+strconv.FormatUint(mask&^(3<<31), 16)) // the C library keeps two
 		if out, err := c.CombinedOutput(); err != nil {
 			t.Errorf("%#x: %v\n%s", mask, err, out)

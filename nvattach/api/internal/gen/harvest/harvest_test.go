@@ -150,6 +150,7 @@ func TestCompilerAgrees(t *testing.T) {
 		t.Skip("NVTRACE_CUDA names no headers: release=folder,folder;release=…")
 	}
 	need.Tool(t, "gcc", "")
+	need.Tool(t, "g++", "")
 	for entry := range strings.SplitSeq(env, ";") {
 		release, dirs, _ := strings.Cut(entry, "=")
 		t.Run(release, func(t *testing.T) { compilerAgrees(t, release, strings.Split(dirs, ",")) })
