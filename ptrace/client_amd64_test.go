@@ -440,7 +440,9 @@ type idleInjector struct{}
 func (idleInjector) Fault(*Task, unix.Signal) bool        { return false }
 func (idleInjector) Uninterrupted(*Task) bool             { return false }
 func (idleInjector) Detour(*Task, uint64) (Detour, error) { return Detour{}, errors.ErrUnsupported }
-func (idleInjector) Stubs() ReturnStubs                   { return ReturnStubs{} }
+func (idleInjector) Covers(*Task, uint64) bool            { return false }
+
+func (idleInjector) Stubs() ReturnStubs { return ReturnStubs{} }
 
 // TestExemptPage: calls from the page are not seen, those beside it are.
 func TestExemptPage(t *testing.T) {

@@ -21,6 +21,9 @@ type Injector interface {
 	// place of a breakpoint instruction, a jump is put at addr, the beginning of a
 	// function. See [Task.Detoured].
 	Detour(t *Task, addr uint64) (Detour, error)
+	// Covers reports whether addr is within a jump that was put into the program's code, behind its first
+	// byte: what lies there is no instruction.
+	Covers(t *Task, addr uint64) bool
 	// Stubs are what there is for returns in such programs, see [Task.Returned]. It is
 	// called once, before anything is traced.
 	Stubs() ReturnStubs

@@ -146,6 +146,9 @@ func (s *space) plant(t *Task, addr uint64) (*site, error) {
 	} else {
 		old = s.tombs[addr]
 	}
+	if t.tr.o.Injector != nil && t.tr.o.Injector.Covers(t, addr) {
+		return nil, breakError(addr, errors.New("it is within a jump of nvtrace's own"))
+	}
 	st := &site{addr: addr}
 	st.n, _ = t.ReadText(addr, st.code[:])
 	if st.n == 0 {

@@ -695,7 +695,7 @@ func (t *Tracer) addAddress(c *jump.Code, places map[uint64]*target, q *nvattach
 	}
 	if _, ok := c.File().Offset(addr); !ok {
 		t.found[q] = true
-		r.add(name, errors.New("is neither the offset of code in the file nor the address of code"))
+		r.add(name, errors.New("it is neither the offset of code in the file nor the address of code"))
 		return
 	}
 	t.addPlace(c, places, q, addr, name, path+"+"+name, r)

@@ -48,8 +48,8 @@ func helpers() []byte { return blobProgram }
 // frameRegs sets the registers that hook_entry and the like save, in the order in
 // which they lie in memory.
 func frameRegs(r *ptrace.Regs, words []uint64) {
-	r.R11, r.R10, r.R9, r.R8 = words[0], words[1], words[2], words[3]
-	r.Rcx, r.Rdx, r.Rsi, r.Rdi, r.Rax = words[4], words[5], words[6], words[7], words[8]
+	r.Eflags, r.R11, r.R10, r.R9, r.R8 = words[0], words[1], words[2], words[3], words[4]
+	r.Rcx, r.Rdx, r.Rsi, r.Rdi, r.Rax = words[5], words[6], words[7], words[8], words[9]
 }
 
 // is64 says whether a task runs 64-bit code (asm/segment.h: __USER_CS).

@@ -42,7 +42,11 @@ func (a *Agent) Detour(t *ptrace.Task, addr uint64) (ptrace.Detour, error) {
 	}
 	defer resume()
 	s := &hookSite{addr: addr, at: at, stop: true, hook: new(Hook)}
-	if err := p.install(t, s, code, threads, &rooms{p: p}); err != nil {
+	room := rooms{p: p}
+	if err := room.find(addr); err != nil {
+		return fail(err)
+	}
+	if err := p.install(t, s, code, threads, &room); err != nil {
 		return fail(err)
 	}
 	a.stats.Detours++
@@ -104,6 +108,13 @@ func (s *stood) goOn() error {
 	return err
 }
 
+// redZone is how many bytes below the stack pointer a function may use.
+const redZone = 128
+
+// inside reports whether a detour is within a function, which may have something below the stack pointer:
+// orig leads to what puts that back first.
+func (s *hookSite) inside() bool { return s.stop && s.back > s.orig }
+
 // detour describes a site: the flag by which it stops, and where one goes on behind it.
 func (s *hookSite) detour(number int) ptrace.Detour {
 	return ptrace.Detour{
@@ -129,9 +140,9 @@ const (
 
 // detoured deals with a stop in the code of a detour, or in that of a return.
 func (p *Process) detoured(t *ptrace.Task, frame uint64, returned bool) {
-	const saved = 1 + frameWords // r11, and struct frame; that of a return lacks the last
+	const saved = 2 + frameWords // flags, r11, and struct frame; that of a return lacks the last
 	var b [8 * saved]byte
-	n, _ := t.ReadMem(frame-8, b[:])
+	n, _ := t.ReadMem(frame-16, b[:])
 	regs, err := t.Regs()
 	if n < 8*(saved-1) || err != nil {
 		return
@@ -141,8 +152,8 @@ func (p *Process) detoured(t *ptrace.Task, frame uint64, returned bool) {
 		words[i] = binary.LittleEndian.Uint64(b[8*i:])
 	}
 	r := *regs
-	number := words[9]
-	frameRegs(&r, words[:9])
+	number := words[10]
+	frameRegs(&r, words[:10])
 	r.SetSP(frame + 8*9)
 	if returned {
 		r.SetIP(number - stubCall)
@@ -154,6 +165,9 @@ func (p *Process) detoured(t *ptrace.Task, frame uint64, returned bool) {
 		hooks = p.host.hooks
 	}
 	if number < uint64(len(hooks)) && hooks[number].stop {
+		if hooks[number].inside() {
+			r.SetSP(r.SP() + redZone)
+		}
 		t.Detoured(hooks[number].addr, &r)
 	}
 }

@@ -113,6 +113,8 @@ func (p *Process) hook(t *ptrace.Task, x *Target, threads []stood, room *rooms) 
 		}
 		switch {
 		case !s.there(code):
+		case s.inside():
+			return fail(errors.New("a jump is there that is no function's beginning"))
 		case s.free && !s.stop && (s.hook.Probe == 0) == (x.Hook.Probe == 0) && (x.Hook.Probe == 0 || s.hook.Returns == x.Hook.Returns):
 			return p.claim(s, i, x.Hook)
 		case !s.stop && !s.free && !s.hook.Beside && !x.Hook.Beside && (s.hook.Probe == 0) == (x.Hook.Probe == 0):
@@ -287,13 +289,26 @@ func (p *Process) install(t *ptrace.Task, s *hookSite, code []byte, threads []st
 		return err
 	}
 	number := len(p.hooks)
-	stub := s.stub(room, number, ar)
-	if s.stop {
+	inside := s.stop && !rooms.begins(s.addr)
+	var stub []byte
+	if inside {
+		stub = append(stub, 0x48, 0x8d, 0x64, 0x24, 0x80) // lea -128(%rsp),%rsp
+	}
+	stub = append(stub, s.stub(room+uint64(len(stub)), number, ar)...)
+	switch {
+	case inside:
+		s.orig = room + uint64(len(stub))
+		stub = append(stub, 0x48, 0x8d, 0xa4, 0x24, redZone, 0, 0, 0) // lea 128(%rsp),%rsp
+		s.back = room + uint64(len(stub))
+	case s.stop:
 		s.back = room + uint64(len(stub))
 		stub = padded(appendJumpTo(stub, number), 32)
+		s.orig = room + uint64(len(stub))
+	default:
+		s.orig = room + uint64(len(stub))
 	}
-	s.orig = room + uint64(len(stub))
-	m, err := moveCode(code, s.at, s.orig, jumpLen)
+	to := room + uint64(len(stub)) // where the function's beginning is moved to
+	m, err := moveCode(code, s.at, to, jumpLen)
 	if err != nil {
 		return err
 	}
@@ -302,7 +317,7 @@ func (p *Process) install(t *ptrace.Task, s *hookSite, code []byte, threads []st
 			return err
 		}
 	}
-	inside, err := within(threads, s.at, &m, s.orig)
+	on, err := within(threads, s.at, &m, to)
 	if err != nil {
 		return err
 	}
@@ -315,8 +330,8 @@ func (p *Process) install(t *ptrace.Task, s *hookSite, code []byte, threads []st
 	if err := p.enter(t, s, room, stub, ar); err != nil {
 		return err
 	}
-	for i := range inside {
-		if err := inside[i].goOn(); err != nil {
+	for i := range on {
+		if err := on[i].goOn(); err != nil {
 			s.gone = true
 			return err
 		}

@@ -64,6 +64,9 @@ func (r *rooms) read(m *proc.Mapping) error {
 	return nil
 }
 
+// begins reports whether a function is known to begin at an address.
+func (r *rooms) begins(addr uint64) bool { return r.find(addr) == nil && r.code.Begins(addr-r.bias) }
+
 // replaceable proves that a jump may take the place of the first n bytes of code at an address, see
 // [jump.Code.Replaceable], or says why not. code is what the program has there; who has written over what
 // the file has may have other jumps to it.
@@ -71,18 +74,72 @@ func (r *rooms) replaceable(t *ptrace.Task, at uint64, code []byte, n int) error
 	if err := r.find(at); err != nil {
 		return err
 	}
-	if !bytes.Equal(code[:n], r.code.Text(at-r.bias, n)) {
-		return errors.New("its code is not what the file has")
-	}
 	for _, b := range t.Breakpoints() {
 		if b.Addr > at && b.Addr < at+uint64(n) {
 			return fmt.Errorf("a breakpoint is at +%#x", b.Addr-at)
 		}
 	}
 	for _, s := range r.p.hooks {
-		if !s.gone && s.jump != nil && s.at != at && s.at < at+uint64(n) && at < s.at+uint64(len(s.jump)) {
+		if !s.gone && s.jump != nil && s.at != at && s.at < at+uint64(n) && at < s.at+uint64(len(s.jump)) && r.p.restore(t, s.at) != nil {
 			return fmt.Errorf("the jump of a hook is at %#x", s.at)
 		}
 	}
+	if !bytes.Equal(code[:n], r.code.Text(at-r.bias, n)) {
+		return errors.New("its code is not what the file has")
+	}
 	return r.code.Replaceable(at-r.bias, n)
+}
+
+// Covers implements [ptrace.Injector]. Jumps that another supervisor has left, and that nobody wants, are taken
+// out of the code for it.
+func (a *Agent) Covers(t *ptrace.Task, addr uint64) bool {
+	p := a.procs[t.PID]
+	if p != nil && p.shares {
+		p = p.host
+	}
+	if p == nil {
+		return false
+	}
+	for at := addr - (jumpLen - 1); at < addr; at++ {
+		for _, i := range p.hooksAt(at) {
+			s := p.hooks[i]
+			b := make([]byte, len(s.jump))
+			if n, _ := t.ReadText(at, b); s.gone || s.jump == nil || n < len(b) || !bytes.Equal(b, s.jump) {
+				continue
+			}
+			_, resume, err := t.StopWorld()
+			if err != nil {
+				return true
+			}
+			defer resume()
+			return p.restore(t, at) != nil
+		}
+	}
+	return false
+}
+
+// restore takes a jump that nobody wants out of the program's code, all of whose threads stand still. Those
+// that are in what was moved go on there.
+func (p *Process) restore(t *ptrace.Task, at uint64) error {
+	list := p.hooksAt(at)
+	for _, i := range list {
+		if s := p.hooks[i]; !s.gone && !s.free {
+			return errors.New("it is wanted")
+		}
+	}
+	room := rooms{p: p}
+	if err := room.find(at); err != nil {
+		return err
+	}
+	code := room.code.Text(at-room.bias, jumpLen)
+	if len(code) < jumpLen {
+		return errNoFile
+	}
+	if err := t.PokeText(at, code); err != nil {
+		return err
+	}
+	for _, i := range list {
+		p.hooks[i].gone = true
+	}
+	return nil
 }

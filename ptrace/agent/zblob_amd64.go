@@ -11,11 +11,11 @@ var blobCode []byte
 var blobProgram []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "816f1d32b7e143e6fa63a5cb5739849d776613005c756ca3c5839c0662e34700"
+const blobStamp = "9184efaa0037365ac13ea4eae533284619b92bb0a62a1edf532b72e7dfadeca4"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (
-	blobSum   = "c529bcad2c94d8d829bb464384edda2e75cfcf442bb3c1ddb2c5041796620a4d"
+	blobSum   = "18340b354b7d383b624c35509751109deb3deae007f11c8c2682691db2221cff"
 	blobTools = "gcc (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40"
 )
 
@@ -23,16 +23,16 @@ const (
 var blobSymbols = map[string]uint64{
 	"call_entry":     0x70000020,
 	"hook_entry":     0x70000088,
-	"return_entry":   0x700000df,
-	"break_entry":    0x70000143,
-	"break_stubs":    0x700001c0,
-	"copy_insn":      0x70000a0b,
-	"tp_insn":        0x70000a13,
+	"return_entry":   0x70000128,
+	"break_entry":    0x700001a9,
+	"break_stubs":    0x70000248,
+	"copy_insn":      0x70000ab0,
+	"tp_insn":        0x70000ab8,
 	"sys_in":         0x70000000,
-	"sys_out":        0x70006930,
-	"probe_entry":    0x70000a1d,
-	"probe_watch":    0x70000b3b,
-	"probe_return":   0x70000cb8,
+	"sys_out":        0x70006a90,
+	"probe_entry":    0x70000ac2,
+	"probe_watch":    0x70000c1d,
+	"probe_return":   0x70000df9,
 	"helper_release": 0x44000000027b,
 	"program_unwind": 0x440000000273,
 	"crit_begin":     0x440000004f74,

@@ -17,6 +17,16 @@
 #define WHY_STOP 4
 #define WHY_FAILED 10
 
+// Registers that functions may change, from r10 on as struct frame has them, and the flags. Direction
+// is what C code expects.
+#define PUSHES                                                                                                        \
+	"	push %rax\n	push %rdi\n	push %rsi\n	push %rdx\n	push %rcx\n	push %r8\n	push %r9\n	push %r10\n	push %r11\n"       \
+	"	pushfq\n	cld\n"
+#define POPS                                                                                                          \
+	FLAGS("")                                                                                                           \
+	"	lea 8(%rsp),%rsp\n"                                                                                              \
+	"	pop %r11\n	pop %r10\n	pop %r9\n	pop %r8\n	pop %rcx\n	pop %rdx\n	pop %rsi\n	pop %rdi\n	pop %rax\n"
+
 // Entry points. The syscall instructions of sys_in and call_entry lie in the exempt page,
 // that of sys_out outside of it.
 __asm__(
@@ -68,26 +78,27 @@ __asm__(
 
 	// At a hooked function's entry, with the number of the hook pushed, in whose
 	// place the address to go on at is put. No register changes: within one library
-	// compilers know of a function which it leaves alone (-fipa-ra).
+	// compilers know of a function which it leaves alone (-fipa-ra). Nor do flags, which
+	// hand-written code may take for arguments.
 	".globl hook_entry\n"
 	"hook_entry:\n"
-	"	push %rax\n	push %rdi\n	push %rsi\n	push %rdx\n	push %rcx\n	push %r8\n	push %r9\n	push %r10\n	push %r11\n"
-	"	lea 8(%rsp),%rdi\n"
+	PUSHES
+	"	lea 16(%rsp),%rdi\n"
 	"	push %rbp\n	mov %rsp,%rbp\n	and $-16,%rsp\n"
 	"	call agent_enter\n"
 	"	mov %rbp,%rsp\n	pop %rbp\n"
-	"	mov %rax,72(%rsp)\n"
+	"	mov %rax,80(%rsp)\n"
 	"	test %rdx,%rdx\n"
 	"	jnz hook_stop\n"
 	"hook_on:\n"
-	"	cmpq $return_entry,80(%rsp)\n"
-	"	pop %r11\n	pop %r10\n	pop %r9\n	pop %r8\n	pop %rcx\n	pop %rdx\n	pop %rsi\n	pop %rdi\n	pop %rax\n"
-	"	je 1f\n"
+	"	cmpq $return_entry,88(%rsp)\n"
+	"	je 1f\n" POPS
 	"	lea 8(%rsp),%rsp\n"
 	"	jmp *-8(%rsp)\n"
 	// A call puts the same return address into the same place, and tells the processor
 	// where the function will return to.
-	"1:	lea 16(%rsp),%rsp\n"
+	"1:" POPS
+	"	lea 16(%rsp),%rsp\n"
 	"	call *-16(%rsp)\n"
 
 	// Where a hooked function returns to. The return address is put back first, so
@@ -97,17 +108,19 @@ __asm__(
 	"	push $return_entry\n"
 	"	push %rax\n	push %rdx\n"
 	"	push %rdi\n	push %rsi\n	push %rcx\n	push %r8\n	push %r9\n	push %r10\n	push %r11\n"
+	"	pushfq\n	cld\n"
 	"	xor %esi,%esi\n"
-	"2:	lea 56(%rsp),%rdi\n"
+	"2:	lea 64(%rsp),%rdi\n"
 	"	push %rbp\n	mov %rsp,%rbp\n	and $-16,%rsp\n"
 	"	call agent_leave\n"
 	"	mov %rbp,%rsp\n	pop %rbp\n"
 	"	test %eax,%eax\n"
-	"	jnz 3f\n"
+	"	jnz 3f\n" FLAGS("")
+	"	lea 8(%rsp),%rsp\n"
 	"	pop %r11\n	pop %r10\n	pop %r9\n	pop %r8\n	pop %rcx\n	pop %rsi\n	pop %rdi\n"
 	"	pop %rdx\n	pop %rax\n	ret\n"
 	// It stops first, with the call still open.
-	"3:	lea 56(%rsp),%rdx\n"
+	"3:	lea 64(%rsp),%rdx\n"
 	"	mov $" STR(WHY_FAILED) ",%ecx\n"
 	"	call break_trap\n"
 	"	mov $1,%esi\n"
@@ -126,21 +139,19 @@ __asm__(
 	// done is a stop, with the address of the frame, if the hook wants it. At the stop
 	// the registers that are not in the frame are the program's.
 	".globl break_entry\n"
-	"break_entry:\n"
-	"	push %rax\n	push %rdi\n	push %rsi\n	push %rdx\n	push %rcx\n	push %r8\n	push %r9\n	push %r10\n	push %r11\n"
-	"	mov 72(%rsp),%ecx\n"
+	"break_entry:\n" PUSHES
+	"	mov 80(%rsp),%ecx\n"
 	"	shl $8,%rcx\n" // sizeof(struct hook)
 	"	add $" STR(HOOKS_AT) ",%rcx\n"
 	"	testb $8,16(%rcx)\n" // flags, HOOK_BREAK
 	"	jz 1f\n"
-	"	lea 8(%rsp),%rdx\n"
+	"	lea 16(%rsp),%rdx\n"
 	"	push %rcx\n"
 	"	mov $" STR(WHY_BREAK) ",%ecx\n"
 	"	call break_trap\n"
 	"	pop %rcx\n"
 	"1:	mov (%rcx),%rax\n" // orig
-	"	mov %rax,72(%rsp)\n"
-	"	pop %r11\n	pop %r10\n	pop %r9\n	pop %r8\n	pop %rcx\n	pop %rdx\n	pop %rsi\n	pop %rdi\n	pop %rax\n"
+	"	mov %rax,80(%rsp)\n" POPS
 	"	lea 8(%rsp),%rsp\n"
 	"	jmp *-8(%rsp)\n"
 
@@ -167,17 +178,15 @@ __asm__(
 	"	call break_return\n"
 	".balign 8\n"
 	".endr\n"
-	"break_return:\n"
-	"	push %rax\n	push %rdi\n	push %rsi\n	push %rdx\n	push %rcx\n	push %r8\n	push %r9\n	push %r10\n	push %r11\n"
-	"	lea 8(%rsp),%rdx\n"
+	"break_return:\n" PUSHES
+	"	lea 16(%rsp),%rdx\n"
 	"	mov $" STR(WHY_RETURN) ",%ecx\n"
 	"	call break_trap\n"
-	"	mov 72(%rsp),%rax\n"
+	"	mov 80(%rsp),%rax\n"
 	"	movabs $break_stubs+5,%rcx\n"
 	"	sub %rcx,%rax\n" // 8 * i
 	"	mov " STR(STUBS_AT) "(%rax),%rax\n"
-	"	mov %rax,72(%rsp)\n"
-	"	pop %r11\n	pop %r10\n	pop %r9\n	pop %r8\n	pop %rcx\n	pop %rdx\n	pop %rsi\n	pop %rdi\n	pop %rax\n"
+	"	mov %rax,80(%rsp)\n" POPS
 	"	ret\n"
 
 	// copy_blindly(to, from, n) returns what is left. The supervisor takes a fault of the

@@ -18,7 +18,7 @@
 	"	mov %rbp,32(%rsp)\n	mov %rbx,40(%rsp)\n	mov %r11,48(%rsp)\n	mov %r10,56(%rsp)\n"                                  \
 	"	mov %r9,64(%rsp)\n	mov %r8,72(%rsp)\n	mov %rax,80(%rsp)\n	mov %rcx,88(%rsp)\n"                                   \
 	"	mov %rdx,96(%rsp)\n	mov %rsi,104(%rsp)\n	mov %rdi,112(%rsp)\n"                                                   \
-	"	pushfq\n	pop 144(%rsp)\n"                                                                                         \
+	"	pushfq\n	pop 144(%rsp)\n	cld\n"                                                                                   \
 	"	movq $-1,120(%rsp)\n	movq $0x33,136(%rsp)\n	movq $0x2b,160(%rsp)\n"
 
 // Calls a function with the registers' address for its first argument.
@@ -27,8 +27,9 @@
 	"	call " f "\n"                                                                                                   \
 	"	mov %rbp,%rsp\n"
 
-// Puts the registers back that functions may change, and rbp, which CALL does.
+// Puts the registers back that functions may change, rbp, which CALL does, and the flags.
 #define RESTORE                                                                                                       \
+	FLAGS("144")                                                                                                        \
 	"	mov 32(%rsp),%rbp\n	mov 48(%rsp),%r11\n	mov 56(%rsp),%r10\n	mov 64(%rsp),%r9\n	mov 72(%rsp),%r8\n"                 \
 	"	mov 80(%rsp),%rax\n	mov 88(%rsp),%rcx\n	mov 96(%rsp),%rdx\n	mov 104(%rsp),%rsi\n	mov 112(%rsp),%rdi\n"
 
