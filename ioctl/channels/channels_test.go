@@ -1,0 +1,198 @@
+package channels
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"nvtrace/ioctl/channels/internal/snapshot"
+	"nvtrace/rm/channel"
+)
+
+// view opens a snapshot of testdata/work.c on an H100 (driver 580), which internal/take made.
+func view(t testing.TB, kind string) *View {
+	t.Helper()
+	s, err := snapshot.Load("testdata/" + kind + ".snapshot.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := NewView(1, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// jobText says a job in a line, without addresses.
+func jobText(j *JobReport) string {
+	if j.Kind == "copy" {
+		return fmt.Sprintf("copy %d", j.Bytes)
+	}
+	text := fmt.Sprintf("%s %s %s", j.Name, channel.Dimensions(*j.Grid), channel.Dimensions(*j.Block))
+	if j.Graph > 0 {
+		text += fmt.Sprintf(" graph %d", j.Graph)
+	}
+	return text
+}
+
+// lines says what a report's busy channels are at.
+func lines(r *Report) (list []string) {
+	for i := range r.Channels {
+		c := &r.Channels[i]
+		for j := range c.Running {
+			list = append(list, fmt.Sprintf("%d runs %s", c.Channel, jobText(&c.Running[j])))
+		}
+		for j := range c.Waiting {
+			list = append(list, fmt.Sprintf("%d has waiting %s", c.Channel, jobText(&c.Waiting[j])))
+		}
+		if c.Blocked != nil {
+			by := -1
+			if c.Blocked.Channel != nil {
+				by = *c.Blocked.Channel
+			}
+			list = append(list, fmt.Sprintf("%d waits for %d", c.Channel, by))
+		}
+	}
+	return list
+}
+
+// TestLook holds what is found in a process's memory against what its program has asked the GPU for.
+func TestLook(t *testing.T) {
+	spinning := "1 runs wait_for_flag 2x3 32x2"
+	for kind, want := range map[string][]string{
+		"idle":  nil,
+		"spin":  {spinning},
+		"queue": append([]string{spinning}, append(slices.Repeat([]string{"1 has waiting add_one 3907 256"}, 5), "1 waits for 1")...),
+		"event": {spinning, "2 has waiting add_one 7813 128", "2 waits for 1"},
+		"copy":  {"1 runs wait_for_flag 1 1", "10 has waiting copy 67108864", "10 waits for 1"},
+		"graph": {"1 runs add_one 3907 256 graph 3", "1 runs wait_for_flag 1 1 graph 3", "1 runs add_one 15625 64 graph 3"},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			v := view(t, kind)
+			if v.Channels() != 20 {
+				t.Errorf("%d channels, want 20: 8 of compute engines, 12 of copy engines", v.Channels())
+			}
+			r := v.Look(true)
+			if r.Error != "" {
+				t.Error(r.Error)
+			}
+			if got := lines(&r); !slices.Equal(got, want) {
+				t.Errorf("got\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+			}
+			for _, c := range r.Channels {
+				for _, j := range c.Running {
+					// The GPU's clock is that of the host, from 1970 on.
+					if j.Began < 1795798239e9 || j.Began > 1795798300e9 {
+						t.Errorf("%s began at %d", j.Name, j.Began)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestArguments wants a launch's arguments as the program has given them.
+func TestArguments(t *testing.T) {
+	r := view(t, "spin").Look(true)
+	j := r.Channels[1].Running[0]
+	words := strings.Fields(j.Arguments)
+	if len(words) != 2 || words[1] != "11223344" {
+		t.Errorf("arguments %q, want an address and 11223344", j.Arguments)
+	}
+	if j.Shared != 4096+1024 || j.Registers == 0 {
+		t.Errorf("%d bytes of shared memory and %d registers, want 4096 and the system's 1024, and some", j.Shared, j.Registers)
+	}
+}
+
+// TestPushbuffer wants each channel's pieces to read without a rest.
+func TestPushbuffer(t *testing.T) {
+	v := view(t, "queue")
+	list := v.Pieces(lookDepth)
+	if err := v.SearchNames(list); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	for _, cp := range list {
+		r := v.Reader(cp.Of)
+		for _, p := range cp.Pieces {
+			if err := r.Fprint(&out, p.Words, p.Address, v.Names.Of); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	text := out.String()
+	for _, want := range []string{
+		"; launch wait_for_flag (program ", "; wait until 0x204637aa4 circular >= 6", "SEND_PCAS_A QMD_ADDRESS_SHIFTED8=",
+		"; copy 67108864 bytes from ", "  SET_OBJECT",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the text has no %q", want)
+		}
+	}
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, "op0") || strings.Contains(line, "op2") || strings.Contains(line, "op6") || strings.Contains(line, "the piece ends before") {
+			t.Errorf("a piece isn't read: %s", line)
+		}
+	}
+}
+
+// scribbled is memory of which bytes have been changed.
+type scribbled struct {
+	*snapshot.Snapshot
+	random func() uint64
+	every  uint64
+}
+
+func (s *scribbled) Read(address uint64, b []byte) error {
+	if err := s.Snapshot.Read(address, b); err != nil {
+		return err
+	}
+	for i := range b {
+		if s.random()%s.every == 0 {
+			b[i] = byte(s.random())
+		}
+	}
+	return nil
+}
+
+// FuzzScribble looks at processes that write over their own rings and pushbuffers: nothing may
+// crash or hang, and no name may be told that the process doesn't have.
+func FuzzScribble(f *testing.F) {
+	for i := range uint64(12) {
+		f.Add(i, uint16(1<<(i%12)))
+	}
+	s, err := snapshot.Load("testdata/queue.snapshot.gz")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64, every uint16) {
+		state := seed
+		random := func() uint64 { // splitmix64
+			state += 0x9e3779b97f4a7c15
+			z := state
+			z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+			z = (z ^ z>>27) * 0x94d049bb133111eb
+			return z ^ z>>31
+		}
+		v, err := NewView(1, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seed%2 == 0 { // found in peace, looked at while it scribbles
+			v.memory = &scribbled{s, random, uint64(every) + 1}
+		} else if v, err = NewView(1, &scribbled{s, random, uint64(every) + 1}); err != nil {
+			return
+		}
+		v.Look(false)
+		list := v.Pieces(8)
+		for _, cp := range list {
+			r := v.Reader(cp.Of)
+			for _, p := range cp.Pieces {
+				if err := r.Fprint(&strings.Builder{}, p.Words, p.Address, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,171 @@
+package channels
+
+import (
+	"cmp"
+	"slices"
+
+	"nvtrace/ptrace/proc"
+	"nvtrace/rm/channel"
+)
+
+// A Channel is a channel of a process.
+type Channel struct {
+	Device   string // the node whose memory has the ring: /dev/nvidia0
+	UserData uint64 // address of the page that program and GPU share (USERD)
+	Ring     uint64 // address of the ring
+	Entries  int    // of the ring
+
+	subchannels channel.Subchannels
+	semaphores  map[uint64]bool // pages with semaphores that the last look wanted
+}
+
+const (
+	pageSize     = 0x1000
+	maxChannels  = 4096 // of a process: a bound for hostile ones
+	maxRingPages = 64   // between a ring's beginning and its USERD
+)
+
+// Find looks for the channels of a process that have been used. A page is believed to be a USERD
+// if a ring lies before it in which an entry that the GPU has just fetched ends exactly where PUT
+// stands.
+func Find(m Memory) ([]*Channel, error) {
+	maps, err := m.Maps()
+	if err != nil {
+		return nil, err
+	}
+	s := spaceOf(maps)
+	var list []*Channel
+	for i := range s.gpu {
+		list = append(list, findIn(m, &s, &s.gpu[i])...)
+		if len(list) > maxChannels {
+			break
+		}
+	}
+	return list, nil
+}
+
+// findIn looks for channels in one mapping.
+func findIn(m Memory, s *space, mapping *proc.Mapping) []*Channel {
+	var list []*Channel
+	page := make([]byte, channel.UserDataSize)
+	for at := mapping.Start; at < mapping.End; at += pageSize {
+		if m.Read(at, page) != nil {
+			continue
+		}
+		u := channel.ParseUserData(page)
+		if ring, entries, ok := ringOf(m, s, mapping, at, u); ok {
+			list = append(list, &Channel{Device: mapping.Path, UserData: at, Ring: ring, Entries: entries})
+		}
+	}
+	return list
+}
+
+// ringOf finds the ring that a USERD belongs to among the pages before it. It returns false if u is
+// none that was used.
+func ringOf(m Memory, s *space, mapping *proc.Mapping, userData uint64, u channel.UserData) (ring uint64, entries int, ok bool) {
+	if u.Put == 0 {
+		return 0, 0, false
+	}
+	for pages := uint64(1); pages <= maxRingPages && userData-mapping.Start >= pages*pageSize; pages++ {
+		ring = userData - pages*pageSize
+		entries = int(pages * pageSize / channel.EntrySize)
+		if int(u.GPPut) >= entries || int(u.GPGet) >= entries {
+			continue
+		}
+		// PUT is set when an entry is fetched, GP_GET about then.
+		for _, index := range []uint32{last(u.GPGet, entries), u.GPGet, last(u.GPPut, entries)} {
+			if endsAt(m, s, ring+uint64(index)*channel.EntrySize, u.Put) {
+				return ring, entries, true
+			}
+		}
+	}
+	return 0, 0, false
+}
+
+// endsAt reports whether a ring's entry is a piece of pushbuffer that ends at put.
+func endsAt(m Memory, s *space, entry, put uint64) bool {
+	v, err := readLong(m, entry)
+	if err != nil {
+		return false
+	}
+	e := channel.ParseEntry(v)
+	size := 4 * uint64(e.Words)
+	return size != 0 && e.Address+size == put&(1<<40-1) && s.pushes(e.Address, size)
+}
+
+// last returns the index of the entry before index in a ring.
+func last(index uint32, entries int) uint32 {
+	if index == 0 {
+		return uint32(entries - 1)
+	}
+	return index - 1
+}
+
+// architectures are the engines' classes that go together, the latest first: compute, copy, host.
+var architectures = [][3]uint16{
+	{0xcec0, 0xcab5, 0xca6f}, // Blackwell, GB20x
+	{0xcdc0, 0xc9b5, 0xc96f}, // Blackwell, GB10x
+	{0xcbc0, 0xc8b5, 0xc86f}, // Hopper
+	{0xc9c0, 0xc7b5, 0xc56f}, // Ada
+	{0xc7c0, 0xc7b5, 0xc56f}, // Ampere, GA10x
+	{0xc6c0, 0xc6b5, 0xc56f}, // Ampere, GA100
+	{0xc5c0, 0xc5b5, 0xc46f}, // Turing
+	{0xc3c0, 0xc3b5, 0xc36f}, // Volta
+}
+
+// libcuda's habit: which subchannel speaks to which engine.
+const (
+	computeSubchannel = 1
+	copySubchannel    = 4
+)
+
+// assume has the channel's subchannels speak to an architecture's engines.
+func (c *Channel) assume(a [3]uint16) {
+	c.subchannels.Host = channel.ClassOf(a[2])
+	c.subchannels.Engine[computeSubchannel] = channel.ClassOf(a[0])
+	c.subchannels.Engine[copySubchannel] = channel.ClassOf(a[1])
+}
+
+// classify finds the architecture by a launch: the first whose compute class reads its QMD.
+func (c *Channel) classify(p *Piece) {
+	if c.subchannels.Host != nil {
+		return
+	}
+	for _, a := range architectures {
+		probe := Channel{}
+		probe.assume(a)
+		r := channel.Reader{Subchannels: probe.subchannels}
+		found := false
+		r.Read(p.Words, p.Address, func(w channel.Work) bool {
+			found = w.Kind == channel.Kernel && !w.Unread
+			return !found
+		})
+		if found {
+			c.assume(a)
+			return
+		}
+	}
+}
+
+// reader returns a reader for the channel's pieces, which reads QMDs that no piece has written from
+// the process. A channel without a launch is read with Hopper's classes: the methods that matter lie
+// where those of others do.
+func (c *Channel) reader(m Memory) *channel.Reader {
+	if c.subchannels.Host == nil {
+		probe := Channel{}
+		probe.assume(architectures[2])
+		probe.subchannels.Engine[0] = c.subchannels.Engine[0]
+		return &channel.Reader{Subchannels: probe.subchannels}
+	}
+	return &channel.Reader{
+		Subchannels: c.subchannels,
+		ReadQMD:     func(address uint64, b []byte) bool { return m.Read(address, b) == nil },
+	}
+}
+
+// Sort orders channels by device and address.
+func Sort(list []*Channel) {
+	slices.SortFunc(list, func(a, b *Channel) int {
+		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.UserData, b.UserData))
+	})
+}

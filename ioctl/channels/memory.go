@@ -1,0 +1,113 @@
+package channels
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+
+	"nvtrace/ptrace/proc"
+)
+
+// Memory is what can be read of a process from outside, or of a recording of one.
+type Memory interface {
+	// Maps returns the process's mappings in ascending order.
+	Maps() ([]proc.Mapping, error)
+	// Read fills b with the bytes at address, or fails.
+	Read(address uint64, b []byte) error
+}
+
+// Process is the memory of a process that runs.
+type Process struct {
+	PID int
+	mem *os.File
+}
+
+// Open makes the memory of a process readable. The error says what to do if reading isn't allowed.
+func Open(pid int) (*Process, error) {
+	mem, err := os.Open(proc.Path(pid, "mem"))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("no process %d", pid)
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("process %d can't be read: run as its user or as root; "+
+			"if it is yours, /proc/sys/kernel/yama/ptrace_scope must be 0", pid)
+	case err != nil:
+		return nil, err
+	}
+	return &Process{PID: pid, mem: mem}, nil
+}
+
+// Close ends the use of the process's memory.
+func (p *Process) Close() error { return p.mem.Close() }
+
+// Maps implements [Memory].
+func (p *Process) Maps() ([]proc.Mapping, error) { return proc.Maps(p.PID) }
+
+// Read implements [Memory].
+func (p *Process) Read(address uint64, b []byte) error {
+	if address >= 1<<63 {
+		return fmt.Errorf("address %#x is not a program's", address)
+	}
+	_, err := p.mem.ReadAt(b, int64(address))
+	return err
+}
+
+// readWords reads n words of 32 bits.
+func readWords(m Memory, address uint64, n int) ([]uint32, error) {
+	b := make([]byte, 4*n)
+	if err := m.Read(address, b); err != nil {
+		return nil, err
+	}
+	words := make([]uint32, n)
+	for i := range words {
+		words[i] = binary.LittleEndian.Uint32(b[4*i:])
+	}
+	return words, nil
+}
+
+// readLong reads one word of 64 bits.
+func readLong(m Memory, address uint64) (uint64, error) {
+	var b [8]byte
+	err := m.Read(address, b[:])
+	return binary.LittleEndian.Uint64(b[:]), err
+}
+
+// A space is a process's mappings of GPU devices.
+type space struct {
+	gpu    []proc.Mapping // memory of a GPU (BAR1), or registers: of /dev/nvidiaN
+	system []proc.Mapping // system memory that a GPU reads: of /dev/nvidiactl
+}
+
+// maxGPUMapping is the size of the largest mapping of /dev/nvidiaN that is searched for rings.
+// Seen: 2 MiB; a larger one is memory that the program itself uses.
+const maxGPUMapping = 64 << 20
+
+// spaceOf picks the readable mappings of devices.
+func spaceOf(maps []proc.Mapping) space {
+	var s space
+	for _, m := range maps {
+		if dir, name := path.Split(m.Path); dir == "/dev/" && m.Read && !m.Private {
+			switch number, ok := strings.CutPrefix(name, "nvidia"); {
+			case name == "nvidiactl":
+				s.system = append(s.system, m)
+			case ok && number != "" && strings.Trim(number, "0123456789") == "" && m.End-m.Start <= maxGPUMapping:
+				s.gpu = append(s.gpu, m)
+			}
+		}
+	}
+	return s
+}
+
+// pushes reports whether size bytes at address can be a pushbuffer: system memory, or the GPU's.
+func (s *space) pushes(address, size uint64) bool {
+	for _, list := range [][]proc.Mapping{s.system, s.gpu} {
+		if m := proc.At(list, address); m != nil && m.Contains(address, size) {
+			return true
+		}
+	}
+	return false
+}

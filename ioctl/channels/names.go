@@ -1,0 +1,152 @@
+package channels
+
+import (
+	"encoding/binary"
+	"strings"
+
+	"nvtrace/ptrace/proc"
+)
+
+// Names are the names of kernels by the address of their first instruction. libcuda keeps both in
+// one structure of the program's memory, so that a search for the address finds the name.
+type Names struct {
+	byProgram map[uint64]string
+	delta     int64 // from the program's address back to the pointer to the name, once it was seen
+
+	// Searched is how many bytes were read so far.
+	Searched uint64
+}
+
+// Of returns a kernel's name, or "" if it has not been found.
+func (n *Names) Of(program uint64) string { return n.byProgram[program] }
+
+const (
+	nameDistance = 96  // where the pointer to the name stood before the program's address (driver 580)
+	maxDistance  = 256 // how far from it one is looked for with other drivers
+	minNameSize  = 2
+	maxNameSize  = 4096 // of a mangled name
+	searchChunk  = 1 << 20
+)
+
+// Search looks for the names of programs in a process's writable memory. What has been found
+// before is not looked for again; what is not found stays without a name.
+func (n *Names) Search(m Memory, programs []uint64) error {
+	if n.byProgram == nil {
+		n.byProgram = map[uint64]string{}
+	}
+	wanted := map[uint64]bool{}
+	for _, p := range programs {
+		if p != 0 && n.byProgram[p] == "" {
+			wanted[p] = true
+		}
+	}
+	if len(wanted) == 0 {
+		return nil
+	}
+	maps, err := m.Maps()
+	if err != nil {
+		return err
+	}
+	for _, mapping := range maps {
+		if !mapping.Read || !mapping.Write || !mapping.Private || strings.HasPrefix(mapping.Path, "/dev/") {
+			continue
+		}
+		if n.searchMapping(m, &mapping, wanted); len(wanted) == 0 {
+			break
+		}
+	}
+	return nil
+}
+
+// searchMapping searches one mapping, a chunk at a time.
+func (n *Names) searchMapping(m Memory, mapping *proc.Mapping, wanted map[uint64]bool) {
+	low, high := bounds(wanted)
+	buffer := make([]byte, searchChunk)
+	for at := mapping.Start; at < mapping.End; at += searchChunk {
+		b := buffer[:min(searchChunk, mapping.End-at)]
+		n.Searched += readPages(m, at, b)
+		for i := 0; i+8 <= len(b); i += 8 {
+			v := binary.LittleEndian.Uint64(b[i:])
+			if v < low || v > high || !wanted[v] {
+				continue
+			}
+			if name := n.nameAt(m, at+uint64(i)); name != "" {
+				n.byProgram[v] = name
+				if delete(wanted, v); len(wanted) == 0 {
+					return
+				}
+			}
+		}
+	}
+}
+
+// readPages reads memory of which pages may be missing: these are zeros. It returns how much was read.
+func readPages(m Memory, at uint64, b []byte) (size uint64) {
+	if m.Read(at, b) == nil {
+		return uint64(len(b))
+	}
+	for i := 0; i < len(b); i += pageSize {
+		page := b[i:min(i+pageSize, len(b))]
+		if m.Read(at+uint64(i), page) != nil {
+			clear(page)
+			continue
+		}
+		size += uint64(len(page))
+	}
+	return size
+}
+
+// bounds returns the least and the greatest of the programs.
+func bounds(programs map[uint64]bool) (low, high uint64) {
+	low = ^uint64(0)
+	for p := range programs {
+		low, high = min(low, p), max(high, p)
+	}
+	return low, high
+}
+
+// nameAt returns the name that a structure has which holds a program's address at at.
+func (n *Names) nameAt(m Memory, at uint64) string {
+	if n.delta != 0 {
+		return symbolAt(m, at-uint64(n.delta))
+	}
+	if name := symbolAt(m, at-nameDistance); name != "" {
+		n.delta = nameDistance
+		return name
+	}
+	for d := uint64(8); d <= maxDistance; d += 8 {
+		if name := symbolAt(m, at-d); name != "" && len(name) > 4 {
+			return name
+		}
+	}
+	return ""
+}
+
+// symbolAt returns the symbol that the pointer at an address points to, or "".
+func symbolAt(m Memory, at uint64) string {
+	p, err := readLong(m, at)
+	if err != nil || p < 1<<16 {
+		return ""
+	}
+	var name []byte
+	var chunk [64]byte
+	for len(name) < maxNameSize {
+		// Up to the next multiple of the chunk's size, so that no page is touched that the text doesn't reach.
+		from := p + uint64(len(name))
+		b := chunk[:len(chunk)-int(from%uint64(len(chunk)))]
+		if m.Read(from, b) != nil {
+			return ""
+		}
+		for _, ch := range b {
+			switch {
+			case ch == 0 && len(name) >= minNameSize:
+				return string(name)
+			case ch == '_', ch == '$', ch == '.', 'a' <= ch && ch <= 'z', 'A' <= ch && ch <= 'Z', '0' <= ch && ch <= '9' && len(name) > 0:
+				name = append(name, ch)
+			default:
+				return ""
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,217 @@
+package channels
+
+import (
+	"fmt"
+	"os/user"
+	"slices"
+	"strconv"
+	"strings"
+
+	"nvtrace/ptrace/proc"
+	"nvtrace/rm/channel"
+)
+
+// A View is a process of which channels have been found, to be looked at again and again.
+type View struct {
+	PID      int
+	Names    Names
+	memory   Memory
+	channels []*Channel
+}
+
+// NewView finds the channels of a process.
+func NewView(pid int, m Memory) (*View, error) {
+	list, err := Find(m)
+	if err != nil {
+		return nil, err
+	}
+	Sort(list)
+	v := &View{PID: pid, memory: m, channels: list}
+	for _, c := range v.channels {
+		_, _ = c.Look(m, lookDepth) // which finds the semaphores; what fails is said by the next look
+	}
+	return v, nil
+}
+
+// Channels returns how many channels have been found.
+func (v *View) Channels() int { return len(v.channels) }
+
+// A Report says what one process's channels were at. Its JSON is nvtrace ps's.
+type Report struct {
+	PID      int             `json:"pid"`
+	User     string          `json:"user,omitempty"`
+	Command  string          `json:"command,omitempty"`
+	Channels []ChannelReport `json:"channels"`
+	Error    string          `json:"error,omitempty"` // why nothing is known
+}
+
+// A ChannelReport says what one channel was at.
+type ChannelReport struct {
+	Channel int          `json:"channel"` // in the order of addresses, from 0
+	Device  string       `json:"device"`
+	Address string       `json:"address"` // of the USERD, hexadecimal
+	Busy    bool         `json:"busy"`
+	Running []JobReport  `json:"running,omitempty"`
+	Waiting []JobReport  `json:"waiting,omitempty"`
+	Blocked *BlockReport `json:"blocked,omitempty"` // what it waits for; absent: for nothing
+	More    bool         `json:"more,omitempty"`    // older work may be under way than was read
+	Passed  uint64       `json:"passed_ns,omitempty"`
+	Error   string       `json:"error,omitempty"`
+
+	state State
+}
+
+// A JobReport is a kernel or a copy.
+type JobReport struct {
+	Kind      string     `json:"kind"`              // "kernel" or "copy"
+	Name      string     `json:"name,omitempty"`    // of a kernel, mangled; absent: not searched for, or not found
+	Program   string     `json:"program,omitempty"` // address of a kernel's first instruction, hexadecimal; absent: not known
+	Grid      *[3]uint32 `json:"grid,omitempty"`
+	Block     *[3]uint32 `json:"block,omitempty"`
+	Shared    uint32     `json:"shared_bytes,omitempty"`
+	Registers uint32     `json:"registers,omitempty"`
+	Arguments string     `json:"arguments,omitempty"`     // hexadecimal words of 64 bits
+	Graph     int        `json:"graph_kernels,omitempty"` // how many kernels the launch of a graph has, of which this is one
+	Bytes     uint64     `json:"bytes,omitempty"`         // of a copy
+	Began     uint64     `json:"began_ns,omitempty"`      // when it was handed to the GPU, by the GPU's clock; absent: not known
+}
+
+// A BlockReport is a semaphore that a channel waits for.
+type BlockReport struct {
+	Semaphore string `json:"semaphore"`         // its address, hexadecimal
+	Channel   *int   `json:"channel,omitempty"` // the channel whose running kernel will release it; absent: not known
+}
+
+// lookDepth is how many pieces of a channel a look reads.
+const lookDepth = 64
+
+// Look reads each channel once. With names, those of the kernels that are found are searched for
+// in the process's memory; that takes up to a second for each GiB of it.
+func (v *View) Look(names bool) Report {
+	r := Report{PID: v.PID, User: userOf(v.PID), Command: strings.Join(proc.Cmdline(v.PID), " "), Channels: []ChannelReport{}}
+	var programs []uint64
+	for i, c := range v.channels {
+		cr := ChannelReport{Channel: i, Device: c.Device, Address: fmt.Sprintf("%#x", c.UserData)}
+		s, err := c.Look(v.memory, lookDepth)
+		if err != nil {
+			cr.Error = err.Error()
+		}
+		cr.state, cr.Busy, cr.More, cr.Passed = s, s.Busy(), s.Cut, s.Passed
+		for _, job := range slices.Concat(s.Running, s.Waiting) {
+			programs = append(programs, job.Launch.Program)
+		}
+		r.Channels = append(r.Channels, cr)
+	}
+	if names {
+		if err := v.Names.Search(v.memory, programs); err != nil {
+			r.Error = err.Error()
+		}
+	}
+	for i := range r.Channels {
+		c := &r.Channels[i]
+		c.Running, c.Waiting = v.jobs(c.state.Running), v.jobs(c.state.Waiting)
+		c.Blocked = blockedOn(c.state.Blocked, r.Channels)
+	}
+	return r
+}
+
+// jobs describes jobs.
+func (v *View) jobs(list []Job) (reports []JobReport) {
+	for i := range list {
+		j := &list[i]
+		r := JobReport{Kind: "copy", Bytes: j.Size, Graph: j.Graph, Began: j.Began}
+		if j.Kind == channel.Kernel {
+			r.Kind = "kernel"
+			if l := &j.Launch; !j.Unread {
+				r.Name, r.Program, r.Grid, r.Block = v.Names.Of(l.Program), fmt.Sprintf("%#x", l.Program), &l.Grid, &l.Block
+				r.Shared, r.Registers, r.Arguments = l.SharedMemory, l.Registers, channel.Hex(j.Arguments)
+			}
+		}
+		reports = append(reports, r)
+	}
+	return reports
+}
+
+// blockedOn says what a channel waits for, and whose kernel will release it.
+func blockedOn(s *channel.Semaphore, list []ChannelReport) *BlockReport {
+	if s == nil {
+		return nil
+	}
+	b := &BlockReport{Semaphore: fmt.Sprintf("%#x", s.Address)}
+	for i := range list {
+		for _, j := range slices.Concat(list[i].state.Running, list[i].state.Waiting) {
+			if j.Launch.Done.Address == s.Address {
+				b.Channel = &list[i].Channel
+			}
+		}
+	}
+	return b
+}
+
+// userOf returns the name of a process's user, or the number, or "".
+func userOf(pid int) string {
+	ids, ok := proc.Status(pid, "Uid")
+	if !ok {
+		return ""
+	}
+	id, _, _ := strings.Cut(strings.TrimSpace(ids), "\t")
+	if _, err := strconv.Atoi(id); err != nil {
+		return ""
+	}
+	if u, err := user.LookupId(id); err == nil {
+		return u.Username
+	}
+	return id
+}
+
+// Pieces returns the last n pieces of each channel's pushbuffer, oldest first.
+func (v *View) Pieces(n int) []ChannelPieces {
+	var list []ChannelPieces
+	for i, c := range v.channels {
+		page := make([]byte, channel.UserDataSize)
+		if err := v.memory.Read(c.UserData, page); err != nil {
+			continue
+		}
+		cp := ChannelPieces{Channel: i, Of: c, UserData: channel.ParseUserData(page)}
+		if int(cp.UserData.GPPut) >= c.Entries {
+			continue
+		}
+		var err error
+		if cp.Pieces, err = c.pieces(v.memory, cp.UserData, n); err == nil {
+			list = append(list, cp)
+		}
+	}
+	return list
+}
+
+// ChannelPieces are the last pieces of a channel's pushbuffer.
+type ChannelPieces struct {
+	Channel  int
+	Of       *Channel
+	UserData channel.UserData
+	Pieces   []Piece
+}
+
+// Reader returns a reader for a channel's pieces.
+func (v *View) Reader(c *Channel) *channel.Reader { return c.reader(v.memory) }
+
+// Programs returns the addresses of the kernels that the pieces launch.
+func (v *View) Programs(list []ChannelPieces) (programs []uint64) {
+	for _, cp := range list {
+		r := v.Reader(cp.Of)
+		for _, p := range cp.Pieces {
+			r.Read(p.Words, p.Address, func(w channel.Work) bool {
+				if w.Kind == channel.Kernel && !w.Unread {
+					programs = append(programs, w.Launch.Program)
+				}
+				return true
+			})
+		}
+	}
+	return programs
+}
+
+// SearchNames searches for the names of all kernels that the pieces launch.
+func (v *View) SearchNames(list []ChannelPieces) error {
+	return v.Names.Search(v.memory, v.Programs(list))
+}
