@@ -54,6 +54,8 @@ func verbs() []verb {
 		{"doctor", "[FILE...] [-- command]", "say what works on this machine, and what to type for the rest", doctorVerb},
 		{"stat", "[flags] -- command [args]", "count what a program does: launches, copies, waits, memory, failures", statVerb},
 		{"top", "[flags] -- command [args] | -p PID", "show each second what processes do with the GPU", topVerb},
+		{"ps", "[flags] [PID...]", "say what the GPU is at for processes that run, from outside", psVerb},
+		{"pushbuffer", "[flags] PID", "print what a process handed to the GPU's channels last", pushbufferVerb},
 		{"report", "[flags] run.nvt", "print the summary of a recording", reportVerb},
 		{"log", "[flags] run.nvt", "print a recording's calls, a line each", logVerb},
 		{"dump", "PID", "have nvtrace --flight write what it keeps of a program", dumpVerb},

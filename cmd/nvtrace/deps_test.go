@@ -26,6 +26,8 @@ nvtrace/ptrace/python        < nvtrace/ptrace/dso nvtrace/ptrace/proc
 nvtrace/rm                   <
 nvtrace/ioctl                < nvtrace/ioctl/nearest nvtrace/rm nvtrace/traces nvtrace/traces/escape
 nvtrace/ioctl/nearest        <
+nvtrace/rm/channel           <
+nvtrace/ioctl/channels       < nvtrace/ptrace/proc nvtrace/rm/channel
 nvtrace/ioctl/allow          < nvtrace/ioctl nvtrace/rm nvtrace/traces
 nvtrace/ioctl/diff           < nvtrace/ioctl nvtrace/rm nvtrace/traces
 nvtrace/internal/testrec     < nvtrace/ioctl nvtrace/rm nvtrace/traces
@@ -56,7 +58,7 @@ nvtrace/nvattach/jit         < nvtrace/nvattach/owned
 nvtrace/examples/rminfo      < nvtrace/rm
 nvtrace/examples/events      < nvtrace/nvattach nvtrace/ptx/bpf
 nvtrace/cmd/nvtrace/internal/export < nvtrace/ioctl nvtrace/nvattach/api nvtrace/rm nvtrace/traces nvtrace/traces/escape github.com/google/pprof/profile github.com/klauspost/compress/zstd
-nvtrace/cmd/nvtrace          < nvtrace/fatbin/sass nvtrace/traces nvtrace/traces/escape nvtrace/ptrace nvtrace/rm nvtrace/ioctl nvtrace/ioctl/record nvtrace/traces/record nvtrace/ioctl/replay nvtrace/ioctl/diff nvtrace/ioctl/allow nvtrace/fatbin nvtrace/ptx nvtrace/ptx/emu nvtrace/nvattach nvtrace/nvattach/jit nvtrace/nvattach/preload nvtrace/nvattach/script nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/nvattach/api nvtrace/nvattach/calls nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/python nvtrace/ptrace/unwind nvtrace/nvattach/capture nvtrace/nvattach/control nvtrace/nvattach/gpu nvtrace/nvattach/host nvtrace/nvattach/interpose nvtrace/nvattach/nvtx nvtrace/nvattach/owned github.com/olekukonko/tablewriter github.com/olekukonko/tablewriter/tw
+nvtrace/cmd/nvtrace          < nvtrace/fatbin/sass nvtrace/traces nvtrace/traces/escape nvtrace/ptrace nvtrace/rm nvtrace/ioctl nvtrace/ioctl/channels nvtrace/rm/channel nvtrace/ioctl/record nvtrace/traces/record nvtrace/ioctl/replay nvtrace/ioctl/diff nvtrace/ioctl/allow nvtrace/fatbin nvtrace/ptx nvtrace/ptx/emu nvtrace/nvattach nvtrace/nvattach/jit nvtrace/nvattach/preload nvtrace/nvattach/script nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/nvattach/api nvtrace/nvattach/calls nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/python nvtrace/ptrace/unwind nvtrace/nvattach/capture nvtrace/nvattach/control nvtrace/nvattach/gpu nvtrace/nvattach/host nvtrace/nvattach/interpose nvtrace/nvattach/nvtx nvtrace/nvattach/owned github.com/olekukonko/tablewriter github.com/olekukonko/tablewriter/tw
 `
 
 // What is below shared imports nothing of ours that the policy does not list, and nothing
