@@ -68,6 +68,22 @@ func TestManyProcesses(t *testing.T) {
 // ioctlsByProcess counts those of a recording.
 func ioctlsByProcess(t *testing.T, file string) (list []int) {
 	t.Helper()
+	of := map[int32]int{}
+	for _, ev := range eventsOf(t, file) {
+		if ev.Kind == traces.KindIoctl && ev.Dev == "nvidiactl" {
+			of[ev.PID]++
+		}
+	}
+	for _, n := range of {
+		list = append(list, n)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// eventsOf reads a recording.
+func eventsOf(t *testing.T, file string) (list []*traces.Event) {
+	t.Helper()
 	f, err := os.Open(file)
 	if err != nil {
 		t.Fatal(err)
@@ -77,18 +93,11 @@ func ioctlsByProcess(t *testing.T, file string) (list []int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	of := map[int32]int{}
 	for ev, err := range r.All() {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ev.Kind == traces.KindIoctl && ev.Dev == "nvidiactl" {
-			of[ev.PID]++
-		}
+		list = append(list, ev.Clone())
 	}
-	for _, n := range of {
-		list = append(list, n)
-	}
-	slices.Sort(list)
 	return list
 }

@@ -141,10 +141,11 @@ func TestWork(t *testing.T) {
 		{"cuMemcpyHtoDAsync_v2", Work{Stream: 4, Subject: 3, Early: true}, true, false},
 		{"cuMemcpyDtoH_v2", Work{Subject: 3, Early: true}, true, true},
 		{"cuMemsetD32_v2", Work{}, true, true},
-		{"cuLaunchHostFunc", Work{}, false, false},
 		{"cuMemAlloc_v2", Work{}, false, false},
 		{"cuStreamSynchronize", Work{}, false, true},
-		{"cuStreamWaitEvent", Work{}, false, false},
+		{"cuStreamWaitEvent", Work{Stream: 1, Orders: true}, true, false},
+		{"cuStreamWaitValue32_v2", Work{Stream: 1, Orders: true}, true, false},
+		{"cuLaunchHostFunc", Work{Stream: 1, Orders: true}, true, false},
 	} {
 		f := driver.Lookup(c.name)
 		if got, is := f.Work(); is != c.is || is && got != c.want || f.Waits() != c.waits {

@@ -1,6 +1,9 @@
 package api
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Work is what a function of the driver has a GPU do, on which stream.
 type Work struct {
@@ -14,19 +17,27 @@ type Work struct {
 	Launch    bool // of kernels, alone or in a graph; else it copies or sets memory
 	PerThread bool // the default stream is the thread's own
 	Early     bool // the GPU may begin long before the call returns, as that copies pageable memory itself
+	Orders    bool // it has the stream wait, for other streams, memory, the host or other processes
+}
+
+// orders are the functions of the driver, by what their names begin with, that have a stream wait.
+var orders = []string{
+	"cuStreamWaitEvent", "cuStreamWaitValue32", "cuStreamWaitValue64", "cuStreamBatchMemOp", "cuStreamAddCallback",
+	"cuLaunchHostFunc", "cuWaitExternalSemaphoresAsync",
 }
 
 // Work returns what a function has a GPU do; ok is false where that is nothing that takes
 // time on a stream. f may be nil.
 func (f *Function) Work() (w Work, ok bool) {
-	if f == nil || f.Library != Driver || strings.HasPrefix(f.Name, "cuLaunchHostFunc") {
+	if f == nil || f.Library != Driver {
 		return w, false
 	}
 	purpose := purposeOf(Module{Library: Driver}, f.Name)
-	if purpose != Launching && purpose != Copying {
+	w.Orders = slices.ContainsFunc(orders, func(name string) bool { return strings.HasPrefix(f.Name, name) })
+	if purpose != Launching && purpose != Copying && !w.Orders {
 		return w, false
 	}
-	w.Launch = purpose == Launching
+	w.Launch = purpose == Launching && !w.Orders
 	w.PerThread = strings.HasSuffix(f.Name, "_ptsz") || strings.HasSuffix(f.Name, "_ptds")
 	w.Early = strings.HasPrefix(f.Name, "cuMemcpy")
 	for i := range f.Params {
@@ -52,7 +63,7 @@ func (f *Function) Work() (w Work, ok bool) {
 			w.Subject = arg
 		}
 	}
-	return w, purpose == Copying || w.Stream != 0
+	return w, purpose == Copying && !w.Orders || w.Stream != 0
 }
 
 // Waits reports whether a function of the driver has waited for a GPU when it returns.

@@ -265,7 +265,7 @@ func (t *Tracer) newHook(path, name string, module api.Module, spec *api.HookSpe
 			h.Ends = &arg
 		}
 		if w, ok := f.Work(); ok && !(w.Launch && t.opts.NoLaunches) {
-			h.Work = &agent.Work{Stream: w.Stream, StreamAt: w.StreamAt, Subject: w.Subject, PerThread: w.PerThread, Early: w.Early}
+			h.Work = &agent.Work{Stream: w.Stream, StreamAt: w.StreamAt, Subject: w.Subject, PerThread: w.PerThread, Early: w.Early, Orders: w.Orders, Behind: t.opts.NoLaunches}
 		}
 	}
 	if t.opts.Stops != nil {

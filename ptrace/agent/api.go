@@ -290,6 +290,8 @@ type Work struct {
 	Subject   uint8 // 1 + the argument that GPUWork.Subject is; 0: none
 	PerThread bool  // the default stream is the thread's own
 	Early     bool  // the GPU may begin long before the call returns
+	Orders    bool  // it has the stream wait: what comes behind it there begins later, and it is not recorded itself
+	Behind    bool  // works that are not timed may be in front of it on its stream
 }
 
 // Count is what was counted of a thread's calls of a function.

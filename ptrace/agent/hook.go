@@ -409,6 +409,12 @@ func (h *Hook) encode(s *hookSite) []byte {
 		if w.Early {
 			flags |= hookEarly
 		}
+		if w.Orders {
+			flags |= hookOrders
+		}
+		if w.Behind {
+			flags |= hookBehind
+		}
 	}
 	if h.Waits {
 		flags |= hookWaits

@@ -72,7 +72,7 @@ const (
 	shortSize  = 64 // of a return that refers to no memory
 	segSize    = 32
 	seenSize   = 16
-	timesSize  = 0x1600
+	timesSize  = 0x2610
 	timerSize  = 0x30050
 
 	retsSize    = 0x20000
@@ -168,6 +168,8 @@ const (
 	hookEnds   = 2048
 	hookEarly  = 4096
 	hookFails  = 8192
+	hookOrders = 16384
+	hookBehind = 32768
 
 	derefString = 1
 	derefIn     = 2

@@ -96,7 +96,7 @@ func (p *Process) unfinished(list []Unfinished, timer uint64) []Unfinished {
 		}
 		word := func(i int) uint64 { return le.Uint64(b[8*i:]) }
 		hook := word(4)
-		if word(workState) != workLeft || hook >= uint64(len(p.hooks)) || p.hooks[hook].hook == nil {
+		if word(workState) != workLeft || word(5) == 0 || hook >= uint64(len(p.hooks)) || p.hooks[hook].hook == nil {
 			continue
 		}
 		list = append(list, Unfinished{

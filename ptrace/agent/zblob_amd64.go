@@ -11,11 +11,11 @@ var blobCode []byte
 var blobProgram []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "9184efaa0037365ac13ea4eae533284619b92bb0a62a1edf532b72e7dfadeca4"
+const blobStamp = "e31da94d397b753e5efd17421ea9a684504959c5867c48f974c6e7c1358a92b1"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (
-	blobSum   = "18340b354b7d383b624c35509751109deb3deae007f11c8c2682691db2221cff"
+	blobSum   = "861736b9bd4a1bd10b9847a8cd5b29b8e09e70866ea3a02d2e10e2b9365fd995"
 	blobTools = "gcc (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40"
 )
 
@@ -29,7 +29,7 @@ var blobSymbols = map[string]uint64{
 	"copy_insn":      0x70000ab0,
 	"tp_insn":        0x70000ab8,
 	"sys_in":         0x70000000,
-	"sys_out":        0x70006a90,
+	"sys_out":        0x70006c90,
 	"probe_entry":    0x70000ac2,
 	"probe_watch":    0x70000c1d,
 	"probe_return":   0x70000df9,
@@ -146,7 +146,7 @@ var blobLayout = []uint64{
 	0x70031000,
 	0x200,
 	0x43e000000000,
-	0x1600,
+	0x2610,
 	0x30050,
 	0x840,
 	0x48,

@@ -196,6 +196,8 @@ enum { HELD_NOT, HELD_DEVICE, HELD_BUSY };
 #define HOOK_TIMED 256u // what calls have the GPU do is timed, in struct timer
 #define HOOK_WAITS 512u // when it returns, the GPU has done something
 #define HOOK_PER_THREAD 1024u // without a stream, it is the thread's own
+#define HOOK_ORDERS 16384u // it has its stream wait, and does nothing else there
+#define HOOK_BEHIND 32768u // works that are not timed may be in front of it on its stream
 #define HOOK_EARLY 4096u // the GPU may be at it before the call returns
 #define HOOK_ENDS 2048u // it ends the context that argument `stream` is, or any
 #define HOOK_FAILS 8192u // returns with a result whose low half is not 0 stop
@@ -365,6 +367,7 @@ struct count {
 #define NGPUS 16u
 #define NREFS 8u
 #define NWORKS 2048u
+#define NTURNS 256u
 #define NLASTS 64u
 
 // An event of the driver's, behind what a call had the GPU do.
@@ -372,7 +375,7 @@ struct work {
 	u64 state; // WORK_*
 	u64 event;
 	u64 context, stream;
-	u64 hook, begin, ids; // of the call: when it began, and whose it is
+	u64 hook, begin, ids; // of the call: when it began, and whose it is; begin 0: only when it ended matters, to what is behind it
 	u64 from; // before which the GPU has not begun with it
 	u64 left; // when the call returned
 	u64 what; // an argument
@@ -395,6 +398,11 @@ struct timer {
 	u64 last;	 // when this thread has read some
 	u64 device;	 // whose context may be about to end
 	struct work list[NWORKS];
+};
+
+// Streams with works, by a hash: as of which epoch of struct times.
+struct turn {
+	u64 stream, epoch;
 };
 
 // When the latest work on a stream ended that was read.
@@ -427,6 +435,9 @@ struct times {
 	u64 works;  // how many there ever were
 	u64 turn;   // which timer is looked at first
 	u64 turns;  // which struct last is used next
+	u64 epoch;  // how often the legacy default stream came to have works, behind those of other streams
+	u64 others; // other streams have had works since
+	struct turn turn_of[NTURNS];
 	struct last last[NLASTS];
 	struct gpu gpu[NGPUS];
 };

@@ -1,7 +1,9 @@
 // The part of the agent that times what the program has the GPU do: around each call that
 // puts work on a stream it has the driver record an event, whose time it reads when the GPU has
 // passed it: the work's end. It began when that before it on its stream had ended, or when the
-// GPU was given it, whichever was later. See agent.c for the rules; here the driver's functions are called,
+// GPU was given it, whichever was later. What has a stream wait (HOOK_ORDERS) is such a work, too, of
+// which only the end is kept; and where the legacy default stream and others wait for each other, there is an
+// event in front of the work. See agent.c for the rules; here the driver's functions are called,
 // which keep to none of them: the vector registers are saved for them, and what they
 // call is not recorded.
 
@@ -204,6 +206,8 @@ static void put_time(struct slot *sl, struct gpu *g, const struct work *w, u64 e
 	if (end < start)
 		end = start;
 	l->end = end;
+	if (!w->begin)
+		return;
 	if (!(flags & (HOOK_WAITS | HOOK_EARLY))) {
 		if (!g->least[busy] || end - start < g->least[busy])
 			g->least[busy] = end - start;
@@ -223,7 +227,7 @@ static int read_work(struct slot *sl, struct gpu *g, struct work *w)
 	if (ret == NOT_READY)
 		return 0;
 	if (ret)
-		untimed(UNTIMED_FAILED, 1);
+		untimed(UNTIMED_FAILED, !!w->begin);
 	else {
 		long early = w->left - r->at - nanoseconds(since);
 		if (early > 0) { // the event was not before it was recorded: the clock is later by that
@@ -232,7 +236,7 @@ static int read_work(struct slot *sl, struct gpu *g, struct work *w)
 		}
 		put_time(sl, g, w, r->at + nanoseconds(since), r->margin);
 	}
-	untimed(UNTIMED_PENDING, -1ul);
+	untimed(UNTIMED_PENDING, -(u64)!!w->begin);
 	barrier();
 	w->state = WORK_FREE;
 	return 1;
@@ -311,15 +315,15 @@ static void read_all(struct slot *sl)
 	__sync_lock_release(&T->lock);
 }
 
-// Gives a thread's next work to a call, with an event.
-static struct work *take_work(struct timer *t, u64 context)
+// Gives a thread's next work to a call that began at a time, with an event.
+static struct work *take_work(struct timer *t, u64 context, u64 begin)
 {
 	u64 n = t->next;
 	struct work *w = &t->list[n % NWORKS];
 	u32 mode = RELAXED;
 	int failed;
 	if (n - *(volatile u64 *)&t->first >= NWORKS) {
-		untimed(UNTIMED_FULL, 1);
+		untimed(UNTIMED_FULL, !!begin);
 		return 0;
 	}
 	w->state = WORK_TAKEN;
@@ -340,8 +344,68 @@ static struct work *take_work(struct timer *t, u64 context)
 		return w;
 	w->event = 0;
 	w->state = WORK_FREE;
-	untimed(UNTIMED_FAILED, 1);
+	untimed(UNTIMED_FAILED, !!begin);
 	return 0;
+}
+
+// Has an event recorded on the stream of what is timed, behind what was put there by now. begin is when
+// that began; 0: only when it ends matters. at is now.
+static void record_work(struct slot *sl, u64 context, u64 hook, u64 begin, u64 from, u64 at)
+{
+	struct timer *t = timer_of(sl);
+	u64 i = ((u64)sl - SLOT_ADDR) / sizeof *sl + 1, had;
+	struct work *w;
+	struct gpu *g;
+	while ((had = *(volatile u64 *)&T->timers) < i)
+		__sync_bool_compare_and_swap(&T->timers, had, i);
+	g = gpu_of(context);
+	w = take_work(t, context, begin);
+	if (!w)
+		return;
+	w->stream = t->stream;
+	w->hook = hook;
+	w->what = t->what;
+	w->ids = sl->ids;
+	w->begin = begin;
+	w->left = at;
+	w->from = from;
+	w->refs = g ? g->refs - 1 : 0;
+	if (CALL(record, w->event, w->stream, 0)) { // it is of another context than is current, perhaps
+		w->state = WORK_FREE;
+		untimed(UNTIMED_FAILED, !!begin);
+		return;
+	}
+	w->number = __sync_fetch_and_add(&T->works, 1);
+	untimed(UNTIMED_PENDING, !!begin);
+	barrier();
+	w->state = WORK_LEFT;
+	if (unlikely(!g)) // the clocks are compared behind the event: what passes meanwhile is not the work's
+		read_all(sl);
+}
+
+// Whether the stream of the next work waits for others by itself, as there were works on the legacy default
+// stream since its last one, or on others since that stream's. A work of ours in front of it then ends when
+// that wait does. Threads that do this at once are in no order anyway.
+static int waits_for_others(const struct slot *sl, u64 stream)
+{
+	u64 key = stream == 2 ? (u64)sl : stream; // CU_STREAM_PER_THREAD
+	struct turn *turn;
+	int waits;
+	if (stream <= 1) { // 0, CU_STREAM_LEGACY
+		waits = *(volatile u64 *)&T->others;
+		if (waits || !T->epoch) {
+			T->others = 0;
+			__sync_fetch_and_add(&T->epoch, 1);
+		}
+		return waits;
+	}
+	if (!*(volatile u64 *)&T->others)
+		T->others = 1;
+	turn = &T->turn_of[(key * 0x9e3779b97f4a7c15ul) >> 56];
+	waits = T->epoch && (turn->stream != key || turn->epoch != T->epoch);
+	turn->stream = key;
+	turn->epoch = T->epoch;
+	return waits;
 }
 
 // The stream of a call; of one without, or with 0, the default one.
@@ -358,6 +422,17 @@ static u64 stream_of(const struct frame *f, const struct hook *h)
 	return v;
 }
 
+// In front of the work of a call that waits for other streams.
+static void before_work(void *slot, void *frame)
+{
+	struct slot *sl = slot;
+	u64 context = 0;
+	u32 capturing = 0;
+	if (CALL(current, &context, 0, 0) || !context || CALL(capturing, timer_of(sl)->stream, &capturing, 0) || capturing)
+		return;
+	record_work(sl, context, ((const struct frame *)frame)->hook, 0, 0, now());
+}
+
 // At the entry of a call that is timed. What calls another such function, as the runtime does the
 // driver's, is timed as a whole: only the outermost counts.
 void times_enter(struct slot *sl, struct frame *f)
@@ -370,6 +445,11 @@ void times_enter(struct slot *sl, struct frame *f)
 	t->stream = stream_of(f, h);
 	t->what = h->subject ? argument(f, h->subject - 1) : 0;
 	barrier();
+	if (waits_for_others(sl, t->stream) || (h->flags & HOOK_BEHIND)) {
+		t->inside = sp;
+		with_vectors(sl, f, before_work);
+		t->inside = 0;
+	}
 	t->sp = sp; // what was timed before, if anything, was left by longjmp
 }
 
@@ -388,41 +468,15 @@ void times_began(const struct slot *sl, u64 sp, u64 begin)
 static void follow(struct slot *sl, const struct leaving *l, u32 flags, u64 at)
 {
 	struct timer *t = timer_of(sl);
-	u64 context = 0, i = ((u64)sl - SLOT_ADDR) / sizeof *sl + 1, had;
+	u64 context = 0, begin = flags & HOOK_ORDERS ? 0 : t->begin;
 	u32 capturing = 0;
-	struct work *w;
-	struct gpu *g;
 	if (CALL(current, &context, 0, 0) || !context)
 		return;
 	if (CALL(capturing, t->stream, &capturing, 0) || capturing) {
-		untimed(UNTIMED_CAPTURED, 1); // nothing is done now
+		untimed(UNTIMED_CAPTURED, !!begin); // nothing is done now
 		return;
 	}
-	while ((had = *(volatile u64 *)&T->timers) < i)
-		__sync_bool_compare_and_swap(&T->timers, had, i);
-	g = gpu_of(context);
-	w = take_work(t, context);
-	if (!w)
-		return;
-	w->stream = t->stream;
-	w->hook = l->hook;
-	w->what = t->what;
-	w->ids = sl->ids;
-	w->begin = t->begin;
-	w->left = at;
-	w->from = flags & (HOOK_WAITS | HOOK_EARLY) ? t->begin : at;
-	w->refs = g ? g->refs - 1 : 0;
-	if (CALL(record, w->event, w->stream, 0)) { // it is of another context than is current, perhaps
-		w->state = WORK_FREE;
-		untimed(UNTIMED_FAILED, 1);
-		return;
-	}
-	w->number = __sync_fetch_and_add(&T->works, 1);
-	untimed(UNTIMED_PENDING, 1);
-	barrier();
-	w->state = WORK_LEFT;
-	if (unlikely(!g)) // the clocks are compared behind the event: what passes meanwhile is not the work's
-		read_all(sl);
+	record_work(sl, context, l->hook, begin, flags & (HOOK_WAITS | HOOK_EARLY) ? t->begin : at, at);
 }
 
 // At a return. Times are read at returns after which the GPU must have done something, and else once a
@@ -486,8 +540,8 @@ static void forget(u64 context)
 				continue;
 			w->event = w->context = 0;
 			if (w->state == WORK_LEFT) {
-				untimed(UNTIMED_PENDING, -1ul);
-				untimed(UNTIMED_FAILED, 1);
+				untimed(UNTIMED_PENDING, -(u64)!!w->begin);
+				untimed(UNTIMED_FAILED, !!w->begin);
 				w->state = WORK_FREE;
 			}
 		}
