@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"runtime"
 	"slices"
@@ -40,6 +41,25 @@ type PlannedHost struct {
 	// slot is the first of its counters on the host: of returns that could not be seen, and
 	// of runs that were ended by Machine.Ends[0], [1] ...
 	slot int
+	args map[uint64]bool // which arguments it asks for, see Arguments
+}
+
+// Arguments are the numbers of the arguments of a function, or of a USDT probe, that the program
+// asks for by number, ascending. What it reads of the context itself is not among them.
+func (q *PlannedHost) Arguments() []uint64 { return slices.Sorted(maps.Keys(q.args)) }
+
+// asks has it noted which arguments the program asks for while it is proven.
+func (q *PlannedHost) asks(helpers map[int32]*bpf.Helper) {
+	for _, id := range []int32{helperFuncArg, HelperUSDTArg} {
+		if h := helpers[id]; h != nil {
+			h.Check = func(c *bpf.CallInfo) error {
+				if c.Consts[1].Known {
+					q.args[c.Consts[1].Value] = true
+				}
+				return nil
+			}
+		}
+	}
 }
 
 // verifyHost proves a program for the host safe.
@@ -74,8 +94,10 @@ func (u *unit) verifyHost(prog *HostProgram, maps []bpf.Map, fuel uint32) (*Plan
 
 // assemble compiles the program, with what it adds to values of maps made atomic: threads
 // of all processes do that at once.
-func (q *PlannedHost) assemble(maps []bpf.Map) (err error) {
-	env := q.env(maps, nil)
+func (q *PlannedHost) assemble(list []bpf.Map) (err error) {
+	env := q.env(list, nil)
+	q.args = make(map[uint64]bool)
+	q.asks(env.Helpers)
 	skip := map[int]bool{}
 	for {
 		insns, stores := q.Insns, []int(nil)
@@ -303,7 +325,8 @@ type HostCall struct {
 	// Fields are the context's, in its order.
 	Fields []uint64
 	FuncIP uint64 // the address of the function
-	// Arg returns an argument of a USDT probe; nil: it has none.
+	// Arg returns an argument of a USDT probe, or of a function whose arguments are not where those of
+	// C are; nil: there is none.
 	Arg func(n uint64) (v uint64, ok bool)
 	// Override is what the function or the call shall return instead, if Overridden is set:
 	// the program's answer.

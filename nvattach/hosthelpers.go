@@ -96,6 +96,13 @@ func (r *HostRunner) argHelpers(h map[int32]*bpf.Helper, kind *hostKind) {
 	switch kind.kind {
 	case HostEntry, HostAPI:
 		h[helperFuncArg] = &bpf.Helper{Name: "get_func_arg", Args: args, Interpret: value(func(n uint64) (uint64, uint64) {
+			if r.call.Arg != nil {
+				v, ok := r.call.Arg(n)
+				if !ok {
+					return 0, hostInvalid
+				}
+				return v, 0
+			}
 			if n < uint64(len(argRegs)) {
 				return r.call.Fields[argRegs[n]], 0
 			}

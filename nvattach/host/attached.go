@@ -63,7 +63,7 @@ func (a *attachments) over(lists ...[]*nvattach.PlannedHost) bool {
 func (a *attachments) at(x *target) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, q := range slices.Concat(x.entries, x.returns) {
+	for _, q := range slices.Concat(x.entries, x.returns, x.leaves) {
 		if p := a.of[q]; len(p.places) < mostPlaces && !slices.Contains(p.places, x.name) {
 			p.places = append(p.places, x.name)
 		}

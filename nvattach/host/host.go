@@ -11,7 +11,9 @@
 package host
 
 import (
+	"cmp"
 	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
@@ -87,12 +89,16 @@ type target struct {
 	name    string
 	entries []*nvattach.PlannedHost
 	returns []*nvattach.PlannedHost
-	begins  bool // it is where a function begins
+	leaves  []*nvattach.PlannedHost // at a function's return, of which this is an instruction
+	begins  bool                    // it is where a function begins
 
 	// chooses is not nil if the function returns the address of the one that programs run at, as
 	// the loader does for functions of which there are several (GNU_IFUNC). It is the code of the
 	// file.
 	chooses *jump.Code
+
+	inGo   bool   // it is in a function of Go's
+	behind uint64 // how far behind the beginning of that
 
 	usdt  *usdt  // nil: it is none
 	vaddr uint64 // its address, as the file has it
@@ -331,7 +337,7 @@ func (t *Tracer) Exit(task *ptrace.Task, s *ptrace.Syscall) {
 // sysCall is what a system call's program gets to know.
 func (t *Tracer) sysCall(task *ptrace.Task, s *ptrace.Syscall, more ...uint64) *nvattach.HostCall {
 	return &nvattach.HostCall{
-		Thread: &thread{task, t}, Fields: append([]uint64{0, 0, 0, uint64(uint32(task.TID)), s.Nr}, more...),
+		Thread: &thread{task: task, t: t}, Fields: append([]uint64{0, 0, 0, uint64(uint32(task.TID)), s.Nr}, more...),
 	}
 }
 
@@ -435,7 +441,7 @@ func (t *Tracer) place(task *ptrace.Task, p *process, places []place) {
 		for i, at := range places {
 			switch {
 			case at.x.chooses != nil: // it is the one that it chooses
-			case len(at.x.entries)+len(at.x.returns) > 0:
+			case at.x.wanted():
 				t.slow[at.x.name] = why[i]
 			default:
 				t.report(fmt.Sprintf("exceptions that come through a function whose return is probed end the program: %v", why[i]))
@@ -449,7 +455,7 @@ func (t *Tracer) place(task *ptrace.Task, p *process, places []place) {
 // split sets places within functions apart.
 func split(list []place) (inside, begin []place) {
 	for _, at := range list {
-		if at.x.begins || at.x.chooses != nil || len(at.x.entries)+len(at.x.returns) == 0 {
+		if at.x.begins || at.x.chooses != nil || !at.x.wanted() {
 			begin = append(begin, at)
 		} else {
 			inside = append(inside, at)
@@ -462,9 +468,9 @@ func split(list []place) (inside, begin []place) {
 func (t *Tracer) stop(task *ptrace.Task, p *process, places []place) {
 	for _, at := range places {
 		if t.fast != nil && !at.x.begins && at.x.chooses == nil {
-			t.slow[at.x.name] = errInside
+			t.slow[at.x.name] = cmp.Or(at.x.slow, errInside)
 		}
-		if len(at.x.entries)+len(at.x.returns) > 0 {
+		if at.x.wanted() {
 			t.plant(task, p, at.addr, at.x)
 		}
 		if u := at.x.usdt; u != nil && u.semaphore != 0 {
@@ -525,7 +531,7 @@ func (t *Tracer) hit(task *ptrace.Task, b *ptrace.Breakpoint) {
 		}
 		return
 	}
-	if t.attached.over(x.entries, x.returns) {
+	if t.attached.over(x.entries, x.returns, x.leaves) {
 		if err := b.Remove(); err != nil {
 			t.opts.Logger.Debug("breakpoint", "address", b.Addr, "error", err)
 		}
@@ -544,14 +550,20 @@ func (t *Tracer) hit(task *ptrace.Task, b *ptrace.Breakpoint) {
 			if err != nil {
 				return
 			}
-			t.run(q, &nvattach.HostCall{Thread: &thread{task, t}, Fields: registers(r), FuncIP: b.Addr})
+			t.run(q, &nvattach.HostCall{Thread: &thread{task: task, t: t}, Fields: registers(r), FuncIP: b.Addr})
 		})
 		if err != nil {
 			t.report(fmt.Sprintf("returns of %s can't be seen: %v", x.name, err))
 		}
 	}
+	if len(x.leaves) > 0 {
+		t.leave(task, x, regs, b.Addr-x.behind)
+	}
 	for _, q := range x.entries {
-		call := &nvattach.HostCall{Thread: &thread{task, t}, Fields: registers(regs), FuncIP: b.Addr}
+		call := &nvattach.HostCall{Thread: &thread{task: task, t: t}, Fields: registers(regs), FuncIP: b.Addr - x.behind}
+		if x.inGo {
+			call.Arg = func(n uint64) (uint64, bool) { return goArgument(call.Fields, n) }
+		}
 		if x.usdt != nil {
 			call.Arg = func(n uint64) (uint64, bool) {
 				if n >= uint64(len(x.usdt.args)) {
@@ -564,6 +576,23 @@ func (t *Tracer) hit(task *ptrace.Task, b *ptrace.Breakpoint) {
 		if call.Overridden && !t.override(task, x, call.Override) {
 			return
 		}
+	}
+}
+
+// wanted reports whether programs run there.
+func (x *target) wanted() bool { return len(x.entries)+len(x.returns)+len(x.leaves) > 0 }
+
+// leave runs the programs at a return, in front of the instruction, as if it had been executed.
+func (t *Tracer) leave(task *ptrace.Task, x *target, regs *ptrace.Regs, begin uint64) {
+	var back [8]byte
+	if n, _ := task.ReadMem(regs.SP(), back[:]); n < len(back) {
+		return // the program dies of it
+	}
+	r := *regs
+	r.SetIP(binary.LittleEndian.Uint64(back[:]))
+	r.SetSP(r.SP() + 8)
+	for _, q := range x.leaves {
+		t.run(q, &nvattach.HostCall{Thread: &thread{task: task, t: t, regs: &r}, Fields: registers(&r), FuncIP: begin})
 	}
 }
 
@@ -624,6 +653,10 @@ func (t *Tracer) read(c *jump.Code, path string) (list []*target, err error) {
 	dynamic, _ := e.DynamicSymbols()
 	symbols = append(symbols, dynamic...)
 	places := map[uint64]*target{}
+	golang, err := readGo(e, symbols)
+	if err != nil {
+		return nil, err
+	}
 	for _, q := range t.opts.Plan.Host {
 		if !t.isIn(q, path) {
 			continue
@@ -636,14 +669,14 @@ func (t *Tracer) read(c *jump.Code, path string) (list []*target, err error) {
 				return nil, err
 			}
 		case q.Point.Func == "":
-			t.addAddress(c, places, q, path, &r)
+			t.addAddress(c, golang, places, q, path, &r)
 		default:
-			t.addFunctions(c, places, q, path, symbols, &r)
+			t.addFunctions(c, golang, places, q, path, symbols, &r)
 		}
 		r.tell(t, q, path)
 	}
 	for _, x := range places {
-		if e.Section(".gopclntab") != nil {
+		if golang != nil {
 			x.slow = errGo
 		}
 		list = append(list, x)
@@ -653,7 +686,7 @@ func (t *Tracer) read(c *jump.Code, path string) (list []*target, err error) {
 }
 
 // addFunctions adds the places in functions that a program names.
-func (t *Tracer) addFunctions(c *jump.Code, places map[uint64]*target, q *nvattach.PlannedHost, path string, symbols []dso.Symbol, r *refused) {
+func (t *Tracer) addFunctions(c *jump.Code, golang *goFile, places map[uint64]*target, q *nvattach.PlannedHost, path string, symbols []dso.Symbol, r *refused) {
 	n := 0
 	for i := range symbols {
 		s := &symbols[i]
@@ -676,7 +709,7 @@ func (t *Tracer) addFunctions(c *jump.Code, places map[uint64]*target, q *nvatta
 		if q.Point.Offset > 0 {
 			name = fmt.Sprintf("%s+%#x", name, q.Point.Offset)
 		}
-		if x := t.addPlace(c, places, q, addr, name, s.Name+" in "+path, r); x != nil && chooses {
+		if x := t.addPlace(c, golang, places, q, addr, name, s.Name+" in "+path, r); x != nil && chooses {
 			x.chooses = c
 		}
 	}
@@ -687,7 +720,7 @@ func (t *Tracer) addFunctions(c *jump.Code, places map[uint64]*target, q *nvatta
 
 // addAddress adds the place that a program names by a number: an offset in the file, as the kernel takes it, or
 // an address, as nm and debuggers show it.
-func (t *Tracer) addAddress(c *jump.Code, places map[uint64]*target, q *nvattach.PlannedHost, path string, r *refused) {
+func (t *Tracer) addAddress(c *jump.Code, golang *goFile, places map[uint64]*target, q *nvattach.PlannedHost, path string, r *refused) {
 	name := fmt.Sprintf("%#x", q.Point.Offset)
 	addr, ok := c.Addr(q.Point.Offset)
 	if !ok {
@@ -698,12 +731,22 @@ func (t *Tracer) addAddress(c *jump.Code, places map[uint64]*target, q *nvattach
 		r.add(name, errors.New("it is neither the offset of code in the file nor the address of code"))
 		return
 	}
-	t.addPlace(c, places, q, addr, name, path+"+"+name, r)
+	t.addPlace(c, golang, places, q, addr, name, path+"+"+name, r)
 }
 
 // addPlace adds a place that a program wants, nil if it can't be there.
-func (t *Tracer) addPlace(c *jump.Code, places map[uint64]*target, q *nvattach.PlannedHost, addr uint64, name, told string, r *refused) *target {
+func (t *Tracer) addPlace(c *jump.Code, golang *goFile, places map[uint64]*target, q *nvattach.PlannedHost, addr uint64, name, told string, r *refused) *target {
 	t.found[q] = true
+	switch {
+	case golang.is(addr):
+		if err := golang.add(t, places, q, addr, name, told); err != nil {
+			r.add(name, err)
+		}
+		return nil
+	case q.Point.Returns() && golang.has(addr):
+		r.add(name, errGoBegin)
+		return nil
+	}
 	if err := c.Instruction(addr); err != nil {
 		r.add(name, err)
 		return nil

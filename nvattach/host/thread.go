@@ -12,11 +12,15 @@ import (
 type thread struct {
 	task *ptrace.Task
 	t    *Tracer
+	regs *ptrace.Regs // as programs see them; nil: as they are
 }
 
 // Callers implements nvattach.HostThread.
 func (t *thread) Callers(n int) []uint64 {
-	regs, err := t.task.Regs()
+	regs, err := t.regs, error(nil)
+	if regs == nil {
+		regs, err = t.task.Regs()
+	}
 	p := t.t.procs[t.task.Proc]
 	if err != nil || p == nil {
 		return nil // it has died

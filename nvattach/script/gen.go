@@ -415,6 +415,8 @@ func (g *gen) name(x *nameRef) {
 	switch b := x.def; {
 	case b == nil && g.point.kind.host == nvattach.HostUSDT:
 		g.argument(x, nvattach.HelperUSDTArg)
+	case b == nil && g.point.kind.host == nvattach.HostEntry: // which know where a function of Go's has them
+		g.argument(x, helperArg)
 	case b == nil && g.point.kind.host != nvattach.HostNone:
 		g.field(asm.R0, callArgs[g.point.kind.host][x.arg])
 	case b == nil:

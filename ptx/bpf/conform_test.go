@@ -286,7 +286,7 @@ func (c *conformance) points(v *val, w *word) error {
 		return fmt.Errorf("the number %#x, the analysis says a pointer to %s", w.v, v.kind)
 	case v.kind == kRecord && (!o.record || o.given):
 		return errors.New("not a pointer to a record that is held")
-	case v.kind == kValue && (o.valueOf == 0 || !slices.Contains(v.maps, int32(o.valueOf-1))):
+	case v.kind == kValue && (o.valueOf == 0 || !slices.ContainsFunc(v.maps, func(m int32) bool { return alike(&c.a.env.Maps[o.valueOf-1], &c.a.env.Maps[m]) })):
 		return fmt.Errorf("a pointer to %s, the analysis says to a value of maps %d", o.what, v.maps)
 	case uint64(v.size) > o.size:
 		return fmt.Errorf("a pointer to %d bytes, the analysis says %d", o.size, v.size)
