@@ -21,6 +21,7 @@ import (
 	"nvtrace/nvattach/capture"
 	"nvtrace/nvattach/gpu"
 	"nvtrace/nvattach/host"
+	"nvtrace/nvattach/script"
 	"nvtrace/nvattach/session"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
@@ -42,10 +43,11 @@ type attachFlags struct {
 	verify                     verifyFlag
 	allowExit, require         bool
 	json, verbose              bool
-	pin                        string    // that maps on the host are called when the run has ended; "": they are gone
-	mapsFile                   string    // that maps are written to; "": standard error
-	mapsTo                     *mapsFile // it
-	directSim                  bool      // of the verb attach
+	pin                        string               // that maps on the host are called when the run has ended; "": they are gone
+	mapsFile                   string               // that maps are written to; "": standard error
+	mapsTo                     *mapsFile            // it
+	shown                      func([]script.Shown) // puts what scripts on the host show there; nil: it is shown apart
+	directSim                  bool                 // of the verb attach
 	inMachineCode              bool
 	untestedArch               bool
 
@@ -219,7 +221,11 @@ func (f *attachFlags) start(e *env, stamps *nvattach.Object, stamped func(sessio
 		f.mapsTo = new(mapsFile)
 		o.Out, o.Notices = f.mapsTo, e.stderr
 	}
-	return session.New(o), nil
+	s := session.New(o)
+	if f.json || f.mapsFile != "" { // one document holds what probes on the host show, too
+		f.shown = s.Show
+	}
+	return s, nil
 }
 
 // kernelProbes reports whether programs run in kernels.

@@ -58,7 +58,9 @@ func startOutlet(e *env, f *runFlags, args []string, h *traces.Header) (outlet, 
 	// The other process opens the files when the program has begun, which waits until it
 	// has. Without files nothing can go wrong, and nothing waits.
 	files := f.log.value != "" || f.json.value != "" || f.out != ""
-	if f.top { // which reads keys: another process would be in the background of the terminal
+	switch {
+	case f.top, // which reads keys: another process would be in the background of the terminal
+		f.attach.shown != nil: // of which the document is written here
 		return newOutputs(e, f, args, h)
 	}
 	if d, err := startDecoding(e, args, h, f.pid() != 0 || f.onDeath == deathLive); err == nil {

@@ -69,6 +69,7 @@ func newOutputs(e *env, f *runFlags, args []string, h *traces.Header) (*outputs,
 	}
 	if p := f.attach.scripts.program; p != nil && p.OnHost() {
 		o.log.onHost(p, nil, func(text string) { fmt.Fprint(e.stderr, text) })
+		o.log.script.shown = f.attach.shown
 	}
 	return o, nil
 }

@@ -256,6 +256,7 @@ type hostScript struct {
 	images, memory            bool
 	places                    []string // that probes are at
 	show                      func(text string)
+	shown                     func([]script.Shown) // takes all in place of show; nil: show does
 	programs                  map[int32]string     // that processes run
 	ranks                     map[int32]int        // of processes, as far as they were looked up; nil: of a recording
 	rank                      int                  // of processes of a recording
@@ -286,6 +287,10 @@ func (s *logSink) onHost(p *script.Program, of *traces.Header, show func(text st
 }
 
 func (h *hostScript) put(list []script.Shown) {
+	if h.shown != nil {
+		h.shown(list)
+		return
+	}
 	for i := range list {
 		if i > 0 && list[i].Name != "" {
 			h.show("\n")

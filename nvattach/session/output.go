@@ -99,9 +99,14 @@ func (o *output) scripted(tables []*nvattach.Table, end bool) {
 	if o.script == nil {
 		return
 	}
+	o.shown(o.script.Show(tables, end))
+}
+
+// shown shows what a script printed, and its maps.
+func (o *output) shown(list []script.Shown) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for i, s := range o.script.Show(tables, end) {
+	for i, s := range list {
 		switch {
 		case s.Name == "":
 			o.printed(s.Text)

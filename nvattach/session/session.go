@@ -25,6 +25,10 @@ import (
 	"nvtrace/nvattach/script"
 )
 
+// Show shows what the script's probes at events of the host printed, and their maps, where those in
+// kernels are shown. It must be called before Close.
+func (s *Session) Show(list []script.Shown) { s.out.shown(list) }
+
 // Format says how maps are shown.
 type Format uint8
 
