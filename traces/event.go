@@ -215,6 +215,9 @@ type Header struct {
 	// Rank has the environment variables by which launchers (mpirun, srun, torchrun) tell
 	// a process its place among others, by name: RANK, WORLD_SIZE, SLURM_PROCID, …
 	Rank map[string]string
+	// API has the libraries whose calls were recorded, as --api has them: "driver,runtime"; with
+	// "count" among them calls were only counted. "none": none were; "": it is not known.
+	API string
 }
 
 // Work is what a GPU did for a library call.

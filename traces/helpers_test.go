@@ -143,7 +143,7 @@ var testHeader = &Header{
 	Schema: 1, Tool: "v0.1", Start: 1_760_000_000_000_000_000, Arch: "amd64", Kernel: "6.8.0", Driver: "580.159.04",
 	Argv: []string{"./app", "--x", "a\nb"}, PID: 4711, UVMMajor: 235,
 	Host: "node7", Boot: "6f2c2f0e-93b6-4a38-9d0c-5b3c1e0f6a11", GPUs: []string{"GPU-51a0a5ad-3d4d-0f0e-8f5e-7c0b3c1d2e3f"},
-	Container: "3f4b1c", Rank: map[string]string{"WORLD_SIZE": "8", "RANK": "3"},
+	Container: "3f4b1c", Rank: map[string]string{"WORLD_SIZE": "8", "RANK": "3"}, API: "driver,runtime",
 }
 
 // errWriter fails after n bytes.

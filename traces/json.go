@@ -36,6 +36,7 @@ func appendHeader(dst []byte, h *Header, schema int) []byte {
 	dst, _ = appendStrings(dst, `,"gpus":[`, h.GPUs)
 	dst = appendStringKey(dst, `,"container":`, h.Container)
 	dst = appendRank(dst, h.Rank)
+	dst = appendStringKey(dst, `,"api":`, h.API)
 	return append(dst, "}\n"...)
 }
 

@@ -77,6 +77,8 @@ func (p *parser) header(line []byte, h *Header) error {
 			h.Container, err = p.str()
 		case "rank":
 			h.Rank, err = p.rank()
+		case "api":
+			h.API, err = p.str()
 		default:
 			err = p.skip(0)
 		}

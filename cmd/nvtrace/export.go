@@ -76,6 +76,12 @@ func exportVerb(e *env, args, command []string) int {
 	if n := d.Notice(); n != "" {
 		e.notice("%s", n)
 	}
+	if x.format == "pprof" || x.format == "parquet" {
+		held := heldOf(r.Header.API)
+		if text := held.silent(); text != "" && held.known {
+			e.notice("%s: %s", name, text)
+		}
+	}
 	return exitOK
 }
 

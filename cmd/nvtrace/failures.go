@@ -24,8 +24,9 @@ type failureBook struct {
 	list []*failure
 	more uint64
 
-	total uint64   // failed calls
-	first *failure // the earliest; nil: none
+	silent string   // which calls the book can't know of, "" if it knows of all
+	total  uint64   // failed calls
+	first  *failure // the earliest; nil: none
 }
 
 type failureKey struct {
@@ -232,7 +233,11 @@ func (b *failureBook) write(w io.Writer, l *layout) error {
 		return err
 	}
 	if len(list) == 0 {
-		fmt.Fprintln(&buf, "No call failed.")
+		if b.silent == "" {
+			fmt.Fprintln(&buf, "No call failed.")
+		} else {
+			fmt.Fprintf(&buf, "No call of the driver failed; %s.\n", b.silent)
+		}
 	}
 	if b.more > 0 {
 		fmt.Fprintf(&buf, "  … and %d more failures of other kinds\n", b.more)
@@ -285,9 +290,12 @@ func failuresVerb(e *env, args, command []string) int {
 		return e.fail(exitFailed, "%v", err)
 	}
 	defer r.Close()
-	b, calls := newFailureBook(d), newAPITrace()
+	b, sink := newFailureBook(d), &logSink{header: heldOf(r.Header.API)}
+	calls := sink.traceAPI()
+	calls.summary = api.NewSummary()
 	damage := e.each(r, name, e.notice, func(ev *traces.Event) {
 		c := d.Decode(ev)
+		sink.listen(ev.Kind)
 		calls.take(ev, &c)
 		b.add(ev, &c, calls.current, d)
 		if ev.Kind == traces.KindFault {
@@ -298,5 +306,8 @@ func failuresVerb(e *env, args, command []string) int {
 		e.notice("%s", n)
 	}
 	b.l.caution(e, name)
+	if b.silent = sink.held().silent(); b.silent != "" && (len(b.list) > 0 || asJSON.set) {
+		e.notice("%s: %s", name, b.silent)
+	}
 	return e.answer(&asJSON, damage, b.failures(), func() error { return b.write(e.stdout, new(layout)) })
 }

@@ -19,15 +19,18 @@ type counters struct {
 	toGPU, fromGPU, onGPU       copies
 	allocs, frees, loads, syncs uint64
 	callTime, ioctlTime         int64
-	syncTime, loadTime          int64
+	syncTime                    int64 // summed over threads
 	busy                        int64 // time in which a GPU worked, where GPUs are timed
 }
 
 // copies are those of one direction.
 type copies struct {
 	n, bytes uint64
-	time     int64 // of the calls, in which the program waits for most of them
 }
+
+// timesSpent are the times in which at least one thread was in a call of a kind, as the times of
+// a summary are: sums over threads can be more than there was.
+type timesSpent struct{ toGPU, fromGPU, onGPU, syncs, loads busy }
 
 // sub returns what was counted since.
 func (c counters) sub(o *counters) counters {
@@ -39,7 +42,6 @@ func (c counters) sub(o *counters) counters {
 	for _, p := range []struct{ a, b *copies }{{&c.toGPU, &o.toGPU}, {&c.fromGPU, &o.fromGPU}, {&c.onGPU, &o.onGPU}} {
 		p.a.n -= p.b.n
 		p.a.bytes -= p.b.bytes
-		p.a.time -= p.b.time
 	}
 	c.allocs -= o.allocs
 	c.frees -= o.frees
@@ -48,7 +50,6 @@ func (c counters) sub(o *counters) counters {
 	c.callTime -= o.callTime
 	c.ioctlTime -= o.ioctlTime
 	c.syncTime -= o.syncTime
-	c.loadTime -= o.loadTime
 	c.busy -= o.busy
 	return c
 }
@@ -66,6 +67,7 @@ type meter struct {
 	driver  bool                 // calls of it are counted
 	runtime bool                 // and of the runtime, of a process that calls no driver
 	worked  map[int32]*busy      // when GPUs did
+	spent   timesSpent
 }
 
 type kernelKey struct {
@@ -221,18 +223,19 @@ func (m *meter) returned(p *counters, ev *traces.Event, c *ioctl.Call, f *api.Fr
 	case strings.Contains(name, "Synchronize"):
 		p.syncs++
 		p.syncTime += ev.Dur
+		m.spent.syncs.add(f.Start, f.End)
 	case strings.HasPrefix(name, "cuMemcpy"), strings.HasPrefix(name, "cudaMemcpy"):
 		const toDevice, toHost = 1, 2 // cudaMemcpyKind
 		kind, _ := f.Arg("kind", ev)
-		to := &p.onGPU
+		to, spent := &p.onGPU, &m.spent.onGPU
 		switch {
 		case strings.Contains(name, "HtoD"), strings.Contains(name, "HtoA"), kind == toDevice:
-			to = &p.toGPU
+			to, spent = &p.toGPU, &m.spent.toGPU
 		case strings.Contains(name, "DtoH"), strings.Contains(name, "AtoH"), kind == toHost:
-			to = &p.fromGPU
+			to, spent = &p.fromGPU, &m.spent.fromGPU
 		}
 		to.n++
-		to.time += ev.Dur
+		spent.add(f.Start, f.End)
 		for _, param := range []string{"ByteCount", "count"} {
 			if n, ok := f.Arg(param, ev); ok {
 				to.bytes += n
@@ -240,7 +243,7 @@ func (m *meter) returned(p *counters, ev *traces.Event, c *ioctl.Call, f *api.Fr
 		}
 	case strings.HasPrefix(name, "cuModuleLoad"), strings.HasPrefix(name, "cuLibraryLoad"), name == "cuLinkComplete", name == "__cudaRegisterFatBinary":
 		p.loads++
-		p.loadTime += ev.Dur
+		m.spent.loads.add(f.Start, f.End)
 	}
 	for _, x := range f.Memory() {
 		switch {

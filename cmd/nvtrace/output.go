@@ -229,6 +229,9 @@ type logSink struct {
 	script   *hostScript    // nil: there is no program with probes on the host
 	meter    *meter         // of stat and top; nil: nothing is counted
 	matched  bool           // an event was selected by the filter
+	header   heldCalls      // what the header says of library calls
+	heard    bool           // one of them came
+	imaged   bool           // something of code images came
 	live     bool           // leave out the record that ends a recording
 	errs     once
 	buf      []byte
@@ -238,6 +241,7 @@ type logSink struct {
 
 // Event implements record.Sink.
 func (s *logSink) Event(ev *traces.Event) {
+	s.listen(ev.Kind)
 	if s.api == nil && s.lines == nil && s.script == nil && (ev.Kind == traces.KindCall || ev.Kind == traces.KindReturn || ev.Kind == traces.KindGPU) {
 		return // nobody is to be shown anything of it
 	}
@@ -279,7 +283,11 @@ func isRemark(k traces.Kind) bool {
 // unmatched says that the filter has selected nothing, if that is so.
 func (s *logSink) unmatched(exprs []string) {
 	if len(exprs) > 0 && !s.matched {
-		s.notice("nothing that happened matches -e " + strings.Join(exprs, " -e "))
+		text := "nothing that happened matches -e " + strings.Join(exprs, " -e ")
+		if strings.Contains(text, "api") && !s.held().any() {
+			text += "; calls of CUDA's libraries: " + notRecorded
+		}
+		s.notice(text)
 	}
 }
 
@@ -320,6 +328,7 @@ func (s *logSink) printTo(e *env, w io.Writer, h *traces.Header, f *lineFlags) (
 // summarise makes the sink gather a summary.
 func (s *logSink) summarise(h *traces.Header) {
 	s.summary, s.book = ioctl.NewSummary(h), newFailureBook(s.decoder)
+	s.header = heldOf(h.API)
 	s.traceAPI().summary = api.NewSummary()
 }
 

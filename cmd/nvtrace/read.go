@@ -140,7 +140,7 @@ func logVerb(e *env, args, command []string) int {
 	}
 	defer r.Close()
 	sink := &logSink{
-		decoder: d, filter: filter,
+		decoder: d, filter: filter, header: heldOf(r.Header.API),
 		errs: once{e: e}, notice: func(n string) { e.notice("%s", n) },
 	}
 	var lines *behind       // nil: a program's output is printed
@@ -151,6 +151,11 @@ func logVerb(e *env, args, command []string) int {
 	case sf.object() != nil:
 		return e.fail(exitUsage, "log: a recording has no kernels that run: only ioctl, api, apiret, alloc, free, launch, BEGIN and END can be probed in one")
 	case sf.program != nil:
+		sink.imaged = true // that is not known yet
+		if lacks, all := sink.lacks(sf.program); all && sink.header.known {
+			return e.fail(exitFailed, "%s: %s", name, lacks)
+		}
+		sink.imaged = false
 		sink.onHost(sf.program, &r.Header, func(text string) { fmt.Fprint(e.stdout, text) })
 		af.none = true
 	default:
@@ -178,7 +183,16 @@ func logVerb(e *env, args, command []string) int {
 		sink.errs.report(err)
 	}
 	if sink.script != nil {
-		sink.script.finish(sink.notice)
+		lacks, all := sink.lacks(sf.program)
+		switch {
+		case all: // what END and the maps say would be zeros
+			err = errors.Join(err, fmt.Errorf("%s: %s", name, lacks))
+		case lacks != "":
+			sink.notice(lacks)
+		}
+		if !all {
+			sink.script.finish(sink.notice)
+		}
 	} else {
 		sink.unmatched(lf.exprs)
 	}

@@ -77,6 +77,9 @@ func (s *logSink) writeReport(w io.Writer, r *ioctl.Report, l *layout) error {
 		if _, err := fmt.Fprintf(w, "nvtrace: no NVIDIA device was used by %s\n", processesText(r)); err != nil {
 			return err
 		}
+		if !s.live && !s.held().any() {
+			fmt.Fprintln(w, "calls of CUDA's libraries: "+notRecorded) // the next line has its error, too
+		}
 		return l.writeTail(w, r)
 	}
 	if err := s.verdict(r).write(w); err != nil {

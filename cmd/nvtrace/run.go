@@ -456,6 +456,7 @@ func (f *runFlags) run(e *env, args, command []string) int {
 func (s *tracing) describe(command []string) {
 	nodes := ioctls.MachineNodes()
 	s.opts.Header = record.NewHeader(command, s.f.pid(), version)
+	s.opts.Header.API = s.f.recordedText()
 	ioctls.DescribeDriver(s.opts.Header, nodes)
 	s.ioctls.NodeName = nodes.Name
 	s.machine = make(chan *traces.Header, 1)

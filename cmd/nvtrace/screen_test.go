@@ -196,6 +196,52 @@ func TestTopLines(t *testing.T) {
 	}
 }
 
+// TestOverlappingCalls: times in stat and in the first lines of a report are those in which at
+// least one thread was in a call, so that no kind of call takes more than all calls; what tables
+// sum over threads is said beside them.
+func TestOverlappingCalls(t *testing.T) {
+	s := &logSink{decoder: ioctl.NewDecoder(nil), meter: newMeter(), notice: func(n string) { t.Error(n) }}
+	h := &traces.Header{PID: 1, API: "driver"}
+	s.summarise(h)
+	s.Event(&traces.Event{Kind: traces.KindExec, PID: 1, TID: 1, FD: -1, Path: "/bin/app"})
+	const ms, lib = 1_000_000, "/usr/lib/libcuda.so.1"
+	for _, name := range []string{"cuMemcpyHtoD_v2", "cuMemcpyDtoH_v2", "cuCtxSynchronize", "cuModuleLoadData"} {
+		for tid := range int32(4) { // at the same time
+			s.Event(&traces.Event{Kind: traces.KindCall, PID: 1, TID: 1 + tid, Time: 10 * ms, FD: -1, Name: name, Path: lib})
+		}
+		for tid := range int32(4) {
+			s.Event(&traces.Event{Kind: traces.KindReturn, PID: 1, TID: 1 + tid, Time: 50 * ms, Dur: 40 * ms, FD: -1, Name: name, Path: lib})
+		}
+	}
+	for tid := range int32(4) {
+		s.Event(&traces.Event{Kind: traces.KindIoctl, PID: 1, TID: 1 + tid, Time: 60 * ms, Dur: 20 * ms, FD: 3, Dev: "nvidiactl"})
+	}
+	s.Event(&traces.Event{Kind: traces.KindExit, PID: 1, TID: 1, Time: 100 * ms, FD: -1})
+	s.finish()
+	var out bytes.Buffer
+	if err := s.writeStat(&out, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []string{"copies to the GPU", "copies from the GPU", "waits for the GPU", "loads of code", "calls of the driver's API"} {
+		if !regexp.MustCompile(` 4 +` + row + ` +#  40\.0 ms \(40\.0 %\)\n| 16 +` + row + ` +#  40\.0 ms \(40\.0 %\)\n`).MatchString(out.String()) {
+			t.Errorf("%s: %s", row, out.String())
+		}
+	}
+	out.Reset()
+	if err := s.verdict(s.summary.Report()).write(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"in the driver        20.0 ms (20.0 %), 4 ioctls; summed over threads 80.0 ms\n",
+		"in CUDA's libraries  40.0 ms (40.0 %), 16 calls; summed over threads 640 ms\n",
+		"waiting for GPU    40.0 ms (40.0 %), 4 calls",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in %s", want, out.String())
+		}
+	}
+}
+
 // TestMeterAddsUp: what is counted by process is what is counted in all.
 func TestMeterAddsUp(t *testing.T) {
 	sum := counters{}
@@ -212,7 +258,7 @@ func TestMeterAddsUp(t *testing.T) {
 	for _, c := range m.of {
 		sum = sum.plus(c)
 	}
-	if want := (counters{calls: 100, callTime: 500, toGPU: copies{n: 100, bytes: 99 * 100 / 2, time: 500}}); sum != want || m.all != want {
+	if want := (counters{calls: 100, callTime: 500, toGPU: copies{n: 100, bytes: 99 * 100 / 2}}); sum != want || m.all != want {
 		t.Errorf("%+v and %+v, want %+v", sum, m.all, want)
 	}
 }

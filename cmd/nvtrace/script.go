@@ -273,6 +273,7 @@ func (s *logSink) onHost(p *script.Program, of *traces.Header, show func(text st
 	h := &hostScript{ioctls: wants("ioctl"), calls: wants("api"), rets: wants("apiret"), runs: wants("launch"), images: wants("image"), memory: p.OfMemory(), places: p.HostPlaces(), show: show, programs: make(map[int32]string), ranks: make(map[int32]int), rank: proc.NoRank, stacks: make(map[int32]calledFrom)}
 	if of != nil {
 		h.ranks = nil
+		s.header = heldOf(of.API)
 		if text, ok := record.Rank(of); ok {
 			if n, err := strconv.Atoi(text); err == nil {
 				h.rank = n

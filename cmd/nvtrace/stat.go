@@ -90,37 +90,50 @@ func (s *logSink) writeStat(w io.Writer, argv []string) error {
 		}
 		return v.share(ns)
 	}
-	bytes := func(k copies) string {
+	bytes := func(k copies, spent *busy) string {
 		if k.n == 0 {
 			return ""
 		}
 		if k.bytes == 0 { // of rows, of which it is not known
-			return share(k.time)
+			return share(spent.time())
 		}
-		return grouped(k.bytes) + " bytes, " + share(k.time)
+		return grouped(k.bytes) + " bytes, " + share(spent.time())
 	}
-	row(c.launches, "kernel launches", rate(c.launches))
+	t := &s.meter.spent
+	library := func(n uint64, what, more string) {
+		if s.held().each() {
+			row(n, what, more)
+		} else {
+			fmt.Fprintf(&b, "%18s      %-26s #  --api records it\n", "<not recorded>", what)
+		}
+	}
+	library(c.launches, "kernel launches", rate(c.launches))
 	if c.graphs > 0 {
 		row(c.graphs, "graph launches", rate(c.graphs))
 	}
-	row(c.toGPU.n, "copies to the GPU", bytes(c.toGPU))
-	row(c.fromGPU.n, "copies from the GPU", bytes(c.fromGPU))
-	row(c.onGPU.n, "other copies", bytes(c.onGPU))
-	row(c.allocs, "allocations", "")
-	row(c.frees, "frees", "")
-	row(c.syncs, "waits for the GPU", share(c.syncTime))
-	row(c.loads, "loads of code", share(c.loadTime))
+	library(c.toGPU.n, "copies to the GPU", bytes(c.toGPU, &t.toGPU))
+	library(c.fromGPU.n, "copies from the GPU", bytes(c.fromGPU, &t.fromGPU))
+	library(c.onGPU.n, "other copies", bytes(c.onGPU, &t.onGPU))
+	library(c.allocs, "allocations", "")
+	library(c.frees, "frees", "")
+	library(c.syncs, "waits for the GPU", share(t.syncs.time()))
+	library(c.loads, "loads of code", share(t.loads.time()))
 	of := "driver"
 	if s.meter.runtime && !s.meter.driver {
 		of = "runtime"
 	}
-	row(c.calls, "calls of the "+of+"'s API", share(v.Library))
+	library(c.calls, "calls of the "+of+"'s API", share(s.observer.library.time()))
 	row(c.ioctls, "device calls", share(v.Driver))
-	row(c.failed, "failed calls", "")
+	failed := "failed calls"
+	if !s.held().each() {
+		failed = "failed device calls"
+	}
+	row(c.failed, failed, "")
 	if _, peak := s.memory(0); peak > 0 {
 		row(peak, "bytes of GPU memory", sizeText(peak)+" at most")
 	}
 	fmt.Fprintf(&b, "\n%18.6f seconds elapsed\n\n", seconds)
+	b.WriteString(" Times of calls are those in which at least one thread was in such a call.\n\n")
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -227,7 +227,7 @@ func (b *busy) time() int64 { return b.total }
 type verdict struct {
 	Wall    int64        `json:"wall"`            // from the program's start to its end, or as long as it was traced
 	Driver  int64        `json:"driver_time"`     // in which at least one thread was in a call of the driver
-	Library int64        `json:"library_time"`    // in a call of CUDA's libraries, likewise
+	Library *int64       `json:"library_time"`    // in a call of CUDA's libraries, likewise; nil: these were not recorded
 	Spent   []spent      `json:"spent,omitempty"` // what for, the longest first
 	Memory  []memoryPeak `json:"gpu_memory"`      // by process, the largest first
 	Failed  uint64       `json:"failed"`          // calls of the driver and of CUDA's libraries
@@ -239,6 +239,10 @@ type verdict struct {
 	Images  int               `json:"images,omitempty"` // captured code images
 	Kernels int               `json:"kernels,omitempty"`
 
+	// Missing is what was not recorded, with the flag that records it.
+	Missing []string `json:"not_recorded,omitempty"`
+
+	held       heldCalls
 	program    string
 	who        string // of one process: " (process 12, 3 threads)"
 	end        string // how the program ended, "" if that was not seen
@@ -246,6 +250,7 @@ type verdict struct {
 	processes  int
 	library    *api.Report // nil: no calls of CUDA's libraries were recorded
 	ioctls     uint64
+	ioctlTime  int64 // summed over threads
 	untimed    uint64
 	gaps       []string
 	moreGaps   uint64           // that are not in gaps
@@ -267,9 +272,14 @@ type memoryPeak struct {
 func (s *logSink) verdict(r *ioctl.Report) *verdict {
 	o := &s.observer
 	v := &verdict{
-		Driver: o.driver.time(), Library: o.library.time(), Failed: s.book.total, First: s.book.first,
-		Images: len(o.images), Kernels: o.kernels, library: s.apiReport(), ioctls: r.Ioctls, untimed: r.Untimed, gaps: r.Gaps, moreGaps: r.MoreGaps,
+		Driver: o.driver.time(), held: s.held(), Failed: s.book.total, First: s.book.first,
+		Images: len(o.images), Kernels: o.kernels, library: s.apiReport(), ioctls: r.Ioctls, ioctlTime: r.IoctlTime, untimed: r.Untimed, gaps: r.Gaps, moreGaps: r.MoreGaps,
 		Spent: o.spent(), GPU: o.gpuTimes(), Hang: o.hanging(), Lines: o.memoryReport(), Memory: []memoryPeak{}, processes: len(r.Processes), memoryLess: s.book.l.unseen > 0,
+	}
+	if v.held.any() && !v.held.counted {
+		v.Library = new(o.library.time())
+	} else {
+		v.Missing = append(v.Missing, "calls of CUDA's libraries (--api)")
 	}
 	v.captured = captured(r)
 	v.images = v.Images+v.Kernels > 0 || v.captured != nil
@@ -367,19 +377,28 @@ func (v *verdict) write(w io.Writer) error {
 	case v.untimed == v.ioctls && v.ioctls > 0:
 		line("in the driver", "%s, without their times", counted(v.ioctls, "ioctl"))
 	default:
-		line("in the driver", "%s, %s", v.share(v.Driver), counted(v.ioctls, "ioctl"))
+		line("in the driver", "%s, %s%s", v.share(v.Driver), counted(v.ioctls, "ioctl"), summed(v.ioctlTime, v.Driver))
 	}
-	if r := v.library; r != nil {
-		line("in CUDA's libraries", "%s, %s", v.share(v.Library), counted(r.Calls, "call"))
+	switch r := v.library; {
+	case !v.held.any():
+		line("in CUDA's libraries", notRecorded)
+	case r == nil:
+		line("in CUDA's libraries", "never%s", v.held.only())
+	case v.Library == nil:
+		line("in CUDA's libraries", "%s, counted in the program%s", counted(r.Calls, "call"), v.held.only())
+	default:
+		line("in CUDA's libraries", "%s, %s%s%s", v.share(*v.Library), counted(r.Calls, "call"), v.held.only(), summed(r.Time, *v.Library))
 		v.writeSpent(line)
-	} else {
-		line("in CUDA's libraries", "not recorded (--api)")
 	}
 	v.writeHang(line)
 	v.writeGPU(line)
 	v.writeMemory(line)
 	v.writeOutOfMemory(line)
 	switch f := v.First; {
+	case f == nil && !v.held.any():
+		line("failed calls", "none of the driver; of CUDA's libraries "+notRecorded)
+	case f == nil && v.held.counted:
+		line("failed calls", "none of the driver; those of CUDA's libraries were only counted (--api)")
 	case f == nil:
 		line("failed calls", "none")
 	default:
@@ -411,6 +430,15 @@ func (v *verdict) write(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// summed says what the tables' times come to, where that is not the time in which at least one
+// thread was in such a call: they are summed over threads.
+func summed(sum, union int64) string {
+	if text := duration(sum); sum > union && text != duration(union) {
+		return "; summed over threads " + text
+	}
+	return ""
 }
 
 // writeSpent says what for the time in the libraries went, as far as that is much of the run.

@@ -85,8 +85,8 @@ func TestVerdict(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = `app (process 7, 2 threads) ran 10.0 µs, exit 3
-  in the driver        1.00 µs (10.0 %), 2 ioctls
-  in CUDA's libraries  2.10 µs (21.0 %), 3 calls
+  in the driver        1.00 µs (10.0 %), 2 ioctls; summed over threads 2.00 µs
+  in CUDA's libraries  2.10 µs (21.0 %), 3 calls; summed over threads 2.50 µs
     waiting for GPU    1.40 µs (14.0 %), 1 call, most in cuCtxSynchronize
     starting           1.00 µs (10.0 %), 1 call, most in cuInit
   failed calls         1, the first at 0.000001 s in process 7: cuCtxSynchronize() = CUDA_ERROR_ILLEGAL_ADDRESS

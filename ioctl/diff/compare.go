@@ -114,7 +114,14 @@ func Compare(a, b *Profile) *Result {
 	}
 	for _, p := range [2][2]*Profile{{a, b}, {b, a}} {
 		if p[0].library > 0 && p[1].library == 0 {
-			r.Notes = append(r.Notes, p[1].Name+": no calls of CUDA's libraries; it may have been recorded without --api")
+			switch p[1].header.API {
+			case "":
+				r.drop(SectionLibrary)
+				r.Notes = append(r.Notes, p[1].Name+": no calls of CUDA's libraries; it may have been recorded without --api, so they are not compared")
+			case "none":
+				r.drop(SectionLibrary)
+				r.Notes = append(r.Notes, p[1].Name+": calls of CUDA's libraries were not recorded (--api), so they are not compared")
+			}
 		}
 		if p[0].kernels > 0 && p[1].kernels == 0 {
 			r.Notes = append(r.Notes, p[1].Name+": no launched kernels; it may have been recorded without --modules")
@@ -122,6 +129,11 @@ func Compare(a, b *Profile) *Result {
 	}
 	r.Same = len(r.Calls)+len(r.Sizes)+len(r.Layouts)+len(r.Threads)+len(r.Order) == 0
 	return r
+}
+
+// drop takes the differences of a section out.
+func (r *Result) drop(section Section) {
+	r.Calls = slices.DeleteFunc(r.Calls, func(c Change) bool { return c.Section == section })
 }
 
 func (p *Profile) run() Run {
