@@ -61,11 +61,13 @@ var ErrMoved = errors.New("the channel's ring was overwritten while it was read"
 // are read. Which semaphores these are is known from the look before, so the first look at a
 // channel in use may miss what is short.
 func (c *Channel) Look(m Memory, depth int) (State, error) {
+	// First the semaphores: what is handed to the channel behind them isn't there yet by its tracker.
+	// Reading the GPU's memory takes longer than many kernels.
+	at := c.snapshot(m)
 	page := make([]byte, channel.UserDataSize)
 	if err := m.Read(c.UserData, page); err != nil {
 		return State{}, err
 	}
-	at := c.snapshot(m)
 	s := State{UserData: channel.ParseUserData(page)}
 	if int(s.GPPut) >= c.Entries || int(s.GPGet) >= c.Entries {
 		return State{}, ErrMoved
