@@ -55,6 +55,7 @@ func verbs() []verb {
 		{"stat", "[flags] -- command [args]", "count what a program does: launches, copies, waits, memory, failures", statVerb},
 		{"top", "[flags] -- command [args] | -p PID", "show each second what processes do with the GPU", topVerb},
 		{"ps", "[flags] [PID...]", "say what the GPU is at for processes that run, from outside", psVerb},
+		{"where", "[flags] PID", "say what a process's GPU channels and threads are at: is it hung, and in what", whereVerb},
 		{"pushbuffer", "[flags] PID", "print what a process handed to the GPU's channels last", pushbufferVerb},
 		{"report", "[flags] run.nvt", "print the summary of a recording", reportVerb},
 		{"log", "[flags] run.nvt", "print a recording's calls, a line each", logVerb},

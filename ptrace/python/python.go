@@ -28,12 +28,12 @@ type Memory interface {
 
 // Frame is a call in a stack.
 type Frame struct {
-	File string
-	Func string // with its class, from 3.11 on
-	Line int    // 0: not known
+	File string `json:"file"`
+	Func string `json:"func"`           // with its class, from 3.11 on
+	Line int    `json:"line,omitempty"` // 0: not known
 	// Entry says that the interpreter's function for running code (IsEval) was called for this one: those in front
 	// of it, back to the one before with Entry, run in the same call of that function.
-	Entry bool
+	Entry bool `json:"-"`
 }
 
 // IsEval reports whether a function of the interpreter is that which runs Python's code.
@@ -273,6 +273,38 @@ func (in *Interpreter) thread(m Memory, threadPointer uint64) (uint64, error) {
 		}
 		delete(in.threads, threadPointer)
 	}
+	var found uint64
+	err := in.states(m, func(id, state uint64) bool {
+		if id != threadPointer {
+			return true
+		}
+		if len(in.threads) >= maxThreads {
+			clear(in.threads)
+		}
+		in.threads[threadPointer], found = state, state
+		return false
+	})
+	return found, err
+}
+
+// Threads returns the thread pointers of all threads that can run Python.
+func (in *Interpreter) Threads(m Memory) ([]uint64, error) {
+	if !in.ready {
+		if err := in.describe(m); err != nil {
+			return nil, err
+		}
+	}
+	var list []uint64
+	err := in.states(m, func(id, _ uint64) bool {
+		list = append(list, id)
+		return true
+	})
+	return list, err
+}
+
+// states yields each thread's thread pointer and where its state is.
+func (in *Interpreter) states(m Memory, yield func(id, state uint64) bool) error {
+	l := &in.layout
 	interp, err := word(m, in.runtime+l.interpreters)
 	for i := 0; err == nil && interp != 0 && i < maxStates; i++ {
 		var s uint64
@@ -280,24 +312,20 @@ func (in *Interpreter) thread(m Memory, threadPointer uint64) (uint64, error) {
 		for k := 0; err == nil && s != 0 && k < maxThreads; k++ {
 			id, err := word(m, s+l.threadID)
 			if err != nil {
-				return 0, err
+				return err
 			}
-			if id == threadPointer {
-				if len(in.threads) >= maxThreads {
-					clear(in.threads)
-				}
-				in.threads[threadPointer] = s
-				return s, nil
+			if !yield(id, s) {
+				return nil
 			}
 			if s, err = word(m, s+l.threadNext); err != nil {
-				return 0, err
+				return err
 			}
 		}
 		if err == nil {
 			interp, err = word(m, interp+l.next)
 		}
 	}
-	return 0, err
+	return err
 }
 
 // codeKey tells code objects apart, whose memory may come to be another's.

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+
+	"nvtrace/fatbin"
+	"nvtrace/ioctl/channels"
+	"nvtrace/ptrace/outside"
+	"nvtrace/rm/channel"
+)
+
+// whereVerb says what one process's channels and threads are at, from outside.
+func whereVerb(e *env, args, command []string) int {
+	fs := newFlagSet(e, "where", "[flags] PID")
+	var pids pidList
+	var asJSON optString
+	fs.Var(&pids, "p", "the process `PID`")
+	names := fs.Bool("names", true, "search the process's memory for the names of kernels, up to a second for each GiB")
+	asJSON.registerJSON(fs)
+	words, status, ok := parseAnywhere(fs, args)
+	if !ok {
+		return status
+	}
+	if status, ok := e.pidWords("where", &pids, words, command); !ok {
+		return status
+	}
+	if len(pids) != 1 {
+		return e.fail(exitUsage, "where wants one process: nvtrace where PID")
+	}
+	p, err := channels.Open(pids[0])
+	if err != nil {
+		return e.fail(exitFailed, "%v", err)
+	}
+	defer p.Close()
+	v, err := channels.NewView(pids[0], p)
+	if err != nil {
+		return e.fail(exitFailed, "%v", err)
+	}
+	w := whereReport{Report: v.Look(*names)}
+	if w.Threads, err = outside.Threads(pids[0]); err != nil {
+		return e.fail(exitFailed, "%v", err)
+	}
+	return e.answer(&asJSON, nil, &w, func() error { return w.write(e.stdout) })
+}
+
+// A whereReport says what a process is at.
+type whereReport struct {
+	channels.Report
+	Threads []outside.Thread `json:"threads"`
+}
+
+// write prints the report: the verdict first.
+func (w *whereReport) write(out io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Process %d of %s: %s\n\n", w.PID, w.User, printable(w.Command))
+	for _, line := range w.verdict() {
+		b.WriteString(line + "\n")
+	}
+	for i := range w.Channels {
+		if c := &w.Channels[i]; c.Busy || c.Error != "" {
+			writeChannel(&b, c)
+		}
+	}
+	b.WriteString("\nThreads\n")
+	for i := range w.Threads {
+		writeThread(&b, &w.Threads[i])
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+// verdict says in words what the process's channels are at.
+func (w *whereReport) verdict() (list []string) {
+	for i := range w.Channels {
+		c := &w.Channels[i]
+		gpu := strings.TrimPrefix(c.Device, "/dev/nvidia")
+		behind := ""
+		if n := len(c.Waiting); n > 0 {
+			behind = fmt.Sprintf("; %s behind it", waits(n))
+		}
+		switch {
+		case len(c.Running) > 0:
+			row := channelRows(c)[0]
+			since := ""
+			if c.Running[0].Began != 0 {
+				since = " for " + row.since
+			}
+			list = append(list, fmt.Sprintf("Channel %d of GPU %s has been in %s%s%s.", c.Channel, gpu, row.kernel, since, behind))
+		case c.Blocked != nil && c.Blocked.Channel != nil:
+			list = append(list, fmt.Sprintf("Channel %d of GPU %s waits for the kernel of channel %d; %s.", c.Channel, gpu, *c.Blocked.Channel, waits(len(c.Waiting))))
+		case c.Busy:
+			list = append(list, fmt.Sprintf("Channel %d of GPU %s waits for something that no channel of this process is at; %s.", c.Channel, gpu, waits(len(c.Waiting))))
+		}
+	}
+	switch {
+	case len(w.Channels) == 0:
+		list = append(list, "No channel of a GPU is in use.")
+	case list == nil:
+		list = append(list, fmt.Sprintf("All %d channels are idle: the GPU has nothing to do for this process.", len(w.Channels)))
+	}
+	return list
+}
+
+// waits says how many jobs wait.
+func waits(n int) string {
+	if n == 1 {
+		return "1 job waits"
+	}
+	return fmt.Sprintf("%d jobs wait", n)
+}
+
+// maxShownJobs is how many jobs of a channel are printed.
+const maxShownJobs = 16
+
+func writeChannel(b *strings.Builder, c *channels.ChannelReport) {
+	fmt.Fprintf(b, "\nChannel %d of %s\n", c.Channel, c.Device)
+	if c.Error != "" {
+		fmt.Fprintf(b, "  %s\n", c.Error)
+	}
+	for i := range c.Running {
+		writeJob(b, "runs", &c.Running[i])
+	}
+	for i := range c.Waiting {
+		if i == maxShownJobs {
+			fmt.Fprintf(b, "  … %d more\n", len(c.Waiting)-i)
+			break
+		}
+		writeJob(b, "waits", &c.Waiting[i])
+	}
+	if c.More {
+		b.WriteString("  There may be older work under way than was read.\n")
+	}
+}
+
+func writeJob(b *strings.Builder, word string, j *channels.JobReport) {
+	row := jobRow(j)
+	fmt.Fprintf(b, "  %-5s  %s", word, row.kernel)
+	if j.Name != "" {
+		fmt.Fprintf(b, "\n         %s\n         ", fatbin.Demangle(j.Name))
+	}
+	if j.Grid != nil {
+		fmt.Fprintf(b, " grid %s, block %s, %d registers, %d B of shared memory", channel.Dimensions(*j.Grid), channel.Dimensions(*j.Block), j.Registers, j.Shared)
+	}
+	if j.Graph > 0 {
+		fmt.Fprintf(b, ", one of %d kernels of a graph", j.Graph)
+	}
+	if j.Arguments != "" {
+		fmt.Fprintf(b, "\n          arguments %s", cutText(j.Arguments, 400))
+	}
+	b.WriteString("\n")
+}
+
+// maxShownFrames is how many calls of a thread are printed.
+const maxShownFrames = 12
+
+func writeThread(b *strings.Builder, t *outside.Thread) {
+	state := "in a system call"
+	if t.Running {
+		state = "running"
+	}
+	fmt.Fprintf(b, "  %d %s: %s\n", t.TID, t.Name, state)
+	if cuda := cudaCall(t); cuda != "" {
+		fmt.Fprintf(b, "      in %s\n", cuda)
+	}
+	for i, f := range t.Python {
+		if i == maxShownFrames {
+			fmt.Fprintf(b, "      … %d more\n", len(t.Python)-i)
+			break
+		}
+		fmt.Fprintf(b, "      %s:%d %s\n", filepath.Base(f.File), f.Line, f.Func)
+	}
+}
+
+// cudaCall returns the outermost function of CUDA's libraries that a thread is in, or "".
+func cudaCall(t *outside.Thread) string {
+	found := ""
+	for i := range t.Native {
+		f := &t.Native[i]
+		if base := filepath.Base(f.File); strings.HasPrefix(base, "libcuda.so") || strings.HasPrefix(base, "libcudart.so") || strings.HasPrefix(base, "libnccl.so") {
+			found = f.String()
+		}
+	}
+	return found
+}
