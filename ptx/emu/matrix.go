@@ -110,15 +110,16 @@ type matrixOp struct {
 	unit       *matrixUnit // of floating-point types up to 32 bits
 }
 
-// setUnit takes the unit of the machine's device, where the types need one.
-func (op *matrixOp) setUnit(d *Device) (err error) {
+// setUnit takes the unit of the machine's device, where the types need one. k is how many
+// products the GPU's instruction has.
+func (op *matrixOp) setUnit(d *Device, k int) (err error) {
 	if op.a.f == nil || op.a.f == &fmtF64 {
 		return nil
 	}
 	if op.satfinite {
 		return errf(ErrNotImplemented, ".satfinite of %s", op.a.name)
 	}
-	op.unit, err = matrixUnitOf(d, op.a, op.k)
+	op.unit, err = matrixUnitOf(d, op.a, k)
 	return err
 }
 
@@ -280,7 +281,7 @@ func buildMma(x *insn) error {
 	if !op.valid() {
 		return x.badType()
 	}
-	if err := op.setUnit(&x.mod.machine.dev); err != nil {
+	if err := op.setUnit(&x.mod.machine.dev, op.k); err != nil {
 		return err
 	}
 	fd, err := x.fragment(0, op.d, op.m*op.n, true)

@@ -30,7 +30,7 @@ type matrixUnit struct {
 // noFloor as matrixUnit.below: numbers of the type never get that small.
 const noFloor = 1 << 10
 
-// matrixUnitOf returns the unit of a device that multiplies k numbers of type e. An
+// matrixUnitOf returns the unit of a device whose instruction multiplies k numbers of type e. An
 // error that wraps ErrNotImplemented says that it is not known how that one adds.
 func matrixUnitOf(d *Device, e elemType, k int) (*matrixUnit, error) {
 	eight := e.f == &fmtE4M3 || e.f == &fmtE5M2
@@ -57,16 +57,25 @@ func matrixUnitOf(d *Device, e elemType, k int) (*matrixUnit, error) {
 	return &u, nil
 }
 
+// operand is the format in which the unit multiplies numbers of format f.
+func (u *matrixUnit) operand(f *format) *format {
+	if u.unpacked {
+		return &fmtF16
+	}
+	return f
+}
+
 // unpack reads rows of k numbers of format f, in the order in which the unit adds them.
 func (u *matrixUnit) unpack(v []uint64, f *format, k int) []num {
 	out := make([]num, len(v))
 	for i, x := range v {
-		at := i
-		if u.unpacked {
-			j := i % k
-			at += j/4*2 + j&1 + j&2/2*(k/2) - j
+		if !u.unpacked {
+			out[i] = unpack(x, f)
+			continue
 		}
-		out[at] = unpack(x, f)
+		j := i % k
+		at := i - j + j/4*2 + j&1 + j&2/2*(k/2)
+		out[at] = unpack(unpack(x, f).pack(&fmtF16, roundNearest), &fmtF16) // a subnormal e4m3 is a normal f16
 	}
 	return out
 }
@@ -74,13 +83,13 @@ func (u *matrixUnit) unpack(v []uint64, f *format, k int) []num {
 // sum returns c, of format f, plus the products of a's numbers of format fa with b's of
 // format fb.
 func (u *matrixUnit) sum(a, b []num, fa, fb *format, c uint64, f *format) uint64 {
-	s := c
+	s, frac := c, int(u.operand(fa).frac+u.operand(fb).frac)
 	if u.unpacked {
 		s = 0
 	}
 	for len(a) > 0 {
 		n := min(u.group, len(a))
-		s = u.pack(u.add(a[:n], b[:n], int(fa.frac+fb.frac), unpack(s, f), f), f)
+		s = u.pack(u.add(a[:n], b[:n], frac, unpack(s, f), f), f)
 		a, b = a[n:], b[n:]
 	}
 	if u.unpacked {
@@ -136,13 +145,17 @@ func addSpecial(a, b []num, c num) num {
 	return c
 }
 
-// pack converts a sum to f.
+// pack converts a sum to f. A zero is positive.
 func (u *matrixUnit) pack(n num, f *format) uint64 {
-	if f != &fmtF32 || n.class != numFinite {
-		return n.pack(f, roundNearest)
+	v := n.pack(f, roundNearest)
+	if f == &fmtF32 && n.class == numFinite {
+		if n.exp+bits.Len64(n.lo) > f.bias()+1 {
+			return num{class: numInf, neg: n.neg}.pack(f, roundNearest)
+		}
+		v = n.pack(f, roundZero) &^ (1<<(int(f.frac)-u.out) - 1)
 	}
-	if n.exp+bits.Len64(n.lo) > f.bias()+1 {
-		return num{class: numInf, neg: n.neg}.pack(f, roundNearest)
+	if v == f.signBit() {
+		return 0
 	}
-	return n.pack(f, roundZero) &^ (1<<(int(f.frac)-u.out) - 1)
+	return v
 }

@@ -171,7 +171,11 @@ func (x *insn) wmmaMma() error {
 	if op.a.width < 8 || (op.a.f == nil) != (op.d.f == nil) || (op.a.f == nil) != (op.b.f == nil) || (op.a.f == nil) != (op.c.f == nil) {
 		return x.badType()
 	}
-	if err := op.setUnit(&x.mod.machine.dev); err != nil {
+	k := op.k
+	if op.a.name == ".tf32" {
+		k = 4 // compilers make two instructions of it
+	}
+	if err := op.setUnit(&x.mod.machine.dev, k); err != nil {
 		return err
 	}
 	var f [4]fragment
