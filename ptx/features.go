@@ -139,13 +139,12 @@ type feature struct {
 	mods []string
 	args int // exact number of operands; 0 for any
 	need Need
-	none bool // no version has it
 }
 
 // featureIndex finds the rows of an opcode.
 type featureIndex struct {
 	byOp  [opCount][]feature
-	words map[string]Need // directives and special registers
+	words map[string]Need // directives, special registers and targets
 }
 
 var features = sync.OnceValue(func() *featureIndex {
@@ -156,10 +155,6 @@ var features = sync.OnceValue(func() *featureIndex {
 			continue
 		}
 		var need Need
-		if cols[1] == "-" {
-			x.add(cols[0], need, true)
-			continue
-		}
 		major, minor, _ := strings.Cut(cols[1], ".")
 		a, err1 := strconv.Atoi(major)
 		b, err2 := strconv.Atoi(minor)
@@ -175,17 +170,17 @@ var features = sync.OnceValue(func() *featureIndex {
 			need.SM = uint16(n)
 		}
 		need.Only = strings.Join(cols[min(3, len(cols)):], " ")
-		x.add(cols[0], need, false)
+		x.add(cols[0], need)
 	}
 	return x
 })
 
-func (x *featureIndex) add(pattern string, need Need, none bool) {
-	if pattern[0] == '.' || pattern[0] == '%' {
+func (x *featureIndex) add(pattern string, need Need) {
+	if pattern[0] == '.' || pattern[0] == '%' || strings.HasPrefix(pattern, "sm_") {
 		x.words[pattern] = need
 		return
 	}
-	row := feature{need: need, none: none}
+	row := feature{need: need}
 	pattern, n, _ := strings.Cut(pattern, "/")
 	row.args, _ = strconv.Atoi(n)
 	word, mods, _ := strings.Cut(pattern, ".")
@@ -256,7 +251,7 @@ func Needs(opcode string) Need {
 func needOf(op Op, mods []string, args int) (need Need, name string) {
 	rows := features().byOp[op]
 	for i := range rows {
-		if !rows[i].none && rows[i].matches(mods, args) {
+		if rows[i].matches(mods, args) {
 			old := need
 			need = need.and(rows[i].need)
 			if need != old {
@@ -278,6 +273,9 @@ func (f *File) CheckFeatures() []*FeatureError {
 			c.instr(s)
 		case StmtDirective:
 			c.word(s.Pos, f.Text(s.Name))
+			if f.Text(s.Name) == ".target" {
+				c.word(s.Pos, c.target.String())
+			}
 		case StmtPrototype:
 			c.word(s.Pos, ".callprototype")
 		case StmtDecl:
@@ -345,11 +343,8 @@ func (c *featureCheck) instr(s *Stmt) {
 	if (s.Op == OpShfl || s.Op == OpVote) && noSync.Met(c.f.Version, c.target) && !slices.Contains(c.mods, ".sync") {
 		c.errs = append(c.errs, &FeatureError{At: c.f.Position(s.Pos), Feature: s.Op.String() + " without .sync", Need: noSync, Version: c.f.Version, Target: c.target, Gone: true})
 	}
-	rows := features().byOp[s.Op]
-	for i := range rows {
-		if r := &rows[i]; r.none && r.matches(c.mods, len(args)) {
-			c.never(s.Pos, c.f.FullOpcode(s))
-		}
+	if formsSince.Met(c.f.Version, c.target) && !HasForm(s.Op, c.mods, len(args)) {
+		c.never(s.Pos, c.f.FullOpcode(s))
 	}
 	if s.Op == OpApplypriority || s.Op == OpDiscard {
 		c.size(s, args)

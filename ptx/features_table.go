@@ -5,8 +5,7 @@ package ptx
 // architecture, f for it and the later ones of its family). A pattern is an
 // opcode with modifiers that must all be there, in any order; op|op stands for
 // either, .x* for every modifier that begins so, /n for n operands. All rows
-// that match an instruction count together. A - instead of a version is what no
-// version has. The row .ptr is of pointers to textures, samplers and surfaces.
+// that match an instruction count together. The rows sm_… are of targets. The row .ptr is of pointers to textures, samplers and surfaces.
 //
 // Sources: the "PTX ISA Notes" and "Target ISA Notes" of every instruction in
 // NVIDIA's PTX ISA document; rows from ISA 2.3 on were compared with what ptxas
@@ -23,9 +22,6 @@ add|sub|mul|fma.f16            4.2 53
 add|sub|mul|fma.f16x2          4.2 53
 add|sub|mul.bf16*              7.8 90
 fma.bf16*                      7.0 80
-add|sub|mul|fma.ftz.bf16*      -
-add|sub|mul|fma.sat.bf16*      -
-abs|neg|min|max.ftz.bf16*      -
 fma.relu                       7.0 80
 fma.oob                        8.1 90
 add|sub|mul|fma.f32x2          8.6 100
@@ -33,6 +29,9 @@ add|sub|fma.f32.f16            8.6 100
 add|sub|fma.f32.bf16           8.6 100
 add|min|max.u16x2              8.0 90
 add|min|max.s16x2              8.0 90
+add.sat.u16x2                  9.2 107 107a 107f 120a 120f
+add.sat.s16x2                  9.2 107 107a 107f 120a 120f
+add.sat.u32                    9.2 107 107a 107f 120a 120f
 add|sub|mad.cc                 1.2
 addc|subc                      1.2
 add|sub|addc|subc.cc.u64       4.3
@@ -59,6 +58,7 @@ atom|red.cluster               7.8 90
 atom|red.f16x2                 6.2 60
 atom|red.f16                   6.3 70
 atom|red.bf16*                 7.8 90
+atom|red.noftz.f32             9.4 90
 atom.cas.b16                   6.3 70
 atom.b128                      8.3 90
 atom|red.v2                    8.1 90
@@ -83,6 +83,7 @@ clmad                          9.3 100
 clusterlaunchcontrol           8.6 100
 clusterlaunchcontrol.multicast::cluster::all 8.6 100 100a 100f 110a 110f 120a 120f
 copysign|testp                 2.0 20
+sin|cos.2pi                    9.5
 cp.async                       7.0 80
 cp.async.bulk                  8.0 90
 cp.reduce.async.bulk           8.0 90
@@ -98,6 +99,10 @@ cvt.tf32                       7.0 80
 cvt.bf16                       7.0 80
 cvt.bf16x2                     7.0 80
 cvt.rn.tf32                    7.8 90
+cvt.rz.tf32                    7.8 90
+cvt.satfinite.tf32             8.1 80
+cvt.rn.satfinite.tf32          8.6 100
+cvt.rz.satfinite.tf32          8.6 100
 cvt.e4m3x2                     7.8 89
 cvt.e5m2x2                     7.8 89
 cvt.e2m1x2                     8.6 100 100a 100f 110a 110f 120a 120f
@@ -105,6 +110,8 @@ cvt.e2m3x2                     8.6 100 100a 100f 110a 110f 120a 120f
 cvt.e3m2x2                     8.6 100 100a 100f 110a 110f 120a 120f
 cvt.rs                         8.7 100 100a 103a
 cvt.pack                       6.5 72
+cvt.bf16x2.e4m3x2              9.2 100 100a 100f 110a 110f 103a 107a 120a 120f 121a
+cvt.bf16x2.e5m2x2              9.2 100 100a 100f 110a 110f 103a 107a 120a 120f 121a
 cvta|isspacep                  2.0 20
 cvta|isspacep.param            7.7 70
 isspacep.const                 3.1 20
@@ -304,4 +311,45 @@ rsqrt.approx.ftz.f64           4.0 20
 %pm5_64                       4.0 50
 %pm6_64                       4.0 50
 %pm7_64                       4.0 50
+sm_30 3.0
+sm_32 4.0
+sm_35 3.1
+sm_37 4.1
+sm_50 4.0
+sm_52 4.1
+sm_53 4.2
+sm_60 5.0
+sm_61 5.0
+sm_62 5.0
+sm_70 6.0
+sm_72 6.1
+sm_75 6.3
+sm_80 7.0
+sm_86 7.1
+sm_87 7.4
+sm_88 9.0
+sm_89 7.8
+sm_90 7.8
+sm_90a 8.0
+sm_100 8.6
+sm_100a 8.6
+sm_100f 8.8
+sm_101 8.6
+sm_101a 8.6
+sm_101f 8.8
+sm_103 8.8
+sm_103a 8.8
+sm_103f 8.8
+sm_107 9.4
+sm_107a 9.4
+sm_107f 9.4
+sm_110 9.0
+sm_110a 9.0
+sm_110f 9.0
+sm_120 8.7
+sm_120a 8.7
+sm_120f 8.8
+sm_121 8.8
+sm_121a 8.8
+sm_121f 8.8
 `

@@ -4,11 +4,16 @@ import (
 	"encoding/binary"
 	"fmt"
 	"maps"
+
+	"nvtrace/ptx"
 )
 
 // driverVersion is what cuDriverGetVersion says: 1000 times the major version and
 // ten times the minor.
 const driverVersion = 13000
+
+// driverISA is the newest PTX that a driver of that version compiles.
+var driverISA = ptx.Version{Major: 9, Minor: 0}
 
 // driverHandlers are the entries of libcuda.so.1 that are implemented.
 func driverHandlers() map[string]handler {
@@ -79,7 +84,7 @@ var errorStrings = map[result]string{
 	errInvalidConfiguration: "invalid configuration argument", errInvalidSymbol: "invalid device symbol", errInvalidDeviceFunction: "invalid device function",
 	errNoDevice: "no CUDA-capable device is detected", errInvalidDevice: "invalid device ordinal", errInvalidImage: "device kernel image is invalid",
 	errInvalidContext: "invalid device context", errNoBinary: "no kernel image is available for execution on the device",
-	errInvalidPTX: "a PTX JIT compilation failed", errInvalidHandle: "invalid resource handle", errNotFound: "named symbol not found",
+	errInvalidPTX: "a PTX JIT compilation failed", errUnsupportedPTX: "the provided PTX was compiled with an unsupported toolchain.", errInvalidHandle: "invalid resource handle", errNotFound: "named symbol not found",
 	errNotReady: "device not ready", errIllegalAddress: "an illegal memory access was encountered", errOutOfResources: "too many resources requested for launch",
 	errTimeout: "the launch timed out and was terminated", errAssert: "device-side assert triggered", errMisaligned: "misaligned address",
 	errIllegalInstruction: "an illegal instruction was encountered", errLaunchFailed: "unspecified launch failure",

@@ -286,6 +286,14 @@ func (s *Sim) parse(name, text string) (*ptx.File, result) {
 		s.hint(fmt.Sprintf("PTX that can't be parsed: %v", err))
 		return nil, errInvalidPTX
 	}
+	if driverISA.Less(f.Version) {
+		s.hint(fmt.Sprintf("%s: PTX ISA %s is newer than the simulated driver, which has %s", name, f.Version, driverISA))
+		return nil, errUnsupportedPTX
+	}
+	if wrong := f.Check().Errors; len(wrong) > 0 {
+		s.hint("PTX that no driver compiles: " + wrong[0])
+		return nil, errInvalidPTX
+	}
 	s.mu.Lock()
 	if len(s.files) >= maxFiles {
 		clear(s.files)

@@ -25,6 +25,7 @@ const (
 	errMapFailed             result = 205
 	errNoBinary              result = 209
 	errInvalidPTX            result = 218
+	errUnsupportedPTX        result = 222
 	errFileNotFound          result = 301
 	errInvalidHandle         result = 400
 	errIllegalState          result = 401

@@ -271,7 +271,7 @@ func buildIntAdd(add bool) builder {
 		sat := x.take(".sat")
 		switch {
 		case add && sat:
-			return x.op2(t, it.addSat, nil)
+			return x.elem2(t, it.addSat, nil)
 		case sat:
 			return x.op2(t, it.subSat, nil)
 		case add:

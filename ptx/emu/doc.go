@@ -19,6 +19,8 @@
 // matrix instructions of compute capabilities whose sums are not known,
 // and generic addresses of windows in 32-bit modules.
 //
+// What ptxas refuses as an instruction that does not exist is refused here, too.
+//
 // # How threads run
 //
 // Threads of a warp that are at the same instruction of the same activation form

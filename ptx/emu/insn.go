@@ -67,6 +67,9 @@ func (x *insn) build() error {
 	if !ok {
 		return errf(ErrNotImplemented, "opcode %s", x.op)
 	}
+	if !ptx.HasForm(x.st.Op, x.mods, len(x.args)) {
+		return errf(ErrInvalid, "there is no %s", x.file.FullOpcode(x.st))
+	}
 	if err := b(x); err != nil {
 		return err
 	}

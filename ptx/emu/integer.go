@@ -43,9 +43,9 @@ func (t intType) add(a, b uint64) uint64   { return (a + b) & t.mask() }
 func (t intType) sub(a, b uint64) uint64   { return (a - b) & t.mask() }
 func (t intType) mulLo(a, b uint64) uint64 { return (a * b) & t.mask() }
 
-// addSat is add.sat.s32.
+// addSat is add.sat of at most 32 bits.
 func (t intType) addSat(a, b uint64) uint64 {
-	return t.clamp(sext(a, t.width) + sext(b, t.width))
+	return t.clamp(int64(t.ext(a)) + int64(t.ext(b)))
 }
 
 // subSat is sub.sat.s32.

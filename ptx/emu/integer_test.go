@@ -1,6 +1,7 @@
 package emu
 
 import (
+	"fmt"
 	"math/big"
 	"math/bits"
 	"math/rand/v2"
@@ -249,5 +250,25 @@ func TestBitSpecials(t *testing.T) {
 		if c.got != c.want {
 			t.Errorf("%s = %#x, want %#x", c.op, c.got, c.want)
 		}
+	}
+}
+
+// TestAddSat: packed halves saturate each, unsigned sums at the type's largest number.
+func TestAddSat(t *testing.T) {
+	for _, tt := range []struct {
+		typ        string
+		a, b, want uint32
+	}{
+		{"u16x2", 0xffff_0001, 0x0001_fffe, 0xffff_ffff},
+		{"u16x2", 0x8000_1234, 0x8000_0001, 0xffff_1235},
+		{"s16x2", 0x7fff_8000, 0x0001_ffff, 0x7fff_8000},
+		{"s16x2", 0x7fff_0001, 0x8000_ffff, 0xffff_0000},
+		{"u32", 0xffff_fff0, 0x20, 0xffff_ffff},
+		{"u32", 0x7fff_ffff, 1, 0x8000_0000},
+		{"s32", 0x7fff_ffff, 1, 0x7fff_ffff},
+		{"s32", 0x8000_0000, 0xffff_ffff, 0x8000_0000},
+	} {
+		body := fmt.Sprintf("mov.u32 %%r3, %#x; mov.u32 %%r2, %#x; add.sat.%s %%r2, %%r3, %%r2;", tt.a, tt.b, tt.typ)
+		expect(t, body, func(uint32) uint32 { return tt.want })
 	}
 }
