@@ -355,8 +355,11 @@ func (r *ring) examine(now int64) (limit int64) {
 		h := r.data[n.pos%ringSize:][:n.size]
 		switch state := r.state(n); {
 		case state == stateDone:
-			if n.end = int64(binary.LittleEndian.Uint64(h[recEnd:])); n.end > now+patience || r.dead {
+			switch n.end = int64(binary.LittleEndian.Uint64(h[recEnd:])); {
+			case r.dead:
 				n.end = min(n.end, now)
+			case n.end > now+patience: // the program's fault; or now was long ago, as this thread had no processor
+				n.end = min(n.end, nanotime())
 			}
 			n.at = n.end
 			n.end = max(n.end, r.p.a.limit) // nobody has waited for it: what came later is given out

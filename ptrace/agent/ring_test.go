@@ -124,6 +124,24 @@ func TestMergePatience(t *testing.T) {
 	}
 }
 
+// TestCollectorPaused: a record that was completed long after the look at the rings began keeps its time;
+// one that says it ends in the future does not.
+func TestCollectorPaused(t *testing.T) {
+	a, _ := collector()
+	x := newRing(a, 0)
+	ended := nanotime()
+	end(x.reserve(128, kindCall, stateDone), ended)
+	future := ended + 3600e9
+	end(x.reserve(128, kindCall, stateDone), future)
+	a.look(ended - 3*patience)
+	if got := x.pend[0].end; got != ended {
+		t.Errorf("ended %d ns earlier than it says", ended-got)
+	}
+	if got := x.pend[1].end; got > nanotime() || got < ended {
+		t.Errorf("ended at %d, %d ns in the future", got, got-nanotime())
+	}
+}
+
 // TestRingHoles: a thread was stopped, or has left for good, before it could write
 // the headers of records. Others come nevertheless, and so do those when they are written.
 func TestRingHoles(t *testing.T) {
