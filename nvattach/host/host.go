@@ -569,7 +569,7 @@ func (t *Tracer) hit(task *ptrace.Task, b *ptrace.Breakpoint) {
 				if n >= uint64(len(x.usdt.args)) {
 					return 0, false
 				}
-				return x.usdt.args[n].value(call.Fields, call.Thread.Read)
+				return x.usdt.args[n].value(call.Fields, b.Addr-x.vaddr, call.Thread.Read)
 			}
 		}
 		t.run(q, call)
@@ -665,7 +665,7 @@ func (t *Tracer) read(c *jump.Code, path string) (list []*target, err error) {
 		var r refused
 		switch {
 		case q.Point.Kind == nvattach.HostUSDT:
-			if err := t.addUSDT(e, places, q, path); err != nil {
+			if err := t.addUSDT(e, places, q, path, &r); err != nil {
 				return nil, err
 			}
 		case q.Point.Func == "":

@@ -2,9 +2,12 @@ package host
 
 import (
 	"bytes"
+	"cmp"
+	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -28,10 +31,13 @@ type usdt struct {
 
 // A usdtArg is where an argument is: a number, a register, or memory.
 type usdtArg struct {
-	size   int // bytes
+	text   string
+	err    error // why it can't be read; nil if it can
+	size   int   // bytes
 	signed bool
 	memory bool
 	number int64 // or what is added to the registers
+	linked bool  // number is an address of the file's
 	base   int   // a register's field in struct pt_regs, or -1
 	index  int   // likewise
 	scale  uint64
@@ -66,7 +72,7 @@ func readUSDT(e *dso.File) ([]usdt, error) {
 	if s := e.Section(".stapsdt.base"); s != nil {
 		base = s.Addr
 	}
-	le, list := binary.LittleEndian, []usdt(nil)
+	le, list, resolve := binary.LittleEndian, []usdt(nil), variables(e)
 	for len(b) >= 12 && len(list) < maxUSDT {
 		nameSize, size, kind := uint64(le.Uint32(b)), uint64(le.Uint32(b[4:])), le.Uint32(b[8:])
 		at := 12 + (nameSize+3)&^3
@@ -90,71 +96,170 @@ func readUSDT(e *dso.File) ([]usdt, error) {
 				u.semaphore += base - linked
 			}
 		}
-		u.args = parseUSDTArgs(texts[2])
+		u.args = parseUSDTArgs(texts[2], resolve)
 		list = append(list, u)
 	}
 	return list, nil
 }
 
-// parseUSDTArgs reads "-4@%edi 8@-8(%rbp) 4@$5". An argument that is not understood has no
-// size.
-func parseUSDTArgs(text string) []usdtArg {
+// parseUSDTArgs reads "-4@%edi 8@-8(%rbp) 4@$5 8@limit+8(%rip)"; resolve returns a variable's
+// address. An argument that can't be read says why.
+func parseUSDTArgs(text string, resolve func(name string) (uint64, error)) []usdtArg {
 	var list []usdtArg
 	for f := range strings.FieldsSeq(text) {
 		if len(list) == maxUSDTArgs {
 			break
 		}
-		a, err := parseUSDTArg(f)
+		a, err := parseUSDTArg(f, resolve)
 		if err != nil {
-			a = usdtArg{}
+			a = usdtArg{text: f, err: err}
 		}
 		list = append(list, a)
 	}
 	return list
 }
 
-func parseUSDTArg(text string) (a usdtArg, err error) {
+// Reasons why an argument can't be read.
+var (
+	errUSDTForm   = errors.New("is of a form that is not known")
+	errUSDTFloat  = errors.New("is a floating-point number, which programs do not have")
+	errUSDTVector = errors.New("is in a vector register, which is not read")
+	errUSDTThread = errors.New("is a variable that each thread has for itself, whose place is not known")
+)
+
+func parseUSDTArg(text string, resolve func(name string) (uint64, error)) (a usdtArg, err error) {
 	size, where, ok := strings.Cut(text, "@")
+	if strings.HasSuffix(size, "f") {
+		return a, errUSDTFloat
+	}
 	n, err := strconv.Atoi(size)
 	if !ok || err != nil || n != 1 && n != 2 && n != 4 && n != 8 && n != -1 && n != -2 && n != -4 && n != -8 {
-		return a, fmt.Errorf("argument %q", text)
+		return a, errUSDTForm
 	}
-	a = usdtArg{size: max(n, -n), signed: n < 0, base: -1, index: -1, scale: 1, mask: ^uint64(0)}
+	a = usdtArg{text: text, size: max(n, -n), signed: n < 0, base: -1, index: -1, scale: 1, mask: ^uint64(0)}
 	if number, ok := strings.CutPrefix(where, "$"); ok {
-		a.number, err = strconv.ParseInt(number, 0, 64)
-		return a, err
+		return a, a.sum(number, resolve)
 	}
-	if reg, ok := strings.CutPrefix(where, "%"); ok {
+	if reg, ok := strings.CutPrefix(where, "%"); ok && !strings.Contains(reg, ":") {
 		return a, a.register(reg)
 	}
-	disp, regs, ok := strings.Cut(where, "(")
-	regs, closed := strings.CutSuffix(regs, ")")
-	if !ok || !closed {
-		return a, fmt.Errorf("argument %q", text)
+	if strings.Contains(where, ":") || strings.Contains(strings.ToLower(where), "@tpoff") {
+		return a, errUSDTThread
 	}
 	a.memory = true
+	disp, regs, ok := strings.Cut(where, "(")
+	if !ok {
+		if err := a.sum(disp, resolve); err != nil || !a.linked {
+			return a, cmp.Or(err, errUSDTForm)
+		}
+		return a, nil
+	}
+	regs, closed := strings.CutSuffix(regs, ")")
+	if !closed {
+		return a, errUSDTForm
+	}
 	if disp != "" {
-		if a.number, err = strconv.ParseInt(disp, 0, 64); err != nil {
+		if err := a.sum(disp, resolve); err != nil {
 			return a, err
 		}
 	}
-	parts := strings.Split(regs, ",")
-	if base := strings.TrimPrefix(strings.TrimSpace(parts[0]), "%"); base != "" {
+	return a, a.registers(strings.Split(regs, ","))
+}
+
+// registers reads what an address is made of: base, index, scale.
+func (a *usdtArg) registers(parts []string) (err error) {
+	name := func(s string) string { return strings.TrimPrefix(strings.TrimSpace(s), "%") }
+	switch base := name(parts[0]); {
+	case base == "rip" && a.linked && len(parts) == 1:
+		return nil // the linker has made a distance of the address
+	case base == "rip":
+		return errUSDTForm
+	case base != "":
 		if err := a.register(base); err != nil {
-			return a, err
+			return err
 		}
 	}
 	if len(parts) > 1 {
 		var index usdtArg
-		if err := index.register(strings.TrimPrefix(strings.TrimSpace(parts[1]), "%")); err != nil {
-			return a, err
+		if err := index.register(name(parts[1])); err != nil {
+			return err
 		}
 		a.index = index.base
 	}
 	if len(parts) > 2 {
-		a.scale, err = strconv.ParseUint(strings.TrimSpace(parts[2]), 0, 8)
+		if a.scale, err = strconv.ParseUint(strings.TrimSpace(parts[2]), 0, 8); err != nil {
+			return errUSDTForm
+		}
 	}
-	return a, err
+	if len(parts) > 3 {
+		return errUSDTForm
+	}
+	return nil
+}
+
+// sum reads numbers and at most one variable, which are added or taken away: "limit+8", "-16".
+func (a *usdtArg) sum(text string, resolve func(name string) (uint64, error)) error {
+	for rest := text; rest != ""; {
+		minus := rest[0] == '-'
+		term := strings.TrimLeft(rest, "+-")
+		if len(rest)-len(term) > 1 || term == "" {
+			return errUSDTForm
+		}
+		end := strings.IndexAny(term, "+-")
+		if end < 0 {
+			end = len(term)
+		}
+		term, rest = term[:end], term[end:]
+		n, err := strconv.ParseInt(term, 0, 64)
+		if u, wide := strconv.ParseUint(term, 0, 64); err != nil && wide == nil {
+			n, err = int64(u), nil
+		}
+		if err != nil {
+			if a.linked || minus || term[0] >= '0' && term[0] <= '9' {
+				return errUSDTForm
+			}
+			addr, err := resolve(term)
+			if err != nil {
+				return err
+			}
+			a.linked, n = true, int64(addr)
+		}
+		if minus {
+			n = -n
+		}
+		a.number += n
+	}
+	if text == "" {
+		return errUSDTForm
+	}
+	return nil
+}
+
+// variables returns what finds a variable of a file by its name.
+func variables(e *dso.File) func(name string) (uint64, error) {
+	var list map[string][]dso.Symbol
+	return func(name string) (uint64, error) {
+		if list == nil {
+			symbols, _ := e.Symbols() // it may have been stripped of them
+			dynamic, _ := e.DynamicSymbols()
+			list = make(map[string][]dso.Symbol)
+			for _, s := range slices.Concat(symbols, dynamic) {
+				if s.Defined {
+					list[s.Name] = append(list[s.Name], s)
+				}
+			}
+		}
+		found := list[name]
+		switch {
+		case len(found) == 0:
+			return 0, fmt.Errorf("is in the variable %s, which the file does not list; it may have been stripped", name)
+		case slices.ContainsFunc(found, func(s dso.Symbol) bool { return s.Addr != found[0].Addr }):
+			return 0, fmt.Errorf("is in a variable %s, of which the file has several", name)
+		case found[0].Type == elf.STT_TLS:
+			return 0, errUSDTThread
+		}
+		return found[0].Addr, nil
+	}
 }
 
 // register finds a register by any of its names.
@@ -173,14 +278,19 @@ func (a *usdtArg) register(name string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("register %q", name)
+	for _, prefix := range []string{"xmm", "ymm", "zmm", "mm", "st", "k"} {
+		if strings.HasPrefix(name, prefix) {
+			return errUSDTVector
+		}
+	}
+	return errUSDTForm
 }
 
 // usdtRegisters are names of registers, by field of struct pt_regs of x86-64.
 var usdtRegisters = func() map[int][]string {
 	list := map[int][]string{
 		4: {"rbp", "ebp", "bp", "bpl"}, 5: {"rbx", "ebx", "bx", "bl", "bh"}, 10: {"rax", "eax", "ax", "al", "ah"}, 11: {"rcx", "ecx", "cx", "cl", "ch"},
-		12: {"rdx", "edx", "dx", "dl", "dh"}, 13: {"rsi", "esi", "si", "sil"}, 14: {"rdi", "edi", "di", "dil"}, 16: {"rip"}, 19: {"rsp", "esp", "sp", "spl"},
+		12: {"rdx", "edx", "dx", "dl", "dh"}, 13: {"rsi", "esi", "si", "sil"}, 14: {"rdi", "edi", "di", "dil"}, 19: {"rsp", "esp", "sp", "spl"},
 	}
 	for n, field := range map[int]int{8: 9, 9: 8, 10: 7, 11: 6, 12: 3, 13: 2, 14: 1, 15: 0} {
 		r := "r" + strconv.Itoa(n)
@@ -189,12 +299,16 @@ var usdtRegisters = func() map[int][]string {
 	return list
 }()
 
-// value computes an argument from the registers of a stopped thread.
-func (a *usdtArg) value(regs []uint64, read func(addr uint64, buf []byte) int) (uint64, bool) {
-	if a.size == 0 {
+// value computes an argument from the registers of a stopped thread, in which the file's
+// addresses are higher by bias.
+func (a *usdtArg) value(regs []uint64, bias uint64, read func(addr uint64, buf []byte) int) (uint64, bool) {
+	if a.err != nil {
 		return 0, false
 	}
 	v := uint64(a.number)
+	if a.linked {
+		v += bias
+	}
 	if a.base >= 0 {
 		v += regs[a.base] >> a.shift & a.mask
 	}
@@ -215,8 +329,21 @@ func (a *usdtArg) value(regs []uint64, read func(addr uint64, buf []byte) int) (
 	return v << unused >> unused, true
 }
 
+// lacks returns why an argument that a program asks for is not to be had; nil if all are.
+func (u *usdt) lacks(q *nvattach.PlannedHost) error {
+	for _, n := range q.Arguments() {
+		switch {
+		case n < uint64(len(u.args)) && u.args[n].err != nil:
+			return fmt.Errorf("arg%d, %s, %w", n, u.args[n].text, u.args[n].err)
+		case n >= uint64(len(u.args)) && q.Object.Script:
+			return fmt.Errorf("there is no arg%d; it has %d", n, len(u.args))
+		}
+	}
+	return nil
+}
+
 // addUSDT adds the probes of a file that a program wants.
-func (t *Tracer) addUSDT(e *dso.File, places map[uint64]*target, q *nvattach.PlannedHost, path string) error {
+func (t *Tracer) addUSDT(e *dso.File, places map[uint64]*target, q *nvattach.PlannedHost, path string, r *refused) error {
 	list, err := readUSDT(e)
 	for i := range list {
 		u := &list[i]
@@ -225,6 +352,11 @@ func (t *Tracer) addUSDT(e *dso.File, places map[uint64]*target, q *nvattach.Pla
 		}
 		off, ok := e.Offset(u.addr)
 		if !ok {
+			continue
+		}
+		if err := u.lacks(q); err != nil {
+			t.found[q] = true
+			r.add(u.provider+":"+u.name, err)
 			continue
 		}
 		x := t.add(places, q, off, fmt.Sprintf("%s:%s in %s", u.provider, u.name, path))

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -69,6 +70,74 @@ func TestUSDTLibbpf(t *testing.T) {
 	}
 }
 
+// nowhere is a file without variables.
+func nowhere(name string) (uint64, error) { return 0, errors.New("no variable " + name) }
+
+// TestUSDTVariables: arguments in global variables, and those of which it is said why they can't be read.
+func TestUSDTVariables(t *testing.T) {
+	regs := make([]uint64, 21)
+	regs[10] = 3
+	read := func(addr uint64, b []byte) int {
+		for i := range b {
+			b[i] = byte(addr >> (8 * i))
+		}
+		return len(b)
+	}
+	resolve := func(name string) (uint64, error) {
+		if name != "limit" {
+			return nowhere(name)
+		}
+		return 0x2000, nil
+	}
+	const bias = 0x55550000
+	for text, want := range map[string]uint64{
+		"8@limit(%rip)": 0x55552000, "8@limit+8(%rip)": 0x55552008, "-8@8+limit(%rip)": 0x55552008, "2@limit-16(%rip)": 0x1ff0, "8@limit": 0x55552000,
+		"8@limit(,%rax,8)": 0x55552018, "8@limit+4(%rax)": 0x55552007, "8@$limit": 0x55552000, "8@$limit+4": 0x55552004, "8@$0xffffffffffffffff": ^uint64(0),
+	} {
+		a := parseUSDTArgs(text, resolve)[0]
+		if v, ok := a.value(regs, bias, read); !ok || v != want {
+			t.Errorf("%s is %#x, %v (%v), want %#x", text, v, ok, a.err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"8f@%xmm0": "floating-point", "4f@8(%rsp)": "floating-point", "8@%xmm3": "vector register", "8@gone(%rip)": "no variable gone", "8@16(%rip)": "form that is not known",
+		"4@%fs:count@tpoff": "each thread has for itself", "8@limit@GOTPCREL(%rip)": "no variable limit@GOTPCREL", "8@limit+limit(%rip)": "form", "8@-limit(%rip)": "form", "8@limit(%rip,%rax)": "form",
+	} {
+		if a := parseUSDTArgs(text, resolve)[0]; a.err == nil || !strings.Contains(a.err.Error(), want) || a.text != text {
+			t.Errorf("%s: %v, want %s", text, a.err, want)
+		}
+	}
+}
+
+// TestUSDTGlobals: a program's variables are read wherever it lies, and what can't be read is refused.
+func TestUSDTGlobals(t *testing.T) {
+	dir := t.TempDir()
+	source := filepath.Join(dir, "zoo.c")
+	text, err := os.ReadFile("testdata/usdt.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := strings.Replace(string(text), "8@%1 -4@$-7 1@%2", "8@limits+8(%%rip) -4@$-7 1@%2", 1)
+	made = strings.Replace(made, "#define PROBE", "static long limits[2] __attribute__((used)) = {1, 0x77};\n#define PROBE", 1)
+	for _, pie := range []string{"-pie", "-no-pie"} {
+		bin := filepath.Join(dir, "zoo")
+		if err := os.WriteFile(source, []byte(made), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		compile(t, "-O1", "-w", "-fPIE", pie, "-o", bin, source)
+		r := rigOf(t, "../testdata/obj/usdt.bpf.o", false, "on_first")
+		if status := r.run(bin); status != 0 || r.variable("firsts") != 7 || r.variable("memory") != 0x77 {
+			t.Errorf("%s: exit %d, %d probes, memory %#x, said %q", pie, status, r.variable("firsts"), r.variable("memory"), r.said)
+		}
+		compile(t, "-O1", "-w", "-s", "-fPIE", pie, "-o", bin, source)
+		r = rigOf(t, "../testdata/obj/usdt.bpf.o", false, "on_first")
+		want := "arg1, 8@limits+8(%rip), is in the variable limits, which the file does not list"
+		if status := r.run(bin); status != 0 || r.variable("firsts") != 0 || !strings.Contains(strings.Join(r.said, ""), want) {
+			t.Errorf("%s, stripped: exit %d, %d probes, said %q", pie, status, r.variable("firsts"), r.said)
+		}
+	}
+}
+
 // TestUSDTArgs: what compilers write, and what is none.
 func TestUSDTArgs(t *testing.T) {
 	regs := make([]uint64, 21)
@@ -87,17 +156,17 @@ func TestUSDTArgs(t *testing.T) {
 		"8@$-5": ^uint64(4), "4@$0x10": 16, "8@%r8": 0x9000, "8@%r15": 0, "4@%r9d": 0x8000,
 		"2@-16(%rbp)": 0xbff0, "1@(%rdi,%r8,2)": 0x80, "2@8(%rsp)": 0xb088, "2@(,%r8,4)": 0xc080,
 	} {
-		list := parseUSDTArgs(text)
-		if v, ok := list[0].value(regs, read); !ok || v != want {
+		list := parseUSDTArgs(text, nowhere)
+		if v, ok := list[0].value(regs, 0, read); !ok || v != want {
 			t.Errorf("%s is %#x, %v, want %#x", text, v, ok, want)
 		}
 	}
 	for _, text := range []string{"8", "8@", "3@%rax", "8@%xmm0", "8f@%xmm0", "8@foo", "8@$x", "8@(%rax", "8@x(%rax)", "8@(%rax,%zz)", "8@(%rax,%rbx,y)", "@", "-@%rax"} {
-		if _, ok := parseUSDTArgs(text)[0].value(regs, read); ok {
+		if _, ok := parseUSDTArgs(text, nowhere)[0].value(regs, 0, read); ok {
 			t.Errorf("%q is an argument", text)
 		}
 	}
-	if n := len(parseUSDTArgs(strings.Repeat("8@%rax ", 100))); n != maxUSDTArgs {
+	if n := len(parseUSDTArgs(strings.Repeat("8@%rax ", 100), nowhere)); n != maxUSDTArgs {
 		t.Errorf("%d arguments", n)
 	}
 }
