@@ -1,7 +1,11 @@
 package nvattach
 
 import (
+	"bytes"
+	"errors"
 	"os"
+	"runtime"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -173,29 +177,58 @@ func (r *HostRunner) remove(x *Map, key []byte) (uint64, error) {
 	})
 }
 
-// Unlock gives the lock of a hash back that is at an address, if its owner is no more, and
+// Unlock gives the lock of a hash or a queue back that is at an address, if its owner is dead, and
 // reports whether it is free.
 func (r *HostRunner) Unlock(home uint64) bool {
 	for _, x := range r.maps.All {
-		if x.kind == layoutHash && home >= x.homeAddr(0) && home < x.homeAddr(x.hash.slots) && home%8 == 0 {
-			return r.unlock(x, (home-x.homeAddr(0))/8)
-		}
-		if x.kind == layoutQueue && home == x.base {
-			off := x.base - r.mem.b.Base
-			was := load64(r.mem.b.Data, off)
-			if was&homeLock == 0 {
-				return true
-			}
-			if owner := was >> 32; owner != 0 && threadLives(int(int32(uint32(owner)))) {
-				return false
-			}
-			return swap64(r.mem.b.Data, off, was, uint64(uint32(time.Now().UnixNano()))<<32)
+		switch {
+		case x.kind == layoutHash && home >= x.homeAddr(0) && home < x.homeAddr(x.hash.slots) && home%8 == 0:
+			return r.unlock(x, (home-x.homeAddr(0))/8, dead)
+		case x.kind == layoutQueue && home == x.base:
+			return r.unlockQueue(x, dead)
 		}
 	}
 	return false
 }
 
-func (r *HostRunner) unlock(x *Map, first uint64) bool {
+// Died gives back what a thread holds that has died, also amid a change.
+func (r *HostRunner) Died(tid int) {
+	is := func(owner uint64) bool { return owner == uint64(uint32(tid)) }
+	for _, x := range r.maps.All {
+		switch x.kind {
+		case layoutHash:
+			off := x.homeAddr(0) - r.mem.b.Base
+			for first := range x.hash.slots {
+				if home := load64(r.mem.b.Data, off+8*first); home&homeLock != 0 && is(home>>32) {
+					r.unlock(x, first, is)
+				}
+			}
+		case layoutQueue:
+			r.unlockQueue(x, is)
+		}
+	}
+}
+
+// dead reports whether an owner of a lock is a thread that is no more.
+func dead(owner uint64) bool {
+	return owner != gpuOwner && (owner == 0 || !threadLives(int(int32(uint32(owner)))))
+}
+
+// unlockQueue is Unlock of a queue.
+func (r *HostRunner) unlockQueue(x *Map, dead func(owner uint64) bool) bool {
+	off := x.base - r.mem.b.Base
+	was := load64(r.mem.b.Data, off)
+	if was&homeLock == 0 {
+		return true
+	}
+	return dead(was>>32) && swap64(r.mem.b.Data, off, was, nextVersion())
+}
+
+// nextVersion is that of a home that nobody had before.
+func nextVersion() uint64 { return uint64(uint32(time.Now().UnixNano())) << 32 }
+
+// unlock is Unlock of the first-th home of a hash.
+func (r *HostRunner) unlock(x *Map, first uint64, dead func(owner uint64) bool) bool {
 	h, b := &x.hash, r.mem.b.Data
 	off := x.homeAddr(first) - r.mem.b.Base
 	was := load64(b, off)
@@ -203,7 +236,7 @@ func (r *HostRunner) unlock(x *Map, first uint64) bool {
 		return true
 	}
 	owner := was >> 32
-	if owner == gpuOwner || owner != 0 && threadLives(int(int32(uint32(owner)))) {
+	if !dead(owner) {
 		return false
 	}
 	// What it was about to insert is there, perhaps, and out of reach, or its slot is
@@ -220,10 +253,62 @@ func (r *HostRunner) unlock(x *Map, first uint64) bool {
 			reach = max(reach, n+1)
 		}
 	}
-	return swap64(b, off, was, uint64(uint32(time.Now().UnixNano()))<<32|reach)
+	freed := swap64(b, off, was, nextVersion()|reach)
+	if freed {
+		r.recount(x)
+	}
+	return freed
 }
 
-// threadLives reports whether there is a thread of that number.
+// recountWait bounds how long a recount waits for changes that others make.
+const recountWait = 20 * time.Millisecond
+
+// recount counts the keys of a hash again: who died amid a change had counted one that is not there,
+// or no longer one that is. Counts change under the lock of a home, so that all of them are taken for
+// it, in their order; where one is not to be had, nothing is changed.
+func (r *HostRunner) recount(x *Map) {
+	h, b := &x.hash, r.mem.b.Data
+	base, until := x.homeAddr(0)-r.mem.b.Base, time.Now().Add(recountWait)
+	seen := make([]uint64, 0, h.slots)
+	for first := range h.slots {
+		for {
+			was := load64(b, base+8*first)
+			if was&homeLock == 0 && swap64(b, base+8*first, was, hostOwner()<<32|homeLock|was&homeReach) {
+				seen = append(seen, was)
+				break
+			}
+			if time.Now().After(until) {
+				break
+			}
+			runtime.Gosched()
+		}
+		if len(seen) <= int(first) {
+			break
+		}
+	}
+	if uint64(len(seen)) == h.slots {
+		n := uint32(0)
+		for i := range h.slots {
+			if load32(b, x.slotAddr(i)-r.mem.b.Base)&slotValid != 0 {
+				n++
+			}
+		}
+		store32(b, x.base-r.mem.b.Base, n)
+	}
+	for first, was := range seen {
+		store64(b, base+8*uint64(first), (was>>32+1)<<32|was&homeReach)
+	}
+}
+
+// threadLives reports whether there is a thread of that number. One that nobody has waited for yet is dead.
 func threadLives(tid int) bool {
-	return tid > 0 && unix.Kill(tid, 0) != unix.ESRCH
+	if tid <= 0 || unix.Kill(tid, 0) == unix.ESRCH {
+		return false
+	}
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(tid) + "/stat")
+	if err != nil {
+		return !errors.Is(err, os.ErrNotExist) // of other users it may not be shown
+	}
+	_, rest, ok := bytes.Cut(b[bytes.LastIndexByte(b, ')')+1:], []byte(" "))
+	return !ok || len(rest) == 0 || rest[0] != 'Z' && rest[0] != 'X'
 }

@@ -114,6 +114,7 @@ type process struct {
 	// semaphores are counters that are to be changed, once their memory is mapped.
 	semaphores []uint64
 	stacks     *unwind.Process // nil: nobody has asked yet
+	threaded   bool            // it has, or had, several threads
 }
 
 // New makes a Tracer whose system calls have the class. The error names a system call that
@@ -353,7 +354,10 @@ func (t *Tracer) Task(task *ptrace.Task, e *ptrace.TaskEvent) {
 func (t *Tracer) track(task *ptrace.Task, e *ptrace.TaskEvent) {
 	switch e.Kind {
 	case ptrace.TaskNew:
-		if e.Thread || t.procs[task.Proc] != nil {
+		if p := t.procs[task.Proc]; e.Thread || p != nil {
+			if p != nil && e.Thread {
+				p.threaded = true
+			}
 			return
 		}
 		p := &process{pid: task.PID, at: make(map[uint64]*target)}
@@ -370,10 +374,20 @@ func (t *Tracer) track(task *ptrace.Task, e *ptrace.TaskEvent) {
 	case ptrace.TaskExec:
 		t.procs[task.Proc] = &process{pid: task.PID, at: make(map[uint64]*target)}
 	case ptrace.TaskExit, ptrace.TaskDetach:
+		t.died(task, e)
 		delete(t.skipped, task.TID)
 		if task.TID == task.PID && !e.Replaced {
 			delete(t.procs, task.Proc)
 		}
+	}
+}
+
+// died gives back what a thread held in maps that was ended amid a program: by a signal, or with its
+// process by another thread.
+func (t *Tracer) died(task *ptrace.Task, e *ptrace.TaskEvent) {
+	p := t.procs[task.Proc]
+	if t.fast != nil && e.Kind == ptrace.TaskExit && (e.Status.Signaled() || p != nil && p.threaded) {
+		t.opts.Runner.Died(task.TID)
 	}
 }
 

@@ -11,11 +11,11 @@ var blobCode []byte
 var blobProgram []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "e31da94d397b753e5efd17421ea9a684504959c5867c48f974c6e7c1358a92b1"
+const blobStamp = "7c739fba93673834f68b147b124470db659f7aa73d41e91762e8fbd335115f40"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (
-	blobSum   = "861736b9bd4a1bd10b9847a8cd5b29b8e09e70866ea3a02d2e10e2b9365fd995"
+	blobSum   = "dbc242d551ccc09b9c984d22325432f4eb70f3d589c2cb2d7ea4f90ce72eee1e"
 	blobTools = "gcc (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40"
 )
 

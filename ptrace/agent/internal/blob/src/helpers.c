@@ -453,7 +453,8 @@ HELPER int wait_for(const struct map *m, u64 home, u64 seen, struct run *run, u3
 			__asm__ volatile("pause");
 		}
 		if (++*tries < 22000) {
-			if (*tries < 20000 || *tries % 64 || !trap(TRAP_LOCK, home)) // the supervisor knows whether its owner lives
+			// The supervisor knows whether its owner lives; it is asked again after twice as long.
+			if (*tries < 64 || (*tries & (*tries - 1)) || !trap(TRAP_LOCK, home))
 				sys_in(&r, NR_SCHED_YIELD);
 			return 1;
 		}
