@@ -36,6 +36,18 @@ func newConformance(p *Program, env *Env) (*conformance, error) {
 	return &conformance{may: hasMay(p.Insns), a: a, states: make([]*state, len(ops)), effects: make([]effect, len(ops)), at: -1, values: map[int32]word{}}, nil
 }
 
+// vague reports whether what the program returns is a number on some paths only.
+func (c *conformance) vague() bool {
+	for i, s := range c.a.states() {
+		if o := &c.a.ops[i]; o.kind == opExit && s.reg(o.depth, 0).kind == kMixed {
+			return true
+		}
+		var fx effect
+		c.a.replay(s, i, &fx)
+	}
+	return false
+}
+
 // watch makes in, which must run the analysed program, be compared.
 func (c *conformance) watch(in *Interpreter) {
 	c.in, c.at, c.steps, c.left, c.end = in, -1, 0, uint64(c.a.left), End{}

@@ -389,14 +389,20 @@ func (g *grower) chosen(lines []line, at int) []line {
 	}
 	// bpf_loop(n, c ? f : g, context, 0), with the loop of 1 round or some.
 	rounds := []line{
-		{asm.Mov.Reg32(asm.R6, asm.R1), -1}, {asm.Mov.Reg(asm.R7, asm.R3), -1}, {asm.Mov.Imm(asm.R8, 0), -1}, {asm.Mov.Reg(asm.R9, asm.R2), -1},
+		{asm.Mov.Reg32(asm.R6, asm.R1), -1},
+		{asm.Mov.Reg(asm.R7, asm.R3), -1},
+		{asm.Mov.Imm(asm.R8, 0), -1},
+		{asm.Mov.Reg(asm.R9, asm.R2), -1},
 		jump(asm.JGE.Reg(asm.R8, asm.R6, "")), // 4
-		{asm.Mov.Reg(asm.R1, asm.R8), -1}, {asm.Mov.Reg(asm.R2, asm.R7), -1},
+		{asm.Mov.Reg(asm.R1, asm.R8), -1},
+		{asm.Mov.Reg(asm.R2, asm.R7), -1},
 		jump(asm.JNE.Imm(asm.R9, 1, "")), // 7
 		call, jump(asm.Ja.Label("")),     // 8, 9
-		call,                                                                                   // 10
-		{asm.Add.Imm(asm.R8, 1), -1}, jump(asm.JNE.Imm(asm.R0, 0, "")), jump(asm.Ja.Label("")), // 11 to 13
-		{asm.Mov.Reg(asm.R0, asm.R8), -1}, {asm.Return(), -1},
+		call, // 10
+		{asm.Add.Imm(asm.R8, 1), -1},
+		jump(asm.JNE.Imm(asm.R0, 0, "")), jump(asm.Ja.Label("")), // 11 to 13
+		{asm.Mov.Reg(asm.R0, asm.R8), -1},
+		{asm.Return(), -1},
 	}
 	body := func() []line {
 		return plain(asm.And.Imm(asm.R1, g.r.Int32N(8)), asm.LoadMem(asm.R3, asm.R2, 0, asm.DWord), asm.Add.Reg(asm.R3, asm.R1),

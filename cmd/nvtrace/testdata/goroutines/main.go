@@ -45,8 +45,10 @@ func spins(p *int) {
 	}
 }
 
-type shape interface{ area(n int) int }
-type square struct{ side int }
+type (
+	shape  interface{ area(n int) int }
+	square struct{ side int }
+)
 
 //go:noinline
 func (s square) area(n int) int { return s.side * s.side * n }
