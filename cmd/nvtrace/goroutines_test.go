@@ -16,7 +16,20 @@ func TestGoFunctions(t *testing.T) {
 	dir := t.TempDir()
 	nvtrace, bin := filepath.Join(dir, "nvtrace"), filepath.Join(dir, "goroutines")
 	buildNvtrace(t, nvtrace)
-	build(t, bin, "./testdata/goroutines")
+	for _, flags := range [][]string{nil, {"-ldflags=-s -w"}, {"-gcflags=-N -l", "-buildmode=pie"}} {
+		t.Run(strings.Join(flags, " "), func(t *testing.T) {
+			args := append(append([]string{"build"}, flags...), "-o", bin, "./testdata/goroutines")
+			if b, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+				t.Fatalf("go build: %v\n%s", err, b)
+			}
+			goFunctions(t, nvtrace, bin)
+		})
+	}
+}
+
+// goFunctions compares what is counted of testdata/goroutines with what it does.
+func goFunctions(t *testing.T, nvtrace, bin string) {
+	t.Helper()
 	alone, err := exec.Command(bin).CombinedOutput()
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"debug/elf"
 	"debug/gosym"
 	"errors"
 	"fmt"
@@ -85,19 +86,31 @@ func readGo(e *dso.File, symbols []dso.Symbol) (*goFile, error) {
 			text = s.Addr
 		}
 		for i := range symbols {
-			switch s := &symbols[i]; strings.TrimSuffix(s.Name, ".abi0") {
-			case "runtime.text":
+			if s := &symbols[i]; s.Name == "runtime.text" {
 				text = s.Addr
-			case "runtime.morestack", "runtime.morestack_noctxt", "runtime.morestackc":
-				f.more[s.Addr] = true
 			}
 		}
 		if f.table, err = gosym.NewTable(nil, gosym.NewLineTable(data, text)); err != nil {
 			return nil, fmt.Errorf("the list of Go's functions: %w", err)
 		}
+		for i := range f.table.Funcs {
+			switch fn := &f.table.Funcs[i]; strings.TrimSuffix(fn.Name, ".abi0") {
+			case "runtime.morestack", "runtime.morestack_noctxt", "runtime.morestackc":
+				f.more[fn.Entry] = true
+			}
+		}
 		return f, nil
 	}
 	return nil, nil
+}
+
+// symbols are the functions, of a file that lists no others.
+func (f *goFile) symbols() (list []dso.Symbol) {
+	for i := range f.table.Funcs {
+		fn := &f.table.Funcs[i]
+		list = append(list, dso.Symbol{Name: fn.Name, Addr: fn.Entry, Size: fn.End - fn.Entry, Type: elf.STT_FUNC, Defined: true})
+	}
+	return list
 }
 
 // is reports whether a function of Go's begins at an address.
@@ -280,6 +293,14 @@ func (c goCode) entry(f *goFile, start uint64) (at int) {
 	return at
 }
 
+// with is a list with a program, once: a function may have two names.
+func with(list []*nvattach.PlannedHost, q *nvattach.PlannedHost) []*nvattach.PlannedHost {
+	if slices.Contains(list, q) {
+		return list
+	}
+	return append(list, q)
+}
+
 // add has a program run at a function of Go's.
 func (f *goFile) add(t *Tracer, places map[uint64]*target, q *nvattach.PlannedHost, addr uint64, name, told string) error {
 	g, err := f.read(addr)
@@ -302,14 +323,14 @@ func (f *goFile) add(t *Tracer, places map[uint64]*target, q *nvattach.PlannedHo
 	if !q.Point.Returns() {
 		if g.again == nil {
 			x := put(g.entry)
-			x.entries = append(x.entries, q)
+			x.entries = with(x.entries, q)
 		}
 		return g.again
 	}
 	if g.elsewhere == nil {
 		for _, at := range g.returns {
 			x := put(at)
-			x.leaves = append(x.leaves, q)
+			x.leaves = with(x.leaves, q)
 		}
 	}
 	return g.elsewhere

@@ -671,6 +671,9 @@ func (t *Tracer) read(c *jump.Code, path string) (list []*target, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if golang != nil && len(symbols) == 0 { // it has been stripped
+		symbols = golang.symbols()
+	}
 	for _, q := range t.opts.Plan.Host {
 		if !t.isIn(q, path) {
 			continue

@@ -39,7 +39,7 @@ func newConformance(p *Program, env *Env) (*conformance, error) {
 // vague reports whether what the program returns is a number on some paths only.
 func (c *conformance) vague() bool {
 	for i, s := range c.a.states() {
-		if o := &c.a.ops[i]; o.kind == opExit && s.reg(o.depth, 0).kind == kMixed {
+		if o := &c.a.ops[i]; o.kind == opExit && (s.reg(o.depth, 0).kind == kMixed || s.reg(o.depth, 0).kind == kNone) {
 			return true
 		}
 		var fx effect
