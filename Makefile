@@ -27,7 +27,7 @@ FUZZTIME ?= 30s# or a number of runs: 3000x
 FUZZ_SLOW := FuzzEvents FuzzGrow FuzzMachine FuzzMessage FuzzReports
 FUZZTIME_SLOW ?= $(FUZZTIME)
 
-.PHONY: all dist test race kill-sweep lint fmt generate rm-facts api-facts fuzz bench cuda check-gpu bench-gpu demo check ci deps-ptxas deps-nvdisasm deps-cuda testdata-cuda cross clean help docs deps-chromium deps-duckdb deps-clickhouse deps-spark
+.PHONY: all dist test race kill-sweep lint fmt generate rm-facts api-facts fuzz bench cuda check-gpu bench-gpu demo check ci deps-ptxas deps-nvdisasm deps-cuda testdata-cuda cross clean help docs deps-chromium deps-duckdb deps-clickhouse deps-spark test-bare
 
 all: ## build bin/nvtrace and bin/rminfo
 	CGO_ENABLED=0 go build $(call nvtrace_flags,$(shell go env GOARCH)) -o bin/nvtrace ./cmd/nvtrace
@@ -154,13 +154,18 @@ check: generate lint test race cross ## what a change must pass
 deps-chromium: ## install Chromium, which the test of report --html runs (needs root and apt-get)
 	command -v chromium >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium; }
 
+SYSTEM ?= trixie
+test-bare: ## make demo and make test on a bare SYSTEM with README's packages: trixie, bookworm, noble (needs root and a mirror)
+	.ci/bare $(SYSTEM)
+
 ci: deps-ptxas deps-nvdisasm deps-duckdb testdata-cuda ## what continuous integration runs
 	$(MAKE) all
 	$(MAKE) deps-chromium || echo "no Chromium: the page of report --html is not tried in a browser" >&2
-	require=gcc,ptxas,nvdisasm,replay,nvcc,duckdb; if command -v chromium >/dev/null; then require+=,chromium; fi; \
+	require=gcc,g++,python3,ptxas,nvdisasm,replay,nvcc,duckdb; if command -v chromium >/dev/null; then require+=,chromium; fi; \
 	NVTRACE_REQUIRE=$$require NVTRACE_PTXAS=$(PTXAS) NVTRACE_NVDISASM=$(NVDISASM) NVTRACE_NVCC=$(CURDIR)/.cache/cuda/bin/nvcc $(MAKE) check
 	NVTRACE_REQUIRE=gcc $(MAKE) demo docs
 	NVTRACE_PTXAS=$(PTXAS) $(MAKE) fuzz FUZZTIME=1000x FUZZTIME_SLOW=150x
+	$(MAKE) test-bare
 
 docs: all ## make the site of docs/ in bin/site, with the reference and the tools as bin/nvtrace has them
 	rm -rf bin/site
