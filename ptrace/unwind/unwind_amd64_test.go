@@ -128,7 +128,7 @@ func TestSteps(t *testing.T) {
 				functions[at.Func] = true
 			})
 			t.Logf("%d instructions, %d functions, %d callers at most, %d without any", steps, len(functions), longest, ended)
-			if steps < 2000 || longest < 8 || wrong > 0 || ended > steps/100 {
+			if steps < 2000 || longest < 8 || wrong > 0 || ended > steps/50 { // jumps that begin with endbr64 are two instructions
 				t.Errorf("%d of %d instructions have other callers, %d at most", wrong, steps, longest)
 			}
 			for _, name := range []string{"deep", "last", "sized", "aligned", "many", "jumps", "less"} {
