@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"math"
 	"os"
 )
 
@@ -10,20 +11,36 @@ func rdtsc() uint64
 
 // A counter knows how fast the processor's counter runs, after a while.
 type counter struct {
-	ticks uint64 // when it was looked at first
-	at    int64  // when that was, CLOCK_MONOTONIC
+	ticks  uint64 // when it was looked at first
+	at     int64  // when that was, CLOCK_MONOTONIC
+	margin int64  // that may be wrong by so much, ns
 }
 
-// minTicks is for how long it must have been looked at, in ns: what two looks at both clocks
-// are wrong by is nothing beside that.
-const minTicks = 2e6
+const (
+	minTicks = 2e6    // for how long it must have been looked at, in ns
+	exact    = 10_000 // what both looks may be wrong by is one part in so many of that, at most
+)
+
+// look reads both clocks. On a busy machine another thread may run for long between the two: of some tries
+// it takes the best, and says how good that is.
+func look() counter {
+	best := counter{margin: math.MaxInt64}
+	for range 16 {
+		before := nanotime()
+		ticks := rdtsc()
+		if width := nanotime() - before; width < best.margin {
+			best = counter{ticks, before, width}
+		}
+	}
+	return best
+}
 
 // newCounter begins to look.
 func newCounter() counter {
 	if !steady() {
 		return counter{}
 	}
-	return counter{rdtsc(), nanotime()}
+	return look()
 }
 
 // scale returns how many ns a tick has, << 32; 0: that is not known, or the counter is of no use.
@@ -31,8 +48,9 @@ func (c counter) scale() uint64 {
 	if c.ticks == 0 {
 		return 0
 	}
-	ticks, ns := rdtsc()-c.ticks, nanotime()-c.at
-	if ns < minTicks || ticks>>62 != 0 || ticks < uint64(ns)/100 {
+	now := look()
+	ticks, ns := now.ticks-c.ticks, now.at-c.at
+	if ns < minTicks || max(c.margin, now.margin) > ns/(2*exact) || ticks>>62 != 0 || ticks < uint64(ns)/100 {
 		return 0
 	}
 	return uint64(float64(ns) / float64(ticks) * (1 << 32))
