@@ -29,6 +29,9 @@ func helper(name string, args []string) int {
 		o.Seccomp = SeccompOff
 	case "survive":
 		o.NoExitKill = true
+	case "ends":
+		o.NoExitKill = true
+		o.Rules = append(o.Rules, endingRule)
 	case "gets": // a signal that no thread has taken when the program has ended
 		o.Started = func(int) { _ = unix.Kill(os.Getpid(), unix.SIGUSR1) }
 		o.Ended = func(*Result) {

@@ -60,7 +60,8 @@ type tracer struct {
 	running  int       // threads that Attach has found, and that have not stopped yet
 	expected []arrival // signals that they are about to get, and that were dealt with
 
-	filters      int // see countFilters
+	seesEnds     bool // tasks stop when they are about to end, see endings
+	filters      int  // see countFilters
 	filtersKnown bool
 
 	mu       sync.Mutex
@@ -78,7 +79,7 @@ type waited struct {
 }
 
 // seizeOptions are what every tracee gets. PTRACE_O_TRACEEXIT is not among
-// them: it would cost a stop for each thread's end.
+// them: it would cost a stop for each thread's end. See endings.
 const seizeOptions = unix.PTRACE_O_TRACESYSGOOD | unix.PTRACE_O_TRACEFORK | unix.PTRACE_O_TRACEVFORK |
 	unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEEXEC | unix.PTRACE_O_TRACESECCOMP
 
@@ -103,13 +104,22 @@ func newTracer(o *Options, h Handler) (*tracer, error) {
 	rules := tr.baseRules()
 	err := checkClasses(o.Rules)
 	if err == nil {
-		tr.prog, err = compile(rules, ActionTrace, o.Injector != nil)
+		tr.prog, err = tr.compile(rules)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("rules: %w", err)
 	}
 	tr.base, err = newMatcher(rules)
 	return tr, err
+}
+
+// compile makes a filter of rules.
+func (tr *tracer) compile(rules []Rule) (Program, error) {
+	rules, err := tr.unfailing(rules)
+	if err != nil {
+		return nil, err
+	}
+	return compile(rules, ActionTrace, tr.o.Injector != nil)
 }
 
 // compileExtra compiles the rules that come into force later.
@@ -239,6 +249,9 @@ func (tr *tracer) seizeChild() error {
 	tr.outlived = tr.o.NoExitKill
 	if !tr.outlived {
 		opts |= unix.PTRACE_O_EXITKILL
+	}
+	if tr.seesEnds {
+		opts |= unix.PTRACE_O_TRACEEXIT
 	}
 	if e := ptraceOp(unix.PTRACE_SEIZE, tr.root, opts); e != 0 {
 		why := whyNotOurs(tr.root)
@@ -465,6 +478,8 @@ func (tr *tracer) stopped(t *Task, s stop) {
 		tr.onFork(t, s.kind)
 	case stopExec:
 		tr.onExec(t.TID)
+	case stopEnding:
+		tr.onEnding(t)
 	case stopSignal:
 		if s.sig == unix.SIGTRAP && tr.onTrap(t) {
 			return

@@ -17,6 +17,7 @@ const (
 	stopVfork                    //
 	stopClone                    //
 	stopExec                     // execve is past the point of no return
+	stopEnding                   // the task is about to end
 	stopEvent                    // another ptrace event
 	stopTrap                     // PTRACE_EVENT_STOP: first stop of a new task, PTRACE_INTERRUPT, end of a group stop
 	stopGroup                    // job control stopped the process
@@ -63,6 +64,8 @@ func classify(status unix.WaitStatus) stop {
 		return stop{kind: stopClone}
 	case unix.PTRACE_EVENT_EXEC:
 		return stop{kind: stopExec}
+	case unix.PTRACE_EVENT_EXIT:
+		return stop{kind: stopEnding}
 	case unix.PTRACE_EVENT_SECCOMP:
 		return stop{kind: stopSeccomp}
 	case eventStop:

@@ -30,7 +30,7 @@ func TestClassify(t *testing.T) {
 		{event(unix.PTRACE_EVENT_CLONE, unix.SIGTRAP), stopClone, 0},
 		{event(unix.PTRACE_EVENT_EXEC, unix.SIGTRAP), stopExec, 0},
 		{event(unix.PTRACE_EVENT_VFORK_DONE, unix.SIGTRAP), stopEvent, 0},
-		{event(unix.PTRACE_EVENT_EXIT, unix.SIGTRAP), stopEvent, 0},
+		{event(unix.PTRACE_EVENT_EXIT, unix.SIGTRAP), stopEnding, 0},
 		{event(unix.PTRACE_EVENT_SECCOMP, unix.SIGTRAP), stopSeccomp, 0},
 		{event(eventStop, unix.SIGTRAP), stopTrap, 0},
 		{event(eventStop, unix.SIGSTOP), stopGroup, unix.SIGSTOP},

@@ -99,7 +99,7 @@ func (tr *tracer) newRuleSet(rules []Rule) (*ruleSet, error) {
 	if err := checkClasses(rules); err != nil {
 		return nil, err
 	}
-	prog, err := compile(rules, ActionTrace, tr.o.Injector != nil)
+	prog, err := tr.compile(rules)
 	if err != nil {
 		return nil, err
 	}
