@@ -1,7 +1,9 @@
 package script
 
 import (
+	"encoding/binary"
 	"errors"
+	"math/rand/v2"
 	"os"
 	"strings"
 	"testing"
@@ -81,5 +83,70 @@ func FuzzCompile(f *testing.F) {
 			}
 		}
 		_ = p.Show(tables, true)
+	})
+}
+
+// FuzzMemory: whatever the traced program has written into the memory of maps, they are read, shown and
+// walked through.
+func FuzzMemory(f *testing.F) {
+	for seed := range uint64(8) {
+		f.Add(seed, uint8(255), false)
+		f.Add(seed, uint8(40), true)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64, share uint8, fours bool) {
+		p, err := Compile("-e", `config = { max_map_keys = 64 } uprobe:a:f { @c = count(); @s = sum(arg0); @n = min(arg0); @x = max(arg0);
+			@a = avg(arg0); @t = stats(arg0); @h = hist(arg0); @l = lhist(arg0, -10, 90, 10); @last = arg0; @or |= arg0; @u = ustack;
+			@kc[tid] = count(); @kn[tid] = min(arg0); @ka[tid, arg1] = avg(arg0); @kt[tid] = stats(arg0); @kh[tid] = hist(arg0);
+			@kl[tid] = lhist(arg0, 0, 100, 1); @kk[ustack] = count(); @kv[arg0] = arg1; printf("%d %d\n", arg0, tid); }
+			END { print(@kh, 3, 2); for ($k : @kv) { printf("%d %5d\n", $k.0 / $k.1, $k.1 << $k.0); } zero(@kh); print(@kt, 1, 5); }`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Sites = func() []nvattach.Site { return nil }
+		plan, err := nvattach.NewPlan([]*nvattach.Object{p.Object}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var data []byte
+		maps, mem, err := plan.NewHostMaps(&nvattach.MapOptions{}, func(size uint64) ([]byte, error) {
+			data = make([]byte, size)
+			return data, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var readers []*nvattach.Reader
+		for _, m := range maps.All {
+			if m.Def.Ring() {
+				readers = append(readers, maps.NewReader(m))
+			}
+		}
+		rng := rand.New(rand.NewPCG(seed, 0))
+		odd := []uint64{0, 1, 4, 63, 1 << 31, 1<<32 - 1, 1 << 32, 1 << 63, 1<<63 - 1, ^uint64(0)}
+		for i := 0; i+8 <= len(data); i += 8 {
+			if word := data[i : i+8]; uint8(rng.Uint32()) <= share && (!fours || word[0] == 4) {
+				v := rng.Uint64()
+				if v&3 != 0 {
+					v = odd[v>>2%uint64(len(odd))]
+				}
+				binary.LittleEndian.PutUint64(word, v)
+			}
+		}
+		for _, r := range readers {
+			_ = r.Drain(mem, true, func(r nvattach.Record) { _ = p.Record(r.Data) }) // an error says what is wrong
+		}
+		var tables []*nvattach.Table
+		for _, m := range maps.All {
+			if x, err := maps.Read(mem, m); err == nil && !m.Def.Ring() {
+				tables = append(tables, x)
+				_ = x.AppendJSON(nil, nil)
+			}
+		}
+		const most = 8 << 20 // bytes of text
+		for _, end := range []bool{false, true} {
+			if n := len(shownOf(p.Show(tables, end))); n > most {
+				t.Errorf("%d bytes are shown", n)
+			}
+		}
 	})
 }

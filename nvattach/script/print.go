@@ -220,7 +220,7 @@ const barChars = 52
 
 // bars draws a histogram, from its first bucket with anything in it to its last.
 func (t *table) bars(out *strings.Builder, e *entry, div int64) {
-	first, last, most := -1, -1, int64(0)
+	first, last, most := -1, -1, uint64(0)
 	for i, n := range e.buckets {
 		if n != 0 {
 			if first < 0 {
@@ -231,9 +231,9 @@ func (t *table) bars(out *strings.Builder, e *entry, div int64) {
 	}
 	for i := first; i >= 0 && i <= last; i++ {
 		n := e.buckets[i]
-		hi, lo := bits.Mul64(uint64(n), barChars)
-		bar, _ := bits.Div64(hi, lo, uint64(max(most, 1)))
-		fmt.Fprintf(out, "%-16s %8d |%-*s|\n", t.label(i), n/div, barChars, strings.Repeat("@", int(bar)))
+		hi, lo := bits.Mul64(n, barChars)
+		bar, _ := bits.Div64(hi, lo, most)
+		fmt.Fprintf(out, "%-16s %8d |%-*s|\n", t.label(i), n/uint64(div), barChars, strings.Repeat("@", int(bar)))
 	}
 }
 

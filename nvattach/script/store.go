@@ -38,10 +38,10 @@ func (v Value) compare(w Value) int {
 // An entry is a value of a map, of all processes and GPUs together.
 type entry struct {
 	key     []Value
-	n       int64   // of an average its sum; of a minimum and a maximum as it is in memory
-	count   int64   // of an average
-	text    Value   // of what was assigned and is no number
-	buckets []int64 // of a histogram
+	n       int64    // of an average its sum; of a minimum and a maximum as it is in memory
+	count   int64    // of an average
+	text    Value    // of what was assigned and is no number
+	buckets []uint64 // of a histogram
 }
 
 // A table is a map.
@@ -113,7 +113,7 @@ func (t *table) entry(key []Value) *entry {
 	if e == nil {
 		e = &entry{key: key}
 		if n := t.m.buckets(); n > 1 {
-			e.buckets = make([]int64, n)
+			e.buckets = make([]uint64, n)
 		}
 		t.entries[k] = e
 	}
@@ -177,15 +177,15 @@ func (s *store) stack(n int64) string {
 func (s *store) row(t *table, r *nvattach.Row) {
 	m := t.m
 	var key []Value
-	bucket := 0
+	bucket := uint64(0) // what a program may have written over, as all here
 	if m.array() {
-		bucket = int(binary.LittleEndian.Uint32(r.Key))
+		bucket = uint64(binary.LittleEndian.Uint32(r.Key))
 	} else {
 		for i, k := range m.keys {
 			key = append(key, s.value(int64(binary.LittleEndian.Uint64(r.Key[8*i:])), k))
 		}
 		if m.buckets() > 1 {
-			bucket = int(binary.LittleEndian.Uint64(r.Key[8*len(m.keys):]))
+			bucket = binary.LittleEndian.Uint64(r.Key[8*len(m.keys):])
 		}
 	}
 	n, count := int64(binary.LittleEndian.Uint64(r.Value)), int64(0)
@@ -201,7 +201,7 @@ func (s *store) row(t *table, r *nvattach.Row) {
 	case aggNone:
 		never = m.value != typeInt && n == 0
 	}
-	if never && m.array() || bucket >= m.buckets() {
+	if never && m.array() || bucket >= uint64(m.buckets()) {
 		return
 	}
 	e := t.entry(key)
@@ -214,7 +214,7 @@ func (s *store) row(t *table, r *nvattach.Row) {
 			e.n = n
 		}
 	case aggHist, aggLhist:
-		e.buckets[bucket] += n
+		e.buckets[bucket] += uint64(n)
 	default:
 		switch {
 		case m.assigned:
@@ -243,11 +243,11 @@ func (t *table) shown(e *entry) int64 {
 		}
 		return e.n / e.count
 	case aggHist, aggLhist:
-		sum := int64(0)
+		sum := uint64(0)
 		for _, n := range e.buckets {
 			sum += n
 		}
-		return sum
+		return int64(sum)
 	}
 	return e.n
 }
