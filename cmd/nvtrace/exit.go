@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"os"
+	"os/signal"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -48,3 +49,18 @@ func endAs(status unix.WaitStatus) int {
 	}
 	return 128 + int(sig) // a signal that Go's runtime keeps to itself
 }
+
+// quits has SIGQUIT end nvtrace as it ends other programs, until it is stopped: Go's runtime would dump the
+// stacks of all goroutines. While a program is traced, it gets the signal instead.
+var quits = make(chan os.Signal, 1)
+
+func dieQuietly() {
+	signal.Notify(quits, unix.SIGQUIT)
+	go func() {
+		<-quits
+		os.Exit(endAs(unix.WaitStatus(unix.SIGQUIT)))
+	}()
+}
+
+// stopQuits leaves SIGQUIT to others, who ask for it themselves.
+func stopQuits() { signal.Stop(quits) }

@@ -19,6 +19,7 @@ func buildVersion() string {
 }
 
 func main() {
+	dieQuietly()
 	if noDescriptors() == "" { // timers take some; without, Go's runtime ends with a dump
 		postponeGC()
 	}

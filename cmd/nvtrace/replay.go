@@ -37,6 +37,7 @@ func replayVerb(e *env, args, command []string) int {
 		return e.fail(exitFailed, "%v", err)
 	}
 	defer r.Close()
+	stopQuits()
 	res, err := replay.Run(context.Background(), r, command, o)
 	if !quiet {
 		for i := range res.Misses {

@@ -405,6 +405,7 @@ func (f *runFlags) run(e *env, args, command []string) int {
 	s.opts.OnFault = func(msg string) { e.notice("%s", msg) }
 	var res record.Result
 	if f.shim == shimOnly {
+		stopQuits()
 		res, err = s.shim.run(s)
 	} else {
 		res, err = s.trace()
