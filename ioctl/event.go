@@ -376,6 +376,14 @@ func (p *printer) shortHash(h string) { p.dst = appendSafe(p.dst, h[:min(len(h),
 // probe appends what became of a kernel that probes were to run in.
 func (p *printer) probe(ev *traces.Event) {
 	p.mark(colorNote, "--- ")
+	if ev.Probe == nil && ev.Args[0] != 0 {
+		p.text("with programs, ")
+		p.dst = appendSafe(p.dst, ev.Name)
+		p.text(" has the handle 0x")
+		p.dst = strconv.AppendUint(p.dst, ev.Args[0], 16)
+		p.mark(colorOff, " ---")
+		return
+	}
 	b := cmp.Or(ev.Probe, new(traces.Probe))
 	if b.Images > 0 {
 		p.text("probes at ")

@@ -42,7 +42,7 @@ const (
 	KindKernel        // first launch of a kernel: Name (mangled), Image (where it came from; nil: unknown)
 	KindGap           // something escaped the guarantee that all is captured: the recording is incomplete; Text
 	KindFault         // a kernel on the simulated GPU failed: Name (mangled), Text (where, and why)
-	KindProbe         // what became of a kernel that probes were to run in: Name (mangled), Probe
+	KindProbe         // what became of a kernel that probes were to run in: Name (mangled), Probe; without Probe, the program was given its handle with probes (Args[0])
 	KindMap           // what a map of the probes held at the end: Name, Text (as it is printed), Data (as JSON)
 	KindCaptured      // capturing code images came to its end: what it came to; Captured
 	KindCount         // calls of a library function that were counted in a thread: Name, Path, Args (calls, returned, ns, non-zero results), Data

@@ -86,6 +86,10 @@ func (n *Names) add(ev *traces.Event) {
 		if m := n.of[ev.PID]; ev.Flags&(traces.FlagThread|traces.FlagAttached) == 0 && m != nil && ev.Child != ev.PID && len(n.of) < maxProcesses {
 			n.of[ev.Child] = maps.Clone(m)
 		}
+	case traces.KindKernel, traces.KindProbe: // the handle's, which the program may have been given in place of another
+		if n.kernel(ev.PID, ev.Args[0]) == "" || ev.Kind == traces.KindProbe {
+			n.Set(ev.PID, ev.Args[0], ev.Name)
+		}
 	case traces.KindExec:
 		n.forget(ev.PID)
 	case traces.KindExit:

@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"cmp"
 	"maps"
 	"strings"
 
@@ -107,6 +108,7 @@ func (c *Capture) lookedUp(t *ptrace.Task, k *call, result int32) {
 // found tells of kernels of a module that were looked up, whose handles the call has written to out.
 func (c *Capture) found(t *ptrace.Task, k *call, out uint64, f *Found, from *origin) {
 	f.PID, f.TID, f.Owner, f.Library = t.PID, t.TID, k.arg(t, k.h.fn.owner), k.h.fn.lib
+	f.Names = make([]string, len(f.Handles))
 	t.Hold()
 	c.work.Go(func() {
 		others := from.lookups.Found(f)
@@ -117,6 +119,7 @@ func (c *Capture) found(t *ptrace.Task, k *call, out uint64, f *Found, from *ori
 				}
 				if _, err := t.WriteMem(out+8*uint64(i), le.AppendUint64(nil, h)); err == nil {
 					f.Handles[i] = h
+					c.given(t, h, cmp.Or(f.Name, f.Names[i]))
 				}
 			}
 			p := c.process(t)
@@ -127,6 +130,16 @@ func (c *Capture) found(t *ptrace.Task, k *call, out uint64, f *Found, from *ori
 			}
 		})
 	})
+}
+
+// given tells that the program has another handle of a kernel than its call returned, which is recorded.
+func (c *Capture) given(t *ptrace.Task, handle uint64, name string) {
+	if name == "" {
+		return
+	}
+	ev := c.event(t, traces.KindProbe)
+	ev.Name, ev.Args[0] = name, handle
+	c.emit(ev)
 }
 
 // maxKernelName bounds a kernel's mangled name. Those of CUTLASS have up to

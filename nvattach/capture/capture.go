@@ -115,6 +115,8 @@ type Found struct {
 	Library  bool     // it is a library, and they are CUkernels; otherwise CUfunctions
 	Name     string   // that was asked for, mangled; "" for a list of the module's kernels
 	Handles  []uint64 // that the driver has given; of a list, there may be others behind these
+	// Names has room for a name each. Where Name is "", Found may say what they are called.
+	Names []string
 }
 
 // Capture is the state of capturing a run. It is a [ptrace.Handler] for the

@@ -20,12 +20,15 @@ import (
 	"nvtrace/internal/need"
 	ioctls "nvtrace/ioctl/record"
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/api"
+	"nvtrace/nvattach/calls"
 	"nvtrace/nvattach/capture"
 	"nvtrace/nvattach/gpu"
 	"nvtrace/nvattach/jit"
 	"nvtrace/nvattach/session"
 	"nvtrace/nvattach/sim"
 	"nvtrace/ptrace"
+	"nvtrace/traces"
 	"nvtrace/traces/record"
 )
 
@@ -58,16 +61,37 @@ type result struct {
 	err           error
 }
 
+// launchedNames counts launches by what the calls that were recorded say of the kernels.
+type launchedNames struct {
+	tracker *api.Tracker
+	of      map[string]int
+}
+
+// Event implements record.Sink.
+func (l *launchedNames) Event(ev *traces.Event) {
+	f := l.tracker.Add(ev)
+	if ev.Kind != traces.KindCall || f == nil {
+		return
+	}
+	if name, _, ok := f.Launch(ev, &l.tracker.Names); ok {
+		l.of[name]++
+	}
+}
+
+// Idle implements record.Sink.
+func (l *launchedNames) Idle() {}
+
 type setup struct {
 	objects  []string
 	interval time.Duration
 	required bool
 	kernels  []string
 	verify   int
-	within   bool    // compare with copies in the module
-	exits    bool    // programs may end threads
-	later    bool    // kernels get programs when they are looked up
-	model    sim.GPU // the zero value is the default
+	within   bool           // compare with copies in the module
+	exits    bool           // programs may end threads
+	names    *launchedNames // of the kernels that the program launches; nil: they are not asked for
+	later    bool           // kernels get programs when they are looked up
+	model    sim.GPU        // the zero value is the default
 	keep     time.Duration
 	until    func(s gpu.Stats, shown string) bool // the program is killed then; nil: never
 }
@@ -134,8 +158,20 @@ func run(t *testing.T, s *setup, argv ...string) *result {
 	var loads *capture.Capture
 	o := &record.Options{Ptrace: ptrace.Options{Argv: argv, Env: sm.Env(os.Environ()), Stdout: stdout, NoSignals: true}}
 	o.Extend = func(r *record.Recorder) ([]record.Extension, error) {
-		loads = capture.New(&capture.Options{Replace: tr.Replace, Refused: tr.Refused, Mapped: tr.Mapped}, record.ExtensionClass)
-		return []record.Extension{ioctls.New(r, nil).Extension(), {Rules: tr.Rules(), Handler: tr}, {Rules: loads.Rules(), Handler: loads, Finish: loads.Finish}}, nil
+		loads = capture.New(&capture.Options{Emit: r.Emit, Now: r.Now, Replace: tr.Replace, Refused: tr.Refused, Mapped: tr.Mapped}, record.ExtensionClass)
+		list := []record.Extension{ioctls.New(r, nil).Extension(), {Rules: tr.Rules(), Handler: tr}, {Rules: loads.Rules(), Handler: loads, Finish: loads.Finish}}
+		if s.names != nil {
+			driver, err := api.ParseSelection("driver")
+			if err != nil {
+				return nil, err
+			}
+			hooked := calls.New(&calls.Options{Libraries: driver, Agent: r.Agent()}, record.ExtensionClass)
+			list = append(list, record.Extension{Rules: hooked.Rules(), Handler: hooked})
+		}
+		return list, nil
+	}
+	if s.names != nil {
+		o.Sinks = []record.Sink{s.names}
 	}
 	if s.until != nil {
 		go func() {

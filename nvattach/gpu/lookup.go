@@ -123,7 +123,7 @@ func (l *later) Found(f *capture.Found) (handles []uint64) {
 	for i, handle := range f.Handles[:min(n, len(f.Handles))] {
 		var other uint64
 		if err == nil {
-			other, err = l.found(newVisit(l.p, th), f, handle)
+			other, f.Names[i], err = l.found(newVisit(l.p, th), f, handle)
 		}
 		switch {
 		case isGone(err):
@@ -170,31 +170,31 @@ func (l *later) count(v *visit, f *capture.Found) (n int, err error) {
 }
 
 // found returns the handle of a kernel with programs, in the place of one that was found; 0 if none wants
-// it. Why it has none, which the error says, was noted.
-func (l *later) found(v *visit, f *capture.Found, handle uint64) (uint64, error) {
-	name, err := f.Name, error(nil)
+// it, and its name. Why it has none, which the error says, was noted.
+func (l *later) found(v *visit, f *capture.Found, handle uint64) (k uint64, name string, err error) {
+	name = f.Name
 	if name == "" {
 		if name, err = l.nameOf(v, f, handle); err != nil && !isDriverError(err) {
-			return 0, err
+			return 0, "", err
 		}
 	}
 	if name == "" || !l.p.tr.o.Session.Wants(name) {
-		return 0, nil
+		return 0, name, nil
 	}
 	k, known := l.kernels[name]
 	if !known {
 		if k, err = l.load(v, name); err != nil && isGone(err) {
-			return 0, err
+			return 0, name, err
 		}
 		l.kernels[name] = k
 	}
 	if err != nil || k == 0 {
-		return 0, err
+		return 0, name, err
 	}
 	if l.library && !f.Library {
-		return l.functionOf(v, k)
+		k, err = l.functionOf(v, k)
 	}
-	return k, nil
+	return k, name, err
 }
 
 // functionOf returns the CUfunction of a library's kernel, which was found in a context's module of the

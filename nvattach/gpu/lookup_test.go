@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"nvtrace/nvattach/api"
 	"nvtrace/nvattach/gpu"
 )
 
@@ -13,7 +14,8 @@ import (
 func TestLater(t *testing.T) {
 	prog := buildFrom(t, "later")
 	defer gpu.TextLater()()
-	r := run(t, &setup{objects: []string{"example_count"}, later: true, required: true}, prog)
+	names := &launchedNames{tracker: api.NewTracker(), of: make(map[string]int)}
+	r := run(t, &setup{objects: []string{"example_count"}, later: true, required: true, names: names}, prog)
 	text, ok := strings.CutPrefix(strings.TrimSpace(r.stdout), "PASSED ")
 	if r.err != nil || !ok || r.status.ExitStatus() != 0 {
 		t.Fatalf("error %v, status %#x, stdout %q, shown:\n%s", r.err, r.status, r.stdout, r.shown)
@@ -24,6 +26,15 @@ func TestLater(t *testing.T) {
 	}
 	if in, out := r.entries(t, false); in != 128*launches || out != 128*launches {
 		t.Errorf("%d entries, %d exits, want %d\n%s", in, out, 128*launches, r.shown)
+	}
+	total := uint64(0)
+	for name, n := range names.of {
+		if total += uint64(n); !strings.HasPrefix(name, "add") {
+			t.Errorf("%d launches of a kernel called %q", n, name)
+		}
+	}
+	if total != launches {
+		t.Errorf("%d launches were recorded, want %d", total, launches)
 	}
 	if len(r.reports) > 0 {
 		t.Errorf("reports: %q", r.reports)

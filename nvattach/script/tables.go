@@ -64,6 +64,9 @@ func kernelName(mangled string) string {
 			break
 		}
 	}
+	if cut == 0 { // "(graph)"
+		return name
+	}
 	return strings.TrimPrefix(name[:cut], "void ")
 }
 
