@@ -31,12 +31,14 @@ func TestTimesByProbe(t *testing.T) {
 	}
 	buildNvtrace(t, nvtrace)
 	for _, tt := range []struct {
-		name string
-		env  string
-		many int
+		name     string
+		env      string
+		blocking string
+		many     int
 	}{
 		{name: "simulated", many: 20000},
 		{name: "driver", env: simDriverProbes + "=1", many: 500}, // as on a real GPU
+		{name: "blocking", env: simDriverProbes + "=1", blocking: "CUDA_LAUNCH_BLOCKING=1", many: 100},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			many := tt.many
@@ -46,7 +48,7 @@ func TestTimesByProbe(t *testing.T) {
 			file := filepath.Join(dir, tt.name+".nvt")
 			cmd := exec.Command(nvtrace, "-q", "--sim", "--gpu-times=probe", "-o", file, "--", program, fmt.Sprint(many))
 			var said bytes.Buffer
-			cmd.Env, cmd.Stderr = append(os.Environ(), tt.env), &said
+			cmd.Env, cmd.Stderr = append(os.Environ(), tt.env, tt.blocking), &said
 			out, err := cmd.Output()
 			if err != nil || said.Len() > 0 {
 				t.Fatalf("%v\n%s%s", err, out, &said)
@@ -68,6 +70,8 @@ func checkStamps(t *testing.T, file, out string, many int) {
 	defer r.Close()
 	works := make(map[string][]traces.Work)
 	calls := make(map[int32][]stampsCall)
+	began := make(map[int64]bool) // calls of the program
+	var timed []int64             // calls that something was done for
 	var ev traces.Event
 	for {
 		err := r.Next(&ev)
@@ -78,12 +82,17 @@ func checkStamps(t *testing.T, file, out string, many int) {
 			t.Fatal(err)
 		}
 		list := calls[ev.TID]
+		if ev.Kind == traces.KindCall {
+			began[ev.Time] = true
+		}
 		switch {
 		case ev.Kind == traces.KindGPU && ev.Text != "":
 			w := ev.Work()
 			works[w.Kernel] = append(works[w.Kernel], w)
 		case ev.Kind == traces.KindGPU && strings.Contains(ev.Name, "Launch"):
 			t.Errorf("%s was timed by an event, too", ev.Name)
+		case ev.Kind == traces.KindGPU:
+			timed = append(timed, ev.Work().Call)
 		case ev.Kind == traces.KindCall && (ev.Name == "cuLaunchKernel" || ev.Name == "cuGraphLaunch"):
 			calls[ev.TID] = append(list, stampsCall{begin: ev.Time})
 		case ev.Kind == traces.KindReturn && ev.Name == "cuStreamSynchronize" && len(list) > 0:
@@ -92,6 +101,11 @@ func checkStamps(t *testing.T, file, out string, many int) {
 			}
 		case ev.Kind == traces.KindNote && strings.Contains(ev.Text, "of kernels without a time"):
 			t.Error(ev.Text)
+		}
+	}
+	for _, at := range timed {
+		if !began[at] {
+			t.Error("a work is not the program's, but nvtrace's")
 		}
 	}
 	for _, list := range works {

@@ -176,29 +176,48 @@ func (v *visit) moment(c *context, limit time.Duration) (best clockMoment, err e
 	for _, p := range params {
 		b = binary.LittleEndian.AppendUint64(b, p)
 	}
-	if err := v.exchange(b, at, []step{call("cuLaunchKernel", c.clocks.kernel, 1, 1, 1, 1, 1, 1, 0, c.mem.stream, at, 0)}, 0, nil); err != nil {
-		return best, err
+	// With CUDA_LAUNCH_BLOCKING the launch returns when the kernel has ended, so it is asked meanwhile.
+	launched := make(chan error, 1)
+	go func() {
+		launched <- v.exchange(b, at, []step{call("cuLaunchKernel", c.clocks.kernel, 1, 1, 1, 1, 1, 1, 0, c.mem.stream, at, 0)}, 0, nil)
+	}()
+	return l.ask(first, limit, launched)
+}
+
+// ask asks a kernel that waits for numbers from first to next, and whose launch returns an error on launched:
+// from then on for no longer than limit.
+func (l *clockLine) ask(first uint64, limit time.Duration, launched <-chan error) (best clockMoment, err error) {
+	until := ^uint64(0)
+	look := func() (over bool) { // whether there is no answer to be expected any more
+		select {
+		case err = <-launched:
+			launched, until = nil, monotonic()+uint64(limit)
+		default:
+		}
+		return err != nil || monotonic() > until
 	}
-	// A kernel that begins later finds all that it waits for, and ends at once.
-	defer l.Store(clockAsked, l.next)
-	until := monotonic() + uint64(limit)
-	for i := first; i <= l.next; i++ {
+	for i := first; i <= l.next && !look(); i++ {
 		asked := monotonic()
 		l.Store(clockAsked, i)
-		for l.Load(clockAnswered) != i {
-			if monotonic() > until {
-				if best.timer == 0 {
-					return best, errNoAnswer
-				}
-				return best, nil
-			}
+		for l.Load(clockAnswered) != i && !look() {
+		}
+		if l.Load(clockAnswered) != i {
+			break
 		}
 		got := monotonic()
 		if margin := (got - asked + 1) / 2; best.timer == 0 || margin < best.margin {
 			best = clockMoment{timer: l.Load(clockTimer), host: asked + margin, margin: margin}
 		}
 	}
-	return best, nil
+	// A kernel that begins later finds all that it waits for, and ends at once.
+	l.Store(clockAsked, l.next)
+	if launched != nil {
+		err = <-launched
+	}
+	if err == nil && best.timer == 0 {
+		err = errNoAnswer
+	}
+	return best, err
 }
 
 // monotonic is the host's clock.

@@ -5,8 +5,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"maps"
+	"strings"
 	"time"
 
+	"nvtrace/ptrace/proc"
 	"nvtrace/ptx/emu"
 )
 
@@ -211,8 +213,23 @@ func (c *call) launch(s *stream, l *launch) result {
 	w := &work{kind: nodeKernel, launch: l}
 	w.kernel = func(x *cudaContext, id uint64) result { return p.execute(x, w.launch, id) }
 	w.run = func(x *cudaContext) result { return w.kernel(x, 0) }
-	_, r := c.submit(s, w)
+	o, r := c.submit(s, w)
+	if r == success && p.blocking() {
+		c.wait(o)
+	}
 	return r
+}
+
+// blocking reports whether the program's environment has launches wait for their kernels.
+func (p *Process) blocking() bool {
+	p.blocks.once.Do(func() {
+		for _, v := range proc.Environ(p.pid) {
+			if value, ok := strings.CutPrefix(v, "CUDA_LAUNCH_BLOCKING="); ok {
+				p.blocks.on = value != "" && value != "0"
+			}
+		}
+	})
+	return p.blocks.on
 }
 
 // errTooLong is why a kernel is stopped that ran for longer than Options.Timeout.

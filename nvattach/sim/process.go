@@ -53,6 +53,11 @@ type Process struct {
 	helper    atomic.Bool // a thread for callbacks was asked for
 	canThread atomic.Bool // the program can make one
 
+	blocks struct { // CUDA_LAUNCH_BLOCKING, once it was looked for
+		once sync.Once
+		on   bool
+	}
+
 	connMu sync.Mutex // not mu, so that the end can't be held up by a call
 	conns  map[*conn]bool
 

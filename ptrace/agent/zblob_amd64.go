@@ -11,11 +11,11 @@ var blobCode []byte
 var blobProgram []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "7c739fba93673834f68b147b124470db659f7aa73d41e91762e8fbd335115f40"
+const blobStamp = "ea2d1279cd8bcf16db95b5de7618b17afe8e0c87b39fde38ba4f01af505a8ae6"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (
-	blobSum   = "dbc242d551ccc09b9c984d22325432f4eb70f3d589c2cb2d7ea4f90ce72eee1e"
+	blobSum   = "920be18bcb0b5cef1354a579f07d9e22dab4d455751dd6d0496b04e021964143"
 	blobTools = "gcc (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40"
 )
 
@@ -29,7 +29,7 @@ var blobSymbols = map[string]uint64{
 	"copy_insn":      0x70000ab0,
 	"tp_insn":        0x70000ab8,
 	"sys_in":         0x70000000,
-	"sys_out":        0x70006c90,
+	"sys_out":        0x70006cb0,
 	"probe_entry":    0x70000ac2,
 	"probe_watch":    0x70000c1d,
 	"probe_return":   0x70000df9,

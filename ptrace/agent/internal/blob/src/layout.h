@@ -14,6 +14,8 @@ typedef unsigned char u8;
 
 #define BASE 0x70000000ul      // code; its first page is the exempt one
 #define CONF_ADDR 0x70008000ul // struct conf
+#define CALL_STUB (CONF_ADDR - 32) // ptrace.CallStub
+#define CALL_RETURN 0xca10ul // ptrace.CallReturn: the program does not make a call that returns to one of these
 #define PATHS_ADDR 0x70009000ul // struct path[NPATHS]
 #define KEYS_ADDR 0x7000a000ul // struct key[NKEYS]
 #define GATE_ADDR 0x7002a000ul // a page with one number, zero in a forked child: whether there are rings

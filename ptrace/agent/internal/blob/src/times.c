@@ -440,8 +440,8 @@ void times_enter(struct slot *sl, struct frame *f)
 	struct timer *t = timer_of(sl);
 	const struct hook *h = &HOOKS[f->hook % NHOOKS];
 	u64 sp = (u64)&f->ret;
-	if (!T->on || (t->sp && t->sp > sp))
-		return; // it is part of what is timed
+	if (!T->on || (t->sp && t->sp > sp) || f->ret == CALL_RETURN || f->ret == CALL_STUB)
+		return; // it is part of what is timed, or no call of the program's
 	t->stream = stream_of(f, h);
 	t->what = h->subject ? argument(f, h->subject - 1) : 0;
 	barrier();
