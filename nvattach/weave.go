@@ -271,7 +271,7 @@ func (g *weaving) function(st *ptx.Sites) error {
 	device := fn.Kind == ptx.FuncDevice
 	g.report = KernelReport{Name: st.Name, Func: device}
 	g.block, g.insn = nil, nil
-	blocks := false
+	blocks, before := false, len(g.p.sites)
 	for _, q := range g.p.Programs {
 		if !g.p.kernelWanted(q, st.Name, device) {
 			continue
@@ -289,6 +289,7 @@ func (g *weaving) function(st *ptx.Sites) error {
 			g.report.Programs = append(g.report.Programs, ProgramReport{Program: q.Name, Object: q.Object.Name, Kind: q.Point.Kind, Sites: n})
 		}
 	}
+	g.contractions(fn, g.p.sites[before:])
 	if blocks {
 		g.beginBlock(fn)
 	}
