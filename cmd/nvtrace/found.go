@@ -16,18 +16,32 @@ import (
 // found is what a recording holds beside the program's calls: what became of the probes,
 // their maps, and the kernels that failed on the simulated GPU.
 type found struct {
-	probes []traces.Event // KindProbe
-	maps   []traces.Event // KindMap
-	faults []traces.Event // KindFault, the first of many
-	failed int            // how many there were
-	bytes  int            // in maps
+	probes   []foundEvent // KindProbe
+	maps     []foundEvent // KindMap
+	faults   []foundEvent // KindFault, the first of many
+	failed   int          // how many there were
+	bytes    int          // in maps
+	moreMaps int          // that are not in maps
+}
+
+// foundEvent is what is kept of an event: whole ones take some 700 bytes each.
+type foundEvent struct {
+	PID              int32
+	Device           uint64
+	Name, Text, Data string
+	Probe            *traces.Probe
+}
+
+func keepEvent(ev *traces.Event) foundEvent {
+	ev = ev.Clone()
+	return foundEvent{ev.PID, ev.Args[0], ev.Name, ev.Text, ev.Data, ev.Probe}
 }
 
 // Bounds of what is kept of a hostile recording.
 const (
 	maxFaults   = 64
-	maxProbed   = 1 << 16
-	maxMapBytes = 64 << 20
+	maxProbed   = 1 << 14
+	maxMapBytes = 16 << 20
 )
 
 // add takes in an event.
@@ -35,15 +49,19 @@ func (f *found) add(ev *traces.Event) {
 	switch ev.Kind {
 	case traces.KindFault:
 		if f.failed++; len(f.faults) < maxFaults {
-			f.faults = append(f.faults, *ev.Clone())
+			f.faults = append(f.faults, keepEvent(ev))
 		}
 	case traces.KindProbe:
 		if ev.Probe != nil && len(f.probes) < maxProbed {
-			f.probes = append(f.probes, *ev.Clone())
+			f.probes = append(f.probes, keepEvent(ev))
 		}
 	case traces.KindMap:
-		if f.bytes += len(ev.Text) + len(ev.Data) + len(ev.Name) + 64; f.bytes <= maxMapBytes {
-			f.maps = append(f.maps, *ev.Clone())
+		const each = 512 // of a map beside its contents, with what shows it
+		if n := len(ev.Text) + len(ev.Data) + len(ev.Name) + each; f.bytes+n <= maxMapBytes {
+			f.bytes += n
+			f.maps = append(f.maps, keepEvent(ev))
+		} else {
+			f.moreMaps++
 		}
 	}
 }
@@ -120,7 +138,7 @@ func (f *found) writeMaps(w io.Writer, lines int) error {
 	for i := range f.maps {
 		m := &f.maps[i]
 		if several := f.maps[0].PID != f.maps[len(f.maps)-1].PID; several && m.PID != of {
-			fmt.Fprintf(&b, "process %d, device %d:\n", m.PID, m.Args[0])
+			fmt.Fprintf(&b, "process %d, device %d:\n", m.PID, m.Device)
 			of = m.PID
 		}
 		n, cut := 0, 0
@@ -134,6 +152,9 @@ func (f *found) writeMaps(w io.Writer, lines int) error {
 		if cut > 0 {
 			fmt.Fprintf(&b, "  … and %d more lines\n", cut)
 		}
+	}
+	if f.moreMaps > 0 {
+		fmt.Fprintf(&b, "  … and %d more maps; nvtrace export --format raw has all\n", f.moreMaps)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -167,6 +188,7 @@ func (f *found) writeProbes(w io.Writer) error {
 type foundJSON struct {
 	Kernels []probedJSON `json:"kernels,omitempty"`
 	Maps    []mapJSON    `json:"maps,omitempty"`
+	More    int          `json:"more_maps,omitempty"` // that are not in Maps
 	Faults  []faultJSON  `json:"faults,omitempty"`
 }
 
@@ -194,13 +216,13 @@ func (f *found) json() *foundJSON {
 	if len(f.probes)+len(f.maps)+len(f.faults) == 0 {
 		return nil
 	}
-	j := new(foundJSON)
+	j := &foundJSON{More: f.moreMaps}
 	for i := range f.probes {
 		j.Kernels = append(j.Kernels, probedJSON{f.probes[i].Name, fatbin.Demangle(f.probes[i].Name), f.probes[i].Probe})
 	}
 	for i := range f.maps {
 		m := &f.maps[i]
-		x := mapJSON{PID: m.PID, Device: m.Args[0], Name: m.Name}
+		x := mapJSON{PID: m.PID, Device: m.Device, Name: m.Name}
 		if json.Valid([]byte(m.Data)) {
 			x.Map = json.RawMessage(m.Data)
 		}

@@ -71,6 +71,7 @@ type modulesReport struct {
 	MoreGaps int              `json:"more_gaps,omitempty"` // that are not among Gaps
 	Notes    []string         `json:"notes"`               // of capturing
 	Images   []*moduleImage   `json:"images"`
+	More     int              `json:"more_images,omitempty"` // loads of others than those in Images
 
 	gpus      []uint32 // architectures of the run's GPUs; none: not known
 	recording string
@@ -113,7 +114,7 @@ type moduleLoad struct {
 
 // What a recording may make the report hold; what is beyond that is counted.
 const (
-	maxImages    = 1 << 20
+	maxImages    = 1 << 14
 	maxTexts     = 1 << 12 // gaps; notes
 	maxTextBytes = 1 << 20 // of the gaps; of the notes
 )
@@ -135,7 +136,7 @@ func readModules(e *env, name string, files bool, gpus []uint32) (*modulesReport
 		g.decoder = d
 	}
 	damage := each(rd, e.notice, g.add)
-	g.r.Complete = g.r.Captured.Complete() && len(g.r.Gaps) == 0 && !g.lost && rd.Complete() && damage == nil
+	g.r.Complete = g.r.Captured.Complete() && len(g.r.Gaps) == 0 && g.r.More == 0 && !g.lost && rd.Complete() && damage == nil
 	g.r.store, err = capture.OpenStore(name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		damage = errors.Join(damage, err)
@@ -265,6 +266,7 @@ func (g *moduleGatherer) unknown(ev *traces.Event) {
 func (g *moduleGatherer) load(ev *traces.Event) {
 	m := g.image(ev.Image)
 	if m == nil {
+		g.r.More++
 		return
 	}
 	if s := ev.Image.Replaced; s != "" && g.first(m.SHA256, "replaced", s) {

@@ -52,6 +52,9 @@ func (v *modulesView) write(w io.Writer, r *modulesReport) (missing bool, err er
 			}
 		}
 	}
+	if r.More > 0 {
+		fmt.Fprintf(&b, "… and %s of images that are not listed\n", counted(uint64(r.More), "load"))
+	}
 	if r.Captured != nil {
 		fmt.Fprintf(&b, "captured: %s\n", printable(r.Captured.String()))
 	}

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -38,6 +40,7 @@ func (f *readFlags) open(e *env, name string) (*traces.Reader, *ioctl.Decoder, e
 		name = "/dev/stdin"
 	}
 	e.reads(name)
+	limitMemory(name)
 	r, err := traces.Open(name)
 	if err != nil {
 		return nil, nil, err
@@ -48,6 +51,17 @@ func (f *readFlags) open(e *env, name string) (*traces.Reader, *ioctl.Decoder, e
 	h := r.Header
 	h.Driver = f.driver.String() // it alone decides, and is told of
 	return r, ioctl.NewDecoder(&h), nil
+}
+
+// readerMemory is what a view of a recording takes at most beside what lies in the file, and beside its code.
+const readerMemory = 40 << 20
+
+// limitMemory has garbage collected before it is as much as what is needed: recordings may be strangers'. Where
+// what is needed is more, reading takes longer.
+func limitMemory(name string) {
+	if st, err := os.Stat(name); err == nil && st.Mode().IsRegular() {
+		debug.SetMemoryLimit(readerMemory + st.Size())
+	}
 }
 
 func reportVerb(e *env, args, command []string) int {
