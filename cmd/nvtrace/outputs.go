@@ -95,6 +95,7 @@ func (f *runFlags) printsLines() bool {
 
 // open opens the files, when the program has begun: only now what was in them may go.
 func (o *outputs) open() (err error) {
+	o.e.tracing = true // here, too, where another process decodes
 	if o.names, err = o.f.names(o.header, o.e.getenv); err != nil {
 		return err
 	}
