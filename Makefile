@@ -27,7 +27,7 @@ FUZZTIME ?= 30s# or a number of runs: 3000x
 FUZZ_SLOW := FuzzEvents FuzzGrow FuzzMachine FuzzMessage FuzzReports
 FUZZTIME_SLOW ?= $(FUZZTIME)
 
-.PHONY: all dist test race kill-sweep lint fmt generate rm-facts api-facts fuzz bench cuda check-gpu bench-gpu demo check ci deps-ptxas deps-nvdisasm deps-cuda testdata-cuda cross clean help docs deps-chromium deps-duckdb deps-clickhouse deps-spark test-bare
+.PHONY: all dist sweep-probes test race kill-sweep lint fmt generate rm-facts api-facts fuzz bench cuda check-gpu bench-gpu demo check ci deps-ptxas deps-nvdisasm deps-cuda testdata-cuda cross clean help docs deps-chromium deps-duckdb deps-clickhouse deps-spark test-bare
 
 all: ## build bin/nvtrace and bin/rminfo
 	CGO_ENABLED=0 go build $(call nvtrace_flags,$(shell go env GOARCH)) -o bin/nvtrace ./cmd/nvtrace
@@ -83,6 +83,9 @@ fuzz: ## every fuzz target for FUZZTIME (30s)
 	      -test.fuzzminimizetime 100x -test.fuzzcachedir $$seen/$$dir); \
 	  done; \
 	done
+
+sweep-probes: ## probes at every function of this machine's libraries and programs: same output, figures by reason (not in CI)
+	CGO_ENABLED=0 go test ./nvattach/host -run '^TestSweep$$' -v -timeout 2h -args -sweep
 
 bench: ## the rows of the benchmark table that need no GPU
 	go test ./... -run '^$$' -bench . -benchmem

@@ -354,6 +354,9 @@ type place struct {
 	x    *target
 }
 
+// landing is how long a landing pad (endbr64) is, behind which a function's jump is.
+const landing = 4
+
 // run has programs run in the process at those places of a list where that can be, and
 // returns the others.
 func (f *fast) run(task *ptrace.Task, list []place, a *attachments) (rest []place, why []error) {
@@ -370,7 +373,7 @@ func (f *fast) run(task *ptrace.Task, list []place, a *attachments) (rest []plac
 	var hooks []agent.Target
 	var places []place
 	for _, at := range list {
-		p.Unmapped(at.addr, 1) // what was there before is gone
+		p.Unmapped(at.addr, landing+1) // what was there before is gone
 		if p.Probed(at.addr) {
 			continue
 		}

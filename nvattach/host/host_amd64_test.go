@@ -382,7 +382,7 @@ func TestReopened(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "lib.c"), []byte("int in_library(int n) { return 2 * n; }\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	compile(t, "-shared", "-fPIC", "-o", lib, filepath.Join(dir, "lib.c"))
+	compile(t, "-shared", "-fPIC", "-fcf-protection=full", "-o", lib, filepath.Join(dir, "lib.c"))
 	compile(t, "-o", bin, "testdata/reopen.c", "-ldl")
 	both(t, func(t *testing.T, inside bool) {
 		r := newRig(t, inside, "library_enter")
