@@ -21,6 +21,7 @@ import (
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/api"
 	"nvtrace/ptrace"
+	"nvtrace/ptrace/proc"
 	"nvtrace/traces"
 	"nvtrace/traces/escape"
 	"nvtrace/traces/record"
@@ -181,6 +182,12 @@ func (a *attachNotice) Event(ev *traces.Event) {
 			what = "processes"
 		}
 		a.e.notice("attached to %s %s; Ctrl-C detaches", what, a.pids.String())
+		for _, pid := range a.pids {
+			if proc.FirstEnded(pid) {
+				a.e.notice("the first thread of process %d has ended, so that the kernel does not tell what the process has mapped: "+
+					"its functions have no probes and are not recorded; programs that it starts do", pid)
+			}
+		}
 	}
 }
 

@@ -777,6 +777,9 @@ func (t *Tracer) addPlace(c *jump.Code, golang *goFile, places map[uint64]*targe
 	off, _ := c.File().Offset(addr)
 	x := t.add(places, q, off, told)
 	x.begins = x.begins || c.Begins(addr)
+	if x.begins && c.Branches(addr) {
+		r.again = append(r.again, name)
+	}
 	return x
 }
 
@@ -785,6 +788,8 @@ type refused struct {
 	why   []error
 	names map[error]string // the first
 	more  map[error]int
+	// again are functions that come to their beginnings without a call.
+	again []string
 }
 
 func (r *refused) add(name string, err error) {
@@ -803,11 +808,18 @@ func (r *refused) add(name string, err error) {
 
 // tell says so, in one line for each reason.
 func (r *refused) tell(t *Tracer, q *nvattach.PlannedHost, path string) {
-	for _, err := range r.why {
-		at := fmt.Sprintf("program %s, section %s", q.Name, q.Section)
-		if t.opts.Place != nil {
-			at = t.opts.Place(q)
+	at := fmt.Sprintf("program %s, section %s", q.Name, q.Section)
+	if t.opts.Place != nil {
+		at = t.opts.Place(q)
+	}
+	if n := len(r.again); n > 0 {
+		text := fmt.Sprintf("%s: %s in %s branches to its first instruction, and each time counts as a call", at, r.again[0], path)
+		if n > 1 {
+			text += fmt.Sprintf("; so do %d more", n-1)
 		}
+		t.report(text)
+	}
+	for _, err := range r.why {
 		text := fmt.Sprintf("%s: no probe at %s in %s: %v", at, r.names[err], path, err)
 		if n := r.more[err]; n > 0 {
 			text += fmt.Sprintf("; nor at %d more", n)

@@ -136,3 +136,22 @@ func TestAddress(t *testing.T) {
 		}
 	}
 }
+
+// TestAgain: a loop that begins where its function does is no call, where that can be told, and otherwise is said.
+func TestAgain(t *testing.T) {
+	for _, v := range []struct {
+		flag   string
+		counts uint64
+	}{{"-DLANDING", 20}, {"-ULANDING", 210}} {
+		bin, want, status := short(t, "-O1", "-fcf-protection=none", v.flag)
+		r := newRig(t, true, "add_enter")
+		r.at(nvattach.HostPoint{Kind: nvattach.HostEntry, Binary: "short", Func: "again"})
+		if rc := r.run(bin, "twice"); rc != status || r.stdout.String() != want {
+			t.Errorf("%s: status %d, %q, want %d, %q", v.flag, rc, &r.stdout, status, want)
+		}
+		r.counts(map[uint32]uint64{1: v.counts})
+		if said := strings.Contains(strings.Join(r.said, "\n"), "branches to its first instruction"); said != (v.counts != 20) {
+			t.Errorf("%s: said %q", v.flag, r.said)
+		}
+	}
+}

@@ -258,7 +258,7 @@ func (s *sweeper) places(r *sweepRig, q *nvattach.PlannedHost, path string, addr
 	}
 	places := make(map[uint64]*target)
 	for _, addr := range addrs {
-		tr.addPlace(code, places, q, addr, fmt.Sprintf("%#x", addr), fmt.Sprintf("%#x", addr), &r.refused)
+		tr.addPlace(code, nil, places, q, addr, fmt.Sprintf("%#x", addr), fmt.Sprintf("%#x", addr), &r.refused)
 	}
 	r.list = slices.Collect(maps.Values(places))
 	slices.SortFunc(r.list, func(a, b *target) int { return int(int64(a.offset) - int64(b.offset)) })

@@ -313,7 +313,7 @@ func (p *Process) install(t *ptrace.Task, s *hookSite, code []byte, threads []st
 		return err
 	}
 	if !p.jumps(s.at) { // where a jump of ours is, that was proven
-		if err := rooms.replaceable(t, s.at, code, m.n); err != nil {
+		if err := rooms.replaceable(t, s.addr, s.at, code, m.n); err != nil {
 			return err
 		}
 	}

@@ -67,10 +67,10 @@ func (r *rooms) read(m *proc.Mapping) error {
 // begins reports whether a function is known to begin at an address.
 func (r *rooms) begins(addr uint64) bool { return r.find(addr) == nil && r.code.Begins(addr-r.bias) }
 
-// replaceable proves that a jump may take the place of the first n bytes of code at an address, see
-// [jump.Code.Replaceable], or says why not. code is what the program has there; who has written over what
+// replaceable proves that a jump may take the place of the first n bytes of code at an address, behind the landing pad, if
+// there is one, of the function at addr. See [jump.Code.Replaceable]. Or it says why not. code is what the program has there; who has written over what
 // the file has may have other jumps to it.
-func (r *rooms) replaceable(t *ptrace.Task, at uint64, code []byte, n int) error {
+func (r *rooms) replaceable(t *ptrace.Task, addr, at uint64, code []byte, n int) error {
 	if err := r.find(at); err != nil {
 		return err
 	}
@@ -86,6 +86,10 @@ func (r *rooms) replaceable(t *ptrace.Task, at uint64, code []byte, n int) error
 	}
 	if !bytes.Equal(code[:n], r.code.Text(at-r.bias, n)) {
 		return errors.New("its code is not what the file has")
+	}
+	// A breakpoint is on the landing pad, which rounds of a loop behind it do not come by.
+	if at != addr && r.code.Branches(at-r.bias) {
+		return errors.New("its function branches to where the jump would be")
 	}
 	return r.code.Replaceable(at-r.bias, n)
 }

@@ -383,6 +383,24 @@ func prefixes(b []byte) bool {
 	return true
 }
 
+// Branches reports whether the function around an address has a branch to it that is no call: such as a
+// loop that begins where the function does. Who counts calls there counts its rounds.
+func (c *Code) Branches(addr uint64) bool {
+	s := c.function(addr)
+	code := c.text(s.start, min(s.end, s.start+maxFunction))
+	for at := 0; at < len(code); {
+		in, ok := decode(code[at:])
+		if !ok {
+			return false
+		}
+		at += in.len
+		if in.branch && in.op != opCall && s.start+uint64(at)+uint64(in.rel) == addr {
+			return true
+		}
+	}
+	return false
+}
+
 // Padding reports whether the n bytes at an address are what compilers put between functions: NOPs, but none
 // that somebody is to come by or to replace, and traps.
 func Padding(code []byte, n int) bool {

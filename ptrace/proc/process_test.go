@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -11,6 +13,9 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"nvtrace/internal/need"
+	"nvtrace/internal/testprog"
 )
 
 func TestProcess(t *testing.T) {
@@ -100,5 +105,34 @@ func TestStatName(t *testing.T) {
 	defer os.WriteFile(file, []byte(old), 0o600)
 	if s := Stat(os.Getpid(), tid, StatState); s != "R" {
 		t.Errorf("state %q", s)
+	}
+}
+
+// TestFirstEnded: a process whose first thread has ended is told from one that lives, and from none.
+func TestFirstEnded(t *testing.T) {
+	need.Tool(t, "gcc", "")
+	dir := t.TempDir()
+	source, bin := filepath.Join(dir, "x.c"), filepath.Join(dir, "x")
+	const text = `#include <pthread.h>
+#include <unistd.h>
+static void *rest(void *x) { char c; pthread_join(*(pthread_t *)x, 0); write(1, "x\n", 2); _exit(read(0, &c, 1)); }
+int main(void) { static pthread_t self; pthread_t t; self = pthread_self(); pthread_create(&t, 0, rest, &self); pthread_exit(0); }
+`
+	if err := os.WriteFile(source, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := exec.Command("gcc", "-w", "-o", bin, source, "-lpthread").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, b)
+	}
+	cmd := exec.Command(bin)
+	_, out := testprog.Start(t, cmd)
+	if _, err := out.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	if !need.Until(t, func() bool { return FirstEnded(cmd.Process.Pid) }) {
+		t.Error("its first thread has not ended")
+	}
+	if FirstEnded(os.Getpid()) || FirstEnded(1<<30) {
+		t.Error("the test's own first thread has ended, or a process that is not there")
 	}
 }

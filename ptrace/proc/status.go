@@ -42,6 +42,13 @@ func numbers(dir string) []int {
 	return list
 }
 
+// FirstEnded reports whether a process lives whose first thread has ended: /proc says nothing of its memory
+// and its files then.
+func FirstEnded(pid int) bool {
+	threads, err := Threads(pid)
+	return err == nil && len(threads) > 1 && Stat(pid, pid, StatState) == "Z"
+}
+
 // Comm returns the name of a thread, "" if it has ended.
 func Comm(tid int) string {
 	b, _ := os.ReadFile(Path(tid, "comm"))

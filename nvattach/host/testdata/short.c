@@ -26,9 +26,14 @@ __asm__(".text\n"
 	".globl far_it\n.type far_it,@function\nfar_it: mov $200,%eax\n jmp shared+2\n.size far_it,.-far_it\n"
 	".globl back\n.type back,@function\nback: xor %eax,%eax\n 1: inc %eax\n dec %edi\n jnz 1b\n ret\n.size back,.-back\n"
 	".globl one, two\none: inc %edi\ntwo: inc %edi\n mov %edi,%eax\n ret\n"
+#ifdef LANDING
+	".globl again\n.type again,@function\nagain: endbr64\n 1: lea -1(%rdi),%rdi\n inc %esi\n test %edi,%edi\n jnz 1b\n mov %esi,%eax\n ret\n.size again,.-again\n"
+#else
+	".globl again\n.type again,@function\nagain: 1: lea -1(%rdi),%rdi\n inc %esi\n test %edi,%edi\n jnz 1b\n mov %esi,%eax\n ret\n.size again,.-again\n"
+#endif
 	".globl carry\n.type carry,@function\ncarry: setc %al\n seto %cl\n setz %dl\n movzx %al,%eax\n ret\n.size carry,.-carry\n"
 	".globl sets\n.type sets,@function\nsets: nop\n nop\n nop\n nop\n nop\n mov $0x7fffffff,%eax\n add %edi,%eax\n stc\n ret\n.size sets,.-sets\n");
-int shared(int), near_it(int), far_it(int), back(int), one(int), two(int);
+int shared(int), near_it(int), far_it(int), back(int), again(long, int), one(int), two(int);
 
 // with_flags calls a function with carry, overflow and direction set, and zero not.
 static int with_flags(void *f)
@@ -74,7 +79,7 @@ int main(int argc, char **argv)
 		tiny();
 		r += sub(i, 2) + hit(i, 3) + sum(i) + same(i);
 		tiny2();
-		r += choose(i % 6) + shared(i) + near_it(i) + far_it(i) + back(i) + one(i) + two(i);
+		r += choose(i % 6) + shared(i) + near_it(i) + far_it(i) + back(i) + again(i, 3) + one(i) + two(i);
 	}
 	extern int carry(void);
 	printf("%d %d %d %d\n", r, with_flags(carry), flags_after(), argc > 1 ? twice() : 0);
