@@ -41,6 +41,7 @@ import (
 // Bounds.
 const (
 	maxText     = 1 << 30 // bytes of code in a file
+	maxParts    = 16      // of the file that have code
 	maxFunction = 1 << 20 // bytes that are decoded, from a function's beginning on
 	shortReach  = 128     // bytes that a branch of a byte reaches
 )

@@ -86,14 +86,15 @@ func (t *targets) isTable(addr uint64) bool {
 // scan looks at all of the file's code, and at what its data says of addresses.
 func (c *Code) scan() (*targets, error) {
 	t := new(targets)
-	size := uint64(0)
+	size, parts := uint64(0), 0
 	for i := range c.f.Progs {
 		p := &c.f.Progs[i]
 		if !dso.IsCode(p) {
 			continue
 		}
-		if size += p.Filesz; p.Filesz > maxText || size > maxText {
-			return nil, fmt.Errorf("the file has %d bytes of code, at most %d are looked at", size, maxText)
+		parts++
+		if size += p.Filesz; p.Filesz > maxText || size > maxText || parts > maxParts {
+			return nil, fmt.Errorf("the file has %d bytes of code in %d parts, at most %d in %d are looked at", size, parts, maxText, maxParts)
 		}
 	}
 	for i := range c.f.Progs {
