@@ -726,7 +726,7 @@ func (t *Tracer) addFunctions(c *jump.Code, golang *goFile, places map[uint64]*t
 		if q.Point.Offset > 0 {
 			name = fmt.Sprintf("%s+%#x", name, q.Point.Offset)
 		}
-		if x := t.addPlace(c, golang, places, q, addr, name, s.Name+" in "+path, r); x != nil && chooses {
+		if x := t.addPlace(c, golang, places, q, addr, name, name+" in "+path, r); x != nil && chooses {
 			x.chooses = c
 		}
 	}
