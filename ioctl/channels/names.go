@@ -11,7 +11,6 @@ import (
 // one structure of the program's memory, so that a search for the address finds the name.
 type Names struct {
 	byProgram map[uint64]string
-	delta     int64 // from the program's address back to the pointer to the name, once it was seen
 
 	// Searched is how many bytes were read so far.
 	Searched uint64
@@ -21,11 +20,11 @@ type Names struct {
 func (n *Names) Of(program uint64) string { return n.byProgram[program] }
 
 const (
-	nameDistance = 96  // where the pointer to the name stood before the program's address (driver 580)
-	maxDistance  = 256 // how far from it one is looked for with other drivers
-	minNameSize  = 2
-	maxNameSize  = 4096 // of a mangled name
-	searchChunk  = 1 << 20
+	nameOffset    = 8   // of the pointer to the name in libcuda's structure
+	programOffset = 104 // of the program's address
+	minNameSize   = 2
+	maxNameSize   = 4096 // of a mangled name
+	searchChunk   = 1 << 20
 )
 
 // Search looks for the names of programs in a process's writable memory. What has been found
@@ -105,22 +104,20 @@ func bounds(programs map[uint64]bool) (low, high uint64) {
 	return low, high
 }
 
-// nameAt returns the name that a structure has which holds a program's address at at.
+// nameAt returns the name that libcuda's structure of a kernel has if the program's address at at is
+// part of one, or "". The structure (a CUfunction, as drivers of 580 have it) begins with a mark of two
+// ones, the pointer to the name, and two numbers of things in a module, each with flags behind it. Other
+// structures hold the address, too, and some have a pointer to another kernel's name near it.
 func (n *Names) nameAt(m Memory, at uint64) string {
-	if n.delta != 0 {
-		return symbolAt(m, at-uint64(n.delta))
+	words, err := readWords(m, at-programOffset, 8)
+	if err != nil || words[0] != 1 || words[1] != 1 || !counts(words[4:6]) || !counts(words[6:8]) {
+		return ""
 	}
-	if name := symbolAt(m, at-nameDistance); name != "" {
-		n.delta = nameDistance
-		return name
-	}
-	for d := uint64(8); d <= maxDistance; d += 8 {
-		if name := symbolAt(m, at-d); name != "" && len(name) > 4 {
-			return name
-		}
-	}
-	return ""
+	return symbolAt(m, at-programOffset+nameOffset)
 }
+
+// counts reports whether a number can count things in a module, with flags behind it.
+func counts(words []uint32) bool { return words[0] < 1<<20 && words[1] < 1<<8 }
 
 // symbolAt returns the symbol that the pointer at an address points to, or "".
 func symbolAt(m Memory, at uint64) string {
