@@ -168,15 +168,16 @@ func channelRows(c *channels.ChannelReport) (rows []psRow) {
 	switch {
 	case c.Error != "":
 		return []psRow{{state: "unknown", kernel: c.Error}}
-	case len(c.Running) == 0 && len(c.Waiting) > 0:
-		row := jobRow(&c.Waiting[0])
+	case len(c.Running) == 0 && c.Busy:
+		var row psRow
+		if len(c.Waiting) > 0 {
+			row = jobRow(&c.Waiting[0])
+		}
 		row.state, row.since = "waits", ""
 		if c.Blocked != nil && c.Blocked.Channel != nil {
 			row.state = fmt.Sprintf("waits for channel %d", *c.Blocked.Channel)
 		}
 		rows = append(rows, row)
-	case len(rows) == 0 && c.Blocked != nil:
-		rows = append(rows, psRow{state: "waits"})
 	}
 	if len(rows) > 0 {
 		rows[0].waiting = waiting

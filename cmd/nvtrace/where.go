@@ -77,10 +77,7 @@ func (w *whereReport) verdict() (list []string) {
 	for i := range w.Channels {
 		c := &w.Channels[i]
 		gpu := strings.TrimPrefix(c.Device, "/dev/nvidia")
-		behind := ""
-		if n := len(c.Waiting); n > 0 {
-			behind = fmt.Sprintf("; %s behind it", waits(n))
-		}
+		behind := waits(len(c.Waiting), " behind it")
 		switch {
 		case len(c.Running) > 0:
 			row := channelRows(c)[0]
@@ -90,9 +87,9 @@ func (w *whereReport) verdict() (list []string) {
 			}
 			list = append(list, fmt.Sprintf("Channel %d of GPU %s has been in %s%s%s.", c.Channel, gpu, row.kernel, since, behind))
 		case c.Blocked != nil && c.Blocked.Channel != nil:
-			list = append(list, fmt.Sprintf("Channel %d of GPU %s waits for the kernel of channel %d; %s.", c.Channel, gpu, *c.Blocked.Channel, waits(len(c.Waiting))))
+			list = append(list, fmt.Sprintf("Channel %d of GPU %s waits for the kernel of channel %d%s.", c.Channel, gpu, *c.Blocked.Channel, waits(len(c.Waiting), "")))
 		case c.Busy:
-			list = append(list, fmt.Sprintf("Channel %d of GPU %s waits for something that no channel of this process is at; %s.", c.Channel, gpu, waits(len(c.Waiting))))
+			list = append(list, fmt.Sprintf("Channel %d of GPU %s waits for something that no channel of this process is at%s.", c.Channel, gpu, waits(len(c.Waiting), "")))
 		}
 	}
 	switch {
@@ -104,12 +101,15 @@ func (w *whereReport) verdict() (list []string) {
 	return list
 }
 
-// waits says how many jobs wait.
-func waits(n int) string {
-	if n == 1 {
-		return "1 job waits"
+// waits says how many jobs wait, and where; nothing if there are none.
+func waits(n int, where string) string {
+	switch n {
+	case 0:
+		return ""
+	case 1:
+		return "; 1 job waits" + where
 	}
-	return fmt.Sprintf("%d jobs wait", n)
+	return fmt.Sprintf("; %d jobs wait%s", n, where)
 }
 
 // maxShownJobs is how many jobs of a channel are printed.
