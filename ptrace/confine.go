@@ -3,6 +3,7 @@ package ptrace
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -106,7 +107,7 @@ func (tr *tracer) confines(t *Task, at place) {
 		return // the kernel can't read it either
 	}
 	t.lookForFilters()
-	list := append(t.Proc.own[:len(t.Proc.own):len(t.Proc.own)], p)
+	list := append(slices.Clip(t.Proc.own), p)
 	t.Proc.noRestart = !allAllow(list, unix.SYS_RESTART_SYSCALL) // before others go on that the Injector stops
 	if tr.o.Injector != nil && !t.muted && tr.crash == nil {
 		t.at = at

@@ -809,11 +809,9 @@ type refused struct {
 }
 
 func (r *refused) add(name string, err error) {
-	for _, e := range r.why {
-		if e == err {
-			r.more[e]++
-			return
-		}
+	if _, known := r.names[err]; known {
+		r.more[err]++
+		return
 	}
 	if r.names == nil {
 		r.names, r.more = make(map[error]string), make(map[error]int)

@@ -2,7 +2,7 @@ package dso
 
 import "debug/elf"
 
-// Relocations returns the tables of relocations that the loader applies, each of entries of struct Elf64_Rela;
+// Relocations returns the tables of relocations that the loader applies, each of entries of ELF's kind with addends;
 // a table of more than most bytes is left out.
 func (f *File) Relocations(most uint64) (tables [][]byte) {
 	for _, tags := range [][2]elf.DynTag{{elf.DT_RELA, elf.DT_RELASZ}, {elf.DT_JMPREL, elf.DT_PLTRELSZ}} { //nolint:misspell // ELF's names

@@ -243,15 +243,3 @@ func (in *insn) branches(code []byte, i int, long bool) (insn, bool) {
 
 // relative reports whether the instruction has an operand in memory that is told by where it stands.
 func (in *insn) relative() bool { return in.has && in.modrm&0xc7 == 5 }
-
-// ends reports whether the next instruction is not executed after this one, unless something jumps
-// there.
-func (in *insn) ends() bool {
-	switch in.op {
-	case opJump, opShort, 0xc2, 0xc3, 0xf4, opUD2:
-		return !in.vec
-	case opGroup5:
-		return in.modrm>>3&6 == 4 // jmp
-	}
-	return false
-}

@@ -194,7 +194,7 @@ func (c *Code) text(from, to uint64) []byte {
 // Text reads the n bytes of code at an address; fewer if the file has no more there.
 func (c *Code) Text(addr uint64, n int) []byte { return c.text(addr, addr+uint64(n)) }
 
-// ErrInside: an address is not where an instruction begins.
+// ErrInside says that an address is not where an instruction begins.
 var ErrInside = errors.New("in the middle of an instruction")
 
 // Instruction reports whether an instruction begins at an address, which is found out by decoding its

@@ -1,6 +1,9 @@
 package jump
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Functions that return more than once for a call: by the program's longjmp or setcontext, or in a
 // child that has its parent's stack. Whoever puts another return address in place of theirs has it
@@ -13,10 +16,5 @@ func returnsTwice(name string) bool {
 	name, _, _ = strings.Cut(name, "@")
 	name = strings.TrimLeft(name, "_")
 	name = strings.TrimPrefix(name, "libc_")
-	for _, n := range twiceNames {
-		if name == n {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(twiceNames, name)
 }

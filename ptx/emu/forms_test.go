@@ -92,28 +92,28 @@ func allForms() []string {
 	out = append(out, forms("abs neg rcp sqrt rsqrt sin cos lg2 ex2 tanh", 1, arithMods, formTypes)...)
 	out = append(out, forms("and or xor", 2, []string{"sat", "cc", "ftz"}, formTypes)...)
 	out = append(out, forms("not cnot brev mov", 1, []string{"sat", "ftz", "rn"}, formTypes)...)
-	for _, t := range strings.Fields("f16x2 bf16x2 e4m3x2 e5m2x2") {
+	for t := range strings.FieldsSeq("f16x2 bf16x2 e4m3x2 e5m2x2") {
 		d := map[byte]string{'f': "r", 'b': "r", 'e': "h"}[t[0]]
 		for _, m := range append(subsets(roundingMods), ".rn.satfinite.relu", ".rn.ftz.relu", ".rz.relu.satfinite") {
 			out = append(out, fmt.Sprintf("cvt%s.%s.f32 %s, f, f;", m, t, d))
-			for _, s := range strings.Fields("f16x2 e4m3x2 e5m2x2") {
+			for s := range strings.FieldsSeq("f16x2 e4m3x2 e5m2x2") {
 				out = append(out, fmt.Sprintf("cvt%s.%s.%s %s, %s;", m, t, s, d, map[byte]string{'f': "r", 'e': "h"}[s[0]]))
 			}
 		}
 	}
-	for _, t := range strings.Fields("f16 f16x2 bf16 f32 f64") {
+	for t := range strings.FieldsSeq("f16 f16x2 bf16 f32 f64") {
 		r := formReg(t)
-		for _, op := range strings.Fields("add sub mul") {
+		for op := range strings.FieldsSeq("add sub mul") {
 			out = append(out, fmt.Sprintf("%s.rn.ftz.sat.%s %s, %s, %s;", op, t, r, r, r))
 		}
-		for _, m := range strings.Fields("rn.ftz.sat rn.ftz.relu rz.ftz.sat rn.oob rn.oob.relu") {
+		for m := range strings.FieldsSeq("rn.ftz.sat rn.ftz.relu rz.ftz.sat rn.oob rn.oob.relu") {
 			out = append(out, fmt.Sprintf("fma.%s.%s %s, %s, %s, %s;", m, t, r, r, r, r))
 		}
-		for _, m := range strings.Fields("ftz.NaN.xorsign.abs NaN.xorsign ftz.abs") {
+		for m := range strings.FieldsSeq("ftz.NaN.xorsign.abs NaN.xorsign ftz.abs") {
 			out = append(out, fmt.Sprintf("min.%s.%s %s, %s, %s;", m, t, r, r, r))
 		}
-		for _, s := range strings.Fields("s8 u32 s64 f16 bf16 f32 f64") {
-			for _, m := range strings.Fields("rni.ftz.sat rn.ftz.sat rz.ftz.relu rn.relu.satfinite") {
+		for s := range strings.FieldsSeq("s8 u32 s64 f16 bf16 f32 f64") {
+			for m := range strings.FieldsSeq("rni.ftz.sat rn.ftz.sat rz.ftz.relu rn.relu.satfinite") {
 				out = append(out, fmt.Sprintf("cvt.%s.%s.%s %s, %s;", m, t, s, r, formReg(s)), fmt.Sprintf("cvt.%s.%s.%s %s, %s;", m, s, t, formReg(s), r))
 			}
 		}
@@ -136,7 +136,7 @@ func allForms() []string {
 		for _, c := range comparisons {
 			for _, m := range []string{"", ".ftz", ".sat"} {
 				out = append(out, fmt.Sprintf("setp.%s%s.%s p, %s, %s;", c, m, t, r, r), fmt.Sprintf("setp.%s.and%s.%s p, %s, %s, p;", c, m, t, r, r))
-				for _, d := range strings.Fields("u16 u32 s32 b32 f32 f16 bf16 u64 f16x2") {
+				for d := range strings.FieldsSeq("u16 u32 s32 b32 f32 f16 bf16 u64 f16x2") {
 					out = append(out, fmt.Sprintf("set.%s%s.%s.%s %s, %s, %s;", c, m, d, t, formReg(d), r, r))
 				}
 			}
@@ -146,7 +146,7 @@ func allForms() []string {
 				out = append(out, fmt.Sprintf("cvt%s.%s.%s %s, %s;", m, t, s, r, formReg(s)))
 			}
 		}
-		for _, o := range strings.Fields("add sub min max inc dec and or xor exch") {
+		for o := range strings.FieldsSeq("add sub min max inc dec and or xor exch") {
 			for _, m := range []string{"", ".noftz", ".relaxed.gpu", ".acquire.cta"} {
 				out = append(out, fmt.Sprintf("atom%s.global.%s.%s %s, [d], %s;", strings.TrimSuffix(m, ".noftz"), o+strings.TrimPrefix(m, strings.TrimSuffix(m, ".noftz")), t, r, r))
 				out = append(out, fmt.Sprintf("red%s.global.%s.%s [d], %s;", strings.TrimSuffix(m, ".noftz"), o+strings.TrimPrefix(m, strings.TrimSuffix(m, ".noftz")), t, r))
@@ -154,11 +154,11 @@ func allForms() []string {
 			out = append(out, fmt.Sprintf("redux.sync.%s.%s %s, %s, -1;", o, t, r, r))
 		}
 		out = append(out, fmt.Sprintf("atom.global.cas.%s %s, [d], %s, %s;", t, r, r, r))
-		for _, m := range strings.Fields("up down bfly idx") {
+		for m := range strings.FieldsSeq("up down bfly idx") {
 			out = append(out, fmt.Sprintf("shfl.sync.%s.%s %s, %s, r, r, -1;", m, t, r, r))
 		}
 		out = append(out, fmt.Sprintf("match.any.sync.%s r, %s, -1;", t, r), fmt.Sprintf("match.all.sync.%s r|p, %s, -1;", t, r))
-		for _, m := range strings.Fields("all any uni ballot") {
+		for m := range strings.FieldsSeq("all any uni ballot") {
 			out = append(out, fmt.Sprintf("vote.sync.%s.%s %s, p, -1;", m, t, r))
 		}
 		for _, v := range []string{"", ".v2", ".v4"} {
