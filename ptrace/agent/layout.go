@@ -57,7 +57,7 @@ const (
 	pathPart   = 32 // offset in struct path of part
 	pathBase   = 63 // of base
 
-	confSize   = 112
+	confSize   = 96
 	keySize    = 16
 	openSize   = 96
 	slotSize   = 8128
@@ -102,8 +102,6 @@ const (
 	confTimes = 72
 	confScale = 80
 	confOwn   = 88
-	confBell  = 96
-	confMute  = 104
 	ownSize   = 4 << 20
 )
 
@@ -245,14 +243,12 @@ const (
 	trapReturn
 	trapLock
 	trapFailed
-	trapWho
 )
 
 // traps says what they are for.
 var traps = [...]string{
 	"to see who answers", "to begin", "a new thread", "a full ring", "a call that stops", "a call without a ring",
 	"to end the rest", "a function's entry", "a function's return", "a lock that is held for long", "a call that has failed",
-	"to ask who a thread is",
 }
 
 // layout is the table that the code was compiled with, by name.

@@ -11,37 +11,32 @@ var blobCode []byte
 var blobProgram []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "1c6ca5ed4d74b633df0af823136f2390c6b445d8dc29659b63da4cc953a8fdfb"
+const blobStamp = "ea2d1279cd8bcf16db95b5de7618b17afe8e0c87b39fde38ba4f01af505a8ae6"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (
-	blobSum   = "ce2cb43990a64a70da02e5e55d6853b23ae7987ae2c763b38a740fcdaf5387b8"
+	blobSum   = "920be18bcb0b5cef1354a579f07d9e22dab4d455751dd6d0496b04e021964143"
 	blobTools = "gcc (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40"
 )
 
 // blobSymbols are addresses in the code.
 var blobSymbols = map[string]uint64{
-	"call_entry":     0x7000005c,
-	"hook_entry":     0x700000c0,
-	"return_entry":   0x70000160,
-	"break_entry":    0x700001e1,
-	"break_stubs":    0x70000278,
-	"copy_insn":      0x70000ae0,
-	"tp_insn":        0x70000ae8,
+	"call_entry":     0x70000020,
+	"hook_entry":     0x70000088,
+	"return_entry":   0x70000128,
+	"break_entry":    0x700001a9,
+	"break_stubs":    0x70000248,
+	"copy_insn":      0x70000ab0,
+	"tp_insn":        0x70000ab8,
 	"sys_in":         0x70000000,
-	"sys_out":        0x70006e30,
-	"own_check":      0x7000003d,
-	"own_insn":       0x70000047,
-	"own_not":        0x70000054,
-	"bell_load":      0x70006e6a,
-	"bell_insn":      0x70006e76,
-	"probe_entry":    0x70000af2,
-	"probe_watch":    0x70000c4d,
-	"probe_return":   0x70000e29,
+	"sys_out":        0x70006cb0,
+	"probe_entry":    0x70000ac2,
+	"probe_watch":    0x70000c1d,
+	"probe_return":   0x70000df9,
 	"helper_release": 0x44000000027b,
 	"program_unwind": 0x440000000273,
-	"crit_begin":     0x440000004ff4,
-	"crit_end":       0x44000000573d,
+	"crit_begin":     0x440000004f74,
+	"crit_end":       0x4400000056bd,
 	"helper_1":       0x4400000000f0,
 	"helper_2":       0x4400000000f9,
 	"helper_3":       0x440000000102,
@@ -109,7 +104,7 @@ var blobLayout = []uint64{
 	0x200,
 	0x3,
 	0x800,
-	0x70,
+	0x60,
 	0x10,
 	0x60,
 	0x1fc0,
