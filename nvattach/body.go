@@ -76,6 +76,8 @@ var bodyValues = map[int]BodyValue{
 // programs use where it can.
 func bodyVersion(sm uint32) ptx.Version {
 	switch {
+	case sm == 88:
+		return ptx.Version{Major: 9}
 	case sm < 90:
 		return ptx.Version{Major: 7, Minor: 8}
 	case sm == 90:

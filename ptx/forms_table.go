@@ -80,7 +80,8 @@ lop3                 or|and|xor? b32
 prmt                 f4e|b4e|rc8|ecl|ecr|rc16? b32
 dp4a                 u32|s32 u32|s32
 dp2a                 lo|hi u32|s32 u32|s32
-mov                  BITS|b128|INT|f32|f64|pred
+mov                  b128|pred
+mov                  v2|v4? BITS|INT|f32|f64
 selp                 BITS|INT|f32|f64
 slct                 BITS|INT|f32|f64 s32
 slct                 ftz? BITS|INT|f32|f64 f32

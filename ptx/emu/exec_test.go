@@ -291,7 +291,7 @@ func TestFaults(t *testing.T) {
 		{"call of data", "call %rd1, (%r1), P;\nP: .callprototype _ (.reg .b32 _);", ErrAddress},
 		{"branch index", "T: .branchtargets A;\nbrx.idx 5, T;\nA:", ErrInvalid},
 		{"unknown opcode", "frobnicate.u32 %r1, %r2;", ErrNotImplemented},
-		{"unknown modifier", "add.sparkling.u32 %r1, %r2, %r3;", ErrNotImplemented},
+		{"unknown modifier", "add.sparkling.u32 %r1, %r2, %r3;", ErrInvalid},
 		{"texture", "tex.1d.v4.f32.s32 {%f1,%f2,%f3,%f4}, [t, {%r1}];", ErrNotImplemented},
 		{"unknown register", "add.u32 %q1, %r2, %r3;", ErrInvalid},
 		{"endless loop", "L: bra L;", ErrBudget},
