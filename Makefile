@@ -51,8 +51,9 @@ race: ## run the tests of all that starts goroutines under the race detector
 kill-sweep: ## kill tracers at each of their steps, and the next ones that take over: thousands of programs, hours
 	NVTRACE_REQUIRE=stepkill go test ./ptrace/agent ./cmd/nvtrace -run 'TestUnharmed|TestPiecesLeft|TestKilled' -v -timeout 12h
 
-lint: ## formatting; golangci-lint, which has vet and staticcheck (the import graph is a test)
+lint: ## formatting; files that use one another; golangci-lint, which has vet and staticcheck (the import graph is a test)
 	@out=$$(go run $(GOFUMPT) -l $$(git ls-files "*.go")); test -z "$$out" || { echo "not gofumpt-formatted: $$out"; exit 1; }
+	go run ./internal/knots
 	go run $(GOLANGCI) run --timeout 15m ./...
 
 fmt: ## format the tree
