@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/cmd/nvtrace/internal/export"
+	"nvtrace/cmd/nvtrace/internal/units"
 	"nvtrace/fatbin"
 	"nvtrace/ioctl"
 	"nvtrace/nvattach"
@@ -419,14 +419,4 @@ func (g *gate) Idle() {
 }
 
 // sizeText prints a number of bytes as a person reads it.
-func sizeText(n uint64) string {
-	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
-	v, u := float64(n), 0
-	for v >= 1024 && u < len(units)-1 {
-		v, u = v/1024, u+1
-	}
-	if u == 0 || v == float64(uint64(v)) {
-		return strconv.FormatUint(uint64(v), 10) + " " + units[u]
-	}
-	return strconv.FormatFloat(v, 'f', 1, 64) + " " + units[u]
-}
+func sizeText(n uint64) string { return units.Bytes(n) }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"nvtrace/cmd/nvtrace/internal/units"
 	"nvtrace/rm"
 )
 
@@ -434,13 +435,7 @@ func bytesOrDash(n uint64) string {
 }
 
 // memoryText prints whole MiB as such, as nvidia-smi does.
-func memoryText(n uint64) string {
-	const mib, gib = 1 << 20, 1 << 30
-	if n >= gib && n < 1024*gib && n%mib == 0 && n%gib != 0 {
-		return fmt.Sprintf("%d MiB", n/mib)
-	}
-	return sizeText(n)
-}
+func memoryText(n uint64) string { return units.Memory(n) }
 
 func peakTime(t treeTotal) string {
 	if t.Peak == 0 {

@@ -17,6 +17,30 @@ type View struct {
 	Names    Names
 	memory   Memory
 	channels []*Channel
+	process  *Process // that ViewOf has opened; nil: none
+}
+
+// ViewOf opens a process and finds its channels. The view's user closes it.
+func ViewOf(pid int) (*View, error) {
+	p, err := Open(pid)
+	if err != nil {
+		return nil, err
+	}
+	v, err := NewView(pid, p)
+	if err != nil {
+		_ = p.Close()
+		return nil, err
+	}
+	v.process = p
+	return v, nil
+}
+
+// Close ends the use of a process that ViewOf has opened.
+func (v *View) Close() error {
+	if v.process == nil {
+		return nil
+	}
+	return v.process.Close()
 }
 
 // NewView finds the channels of a process.

@@ -33,15 +33,11 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	p, err := channels.Open(pid)
+	v, err := channels.ViewOf(pid)
 	if err != nil {
 		return err
 	}
-	defer p.Close()
-	v, err := channels.NewView(pid, p)
-	if err != nil {
-		return err
-	}
+	defer v.Close()
 	programs := v.Programs(v.Pieces(lastPieces))
 	s, err := snapshot.Take(pid, maxMapping, programs)
 	if err != nil {

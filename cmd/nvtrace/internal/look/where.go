@@ -1,4 +1,4 @@
-package main
+package look
 
 import (
 	"fmt"
@@ -10,52 +10,33 @@ import (
 	"nvtrace/ioctl/channels"
 	"nvtrace/ptrace/outside"
 	"nvtrace/rm/channel"
+	"nvtrace/traces/escape"
 )
 
-// whereVerb says what one process's channels and threads are at, from outside.
-func whereVerb(e *env, args, command []string) int {
-	fs := newFlagSet(e, "where", "[flags] PID")
-	var pids pidList
-	var asJSON optString
-	fs.Var(&pids, "p", "the process `PID`")
-	names := fs.Bool("names", true, "search the process's memory for the names of kernels, up to a second for each GiB")
-	asJSON.registerJSON(fs)
-	words, status, ok := parseAnywhere(fs, args)
-	if !ok {
-		return status
-	}
-	if status, ok := e.pidWords("where", &pids, words, command); !ok {
-		return status
-	}
-	if len(pids) != 1 {
-		return e.fail(exitUsage, "where wants one process: nvtrace where PID")
-	}
-	p, err := channels.Open(pids[0])
+// WhereIs looks at a process's channels and threads. With names, kernels' names are searched for.
+func WhereIs(pid int, names bool) (*Where, error) {
+	v, err := channels.ViewOf(pid)
 	if err != nil {
-		return e.fail(exitFailed, "%v", err)
+		return nil, err
 	}
-	defer p.Close()
-	v, err := channels.NewView(pids[0], p)
-	if err != nil {
-		return e.fail(exitFailed, "%v", err)
+	defer v.Close()
+	w := Where{Report: v.Look(names)}
+	if w.Threads, err = outside.Threads(pid); err != nil {
+		return nil, err
 	}
-	w := whereReport{Report: v.Look(*names)}
-	if w.Threads, err = outside.Threads(pids[0]); err != nil {
-		return e.fail(exitFailed, "%v", err)
-	}
-	return e.answer(&asJSON, nil, &w, func() error { return w.write(e.stdout) })
+	return &w, nil
 }
 
-// A whereReport says what a process is at.
-type whereReport struct {
+// A Where says what a process is at.
+type Where struct {
 	channels.Report
 	Threads []outside.Thread `json:"threads"`
 }
 
-// write prints the report: the verdict first.
-func (w *whereReport) write(out io.Writer) error {
+// Write prints the report: the verdict first.
+func (w *Where) Write(out io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Process %d of %s: %s\n\n", w.PID, w.User, printable(w.Command))
+	fmt.Fprintf(&b, "Process %d of %s: %s\n\n", w.PID, w.User, escape.String(w.Command))
 	for _, line := range w.verdict() {
 		b.WriteString(line + "\n")
 	}
@@ -73,7 +54,7 @@ func (w *whereReport) write(out io.Writer) error {
 }
 
 // verdict says in words what the process's channels are at.
-func (w *whereReport) verdict() (list []string) {
+func (w *Where) verdict() (list []string) {
 	for i := range w.Channels {
 		c := &w.Channels[i]
 		gpu := strings.TrimPrefix(c.Device, "/dev/nvidia")

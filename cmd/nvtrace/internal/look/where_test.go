@@ -1,4 +1,4 @@
-package main
+package look
 
 import (
 	"strings"
@@ -13,7 +13,7 @@ import (
 func TestWhereText(t *testing.T) {
 	grid, block, one := [3]uint32{6, 1, 1}, [3]uint32{544, 1, 1}, 1
 	reduce := channels.JobReport{Kind: "kernel", Name: "_Z9AllReducev", Program: "0x7f00", Grid: &grid, Block: &block, Registers: 96, Arguments: "00007f1200000000"}
-	w := whereReport{
+	w := Where{
 		Report: channels.Report{PID: 10, User: "alice", Command: "python3 -c a\nb", Channels: []channels.ChannelReport{
 			{Channel: 0, Device: "/dev/nvidia0"},
 			{Channel: 1, Device: "/dev/nvidia0", Busy: true, Running: []channels.JobReport{reduce}, Waiting: []channels.JobReport{reduce, reduce}},
@@ -27,7 +27,7 @@ func TestWhereText(t *testing.T) {
 		}, {TID: 11, Name: "worker", Running: true}},
 	}
 	var out strings.Builder
-	if err := w.write(&out); err != nil {
+	if err := w.Write(&out); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
@@ -50,7 +50,7 @@ func TestWhereText(t *testing.T) {
 		{nil, "No channel of a GPU is in use."},
 		{[]channels.ChannelReport{{Device: "/dev/nvidia0"}}, "All 1 channels are idle: the GPU has nothing to do for this process."},
 	} {
-		w := whereReport{Report: channels.Report{Channels: test.channels}}
+		w := Where{Report: channels.Report{Channels: test.channels}}
 		if got := w.verdict(); len(got) != 1 || got[0] != test.want {
 			t.Errorf("%q, want %q", got, test.want)
 		}

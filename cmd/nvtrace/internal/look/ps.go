@@ -1,0 +1,156 @@
+package look
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"nvtrace/cmd/nvtrace/internal/units"
+	"nvtrace/fatbin"
+	"nvtrace/ioctl/channels"
+	"nvtrace/rm/channel"
+)
+
+// Header are the titles of the table of nvtrace ps; one that is aligned right begins with '>'.
+var Header = []string{">PID", "USER", "GPU", ">CHANNEL", "STATE", "KERNEL", "GRID", "BLOCK", "SINCE", ">WAITING", "COMMAND"}
+
+// Rows returns the lines of that table: one for each kernel or copy that runs and each channel that
+// waits, and one for each process without any.
+func Rows(reports []channels.Report) (rows [][]string) {
+	for i := range reports {
+		rows = append(rows, psRows(&reports[i])...)
+	}
+	return rows
+}
+
+// A psRow is a line of the table.
+type psRow struct{ gpu, channel, state, kernel, grid, block, since, waiting string }
+
+func psRows(r *channels.Report) (rows [][]string) {
+	add := func(p psRow) {
+		rows = append(rows, []string{
+			strconv.Itoa(r.PID), r.User, p.gpu, p.channel, p.state, p.kernel, p.grid, p.block, p.since, p.waiting, cutText(r.Command, 50),
+		})
+	}
+	if r.Error != "" {
+		add(psRow{state: "unknown", kernel: r.Error})
+		return rows
+	}
+	devices := map[string]bool{}
+	for i := range r.Channels {
+		c := &r.Channels[i]
+		at := psRow{gpu: strings.TrimPrefix(c.Device, "/dev/nvidia"), channel: strconv.Itoa(c.Channel)}
+		devices[at.gpu] = true
+		for _, row := range channelRows(c) {
+			row.gpu, row.channel = at.gpu, at.channel
+			add(row)
+		}
+	}
+	if rows == nil {
+		state := fmt.Sprintf("idle, %d channels", len(r.Channels))
+		if len(r.Channels) == 0 {
+			state = "no channel in use"
+		}
+		add(psRow{gpu: strings.Join(slices.Sorted(maps.Keys(devices)), ","), state: state})
+	}
+	return rows
+}
+
+// channelRows returns the lines of a busy channel.
+func channelRows(c *channels.ChannelReport) (rows []psRow) {
+	waiting := ""
+	if n := len(c.Waiting); n > 0 {
+		waiting = strconv.Itoa(n)
+	}
+	for i := 0; i < len(c.Running); i++ {
+		if i > 0 && c.Running[i].Program == "" && c.Running[i].Kind == "kernel" {
+			continue // another part of the same graph
+		}
+		row := jobRow(&c.Running[i])
+		if n := c.Running[i].Graph; n > 0 {
+			row = graphRow(c.Running[i:min(i+n, len(c.Running))])
+			i += n - 1
+		}
+		row.state = "busy"
+		rows = append(rows, row)
+	}
+	switch {
+	case c.Error != "":
+		return []psRow{{state: "unknown", kernel: c.Error}}
+	case len(c.Running) == 0 && c.Busy:
+		var row psRow
+		if len(c.Waiting) > 0 {
+			row = jobRow(&c.Waiting[0])
+		}
+		row.state, row.since = "waits", ""
+		if c.Blocked != nil && c.Blocked.Channel != nil {
+			row.state = fmt.Sprintf("waits for channel %d", *c.Blocked.Channel)
+		}
+		rows = append(rows, row)
+	}
+	if len(rows) > 0 {
+		rows[0].waiting = waiting
+	}
+	return rows
+}
+
+func jobRow(j *channels.JobReport) psRow {
+	row := psRow{since: sinceGPU(j.Began)}
+	switch {
+	case j.Kind == "copy":
+		row.kernel, row.since = fmt.Sprintf("(copy of %s)", units.Memory(j.Bytes)), ""
+		return row
+	case j.Program == "":
+		row.kernel = "(graph; its kernels can't be read)"
+		return row
+	case j.Name == "":
+		row.kernel = "program " + j.Program
+	default:
+		row.kernel = cutText(fatbin.Demangle(j.Name), 70)
+	}
+	row.grid, row.block = channel.Dimensions(*j.Grid), channel.Dimensions(*j.Block)
+	return row
+}
+
+// maxGraphNames is how many kernels of a graph are named.
+const maxGraphNames = 3
+
+// graphRow is the line of a graph's launch: which of its kernels runs isn't known.
+func graphRow(list []channels.JobReport) psRow {
+	var names []string
+	for i := range list {
+		if i == maxGraphNames {
+			names = append(names, "…")
+			break
+		}
+		names = append(names, jobRow(&list[i]).kernel)
+	}
+	return psRow{
+		kernel: cutText(fmt.Sprintf("graph of %d kernels: %s", list[0].Graph, strings.Join(names, ", ")), 100),
+		since:  sinceGPU(list[0].Began),
+	}
+}
+
+// sinceGPU returns how long ago a time of the GPU's clock was. The driver sets that clock to the
+// host's when it is loaded, and from then on they drift apart: what they make is said to be about.
+func sinceGPU(began uint64) string {
+	ago := time.Since(time.Unix(0, int64(began)))
+	switch {
+	case began == 0:
+		return "not known"
+	case ago < 0:
+		return "now"
+	}
+	return "about " + ago.Round(time.Millisecond).String()
+}
+
+// cutText cuts text to n characters.
+func cutText(s string, n int) string {
+	if r := []rune(s); len(r) > n {
+		return string(r[:n-1]) + "…"
+	}
+	return s
+}

@@ -1,0 +1,29 @@
+package look
+
+import (
+	"fmt"
+	"io"
+
+	"nvtrace/ioctl/channels"
+)
+
+// WritePushbuffers prints the last pieces of channels as a disassembler prints code.
+func WritePushbuffers(w io.Writer, v *channels.View, list []channels.ChannelPieces) error {
+	for _, cp := range list {
+		u := cp.UserData
+		if _, err := fmt.Fprintf(w, "channel %d of %s: USERD %#x, ring %#x of %d entries, PUT %#x GET %#x GP_PUT %d GP_GET %d\n",
+			cp.Channel, cp.Of.Device, cp.Of.UserData, cp.Of.Ring, cp.Of.Entries, u.Put, u.Get, u.GPPut, u.GPGet); err != nil {
+			return err
+		}
+		r := v.Reader(cp.Of)
+		for _, p := range cp.Pieces {
+			if _, err := fmt.Fprintf(w, "entry %d: %d words at %#x\n", p.Index, p.Entry.Words, p.Address); err != nil {
+				return err
+			}
+			if err := r.Fprint(w, p.Words, p.Address, v.Names.Of); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
