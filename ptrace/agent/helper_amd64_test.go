@@ -47,6 +47,7 @@ type tracer struct {
 	n       int
 	wrap    func(ptrace.Handler) ptrace.Handler
 	live    bool // the program would live on: breakpoints are detours
+	orBreak bool // what can't be hooked has a breakpoint
 	all     bool // every call stops
 }
 
@@ -178,7 +179,14 @@ func (tr *tracer) hooks(list ...*Hook) {
 		case -2:
 			p.Forget(list[0])
 		default:
-			if err := p.Hook(t, c.Args[3], c.Args[4], list[i]); err != nil {
+			if tr.orBreak {
+				one := []Target{{Addr: c.Args[3], Size: c.Args[4], Hook: list[i]}}
+				tr.a.HookAllOrBreak(t, one)
+				err = one[0].Err
+			} else {
+				err = p.Hook(t, c.Args[3], c.Args[4], list[i])
+			}
+			if err != nil {
 				tr.t.Error(err)
 			}
 		}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"nvtrace/internal/testprog"
 	"nvtrace/ptrace"
 )
 
@@ -18,10 +20,29 @@ func TestLayout(t *testing.T) {
 	}
 }
 
+// TestHookVariants: what functions look like depends on how they were compiled; what is recorded does not.
+func TestHookVariants(t *testing.T) {
+	for _, v := range testprog.Variants {
+		t.Run(v.Name, func(t *testing.T) {
+			// Functions that call themselves are to do so.
+			bin := compile(t, "testdata/hooks.c", slices.Concat(v.Flags, []string{"-fno-optimize-sibling-calls"})...)
+			for name, test := range map[string]func(*testing.T, string){
+				"plain": testHookPlain, "recursion": testHookRecursion, "longjmp": testHookLongjmp, "fibers": testHookFibers,
+				"fork": testHookFork, "vfork": testHookVfork, "exit": testHookThreadExit,
+			} {
+				t.Run(name, func(t *testing.T) { test(t, bin) })
+			}
+		})
+	}
+}
+
 // TestHookPlain checks arguments, memory and results.
-func TestHookPlain(t *testing.T) {
-	bin := compile(t, "testdata/hooks.c")
+func TestHookPlain(t *testing.T) { testHookPlain(t, compile(t, "testdata/hooks.c")) }
+
+func testHookPlain(t *testing.T, bin string) {
+	t.Helper()
 	tr := newTracer(t)
+	tr.orBreak = true // the loop of mem begins within its first bytes where code is to be small
 	tr.hooks(
 		&Hook{Name: "six", StackWords: 2}, &Hook{Name: "give"}, &Hook{Name: "dbl"}, &Hook{Name: "va"},
 		&Hook{Name: "mem", Derefs: []Deref{
@@ -35,6 +56,8 @@ func TestHookPlain(t *testing.T) {
 	if out != want {
 		t.Errorf("printed %q, want %q", out, want)
 	}
+	// Those of breakpoints are given out at once, those of rings later.
+	slices.SortStableFunc(tr.records, func(a, b got) int { return cmp.Compare(a.End, b.End) })
 	var names []string
 	for i := range tr.records {
 		g := &tr.records[i]
@@ -104,10 +127,13 @@ func (tr *tracer) nesting() (calls, returns, unfinished int) {
 	return calls, returns, unfinished
 }
 
-func TestHookRecursion(t *testing.T) {
+func TestHookRecursion(t *testing.T) { testHookRecursion(t, compile(t, "testdata/hooks.c")) }
+
+func testHookRecursion(t *testing.T, bin string) {
+	t.Helper()
 	tr := newTracer(t)
 	tr.hooks(&Hook{Name: "fib"})
-	if out := tr.run(compile(t, "testdata/hooks.c"), "fib"); out != "fib 987\n" {
+	if out := tr.run(bin, "fib"); out != "fib 987\n" {
 		t.Error(out)
 	}
 	if calls, returns, un := tr.nesting(); calls != 3193 || returns != calls || un != 0 {
@@ -151,10 +177,13 @@ func TestHookThreads(t *testing.T) {
 	}
 }
 
-func TestHookLongjmp(t *testing.T) {
+func TestHookLongjmp(t *testing.T) { testHookLongjmp(t, compile(t, "testdata/hooks.c")) }
+
+func testHookLongjmp(t *testing.T, bin string) {
+	t.Helper()
 	tr := newTracer(t)
 	tr.hooks(&Hook{Name: "call"})
-	if out := tr.run(compile(t, "testdata/hooks.c"), "longjmp"); out != "back 200 jumped 100\n" {
+	if out := tr.run(bin, "longjmp"); out != "back 200 jumped 100\n" {
 		t.Error(out)
 	}
 	if calls, returns, un := tr.nesting(); calls != 300 || returns != 300 || un != 100 {
@@ -162,10 +191,13 @@ func TestHookLongjmp(t *testing.T) {
 	}
 }
 
-func TestHookFibers(t *testing.T) {
+func TestHookFibers(t *testing.T) { testHookFibers(t, compile(t, "testdata/hooks.c")) }
+
+func testHookFibers(t *testing.T, bin string) {
+	t.Helper()
 	tr := newTracer(t)
 	tr.hooks(&Hook{Name: "call"})
-	if out := tr.run(compile(t, "testdata/hooks.c"), "fibers"); out != "fibers 3\n" {
+	if out := tr.run(bin, "fibers"); out != "fibers 3\n" {
 		t.Error(out)
 	}
 	if calls, returns, _ := tr.nesting(); calls != 2 || returns != 2 {
@@ -189,10 +221,13 @@ func (tr *tracer) list(pid func(int) bool) string {
 
 // TestHookFork: a child returns through the frame that its parent has called,
 // and records on its own.
-func TestHookFork(t *testing.T) {
+func TestHookFork(t *testing.T) { testHookFork(t, compile(t, "testdata/hooks.c")) }
+
+func testHookFork(t *testing.T, bin string) {
+	t.Helper()
 	tr := newTracer(t)
 	tr.hooks(&Hook{Name: "call"}, &Hook{Name: "add"})
-	if out := tr.run(compile(t, "testdata/hooks.c"), "fork"); out != "fork 102\n" {
+	if out := tr.run(bin, "fork"); out != "fork 102\n" {
 		t.Error(out)
 	}
 	main := tr.res.PID
@@ -209,10 +244,13 @@ func TestHookFork(t *testing.T) {
 	}
 }
 
-func TestHookVfork(t *testing.T) {
+func TestHookVfork(t *testing.T) { testHookVfork(t, compile(t, "testdata/hooks.c")) }
+
+func testHookVfork(t *testing.T, bin string) {
+	t.Helper()
 	tr := newTracer(t)
 	tr.hooks(&Hook{Name: "call"}, &Hook{Name: "add"})
-	if out := tr.run(compile(t, "testdata/hooks.c"), "vfork"); out != "vfork 43\nvfork 43\nvfork 43\nadd 3\n" {
+	if out := tr.run(bin, "vfork"); out != "vfork 43\nvfork 43\nvfork 43\nadd 3\n" {
 		t.Error(out)
 	}
 	calls := map[bool]int{}
@@ -226,10 +264,13 @@ func TestHookVfork(t *testing.T) {
 	}
 }
 
-func TestHookThreadExit(t *testing.T) {
+func TestHookThreadExit(t *testing.T) { testHookThreadExit(t, compile(t, "testdata/hooks.c")) }
+
+func testHookThreadExit(t *testing.T, bin string) {
+	t.Helper()
 	tr := newTracer(t)
 	tr.hooks(&Hook{Name: "call"}, &Hook{Name: "add"})
-	if out := tr.run(compile(t, "testdata/hooks.c"), "exit"); out != "exit 1\nexit 2\nexit 3\nadd 3\n" {
+	if out := tr.run(bin, "exit"); out != "exit 1\nexit 2\nexit 3\nadd 3\n" {
 		t.Error(out)
 	}
 	if calls, _, _ := tr.nesting(); calls != 4 {
