@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"nvtrace/internal/need"
+	"nvtrace/internal/testprog"
 	"nvtrace/nvattach"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
@@ -252,28 +253,38 @@ var functionPrograms = []string{
 func TestFunctions(t *testing.T) {
 	for name, args := range map[string][]string{"dynamic": {"-pie", "-fPIE"}, "no pie": {"-no-pie"}, "static": {"-static"}, "static pie": {"-static-pie", "-fPIE"}} {
 		t.Run(name, func(t *testing.T) {
-			both(t, func(t *testing.T, inside bool) {
-				bin := victim(t, args...)
-				want, status := untraced(t, bin)
-				r := newRig(t, inside, functionPrograms...)
-				if got := r.run(bin); got != status || r.stdout.String() != want {
-					t.Errorf("exit %d, %q; without probes %d, %q", got, r.stdout.String(), status, want)
-				}
-				r.counts(wantCalls)
-				if len(r.said) > 0 || len(r.tracer.Unmatched()) > 0 || len(r.runner.Losses()) > 0 {
-					t.Errorf("said %q, unmatched %q, lost %v", r.said, r.tracer.Unmatched(), r.runner.Losses())
-				}
-				arguments := int64(45 - 3 + 4*44850 + 40)
-				results := arguments + 10 + 4 + 300*(0+1+2+3) + 2
-				if a, b, c, d := r.variable("arguments"), r.variable("results"), r.variable("highest"), r.variable("took"); a != arguments || b != results || c != 720 || d != int64(wantCalls[2]) {
-					t.Errorf("arguments %d, results %d, highest %d, took %d; want %d, %d, 720, %d", a, b, c, d, arguments, results, wantCalls[2])
-				}
-				r.checkSaid()
-				r.checkCPUs()
-				r.checkInside()
-			})
+			bin := victim(t, args...)
+			both(t, func(t *testing.T, inside bool) { testFunctions(t, bin, inside).checkInside() })
 		})
 	}
+	for _, v := range testprog.Variants {
+		t.Run(v.Name, func(t *testing.T) {
+			// Functions that call themselves are to do so.
+			bin := victim(t, slices.Concat(v.Flags, []string{"-fno-optimize-sibling-calls"})...)
+			both(t, func(t *testing.T, inside bool) { testFunctions(t, bin, inside) })
+		})
+	}
+}
+
+func testFunctions(t *testing.T, bin string, inside bool) *rig {
+	t.Helper()
+	want, status := untraced(t, bin)
+	r := newRig(t, inside, functionPrograms...)
+	if got := r.run(bin); got != status || r.stdout.String() != want {
+		t.Errorf("exit %d, %q; without probes %d, %q", got, r.stdout.String(), status, want)
+	}
+	r.counts(wantCalls)
+	if len(r.said) > 0 || len(r.tracer.Unmatched()) > 0 || len(r.runner.Losses()) > 0 {
+		t.Errorf("said %q, unmatched %q, lost %v", r.said, r.tracer.Unmatched(), r.runner.Losses())
+	}
+	arguments := int64(45 - 3 + 4*44850 + 40)
+	results := arguments + 10 + 4 + 300*(0+1+2+3) + 2
+	if a, b, c, d := r.variable("arguments"), r.variable("results"), r.variable("highest"), r.variable("took"); a != arguments || b != results || c != 720 || d != int64(wantCalls[2]) {
+		t.Errorf("arguments %d, results %d, highest %d, took %d; want %d, %d, 720, %d", a, b, c, d, arguments, results, wantCalls[2])
+	}
+	r.checkSaid()
+	r.checkCPUs()
+	return r
 }
 
 // checkInside checks that programs ran where they should.
