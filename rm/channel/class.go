@@ -20,6 +20,7 @@ type Class struct {
 
 	methods []Method // in order of offsets, arrays by their first element
 	qmds    []*QMDLayout
+	roles   [methodOffsets]role
 }
 
 // A Kind says which engine a class is of.
@@ -129,6 +130,10 @@ func load(number uint16) *Class {
 		}
 	}
 	slices.SortStableFunc(c.methods, func(a, b Method) int { return int(a.Offset) - int(b.Offset) })
+	c.setRoles()
+	for _, l := range c.qmds {
+		l.launch = launchFieldsOf(l)
+	}
 	return c
 }
 

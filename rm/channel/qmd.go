@@ -6,6 +6,8 @@ import "encoding/binary"
 type QMDLayout struct {
 	Major, Minor uint8
 	Fields       []Field // in the headers' order
+
+	launch launchFields
 }
 
 // A QMD is the record by which a program launches a kernel (queue meta data), with its layout.
@@ -29,23 +31,11 @@ func (c *Class) ParseQMD(b []byte) (QMD, bool) {
 		if len(b) < qmdSizes[l.Major] {
 			continue
 		}
-		major, ok := q.version("MAJOR")
-		minor, ok2 := q.version("MINOR")
-		if ok && ok2 && major == uint64(l.Major) && minor == uint64(l.Minor) {
+		if f := &l.launch; f.major.known && f.minor.known && q.value(f.major) == uint64(l.Major) && q.value(f.minor) == uint64(l.Minor) {
 			return q, true
 		}
 	}
 	return QMD{}, false
-}
-
-// version reads a part of a QMD's version: up to version 3 the field is called QMD_VERSION.
-func (q QMD) version(part string) (uint64, bool) {
-	if part == "MINOR" {
-		if v, ok := q.Get("QMD_VERSION"); ok {
-			return v, true
-		}
-	}
-	return q.Get("QMD_" + part + "_VERSION")
 }
 
 // Get returns a field's value by its name in the headers; false if the layout has no such field.
@@ -83,19 +73,6 @@ func (q QMD) bits(high, low int) (uint64, bool) {
 	return v, true
 }
 
-// joined reads a number whose bits are spread over a lower and an upper field. Some versions hold
-// it shifted, as the fields' names say.
-func (q QMD) joined(name string) (uint64, bool) {
-	for suffix, shift := range map[string]int{"": 0, "_SHIFTED4": 4, "_SHIFTED6": 6} {
-		low, ok := q.Get(name + "_LOWER" + suffix)
-		high, ok2 := q.Get(name + "_UPPER" + suffix)
-		if ok && ok2 {
-			return (low | high<<32) << shift, true
-		}
-	}
-	return 0, false
-}
-
 // A Launch is what a QMD says of a kernel's launch.
 type Launch struct {
 	Program      uint64 // address of the kernel's first instruction
@@ -119,26 +96,123 @@ type Launch struct {
 // in a QMD: the first is read.
 const subTask = "SUB_TASK_"
 
+// launchFields are the fields of a launch in one layout: looked up once, as a name is found slowly.
+type launchFields struct {
+	major, minor, kind         part
+	grid, block                [3]part
+	program                    joined
+	registers                  part
+	shared, sharedBy7          part
+	constantsValid             part
+	constants                  joined
+	constantSize               part
+	done, doneReduces, doneOp  part
+	doneAddress                joined
+	donePayload                part
+	hasDependent, dependentQMD part
+}
+
+// A part is a range of bits; the zero one is that of a field which the layout doesn't have.
+type part struct {
+	high, low int
+	known     bool
+}
+
+// joined is a number whose bits are spread over a lower and an upper field. Some versions hold it
+// shifted, as the fields' names say.
+type joined struct {
+	low, high part
+	shift     int
+}
+
+// partOf returns the first of the fields that the layout has.
+func (l *QMDLayout) partOf(names ...string) part {
+	for _, name := range names {
+		for i := range l.Fields {
+			if f := &l.Fields[i]; f.Name == name {
+				return part{int(f.High), int(f.Low), true}
+			}
+		}
+	}
+	return part{}
+}
+
+// joinedOf returns the first of the numbers that the layout has.
+func (l *QMDLayout) joinedOf(names ...string) joined {
+	for _, name := range names {
+		for _, by := range []struct {
+			suffix string
+			shift  int
+		}{{"", 0}, {"_SHIFTED4", 4}, {"_SHIFTED6", 6}} {
+			j := joined{l.partOf(name + "_LOWER" + by.suffix), l.partOf(name + "_UPPER" + by.suffix), by.shift}
+			if j.low.known && j.high.known {
+				return j
+			}
+		}
+	}
+	return joined{}
+}
+
+// launchFieldsOf finds the fields of a launch, under the names of any version.
+func launchFieldsOf(l *QMDLayout) launchFields {
+	f := launchFields{
+		major: l.partOf("QMD_MAJOR_VERSION"),
+		minor: l.partOf("QMD_VERSION", "QMD_MINOR_VERSION"), // the first: up to version 3
+		kind:  l.partOf("QMD_TYPE"), program: l.joinedOf("PROGRAM_ADDRESS", subTask+"PROGRAM_ADDRESS"),
+		registers: l.partOf("REGISTER_COUNT_V", "REGISTER_COUNT", subTask+"REGISTER_COUNT"),
+		shared:    l.partOf("SHARED_MEMORY_SIZE"), sharedBy7: l.partOf("SHARED_MEMORY_SIZE_SHIFTED7", subTask+"SHARED_MEMORY_SIZE_SHIFTED7"),
+		constantsValid: l.partOf("CONSTANT_BUFFER_VALID"), constants: l.joinedOf("CONSTANT_BUFFER_ADDR"),
+		constantSize: l.partOf("CONSTANT_BUFFER_SIZE_SHIFTED4"),
+		done:         l.partOf("RELEASE_ENABLE", "RELEASE0_ENABLE", "SEMAPHORE_RELEASE_ENABLE0"),
+		doneReduces:  l.partOf("RELEASE_REDUCTION_ENABLE", "RELEASE0_REDUCTION_ENABLE"),
+		doneOp:       l.partOf("RELEASE_REDUCTION_OP", "RELEASE0_REDUCTION_OP"),
+		doneAddress:  l.joinedOf("RELEASE0_ADDRESS", "RELEASE_SEMAPHORE0_ADDR"),
+		donePayload:  l.partOf("RELEASE_SEMAPHORE0_PAYLOAD_LOWER", "RELEASE0_PAYLOAD_LOWER", "RELEASE0_PAYLOAD"),
+		hasDependent: l.partOf("DEPENDENT_QMD_ENABLE", "DEPENDENT_QMD0_ENABLE"),
+		dependentQMD: l.partOf("DEPENDENT_QMD_POINTER", "DEPENDENT_QMD0_POINTER"),
+	}
+	for i, name := range []string{"WIDTH", "HEIGHT", "DEPTH"} {
+		f.grid[i] = l.partOf("GRID_"+name, "CTA_RASTER_"+name, subTask+"GRID_"+name)
+		dimension := "CTA_THREAD_DIMENSION" + string(rune('0'+i))
+		f.block[i] = l.partOf(dimension, subTask+dimension)
+	}
+	return f
+}
+
+// value reads a part, 0 if there is none.
+func (q QMD) value(p part) uint64 {
+	if !p.known {
+		return 0
+	}
+	v, _ := q.bits(p.high, p.low)
+	return v
+}
+
+// joined reads a number of two parts.
+func (q QMD) joined(j joined) uint64 { return (q.value(j.low) | q.value(j.high)<<32) << j.shift }
+
 // Launch reads the fields of a launch. It returns false if they make no launch: a grid of blocks
 // without a program, or a block without threads.
 func (q QMD) Launch() (Launch, bool) {
-	l := Launch{Done: q.done(), DoneAdds: q.doneAdds(), Next: q.next()}
-	if kind, ok := q.Get("QMD_TYPE"); ok && kind < 2 { // QUEUE, GRID_NULL
+	f := &q.Layout.launch
+	l := Launch{DoneAdds: q.value(f.doneReduces) != 0 && q.value(f.doneOp) == 0}
+	if q.value(f.done) != 0 {
+		l.Done = Semaphore{Address: q.joined(f.doneAddress), Payload: uint64(uint32(q.value(f.donePayload)))}
+	}
+	if q.value(f.hasDependent) != 0 {
+		l.Next = uint64(uint32(q.value(f.dependentQMD))) << 8
+	}
+	if f.kind.known && q.value(f.kind) < 2 { // QUEUE, GRID_NULL
 		l.Null = true
 		return l, true
 	}
-	for i, name := range []string{"WIDTH", "HEIGHT", "DEPTH"} {
-		l.Grid[i] = q.firstOf("GRID_"+name, "CTA_RASTER_"+name, subTask+"GRID_"+name)
-		dimension := "CTA_THREAD_DIMENSION" + string(rune('0'+i))
-		l.Block[i] = q.firstOf(dimension, subTask+dimension)
+	for i := range l.Grid {
+		l.Grid[i], l.Block[i] = uint32(q.value(f.grid[i])), uint32(q.value(f.block[i]))
 	}
-	var known bool
-	if l.Program, known = q.joined("PROGRAM_ADDRESS"); !known {
-		l.Program, known = q.joined(subTask + "PROGRAM_ADDRESS")
-	}
-	if !known {
+	if !f.program.low.known {
 		return Launch{}, false
 	}
+	l.Program = q.joined(f.program)
 	switch blocks := l.Grid[0] != 0 && l.Grid[1] != 0 && l.Grid[2] != 0; {
 	case !blocks && l.Program == 0:
 		l.Null = true // a graph's root: a grid of no blocks
@@ -146,51 +220,13 @@ func (q QMD) Launch() (Launch, bool) {
 	case !blocks || l.Program == 0 || l.Block[0] == 0 || l.Block[1] == 0 || l.Block[2] == 0:
 		return Launch{}, false
 	}
-	l.Registers = q.firstOf("REGISTER_COUNT_V", "REGISTER_COUNT", subTask+"REGISTER_COUNT")
-	l.SharedMemory = q.firstOf("SHARED_MEMORY_SIZE") | q.firstOf("SHARED_MEMORY_SIZE_SHIFTED7", subTask+"SHARED_MEMORY_SIZE_SHIFTED7")<<7
-	if valid, ok := q.Get("CONSTANT_BUFFER_VALID"); ok && valid != 0 {
-		l.Constants, _ = q.joined("CONSTANT_BUFFER_ADDR")
-		l.ConstantSize = q.firstOf("CONSTANT_BUFFER_SIZE_SHIFTED4") << 4
+	l.Registers = uint32(q.value(f.registers))
+	l.SharedMemory = uint32(q.value(f.shared)) | uint32(q.value(f.sharedBy7))<<7
+	if q.value(f.constantsValid) != 0 {
+		l.Constants = q.joined(f.constants)
+		l.ConstantSize = uint32(q.value(f.constantSize)) << 4
 	}
 	return l, true
-}
-
-// done returns the first semaphore that the grid's end releases.
-func (q QMD) done() Semaphore {
-	if q.firstOf("RELEASE_ENABLE", "RELEASE0_ENABLE", "SEMAPHORE_RELEASE_ENABLE0") == 0 {
-		return Semaphore{}
-	}
-	var s Semaphore
-	for _, name := range []string{"RELEASE_SEMAPHORE0_ADDR", "RELEASE0_ADDRESS"} {
-		if address, ok := q.joined(name); ok {
-			s.Address = address
-		}
-	}
-	s.Payload = uint64(q.firstOf("RELEASE_SEMAPHORE0_PAYLOAD_LOWER", "RELEASE0_PAYLOAD_LOWER", "RELEASE0_PAYLOAD"))
-	return s
-}
-
-// doneAdds reports whether the release at the grid's end adds its payload.
-func (q QMD) doneAdds() bool {
-	return q.firstOf("RELEASE_REDUCTION_ENABLE", "RELEASE0_REDUCTION_ENABLE") != 0 && q.firstOf("RELEASE_REDUCTION_OP", "RELEASE0_REDUCTION_OP") == 0
-}
-
-// next returns the address of the first dependent QMD.
-func (q QMD) next() uint64 {
-	if q.firstOf("DEPENDENT_QMD_ENABLE", "DEPENDENT_QMD0_ENABLE") == 0 {
-		return 0
-	}
-	return uint64(q.firstOf("DEPENDENT_QMD_POINTER", "DEPENDENT_QMD0_POINTER")) << 8
-}
-
-// firstOf returns the value of the first of the fields that the layout has, else 0.
-func (q QMD) firstOf(names ...string) uint32 {
-	for _, name := range names {
-		if v, ok := q.Get(name); ok {
-			return uint32(v)
-		}
-	}
-	return 0
 }
 
 // qmdBytes returns words as the bytes that the GPU sees.

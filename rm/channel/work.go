@@ -1,6 +1,9 @@
 package channel
 
-import "slices"
+import (
+	"encoding/binary"
+	"slices"
+)
 
 // Work is one thing that the methods of a pushbuffer have an engine do.
 type Work struct {
@@ -58,9 +61,10 @@ type Reader struct {
 	// are Unread.
 	ReadQMD func(address uint64, b []byte) bool
 
-	set    [8]map[string]uint32 // what the last write of each method was, by the method's name
+	set    [8][roles]uint32 // what the last write of each method was
 	inline [8]inlineWrite
 	recent []written // the last writes of inline data, the latest last
+	qmd    [MaxQMDSize]byte
 }
 
 // written is data that a piece has written to memory.
@@ -85,49 +89,55 @@ const (
 func (r *Reader) Read(words []uint32, address uint64, yield func(Work) bool) {
 	for c := range Commands(words, address) {
 		r.Subchannels.Bind(&c)
-		for i, v := range c.Data {
-			m, _ := r.Subchannels.Method(c.Subchannel, c.Target(i))
-			if m == nil {
+		for i := 0; i < len(c.Data); i++ {
+			m := r.Subchannels.role(c.Subchannel, c.Target(i))
+			if m < firstAction {
+				r.set[c.Subchannel][m] = c.Data[i]
 				continue
 			}
 			w := Work{At: c.Address, Subchannel: c.Subchannel}
-			if r.step(&w, m.Name, v) && !yield(w) {
+			data := c.Data[i : i+1]
+			if m == roleInlineData && (c.Op == NotIncreasing || c.Op == IncreaseOnce && i > 0) {
+				data = c.Data[i:] // all of it goes there
+				i = len(c.Data)
+			}
+			if r.step(&w, m, data) && !yield(w) {
 				return
 			}
 		}
 	}
 }
 
-// step takes one word of data for one method. It returns true if the method starts work, which it
-// then has described in w.
-func (r *Reader) step(w *Work, method string, v uint32) bool {
-	sub := w.Subchannel
-	if r.set[sub] == nil {
-		r.set[sub] = map[string]uint32{}
-	}
+// step takes data for one method, a word except of inline data. It returns true if the method starts work,
+// which it then has described in w.
+func (r *Reader) step(w *Work, m role, data []uint32) bool {
+	sub, v := w.Subchannel, data[0]
 	engine := r.Subchannels.Engine[sub]
-	switch {
-	case method == "SEM_EXECUTE":
+	switch m {
+	case roleSemExecute:
 		return r.hostSemaphore(w, v)
-	case method == "LAUNCH_DMA" && engine != nil && engine.Kind == Copy:
-		return r.move(w, v)
-	case method == "LAUNCH_DMA":
-		r.inline[sub] = inlineWrite{
-			address: r.pair(sub, "OFFSET_OUT_UPPER", "OFFSET_OUT"),
-			want:    int(min(r.set[sub]["LINE_LENGTH_IN"], 4*maxInlineWords)), at: w.At,
+	case roleLaunchDMA:
+		if engine != nil && engine.Kind == Copy {
+			return r.move(w, v)
 		}
-		return false
-	case method == "LOAD_INLINE_DATA":
-		return r.load(w, v)
-	case method == "SET_REPORT_SEMAPHORE_D":
+		in := &r.inline[sub]
+		*in = inlineWrite{
+			address: r.pair(sub, roleOffsetOutUpper, roleOffsetOut),
+			want:    int(min(r.set[sub][roleLineLengthIn], 4*maxInlineWords)), at: w.At, data: in.data[:0],
+		}
+	case roleInlineData:
+		return r.load(w, data)
+	case roleReportD:
 		return r.report(w, v)
-	case method == "REPORT_SEMAPHORE_EXECUTE":
+	case roleReportExecute:
 		return r.reportExecute(w, v)
-	case method == "SEND_SIGNALING_PCAS_B" && v&2 != 0, method == "SEND_SIGNALING_PCAS2_B" && schedules(v&0xf):
+	case rolePCASB, rolePCAS2B:
+		if m == rolePCASB && v&2 == 0 || m == rolePCAS2B && !schedules(v&0xf) {
+			return false
+		}
 		r.launch(w)
 		return true
 	}
-	r.set[sub][method] = v
 	return false
 }
 
@@ -136,7 +146,7 @@ func schedules(action uint32) bool {
 	return slices.Contains([]uint32{2, 3, 9, 0xa, 0xb}, action)
 }
 
-func (r *Reader) pair(sub uint8, upper, lower string) uint64 {
+func (r *Reader) pair(sub uint8, upper, lower role) uint64 {
 	return uint64(r.set[sub][upper])<<32 | uint64(r.set[sub][lower])
 }
 
@@ -144,11 +154,11 @@ func (r *Reader) pair(sub uint8, upper, lower string) uint64 {
 func (r *Reader) hostSemaphore(w *Work, v uint32) bool {
 	sub := w.Subchannel
 	w.Semaphore = Semaphore{
-		Address: r.pair(sub, "SEM_ADDR_HI", "SEM_ADDR_LO"), Payload: uint64(r.set[sub]["SEM_PAYLOAD_LO"]),
+		Address: r.pair(sub, roleSemAddressHigh, roleSemAddressLow), Payload: uint64(r.set[sub][roleSemPayloadLow]),
 		Wide: v>>24&1 != 0, Timed: v>>25&1 != 0,
 	}
 	if w.Semaphore.Wide {
-		w.Semaphore.Payload |= uint64(r.set[sub]["SEM_PAYLOAD_HI"]) << 32
+		w.Semaphore.Payload |= uint64(r.set[sub][roleSemPayloadHigh]) << 32
 	}
 	switch operation := v & 7; operation {
 	case 1, 6: // RELEASE, REDUCTION
@@ -168,8 +178,8 @@ func (r *Reader) move(w *Work, v uint32) bool {
 	sub := w.Subchannel
 	if kind := v >> 3 & 3; kind == 1 || kind == 2 {
 		w.Semaphore = Semaphore{
-			Address: r.pair(sub, "SET_SEMAPHORE_A", "SET_SEMAPHORE_B"),
-			Payload: uint64(r.set[sub]["SET_SEMAPHORE_PAYLOAD"]), Timed: kind == 2,
+			Address: r.pair(sub, roleSetSemaphoreA, roleSetSemaphoreB),
+			Payload: uint64(r.set[sub][roleSetSemaphorePayload]), Timed: kind == 2,
 		}
 	}
 	if v&3 == 0 {
@@ -177,31 +187,34 @@ func (r *Reader) move(w *Work, v uint32) bool {
 		return w.Semaphore.Address != 0
 	}
 	w.Kind = Move
-	w.From, w.To = r.pair(sub, "OFFSET_IN_UPPER", "OFFSET_IN_LOWER"), r.pair(sub, "OFFSET_OUT_UPPER", "OFFSET_OUT_LOWER")
-	w.Size, w.Lines = uint64(r.set[sub]["LINE_LENGTH_IN"]), 1
+	w.From, w.To = r.pair(sub, roleOffsetInUpper, roleOffsetInLower), r.pair(sub, roleOffsetOutUpper, roleOffsetOutLower)
+	w.Size, w.Lines = uint64(r.set[sub][roleLineLengthIn]), 1
 	if v>>9&1 != 0 {
-		w.Lines = r.set[sub]["LINE_COUNT"]
+		w.Lines = r.set[sub][roleLineCount]
 		w.Size *= uint64(w.Lines)
 	}
 	return true
 }
 
-// load takes one word of inline data. When all of it is there the write is work.
-func (r *Reader) load(w *Work, v uint32) bool {
+// load takes inline data. When all of it is there the write is work.
+func (r *Reader) load(w *Work, data []uint32) bool {
 	in := &r.inline[w.Subchannel]
-	if in.want == 0 || 4*len(in.data) >= in.want {
+	left := (in.want+3)/4 - len(in.data)
+	if left <= 0 {
 		return false
 	}
-	in.data = append(in.data, v)
-	if 4*len(in.data) < in.want {
+	in.data = append(in.data, data[:min(left, len(data))]...)
+	if len(data) < left {
 		return false
 	}
+	var old []uint32 // of which the memory is used again
 	if len(r.recent) == maxRecent {
+		old = r.recent[0].data[:0]
 		r.recent = slices.Delete(r.recent, 0, 1)
 	}
 	r.recent = append(r.recent, written{in.address, in.data})
 	w.Kind, w.At, w.To, w.Size = Write, in.at, in.address, uint64(in.want)
-	*in = inlineWrite{}
+	*in = inlineWrite{data: old}
 	return true
 }
 
@@ -210,8 +223,8 @@ func (r *Reader) report(w *Work, v uint32) bool {
 	sub := w.Subchannel
 	w.Kind = Release
 	w.Semaphore = Semaphore{
-		Address: r.pair(sub, "SET_REPORT_SEMAPHORE_A", "SET_REPORT_SEMAPHORE_B"),
-		Payload: uint64(r.set[sub]["SET_REPORT_SEMAPHORE_C"]), Timed: v>>28&1 == 0,
+		Address: r.pair(sub, roleReportA, roleReportB),
+		Payload: uint64(r.set[sub][roleReportC]), Timed: v>>28&1 == 0,
 	}
 	return v&3 == 0
 }
@@ -220,12 +233,12 @@ func (r *Reader) report(w *Work, v uint32) bool {
 func (r *Reader) reportExecute(w *Work, v uint32) bool {
 	sub := w.Subchannel
 	w.Semaphore = Semaphore{
-		Address: r.pair(sub, "SET_REPORT_SEMAPHORE_ADDRESS_UPPER", "SET_REPORT_SEMAPHORE_ADDRESS_LOWER"),
-		Payload: uint64(r.set[sub]["SET_REPORT_SEMAPHORE_PAYLOAD_LOWER"]),
+		Address: r.pair(sub, roleReportUpper, roleReportLower),
+		Payload: uint64(r.set[sub][roleReportPayloadLow]),
 		Wide:    v>>12&1 != 0, Timed: v>>3&3 == 0,
 	}
 	if w.Semaphore.Wide {
-		w.Semaphore.Payload |= uint64(r.set[sub]["SET_REPORT_SEMAPHORE_PAYLOAD_UPPER"]) << 32
+		w.Semaphore.Payload |= uint64(r.set[sub][roleReportPayloadHigh]) << 32
 	}
 	switch v & 3 {
 	case 0:
@@ -240,8 +253,8 @@ func (r *Reader) reportExecute(w *Work, v uint32) bool {
 
 // launch is the command that hands a QMD to the scheduler.
 func (r *Reader) launch(w *Work) {
-	w.Kind, w.QMD = Kernel, uint64(r.set[w.Subchannel]["SEND_PCAS_A"])<<8
-	w.Inline = r.writtenAt(w.QMD, MaxQMDSize) != nil
+	w.Kind, w.QMD = Kernel, uint64(r.set[w.Subchannel][rolePCASA])<<8
+	w.Inline = r.wrote(w.QMD)
 	var ok bool
 	if w.Launch, ok = r.LaunchAt(w.Subchannel, w.QMD); !ok {
 		w.Unread = true
@@ -257,9 +270,9 @@ func (r *Reader) launch(w *Work) {
 // LaunchAt reads the QMD at an address: what pieces have written there, else what is in memory.
 func (r *Reader) LaunchAt(subchannel uint8, address uint64) (Launch, bool) {
 	engine := r.Subchannels.Engine[subchannel&7]
-	b := r.writtenAt(address, MaxQMDSize)
+	b := r.writtenAt(address)
 	if b == nil && r.ReadQMD != nil {
-		if b = make([]byte, MaxQMDSize); !r.ReadQMD(address, b) {
+		if b = r.qmd[:]; !r.ReadQMD(address, b) {
 			b = nil
 		}
 	}
@@ -284,15 +297,23 @@ func (r *Reader) WrittenWord(address uint64) (uint32, bool) {
 	return 0, false
 }
 
-// writtenAt returns up to n bytes that the latest write to address had.
-func (r *Reader) writtenAt(address uint64, n int) []byte {
+// writtenAt returns up to MaxQMDSize bytes that the latest write to address had, until the next call.
+func (r *Reader) writtenAt(address uint64) []byte {
 	for _, w := range slices.Backward(r.recent) {
 		if w.address == address {
-			b := qmdBytes(w.data)
-			return b[:min(n, len(b))]
+			b := r.qmd[:0]
+			for _, word := range w.data[:min(len(w.data), MaxQMDSize/4)] {
+				b = binary.LittleEndian.AppendUint32(b, word)
+			}
+			return b
 		}
 	}
 	return nil
+}
+
+// wrote reports whether one of the last writes was to address.
+func (r *Reader) wrote(address uint64) bool {
+	return slices.ContainsFunc(r.recent, func(w written) bool { return w.address == address })
 }
 
 // arguments returns what was written into the launch's constant bank last: the driver writes its
