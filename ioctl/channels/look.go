@@ -83,15 +83,17 @@ func (c *Channel) Look(m Memory, depth int) (State, error) {
 
 // pieces returns the last n entries of the ring with their words, oldest first.
 func (c *Channel) pieces(m Memory, u channel.UserData, n int) ([]Piece, error) {
+	entries, err := c.entries(m, u.GPPut, min(n, c.Entries))
+	if err != nil {
+		return nil, err
+	}
 	var pieces []Piece
-	for index := last(u.GPPut, c.Entries); len(pieces) < min(n, c.Entries); index = last(index, c.Entries) {
-		p, err := c.piece(m, index)
-		if err != nil {
-			return nil, err
-		}
+	for i, e := range slices.Backward(entries) {
+		p := Piece{Index: (u.GPPut + uint32(c.Entries-len(entries)+i)) % uint32(c.Entries), Entry: channel.ParseEntry(e)}
 		if p.Entry == (channel.Entry{}) {
 			break // never written: the ring has not been round yet
 		}
+		c.words(m, &p)
 		pieces = append(pieces, p)
 		c.classify(&p)
 	}
@@ -99,17 +101,36 @@ func (c *Channel) pieces(m Memory, u channel.UserData, n int) ([]Piece, error) {
 	return pieces, nil
 }
 
-// piece reads one entry and its words.
-func (c *Channel) piece(m Memory, index uint32) (Piece, error) {
-	e, err := readLong(m, c.Ring+uint64(index)*channel.EntrySize)
-	if err != nil {
-		return Piece{}, err
+// entries reads the n entries of the ring before index end. They are read together: the ring is memory
+// of the GPU, where each access takes a microsecond.
+func (c *Channel) entries(m Memory, end uint32, n int) ([]uint64, error) {
+	b := make([]byte, n*channel.EntrySize)
+	first := int(end) - n
+	if first >= 0 {
+		if err := m.Read(c.Ring+uint64(first)*channel.EntrySize, b); err != nil {
+			return nil, err
+		}
+	} else {
+		rest := b[:-first*channel.EntrySize]
+		if err := m.Read(c.Ring+uint64(first+c.Entries)*channel.EntrySize, rest); err != nil {
+			return nil, err
+		}
+		if err := m.Read(c.Ring, b[len(rest):]); end > 0 && err != nil {
+			return nil, err
+		}
 	}
-	p := Piece{Index: index, Entry: channel.ParseEntry(e)}
+	list := make([]uint64, n)
+	for i := range list {
+		list[i] = binary.LittleEndian.Uint64(b[i*channel.EntrySize:])
+	}
+	return list, nil
+}
+
+// words reads what an entry points to. What can't be read leaves the piece without words.
+func (c *Channel) words(m Memory, p *Piece) {
 	if p.Entry.Words > 0 {
 		p.Words, _ = readWords(m, p.Address, int(min(p.Entry.Words, maxPieceWords)))
 	}
-	return p, nil
 }
 
 // A moment is what semaphores were at one time: the pages that were read then.

@@ -9,6 +9,8 @@ import (
 	"path"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"nvtrace/ptrace/proc"
 )
 
@@ -54,6 +56,29 @@ func (p *Process) Read(address uint64, b []byte) error {
 	}
 	_, err := p.mem.ReadAt(b, int64(address))
 	return err
+}
+
+// ReadPages reads many pages in one step, which is one system call.
+func (p *Process) ReadPages(addresses []uint64, b []byte) error {
+	remote := make([]unix.RemoteIovec, len(addresses))
+	for i, a := range addresses {
+		remote[i] = unix.RemoteIovec{Base: uintptr(a), Len: pageSize}
+	}
+	n, err := unix.ProcessVMReadv(p.PID, []unix.Iovec{iovec(b)}, remote, 0)
+	switch {
+	case err != nil:
+		return fmt.Errorf("process %d: %w", p.PID, err)
+	case n != len(b):
+		return fmt.Errorf("process %d: %d bytes of %d could be read", p.PID, n, len(b))
+	}
+	return nil
+}
+
+// iovec describes memory of ours.
+func iovec(b []byte) (v unix.Iovec) {
+	v.Base = &b[0]
+	v.SetLen(len(b))
+	return v
 }
 
 // readWords reads n words of 32 bits.

@@ -108,7 +108,7 @@ type launchFields struct {
 	constantSize               part
 	done, doneReduces, doneOp  part
 	doneAddress                joined
-	donePayload                part
+	donePayload, doneSize      part
 	hasDependent, dependentQMD part
 }
 
@@ -168,6 +168,7 @@ func launchFieldsOf(l *QMDLayout) launchFields {
 		doneOp:       l.partOf("RELEASE_REDUCTION_OP", "RELEASE0_REDUCTION_OP"),
 		doneAddress:  l.joinedOf("RELEASE0_ADDRESS", "RELEASE_SEMAPHORE0_ADDR"),
 		donePayload:  l.partOf("RELEASE_SEMAPHORE0_PAYLOAD_LOWER", "RELEASE0_PAYLOAD_LOWER", "RELEASE0_PAYLOAD"),
+		doneSize:     l.partOf("RELEASE_STRUCTURE_SIZE", "RELEASE0_STRUCTURE_SIZE", "SEMAPHORE_RELEASE_STRUCTURE_SIZE0"),
 		hasDependent: l.partOf("DEPENDENT_QMD_ENABLE", "DEPENDENT_QMD0_ENABLE"),
 		dependentQMD: l.partOf("DEPENDENT_QMD_POINTER", "DEPENDENT_QMD0_POINTER"),
 	}
@@ -197,7 +198,10 @@ func (q QMD) Launch() (Launch, bool) {
 	f := &q.Layout.launch
 	l := Launch{DoneAdds: q.value(f.doneReduces) != 0 && q.value(f.doneOp) == 0}
 	if q.value(f.done) != 0 {
-		l.Done = Semaphore{Address: q.joined(f.doneAddress), Payload: uint64(uint32(q.value(f.donePayload)))}
+		l.Done = Semaphore{
+			Address: q.joined(f.doneAddress), Payload: uint64(uint32(q.value(f.donePayload))),
+			Timed: f.doneSize.known && q.value(f.doneSize) == 0, // FOUR_WORDS
+		}
 	}
 	if q.value(f.hasDependent) != 0 {
 		l.Next = uint64(uint32(q.value(f.dependentQMD))) << 8
