@@ -17,8 +17,9 @@ type HostMemory struct {
 	b  Buffer
 }
 
-// HostBase is the address that maps on the host begin at, in traced processes, too.
-const HostBase = 0x4500_0000_0000
+// HostBase is the address that maps on the host begin at, in traced processes, too: behind what the
+// agent has (ptrace/agent/layout.go), where sanitizers leave a program its memory.
+const HostBase = 0x5508_0000_0000
 
 // recordBase is where the records are, for programs, that programs are writing in this
 // process.

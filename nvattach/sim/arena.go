@@ -11,14 +11,21 @@ import (
 	"nvtrace/ptx/emu"
 )
 
-// Where memory of the simulated GPU lies, in the program and in kernels: between
-// where programs are loaded and where their libraries and stacks are. Nothing keeps a
-// program from mapping something there; mmap without an address does not come that far down.
+// Where memory of the simulated GPU lies, in the program and in kernels. Nothing keeps a program from
+// mapping something there; mmap without an address comes neither that far down nor that far up. Memory that
+// the program maps too is where no sanitizer has its shadow: 0x5500… to where programs are loaded is theirs to use by
+// ThreadSanitizer, MemorySanitizer and AddressSanitizer alike; nvattach.HostBase and the agent lie there, too.
 const (
-	deviceBase = 0x3000_0000_0000 // only here; the program has nothing at these addresses
-	hostBase   = 0x3800_0000_0000 // a file that the program maps too
-	arenaEnd   = 0x4000_0000_0000
+	deviceBase = 0x3000_0000_0000 // only here; the program has no data at these addresses
+	deviceEnd  = 0x3800_0000_0000
+	hostBase   = 0x5520_0000_0000 // a file that the program maps too
+	hostEnd    = 0x5555_0000_0000
 )
+
+// simulated reports whether an address is in one of the ranges.
+func simulated(addr uint64) bool {
+	return addr >= deviceBase && addr < deviceEnd || addr >= hostBase && addr < hostEnd
+}
 
 // A regionKind says what an allocation is, which decides where its bytes are, who may
 // use its address, and which call frees it.
@@ -134,13 +141,14 @@ const pageSize = 4096
 func newArena(limit uint64) (*Arena, error) {
 	a := &Arena{limit: limit, fd: -1, managed: map[string]bool{}}
 	size := (2*limit + 1<<26 + pageSize - 1) &^ (pageSize - 1)
-	size = min(size, hostBase-deviceBase)
+	host := min(size, hostEnd-hostBase)
+	size = min(size, deviceEnd-deviceBase)
 	var err error
 	if a.dev, err = unix.Mmap(-1, 0, int(size), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE); err != nil {
 		return nil, fmt.Errorf("reserve %d bytes of addresses for device memory: %w", size, err)
 	}
 	a.device = span{base: deviceBase, size: size}
-	a.host = span{base: hostBase, size: size}
+	a.host = span{base: hostBase, size: host}
 	return a, nil
 }
 

@@ -192,7 +192,7 @@ func inside(a *Arena, addr, n uint64) bool {
 	if b, in := a.bytes(addr, n); in {
 		return b != nil
 	}
-	return addr != 0 && (addr < deviceBase || addr >= arenaEnd) && addr+n > addr && addr+n <= 1<<47
+	return addr != 0 && !simulated(addr) && addr+n > addr && addr+n <= 1<<47
 }
 
 // run copies.

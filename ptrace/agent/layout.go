@@ -3,7 +3,10 @@ package agent
 // Where things are in a traced process, and how they are laid out:
 // internal/blob/src/layout.h has the same and says more. A test compares the two by a table that is
 // compiled into the code (layout). What lies low, below 2 GiB, is reached by addresses of 32 bits, and what
-// lies high is large; both are where programs and their libraries rarely map anything.
+// lies high is large; both are where programs and their libraries rarely map anything. Sanitizers do: from
+// 0x550000000000 to where position-independent programs are loaded, from 0x555555554000 on, is a program's own
+// memory for ThreadSanitizer and MemorySanitizer, and AddressSanitizer has its shadow and its heap elsewhere.
+// Maps (nvattach.HostBase) and the simulated GPU's memory (nvattach/sim) lie there as well.
 const (
 	baseAddr  = 0x70000000
 	confAddr  = 0x70008000
@@ -19,13 +22,13 @@ const (
 	slotAddr  = 0x70600000
 	endAddr   = 0x71400000
 
-	programAddr = 0x440000000000
-	retsAddr    = 0x43f000000000
-	filesAddr   = 0x43f010000000
-	timesAddr   = 0x43e000000000
-	sharedAddr  = 0x43c000000000
-	countAddr   = 0x43c000060000
-	ringAddr    = 0x43c000100000
+	programAddr = 0x550400000000
+	retsAddr    = 0x550300000000
+	filesAddr   = 0x550310000000
+	timesAddr   = 0x550200000000
+	sharedAddr  = 0x550000000000
+	countAddr   = 0x550000060000
+	ringAddr    = 0x550000100000
 
 	maxSlots = 1792
 	numKeys  = 8192

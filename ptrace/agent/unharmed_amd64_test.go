@@ -144,7 +144,7 @@ func (m *meddler) callArgument(t *ptrace.Task, check func(what string, err error
 }
 
 // dataAddr is where the data of programs is.
-const dataAddr = 0x450000000000
+const dataAddr = 0x550800000000
 
 // programs has the agent run a program at a function and at its return, which counts.
 func (m *meddler) programs() error {

@@ -321,8 +321,8 @@ int main(int argc, char **argv)
 		for (int i = 0; i < 400000; i++) {
 			seed = seed * 6364136223846793005ul + 1442695040888963407ul;
 			unsigned long at = seed >> 40;
-			char *p = i % 4 == 0 ? (char *)0x43c000000000 + 0x20000 + at % 1024 : i % 4 == 1 ? (char *)0x43c000000000 + at % 0x20000 : (char *)0x43c000100000 + at % 0x100000;
-			if (p >= (char *)0x43c000001000 && p < (char *)0x43c000001003)
+			char *p = i % 4 == 0 ? (char *)0x550000000000 + 0x20000 + at % 1024 : i % 4 == 1 ? (char *)0x550000000000 + at % 0x20000 : (char *)0x550000100000 + at % 0x100000;
+			if (p >= (char *)0x550000001000 && p < (char *)0x550000001003)
 				continue;
 			*(volatile unsigned long *)((unsigned long)p & -8ul) = i % 3 ? seed : seed % 100000 * 64;
 			if (i % 1000 == 0)

@@ -72,11 +72,11 @@ int main(int argc, char **argv)
 	if (!strcmp(argv[1], "maps"))
 		each("nvtrace-data", spoil);
 	else if (!strcmp(argv[1], "files"))
-		each("43f010000000", spoil);
+		each("550310000000", spoil);
 	else if (!strcmp(argv[1], "unmap") || !strcmp(argv[1], "rewrite") || !strcmp(argv[1], "into"))
 		harm(argv[1]);
 	else if (!strcmp(argv[1], "lists"))
-		each("43f000000000", spoil);
+		each("550300000000", spoil);
 	else
 		each("nvtrace-code", write_code);
 	for (int i = 0; i < 10; i++)

@@ -27,13 +27,13 @@ typedef unsigned char u8;
 #define ONCE_ADDR 0x70500000ul // sets of seen arguments
 #define SLOT_ADDR 0x70600000ul // struct slot[NSLOTS]
 #define END_ADDR 0x71400000ul // of all that lies low
-#define PROGRAM_ADDR 0x440000000000ul // code and data of programs, which only the supervisor writes
-#define RETS_ADDR 0x43f000000000ul // struct rets[NSLOTS]: private
-#define FILES_ADDR 0x43f010000000ul // struct files: private
-#define SHARED_ADDR 0x43c000000000ul // struct shared; from here to the rings' end memory is shared with the supervisor
-#define COUNT_ADDR 0x43c000060000ul // struct count[NCOUNTS], in the same mapping as struct shared
-#define RING_ADDR 0x43c000100000ul // NSLOTS rings: what a thread records while the supervisor is busy elsewhere
-#define TIMES_ADDR 0x43e000000000ul // struct times, struct timer[NSLOTS]: private, zero in a forked child
+#define PROGRAM_ADDR 0x550400000000ul // code and data of programs, which only the supervisor writes
+#define RETS_ADDR 0x550300000000ul // struct rets[NSLOTS]: private
+#define FILES_ADDR 0x550310000000ul // struct files: private
+#define SHARED_ADDR 0x550000000000ul // struct shared; from here to the rings' end memory is shared with the supervisor
+#define COUNT_ADDR 0x550000060000ul // struct count[NCOUNTS], in the same mapping as struct shared
+#define RING_ADDR 0x550000100000ul // NSLOTS rings: what a thread records while the supervisor is busy elsewhere
+#define TIMES_ADDR 0x550200000000ul // struct times, struct timer[NSLOTS]: private, zero in a forked child
 
 #define NSLOTS 1792u
 #define NKEYS 8192u
