@@ -19,8 +19,8 @@ func TestPSText(t *testing.T) {
 	reports := []channels.Report{
 		{PID: 10, User: "alice", Command: "./app", Channels: []channels.ChannelReport{
 			{Channel: 0, Device: "/dev/nvidia0"},
-			{Channel: 1, Device: "/dev/nvidia0", Busy: true, Running: []channels.JobReport{spin}, Waiting: []channels.JobReport{unnamed, unnamed}},
-			{Channel: 2, Device: "/dev/nvidia0", Busy: true, Waiting: []channels.JobReport{unnamed}, Blocked: &channels.BlockReport{Channel: &one}},
+			{Channel: 1, Device: "/dev/nvidia0", Busy: true, Running: []channels.JobReport{spin}, Waiting: []channels.JobReport{unnamed, unnamed}, Behind: 2},
+			{Channel: 2, Device: "/dev/nvidia0", Busy: true, Waiting: []channels.JobReport{unnamed}, Behind: 1, Blocked: &channels.BlockReport{Channel: &one}},
 			{Channel: 3, Device: "/dev/nvidia1", Busy: true, Running: []channels.JobReport{{Kind: "copy", Bytes: 4096}}},
 			{Channel: 4, Device: "/dev/nvidia1", Busy: true, Running: []channels.JobReport{node, node}},
 			{Channel: 5, Device: "/dev/nvidia1", Error: "gone"},

@@ -1,8 +1,11 @@
 package channels
 
 import (
+	"cmp"
 	"encoding/binary"
+	"slices"
 	"strings"
+	"time"
 
 	"nvtrace/ptrace/proc"
 )
@@ -11,9 +14,13 @@ import (
 // one structure of the program's memory, so that a search for the address finds the name.
 type Names struct {
 	byProgram map[uint64]string
+	found     []uint64 // where names were found, for the next search; maxFound of them
 
 	// Searched is how many bytes were read so far.
 	Searched uint64
+
+	// Until ends searches that take longer; zero: they take as long as they take.
+	Until time.Time
 }
 
 // Of returns a kernel's name, or "" if it has not been found.
@@ -25,6 +32,7 @@ const (
 	minNameSize   = 2
 	maxNameSize   = 4096 // of a mangled name
 	searchChunk   = 1 << 20
+	maxFound      = 64 // mappings with names
 )
 
 // Search looks for the names of programs in a process's writable memory. What has been found
@@ -46,22 +54,41 @@ func (n *Names) Search(m Memory, programs []uint64) error {
 	if err != nil {
 		return err
 	}
-	for _, mapping := range maps {
-		if !mapping.Read || !mapping.Write || !mapping.Private || strings.HasPrefix(mapping.Path, "/dev/") {
-			continue
-		}
-		if n.searchMapping(m, &mapping, wanted); len(wanted) == 0 {
+	maps = slices.DeleteFunc(slices.Clone(maps), func(m proc.Mapping) bool {
+		return !m.Read || !m.Write || !m.Private || strings.HasPrefix(m.Path, "/dev/")
+	})
+	slices.SortStableFunc(maps, n.order)
+	for i := range maps {
+		if n.searchMapping(m, &maps[i], wanted); len(wanted) == 0 || n.late() {
 			break
 		}
 	}
 	return nil
 }
 
+// order has mappings searched first in which names were found before, then the heap, then small ones: what
+// libcuda allocates is small, and large ones are the program's data.
+func (n *Names) order(a, b proc.Mapping) int {
+	rank := func(m *proc.Mapping) int {
+		switch {
+		case slices.ContainsFunc(n.found, func(at uint64) bool { return m.Contains(at, 1) }):
+			return 0
+		case m.Path == "[heap]":
+			return 1
+		}
+		return 2
+	}
+	return cmp.Or(cmp.Compare(rank(&a), rank(&b)), cmp.Compare(a.End-a.Start, b.End-b.Start))
+}
+
+// late reports whether the search has taken as long as it may.
+func (n *Names) late() bool { return !n.Until.IsZero() && time.Now().After(n.Until) }
+
 // searchMapping searches one mapping, a chunk at a time.
 func (n *Names) searchMapping(m Memory, mapping *proc.Mapping, wanted map[uint64]bool) {
 	low, high := bounds(wanted)
 	buffer := make([]byte, searchChunk)
-	for at := mapping.Start; at < mapping.End; at += searchChunk {
+	for at := mapping.Start; at < mapping.End && !n.late(); at += searchChunk {
 		b := buffer[:min(searchChunk, mapping.End-at)]
 		n.Searched += readPages(m, at, b)
 		for i := 0; i+8 <= len(b); i += 8 {
@@ -71,6 +98,9 @@ func (n *Names) searchMapping(m Memory, mapping *proc.Mapping, wanted map[uint64
 			}
 			if name := n.nameAt(m, at+uint64(i)); name != "" {
 				n.byProgram[v] = name
+				if len(n.found) < maxFound && !slices.ContainsFunc(n.found, func(f uint64) bool { return mapping.Contains(f, 1) }) {
+					n.found = append(n.found, at+uint64(i))
+				}
 				if delete(wanted, v); len(wanted) == 0 {
 					return
 				}

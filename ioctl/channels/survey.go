@@ -57,6 +57,27 @@ func NewView(pid int, m Memory) (*View, error) {
 	return v, nil
 }
 
+// Refresh looks for channels that came since, and forgets those that are gone.
+func (v *View) Refresh() error {
+	list, err := Find(v.memory)
+	if err != nil {
+		return err
+	}
+	Sort(list)
+	for i, c := range list {
+		at := slices.IndexFunc(v.channels, func(o *Channel) bool {
+			return o.Device == c.Device && o.UserData == c.UserData && o.Ring == c.Ring && o.Entries == c.Entries
+		})
+		if at >= 0 {
+			list[i] = v.channels[at]
+		} else {
+			_, _ = c.Look(v.memory, lookDepth) // as in NewView
+		}
+	}
+	v.channels = list
+	return nil
+}
+
 // Channels returns how many channels have been found.
 func (v *View) Channels() int { return len(v.channels) }
 
@@ -77,12 +98,40 @@ type ChannelReport struct {
 	Busy    bool         `json:"busy"`
 	Running []JobReport  `json:"running,omitempty"`
 	Waiting []JobReport  `json:"waiting,omitempty"`
+	Behind  int          `json:"behind,omitempty"`  // how many wait
 	Blocked *BlockReport `json:"blocked,omitempty"` // what it waits for; absent: for nothing
 	More    bool         `json:"more,omitempty"`    // older work may be under way than was read
 	Passed  uint64       `json:"passed_ns,omitempty"`
 	Error   string       `json:"error,omitempty"`
 
 	state State
+}
+
+// A Position is where a channel is in its work: a channel that isn't idle and has the same position for
+// long does not get on.
+type Position struct {
+	index            uint32 // of the ring's entry with the oldest job that isn't over, or the first that waits
+	queue            uint64 // address of the job's QMD
+	began            uint64
+	semaphore, value uint64 // that the channel waits for, if nothing runs
+}
+
+// Position returns where a busy channel is, or false for one that is idle or can't be read.
+func (c *ChannelReport) Position() (p Position, busy bool) {
+	s := &c.state
+	switch {
+	case len(s.Running) > 0:
+		j := &s.Running[0]
+		return Position{index: j.Index, queue: j.QMD, began: j.Began}, true
+	case s.Blocked != nil:
+		p.semaphore, p.value = s.Blocked.Address, s.Blocked.Payload
+	case len(s.Waiting) == 0:
+		return p, false
+	}
+	if len(s.Waiting) > 0 {
+		p.index, p.queue = s.Waiting[0].Index, s.Waiting[0].QMD
+	}
+	return p, true
 }
 
 // A JobReport is a kernel or a copy.
@@ -133,7 +182,7 @@ func (v *View) Look(names bool) Report {
 	}
 	for i := range r.Channels {
 		c := &r.Channels[i]
-		c.Running, c.Waiting = v.jobs(c.state.Running), v.jobs(c.state.Waiting)
+		c.Running, c.Waiting, c.Behind = v.jobs(c.state.Running), v.jobs(c.state.Waiting), len(c.state.Waiting)
 		c.Blocked = blockedOn(c.state.Blocked, r.Channels)
 	}
 	return r

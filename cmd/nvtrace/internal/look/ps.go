@@ -62,7 +62,7 @@ func psRows(r *channels.Report) (rows [][]string) {
 // channelRows returns the lines of a busy channel.
 func channelRows(c *channels.ChannelReport) (rows []psRow) {
 	waiting := ""
-	if n := len(c.Waiting); n > 0 {
+	if n := c.Behind; n > 0 {
 		waiting = strconv.Itoa(n)
 	}
 	for i := 0; i < len(c.Running); i++ {

@@ -54,11 +54,23 @@ func (w *Where) Write(out io.Writer) error {
 }
 
 // verdict says in words what the process's channels are at.
-func (w *Where) verdict() (list []string) {
-	for i := range w.Channels {
-		c := &w.Channels[i]
+func (w *Where) verdict() []string {
+	list := Sentences(&w.Report)
+	switch {
+	case len(w.Channels) == 0:
+		list = append(list, "No channel of a GPU is in use.")
+	case list == nil:
+		list = append(list, fmt.Sprintf("All %d channels are idle: the GPU has nothing to do for this process.", len(w.Channels)))
+	}
+	return list
+}
+
+// Sentences says what each channel is at that isn't idle.
+func Sentences(r *channels.Report) (list []string) {
+	for i := range r.Channels {
+		c := &r.Channels[i]
 		gpu := strings.TrimPrefix(c.Device, "/dev/nvidia")
-		behind := waits(len(c.Waiting), " behind it")
+		behind := waits(c.Behind, " behind it")
 		switch {
 		case len(c.Running) > 0:
 			row := channelRows(c)[0]
@@ -68,16 +80,10 @@ func (w *Where) verdict() (list []string) {
 			}
 			list = append(list, fmt.Sprintf("Channel %d of GPU %s has been in %s%s%s.", c.Channel, gpu, row.kernel, since, behind))
 		case c.Blocked != nil && c.Blocked.Channel != nil:
-			list = append(list, fmt.Sprintf("Channel %d of GPU %s waits for the kernel of channel %d%s.", c.Channel, gpu, *c.Blocked.Channel, waits(len(c.Waiting), "")))
+			list = append(list, fmt.Sprintf("Channel %d of GPU %s waits for the kernel of channel %d%s.", c.Channel, gpu, *c.Blocked.Channel, waits(c.Behind, "")))
 		case c.Busy:
-			list = append(list, fmt.Sprintf("Channel %d of GPU %s waits for something that no channel of this process is at%s.", c.Channel, gpu, waits(len(c.Waiting), "")))
+			list = append(list, fmt.Sprintf("Channel %d of GPU %s waits for something that no channel of this process is at%s.", c.Channel, gpu, waits(c.Behind, "")))
 		}
-	}
-	switch {
-	case len(w.Channels) == 0:
-		list = append(list, "No channel of a GPU is in use.")
-	case list == nil:
-		list = append(list, fmt.Sprintf("All %d channels are idle: the GPU has nothing to do for this process.", len(w.Channels)))
 	}
 	return list
 }

@@ -16,9 +16,9 @@ func TestWhereText(t *testing.T) {
 	w := Where{
 		Report: channels.Report{PID: 10, User: "alice", Command: "python3 -c a\nb", Channels: []channels.ChannelReport{
 			{Channel: 0, Device: "/dev/nvidia0"},
-			{Channel: 1, Device: "/dev/nvidia0", Busy: true, Running: []channels.JobReport{reduce}, Waiting: []channels.JobReport{reduce, reduce}},
-			{Channel: 2, Device: "/dev/nvidia0", Busy: true, Waiting: []channels.JobReport{reduce}, Blocked: &channels.BlockReport{Channel: &one}},
-			{Channel: 3, Device: "/dev/nvidia1", Busy: true, Waiting: []channels.JobReport{{Kind: "copy", Bytes: 1 << 20}}, Blocked: &channels.BlockReport{}},
+			{Channel: 1, Device: "/dev/nvidia0", Busy: true, Running: []channels.JobReport{reduce}, Waiting: []channels.JobReport{reduce, reduce}, Behind: 2},
+			{Channel: 2, Device: "/dev/nvidia0", Busy: true, Waiting: []channels.JobReport{reduce}, Behind: 1, Blocked: &channels.BlockReport{Channel: &one}},
+			{Channel: 3, Device: "/dev/nvidia1", Busy: true, Waiting: []channels.JobReport{{Kind: "copy", Bytes: 1 << 20}}, Behind: 1, Blocked: &channels.BlockReport{}},
 		}},
 		Threads: []outside.Thread{{
 			TID: 10, Name: "python3",
