@@ -434,6 +434,10 @@ func (p *printer) remarkEvent(ev *traces.Event) {
 		p.mark(colorError, "--- nvtrace: incomplete: ")
 		p.dst = appendSafe(p.dst, ev.Text)
 		p.mark(colorOff, " ---")
+	case traces.KindChannels:
+		p.mark(colorNote, "--- GPU channels: ")
+		p.dst = appendSafe(p.dst, cmp.Or(strings.ReplaceAll(strings.TrimSpace(ev.Text), "\n", " "), "none is in use"))
+		p.mark(colorOff, " ---")
 	case traces.KindThread:
 		p.mark(colorNote, "--- the thread is called ")
 		p.dst = appendSafe(p.dst, ev.Text)

@@ -31,7 +31,7 @@ func (d *Decoder) AppendJSON(dst []byte, ev *traces.Event, c *Call) []byte {
 		j.call(ev, c)
 	case ev.Kind == traces.KindMmap && c.Link != nil:
 		j.link(c.Link)
-	case ev.Kind >= traces.KindCall && ev.Kind <= traces.KindKernel || ev.Kind == traces.KindFault || ev.Kind == traces.KindProbe || ev.Kind == traces.KindMap || ev.Kind == traces.KindCount || ev.Kind == traces.KindGPU || ev.Kind == traces.KindStack:
+	case ev.Kind >= traces.KindCall && ev.Kind <= traces.KindKernel || ev.Kind == traces.KindFault || ev.Kind == traces.KindProbe || ev.Kind == traces.KindMap || ev.Kind == traces.KindCount || ev.Kind == traces.KindGPU || ev.Kind == traces.KindStack || ev.Kind == traces.KindChannels:
 		j.library(ev)
 	}
 	j.tail(ev, c)
@@ -426,7 +426,7 @@ func (j jsonPrinter) tail(ev *traces.Event, c *Call) {
 // returns reports whether an event of the kind has a result.
 func returns(k traces.Kind) bool {
 	switch k {
-	case traces.KindNote, traces.KindCall, traces.KindImage, traces.KindKernel, traces.KindGap, traces.KindFault, traces.KindProbe, traces.KindMap, traces.KindCount, traces.KindGPU, traces.KindStack, traces.KindThread, traces.KindCaptured, traces.KindEnd, traces.KindOther:
+	case traces.KindNote, traces.KindCall, traces.KindImage, traces.KindKernel, traces.KindGap, traces.KindFault, traces.KindProbe, traces.KindMap, traces.KindCount, traces.KindGPU, traces.KindStack, traces.KindChannels, traces.KindThread, traces.KindCaptured, traces.KindEnd, traces.KindOther:
 		return false
 	}
 	return true

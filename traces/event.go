@@ -48,6 +48,7 @@ const (
 	KindCount         // calls of a library function that were counted in a thread: Name, Path, Args (calls, returned, ns, non-zero results), Data
 	KindGPU           // a GPU did what a call had it do, or, with FlagUnfinished, had not done it: Name and Path (of the function), Args, Ret; Time is when that was noticed, see [Event.Work]
 	KindStack         // where the call that a thread is in was made, at Time: Name (the function), Data, see [Event.Stack]; with FlagUnfinished it was looked at since nothing went on
+	KindChannels      // what the GPU channels of a process were at, at Time: Data, a JSON object as nvtrace ps --json has it; Args has the number of the look, and how many events of it follow. With FlagUnfinished one of them has not got on for long
 	KindThread        // a thread is called Text from now on, by prctl(PR_SET_NAME); with FlagAttached it has been since before
 	KindEnd           // the last record: nvtrace's own cost; Cost
 	KindOther         // a kind that this version does not know; Name holds what the file calls it
@@ -66,6 +67,7 @@ const (
 	FlagTruncated                    // not all bytes that the call refers to were copied
 	FlagThread                       // KindFork: the child is a thread of the same process
 	FlagAttached                     // the task was already running when nvtrace attached
+	FlagKept                         // KindCall, KindReturn: a call from before [Header.CallsFrom] that names a handle, or ends one that was open; it does not count
 )
 
 // Event is one recorded fact. Calls (open to ioctl) carry the raw system call;
@@ -91,8 +93,8 @@ type Event struct {
 	Name  string   // KindCall, KindReturn, KindImage: the function; KindKernel: the kernel; KindOther: the kind's name in the file
 	Path  string   // KindOpen: the path as given; KindExec: the executable; KindCall: the library; KindImage: the library that called the loader
 	Argv  []string // KindExec
-	Text  string   // KindNote, KindGap, KindFault, KindMap, KindThread; KindGPU: the kernel, of which a probe noted the times
-	Data  string   // KindMap: a JSON object; KindCount, KindStack: an array
+	Text  string   // KindNote, KindGap, KindFault, KindMap, KindThread, KindChannels; KindGPU: the kernel, of which a probe noted the times
+	Data  string   // KindMap, KindChannels: a JSON object; KindCount, KindStack: an array
 	Mem   []Seg    // copied memory, outermost first
 	Image *Image   // KindImage, KindKernel
 	Probe *Probe   // KindProbe
@@ -218,6 +220,9 @@ type Header struct {
 	// API has the libraries whose calls were recorded, as --api has them: "driver,runtime"; with
 	// "count" among them calls were only counted. "none": none were; "": it is not known.
 	API string
+	// CallsFrom is since when library calls are here, as [Event.Time]: those that returned before were
+	// dropped, but for what later ones refer to (FlagKept). 0: all are.
+	CallsFrom int64
 }
 
 // Work is what a GPU did for a library call.
@@ -472,6 +477,7 @@ var kindNames = [...]string{
 	KindCount:    "count",
 	KindGPU:      "gpu",
 	KindStack:    "stack",
+	KindChannels: "channels",
 	KindThread:   "thread",
 	KindEnd:      "end",
 	KindCaptured: "captured",
@@ -488,7 +494,7 @@ func (k Kind) String() string {
 
 // flagNames are the flags' names in the file format, by bit.
 var flagNames = [...]string{
-	"unfinished", "restarted", "noexit", "compat", "implicit", "truncated", "thread", "attached",
+	"unfinished", "restarted", "noexit", "compat", "implicit", "truncated", "thread", "attached", "kept",
 }
 
 // String returns the names of the set flags joined by "|", bits without a name

@@ -37,6 +37,7 @@ func appendHeader(dst []byte, h *Header, schema int) []byte {
 	dst = appendStringKey(dst, `,"container":`, h.Container)
 	dst = appendRank(dst, h.Rank)
 	dst = appendStringKey(dst, `,"api":`, h.API)
+	dst = appendIntKey(dst, `,"calls_from":`, h.CallsFrom)
 	return append(dst, "}\n"...)
 }
 

@@ -79,6 +79,8 @@ func (p *parser) header(line []byte, h *Header) error {
 			h.Rank, err = p.rank()
 		case "api":
 			h.API, err = p.str()
+		case "calls_from":
+			h.CallsFrom, err = p.int()
 		default:
 			err = p.skip(0)
 		}

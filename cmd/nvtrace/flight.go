@@ -2,18 +2,22 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"net"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"nvtrace/nvattach/api"
 	"nvtrace/traces"
 )
 
@@ -26,11 +30,12 @@ const (
 
 // flight keeps the library calls of the last seconds in memory, as the blocks of a recording,
 // and all else since the beginning, and writes them to a file when something has gone wrong, or
-// somebody asks. It implements record.Sink.
+// somebody asks. Of older calls it keeps those that handles have their names from, and those that
+// have not returned. It implements record.Sink.
 type flight struct {
 	e      *env
 	window time.Duration
-	hang   time.Duration // no call returning for so long, while one has not, is a hang; 0: never
+	hang   time.Duration // a call that doesn't return for so long is a hang; 0: never
 	header *traces.Header
 	head   []byte // that, as a file begins with it
 	name   func(dump int) (string, error)
@@ -41,15 +46,61 @@ type flight struct {
 	old    chunks // without library calls
 	oldW   *traces.Writer
 	last   int64 // the latest end of an event
+	from   int64 // library calls that returned before were dropped; 0: none were
 	lost   bool  // from old
 	dumps  int
-	failed string // why the program's end is one to write the file for; "": it is not
+	failed string       // why the program's end is one to write the file for; "": it is not
+	cost   *traces.Cost // of the whole run, when it has ended
 
-	open  map[int32]int // library calls of threads that have not returned
-	quiet time.Time     // since when none has
-	hung  bool          // that was reported
-	stop  chan struct{}
-	asks  net.Listener // of dumpVerb; nil: nobody can ask
+	threads  map[int32]*flying
+	reported time.Time // when a hang was; zero: none was
+	returned bool      // a library call has since
+	looked   int       // the latest look of the tracing process that has come whole
+	arrived  chan struct{}
+
+	stop chan struct{}
+	asks net.Listener // of dumpVerb; nil: nobody can ask
+}
+
+// flying is a thread that is in library calls.
+type flying struct {
+	pid   int32
+	open  []openCall // that have not returned, the outermost first
+	kept  []openCall // of these and later, those whose call is in old
+	since time.Time  // when the latest call was made, or returned
+	told  bool       // that it is in the innermost for long
+}
+
+// openCall is a library call that has not returned.
+type openCall struct {
+	name string
+	time int64
+}
+
+// maxFlying bounds the open calls of a thread that are known.
+const maxFlying = 256
+
+// call takes in that a thread makes a call.
+func (t *flying) call(ev *traces.Event) {
+	if t.since, t.told = time.Now(), false; len(t.open) < maxFlying {
+		t.open = append(t.open, openCall{ev.Name, ev.Time})
+	}
+}
+
+// returns takes in that a call has returned: those inside of it have been left.
+func (t *flying) returns(ev *traces.Event) {
+	t.since, t.told = time.Now(), false
+	t.open, _ = without(t.open, ev.Name)
+}
+
+// without takes the innermost call of a name, and those inside of it, out of a list.
+func without(list []openCall, name string) ([]openCall, bool) {
+	for i, c := range slices.Backward(list) {
+		if c.name == name {
+			return list[:i], true
+		}
+	}
+	return list, false
 }
 
 // chunks are compressed blocks, which can each be read behind a header.
@@ -80,25 +131,29 @@ func (c *chunks) shift() chunk {
 	return first
 }
 
-// memoryWriter returns a writer into chunks, from which the header has been taken.
-func (f *flight) memoryWriter(to *chunks) *traces.Writer {
+// memoryWriter returns a writer into chunks, and the header of a file with library calls from a time on,
+// which is not in the chunks.
+func (f *flight) memoryWriter(to *chunks, from int64) (w *traces.Writer, head []byte) {
 	to.end = &f.last
-	w, err := traces.NewWriter(to, f.header, &traces.WriterOptions{Blocks: true, Compress: true})
+	h := *f.header
+	h.CallsFrom = from
+	w, err := traces.NewWriter(to, &h, &traces.WriterOptions{Blocks: true, Compress: true})
 	if err == nil {
 		err = w.Flush()
 	}
 	if err != nil {
 		panic("BUG: writing to memory: " + err.Error())
 	}
-	f.head = to.list[0].data
+	head = to.list[0].data
 	*to = chunks{end: to.end}
-	return w
+	return w, head
 }
 
 // begin puts it to work. pid is the program's.
 func (f *flight) begin(pid int) {
-	f.w, f.oldW = f.memoryWriter(&f.recent), f.memoryWriter(&f.old)
-	f.stop, f.quiet, f.open = make(chan struct{}), time.Now(), make(map[int32]int)
+	f.w, f.head = f.memoryWriter(&f.recent, 0)
+	f.oldW, _ = f.memoryWriter(&f.old, 0)
+	f.stop, f.threads, f.arrived = make(chan struct{}), make(map[int32]*flying), make(chan struct{}, 1)
 	if l, err := net.Listen("unix", dumpSocket(pid)); err == nil {
 		f.asks = l
 		go f.answer(l)
@@ -112,27 +167,39 @@ func (f *flight) begin(pid int) {
 
 // Event implements record.Sink.
 func (f *flight) Event(ev *traces.Event) {
+	if why := f.take(ev); why != "" {
+		f.report(why)
+	}
+}
+
+// take takes in an event, and returns why the file is to be written now, or "".
+func (f *flight) take(ev *traces.Event) (why string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch ev.Kind {
 	case traces.KindEnd:
-		return // it is written with the file
+		f.cost = ev.Cost
+		return "" // it is written with the file
 	case traces.KindCall:
 		if ev.Flags&traces.FlagNoExit == 0 {
-			if len(f.open) == 0 {
-				f.quiet, f.hung = time.Now(), false
+			t := f.threads[ev.TID]
+			if t == nil {
+				t = &flying{pid: ev.PID}
+				f.threads[ev.TID] = t
 			}
-			f.open[ev.TID]++
+			t.call(ev)
 		}
 	case traces.KindReturn:
-		f.quiet, f.hung = time.Now(), false
-		if f.open[ev.TID]--; f.open[ev.TID] <= 0 {
-			delete(f.open, ev.TID)
+		f.returned = true
+		if t := f.threads[ev.TID]; t != nil {
+			t.returns(ev)
 		}
 	case traces.KindFault:
 		f.failed = "a kernel failed"
+	case traces.KindChannels:
+		why = f.channels(ev)
 	case traces.KindExit:
-		delete(f.open, ev.TID)
+		delete(f.threads, ev.TID)
 		if ev.TID == ev.PID && (ev.PID == f.header.PID || ev.Ret&0x7f != 0) && ev.Ret != 0 {
 			if f.failed = fmt.Sprintf("process %d exited with %d", ev.PID, ev.Ret>>8&0xff); ev.Ret&0x7f != 0 {
 				f.failed = fmt.Sprintf("process %d was killed by signal %d", ev.PID, ev.Ret&0x7f)
@@ -144,6 +211,34 @@ func (f *flight) Event(ev *traces.Event) {
 	for len(f.recent.list) > 0 && (f.recent.list[0].until < f.last-int64(f.window) || f.recent.bytes > maxFlight) {
 		f.age(f.recent.shift())
 	}
+	return why
+}
+
+// channels takes in what a process's channels are at. It returns what hangs, when the look is whole.
+func (f *flight) channels(ev *traces.Event) (why string) {
+	if ev.Args[1] != 0 {
+		return "" // more of this look follows
+	}
+	f.looked = int(ev.Args[0])
+	select {
+	case f.arrived <- struct{}{}:
+	default:
+	}
+	if ev.Flags&traces.FlagUnfinished == 0 || !f.newHang() {
+		return ""
+	}
+	first, _, _ := strings.Cut(ev.Text, "\n")
+	return cmp.Or(strings.TrimSuffix(first, "."), "a channel of the GPU does not get on")
+}
+
+// newHang reports whether a hang is to be reported, which is then taken for done: what hangs in the
+// shadow of another is in that one's file.
+func (f *flight) newHang() bool {
+	if !f.reported.IsZero() && time.Since(f.reported) < f.hang {
+		return false
+	}
+	f.reported, f.returned = time.Now(), false
+	return true
 }
 
 // age keeps of a chunk what later events refer to.
@@ -156,15 +251,45 @@ func (f *flight) age(c chunk) {
 		if err != nil {
 			break // it was written by this process
 		}
-		if ev.Kind != traces.KindCall && ev.Kind != traces.KindReturn {
+		if f.keeps(ev) {
 			f.oldW.Write(ev)
 		}
 	}
 	_ = r.Close() // of memory
+	f.from = max(f.from, c.until)
 	for f.old.bytes > maxFlightOld {
 		f.old.shift()
 		f.lost = true
 	}
+}
+
+// keeps says whether an event stays that is older than the window, and marks calls of which only is kept
+// what they name.
+func (f *flight) keeps(ev *traces.Event) bool {
+	t := f.threads[ev.TID]
+	switch ev.Kind {
+	case traces.KindCall:
+		if c := (openCall{ev.Name, ev.Time}); t != nil && slices.Contains(t.open, c) && len(t.kept) < maxFlying {
+			t.kept = append(t.kept, c)
+			return true // it has not returned
+		}
+	case traces.KindReturn:
+		ended := false
+		if t != nil {
+			t.kept, ended = without(t.kept, ev.Name)
+		}
+		if ended {
+			ev.Flags |= traces.FlagKept
+			return true // the call stands in the file as one that has not
+		}
+	default:
+		return true
+	}
+	if !api.NamesHandles(ev.Name) {
+		return false
+	}
+	ev.Flags |= traces.FlagKept
+	return true
 }
 
 // Idle implements record.Sink.
@@ -182,12 +307,12 @@ func (f *flight) dump(why string) (name string, err error) {
 		return name, err
 	}
 	end := chunks{end: &f.last}
-	t := f.memoryWriter(&end)
+	t, head := f.memoryWriter(&end, f.from)
 	if f.lost {
 		t.Write(&traces.Event{Kind: traces.KindGap, Time: f.last, FD: -1, Text: "--flight: device calls and the like from the beginning were dropped, for their size"})
 	}
 	t.Write(&traces.Event{Kind: traces.KindNote, Time: f.last, FD: -1, Text: fmt.Sprintf("library calls are those of the last %v: %s", f.window, why)})
-	t.Write(&traces.Event{Kind: traces.KindEnd, Time: f.last, FD: -1, Cost: &traces.Cost{}})
+	t.Write(&traces.Event{Kind: traces.KindEnd, Time: f.last, FD: -1, Cost: f.cost})
 	if err := t.Flush(); err != nil {
 		return name, err
 	}
@@ -195,7 +320,7 @@ func (f *flight) dump(why string) (name string, err error) {
 	if err != nil {
 		return name, err
 	}
-	_, err = out.Write(f.head)
+	_, err = out.Write(head)
 	for _, list := range [][]chunk{f.old.list, f.recent.list, end.list} {
 		for _, c := range list {
 			if err == nil {
@@ -222,12 +347,12 @@ func (f *flight) close() {
 	if f.asks != nil {
 		_ = f.asks.Close()
 	}
-	if f.failed != "" && !f.hung { // what came behind a hang is its end: the file has more of it
+	if f.failed != "" && (f.reported.IsZero() || f.returned) { // else the hang's file has all there is
 		f.report(f.failed)
 	}
 }
 
-// watch looks for hangs.
+// watch looks for calls that don't return. What channels do is looked at by the tracing process.
 func (f *flight) watch() {
 	tick := time.NewTicker(max(f.hang/8, time.Millisecond))
 	defer tick.Stop()
@@ -237,15 +362,78 @@ func (f *flight) watch() {
 			return
 		case <-tick.C:
 		}
-		f.mu.Lock()
-		hung := len(f.open) > 0 && !f.hung && time.Since(f.quiet) >= f.hang
-		f.hung = f.hung || hung
-		f.mu.Unlock()
-		if hung {
-			f.report(fmt.Sprintf("no library call has returned for %v", f.hang))
+		if why := f.stuck(); why != "" {
+			f.look()
+			f.report(why)
 		}
 	}
 }
+
+// stuck says which threads hang in calls that weren't reported before; "": none.
+func (f *flight) stuck() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var list []int32
+	for tid, t := range f.threads {
+		if len(t.open) > 0 && !t.told && time.Since(t.since) >= f.hang {
+			list = append(list, tid)
+		}
+	}
+	if len(list) == 0 || !f.newHang() {
+		return ""
+	}
+	slices.Sort(list)
+	for _, tid := range list {
+		f.threads[tid].told = true
+	}
+	t := f.threads[list[0]]
+	why := fmt.Sprintf("thread %d of process %d has been in %s for %v", list[0], t.pid, t.open[len(t.open)-1].name, f.hang)
+	if n := len(list) - 1; n > 0 {
+		why += fmt.Sprintf(", and %s in calls for as long", counted(uint64(n), "other thread"))
+	}
+	return why
+}
+
+// Bounds of waiting for a look: the search for names takes longest.
+const (
+	lookAsks    = 10 * time.Second
+	lookArrives = 2 * time.Second
+)
+
+// look has the tracing process record what threads and channels are at, and waits until that has come.
+// Without a tracing process that answers, it does nothing.
+func (f *flight) look() {
+	c, err := net.DialTimeout("unix", lookSocket(f.header.PID), lookAsks)
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	if u, ok := c.(*net.UnixConn); !ok || !sameUser(u) || c.SetDeadline(time.Now().Add(lookAsks)) != nil {
+		return
+	}
+	answer, err := io.ReadAll(io.LimitReader(c, 32))
+	number, err2 := strconv.Atoi(string(answer))
+	if err != nil || err2 != nil {
+		return
+	}
+	for late := time.After(lookArrives); !f.hasLook(number); {
+		select {
+		case <-f.arrived:
+		case <-late:
+			return
+		}
+	}
+}
+
+// hasLook reports whether a look has come whole.
+func (f *flight) hasLook(number int) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.looked >= number
+}
+
+// lookSocket is where the tracing process can be asked to look at a program's threads and channels.
+func lookSocket(pid int32) string { return "@nvtrace-look-" + strconv.Itoa(int(pid)) }
 
 // dumpSocket is where a flight recorder can be asked: the abstract name of a program's.
 func dumpSocket(pid int) string { return "@nvtrace-flight-" + strconv.Itoa(pid) }
@@ -258,6 +446,7 @@ func (f *flight) answer(l net.Listener) {
 			return
 		}
 		if u, ok := c.(*net.UnixConn); ok && sameUser(u) {
+			f.look()
 			name, err := f.dump("nvtrace dump has asked for it")
 			if err != nil {
 				name = "error: " + err.Error()

@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -115,7 +117,7 @@ func TestFlightHang(t *testing.T) {
 	f.Event(&traces.Event{Kind: traces.KindCall, PID: 7, TID: 7, FD: -1, Name: "cuCtxSynchronize", Path: "libcuda.so.1"})
 	select {
 	case s := <-said:
-		if !strings.Contains(s, "no library call has returned for 1ms") {
+		if !strings.Contains(s, "thread 7 of process 7 has been in cuCtxSynchronize for 1ms") {
 			t.Errorf("said %q", s)
 		}
 	case <-need.Limit(t).Done():
@@ -130,6 +132,148 @@ func TestFlightHang(t *testing.T) {
 	if len(said) > 0 {
 		t.Errorf("said once more %q", <-said)
 	}
+}
+
+// reported reads a recording's summary as JSON into v.
+func reported(t *testing.T, name string, v any) {
+	t.Helper()
+	var out bytes.Buffer
+	e := &env{stdout: &out, stderr: &out, getenv: func(string) string { return "" }}
+	if status := main1(e, []string{"report", "--json", name}); status != exitOK {
+		t.Fatalf("status %d: %s", status, &out)
+	}
+	if err := json.Unmarshal(out.Bytes(), v); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestFlightHangBesidePolling: a thread that polls doesn't hide one that hangs, whose call is in the file however
+// old it is; and of calls that were dropped, handles keep their names, and shares of time are not made.
+func TestFlightHangBesidePolling(t *testing.T) {
+	said := make(linesTo, 8)
+	f, name := newFlight(t, said, time.Second)
+	call := func(tid int32, fn string, at int64, ret *traces.Event) {
+		f.Event(&traces.Event{Kind: traces.KindCall, PID: 7, TID: tid, FD: -1, Time: at, Name: fn, Path: "libcuda.so.1"})
+		if ret != nil {
+			*ret = traces.Event{Kind: traces.KindReturn, PID: 7, TID: tid, FD: -1, Time: at, Dur: ret.Dur, Name: fn, Mem: ret.Mem}
+			f.Event(ret)
+		}
+	}
+	f.Event(&traces.Event{Kind: traces.KindExec, PID: 7, TID: 7, FD: -1, Path: "/bin/app"})
+	lookup := []traces.Seg{
+		{Addr: 0x1000, Len: 8, Out: []byte{0x40, 0, 0, 0, 0, 0, 0, 0}},
+		{Addr: 0x2000, Len: 6, In: []byte("spin_a\x00")},
+	}
+	f.Event(&traces.Event{Kind: traces.KindCall, PID: 7, TID: 7, FD: -1, Time: 1e6, Name: "cuModuleGetFunction", Path: "libcuda.so.1", Args: [6]uint64{0x1000, 1, 0x2000}, Mem: lookup})
+	f.Event(&traces.Event{Kind: traces.KindReturn, PID: 7, TID: 7, FD: -1, Time: 1e6, Dur: 1000, Name: "cuModuleGetFunction", Mem: lookup})
+	call(9, "cuInit", 2e6, &traces.Event{Dur: 500e6})
+	call(7, "cuStreamSynchronize", 600e6, nil)
+	hung := false
+	for i := int64(0); !hung; i++ {
+		call(8, "cuEventQuery", 1e9+i*1e6, &traces.Event{Dur: 1e5})
+		if i == 100 {
+			f.Event(&traces.Event{
+				Kind: traces.KindGPU, PID: 7, TID: 7, FD: -1, Time: 1e9 + i*1e6, Name: "cuLaunchKernel", Path: "libcuda.so.1",
+				Args: [6]uint64{599e6, 600e6, 400e6, 0x10, 0xc0, 0x40},
+			})
+		}
+		select {
+		case s := <-said:
+			if hung = true; !strings.Contains(s, "thread 7 of process 7 has been in cuStreamSynchronize for 1s") {
+				t.Errorf("said %q", s)
+			}
+		default:
+			if i > 20_000 { // twenty seconds of the program's
+				time.Sleep(time.Millisecond)
+			}
+		}
+		if need.Limit(t).Err() != nil {
+			t.Fatal("no hang was seen")
+		}
+	}
+	f.close()
+	var r struct {
+		Verdict struct {
+			Wall, Called int64
+			CallsFrom    int64  `json:"calls_from"`
+			Library      *int64 `json:"library_time"`
+			GPU          *gpuTimes
+		}
+		API struct {
+			Functions []struct {
+				Name              string
+				Calls, Unfinished uint64
+			}
+		}
+		Cost *traces.Cost
+	}
+	reported(t, name, &r)
+	calls := map[string]uint64{}
+	for _, fn := range r.API.Functions {
+		calls[fn.Name] = fn.Calls
+		if fn.Name == "cuStreamSynchronize" && fn.Unfinished != 1 {
+			t.Errorf("%+v", fn)
+		}
+	}
+	if calls["cuStreamSynchronize"] != 1 || calls["cuEventQuery"] == 0 || calls["cuInit"] != 0 || calls["cuModuleGetFunction"] != 0 {
+		t.Errorf("calls %v", calls)
+	}
+	if v := r.Verdict; v.CallsFrom == 0 || v.Called < 5e9 || v.Called > 6e9 || v.Wall < 20e9 || v.Library == nil || *v.Library > v.Called/5 {
+		t.Errorf("%+v", v)
+	}
+	if g := r.Verdict.GPU; g == nil || len(g.Works) != 1 || g.Works[0].Name != "spin_a" {
+		t.Errorf("what the GPU did: %+v", g)
+	}
+	if r.Cost != nil {
+		t.Errorf("cost of a run that goes on: %+v", r.Cost)
+	}
+}
+
+// TestFlightLooks: who writes a file first asks the tracing process to look, and waits until that has come; what
+// hangs by a look is reported.
+func TestFlightLooks(t *testing.T) {
+	said := make(linesTo, 8)
+	f, name := newFlight(t, said, time.Hour)
+	f.header.PID = int32(os.Getpid())
+	l, err := net.Listen("unix", lookSocket(f.header.PID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	busy := traces.Event{
+		Kind: traces.KindChannels, PID: 7, TID: 7, FD: -1, Time: 5, Args: [6]uint64{1, 1},
+		Text: "Channel 1 of GPU 0 has been in spin(int*) for about 94s; 2 jobs wait behind it.", Data: "{}",
+	}
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, "1")
+		time.Sleep(10 * time.Millisecond) // the pipe's way
+		f.Event(&busy)
+		last := busy
+		last.PID, last.Args[1] = 8, 0
+		f.Event(&last)
+	}()
+	f.Event(&traces.Event{Kind: traces.KindCall, PID: 7, TID: 7, FD: -1, Name: "cuInit"})
+	var out bytes.Buffer
+	e := &env{stdout: &out, stderr: &out, getenv: func(string) string { return "" }}
+	if status := main1(e, []string{"dump", strconv.Itoa(os.Getpid())}); status != exitOK || out.String() != name+"\n" {
+		t.Errorf("status %d: %s", status, &out)
+	}
+	out.Reset()
+	if status := main1(e, []string{"report", name}); status != exitOK || strings.Count(out.String(), "GPU not over         at 0.000000 s in process ") != 2 || strings.Contains(out.String(), "nvtrace itself") {
+		t.Errorf("status %d: %s", status, &out)
+	}
+	hung := busy
+	hung.Flags, hung.Args = traces.FlagUnfinished, [6]uint64{2}
+	f.Event(&hung)
+	if s := <-said; !strings.Contains(s, "Channel 1 of GPU 0 has been in spin(int*) for about 94s; 2 jobs wait behind it: the last 5s are in ") {
+		t.Errorf("said %q", s)
+	}
+	f.close()
 }
 
 // TestDump: a flight recorder writes its file when it is asked to.

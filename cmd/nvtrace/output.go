@@ -335,7 +335,7 @@ func (s *logSink) printTo(e *env, w io.Writer, h *traces.Header, f *lineFlags) (
 // summarise makes the sink gather a summary.
 func (s *logSink) summarise(h *traces.Header) {
 	s.summary, s.book = ioctl.NewSummary(h), newFailureBook(s.decoder)
-	s.header = heldOf(h.API)
+	s.header, s.observer.from = heldOf(h.API), h.CallsFrom
 	s.traceAPI().summary = api.NewSummary()
 }
 

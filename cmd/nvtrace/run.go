@@ -82,7 +82,7 @@ func newRunFlags(e *env) *runFlags {
 	f.set.Var(&f.rotate, "rotate", "go on in another file when one has `SIZE`, such as 1G; =1G,5 keeps the last 5; %n in the name of -o is the file's number")
 	f.set.Var(&f.flight, "flight", "keep the library calls of the last `SECONDS` in memory, and write the -o file only when the program fails or hangs, or on nvtrace dump PID")
 	f.hang = secondsFlag(time.Minute)
-	f.set.Var(&f.hang, "hang", "with --flight: no library call returning for `SECONDS`, while one has not, is a hang; 0: never")
+	f.set.Var(&f.hang, "hang", "with --flight: a library call that does not return, or a channel of the GPU that does not get on, for `SECONDS` is a hang; 0: never")
 	f.set.StringVar(&f.overflow, "overflow", "wait", "when events come faster than they can be written, `WHAT` happens: wait, the program waits; drop, library calls are left out and counted")
 	f.set.StringVar(&f.buffer, "buffer", "64M", "how much may wait in memory before that, as a `SIZE`")
 	f.set.DurationVar(&f.delay, "delay", 0, "record library calls from `TIME` after the start on (device calls always: later ones refer to them)")
@@ -601,9 +601,9 @@ func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
 	if s.gpu != nil {
 		list = append(list, s.extendGPU(r, o)...)
 	}
-	if s.f.flight > 0 && s.f.hang > 0 {
-		h := newHangWatch(newStacks(r, false), time.Duration(s.f.hang))
-		list = append(list, record.Extension{Handler: h, Finish: h.finish})
+	if s.f.flight > 0 {
+		h := newLookout(newStacks(r, false), time.Duration(s.f.hang))
+		list = append(list, record.Extension{Rules: h.rules(), Handler: h, Finish: h.finish})
 	}
 	wanted := s.f.stacks
 	wanted.runtime = s.sim != nil

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -30,6 +31,16 @@ type observer struct {
 	times           *gpuTimes // what gpus came to, once there is nothing to come
 	memory          *api.Allocations
 	hang            *api.Hang
+	channels        map[int32]*channelsAt // of processes whose GPU channels were looked at, as of the latest look
+	from            int64                 // library calls from before were dropped; 0: none were
+}
+
+// channelsAt is what a process's channels were at, but for those that were idle.
+type channelsAt struct {
+	PID      int32           `json:"pid"`
+	Time     int64           `json:"time"`
+	Said     []string        `json:"said"`
+	Channels json.RawMessage `json:"channels,omitempty"` // as nvtrace ps --json has them
 }
 
 // gpuTimes is what GPUs did.
@@ -54,6 +65,7 @@ func (o *observer) gpuTimes() *gpuTimes {
 type hanging struct {
 	Threads []api.WaitingThread `json:"threads,omitempty"`
 	Streams []api.HungStream    `json:"streams,omitempty"`
+	GPUs    []channelsAt        `json:"gpus,omitempty"`
 }
 
 // hanging returns that, nil where there was nothing.
@@ -62,11 +74,36 @@ func (o *observer) hanging() *hanging {
 		return nil
 	}
 	h := new(hanging)
-	if h.Threads, h.Streams = o.hang.Report(); len(h.Threads)+len(h.Streams) == 0 {
+	for _, pid := range slices.Sorted(maps.Keys(o.channels)) {
+		h.GPUs = append(h.GPUs, *o.channels[pid])
+	}
+	if h.Threads, h.Streams = o.hang.Report(); len(h.Threads)+len(h.Streams)+len(h.GPUs) == 0 {
 		return nil
 	}
 	return h
 }
+
+// addChannels takes in what a process's channels were at.
+func (o *observer) addChannels(ev *traces.Event) {
+	if ev.Text == "" {
+		delete(o.channels, ev.PID) // all were idle
+		return
+	}
+	if o.channels == nil {
+		o.channels = make(map[int32]*channelsAt)
+	}
+	if o.channels[ev.PID] == nil && len(o.channels) >= maxChannelsAt {
+		return
+	}
+	at := &channelsAt{PID: ev.PID, Time: ev.Time, Said: strings.Split(strings.TrimSpace(ev.Text), "\n")}
+	if json.Valid([]byte(ev.Data)) { // else it was cut
+		at.Channels = json.RawMessage(ev.Data)
+	}
+	o.channels[ev.PID] = at
+}
+
+// maxChannelsAt bounds what a hostile recording has us keep.
+const maxChannelsAt = 64
 
 // maxImageNames bounds what a hostile recording may have us remember.
 const maxImageNames = 1 << 16
@@ -94,11 +131,11 @@ func (o *observer) add(ev *traces.Event, t *api.Tracker, f *api.Frame) {
 		}
 	case traces.KindReturn:
 		if timed && f != nil && f.Parent == nil {
-			o.library.add(f.Start, f.End)
+			o.library.add(max(f.Start, o.from), f.End)
 		}
 		if timed && f != nil {
 			if p := f.Purpose(); p != api.NoPurpose {
-				o.purposes[p].add(f)
+				o.purposes[p].add(f, o.from)
 			}
 		}
 	case traces.KindImage:
@@ -110,6 +147,8 @@ func (o *observer) add(ev *traces.Event, t *api.Tracker, f *api.Frame) {
 		}
 	case traces.KindKernel:
 		o.kernels++
+	case traces.KindChannels:
+		o.addChannels(ev)
 	case traces.KindGPU, traces.KindStack:
 	default:
 		o.found.add(ev)
@@ -125,9 +164,9 @@ type purpose struct {
 	last  *int64            // by[name]
 }
 
-// add takes in a call that has returned.
-func (p *purpose) add(f *api.Frame) {
-	p.busy.add(f.Start, f.End)
+// add takes in a call that has returned. What was before from does not count.
+func (p *purpose) add(f *api.Frame, from int64) {
+	p.busy.add(max(f.Start, from), f.End)
 	p.calls++
 	if p.last == nil || p.name != f.Name {
 		if p.by == nil {
@@ -139,7 +178,7 @@ func (p *purpose) add(f *api.Frame) {
 			p.by[f.Name] = p.last // the names are those of functions that are known
 		}
 	}
-	*p.last += f.Dur()
+	*p.last += max(f.End-max(f.Start, from), 0)
 }
 
 // most returns the function that took most of the time.
@@ -239,6 +278,10 @@ type verdict struct {
 	Images  int               `json:"images,omitempty"` // captured code images
 	Kernels int               `json:"kernels,omitempty"`
 
+	// CallsFrom is since when library calls were kept, Called how long that was; 0: from the beginning.
+	CallsFrom int64 `json:"calls_from,omitempty"`
+	Called    int64 `json:"called,omitempty"`
+
 	// Missing is what was not recorded, with the flag that records it.
 	Missing []string `json:"not_recorded,omitempty"`
 
@@ -274,7 +317,7 @@ func (s *logSink) verdict(r *ioctl.Report) *verdict {
 	v := &verdict{
 		Driver: o.driver.time(), held: s.held(), Failed: s.book.total, First: s.book.first,
 		Images: len(o.images), Kernels: o.kernels, library: s.apiReport(), ioctls: r.Ioctls, ioctlTime: r.IoctlTime, untimed: r.Untimed, gaps: r.Gaps, moreGaps: r.MoreGaps,
-		Spent: o.spent(), GPU: o.gpuTimes(), Hang: o.hanging(), Lines: o.memoryReport(), Memory: []memoryPeak{}, processes: len(r.Processes), memoryLess: s.book.l.unseen > 0,
+		CallsFrom: o.from, Spent: o.spent(), GPU: o.gpuTimes(), Hang: o.hanging(), Lines: o.memoryReport(), Memory: []memoryPeak{}, processes: len(r.Processes), memoryLess: s.book.l.unseen > 0,
 	}
 	if v.held.any() && !v.held.counted {
 		v.Library = new(o.library.time())
@@ -317,6 +360,9 @@ func (v *verdict) time(r *ioctl.Report) {
 		to = end
 	}
 	v.Wall = max(to-from, 0)
+	if v.CallsFrom > 0 {
+		v.Called = max(to-max(from, v.CallsFrom), 0)
+	}
 	if len(r.Processes) > 0 {
 		p := &r.Processes[0]
 		v.program, v.end = filepath.Base(p.Exe), endText(p)
@@ -338,6 +384,18 @@ func (v *verdict) share(ns int64) string {
 	s := orZero(duration(ns))
 	if v.Wall > 0 {
 		s += fmt.Sprintf(" (%.1f %%)", 100*float64(ns)/float64(v.Wall))
+	}
+	return s
+}
+
+// shareOfCalls is share for times in library calls, of which only the last may have been kept.
+func (v *verdict) shareOfCalls(ns int64) string {
+	if v.CallsFrom == 0 {
+		return v.share(ns)
+	}
+	s := orZero(duration(ns))
+	if v.Called > 0 {
+		s += fmt.Sprintf(" (%.1f %% of the last %s, from which calls were kept)", 100*float64(ns)/float64(v.Called), duration(v.Called))
 	}
 	return s
 }
@@ -387,7 +445,7 @@ func (v *verdict) write(w io.Writer) error {
 	case v.Library == nil:
 		line("in CUDA's libraries", "%s, counted in the program%s", counted(r.Calls, "call"), v.held.only())
 	default:
-		line("in CUDA's libraries", "%s, %s%s%s", v.share(*v.Library), counted(r.Calls, "call"), v.held.only(), summed(r.Time, *v.Library))
+		line("in CUDA's libraries", "%s, %s%s%s", v.shareOfCalls(*v.Library), counted(r.Calls, "call"), v.held.only(), summed(r.Time, *v.Library))
 		v.writeSpent(line)
 	}
 	v.writeHang(line)
@@ -444,8 +502,8 @@ func summed(sum, union int64) string {
 // writeSpent says what for the time in the libraries went, as far as that is much of the run.
 func (v *verdict) writeSpent(line func(what, format string, args ...any)) {
 	for _, s := range v.Spent {
-		if s.Time > 0 && s.Time >= v.Wall/100 {
-			line("  "+s.Purpose, "%s, %s, most in %s", v.share(s.Time), counted(s.Calls, "call"), s.Most)
+		if s.Time > 0 && s.Time >= v.Wall/100 || s.Time > 0 && v.CallsFrom > 0 && s.Time >= v.Called/100 {
+			line("  "+s.Purpose, "%s, %s, most in %s", v.shareOfCalls(s.Time), counted(s.Calls, "call"), s.Most)
 		}
 	}
 }
@@ -490,6 +548,16 @@ func (v *verdict) writeHang(line func(what, format string, args ...any)) {
 			behind = fmt.Sprintf("; %d more behind it on the stream, of which some may have been over", s.Behind)
 		}
 		line("GPU not over", "%s on stream %#x for %s, from thread %d of process %d%s", cmp.Or(s.Name, "an unknown kernel"), s.Stream, duration(s.For), s.TID, s.PID, behind)
+	}
+	for i := range v.Hang.GPUs[:min(len(v.Hang.GPUs), maxHung)] {
+		g := &v.Hang.GPUs[i]
+		for k, said := range g.Said {
+			if k == maxHung {
+				line("", "and %d more channels of process %d", len(g.Said)-k, g.PID)
+				break
+			}
+			line("GPU not over", "at %.6f s in process %d: %s", float64(g.Time)/1e9, g.PID, said)
+		}
 	}
 	for i := range v.Hang.Threads[:min(len(v.Hang.Threads), maxHung)] {
 		t := &v.Hang.Threads[i]

@@ -67,7 +67,7 @@ func (h *Hang) Add(ev *traces.Event, t *Tracker, f *Frame) {
 	case ev.Kind == traces.KindGPU && ev.Text == "": // else its call is not known
 		h.work(ev, t)
 	case len(h.threads) == 0:
-	case ev.Kind == traces.KindReturn && f != nil && f.Parent == nil, ev.Kind == traces.KindExit:
+	case ev.Kind == traces.KindReturn && f != nil && f.Parent == nil: // a thread that ends in a call has waited until then
 		delete(h.threads, key)
 	}
 }

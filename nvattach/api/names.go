@@ -151,6 +151,20 @@ var namings = map[string]naming{
 	"__cudaRegisterFunction": {handle: 1, from: 3, given: true},
 }
 
+// NamesHandles reports whether calls of a function say what handles stand for that other calls have:
+// kernels, contexts, modules.
+func NamesHandles(function string) bool {
+	if _, ok := namings[baseName(function)]; ok {
+		return true
+	}
+	for _, begin := range []string{"cuModuleLoad", "cuLibraryLoad", "cuCtxCreate", "cuDevicePrimaryCtxRetain", "__cudaRegisterFatBinary", "cudaLibraryLoad", "ncclCommInit"} {
+		if strings.HasPrefix(function, begin) {
+			return true
+		}
+	}
+	return false
+}
+
 // entered takes in a call that looks a kernel up.
 func (n *Names) entered(f *Frame, ev *traces.Event) {
 	if f.Function == nil {

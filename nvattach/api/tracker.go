@@ -105,8 +105,9 @@ type Tracker struct {
 		l   lookup
 	}
 
-	returned *Frame // by the latest Add
-	idle     int    // how often threads have come to be in no call since forgetIdle; 0: none is in none
+	returned *Frame                 // by the latest Add
+	kept     map[threadKey][]*Frame // calls that name handles, of those that were dropped otherwise
+	idle     int                    // how often threads have come to be in no call since forgetIdle; 0: none is in none
 }
 
 type threadKey struct{ pid, tid int32 }
@@ -144,8 +145,15 @@ func (t *Tracker) Add(ev *traces.Event) *Frame {
 	key := threadKey{ev.PID, ev.TID}
 	switch ev.Kind {
 	case traces.KindCall:
+		if ev.Flags&traces.FlagKept != 0 {
+			t.keep(key, ev)
+			return nil
+		}
 		return t.call(key, ev)
 	case traces.KindReturn:
+		if t.endKept(key, ev) {
+			return nil
+		}
 		return t.ret(key, ev)
 	case traces.KindExit:
 		t.endThread(key)
@@ -166,6 +174,43 @@ func (t *Tracker) Add(ev *traces.Event) *Frame {
 		f.system(ev)
 	}
 	return f
+}
+
+// keep takes in a call that stands for a handle, and is not counted.
+func (t *Tracker) keep(key threadKey, ev *traces.Event) {
+	if len(t.kept) >= maxThreads || len(t.kept[key]) >= maxDepth {
+		return
+	}
+	if t.kept == nil {
+		t.kept = make(map[threadKey][]*Frame)
+	}
+	t.kept[key] = append(t.kept[key], t.enter(key, ev))
+}
+
+// endKept reports whether an event ends a call without counting it: one that was kept for what it names,
+// or one of those before which calls were dropped.
+func (t *Tracker) endKept(key threadKey, ev *traces.Event) bool {
+	for i, f := range slices.Backward(t.kept[key]) {
+		if f.Name != ev.Name {
+			continue
+		}
+		t.Names.returned(f, ev)
+		t.free = append(t.free, t.kept[key][i:]...)
+		if t.kept[key] = t.kept[key][:i]; i == 0 {
+			delete(t.kept, key)
+		}
+		return true
+	}
+	if ev.Flags&traces.FlagKept == 0 {
+		return false
+	}
+	if s := t.thread(key); s != nil {
+		for at := s.find(ev); at >= 0 && len(s.open) > at; {
+			t.pop(s, -1)
+		}
+	}
+	t.recycle() // they are not of those that Ended returns
+	return true
 }
 
 // Current returns a thread's innermost open call, nil for none.
@@ -420,6 +465,7 @@ func (t *Tracker) endThread(key threadKey) {
 		t.pop(s, -1)
 	}
 	delete(t.threads, key)
+	delete(t.kept, key)
 	t.stack = nil
 }
 
