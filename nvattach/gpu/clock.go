@@ -56,7 +56,8 @@ type clockMoment struct {
 type clocks struct {
 	kernel uint64 // nvtrace_clock, 0: not loaded
 	failed bool
-	past   clockMoment // that the drift is known from
+	known  nvattach.Clock // what was found out; its Margin is 0 before
+	past   clockMoment    // that the drift is known from
 	tries  int
 	due    time.Time
 }
@@ -108,26 +109,46 @@ func (v *visit) compareClocks(c *context) {
 		return
 	}
 	tr.log.Debug("clocks compared", "pid", v.p.pid, "timer", m.timer, "host", m.host, "margin", m.margin)
-	fit := nvattach.Clock{Offset: int64(m.host - m.timer), Since: m.timer, Margin: m.margin, Slip: parts64(worstDrift)}
-	switch {
-	case k.past.timer == 0:
-		k.past = m
-	default:
-		// What can't be measured better than it is known beforehand is left as it is.
-		if slip := float64(k.past.margin+m.margin) / float64(m.timer-k.past.timer); slip < worstDrift {
-			fit.Drift, fit.Slip = drift(k.past, m), parts64(slip)
-		}
-		if m.host-k.past.host > uint64(driftAfter) {
-			k.past = m
-		}
+	if !k.learn(m) {
+		return
 	}
 	if c.mem.v == nil {
 		c.mem.open(v)
 		defer func() { _ = c.mem.close() }()
 	}
-	if err := c.session.SetClock(fit); err != nil {
+	if err := c.session.SetClock(k.known); err != nil {
 		tr.log.Debug("the clock is not set", "err", err)
 	}
+}
+
+// learn takes what a comparison has found, and reports whether more is known by it than before. On a busy
+// machine an answer may take a hundred milliseconds: an older one that came at once says more then.
+func (k *clocks) learn(m clockMoment) (more bool) {
+	if k.known.Margin != 0 {
+		margin := k.known.MarginAt(m.timer)
+		off := int64(m.host) - k.known.Monotonic(m.timer)
+		switch {
+		case max(off, -off) > margin+int64(m.margin): // a clock was set
+			k.past = clockMoment{}
+		case int64(m.margin) >= margin:
+			return false
+		}
+	}
+	k.known = nvattach.Clock{Offset: int64(m.host - m.timer), Since: m.timer, Margin: m.margin, Slip: parts64(worstDrift)}
+	if k.past.timer == 0 {
+		k.past = m
+		return true
+	}
+	// What can't be measured better than it is known beforehand is left as it is.
+	if slip := float64(k.past.margin+m.margin) / float64(m.timer-k.past.timer); slip < worstDrift {
+		k.known.Drift, k.known.Slip = drift(k.past, m), parts64(slip)
+	} else if m.margin < k.past.margin {
+		k.past = m
+	}
+	if m.host-k.past.host > uint64(driftAfter) {
+		k.past = m
+	}
+	return true
 }
 
 // lookAtClock is compareClocks for a context that need not be current, nor active.
@@ -205,7 +226,7 @@ func (l *clockLine) ask(first uint64, limit time.Duration, launched <-chan error
 			break
 		}
 		got := monotonic()
-		if margin := (got - asked + 1) / 2; best.timer == 0 || margin < best.margin {
+		if margin := (got-asked)/2 + 1; best.timer == 0 || margin < best.margin {
 			best = clockMoment{timer: l.Load(clockTimer), host: asked + margin, margin: margin}
 		}
 	}
