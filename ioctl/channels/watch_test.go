@@ -83,6 +83,21 @@ const (
 	slotsOfLine           = 64
 )
 
+// qmdWords makes a QMD of fields.
+func qmdWords(fields map[string]uint64) []uint32 {
+	q, _ := hopperCompute.NewQMD()
+	for name, v := range fields {
+		if err := q.Set(name, v); err != nil {
+			panic(err)
+		}
+	}
+	words := make([]uint32, len(q.Bytes())/4)
+	for i := range words {
+		words[i] = binary.LittleEndian.Uint32(q.Bytes()[4*i:])
+	}
+	return words
+}
+
 // launch submits a kernel. waits has it wait for the one before.
 func (l *machineLine) launch(program uint64, waits bool) {
 	n := uint64(l.put)
@@ -92,7 +107,7 @@ func (l *machineLine) launch(program uint64, waits bool) {
 	if waits {
 		w.Acquire(hopperHost, 0, channel.Semaphore{Address: l.slots[n-1], Payload: slotAfter})
 	}
-	w.Inline(hopperCompute, computeSubchannel, qmd, hopperCompute.MakeQMD(map[string]uint64{
+	w.Inline(hopperCompute, computeSubchannel, qmd, qmdWords(map[string]uint64{
 		"QMD_TYPE": 2, "GRID_WIDTH": 7, "GRID_HEIGHT": 1, "GRID_DEPTH": 1,
 		"CTA_THREAD_DIMENSION0": 32, "CTA_THREAD_DIMENSION1": 1, "CTA_THREAD_DIMENSION2": 1,
 		"PROGRAM_ADDRESS_LOWER": program & (1<<32 - 1), "PROGRAM_ADDRESS_UPPER": program >> 32,
@@ -122,7 +137,8 @@ func (l *machineLine) submit(w *channel.Writer, slot uint64) {
 	for i, word := range w.Words {
 		m.write32(l.push+4*uint64(i), word)
 	}
-	m.write64(l.ring+uint64(l.put%entries)*8, channel.RingEntry(l.push, len(w.Words)))
+	entry, _ := channel.Entry{Address: l.push, Words: uint32(len(w.Words)), Subroutine: true}.Encode()
+	m.write64(l.ring+uint64(l.put%entries)*8, entry)
 	l.push += 4 * uint64(len(w.Words))
 	l.put++
 	l.slots, l.ends = append(l.slots, slot), append(l.ends, l.push)

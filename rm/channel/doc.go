@@ -3,7 +3,8 @@
 // that describes a kernel's launch, and the semaphores that the GPU releases when work is done.
 //
 // It turns bytes into meaning and nothing else: it doesn't know where they come from, and what it
-// is given may be anything. Numbers and names are those of NVIDIA's public class headers (facts,
+// is given may be anything. The other way it writes QMDs, pieces and entries ([QMD.SetLaunch], [Writer],
+// [Entry.Encode]), for programs that launch kernels themselves. Numbers and names are those of NVIDIA's public class headers (facts,
 // with their provenance), from Volta to Blackwell.
 //
 // A channel, from outside in:

@@ -8,6 +8,9 @@ type UserData struct {
 	GPGet, GPPut uint32 // indices in the ring: of the entry that the GPU fetches next, and the first free one
 }
 
+// GPPutOffset is where in the page the first free index of the ring stands: what a program writes.
+const GPPutOffset = 0x8c
+
 // UserDataSize is how many bytes of the page [ParseUserData] wants: the rest of it has no meaning.
 const UserDataSize = 0x90
 
@@ -17,7 +20,7 @@ func ParseUserData(b []byte) UserData {
 	word := func(offset int) uint64 { return uint64(binary.LittleEndian.Uint32(b[offset:])) }
 	return UserData{
 		Put: word(0x40) | (word(0x4c)&0xff)<<32, Get: word(0x44) | (word(0x60)&0xff)<<32,
-		GPGet: uint32(word(0x88)), GPPut: uint32(word(0x8c)),
+		GPGet: uint32(word(0x88)), GPPut: uint32(word(GPPutOffset)),
 	}
 }
 

@@ -1,9 +1,12 @@
 package channel
 
-import "encoding/binary"
+import (
+	"slices"
+	"strings"
+)
 
 // A Writer makes a piece of pushbuffer, by the names of methods. A name that the class doesn't have
-// panics: it is a mistake of the caller's.
+// panics: it is a mistake of the caller's ([Class.Has] asks).
 type Writer struct {
 	Words []uint32
 }
@@ -12,6 +15,31 @@ type Writer struct {
 func (w *Writer) Methods(c *Class, subchannel uint8, name string, values ...uint32) {
 	w.Words = append(w.Words, header(Increasing, c.offset(name), subchannel, len(values)))
 	w.Words = append(w.Words, values...)
+}
+
+// Bind has a subchannel speak to a class from here on (SET_OBJECT).
+func (w *Writer) Bind(c *Class, subchannel uint8) {
+	w.Words = append(w.Words, header(Increasing, 0, subchannel, 1), uint32(c.Number))
+}
+
+// Fields writes to a method what fields say by name, as in "OPERATION=RELEASE PAYLOAD_SIZE=32BIT";
+// those that are not named are zero.
+func (w *Writer) Fields(c *Class, subchannel uint8, name, fields string) {
+	m, _ := c.Method(c.offset(name))
+	var data uint32
+	for field := range strings.FieldsSeq(fields) {
+		key, value, _ := strings.Cut(field, "=")
+		f := slices.IndexFunc(m.Fields, func(f Field) bool { return f.Name == key })
+		v := -1
+		if f >= 0 {
+			v = slices.IndexFunc(m.Fields[f].Values, func(v Value) bool { return v.Name == value })
+		}
+		if v < 0 {
+			panic("BUG: method " + name + " of class " + c.Name + " has no " + field)
+		}
+		data |= uint32(m.Fields[f].Values[v].Number << m.Fields[f].Low)
+	}
+	w.Methods(c, subchannel, name, data)
 }
 
 // Inline has a compute engine write words to memory.
@@ -39,41 +67,34 @@ func header(op Op, offset uint16, subchannel uint8, n int) uint32 {
 	return uint32(op)<<29 | uint32(n)<<16 | uint32(subchannel)<<13 | uint32(offset)/4
 }
 
+// Has says whether the class has a method of that name in the headers.
+func (c *Class) Has(name string) bool { return c.index(name) >= 0 }
+
+func (c *Class) index(name string) int {
+	return slices.IndexFunc(c.methods, func(m Method) bool { return m.Name == name })
+}
+
 // offset returns a method's offset by its name.
 func (c *Class) offset(name string) uint16 {
-	for i := range c.methods {
-		if c.methods[i].Name == name {
-			return c.methods[i].Offset
-		}
+	i := c.index(name)
+	if i < 0 {
+		panic("BUG: class " + c.Name + " has no method " + name)
 	}
-	panic("BUG: class " + c.Name + " has no method " + name)
+	return c.methods[i].Offset
 }
 
-// MakeQMD makes a QMD of the class's latest version, by the names of its fields: what [Class.ParseQMD] reads.
-func (c *Class) MakeQMD(fields map[string]uint64) []uint32 {
-	l := c.qmds[len(c.qmds)-1]
-	b := make([]byte, qmdSizes[l.Major])
-	set := func(p part, v uint64) {
-		if !p.known {
-			panic("BUG: a field that the QMD doesn't have")
-		}
-		for bit := p.low; bit <= p.high; bit++ {
-			b[bit/8] |= byte(v>>(bit-p.low)&1) << (bit % 8)
-		}
+// Encode returns the entry as it stands in a ring. It returns false for what a ring can't hold: a
+// control entry, an odd address, one of more than 40 bits, or a piece that is too long.
+func (e Entry) Encode() (uint64, bool) {
+	if e.Words == 0 || e.Words >= 1<<21 || e.Address&3 != 0 || e.Address>>40 != 0 {
+		return 0, false
 	}
-	set(l.launch.major, uint64(l.Major))
-	set(l.launch.minor, uint64(l.Minor))
-	for name, v := range fields {
-		set(l.partOf(name), v)
+	high := e.Address>>32 | uint64(e.Words)<<10
+	if e.Subroutine {
+		high |= 1 << 9
 	}
-	words := make([]uint32, len(b)/4)
-	for i := range words {
-		words[i] = binary.LittleEndian.Uint32(b[4*i:])
+	if e.Sync {
+		high |= 1 << 31
 	}
-	return words
-}
-
-// RingEntry returns the entry of a ring that has the GPU fetch a piece: what [ParseEntry] reads.
-func RingEntry(address uint64, words int) uint64 {
-	return address&^3&(1<<40-1) | uint64(words)<<42 | 1<<41
+	return high<<32 | e.Address&0xffffffff, true
 }
