@@ -29,9 +29,10 @@ FUZZTIME_SLOW ?= $(FUZZTIME)
 
 .PHONY: all dist sweep-probes test race kill-sweep lint fmt generate rm-facts api-facts fuzz bench cuda check-gpu bench-gpu demo check ci deps-ptxas deps-nvdisasm deps-cuda testdata-cuda cross clean help docs deps-chromium deps-duckdb deps-clickhouse deps-spark test-bare
 
-all: ## build bin/nvtrace and bin/rminfo
+all: ## build bin/nvtrace, bin/rminfo and bin/rmlaunch
 	CGO_ENABLED=0 go build $(call nvtrace_flags,$(shell go env GOARCH)) -o bin/nvtrace ./cmd/nvtrace
 	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o bin/rminfo ./examples/rminfo
+	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o bin/rmlaunch ./examples/rmlaunch
 
 test: ## run the tests (Go and gcc are enough; tests that need more say so when they skip)
 	go test -timeout 1h ./...

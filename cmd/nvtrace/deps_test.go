@@ -57,6 +57,7 @@ nvtrace/nvattach/cudart      < nvtrace/ptrace/dso
 nvtrace/nvattach/calls       < nvtrace/nvattach/api nvtrace/nvattach/cudart nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc
 nvtrace/nvattach/jit         < nvtrace/nvattach/owned
 nvtrace/examples/rminfo      < nvtrace/rm
+nvtrace/examples/rmlaunch    < nvtrace/fatbin nvtrace/rm nvtrace/rm/channel
 nvtrace/examples/events      < nvtrace/nvattach nvtrace/ptx/bpf
 nvtrace/cmd/nvtrace/internal/export < nvtrace/ioctl nvtrace/nvattach/api nvtrace/rm nvtrace/traces nvtrace/traces/escape github.com/google/pprof/profile github.com/klauspost/compress/zstd
 nvtrace/cmd/nvtrace/internal/units <

@@ -88,3 +88,33 @@ func TestDocs(t *testing.T) {
 		}
 	}
 }
+
+// TestDiffOfDocs: the lines that docs/launch.md shows of a diff are in it, in that order; and
+// all calls of the recording have names.
+func TestDiffOfDocs(t *testing.T) {
+	page, err := os.ReadFile("../../docs/launch.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(page), "$ nvtrace diff traces/corpus/vectoradd.nvt traces/corpus/rmlaunch.nvt\n")
+	shown, _, ended := strings.Cut(rest, "```")
+	if !found || !ended {
+		t.Fatal("docs/launch.md has no diff")
+	}
+	t.Chdir("../..")
+	status, out, stderr := runVerbFunc(t, diffVerb, "traces/corpus/vectoradd.nvt", "traces/corpus/rmlaunch.nvt")
+	if status != exitDiffers {
+		t.Fatalf("status %d: %s", status, stderr)
+	}
+	for line := range strings.Lines(shown) {
+		if line == "…\n" {
+			continue
+		}
+		if _, out, found = strings.Cut(out, line); !found {
+			t.Errorf("not there, or not in that order: %s", line)
+		}
+	}
+	if _, out, _ = runVerbFunc(t, reportVerb, "traces/corpus/rmlaunch.nvt"); !strings.Contains(out, "\n49 ioctls in 20.0 ms, 0 failed, 0 unknown;") {
+		t.Errorf("the report of rmlaunch has calls without a name, or others than were recorded:\n%s", out)
+	}
+}

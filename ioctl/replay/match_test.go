@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/binary"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"nvtrace/ioctl"
@@ -189,6 +191,28 @@ func TestGolden(t *testing.T) {
 		if got.Missed != 0 || got.Unused != 0 {
 			t.Errorf("%v: %d recorded answers unused, misses: %v", more, got.Unused, got.Misses)
 		}
+	}
+}
+
+// A program that launches a kernel gets all its calls answered, each with the input that it had on
+// an H100. Then it waits for the GPU, in vain, and gives everything back.
+func TestLaunch(t *testing.T) {
+	rec, err := os.ReadFile("../../traces/corpus/rmlaunch.nvt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rmlaunch := buildOnce(t, "rmlaunch", func(out string) *exec.Cmd {
+		cmd := exec.Command("go", "build", "-o", out, "nvtrace/examples/rmlaunch")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		return cmd
+	})
+	got := replay(t, rec, &Options{Strict: true}, rmlaunch, "-wait", "100ms")
+	got.want(t, 1)
+	if want := "rmlaunch: the GPU has not come to the semaphore in 100ms: of the ring 0 of 1 entries are fetched"; !strings.HasPrefix(got.stderr, want) || strings.Count(got.stderr, "\n") != 1 {
+		t.Errorf("stderr %q", got.stderr)
+	}
+	if got.Missed != 0 || got.Unused != 0 || got.Inexact != 0 {
+		t.Errorf("%d recorded answers unused, %d inexact, misses: %v", got.Unused, got.Inexact, got.Misses)
 	}
 }
 

@@ -3,9 +3,9 @@
 // that describes a kernel's launch, and the semaphores that the GPU releases when work is done.
 //
 // It turns bytes into meaning and nothing else: it doesn't know where they come from, and what it
-// is given may be anything. The other way it writes QMDs, pieces and entries ([QMD.SetLaunch], [Writer],
-// [Entry.Encode]), for programs that launch kernels themselves. Numbers and names are those of NVIDIA's public class headers (facts,
-// with their provenance), from Volta to Blackwell.
+// is given may be anything. It also writes them, for programs that launch kernels themselves
+// ([QMD.SetLaunch], [Writer], [Entry.Encode]). Numbers and names are those of NVIDIA's public class
+// headers (facts, with their provenance), from Volta to Blackwell.
 //
 // A channel, from outside in:
 //
