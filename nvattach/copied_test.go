@@ -212,8 +212,8 @@ func TestCopiedBody(t *testing.T) {
 	}
 }
 
-// atomics have their values used.
-const atomics = `.version 8.0
+// atomicUses have their values used.
+const atomicUses = `.version 8.0
 .target sm_75
 .address_size 64
 .visible .entry atomics(.param .u64 buf)
@@ -314,7 +314,7 @@ func TestMachineRows(t *testing.T) {
 // operations themselves, on all architectures.
 func TestMachineAtomics(t *testing.T) {
 	for _, sm := range []string{"sm_75", "sm_80", "sm_86", "sm_88", "sm_89", "sm_90", "sm_100", "sm_103", "sm_110", "sm_120", "sm_121"} {
-		image, err := compiler(t, sm)(atomics)
+		image, err := compiler(t, sm)(atomicUses)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"nvtrace/internal/need"
+	"nvtrace/nvattach/values"
 	"nvtrace/ptx"
 	"nvtrace/ptx/emu"
 )
@@ -201,7 +202,7 @@ func TestHashFull(t *testing.T) {
 	}
 	ok, full := 0, 0
 	for _, row := range g.table("r").Rows[:40] {
-		switch signed(row.Value) {
+		switch values.Signed(row.Value) {
 		case 0:
 			ok++
 		case errTooBig:
@@ -236,7 +237,7 @@ func TestHashFlagsAndDelete(t *testing.T) {
 		note(c.update(h, key, val(6), "3", false, false, true))
 	})
 	for i, w := range want {
-		if v := signed(g.table("r").Rows[i].Value); v != w {
+		if v := values.Signed(g.table("r").Rows[i].Value); v != w {
 			t.Errorf("step %d: %d, want %d", i, v, w)
 		}
 	}
@@ -275,7 +276,7 @@ func TestArrayFlags(t *testing.T) {
 			note(b, "77")
 		})
 		for i, w := range want {
-			if v := signed(g.table("r").Rows[i].Value); v != w {
+			if v := values.Signed(g.table("r").Rows[i].Value); v != w {
 				t.Errorf("known %v, step %d: %d, want %d", known, i, v, w)
 			}
 		}

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"nvtrace/nvattach/atomics"
+
 	"github.com/cilium/ebpf/asm"
 )
 
@@ -102,7 +104,7 @@ func (x *expansion) function(w waiting) error {
 		slots[i+1] = slots[i] + int64(f[i].Width())
 	}
 	end, body := slots[len(f)], asm.Instructions(nil)
-	replaced, paths := slices.Clone(f), newFlow(f, nil)
+	replaced, paths := slices.Clone(f), atomics.NewFlow(f, nil)
 	for i := range f {
 		in := &f[i]
 		with := func(by asm.Instruction) { replaced[i] = by.WithMetadata(keepSymbol(in, by)) }
@@ -157,10 +159,10 @@ var errOther = errors.New("it is stored, calculated, or an argument of the funct
 
 // choice returns the instructions, one for each value, that may give the second argument of
 // call i what it has there: the same one on every path, or one on each.
-func (x *expansion) choice(f *flow, i int, wanted func(*asm.Instruction) bool) (list []*asm.Instruction, err error) {
-	found, ok := f.sources(i, asm.R2)
+func (x *expansion) choice(f *atomics.Flow, i int, wanted func(*asm.Instruction) bool) (list []*asm.Instruction, err error) {
+	found, ok := f.Sources(i, asm.R2)
 	for _, k := range found {
-		in := &f.prog[k]
+		in := &f.Prog[k]
 		ok = ok && wanted(in)
 		if !slices.ContainsFunc(list, func(y *asm.Instruction) bool { return y.Reference() == in.Reference() }) {
 			list = append(list, in)
@@ -230,10 +232,10 @@ func (x *expansion) loop(f string) asm.Instruction {
 
 // constant returns the number that register r has at instruction i, on all paths, nil if that
 // is not seen at once.
-func constant(f *flow, i int, r asm.Register) (only *int64) {
-	found, ok := f.sources(i, r)
+func constant(f *atomics.Flow, i int, r asm.Register) (only *int64) {
+	found, ok := f.Sources(i, r)
 	for _, k := range found {
-		in := &f.prog[k]
+		in := &f.Prog[k]
 		if !ok || !in.OpCode.Class().IsALU() || in.OpCode.ALUOp() != asm.Mov || in.OpCode.Source() != asm.ImmSource || only != nil && *only != in.Constant {
 			return nil
 		}
@@ -243,7 +245,7 @@ func constant(f *flow, i int, r asm.Register) (only *int64) {
 }
 
 // tails is what call i, of bpf_tail_call, does: with the array that register r2 stands for.
-func (x *expansion) tails(f *flow, i int, chain []string) (list asm.Instructions, err error) {
+func (x *expansion) tails(f *atomics.Flow, i int, chain []string) (list asm.Instructions, err error) {
 	arrays, err := x.choice(f, i, func(in *asm.Instruction) bool { return x.array(in) != nil })
 	if err != nil {
 		return nil, fmt.Errorf("which map bpf_tail_call takes a program from is not known: %w", err)

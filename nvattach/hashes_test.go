@@ -5,6 +5,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"nvtrace/nvattach/atomics"
+	"nvtrace/nvattach/values"
 )
 
 // hashRig runs programs of testdata/obj/hashes.bpf.c in vectorAdd, with several blocks
@@ -114,7 +117,7 @@ func TestKeysAreSorted(t *testing.T) {
 	for _, name := range []string{"replaced", "longer"} {
 		rows := r.table(name).Rows
 		less := func(a, b Row) int {
-			return cmp.Or(cmp.Compare(unsigned(a.Key[:min(len(a.Key), 8)]), unsigned(b.Key[:min(len(b.Key), 8)])), cmp.Compare(le32(a.Key[len(a.Key)-8:]), le32(b.Key[len(b.Key)-8:])))
+			return cmp.Or(cmp.Compare(values.Unsigned(a.Key[:min(len(a.Key), 8)]), values.Unsigned(b.Key[:min(len(b.Key), 8)])), cmp.Compare(le32(a.Key[len(a.Key)-8:]), le32(b.Key[len(b.Key)-8:])))
 		}
 		if name == "replaced" {
 			less = func(a, b Row) int { return cmp.Compare(le32(a.Key), le32(b.Key)) }
@@ -130,7 +133,7 @@ func TestInsertions(t *testing.T) {
 	o := object(t, "hashes")
 	for name, want := range map[string]int{"count_anyway": 1, "count_first": 1, "count_after": 1, "count_one": 1, "replace": 0, "live_entry": 0, "full": 0} {
 		p := o.Program(name)
-		if got, _ := insertions(newFlow(p.Insns, (&unit{obj: o}).helpers()), o); len(got) != want {
+		if got, _ := atomics.Insertions(atomics.NewFlow(p.Insns, (&unit{obj: o}).helpers()), o.atomicMap); len(got) != want {
 			t.Errorf("%s: %v, want %d", name, got, want)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cilium/ebpf/asm"
 
+	"nvtrace/nvattach/atomics"
 	"nvtrace/ptx/bpf"
 )
 
@@ -102,7 +103,7 @@ func (q *PlannedHost) assemble(list []bpf.Map) (err error) {
 	for {
 		insns, stores := q.Insns, []int(nil)
 		if !slices.ContainsFunc(q.Insns, strange) {
-			insns, stores = atomicIncrements(q.Insns, q.unit.obj, env.Helpers, skip)
+			insns, stores = atomics.Increments(q.Insns, q.unit.obj.atomicMap, env.Helpers, skip)
 		}
 		q.code = &bpf.Program{Name: q.Name, Insns: insns}
 		q.Machine, err = bpf.Assemble(q.code, env)

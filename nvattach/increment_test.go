@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	"nvtrace/nvattach/atomics"
+
 	"github.com/cilium/ebpf/asm"
 )
 
@@ -50,7 +52,7 @@ func TestAtomicIncrements(t *testing.T) {
 		{"another place", asm.Instructions{asm.LoadMem(asm.R1, asm.R6, 0, asm.DWord), plus, asm.StoreMem(asm.R6, 8, asm.R1, asm.DWord), asm.Mov.Imm(asm.R0, 0), asm.Return()}, 0},
 		{"in a loop, not read", append(add(asm.DWord, 0, plus), asm.Instruction{OpCode: asm.JNE.Op(asm.ImmSource), Dst: asm.R7, Offset: -4}, asm.Mov.Imm(asm.R0, 0), asm.Return()), 1},
 	} {
-		got, stores := atomicIncrements(tt.prog, o, helpers, nil)
+		got, stores := atomics.Increments(tt.prog, o.atomicMap, helpers, nil)
 		n := len(stores)
 		if n != tt.want || len(got) != len(tt.prog) {
 			t.Errorf("%s: %d, want %d\n%v", tt.name, n, tt.want, got)

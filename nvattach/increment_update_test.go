@@ -3,6 +3,8 @@ package nvattach
 import (
 	"testing"
 
+	"nvtrace/nvattach/atomics"
+
 	"github.com/cilium/ebpf/asm"
 )
 
@@ -64,7 +66,7 @@ func TestAtomicUpdates(t *testing.T) {
 		{"a jump into it", MapArray, end(asm.Instruction{OpCode: asm.JEq.Op(asm.ImmSource), Dst: asm.R7, Offset: -10}), 0},
 	} {
 		prog, o := countProgram(tt.kind, tt.other)
-		got, n, _ := atomicUpdates(prog, o, (&unit{}).helpers(), true)
+		got, n, _ := atomics.Updates(prog, o.atomicMap, (&unit{}).helpers(), true)
 		if n != tt.want || len(got) != len(prog) {
 			t.Errorf("%s: %d, want %d\n%v", tt.name, n, tt.want, got)
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"nvtrace/nvattach/values"
 	"nvtrace/ptx/bpf"
 	"nvtrace/traces/escape"
 )
@@ -57,7 +58,7 @@ func (o *Object) List(w io.Writer) error {
 		if end := uint64(v.Offset) + uint64(v.Size); end <= uint64(len(v.Map.Initial)) {
 			value = v.Map.Initial[v.Offset:end] // what --set has changed, too
 		}
-		b.WriteString(escape.Line("  variable %-24s %s: %s", v.Name, v.Map.Name, AppendValue(nil, v.Type, value)))
+		b.WriteString(escape.Line("  variable %-24s %s: %s", v.Name, v.Map.Name, values.Append(nil, v.Type, value)))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"math"
 
+	"nvtrace/nvattach/atomics"
+	"nvtrace/nvattach/values"
+
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 )
@@ -95,8 +98,7 @@ type MapDef struct {
 
 // Bounds of keys and values: a key is compared inside a probe, a value copied.
 const (
-	maxKeyBytes   = 512
-	maxValueBytes = 1 << 20
+	maxKeyBytes = 512
 )
 
 // threadSection holds the variables of which each thread has its own, and
@@ -202,8 +204,8 @@ func (m *MapDef) check() error {
 		}
 		return nil
 	case MapGPURingbuf:
-		if m.ValueSize == 0 || m.ValueSize > maxValueBytes {
-			return fmt.Errorf("a value size of %d; it is the largest record, 1 to %d bytes", m.ValueSize, maxValueBytes)
+		if m.ValueSize == 0 || m.ValueSize > values.MaxBytes {
+			return fmt.Errorf("a value size of %d; it is the largest record, 1 to %d bytes", m.ValueSize, values.MaxBytes)
 		}
 	case MapArray, MapPerCPUArray, MapGPUThreadArray, MapGPUArray, MapGPUSharedArray, MapGPUThreadHost, MapGPUArrayHost, MapBlockArray:
 		if m.KeySize != 4 {
@@ -232,8 +234,8 @@ func (m *MapDef) check() error {
 	switch {
 	case m.MaxEntries == 0:
 		return fmt.Errorf("max_entries is 0")
-	case m.ValueSize == 0 || m.ValueSize > maxValueBytes:
-		return fmt.Errorf("a value of %d bytes; 1 to %d can be had", m.ValueSize, maxValueBytes)
+	case m.ValueSize == 0 || m.ValueSize > values.MaxBytes:
+		return fmt.Errorf("a value of %d bytes; 1 to %d can be had", m.ValueSize, values.MaxBytes)
 	case m.PerBlock() && m.blockBytes() > maxBlockBytes:
 		return fmt.Errorf("it takes %d bytes of each block's shared memory, and %d is the most", m.blockBytes(), maxBlockBytes)
 	}
@@ -342,3 +344,15 @@ func (m *MapDef) maxRecord() uint64 {
 
 // Ring reports whether the map is a stream of records.
 func (m *MapDef) Ring() bool { return m.layout() == layoutRing }
+
+// atomicMap is what package atomics needs to know of a map of the object.
+func (o *Object) atomicMap(name string) *atomics.Map {
+	d := o.Map(name)
+	if d == nil {
+		return nil
+	}
+	return &atomics.Map{
+		Name: d.Name, KeySize: d.KeySize, ValueSize: d.ValueSize, PerThread: d.PerThread(), Data: d.Data,
+		Array: d.layout() == layoutArray, Hash: d.layout() == layoutHash,
+	}
+}

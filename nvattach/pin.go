@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"nvtrace/nvattach/values"
 )
 
 // A Pin says where maps on the host lie in memory that stays when a run has ended.
@@ -112,10 +114,10 @@ func (m *Maps) Change(mem *HostMemory, s Setting) error {
 	if x == nil || x.kind != layoutHash || x.lpm > 0 || x.Def.PerSM() || s.Key == "" {
 		return m.Apply(mem, s, nil)
 	}
-	key, err := parseValue(s.Key, x.Def.Key, int(x.Def.KeySize))
+	key, err := values.Parse(s.Key, x.Def.Key, int(x.Def.KeySize))
 	var value []byte
 	if err == nil {
-		value, err = parseValue(s.Value, x.Def.Value, int(x.Def.ValueSize))
+		value, err = values.Parse(s.Value, x.Def.Value, int(x.Def.ValueSize))
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.text, markf(ErrSetting, "%w", err))

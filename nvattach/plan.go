@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf/asm"
 
+	"nvtrace/nvattach/atomics"
 	"nvtrace/ptx"
 	"nvtrace/ptx/bpf"
 )
@@ -98,9 +99,9 @@ type PlannedProgram struct {
 	Increments int
 
 	verified *bpf.Verified
-	fields   []int           // numbers of the context's fields
-	recounts map[int]recount // calls whose value is counted for them
-	inserts  map[int]bool    // calls that only insert; see insertions
+	fields   []int                   // numbers of the context's fields
+	recounts map[int]atomics.Recount // calls whose value is counted for them
+	inserts  map[int]bool            // calls that only insert; see insertions
 	unit     *unit
 	counter  int // number of the program
 	ends     int // number of the first counter of runs that were ended early
@@ -356,10 +357,10 @@ func (q *PlannedProgram) counted() bool {
 }
 
 // counts returns the map and the index that a recount is of.
-func (q *PlannedProgram) counts(r recount) (d *MapDef, key uint32, ok bool) {
+func (q *PlannedProgram) counts(r atomics.Recount) (d *MapDef, key uint32, ok bool) {
 	for i, d := range q.unit.defs {
 		for _, c := range q.Report.Maps[i].Calls {
-			if d.PerBlock() || d.Name != r.name || c.Helper != helperLookup || c.Info.Insn != r.lookup || len(c.Info.Bytes[1]) != 4 {
+			if d.PerBlock() || d.Name != r.Name || c.Helper != helperLookup || c.Info.Insn != r.Lookup || len(c.Info.Bytes[1]) != 4 {
 				continue
 			}
 			key := le32(c.Info.Bytes[1])
@@ -400,8 +401,8 @@ func (u *unit) prepare(prog *Program, env *bpf.Env, racy, later bool) (*PlannedP
 func (q *PlannedProgram) prove(env *bpf.Env, rewrite, later bool) (first error) {
 	insns, skip, splits := q.Insns, map[int]bool{}, 0
 	split := func(at int) (ok bool) {
-		if splits++; splits <= maxSplits {
-			insns, ok = splitPaths(insns, at)
+		if splits++; splits <= atomics.MaxSplits {
+			insns, ok = atomics.Split(insns, at)
 		}
 		return ok
 	}
@@ -439,11 +440,11 @@ func (q *PlannedProgram) prove(env *bpf.Env, rewrite, later bool) (first error) 
 // and the calls of insertions that other paths share.
 func (q *PlannedProgram) rewrite(insns asm.Instructions, env *bpf.Env, skip map[int]bool, later bool) (out asm.Instructions, stores, shared []int) {
 	o := q.unit.obj
-	out, stores = atomicIncrements(insns, o, env.Helpers, skip)
-	out, q.Increments, q.recounts = atomicUpdates(out, o, env.Helpers, later)
-	out = withoutCopies(out, o, env.Helpers)
+	out, stores = atomics.Increments(insns, o.atomicMap, env.Helpers, skip)
+	out, q.Increments, q.recounts = atomics.Updates(out, o.atomicMap, env.Helpers, later)
+	out = atomics.WithoutCopies(out, o.atomicMap, env.Helpers)
 	q.Increments += len(stores)
-	q.inserts, shared = insertions(newFlow(out, env.Helpers), o)
+	q.inserts, shared = atomics.Insertions(atomics.NewFlow(out, env.Helpers), o.atomicMap)
 	return out, stores, shared
 }
 

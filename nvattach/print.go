@@ -11,6 +11,7 @@ import (
 
 	"github.com/cilium/ebpf/btf"
 
+	"nvtrace/nvattach/values"
 	"nvtrace/traces/escape"
 )
 
@@ -117,9 +118,9 @@ func (t *Table) histogram(o *PrintOptions) string {
 
 // total adds up what a row holds.
 func (r *Row) total() uint64 {
-	sum := unsigned(r.Value)
+	sum := values.Unsigned(r.Value)
 	for i := range r.Each {
-		sum += unsigned(r.Each[i].Value)
+		sum += values.Unsigned(r.Each[i].Value)
 	}
 	return sum
 }
@@ -189,7 +190,7 @@ func (t *Table) variables(b *bytes.Buffer) {
 	ds, ok := d.Value.(*btf.Datasec)
 	if !ok || len(t.Rows) == 0 {
 		for i := range t.Rows {
-			fmt.Fprintf(b, "  %s\n", AppendValue(nil, nil, t.Rows[i].Value))
+			fmt.Fprintf(b, "  %s\n", values.Append(nil, nil, t.Rows[i].Value))
 		}
 		return
 	}
@@ -198,7 +199,7 @@ func (t *Table) variables(b *bytes.Buffer) {
 		if uint64(s.Offset)+uint64(s.Size) > uint64(len(v)) {
 			continue
 		}
-		fmt.Fprintf(b, "  %s = %s\n", escape.String(s.Type.TypeName()), AppendValue(nil, s.Type, v[s.Offset:s.Offset+s.Size]))
+		fmt.Fprintf(b, "  %s = %s\n", escape.String(s.Type.TypeName()), values.Append(nil, s.Type, v[s.Offset:s.Offset+s.Size]))
 	}
 }
 
@@ -223,7 +224,7 @@ func (t *Table) rows(b *bytes.Buffer, o *PrintOptions) {
 			continue
 		}
 		b.WriteString("  [")
-		b.Write(AppendValue(nil, keyType(d), r.Key))
+		b.Write(values.Append(nil, keyType(d), r.Key))
 		b.WriteString("]")
 		if d.Type == MapStackTrace {
 			callers(b, r, o)
@@ -290,19 +291,19 @@ func compareTyped(t btf.Type, a, b []byte) int {
 		return 0
 	case *btf.Int:
 		if t.Encoding == btf.Signed && len(a) <= 8 {
-			return cmp.Compare(signed(a), signed(b))
+			return cmp.Compare(values.Signed(a), values.Signed(b))
 		}
 	}
 	if len(a) > 8 {
 		return bytes.Compare(a, b)
 	}
-	return cmp.Compare(unsigned(a), unsigned(b))
+	return cmp.Compare(values.Unsigned(a), values.Unsigned(b))
 }
 
 func (t *Table) row(b *bytes.Buffer, r *Row) {
 	d := t.Map.Def
 	if r.Value != nil {
-		fmt.Fprintf(b, " = %s\n", AppendValue(nil, d.Value, r.Value))
+		fmt.Fprintf(b, " = %s\n", values.Append(nil, d.Value, r.Value))
 		return
 	}
 	what := "thread"
@@ -327,10 +328,10 @@ func (t *Table) row(b *bytes.Buffer, r *Row) {
 			break
 		}
 		if run.first == run.last {
-			fmt.Fprintf(b, "    %s %d: %s\n", what, run.first, AppendValue(nil, d.Value, run.value))
+			fmt.Fprintf(b, "    %s %d: %s\n", what, run.first, values.Append(nil, d.Value, run.value))
 			continue
 		}
-		fmt.Fprintf(b, "    %ss %d to %d: %s each\n", what, run.first, run.last, AppendValue(nil, d.Value, run.value))
+		fmt.Fprintf(b, "    %ss %d to %d: %s each\n", what, run.first, run.last, values.Append(nil, d.Value, run.value))
 	}
 }
 
@@ -341,9 +342,9 @@ func (t *Table) summary(b *bytes.Buffer, r *Row, what string) {
 	}
 	isSigned, _ := numeric(t.Map.Def)
 	if isSigned {
-		sum, lo, hi := int64(0), signed(r.Each[0].Value), signed(r.Each[0].Value)
+		sum, lo, hi := int64(0), values.Signed(r.Each[0].Value), values.Signed(r.Each[0].Value)
 		for i := range r.Each {
-			v := signed(r.Each[i].Value)
+			v := values.Signed(r.Each[i].Value)
 			sum, lo, hi = sum+v, min(lo, v), max(hi, v)
 		}
 		fmt.Fprintf(b, " = %d in %d %ss, %d to %d each", sum, len(r.Each), what, lo, hi)
@@ -351,7 +352,7 @@ func (t *Table) summary(b *bytes.Buffer, r *Row, what string) {
 	}
 	sum, lo, hi := uint64(0), ^uint64(0), uint64(0)
 	for i := range r.Each {
-		v := unsigned(r.Each[i].Value)
+		v := values.Unsigned(r.Each[i].Value)
 		sum, lo, hi = sum+v, min(lo, v), max(hi, v)
 	}
 	fmt.Fprintf(b, " = %d in %d %ss, %d to %d each", sum, len(r.Each), what, lo, hi)
@@ -390,13 +391,13 @@ func (r *Row) runs() []run {
 func (t *Table) AppendJSON(dst []byte, o *PrintOptions) []byte {
 	d := t.Map.Def
 	dst = append(dst, `{"map": `...)
-	dst = appendJSONString(dst, t.Map.Name)
+	dst = values.AppendString(dst, t.Map.Name)
 	dst = append(dst, `, "type": `...)
-	dst = appendJSONString(dst, d.Type.String())
+	dst = values.AppendString(dst, d.Type.String())
 	dst = fmt.Appendf(dst, `, "refused": %d`, t.Refused)
 	if d.Data && len(t.Rows) == 1 {
 		dst = append(dst, `, "variables": `...)
-		dst = AppendJSON(dst, d.Value, t.Rows[0].Value)
+		dst = values.AppendJSON(dst, d.Value, t.Rows[0].Value)
 		return append(dst, '}')
 	}
 	dst = append(dst, `, "entries": [`...)
@@ -406,7 +407,7 @@ func (t *Table) AppendJSON(dst []byte, o *PrintOptions) []byte {
 			dst = append(dst, ", "...)
 		}
 		dst = append(dst, `{"key": `...)
-		dst = AppendJSON(dst, keyType(d), r.Key)
+		dst = values.AppendJSON(dst, keyType(d), r.Key)
 		if d.Type == MapStackTrace {
 			dst = append(dst, `, "value": [`...)
 			for i, pc := range pcs(r.Value) {
@@ -421,7 +422,7 @@ func (t *Table) AppendJSON(dst []byte, o *PrintOptions) []byte {
 					if i > 0 {
 						dst = append(dst, ", "...)
 					}
-					dst = appendJSONString(dst, o.Place(pc, i > 0))
+					dst = values.AppendString(dst, o.Place(pc, i > 0))
 				}
 			}
 			dst = append(dst, "]}"...)
@@ -429,7 +430,7 @@ func (t *Table) AppendJSON(dst []byte, o *PrintOptions) []byte {
 		}
 		if r.Value != nil {
 			dst = append(dst, `, "value": `...)
-			dst = append(AppendJSON(dst, d.Value, r.Value), '}')
+			dst = append(values.AppendJSON(dst, d.Value, r.Value), '}')
 			continue
 		}
 		dst = t.appendParts(dst, r)
@@ -443,9 +444,9 @@ func (t *Table) appendParts(dst []byte, r *Row) []byte {
 		sum := int64(0)
 		for i := range r.Each {
 			if isSigned {
-				sum += signed(r.Each[i].Value)
+				sum += values.Signed(r.Each[i].Value)
 			} else {
-				sum += int64(unsigned(r.Each[i].Value))
+				sum += int64(values.Unsigned(r.Each[i].Value))
 			}
 		}
 		dst = append(dst, `, "sum": `...)
@@ -465,7 +466,7 @@ func (t *Table) appendParts(dst []byte, r *Row) []byte {
 			dst = append(dst, ", "...)
 		}
 		dst = fmt.Appendf(dst, `{"first": %d, "last": %d, "value": `, run.first, run.last)
-		dst = append(AppendJSON(dst, d.Value, run.value), '}')
+		dst = append(values.AppendJSON(dst, d.Value, run.value), '}')
 	}
 	return append(dst, "]}"...)
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"nvtrace/nvattach/values"
+
 	"github.com/cilium/ebpf/btf"
 )
 
@@ -132,10 +134,10 @@ func TestPrintStructs(t *testing.T) {
 		{&btf.Enum{Size: 1, Signed: true}, []byte{0xfe}, "-2", "-2"},
 		{&btf.Int{Size: 16}, make([]byte, 16), "0x" + strings.Repeat("0", 32), `"0x` + strings.Repeat("0", 32) + `"`},
 	} {
-		if got := string(AppendValue(nil, tt.t, tt.data)); got != tt.text {
+		if got := string(values.Append(nil, tt.t, tt.data)); got != tt.text {
 			t.Errorf("%v: %s, want %s", tt.t, got, tt.text)
 		}
-		if got := string(AppendJSON(nil, tt.t, tt.data)); got != tt.json {
+		if got := string(values.AppendJSON(nil, tt.t, tt.data)); got != tt.json {
 			t.Errorf("%v: %s, want %s", tt.t, got, tt.json)
 		}
 	}

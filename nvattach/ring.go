@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/bits"
+
+	"nvtrace/nvattach/values"
 )
 
 // ringLayout is the layout of a ring buffer. Each multiprocessor has a part of
@@ -280,4 +282,15 @@ func (r *Reader) record(k uint64, fn func(Record), sm int) uint64 {
 		fn(Record{SM: sm, Data: r.second[at+recordHead : at+recordHead+n]})
 	}
 	return unitsFor(n)
+}
+
+// AppendRecord appends a record of a ring buffer as text: by the type of the map's
+// values, where it has one and the record is as long, otherwise as 64-bit numbers.
+func (x *Map) AppendRecord(dst, data []byte) []byte {
+	return values.AppendRecord(dst, x.Def.Value, data)
+}
+
+// AppendRecordJSON appends a record as JSON, by the rule of AppendRecord.
+func (x *Map) AppendRecordJSON(dst, data []byte) []byte {
+	return values.AppendRecordJSON(dst, x.Def.Value, data)
 }

@@ -7,6 +7,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"nvtrace/nvattach/values"
 )
 
 // A Setting is what --map or --set asks for.
@@ -69,7 +71,7 @@ func SetVar(objs []*Object, s Setting) error {
 				continue
 			}
 			found = true
-			b, err := parseValue(s.Value, v.Type, int(v.Size))
+			b, err := values.Parse(s.Value, v.Type, int(v.Size))
 			if err != nil {
 				return markf(ErrSetting, "%s: %w", s.text, err)
 			}
@@ -176,7 +178,7 @@ func (m *Maps) fill(mem Memory, x *Map, file string, readFile func(string) ([]by
 }
 
 func (m *Maps) set(mem Memory, x *Map, s Setting) error {
-	value, err := parseValue(s.Value, x.Def.Value, int(x.Def.ValueSize))
+	value, err := values.Parse(s.Value, x.Def.Value, int(x.Def.ValueSize))
 	if err != nil {
 		return markf(ErrSetting, "%w", err)
 	}
@@ -193,7 +195,7 @@ func (m *Maps) set(mem Memory, x *Map, s Setting) error {
 		}
 		return nil
 	}
-	key, err := parseValue(s.Key, x.Def.Key, int(x.Def.KeySize))
+	key, err := values.Parse(s.Key, x.Def.Key, int(x.Def.KeySize))
 	if err != nil {
 		return markf(ErrSetting, "%w", err)
 	}

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"nvtrace/nvattach/atomics"
+
 	"github.com/cilium/ebpf/asm"
 )
 
@@ -32,7 +34,7 @@ func TestOwnValueWherePathsMeet(t *testing.T) {
 		{"shared, and another lookup on one path", slices.Concat(lookup("shared"), keep, skip, lookup("own"), add), 1},
 		{"one or the other", slices.Concat(lookup("own"), keep, over5(), lookup("shared"), keep, add), 1},
 	} {
-		if _, stores := atomicIncrements(tt.prog, o, (&unit{}).helpers(), nil); len(stores) != tt.want {
+		if _, stores := atomics.Increments(tt.prog, o.atomicMap, (&unit{}).helpers(), nil); len(stores) != tt.want {
 			t.Errorf("%s: %d additions at once, want %d", tt.name, len(stores), tt.want)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"nvtrace/fatbin"
+	"nvtrace/nvattach/values"
 	"nvtrace/ptx"
 	"nvtrace/ptx/emu"
 )
@@ -232,7 +233,7 @@ func (r *rig) variable(name string, index int) uint64 {
 				r.tb.Fatal(err)
 			}
 			size := min(v.Size, 8)
-			return unsigned(b[v.Offset+uint32(index)*size:][:size])
+			return values.Unsigned(b[v.Offset+uint32(index)*size:][:size])
 		}
 	}
 	r.tb.Fatalf("no variable %s", name)

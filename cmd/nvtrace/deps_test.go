@@ -47,7 +47,9 @@ nvtrace/ptx                  <
 nvtrace/ptx/emu              < nvtrace/ptx
 nvtrace/ptx/bpf              < nvtrace/ptx github.com/cilium/ebpf/asm
 nvtrace/nvattach/sim         < nvtrace/traces/escape nvtrace/fatbin nvtrace/nvattach/preload nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptx nvtrace/ptx/emu
-nvtrace/nvattach             < nvtrace/fatbin nvtrace/fatbin/sass nvtrace/ptx nvtrace/ptx/bpf nvtrace/traces/escape github.com/cilium/ebpf github.com/cilium/ebpf/asm github.com/cilium/ebpf/btf
+nvtrace/nvattach/values      < nvtrace/traces/escape github.com/cilium/ebpf/btf
+nvtrace/nvattach/atomics     < nvtrace/ptx/bpf github.com/cilium/ebpf/asm
+nvtrace/nvattach             < nvtrace/nvattach/atomics nvtrace/nvattach/values nvtrace/fatbin nvtrace/fatbin/sass nvtrace/ptx nvtrace/ptx/bpf nvtrace/traces/escape github.com/cilium/ebpf github.com/cilium/ebpf/asm github.com/cilium/ebpf/btf
 nvtrace/nvattach/script      < nvtrace/fatbin nvtrace/ioctl/nearest nvtrace/nvattach github.com/cilium/ebpf github.com/cilium/ebpf/asm
 nvtrace/nvattach/session     < nvtrace/fatbin nvtrace/nvattach nvtrace/nvattach/script nvtrace/traces/escape
 nvtrace/nvattach/gpu         < nvtrace/fatbin nvtrace/fatbin/sass nvtrace/nvattach nvtrace/nvattach/capture nvtrace/nvattach/jit nvtrace/nvattach/preload nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/remote nvtrace/ptx nvtrace/ptx/emu

@@ -1,4 +1,4 @@
-package nvattach
+package atomics
 
 import (
 	"slices"
@@ -17,13 +17,13 @@ import (
 //
 // Values of per-thread maps are left alone, as far as it can be seen that they are
 // some: nobody else adds to them.
-func atomicIncrements(prog asm.Instructions, o *Object, helpers map[int32]*bpf.Helper, skip map[int]bool) (asm.Instructions, []int) {
-	f := newFlow(prog, helpers)
+func Increments(prog asm.Instructions, find Maps, helpers map[int32]*bpf.Helper, skip map[int]bool) (asm.Instructions, []int) {
+	f := NewFlow(prog, helpers)
 	var out asm.Instructions
 	var stores []int
 	for i := range prog {
 		u, ok := f.modification(i)
-		if !ok || skip[u.store] || f.ownValue(i, o) {
+		if !ok || skip[u.store] || f.ownValue(i, find) {
 			continue
 		}
 		used := f.live(u.store+1, prog[i].Dst)
@@ -74,15 +74,15 @@ const fetching = asm.FetchAdd &^ asm.AddAtomic
 
 // canFetch reports whether a modification whose result is read can be made atomic: it has
 // one operation, in front of the store, with a number that can be put in its register.
-func (f *flow) canFetch(i int, u modification) bool {
-	op := &f.prog[u.op]
+func (f *Flow) canFetch(i int, u modification) bool {
+	op := &f.Prog[u.op]
 	reg := op.OpCode.Source() == asm.RegSource
 	for k := i + 1; reg && k < u.op; k++ { // it must be known where the load was
-		if _, gone := f.touches(&f.prog[k], op.Src); gone {
+		if _, gone := f.touches(&f.Prog[k], op.Src); gone {
 			return false
 		}
 	}
-	return u.ops == 1 && u.op == u.store-1 && f.prog[i].OpCode.Size().Sizeof() >= 4 && (!reg || op.OpCode.ALUOp() != asm.Sub)
+	return u.ops == 1 && u.op == u.store-1 && f.Prog[i].OpCode.Size().Sizeof() >= 4 && (!reg || op.OpCode.ALUOp() != asm.Sub)
 }
 
 // operandOf puts what an operation takes into r; of a subtraction what is added.
@@ -108,14 +108,14 @@ type modification struct {
 }
 
 // modification looks for one that begins with a load at i.
-func (f *flow) modification(i int) (u modification, ok bool) {
-	load := &f.prog[i]
+func (f *Flow) modification(i int) (u modification, ok bool) {
+	load := &f.Prog[i]
 	op, r, p, found := load.OpCode, load.Dst, load.Src, false
 	if op.Class() != asm.LdXClass || op.Mode() != asm.MemMode || p == asm.RFP || p == r {
 		return u, false
 	}
-	for k := i + 1; k < len(f.prog) && k < i+mostBetween; k++ {
-		in := &f.prog[k]
+	for k := i + 1; k < len(f.Prog) && k < i+mostBetween; k++ {
+		in := &f.Prog[k]
 		class := in.OpCode.Class()
 		if f.target[k] || class.IsJump() {
 			return u, false
@@ -171,30 +171,30 @@ func atomicOf(in *asm.Instruction, r asm.Register, size asm.Size) (kind asm.Atom
 
 // ownValue reports whether what instruction i loads is a value of a per-thread map, on every
 // path that leads there.
-func (f *flow) ownValue(i int, o *Object) bool {
-	lookups, ok := f.objects(i, f.prog[i].Src)
+func (f *Flow) ownValue(i int, find Maps) bool {
+	lookups, ok := f.objects(i, f.Prog[i].Src)
 	for _, k := range lookups {
-		loads, known := f.sources(k, asm.R1)
-		ok = ok && known && calls(&f.prog[k], helperLookup) && len(loads) > 0
+		loads, known := f.Sources(k, asm.R1)
+		ok = ok && known && calls(&f.Prog[k], helperLookup) && len(loads) > 0
 		for _, load := range loads {
-			d := o.Map(f.prog[load].Reference())
-			ok = ok && f.prog[load].IsLoadFromMap() && d != nil && d.PerThread()
+			d := find(f.Prog[load].Reference())
+			ok = ok && f.Prog[load].IsLoadFromMap() && d != nil && d.PerThread
 		}
 	}
 	return ok && len(lookups) > 0
 }
 
 // flow is what is known of the paths through a program.
-type flow struct {
-	prog    asm.Instructions
+type Flow struct {
+	Prog    asm.Instructions
 	helpers map[int32]*bpf.Helper
 	next    [][]int // instructions that may come after; nil after an exit
 	prev    [][]int // those that may come before; nil: nobody has asked, see before
 	target  []bool  // some jump goes there
 }
 
-func newFlow(prog asm.Instructions, helpers map[int32]*bpf.Helper) *flow {
-	f := &flow{prog: prog, helpers: helpers, next: make([][]int, len(prog)), target: make([]bool, len(prog)+1)}
+func NewFlow(prog asm.Instructions, helpers map[int32]*bpf.Helper) *Flow {
+	f := &Flow{Prog: prog, helpers: helpers, next: make([][]int, len(prog)), target: make([]bool, len(prog)+1)}
 	at, symbols := map[int64]int{}, map[string]int{}
 	slots := make([]int64, len(prog)+1)
 	for i := range prog {
@@ -247,17 +247,17 @@ func ends(in *asm.Instruction) bool {
 }
 
 // live reports whether a register's value may be read from instruction i on.
-func (f *flow) live(i int, r asm.Register) bool {
-	seen := make([]bool, len(f.prog))
+func (f *Flow) live(i int, r asm.Register) bool {
+	seen := make([]bool, len(f.Prog))
 	todo := []int{i}
 	for len(todo) > 0 {
 		i := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		if i >= len(f.prog) || seen[i] {
+		if i >= len(f.Prog) || seen[i] {
 			continue
 		}
 		seen[i] = true
-		reads, writes := f.touches(&f.prog[i], r)
+		reads, writes := f.touches(&f.Prog[i], r)
 		if reads {
 			return true
 		}
@@ -270,7 +270,7 @@ func (f *flow) live(i int, r asm.Register) bool {
 
 // touches reports whether an instruction may read a register, and whether the value
 // is gone behind it.
-func (f *flow) touches(in *asm.Instruction, r asm.Register) (reads, writes bool) {
+func (f *Flow) touches(in *asm.Instruction, r asm.Register) (reads, writes bool) {
 	op := in.OpCode
 	switch class := op.Class(); {
 	case class == asm.LdClass:
@@ -297,7 +297,7 @@ func (f *flow) touches(in *asm.Instruction, r asm.Register) (reads, writes bool)
 }
 
 // argument reports whether a call may read a register.
-func (f *flow) argument(in *asm.Instruction, r asm.Register) bool {
+func (f *Flow) argument(in *asm.Instruction, r asm.Register) bool {
 	if r < asm.R1 || r > asm.R5 {
 		return false
 	}

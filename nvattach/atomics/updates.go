@@ -1,4 +1,4 @@
-package nvattach
+package atomics
 
 import (
 	"maps"
@@ -15,21 +15,21 @@ import (
 // addition is lost. It reports how many there were; with none, the same instructions
 // are returned. With later set, v may also be given to other updates, by index of whose
 // instruction it returns what they are to count.
-func atomicUpdates(prog asm.Instructions, o *Object, helpers map[int32]*bpf.Helper, later bool) (asm.Instructions, int, map[int]recount) {
+func Updates(prog asm.Instructions, find Maps, helpers map[int32]*bpf.Helper, later bool) (asm.Instructions, int, map[int]Recount) {
 	if !stackPointersPass(prog) {
 		return prog, 0, nil
 	}
-	recounts := map[int]recount{}
-	f := newFlow(prog, helpers)
+	recounts := map[int]Recount{}
+	f := NewFlow(prog, helpers)
 	var out asm.Instructions
 	n := 0
 	for i := range prog {
-		u, ok := f.update(i, o)
+		u, ok := f.update(i, find)
 		if !ok || len(u.later) > 0 && !later {
 			continue
 		}
 		for _, call := range u.later {
-			recounts[call] = recount{i, u.name}
+			recounts[call] = Recount{i, u.name}
 		}
 		if out == nil {
 			out = slices.Clone(prog)
@@ -93,7 +93,7 @@ type updateIncrement struct {
 
 // updateWalk goes from a lookup to an update.
 type updateWalk struct {
-	f       *flow
+	f       *Flow
 	regs    [11]shadow
 	key     int64 // offsets from r10
 	keySize int64
@@ -109,10 +109,10 @@ type updateWalk struct {
 }
 
 // update looks for an addition by update that begins with a lookup at i.
-func (f *flow) update(i int, o *Object) (updateIncrement, bool) {
+func (f *Flow) update(i int, find Maps) (updateIncrement, bool) {
 	known := false
-	w, d := f.newWalk(i, o)
-	if w == nil || d.layout() != layoutArray || d.Data || d.ValueSize != 4 && d.ValueSize != 8 {
+	w, d := f.newWalk(i, find)
+	if w == nil || !d.Array || d.Data || d.ValueSize != 4 && d.ValueSize != 8 {
 		return updateIncrement{}, false
 	}
 	if !w.walk(i+1) || w.parts.add < 0 || !w.stored || !w.same(d.Name) {
@@ -135,7 +135,7 @@ func (f *flow) update(i int, o *Object) (updateIncrement, bool) {
 	}
 	w.parts.name = d.Name
 	if f.slotRead(call, w.slot, w.size) {
-		w.parts.later, known = f.laterReads(call, w.slot, w.size, o)
+		w.parts.later, known = f.laterReads(call, w.slot, w.size, find)
 		return w.parts, known && len(w.parts.later) > 0
 	}
 	return w.parts, true
@@ -143,8 +143,8 @@ func (f *flow) update(i int, o *Object) (updateIncrement, bool) {
 
 // newWalk prepares to go on from a lookup at i whose key is on the stack; it returns nil
 // if there is none, and the map.
-func (f *flow) newWalk(i int, o *Object) (*updateWalk, *MapDef) {
-	if !calls(&f.prog[i], 1) {
+func (f *Flow) newWalk(i int, find Maps) (*updateWalk, *Map) {
+	if !calls(&f.Prog[i], 1) {
 		return nil, nil
 	}
 	w := &updateWalk{f: f, seen: map[int]bool{i: true}, parts: updateIncrement{load: -1, add: -1, call: -1}}
@@ -153,17 +153,17 @@ func (f *flow) newWalk(i int, o *Object) (*updateWalk, *MapDef) {
 		w.regs[r] = f.keptPointer(r)
 	}
 	from := i
-	for from > 0 && !f.target[from] && !f.prog[from-1].OpCode.Class().IsJump() {
+	for from > 0 && !f.target[from] && !f.Prog[from-1].OpCode.Class().IsJump() {
 		from--
 	}
 	for k := from; k < i; k++ {
-		w.move(&f.prog[k])
+		w.move(&f.Prog[k])
 	}
 	m, key := w.regs[asm.R1], w.regs[asm.R2]
 	if m.kind != shadowMap || key.kind != shadowStack {
 		return nil, nil
 	}
-	d := o.Map(m.name)
+	d := find(m.name)
 	if d == nil {
 		return nil, nil
 	}
@@ -177,17 +177,17 @@ func (f *flow) newWalk(i int, o *Object) (*updateWalk, *MapDef) {
 
 // keptPointer returns what a register holds that is only ever given one pointer to the
 // stack, "r = r10; r += n": wherever it is read, if the program is accepted.
-func (f *flow) keptPointer(r asm.Register) (pointer shadow) {
-	for i := 0; i < len(f.prog); i++ {
-		in := &f.prog[i]
+func (f *Flow) keptPointer(r asm.Register) (pointer shadow) {
+	for i := 0; i < len(f.Prog); i++ {
+		in := &f.Prog[i]
 		if _, writes := f.touches(in, r); !writes || in.OpCode.Class().IsJump() {
 			continue
 		}
-		if pointer.kind != shadowOther || i+1 == len(f.prog) || f.target[i+1] || in.OpCode != asm.Mov.Op(asm.RegSource) || in.Src != asm.RFP {
+		if pointer.kind != shadowOther || i+1 == len(f.Prog) || f.target[i+1] || in.OpCode != asm.Mov.Op(asm.RegSource) || in.Src != asm.RFP {
 			return shadow{}
 		}
 		i++
-		add := &f.prog[i]
+		add := &f.Prog[i]
 		if add.OpCode != asm.Add.Op(asm.ImmSource) || add.Dst != r {
 			return shadow{}
 		}
@@ -219,8 +219,8 @@ func (w *updateWalk) walkNull(name string) bool {
 
 // walk follows the instructions from i on to an update.
 func (w *updateWalk) walk(i int) bool {
-	for steps := 0; steps < 64 && i < len(w.f.prog); steps++ {
-		in := &w.f.prog[i]
+	for steps := 0; steps < 64 && i < len(w.f.Prog); steps++ {
+		in := &w.f.Prog[i]
 		if calls(in, 2) {
 			w.seen[i], w.parts.call = true, i
 			return true
@@ -299,7 +299,7 @@ func (w *updateWalk) sum(i int, in *asm.Instruction) bool {
 		in.OpCode.ALUOp() != asm.Add || in.OpCode.Source() != asm.ImmSource || class == asm.ALUClass && w.size == 8 {
 		return false
 	}
-	load := &w.f.prog[w.parts.load]
+	load := &w.f.Prog[w.parts.load]
 	if load.Dst != in.Dst || w.regs[load.Src].kind != shadowValue {
 		return false
 	}
@@ -381,8 +381,8 @@ func (w *updateWalk) closed(lookup int) bool {
 
 // slotRead reports whether size bytes of the stack at off may be read behind
 // instruction i before they are written.
-func (f *flow) slotRead(i int, off, size int64) bool {
-	seen := make([]bool, len(f.prog))
+func (f *Flow) slotRead(i int, off, size int64) bool {
+	seen := make([]bool, len(f.Prog))
 	todo := slices.Clone(f.next[i])
 	for len(todo) > 0 {
 		i := todo[len(todo)-1]
@@ -391,14 +391,14 @@ func (f *flow) slotRead(i int, off, size int64) bool {
 			continue
 		}
 		seen[i] = true
-		in := &f.prog[i]
+		in := &f.Prog[i]
 		at, n := int64(in.Offset), int64(0)
 		switch class := in.OpCode.Class(); {
 		case class.IsALU() && in.OpCode.Source() == asm.RegSource && in.Src == asm.RFP:
 			// A pointer for a call, which goes on from there as far as it likes.
 			next := int64(0)
-			if i+1 < len(f.prog) {
-				if add := &f.prog[i+1]; add.OpCode.Class() == asm.ALU64Class && add.OpCode.ALUOp() == asm.Add && add.OpCode.Source() == asm.ImmSource && add.Dst == in.Dst {
+			if i+1 < len(f.Prog) {
+				if add := &f.Prog[i+1]; add.OpCode.Class() == asm.ALU64Class && add.OpCode.ALUOp() == asm.Add && add.OpCode.Source() == asm.ImmSource && add.Dst == in.Dst {
 					next = add.Constant
 				}
 			}

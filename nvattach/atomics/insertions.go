@@ -1,4 +1,4 @@
-package nvattach
+package atomics
 
 import (
 	"slices"
@@ -14,9 +14,9 @@ import (
 // insertion; where another thread inserts the key between the two, the value is added to
 // that one's. The result is by index of the instruction. shared are those to which other
 // ways lead, too, as compilers make one call of two that end alike.
-func insertions(f *flow, o *Object) (only map[int]bool, shared []int) {
-	for i := range f.prog {
-		call, alone, ok := f.insertion(i, o)
+func Insertions(f *Flow, find Maps) (only map[int]bool, shared []int) {
+	for i := range f.Prog {
+		call, alone, ok := f.insertion(i, find)
 		switch {
 		case ok && alone:
 			if only == nil {
@@ -32,9 +32,9 @@ func insertions(f *flow, o *Object) (only map[int]bool, shared []int) {
 
 // insertion looks for an insertion behind a lookup at i; alone says that no other way
 // leads to its call.
-func (f *flow) insertion(i int, o *Object) (call int, alone, ok bool) {
-	w, d := f.newWalk(i, o)
-	if w == nil || d.layout() != layoutHash {
+func (f *Flow) insertion(i int, find Maps) (call int, alone, ok bool) {
+	w, d := f.newWalk(i, find)
+	if w == nil || !d.Hash {
 		return 0, false, false
 	}
 	w.walk(i + 1) // as far as the test for NULL
@@ -67,11 +67,11 @@ func (f *flow) insertion(i int, o *Object) (call int, alone, ok bool) {
 // withoutCopies returns a program without those calls of bpf_map_update_elem that write a
 // value over itself: "v = lookup(m, k); if (v) { *v += n; update(m, k, v); }". The helper
 // would read what other threads may change before it writes it back.
-func withoutCopies(prog asm.Instructions, o *Object, helpers map[int32]*bpf.Helper) asm.Instructions {
-	f := newFlow(prog, helpers)
+func WithoutCopies(prog asm.Instructions, find Maps, helpers map[int32]*bpf.Helper) asm.Instructions {
+	f := NewFlow(prog, helpers)
 	var out asm.Instructions
 	for i := range prog {
-		call, ok := f.copyOver(i, o)
+		call, ok := f.copyOver(i, find)
 		if !ok {
 			continue
 		}
@@ -88,13 +88,13 @@ func withoutCopies(prog asm.Instructions, o *Object, helpers map[int32]*bpf.Help
 
 // copyOver looks for a call that writes what a lookup at i returned over itself, whose
 // result nobody looks at.
-func (f *flow) copyOver(i int, o *Object) (call int, ok bool) {
-	w, d := f.newWalk(i, o)
+func (f *Flow) copyOver(i int, find Maps) (call int, ok bool) {
+	w, d := f.newWalk(i, find)
 	if w == nil {
 		return 0, false
 	}
-	for k := i + 1; k < len(f.prog) && !w.seen[k] && len(w.seen) < mostBetween; {
-		in := &f.prog[k]
+	for k := i + 1; k < len(f.Prog) && !w.seen[k] && len(w.seen) < mostBetween; {
+		in := &f.Prog[k]
 		if calls(in, helperUpdate) {
 			w.seen[k] = true
 			flags := w.regs[asm.R4]

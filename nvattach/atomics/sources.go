@@ -1,4 +1,4 @@
-package nvattach
+package atomics
 
 import (
 	"slices"
@@ -9,7 +9,7 @@ import (
 // sources returns the instructions that give register r what it holds at instruction i, on
 // any path that leads there, ascending. Copies from register to register are followed. ok is
 // false if a path from the function's beginning gives it nothing.
-func (f *flow) sources(i int, r asm.Register) (list []int, ok bool) {
+func (f *Flow) Sources(i int, r asm.Register) (list []int, ok bool) {
 	return f.trace(i, r, func(in *asm.Instruction) bool {
 		op := in.OpCode
 		return op.Class() == asm.ALU64Class && op.ALUOp() == asm.Mov && op.Source() == asm.RegSource && in.Offset == 0
@@ -17,7 +17,7 @@ func (f *flow) sources(i int, r asm.Register) (list []int, ok bool) {
 }
 
 // objects is sources of a pointer: additions to it are followed, too.
-func (f *flow) objects(i int, r asm.Register) (list []int, ok bool) {
+func (f *Flow) objects(i int, r asm.Register) (list []int, ok bool) {
 	return f.trace(i, r, func(in *asm.Instruction) bool {
 		op := in.OpCode
 		if op.Class() != asm.ALU64Class {
@@ -34,7 +34,7 @@ func (f *flow) objects(i int, r asm.Register) (list []int, ok bool) {
 }
 
 // trace walks back from instruction i on all paths, through what follow says.
-func (f *flow) trace(i int, r asm.Register, follow func(*asm.Instruction) bool) (list []int, ok bool) {
+func (f *Flow) trace(i int, r asm.Register, follow func(*asm.Instruction) bool) (list []int, ok bool) {
 	type point struct {
 		at int
 		r  asm.Register
@@ -48,11 +48,11 @@ func (f *flow) trace(i int, r asm.Register, follow func(*asm.Instruction) bool) 
 			continue
 		}
 		seen[p] = true
-		if len(before[p.at]) == 0 || p.at == 0 || f.prog[p.at].Symbol() != "" {
+		if len(before[p.at]) == 0 || p.at == 0 || f.Prog[p.at].Symbol() != "" {
 			return nil, false
 		}
 		for _, k := range before[p.at] {
-			in := &f.prog[k]
+			in := &f.Prog[k]
 			switch {
 			case !f.sets(in, p.r):
 				todo = append(todo, point{k, p.r})
@@ -70,7 +70,7 @@ func (f *flow) trace(i int, r asm.Register, follow func(*asm.Instruction) bool) 
 }
 
 // sets reports whether an instruction may change a register.
-func (f *flow) sets(in *asm.Instruction, r asm.Register) bool {
+func (f *Flow) sets(in *asm.Instruction, r asm.Register) bool {
 	class := in.OpCode.Class()
 	if class == asm.StXClass && in.OpCode.Mode() == asm.AtomicMode {
 		return r == in.Src || r == asm.R0 || r == in.Dst && in.OpCode.AtomicOp() == loadAcquire
@@ -83,9 +83,9 @@ func (f *flow) sets(in *asm.Instruction, r asm.Register) bool {
 const loadAcquire asm.AtomicOp = 0x0001_0000
 
 // before returns which instructions may come before each.
-func (f *flow) before() [][]int {
+func (f *Flow) before() [][]int {
 	if f.prev == nil {
-		f.prev = make([][]int, len(f.prog))
+		f.prev = make([][]int, len(f.Prog))
 		for i, list := range f.next {
 			for _, to := range list {
 				f.prev[to] = append(f.prev[to], i)

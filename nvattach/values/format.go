@@ -1,4 +1,6 @@
-package nvattach
+// Package values writes and reads values of maps and variables, by their BTF types: as text, as
+// JSON, and from what users give.
+package values
 
 import (
 	"encoding/binary"
@@ -14,8 +16,9 @@ import (
 	"nvtrace/traces/escape"
 )
 
-// Bounds of printing a value, whatever its type says.
+// Bounds of a value, and of printing one, whatever its type says.
 const (
+	MaxBytes      = 1 << 20 // of one value
 	maxTypeDepth  = 16
 	maxValueChars = 1 << 20
 )
@@ -31,7 +34,7 @@ const (
 // AppendValue appends a value as text: numbers, "strings", {member = value, …}.
 // What the bytes are too short for is written as ?, and a value without a type as
 // a number if it has 1, 2, 4 or 8 bytes and else as hexadecimal.
-func AppendValue(dst []byte, t btf.Type, data []byte) []byte {
+func Append(dst []byte, t btf.Type, data []byte) []byte {
 	f := formatter{style: styleText, limit: len(dst) + maxValueChars}
 	return f.value(dst, t, data, 0)
 }
@@ -42,20 +45,20 @@ func AppendJSON(dst []byte, t btf.Type, data []byte) []byte {
 	return f.value(dst, t, data, 0)
 }
 
-// AppendRecord appends a record of a ring buffer as text: by the type of the map's
-// values, where it has one and the record is as long, otherwise as 64-bit numbers.
-func (x *Map) AppendRecord(dst, data []byte) []byte {
-	return x.appendRecord(dst, data, styleText)
+// AppendRecord appends a record of a ring buffer as text: by the type, where there is one and
+// the record is as long, otherwise as 64-bit numbers.
+func AppendRecord(dst []byte, t btf.Type, data []byte) []byte {
+	return appendRecord(dst, t, data, styleText)
 }
 
 // AppendRecordJSON appends a record as JSON, by the rule of AppendRecord.
-func (x *Map) AppendRecordJSON(dst, data []byte) []byte {
-	return x.appendRecord(dst, data, styleJSON)
+func AppendRecordJSON(dst []byte, t btf.Type, data []byte) []byte {
+	return appendRecord(dst, t, data, styleJSON)
 }
 
-func (x *Map) appendRecord(dst, data []byte, s style) []byte {
+func appendRecord(dst []byte, t btf.Type, data []byte, s style) []byte {
 	f := formatter{style: s, limit: len(dst) + maxValueChars}
-	if t := x.Def.Value; t != nil {
+	if t != nil {
 		if size, err := btf.Sizeof(t); err == nil && size > 0 && size == len(data) {
 			return f.value(dst, t, data, 0)
 		}
@@ -82,7 +85,7 @@ func (f *formatter) unknown(dst []byte) []byte {
 
 func (f *formatter) quoted(dst []byte, s string) []byte {
 	if f.style == styleJSON {
-		return appendJSONString(dst, s)
+		return AppendString(dst, s)
 	}
 	return strconv.AppendQuote(dst, s)
 }
@@ -128,26 +131,26 @@ func (f *formatter) value(dst []byte, t btf.Type, data []byte, depth int) []byte
 func (f *formatter) raw(dst, data []byte) []byte {
 	switch len(data) {
 	case 1, 2, 4, 8:
-		return strconv.AppendUint(dst, unsigned(data), 10)
+		return strconv.AppendUint(dst, Unsigned(data), 10)
 	}
 	s := hex.EncodeToString(data)
 	if f.style == styleJSON {
-		return appendJSONString(dst, s)
+		return AppendString(dst, s)
 	}
 	return append(append(dst, "0x"...), s...)
 }
 
 // unsigned returns a little-endian number of up to 8 bytes.
-func unsigned(b []byte) uint64 {
+func Unsigned(b []byte) uint64 {
 	var w [8]byte
 	copy(w[:], b)
-	return le64(w[:])
+	return binary.LittleEndian.Uint64(w[:])
 }
 
 // signed is unsigned with the sign of the last byte.
-func signed(b []byte) int64 {
+func Signed(b []byte) int64 {
 	shift := 64 - 8*min(len(b), 8)
-	return int64(unsigned(b)<<shift) >> shift
+	return int64(Unsigned(b)<<shift) >> shift
 }
 
 func (f *formatter) integer(dst, data []byte, enc btf.IntEncoding) []byte {
@@ -155,11 +158,11 @@ func (f *formatter) integer(dst, data []byte, enc btf.IntEncoding) []byte {
 	case len(data) > 8:
 		return f.hex(dst, data)
 	case enc == btf.Bool:
-		return strconv.AppendBool(dst, unsigned(data) != 0)
+		return strconv.AppendBool(dst, Unsigned(data) != 0)
 	case enc == btf.Signed:
-		return strconv.AppendInt(dst, signed(data), 10)
+		return strconv.AppendInt(dst, Signed(data), 10)
 	}
-	return strconv.AppendUint(dst, unsigned(data), 10)
+	return strconv.AppendUint(dst, Unsigned(data), 10)
 }
 
 // hex writes a number of any size in hexadecimal; in JSON as a string.
@@ -168,23 +171,23 @@ func (f *formatter) hex(dst, data []byte) []byte {
 	slices.Reverse(b)
 	s := "0x" + hex.EncodeToString(b)
 	if len(b) <= 8 {
-		s = "0x" + strconv.FormatUint(unsigned(data), 16)
+		s = "0x" + strconv.FormatUint(Unsigned(data), 16)
 	}
 	if f.style == styleJSON {
-		return appendJSONString(dst, s)
+		return AppendString(dst, s)
 	}
 	return append(dst, s...)
 }
 
 func (f *formatter) enum(dst []byte, t *btf.Enum, data []byte) []byte {
-	v := unsigned(data)
+	v := Unsigned(data)
 	if t.Signed {
-		v = uint64(signed(data))
+		v = uint64(Signed(data))
 	}
 	for _, e := range t.Values {
 		if e.Value == v {
 			if f.style == styleJSON {
-				return appendJSONString(dst, e.Name)
+				return AppendString(dst, e.Name)
 			}
 			return append(dst, e.Name...)
 		}
@@ -199,14 +202,14 @@ func (f *formatter) float(dst, data []byte) []byte {
 	var v float64
 	switch len(data) {
 	case 4:
-		v = float64(math.Float32frombits(le32(data)))
+		v = float64(math.Float32frombits(binary.LittleEndian.Uint32(data)))
 	case 8:
-		v = math.Float64frombits(le64(data))
+		v = math.Float64frombits(binary.LittleEndian.Uint64(data))
 	default:
 		return f.hex(dst, data)
 	}
 	if f.style == styleJSON && (math.IsNaN(v) || math.IsInf(v, 0)) {
-		return appendJSONString(dst, strconv.FormatFloat(v, 'g', -1, 64))
+		return AppendString(dst, strconv.FormatFloat(v, 'g', -1, 64))
 	}
 	return strconv.AppendFloat(dst, v, 'g', -1, 8*len(data))
 }
@@ -281,7 +284,7 @@ func (f *formatter) members(dst []byte, members []btf.Member, data []byte, depth
 
 func (f *formatter) name(dst []byte, name string) []byte {
 	if f.style == styleJSON {
-		return append(appendJSONString(dst, name), ": "...)
+		return append(AppendString(dst, name), ": "...)
 	}
 	return append(escape.Append(dst, name), " = "...)
 }
@@ -298,7 +301,7 @@ func (f *formatter) member(dst []byte, m *btf.Member, data []byte, depth int) []
 	if n > 56 || off+int((bitOff+n+7)/8) > len(data) {
 		return f.unknown(dst)
 	}
-	v := unsigned(data[off:min(len(data), off+8)]) >> bitOff & (1<<n - 1)
+	v := Unsigned(data[off:min(len(data), off+8)]) >> bitOff & (1<<n - 1)
 	if t, ok := btf.UnderlyingType(m.Type).(*btf.Int); ok && t.Encoding == btf.Signed {
 		return strconv.AppendInt(dst, int64(v<<(64-n))>>(64-n), 10)
 	}
@@ -325,7 +328,7 @@ func (f *formatter) datasec(dst []byte, t *btf.Datasec, data []byte, depth int) 
 }
 
 // appendJSONString appends a JSON string; bytes that are no UTF-8 become U+FFFD.
-func appendJSONString(dst []byte, s string) []byte {
+func AppendString(dst []byte, s string) []byte {
 	dst = append(dst, '"')
 	for _, r := range s {
 		switch {
@@ -346,8 +349,8 @@ func appendJSONString(dst []byte, s string) []byte {
 // or bare word for an array of char, hex:… for bytes as they are, or {a, b, …}
 // for the members of a structure or the elements of an array. Elements that are
 // not given are zero.
-func parseValue(s string, t btf.Type, size int) ([]byte, error) {
-	if size > maxValueBytes {
+func Parse(s string, t btf.Type, size int) ([]byte, error) {
+	if size > MaxBytes {
 		return nil, fmt.Errorf("a value of %d bytes is too large to be written", size)
 	}
 	out := make([]byte, size)

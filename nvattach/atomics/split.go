@@ -1,4 +1,4 @@
-package nvattach
+package atomics
 
 import (
 	"fmt"
@@ -9,15 +9,15 @@ import (
 
 // Bounds of splitting paths.
 const (
-	maxSplits     = 8
+	MaxSplits     = 8
 	maxSplitInsns = 1 << 12
 )
 
 // splitPaths returns the program with a copy of all that follows the last place
 // before instruction at where paths meet, one copy for each jump to that place. It
 // does so for programs without functions of their own.
-func splitPaths(prog asm.Instructions, at int) (asm.Instructions, bool) {
-	f := newFlow(prog, nil)
+func Split(prog asm.Instructions, at int) (asm.Instructions, bool) {
+	f := NewFlow(prog, nil)
 	join := at
 	for join > 0 && !f.target[join] {
 		join--

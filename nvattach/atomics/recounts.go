@@ -1,4 +1,4 @@
-package nvattach
+package atomics
 
 import (
 	"github.com/cilium/ebpf/asm"
@@ -9,16 +9,16 @@ import (
 // A recount is a call of bpf_map_update_elem whose value is what an addition by update
 // left on the stack: as the addition is made by itself, the value is counted for the
 // call, which few threads may come to.
-type recount struct {
-	lookup int    // the addition's lookup
-	name   string // of the map that is added to
+type Recount struct {
+	Lookup int    // the addition's lookup
+	Name   string // of the map that is added to
 }
 
 // laterReads returns the calls of bpf_map_update_elem behind instruction i whose value is
 // the size bytes of the stack at off. It reports false if anything else may read them, or
 // if they may hold something else at one of the calls.
-func (f *flow) laterReads(i int, off, size int64, o *Object) (calls []int, ok bool) {
-	seen := make([]bool, len(f.prog))
+func (f *Flow) laterReads(i int, off, size int64, find Maps) (calls []int, ok bool) {
+	seen := make([]bool, len(f.Prog))
 	for todo := append([]int(nil), f.next[i]...); len(todo) > 0; {
 		k := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
@@ -26,11 +26,11 @@ func (f *flow) laterReads(i int, off, size int64, o *Object) (calls []int, ok bo
 			continue
 		}
 		seen[k] = true
-		in := &f.prog[k]
+		in := &f.Prog[k]
 		at, n := int64(in.Offset), int64(in.OpCode.Size().Sizeof())
 		switch class := in.OpCode.Class(); {
 		case class.IsALU() && in.OpCode.Source() == asm.RegSource && in.Src == asm.RFP:
-			call, whole, apart := f.passed(k, off, size, o)
+			call, whole, apart := f.passed(k, off, size, find)
 			switch {
 			case whole:
 				calls = append(calls, call)
@@ -54,8 +54,8 @@ func (f *flow) laterReads(i int, off, size int64, o *Object) (calls []int, ok bo
 
 // around reports whether there is a way to an instruction that does not lead over
 // another.
-func (f *flow) around(over, to int) bool {
-	seen := make([]bool, len(f.prog))
+func (f *Flow) around(over, to int) bool {
+	seen := make([]bool, len(f.Prog))
 	for todo := []int{0}; len(todo) > 0; {
 		k := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
@@ -74,16 +74,16 @@ func (f *flow) around(over, to int) bool {
 // passed looks at a pointer to the stack that instruction k makes for a call. whole says
 // that it is the value of a bpf_map_update_elem, the size bytes at off; apart that the
 // call does not touch these.
-func (f *flow) passed(k int, off, size int64, o *Object) (call int, whole, apart bool) {
-	r := f.prog[k].Dst
+func (f *Flow) passed(k int, off, size int64, find Maps) (call int, whole, apart bool) {
+	r := f.Prog[k].Dst
 	w := updateWalk{f: f}
 	from := k
-	for from > 0 && !f.target[from] && !f.prog[from-1].OpCode.Class().IsJump() {
+	for from > 0 && !f.target[from] && !f.Prog[from-1].OpCode.Class().IsJump() {
 		from--
 	}
 	w.regs[asm.RFP] = shadow{kind: shadowStack}
-	for i := from; i < len(f.prog) && i < from+64; i++ {
-		in := &f.prog[i]
+	for i := from; i < len(f.Prog) && i < from+64; i++ {
+		in := &f.Prog[i]
 		if in.IsBuiltinCall() {
 			if i < k {
 				break
@@ -92,7 +92,7 @@ func (f *flow) passed(k int, off, size int64, o *Object) (call int, whole, apart
 				return 0, false, false
 			}
 			at := w.regs[r].n
-			n, kind := f.extent(&w, in, r, o)
+			n, kind := f.extent(&w, in, r, find)
 			switch {
 			case n < 0:
 				return 0, false, false
@@ -111,7 +111,7 @@ func (f *flow) passed(k int, off, size int64, o *Object) (call int, whole, apart
 
 // extent returns how many bytes behind the pointer in register r a call touches, less
 // than 0 if that is not known, and what for.
-func (f *flow) extent(w *updateWalk, call *asm.Instruction, r asm.Register, o *Object) (int64, bpf.ArgKind) {
+func (f *Flow) extent(w *updateWalk, call *asm.Instruction, r asm.Register, find Maps) (int64, bpf.ArgKind) {
 	h := f.helpers[int32(call.Constant)]
 	k := int(r - asm.R1)
 	if h == nil {
@@ -123,7 +123,7 @@ func (f *flow) extent(w *updateWalk, call *asm.Instruction, r asm.Register, o *O
 	spec := &h.Args[k]
 	switch spec.Kind {
 	case bpf.ArgKey, bpf.ArgValue:
-		d := o.Map(w.regs[asm.R1].name)
+		d := find(w.regs[asm.R1].name)
 		if w.regs[asm.R1].kind != shadowMap || d == nil {
 			return -1, spec.Kind
 		}
@@ -132,7 +132,7 @@ func (f *flow) extent(w *updateWalk, call *asm.Instruction, r asm.Register, o *O
 		}
 		return int64(d.ValueSize), spec.Kind
 	case bpf.ArgRead, bpf.ArgWrite, bpf.ArgString, bpf.ArgShared:
-		switch d := o.Map(w.regs[asm.R1].name); {
+		switch d := find(w.regs[asm.R1].name); {
 		case spec.Size == bpf.ValueBytes && (w.regs[asm.R1].kind != shadowMap || d == nil):
 			return -1, spec.Kind
 		case spec.Size == bpf.ValueBytes:
