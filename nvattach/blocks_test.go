@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"nvtrace/fatbin"
+	"nvtrace/nvattach/helper"
 )
 
 // dirty has a kernel's blocks begin with shared memory that is not zero, as on a GPU, where it is what
@@ -169,7 +170,7 @@ func TestBlocksRefused(t *testing.T) {
 	program := func(section string, entries uint32) error {
 		insns := asm.Instructions{
 			asm.StoreImm(asm.RFP, -4, 0, asm.Word), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, -4),
-			asm.LoadMapPtr(asm.R1, 0).WithReference("m"), asm.BuiltinFunc(helperLookup).Call(), asm.Mov.Imm(asm.R0, 0), asm.Return(),
+			asm.LoadMapPtr(asm.R1, 0).WithReference("m"), asm.BuiltinFunc(helper.MapLookup).Call(), asm.Mov.Imm(asm.R0, 0), asm.Return(),
 		}
 		o, err := NewObject("test", &ebpf.CollectionSpec{
 			Programs: map[string]*ebpf.ProgramSpec{"cuda__p": {SectionName: section, Instructions: insns}},

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/bits"
 
+	"nvtrace/nvattach/helper"
 	"nvtrace/ptx"
 	"nvtrace/ptx/bpf"
 )
@@ -60,7 +61,7 @@ func (m *Maps) SetClock(mem Memory, c Clock) error { return mem.WriteMem(m.base+
 func (p *Plan) Clocks() bool {
 	for _, q := range p.Programs {
 		for _, n := range q.Report.Helpers {
-			if q.unit.clock && n == helperTime {
+			if q.unit.clock && n == helper.Time {
 				return true
 			}
 		}

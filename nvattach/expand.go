@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"nvtrace/nvattach/atomics"
+	"nvtrace/nvattach/helper"
 
 	"github.com/cilium/ebpf/asm"
 )
@@ -17,13 +18,6 @@ import (
 // callback, the cookie of where they run. It is known before a program is proven, since
 // nobody changes an array of programs later: such calls become calls of functions, which
 // every engine puts in place.
-
-// Numbers of these helpers.
-const (
-	helperTail   = 12
-	helperCookie = 174
-	helperLoop   = 181
-)
 
 // maxLoops is BPF_MAX_LOOPS.
 const maxLoops = 1 << 23
@@ -51,7 +45,7 @@ type waiting struct {
 // cookies expanded. replaces says that the function returns what the program does.
 func (o *Object) expand(name string, insns asm.Instructions, cookie uint64, replaces bool) (asm.Instructions, error) {
 	if !replaces && !slices.ContainsFunc(insns, func(in asm.Instruction) bool {
-		return in.IsBuiltinCall() && (in.Constant == helperTail || in.Constant == helperLoop || in.Constant == helperCookie && cookie != 0)
+		return in.IsBuiltinCall() && (in.Constant == helper.TailCall || in.Constant == helper.Loop || in.Constant == helper.Cookie && cookie != 0)
 	}) {
 		return insns, nil
 	}
@@ -59,7 +53,7 @@ func (o *Object) expand(name string, insns asm.Instructions, cookie uint64, repl
 	if replaces && len(insns) > 0 {
 		insns = renamed(insns, name, "")
 		x.made("ureplace", asm.Mov.Reg(asm.R6, asm.R1), asm.Call.Label(insns[0].Symbol()), asm.Mov.Reg(asm.R1, asm.R6),
-			asm.Mov.Reg(asm.R2, asm.R0), asm.BuiltinFunc(helperOverride).Call(), asm.Mov.Imm(asm.R0, 0), asm.Return())
+			asm.Mov.Reg(asm.R2, asm.R0), asm.BuiltinFunc(helper.OverrideReturn).Call(), asm.Mov.Imm(asm.R0, 0), asm.Return())
 	}
 	x.add(insns, []string{name})
 	for len(x.wait) > 0 {
@@ -112,15 +106,15 @@ func (x *expansion) function(w waiting) error {
 		case in.IsLoadOfFunctionPointer(), x.array(in) != nil:
 			with(asm.LoadImm(in.Dst, x.value(in), asm.DWord))
 		case !in.IsBuiltinCall():
-		case in.Constant == helperCookie && x.cookie != 0:
+		case in.Constant == helper.Cookie && x.cookie != 0:
 			with(x.made("bpf_get_attach_cookie", asm.LoadImm(asm.R0, int64(x.cookie), asm.DWord), asm.Return()))
-		case in.Constant == helperLoop:
+		case in.Constant == helper.Loop:
 			names, err := x.choice(paths, i, (*asm.Instruction).IsLoadOfFunctionPointer)
 			if err != nil {
 				return fmt.Errorf("instruction %d: which function bpf_loop calls is not known: %w", i, err)
 			}
 			with(x.loops(names))
-		case in.Constant == helperTail:
+		case in.Constant == helper.TailCall:
 			block, err := x.tails(paths, i, w.chain)
 			if err != nil {
 				return fmt.Errorf("instruction %d: %w", i, err)

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 	"strconv"
 	"strings"
 
+	"nvtrace/nvattach/helper"
 	"nvtrace/ptx"
 	"nvtrace/ptx/bpf"
 )
@@ -81,19 +83,6 @@ func (a argBytes) Load(off uint64, size int) string {
 	return a.c.low(x)
 }
 
-// Kinds of arguments, for short.
-var (
-	argAny     = bpf.ArgSpec{Kind: bpf.ArgAny}
-	argScalar  = bpf.ArgSpec{Kind: bpf.ArgScalar}
-	argConst   = bpf.ArgSpec{Kind: bpf.ArgConst}
-	argMap     = bpf.ArgSpec{Kind: bpf.ArgMap}
-	argKey     = bpf.ArgSpec{Kind: bpf.ArgKey}
-	argValue   = bpf.ArgSpec{Kind: bpf.ArgValue}
-	argContext = bpf.ArgSpec{Kind: bpf.ArgContext}
-	argRecord  = bpf.ArgSpec{Kind: bpf.ArgRecord}
-	argOut64   = bpf.ArgSpec{Kind: bpf.ArgWrite, Size: 8, Whole: true}
-)
-
 // register64 is a result for the compiler.
 func register64(r string) ptx.Arg {
 	if n, err := strconv.ParseInt(r, 0, 64); err == nil {
@@ -102,138 +91,94 @@ func register64(r string) ptx.Arg {
 	return ptx.TypedReg(ptx.B64, r)
 }
 
-// helpers returns all helpers that programs of the unit may call.
+// helpers returns all helpers that programs in kernels may call.
 func (u *unit) helpers() map[int32]*bpf.Helper {
-	h := map[int32]*bpf.Helper{
-		helperTime:         {Name: "ktime_get_ns", Pure: true, Emit: u.time},
-		7:                  {Name: "get_prandom_u32", Emit: u.random},
-		8:                  u.special32("get_smp_processor_id", "%smid"),
-		14:                 u.constant("get_current_pid_tgid", processOff),
-		502:                u.special64("get_globaltimer", "%globaltimer"),
-		503:                u.triple("get_block_idx", "%ctaid"),
-		504:                u.triple("get_block_dim", "%ntid"),
-		505:                u.triple("get_thread_idx", "%tid"),
-		506:                {Name: "gpu_membar", Emit: u.membar},
-		helperExit:         {Name: "cuda_exit", Ret: bpf.RetNever, Emit: u.leave},
-		508:                u.triple("get_grid_dim", "%nctaid"),
-		509:                u.special32("get_sm_id", "%smid"),
-		510:                u.special32("get_warp_id", "%warpid"),
-		511:                u.special32("get_lane_id", "%laneid"),
-		512:                u.constant("get_device_ordinal", deviceOff),
-		HelperRank:         u.constant("nvtrace_rank", rankOff),
-		helperLog2:         {Name: "nvtrace_log2", Args: []bpf.ArgSpec{argScalar}, Pure: true, Max: 63, Uniform: always, Emit: u.log2, Interpret: log2},
-		helperFuncArg:      {Name: "get_func_arg", Args: []bpf.ArgSpec{argContext, argConst, argOut64}, Emit: u.funcArg},
-		helperFuncRet:      {Name: "get_func_ret", Args: []bpf.ArgSpec{argContext, argOut64}, Emit: u.funcRet},
-		helperFuncArgCount: {Name: "get_func_arg_cnt", Args: []bpf.ArgSpec{argContext}, Pure: true, Emit: u.funcArgCount},
+	h, forms := make(map[int32]*bpf.Helper), u.forms()
+	for _, row := range helper.In(helper.Kernel) {
+		e := row.Env(helper.Kernel)
+		e.Emit = forms[row.Number]
+		h[row.Number] = e
 	}
+	u.checkMaps(h)
 	if !u.exit {
-		h[helperExit].Refuse = "cuda_exit ends the kernel's thread, so the program computes something else"
-		h[helperExit].Hint = "--allow-exit allows it"
+		h[helper.Exit].Refuse = "cuda_exit ends the kernel's thread, so the program computes something else"
+		h[helper.Exit].Hint = "--allow-exit allows it"
 	}
-	u.mapHelpers(h)
-	u.printHelpers(h)
-	u.warpHelpers(h)
-	u.togetherHelpers(h)
-	u.extremeHelpers(h, changed)
-	u.memoryHelpers(h)
+	h[helper.RingReserve].Release = func(g *bpf.Gen, rec ptx.Arg) error { u.code(g).ringSubmit(rec.String(), true); return nil }
+	for _, n := range slices.Concat(readHelpers, readStrHelpers) {
+		h[n].Check = atMostRead
+	}
+	interpreted(h, changed)
 	return h
 }
 
-func (u *unit) mapHelpers(h map[int32]*bpf.Helper) {
-	h[1] = &bpf.Helper{Name: "map_lookup_elem", Args: []bpf.ArgSpec{argMap, argKey}, Ret: bpf.RetValue, Pure: true, Check: u.keyed, NeverNull: u.found, Uniform: u.sameForWarp, Emit: u.lookup}
-	h[2] = &bpf.Helper{Name: "map_update_elem", Args: []bpf.ArgSpec{argMap, argKey, argValue, argScalar}, Check: u.changeable, Emit: u.update}
-	h[3] = &bpf.Helper{Name: "map_delete_elem", Args: []bpf.ArgSpec{argMap, argKey}, Check: u.changeable, Emit: u.remove}
-	h[helperLookupSM] = &bpf.Helper{Name: "map_lookup_percpu_elem", Args: []bpf.ArgSpec{argMap, argKey, argScalar}, Ret: bpf.RetValue, Pure: true, Check: u.ofEach, Emit: u.lookupSM}
-	h[25] = &bpf.Helper{
-		Name: "perf_event_output", Check: u.recordOf(3), Emit: u.perfOutput,
-		Args: []bpf.ArgSpec{argContext, argMap, argScalar, {Kind: bpf.ArgRead, SizeArg: 4}, argScalar},
+// A form is what a helper does in a kernel: it writes the call's code.
+type form func(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error)
+
+// forms are those of all helpers of programs in kernels, by their numbers.
+func (u *unit) forms() map[int32]form {
+	list := map[int32]form{
+		helper.MapLookup: u.lookup, helper.MapUpdate: u.update, helper.MapDelete: u.remove, helper.MapLookupPerCPU: u.lookupSM,
+		helper.PerfOutput: u.perfOutput, helper.RingOutput: u.ringOutput, helper.RingReserve: u.ringReserve, helper.RingQuery: u.ringQuery,
+		helper.RingSubmit: u.finish(false), helper.RingDiscard: u.finish(true),
+		helper.Print: u.printk, helper.VPrint: u.vprintk, helper.Puts: u.puts,
+		helper.Time: u.time, helper.Random: u.random, helper.Membar: u.membar, helper.Exit: u.leave,
+		helper.Processor: u.special32("%smid"), helper.SMID: u.special32("%smid"), helper.WarpID: u.special32("%warpid"), helper.LaneID: u.special32("%laneid"),
+		helper.GlobalTimer: u.special64("%globaltimer"), helper.Launch: u.special64("%gridid"),
+		helper.BlockIdx: u.triple("%ctaid"), helper.BlockDim: u.triple("%ntid"), helper.ThreadIdx: u.triple("%tid"), helper.GridDim: u.triple("%nctaid"),
+		helper.ProcessThread: u.constant(processOff), helper.Device: u.constant(deviceOff), helper.Rank: u.constant(rankOff),
+		helper.FuncArg: u.funcArg, helper.FuncRet: u.funcRet, helper.FuncArgCount: u.funcArgCount,
+		helper.Log2: u.log2, helper.Popc: u.popc,
+		helper.Active: u.active, helper.Match: u.match, helper.First: u.first, helper.Wavefronts: u.wavefronts,
 	}
-	h[130] = &bpf.Helper{
-		Name: "ringbuf_output", Check: u.recordOf(1), Emit: u.ringOutput,
-		Args: []bpf.ArgSpec{argMap, {Kind: bpf.ArgRead, SizeArg: 2}, argScalar, argScalar},
+	for _, n := range readHelpers {
+		list[n] = u.probeRead
 	}
-	h[131] = &bpf.Helper{
-		Name: "ringbuf_reserve", Args: []bpf.ArgSpec{argMap, argConst, argScalar}, Ret: bpf.RetRecord, Check: u.ringSize, Emit: u.ringReserve,
-		Release: func(g *bpf.Gen, rec ptx.Arg) error { u.code(g).ringSubmit(rec.String(), true); return nil },
+	for _, n := range readStrHelpers {
+		list[n] = u.probeReadStr
 	}
-	finish := func(discard bool) func(*bpf.Gen, *bpf.Call) (ptx.Arg, error) {
-		return func(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
-			u.code(g).ringSubmit(c.Args[0].Reg().String(), discard)
-			return ptx.Arg{}, nil
+	u.togetherForms(list)
+	u.extremeForms(list)
+	return list
+}
+
+// checkMaps has calls refused whose map is none for them.
+func (u *unit) checkMaps(h map[int32]*bpf.Helper) {
+	for n, check := range map[int32]func(*bpf.CallInfo) error{
+		helper.MapLookup: u.keyed, helper.MapUpdate: u.changeable, helper.MapDelete: u.changeable, helper.MapLookupPerCPU: u.ofEach,
+		helper.PerfOutput: u.recordOf(3), helper.RingOutput: u.recordOf(1), helper.RingReserve: u.ringSize, helper.RingQuery: u.ring,
+		helper.Print: u.formatted, helper.VPrint: u.formatted,
+		helper.MapPush: u.pushed(MapQueue, MapStack, MapBloomFilter), helper.MapPeek: u.pushed(MapQueue, MapStack, MapBloomFilter), helper.MapPop: u.pushed(MapQueue, MapStack),
+		helper.StackID: u.stacks,
+	} {
+		if h[n] != nil {
+			h[n].Check = check
 		}
 	}
-	h[132] = &bpf.Helper{Name: "ringbuf_submit", Args: []bpf.ArgSpec{argRecord, argScalar}, Ret: bpf.RetVoid, Emit: finish(false)}
-	h[133] = &bpf.Helper{Name: "ringbuf_discard", Args: []bpf.ArgSpec{argRecord, argScalar}, Ret: bpf.RetVoid, Emit: finish(true)}
-	h[134] = &bpf.Helper{Name: "ringbuf_query", Args: []bpf.ArgSpec{argMap, argConst}, Check: u.ring, Emit: u.ringQuery}
+	h[helper.MapLookup].NeverNull, h[helper.MapLookup].Uniform = u.found, u.sameForWarp
 }
 
-func (u *unit) printHelpers(h map[int32]*bpf.Helper) {
-	h[helperPrint] = &bpf.Helper{
-		Name: "trace_printk", Check: u.formatted, Emit: u.printk,
-		Args: []bpf.ArgSpec{{Kind: bpf.ArgRead, SizeArg: 1}, argScalar, argAny, argAny, argAny},
+// interpreted gives helpers that only calculate the meaning that they have for an interpreter, on
+// the host and where tests compare with kernels. atomic changes a number of the maps' memory.
+func interpreted(h map[int32]*bpf.Helper, atomic func(in *bpf.Interpreter, addr uint64, n int, change func(old uint64) uint64) error) {
+	h[helper.Log2].Interpret = func(_ *bpf.Interpreter, a [5]uint64) (uint64, error) { return uint64(bits.Len64(a[0]|1) - 1), nil }
+	h[helper.Popc].Interpret = func(_ *bpf.Interpreter, a [5]uint64) (uint64, error) { return uint64(bits.OnesCount64(a[0])), nil }
+	for n, x := range extremes {
+		if h[n] != nil {
+			h[n].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
+				return 0, atomic(in, a[0], x.bytes, func(old uint64) uint64 { return x.of(old, a[1]) })
+			}
+		}
 	}
-	h[helperVPrint] = &bpf.Helper{
-		Name: "trace_vprintk", Check: u.formatted, Emit: u.vprintk,
-		Args: []bpf.ArgSpec{{Kind: bpf.ArgRead, SizeArg: 1}, argScalar, {Kind: bpf.ArgRead, SizeArg: 3}, argConst},
-	}
-	h[helperPuts] = &bpf.Helper{Name: "ebpf_puts", Args: []bpf.ArgSpec{{Kind: bpf.ArgString, Size: bpf.StackSize}}, Emit: u.puts}
 }
 
-// Numbers of helpers that are asked for by number.
-const (
-	helperLookup = 1
-	helperUpdate = 2
-	helperDelete = 3
-	helperTime   = 5
-	helperPrint  = 6
-	helperVPrint = 177
-
-	helperFuncArg      = 183
-	helperFuncRet      = 184
-	helperFuncArgCount = 185
-
-	helperLookupSM = 195
-	helperPuts     = 501
-	helperExit     = 507 // bpftime's cuda_exit
-	helperLog2     = HelperLog2
-	helperMax      = HelperMax
-)
-
-// Numbers of nvtrace's own helpers.
-const (
-	HelperLog2 = 600 // nvtrace_log2(n): the position of the highest bit
-	// HelperUSDTArg is nvtrace_usdt_arg(ctx, n, &value): argument n of a USDT probe.
-	HelperUSDTArg   = 620
-	helperUSDTCount = 619 // how many arguments there are
-	HelperRank      = 630 // nvtrace_rank(): the rank of the process that launched the kernel, -1: none
-	HelperMax       = 601 // nvtrace_max(p, n): *p becomes n if that is higher, without a sign
-
-	HelperActive     = 602 // nvtrace_activemask(): the threads of the warp that run this now
-	HelperMatch      = 603 // nvtrace_match(v): those of them with the same v
-	HelperFirst      = 604 // nvtrace_first(v): 1 in the lowest of these
-	HelperPopc       = 605 // nvtrace_popc(v): the bits of v that are 1
-	HelperWavefronts = 606 // nvtrace_wavefronts(addr, size): passes of shared memory for the warp's accesses
-	HelperLaunch     = 607 // nvtrace_launch_id(): number of the launch
-
-	// As HelperMax, of numbers with a sign (S), the lowest (Min), of 32 bits.
-
-	HelperMin    = 614
-	HelperSMax   = 615
-	HelperSMin   = 616
-	HelperMax32  = 617
-	HelperMin32  = 618
-	HelperSMax32 = 621
-	HelperSMin32 = 622
-
-	// Of all threads of a warp that came to the site together, which call them together.
-
-	HelperTogether = 608 // nvtrace_together(): a mask of them
-	HelperLeader   = 609 // nvtrace_leader(): 1 in the lowest
-	HelperBallot   = 610 // nvtrace_ballot(v): those in which v is not 0
-	HelperAny      = 611 // nvtrace_any(v): 1 if there is one
-	HelperAll      = 612 // nvtrace_all(v): 1 if all are
-	HelperShuffle  = 613 // nvtrace_shuffle(v, lane): the v of another one, 0 if it is not there
-)
+// finish is a helper that gives a record back.
+func (u *unit) finish(discard bool) form {
+	return func(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+		u.code(g).ringSubmit(c.Args[0].Reg().String(), discard)
+		return ptx.Arg{}, nil
+	}
+}
 
 // mapOf returns the map of a call.
 func (u *unit) mapOf(c *bpf.CallInfo) (*Map, error) {
@@ -276,9 +221,6 @@ func (u *unit) changeable(c *bpf.CallInfo) error {
 	}
 	return u.keyed(c)
 }
-
-// always is bpf.Helper.Uniform of helpers that only look at their arguments.
-func always(*bpf.CallInfo) bool { return true }
 
 // sameForWarp reports whether threads of a warp that look the same key up get the same
 // address, and the assembler sees that.
@@ -481,44 +423,44 @@ func (u *unit) ringQuery(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 }
 
 // special32 is a helper that returns a special register of 32 bits.
-func (u *unit) special32(name, reg string) *bpf.Helper {
-	return &bpf.Helper{Name: name, Pure: true, Emit: func(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {
+func (u *unit) special32(reg string) form {
+	return func(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {
 		k := u.code(g)
 		return register64(k.wide(k.special(reg))), nil
-	}}
+	}
 }
 
 // special64 is one that returns a special register of 64 bits.
-func (u *unit) special64(name, reg string) *bpf.Helper {
-	return &bpf.Helper{Name: name, Pure: true, Emit: func(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {
+func (u *unit) special64(reg string) form {
+	return func(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {
 		k := u.code(g)
 		r := k.reg(ptx.B64)
 		k.f("mov.u64 %s, %s;", r, reg)
 		return register64(r), nil
-	}}
+	}
 }
 
 // constant is a helper that returns a number from the first line of the maps'
 // memory.
-func (u *unit) constant(name string, off uint64) *bpf.Helper {
-	return &bpf.Helper{Name: name, Pure: true, Emit: func(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {
+func (u *unit) constant(off uint64) form {
+	return func(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {
 		k := u.code(g)
 		a, r := k.reg(ptx.B64), k.reg(ptx.B64)
 		k.f("mov.u64 %s, %#x;", a, u.maps.base+off)
 		k.f("ld.global.u64 %s, [%s];", r, a)
 		return register64(r), nil
-	}}
+	}
 }
 
 // triple is a helper that stores the three components of a special register.
-func (u *unit) triple(name, reg string) *bpf.Helper {
-	return &bpf.Helper{Name: name, Args: []bpf.ArgSpec{argOut64, argOut64, argOut64}, Uniform: func(*bpf.CallInfo) bool { return reg != "%tid" }, Emit: func(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+func (u *unit) triple(reg string) form {
+	return func(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 		k := u.code(g)
 		for i, axis := range []string{".x", ".y", ".z"} {
 			c.Args[i].Store(0, 8, register64(k.wide(k.special(reg+axis))))
 		}
 		return ptx.Imm(0), nil
-	}}
+	}
 }
 
 // random mixes clocks and the thread's place; it is good for sampling.
@@ -551,10 +493,6 @@ func (u *unit) log2(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	k.f("bfind.u64 %s, %s;", r, c.Args[0].Reg().String())
 	k.f("max.s32 %s, %s, 0;", r, r) // -1 for 0
 	return register64(k.wide(r)), nil
-}
-
-func log2(_ *bpf.Interpreter, a [5]uint64) (uint64, error) {
-	return uint64(bits.Len64(a[0]|1) - 1), nil
 }
 
 func (u *unit) membar(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {

@@ -3,13 +3,13 @@ package nvattach
 import (
 	"encoding/binary"
 
+	"nvtrace/nvattach/helper"
 	"nvtrace/ptx"
 	"nvtrace/ptx/bpf"
 )
 
 // An extreme is a helper that makes a number in a map's value a higher or lower one.
 type extreme struct {
-	name   string
 	bytes  int
 	signed bool
 	low    bool // the lowest is kept
@@ -17,24 +17,18 @@ type extreme struct {
 
 // extremes are these helpers, by number.
 var extremes = map[int32]extreme{
-	helperMax: {name: "nvtrace_max", bytes: 8},
-	HelperMin: {name: "nvtrace_min", bytes: 8, low: true}, HelperSMax: {name: "nvtrace_smax", bytes: 8, signed: true}, HelperSMin: {name: "nvtrace_smin", bytes: 8, signed: true, low: true},
-	HelperMax32: {name: "nvtrace_max32", bytes: 4}, HelperMin32: {name: "nvtrace_min32", bytes: 4, low: true},
-	HelperSMax32: {name: "nvtrace_smax32", bytes: 4, signed: true}, HelperSMin32: {name: "nvtrace_smin32", bytes: 4, signed: true, low: true},
+	helper.Max: {bytes: 8}, helper.Min: {bytes: 8, low: true},
+	helper.SMax: {bytes: 8, signed: true}, helper.SMin: {bytes: 8, signed: true, low: true},
+	helper.Max32: {bytes: 4}, helper.Min32: {bytes: 4, low: true},
+	helper.SMax32: {bytes: 4, signed: true}, helper.SMin32: {bytes: 4, signed: true, low: true},
 }
 
-// extremeHelpers adds them. atomic changes a number of the maps' memory, for an interpreter.
-func (u *unit) extremeHelpers(h map[int32]*bpf.Helper, atomic func(in *bpf.Interpreter, addr uint64, n int, change func(old uint64) uint64) error) {
-	for id, x := range extremes {
-		h[id] = &bpf.Helper{
-			Name: x.name, Args: []bpf.ArgSpec{{Kind: bpf.ArgShared, Size: x.bytes}, argScalar}, Ret: bpf.RetVoid,
-			Emit: func(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
-				u.code(g).extreme(x, c, u.obj.Own)
-				return ptx.Arg{}, nil
-			},
-			Interpret: func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
-				return 0, atomic(in, a[0], x.bytes, func(old uint64) uint64 { return x.of(old, a[1]) })
-			},
+// extremeForms adds them.
+func (u *unit) extremeForms(list map[int32]form) {
+	for n, x := range extremes {
+		list[n] = func(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+			u.code(g).extreme(x, c, u.obj.Own)
+			return ptx.Arg{}, nil
 		}
 	}
 }
@@ -81,7 +75,7 @@ func (c *code) extreme(x extreme, call *bpf.Call, blind bool) {
 	c.f("@%s red%s.%s.%s%d [%s], %s;", beyond, space, op, kind, 8*x.bytes, at, n)
 }
 
-// changed is atomic of extremeHelpers for an interpreter that is alone.
+// changed is atomic of interpreted for an interpreter that is alone.
 func changed(in *bpf.Interpreter, addr uint64, n int, change func(old uint64) uint64) error {
 	var b [8]byte
 	if err := in.ReadMem(addr, b[:n]); err != nil {

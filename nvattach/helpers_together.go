@@ -1,6 +1,7 @@
 package nvattach
 
 import (
+	"nvtrace/nvattach/helper"
 	"nvtrace/ptx"
 	"nvtrace/ptx/bpf"
 )
@@ -9,30 +10,28 @@ import (
 // program makes sure of: unlike what is in helpers_warp.go, what they say does not depend on which
 // threads the hardware runs at that moment, and each waits for the others.
 
-// togetherHelpers adds them.
-func (u *unit) togetherHelpers(h map[int32]*bpf.Helper) {
-	one := []bpf.ArgSpec{argScalar}
-	add := func(id int32, name string, args []bpf.ArgSpec, most uint64, common bool, emit func(k *code, all string, c *bpf.Call) string) {
-		h[id] = &bpf.Helper{Name: name, Args: args, Pure: true, Max: most, Collective: true, Common: common, Emit: func(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
+// togetherForms adds them.
+func (u *unit) togetherForms(list map[int32]form) {
+	for n, emit := range map[int32]func(k *code, all string, c *bpf.Call) string{
+		helper.Ballot: func(k *code, all string, c *bpf.Call) string { return k.wide(k.ballot(k.nonZero(&c.Args[0]), all)) },
+		helper.Any: func(k *code, all string, c *bpf.Call) string {
+			return k.truth("ne", k.ballot(k.nonZero(&c.Args[0]), all), "0")
+		},
+		helper.AllOf: func(k *code, all string, c *bpf.Call) string {
+			return k.truth("eq", k.ballot(k.nonZero(&c.Args[0]), all), all)
+		},
+		helper.Together: func(k *code, all string, _ *bpf.Call) string { return k.wide(all) },
+		helper.Leader: func(k *code, all string, _ *bpf.Call) string {
+			r := k.reg(ptx.B64)
+			k.f("selp.b64 %s, 1, 0, %s;", r, k.lowest(all))
+			return r
+		},
+		helper.Shuffle: (*code).shuffle,
+	} {
+		list[n] = func(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 			return register64(emit(u.code(g), g.Together().String(), c)), nil
-		}}
+		}
 	}
-	add(HelperBallot, "nvtrace_ballot", one, 1<<32-1, true, func(k *code, all string, c *bpf.Call) string {
-		return k.wide(k.ballot(k.nonZero(&c.Args[0]), all))
-	})
-	add(HelperAny, "nvtrace_any", one, 1, true, func(k *code, all string, c *bpf.Call) string {
-		return k.truth("ne", k.ballot(k.nonZero(&c.Args[0]), all), "0")
-	})
-	add(HelperAll, "nvtrace_all", one, 1, true, func(k *code, all string, c *bpf.Call) string {
-		return k.truth("eq", k.ballot(k.nonZero(&c.Args[0]), all), all)
-	})
-	add(HelperTogether, "nvtrace_together", nil, 1<<32-1, true, func(k *code, all string, _ *bpf.Call) string { return k.wide(all) })
-	add(HelperLeader, "nvtrace_leader", nil, 1, false, func(k *code, all string, _ *bpf.Call) string {
-		r := k.reg(ptx.B64)
-		k.f("selp.b64 %s, 1, 0, %s;", r, k.lowest(all))
-		return r
-	})
-	add(HelperShuffle, "nvtrace_shuffle", []bpf.ArgSpec{argScalar, argScalar}, 0, false, (*code).shuffle)
 }
 
 // nonZero returns a predicate that holds where a number is not 0.

@@ -11,16 +11,6 @@ import (
 // hardware's choice: those that it runs together at that moment. Threads of the warp that
 // are elsewhere are not waited for, so that no helper can hang.
 
-// warpHelpers adds them.
-func (u *unit) warpHelpers(h map[int32]*bpf.Helper) {
-	h[HelperActive] = &bpf.Helper{Name: "nvtrace_activemask", Pure: true, Max: 1<<32 - 1, Emit: u.active}
-	h[HelperMatch] = &bpf.Helper{Name: "nvtrace_match", Args: []bpf.ArgSpec{argScalar}, Pure: true, Max: 1<<32 - 1, Emit: u.match}
-	h[HelperFirst] = &bpf.Helper{Name: "nvtrace_first", Args: []bpf.ArgSpec{argScalar}, Pure: true, Max: 1, Emit: u.first}
-	h[HelperPopc] = &bpf.Helper{Name: "nvtrace_popc", Args: []bpf.ArgSpec{argScalar}, Pure: true, Max: 64, Uniform: always, Emit: u.popc, Interpret: popc}
-	h[HelperWavefronts] = &bpf.Helper{Name: "nvtrace_wavefronts", Args: []bpf.ArgSpec{argScalar, argScalar}, Pure: true, Max: 64, Emit: u.wavefronts}
-	h[HelperLaunch] = u.special64("nvtrace_launch_id", "%gridid")
-}
-
 // alive returns the mask of the threads that are here. Targets that can't say have each
 // thread alone.
 func (c *code) alive() string {
@@ -98,10 +88,6 @@ func (u *unit) popc(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	r := k.reg(ptx.B32)
 	k.f("popc.b64 %s, %s;", r, c.Args[0].Reg().String())
 	return register64(k.wide(r)), nil
-}
-
-func popc(_ *bpf.Interpreter, a [5]uint64) (uint64, error) {
-	return uint64(bits.OnesCount64(a[0])), nil
 }
 
 // wavefronts is how many passes shared memory needs for what the warp's threads access

@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"nvtrace/nvattach/atomics"
+	"nvtrace/nvattach/helper"
 	"nvtrace/ptx/bpf"
 )
 
@@ -51,7 +52,7 @@ func (q *PlannedHost) Arguments() []uint64 { return slices.Sorted(maps.Keys(q.ar
 
 // asks has it noted which arguments the program asks for while it is proven.
 func (q *PlannedHost) asks(helpers map[int32]*bpf.Helper) {
-	for _, id := range []int32{helperFuncArg, HelperUSDTArg} {
+	for _, id := range []int32{helper.FuncArg, helper.USDTArg} {
 		if h := helpers[id]; h != nil {
 			h.Check = func(c *bpf.CallInfo) error {
 				if c.Consts[1].Known {
@@ -293,13 +294,13 @@ func (q *PlannedHost) calls(helper int32) bool {
 	return slices.ContainsFunc(q.code.Insns, func(in asm.Instruction) bool { return in.IsBuiltinCall() && int32(in.Constant) == helper })
 }
 
-func (q *PlannedHost) prints() bool { return q.calls(helperPrint) || q.calls(helperVPrint) }
+func (q *PlannedHost) prints() bool { return q.calls(helper.Print) || q.calls(helper.VPrint) }
 
 // hostDeletes reports whether a program on the host may delete keys of a map.
 func (p *Plan) hostDeletes(d *MapDef) bool {
 	return slices.ContainsFunc(p.Host, func(q *PlannedHost) bool {
 		i := slices.Index(q.unit.defs, d)
-		return i >= 0 && q.uses[i] && q.calls(helperDelete)
+		return i >= 0 && q.uses[i] && q.calls(helper.MapDelete)
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf/asm"
 
+	"nvtrace/nvattach/helper"
 	"nvtrace/ptx/bpf"
 )
 
@@ -313,7 +314,7 @@ func TestHostLarge(t *testing.T) {
 
 // TestHostOverride: what is returned can be changed where it is not decided yet.
 func TestHostOverride(t *testing.T) {
-	ins := asm.Instructions{asm.Mov.Imm(asm.R2, -5), asm.BuiltinFunc(helperOverride).Call(), asm.Mov.Imm(asm.R0, 0), asm.Return()}
+	ins := asm.Instructions{asm.Mov.Imm(asm.R2, -5), asm.BuiltinFunc(helper.OverrideReturn).Call(), asm.Mov.Imm(asm.R0, 0), asm.Return()}
 	for _, kind := range []HostKind{HostEntry, HostSysEnter, HostSysEnters} {
 		if _, call, _, err := hostRun(t, kind, nil, &fakeThread{}, ins); err != nil || !call.Overridden || int64(call.Override) != -5 {
 			t.Errorf("kind %d: %+v, %v", kind, call, err)

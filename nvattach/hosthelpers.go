@@ -8,135 +8,141 @@ import (
 	"maps"
 	"slices"
 
+	"nvtrace/nvattach/helper"
 	"nvtrace/ptx/bpf"
 )
 
-// Numbers of helpers that are the host's alone.
-const (
-	helperOverride  = 58  // bpf_override_return
-	helperSetRetval = 187 // bpf_set_retval, as bpftime has it
-)
+// hostHas says which helpers there are at a kind of place only.
+var hostHas = map[int32]func(HostKind) bool{
+	helper.FuncIP:    func(k HostKind) bool { return (&HostPoint{Kind: k}).Function() },
+	helper.FuncArg:   func(k HostKind) bool { return k == HostEntry || k == HostAPI },
+	helper.FuncRet:   func(k HostKind) bool { return k == HostReturn || k == HostAPIReturn },
+	helper.USDTArg:   func(k HostKind) bool { return k == HostUSDT },
+	helper.USDTCount: func(k HostKind) bool { return k == HostUSDT },
+	// Nobody knows where a thread is that an event is of.
+	helper.Stack:   func(k HostKind) bool { return k != HostEvent },
+	helper.StackID: func(k HostKind) bool { return k != HostEvent },
+}
 
 // hostHelpers returns the helpers of programs at a kind of place, which r runs; nil while
 // they are only proven.
 func (u *unit) hostHelpers(kind *hostKind, r *HostRunner) map[int32]*bpf.Helper {
-	h := map[int32]*bpf.Helper{}
-	u.mapHelpers(h)
-	u.printHelpers(h)
-	h[helperLog2] = &bpf.Helper{Name: "nvtrace_log2", Args: []bpf.ArgSpec{argScalar}, Pure: true, Max: 63, Interpret: log2}
-	extremes := map[int32]*bpf.Helper{}
-	u.extremeHelpers(extremes, func(_ *bpf.Interpreter, addr uint64, n int, change func(old uint64) uint64) error {
+	h := make(map[int32]*bpf.Helper)
+	for _, row := range helper.In(helper.Host) {
+		h[row.Number] = row.Env(helper.Host)
+	}
+	u.checkMaps(h)
+	interpreted(h, func(_ *bpf.Interpreter, addr uint64, n int, change func(old uint64) uint64) error {
 		_, err := r.atomic(addr, n, change)
 		return err
 	})
-	h[helperMax] = extremes[helperMax] // of which the agent has the code
-	h[HelperPopc] = &bpf.Helper{Name: "nvtrace_popc", Args: []bpf.ArgSpec{argScalar}, Pure: true, Max: 64, Interpret: popc}
-	delete(h, helperPuts)
-	number := func(id int32, name string, f func() uint64) {
-		h[id] = &bpf.Helper{Name: name, Pure: true, Interpret: func(*bpf.Interpreter, [5]uint64) (uint64, error) { return f(), nil }}
-	}
-	for _, id := range []int32{5, 125, 160} { // of CLOCK_BOOTTIME, too, which counts the same but for sleep, and the coarse one
-		number(id, "ktime_get_ns", func() uint64 { return r.call.Thread.Now() })
-	}
-	number(7, "get_prandom_u32", func() uint64 { return r.next() })
-	number(8, "get_smp_processor_id", func() uint64 { return uint64(r.cpu()) })
-	number(14, "get_current_pid_tgid", func() uint64 {
-		pid, tid := r.call.Thread.IDs()
-		return uint64(uint32(pid))<<32 | uint64(uint32(tid))
-	})
-	number(15, "get_current_uid_gid", func() uint64 {
-		uid, gid := r.call.Thread.User()
-		return uint64(gid)<<32 | uint64(uid)
-	})
-	h[16] = &bpf.Helper{Name: "get_current_comm", Args: []bpf.ArgSpec{{Kind: bpf.ArgWrite, SizeArg: 1, Whole: true}, argScalar}, Interpret: func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
-		buf := make([]byte, a[1])
-		if len(buf) > 0 {
-			copy(buf[:len(buf)-1], r.call.Thread.Comm())
-		}
-		return 0, in.WriteMem(a[0], buf)
-	}}
-	r.readHelpers(h)
-	r.textHelpers(h)
-	u.queueHelpers(h, r)
+	r.threadOps(h)
+	r.readOps(h)
+	r.textOps(h)
+	r.queueOps(h)
 	r.mapOps(h)
 	r.printOps(h)
-	if point := (HostPoint{Kind: kind.kind}); point.Function() {
-		h[173] = &bpf.Helper{Name: "get_func_ip", Args: []bpf.ArgSpec{argContext}, Pure: true, Interpret: func(*bpf.Interpreter, [5]uint64) (uint64, error) { return r.call.FuncIP, nil }}
+	r.argOps(h)
+	r.stackOps(h)
+	for n, has := range hostHas {
+		if !has(kind.kind) {
+			delete(h, n)
+		}
 	}
-	r.argHelpers(h, kind)
-	if kind.kind != HostEvent { // of which nobody knows where a thread is
-		u.stackHelpers(h, r)
-	}
-	h[helperCookie] = &bpf.Helper{Name: "get_attach_cookie", Args: []bpf.ArgSpec{argContext}, Pure: true, Interpret: func(*bpf.Interpreter, [5]uint64) (uint64, error) { return 0, nil }}
-	override := func(v uint64) (uint64, error) {
-		r.call.Override, r.call.Overridden = v, true
-		return 0, nil
-	}
-	h[helperOverride] = &bpf.Helper{Name: "override_return", Args: []bpf.ArgSpec{argContext, argScalar}, Interpret: func(_ *bpf.Interpreter, a [5]uint64) (uint64, error) { return override(a[1]) }}
-	h[helperSetRetval] = &bpf.Helper{Name: "set_retval", Args: []bpf.ArgSpec{argScalar}, Interpret: func(_ *bpf.Interpreter, a [5]uint64) (uint64, error) { return override(a[0]) }}
 	maps.Copy(h, kind.helpers)
 	if !kind.override {
-		for _, id := range []int32{helperOverride, helperSetRetval} {
-			h[id].Refuse = "what is returned is decided before a function or a call begins"
-			h[id].Hint = "call it in a program at the entry"
+		for _, n := range []int32{helper.OverrideReturn, helper.SetRetval} {
+			h[n].Refuse = "what is returned is decided before a function or a call begins"
+			h[n].Hint = "call it in a program at the entry"
 		}
 	}
 	return h
 }
 
-// argHelpers are those that know arguments and results of the function.
-func (r *HostRunner) argHelpers(h map[int32]*bpf.Helper, kind *hostKind) {
+// threadOps gives the helpers that ask for the thread their meaning, and those that have it go on
+// with something else.
+func (r *HostRunner) threadOps(h map[int32]*bpf.Helper) {
+	for n, f := range map[int32]func() uint64{
+		helper.Time:       func() uint64 { return r.call.Thread.Now() },
+		helper.BootTime:   func() uint64 { return r.call.Thread.Now() }, // CLOCK_BOOTTIME is the same except for sleep
+		helper.CoarseTime: func() uint64 { return r.call.Thread.Now() },
+		helper.Random:     func() uint64 { return r.next() },
+		helper.Processor:  func() uint64 { return uint64(r.cpu()) },
+		helper.FuncIP:     func() uint64 { return r.call.FuncIP },
+		helper.Cookie:     func() uint64 { return 0 },
+		helper.ProcessThread: func() uint64 {
+			pid, tid := r.call.Thread.IDs()
+			return uint64(uint32(pid))<<32 | uint64(uint32(tid))
+		},
+		helper.UserGroup: func() uint64 {
+			uid, gid := r.call.Thread.User()
+			return uint64(gid)<<32 | uint64(uid)
+		},
+	} {
+		h[n].Interpret = func(*bpf.Interpreter, [5]uint64) (uint64, error) { return f(), nil }
+	}
+	h[helper.Comm].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
+		buf := make([]byte, a[1])
+		if len(buf) > 0 {
+			copy(buf[:len(buf)-1], r.call.Thread.Comm())
+		}
+		return 0, in.WriteMem(a[0], buf)
+	}
+	override := func(v uint64) (uint64, error) {
+		r.call.Override, r.call.Overridden = v, true
+		return 0, nil
+	}
+	h[helper.OverrideReturn].Interpret = func(_ *bpf.Interpreter, a [5]uint64) (uint64, error) { return override(a[1]) }
+	h[helper.SetRetval].Interpret = func(_ *bpf.Interpreter, a [5]uint64) (uint64, error) { return override(a[0]) }
+}
+
+// argOps gives the helpers that know arguments and results of the function their meaning.
+func (r *HostRunner) argOps(h map[int32]*bpf.Helper) {
 	value := func(f func(n uint64) (uint64, uint64)) func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 		return func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 			v, result := f(a[1])
 			return result, in.WriteMem(a[2], binary.LittleEndian.AppendUint64(nil, v))
 		}
 	}
-	args := []bpf.ArgSpec{argContext, argScalar, argOut64}
-	switch kind.kind {
-	case HostEntry, HostAPI:
-		h[helperFuncArg] = &bpf.Helper{Name: "get_func_arg", Args: args, Interpret: value(func(n uint64) (uint64, uint64) {
-			if r.call.Arg != nil {
-				v, ok := r.call.Arg(n)
-				if !ok {
-					return 0, hostInvalid
-				}
-				return v, 0
-			}
-			if n < uint64(len(argRegs)) {
-				return r.call.Fields[argRegs[n]], 0
-			}
-			var b [8]byte
-			if n >= maxFuncArgs {
+	h[helper.FuncArg].Interpret = value(func(n uint64) (uint64, uint64) {
+		if r.call.Arg != nil {
+			v, ok := r.call.Arg(n)
+			if !ok {
 				return 0, hostInvalid
 			}
-			if r.call.Thread.Read(r.call.Fields[regSP]+8+8*(n-uint64(len(argRegs))), b[:]) < len(b) {
-				return 0, 1<<64 + errFault
+			return v, 0
+		}
+		if n < uint64(len(argRegs)) {
+			return r.call.Fields[argRegs[n]], 0
+		}
+		var b [8]byte
+		if n >= maxFuncArgs {
+			return 0, hostInvalid
+		}
+		if r.call.Thread.Read(r.call.Fields[regSP]+8+8*(n-uint64(len(argRegs))), b[:]) < len(b) {
+			return 0, 1<<64 + errFault
+		}
+		return le64(b[:]), 0
+	})
+	h[helper.USDTArg].Interpret = value(func(n uint64) (uint64, uint64) {
+		if r.call.Arg != nil {
+			if v, ok := r.call.Arg(n); ok {
+				return v, 0
 			}
-			return le64(b[:]), 0
-		})}
-	case HostUSDT:
-		h[HelperUSDTArg] = &bpf.Helper{Name: "nvtrace_usdt_arg", Args: args, Interpret: value(func(n uint64) (uint64, uint64) {
-			if r.call.Arg != nil {
-				if v, ok := r.call.Arg(n); ok {
-					return v, 0
-				}
+		}
+		return 0, hostNoEntry
+	})
+	h[helper.USDTCount].Interpret = func(*bpf.Interpreter, [5]uint64) (n uint64, _ error) {
+		for r.call.Arg != nil {
+			if _, ok := r.call.Arg(n); !ok || n == maxFuncArgs {
+				break
 			}
-			return 0, hostNoEntry
-		})}
-		h[helperUSDTCount] = &bpf.Helper{Name: "nvtrace_usdt_arg_cnt", Args: []bpf.ArgSpec{argContext}, Interpret: func(*bpf.Interpreter, [5]uint64) (n uint64, _ error) {
-			for r.call.Arg != nil {
-				if _, ok := r.call.Arg(n); !ok || n == maxFuncArgs {
-					break
-				}
-				n++
-			}
-			return n, nil
-		}}
-	case HostReturn, HostAPIReturn:
-		h[helperFuncRet] = &bpf.Helper{Name: "get_func_ret", Args: []bpf.ArgSpec{argContext, argOut64}, Interpret: func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
-			return 0, in.WriteMem(a[1], binary.LittleEndian.AppendUint64(nil, r.call.Fields[regAX]))
-		}}
+			n++
+		}
+		return n, nil
+	}
+	h[helper.FuncRet].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
+		return 0, in.WriteMem(a[1], binary.LittleEndian.AppendUint64(nil, r.call.Fields[regAX]))
 	}
 }
 
@@ -154,11 +160,10 @@ var argRegs = [...]int{14, 13, 12, 11, 9, 8}
 // errFault is -EFAULT, what reading memory that is not there returns.
 const errFault = -14
 
-// readHelpers are those that read the program's memory.
-func (r *HostRunner) readHelpers(h map[int32]*bpf.Helper) {
-	args := []bpf.ArgSpec{{Kind: bpf.ArgWrite, SizeArg: 1, Whole: true}, argScalar, argScalar}
-	for id, name := range readHelpers {
-		h[id] = &bpf.Helper{Name: name, Args: args, Interpret: func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
+// readOps gives the helpers that read the program's memory, or write it, their meaning.
+func (r *HostRunner) readOps(h map[int32]*bpf.Helper) {
+	for _, n := range readHelpers {
+		h[n].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 			buf := make([]byte, a[1])
 			ret := uint64(0)
 			if r.call.Thread.Read(a[2], buf) < len(buf) {
@@ -166,11 +171,9 @@ func (r *HostRunner) readHelpers(h map[int32]*bpf.Helper) {
 				ret = 1<<64 + errFault
 			}
 			return ret, in.WriteMem(a[0], buf)
-		}}
+		}
 	}
-	// The agent has none: who asks the kernel whether memory can be written is a call that a
-	// program's own filter may end it for. Programs with it run at stops.
-	h[36] = &bpf.Helper{Name: "probe_write_user", Args: []bpf.ArgSpec{argScalar, {Kind: bpf.ArgRead, SizeArg: 2}, argScalar}, Interpret: func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
+	h[helper.ProbeWriteUser].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 		buf := make([]byte, a[2])
 		if err := in.ReadMem(a[1], buf); err != nil {
 			return 0, err
@@ -179,10 +182,9 @@ func (r *HostRunner) readHelpers(h map[int32]*bpf.Helper) {
 			return 1<<64 + errFault, nil
 		}
 		return 0, nil
-	}}
-	args = []bpf.ArgSpec{{Kind: bpf.ArgWrite, SizeArg: 1}, argScalar, argScalar} // behind the NUL nothing is written
-	for id, name := range readStrHelpers {
-		h[id] = &bpf.Helper{Name: name, Args: args, Interpret: func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
+	}
+	for _, n := range readStrHelpers {
+		h[n].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 			if a[1] == 0 {
 				return 0, nil
 			}
@@ -199,9 +201,9 @@ func (r *HostRunner) readHelpers(h map[int32]*bpf.Helper) {
 			}
 			clear(buf[end:])
 			return uint64(end + 1), in.WriteMem(a[0], buf[:end+1])
-		}}
+		}
 	}
-	h[182] = &bpf.Helper{Name: "strncmp", Args: []bpf.ArgSpec{{Kind: bpf.ArgRead, SizeArg: 1}, argScalar, {Kind: bpf.ArgString, Size: bpf.StackSize}}, Interpret: func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
+	h[helper.Compare].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 		x := make([]byte, a[1])
 		if err := in.ReadMem(a[0], x); err != nil {
 			return 0, err
@@ -216,7 +218,7 @@ func (r *HostRunner) readHelpers(h map[int32]*bpf.Helper) {
 			}
 		}
 		return 0, nil
-	}}
+	}
 }
 
 // cpu is the number of the CPU that the thread was on, within what per-CPU maps have.
@@ -306,7 +308,7 @@ func (r *HostRunner) mapOps(h map[int32]*bpf.Helper) {
 			return f(in, x, key, a)
 		}
 	}
-	h[helperLookup].Interpret = withKey(func(in *bpf.Interpreter, x *Map, key []byte, _ [5]uint64) (uint64, error) {
+	h[helper.MapLookup].Interpret = withKey(func(in *bpf.Interpreter, x *Map, key []byte, _ [5]uint64) (uint64, error) {
 		if x.kind == layoutMaps {
 			name, ok := x.Def.Maps[le32(key)]
 			i := slices.IndexFunc(in.Env.Maps, func(m bpf.Map) bool { return m.Name == name })
@@ -317,8 +319,8 @@ func (r *HostRunner) mapOps(h map[int32]*bpf.Helper) {
 		}
 		return r.lookup(x, key)
 	})
-	h[helperUpdate].Interpret = withKey(r.update)
-	h[helperDelete].Interpret = withKey(func(_ *bpf.Interpreter, x *Map, key []byte, _ [5]uint64) (uint64, error) {
+	h[helper.MapUpdate].Interpret = withKey(r.update)
+	h[helper.MapDelete].Interpret = withKey(func(_ *bpf.Interpreter, x *Map, key []byte, _ [5]uint64) (uint64, error) {
 		if x.kind != layoutHash {
 			return hostInvalid, nil
 		}
@@ -343,9 +345,9 @@ func (r *HostRunner) mapOps(h map[int32]*bpf.Helper) {
 		r.record(x, Record{SM: r.cpu(), Data: buf})
 		return 0, nil
 	}
-	h[25].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) { return output(in, a[1], a[3], a[4]) }
-	h[130].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) { return output(in, a[0], a[1], a[2]) }
-	h[134].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
+	h[helper.PerfOutput].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) { return output(in, a[1], a[3], a[4]) }
+	h[helper.RingOutput].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) { return output(in, a[0], a[1], a[2]) }
+	h[helper.RingQuery].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 		x, err := r.mapOf(in, a[0])
 		if err != nil {
 			return 0, err
@@ -377,7 +379,7 @@ func (r *HostRunner) query(x *Map, what uint64) (uint64, error) {
 // recordOps gives the helpers of records in the making their meaning.
 func (r *HostRunner) recordOps(h map[int32]*bpf.Helper) {
 	var maps []*Map // of the held records
-	h[131].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
+	h[helper.RingReserve].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 		x, err := r.mapOf(in, a[0])
 		if err != nil || a[1] > x.Def.maxRecord() {
 			return 0, err
@@ -386,7 +388,7 @@ func (r *HostRunner) recordOps(h map[int32]*bpf.Helper) {
 		r.held = append(r.held, make([]byte, a[1]))
 		return recordBase + uint64(len(r.held)-1)*recordStride, nil
 	}
-	h[132].Interpret = func(_ *bpf.Interpreter, a [5]uint64) (uint64, error) {
+	h[helper.RingSubmit].Interpret = func(_ *bpf.Interpreter, a [5]uint64) (uint64, error) {
 		i := int((a[0] - recordBase) / recordStride)
 		if i >= len(r.held) {
 			return 0, fmt.Errorf("%#x is no record", a[0])
@@ -394,7 +396,7 @@ func (r *HostRunner) recordOps(h map[int32]*bpf.Helper) {
 		r.record(maps[i], Record{SM: r.cpu(), Data: r.held[i]})
 		return 0, nil
 	}
-	h[133].Interpret = func(*bpf.Interpreter, [5]uint64) (uint64, error) { return 0, nil }
+	h[helper.RingDiscard].Interpret = func(*bpf.Interpreter, [5]uint64) (uint64, error) { return 0, nil }
 }
 
 // update is bpf_map_update_elem.
@@ -446,10 +448,10 @@ func (r *HostRunner) printOps(h map[int32]*bpf.Helper) {
 		r.print(r.cpu(), Sprintf(string(buf), args, func(addr uint64) string { return r.text(in, addr) }))
 		return uint64(len(buf)), nil
 	}
-	h[helperPrint].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
+	h[helper.Print].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 		return printed(in, a[0], a[1], a[2:5])
 	}
-	h[helperVPrint].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
+	h[helper.VPrint].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 		if a[3]%8 != 0 || a[3]/8 > maxPrintArgs {
 			return hostInvalid, nil
 		}

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"math/bits"
 	"runtime"
+	"slices"
 	"time"
 
+	"nvtrace/nvattach/helper"
 	"nvtrace/ptx/bpf"
 )
 
@@ -120,32 +122,29 @@ func (m *Maps) trieUpdate(mem Memory, x *Map, key, value []byte) error {
 	return m.hashUpdate(mem, x, p, value)
 }
 
-// queueHelpers are those of maps without keys.
-func (u *unit) queueHelpers(h map[int32]*bpf.Helper, r *HostRunner) {
-	room := bpf.ArgSpec{Kind: bpf.ArgWrite, Size: bpf.ValueBytes, Whole: true}
-	asked := bpf.ArgSpec{Kind: bpf.ArgWrite, Size: bpf.ValueBytes, Reads: true} // a bloom filter is asked for what is there
-	add := func(id int32, name string, args []bpf.ArgSpec, f func(in *bpf.Interpreter, x *Map, a [5]uint64) (uint64, error), types ...MapType) {
-		h[id] = &bpf.Helper{
-			Name: name, Args: args,
-			Check: func(c *bpf.CallInfo) error {
-				d, err := u.defOf(c)
-				for _, t := range types {
-					if err != nil || d.Type == t {
-						return err
-					}
-				}
-				return fmt.Errorf("map %s has type %s, to which nothing is pushed", d.Name, d.Type)
-			},
-			Interpret: func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
-				x, err := r.mapOf(in, a[0])
-				if err != nil {
-					return 0, err
-				}
-				return f(in, x, a)
-			},
+// pushed refuses maps of other types.
+func (u *unit) pushed(types ...MapType) func(*bpf.CallInfo) error {
+	return func(c *bpf.CallInfo) error {
+		d, err := u.defOf(c)
+		if err == nil && !slices.Contains(types, d.Type) {
+			err = fmt.Errorf("map %s has type %s, to which nothing is pushed", d.Name, d.Type)
+		}
+		return err
+	}
+}
+
+// queueOps gives the helpers of maps without keys their meaning.
+func (r *HostRunner) queueOps(h map[int32]*bpf.Helper) {
+	with := func(f func(in *bpf.Interpreter, x *Map, a [5]uint64) (uint64, error)) func(*bpf.Interpreter, [5]uint64) (uint64, error) {
+		return func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
+			x, err := r.mapOf(in, a[0])
+			if err != nil {
+				return 0, err
+			}
+			return f(in, x, a)
 		}
 	}
-	add(87, "map_push_elem", []bpf.ArgSpec{argMap, argValue, argScalar}, func(in *bpf.Interpreter, x *Map, a [5]uint64) (uint64, error) {
+	h[helper.MapPush].Interpret = with(func(in *bpf.Interpreter, x *Map, a [5]uint64) (uint64, error) {
 		value := make([]byte, x.Def.ValueSize)
 		if err := in.ReadMem(a[1], value); err != nil {
 			return 0, err
@@ -157,9 +156,9 @@ func (u *unit) queueHelpers(h map[int32]*bpf.Helper, r *HostRunner) {
 			return hostInvalid, nil
 		}
 		return r.push(x, value, a[2] == flagExist)
-	}, MapQueue, MapStack, MapBloomFilter)
-	take := func(peek bool) func(in *bpf.Interpreter, x *Map, a [5]uint64) (uint64, error) {
-		return func(in *bpf.Interpreter, x *Map, a [5]uint64) (uint64, error) {
+	})
+	for _, n := range []int32{helper.MapPop, helper.MapPeek} {
+		h[n].Interpret = with(func(in *bpf.Interpreter, x *Map, a [5]uint64) (uint64, error) {
 			value := make([]byte, x.Def.ValueSize)
 			if x.kind == layoutBloom {
 				if err := in.ReadMem(a[1], value); err != nil {
@@ -170,12 +169,10 @@ func (u *unit) queueHelpers(h map[int32]*bpf.Helper, r *HostRunner) {
 				}
 				return 0, nil
 			}
-			result, err := r.take(x, value, peek)
+			result, err := r.take(x, value, n == helper.MapPeek)
 			return result, errors.Join(err, in.WriteMem(a[1], value))
-		}
+		})
 	}
-	add(88, "map_pop_elem", []bpf.ArgSpec{argMap, room}, take(false), MapQueue, MapStack)
-	add(89, "map_peek_elem", []bpf.ArgSpec{argMap, asked}, take(true), MapQueue, MapStack, MapBloomFilter)
 }
 
 // bloomHas reports whether a value may be in a bloom filter.

@@ -4,50 +4,44 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"nvtrace/nvattach/helper"
 	"nvtrace/ptx/bpf"
 )
 
-// Numbers of helpers that list callers.
+// Flags of helpers that list callers.
 const (
-	helperStackID = 27
-	helperStack   = 67
-	// reuseStackID is BPF_F_REUSE_STACKID: another stack of the same number is replaced.
-	reuseStackID = 1 << 10
-	stackSkip    = 0xff // BPF_F_SKIP_FIELD_MASK
+	reuseStackID = 1 << 10 // BPF_F_REUSE_STACKID: another stack of the same number is replaced
+	stackSkip    = 0xff    // BPF_F_SKIP_FIELD_MASK
 )
 
-// stackHelpers are those that list callers.
-func (u *unit) stackHelpers(h map[int32]*bpf.Helper, r *HostRunner) {
-	h[helperStack] = &bpf.Helper{
-		Name: "get_stack", Args: []bpf.ArgSpec{argContext, {Kind: bpf.ArgWrite, SizeArg: 2, Whole: true}, argScalar, argScalar},
-		Interpret: func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
-			buf := make([]byte, a[2])
-			if a[2]%8 != 0 {
-				return hostInvalid, in.WriteMem(a[1], buf)
-			}
-			list := r.callers(len(buf)/8, a[3]&stackSkip)
-			for i, ip := range list {
-				binary.LittleEndian.PutUint64(buf[8*i:], ip)
-			}
-			return uint64(8 * len(list)), in.WriteMem(a[1], buf)
-		},
+// stacks refuses maps that hold no stacks.
+func (u *unit) stacks(c *bpf.CallInfo) error {
+	d, err := u.defOf(c)
+	if err == nil && d.Type != MapStackTrace {
+		err = fmt.Errorf("map %s has type %s and holds no stacks", d.Name, d.Type)
 	}
-	h[helperStackID] = &bpf.Helper{
-		Name: "get_stackid", Args: []bpf.ArgSpec{argContext, argMap, argScalar},
-		Check: func(c *bpf.CallInfo) error {
-			d, err := u.defOf(c)
-			if err == nil && d.Type != MapStackTrace {
-				err = fmt.Errorf("map %s has type %s and holds no stacks", d.Name, d.Type)
-			}
-			return err
-		},
-		Interpret: func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
-			x, err := r.mapOf(in, a[1])
-			if err != nil {
-				return 0, err
-			}
-			return r.stackID(x, r.callers(int(x.Def.ValueSize/8), a[2]&stackSkip), a[2]&reuseStackID != 0)
-		},
+	return err
+}
+
+// stackOps gives helpers that list callers their meaning.
+func (r *HostRunner) stackOps(h map[int32]*bpf.Helper) {
+	h[helper.Stack].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
+		buf := make([]byte, a[2])
+		if a[2]%8 != 0 {
+			return hostInvalid, in.WriteMem(a[1], buf)
+		}
+		list := r.callers(len(buf)/8, a[3]&stackSkip)
+		for i, ip := range list {
+			binary.LittleEndian.PutUint64(buf[8*i:], ip)
+		}
+		return uint64(8 * len(list)), in.WriteMem(a[1], buf)
+	}
+	h[helper.StackID].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
+		x, err := r.mapOf(in, a[1])
+		if err != nil {
+			return 0, err
+		}
+		return r.stackID(x, r.callers(int(x.Def.ValueSize/8), a[2]&stackSkip), a[2]&reuseStackID != 0)
 	}
 }
 
@@ -58,7 +52,7 @@ func (r *HostRunner) callers(n int, skip uint64) []uint64 {
 }
 
 // ListsCallers reports whether the program asks who has called.
-func (q *PlannedHost) ListsCallers() bool { return q.calls(helperStackID) || q.calls(helperStack) }
+func (q *PlannedHost) ListsCallers() bool { return q.calls(helper.StackID) || q.calls(helper.Stack) }
 
 // stackID is the number of a stack in a map, where it is put if it is not there.
 func (r *HostRunner) stackID(x *Map, list []uint64, replace bool) (uint64, error) {

@@ -5,57 +5,53 @@ import (
 	"encoding/binary"
 	"math/bits"
 
+	"nvtrace/nvattach/helper"
 	"nvtrace/ptx/bpf"
 )
 
 // Helpers that make text and read numbers in text. What they do in traced processes is in
 // ptrace/agent/internal/blob/src/helpers.c.
 
-// textHelpers are bpf_snprintf, bpf_strtol and bpf_strtoul.
-func (r *HostRunner) textHelpers(h map[int32]*bpf.Helper) {
-	format := bpf.ArgSpec{Kind: bpf.ArgString, Size: bpf.StackSize}
-	h[165] = &bpf.Helper{
-		Name: "snprintf", Args: []bpf.ArgSpec{{Kind: bpf.ArgWrite, SizeArg: 1}, argScalar, format, {Kind: bpf.ArgRead, SizeArg: 4}, argConst},
-		Interpret: func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
-			if a[4]%8 != 0 || a[4]/8 > maxPrintArgs {
-				return hostInvalid, nil
-			}
-			text, args := make([]byte, bpf.StackSize), make([]byte, a[4])
-			for i := range text {
-				if err := in.ReadMem(a[2]+uint64(i), text[i:i+1]); err != nil {
-					return 0, err
-				}
-				if text[i] == 0 {
-					text = text[:i]
-					break
-				}
-			}
-			if err := in.ReadMem(a[3], args); a[4] > 0 && err != nil {
+// textOps gives bpf_snprintf, bpf_strtol and bpf_strtoul their meaning.
+func (r *HostRunner) textOps(h map[int32]*bpf.Helper) {
+	h[helper.Format].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
+		if a[4]%8 != 0 || a[4]/8 > maxPrintArgs {
+			return hostInvalid, nil
+		}
+		text, args := make([]byte, bpf.StackSize), make([]byte, a[4])
+		for i := range text {
+			if err := in.ReadMem(a[2]+uint64(i), text[i:i+1]); err != nil {
 				return 0, err
 			}
-			var list []uint64
-			for ; len(args) > 0; args = args[8:] {
-				list = append(list, le64(args))
+			if text[i] == 0 {
+				text = text[:i]
+				break
 			}
-			out := append([]byte(Sprintf(string(text), list, func(addr uint64) string { return r.text(in, addr) })), 0)
-			if a[1] == 0 {
-				return uint64(len(out)), nil
-			}
-			shown := bytes.Clone(out[:min(uint64(len(out)), a[1])])
-			shown[len(shown)-1] = 0
-			return uint64(len(out)), in.WriteMem(a[0], shown)
-		},
+		}
+		if err := in.ReadMem(a[3], args); a[4] > 0 && err != nil {
+			return 0, err
+		}
+		var list []uint64
+		for ; len(args) > 0; args = args[8:] {
+			list = append(list, le64(args))
+		}
+		out := append([]byte(Sprintf(string(text), list, func(addr uint64) string { return r.text(in, addr) })), 0)
+		if a[1] == 0 {
+			return uint64(len(out)), nil
+		}
+		shown := bytes.Clone(out[:min(uint64(len(out)), a[1])])
+		shown[len(shown)-1] = 0
+		return uint64(len(out)), in.WriteMem(a[0], shown)
 	}
-	args := []bpf.ArgSpec{{Kind: bpf.ArgRead, SizeArg: 1}, argScalar, argScalar, argOut64}
-	for id, name := range map[int32]string{105: "strtol", 106: "strtoul"} {
-		h[id] = &bpf.Helper{Name: name, Args: args, Interpret: func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
+	for _, n := range []int32{helper.ToSigned, helper.ToUnsigned} {
+		h[n].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 			buf := make([]byte, a[1])
 			if err := in.ReadMem(a[0], buf); a[1] > 0 && err != nil {
 				return 0, err
 			}
-			v, result := numberIn(buf, a[2], id == 105)
+			v, result := numberIn(buf, a[2], n == helper.ToSigned)
 			return result, in.WriteMem(a[3], binary.LittleEndian.AppendUint64(nil, v))
-		}}
+		}
 	}
 }
 

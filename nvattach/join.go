@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"nvtrace/nvattach/helper"
 	"nvtrace/ptx/bpf"
 )
 
@@ -81,7 +82,7 @@ func (s *fieldSet) merge(use *bpf.MapUse) bool {
 		by := joinOr
 		switch use.Merges[i].Helper {
 		case 0:
-		case HelperMax, HelperMax32:
+		case helper.Max, helper.Max32:
 			by = joinMax
 		default: // lowest numbers, and signed ones: the zeros that a part begins with change them
 			return false

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 
+	"nvtrace/nvattach/helper"
+
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 )
@@ -15,7 +17,7 @@ import (
 func countBody(name string, body ...asm.Instruction) asm.Instructions {
 	insns := asm.Instructions{
 		asm.Mov.Imm(asm.R6, 0).WithSymbol(name), asm.StoreImm(asm.R10, -4, 0, asm.Word),
-		asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4), asm.LoadMapPtr(asm.R1, 0).WithReference("m"), asm.BuiltinFunc(helperLookup).Call(),
+		asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4), asm.LoadMapPtr(asm.R1, 0).WithReference("m"), asm.BuiltinFunc(helper.MapLookup).Call(),
 		asm.JEq.Imm(asm.R0, 0, "end"), asm.Mov.Imm(asm.R1, 3),
 	}
 	insns = append(insns, body...)
@@ -79,11 +81,11 @@ func TestJoins(t *testing.T) {
 		{"a kernel stores", array(), add, []asm.Instruction{asm.StoreMem(asm.R0, 8, asm.R1, asm.DWord), addAt(0, asm.DWord)}, false},
 		{"the host sets bits of a sum", array(), or, add, false},
 		{"both set bits", array(), or, []asm.Instruction{asm.LoadMem(asm.R2, asm.R0, 0, asm.DWord), asm.Or.Imm(asm.R2, 5), asm.StoreMem(asm.R0, 0, asm.R2, asm.DWord)}, true},
-		{"the highest number", array(), calls(HelperMax), calls(HelperMax), true},
-		{"sums and a highest number", array(), slices.Concat([]asm.Instruction{addAt(8, asm.Word), addAt(12, asm.Word)}, calls(HelperMax)), calls(HelperMax), true},
-		{"sums of highest numbers", array(), add, calls(HelperMax), false},
-		{"the lowest number", array(), []asm.Instruction{addAt(8, asm.DWord)}, calls(HelperMin), false},
-		{"the highest signed number", array(), []asm.Instruction{addAt(8, asm.DWord)}, calls(HelperSMax), false},
+		{"the highest number", array(), calls(helper.Max), calls(helper.Max), true},
+		{"sums and a highest number", array(), slices.Concat([]asm.Instruction{addAt(8, asm.Word), addAt(12, asm.Word)}, calls(helper.Max)), calls(helper.Max), true},
+		{"sums of highest numbers", array(), add, calls(helper.Max), false},
+		{"the lowest number", array(), []asm.Instruction{addAt(8, asm.DWord)}, calls(helper.Min), false},
+		{"the highest signed number", array(), []asm.Instruction{addAt(8, asm.DWord)}, calls(helper.SMax), false},
 		{"an exclusive or", array(), []asm.Instruction{asm.XorAtomic.Mem(asm.R0, asm.R1, asm.DWord, 0)}, add, false},
 		{"the host only looks up", array(), nil, add, false},
 		{"fields that overlap", array(), add, []asm.Instruction{addAt(4, asm.Word)}, false},

@@ -11,6 +11,7 @@ import (
 
 	"nvtrace/fatbin"
 	"nvtrace/fatbin/sass"
+	"nvtrace/nvattach/helper"
 )
 
 // machine puts the plan's programs into the machine code of a kernel.
@@ -487,7 +488,7 @@ func paramsKey(params []fatbin.Param) string {
 
 // asksForArguments reports whether a program calls bpf_get_func_arg or its like.
 func (q *PlannedProgram) asksForArguments() bool {
-	return slices.Contains(q.Report.Helpers, helperFuncArg) || slices.Contains(q.Report.Helpers, helperFuncArgCount)
+	return slices.Contains(q.Report.Helpers, helper.FuncArg) || slices.Contains(q.Report.Helpers, helper.FuncArgCount)
 }
 
 // readsValue reports whether a program reads what an access to memory carries.

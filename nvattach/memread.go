@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"nvtrace/nvattach/helper"
 	"nvtrace/ptx"
 	"nvtrace/ptx/bpf"
 )
@@ -47,34 +48,25 @@ const (
 // Most bytes that one call reads: there is code for each.
 const mostRead = 128
 
-// The helpers that read memory, by number, as they are in Linux; and what they are for bytes up to a zero.
+// The helpers that read memory; and those that read up to a zero.
 var (
-	readHelpers    = map[int32]string{4: "probe_read", 112: "probe_read_user", 113: "probe_read_kernel"}
-	readStrHelpers = map[int32]string{45: "probe_read_str", 114: "probe_read_user_str", 115: "probe_read_kernel_str"}
+	readHelpers    = []int32{helper.ProbeRead, helper.ReadUser, helper.ReadKernel}
+	readStrHelpers = []int32{helper.ProbeReadStr, helper.ReadUserStr, helper.ReadKernelStr}
 )
 
-// memoryHelpers adds them.
-func (u *unit) memoryHelpers(h map[int32]*bpf.Helper) {
-	args := []bpf.ArgSpec{{Kind: bpf.ArgWrite, SizeArg: 1, Whole: true}, argConst, argScalar}
-	check := func(c *bpf.CallInfo) error {
-		if n := c.Consts[1].Value; n > mostRead {
-			return fmt.Errorf("%d bytes; in kernels at most %d are read at once", n, mostRead)
-		}
-		return nil
+// atMostRead refuses calls that read too much.
+func atMostRead(c *bpf.CallInfo) error {
+	if n := c.Consts[1].Value; n > mostRead {
+		return fmt.Errorf("%d bytes; in kernels at most %d are read at once", n, mostRead)
 	}
-	for id, name := range readHelpers {
-		h[id] = &bpf.Helper{Name: name, Args: args, Check: check, Emit: u.probeRead}
-	}
-	for id, name := range readStrHelpers {
-		h[id] = &bpf.Helper{Name: name, Args: args, Check: check, Emit: u.probeReadStr}
-	}
+	return nil
 }
 
 // ReadsMemory reports whether a program in kernels reads memory at addresses of its own, so that
 // [Maps.SetReadable] is to say what there is.
 func (p *Plan) ReadsMemory() bool {
 	return slices.ContainsFunc(p.Programs, func(q *PlannedProgram) bool {
-		return slices.ContainsFunc(q.Report.Helpers, func(n int32) bool { return readHelpers[n] != "" || readStrHelpers[n] != "" })
+		return slices.ContainsFunc(q.Report.Helpers, func(n int32) bool { return slices.Contains(readHelpers, n) || slices.Contains(readStrHelpers, n) })
 	})
 }
 

@@ -22,7 +22,7 @@ func probeReads(h map[int32]*bpf.Helper, ranges []Range, read func(addr uint64, 
 		}
 		return 0
 	}
-	for id := range readHelpers {
+	for _, id := range readHelpers {
 		h[id].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 			b, ret := make([]byte, a[1]), uint64(0)
 			switch {
@@ -38,7 +38,7 @@ func probeReads(h map[int32]*bpf.Helper, ranges []Range, read func(addr uint64, 
 			return ret, in.WriteMem(a[0], b)
 		}
 	}
-	for id := range readStrHelpers {
+	for _, id := range readStrHelpers {
 		h[id].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 			b := make([]byte, min(a[1]-1, there(a[2])))
 			if len(b) > 0 {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"nvtrace/nvattach/helper"
 	"nvtrace/ptx"
 )
 
@@ -125,7 +126,7 @@ func (q *PlannedProgram) onlyCounts() bool {
 	}
 	for _, h := range q.Report.Helpers {
 		switch h {
-		case helperLookup, helperLog2, 8, 14, helperFuncArg, helperFuncArgCount, 503, 504, 505, 508, 509, 510, 511, 512:
+		case helper.MapLookup, helper.Log2, 8, 14, helper.FuncArg, helper.FuncArgCount, 503, 504, 505, 508, 509, 510, 511, 512:
 		default:
 			return false
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"nvtrace/nvattach/atomics"
+	"nvtrace/nvattach/helper"
 	"nvtrace/ptx"
 	"nvtrace/ptx/bpf"
 )
@@ -360,7 +361,7 @@ func (q *PlannedProgram) counted() bool {
 func (q *PlannedProgram) counts(r atomics.Recount) (d *MapDef, key uint32, ok bool) {
 	for i, d := range q.unit.defs {
 		for _, c := range q.Report.Maps[i].Calls {
-			if d.PerBlock() || d.Name != r.Name || c.Helper != helperLookup || c.Info.Insn != r.Lookup || len(c.Info.Bytes[1]) != 4 {
+			if d.PerBlock() || d.Name != r.Name || c.Helper != helper.MapLookup || c.Info.Insn != r.Lookup || len(c.Info.Bytes[1]) != 4 {
 				continue
 			}
 			key := le32(c.Info.Bytes[1])
@@ -508,7 +509,7 @@ func (p *Plan) NumberedSites() []NumberedSite {
 // Prints reports whether a program may print, by bpf_printk or ebpf_puts.
 func (p *Plan) Prints() bool {
 	return slices.ContainsFunc(p.Programs, func(q *PlannedProgram) bool {
-		return slices.ContainsFunc(q.Report.Helpers, func(n int32) bool { return n == helperPrint || n == helperVPrint || n == helperPuts })
+		return slices.ContainsFunc(q.Report.Helpers, func(n int32) bool { return n == helper.Print || n == helper.VPrint || n == helper.Puts })
 	})
 }
 
@@ -560,8 +561,8 @@ func (p *Plan) added(d *MapDef, only bool) []AddField {
 func (q *PlannedProgram) addsOrInserts(use *bpf.MapUse) bool {
 	for _, c := range use.Calls {
 		switch flags := &c.Info.Consts[3]; c.Helper {
-		case helperLookup:
-		case helperUpdate:
+		case helper.MapLookup:
+		case helper.MapUpdate:
 			if !q.inserts[c.Info.Insn] && (!flags.Known || flags.Value != flagNoExist) {
 				return false
 			}
@@ -576,7 +577,7 @@ func (q *PlannedProgram) addsOrInserts(use *bpf.MapUse) bool {
 func (p *Plan) deletes(d *MapDef) bool {
 	for _, q := range p.Programs {
 		i := slices.Index(q.unit.defs, d)
-		if i >= 0 && i < len(q.Report.Maps) && slices.ContainsFunc(q.Report.Maps[i].Calls, func(c bpf.MapCall) bool { return c.Helper == helperDelete }) {
+		if i >= 0 && i < len(q.Report.Maps) && slices.ContainsFunc(q.Report.Maps[i].Calls, func(c bpf.MapCall) bool { return c.Helper == helper.MapDelete }) {
 			return true
 		}
 	}

@@ -3,8 +3,9 @@ package nvattach
 import (
 	"maps"
 	"slices"
-	"strings"
 	"testing"
+
+	"nvtrace/nvattach/helper"
 )
 
 // TestReference: what the reference lists is what there is.
@@ -26,33 +27,32 @@ func TestReference(t *testing.T) {
 			t.Errorf("%s has no context", k)
 		}
 	}
-	for _, h := range Helpers() {
-		if h.Name == "" || strings.Contains(strings.Join(h.Args, "\x00"), "\x00\x00") {
-			t.Errorf("helper %d: %+v", h.Number, h)
-		}
-	}
-	// The header, from which programs call them, has each by its number.
-	for _, h := range Helpers() {
-		if h.Number >= HelperLog2 && !strings.Contains(Header, "(*"+h.Name+")(") {
-			t.Errorf("the header lacks %s", h.Name)
-		}
-	}
 }
 
-// TestHelperNumbers: a number means the same helper wherever programs run.
-func TestHelperNumbers(t *testing.T) {
-	names := map[int32]string{}
-	for n, h := range new(unit).helpers() {
-		names[n] = h.Name
-	}
+// TestHelperForms: each row of the table of helpers is done where it says so, and nowhere else.
+func TestHelperForms(t *testing.T) {
+	forms := new(unit).forms()
+	atStops := make(map[int32]bool)
 	kinds := maps.Clone(hostKinds)
 	maps.Copy(kinds, syscallKinds)
 	for section, kind := range kinds {
 		for n, h := range new(unit).hostHelpers(kind, nil) {
-			if old, ok := names[n]; ok && old != h.Name {
-				t.Errorf("helper %d is %s, and %s at %s", n, old, h.Name, section)
+			if atStops[n] = true; h.Interpret == nil {
+				t.Errorf("helper %d, %s, is not done at a stop (%s)", n, h.Name, section)
 			}
-			names[n] = h.Name
+		}
+	}
+	for _, row := range helper.In(helper.All) {
+		if has := forms[row.Number] != nil; has != (row.In&helper.Kernel != 0) {
+			t.Errorf("helper %d, %s: PTX for it: %v, the table says %v", row.Number, row.Name, has, !has)
+		}
+		if has := atStops[row.Number]; has != (row.In&helper.Stop != 0) {
+			t.Errorf("helper %d, %s: at stops: %v, the table says %v", row.Number, row.Name, has, !has)
+		}
+	}
+	for n := range forms {
+		if helper.Of(n) == nil {
+			t.Errorf("helper %d has no row", n)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"nvtrace/nvattach/helper"
 	"nvtrace/ptx"
 	"nvtrace/ptx/bpf"
 )
@@ -16,7 +17,7 @@ import (
 func (g *weaving) returned() string { return "%" + g.w.Stem() + "ret" }
 
 // wantsReturn reports whether a program asks what functions return.
-func (q *PlannedProgram) wantsReturn() bool { return slices.Contains(q.Report.Helpers, helperFuncRet) }
+func (q *PlannedProgram) wantsReturn() bool { return slices.Contains(q.Report.Helpers, helper.FuncRet) }
 
 // keepReturn has a function keep what it is to return, once.
 func (g *weaving) keepReturn(st *ptx.Sites) error {

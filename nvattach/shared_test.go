@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"nvtrace/nvattach/helper"
+
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 )
@@ -12,7 +14,7 @@ import (
 // r1.
 func maxProgram(at asm.Instructions, off int32) asm.Instructions {
 	insns := append(asm.Instructions{}, at...)
-	return append(insns, asm.Add.Imm(asm.R1, off), asm.Mov.Imm(asm.R2, 7), asm.BuiltinFunc(HelperMax).Call(), asm.Mov.Imm(asm.R0, 0), asm.Return())
+	return append(insns, asm.Add.Imm(asm.R1, off), asm.Mov.Imm(asm.R2, 7), asm.BuiltinFunc(helper.Max).Call(), asm.Mov.Imm(asm.R0, 0), asm.Return())
 }
 
 // TestMaxWantsValue: what nvtrace_max changes is 8 aligned bytes of a map's value, for all
@@ -20,7 +22,7 @@ func maxProgram(at asm.Instructions, off int32) asm.Instructions {
 func TestMaxWantsValue(t *testing.T) {
 	lookup := asm.Instructions{
 		asm.Mov.Imm(asm.R1, 0), asm.StoreMem(asm.RFP, -4, asm.R1, asm.Word),
-		asm.LoadMapPtr(asm.R1, 0).WithReference("m"), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, -4), asm.BuiltinFunc(helperLookup).Call(),
+		asm.LoadMapPtr(asm.R1, 0).WithReference("m"), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, -4), asm.BuiltinFunc(helper.MapLookup).Call(),
 	}
 	tested := append(asm.Instructions{}, lookup...)
 	// Without a value, r0 is 0: the two moves that follow are left out.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"nvtrace/nvattach/atomics"
+	"nvtrace/nvattach/helper"
 
 	"github.com/cilium/ebpf/asm"
 )
@@ -18,7 +19,7 @@ func TestOwnValueWherePathsMeet(t *testing.T) {
 		{Name: "shared", Type: MapArray, KeySize: 4, ValueSize: 8, MaxEntries: 1},
 	}}
 	lookup := func(name string) asm.Instructions {
-		return asm.Instructions{asm.LoadMapPtr(asm.R1, 0).WithReference(name), asm.Mov.Reg(asm.R2, asm.RFP), asm.BuiltinFunc(helperLookup).Call()}
+		return asm.Instructions{asm.LoadMapPtr(asm.R1, 0).WithReference(name), asm.Mov.Reg(asm.R2, asm.RFP), asm.BuiltinFunc(helper.MapLookup).Call()}
 	}
 	add := asm.Instructions{asm.LoadMem(asm.R1, asm.R6, 0, asm.DWord), asm.Add.Imm(asm.R1, 1), asm.StoreMem(asm.R6, 0, asm.R1, asm.DWord), asm.Mov.Imm(asm.R0, 0), asm.Return()}
 	keep := asm.Instructions{asm.Mov.Reg(asm.R6, asm.R0)}
@@ -48,7 +49,7 @@ func TestChoicesThatCannotBeFollowed(t *testing.T) {
 	f := func(r asm.Register) asm.Instruction {
 		return asm.Instruction{OpCode: asm.LoadImmOp(asm.DWord), Dst: r, Src: asm.PseudoFunc, Constant: -1}.WithReference("f")
 	}
-	loop, ret := asm.BuiltinFunc(helperLoop).Call(), asm.Return()
+	loop, ret := asm.BuiltinFunc(helper.Loop).Call(), asm.Return()
 	for name, prog := range map[string]asm.Instructions{
 		"an argument":    {loop, ret},
 		"a number":       {f(asm.R2), asm.Add.Imm(asm.R2, 8), loop, ret},

@@ -8,6 +8,7 @@ import (
 
 	"nvtrace/fatbin"
 	"nvtrace/fatbin/sass"
+	"nvtrace/nvattach/helper"
 	"nvtrace/ptx"
 )
 
@@ -49,7 +50,7 @@ func (q *PlannedProgram) sums(maps *Maps) []sum {
 		s := sum{to: x, at: x.base + uint64(a.Offset), bytes: a.Bytes, n: a.Number}
 		switch c := a.Lookup; {
 		case c == nil:
-		case c.Helper != helperLookup || len(c.Info.Bytes[1]) != 4 || le32(c.Info.Bytes[1]) >= x.Def.MaxEntries:
+		case c.Helper != helper.MapLookup || len(c.Info.Bytes[1]) != 4 || le32(c.Info.Bytes[1]) >= x.Def.MaxEntries:
 			return nil
 		default:
 			s.at += uint64(le32(c.Info.Bytes[1])) * x.stride

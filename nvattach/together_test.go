@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"nvtrace/nvattach/helper"
+
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 )
@@ -61,7 +63,7 @@ func TestTogether(t *testing.T) {
 // is refused.
 func TestTogetherIsProven(t *testing.T) {
 	thread, lane, block := int16(36), int16(56), int16(24)
-	ballot := asm.Instructions{asm.Mov.Imm(asm.R1, 1), asm.BuiltinFunc(HelperBallot).Call(), asm.StoreMem(asm.RFP, -8, asm.R0, asm.DWord)}
+	ballot := asm.Instructions{asm.Mov.Imm(asm.R1, 1), asm.BuiltinFunc(helper.Ballot).Call(), asm.StoreMem(asm.RFP, -8, asm.R0, asm.DWord)}
 	field := func(off int16) asm.Instruction { return asm.LoadMem(asm.R2, asm.R1, off, asm.Word) }
 	for _, tt := range []struct {
 		name  string
@@ -73,11 +75,11 @@ func TestTogetherIsProven(t *testing.T) {
 		{"condition on the thread", []asm.Instructions{{field(thread), asm.JGT.Imm(asm.R2, 3, "end")}, ballot}, "have parted"},
 		{"condition on the lane", []asm.Instructions{{field(lane), asm.JEq.Imm(asm.R2, 0, "end")}, ballot}, "have parted"},
 		{"behind a condition", []asm.Instructions{{asm.Mov.Imm(asm.R6, 4), field(thread), asm.JGT.Imm(asm.R2, 3, "on"), asm.Mov.Imm(asm.R6, 5), asm.Mov.Reg(asm.R1, asm.R6).WithSymbol("on")}, ballot[1:]}, ""},
-		{"condition on what it said", []asm.Instructions{{field(thread), asm.Mov.Reg(asm.R1, asm.R2), asm.BuiltinFunc(HelperAny).Call(), asm.JEq.Imm(asm.R0, 0, "end")}, ballot}, ""},
-		{"condition on what was shuffled", []asm.Instructions{{field(thread), asm.Mov.Reg(asm.R1, asm.R2), asm.Mov.Imm(asm.R2, 0), asm.BuiltinFunc(HelperShuffle).Call(), asm.JEq.Imm(asm.R0, 0, "end")}, ballot}, "have parted"},
+		{"condition on what it said", []asm.Instructions{{field(thread), asm.Mov.Reg(asm.R1, asm.R2), asm.BuiltinFunc(helper.Any).Call(), asm.JEq.Imm(asm.R0, 0, "end")}, ballot}, ""},
+		{"condition on what was shuffled", []asm.Instructions{{field(thread), asm.Mov.Reg(asm.R1, asm.R2), asm.Mov.Imm(asm.R2, 0), asm.BuiltinFunc(helper.Shuffle).Call(), asm.JEq.Imm(asm.R0, 0, "end")}, ballot}, "have parted"},
 		{"loop that all leave at once", []asm.Instructions{{asm.Mov.Imm(asm.R6, 3), asm.Mov.Imm(asm.R7, 0).WithSymbol("loop")}, ballot, {asm.Sub.Imm(asm.R6, 1), asm.JNE.Imm(asm.R6, 0, "loop")}}, ""},
 		{"loop that they leave one by one", []asm.Instructions{{field(lane), asm.Mov.Reg(asm.R6, asm.R2), asm.Mov.Imm(asm.R7, 0).WithSymbol("loop")}, ballot, {asm.Sub.Imm(asm.R6, 1), asm.JSGT.Imm(asm.R6, 0, "loop")}}, "have parted"},
-		{"threads that end", []asm.Instructions{{asm.Mov.Reg(asm.R6, asm.R1)}, ballot, {asm.LoadMem(asm.R2, asm.R6, block, asm.Word), asm.JNE.Imm(asm.R2, 0, "end"), asm.BuiltinFunc(helperExit).Call()}}, "ends threads"},
+		{"threads that end", []asm.Instructions{{asm.Mov.Reg(asm.R6, asm.R1)}, ballot, {asm.LoadMem(asm.R2, asm.R6, block, asm.Word), asm.JNE.Imm(asm.R2, 0, "end"), asm.BuiltinFunc(helper.Exit).Call()}}, "ends threads"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var insns asm.Instructions
@@ -85,7 +87,7 @@ func TestTogetherIsProven(t *testing.T) {
 				insns = append(insns, append(asm.Instructions{}, part...)...)
 			}
 			insns = append(insns, asm.StoreImm(asm.RFP, -16, 0, asm.Word).WithSymbol("end"), asm.LoadMapPtr(asm.R1, 0).WithReference("m"), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, -16),
-				asm.Mov.Reg(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, -8), asm.Mov.Imm(asm.R4, 0), asm.BuiltinFunc(helperUpdate).Call(), asm.Mov.Imm(asm.R0, 0), asm.Return())
+				asm.Mov.Reg(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, -8), asm.Mov.Imm(asm.R4, 0), asm.BuiltinFunc(helper.MapUpdate).Call(), asm.Mov.Imm(asm.R0, 0), asm.Return())
 			o, err := NewObject("test", &ebpf.CollectionSpec{
 				Programs: map[string]*ebpf.ProgramSpec{"p": {SectionName: "cuda.entry/*", Instructions: insns}},
 				Maps:     map[string]*ebpf.MapSpec{"m": {Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1}},

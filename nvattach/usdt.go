@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"strings"
 
+	"nvtrace/nvattach/helper"
+
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 )
@@ -13,7 +15,7 @@ import (
 // them. They look up how to find arguments in maps which libbpf fills when it attaches. Here their
 // bodies are calls of helpers, which know the probe that a program runs at.
 var usdtFunctions = map[string]int32{
-	"bpf_usdt_arg": HelperUSDTArg, "bpf_usdt_arg_cnt": helperUSDTCount, "bpf_usdt_cookie": helperCookie,
+	"bpf_usdt_arg": helper.USDTArg, "bpf_usdt_arg_cnt": helper.USDTCount, "bpf_usdt_cookie": helper.Cookie,
 }
 
 // usdtMaps begins the names of libbpf's maps.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/helper"
 	"nvtrace/nvattach/script"
 )
 
@@ -96,13 +97,9 @@ func probesText() string {
 	for _, k := range nvattach.Kinds() {
 		put("`cuda."+k.String()+"`", slices.DeleteFunc(nvattach.ContextFields(k), func(f nvattach.ContextField) bool { return slices.Contains(shared, f) }))
 	}
-	b.WriteString("\n## Helpers\n\n| number | helper | takes |\n|---|---|---|\n")
-	for _, h := range nvattach.Helpers() {
-		note := strings.Join(h.Args, ", ")
-		if h.Never {
-			note = "wants `--allow-exit`"
-		}
-		fmt.Fprintf(&b, "| %d | %s | %s |\n", h.Number, h.Name, note)
+	b.WriteString("\n## Helpers\n\n| number | helper | takes | in | what it does |\n|---|---|---|---|---|\n")
+	for _, h := range helper.In(helper.All) {
+		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s |\n", h.Number, h.Name, h.Takes(), h.In, strings.ReplaceAll(h.Doc, "|", "\\|"))
 	}
 	b.WriteString("\n## Maps\n\n| number | type |\n|---|---|\n")
 	for _, t := range nvattach.MapTypes() {

@@ -186,56 +186,77 @@ struct nvtrace_api {
 	__u64 saved2, ip, saved3[2], sp, saved4;
 };
 
-/* Helpers, by their numbers in the Linux kernel. */
+/* Helpers. These lines are made of nvattach/helper: go test ./nvattach/helper -update */
+
+/* By their numbers in the Linux kernel. */
+
+/* The address of a key's value; NULL if there is none. */
 static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
+/* Sets a key's value. */
 static long (*bpf_map_update_elem)(void *map, const void *key, const void *value, __u64 flags) = (void *)2;
+/* Deletes a key. */
 static long (*bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
-static __u64 (*bpf_ktime_get_ns)(void) = (void *)5; /* the GPU's global timer */
+/* Nanoseconds: in kernels the GPU's global timer, on the host the monotonic clock. */
+static __u64 (*bpf_ktime_get_ns)(void) = (void *)5;
+/* Prints; bpf_printk below is for it. */
 static long (*bpf_trace_printk)(const char *fmt, __u32 fmt_size, ...) = (void *)6;
+/* A random number of 32 bits, good for sampling. */
 static __u32 (*bpf_get_prandom_u32)(void) = (void *)7;
-static __u32 (*bpf_get_smp_processor_id)(void) = (void *)8; /* multiprocessor */
+/* The multiprocessor; on the host the CPU. */
+static __u32 (*bpf_get_smp_processor_id)(void) = (void *)8;
+/* The process, in the upper half, and its thread; in kernels that of the process twice. */
 static __u64 (*bpf_get_current_pid_tgid)(void) = (void *)14;
+/* Writes a record to a perf_event_array. */
 static long (*bpf_perf_event_output)(void *ctx, void *map, __u64 flags, void *data, __u64 size) = (void *)25;
+/* Writes a record to a ring buffer. */
 static long (*bpf_ringbuf_output)(void *ringbuf, void *data, __u64 size, __u64 flags) = (void *)130;
+/* Room for a record; NULL if there is none. It must be submitted or discarded on every path. */
 static void *(*bpf_ringbuf_reserve)(void *ringbuf, __u64 size, __u64 flags) = (void *)131;
+/* Hands a reserved record over. */
 static void (*bpf_ringbuf_submit)(void *data, __u64 flags) = (void *)132;
+/* Drops a reserved record. */
 static void (*bpf_ringbuf_discard)(void *data, __u64 flags) = (void *)133;
+/* How full a ring buffer is, how large, and where it is read and written (BPF_RB_…). */
 static __u64 (*bpf_ringbuf_query)(void *ringbuf, __u64 flags) = (void *)134;
 /* The value that another multiprocessor has of a per-CPU map; NULL beyond the last. */
 static void *(*bpf_map_lookup_percpu_elem)(void *map, const void *key, __u32 cpu) = (void *)195;
+/* Prints with arguments of 64 bits in memory. */
 static long (*bpf_trace_vprintk)(const char *fmt, __u32 fmt_size, const void *data, __u32 data_len) = (void *)177;
-/* Parameter n of the kernel, up to 8 bytes of it. The upper half of n is an offset
- * in 8 bytes, for structures. */
-static long (*nvtrace_usdt_arg)(void *ctx, __u64 n, __u64 *value) = (void *)620; /* SEC("usdt/FILE:PROVIDER:PROBE") */
+/* Argument n of a USDT probe: SEC("usdt/FILE:PROVIDER:PROBE"). */
+static long (*nvtrace_usdt_arg)(void *ctx, __u64 n, __u64 *value) = (void *)620;
 /* What a function returned, up to 8 bytes of it: on the host, and in PTX where a program of
  * cuda.exit/func:NAME runs; -EINVAL elsewhere. */
 static long (*bpf_get_func_ret)(void *ctx, __u64 *value) = (void *)184;
+/* Parameter n of the kernel or the function, up to 8 bytes of it. In kernels the upper half of n
+ * is an offset in 8 bytes, for structures. */
 static long (*bpf_get_func_arg)(void *ctx, __u64 n, __u64 *value) = (void *)183;
+/* How many parameters the kernel has. */
 static long (*bpf_get_func_arg_cnt)(void *ctx) = (void *)185;
 
-/*
- * Memory at any address, as the program reads it; size must be a constant, in kernels of at most 128
- * bytes. What can't be read is -EFAULT, and zeros are written: nothing that a program reads makes a
- * kernel fail. In kernels that is all but what the program has allocated by cuMemAlloc, its pitched
- * and its managed form (cudaMalloc, cudaMallocManaged), and has not freed. The _str forms read up to a
- * zero byte, and return the length with it. The names mean the same.
- */
+/* Memory of the program. Helpers for the user's and the kernel's are the same. */
+
+/* Reads memory at any address, as the program itself sees it; size must be a constant, in kernels
+ * of at most 128 bytes. What can't be read is -EFAULT, and zeros are written: no read makes a
+ * kernel fail. In kernels that is everything except what the program has allocated by cuMemAlloc,
+ * its pitched and its managed form (cudaMalloc, cudaMallocManaged), and has not freed. */
 static long (*bpf_probe_read)(void *dst, __u32 size, const void *addr) = (void *)4;
-static long (*bpf_probe_read_str)(void *dst, __u32 size, const void *addr) = (void *)45;
 static long (*bpf_probe_read_user)(void *dst, __u32 size, const void *addr) = (void *)112;
 static long (*bpf_probe_read_kernel)(void *dst, __u32 size, const void *addr) = (void *)113;
+/* The same up to a zero byte; returns the length with it. */
+static long (*bpf_probe_read_str)(void *dst, __u32 size, const void *addr) = (void *)45;
 static long (*bpf_probe_read_user_str)(void *dst, __u32 size, const void *addr) = (void *)114;
 static long (*bpf_probe_read_kernel_str)(void *dst, __u32 size, const void *addr) = (void *)115;
 
-/* nvtrace's own: the position of the highest bit, 0 for 0: the entry of a log2 histogram
- * for v. One instruction. */
+/* nvtrace's own. */
+
+/* The position of the highest bit, 0 for 0: the entry of a log2 histogram for v. One instruction. */
 static __u32 (*nvtrace_log2)(__u64 v) = (void *)600;
-/* A number in a map's value becomes n, if that is higher; they have no sign. For the lowest,
- * keep the highest of ~n. */
+/* A number in a map's value becomes n, if that is higher; they have no sign. For the lowest, keep
+ * the highest of ~n. */
 static void (*nvtrace_max)(__u64 *p, __u64 n) = (void *)601;
-/* In kernels the same of the lowest, of numbers with a sign, and of 32 bits. The first value of a lowest is what
- * the map's value is before: give it one, as 0 is the lowest of those without a sign. Bits are put
- * together by __sync_fetch_and_or. */
+/* In kernels the same of the lowest, of numbers with a sign, and of 32 bits. The first value of a
+ * lowest is what the map's value is before: give it one, as 0 is the lowest of those without a
+ * sign. Bits are put together by __sync_fetch_and_or. */
 static void (*nvtrace_min)(__u64 *p, __u64 n) = (void *)614;
 static void (*nvtrace_smax)(__s64 *p, __s64 n) = (void *)615;
 static void (*nvtrace_smin)(__s64 *p, __s64 n) = (void *)616;
@@ -244,38 +265,52 @@ static void (*nvtrace_min32)(__u32 *p, __u32 n) = (void *)618;
 static void (*nvtrace_smax32)(__s32 *p, __s32 n) = (void *)621;
 static void (*nvtrace_smin32)(__s32 *p, __s32 n) = (void *)622;
 
-/*
- * What the threads of a warp do together. They see those threads of the warp that run them
- * at that moment, and wait for no others. Before sm_70 each thread is alone.
- */
+/* What the threads of a warp do together. They see those threads of the warp that run them at that
+ * moment, and wait for no others. Before sm_70 each thread is alone. */
+
+/* The threads of the warp that run this now, as a mask. */
 static __u32 (*nvtrace_activemask)(void) = (void *)602;
-/* Those with the same v, as a mask; 1 in the lowest of them, 0 in the others. Added up over
- * the warp, the latter is how many values there are: nvtrace_first(addr >> 5) counts the
- * sectors of memory that an access touches. */
+/* Those with the same v, as a mask. */
 static __u32 (*nvtrace_match)(__u64 v) = (void *)603;
+/* 1 in the lowest of those with the same v, 0 in the others. Added up over the warp, that is how
+ * many values there are: nvtrace_first(addr >> 5) counts the sectors of memory that an access
+ * touches. */
 static __u32 (*nvtrace_first)(__u64 v) = (void *)604;
+/* How many bits of v are 1. */
 static __u32 (*nvtrace_popc)(__u64 v) = (void *)605;
-/* In how many passes shared memory serves the warp, each of whose threads accesses size bytes
- * at addr: 1 where no two of them want different words of a bank. */
+/* In how many passes shared memory serves the warp, each of whose threads accesses size bytes at
+ * addr: 1 where no two of them want different words of a bank. */
 static __u32 (*nvtrace_wavefronts)(__u64 addr, __u32 size) = (void *)606;
-/*
- * What all threads of a warp do that came to the site together. They wait for each other, so a
+
+/* What all threads of a warp do that came to the site together. They wait for each other, so a
  * program is refused in which not all of them may come to the call: one behind a condition that
- * may be different in them, or in a loop that they may leave one by one. Conditions on what is the same in
- * all threads (constants, block, grid, the place) are no such, nor are those on what all but the last two
- * return. Before sm_70 each thread is alone.
- */
-static __u32 (*nvtrace_together)(void) = (void *)608;   /* a mask of them */
-static __u32 (*nvtrace_ballot)(__u64 v) = (void *)610;  /* of those in which v is not 0 */
-static __u32 (*nvtrace_any)(__u64 v) = (void *)611;     /* 1 if there is one of these */
-static __u32 (*nvtrace_all)(__u64 v) = (void *)612;     /* 1 if all are */
-static __u32 (*nvtrace_leader)(void) = (void *)609;     /* 1 in the lowest thread */
-static __u64 (*nvtrace_shuffle)(__u64 v, __u32 lane) = (void *)613; /* the v of that one, 0 if it is not there */
+ * may be different in them, or in a loop that they may leave one by one. Conditions on what is the
+ * same in all threads (constants, block, grid, the place) are no such, nor are those on what all
+ * but the last two return. Before sm_70 each thread is alone. */
+
+/* A mask of them. */
+static __u32 (*nvtrace_together)(void) = (void *)608;
+/* A mask of those in which v is not 0. */
+static __u32 (*nvtrace_ballot)(__u64 v) = (void *)610;
+/* 1 if v is not 0 in one of them. */
+static __u32 (*nvtrace_any)(__u64 v) = (void *)611;
+/* 1 if v is not 0 in all of them. */
+static __u32 (*nvtrace_all)(__u64 v) = (void *)612;
+/* 1 in the lowest thread. */
+static __u32 (*nvtrace_leader)(void) = (void *)609;
+/* The v of the thread of that lane, 0 if it is not there. */
+static __u64 (*nvtrace_shuffle)(__u64 v, __u32 lane) = (void *)613;
+
+/* The launch and its process. */
+
 /* A number that all threads of a launch have, and those of no other in this context. */
 static __u64 (*nvtrace_launch_id)(void) = (void *)607;
 /* The rank that the launcher (mpirun, srun, torchrun) gave the process; -1: none. */
 static __s64 (*nvtrace_rank)(void) = (void *)630;
-static __u64 (*nvtrace_device)(void) = (void *)512; /* ordinal of the GPU */
+/* The ordinal of the GPU. */
+static __u64 (*nvtrace_device)(void) = (void *)512;
+
+/* End of the helpers. */
 
 /* Prints without waiting: the host formats the text later. At most 3 arguments. %s takes
  * text of a map or a global variable, not of the stack. */

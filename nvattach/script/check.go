@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"nvtrace/ioctl/nearest"
-	"nvtrace/nvattach"
+	"nvtrace/nvattach/helper"
 )
 
 // A checker finds the types of everything, and what maps are.
@@ -497,7 +497,7 @@ func (c *checker) valued(x *call) {
 		return
 	}
 	reads := x.fn.bytes > 0
-	if c.probe.side != sideKernel && x.fn.helper != nvattach.HelperPopc && !(reads && c.probe.side == sideCalls) {
+	if c.probe.side != sideKernel && x.fn.helper != helper.Popc && !(reads && c.probe.side == sideCalls) {
 		where := "in kernels"
 		if reads {
 			where += " and at functions and system calls"

@@ -8,6 +8,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/helper"
 )
 
 // Registers: R6 is the context, R0 what an expression came to. Everything else is on the
@@ -16,19 +17,7 @@ const ctx = asm.R6
 
 const stackBytes = 512
 
-// Helpers, by number.
-const (
-	helperLookup  = 1
-	helperUpdate  = 2
-	helperDelete  = 3
-	helperRingbuf = 130
-	helperArg     = 183
-	helperRead    = 112
-	helperRet     = 184
-	helperPID     = 14
-	helperStackID = 27
-	flagNoExist   = 1
-)
+const flagNoExist = 1 // BPF_NOEXIST
 
 // A gen writes the instructions of a probe at one of its points.
 type gen struct {
@@ -414,19 +403,19 @@ func (g *gen) name(x *nameRef) {
 	defer g.scope()()
 	switch b := x.def; {
 	case b == nil && g.point.kind.host == nvattach.HostUSDT:
-		g.argument(x, nvattach.HelperUSDTArg)
+		g.argument(x, helper.USDTArg)
 	case b == nil && g.point.kind.host == nvattach.HostEntry: // which know where a function of Go's has them
-		g.argument(x, helperArg)
+		g.argument(x, helper.FuncArg)
 	case b == nil && g.point.kind.host != nvattach.HostNone:
 		g.field(asm.R0, callArgs[g.point.kind.host][x.arg])
 	case b == nil:
-		g.argument(x, helperArg)
+		g.argument(x, helper.FuncArg)
 	case b.Name == "retval" && g.point.kind.host == nvattach.HostNone:
 		out := g.alloc(1, x.span)
 		g.set(out, 0)
 		g.add(asm.Mov.Reg(asm.R1, ctx))
 		g.address(asm.R2, out)
-		g.call(helperRet)
+		g.call(helper.FuncRet)
 		g.load(asm.R0, out)
 	case b.Name == "retval":
 		g.field(asm.R0, callResult[g.point.kind.host])
@@ -454,13 +443,13 @@ func (g *gen) name(x *nameRef) {
 func (g *gen) stack(s span) {
 	defer g.scope()()
 	pid, none := g.alloc(1, s), g.label()
-	g.call(helperPID)
+	g.call(helper.ProcessThread)
 	g.add(asm.RSh.Imm(asm.R0, 32), asm.LSh.Imm(asm.R0, 32))
 	g.store(pid, asm.R0)
 	g.add(asm.Mov.Reg(asm.R1, ctx))
 	g.mapPointer(asm.R2, stacksName)
 	g.constant(asm.R3, 0)
-	g.call(helperStackID)
+	g.call(helper.StackID)
 	out := g.label()
 	g.jump(asm.JSLT.Imm(asm.R0, 0, ""), none) // there is another of its number
 	g.load(asm.R1, pid)
@@ -492,7 +481,7 @@ func (g *gen) read(x *call) {
 	g.set(out, 0) // what can't be read is 0
 	g.address(asm.R1, out)
 	g.constant(asm.R2, int64(x.fn.bytes))
-	g.call(helperRead)
+	g.call(helper.ReadUser)
 	g.load(asm.R0, out)
 }
 

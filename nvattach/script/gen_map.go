@@ -3,9 +3,9 @@ package script
 import (
 	"math"
 
-	"github.com/cilium/ebpf/asm"
+	"nvtrace/nvattach/helper"
 
-	"nvtrace/nvattach"
+	"github.com/cilium/ebpf/asm"
 )
 
 // key evaluates the keys of a value of a map and puts them on the stack; bucket, if it is
@@ -42,7 +42,7 @@ func (g *gen) key(x *mapRef, bucket int16) int16 {
 func (g *gen) find(m *mapInfo, key int16) {
 	g.mapPointer(asm.R1, m.name)
 	g.address(asm.R2, key)
-	g.call(helperLookup)
+	g.call(helper.MapLookup)
 }
 
 // lookup puts the address of a value into R0, or 0 if its key is not there.
@@ -76,7 +76,7 @@ func (g *gen) update(m *mapInfo, key, val int16, flags int64) {
 	g.address(asm.R2, key)
 	g.address(asm.R3, val)
 	g.constant(asm.R4, flags)
-	g.call(helperUpdate)
+	g.call(helper.MapUpdate)
 }
 
 func (g *gen) assign(s *assign) {
@@ -163,7 +163,7 @@ func (g *gen) aggregate(to *mapRef, c *call) {
 		}
 		g.constant(asm.R1, math.MinInt64)
 		g.add(asm.Xor.Reg(asm.R2, asm.R1), asm.Mov.Reg(asm.R1, asm.R0))
-		g.call(nvattach.HelperMax)
+		g.call(helper.Max)
 	}
 	g.place(none)
 }
@@ -181,7 +181,7 @@ func (g *gen) bucket(s span) {
 	g.always(out)
 	g.place(positive)
 	g.add(asm.Mov.Reg(asm.R1, asm.R0))
-	g.call(nvattach.HelperLog2)
+	g.call(helper.Log2)
 	g.add(asm.Add.Imm(asm.R0, 2))
 	g.place(out)
 }
@@ -215,7 +215,7 @@ func (g *gen) callStmt(c *call) {
 		key := g.key(x, 0)
 		g.mapPointer(asm.R1, x.m.name)
 		g.address(asm.R2, key)
-		g.call(helperDelete)
+		g.call(helper.MapDelete)
 	default:
 		panic("BUG: " + c.fn.Name + " in a kernel")
 	}
@@ -241,5 +241,5 @@ func (g *gen) printf(c *call) {
 	g.address(asm.R2, rec)
 	g.constant(asm.R3, int64(8*words))
 	g.constant(asm.R4, 0)
-	g.call(helperRingbuf)
+	g.call(helper.RingOutput)
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"nvtrace/nvattach"
+	"nvtrace/nvattach/helper"
 )
 
 // maxSteps bounds BEGIN and END.
@@ -292,7 +292,7 @@ func (in *interp) expr(x expr) Value {
 	case *member:
 		return in.member(x)
 	case *call:
-		if x.fn.helper == nvattach.HelperPopc {
+		if x.fn.helper == helper.Popc {
 			return number(int64(bits.OnesCount64(uint64(in.expr(x.args[0]).N))))
 		}
 		if x.fn.bytes > 0 {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/helper"
 )
 
 // tables are the parts of the README that the language's tables are.
@@ -68,7 +69,7 @@ func readmeTables() map[string]string {
 			where = "END, host"
 		case f.bytes > 0:
 			where = "in kernels, at functions and system calls"
-		case f.helper != 0 && f.helper != nvattach.HelperPopc:
+		case f.helper != 0 && f.helper != helper.Popc:
 			where = "in kernels"
 		case f.agg != aggNone:
 			where = "`@ = `"
