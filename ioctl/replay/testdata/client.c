@@ -237,19 +237,20 @@ static int forks(void) {
 static int execs(const char *self) {
 	setup();
 	int keep = dup(ctl); // without close-on-exec
-	char fd[16], cl[16];
+	char fd[16], cl[16], closed[16];
 	snprintf(fd, sizeof fd, "%d", keep);
 	snprintf(cl, sizeof cl, "%u", client);
-	execl(self, self, "inherited", fd, cl, NULL);
+	snprintf(closed, sizeof closed, "%d", ctl);
+	execl(self, self, "inherited", fd, cl, closed, NULL);
 	return 1;
 }
 
-static int inherited(int fd, uint32_t cl) {
+static int inherited(int fd, uint32_t cl, int closed) {
 	struct stat st;
 	uint32_t v;
 	check(fstat(fd, &st) == 0 && S_ISCHR(st.st_mode), "fstat of an inherited descriptor");
 	check(query(fd, cl, 1, &v) == 0 && v == 1001, "control on an inherited descriptor");
-	check(query(3, cl, 1, &v) == -EBADF, "a close-on-exec descriptor is gone");
+	check(query(closed, cl, 1, &v) == -EBADF, "a close-on-exec descriptor is gone");
 	printf("exec ok\n");
 	return 0;
 }
@@ -460,7 +461,7 @@ int main(int argc, char **argv) {
 	if (!strcmp(what, "passed")) return passed();
 	if (!strcmp(what, "limits")) return limits();
 	if (!strcmp(what, "exec")) return execs(argv[0]);
-	if (!strcmp(what, "inherited")) return inherited(n, strtoul(argv[3], NULL, 10));
+	if (!strcmp(what, "inherited")) return inherited(n, strtoul(argv[3], NULL, 10), atoi(argv[4]));
 	if (!strcmp(what, "misses")) return misses();
 	if (!strcmp(what, "signals")) return signals();
 	if (!strcmp(what, "killed")) return killed(argv[0]);
