@@ -14,13 +14,13 @@ import (
 //
 // The task's registers, the call that it is about to make or to return from, and
 // its signals are as before; those that arrive meanwhile are delivered later. No
-// handler sees the call, and no filter of this package stops it. A filter of the
-// program's own may forbid it. That holds also if this process is killed meanwhile and
-// the program is not: some code that sees to it is then put into the unused end of
-// a page of the program's code.
+// handler sees the call, and no filter of this package stops it. That holds also if
+// this process is killed meanwhile and the program is not: some code that sees to it
+// is then put into the unused end of a page of the program's code.
 //
-// The error matches ErrState where that is not possible, and ErrGone if the task
-// died. A call that the kernel refuses returns its negative errno, and an error
+// The error matches ErrState where that is not possible, ErrGone if the task died, and
+// ErrConfined where a filter of the program's own does not allow the call, which is not
+// made then. A call that the kernel refuses returns its negative errno, and an error
 // that matches the errno. Calls that make, replace or end tasks are refused.
 func (t *Task) Syscall(nr uint64, args ...uint64) (int64, error) {
 	if len(args) > 6 {

@@ -437,12 +437,12 @@ func TestBreakStopped(t *testing.T) {
 // idleInjector has code in programs, and nothing to say of it.
 type idleInjector struct{}
 
-func (idleInjector) Fault(*Task, unix.Signal) bool        { return false }
-func (idleInjector) Uninterrupted(*Task) bool             { return false }
-func (idleInjector) Detour(*Task, uint64) (Detour, error) { return Detour{}, errors.ErrUnsupported }
-func (idleInjector) Covers(*Task, uint64) bool            { return false }
-
-func (idleInjector) Stubs() ReturnStubs { return ReturnStubs{} }
+func (idleInjector) Fault(*Task, unix.Signal) bool               { return false }
+func (idleInjector) Uninterrupted(*Task) bool                    { return false }
+func (idleInjector) Detour(*Task, uint64) (Detour, error)        { return Detour{}, errors.ErrUnsupported }
+func (idleInjector) Covers(*Task, uint64) bool                   { return false }
+func (idleInjector) Confine(*Task, func(uint64, ...uint64) bool) {}
+func (idleInjector) Stubs() ReturnStubs                          { return ReturnStubs{} }
 
 // TestExemptPage: calls from the page are not seen, those beside it are.
 func TestExemptPage(t *testing.T) {

@@ -2,6 +2,7 @@ package ptrace
 
 import (
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -109,9 +110,7 @@ func (tr *tracer) enter(t *Task, at place) {
 	if t.wantExit { // can't be, but its handler must not wait for ever
 		tr.unfinished(t)
 	}
-	if t.call.Class == ClassInternal {
-		tr.keepTraced(t)
-		tr.resume(t, 0)
+	if t.call.Class == ClassInternal && !tr.internal(t, at) {
 		return
 	}
 	if t.muted {
@@ -123,6 +122,28 @@ func (tr *tracer) enter(t *Task, at place) {
 	t.wantExit = tr.h.Enter(t, &t.call) == WantExit
 	t.inKernel = t.wantExit || t.Proc.all && t.brk == nil // a detour's call is over
 	tr.resume(t, 0)
+}
+
+// internal deals with a call that the supervisor stops at for its own sake. It returns false if nobody else
+// wants it.
+func (tr *tracer) internal(t *Task, at place) bool {
+	if strings.HasPrefix(t.call.Name(), "clone") {
+		tr.keepTraced(t)
+	} else {
+		tr.confines(t, at)
+	}
+	for _, s := range slices.Backward(t.Proc.sets) {
+		if class, ok := s.match.match(&t.call); ok {
+			t.call.Class = class
+			return true
+		}
+	}
+	if class, ok := tr.users.match(&t.call); ok {
+		t.call.Class = class
+		return true
+	}
+	tr.resume(t, 0)
+	return false
 }
 
 // exit: a call returns.
@@ -394,9 +415,11 @@ func (tr *tracer) began(t *Task) {
 		tr.res.Reason = "seccomp: " + e.Error()
 		tr.log.Warn("no filter, every call stops", "reason", tr.res.Reason)
 	}
-	if tr.res.Reason != "" {
+	if t.Proc.ownKnown = true; tr.res.Reason != "" {
 		tr.res.Mode = ModeSyscalls
 		t.Proc.all = true
+	} else {
+		t.Proc.ours = 1
 	}
 	if tr.o.Started != nil {
 		tr.o.Started(t.PID)

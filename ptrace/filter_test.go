@@ -243,6 +243,12 @@ func TestCompileRandom(t *testing.T) {
 			if got, want := p.run(t, seccompData(&c)), verdictOf(class, ok); got != want {
 				t.Fatalf("%+v: filter %#x, matcher %#x\nrules %+v", c, got, want, rules)
 			}
+			if got := p.allows(c.Nr, c.Args[:]...); got == ok {
+				t.Fatalf("%+v: allowed %t, matched %t\nrules %+v", c, got, ok, rules)
+			}
+			if k := rnd.IntN(6); ok && p.allows(c.Nr, c.Args[:k]...) {
+				t.Fatalf("%+v: allowed whatever is behind %d arguments, but this one is not\nrules %+v", c, k, rules)
+			}
 		}
 	}
 }

@@ -95,6 +95,9 @@ func (in *injection) unblock() error {
 // nothing had been.
 func (in *injection) outlive() error {
 	t := in.t
+	if !t.Allows(unix.SYS_RT_SIGPROCMASK) { // which the relay makes
+		return fmt.Errorf("system call in %d: %s: %w", t.TID, callName(unix.SYS_RT_SIGPROCMASK), ErrConfined)
+	}
 	relay := t.relay()
 	r := in.saved
 	switch {
@@ -105,7 +108,7 @@ func (in *injection) outlive() error {
 	case in.atEntry:
 		r.Rip, r.Rax = r.Rip-2, r.Orig_rax
 	case r.Orig_rax != noCall && isRestart(int64(r.Rax)):
-		if r.Rip -= 2; int64(r.Rax) == -restartBlock {
+		if r.Rip -= 2; int64(r.Rax) == -restartBlock && !t.Proc.noRestart {
 			r.Rax = unix.SYS_RESTART_SYSCALL
 		} else {
 			r.Rax = r.Orig_rax
@@ -123,6 +126,17 @@ func (in *injection) outlive() error {
 
 // restartBlock is ERESTART_RESTARTBLOCK of linux/errno.h.
 const restartBlock = 516
+
+// restartBegins makes a call that would be restarted by restart_syscall one that is executed again, unless a
+// signal's handler comes first; false: it is none.
+func (r *Regs) restartBegins() bool {
+	if r.Orig_rax == noCall || int64(r.Rax) != -restartBlock {
+		return false
+	}
+	const noHandler = 514 // ERESTARTNOHAND
+	r.Rax = ^uint64(noHandler - 1)
+	return true
+}
 
 // begin saves the registers and finds an instruction to borrow.
 func (in *injection) begin() error {
@@ -214,6 +228,9 @@ func (in *injection) fail(what string, e unix.Errno) error {
 
 // call executes one system call in the task.
 func (in *injection) call(nr uint64, args ...uint64) (int64, error) {
+	if !in.t.Allows(nr, args...) {
+		return 0, fmt.Errorf("%s in task %d: %w", callName(nr), in.t.TID, ErrConfined)
+	}
 	r := in.saved
 	for i, p := range []*uint64{&r.Rdi, &r.Rsi, &r.Rdx, &r.R10, &r.R8, &r.R9} {
 		if i < len(args) {
@@ -371,8 +388,10 @@ func (in *injection) rejoin() {
 // it, because the stack of a thread may have no room (Go's goroutines) and other
 // threads may be using what lies below it.
 func (t *Task) inject(p Program) error {
-	if n, known := t.foreignFilters(); known && n > 0 {
-		return fmt.Errorf("%w: process %d has %d filters of its own", ErrInject, t.PID, n)
+	for _, nr := range []uint64{unix.SYS_MMAP, unix.SYS_SECCOMP, unix.SYS_MUNMAP} {
+		if !t.Allows(nr) {
+			return fmt.Errorf("%w: process %d: %s: %w", ErrInject, t.PID, callName(nr), ErrConfined)
+		}
 	}
 	err := t.borrow(func(in *injection) error {
 		size := uint64(len(p)*8+16+pageSize-1) &^ (pageSize - 1)

@@ -14,3 +14,5 @@ func (t *Task) inject(Program) error {
 func (t *Task) syscall(uint64, []uint64) (int64, error) {
 	return 0, fmt.Errorf("system call in %d: %w", t.TID, errors.ErrUnsupported)
 }
+
+func (*Regs) restartBegins() bool { return false }

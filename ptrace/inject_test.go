@@ -138,8 +138,8 @@ func TestInjectExplicit(t *testing.T) {
 	}
 }
 
-// TestInjectForeign refuses a program that has a filter of its own, and falls
-// back.
+// TestInjectForeign refuses a program whose own filter forbids what it takes, and falls
+// back. What that filter forbids is not done, even where it would fail only.
 func TestInjectForeign(t *testing.T) {
 	needInjection(t)
 	if _, ok := filterCount(os.Getpid()); !ok {
@@ -153,8 +153,14 @@ func TestInjectForeign(t *testing.T) {
 			writes++
 			return
 		}
-		if err := task.InjectFilter(nil); !errors.Is(err, ErrInject) {
+		if err := task.InjectFilter(nil); !errors.Is(err, ErrInject) || !errors.Is(err, ErrConfined) {
 			t.Errorf("error %v", err)
+		}
+		if _, err := task.Syscall(unix.SYS_GETPPID); !errors.Is(err, ErrConfined) || errors.Is(err, unix.EDOM) {
+			t.Errorf("forbidden call: %v", err)
+		}
+		if pid, err := task.Syscall(unix.SYS_GETPID); int(pid) != task.PID || err != nil {
+			t.Errorf("allowed call: %d, %v", pid, err)
 		}
 		if err := task.TraceAll(nil); err != nil {
 			t.Error(err)

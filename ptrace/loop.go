@@ -24,6 +24,7 @@ type tracer struct {
 
 	prog  Program  // of the base rules
 	base  *matcher // of the same, for tasks without a filter
+	users *matcher // of those of them that the handler wants
 	extra *ruleSet // of the extra rules; nil: none
 	stubs ReturnStubs
 
@@ -93,6 +94,9 @@ func untracedRule() Rule {
 	}
 }
 
+// internalRules select the calls that the supervisor stops at for its own sake.
+func internalRules() []Rule { return append([]Rule{untracedRule()}, confineRules()...) }
+
 func newTracer(o *Options, h Handler) (*tracer, error) {
 	tr := &tracer{o: o, h: h, log: o.Logger, tasks: map[int]*Task{}, kick: make(chan struct{}, 1)}
 	if tr.log == nil {
@@ -109,7 +113,10 @@ func newTracer(o *Options, h Handler) (*tracer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rules: %w", err)
 	}
-	tr.base, err = newMatcher(rules)
+	if tr.base, err = newMatcher(rules); err != nil {
+		return tr, err
+	}
+	tr.users, err = newMatcher(rules[len(internalRules()):])
 	return tr, err
 }
 
@@ -135,7 +142,7 @@ func (tr *tracer) compileExtra() (err error) {
 
 // baseRules are in force in every task.
 func (tr *tracer) baseRules() []Rule {
-	rules := append([]Rule{untracedRule()}, tr.o.Rules...)
+	rules := append(internalRules(), tr.o.Rules...)
 	if tr.o.ExtraInBase {
 		rules = append(rules, tr.o.ExtraRules...)
 	}
@@ -607,6 +614,7 @@ func (t *Task) replaced() bool {
 
 // cont is the request of resume.
 func (t *Task) cont(sig unix.Signal) {
+	t.spareRestart()
 	req := unix.PTRACE_CONT
 	if t.wantExit || t.Proc.all {
 		req = unix.PTRACE_SYSCALL

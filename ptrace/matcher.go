@@ -19,19 +19,6 @@ func NewMatcher(rules []Rule) (*Matcher, error) {
 // Match returns the class of the first rule that selects c.
 func (m *Matcher) Match(c *Syscall) (class uint16, ok bool) { return m.m.match(c) }
 
-// Filtered reports whether filters of this package, and no others, select the
-// calls of t's process: a call that they let pass costs nothing and comes to
-// nobody's notice. It is false where every call stops, and where the program has
-// filters of its own. Where the kernel does not say how many filters there are
-// (before 5.9), those of the program are not seen.
-func (t *Task) Filtered() bool {
-	if t.Proc == nil || t.Proc.all {
-		return false
-	}
-	n, known := t.foreignFilters()
-	return !known || n <= 0
-}
-
 // Post has fn called on the tracing thread as soon as that has nothing else to
 // do. It may be called from any goroutine, also when t has ended, and does not
 // wait. When tracing ends, or a handler panics, fn may not be called at all.

@@ -94,6 +94,18 @@ func getSyscallInfo(tid int, info *syscallInfo) unix.Errno {
 	return e
 }
 
+// getFilter reads the i-th filter of a stopped task, the youngest being the first. ENOENT: there are not
+// so many.
+func getFilter(tid, i int) (Program, unix.Errno) {
+	n, _, e := unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_SECCOMP_GET_FILTER, uintptr(tid), uintptr(i), 0, 0, 0)
+	if e != 0 || n == 0 {
+		return nil, e
+	}
+	b := make([]byte, n*insnSize)
+	_, _, e = unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_SECCOMP_GET_FILTER, uintptr(tid), uintptr(i), uintptr(unsafe.Pointer(&b[0])), 0, 0)
+	return decodeProgram(b), e
+}
+
 func getEventMsg(tid int) (msg uintptr, e unix.Errno) {
 	_, _, e = unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_GETEVENTMSG, uintptr(tid), 0, uintptr(unsafe.Pointer(&msg)), 0, 0)
 	return msg, e

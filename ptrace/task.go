@@ -80,12 +80,16 @@ type Process struct {
 
 	nsInit tristate // the first of its pid namespace
 
-	tasks int        // how many threads are known
-	mem   int        // /proc/PID/mem, -1: could not be opened
-	all   bool       // stops at every call; rules are applied here
-	sets  []*ruleSet // further rules in force
-	path  []byte     // room for names in /proc
-	space *space
+	tasks     int        // how many threads are known
+	mem       int        // /proc/PID/mem, -1: could not be opened
+	all       bool       // stops at every call; rules are applied here
+	sets      []*ruleSet // further rules in force
+	ours      int        // filters of this package that are in the process
+	own       []Program  // filters of the program's own, see confine.go
+	noRestart bool       // own forbids restart_syscall
+	ownKnown  bool       // own has all of them
+	path      []byte     // room for names in /proc
+	space     *space
 }
 
 // ruleSet is a list of rules in both its forms.
@@ -147,7 +151,8 @@ func (p *Process) hasThread(tid int) bool {
 // fork makes the entry of a child process, but for its memory.
 func (p *Process) fork(pid int) *Process {
 	c := newProcess(pid)
-	c.all, c.sets = p.all, slices.Clone(p.sets)
+	c.all, c.sets, c.ours = p.all, slices.Clone(p.sets), p.ours
+	c.own, c.ownKnown, c.noRestart = slices.Clip(p.own), p.ownKnown, p.noRestart
 	return c
 }
 
@@ -183,9 +188,8 @@ func sameRules(a, b []Rule) bool {
 // rules that match a call, one in the base filter and one injected, the injected
 // one gives the class.
 //
-// The error matches ErrInject if the kernel, the architecture or the program (one
-// that has filters of its own, which might forbid it) does not allow
-// it; see [Task.TraceAll].
+// The error matches ErrInject if the kernel, the architecture or the program (by a filter of
+// its own) does not allow it; see [Task.TraceAll].
 func (t *Task) InjectFilter(rules []Rule) error {
 	set, has, err := t.tr.findSet(t.Proc, rules)
 	if err != nil || has {

@@ -379,14 +379,18 @@ func (t *Tracer) hook(task *ptrace.Task, lib *library, m *proc.Mapping) {
 func (t *Tracer) hookAll(task *ptrace.Task, lib *library, list []agent.Target) {
 	t.opts.Agent.HookAllOrBreak(task, list)
 	var failed []string
+	var why error // of the first
 	for i := range list {
 		if err := list[i].Err; err != nil {
+			if why == nil {
+				why = err
+			}
 			t.opts.Logger.Debug("not hooked", "library", lib.path, "function", list[i].Hook.Name, "error", err)
 			failed = append(failed, list[i].Hook.Name)
 		}
 	}
 	if len(failed) > 0 && !lib.said {
 		lib.said = true
-		t.report("%s: %d of %d functions are not recorded, among them %s", lib.path, len(failed), len(list), failed[0])
+		t.report("%s: %d of %d functions are not recorded, among them %s: %v", lib.path, len(failed), len(list), failed[0], why)
 	}
 }

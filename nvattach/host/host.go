@@ -518,6 +518,7 @@ func (t *Tracer) plant(task *ptrace.Task, p *process, addr uint64, x *target) {
 	b, err := task.SetBreakpoint(addr, t.hit)
 	if err != nil {
 		t.report(fmt.Sprintf("%s can't be probed: %v", x.name, err))
+		delete(t.slow, x.name) // no thread stops there either
 		return
 	}
 	p.at[addr] = x

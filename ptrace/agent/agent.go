@@ -94,7 +94,7 @@ func (a *Agent) Find(t *ptrace.Task) *Process {
 func (a *Agent) Process(t *ptrace.Task) (*Process, error) {
 	p := a.procs[t.PID]
 	if p == nil {
-		p = &Process{a: a, PID: t.PID}
+		p = &Process{a: a, PID: t.PID, manners: usual}
 		a.procs[t.PID] = p
 	}
 	switch {
@@ -130,7 +130,7 @@ func (p *Process) refuse(err error) error {
 func (a *Agent) Code(t *ptrace.Task) (*Process, error) {
 	p := a.procs[t.PID]
 	if p == nil {
-		p = &Process{a: a, PID: t.PID}
+		p = &Process{a: a, PID: t.PID, manners: usual}
 		a.procs[t.PID] = p
 	}
 	switch {
@@ -224,7 +224,7 @@ func (a *Agent) orphan(t *ptrace.Task) {
 	if !a.begins(t) {
 		return
 	}
-	p := &Process{a: a, PID: t.PID, err: fmt.Errorf("%w: process %d: its parent has died", ErrUnsupported, t.PID)}
+	p := &Process{a: a, PID: t.PID, manners: usual, err: fmt.Errorf("%w: process %d: its parent has died", ErrUnsupported, t.PID)}
 	a.procs[t.PID] = p
 	for _, o := range a.procs {
 		if same, _ := sharesMemory(t.PID, o.PID); same && o != p && o.mapped {
@@ -253,6 +253,7 @@ func (a *Agent) endProcess(pid int, when int64) {
 		return
 	}
 	delete(a.procs, pid)
+	p.unconfine()
 	p.counts() // while the memory is there
 	p.untimed()
 	p.gone = true

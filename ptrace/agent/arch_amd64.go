@@ -3,6 +3,8 @@ package agent
 import (
 	"strconv"
 
+	"golang.org/x/sys/unix"
+
 	"nvtrace/ptrace"
 )
 
@@ -15,6 +17,8 @@ type program struct {
 	probeEntry, probeWatch            uint64
 	probeReturn                       uint64
 	copyInsn, tpInsn                  uint64
+	ownCheck, ownInsn, ownNot         uint64
+	bellLoad, bellInsn                uint64
 }
 
 // embedded returns the code that this program carries.
@@ -24,6 +28,8 @@ func newProgram(code []byte, symbols map[string]uint64) *program {
 	return &program{
 		code: code, callEntry: symbols["call_entry"], hookEntry: symbols["hook_entry"],
 		returnEntry: symbols["return_entry"], breakEntry: symbols["break_entry"], breakStubs: symbols["break_stubs"], probeEntry: symbols["probe_entry"], probeWatch: symbols["probe_watch"], probeReturn: symbols["probe_return"], copyInsn: symbols["copy_insn"], tpInsn: symbols["tp_insn"],
+		ownCheck: symbols["own_check"], ownInsn: symbols["own_insn"], ownNot: symbols["own_not"],
+		bellLoad: symbols["bell_load"], bellInsn: symbols["bell_insn"],
 	}
 }
 
@@ -50,6 +56,14 @@ func helpers() []byte { return blobProgram }
 func frameRegs(r *ptrace.Regs, words []uint64) {
 	r.Eflags, r.R11, r.R10, r.R9, r.R8 = words[0], words[1], words[2], words[3], words[4]
 	r.Rcx, r.Rdx, r.Rsi, r.Rdi, r.Rax = words[5], words[6], words[7], words[8], words[9]
+}
+
+// setCall makes the call at whose entry a task is another one, on no descriptor.
+func setCall(r *ptrace.Regs, nr uint64) { r.Orig_rax, r.Rdi = nr, trapFD }
+
+// enters says whether a task has been stopped at the entry of a system call, by the result that it has there.
+func enters(r *ptrace.Regs) bool {
+	return int64(r.Orig_rax) >= 0 && int64(r.Rax) == -int64(unix.ENOSYS)
 }
 
 // is64 says whether a task runs 64-bit code (asm/segment.h: __USER_CS).

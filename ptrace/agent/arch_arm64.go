@@ -11,6 +11,8 @@ type program struct {
 	probeEntry, probeWatch            uint64
 	probeReturn                       uint64
 	copyInsn, tpInsn                  uint64
+	ownCheck, ownInsn, ownNot         uint64
+	bellLoad, bellInsn                uint64
 }
 
 func embedded() *program { return nil }
@@ -28,6 +30,10 @@ func critical(uint64) bool { return false }
 func helpers() []byte { return nil }
 
 func frameRegs(*ptrace.Regs, []uint64) {}
+
+func setCall(*ptrace.Regs, uint64) {}
+
+func enters(*ptrace.Regs) bool { return false }
 
 func is64(*ptrace.Regs) bool { return true }
 

@@ -60,7 +60,7 @@ const (
 	pathPart   = 32 // offset in struct path of part
 	pathBase   = 63 // of base
 
-	confSize   = 96
+	confSize   = 112
 	keySize    = 16
 	openSize   = 96
 	slotSize   = 8128
@@ -105,6 +105,8 @@ const (
 	confTimes = 72
 	confScale = 80
 	confOwn   = 88
+	confBell  = 96
+	confMute  = 104
 	ownSize   = 4 << 20
 )
 
@@ -246,12 +248,14 @@ const (
 	trapReturn
 	trapLock
 	trapFailed
+	trapWho
 )
 
 // traps says what they are for.
 var traps = [...]string{
 	"to see who answers", "to begin", "a new thread", "a full ring", "a call that stops", "a call without a ring",
 	"to end the rest", "a function's entry", "a function's return", "a lock that is held for long", "a call that has failed",
+	"to ask who a thread is",
 }
 
 // layout is the table that the code was compiled with, by name.

@@ -72,6 +72,7 @@ type Process struct {
 	// be open in them.
 	inherited map[uint64]int
 	number    uint64 // of this supervisor, of those that the process has had
+	manners   manners
 }
 
 // errBusy is an obstacle that may go away.
@@ -182,15 +183,15 @@ func (p *Process) suitable(t *ptrace.Task) error {
 	if p.a.blob == nil {
 		return errors.New("not on this architecture")
 	}
-	if !t.StopsAtAll() && !t.Filtered() {
-		return errors.New("its calls are not selected by our filters alone")
-	}
 	r, err := t.Regs()
 	if err != nil {
 		return err
 	}
 	if !is64(r) {
 		return errors.New("it runs no 64-bit code")
+	}
+	if err := p.confined(t); err != nil {
+		return err
 	}
 	if p.timed {
 		return nil
@@ -307,6 +308,9 @@ func (p *Process) writePrivate(clock vdsoCode) error {
 		}
 	}
 	if err := p.write64(confAddr+confCPU, clock.cpu); err != nil {
+		return err
+	}
+	if err := p.writeManners(); err != nil {
 		return err
 	}
 	return p.write64(confAddr+confClock, clock.clock)
@@ -497,7 +501,7 @@ func (p *Process) fork(t *ptrace.Task) *Process {
 	c := &Process{
 		a: p.a, PID: t.PID, mapped: true, arenas: cloneArenas(p.arenas), hooks: cloneHooks(p.hooks),
 		onces: p.onces, sites: maps.Clone(p.sites), turn: p.turn, inherited: maps.Clone(p.inherited),
-		number: p.number, runs: p.runs, runsErr: p.runsErr, onCalls: p.onCalls, times: p.times, driver: p.driver,
+		number: p.number, manners: p.manners, runs: p.runs, runsErr: p.runsErr, onCalls: p.onCalls, times: p.times, driver: p.driver,
 	}
 	if c.inherited == nil {
 		c.inherited = make(map[uint64]int)

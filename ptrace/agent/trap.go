@@ -23,6 +23,7 @@ func (a *Agent) Trap(t *ptrace.Task, c *ptrace.Syscall, flush func()) {
 		served[0] = 1
 		_, _ = t.WriteMem(c.Args[4], served[:]) // on its stack; without it the agent ends its work
 	}
+	a.keepAllowed(t, c)
 	why, what := c.Args[2], c.Args[3]
 	if a.o.Explain != nil && why < uint64(len(traps)) {
 		a.o.Explain("agent: " + traps[why])
@@ -52,6 +53,8 @@ func (a *Agent) Trap(t *ptrace.Task, c *ptrace.Syscall, flush func()) {
 	case trapStop:
 		p.stopped(t, what)
 		flush()
+	case trapWho:
+		answerWho(t, what)
 	case trapFailed:
 		p.failed(t, what)
 	case trapCall:

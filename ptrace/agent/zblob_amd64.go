@@ -11,32 +11,37 @@ var blobCode []byte
 var blobProgram []byte
 
 // blobStamp is the hash of the sources.
-const blobStamp = "a0fef4aa157c2bfa4172ef04c2607c9a2e8a848805bcbca92facaddcd6f788f3"
+const blobStamp = "48d015c815476d1c59444118fb49bba325f6eeec2a6d88fe625ad615809e717b"
 
 // blobSum is the hash of the code, blobTools what it was compiled with.
 const (
-	blobSum   = "973377c48ac6d9e8598c6f39275bfea7dbb05d41f472a6d58d5540313eabda84"
+	blobSum   = "ad95d3d35c0a15d82ab6e0b068e9c3e15191f958144a7830789729db9cfdf9ed"
 	blobTools = "gcc (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40"
 )
 
 // blobSymbols are addresses in the code.
 var blobSymbols = map[string]uint64{
-	"call_entry":     0x70000020,
-	"hook_entry":     0x70000088,
-	"return_entry":   0x70000128,
-	"break_entry":    0x700001a9,
-	"break_stubs":    0x70000248,
-	"copy_insn":      0x70000ab0,
-	"tp_insn":        0x70000ab8,
+	"call_entry":     0x7000005c,
+	"hook_entry":     0x700000c0,
+	"return_entry":   0x70000160,
+	"break_entry":    0x700001e1,
+	"break_stubs":    0x70000278,
+	"copy_insn":      0x70000ae0,
+	"tp_insn":        0x70000ae8,
 	"sys_in":         0x70000000,
-	"sys_out":        0x70006cb0,
-	"probe_entry":    0x70000ac2,
-	"probe_watch":    0x70000c1d,
-	"probe_return":   0x70000df9,
+	"sys_out":        0x70006e30,
+	"own_check":      0x7000003d,
+	"own_insn":       0x70000047,
+	"own_not":        0x70000054,
+	"bell_load":      0x70006e6a,
+	"bell_insn":      0x70006e76,
+	"probe_entry":    0x70000af2,
+	"probe_watch":    0x70000c4d,
+	"probe_return":   0x70000e29,
 	"helper_release": 0x55040000027b,
 	"program_unwind": 0x550400000273,
-	"crit_begin":     0x550400004f74,
-	"crit_end":       0x5504000056bd,
+	"crit_begin":     0x550400004ff4,
+	"crit_end":       0x55040000573d,
 	"helper_1":       0x5504000000f0,
 	"helper_2":       0x5504000000f9,
 	"helper_3":       0x550400000102,
@@ -104,7 +109,7 @@ var blobLayout = []uint64{
 	0x200,
 	0x3,
 	0x800,
-	0x60,
+	0x70,
 	0x10,
 	0x60,
 	0x1fc0,

@@ -729,16 +729,17 @@ static int new_pid_ns(void)
 	return 0;
 }
 
-// install_filter makes getppid fail with EDOM, as a sandbox of the program's own.
+// install_filter makes getppid and seccomp fail with EDOM, as a sandbox of the program's own.
 static int install_filter(void)
 {
 	struct sock_filter f[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_seccomp, 1, 0),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getppid, 0, 1),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EDOM),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
-	struct sock_fprog p = {4, f};
+	struct sock_fprog p = {5, f};
 	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 	return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &p);
 }

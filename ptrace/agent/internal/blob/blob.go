@@ -41,7 +41,7 @@ type Blob struct {
 }
 
 // Names are the symbols that the Go side needs.
-var Names = []string{"call_entry", "hook_entry", "return_entry", "break_entry", "break_stubs", "copy_insn", "tp_insn", "sys_in", "sys_out", "probe_entry", "probe_watch", "probe_return"}
+var Names = []string{"call_entry", "hook_entry", "return_entry", "break_entry", "break_stubs", "copy_insn", "tp_insn", "sys_in", "sys_out", "own_check", "own_insn", "own_not", "bell_load", "bell_insn", "probe_entry", "probe_watch", "probe_return"}
 
 // Helpers are the numbers of those that programs may call; their symbols are helper_ and the
 // number.

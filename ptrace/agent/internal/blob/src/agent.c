@@ -16,6 +16,11 @@
 #define WHY_RETURN 8
 #define WHY_STOP 4
 #define WHY_FAILED 10
+#define BELL_AT 0x70008060
+#define SILENT_AT 0x70008068
+#define ARGUMENTS                                                                                                     \
+	"	mov 0(%r11),%r10\n	mov 8(%r11),%r9\n	mov 16(%r11),%r8\n"                                                    \
+	"	mov 24(%r11),%rdx\n	mov 32(%r11),%rsi\n	mov 40(%r11),%rdi\n"
 
 // Registers that functions may change, from r10 on as struct frame has them, and the flags. Direction
 // is what C code expects.
@@ -33,17 +38,45 @@ __asm__(
 	".section .text.in,\"ax\",@progbits\n"
 	".globl sys_in\n"
 	"sys_in:\n" // rdi: registers of the call; rsi: its number
-	"	mov %rdi,%r11\n	mov %rsi,%rax\n"
-	"	mov 0(%r11),%r10\n	mov 8(%r11),%r9\n	mov 16(%r11),%r8\n"
-	"	mov 24(%r11),%rdx\n	mov 32(%r11),%rsi\n	mov 40(%r11),%rdi\n"
+	"	mov %rdi,%r11\n	mov %rsi,%rax\n" ARGUMENTS
 	"	syscall\n	ret\n"
+	// Between the check and the call, the supervisor takes a thread to own_not when the program is
+	// about to confine itself. A result that comes later is none.
+	".globl sys_own\n"
+	".globl own_check\n"
+	".globl own_insn\n"
+	".globl own_not\n"
+	"sys_own:\n"
+	"	mov %rdi,%r11\n	mov %rsi,%rax\n" ARGUMENTS
+	"own_check:\n"
+	"	cmpl $0," STR(SILENT_AT) "\n"
+	"	jne own_not\n"
+	"own_insn:\n"
+	"	syscall\n"
+	"	cmpl $0," STR(SILENT_AT) "\n"
+	"	jne own_not\n"
+	"	ret\n"
+	"own_not:\n"
+	"	mov $-38,%rax\n	ret\n" // -ENOSYS
 	".section .agent.out,\"ax\",@progbits\n"
 	".globl sys_out\n"
 	"sys_out:\n"
-	"	mov %rdi,%r11\n	mov %rsi,%rax\n"
-	"	mov 0(%r11),%r10\n	mov 8(%r11),%r9\n	mov 16(%r11),%r8\n"
-	"	mov 24(%r11),%rdx\n	mov 32(%r11),%rsi\n	mov 40(%r11),%rdi\n"
+	"	mov %rdi,%r11\n	mov %rsi,%rax\n" ARGUMENTS
 	"	syscall\n	ret\n"
+	// A thread that has loaded the number, but not made the call, is taken back when that changes.
+	".globl sys_bell\n"
+	".globl bell_load\n"
+	".globl bell_insn\n"
+	"sys_bell:\n"
+	"	mov %rdi,%r11\n" ARGUMENTS
+	"bell_load:\n"
+	"	movslq " STR(BELL_AT) ",%rax\n"
+	"	test %eax,%eax\n"
+	"	js 1f\n"
+	"bell_insn:\n"
+	"	syscall\n"
+	"	ret\n"
+	"1:	mov $-38,%rax\n	ret\n"
 
 	// In place of `syscall`, with the number in eax: changes what syscall does, rax,
 	// rcx and r11, and the flags. At call_insn the stack and all registers are as described
@@ -163,8 +196,7 @@ __asm__(
 	"	push $0\n	push $0\n" // r8, r9
 	"	push %rdx\n" // r10
 	"	mov %rsp,%rdi\n"
-	"	mov $16,%esi\n" // NR_IOCTL
-	"	movabs $sys_out,%rax\n"
+	"	movabs $sys_bell,%rax\n"
 	"	call *%rax\n"
 	"	add $48,%rsp\n"
 	"	ret\n"
@@ -211,7 +243,8 @@ __asm__(
 
 extern u64 copy_blindly(void *to, u64 from, u64 n);
 
-// Whether a page can be read. What the kernel has said once is remembered.
+// Whether a page can be read. What the kernel has said once is remembered. Where it can't be asked, the
+// supervisor repairs the fault of a copy, as long as there is one.
 static inline int readable(u64 addr)
 {
 	volatile u64 *known = (volatile u64 *)PAGES_ADDR + (addr >> 12) % NPAGES;
@@ -220,10 +253,14 @@ static inline int readable(u64 addr)
 	struct regs r = {.rdi = ~0u, .rsi = addr & ~7ul, .r10 = 8};
 	if (likely(*known == page))
 		return 1;
-	if (sys_in(&r, NR_SIGPROCMASK) != -EINVAL)
-		return 0;
-	*known = page;
-	return 1;
+	switch (sys_own(&r, NR_SIGPROCMASK)) {
+	case -EINVAL:
+		*known = page;
+		return 1;
+	case -ENOSYS:
+		return !(C->dead & 1) && !(GATE && killed());
+	}
+	return 0;
 }
 
 // A page that has come to be unmapped since the kernel was asked about it is the supervisor's
@@ -248,11 +285,17 @@ int trap(u64 why, u64 what)
 	struct regs r = {.rdi = TRAP_FD, .rsi = TRAP_REQUEST, .rdx = why, .r10 = what, .r8 = (u64)&served};
 	if (of & 1)
 		return 0;
-	sys_out(&r, NR_IOCTL);
+	sys_bell(&r);
 	barrier();
-	if (!served)
+	if (!served && (int)C->bell >= 0)
 		__sync_bool_compare_and_swap(&C->dead, of, of | 1); // unless there is another one by now
 	return served;
+}
+
+int ask_who(struct who *w)
+{
+	*w = (struct who){0};
+	return trap(TRAP_WHO, (u64)w);
 }
 
 // Makes a system call so that the supervisor sees it, if there is one. If there is none, the filter that
@@ -460,6 +503,9 @@ long recorded_call(struct regs *g, u64 nr)
 		return agent_ioctl(g);
 	return file_call(g, nr);
 }
+
+_Static_assert(BELL_AT == CONF_ADDR + __builtin_offsetof(struct conf, bell), "assembler");
+_Static_assert(SILENT_AT == CONF_ADDR + __builtin_offsetof(struct conf, silent), "assembler");
 
 // The table that the Go side is compared with.
 __attribute__((used, section(".layout"))) const u64 layout[] = {

@@ -65,6 +65,14 @@ struct rframe { // of its return
 
 extern long sys_in(const struct regs *r, u64 nr);
 extern long sys_out(const struct regs *r, u64 nr);
+
+// A call that is not the program's. A program that confines itself may have it killed for one that it never
+// makes itself: then there is none, and the result is -ENOSYS, which none of these calls has otherwise. Which
+// calls they are, with their first arguments, is in confine.go, too.
+extern long sys_own(const struct regs *r, u64 nr);
+
+// The call by which the supervisor is called. -ENOSYS, too, if there is none that the program allows.
+extern long sys_bell(const struct regs *r);
 extern u64 thread_pointer(void);
 extern char return_entry[], probe_return[];
 
@@ -77,6 +85,9 @@ extern u32 copy_string(u8 *to, u64 from, u32 n);
 // The supervisor stops at this call, and writes that it did. Returns whether there is
 // one.
 extern int trap(u64 why, u64 what);
+
+// Asks the supervisor who this thread is. 0: there is none.
+extern int ask_who(struct who *w);
 
 // The call as it would be without the agent: the filter sees it.
 extern long plain(const struct regs *r, u64 nr);

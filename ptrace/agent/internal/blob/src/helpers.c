@@ -61,7 +61,11 @@ HELPER u64 ids_of(struct run *run)
 		return run->ids;
 	sl = find_slot();
 	if (unlikely(!GATE || !sl || !sl->ids || sl->off)) { // in a forked child, perhaps
-		run->ids = sys_in(&r, NR_GETPID) << 32 | (u32)sys_in(&r, NR_GETTID);
+		long pid = sys_own(&r, NR_GETPID), tid = sys_own(&r, NR_GETTID);
+		struct who w;
+		if (unlikely(pid < 0 || tid < 0))
+			return run->ids = ask_who(&w) ? w.ids : 0;
+		run->ids = pid << 32 | (u32)tid;
 		return run->ids;
 	}
 	return run->ids = sl->ids;
@@ -76,8 +80,11 @@ HELPER u64 pid_tgid(u64 a, u64 b, u64 c, u64 d, u64 e, struct run *run)
 HELPER u64 uid_gid(void)
 {
 	struct regs r = {0};
-	u64 gid = sys_in(&r, NR_GETGID);
-	return gid << 32 | (u32)sys_in(&r, NR_GETUID);
+	long gid = sys_own(&r, NR_GETGID), uid = sys_own(&r, NR_GETUID);
+	struct who w;
+	if (unlikely(gid < 0 || uid < 0))
+		return ask_who(&w) ? w.user : 0;
+	return gid << 32 | (u32)uid;
 }
 
 HELPER u64 ktime(void) { return now(); }
@@ -105,13 +112,22 @@ HELPER u64 random32(void)
 // The thread's name, cut off to what there is room for, and zeroes behind it.
 HELPER long comm(u8 *to, u64 size)
 {
-	u8 name[16] __attribute__((aligned(8)));
+	struct who w;
+	u8 *name = w.name;
 	struct regs r = {.rdi = 16 /* PR_GET_NAME */, .rsi = (u64)name};
 	u64 i;
 	if (!size)
 		return 0;
-	if (sys_in(&r, NR_PRCTL))
+	switch (sys_own(&r, NR_PRCTL)) {
+	case 0:
+		break;
+	case -ENOSYS:
+		if (ask_who(&w))
+			break;
+		// fallthrough
+	default:
 		name[0] = 0;
+	}
 	for (i = 0; i < size - 1 && i < 15 && name[i]; i++)
 		to[i] = name[i];
 	for (; i < size; i++)
@@ -455,7 +471,7 @@ HELPER int wait_for(const struct map *m, u64 home, u64 seen, struct run *run, u3
 		if (++*tries < 22000) {
 			// The supervisor knows whether its owner lives; it is asked again after twice as long.
 			if (*tries < 64 || (*tries & (*tries - 1)) || !trap(TRAP_LOCK, home))
-				sys_in(&r, NR_SCHED_YIELD);
+				sys_own(&r, NR_SCHED_YIELD);
 			return 1;
 		}
 	}

@@ -59,6 +59,8 @@ struct conf {
 	u64 times; // the memory of struct times is there
 	u64 scale; // ns of a tick of the processor's counter, << 32; 0: it can't be used
 	u64 own;   // where the supervisor's own calls of functions have their stack, OWN_SIZE bytes; 0: nowhere
+	u64 bell;  // number of the call by which the supervisor is called; negative as an int: none can be made
+	u64 silent; // a filter of the program's own forbids calls of ours: see sys_own
 };
 
 // Paths that begin with prefix and have part in them, or, with base, in the
@@ -473,6 +475,12 @@ enum { K_IOCTL = 1, K_CALL, K_RETURN, K_SYSCALL, K_TIME, K_PAD };
 enum { F_NORETURN = 1, F_UNFINISHED = 2, F_ALONE = 4 };
 
 // Why the agent calls for the supervisor.
-enum { TRAP_PROBE, TRAP_START, TRAP_SLOT, TRAP_FULL, TRAP_STOP, TRAP_CALL, TRAP_WAKE, TRAP_BREAK, TRAP_RETURN, TRAP_LOCK, TRAP_FAILED };
+enum { TRAP_PROBE, TRAP_START, TRAP_SLOT, TRAP_FULL, TRAP_STOP, TRAP_CALL, TRAP_WAKE, TRAP_BREAK, TRAP_RETURN, TRAP_LOCK, TRAP_FAILED, TRAP_WHO };
+
+// What TRAP_WHO is answered with.
+struct who {
+	u64 ids, user; // as the helpers have them
+	u8 name[16];
+};
 #define TRAP_FD 0xffffffffu
 #define TRAP_REQUEST 0x4e565452u

@@ -78,9 +78,13 @@ static int no_device(u64 fd)
 {
 	u64 st[18]; // struct stat
 	struct regs r = {.rdi = fd, .rsi = (u64)st};
+	long err;
 	if (held(fd))
 		return 0;
-	return sys_in(&r, NR_FSTAT) || ((u32)st[3] & 0170000) != 0020000 /* st_mode, S_IFCHR */;
+	err = sys_own(&r, NR_FSTAT);
+	if (unlikely(err == -ENOSYS))
+		return 0; // it can't be asked
+	return err || ((u32)st[3] & 0170000) != 0020000 /* st_mode, S_IFCHR */;
 }
 
 // Whether a call is no business of the supervisor's.
@@ -248,7 +252,7 @@ static long open_file(struct slot *sl, const struct regs *g, u64 nr, const struc
 	u32 i;
 	long ret;
 	// O_ACCMODE, O_CLOEXEC, O_NONBLOCK, O_LARGEFILE
-	if ((flags & ~02104003ul) || sys_in(&q, NR_NEWFSTATAT) || device(st) == NDEVICES)
+	if ((flags & ~02104003ul) || sys_own(&q, NR_NEWFSTATAT) || device(st) == NDEVICES)
 		return plain(g, nr);
 	r = begin(sl, g, nr, ~0ul, name->n + 1);
 	if (!r)
@@ -259,7 +263,7 @@ static long open_file(struct slot *sl, const struct regs *g, u64 nr, const struc
 	ret = make(r, g, nr);
 	if (ret >= 0) {
 		q = (struct regs){.rdi = ret, .rsi = (u64)st};
-		i = ret < NFDS && !sys_in(&q, NR_FSTAT) ? device(st) : NDEVICES;
+		i = ret < NFDS && !sys_own(&q, NR_FSTAT) ? device(st) : NDEVICES;
 		if (i == NDEVICES) { // another one suddenly: its use will show
 			set_state(r, VOID);
 			return ret;

@@ -568,7 +568,7 @@ static void forget_locked(u64 context)
 	for (i = 0; !__sync_bool_compare_and_swap(&T->lock, 0, 1); i++) {
 		if (i == 1000)
 			return;
-		sys_in(&none, NR_SCHED_YIELD);
+		sys_own(&none, NR_SCHED_YIELD);
 	}
 	forget(context);
 	__sync_lock_release(&T->lock);
