@@ -27,7 +27,7 @@ type Journal struct {
 // NewJournal makes a Journal. The other process is to have the files that it returns; this
 // one must close its alive when that has been started.
 func NewJournal() (j *Journal, alive, journal *os.File, err error) {
-	fd, err := unix.MemfdCreate("nvtrace-breakpoints", unix.MFD_CLOEXEC)
+	fd, err := proc.Memfd("nvtrace-breakpoints", unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("memfd_create: %w", err)
 	}

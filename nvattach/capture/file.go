@@ -109,7 +109,11 @@ func (c *Capture) replaceFile(t *ptrace.Task, k *call, image []byte) error {
 	if err := place.write(place.memory(t), 0, []byte("nvtrace\x00")); err != nil {
 		return err
 	}
-	fd, err := t.Syscall(unix.SYS_MEMFD_CREATE, place.base, unix.MFD_CLOEXEC)
+	var fd int64
+	err = proc.WithoutExec(unix.MFD_CLOEXEC, func(flags int) (err error) {
+		fd, err = t.Syscall(unix.SYS_MEMFD_CREATE, place.base, uint64(flags))
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("memfd_create in %d: %w", t.PID, err)
 	}

@@ -253,7 +253,7 @@ func (t *Tracer) Rules() []ptrace.Rule {
 		}
 	}
 	if len(nrs) > 0 {
-		rules = append(rules, ptrace.Rule{Nrs: nrs, Class: t.class})
+		rules = append(rules, ptrace.Rule{Nrs: nrs, Class: t.class}, ptrace.Rule{Names: t.callNames(), Class: t.class, Compat: true})
 	}
 	if t.code() {
 		rules = append(rules, t.watcher.Rules()...)
@@ -265,6 +265,18 @@ func (t *Tracer) Rules() []ptrace.Rule {
 	return rules
 }
 
+const otherCalls = "system calls of 32-bit programs, and those by int $0x80, are not probed; the program makes some"
+
+// callNames are the names of the calls that programs run at.
+func (t *Tracer) callNames() (names []string) {
+	for nr := range uint64(mostCalls) {
+		if name := ptrace.SyscallName(nativeArch, nr); name != "" && len(t.enters[nr])+len(t.exits[nr]) > 0 {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // data reports whether a call maps a library's data, which a probe's counter may be in.
 func (t *Tracer) data(s *ptrace.Syscall) bool {
 	return t.usdt() && s.Nr == unix.SYS_MMAP && s.Args[2]&unix.PROT_EXEC == 0 && s.Args[3]&unix.MAP_FIXED != 0
@@ -273,6 +285,9 @@ func (t *Tracer) data(s *ptrace.Syscall) bool {
 // Enter implements [ptrace.Handler].
 func (t *Tracer) Enter(task *ptrace.Task, s *ptrace.Syscall) ptrace.Verdict {
 	if s.Compat {
+		if !t.told[otherCalls] && slices.Contains(t.callNames(), s.Name()) {
+			t.report(otherCalls)
+		}
 		return ptrace.Skip
 	}
 	verdict := ptrace.Skip

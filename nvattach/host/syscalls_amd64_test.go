@@ -119,3 +119,18 @@ func TestRerouted(t *testing.T) {
 		}
 	})
 }
+
+// TestOtherCalls: programs do not run at system calls of 32-bit code, which is said, once.
+func TestOtherCalls(t *testing.T) {
+	bin := filepath.Join(t.TempDir(), "int80")
+	compile(t, "-O1", "-o", bin, "testdata/int80.c")
+	both(t, func(t *testing.T, inside bool) {
+		r := rigOf(t, "../testdata/obj/syscalls.bpf.o", inside, "gid_exit")
+		switch status := r.run(bin); {
+		case status == int(unix.SIGSEGV):
+			t.Skip("the kernel has no calls of 32-bit programs")
+		case status != 0 || len(r.said) != 1 || r.said[0] != otherCalls:
+			t.Errorf("exit %d, said %q", status, r.said)
+		}
+	})
+}

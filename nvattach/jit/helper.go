@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	_ "embed"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -29,7 +30,10 @@ func helperFile() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	fd, err := unix.MemfdCreate("nvtrace-ptxjit", unix.MFD_CLOEXEC)
+	fd, err := unix.MemfdCreate("nvtrace-ptxjit", unix.MFD_CLOEXEC|unix.MFD_EXEC)
+	if errors.Is(err, unix.EINVAL) { // kernels before 6.3 do not know it; all such files can be executed there
+		fd, err = unix.MemfdCreate("nvtrace-ptxjit", unix.MFD_CLOEXEC)
+	}
 	if err != nil {
 		return nil, err
 	}

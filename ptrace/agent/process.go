@@ -374,7 +374,11 @@ func (p *Process) share(t *ptrace.Task, addr uint64, size int) (m []byte, err er
 	if !leavesRoom(t.PID, n) {
 		return nil, fmt.Errorf("%d bytes: the process is near its limit of address space: %w", size, unix.ENOMEM)
 	}
-	fd, err := call(t, "memfd_create", 0, unix.SYS_MEMFD_CREATE, nameAddr, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	var fd uint64
+	err = proc.WithoutExec(unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING, func(flags int) (err error) {
+		fd, err = call(t, "memfd_create", 0, unix.SYS_MEMFD_CREATE, nameAddr, uint64(flags))
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -442,7 +446,7 @@ func openMemory(pid int, fd uint64, size int64) (*os.File, error) {
 		if err != nil {
 			return fmt.Errorf("%s: no memory that it has just made: %w", link, err)
 		}
-		if have != 0 {
+		if have&^unix.F_SEAL_EXEC != 0 { // which it has had from the beginning
 			return fmt.Errorf("%s: no memory that it has just made: seals %#x", link, have)
 		}
 		if err := f.Truncate(size); err != nil { // here, out of reach of the program's limits

@@ -107,7 +107,7 @@ func (g *Programs) dataFile(in *os.File, size int64) (*os.File, error) {
 // file makes memory whose size is for good: a process that made it shorter would end this
 // one.
 func (g *Programs) file(name string, size int64) (*os.File, error) {
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	fd, err := proc.Memfd(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, os.NewSyscallError("memfd_create", err)
 	}

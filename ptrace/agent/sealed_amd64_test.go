@@ -110,3 +110,18 @@ func TestOpenMemory(t *testing.T) {
 		t.Errorf("it was cut off: %v", err)
 	}
 }
+
+// TestOpenNotExecutable: memory that can't be executed, as the kernel makes it where vm.memfd_noexec is 1, is
+// what the process has just made.
+func TestOpenNotExecutable(t *testing.T) {
+	fd, err := unix.MemfdCreate("nvtrace", unix.MFD_CLOEXEC|unix.MFD_NOEXEC_SEAL)
+	if err != nil {
+		t.Skip("the kernel has no such memory")
+	}
+	defer unix.Close(fd)
+	f, err := openMemory(os.Getpid(), uint64(fd), 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+}
