@@ -108,6 +108,37 @@ func TestConfined(t *testing.T) {
 	}
 }
 
+// TestConfinedFork: a child of a program that has confined itself gets no rings, and each of its calls stops. Of
+// those nvtrace sees no return, and says so.
+func TestConfinedFork(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("there is no agent here")
+	}
+	dir := t.TempDir()
+	bin, nvtrace := confinedProgram(t, dir), filepath.Join(dir, "nvtrace")
+	buildNvtrace(t, nvtrace)
+	args := []string{"seccomp", "kill", "0", "fork"}
+	alone, err := exec.Command(bin, args...).Output()
+	status := ended(t, err)
+	for _, tt := range []struct{ flags, want []string }{
+		{[]string{"stat"}, []string{"220      allocations", "20      calls whose return was not recorded"}},
+		{[]string{"-q", "-e", "uprobe:confined:work { @n = count(); } uretprobe:confined:tiny { @r = count(); }"}, []string{"@n: 240\n", "@r: 240\n"}},
+	} {
+		var stderr bytes.Buffer
+		cmd := exec.Command(nvtrace, append(append(tt.flags, "--", bin), args...)...)
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
+		if string(out) != string(alone) || ended(t, err) != status {
+			t.Errorf("%q, %v, alone %q, %s", out, err, alone, status)
+		}
+		for _, want := range tt.want {
+			if !strings.Contains(stderr.String(), want) {
+				t.Errorf("no %q in\n%s", want, stderr.String())
+			}
+		}
+	}
+}
+
 // TestConfinedAttach attaches to a program that has confined itself: what can't be done in it is said, and it
 // prints the same and ends the same. Where the filter allows it all, calls are counted.
 func TestConfinedAttach(t *testing.T) {

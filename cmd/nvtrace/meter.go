@@ -15,6 +15,7 @@ import (
 // counters are what a process has done.
 type counters struct {
 	calls, ioctls, failed       uint64
+	unended                     uint64 // calls whose return is not recorded; calls has them not
 	launches, graphs            uint64
 	toGPU, fromGPU, onGPU       copies
 	allocs, frees, loads, syncs uint64
@@ -37,6 +38,7 @@ func (c counters) sub(o *counters) counters {
 	c.calls -= o.calls
 	c.ioctls -= o.ioctls
 	c.failed -= o.failed
+	c.unended -= o.unended
 	c.launches -= o.launches
 	c.graphs -= o.graphs
 	for _, p := range []struct{ a, b *copies }{{&c.toGPU, &o.toGPU}, {&c.fromGPU, &o.fromGPU}, {&c.onGPU, &o.onGPU}} {
@@ -184,6 +186,9 @@ func outermost(f *api.Frame) bool {
 
 // call counts a call of the driver's when it is entered.
 func (m *meter) call(p *counters, ev *traces.Event, f *api.Frame, names *api.Names) {
+	if ev.Flags&traces.FlagNoExit != 0 && (outermost(f) || f.Alone()) {
+		p.unended++
+	}
 	if outermost(f) {
 		m.driver = true
 		m.launched(p, ev, f, names)

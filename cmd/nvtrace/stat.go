@@ -129,6 +129,9 @@ func (s *logSink) writeStat(w io.Writer, argv []string) error {
 		failed = "failed device calls"
 	}
 	row(c.failed, failed, "")
+	if c.unended > 0 {
+		row(c.unended, "calls whose return was not recorded", "only launches are counted above")
+	}
 	if _, peak := s.memory(0); peak > 0 {
 		row(peak, "bytes of GPU memory", sizeText(peak)+" at most")
 	}

@@ -137,6 +137,7 @@ func (a *Agent) Confine(t *ptrace.Task, may func(nr uint64, args ...uint64) bool
 		if allows(may).own() && allows(may).bell(unix.SYS_IOCTL) {
 			return
 		}
+		a.o.Logger.Warn("a child of vfork confines itself: calls of functions are not recorded in it until it starts a program", "pid", p.PID)
 		p.manners = manners{noBell, true}
 		p.host.behave(t, p.manners)
 		return

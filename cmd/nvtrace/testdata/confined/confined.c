@@ -1,10 +1,11 @@
 // A program that confines itself: it starts threads, installs a seccomp filter that allows
 // nothing but what it still does, and works. What it prints and how it ends are the same whoever watches.
 //
-//	confined HOW ACTION THREADS [wait]
+//	confined HOW ACTION THREADS [wait|fork]
 //
 // HOW: prctl, seccomp (the calling thread), tsync (all threads), strict, none. ACTION, what the filter does with other
-// calls: kill, killthread, trap, errno, enosys. With wait it says ready when it is confined, and reads a byte.
+// calls: kill, killthread, trap, errno, enosys. With wait it says ready when it is confined, and reads a byte; with fork a
+// child makes the calls of a thread then.
 //
 // Each thread calls work, tiny and cuMemAlloc_v2 CALLS times before that, the main thread ROUNDS times after it, the others CALLS
 // times; then all call late and late_tiny CALLS times.
@@ -97,12 +98,13 @@ static void confine(const char *how, const char *action)
 	    : !strcmp(action, "trap")		? SECCOMP_RET_TRAP
 	    : !strcmp(action, "enosys")		? SECCOMP_RET_ERRNO | ENOSYS
 						: SECCOMP_RET_ERRNO | EPERM;
-	static const unsigned allowed[] = {SYS_write, SYS_read, SYS_futex, SYS_exit, SYS_exit_group};
+	static const unsigned allowed[] = {SYS_write, SYS_read, SYS_futex, SYS_exit, SYS_exit_group, SYS_clone, SYS_wait4};
+	enum { N = sizeof allowed / sizeof *allowed };
 	struct sock_filter f[16];
 	int n = 0;
 	f[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
-	for (unsigned i = 0; i < 5; i++)
-		f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, allowed[i], 5 - i, 0);
+	for (unsigned i = 0; i < N; i++)
+		f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, allowed[i], N - i, 0);
 	f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, ret);
 	f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
 	struct sock_fprog p = {n, f};
@@ -136,7 +138,14 @@ int main(int argc, char **argv)
 	wait_for(&ready, n);
 	all();
 	confine(argv[1], argv[2]);
-	if (argc > 4) { // whoever wants to attach can do so
+	if (argc > 4 && !strcmp(argv[4], "fork")) {
+		long child = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+		if (!child) {
+			all();
+			syscall(SYS_exit_group, 0);
+		}
+		syscall(SYS_wait4, child, 0, 0, 0);
+	} else if (argc > 4) { // whoever wants to attach can do so
 		char c;
 		write(1, "ready\n", 6);
 		if (read(0, &c, 1) < 0)
