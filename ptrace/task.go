@@ -199,6 +199,7 @@ func (t *Task) InjectFilter(rules []Rule) error {
 		if err := t.inject(set.prog); err != nil {
 			return err
 		}
+		t.Proc.ours++
 		t.tr.res.Injected++
 	}
 	t.Proc.sets = append(t.Proc.sets, set)

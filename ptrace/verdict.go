@@ -15,10 +15,11 @@ type value struct {
 // verdict is a run of a filter at a call of which not everything is known. Where a jump depends on
 // that, both ways are gone.
 type verdict struct {
-	p     Program
-	nr    uint32
-	args  []uint64 // the first arguments; the others are not known
-	steps int
+	p      Program
+	nr     uint32
+	args   []uint64 // the first arguments; the others are not known
+	steps  int
+	traced bool // a call that the filter has traced passes
 }
 
 // mostVerdictSteps bounds the work: filters have no loops, but ways multiply.
@@ -28,6 +29,13 @@ const mostVerdictSteps = 1 << 16
 // are, and wherever it is made. A filter that this can't tell of does not.
 func (p Program) allows(nr uint64, args ...uint64) bool {
 	v := verdict{p: p, nr: uint32(nr), args: args}
+	return v.run(0, value{known: true}, value{known: true}, [16]value{})
+}
+
+// passes reports whether the filter lets a call pass in a process that this package traces: one that it
+// has traced stops, and goes on. The filters that a killed tracer has left are such.
+func (p Program) passes(nr uint64, args ...uint64) bool {
+	v := verdict{p: p, nr: uint32(nr), args: args, traced: true}
 	return v.run(0, value{known: true}, value{known: true}, [16]value{})
 }
 
@@ -78,7 +86,8 @@ func (v *verdict) run(pc int, a, x value, mem [16]value) bool {
 			} else {
 				operand = value{in.K, true}
 			}
-			return operand.known && operand.v&unix.SECCOMP_RET_ACTION_FULL == unix.SECCOMP_RET_ALLOW
+			action := operand.v & unix.SECCOMP_RET_ACTION_FULL
+			return operand.known && (action == unix.SECCOMP_RET_ALLOW || action == unix.SECCOMP_RET_TRACE && v.traced)
 		case unix.BPF_JMP:
 			if in.Code&0xf0 == unix.BPF_JA {
 				pc += int(in.K)
@@ -186,5 +195,5 @@ var unknownFilter = Program{{opRet, 0, 0, unix.SECCOMP_RET_KILL_THREAD}}
 
 // allAllow reports whether all of a list of filters let a call pass.
 func allAllow(list []Program, nr uint64, args ...uint64) bool {
-	return !slices.ContainsFunc(list, func(p Program) bool { return !p.allows(nr, args...) })
+	return !slices.ContainsFunc(list, func(p Program) bool { return !p.passes(nr, args...) })
 }
