@@ -73,6 +73,7 @@ const (
 	opJa   = unix.BPF_JMP | unix.BPF_JA
 	opJeq  = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
 	opJgt  = unix.BPF_JMP | unix.BPF_JGT | unix.BPF_K
+	opJge  = unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K
 	opRet  = unix.BPF_RET | unix.BPF_K
 )
 
@@ -203,36 +204,63 @@ func compile(rules []Rule, a Action, exempt bool) (Program, error) {
 	return p, nil
 }
 
+// span is a range of numbers whose calls have the same block.
+type span struct {
+	first, last uint32
+	begin       int // where it begins, in instructions behind the search
+}
+
 // dispatch jumps to the block of the call's number, or allows the call. The number is
 // searched for by halves: the kernel runs this part for every number there is when the
 // filter is installed, and keeps a bitmap of those that are always allowed.
+// Equal blocks are there once: rules for all calls would not fit otherwise.
 func dispatch(groups []group, a Action, exempt bool) Program {
 	slices.SortFunc(groups, func(a, b group) int { return cmp.Compare(a.call.nr, b.call.nr) })
 	var blocks Program
-	begins := make([]int, len(groups)) // in blocks
-	for i, g := range groups {
-		begins[i] = len(blocks)
-		blocks = append(blocks, block(g.rules, a, exempt)...)
+	var spans []span
+	type placed struct {
+		code  Program
+		begin int
 	}
-	return slices.Concat(Program{{Code: opLoad, K: offNr}}, search(groups, begins, 0), blocks)
+	var distinct []placed
+	for _, g := range groups {
+		code := block(g.rules, a, exempt)
+		i := slices.IndexFunc(distinct, func(p placed) bool { return slices.Equal(p.code, code) })
+		if i < 0 {
+			i = len(distinct)
+			distinct = append(distinct, placed{code, len(blocks)})
+			blocks = append(blocks, code...)
+		}
+		nr, begin := g.call.nr, distinct[i].begin
+		if n := len(spans); n > 0 && spans[n-1].last+1 == nr && spans[n-1].begin == begin {
+			spans[n-1].last = nr
+		} else {
+			spans = append(spans, span{nr, nr, begin})
+		}
+	}
+	return slices.Concat(Program{{Code: opLoad, K: offNr}}, search(spans, 0), blocks)
 }
 
-// search jumps to the block of one of groups, which are in order. after is how many
+// search jumps to the block of one of spans, which are in order. after is how many
 // instructions lie between the search and the blocks.
-func search(groups []group, begins []int, after int) Program {
+func search(spans []span, after int) Program {
 	const few = 4 // are compared one by one, which takes less room
 	// A jump is the instruction behind its comparison.
-	if n := len(groups); n <= few {
-		var p Program
-		for i, g := range groups {
-			p = append(p, Insn{opJeq, 0, 1, g.call.nr}, Insn{opJa, 0, 0, uint32(2*(n-i-1) + 1 + after + begins[i])})
+	if len(spans) <= few {
+		p := Program{{opRet, 0, 0, unix.SECCOMP_RET_ALLOW}}
+		for _, s := range slices.Backward(spans) {
+			test := Program{{opJeq, 0, 1, s.first}}
+			if s.first < s.last {
+				test = Program{{opJgt, 2, 0, s.last}, {opJge, 0, 1, s.first}}
+			}
+			p = slices.Concat(test, Program{{opJa, 0, 0, uint32(len(p) + after + s.begin)}}, p)
 		}
-		return append(p, Insn{opRet, 0, 0, unix.SECCOMP_RET_ALLOW})
+		return p
 	}
-	half := len(groups) / 2
-	high := search(groups[half:], begins[half:], after)
-	low := search(groups[:half], begins[:half], len(high)+after)
-	return slices.Concat(Program{{opJgt, 0, 1, groups[half-1].call.nr}, {opJa, 0, 0, uint32(len(low))}}, low, high)
+	half := len(spans) / 2
+	high := search(spans[half:], after)
+	low := search(spans[:half], len(high)+after)
+	return slices.Concat(Program{{opJgt, 0, 1, spans[half-1].last}, {opJa, 0, 0, uint32(len(low))}}, low, high)
 }
 
 // block tries the rules of one call in turn.

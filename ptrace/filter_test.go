@@ -3,6 +3,7 @@ package ptrace
 import (
 	"encoding/binary"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,6 +40,8 @@ func (p Program) run(t testing.TB, data []byte) uint32 {
 			pc += jump(acc == in.K, in)
 		case 0x25:
 			pc += jump(acc > in.K, in)
+		case 0x35:
+			pc += jump(acc >= in.K, in)
 		case 0x06:
 			return in.K
 		default:
@@ -109,6 +112,69 @@ func TestCompileNumbers(t *testing.T) {
 			}
 			if got := p.run(t, seccompData(&Syscall{Arch: nativeArch, Nr: uint64(nr)})); got != want {
 				t.Fatalf("of %d calls, %d: filter gives %#x, want %#x", n, nr, got, want)
+			}
+		}
+	}
+}
+
+// TestCompileRuns: calls of few classes, in runs and alone, as they are where programs run at all calls.
+func TestCompileRuns(t *testing.T) {
+	const highest = 400
+	rnd := rand.New(rand.NewPCG(3, 4))
+	for range 200 {
+		var class [highest]uint16
+		var rules []Rule
+		for nr, c := 0, uint16(0); nr < highest; nr++ {
+			if rnd.IntN(1+nr%30) == 0 {
+				c = uint16(rnd.IntN(4))
+			}
+			if class[nr] = c; c != 0 {
+				rules = append(rules, Rule{Nrs: []uint32{uint32(nr)}, Class: c})
+			}
+		}
+		rnd.Shuffle(len(rules), func(i, j int) { rules[i], rules[j] = rules[j], rules[i] })
+		p, err := Compile(rules, ActionTrace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for nr, c := range class {
+			if got := p.run(t, seccompData(&Syscall{Arch: nativeArch, Nr: uint64(nr)})); got != verdictOf(c, c != 0) {
+				t.Fatalf("%d: filter gives %#x, class is %d", nr, got, c)
+			}
+		}
+	}
+}
+
+// TestCompileAll: rules for all calls of all ABIs, and further ones for some, make a small filter.
+func TestCompileAll(t *testing.T) {
+	var names []string
+	for _, list := range [][]string{nativeNames[:], compatNames[:], x32Names[:]} {
+		for _, name := range list {
+			if name != "" && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	rules := append(deviceRules(), Rule{Names: names, Class: 9, Compat: true})
+	p, err := compile(append(internalRules(), rules...), ActionTrace, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p) > 1000 {
+		t.Errorf("%d instructions", len(p))
+	}
+	m, err := newMatcher(append(internalRules(), rules...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, arch := range []uint32{nativeArch, compatArch} {
+		for _, bits := range []uint64{0, x32Bit} {
+			for nr := range uint64(700) {
+				c := Syscall{Arch: arch, Nr: nr | bits, Args: [6]uint64{99, 99, 99, 99, 99, 99}}
+				class, ok := m.match(&c)
+				if got := p.run(t, seccompData(&c)); got != verdictOf(class, ok) {
+					t.Fatalf("%#x %#x: filter gives %#x, matcher %d %t", arch, c.Nr, got, class, ok)
+				}
 			}
 		}
 	}
@@ -256,7 +322,7 @@ func TestCompileRandom(t *testing.T) {
 func TestCompileErrors(t *testing.T) {
 	many := make([]Rule, 3000)
 	for i := range many {
-		many[i] = Rule{Nrs: []uint32{uint32(i)}}
+		many[i] = Rule{Nrs: []uint32{uint32(i)}, Class: uint16(i)}
 	}
 	for _, c := range []struct {
 		rules []Rule
