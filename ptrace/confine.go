@@ -3,6 +3,7 @@ package ptrace
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -27,10 +28,25 @@ func confineRules() []Rule {
 	}
 }
 
-// Allows reports whether the filters that t's process has of its own let a call pass, whatever its arguments
-// behind args are. t must be stopped. Of a filter that can't be read it is not known, and Allows is false.
-func (t *Task) Allows(nr uint64, args ...uint64) bool {
-	return t.lookForFilters() && allAllow(t.Proc.own, nr, args...)
+// Allows returns nil if the filters that t's process has of its own let a call pass, whatever its arguments
+// behind args are. Otherwise, and of a filter that can't be read, the error matches ErrConfined. It matches ErrState
+// where this can't be found out before t has stopped.
+func (t *Task) Allows(nr uint64, args ...uint64) error {
+	switch {
+	case !t.lookForFilters():
+		return fmt.Errorf("%s in task %d: %w", callName(nr), t.TID, ErrState)
+	case !allAllow(t.Proc.own, nr, args...):
+		return fmt.Errorf("%s in task %d: %w", callName(nr), t.TID, ErrConfined)
+	}
+	return nil
+}
+
+// callName is for messages.
+func callName(nr uint64) string {
+	if name := SyscallName(nativeArch, nr); name != "" {
+		return name
+	}
+	return fmt.Sprintf("system call %d", nr)
 }
 
 // lookForFilters finds the filters of a process whose beginning was not seen. It returns false if it can't do
@@ -108,7 +124,13 @@ func (tr *tracer) confines(t *Task, at place) {
 	}
 	t.lookForFilters()
 	list := append(slices.Clip(t.Proc.own), p)
-	t.Proc.noRestart = !allAllow(list, unix.SYS_RESTART_SYSCALL) // before others go on that the Injector stops
+	if could := !t.Proc.noRestart; could {
+		if t.Proc.noRestart = !allAllow(list, unix.SYS_RESTART_SYSCALL); t.Proc.noRestart {
+			// One that has been let go on may not have come to its call yet.
+			_, thaw := tr.freeze(t)
+			thaw()
+		}
+	}
 	if tr.o.Injector != nil && !t.muted && tr.crash == nil {
 		t.at = at
 		tr.o.Injector.Confine(t, func(nr uint64, args ...uint64) bool { return allAllow(list, nr, args...) })
@@ -117,16 +139,25 @@ func (tr *tracer) confines(t *Task, at place) {
 	t.Proc.own = list
 }
 
+// restarted is the call of a task that the kernel goes on with by restart_syscall(2) when a stop has
+// interrupted it.
+type restarted struct {
+	nr uint64
+	ip uint64 // behind its instruction; 0: it is not known which call that is
+}
+
 // spareRestart has a call that a stop has interrupted begin anew, where the kernel would have the task go on with
-// it by restart_syscall(2), which the program's filters forbid. What is left of a timeout is not known then:
-// it begins anew, too.
+// it by restart_syscall, which the program's filters forbid. What is left of a timeout is not known then:
+// it begins anew, too. Which call that is must be known from its first interruption on.
 func (t *Task) spareRestart() {
-	if t.Proc == nil || !t.lookForFilters() || !t.Proc.noRestart {
+	if t.Proc == nil || !t.interrupted && !t.Proc.noRestart {
 		return
 	}
+	t.interrupted = false
 	var r Regs
-	if t.getRegs(&r) == 0 && r.restartBegins() {
-		t.setRegs(&r)
+	if t.getRegs(&r) == 0 && r.restarts(&t.restarted) && t.lookForFilters() && t.Proc.noRestart {
+		r.beginAgain(&t.restarted)
+		t.setRegs(&r) // fails if it has died
 	}
 }
 

@@ -67,6 +67,7 @@ func (tr *tracer) onSyscall(t *Task) {
 		}
 	}
 	if exit {
+		t.interrupted = tr.noInfo || isRestart(int64(tr.info.nr)) // and nothing else may tell
 		tr.exit(t)
 		return
 	}

@@ -95,8 +95,8 @@ func (in *injection) unblock() error {
 // nothing had been.
 func (in *injection) outlive() error {
 	t := in.t
-	if !t.Allows(unix.SYS_RT_SIGPROCMASK) { // which the relay makes
-		return fmt.Errorf("system call in %d: %s: %w", t.TID, callName(unix.SYS_RT_SIGPROCMASK), ErrConfined)
+	if err := t.Allows(unix.SYS_RT_SIGPROCMASK); err != nil { // which the relay makes
+		return err
 	}
 	relay := t.relay()
 	r := in.saved
@@ -127,15 +127,46 @@ func (in *injection) outlive() error {
 // restartBlock is ERESTART_RESTARTBLOCK of linux/errno.h.
 const restartBlock = 516
 
-// restartBegins makes a call that would be restarted by restart_syscall one that is executed again, unless a
-// signal's handler comes first; false: it is none.
-func (r *Regs) restartBegins() bool {
-	if r.Orig_rax == noCall || int64(r.Rax) != -restartBlock {
+// restarts reports whether a task goes on with an interrupted call by restart_syscall: when it leaves its stop, or
+// as its next instruction, or at the entry of which it is. c is what is known of that call.
+func (r *Regs) restarts(c *restarted) bool {
+	const nr = unix.SYS_RESTART_SYSCALL
+	switch {
+	case r.Orig_rax != noCall && int64(r.Rax) == -restartBlock:
+		if r.Orig_rax != nr {
+			*c = restarted{r.Orig_rax, r.Rip}
+			return true
+		}
+	case r.Rax == nr:
+		return c.ip != 0 && r.Rip == c.ip-uint64(len(syscallInsn))
+	case r.Orig_rax != nr || int64(r.Rax) != -int64(unix.ENOSYS):
 		return false
 	}
-	const noHandler = 514 // ERESTARTNOHAND
-	r.Rax = ^uint64(noHandler - 1)
+	if c.ip != r.Rip { // it was interrupted before it was traced
+		*c = restarted{}
+	}
 	return true
+}
+
+// beginAgain has such a task execute the call again, unless a signal's handler comes first. If it is not known which
+// call that is, it returns EINTR.
+func (r *Regs) beginAgain(c *restarted) {
+	const (
+		eintr     = ^uint64(unix.EINTR - 1)
+		noHandler = ^uint64(514 - 1) // ERESTARTNOHAND
+	)
+	switch interrupted := int64(r.Rax) == -restartBlock; {
+	case r.Rax == unix.SYS_RESTART_SYSCALL:
+		r.Rax, r.Orig_rax = c.nr, noCall
+	case c.ip == 0 && interrupted:
+		r.Rax = eintr
+	case c.ip == 0: // at the entry: it makes none
+		r.Rax, r.Orig_rax = eintr, noCall
+	case interrupted:
+		r.Rax, r.Orig_rax = noHandler, c.nr
+	default:
+		r.Orig_rax = c.nr
+	}
 }
 
 // begin saves the registers and finds an instruction to borrow.
@@ -228,8 +259,8 @@ func (in *injection) fail(what string, e unix.Errno) error {
 
 // call executes one system call in the task.
 func (in *injection) call(nr uint64, args ...uint64) (int64, error) {
-	if !in.t.Allows(nr, args...) {
-		return 0, fmt.Errorf("%s in task %d: %w", callName(nr), in.t.TID, ErrConfined)
+	if err := in.t.Allows(nr, args...); err != nil {
+		return 0, err
 	}
 	r := in.saved
 	for i, p := range []*uint64{&r.Rdi, &r.Rsi, &r.Rdx, &r.R10, &r.R8, &r.R9} {
@@ -273,13 +304,6 @@ func (in *injection) call(nr uint64, args ...uint64) (int64, error) {
 		return ret, fmt.Errorf("%s in task %d: %w", callName(nr), in.t.TID, unix.Errno(-ret))
 	}
 	return int64(r.Rax), nil
-}
-
-func callName(nr uint64) string {
-	if name := SyscallName(nativeArch, nr); name != "" {
-		return name
-	}
-	return fmt.Sprintf("system call %d", nr)
 }
 
 // noCall in orig_rax says that the task is in no system call, so that none is
@@ -389,8 +413,8 @@ func (in *injection) rejoin() {
 // threads may be using what lies below it.
 func (t *Task) inject(p Program) error {
 	for _, nr := range []uint64{unix.SYS_MMAP, unix.SYS_SECCOMP, unix.SYS_MUNMAP} {
-		if !t.Allows(nr) {
-			return fmt.Errorf("%w: process %d: %s: %w", ErrInject, t.PID, callName(nr), ErrConfined)
+		if err := t.Allows(nr); err != nil {
+			return fmt.Errorf("%w: %w", ErrInject, err)
 		}
 	}
 	err := t.borrow(func(in *injection) error {

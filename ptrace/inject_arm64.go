@@ -15,4 +15,6 @@ func (t *Task) syscall(uint64, []uint64) (int64, error) {
 	return 0, fmt.Errorf("system call in %d: %w", t.TID, errors.ErrUnsupported)
 }
 
-func (*Regs) restartBegins() bool { return false }
+func (*Regs) restarts(*restarted) bool { return false }
+
+func (*Regs) beginAgain(*restarted) {}

@@ -25,7 +25,7 @@ type Injector interface {
 	// byte: what lies there is no instruction.
 	Covers(t *Task, addr uint64) bool
 	// Confine is told that the task is at the entry of a call by which its program gets a seccomp filter of
-	// its own. allows says what all of the program's filters will allow, as [Task.Allows] does. What the
+	// its own. allows says whether all of the program's filters will allow a call, compare [Task.Allows]. What the
 	// Injector's code does without being asked must be among that when Confine returns.
 	Confine(t *Task, allows func(nr uint64, args ...uint64) bool)
 	// Stubs are what there is for returns in such programs, see [Task.Returned]. It is

@@ -488,6 +488,7 @@ func (tr *tracer) stopped(t *Task, s stop) {
 	case stopEnding:
 		tr.onEnding(t)
 	case stopSignal:
+		t.interrupted = true
 		if s.sig == unix.SIGTRAP && tr.onTrap(t) {
 			return
 		}
@@ -520,7 +521,7 @@ func (tr *tracer) stopped(t *Task, s stop) {
 		tr.interrupted(t)
 		tr.listen(t)
 	case stopTrap:
-		t.listening = false
+		t.listening, t.interrupted = false, true
 		t.stopAt(placeStop)
 		tr.interrupted(t)
 		tr.resume(t, 0)

@@ -111,7 +111,7 @@ func (tr *tracer) iceOrQueue(o *Task, w waited) {
 	switch {
 	case s.kind == stopTrap && len(o.onStop) == 0, s.kind == stopGroup && o.listening:
 		tr.res.Stops++
-		o.frozen = true
+		o.frozen, o.interrupted = true, true
 		tr.frozen = append(tr.frozen, o)
 	default:
 		tr.queue(w)

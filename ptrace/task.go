@@ -36,6 +36,9 @@ type Task struct {
 	listening bool // in a stop by job control
 	execed    bool // at TaskExec it was let run to the exit of execve
 
+	interrupted bool      // the stop that it is in may have interrupted a call
+	restarted   restarted // see spareRestart
+
 	brk     *breakState // at a breakpoint
 	brkRoom breakState  // for brk
 	skip    uint64      // the next hit here is none

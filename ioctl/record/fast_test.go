@@ -83,7 +83,7 @@ func TestFastSame(t *testing.T) {
 					}
 				}
 				t.Logf("%d of %d ioctls by the agent, %+v", res.FastIoctls, n, res.Agent)
-				if want := n / 4; (res.FastIoctls < uint64(want)) != (how == "taken" || how == "sandbox") {
+				if want := n / 4; (res.FastIoctls < uint64(want)) != (how == "taken") {
 					t.Errorf("%d of %d ioctls came by the agent", res.FastIoctls, n)
 				}
 			})

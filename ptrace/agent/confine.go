@@ -39,16 +39,8 @@ var ownCalls = []ownCall{
 }
 
 // setupCalls are those that putting the agent into a process takes.
-var setupCalls = []struct {
-	nr   uint64
-	name string
-}{
-	{unix.SYS_MMAP, "mmap"},
-	{unix.SYS_MPROTECT, "mprotect"},
-	{unix.SYS_MADVISE, "madvise"},
-	{unix.SYS_MUNMAP, "munmap"},
-	{unix.SYS_MEMFD_CREATE, "memfd_create"},
-	{unix.SYS_CLOSE, "close"},
+var setupCalls = []uint64{
+	unix.SYS_MMAP, unix.SYS_MPROTECT, unix.SYS_MADVISE, unix.SYS_MUNMAP, unix.SYS_MEMFD_CREATE, unix.SYS_CLOSE,
 }
 
 // bells are calls that do nothing on a descriptor that there is none of, and with a request that is none;
@@ -77,7 +69,7 @@ const noBell = -1
 
 var usual = manners{bell: unix.SYS_IOCTL}
 
-// allows says what filters allow, as [ptrace.Task.Allows] does.
+// allows says what filters allow.
 type allows func(nr uint64, args ...uint64) bool
 
 // own reports whether they allow all calls that the agent makes by itself.
@@ -106,11 +98,12 @@ func (p *Process) mannersFor(t *ptrace.Task, may allows) manners {
 // they do not allow what it takes to put it in.
 func (p *Process) confined(t *ptrace.Task) error {
 	for _, c := range setupCalls {
-		if !t.Allows(c.nr) {
-			return fmt.Errorf("%s: %w", c.name, ptrace.ErrConfined)
+		if err := t.Allows(c); err != nil {
+			return err
 		}
 	}
-	if p.manners = p.mannersFor(t, t.Allows); p.manners.bell == noBell {
+	may := func(nr uint64, args ...uint64) bool { return t.Allows(nr, args...) == nil }
+	if p.manners = p.mannersFor(t, may); p.manners.bell == noBell {
 		return fmt.Errorf("%w to call for nvtrace", errNoBell)
 	}
 	return nil
