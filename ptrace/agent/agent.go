@@ -283,7 +283,7 @@ func (a *Agent) Settle(pid int) {
 }
 
 // Fault implements [ptrace.Injector]: it repairs faults of the agent at memory
-// that the program named and that is not there.
+// that the program named and that is not there, and where it may not read the processor's counter.
 func (a *Agent) Fault(t *ptrace.Task, _ unix.Signal) bool {
 	p := a.procs[t.PID]
 	if p == nil || !p.mapped && !p.shares {
@@ -299,7 +299,9 @@ func (a *Agent) Fault(t *ptrace.Task, _ unix.Signal) bool {
 	case a.blob.tpInsn: // mov %fs:0,%rax
 		r.SetIP(r.IP() + 9)
 	default:
-		return false
+		if !p.readCounter(t, r) {
+			return false
+		}
 	}
 	return t.SetRegs(r) == nil
 }

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"bytes"
+	"encoding/binary"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -60,6 +62,51 @@ func frameRegs(r *ptrace.Regs, words []uint64) {
 
 // setCall makes the call at whose entry a task is another one, on no descriptor.
 func setCall(r *ptrace.Regs, nr uint64) { r.Orig_rax, r.Rdi = nr, trapFD }
+
+// readCounter has a thread read the processor's counter that may not do so: seccomp's strict mode takes it from a program,
+// and prctl(PR_SET_TSC). It does nothing, and returns false, where it was not the agent that wanted to, by itself or by the vdso.
+func (p *Process) readCounter(t *ptrace.Task, r *ptrace.Regs) bool {
+	var insn [3]byte
+	n, _ := t.ReadText(r.IP(), insn[:])
+	size := 0
+	switch code := insn[:n]; {
+	case bytes.HasPrefix(code, []byte{0x0f, 0x31}): // rdtsc
+		size = 2
+	case bytes.Equal(code, []byte{0x0f, 0x01, 0xf9}): // rdtscp, whose number of the processor nobody wants
+		size = 3
+	default:
+		return false
+	}
+	if !ours(r.IP()) && !p.clockCalled(t, r) {
+		return false
+	}
+	ticks := rdtsc()
+	r.Rax, r.Rdx = uint64(uint32(ticks)), ticks>>32
+	r.SetIP(r.IP() + uint64(size))
+	return true
+}
+
+// ours reports whether an address is in the agent's code, or in that of the helpers.
+func ours(addr uint64) bool {
+	return addr-baseAddr < uint64(len(blobCode)) || addr-programAddr < uint64(len(blobProgram))
+}
+
+// clockCalled reports whether a thread is in the vdso's clock_gettime for the agent: it returns there. Where the agent has called
+// the program, it has put its own addresses in the place of others.
+func (p *Process) clockCalled(t *ptrace.Task, r *ptrace.Regs) bool {
+	const frame = 24 // words; the function and what it calls have less
+	var b [8 * frame]byte
+	if n, _ := t.ReadMem(confAddr+confClock, b[:8]); n < 8 || r.IP()-binary.LittleEndian.Uint64(b[:]) > maxVDSO {
+		return false
+	}
+	n, _ := t.ReadMem(r.SP(), b[:])
+	for at := 0; at+8 <= n; at += 8 {
+		if w := binary.LittleEndian.Uint64(b[at:]); ours(w) {
+			return w != p.a.blob.returnEntry && w != p.a.blob.probeReturn
+		}
+	}
+	return false
+}
 
 // enters says whether a task has been stopped at the entry of a system call, by the result that it has there.
 func enters(r *ptrace.Regs) bool {

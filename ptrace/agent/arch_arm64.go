@@ -33,6 +33,8 @@ func frameRegs(*ptrace.Regs, []uint64) {}
 
 func setCall(*ptrace.Regs, uint64) {}
 
+func (*Process) readCounter(*ptrace.Task, *ptrace.Regs) bool { return false }
+
 func enters(*ptrace.Regs) bool { return false }
 
 func is64(*ptrace.Regs) bool { return true }
