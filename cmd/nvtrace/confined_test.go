@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,7 +42,9 @@ func confinements() (list [][]string) {
 			list = append(list, []string{how, action})
 		}
 	}
-	return append(list, []string{"strict", "kill"})
+	return append(list,
+		[]string{"strict", "kill"}, []string{"thread", "kill"}, []string{"thread", "errno"}, []string{"service", "errno"}, []string{"docker", "errno"},
+		[]string{"loader", "kill"}, []string{"landlock", "errno"}, []string{"notsc", "kill"})
 }
 
 // ended is how a program that is run has ended.
@@ -84,7 +87,7 @@ func TestConfined(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			for i, how := range confinements() {
 				n, calls, lately := 0, before, after
-				if (row+i)%2 == 0 && how[0] != "strict" { // which confines one thread alone
+				if how[0] == "thread" || (row+i)%2 == 0 && how[0] != "strict" { // which confines one thread alone
 					n, calls, lately = callers-1, before+threads, callers*after
 				}
 				args := append(how, fmt.Sprint(n))
@@ -139,6 +142,45 @@ func TestConfinedFork(t *testing.T) {
 	}
 }
 
+// TestConfinedExec: a child confines itself, and then becomes a program that nvtrace has to do with. Where its filter
+// forbids what it takes to put code in, each call stops.
+func TestConfinedExec(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("there is no agent here")
+	}
+	dir := t.TempDir()
+	bin, nvtrace := confinedProgram(t, dir), filepath.Join(dir, "nvtrace")
+	buildNvtrace(t, nvtrace)
+	const all = "uprobe:confined:work { @n = count(); } uretprobe:confined:work { @r = count(); } uretprobe:confined:tiny { @t = count(); } " +
+		"uprobe:confined:late { @l[pid > 0, tid > 0, uid < 70000] = count(); @s[ustack] = count(); } api:cuMemAlloc_v2 { @c[comm] = count(); }"
+	for _, how := range [][]string{{"service", "errno"}, {"service", "kill"}, {"docker", "errno"}, {"loader", "kill"}, {"loader", "errno"}, {"loader", "trap"}, {"landlock", "errno"}} {
+		args := append(how, "3", "exec")
+		alone, err := exec.Command(bin, args...).Output()
+		status := ended(t, err)
+		for _, tt := range []struct{ flags, want []string }{
+			{[]string{"-q", "-e", all}, []string{"@n: 340\n", "@r: 340\n", "@t: 340\n", "@l[1, 1, 1]: 80\n", ": 60\n", "@c[confined]: 340\n"}},
+			{[]string{"--api", "--stacks=alloc", "-o", filepath.Join(dir, "run.nvt")}, []string{"340 calls, most in cuMemAlloc_v2"}},
+			{[]string{"stat"}, []string{"340      allocations"}},
+		} {
+			var stderr bytes.Buffer
+			cmd := exec.Command(nvtrace, append(append(tt.flags, "--", bin), args...)...)
+			cmd.Stderr = &stderr
+			out, err := cmd.Output()
+			if string(out) != string(alone) || ended(t, err) != status {
+				t.Errorf("%v %v: %q, %v, alone %q, %s", args, tt.flags, out, err, alone, status)
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(stderr.String(), want) {
+					t.Errorf("%v %v: no %q in\n%s", args, tt.flags, want, stderr.String())
+				}
+			}
+			if stops := strings.Contains(stderr.String(), "threads stop at each call of"); tt.flags[0] == "-q" && stops != (how[0] == "loader") {
+				t.Errorf("%v: nvtrace says\n%s", args, stderr.String())
+			}
+		}
+	}
+}
+
 // TestConfinedAttach attaches to a program that has confined itself: what can't be done in it is said, and it
 // prints the same and ends the same. Where the filter allows it all, calls are counted.
 func TestConfinedAttach(t *testing.T) {
@@ -148,49 +190,72 @@ func TestConfinedAttach(t *testing.T) {
 	dir := t.TempDir()
 	bin, nvtrace := confinedProgram(t, dir), filepath.Join(dir, "nvtrace")
 	buildNvtrace(t, nvtrace)
-	for _, how := range append(confinements(), []string{"none", "kill"}) {
+	type way struct {
+		args []string // of the program
+		told bool     // that something can't be done
+	}
+	var ways []way
+	for _, how := range append(confinements(), []string{"none", "kill"}, []string{"service", "kill"}) {
+		forbids := !slices.Contains([]string{"none", "landlock", "notsc", "service", "docker"}, how[0])
 		for _, n := range []string{"0", "3"} {
-			if how[0] == "strict" && n != "0" {
+			if how[0] == "strict" && n != "0" || how[0] == "thread" && n == "0" {
 				continue
 			}
-			args := append(how, n)
-			alone, err := exec.Command(bin, args...).Output()
-			status := ended(t, err)
-			for _, flags := range [][]string{{"-q", "-e", "uprobe:confined:late { @l = count(); }"}, {"--api"}} {
-				app := exec.Command(bin, append(args, "wait")...)
-				in, out := testprog.Start(t, app)
-				if line, err := out.ReadString('\n'); line != "ready\n" {
-					t.Fatalf("%v: %q, %v", args, line, err)
-				}
-				cmd := exec.Command(nvtrace, append(flags, "-p", fmt.Sprint(app.Process.Pid))...)
-				stderr, err := cmd.StderrPipe()
-				if err == nil {
-					err = cmd.Start()
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				stop := context.AfterFunc(need.Limit(t), func() { _ = cmd.Process.Kill() })
-				lines, said := bufio.NewReader(stderr), ""
-				for err == nil && !strings.Contains(said, "attached to process") {
-					var line string
-					line, err = lines.ReadString('\n')
-					said += line
-				}
-				fmt.Fprintln(in)
-				rest, _ := io.ReadAll(out)
-				if got := ended(t, app.Wait()); string(rest) != string(alone) || got != status {
-					t.Errorf("%v %v: %q, %s, alone %q, %s", args, flags, rest, got, alone, status)
-				}
-				more, _ := io.ReadAll(lines)
-				said += string(more)
-				_ = cmd.Wait()
-				stop()
-				told := strings.Contains(said, "seccomp filter does not allow")
-				if counts := strings.Contains(said, "@l: 20") || strings.Contains(said, "@l: 80"); flags[0] == "-q" && counts == told || (how[0] != "none") != told {
-					t.Errorf("%v %v: nvtrace says\n%s", args, flags, said)
-				}
+			if how[0] != "thread" { // which never is
+				ways = append(ways, way{append(how, n, "early"), false})
+			}
+			ways = append(ways, way{append(how, n, "wait"), forbids})
+		}
+	}
+	for _, w := range ways {
+		alone, status := confinedAlone(t, bin, w.args)
+		for _, flags := range [][]string{{"-q", "-e", "uprobe:confined:late { @l = count(); }"}, {"--api"}} {
+			app := exec.Command(bin, w.args...)
+			in, out := testprog.Start(t, app)
+			if line, err := out.ReadString('\n'); line != "ready\n" {
+				t.Fatalf("%v: %q, %v", w.args, line, err)
+			}
+			cmd := exec.Command(nvtrace, append(flags, "-p", fmt.Sprint(app.Process.Pid))...)
+			stderr, err := cmd.StderrPipe()
+			if err == nil {
+				err = cmd.Start()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			stop := context.AfterFunc(need.Limit(t), func() { _ = cmd.Process.Kill() })
+			lines, said := bufio.NewReader(stderr), ""
+			for err == nil && !strings.Contains(said, "attached to process") {
+				var line string
+				line, err = lines.ReadString('\n')
+				said += line
+			}
+			fmt.Fprintln(in)
+			rest, _ := io.ReadAll(out)
+			if got := ended(t, app.Wait()); string(rest) != alone && string(rest) != "refused\n"+alone || got != status {
+				t.Errorf("%v %v: %q, %s, alone %q, %s", w.args, flags, rest, got, alone, status)
+			}
+			more, _ := io.ReadAll(lines)
+			said += string(more)
+			_ = cmd.Wait()
+			stop()
+			told := strings.Contains(said, "seccomp filter does not allow")
+			if counts := strings.Contains(said, "@l: 20") || strings.Contains(said, "@l: 80"); flags[0] == "-q" && counts == told || w.told != told {
+				t.Errorf("%v %v: nvtrace says\n%s", w.args, flags, said)
 			}
 		}
 	}
+}
+
+// confinedAlone is what a program that waits prints behind its first line, and how it ends.
+func confinedAlone(t *testing.T, bin string, args []string) (out, status string) {
+	t.Helper()
+	cmd := exec.Command(bin, args...)
+	cmd.Stdin = strings.NewReader("\n")
+	b, err := cmd.Output()
+	rest, ready := strings.CutPrefix(string(b), "ready\n")
+	if !ready {
+		t.Fatalf("%v: %q, %v", args, b, err)
+	}
+	return rest, ended(t, err)
 }
