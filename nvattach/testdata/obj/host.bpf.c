@@ -95,7 +95,7 @@ int add_enter(struct pt_regs *r)
 {
 	u64 id = pid_tgid(), now = ktime_get_ns();
 	count(1);
-	arguments += (int)r->di;
+	__sync_fetch_and_add(&arguments, (int)r->di); // threads run this at once
 	map_update(&begin, &id, &now, 0);
 	return 0;
 }
@@ -105,9 +105,9 @@ int add_return(struct pt_regs *r)
 {
 	u64 id = pid_tgid(), *t = map_lookup(&begin, &id);
 	count(2);
-	results += (int)r->ax;
+	__sync_fetch_and_add(&results, (int)r->ax);
 	if (t && ktime_get_ns() >= *t)
-		took++;
+		__sync_fetch_and_add(&took, 1);
 	map_delete(&begin, &id);
 	return 0;
 }
