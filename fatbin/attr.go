@@ -136,3 +136,14 @@ func parseAttrs(b []byte) ([]Attr, error) {
 	}
 	return attrs, nil
 }
+
+// ParamsOf returns a kernel's parameters, in their order, from the content of its section .nv.info.NAME.
+func ParamsOf(info []byte) ([]Param, error) {
+	attrs, err := parseAttrs(info)
+	if err != nil {
+		return nil, err
+	}
+	var k Kernel
+	k.apply(attrs)
+	return k.Params, nil
+}

@@ -28,7 +28,7 @@ nvtrace/rm                   <
 nvtrace/ioctl                < nvtrace/ioctl/nearest nvtrace/rm nvtrace/traces nvtrace/traces/escape
 nvtrace/ioctl/nearest        <
 nvtrace/rm/channel           <
-nvtrace/ioctl/channels       < nvtrace/ptrace/proc nvtrace/rm/channel
+nvtrace/ioctl/channels       < nvtrace/fatbin nvtrace/ptrace/proc nvtrace/rm/channel
 nvtrace/ioctl/allow          < nvtrace/ioctl nvtrace/rm nvtrace/traces
 nvtrace/ioctl/diff           < nvtrace/ioctl nvtrace/rm nvtrace/traces
 nvtrace/internal/testrec     < nvtrace/ioctl nvtrace/rm nvtrace/traces

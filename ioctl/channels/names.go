@@ -7,13 +7,14 @@ import (
 	"strings"
 	"time"
 
+	"nvtrace/fatbin"
 	"nvtrace/ptrace/proc"
 )
 
 // Names are the names of kernels by the address of their first instruction. libcuda keeps both in
 // one structure of the program's memory, so that a search for the address finds the name.
 type Names struct {
-	byProgram map[uint64]string
+	byProgram map[uint64]kernel
 	found     []uint64 // where names were found, for the next search; maxFound of them
 
 	// Searched is how many bytes were read so far.
@@ -23,8 +24,21 @@ type Names struct {
 	Until time.Time
 }
 
+// A kernel is what is known of one.
+type kernel struct {
+	name   string
+	params []fatbin.Param // known says whether they are
+	known  bool
+}
+
 // Of returns a kernel's name, or "" if it has not been found.
-func (n *Names) Of(program uint64) string { return n.byProgram[program] }
+func (n *Names) Of(program uint64) string { return n.byProgram[program].name }
+
+// Params returns the parameters of a kernel whose name has been found, or false if they are not known.
+func (n *Names) Params(program uint64) ([]fatbin.Param, bool) {
+	k := n.byProgram[program]
+	return k.params, k.known
+}
 
 const (
 	nameOffset    = 8   // of the pointer to the name in libcuda's structure
@@ -39,11 +53,11 @@ const (
 // before is not looked for again; what is not found stays without a name.
 func (n *Names) Search(m Memory, programs []uint64) error {
 	if n.byProgram == nil {
-		n.byProgram = map[uint64]string{}
+		n.byProgram = map[uint64]kernel{}
 	}
 	wanted := map[uint64]bool{}
 	for _, p := range programs {
-		if p != 0 && n.byProgram[p] == "" {
+		if p != 0 && n.byProgram[p].name == "" {
 			wanted[p] = true
 		}
 	}
@@ -96,8 +110,8 @@ func (n *Names) searchMapping(m Memory, mapping *proc.Mapping, wanted map[uint64
 			if v < low || v > high || !wanted[v] {
 				continue
 			}
-			if name := n.nameAt(m, at+uint64(i)); name != "" {
-				n.byProgram[v] = name
+			if k := n.nameAt(m, at+uint64(i)); k.name != "" {
+				n.byProgram[v] = k
 				if len(n.found) < maxFound && !slices.ContainsFunc(n.found, func(f uint64) bool { return mapping.Contains(f, 1) }) {
 					n.found = append(n.found, at+uint64(i))
 				}
@@ -134,25 +148,31 @@ func bounds(programs map[uint64]bool) (low, high uint64) {
 	return low, high
 }
 
-// nameAt returns the name that libcuda's structure of a kernel has if the program's address at at is
-// part of one, or "". The structure (a CUfunction, as drivers of 580 have it) begins with a mark of two
+// nameAt returns the kernel whose structure of libcuda's the program's address at at is part of, if it is
+// part of one. The structure (a CUfunction, as drivers of 580 have it) begins with a mark of two
 // ones, the pointer to the name, and two numbers of things in a module, each with flags behind it. Other
 // structures hold the address, too, and some have a pointer to another kernel's name near it.
-func (n *Names) nameAt(m Memory, at uint64) string {
+func (n *Names) nameAt(m Memory, at uint64) (k kernel) {
 	words, err := readWords(m, at-programOffset, 8)
 	if err != nil || words[0] != 1 || words[1] != 1 || !counts(words[4:6]) || !counts(words[6:8]) {
-		return ""
+		return k
 	}
-	return symbolAt(m, at-programOffset+nameOffset)
+	nameAt, err := readLong(m, at-programOffset+nameOffset)
+	if err != nil {
+		return k
+	}
+	if k.name = symbolAt(m, nameAt); k.name != "" {
+		k.params, k.known = params(m, nameAt, k.name)
+	}
+	return k
 }
 
 // counts reports whether a number can count things in a module, with flags behind it.
 func counts(words []uint32) bool { return words[0] < 1<<20 && words[1] < 1<<8 }
 
-// symbolAt returns the symbol that the pointer at an address points to, or "".
-func symbolAt(m Memory, at uint64) string {
-	p, err := readLong(m, at)
-	if err != nil || p < 1<<16 {
+// symbolAt returns the symbol at an address, or "".
+func symbolAt(m Memory, p uint64) string {
+	if p < 1<<16 {
 		return ""
 	}
 	var name []byte

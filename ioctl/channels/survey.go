@@ -1,12 +1,15 @@
 package channels
 
 import (
+	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"os/user"
 	"slices"
 	"strconv"
 	"strings"
 
+	"nvtrace/fatbin"
 	"nvtrace/ptrace/proc"
 	"nvtrace/rm/channel"
 )
@@ -144,15 +147,27 @@ type JobReport struct {
 	Shared    uint32     `json:"shared_bytes,omitempty"`
 	Registers uint32     `json:"registers,omitempty"`
 	Arguments string     `json:"arguments,omitempty"`     // hexadecimal words of 64 bits
+	NCCL      *NCCL      `json:"nccl,omitempty"`          // what a kernel of NCCL's was given to do
+	Params    []Argument `json:"parameters,omitempty"`    // the same by the kernel's parameters, if these are known
 	Graph     int        `json:"graph_kernels,omitempty"` // how many kernels the launch of a graph has, of which this is one
 	Bytes     uint64     `json:"bytes,omitempty"`         // of a copy
 	Began     uint64     `json:"began_ns,omitempty"`      // when it was handed to the GPU, by the GPU's clock; absent: not known
 }
 
+// An Argument is what a launch gave a kernel for one parameter.
+type Argument struct {
+	Offset int    `json:"offset"`
+	Size   int    `json:"size"`
+	Value  string `json:"value"` // of up to 8 bytes a number, 0x…; of more the bytes in hexadecimal
+	Bytes  []byte `json:"-"`
+}
+
 // A BlockReport is a semaphore that a channel waits for.
 type BlockReport struct {
-	Semaphore string `json:"semaphore"`         // its address, hexadecimal
-	Channel   *int   `json:"channel,omitempty"` // the channel whose running kernel will release it; absent: not known
+	Semaphore string  `json:"semaphore"`         // its address, hexadecimal
+	Wanted    uint64  `json:"wanted"`            // the value that it waits for
+	Value     *uint64 `json:"value,omitempty"`   // what is there; absent: it can't be read
+	Channel   *int    `json:"channel,omitempty"` // the channel whose running kernel will release it; absent: not known
 }
 
 // lookDepth is how many pieces of a channel a look reads.
@@ -183,7 +198,7 @@ func (v *View) Look(names bool) Report {
 	for i := range r.Channels {
 		c := &r.Channels[i]
 		c.Running, c.Waiting, c.Behind = v.jobs(c.state.Running), v.jobs(c.state.Waiting), len(c.state.Waiting)
-		c.Blocked = blockedOn(c.state.Blocked, r.Channels)
+		c.Blocked = v.blockedOn(c.state.Blocked, r.Channels)
 	}
 	return r
 }
@@ -198,6 +213,10 @@ func (v *View) jobs(list []Job) (reports []JobReport) {
 			if l := &j.Launch; !j.Unread {
 				r.Name, r.Program, r.Grid, r.Block = v.Names.Of(l.Program), fmt.Sprintf("%#x", l.Program), &l.Grid, &l.Block
 				r.Shared, r.Registers, r.Arguments = l.SharedMemory, l.Registers, channel.Hex(j.Arguments)
+				if params, known := v.Names.Params(l.Program); known {
+					r.Params = arguments(params, j.Arguments)
+				}
+				r.NCCL = ncclOf(v.memory, r.Name, j.Arguments)
 			}
 		}
 		reports = append(reports, r)
@@ -205,12 +224,38 @@ func (v *View) jobs(list []Job) (reports []JobReport) {
 	return reports
 }
 
+// arguments cuts what a launch gave a kernel into its parameters; nil if these don't fit.
+func arguments(params []fatbin.Param, b []byte) (list []Argument) {
+	for _, p := range params {
+		if p.Size <= 0 || p.Offset < 0 || p.Offset+p.Size > len(b) {
+			return nil
+		}
+		a := Argument{Offset: p.Offset, Size: p.Size, Bytes: b[p.Offset : p.Offset+p.Size]}
+		if p.Size <= 8 {
+			var word [8]byte
+			copy(word[:], a.Bytes)
+			a.Value = fmt.Sprintf("%#x", binary.LittleEndian.Uint64(word[:]))
+		} else {
+			a.Value = hex.EncodeToString(a.Bytes)
+		}
+		list = append(list, a)
+	}
+	return list
+}
+
 // blockedOn says what a channel waits for, and whose kernel will release it.
-func blockedOn(s *channel.Semaphore, list []ChannelReport) *BlockReport {
+func (v *View) blockedOn(s *channel.Semaphore, list []ChannelReport) *BlockReport {
 	if s == nil {
 		return nil
 	}
-	b := &BlockReport{Semaphore: fmt.Sprintf("%#x", s.Address)}
+	b := &BlockReport{Semaphore: fmt.Sprintf("%#x", s.Address), Wanted: s.Payload}
+	if s.Wide {
+		if value, err := readLong(v.memory, s.Address); err == nil {
+			b.Value = &value
+		}
+	} else if words, err := readWords(v.memory, s.Address, 1); err == nil {
+		b.Value = new(uint64(words[0]))
+	}
 	for i := range list {
 		for _, j := range slices.Concat(list[i].state.Running, list[i].state.Waiting) {
 			if j.Launch.Done.Address == s.Address {
