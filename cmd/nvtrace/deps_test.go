@@ -22,7 +22,7 @@ nvtrace/ptrace/remote        < nvtrace/ptrace
 nvtrace/ptrace/unwind        < nvtrace/ptrace nvtrace/ptrace/dso nvtrace/ptrace/proc
 nvtrace/ptrace/jump          < nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/unwind
 nvtrace/ptrace/agent         < nvtrace/ptrace nvtrace/ptrace/dso nvtrace/ptrace/jump nvtrace/ptrace/proc
-nvtrace/ptrace/outside       < nvtrace/ptrace/proc nvtrace/ptrace/python nvtrace/ptrace/unwind
+nvtrace/ptrace/outside       < nvtrace/ptrace nvtrace/ptrace/proc nvtrace/ptrace/python nvtrace/ptrace/unwind
 nvtrace/ptrace/python        < nvtrace/ptrace/dso nvtrace/ptrace/proc
 nvtrace/rm                   <
 nvtrace/ioctl                < nvtrace/ioctl/nearest nvtrace/rm nvtrace/traces nvtrace/traces/escape

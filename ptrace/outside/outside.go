@@ -1,5 +1,6 @@
-// Package outside says where a process's threads are without stopping them: what /proc says of a
-// thread that is in a system call, and what stands in the memory of Python's interpreter.
+// Package outside says where a process's threads are: by what /proc says of a thread that is in a
+// system call, and what stands in the memory of Python's interpreter. Threads that run can be stopped
+// for a moment.
 package outside
 
 import (
@@ -21,8 +22,8 @@ type Thread struct {
 	TID  int    `json:"tid"`
 	Name string `json:"name"`
 
-	// Running says that the thread is in no system call, so that its functions of machine code can't
-	// be told without stopping it.
+	// Running says that the thread is in no system call: its functions of machine code are only known
+	// if it was stopped.
 	Running bool `json:"running"`
 
 	Native []Function     `json:"native,omitempty"` // the innermost first; nil: not known
@@ -64,8 +65,9 @@ func (m memory) ReadMem(addr uint64, b []byte) (int, error) {
 }
 
 // Threads lists a process's threads in the order of their ids. What of a thread can't be read is
-// left out; an error says that nothing can.
-func Threads(pid int) ([]Thread, error) {
+// left out; an error says that nothing can. With stop, threads that run are stopped one by one, each for
+// as long as its stack is read.
+func Threads(pid int, stop bool) ([]Thread, error) {
 	mem, err := os.Open(proc.Path(pid, "mem"))
 	if err != nil {
 		return nil, err
@@ -83,6 +85,9 @@ func Threads(pid int) ([]Thread, error) {
 	for _, tid := range tids {
 		t := Thread{TID: tid, Name: proc.Comm(tid), Python: pythons[tid]}
 		t.Native, t.Running = nativeStack(pid, tid, m, natives)
+		if t.Running && stop {
+			stopped(tid, func(regs *unwind.Regs) { t.Native = functions(natives, m, regs) })
+		}
 		list = append(list, t)
 	}
 	return list, nil
@@ -107,11 +112,16 @@ func nativeStack(pid, tid int, m memory, p *unwind.Process) (list []Function, ru
 	var regs unwind.Regs
 	regs.Set(unwind.RSP, sp)
 	regs.Set(unwind.PC, pc)
-	for _, f := range p.Walk(m, &regs, maxNative) {
+	return functions(p, m, &regs), false
+}
+
+// functions returns those that a thread is in with these registers.
+func functions(p *unwind.Process, m memory, regs *unwind.Regs) (list []Function) {
+	for _, f := range p.Walk(m, regs, maxNative) {
 		at := p.Place(m, f.At())
 		list = append(list, Function{Name: at.Func, File: at.File})
 	}
-	return list, false
+	return list
 }
 
 // threadID is where glibc keeps a thread's id, from its thread pointer on (struct pthread's tid on

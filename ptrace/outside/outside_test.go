@@ -2,12 +2,18 @@ package outside
 
 import (
 	"bufio"
+	"fmt"
+	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"nvtrace/internal/need"
+	"nvtrace/ptrace/proc"
 )
 
 const program = `
@@ -48,7 +54,7 @@ func TestThreads(t *testing.T) {
 	var stacks []string
 	// The thread may be between its line and the system call that waits.
 	for range 1000 {
-		list, err := Threads(cmd.Process.Pid)
+		list, err := Threads(cmd.Process.Pid, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,9 +77,77 @@ func TestThreads(t *testing.T) {
 	t.Errorf("stacks: %q", stacks)
 }
 
+// TestRunning wants the functions of a thread that is in no system call, which goes on as if nothing had been, a
+// signal that comes meanwhile included.
+func TestRunning(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("callers are followed on x86-64 only")
+	}
+	cc, err := exec.LookPath("gcc")
+	if err != nil {
+		need.Missing(t, "gcc", err.Error())
+	}
+	dir := t.TempDir()
+	source := `
+#include <signal.h>
+#include <stdio.h>
+volatile int stop, count;
+static void seen(int sig) { if (++count == 100) stop = 1; }
+__attribute__((noinline)) void spinning(void) { while (!stop) ; }
+__attribute__((noinline)) void caller(void) { spinning(); __asm__ volatile(""); }
+int main(void) { signal(SIGUSR1, seen); puts("ready"); fflush(stdout); caller(); printf("%d signals\n", count); return 0; }
+`
+	if err := os.WriteFile(dir+"/spin.c", []byte(source), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(cc, "-O1", "-o", dir+"/spin", dir+"/spin.c").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	cmd := exec.Command(dir + "/spin")
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Process.Kill()
+	out := bufio.NewReader(pipe)
+	if line, err := out.ReadString('\n'); err != nil || line != "ready\n" {
+		t.Fatalf("%q: %v", line, err)
+	}
+	found := 0
+	for i := range 100 {
+		list, err := Threads(cmd.Process.Pid, true)
+		if err != nil || len(list) != 1 {
+			t.Fatalf("%v: %v", list, err)
+		}
+		if names := fmt.Sprint(list[0].Native); strings.Contains(names, "spinning") && strings.Contains(names, "caller") && strings.Contains(names, "main") {
+			found++
+		}
+		// One after the other, as signals of one kind that wait are merged. The last ends the program.
+		if err := cmd.Process.Signal(unix.SIGUSR1); err != nil {
+			t.Fatal(err)
+		}
+		for pending := true; pending && i < 99 && need.Limit(t).Err() == nil; {
+			text, _ := proc.Status(cmd.Process.Pid, "ShdPnd")
+			pending = strings.Trim(text, "0") != ""
+		}
+	}
+	if line, err := out.ReadString('\n'); err != nil || line != "100 signals\n" {
+		t.Errorf("%q: %v", line, err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	if found < 90 {
+		t.Errorf("%d of 100 stacks have the functions", found)
+	}
+}
+
 // TestNoProcess wants an error.
 func TestNoProcess(t *testing.T) {
-	if _, err := Threads(1 << 30); err == nil {
+	if _, err := Threads(1<<30, true); err == nil {
 		t.Error("a process that there isn't has threads")
 	}
 }
