@@ -5,10 +5,13 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
+	"strings"
 	"time"
 
 	"nvtrace/cmd/nvtrace/internal/look"
 	"nvtrace/ioctl/channels"
+	"nvtrace/traces/escape"
 )
 
 // psVerb says what the GPU's channels of processes are at, from outside.
@@ -18,7 +21,8 @@ func psVerb(e *env, args, command []string) int {
 	var asJSON optString
 	fs.Var(&pids, "p", "look at the processes `PID`[,PID...] (default: all that have a GPU open)")
 	names := fs.Bool("names", false, "search the processes' memory for the names of kernels, about a second for each GiB")
-	wait := fs.Duration("w", 0, "look again each `TIME`")
+	var wait secondsFlag
+	fs.Var(&wait, "w", "look again each `SECONDS`")
 	asJSON.registerJSON(fs)
 	words, status, ok := parseAnywhere(fs, args)
 	if !ok {
@@ -27,7 +31,7 @@ func psVerb(e *env, args, command []string) int {
 	if status, ok := e.pidWords("ps", &pids, words, command); !ok {
 		return status
 	}
-	return e.lookAtAll(pids, *names, *wait, &asJSON)
+	return e.lookAtAll(pids, *names, time.Duration(wait), &asJSON)
 }
 
 // pidWords adds the words of a command line to its processes.
@@ -50,6 +54,7 @@ func (e *env) lookAtAll(pids pidList, names bool, every time.Duration, asJSON *o
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, os.Interrupt)
 	defer signal.Stop(interrupted)
+	gpus := look.GPUs()
 	for {
 		list := pids
 		var denied pidList
@@ -57,11 +62,12 @@ func (e *env) lookAtAll(pids pidList, names bool, every time.Duration, asJSON *o
 			list, denied = gpuProcesses()
 		}
 		processes.Keep(list)
-		reports := []channels.Report{}
+		found := []look.Process{}
 		for _, pid := range list {
-			reports = append(reports, processes.Look(pid, names))
+			r := processes.Look(pid, names)
+			found = append(found, look.Describe(&r, gpus))
 		}
-		if status := e.answer(asJSON, nil, reports, func() error { return writePS(e.stdout, reports, denied) }); status != exitOK || every == 0 {
+		if status := e.answer(asJSON, nil, found, func() error { return writePS(e.stdout, found, deniedText(denied)) }); status != exitOK || every == 0 {
 			return status
 		}
 		select {
@@ -73,8 +79,8 @@ func (e *env) lookAtAll(pids pidList, names bool, every time.Duration, asJSON *o
 }
 
 // writePS prints the table of nvtrace ps.
-func writePS(w io.Writer, reports []channels.Report, denied pidList) error {
-	rows := look.Rows(reports)
+func writePS(w io.Writer, list []look.Process, denied string) error {
+	rows := look.Rows(list)
 	if len(rows) == 0 {
 		if _, err := fmt.Fprintln(w, "No process that can be read has a GPU open."); err != nil {
 			return err
@@ -83,11 +89,45 @@ func writePS(w io.Writer, reports []channels.Report, denied pidList) error {
 	if err := renderTable(w, "", look.Header, rows); err != nil {
 		return err
 	}
-	if len(denied) > 0 {
-		_, err := fmt.Fprintf(w, "Not read: %s, which belong to other users (sudo nvtrace ps reads them).\n", &denied)
-		return err
+	lines := look.Legend(list)
+	if denied != "" {
+		lines = append(lines, denied)
+	}
+	for _, line := range lines {
+		if _, err := fmt.Fprintln(w, escape.String(line)); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// deniedText says which processes with a GPU can't be read, or that there may be some, and what to do; "" if all
+// can.
+func deniedText(denied pidList) string {
+	switch {
+	case len(denied) > 0 && scope() > 0:
+		return fmt.Sprintf("Not read: %s. /proc/sys/kernel/yama/ptrace_scope is %d, so that root alone may: sudo nvtrace ps", &denied, scope())
+	case len(denied) > 0:
+		return fmt.Sprintf("Not read: %s, which belong to other users or can't be debugged: sudo nvtrace ps", &denied)
+	case os.Geteuid() != 0 && scope() > 0:
+		return fmt.Sprintf("/proc/sys/kernel/yama/ptrace_scope is %d, so that root alone may read processes: sudo nvtrace ps", scope())
+	case os.Geteuid() != 0:
+		return "Processes of other users are not shown: sudo nvtrace ps"
+	}
+	return ""
+}
+
+// scope returns the kernel's restriction of debuggers (ptrace_scope); 0: there is none.
+func scope() int {
+	b, err := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope")
+	if err != nil {
+		return 0 // the kernel is without Yama
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // whereVerb says what one process's channels and threads are at, from outside.
@@ -95,8 +135,9 @@ func whereVerb(e *env, args, command []string) int {
 	fs := newFlagSet(e, "where", "[flags] PID")
 	var pids pidList
 	var asJSON optString
-	fs.Var(&pids, "p", "the process `PID`")
+	fs.Var(&pids, "p", "the process `PID`; of those that it has started, the ones that use a GPU are shown, too")
 	names := fs.Bool("names", true, "search the process's memory for the names of kernels, up to a second for each GiB")
+	noStacks := fs.Bool("no-stacks", false, "stop no thread: of threads that run, functions of machine code are not known")
 	asJSON.registerJSON(fs)
 	words, status, ok := parseAnywhere(fs, args)
 	if !ok {
@@ -108,11 +149,11 @@ func whereVerb(e *env, args, command []string) int {
 	if len(pids) != 1 {
 		return e.fail(exitUsage, "where wants one process: nvtrace where PID")
 	}
-	report, err := look.WhereIs(pids[0], *names)
+	list, err := look.WhereIs(pids[0], look.Options{Names: *names, Stacks: !*noStacks})
 	if err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}
-	return e.answer(&asJSON, nil, report, func() error { return report.Write(e.stdout) })
+	return e.answer(&asJSON, nil, list, func() error { return list.Write(e.stdout) })
 }
 
 // pushbufferVerb prints what a process's channels were handed last.

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"nvtrace/cmd/nvtrace/internal/look"
 	"nvtrace/ioctl/channels"
 )
 
@@ -29,15 +30,21 @@ func TestPSText(t *testing.T) {
 		{PID: 12, Error: "no process 12"},
 	}
 	var out strings.Builder
-	if err := writePS(&out, reports, pidList{13}); err != nil {
+	var list []look.Process
+	for i := range reports {
+		list = append(list, look.Describe(&reports[i], []look.GPU{{Minor: 0, UUID: "GPU-1", Name: "NVIDIA H100"}, {Minor: 3, UUID: "GPU-3"}}))
+		list[i].Cgroup, list[i].In = "", ""
+	}
+	list[0].In = "pod 1b2c"
+	if err := writePS(&out, list, "Not read: 13."); err != nil {
 		t.Fatal(err)
 	}
 	got := out.String()
 	for _, want := range []string{
-		"10  alice  0          1  busy                 spin(int*)", "about 1m0", "        2  ./app",
+		"10  alice  0          1  busy                 spin(int*)", "about 1m0", "        2  pod 1b2c  ./app",
 		"waits for channel 1  program 0x7f80", "(copy of 4 KiB)", "graph of 2 kernels: spin(int*), spin(int*)",
 		"unknown              gone", "11  bob    0,2           idle, 2 channels", "unknown              no process 12",
-		"Not read: 13, which belong to other users (sudo nvtrace ps reads them).",
+		"\nGPU 0 is NVIDIA H100, GPU-1\nNot read: 13.\n",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)

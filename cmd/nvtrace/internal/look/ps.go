@@ -15,24 +15,41 @@ import (
 )
 
 // Header are the titles of the table of nvtrace ps; one that is aligned right begins with '>'.
-var Header = []string{">PID", "USER", "GPU", ">CHANNEL", "STATE", "KERNEL", "GRID", "BLOCK", "SINCE", ">WAITING", "COMMAND"}
+var Header = []string{">PID", "USER", "GPU", ">CHANNEL", "STATE", "KERNEL", "GRID", "BLOCK", "SINCE", ">WAITING", "IN", "COMMAND"}
 
 // Rows returns the lines of that table: one for each kernel or copy that runs and each channel that
 // waits, and one for each process without any.
-func Rows(reports []channels.Report) (rows [][]string) {
-	for i := range reports {
-		rows = append(rows, psRows(&reports[i])...)
+func Rows(list []Process) (rows [][]string) {
+	for i := range list {
+		rows = append(rows, psRows(&list[i])...)
 	}
 	return rows
+}
+
+// Legend says which GPUs the numbers in the table are.
+func Legend(list []Process) (lines []string) {
+	var gpus []GPU
+	for i := range list {
+		for _, g := range list[i].GPUs {
+			if g.UUID != "" && !slices.Contains(gpus, g) {
+				gpus = append(gpus, g)
+			}
+		}
+	}
+	slices.SortFunc(gpus, func(a, b GPU) int { return a.Minor - b.Minor })
+	for _, g := range gpus {
+		lines = append(lines, fmt.Sprintf("GPU %d is %s, %s", g.Minor, g.Name, g.UUID))
+	}
+	return lines
 }
 
 // A psRow is a line of the table.
 type psRow struct{ gpu, channel, state, kernel, grid, block, since, waiting string }
 
-func psRows(r *channels.Report) (rows [][]string) {
+func psRows(r *Process) (rows [][]string) {
 	add := func(p psRow) {
 		rows = append(rows, []string{
-			strconv.Itoa(r.PID), r.User, p.gpu, p.channel, p.state, p.kernel, p.grid, p.block, p.since, p.waiting, cutText(r.Command, 50),
+			strconv.Itoa(r.PID), r.User, p.gpu, p.channel, p.state, p.kernel, p.grid, p.block, p.since, p.waiting, cutText(r.In, 24), cutText(r.Command, 50),
 		})
 	}
 	if r.Error != "" {

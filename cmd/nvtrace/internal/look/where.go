@@ -4,33 +4,128 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 
 	"nvtrace/fatbin"
 	"nvtrace/ioctl/channels"
 	"nvtrace/ptrace/outside"
+	"nvtrace/ptrace/proc"
 	"nvtrace/rm/channel"
 	"nvtrace/traces/escape"
 )
 
-// WhereIs looks at a process's channels and threads. With names, kernels' names are searched for.
-func WhereIs(pid int, names bool) (*Where, error) {
-	v, err := channels.ViewOf(pid)
-	if err != nil {
-		return nil, err
-	}
-	defer v.Close()
-	w := Where{Report: v.Look(names)}
-	if w.Threads, err = outside.Threads(pid); err != nil {
-		return nil, err
-	}
-	return &w, nil
+// Options say how a process is looked at.
+type Options struct {
+	Names  bool // search for the names of kernels
+	Stacks bool // stop threads that run, each for as long as its stack is read
 }
 
 // A Where says what a process is at.
 type Where struct {
 	channels.Report
 	Threads []outside.Thread `json:"threads"`
+}
+
+// Places are the processes of a tree that use a GPU, or the one that was asked for if none does.
+type Places []*Where
+
+// WhereIs looks at the channels and threads of a process, and of its descendants that use a GPU.
+func WhereIs(pid int, o Options) (Places, error) {
+	var list Places
+	for _, p := range append([]int{pid}, descendants(pid)...) {
+		w, err := whereIs(p, o)
+		switch {
+		case err == nil && (len(w.Channels) > 0 || p == pid):
+			list = append(list, w)
+		case err != nil && p == pid:
+			return nil, err
+		}
+	}
+	if len(list) > 1 && len(list[0].Channels) == 0 {
+		list = list[1:] // what has started them
+	}
+	return list, nil
+}
+
+func whereIs(pid int, o Options) (*Where, error) {
+	v, err := channels.ViewOf(pid)
+	if err != nil {
+		return nil, err
+	}
+	defer v.Close()
+	w := Where{Report: v.Look(o.Names)}
+	if w.Threads, err = outside.Threads(pid, o.Stacks && v.Channels() > 0); err != nil {
+		return nil, err
+	}
+	return &w, nil
+}
+
+// descendants lists the processes that a process has started, and those that these have.
+func descendants(pid int) (list []int) {
+	children := map[int][]int{}
+	for _, p := range proc.All() {
+		if parent, ok := proc.StatusNumber(p, "PPid"); ok {
+			children[parent] = append(children[parent], p)
+		}
+	}
+	for queue := children[pid]; len(queue) > 0; queue = queue[1:] {
+		list = append(list, queue[0])
+		queue = append(queue, children[queue[0]]...)
+		delete(children, queue[0])
+	}
+	slices.Sort(list)
+	return list
+}
+
+// Write prints the reports: of each process the verdict first.
+func (l Places) Write(out io.Writer) error {
+	for i, w := range l {
+		if i > 0 {
+			if _, err := io.WriteString(out, "\n"); err != nil {
+				return err
+			}
+		}
+		if err := w.Write(out); err != nil {
+			return err
+		}
+	}
+	if text := l.apart(); text != "" {
+		if _, err := fmt.Fprintf(out, "\n%s\n", text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// apart says which processes are in no kernel of NCCL's while others are: these wait for them, if all
+// have one communicator.
+func (l Places) apart() string {
+	var in, out []string
+	for _, w := range l {
+		list := &out
+		if w.inNCCL() {
+			list = &in
+		}
+		*list = append(*list, strconv.Itoa(w.PID))
+	}
+	if len(in) == 0 || len(out) == 0 {
+		return ""
+	}
+	verb := "are"
+	if len(in) == 1 {
+		verb = "is"
+	}
+	return fmt.Sprintf("%s %s in a kernel of NCCL's, %s in none: if they have a communicator in common, the first wait for the others.",
+		strings.Join(in, ", "), verb, strings.Join(out, ", "))
+}
+
+// inNCCL reports whether a channel runs a kernel of NCCL's.
+func (w *Where) inNCCL() bool {
+	return slices.ContainsFunc(w.Channels, func(c channels.ChannelReport) bool {
+		return slices.ContainsFunc(c.Running, func(j channels.JobReport) bool { return strings.HasPrefix(j.Name, "nccl") })
+	})
 }
 
 // Write prints the report: the verdict first.
@@ -53,7 +148,7 @@ func (w *Where) Write(out io.Writer) error {
 	return err
 }
 
-// verdict says in words what the process's channels are at.
+// verdict says in words what the process's channels are at, and where its threads wait for them.
 func (w *Where) verdict() []string {
 	list := Sentences(&w.Report)
 	switch {
@@ -62,7 +157,37 @@ func (w *Where) verdict() []string {
 	case list == nil:
 		list = append(list, fmt.Sprintf("All %d channels are idle: the GPU has nothing to do for this process.", len(w.Channels)))
 	}
+	told := false
+	for i := range w.Threads {
+		t := &w.Threads[i]
+		if cuda := cudaCall(t); cuda != "" {
+			list = append(list, fmt.Sprintf("Thread %d (%s) is in %s%s.", t.TID, t.Name, cuda, lineOf(t)))
+			told = told || len(t.Python) > 0
+		}
+	}
+	for i := range w.Threads {
+		// libcuda's functions may not be found, but the line that a program waits at is.
+		if t := &w.Threads[i]; !told && t.TID == w.PID && len(t.Python) > 0 {
+			list = append(list, fmt.Sprintf("The main thread%s.", strings.Replace(lineOf(t), ", at", " is at", 1)))
+		}
+	}
 	return list
+}
+
+// lineOf says at which line of Python a thread is: ", at train.py:71 step".
+func lineOf(t *outside.Thread) string {
+	if len(t.Python) == 0 {
+		return ""
+	}
+	// The innermost line of the program's own: libraries wrap what waits.
+	f := t.Python[0]
+	for _, g := range t.Python {
+		if !strings.Contains(g.File, "site-packages") && !strings.Contains(g.File, "dist-packages") && !strings.Contains(g.File, "/lib/python") && !strings.HasPrefix(g.File, "<") {
+			f = g
+			break
+		}
+	}
+	return fmt.Sprintf(", at %s:%d %s", filepath.Base(f.File), f.Line, f.Func)
 }
 
 // Sentences says what each channel is at that isn't idle.
@@ -74,18 +199,32 @@ func Sentences(r *channels.Report) (list []string) {
 		switch {
 		case len(c.Running) > 0:
 			row := channelRows(c)[0]
-			since := ""
+			since, nccl := "", ""
+			if n := c.Running[0].NCCL; n != nil {
+				nccl = " (" + ncclText(n) + ")"
+			}
 			if c.Running[0].Began != 0 {
 				since = " for " + row.since
 			}
-			list = append(list, fmt.Sprintf("Channel %d of GPU %s has been in %s%s%s.", c.Channel, gpu, row.kernel, since, behind))
+			list = append(list, fmt.Sprintf("Channel %d of GPU %s has been in %s%s%s%s.", c.Channel, gpu, row.kernel, nccl, since, behind))
 		case c.Blocked != nil && c.Blocked.Channel != nil:
 			list = append(list, fmt.Sprintf("Channel %d of GPU %s waits for the kernel of channel %d%s.", c.Channel, gpu, *c.Blocked.Channel, waits(c.Behind, "")))
+		case c.Blocked != nil:
+			list = append(list, fmt.Sprintf("Channel %d of GPU %s waits for %s%s.", c.Channel, gpu, blockedText(c.Blocked), waits(c.Behind, "")))
 		case c.Busy:
-			list = append(list, fmt.Sprintf("Channel %d of GPU %s waits for something that no channel of this process is at%s.", c.Channel, gpu, waits(c.Behind, "")))
+			list = append(list, fmt.Sprintf("Channel %d of GPU %s has work that it has not begun%s.", c.Channel, gpu, waits(c.Behind, "")))
 		}
 	}
 	return list
+}
+
+// blockedText says what a channel waits for that no kernel of the process is about to write.
+func blockedText(b *channels.BlockReport) string {
+	is := "which can't be read"
+	if b.Value != nil {
+		is = fmt.Sprintf("where %d stands", *b.Value)
+	}
+	return fmt.Sprintf("the value %d at %s, %s, and which no kernel of this process is about to write", b.Wanted, b.Semaphore, is)
 }
 
 // waits says how many jobs wait, and where; nothing if there are none.
@@ -124,9 +263,12 @@ func writeChannel(b *strings.Builder, c *channels.ChannelReport) {
 
 func writeJob(b *strings.Builder, word string, j *channels.JobReport) {
 	row := jobRow(j)
-	fmt.Fprintf(b, "  %-5s  %s", word, row.kernel)
 	if j.Name != "" {
-		fmt.Fprintf(b, "\n         %s\n         ", fatbin.Demangle(j.Name))
+		row.kernel = fatbin.Demangle(j.Name) // all of it
+	}
+	fmt.Fprintf(b, "  %-5s  %s", word, row.kernel)
+	if j.Name != "" && j.Grid != nil {
+		b.WriteString("\n         ")
 	}
 	if j.Grid != nil {
 		fmt.Fprintf(b, " grid %s, block %s, %d registers, %d B of shared memory", channel.Dimensions(*j.Grid), channel.Dimensions(*j.Block), j.Registers, j.Shared)
@@ -134,8 +276,11 @@ func writeJob(b *strings.Builder, word string, j *channels.JobReport) {
 	if j.Graph > 0 {
 		fmt.Fprintf(b, ", one of %d kernels of a graph", j.Graph)
 	}
-	if j.Arguments != "" {
-		fmt.Fprintf(b, "\n          arguments %s", cutText(j.Arguments, 400))
+	switch {
+	case j.NCCL != nil:
+		fmt.Fprintf(b, "\n          %s", ncclText(j.NCCL))
+	case j.Arguments != "":
+		fmt.Fprintf(b, "\n          arguments %s", argumentsText(j))
 	}
 	b.WriteString("\n")
 }
@@ -147,6 +292,9 @@ func writeThread(b *strings.Builder, t *outside.Thread) {
 	state := "in a system call"
 	if t.Running {
 		state = "running"
+	}
+	if cudaCall(t) == "" && t.Native != nil {
+		state += ", " + t.Native[0].String()
 	}
 	fmt.Fprintf(b, "  %d %s: %s\n", t.TID, t.Name, state)
 	if cuda := cudaCall(t); cuda != "" {
