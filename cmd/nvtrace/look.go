@@ -61,10 +61,8 @@ func (e *env) lookAtAll(pids pidList, names bool, every time.Duration, asJSON *o
 		if len(list) == 0 {
 			list, denied = gpuProcesses()
 		}
-		processes.Keep(list)
 		found := []look.Process{}
-		for _, pid := range list {
-			r := processes.Look(pid, names)
+		for _, r := range processes.LookAll(list, names) {
 			found = append(found, look.Describe(&r, gpus))
 		}
 		if status := e.answer(asJSON, nil, found, func() error { return writePS(e.stdout, found, deniedText(denied)) }); status != exitOK || every == 0 {

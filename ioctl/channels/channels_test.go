@@ -105,6 +105,19 @@ func TestArguments(t *testing.T) {
 	}
 }
 
+// TestParamsInProcess wants a launch's arguments by the kernel's parameters, of which the image in the process's
+// memory tells: on an H200.
+func TestParamsInProcess(t *testing.T) {
+	r := view(t, "spin.h200").Look(true)
+	if got, want := lines(&r), []string{"1 runs wait_for_flag 2x3 32x2"}; !slices.Equal(got, want) {
+		t.Fatalf("%q, want %q", got, want)
+	}
+	p := r.Channels[1].Running[0].Params
+	if len(p) != 2 || p[0].Offset != 0 || p[0].Size != 8 || p[1].Offset != 8 || p[1].Size != 4 || p[1].Value != "0x11223344" {
+		t.Errorf("parameters %+v, want an address of 8 bytes and 0x11223344 of 4", p)
+	}
+}
+
 // TestPushbuffer wants each channel's pieces to read without a rest.
 func TestPushbuffer(t *testing.T) {
 	v := view(t, "queue")

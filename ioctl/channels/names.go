@@ -15,7 +15,8 @@ import (
 // one structure of the program's memory, so that a search for the address finds the name.
 type Names struct {
 	byProgram map[uint64]kernel
-	found     []uint64 // where names were found, for the next search; maxFound of them
+	missing   map[uint64]time.Time // programs that were not found, and when they were searched for
+	found     []uint64             // where names were found, for the next search; maxFound of them
 
 	// Searched is how many bytes were read so far.
 	Searched uint64
@@ -47,6 +48,10 @@ const (
 	maxNameSize   = 4096 // of a mangled name
 	searchChunk   = 1 << 20
 	maxFound      = 64 // mappings with names
+	maxMissing    = 1 << 16
+
+	// searchAgain is when what was not found is searched for again: a search takes long.
+	searchAgain = 10 * time.Second
 )
 
 // Search looks for the names of programs in a process's writable memory. What has been found
@@ -57,7 +62,7 @@ func (n *Names) Search(m Memory, programs []uint64) error {
 	}
 	wanted := map[uint64]bool{}
 	for _, p := range programs {
-		if p != 0 && n.byProgram[p].name == "" {
+		if p != 0 && n.byProgram[p].name == "" && time.Since(n.missing[p]) > searchAgain {
 			wanted[p] = true
 		}
 	}
@@ -76,6 +81,12 @@ func (n *Names) Search(m Memory, programs []uint64) error {
 		if n.searchMapping(m, &maps[i], wanted); len(wanted) == 0 || n.late() {
 			break
 		}
+	}
+	if n.missing == nil || len(n.missing) > maxMissing {
+		n.missing = map[uint64]time.Time{}
+	}
+	for p := range wanted {
+		n.missing[p] = time.Now()
 	}
 	return nil
 }

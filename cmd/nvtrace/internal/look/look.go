@@ -4,6 +4,7 @@ package look
 
 import (
 	"slices"
+	"sync"
 	"time"
 
 	"nvtrace/ioctl/channels"
@@ -14,43 +15,74 @@ type Processes struct {
 	views map[int]*channels.View
 }
 
-// Look looks at a process. What can't be looked at is said in the report.
-func (p *Processes) Look(pid int, names bool) channels.Report {
-	v, err := p.view(pid)
-	if err != nil {
-		return channels.Report{PID: pid, Channels: []channels.ChannelReport{}, Error: err.Error()}
-	}
-	return v.Look(names)
-}
-
 // LookFor looks at a process, and searches for names for a time at most; 0: it doesn't search.
 func (p *Processes) LookFor(pid int, search time.Duration) channels.Report {
 	v, err := p.view(pid)
 	if err != nil {
-		return channels.Report{PID: pid, Channels: []channels.ChannelReport{}, Error: err.Error()}
+		return unread(pid, err)
 	}
 	v.Names.Until = time.Now().Add(search)
 	defer func() { v.Names.Until = time.Time{} }()
 	return v.Look(search > 0)
 }
 
+// LookAll looks at processes, several at a time: each takes some 15 ms, most of it in reads of the GPU's memory.
+func (p *Processes) LookAll(pids []int, names bool) []channels.Report {
+	p.Keep(pids)
+	reports := make([]channels.Report, len(pids))
+	views := make([]*channels.View, len(pids))
+	var wait sync.WaitGroup
+	for i, pid := range pids {
+		known := p.views[pid]
+		wait.Go(func() {
+			var err error
+			if views[i], err = refreshed(known, pid); err != nil {
+				reports[i] = unread(pid, err)
+				return
+			}
+			reports[i] = views[i].Look(names)
+		})
+	}
+	wait.Wait()
+	for i, pid := range pids {
+		p.set(pid, views[i])
+	}
+	return reports
+}
+
+// unread is the report of a process that can't be read.
+func unread(pid int, err error) channels.Report {
+	return channels.Report{PID: pid, Channels: []channels.ChannelReport{}, Error: err.Error()}
+}
+
 // view returns a process's view, with the channels that it has now.
 func (p *Processes) view(pid int) (*channels.View, error) {
-	if v := p.views[pid]; v != nil {
-		if err := v.Refresh(); err == nil && v.Channels() > 0 {
-			return v, nil
+	v, err := refreshed(p.views[pid], pid)
+	p.set(pid, v)
+	return v, err
+}
+
+// refreshed returns a process's view with the channels that it has now: that which is known, or a new one.
+func refreshed(known *channels.View, pid int) (*channels.View, error) {
+	if known != nil {
+		if err := known.Refresh(); err == nil && known.Channels() > 0 {
+			return known, nil // else it may have ended, or another program may run in it
 		}
-		p.forget(pid) // it may have ended, or another program may run in it
 	}
-	v, err := channels.ViewOf(pid)
-	if err != nil {
-		return nil, err
+	return channels.ViewOf(pid)
+}
+
+// set notes a process's view; nil: none.
+func (p *Processes) set(pid int, v *channels.View) {
+	if old := p.views[pid]; old != v {
+		p.forget(pid)
 	}
-	if p.views == nil {
-		p.views = map[int]*channels.View{}
+	if v != nil {
+		if p.views == nil {
+			p.views = map[int]*channels.View{}
+		}
+		p.views[pid] = v
 	}
-	p.views[pid] = v
-	return v, nil
 }
 
 // Keep forgets all processes but these.

@@ -143,10 +143,10 @@ func graphRow(list []channels.JobReport) psRow {
 			names = append(names, "…")
 			break
 		}
-		names = append(names, jobRow(&list[i]).kernel)
+		names = append(names, cutText(jobRow(&list[i]).kernel, 40))
 	}
 	return psRow{
-		kernel: cutText(fmt.Sprintf("graph of %d kernels: %s", list[0].Graph, strings.Join(names, ", ")), 100),
+		kernel: cutText(fmt.Sprintf("graph of %d kernels: %s", list[0].Graph, strings.Join(names, ", ")), 160),
 		since:  sinceGPU(list[0].Began),
 	}
 }

@@ -141,8 +141,16 @@ func (w *Where) Write(out io.Writer) error {
 		}
 	}
 	b.WriteString("\nThreads\n")
+	others := 0
 	for i := range w.Threads {
+		if t := &w.Threads[i]; i >= maxPlainThreads && !t.Running && len(t.Python) == 0 && cudaCall(t) == "" {
+			others++ // of a pool, as a rule
+			continue
+		}
 		writeThread(&b, &w.Threads[i])
+	}
+	if others > 0 {
+		fmt.Fprintf(&b, "  and %d more in system calls, without Python (--json has all)\n", others)
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
@@ -208,9 +216,9 @@ func Sentences(r *channels.Report) (list []string) {
 			}
 			list = append(list, fmt.Sprintf("Channel %d of GPU %s has been in %s%s%s%s.", c.Channel, gpu, row.kernel, nccl, since, behind))
 		case c.Blocked != nil && c.Blocked.Channel != nil:
-			list = append(list, fmt.Sprintf("Channel %d of GPU %s waits for the kernel of channel %d%s.", c.Channel, gpu, *c.Blocked.Channel, waits(c.Behind, "")))
+			list = append(list, fmt.Sprintf("Channel %d of GPU %s waits for the kernel of channel %d%s.", c.Channel, gpu, *c.Blocked.Channel, waiting(c)))
 		case c.Blocked != nil:
-			list = append(list, fmt.Sprintf("Channel %d of GPU %s waits for %s%s.", c.Channel, gpu, blockedText(c.Blocked), waits(c.Behind, "")))
+			list = append(list, fmt.Sprintf("Channel %d of GPU %s waits for %s%s.", c.Channel, gpu, blockedText(c.Blocked), waiting(c)))
 		case c.Busy:
 			list = append(list, fmt.Sprintf("Channel %d of GPU %s has work that it has not begun%s.", c.Channel, gpu, waits(c.Behind, "")))
 		}
@@ -225,6 +233,18 @@ func blockedText(b *channels.BlockReport) string {
 		is = fmt.Sprintf("where %d stands", *b.Value)
 	}
 	return fmt.Sprintf("the value %d at %s, %s, and which no kernel of this process is about to write", b.Wanted, b.Semaphore, is)
+}
+
+// waiting says what waits in a channel that runs nothing: the first of it.
+func waiting(c *channels.ChannelReport) string {
+	if len(c.Waiting) == 0 {
+		return ""
+	}
+	text := "; " + jobRow(&c.Waiting[0]).kernel
+	if n := c.Behind - 1; n > 0 {
+		return text + fmt.Sprintf(" and %d more wait", n)
+	}
+	return text + " waits"
 }
 
 // waits says how many jobs wait, and where; nothing if there are none.
@@ -284,6 +304,9 @@ func writeJob(b *strings.Builder, word string, j *channels.JobReport) {
 	}
 	b.WriteString("\n")
 }
+
+// maxPlainThreads is how many threads are printed of which there is nothing to say.
+const maxPlainThreads = 4
 
 // maxShownFrames is how many calls of a thread are printed.
 const maxShownFrames = 12

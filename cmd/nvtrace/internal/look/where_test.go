@@ -33,8 +33,8 @@ func TestWhereText(t *testing.T) {
 	for _, want := range []string{
 		"Process 10 of alice: python3 -c a\\nb\n",
 		"Channel 1 of GPU 0 has been in AllReduce(); 2 jobs wait behind it.",
-		"Channel 2 of GPU 0 waits for the kernel of channel 1; 1 job waits.",
-		"Channel 3 of GPU 1 waits for the value 1 at 0x7f10, where 0 stands, and which no kernel of this process is about to write; 1 job waits.",
+		"Channel 2 of GPU 0 waits for the kernel of channel 1; AllReduce() waits.",
+		"Channel 3 of GPU 1 waits for the value 1 at 0x7f10, where 0 stands, and which no kernel of this process is about to write; (copy of 1 MiB) waits.",
 		"grid 6, block 544, 96 registers, 0 B of shared memory", "arguments 00007f1200000000", "(copy of 1 MiB)",
 		"  10 python3: in a system call\n      in cuStreamSynchronize of libcuda.so.1\n      train.py:27 wait\n      train.py:29 <module>\n",
 		"  11 worker: running\n", "Thread 10 (python3) is in cuStreamSynchronize of libcuda.so.1, at train.py:27 wait.\n",

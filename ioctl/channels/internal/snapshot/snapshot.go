@@ -17,7 +17,11 @@ import (
 	"nvtrace/ptrace/proc"
 )
 
-const pageSize = 0x1000
+const (
+	pageSize    = 0x1000
+	nameBack    = 96      // from the address of a program back to the pointer to its name
+	imageAround = 0x10000 // of the image on either side of the name
+)
 
 // Snapshot is a process's mappings of devices, and those pages of its memory that were kept. It
 // implements channels.Memory.
@@ -141,6 +145,12 @@ func (s *Snapshot) structures(mem io.ReaderAt, m *proc.Mapping, programs []uint6
 			}
 			for j := max(0, i-0x100) &^ 7; j <= i; j += 8 {
 				s.keep(mem, binary.LittleEndian.Uint64(b[j:]))
+			}
+			if i >= nameBack { // the image around the name
+				at := binary.LittleEndian.Uint64(b[i-nameBack:])
+				for page := at - min(at, imageAround); page < at+imageAround; page += pageSize {
+					s.keep(mem, page)
+				}
 			}
 			s.Pages[at] = b
 			s.keep(mem, at-1) // the pointer may stand on the page before
