@@ -53,7 +53,7 @@ func verbs() []verb {
 		{"list", "[KIND:GLOB [FILE...] [-- command]]", "list what can be probed: kernels of a program, functions, device calls", listVerb},
 		{"doctor", "[FILE...] [-- command]", "say what works on this machine, and what to type for the rest", doctorVerb},
 		{"stat", "[flags] -- command [args]", "count what a program does: launches, copies, waits, memory, failures", statVerb},
-		{"top", "[flags] -- command [args] | -p PID", "show each second what processes do with the GPU", topVerb},
+		{"top", "[flags] -- command [args] | PID", "show each second what processes do with the GPU", topVerb},
 		{"ps", "[flags] [PID...]", "say what the GPU is at for processes that run, from outside", psVerb},
 		{"where", "[flags] PID", "say what a process's GPU channels and threads are at: is it hung, and in what", whereVerb},
 		{"pushbuffer", "[flags] PID", "print what a process handed to the GPU's channels last", pushbufferVerb},
@@ -62,7 +62,7 @@ func verbs() []verb {
 		{"dump", "PID", "have nvtrace --flight write what it keeps of a program", dumpVerb},
 		{"export", "--format FORMAT [flags] run.nvt", "convert a recording", exportVerb},
 		{"tree", "[flags] run.nvt", "draw the driver's objects, their memory, what was not freed", treeVerb},
-		{"maps", "[flags] run.nvt | --live PID | pin ls|dump|set|rm", "list the device memory that processes map, and what it is; maps of probes that outlive runs", mapsVerb},
+		{"maps", "[flags] run.nvt | PID | pin ls|dump|set|rm", "list the device memory that processes map, and what it is; maps of probes that outlive runs", mapsVerb},
 		{"failures", "[flags] run.nvt", "explain failed calls", failuresVerb},
 		{"diff", "[flags] a.nvt b.nvt", "compare two runs", diffVerb},
 		{"abi", "diff [flags] VERSION VERSION [NAMES]", "compare the tables of two driver versions", abiVerb},
@@ -137,7 +137,7 @@ func main2(e *env, words []string) int {
 	if len(args) > 0 && (args[0] == "--version" || args[0] == "-version") {
 		return versionVerb(e, args[1:], command)
 	}
-	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
+	if len(args) == 0 || strings.HasPrefix(args[0], "-") || isPID(args[0]) {
 		return runVerb(e, args, command)
 	}
 	for _, v := range verbs() {

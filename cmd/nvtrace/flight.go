@@ -473,13 +473,17 @@ func sameUser(c *net.UnixConn) (same bool) {
 // dumpVerb has a flight recorder write its file.
 func dumpVerb(e *env, args, command []string) int {
 	fs := newFlagSet(e, "dump", "PID")
+	pid := 0
+	fs.IntVar(&pid, "p", 0, "the process `PID`, which may also stand alone")
 	words, status, ok := parseAnywhere(fs, args)
 	if !ok {
 		return status
 	}
-	pid := 0
-	if len(words) == 1 && command == nil {
-		pid, _ = strconv.Atoi(words[0]) // 0 is refused
+	switch {
+	case command != nil || len(words) > 1 || pid != 0 && len(words) > 0:
+		pid = 0 // which is refused
+	case len(words) == 1:
+		pid, _ = strconv.Atoi(words[0])
 	}
 	if pid <= 0 || pid > math.MaxInt32 {
 		return e.fail(exitUsage, "dump wants the process id of the program that nvtrace --flight traces")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"nvtrace/rm"
@@ -21,20 +22,25 @@ func mapsVerb(e *env, args, command []string) int {
 	var at string
 	var pid, live int
 	var all bool
-	fs := newFlagSet(e, "maps", "[flags] run.nvt | --live PID | pin ls | pin dump NAME | pin set NAME MAP[KEY]=VALUE... | pin rm NAME")
+	fs := newFlagSet(e, "maps", "[flags] run.nvt | PID | pin ls | pin dump NAME | pin set NAME MAP[KEY]=VALUE... | pin rm NAME")
 	rf.register(fs)
 	asJSON.registerJSON(fs)
 	fs.StringVar(&at, "at", "end", "show the mappings that were there at `TIME` since the beginning (1.5s), at the end of each process, or at the peak of memory")
 	fs.BoolVar(&all, "all", false, "show all mappings that there ever were")
 	fs.IntVar(&pid, "pid", 0, "only of the process `PID`")
 	fs.IntVar(&live, "live", 0, "instead of a recording, look at the running process `PID`")
+	fs.IntVar(&live, "p", 0, "the same as --live `PID`")
 	names, status, ok := parseAnywhere(fs, args)
 	if !ok {
 		return status
 	}
+	if live == 0 && len(names) == 1 && isPID(names[0]) {
+		live, _ = strconv.Atoi(names[0]) // it is one
+		names = nil
+	}
 	switch {
 	case command != nil || live == 0 && len(names) != 1 || live != 0 && len(names) != 0:
-		return e.fail(exitUsage, "maps wants one recording, or --live PID")
+		return e.fail(exitUsage, "maps wants one recording, or the PID of a process")
 	case pid < 0 || live < 0:
 		return e.fail(exitUsage, "a process id is not negative")
 	case live != 0:

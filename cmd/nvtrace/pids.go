@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -41,6 +42,37 @@ func (l *pidList) Set(s string) error {
 		}
 	}
 	return nil
+}
+
+// isPID reports whether a word of a command line is a process id: a number alone. A file of such a name is
+// ./1234.
+func isPID(word string) bool {
+	n, err := strconv.ParseInt(word, 10, 32)
+	return err == nil && n > 0 && word == strconv.FormatInt(n, 10)
+}
+
+// pidFlags puts -p before the words of a run's command line that are process ids, wherever they stand.
+func pidFlags(e *env, args, command []string) []string {
+	if command != nil || !slices.ContainsFunc(args, isPID) {
+		return args
+	}
+	f := newRunFlags(e)
+	f.set.SetOutput(io.Discard)
+	f.set.Usage = func() {}
+	var list []string
+	for rest := args; ; rest = f.set.Args()[1:] {
+		if f.set.Parse(rest) != nil {
+			return args // whoever parses them again says what is wrong
+		}
+		list = append(list, rest[:len(rest)-f.set.NArg()]...)
+		switch {
+		case f.set.NArg() == 0:
+			return list
+		case !isPID(f.set.Arg(0)):
+			return args
+		}
+		list = append(list, "-p", f.set.Arg(0))
+	}
 }
 
 // words is the list as Set takes it.

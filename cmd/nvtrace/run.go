@@ -112,6 +112,7 @@ func newRunFlags(e *env) *runFlags {
 // runVerb traces a program. Every status of its own is one that env(1) keeps
 // from the program's: 125 for a bad command line too.
 func runVerb(e *env, args, command []string) int {
+	args = pidFlags(e, args, command)
 	f := newRunFlags(e)
 	if status, ok := parse(f.set, args); !ok {
 		return programStatus(status)

@@ -12,10 +12,10 @@ import (
 // statVerb runs a program and prints counters at its end, in the form of perf stat; or
 // those of a recording.
 func statVerb(e *env, args, command []string) int {
-	if command == nil && len(args) == 1 && isRecording(args[0]) {
+	if command == nil && len(args) == 1 && !isPID(args[0]) && isRecording(args[0]) {
 		return e.statOf(args[0])
 	}
-	return runAs(e, "stat", []string{"--stat", "-q"}, "[flags of run] -- command [args] | run.nvt", args, command)
+	return runAs(e, "stat", []string{"--stat", "-q"}, "[flags of run] -- command [args] | PID | run.nvt", args, command)
 }
 
 // runAs is a verb that runs a program with flags of its own before those that are given.
@@ -24,11 +24,12 @@ func runAs(e *env, verb string, own []string, usage string, args, command []stri
 		newFlagSet(e, verb, usage).Usage()
 		return exitOK
 	}
+	args = pidFlags(e, args, command)
 	if command == nil && !slices.ContainsFunc(args, func(a string) bool { return strings.TrimLeft(a, "-") == "p" || strings.HasPrefix(a, "-p=") }) {
 		if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 			return e.fail(exitFailed, "%q: put -- before the command: nvtrace %s -- %s", args[0], verb, shellText(args))
 		}
-		return e.fail(exitFailed, "no command; type: nvtrace %s -- command [args]; of a program that runs: -p PID, or --all-gpu-processes", verb)
+		return e.fail(exitFailed, "no command; type: nvtrace %s -- command [args]; of a program that runs: its PID, or --all-gpu-processes", verb)
 	}
 	return runVerb(e, append(own, args...), command)
 }

@@ -15,10 +15,10 @@ import (
 
 // topVerb shows what processes do, while they do it.
 func topVerb(e *env, args, command []string) int {
-	if command == nil && len(args) == 1 && isRecording(args[0]) {
+	if command == nil && len(args) == 1 && !isPID(args[0]) && isRecording(args[0]) {
 		return e.fail(exitFailed, "%q: top shows what runs; of a recording: nvtrace stat %s, nvtrace report %s", args[0], args[0], args[0])
 	}
-	return runAs(e, "top", []string{"--top", "-q"}, "[flags of run] -- command [args] | -p PID", args, command)
+	return runAs(e, "top", []string{"--top", "-q"}, "[flags of run] -- command [args] | PID", args, command)
 }
 
 // A top shows a table of processes every second: on a terminal in full screen, with keys,
