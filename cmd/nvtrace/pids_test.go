@@ -45,7 +45,11 @@ func TestPIDFlags(t *testing.T) {
 		{"1234 --flight 5 -o run.nvt", "-p 1234 --flight 5 -o run.nvt"},
 		{"--flight 5 -o 7", "--flight 5 -o 7"},
 		{"-p 12 34", "-p 12 -p 34"},
-		{"./1234", "./1234"}, {"0", "0"}, {"007", "007"}, {"-5", "-5"}, {"99999999999", "99999999999"},
+		{"./1234", "./1234"},
+		{"0", "0"},
+		{"007", "007"},
+		{"-5", "-5"},
+		{"99999999999", "99999999999"},
 		{"app 1234", "app 1234"},
 	} {
 		if got := strings.Join(pidFlags(e, strings.Fields(test.args), nil), " "); got != test.want {

@@ -50,7 +50,8 @@ const maxWork = 128
 
 // ncclOf reads what a kernel of NCCL's was given to do, or returns nil.
 func ncclOf(m Memory, name string, args []byte) *NCCL {
-	rest, ok := strings.CutPrefix(name, ncclPrefix)
+	// Mangled there is "_Z" and the name's length before it.
+	rest, ok := strings.CutPrefix(strings.TrimLeft(strings.TrimPrefix(name, "_Z"), "0123456789"), ncclPrefix)
 	if !ok || len(args) < ncclArgsSize+ncclBatchSize {
 		return nil
 	}

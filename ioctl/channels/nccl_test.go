@@ -2,7 +2,10 @@ package channels
 
 import (
 	"encoding/binary"
+	"os"
 	"reflect"
+	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -54,7 +57,7 @@ func TestNCCL(t *testing.T) {
 		want *NCCL
 	}{
 		{"ncclDevKernel_AllReduce_Sum_f32_RING_LL", ncclArgs(1, 0, 96, old), &want},
-		{"ncclDevKernel_AllReduce_Sum_f32_RING_LL", ncclArgs(1, 0, 96, padded), &want},
+		{"_Z39ncclDevKernel_AllReduce_Sum_f32_RING_LL24ncclDevKernelArgsStorageILm4096EE", ncclArgs(1, 0, 96, padded), &want},
 		{"ncclDevKernel_AllReduce_Sum_f32_RING_LL", ncclArgs(1, 1, 0x10100, nil), &want},
 		{"ncclDevKernel_Reduce_Sum_f32_RING_LL", ncclArgs(1, 0, 96, padded), &root},
 		{"ncclDevKernel_SendRecv", ncclArgs(0, 0, 96, peer), &NCCL{Operation: "SendRecv", Comm: "0x7f0000001000", Channels: 3, Works: 1, SendTo: new(3), SendBytes: 4096}},
@@ -66,5 +69,27 @@ func TestNCCL(t *testing.T) {
 		if got := ncclOf(ring, test.name, test.args); !reflect.DeepEqual(got, test.want) {
 			t.Errorf("%s: %+v, want %+v", test.name, got, test.want)
 		}
+	}
+}
+
+// TestNCCLSeen reads the arguments of an all-reduce of 1,048,576 floats in PyTorch 2.11 with NCCL 2.28.9, which hung on
+// an H200 as the other rank did not join.
+func TestNCCLSeen(t *testing.T) {
+	text, err := os.ReadFile("testdata/nccl.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var args []byte
+	for word := range strings.FieldsSeq(string(text)) {
+		n, err := strconv.ParseUint(word, 16, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		args = binary.LittleEndian.AppendUint64(args, n)
+	}
+	got := ncclOf(&flat{}, "_Z39ncclDevKernel_AllReduce_Sum_f32_RING_LL24ncclDevKernelArgsStorageILm4096EE", args)
+	want := &NCCL{Operation: "AllReduce", Comm: "0x7f7481e00000", Channels: 24, Works: 1, Elements: 1 << 20}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }

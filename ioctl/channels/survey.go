@@ -143,6 +143,7 @@ type JobReport struct {
 	Name      string     `json:"name,omitempty"`    // of a kernel, mangled; absent: not searched for, or not found
 	Program   string     `json:"program,omitempty"` // address of a kernel's first instruction, hexadecimal; absent: not known
 	Grid      *[3]uint32 `json:"grid,omitempty"`
+	Clustered bool       `json:"clustered,omitempty"` // the grid is counted in clusters of blocks
 	Block     *[3]uint32 `json:"block,omitempty"`
 	Shared    uint32     `json:"shared_bytes,omitempty"`
 	Registers uint32     `json:"registers,omitempty"`
@@ -212,6 +213,7 @@ func (v *View) jobs(list []Job) (reports []JobReport) {
 			r.Kind = "kernel"
 			if l := &j.Launch; !j.Unread {
 				r.Name, r.Program, r.Grid, r.Block = v.Names.Of(l.Program), fmt.Sprintf("%#x", l.Program), &l.Grid, &l.Block
+				r.Clustered = l.Clustered
 				r.Shared, r.Registers, r.Arguments = l.SharedMemory, l.Registers, channel.Hex(j.Arguments)
 				if params, known := v.Names.Params(l.Program); known {
 					r.Params = arguments(params, j.Arguments)
@@ -224,13 +226,14 @@ func (v *View) jobs(list []Job) (reports []JobReport) {
 	return reports
 }
 
-// arguments cuts what a launch gave a kernel into its parameters; nil if these don't fit.
+// arguments cuts what a launch gave a kernel into its parameters; nil if these don't fit. Of the last one a part may
+// be missing: a launch may give less than there is room for.
 func arguments(params []fatbin.Param, b []byte) (list []Argument) {
 	for _, p := range params {
-		if p.Size <= 0 || p.Offset < 0 || p.Offset+p.Size > len(b) {
+		if p.Size <= 0 || p.Offset < 0 || p.Offset >= len(b) {
 			return nil
 		}
-		a := Argument{Offset: p.Offset, Size: p.Size, Bytes: b[p.Offset : p.Offset+p.Size]}
+		a := Argument{Offset: p.Offset, Size: p.Size, Bytes: b[p.Offset:min(p.Offset+p.Size, len(b))]}
 		if p.Size <= 8 {
 			var word [8]byte
 			copy(word[:], a.Bytes)

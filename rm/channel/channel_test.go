@@ -198,3 +198,31 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// TestUnclustered counts a grid in blocks if what libcuda wrote to the constant bank fits the QMD: the numbers are
+// those of an all-reduce of NCCL's, 24 blocks in clusters of four.
+func TestUnclustered(t *testing.T) {
+	launch := Launch{Clustered: true, Grid: [3]uint32{6, 1, 1}, Block: [3]uint32{544, 1, 1}, Constants: 0x7f748c280000}
+	for _, test := range []struct {
+		words []uint32
+		want  uint32
+	}{
+		{[]uint32{544, 1, 1, 24, 1, 1, 0}, 24},
+		{[]uint32{544, 1, 1, 25, 1, 1, 0}, 6},
+		{[]uint32{512, 1, 1, 24, 1, 1, 0}, 6},
+		{[]uint32{544, 1, 1, 24}, 6},
+	} {
+		r := Reader{recent: []written{{address: launch.Constants, data: test.words}}}
+		l := launch
+		r.unclustered(&l)
+		if l.Grid[0] != test.want || l.Clustered != (test.want == 6) {
+			t.Errorf("%v: grid %v, in clusters %v", test.words, l.Grid, l.Clustered)
+		}
+	}
+	plain := launch
+	plain.Clustered = false
+	r := Reader{recent: []written{{address: launch.Constants, data: []uint32{544, 1, 1, 24, 1, 1}}}}
+	if r.unclustered(&plain); plain.Grid[0] != 6 {
+		t.Errorf("a grid of blocks became %v", plain.Grid)
+	}
+}

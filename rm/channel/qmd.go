@@ -75,8 +75,13 @@ func (q QMD) bits(high, low int) (uint64, bool) {
 
 // A Launch is what a QMD says of a kernel's launch.
 type Launch struct {
-	Program      uint64 // address of the kernel's first instruction
-	Grid, Block  [3]uint32
+	Program     uint64 // address of the kernel's first instruction
+	Grid, Block [3]uint32
+
+	// Clustered: blocks are grouped into clusters, and a QMD counts the grid in these. Reader makes blocks of
+	// it again where a piece has the driver's constants beside the QMD, and clears Clustered.
+	Clustered bool
+
 	Registers    uint32 // of each thread
 	SharedMemory uint32 // of each block, in bytes
 	Constants    uint64 // address of constant bank 0, which has the kernel's arguments; 0: none
@@ -206,7 +211,8 @@ func (q QMD) Launch() (Launch, bool) {
 	if q.value(f.hasDependent) != 0 {
 		l.Next = uint64(uint32(q.value(f.dependentQMD))) << 8
 	}
-	if f.kind.known && q.value(f.kind) < 2 { // QUEUE, GRID_NULL
+	l.Clustered = f.kind.known && q.value(f.kind) > 2 // GRID_GPC_CGA and on
+	if f.kind.known && q.value(f.kind) < 2 {          // QUEUE, GRID_NULL
 		l.Null = true
 		return l, true
 	}

@@ -118,7 +118,7 @@ func (p *printer) launch(w *Work) string {
 			name = n + " (" + name + ")"
 		}
 	}
-	text := fmt.Sprintf("launch %s grid %s block %s registers %d shared memory %d B", name, Dimensions(l.Grid), Dimensions(l.Block), l.Registers, l.SharedMemory)
+	text := fmt.Sprintf("launch %s grid %s block %s registers %d shared memory %d B", name, gridText(&l), Dimensions(l.Block), l.Registers, l.SharedMemory)
 	if w.Arguments != nil {
 		text += " arguments " + Hex(w.Arguments)
 	}
@@ -126,6 +126,14 @@ func (p *printer) launch(w *Work) string {
 		text += fmt.Sprintf(", its end releases %#x = %d", s.Address, s.Payload)
 	}
 	return text
+}
+
+// gridText is a launch's grid, which may be known in clusters alone.
+func gridText(l *Launch) string {
+	if l.Clustered {
+		return Dimensions(l.Grid) + " clusters"
+	}
+	return Dimensions(l.Grid)
 }
 
 // Dimensions returns a grid or a block as text: 309x3x2, 42.

@@ -264,6 +264,30 @@ func (r *Reader) launch(w *Work) {
 		w.Kind = Null
 	} else {
 		w.Arguments = r.arguments(w.Launch)
+		r.unclustered(&w.Launch)
+	}
+}
+
+// unclustered counts a grid in blocks that the QMD counts in clusters. libcuda writes block and grid, as a program
+// has given them, to the beginning of constant bank 0. They are believed if the block is the QMD's, and the grid a
+// multiple of the QMD's.
+func (r *Reader) unclustered(l *Launch) {
+	if !l.Clustered {
+		return
+	}
+	for _, w := range slices.Backward(r.recent) {
+		if w.address != l.Constants || len(w.data) < 6 {
+			continue
+		}
+		grid := [3]uint32(w.data[3:6])
+		ok := [3]uint32(w.data[:3]) == l.Block
+		for i := range grid {
+			ok = ok && l.Grid[i] != 0 && grid[i] >= l.Grid[i] && grid[i]%l.Grid[i] == 0
+		}
+		if ok {
+			l.Grid, l.Clustered = grid, false
+		}
+		return
 	}
 }
 

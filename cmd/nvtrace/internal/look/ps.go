@@ -129,6 +129,9 @@ func jobRow(j *channels.JobReport) psRow {
 		row.kernel = cutText(fatbin.Demangle(j.Name), 70)
 	}
 	row.grid, row.block = channel.Dimensions(*j.Grid), channel.Dimensions(*j.Block)
+	if j.Clustered {
+		row.grid += " clusters"
+	}
 	return row
 }
 

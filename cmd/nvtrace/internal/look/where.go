@@ -12,7 +12,6 @@ import (
 	"nvtrace/ioctl/channels"
 	"nvtrace/ptrace/outside"
 	"nvtrace/ptrace/proc"
-	"nvtrace/rm/channel"
 	"nvtrace/traces/escape"
 )
 
@@ -124,7 +123,7 @@ func (l Places) apart() string {
 // inNCCL reports whether a channel runs a kernel of NCCL's.
 func (w *Where) inNCCL() bool {
 	return slices.ContainsFunc(w.Channels, func(c channels.ChannelReport) bool {
-		return slices.ContainsFunc(c.Running, func(j channels.JobReport) bool { return strings.HasPrefix(j.Name, "nccl") })
+		return slices.ContainsFunc(c.Running, func(j channels.JobReport) bool { return (j.NCCL != nil || strings.Contains(j.Name, "ncclDevKernel_")) })
 	})
 }
 
@@ -291,7 +290,7 @@ func writeJob(b *strings.Builder, word string, j *channels.JobReport) {
 		b.WriteString("\n         ")
 	}
 	if j.Grid != nil {
-		fmt.Fprintf(b, " grid %s, block %s, %d registers, %d B of shared memory", channel.Dimensions(*j.Grid), channel.Dimensions(*j.Block), j.Registers, j.Shared)
+		fmt.Fprintf(b, " grid %s, block %s, %d registers, %d B of shared memory", row.grid, row.block, j.Registers, j.Shared)
 	}
 	if j.Graph > 0 {
 		fmt.Fprintf(b, ", one of %d kernels of a graph", j.Graph)
