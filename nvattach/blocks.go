@@ -11,69 +11,8 @@ import (
 // a block has if its kernel refers to it. So a kernel has less left that it could use; launches for which
 // that is too little are made without programs, see Twins.
 
-// maxBlockBytes bounds the maps of all objects that a block has together.
-const maxBlockBytes = 8 << 10
-
-// blockAlign is what the size of the variable is a multiple of: what a launch adds to shared memory lies
-// behind all variables, and kernels may rely on an alignment that they do not say.
-const blockAlign = 1 << 10
-
 // staticShared is how many bytes of variables a kernel may have in shared memory, on all GPUs.
 const staticShared = 48 << 10
-
-// blockBytes returns what the map takes of a block's shared memory.
-func (m *MapDef) blockBytes() uint64 {
-	return mul(uint64(m.MaxEntries), roundUp(uint64(m.ValueSize), 8))
-}
-
-// checkBlocks refuses maps of blocks that are too large together.
-func checkBlocks(objs []*Object) error {
-	size := uint64(0)
-	for _, o := range objs {
-		for _, d := range o.Maps {
-			if d.PerBlock() {
-				size += d.blockBytes()
-			}
-		}
-	}
-	if size > maxBlockBytes {
-		return fmt.Errorf("the maps of type %s take %d bytes of each block's shared memory, and %d is the most", MapBlockArray, size, maxBlockBytes)
-	}
-	return nil
-}
-
-// checkPlace refuses a map for a program that can't have it where it runs.
-func (m *MapDef) checkPlace(p *Program) error {
-	if !m.PerBlock() {
-		return nil
-	}
-	why := ""
-	switch {
-	case p.Point.Func:
-		why = "device functions, which kernels call that do not begin with such a map"
-	case p.Point.Kind == KindCapture || p.Point.Kind == KindRun:
-		why = p.Point.String()
-	default:
-		return nil
-	}
-	return fmt.Errorf("program %s: map %s has type %s, which programs in %s can't have", p.Name, m.Name, m.Type, why)
-}
-
-// addBlock gives a map that each block has its place in the block's memory.
-func (m *Maps) addBlock(d *MapDef, o *Object) {
-	m.byDef[d] = &Map{Def: d, Name: d.Name, Object: o, kind: layoutArray, stride: roundUp(uint64(d.ValueSize), 8), copies: 1, size: d.blockBytes(), base: m.block}
-	m.block += d.blockBytes()
-}
-
-// ofBlocks returns the definition of a map that each block has, by its name; nil if there is none.
-func (m *Maps) ofBlocks(name string) *MapDef {
-	for d := range m.byDef {
-		if d.PerBlock() && d.Name == name {
-			return d
-		}
-	}
-	return nil
-}
 
 // usesBlocks returns a map of blocks that the program uses, or nil.
 func (q *PlannedProgram) usesBlocks() *MapDef {
@@ -85,40 +24,8 @@ func (q *PlannedProgram) usesBlocks() *MapDef {
 	return nil
 }
 
-// inBlock returns where in the memory of its block a generic address is.
-func (c *code) inBlock(a string) string {
-	r := c.reg(ptx.B64)
-	c.f("cvta.to.shared.u64 %s, %s;", r, a)
-	return r
-}
-
-// blockLookup is arrayLookup of a map that each block has.
-func (c *code) blockLookup(x *Map, key string, found bool) string {
-	a := c.reg(ptx.B64)
-	n, known := number32(key)
-	if known && n >= x.Def.MaxEntries {
-		return "0"
-	}
-	c.f("mov.u64 %s, %s;", a, c.block)
-	c.f("cvta.shared.u64 %s, %s;", a, a)
-	if known {
-		c.f("add.s64 %s, %s, %d;", a, a, x.base+uint64(n)*x.stride)
-		return a
-	}
-	c.f("add.s64 %s, %s, %s;", a, a, c.index(key, x.base, x.stride))
-	if !found {
-		p := c.reg(ptx.Pred)
-		c.f("setp.lt.u32 %s, %s, %d;", p, key, x.Def.MaxEntries)
-		c.f("selp.b64 %s, %s, 0, %s;", a, a, p)
-	}
-	return a
-}
-
 // blockName is the variable with the maps that each block has.
 func (g *weaving) blockName() string { return "_" + g.w.Stem() + "block" }
-
-// blockSize is the size of that variable.
-func (m *Maps) blockSize() uint64 { return roundUp(m.block, blockAlign) }
 
 // beginBlock has a kernel's threads make the maps of their block zero, before all else.
 func (g *weaving) beginBlock(fn *ptx.Func) {

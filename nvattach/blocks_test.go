@@ -1,6 +1,7 @@
 package nvattach
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -82,7 +83,7 @@ func TestBlocks(t *testing.T) {
 					t.Fatal(err)
 				}
 				for i := range 7 + 16 {
-					got := le64(v[8*i:])
+					got := binary.LittleEndian.Uint64(v[8*i:])
 					if i == 5 {
 						got, want[5] = got&^1, refused // whether it was the one that got the lock
 					}
@@ -90,12 +91,12 @@ func TestBlocks(t *testing.T) {
 						t.Errorf("block %d: member %d is %d, want %d", b, i, got, want[i])
 					}
 				}
-				lowest, narrow, bytes := le32(v[8*23:]), le32(v[8*23+4:]), le32(v[8*23+8:])
+				lowest, narrow, bytes := binary.LittleEndian.Uint32(v[8*23:]), binary.LittleEndian.Uint32(v[8*23+4:]), binary.LittleEndian.Uint32(v[8*23+8:])
 				if even, odd := (tt.threads+1)/2, tt.threads/2; lowest != 0 || narrow != 3*tt.threads || bytes != even&0xff|odd&0xff<<8 {
 					t.Errorf("block %d: lowest %d, narrow %d, bytes %#x", b, lowest, narrow, bytes)
 				}
 			}
-			if v, err := r.maps.Lookup(r.machine, r.maps.Find("all"), indexKey(0)); err != nil || le64(v) != elsewhere {
+			if v, err := r.maps.Lookup(r.machine, r.maps.Find("all"), indexKey(0)); err != nil || binary.LittleEndian.Uint64(v) != elsewhere {
 				t.Errorf("all: %v, %v, want %d", v, err, elsewhere)
 			}
 			if r.maps.Find("parts") != nil || slices.ContainsFunc(r.maps.All, func(x *Map) bool { return x.Def.PerBlock() }) {
@@ -119,7 +120,7 @@ func TestBlocksBeside(t *testing.T) {
 			t.Fatal(err)
 		}
 		// 95 threads have a part; of these all make three accesses, but for two that end after two.
-		if in, out, n := le64(v), le64(v[8:]), le64(v[48:]); in != 100 || out != 100 || n != 95*3-2 {
+		if in, out, n := binary.LittleEndian.Uint64(v), binary.LittleEndian.Uint64(v[8:]), binary.LittleEndian.Uint64(v[48:]); in != 100 || out != 100 || n != 95*3-2 {
 			t.Errorf("block %d: %d in, %d out, %d accesses", b, in, out, n)
 		}
 	}
@@ -129,7 +130,7 @@ func TestBlocksBeside(t *testing.T) {
 		r.runAdd(text, 500, 24)
 	}
 	for i, want := range []uint64{2 * 500 * 24, 0} {
-		if v, err := r.maps.Lookup(r.machine, r.maps.Find("seen"), indexKey(uint64(i))); err != nil || le64(v) != want {
+		if v, err := r.maps.Lookup(r.machine, r.maps.Find("seen"), indexKey(uint64(i))); err != nil || binary.LittleEndian.Uint64(v) != want {
 			t.Errorf("%d: %v, %v, want %d", i, v, err, want)
 		}
 	}

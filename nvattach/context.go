@@ -137,12 +137,6 @@ func contextOf(k Kind, text int) (*bpf.Context, []int) {
 	return ctx, ids
 }
 
-// A ContextField is a field of the context that programs of a kind of point find.
-type ContextField struct {
-	Name         string // as include/nvtrace_gpu.bpf.h has it, without the "t." of a thread's
-	Offset, Size int
-}
-
 // ContextFields returns the fields of the context of a kind of point.
 func ContextFields(k Kind) []ContextField {
 	c, ids := contextOf(k, 0)

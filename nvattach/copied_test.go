@@ -55,7 +55,7 @@ const copies = `.version 8.0
 func halves(n int, low, high uint64) (lo, hi uint64) {
 	b := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, low), high)
 	clear(b[n:])
-	return le64(b), le64(b[8:])
+	return binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])
 }
 
 // TestCopied: of an asynchronous copy programs see what it copies, and read nothing else.

@@ -3,6 +3,7 @@ package nvattach
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"nvtrace/ptx"
 )
@@ -241,23 +242,6 @@ func (c *code) result(v int64) string {
 	return r
 }
 
-// Results of helpers, as the kernel's have them.
-const (
-	errNoEnt  = -2
-	errAgain  = -11
-	errTooBig = -7
-	errBusy   = -16
-	errExist  = -17
-	errInval  = -22
-	errNoSpc  = -28
-)
-
-// Flags of bpf_map_update_elem.
-const (
-	flagNoExist = 1
-	flagExist   = 2
-)
-
 // update writes a value and returns a register with the result, or a number. flags
 // is a register of 64 bits, or a number. found says that there is such a key, uniform
 // that all threads write the same value to the same key, used that the result is
@@ -444,3 +428,85 @@ func (w oneWord) Load(off uint64, size int) string {
 	}
 	return w.c.low(t)
 }
+
+// inBlock returns where in the memory of its block a generic address is.
+func (c *code) inBlock(a string) string {
+	r := c.reg(ptx.B64)
+	c.f("cvta.to.shared.u64 %s, %s;", r, a)
+	return r
+}
+
+// blockLookup is arrayLookup of a map that each block has.
+func (c *code) blockLookup(x *Map, key string, found bool) string {
+	a := c.reg(ptx.B64)
+	n, known := number32(key)
+	if known && n >= x.Def.MaxEntries {
+		return "0"
+	}
+	c.f("mov.u64 %s, %s;", a, c.block)
+	c.f("cvta.shared.u64 %s, %s;", a, a)
+	if known {
+		c.f("add.s64 %s, %s, %d;", a, a, x.base+uint64(n)*x.stride)
+		return a
+	}
+	c.f("add.s64 %s, %s, %s;", a, a, c.index(key, x.base, x.stride))
+	if !found {
+		p := c.reg(ptx.Pred)
+		c.f("setp.lt.u32 %s, %s, %d;", p, key, x.Def.MaxEntries)
+		c.f("selp.b64 %s, %s, 0, %s;", a, a, p)
+	}
+	return a
+}
+
+func hexMask(size int) string { return "0x" + strings.Repeat("ff", size) }
+
+// param loads up to 8 bytes of a parameter in pieces that its alignment allows.
+func (c *code) param(p *ptx.Param, off uint64) string {
+	r := c.result(0)
+	align := max(p.Align, 1)
+	for i := uint64(0); i < 8 && off+i < p.Size; {
+		n := min(uint64(pieceOf(i, min(8, p.Size-off)-i)), align)
+		w := c.reg(ptx.B64)
+		c.f("ld.param.u%d %s, [%s+%d];", 8*n, w, p.Name, off+i)
+		if i > 0 {
+			c.f("shl.b64 %s, %s, %d;", w, w, 8*i)
+		}
+		c.f("or.b64 %s, %s, %s;", r, r, w)
+		i += n
+	}
+	return r
+}
+
+// widen returns a parameter that is in a register as 64 bits.
+func (c *code) widen(p *ptx.Param) (string, error) {
+	r, bits := c.reg(ptx.B64), 8*p.Size
+	switch p.Size {
+	case 8:
+		c.f("mov.b64 %s, %s;", r, p.Name)
+	case 4:
+		w := c.reg(ptx.B32)
+		c.f("mov.b32 %s, %s;", w, p.Name)
+		c.f("cvt.u64.u32 %s, %s;", r, w)
+	case 2:
+		w := c.reg(ptx.B16)
+		c.f("mov.b16 %s, %s;", w, p.Name)
+		c.f("cvt.u64.u16 %s, %s;", r, w)
+	default:
+		return "", fmt.Errorf("parameter %s has %d bits in a register and can't be read", p.Name, bits)
+	}
+	return r, nil
+}
+
+// ended counts a run that was ended, and notes where: why and where are registers of 32
+// bits.
+func (c *code) ended(first int, why, where string) {
+	a, t := c.perSM(c.m.counterAddr(first), c.m.counted), c.reg(ptx.U64)
+	c.f("mul.wide.u32 %s, %s, %d;", t, why, endSlots*counterBytes)
+	c.f("add.s64 %s, %s, %s;", a, a, t)
+	c.f("red.global.add.u64 [%s], 1;", a)
+	c.f("st.global.u32 [%s+%d], %s;", a, counterBytes, where)
+}
+
+// endSlots is how many counters each test of a program takes: of the runs that it ended,
+// and for the number of the place where that was last.
+const endSlots = 2

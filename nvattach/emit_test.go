@@ -181,7 +181,7 @@ func TestHashOnGPU(t *testing.T) {
 			t.Fatalf("key of %d bytes: %d entries, %d refused; 64 and 0 wanted", keySize, len(tab.Rows), tab.Refused)
 		}
 		for i := range tab.Rows {
-			if v := le64(tab.Rows[i].Value); v != 16 {
+			if v := binary.LittleEndian.Uint64(tab.Rows[i].Value); v != 16 {
 				t.Errorf("key of %d bytes, %x: %d, want 16", keySize, tab.Rows[i].Key, v)
 			}
 		}
@@ -242,7 +242,7 @@ func TestHashFlagsAndDelete(t *testing.T) {
 		}
 	}
 	rows := g.table("h").Rows
-	if len(rows) != 1 || le64(rows[0].Value) != 5 || le64(rows[0].Value[8:]) != 6 {
+	if len(rows) != 1 || binary.LittleEndian.Uint64(rows[0].Value) != 5 || binary.LittleEndian.Uint64(rows[0].Value[8:]) != 6 {
 		t.Errorf("rows %v", rows)
 	}
 }
@@ -310,8 +310,8 @@ func TestHashHostAgrees(t *testing.T) {
 		if i >= 50 {
 			want = 1000
 		}
-		if le64(row.Value) != want {
-			t.Errorf("entry %d: %d, want %d", i, le64(row.Value), want)
+		if binary.LittleEndian.Uint64(row.Value) != want {
+			t.Errorf("entry %d: %d, want %d", i, binary.LittleEndian.Uint64(row.Value), want)
 		}
 	}
 	for i := range uint64(100) {
@@ -369,12 +369,12 @@ func TestThreadMap(t *testing.T) {
 		t.Fatalf("%d values", len(tab.Rows[2].Each))
 	}
 	for _, p := range tab.Rows[2].Each {
-		if le64(p.Value) != p.Index {
-			t.Fatalf("thread %d has %d", p.Index, le64(p.Value))
+		if binary.LittleEndian.Uint64(p.Value) != p.Index {
+			t.Fatalf("thread %d has %d", p.Index, binary.LittleEndian.Uint64(p.Value))
 		}
 	}
 	row, err := g.maps.Lookup(g.machine, x, indexKey(2))
-	if err != nil || len(row) != 4096*12 || le64(row[12*9:]) != 9 {
+	if err != nil || len(row) != 4096*12 || binary.LittleEndian.Uint64(row[12*9:]) != 9 {
 		t.Errorf("row of %d bytes, %v", len(row), err)
 	}
 }
@@ -388,9 +388,9 @@ func TestRing(t *testing.T) {
 		t.Helper()
 		if err := rd.Drain(g.machine, true, func(r Record) {
 			if len(r.Data) == 40 {
-				got = append(got, le64(r.Data[32:]))
+				got = append(got, binary.LittleEndian.Uint64(r.Data[32:]))
 			} else if len(r.Data) == 5 {
-				got = append(got, 1_000_000+uint64(le32(r.Data)))
+				got = append(got, 1_000_000+uint64(binary.LittleEndian.Uint32(r.Data)))
 			}
 		}); err != nil {
 			t.Fatal(err)
@@ -459,8 +459,8 @@ func TestPrintk(t *testing.T) {
 	g.run(emu.Dim3{X: 1}, emu.Dim3{X: 3}, func(c *code) {
 		i := c.threadIndex()
 		c.print(1, []string{i, c.result(-1), c.result(1)}, nil, 0, false, 10)
-		c.print(0, []string{i}, &regBytes{c, []string{c.result(int64(le64([]byte("hi %u!\n\x00"))))}}, 8, false, 8)
-		c.print(0, nil, &regBytes{c, []string{c.result(int64(le64([]byte("line%d\x00\x00"))))}}, 8, true, 8)
+		c.print(0, []string{i}, &regBytes{c, []string{c.result(int64(binary.LittleEndian.Uint64([]byte("hi %u!\n\x00"))))}}, 8, false, 8)
+		c.print(0, nil, &regBytes{c, []string{c.result(int64(binary.LittleEndian.Uint64([]byte("line%d\x00\x00"))))}}, 8, true, 8)
 	})
 	var lines []string
 	if err := p.Drain(g.machine, true, func(_ int, s string) { lines = append(lines, s) }); err != nil {
@@ -492,7 +492,7 @@ func TestStripedArray(t *testing.T) {
 		c.f("red.global.add.u32 [%s+8], 1;", a)
 	})
 	v := g.table("a").Rows[1].Value
-	if le64(v) != 3100 || le32(v[8:]) != 1005 || le32(v[12:]) != 0x09090909 {
+	if binary.LittleEndian.Uint64(v) != 3100 || binary.LittleEndian.Uint32(v[8:]) != 1005 || binary.LittleEndian.Uint32(v[12:]) != 0x09090909 {
 		t.Errorf("%x", v)
 	}
 }

@@ -5,13 +5,8 @@ import (
 	"strings"
 
 	"nvtrace/fatbin"
-	"nvtrace/ptx"
 	"nvtrace/ptx/bpf"
 )
-
-// endSlots is how many counters each test of a program takes: of the runs that it ended,
-// and for the number of the place where that was last.
-const endSlots = 2
 
 // Ended says how many runs of a program one of its tests ended.
 type Ended struct {
@@ -64,13 +59,3 @@ func (p *Plan) Ended(maps *Maps, mem Memory, q *PlannedProgram) ([]Ended, error)
 
 // where is the register with the number of the place that a program's code is at.
 func (q *PlannedProgram) where(prefix string) string { return "%" + prefix + "where" }
-
-// ended counts a run that was ended, and notes where: why and where are registers of 32
-// bits.
-func (c *code) ended(first int, why, where string) {
-	a, t := c.perSM(c.m.counterAddr(first), c.m.counted), c.reg(ptx.U64)
-	c.f("mul.wide.u32 %s, %s, %d;", t, why, endSlots*counterBytes)
-	c.f("add.s64 %s, %s, %s;", a, a, t)
-	c.f("red.global.add.u64 [%s], 1;", a)
-	c.f("st.global.u32 [%s+%d], %s;", a, counterBytes, where)
-}

@@ -2,6 +2,7 @@ package nvattach
 
 import (
 	"cmp"
+	"encoding/binary"
 	"slices"
 	"strings"
 	"testing"
@@ -32,8 +33,8 @@ func (r *rig) entries(t *testing.T, name string, want int) []Row {
 	if err := r.machine.ReadMem(tab.Map.base, n[:]); err != nil {
 		t.Fatal(err)
 	}
-	if len(tab.Rows) != want || int(le32(n[:])) != want {
-		t.Errorf("%s: %d rows, and it counted %d; want %d", name, len(tab.Rows), le32(n[:]), want)
+	if len(tab.Rows) != want || int(binary.LittleEndian.Uint32(n[:])) != want {
+		t.Errorf("%s: %d rows, and it counted %d; want %d", name, len(tab.Rows), binary.LittleEndian.Uint32(n[:]), want)
 	}
 	return tab.Rows
 }
@@ -48,14 +49,14 @@ func TestHashCountsOneKey(t *testing.T) {
 		t.Errorf("copies for each multiprocessor: %v, stable: %v", x.Striped(), x.stable)
 	}
 	key := []byte{7, 0, 0, 0}
-	if v, err := r.maps.Lookup(r.machine, r.maps.Find("one"), key); err != nil || le64(v) != 37*250 {
+	if v, err := r.maps.Lookup(r.machine, r.maps.Find("one"), key); err != nil || binary.LittleEndian.Uint64(v) != 37*250 {
 		t.Errorf("lookup: %v, %v", v, err)
 	}
 	// What the host sets is what is read.
 	if err := r.maps.Update(r.machine, r.maps.Find("one"), key, []byte{42, 0, 0, 0, 0, 0, 0, 0}); err != nil {
 		t.Fatal(err)
 	}
-	if v, err := r.maps.Lookup(r.machine, r.maps.Find("one"), key); err != nil || le64(v) != 42 {
+	if v, err := r.maps.Lookup(r.machine, r.maps.Find("one"), key); err != nil || binary.LittleEndian.Uint64(v) != 42 {
 		t.Errorf("after an update: %v, %v", v, err)
 	}
 }
@@ -64,9 +65,9 @@ func TestHashCountsManyKeys(t *testing.T) {
 	const grid, block = 61, 96
 	r := hashRig(t, grid, block, "count_many")
 	for _, row := range r.entries(t, "many", grid) {
-		n, sum, first, small := le64(row.Value), le64(row.Value[8:]), le32(row.Value[16:]), le32(row.Value[20:])
+		n, sum, first, small := binary.LittleEndian.Uint64(row.Value), binary.LittleEndian.Uint64(row.Value[8:]), binary.LittleEndian.Uint32(row.Value[16:]), binary.LittleEndian.Uint32(row.Value[20:])
 		if n != block || sum != block*(block-1)/2 || first != 5 || small != 3*block {
-			t.Errorf("key %d: %d threads, sum %d, first %d, small %d", le32(row.Key), n, sum, first, small)
+			t.Errorf("key %d: %d threads, sum %d, first %d, small %d", binary.LittleEndian.Uint32(row.Key), n, sum, first, small)
 		}
 	}
 }
@@ -74,12 +75,12 @@ func TestHashCountsManyKeys(t *testing.T) {
 func TestHashReplacesValues(t *testing.T) {
 	r := hashRig(t, 16, 250, "replace", "replace_longer", "count_anyway")
 	for _, row := range r.entries(t, "replaced", 64) {
-		if le64(row.Value) != uint64(le32(row.Key)) {
-			t.Errorf("key %d has value %d", le32(row.Key), le64(row.Value))
+		if binary.LittleEndian.Uint64(row.Value) != uint64(binary.LittleEndian.Uint32(row.Key)) {
+			t.Errorf("key %d has value %d", binary.LittleEndian.Uint32(row.Key), binary.LittleEndian.Uint64(row.Value))
 		}
 	}
 	for _, row := range r.entries(t, "longer", 64) {
-		if le64(row.Value) != uint64(le32(row.Key[8:])) || le64(row.Value[8:]) != 1 {
+		if binary.LittleEndian.Uint64(row.Value) != uint64(binary.LittleEndian.Uint32(row.Key[8:])) || binary.LittleEndian.Uint64(row.Value[8:]) != 1 {
 			t.Errorf("key %x has value %x", row.Key, row.Value)
 		}
 	}
@@ -117,10 +118,12 @@ func TestKeysAreSorted(t *testing.T) {
 	for _, name := range []string{"replaced", "longer"} {
 		rows := r.table(name).Rows
 		less := func(a, b Row) int {
-			return cmp.Or(cmp.Compare(values.Unsigned(a.Key[:min(len(a.Key), 8)]), values.Unsigned(b.Key[:min(len(b.Key), 8)])), cmp.Compare(le32(a.Key[len(a.Key)-8:]), le32(b.Key[len(b.Key)-8:])))
+			return cmp.Or(cmp.Compare(values.Unsigned(a.Key[:min(len(a.Key), 8)]), values.Unsigned(b.Key[:min(len(b.Key), 8)])), cmp.Compare(binary.LittleEndian.Uint32(a.Key[len(a.Key)-8:]), binary.LittleEndian.Uint32(b.Key[len(b.Key)-8:])))
 		}
 		if name == "replaced" {
-			less = func(a, b Row) int { return cmp.Compare(le32(a.Key), le32(b.Key)) }
+			less = func(a, b Row) int {
+				return cmp.Compare(binary.LittleEndian.Uint32(a.Key), binary.LittleEndian.Uint32(b.Key))
+			}
 		}
 		if len(rows) != 64 || !slices.IsSortedFunc(rows, less) {
 			t.Errorf("%s: %d rows, not in the order of their keys", name, len(rows))
@@ -164,7 +167,7 @@ func TestHashKeysComeAndGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := 0; i < len(homes); i += 8 {
-		if w := le64(homes[i:]); w&(homeLock|homeReach) != 0 {
+		if w := binary.LittleEndian.Uint64(homes[i:]); w&(homeLock|homeReach) != 0 {
 			t.Fatalf("home %d is %#x with no key left", i/8, w)
 		}
 	}
@@ -221,8 +224,8 @@ func TestCountIsToldLater(t *testing.T) {
 		t.Errorf("%d, want %d; copies: %v, %d increments", n, 16*250, r.maps.Find("counted").Striped(), r.plan.Programs[0].Increments)
 	}
 	rows := r.entries(t, "replaced", 1)
-	if n := rows[0].total(); le32(rows[0].Key) != 5 || n == 0 || n > 16*250 {
-		t.Errorf("[%d] = %d", le32(rows[0].Key), n)
+	if n := rows[0].total(); binary.LittleEndian.Uint32(rows[0].Key) != 5 || n == 0 || n > 16*250 {
+		t.Errorf("[%d] = %d", binary.LittleEndian.Uint32(rows[0].Key), n)
 	}
 	r = newRig(t, &PlanOptions{Programs: []string{"use_count"}}, object(t, "hashes"))
 	if r.plan.Programs[0].Increments != 0 || r.maps.Find("counted").Striped() {
@@ -249,8 +252,8 @@ func TestOwnVariables(t *testing.T) {
 		}
 	}
 	rows := r.entries(t, "replaced", 1)
-	if le32(rows[0].Key) != 14 {
-		t.Errorf("key %d, want 14", le32(rows[0].Key))
+	if binary.LittleEndian.Uint32(rows[0].Key) != 14 {
+		t.Errorf("key %d, want 14", binary.LittleEndian.Uint32(rows[0].Key))
 	}
 	if r.maps.Find(threadSection) != nil || slices.ContainsFunc(r.plan.Objects[0].Vars, func(v Var) bool { return v.Name == "started" }) {
 		t.Error("the host sees variables of the threads")

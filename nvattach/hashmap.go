@@ -8,9 +8,6 @@ import (
 	"math/bits"
 )
 
-func le64(b []byte) uint64 { return binary.LittleEndian.Uint64(b) }
-func le32(b []byte) uint32 { return binary.LittleEndian.Uint32(b) }
-
 // hashLayout is the layout of a hash map: open addressing with linear probing in
 // a power of two of slots, at least half more than entries.
 //
@@ -96,7 +93,7 @@ func hashKey(key []byte) uint32 {
 	for i := 0; i < len(key); i += 4 {
 		var w [4]byte
 		copy(w[:], key[i:])
-		h = (h ^ le32(w[:])) * hashMul1
+		h = (h ^ binary.LittleEndian.Uint32(w[:])) * hashMul1
 		h ^= h >> hashShift
 	}
 	h *= hashMul2
@@ -127,12 +124,12 @@ func (x *Map) find(mem Memory, key []byte) (slot uint64, found bool, err error) 
 		return 0, false, err
 	}
 	buf := make([]byte, h.slotSize)
-	for n := range min(le64(home[:])&homeReach, h.slots) {
+	for n := range min(binary.LittleEndian.Uint64(home[:])&homeReach, h.slots) {
 		i := (first + n) & (h.slots - 1)
 		if err := mem.ReadMem(x.slotAddr(i), buf); err != nil {
 			return 0, false, err
 		}
-		if le32(buf) == hash|slotValid && bytes.Equal(buf[h.keyOff:h.keyOff+uint64(len(key))], key) {
+		if binary.LittleEndian.Uint32(buf) == hash|slotValid && bytes.Equal(buf[h.keyOff:h.keyOff+uint64(len(key))], key) {
 			return i, true, nil
 		}
 	}
@@ -149,14 +146,14 @@ func (x *Map) take(mem Memory, key []byte) (uint64, error) {
 		if err := mem.ReadMem(x.slotAddr(i), state[:]); err != nil {
 			return 0, err
 		}
-		if le32(state[:]) != slotEmpty {
+		if binary.LittleEndian.Uint32(state[:]) != slotEmpty {
 			continue
 		}
 		var home [8]byte
 		if err := mem.ReadMem(x.homeAddr(first), home[:]); err != nil {
 			return 0, err
 		}
-		was := le64(home[:])
+		was := binary.LittleEndian.Uint64(home[:])
 		binary.LittleEndian.PutUint64(home[:], was&^homeReach+1<<32|max(was&homeReach, n+1))
 		return i, mem.WriteMem(x.homeAddr(first), home[:])
 	}
@@ -184,7 +181,7 @@ func (m *Maps) hashUpdate(mem Memory, x *Map, key, value []byte) error {
 		if err := mem.ReadMem(x.base, w[:]); err != nil {
 			return err
 		}
-		if n := le32(w[:]); n >= x.Def.MaxEntries {
+		if n := binary.LittleEndian.Uint32(w[:]); n >= x.Def.MaxEntries {
 			return fmt.Errorf("%w: it has %d entries", ErrFull, n)
 		}
 		if slot, err = x.take(mem, key); err != nil {
@@ -209,6 +206,6 @@ func (m *Maps) hashUpdate(mem Memory, x *Map, key, value []byte) error {
 	if err := mem.WriteMem(x.slotAddr(slot), head); err != nil {
 		return err
 	}
-	binary.LittleEndian.PutUint32(w[:], le32(w[:])+1)
+	binary.LittleEndian.PutUint32(w[:], binary.LittleEndian.Uint32(w[:])+1)
 	return mem.WriteMem(x.base, w[:])
 }

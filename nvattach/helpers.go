@@ -544,43 +544,6 @@ func (u *unit) funcArg(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	return ptx.Imm(0), nil
 }
 
-// param loads up to 8 bytes of a parameter in pieces that its alignment allows.
-func (c *code) param(p *ptx.Param, off uint64) string {
-	r := c.result(0)
-	align := max(p.Align, 1)
-	for i := uint64(0); i < 8 && off+i < p.Size; {
-		n := min(uint64(pieceOf(i, min(8, p.Size-off)-i)), align)
-		w := c.reg(ptx.B64)
-		c.f("ld.param.u%d %s, [%s+%d];", 8*n, w, p.Name, off+i)
-		if i > 0 {
-			c.f("shl.b64 %s, %s, %d;", w, w, 8*i)
-		}
-		c.f("or.b64 %s, %s, %s;", r, r, w)
-		i += n
-	}
-	return r
-}
-
-// widen returns a parameter that is in a register as 64 bits.
-func (c *code) widen(p *ptx.Param) (string, error) {
-	r, bits := c.reg(ptx.B64), 8*p.Size
-	switch p.Size {
-	case 8:
-		c.f("mov.b64 %s, %s;", r, p.Name)
-	case 4:
-		w := c.reg(ptx.B32)
-		c.f("mov.b32 %s, %s;", w, p.Name)
-		c.f("cvt.u64.u32 %s, %s;", r, w)
-	case 2:
-		w := c.reg(ptx.B16)
-		c.f("mov.b16 %s, %s;", w, p.Name)
-		c.f("cvt.u64.u16 %s, %s;", r, w)
-	default:
-		return "", fmt.Errorf("parameter %s has %d bits in a register and can't be read", p.Name, bits)
-	}
-	return r, nil
-}
-
 func (u *unit) funcArgCount(*bpf.Gen, *bpf.Call) (ptx.Arg, error) {
 	if u.at.given != nil {
 		return ptx.Imm(int64(len(u.at.given.kernel))), nil

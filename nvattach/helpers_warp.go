@@ -11,46 +11,6 @@ import (
 // hardware's choice: those that it runs together at that moment. Threads of the warp that
 // are elsewhere are not waited for, so that no helper can hang.
 
-// alive returns the mask of the threads that are here. Targets that can't say have each
-// thread alone.
-func (c *code) alive() string {
-	if c.apart {
-		return c.special("%lanemask_eq")
-	}
-	r := c.reg(ptx.B32)
-	c.f("activemask.b32 %s;", r)
-	return r
-}
-
-// matching returns the mask of those threads of all that hold the same in a register.
-func (c *code) matching(r string, bits int, all string) string {
-	if c.apart {
-		return all
-	}
-	same := c.reg(ptx.B32)
-	c.f("match.any.sync.b%d %s, %s, %s;", bits, same, r, all)
-	return same
-}
-
-// lowest returns a predicate that holds in the lowest thread of a mask.
-func (c *code) lowest(mask string) string {
-	before, p := c.special("%lanemask_lt"), c.reg(ptx.Pred)
-	c.f("and.b32 %s, %s, %s;", before, before, mask)
-	c.f("setp.eq.u32 %s, %s, 0;", p, before)
-	return p
-}
-
-// ballot returns the mask of those threads of all in which a predicate holds.
-func (c *code) ballot(p, all string) string {
-	r := c.reg(ptx.B32)
-	if c.apart {
-		c.f("selp.b32 %s, %s, 0, %s;", r, all, p)
-	} else {
-		c.f("vote.sync.ballot.b32 %s, %s, %s;", r, p, all)
-	}
-	return r
-}
-
 func (u *unit) active(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {
 	k := u.code(g)
 	return register64(k.wide(k.alive())), nil
@@ -71,13 +31,6 @@ func (u *unit) first(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	r := k.reg(ptx.B64)
 	k.f("selp.b64 %s, 1, 0, %s;", r, k.lowest(same))
 	return register64(r), nil
-}
-
-// held puts an operand of 64 bits that may be a number into a register.
-func (c *code) held(x string) string {
-	r := c.reg(ptx.B64)
-	c.f("mov.b64 %s, %s;", r, x)
-	return r
 }
 
 func (u *unit) popc(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {

@@ -18,18 +18,6 @@ import (
 	"nvtrace/ptx/bpf"
 )
 
-// A HostProgram is one that runs on the host.
-type HostProgram struct {
-	Name    string
-	Section string
-	Point   HostPoint
-	Insns   asm.Instructions
-	Object  *Object
-	Cookie  uint64 // what bpf_get_attach_cookie returns
-
-	placed int // how often PlaceProgram was told where it runs
-}
-
 // A PlannedHost is a program for the host that was proven safe.
 type PlannedHost struct {
 	*HostProgram
@@ -206,15 +194,6 @@ func (p *Plan) changedOnHost(d *MapDef) bool {
 
 // use is which programs of an object have a map in their code.
 type use struct{ host, gpu bool }
-
-// reached lists a map and, of an array of maps, those that are in it.
-func (o *Object) reached(d *MapDef) []*MapDef {
-	list := []*MapDef{d}
-	for _, name := range d.Maps {
-		list = append(list, o.Map(name))
-	}
-	return list
-}
 
 // uses says which maps programs of the object have in their code, or reach by an array of maps.
 func (o *Object) uses(programs []*Program, host []*HostProgram) map[string]use {
@@ -473,7 +452,7 @@ func (r *HostRunner) atomic(addr uint64, n int, change func(old uint64) uint64) 
 	if b, ok := r.recordAt(addr, n); ok {
 		var w [8]byte
 		copy(w[:], b)
-		old := le64(w[:])
+		old := binary.LittleEndian.Uint64(w[:])
 		copy(b, binary.LittleEndian.AppendUint64(nil, change(old)))
 		return old, nil
 	}

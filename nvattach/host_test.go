@@ -256,7 +256,7 @@ func TestHostMapsReused(t *testing.T) {
 		t.Fatalf("%d entries, want %d; %v", len(table.Rows), len(want), err)
 	}
 	for _, row := range table.Rows {
-		if k, v := le64(row.Key), le64(row.Value); want[k] != v {
+		if k, v := binary.LittleEndian.Uint64(row.Key), binary.LittleEndian.Uint64(row.Value); want[k] != v {
 			t.Errorf("[%d] = %d, want %d", k, v, want[k])
 		}
 	}

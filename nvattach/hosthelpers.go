@@ -122,7 +122,7 @@ func (r *HostRunner) argOps(h map[int32]*bpf.Helper) {
 		if r.call.Thread.Read(r.call.Fields[regSP]+8+8*(n-uint64(len(argRegs))), b[:]) < len(b) {
 			return 0, 1<<64 + errFault
 		}
-		return le64(b[:]), 0
+		return binary.LittleEndian.Uint64(b[:]), 0
 	})
 	h[helper.USDTArg].Interpret = value(func(n uint64) (uint64, uint64) {
 		if r.call.Arg != nil {
@@ -156,9 +156,6 @@ const (
 
 // argRegs are those that arguments are passed in.
 var argRegs = [...]int{14, 13, 12, 11, 9, 8}
-
-// errFault is -EFAULT, what reading memory that is not there returns.
-const errFault = -14
 
 // readOps gives the helpers that read the program's memory, or write it, their meaning.
 func (r *HostRunner) readOps(h map[int32]*bpf.Helper) {
@@ -274,7 +271,7 @@ func (r *HostRunner) lookup(x *Map, key []byte) (uint64, error) {
 		}
 		return x.valueAddr(slot, r.cpu()), nil
 	}
-	i := uint64(le32(key))
+	i := uint64(binary.LittleEndian.Uint32(key))
 	switch {
 	case i >= uint64(x.Def.MaxEntries):
 		return 0, nil
@@ -310,7 +307,7 @@ func (r *HostRunner) mapOps(h map[int32]*bpf.Helper) {
 	}
 	h[helper.MapLookup].Interpret = withKey(func(in *bpf.Interpreter, x *Map, key []byte, _ [5]uint64) (uint64, error) {
 		if x.kind == layoutMaps {
-			name, ok := x.Def.Maps[le32(key)]
+			name, ok := x.Def.Maps[binary.LittleEndian.Uint32(key)]
 			i := slices.IndexFunc(in.Env.Maps, func(m bpf.Map) bool { return m.Name == name })
 			if !ok || i < 0 {
 				return 0, nil
@@ -325,7 +322,7 @@ func (r *HostRunner) mapOps(h map[int32]*bpf.Helper) {
 			return hostInvalid, nil
 		}
 		if x.lpm > 0 {
-			p, ok := prefix(key, le32(key))
+			p, ok := prefix(key, binary.LittleEndian.Uint32(key))
 			if !ok {
 				return hostInvalid, nil
 			}
@@ -365,13 +362,13 @@ func (r *HostRunner) query(x *Map, what uint64) (uint64, error) {
 	}
 	switch what {
 	case ringAvail: // what was dropped was handed out as well
-		return unitBytes * min(le64(handed[:])-le64(read[:]), x.ring.units), nil
+		return unitBytes * min(binary.LittleEndian.Uint64(handed[:])-binary.LittleEndian.Uint64(read[:]), x.ring.units), nil
 	case ringRingSize:
 		return unitBytes * x.ring.units, nil
 	case ringConsPos:
-		return unitBytes * le64(read[:]), nil
+		return unitBytes * binary.LittleEndian.Uint64(read[:]), nil
 	case ringProdPos:
-		return unitBytes * le64(handed[:]), nil
+		return unitBytes * binary.LittleEndian.Uint64(handed[:]), nil
 	}
 	return 0, nil
 }
@@ -414,11 +411,11 @@ func (r *HostRunner) update(in *bpf.Interpreter, x *Map, key []byte, a [5]uint64
 	case x.kind == layoutBloom:
 		return 0, r.bloomAdd(x, value)
 	case x.lpm > 0:
-		p, ok := prefix(key, le32(key))
+		p, ok := prefix(key, binary.LittleEndian.Uint32(key))
 		if !ok {
 			return hostInvalid, nil
 		}
-		if key = p; r.haveLength(x, le32(p)) != nil {
+		if key = p; r.haveLength(x, binary.LittleEndian.Uint32(p)) != nil {
 			return hostInvalid, nil
 		}
 	}
@@ -461,7 +458,7 @@ func (r *HostRunner) printOps(h map[int32]*bpf.Helper) {
 		}
 		var args []uint64
 		for len(buf) > 0 {
-			args, buf = append(args, le64(buf)), buf[8:]
+			args, buf = append(args, binary.LittleEndian.Uint64(buf)), buf[8:]
 		}
 		return printed(in, a[0], a[1], args)
 	}

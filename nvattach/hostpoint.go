@@ -368,3 +368,9 @@ var (
 	sysEnter = syscallContext("args[0]", "args[1]", "args[2]", "args[3]", "args[4]", "args[5]")
 	sysExit  = syscallContext("ret")
 )
+
+// A ContextField is a field of the context that programs of a kind of point find.
+type ContextField struct {
+	Name         string // as include/nvtrace_gpu.bpf.h has it, without the "t." of a thread's
+	Offset, Size int
+}

@@ -73,7 +73,7 @@ func (r *HostRunner) stackID(x *Map, list []uint64, replace bool) (uint64, error
 	switch {
 	case string(was) == string(value):
 		return id, nil
-	case le64(was) != 0 && !replace:
+	case binary.LittleEndian.Uint64(was) != 0 && !replace:
 		return hostExists, nil
 	}
 	return id, r.mem.WriteMem(x.base+id*x.stride, value)

@@ -33,7 +33,7 @@ func (r *HostRunner) textOps(h map[int32]*bpf.Helper) {
 		}
 		var list []uint64
 		for ; len(args) > 0; args = args[8:] {
-			list = append(list, le64(args))
+			list = append(list, binary.LittleEndian.Uint64(args))
 		}
 		out := append([]byte(Sprintf(string(text), list, func(addr uint64) string { return r.text(in, addr) })), 0)
 		if a[1] == 0 {

@@ -1,6 +1,7 @@
 package nvattach
 
 import (
+	"encoding/binary"
 	"slices"
 	"testing"
 
@@ -82,7 +83,7 @@ func TestSplitPaths(t *testing.T) {
 		r.runAdd(w.Text, 1, 4)
 	}
 	for _, row := range r.table("totals").Rows {
-		if k, v := uint64(le32(row.Key)), le64(row.Value); v != 3*k {
+		if k, v := uint64(binary.LittleEndian.Uint32(row.Key)), binary.LittleEndian.Uint64(row.Value); v != 3*k {
 			t.Errorf("key %d: %d, want %d", k, v, 3*k)
 		}
 	}

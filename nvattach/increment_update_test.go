@@ -1,6 +1,7 @@
 package nvattach
 
 import (
+	"encoding/binary"
 	"testing"
 
 	"nvtrace/nvattach/atomics"
@@ -88,7 +89,7 @@ func TestUpdatesCount(t *testing.T) {
 	for range 3 {
 		r.runAdd(w.Text, 2, 40)
 	}
-	if got := le64(r.table("updated").Rows[0].Value); got != 240 {
+	if got := binary.LittleEndian.Uint64(r.table("updated").Rows[0].Value); got != 240 {
 		t.Errorf("%d, want 240\n%s", got, w.Text)
 	}
 }

@@ -116,7 +116,7 @@ func hostLookup(in *bpf.Interpreter, x *Map, key []byte, t *hostThread) (uint64,
 		}
 		return x.valueAddr(slot, int(t.sm)), nil
 	}
-	i := uint64(le32(key))
+	i := uint64(binary.LittleEndian.Uint32(key))
 	switch {
 	case i >= uint64(x.Def.MaxEntries):
 		return 0, nil

@@ -1,7 +1,6 @@
 package nvattach
 
 import (
-	"encoding/binary"
 	"fmt"
 	"slices"
 
@@ -117,26 +116,6 @@ func (s *fieldSet) take(r bpf.AddRange, by joinOp) bool {
 	return true
 }
 
-// A joinOp says what two parts of a number are together.
-type joinOp uint8
-
-const (
-	joinAdd joinOp = iota
-	joinOr
-	joinMax
-)
-
-// of returns what old becomes by a part that was before, and is now.
-func (op joinOp) of(old, before, now uint64) uint64 {
-	switch op {
-	case joinOr:
-		return old | now
-	case joinMax:
-		return max(old, now)
-	}
-	return old + now - before
-}
-
 // A Join has the host's maps take in what kernels of one GPU context have added to its parts
 // of them.
 type Join struct {
@@ -196,12 +175,4 @@ func (j *Join) addRow(to *Map, i uint64, before, now []byte, fields []AddField) 
 		}
 	}
 	return nil
-}
-
-// of returns the field's number in a value.
-func (f AddField) of(v []byte) uint64 {
-	if f.Size == 4 {
-		return uint64(binary.LittleEndian.Uint32(v[f.Offset:]))
-	}
-	return binary.LittleEndian.Uint64(v[f.Offset:])
 }

@@ -164,8 +164,8 @@ func TestJoin(t *testing.T) {
 		}
 		x := parts[gpu].maps.Of(d)
 		at := parts[gpu].mem.Data[x.off+uint64(sm)*x.copyBytes+i*16:]
-		binary.LittleEndian.PutUint64(at, le64(at)+n)
-		binary.LittleEndian.PutUint32(at[8:], le32(at[8:])+uint32(n))
+		binary.LittleEndian.PutUint64(at, binary.LittleEndian.Uint64(at)+n)
+		binary.LittleEndian.PutUint32(at[8:], binary.LittleEndian.Uint32(at[8:])+uint32(n))
 	}
 	read := func(want string) {
 		t.Helper()
@@ -180,7 +180,7 @@ func TestJoin(t *testing.T) {
 		}
 		got := ""
 		for _, row := range table.Rows {
-			got += fmt.Sprint(le64(row.Value), " ", le32(row.Value[8:]), " ", le32(row.Value[12:]), "; ")
+			got += fmt.Sprint(binary.LittleEndian.Uint64(row.Value), " ", binary.LittleEndian.Uint32(row.Value[8:]), " ", binary.LittleEndian.Uint32(row.Value[12:]), "; ")
 		}
 		if got != want {
 			t.Errorf("got %s, want %s", got, want)

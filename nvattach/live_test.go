@@ -2,6 +2,7 @@ package nvattach
 
 import (
 	"context"
+	"encoding/binary"
 	"sync"
 	"testing"
 
@@ -47,12 +48,12 @@ func ringLive(t *testing.T, bytes uint32) {
 	records := uint64(0)
 	note := func(r Record) {
 		records++
-		id := le64(r.Data)
+		id := binary.LittleEndian.Uint64(r.Data)
 		bit := uint8(1)
 		if len(r.Data) == 48 {
 			bit = 2
 			for at := 8; at < 48; at += 8 {
-				if le64(r.Data[at:]) != id {
+				if binary.LittleEndian.Uint64(r.Data[at:]) != id {
 					t.Errorf("a torn record: %x", r.Data)
 				}
 			}

@@ -1,6 +1,9 @@
 package nvattach
 
-import "testing"
+import (
+	"encoding/binary"
+	"testing"
+)
 
 // lruRig runs programs of testdata/obj/lru.bpf.c in vectorAdd.
 func lruRig(t *testing.T, grid, block uint32, programs ...string) *rig {
@@ -19,7 +22,7 @@ func (r *rig) unlocked(t *testing.T, name string) {
 		t.Fatal(err)
 	}
 	for i := 0; i < len(homes); i += 8 {
-		if w := le64(homes[i:]); w&homeLock != 0 {
+		if w := binary.LittleEndian.Uint64(homes[i:]); w&homeLock != 0 {
 			t.Fatalf("%s: home %d is %#x", name, i/8, w)
 		}
 	}
@@ -31,7 +34,7 @@ func TestLRUWithRoom(t *testing.T) {
 	for _, name := range []string{"roomy", "apart"} {
 		for _, row := range r.entries(t, name, 64) {
 			if n := row.total(); n != 2*37 {
-				t.Errorf("%s: key %d was counted %d times, want %d", name, le32(row.Key), n, 2*37)
+				t.Errorf("%s: key %d was counted %d times, want %d", name, binary.LittleEndian.Uint32(row.Key), n, 2*37)
 			}
 		}
 		if x := r.maps.Find(name); x.stable || x.Striped() {
@@ -49,9 +52,9 @@ func TestLRUKeepsWhatIsUsed(t *testing.T) {
 	}
 	keys := map[uint32]bool{}
 	for _, row := range r.entries(t, "recent", 64) {
-		keys[le32(row.Key)] = true
-		if want := uint64(3 * le32(row.Key)); le32(row.Key) != 5000 && le64(row.Value) != want {
-			t.Errorf("key %d has value %d, want %d", le32(row.Key), le64(row.Value), want)
+		keys[binary.LittleEndian.Uint32(row.Key)] = true
+		if want := uint64(3 * binary.LittleEndian.Uint32(row.Key)); binary.LittleEndian.Uint32(row.Key) != 5000 && binary.LittleEndian.Uint64(row.Value) != want {
+			t.Errorf("key %d has value %d, want %d", binary.LittleEndian.Uint32(row.Key), binary.LittleEndian.Uint64(row.Value), want)
 		}
 	}
 	if !keys[5000] || !keys[999] || keys[0] {
@@ -76,8 +79,8 @@ func TestLRUCrowded(t *testing.T) {
 		t.Errorf("%d entries of 256", n)
 	}
 	for _, row := range r.entries(t, "crowded", len(tab.Rows)) {
-		if key := le32(row.Key); key >= grid*block || le64(row.Value) != 7*uint64(key)+1 {
-			t.Errorf("key %d has value %d", key, le64(row.Value))
+		if key := binary.LittleEndian.Uint32(row.Key); key >= grid*block || binary.LittleEndian.Uint64(row.Value) != 7*uint64(key)+1 {
+			t.Errorf("key %d has value %d", key, binary.LittleEndian.Uint64(row.Value))
 		}
 	}
 	r.unlocked(t, "crowded")

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 
 	"nvtrace/nvattach/atomics"
 	"nvtrace/nvattach/values"
@@ -356,3 +357,63 @@ func (o *Object) atomicMap(name string) *atomics.Map {
 		Array: d.layout() == layoutArray, Hash: d.layout() == layoutHash,
 	}
 }
+
+// maxBlockBytes bounds the maps of all objects that a block has together.
+const maxBlockBytes = 8 << 10
+
+// blockBytes returns what the map takes of a block's shared memory.
+func (m *MapDef) blockBytes() uint64 {
+	return mul(uint64(m.MaxEntries), roundUp(uint64(m.ValueSize), 8))
+}
+
+// roundUp returns n rounded up to a multiple of to, a power of two; what would
+// overflow stays as large as it can be.
+func roundUp(n, to uint64) uint64 {
+	if n > -to {
+		return -to
+	}
+	return (n + to - 1) &^ (to - 1)
+}
+
+// mul multiplies sizes; an overflow gives a size above every limit.
+func mul(a, b uint64) uint64 {
+	hi, lo := bits.Mul64(a, b)
+	if hi != 0 || lo > maxArena {
+		return 2 * maxArena
+	}
+	return lo
+}
+
+// bloomHashes is how many bits a value has: map_extra, or as many as in Linux.
+func (m *MapDef) bloomHashes() uint64 {
+	if n := m.Extra & 15; n > 0 {
+		return n
+	}
+	return 5
+}
+
+// keyBytes is the size of what is looked up: of a bloom filter, a value.
+func (m *MapDef) keyBytes() uint32 {
+	if m.Type == MapBloomFilter {
+		return m.ValueSize
+	}
+	return m.KeySize
+}
+
+// bloomBits is how many bits there are: as many as in Linux.
+func (m *MapDef) bloomBits() uint64 {
+	n := mul(uint64(m.MaxEntries), m.bloomHashes()) / 5 * 7
+	return max(uint64(1)<<bits.Len64(max(n, 1)-1), 512)
+}
+
+// A trie is a hash whose keys are prefixes: their length, in bits, and as many bits, with those
+// behind them 0. prefixLengths is how many lengths there can be; bits behind the hash say which
+// there have been.
+const (
+	lpmHead        = 4
+	maxPrefixBytes = 256
+	prefixLengths  = 8*maxPrefixBytes + 64
+)
+
+// maxArena is the most that all maps can take.
+const maxArena = 1 << 40

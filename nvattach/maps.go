@@ -3,7 +3,6 @@ package nvattach
 import (
 	"encoding/binary"
 	"fmt"
-	"math/bits"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -65,11 +64,10 @@ type AddField struct {
 
 // Alignments and sizes of the layout.
 const (
-	lineBytes    = 128 // of the GPU's caches: what several multiprocessors write to is apart by this
-	defaultSMs   = 256
-	maxSMs       = 4096
-	arenaAlign   = 256
-	maxArena     = 1 << 40
+	defaultSMs = 256
+	maxSMs     = 4096
+	arenaAlign = 256
+
 	counterBytes = 8
 )
 
@@ -303,24 +301,6 @@ func setDefault[T int | uint64](p *T, v T) {
 	}
 }
 
-// roundUp returns n rounded up to a multiple of to, a power of two; what would
-// overflow stays as large as it can be.
-func roundUp(n, to uint64) uint64 {
-	if n > -to {
-		return -to
-	}
-	return (n + to - 1) &^ (to - 1)
-}
-
-// mul multiplies sizes; an overflow gives a size above every limit.
-func mul(a, b uint64) uint64 {
-	hi, lo := bits.Mul64(a, b)
-	if hi != 0 || lo > maxArena {
-		return 2 * maxArena
-	}
-	return lo
-}
-
 // lay computes the layout of one map.
 func (x *Map) lay(m *Maps, o *MapOptions) error {
 	d := x.Def
@@ -508,7 +488,7 @@ func (m *Maps) highest(mem Memory, slot int) (uint64, error) {
 		if err := mem.ReadMem(m.counterAddr(m.slots+slot)+uint64(sm)*m.counted, b[:]); err != nil {
 			return 0, fmt.Errorf("maps: counters: %w", err)
 		}
-		most = max(most, le64(b[:]))
+		most = max(most, binary.LittleEndian.Uint64(b[:]))
 	}
 	return most, nil
 }
@@ -524,7 +504,58 @@ func (m *Maps) sum(mem Memory, n int) (uint64, error) {
 		if err := mem.ReadMem(m.counterAddr(n)+uint64(sm)*m.counted, b[:]); err != nil {
 			return 0, fmt.Errorf("maps: counters: %w", err)
 		}
-		sum += le64(b[:])
+		sum += binary.LittleEndian.Uint64(b[:])
 	}
 	return sum, nil
 }
+
+// blockAlign is what the size of the variable is a multiple of: what a launch adds to shared memory lies
+// behind all variables, and kernels may rely on an alignment that they do not say.
+const blockAlign = 1 << 10
+
+// addBlock gives a map that each block has its place in the block's memory.
+func (m *Maps) addBlock(d *MapDef, o *Object) {
+	m.byDef[d] = &Map{Def: d, Name: d.Name, Object: o, kind: layoutArray, stride: roundUp(uint64(d.ValueSize), 8), copies: 1, size: d.blockBytes(), base: m.block}
+	m.block += d.blockBytes()
+}
+
+// ofBlocks returns the definition of a map that each block has, by its name; nil if there is none.
+func (m *Maps) ofBlocks(name string) *MapDef {
+	for d := range m.byDef {
+		if d.PerBlock() && d.Name == name {
+			return d
+		}
+	}
+	return nil
+}
+
+// blockSize is the size of that variable.
+func (m *Maps) blockSize() uint64 { return roundUp(m.block, blockAlign) }
+
+// A joinOp says what two parts of a number are together.
+type joinOp uint8
+
+// of returns what old becomes by a part that was before, and is now.
+func (op joinOp) of(old, before, now uint64) uint64 {
+	switch op {
+	case joinOr:
+		return old | now
+	case joinMax:
+		return max(old, now)
+	}
+	return old + now - before
+}
+
+// of returns the field's number in a value.
+func (f AddField) of(v []byte) uint64 {
+	if f.Size == 4 {
+		return uint64(binary.LittleEndian.Uint32(v[f.Offset:]))
+	}
+	return binary.LittleEndian.Uint64(v[f.Offset:])
+}
+
+const (
+	joinAdd joinOp = iota
+	joinOr
+	joinMax
+)

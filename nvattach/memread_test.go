@@ -144,7 +144,7 @@ func TestProbeRead(t *testing.T) {
 		if !bytes.Equal(got, written[at]) {
 			t.Fatalf("address %#x:\n%x, the interpreter has\n%x", addrs[i], got, written[at])
 		}
-		if le64(got) != 0 {
+		if binary.LittleEndian.Uint64(got) != 0 {
 			faults++
 		}
 	}
@@ -203,7 +203,7 @@ func TestProbeReadMost(t *testing.T) {
 	}
 	r.runAdd(r.weave(vectorAdd).Text, 1, 1)
 	v, err := r.maps.Lookup(r.machine, r.maps.Find("out"), indexKey(0))
-	if err != nil || le64(v) != 0 || le64(v[8:]) != 0 || le64(v[48:]) != 42 {
+	if err != nil || binary.LittleEndian.Uint64(v) != 0 || binary.LittleEndian.Uint64(v[8:]) != 0 || binary.LittleEndian.Uint64(v[48:]) != 42 {
 		t.Errorf("%x, %v", v, err)
 	}
 }

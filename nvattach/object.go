@@ -400,3 +400,57 @@ func (o *Object) Program(name string) *Program {
 	}
 	return nil
 }
+
+// checkBlocks refuses maps of blocks that are too large together.
+func checkBlocks(objs []*Object) error {
+	size := uint64(0)
+	for _, o := range objs {
+		for _, d := range o.Maps {
+			if d.PerBlock() {
+				size += d.blockBytes()
+			}
+		}
+	}
+	if size > maxBlockBytes {
+		return fmt.Errorf("the maps of type %s take %d bytes of each block's shared memory, and %d is the most", MapBlockArray, size, maxBlockBytes)
+	}
+	return nil
+}
+
+// checkPlace refuses a map for a program that can't have it where it runs.
+func (m *MapDef) checkPlace(p *Program) error {
+	if !m.PerBlock() {
+		return nil
+	}
+	why := ""
+	switch {
+	case p.Point.Func:
+		why = "device functions, which kernels call that do not begin with such a map"
+	case p.Point.Kind == KindCapture || p.Point.Kind == KindRun:
+		why = p.Point.String()
+	default:
+		return nil
+	}
+	return fmt.Errorf("program %s: map %s has type %s, which programs in %s can't have", p.Name, m.Name, m.Type, why)
+}
+
+// A HostProgram is one that runs on the host.
+type HostProgram struct {
+	Name    string
+	Section string
+	Point   HostPoint
+	Insns   asm.Instructions
+	Object  *Object
+	Cookie  uint64 // what bpf_get_attach_cookie returns
+
+	placed int // how often PlaceProgram was told where it runs
+}
+
+// reached lists a map and, of an array of maps, those that are in it.
+func (o *Object) reached(d *MapDef) []*MapDef {
+	list := []*MapDef{d}
+	for _, name := range d.Maps {
+		list = append(list, o.Map(name))
+	}
+	return list
+}

@@ -1,6 +1,7 @@
 package nvattach
 
 import (
+	"encoding/binary"
 	"slices"
 	"testing"
 
@@ -13,7 +14,7 @@ func (r *rig) records(name string) (list [][]uint64) {
 	err := r.maps.NewReader(r.maps.Find(name)).Drain(r.machine, true, func(rec Record) {
 		var words []uint64
 		for b := rec.Data; len(b) >= 8; b = b[8:] {
-			words = append(words, le64(b))
+			words = append(words, binary.LittleEndian.Uint64(b))
 		}
 		list = append(list, words)
 	})

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-
-	"nvtrace/nvattach/values"
 )
 
 // A Pin says where maps on the host lie in memory that stays when a run has ended.
@@ -106,32 +104,4 @@ func (p *Pin) Open(objs []*Object, data []byte) (*Maps, *HostMemory, error) {
 		return nil, nil, ErrPinned
 	}
 	return m, &HostMemory{b: Buffer{Base: HostBase, Data: data[:p.Size]}}, nil
-}
-
-// Change does what a --map asks for with maps that programs may be using.
-func (m *Maps) Change(mem *HostMemory, s Setting) error {
-	x := m.Find(s.Name)
-	if x == nil || x.kind != layoutHash || x.lpm > 0 || x.Def.PerSM() || s.Key == "" {
-		return m.Apply(mem, s, nil)
-	}
-	key, err := values.Parse(s.Key, x.Def.Key, int(x.Def.KeySize))
-	var value []byte
-	if err == nil {
-		value, err = values.Parse(s.Value, x.Def.Value, int(x.Def.ValueSize))
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", s.text, markf(ErrSetting, "%w", err))
-	}
-	r := &HostRunner{maps: m, mem: mem}
-	result, err := r.replaceOrInsert(x, key, value, 0)
-	switch {
-	case err == nil && result == hostTooBig:
-		err = ErrFull
-	case err == nil && result != 0:
-		err = errors.New("the key's lock is not given back")
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", s.text, err)
-	}
-	return nil
 }

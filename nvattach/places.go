@@ -433,8 +433,6 @@ func (g *weaving) number64(out *strings.Builder, st *ptx.Sites, stmt uint32, o *
 	return r, true
 }
 
-func hexMask(size int) string { return "0x" + strings.Repeat("ff", size) }
-
 func (g *weaving) instructions(q *PlannedProgram, st *ptx.Sites) (int, error) {
 	n := 0
 	for i := st.Func.Open + 1; i < st.Func.Close; i++ {

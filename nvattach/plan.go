@@ -1,6 +1,7 @@
 package nvattach
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -364,7 +365,7 @@ func (q *PlannedProgram) counts(r atomics.Recount) (d *MapDef, key uint32, ok bo
 			if d.PerBlock() || d.Name != r.Name || c.Helper != helper.MapLookup || c.Info.Insn != r.Lookup || len(c.Info.Bytes[1]) != 4 {
 				continue
 			}
-			key := le32(c.Info.Bytes[1])
+			key := binary.LittleEndian.Uint32(c.Info.Bytes[1])
 			return d, key, key < d.MaxEntries
 		}
 	}

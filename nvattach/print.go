@@ -3,6 +3,7 @@ package nvattach
 import (
 	"bytes"
 	"cmp"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"math/bits"
@@ -257,7 +258,7 @@ func callers(b *bytes.Buffer, r *Row, o *PrintOptions) {
 // pcs are the addresses in a value of a map of stacks.
 func pcs(value []byte) (list []uint64) {
 	for ; len(value) >= 8; value = value[8:] {
-		pc := le64(value)
+		pc := binary.LittleEndian.Uint64(value)
 		if pc == 0 {
 			break
 		}

@@ -2,6 +2,7 @@ package nvattach
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"strconv"
 	"strings"
@@ -60,7 +61,7 @@ func (p *Printer) text(mem Memory, b []byte) string {
 	if len(b) < printHead {
 		return fmt.Sprintf("(damaged record of %d bytes)\n", len(b))
 	}
-	id, n := le32(b), le32(b[4:])
+	id, n := binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:])
 	end := n&printNewline != 0
 	n &^= printNewline
 	if uint64(n)*8 > uint64(len(b)-printHead) || n > maxPrintArgs {
@@ -68,7 +69,7 @@ func (p *Printer) text(mem Memory, b []byte) string {
 	}
 	args := make([]uint64, n)
 	for i := range args {
-		args[i] = le64(b[printHead+8*i:])
+		args[i] = binary.LittleEndian.Uint64(b[printHead+8*i:])
 	}
 	rest := b[printHead+8*int(n):]
 	if id == printTexts {
@@ -93,7 +94,7 @@ func (p *Printer) text(mem Memory, b []byte) string {
 func hostText(b []byte, args []uint64) string {
 	size := uint64(0)
 	if len(b) >= 4 {
-		size = uint64(le32(b))
+		size = uint64(binary.LittleEndian.Uint32(b))
 		b = b[4:]
 	}
 	if uint64(len(b)) < roundUp(size, 4) {
@@ -105,7 +106,7 @@ func hostText(b []byte, args []uint64) string {
 		if len(b) < 4+maxString {
 			return fmt.Sprintf("(unreadable %#x)", addr)
 		}
-		n := min(le32(b), maxString)
+		n := min(binary.LittleEndian.Uint32(b), maxString)
 		text, _, _ := strings.Cut(string(b[4:4+n]), "\x00")
 		b = b[4+maxString:]
 		if n == 0 {

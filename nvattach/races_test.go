@@ -1,6 +1,7 @@
 package nvattach
 
 import (
+	"encoding/binary"
 	"strings"
 	"testing"
 )
@@ -26,15 +27,15 @@ func TestChangesAreAtomic(t *testing.T) {
 		name      string
 		got, want uint64
 	}{
-		{"sum", le64(v), 3*all + sum},
-		{"less", le64(v[8:]), 1<<64 - 2*all},
-		{"ors", uint64(le32(v[16:])), 1<<32 - 1},
-		{"xors", uint64(le32(v[20:])), 0},
-		{"ands", le64(v[24:]), 0},
+		{"sum", binary.LittleEndian.Uint64(v), 3*all + sum},
+		{"less", binary.LittleEndian.Uint64(v[8:]), 1<<64 - 2*all},
+		{"ors", uint64(binary.LittleEndian.Uint32(v[16:])), 1<<32 - 1},
+		{"xors", uint64(binary.LittleEndian.Uint32(v[20:])), 0},
+		{"ands", binary.LittleEndian.Uint64(v[24:]), 0},
 		{"half", uint64(v[32]) | uint64(v[33])<<8, all},
 		{"byte", uint64(v[34]), all % 256},
 		{"bits", uint64(v[35]), 255},
-		{"small", uint64(le32(v[36:])), (1<<32 - sum) % (1 << 32)},
+		{"small", uint64(binary.LittleEndian.Uint32(v[36:])), (1<<32 - sum) % (1 << 32)},
 		{"half", r.value("half", 0), all},
 	} {
 		if x.got != x.want {
@@ -48,7 +49,7 @@ func TestChangesAreAtomic(t *testing.T) {
 func TestTotal(t *testing.T) {
 	r := newRig(t, &PlanOptions{Programs: []string{"total"}, Strict: true}, object(t, "races"))
 	r.runAdd(r.weave(vectorAdd).Text, 16, 250)
-	if rows := r.table("totals").Rows; len(rows) != 1 || le64(rows[0].Value) != 16*250*249/2 {
+	if rows := r.table("totals").Rows; len(rows) != 1 || binary.LittleEndian.Uint64(rows[0].Value) != 16*250*249/2 {
 		t.Errorf("%v, want %d", rows, 16*250*249/2)
 	}
 }
@@ -96,8 +97,8 @@ func TestNumberedSites(t *testing.T) {
 		t.Fatalf("%d keys, %d places; want 3", len(rows), len(sites))
 	}
 	for i, want := range []string{": ld.global.f32 ", ": ld.global.f32 ", ": st.global.f32 "} {
-		if n := le32(rows[i].Key); int(n) != sites[i].Number || le64(rows[i].Value) != 4*64 || !strings.Contains(sites[i].Site.String(), want) {
-			t.Errorf("[%d] = %d, place %d is %v, want one with %q", n, le64(rows[i].Value), sites[i].Number, &sites[i].Site, want)
+		if n := binary.LittleEndian.Uint32(rows[i].Key); int(n) != sites[i].Number || binary.LittleEndian.Uint64(rows[i].Value) != 4*64 || !strings.Contains(sites[i].Site.String(), want) {
+			t.Errorf("[%d] = %d, place %d is %v, want one with %q", n, binary.LittleEndian.Uint64(rows[i].Value), sites[i].Number, &sites[i].Site, want)
 		}
 	}
 	if other := newRig(t, &PlanOptions{Programs: []string{"change"}}, object(t, "races")); other.weave(vectorAdd).Text == "" || len(other.plan.NumberedSites()) > 0 {

@@ -2,6 +2,7 @@ package nvattach
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -50,10 +51,10 @@ func (q *PlannedProgram) sums(maps *Maps) []sum {
 		s := sum{to: x, at: x.base + uint64(a.Offset), bytes: a.Bytes, n: a.Number}
 		switch c := a.Lookup; {
 		case c == nil:
-		case c.Helper != helper.MapLookup || len(c.Info.Bytes[1]) != 4 || le32(c.Info.Bytes[1]) >= x.Def.MaxEntries:
+		case c.Helper != helper.MapLookup || len(c.Info.Bytes[1]) != 4 || binary.LittleEndian.Uint32(c.Info.Bytes[1]) >= x.Def.MaxEntries:
 			return nil
 		default:
-			s.at += uint64(le32(c.Info.Bytes[1])) * x.stride
+			s.at += uint64(binary.LittleEndian.Uint32(c.Info.Bytes[1])) * x.stride
 		}
 		if a.Field >= 0 {
 			if s.what, s.field = bodyValues[q.fields[a.Field]]; !s.field || !s.what.known() {

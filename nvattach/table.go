@@ -45,7 +45,7 @@ func (m *Maps) Read(mem Memory, x *Map) (*Table, error) {
 	switch x.kind {
 	case layoutArray:
 		if err = m.readArray(mem, t); x.Def.Type == MapStackTrace { // those that were not taken
-			t.Rows = slices.DeleteFunc(t.Rows, func(r Row) bool { return len(r.Value) < 8 || le64(r.Value) == 0 })
+			t.Rows = slices.DeleteFunc(t.Rows, func(r Row) bool { return len(r.Value) < 8 || binary.LittleEndian.Uint64(r.Value) == 0 })
 		}
 	case layoutThread:
 		err = m.readThreads(mem, t)
@@ -127,9 +127,9 @@ func addFields(dst, src []byte, fields []AddField) {
 		}
 		d, s := dst[f.Offset:], src[f.Offset:]
 		if f.Size == 4 {
-			binary.LittleEndian.PutUint32(d, le32(d)+le32(s))
+			binary.LittleEndian.PutUint32(d, binary.LittleEndian.Uint32(d)+binary.LittleEndian.Uint32(s))
 		} else {
-			binary.LittleEndian.PutUint64(d, le64(d)+le64(s))
+			binary.LittleEndian.PutUint64(d, binary.LittleEndian.Uint64(d)+binary.LittleEndian.Uint64(s))
 		}
 	}
 }
@@ -168,7 +168,7 @@ func (m *Maps) readHash(mem Memory, t *Table) error {
 		}
 		for j := range n {
 			s := buf[j*h.slotSize:][:h.slotSize]
-			if le32(s)&slotValid == 0 {
+			if binary.LittleEndian.Uint32(s)&slotValid == 0 {
 				continue
 			}
 			row := Row{Key: append([]byte(nil), s[h.keyOff:h.keyOff+key]...)}
@@ -242,7 +242,7 @@ func (m *Maps) Lookup(mem Memory, x *Map, key []byte) ([]byte, error) {
 	}
 	switch x.kind {
 	case layoutArray, layoutThread:
-		i := uint64(le32(key))
+		i := uint64(binary.LittleEndian.Uint32(key))
 		if i >= uint64(x.Def.MaxEntries) {
 			return nil, fmt.Errorf("map %s: index %d of %d: %w", x.Name, i, x.Def.MaxEntries, ErrNoKey)
 		}
@@ -302,7 +302,7 @@ func (m *Maps) update(mem Memory, x *Map, key, value []byte) error {
 	case layoutRing, layoutQueue, layoutBloom:
 		return fmt.Errorf("a %s has no keys: %w", x.Def.Type, ErrNoKey)
 	}
-	i := uint64(le32(key))
+	i := uint64(binary.LittleEndian.Uint32(key))
 	if i >= uint64(x.Def.MaxEntries) {
 		return fmt.Errorf("index %d of %d: %w", i, x.Def.MaxEntries, ErrNoKey)
 	}

@@ -1,6 +1,7 @@
 package nvattach
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strconv"
@@ -46,7 +47,7 @@ func (g *weaving) declare(q *PlannedProgram, fn *ptx.Func) {
 		for w := range words {
 			var v [8]byte
 			copy(v[:], d.Initial[8*w:])
-			fmt.Fprintf(&b, "\n\tmov.b64 %s%d, %#x;", name, w, le64(v[:]))
+			fmt.Fprintf(&b, "\n\tmov.b64 %s%d, %#x;", name, w, binary.LittleEndian.Uint64(v[:]))
 		}
 		g.w.Declare(fn, b.String())
 	}
@@ -101,7 +102,7 @@ func (q *PlannedProgram) ownWords() (list []uint32) {
 		for b := d.Initial; len(b) > 0; b = b[min(8, len(b)):] {
 			var v [8]byte
 			copy(v[:], b)
-			list = append(list, uint32(le64(v[:])), uint32(le64(v[:])>>32))
+			list = append(list, uint32(binary.LittleEndian.Uint64(v[:])), uint32(binary.LittleEndian.Uint64(v[:])>>32))
 		}
 	}
 	return list

@@ -1,6 +1,7 @@
 package nvattach
 
 import (
+	"encoding/binary"
 	"strings"
 	"testing"
 
@@ -51,7 +52,7 @@ func TestTogether(t *testing.T) {
 				t.Fatal(err)
 			}
 			for k := range want {
-				if got := le64(v[8*k:]); got != want[k] {
+				if got := binary.LittleEndian.Uint64(v[8*k:]); got != want[k] {
 					t.Fatalf("block %d, thread %d: member %d is %#x, want %#x", b, th, k, got, want[k])
 				}
 			}

@@ -52,7 +52,7 @@ func TestVectorValues(t *testing.T) {
 	r.launchVectors(r.weave(vectors).Text, 2)
 	const first, second = firstHalf, secondHalf
 	var got []uint64
-	if err := r.maps.NewReader(r.maps.Find("accesses")).Drain(r.machine, true, func(rec Record) { got = append(got, le64(rec.Data[8:])) }); err != nil {
+	if err := r.maps.NewReader(r.maps.Find("accesses")).Drain(r.machine, true, func(rec Record) { got = append(got, binary.LittleEndian.Uint64(rec.Data[8:])) }); err != nil {
 		t.Fatal(err)
 	}
 	want := []uint64{first, first, first & (1<<32 - 1), first, first & (1<<32 - 1), second, second, 0x1122}

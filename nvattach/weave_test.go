@@ -190,7 +190,7 @@ func (r *rig) runAdd(src string, grid, block uint32) {
 	params = binary.LittleEndian.AppendUint64(params, reg.Base+8192)
 	r.launch(src, "_Z9vectorAddPKfS0_Pf", emu.Dim3{X: grid}, emu.Dim3{X: block}, params)
 	for i := range min(1000, int(grid*block)) {
-		if v := math.Float32frombits(le32(reg.Data[8192+4*i:])); v != float32(3*i) && !r.unchecked {
+		if v := math.Float32frombits(binary.LittleEndian.Uint32(reg.Data[8192+4*i:])); v != float32(3*i) && !r.unchecked {
 			r.tb.Fatalf("element %d: %g, want %d", i, v, 3*i)
 		}
 	}
@@ -306,8 +306,8 @@ func TestThreadHistogramShape(t *testing.T) {
 		t.Fatalf("%d threads, want 1250", len(tab.Rows[1].Each))
 	}
 	for _, p := range tab.Rows[1].Each {
-		if le64(p.Value) != launches {
-			t.Fatalf("thread %d: %d, want %d", p.Index, le64(p.Value), launches)
+		if binary.LittleEndian.Uint64(p.Value) != launches {
+			t.Fatalf("thread %d: %d, want %d", p.Index, binary.LittleEndian.Uint64(p.Value), launches)
 		}
 	}
 	// Each thread below 1,000 reads twice and writes once.
@@ -321,14 +321,14 @@ func TestThreadHistogramShape(t *testing.T) {
 		t.Errorf("host_shared[9]: %d", n)
 	}
 	pid := r.table("by_pid")
-	if len(pid.Rows) != 1 || le32(pid.Rows[0].Key) != 4711 || le64(pid.Rows[0].Value) != 1250*launches {
+	if len(pid.Rows) != 1 || binary.LittleEndian.Uint32(pid.Rows[0].Key) != 4711 || binary.LittleEndian.Uint64(pid.Rows[0].Value) != 1250*launches {
 		t.Errorf("by_pid: %v", pid.Rows)
 	}
 	if rows := r.table("gpu_hash").Rows; len(rows) != 64 {
 		t.Errorf("gpu_hash: %d entries", len(rows))
 	}
 	var blocks []uint64
-	if err := r.maps.NewReader(r.maps.Find("events")).Drain(r.machine, true, func(rec Record) { blocks = append(blocks, le64(rec.Data)) }); err != nil {
+	if err := r.maps.NewReader(r.maps.Find("events")).Drain(r.machine, true, func(rec Record) { blocks = append(blocks, binary.LittleEndian.Uint64(rec.Data)) }); err != nil {
 		t.Fatal(err)
 	}
 	slices.Sort(blocks)
@@ -371,7 +371,7 @@ func TestParametersValuesFunctions(t *testing.T) {
 	}
 	var got []access
 	if err := r.maps.NewReader(r.maps.Find("accesses")).Drain(r.machine, true, func(rec Record) {
-		got = append(got, access{le64(rec.Data), le64(rec.Data[8:]), le32(rec.Data[16:]), le32(rec.Data[20:])})
+		got = append(got, access{binary.LittleEndian.Uint64(rec.Data), binary.LittleEndian.Uint64(rec.Data[8:]), binary.LittleEndian.Uint32(rec.Data[16:]), binary.LittleEndian.Uint32(rec.Data[20:])})
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -408,7 +408,7 @@ func TestMemoryExample(t *testing.T) {
 	r.runBusy(r.weave(busy).Text)
 	got := map[[2]uint32][2]uint64{}
 	for _, row := range r.table("accesses").Rows {
-		got[[2]uint32{le32(row.Key), le32(row.Key[4:])}] = [2]uint64{le64(row.Value), le64(row.Value[8:])}
+		got[[2]uint32{binary.LittleEndian.Uint32(row.Key), binary.LittleEndian.Uint32(row.Key[4:])}] = [2]uint64{binary.LittleEndian.Uint64(row.Value), binary.LittleEndian.Uint64(row.Value[8:])}
 	}
 	want := map[[2]uint32][2]uint64{
 		{accessStore, spaceShared}: {200, 800}, {accessLoad, spaceShared}: {200, 800}, {accessAtomic, spaceGlobal}: {196, 784},

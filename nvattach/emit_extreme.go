@@ -1,0 +1,76 @@
+package nvattach
+
+import (
+	"encoding/binary"
+
+	"nvtrace/nvattach/helper"
+	"nvtrace/ptx"
+	"nvtrace/ptx/bpf"
+)
+
+// An extreme is a helper that makes a number in a map's value a higher or lower one.
+type extreme struct {
+	bytes  int
+	signed bool
+	low    bool // the lowest is kept
+}
+
+// extremes are these helpers, by number.
+var extremes = map[int32]extreme{
+	helper.Max: {bytes: 8}, helper.Min: {bytes: 8, low: true},
+	helper.SMax: {bytes: 8, signed: true}, helper.SMin: {bytes: 8, signed: true, low: true},
+	helper.Max32: {bytes: 4}, helper.Min32: {bytes: 4, low: true},
+	helper.SMax32: {bytes: 4, signed: true}, helper.SMin32: {bytes: 4, signed: true, low: true},
+}
+
+// of returns which of two numbers is kept.
+func (x extreme) of(old, n uint64) uint64 {
+	shift := 64 - 8*x.bytes
+	a, b := old<<shift, n<<shift
+	higher := b > a
+	if x.signed {
+		higher = int64(b) > int64(a)
+	}
+	if higher != x.low && a != b {
+		return n
+	}
+	return old
+}
+
+// extreme writes one. Most threads find that what is there is as high or low already, and write
+// nothing; but where blind is set, none looks, which it would wait for.
+func (c *code) extreme(x extreme, call *bpf.Call, blind bool) {
+	at, n := call.Args[0].Reg().String(), c.held(call.Args[1].Reg().String())
+	word, kind, op, test := ptx.B64, "u", "max", "lt"
+	if x.bytes == 4 {
+		word, n = ptx.B32, c.low(n)
+	}
+	if x.signed {
+		kind = "s"
+	}
+	if x.low {
+		op, test = "min", "gt"
+	}
+	space := call.Args[0].Space()
+	if space == ".shared" {
+		at = c.inBlock(at)
+	}
+	if blind {
+		c.f("red%s%s.%s.%s%d [%s], %s;", c.atomic(".relaxed.gpu"), space, op, kind, 8*x.bytes, at, n)
+		return
+	}
+	old, beyond := c.reg(word), c.reg(ptx.Pred)
+	c.f("ld%s%s.%s%d %s, [%s];", c.order(".relaxed.gpu"), space, kind, 8*x.bytes, old, at)
+	c.f("setp.%s.%s%d %s, %s, %s;", test, kind, 8*x.bytes, beyond, old, n)
+	c.f("@%s red%s.%s.%s%d [%s], %s;", beyond, space, op, kind, 8*x.bytes, at, n)
+}
+
+// changed is atomic of interpreted for an interpreter that is alone.
+func changed(in *bpf.Interpreter, addr uint64, n int, change func(old uint64) uint64) error {
+	var b [8]byte
+	if err := in.ReadMem(addr, b[:n]); err != nil {
+		return err
+	}
+	binary.LittleEndian.PutUint64(b[:], change(binary.LittleEndian.Uint64(b[:])))
+	return in.WriteMem(addr, b[:n])
+}
