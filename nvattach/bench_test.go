@@ -22,7 +22,7 @@ func BenchmarkWeave(b *testing.B) {
 	for i := range 63 {
 		small += fmt.Sprintf("\n.visible .entry k%d%s", i, vectorAdd[strings.IndexByte(vectorAdd, '('):])
 	}
-	for _, c := range []struct{ name, src, object string }{
+	for _, c := range []struct{ name, src, testObject string }{
 		{"small-kernels/count", small, "example_count"},
 		{"small-kernels/memory", small, "example_memory"},
 		{"sha256/count", corpusFile(b, "integer/sha256.nvcc13.0.sm_90"), "example_count"},
@@ -30,7 +30,7 @@ func BenchmarkWeave(b *testing.B) {
 		{"bitonic/count", corpusFile(b, "sort/bitonic.nvcc13.0.sm_90"), "example_count"},
 		{"triton/count", corpusFile(b, "triton/matmul.triton3.6.0.sm_90a"), "example_count"},
 	} {
-		b.Run(c.name, func(b *testing.B) { benchWeave(b, c.src, c.object) })
+		b.Run(c.name, func(b *testing.B) { benchWeave(b, c.src, c.testObject) })
 	}
 }
 
@@ -51,7 +51,7 @@ func benchWeave(b *testing.B, src, name string) {
 		}
 		return f
 	}
-	r := newRig(b, nil, object(b, name))
+	r := newRig(b, nil, testObject(b, name))
 	var w *Woven
 	places, rounds := 0, 0
 	weave, alone := time.Duration(0), time.Duration(0)

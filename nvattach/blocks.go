@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 
+	"nvtrace/nvattach/emit"
+	"nvtrace/nvattach/object"
 	"nvtrace/ptx"
 )
 
@@ -15,7 +17,7 @@ import (
 const staticShared = 48 << 10
 
 // usesBlocks returns a map of blocks that the program uses, or nil.
-func (q *PlannedProgram) usesBlocks() *MapDef {
+func (q *PlannedProgram) usesBlocks() *object.MapDef {
 	for i, d := range q.unit.defs {
 		if d.PerBlock() && i < len(q.Report.Maps) && q.Report.Maps[i].Used {
 			return d
@@ -32,34 +34,34 @@ func (g *weaving) beginBlock(fn *ptx.Func) {
 	name := g.blockName()
 	if !g.begun {
 		g.begun = true
-		g.w.Module(fmt.Sprintf(".shared .align 16 .b8 %s[%d];\n", name, g.maps.blockSize()))
+		g.w.Module(fmt.Sprintf(".shared .align 16 .b8 %s[%d];\n", name, g.maps.BlockSize()))
 	}
 	var s weaverSink
 	s.w = g.w
-	c := &code{s: &s, m: g.maps}
-	place, threads, base := c.special("%tid.z"), c.special("%ntid.x"), c.reg(ptx.B32)
+	c := &emit.Code{S: &s, M: g.maps}
+	place, threads, base := c.Special("%tid.z"), c.Special("%ntid.x"), c.Reg(ptx.B32)
 	for _, axis := range []string{"y", "x"} {
-		c.f("mad.lo.s32 %s, %s, %s, %s;", place, place, c.special("%ntid."+axis), c.special("%tid."+axis))
+		c.F("mad.lo.s32 %s, %s, %s, %s;", place, place, c.Special("%ntid."+axis), c.Special("%tid."+axis))
 	}
 	for _, axis := range []string{"y", "z"} {
-		c.f("mul.lo.s32 %s, %s, %s;", threads, threads, c.special("%ntid."+axis))
+		c.F("mul.lo.s32 %s, %s, %s;", threads, threads, c.Special("%ntid."+axis))
 	}
-	at, zero, p, again, done := c.reg(ptx.B32), c.reg(ptx.B64), c.reg(ptx.Pred), c.label(), c.label()
-	c.f("mov.u32 %s, %s;", base, name)
-	c.f("mov.u64 %s, 0;", zero)
-	c.f("shl.b32 %s, %s, 3;", place, place)
-	c.f("shl.b32 %s, %s, 3;", threads, threads)
-	c.f(".pragma \"nounroll\";")
-	c.at(again)
-	c.f("setp.ge.u32 %s, %s, %d;", p, place, g.maps.block)
-	c.f("@%s bra %s;", p, done)
-	c.f("add.u32 %s, %s, %s;", at, base, place)
-	c.f("st.shared.u64 [%s], %s;", at, zero)
-	c.f("add.u32 %s, %s, %s;", place, place, threads)
-	c.f("bra %s;", again)
-	c.at(done)
+	at, zero, p, again, done := c.Reg(ptx.B32), c.Reg(ptx.B64), c.Reg(ptx.Pred), c.Label(), c.Label()
+	c.F("mov.u32 %s, %s;", base, name)
+	c.F("mov.u64 %s, 0;", zero)
+	c.F("shl.b32 %s, %s, 3;", place, place)
+	c.F("shl.b32 %s, %s, 3;", threads, threads)
+	c.F(".pragma \"nounroll\";")
+	c.At(again)
+	c.F("setp.ge.u32 %s, %s, %d;", p, place, g.maps.Block)
+	c.F("@%s bra %s;", p, done)
+	c.F("add.u32 %s, %s, %s;", at, base, place)
+	c.F("st.shared.u64 [%s], %s;", at, zero)
+	c.F("add.u32 %s, %s, %s;", place, place, threads)
+	c.F("bra %s;", again)
+	c.At(done)
 	// No thread has parted from the others yet, or has come to a barrier.
-	c.f("bar.sync 0;")
+	c.F("bar.sync 0;")
 	g.w.Declare(fn, "{\n"+s.String()+"\t}")
 	g.report.Blocks = true
 }
@@ -74,8 +76,8 @@ func (g *weaving) tooMuchShared(st *ptx.Sites) string {
 	if st.Func.Kind != ptx.FuncEntry || !g.wantsBlocks(st.Name) {
 		return ""
 	}
-	if own, more := g.sharedBytes(st), g.maps.blockSize(); own+more > staticShared {
-		return fmt.Sprintf("its variables take %d bytes of shared memory, and maps of type %s %d more: %d is the most", own, MapBlockArray, more, staticShared)
+	if own, more := g.sharedBytes(st), g.maps.BlockSize(); own+more > staticShared {
+		return fmt.Sprintf("its variables take %d bytes of shared memory, and maps of type %s %d more: %d is the most", own, object.MapBlockArray, more, staticShared)
 	}
 	return ""
 }
@@ -111,7 +113,7 @@ func (g *weaving) sharedBytes(kernel *ptx.Sites) uint64 {
 				continue
 			}
 			element := uint64(d.Type.Size()) * uint64(max(d.Vec, 1))
-			size = roundUp(size, 1<<align(uint64(d.Align), element)) + mul(element, max(n.Elems, 1))
+			size = object.RoundUp(size, 1<<align(uint64(d.Align), element)) + object.Mul(element, max(n.Elems, 1))
 		}
 	}
 	return size
@@ -172,4 +174,4 @@ func (w *Woven) withBlocks() []string {
 
 // errBlocks is why machine code can't have a program that uses a map of blocks: where in shared memory
 // something is, its instructions say already.
-var errBlocks = fmt.Errorf("maps of type %s can be had in PTX only: %w", MapBlockArray, ErrNotWoven)
+var errBlocks = fmt.Errorf("maps of type %s can be had in PTX only: %w", object.MapBlockArray, ErrNotWoven)

@@ -12,6 +12,8 @@ import (
 
 	"nvtrace/fatbin"
 	"nvtrace/nvattach/helper"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 )
 
 // dirty has a kernel's blocks begin with shared memory that is not zero, as on a GPU, where it is what
@@ -55,7 +57,7 @@ func TestBlocks(t *testing.T) {
 		blocks, threads uint32
 	}{{recent, 60, 70}, {recent, 3, 1}, {recent, 2, 1024}, {old, 20, 65}} {
 		t.Run(tt.target, func(t *testing.T) {
-			r := newRig(t, nil, object(t, "blocks"))
+			r := newRig(t, nil, testObject(t, "blocks"))
 			w := r.weave(strings.Replace(vectorAdd, ".version 8.0\n.target sm_90", tt.target, 1))
 			if k := w.Kernels[0]; !k.Blocks || len(w.Unprobed) > 0 {
 				t.Errorf("%+v, %v", k, w.Unprobed)
@@ -78,7 +80,7 @@ func TestBlocks(t *testing.T) {
 						want[7+int(part)] += 3
 					}
 				}
-				v, err := r.maps.Lookup(r.machine, r.maps.Find("blocks"), indexKey(uint64(b)))
+				v, err := r.maps.Lookup(r.machine, r.maps.Find("blocks"), mapmem.IndexKey(uint64(b)))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -96,10 +98,10 @@ func TestBlocks(t *testing.T) {
 					t.Errorf("block %d: lowest %d, narrow %d, bytes %#x", b, lowest, narrow, bytes)
 				}
 			}
-			if v, err := r.maps.Lookup(r.machine, r.maps.Find("all"), indexKey(0)); err != nil || binary.LittleEndian.Uint64(v) != elsewhere {
+			if v, err := r.maps.Lookup(r.machine, r.maps.Find("all"), mapmem.IndexKey(0)); err != nil || binary.LittleEndian.Uint64(v) != elsewhere {
 				t.Errorf("all: %v, %v, want %d", v, err, elsewhere)
 			}
-			if r.maps.Find("parts") != nil || slices.ContainsFunc(r.maps.All, func(x *Map) bool { return x.Def.PerBlock() }) {
+			if r.maps.Find("parts") != nil || slices.ContainsFunc(r.maps.All, func(x *mapmem.Map) bool { return x.Def.PerBlock() }) {
 				t.Error("a map of blocks can be read")
 			}
 		})
@@ -109,13 +111,13 @@ func TestBlocks(t *testing.T) {
 // TestBlocksBeside: a kernel's own shared memory and barriers, and threads that end in a function,
 // are as they were, and one after the other blocks find zeros.
 func TestBlocksBeside(t *testing.T) {
-	r := newRig(t, nil, object(t, "blocks"))
+	r := newRig(t, nil, testObject(t, "blocks"))
 	want := r.runBusy(busy)
 	if got := r.runBusy(r.weave(busy).Text); !slices.Equal(got, want) {
 		t.Error("the kernel computes something else")
 	}
 	for b := range uint64(2) {
-		v, err := r.maps.Lookup(r.machine, r.maps.Find("blocks"), indexKey(b))
+		v, err := r.maps.Lookup(r.machine, r.maps.Find("blocks"), mapmem.IndexKey(b))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,13 +126,13 @@ func TestBlocksBeside(t *testing.T) {
 			t.Errorf("block %d: %d in, %d out, %d accesses", b, in, out, n)
 		}
 	}
-	r = newRig(t, nil, object(t, "blockwide"))
+	r = newRig(t, nil, testObject(t, "blockwide"))
 	text := dirty(t, r.weave(vectorAdd).Text, 8192)
 	for range 2 {
 		r.runAdd(text, 500, 24)
 	}
 	for i, want := range []uint64{2 * 500 * 24, 0} {
-		if v, err := r.maps.Lookup(r.machine, r.maps.Find("seen"), indexKey(uint64(i))); err != nil || binary.LittleEndian.Uint64(v) != want {
+		if v, err := r.maps.Lookup(r.machine, r.maps.Find("seen"), mapmem.IndexKey(uint64(i))); err != nil || binary.LittleEndian.Uint64(v) != want {
 			t.Errorf("%d: %v, %v, want %d", i, v, err, want)
 		}
 	}
@@ -153,7 +155,7 @@ func TestBlocksRefused(t *testing.T) {
 		{"the module's", ".address_size 64\n", ".address_size 64\n.shared .align 8 .b8 many[48000], none[48000];\n", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := newRig(t, nil, object(t, "blocks"))
+			r := newRig(t, nil, testObject(t, "blocks"))
 			src := strings.Replace(module, tt.old, tt.new, 1)
 			if tt.name == "dynamic" { // where it may stand
 				src = strings.Replace(strings.Replace(src, tt.new, "", 1), ".address_size 64\n", ".address_size 64\n"+tt.new+"\n", 1)
@@ -173,15 +175,15 @@ func TestBlocksRefused(t *testing.T) {
 			asm.StoreImm(asm.RFP, -4, 0, asm.Word), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, -4),
 			asm.LoadMapPtr(asm.R1, 0).WithReference("m"), asm.BuiltinFunc(helper.MapLookup).Call(), asm.Mov.Imm(asm.R0, 0), asm.Return(),
 		}
-		o, err := NewObject("test", &ebpf.CollectionSpec{
+		o, err := object.New("test", &ebpf.CollectionSpec{
 			Programs: map[string]*ebpf.ProgramSpec{"cuda__p": {SectionName: section, Instructions: insns}},
 			Maps: map[string]*ebpf.MapSpec{
-				"m": {Type: ebpf.MapType(MapBlockArray), KeySize: 4, ValueSize: 8, MaxEntries: entries},
-				"n": {Type: ebpf.MapType(MapBlockArray), KeySize: 4, ValueSize: 1, MaxEntries: 1},
+				"m": {Type: ebpf.MapType(object.MapBlockArray), KeySize: 4, ValueSize: 8, MaxEntries: entries},
+				"n": {Type: ebpf.MapType(object.MapBlockArray), KeySize: 4, ValueSize: 1, MaxEntries: 1},
 			},
 		})
 		if err == nil {
-			_, err = NewPlan([]*Object{o}, nil)
+			_, err = NewPlan([]*object.Object{o}, nil)
 		}
 		return err
 	}
@@ -207,7 +209,7 @@ func TestBlocksRefused(t *testing.T) {
 // TestBlocksInImages: machine code can't have them, which is said, and PTX beside it does, with a copy of the
 // kernel for launches that want too much shared memory.
 func TestBlocksInImages(t *testing.T) {
-	r := newRig(t, nil, object(t, "blocks"))
+	r := newRig(t, nil, testObject(t, "blocks"))
 	code, err := compiler(t, "sm_90")(vectorAdd)
 	if err != nil {
 		t.Fatal(err)
@@ -231,7 +233,7 @@ func TestBlocksInImages(t *testing.T) {
 			t.Errorf("%d: the text has the maps %d times", twins, n)
 		}
 	}
-	set, err := ParseMapSetting("parts[0]=1")
+	set, err := object.ParseMapSetting("parts[0]=1")
 	if err == nil {
 		err = r.maps.Apply(r.machine, set, nil)
 	}

@@ -8,6 +8,9 @@ import (
 	"strings"
 
 	"nvtrace/fatbin"
+	"nvtrace/nvattach/emit"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 	"nvtrace/ptx"
 )
 
@@ -101,7 +104,7 @@ type bodyForm struct {
 }
 
 // bodyForms are the forms that a program may be needed in.
-func bodyForms(q *PlannedProgram, maps *Maps) []bodyForm {
+func bodyForms(q *PlannedProgram, maps *mapmem.Maps) []bodyForm {
 	if q.sums(maps) != nil {
 		return []bodyForm{{sum: sumHere}, {sum: sumHere, guarded: true}, {sum: sumEnd}}
 	}
@@ -115,13 +118,13 @@ func bodyForms(q *PlannedProgram, maps *Maps) []bodyForm {
 // bodyText writes a program as a function for an architecture. params are the kernel's,
 // which only programs that ask for arguments depend on, and line is the instruction's text,
 // which is the context of programs of KindCapture. f says for which places it is.
-func (p *Plan) bodyText(q *PlannedProgram, maps *Maps, arch fatbin.Arch, params []fatbin.Param, line string, f bodyForm) (*Body, error) {
+func (p *Plan) bodyText(q *PlannedProgram, maps *mapmem.Maps, arch fatbin.Arch, params []fatbin.Param, line string, f bodyForm) (*Body, error) {
 	switch {
 	case q.Report.TextInMemory:
 		return nil, fmt.Errorf("program %s computes where in an instruction's text it reads, for which machine code has no memory: %w", q.Name, ErrNotWoven)
 	case q.usesBlocks() != nil:
 		return nil, errBlocks
-	case q.Point.Kind == KindRun:
+	case q.Point.Kind == object.KindRun:
 		return nil, fmt.Errorf("BUG: program %s is a kernel of its own", q.Name)
 	}
 	if f.sum != sumNone {
@@ -151,7 +154,7 @@ func (p *Plan) bodyText(q *PlannedProgram, maps *Maps, arch fatbin.Arch, params 
 
 // function writes the function of a Body; write returns what it does, and the register by which
 // threads are kept from that, "" for none.
-func (p *Plan) function(q *PlannedProgram, maps *Maps, arch fatbin.Arch, params []fatbin.Param, line string, write func(g *weaving, at *place) (code, active string, err error)) (*Body, error) {
+func (p *Plan) function(q *PlannedProgram, maps *mapmem.Maps, arch fatbin.Arch, params []fatbin.Param, line string, write func(g *weaving, at *place) (code, active string, err error)) (*Body, error) {
 	src := ".version " + bodyVersion(arch.SM).String() + "\n.target sm_" + strconv.Itoa(int(arch.SM)) + "\n.address_size 64\n\n.visible .func " + BodyName + "() .noreturn\n{\n\texit;\n}\n"
 	file, err := ptx.Parse(q.Name, src, nil)
 	if err != nil {
@@ -236,7 +239,7 @@ func (v *given) field(id int) ptx.Arg {
 
 // arg returns up to 8 bytes from an offset of a parameter of the kernel on, in a 64-bit
 // register; "" if there are none.
-func (v *given) arg(c *code, index, off uint64) string {
+func (v *given) arg(c *emit.Code, index, off uint64) string {
 	if index >= uint64(len(v.kernel)) || off >= uint64(max(v.kernel[index].Size, 1)) {
 		return ""
 	}
@@ -248,23 +251,23 @@ func (v *given) arg(c *code, index, off uint64) string {
 		if size == 8 {
 			return r
 		}
-		return c.masked(r, size)
+		return masked(c, r, size)
 	}
 	r := v.reg(BodyParam{What: BodyArg, Offset: from &^ 3, Size: 4})
 	if shift := from & 3; shift != 0 {
-		w := c.reg(ptx.B64)
-		c.f("shr.u64 %s, %s, %d;", w, r, 8*shift)
+		w := c.Reg(ptx.B64)
+		c.F("shr.u64 %s, %s, %d;", w, r, 8*shift)
 		r = w
 	}
 	if size == 4 {
 		return r
 	}
-	return c.masked(r, size)
+	return masked(c, r, size)
 }
 
 // masked returns the low bytes of a 64-bit register.
-func (c *code) masked(r string, bytes int) string {
-	w := c.reg(ptx.B64)
-	c.f("and.b64 %s, %s, %s;", w, r, hexMask(bytes))
+func masked(c *emit.Code, r string, bytes int) string {
+	w := c.Reg(ptx.B64)
+	c.F("and.b64 %s, %s, %s;", w, r, emit.HexMask(bytes))
 	return w
 }

@@ -7,18 +7,20 @@ import (
 
 	"nvtrace/fatbin"
 	"nvtrace/internal/need"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 )
 
 // testObjects reads the objects that tests attach, but those whose programs must be given a place first.
-func testObjects(tb testing.TB) []*Object {
+func testObjects(tb testing.TB) []*object.Object {
 	tb.Helper()
 	names, err := filepath.Glob("testdata/obj/*.bpf.o")
 	if err != nil || len(names) == 0 {
 		tb.Fatal("no objects", err)
 	}
-	var list []*Object
+	var list []*object.Object
 	for _, name := range names {
-		o, err := OpenObject(name)
+		o, err := object.Open(name)
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -30,18 +32,18 @@ func testObjects(tb testing.TB) []*Object {
 }
 
 // placedPlan plans an object's programs, and places their maps.
-func placedPlan(tb testing.TB, o *Object) (*Plan, *Maps) {
+func placedPlan(tb testing.TB, o *object.Object) (*Plan, *mapmem.Maps) {
 	tb.Helper()
 	return placedPlanAt(tb, o, 0x7f1200000000)
 }
 
-func placedPlanAt(tb testing.TB, o *Object, base uint64) (*Plan, *Maps) {
+func placedPlanAt(tb testing.TB, o *object.Object, base uint64) (*Plan, *mapmem.Maps) {
 	tb.Helper()
-	plan, err := NewPlan([]*Object{o}, &PlanOptions{AllowExit: true})
+	plan, err := NewPlan([]*object.Object{o}, &PlanOptions{AllowExit: true})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	maps, err := plan.NewMaps(&MapOptions{SMs: 132})
+	maps, err := plan.NewMaps(&mapmem.MapOptions{SMs: 132})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -59,11 +61,11 @@ func TestBodiesAssemble(t *testing.T) {
 	for _, o := range testObjects(t) {
 		plan, maps := placedPlan(t, o)
 		for _, q := range plan.Programs {
-			if q.Point.Kind == KindRun {
+			if q.Point.Kind == object.KindRun {
 				continue
 			}
 			for _, sm := range []uint32{75, 90, 120} {
-				b, err := plan.bodyText(q, maps, fatbin.Arch{SM: sm}, params, "st.global.b32 [R2+16], R4;", bodyForm{guarded: q.Point.Kind == KindMem})
+				b, err := plan.bodyText(q, maps, fatbin.Arch{SM: sm}, params, "st.global.b32 [R2+16], R4;", bodyForm{guarded: q.Point.Kind == object.KindMem})
 				if err != nil {
 					if errors.Is(err, ErrNotWoven) && q.usesOwn() || errors.Is(err, errBlocks) {
 						continue

@@ -27,7 +27,7 @@ const calledText = ".func (.param .b32 r) callee(.param .b32 a)\n{\n.reg .b32 %r
 // among the others.
 func TestByKernel(t *testing.T) {
 	plain := compiler(t, "sm_90")
-	plan, maps := placedPlan(t, object(t, "example_count"))
+	plan, maps := placedPlan(t, testObject(t, "example_count"))
 	o := &RewriteOptions{Arch: fatbin.Arch{SM: 90, Suffix: 'a'}, CompileBody: compileBody(t, "sm_90")}
 	compiled := func(text string) []byte {
 		cubin, err := plain(text)

@@ -2,6 +2,7 @@ package nvattach
 
 import (
 	"nvtrace/nvattach/helper"
+	"nvtrace/nvattach/mapmem"
 	"nvtrace/ptx"
 	"nvtrace/ptx/bpf"
 )
@@ -21,19 +22,19 @@ func (p *Plan) Clocks() bool {
 // time is bpf_ktime_get_ns: %globaltimer, where nobody compares it with a time on the host.
 func (u *unit) time(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {
 	k := u.code(g)
-	now := k.reg(ptx.B64)
-	k.f("mov.u64 %s, %%globaltimer;", now)
+	now := k.Reg(ptx.B64)
+	k.F("mov.u64 %s, %%globaltimer;", now)
 	if !u.clock {
 		return register64(now), nil
 	}
-	at, offset, since, drift := k.reg(ptx.B64), k.reg(ptx.B64), k.reg(ptx.B64), k.reg(ptx.B64)
-	k.f("mov.u64 %s, %#x;", at, u.maps.base)
+	at, offset, since, drift := k.Reg(ptx.B64), k.Reg(ptx.B64), k.Reg(ptx.B64), k.Reg(ptx.B64)
+	k.F("mov.u64 %s, %#x;", at, u.maps.Base)
 	for i, r := range []string{offset, since, drift} {
-		k.f("ld.global.u64 %s, [%s+%d];", r, at, clockOff+8*i)
+		k.F("ld.global.u64 %s, [%s+%d];", r, at, mapmem.ClockOff+8*i)
 	}
-	k.f("sub.s64 %s, %s, %s;", since, now, since)
-	k.f("mul.hi.s64 %s, %s, %s;", drift, since, drift)
-	k.f("add.s64 %s, %s, %s;", now, now, offset)
-	k.f("add.s64 %s, %s, %s;", now, now, drift)
+	k.F("sub.s64 %s, %s, %s;", since, now, since)
+	k.F("mul.hi.s64 %s, %s, %s;", drift, since, drift)
+	k.F("add.s64 %s, %s, %s;", now, now, offset)
+	k.F("add.s64 %s, %s, %s;", now, now, drift)
 	return register64(now), nil
 }

@@ -3,6 +3,7 @@ package nvattach
 import (
 	"fmt"
 
+	"nvtrace/nvattach/object"
 	"nvtrace/ptx"
 	"nvtrace/ptx/bpf"
 )
@@ -87,22 +88,22 @@ func threadMembers() []member {
 }
 
 // members returns the fields of the context of a kind of point.
-func members(k Kind) []member {
+func members(k object.Kind) []member {
 	m := threadMembers()
 	place := []member{{fieldInsn, "insn", 4}, {fieldBlock, "block_id", 4}, {fieldLine, "line", 4}, {fieldFile, "file", 4}}
 	switch k {
-	case KindMem:
+	case object.KindMem:
 		m = append(m, member{fieldAddr, "addr", 8}, member{fieldValue, "value", 8}, member{fieldSize, "size", 4}, member{fieldSpace, "space", 4}, member{fieldAccess, "kind", 4}, member{fieldInsn, "insn", 4}, member{fieldBlock, "block_id", 4}, member{fieldLine, "line", 4}, member{fieldFile, "file", 4})
-	case KindInsn:
+	case object.KindInsn:
 		m = append(m, place...)
-	case KindBlock:
+	case object.KindBlock:
 		m = append(m, append(place, member{fieldCount, "insns", 4})...)
 	}
 	m = append(m, member{fieldISA, "isa", 4})
 	switch k {
-	case KindMem:
+	case object.KindMem:
 		m = append(m, member{fieldValue2, "value2", 8})
-	case KindInsn:
+	case object.KindInsn:
 		m = append(m, member{fieldGuarded, "guarded", 4})
 		for i := range mostOperands {
 			m = append(m, member{fieldOperand0 + i, fmt.Sprintf("operand%d", i), 8})
@@ -113,8 +114,8 @@ func members(k Kind) []member {
 
 // contextOf returns the context of a kind of point, and the numbers of its
 // fields. Fields lie one behind the other at their alignment.
-func contextOf(k Kind, text int) (*bpf.Context, []int) {
-	if k == KindCapture {
+func contextOf(k object.Kind, text int) (*bpf.Context, []int) {
+	if k == object.KindCapture {
 		return &bpf.Context{Text: text}, nil
 	}
 	ctx := &bpf.Context{}
@@ -138,12 +139,12 @@ func contextOf(k Kind, text int) (*bpf.Context, []int) {
 }
 
 // ContextFields returns the fields of the context of a kind of point.
-func ContextFields(k Kind) []ContextField {
+func ContextFields(k object.Kind) []object.ContextField {
 	c, ids := contextOf(k, 0)
-	var list []ContextField
+	var list []object.ContextField
 	for i, f := range c.Fields {
 		if ids != nil && ids[i] < fieldPair {
-			list = append(list, ContextField{f.Name, f.Offset, f.Size})
+			list = append(list, object.ContextField{Name: f.Name, Offset: f.Offset, Size: f.Size})
 		}
 	}
 	return list

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"nvtrace/nvattach/object"
 	"nvtrace/ptx/bpf"
 )
 
@@ -41,16 +42,16 @@ func flatten(tb testing.TB, t btf.Type, prefix string, off int) []bpf.Field {
 // the objects, are what programs find.
 func TestHeaderMatches(t *testing.T) {
 	for _, tt := range []struct {
-		kind         Kind
-		object, name string
+		kind             object.Kind
+		testObject, name string
 	}{
-		{KindEntry, "example_count", "nvtrace_entry"},
-		{KindExit, "example_count", "nvtrace_exit"},
-		{KindMem, "example_memory", "nvtrace_mem"},
-		{KindInsn, "example_blocks", "nvtrace_insn"},
-		{KindBlock, "example_blocks", "nvtrace_block"},
+		{object.KindEntry, "example_count", "nvtrace_entry"},
+		{object.KindExit, "example_count", "nvtrace_exit"},
+		{object.KindMem, "example_memory", "nvtrace_mem"},
+		{object.KindInsn, "example_blocks", "nvtrace_insn"},
+		{object.KindBlock, "example_blocks", "nvtrace_block"},
 	} {
-		spec, err := ebpf.LoadCollectionSpec("testdata/obj/" + tt.object + ".bpf.o")
+		spec, err := ebpf.LoadCollectionSpec("testdata/obj/" + tt.testObject + ".bpf.o")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"nvtrace/nvattach/object"
 	"nvtrace/ptx"
 )
 
@@ -18,7 +19,7 @@ func (g *weaving) contractions(fn *ptx.Func, sites []Site) {
 	var places []uint32 // numbers of instructions, with a program before them
 	for i := range sites {
 		switch sites[i].Kind {
-		case KindMem, KindInsn, KindBlock, KindCapture:
+		case object.KindMem, object.KindInsn, object.KindBlock, object.KindCapture:
 			places = append(places, sites[i].Insn)
 		}
 	}

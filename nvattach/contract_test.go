@@ -29,7 +29,7 @@ func TestContractions(t *testing.T) {
 		{"fma.rn.f32 %f2, %f1, %f1, %f1;\nst.global.f32 [%d1+8], %f1;\nadd.f32 %f3, %f2, %f1;\n", false},
 	} {
 		for _, section := range []string{"example_memory", "example_count"} {
-			r := newRig(t, nil, object(t, section))
+			r := newRig(t, nil, testObject(t, section))
 			f, err := ptx.Parse("k", head+c.body+"st.global.f32 [%d1], %f3;\nret;\n}\n", nil)
 			if err != nil {
 				t.Fatal(err)

@@ -60,7 +60,7 @@ func halves(n int, low, high uint64) (lo, hi uint64) {
 
 // TestCopied: of an asynchronous copy programs see what it copies, and read nothing else.
 func TestCopied(t *testing.T) {
-	r := newRig(t, &PlanOptions{Programs: []string{"on_wide"}}, object(t, "operands"))
+	r := newRig(t, &PlanOptions{Programs: []string{"on_wide"}}, testObject(t, "operands"))
 	reg, err := r.machine.Alloc(32, "buf")
 	if err != nil {
 		t.Fatal(err)
@@ -125,7 +125,7 @@ func TestCopiedRows(t *testing.T) {
 		{"x2", "%r5, %r1", "%r5", 16}, // which overwrites the address
 		{"x4", "%r1, %r2, %r3, %r4", "%r5", 32},
 	} {
-		r := newRig(t, &PlanOptions{Programs: []string{"on_wide"}}, object(t, "operands"))
+		r := newRig(t, &PlanOptions{Programs: []string{"on_wide"}}, testObject(t, "operands"))
 		src := fmt.Sprintf(rowsOf, tt.num, tt.regs, tt.addr)
 		// A row has its number, and that and 100; threads beyond have an address far off.
 		fill := "	mov.u32 %r1, row;\n	add.u32 %r1, %r1, %r5;\n	mov.u32 %r2, %tid.x;\n	cvt.u64.u32 %d1, %r2;\n	add.u64 %d2, %d1, 100;\n	st.shared.v2.u64 [%r1], {%d1, %d2};\n	bar.sync 0;\n" +
@@ -157,7 +157,7 @@ func TestCopiedRows(t *testing.T) {
 
 // TestCopiedBody: in machine code a program of its own for copies loads the value.
 func TestCopiedBody(t *testing.T) {
-	r := newRig(t, &PlanOptions{Programs: []string{"on_wide"}}, object(t, "operands"))
+	r := newRig(t, &PlanOptions{Programs: []string{"on_wide"}}, testObject(t, "operands"))
 	b, err := r.plan.bodyText(r.plan.Programs[0], r.maps, fatbin.Arch{SM: 90}, nil, "", bodyForm{guarded: true, copies: true})
 	if err != nil {
 		t.Fatal(err)
@@ -240,7 +240,7 @@ const atomicUses = `.version 8.0
 // TestRowsBody: in machine code a program of its own for ldmatrix loads the row.
 func TestRowsBody(t *testing.T) {
 	for _, rows := range []int{0, 8, 16, 32} {
-		r := newRig(t, &PlanOptions{Programs: []string{"on_wide"}}, object(t, "operands"))
+		r := newRig(t, &PlanOptions{Programs: []string{"on_wide"}}, testObject(t, "operands"))
 		b, err := r.plan.bodyText(r.plan.Programs[0], r.maps, fatbin.Arch{SM: 90}, nil, "", bodyForm{rows: true})
 		if err != nil {
 			t.Fatal(err)
@@ -293,7 +293,7 @@ func TestMachineRows(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := newRig(t, &PlanOptions{Programs: []string{"on_access"}}, object(t, "params"))
+		r := newRig(t, &PlanOptions{Programs: []string{"on_access"}}, testObject(t, "params"))
 		forms := map[bool]int{}
 		compile := compileBody(t, sm)
 		got, err := r.plan.Rewrite(image, r.maps, &RewriteOptions{Arch: arch(t, sm), CompileBody: func(text string) ([]byte, error) {
@@ -318,7 +318,7 @@ func TestMachineAtomics(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := newRig(t, &PlanOptions{Programs: []string{"on_wide"}}, object(t, "operands"))
+		r := newRig(t, &PlanOptions{Programs: []string{"on_wide"}}, testObject(t, "operands"))
 		got, err := r.plan.Rewrite(image, r.maps, &RewriteOptions{Arch: arch(t, sm), CompileBody: compileBody(t, sm)})
 		if err != nil || len(got.Kernels) != 1 || len(got.Kernels[0].Notes) > 0 {
 			t.Errorf("%s: %+v, unprobed %v, %v", sm, got.Kernels, got.Unprobed, err)
@@ -360,7 +360,7 @@ func TestMachineCopies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := newRig(t, &PlanOptions{Programs: []string{"on_access"}}, object(t, "params"))
+		r := newRig(t, &PlanOptions{Programs: []string{"on_access"}}, testObject(t, "params"))
 		forms := map[bool]int{}
 		compile := compileBody(t, sm)
 		got, err := r.plan.Rewrite(image, r.maps, &RewriteOptions{Arch: arch(t, sm), CompileBody: func(text string) ([]byte, error) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"nvtrace/internal/need"
+	"nvtrace/nvattach/object"
 	"nvtrace/ptx"
 )
 
@@ -19,9 +20,9 @@ func TestWeaveCorpus(t *testing.T) {
 		t.Skip("one goroutine, and much text")
 	}
 	names := []string{"example_count", "example_memory", "example_blocks", "params", "bpftime", "example_duration", "example_trace", "blocks"}
-	var objs []*Object
+	var objs []*object.Object
 	for _, n := range names {
-		objs = append(objs, object(t, n))
+		objs = append(objs, testObject(t, n))
 	}
 	r := newRig(t, nil, objs...)
 	files, woven, sites := 0, 0, 0

@@ -1,11 +1,10 @@
-// Package nvattach puts eBPF programs into CUDA kernels. It knows probe objects:
-// which sections name which places in a kernel ([Point]), what programs may read
-// there (their context), which helpers they may call, how their maps lie in a
-// GPU's memory and how the host reads, writes and prints them ([Maps]), and how
-// programs are woven into PTX and into the images that hold it ([Plan]).
+// Package nvattach puts eBPF programs into CUDA kernels, and runs them on the host. It proves the
+// programs of probe objects safe ([Plan]; package object has the objects), and weaves them into
+// PTX and into the images that hold it or machine code. Their maps are package mapmem's, the code
+// for these package emit's, and the helpers that they may call are listed in package helper.
 //
 // It knows nothing of how a process is watched, who compiles PTX and how a GPU's
-// memory is reached: whoever drives it gives a [Memory] and gets PTX. What an
+// memory is reached: whoever drives it gives a mapmem.Memory and gets PTX. What an
 // eBPF instruction does, and whether a program is safe, is ptx/bpf's to say.
 //
 // Objects written for the GPU examples of bpftime run unmodified; what is meant

@@ -11,6 +11,10 @@ import (
 	"testing"
 
 	"nvtrace/internal/need"
+	"nvtrace/nvattach/emit"
+	"nvtrace/nvattach/helper"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 	"nvtrace/nvattach/values"
 	"nvtrace/ptx"
 	"nvtrace/ptx/emu"
@@ -38,7 +42,7 @@ func (s *textSink) NewLabel() string {
 
 // regBytes is memory that is in registers of 64 bits.
 type regBytes struct {
-	c    *code
+	c    *emit.Code
 	regs []string
 }
 
@@ -46,12 +50,12 @@ func (r *regBytes) Load(off uint64, size int) string {
 	if size == 8 && off%8 == 0 {
 		return r.regs[off/8]
 	}
-	d := r.c.reg(ptx.B64)
-	r.c.f("shr.u64 %s, %s, %d;", d, r.regs[off/8], 8*(off%8))
-	w := r.c.reg(ptx.B32)
-	r.c.f("cvt.u32.u64 %s, %s;", w, d)
+	d := r.c.Reg(ptx.B64)
+	r.c.F("shr.u64 %s, %s, %d;", d, r.regs[off/8], 8*(off%8))
+	w := r.c.Reg(ptx.B32)
+	r.c.F("cvt.u32.u64 %s, %s;", w, d)
 	if size < 4 {
-		r.c.f("and.b32 %s, %s, %#x;", w, w, 1<<(8*size)-1)
+		r.c.F("and.b32 %s, %s, %#x;", w, w, 1<<(8*size)-1)
 	}
 	return w
 }
@@ -60,7 +64,7 @@ func (r *regBytes) Load(off uint64, size int) string {
 type gpu struct {
 	tb      testing.TB
 	machine *emu.Machine
-	maps    *Maps
+	maps    *mapmem.Maps
 
 	assembled map[string]bool // texts that ptxas has seen
 }
@@ -74,16 +78,16 @@ func newMachine() *emu.Machine {
 	return emu.New(nil)
 }
 
-func newGPU(tb testing.TB, o *MapOptions, defs ...*MapDef) *gpu {
+func newGPU(tb testing.TB, o *mapmem.MapOptions, defs ...*object.MapDef) *gpu {
 	tb.Helper()
 	g := &gpu{tb: tb, machine: newMachine(), assembled: map[string]bool{}}
-	opt := MapOptions{SMs: g.machine.Device().SMs, Threads: 4096, PrintBytes: 1 << 20, RingBytes: 4 << 20}
+	opt := mapmem.MapOptions{SMs: g.machine.Device().SMs, Threads: 4096, PrintBytes: 1 << 20, RingBytes: 4 << 20}
 	if o != nil {
 		opt.AddOnly, opt.Slots = o.AddOnly, o.Slots
-		setDefault(&o.RingBytes, opt.RingBytes)
+		mapmem.SetDefault(&o.RingBytes, opt.RingBytes)
 		opt.RingBytes = o.RingBytes
 	}
-	maps, err := NewMaps([]*Object{{Name: "test", Maps: defs}}, &opt)
+	maps, err := mapmem.NewMaps([]*object.Object{{Name: "test", Maps: defs}}, &opt)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -91,7 +95,7 @@ func newGPU(tb testing.TB, o *MapOptions, defs ...*MapDef) *gpu {
 	return g
 }
 
-func (g *gpu) use(maps *Maps) {
+func (g *gpu) use(maps *mapmem.Maps) {
 	g.tb.Helper()
 	g.maps = maps
 	r, err := g.machine.Alloc(maps.Size(), "maps")
@@ -107,10 +111,10 @@ func (g *gpu) use(maps *Maps) {
 }
 
 // run executes a kernel without parameters whose body is written by fn.
-func (g *gpu) run(grid, block emu.Dim3, fn func(c *code)) {
+func (g *gpu) run(grid, block emu.Dim3, fn func(c *emit.Code)) {
 	g.tb.Helper()
 	var s textSink
-	fn(&code{s: &s, m: g.maps})
+	fn(&emit.Code{S: &s, M: g.maps})
 	g.launch(".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k()\n{\n"+s.String()+"\tret;\n}\n", "k", grid, block, nil)
 }
 
@@ -142,7 +146,7 @@ func (g *gpu) launch(src, kernel string, grid, block emu.Dim3, params []byte) em
 	return st
 }
 
-func (g *gpu) table(name string) *Table {
+func (g *gpu) table(name string) *mapmem.Table {
 	g.tb.Helper()
 	t, err := g.maps.Read(g.machine, g.maps.Find(name))
 	if err != nil {
@@ -151,30 +155,30 @@ func (g *gpu) table(name string) *Table {
 	return t
 }
 
-func def(name string, t MapType, key, value, entries uint32) *MapDef {
-	return &MapDef{Name: name, Type: t, KeySize: key, ValueSize: value, MaxEntries: entries}
+func def(name string, t object.MapType, key, value, entries uint32) *object.MapDef {
+	return &object.MapDef{Name: name, Type: t, KeySize: key, ValueSize: value, MaxEntries: entries}
 }
 
 func TestHashOnGPU(t *testing.T) {
 	// 1,024 threads insert 64 keys and add to them; nothing may be lost or twice.
 	for _, keySize := range []uint32{1, 2, 3, 4, 6, 8} {
-		g := newGPU(t, nil, def("h", MapHash, keySize, 8, 64))
+		g := newGPU(t, nil, def("h", object.MapHash, keySize, 8, 64))
 		h := g.maps.Find("h")
-		g.run(emu.Dim3{X: 8}, emu.Dim3{X: 128}, func(c *code) {
-			k := c.threadIndex()
-			c.f("and.b64 %s, %s, 63;", k, k)
+		g.run(emu.Dim3{X: 8}, emu.Dim3{X: 128}, func(c *emit.Code) {
+			k := c.ThreadIndex()
+			c.F("and.b64 %s, %s, 63;", k, k)
 			key := &regBytes{c, []string{k}}
-			one := c.result(0)
-			again, done := c.label(), c.label()
-			p := c.reg(ptx.Pred)
-			c.at(again)
-			a := c.lookup(h, key, false)
-			c.f("setp.ne.u64 %s, %s, 0;", p, a)
-			c.f("@%s red.global.add.u64 [%s], 1;", p, a)
-			c.f("@%s bra %s;", p, done)
-			c.update(h, key, &regBytes{c, []string{one}}, "1", false, false, true)
-			c.f("bra %s;", again)
-			c.at(done)
+			one := c.Result(0)
+			again, done := c.Label(), c.Label()
+			p := c.Reg(ptx.Pred)
+			c.At(again)
+			a := c.Lookup(h, key, false)
+			c.F("setp.ne.u64 %s, %s, 0;", p, a)
+			c.F("@%s red.global.add.u64 [%s], 1;", p, a)
+			c.F("@%s bra %s;", p, done)
+			c.Update(h, key, &regBytes{c, []string{one}}, "1", false, false, true)
+			c.F("bra %s;", again)
+			c.At(done)
 		})
 		tab := g.table("h")
 		if len(tab.Rows) != 64 || tab.Refused != 0 {
@@ -189,12 +193,12 @@ func TestHashOnGPU(t *testing.T) {
 }
 
 func TestHashFull(t *testing.T) {
-	g := newGPU(t, nil, def("h", MapHash, 4, 8, 10), def("r", MapArray, 4, 8, 64))
+	g := newGPU(t, nil, def("h", object.MapHash, 4, 8, 10), def("r", object.MapArray, 4, 8, 64))
 	h, r := g.maps.Find("h"), g.maps.Find("r")
-	g.run(emu.Dim3{X: 1}, emu.Dim3{X: 40}, func(c *code) {
-		k := c.threadIndex()
-		res := c.update(h, &regBytes{c, []string{k}}, &regBytes{c, []string{k}}, "0", false, false, true)
-		c.update(r, &regBytes{c, []string{k}}, &regBytes{c, []string{res}}, "0", false, false, true)
+	g.run(emu.Dim3{X: 1}, emu.Dim3{X: 40}, func(c *emit.Code) {
+		k := c.ThreadIndex()
+		res := c.Update(h, &regBytes{c, []string{k}}, &regBytes{c, []string{k}}, "0", false, false, true)
+		c.Update(r, &regBytes{c, []string{k}}, &regBytes{c, []string{res}}, "0", false, false, true)
 	})
 	tab := g.table("h")
 	if len(tab.Rows) != 10 || tab.Refused != 30 {
@@ -205,7 +209,7 @@ func TestHashFull(t *testing.T) {
 		switch values.Signed(row.Value) {
 		case 0:
 			ok++
-		case errTooBig:
+		case helper.E2BIG:
 			full++
 		}
 	}
@@ -215,26 +219,26 @@ func TestHashFull(t *testing.T) {
 }
 
 func TestHashFlagsAndDelete(t *testing.T) {
-	g := newGPU(t, nil, def("h", MapHash, 8, 16, 16), def("r", MapArray, 4, 8, 16))
+	g := newGPU(t, nil, def("h", object.MapHash, 8, 16, 16), def("r", object.MapArray, 4, 8, 16))
 	h, r := g.maps.Find("h"), g.maps.Find("r")
 	n := uint64(0)
-	want := []int64{errNoEnt, 0, errExist, 0, 0, errNoEnt, 0, 0, errInval}
-	g.run(emu.Dim3{X: 1}, emu.Dim3{X: 1}, func(c *code) {
-		key := &regBytes{c, []string{c.result(0x1_0000_0002)}}
-		val := func(v int64) *regBytes { return &regBytes{c, []string{c.result(v), c.result(v + 1)}} }
+	want := []int64{helper.ENOENT, 0, helper.EEXIST, 0, 0, helper.ENOENT, 0, 0, helper.EINVAL}
+	g.run(emu.Dim3{X: 1}, emu.Dim3{X: 1}, func(c *emit.Code) {
+		key := &regBytes{c, []string{c.Result(0x1_0000_0002)}}
+		val := func(v int64) *regBytes { return &regBytes{c, []string{c.Result(v), c.Result(v + 1)}} }
 		note := func(res string) {
-			c.update(r, &regBytes{c, []string{c.result(int64(n))}}, &regBytes{c, []string{res}}, "0", false, false, true)
+			c.Update(r, &regBytes{c, []string{c.Result(int64(n))}}, &regBytes{c, []string{res}}, "0", false, false, true)
 			n++
 		}
-		note(c.update(h, key, val(1), "2", false, false, true))
-		note(c.update(h, key, val(2), "1", false, false, true))
-		note(c.update(h, key, val(3), "1", false, false, true))
-		note(c.update(h, key, val(4), "2", false, false, true))
-		note(c.remove(h, key))
-		note(c.remove(h, key))
-		note(c.lookup(h, key, false))
-		note(c.update(h, key, val(5), "0", false, false, true))
-		note(c.update(h, key, val(6), "3", false, false, true))
+		note(c.Update(h, key, val(1), "2", false, false, true))
+		note(c.Update(h, key, val(2), "1", false, false, true))
+		note(c.Update(h, key, val(3), "1", false, false, true))
+		note(c.Update(h, key, val(4), "2", false, false, true))
+		note(c.Remove(h, key))
+		note(c.Remove(h, key))
+		note(c.Lookup(h, key, false))
+		note(c.Update(h, key, val(5), "0", false, false, true))
+		note(c.Update(h, key, val(6), "3", false, false, true))
 	})
 	for i, w := range want {
 		if v := values.Signed(g.table("r").Rows[i].Value); v != w {
@@ -250,24 +254,24 @@ func TestHashFlagsAndDelete(t *testing.T) {
 // TestArrayFlags: an entry of an array is always there, and flags that do not exist are
 // refused, but by bpftime's arrays; whether they are known or not.
 func TestArrayFlags(t *testing.T) {
-	g := newGPU(t, nil, def("a", MapArray, 4, 8, 2), def("b", MapGPUArray, 4, 8, 2), def("r", MapArray, 4, 8, 16))
+	g := newGPU(t, nil, def("a", object.MapArray, 4, 8, 2), def("b", object.MapGPUArray, 4, 8, 2), def("r", object.MapArray, 4, 8, 16))
 	a, b, r := g.maps.Find("a"), g.maps.Find("b"), g.maps.Find("r")
-	want := []int64{0, errExist, 0, errInval, errInval, 0}
+	want := []int64{0, helper.EEXIST, 0, helper.EINVAL, helper.EINVAL, 0}
 	for _, known := range []bool{true, false} {
 		n := int64(0)
-		g.run(emu.Dim3{X: 1}, emu.Dim3{X: 1}, func(c *code) {
-			note := func(x *Map, flags string) {
+		g.run(emu.Dim3{X: 1}, emu.Dim3{X: 1}, func(c *emit.Code) {
+			note := func(x *mapmem.Map, flags string) {
 				if !known {
 					v, err := strconv.ParseInt(flags, 0, 64)
 					if err != nil {
 						t.Fatal(err)
 					}
-					flags = c.result(v)
+					flags = c.Result(v)
 				}
-				word := func(v int64) *regBytes { return &regBytes{c, []string{c.result(v)}} }
-				res := c.update(x, word(0), word(n), flags, false, false, true)
-				c.update(r, word(n), &regBytes{c, []string{c.result(0)}}, "0", false, false, true)
-				c.update(r, word(n), &regBytes{c, []string{res}}, "0", false, false, true)
+				word := func(v int64) *regBytes { return &regBytes{c, []string{c.Result(v)}} }
+				res := c.Update(x, word(0), word(n), flags, false, false, true)
+				c.Update(r, word(n), &regBytes{c, []string{c.Result(0)}}, "0", false, false, true)
+				c.Update(r, word(n), &regBytes{c, []string{res}}, "0", false, false, true)
 				n++
 			}
 			for _, flags := range []string{"0", "1", "2", "3", "0x100000000"} {
@@ -285,7 +289,7 @@ func TestArrayFlags(t *testing.T) {
 
 // TestHashHostAgrees inserts on the host and finds on the GPU, and the reverse.
 func TestHashHostAgrees(t *testing.T) {
-	g := newGPU(t, nil, def("h", MapHash, 5, 3, 100), def("r", MapArray, 4, 8, 100))
+	g := newGPU(t, nil, def("h", object.MapHash, 5, 3, 100), def("r", object.MapArray, 4, 8, 100))
 	h, r := g.maps.Find("h"), g.maps.Find("r")
 	key := func(i uint64) []byte { return binary.LittleEndian.AppendUint64(nil, i*0x01010101)[:5] }
 	for i := range uint64(50) {
@@ -293,17 +297,17 @@ func TestHashHostAgrees(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	g.run(emu.Dim3{X: 1}, emu.Dim3{X: 100}, func(c *code) {
-		i := c.threadIndex()
-		k, v := c.reg(ptx.B64), c.reg(ptx.B64)
-		c.f("mul.lo.u64 %s, %s, 0x01010101;", k, i)
-		a := c.lookup(h, &regBytes{c, []string{k}}, false)
-		p := c.reg(ptx.Pred)
-		c.f("mov.u64 %s, 1000;", v)
-		c.f("setp.ne.u64 %s, %s, 0;", p, a)
-		c.f("@%s ld.global.u8 %s, [%s];", p, v, a)
-		c.update(r, &regBytes{c, []string{i}}, &regBytes{c, []string{v}}, "0", false, false, true)
-		c.update(h, &regBytes{c, []string{k}}, &regBytes{c, []string{i}}, "1", false, false, true)
+	g.run(emu.Dim3{X: 1}, emu.Dim3{X: 100}, func(c *emit.Code) {
+		i := c.ThreadIndex()
+		k, v := c.Reg(ptx.B64), c.Reg(ptx.B64)
+		c.F("mul.lo.u64 %s, %s, 0x01010101;", k, i)
+		a := c.Lookup(h, &regBytes{c, []string{k}}, false)
+		p := c.Reg(ptx.Pred)
+		c.F("mov.u64 %s, 1000;", v)
+		c.F("setp.ne.u64 %s, %s, 0;", p, a)
+		c.F("@%s ld.global.u8 %s, [%s];", p, v, a)
+		c.Update(r, &regBytes{c, []string{i}}, &regBytes{c, []string{v}}, "0", false, false, true)
+		c.Update(h, &regBytes{c, []string{k}}, &regBytes{c, []string{i}}, "1", false, false, true)
 	})
 	for i, row := range g.table("r").Rows {
 		want := uint64(i)
@@ -320,46 +324,46 @@ func TestHashHostAgrees(t *testing.T) {
 			t.Errorf("key %d: %v, %v", i, v, err)
 		}
 	}
-	if err := g.maps.Update(g.machine, h, key(1000), []byte{1, 2, 3}); !errors.Is(err, ErrFull) {
+	if err := g.maps.Update(g.machine, h, key(1000), []byte{1, 2, 3}); !errors.Is(err, mapmem.ErrFull) {
 		t.Errorf("101st key: %v, want ErrFull", err)
 	}
-	if _, err := g.maps.Lookup(g.machine, h, key(1000)); !errors.Is(err, ErrNoKey) {
+	if _, err := g.maps.Lookup(g.machine, h, key(1000)); !errors.Is(err, mapmem.ErrNoKey) {
 		t.Errorf("absent key: %v, want ErrNoKey", err)
 	}
 }
 
 func TestPerSMHash(t *testing.T) {
-	g := newGPU(t, nil, def("h", MapPerCPUHash, 4, 8, 32))
+	g := newGPU(t, nil, def("h", object.MapPerCPUHash, 4, 8, 32))
 	h := g.maps.Find("h")
-	g.run(emu.Dim3{X: 16}, emu.Dim3{X: 64}, func(c *code) {
-		k := c.threadIndex()
-		c.f("and.b64 %s, %s, 7;", k, k)
-		key, zero := &regBytes{c, []string{k}}, &regBytes{c, []string{c.result(0)}}
-		c.update(h, key, zero, "1", false, false, true)
-		c.f("red.global.add.u64 [%s], 1;", c.lookup(h, key, false))
+	g.run(emu.Dim3{X: 16}, emu.Dim3{X: 64}, func(c *emit.Code) {
+		k := c.ThreadIndex()
+		c.F("and.b64 %s, %s, 7;", k, k)
+		key, zero := &regBytes{c, []string{k}}, &regBytes{c, []string{c.Result(0)}}
+		c.Update(h, key, zero, "1", false, false, true)
+		c.F("red.global.add.u64 [%s], 1;", c.Lookup(h, key, false))
 	})
 	tab := g.table("h")
 	if len(tab.Rows) != 8 {
 		t.Fatalf("%d entries, want 8", len(tab.Rows))
 	}
 	for i := range tab.Rows {
-		if tab.Rows[i].total() != 128 || len(tab.Rows[i].Each) < 2 {
-			t.Errorf("key %x: %d on %d multiprocessors, want 128 on several", tab.Rows[i].Key, tab.Rows[i].total(), len(tab.Rows[i].Each))
+		if tab.Rows[i].Total() != 128 || len(tab.Rows[i].Each) < 2 {
+			t.Errorf("key %x: %d on %d multiprocessors, want 128 on several", tab.Rows[i].Key, tab.Rows[i].Total(), len(tab.Rows[i].Each))
 		}
 	}
 }
 
 func TestThreadMap(t *testing.T) {
-	g := newGPU(t, nil, def("t", MapGPUThreadArray, 4, 12, 3))
+	g := newGPU(t, nil, def("t", object.MapGPUThreadArray, 4, 12, 3))
 	x := g.maps.Find("t")
 	// 2*3*5 blocks of 7*2*11 threads: 4,620, of which 4,096 have room.
-	g.run(emu.Dim3{X: 2, Y: 3, Z: 5}, emu.Dim3{X: 7, Y: 2, Z: 11}, func(c *code) {
-		i, p := c.threadIndex(), c.reg(ptx.Pred)
-		a := c.lookup(x, &regBytes{c, []string{c.result(2)}}, false)
-		c.f("setp.ne.u64 %s, %s, 0;", p, a)
-		c.f("@%s st.global.u64 [%s], %s;", p, a, i)
-		c.f("@%s st.global.u32 [%s+8], 1;", p, a)
-		c.lookup(x, &regBytes{c, []string{c.result(3)}}, false) // beyond: no counting, no address
+	g.run(emu.Dim3{X: 2, Y: 3, Z: 5}, emu.Dim3{X: 7, Y: 2, Z: 11}, func(c *emit.Code) {
+		i, p := c.ThreadIndex(), c.Reg(ptx.Pred)
+		a := c.Lookup(x, &regBytes{c, []string{c.Result(2)}}, false)
+		c.F("setp.ne.u64 %s, %s, 0;", p, a)
+		c.F("@%s st.global.u64 [%s], %s;", p, a, i)
+		c.F("@%s st.global.u32 [%s+8], 1;", p, a)
+		c.Lookup(x, &regBytes{c, []string{c.Result(3)}}, false) // beyond: no counting, no address
 	})
 	tab := g.table("t")
 	if tab.Refused != 2*(4620-4096) {
@@ -373,20 +377,20 @@ func TestThreadMap(t *testing.T) {
 			t.Fatalf("thread %d has %d", p.Index, binary.LittleEndian.Uint64(p.Value))
 		}
 	}
-	row, err := g.maps.Lookup(g.machine, x, indexKey(2))
+	row, err := g.maps.Lookup(g.machine, x, mapmem.IndexKey(2))
 	if err != nil || len(row) != 4096*12 || binary.LittleEndian.Uint64(row[12*9:]) != 9 {
 		t.Errorf("row of %d bytes, %v", len(row), err)
 	}
 }
 
 func TestRing(t *testing.T) {
-	g := newGPU(t, nil, def("r", MapRingbuf, 0, 0, 4096))
+	g := newGPU(t, nil, def("r", object.MapRingbuf, 0, 0, 4096))
 	x := g.maps.Find("r")
 	rd := g.maps.NewReader(x)
 	var got []uint64
 	drain := func() {
 		t.Helper()
-		if err := rd.Drain(g.machine, true, func(r Record) {
+		if err := rd.Drain(g.machine, true, func(r mapmem.Record) {
 			if len(r.Data) == 40 {
 				got = append(got, binary.LittleEndian.Uint64(r.Data[32:]))
 			} else if len(r.Data) == 5 {
@@ -397,23 +401,23 @@ func TestRing(t *testing.T) {
 		}
 	}
 	write := func(grid, block uint32) {
-		g.run(emu.Dim3{X: grid}, emu.Dim3{X: block}, func(c *code) {
-			i := c.threadIndex()
-			c.output(x, &regBytes{c, []string{i, i, i, i, i}}, 40, "40", errAgain)
-			a, p := c.ringReserve(x, 5), c.reg(ptx.Pred)
-			skip := c.label()
-			c.f("setp.eq.u64 %s, %s, 0;", p, a)
-			c.f("@%s bra %s;", p, skip)
-			c.f("st.global.u32 [%s], %s;", a, c.low(i))
-			odd := c.label()
-			c.f("and.b64 %s, %s, 1;", i, i)
-			c.f("setp.ne.u64 %s, %s, 0;", p, i)
-			c.f("@%s bra %s;", p, odd)
-			c.ringSubmit(a, false)
-			c.f("bra %s;", skip)
-			c.at(odd)
-			c.ringSubmit(a, true)
-			c.at(skip)
+		g.run(emu.Dim3{X: grid}, emu.Dim3{X: block}, func(c *emit.Code) {
+			i := c.ThreadIndex()
+			c.Output(x, &regBytes{c, []string{i, i, i, i, i}}, 40, "40", helper.EAGAIN)
+			a, p := c.RingReserve(x, 5), c.Reg(ptx.Pred)
+			skip := c.Label()
+			c.F("setp.eq.u64 %s, %s, 0;", p, a)
+			c.F("@%s bra %s;", p, skip)
+			c.F("st.global.u32 [%s], %s;", a, c.Low(i))
+			odd := c.Label()
+			c.F("and.b64 %s, %s, 1;", i, i)
+			c.F("setp.ne.u64 %s, %s, 0;", p, i)
+			c.F("@%s bra %s;", p, odd)
+			c.RingSubmit(a, false)
+			c.F("bra %s;", skip)
+			c.At(odd)
+			c.RingSubmit(a, true)
+			c.At(skip)
 		})
 	}
 	// Several laps without loss, drained in between.
@@ -456,11 +460,11 @@ func TestRing(t *testing.T) {
 func TestPrintk(t *testing.T) {
 	g := newGPU(t, nil)
 	p := g.maps.NewPrinter(func() []string { return []string{"thread %llu of %d: %s\n"} })
-	g.run(emu.Dim3{X: 1}, emu.Dim3{X: 3}, func(c *code) {
-		i := c.threadIndex()
-		c.print(1, []string{i, c.result(-1), c.result(1)}, nil, 0, false, 10)
-		c.print(0, []string{i}, &regBytes{c, []string{c.result(int64(binary.LittleEndian.Uint64([]byte("hi %u!\n\x00"))))}}, 8, false, 8)
-		c.print(0, nil, &regBytes{c, []string{c.result(int64(binary.LittleEndian.Uint64([]byte("line%d\x00\x00"))))}}, 8, true, 8)
+	g.run(emu.Dim3{X: 1}, emu.Dim3{X: 3}, func(c *emit.Code) {
+		i := c.ThreadIndex()
+		c.Print(1, []string{i, c.Result(-1), c.Result(1)}, nil, 0, false, 10)
+		c.Print(0, []string{i}, &regBytes{c, []string{c.Result(int64(binary.LittleEndian.Uint64([]byte("hi %u!\n\x00"))))}}, 8, false, 8)
+		c.Print(0, nil, &regBytes{c, []string{c.Result(int64(binary.LittleEndian.Uint64([]byte("line%d\x00\x00"))))}}, 8, true, 8)
 	})
 	var lines []string
 	if err := p.Drain(g.machine, true, func(_ int, s string) { lines = append(lines, s) }); err != nil {
@@ -477,19 +481,21 @@ func TestPrintk(t *testing.T) {
 }
 
 func TestStripedArray(t *testing.T) {
-	g := newGPU(t, &MapOptions{AddOnly: func(*MapDef) []AddField { return []AddField{{Offset: 0, Size: 8}, {Offset: 8, Size: 4}} }}, def("a", MapArray, 4, 16, 4))
+	g := newGPU(t, &mapmem.MapOptions{AddOnly: func(*object.MapDef) []mapmem.AddField {
+		return []mapmem.AddField{{Offset: 0, Size: 8}, {Offset: 8, Size: 4}}
+	}}, def("a", object.MapArray, 4, 16, 4))
 	x := g.maps.Find("a")
 	if !x.Striped() {
 		t.Fatal("not striped")
 	}
 	init := binary.LittleEndian.AppendUint64(nil, 100)
-	if err := g.maps.Update(g.machine, x, indexKey(1), append(init, 5, 0, 0, 0, 9, 9, 9, 9)); err != nil {
+	if err := g.maps.Update(g.machine, x, mapmem.IndexKey(1), append(init, 5, 0, 0, 0, 9, 9, 9, 9)); err != nil {
 		t.Fatal(err)
 	}
-	g.run(emu.Dim3{X: 20}, emu.Dim3{X: 50}, func(c *code) {
-		a := c.lookup(x, &regBytes{c, []string{c.result(1)}}, false)
-		c.f("red.global.add.u64 [%s], 3;", a)
-		c.f("red.global.add.u32 [%s+8], 1;", a)
+	g.run(emu.Dim3{X: 20}, emu.Dim3{X: 50}, func(c *emit.Code) {
+		a := c.Lookup(x, &regBytes{c, []string{c.Result(1)}}, false)
+		c.F("red.global.add.u64 [%s], 3;", a)
+		c.F("red.global.add.u32 [%s+8], 1;", a)
 	})
 	v := g.table("a").Rows[1].Value
 	if binary.LittleEndian.Uint64(v) != 3100 || binary.LittleEndian.Uint32(v[8:]) != 1005 || binary.LittleEndian.Uint32(v[12:]) != 0x09090909 {
@@ -499,21 +505,21 @@ func TestStripedArray(t *testing.T) {
 
 // TestOldTarget: code for GPUs without a memory model has none of its modifiers.
 func TestOldTarget(t *testing.T) {
-	g := newGPU(t, nil, def("h", MapHash, 4, 8, 64), def("r", MapRingbuf, 0, 0, 1<<16))
+	g := newGPU(t, nil, def("h", object.MapHash, 4, 8, 64), def("r", object.MapRingbuf, 0, 0, 1<<16))
 	h, r := g.maps.Find("h"), g.maps.Find("r")
 	var s textSink
-	c := &code{s: &s, m: g.maps, weak: true, apart: true}
-	k := c.threadIndex()
+	c := &emit.Code{S: &s, M: g.maps, Weak: true, Apart: true}
+	k := c.ThreadIndex()
 	key := &regBytes{c, []string{k}}
-	c.update(h, key, key, "0", false, false, true)
-	p := c.reg(ptx.Pred)
-	c.f("setp.gt.u64 %s, %s, 31;", p, k)
-	skip := c.label()
-	c.f("@%s bra %s;", p, skip)
-	c.remove(h, key)
-	c.at(skip)
-	c.output(r, key, 8, "8", errAgain)
-	c.print(1, []string{k}, nil, 0, false, 0)
+	c.Update(h, key, key, "0", false, false, true)
+	p := c.Reg(ptx.Pred)
+	c.F("setp.gt.u64 %s, %s, 31;", p, k)
+	skip := c.Label()
+	c.F("@%s bra %s;", p, skip)
+	c.Remove(h, key)
+	c.At(skip)
+	c.Output(r, key, 8, "8", helper.EAGAIN)
+	c.Print(1, []string{k}, nil, 0, false, 0)
 	src := ".version 5.0\n.target sm_60\n.address_size 64\n.visible .entry k()\n{\n" + s.String() + "\tret;\n}\n"
 	assemble(t, src, "sm_75")
 	g.assembled[src] = true
@@ -522,32 +528,32 @@ func TestOldTarget(t *testing.T) {
 		t.Errorf("%d entries, want 32", n)
 	}
 	n := 0
-	if err := g.maps.NewReader(r).Drain(g.machine, true, func(Record) { n++ }); err != nil || n != 64 {
+	if err := g.maps.NewReader(r).Drain(g.machine, true, func(mapmem.Record) { n++ }); err != nil || n != 64 {
 		t.Errorf("%d records, %v", n, err)
 	}
 }
 
 // TestHashChurn inserts and deletes many more keys than the map has room for at once.
 func TestHashChurn(t *testing.T) {
-	g := newGPU(t, nil, def("h", MapHash, 8, 24, 256), def("bad", MapArray, 4, 8, 2))
+	g := newGPU(t, nil, def("h", object.MapHash, 8, 24, 256), def("bad", object.MapArray, 4, 8, 2))
 	h, bad := g.maps.Find("h"), g.maps.Find("bad")
-	g.run(emu.Dim3{X: 4}, emu.Dim3{X: 64}, func(c *code) {
-		k, p := c.threadIndex(), c.reg(ptx.Pred)
+	g.run(emu.Dim3{X: 4}, emu.Dim3{X: 64}, func(c *emit.Code) {
+		k, p := c.ThreadIndex(), c.Reg(ptx.Pred)
 		key := &regBytes{c, []string{k}}
 		count := func(i int64, res string) {
-			c.f("setp.ne.u64 %s, %s, 0;", p, res)
-			c.f("@%s red.global.add.u64 [%s], 1;", p, c.lookup(bad, &regBytes{c, []string{c.result(i)}}, false))
+			c.F("setp.ne.u64 %s, %s, 0;", p, res)
+			c.F("@%s red.global.add.u64 [%s], 1;", p, c.Lookup(bad, &regBytes{c, []string{c.Result(i)}}, false))
 		}
-		loop := c.label()
-		c.at(loop)
-		count(0, c.update(h, key, &regBytes{c, []string{k, k, k}}, "1", false, false, true))
-		count(1, c.remove(h, key))
-		c.f("add.u64 %s, %s, 256;", k, k)
-		c.f("setp.lt.u64 %s, %s, %d;", p, k, 256*40)
-		c.f("@%s bra %s;", p, loop)
+		loop := c.Label()
+		c.At(loop)
+		count(0, c.Update(h, key, &regBytes{c, []string{k, k, k}}, "1", false, false, true))
+		count(1, c.Remove(h, key))
+		c.F("add.u64 %s, %s, 256;", k, k)
+		c.F("setp.lt.u64 %s, %s, %d;", p, k, 256*40)
+		c.F("@%s bra %s;", p, loop)
 	})
 	tab := g.table("h")
-	if a, b := g.table("bad").Rows[0].total(), g.table("bad").Rows[1].total(); a != 0 || b != 0 || len(tab.Rows) != 0 || tab.Refused != 0 {
+	if a, b := g.table("bad").Rows[0].Total(), g.table("bad").Rows[1].Total(); a != 0 || b != 0 || len(tab.Rows) != 0 || tab.Refused != 0 {
 		t.Errorf("%d insertions and %d deletions failed, %d entries left, %d refused", a, b, len(tab.Rows), tab.Refused)
 	}
 }

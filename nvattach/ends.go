@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"nvtrace/fatbin"
+	"nvtrace/nvattach/emit"
+	"nvtrace/nvattach/mapmem"
 	"nvtrace/ptx/bpf"
 )
 
@@ -30,10 +32,10 @@ func (e *Ended) String() string {
 }
 
 // Ended returns which of a program's tests ended runs of it.
-func (p *Plan) Ended(maps *Maps, mem Memory, q *PlannedProgram) ([]Ended, error) {
+func (p *Plan) Ended(maps *mapmem.Maps, mem mapmem.Memory, q *PlannedProgram) ([]Ended, error) {
 	var list []Ended
 	for i := range q.Report.Ends {
-		slot := q.ends + endSlots*i
+		slot := q.ends + emit.EndSlots*i
 		n, err := maps.Counter(mem, slot)
 		if err != nil {
 			return nil, err
@@ -42,7 +44,7 @@ func (p *Plan) Ended(maps *Maps, mem Memory, q *PlannedProgram) ([]Ended, error)
 			continue
 		}
 		e := Ended{End: q.Report.Ends[i], Program: q.Name, Runs: n}
-		number, err := maps.highest(mem, slot+1)
+		number, err := maps.Highest(mem, slot+1)
 		if err != nil {
 			return nil, err
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"testing"
 
+	"nvtrace/nvattach/mapmem"
 	"nvtrace/ptx/bpf"
 )
 
@@ -12,13 +13,13 @@ import (
 // numbers of all kinds; the interpreter, thread after thread, says the same.
 func TestExtremes(t *testing.T) {
 	const blocks, threads = 5, 77
-	r := newRig(t, nil, object(t, "extremes"))
+	r := newRig(t, nil, testObject(t, "extremes"))
 	x := r.maps.Find("kept")
 	first := make([]byte, x.Def.ValueSize)
 	binary.LittleEndian.PutUint64(first[8:], 1<<64-1) // the lowest of numbers without a sign
 	binary.LittleEndian.PutUint32(first[36:], 1<<32-1)
 	for i := range uint64(4) {
-		if err := r.maps.Update(r.machine, x, indexKey(i), first); err != nil {
+		if err := r.maps.Update(r.machine, x, mapmem.IndexKey(i), first); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -26,9 +27,9 @@ func TestExtremes(t *testing.T) {
 
 	q := r.plan.Programs[0]
 	helpers := q.unit.helpers()
-	mem := &Buffer{Base: x.base, Data: make([]byte, x.copyBytes)}
+	mem := &mapmem.Buffer{Base: x.Base, Data: make([]byte, x.CopyBytes)}
 	for i := range 4 {
-		copy(mem.Data[uint64(i)*x.stride:], first)
+		copy(mem.Data[uint64(i)*x.Stride:], first)
 	}
 	var thread *hostThread
 	interpret(q.unit, helpers, r.maps, &thread)
@@ -62,11 +63,11 @@ func TestExtremes(t *testing.T) {
 		if err := binary.Write(&truth, binary.LittleEndian, &want); err != nil {
 			t.Fatal(err)
 		}
-		got, err := r.maps.Lookup(r.machine, x, indexKey(k))
+		got, err := r.maps.Lookup(r.machine, x, mapmem.IndexKey(k))
 		if err != nil || !bytes.Equal(got, truth.Bytes()) {
 			t.Errorf("key %d: %x, want %x, %v", k, got, truth.Bytes(), err)
 		}
-		if said := mem.Data[k*x.stride:][:x.Def.ValueSize]; !bytes.Equal(said, truth.Bytes()) {
+		if said := mem.Data[k*x.Stride:][:x.Def.ValueSize]; !bytes.Equal(said, truth.Bytes()) {
 			t.Errorf("key %d: the interpreter has %x, want %x", k, said, truth.Bytes())
 		}
 	}

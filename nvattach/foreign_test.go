@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 	"nvtrace/ptx"
 	"nvtrace/ptx/emu"
 )
@@ -25,7 +27,7 @@ func TestForeignObjects(t *testing.T) {
 	}
 	for _, name := range files {
 		t.Run(filepath.Base(name), func(t *testing.T) {
-			o, err := OpenObject(name)
+			o, err := object.Open(name)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -35,7 +37,7 @@ func TestForeignObjects(t *testing.T) {
 			}
 			defer func() { t.Log(out.String()) }()
 			if len(o.Programs) == 0 {
-				_, err := NewPlan([]*Object{o}, nil)
+				_, err := NewPlan([]*object.Object{o}, nil)
 				out.WriteString("refused: " + err.Error())
 				return
 			}
@@ -55,7 +57,7 @@ func foreign(t *testing.T, r *rig, out *strings.Builder) {
 		if p.Point.Exact && p.Point.Kernel != "" {
 			src = strings.ReplaceAll(vectorAdd, "_Z9vectorAddPKfS0_Pf", p.Point.Kernel)
 		}
-		if p.Point.Kind == KindRun {
+		if p.Point.Kind == object.KindRun {
 			text, kernel, err := r.plan.runModule(p, r.maps, ptx.Version{Major: 8}, ptx.Target{SM: 90})
 			if err != nil {
 				t.Fatal(err)
@@ -83,7 +85,7 @@ func foreign(t *testing.T, r *rig, out *strings.Builder) {
 			t.Fatal(err)
 		}
 		if rd := r.maps.NewReader(x); rd != nil {
-			if err := rd.Drain(r.machine, true, func(rec Record) {
+			if err := rd.Drain(r.machine, true, func(rec mapmem.Record) {
 				out.Write(append(x.AppendRecord([]byte("  "), rec.Data), '\n'))
 			}); err != nil {
 				t.Fatal(err)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 	"nvtrace/ptx"
 )
 
@@ -42,9 +44,9 @@ func TestWriteGPUFiles(t *testing.T) {
 // of a map for each thread (of an array: of all its copies; sums of 0 are not checked),
 // or for two threads, with "/2" behind its name.
 var gpuCases = []struct {
-	name, object string
-	programs     []string
-	sums         map[string]uint64
+	name, testObject string
+	programs         []string
+	sums             map[string]uint64
 }{
 	{"entry_count", "example_count", []string{"on_entry"}, map[string]uint64{"threads": 1}},
 	{"entry_exit_count", "example_count", nil, map[string]uint64{"threads": 2}},
@@ -167,11 +169,11 @@ func writeGPUFiles(t *testing.T, dir string, threads uint64) {
 	var cases strings.Builder
 	fmt.Fprintf(&cases, "base %d %d\n", uint64(gpuBase), threads)
 	for _, c := range gpuCases {
-		plan, err := NewPlan([]*Object{object(t, c.object)}, &PlanOptions{Programs: c.programs})
+		plan, err := NewPlan([]*object.Object{testObject(t, c.testObject)}, &PlanOptions{Programs: c.programs})
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := plan.NewMaps(&MapOptions{SMs: 132, Threads: threads, MaxBytes: 2 << 30})
+		m, err := plan.NewMaps(&mapmem.MapOptions{SMs: 132, Threads: threads, MaxBytes: 2 << 30})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,8 +202,8 @@ func writeGPUFiles(t *testing.T, dir string, threads uint64) {
 			}
 			x := m.Find(name)
 			from := uint64(0)
-			if x.kind == layoutHash {
-				from = x.hash.valueOff
+			if x.Kind == object.LayoutHash {
+				from = x.Hash.ValueOff
 			}
 			fmt.Fprintf(&cases, "sum %d %d %d %s\n", x.Addr()-gpuBase+from, x.Size()-from, sum, name)
 		}

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"nvtrace/nvattach/atomics"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 	"nvtrace/nvattach/values"
 )
 
@@ -15,7 +17,7 @@ import (
 // at the same time.
 func hashRig(t *testing.T, grid, block uint32, programs ...string) *rig {
 	t.Helper()
-	r := newRig(t, &PlanOptions{Programs: programs}, object(t, "hashes"))
+	r := newRig(t, &PlanOptions{Programs: programs}, testObject(t, "hashes"))
 	r.runAdd(r.weave(vectorAdd).Text, grid, block)
 	for _, q := range r.plan.Programs {
 		if n, err := r.plan.endedEarly(r.maps, r.machine, q); n != 0 || err != nil {
@@ -26,11 +28,11 @@ func hashRig(t *testing.T, grid, block uint32, programs ...string) *rig {
 }
 
 // entries checks a hash's own count of its entries.
-func (r *rig) entries(t *testing.T, name string, want int) []Row {
+func (r *rig) entries(t *testing.T, name string, want int) []mapmem.Row {
 	t.Helper()
 	tab := r.table(name)
 	var n [4]byte
-	if err := r.machine.ReadMem(tab.Map.base, n[:]); err != nil {
+	if err := r.machine.ReadMem(tab.Map.Base, n[:]); err != nil {
 		t.Fatal(err)
 	}
 	if len(tab.Rows) != want || int(binary.LittleEndian.Uint32(n[:])) != want {
@@ -42,11 +44,11 @@ func (r *rig) entries(t *testing.T, name string, want int) []Row {
 func TestHashCountsOneKey(t *testing.T) {
 	r := hashRig(t, 37, 250, "count_one")
 	rows := r.entries(t, "one", 1)
-	if n := rows[0].total(); n != 37*250 {
+	if n := rows[0].Total(); n != 37*250 {
 		t.Errorf("%d, want %d", n, 37*250)
 	}
-	if x := r.maps.Find("one"); !x.Striped() || !x.stable {
-		t.Errorf("copies for each multiprocessor: %v, stable: %v", x.Striped(), x.stable)
+	if x := r.maps.Find("one"); !x.Striped() || !x.Stable {
+		t.Errorf("copies for each multiprocessor: %v, stable: %v", x.Striped(), x.Stable)
 	}
 	key := []byte{7, 0, 0, 0}
 	if v, err := r.maps.Lookup(r.machine, r.maps.Find("one"), key); err != nil || binary.LittleEndian.Uint64(v) != 37*250 {
@@ -85,30 +87,30 @@ func TestHashReplacesValues(t *testing.T) {
 		}
 	}
 	// An insertion with BPF_ANY loses nothing, unless that is asked for.
-	if rows := r.entries(t, "anyway", 1); rows[0].total() != 16*250 {
-		t.Errorf("counted %d of %d", rows[0].total(), 16*250)
+	if rows := r.entries(t, "anyway", 1); rows[0].Total() != 16*250 {
+		t.Errorf("counted %d of %d", rows[0].Total(), 16*250)
 	}
 	if x := r.maps.Find("anyway"); !x.Striped() {
 		t.Error("a map that is only counted in has no copies")
 	}
 	// Nor does one with BPF_NOEXIST, also where the map is read, and so has no copies.
 	for _, others := range [][]string{nil, {"look_first"}} {
-		r := newRig(t, &PlanOptions{Programs: append([]string{"count_first"}, others...)}, object(t, "hashes"))
+		r := newRig(t, &PlanOptions{Programs: append([]string{"count_first"}, others...)}, testObject(t, "hashes"))
 		r.runAdd(r.weave(vectorAdd).Text, 16, 250)
-		if rows := r.entries(t, "firsts", 1); rows[0].total() != 16*250 {
-			t.Errorf("with %v counted %d of %d", others, rows[0].total(), 16*250)
+		if rows := r.entries(t, "firsts", 1); rows[0].Total() != 16*250 {
+			t.Errorf("with %v counted %d of %d", others, rows[0].Total(), 16*250)
 		}
 		if x := r.maps.Find("firsts"); x.Striped() != (others == nil) {
 			t.Errorf("with %v it has copies: %v", others, x.Striped())
 		}
 	}
-	racy := newRig(t, &PlanOptions{Programs: []string{"count_anyway"}, Racy: true}, object(t, "hashes"))
+	racy := newRig(t, &PlanOptions{Programs: []string{"count_anyway"}, Racy: true}, testObject(t, "hashes"))
 	racy.runAdd(racy.weave(vectorAdd).Text, 16, 250)
 	if x := racy.maps.Find("anyway"); x.Striped() {
 		t.Error("a map whose values are replaced has copies")
 	}
-	if rows := racy.entries(t, "anyway", 1); rows[0].total() == 0 || rows[0].total() > 16*250 {
-		t.Errorf("counted %d of %d", rows[0].total(), 16*250)
+	if rows := racy.entries(t, "anyway", 1); rows[0].Total() == 0 || rows[0].Total() > 16*250 {
+		t.Errorf("counted %d of %d", rows[0].Total(), 16*250)
 	}
 }
 
@@ -117,11 +119,11 @@ func TestKeysAreSorted(t *testing.T) {
 	r := hashRig(t, 16, 250, "replace", "replace_longer")
 	for _, name := range []string{"replaced", "longer"} {
 		rows := r.table(name).Rows
-		less := func(a, b Row) int {
+		less := func(a, b mapmem.Row) int {
 			return cmp.Or(cmp.Compare(values.Unsigned(a.Key[:min(len(a.Key), 8)]), values.Unsigned(b.Key[:min(len(b.Key), 8)])), cmp.Compare(binary.LittleEndian.Uint32(a.Key[len(a.Key)-8:]), binary.LittleEndian.Uint32(b.Key[len(b.Key)-8:])))
 		}
 		if name == "replaced" {
-			less = func(a, b Row) int {
+			less = func(a, b mapmem.Row) int {
 				return cmp.Compare(binary.LittleEndian.Uint32(a.Key), binary.LittleEndian.Uint32(b.Key))
 			}
 		}
@@ -133,10 +135,10 @@ func TestKeysAreSorted(t *testing.T) {
 
 // TestInsertions: which updates only insert.
 func TestInsertions(t *testing.T) {
-	o := object(t, "hashes")
+	o := testObject(t, "hashes")
 	for name, want := range map[string]int{"count_anyway": 1, "count_first": 1, "count_after": 1, "count_one": 1, "replace": 0, "live_entry": 0, "full": 0} {
 		p := o.Program(name)
-		if got, _ := atomics.Insertions(atomics.NewFlow(p.Insns, (&unit{obj: o}).helpers()), o.atomicMap); len(got) != want {
+		if got, _ := atomics.Insertions(atomics.NewFlow(p.Insns, (&unit{obj: o}).helpers()), o.AtomicMap); len(got) != want {
 			t.Errorf("%s: %v, want %d", name, got, want)
 		}
 	}
@@ -159,15 +161,15 @@ func TestHashKeysComeAndGo(t *testing.T) {
 		t.Errorf("%d durations, want %d", sum, threads)
 	}
 	x := r.maps.Find("live")
-	if x.stable || x.Striped() {
+	if x.Stable || x.Striped() {
 		t.Error("a map whose keys are deleted is taken for one whose keys stay")
 	}
-	homes := make([]byte, 8*x.hash.slots)
-	if err := r.machine.ReadMem(x.homeAddr(0), homes); err != nil {
+	homes := make([]byte, 8*x.Hash.Slots)
+	if err := r.machine.ReadMem(x.HomeAddr(0), homes); err != nil {
 		t.Fatal(err)
 	}
 	for i := 0; i < len(homes); i += 8 {
-		if w := binary.LittleEndian.Uint64(homes[i:]); w&(homeLock|homeReach) != 0 {
+		if w := binary.LittleEndian.Uint64(homes[i:]); w&(mapmem.HomeLock|mapmem.HomeReach) != 0 {
 			t.Fatalf("home %d is %#x with no key left", i/8, w)
 		}
 	}
@@ -197,7 +199,7 @@ func TestHashWithoutRoom(t *testing.T) {
 func TestCountsAtExitsRunSooner(t *testing.T) {
 	order := func(name, src string, words ...string) {
 		t.Helper()
-		r := newRig(t, &PlanOptions{Programs: []string{"on_exit"}}, object(t, name))
+		r := newRig(t, &PlanOptions{Programs: []string{"on_exit"}}, testObject(t, name))
 		text := r.weave(src).Text
 		at := 0
 		for _, w := range words {
@@ -224,10 +226,10 @@ func TestCountIsToldLater(t *testing.T) {
 		t.Errorf("%d, want %d; copies: %v, %d increments", n, 16*250, r.maps.Find("counted").Striped(), r.plan.Programs[0].Increments)
 	}
 	rows := r.entries(t, "replaced", 1)
-	if n := rows[0].total(); binary.LittleEndian.Uint32(rows[0].Key) != 5 || n == 0 || n > 16*250 {
+	if n := rows[0].Total(); binary.LittleEndian.Uint32(rows[0].Key) != 5 || n == 0 || n > 16*250 {
 		t.Errorf("[%d] = %d", binary.LittleEndian.Uint32(rows[0].Key), n)
 	}
-	r = newRig(t, &PlanOptions{Programs: []string{"use_count"}}, object(t, "hashes"))
+	r = newRig(t, &PlanOptions{Programs: []string{"use_count"}}, testObject(t, "hashes"))
 	if r.plan.Programs[0].Increments != 0 || r.maps.Find("counted").Striped() {
 		t.Error("a number that is a key as well is counted for the calls")
 	}
@@ -255,7 +257,7 @@ func TestOwnVariables(t *testing.T) {
 	if binary.LittleEndian.Uint32(rows[0].Key) != 14 {
 		t.Errorf("key %d, want 14", binary.LittleEndian.Uint32(rows[0].Key))
 	}
-	if r.maps.Find(threadSection) != nil || slices.ContainsFunc(r.plan.Objects[0].Vars, func(v Var) bool { return v.Name == "started" }) {
+	if r.maps.Find(object.ThreadSection) != nil || slices.ContainsFunc(r.plan.Objects[0].Vars, func(v object.Var) bool { return v.Name == "started" }) {
 		t.Error("the host sees variables of the threads")
 	}
 }

@@ -3,15 +3,17 @@ package nvattach
 import (
 	"encoding/binary"
 	"testing"
+
+	"nvtrace/nvattach/mapmem"
 )
 
 // TestHeldLockEndsNoKernel: threads that wait for a lock which nobody gives back go on in the
 // end, with an error, and are counted.
 func TestHeldLockEndsNoKernel(t *testing.T) {
-	r := newRig(t, &PlanOptions{Programs: []string{"count_one"}}, object(t, "hashes"))
+	r := newRig(t, &PlanOptions{Programs: []string{"count_one"}}, testObject(t, "hashes"))
 	x := r.maps.Find("one")
-	home := x.homeAddr(uint64(hashKey([]byte{7, 0, 0, 0})) & (x.hash.slots - 1))
-	if err := r.machine.WriteMem(home, binary.LittleEndian.AppendUint64(nil, homeLock)); err != nil {
+	home := x.HomeAddr(uint64(mapmem.HashKey([]byte{7, 0, 0, 0})) & (x.Hash.Slots - 1))
+	if err := r.machine.WriteMem(home, binary.LittleEndian.AppendUint64(nil, mapmem.HomeLock)); err != nil {
 		t.Fatal(err)
 	}
 	const threads = 3

@@ -8,7 +8,10 @@ import (
 	"strconv"
 	"strings"
 
+	"nvtrace/nvattach/emit"
 	"nvtrace/nvattach/helper"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 	"nvtrace/ptx"
 	"nvtrace/ptx/bpf"
 )
@@ -16,9 +19,9 @@ import (
 // unit is the compilation of one object's programs: the maps and helpers that
 // they find, and the place that code is being written for.
 type unit struct {
-	obj     *Object
-	maps    *Maps
-	defs    []*MapDef // as in bpf.Env.Maps
+	obj     *object.Object
+	maps    *mapmem.Maps
+	defs    []*object.MapDef // as in bpf.Env.Maps
 	formats *formats
 	clock   bool            // programs run on the host, too, whose clock is theirs
 	exit    bool            // bpftime's helper 507 is allowed
@@ -58,13 +61,13 @@ func (s genSink) NewReg(t ptx.Type) string { return s.Reg(t).String() }
 // NewLabel implements sink.
 func (s genSink) NewLabel() string { return s.Label() }
 
-func (u *unit) code(g *bpf.Gen) *code {
-	return &code{s: genSink{g}, m: u.maps, weak: u.weak, apart: u.apart, block: u.block}
+func (u *unit) code(g *bpf.Gen) *emit.Code {
+	return &emit.Code{S: genSink{g}, M: u.maps, Weak: u.weak, Apart: u.apart, Block: u.block}
 }
 
 // argBytes is what a pointer among a helper's arguments points at.
 type argBytes struct {
-	c *code
+	c *emit.Code
 	v *bpf.Value
 }
 
@@ -80,7 +83,7 @@ func (a argBytes) Load(off uint64, size int) string {
 	if n, err := strconv.ParseInt(x, 0, 64); err == nil {
 		return strconv.FormatUint(uint64(n)&(1<<(8*size)-1), 10)
 	}
-	return a.c.low(x)
+	return a.c.Low(x)
 }
 
 // register64 is a result for the compiler.
@@ -104,11 +107,11 @@ func (u *unit) helpers() map[int32]*bpf.Helper {
 		h[helper.Exit].Refuse = "cuda_exit ends the kernel's thread, so the program computes something else"
 		h[helper.Exit].Hint = "--allow-exit allows it"
 	}
-	h[helper.RingReserve].Release = func(g *bpf.Gen, rec ptx.Arg) error { u.code(g).ringSubmit(rec.String(), true); return nil }
+	h[helper.RingReserve].Release = func(g *bpf.Gen, rec ptx.Arg) error { u.code(g).RingSubmit(rec.String(), true); return nil }
 	for _, n := range slices.Concat(readHelpers, readStrHelpers) {
 		h[n].Check = atMostRead
 	}
-	interpreted(h, changed)
+	interpreted(h, emit.Changed)
 	return h
 }
 
@@ -126,7 +129,7 @@ func (u *unit) forms() map[int32]form {
 		helper.Processor: u.special32("%smid"), helper.SMID: u.special32("%smid"), helper.WarpID: u.special32("%warpid"), helper.LaneID: u.special32("%laneid"),
 		helper.GlobalTimer: u.special64("%globaltimer"), helper.Launch: u.special64("%gridid"),
 		helper.BlockIdx: u.triple("%ctaid"), helper.BlockDim: u.triple("%ntid"), helper.ThreadIdx: u.triple("%tid"), helper.GridDim: u.triple("%nctaid"),
-		helper.ProcessThread: u.constant(processOff), helper.Device: u.constant(deviceOff), helper.Rank: u.constant(rankOff),
+		helper.ProcessThread: u.constant(mapmem.ProcessOff), helper.Device: u.constant(mapmem.DeviceOff), helper.Rank: u.constant(mapmem.RankOff),
 		helper.FuncArg: u.funcArg, helper.FuncRet: u.funcRet, helper.FuncArgCount: u.funcArgCount,
 		helper.Log2: u.log2, helper.Popc: u.popc,
 		helper.Active: u.active, helper.Match: u.match, helper.First: u.first, helper.Wavefronts: u.wavefronts,
@@ -148,7 +151,7 @@ func (u *unit) checkMaps(h map[int32]*bpf.Helper) {
 		helper.MapLookup: u.keyed, helper.MapUpdate: u.changeable, helper.MapDelete: u.changeable, helper.MapLookupPerCPU: u.ofEach,
 		helper.PerfOutput: u.recordOf(3), helper.RingOutput: u.recordOf(1), helper.RingReserve: u.ringSize, helper.RingQuery: u.ring,
 		helper.Print: u.formatted, helper.VPrint: u.formatted,
-		helper.MapPush: u.pushed(MapQueue, MapStack, MapBloomFilter), helper.MapPeek: u.pushed(MapQueue, MapStack, MapBloomFilter), helper.MapPop: u.pushed(MapQueue, MapStack),
+		helper.MapPush: u.pushed(object.MapQueue, object.MapStack, object.MapBloomFilter), helper.MapPeek: u.pushed(object.MapQueue, object.MapStack, object.MapBloomFilter), helper.MapPop: u.pushed(object.MapQueue, object.MapStack),
 		helper.StackID: u.stacks,
 	} {
 		if h[n] != nil {
@@ -163,10 +166,10 @@ func (u *unit) checkMaps(h map[int32]*bpf.Helper) {
 func interpreted(h map[int32]*bpf.Helper, atomic func(in *bpf.Interpreter, addr uint64, n int, change func(old uint64) uint64) error) {
 	h[helper.Log2].Interpret = func(_ *bpf.Interpreter, a [5]uint64) (uint64, error) { return uint64(bits.Len64(a[0]|1) - 1), nil }
 	h[helper.Popc].Interpret = func(_ *bpf.Interpreter, a [5]uint64) (uint64, error) { return uint64(bits.OnesCount64(a[0])), nil }
-	for n, x := range extremes {
+	for n, x := range emit.Extremes {
 		if h[n] != nil {
 			h[n].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
-				return 0, atomic(in, a[0], x.bytes, func(old uint64) uint64 { return x.of(old, a[1]) })
+				return 0, atomic(in, a[0], x.Bytes, func(old uint64) uint64 { return x.Of(old, a[1]) })
 			}
 		}
 	}
@@ -175,13 +178,13 @@ func interpreted(h map[int32]*bpf.Helper, atomic func(in *bpf.Interpreter, addr 
 // finish is a helper that gives a record back.
 func (u *unit) finish(discard bool) form {
 	return func(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
-		u.code(g).ringSubmit(c.Args[0].Reg().String(), discard)
+		u.code(g).RingSubmit(c.Args[0].Reg().String(), discard)
 		return ptx.Arg{}, nil
 	}
 }
 
 // mapOf returns the map of a call.
-func (u *unit) mapOf(c *bpf.CallInfo) (*Map, error) {
+func (u *unit) mapOf(c *bpf.CallInfo) (*mapmem.Map, error) {
 	if c.Map < 0 || c.Map >= len(u.defs) {
 		return nil, errors.New("the map is not known")
 	}
@@ -193,7 +196,7 @@ func (u *unit) mapOf(c *bpf.CallInfo) (*Map, error) {
 }
 
 // defOf returns the definition of a call's map, before any has a place.
-func (u *unit) defOf(c *bpf.CallInfo) (*MapDef, error) {
+func (u *unit) defOf(c *bpf.CallInfo) (*object.MapDef, error) {
 	if c.Map < 0 || c.Map >= len(u.defs) {
 		return nil, errors.New("the map is not known")
 	}
@@ -205,7 +208,7 @@ func (u *unit) keyed(c *bpf.CallInfo) error {
 	if err == nil && d.Ring() {
 		err = fmt.Errorf("map %s is a ring buffer and has no keys", d.Name)
 	}
-	if err == nil && d.layout() == layoutQueue {
+	if err == nil && d.Layout() == object.LayoutQueue {
 		err = fmt.Errorf("map %s is a %s and has no keys; map_push_elem, map_pop_elem and map_peek_elem are for it", d.Name, d.Type)
 	}
 	return err
@@ -213,7 +216,7 @@ func (u *unit) keyed(c *bpf.CallInfo) error {
 
 func (u *unit) changeable(c *bpf.CallInfo) error {
 	d, err := u.defOf(c)
-	if err == nil && d.layout() == layoutMaps {
+	if err == nil && d.Layout() == object.LayoutMaps {
 		err = fmt.Errorf("which maps are in %s is said before programs run, by its definition or --map", d.Name)
 	}
 	if err != nil {
@@ -226,14 +229,14 @@ func (u *unit) changeable(c *bpf.CallInfo) error {
 // address, and the assembler sees that.
 func (u *unit) sameForWarp(c *bpf.CallInfo) bool {
 	d, err := u.defOf(c)
-	return err == nil && d.layout() == layoutArray
+	return err == nil && d.Layout() == object.LayoutArray
 }
 
 // found reports whether a lookup always finds a value: an array has one for every
 // key in range.
 func (u *unit) found(c *bpf.CallInfo) bool {
 	d, err := u.defOf(c)
-	return err == nil && d.layout() == layoutArray && c.Most[1] < uint64(d.MaxEntries)
+	return err == nil && d.Layout() == object.LayoutArray && c.Most[1] < uint64(d.MaxEntries)
 }
 
 func (u *unit) ring(c *bpf.CallInfo) error {
@@ -263,22 +266,22 @@ func (u *unit) recordOf(data int) func(*bpf.CallInfo) error {
 
 // fits refuses records that the call's map never has room for.
 func (u *unit) fits(c *bpf.CallInfo, size uint64) error {
-	if d := u.defs[c.Map]; size > d.maxRecord() {
-		return fmt.Errorf("a record of %d bytes; those of map %s have at most %d", size, d.Name, d.maxRecord())
+	if d := u.defs[c.Map]; size > d.MaxRecord() {
+		return fmt.Errorf("a record of %d bytes; those of map %s have at most %d", size, d.Name, d.MaxRecord())
 	}
 	return nil
 }
 
 // formatted refuses texts that are too long for a record of bpf_printk.
 func (u *unit) formatted(c *bpf.CallInfo) error {
-	if c.Size[0] > maxFormat {
-		return fmt.Errorf("a format of %d bytes; %d is the most", c.Size[0], maxFormat)
+	if c.Size[0] > mapmem.MaxFormat {
+		return fmt.Errorf("a format of %d bytes; %d is the most", c.Size[0], mapmem.MaxFormat)
 	}
 	return nil
 }
 
 // mapCall returns what the code of a call with a map begins with.
-func (u *unit) mapCall(g *bpf.Gen, c *bpf.Call) (*code, *Map, error) {
+func (u *unit) mapCall(g *bpf.Gen, c *bpf.Call) (*emit.Code, *mapmem.Map, error) {
 	x, err := u.mapOf(&c.CallInfo)
 	return u.code(g), x, err
 }
@@ -288,7 +291,7 @@ func (u *unit) lookup(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	if err != nil {
 		return ptx.Arg{}, err
 	}
-	return register64(k.lookup(x, argBytes{k, &c.Args[1]}, u.found(&c.CallInfo))), nil
+	return register64(k.Lookup(x, argBytes{k, &c.Args[1]}, u.found(&c.CallInfo))), nil
 }
 
 // ofEach refuses maps that do not have a value for each multiprocessor.
@@ -306,12 +309,12 @@ func (u *unit) lookupSM(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	if err != nil {
 		return ptx.Arg{}, err
 	}
-	sm, p := k.held(c.Args[2].Reg().String()), k.reg(ptx.Pred)
-	k.f("setp.lt.u64 %s, %s, %d;", p, sm, u.maps.SMs)
-	k.sm = k.low(sm)
-	k.f("min.u32 %s, %s, %d;", k.sm, k.sm, u.maps.SMs-1)
-	at, r := k.held(k.lookup(x, argBytes{k, &c.Args[1]}, false)), k.reg(ptx.B64)
-	k.f("selp.b64 %s, %s, 0, %s;", r, at, p)
+	sm, p := k.Held(c.Args[2].Reg().String()), k.Reg(ptx.Pred)
+	k.F("setp.lt.u64 %s, %s, %d;", p, sm, u.maps.SMs)
+	k.Sm = k.Low(sm)
+	k.F("min.u32 %s, %s, %d;", k.Sm, k.Sm, u.maps.SMs-1)
+	at, r := k.Held(k.Lookup(x, argBytes{k, &c.Args[1]}, false)), k.Reg(ptx.B64)
+	k.F("selp.b64 %s, %s, 0, %s;", r, at, p)
 	return register64(r), nil
 }
 
@@ -321,18 +324,18 @@ func (u *unit) update(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 		return ptx.Arg{}, err
 	}
 	uniform := c.Bytes[1] != nil && c.Bytes[2] != nil
-	value := bytesArg(argBytes{k, &c.Args[2]})
+	value := emit.BytesArg(argBytes{k, &c.Args[2]})
 	if u.q != nil {
 		if r, ok := u.q.recounts[c.Insn]; ok {
 			d, key, _ := u.q.counts(r)
-			value, uniform = k.counted(u.maps.Of(d), key), false
+			value, uniform = k.Counted(u.maps.Of(d), key), false
 		}
 	}
 	flags := c.Args[3].Reg().String()
-	if k.inserts = u.q != nil && u.q.inserts[c.Insn] && len(x.sums) > 0; k.inserts {
+	if k.Inserts = u.q != nil && u.q.inserts[c.Insn] && len(x.Sums) > 0; k.Inserts {
 		flags = "0"
 	}
-	return register64(k.update(x, argBytes{k, &c.Args[1]}, value, flags, u.found(&c.CallInfo), uniform, c.Used)), nil
+	return register64(k.Update(x, argBytes{k, &c.Args[1]}, value, flags, u.found(&c.CallInfo), uniform, c.Used)), nil
 }
 
 func (u *unit) remove(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
@@ -340,7 +343,7 @@ func (u *unit) remove(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	if err != nil {
 		return ptx.Arg{}, err
 	}
-	return register64(k.remove(x, argBytes{k, &c.Args[1]})), nil
+	return register64(k.Remove(x, argBytes{k, &c.Args[1]})), nil
 }
 
 // emitOutput writes a record; size is the argument with its length.
@@ -350,22 +353,22 @@ func (u *unit) emitOutput(g *bpf.Gen, c *bpf.Call, data, size int, refused int64
 		return ptx.Arg{}, err
 	}
 	most := uint64(c.Args[data].Size())
-	if most > x.ring.maxRecord {
-		return ptx.Arg{}, fmt.Errorf("a record of %d bytes; those of map %s have at most %d", most, x.Name, x.ring.maxRecord)
+	if most > x.Ring.MaxRecord {
+		return ptx.Arg{}, fmt.Errorf("a record of %d bytes; those of map %s have at most %d", most, x.Name, x.Ring.MaxRecord)
 	}
-	length := itoa(most)
+	length := emit.Itoa(most)
 	if _, known := c.Args[size].Const(); !known {
-		length = k.low(c.Args[size].Reg().String())
+		length = k.Low(c.Args[size].Reg().String())
 	}
-	return register64(k.output(x, argBytes{k, &c.Args[data]}, most, length, refused)), nil
+	return register64(k.Output(x, argBytes{k, &c.Args[data]}, most, length, refused)), nil
 }
 
 func (u *unit) perfOutput(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
-	return u.emitOutput(g, c, 3, 4, errNoSpc)
+	return u.emitOutput(g, c, 3, 4, helper.ENOSPC)
 }
 
 func (u *unit) ringOutput(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
-	return u.emitOutput(g, c, 1, 2, errAgain)
+	return u.emitOutput(g, c, 1, 2, helper.EAGAIN)
 }
 
 func (u *unit) ringReserve(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
@@ -374,10 +377,10 @@ func (u *unit) ringReserve(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 		return ptx.Arg{}, err
 	}
 	size, _ := c.Args[1].Const()
-	if size > x.ring.maxRecord {
-		return ptx.Arg{}, fmt.Errorf("a record of %d bytes; those of map %s have at most %d", size, x.Name, x.ring.maxRecord)
+	if size > x.Ring.MaxRecord {
+		return ptx.Arg{}, fmt.Errorf("a record of %d bytes; those of map %s have at most %d", size, x.Name, x.Ring.MaxRecord)
 	}
-	return register64(k.ringReserve(x, size)), nil
+	return register64(k.RingReserve(x, size)), nil
 }
 
 // Flags of bpf_ringbuf_query.
@@ -396,29 +399,29 @@ func (u *unit) ringQuery(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	}
 	what, _ := c.Args[1].Const()
 	if what == ringRingSize {
-		return ptx.Imm(int64(x.ring.units * unitBytes)), nil
+		return ptx.Imm(int64(x.Ring.Units * object.UnitBytes)), nil
 	}
 	if what > ringProdPos {
 		return ptx.Imm(0), nil
 	}
-	part, r := k.perSM(x.base, x.copyBytes), k.result(0)
+	part, r := k.PerSM(x.Base, x.CopyBytes), k.Result(0)
 	load := func(off int) string {
-		v := k.reg(ptx.B64)
-		k.f("ld%s.global.u64 %s, [%s+%d];", k.order(".relaxed.sys"), v, part, off)
+		v := k.Reg(ptx.B64)
+		k.F("ld%s.global.u64 %s, [%s+%d];", k.Order(".relaxed.sys"), v, part, off)
 		return v
 	}
 	switch what {
 	case ringAvail:
-		k.f("sub.s64 %s, %s, %s;", r, load(ringReserved), load(ringRead))
+		k.F("sub.s64 %s, %s, %s;", r, load(object.RingReserved), load(object.RingRead))
 		// What was dropped was handed out as well.
-		k.f("min.u64 %s, %s, %d;", r, r, x.ring.units)
+		k.F("min.u64 %s, %s, %d;", r, r, x.Ring.Units)
 	case ringConsPos:
-		r = load(ringRead)
+		r = load(object.RingRead)
 	case ringProdPos:
-		r = load(ringReserved)
+		r = load(object.RingReserved)
 	}
-	bytes := k.reg(ptx.B64)
-	k.f("mul.lo.u64 %s, %s, %d;", bytes, r, unitBytes)
+	bytes := k.Reg(ptx.B64)
+	k.F("mul.lo.u64 %s, %s, %d;", bytes, r, object.UnitBytes)
 	return register64(bytes), nil
 }
 
@@ -426,7 +429,7 @@ func (u *unit) ringQuery(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 func (u *unit) special32(reg string) form {
 	return func(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {
 		k := u.code(g)
-		return register64(k.wide(k.special(reg))), nil
+		return register64(k.Wide(k.Special(reg))), nil
 	}
 }
 
@@ -434,8 +437,8 @@ func (u *unit) special32(reg string) form {
 func (u *unit) special64(reg string) form {
 	return func(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {
 		k := u.code(g)
-		r := k.reg(ptx.B64)
-		k.f("mov.u64 %s, %s;", r, reg)
+		r := k.Reg(ptx.B64)
+		k.F("mov.u64 %s, %s;", r, reg)
 		return register64(r), nil
 	}
 }
@@ -445,9 +448,9 @@ func (u *unit) special64(reg string) form {
 func (u *unit) constant(off uint64) form {
 	return func(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {
 		k := u.code(g)
-		a, r := k.reg(ptx.B64), k.reg(ptx.B64)
-		k.f("mov.u64 %s, %#x;", a, u.maps.base+off)
-		k.f("ld.global.u64 %s, [%s];", r, a)
+		a, r := k.Reg(ptx.B64), k.Reg(ptx.B64)
+		k.F("mov.u64 %s, %#x;", a, u.maps.Base+off)
+		k.F("ld.global.u64 %s, [%s];", r, a)
 		return register64(r), nil
 	}
 }
@@ -457,7 +460,7 @@ func (u *unit) triple(reg string) form {
 	return func(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 		k := u.code(g)
 		for i, axis := range []string{".x", ".y", ".z"} {
-			c.Args[i].Store(0, 8, register64(k.wide(k.special(reg+axis))))
+			c.Args[i].Store(0, 8, register64(k.Wide(k.Special(reg+axis))))
 		}
 		return ptx.Imm(0), nil
 	}
@@ -466,21 +469,21 @@ func (u *unit) triple(reg string) form {
 // random mixes clocks and the thread's place; it is good for sampling.
 func (u *unit) random(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {
 	k := u.code(g)
-	h, t, clock := k.reg(ptx.B32), k.reg(ptx.B32), k.reg(ptx.B64)
-	k.f("mov.u64 %s, %%clock64;", clock)
-	k.f("cvt.u32.u64 %s, %s;", h, clock)
+	h, t, clock := k.Reg(ptx.B32), k.Reg(ptx.B32), k.Reg(ptx.B64)
+	k.F("mov.u64 %s, %%clock64;", clock)
+	k.F("cvt.u32.u64 %s, %s;", h, clock)
 	mix := func(w string) {
-		k.f("xor.b32 %s, %s, %s;", h, h, w)
-		k.f("mul.lo.u32 %s, %s, %#x;", h, h, uint32(hashMul1))
-		k.f("shr.u32 %s, %s, 15;", t, h)
-		k.f("xor.b32 %s, %s, %s;", h, h, t)
+		k.F("xor.b32 %s, %s, %s;", h, h, w)
+		k.F("mul.lo.u32 %s, %s, %#x;", h, h, uint32(mapmem.HashMul1))
+		k.F("shr.u32 %s, %s, 15;", t, h)
+		k.F("xor.b32 %s, %s, %s;", h, h, t)
 	}
-	mix(k.low(k.threadIndex()))
-	mix(k.special("%smid"))
-	k.f("mul.lo.u32 %s, %s, %#x;", h, h, uint32(hashMul2))
-	k.f("shr.u32 %s, %s, 16;", t, h)
-	k.f("xor.b32 %s, %s, %s;", h, h, t)
-	return register64(k.wide(h)), nil
+	mix(k.Low(k.ThreadIndex()))
+	mix(k.Special("%smid"))
+	k.F("mul.lo.u32 %s, %s, %#x;", h, h, uint32(mapmem.HashMul2))
+	k.F("shr.u32 %s, %s, 16;", t, h)
+	k.F("xor.b32 %s, %s, %s;", h, h, t)
+	return register64(k.Wide(h)), nil
 }
 
 // log2 is the position of the highest bit, 0 for 0.
@@ -489,14 +492,14 @@ func (u *unit) log2(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 		return ptx.Imm(int64(bits.Len64(n|1) - 1)), nil
 	}
 	k := u.code(g)
-	r := k.reg(ptx.B32)
-	k.f("bfind.u64 %s, %s;", r, c.Args[0].Reg().String())
-	k.f("max.s32 %s, %s, 0;", r, r) // -1 for 0
-	return register64(k.wide(r)), nil
+	r := k.Reg(ptx.B32)
+	k.F("bfind.u64 %s, %s;", r, c.Args[0].Reg().String())
+	k.F("max.s32 %s, %s, 0;", r, r) // -1 for 0
+	return register64(k.Wide(r)), nil
 }
 
 func (u *unit) membar(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {
-	u.code(g).f("membar.sys;")
+	u.code(g).F("membar.sys;")
 	return ptx.Imm(0), nil
 }
 
@@ -504,9 +507,9 @@ func (u *unit) membar(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {
 // kernel's next instruction, so that a trap stands for this.
 func (u *unit) leave(g *bpf.Gen, _ *bpf.Call) (ptx.Arg, error) {
 	if u.at.given != nil {
-		u.code(g).f("trap;")
+		u.code(g).F("trap;")
 	} else {
-		u.code(g).f("exit;")
+		u.code(g).F("exit;")
 	}
 	return ptx.Arg{}, nil
 }
@@ -521,7 +524,7 @@ func (u *unit) funcArg(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 		r := u.at.given.arg(k, index, off)
 		if r == "" {
 			c.Args[2].Store(0, 8, ptx.Imm(0))
-			return ptx.Imm(errInval), nil
+			return ptx.Imm(helper.EINVAL), nil
 		}
 		c.Args[2].Store(0, 8, register64(r))
 		return ptx.Imm(0), nil
@@ -529,18 +532,18 @@ func (u *unit) funcArg(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	params := u.at.sites.Params
 	if index >= uint64(len(params)) || off != 0 && off >= params[index].Size || params[index].Type >= ptx.TexRef {
 		c.Args[2].Store(0, 8, ptx.Imm(0))
-		return ptx.Imm(errInval), nil
+		return ptx.Imm(helper.EINVAL), nil
 	}
 	p := &params[index]
 	if p.Space != ptx.SpaceParam {
-		r, err := k.widen(p)
+		r, err := k.Widen(p)
 		if err != nil {
 			return ptx.Arg{}, err
 		}
 		c.Args[2].Store(0, 8, register64(r))
 		return ptx.Imm(0), nil
 	}
-	c.Args[2].Store(0, 8, register64(k.param(p, off)))
+	c.Args[2].Store(0, 8, register64(k.Param(p, off)))
 	return ptx.Imm(0), nil
 }
 
@@ -559,8 +562,8 @@ func arguments(format string) int {
 			i++
 			continue
 		}
-		c, size := parseConversion(format[i:])
-		if c.verb != '%' && c.verb != 0 {
+		c, size := mapmem.ParseConversion(format[i:])
+		if c.Verb != '%' && c.Verb != 0 {
 			n++
 		}
 		i += size
@@ -573,15 +576,15 @@ func arguments(format string) int {
 type format struct {
 	id   uint32
 	args int // conversions with an argument, all that there may be if the text is not known
-	text bytesArg
+	text emit.BytesArg
 	size uint64
 }
 
 // format looks at argument 0, a text. most is the number of arguments there may be.
-func (u *unit) format(k *code, c *bpf.Call, most int) (format, error) {
+func (u *unit) format(k *emit.Code, c *bpf.Call, most int) (format, error) {
 	v := &c.Args[0]
-	if v.Size() > maxFormat {
-		return format{}, fmt.Errorf("a format of %d bytes; %d is the most", v.Size(), maxFormat)
+	if v.Size() > mapmem.MaxFormat {
+		return format{}, fmt.Errorf("a format of %d bytes; %d is the most", v.Size(), mapmem.MaxFormat)
 	}
 	b, ok := v.Bytes()
 	if !ok {
@@ -605,14 +608,14 @@ func (u *unit) printk(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	for i := range f.args {
 		args = append(args, c.Args[2+i].Reg().String())
 	}
-	return register64(k.print(f.id, args, f.text, f.size, false, int64(f.size))), nil
+	return register64(k.Print(f.id, args, f.text, f.size, false, int64(f.size))), nil
 }
 
 func (u *unit) vprintk(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	k := u.code(g)
 	size, _ := c.Args[3].Const()
-	if size%8 != 0 || size/8 > maxPrintArgs {
-		return ptx.Imm(errInval), nil
+	if size%8 != 0 || size/8 > mapmem.MaxPrintArgs {
+		return ptx.Imm(helper.EINVAL), nil
 	}
 	f, err := u.format(k, c, int(size/8))
 	if err != nil {
@@ -622,13 +625,13 @@ func (u *unit) vprintk(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	for i := range f.args {
 		args = append(args, c.Args[2].Load(8*i, 8).String())
 	}
-	return register64(k.print(f.id, args, f.text, f.size, false, int64(f.size))), nil
+	return register64(k.Print(f.id, args, f.text, f.size, false, int64(f.size))), nil
 }
 
 func (u *unit) puts(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	b, ok := c.Args[0].Bytes()
-	if !ok || len(b) > maxFormat {
-		return ptx.Arg{}, fmt.Errorf("the text must be a constant of at most %d bytes", maxFormat)
+	if !ok || len(b) > mapmem.MaxFormat {
+		return ptx.Arg{}, fmt.Errorf("the text must be a constant of at most %d bytes", mapmem.MaxFormat)
 	}
-	return register64(u.code(g).print(u.formats.id(string(b)), nil, nil, 0, true, int64(len(b)))), nil
+	return register64(u.code(g).Print(u.formats.id(string(b)), nil, nil, 0, true, int64(len(b)))), nil
 }

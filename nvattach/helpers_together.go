@@ -1,6 +1,7 @@
 package nvattach
 
 import (
+	"nvtrace/nvattach/emit"
 	"nvtrace/nvattach/helper"
 	"nvtrace/ptx"
 	"nvtrace/ptx/bpf"
@@ -12,21 +13,23 @@ import (
 
 // togetherForms adds them.
 func (u *unit) togetherForms(list map[int32]form) {
-	for n, emit := range map[int32]func(k *code, all string, c *bpf.Call) string{
-		helper.Ballot: func(k *code, all string, c *bpf.Call) string { return k.wide(k.ballot(k.nonZero(&c.Args[0]), all)) },
-		helper.Any: func(k *code, all string, c *bpf.Call) string {
-			return k.truth("ne", k.ballot(k.nonZero(&c.Args[0]), all), "0")
+	for n, emit := range map[int32]func(k *emit.Code, all string, c *bpf.Call) string{
+		helper.Ballot: func(k *emit.Code, all string, c *bpf.Call) string {
+			return k.Wide(k.Ballot(k.NonZero(&c.Args[0]), all))
 		},
-		helper.AllOf: func(k *code, all string, c *bpf.Call) string {
-			return k.truth("eq", k.ballot(k.nonZero(&c.Args[0]), all), all)
+		helper.Any: func(k *emit.Code, all string, c *bpf.Call) string {
+			return k.Truth("ne", k.Ballot(k.NonZero(&c.Args[0]), all), "0")
 		},
-		helper.Together: func(k *code, all string, _ *bpf.Call) string { return k.wide(all) },
-		helper.Leader: func(k *code, all string, _ *bpf.Call) string {
-			r := k.reg(ptx.B64)
-			k.f("selp.b64 %s, 1, 0, %s;", r, k.lowest(all))
+		helper.AllOf: func(k *emit.Code, all string, c *bpf.Call) string {
+			return k.Truth("eq", k.Ballot(k.NonZero(&c.Args[0]), all), all)
+		},
+		helper.Together: func(k *emit.Code, all string, _ *bpf.Call) string { return k.Wide(all) },
+		helper.Leader: func(k *emit.Code, all string, _ *bpf.Call) string {
+			r := k.Reg(ptx.B64)
+			k.F("selp.b64 %s, 1, 0, %s;", r, k.Lowest(all))
 			return r
 		},
-		helper.Shuffle: (*code).shuffle,
+		helper.Shuffle: (*emit.Code).Shuffle,
 	} {
 		list[n] = func(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 			return register64(emit(u.code(g), g.Together().String(), c)), nil

@@ -15,12 +15,14 @@ import (
 
 	"nvtrace/nvattach/atomics"
 	"nvtrace/nvattach/helper"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 	"nvtrace/ptx/bpf"
 )
 
 // A PlannedHost is a program for the host that was proven safe.
 type PlannedHost struct {
-	*HostProgram
+	*object.HostProgram
 	// Machine is the program as machine code.
 	Machine *bpf.Machine
 
@@ -53,7 +55,7 @@ func (q *PlannedHost) asks(helpers map[int32]*bpf.Helper) {
 }
 
 // verifyHost proves a program for the host safe.
-func (u *unit) verifyHost(prog *HostProgram, maps []bpf.Map, fuel uint32) (*PlannedHost, error) {
+func (u *unit) verifyHost(prog *object.HostProgram, maps []bpf.Map, fuel uint32) (*PlannedHost, error) {
 	if prog.Point.Function() && runtime.GOARCH != "amd64" {
 		return nil, fmt.Errorf("program %s: functions on the host have probes on x86-64 only", prog.Name)
 	}
@@ -70,7 +72,7 @@ func (u *unit) verifyHost(prog *HostProgram, maps []bpf.Map, fuel uint32) (*Plan
 		if !d.Supported() || d.PerThread() || d.PerBlock() || d.Thread {
 			return nil, fmt.Errorf("program %s: map %s has type %s, which can't be had on the host; there are hash, array, percpu_hash, percpu_array, lru_hash, lru_percpu_hash, lpm_trie, queue, stack, bloom_filter, ringbuf, perf_event_array, stack_trace and array_of_maps", prog.Name, d.Name, d.Type)
 		}
-		for _, d := range u.obj.reached(d) {
+		for _, d := range u.obj.Reached(d) {
 			if k := slices.Index(u.defs, d); k >= 0 {
 				q.uses[k] = true
 			}
@@ -92,7 +94,7 @@ func (q *PlannedHost) assemble(list []bpf.Map) (err error) {
 	for {
 		insns, stores := q.Insns, []int(nil)
 		if !slices.ContainsFunc(q.Insns, strange) {
-			insns, stores = atomics.Increments(q.Insns, q.unit.obj.atomicMap, env.Helpers, skip)
+			insns, stores = atomics.Increments(q.Insns, q.unit.obj.AtomicMap, env.Helpers, skip)
 		}
 		q.code = &bpf.Program{Name: q.Name, Insns: insns}
 		q.Machine, err = bpf.Assemble(q.code, env)
@@ -112,12 +114,12 @@ func (q *PlannedHost) assemble(list []bpf.Map) (err error) {
 
 // env is what the program finds around it.
 func (q *PlannedHost) env(maps []bpf.Map, r *HostRunner) *bpf.Env {
-	kind := q.Point.of()
-	return &bpf.Env{Maps: maps, Context: kind.context, Narrow: true, Large: true, Helpers: q.unit.hostHelpers(kind, r), Fuel: q.fuel}
+	kind := q.Point.Of()
+	return &bpf.Env{Maps: maps, Context: kind.Context, Narrow: true, Large: true, Helpers: q.unit.hostHelpers(kind, r), Fuel: q.fuel}
 }
 
 // onHost reports whether a program on the host uses a map.
-func (p *Plan) onHost(d *MapDef) bool {
+func (p *Plan) onHost(d *object.MapDef) bool {
 	return slices.ContainsFunc(p.Host, func(q *PlannedHost) bool {
 		i := slices.Index(q.unit.defs, d)
 		return i >= 0 && q.uses[i]
@@ -125,7 +127,7 @@ func (p *Plan) onHost(d *MapDef) bool {
 }
 
 // onGPU reports whether a program in kernels uses a map, or nobody does.
-func (p *Plan) onGPU(d *MapDef) bool {
+func (p *Plan) onGPU(d *object.MapDef) bool {
 	return !p.onHost(d) || slices.ContainsFunc(p.Programs, func(q *PlannedProgram) bool {
 		i := slices.Index(q.unit.defs, d)
 		return i >= 0 && i < len(q.Report.Maps) && q.Report.Maps[i].Used
@@ -134,9 +136,9 @@ func (p *Plan) onGPU(d *MapDef) bool {
 
 // shares reports whether programs on the host and in kernels use a map, which both reach in the
 // host's memory.
-func (p *Plan) shares(d *MapDef) bool { return d.sharable() && p.both(d) && !p.joins(d) }
+func (p *Plan) shares(d *object.MapDef) bool { return d.Sharable() && p.both(d) && !p.joins(d) }
 
-func (p *Plan) both(d *MapDef) bool { return p.onHost(d) && p.onGPU(d) }
+func (p *Plan) both(d *object.MapDef) bool { return p.onHost(d) && p.onGPU(d) }
 
 // SharedMaps returns the names of maps that programs in kernels and on the host use: those
 // that lie in memory of both, and those of which each side has contents of its own that are shown
@@ -171,7 +173,7 @@ func (p *Plan) ChangedByBoth() (names []string) {
 	return names
 }
 
-func (p *Plan) changedInKernels(d *MapDef) bool {
+func (p *Plan) changedInKernels(d *object.MapDef) bool {
 	return slices.ContainsFunc(p.Programs, func(q *PlannedProgram) bool {
 		i := slices.Index(q.unit.defs, d)
 		if i < 0 || i >= len(q.Report.Maps) {
@@ -182,7 +184,7 @@ func (p *Plan) changedInKernels(d *MapDef) bool {
 	})
 }
 
-func (p *Plan) changedOnHost(d *MapDef) bool {
+func (p *Plan) changedOnHost(d *object.MapDef) bool {
 	return slices.ContainsFunc(p.Host, func(q *PlannedHost) bool {
 		i := slices.Index(q.unit.defs, d)
 		return i >= 0 && q.uses[i] && slices.ContainsFunc(q.Insns, func(in asm.Instruction) bool {
@@ -196,7 +198,7 @@ func (p *Plan) changedOnHost(d *MapDef) bool {
 type use struct{ host, gpu bool }
 
 // uses says which maps programs of the object have in their code, or reach by an array of maps.
-func (o *Object) uses(programs []*Program, host []*HostProgram) map[string]use {
+func uses(o *object.Object, programs []*object.Program, host []*object.HostProgram) map[string]use {
 	list := make(map[string]use)
 	note := func(insns asm.Instructions, f func(*use)) {
 		for i := range insns {
@@ -205,7 +207,7 @@ func (o *Object) uses(programs []*Program, host []*HostProgram) map[string]use {
 				if d == nil {
 					continue
 				}
-				for _, d := range o.reached(d) {
+				for _, d := range o.Reached(d) {
 					u := list[d.Name]
 					f(&u)
 					list[d.Name] = u
@@ -223,7 +225,7 @@ func (o *Object) uses(programs []*Program, host []*HostProgram) map[string]use {
 }
 
 // Shows reports whether the contents of a map are of interest on the host, or on a GPU.
-func (p *Plan) Shows(x *Map, host bool) bool {
+func (p *Plan) Shows(x *mapmem.Map, host bool) bool {
 	switch {
 	case x.Object != nil && x.Object.Own:
 		return false
@@ -233,15 +235,15 @@ func (p *Plan) Shows(x *Map, host bool) bool {
 	if host {
 		return p.onHost(x.Def)
 	}
-	return !x.shared && !x.Joined() && p.onGPU(x.Def)
+	return !x.OfHost && !x.Joined() && p.onGPU(x.Def)
 }
 
 // NewHostMaps lays out the maps of the plan's objects on the host, all processes' together,
 // with a value for each CPU where they have that. alloc makes the memory, all zero or
 // as an earlier run with the same maps has left it; nil: programs run in this process alone. The error
 // matches ErrPinned if it has others.
-func (p *Plan) NewHostMaps(o *MapOptions, alloc func(size uint64) ([]byte, error)) (*Maps, *HostMemory, error) {
-	opt := MapOptions{SMs: possibleCPUs(), PrintBytes: 1, Slots: p.hostSlots, host: true, shares: p.shares, joined: p.joined, Clock: p.Clocks(), Deletes: func(d *MapDef) bool {
+func (p *Plan) NewHostMaps(o *mapmem.MapOptions, alloc func(size uint64) ([]byte, error)) (*mapmem.Maps, *mapmem.HostMemory, error) {
+	opt := mapmem.MapOptions{SMs: mapmem.PossibleCPUs(), PrintBytes: 1, Slots: p.hostSlots, Host: true, Shares: p.shares, Joined: p.joined, Clock: p.Clocks(), Deletes: func(d *object.MapDef) bool {
 		return p.hostDeletes(d) || p.shares(d) && p.deletes(d)
 	}}
 	if o != nil {
@@ -250,7 +252,7 @@ func (p *Plan) NewHostMaps(o *MapOptions, alloc func(size uint64) ([]byte, error
 	if slices.ContainsFunc(p.Host, (*PlannedHost).prints) {
 		opt.PrintBytes = 0
 	}
-	m, err := newMaps(p.Objects, &opt, p.onHost)
+	m, err := mapmem.NewMapsOf(p.Objects, &opt, p.onHost)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -261,8 +263,8 @@ func (p *Plan) NewHostMaps(o *MapOptions, alloc func(size uint64) ([]byte, error
 	if err != nil {
 		return nil, nil, err
 	}
-	mem := &HostMemory{b: Buffer{Base: HostBase, Data: data}}
-	if err := errors.Join(m.Place(HostBase), m.begin(mem, os.Getpid(), p.Objects)); err != nil {
+	mem := &mapmem.HostMemory{B: mapmem.Buffer{Base: mapmem.HostBase, Data: data}}
+	if err := errors.Join(m.Place(mapmem.HostBase), m.Begin(mem, os.Getpid(), p.Objects)); err != nil {
 		return nil, nil, err
 	}
 	return m, mem, nil
@@ -276,7 +278,7 @@ func (q *PlannedHost) calls(helper int32) bool {
 func (q *PlannedHost) prints() bool { return q.calls(helper.Print) || q.calls(helper.VPrint) }
 
 // hostDeletes reports whether a program on the host may delete keys of a map.
-func (p *Plan) hostDeletes(d *MapDef) bool {
+func (p *Plan) hostDeletes(d *object.MapDef) bool {
 	return slices.ContainsFunc(p.Host, func(q *PlannedHost) bool {
 		i := slices.Index(q.unit.defs, d)
 		return i >= 0 && q.uses[i] && q.calls(helper.MapDelete)
@@ -318,10 +320,10 @@ type HostCall struct {
 // A HostRunner runs programs on the host, one at a time, by the interpreter.
 type HostRunner struct {
 	programs []*PlannedHost
-	maps     *Maps
-	mem      *HostMemory
+	maps     *mapmem.Maps
+	mem      *mapmem.HostMemory
 	print    func(cpu int, text string)
-	record   func(x *Map, r Record)
+	record   func(x *mapmem.Map, r mapmem.Record)
 
 	interpreters map[*PlannedHost]*bpf.Interpreter
 	cpuIs        int // of the thread; -1: it was not asked for yet
@@ -343,7 +345,7 @@ type hostEnd struct {
 
 // NewHostRunner returns a runner. print takes what programs print, record what they write to
 // ring buffers.
-func (p *Plan) NewHostRunner(m *Maps, mem *HostMemory, print func(cpu int, text string), record func(x *Map, r Record)) *HostRunner {
+func (p *Plan) NewHostRunner(m *mapmem.Maps, mem *mapmem.HostMemory, print func(cpu int, text string), record func(x *mapmem.Map, r mapmem.Record)) *HostRunner {
 	return &HostRunner{
 		programs: p.Host, maps: m, mem: mem, print: print, record: record, interpreters: make(map[*PlannedHost]*bpf.Interpreter),
 		early: make(map[hostEnd]uint64), random: 0x9e3779b97f4a7c15,
@@ -360,7 +362,7 @@ func (r *HostRunner) Run(q *PlannedHost, c *HostCall) error {
 		for _, d := range u.defs {
 			base := uint64(0)
 			if x := r.maps.Of(d); x != nil {
-				base = x.base
+				base = x.Base
 			}
 			in.Maps = append(in.Maps, base)
 		}
@@ -409,7 +411,7 @@ func (r *HostRunner) counted(refused bool) (list []error) {
 		n, err := r.maps.Refused(r.mem, x)
 		tell(n, err, "map %s: %d insertions found no room", x.Name)
 	}
-	n, err := r.maps.Counter(r.mem, slotBusyHomes)
+	n, err := r.maps.Counter(r.mem, mapmem.SlotBusyHomes)
 	tell(n, err, "%d changes of maps were not made: another one was not finished")
 	for _, q := range r.programs {
 		n, err := r.maps.Counter(r.mem, q.slot)
@@ -425,8 +427,8 @@ func (r *HostRunner) counted(refused bool) (list []error) {
 
 // recordAt returns the memory of a record in the making.
 func (r *HostRunner) recordAt(addr uint64, n int) ([]byte, bool) {
-	i, off := (addr-recordBase)/recordStride, (addr-recordBase)%recordStride
-	if addr < recordBase || i >= uint64(len(r.held)) || off > uint64(len(r.held[i])) || uint64(len(r.held[i]))-off < uint64(n) {
+	i, off := (addr-mapmem.RecordBase)/mapmem.RecordStride, (addr-mapmem.RecordBase)%mapmem.RecordStride
+	if addr < mapmem.RecordBase || i >= uint64(len(r.held)) || off > uint64(len(r.held[i])) || uint64(len(r.held[i]))-off < uint64(n) {
 		return nil, false
 	}
 	return r.held[i][off : off+uint64(n)], true
@@ -456,11 +458,11 @@ func (r *HostRunner) atomic(addr uint64, n int, change func(old uint64) uint64) 
 		copy(b, binary.LittleEndian.AppendUint64(nil, change(old)))
 		return old, nil
 	}
-	return r.mem.change(addr, n, change)
+	return r.mem.Change(addr, n, change)
 }
 
 // MapAt returns the map of that index in a program's code, nil if it has no place.
-func (r *HostRunner) MapAt(q *PlannedHost, i int32) *Map {
+func (r *HostRunner) MapAt(q *PlannedHost, i int32) *mapmem.Map {
 	if i < 0 || int(i) >= len(q.unit.defs) {
 		return nil
 	}
@@ -468,8 +470,8 @@ func (r *HostRunner) MapAt(q *PlannedHost, i int32) *Map {
 }
 
 // Maps returns the maps of the programs.
-func (r *HostRunner) Maps() *Maps { return r.maps }
+func (r *HostRunner) Maps() *mapmem.Maps { return r.maps }
 
 // Counts returns the address of a program's counters: of returns that could not be seen, and
 // of runs that were ended by the first of Machine.Ends, the second ...
-func (r *HostRunner) Counts(q *PlannedHost) uint64 { return r.maps.counterAddr(r.maps.slots + q.slot) }
+func (r *HostRunner) Counts(q *PlannedHost) uint64 { return r.maps.CounterAddr(r.maps.Slots + q.slot) }

@@ -11,6 +11,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"nvtrace/nvattach/helper"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 	"nvtrace/ptx/bpf"
 )
 
@@ -49,7 +51,7 @@ func TestParseHostPoint(t *testing.T) {
 		{"cuda.api/", "", "the function is missing"},
 		{"tracepoint/syscalls/sys_enter_", "", "the system call is missing"},
 	} {
-		p, err := ParseHostPoint(tt.section)
+		p, err := object.ParseHostPoint(tt.section)
 		switch {
 		case tt.err != "":
 			if err == nil || !strings.Contains(err.Error(), tt.err) {
@@ -78,7 +80,7 @@ func TestHostPointMatches(t *testing.T) {
 		{"/bin/app", "/bin/app", true},
 		{"app", "/bin/app2", false},
 	} {
-		if p := (HostPoint{Kind: HostEntry, Binary: tt.binary, Func: "f"}); p.InFile(tt.path) != tt.want {
+		if p := (object.HostPoint{Kind: object.HostEntry, Binary: tt.binary, Func: "f"}); p.InFile(tt.path) != tt.want {
 			t.Errorf("%s in %s: %v", tt.binary, tt.path, !tt.want)
 		}
 	}
@@ -95,7 +97,7 @@ func TestHostPointMatches(t *testing.T) {
 		{"_ZN2ns1fEi", "_ZN2ns1fEi", true},
 		{"", "f", false},
 	} {
-		if p := (HostPoint{Kind: HostEntry, Binary: "x", Func: tt.name}); p.Matches(tt.symbol) != tt.want {
+		if p := (object.HostPoint{Kind: object.HostEntry, Binary: "x", Func: tt.name}); p.Matches(tt.symbol) != tt.want {
 			t.Errorf("%s and %s: %v", tt.name, tt.symbol, !tt.want)
 		}
 	}
@@ -123,12 +125,12 @@ func (f *fakeThread) Read(addr uint64, buf []byte) int {
 
 // hostRun proves and runs one program with some maps, and returns what it left in the map
 // out, an array of 8 values.
-func hostRun(t *testing.T, kind HostKind, maps []*MapDef, th HostThread, ins asm.Instructions) (out [8]uint64, call *HostCall, r *HostRunner, err error) {
+func hostRun(t *testing.T, kind object.HostKind, maps []*object.MapDef, th HostThread, ins asm.Instructions) (out [8]uint64, call *HostCall, r *HostRunner, err error) {
 	t.Helper()
-	o := &Object{Name: "test.o", Maps: append(maps, def("out", MapArray, 4, 64, 1))}
-	slices.SortFunc(o.Maps, func(a, b *MapDef) int { return strings.Compare(a.Name, b.Name) })
-	o.Host = []*HostProgram{{Name: "prog", Section: "x", Point: HostPoint{Kind: kind, Binary: "a", Func: "f"}, Object: o, Insns: ins}}
-	plan, err := NewPlan([]*Object{o}, nil)
+	o := &object.Object{Name: "test.o", Maps: append(maps, def("out", object.MapArray, 4, 64, 1))}
+	slices.SortFunc(o.Maps, func(a, b *object.MapDef) int { return strings.Compare(a.Name, b.Name) })
+	o.Host = []*object.HostProgram{{Name: "prog", Section: "x", Point: object.HostPoint{Kind: kind, Binary: "a", Func: "f"}, Object: o, Insns: ins}}
+	plan, err := NewPlan([]*object.Object{o}, nil)
 	if err != nil {
 		return out, nil, nil, err
 	}
@@ -136,8 +138,8 @@ func hostRun(t *testing.T, kind HostKind, maps []*MapDef, th HostThread, ins asm
 	if err != nil {
 		return out, nil, nil, err
 	}
-	r = plan.NewHostRunner(m, mem, func(int, string) {}, func(*Map, Record) {})
-	call = &HostCall{Thread: th, Fields: make([]uint64, len(ptRegs.Fields)), FuncIP: 0x4000}
+	r = plan.NewHostRunner(m, mem, func(int, string) {}, func(*mapmem.Map, mapmem.Record) {})
+	call = &HostCall{Thread: th, Fields: make([]uint64, len(object.PtRegs.Fields)), FuncIP: 0x4000}
 	if err := r.Run(plan.Host[0], call); err != nil {
 		return out, nil, nil, err
 	}
@@ -186,9 +188,9 @@ func join(parts ...asm.Instructions) (all asm.Instructions) {
 
 // TestHostMaps: the helpers of maps return what Linux's return.
 func TestHostMaps(t *testing.T) {
-	hash := def("hash", MapHash, 8, 8, 2)
+	hash := def("hash", object.MapHash, 8, 8, 2)
 	store := func(i int) asm.Instructions { return asm.Instructions{result(i, asm.R0)} }
-	out, _, r, err := hostRun(t, HostEntry, []*MapDef{hash}, &fakeThread{}, join(prologue(),
+	out, _, r, err := hostRun(t, object.HostEntry, []*object.MapDef{hash}, &fakeThread{}, join(prologue(),
 		mapCall(3, "hash", 1, 0, 0), store(0), // there is none
 		mapCall(2, "hash", 1, 5, 2), store(1), // must be there
 		mapCall(2, "hash", 1, 5, 1), store(2),
@@ -215,13 +217,13 @@ func TestHostMaps(t *testing.T) {
 
 // TestHostMapsReused: a hash that is filled and emptied again and again holds what it should.
 func TestHostMapsReused(t *testing.T) {
-	o := &Object{Name: "test.o", Maps: []*MapDef{def("hash", MapHash, 8, 8, 16)}}
-	m, err := NewMaps([]*Object{o}, &MapOptions{SMs: 1, Slots: 1})
+	o := &object.Object{Name: "test.o", Maps: []*object.MapDef{def("hash", object.MapHash, 8, 8, 16)}}
+	m, err := mapmem.NewMaps([]*object.Object{o}, &mapmem.MapOptions{SMs: 1, Slots: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	mem := &HostMemory{b: Buffer{Base: HostBase, Data: make([]byte, m.Size())}}
-	if err := m.Place(HostBase); err != nil {
+	mem := &mapmem.HostMemory{B: mapmem.Buffer{Base: mapmem.HostBase, Data: make([]byte, m.Size())}}
+	if err := m.Place(mapmem.HostBase); err != nil {
 		t.Fatal(err)
 	}
 	r := &HostRunner{maps: m, mem: mem}
@@ -264,7 +266,7 @@ func TestHostMapsReused(t *testing.T) {
 
 // TestHostHelpers: what programs learn of the thread.
 func TestHostHelpers(t *testing.T) {
-	th := &fakeThread{cpu: possibleCPUs() + 3, mem: []byte("text")}
+	th := &fakeThread{cpu: mapmem.PossibleCPUs() + 3, mem: []byte("text")}
 	call := func(fn int32, i int) asm.Instructions {
 		return asm.Instructions{asm.Mov.Reg(asm.R1, asm.R8), asm.BuiltinFunc(fn).Call(), result(i, asm.R0)}
 	}
@@ -273,16 +275,16 @@ func TestHostHelpers(t *testing.T) {
 			asm.Mov.Reg(asm.R1, asm.RFP), asm.Add.Imm(asm.R1, -40), asm.Mov.Imm(asm.R2, size), asm.Mov.Imm(asm.R3, from), asm.BuiltinFunc(fn).Call(), result(i, asm.R0),
 		}
 	}
-	out, _, _, err := hostRun(t, HostEntry, nil, th, join(prologue(), call(14, 0), call(15, 1), call(5, 2), call(8, 3), call(173, 4),
+	out, _, _, err := hostRun(t, object.HostEntry, nil, th, join(prologue(), call(14, 0), call(15, 1), call(5, 2), call(8, 3), call(173, 4),
 		read(112, 8, 0x1000, 5), // beyond what there is
 		read(114, 3, 0x1000, 6), asm.Instructions{asm.LoadMem(asm.R1, asm.RFP, -40, asm.Word), result(7, asm.R1)}, epilogue))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := [8]uint64{7<<32 | 8, 2<<32 | 1, 99, uint64(3 % possibleCPUs()), 0x4000, 1<<64 - 14, 3, uint64('t') | 'e'<<8}; out != want {
+	if want := [8]uint64{7<<32 | 8, 2<<32 | 1, 99, uint64(3 % mapmem.PossibleCPUs()), 0x4000, 1<<64 - 14, 3, uint64('t') | 'e'<<8}; out != want {
 		t.Errorf("results %x, want %x", out, want)
 	}
-	out, _, _, err = hostRun(t, HostEntry, nil, th, join(prologue(), asm.Instructions{
+	out, _, _, err = hostRun(t, object.HostEntry, nil, th, join(prologue(), asm.Instructions{
 		asm.Mov.Reg(asm.R1, asm.RFP), asm.Add.Imm(asm.R1, -40), asm.Mov.Imm(asm.R2, 8), asm.BuiltinFunc(16).Call(),
 		asm.LoadMem(asm.R1, asm.RFP, -40, asm.DWord), result(0, asm.R1),
 	}, epilogue))
@@ -303,11 +305,11 @@ func TestHostLarge(t *testing.T) {
 			asm.Mov.Imm(asm.R0, 0).WithSymbol("out"), asm.Return(),
 		})
 	}
-	out, _, _, err := hostRun(t, HostEntry, []*MapDef{def("big", MapArray, 4, 8192, 1)}, th, program(8191))
+	out, _, _, err := hostRun(t, object.HostEntry, []*object.MapDef{def("big", object.MapArray, 4, 8192, 1)}, th, program(8191))
 	if err != nil || out[0] != 0 || out[1] != 'x' {
 		t.Errorf("%x, %v", out, err)
 	}
-	if _, _, _, err = hostRun(t, HostEntry, []*MapDef{def("big", MapArray, 4, 8190, 1)}, th, program(8191)); err == nil {
+	if _, _, _, err = hostRun(t, object.HostEntry, []*object.MapDef{def("big", object.MapArray, 4, 8190, 1)}, th, program(8191)); err == nil {
 		t.Error("a byte more than there is was allowed")
 	}
 }
@@ -315,12 +317,12 @@ func TestHostLarge(t *testing.T) {
 // TestHostOverride: what is returned can be changed where it is not decided yet.
 func TestHostOverride(t *testing.T) {
 	ins := asm.Instructions{asm.Mov.Imm(asm.R2, -5), asm.BuiltinFunc(helper.OverrideReturn).Call(), asm.Mov.Imm(asm.R0, 0), asm.Return()}
-	for _, kind := range []HostKind{HostEntry, HostSysEnter, HostSysEnters} {
+	for _, kind := range []object.HostKind{object.HostEntry, object.HostSysEnter, object.HostSysEnters} {
 		if _, call, _, err := hostRun(t, kind, nil, &fakeThread{}, ins); err != nil || !call.Overridden || int64(call.Override) != -5 {
 			t.Errorf("kind %d: %+v, %v", kind, call, err)
 		}
 	}
-	for _, kind := range []HostKind{HostReturn, HostSysExit, HostSysExits} {
+	for _, kind := range []object.HostKind{object.HostReturn, object.HostSysExit, object.HostSysExits} {
 		_, _, _, err := hostRun(t, kind, nil, &fakeThread{}, ins)
 		if why, ok := errors.AsType[*bpf.RefusedError](err); !ok || !strings.Contains(why.Hint, "at the entry") {
 			t.Errorf("kind %d: %v", kind, err)
@@ -335,8 +337,8 @@ func TestHostRefused(t *testing.T) {
 		"can't be had on the host": {asm.LoadMapPtr(asm.R1, 0).WithReference("rows"), asm.Mov.Imm(asm.R0, 0), asm.Return()},
 		"no field":                 {asm.LoadMem(asm.R0, asm.R1, 168, asm.DWord), asm.Return()},
 	} {
-		rows := def("rows", MapGPUThreadArray, 4, 8, 1)
-		if _, _, _, err := hostRun(t, HostEntry, []*MapDef{rows}, &fakeThread{}, ins); err == nil || !strings.Contains(err.Error(), want) {
+		rows := def("rows", object.MapGPUThreadArray, 4, 8, 1)
+		if _, _, _, err := hostRun(t, object.HostEntry, []*object.MapDef{rows}, &fakeThread{}, ins); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", want, err)
 		}
 	}
@@ -348,7 +350,7 @@ func TestHostEnded(t *testing.T) {
 		asm.StoreImm(asm.RFP, -4, 5, asm.Word), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, -4), asm.LoadMapPtr(asm.R1, 0).WithReference("out"), asm.FnMapLookupElem.Call(),
 		asm.LoadMem(asm.R0, asm.R0, 0, asm.DWord), asm.Return(),
 	}
-	_, _, r, err := hostRun(t, HostEntry, nil, &fakeThread{}, ins)
+	_, _, r, err := hostRun(t, object.HostEntry, nil, &fakeThread{}, ins)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -359,17 +361,17 @@ func TestHostEnded(t *testing.T) {
 
 // TestPlaceProgram: who runs a program may say where.
 func TestPlaceProgram(t *testing.T) {
-	load := func() []*Object {
-		o, err := OpenObject("testdata/obj/host.bpf.o")
+	load := func() []*object.Object {
+		o, err := object.Open("testdata/obj/host.bpf.o")
 		if err != nil {
 			t.Fatal(err)
 		}
-		return []*Object{o}
+		return []*object.Object{o}
 	}
 	objs := load()
 	before := len(objs[0].Host)
 	for _, text := range []string{"no_target=./app:f", "add_return=libx.so:g"} {
-		if err := PlaceProgram(objs, text); err != nil {
+		if err := object.PlaceProgram(objs, text); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -394,7 +396,7 @@ func TestPlaceProgram(t *testing.T) {
 		"add_return=app:f+0x5": "an offset",
 		"usdt_point=app:f":     "write usdt/FILE:PROVIDER:PROBE",
 	} {
-		if err := PlaceProgram(load(), text); !errors.Is(err, ErrSetting) || !strings.Contains(err.Error(), want) {
+		if err := object.PlaceProgram(load(), text); !errors.Is(err, object.ErrSetting) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}

@@ -9,24 +9,26 @@ import (
 	"slices"
 
 	"nvtrace/nvattach/helper"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 	"nvtrace/ptx/bpf"
 )
 
 // hostHas says which helpers there are at a kind of place only.
-var hostHas = map[int32]func(HostKind) bool{
-	helper.FuncIP:    func(k HostKind) bool { return (&HostPoint{Kind: k}).Function() },
-	helper.FuncArg:   func(k HostKind) bool { return k == HostEntry || k == HostAPI },
-	helper.FuncRet:   func(k HostKind) bool { return k == HostReturn || k == HostAPIReturn },
-	helper.USDTArg:   func(k HostKind) bool { return k == HostUSDT },
-	helper.USDTCount: func(k HostKind) bool { return k == HostUSDT },
+var hostHas = map[int32]func(object.HostKind) bool{
+	helper.FuncIP:    func(k object.HostKind) bool { return (&object.HostPoint{Kind: k}).Function() },
+	helper.FuncArg:   func(k object.HostKind) bool { return k == object.HostEntry || k == object.HostAPI },
+	helper.FuncRet:   func(k object.HostKind) bool { return k == object.HostReturn || k == object.HostAPIReturn },
+	helper.USDTArg:   func(k object.HostKind) bool { return k == object.HostUSDT },
+	helper.USDTCount: func(k object.HostKind) bool { return k == object.HostUSDT },
 	// Nobody knows where a thread is that an event is of.
-	helper.Stack:   func(k HostKind) bool { return k != HostEvent },
-	helper.StackID: func(k HostKind) bool { return k != HostEvent },
+	helper.Stack:   func(k object.HostKind) bool { return k != object.HostEvent },
+	helper.StackID: func(k object.HostKind) bool { return k != object.HostEvent },
 }
 
 // hostHelpers returns the helpers of programs at a kind of place, which r runs; nil while
 // they are only proven.
-func (u *unit) hostHelpers(kind *hostKind, r *HostRunner) map[int32]*bpf.Helper {
+func (u *unit) hostHelpers(kind *object.HostSection, r *HostRunner) map[int32]*bpf.Helper {
 	h := make(map[int32]*bpf.Helper)
 	for _, row := range helper.In(helper.Host) {
 		h[row.Number] = row.Env(helper.Host)
@@ -45,12 +47,12 @@ func (u *unit) hostHelpers(kind *hostKind, r *HostRunner) map[int32]*bpf.Helper 
 	r.argOps(h)
 	r.stackOps(h)
 	for n, has := range hostHas {
-		if !has(kind.kind) {
+		if !has(kind.Kind) {
 			delete(h, n)
 		}
 	}
-	maps.Copy(h, kind.helpers)
-	if !kind.override {
+	maps.Copy(h, kind.Helpers)
+	if !kind.Override {
 		for _, n := range []int32{helper.OverrideReturn, helper.SetRetval} {
 			h[n].Refuse = "what is returned is decided before a function or a call begins"
 			h[n].Hint = "call it in a program at the entry"
@@ -120,7 +122,7 @@ func (r *HostRunner) argOps(h map[int32]*bpf.Helper) {
 			return 0, hostInvalid
 		}
 		if r.call.Thread.Read(r.call.Fields[regSP]+8+8*(n-uint64(len(argRegs))), b[:]) < len(b) {
-			return 0, 1<<64 + errFault
+			return 0, 1<<64 + helper.EFAULT
 		}
 		return binary.LittleEndian.Uint64(b[:]), 0
 	})
@@ -165,7 +167,7 @@ func (r *HostRunner) readOps(h map[int32]*bpf.Helper) {
 			ret := uint64(0)
 			if r.call.Thread.Read(a[2], buf) < len(buf) {
 				clear(buf)
-				ret = 1<<64 + errFault
+				ret = 1<<64 + helper.EFAULT
 			}
 			return ret, in.WriteMem(a[0], buf)
 		}
@@ -176,7 +178,7 @@ func (r *HostRunner) readOps(h map[int32]*bpf.Helper) {
 			return 0, err
 		}
 		if r.call.Thread.Write(a[0], buf) < len(buf) {
-			return 1<<64 + errFault, nil
+			return 1<<64 + helper.EFAULT, nil
 		}
 		return 0, nil
 	}
@@ -194,7 +196,7 @@ func (r *HostRunner) readOps(h map[int32]*bpf.Helper) {
 				end = n - 1
 			default:
 				clear(buf)
-				return 1<<64 + errFault, in.WriteMem(a[0], buf)
+				return 1<<64 + helper.EFAULT, in.WriteMem(a[0], buf)
 			}
 			clear(buf[end:])
 			return uint64(end + 1), in.WriteMem(a[0], buf[:end+1])
@@ -235,7 +237,7 @@ func (r *HostRunner) next() uint64 {
 }
 
 // mapOf returns the map of a helper's argument.
-func (r *HostRunner) mapOf(in *bpf.Interpreter, arg uint64) (*Map, error) {
+func (r *HostRunner) mapOf(in *bpf.Interpreter, arg uint64) (*mapmem.Map, error) {
 	if i, ok := in.Map(arg); ok {
 		for _, x := range r.maps.All {
 			if x.Object == r.unit.obj && x.Def.Name == in.Env.Maps[i].Name {
@@ -247,38 +249,38 @@ func (r *HostRunner) mapOf(in *bpf.Interpreter, arg uint64) (*Map, error) {
 }
 
 // lookup returns the address of a value, 0 if there is none.
-func (r *HostRunner) lookup(x *Map, key []byte) (uint64, error) {
-	if x.kind == layoutBloom { // to where nothing is written
-		if has, err := x.bloomHas(r.mem, key); err != nil || !has {
+func (r *HostRunner) lookup(x *mapmem.Map, key []byte) (uint64, error) {
+	if x.Kind == object.LayoutBloom { // to where nothing is written
+		if has, err := x.BloomHas(r.mem, key); err != nil || !has {
 			return 0, err
 		}
-		return x.base + bloomHead, nil
+		return x.Base + mapmem.BloomHead, nil
 	}
-	if x.kind == layoutHash {
-		if x.lpm > 0 {
-			p, err := x.longest(r.mem, key)
+	if x.Kind == object.LayoutHash {
+		if x.Lpm > 0 {
+			p, err := x.Longest(r.mem, key)
 			if err != nil || p == nil {
 				return 0, err
 			}
 			key = p
 		}
-		slot, found, err := x.find(r.mem, key)
+		slot, found, err := x.Find(r.mem, key)
 		if err != nil || !found {
 			return 0, err
 		}
-		if x.Def.lru() {
-			store32(r.mem.b.Data, x.slotAddr(slot)+4-r.mem.b.Base, 1)
+		if x.Def.Lru() {
+			mapmem.Store32(r.mem.B.Data, x.SlotAddr(slot)+4-r.mem.B.Base, 1)
 		}
-		return x.valueAddr(slot, r.cpu()), nil
+		return x.ValueAddr(slot, r.cpu()), nil
 	}
 	i := uint64(binary.LittleEndian.Uint32(key))
 	switch {
 	case i >= uint64(x.Def.MaxEntries):
 		return 0, nil
 	case x.Def.PerSM():
-		return x.base + uint64(r.cpu())*x.copyBytes + i*x.stride, nil
+		return x.Base + uint64(r.cpu())*x.CopyBytes + i*x.Stride, nil
 	}
-	return x.base + i*x.stride, nil
+	return x.Base + i*x.Stride, nil
 }
 
 // The errors of helpers that change maps.
@@ -292,21 +294,21 @@ const (
 
 // mapOps gives the helpers of maps their meaning.
 func (r *HostRunner) mapOps(h map[int32]*bpf.Helper) {
-	withKey := func(f func(in *bpf.Interpreter, x *Map, key []byte, a [5]uint64) (uint64, error)) func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
+	withKey := func(f func(in *bpf.Interpreter, x *mapmem.Map, key []byte, a [5]uint64) (uint64, error)) func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 		return func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 			x, err := r.mapOf(in, a[0])
 			if err != nil {
 				return 0, err
 			}
-			key := make([]byte, x.Def.keyBytes())
+			key := make([]byte, x.Def.KeyBytes())
 			if err := in.ReadMem(a[1], key); err != nil {
 				return 0, err
 			}
 			return f(in, x, key, a)
 		}
 	}
-	h[helper.MapLookup].Interpret = withKey(func(in *bpf.Interpreter, x *Map, key []byte, _ [5]uint64) (uint64, error) {
-		if x.kind == layoutMaps {
+	h[helper.MapLookup].Interpret = withKey(func(in *bpf.Interpreter, x *mapmem.Map, key []byte, _ [5]uint64) (uint64, error) {
+		if x.Kind == object.LayoutMaps {
 			name, ok := x.Def.Maps[binary.LittleEndian.Uint32(key)]
 			i := slices.IndexFunc(in.Env.Maps, func(m bpf.Map) bool { return m.Name == name })
 			if !ok || i < 0 {
@@ -317,12 +319,12 @@ func (r *HostRunner) mapOps(h map[int32]*bpf.Helper) {
 		return r.lookup(x, key)
 	})
 	h[helper.MapUpdate].Interpret = withKey(r.update)
-	h[helper.MapDelete].Interpret = withKey(func(_ *bpf.Interpreter, x *Map, key []byte, _ [5]uint64) (uint64, error) {
-		if x.kind != layoutHash {
+	h[helper.MapDelete].Interpret = withKey(func(_ *bpf.Interpreter, x *mapmem.Map, key []byte, _ [5]uint64) (uint64, error) {
+		if x.Kind != object.LayoutHash {
 			return hostInvalid, nil
 		}
-		if x.lpm > 0 {
-			p, ok := prefix(key, binary.LittleEndian.Uint32(key))
+		if x.Lpm > 0 {
+			p, ok := mapmem.Prefix(key, binary.LittleEndian.Uint32(key))
 			if !ok {
 				return hostInvalid, nil
 			}
@@ -339,7 +341,7 @@ func (r *HostRunner) mapOps(h map[int32]*bpf.Helper) {
 		if err := in.ReadMem(data, buf); err != nil {
 			return 0, err
 		}
-		r.record(x, Record{SM: r.cpu(), Data: buf})
+		r.record(x, mapmem.Record{SM: r.cpu(), Data: buf})
 		return 0, nil
 	}
 	h[helper.PerfOutput].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) { return output(in, a[1], a[3], a[4]) }
@@ -355,63 +357,63 @@ func (r *HostRunner) mapOps(h map[int32]*bpf.Helper) {
 }
 
 // query is bpf_ringbuf_query.
-func (r *HostRunner) query(x *Map, what uint64) (uint64, error) {
+func (r *HostRunner) query(x *mapmem.Map, what uint64) (uint64, error) {
 	var handed, read [8]byte
-	if err := errors.Join(r.mem.ReadMem(x.base+ringReserved, handed[:]), r.mem.ReadMem(x.base+ringRead, read[:])); err != nil {
+	if err := errors.Join(r.mem.ReadMem(x.Base+object.RingReserved, handed[:]), r.mem.ReadMem(x.Base+object.RingRead, read[:])); err != nil {
 		return 0, err
 	}
 	switch what {
 	case ringAvail: // what was dropped was handed out as well
-		return unitBytes * min(binary.LittleEndian.Uint64(handed[:])-binary.LittleEndian.Uint64(read[:]), x.ring.units), nil
+		return object.UnitBytes * min(binary.LittleEndian.Uint64(handed[:])-binary.LittleEndian.Uint64(read[:]), x.Ring.Units), nil
 	case ringRingSize:
-		return unitBytes * x.ring.units, nil
+		return object.UnitBytes * x.Ring.Units, nil
 	case ringConsPos:
-		return unitBytes * binary.LittleEndian.Uint64(read[:]), nil
+		return object.UnitBytes * binary.LittleEndian.Uint64(read[:]), nil
 	case ringProdPos:
-		return unitBytes * binary.LittleEndian.Uint64(handed[:]), nil
+		return object.UnitBytes * binary.LittleEndian.Uint64(handed[:]), nil
 	}
 	return 0, nil
 }
 
 // recordOps gives the helpers of records in the making their meaning.
 func (r *HostRunner) recordOps(h map[int32]*bpf.Helper) {
-	var maps []*Map // of the held records
+	var maps []*mapmem.Map // of the held records
 	h[helper.RingReserve].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 		x, err := r.mapOf(in, a[0])
-		if err != nil || a[1] > x.Def.maxRecord() {
+		if err != nil || a[1] > x.Def.MaxRecord() {
 			return 0, err
 		}
 		maps = append(maps[:len(r.held)], x)
 		r.held = append(r.held, make([]byte, a[1]))
-		return recordBase + uint64(len(r.held)-1)*recordStride, nil
+		return mapmem.RecordBase + uint64(len(r.held)-1)*mapmem.RecordStride, nil
 	}
 	h[helper.RingSubmit].Interpret = func(_ *bpf.Interpreter, a [5]uint64) (uint64, error) {
-		i := int((a[0] - recordBase) / recordStride)
+		i := int((a[0] - mapmem.RecordBase) / mapmem.RecordStride)
 		if i >= len(r.held) {
 			return 0, fmt.Errorf("%#x is no record", a[0])
 		}
-		r.record(maps[i], Record{SM: r.cpu(), Data: r.held[i]})
+		r.record(maps[i], mapmem.Record{SM: r.cpu(), Data: r.held[i]})
 		return 0, nil
 	}
 	h[helper.RingDiscard].Interpret = func(*bpf.Interpreter, [5]uint64) (uint64, error) { return 0, nil }
 }
 
 // update is bpf_map_update_elem.
-func (r *HostRunner) update(in *bpf.Interpreter, x *Map, key []byte, a [5]uint64) (uint64, error) {
+func (r *HostRunner) update(in *bpf.Interpreter, x *mapmem.Map, key []byte, a [5]uint64) (uint64, error) {
 	value := make([]byte, x.Def.ValueSize)
 	if err := in.ReadMem(a[2], value); err != nil {
 		return 0, err
 	}
-	if a[3] > flagExist {
+	if a[3] > helper.FlagExist {
 		return hostInvalid, nil
 	}
 	switch {
-	case x.kind == layoutBloom && a[3] != 0:
+	case x.Kind == object.LayoutBloom && a[3] != 0:
 		return hostInvalid, nil
-	case x.kind == layoutBloom:
+	case x.Kind == object.LayoutBloom:
 		return 0, r.bloomAdd(x, value)
-	case x.lpm > 0:
-		p, ok := prefix(key, binary.LittleEndian.Uint32(key))
+	case x.Lpm > 0:
+		p, ok := mapmem.Prefix(key, binary.LittleEndian.Uint32(key))
 		if !ok {
 			return hostInvalid, nil
 		}
@@ -419,7 +421,7 @@ func (r *HostRunner) update(in *bpf.Interpreter, x *Map, key []byte, a [5]uint64
 			return hostInvalid, nil
 		}
 	}
-	if x.kind == layoutHash {
+	if x.Kind == object.LayoutHash {
 		return r.replaceOrInsert(x, key, value, a[3])
 	}
 	at, err := r.lookup(x, key)
@@ -428,7 +430,7 @@ func (r *HostRunner) update(in *bpf.Interpreter, x *Map, key []byte, a [5]uint64
 		return 0, err
 	case at == 0:
 		return hostTooBig, nil
-	case a[3] == flagNoExist:
+	case a[3] == helper.FlagNoExist:
 		return hostExists, nil
 	}
 	return 0, r.mem.WriteMem(at, value)
@@ -442,14 +444,14 @@ func (r *HostRunner) printOps(h map[int32]*bpf.Helper) {
 			return 0, err
 		}
 		buf, _, _ = bytes.Cut(buf, []byte{0})
-		r.print(r.cpu(), Sprintf(string(buf), args, func(addr uint64) string { return r.text(in, addr) }))
+		r.print(r.cpu(), mapmem.Sprintf(string(buf), args, func(addr uint64) string { return r.text(in, addr) }))
 		return uint64(len(buf)), nil
 	}
 	h[helper.Print].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 		return printed(in, a[0], a[1], a[2:5])
 	}
 	h[helper.VPrint].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
-		if a[3]%8 != 0 || a[3]/8 > maxPrintArgs {
+		if a[3]%8 != 0 || a[3]/8 > mapmem.MaxPrintArgs {
 			return hostInvalid, nil
 		}
 		buf := make([]byte, a[3])
@@ -467,7 +469,7 @@ func (r *HostRunner) printOps(h map[int32]*bpf.Helper) {
 // text is the string at an address of the eBPF program's or of the traced program's.
 func (r *HostRunner) text(in *bpf.Interpreter, addr uint64) string {
 	var out []byte
-	for n := range uint64(maxString) {
+	for n := range uint64(mapmem.MaxString) {
 		var b [1]byte
 		if in.ReadMem(addr+n, b[:]) != nil {
 			break
@@ -478,7 +480,7 @@ func (r *HostRunner) text(in *bpf.Interpreter, addr uint64) string {
 		out = append(out, b[0])
 	}
 	if len(out) == 0 {
-		buf := make([]byte, maxString)
+		buf := make([]byte, mapmem.MaxString)
 		n := r.call.Thread.Read(addr, buf)
 		if n == 0 {
 			return fmt.Sprintf("(unreadable %#x)", addr)

@@ -6,17 +6,19 @@ import (
 	"strings"
 	"testing"
 
+	"nvtrace/nvattach/object"
+
 	"github.com/cilium/ebpf/asm"
 )
 
 // TestHostilePrograms: what can't be made safe is refused before anything is woven,
 // with the program's name and a reason.
 func TestHostilePrograms(t *testing.T) {
-	maps := []*MapDef{
-		def("arr", MapArray, 4, 8, 4), def("ring", MapRingbuf, 0, 0, 4096), def("stacks", 7, 4, 8, 4), def("progs", 3, 4, 4, 4),
-		{Name: ".rodata", Type: MapArray, KeySize: 4, ValueSize: 8, MaxEntries: 1, Data: true, ReadOnly: true, Initial: make([]byte, 8)},
+	maps := []*object.MapDef{
+		def("arr", object.MapArray, 4, 8, 4), def("ring", object.MapRingbuf, 0, 0, 4096), def("stacks", 7, 4, 8, 4), def("progs", 3, 4, 4, 4),
+		{Name: ".rodata", Type: object.MapArray, KeySize: 4, ValueSize: 8, MaxEntries: 1, Data: true, ReadOnly: true, Initial: make([]byte, 8)},
 	}
-	slices.SortFunc(maps, func(a, b *MapDef) int { return strings.Compare(a.Name, b.Name) }) // as a loaded object's
+	slices.SortFunc(maps, func(a, b *object.MapDef) int { return strings.Compare(a.Name, b.Name) }) // as a loaded object's
 	ret := asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}
 	lookup := func(name string) asm.Instructions {
 		return asm.Instructions{
@@ -62,9 +64,9 @@ func TestHostilePrograms(t *testing.T) {
 		}, ret)},
 		{"1 MB of program", "", join(asm.Instructions{asm.Mov.Imm(asm.R0, 0)}, long, ret)},
 	} {
-		o := &Object{Name: "hostile.o", Maps: maps}
-		o.Programs = []*Program{{Name: "prog", Section: "cuda.entry/*", Point: Point{Kind: KindEntry, Kernel: "*"}, Insns: tt.prog, Object: o}}
-		_, err := NewPlan([]*Object{o}, nil)
+		o := &object.Object{Name: "hostile.o", Maps: maps}
+		o.Programs = []*object.Program{{Name: "prog", Section: "cuda.entry/*", Point: object.Point{Kind: object.KindEntry, Kernel: "*"}, Insns: tt.prog, Object: o}}
+		_, err := NewPlan([]*object.Object{o}, nil)
 		if err == nil || !strings.HasPrefix(err.Error(), "hostile.o: program prog") || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %.300v", tt.name, err)
 		}
@@ -74,8 +76,8 @@ func TestHostilePrograms(t *testing.T) {
 // TestEndlessLoop: a loop without a known end is ended, and that is counted; the
 // kernel computes what it should.
 func TestEndlessLoop(t *testing.T) {
-	o := &Object{Name: "loop.o"}
-	o.Programs = []*Program{{Name: "forever", Section: "cuda.entry/*", Point: Point{Kind: KindEntry, Kernel: "*"}, Object: o, Insns: asm.Instructions{
+	o := &object.Object{Name: "loop.o"}
+	o.Programs = []*object.Program{{Name: "forever", Section: "cuda.entry/*", Point: object.Point{Kind: object.KindEntry, Kernel: "*"}, Object: o, Insns: asm.Instructions{
 		asm.Mov.Imm(asm.R0, 0), asm.Add.Imm(asm.R0, 1), {OpCode: asm.JNE.Op(asm.ImmSource), Dst: asm.R0, Offset: -2}, asm.Return(),
 	}}}
 	r := newRig(t, &PlanOptions{Fuel: 100}, o)
@@ -93,9 +95,9 @@ func TestEndsAreNamed(t *testing.T) {
 		asm.Instructions{asm.StoreImm(asm.R0, 0, 1, asm.Word).WithSource(sourceLine("*v = 1")), asm.Mov.Imm(asm.R0, 0), asm.Return()},
 	)
 	endless := asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Add.Imm(asm.R0, 1).WithSource(sourceLine("for (;;)")), {OpCode: asm.JNE.Op(asm.ImmSource), Dst: asm.R0, Offset: -2}, asm.Return()}
-	o := &Object{Name: "ends.o", Maps: []*MapDef{{Name: "m", Type: MapHash, KeySize: 4, ValueSize: 8, MaxEntries: 4}}}
+	o := &object.Object{Name: "ends.o", Maps: []*object.MapDef{{Name: "m", Type: object.MapHash, KeySize: 4, ValueSize: 8, MaxEntries: 4}}}
 	for name, ins := range map[string]asm.Instructions{"null": null, "endless": endless} {
-		o.Programs = append(o.Programs, &Program{Name: name, Section: "cuda.entry/*", Point: Point{Kind: KindEntry, Kernel: "*"}, Object: o, Insns: ins})
+		o.Programs = append(o.Programs, &object.Program{Name: name, Section: "cuda.entry/*", Point: object.Point{Kind: object.KindEntry, Kernel: "*"}, Object: o, Insns: ins})
 	}
 	r := newRig(t, &PlanOptions{Fuel: 100}, o)
 	text := r.weave(vectorAdd).Text

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"nvtrace/nvattach/helper"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 	"nvtrace/ptx/bpf"
 )
 
@@ -17,7 +19,7 @@ const (
 // stacks refuses maps that hold no stacks.
 func (u *unit) stacks(c *bpf.CallInfo) error {
 	d, err := u.defOf(c)
-	if err == nil && d.Type != MapStackTrace {
+	if err == nil && d.Type != object.MapStackTrace {
 		err = fmt.Errorf("map %s has type %s and holds no stacks", d.Name, d.Type)
 	}
 	return err
@@ -55,17 +57,17 @@ func (r *HostRunner) callers(n int, skip uint64) []uint64 {
 func (q *PlannedHost) ListsCallers() bool { return q.calls(helper.StackID) || q.calls(helper.Stack) }
 
 // stackID is the number of a stack in a map, where it is put if it is not there.
-func (r *HostRunner) stackID(x *Map, list []uint64, replace bool) (uint64, error) {
+func (r *HostRunner) stackID(x *mapmem.Map, list []uint64, replace bool) (uint64, error) {
 	if len(list) == 0 {
-		return 1<<64 + errFault, nil
+		return 1<<64 + helper.EFAULT, nil
 	}
 	var key []byte
 	for _, ip := range list {
 		key = binary.LittleEndian.AppendUint64(key, ip)
 	}
-	id := uint64(hashKey(key) % x.Def.MaxEntries)
+	id := uint64(mapmem.HashKey(key) % x.Def.MaxEntries)
 	was := make([]byte, x.Def.ValueSize)
-	if err := r.mem.ReadMem(x.base+id*x.stride, was); err != nil {
+	if err := r.mem.ReadMem(x.Base+id*x.Stride, was); err != nil {
 		return 0, err
 	}
 	value := make([]byte, len(was))
@@ -76,5 +78,5 @@ func (r *HostRunner) stackID(x *Map, list []uint64, replace bool) (uint64, error
 	case binary.LittleEndian.Uint64(was) != 0 && !replace:
 		return hostExists, nil
 	}
-	return id, r.mem.WriteMem(x.base+id*x.stride, value)
+	return id, r.mem.WriteMem(x.Base+id*x.Stride, value)
 }

@@ -6,6 +6,7 @@ import (
 	"math/bits"
 
 	"nvtrace/nvattach/helper"
+	"nvtrace/nvattach/mapmem"
 	"nvtrace/ptx/bpf"
 )
 
@@ -15,7 +16,7 @@ import (
 // textOps gives bpf_snprintf, bpf_strtol and bpf_strtoul their meaning.
 func (r *HostRunner) textOps(h map[int32]*bpf.Helper) {
 	h[helper.Format].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
-		if a[4]%8 != 0 || a[4]/8 > maxPrintArgs {
+		if a[4]%8 != 0 || a[4]/8 > mapmem.MaxPrintArgs {
 			return hostInvalid, nil
 		}
 		text, args := make([]byte, bpf.StackSize), make([]byte, a[4])
@@ -35,7 +36,7 @@ func (r *HostRunner) textOps(h map[int32]*bpf.Helper) {
 		for ; len(args) > 0; args = args[8:] {
 			list = append(list, binary.LittleEndian.Uint64(args))
 		}
-		out := append([]byte(Sprintf(string(text), list, func(addr uint64) string { return r.text(in, addr) })), 0)
+		out := append([]byte(mapmem.Sprintf(string(text), list, func(addr uint64) string { return r.text(in, addr) })), 0)
 		if a[1] == 0 {
 			return uint64(len(out)), nil
 		}

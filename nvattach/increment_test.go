@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"nvtrace/nvattach/atomics"
+	"nvtrace/nvattach/object"
 
 	"github.com/cilium/ebpf/asm"
 )
@@ -18,7 +19,7 @@ func TestAtomicIncrements(t *testing.T) {
 	}
 	ret := []asm.Instruction{asm.Mov.Imm(asm.R0, 0), asm.Return()}
 	plus := asm.Add.Imm(asm.R1, 1)
-	o := &Object{}
+	o := &object.Object{}
 	helpers := (&unit{}).helpers()
 	for _, tt := range []struct {
 		name string
@@ -53,7 +54,7 @@ func TestAtomicIncrements(t *testing.T) {
 		{"another place", asm.Instructions{asm.LoadMem(asm.R1, asm.R6, 0, asm.DWord), plus, asm.StoreMem(asm.R6, 8, asm.R1, asm.DWord), asm.Mov.Imm(asm.R0, 0), asm.Return()}, 0},
 		{"in a loop, not read", append(add(asm.DWord, 0, plus), asm.Instruction{OpCode: asm.JNE.Op(asm.ImmSource), Dst: asm.R7, Offset: -4}, asm.Mov.Imm(asm.R0, 0), asm.Return()), 1},
 	} {
-		got, stores := atomics.Increments(tt.prog, o.atomicMap, helpers, nil)
+		got, stores := atomics.Increments(tt.prog, o.AtomicMap, helpers, nil)
 		n := len(stores)
 		if n != tt.want || len(got) != len(tt.prog) {
 			t.Errorf("%s: %d, want %d\n%v", tt.name, n, tt.want, got)
@@ -72,7 +73,7 @@ func TestAtomicIncrements(t *testing.T) {
 func join2(a, b asm.Instructions) asm.Instructions { return slices.Concat(a, b) }
 
 func TestSplitPaths(t *testing.T) {
-	r := newRig(t, nil, object(t, "paths"))
+	r := newRig(t, nil, testObject(t, "paths"))
 	q := r.plan.Programs[0]
 	if q.Report.Insns <= len(q.Insns) {
 		t.Errorf("%d instructions of %d: no path was split, so this tests nothing", q.Report.Insns, len(q.Insns))

@@ -5,13 +5,14 @@ import (
 	"testing"
 
 	"nvtrace/nvattach/atomics"
+	"nvtrace/nvattach/object"
 
 	"github.com/cilium/ebpf/asm"
 )
 
 // countProgram is "v = 1; if (p = lookup(m, k)) v = *p + 1; update(m, k, v)", as
 // compilers write it; other, if not nil, changes it.
-func countProgram(kind MapType, other func(asm.Instructions) asm.Instructions) (asm.Instructions, *Object) {
+func countProgram(kind object.MapType, other func(asm.Instructions) asm.Instructions) (asm.Instructions, *object.Object) {
 	call := func(id asm.BuiltinFunc) asm.Instructions {
 		return asm.Instructions{
 			asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4), asm.LoadMapPtr(asm.R1, 0).WithReference("m"), id.Call(),
@@ -29,7 +30,7 @@ func countProgram(kind MapType, other func(asm.Instructions) asm.Instructions) (
 	if other != nil {
 		p = other(p)
 	}
-	return p, &Object{Maps: []*MapDef{{Name: "m", Type: kind, KeySize: 4, ValueSize: 8, MaxEntries: 4}}}
+	return p, &object.Object{Maps: []*object.MapDef{{Name: "m", Type: kind, KeySize: 4, ValueSize: 8, MaxEntries: 4}}}
 }
 
 func TestAtomicUpdates(t *testing.T) {
@@ -43,31 +44,31 @@ func TestAtomicUpdates(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name  string
-		kind  MapType
+		kind  object.MapType
 		other func(asm.Instructions) asm.Instructions
 		want  int
 	}{
-		{"an array", MapArray, nil, 1},
-		{"bpftime's", MapGPUArray, nil, 1},
-		{"a hash", MapHash, nil, 0},
-		{"per thread", MapGPUThreadArray, nil, 0},
-		{"a negative number", MapArray, set(8, asm.Add.Imm(asm.R1, -7)), 1},
-		{"a product", MapArray, set(8, asm.Mul.Imm(asm.R1, 3)), 0},
-		{"half of the value", MapArray, set(7, asm.LoadMem(asm.R1, asm.R0, 0, asm.Word)), 0},
-		{"another key", MapArray, set(14, asm.Add.Imm(asm.R2, -8)), 0},
-		{"another value", MapArray, set(11, asm.Add.Imm(asm.R3, -24)), 0},
-		{"flags", MapArray, set(12, asm.Mov.Imm(asm.R4, 1)), 0},
-		{"must exist", MapArray, set(12, asm.Mov.Imm(asm.R4, 2)), 1},
-		{"the key is changed", MapArray, set(9, asm.StoreMem(asm.R10, -8, asm.R1, asm.DWord)), 0},
-		{"the result is read", MapArray, set(17, asm.Mov.Reg(asm.R6, asm.R0)), 0},
-		{"the value is read", MapArray, end(asm.LoadMem(asm.R6, asm.R10, -16, asm.DWord)), 0},
-		{"the value is passed on", MapArray, end(asm.Mov.Reg(asm.R1, asm.R10), asm.Add.Imm(asm.R1, -24)), 0},
-		{"the stack above is passed on", MapArray, end(asm.Mov.Reg(asm.R1, asm.R10), asm.Add.Imm(asm.R1, -8)), 1},
-		{"a pointer to the stack is kept", MapArray, end(asm.Mov.Reg(asm.R6, asm.R10)), 0},
-		{"a jump into it", MapArray, end(asm.Instruction{OpCode: asm.JEq.Op(asm.ImmSource), Dst: asm.R7, Offset: -10}), 0},
+		{"an array", object.MapArray, nil, 1},
+		{"bpftime's", object.MapGPUArray, nil, 1},
+		{"a hash", object.MapHash, nil, 0},
+		{"per thread", object.MapGPUThreadArray, nil, 0},
+		{"a negative number", object.MapArray, set(8, asm.Add.Imm(asm.R1, -7)), 1},
+		{"a product", object.MapArray, set(8, asm.Mul.Imm(asm.R1, 3)), 0},
+		{"half of the value", object.MapArray, set(7, asm.LoadMem(asm.R1, asm.R0, 0, asm.Word)), 0},
+		{"another key", object.MapArray, set(14, asm.Add.Imm(asm.R2, -8)), 0},
+		{"another value", object.MapArray, set(11, asm.Add.Imm(asm.R3, -24)), 0},
+		{"flags", object.MapArray, set(12, asm.Mov.Imm(asm.R4, 1)), 0},
+		{"must exist", object.MapArray, set(12, asm.Mov.Imm(asm.R4, 2)), 1},
+		{"the key is changed", object.MapArray, set(9, asm.StoreMem(asm.R10, -8, asm.R1, asm.DWord)), 0},
+		{"the result is read", object.MapArray, set(17, asm.Mov.Reg(asm.R6, asm.R0)), 0},
+		{"the value is read", object.MapArray, end(asm.LoadMem(asm.R6, asm.R10, -16, asm.DWord)), 0},
+		{"the value is passed on", object.MapArray, end(asm.Mov.Reg(asm.R1, asm.R10), asm.Add.Imm(asm.R1, -24)), 0},
+		{"the stack above is passed on", object.MapArray, end(asm.Mov.Reg(asm.R1, asm.R10), asm.Add.Imm(asm.R1, -8)), 1},
+		{"a pointer to the stack is kept", object.MapArray, end(asm.Mov.Reg(asm.R6, asm.R10)), 0},
+		{"a jump into it", object.MapArray, end(asm.Instruction{OpCode: asm.JEq.Op(asm.ImmSource), Dst: asm.R7, Offset: -10}), 0},
 	} {
 		prog, o := countProgram(tt.kind, tt.other)
-		got, n, _ := atomics.Updates(prog, o.atomicMap, (&unit{}).helpers(), true)
+		got, n, _ := atomics.Updates(prog, o.AtomicMap, (&unit{}).helpers(), true)
 		if n != tt.want || len(got) != len(prog) {
 			t.Errorf("%s: %d, want %d\n%v", tt.name, n, tt.want, got)
 		}
@@ -81,7 +82,7 @@ func TestAtomicUpdates(t *testing.T) {
 
 // TestUpdatesCount: all threads' additions arrive.
 func TestUpdatesCount(t *testing.T) {
-	r := newRig(t, &PlanOptions{Programs: []string{"cuda__update"}}, object(t, "rows"))
+	r := newRig(t, &PlanOptions{Programs: []string{"cuda__update"}}, testObject(t, "rows"))
 	if n := r.plan.Programs[0].Increments; n != 1 {
 		t.Fatalf("%d additions became atomic", n)
 	}

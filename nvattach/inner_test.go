@@ -5,15 +5,17 @@ import (
 	"strings"
 	"testing"
 
+	"nvtrace/nvattach/object"
+
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 )
 
 // outer is an array of two maps, and what is in its first entry.
-func outer() []*MapDef {
-	o := def("outer", MapArrayOfMaps, 4, 4, 2)
-	o.Inner, o.Maps = def("outer values", MapHash, 4, 8, 8), map[uint32]string{0: "inside"}
-	return []*MapDef{def("inside", MapHash, 4, 8, 8), o}
+func outer() []*object.MapDef {
+	o := def("outer", object.MapArrayOfMaps, 4, 4, 2)
+	o.Inner, o.Maps = def("outer values", object.MapHash, 4, 8, 8), map[uint32]string{0: "inside"}
+	return []*object.MapDef{def("inside", object.MapHash, 4, 8, 8), o}
 }
 
 // lookIn looks up an index of outer: r0 is the map that is there, or NULL; r2 points to the index.
@@ -44,7 +46,7 @@ func TestInnerRefused(t *testing.T) {
 		}, epilogue), "is said before programs run"},
 		"deleted": {slices.Concat(lookIn(0), asm.Instructions{asm.LoadMapPtr(asm.R1, 0).WithReference("outer"), asm.FnMapDeleteElem.Call()}, epilogue), "is said before programs run"},
 	} {
-		_, _, r, err := hostRun(t, HostEntry, outer(), &fakeThread{}, c.ins)
+		_, _, r, err := hostRun(t, object.HostEntry, outer(), &fakeThread{}, c.ins)
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
@@ -52,9 +54,9 @@ func TestInnerRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, r.Losses())
 		}
 	}
-	o := &Object{Name: "test.o", Maps: outer()}
-	o.Programs = []*Program{{Name: "prog", Point: Point{Kind: KindEntry, Kernel: "*"}, Object: o, Insns: slices.Concat(lookIn(0), epilogue)}}
-	if _, err := NewPlan([]*Object{o}, nil); err == nil || !strings.Contains(err.Error(), "map outer has type array_of_maps, which can't be had on a GPU") {
+	o := &object.Object{Name: "test.o", Maps: outer()}
+	o.Programs = []*object.Program{{Name: "prog", Point: object.Point{Kind: object.KindEntry, Kernel: "*"}, Object: o, Insns: slices.Concat(lookIn(0), epilogue)}}
+	if _, err := NewPlan([]*object.Object{o}, nil); err == nil || !strings.Contains(err.Error(), "map outer has type array_of_maps, which can't be had on a GPU") {
 		t.Errorf("in kernels: %v", err)
 	}
 }
@@ -73,7 +75,7 @@ func TestInnerDefined(t *testing.T) {
 		"values are of type array_of_maps": {InnerMap: &ebpf.MapSpec{Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: 1, InnerMap: hash}},
 	} {
 		outer.Type, outer.KeySize, outer.ValueSize, outer.MaxEntries = ebpf.ArrayOfMaps, 4, 4, 2
-		o, err := NewObject("test", &ebpf.CollectionSpec{Maps: map[string]*ebpf.MapSpec{"outer": outer, "hash": hash}})
+		o, err := object.New("test", &ebpf.CollectionSpec{Maps: map[string]*ebpf.MapSpec{"outer": outer, "hash": hash}})
 		switch {
 		case want == "" && (err != nil || o.Map("outer").Maps[0] != "hash"):
 			t.Errorf("%v", err)

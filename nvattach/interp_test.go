@@ -6,6 +6,9 @@ import (
 	"slices"
 	"testing"
 
+	"nvtrace/nvattach/helper"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 	"nvtrace/ptx/bpf"
 )
 
@@ -25,7 +28,7 @@ func (f funcMemory) WriteMem(addr uint64, buf []byte) error { return f.in.Write(
 
 // interpret gives the unit's helpers a meaning on the host, for maps that are not
 // kept as copies. Only what the tests' programs call is here.
-func interpret(u *unit, h map[int32]*bpf.Helper, m *Maps, t **hostThread) {
+func interpret(u *unit, h map[int32]*bpf.Helper, m *mapmem.Maps, t **hostThread) {
 	number := func(id int32, f func(t *hostThread) uint64) {
 		h[id].Interpret = func(*bpf.Interpreter, [5]uint64) (uint64, error) { return f(*t), nil }
 	}
@@ -56,7 +59,7 @@ func interpret(u *unit, h map[int32]*bpf.Helper, m *Maps, t **hostThread) {
 	triple(503, func(t *hostThread) [3]uint32 { return t.block })
 	triple(504, func(t *hostThread) [3]uint32 { return t.dim })
 	triple(505, func(t *hostThread) [3]uint32 { return t.thread })
-	mapOf := func(in *bpf.Interpreter, arg uint64) (*Map, error) {
+	mapOf := func(in *bpf.Interpreter, arg uint64) (*mapmem.Map, error) {
 		i, ok := in.Map(arg)
 		if !ok {
 			return nil, errors.New("no map")
@@ -87,16 +90,16 @@ func interpret(u *unit, h map[int32]*bpf.Helper, m *Maps, t **hostThread) {
 		switch {
 		case err != nil:
 			return 0, err
-		case at != 0 && a[3] == flagNoExist:
+		case at != 0 && a[3] == helper.FlagNoExist:
 			return 1<<64 - 17, nil
 		case at != 0:
 			return 0, in.Write(at, value)
-		case x.kind != layoutHash:
+		case x.Kind != object.LayoutHash:
 			return 1<<64 - 7, nil
-		case a[3] == flagExist:
+		case a[3] == helper.FlagExist:
 			return 1<<64 - 2, nil
 		}
-		if err := m.hashUpdate(funcMemory{in}, x, key, make([]byte, len(value))); err != nil {
+		if err := m.HashUpdate(funcMemory{in}, x, key, make([]byte, len(value))); err != nil {
 			return 1<<64 - 7, nil
 		}
 		at, err = hostLookup(in, x, key, *t)
@@ -108,24 +111,24 @@ func interpret(u *unit, h map[int32]*bpf.Helper, m *Maps, t **hostThread) {
 }
 
 // hostLookup returns the address of a value, 0 if there is none.
-func hostLookup(in *bpf.Interpreter, x *Map, key []byte, t *hostThread) (uint64, error) {
-	if x.kind == layoutHash {
-		slot, found, err := x.find(funcMemory{in}, key)
+func hostLookup(in *bpf.Interpreter, x *mapmem.Map, key []byte, t *hostThread) (uint64, error) {
+	if x.Kind == object.LayoutHash {
+		slot, found, err := x.Find(funcMemory{in}, key)
 		if err != nil || !found {
 			return 0, nil
 		}
-		return x.valueAddr(slot, int(t.sm)), nil
+		return x.ValueAddr(slot, int(t.sm)), nil
 	}
 	i := uint64(binary.LittleEndian.Uint32(key))
 	switch {
 	case i >= uint64(x.Def.MaxEntries):
 		return 0, nil
-	case x.kind == layoutThread:
-		return x.base + (i*x.threads+t.index)*x.stride, nil
+	case x.Kind == object.LayoutThread:
+		return x.Base + (i*x.Threads+t.index)*x.Stride, nil
 	case x.Def.PerSM():
-		return x.base + uint64(t.sm)*x.copyBytes + i*x.stride, nil
+		return x.Base + uint64(t.sm)*x.CopyBytes + i*x.Stride, nil
 	}
-	return x.base + i*x.stride, nil
+	return x.Base + i*x.Stride, nil
 }
 
 // field returns a context's field for a thread.
@@ -144,24 +147,24 @@ func (t *hostThread) field(id int) uint64 {
 // thread, and woven into a kernel: the maps hold the same afterwards.
 func TestInterpreterAgrees(t *testing.T) {
 	for _, tt := range []struct {
-		object   string
-		programs []string
-		maps     []string
+		testObject string
+		programs   []string
+		maps       []string
 	}{
 		{"example_count", []string{"on_entry", "on_exit"}, []string{"threads"}},
 		{"bpftime", []string{"cuda__counts", "cuda__threads"}, []string{"mapped", "by_pid", "host_shared", "host_thread", "per_thread"}},
 		{"params", []string{"on_entry"}, []string{"per_sm_hash", ".bss"}},
 	} {
-		obj := object(t, tt.object)
+		obj := testObject(t, tt.testObject)
 		r := newRig(t, &PlanOptions{Programs: tt.programs}, obj)
 		const blocks, threads = 5, 70
 		r.runAdd(r.weave(vectorAdd).Text, blocks, threads)
 
-		host, err := NewMaps([]*Object{obj}, &MapOptions{SMs: 4, Threads: 4096, RingBytes: 8 << 20, PrintBytes: 1 << 20})
+		host, err := mapmem.NewMaps([]*object.Object{obj}, &mapmem.MapOptions{SMs: 4, Threads: 4096, RingBytes: 8 << 20, PrintBytes: 1 << 20})
 		if err != nil {
 			t.Fatal(err)
 		}
-		buf := &Buffer{Base: 1 << 33, Data: make([]byte, host.Size())}
+		buf := &mapmem.Buffer{Base: 1 << 33, Data: make([]byte, host.Size())}
 		if err := errors.Join(host.Place(buf.Base), host.Init(buf, 4711, 0)); err != nil {
 			t.Fatal(err)
 		}
@@ -173,7 +176,7 @@ func TestInterpreterAgrees(t *testing.T) {
 			env.Context, _ = contextOf(q.Point.Kind, captureText)
 			in := &bpf.Interpreter{Env: env, Read: buf.ReadMem, Write: buf.WriteMem, Field: func(i int) uint64 { return thread.field(q.fields[i]) }}
 			for _, d := range q.unit.defs {
-				in.Maps = append(in.Maps, host.Of(d).base)
+				in.Maps = append(in.Maps, host.Of(d).Base)
 			}
 			for i := range uint32(blocks * threads) {
 				b, th := i/threads, i%threads
@@ -196,13 +199,13 @@ func TestInterpreterAgrees(t *testing.T) {
 				t.Errorf("%s: %d rows, the interpreter has %d", name, len(got.Rows), len(want.Rows))
 				continue
 			}
-			key := func(a, b Row) int { return slices.Compare(a.Key, b.Key) }
+			key := func(a, b mapmem.Row) int { return slices.Compare(a.Key, b.Key) }
 			slices.SortFunc(got.Rows, key)
 			slices.SortFunc(want.Rows, key)
 			for i := range want.Rows {
 				g, w := &got.Rows[i], &want.Rows[i]
-				if !slices.Equal(g.Value, w.Value) || g.total() != w.total() && w.Value == nil {
-					t.Errorf("%s[%x]: %x %d, the interpreter has %x %d", name, w.Key, g.Value, g.total(), w.Value, w.total())
+				if !slices.Equal(g.Value, w.Value) || g.Total() != w.Total() && w.Value == nil {
+					t.Errorf("%s[%x]: %x %d, the interpreter has %x %d", name, w.Key, g.Value, g.Total(), w.Value, w.Total())
 				}
 			}
 		}
@@ -212,7 +215,7 @@ func TestInterpreterAgrees(t *testing.T) {
 // variableOr is variable, or 0 if there is none.
 func (r *rig) variableOr(name string, index int) uint64 {
 	for _, o := range r.plan.Objects {
-		if slices.ContainsFunc(o.Vars, func(v Var) bool { return v.Name == name }) {
+		if slices.ContainsFunc(o.Vars, func(v object.Var) bool { return v.Name == name }) {
 			return r.variable(name, index)
 		}
 	}

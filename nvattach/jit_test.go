@@ -55,7 +55,7 @@ func TestForcedJIT(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := newRig(t, nil, object(t, "example_count"))
+			r := newRig(t, nil, testObject(t, "example_count"))
 			for _, gpu := range []fatbin.Arch{arch(t, "sm_80"), arch(t, "sm_90"), arch(t, "sm_103")} {
 				for how, compile := range compilers {
 					out, err := r.plan.Rewrite(image, r.maps, &RewriteOptions{Arch: gpu, Compile: compile, JIT: j})
@@ -92,7 +92,7 @@ func TestForcedJIT(t *testing.T) {
 
 // TestForcedJITOfBareImages: of PTX that is compiled by the program's own driver only the text is of use.
 func TestForcedJITOfBareImages(t *testing.T) {
-	r := newRig(t, nil, object(t, "example_count"))
+	r := newRig(t, nil, testObject(t, "example_count"))
 	image := append([]byte(vectorAdd), 0)
 	compile := func(string) ([]byte, error) { t.Error("compiled for nothing"); return []byte("\x7fELF"), nil }
 	out, err := r.plan.Rewrite(image, r.maps, &RewriteOptions{Arch: arch(t, "sm_90"), Compile: compile, JIT: JIT{Forced: "CUDA_FORCE_JIT"}})

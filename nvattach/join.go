@@ -5,11 +5,13 @@ import (
 	"slices"
 
 	"nvtrace/nvattach/helper"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 	"nvtrace/ptx/bpf"
 )
 
 // joins reports whether each side has a part of its own of a map, see joined.
-func (p *Plan) joins(d *MapDef) bool { return len(p.joined(d)) > 0 }
+func (p *Plan) joins(d *object.MapDef) bool { return len(p.joined(d)) > 0 }
 
 // joined returns the parts of an array's values that programs on the host and in kernels change,
 // if all of them do nothing with these but add to them, "or" bits in, or make them higher by nvtrace_max,
@@ -19,8 +21,8 @@ func (p *Plan) joins(d *MapDef) bool { return len(p.joined(d)) > 0 }
 //
 // Values of a hash can't be apart like that: a program that looks a key up learns whether the
 // other side has inserted it.
-func (p *Plan) joined(d *MapDef) []AddField {
-	if d.layout() != layoutArray || !d.sharable() || !p.both(d) || p.inMap(d) {
+func (p *Plan) joined(d *object.MapDef) []mapmem.AddField {
+	if d.Layout() != object.LayoutArray || !d.Sharable() || !p.both(d) || p.inMap(d) {
 		return nil
 	}
 	set := newFieldSet(d)
@@ -39,9 +41,9 @@ func (p *Plan) joined(d *MapDef) []AddField {
 }
 
 // inMap reports whether a map is a value of an array of maps, by which programs reach it, too.
-func (p *Plan) inMap(d *MapDef) bool {
-	return slices.ContainsFunc(p.Objects, func(o *Object) bool {
-		return slices.ContainsFunc(o.Maps, func(outer *MapDef) bool {
+func (p *Plan) inMap(d *object.MapDef) bool {
+	return slices.ContainsFunc(p.Objects, func(o *object.Object) bool {
+		return slices.ContainsFunc(o.Maps, func(outer *object.MapDef) bool {
 			for _, name := range outer.Maps {
 				if o.Map(name) == d {
 					return true
@@ -53,7 +55,7 @@ func (p *Plan) inMap(d *MapDef) bool {
 }
 
 // use says how the program uses a map, nil if it does not.
-func (q *PlannedProgram) use(d *MapDef) *bpf.MapUse {
+func (q *PlannedProgram) use(d *object.MapDef) *bpf.MapUse {
 	i := slices.Index(q.unit.defs, d)
 	if i < 0 || i >= len(q.Report.Maps) || !q.Report.Maps[i].Used {
 		return nil
@@ -63,26 +65,26 @@ func (q *PlannedProgram) use(d *MapDef) *bpf.MapUse {
 
 // A fieldSet is the parts of a map's values that programs add to.
 type fieldSet struct {
-	list  []AddField
+	list  []mapmem.AddField
 	owner []int32 // by byte of the value: 1 + index in list
 }
 
-func newFieldSet(d *MapDef) *fieldSet { return &fieldSet{owner: make([]int32, d.ValueSize)} }
+func newFieldSet(d *object.MapDef) *fieldSet { return &fieldSet{owner: make([]int32, d.ValueSize)} }
 
 // add takes in what a program adds to; it reports false where that is no field of 4 or 8
 // bytes, or overlaps another one.
 func (s *fieldSet) add(use *bpf.MapUse) bool {
-	return !slices.ContainsFunc(use.Adds, func(r bpf.AddRange) bool { return !s.take(r, joinAdd) })
+	return !slices.ContainsFunc(use.Adds, func(r bpf.AddRange) bool { return !s.take(r, mapmem.JoinAdd) })
 }
 
 // merge is add of what else a program does whose results can be joined.
 func (s *fieldSet) merge(use *bpf.MapUse) bool {
 	for i := range use.Merges {
-		by := joinOr
+		by := mapmem.JoinOr
 		switch use.Merges[i].Helper {
 		case 0:
 		case helper.Max, helper.Max32:
-			by = joinMax
+			by = mapmem.JoinMax
 		default: // lowest numbers, and signed ones: the zeros that a part begins with change them
 			return false
 		}
@@ -93,12 +95,12 @@ func (s *fieldSet) merge(use *bpf.MapUse) bool {
 	return true
 }
 
-func (s *fieldSet) take(r bpf.AddRange, by joinOp) bool {
+func (s *fieldSet) take(r bpf.AddRange, by mapmem.JoinOp) bool {
 	if r.Size != 4 && r.Size != 8 || r.Offset < 0 || r.End > len(s.owner) || (r.End-r.Offset)%r.Size != 0 {
 		return false
 	}
 	for at := r.Offset; at < r.End; at += r.Size {
-		f := AddField{Offset: uint32(at), Size: uint32(r.Size), by: by}
+		f := mapmem.AddField{Offset: uint32(at), Size: uint32(r.Size), By: by}
 		if own := s.owner[at]; own != 0 {
 			if s.list[own-1] != f {
 				return false
@@ -119,22 +121,22 @@ func (s *fieldSet) take(r bpf.AddRange, by joinOp) bool {
 // A Join has the host's maps take in what kernels of one GPU context have added to its parts
 // of them.
 type Join struct {
-	maps *Maps
+	maps *mapmem.Maps
 	to   *HostRunner
-	last map[*Map][]Row // what was read of the parts, and is in the host's maps
+	last map[*mapmem.Map][]mapmem.Row // what was read of the parts, and is in the host's maps
 }
 
 // NewJoin returns what joins maps of a GPU to those of the host; nil if there is none to be joined.
-func (r *HostRunner) NewJoin(m *Maps) *Join {
-	if !slices.ContainsFunc(m.All, (*Map).Joined) {
+func (r *HostRunner) NewJoin(m *mapmem.Maps) *Join {
+	if !slices.ContainsFunc(m.All, (*mapmem.Map).Joined) {
 		return nil
 	}
-	return &Join{maps: m, to: r, last: make(map[*Map][]Row)}
+	return &Join{maps: m, to: r, last: make(map[*mapmem.Map][]mapmem.Row)}
 }
 
 // Add reads the GPU's parts, and adds to the host's what came there since the last time. Programs
 // and kernels may run.
-func (j *Join) Add(mem Memory) error {
+func (j *Join) Add(mem mapmem.Memory) error {
 	for _, x := range j.maps.All {
 		to := j.to.maps.Of(x.Def)
 		if !x.Joined() || to == nil {
@@ -151,7 +153,7 @@ func (j *Join) Add(mem Memory) error {
 			if was != nil {
 				before = was[i].Value
 			}
-			if err := j.addRow(to, uint64(i), before, t.Rows[i].Value, x.joins); err != nil {
+			if err := j.addRow(to, uint64(i), before, t.Rows[i].Value, x.Joins); err != nil {
 				return fmt.Errorf("map %s: %w", x.Name, err)
 			}
 		}
@@ -160,17 +162,17 @@ func (j *Join) Add(mem Memory) error {
 }
 
 // addRow has entry i of the host's map take in that a value has changed; before is nil where that was 0.
-func (j *Join) addRow(to *Map, i uint64, before, now []byte, fields []AddField) error {
+func (j *Join) addRow(to *mapmem.Map, i uint64, before, now []byte, fields []mapmem.AddField) error {
 	for _, f := range fields {
-		n, was := f.of(now), uint64(0)
+		n, was := f.Of(now), uint64(0)
 		if before != nil {
-			was = f.of(before)
+			was = f.Of(before)
 		}
 		if n == was {
 			continue
 		}
-		at := to.base + i*to.stride + uint64(f.Offset)
-		if _, err := j.to.mem.change(at, int(f.Size), func(old uint64) uint64 { return f.by.of(old, was, n) }); err != nil {
+		at := to.Base + i*to.Stride + uint64(f.Offset)
+		if _, err := j.to.mem.Change(at, int(f.Size), func(old uint64) uint64 { return f.By.Of(old, was, n) }); err != nil {
 			return err
 		}
 	}

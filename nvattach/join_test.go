@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"nvtrace/nvattach/helper"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -33,7 +35,7 @@ func addAt(off int16, size asm.Size) asm.Instruction {
 // joined plans a program on the host and one in kernels that use map m.
 func joined(t *testing.T, m *ebpf.MapSpec, host, kernel []asm.Instruction) *Plan {
 	t.Helper()
-	o, err := NewObject("test", &ebpf.CollectionSpec{
+	o, err := object.New("test", &ebpf.CollectionSpec{
 		Programs: map[string]*ebpf.ProgramSpec{
 			"host":   {SectionName: "uprobe/app:f", Instructions: countBody("host", host...)},
 			"kernel": {SectionName: "cuda.entry/*", Instructions: countBody("kernel", kernel...)},
@@ -43,7 +45,7 @@ func joined(t *testing.T, m *ebpf.MapSpec, host, kernel []asm.Instruction) *Plan
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := NewPlan([]*Object{o}, nil)
+	p, err := NewPlan([]*object.Object{o}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +101,7 @@ func TestJoins(t *testing.T) {
 			t.Errorf("%s: %v", tt.name, got)
 		}
 		one, apart := p.SharedMaps()
-		switch wantOne, wantApart := !tt.joins && d.sharable(), !d.sharable(); {
+		switch wantOne, wantApart := !tt.joins && d.Sharable(), !d.Sharable(); {
 		case wantOne != slices.Contains(one, "m"), wantApart != slices.Contains(apart, "m"), tt.joins && len(p.ChangedByBoth()) > 0:
 			t.Errorf("%s: shared %v, apart %v, changed by both %v", tt.name, one, apart, p.ChangedByBoth())
 		}
@@ -120,7 +122,7 @@ func TestJoin(t *testing.T) {
 	}
 	r := p.NewHostRunner(host, mem, nil, nil)
 	d := p.Objects[0].Map("m")
-	set, err := ParseMapSetting("m[1]=hex:64000000000000000500000000000000")
+	set, err := object.ParseMapSetting("m[1]=hex:64000000000000000500000000000000")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,17 +130,17 @@ func TestJoin(t *testing.T) {
 		t.Fatal(err)
 	}
 	type part struct {
-		maps *Maps
-		mem  *Buffer
+		maps *mapmem.Maps
+		mem  *mapmem.Buffer
 		join *Join
 	}
 	var parts []part
 	for range 2 {
-		g, err := p.NewMaps(&MapOptions{SMs: 3, Join: host})
+		g, err := p.NewMaps(&mapmem.MapOptions{SMs: 3, Join: host})
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := &Buffer{Base: 1 << 32, Data: make([]byte, g.Size())}
+		b := &mapmem.Buffer{Base: 1 << 32, Data: make([]byte, g.Size())}
 		if err := g.Place(b.Base); err != nil {
 			t.Fatal(err)
 		}
@@ -154,16 +156,16 @@ func TestJoin(t *testing.T) {
 	add := func(gpu, sm int, i, n uint64) {
 		t.Helper()
 		if sm < 0 {
-			at := host.Of(d).base + i*16
-			for _, f := range []AddField{{Offset: 0, Size: 8}, {Offset: 8, Size: 4}} {
-				if _, err := mem.change(at+uint64(f.Offset), int(f.Size), func(old uint64) uint64 { return old + n }); err != nil {
+			at := host.Of(d).Base + i*16
+			for _, f := range []mapmem.AddField{{Offset: 0, Size: 8}, {Offset: 8, Size: 4}} {
+				if _, err := mem.Change(at+uint64(f.Offset), int(f.Size), func(old uint64) uint64 { return old + n }); err != nil {
 					t.Fatal(err)
 				}
 			}
 			return
 		}
 		x := parts[gpu].maps.Of(d)
-		at := parts[gpu].mem.Data[x.off+uint64(sm)*x.copyBytes+i*16:]
+		at := parts[gpu].mem.Data[x.Off+uint64(sm)*x.CopyBytes+i*16:]
 		binary.LittleEndian.PutUint64(at, binary.LittleEndian.Uint64(at)+n)
 		binary.LittleEndian.PutUint32(at[8:], binary.LittleEndian.Uint32(at[8:])+uint32(n))
 	}
@@ -204,21 +206,21 @@ func TestJoin(t *testing.T) {
 // TestJoinOps: what two parts of a number are together does not depend on how often they were looked at.
 func TestJoinOps(t *testing.T) {
 	for _, tt := range []struct {
-		op    joinOp
+		op    mapmem.JoinOp
 		host  uint64
 		looks []uint64
 		want  uint64
 	}{
-		{joinAdd, 100, []uint64{45}, 145},
-		{joinAdd, 100, []uint64{5, 5, 45}, 145},
-		{joinAdd, 100, []uint64{5, ^uint64(0)}, 99},
-		{joinOr, 0x80, []uint64{5, 15, 15}, 0x8f},
-		{joinMax, 8, []uint64{3, 15, 15}, 15},
-		{joinMax, 16, []uint64{3, 15}, 16},
+		{mapmem.JoinAdd, 100, []uint64{45}, 145},
+		{mapmem.JoinAdd, 100, []uint64{5, 5, 45}, 145},
+		{mapmem.JoinAdd, 100, []uint64{5, ^uint64(0)}, 99},
+		{mapmem.JoinOr, 0x80, []uint64{5, 15, 15}, 0x8f},
+		{mapmem.JoinMax, 8, []uint64{3, 15, 15}, 15},
+		{mapmem.JoinMax, 16, []uint64{3, 15}, 16},
 	} {
 		got, before := tt.host, uint64(0)
 		for _, n := range tt.looks {
-			got, before = tt.op.of(got, before, n), n
+			got, before = tt.op.Of(got, before, n), n
 		}
 		if got != tt.want {
 			t.Errorf("%d: %d and %v are %d, want %d", tt.op, tt.host, tt.looks, got, tt.want)
@@ -233,7 +235,7 @@ func TestJoinsInMaps(t *testing.T) {
 	if !p.joins(o.Map("m")) {
 		t.Fatal("it has no parts")
 	}
-	o.Maps = append(o.Maps, &MapDef{Name: "outer", Type: MapArrayOfMaps, KeySize: 4, MaxEntries: 1, Maps: map[uint32]string{0: "m"}})
+	o.Maps = append(o.Maps, &object.MapDef{Name: "outer", Type: object.MapArrayOfMaps, KeySize: 4, MaxEntries: 1, Maps: map[uint32]string{0: "m"}})
 	if p.joins(o.Map("m")) {
 		t.Error("it has parts")
 	}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 
+	"nvtrace/nvattach/object"
 	"nvtrace/ptx/bpf"
 	"nvtrace/traces/escape"
 )
@@ -62,7 +63,7 @@ func (p *Plan) List(w io.Writer) error {
 	return err
 }
 
-func usage(u *bpf.MapUse, d *MapDef) string {
+func usage(u *bpf.MapUse, d *object.MapDef) string {
 	switch {
 	case u.AddOnly() && d.PerBlock():
 		return "only added to"

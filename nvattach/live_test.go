@@ -7,6 +7,10 @@ import (
 	"testing"
 
 	"nvtrace/internal/need"
+	"nvtrace/nvattach/emit"
+	"nvtrace/nvattach/helper"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 	"nvtrace/ptx"
 	"nvtrace/ptx/emu"
 )
@@ -23,13 +27,13 @@ func TestRingLive(t *testing.T) {
 }
 
 func ringLive(t *testing.T, bytes uint32) {
-	g := newGPU(t, &MapOptions{RingBytes: 64 << 20}, def("r", MapRingbuf, 0, 0, bytes))
+	g := newGPU(t, &mapmem.MapOptions{RingBytes: 64 << 20}, def("r", object.MapRingbuf, 0, 0, bytes))
 	x := g.maps.Find("r")
 	var s textSink
-	c := &code{s: &s, m: g.maps}
-	i := c.threadIndex()
-	c.output(x, &regBytes{c, []string{i, i, i, i, i, i}}, 48, "48", errAgain)
-	c.output(x, &regBytes{c, []string{i}}, 8, "8", errAgain)
+	c := &emit.Code{S: &s, M: g.maps}
+	i := c.ThreadIndex()
+	c.Output(x, &regBytes{c, []string{i, i, i, i, i, i}}, 48, "48", helper.EAGAIN)
+	c.Output(x, &regBytes{c, []string{i}}, 8, "8", helper.EAGAIN)
 	f, err := ptx.Parse("k.ptx", ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k()\n{\n"+s.String()+"\tret;\n}\n", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +50,7 @@ func ringLive(t *testing.T, bytes uint32) {
 	seen := make([]uint8, threads)
 	rd := g.maps.NewReader(x)
 	records := uint64(0)
-	note := func(r Record) {
+	note := func(r mapmem.Record) {
 		records++
 		id := binary.LittleEndian.Uint64(r.Data)
 		bit := uint8(1)

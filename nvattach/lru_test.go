@@ -3,12 +3,14 @@ package nvattach
 import (
 	"encoding/binary"
 	"testing"
+
+	"nvtrace/nvattach/mapmem"
 )
 
 // lruRig runs programs of testdata/obj/lru.bpf.c in vectorAdd.
 func lruRig(t *testing.T, grid, block uint32, programs ...string) *rig {
 	t.Helper()
-	r := newRig(t, &PlanOptions{Programs: programs}, object(t, "lru"))
+	r := newRig(t, &PlanOptions{Programs: programs}, testObject(t, "lru"))
 	r.runAdd(r.weave(vectorAdd).Text, grid, block)
 	return r
 }
@@ -17,12 +19,12 @@ func lruRig(t *testing.T, grid, block uint32, programs ...string) *rig {
 func (r *rig) unlocked(t *testing.T, name string) {
 	t.Helper()
 	x := r.maps.Find(name)
-	homes := make([]byte, 8*x.hash.slots)
-	if err := r.machine.ReadMem(x.homeAddr(0), homes); err != nil {
+	homes := make([]byte, 8*x.Hash.Slots)
+	if err := r.machine.ReadMem(x.HomeAddr(0), homes); err != nil {
 		t.Fatal(err)
 	}
 	for i := 0; i < len(homes); i += 8 {
-		if w := binary.LittleEndian.Uint64(homes[i:]); w&homeLock != 0 {
+		if w := binary.LittleEndian.Uint64(homes[i:]); w&mapmem.HomeLock != 0 {
 			t.Fatalf("%s: home %d is %#x", name, i/8, w)
 		}
 	}
@@ -33,11 +35,11 @@ func TestLRUWithRoom(t *testing.T) {
 	r := lruRig(t, 37, 128, "count_keys")
 	for _, name := range []string{"roomy", "apart"} {
 		for _, row := range r.entries(t, name, 64) {
-			if n := row.total(); n != 2*37 {
+			if n := row.Total(); n != 2*37 {
 				t.Errorf("%s: key %d was counted %d times, want %d", name, binary.LittleEndian.Uint32(row.Key), n, 2*37)
 			}
 		}
-		if x := r.maps.Find(name); x.stable || x.Striped() {
+		if x := r.maps.Find(name); x.Stable || x.Striped() {
 			t.Errorf("%s is taken for a map whose keys stay", name)
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"nvtrace/fatbin"
 	"nvtrace/fatbin/sass"
 	"nvtrace/nvattach/helper"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 )
 
 // machine puts the plan's programs into the machine code of a kernel.
@@ -30,7 +32,7 @@ type machine struct {
 	others  map[string]int // places by reasons beyond mostReasons
 	change  *fatbin.CodeChange
 	halves  []int // offsets in it; see sass.Woven
-	own     map[*Object]sass.Variables
+	own     map[*object.Object]sass.Variables
 	sums    map[*PlannedProgram]*sums
 	lines   map[*PlannedProgram]map[*sass.Body]bool // the bodies of programs of KindCapture
 	err     error                                   // why it gets none
@@ -39,7 +41,7 @@ type machine struct {
 // A bodyKey is what a compiled program depends on.
 type bodyKey struct {
 	q      *PlannedProgram
-	maps   *Maps
+	maps   *mapmem.Maps
 	sm     uint32
 	form   bodyForm
 	params string // of the kernel, for a program that asks for its arguments
@@ -177,7 +179,7 @@ func (m *machine) programs() {
 			m.err = fmt.Errorf("program %s: %w", q.Name, err)
 			return
 		}
-		if n == 0 && q.Point.Kind == KindCapture {
+		if n == 0 && q.Point.Kind == object.KindCapture {
 			continue
 		}
 		m.report.Programs = append(m.report.Programs, ProgramReport{Program: q.Name, Object: q.Object.Name, Kind: q.Point.Kind, Sites: n})
@@ -202,7 +204,7 @@ func (m *machine) number() {
 // reserve gives the variables of each thread registers that are theirs in all of the
 // kernel: those of an object, which its programs share.
 func (m *machine) reserve(programs []*PlannedProgram) error {
-	m.own = make(map[*Object]sass.Variables)
+	m.own = make(map[*object.Object]sass.Variables)
 	for _, q := range programs {
 		words := q.ownWords()
 		if _, ok := m.own[q.Object]; ok || len(words) == 0 {
@@ -245,14 +247,14 @@ func (m *machine) program(q *PlannedProgram) (int, error) {
 	a := m.weaver.Analysis()
 	n := 0
 	switch q.Point.Kind {
-	case KindEntry:
+	case object.KindEntry:
 		b, err := m.body(q, "", bodyForm{})
 		if err == nil {
 			err = m.weaver.Entry(b.code, m.args(q, b, m.site(q, 0, 0, 0), nil)...)
 		}
 		// A kernel whose threads were not all counted would be a wrong answer.
 		return 1, err
-	case KindExit:
+	case object.KindExit:
 		b, err := m.body(q, "", bodyForm{})
 		if err != nil {
 			return 0, err
@@ -263,7 +265,7 @@ func (m *machine) program(q *PlannedProgram) (int, error) {
 			}
 		}
 		return n, m.weaver.Exits(b.code, m.args(q, b, m.site(q, 0, 0, 0), nil)...)
-	case KindMem, KindInsn, KindBlock:
+	case object.KindMem, object.KindInsn, object.KindBlock:
 		for _, s := range m.spots(q) {
 			if ok, err := m.before(q, s, ""); err != nil {
 				return n, err
@@ -271,7 +273,7 @@ func (m *machine) program(q *PlannedProgram) (int, error) {
 				n++
 			}
 		}
-	case KindCapture:
+	case object.KindCapture:
 		for i := range a.Insts {
 			line, ok := a.Insts[i].AccessText()
 			if !ok {
@@ -293,7 +295,7 @@ func (m *machine) program(q *PlannedProgram) (int, error) {
 // spots are the places of a program.
 func (m *machine) spots(q *PlannedProgram) (list []spot) {
 	a := m.weaver.Analysis()
-	if q.Point.Kind == KindBlock {
+	if q.Point.Kind == object.KindBlock {
 		for b := range a.Blocks {
 			if blk := &a.Blocks[b]; b == 0 || len(blk.Pred) > 0 || blk.Entry {
 				list = append(list, spot{blk.Start, b, blk.End - blk.Start})
@@ -303,10 +305,10 @@ func (m *machine) spots(q *PlannedProgram) (list []spot) {
 	}
 	for i := range a.Insts {
 		is := false
-		if q.Point.Kind == KindMem {
+		if q.Point.Kind == object.KindMem {
 			_, is = a.Insts[i].Access()
 		} else {
-			is = q.Point.isOpcode(&a.Insts[i])
+			is = isOpcode(&q.Point, &a.Insts[i])
 		}
 		if is {
 			list = append(list, spot{i, int(a.BlockOf[i]), 0})
@@ -321,8 +323,8 @@ const mostLines = 512
 
 // isOpcode says whether the glob of a KindInsn is of the instruction: of its name, LDG, or, as only that has
 // dots, of its name with modifiers, LDG.E.64.
-func (p *Point) isOpcode(in *sass.Inst) bool {
-	return in.Known() && (Glob(p.Opcode, in.Name()) || strings.Contains(p.Opcode, ".") && Glob(p.Opcode, in.FullName()))
+func isOpcode(p *object.Point, in *sass.Inst) bool {
+	return in.Known() && (object.Glob(p.Opcode, in.Name()) || strings.Contains(p.Opcode, ".") && object.Glob(p.Opcode, in.FullName()))
 }
 
 // before puts a program before instruction i. A place that can't be had is noted. line is the
@@ -331,11 +333,11 @@ func (m *machine) before(q *PlannedProgram, s spot, line string) (bool, error) {
 	i := s.insn
 	in := &m.weaver.Analysis().Insts[i]
 	pred, negated, guarded := in.Guard()
-	if guarded && pred == sass.PT && negated && q.Point.Kind != KindBlock {
+	if guarded && pred == sass.PT && negated && q.Point.Kind != object.KindBlock {
 		return false, nil // it never runs: compilers put such loads before others
 	}
 	// A guard keeps no thread from the block, nor from bpftime's calls behind accesses.
-	form := bodyForm{guarded: guarded && q.Point.Kind != KindBlock && q.Point.Kind != KindCapture}
+	form := bodyForm{guarded: guarded && q.Point.Kind != object.KindBlock && q.Point.Kind != object.KindCapture}
 	if q.readsValue() {
 		form.copies = in.Copies()
 		_, form.rows = in.Rows()
@@ -348,7 +350,7 @@ func (m *machine) before(q *PlannedProgram, s spot, line string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if q.Point.Kind == KindCapture {
+	if q.Point.Kind == object.KindCapture {
 		if m.lines == nil {
 			m.lines = make(map[*PlannedProgram]map[*sass.Body]bool)
 		}
@@ -384,7 +386,7 @@ func (m *machine) noted(i int, why error) {
 func (m *machine) site(q *PlannedProgram, i, block, insns int) *place {
 	at := &place{number: uint32(len(m.sites) + 1), insn: uint32(i), block: uint32(block), insns: uint32(insns)}
 	s := Site{Kernel: m.report.Name, Program: q.Name, Kind: q.Point.Kind, Insn: uint32(i)}
-	if q.Point.Kind != KindEntry && q.Point.Kind != KindExit {
+	if q.Point.Kind != object.KindEntry && q.Point.Kind != object.KindExit {
 		s.Text = m.weaver.Analysis().Insts[i].Name()
 	}
 	m.sites = append(m.sites, s)
@@ -526,7 +528,7 @@ func (m *machine) compile(q *PlannedProgram, line string, f bodyForm) *compiledB
 	if err != nil {
 		return &compiledBody{err: err}
 	}
-	if q.Point.Kind != KindCapture {
+	if q.Point.Kind != object.KindCapture {
 		return m.compileBody(b)
 	}
 	// Most programs look at little of a text, so that few of their codes differ.

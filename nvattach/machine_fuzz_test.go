@@ -19,7 +19,7 @@ func FuzzMachineCode(f *testing.F) {
 		f.Add(image)
 	}
 	compile := compileBody(f, "sm_90")
-	plan, maps := placedPlan(f, object(f, "example_count"))
+	plan, maps := placedPlan(f, testObject(f, "example_count"))
 	var mu sync.Mutex
 	compiled := make(map[string][]byte)
 	f.Fuzz(func(t *testing.T, image []byte) {

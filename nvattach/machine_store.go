@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"nvtrace/fatbin"
+	"nvtrace/nvattach/object"
 )
 
 // Machine code with programs is kept for later runs: analysing a library's kernels takes
@@ -58,7 +59,7 @@ func (r *rewriting) storeParts(data []byte, names []string, arch fatbin.Arch) []
 				numbered = numbered || p.What == BodySite
 			}
 		}
-		if q.asksForArguments() || q.Point.Kind == KindCapture {
+		if q.asksForArguments() || q.Point.Kind == object.KindCapture {
 			parts = append(parts, fmt.Sprint(q.Insns)) // its text depends on the kernel
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"nvtrace/fatbin"
 	"nvtrace/fatbin/sass"
 	"nvtrace/internal/need"
+	"nvtrace/nvattach/object"
 	"nvtrace/ptx/emu"
 )
 
@@ -144,7 +145,7 @@ func TestMachineOriginal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newRig(t, nil, object(t, "example_count"))
+	r := newRig(t, nil, testObject(t, "example_count"))
 	compile := compileBody(t, "sm_90")
 	for _, twins := range []Twins{TwinsNeeded, TwinsAll} {
 		got, err := r.plan.Rewrite(image, r.maps, &RewriteOptions{Arch: arch(t, "sm_90a"), CompileBody: compile, Twins: twins})
@@ -182,7 +183,7 @@ func TestMachineMercury(t *testing.T) {
 		gpu     string
 		changed bool
 	}{{"sm_100a", true}, {"sm_103a", false}} {
-		r := newRig(t, nil, object(t, "example_count"))
+		r := newRig(t, nil, testObject(t, "example_count"))
 		got, err := r.plan.Rewrite(image, r.maps, &RewriteOptions{Arch: arch(t, tt.gpu), CompileBody: compile})
 		if err != nil || got.Changed != tt.changed || (len(got.Unprobed) == 0) != tt.changed || (len(got.Kernels) > 0) != tt.changed {
 			t.Fatalf("%s: changed %v, unprobed %v, %v", tt.gpu, got.Changed, got.Unprobed, err)
@@ -253,7 +254,7 @@ func TestMachineCodeNeverRun(t *testing.T) {
 	if never == 0 {
 		t.Fatal("the kernel has no instruction that never runs")
 	}
-	r := newRig(t, nil, object(t, "example_memory"))
+	r := newRig(t, nil, testObject(t, "example_memory"))
 	got, err := r.plan.Rewrite(image, r.maps, &RewriteOptions{Arch: arch(t, "sm_90a"), CompileBody: compileBody(t, "sm_90")})
 	if err != nil || len(got.Kernels) != 1 {
 		t.Fatalf("%+v, %v", got, err)
@@ -291,7 +292,7 @@ func TestMachineLeave(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, maps := placedPlan(t, object(t, "leave"))
+	plan, maps := placedPlan(t, testObject(t, "leave"))
 	r, err := plan.Rewrite(image, maps, &RewriteOptions{Arch: fatbin.Arch{SM: 90, Suffix: 'a'}, CompileBody: compileBody(t, "sm_90")})
 	if err != nil || len(r.Unprobed) > 0 || len(r.Kernels) == 0 {
 		t.Fatalf("%d kernels, unprobed %v, %v", len(r.Kernels), r.Unprobed, err)
@@ -329,7 +330,7 @@ func TestMachineLeave(t *testing.T) {
 // TestMachineCapture: bpftime's programs at each load and store see these as PTX has them, and
 // are compiled once for all texts of which their code is the same.
 func TestMachineCapture(t *testing.T) {
-	r := newRig(t, &PlanOptions{Programs: []string{"cuda__accesses"}}, object(t, "bpftime"))
+	r := newRig(t, &PlanOptions{Programs: []string{"cuda__accesses"}}, testObject(t, "bpftime"))
 	image, err := os.ReadFile("../fatbin/testdata/kernels.13.0.sm_90a.cubin")
 	if err != nil {
 		t.Fatal(err)
@@ -386,7 +387,7 @@ func TestMachineValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newRig(t, &PlanOptions{Programs: []string{"on_access"}}, object(t, "params"))
+	r := newRig(t, &PlanOptions{Programs: []string{"on_access"}}, testObject(t, "params"))
 	got, err := r.plan.Rewrite(image, r.maps, &RewriteOptions{Arch: arch(t, "sm_90a"), CompileBody: compileBody(t, "sm_90")})
 	if err != nil || len(got.Kernels) != 1 || got.Kernels[0].Sites() != 3 || len(got.Kernels[0].Notes) > 0 {
 		t.Fatalf("%+v, unprobed %v, %v", got.Kernels, got.Unprobed, err)
@@ -442,7 +443,7 @@ func TestIsOpcode(t *testing.T) {
 		"*": true, "LDG": true, "LD*": true, "LDG.*": true, "LDG.E.64": true, "*.64": true,
 		"LDS": false, "LDG.E": false, "*.128": false, "ld.global.*": false,
 	} {
-		if p := (Point{Kind: KindInsn, Opcode: glob}); p.isOpcode(&in) != want {
+		if p := (object.Point{Kind: object.KindInsn, Opcode: glob}); isOpcode(&p, &in) != want {
 			t.Errorf("%s is %s: %t", glob, in.FullName(), !want)
 		}
 	}

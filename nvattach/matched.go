@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"nvtrace/fatbin"
+	"nvtrace/nvattach/object"
 )
 
 // matched notes which selectors have matched a kernel that was loaded, and the
@@ -24,7 +25,7 @@ const maxMet = 1 << 14
 func (p *Plan) meet(name string, fn bool) {
 	key := name
 	if fn {
-		key = funcPrefix + name
+		key = object.FuncPrefix + name
 	}
 	m := &p.matched
 	m.mu.Lock()
@@ -40,7 +41,7 @@ func (p *Plan) meet(name string, fn bool) {
 		m.names[strings.Clone(key)] = true
 	}
 	for i, glob := range p.kernels {
-		m.kernels[i] = m.kernels[i] || Point{Kind: KindEntry, Kernel: glob, Func: fn}.Matches(name, fn)
+		m.kernels[i] = m.kernels[i] || object.Point{Kind: object.KindEntry, Kernel: glob, Func: fn}.Matches(name, fn)
 	}
 	for _, q := range p.Programs {
 		if !m.programs[q] && q.Point.Matches(name, fn) {
@@ -67,7 +68,7 @@ func (p *Plan) Unmatched() (list []Unmatched) {
 	}
 	for _, q := range p.Programs {
 		switch q.Point.Kind {
-		case KindCapture, KindRun:
+		case object.KindCapture, object.KindRun:
 		default:
 			if !m.programs[q] && !q.Object.Own {
 				list = append(list, Unmatched{Program: q, Pattern: q.Point.Kernel})
@@ -87,7 +88,7 @@ func (p *Plan) Unplaced() (list []*PlannedProgram) {
 	p.matched.mu.Lock()
 	defer p.matched.mu.Unlock()
 	for _, q := range p.Programs {
-		if q.Point.Kind == KindInsn && p.matched.programs[q] && !placed[q.Name] {
+		if q.Point.Kind == object.KindInsn && p.matched.programs[q] && !placed[q.Name] {
 			list = append(list, q)
 		}
 	}
@@ -101,7 +102,7 @@ func (p *Plan) Met() []string {
 	defer p.matched.mu.Unlock()
 	var names []string
 	for key := range p.matched.names {
-		if strings.HasPrefix(key, funcPrefix) {
+		if strings.HasPrefix(key, object.FuncPrefix) {
 			continue
 		}
 		name, _, _ := strings.Cut(fatbin.Demangle(key), "(")

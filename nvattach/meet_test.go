@@ -36,7 +36,7 @@ const threeStores = `.version 7.0
 // between a BSSY and its BSYNC, and in front of that they wait for each other: whoever waits at the BSYNC
 // can't be let go by a YIELD.
 func TestThreadsMeet(t *testing.T) {
-	r := newRig(t, nil, object(t, "example_memory"))
+	r := newRig(t, nil, testObject(t, "example_memory"))
 	text := r.weave(threeStores).Text
 	for _, sm := range []string{"sm_75", "sm_80", "sm_90", "sm_100", "sm_120"} {
 		image, err := compiler(t, sm)(text)

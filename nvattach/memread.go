@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"nvtrace/nvattach/emit"
 	"nvtrace/nvattach/helper"
 	"nvtrace/ptx"
 	"nvtrace/ptx/bpf"
@@ -58,26 +59,26 @@ func (u *unit) probeRead(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 		return ptx.Imm(0), nil
 	}
 	n := int(size)
-	addr, words, r := k.held(c.Args[2].Reg().String()), k.words(n), k.result(errFault)
-	k.within(addr, size, func(string) {
-		piece := pieceOf(0, size)
-		k.f("mov.s64 %s, 0;", r)
+	addr, words, r := k.Held(c.Args[2].Reg().String()), k.Words(n), k.Result(helper.EFAULT)
+	k.Within(addr, size, func(string) {
+		piece := emit.PieceOf(0, size)
+		k.F("mov.s64 %s, 0;", r)
 		if piece == 1 {
-			k.gather(words, addr, n, 1)
+			k.Gather(words, addr, n, 1)
 			return
 		}
-		odd, p := k.reg(ptx.B64), k.reg(ptx.Pred)
-		apart, end := k.label(), k.label()
-		k.f("and.b64 %s, %s, %d;", odd, addr, piece-1)
-		k.f("setp.ne.u64 %s, %s, 0;", p, odd)
-		k.f("@%s bra %s;", p, apart)
-		k.gather(words, addr, n, piece)
-		k.f("bra %s;", end)
-		k.at(apart)
-		k.gather(words, addr, n, 1)
-		k.at(end)
+		odd, p := k.Reg(ptx.B64), k.Reg(ptx.Pred)
+		apart, end := k.Label(), k.Label()
+		k.F("and.b64 %s, %s, %d;", odd, addr, piece-1)
+		k.F("setp.ne.u64 %s, %s, 0;", p, odd)
+		k.F("@%s bra %s;", p, apart)
+		k.Gather(words, addr, n, piece)
+		k.F("bra %s;", end)
+		k.At(apart)
+		k.Gather(words, addr, n, 1)
+		k.At(end)
 	})
-	k.keepWords(&c.Args[0], words, n)
+	k.KeepWords(&c.Args[0], words, n)
 	return register64(r), nil
 }
 
@@ -90,32 +91,32 @@ func (u *unit) probeReadStr(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 		return ptx.Imm(0), nil
 	}
 	n := int(size)
-	addr, words, r := k.held(c.Args[2].Reg().String()), k.words(n), k.result(errFault)
-	k.within(addr, 1, func(there string) {
-		w, p, done := k.reg(ptx.B64), k.reg(ptx.Pred), k.label()
+	addr, words, r := k.Held(c.Args[2].Reg().String()), k.Words(n), k.Result(helper.EFAULT)
+	k.Within(addr, 1, func(there string) {
+		w, p, done := k.Reg(ptx.B64), k.Reg(ptx.Pred), k.Label()
 		for i := range n - 1 {
 			if i > 0 { // the first byte is there
-				k.f("setp.le.u64 %s, %s, %d;", p, there, i)
-				k.f("@%s bra %s;", p, done)
+				k.F("setp.le.u64 %s, %s, %d;", p, there, i)
+				k.F("@%s bra %s;", p, done)
 			}
-			k.f("ld%s.global.u8 %s, [%s+%d];", k.order(".relaxed.gpu"), w, addr, i)
-			k.f("setp.eq.u64 %s, %s, 0;", p, w)
-			k.f("@%s mov.s64 %s, %d;", p, r, i+1)
-			k.f("@%s bra %s;", p, done)
+			k.F("ld%s.global.u8 %s, [%s+%d];", k.Order(".relaxed.gpu"), w, addr, i)
+			k.F("setp.eq.u64 %s, %s, 0;", p, w)
+			k.F("@%s mov.s64 %s, %d;", p, r, i+1)
+			k.F("@%s bra %s;", p, done)
 			if i%8 > 0 {
-				k.f("shl.b64 %s, %s, %d;", w, w, 8*(i%8))
+				k.F("shl.b64 %s, %s, %d;", w, w, 8*(i%8))
 			}
-			k.f("or.b64 %s, %s, %s;", words[i/8], words[i/8], w)
+			k.F("or.b64 %s, %s, %s;", words[i/8], words[i/8], w)
 		}
-		k.f("mov.s64 %s, %d;", r, n)
-		k.at(done)
+		k.F("mov.s64 %s, %d;", r, n)
+		k.At(done)
 	})
 	// Of a text that is not whole nothing is shown.
-	p := k.reg(ptx.Pred)
-	k.f("setp.lt.s64 %s, %s, 0;", p, r)
+	p := k.Reg(ptx.Pred)
+	k.F("setp.lt.s64 %s, %s, 0;", p, r)
 	for _, w := range words {
-		k.f("@%s mov.b64 %s, 0;", p, w)
+		k.F("@%s mov.b64 %s, 0;", p, w)
 	}
-	k.keepWords(&c.Args[0], words, n)
+	k.KeepWords(&c.Args[0], words, n)
 	return register64(r), nil
 }

@@ -8,12 +8,15 @@ import (
 	"slices"
 	"testing"
 
+	"nvtrace/nvattach/helper"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 	"nvtrace/ptx/bpf"
 )
 
 // probeReads gives the helpers that read memory a meaning for the interpreter: memory within
 // the ranges, which read copies.
-func probeReads(h map[int32]*bpf.Helper, ranges []Range, read func(addr uint64, b []byte) error) {
+func probeReads(h map[int32]*bpf.Helper, ranges []mapmem.Range, read func(addr uint64, b []byte) error) {
 	there := func(addr uint64) uint64 {
 		for _, r := range ranges {
 			if addr >= r.Base && addr < r.End {
@@ -29,7 +32,7 @@ func probeReads(h map[int32]*bpf.Helper, ranges []Range, read func(addr uint64, 
 			case a[1] == 0:
 				return 0, nil
 			case there(a[2]) < a[1]:
-				ret = 1<<64 + errFault
+				ret = 1<<64 + helper.EFAULT
 			default:
 				if err := read(a[2], b); err != nil {
 					return 0, err
@@ -46,7 +49,7 @@ func probeReads(h map[int32]*bpf.Helper, ranges []Range, read func(addr uint64, 
 					return 0, err
 				}
 			}
-			end, ret, out := bytes.IndexByte(b, 0), uint64(1<<64+errFault), make([]byte, a[1])
+			end, ret, out := bytes.IndexByte(b, 0), uint64(1<<64+helper.EFAULT), make([]byte, a[1])
 			switch {
 			case there(a[2]) == 0:
 			case end >= 0:
@@ -64,12 +67,12 @@ func probeReads(h map[int32]*bpf.Helper, ranges []Range, read func(addr uint64, 
 // TestProbeRead: what programs read of the GPU's memory is what the interpreter reads, at
 // any address around allocations, and no address makes the kernel fail.
 func TestProbeRead(t *testing.T) {
-	r := newRig(t, &PlanOptions{Programs: []string{"read_all"}}, object(t, "reads"))
+	r := newRig(t, &PlanOptions{Programs: []string{"read_all"}}, testObject(t, "reads"))
 	if !r.plan.ReadsMemory() {
 		t.Fatal("the plan reads no memory")
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
-	var ranges []Range
+	var ranges []mapmem.Range
 	for _, size := range []int{1, 7, 8, 40, 1000, 64} {
 		reg, err := r.machine.Alloc(uint64(size), "read")
 		if err != nil {
@@ -80,7 +83,7 @@ func TestProbeRead(t *testing.T) {
 				reg.Data[i] = 0
 			}
 		}
-		ranges = append(ranges, Range{reg.Base, reg.Base + uint64(size)})
+		ranges = append(ranges, mapmem.Range{Base: reg.Base, End: reg.Base + uint64(size)})
 	}
 	hidden := ranges[3] // is there, but nobody says so
 	ranges = slices.Delete(ranges, 3, 4)
@@ -88,7 +91,7 @@ func TestProbeRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	const blocks, threads = 8, 256
-	addrs := []uint64{0, 1, 1<<64 - 1, 1<<64 - 8, 1 << 63, hidden.Base, hidden.Base - 1, r.maps.base}
+	addrs := []uint64{0, 1, 1<<64 - 1, 1<<64 - 8, 1 << 63, hidden.Base, hidden.Base - 1, r.maps.Base}
 	for len(addrs) < blocks*threads {
 		a := ranges[rng.IntN(len(ranges))]
 		switch rng.IntN(3) {
@@ -102,7 +105,7 @@ func TestProbeRead(t *testing.T) {
 	}
 	from, out := r.maps.Find("addresses"), r.maps.Find("out")
 	for i, a := range addrs {
-		if err := r.maps.Update(r.machine, from, indexKey(uint64(i)), binary.LittleEndian.AppendUint64(nil, a)); err != nil {
+		if err := r.maps.Update(r.machine, from, mapmem.IndexKey(uint64(i)), binary.LittleEndian.AppendUint64(nil, a)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -110,7 +113,7 @@ func TestProbeRead(t *testing.T) {
 	if n, err := r.maps.Readers(r.machine); n != 0 || err != nil {
 		t.Errorf("%d readers are left, %v", n, err)
 	}
-	if now, _, _ := r.maps.readers(r.machine); now != 1 {
+	if now, _, _ := r.maps.ReadersOf(r.machine); now != 1 {
 		t.Errorf("copy %d counts", now)
 	}
 
@@ -128,7 +131,7 @@ func TestProbeRead(t *testing.T) {
 		return nil
 	}
 	for _, d := range q.unit.defs {
-		in.Maps = append(in.Maps, r.maps.Of(d).base)
+		in.Maps = append(in.Maps, r.maps.Of(d).Base)
 	}
 	faults := 0
 	for i := range uint32(blocks * threads) {
@@ -137,7 +140,7 @@ func TestProbeRead(t *testing.T) {
 			t.Fatalf("thread %d: %+v, %v", i, res, err)
 		}
 		got := make([]byte, out.Def.ValueSize)
-		at := out.base + uint64(i)*out.stride
+		at := out.Base + uint64(i)*out.Stride
 		if err := r.machine.ReadMem(at, got); err != nil {
 			t.Fatal(err)
 		}
@@ -156,9 +159,9 @@ func TestProbeRead(t *testing.T) {
 // TestReadableWaits: the table is not written while threads may read by it, and a thread that has
 // been counted as a reader of it keeps what it reads from going.
 func TestReadableWaits(t *testing.T) {
-	r := newRig(t, &PlanOptions{Programs: []string{"read_all"}}, object(t, "reads"))
-	one := []Range{{0x1000, 0x2000}}
-	line := r.maps.base + r.maps.readable + readersOff + 3*lineBytes // of multiprocessor 3
+	r := newRig(t, &PlanOptions{Programs: []string{"read_all"}}, testObject(t, "reads"))
+	one := []mapmem.Range{{Base: 0x1000, End: 0x2000}}
+	line := r.maps.Base + r.maps.Readable + mapmem.ReadersOff + 3*object.LineBytes // of multiprocessor 3
 	set := func(copies [2]uint64) {
 		t.Helper()
 		b := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, copies[0]), copies[1])
@@ -173,7 +176,7 @@ func TestReadableWaits(t *testing.T) {
 	if n, err := r.maps.Readers(r.machine); n != 5 || err != nil {
 		t.Errorf("%d readers, %v", n, err)
 	}
-	if err := r.maps.SetReadable(r.machine, nil); !errors.Is(err, ErrReaders) {
+	if err := r.maps.SetReadable(r.machine, nil); !errors.Is(err, mapmem.ErrReaders) {
 		t.Errorf("written while threads read: %v", err)
 	}
 	set([2]uint64{0, 7}) // others read by the new one
@@ -190,19 +193,19 @@ func TestReadableWaits(t *testing.T) {
 
 // TestProbeReadMost: 128 bytes at once, and none; of more there is no code.
 func TestProbeReadMost(t *testing.T) {
-	r := newRig(t, &PlanOptions{Programs: []string{"read_most"}}, object(t, "reads"))
+	r := newRig(t, &PlanOptions{Programs: []string{"read_most"}}, testObject(t, "reads"))
 	reg, err := r.machine.Alloc(256, "read")
 	if err != nil {
 		t.Fatal(err)
 	}
 	reg.Data[127+5] = 42
-	err = errors.Join(r.maps.SetReadable(r.machine, []Range{{reg.Base, reg.Base + 256}}),
-		r.maps.Update(r.machine, r.maps.Find("addresses"), indexKey(0), binary.LittleEndian.AppendUint64(nil, reg.Base+5)))
+	err = errors.Join(r.maps.SetReadable(r.machine, []mapmem.Range{{Base: reg.Base, End: reg.Base + 256}}),
+		r.maps.Update(r.machine, r.maps.Find("addresses"), mapmem.IndexKey(0), binary.LittleEndian.AppendUint64(nil, reg.Base+5)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.runAdd(r.weave(vectorAdd).Text, 1, 1)
-	v, err := r.maps.Lookup(r.machine, r.maps.Find("out"), indexKey(0))
+	v, err := r.maps.Lookup(r.machine, r.maps.Find("out"), mapmem.IndexKey(0))
 	if err != nil || binary.LittleEndian.Uint64(v) != 0 || binary.LittleEndian.Uint64(v[8:]) != 0 || binary.LittleEndian.Uint64(v[48:]) != 42 {
 		t.Errorf("%x, %v", v, err)
 	}

@@ -9,12 +9,14 @@ import (
 	"strings"
 	"testing"
 
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 	"nvtrace/ptx"
 )
 
-func object(tb testing.TB, name string) *Object {
+func testObject(tb testing.TB, name string) *object.Object {
 	tb.Helper()
-	o, err := OpenObject(filepath.Join("testdata", "obj", name+".bpf.o"))
+	o, err := object.Open(filepath.Join("testdata", "obj", name+".bpf.o"))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -24,31 +26,31 @@ func object(tb testing.TB, name string) *Object {
 func TestParsePoint(t *testing.T) {
 	for _, tt := range []struct {
 		section, program string
-		want             Point
+		want             object.Point
 		err              string
 	}{
-		{section: "cuda.entry/*", want: Point{Kind: KindEntry, Kernel: "*"}},
-		{section: "cuda.exit/vectorAdd", want: Point{Kind: KindExit, Kernel: "vectorAdd"}},
-		{section: "cuda.mem/func:f*", want: Point{Kind: KindMem, Kernel: "f*", Func: true}},
-		{section: "cuda.block/ns::k(int)", want: Point{Kind: KindBlock, Kernel: "ns::k(int)"}},
-		{section: "cuda.insn/ns::k:ld.shared::cta.*", want: Point{Kind: KindInsn, Kernel: "ns::k", Opcode: "ld.shared::cta.*"}},
-		{section: "cuda.insn/func:a::b:*", want: Point{Kind: KindInsn, Kernel: "a::b", Func: true, Opcode: "*"}},
+		{section: "cuda.entry/*", want: object.Point{Kind: object.KindEntry, Kernel: "*"}},
+		{section: "cuda.exit/vectorAdd", want: object.Point{Kind: object.KindExit, Kernel: "vectorAdd"}},
+		{section: "cuda.mem/func:f*", want: object.Point{Kind: object.KindMem, Kernel: "f*", Func: true}},
+		{section: "cuda.block/ns::k(int)", want: object.Point{Kind: object.KindBlock, Kernel: "ns::k(int)"}},
+		{section: "cuda.insn/ns::k:ld.shared::cta.*", want: object.Point{Kind: object.KindInsn, Kernel: "ns::k", Opcode: "ld.shared::cta.*"}},
+		{section: "cuda.insn/func:a::b:*", want: object.Point{Kind: object.KindInsn, Kernel: "a::b", Func: true, Opcode: "*"}},
 		{section: "cuda.insn/k", err: "the opcode is missing"},
 		{section: "cuda.insn/k:", err: "the opcode is empty"},
 		{section: "cuda.entry/", err: "a kernel is missing"},
 		{section: "cuda.entry", err: "a kernel is missing"},
 		{section: "cuda.exti/k", err: "nothing is called cuda.exti"},
-		{section: "kprobe/_Z1kv", program: "cuda__a", want: Point{Kind: KindEntry, Kernel: "_Z1kv", Exact: true}},
-		{section: "kretprobe/cuda__Z1kv", program: "cuda__a", want: Point{Kind: KindExit, Kernel: "_Z1kv", Exact: true}},
-		{section: "kprobe/__memcapture", program: "cuda__a", want: Point{Kind: KindCapture}},
-		{section: "kprobe/__directly_run", program: "cuda__a", want: Point{Kind: KindRun}},
+		{section: "kprobe/_Z1kv", program: "cuda__a", want: object.Point{Kind: object.KindEntry, Kernel: "_Z1kv", Exact: true}},
+		{section: "kretprobe/cuda__Z1kv", program: "cuda__a", want: object.Point{Kind: object.KindExit, Kernel: "_Z1kv", Exact: true}},
+		{section: "kprobe/__memcapture", program: "cuda__a", want: object.Point{Kind: object.KindCapture}},
+		{section: "kprobe/__directly_run", program: "cuda__a", want: object.Point{Kind: object.KindRun}},
 		{section: "kprobe/k+8", program: "cuda__a", err: "offset"},
 		{section: "kprobe/", program: "cuda__a", err: "a kernel is missing"},
-		{section: "kprobe/do_exit", program: "on_exit", want: Point{}},
-		{section: "uprobe/./a:b", program: "cuda__a", want: Point{}},
-		{section: ".text", program: "f", want: Point{}},
+		{section: "kprobe/do_exit", program: "on_exit", want: object.Point{}},
+		{section: "uprobe/./a:b", program: "cuda__a", want: object.Point{}},
+		{section: ".text", program: "f", want: object.Point{}},
 	} {
-		p, err := ParsePoint(tt.section, tt.program)
+		p, err := object.ParsePoint(tt.section, tt.program)
 		switch {
 		case tt.err != "":
 			if err == nil || !strings.Contains(err.Error(), tt.err) {
@@ -79,7 +81,7 @@ func TestPointMatches(t *testing.T) {
 		{"cuda.exit/k?", "k1", false, true},
 		{"cuda.exit/k?", "k", false, false},
 	} {
-		p, err := ParsePoint(tt.section, "")
+		p, err := object.ParsePoint(tt.section, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +89,7 @@ func TestPointMatches(t *testing.T) {
 			t.Errorf("%s and %s (function: %v): %v", tt.section, tt.name, tt.fn, got)
 		}
 	}
-	p, err := ParsePoint("kprobe/_Z*", "cuda__x")
+	p, err := object.ParsePoint("kprobe/_Z*", "cuda__x")
 	if err != nil || p.Matches("_Zabc", false) || !p.Matches("_Z*", false) {
 		t.Errorf("bpftime's sections have no globs: %+v, %v", p, err)
 	}
@@ -108,14 +110,14 @@ func TestGlob(t *testing.T) {
 		{"a", "ab", false},
 		{strings.Repeat("a*", 50) + "b", strings.Repeat("a", 10000), false},
 	} {
-		if got := Glob(tt.pattern, tt.s); got != tt.want {
+		if got := object.Glob(tt.pattern, tt.s); got != tt.want {
 			t.Errorf("Glob(%.20q, %.20q) = %v", tt.pattern, tt.s, got)
 		}
 	}
 }
 
 func TestLoadObject(t *testing.T) {
-	o := object(t, "bpftime")
+	o := testObject(t, "bpftime")
 	var progs, maps, ignored []string
 	for _, p := range o.Programs {
 		progs = append(progs, p.Name+" "+p.Point.String())
@@ -177,22 +179,22 @@ func TestBadObjects(t *testing.T) {
 		{"a program for the host", machine, "made for"},
 		{"big-endian", big, ""},
 	} {
-		_, err := LoadObject(tt.name, tt.data)
-		if !errors.Is(err, ErrObject) || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") || !strings.HasPrefix(err.Error(), tt.name+": ") || strings.Contains(err.Error(), ErrObject.Error()) {
+		_, err := object.Load(tt.name, tt.data)
+		if !errors.Is(err, object.ErrObject) || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") || !strings.HasPrefix(err.Error(), tt.name+": ") || strings.Contains(err.Error(), object.ErrObject.Error()) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 	}
-	if _, err := OpenObject(t.TempDir()); !errors.Is(err, ErrObject) {
+	if _, err := object.Open(t.TempDir()); !errors.Is(err, object.ErrObject) {
 		t.Errorf("a folder: %v", err)
 	}
-	if _, err := OpenObject(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := object.Open(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no file: %v", err)
 	}
 }
 
 // fuzzWeave weaves what was found safe into kernels and checks that the text is PTX.
 func fuzzWeave(t *testing.T, p *Plan) {
-	m, err := p.NewMaps(&MapOptions{SMs: 2, Threads: 16, RingBytes: 1 << 12, PrintBytes: 1 << 12, MaxBytes: 1 << 22})
+	m, err := p.NewMaps(&mapmem.MapOptions{SMs: 2, Threads: 16, RingBytes: 1 << 12, PrintBytes: 1 << 12, MaxBytes: 1 << 22})
 	if err != nil {
 		return
 	}
@@ -229,21 +231,21 @@ func FuzzObject(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		o, err := LoadObject("fuzz", data)
+		o, err := object.Load("fuzz", data)
 		if err != nil {
-			if !errors.Is(err, ErrObject) || strings.Contains(err.Error(), "\n") {
+			if !errors.Is(err, object.ErrObject) || strings.Contains(err.Error(), "\n") {
 				t.Fatalf("%q", err)
 			}
 			return
 		}
-		if p, err := NewPlan([]*Object{o}, nil); err == nil {
+		if p, err := NewPlan([]*object.Object{o}, nil); err == nil {
 			fuzzWeave(t, p)
 		}
-		m, err := NewMaps([]*Object{o}, &MapOptions{SMs: 2, Threads: 16, RingBytes: 1 << 12, PrintBytes: 1 << 12, MaxBytes: 1 << 22})
+		m, err := mapmem.NewMaps([]*object.Object{o}, &mapmem.MapOptions{SMs: 2, Threads: 16, RingBytes: 1 << 12, PrintBytes: 1 << 12, MaxBytes: 1 << 22})
 		if err != nil {
 			return
 		}
-		buf := &Buffer{Base: 1 << 20, Data: make([]byte, m.Size())}
+		buf := &mapmem.Buffer{Base: 1 << 20, Data: make([]byte, m.Size())}
 		if err := m.Place(buf.Base); err != nil {
 			t.Fatal(err)
 		}
@@ -266,7 +268,7 @@ func FuzzObject(f *testing.F) {
 
 func TestList(t *testing.T) {
 	var b strings.Builder
-	if err := object(t, "example_trace").List(&b); err != nil {
+	if err := testObject(t, "example_trace").List(&b); err != nil {
 		t.Fatal(err)
 	}
 	want := "testdata/obj/example_trace.bpf.o\n" +
@@ -275,14 +277,14 @@ func TestList(t *testing.T) {
 		t.Error(b.String())
 	}
 	b.Reset()
-	o := object(t, "expand")
+	o := testObject(t, "expand")
 	if err := o.List(&b); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(b.String(), "\n  program  chains                   runs by tail calls\n") || strings.Contains(b.String(), "ignored") || o.TailCalled("on_step") {
 		t.Error(b.String())
 	}
-	if object(t, "host").TailCalled("no_target") {
+	if testObject(t, "host").TailCalled("no_target") {
 		t.Error("no array has it")
 	}
 }
@@ -290,7 +292,7 @@ func TestList(t *testing.T) {
 // TestParsePointPlaceless: a section that names no place in a kernel is not taken for a
 // host program's.
 func TestParsePointPlaceless(t *testing.T) {
-	_, err := ParsePoint("cuda/vadd", "p")
+	_, err := object.ParsePoint("cuda/vadd", "p")
 	if err == nil || !strings.Contains(err.Error(), "the place in the kernel is missing; write cuda.entry/vadd") {
 		t.Errorf("%v", err)
 	}

@@ -5,13 +5,14 @@ import (
 	"slices"
 	"testing"
 
+	"nvtrace/nvattach/mapmem"
 	"nvtrace/ptx/emu"
 )
 
 // records returns what programs put into a ring buffer, as numbers of 8 bytes.
 func (r *rig) records(name string) (list [][]uint64) {
 	r.tb.Helper()
-	err := r.maps.NewReader(r.maps.Find(name)).Drain(r.machine, true, func(rec Record) {
+	err := r.maps.NewReader(r.maps.Find(name)).Drain(r.machine, true, func(rec mapmem.Record) {
 		var words []uint64
 		for b := rec.Data; len(b) >= 8; b = b[8:] {
 			words = append(words, binary.LittleEndian.Uint64(b))
@@ -26,7 +27,7 @@ func (r *rig) records(name string) (list [][]uint64) {
 
 // TestSecondHalves: of an access to several numbers programs see 16 bytes.
 func TestSecondHalves(t *testing.T) {
-	r := newRig(t, &PlanOptions{Programs: []string{"on_wide"}}, object(t, "operands"))
+	r := newRig(t, &PlanOptions{Programs: []string{"on_wide"}}, testObject(t, "operands"))
 	text := r.weave(vectors).Text
 	r.launchVectors(text, 1)
 	const first, second, low, zero = firstHalf, secondHalf, 1<<32 - 1, 0
@@ -75,7 +76,7 @@ out:
 // TestOperands: what programs at instructions see of their operands, before they run, and of
 // their guards.
 func TestOperands(t *testing.T) {
-	r := newRig(t, &PlanOptions{Programs: []string{"on_given"}}, object(t, "operands"))
+	r := newRig(t, &PlanOptions{Programs: []string{"on_given"}}, testObject(t, "operands"))
 	text := r.weave(withOperands).Text
 	r.launch(text, "given", emu.Dim3{X: 1}, emu.Dim3{X: 2}, make([]byte, 8))
 	const (

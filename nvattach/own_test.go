@@ -9,24 +9,25 @@ import (
 
 	"nvtrace/fatbin"
 	"nvtrace/fatbin/sass"
+	"nvtrace/nvattach/object"
 )
 
 // TestOwnAdded: what each thread has for itself, each adds for itself, also where the assembler can't see
 // that it differs.
 func TestOwnAdded(t *testing.T) {
-	o, err := NewObject("test", &ebpf.CollectionSpec{
+	o, err := object.New("test", &ebpf.CollectionSpec{
 		Programs: map[string]*ebpf.ProgramSpec{"p": {SectionName: "cuda.exit/*", Instructions: asm.Instructions{
 			asm.StoreImm(asm.RFP, -4, 0, asm.Word), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, -4),
 			asm.LoadMapPtr(asm.R1, 0).WithReference("m"), asm.FnMapLookupElem.Call(), asm.JEq.Imm(asm.R0, 0, "end"),
-			asm.LoadMapValue(asm.R2, 0, 0).WithReference(threadSection),
+			asm.LoadMapValue(asm.R2, 0, 0).WithReference(object.ThreadSection),
 			asm.LoadMem(asm.R1, asm.R2, 0, asm.DWord), asm.LoadMem(asm.R3, asm.R2, 12, asm.Word),
 			asm.StoreXAdd(asm.R0, asm.R1, asm.DWord),
 			asm.Add.Imm(asm.R0, 8), asm.StoreXAdd(asm.R0, asm.R3, asm.DWord),
 			asm.Mov.Imm(asm.R0, 0).WithSymbol("end"), asm.Return(),
 		}}},
 		Maps: map[string]*ebpf.MapSpec{
-			"m":           {Type: ebpf.Array, KeySize: 4, ValueSize: 16, MaxEntries: 1},
-			threadSection: {Type: ebpf.Array, KeySize: 4, ValueSize: 16, MaxEntries: 1, Contents: []ebpf.MapKV{{Key: uint32(0), Value: make([]byte, 16)}}},
+			"m":                  {Type: ebpf.Array, KeySize: 4, ValueSize: 16, MaxEntries: 1},
+			object.ThreadSection: {Type: ebpf.Array, KeySize: 4, ValueSize: 16, MaxEntries: 1, Contents: []ebpf.MapKV{{Key: uint32(0), Value: make([]byte, 16)}}},
 		},
 	})
 	if err != nil {

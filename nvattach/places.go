@@ -7,7 +7,10 @@ import (
 	"slices"
 	"strings"
 
+	"nvtrace/nvattach/emit"
 	"nvtrace/nvattach/helper"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 	"nvtrace/ptx"
 )
 
@@ -133,7 +136,7 @@ func (q *PlannedProgram) onlyCounts() bool {
 	}
 	for i := range q.Report.Maps {
 		u, d := &q.Report.Maps[i], q.unit.defs[i]
-		if u.Used && !d.ReadOnly && (!u.AddOnly() || d.layout() != layoutArray || d.Thread || d.PerBlock()) {
+		if u.Used && !d.ReadOnly && (!u.AddOnly() || d.Layout() != object.LayoutArray || d.Thread || d.PerBlock()) {
 			return false
 		}
 	}
@@ -428,7 +431,7 @@ func (g *weaving) number64(out *strings.Builder, st *ptx.Sites, stmt uint32, o *
 		return "", false
 	}
 	if size < 8 {
-		out.WriteString("\tand.b64 " + r + ", " + r + ", " + hexMask(size) + ";\n")
+		out.WriteString("\tand.b64 " + r + ", " + r + ", " + emit.HexMask(size) + ";\n")
 	}
 	return r, true
 }
@@ -437,7 +440,7 @@ func (g *weaving) instructions(q *PlannedProgram, st *ptx.Sites) (int, error) {
 	n := 0
 	for i := st.Func.Open + 1; i < st.Func.Close; i++ {
 		s := &g.f.Stmts[i]
-		if s.Kind != ptx.StmtInstr || !Glob(q.Point.Opcode, g.f.FullOpcode(s)) {
+		if s.Kind != ptx.StmtInstr || !object.Glob(q.Point.Opcode, g.f.FullOpcode(s)) {
 			continue
 		}
 		at := g.place(q, st, i)
@@ -538,8 +541,8 @@ func (g *weaving) captures(q *PlannedProgram, st *ptx.Sites) (int, error) {
 
 // runModule returns a module with a kernel that only runs a program of
 // KindRun, and the kernel's name. The kernel has no parameters.
-func (p *Plan) runModule(q *PlannedProgram, maps *Maps, version ptx.Version, target ptx.Target) (text, kernel string, err error) {
-	if q.Point.Kind != KindRun {
+func (p *Plan) runModule(q *PlannedProgram, maps *mapmem.Maps, version ptx.Version, target ptx.Target) (text, kernel string, err error) {
+	if q.Point.Kind != object.KindRun {
 		return "", "", errors.New("program " + q.Name + " is in no section kprobe/__directly_run")
 	}
 	kernel = "nvtrace_run_" + q.Name

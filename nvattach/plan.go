@@ -11,7 +11,10 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"nvtrace/nvattach/atomics"
+	"nvtrace/nvattach/emit"
 	"nvtrace/nvattach/helper"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 	"nvtrace/ptx"
 	"nvtrace/ptx/bpf"
 )
@@ -46,7 +49,7 @@ var ErrNoProgram = errors.New("no program to run")
 // A Plan is programs that were proven safe, ready to be woven into kernels. It
 // is safe for concurrent use.
 type Plan struct {
-	Objects  []*Object
+	Objects  []*object.Object
 	Programs []*PlannedProgram
 	Host     []*PlannedHost // programs that run on the host
 	kernels  []string
@@ -54,7 +57,7 @@ type Plan struct {
 
 	mu        sync.Mutex // held while code is written: units know one place at a time
 	kept      kept
-	units     map[*Object]*unit
+	units     map[*object.Object]*unit
 	formats   formats
 	sites     []Site
 	slots     int // counters of the programs
@@ -75,7 +78,7 @@ const mostKept = 1024
 // A keptKey is what a program's code depends on that says nothing of its place.
 type keptKey struct {
 	q    *PlannedProgram
-	maps *Maps
+	maps *mapmem.Maps
 	dialect
 }
 
@@ -95,7 +98,7 @@ type dialect struct {
 
 // A PlannedProgram is a program with what was found out about it.
 type PlannedProgram struct {
-	*Program
+	*object.Program
 	Report bpf.Report
 	// Increments is how many "*p += n" became atomic; see PlanOptions.Racy.
 	Increments int
@@ -115,35 +118,35 @@ const captureText = 1024
 // NewPlan proves the objects' programs safe. The error joins one for each program
 // that is refused (*bpf.RefusedError, with the object's name before it), or has
 // ErrNoProgram in its chain.
-func NewPlan(objs []*Object, o *PlanOptions) (*Plan, error) {
+func NewPlan(objs []*object.Object, o *PlanOptions) (*Plan, error) {
 	if o == nil {
 		o = &PlanOptions{}
 	}
-	p := &Plan{Objects: objs, kernels: o.Kernels, units: make(map[*Object]*unit)}
-	if err := checkBlocks(objs); err != nil {
+	p := &Plan{Objects: objs, kernels: o.Kernels, units: make(map[*object.Object]*unit)}
+	if err := object.CheckBlocks(objs); err != nil {
 		return nil, err
 	}
 	var errs []error
-	clock := slices.ContainsFunc(objs, func(obj *Object) bool {
-		return slices.ContainsFunc(obj.Host, func(q *HostProgram) bool { return obj.Own || wanted(o.Programs, q.Name) })
+	clock := slices.ContainsFunc(objs, func(obj *object.Object) bool {
+		return slices.ContainsFunc(obj.Host, func(q *object.HostProgram) bool { return obj.Own || wanted(o.Programs, q.Name) })
 	})
 	for _, obj := range objs {
 		u := &unit{obj: obj, clock: clock, exit: o.AllowExit, formats: &p.formats}
 		p.units[obj] = u
 		maps := u.envMaps()
-		programs, host, err := obj.wanted(o.Programs)
+		programs, host, err := programsWanted(obj, o.Programs)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", obj.Name, err))
 			continue
 		}
-		used := obj.uses(programs, host)
+		used := uses(obj, programs, host)
 		for i := range maps {
 			by := used[maps[i].Name]
 			maps[i].System = by.host && by.gpu
 		}
 		helpers := u.helpers()
 		first := len(p.Programs)
-		verify := func(prog *Program) *PlannedProgram {
+		verify := func(prog *object.Program) *PlannedProgram {
 			q, err := u.verify(prog, &bpf.Env{Maps: maps, Helpers: helpers, Fuel: o.Fuel, Elected: obj.Own}, o.Racy)
 			if err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", obj.Name, err))
@@ -196,16 +199,16 @@ func NewPlan(objs []*Object, o *PlanOptions) (*Plan, error) {
 		return nil, noProgram(objs, o.Programs)
 	}
 	for _, glob := range o.Programs {
-		if !slices.ContainsFunc(p.Programs, func(q *PlannedProgram) bool { return Glob(glob, q.Name) }) &&
-			!slices.ContainsFunc(p.Host, func(q *PlannedHost) bool { return Glob(glob, q.Name) }) {
+		if !slices.ContainsFunc(p.Programs, func(q *PlannedProgram) bool { return object.Glob(glob, q.Name) }) &&
+			!slices.ContainsFunc(p.Host, func(q *PlannedHost) bool { return object.Glob(glob, q.Name) }) {
 			return nil, noProgram(objs, []string{glob})
 		}
 	}
 	for _, q := range p.Programs {
 		q.ends = p.slots
-		p.slots += endSlots * len(q.Report.Ends)
+		p.slots += emit.EndSlots * len(q.Report.Ends)
 	}
-	p.hostSlots = slotBusyHomes + 1
+	p.hostSlots = mapmem.SlotBusyHomes + 1
 	for _, q := range p.Host {
 		q.slot = p.hostSlots
 		p.hostSlots += 1 + len(q.Machine.Ends)
@@ -226,7 +229,7 @@ func (q *PlannedProgram) usesAny(some []bool) bool {
 // together says of the variables that each thread has what is known once all programs
 // are: that none stores what is different in the threads of a warp. It reports whether
 // that is news.
-func together(defs []*MapDef, maps []bpf.Map, programs []*PlannedProgram) bool {
+func together(defs []*object.MapDef, maps []bpf.Map, programs []*PlannedProgram) bool {
 	news := false
 	for i, d := range defs {
 		if !d.Thread || slices.ContainsFunc(programs, func(q *PlannedProgram) bool { return q.Report.Maps[i].Apart }) {
@@ -239,11 +242,11 @@ func together(defs []*MapDef, maps []bpf.Map, programs []*PlannedProgram) bool {
 
 // Own reports whether all programs are of nvtrace's own objects.
 func (p *Plan) Own() bool {
-	return !slices.ContainsFunc(p.Objects, func(o *Object) bool { return !o.Own })
+	return !slices.ContainsFunc(p.Objects, func(o *object.Object) bool { return !o.Own })
 }
 
 // noProgram says why there is nothing to run.
-func noProgram(objs []*Object, names []string) error {
+func noProgram(objs []*object.Object, names []string) error {
 	var have []string
 	for _, obj := range objs {
 		for _, prog := range obj.Programs {
@@ -254,19 +257,19 @@ func noProgram(objs []*Object, names []string) error {
 		}
 	}
 	if len(have) > 0 {
-		return markf(ErrNoProgram, "no program is called %s%s", strings.Join(names, " or "), known("; there are ", have))
+		return object.Markf(ErrNoProgram, "no program is called %s%s", strings.Join(names, " or "), object.Known("; there are ", have))
 	}
 	for _, obj := range objs {
 		if len(obj.Ignored) > 0 {
 			i := obj.Ignored[0]
-			return markf(ErrNoProgram, "%s has no program to run: %s in section %q: %s", obj.Name, i.Name, i.Section, i.Reason)
+			return object.Markf(ErrNoProgram, "%s has no program to run: %s in section %q: %s", obj.Name, i.Name, i.Section, i.Reason)
 		}
 	}
-	return markf(ErrNoProgram, "the objects have no program")
+	return object.Markf(ErrNoProgram, "the objects have no program")
 }
 
-// wanted returns the object's programs that are wanted, with what [Object.expand] puts in.
-func (o *Object) wanted(globs []string) (programs []*Program, host []*HostProgram, err error) {
+// programsWanted returns the object's programs that are wanted, with what [Object.expand] puts in.
+func programsWanted(o *object.Object, globs []string) (programs []*object.Program, host []*object.HostProgram, err error) {
 	if o.Own {
 		globs = nil
 	}
@@ -275,7 +278,7 @@ func (o *Object) wanted(globs []string) (programs []*Program, host []*HostProgra
 			continue
 		}
 		ready := *q
-		if ready.Insns, err = o.expand(q.Name, q.Insns, 0, false); err != nil {
+		if ready.Insns, err = o.Expand(q.Name, q.Insns, 0, false); err != nil {
 			return nil, nil, fmt.Errorf("program %s: %w", q.Name, err)
 		}
 		programs = append(programs, &ready)
@@ -285,7 +288,7 @@ func (o *Object) wanted(globs []string) (programs []*Program, host []*HostProgra
 			continue
 		}
 		ready := *q
-		if ready.Insns, err = o.expand(q.Name, q.Insns, q.Cookie, q.Point.Replace); err != nil {
+		if ready.Insns, err = o.Expand(q.Name, q.Insns, q.Cookie, q.Point.Replace); err != nil {
 			return nil, nil, fmt.Errorf("program %s: %w", q.Name, err)
 		}
 		host = append(host, &ready)
@@ -294,7 +297,7 @@ func (o *Object) wanted(globs []string) (programs []*Program, host []*HostProgra
 }
 
 func wanted(globs []string, name string) bool {
-	return len(globs) == 0 || slices.ContainsFunc(globs, func(g string) bool { return Glob(g, name) })
+	return len(globs) == 0 || slices.ContainsFunc(globs, func(g string) bool { return object.Glob(g, name) })
 }
 
 // envMaps describes the object's maps to the compiler.
@@ -306,18 +309,18 @@ func (u *unit) envMaps() []bpf.Map {
 		}
 		if d.Inner != nil { // behind it is what its values are like, which no object has
 			u.defs = append(u.defs, d, d.Inner)
-			list = append(list, bpf.Map{Name: d.Name, KeySize: d.KeySize, ValueSize: d.ValueSize, MaxEntries: d.MaxEntries, Inner: len(list) + 2}, d.Inner.env())
+			list = append(list, bpf.Map{Name: d.Name, KeySize: d.KeySize, ValueSize: d.ValueSize, MaxEntries: d.MaxEntries, Inner: len(list) + 2}, env(d.Inner))
 			continue
 		}
-		list = append(list, d.env())
+		list = append(list, env(d))
 		u.defs = append(u.defs, d)
 	}
 	return list
 }
 
 // env is what programs need to know of a map whose values are no maps.
-func (m *MapDef) env() bpf.Map {
-	e := bpf.Map{Thread: m.Thread, Block: m.PerBlock(), Name: m.Name, KeySize: m.keyBytes(), ValueSize: m.ValueSize, MaxEntries: m.MaxEntries, Direct: m.Data, ReadOnly: m.ReadOnly}
+func env(m *object.MapDef) bpf.Map {
+	e := bpf.Map{Thread: m.Thread, Block: m.PerBlock(), Name: m.Name, KeySize: m.KeyBytes(), ValueSize: m.ValueSize, MaxEntries: m.MaxEntries, Direct: m.Data, ReadOnly: m.ReadOnly}
 	if m.Data && m.ReadOnly {
 		e.Contents = m.Initial
 	}
@@ -325,7 +328,7 @@ func (m *MapDef) env() bpf.Map {
 }
 
 // verify proves one program safe.
-func (u *unit) verify(prog *Program, env *bpf.Env, racy bool) (*PlannedProgram, error) {
+func (u *unit) verify(prog *object.Program, env *bpf.Env, racy bool) (*PlannedProgram, error) {
 	for i := range prog.Insns {
 		in := &prog.Insns[i]
 		if !in.IsLoadFromMap() {
@@ -333,10 +336,10 @@ func (u *unit) verify(prog *Program, env *bpf.Env, racy bool) (*PlannedProgram, 
 		}
 		d := u.obj.Map(in.Reference())
 		if d != nil && (!d.Supported() || d.HostOnly()) {
-			return nil, fmt.Errorf("program %s: map %s has type %s, which can't be had on a GPU; there are hash, array, percpu_hash, percpu_array, lru_hash, lru_percpu_hash, ringbuf, perf_event_array, %s and bpftime's", prog.Name, d.Name, d.Type, MapBlockArray)
+			return nil, fmt.Errorf("program %s: map %s has type %s, which can't be had on a GPU; there are hash, array, percpu_hash, percpu_array, lru_hash, lru_percpu_hash, ringbuf, perf_event_array, %s and bpftime's", prog.Name, d.Name, d.Type, object.MapBlockArray)
 		}
 		if d != nil {
-			if err := d.checkPlace(prog); err != nil {
+			if err := d.CheckPlace(prog); err != nil {
 				return nil, err
 			}
 		}
@@ -359,7 +362,7 @@ func (q *PlannedProgram) counted() bool {
 }
 
 // counts returns the map and the index that a recount is of.
-func (q *PlannedProgram) counts(r atomics.Recount) (d *MapDef, key uint32, ok bool) {
+func (q *PlannedProgram) counts(r atomics.Recount) (d *object.MapDef, key uint32, ok bool) {
 	for i, d := range q.unit.defs {
 		for _, c := range q.Report.Maps[i].Calls {
 			if d.PerBlock() || d.Name != r.Name || c.Helper != helper.MapLookup || c.Info.Insn != r.Lookup || len(c.Info.Bytes[1]) != 4 {
@@ -377,7 +380,7 @@ func (q *PlannedProgram) counts(r atomics.Recount) (d *MapDef, key uint32, ok bo
 func strange(in asm.Instruction) bool { return in.Dst > asm.RFP || in.Src > asm.RFP }
 
 // prepare proves one program safe; later is that of atomicUpdates.
-func (u *unit) prepare(prog *Program, env *bpf.Env, racy, later bool) (*PlannedProgram, error) {
+func (u *unit) prepare(prog *object.Program, env *bpf.Env, racy, later bool) (*PlannedProgram, error) {
 	q := &PlannedProgram{Program: prog, unit: u}
 	env.Context, q.fields = contextOf(prog.Point.Kind, captureText)
 	env.Narrow = !racy
@@ -442,11 +445,11 @@ func (q *PlannedProgram) prove(env *bpf.Env, rewrite, later bool) (first error) 
 // and the calls of insertions that other paths share.
 func (q *PlannedProgram) rewrite(insns asm.Instructions, env *bpf.Env, skip map[int]bool, later bool) (out asm.Instructions, stores, shared []int) {
 	o := q.unit.obj
-	out, stores = atomics.Increments(insns, o.atomicMap, env.Helpers, skip)
-	out, q.Increments, q.recounts = atomics.Updates(out, o.atomicMap, env.Helpers, later)
-	out = atomics.WithoutCopies(out, o.atomicMap, env.Helpers)
+	out, stores = atomics.Increments(insns, o.AtomicMap, env.Helpers, skip)
+	out, q.Increments, q.recounts = atomics.Updates(out, o.AtomicMap, env.Helpers, later)
+	out = atomics.WithoutCopies(out, o.AtomicMap, env.Helpers)
 	q.Increments += len(stores)
-	q.inserts, shared = atomics.Insertions(atomics.NewFlow(out, env.Helpers), o.atomicMap)
+	q.inserts, shared = atomics.Insertions(atomics.NewFlow(out, env.Helpers), o.AtomicMap)
 	return out, stores, shared
 }
 
@@ -518,8 +521,8 @@ func (p *Plan) Prints() bool {
 // as copies for each multiprocessor. o.AddOnly, o.Adds, o.Deletes,
 // o.Reads and o.Slots are the plan's to set;
 // where no program prints, there is no room for that.
-func (p *Plan) NewMaps(o *MapOptions) (*Maps, error) {
-	var opt MapOptions
+func (p *Plan) NewMaps(o *mapmem.MapOptions) (*mapmem.Maps, error) {
+	var opt mapmem.MapOptions
 	if o != nil {
 		opt = *o
 	}
@@ -528,26 +531,26 @@ func (p *Plan) NewMaps(o *MapOptions) (*Maps, error) {
 	if !p.Prints() {
 		opt.PrintBytes = 1 // as small as it can be
 	}
-	return NewMaps(p.Objects, &opt)
+	return mapmem.NewMaps(p.Objects, &opt)
 }
 
 // addOnly returns the parts of a map's value that programs add to, if they do
 // nothing else with it.
-func (p *Plan) addOnly(d *MapDef) []AddField { return p.added(d, true) }
+func (p *Plan) addOnly(d *object.MapDef) []mapmem.AddField { return p.added(d, true) }
 
 // adds returns the parts of a map's value that programs add to, whatever else they do.
-func (p *Plan) adds(d *MapDef) []AddField { return p.added(d, false) }
+func (p *Plan) adds(d *object.MapDef) []mapmem.AddField { return p.added(d, false) }
 
 // added returns the parts of a map's value that programs add to; none where these
 // overlap, and with only set none if a program does anything else with the values.
-func (p *Plan) added(d *MapDef, only bool) []AddField {
+func (p *Plan) added(d *object.MapDef, only bool) []mapmem.AddField {
 	set := newFieldSet(d)
 	for _, q := range p.Programs {
 		use := q.use(d)
 		if use == nil {
 			continue
 		}
-		if only && !use.AddOnly() && !(d.layout() == layoutHash && q.addsOrInserts(use)) {
+		if only && !use.AddOnly() && !(d.Layout() == object.LayoutHash && q.addsOrInserts(use)) {
 			return nil
 		}
 		if !set.add(use) {
@@ -564,7 +567,7 @@ func (q *PlannedProgram) addsOrInserts(use *bpf.MapUse) bool {
 		switch flags := &c.Info.Consts[3]; c.Helper {
 		case helper.MapLookup:
 		case helper.MapUpdate:
-			if !q.inserts[c.Info.Insn] && (!flags.Known || flags.Value != flagNoExist) {
+			if !q.inserts[c.Info.Insn] && (!flags.Known || flags.Value != helper.FlagNoExist) {
 				return false
 			}
 		default:
@@ -575,7 +578,7 @@ func (q *PlannedProgram) addsOrInserts(use *bpf.MapUse) bool {
 }
 
 // deletes reports whether a program may delete keys of a map.
-func (p *Plan) deletes(d *MapDef) bool {
+func (p *Plan) deletes(d *object.MapDef) bool {
 	for _, q := range p.Programs {
 		i := slices.Index(q.unit.defs, d)
 		if i >= 0 && i < len(q.Report.Maps) && slices.ContainsFunc(q.Report.Maps[i].Calls, func(c bpf.MapCall) bool { return c.Helper == helper.MapDelete }) {
@@ -598,7 +601,7 @@ func (p *Plan) kernelWanted(q *PlannedProgram, name string, fn bool) bool {
 		return true
 	}
 	return slices.ContainsFunc(p.kernels, func(g string) bool {
-		return Point{Kind: KindEntry, Kernel: g, Func: fn}.Matches(name, fn)
+		return object.Point{Kind: object.KindEntry, Kernel: g, Func: fn}.Matches(name, fn)
 	})
 }
 
@@ -612,7 +615,7 @@ func (p *Plan) Wants(name string, fn bool) bool {
 // wantsAny reports whether a program wants one of the kernels of a module, or may want
 // a device function that it has.
 func (p *Plan) wantsAny(kernels []string) bool {
-	return slices.ContainsFunc(p.Programs, func(q *PlannedProgram) bool { return q.Point.Func || q.Point.Kind == KindCapture }) ||
+	return slices.ContainsFunc(p.Programs, func(q *PlannedProgram) bool { return q.Point.Func || q.Point.Kind == object.KindCapture }) ||
 		slices.ContainsFunc(kernels, func(name string) bool { return p.Wants(name, false) })
 }
 

@@ -7,19 +7,21 @@ import (
 	"strings"
 	"testing"
 
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 	"nvtrace/nvattach/values"
 
 	"github.com/cilium/ebpf/btf"
 )
 
 // hostMaps lays out maps in a buffer.
-func hostMaps(tb testing.TB, objs ...*Object) (*Maps, *Buffer) {
+func hostMaps(tb testing.TB, objs ...*object.Object) (*mapmem.Maps, *mapmem.Buffer) {
 	tb.Helper()
-	m, err := NewMaps(objs, &MapOptions{SMs: 4, Threads: 64, RingBytes: 1 << 16, PrintBytes: 1 << 16})
+	m, err := mapmem.NewMaps(objs, &mapmem.MapOptions{SMs: 4, Threads: 64, RingBytes: 1 << 16, PrintBytes: 1 << 16})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	buf := &Buffer{Base: 1 << 32, Data: make([]byte, m.Size())}
+	buf := &mapmem.Buffer{Base: 1 << 32, Data: make([]byte, m.Size())}
 	if err := m.Place(buf.Base); err != nil {
 		tb.Fatal(err)
 	}
@@ -31,7 +33,7 @@ func hostMaps(tb testing.TB, objs ...*Object) (*Maps, *Buffer) {
 
 func u64Type() btf.Type { return &btf.Int{Name: "unsigned long", Size: 8} }
 
-func printed(tb testing.TB, m *Maps, mem Memory, name string, o *PrintOptions) string {
+func printed(tb testing.TB, m *mapmem.Maps, mem mapmem.Memory, name string, o *mapmem.PrintOptions) string {
 	tb.Helper()
 	tab, err := m.Read(mem, m.Find(name))
 	if err != nil {
@@ -47,10 +49,10 @@ func printed(tb testing.TB, m *Maps, mem Memory, name string, o *PrintOptions) s
 	return b.String()
 }
 
-func apply(tb testing.TB, m *Maps, mem Memory, settings ...string) {
+func apply(tb testing.TB, m *mapmem.Maps, mem mapmem.Memory, settings ...string) {
 	tb.Helper()
 	for _, text := range settings {
-		s, err := ParseMapSetting(text)
+		s, err := object.ParseMapSetting(text)
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -68,34 +70,34 @@ func TestPrintMaps(t *testing.T) {
 		{Name: "hi", Type: &btf.Int{Size: 4}, Offset: 76, BitfieldSize: 20},
 	}}
 	color := &btf.Enum{Name: "color", Size: 4, Values: []btf.EnumValue{{Name: "RED", Value: 0}, {Name: "BLUE", Value: 7}}}
-	o := &Object{Name: "t", Maps: []*MapDef{
-		{Name: "a", Type: MapArray, KeySize: 4, ValueSize: 8, MaxEntries: 4, Value: &btf.Int{Size: 8, Encoding: btf.Signed}},
-		{Name: "h", Type: MapHash, KeySize: 4, ValueSize: 12, MaxEntries: 8, Key: color, Value: point},
-		{Name: "lat_hist", Type: MapArray, KeySize: 4, ValueSize: 8, MaxEntries: 32, Value: u64Type()},
-		{Name: "small_hist", Type: MapArray, KeySize: 4, ValueSize: 8, MaxEntries: 4, Value: u64Type()},
-		{Name: "sm", Type: MapPerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: 1, Value: u64Type()},
-		{Name: "t", Type: MapGPUThreadArray, KeySize: 4, ValueSize: 8, MaxEntries: 2, Value: u64Type()},
+	o := &object.Object{Name: "t", Maps: []*object.MapDef{
+		{Name: "a", Type: object.MapArray, KeySize: 4, ValueSize: 8, MaxEntries: 4, Value: &btf.Int{Size: 8, Encoding: btf.Signed}},
+		{Name: "h", Type: object.MapHash, KeySize: 4, ValueSize: 12, MaxEntries: 8, Key: color, Value: point},
+		{Name: "lat_hist", Type: object.MapArray, KeySize: 4, ValueSize: 8, MaxEntries: 32, Value: u64Type()},
+		{Name: "small_hist", Type: object.MapArray, KeySize: 4, ValueSize: 8, MaxEntries: 4, Value: u64Type()},
+		{Name: "sm", Type: object.MapPerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: 1, Value: u64Type()},
+		{Name: "t", Type: object.MapGPUThreadArray, KeySize: 4, ValueSize: 8, MaxEntries: 2, Value: u64Type()},
 	}}
 	m, mem := hostMaps(t, o)
 	apply(t, m, mem, "a[1]=-5", "a[3]=0x10", "h[BLUE]={-3, abc}", "h[RED]=hex:ffffffff", "small_hist[1..2]=10", "t[1]=3")
 	for i, n := range []uint64{0, 1, 0, 40, 20} {
-		if err := m.Update(mem, m.Find("lat_hist"), indexKey(uint64(i+8)), binary.LittleEndian.AppendUint64(nil, n)); err != nil {
+		if err := m.Update(mem, m.Find("lat_hist"), mapmem.IndexKey(uint64(i+8)), binary.LittleEndian.AppendUint64(nil, n)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, tt := range []struct {
 		name, want string
-		o          *PrintOptions
+		o          *mapmem.PrintOptions
 	}{
 		{name: "a", want: "a (array)\n  [1] = -5\n  [3] = 16\n"},
-		{name: "a", o: &PrintOptions{Zero: true, Rows: 2}, want: "a (array)\n  [0] = 0\n  [1] = -5\n  … and 2 more\n"},
+		{name: "a", o: &mapmem.PrintOptions{Zero: true, Rows: 2}, want: "a (array)\n  [0] = 0\n  [1] = -5\n  … and 2 more\n"},
 		{name: "lat_hist", want: "lat_hist (array)\n" +
 			"  512 to 1023 :  1 |@                                       |\n" +
 			"   1Ki to 2Ki :  0 |                                        |\n" +
 			"   2Ki to 4Ki : 40 |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@|\n" +
 			"   4Ki to 8Ki : 20 |@@@@@@@@@@@@@@@@@@@@                    |\n"},
 		{name: "small_hist", want: "small_hist (array)\n  1 : 10 |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@|\n  2 : 10 |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@|\n"},
-		{name: "small_hist", o: &PrintOptions{Histogram: func(*Map) string { return "none" }}, want: "small_hist (array)\n  [1] = 10\n  [2] = 10\n"},
+		{name: "small_hist", o: &mapmem.PrintOptions{Histogram: func(*mapmem.Map) string { return "none" }}, want: "small_hist (array)\n  [1] = 10\n  [2] = 10\n"},
 		{name: "sm", want: "sm (percpu_array)\n  (all 1 zero)\n"},
 		{name: "t", want: "t (gpu_thread_array)\n  [1] = 192 in 64 threads, 3 to 3 each\n    threads 0 to 63: 3 each\n"},
 		{name: "h", want: "h (hash, 2 of 8 entries)\n  [RED] = {x = -1, name = \"\", lo = 0, hi = 0}\n  [BLUE] = {x = -3, name = \"abc\", lo = 0, hi = 0}\n"},
@@ -144,15 +146,15 @@ func TestPrintStructs(t *testing.T) {
 }
 
 func TestSettings(t *testing.T) {
-	o := object(t, "params")
-	v, err := ParseVarSetting("wanted=7")
+	o := testObject(t, "params")
+	v, err := object.ParseVarSetting("wanted=7")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := SetVar([]*Object{o}, v); err != nil {
+	if err := object.SetVar([]*object.Object{o}, v); err != nil {
 		t.Fatal(err)
 	}
-	m, mem := hostMaps(t, o, object(t, "params"), object(t, "bpftime"))
+	m, mem := hostMaps(t, o, testObject(t, "params"), testObject(t, "bpftime"))
 	if got := printed(t, m, mem, ".rodata", nil); !strings.Contains(got, "wanted = 7\n") {
 		t.Errorf("the first object's .rodata: %s", got)
 	}
@@ -163,7 +165,7 @@ func TestSettings(t *testing.T) {
 		t.Errorf("the third object's .rodata: %s", got)
 	}
 	apply(t, m, mem, "vec[3]=9")
-	s, err := ParseMapSetting("vec=@x")
+	s, err := object.ParseMapSetting("vec=@x")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,20 +175,20 @@ func TestSettings(t *testing.T) {
 	if got := printed(t, m, mem, "vec", nil); got != "vec (gpu_array)\n  [0] = 1\n  [1] = 2\n  [3] = 9\n" {
 		t.Error(got)
 	}
-	endless, err := ParseMapSetting("vec=@/dev/zero")
+	endless, err := object.ParseMapSetting("vec=@/dev/zero")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Apply(mem, endless, nil); !errors.Is(err, ErrSetting) || !strings.Contains(err.Error(), "/dev/zero has more than the 1024 bytes of 256 values") {
+	if err := m.Apply(mem, endless, nil); !errors.Is(err, object.ErrSetting) || !strings.Contains(err.Error(), "/dev/zero has more than the 1024 bytes of 256 values") {
 		t.Errorf("an endless file: %v", err)
 	}
 	for _, bad := range []string{"vec", "vec[1]", "vec[1", "=1", "vec=5"} {
-		if _, err := ParseMapSetting(bad); !errors.Is(err, ErrSetting) {
+		if _, err := object.ParseMapSetting(bad); !errors.Is(err, object.ErrSetting) {
 			t.Errorf("--map %s: %v", bad, err)
 		}
 	}
 	for _, bad := range []string{"none[1]=1", "vec[256]=1", "vec[x]=1", "vec[1]=x", "vec[1]=0x100000000", "vec[5..300]=1", "vec[1]={1}", "vec[1]=hex:0000000000", "accesses[0]=1", "by_pid=@f"} {
-		s, err := ParseMapSetting(bad)
+		s, err := object.ParseMapSetting(bad)
 		if err != nil {
 			t.Errorf("--map %s: %v", bad, err)
 			continue
@@ -196,16 +198,16 @@ func TestSettings(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"wanted", "=1"} {
-		if _, err := ParseVarSetting(bad); !errors.Is(err, ErrSetting) {
+		if _, err := object.ParseVarSetting(bad); !errors.Is(err, object.ErrSetting) {
 			t.Errorf("--set %s: %v", bad, err)
 		}
 	}
 	for _, bad := range []string{"nothing=1", "wanted=x", "params={1,2,3,4,5,6,7,8,9}"} {
-		v, err := ParseVarSetting(bad)
+		v, err := object.ParseVarSetting(bad)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := SetVar([]*Object{o}, v); !errors.Is(err, ErrSetting) {
+		if err := object.SetVar([]*object.Object{o}, v); !errors.Is(err, object.ErrSetting) {
 			t.Errorf("--set %s: %v", bad, err)
 		}
 	}
@@ -213,19 +215,19 @@ func TestSettings(t *testing.T) {
 
 func TestLayoutLimits(t *testing.T) {
 	for _, tt := range []struct {
-		d    *MapDef
+		d    *object.MapDef
 		want string
 	}{
-		{def("m", MapGPUThreadArray, 4, 8, 1000), "map m: "},
-		{def("m", MapHash, 8, 1<<20, 1<<30), "map m: "},
-		{def("m", MapArray, 4, 1<<20, 1<<31), "map m: "},
-		{def("m", MapPerCPUHash, 4, 8, 1<<31), "map m: "},
+		{def("m", object.MapGPUThreadArray, 4, 8, 1000), "map m: "},
+		{def("m", object.MapHash, 8, 1<<20, 1<<30), "map m: "},
+		{def("m", object.MapArray, 4, 1<<20, 1<<31), "map m: "},
+		{def("m", object.MapPerCPUHash, 4, 8, 1<<31), "map m: "},
 	} {
-		if _, err := NewMaps([]*Object{{Maps: []*MapDef{tt.d}}}, nil); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
+		if _, err := mapmem.NewMaps([]*object.Object{{Maps: []*object.MapDef{tt.d}}}, nil); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
 			t.Errorf("%s: %v", tt.d.Type, err)
 		}
 	}
-	m, err := NewMaps([]*Object{{Maps: []*MapDef{def("m", MapHash, 8, 8, 1_000_000)}}}, nil)
+	m, err := mapmem.NewMaps([]*object.Object{{Maps: []*object.MapDef{def("m", object.MapHash, 8, 8, 1_000_000)}}}, nil)
 	if err != nil || m.Size() > 128<<20 {
 		t.Errorf("a million entries: %v", err)
 	}
@@ -254,7 +256,7 @@ func TestSprintf(t *testing.T) {
 		{"%99999999999d", []uint64{1}, strings.Repeat(" ", 999) + "1"},
 		{"%lld", []uint64{1 << 63}, "-9223372036854775808"},
 	} {
-		if got := Sprintf(tt.format, tt.args, str); got != tt.want {
+		if got := mapmem.Sprintf(tt.format, tt.args, str); got != tt.want {
 			t.Errorf("%q: %q, want %q", tt.format, got, tt.want)
 		}
 	}
@@ -263,7 +265,7 @@ func TestSprintf(t *testing.T) {
 func FuzzSprintf(f *testing.F) {
 	f.Add("%08.3llx %s %-5d|%%", uint64(5))
 	f.Fuzz(func(t *testing.T, format string, arg uint64) {
-		out := Sprintf(format, []uint64{arg, arg, arg}, func(uint64) string { return "s" })
+		out := mapmem.Sprintf(format, []uint64{arg, arg, arg}, func(uint64) string { return "s" })
 		if len(out) > len(format)+3*1100 {
 			t.Fatalf("%d bytes from a format of %d", len(out), len(format))
 		}

@@ -4,12 +4,14 @@ import (
 	"encoding/binary"
 	"strings"
 	"testing"
+
+	"nvtrace/nvattach/object"
 )
 
 // TestChangesAreAtomic: what all threads change at once loses nothing.
 func TestChangesAreAtomic(t *testing.T) {
 	const blocks, threads = 16, 250
-	r := newRig(t, &PlanOptions{Programs: []string{"change", "used"}}, object(t, "races"))
+	r := newRig(t, &PlanOptions{Programs: []string{"change", "used"}}, testObject(t, "races"))
 	for _, q := range r.plan.Programs {
 		if w := q.Warnings(); len(w) > 0 {
 			t.Errorf("%s: %v", q.Name, w)
@@ -47,7 +49,7 @@ func TestChangesAreAtomic(t *testing.T) {
 // TestTotal: a value that is written over itself by the call that also inserts the first
 // one, as in bpftime's cuda-counter, loses nothing.
 func TestTotal(t *testing.T) {
-	r := newRig(t, &PlanOptions{Programs: []string{"total"}, Strict: true}, object(t, "races"))
+	r := newRig(t, &PlanOptions{Programs: []string{"total"}, Strict: true}, testObject(t, "races"))
 	r.runAdd(r.weave(vectorAdd).Text, 16, 250)
 	if rows := r.table("totals").Rows; len(rows) != 1 || binary.LittleEndian.Uint64(rows[0].Value) != 16*250*249/2 {
 		t.Errorf("%v, want %d", rows, 16*250*249/2)
@@ -56,8 +58,8 @@ func TestTotal(t *testing.T) {
 
 // TestWarnings: what can't be made atomic is warned of, and strictly refused.
 func TestWarnings(t *testing.T) {
-	o := object(t, "races")
-	p, err := NewPlan([]*Object{o}, &PlanOptions{Programs: []string{"multiply"}})
+	o := testObject(t, "races")
+	p, err := NewPlan([]*object.Object{o}, &PlanOptions{Programs: []string{"multiply"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,19 +68,19 @@ func TestWarnings(t *testing.T) {
 	if len(w) != 1 || !strings.Contains(w[0], want) || !strings.Contains(w[0], "product") || !strings.Contains(w[0], "__sync_val_compare_and_swap") {
 		t.Errorf("%q, want one at %s", w, want)
 	}
-	if p, err = NewPlan([]*Object{o}, &PlanOptions{Programs: []string{"again"}}); err != nil {
+	if p, err = NewPlan([]*object.Object{o}, &PlanOptions{Programs: []string{"again"}}); err != nil {
 		t.Fatal(err)
 	}
 	if w := p.Programs[0].Warnings(); len(w) != 1 || !strings.Contains(w[0], "races.bpf.c:132") || !strings.Contains(w[0], "totals") {
 		t.Errorf("%q, want one of the value that is written over itself", w)
 	}
-	if _, err := NewPlan([]*Object{o}, &PlanOptions{Programs: []string{"multiply"}, Strict: true}); err == nil || !strings.Contains(err.Error(), want) {
+	if _, err := NewPlan([]*object.Object{o}, &PlanOptions{Programs: []string{"multiply"}, Strict: true}); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("not refused: %v", err)
 	}
-	if _, err := NewPlan([]*Object{o}, &PlanOptions{Programs: []string{"change", "used"}, Strict: true}); err != nil {
+	if _, err := NewPlan([]*object.Object{o}, &PlanOptions{Programs: []string{"change", "used"}, Strict: true}); err != nil {
 		t.Error(err)
 	}
-	racy, err := NewPlan([]*Object{object(t, "races")}, &PlanOptions{Programs: []string{"change", "used"}, Racy: true})
+	racy, err := NewPlan([]*object.Object{testObject(t, "races")}, &PlanOptions{Programs: []string{"change", "used"}, Racy: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +91,7 @@ func TestWarnings(t *testing.T) {
 
 // TestNumberedSites: each number that a program counts by is one of a place that is told.
 func TestNumberedSites(t *testing.T) {
-	r := newRig(t, &PlanOptions{Programs: []string{"place"}}, object(t, "races"))
+	r := newRig(t, &PlanOptions{Programs: []string{"place"}}, testObject(t, "races"))
 	r.runAdd(r.weave(vectorAdd).Text, 4, 64)
 	sites := r.plan.NumberedSites()
 	rows := r.table("places").Rows
@@ -101,7 +103,7 @@ func TestNumberedSites(t *testing.T) {
 			t.Errorf("[%d] = %d, place %d is %v, want one with %q", n, binary.LittleEndian.Uint64(rows[i].Value), sites[i].Number, &sites[i].Site, want)
 		}
 	}
-	if other := newRig(t, &PlanOptions{Programs: []string{"change"}}, object(t, "races")); other.weave(vectorAdd).Text == "" || len(other.plan.NumberedSites()) > 0 {
+	if other := newRig(t, &PlanOptions{Programs: []string{"change"}}, testObject(t, "races")); other.weave(vectorAdd).Text == "" || len(other.plan.NumberedSites()) > 0 {
 		t.Error("places are told that no program asks for")
 	}
 }

@@ -5,6 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
+
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 )
@@ -12,11 +15,11 @@ import (
 // TestPerfEventArray: a map as programs for Linux define it, whose values are descriptors
 // of 4 bytes, takes records of any size, and the type of the values is not theirs.
 func TestPerfEventArray(t *testing.T) {
-	d := def("events", MapPerfEventArray, 4, 4, 0)
+	d := def("events", object.MapPerfEventArray, 4, 4, 0)
 	d.Value = &btf.Int{Name: "unsigned int", Size: 4}
-	o := &Object{Name: "perf.o", Maps: []*MapDef{d}}
-	o.Programs = []*Program{{
-		Name: "prog", Section: "cuda.entry/*", Point: Point{Kind: KindEntry, Kernel: "*"}, Object: o,
+	o := &object.Object{Name: "perf.o", Maps: []*object.MapDef{d}}
+	o.Programs = []*object.Program{{
+		Name: "prog", Section: "cuda.entry/*", Point: object.Point{Kind: object.KindEntry, Kernel: "*"}, Object: o,
 		Insns: asm.Instructions{
 			asm.Mov.Imm(asm.R0, 7), asm.StoreMem(asm.RFP, -24, asm.R0, asm.DWord), asm.StoreMem(asm.RFP, -16, asm.R0, asm.DWord), asm.StoreMem(asm.RFP, -8, asm.R0, asm.DWord),
 			asm.LoadMapPtr(asm.R2, 0).WithReference("events"), asm.LoadImm(asm.R3, 0xffffffff, asm.DWord),
@@ -28,7 +31,7 @@ func TestPerfEventArray(t *testing.T) {
 	r.runAdd(r.weave(vectorAdd).Text, 3, 64)
 	x := r.maps.Find("events")
 	var got []string
-	if err := r.maps.NewReader(x).Drain(r.machine, true, func(rec Record) { got = append(got, string(x.AppendRecord(nil, rec.Data))) }); err != nil {
+	if err := r.maps.NewReader(x).Drain(r.machine, true, func(rec mapmem.Record) { got = append(got, string(x.AppendRecord(nil, rec.Data))) }); err != nil {
 		t.Fatal(err)
 	}
 	if len(got) != 3*64 || len(slices.Compact(got)) != 1 || got[0] != "[7, 7, 7]" {
@@ -63,12 +66,12 @@ func TestRecordLimits(t *testing.T) {
 		{"more than bpftime's value", "a record of 25 bytes; those of map slots have at most 24", output(25, "slots", 25)},
 		{"a format", "a format of 1001 bytes; 1000 is the most", print},
 	} {
-		o := &Object{Name: "records.o", Maps: []*MapDef{
-			def("ring", MapRingbuf, 0, 0, 1024), def("events", MapPerfEventArray, 4, 4, 0), def("slots", MapGPURingbuf, 4, 24, 16),
-			{Name: ".rodata", Type: MapArray, KeySize: 4, ValueSize: 4096, MaxEntries: 1, Data: true, ReadOnly: true, Initial: make([]byte, 4096)},
+		o := &object.Object{Name: "records.o", Maps: []*object.MapDef{
+			def("ring", object.MapRingbuf, 0, 0, 1024), def("events", object.MapPerfEventArray, 4, 4, 0), def("slots", object.MapGPURingbuf, 4, 24, 16),
+			{Name: ".rodata", Type: object.MapArray, KeySize: 4, ValueSize: 4096, MaxEntries: 1, Data: true, ReadOnly: true, Initial: make([]byte, 4096)},
 		}}
-		o.Programs = []*Program{{Name: "prog", Section: "cuda.entry/*", Point: Point{Kind: KindEntry, Kernel: "*"}, Insns: tt.prog, Object: o}}
-		_, err := NewPlan([]*Object{o}, nil)
+		o.Programs = []*object.Program{{Name: "prog", Section: "cuda.entry/*", Point: object.Point{Kind: object.KindEntry, Kernel: "*"}, Insns: tt.prog, Object: o}}
+		_, err := NewPlan([]*object.Object{o}, nil)
 		if (err != nil) != (tt.want != "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
@@ -78,7 +81,7 @@ func TestRecordLimits(t *testing.T) {
 // TestPrintkStrings: %s shows text of maps and global variables; what a thread has on its
 // stack is gone when the host looks.
 func TestPrintkStrings(t *testing.T) {
-	r := newRig(t, nil, object(t, "prints"))
+	r := newRig(t, nil, testObject(t, "prints"))
 	apply(t, r.maps, r.machine, "names[1]={0,\"entry\"}")
 	r.runAdd(r.weave(vectorAdd).Text, 3, 64)
 	var lines []string

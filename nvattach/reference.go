@@ -3,15 +3,19 @@ package nvattach
 import (
 	"maps"
 	"slices"
+
+	"nvtrace/nvattach/object"
 )
 
 // Kinds returns the kinds of places in kernels that sections name, cuda.KIND/KERNEL.
-func Kinds() []Kind { return []Kind{KindEntry, KindExit, KindMem, KindInsn, KindBlock} }
+func Kinds() []object.Kind {
+	return []object.Kind{object.KindEntry, object.KindExit, object.KindMem, object.KindInsn, object.KindBlock}
+}
 
 // MapTypes returns the types of maps that programs in kernels can have, by number.
-func MapTypes() (list []MapType) {
-	for _, t := range slices.Sorted(maps.Keys(mapTypeNames)) {
-		if d := (&MapDef{Type: t}); d.Supported() && !d.HostOnly() {
+func MapTypes() (list []object.MapType) {
+	for _, t := range slices.Sorted(maps.Keys(object.MapTypeNames)) {
+		if d := (&object.MapDef{Type: t}); d.Supported() && !d.HostOnly() {
 			list = append(list, t)
 		}
 	}

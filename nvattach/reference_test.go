@@ -6,21 +6,22 @@ import (
 	"testing"
 
 	"nvtrace/nvattach/helper"
+	"nvtrace/nvattach/object"
 )
 
 // TestReference: what the reference lists is what there is.
 func TestReference(t *testing.T) {
 	types := MapTypes()
-	for _, want := range []MapType{MapHash, MapArray, MapPerfEventArray, MapPerCPUHash, MapPerCPUArray, MapRingbuf, MapGPUThreadArray} {
+	for _, want := range []object.MapType{object.MapHash, object.MapArray, object.MapPerfEventArray, object.MapPerCPUHash, object.MapPerCPUArray, object.MapRingbuf, object.MapGPUThreadArray} {
 		if !slices.Contains(types, want) {
 			t.Errorf("%s is missing in %v", want, types)
 		}
 	}
-	if slices.Contains(types, mapProgArray) || len(types) != 16 || slices.ContainsFunc(types, func(t MapType) bool { return (&MapDef{Type: t}).HostOnly() }) {
+	if slices.Contains(types, object.MapProgArray) || len(types) != 16 || slices.ContainsFunc(types, func(t object.MapType) bool { return (&object.MapDef{Type: t}).HostOnly() }) {
 		t.Errorf("%v", types)
 	}
 	for _, k := range Kinds() {
-		if p, err := ParsePoint("cuda."+k.String()+"/k:*", ""); k == KindInsn && (err != nil || p.Kind != k) {
+		if p, err := object.ParsePoint("cuda."+k.String()+"/k:*", ""); k == object.KindInsn && (err != nil || p.Kind != k) {
 			t.Errorf("%s: %v", k, err)
 		}
 		if len(ContextFields(k)) == 0 {
@@ -33,8 +34,8 @@ func TestReference(t *testing.T) {
 func TestHelperForms(t *testing.T) {
 	forms := new(unit).forms()
 	atStops := make(map[int32]bool)
-	kinds := maps.Clone(hostKinds)
-	maps.Copy(kinds, syscallKinds)
+	kinds := maps.Clone(object.HostKinds)
+	maps.Copy(kinds, object.SyscallKinds)
 	for section, kind := range kinds {
 		for n, h := range new(unit).hostHelpers(kind, nil) {
 			if atStops[n] = true; h.Interpret == nil {

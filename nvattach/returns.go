@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"nvtrace/nvattach/helper"
+	"nvtrace/nvattach/object"
 	"nvtrace/ptx"
 	"nvtrace/ptx/bpf"
 )
@@ -85,16 +86,16 @@ func (u *unit) funcRet(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	k := u.code(g)
 	none := func() (ptx.Arg, error) {
 		c.Args[1].Store(0, 8, ptx.Imm(0))
-		return ptx.Imm(errInval), nil
+		return ptx.Imm(helper.EINVAL), nil
 	}
-	if u.at.given != nil || u.q == nil || !u.q.Point.Func || u.q.Point.Kind != KindExit || len(u.at.sites.Returns) == 0 {
+	if u.at.given != nil || u.q == nil || !u.q.Point.Func || u.q.Point.Kind != object.KindExit || len(u.at.sites.Returns) == 0 {
 		return none()
 	}
 	p := &u.at.sites.Returns[0]
 	r := u.returned
 	if p.Space != ptx.SpaceParam {
 		var err error
-		if r, err = k.widen(p); err != nil {
+		if r, err = k.Widen(p); err != nil {
 			return none() //nolint:nilerr // it has no number
 		}
 	}

@@ -60,7 +60,7 @@ ZERO:
 
 // TestReturnValues: a program sees what a device function returns, at each of its ways out.
 func TestReturnValues(t *testing.T) {
-	r := newRig(t, nil, object(t, "returns"))
+	r := newRig(t, nil, testObject(t, "returns"))
 	const threads = 50
 	r.launch(r.weave(returning).Text, "returning", emu.Dim3{X: 1}, emu.Dim3{X: threads}, binary.LittleEndian.AppendUint64(nil, 0))
 	sum := uint64(7) // of thread 0

@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"nvtrace/fatbin"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 	"nvtrace/ptx"
 )
 
@@ -94,7 +96,7 @@ func (r *rewriting) noBody() string {
 // wants are passed through, and so are entries for other architectures. What keeps
 // a kernel from getting its programs is no error but in Unprobed: the driver then
 // loads the image as it is.
-func (p *Plan) Rewrite(image []byte, maps *Maps, o *RewriteOptions) (*Rewritten, error) {
+func (p *Plan) Rewrite(image []byte, maps *mapmem.Maps, o *RewriteOptions) (*Rewritten, error) {
 	r := &rewriting{p: p, maps: maps, o: o, out: &Rewritten{Image: image}, registers: registersOf}
 	var err error
 	switch f := fatbin.Sniff(image); f {
@@ -148,7 +150,7 @@ func (p *Plan) Unwoven(image []byte, reason string) []Unprobed {
 
 type rewriting struct {
 	p    *Plan
-	maps *Maps
+	maps *mapmem.Maps
 	o    *RewriteOptions
 	out  *Rewritten
 	// compiling is held to look up or compile a program's machine code, which many
@@ -402,7 +404,7 @@ func (r *rewriting) complete() bool {
 	}
 	for i := range r.out.Kernels {
 		// Of an opcode that machine code does not have, there may be PTX's.
-		if slices.ContainsFunc(r.out.Kernels[i].Programs, func(p ProgramReport) bool { return p.Kind == KindInsn && p.Sites == 0 }) {
+		if slices.ContainsFunc(r.out.Kernels[i].Programs, func(p ProgramReport) bool { return p.Kind == object.KindInsn && p.Sites == 0 }) {
 			return false
 		}
 	}

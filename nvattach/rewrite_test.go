@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"nvtrace/fatbin"
+	"nvtrace/nvattach/object"
 	"nvtrace/ptx"
 )
 
@@ -76,7 +77,7 @@ func TestPrefers(t *testing.T) {
 }
 
 func TestRewritePTX(t *testing.T) {
-	r := newRig(t, nil, object(t, "example_count"))
+	r := newRig(t, nil, testObject(t, "example_count"))
 	image := append([]byte(vectorAdd), 0)
 	out, err := r.plan.Rewrite(image, r.maps, &RewriteOptions{Arch: arch(t, "sm_90")})
 	if err != nil || !out.Changed || len(out.Kernels) != 1 || fatbin.Sniff(out.Image) != fatbin.FormatPTX {
@@ -102,7 +103,7 @@ func TestRewritePTX(t *testing.T) {
 }
 
 func TestRewriteContainer(t *testing.T) {
-	r := newRig(t, nil, object(t, "example_count"))
+	r := newRig(t, nil, testObject(t, "example_count"))
 	sm60 := strings.Replace(vectorAdd, "sm_90", "sm_60", 1)
 	c := &fatbin.Container{Entries: []fatbin.Entry{
 		entry(t, fatbin.KindPTX, "sm_60", []byte(sm60)),
@@ -136,7 +137,7 @@ func TestRewriteContainer(t *testing.T) {
 }
 
 func TestRewritePassesThrough(t *testing.T) {
-	r := newRig(t, &PlanOptions{Kernels: []string{"other"}}, object(t, "example_count"))
+	r := newRig(t, &PlanOptions{Kernels: []string{"other"}}, testObject(t, "example_count"))
 	image := (&fatbin.Container{Entries: []fatbin.Entry{entry(t, fatbin.KindPTX, "sm_90", []byte(vectorAdd))}}).Append(nil)
 	out, err := r.plan.Rewrite(image, r.maps, &RewriteOptions{Arch: arch(t, "sm_90"), Compile: func(string) ([]byte, error) {
 		t.Error("compiled for nothing")
@@ -167,7 +168,7 @@ func TestRewriteTools(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := newRig(t, nil, object(t, "example_count"))
+		r := newRig(t, nil, testObject(t, "example_count"))
 		for _, gpu := range []fatbin.Arch{arch(t, "sm_80"), arch(t, "sm_90"), arch(t, "sm_103")} {
 			for _, compile := range []func(string) ([]byte, error){nil, func(string) ([]byte, error) { return cubin, nil }} {
 				out, err := r.plan.Rewrite(image, r.maps, &RewriteOptions{Arch: gpu, Compile: compile})
@@ -233,7 +234,7 @@ func checkChosen(t *testing.T, name string, image []byte, out *Rewritten, gpu fa
 }
 
 func TestRegisterLimit(t *testing.T) {
-	r := newRig(t, nil, object(t, "example_count"))
+	r := newRig(t, nil, testObject(t, "example_count"))
 	bounded := strings.Replace(vectorAdd, ")\n{", ")\n.maxntid 256, 1, 1\n{", 1)
 	minimum := strings.Replace(vectorAdd, ")\n{", ")\n.minnctapersm 2\n{", 1)
 	for _, tt := range []struct {
@@ -278,7 +279,7 @@ func TestRewriteBoth(t *testing.T) {
 		{"neither is possible", RewriteOptions{CompileBody: refused, Compile: refused}, true},
 	} {
 		tt.o.Arch = gpu
-		r := newRig(t, nil, object(t, "example_count"))
+		r := newRig(t, nil, testObject(t, "example_count"))
 		out, err := r.plan.Rewrite(image, r.maps, &tt.o)
 		if err != nil {
 			t.Fatal(err)
@@ -320,7 +321,7 @@ func TestRewriteUnwanted(t *testing.T) {
 	}
 	text := entry(t, fatbin.KindPTX, "sm_90", []byte(vectorAdd)) // a kernel that the machine code lacks
 	machine := entry(t, fatbin.KindELF, "sm_90a", cubin)
-	r := newRig(t, &PlanOptions{Kernels: []string{"vectorAdd"}}, object(t, "example_count"))
+	r := newRig(t, &PlanOptions{Kernels: []string{"vectorAdd"}}, testObject(t, "example_count"))
 	for _, tt := range []struct {
 		image   []byte
 		changed bool
@@ -330,8 +331,8 @@ func TestRewriteUnwanted(t *testing.T) {
 			t.Errorf("changed %v, want %v: unprobed %v, %v", out.Changed, tt.changed, out.Unprobed, err)
 		}
 	}
-	for _, p := range []Point{{Kind: KindEntry, Kernel: "f", Func: true}, {Kind: KindCapture}} {
-		plan := &Plan{Programs: []*PlannedProgram{{Program: &Program{Point: p}}}}
+	for _, p := range []object.Point{{Kind: object.KindEntry, Kernel: "f", Func: true}, {Kind: object.KindCapture}} {
+		plan := &Plan{Programs: []*PlannedProgram{{Program: &object.Program{Point: p}}}}
 		if !plan.wantsAny([]string{"other"}) {
 			t.Errorf("%v: device functions are not looked at", p)
 		}

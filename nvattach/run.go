@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 	"nvtrace/ptx"
 )
 
@@ -11,7 +13,7 @@ import (
 func (p *Plan) RunProgram(name string) (*PlannedProgram, error) {
 	var have []string
 	for _, q := range p.Programs {
-		if q.Point.Kind != KindRun {
+		if q.Point.Kind != object.KindRun {
 			continue
 		}
 		if q.Name == name {
@@ -23,7 +25,7 @@ func (p *Plan) RunProgram(name string) (*PlannedProgram, error) {
 }
 
 // RunText is runModule by the program's name, for a GPU of the architecture sm_N.
-func (p *Plan) RunText(name string, maps *Maps, sm uint32) (text, kernel string, err error) {
+func (p *Plan) RunText(name string, maps *mapmem.Maps, sm uint32) (text, kernel string, err error) {
 	q, err := p.RunProgram(name)
 	if err != nil {
 		return "", "", err

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"nvtrace/nvattach/helper"
+	"nvtrace/nvattach/object"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -43,14 +44,14 @@ func TestMaxWantsValue(t *testing.T) {
 		{"number", maxProgram(asm.Instructions{asm.Mov.Imm(asm.R1, 4096)}, 0), "number"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			o, err := NewObject("test", &ebpf.CollectionSpec{
+			o, err := object.New("test", &ebpf.CollectionSpec{
 				Programs: map[string]*ebpf.ProgramSpec{"p": {SectionName: "cuda.entry/*", Instructions: tt.prog}},
 				Maps:     map[string]*ebpf.MapSpec{"m": {Type: ebpf.Array, KeySize: 4, ValueSize: 16, MaxEntries: 1}},
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = NewPlan([]*Object{o}, nil)
+			_, err = NewPlan([]*object.Object{o}, nil)
 			switch {
 			case tt.want == "" && err != nil:
 				t.Error(err)

@@ -9,7 +9,10 @@ import (
 
 	"nvtrace/fatbin"
 	"nvtrace/fatbin/sass"
+	"nvtrace/nvattach/emit"
 	"nvtrace/nvattach/helper"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 	"nvtrace/ptx"
 )
 
@@ -22,7 +25,7 @@ import (
 
 // A sum is one such addition.
 type sum struct {
-	to    *Map
+	to    *mapmem.Map
 	at    uint64 // of the value of the map's first copy
 	bytes int
 	what  BodyValue // which is added, if field is set
@@ -32,9 +35,9 @@ type sum struct {
 
 // sums returns what a program adds to parts of maps of which each multiprocessor has its own, so
 // that no program looks at them; nil if it does anything else.
-func (q *PlannedProgram) sums(maps *Maps) []sum {
+func (q *PlannedProgram) sums(maps *mapmem.Maps) []sum {
 	switch q.Point.Kind {
-	case KindMem, KindInsn, KindBlock:
+	case object.KindMem, object.KindInsn, object.KindBlock:
 	default:
 		return nil
 	}
@@ -45,16 +48,16 @@ func (q *PlannedProgram) sums(maps *Maps) []sum {
 	var list []sum
 	for _, a := range adds {
 		x := maps.Of(q.unit.defs[a.Map])
-		if x == nil || x.kind != layoutArray || x.shared || !x.Striped() {
+		if x == nil || x.Kind != object.LayoutArray || x.OfHost || !x.Striped() {
 			return nil
 		}
-		s := sum{to: x, at: x.base + uint64(a.Offset), bytes: a.Bytes, n: a.Number}
+		s := sum{to: x, at: x.Base + uint64(a.Offset), bytes: a.Bytes, n: a.Number}
 		switch c := a.Lookup; {
 		case c == nil:
 		case c.Helper != helper.MapLookup || len(c.Info.Bytes[1]) != 4 || binary.LittleEndian.Uint32(c.Info.Bytes[1]) >= x.Def.MaxEntries:
 			return nil
 		default:
-			s.at += uint64(binary.LittleEndian.Uint32(c.Info.Bytes[1])) * x.stride
+			s.at += uint64(binary.LittleEndian.Uint32(c.Info.Bytes[1])) * x.Stride
 		}
 		if a.Field >= 0 {
 			if s.what, s.field = bodyValues[q.fields[a.Field]]; !s.field || !s.what.known() {
@@ -112,75 +115,75 @@ const (
 )
 
 // sumText writes a Body that makes a program's sums.
-func (p *Plan) sumText(q *PlannedProgram, list []sum, maps *Maps, arch fatbin.Arch, f bodyForm) (*Body, error) {
+func (p *Plan) sumText(q *PlannedProgram, list []sum, maps *mapmem.Maps, arch fatbin.Arch, f bodyForm) (*Body, error) {
 	return p.function(q, maps, arch, nil, "", func(g *weaving, at *place) (string, string, error) {
 		out := weaverSink{w: g.w}
-		c := &code{s: &out, m: maps}
+		c := &emit.Code{S: &out, M: maps}
 		active := ""
 		if f.guarded {
 			active = at.given.reg(BodyParam{What: BodyActive})
 		}
 		if f.sum == sumHere {
-			c.sumsHere(list, at.given, active)
+			sumsHere(c, list, at.given, active)
 		} else {
-			c.sumsAtEnd(list)
+			sumsAtEnd(c, list)
 		}
 		return out.String(), "", nil
 	})
 }
 
 // sumsHere adds what is the same in all threads that are there and, unless active is "", are active.
-func (c *code) sumsHere(list []sum, v *given, active string) {
-	all, count, on, is := c.reg(ptx.B32), c.reg(ptx.B32), "", c.reg(ptx.Pred)
+func sumsHere(c *emit.Code, list []sum, v *given, active string) {
+	all, count, on, is := c.Reg(ptx.B32), c.Reg(ptx.B32), "", c.Reg(ptx.Pred)
 	if active != "" {
 		on = "@" + is + " "
-		c.f("setp.ne.u32 %s, %s, 0;", is, c.low(active))
+		c.F("setp.ne.u32 %s, %s, 0;", is, c.Low(active))
 	}
-	c.f("%sactivemask.b32 %s;", on, all)
-	first := c.firstOf(all)
+	c.F("%sactivemask.b32 %s;", on, all)
+	first := firstOf(c, all)
 	if active != "" {
-		c.f("and.pred %s, %s, %s;", first, first, is)
+		c.F("and.pred %s, %s, %s;", first, first, is)
 	}
-	c.f("popc.b32 %s, %s;", count, all)
+	c.F("popc.b32 %s, %s;", count, all)
 	for i, s := range list {
-		total := c.reg(ptx.B64)
-		c.f("mul.wide.s32 %s, %s, %s;", total, count, c.low(v.reg(BodyParam{What: BodySum, Offset: i})))
-		c.addSum(&s, first, total)
+		total := c.Reg(ptx.B64)
+		c.F("mul.wide.s32 %s, %s, %s;", total, count, c.Low(v.reg(BodyParam{What: BodySum, Offset: i})))
+		addSum(c, &s, first, total)
 	}
 }
 
 // sumsAtEnd adds what threads have added up, once for all of a warp that have the same.
-func (c *code) sumsAtEnd(list []sum) {
-	all := c.reg(ptx.B32)
-	c.f("activemask.b32 %s;", all)
+func sumsAtEnd(c *emit.Code, list []sum) {
+	all := c.Reg(ptx.B32)
+	c.F("activemask.b32 %s;", all)
 	for i, s := range list {
-		same, count, own, total := c.reg(ptx.B32), c.reg(ptx.B32), c.reg(ptx.B64), c.reg(ptx.B64)
-		c.s.Line(loadOwn(own, i, true))
-		c.f("match.any.sync.b64 %s, %s, %s;", same, own, all)
-		first := c.firstOf(same)
-		c.f("setp.ne.and.u64 %s, %s, 0, %s;", first, own, first)
-		c.f("popc.b32 %s, %s;", count, same)
-		c.f("mul.lo.u64 %s, %s, %s;", total, own, c.wide(count))
-		c.addSum(&s, first, total)
+		same, count, own, total := c.Reg(ptx.B32), c.Reg(ptx.B32), c.Reg(ptx.B64), c.Reg(ptx.B64)
+		c.S.Line(loadOwn(own, i, true))
+		c.F("match.any.sync.b64 %s, %s, %s;", same, own, all)
+		first := firstOf(c, same)
+		c.F("setp.ne.and.u64 %s, %s, 0, %s;", first, own, first)
+		c.F("popc.b32 %s, %s;", count, same)
+		c.F("mul.lo.u64 %s, %s, %s;", total, own, c.Wide(count))
+		addSum(c, &s, first, total)
 	}
 }
 
 // firstOf returns a predicate that holds in the first of some threads, by their lanes, of which the
 // thread is one.
-func (c *code) firstOf(threads string) string {
-	before, p := c.special("%lanemask_lt"), c.reg(ptx.Pred)
-	c.f("and.b32 %s, %s, %s;", before, before, threads)
-	c.f("setp.eq.u32 %s, %s, 0;", p, before)
+func firstOf(c *emit.Code, threads string) string {
+	before, p := c.Special("%lanemask_lt"), c.Reg(ptx.Pred)
+	c.F("and.b32 %s, %s, %s;", before, before, threads)
+	c.F("setp.eq.u32 %s, %s, 0;", p, before)
 	return p
 }
 
 // addSum adds a number to the multiprocessor's part of a map.
-func (c *code) addSum(s *sum, where, total string) {
-	a := c.perSM(s.at, s.to.copyBytes)
+func addSum(c *emit.Code, s *sum, where, total string) {
+	a := c.PerSM(s.at, s.to.CopyBytes)
 	if s.bytes == 4 {
-		total = c.low(total)
+		total = c.Low(total)
 	}
-	c.f("@%s red.relaxed.gpu.global.add.u%d [%s], %s;", where, 8*s.bytes, a, total)
+	c.F("@%s red.relaxed.gpu.global.add.u%d [%s], %s;", where, 8*s.bytes, a, total)
 }
 
 // A tally is what is added at some places of a kernel together.
@@ -220,7 +223,7 @@ func (m *machine) tally(q *PlannedProgram, list []sum) []*tally {
 		in := &a.Insts[s.insn]
 		g := guard{reg: sass.PT}
 		reg, negated, guarded := in.Guard()
-		if guarded && q.Point.Kind != KindBlock {
+		if guarded && q.Point.Kind != object.KindBlock {
 			g = guard{reg, negated}
 			if reg == sass.PT {
 				continue // it never runs
@@ -263,7 +266,7 @@ const mostTried = 32
 // basic block it can be any of its own.
 func (m *machine) where(q *PlannedProgram, s spot, guarded bool) (list []int, err error) {
 	end := s.insn + 1
-	if q.Point.Kind == KindBlock && m.weaver.Certain() {
+	if q.Point.Kind == object.KindBlock && m.weaver.Certain() {
 		end = s.insn + min(s.insns, mostTried)
 	}
 	for i := s.insn; i < end && (i == s.insn || !m.weaver.InCollective(i)); i++ {

@@ -13,12 +13,14 @@ import (
 
 	"nvtrace/fatbin"
 	"nvtrace/fatbin/sass"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 	"nvtrace/ptx/emu"
 )
 
 // sumObject has a program of a section that, once n has put a number into R1, adds it to 8 bytes of entry 2
 // of an array.
-func sumObject(tb testing.TB, section string, n asm.Instructions, more ...asm.Instruction) *Object {
+func sumObject(tb testing.TB, section string, n asm.Instructions, more ...asm.Instruction) *object.Object {
 	tb.Helper()
 	insns := asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1), asm.StoreImm(asm.RFP, -4, 2, asm.Word), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, -4),
@@ -26,7 +28,7 @@ func sumObject(tb testing.TB, section string, n asm.Instructions, more ...asm.In
 	}
 	insns = append(append(append(insns, n...), asm.StoreXAdd(asm.R0, asm.R1, asm.DWord)), more...)
 	insns = append(insns, asm.Mov.Imm(asm.R0, 0).WithSymbol("end"), asm.Return())
-	o, err := NewObject("test", &ebpf.CollectionSpec{
+	o, err := object.New("test", &ebpf.CollectionSpec{
 		Programs: map[string]*ebpf.ProgramSpec{"p": {SectionName: section, Instructions: insns}},
 		Maps:     map[string]*ebpf.MapSpec{"m": {Type: ebpf.Array, KeySize: 4, ValueSize: 16, MaxEntries: 4}},
 	})
@@ -39,7 +41,7 @@ func sumObject(tb testing.TB, section string, n asm.Instructions, more ...asm.In
 func one() asm.Instructions { return asm.Instructions{asm.Mov.Imm(asm.R1, 1)} }
 
 // fieldOf loads a field of the context into R1.
-func fieldOf(tb testing.TB, kind Kind, name string) asm.Instructions {
+func fieldOf(tb testing.TB, kind object.Kind, name string) asm.Instructions {
 	tb.Helper()
 	c, _ := contextOf(kind, 0)
 	for _, f := range c.Fields {
@@ -56,28 +58,28 @@ func TestKnownSums(t *testing.T) {
 	const mem, block = "cuda.mem/*", "cuda.block/*"
 	for _, tt := range []struct {
 		name string
-		objs []*Object
+		objs []*object.Object
 		want string
 	}{
-		{"a count", []*Object{sumObject(t, mem, one())}, "[0 false 1]"},
-		{"a number less than 0", []*Object{sumObject(t, mem, asm.Instructions{asm.Mov.Imm(asm.R1, -3)})}, "[0 false -3]"},
-		{"a number of 64 bits", []*Object{sumObject(t, mem, asm.Instructions{asm.LoadImm(asm.R1, 1<<40, asm.DWord)})}, "[]"},
-		{"instructions of a block", []*Object{sumObject(t, block, fieldOf(t, KindBlock, "insns"))}, fmt.Sprintf("[%d true 0]", BodyCount)},
-		{"bytes", []*Object{sumObject(t, mem, fieldOf(t, KindMem, "size"))}, fmt.Sprintf("[%d true 0]", BodySize)},
-		{"two things", []*Object{sumObject(t, mem, one(), asm.StoreXAdd(asm.R0, asm.R1, asm.DWord))}, "[0 false 1 0 false 1]"},
-		{"an address", []*Object{sumObject(t, mem, fieldOf(t, KindMem, "addr"))}, "[]"},
-		{"the place's number", []*Object{sumObject(t, mem, fieldOf(t, KindMem, "site"))}, "[]"},
-		{"twice the bytes", []*Object{sumObject(t, mem, append(fieldOf(t, KindMem, "size"), asm.LSh.Imm(asm.R1, 1)))}, "[]"},
-		{"where a condition holds", []*Object{sumObject(t, mem, append(fieldOf(t, KindMem, "size"), asm.JGT.Imm(asm.R1, 4, "end")))}, "[]"},
-		{"it is read", []*Object{sumObject(t, mem, one(), asm.LoadMem(asm.R1, asm.R0, 8, asm.DWord), asm.StoreMem(asm.R0, 8, asm.R1, asm.DWord))}, "[]"},
-		{"what was there is read", []*Object{sumObject(t, mem, one(), asm.FetchAdd.Mem(asm.R0, asm.R1, asm.DWord, 0), asm.StoreMem(asm.R0, 8, asm.R1, asm.DWord))}, "[]"},
-		{"where kernels begin", []*Object{sumObject(t, "cuda.entry/*", one())}, "[]"},
+		{"a count", []*object.Object{sumObject(t, mem, one())}, "[0 false 1]"},
+		{"a number less than 0", []*object.Object{sumObject(t, mem, asm.Instructions{asm.Mov.Imm(asm.R1, -3)})}, "[0 false -3]"},
+		{"a number of 64 bits", []*object.Object{sumObject(t, mem, asm.Instructions{asm.LoadImm(asm.R1, 1<<40, asm.DWord)})}, "[]"},
+		{"instructions of a block", []*object.Object{sumObject(t, block, fieldOf(t, object.KindBlock, "insns"))}, fmt.Sprintf("[%d true 0]", BodyCount)},
+		{"bytes", []*object.Object{sumObject(t, mem, fieldOf(t, object.KindMem, "size"))}, fmt.Sprintf("[%d true 0]", BodySize)},
+		{"two things", []*object.Object{sumObject(t, mem, one(), asm.StoreXAdd(asm.R0, asm.R1, asm.DWord))}, "[0 false 1 0 false 1]"},
+		{"an address", []*object.Object{sumObject(t, mem, fieldOf(t, object.KindMem, "addr"))}, "[]"},
+		{"the place's number", []*object.Object{sumObject(t, mem, fieldOf(t, object.KindMem, "site"))}, "[]"},
+		{"twice the bytes", []*object.Object{sumObject(t, mem, append(fieldOf(t, object.KindMem, "size"), asm.LSh.Imm(asm.R1, 1)))}, "[]"},
+		{"where a condition holds", []*object.Object{sumObject(t, mem, append(fieldOf(t, object.KindMem, "size"), asm.JGT.Imm(asm.R1, 4, "end")))}, "[]"},
+		{"it is read", []*object.Object{sumObject(t, mem, one(), asm.LoadMem(asm.R1, asm.R0, 8, asm.DWord), asm.StoreMem(asm.R0, 8, asm.R1, asm.DWord))}, "[]"},
+		{"what was there is read", []*object.Object{sumObject(t, mem, one(), asm.FetchAdd.Mem(asm.R0, asm.R1, asm.DWord, 0), asm.StoreMem(asm.R0, 8, asm.R1, asm.DWord))}, "[]"},
+		{"where kernels begin", []*object.Object{sumObject(t, "cuda.entry/*", one())}, "[]"},
 	} {
 		plan, err := NewPlan(tt.objs, nil)
 		if err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
-		maps, err := plan.NewMaps(&MapOptions{SMs: 4})
+		maps, err := plan.NewMaps(&mapmem.MapOptions{SMs: 4})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,7 +181,7 @@ func TestSumBodies(t *testing.T) {
 			}
 			for i := range r.maps.SMs {
 				x := r.maps.All[0]
-				if err := r.machine.WriteMem(x.base+uint64(i)*x.copyBytes, make([]byte, 64)); err != nil {
+				if err := r.machine.WriteMem(x.Base+uint64(i)*x.CopyBytes, make([]byte, 64)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -252,7 +254,7 @@ func TestMachineSums(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	weave := func(o *Object) (*Rewritten, []Site) {
+	weave := func(o *object.Object) (*Rewritten, []Site) {
 		plan, maps := placedPlan(t, o)
 		r, err := plan.Rewrite(image, maps, &RewriteOptions{Arch: arch(t, "sm_90a"), CompileBody: compileBody(t, "sm_90")})
 		if err != nil || len(r.Unprobed) > 0 {
@@ -408,7 +410,7 @@ $meet:
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, maps := placedPlan(t, sumObject(t, "cuda.block/*", fieldOf(t, KindBlock, "insns")))
+	plan, maps := placedPlan(t, sumObject(t, "cuda.block/*", fieldOf(t, object.KindBlock, "insns")))
 	r, err := plan.Rewrite(image, maps, &RewriteOptions{Arch: fatbin.Arch{SM: 90}, CompileBody: compileBody(t, "sm_90")})
 	if err != nil || len(r.Kernels) != 1 || len(r.Unprobed) > 0 {
 		t.Fatalf("%+v, %v", r, err)

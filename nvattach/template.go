@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"nvtrace/fatbin/sass"
+	"nvtrace/nvattach/emit"
+	"nvtrace/nvattach/object"
 	"nvtrace/ptx"
 	"nvtrace/ptx/bpf"
 )
@@ -21,7 +23,7 @@ type template struct {
 // An ownKey is a function that has such registers.
 type ownKey struct {
 	fn *ptx.Func
-	d  *MapDef
+	d  *object.MapDef
 }
 
 // declare gives a function the registers with the variables of its threads that a
@@ -109,7 +111,7 @@ func (q *PlannedProgram) ownWords() (list []uint32) {
 }
 
 // ownName returns what the names of registers with a section's variables begin with.
-func (g *weaving) ownName(q *PlannedProgram, d *MapDef) string {
+func (g *weaving) ownName(q *PlannedProgram, d *object.MapDef) string {
 	if g.own[d] == "" {
 		g.own[d] = fmt.Sprintf("%%%so%d_%d_", g.w.Stem(), slices.Index(g.p.Objects, q.Object), slices.Index(q.unit.defs, d))
 	}
@@ -161,7 +163,7 @@ func (g *weaving) template(q *PlannedProgram, at *place) (*template, error) {
 		Version: g.f.Version, Target: target,
 		Prefix: g.prefix(q),
 		Failed: func(b *bpf.Gen) error {
-			u.code(b).ended(g.maps.slots+q.ends, b.Why().String(), q.where(g.prefix(q)))
+			u.code(b).Ended(g.maps.Slots+q.ends, b.Why().String(), q.where(g.prefix(q)))
 			return nil
 		},
 		Reconverge: q.reconverge(), ToolsPatch: g.dialect.patch,
@@ -175,15 +177,15 @@ func (g *weaving) template(q *PlannedProgram, at *place) (*template, error) {
 			continue
 		}
 		x := g.maps.Of(d)
-		addr := bpf.Addr{Value: x.base}
-		if d.Data && x.copies > 1 && i < len(q.Report.Maps) && q.Report.Maps[i].Used {
+		addr := bpf.Addr{Value: x.Base}
+		if d.Data && x.Copies > 1 && i < len(q.Report.Maps) && q.Report.Maps[i].Used {
 			// The name of a register serves as well as that of a variable.
-			c := &code{s: &before, m: g.maps, weak: u.weak}
-			addr = bpf.Addr{Symbol: c.perSM(x.base, x.copyBytes)}
+			c := &emit.Code{S: &before, M: g.maps, Weak: u.weak}
+			addr = bpf.Addr{Symbol: c.PerSM(x.Base, x.CopyBytes)}
 		}
 		s.Maps = append(s.Maps, addr)
 	}
-	if q.Point.Kind == KindCapture {
+	if q.Point.Kind == object.KindCapture {
 		s.Text = []byte(at.text)
 		if q.Report.TextInMemory {
 			s.TextAddr = bpf.Addr{Symbol: g.text(at.text)}

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"nvtrace/nvattach/helper"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -15,7 +17,7 @@ import (
 // numbers, in whole warps and in parts of one.
 func TestTogether(t *testing.T) {
 	const blocks, threads = 3, 70
-	r := newRig(t, nil, object(t, "together"))
+	r := newRig(t, nil, testObject(t, "together"))
 	r.runAdd(r.weave(vectorAdd).Text, blocks, threads)
 	x := r.maps.Find("out")
 	for b := range uint32(blocks) {
@@ -47,7 +49,7 @@ func TestTogether(t *testing.T) {
 			if lane^1 < n {
 				want[5] = 1<<40 | uint64(first+(lane^1))
 			}
-			v, err := r.maps.Lookup(r.machine, x, indexKey(uint64(b*threads+th)))
+			v, err := r.maps.Lookup(r.machine, x, mapmem.IndexKey(uint64(b*threads+th)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -89,14 +91,14 @@ func TestTogetherIsProven(t *testing.T) {
 			}
 			insns = append(insns, asm.StoreImm(asm.RFP, -16, 0, asm.Word).WithSymbol("end"), asm.LoadMapPtr(asm.R1, 0).WithReference("m"), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, -16),
 				asm.Mov.Reg(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, -8), asm.Mov.Imm(asm.R4, 0), asm.BuiltinFunc(helper.MapUpdate).Call(), asm.Mov.Imm(asm.R0, 0), asm.Return())
-			o, err := NewObject("test", &ebpf.CollectionSpec{
+			o, err := object.New("test", &ebpf.CollectionSpec{
 				Programs: map[string]*ebpf.ProgramSpec{"p": {SectionName: "cuda.entry/*", Instructions: insns}},
 				Maps:     map[string]*ebpf.MapSpec{"m": {Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1}},
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = NewPlan([]*Object{o}, &PlanOptions{AllowExit: true})
+			_, err = NewPlan([]*object.Object{o}, &PlanOptions{AllowExit: true})
 			if tt.why == "" && err != nil || tt.why != "" && (err == nil || !strings.Contains(err.Error(), tt.why)) {
 				t.Errorf("got %v, want %q", err, tt.why)
 			}

@@ -18,7 +18,7 @@ import (
 // TestTwins: a copy without programs does what the kernel did, and counts nothing; so
 // does one whose functions have programs.
 func TestTwins(t *testing.T) {
-	r := newRig(t, nil, object(t, "example_count"))
+	r := newRig(t, nil, testObject(t, "example_count"))
 	want := r.runBusy(busy)
 	f, err := ptx.Parse("app.ptx", busy, nil)
 	if err != nil {
@@ -59,7 +59,7 @@ func le8(v uint64) []byte {
 
 // TestTwinsOf: which kernels get copies.
 func TestTwinsOf(t *testing.T) {
-	r := newRig(t, nil, object(t, "example_count"))
+	r := newRig(t, nil, testObject(t, "example_count"))
 	bounded := strings.Replace(vectorAdd, ")\n{", ")\n.maxntid 256, 1, 1\n{", 1)
 	variable := func(decl string) string {
 		return strings.Replace(bounded, ".visible .entry", decl+"\n.visible .entry", 1)
@@ -108,7 +108,7 @@ func TestTwinsOf(t *testing.T) {
 // TestLimited: what a copy takes is the limit of a kernel that takes more with
 // programs than a block of 1,024 threads can have.
 func TestLimited(t *testing.T) {
-	r := newRig(t, nil, object(t, "example_count"))
+	r := newRig(t, nil, testObject(t, "example_count"))
 	for _, tt := range []struct {
 		probed, alone int
 		want          string // in the text that was compiled last
@@ -173,7 +173,7 @@ func TestTwinsCorpus(t *testing.T) {
 	if need.Race {
 		t.Skip("one goroutine, and much text")
 	}
-	r := newRig(t, nil, object(t, "example_count"))
+	r := newRig(t, nil, testObject(t, "example_count"))
 	n := 0
 	err := filepath.WalkDir(filepath.Join("..", "ptx", "testdata", "kernels"), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || filepath.Ext(path) != ".ptx" {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"nvtrace/nvattach/mapmem"
 	"nvtrace/ptx/emu"
 )
 
@@ -48,11 +49,11 @@ func (r *rig) launchVectors(text string, threads uint32) {
 
 // TestVectorValues: the value of an access to several numbers is its first 8 bytes.
 func TestVectorValues(t *testing.T) {
-	r := newRig(t, &PlanOptions{Programs: []string{"on_access"}}, object(t, "params"))
+	r := newRig(t, &PlanOptions{Programs: []string{"on_access"}}, testObject(t, "params"))
 	r.launchVectors(r.weave(vectors).Text, 2)
 	const first, second = firstHalf, secondHalf
 	var got []uint64
-	if err := r.maps.NewReader(r.maps.Find("accesses")).Drain(r.machine, true, func(rec Record) { got = append(got, binary.LittleEndian.Uint64(rec.Data[8:])) }); err != nil {
+	if err := r.maps.NewReader(r.maps.Find("accesses")).Drain(r.machine, true, func(rec mapmem.Record) { got = append(got, binary.LittleEndian.Uint64(rec.Data[8:])) }); err != nil {
 		t.Fatal(err)
 	}
 	want := []uint64{first, first, first & (1<<32 - 1), first, first & (1<<32 - 1), second, second, 0x1122}

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"nvtrace/fatbin"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 	"nvtrace/ptx"
 	"nvtrace/ptx/bpf"
 )
@@ -16,7 +18,7 @@ import (
 type Site struct {
 	Kernel  string // mangled name of the kernel or device function
 	Program string
-	Kind    Kind
+	Kind    object.Kind
 	Insn    uint32 // instructions of the function before it
 	Text    string // the instruction; "" for an entry and the end of a body
 	File    string // of the source, "" if the module does not say
@@ -90,7 +92,7 @@ type KernelReport struct {
 type ProgramReport struct {
 	Program string
 	Object  string
-	Kind    Kind
+	Kind    object.Kind
 	Sites   int
 }
 
@@ -108,7 +110,7 @@ type weaving struct {
 	p      *Plan
 	f      *ptx.File
 	w      *ptx.Weaver
-	maps   *Maps
+	maps   *mapmem.Maps
 	o      *WeaveOptions
 	report KernelReport
 	files  map[uint32]string
@@ -120,7 +122,7 @@ type weaving struct {
 	begun   bool               // the module has the variable with the maps of blocks
 	returns map[*ptx.Func]bool // that keep what they return
 
-	own   map[*MapDef]string // what the names of registers with a section of threads' variables begin with
+	own   map[*object.MapDef]string // what the names of registers with a section of threads' variables begin with
 	owned map[ownKey]bool
 
 	found     map[*ptx.Func]*ptx.Sites
@@ -153,7 +155,7 @@ var ErrNotWoven = errors.New("can't be probed")
 // Weave puts the plan's programs into a module. The module's .version and .target
 // stay, and its text outside of the places too. Without a function that a program
 // wants, the text is the same and Kernels is empty.
-func (p *Plan) Weave(f *ptx.File, maps *Maps, o *WeaveOptions) (*Woven, error) {
+func (p *Plan) Weave(f *ptx.File, maps *mapmem.Maps, o *WeaveOptions) (*Woven, error) {
 	if !maps.Placed() {
 		return nil, errors.New("BUG: Weave before Maps.Place")
 	}
@@ -202,7 +204,7 @@ func (p *Plan) Weave(f *ptx.File, maps *Maps, o *WeaveOptions) (*Woven, error) {
 	return out, nil
 }
 
-func newWeaving(p *Plan, f *ptx.File, maps *Maps, o *WeaveOptions) *weaving {
+func newWeaving(p *Plan, f *ptx.File, maps *mapmem.Maps, o *WeaveOptions) *weaving {
 	w := ptx.NewWeaver(f)
 	if p.kept.templates == nil || len(p.kept.checked) > 64*mostKept {
 		p.kept = kept{templates: map[keptKey]*template{}, checked: map[keptCheck]bool{}}
@@ -210,7 +212,7 @@ func newWeaving(p *Plan, f *ptx.File, maps *Maps, o *WeaveOptions) *weaving {
 	return &weaving{
 		dialect: dialect{version: f.Version, target: f.Target(), stem: w.Stem()},
 		p:       p, f: f, w: w, maps: maps, o: o,
-		own: map[*MapDef]string{}, owned: map[ownKey]bool{},
+		own: map[*object.MapDef]string{}, owned: map[ownKey]bool{},
 		texts: map[string]string{}, ended: map[ending]bool{},
 		found: map[*ptx.Func]*ptx.Sites{}, templates: map[templateKey]*template{},
 	}
@@ -284,8 +286,8 @@ func (g *weaving) function(st *ptx.Sites) error {
 			return fmt.Errorf("program %s: %w", q.Name, err)
 		}
 		// Where a function that it calls ends threads, another kernel may have brought the program.
-		blocks = blocks || q.usesBlocks() != nil && (n > 0 || q.Point.Kind == KindExit)
-		if n > 0 || q.Point.Kind != KindCapture {
+		blocks = blocks || q.usesBlocks() != nil && (n > 0 || q.Point.Kind == object.KindExit)
+		if n > 0 || q.Point.Kind != object.KindCapture {
 			g.report.Programs = append(g.report.Programs, ProgramReport{Program: q.Name, Object: q.Object.Name, Kind: q.Point.Kind, Sites: n})
 		}
 	}
@@ -302,7 +304,7 @@ func (g *weaving) function(st *ptx.Sites) error {
 // callees notes that what a kernel's functions do is not the kernel's own code.
 func (g *weaving) callees(q *PlannedProgram, st *ptx.Sites) {
 	switch q.Point.Kind {
-	case KindMem, KindInsn, KindBlock:
+	case object.KindMem, object.KindInsn, object.KindBlock:
 	default:
 		return
 	}
@@ -337,17 +339,17 @@ func (g *weaving) limitRegisters(fn *ptx.Func) {
 // program puts one program at all its places in a function.
 func (g *weaving) program(q *PlannedProgram, st *ptx.Sites) (int, error) {
 	switch q.Point.Kind {
-	case KindEntry:
+	case object.KindEntry:
 		return g.entry(q, st)
-	case KindExit:
+	case object.KindExit:
 		return g.exits(q, st)
-	case KindMem:
+	case object.KindMem:
 		return g.accesses(q, st)
-	case KindInsn:
+	case object.KindInsn:
 		return g.instructions(q, st)
-	case KindBlock:
+	case object.KindBlock:
 		return g.blocks(q, st)
-	case KindCapture:
+	case object.KindCapture:
 		return g.captures(q, st)
 	}
 	return 0, nil
@@ -422,7 +424,7 @@ func (g *weaving) number(st *ptx.Sites) {
 // code writes a program for a place.
 func (g *weaving) code(q *PlannedProgram, at *place) (string, error) {
 	key := templateKey{q: q}
-	if q.Point.Kind == KindCapture {
+	if q.Point.Kind == object.KindCapture {
 		key.text = at.text
 	}
 	if q.asksForArguments() || q.wantsReturn() {
@@ -456,14 +458,14 @@ func (g *weaving) code(q *PlannedProgram, at *place) (string, error) {
 // reconverge reports whether threads should be brought together again behind the
 // program: the assembler does so by itself behind a short branch.
 func (q *PlannedProgram) reconverge() bool {
-	if q.Point.Kind == KindExit || q.Point.Kind == KindRun {
+	if q.Point.Kind == object.KindExit || q.Point.Kind == object.KindRun {
 		return false
 	}
 	if q.Report.Branches > 1 || q.Report.FueledLoops+q.Report.ProvenLoops > 0 {
 		return true
 	}
 	for i := range q.Report.Maps {
-		if q.Report.Maps[i].Used && q.unit.defs[i].layout() == layoutHash {
+		if q.Report.Maps[i].Used && q.unit.defs[i].Layout() == object.LayoutHash {
 			return true
 		}
 	}

@@ -10,6 +10,9 @@ import (
 	"testing"
 
 	"nvtrace/fatbin"
+	"nvtrace/nvattach/helper"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 	"nvtrace/nvattach/values"
 	"nvtrace/ptx"
 	"nvtrace/ptx/emu"
@@ -124,14 +127,14 @@ type rig struct {
 	unchecked bool // results may be others
 }
 
-func newRig(tb testing.TB, po *PlanOptions, objs ...*Object) *rig {
+func newRig(tb testing.TB, po *PlanOptions, objs ...*object.Object) *rig {
 	tb.Helper()
 	plan, err := NewPlan(objs, po)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	r := &rig{gpu: &gpu{tb: tb, machine: newMachine(), assembled: map[string]bool{}}, plan: plan}
-	maps, err := plan.NewMaps(&MapOptions{SMs: r.machine.Device().SMs, Threads: 4096, RingBytes: 8 << 20, PrintBytes: 1 << 20})
+	maps, err := plan.NewMaps(&mapmem.MapOptions{SMs: r.machine.Device().SMs, Threads: 4096, RingBytes: 8 << 20, PrintBytes: 1 << 20})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -216,7 +219,7 @@ func (r *rig) value(name string, index int) uint64 {
 	if index >= len(tab.Rows) {
 		r.tb.Fatalf("map %s has %d entries", name, len(tab.Rows))
 	}
-	return tab.Rows[index].total()
+	return tab.Rows[index].Total()
 }
 
 // variable returns a global variable's number, or that of an element.
@@ -228,7 +231,7 @@ func (r *rig) variable(name string, index int) uint64 {
 			if v.Name != name {
 				continue
 			}
-			b, err := r.maps.Lookup(r.machine, r.maps.Of(v.Map), indexKey(0))
+			b, err := r.maps.Lookup(r.machine, r.maps.Of(v.Map), mapmem.IndexKey(0))
 			if err != nil {
 				r.tb.Fatal(err)
 			}
@@ -242,7 +245,7 @@ func (r *rig) variable(name string, index int) uint64 {
 
 func TestEntryAndExitCounts(t *testing.T) {
 	for _, tt := range []struct{ grid, block uint32 }{{4, 256}, {1, 1}, {7, 33}, {32, 32}} {
-		r := newRig(t, nil, object(t, "example_count"))
+		r := newRig(t, nil, testObject(t, "example_count"))
 		w := r.weave(vectorAdd)
 		if n := w.Kernels[0].Sites(); len(w.Kernels) != 1 || n != 3 {
 			t.Fatalf("%d places, want an entry and two exits", n)
@@ -264,11 +267,11 @@ func TestEntryAndExitCounts(t *testing.T) {
 }
 
 func TestBusyKernel(t *testing.T) {
-	plain := newRig(t, nil, object(t, "example_count")).runBusy(busy)
+	plain := newRig(t, nil, testObject(t, "example_count")).runBusy(busy)
 	for _, objs := range [][]string{{"example_count"}, {"example_count", "example_count"}, {"example_count", "example_memory", "example_blocks", "params", "example_duration", "example_trace"}} {
-		var list []*Object
+		var list []*object.Object
 		for _, n := range objs {
-			list = append(list, object(t, n))
+			list = append(list, testObject(t, n))
 		}
 		r := newRig(t, nil, list...)
 		w := r.weave(busy)
@@ -295,7 +298,7 @@ func TestBusyKernel(t *testing.T) {
 }
 
 func TestThreadHistogramShape(t *testing.T) {
-	r := newRig(t, nil, object(t, "bpftime"))
+	r := newRig(t, nil, testObject(t, "bpftime"))
 	w := r.weave(vectorAdd)
 	const launches = 3
 	for range launches {
@@ -328,7 +331,7 @@ func TestThreadHistogramShape(t *testing.T) {
 		t.Errorf("gpu_hash: %d entries", len(rows))
 	}
 	var blocks []uint64
-	if err := r.maps.NewReader(r.maps.Find("events")).Drain(r.machine, true, func(rec Record) { blocks = append(blocks, binary.LittleEndian.Uint64(rec.Data)) }); err != nil {
+	if err := r.maps.NewReader(r.maps.Find("events")).Drain(r.machine, true, func(rec mapmem.Record) { blocks = append(blocks, binary.LittleEndian.Uint64(rec.Data)) }); err != nil {
 		t.Fatal(err)
 	}
 	slices.Sort(blocks)
@@ -347,7 +350,7 @@ func TestThreadHistogramShape(t *testing.T) {
 }
 
 func TestParametersValuesFunctions(t *testing.T) {
-	r := newRig(t, nil, object(t, "params"))
+	r := newRig(t, nil, testObject(t, "params"))
 	w := r.weave(vectorAdd)
 	r.runAdd(w.Text, 1, 64)
 	if n := r.variable("nparams", 0); n != 3 {
@@ -356,13 +359,13 @@ func TestParametersValuesFunctions(t *testing.T) {
 	if a, b := r.variable("params", 0), r.variable("params", 1); b != a+4096 || a == 0 {
 		t.Errorf("parameters %#x %#x", a, b)
 	}
-	if v := int64(r.variable("params", 7)); v != errInval {
+	if v := int64(r.variable("params", 7)); v != helper.EINVAL {
 		t.Errorf("parameter 99: %d", v)
 	}
 	if n := r.value("per_sm", 0); n != 64 {
 		t.Errorf("per_sm: %d", n)
 	}
-	if tab := r.table("per_sm_hash"); len(tab.Rows) != 32 || tab.Rows[0].total() != 2 {
+	if tab := r.table("per_sm_hash"); len(tab.Rows) != 32 || tab.Rows[0].Total() != 2 {
 		t.Errorf("per_sm_hash: %d rows", len(tab.Rows))
 	}
 	type access struct {
@@ -370,7 +373,7 @@ func TestParametersValuesFunctions(t *testing.T) {
 		size, line  uint32
 	}
 	var got []access
-	if err := r.maps.NewReader(r.maps.Find("accesses")).Drain(r.machine, true, func(rec Record) {
+	if err := r.maps.NewReader(r.maps.Find("accesses")).Drain(r.machine, true, func(rec mapmem.Record) {
 		got = append(got, access{binary.LittleEndian.Uint64(rec.Data), binary.LittleEndian.Uint64(rec.Data[8:]), binary.LittleEndian.Uint32(rec.Data[16:]), binary.LittleEndian.Uint32(rec.Data[20:])})
 	}); err != nil {
 		t.Fatal(err)
@@ -380,7 +383,7 @@ func TestParametersValuesFunctions(t *testing.T) {
 	if want := []access{{a + 4, f(1), 4, 12}, {a + 4100, f(2), 4, 12}, {a + 8196, f(3), 4, 13}}; !slices.Equal(got, want) {
 		t.Errorf("accesses %#v, want %#v", got, want)
 	}
-	r2 := newRig(t, nil, object(t, "params"))
+	r2 := newRig(t, nil, testObject(t, "params"))
 	r2.runBusy(r2.weave(busy).Text)
 	// 196 threads call three times, two end in their first call.
 	if n := r2.variable("calls", 0); n != 196*3+2 {
@@ -389,7 +392,7 @@ func TestParametersValuesFunctions(t *testing.T) {
 }
 
 func TestBlocksAndInstructions(t *testing.T) {
-	r := newRig(t, nil, object(t, "example_blocks"))
+	r := newRig(t, nil, testObject(t, "example_blocks"))
 	r.runAdd(r.weave(vectorAdd).Text, 4, 256)
 	if n := r.variable("global_loads", 0); n != 2000 {
 		t.Errorf("%d loads", n)
@@ -404,7 +407,7 @@ func TestBlocksAndInstructions(t *testing.T) {
 }
 
 func TestMemoryExample(t *testing.T) {
-	r := newRig(t, nil, object(t, "example_memory"))
+	r := newRig(t, nil, testObject(t, "example_memory"))
 	r.runBusy(r.weave(busy).Text)
 	got := map[[2]uint32][2]uint64{}
 	for _, row := range r.table("accesses").Rows {
@@ -427,7 +430,7 @@ func TestMemoryExample(t *testing.T) {
 }
 
 func TestDurationAndTrace(t *testing.T) {
-	r := newRig(t, nil, object(t, "example_duration"), object(t, "example_trace"))
+	r := newRig(t, nil, testObject(t, "example_duration"), testObject(t, "example_trace"))
 	r.runAdd(r.weave(vectorAdd).Text, 4, 256)
 	sum := uint64(0)
 	for i := range 64 {
@@ -437,7 +440,7 @@ func TestDurationAndTrace(t *testing.T) {
 		t.Errorf("the histogram has %d threads", sum)
 	}
 	warps := 0
-	if err := r.maps.NewReader(r.maps.Find("events")).Drain(r.machine, true, func(rec Record) {
+	if err := r.maps.NewReader(r.maps.Find("events")).Drain(r.machine, true, func(rec mapmem.Record) {
 		if s := string(rec.Data[36:47]); s != "warp starts" {
 			t.Errorf("record %q", s)
 		}
@@ -452,11 +455,11 @@ func TestDurationAndTrace(t *testing.T) {
 }
 
 func TestExitHelper(t *testing.T) {
-	_, err := NewPlan([]*Object{object(t, "leave")}, nil)
+	_, err := NewPlan([]*object.Object{testObject(t, "leave")}, nil)
 	if err == nil || !strings.Contains(err.Error(), "--allow-exit") || !strings.Contains(err.Error(), "leave.bpf.c") && !strings.Contains(err.Error(), "cuda_exit") {
 		t.Errorf("helper 507: %v", err)
 	}
-	r := newRig(t, &PlanOptions{AllowExit: true}, object(t, "leave"), object(t, "example_count"))
+	r := newRig(t, &PlanOptions{AllowExit: true}, testObject(t, "leave"), testObject(t, "example_count"))
 	w := r.weave(vectorAdd)
 	reg, err := r.machine.Alloc(3*4096, "vectors")
 	if err != nil {
@@ -473,10 +476,10 @@ func TestExitHelper(t *testing.T) {
 }
 
 func TestRunModule(t *testing.T) {
-	r := newRig(t, nil, object(t, "bpftime"))
+	r := newRig(t, nil, testObject(t, "bpftime"))
 	apply(t, r.maps, r.machine, "vec[0..9]=7", "vec[10]=3")
 	for _, q := range r.plan.Programs {
-		if q.Point.Kind != KindRun {
+		if q.Point.Kind != object.KindRun {
 			continue
 		}
 		text, kernel, err := r.plan.runModule(q, r.maps, ptx.Version{Major: 7, Minor: 8}, ptx.Target{SM: 90})
@@ -491,17 +494,17 @@ func TestRunModule(t *testing.T) {
 }
 
 func TestPlanSelects(t *testing.T) {
-	if _, err := NewPlan([]*Object{object(t, "bpftime")}, &PlanOptions{Programs: []string{"nothing"}}); !errors.Is(err, ErrNoProgram) || !strings.Contains(err.Error(), "cuda__square") {
+	if _, err := NewPlan([]*object.Object{testObject(t, "bpftime")}, &PlanOptions{Programs: []string{"nothing"}}); !errors.Is(err, ErrNoProgram) || !strings.Contains(err.Error(), "cuda__square") {
 		t.Errorf("%v", err)
 	}
-	p, err := NewPlan([]*Object{object(t, "bpftime")}, &PlanOptions{Programs: []string{"*threads"}, Kernels: []string{"vectorAdd"}})
+	p, err := NewPlan([]*object.Object{testObject(t, "bpftime")}, &PlanOptions{Programs: []string{"*threads"}, Kernels: []string{"vectorAdd"}})
 	if err != nil || len(p.Programs) != 1 {
 		t.Fatal(p, err)
 	}
 	if !p.Wants("_Z9vectorAddPKfS0_Pf", false) || p.Wants("_Z9vectorMulPKfS0_Pf", false) {
 		t.Error("Wants")
 	}
-	p, err = NewPlan([]*Object{object(t, "example_count")}, &PlanOptions{Kernels: []string{"x*"}})
+	p, err = NewPlan([]*object.Object{testObject(t, "example_count")}, &PlanOptions{Kernels: []string{"x*"}})
 	if err != nil || p.Wants("busy", false) || !p.Wants("xbusy", false) {
 		t.Error("Wants with kernels", err)
 	}
@@ -515,9 +518,9 @@ func TestResources(t *testing.T) {
 		t.Skip("no ptxas")
 	}
 	for _, tt := range []struct {
-		object   string
-		programs []string
-		most     int // more registers
+		testObject string
+		programs   []string
+		most       int // more registers
 	}{
 		{"example_count", nil, 8},
 		{"bpftime", []string{"cuda__threads"}, 12},
@@ -528,15 +531,15 @@ func TestResources(t *testing.T) {
 		{"example_trace", nil, 32},
 		{"params", nil, 48},
 	} {
-		r := newRig(t, &PlanOptions{Programs: tt.programs}, object(t, tt.object))
+		r := newRig(t, &PlanOptions{Programs: tt.programs}, testObject(t, tt.testObject))
 		out := assemble(t, r.weave(vectorAdd).Text, "sm_90")
 		n := registers(t, out)
-		t.Logf("%s %v: %d registers, %d without", tt.object, tt.programs, n, plain)
+		t.Logf("%s %v: %d registers, %d without", tt.testObject, tt.programs, n, plain)
 		if n > plain+tt.most {
-			t.Errorf("%s %v: %d registers, %d without", tt.object, tt.programs, n, plain)
+			t.Errorf("%s %v: %d registers, %d without", tt.testObject, tt.programs, n, plain)
 		}
 		if !strings.Contains(out, " 0 bytes stack frame, 0 bytes spill stores") {
-			t.Errorf("%s %v: local memory: %s", tt.object, tt.programs, out)
+			t.Errorf("%s %v: local memory: %s", tt.testObject, tt.programs, out)
 		}
 	}
 }
@@ -557,7 +560,7 @@ func registers(tb testing.TB, out string) int {
 
 // TestNotes: what programs don't see is said.
 func TestNotes(t *testing.T) {
-	r := newRig(t, nil, object(t, "example_memory"))
+	r := newRig(t, nil, testObject(t, "example_memory"))
 	w := r.weave(busy)
 	want := "kernel busy\n  mem        on_access                3 places\n  note: what function twice does, which it calls, is not seen; a section cuda.mem/func:twice sees it\n"
 	if got := w.report(); got != want {
@@ -581,19 +584,19 @@ func TestNotes(t *testing.T) {
 }
 .visible .entry busy`, 1)
 	// Both kernels are counted, so the function is; with one of them it can't be.
-	r = newRig(t, nil, object(t, "example_count"))
+	r = newRig(t, nil, testObject(t, "example_count"))
 	w = r.weave(shared)
 	if r.runBusy(w.Text); r.value("threads", 0) != 200 || r.value("threads", 1) != 200 {
 		t.Errorf("%d in, %d out", r.value("threads", 0), r.value("threads", 1))
 	}
-	r = newRig(t, &PlanOptions{Kernels: []string{"busy"}}, object(t, "example_count"))
+	r = newRig(t, &PlanOptions{Kernels: []string{"busy"}}, testObject(t, "example_count"))
 	if got := r.weave(shared).report(); !strings.Contains(got, "threads that end in function twice, which others call too, are not seen") {
 		t.Error(got)
 	}
 }
 
 // endedEarly returns how many runs of a program were ended by its tests, all together.
-func (p *Plan) endedEarly(maps *Maps, mem Memory, q *PlannedProgram) (uint64, error) {
+func (p *Plan) endedEarly(maps *mapmem.Maps, mem mapmem.Memory, q *PlannedProgram) (uint64, error) {
 	list, err := p.Ended(maps, mem, q)
 	sum := uint64(0)
 	for i := range list {

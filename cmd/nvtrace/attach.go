@@ -21,6 +21,8 @@ import (
 	"nvtrace/nvattach/capture"
 	"nvtrace/nvattach/gpu"
 	"nvtrace/nvattach/host"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 	"nvtrace/nvattach/script"
 	"nvtrace/nvattach/session"
 	"nvtrace/ptrace"
@@ -100,8 +102,8 @@ func (f *attachFlags) machineCode() gpu.MachineCode {
 func (f *attachFlags) any() bool { return len(f.objects) > 0 || f.scripts.object() != nil }
 
 // plan loads the objects and proves their programs safe.
-func (f *attachFlags) plan(e *env, more ...*nvattach.Object) (*nvattach.Plan, []nvattach.Setting, error) {
-	objs := slices.DeleteFunc(slices.Clone(more), func(o *nvattach.Object) bool { return o == nil })
+func (f *attachFlags) plan(e *env, more ...*object.Object) (*nvattach.Plan, []object.Setting, error) {
+	objs := slices.DeleteFunc(slices.Clone(more), func(o *object.Object) bool { return o == nil })
 	for _, name := range f.objects {
 		o, err := e.openProbes(name)
 		if err != nil {
@@ -110,7 +112,7 @@ func (f *attachFlags) plan(e *env, more ...*nvattach.Object) (*nvattach.Plan, []
 		objs = append(objs, o)
 	}
 	for _, text := range f.places {
-		if err := nvattach.PlaceProgram(objs, text); err != nil {
+		if err := object.PlaceProgram(objs, text); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -130,11 +132,11 @@ func (f *attachFlags) plan(e *env, more ...*nvattach.Object) (*nvattach.Plan, []
 		objs = append(objs, o)
 	}
 	for _, text := range f.settings {
-		s, err := nvattach.ParseMapSetting(text)
+		s, err := object.ParseMapSetting(text)
 		if err != nil {
 			return nil, nil, err
 		}
-		if done, err := nvattach.SetNamed(objs, s); err != nil {
+		if done, err := object.SetNamed(objs, s); err != nil {
 			return nil, nil, err
 		} else if done {
 			continue
@@ -142,16 +144,16 @@ func (f *attachFlags) plan(e *env, more ...*nvattach.Object) (*nvattach.Plan, []
 		settings = append(settings, s)
 	}
 	for _, text := range f.vars {
-		s, err := nvattach.ParseVarSetting(text)
+		s, err := object.ParseVarSetting(text)
 		if err != nil {
 			return nil, nil, err
 		}
-		if err := nvattach.SetVar(objs, s); err != nil {
+		if err := object.SetVar(objs, s); err != nil {
 			return nil, nil, err
 		}
 	}
-	if !slices.ContainsFunc(objs, func(o *nvattach.Object) bool { return len(o.Programs) > 0 && !o.Beside }) {
-		objs = slices.DeleteFunc(objs, func(o *nvattach.Object) bool { return o.Beside })
+	if !slices.ContainsFunc(objs, func(o *object.Object) bool { return len(o.Programs) > 0 && !o.Beside }) {
+		objs = slices.DeleteFunc(objs, func(o *object.Object) bool { return o.Beside })
 	}
 	plan, err := nvattach.NewPlan(objs, &nvattach.PlanOptions{
 		AllowExit: f.allowExit, Fuel: uint32(min(f.fuel, math.MaxUint32)), Kernels: f.kernels, Programs: f.programs, Strict: f.strict,
@@ -165,7 +167,7 @@ func (f *attachFlags) plan(e *env, more ...*nvattach.Object) (*nvattach.Plan, []
 
 // start begins a session of the probes, nil if there are none. stamps, if not nil, is that of
 // [session.Stamps] among them, and stamped is told.
-func (f *attachFlags) start(e *env, stamps *nvattach.Object, stamped func(session.Stamp)) (*session.Session, error) {
+func (f *attachFlags) start(e *env, stamps *object.Object, stamped func(session.Stamp)) (*session.Session, error) {
 	if !f.any() && stamps == nil {
 		return nil, nil
 	}
@@ -197,7 +199,7 @@ func (f *attachFlags) start(e *env, stamps *nvattach.Object, stamped func(sessio
 		}
 	}
 	for _, p := range plan.Programs {
-		if p.Point.Kind == nvattach.KindRun {
+		if p.Point.Kind == object.KindRun {
 			e.notice("%s: program %s is not run: it is a kernel of its own; nvtrace attach --run %s runs it", p.Object.Name, p.Name, p.Name)
 		}
 	}
@@ -206,7 +208,7 @@ func (f *attachFlags) start(e *env, stamps *nvattach.Object, stamped func(sessio
 	}
 	o := &session.Options{
 		Plan: plan, Settings: settings, Out: e.stderr, Interval: f.interval, Required: f.require, Verify: int(f.verify),
-		Maps: nvattach.MapOptions{Threads: f.threads}, Verbose: f.verbose, Script: f.scripts.inKernels(), Began: f.scripts.began,
+		Maps: mapmem.MapOptions{Threads: f.threads}, Verbose: f.verbose, Script: f.scripts.inKernels(), Began: f.scripts.began,
 	}
 	if stamps != nil && slices.Contains(plan.Objects, stamps) {
 		o.Stamped = stamped
@@ -311,10 +313,10 @@ func (s *tracing) extendHost(a *agent.Agent, list *[]record.Extension) error {
 
 // share has kernels reach the maps that programs on the host use, too; data is the memory of
 // the host's maps.
-func (s *tracing) share(a *agent.Agent, maps *nvattach.Maps, data []byte) {
+func (s *tracing) share(a *agent.Agent, maps *mapmem.Maps, data []byte) {
 	if s.sim != nil {
 		at, size := maps.SharedOffset, maps.SharedSize
-		s.sim.sim.Share(nvattach.HostBase+at, data[at:at+size:at+size])
+		s.sim.sim.Share(mapmem.HostBase+at, data[at:at+size:at+size])
 	}
 	if s.gpu != nil {
 		s.gpu.SetShare(func(t *ptrace.Task) error {
@@ -334,20 +336,20 @@ func (s *tracing) live() bool { return s.gpu != nil && s.f.pid() != 0 }
 // those on the host, in a file if that is not nil.
 func (s *tracing) programs(a *agent.Agent, size uint64, in *os.File) (*agent.Programs, error) {
 	if !s.live() {
-		return agent.NewPrograms(nvattach.HostBase, size, in)
+		return agent.NewPrograms(mapmem.HostBase, size, in)
 	}
 	page := uint64(os.Getpagesize())
 	size = (size + page - 1) / page * page
-	g, err := agent.NewPrograms(nvattach.HostBase, size+gpu.LiveMemory, in)
+	g, err := agent.NewPrograms(mapmem.HostBase, size+gpu.LiveMemory, in)
 	if err == nil {
-		s.gpu.Live(a, g.Data()[size:], nvattach.HostBase+size)
+		s.gpu.Live(a, g.Data()[size:], mapmem.HostBase+size)
 	}
 	return g, err
 }
 
 // chosen reports whether --prog, if it is given, chooses a program.
 func (f *attachFlags) chosen(program string) bool {
-	return len(f.programs) == 0 || slices.ContainsFunc(f.programs, func(g string) bool { return nvattach.Glob(g, program) })
+	return len(f.programs) == 0 || slices.ContainsFunc(f.programs, func(g string) bool { return object.Glob(g, program) })
 }
 
 // unmatched says which selectors have matched no kernel. With --require, that is an
@@ -397,7 +399,7 @@ func (f *attachFlags) unmatched(e *env) error {
 }
 
 // placeOf says where a program of an object is to run, as it was asked for.
-func (f *attachFlags) placeOf(o *nvattach.Object, name, section string) string {
+func (f *attachFlags) placeOf(o *object.Object, name, section string) string {
 	if o == f.scripts.object() {
 		return f.scripts.program.Place(name)
 	}
@@ -606,7 +608,7 @@ func attachVerb(e *env, args, command []string) int {
 	}
 	if dry.on {
 		dry.require, dry.machine = f.require, f.machineCode()
-		return dry.run(e, plan, &nvattach.MapOptions{Threads: f.threads}, images)
+		return dry.run(e, plan, &mapmem.MapOptions{Threads: f.threads}, images)
 	}
 	var b strings.Builder
 	for _, o := range plan.Objects {

@@ -14,6 +14,8 @@ import (
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/gpu"
 	"nvtrace/nvattach/jit"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 	"nvtrace/nvattach/session"
 	"nvtrace/nvattach/sim"
 	"nvtrace/ptx/emu"
@@ -50,7 +52,7 @@ func parseDirectRun(s string) (gpu.Direct, error) {
 
 // directly runs programs that are kernels of their own, on the GPU or else on the PTX
 // machine, and shows their maps.
-func (f *attachFlags) directly(e *env, plan *nvattach.Plan, settings []nvattach.Setting, texts []string) int {
+func (f *attachFlags) directly(e *env, plan *nvattach.Plan, settings []object.Setting, texts []string) int {
 	var runs []gpu.Direct
 	for _, text := range texts {
 		r, err := parseDirectRun(text)
@@ -64,7 +66,7 @@ func (f *attachFlags) directly(e *env, plan *nvattach.Plan, settings []nvattach.
 			return e.fail(exitFailed, "--run %s: %v", r.Program, err)
 		}
 	}
-	so := &session.Options{Plan: plan, Settings: settings, Out: e.stdout, Direct: true, Maps: nvattach.MapOptions{Threads: f.threads}}
+	so := &session.Options{Plan: plan, Settings: settings, Out: e.stdout, Direct: true, Maps: mapmem.MapOptions{Threads: f.threads}}
 	if f.json {
 		so.Format = session.FormatJSON
 	}

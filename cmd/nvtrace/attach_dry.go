@@ -15,6 +15,8 @@ import (
 	"nvtrace/fatbin"
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/gpu"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 	"nvtrace/nvattach/sim"
 	"nvtrace/traces/escape"
 )
@@ -63,7 +65,7 @@ type dryRun struct {
 	e        *env
 	f        *dryFlags
 	plan     *nvattach.Plan
-	maps     *nvattach.Maps
+	maps     *mapmem.Maps
 	arch     fatbin.Arch // 0: the image's newest
 	compiler resourceCompiler
 	why      string // there is no compiler
@@ -77,7 +79,7 @@ type dryRun struct {
 const dryMaps = 0x7f00_0000_0000
 
 // run does all of it and returns the exit status.
-func (f *dryFlags) run(e *env, plan *nvattach.Plan, o *nvattach.MapOptions, images []string) int {
+func (f *dryFlags) run(e *env, plan *nvattach.Plan, o *mapmem.MapOptions, images []string) int {
 	d := &dryRun{e: e, f: f, plan: plan}
 	var err error
 	if f.arch != "" {
@@ -329,7 +331,7 @@ func (d *dryRun) kernel(k *nvattach.KernelReport, sites []nvattach.Site) {
 			continue
 		}
 		text := cmp.Or(strings.Join(strings.Fields(s.Text), " "), "-")
-		if s.Kind == nvattach.KindEntry {
+		if s.Kind == object.KindEntry {
 			text = "entry"
 		}
 		fmt.Fprintf(&d.out, "    %-20s %-7s at instruction %-5d %s", s.Program, s.Kind, s.Insn, text)

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/object"
 )
 
 // clangVar names the compiler for sources of probes.
@@ -22,10 +23,10 @@ var clangFlags = []string{"-g", "-O2", "-target", "bpf", "-mcpu=v3"}
 func isSource(name string) bool { return strings.HasSuffix(name, ".c") }
 
 // openProbes reads an object, or compiles it from its source.
-func (e *env) openProbes(name string) (*nvattach.Object, error) {
+func (e *env) openProbes(name string) (*object.Object, error) {
 	e.reads(name)
 	if !isSource(name) {
-		return nvattach.OpenObject(name)
+		return object.Open(name)
 	}
 	if _, err := os.Stat(name); err != nil {
 		return nil, err
@@ -34,7 +35,7 @@ func (e *env) openProbes(name string) (*nvattach.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	return nvattach.LoadObject(name, data)
+	return object.Load(name, data)
 }
 
 // compileProbes has clang make an object of a source. The header for probes is in the

@@ -50,22 +50,25 @@ nvtrace/nvattach/sim         < nvtrace/traces/escape nvtrace/fatbin nvtrace/nvat
 nvtrace/nvattach/values      < nvtrace/traces/escape github.com/cilium/ebpf/btf
 nvtrace/nvattach/atomics     < nvtrace/ptx/bpf github.com/cilium/ebpf/asm
 nvtrace/nvattach/helper      < nvtrace/ptx/bpf
-nvtrace/nvattach             < nvtrace/nvattach/atomics nvtrace/nvattach/helper nvtrace/nvattach/values nvtrace/fatbin nvtrace/fatbin/sass nvtrace/ptx nvtrace/ptx/bpf nvtrace/traces/escape github.com/cilium/ebpf github.com/cilium/ebpf/asm github.com/cilium/ebpf/btf
-nvtrace/nvattach/script      < nvtrace/fatbin nvtrace/ioctl/nearest nvtrace/nvattach nvtrace/nvattach/helper github.com/cilium/ebpf github.com/cilium/ebpf/asm
-nvtrace/nvattach/session     < nvtrace/fatbin nvtrace/nvattach nvtrace/nvattach/script nvtrace/traces/escape
-nvtrace/nvattach/gpu         < nvtrace/fatbin nvtrace/fatbin/sass nvtrace/nvattach nvtrace/nvattach/capture nvtrace/nvattach/jit nvtrace/nvattach/preload nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/remote nvtrace/ptx nvtrace/ptx/emu
+nvtrace/nvattach/object      < nvtrace/fatbin nvtrace/nvattach/atomics nvtrace/nvattach/helper nvtrace/nvattach/values nvtrace/ptx/bpf nvtrace/traces/escape github.com/cilium/ebpf github.com/cilium/ebpf/asm github.com/cilium/ebpf/btf
+nvtrace/nvattach/mapmem      < nvtrace/nvattach/object nvtrace/nvattach/values nvtrace/traces/escape github.com/cilium/ebpf/btf
+nvtrace/nvattach/emit        < nvtrace/nvattach/helper nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/ptx nvtrace/ptx/bpf
+nvtrace/nvattach             < nvtrace/nvattach/atomics nvtrace/nvattach/emit nvtrace/nvattach/helper nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/nvattach/values nvtrace/fatbin nvtrace/fatbin/sass nvtrace/ptx nvtrace/ptx/bpf nvtrace/traces/escape github.com/cilium/ebpf github.com/cilium/ebpf/asm
+nvtrace/nvattach/script      < nvtrace/fatbin nvtrace/ioctl/nearest nvtrace/nvattach nvtrace/nvattach/helper nvtrace/nvattach/mapmem nvtrace/nvattach/object github.com/cilium/ebpf github.com/cilium/ebpf/asm
+nvtrace/nvattach/session     < nvtrace/fatbin nvtrace/nvattach nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/nvattach/script nvtrace/traces/escape
+nvtrace/nvattach/gpu         < nvtrace/fatbin nvtrace/fatbin/sass nvtrace/nvattach nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/nvattach/capture nvtrace/nvattach/jit nvtrace/nvattach/preload nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/remote nvtrace/ptx nvtrace/ptx/emu
 nvtrace/nvattach/control     < nvtrace/nvattach/owned
-nvtrace/nvattach/host        < nvtrace/ioctl/nearest nvtrace/nvattach nvtrace/nvattach/api nvtrace/nvattach/control nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/jump nvtrace/ptrace/proc nvtrace/ptrace/unwind nvtrace/ptx/bpf
+nvtrace/nvattach/host        < nvtrace/ioctl/nearest nvtrace/nvattach nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/nvattach/api nvtrace/nvattach/control nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/jump nvtrace/ptrace/proc nvtrace/ptrace/unwind nvtrace/ptx/bpf
 nvtrace/nvattach/cudart      < nvtrace/ptrace/dso
 nvtrace/nvattach/calls       < nvtrace/nvattach/api nvtrace/nvattach/cudart nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc
 nvtrace/nvattach/jit         < nvtrace/nvattach/owned
 nvtrace/examples/rminfo      < nvtrace/rm
 nvtrace/examples/rmlaunch    < nvtrace/fatbin nvtrace/rm nvtrace/rm/channel
-nvtrace/examples/events      < nvtrace/nvattach nvtrace/ptx/bpf
+nvtrace/examples/events      < nvtrace/nvattach nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/ptx/bpf
 nvtrace/cmd/nvtrace/internal/export < nvtrace/ioctl nvtrace/nvattach/api nvtrace/rm nvtrace/traces nvtrace/traces/escape github.com/google/pprof/profile github.com/klauspost/compress/zstd
 nvtrace/cmd/nvtrace/internal/units <
 nvtrace/cmd/nvtrace/internal/look < nvtrace/cmd/nvtrace/internal/units nvtrace/fatbin nvtrace/ioctl/channels nvtrace/ptrace/outside nvtrace/ptrace/proc nvtrace/rm/channel nvtrace/traces/escape
-nvtrace/cmd/nvtrace          < nvtrace/fatbin/sass nvtrace/traces nvtrace/traces/escape nvtrace/ptrace nvtrace/rm nvtrace/ioctl nvtrace/ioctl/channels nvtrace/ioctl/record nvtrace/traces/record nvtrace/ioctl/replay nvtrace/ioctl/diff nvtrace/ioctl/allow nvtrace/fatbin nvtrace/ptx nvtrace/ptx/emu nvtrace/nvattach nvtrace/nvattach/helper nvtrace/nvattach/jit nvtrace/nvattach/preload nvtrace/nvattach/script nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/nvattach/api nvtrace/nvattach/calls nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/python nvtrace/ptrace/unwind nvtrace/nvattach/capture nvtrace/nvattach/control nvtrace/nvattach/gpu nvtrace/nvattach/host nvtrace/nvattach/interpose nvtrace/nvattach/nvtx nvtrace/nvattach/owned github.com/olekukonko/tablewriter github.com/olekukonko/tablewriter/tw
+nvtrace/cmd/nvtrace          < nvtrace/fatbin/sass nvtrace/traces nvtrace/traces/escape nvtrace/ptrace nvtrace/rm nvtrace/ioctl nvtrace/ioctl/channels nvtrace/ioctl/record nvtrace/traces/record nvtrace/ioctl/replay nvtrace/ioctl/diff nvtrace/ioctl/allow nvtrace/fatbin nvtrace/ptx nvtrace/ptx/emu nvtrace/nvattach nvtrace/nvattach/helper nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/nvattach/jit nvtrace/nvattach/preload nvtrace/nvattach/script nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/nvattach/api nvtrace/nvattach/calls nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/python nvtrace/ptrace/unwind nvtrace/nvattach/capture nvtrace/nvattach/control nvtrace/nvattach/gpu nvtrace/nvattach/host nvtrace/nvattach/interpose nvtrace/nvattach/nvtx nvtrace/nvattach/owned github.com/olekukonko/tablewriter github.com/olekukonko/tablewriter/tw
 `
 
 // What is below shared imports nothing of ours that the policy does not list, and nothing

@@ -7,6 +7,7 @@ import (
 
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/helper"
+	"nvtrace/nvattach/object"
 	"nvtrace/nvattach/script"
 )
 
@@ -61,12 +62,12 @@ var topics = []struct {
 }
 
 // sectionDocs say where programs of a kind run.
-var sectionDocs = map[nvattach.Kind]string{
-	nvattach.KindEntry: "every thread, before the kernel's first instruction",
-	nvattach.KindExit:  "every thread, where it leaves the kernel",
-	nvattach.KindMem:   "every access to memory; of a load whose value is read, behind it",
-	nvattach.KindInsn:  "each instruction whose opcode matches, where its guard holds",
-	nvattach.KindBlock: "each basic block, at its start",
+var sectionDocs = map[object.Kind]string{
+	object.KindEntry: "every thread, before the kernel's first instruction",
+	object.KindExit:  "every thread, where it leaves the kernel",
+	object.KindMem:   "every access to memory; of a load whose value is read, behind it",
+	object.KindInsn:  "each instruction whose opcode matches, where its guard holds",
+	object.KindBlock: "each basic block, at its start",
 }
 
 // probesText is the reference of probes.
@@ -75,18 +76,18 @@ func probesText() string {
 	b.WriteString("# Probes\n\n## Sections of eBPF programs\n\n| section | runs at |\n|---|---|\n")
 	for _, k := range nvattach.Kinds() {
 		of := "KERNEL"
-		if k == nvattach.KindInsn {
+		if k == object.KindInsn {
 			of = "KERNEL:OPCODE"
 		}
 		fmt.Fprintf(&b, "| `cuda.%s/%s` | %s |\n", k, of, sectionDocs[k])
 	}
 	b.WriteString("\nKERNEL and OPCODE are globs; `func:NAME` is a device function. `nvtrace attach --header` prints the header for C.\n\n## Contexts\n\n" +
 		"A program is given the address of its context. Fields cost nothing unless they are read.\n\n| section | fields, with their offsets |\n|---|---|\n")
-	first := nvattach.ContextFields(nvattach.KindEntry)
-	shared := slices.DeleteFunc(slices.Clone(first), func(f nvattach.ContextField) bool {
-		return !slices.Contains(nvattach.ContextFields(nvattach.KindMem), f)
+	first := nvattach.ContextFields(object.KindEntry)
+	shared := slices.DeleteFunc(slices.Clone(first), func(f object.ContextField) bool {
+		return !slices.Contains(nvattach.ContextFields(object.KindMem), f)
 	})
-	put := func(section string, fields []nvattach.ContextField) {
+	put := func(section string, fields []object.ContextField) {
 		var names []string
 		for _, f := range fields {
 			names = append(names, fmt.Sprintf("%s (%d)", f.Name, f.Offset))
@@ -95,7 +96,7 @@ func probesText() string {
 	}
 	put("all", shared)
 	for _, k := range nvattach.Kinds() {
-		put("`cuda."+k.String()+"`", slices.DeleteFunc(nvattach.ContextFields(k), func(f nvattach.ContextField) bool { return slices.Contains(shared, f) }))
+		put("`cuda."+k.String()+"`", slices.DeleteFunc(nvattach.ContextFields(k), func(f object.ContextField) bool { return slices.Contains(shared, f) }))
 	}
 	b.WriteString("\n## Helpers\n\n| number | helper | takes | in | what it does |\n|---|---|---|---|---|\n")
 	for _, h := range helper.In(helper.All) {

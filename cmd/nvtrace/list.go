@@ -14,8 +14,8 @@ import (
 
 	"nvtrace/fatbin"
 	"nvtrace/ioctl"
-	"nvtrace/nvattach"
 	"nvtrace/nvattach/api"
+	"nvtrace/nvattach/object"
 	"nvtrace/nvattach/script"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/dso"
@@ -79,7 +79,7 @@ func listVerb(e *env, args, command []string) int {
 			}
 			for _, lib := range api.Libraries() {
 				for f := range api.Functions(lib) {
-					if nvattach.Glob(kind, f.Name) {
+					if object.Glob(kind, f.Name) {
 						return e.fail(exitUsage, "%s is no probe; calls of functions are: nvtrace list 'api:%s'", kind, kind)
 					}
 				}
@@ -193,7 +193,7 @@ func (l *listing) functions() {
 				continue
 			}
 			l.all = append(l.all, f.Name)
-			if !nvattach.Glob(l.glob, f.Name) {
+			if !object.Glob(l.glob, f.Name) {
 				continue
 			}
 			line := l.kind + ":" + f.Name
@@ -220,7 +220,7 @@ func (l *listing) systemCalls() {
 			continue
 		}
 		l.all = append(l.all, name)
-		if nvattach.Glob(l.glob, name) {
+		if object.Glob(l.glob, name) {
 			l.lines = append(l.lines, l.kind+":"+name)
 		}
 	}
@@ -305,7 +305,7 @@ func (l *listing) symbols(near []string) error {
 		}
 		seen[s.Name] = true
 		l.all = append(l.all, s.Name)
-		if nvattach.Glob(glob, s.Name) {
+		if object.Glob(glob, s.Name) {
 			l.lines = append(l.lines, fmt.Sprintf("%s:%s:%s", l.kind, name, s.Name))
 		}
 	}
@@ -324,7 +324,7 @@ func (l *listing) ioctls() {
 			}
 			seen[name] = true
 			l.all = append(l.all, name)
-			if nvattach.Glob(l.glob, name) {
+			if object.Glob(l.glob, name) {
 				l.lines = append(l.lines, "ioctl:"+name)
 			}
 		}
@@ -336,7 +336,7 @@ func (l *listing) kernels(files []string) error {
 	if len(files) == 0 {
 		return fmt.Errorf("%s wants a program: nvtrace list '%s:%s' FILE..., or -- command", l.kind, l.kind, l.glob)
 	}
-	point := nvattach.Point{Kind: nvattach.KindEntry, Kernel: l.glob}
+	point := object.Point{Kind: object.KindEntry, Kernel: l.glob}
 	seen := make(map[string]bool)
 	done := make(map[string]bool)
 	for len(files) > 0 {

@@ -18,8 +18,8 @@ import (
 	"nvtrace/cmd/nvtrace/internal/units"
 	"nvtrace/fatbin"
 	"nvtrace/ioctl"
-	"nvtrace/nvattach"
 	"nvtrace/nvattach/api"
+	"nvtrace/nvattach/object"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/proc"
 	"nvtrace/traces"
@@ -78,7 +78,7 @@ func filterHint(s string, runs bool) string {
 	}
 	for _, l := range api.Libraries() {
 		for f := range api.Functions(l) {
-			if nvattach.Glob(name, f.Name) || strings.HasPrefix(f.Name, name+"_v") {
+			if object.Glob(name, f.Name) || strings.HasPrefix(f.Name, name+"_v") {
 				return fmt.Sprintf("a filter is KEY=VALUE: api=%s*", strings.TrimSuffix(name, "*"))
 			}
 		}

@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 	"nvtrace/nvattach/owned"
 	"nvtrace/ptrace/agent"
 )
@@ -83,7 +85,7 @@ func (p *pinFolder) open() (*os.File, error) {
 
 // explain says what to do about maps that are others.
 func (p *pinFolder) explain(err error) error {
-	if p != nil && (errors.Is(err, nvattach.ErrPinned) || errors.Is(err, agent.ErrSize)) {
+	if p != nil && (errors.Is(err, mapmem.ErrPinned) || errors.Is(err, agent.ErrSize)) {
 		return fmt.Errorf("--map-pin %s: %w; nvtrace maps pin rm %s removes them", p.name, err, p.name)
 	}
 	return err
@@ -125,7 +127,7 @@ func (p *pinFolder) folder() (*os.Root, error) {
 }
 
 // read opens the maps that lie in the folder. done unmaps them.
-func (p *pinFolder) read() (m *nvattach.Maps, mem *nvattach.HostMemory, done func(), err error) {
+func (p *pinFolder) read() (m *mapmem.Maps, mem *mapmem.HostMemory, done func(), err error) {
 	root, err := p.folder()
 	if err != nil {
 		return nil, nil, nil, err
@@ -135,7 +137,7 @@ func (p *pinFolder) read() (m *nvattach.Maps, mem *nvattach.HostMemory, done fun
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	var pin nvattach.Pin
+	var pin mapmem.Pin
 	if err := json.Unmarshal(b, &pin); err != nil {
 		return nil, nil, nil, fmt.Errorf("%s: %w", filepath.Join(p.dir, pinMaps), err)
 	}
@@ -143,14 +145,14 @@ func (p *pinFolder) read() (m *nvattach.Maps, mem *nvattach.HostMemory, done fun
 	for _, q := range pin.Maps {
 		last = max(last, q.Object)
 	}
-	var objs []*nvattach.Object
+	var objs []*object.Object
 	for i := 0; i <= last && i < 1000; i++ {
 		name := strconv.Itoa(i) + ".o"
 		b, err := owned.ReadFile(root, name, maxPinFile)
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		o, err := nvattach.LoadObject(filepath.Join(p.dir, name), b)
+		o, err := object.Load(filepath.Join(p.dir, name), b)
 		if err != nil {
 			return nil, nil, nil, err
 		}
@@ -203,7 +205,7 @@ func (e *env) pinVerb(args []string) int {
 		err = errors.New("no pinned maps of that name; see nvtrace maps pin ls")
 	}
 	switch {
-	case errors.Is(err, nvattach.ErrSetting):
+	case errors.Is(err, object.ErrSetting):
 		return e.fail(exitUsage, "%v", err)
 	case err != nil:
 		return e.fail(exitFailed, "%s: %v", p.name, err)
@@ -270,9 +272,9 @@ func (p *pinFolder) set(texts []string) error {
 	}
 	defer done()
 	for _, text := range texts {
-		s, err := nvattach.ParseMapSetting(text)
+		s, err := object.ParseMapSetting(text)
 		if err == nil {
-			err = m.Change(mem, s)
+			err = nvattach.Change(m, mem, s)
 		}
 		if err != nil {
 			return err

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"nvtrace/nvattach"
 	"nvtrace/nvattach/api"
+	"nvtrace/nvattach/object"
 	"nvtrace/nvattach/script"
 	"nvtrace/traces"
 )
@@ -96,7 +96,7 @@ func (h heldCalls) calls(glob string) bool {
 			continue
 		}
 		for f := range api.Functions(l) {
-			if nvattach.Glob(glob, f.Name) {
+			if object.Glob(glob, f.Name) {
 				return true
 			}
 		}

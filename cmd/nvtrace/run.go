@@ -17,12 +17,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	ioctls "nvtrace/ioctl/record"
-	"nvtrace/nvattach"
 	"nvtrace/nvattach/api"
 	"nvtrace/nvattach/calls"
 	"nvtrace/nvattach/capture"
 	"nvtrace/nvattach/gpu"
 	"nvtrace/nvattach/nvtx"
+	"nvtrace/nvattach/object"
 	"nvtrace/nvattach/session"
 	"nvtrace/nvattach/sim"
 	"nvtrace/ptrace"
@@ -214,7 +214,7 @@ const timesByProbe = "probe"
 
 // stamps returns the object whose programs note when launches began and ended; nil: they are not
 // noted.
-func (f *runFlags) stamps() (*nvattach.Object, error) {
+func (f *runFlags) stamps() (*object.Object, error) {
 	beside := f.gpuTimes == "auto" && f.attach.any() && f.pid() == 0 && f.attach.verify == 0
 	if f.gpuTimes != timesByProbe && !beside {
 		return nil, nil

@@ -17,6 +17,7 @@ import (
 	"nvtrace/ioctl"
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/api"
+	"nvtrace/nvattach/object"
 	"nvtrace/nvattach/script"
 	"nvtrace/ptrace/proc"
 	"nvtrace/ptrace/unwind"
@@ -94,7 +95,7 @@ func checkArgs(p *script.Program) error {
 		found, isText := false, false
 		for _, l := range api.Libraries() {
 			for f := range api.Functions(l) {
-				if !nvattach.Glob(u.Glob, f.Name) {
+				if !object.Glob(u.Glob, f.Name) {
 					continue
 				}
 				if p := f.Param(u.Name); p != nil {
@@ -124,7 +125,7 @@ func checkArgs(p *script.Program) error {
 }
 
 // begin returns what the maps in kernels begin with.
-func (f *scriptFlags) begin() (settings []nvattach.Setting, err error) {
+func (f *scriptFlags) begin() (settings []object.Setting, err error) {
 	if f.object() != nil {
 		f.began, settings, err = f.program.Begin()
 	}
@@ -142,7 +143,7 @@ func wantedLibraries(p *script.Program) (libs api.Selection, err error) {
 		for _, l := range api.Libraries() {
 			for f := range api.Functions(l) {
 				all = append(all, f.Name)
-				if nvattach.Glob(glob, f.Name) {
+				if object.Glob(glob, f.Name) {
 					libs, found = libs.With(l), true
 				}
 			}
@@ -154,7 +155,7 @@ func wantedLibraries(p *script.Program) (libs api.Selection, err error) {
 	for _, kind := range []string{"alloc", "free"} {
 		for _, glob := range p.Wants(kind) {
 			libs = libs.With(api.Driver)
-			if all := memoryFunctions(kind); !slices.ContainsFunc(all, func(name string) bool { return nvattach.Glob(glob, name) }) {
+			if all := memoryFunctions(kind); !slices.ContainsFunc(all, func(name string) bool { return object.Glob(glob, name) }) {
 				hint := ioctl.Suggest(glob, slices.Values(all))
 				if hint == "" {
 					hint = fmt.Sprintf("; nvtrace list '%s:*' lists those there are", kind)
@@ -180,7 +181,7 @@ func memoryFunctions(kind string) (names []string) {
 }
 
 // object returns what goes into kernels, nil if there is nothing.
-func (f *scriptFlags) object() *nvattach.Object {
+func (f *scriptFlags) object() *object.Object {
 	if f.program == nil {
 		return nil
 	}

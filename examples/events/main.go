@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 	"nvtrace/ptx/bpf"
 )
 
@@ -35,7 +37,7 @@ func main() {
 
 // source is the lines of files, as a source of events.
 type source struct {
-	nvattach.HostSource
+	object.HostSource
 	text string // of the line at hand
 }
 
@@ -44,7 +46,7 @@ const helperText = 1000
 
 func newSource() *source {
 	s := new(source)
-	s.HostSource = nvattach.HostSource{
+	s.HostSource = object.HostSource{
 		Section: "line", Fields: []string{"number", "bytes", "words"}, Override: true,
 		Check: func(config string) error {
 			_, err := filepath.Match(config, "")
@@ -82,13 +84,13 @@ func (self) Callers(int) []uint64     { return nil } // nobody asks at events
 func (self) Now() (monotonic uint64)  { return uint64(time.Now().UnixNano()) }
 
 // run prints the lines of files that no program has against it, and then the programs' maps.
-func run(out io.Writer, object string, files []string) error {
+func run(out io.Writer, program string, files []string) error {
 	s := newSource()
-	obj, err := nvattach.OpenObject(object, &s.HostSource)
+	obj, err := object.Open(program, &s.HostSource)
 	if err != nil {
 		return err
 	}
-	plan, err := nvattach.NewPlan([]*nvattach.Object{obj}, nil)
+	plan, err := nvattach.NewPlan([]*object.Object{obj}, nil)
 	if err != nil {
 		return err
 	}
@@ -96,7 +98,7 @@ func run(out io.Writer, object string, files []string) error {
 	if err != nil {
 		return err
 	}
-	runner := plan.NewHostRunner(maps, mem, func(_ int, text string) { fmt.Fprint(out, text) }, func(*nvattach.Map, nvattach.Record) {})
+	runner := plan.NewHostRunner(maps, mem, func(_ int, text string) { fmt.Fprint(out, text) }, func(*mapmem.Map, mapmem.Record) {})
 	for _, name := range files {
 		if err := s.file(out, plan, runner, name); err != nil {
 			return err

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"nvtrace/nvattach"
+	"nvtrace/nvattach/object"
 )
 
 // TestEvents: programs run at the lines that their sections name, and one decides what is printed.
@@ -45,12 +45,12 @@ func TestRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, list := range [][]*nvattach.HostSource{{{Section: "uprobe"}}, {{Section: ""}}, {{Section: "a"}, {Section: "a"}}} {
-		if _, err := nvattach.LoadObject("x", data, list...); err == nil {
+	for _, list := range [][]*object.HostSource{{{Section: "uprobe"}}, {{Section: ""}}, {{Section: "a"}, {Section: "a"}}} {
+		if _, err := object.Load("x", data, list...); err == nil {
 			t.Errorf("%q is taken", list[0].Section)
 		}
 	}
-	if o, err := nvattach.LoadObject("x", data); err == nil && len(o.Host) > 0 {
+	if o, err := object.Load("x", data); err == nil && len(o.Host) > 0 {
 		t.Error("its programs are taken without the source")
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"nvtrace/ptx/bpf"
 )
 
-// atomicIncrements returns a program in which "*p += n" on shared memory is one atomic
+// Increments returns a program in which "*p += n" on shared memory is one atomic
 // addition, and likewise with -=, |=, &= and ^=, of 1 to 8 bytes: a load, operations of
 // one kind, and a store to the same place, whose register nobody reads afterwards. What
 // threads then see is one of the things that they could have seen before, and nothing is
@@ -184,7 +184,7 @@ func (f *Flow) ownValue(i int, find Maps) bool {
 	return ok && len(lookups) > 0
 }
 
-// flow is what is known of the paths through a program.
+// A Flow is what is known of the paths through a program.
 type Flow struct {
 	Prog    asm.Instructions
 	helpers map[int32]*bpf.Helper
@@ -193,6 +193,7 @@ type Flow struct {
 	target  []bool  // some jump goes there
 }
 
+// NewFlow looks at a program's jumps; helpers, which may be nil, say what calls read.
 func NewFlow(prog asm.Instructions, helpers map[int32]*bpf.Helper) *Flow {
 	f := &Flow{Prog: prog, helpers: helpers, next: make([][]int, len(prog)), target: make([]bool, len(prog)+1)}
 	at, symbols := map[int64]int{}, map[string]int{}

@@ -8,7 +8,7 @@ import (
 	"nvtrace/ptx/bpf"
 )
 
-// insertions returns the calls of bpf_map_update_elem that only run where a lookup of the
+// Insertions returns the calls of bpf_map_update_elem that only run where a lookup of the
 // same key in the same hash found nothing: "v = lookup(m, k); if (!v) update(m, k, first)",
 // with BPF_ANY, or with BPF_NOEXIST where nobody looks at the result. What they mean is an
 // insertion; where another thread inserts the key between the two, the value is added to
@@ -64,7 +64,7 @@ func (f *Flow) insertion(i int, find Maps) (call int, alone, ok bool) {
 	return w.parts.call, true, true
 }
 
-// withoutCopies returns a program without those calls of bpf_map_update_elem that write a
+// WithoutCopies returns a program without those calls of bpf_map_update_elem that write a
 // value over itself: "v = lookup(m, k); if (v) { *v += n; update(m, k, v); }". The helper
 // would read what other threads may change before it writes it back.
 func WithoutCopies(prog asm.Instructions, find Maps, helpers map[int32]*bpf.Helper) asm.Instructions {

@@ -6,7 +6,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// sources returns the instructions that give register r what it holds at instruction i, on
+// Sources returns the instructions that give register r what it holds at instruction i, on
 // any path that leads there, ascending. Copies from register to register are followed. ok is
 // false if a path from the function's beginning gives it nothing.
 func (f *Flow) Sources(i int, r asm.Register) (list []int, ok bool) {

@@ -13,7 +13,7 @@ const (
 	maxSplitInsns = 1 << 12
 )
 
-// splitPaths returns the program with a copy of all that follows the last place
+// Split returns the program with a copy of all that follows the last place
 // before instruction at where paths meet, one copy for each jump to that place. It
 // does so for programs without functions of their own.
 func Split(prog asm.Instructions, at int) (asm.Instructions, bool) {

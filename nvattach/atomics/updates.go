@@ -9,7 +9,7 @@ import (
 	"nvtrace/ptx/bpf"
 )
 
-// atomicUpdates returns a program in which "v = *lookup(m, k) + n; update(m, k, v)" on
+// Updates returns a program in which "v = *lookup(m, k) + n; update(m, k, v)" on
 // an array is one atomic addition, where nothing else is done with v and with what
 // the update returns. Other threads may see what they could have seen before, and no
 // addition is lost. It reports how many there were; with none, the same instructions

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"nvtrace/nvattach"
+	"nvtrace/nvattach/mapmem"
 )
 
 // clockPTX is clock.ptx.
@@ -26,7 +26,7 @@ var clockPTX string
 // answer, the timer was read d/2 after it was asked, within d/2. The memory is the host's, shared
 // with the GPU, so that neither side makes a call in between.
 type clockLine struct {
-	*nvattach.ClockLine
+	*mapmem.ClockLine
 	mu   sync.Mutex
 	next uint64 // the last number that a kernel has waited for
 }
@@ -56,8 +56,8 @@ type clockMoment struct {
 type clocks struct {
 	kernel uint64 // nvtrace_clock, 0: not loaded
 	failed bool
-	known  nvattach.Clock // what was found out; its Margin is 0 before
-	past   clockMoment    // that the drift is known from
+	known  mapmem.Clock // what was found out; its Margin is 0 before
+	past   clockMoment  // that the drift is known from
 	tries  int
 	due    time.Time
 }
@@ -134,7 +134,7 @@ func (k *clocks) learn(m clockMoment) (more bool) {
 			return false
 		}
 	}
-	k.known = nvattach.Clock{Offset: int64(m.host - m.timer), Since: m.timer, Margin: m.margin, Slip: parts64(worstDrift)}
+	k.known = mapmem.Clock{Offset: int64(m.host - m.timer), Since: m.timer, Margin: m.margin, Slip: parts64(worstDrift)}
 	if k.past.timer == 0 {
 		k.past = m
 		return true

@@ -13,6 +13,7 @@ import (
 
 	"nvtrace/fatbin"
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/session"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/proc"
@@ -339,7 +340,7 @@ func (v *visit) addMaps(c *context, w results) (old *context, err error) {
 	}
 	c.session, err = v.p.tr.o.Session.Add(&session.Target{
 		PID: v.p.pid, Device: int(c.device), Handle: c.handle, Rank: rankOf(v.p.pid), SMs: int(uint32(w[wordSMs])), Passive: true,
-		Alloc: func(size uint64) (uint64, nvattach.Memory, error) {
+		Alloc: func(size uint64) (uint64, mapmem.Memory, error) {
 			if err := v.alloc(c, size, int(uint32(w[wordCount]))); err != nil {
 				return 0, nil, err
 			}

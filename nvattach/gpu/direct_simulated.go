@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"nvtrace/nvattach"
+	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/session"
 	"nvtrace/ptrace/proc"
 	"nvtrace/ptx"
@@ -23,7 +23,7 @@ func RunDirectSimulated(ctx gocontext.Context, jobs []Direct, s *session.Session
 	// What the machine's memory holds can be read between launches.
 	c, err := s.Add(&session.Target{
 		Rank: proc.NoRank, SMs: machine.Device().SMs, Passive: true,
-		Alloc: func(size uint64) (uint64, nvattach.Memory, error) {
+		Alloc: func(size uint64) (uint64, mapmem.Memory, error) {
 			const slack = 256 // maps want an address that is a multiple of it
 			region, err := machine.Alloc(size+slack, mapsName)
 			if err != nil {

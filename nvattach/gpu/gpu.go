@@ -19,6 +19,7 @@ import (
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/capture"
 	"nvtrace/nvattach/jit"
+	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/session"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/dso"
@@ -97,7 +98,7 @@ func (tr *Tracer) SetOwn(own func(t *ptrace.Task, addr uint64) error) { tr.own =
 // SetShare says how the memory of maps on the host is mapped into a stopped thread's process,
 // if it is not there yet, and what of it serves to compare clocks. It must be called before a
 // program begins; share is called on the tracing thread.
-func (tr *Tracer) SetShare(share func(t *ptrace.Task) error, clock *nvattach.ClockLine) {
+func (tr *Tracer) SetShare(share func(t *ptrace.Task) error, clock *mapmem.ClockLine) {
 	tr.share = share
 	if clock != nil {
 		tr.clock = &clockLine{ClockLine: clock}

@@ -25,6 +25,7 @@ import (
 	"nvtrace/nvattach/capture"
 	"nvtrace/nvattach/gpu"
 	"nvtrace/nvattach/jit"
+	"nvtrace/nvattach/object"
 	"nvtrace/nvattach/session"
 	"nvtrace/nvattach/sim"
 	"nvtrace/ptrace"
@@ -112,9 +113,9 @@ func buildFrom(t *testing.T, name string) string {
 
 func run(t *testing.T, s *setup, argv ...string) *result {
 	t.Helper()
-	var objs []*nvattach.Object
+	var objs []*object.Object
 	for _, name := range s.objects {
-		o, err := nvattach.OpenObject(filepath.Join("..", "testdata", "obj", name+".bpf.o"))
+		o, err := object.Open(filepath.Join("..", "testdata", "obj", name+".bpf.o"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,6 +23,8 @@ import (
 	"nvtrace/nvattach/capture"
 	"nvtrace/nvattach/gpu"
 	"nvtrace/nvattach/jit"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 	"nvtrace/nvattach/session"
 	"nvtrace/nvattach/sim"
 	"nvtrace/ptrace"
@@ -99,14 +101,14 @@ func (r *running) attach(enough func(tr *gpu.Tracer, kernels []session.Kernel) b
 }
 
 // attachObject is attach with an object's programs.
-func (r *running) attachObject(object string, enough func(tr *gpu.Tracer, kernels []session.Kernel) bool, others ...*running) *visited {
+func (r *running) attachObject(name string, enough func(tr *gpu.Tracer, kernels []session.Kernel) bool, others ...*running) *visited {
 	t := r.t
 	t.Helper()
-	o, err := nvattach.OpenObject(filepath.Join("..", "testdata", "obj", object+".bpf.o"))
+	o, err := object.Open(filepath.Join("..", "testdata", "obj", name+".bpf.o"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := nvattach.NewPlan([]*nvattach.Object{o}, nil)
+	plan, err := nvattach.NewPlan([]*object.Object{o}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,14 +131,14 @@ func (r *running) attachObject(object string, enough func(tr *gpu.Tracer, kernel
 	var g *agent.Programs
 	ro.Extend = func(rec *record.Recorder) ([]record.Extension, error) {
 		var err error
-		if g, err = agent.NewPrograms(nvattach.HostBase, gpu.LiveMemory, nil); err != nil {
+		if g, err = agent.NewPrograms(mapmem.HostBase, gpu.LiveMemory, nil); err != nil {
 			return nil, err
 		}
 		if err := g.SetTexts(new(agent.MapLayout)); err != nil {
 			return nil, err
 		}
 		rec.Agent().SetPrograms(g)
-		tr.Live(rec.Agent(), g.Data(), nvattach.HostBase)
+		tr.Live(rec.Agent(), g.Data(), mapmem.HostBase)
 		loads := capture.New(&capture.Options{Replace: tr.Collect}, record.ExtensionClass)
 		return []record.Extension{
 			ioctls.New(rec, nil).Extension(),

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"slices"
 
-	"nvtrace/nvattach"
+	"nvtrace/nvattach/mapmem"
 )
 
 // errNoVisit: the GPU's memory can be reached during visits only.
@@ -44,7 +44,7 @@ type write struct {
 	data []byte
 }
 
-var _ nvattach.Memory = (*memory)(nil)
+var _ mapmem.Memory = (*memory)(nil)
 
 // chunkBytes is how much is copied at once.
 const chunkBytes = stageBytes

@@ -6,7 +6,7 @@ import (
 	"maps"
 	"time"
 
-	"nvtrace/nvattach"
+	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/sim"
 	"nvtrace/ptrace"
 )
@@ -183,7 +183,7 @@ func (v *visit) showReadable(c *context) error {
 	if !known && !tr.o.Session.Verify() { // with, mapped has said it
 		tr.report("programs in kernels of process %d read no memory of the GPU: what it has allocated is known only of programs that nvtrace has started, not of children that were forked with the driver in their memory", v.p.pid)
 	}
-	var list []nvattach.Range
+	var list []mapmem.Range
 	for base, o := range all {
 		if !o.managed && o.context == 0 {
 			const attrContext = 1 // CU_POINTER_ATTRIBUTE_CONTEXT
@@ -197,7 +197,7 @@ func (v *visit) showReadable(c *context) error {
 			o.context = context
 		}
 		if o.managed || o.context == c.handle {
-			list = append(list, nvattach.Range{Base: base, End: o.end})
+			list = append(list, mapmem.Range{Base: base, End: o.end})
 		}
 	}
 	var failed error
@@ -226,9 +226,9 @@ func (v *visit) pointerAttribute(attr, addr uint64) (value uint64, err error) {
 }
 
 // readable is what the simulated GPU's kernels may read, which it says itself.
-func readable(p *sim.Process) (list []nvattach.Range) {
+func readable(p *sim.Process) (list []mapmem.Range) {
 	for _, r := range p.Allocations() {
-		list = append(list, nvattach.Range{Base: r.Base, End: r.Base + uint64(len(r.Data))})
+		list = append(list, mapmem.Range{Base: r.Base, End: r.Base + uint64(len(r.Data))})
 	}
 	return list
 }

@@ -10,6 +10,7 @@ import (
 
 	"nvtrace/fatbin"
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/session"
 	"nvtrace/nvattach/sim"
 )
@@ -115,9 +116,9 @@ func (s *Simulated) context(proc *sim.Process) (*session.Context, error) {
 	}
 	c, err := s.o.Session.Add(&session.Target{
 		PID: proc.PID(), Rank: rankOf(proc.PID()), SMs: s.o.Model.SMs,
-		Alloc: func(size uint64) (uint64, nvattach.Memory, error) {
+		Alloc: func(size uint64) (uint64, mapmem.Memory, error) {
 			addr, data, err := proc.Alloc(size, mapsName)
-			return addr, &nvattach.Buffer{Base: addr, Data: data}, err
+			return addr, &mapmem.Buffer{Base: addr, Data: data}, err
 		},
 		Share: func(addr, size uint64) error {
 			if r, ok := proc.Arena().Region(addr); !ok || addr+size > r.Base+uint64(len(r.Data)) {
@@ -134,7 +135,7 @@ func (s *Simulated) context(proc *sim.Process) (*session.Context, error) {
 		before := monotonic()
 		real := hostClock(unix.CLOCK_REALTIME)
 		margin := (monotonic() - before + 1) / 2
-		err = c.SetClock(nvattach.Clock{Offset: int64(before + margin - real), Since: real, Margin: margin})
+		err = c.SetClock(mapmem.Clock{Offset: int64(before + margin - real), Since: real, Margin: margin})
 	}
 	return c, err
 }
@@ -175,7 +176,7 @@ const readersTries = 10000
 // be written. Of a kernel that has failed, threads do so for ever.
 func showReadable(set func() error) (err error) {
 	for range readersTries {
-		if err = set(); !errors.Is(err, nvattach.ErrReaders) {
+		if err = set(); !errors.Is(err, mapmem.ErrReaders) {
 			return err
 		}
 		runtime.Gosched()

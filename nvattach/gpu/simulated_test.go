@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"nvtrace/nvattach"
+	"nvtrace/nvattach/mapmem"
 )
 
 // TestShowReadable: threads that read by the table are waited for, not for ever; any other error
@@ -18,10 +18,10 @@ func TestShowReadable(t *testing.T) {
 		want  error
 	}{
 		{"at once", []error{nil}, 1, nil},
-		{"after readers", []error{nvattach.ErrReaders, nvattach.ErrReaders, nil}, 3, nil},
+		{"after readers", []error{mapmem.ErrReaders, mapmem.ErrReaders, nil}, 3, nil},
 		{"another error", []error{broken}, 1, broken},
-		{"after readers another error", []error{nvattach.ErrReaders, broken}, 2, broken},
-		{"readers for ever", []error{nvattach.ErrReaders}, readersTries, errReaders},
+		{"after readers another error", []error{mapmem.ErrReaders, broken}, 2, broken},
+		{"readers for ever", []error{mapmem.ErrReaders}, readersTries, errReaders},
 	} {
 		calls := 0
 		err := showReadable(func() error {

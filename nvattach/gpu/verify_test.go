@@ -16,6 +16,7 @@ import (
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/gpu"
 	"nvtrace/nvattach/jit"
+	"nvtrace/nvattach/object"
 	"nvtrace/nvattach/session"
 	"nvtrace/nvattach/sim"
 )
@@ -198,15 +199,15 @@ func TestRunDirect(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("calls of functions need amd64")
 	}
-	o, err := nvattach.OpenObject(filepath.Join("..", "testdata", "obj", "bpftime.bpf.o"))
+	o, err := object.Open(filepath.Join("..", "testdata", "obj", "bpftime.bpf.o"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := nvattach.NewPlan([]*nvattach.Object{o}, nil)
+	plan, err := nvattach.NewPlan([]*object.Object{o}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := nvattach.ParseMapSetting("vec[0..9]=3")
+	set, err := object.ParseMapSetting("vec[0..9]=3")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +220,7 @@ func TestRunDirect(t *testing.T) {
 	ctx := need.Limit(t)
 	direct := func(program string) (string, error) {
 		var shown bytes.Buffer
-		s := session.New(&session.Options{Plan: plan, Settings: []nvattach.Setting{set}, Out: &shown, Format: session.FormatJSON, Direct: true})
+		s := session.New(&session.Options{Plan: plan, Settings: []object.Setting{set}, Out: &shown, Format: session.FormatJSON, Direct: true})
 		err := gpu.RunDirect(ctx, []gpu.Direct{{Program: program, Count: 2, Grid: [3]uint32{2, 1, 1}, Block: [3]uint32{4, 1, 1}}},
 			&gpu.DirectOptions{Options: gpu.Options{Session: s, JIT: &jit.Options{Cache: "off"}}, Env: sm.Env(os.Environ())})
 		if cerr := s.Close(); cerr != nil {

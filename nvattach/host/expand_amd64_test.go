@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"nvtrace/nvattach"
+	"nvtrace/nvattach/object"
 )
 
 // expanded is what on_step of expand.bpf.c writes down.
@@ -54,8 +54,8 @@ func TestExpanded(t *testing.T) {
 	compile(t, "-O1", "-o", bin, "testdata/queues.c", "-lpthread")
 	both(t, func(t *testing.T, inside bool) {
 		const cookie = 0x123456789abcdef0
-		r := rigWith(t, "../testdata/obj/expand.bpf.o", inside, func(objs []*nvattach.Object) error {
-			return nvattach.PlaceProgram(objs, "on_step=queues:step,cookie=0x123456789abcdef0")
+		r := rigWith(t, "../testdata/obj/expand.bpf.o", inside, func(objs []*object.Object) error {
+			return object.PlaceProgram(objs, "on_step=queues:step,cookie=0x123456789abcdef0")
 		}, "on_step")
 		r.run(bin)
 		got := r.values("results")

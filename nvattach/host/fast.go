@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/mapmem"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
 	"nvtrace/ptrace/dso"
@@ -27,7 +28,7 @@ type fast struct {
 	agent    *agent.Agent
 	programs *agent.Programs
 	runner   *nvattach.HostRunner
-	maps     map[*nvattach.Map]uint64 // as helpers have them
+	maps     map[*mapmem.Map]uint64 // as helpers have them
 	added    map[*nvattach.PlannedHost]*added
 	calls    bool // programs run at system calls
 	// indexes are tables for unwinding by file; nil: it has none.
@@ -45,7 +46,7 @@ type added struct {
 func newFast(o *Options) (*fast, error) {
 	f := &fast{
 		agent: o.Agent, programs: o.Programs, runner: o.Runner,
-		maps: make(map[*nvattach.Map]uint64), added: make(map[*nvattach.PlannedHost]*added),
+		maps: make(map[*mapmem.Map]uint64), added: make(map[*nvattach.PlannedHost]*added),
 		unwinders: make(map[proc.FileKey]*target), indexes: make(map[proc.FileKey]*index),
 	}
 	f.programs.OnLock = func(addr uint64) { f.runner.Unlock(addr) }
@@ -151,7 +152,7 @@ func (f *fast) ran(task *ptrace.Task, s *ptrace.Syscall) bool {
 }
 
 // mapOf returns what helpers take for a map.
-func (f *fast) mapOf(x *nvattach.Map) (uint64, error) {
+func (f *fast) mapOf(x *mapmem.Map) (uint64, error) {
 	if f.maps[x] == 0 {
 		layout := agent.MapLayout(f.runner.Maps().HostMap(x))
 		if x.Def.Inner != nil {
@@ -171,7 +172,7 @@ func (f *fast) mapOf(x *nvattach.Map) (uint64, error) {
 }
 
 // innerMaps puts the values of an array of maps where nobody but this process can change them.
-func (f *fast) innerMaps(x *nvattach.Map) (addr uint64, err error) {
+func (f *fast) innerMaps(x *mapmem.Map) (addr uint64, err error) {
 	values := make([]uint64, x.Def.MaxEntries)
 	for i, name := range x.Def.Maps {
 		if values[i], err = f.mapOf(f.runner.Maps().Of(x.Object.Map(name))); err != nil {

@@ -29,6 +29,7 @@ import (
 	"nvtrace/ioctl/nearest"
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/api"
+	"nvtrace/nvattach/object"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
 	"nvtrace/ptrace/dso"
@@ -154,7 +155,7 @@ func New(o *Options, class uint16) (*Tracer, error) {
 			return nil, err
 		}
 		for _, nr := range list {
-			if q.Point.Kind == nvattach.HostSysEnter || q.Point.Kind == nvattach.HostSysEnters {
+			if q.Point.Kind == object.HostSysEnter || q.Point.Kind == object.HostSysEnters {
 				t.enters[nr] = append(t.enters[nr], q)
 			} else {
 				t.exits[nr] = append(t.exits[nr], q)
@@ -195,7 +196,7 @@ var tracepoints = map[string]string{
 func calls(q *nvattach.PlannedHost) ([]uint64, error) {
 	numbers := systemCalls()
 	switch q.Point.Kind {
-	case nvattach.HostSysEnter, nvattach.HostSysExit:
+	case object.HostSysEnter, object.HostSysExit:
 		nr, ok := numbers[q.Point.Call]
 		if !ok {
 			nr, ok = numbers[tracepoints[q.Point.Call]]
@@ -204,7 +205,7 @@ func calls(q *nvattach.PlannedHost) ([]uint64, error) {
 			return nil, fmt.Errorf("program %s, section %s: there is no system call %s on this machine", q.Name, q.Section, q.Point.Call)
 		}
 		return []uint64{nr}, nil
-	case nvattach.HostSysEnters, nvattach.HostSysExits:
+	case object.HostSysEnters, object.HostSysExits:
 		return slices.Collect(maps.Values(numbers)), nil
 	}
 	return nil, nil
@@ -236,7 +237,7 @@ func (t *Tracer) code() bool {
 
 // usdt reports whether a program runs at probes that programs have been compiled with.
 func (t *Tracer) usdt() bool {
-	return slices.ContainsFunc(t.opts.Plan.Host, func(q *nvattach.PlannedHost) bool { return q.Point.Kind == nvattach.HostUSDT })
+	return slices.ContainsFunc(t.opts.Plan.Host, func(q *nvattach.PlannedHost) bool { return q.Point.Kind == object.HostUSDT })
 }
 
 // unseen are system calls that do not return as others do: what would be run at their exit
@@ -697,7 +698,7 @@ func (t *Tracer) read(c *jump.Code, path string) (list []*target, err error) {
 		t.inFile[q] = true
 		var r refused
 		switch {
-		case q.Point.Kind == nvattach.HostUSDT:
+		case q.Point.Kind == object.HostUSDT:
 			if err := t.addUSDT(e, places, q, path, &r); err != nil {
 				return nil, err
 			}
@@ -908,7 +909,7 @@ func (t *Tracer) Unmatched() []string {
 			why = "CUDA's libraries that the program has mapped have no function " + q.Point.Func
 		case q.Point.API():
 			why = "the program has mapped none of CUDA's libraries"
-		case q.Point.Kind == nvattach.HostUSDT && t.inFile[q]:
+		case q.Point.Kind == object.HostUSDT && t.inFile[q]:
 			why = fmt.Sprintf("%s has no probe %s:%s", q.Point.Binary, q.Point.Provider, q.Point.Probe)
 		case t.inFile[q]:
 			why = fmt.Sprintf("%s has no function %s%s", q.Point.Binary, q.Point.Func, nearest.Question(t.near[q]))

@@ -15,6 +15,8 @@ import (
 	"nvtrace/internal/need"
 	"nvtrace/internal/testprog"
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/agent"
 	"nvtrace/ptrace/jump"
@@ -44,8 +46,8 @@ func victim(t *testing.T, args ...string) string {
 type rig struct {
 	t       testing.TB
 	plan    *nvattach.Plan
-	maps    *nvattach.Maps
-	mem     *nvattach.HostMemory
+	maps    *mapmem.Maps
+	mem     *mapmem.HostMemory
 	runner  *nvattach.HostRunner
 	tracer  *Tracer
 	said    []string
@@ -68,23 +70,23 @@ func newRig(t *testing.T, inside bool, programs ...string) *rig {
 	return rigOf(t, "../testdata/obj/host.bpf.o", inside, programs...)
 }
 
-func rigOf(t testing.TB, object string, inside bool, programs ...string) *rig {
+func rigOf(t testing.TB, file string, inside bool, programs ...string) *rig {
 	t.Helper()
-	return rigWith(t, object, inside, func([]*nvattach.Object) error { return nil }, programs...)
+	return rigWith(t, file, inside, func([]*object.Object) error { return nil }, programs...)
 }
 
 // rigWith is rigOf with changes to what was loaded.
-func rigWith(t testing.TB, object string, inside bool, change func([]*nvattach.Object) error, programs ...string) *rig {
+func rigWith(t testing.TB, file string, inside bool, change func([]*object.Object) error, programs ...string) *rig {
 	t.Helper()
 	r := &rig{t: t}
-	obj, err := nvattach.OpenObject(object)
+	obj, err := object.Open(file)
 	if err == nil {
-		err = change([]*nvattach.Object{obj})
+		err = change([]*object.Object{obj})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.plan, err = nvattach.NewPlan([]*nvattach.Object{obj}, &nvattach.PlanOptions{Programs: programs}); err != nil {
+	if r.plan, err = nvattach.NewPlan([]*object.Object{obj}, &nvattach.PlanOptions{Programs: programs}); err != nil {
 		t.Fatal(err)
 	}
 	var memory *agent.Programs
@@ -92,7 +94,7 @@ func rigWith(t testing.TB, object string, inside bool, change func([]*nvattach.O
 	if inside {
 		r.agent = agent.New(nil)
 		alloc = func(size uint64) ([]byte, error) {
-			if memory, err = agent.NewPrograms(nvattach.HostBase, size, nil); err != nil {
+			if memory, err = agent.NewPrograms(mapmem.HostBase, size, nil); err != nil {
 				return nil, err
 			}
 			t.Cleanup(memory.Close)
@@ -104,7 +106,7 @@ func rigWith(t testing.TB, object string, inside bool, change func([]*nvattach.O
 	}
 	r.runner = r.plan.NewHostRunner(r.maps, r.mem,
 		func(_ int, text string) { r.printed = append(r.printed, text) },
-		func(m *nvattach.Map, rec nvattach.Record) {
+		func(m *mapmem.Map, rec mapmem.Record) {
 			r.records = append(r.records, m.Name+" "+string(rec.Data))
 		})
 	if r.tracer, err = New(&Options{Plan: r.plan, Runner: r.runner, Report: func(s string) { r.said = append(r.said, s) }, Agent: r.agent, Programs: memory}, 1); err != nil {
@@ -152,7 +154,7 @@ func (r *rig) drain() {
 	err := r.maps.NewPrinter(nil).Drain(r.mem, true, func(_ int, text string) { r.printed = append(r.printed, text) })
 	for _, x := range r.maps.All {
 		if reader := r.maps.NewReader(x); reader != nil && x != r.maps.Print && err == nil {
-			err = reader.Drain(r.mem, true, func(rec nvattach.Record) { r.records = append(r.records, x.Name+" "+string(rec.Data)) })
+			err = reader.Drain(r.mem, true, func(rec mapmem.Record) { r.records = append(r.records, x.Name+" "+string(rec.Data)) })
 		}
 	}
 	if err != nil {
@@ -184,7 +186,7 @@ func (r *rig) Task(t *ptrace.Task, e *ptrace.TaskEvent) {
 func (r *rig) count(what uint32) uint64 {
 	r.t.Helper()
 	v, err := r.maps.Lookup(r.mem, r.maps.Find("calls"), binary.LittleEndian.AppendUint32(nil, what))
-	if errors.Is(err, nvattach.ErrNoKey) {
+	if errors.Is(err, mapmem.ErrNoKey) {
 		return 0
 	}
 	if err != nil {
@@ -440,7 +442,7 @@ func TestStripped(t *testing.T) {
 		t.Fatalf("%d places, %v", len(list), err)
 	}
 	r = newRig(t, true, "add_enter")
-	r.plan.Host[0].Point = nvattach.HostPoint{Kind: nvattach.HostEntry, Binary: "victim", Offset: list[0].offset}
+	r.plan.Host[0].Point = object.HostPoint{Kind: object.HostEntry, Binary: "victim", Offset: list[0].offset}
 	r.run(bin)
 	r.counts(map[uint32]uint64{1: wantCalls[1]})
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"nvtrace/nvattach"
+	"nvtrace/nvattach/object"
 )
 
 // innerMaps is a model of the maps of testdata/obj/inner.bpf.c.
@@ -63,10 +63,10 @@ func TestInner(t *testing.T) {
 	bin := filepath.Join(t.TempDir(), "inner")
 	compile(t, "-O1", "-o", bin, "testdata/inner.c")
 	both(t, func(t *testing.T, inside bool) {
-		r := rigWith(t, "../testdata/obj/inner.bpf.o", inside, func(objs []*nvattach.Object) error {
-			s, err := nvattach.ParseMapSetting("hashes[7]=first") // a map may be several values
+		r := rigWith(t, "../testdata/obj/inner.bpf.o", inside, func(objs []*object.Object) error {
+			s, err := object.ParseMapSetting("hashes[7]=first") // a map may be several values
 			if err == nil {
-				_, err = nvattach.SetNamed(objs, s)
+				_, err = object.SetNamed(objs, s)
 			}
 			return err
 		})
@@ -136,16 +136,16 @@ func TestInnerSettings(t *testing.T) {
 		"hashes[8]=first": "an index below 8", "hashes[0]=left": "maps in hashes have type hash, 64 entries", "hashes[0]=none": "there is no map none", "hashes[x]=first": "an index",
 		"nothing[0]=hashes": "maps in nothing have type array, 4 entries",
 	} {
-		obj, err := nvattach.OpenObject("../testdata/obj/inner.bpf.o")
+		obj, err := object.Open("../testdata/obj/inner.bpf.o")
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := nvattach.ParseMapSetting(text)
+		s, err := object.ParseMapSetting(text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		done, err := nvattach.SetNamed([]*nvattach.Object{obj}, s)
-		if !done || err == nil || !errors.Is(err, nvattach.ErrSetting) || !strings.Contains(fmt.Sprint(err), want) {
+		done, err := object.SetNamed([]*object.Object{obj}, s)
+		if !done || err == nil || !errors.Is(err, object.ErrSetting) || !strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"nvtrace/internal/testprog"
-	"nvtrace/nvattach"
+	"nvtrace/nvattach/object"
 )
 
 // short compiles testdata/short.c, and returns what it prints and its status without probes.
@@ -30,7 +30,7 @@ func short(t *testing.T, args ...string) (bin, out string, status int) {
 }
 
 // at has the programs of a rig run at other places.
-func (r *rig) at(points ...nvattach.HostPoint) {
+func (r *rig) at(points ...object.HostPoint) {
 	r.t.Helper()
 	for i, p := range points {
 		r.plan.Host[i].Point = p
@@ -48,10 +48,10 @@ func TestVariants(t *testing.T) {
 	for _, v := range testprog.Variants {
 		t.Run(v.Name, func(t *testing.T) {
 			bin, want, status := short(t, v.Flags...)
-			for _, kind := range []nvattach.HostKind{nvattach.HostEntry, nvattach.HostReturn} {
+			for _, kind := range []object.HostKind{object.HostEntry, object.HostReturn} {
 				for name, n := range calls {
 					r := newRig(t, true, "add_enter")
-					p := nvattach.HostPoint{Kind: kind, Binary: "short", Func: name}
+					p := object.HostPoint{Kind: kind, Binary: "short", Func: name}
 					r.at(p)
 					if rc := r.run(bin, "twice"); rc != status || r.stdout.String() != want {
 						t.Errorf("%v: status %d, %q, want %d, %q", p, rc, &r.stdout, status, want)
@@ -70,7 +70,7 @@ func TestTwice(t *testing.T) {
 	bin, want, status := short(t, "-O1")
 	for _, glob := range []string{"*setjmp", "*getcontext", "*vfork", "*"} {
 		r := newRig(t, true, "add_enter")
-		r.at(nvattach.HostPoint{Kind: nvattach.HostReturn, Binary: "libc", Func: glob})
+		r.at(object.HostPoint{Kind: object.HostReturn, Binary: "libc", Func: glob})
 		if rc := r.run(bin, "twice"); rc != status || r.stdout.String() != want {
 			t.Errorf("%s: status %d, %q, want %d, %q", glob, rc, &r.stdout, status, want)
 		}
@@ -88,7 +88,7 @@ func TestInside(t *testing.T) {
 		for off, err := range map[uint64]string{1: "", 4: "", 2: "in the middle of an instruction: it is one of 3 bytes that begins 1 before", 5: "in the middle"} {
 			for _, first := range []bool{true, false} {
 				r := newRig(t, inside, "add_enter", "tiny_enter")
-				points := []nvattach.HostPoint{{Kind: nvattach.HostEntry, Binary: "short", Func: "add"}, {Kind: nvattach.HostEntry, Binary: "short", Func: "add", Offset: off}}
+				points := []object.HostPoint{{Kind: object.HostEntry, Binary: "short", Func: "add"}, {Kind: object.HostEntry, Binary: "short", Func: "add", Offset: off}}
 				counted := []uint32{1, 5}
 				if !first {
 					slices.Reverse(points)
@@ -128,7 +128,7 @@ func TestAddress(t *testing.T) {
 	}
 	for at, n := range map[uint64]uint64{addr: 23, addr - 0x400000: 23, 0x9000000: 0} {
 		r := newRig(t, true, "add_enter")
-		r.at(nvattach.HostPoint{Kind: nvattach.HostEntry, Binary: "short", Offset: at})
+		r.at(object.HostPoint{Kind: object.HostEntry, Binary: "short", Offset: at})
 		r.run(bin)
 		r.counts(map[uint32]uint64{1: n})
 		if n == 0 != (len(r.said) == 1) {
@@ -145,7 +145,7 @@ func TestAgain(t *testing.T) {
 	}{{"-DLANDING", 20}, {"-ULANDING", 210}} {
 		bin, want, status := short(t, "-O1", "-fcf-protection=none", v.flag)
 		r := newRig(t, true, "add_enter")
-		r.at(nvattach.HostPoint{Kind: nvattach.HostEntry, Binary: "short", Func: "again"})
+		r.at(object.HostPoint{Kind: object.HostEntry, Binary: "short", Func: "again"})
 		if rc := r.run(bin, "twice"); rc != status || r.stdout.String() != want {
 			t.Errorf("%s: status %d, %q, want %d, %q", v.flag, rc, &r.stdout, status, want)
 		}

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"nvtrace/nvattach"
+	"nvtrace/nvattach/mapmem"
 )
 
 // TestStacks: who has called a function, though returns are watched; and a map that keeps
@@ -55,7 +55,7 @@ func TestStacks(t *testing.T) {
 			t.Fatal(err)
 		}
 		var text strings.Builder
-		print := &nvattach.PrintOptions{Place: func(addr uint64, returned bool) string {
+		print := &mapmem.PrintOptions{Place: func(addr uint64, returned bool) string {
 			at := r.tracer.NameAnywhere(addr, returned)
 			return fmt.Sprintf("%s+%#x (%s)", at.Func, at.Into, filepath.Base(at.File))
 		}}

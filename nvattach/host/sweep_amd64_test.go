@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/object"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/dso"
 	"nvtrace/ptrace/jump"
@@ -196,12 +197,12 @@ type sweepRig struct {
 func (s *sweeper) traced(argv []string, path string, addrs []uint64, returns bool, mapped func(path string)) (string, *sweepRig) {
 	s.Helper()
 	r := &sweepRig{rig: rigOf(s.T, "../testdata/obj/host.bpf.o", true, "tiny_enter")}
-	kind := nvattach.HostEntry
+	kind := object.HostEntry
 	if returns {
-		kind = nvattach.HostReturn
+		kind = object.HostReturn
 	}
 	q := r.rig.plan.Host[0]
-	q.Point = nvattach.HostPoint{Kind: kind, Binary: path, Func: "*"}
+	q.Point = object.HostPoint{Kind: kind, Binary: path, Func: "*"}
 	tr, err := New(&r.rig.tracer.opts, 1)
 	if err != nil {
 		s.Fatal(err)

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"nvtrace/nvattach"
+	"nvtrace/nvattach/object"
 )
 
 // callCount returns what a map has counted of system calls of a number.
@@ -42,7 +42,7 @@ func TestCallers(t *testing.T) {
 			t.Errorf("exit %d, %q", status, r.stdout.String())
 		}
 		x := r.maps.Find(".bss")
-		var v *nvattach.Var
+		var v *object.Var
 		for i := range r.plan.Objects[0].Vars {
 			if r.plan.Objects[0].Vars[i].Name == "stack" {
 				v = &r.plan.Objects[0].Vars[i]

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"nvtrace/nvattach"
+	"nvtrace/nvattach/mapmem"
 )
 
 // TestText: what helpers make of text in the process is what they do here, and, where C knows
@@ -15,7 +15,7 @@ import (
 func TestText(t *testing.T) {
 	bin := filepath.Join(t.TempDir(), "queues")
 	compile(t, "-O1", "-o", bin, "testdata/queues.c", "-lpthread")
-	tables := map[bool]*nvattach.Table{}
+	tables := map[bool]*mapmem.Table{}
 	both(t, func(t *testing.T, inside bool) {
 		r := rigOf(t, "../testdata/obj/text.bpf.o", inside, "on_step")
 		if status := r.run(bin); status != 0 {

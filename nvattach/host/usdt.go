@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/object"
 	"nvtrace/ptrace"
 	"nvtrace/ptrace/dso"
 	"nvtrace/ptrace/proc"
@@ -347,7 +348,7 @@ func (t *Tracer) addUSDT(e *dso.File, places map[uint64]*target, q *nvattach.Pla
 	list, err := readUSDT(e)
 	for i := range list {
 		u := &list[i]
-		if !nvattach.Glob(q.Point.Provider, u.provider) || !nvattach.Glob(q.Point.Probe, u.name) {
+		if !object.Glob(q.Point.Provider, u.provider) || !object.Glob(q.Point.Probe, u.name) {
 			continue
 		}
 		off, ok := e.Offset(u.addr)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"nvtrace/nvattach"
+	"nvtrace/nvattach/object"
 )
 
 // TestUSDT: probes that a program or a library has been compiled with, their arguments, and
@@ -53,8 +53,8 @@ func TestUSDTLibbpf(t *testing.T) {
 	bin := filepath.Join(t.TempDir(), "zoo")
 	compile(t, "-O1", "-o", bin, "testdata/usdt.c")
 	for _, inside := range []bool{true, false} {
-		r := rigWith(t, "../testdata/obj/weak.bpf.o", inside, func(objs []*nvattach.Object) error {
-			return nvattach.PlaceProgram(objs, "on_probe="+bin+":zoo:first")
+		r := rigWith(t, "../testdata/obj/weak.bpf.o", inside, func(objs []*object.Object) error {
+			return object.PlaceProgram(objs, "on_probe="+bin+":zoo:first")
 		})
 		if status := r.run(bin); status != 0 {
 			t.Errorf("exit %d, %q", status, r.stdout.String())

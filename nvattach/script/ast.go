@@ -1,6 +1,8 @@
 package script
 
-import "nvtrace/nvattach"
+import (
+	"nvtrace/nvattach/object"
+)
 
 // A probe is places and what happens there.
 type probe struct {
@@ -48,7 +50,7 @@ type point struct {
 // side is where the point is.
 func (p *point) side() side {
 	switch {
-	case p.kind != nil && p.kind.host != nvattach.HostNone:
+	case p.kind != nil && p.kind.host != object.HostNone:
 		return sideCalls
 	case p.kind != nil:
 		return sideKernel

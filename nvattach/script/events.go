@@ -3,7 +3,7 @@ package script
 import (
 	"slices"
 
-	"nvtrace/nvattach"
+	"nvtrace/nvattach/object"
 )
 
 // A Runner runs a program's probes on the host.
@@ -173,12 +173,12 @@ func (r *Runner) time(x *nameRef) Value { return x.host.of(&Event{Time: r.last})
 // matches reports whether a pattern names the event.
 func (e *Event) matches(glob string) bool {
 	if e.Kind == "launch" {
-		return nvattach.Point{Kind: nvattach.KindEntry, Kernel: glob}.Matches(e.Kernel, false)
+		return object.Point{Kind: object.KindEntry, Kernel: glob}.Matches(e.Kernel, false)
 	}
 	if e.Kind == "image" {
-		return nvattach.Glob(glob, e.Format)
+		return object.Glob(glob, e.Format)
 	}
-	return nvattach.Glob(glob, e.Name) || e.Sub != "" && nvattach.Glob(glob, e.Sub)
+	return object.Glob(glob, e.Name) || e.Sub != "" && object.Glob(glob, e.Sub)
 }
 
 // value returns a built-in.

@@ -3,7 +3,7 @@ package script
 import (
 	"strings"
 
-	"nvtrace/nvattach"
+	"nvtrace/nvattach/mapmem"
 )
 
 // maxPrintArgs bounds the values of a printf, as bpf_trace_vprintk does.
@@ -91,7 +91,7 @@ func (f *format) sprintf(values []Value) string {
 			args[i] = uint64(i)
 		}
 	}
-	return nvattach.Sprintf(f.text, args, func(i uint64) string {
+	return mapmem.Sprintf(f.text, args, func(i uint64) string {
 		if i < uint64(len(values)) {
 			return values[i].Text
 		}

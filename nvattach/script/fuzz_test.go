@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 )
 
 // FuzzCompile: whatever the text, there is an error that says where, or a program that
@@ -56,27 +58,27 @@ func FuzzCompile(f *testing.F) {
 		if p.Object == nil {
 			return
 		}
-		plan, err := nvattach.NewPlan([]*nvattach.Object{p.Object}, nil)
+		plan, err := nvattach.NewPlan([]*object.Object{p.Object}, nil)
 		if err != nil {
 			t.Fatalf("%s\n%v", text, err)
 		}
-		maps, err := plan.NewMaps(&nvattach.MapOptions{SMs: 1})
+		maps, err := plan.NewMaps(&mapmem.MapOptions{SMs: 1})
 		if err != nil {
 			return // too large, as it says
 		}
 		if maps.Size() > 1<<24 {
 			return
 		}
-		mem := &nvattach.Buffer{Base: 1 << 32, Data: make([]byte, maps.Size())}
+		mem := &mapmem.Buffer{Base: 1 << 32, Data: make([]byte, maps.Size())}
 		if err := errors.Join(maps.Place(mem.Base), maps.Init(mem, 0, 0)); err != nil {
 			t.Fatal(err)
 		}
 		for _, s := range settings {
-			if err := maps.Apply(mem, s, nil); err != nil && !errors.Is(err, nvattach.ErrFull) {
+			if err := maps.Apply(mem, s, nil); err != nil && !errors.Is(err, mapmem.ErrFull) {
 				t.Fatal(err)
 			}
 		}
-		var tables []*nvattach.Table
+		var tables []*mapmem.Table
 		for _, m := range maps.All {
 			if x, err := maps.Read(mem, m); err == nil && !m.Def.Ring() {
 				tables = append(tables, x)
@@ -103,19 +105,19 @@ func FuzzMemory(f *testing.F) {
 			t.Fatal(err)
 		}
 		p.Sites = func() []nvattach.Site { return nil }
-		plan, err := nvattach.NewPlan([]*nvattach.Object{p.Object}, nil)
+		plan, err := nvattach.NewPlan([]*object.Object{p.Object}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var data []byte
-		maps, mem, err := plan.NewHostMaps(&nvattach.MapOptions{}, func(size uint64) ([]byte, error) {
+		maps, mem, err := plan.NewHostMaps(&mapmem.MapOptions{}, func(size uint64) ([]byte, error) {
 			data = make([]byte, size)
 			return data, nil
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		var readers []*nvattach.Reader
+		var readers []*mapmem.Reader
 		for _, m := range maps.All {
 			if m.Def.Ring() {
 				readers = append(readers, maps.NewReader(m))
@@ -133,9 +135,9 @@ func FuzzMemory(f *testing.F) {
 			}
 		}
 		for _, r := range readers {
-			_ = r.Drain(mem, true, func(r nvattach.Record) { _ = p.Record(r.Data) }) // an error says what is wrong
+			_ = r.Drain(mem, true, func(r mapmem.Record) { _ = p.Record(r.Data) }) // an error says what is wrong
 		}
-		var tables []*nvattach.Table
+		var tables []*mapmem.Table
 		for _, m := range maps.All {
 			if x, err := maps.Read(mem, m); err == nil && !m.Def.Ring() {
 				tables = append(tables, x)

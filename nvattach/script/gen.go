@@ -9,6 +9,7 @@ import (
 
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/helper"
+	"nvtrace/nvattach/object"
 )
 
 // Registers: R6 is the context, R0 what an expression came to. Everything else is on the
@@ -24,7 +25,7 @@ type gen struct {
 	p      *Program
 	probe  *probe
 	point  *point
-	fields map[string]nvattach.ContextField
+	fields map[string]object.ContextField
 	insns  asm.Instructions
 	labels []int // by number: the instruction
 	jumps  []fixup
@@ -52,10 +53,10 @@ func (s sourceLine) FileName() string   { return s.file }
 func (s sourceLine) LineNumber() uint32 { return uint32(s.line) }
 
 func newGen(p *Program, b *probe, pt *point) *gen {
-	g := &gen{p: p, probe: b, point: pt, fields: make(map[string]nvattach.ContextField), vars: make(map[string]int16)}
+	g := &gen{p: p, probe: b, point: pt, fields: make(map[string]object.ContextField), vars: make(map[string]int16)}
 	fields := nvattach.ContextFields(pt.kind.Point)
-	if pt.kind.host != nvattach.HostNone {
-		fields = nvattach.HostContextFields(pt.kind.host)
+	if pt.kind.host != object.HostNone {
+		fields = object.HostContextFields(pt.kind.host)
 	}
 	for _, f := range fields {
 		g.fields[f.Name] = f
@@ -402,15 +403,15 @@ func (g *gen) truth(x expr) {
 func (g *gen) name(x *nameRef) {
 	defer g.scope()()
 	switch b := x.def; {
-	case b == nil && g.point.kind.host == nvattach.HostUSDT:
+	case b == nil && g.point.kind.host == object.HostUSDT:
 		g.argument(x, helper.USDTArg)
-	case b == nil && g.point.kind.host == nvattach.HostEntry: // which know where a function of Go's has them
+	case b == nil && g.point.kind.host == object.HostEntry: // which know where a function of Go's has them
 		g.argument(x, helper.FuncArg)
-	case b == nil && g.point.kind.host != nvattach.HostNone:
+	case b == nil && g.point.kind.host != object.HostNone:
 		g.field(asm.R0, callArgs[g.point.kind.host][x.arg])
 	case b == nil:
 		g.argument(x, helper.FuncArg)
-	case b.Name == "retval" && g.point.kind.host == nvattach.HostNone:
+	case b.Name == "retval" && g.point.kind.host == object.HostNone:
 		out := g.alloc(1, x.span)
 		g.set(out, 0)
 		g.add(asm.Mov.Reg(asm.R1, ctx))

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"nvtrace/nvattach"
+	"nvtrace/nvattach/object"
 )
 
 // A parser reads a program. Its first error ends the work, by a panic with an *Error.
@@ -195,7 +195,7 @@ func (p *parser) point() point {
 		}
 	}
 	pt.end = p.at
-	if at := strings.LastIndexByte(kernel, ':'); at > 0 && pt.kind.Point == nvattach.KindMem {
+	if at := strings.LastIndexByte(kernel, ':'); at > 0 && pt.kind.Point == object.KindMem {
 		word := kernel[at+1:]
 		if t := enumeration(word); t != nil {
 			p.fail(pt.span, "what is accessed, and how, a filter says: mem:%s /%s == \"%s\"/", kernel[:at], t.Name, word)
@@ -205,7 +205,7 @@ func (p *parser) point() point {
 	if pt.kind.opcode {
 		pt.section += ":" + opcode
 	}
-	got, err := nvattach.ParsePoint(pt.section, "")
+	got, err := object.ParsePoint(pt.section, "")
 	if err != nil || got.Kernel != kernel || got.Opcode != opcode || strings.Contains(strings.ReplaceAll(opcode, "::", ""), ":") {
 		p.fail(pt.span, "a name can't have a colon of its own there: write a * instead of it")
 	}
@@ -257,14 +257,14 @@ func (p *parser) callPoint(pt point, kind *Kind) point {
 	pt.end = p.at
 	all := t.text == "*"
 	switch kind.host {
-	case nvattach.HostEntry:
+	case object.HostEntry:
 		pt.section = "uprobe/" + t.text
-	case nvattach.HostReturn:
+	case object.HostReturn:
 		pt.section = "uretprobe/" + t.text
-	case nvattach.HostUSDT:
+	case object.HostUSDT:
 		pt.section = "usdt/" + t.text
-	case nvattach.HostSysEnter, nvattach.HostSysExit:
-		way := map[nvattach.HostKind]string{nvattach.HostSysEnter: "sys_enter", nvattach.HostSysExit: "sys_exit"}[kind.host]
+	case object.HostSysEnter, object.HostSysExit:
+		way := map[object.HostKind]string{object.HostSysEnter: "sys_enter", object.HostSysExit: "sys_exit"}[kind.host]
 		pt.section = "tracepoint/syscalls/" + way + "_" + t.text
 		if all {
 			pt.section = "tracepoint/raw_syscalls/" + way
@@ -275,11 +275,11 @@ func (p *parser) callPoint(pt point, kind *Kind) point {
 	if t.text == "" {
 		p.fail(t.span, "a name is missing: %s:%s", kind.Name, kind.Of)
 	}
-	if at, err := nvattach.ParseHostPoint(pt.section); err != nil && kind.host == nvattach.HostUSDT {
+	if at, err := object.ParseHostPoint(pt.section); err != nil && kind.host == object.HostUSDT {
 		p.fail(t.span, "%q: write %s:%s", t.text, kind.Name, kind.Of)
 	} else if err != nil {
 		p.fail(pt.span, "%v", err)
-	} else if at.Kind == nvattach.HostNone {
+	} else if at.Kind == object.HostNone {
 		p.fail(pt.span, "%s is no place on the host: %s:%s", t.text, kind.Name, kind.Of)
 	}
 	return pt

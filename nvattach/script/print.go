@@ -9,7 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"nvtrace/nvattach"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 )
 
 // Shown is a map, or what a program printed, as it is shown.
@@ -27,7 +28,7 @@ type printOptions struct {
 
 // Begin runs BEGIN. It returns what that printed, and what it put into maps, which every
 // set of maps begins with.
-func (p *Program) Begin() (printed []Shown, settings []nvattach.Setting, err error) {
+func (p *Program) Begin() (printed []Shown, settings []object.Setting, err error) {
 	in, out := p.begun()
 	for _, t := range in.s.tables {
 		if !t.m.side.compiled() {
@@ -41,7 +42,7 @@ func (p *Program) Begin() (printed []Shown, settings []nvattach.Setting, err err
 					key = binary.LittleEndian.AppendUint64(key, uint64(k.N))
 				}
 			}
-			s, serr := nvattach.ParseMapSetting(fmt.Sprintf("%s[hex:%x]=hex:%x", t.m.name, key, val))
+			s, serr := object.ParseMapSetting(fmt.Sprintf("%s[hex:%x]=hex:%x", t.m.name, key, val))
 			if serr != nil {
 				return nil, nil, serr
 			}
@@ -97,7 +98,7 @@ func quote(s string) string {
 
 // Show returns the maps as they are shown: those of all processes and GPUs together, which
 // tables are of. At the end, END runs before.
-func (p *Program) Show(tables []*nvattach.Table, end bool) []Shown {
+func (p *Program) Show(tables []*mapmem.Table, end bool) []Shown {
 	in, _ := p.begun()
 	in.out.Reset()
 	for _, m := range p.maps {

@@ -9,6 +9,7 @@ import (
 
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/helper"
+	"nvtrace/nvattach/object"
 )
 
 // tables are the parts of the README that the language's tables are.
@@ -130,7 +131,7 @@ func TestOneLiners(t *testing.T) {
 		if p.Object == nil || strings.Contains(text, "uprobe:") || strings.Contains(text, "syscall:") { // see TestEvents, TestSimScripts
 			continue
 		}
-		if _, err := nvattach.NewPlan([]*nvattach.Object{p.Object}, &nvattach.PlanOptions{Strict: true}); err != nil {
+		if _, err := nvattach.NewPlan([]*object.Object{p.Object}, &nvattach.PlanOptions{Strict: true}); err != nil {
 			t.Errorf("--strict: %v", err)
 		}
 		w := launch(t, p, nil)

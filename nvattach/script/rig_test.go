@@ -12,6 +12,8 @@ import (
 
 	"nvtrace/internal/need"
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 	"nvtrace/ptx"
 	"nvtrace/ptx/emu"
 )
@@ -55,7 +57,7 @@ func content(i int64) int64 { return i * i % 97 }
 // A world is a machine with a program in addOne.
 type world struct {
 	machine *emu.Machine
-	maps    *nvattach.Maps
+	maps    *mapmem.Maps
 	plan    *nvattach.Plan
 	buf     emu.Region
 }
@@ -63,7 +65,7 @@ type world struct {
 // launch runs addOne with the program.
 func launch(tb testing.TB, p *Program, o *nvattach.PlanOptions) *world {
 	tb.Helper()
-	plan, err := nvattach.NewPlan([]*nvattach.Object{p.Object}, o)
+	plan, err := nvattach.NewPlan([]*object.Object{p.Object}, o)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -73,7 +75,7 @@ func launch(tb testing.TB, p *Program, o *nvattach.PlanOptions) *world {
 		machine.Workers = 1
 	}
 	w := &world{machine: emu.New(machine), plan: plan}
-	if w.maps, err = plan.NewMaps(&nvattach.MapOptions{SMs: w.machine.Device().SMs}); err != nil {
+	if w.maps, err = plan.NewMaps(&mapmem.MapOptions{SMs: w.machine.Device().SMs}); err != nil {
 		tb.Fatal(err)
 	}
 	mem, err := w.machine.Alloc(w.maps.Size()+256, "maps")
@@ -117,7 +119,7 @@ func launch(tb testing.TB, p *Program, o *nvattach.PlanOptions) *world {
 	if w.buf, err = w.machine.Alloc(4*adding, "buf"); err != nil {
 		tb.Fatal(err)
 	}
-	if err := w.maps.SetReadable(w.machine, []nvattach.Range{{Base: w.buf.Base, End: w.buf.Base + 4*adding}}); err != nil {
+	if err := w.maps.SetReadable(w.machine, []mapmem.Range{{Base: w.buf.Base, End: w.buf.Base + 4*adding}}); err != nil {
 		tb.Fatal(err)
 	}
 	for i := range adding {
@@ -137,11 +139,11 @@ func launch(tb testing.TB, p *Program, o *nvattach.PlanOptions) *world {
 }
 
 // tables reads the maps, and what was printed, a line each.
-func (w *world) tables(tb testing.TB, p *Program) (tables []*nvattach.Table, lines []string) {
+func (w *world) tables(tb testing.TB, p *Program) (tables []*mapmem.Table, lines []string) {
 	tb.Helper()
 	for _, m := range w.maps.All {
 		if m.Def.Ring() {
-			err := w.maps.NewReader(m).Drain(w.machine, true, func(r nvattach.Record) { lines = append(lines, p.Record(r.Data)) })
+			err := w.maps.NewReader(m).Drain(w.machine, true, func(r mapmem.Record) { lines = append(lines, p.Record(r.Data)) })
 			if err != nil {
 				tb.Fatal(err)
 			}
@@ -168,7 +170,7 @@ func shownOf(list []Shown) string {
 
 // A happening is a thread at a place of addOne.
 type happening struct {
-	kind   nvattach.Kind
+	kind   object.Kind
 	thread int64
 	fields map[string]Value
 }
@@ -191,12 +193,12 @@ var instructions = [][]string{
 func happenings(base uint64) []happening {
 	var list []happening
 	for i := range int64(gridX * blockX) {
-		note := func(kind nvattach.Kind, site string, more map[string]Value) {
+		note := func(kind object.Kind, site string, more map[string]Value) {
 			fields := map[string]Value{"site": text("addOne, " + site), "source": text("(no line: compile with -lineinfo)")}
 			maps.Copy(fields, more)
 			list = append(list, happening{kind, i, fields})
 		}
-		note(nvattach.KindEntry, "entry", nil)
+		note(object.KindEntry, "entry", nil)
 		n := int64(0) // instructions before
 		for b, insns := range instructions {
 			if b == 1 && i >= adding {
@@ -210,13 +212,13 @@ func happenings(base uint64) []happening {
 					"opcode": text(strings.TrimSuffix(opcode, ";")), "insn": number(n), "block": number(int64(b)), "insns": number(int64(len(insns))),
 				}
 				if k == 0 {
-					note(nvattach.KindBlock, site, fields)
+					note(object.KindBlock, site, fields)
 				}
 				if strings.HasPrefix(opcode, "setp") {
 					fields["operand1"], fields["operand2"] = number(i), number(adding)
 				}
 				if opcode != "bra" || i >= adding {
-					note(nvattach.KindInsn, site, fields)
+					note(object.KindInsn, site, fields)
 				}
 				if strings.Contains(opcode, "global") {
 					fields["addr"], fields["size"], fields["space"] = number(int64(base)+4*i), number(4), Value{N: 1, Text: "global", IsText: true}
@@ -224,10 +226,10 @@ func happenings(base uint64) []happening {
 					if strings.HasPrefix(opcode, "st") {
 						fields["kind"], fields["value"] = Value{N: 2, Text: "store", IsText: true}, number(content(i)+1)
 					}
-					note(nvattach.KindMem, site, fields)
+					note(object.KindMem, site, fields)
 				}
 				if opcode == "ret;" {
-					note(nvattach.KindExit, site, nil)
+					note(object.KindExit, site, nil)
 				}
 				n++
 			}
@@ -298,8 +300,8 @@ func (p *Program) interpret(base uint64) (*interp, string) {
 		in.name, in.read = h.builtin(base), func(addr uint64, n int32) int64 { return bufferAt(addr-base, uint64(n)) }
 		for _, b := range p.probes {
 			for i := range b.points {
-				at, err := nvattach.ParsePoint(b.points[i].section, "")
-				if err != nil || at.Kind != h.kind || !at.Matches("addOne", false) || at.Opcode != "" && !nvattach.Glob(at.Opcode, h.fields["opcode"].Text) {
+				at, err := object.ParsePoint(b.points[i].section, "")
+				if err != nil || at.Kind != h.kind || !at.Matches("addOne", false) || at.Opcode != "" && !object.Glob(at.Opcode, h.fields["opcode"].Text) {
 					continue
 				}
 				in.out.Reset()

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/object"
 )
 
 // TestCompiled: what programs come to in a kernel is what the host's interpreter says of
@@ -50,7 +51,7 @@ func TestCompiled(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := nvattach.NewPlan([]*nvattach.Object{p.Object}, &nvattach.PlanOptions{Strict: true}); err != nil && !strings.Contains(text, "while") {
+			if _, err := nvattach.NewPlan([]*object.Object{p.Object}, &nvattach.PlanOptions{Strict: true}); err != nil && !strings.Contains(text, "while") {
 				t.Errorf("--strict: %v", err)
 			}
 			w := launch(t, p, nil)
@@ -74,7 +75,7 @@ func TestWarnings(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		plan, err := nvattach.NewPlan([]*nvattach.Object{p.Object}, nil)
+		plan, err := nvattach.NewPlan([]*object.Object{p.Object}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

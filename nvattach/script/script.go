@@ -6,6 +6,8 @@ import (
 	"github.com/cilium/ebpf"
 
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 )
 
 // Sizes of maps.
@@ -25,7 +27,7 @@ const (
 // A Program is one that was compiled.
 type Program struct {
 	// Object is what goes into kernels; nil if the program has BEGIN and END only.
-	Object *nvattach.Object
+	Object *object.Object
 	// Sites returns the places that programs were put at, as [nvattach.Plan.Sites] does.
 	// It must be set before anything is shown that names them.
 	Sites func() []nvattach.Site
@@ -49,7 +51,7 @@ type Program struct {
 }
 
 // Compile compiles a program; name is for messages, "-e" or that of a file. An error is
-// an *[Error], or what [nvattach.NewObject] says of a program with more than an object may have. params are $1, $2 … of the program; those that are not given are 0.
+// an *[Error], or what [object.New] says of a program with more than an object may have. params are $1, $2 … of the program; those that are not given are 0.
 func Compile(name, text string, params ...int64) (prog *Program, err error) {
 	p := &parser{lexer: lexer{name: name, text: text}, params: params}
 	defer func() {
@@ -86,7 +88,7 @@ func Compile(name, text string, params ...int64) (prog *Program, err error) {
 		return prog, nil
 	}
 	prog.describeMaps(spec)
-	prog.Object, err = nvattach.NewObject(name, spec)
+	prog.Object, err = object.New(name, spec)
 	if err != nil {
 		return nil, err // more than an object may have
 	}
@@ -135,4 +137,4 @@ func (p *Program) keys(m *mapInfo) int64 {
 func (p *Program) Place(program string) string { return p.places[program] }
 
 // Owns reports whether a map is the program's, which then shows it.
-func (p *Program) Owns(m *nvattach.Map) bool { return p.Object != nil && m.Object == p.Object }
+func (p *Program) Owns(m *mapmem.Map) bool { return p.Object != nil && m.Object == p.Object }

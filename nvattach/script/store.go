@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/mapmem"
 )
 
 // A Value is a number, or a text.
@@ -121,7 +122,7 @@ func (t *table) entry(key []Value) *entry {
 }
 
 // load adds what a process's maps on a GPU held. Maps of others are left out.
-func (s *store) load(tables []*nvattach.Table) {
+func (s *store) load(tables []*mapmem.Table) {
 	for _, raw := range tables {
 		if raw.Map.Def.Name == stacksName && s.p.Owns(raw.Map) {
 			s.loadStacks(raw)
@@ -140,7 +141,7 @@ func (s *store) load(tables []*nvattach.Table) {
 }
 
 // loadStacks takes in the stacks that maps name by numbers.
-func (s *store) loadStacks(raw *nvattach.Table) {
+func (s *store) loadStacks(raw *mapmem.Table) {
 	s.stacks = make(map[int64][]uint64)
 	for _, r := range raw.Rows {
 		var list []uint64
@@ -174,7 +175,7 @@ func (s *store) stack(n int64) string {
 }
 
 // row adds a row of a map.
-func (s *store) row(t *table, r *nvattach.Row) {
+func (s *store) row(t *table, r *mapmem.Row) {
 	m := t.m
 	var key []Value
 	bucket := uint64(0) // what a program may have written over, as all here

@@ -9,6 +9,7 @@ import (
 	"nvtrace/fatbin"
 	"nvtrace/nvattach"
 	"nvtrace/nvattach/helper"
+	"nvtrace/nvattach/object"
 )
 
 // A Type says what a number stands for, and so how it is shown.
@@ -96,30 +97,30 @@ type Kind struct {
 	Name   string
 	Of     string // what stands behind the colon
 	Doc    string
-	Point  nvattach.Kind
+	Point  object.Kind
 	fn     bool // of device functions
 	opcode bool // a glob of opcodes follows
-	host   nvattach.HostKind
+	host   object.HostKind
 }
 
 // Kinds are the probes that run in kernels.
 var Kinds = []Kind{
-	{Name: "kernel", Of: "KERNEL", Point: nvattach.KindEntry, Doc: "every thread, before the kernel's first instruction"},
-	{Name: "kernret", Of: "KERNEL", Point: nvattach.KindExit, Doc: "every thread, where it leaves the kernel"},
-	{Name: "mem", Of: "KERNEL", Point: nvattach.KindMem, Doc: "every access to memory, before it"},
-	{Name: "insn", Of: "OPCODE or insn:KERNEL:OPCODE", Point: nvattach.KindInsn, opcode: true, Doc: "every instruction whose opcode matches, where its guard holds"},
-	{Name: "block", Of: "KERNEL", Point: nvattach.KindBlock, Doc: "every basic block, at its start"},
-	{Name: "func", Of: "FUNCTION", Point: nvattach.KindEntry, fn: true, Doc: "every thread, where it enters a device function"},
-	{Name: "funcret", Of: "FUNCTION", Point: nvattach.KindExit, fn: true, Doc: "every thread, where it leaves a device function"},
+	{Name: "kernel", Of: "KERNEL", Point: object.KindEntry, Doc: "every thread, before the kernel's first instruction"},
+	{Name: "kernret", Of: "KERNEL", Point: object.KindExit, Doc: "every thread, where it leaves the kernel"},
+	{Name: "mem", Of: "KERNEL", Point: object.KindMem, Doc: "every access to memory, before it"},
+	{Name: "insn", Of: "OPCODE or insn:KERNEL:OPCODE", Point: object.KindInsn, opcode: true, Doc: "every instruction whose opcode matches, where its guard holds"},
+	{Name: "block", Of: "KERNEL", Point: object.KindBlock, Doc: "every basic block, at its start"},
+	{Name: "func", Of: "FUNCTION", Point: object.KindEntry, fn: true, Doc: "every thread, where it enters a device function"},
+	{Name: "funcret", Of: "FUNCTION", Point: object.KindExit, fn: true, Doc: "every thread, where it leaves a device function"},
 }
 
 // CallKinds are the probes at functions and system calls of the program.
 var CallKinds = []Kind{
-	{Name: "uprobe", Of: "FILE:FUNCTION", host: nvattach.HostEntry, Doc: "functions of the program and its libraries, when they are entered"},
-	{Name: "uretprobe", Of: "FILE:FUNCTION", host: nvattach.HostReturn, Doc: "the same, when they return"},
-	{Name: "usdt", Of: "FILE:PROVIDER:NAME", host: nvattach.HostUSDT, Doc: "probes that a program was compiled with (sys/sdt.h)"},
-	{Name: "syscall", Of: "NAME", host: nvattach.HostSysEnter, Doc: "system calls, when they are made; * for all"},
-	{Name: "sysret", Of: "NAME", host: nvattach.HostSysExit, Doc: "the same, when they have returned"},
+	{Name: "uprobe", Of: "FILE:FUNCTION", host: object.HostEntry, Doc: "functions of the program and its libraries, when they are entered"},
+	{Name: "uretprobe", Of: "FILE:FUNCTION", host: object.HostReturn, Doc: "the same, when they return"},
+	{Name: "usdt", Of: "FILE:PROVIDER:NAME", host: object.HostUSDT, Doc: "probes that a program was compiled with (sys/sdt.h)"},
+	{Name: "syscall", Of: "NAME", host: object.HostSysEnter, Doc: "system calls, when they are made; * for all"},
+	{Name: "sysret", Of: "NAME", host: object.HostSysExit, Doc: "the same, when they have returned"},
 }
 
 // CallBuiltins are what these find, beside arg0 to arg5 where the function or call begins.
@@ -137,13 +138,13 @@ var CallBuiltins = []Builtin{
 
 // callArgs are the fields of a context that arguments are in, and callResult the result.
 var (
-	callArgs = map[nvattach.HostKind][]string{
-		nvattach.HostEntry:     {"di", "si", "dx", "cx", "r8", "r9"},
-		nvattach.HostUSDT:      make([]string, 12), // they are where the probe says
-		nvattach.HostSysEnter:  {"args[0]", "args[1]", "args[2]", "args[3]", "args[4]", "args[5]"},
-		nvattach.HostSysEnters: {"args[0]", "args[1]", "args[2]", "args[3]", "args[4]", "args[5]"},
+	callArgs = map[object.HostKind][]string{
+		object.HostEntry:     {"di", "si", "dx", "cx", "r8", "r9"},
+		object.HostUSDT:      make([]string, 12), // they are where the probe says
+		object.HostSysEnter:  {"args[0]", "args[1]", "args[2]", "args[3]", "args[4]", "args[5]"},
+		object.HostSysEnters: {"args[0]", "args[1]", "args[2]", "args[3]", "args[4]", "args[5]"},
 	}
-	callResult = map[nvattach.HostKind]string{nvattach.HostReturn: "ax", nvattach.HostSysExit: "ret", nvattach.HostSysExits: "ret"}
+	callResult = map[object.HostKind]string{object.HostReturn: "ax", object.HostSysExit: "ret", object.HostSysExits: "ret"}
 )
 
 // A HostKind is a kind of probes on what the program does on the host, as nvtrace records
@@ -359,7 +360,7 @@ type Builtin struct {
 	Doc   string
 	Type  *Type
 	field string // of the context; "" where linear, helper or arg say what it is
-	at    []nvattach.Kind
+	at    []object.Kind
 	fn    bool // of device functions only
 	// compute calculates it from fields; see (*gen).linear.
 	linear []string
@@ -370,11 +371,11 @@ type Builtin struct {
 }
 
 var (
-	atMem    = []nvattach.Kind{nvattach.KindMem}
-	atPlaces = []nvattach.Kind{nvattach.KindMem, nvattach.KindInsn, nvattach.KindBlock}
-	atInsn   = []nvattach.Kind{nvattach.KindInsn}
-	atInsns  = []nvattach.Kind{nvattach.KindMem, nvattach.KindInsn}
-	atBlock  = []nvattach.Kind{nvattach.KindBlock}
+	atMem    = []object.Kind{object.KindMem}
+	atPlaces = []object.Kind{object.KindMem, object.KindInsn, object.KindBlock}
+	atInsn   = []object.Kind{object.KindInsn}
+	atInsns  = []object.Kind{object.KindMem, object.KindInsn}
+	atBlock  = []object.Kind{object.KindBlock}
 )
 
 // Builtins are in the order of the documentation. arg0, arg1 … are beside them.
@@ -397,7 +398,7 @@ var Builtins = slices.Concat([]Builtin{
 	{Name: "rank", Type: typeInt, helper: helper.Rank, Doc: "rank of the process among those of its job, as mpirun, srun or torchrun told it; -1: none"},
 	{Name: "device", Type: typeInt, helper: helper.Device, Doc: "ordinal of the GPU"},
 	{Name: "rand", Type: typeInt, helper: helper.Random, Doc: "a random number of 32 bits"},
-	{Name: "retval", Type: typeInt, at: []nvattach.Kind{nvattach.KindExit}, fn: true, Doc: "what a device function returns, up to 8 bytes of it"},
+	{Name: "retval", Type: typeInt, at: []object.Kind{object.KindExit}, fn: true, Doc: "what a device function returns, up to 8 bytes of it"},
 	{Name: "site", Type: typeSite, field: "site", Doc: "the place: kernel, line of the source, instruction"},
 	{Name: "addr", Type: typeInt, field: "addr", at: atMem, Doc: "address of the access, in its space"},
 	{Name: "size", Type: typeInt, field: "size", at: atMem, Doc: "bytes of the access; 0 if only the machine knows"},

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/object"
 )
 
 // TestTogether: what the threads of a warp do together, in a program of one line. Of the kernel's
@@ -25,7 +26,7 @@ func TestTogether(t *testing.T) {
 	if p, err = Compile("-e", `kernel:* /tid < 5/ { @ = sum(ballot(1)); }`); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := nvattach.NewPlan([]*nvattach.Object{p.Object}, nil); err == nil || !strings.Contains(err.Error(), "may have parted") {
+	if _, err := nvattach.NewPlan([]*object.Object{p.Object}, nil); err == nil || !strings.Contains(err.Error(), "may have parted") {
 		t.Errorf("behind a filter on the thread: %v", err)
 	}
 }

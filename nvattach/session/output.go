@@ -12,6 +12,7 @@ import (
 
 	"nvtrace/fatbin"
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/script"
 	"nvtrace/traces/escape"
 )
@@ -21,7 +22,7 @@ type output struct {
 	mu     sync.Mutex
 	w      io.Writer
 	format Format
-	print  *nvattach.PrintOptions
+	print  *mapmem.PrintOptions
 	script *script.Program
 	said   io.Writer // for what is no contents of maps; nil: w
 	begun  bool      // FormatJSON: the array is
@@ -54,7 +55,7 @@ func (o *output) text(where string, n int, text string) {
 }
 
 // record shows a record of a ring.
-func (o *output) record(where string, m *nvattach.Map, r nvattach.Record) {
+func (o *output) record(where string, m *mapmem.Map, r mapmem.Record) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.owned(m) {
@@ -73,7 +74,7 @@ func (o *output) record(where string, m *nvattach.Map, r nvattach.Record) {
 }
 
 // owned reports whether a map is the script's, which shows it.
-func (o *output) owned(m *nvattach.Map) bool { return o.script != nil && o.script.Owns(m) }
+func (o *output) owned(m *mapmem.Map) bool { return o.script != nil && o.script.Owns(m) }
 
 // printed shows what the script printed.
 func (o *output) printed(text string) {
@@ -95,7 +96,7 @@ func (o *output) scriptBegan(list []script.Shown) {
 
 // scripted shows the script's maps, which are those of all processes and GPUs together;
 // at the end of the run, after its END.
-func (o *output) scripted(tables []*nvattach.Table, end bool) {
+func (o *output) scripted(tables []*mapmem.Table, end bool) {
 	if o.script == nil {
 		return
 	}
@@ -169,10 +170,10 @@ func (o *output) moment(now time.Time) {
 }
 
 // tables shows maps; several says that there are other contexts beside this one.
-func (o *output) tables(c *Context, several bool, tables []*nvattach.Table, err error) {
+func (o *output) tables(c *Context, several bool, tables []*mapmem.Table, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	tables = slices.DeleteFunc(slices.Clone(tables), func(t *nvattach.Table) bool { return o.owned(t.Map) })
+	tables = slices.DeleteFunc(slices.Clone(tables), func(t *mapmem.Table) bool { return o.owned(t.Map) })
 	if several && len(tables) > 0 {
 		switch {
 		case c.host != nil && o.format == FormatJSON:

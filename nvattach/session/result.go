@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"slices"
 
-	"nvtrace/nvattach"
+	"nvtrace/nvattach/mapmem"
 )
 
 // Result is what a session's probes came to, for a recording.
@@ -28,7 +28,7 @@ const maxNotices = 256
 // Result returns what the probes came to. End must have been called.
 func (s *Session) Result() (*Result, error) {
 	r := &Result{Kernels: s.Kernels()}
-	var all []*nvattach.Table
+	var all []*mapmem.Table
 	for _, c := range s.all() {
 		c.mu.Lock()
 		tables := c.final

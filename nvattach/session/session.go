@@ -22,6 +22,8 @@ import (
 
 	"nvtrace/fatbin"
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 	"nvtrace/nvattach/script"
 )
 
@@ -41,9 +43,9 @@ const (
 // Options say what to run and how to show it.
 type Options struct {
 	Plan     *nvattach.Plan
-	Maps     nvattach.MapOptions // their sizes; SMs is set for each GPU
-	Settings []nvattach.Setting  // of --map, applied to every new set of maps
-	Print    nvattach.PrintOptions
+	Maps     mapmem.MapOptions // their sizes; SMs is set for each GPU
+	Settings []object.Setting  // of --map, applied to every new set of maps
+	Print    mapmem.PrintOptions
 	Script   *script.Program // shows its maps itself; nil: there is none
 	Began    []script.Shown  // what its BEGIN printed
 	Format   Format
@@ -139,23 +141,23 @@ type Context struct {
 	handle uint64
 
 	s       *Session
-	mem     nvattach.Memory
-	maps    *nvattach.Maps
-	printer *nvattach.Printer
-	readers []*nvattach.Reader
-	rings   []*nvattach.Map
+	mem     mapmem.Memory
+	maps    *mapmem.Maps
+	printer *mapmem.Printer
+	readers []*mapmem.Reader
+	rings   []*mapmem.Map
 	passive bool
 	host    *nvattach.HostRunner // of the programs on the host; nil: this is a GPU's
 	join    *nvattach.Join       // of a GPU's: what of its maps becomes part of the host's; nil: nothing
 
 	mu    sync.Mutex // of reading the maps
 	shown time.Time  // passive: when they were
-	final []*nvattach.Table
+	final []*mapmem.Table
 	kept  bool    // final is what they held when they were last kept, at keptAt
 	lost  []error // that was reported, with final
 
-	clock  *nvattach.Clock // of its kernels; nil: not known yet
-	stamps *stamps         // nil: no program notes when launches begin and end
+	clock  *mapmem.Clock // of its kernels; nil: not known yet
+	stamps *stamps       // nil: no program notes when launches begin and end
 
 	keptAt time.Time
 	ended  bool
@@ -176,12 +178,12 @@ func New(o *Options) *Session {
 // Target is a GPU context that is to get maps.
 type Target struct {
 	PID, Device int
-	Rank        int    // of the process among those of its job, see nvattach.Maps.SetRank
+	Rank        int    // of the process among those of its job, see mapmem.Maps.SetRank
 	SMs         int    // multiprocessors
 	Handle      uint64 // of the context, as the program has it; 0: not known
 	// Alloc allocates memory of the GPU, aligned to 256 bytes and all zero, and
 	// says how the host reaches it.
-	Alloc func(size uint64) (addr uint64, mem nvattach.Memory, err error)
+	Alloc func(size uint64) (addr uint64, mem mapmem.Memory, err error)
 	// Share has kernels reach the host's memory from addr on, at that address; nil: they can't.
 	Share func(addr, size uint64) error
 	// Passive: the memory can be reached at moments only that the owner of the
@@ -244,7 +246,7 @@ func (s *Session) onHost() *Context {
 }
 
 // SetClock says how the context's %globaltimer relates to the host's clock.
-func (c *Context) SetClock(k nvattach.Clock) error {
+func (c *Context) SetClock(k mapmem.Clock) error {
 	c.setClock(k)
 	err := c.maps.SetClock(c.mem, k)
 	for _, set := range c.s.opts.Settings {
@@ -256,7 +258,7 @@ func (c *Context) SetClock(k nvattach.Clock) error {
 }
 
 // setOffset gives a map's entry, on the host if it has it, the difference of the clocks.
-func (s *Session) setOffset(c *Context, set nvattach.Setting, offset int64) error {
+func (s *Session) setOffset(c *Context, set object.Setting, offset int64) error {
 	set.Value = strconv.FormatInt(offset, 10)
 	for _, o := range append(s.all(), c) {
 		if o != c && o.host == nil {
@@ -273,7 +275,7 @@ func (s *Session) setOffset(c *Context, set nvattach.Setting, offset int64) erro
 
 // Clocks reports whether the clocks of GPUs are to be compared with the host's.
 func (s *Session) Clocks() bool {
-	return s.opts.Plan.Clocks() || s.opts.Stamped != nil || slices.ContainsFunc(s.opts.Settings, func(set nvattach.Setting) bool { return set.GPUClock() })
+	return s.opts.Plan.Clocks() || s.opts.Stamped != nil || slices.ContainsFunc(s.opts.Settings, func(set object.Setting) bool { return set.GPUClock() })
 }
 
 // ChangedByBoth returns the names of maps that programs on the host and in kernels change, in
@@ -281,14 +283,14 @@ func (s *Session) Clocks() bool {
 func (s *Session) ChangedByBoth() []string { return s.opts.Plan.ChangedByBoth() }
 
 // share returns the host's maps if the context's kernels reach those that they use, too.
-func (s *Session) share(t *Target) *nvattach.Maps {
+func (s *Session) share(t *Target) *mapmem.Maps {
 	for _, c := range s.all() {
 		if c.host == nil || c.maps.SharedSize == 0 {
 			continue
 		}
 		err := errors.New("the memory of the host can't be reached")
 		if t.Share != nil {
-			err = t.Share(nvattach.HostBase+c.maps.SharedOffset, c.maps.SharedSize)
+			err = t.Share(mapmem.HostBase+c.maps.SharedOffset, c.maps.SharedSize)
 		}
 		if err == nil {
 			return c.maps
@@ -344,7 +346,7 @@ func (s *Session) AddHost(alloc func(size uint64) ([]byte, error)) (*nvattach.Ho
 	// What is in the rings came before what a program does in this process.
 	c.host = s.opts.Plan.NewHostRunner(maps, mem,
 		func(cpu int, text string) { c.drain(false); s.out.text(c.unit(), cpu, text) },
-		func(m *nvattach.Map, r nvattach.Record) { c.drain(false); s.out.record(c.unit(), m, r) })
+		func(m *mapmem.Map, r mapmem.Record) { c.drain(false); s.out.record(c.unit(), m, r) })
 	c.printer = maps.NewPrinter(nil)
 	c.addReaders()
 	s.mu.Lock()
@@ -363,8 +365,8 @@ func (s *Session) SetPlace(place func(addr uint64, returned bool) string) {
 // ReadsMemory reports whether programs in kernels read memory at addresses of their own.
 func (s *Session) ReadsMemory() bool { return s.opts.Plan.ReadsMemory() }
 
-// SetReadable says what memory kernels of the context may read; see [nvattach.Maps.SetReadable].
-func (c *Context) SetReadable(list []nvattach.Range) error { return c.maps.SetReadable(c.mem, list) }
+// SetReadable says what memory kernels of the context may read; see [mapmem.Maps.SetReadable].
+func (c *Context) SetReadable(list []mapmem.Range) error { return c.maps.SetReadable(c.mem, list) }
 
 // Readers returns how many threads may still read what was there before that.
 func (c *Context) Readers() (uint64, error) { return c.maps.Readers(c.mem) }
@@ -618,7 +620,7 @@ func (s *Session) show(now time.Time) {
 	all := s.all()
 	s.out.moment(now)
 	type look struct {
-		tables []*nvattach.Table
+		tables []*mapmem.Table
 		err    error
 	}
 	looks := make(map[*Context]look)
@@ -628,7 +630,7 @@ func (s *Session) show(now time.Time) {
 			looks[c] = look{tables, err}
 		}
 	}
-	var shown []*nvattach.Table
+	var shown []*mapmem.Table
 	for _, c := range all {
 		if l, ok := looks[c]; ok {
 			s.out.tables(c, several(all), l.tables, l.err)
@@ -663,7 +665,7 @@ func (c *Context) drain(idle bool) {
 		err = c.printer.Drain(c.mem, idle, func(sm int, text string) { c.s.out.text(c.unit(), sm, text) })
 	}
 	for i, r := range c.readers {
-		tell := func(rec nvattach.Record) { c.s.out.record(c.unit(), c.rings[i], rec) }
+		tell := func(rec mapmem.Record) { c.s.out.record(c.unit(), c.rings[i], rec) }
 		err = errors.Join(err, r.Drain(c.mem, idle, tell))
 	}
 	if c.stamps != nil {
@@ -679,7 +681,7 @@ func (c *Context) drain(idle bool) {
 }
 
 // read reads the context's maps, or returns what they held at its end.
-func (c *Context) read() ([]*nvattach.Table, error) {
+func (c *Context) read() ([]*mapmem.Table, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended {
@@ -688,8 +690,8 @@ func (c *Context) read() ([]*nvattach.Table, error) {
 	return c.tables()
 }
 
-func (c *Context) tables() ([]*nvattach.Table, error) {
-	var tables []*nvattach.Table
+func (c *Context) tables() ([]*mapmem.Table, error) {
+	var tables []*mapmem.Table
 	errs := c.add()
 	for _, m := range c.maps.All {
 		if m == c.maps.Print || m.Def.Ring() || m.Def.ReadOnly || !c.s.opts.Plan.Shows(m, c.host != nil) {
@@ -803,7 +805,7 @@ func (s *Session) End() error {
 func (s *Session) Close() error {
 	errs := s.End()
 	all := s.all()
-	var tables []*nvattach.Table
+	var tables []*mapmem.Table
 	for _, c := range all {
 		s.out.tables(c, several(all), c.final, nil)
 		tables = append(tables, c.final...)

@@ -9,7 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"nvtrace/nvattach"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 )
 
 // stampsObject is stamps/stamps.bpf.c, made by the Makefile beside that.
@@ -31,8 +32,8 @@ type Stamp struct {
 }
 
 // Stamps returns the object whose programs note these times, for a plan.
-func Stamps() (*nvattach.Object, error) {
-	o, err := nvattach.LoadObject("times of kernels", stampsObject)
+func Stamps() (*object.Object, error) {
+	o, err := object.Load("times of kernels", stampsObject)
 	if err == nil {
 		o.Own = true
 	}
@@ -70,7 +71,7 @@ type stamp struct {
 
 // stamps is what the host knows of launches in a context.
 type stamps struct {
-	parts, due, told, launches, copies, state *nvattach.Map
+	parts, due, told, launches, copies, state *mapmem.Map
 
 	places []stampPlace
 	open   map[uint64]bool // places with launches of which nothing was told
@@ -110,9 +111,9 @@ type launched struct {
 const patience = 2 * time.Second
 
 // newStamps finds the maps, nil if there are none.
-func newStamps(maps *nvattach.Maps) *stamps {
+func newStamps(maps *mapmem.Maps) *stamps {
 	x := &stamps{open: make(map[uint64]bool), often: stampsEvery, room: stampCopies}
-	names := map[string]**nvattach.Map{
+	names := map[string]**mapmem.Map{
 		stampsParts: &x.parts, stampsDue: &x.due, stampsTold: &x.told, stampsLaunches: &x.launches, stampsCopies: &x.copies, stampsState: &x.state,
 	}
 	for _, m := range maps.All {
@@ -128,8 +129,8 @@ func newStamps(maps *nvattach.Maps) *stamps {
 }
 
 // get reads rows of memory, which it says in advance.
-func get(mem nvattach.Memory, addr, stride uint64, width, rows int) ([]byte, error) {
-	if p, ok := mem.(nvattach.Prefetcher); ok {
+func get(mem mapmem.Memory, addr, stride uint64, width, rows int) ([]byte, error) {
+	if p, ok := mem.(mapmem.Prefetcher); ok {
 		p.Prefetch(addr, stride, width, rows)
 	}
 	b := make([]byte, width*rows)
@@ -142,15 +143,15 @@ func get(mem nvattach.Memory, addr, stride uint64, width, rows int) ([]byte, err
 }
 
 // put writes what kernels may see later.
-func put(mem nvattach.Memory, addr uint64, b []byte) error {
-	if p, ok := mem.(nvattach.Prefetcher); ok {
+func put(mem mapmem.Memory, addr uint64, b []byte) error {
+	if p, ok := mem.(mapmem.Prefetcher); ok {
 		return p.WriteLate(addr, b)
 	}
 	return mem.WriteMem(addr, b)
 }
 
 // ring reads the entries from to to of an array of n entries that begins anew at its end.
-func ring(mem nvattach.Memory, x *nvattach.Map, size int, n, from, to uint64) ([]byte, error) {
+func ring(mem mapmem.Memory, x *mapmem.Map, size int, n, from, to uint64) ([]byte, error) {
 	var all []byte
 	for from < to {
 		at := from % n
@@ -180,7 +181,7 @@ func (l *left) add(b []byte) {
 // look returns what is to be told of launches that have ended since the last time, in the order in which
 // they began. What is read is explained in stamps.bpf.c, and the order in which it must be. With idle
 // set no kernel runs.
-func (x *stamps) look(mem nvattach.Memory, idle bool) (list []stamp, err error) {
+func (x *stamps) look(mem mapmem.Memory, idle bool) (list []stamp, err error) {
 	due, err := get(mem, x.due.Addr(), 8*stampPlaces, 8*stampPlaces, 1)
 	if err != nil {
 		return nil, err
@@ -240,7 +241,7 @@ func runs(places []uint64) (list [][2]uint64) {
 }
 
 // ends reads the parts of places where something has begun that was not told.
-func (x *stamps) ends(mem nvattach.Memory) (map[uint64]left, error) {
+func (x *stamps) ends(mem mapmem.Memory) (map[uint64]left, error) {
 	var places []uint64
 	for p := range x.places {
 		if x.places[p].due != x.places[p].told {
@@ -269,7 +270,7 @@ func (x *stamps) ends(mem nvattach.Memory) (map[uint64]left, error) {
 }
 
 // begin reads the records of launches up to number n.
-func (x *stamps) begin(mem nvattach.Memory, n uint64) error {
+func (x *stamps) begin(mem mapmem.Memory, n uint64) error {
 	oldest := n - min(n, stampLaunches)
 	torn := x.torn[:0]
 	take := func(k uint64, b []byte) {
@@ -315,7 +316,7 @@ func (x *stamps) begin(mem nvattach.Memory, n uint64) error {
 
 // judge reads the copies of places up to number n, and returns what they tell of launches that have
 // ended; and whether it read all of them.
-func (x *stamps) judge(mem nvattach.Memory, n uint64, idle bool) (all bool, list []stamp, err error) {
+func (x *stamps) judge(mem mapmem.Memory, n uint64, idle bool) (all bool, list []stamp, err error) {
 	end := min(n, x.room)
 	for x.copied < end {
 		// Some at a time: there may be megabytes of them.
@@ -433,7 +434,7 @@ func (x *stamps) pass(all bool) {
 }
 
 // tell has kernels know which launches were told.
-func (x *stamps) tell(mem nvattach.Memory, places []uint64) (err error) {
+func (x *stamps) tell(mem mapmem.Memory, places []uint64) (err error) {
 	slices.Sort(places)
 	for _, r := range runs(places) {
 		var b []byte
@@ -481,7 +482,7 @@ func (c *Context) tell(b stamp) {
 
 // setClock notes how the context's %globaltimer relates to the host's, and tells what waited for
 // that.
-func (c *Context) setClock(k nvattach.Clock) {
+func (c *Context) setClock(k mapmem.Clock) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.clock = &k

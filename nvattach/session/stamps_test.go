@@ -17,6 +17,8 @@ import (
 
 	"nvtrace/fatbin"
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/mapmem"
+	"nvtrace/nvattach/object"
 	"nvtrace/ptx"
 	"nvtrace/ptx/emu"
 )
@@ -76,7 +78,7 @@ func newStampedFor(t *testing.T, target string) *stamped {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := nvattach.NewPlan([]*nvattach.Object{o}, &nvattach.PlanOptions{Kernels: []string{"other"}, Programs: []string{}})
+	plan, err := nvattach.NewPlan([]*object.Object{o}, &nvattach.PlanOptions{Kernels: []string{"other"}, Programs: []string{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +87,7 @@ func newStampedFor(t *testing.T, target string) *stamped {
 		defer x.mu.Unlock()
 		x.list = append(x.list, s)
 	}})
-	x.c, err = x.s.Add(&Target{PID: 7, Handle: 0x70, SMs: x.machine.Device().SMs, Passive: true, Alloc: func(size uint64) (uint64, nvattach.Memory, error) {
+	x.c, err = x.s.Add(&Target{PID: 7, Handle: 0x70, SMs: x.machine.Device().SMs, Passive: true, Alloc: func(size uint64) (uint64, mapmem.Memory, error) {
 		r, err := x.machine.Alloc(size+256, "maps")
 		return (r.Base + 255) &^ 255, x.machine, err
 	}})
@@ -149,7 +151,7 @@ func (x *stamped) end() (lost map[string]int) {
 func TestStamps(t *testing.T) {
 	x := newStamped(t)
 	const offset, margin = -1000, 3
-	if err := x.c.SetClock(nvattach.Clock{Offset: offset, Margin: margin}); err != nil {
+	if err := x.c.SetClock(mapmem.Clock{Offset: offset, Margin: margin}); err != nil {
 		t.Fatal(err)
 	}
 	type span struct{ before, after int64 }
@@ -196,7 +198,7 @@ func TestStamps(t *testing.T) {
 // TestStampsAtOnce: launches that run at the same time are told apart.
 func TestStampsAtOnce(t *testing.T) {
 	x := newStamped(t)
-	if err := x.c.SetClock(nvattach.Clock{}); err != nil {
+	if err := x.c.SetClock(mapmem.Clock{}); err != nil {
 		t.Fatal(err)
 	}
 	const goroutines, each = 8, 40
@@ -263,7 +265,7 @@ func (x *stamped) look() {
 }
 
 // change changes a number in the memory of a map.
-func (x *stamped) change(m *nvattach.Map, off uint64, to func(n uint64) uint64) {
+func (x *stamped) change(m *mapmem.Map, off uint64, to func(n uint64) uint64) {
 	x.t.Helper()
 	var b [8]byte
 	if err := x.machine.ReadMem(m.Addr()+off, b[:]); err != nil {
@@ -317,7 +319,7 @@ func TestStampsAgain(t *testing.T) {
 
 func testStampsAgain(t *testing.T, target string) {
 	x := newStampedFor(t, target)
-	if err := x.c.SetClock(nvattach.Clock{}); err != nil {
+	if err := x.c.SetClock(mapmem.Clock{}); err != nil {
 		t.Fatal(err)
 	}
 	nodes := []uint64{x.machine.NewID(), x.machine.NewID(), x.machine.NewID()}
@@ -336,7 +338,7 @@ func testStampsAgain(t *testing.T, target string) {
 // TestStampsMany: more launches than there are places, between looks at them.
 func TestStampsMany(t *testing.T) {
 	x := newStamped(t)
-	if err := x.c.SetClock(nvattach.Clock{}); err != nil {
+	if err := x.c.SetClock(mapmem.Clock{}); err != nil {
 		t.Fatal(err)
 	}
 	var want [][2]int64
@@ -370,7 +372,7 @@ func TestStampsEarly(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			x := newStamped(t)
-			if err := x.c.SetClock(nvattach.Clock{}); err != nil {
+			if err := x.c.SetClock(mapmem.Clock{}); err != nil {
 				t.Fatal(err)
 			}
 			var spans, want [][2]int64
@@ -401,7 +403,7 @@ func TestStampsEarly(t *testing.T) {
 // told again.
 func TestStampsTwice(t *testing.T) {
 	x := newStamped(t)
-	if err := x.c.SetClock(nvattach.Clock{}); err != nil {
+	if err := x.c.SetClock(mapmem.Clock{}); err != nil {
 		t.Fatal(err)
 	}
 	var want [][2]int64
@@ -418,7 +420,7 @@ func TestStampsTwice(t *testing.T) {
 // TestStampsTorn: records that are still being written are read when they are complete.
 func TestStampsTorn(t *testing.T) {
 	x := newStamped(t)
-	if err := x.c.SetClock(nvattach.Clock{}); err != nil {
+	if err := x.c.SetClock(mapmem.Clock{}); err != nil {
 		t.Fatal(err)
 	}
 	var want [][2]int64
@@ -453,7 +455,7 @@ func TestStampsTorn(t *testing.T) {
 // TestStampsRunning: a kernel that does not end is counted, and others are told.
 func TestStampsRunning(t *testing.T) {
 	x := newStamped(t)
-	if err := x.c.SetClock(nvattach.Clock{}); err != nil {
+	if err := x.c.SetClock(mapmem.Clock{}); err != nil {
 		t.Fatal(err)
 	}
 	begun, over := make(chan struct{}), make(chan struct{})
@@ -489,7 +491,7 @@ func TestStampsRunning(t *testing.T) {
 // TestStampsLost: launches that nobody could be told of are counted, and nothing else is lost.
 func TestStampsLost(t *testing.T) {
 	x := newStamped(t)
-	if err := x.c.SetClock(nvattach.Clock{}); err != nil {
+	if err := x.c.SetClock(mapmem.Clock{}); err != nil {
 		t.Fatal(err)
 	}
 	// Of these, the last one at each place is there, copies of those before as long as there was room,
@@ -513,7 +515,7 @@ func TestStampsLost(t *testing.T) {
 	if err := x.c.Keep(true); err != nil || len(x.list) != 0 {
 		t.Errorf("%v; %d launches were told of without a clock", err, len(x.list))
 	}
-	if err := x.c.SetClock(nvattach.Clock{}); err != nil {
+	if err := x.c.SetClock(mapmem.Clock{}); err != nil {
 		t.Fatal(err)
 	}
 	if lost := x.end(); len(x.list) != 10 || len(lost) > 0 {
@@ -538,11 +540,11 @@ func TestStampsBeside(t *testing.T) {
 			t.Fatal(err)
 		}
 		o.Beside = beside
-		other, err := nvattach.OpenObject("../../examples/probes/count.bpf.o")
+		other, err := object.Open("../../examples/probes/count.bpf.o")
 		if err != nil {
 			t.Fatal(err)
 		}
-		plan, err := nvattach.NewPlan([]*nvattach.Object{other, o}, &nvattach.PlanOptions{Kernels: []string{"some*"}})
+		plan, err := nvattach.NewPlan([]*object.Object{other, o}, &nvattach.PlanOptions{Kernels: []string{"some*"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -557,7 +559,7 @@ func TestStampsBeside(t *testing.T) {
 // are not taken for one.
 func TestStampsMixed(t *testing.T) {
 	x := newStamped(t)
-	if err := x.c.SetClock(nvattach.Clock{}); err != nil {
+	if err := x.c.SetClock(mapmem.Clock{}); err != nil {
 		t.Fatal(err)
 	}
 	id := x.machine.NewID()

@@ -31,7 +31,7 @@ const (
 	styleJSON
 )
 
-// AppendValue appends a value as text: numbers, "strings", {member = value, …}.
+// Append appends a value as text: numbers, "strings", {member = value, …}.
 // What the bytes are too short for is written as ?, and a value without a type as
 // a number if it has 1, 2, 4 or 8 bytes and else as hexadecimal.
 func Append(dst []byte, t btf.Type, data []byte) []byte {
@@ -140,14 +140,14 @@ func (f *formatter) raw(dst, data []byte) []byte {
 	return append(append(dst, "0x"...), s...)
 }
 
-// unsigned returns a little-endian number of up to 8 bytes.
+// Unsigned returns a little-endian number of up to 8 bytes.
 func Unsigned(b []byte) uint64 {
 	var w [8]byte
 	copy(w[:], b)
 	return binary.LittleEndian.Uint64(w[:])
 }
 
-// signed is unsigned with the sign of the last byte.
+// Signed is Unsigned with the sign of the last byte.
 func Signed(b []byte) int64 {
 	shift := 64 - 8*min(len(b), 8)
 	return int64(Unsigned(b)<<shift) >> shift
@@ -327,7 +327,7 @@ func (f *formatter) datasec(dst []byte, t *btf.Datasec, data []byte, depth int) 
 	return append(dst, '}')
 }
 
-// appendJSONString appends a JSON string; bytes that are no UTF-8 become U+FFFD.
+// AppendString appends a JSON string; bytes that are no UTF-8 become U+FFFD.
 func AppendString(dst []byte, s string) []byte {
 	dst = append(dst, '"')
 	for _, r := range s {
@@ -345,7 +345,7 @@ func AppendString(dst []byte, s string) []byte {
 	return append(dst, '"')
 }
 
-// parseValue makes the bytes of a value from text, by its type: a number, a quoted
+// Parse makes the bytes of a value from text, by its type: a number, a quoted
 // or bare word for an array of char, hex:… for bytes as they are, or {a, b, …}
 // for the members of a structure or the elements of an array. Elements that are
 // not given are zero.
