@@ -135,6 +135,7 @@ func whereVerb(e *env, args, command []string) int {
 	var asJSON optString
 	fs.Var(&pids, "p", "the process `PID`; of those that it has started, the ones that use a GPU are shown, too")
 	names := fs.Bool("names", true, "search the process's memory for the names of kernels, up to a second for each GiB")
+	recording := fs.String("recording", "", "take the channels from `FILE`, which nvtrace -o is writing of the process, instead of looking for them")
 	noStacks := fs.Bool("no-stacks", false, "stop no thread: of threads that run, functions of machine code are not known")
 	asJSON.registerJSON(fs)
 	words, status, ok := parseAnywhere(fs, args)
@@ -147,7 +148,14 @@ func whereVerb(e *env, args, command []string) int {
 	if len(pids) != 1 {
 		return e.fail(exitUsage, "where wants one process: nvtrace where PID")
 	}
-	list, err := look.WhereIs(pids[0], look.Options{Names: *names, Stacks: !*noStacks})
+	o := look.Options{Names: *names, Stacks: !*noStacks}
+	if *recording != "" {
+		var err error
+		if o.Places, err = e.placesOf(*recording, pids[0]); err != nil {
+			return e.fail(exitFailed, "%v", err)
+		}
+	}
+	list, err := look.WhereIs(pids[0], o)
 	if err != nil {
 		return e.fail(exitFailed, "%v", err)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -39,9 +40,12 @@ type objectLog struct {
 
 // detail is what an object's allocation said beyond rm.Attr.
 type detail struct {
-	text   []string // "engineType=COPY2"
-	gpfifo uint64   // a channel's gpFifoOffset, a GPU address
-	errors uint32   // a channel's hObjectError: the memory that faults are told in
+	text       []string // "engineType=COPY2"
+	gpfifo     uint64   // a channel's gpFifoOffset, a GPU address
+	entries    uint64   // of that ring
+	userData   uint32   // a channel's hUserdMemory: the memory with its USERD
+	userDataAt uint64   // where in that
+	errors     uint32   // a channel's hObjectError: the memory that faults are told in
 }
 
 func newObjectLog(d *ioctl.Decoder) *objectLog {
@@ -149,6 +153,7 @@ func detailOf(c *ioctl.Call, kind rm.Kindred) (d detail) {
 		}
 		if v, ok := s.Uint("hObjectError", p.In); ok && kind == rm.Channel {
 			d.errors = uint32(v)
+			d.userDataOf(s, p.In)
 		}
 		if kind == rm.Event && c.Class.Name == "NV01_EVENT_OS_EVENT" {
 			// The driver overwrites the descriptor with an address of its own.
@@ -158,6 +163,18 @@ func detailOf(c *ioctl.Call, kind rm.Kindred) (d detail) {
 		}
 	}
 	return d
+}
+
+// userDataOf reads out of a channel's parameters where its USERD is, and how long its ring. Of arrays over the GPUs of
+// a group the first counts.
+func (d *detail) userDataOf(s *rm.Struct, b []byte) {
+	d.entries, _ = s.Uint("gpFifoEntries", b) // 0: the ring is not known
+	if f := s.Lookup("hUserdMemory"); f != nil && f.Offset+4 <= len(b) {
+		d.userData = binary.LittleEndian.Uint32(b[f.Offset:])
+	}
+	if f := s.Lookup("userdOffset"); f != nil && f.Offset+8 <= len(b) {
+		d.userDataAt = binary.LittleEndian.Uint64(b[f.Offset:])
+	}
 }
 
 // valueText prints a number with the names that the tables have for it.

@@ -118,6 +118,33 @@ func TestParamsInProcess(t *testing.T) {
 	}
 }
 
+// TestViewAt wants a process's channels at the places that ioctls have told to be at what those are at that were found
+// by shape, which are the same.
+func TestViewAt(t *testing.T) {
+	found := view(t, "spin.h200")
+	var places []Place
+	for i, c := range found.channels {
+		// In the recording of the same process (cmd/nvtrace's TestPlaces).
+		want := Place{Ring: 0x200600000 + 0x3000*uint64(i), UserData: 0x200602000 + 0x3000*uint64(i), Entries: 1024}
+		if got := (Place{c.Ring, c.UserData, c.Entries}); got != want {
+			t.Errorf("channel %d is found at %+v, want %+v", i, got, want)
+		}
+		places = append(places, want)
+	}
+	gone := Place{Ring: 0x10000, UserData: 0x20000, Entries: 1024}
+	v, err := newViewAt(1, found.memory, append(places, gone, Place{Ring: places[0].Ring, UserData: places[0].UserData, Entries: 1 << 30}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := v.Look(true), found.Look(true)
+	if got, want := lines(&a), lines(&b); v.Channels() != 20 || !slices.Equal(got, want) || len(want) != 1 {
+		t.Errorf("%d channels, at %q, want 20 at %q", v.Channels(), got, want)
+	}
+	if a.Channels[0].Device != "/dev/nvidia0" {
+		t.Errorf("on %s", a.Channels[0].Device)
+	}
+}
+
 // TestPushbuffer wants each channel's pieces to read without a rest.
 func TestPushbuffer(t *testing.T) {
 	v := view(t, "queue")

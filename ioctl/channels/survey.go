@@ -38,6 +38,51 @@ func ViewOf(pid int) (*View, error) {
 	return v, nil
 }
 
+// A Place is where a channel is, by what its program has asked the driver for.
+type Place struct {
+	Ring, UserData uint64 // addresses in the process
+	Entries        int    // of the ring
+}
+
+// ViewAt opens a process whose channels are at these places, rather than look for them. Those of which ring or USERD
+// can't be read are left out.
+func ViewAt(pid int, places []Place) (*View, error) {
+	p, err := Open(pid)
+	if err != nil {
+		return nil, err
+	}
+	v, err := newViewAt(pid, p, places)
+	if err != nil {
+		_ = p.Close()
+		return nil, err
+	}
+	v.process = p
+	return v, nil
+}
+
+// maxEntries bounds rings.
+const maxEntries = 1 << 20
+
+func newViewAt(pid int, m Memory, places []Place) (*View, error) {
+	maps, err := m.Maps()
+	if err != nil {
+		return nil, err
+	}
+	v := &View{PID: pid, memory: m}
+	for _, at := range places {
+		page := make([]byte, channel.UserDataSize)
+		mapping := proc.At(maps, at.UserData)
+		if mapping == nil || at.Entries <= 0 || at.Entries > maxEntries || m.Read(at.UserData, page) != nil || m.Read(at.Ring, page[:channel.EntrySize]) != nil {
+			continue
+		}
+		c := &Channel{Device: mapping.Path, UserData: at.UserData, Ring: at.Ring, Entries: at.Entries}
+		_, _ = c.Look(m, lookDepth) // as in NewView
+		v.channels = append(v.channels, c)
+	}
+	Sort(v.channels)
+	return v, nil
+}
+
 // Close ends the use of a process that ViewOf has opened.
 func (v *View) Close() error {
 	if v.process == nil {

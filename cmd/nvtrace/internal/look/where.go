@@ -19,6 +19,9 @@ import (
 type Options struct {
 	Names  bool // search for the names of kernels
 	Stacks bool // stop threads that run, each for as long as its stack is read
+
+	// Places is where the process's channels are; nil: they are looked for.
+	Places []channels.Place
 }
 
 // A Where says what a process is at.
@@ -33,7 +36,11 @@ type Places []*Where
 // WhereIs looks at the channels and threads of a process, and of its descendants that use a GPU.
 func WhereIs(pid int, o Options) (Places, error) {
 	var list Places
-	for _, p := range append([]int{pid}, descendants(pid)...) {
+	others := descendants(pid)
+	if o.Places != nil {
+		others = nil // whose places these are not
+	}
+	for _, p := range append([]int{pid}, others...) {
 		w, err := whereIs(p, o)
 		switch {
 		case err == nil && (len(w.Channels) > 0 || p == pid):
@@ -49,7 +56,11 @@ func WhereIs(pid int, o Options) (Places, error) {
 }
 
 func whereIs(pid int, o Options) (*Where, error) {
-	v, err := channels.ViewOf(pid)
+	open := channels.ViewOf
+	if o.Places != nil {
+		open = func(pid int) (*channels.View, error) { return channels.ViewAt(pid, o.Places) }
+	}
+	v, err := open(pid)
 	if err != nil {
 		return nil, err
 	}
