@@ -69,7 +69,15 @@ type meter struct {
 	driver  bool                 // calls of it are counted
 	runtime bool                 // and of the runtime, of a process that calls no driver
 	worked  map[int32]*busy      // when GPUs did
+	live    map[memoryKey]uint64 // bytes that calls have allocated
+	held    map[int32]uint64     // their sum, of a process
 	spent   timesSpent
+}
+
+// memoryKey is an allocation on a GPU, by its address.
+type memoryKey struct {
+	pid  int32
+	addr uint64
 }
 
 type kernelKey struct {
@@ -81,10 +89,11 @@ type kernelKey struct {
 const (
 	maxMetered = 1 << 12 // processes
 	maxNamed   = 1 << 14 // kernels; calls; stacks
+	maxHeld    = 1 << 18 // allocations
 )
 
 func newMeter() *meter {
-	return &meter{of: make(map[int32]*counters), exe: make(map[int32]string), kernels: make(map[kernelKey]uint64), calls: make(map[kernelKey]uint64), stacks: make(map[kernelKey]uint64), worked: make(map[int32]*busy)}
+	return &meter{of: make(map[int32]*counters), exe: make(map[int32]string), kernels: make(map[kernelKey]uint64), calls: make(map[kernelKey]uint64), stacks: make(map[kernelKey]uint64), worked: make(map[int32]*busy), live: make(map[memoryKey]uint64), held: make(map[int32]uint64)}
 }
 
 // named counts under a name, if there is room for it.
@@ -164,6 +173,8 @@ func (m *meter) forget() {
 		delete(m.of, pid)
 		delete(m.exe, pid)
 		delete(m.worked, pid)
+		delete(m.held, pid)
+		maps.DeleteFunc(m.live, func(k memoryKey, _ uint64) bool { return k.pid == pid })
 		for _, named := range []map[kernelKey]uint64{m.kernels, m.calls, m.stacks} {
 			maps.DeleteFunc(named, func(k kernelKey, _ uint64) bool { return k.pid == pid })
 		}
@@ -255,9 +266,21 @@ func (m *meter) returned(p *counters, ev *traces.Event, c *ioctl.Call, f *api.Fr
 		case x.Failed || x.Host:
 		case x.Freed:
 			p.frees++
+			m.hold(memoryKey{ev.PID, x.Addr}, 0)
 		default:
 			p.allocs++
+			m.hold(memoryKey{ev.PID, x.Addr}, x.Size)
 		}
+	}
+}
+
+// hold notes what lies at an address from now on: size bytes, 0 for nothing.
+func (m *meter) hold(k memoryKey, size uint64) {
+	m.held[k.pid] -= m.live[k]
+	delete(m.live, k)
+	if size > 0 && len(m.live) < maxHeld {
+		m.live[k] = size
+		m.held[k.pid] += size
 	}
 }
 

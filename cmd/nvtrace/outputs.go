@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"nvtrace/ioctl"
-	"nvtrace/nvattach/api"
 	"nvtrace/nvattach/script"
 	"nvtrace/traces"
 	"nvtrace/traces/record"
@@ -296,13 +295,11 @@ func (o *outputs) conclude() {
 // lacks says what a simulated GPU lacks that all probes of a program on the host are at, "" if nothing.
 func (o *outputs) lacks() string {
 	f := o.f
-	switch libraries := f.attach.scripts.libraries; {
+	switch {
 	case o.used || f.pid() != 0 || !f.sim.chosen(f.attach.any()):
 		return ""
 	case onlyIoctls(f.attach.scripts.program):
 		return "a simulated GPU gets no device calls; its calls are api:*"
-	case libraries.Has(api.Driver) && !libraries.Has(api.Runtime):
-		return "a simulated GPU has a runtime of its own, which calls no driver; of a program that uses the runtime probe api:cuda*"
 	}
 	return ""
 }

@@ -571,10 +571,6 @@ func (f *runFlags) recorded() (libraries api.Selection) {
 		libraries = libraries.With(api.Driver)
 	}
 	libraries |= f.stacks.libraries()
-	p := f.attach.scripts.program
-	if f.sim.gpu.set && (f.stat || f.top || f.stacks.given() || p != nil && (p.OfMemory() || len(p.Wants("launch")) > 0)) { // whose runtime calls no driver
-		libraries = libraries.With(api.Runtime)
-	}
 	if f.env {
 		libraries = libraries.With(api.Driver).With(api.LibC)
 	}
@@ -607,7 +603,6 @@ func (s *tracing) extend(r *record.Recorder) ([]record.Extension, error) {
 		list = append(list, record.Extension{Rules: h.rules(), Handler: h, Finish: h.finish})
 	}
 	wanted := s.f.stacks
-	wanted.runtime = s.sim != nil
 	at := newStacks(r, wanted.given() || s.f.attach.scripts.native())
 	for _, name := range s.f.attach.scripts.stacksAt() {
 		wanted.list = append(slices.Clip(wanted.list), stackRule{what: name, each: true})

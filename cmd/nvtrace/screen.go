@@ -151,6 +151,9 @@ func (s *screen) update(sink *logSink, period, elapsed time.Duration) {
 	for pid, c := range m.of {
 		before := old[pid]
 		mem, _ := sink.memory(pid)
+		if c.ioctls == 0 { // a simulated GPU, whose memory no ioctl tells of
+			mem = m.held[pid]
+		}
 		s.prev[pid] = *c
 		s.rows = append(s.rows, screenRow{pid: pid, name: m.name(pid), d: c.sub(&before), seconds: seconds, mem: mem, failed: c.failed})
 	}
@@ -220,7 +223,7 @@ func (s *screen) draw(width, height int) []string {
 			"  KERN/s     launches of kernels and graphs",
 			"  WAIT%      time in which threads waited for the GPU",
 			"  TO, FROM   bytes copied to and from the GPU, a second",
-			"  MEM        GPU memory, as nvidia-smi counts it",
+			"  MEM        GPU memory, as nvidia-smi counts it; of a simulated GPU what calls have allocated",
 			"",
 			"  < >        sort by another column", "  up, down   mark a process (also k, j)", "  Enter      its kernels, calls, and stacks (with --stacks); again, or Esc: back",
 			"  /          show only processes whose name or number has a text", "  h          this help", "  q          end: a program that was attached to goes on",

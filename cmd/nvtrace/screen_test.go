@@ -180,6 +180,30 @@ func TestScreenRates(t *testing.T) {
 	}
 }
 
+// TestScreenMemory: of a simulated GPU, MEM is what calls have allocated and not freed.
+func TestScreenMemory(t *testing.T) {
+	s, sink := new(screen), meteredSink()
+	m := sink.meter
+	m.of[100].ioctls = 0
+	for _, pid := range []int32{100, 101} { // 101 has made ioctls
+		m.hold(memoryKey{pid, 0x1000}, 1<<20)
+		m.hold(memoryKey{pid, 0x2000}, 3<<20)
+		m.hold(memoryKey{pid, 0x1000}, 0)
+		m.hold(memoryKey{pid, 0x2000}, 2<<20) // its end was not seen
+		m.hold(memoryKey{pid, 0x3000}, 0)
+	}
+	s.update(sink, time.Second, time.Second)
+	for _, r := range s.rows {
+		if want := map[int32]uint64{100: 2 << 20}[r.pid]; r.mem != want {
+			t.Errorf("process %d has %d bytes, want %d", r.pid, r.mem, want)
+		}
+	}
+	m.gone = []int32{100, 101}
+	if m.forget(); len(m.live) != 0 || len(m.held) != 0 {
+		t.Errorf("of processes that have ended, %v and %v are known", m.live, m.held)
+	}
+}
+
 // TestTopLines: without a terminal there is a line for each period, and one at the end.
 func TestTopLines(t *testing.T) {
 	var out bytes.Buffer

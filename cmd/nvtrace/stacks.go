@@ -24,8 +24,6 @@ import (
 // calls one has its stack recorded.
 type stackFlag struct {
 	list []stackRule
-	// runtime has the runtime's functions be meant by groups, too: that of a simulated GPU calls no driver.
-	runtime bool
 }
 
 // stackRule is one of them.
@@ -108,7 +106,7 @@ func (f *stackFlag) wants(m api.Module, name string) (s calls.Stop) {
 		if ok, _ := path.Match(pattern, name); !ok && (group == nil || divided) {
 			continue
 		}
-		if group != nil && (!group(m, name) || m.Library == api.Runtime && !f.runtime && what != "failed") {
+		if group != nil && (!group(m, name) || m.Library == api.Runtime && what != "failed") {
 			continue
 		}
 		rate := agent.Rate{Every: r.every}

@@ -80,8 +80,8 @@ func (f *Frame) Purpose() Purpose {
 // Dur is the duration of an ended call, 0 where it was not seen to return.
 func (f *Frame) Dur() int64 { return max(f.End-f.Start, 0) }
 
-// Alone reports whether a call of the runtime's stands for what it would have a driver do: a simulated GPU has
-// a runtime of its own, which calls no driver. Of a process that has not called the driver yet it may be so of a call
+// Alone reports whether a call of the runtime's stands for what it would have a driver do: simulated GPUs had
+// a runtime that called no driver, and recordings of them are read still. Of a process that has not called the driver yet it may be so of a call
 // that is not over, and turn out not to be.
 func (f *Frame) Alone() bool { return f.alone && f.Calls == 0 }
 

@@ -60,7 +60,9 @@ func (p *Process) call(c *conn, q *request, out *reply) error {
 	cl.lock()
 	cl.th = p.thread(q.tid)
 	r := errNotSupported
-	switch {
+	switch in := cl.th.in; {
+	case in != nil && in.is(q):
+		r = in.answer(cl)
 	case e.fn == nil:
 		p.sim.missing(e.name)
 		if e.runtime {

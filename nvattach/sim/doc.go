@@ -20,7 +20,8 @@
 // # What it knows
 //
 // The driver API and the runtime API as far as package-level tables of handlers
-// go (drv_*.go, rt_*.go); what is missing returns 801, not supported, and is
+// go (drv_*.go, rt_*.go). A function of the runtime does its work in a call of the driver, as NVIDIA's does
+// (rt_driver.go), so that what watches the driver sees programs of either kind. What is missing returns 801, not supported, and is
 // counted in [Report]. Of an image the PTX with the highest target that the
 // described GPU may run is taken; machine code is never run.
 //

@@ -156,7 +156,18 @@ func (c *call) channelArray(d *arrayDesc, levels uint32) result {
 	case kind >= 17 && kind <= 30:
 		d.format = 0x91 + kind - 17
 	}
-	return c.newArray(c.arg(0), d, levels)
+	u := &underlying{name: "cuArrayCreate_v2", args: []uint64{c.arg(0), 0}, into: 2, blob: d.append3D(nil)}
+	u.blob = binary.LittleEndian.AppendUint32(u.blob, 0)
+	switch {
+	case levels > 0:
+		u.name, u.args = "cuMipmappedArrayCreate", append(u.args, uint64(levels))
+	case d.depth != 0 || d.flags != 0:
+		u.name = "cuArray3DCreate_v2"
+	default:
+		u.blob = d.append2D(nil)
+	}
+	run := func(c *call) result { return c.newArray(c.arg(0), d, levels) }
+	return withDriver(func(*call) *underlying { return u }, run)(c)
 }
 
 // element returns the bits of an element, and of a side of the square that they are for; 0: there is no such format.

@@ -70,6 +70,7 @@ type Process struct {
 	objects   map[uint64]any     // by handle: *cudaContext, *module, *function, *stream, *event, *graph, …
 	next      uint64             // handle; never one that was used before
 	threads   map[uint64]*thread // by the library's id of them
+	inDriver  int                // threads that call the driver for the runtime
 	devices   []*device
 	inited    bool
 	poisoned  bool // forked from a process that used CUDA
@@ -95,6 +96,7 @@ type thread struct {
 	lastErr result         // of the runtime
 	device  int            // of the runtime
 	mode    uint64         // capture mode
+	in      *inDriver      // it is to call the driver for the runtime
 }
 
 // A device is one simulated GPU as a program uses it. Its memory is a part of the program's

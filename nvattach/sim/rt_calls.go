@@ -22,8 +22,11 @@ func runtimeHandlers(lib int) map[string]handler {
 	for _, m := range []map[string]handler{rtDevices(lib), rtMemory(lib), rtArrays(), rtLaunches(), rtStreams(lib), rtGraphs(lib), rtGraphNodes(lib)} {
 		maps.Copy(all, m)
 	}
-	out := map[string]handler{}
+	out, under := map[string]handler{}, underlyings()
 	for name, h := range all {
+		if of := under[name]; of != nil {
+			h = withDriver(of, h)
+		}
 		out[name] = func(c *call) result { return c.keep(h(c)) }
 	}
 	maps.Copy(out, rtErrors())

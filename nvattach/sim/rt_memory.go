@@ -46,10 +46,12 @@ func rtMemory(lib int) map[string]handler {
 			if r != success {
 				return r
 			}
-			if streamArg < 0 {
-				return c.runtimeCopy(k, kind, 0, false)
+			stream := uint64(0)
+			if streamArg >= 0 {
+				stream = c.arg(streamArg)
 			}
-			return c.runtimeCopy(k, kind, c.arg(streamArg), true)
+			h := func(c *call) result { return c.runtimeCopy(k, kind, stream, streamArg >= 0) }
+			return withDriver(func(c *call) *underlying { return c.copyUnderlying(k, kind, stream, streamArg >= 0) }, h)(c)
 		}
 	}
 	plain := func(c *call) (*copy2, uint32, result) {

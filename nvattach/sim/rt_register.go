@@ -168,15 +168,26 @@ func (c *call) registered() (*fatBinary, string, bool) {
 // library loads a registered image. Hooks are told of it as an image that the registration gave,
 // not the call in which it is loaded, which can be any.
 func (c *call) library(b *fatBinary) (*codeLibrary, result) {
-	if b.lib == nil {
+	if b.lib != nil {
+		return b.lib, success
+	}
+	r := c.through(&underlying{name: "cuLibraryLoadData", args: []uint64{0, b.wrapper, 0, 0, 0, 0, 0, 0}, into: 1, blob: make([]byte, 8)}, func(args [6]uint64) result {
+		if b.lib != nil {
+			return success // another thread has come first
+		}
 		c.given = b
 		defer func() { c.given = nil }()
 		l, r := c.newLibrary(b.wrapper)
 		c.loaded(0, r) // what failed; the call may have other images
 		if r != success {
-			return nil, r
+			return r
 		}
 		b.lib = l
+		c.maybe64(args[0], l.handle)
+		return success
+	})
+	if r != success {
+		return nil, r
 	}
 	return b.lib, success
 }
@@ -218,7 +229,7 @@ func (c *call) hostFunction(h uint64) (*function, result) {
 	if _, r := c.binModule(f.bin); r != success {
 		return nil, r
 	}
-	k, r := c.kernel(f.bin.lib, f.name)
+	k, r := c.registeredKernel(f)
 	if r == errNotFound {
 		r = errInvalidDeviceFunction
 	}
@@ -230,6 +241,21 @@ func (c *call) hostFunction(h uint64) (*function, result) {
 		return nil, r
 	}
 	return c.functionOf(k, x)
+}
+
+// registeredKernel returns a kernel of a library that is loaded.
+func (c *call) registeredKernel(f hostName) (*kernel, result) {
+	if k := f.bin.lib.kernels[f.name]; k != nil {
+		return k, success
+	}
+	var k *kernel
+	r := c.through(&underlying{name: "cuLibraryGetKernel", args: []uint64{0, f.bin.lib.handle, c.p.text(f.name)}, into: 1, blob: make([]byte, 8)}, func(args [6]uint64) (r result) {
+		if k, r = c.kernel(f.bin.lib, f.name); r == success {
+			c.maybe64(args[0], k.handle)
+		}
+		return r
+	})
+	return k, r
 }
 
 // symbol returns the address and size of a device variable.

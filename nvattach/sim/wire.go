@@ -55,6 +55,7 @@ const (
 	actHelper = 5 // start the thread for callbacks
 	actPrint  = 6 // write the data to stdout (a[0] = 1) or a descriptor
 	actExit   = 7 // write the data to stderr and exit with status a[0]
+	actDriver = 8 // call the function at result with the u64[12] at the beginning of the data; where bit i of a[0] is set, argument i is an offset in the data
 )
 
 // A request is a decoded request. Its numbers are the program's: nothing is taken for

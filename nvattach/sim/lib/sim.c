@@ -66,7 +66,7 @@ static int equal(const char *a, const char *b, u64 n)
 enum { MAGIC = 0x4d49534e };
 enum { KIND_HELLO = 1, KIND_CALL, KIND_DONE, KIND_HELPER, KIND_EXE };
 enum {
-	ACT_RETURN = 0, ACT_CALL, ACT_MAP, ACT_UNMAP, ACT_MOVE, ACT_HELPER, ACT_PRINT, ACT_EXIT,
+	ACT_RETURN = 0, ACT_CALL, ACT_MAP, ACT_UNMAP, ACT_MOVE, ACT_HELPER, ACT_PRINT, ACT_EXIT, ACT_DRIVER,
 };
 enum { DATA_MAX = 2048, SLOTS = 512 };
 
@@ -294,6 +294,17 @@ static u64 act(struct reply *p, int fd)
 	switch (p->action) {
 	case ACT_CALL:
 		return ((u64(*)(u64, u64, u64, u64))p->result)(p->a[0], p->a[1], p->a[2], p->a[3]);
+	case ACT_DRIVER: {
+		enum { WORDS = 12 };
+		u64 *w = (u64 *)p->data;
+		if (p->len < WORDS * sizeof *w)
+			return -EINVAL;
+		for (u32 i = 0; i < WORDS; i++)
+			if (p->a[0] >> i & 1)
+				w[i] += (u64)p->data;
+		return ((u32(*)(u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64))p->result)(
+			w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11]);
+	}
 	case ACT_MAP:
 		return sys6(SYS_mmap, p->a[0], p->a[1], p->a[3], fd >= 0 ? 0x100001 : 0x100022 /* (SHARED or PRIVATE|ANONYMOUS)|FIXED_NOREPLACE */, fd, p->a[2]);
 	case ACT_UNMAP:
