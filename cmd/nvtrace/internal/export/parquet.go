@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"math/bits"
+	"reflect"
 	"slices"
 
 	"github.com/klauspost/compress/zstd"
@@ -16,11 +17,11 @@ import (
 // github.com/apache/parquet-format: pages of version 1, compressed by zstd; texts by
 // dictionary where they recur; numbers as they are.
 
-// groupRows is how many rows of a table are sorted and written together, groupText how many
-// bytes of text they may have.
+// groupRows is how many rows of a table are sorted and written together, groupBytes how many bytes of memory they
+// may take, with their texts. Twice as much is in use, since one group is written while the next is gathered.
 const (
-	groupRows = 1 << 17
-	groupText = 32 << 20
+	groupRows  = 1 << 17
+	groupBytes = 8 << 20
 )
 
 // maxDictionary is how many different texts a dictionary has at most.
@@ -89,6 +90,7 @@ type table[T any] struct {
 	before  func(a, b *T) int // the order of rows; nil: as they come
 	rows    []T               // that wait
 	text    int               // bytes of their texts
+	most    int               // rows of a group
 
 	writing chan struct{} // closed when what follows can be touched again; nil: it can
 	out     []T           // that are written
@@ -120,8 +122,11 @@ func (t *table[T]) write(b []byte) {
 
 // add takes a row, whose texts have so many bytes.
 func (t *table[T]) add(row *T, text int) {
+	if t.most == 0 {
+		t.most = min(groupRows, groupBytes/int(reflect.TypeFor[T]().Size()))
+	}
 	t.rows = append(t.rows, *row)
-	if t.text += text; len(t.rows) >= groupRows || t.text >= groupText {
+	if t.text += text; len(t.rows) >= t.most || t.text+len(t.rows)*groupBytes/t.most >= groupBytes {
 		t.flush()
 	}
 }

@@ -7,7 +7,9 @@ import (
 	"io"
 	"maps"
 	"math"
+	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -267,6 +269,39 @@ func TestTableForms(t *testing.T) {
 				t.Fatalf("%d rows, row %d, again %v:\n%s", n, i, seen[i], d)
 			}
 			seen[i] = true
+		}
+	}
+}
+
+// TestTableMemory: the rows of a table that wait take no more memory than a group may, however large they and
+// their texts are.
+func TestTableMemory(t *testing.T) {
+	type row struct {
+		t    int64
+		text string
+		more [40]int64
+	}
+	columns := []column[row]{int64s("t", func(r *row) int64 { return r.t }), texts("text", func(r *row) string { return r.text })}
+	enc, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, length := range []int{0, 100, 100_000} {
+		var out bytes.Buffer
+		tab := newTable(&out, enc, columns, nil)
+		text, most, rows := strings.Repeat("x", length), 0, 3*groupBytes/(350+length)
+		for i := range rows {
+			tab.add(&row{t: int64(i), text: text}, length)
+			most = max(most, len(tab.rows)*int(reflect.TypeFor[row]().Size())+tab.text)
+		}
+		if err := tab.close(); err != nil {
+			t.Fatal(err)
+		}
+		if most > groupBytes || most < groupBytes*9/10 || tab.ngroups < 3 {
+			t.Errorf("texts of %d bytes: at most %d bytes wait, a group may have %d; %d groups", length, most, groupBytes, tab.ngroups)
+		}
+		if got := readParquet(t, "rows", out.Bytes()); len(got) != rows {
+			t.Errorf("%d rows of %d", len(got), rows)
 		}
 	}
 }
