@@ -106,7 +106,7 @@ func (d *inDriver) answer(cl *call) result {
 // its arguments.
 func withDriver(of func(c *call) *underlying, h handler) handler {
 	return func(c *call) result {
-		if _, r := c.context(); r != success {
+		if x, _ := c.context(); x == nil { // in one that is unusable the driver's call fails
 			return h(c)
 		}
 		u := of(c)
