@@ -20,7 +20,7 @@ type counters struct {
 	toGPU, fromGPU, onGPU       copies
 	allocs, frees, loads, syncs uint64
 	callTime, ioctlTime         int64
-	syncTime                    int64 // summed over threads
+	waited                      int64 // time in which at least one thread waited for a GPU
 	busy                        int64 // time in which a GPU worked, where GPUs are timed
 }
 
@@ -51,7 +51,7 @@ func (c counters) sub(o *counters) counters {
 	c.syncs -= o.syncs
 	c.callTime -= o.callTime
 	c.ioctlTime -= o.ioctlTime
-	c.syncTime -= o.syncTime
+	c.waited -= o.waited
 	c.busy -= o.busy
 	return c
 }
@@ -69,6 +69,7 @@ type meter struct {
 	driver  bool                 // calls of it are counted
 	runtime bool                 // and of the runtime, of a process that calls no driver
 	worked  map[int32]*busy      // when GPUs did
+	waits   map[int32]*busy      // when threads waited for them
 	live    map[memoryKey]uint64 // bytes that calls have allocated
 	held    map[int32]uint64     // their sum, of a process
 	spent   timesSpent
@@ -93,7 +94,7 @@ const (
 )
 
 func newMeter() *meter {
-	return &meter{of: make(map[int32]*counters), exe: make(map[int32]string), kernels: make(map[kernelKey]uint64), calls: make(map[kernelKey]uint64), stacks: make(map[kernelKey]uint64), worked: make(map[int32]*busy), live: make(map[memoryKey]uint64), held: make(map[int32]uint64)}
+	return &meter{of: make(map[int32]*counters), exe: make(map[int32]string), kernels: make(map[kernelKey]uint64), calls: make(map[kernelKey]uint64), stacks: make(map[kernelKey]uint64), worked: make(map[int32]*busy), waits: make(map[int32]*busy), live: make(map[memoryKey]uint64), held: make(map[int32]uint64)}
 }
 
 // named counts under a name, if there is room for it.
@@ -155,16 +156,16 @@ func (m *meter) add(ev *traces.Event, c *ioctl.Call, f *api.Frame, names *api.Na
 // of one stream, or of one GPU, may all come behind those of another.
 func (m *meter) work(p *counters, ev *traces.Event) {
 	m.timed = true
-	known := m.worked[ev.PID]
-	if known == nil {
-		if len(m.worked) >= maxMetered {
-			return
-		}
-		known = new(busy)
-		m.worked[ev.PID] = known
-	}
 	w := ev.Work()
-	p.busy += known.add(w.Start, w.Start+w.Dur)
+	p.busy += m.busyOf(m.worked, ev.PID).add(w.Start, w.Start+w.Dur)
+}
+
+// busyOf returns the times of a process, nil where there is no room for one more.
+func (m *meter) busyOf(of map[int32]*busy, pid int32) *busy {
+	if of[pid] == nil && len(of) < maxMetered {
+		of[pid] = new(busy)
+	}
+	return of[pid]
 }
 
 // forget drops what is known of processes that have ended.
@@ -173,6 +174,7 @@ func (m *meter) forget() {
 		delete(m.of, pid)
 		delete(m.exe, pid)
 		delete(m.worked, pid)
+		delete(m.waits, pid)
 		delete(m.held, pid)
 		maps.DeleteFunc(m.live, func(k memoryKey, _ uint64) bool { return k.pid == pid })
 		for _, named := range []map[kernelKey]uint64{m.kernels, m.calls, m.stacks} {
@@ -238,7 +240,7 @@ func (m *meter) returned(p *counters, ev *traces.Event, c *ioctl.Call, f *api.Fr
 	switch name := f.Name; {
 	case strings.Contains(name, "Synchronize"):
 		p.syncs++
-		p.syncTime += ev.Dur
+		p.waited += m.busyOf(m.waits, ev.PID).add(f.Start, f.End)
 		m.spent.syncs.add(f.Start, f.End)
 	case strings.HasPrefix(name, "cuMemcpy"), strings.HasPrefix(name, "cudaMemcpy"):
 		const toDevice, toHost = 1, 2 // cudaMemcpyKind

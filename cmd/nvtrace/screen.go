@@ -18,6 +18,8 @@ type screen struct {
 	rows    []screenRow
 	elapsed time.Duration
 	failed  uint64 // calls of all processes
+	waited  int64  // time in which a thread of any waited, since the last time
+	before  int64  // and until then
 	timed   bool   // GPUs are timed
 	prev    map[int32]counters
 	kernels rates
@@ -83,13 +85,14 @@ func (c column) called(name string) column {
 	return c
 }
 
-// columns are those of the table. TO and FROM are bytes that are copied to and from the GPU, WAIT is the part of the time in which threads of the process waited for the GPU.
+// columns are those of the table. TO and FROM are bytes that are copied to and from the GPU, WAIT is the part of the
+// time in which at least one thread of the process waited for the GPU: a process has at most 100.
 var columns = []column{
 	perSecond(func(d *counters) uint64 { return d.launches + d.graphs }).called("KERN/s"),
 	perSecond(func(d *counters) uint64 { return d.calls }).called("CALLS/s"),
 	perSecond(func(d *counters) uint64 { return d.ioctls }).called("IOCTL/s"),
-	{"WAIT%", 6, func(r *screenRow) float64 { return float64(r.d.syncTime) }, func(r *screenRow) string {
-		return fmt.Sprintf("%.0f", 100*float64(r.d.syncTime)/1e9/r.seconds)
+	{"WAIT%", 6, func(r *screenRow) float64 { return float64(r.d.waited) }, func(r *screenRow) string {
+		return fmt.Sprintf("%.0f", 100*float64(r.d.waited)/1e9/r.seconds)
 	}},
 	bytesPerSecond(func(d *counters) uint64 { return d.toGPU.bytes }).called("TO/s"),
 	bytesPerSecond(func(d *counters) uint64 { return d.fromGPU.bytes }).called("FROM/s"),
@@ -142,6 +145,7 @@ func (s *screen) update(sink *logSink, period, elapsed time.Duration) {
 	m := sink.meter
 	seconds := max(period.Seconds(), 1e-3)
 	s.elapsed, s.failed = elapsed, m.all.failed
+	s.waited, s.before = m.spent.syncs.time()-s.before, m.spent.syncs.time()
 	if m.timed && !s.timed {
 		s.timed = true
 		s.sort++ // the column that it was
@@ -194,7 +198,7 @@ func (s *screen) line() string {
 		r := &s.rows[i]
 		all.d, all.seconds, all.mem = all.d.plus(&r.d), r.seconds, all.mem+r.mem
 	}
-	all.failed = s.failed
+	all.failed, all.d.waited = s.failed, s.waited // processes that wait at the same time wait once
 	var b strings.Builder
 	fmt.Fprintf(&b, "%7.1fs", s.elapsed.Seconds())
 	for _, c := range s.columns() {
@@ -221,7 +225,7 @@ func (s *screen) draw(width, height int) []string {
 			"",
 			"  GPU%       time in which a GPU worked for it (with --gpu-times=events)",
 			"  KERN/s     launches of kernels and graphs",
-			"  WAIT%      time in which threads waited for the GPU",
+			"  WAIT%      time in which at least one thread waited for the GPU",
 			"  TO, FROM   bytes copied to and from the GPU, a second",
 			"  MEM        GPU memory, as nvidia-smi counts it; of a simulated GPU what calls have allocated",
 			"",

@@ -21,7 +21,7 @@ func meteredSink() *logSink {
 	m := newMeter()
 	for i := range int32(30) {
 		pid := 100 + i
-		m.of[pid] = &counters{calls: uint64(i) * 1000, launches: uint64(i), ioctls: 3, syncTime: int64(i) * 1e7, toGPU: copies{n: 1, bytes: uint64(i) << 20}, failed: uint64(i % 2)}
+		m.of[pid] = &counters{calls: uint64(i) * 1000, launches: uint64(i), ioctls: 3, waited: int64(i) * 1e7, toGPU: copies{n: 1, bytes: uint64(i) << 20}, failed: uint64(i % 2)}
 		m.exe[pid] = fmt.Sprintf("/usr/bin/prog%d", i)
 		m.all = m.all.plus(m.of[pid])
 	}
@@ -239,6 +239,11 @@ func TestOverlappingCalls(t *testing.T) {
 	}
 	for tid := range int32(4) {
 		s.Event(&traces.Event{Kind: traces.KindIoctl, PID: 1, TID: 1 + tid, Time: 60 * ms, Dur: 20 * ms, FD: 3, Dev: "nvidiactl"})
+	}
+	top := new(screen) // four threads waited at once
+	top.update(s, 100*time.Millisecond, time.Second)
+	if r := top.visible()[0]; r.d.waited != 40*ms || !strings.Contains(top.line(), "  WAIT% 40  ") {
+		t.Errorf("waited %d ns, %q", r.d.waited, top.line())
 	}
 	s.Event(&traces.Event{Kind: traces.KindExit, PID: 1, TID: 1, Time: 100 * ms, FD: -1})
 	s.finish()

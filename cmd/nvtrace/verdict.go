@@ -223,9 +223,9 @@ type timeSpan struct{ from, to, covered int64 }
 // maxSpans is how many spans are kept for what may still overlap them.
 const maxSpans = 1 << 9
 
-// add returns how much of the span was not covered before.
+// add returns how much of the span was not covered before; of nil, whose spans are not kept, nothing.
 func (b *busy) add(from, to int64) (added int64) {
-	if to <= from {
+	if b == nil || to <= from {
 		return 0
 	}
 	first, _ := slices.BinarySearchFunc(b.spans, from, func(s timeSpan, from int64) int { return cmp.Compare(s.to, from) })
