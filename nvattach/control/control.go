@@ -196,7 +196,7 @@ func ask(dir string, pid int, r *request) (*answer, error) {
 	}
 	defer c.Close()
 	if u, ok := c.(*net.UnixConn); !ok || !sameUser(u) {
-		return nil, errors.New("its socket is another user's")
+		return nil, fmt.Errorf("%s: the socket is another user's", filepath.Join(dir, strconv.Itoa(pid)))
 	}
 	if err := c.SetDeadline(time.Now().Add(answerTime)); err != nil {
 		return nil, err

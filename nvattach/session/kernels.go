@@ -84,11 +84,11 @@ func (s *Session) kernelLines(all []Kernel) []string {
 	switch {
 	case idle == 0:
 	case idleProbed == 0:
-		lines = append(lines, fmt.Sprintf("not launched: %s, none of them with probes", plural(idle, "kernel")))
+		lines = append(lines, fmt.Sprintf("not launched by the host: %s, none of them with probes", plural(idle, "kernel")))
 	case idleProbed == idle:
-		lines = append(lines, fmt.Sprintf("not launched: %s, with probes", plural(idle, "kernel")))
+		lines = append(lines, fmt.Sprintf("not launched by the host: %s, with probes", plural(idle, "kernel")))
 	default:
-		lines = append(lines, fmt.Sprintf("not launched: %s, %d of them with probes", plural(idle, "kernel"), idleProbed))
+		lines = append(lines, fmt.Sprintf("not launched by the host: %s, %d of them with probes", plural(idle, "kernel"), idleProbed))
 	}
 	return lines
 }

@@ -51,7 +51,7 @@ func TestKernelLines(t *testing.T) {
 			want: []string{
 				"probed 1 of 4 launched kernels",
 				"probed ptx7 (0 sites)", "NOT probed 2 kernels: it is there as machine code only: sass3, sass9", "NOT probed odd1: reason 1",
-				"not launched: 4936 kernels, 899 of them with probes",
+				"not launched by the host: 4936 kernels, 899 of them with probes",
 			},
 		},
 		{
@@ -59,7 +59,7 @@ func TestKernelLines(t *testing.T) {
 			want: []string{
 				"probed 892 more kernels (-v lists them)", "NOT probed 900 kernels: it is there as machine code only: sass0, sass1, sass2, …",
 				"probed 900 of 1840 launched kernels",
-				"NOT probed 37 more kernels, for 37 other reasons (-v lists them)", "not launched: 3100 kernels, none of them with probes",
+				"NOT probed 37 more kernels, for 37 other reasons (-v lists them)", "not launched by the host: 3100 kernels, none of them with probes",
 			},
 		},
 		{
