@@ -635,3 +635,23 @@ func (u *unit) puts(g *bpf.Gen, c *bpf.Call) (ptx.Arg, error) {
 	}
 	return register64(u.code(g).Print(u.formats.id(string(b)), nil, nil, 0, true, int64(len(b)))), nil
 }
+
+// pushed refuses maps of other types.
+func (u *unit) pushed(types ...object.MapType) func(*bpf.CallInfo) error {
+	return func(c *bpf.CallInfo) error {
+		d, err := u.defOf(c)
+		if err == nil && !slices.Contains(types, d.Type) {
+			err = fmt.Errorf("map %s has type %s, to which nothing is pushed", d.Name, d.Type)
+		}
+		return err
+	}
+}
+
+// stacks refuses maps that hold no stacks.
+func (u *unit) stacks(c *bpf.CallInfo) error {
+	d, err := u.defOf(c)
+	if err == nil && d.Type != object.MapStackTrace {
+		err = fmt.Errorf("map %s has type %s and holds no stacks", d.Name, d.Type)
+	}
+	return err
+}

@@ -15,6 +15,7 @@ import (
 
 	"nvtrace/nvattach/atomics"
 	"nvtrace/nvattach/helper"
+	"nvtrace/nvattach/hostmaps"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/object"
 	"nvtrace/ptx/bpf"
@@ -319,6 +320,7 @@ type HostCall struct {
 
 // A HostRunner runs programs on the host, one at a time, by the interpreter.
 type HostRunner struct {
+	*hostmaps.Writer
 	programs []*PlannedHost
 	maps     *mapmem.Maps
 	mem      *mapmem.HostMemory
@@ -347,6 +349,7 @@ type hostEnd struct {
 // ring buffers.
 func (p *Plan) NewHostRunner(m *mapmem.Maps, mem *mapmem.HostMemory, print func(cpu int, text string), record func(x *mapmem.Map, r mapmem.Record)) *HostRunner {
 	return &HostRunner{
+		Writer:   hostmaps.NewWriter(m, mem),
 		programs: p.Host, maps: m, mem: mem, print: print, record: record, interpreters: make(map[*PlannedHost]*bpf.Interpreter),
 		early: make(map[hostEnd]uint64), random: 0x9e3779b97f4a7c15,
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"nvtrace/nvattach/helper"
+	"nvtrace/nvattach/hostmaps"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/object"
 	"nvtrace/ptx/bpf"
@@ -226,24 +227,24 @@ func TestHostMapsReused(t *testing.T) {
 	if err := m.Place(mapmem.HostBase); err != nil {
 		t.Fatal(err)
 	}
-	r := &HostRunner{maps: m, mem: mem}
+	r := hostmaps.NewWriter(m, mem)
 	x, want := m.Find("hash"), map[uint64]uint64{}
 	key := func(k uint64) []byte { return binary.LittleEndian.AppendUint64(nil, k) }
 	for i := range uint64(3000) {
 		k := i * i % 40
 		if _, there := want[k]; there && i%3 != 0 {
-			if result, err := r.remove(x, key(k)); result != 0 || err != nil {
+			if result, err := r.Remove(x, key(k)); result != 0 || err != nil {
 				t.Fatalf("key %d: %d, %v", k, int64(result), err)
 			}
 			delete(want, k)
 			continue
 		}
-		result, err := r.replaceOrInsert(x, key(k), key(i), 0)
+		result, err := r.ReplaceOrInsert(x, key(k), key(i), 0, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, there := want[k]; !there && len(want) == 16 {
-			if result != hostTooBig {
+			if result != hostmaps.TooBig {
 				t.Fatalf("full, but %d", int64(result))
 			}
 			continue

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"nvtrace/nvattach/helper"
+	"nvtrace/nvattach/hostmaps"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/object"
 	"nvtrace/ptx/bpf"
@@ -110,7 +111,7 @@ func (r *HostRunner) argOps(h map[int32]*bpf.Helper) {
 		if r.call.Arg != nil {
 			v, ok := r.call.Arg(n)
 			if !ok {
-				return 0, hostInvalid
+				return 0, hostmaps.Invalid
 			}
 			return v, 0
 		}
@@ -119,7 +120,7 @@ func (r *HostRunner) argOps(h map[int32]*bpf.Helper) {
 		}
 		var b [8]byte
 		if n >= maxFuncArgs {
-			return 0, hostInvalid
+			return 0, hostmaps.Invalid
 		}
 		if r.call.Thread.Read(r.call.Fields[regSP]+8+8*(n-uint64(len(argRegs))), b[:]) < len(b) {
 			return 0, 1<<64 + helper.EFAULT
@@ -132,7 +133,7 @@ func (r *HostRunner) argOps(h map[int32]*bpf.Helper) {
 				return v, 0
 			}
 		}
-		return 0, hostNoEntry
+		return 0, hostmaps.NoEntry
 	})
 	h[helper.USDTCount].Interpret = func(*bpf.Interpreter, [5]uint64) (n uint64, _ error) {
 		for r.call.Arg != nil {
@@ -248,50 +249,6 @@ func (r *HostRunner) mapOf(in *bpf.Interpreter, arg uint64) (*mapmem.Map, error)
 	return nil, errors.New("no map")
 }
 
-// lookup returns the address of a value, 0 if there is none.
-func (r *HostRunner) lookup(x *mapmem.Map, key []byte) (uint64, error) {
-	if x.Kind == object.LayoutBloom { // to where nothing is written
-		if has, err := x.BloomHas(r.mem, key); err != nil || !has {
-			return 0, err
-		}
-		return x.Base + mapmem.BloomHead, nil
-	}
-	if x.Kind == object.LayoutHash {
-		if x.Lpm > 0 {
-			p, err := x.Longest(r.mem, key)
-			if err != nil || p == nil {
-				return 0, err
-			}
-			key = p
-		}
-		slot, found, err := x.Find(r.mem, key)
-		if err != nil || !found {
-			return 0, err
-		}
-		if x.Def.Lru() {
-			mapmem.Store32(r.mem.B.Data, x.SlotAddr(slot)+4-r.mem.B.Base, 1)
-		}
-		return x.ValueAddr(slot, r.cpu()), nil
-	}
-	i := uint64(binary.LittleEndian.Uint32(key))
-	switch {
-	case i >= uint64(x.Def.MaxEntries):
-		return 0, nil
-	case x.Def.PerSM():
-		return x.Base + uint64(r.cpu())*x.CopyBytes + i*x.Stride, nil
-	}
-	return x.Base + i*x.Stride, nil
-}
-
-// The errors of helpers that change maps.
-const (
-	hostNoEntry = 1<<64 - 2  // -ENOENT
-	hostTooBig  = 1<<64 - 7  // -E2BIG
-	hostBusy    = 1<<64 - 16 // -EBUSY
-	hostExists  = 1<<64 - 17 // -EEXIST
-	hostInvalid = 1<<64 - 22 // -EINVAL
-)
-
 // mapOps gives the helpers of maps their meaning.
 func (r *HostRunner) mapOps(h map[int32]*bpf.Helper) {
 	withKey := func(f func(in *bpf.Interpreter, x *mapmem.Map, key []byte, a [5]uint64) (uint64, error)) func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
@@ -316,21 +273,27 @@ func (r *HostRunner) mapOps(h map[int32]*bpf.Helper) {
 			}
 			return in.MapArg(i), nil
 		}
-		return r.lookup(x, key)
+		return r.Lookup(x, key, r.cpu())
 	})
-	h[helper.MapUpdate].Interpret = withKey(r.update)
+	h[helper.MapUpdate].Interpret = withKey(func(in *bpf.Interpreter, x *mapmem.Map, key []byte, a [5]uint64) (uint64, error) {
+		value := make([]byte, x.Def.ValueSize)
+		if err := in.ReadMem(a[2], value); err != nil {
+			return 0, err
+		}
+		return r.Update(x, key, value, a[3], r.cpu())
+	})
 	h[helper.MapDelete].Interpret = withKey(func(_ *bpf.Interpreter, x *mapmem.Map, key []byte, _ [5]uint64) (uint64, error) {
 		if x.Kind != object.LayoutHash {
-			return hostInvalid, nil
+			return hostmaps.Invalid, nil
 		}
 		if x.Lpm > 0 {
 			p, ok := mapmem.Prefix(key, binary.LittleEndian.Uint32(key))
 			if !ok {
-				return hostInvalid, nil
+				return hostmaps.Invalid, nil
 			}
 			key = p
 		}
-		return r.remove(x, key)
+		return r.Remove(x, key)
 	})
 	output := func(in *bpf.Interpreter, m, data, size uint64) (uint64, error) {
 		x, err := r.mapOf(in, m)
@@ -398,44 +361,6 @@ func (r *HostRunner) recordOps(h map[int32]*bpf.Helper) {
 	h[helper.RingDiscard].Interpret = func(*bpf.Interpreter, [5]uint64) (uint64, error) { return 0, nil }
 }
 
-// update is bpf_map_update_elem.
-func (r *HostRunner) update(in *bpf.Interpreter, x *mapmem.Map, key []byte, a [5]uint64) (uint64, error) {
-	value := make([]byte, x.Def.ValueSize)
-	if err := in.ReadMem(a[2], value); err != nil {
-		return 0, err
-	}
-	if a[3] > helper.FlagExist {
-		return hostInvalid, nil
-	}
-	switch {
-	case x.Kind == object.LayoutBloom && a[3] != 0:
-		return hostInvalid, nil
-	case x.Kind == object.LayoutBloom:
-		return 0, r.bloomAdd(x, value)
-	case x.Lpm > 0:
-		p, ok := mapmem.Prefix(key, binary.LittleEndian.Uint32(key))
-		if !ok {
-			return hostInvalid, nil
-		}
-		if key = p; r.haveLength(x, binary.LittleEndian.Uint32(p)) != nil {
-			return hostInvalid, nil
-		}
-	}
-	if x.Kind == object.LayoutHash {
-		return r.replaceOrInsert(x, key, value, a[3])
-	}
-	at, err := r.lookup(x, key)
-	switch {
-	case err != nil:
-		return 0, err
-	case at == 0:
-		return hostTooBig, nil
-	case a[3] == helper.FlagNoExist:
-		return hostExists, nil
-	}
-	return 0, r.mem.WriteMem(at, value)
-}
-
 // printOps gives bpf_printk its meaning.
 func (r *HostRunner) printOps(h map[int32]*bpf.Helper) {
 	printed := func(in *bpf.Interpreter, format, size uint64, args []uint64) (uint64, error) {
@@ -452,7 +377,7 @@ func (r *HostRunner) printOps(h map[int32]*bpf.Helper) {
 	}
 	h[helper.VPrint].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 		if a[3]%8 != 0 || a[3]/8 > mapmem.MaxPrintArgs {
-			return hostInvalid, nil
+			return hostmaps.Invalid, nil
 		}
 		buf := make([]byte, a[3])
 		if err := in.ReadMem(a[2], buf); err != nil {
@@ -488,4 +413,46 @@ func (r *HostRunner) text(in *bpf.Interpreter, addr uint64) string {
 		out, _, _ = bytes.Cut(buf[:n], []byte{0})
 	}
 	return string(out)
+}
+
+// queueOps gives the helpers of maps without keys their meaning.
+func (r *HostRunner) queueOps(h map[int32]*bpf.Helper) {
+	with := func(f func(in *bpf.Interpreter, x *mapmem.Map, a [5]uint64) (uint64, error)) func(*bpf.Interpreter, [5]uint64) (uint64, error) {
+		return func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
+			x, err := r.mapOf(in, a[0])
+			if err != nil {
+				return 0, err
+			}
+			return f(in, x, a)
+		}
+	}
+	h[helper.MapPush].Interpret = with(func(in *bpf.Interpreter, x *mapmem.Map, a [5]uint64) (uint64, error) {
+		value := make([]byte, x.Def.ValueSize)
+		if err := in.ReadMem(a[1], value); err != nil {
+			return 0, err
+		}
+		switch {
+		case x.Kind == object.LayoutBloom && a[2] == 0:
+			return 0, r.BloomAdd(x, value)
+		case x.Kind == object.LayoutBloom || a[2] != 0 && a[2] != helper.FlagExist:
+			return hostmaps.Invalid, nil
+		}
+		return r.Push(x, value, a[2] == helper.FlagExist)
+	})
+	for _, n := range []int32{helper.MapPop, helper.MapPeek} {
+		h[n].Interpret = with(func(in *bpf.Interpreter, x *mapmem.Map, a [5]uint64) (uint64, error) {
+			value := make([]byte, x.Def.ValueSize)
+			if x.Kind == object.LayoutBloom {
+				if err := in.ReadMem(a[1], value); err != nil {
+					return 0, err
+				}
+				if has, err := x.BloomHas(r.mem, value); err != nil || !has {
+					return hostmaps.NoEntry, err
+				}
+				return 0, nil
+			}
+			result, err := r.Take(x, value, n == helper.MapPeek)
+			return result, errors.Join(err, in.WriteMem(a[1], value))
+		})
+	}
 }

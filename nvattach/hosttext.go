@@ -6,6 +6,7 @@ import (
 	"math/bits"
 
 	"nvtrace/nvattach/helper"
+	"nvtrace/nvattach/hostmaps"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/ptx/bpf"
 )
@@ -17,7 +18,7 @@ import (
 func (r *HostRunner) textOps(h map[int32]*bpf.Helper) {
 	h[helper.Format].Interpret = func(in *bpf.Interpreter, a [5]uint64) (uint64, error) {
 		if a[4]%8 != 0 || a[4]/8 > mapmem.MaxPrintArgs {
-			return hostInvalid, nil
+			return hostmaps.Invalid, nil
 		}
 		text, args := make([]byte, bpf.StackSize), make([]byte, a[4])
 		for i := range text {
@@ -56,16 +57,13 @@ func (r *HostRunner) textOps(h map[int32]*bpf.Helper) {
 	}
 }
 
-// hostRange is -ERANGE.
-const hostRange = 1<<64 - 34
-
 // numberIn reads a number as the kernel's bpf_strtol and bpf_strtoul do, and returns it and how
 // much of the text it and the spaces before it take, or an error.
 func numberIn(text []byte, flags uint64, signed bool) (v, result uint64) {
 	const most = 63 // characters behind spaces that are looked at
 	base := flags & 31
 	if len(text) == 0 || flags&^31 != 0 || base != 0 && base != 8 && base != 10 && base != 16 {
-		return 0, hostInvalid
+		return 0, hostmaps.Invalid
 	}
 	rest := text
 	for len(rest) > 0 && (rest[0] == ' ' || rest[0] >= '\t' && rest[0] <= '\r' || rest[0] == 0xa0) {
@@ -76,7 +74,7 @@ func numberIn(text []byte, flags uint64, signed bool) (v, result uint64) {
 		rest = rest[1:]
 	}
 	if len(rest) == 0 {
-		return 0, hostInvalid
+		return 0, hostmaps.Invalid
 	}
 	before := len(text) - len(rest)
 	rest = rest[:min(len(rest), most)]
@@ -102,11 +100,11 @@ func numberIn(text []byte, flags uint64, signed bool) (v, result uint64) {
 	}
 	switch {
 	case over != 0:
-		return 0, hostRange
+		return 0, hostmaps.OutOfRange
 	case n == first, negative && !signed:
-		return 0, hostInvalid
+		return 0, hostmaps.Invalid
 	case signed && negative && int64(-v) > 0, signed && !negative && int64(v) < 0:
-		return 0, hostRange
+		return 0, hostmaps.OutOfRange
 	case negative:
 		v = -v
 	}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/hostmaps"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/object"
 	"nvtrace/nvattach/owned"
@@ -274,7 +275,7 @@ func (p *pinFolder) set(texts []string) error {
 	for _, text := range texts {
 		s, err := object.ParseMapSetting(text)
 		if err == nil {
-			err = nvattach.Change(m, mem, s)
+			err = hostmaps.Change(m, mem, s)
 		}
 		if err != nil {
 			return err

@@ -230,9 +230,6 @@ const (
 	mostWaits     = 1 << 16
 )
 
-// GpuOwner is the owner of a lock that a kernel has, on the host: no thread's number.
-const GpuOwner = 1<<32 - 1
-
 // locked runs body with the lock of the key's home, if nothing changed there since the
 // search, and goes to busy otherwise. body sets p.reach.
 func (c *Code) locked(p *probeState, busy string, body func()) {
@@ -244,7 +241,7 @@ func (c *Code) locked(p *probeState, busy string, body func()) {
 	owner := p.lock
 	if p.x.OfHost {
 		owner = c.Reg(ptx.B32)
-		c.F("mov.b32 %s, %#x;", owner, uint32(GpuOwner))
+		c.F("mov.b32 %s, %#x;", owner, uint32(mapmem.GPUOwner))
 	}
 	c.F("mov.b64 %s, {%s, %s};", want, t, owner)
 	c.F("atom%s.global.cas.b64 %s, [%s], %s, %s;", c.atomic(".acquire"+scope(p.x)), old, p.home, was, want)

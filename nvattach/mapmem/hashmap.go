@@ -211,3 +211,6 @@ func (m *Maps) HashUpdate(mem Memory, x *Map, key, value []byte) error {
 	binary.LittleEndian.PutUint32(w[:], binary.LittleEndian.Uint32(w[:])+1)
 	return mem.WriteMem(x.Base, w[:])
 }
+
+// GPUOwner is the owner of a lock that a kernel has, on the host: no thread's number.
+const GPUOwner = 1<<32 - 1

@@ -1,7 +1,8 @@
-package nvattach
+package hostmaps
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -9,7 +10,6 @@ import (
 	"strconv"
 	"time"
 
-	"nvtrace/nvattach/emit"
 	"nvtrace/nvattach/helper"
 	"nvtrace/nvattach/mapmem"
 	"nvtrace/nvattach/object"
@@ -32,15 +32,15 @@ func hostOwner() uint64 { return uint64(uint32(os.Getpid())) }
 
 // locked calls change with the home of a key locked, unless refuse returns a result when
 // it is told whether the key is there. change returns the home's new reach, and the result.
-func (r *HostRunner) locked(x *mapmem.Map, key []byte, refuse func(found bool) uint64, change func(slot uint64, found bool, reach uint64) (uint64, uint64)) (uint64, error) {
+func (w *Writer) locked(x *mapmem.Map, key []byte, refuse func(found bool) uint64, change func(slot uint64, found bool, reach uint64) (uint64, uint64)) (uint64, error) {
 	h := &x.Hash
 	home := x.HomeAddr(uint64(mapmem.HashKey(key)) & (h.Slots - 1))
-	b := r.mem.B.Data
-	off := home - r.mem.B.Base
+	b := w.mem.B.Data
+	off := home - w.mem.B.Base
 	var until time.Time
 	for {
 		seen := mapmem.Load64(b, off)
-		slot, found, err := x.Find(r.mem, key)
+		slot, found, err := x.Find(w.mem, key)
 		if err != nil {
 			return 0, err
 		}
@@ -48,8 +48,8 @@ func (r *HostRunner) locked(x *mapmem.Map, key []byte, refuse func(found bool) u
 			return result, nil
 		}
 		if seen&mapmem.HomeLock != 0 {
-			if wait, err := r.waits(home, &until); !wait {
-				return hostBusy, err
+			if wait, err := w.waits(home, &until); !wait {
+				return Busy, err
 			}
 			continue
 		}
@@ -62,35 +62,35 @@ func (r *HostRunner) locked(x *mapmem.Map, key []byte, refuse func(found bool) u
 	}
 }
 
-// replaceOrInsert sets a key's value, for the CPU that the thread is on.
-func (r *HostRunner) replaceOrInsert(x *mapmem.Map, key, value []byte, flags uint64) (uint64, error) {
+// ReplaceOrInsert sets a key's value, for the CPU that the thread is on.
+func (w *Writer) ReplaceOrInsert(x *mapmem.Map, key, value []byte, flags uint64, cpu int) (uint64, error) {
 	var failed error
-	result, err := r.locked(x, key, func(found bool) uint64 {
+	result, err := w.locked(x, key, func(found bool) uint64 {
 		switch {
 		case found && flags == helper.FlagNoExist:
-			return hostExists
+			return Exists
 		case !found && flags == helper.FlagExist:
-			return hostNoEntry
+			return NoEntry
 		}
 		return 0
 	}, func(slot uint64, found bool, reach uint64) (uint64, uint64) {
 		home := uint64(mapmem.HashKey(key)) & (x.Hash.Slots - 1)
 		if !found {
-			n, ok := r.takeSlot(x, key, home)
+			n, ok := w.takeSlot(x, key, home)
 			if !ok {
-				return reach, hostTooBig
+				return reach, TooBig
 			}
 			first := uint64(mapmem.HashKey(key)) & (x.Hash.Slots - 1)
 			slot, reach = (first+n)&(x.Hash.Slots-1), max(reach, n+1)
 			for cpu := range x.Hash.Copies {
-				failed = r.mem.WriteMem(x.ValueAddr(slot, cpu), make([]byte, len(value)))
+				failed = w.mem.WriteMem(x.ValueAddr(slot, cpu), make([]byte, len(value)))
 			}
 		}
 		if failed == nil {
-			failed = r.mem.WriteMem(x.ValueAddr(slot, r.cpu()), value)
+			failed = w.mem.WriteMem(x.ValueAddr(slot, cpu), value)
 		}
 		if !found {
-			mapmem.Store32(r.mem.B.Data, x.SlotAddr(slot)-r.mem.B.Base, mapmem.HashKey(key)|mapmem.SlotValid)
+			mapmem.Store32(w.mem.B.Data, x.SlotAddr(slot)-w.mem.B.Base, mapmem.HashKey(key)|mapmem.SlotValid)
 		}
 		return reach, 0
 	})
@@ -102,22 +102,22 @@ func (r *HostRunner) replaceOrInsert(x *mapmem.Map, key, value []byte, flags uin
 
 // takeSlot finds a free slot for a key, whose home is locked, writes the key, and returns
 // how far it is from its home.
-func (r *HostRunner) takeSlot(x *mapmem.Map, key []byte, home uint64) (uint64, bool) {
-	h, b := &x.Hash, r.mem.B.Data
-	if x.Def.Lru() && mapmem.Load32(b, x.Base-r.mem.B.Base) >= x.Def.MaxEntries {
-		r.evict(x, home)
+func (w *Writer) takeSlot(x *mapmem.Map, key []byte, home uint64) (uint64, bool) {
+	h, b := &x.Hash, w.mem.B.Data
+	if x.Def.Lru() && mapmem.Load32(b, x.Base-w.mem.B.Base) >= x.Def.MaxEntries {
+		w.evict(x, home)
 	}
 	refuse := func() (uint64, bool) {
-		_, _ = r.mem.Change(x.Base, 4, func(n uint64) uint64 { return n - 1 })
-		_, _ = r.mem.Change(r.maps.CounterAddr(x.Counter), 8, func(n uint64) uint64 { return n + 1 })
+		_, _ = w.mem.Change(x.Base, 4, func(n uint64) uint64 { return n - 1 })
+		_, _ = w.mem.Change(w.maps.CounterAddr(x.Counter), 8, func(n uint64) uint64 { return n + 1 })
 		return 0, false
 	}
-	if n, err := r.mem.Change(x.Base, 4, func(n uint64) uint64 { return n + 1 }); err != nil || n >= uint64(x.Def.MaxEntries) {
+	if n, err := w.mem.Change(x.Base, 4, func(n uint64) uint64 { return n + 1 }); err != nil || n >= uint64(x.Def.MaxEntries) {
 		return refuse()
 	}
 	first := uint64(mapmem.HashKey(key)) & (h.Slots - 1)
 	for n := range h.Slots {
-		at := x.SlotAddr((first+n)&(h.Slots-1)) - r.mem.B.Base
+		at := x.SlotAddr((first+n)&(h.Slots-1)) - w.mem.B.Base
 		if mapmem.Load32(b, at) == mapmem.SlotEmpty && mapmem.Swap32(b, at, mapmem.SlotEmpty, busySlot(hostOwner())) {
 			if x.Def.Lru() {
 				mapmem.Store32(b, at+4, 0)
@@ -131,14 +131,14 @@ func (r *HostRunner) takeSlot(x *mapmem.Map, key []byte, home uint64) (uint64, b
 
 // evict drops a key that was not used of late from a hash: the next one whose home nobody
 // changes, or that has the home mine, which is locked by this process.
-func (r *HostRunner) evict(x *mapmem.Map, mine uint64) {
-	h, b := &x.Hash, r.mem.B.Data
+func (w *Writer) evict(x *mapmem.Map, mine uint64) {
+	h, b := &x.Hash, w.mem.B.Data
 	for range 2 * h.Slots {
-		hand, err := r.mem.Change(x.Base+8, 8, func(n uint64) uint64 { return n + 1 })
+		hand, err := w.mem.Change(x.Base+8, 8, func(n uint64) uint64 { return n + 1 })
 		if err != nil {
 			return
 		}
-		at := x.SlotAddr(hand&(h.Slots-1)) - r.mem.B.Base
+		at := x.SlotAddr(hand&(h.Slots-1)) - w.mem.B.Base
 		state := mapmem.Load32(b, at)
 		if state&mapmem.SlotValid == 0 {
 			continue
@@ -148,14 +148,14 @@ func (r *HostRunner) evict(x *mapmem.Map, mine uint64) {
 			continue
 		}
 		first := uint64(state) & (h.Slots - 1)
-		off := x.HomeAddr(first) - r.mem.B.Base
+		off := x.HomeAddr(first) - w.mem.B.Base
 		seen := mapmem.Load64(b, off)
 		if first != mine && (seen&mapmem.HomeLock != 0 || !mapmem.Swap64(b, off, seen, hostOwner()<<32|mapmem.HomeLock|seen&mapmem.HomeReach)) {
 			continue
 		}
 		done := mapmem.Load32(b, at) == state
 		if done {
-			_, _ = r.mem.Change(x.Base, 4, func(n uint64) uint64 { return n - 1 })
+			_, _ = w.mem.Change(x.Base, 4, func(n uint64) uint64 { return n - 1 })
 			mapmem.Store32(b, at, mapmem.SlotEmpty)
 		}
 		if first != mine {
@@ -170,74 +170,74 @@ func (r *HostRunner) evict(x *mapmem.Map, mine uint64) {
 // busySlot is the state of a slot that a thread is filling.
 func busySlot(owner uint64) uint32 { return (uint32(owner)<<1 | mapmem.SlotBusy) &^ mapmem.SlotValid }
 
-// remove is bpf_map_delete_elem of a hash.
-func (r *HostRunner) remove(x *mapmem.Map, key []byte) (uint64, error) {
-	return r.locked(x, key, func(found bool) uint64 {
+// Remove is bpf_map_delete_elem of a hash.
+func (w *Writer) Remove(x *mapmem.Map, key []byte) (uint64, error) {
+	return w.locked(x, key, func(found bool) uint64 {
 		if !found {
-			return hostNoEntry
+			return NoEntry
 		}
 		return 0
 	}, func(slot uint64, _ bool, reach uint64) (uint64, uint64) {
-		_, _ = r.mem.Change(x.Base, 4, func(n uint64) uint64 { return n - 1 })
-		mapmem.Store32(r.mem.B.Data, x.SlotAddr(slot)-r.mem.B.Base, mapmem.SlotEmpty)
+		_, _ = w.mem.Change(x.Base, 4, func(n uint64) uint64 { return n - 1 })
+		mapmem.Store32(w.mem.B.Data, x.SlotAddr(slot)-w.mem.B.Base, mapmem.SlotEmpty)
 		return reach, 0
 	})
 }
 
 // Unlock gives the lock of a hash or a queue back that is at an address, if its owner is dead, and
 // reports whether it is free.
-func (r *HostRunner) Unlock(home uint64) bool {
-	for _, x := range r.maps.All {
+func (w *Writer) Unlock(home uint64) bool {
+	for _, x := range w.maps.All {
 		switch {
 		case x.Kind == object.LayoutHash && home >= x.HomeAddr(0) && home < x.HomeAddr(x.Hash.Slots) && home%8 == 0:
-			return r.unlock(x, (home-x.HomeAddr(0))/8, dead)
+			return w.unlock(x, (home-x.HomeAddr(0))/8, dead)
 		case x.Kind == object.LayoutQueue && home == x.Base:
-			return r.unlockQueue(x, dead)
+			return w.unlockQueue(x, dead)
 		}
 	}
 	return false
 }
 
 // Died gives back what a thread holds that has died, also amid a change.
-func (r *HostRunner) Died(tid int) {
+func (w *Writer) Died(tid int) {
 	is := func(owner uint64) bool { return owner == uint64(uint32(tid)) }
-	for _, x := range r.maps.All {
+	for _, x := range w.maps.All {
 		switch x.Kind {
 		case object.LayoutHash:
-			off := x.HomeAddr(0) - r.mem.B.Base
+			off := x.HomeAddr(0) - w.mem.B.Base
 			for first := range x.Hash.Slots {
-				if home := mapmem.Load64(r.mem.B.Data, off+8*first); home&mapmem.HomeLock != 0 && is(home>>32) {
-					r.unlock(x, first, is)
+				if home := mapmem.Load64(w.mem.B.Data, off+8*first); home&mapmem.HomeLock != 0 && is(home>>32) {
+					w.unlock(x, first, is)
 				}
 			}
 		case object.LayoutQueue:
-			r.unlockQueue(x, is)
+			w.unlockQueue(x, is)
 		}
 	}
 }
 
 // dead reports whether an owner of a lock is a thread that is no more.
 func dead(owner uint64) bool {
-	return owner != emit.GpuOwner && (owner == 0 || !threadLives(int(int32(uint32(owner)))))
+	return owner != mapmem.GPUOwner && (owner == 0 || !threadLives(int(int32(uint32(owner)))))
 }
 
 // unlockQueue is Unlock of a queue.
-func (r *HostRunner) unlockQueue(x *mapmem.Map, dead func(owner uint64) bool) bool {
-	off := x.Base - r.mem.B.Base
-	was := mapmem.Load64(r.mem.B.Data, off)
+func (w *Writer) unlockQueue(x *mapmem.Map, dead func(owner uint64) bool) bool {
+	off := x.Base - w.mem.B.Base
+	was := mapmem.Load64(w.mem.B.Data, off)
 	if was&mapmem.HomeLock == 0 {
 		return true
 	}
-	return dead(was>>32) && mapmem.Swap64(r.mem.B.Data, off, was, nextVersion())
+	return dead(was>>32) && mapmem.Swap64(w.mem.B.Data, off, was, nextVersion())
 }
 
 // nextVersion is that of a home that nobody had before.
 func nextVersion() uint64 { return uint64(uint32(time.Now().UnixNano())) << 32 }
 
 // unlock is Unlock of the first-th home of a hash.
-func (r *HostRunner) unlock(x *mapmem.Map, first uint64, dead func(owner uint64) bool) bool {
-	h, b := &x.Hash, r.mem.B.Data
-	off := x.HomeAddr(first) - r.mem.B.Base
+func (w *Writer) unlock(x *mapmem.Map, first uint64, dead func(owner uint64) bool) bool {
+	h, b := &x.Hash, w.mem.B.Data
+	off := x.HomeAddr(first) - w.mem.B.Base
 	was := mapmem.Load64(b, off)
 	if was&mapmem.HomeLock == 0 {
 		return true
@@ -250,11 +250,11 @@ func (r *HostRunner) unlock(x *mapmem.Map, first uint64, dead func(owner uint64)
 	// still being filled.
 	reach := min(was&mapmem.HomeReach, h.Slots)
 	for n := range h.Slots {
-		at := x.SlotAddr((first+n)&(h.Slots-1)) - r.mem.B.Base
+		at := x.SlotAddr((first+n)&(h.Slots-1)) - w.mem.B.Base
 		switch state := mapmem.Load32(b, at); {
 		case state == busySlot(owner):
 			if mapmem.Swap32(b, at, state, mapmem.SlotEmpty) {
-				_, _ = r.mem.Change(x.Base, 4, func(n uint64) uint64 { return n - 1 })
+				_, _ = w.mem.Change(x.Base, 4, func(n uint64) uint64 { return n - 1 })
 			}
 		case state&mapmem.SlotValid != 0 && uint64(mapmem.HashKey(b[at+h.KeyOff:at+h.KeyOff+uint64(x.Def.KeySize)]))&(h.Slots-1) == first:
 			reach = max(reach, n+1)
@@ -262,7 +262,7 @@ func (r *HostRunner) unlock(x *mapmem.Map, first uint64, dead func(owner uint64)
 	}
 	freed := mapmem.Swap64(b, off, was, nextVersion()|reach)
 	if freed {
-		r.recount(x)
+		w.recount(x)
 	}
 	return freed
 }
@@ -273,9 +273,9 @@ const recountWait = 20 * time.Millisecond
 // recount counts the keys of a hash again: who died amid a change had counted one that is not there,
 // or no longer one that is. Counts change under the lock of a home, so that all of them are taken for
 // it, in their order; where one is not to be had, nothing is changed.
-func (r *HostRunner) recount(x *mapmem.Map) {
-	h, b := &x.Hash, r.mem.B.Data
-	base, until := x.HomeAddr(0)-r.mem.B.Base, time.Now().Add(recountWait)
+func (w *Writer) recount(x *mapmem.Map) {
+	h, b := &x.Hash, w.mem.B.Data
+	base, until := x.HomeAddr(0)-w.mem.B.Base, time.Now().Add(recountWait)
 	seen := make([]uint64, 0, h.Slots)
 	for first := range h.Slots {
 		for {
@@ -296,11 +296,11 @@ func (r *HostRunner) recount(x *mapmem.Map) {
 	if uint64(len(seen)) == h.Slots {
 		n := uint32(0)
 		for i := range h.Slots {
-			if mapmem.Load32(b, x.SlotAddr(i)-r.mem.B.Base)&mapmem.SlotValid != 0 {
+			if mapmem.Load32(b, x.SlotAddr(i)-w.mem.B.Base)&mapmem.SlotValid != 0 {
 				n++
 			}
 		}
-		mapmem.Store32(b, x.Base-r.mem.B.Base, n)
+		mapmem.Store32(b, x.Base-w.mem.B.Base, n)
 	}
 	for first, was := range seen {
 		mapmem.Store64(b, base+8*uint64(first), (was>>32+1)<<32|was&mapmem.HomeReach)
@@ -334,10 +334,10 @@ func Change(m *mapmem.Maps, mem *mapmem.HostMemory, s object.Setting) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.Text, object.Markf(object.ErrSetting, "%w", err))
 	}
-	r := &HostRunner{maps: m, mem: mem}
-	result, err := r.replaceOrInsert(x, key, value, 0)
+	w := NewWriter(m, mem)
+	result, err := w.ReplaceOrInsert(x, key, value, 0, 0)
 	switch {
-	case err == nil && result == hostTooBig:
+	case err == nil && result == TooBig:
 		err = mapmem.ErrFull
 	case err == nil && result != 0:
 		err = errors.New("the key's lock is not given back")
@@ -347,3 +347,84 @@ func Change(m *mapmem.Maps, mem *mapmem.HostMemory, s object.Setting) error {
 	}
 	return nil
 }
+
+// Lookup returns the address of a value, that of a CPU where each has one; 0 if there is none.
+func (w *Writer) Lookup(x *mapmem.Map, key []byte, cpu int) (uint64, error) {
+	if x.Kind == object.LayoutBloom { // to where nothing is written
+		if has, err := x.BloomHas(w.mem, key); err != nil || !has {
+			return 0, err
+		}
+		return x.Base + mapmem.BloomHead, nil
+	}
+	if x.Kind == object.LayoutHash {
+		if x.Lpm > 0 {
+			p, err := x.Longest(w.mem, key)
+			if err != nil || p == nil {
+				return 0, err
+			}
+			key = p
+		}
+		slot, found, err := x.Find(w.mem, key)
+		if err != nil || !found {
+			return 0, err
+		}
+		if x.Def.Lru() {
+			mapmem.Store32(w.mem.B.Data, x.SlotAddr(slot)+4-w.mem.B.Base, 1)
+		}
+		return x.ValueAddr(slot, cpu), nil
+	}
+	i := uint64(binary.LittleEndian.Uint32(key))
+	switch {
+	case i >= uint64(x.Def.MaxEntries):
+		return 0, nil
+	case x.Def.PerSM():
+		return x.Base + uint64(cpu)*x.CopyBytes + i*x.Stride, nil
+	}
+	return x.Base + i*x.Stride, nil
+}
+
+// The errors of helpers that change maps.
+const (
+	NoEntry = 1<<64 - 2  // -ENOENT
+	TooBig  = 1<<64 - 7  // -E2BIG
+	Busy    = 1<<64 - 16 // -EBUSY
+	Exists  = 1<<64 - 17 // -EEXIST
+	Invalid = 1<<64 - 22 // -EINVAL
+)
+
+// Update is bpf_map_update_elem; cpu is the caller's.
+func (w *Writer) Update(x *mapmem.Map, key, value []byte, flags uint64, cpu int) (uint64, error) {
+	if flags > helper.FlagExist {
+		return Invalid, nil
+	}
+	switch {
+	case x.Kind == object.LayoutBloom && flags != 0:
+		return Invalid, nil
+	case x.Kind == object.LayoutBloom:
+		return 0, w.BloomAdd(x, value)
+	case x.Lpm > 0:
+		p, ok := mapmem.Prefix(key, binary.LittleEndian.Uint32(key))
+		if !ok {
+			return Invalid, nil
+		}
+		if key = p; w.haveLength(x, binary.LittleEndian.Uint32(p)) != nil {
+			return Invalid, nil
+		}
+	}
+	if x.Kind == object.LayoutHash {
+		return w.ReplaceOrInsert(x, key, value, flags, cpu)
+	}
+	at, err := w.Lookup(x, key, cpu)
+	switch {
+	case err != nil:
+		return 0, err
+	case at == 0:
+		return TooBig, nil
+	case flags == helper.FlagNoExist:
+		return Exists, nil
+	}
+	return 0, w.mem.WriteMem(at, value)
+}
+
+// OutOfRange is -ERANGE.
+const OutOfRange = 1<<64 - 34
