@@ -56,7 +56,8 @@ nvtrace/nvattach/hostmaps    < nvtrace/nvattach/helper nvtrace/nvattach/mapmem n
 nvtrace/nvattach/emit        < nvtrace/nvattach/helper nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/ptx nvtrace/ptx/bpf
 nvtrace/nvattach             < nvtrace/nvattach/atomics nvtrace/nvattach/emit nvtrace/nvattach/helper nvtrace/nvattach/hostmaps nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/nvattach/values nvtrace/fatbin nvtrace/fatbin/sass nvtrace/ptx nvtrace/ptx/bpf nvtrace/traces/escape github.com/cilium/ebpf github.com/cilium/ebpf/asm
 nvtrace/nvattach/script      < nvtrace/fatbin nvtrace/ioctl/nearest nvtrace/nvattach nvtrace/nvattach/helper nvtrace/nvattach/mapmem nvtrace/nvattach/object github.com/cilium/ebpf github.com/cilium/ebpf/asm
-nvtrace/nvattach/session     < nvtrace/fatbin nvtrace/nvattach nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/nvattach/script nvtrace/traces/escape
+nvtrace/nvattach/sidecar     < nvtrace/fatbin nvtrace/nvattach nvtrace/ptx
+nvtrace/nvattach/session     < nvtrace/fatbin nvtrace/nvattach nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/nvattach/sidecar nvtrace/nvattach/script nvtrace/traces/escape
 nvtrace/nvattach/gpu         < nvtrace/fatbin nvtrace/fatbin/sass nvtrace/nvattach nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/nvattach/capture nvtrace/nvattach/jit nvtrace/nvattach/preload nvtrace/nvattach/session nvtrace/nvattach/sim nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/proc nvtrace/ptrace/remote nvtrace/ptx nvtrace/ptx/emu
 nvtrace/nvattach/control     < nvtrace/nvattach/owned
 nvtrace/nvattach/host        < nvtrace/ioctl/nearest nvtrace/nvattach nvtrace/nvattach/mapmem nvtrace/nvattach/object nvtrace/nvattach/api nvtrace/nvattach/control nvtrace/ptrace nvtrace/ptrace/agent nvtrace/ptrace/dso nvtrace/ptrace/jump nvtrace/ptrace/proc nvtrace/ptrace/unwind nvtrace/ptx/bpf

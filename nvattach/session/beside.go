@@ -7,6 +7,7 @@ import (
 
 	"nvtrace/fatbin"
 	"nvtrace/nvattach"
+	"nvtrace/nvattach/sidecar"
 )
 
 // A Copy is a kernel with programs, in an image that can be loaded beside that which it is from.
@@ -56,7 +57,7 @@ func (c *Context) Beside(image []byte, kernel string, o *RewriteOptions) (*Copy,
 func (x *Copy) Image(at map[string]uint64) (image []byte, err error) {
 	image = x.r.Image
 	if len(x.Variables) > 0 {
-		if image, err = nvattach.Bind(image, x.kernel, x.arch, at); err != nil {
+		if image, err = sidecar.Bind(image, x.kernel, x.arch, at); err != nil {
 			x.of.s.Unprobed(x.kernel, fmt.Sprintf("its copy can't use the variables of its module (%s): %v", fewOf(x.Variables), err))
 			return nil, err
 		}

@@ -1,4 +1,6 @@
-package nvattach
+// Package sidecar makes what runs beside a module that is loaded already: its kernels with programs, in a
+// module of their own, which works on the first one's variables ([Bind]).
+package sidecar
 
 import (
 	"errors"
@@ -7,6 +9,7 @@ import (
 	"strings"
 
 	"nvtrace/fatbin"
+	"nvtrace/nvattach"
 	"nvtrace/ptx"
 )
 
@@ -21,21 +24,21 @@ func Bind(image []byte, kernel string, arch fatbin.Arch, at map[string]uint64) (
 		return append([]byte(text), 0), err
 	case fatbin.FormatContainer:
 	default:
-		return nil, fmt.Errorf("image of %d bytes: %v: %w", len(image), f, ErrNotWoven)
+		return nil, fmt.Errorf("image of %d bytes: %v: %w", len(image), f, nvattach.ErrNotWoven)
 	}
 	c, _, err := fatbin.ParseContainer(image)
 	if err != nil {
 		return nil, err
 	}
-	i, bind := Prefers(c.Entries, fatbin.KindELF, arch), func(b []byte) ([]byte, error) { return fatbin.ResolveSymbols(b, at) }
+	i, bind := nvattach.Prefers(c.Entries, fatbin.KindELF, arch), func(b []byte) ([]byte, error) { return fatbin.ResolveSymbols(b, at) }
 	if i < 0 {
-		i, bind = Prefers(c.Entries, fatbin.KindPTX, arch), func(b []byte) ([]byte, error) {
+		i, bind = nvattach.Prefers(c.Entries, fatbin.KindPTX, arch), func(b []byte) ([]byte, error) {
 			text, err := bindText(string(b), kernel, at)
 			return []byte(text), err
 		}
 	}
 	if i < 0 {
-		return nil, fmt.Errorf("no entry for %v: %w", arch, ErrNotWoven)
+		return nil, fmt.Errorf("no entry for %v: %w", arch, nvattach.ErrNotWoven)
 	}
 	old := &c.Entries[i]
 	data, err := old.Data(nil)
