@@ -56,12 +56,17 @@ func TestSimScripts(t *testing.T) {
 	if cuda == "" {
 		t.Log("no CUDA programs (make testdata-cuda): scripts that need them are skipped")
 	}
+	cache := os.Getenv("GOCACHE")
+	if folder, err := os.UserCacheDir(); cache == "" && err == nil {
+		cache = filepath.Join(folder, "go-build")
+	}
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/sim", UpdateScripts: *update, RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("PROBES", filepath.Join(root, "examples/probes"))
 			env.Setenv("OBJECTS", filepath.Join(root, "nvattach/testdata/obj"))
 			env.Setenv("CUDA", cuda)
+			env.Setenv("GOCACHE", cache) // go tool pprof is built where it is first used: not once a script
 			env.Setenv("PATH", tools+string(os.PathListSeparator)+env.Getenv("PATH"))
 			env.Setenv("NO_COLOR", "1")
 			return nil
